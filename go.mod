@@ -1,0 +1,3 @@
+module github.com/midgehq/midge
+
+go 1.25

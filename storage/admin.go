@@ -1,0 +1,232 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+)
+
+// What the client, a dashboard, a command line and a server all need, made of the
+// contract's own verbs.
+
+// tries bounds how often a change is made anew because the task moved meanwhile.
+const tries = 10
+
+// CancelTask cancels a task: one that waits ends at once, a running one when its
+// attempt ends, unless it completes first. It gives the task's state now: Pending
+// where the cancel was asked, Cancelled where it ended. A task that has ended
+// otherwise is a *DependencyError that names its state; ErrNotFound.
+func (s *Session) CancelTask(ctx context.Context, ref Ref) (State, error) {
+	applied, err := s.ApplyOne(ctx, Tx{Changes: []Change{{Ref: ref, State: Cancelled}}})
+	if err != nil {
+		return "", fmt.Errorf("cancel %s: %w", ref, err)
+	}
+	return applied.Changed[0].State, nil
+}
+
+// Requeue puts a task into waiting, due now: one that ended starts anew with its
+// retries and crashes reset, one that is scheduled or in retry runs now.
+func (s *Session) Requeue(ctx context.Context, ref Ref) error {
+	return s.ChangeTask(ctx, ref, func(Task) Change { return Change{State: Waiting} })
+}
+
+// ChangeTask reads a task and applies the change that alter gives, at the version
+// that was read; it begins again where the task changed meanwhile. Ref and Version
+// of the change are filled.
+func (s *Session) ChangeTask(ctx context.Context, ref Ref, alter func(Task) Change) error {
+	return s.atVersion(ctx, "change", ref, func(t Task) Tx {
+		ch := alter(t)
+		ch.Ref, ch.Version = t.Ref, t.Version
+		return Tx{Changes: []Change{ch}}
+	})
+}
+
+// DeleteTask deletes a task that is not pending, or a cursor.
+func (s *Session) DeleteTask(ctx context.Context, ref Ref) error {
+	return s.atVersion(ctx, "delete", ref, func(t Task) Tx {
+		return Tx{Deletes: []Delete{{Ref: t.Ref, Version: t.Version}}}
+	})
+}
+
+func (s *Session) atVersion(ctx context.Context, act string, ref Ref, tx func(Task) Tx) error {
+	if err := CheckRef(ref); err != nil {
+		return err
+	}
+	for try := 1; ; try++ {
+		t, err := s.store.Task(ctx, ref)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", act, ref, err)
+		}
+		_, err = s.ApplyOne(ctx, tx(t))
+		var dep *DependencyError
+		if errors.As(err, &dep) && len(dep.Stale) > 0 && try < tries {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", act, ref, err)
+		}
+		return nil
+	}
+}
+
+// RunSchedule enqueues the task of a cursor now, beside its ticks, and gives its
+// ref.
+func (s *Session) RunSchedule(ctx context.Context, cursor Ref) (Ref, error) {
+	t, err := s.store.Task(ctx, cursor)
+	if err != nil {
+		return Ref{}, fmt.Errorf("run %s: %w", cursor, err)
+	}
+	if t.State != Cursors {
+		return Ref{}, Invalid("schedule", cursor.String(), "the ref of a cursor")
+	}
+	in := t.TickInsert(NewID())
+	if _, err := s.ApplyOne(ctx, Tx{Inserts: []Insert{in}}); err != nil {
+		return Ref{}, fmt.Errorf("run %s: %w", cursor, err)
+	}
+	return in.Ref, nil
+}
+
+// TickInsert gives the insert that a tick of the cursor t makes, under an id.
+func (t *Task) TickInsert(id string) Insert {
+	in := Insert{
+		Ref: Ref{Queue: t.Queue, ID: id}, Kind: t.Kind, Encoding: t.Encoding, Payload: t.Payload,
+		Headers: t.Headers, Priority: t.Priority, MaxRetries: t.MaxRetries, CrashLimit: t.CrashLimit,
+		Timeout: t.Timeout, Keep: t.Keep,
+	}
+	if t.Cursor != nil && t.Cursor.Overlap == "skip" {
+		in.Unique = Unique{Key: UniqueKey([]byte("schedule"), []byte(t.ID)), Mode: UniqueLife}
+		in.OnConflict = Skip
+	}
+	return in
+}
+
+// Each lists all tasks of a queue in a state, page after page. Tasks that move
+// while it lists may be left out or come twice.
+func Each(ctx context.Context, store Storage, queue string, state State) iter.Seq2[Task, error] {
+	return func(yield func(Task, error) bool) {
+		query := TasksQuery{Queue: queue, State: state, Limit: MaxPage}
+		for {
+			page, err := store.Tasks(ctx, query)
+			if err != nil {
+				yield(Task{}, err)
+				return
+			}
+			for _, t := range page.Tasks {
+				if !yield(t, nil) {
+					return
+				}
+			}
+			if page.Next == "" {
+				return
+			}
+			query.After = page.Next
+		}
+	}
+}
+
+// EachQueue lists all queue names with a prefix.
+func EachQueue(ctx context.Context, store Storage, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		query := QueuesQuery{Prefix: prefix}
+		for {
+			page, err := store.Queues(ctx, query)
+			if err != nil {
+				yield("", err)
+				return
+			}
+			for _, name := range page.Names {
+				if !yield(name, nil) {
+					return
+				}
+			}
+			if page.Next == "" {
+				return
+			}
+			query.After = page.Next
+		}
+	}
+}
+
+// RequeueAll requeues every task of a queue in an ended state that match accepts
+// (nil accepts all) and gives how many. Those whose unique key is taken, or that
+// moved meanwhile, stay.
+func (s *Session) RequeueAll(ctx context.Context, queue string, state State, match func(Task) bool) (int, error) {
+	return s.bulk(ctx, queue, state, match, func(t Task) Tx {
+		return Tx{Changes: []Change{{Ref: t.Ref, Version: t.Version, State: Waiting}}}
+	})
+}
+
+// DeleteAll deletes every task of a queue in a state that match accepts (nil
+// accepts all) and gives how many. Pending tasks cannot be deleted.
+func (s *Session) DeleteAll(ctx context.Context, queue string, state State, match func(Task) bool) (int, error) {
+	return s.bulk(ctx, queue, state, match, func(t Task) Tx {
+		return Tx{Deletes: []Delete{{Ref: t.Ref, Version: t.Version}}}
+	})
+}
+
+// CancelAll cancels every task of a queue in a state that match accepts (nil
+// accepts all) and gives how many were cancelled or asked to.
+func (s *Session) CancelAll(ctx context.Context, queue string, state State, match func(Task) bool) (int, error) {
+	return s.bulk(ctx, queue, state, match, func(t Task) Tx {
+		return Tx{Changes: []Change{{Ref: t.Ref, State: Cancelled}}}
+	})
+}
+
+// bulk applies a Tx to each matching task, a page's worth a call. Tasks that were
+// changed leave the state and so the listing; listing goes on behind those that
+// stayed.
+func (s *Session) bulk(ctx context.Context, queue string, state State, match func(Task) bool, tx func(Task) Tx) (int, error) {
+	done := 0
+	var txs []Tx
+	flush := func() error {
+		if len(txs) == 0 {
+			return nil
+		}
+		applied, err := s.Apply(ctx, txs...)
+		for _, a := range applied {
+			if a.Err == nil {
+				done++
+			}
+		}
+		txs = txs[:0]
+		return err
+	}
+	for t, err := range Each(ctx, s.store, queue, state) {
+		if err != nil {
+			return done, err
+		}
+		if match != nil && !match(t) {
+			continue
+		}
+		if txs = append(txs, tx(t)); len(txs) == MaxPage {
+			if err := flush(); err != nil {
+				return done, err
+			}
+		}
+	}
+	return done, flush()
+}
+
+// RemoveQueue deletes every task and cursor of a queue and then the queue.
+// ErrNotEmpty where a task is pending, or new ones keep coming.
+func (s *Session) RemoveQueue(ctx context.Context, queue string) error {
+	for try := 1; ; try++ {
+		for _, state := range States() {
+			if state == Pending {
+				continue
+			}
+			if _, err := s.DeleteAll(ctx, queue, state, nil); err != nil {
+				return fmt.Errorf("remove queue %s: %w", queue, err)
+			}
+		}
+		err := s.Configure(ctx, queue, Settings{Remove: true})
+		if errors.Is(err, ErrNotEmpty) && try < tries {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("remove queue %s: %w", queue, err)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,440 @@
+package storage
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// CheckTxs is the validation that every storage's Apply does before any I/O. It
+// gives an *InvalidError that names the first thing wrong.
+func CheckTxs(limits Limits, txs []Tx) error {
+	limits = limits.WithDefaults()
+	for i := range txs {
+		if err := checkTx(limits, &txs[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Ops is the number of operations in the Tx.
+func (tx *Tx) Ops() int {
+	return len(tx.Inserts) + len(tx.Changes) + len(tx.Deletes) + len(tx.Depends) + len(tx.Settles)
+}
+
+// Bytes is about how much the Tx carries.
+func (tx *Tx) Bytes() int {
+	n := 0
+	for i := range tx.Inserts {
+		n += len(tx.Inserts[i].Payload) + headerBytes(tx.Inserts[i].Headers)
+	}
+	for i := range tx.Changes {
+		n += len(tx.Changes[i].Payload) + headerBytes(tx.Changes[i].Headers)
+	}
+	for i := range tx.Settles {
+		s := &tx.Settles[i]
+		n += len(s.Result) + min(len(s.Error), MaxText) + min(len(s.Stack), MaxText)
+	}
+	return n
+}
+
+// Queues lists the queues that the Tx names, each once, in order of appearance.
+func (tx *Tx) Queues() []string {
+	var names []string
+	add := func(queue string) {
+		if queue == "" {
+			return
+		}
+		for _, n := range names {
+			if n == queue {
+				return
+			}
+		}
+		names = append(names, queue)
+	}
+	for i := range tx.Settles {
+		add(tx.Settles[i].Fence.Queue)
+	}
+	for i := range tx.Inserts {
+		add(tx.Inserts[i].Ref.Queue)
+	}
+	for i := range tx.Changes {
+		add(tx.Changes[i].Ref.Queue)
+		add(tx.Changes[i].Queue)
+	}
+	for i := range tx.Deletes {
+		add(tx.Deletes[i].Ref.Queue)
+	}
+	for i := range tx.Depends {
+		add(tx.Depends[i].Ref.Queue)
+	}
+	return names
+}
+
+func checkTx(limits Limits, tx *Tx) error {
+	ops := tx.Ops()
+	if ops == 0 || ops > MaxTxOps {
+		return Invalid("transaction", fmt.Sprintf("of %d operations", ops), "1 to %d", MaxTxOps)
+	}
+	if n := tx.Bytes(); n > MaxTxBytes && ops > 1 {
+		return Invalid("transaction", fmt.Sprintf("of %d bytes", n), "at most %d bytes, or one operation", MaxTxBytes)
+	}
+	seen := make(map[Ref]struct{}, ops)
+	once := func(ref Ref) error {
+		if err := CheckRef(ref); err != nil {
+			return err
+		}
+		if _, ok := seen[ref]; ok && ops > 1 {
+			return Invalid("transaction", "naming "+ref.String()+" twice", "each task once")
+		}
+		seen[ref] = struct{}{}
+		return nil
+	}
+	for i := range tx.Inserts {
+		if err := checkInsert(limits, &tx.Inserts[i], once); err != nil {
+			return err
+		}
+	}
+	for i := range tx.Changes {
+		if err := checkChange(limits, &tx.Changes[i], once); err != nil {
+			return err
+		}
+	}
+	for i := range tx.Deletes {
+		if err := checkVersioned("Delete", tx.Deletes[i].Ref, tx.Deletes[i].Version, once); err != nil {
+			return err
+		}
+	}
+	for i := range tx.Depends {
+		if err := checkVersioned("Depend", tx.Depends[i].Ref, tx.Depends[i].Version, once); err != nil {
+			return err
+		}
+	}
+	for i := range tx.Settles {
+		if err := checkSettle(limits, &tx.Settles[i], once); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkVersioned(what string, ref Ref, version int64, once func(Ref) error) error {
+	if version < 1 {
+		return Invalid(what+".Version", version, "the version that was read")
+	}
+	return once(ref)
+}
+
+func checkInsert(limits Limits, in *Insert, once func(Ref) error) error {
+	if err := once(in.Ref); err != nil {
+		return err
+	}
+	if isCursor := strings.HasPrefix(in.Ref.ID, CursorPrefix); isCursor != (in.Cursor != nil) {
+		return Invalid("task id", in.Ref.ID, "prefix %q on cursors, and on them alone", CursorPrefix)
+	}
+	if in.Cursor != nil {
+		if in.Delay != 0 || !in.At.IsZero() || in.Unique != (Unique{}) {
+			return Invalid("cursor "+in.Ref.String(), "with Delay, At or Unique", "none of them")
+		}
+		if err := checkCursor(in.Cursor); err != nil {
+			return err
+		}
+	}
+	if err := CheckName("kind", in.Kind); err != nil {
+		return err
+	}
+	if err := CheckName("encoding", in.Encoding); err != nil {
+		return err
+	}
+	if in.Delay != 0 && !in.At.IsZero() {
+		return Invalid("insert "+in.Ref.String(), "with Delay and At", "one of them")
+	}
+	if in.OnConflict != "" && in.OnConflict != Refuse && in.OnConflict != Skip {
+		return Invalid("Insert.OnConflict", string(in.OnConflict), "%q or %q", Refuse, Skip)
+	}
+	return firstError(
+		checkBytes("payload", in.Payload, limits.MaxPayload),
+		checkHeaders(in.Headers),
+		checkPriority(in.Priority),
+		checkRange("Insert.MaxRetries", in.MaxRetries, 0, MaxLimit),
+		checkRange("Insert.CrashLimit", in.CrashLimit, 1, MaxLimit),
+		checkDuration("Insert.Delay", in.Delay),
+		checkTime("Insert.At", in.At),
+		checkDuration("Insert.Timeout", in.Timeout),
+		checkDuration("Insert.Keep.For", in.Keep.For),
+		checkUnique(in.Unique),
+	)
+}
+
+func checkChange(limits Limits, ch *Change, once func(Ref) error) error {
+	if err := once(ch.Ref); err != nil {
+		return err
+	}
+	moved := ch.Queue != "" && ch.Queue != ch.Ref.Queue
+	if moved {
+		if err := once(Ref{Queue: ch.Queue, ID: ch.Ref.ID}); err != nil {
+			return err
+		}
+	}
+	if ch.Version < 1 && (ch.Version != 0 || ch.State != Cancelled) {
+		return Invalid("Change.Version", ch.Version, "the version that was read (0 only to cancel)")
+	}
+	if ch.State != "" && !ch.State.Valid() {
+		return Invalid("Change.State", string(ch.State), "one of %v", States())
+	}
+	isCursor := strings.HasPrefix(ch.Ref.ID, CursorPrefix)
+	if ch.Cursor != nil && !isCursor {
+		return Invalid("Change.Cursor", ch.Ref.String(), "a cursor's id")
+	}
+	if isCursor && (moved || ch.State != "" && ch.State != Cursors || ch.Delay != 0 || !ch.At.IsZero()) {
+		return Invalid("change of cursor "+ch.Ref.String(), "with Queue, State, Delay or At", "none of them")
+	}
+	timed := ch.Delay != 0 || !ch.At.IsZero()
+	if timed && (ch.Delay != 0 && !ch.At.IsZero() || ch.State != "" && ch.State != Scheduled && ch.State != Retry) {
+		return Invalid("change "+ch.Ref.String(), "with Delay or At", "one of them, in state scheduled or retry")
+	}
+	if ch.Encoding == "" && ch.Payload != nil {
+		return Invalid("Change.Encoding", "", "the encoding of the new payload")
+	}
+	if ch.Encoding != "" {
+		if err := CheckName("encoding", ch.Encoding); err != nil {
+			return err
+		}
+	}
+	if ch.Cursor != nil {
+		if err := checkCursor(ch.Cursor); err != nil {
+			return err
+		}
+	}
+	if ch.Priority != nil {
+		if err := checkPriority(*ch.Priority); err != nil {
+			return err
+		}
+	}
+	return firstError(
+		checkBytes("payload", ch.Payload, limits.MaxPayload),
+		checkHeaders(ch.Headers),
+		checkDuration("Change.Delay", ch.Delay),
+		checkTime("Change.At", ch.At),
+	)
+}
+
+func checkSettle(limits Limits, s *Settle, once func(Ref) error) error {
+	switch s.Outcome {
+	case Complete, Fail, Snooze, Release, Bury, Cancel:
+	default:
+		return Invalid("Settle.Outcome", string(s.Outcome), "complete, fail, snooze, release, bury or cancel")
+	}
+	if s.Result != nil && s.Outcome != Complete {
+		return Invalid("Settle.Result", "with outcome "+string(s.Outcome), "outcome complete")
+	}
+	if s.Delay != 0 && s.Outcome != Fail && s.Outcome != Snooze {
+		return Invalid("Settle.Delay", "with outcome "+string(s.Outcome), "outcome fail or snooze")
+	}
+	return firstError(
+		checkVersioned("Settle.Fence", s.Fence.Ref, s.Fence.Version, once),
+		checkDuration("Settle.Delay", s.Delay),
+		checkBytes("result", s.Result, limits.MaxPayload),
+	)
+}
+
+func checkCursor(c *Cursor) error {
+	switch c.CatchUp {
+	case "skip", "one", "all":
+	default:
+		return Invalid("Cursor.CatchUp", c.CatchUp, "skip, one or all")
+	}
+	if c.Overlap != "" && c.Overlap != "skip" {
+		return Invalid("Cursor.Overlap", c.Overlap, "empty or skip")
+	}
+	n := len(c.Spec) + len(c.Zone) + len(c.Declaration)
+	for _, r := range c.Replaced {
+		n += len(r)
+	}
+	if n > MaxHeaderBytes {
+		return Invalid("cursor", fmt.Sprintf("of %d bytes", n), "at most %d", MaxHeaderBytes)
+	}
+	return firstError(checkTime("Cursor.Next", c.Next), checkTime("Cursor.Last", c.Last))
+}
+
+// CheckClaim is the validation that every storage's Claim does before any I/O.
+func CheckClaim(req *ClaimRequest) error {
+	if err := CheckName("runner id", req.Runner); err != nil {
+		return err
+	}
+	if len(req.Queues) == 0 || len(req.Queues) > MaxNames {
+		return Invalid("ClaimRequest.Queues", fmt.Sprintf("of %d names", len(req.Queues)), "1 to %d", MaxNames)
+	}
+	seen := make(map[string]struct{}, len(req.Queues))
+	for _, q := range req.Queues {
+		if err := CheckName("queue name", q.Name); err != nil {
+			return err
+		}
+		if _, ok := seen[q.Name]; ok {
+			return Invalid("ClaimRequest.Queues", q.Name+" twice", "each queue once")
+		}
+		seen[q.Name] = struct{}{}
+	}
+	if req.Max > 0 && req.Token == (Token{}) {
+		return Invalid("ClaimRequest.Token", "of zeros", "128 random bits")
+	}
+	if req.Max > 0 && (req.Lease < MinLease || req.Lease > MaxDelay) {
+		return Invalid("ClaimRequest.Lease", req.Lease, "%v to %v", MinLease, MaxDelay)
+	}
+	return firstError(
+		checkRange("ClaimRequest.Max", req.Max, 0, MaxClaim),
+		checkRange("ClaimRequest.Start", req.Start, 0, req.Max),
+	)
+}
+
+// CheckExtend is the validation that every storage's Extend does before any I/O.
+func CheckExtend(limits Limits, req *ExtendRequest) error {
+	limits = limits.WithDefaults()
+	if req.Runner.ID != "" {
+		if err := checkRunner(&req.Runner); err != nil {
+			return err
+		}
+	}
+	seen := make(map[Ref]struct{}, len(req.Leases))
+	once := func(ref Ref) error {
+		if _, ok := seen[ref]; ok {
+			return Invalid("ExtendRequest.Leases", ref.String()+" twice", "each task once")
+		}
+		seen[ref] = struct{}{}
+		return CheckRef(ref)
+	}
+	for i := range req.Leases {
+		e := &req.Leases[i]
+		if e.For != 0 && (e.For < MinLease || e.For > MaxDelay) {
+			return Invalid("Extension.For", e.For, "0, or %v to %v", MinLease, MaxDelay)
+		}
+		if err := firstError(
+			checkVersioned("Extension.Fence", e.Fence.Ref, e.Fence.Version, once),
+			checkBytes("progress", e.Progress, limits.MaxPayload),
+			checkBytes("checkpoint", e.Checkpoint, limits.MaxPayload),
+		); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkRunner(r *RunnerInfo) error {
+	if err := CheckName("runner id", r.ID); err != nil {
+		return err
+	}
+	if len(r.Running) > MaxRunning {
+		return Invalid("RunnerInfo.Running", fmt.Sprintf("of %d tasks", len(r.Running)), "at most %d", MaxRunning)
+	}
+	if !r.Leaving && (r.For < time.Second || r.For > MaxDelay) {
+		return Invalid("RunnerInfo.For", r.For, "1s to %v", MaxDelay)
+	}
+	return nil
+}
+
+// CheckTasks checks a query and fills its Limit.
+func CheckTasks(q *TasksQuery) error {
+	if err := CheckName("queue name", q.Queue); err != nil {
+		return err
+	}
+	if !q.State.Valid() {
+		return Invalid("TasksQuery.State", string(q.State), "one of %v", States())
+	}
+	if q.Limit == 0 {
+		q.Limit = 50
+	}
+	return firstError(
+		checkRange("TasksQuery.Limit", q.Limit, 1, MaxPage),
+		checkBytes("TasksQuery.After", []byte(q.After), 2*MaxName),
+	)
+}
+
+// CheckQueues checks a query and fills its Limit.
+func CheckQueues(q *QueuesQuery) error {
+	if q.Limit == 0 {
+		q.Limit = MaxNames
+	}
+	if q.Prefix != "" {
+		if err := CheckName("queue prefix", q.Prefix); err != nil {
+			return err
+		}
+	}
+	return firstError(
+		checkRange("QueuesQuery.Limit", q.Limit, 1, MaxNames),
+		checkBytes("QueuesQuery.After", []byte(q.After), 2*MaxName),
+	)
+}
+
+// CheckSettings checks what Configure is given.
+func CheckSettings(queue string, s *Settings) error {
+	if err := CheckName("queue name", queue); err != nil {
+		return err
+	}
+	if s.Remove && (s.Paused || s.PauseFor != 0) {
+		return Invalid("Settings", "with Remove and Paused", "one of them")
+	}
+	if s.PauseFor != 0 && !s.Paused {
+		return Invalid("Settings.PauseFor", s.PauseFor, "Paused with it")
+	}
+	return checkDuration("Settings.PauseFor", s.PauseFor)
+}
+
+func checkUnique(u Unique) error {
+	switch u.Mode {
+	case "":
+		if u.Key != "" || u.For != 0 {
+			return Invalid("Unique.Mode", "", "%q or %q", UniqueLife, UniqueWindow)
+		}
+		return nil
+	case UniqueLife:
+		if u.For != 0 {
+			return Invalid("Unique.For", u.For, "0 with mode %q", UniqueLife)
+		}
+	case UniqueWindow:
+		if u.For < time.Millisecond || u.For > MaxDelay {
+			return Invalid("Unique.For", u.For, "1ms to %v", MaxDelay)
+		}
+	default:
+		return Invalid("Unique.Mode", string(u.Mode), "%q or %q", UniqueLife, UniqueWindow)
+	}
+	return CheckName("unique key", u.Key)
+}
+
+func checkHeaders(h map[string]string) error {
+	for k := range h {
+		if k == "" {
+			return Invalid("header name", k, "at least one character")
+		}
+	}
+	if n := headerBytes(h); n > MaxHeaderBytes {
+		return Invalid("headers", fmt.Sprintf("of %d bytes", n), "at most %d bytes", MaxHeaderBytes)
+	}
+	return nil
+}
+
+func headerBytes(h map[string]string) int {
+	n := 0
+	for k, v := range h {
+		n += len(k) + len(v)
+	}
+	return n
+}
+
+func checkPriority(p int) error { return checkRange("priority", p, -MaxPriority, MaxPriority) }
+
+func checkRange(what string, n, low, high int) error {
+	if n < low || n > high {
+		return Invalid(what, n, "%d to %d", low, high)
+	}
+	return nil
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package storage
+
+import "time"
+
+// ClaimRequest asks for tasks.
+type ClaimRequest struct {
+	Call Call
+	// Token becomes part of the fence of each task claimed: 128 random bits,
+	// made anew for each call.
+	Token Token
+	// Runner is the id of the runner that claims.
+	Runner string
+	// Queues to claim from, in order: the first is emptied before the second.
+	Queues []ClaimQueue
+	// Max bounds the tasks of the call, at most MaxClaim; 0 only maintains.
+	Max int
+	// Start is how many of them start at once; the rest are claimed ahead.
+	Start int
+	// Suspect lets one suspect be among those that start.
+	Suspect bool
+	// Lease is how long the claim holds unless it is extended.
+	Lease time.Duration
+	// Kinds is a hint: a storage may leave out tasks of other kinds.
+	Kinds []string
+}
+
+// ClaimQueue is one queue of a claim.
+type ClaimQueue struct {
+	Name string
+	// Max bounds what is taken from this queue; 0 means the request's Max, a
+	// negative one takes nothing and only maintains.
+	Max int
+}
+
+// Claimed is what a Claim took.
+type Claimed struct {
+	// Tasks in the order of their claim, each Pending. Attempts, Stack, Result,
+	// Progress and Checkpoint are left out.
+	Tasks []Task
+	// Fences has one element per task.
+	Fences []Fence
+	// Ticks are cursors that are due, for the caller to tick. They need no fence.
+	Ticks []Task
+	// Now is the storage's time, and NextDue the earliest moment at which
+	// something scheduled, retried or ticking in these queues is due, zero if
+	// nothing is.
+	Now, NextDue time.Time
+	// More says that another call would find work at once: tasks beyond Max, or
+	// maintenance left over.
+	More bool
+	// Cancels says that a cancel of a pending task waits in one of the queues: a
+	// runner with tasks running extends now to learn whether it is one of its own.
+	Cancels bool
+	// Since is for the Wait that follows.
+	Since Since
+}
+
+// Since marks a point in a storage's stream of wake-ups. It means something only
+// to the opened Storage that gave it.
+type Since uint64
+
+// WaitRequest names what to wait for.
+type WaitRequest struct {
+	Queues []string
+	Since  Since
+}
+
+// ExtendRequest extends leases and carries a runner's heartbeat.
+type ExtendRequest struct {
+	Call Call
+	// Runner is the heartbeat; with an empty ID there is none.
+	Runner RunnerInfo
+	// Leases to extend.
+	Leases []Extension
+}
+
+// Extension extends one lease.
+type Extension struct {
+	Fence Fence
+	// For is the new lease from now; 0 leaves the deadline as it is.
+	For time.Duration
+	// Started marks the task as started, if it was claimed ahead.
+	Started bool
+	// Progress and Checkpoint replace the last ones where not nil.
+	Progress   []byte
+	Checkpoint []byte
+}
+
+// Extended answers an Extend.
+type Extended struct {
+	// Lost are the leases whose fence is no longer valid; nothing of their
+	// extension was written.
+	Lost []Ref
+	// CancelAsked are the tasks among them whose cancel was asked.
+	CancelAsked []Ref
+	// Now is the storage's time.
+	Now time.Time
+}
+
+// RunnerInfo is what a runner tells of itself with each heartbeat.
+type RunnerInfo struct {
+	ID          string
+	Host        string
+	PID         int
+	Version     string // of midge
+	Queues      []string
+	Concurrency int
+	Started     time.Time // by the storage's clock
+	// Running lists what it runs, at most MaxRunning.
+	Running []Running
+	// Schedules lists what it declares.
+	Schedules []Declared
+	// For is how long it counts as alive from now, at least a second.
+	For time.Duration
+	// Leaving removes it.
+	Leaving bool
+	// Seen is when it was last heard of; the storage fills it.
+	Seen time.Time
+}
+
+// Running is one task that a runner runs.
+type Running struct {
+	Ref   Ref
+	Kind  string
+	Since time.Time // by the storage's clock
+}
+
+// Declared is one periodic schedule that a runner declares.
+type Declared struct {
+	Ref         Ref // the cursor's
+	Declaration string
+}

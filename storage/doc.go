@@ -1,0 +1,141 @@
+// Package storage is the contract between midge and the places where tasks
+// live. It depends on the standard library only. The storages (memory, redis)
+// fulfil [Storage]; the client and the runner are written against it alone;
+// storagetest states each rule below as a test for authors of new storages.
+//
+// # Words
+//
+// A [Task] is one enqueued job. Its identity is its [Ref]: queue and id. It
+// stands in exactly one [State]. [Storage.Claim] moves tasks from waiting to
+// pending under a lease; the [Fence] of a claimed task proves that lease;
+// [Settle] ends it. A cursor is a periodic schedule kept beside the tasks.
+//
+// # Atomic steps
+//
+// Everything that changes a task is a [Tx] given to [Storage.Apply], a Claim or
+// an Extend. A Tx happens whole or not at all. No crash at any point leaves a
+// task in two states or in none. The arrows between states are in state.go.
+//
+// # Time
+//
+// The storage's clock decides everything. It never goes backwards: a storage
+// keeps a high-water mark per queue and every step that writes to a queue
+// advances it by at least a microsecond. Callers send durations; an absolute
+// time (At, Cursor.Next) is compared with the storage's clock. All times are
+// kept in whole microseconds.
+//
+// # Versions
+//
+// A task's version is a positive number that grows on insert, change, claim,
+// recovery and settle; it is the storage's time of that step in microseconds,
+// or the last version plus one where that is more. Extending a lease, reporting
+// progress and asking for a cancel leave it alone.
+//
+// # Identity of calls
+//
+// A reply can be lost, and clients of databases repeat commands by themselves.
+// So every mutating call carries a [Call]: a [Lane] and a number that grows
+// within the lane. A storage keeps, in the same step as the work itself, the
+// last number and outcome of each lane, in each of its atomic domains (a Redis
+// slot, a database):
+//
+//   - The same number again gives the first outcome, and does nothing. A Claim
+//     gives the tasks of the first outcome that are still claimed under its
+//     token; it may leave out ticks.
+//   - A smaller number is refused with [ErrUnknown].
+//   - A lane is good for [LaneLife] after it was opened, by the storage's
+//     clock. A later call on it is refused with [ErrLaneExpired] (which is an
+//     ErrUnknown), unless it repeats the remembered number. What remembers a
+//     lane may be swept once its life is over, and not before.
+//   - The zero Call has no identity and is never remembered; it is for steps
+//     inside a caller's own transaction.
+//
+// That is bounded by the number of lanes opened in the last LaneLife, never by
+// the number of tasks. [Session] hands out lanes and repeats calls; callers use
+// it and never make Calls of their own.
+//
+// # Rules of insert
+//
+// An insert whose Ref exists succeeds when kind, encoding and payload are those
+// of the existing task (cursors: when the record is a cursor too, kind, encoding,
+// payload and the cursor's Declaration are the same); Placed.Existing says so.
+// Otherwise it is a collision. A record guards its id only while it lives.
+//
+// A unique key belongs to a queue. [UniqueLife] holds it from the insert to any
+// end of the task (completed, dead, cancelled, deleted, moved away) and it is
+// taken and released in the same step. [UniqueWindow] holds it for exactly
+// Unique.For from the insert, whatever becomes of the task. An insert with a
+// taken key is a collision that names the holder, or with OnConflict Skip it is
+// left out, the rest of the Tx proceeds, and Placed names the holder. Requeueing
+// a finished task takes its UniqueLife key again and collides where it is taken.
+//
+// # Rules of order
+//
+// Waiting tasks are claimed by priority, highest first, then first in, first
+// out. What is released or recovered goes to the head of its priority; what is
+// enqueued, promoted, requeued or re-prioritised joins its tail. Tasks due
+// earlier are promoted first.
+//
+// # Rules of claim
+//
+// A Claim first maintains the queues that it names, in bounded batches: promotes
+// what is due, recovers what expired, trims what is kept too long. It never
+// blocks and takes nothing from a paused queue. Of the tasks it returns the first
+// ClaimRequest.Start are started; the others are claimed ahead and count as
+// started from the next Extend that says so.
+//
+// Recovery of an expired lease: a task that was started gets Crashes+1 and is dead
+// ([ReasonCrashes]) when that reaches its CrashLimit; one that was only claimed
+// ahead is not charged, and from then on is claimed only to start at once. A task
+// whose cancel was asked ends in cancelled. All others go to the head of waiting.
+// A lease that expired but was not recovered yet can still be settled.
+//
+// A suspect is a task with at least one crash whose Crashes is CrashLimit-1. Its
+// place in the order is that of any other, but a Claim passes it over unless
+// ClaimRequest.Suspect is set, takes at most one then, and only to start at
+// once, so that the neighbours of a poison pill do not die with it. Suspects are
+// counted as waiting.
+//
+// # Rules of settle
+//
+// A Settle needs a valid fence, else the whole Tx is refused with the task listed
+// in DependencyError.Lost, which is an [ErrLeaseLost]. Outcomes:
+//
+//   - Complete ends in completed, even where a cancel was asked.
+//   - Fail adds one to Retries; past MaxRetries the task is dead
+//     ([ReasonRetries]), else it is in retry until Delay has passed.
+//   - Snooze puts it in scheduled for Delay, uncharged; Snoozes counts those in a
+//     row and SnoozedSince is the time of the first. Any other settle clears both.
+//   - Release puts it back at the head of waiting, uncharged.
+//   - Bury ends in dead with Settle.Reason.
+//   - Cancel ends in cancelled.
+//
+// Where a cancel was asked, every outcome but Complete ends in cancelled.
+// Fail, Bury, Cancel and a recovery each append an [Attempt].
+//
+// # Keeping
+//
+// A completed or cancelled task is kept for Keep.For, else it is gone at once. A
+// completion with a Result and no Keep is kept for [DefaultResultKeep]; UntilRead
+// means at most [DefaultUnreadKeep] unless Keep.For says otherwise, and the reader
+// deletes it. Dead tasks are kept for Limits.DeadFor and at most Limits.DeadMax per
+// queue, the oldest going first; a record and its indexes go together. Correctness
+// never rests on an expiry of the database's own: deadlines stand in records and are
+// swept by Claim.
+//
+// # Bounds
+//
+// Nothing is O(all tasks); no step holds a server for more than 5 ms. Limits are
+// checked before any I/O by the functions of validate.go, which every storage
+// calls first. A Claim returns at most MaxClaimBytes of payload, or one task.
+// History is the last [MaxAttempts] attempts with [MaxAttemptError] bytes of error
+// each; stack and full error are those of the last. A record that cannot be read
+// is set apart, counted in Stats.Damaged, and stops nobody.
+//
+// # Optional abilities
+//
+//	interface   says                                          without it
+//	[Spanner]   which queues can share one Tx                 any queues can
+//
+// A Tx whose queues cannot share an atomic step is refused with [ErrSpan].
+package storage

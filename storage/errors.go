@@ -1,0 +1,122 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Errors that storages return, alone or wrapped.
+var (
+	// ErrUnknown: whether the call happened is not known; the reply was lost, the
+	// context ended while it was under way, or the call is older than what its
+	// lane remembers. Never returned for a call that was refused before any I/O.
+	ErrUnknown = errors.New("storage: outcome unknown")
+	// ErrLaneExpired is an ErrUnknown: the call's lane is past its LaneLife. This
+	// call did nothing; whether an earlier try of it did is not known.
+	ErrLaneExpired = fmt.Errorf("%w: lane expired", ErrUnknown)
+	// ErrLeaseLost: a fence is no longer valid. Nothing was changed.
+	ErrLeaseLost = errors.New("storage: lease lost")
+	// ErrNotFound: there is no such task.
+	ErrNotFound = errors.New("storage: task not found")
+	// ErrFull: the storage has no room for the insert. Nothing was changed.
+	ErrFull = errors.New("storage: full")
+	// ErrSpan: the queues of the Tx cannot share one atomic step here. Nothing
+	// was changed. See Spanner.
+	ErrSpan = errors.New("storage: queues cannot share a transaction")
+	// ErrNotEmpty: the queue to be removed holds tasks or cursors.
+	ErrNotEmpty = errors.New("storage: queue is not empty")
+	// ErrClosed: the storage was closed.
+	ErrClosed = errors.New("storage: closed")
+	// ErrRefused: the storage refuses to work as it is configured or permitted,
+	// such as a Redis that evicts, a replica, wrong credentials. Nothing was
+	// changed.
+	ErrRefused = errors.New("storage: refused")
+)
+
+// InvalidError is bad input, found before any I/O.
+type InvalidError struct {
+	What string // what was given, such as "queue name"
+	Got  string // its value, shortened
+	Want string // what is wanted
+}
+
+// Error names what was given and what is wanted.
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("storage: invalid %s %s: want %s", e.What, e.Got, e.Want)
+}
+
+// DependencyError says why a Tx was refused: everything missing, stale, colliding
+// or lost at once. errors.Is(err, ErrLeaseLost) holds where Lost is not empty.
+type DependencyError struct {
+	// Missing are tasks to be changed, deleted or depended upon that are not there.
+	Missing []Ref
+	// Stale are tasks that are there in another version.
+	Stale []Stale
+	// Colliding are inserts, moves and requeues whose id or unique key is taken.
+	Colliding []Collision
+	// Lost are settles whose fence is not valid.
+	Lost []Ref
+	// Barred are changes and deletes that the task's state does not permit:
+	// pending tasks, and moves that CanChange rules out.
+	Barred []Barred
+}
+
+// Stale is a task whose version is not the one named.
+type Stale struct {
+	Ref  Ref
+	Want int64
+	Have int64
+}
+
+// Collision is an insert whose id, or unique key, is taken.
+type Collision struct {
+	Ref Ref
+	// Holder has the id (it equals Ref) or the unique key.
+	Holder Ref
+	// Unique is set where it is the unique key that is taken.
+	Unique bool
+}
+
+// Barred is a change that the task's state does not permit.
+type Barred struct {
+	Ref   Ref
+	State State
+}
+
+// Empty reports whether nothing stands in the way.
+func (e *DependencyError) Empty() bool {
+	return len(e.Missing)+len(e.Stale)+len(e.Colliding)+len(e.Lost)+len(e.Barred) == 0
+}
+
+// Is makes errors.Is(err, ErrLeaseLost) and errors.Is(err, ErrNotFound) hold where
+// Lost or Missing is not empty.
+func (e *DependencyError) Is(target error) bool {
+	return target == ErrLeaseLost && len(e.Lost) > 0 || target == ErrNotFound && len(e.Missing) > 0
+}
+
+// Error lists everything.
+func (e *DependencyError) Error() string {
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	for _, r := range e.Lost {
+		add("%s: lease lost", r)
+	}
+	for _, r := range e.Missing {
+		add("%s: not found", r)
+	}
+	for _, s := range e.Stale {
+		add("%s: at version %d, not %d", s.Ref, s.Have, s.Want)
+	}
+	for _, c := range e.Colliding {
+		if c.Unique {
+			add("%s: unique key is held by %s", c.Ref, c.Holder)
+		} else {
+			add("%s: another task has this id", c.Ref)
+		}
+	}
+	for _, b := range e.Barred {
+		add("%s: is %s", b.Ref, b.State)
+	}
+	return "storage: transaction refused: " + strings.Join(parts, "; ")
+}

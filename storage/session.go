@@ -1,0 +1,254 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// DefaultPatience is how long a [Session] repeats a call whose outcome is
+// unknown, unless its context ends before.
+const DefaultPatience = 5 * time.Second
+
+// lanes are used for this long, so that the last call on one can still be
+// repeated within LaneLife.
+const laneUse = LaneLife / 2
+
+// Session is a caller's side of the contract: it gives each mutating call its
+// identity and repeats a call whose outcome is unknown, so that a lost reply is
+// no event for those above. It is safe for concurrent use; concurrent calls get
+// lanes of their own. It holds no connection and needs no closing.
+type Session struct {
+	store    Storage
+	patience time.Duration
+
+	mu     sync.Mutex // guards what follows; never held during I/O
+	idle   []*lane
+	synced time.Time // local moment at which the storage's clock showed base
+	base   time.Time
+}
+
+// lane is one Lane and the number last used on it.
+type lane struct {
+	Lane
+	seq uint64
+}
+
+// NewSession makes a session on store. patience bounds the repeats of one call;
+// 0 means DefaultPatience, a negative one never repeats.
+func NewSession(store Storage, patience time.Duration) *Session {
+	if patience == 0 {
+		patience = DefaultPatience
+	}
+	return &Session{store: store, patience: patience}
+}
+
+// Storage is what the session was made on.
+func (s *Session) Storage() Storage { return s.store }
+
+// UnknownError is an [ErrUnknown] that remembers its call, so that
+// [Session.Repeat] can learn the outcome while the lane lives.
+type UnknownError struct {
+	Call Call
+	Txs  []Tx
+	Err  error
+}
+
+// Error says what is unknown.
+func (e *UnknownError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the storage's error.
+func (e *UnknownError) Unwrap() error { return e.Err }
+
+// Apply is [Storage.Apply] under the session's identity. Where the outcome stays
+// unknown the error is an *[UnknownError].
+func (s *Session) Apply(ctx context.Context, txs ...Tx) ([]Applied, error) {
+	var applied []Applied
+	call, err := s.do(ctx, func(call Call) (err error) {
+		applied, err = s.store.Apply(ctx, call, txs...)
+		return err
+	})
+	if errors.Is(err, ErrUnknown) {
+		return nil, &UnknownError{Call: call, Txs: txs, Err: err}
+	}
+	return applied, err
+}
+
+// ApplyOne applies one Tx and gives its own error, if it has one.
+func (s *Session) ApplyOne(ctx context.Context, tx Tx) (Applied, error) {
+	applied, err := s.Apply(ctx, tx)
+	if err != nil {
+		return Applied{}, err
+	}
+	return applied[0], applied[0].Err
+}
+
+// Repeat sends a call of unknown outcome again under its old identity: it gives
+// the first outcome, or carries the call out if it never happened. After LaneLife
+// it answers ErrUnknown again.
+func (s *Session) Repeat(ctx context.Context, unknown *UnknownError) ([]Applied, error) {
+	var applied []Applied
+	err := s.repeat(ctx, func() (err error) {
+		applied, err = s.store.Apply(ctx, unknown.Call, unknown.Txs...)
+		return err
+	})
+	if errors.Is(err, ErrUnknown) {
+		return nil, &UnknownError{Call: unknown.Call, Txs: unknown.Txs, Err: err}
+	}
+	return applied, err
+}
+
+// Claim is [Storage.Claim] under the session's identity; it fills req.Call, and
+// req.Token where it is zero.
+func (s *Session) Claim(ctx context.Context, req ClaimRequest) (Claimed, error) {
+	if req.Token == (Token{}) {
+		req.Token = NewToken()
+	}
+	var claimed Claimed
+	_, err := s.do(ctx, func(call Call) (err error) {
+		req.Call = call
+		claimed, err = s.store.Claim(ctx, req)
+		return err
+	})
+	if err == nil {
+		s.set(claimed.Now)
+	}
+	return claimed, err
+}
+
+// Extend is [Storage.Extend] under the session's identity; it fills req.Call.
+func (s *Session) Extend(ctx context.Context, req ExtendRequest) (Extended, error) {
+	var extended Extended
+	_, err := s.do(ctx, func(call Call) (err error) {
+		req.Call = call
+		extended, err = s.store.Extend(ctx, req)
+		return err
+	})
+	return extended, err
+}
+
+// Configure is [Storage.Configure] under the session's identity.
+func (s *Session) Configure(ctx context.Context, queue string, settings Settings) error {
+	_, err := s.do(ctx, func(call Call) error {
+		return s.store.Configure(ctx, call, queue, settings)
+	})
+	return err
+}
+
+// Now is the storage's time, reckoned from the last answer that told it.
+func (s *Session) Now(ctx context.Context) (time.Time, error) {
+	s.mu.Lock()
+	synced, base := s.synced, s.base
+	s.mu.Unlock()
+	if !synced.IsZero() {
+		return base.Add(time.Since(synced)), nil
+	}
+	return s.sync(ctx)
+}
+
+// sync asks the storage for its time.
+func (s *Session) sync(ctx context.Context) (time.Time, error) {
+	d, err := s.store.Describe(ctx)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("storage: ask for the time: %w", err)
+	}
+	s.set(d.Now)
+	return d.Now, nil
+}
+
+func (s *Session) set(now time.Time) {
+	if now.IsZero() {
+		return
+	}
+	s.mu.Lock()
+	s.synced, s.base = time.Now(), now
+	s.mu.Unlock()
+}
+
+// do sends a call on a lane of its own. A first try refused because the lane was
+// too old (this process was suspended, or the storage's clock jumped) did nothing:
+// it goes out again on a new lane. A lane whose last outcome is unknown is not
+// used again, so that its number stays repeatable.
+func (s *Session) do(ctx context.Context, send func(Call) error) (Call, error) {
+	for fresh := false; ; fresh = true {
+		ln, err := s.take(ctx, fresh)
+		if err != nil {
+			return Call{}, err
+		}
+		ln.seq++
+		call := Call{Lane: ln.Lane, Seq: ln.seq}
+		first := true
+		expired := false
+		err = s.repeat(ctx, func() error {
+			err := send(call)
+			expired = first && errors.Is(err, ErrLaneExpired)
+			first = false
+			return err
+		})
+		if expired && !fresh {
+			continue
+		}
+		if !errors.Is(err, ErrUnknown) {
+			s.mu.Lock()
+			s.idle = append(s.idle, ln)
+			s.mu.Unlock()
+		}
+		return call, err
+	}
+}
+
+// repeat sends until the outcome is known, patience or ctx ends, or the lane is
+// past its life.
+func (s *Session) repeat(ctx context.Context, send func() error) error {
+	begun := time.Now()
+	pause := 5 * time.Millisecond
+	for {
+		err := send()
+		if !errors.Is(err, ErrUnknown) || errors.Is(err, ErrLaneExpired) || ctx.Err() != nil {
+			return err
+		}
+		if time.Since(begun)+pause > s.patience {
+			return err
+		}
+		if !sleep(ctx, pause/2+rand.N(pause)) {
+			return err
+		}
+		pause = min(2*pause, time.Second)
+	}
+}
+
+// take gives a lane that nobody else uses: an idle one, or a new one opened now.
+func (s *Session) take(ctx context.Context, fresh bool) (*lane, error) {
+	now, err := s.Now(ctx)
+	if fresh && err == nil {
+		now, err = s.sync(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n := len(s.idle); n > 0 && !fresh; n = len(s.idle) {
+		ln := s.idle[n-1]
+		s.idle = s.idle[:n-1]
+		if age := now.Sub(ln.Opened); age >= 0 && age < laneUse {
+			return ln, nil
+		}
+	}
+	return &lane{Lane: Lane{ID: random16(), Opened: now.Truncate(time.Microsecond)}}, nil
+}
+
+// sleep waits for d and reports false where ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,106 @@
+package storage
+
+// State is where a task stands.
+type State string
+
+// The states. A task is in exactly one of the first seven; Cursors holds the
+// periodic schedules.
+const (
+	Waiting   State = "waiting"   // to be claimed
+	Pending   State = "pending"   // claimed, under a lease
+	Scheduled State = "scheduled" // until its moment, or snoozed
+	Retry     State = "retry"     // failed, until its next attempt
+	Completed State = "completed" // kept as long as asked
+	Cancelled State = "cancelled" // kept as long as asked
+	Dead      State = "dead"      // out of retries or refused
+	Cursors   State = "cursor"
+)
+
+// States lists every state, in the order of a task's life.
+func States() []State {
+	return []State{Waiting, Pending, Scheduled, Retry, Completed, Cancelled, Dead, Cursors}
+}
+
+// Valid reports whether s is one of the states.
+func (s State) Valid() bool {
+	for _, t := range States() {
+		if s == t {
+			return true
+		}
+	}
+	return false
+}
+
+// Ended reports whether a task in s has come to its end.
+func (s State) Ended() bool { return s == Completed || s == Cancelled || s == Dead }
+
+// Outcome is how a Settle ends a claim.
+type Outcome string
+
+// The outcomes.
+const (
+	Complete Outcome = "complete"
+	Fail     Outcome = "fail"
+	Snooze   Outcome = "snooze"
+	Release  Outcome = "release"
+	Bury     Outcome = "bury"
+	Cancel   Outcome = "cancel"
+)
+
+// SettledState gives the state that a settle with outcome leads to: the whole
+// right half of the life of a task. retries counts the failures before this one.
+func SettledState(outcome Outcome, cancelAsked bool, retries, maxRetries int) State {
+	switch {
+	case outcome == Complete:
+		return Completed
+	case cancelAsked || outcome == Cancel:
+		return Cancelled
+	case outcome == Bury, outcome == Fail && retries >= maxRetries:
+		return Dead
+	case outcome == Fail:
+		return Retry
+	case outcome == Snooze:
+		return Scheduled
+	}
+	return Waiting // released
+}
+
+// RecoveredState gives the state that an expired lease leads to, and whether it
+// is charged as a crash. crashes counts those before this one.
+func RecoveredState(cancelAsked, started bool, crashes, crashLimit int) (to State, charged bool) {
+	switch {
+	case cancelAsked:
+		return Cancelled, started
+	case started && crashes+1 >= crashLimit:
+		return Dead, true
+	}
+	return Waiting, started
+}
+
+// Suspect reports whether a task is one crash short of its limit.
+func Suspect(crashes, crashLimit int) bool { return crashes > 0 && crashes == crashLimit-1 }
+
+// changes lists which states a Change may move a task to, by its state now. A
+// Change with no State leaves it where it is. From an ended state it is a
+// requeue: Retries, Crashes, Snoozes and Attempts start anew and a UniqueLife
+// key is taken again.
+var changes = map[State][]State{
+	Waiting:   {Waiting, Scheduled, Cancelled},
+	Scheduled: {Waiting, Scheduled, Cancelled},
+	Retry:     {Waiting, Scheduled, Retry, Cancelled},
+	Pending:   {Cancelled}, // marks it only: CancelAsked
+	Completed: {Waiting, Scheduled},
+	Cancelled: {Waiting, Scheduled, Cancelled}, // the last does nothing
+	Dead:      {Waiting, Scheduled},
+	Cursors:   {Cursors},
+}
+
+// CanChange reports whether a Change may move a task from one state to another.
+func CanChange(from, to State) bool {
+	for _, s := range changes[from] {
+		if s == to {
+			return true
+		}
+	}
+	return false
+}

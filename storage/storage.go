@@ -1,0 +1,168 @@
+package storage
+
+import (
+	"context"
+	"time"
+)
+
+// Storage is where tasks live. All methods are safe for concurrent use and
+// concurrent calls may share round trips; one caller's cancelled context spoils
+// only its own answer. The rules are in the package documentation.
+//
+// Errors: a nil error is a definite success and an error that wraps [ErrUnknown]
+// an unknown outcome: the call may or may not have happened, and repeating it with
+// the same Call is safe. Any other error is definite: nothing happened. Those are
+// *[InvalidError] (bad input, found before any I/O), [ErrFull], [ErrSpan],
+// [ErrClosed] and what the methods name.
+type Storage interface {
+	// Apply carries out each Tx whole or not at all. Txs are independent of each
+	// other and happen in order where they concern one queue. The result has one
+	// element per Tx; a Tx that was refused has Applied.Err, a *[DependencyError],
+	// and changed nothing.
+	Apply(ctx context.Context, call Call, txs ...Tx) ([]Applied, error)
+
+	// Claim maintains the queues named, then moves tasks from waiting to pending
+	// under a lease. It never blocks; no tasks is not an error.
+	Claim(ctx context.Context, req ClaimRequest) (Claimed, error)
+
+	// Extend is a runner's heartbeat: it extends leases, marks tasks started,
+	// writes progress and checkpoints under the leases, and says which leases are
+	// lost and which cancels were asked. It charges and versions nothing.
+	Extend(ctx context.Context, req ExtendRequest) (Extended, error)
+
+	// Wait returns nil when there may be new work, an earlier due moment, a
+	// cancel or changed settings in one of the queues since the Claim that gave
+	// req.Since; nothing is lost between that Claim and this Wait. It is a hint:
+	// it may return early, and where a wake-up was lost it may not return at all,
+	// so callers bound it by ctx, whose error it then returns.
+	Wait(ctx context.Context, req WaitRequest) error
+
+	// Task reads one task with its history, stack, result, progress and
+	// checkpoint, but never a token. [ErrNotFound] where there is none.
+	Task(ctx context.Context, ref Ref) (Task, error)
+
+	// Tasks lists tasks of one queue and state, a page at a time: a best-effort
+	// snapshot in the state's own order. Stack, Result, Progress and Checkpoint
+	// are left out.
+	Tasks(ctx context.Context, query TasksQuery) (TasksPage, error)
+
+	// Queues lists queue names with a prefix, sorted, a page at a time.
+	Queues(ctx context.Context, query QueuesQuery) (QueuesPage, error)
+
+	// Stats gives sizes and lifetime totals of the queues named, in their order,
+	// in constant time per queue. A queue that does not exist has zero Stats.
+	Stats(ctx context.Context, queues ...string) ([]Stats, error)
+
+	// Runners lists the runners whose heartbeat has not expired, by id.
+	Runners(ctx context.Context) ([]RunnerInfo, error)
+
+	// Configure replaces the settings of a queue. With Settings.Remove the queue
+	// itself goes, its totals too; [ErrNotEmpty] where it still holds a record.
+	Configure(ctx context.Context, call Call, queue string, settings Settings) error
+
+	// Describe tells the storage's name, time and what an acknowledgement is
+	// worth, and anything an operator should be warned of.
+	Describe(ctx context.Context) (Description, error)
+
+	// Close gives back what Open took. Calls under way may fail with an
+	// ErrUnknown; later calls fail with [ErrClosed]. Closing again is harmless.
+	Close() error
+}
+
+// Spanner is the optional ability to say which queues can share a Tx. A storage
+// without it can put any queues of one Tx into one step.
+type Spanner interface {
+	// Spans reports whether a Tx may name all these queues.
+	Spans(queues ...string) bool
+}
+
+// Spans reports whether a Tx on s may name all these queues.
+func Spans(s Storage, queues ...string) bool {
+	if sp, ok := s.(Spanner); ok {
+		return sp.Spans(queues...)
+	}
+	return true
+}
+
+// Description is what [Storage.Describe] tells.
+type Description struct {
+	// Storage is the kind and version, such as "redis 7.0.15".
+	Storage string
+	// Now is the storage's time.
+	Now time.Time
+	// Durability says in one sentence what an acknowledged task survives.
+	Durability string
+	// Warnings are for the operator's log: what is unsafe, unknown or damaged.
+	Warnings []string
+}
+
+// Settings of a queue.
+type Settings struct {
+	// Paused stops claims from the queue. Enqueueing, settling, schedules and
+	// maintenance go on.
+	Paused bool
+	// PauseFor bounds the pause; 0 pauses until it is resumed.
+	PauseFor time.Duration
+	// Remove deletes the queue, which must be empty.
+	Remove bool
+}
+
+// Stats are a queue's sizes and its totals over its lifetime.
+type Stats struct {
+	Queue string
+	// Sizes by state. Waiting counts suspects too.
+	Waiting, Pending, Scheduled, Retry, Completed, Cancelled, Dead, Cursors int64
+	// Damaged counts records that could not be read and were set apart.
+	Damaged int64
+	Totals  Totals
+	// Paused, and until when; a zero PausedUntil means until resumed.
+	Paused      bool
+	PausedUntil time.Time
+}
+
+// Live is the number of tasks that have not ended.
+func (s Stats) Live() int64 { return s.Waiting + s.Pending + s.Scheduled + s.Retry }
+
+// Totals count over a queue's lifetime; cursors are not counted. At any moment
+// Enqueued + Requeued = Completed + Dead + Cancelled + Deleted + Stats.Live().
+type Totals struct {
+	Enqueued  int64 // inserted here, or moved here from another queue while live
+	Requeued  int64 // brought back from completed, cancelled or dead
+	Completed int64
+	Dead      int64
+	Cancelled int64
+	Deleted   int64 // deleted, moved away or set apart as damaged while live
+	Failed    int64 // attempts that failed, whether retried or not
+	Crashed   int64 // charged crashes
+}
+
+// TasksQuery asks for a page of tasks.
+type TasksQuery struct {
+	Queue string
+	State State
+	// After is the Next of the page before, "" for the first page.
+	After string
+	// Limit is the page's size: 1 to 200, 0 means 50.
+	Limit int
+}
+
+// TasksPage is a page of tasks. Next is "" on the last page.
+type TasksPage struct {
+	Tasks []Task
+	Next  string
+}
+
+// QueuesQuery asks for a page of queue names.
+type QueuesQuery struct {
+	Prefix string
+	// After is the Next of the page before, "" for the first page.
+	After string
+	// Limit is the page's size: 1 to 1,000, 0 means 1,000.
+	Limit int
+}
+
+// QueuesPage is a page of queue names. Next is "" on the last page.
+type QueuesPage struct {
+	Names []string
+	Next  string
+}

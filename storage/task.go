@@ -1,0 +1,175 @@
+package storage
+
+import (
+	"time"
+)
+
+// Ref is a task's identity.
+type Ref struct {
+	Queue string
+	ID    string
+}
+
+// String prints the ref as "queue/id".
+func (r Ref) String() string { return r.Queue + "/" + r.ID }
+
+// Task is one enqueued job, or a cursor. Durations and times are rounded down to
+// whole microseconds. A storage neither keeps nor changes the slices and maps
+// given to it, and those it returns belong to the caller.
+type Task struct {
+	Ref
+
+	// Kind is the job's stable name.
+	Kind string
+	// Encoding names the codec of Payload, such as "msgpack".
+	Encoding string
+	Payload  []byte
+	Headers  map[string]string
+
+	State    State
+	Version  int64
+	Priority int // -9 to 9, higher first
+
+	MaxRetries int // failures that are retried; one more is dead
+	Retries    int // how often it was run and failed
+	CrashLimit int // charged crashes that make it dead
+	Crashes    int // how often its lease expired after it had been started
+
+	Snoozes      int       // uncharged snoozes in a row
+	SnoozedSince time.Time // when the first of them was, zero if none
+
+	Timeout time.Duration // of one attempt, 0 none; the runner's to enforce
+	Keep    Keep
+	Unique  Unique
+
+	Created time.Time // when it was inserted
+	Due     time.Time // scheduled and retry: when it is promoted; cursor: see Cursor
+	Ended   time.Time // completed, cancelled, dead: since when
+	Expires time.Time // completed, cancelled, dead: when its record may go
+
+	// While it is pending:
+	Runner      string    // who holds the lease
+	LeaseUntil  time.Time // when it expires
+	Started     bool      // false while it is only claimed ahead
+	CancelAsked bool      // a cancel waits for the attempt to end
+
+	// Reason says in a word why it is dead: one of the Reason constants or
+	// what Settle.Reason said.
+	Reason string
+	// Attempts is the history, oldest first, at most MaxAttempts.
+	Attempts []Attempt
+
+	// Cursor is set on cursors alone.
+	Cursor *Cursor
+
+	// Only [Storage.Task] fills these.
+	Stack      string // of the last attempt, with its full error
+	Result     []byte
+	Progress   []byte
+	Checkpoint []byte
+}
+
+// Attempt is one run that did not complete.
+type Attempt struct {
+	At      time.Time // when it ended
+	Version int64     // the claim's version
+	Runner  string
+	// Outcome is "fail", "bury", "cancel", or "crash" where the lease of a
+	// started task expired, "expire" where one claimed ahead did.
+	Outcome string
+	// Error is the text, at most MaxAttemptError bytes.
+	Error string
+}
+
+// Outcomes of attempts that no Settle names.
+const (
+	AttemptCrash  = "crash"
+	AttemptExpire = "expire"
+)
+
+// Why a task is dead, where the storage decided it.
+const (
+	ReasonRetries = "out of retries"
+	ReasonCrashes = "crash loop"
+)
+
+// Keep says how long a completed or cancelled task is kept. The zero Keep keeps
+// nothing, except that a completion with a result is kept for DefaultResultKeep.
+type Keep struct {
+	For time.Duration
+	// UntilRead lets the reader of the result delete it; For bounds the wait,
+	// 0 meaning DefaultUnreadKeep.
+	UntilRead bool
+}
+
+// How long results are kept when Keep does not say.
+const (
+	DefaultResultKeep = time.Hour
+	DefaultUnreadKeep = 7 * 24 * time.Hour
+)
+
+// Of gives how long to keep a task that ends in state, having a result or not.
+func (k Keep) Of(state State, result bool) time.Duration {
+	switch {
+	case k.For > 0:
+		return k.For
+	case k.UntilRead && state == Completed:
+		return DefaultUnreadKeep
+	case result && state == Completed:
+		return DefaultResultKeep
+	}
+	return 0
+}
+
+// UniqueMode says how long a unique key is held.
+type UniqueMode string
+
+// The modes. The zero mode holds no key.
+const (
+	UniqueLife   UniqueMode = "life"
+	UniqueWindow UniqueMode = "window"
+)
+
+// Unique makes an insert refuse or skip while another task of the queue holds
+// the same key. [UniqueKey] makes keys.
+type Unique struct {
+	Key  string
+	Mode UniqueMode
+	For  time.Duration // of UniqueWindow, at least a millisecond
+}
+
+// Cursor is a periodic schedule: a record in state Cursors whose kind, encoding,
+// payload, headers, priority, limits, timeout and keep are those of the task that
+// each tick inserts. It has no lease, no retries and no place in waiting, and a
+// pause of its queue does not stop it. A Claim hands out due cursors as Ticks and
+// hides each from other Claims for TickHide; the tick itself is a Change of the
+// cursor to its next moment at its version, with the inserts, in one Tx. The
+// storage reads nothing of it but Next; the fields are for those who list.
+type Cursor struct {
+	// Next is when it is due; zero never.
+	Next time.Time
+	// Last is the last tick that was enqueued, zero before the first.
+	Last time.Time
+	// Spec is the schedule as text, such as "every 1h" or "cron 0 3 * * *".
+	Spec string
+	// Zone is the time zone's name, "" for UTC.
+	Zone string
+	// CatchUp is the policy for missed ticks: "skip", "one" or "all".
+	CatchUp string
+	// CatchUpCap bounds "all".
+	CatchUpCap int
+	// Overlap is "" to enqueue each tick, "skip" to leave one out while the task
+	// of an earlier one has not ended.
+	Overlap string
+	// Declaration identifies this declaration of the schedule: a hash of all that
+	// is declared.
+	Declaration string
+	// Replaced are earlier declarations, oldest first.
+	Replaced []string
+}
+
+// CursorPrefix begins the id of every cursor, and of no task.
+const CursorPrefix = "cursor."
+
+// TickHide is how long a cursor handed out by a Claim is hidden from others.
+const TickHide = 2 * time.Second

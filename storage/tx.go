@@ -1,0 +1,163 @@
+package storage
+
+import (
+	"encoding/hex"
+	"time"
+)
+
+// Lane is one caller's numbered sequence of calls: at most one is under way at a
+// time. See the package documentation; [Session] makes them.
+type Lane struct {
+	ID [16]byte
+	// Opened is the storage's time when the lane was opened.
+	Opened time.Time
+}
+
+// LaneLife is how long after its opening a lane is accepted.
+const LaneLife = 10 * time.Minute
+
+// Call identifies one mutating call. The zero Call has no identity.
+type Call struct {
+	Lane Lane
+	Seq  uint64 // from 1, growing within the lane
+}
+
+// IsZero reports whether c has no identity.
+func (c Call) IsZero() bool { return c.Seq == 0 }
+
+// Token is the 128-bit nonce of a Claim call. It is a secret: no read returns it
+// and it prints as "***".
+type Token [16]byte
+
+// String hides the token.
+func (Token) String() string { return "***" }
+
+// GoString hides the token.
+func (Token) GoString() string { return "***" }
+
+// MarshalText hides the token.
+func (Token) MarshalText() ([]byte, error) { return []byte("***"), nil }
+
+// Reveal gives the token as 32 hexadecimal digits, for a storage's own use.
+func (t Token) Reveal() string { return hex.EncodeToString(t[:]) }
+
+// Fence proves the lease of one claimed task. It is compared for equality.
+type Fence struct {
+	Ref
+	Version int64
+	Token   Token
+}
+
+// Tx is one atomic step: everything in it happens, or nothing does. All of its
+// inserts, changes, deletes, depends and settles are checked against the state
+// before the step; a task may be named by one of them only.
+type Tx struct {
+	Inserts []Insert
+	Changes []Change
+	Deletes []Delete
+	Depends []Depend
+	Settles []Settle
+}
+
+// Insert adds a task, or a cursor.
+type Insert struct {
+	Ref        Ref
+	Kind       string
+	Encoding   string
+	Payload    []byte
+	Headers    map[string]string
+	Priority   int
+	Delay      time.Duration // from the storage's now; with At zero
+	At         time.Time     // the moment itself; a past one is due now
+	MaxRetries int           // 0 none
+	CrashLimit int           // at least 1
+	Timeout    time.Duration
+	Keep       Keep
+	Unique     Unique
+	OnConflict Conflict
+	// Cursor makes this a schedule. Its id begins with CursorPrefix; it has
+	// neither Delay, At nor Unique.
+	Cursor *Cursor
+}
+
+// Conflict says what becomes of an insert whose unique key is taken.
+type Conflict string
+
+// The choices. The zero Conflict is Refuse.
+const (
+	Refuse Conflict = "refuse" // the whole Tx fails
+	Skip   Conflict = "skip"   // this insert is left out
+)
+
+// Change alters a task that is not pending, at its version. Zero fields leave what
+// they name as it is.
+type Change struct {
+	Ref     Ref
+	Version int64 // 0 only where State is Cancelled: any version
+
+	// Queue moves the task: the old ref is gone, its id may collide in the
+	// target, where it joins the tail. A UniqueLife key moves with it and
+	// collides where it is taken. Cursors do not move.
+	Queue string
+	// Encoding and Payload are replaced together where Encoding is set.
+	Encoding string
+	Payload  []byte
+	// Headers replaces all headers where it is not nil.
+	Headers map[string]string
+	// Priority joins the tail of its new priority.
+	Priority *int
+	// State moves it; see CanChange. Waiting is due now. Cancelled ends it at
+	// once, or marks a pending one. It defaults to Scheduled where Delay or At
+	// is set (Retry for a task in Retry).
+	State State
+	Delay time.Duration // from now, with State Scheduled or Retry
+	At    time.Time     // the moment itself, likewise; a past one is due now
+	// Cursor replaces a cursor.
+	Cursor *Cursor
+}
+
+// Delete removes a task that is not pending, or a cursor, at its version.
+type Delete struct {
+	Ref     Ref
+	Version int64
+}
+
+// Depend requires that a task is there at a version, whatever its state.
+type Depend struct {
+	Ref     Ref
+	Version int64
+}
+
+// Settle ends a claim.
+type Settle struct {
+	Fence   Fence
+	Outcome Outcome
+	Delay   time.Duration // of Fail and Snooze
+	Reason  string        // of Bury: a word or two
+	Error   string        // of Fail, Bury, Cancel
+	Stack   string        // likewise
+	Result  []byte        // of Complete
+}
+
+// Applied is what one Tx did.
+type Applied struct {
+	// Inserted, Changed and Settled have one element per Insert, Change and
+	// Settle, in order; nil where Err is set.
+	Inserted []Placed
+	Changed  []Placed
+	Settled  []Placed
+	// Err is nil or a *DependencyError: the Tx was refused and changed nothing.
+	Err error
+}
+
+// Placed says where a step left a task.
+type Placed struct {
+	Ref     Ref
+	Version int64
+	// State it is in now. A settled or cancelled task that is not kept has the
+	// state in which it ended. A pending task whose cancel was asked is Pending.
+	State State
+	// Existing is set on an insert that found the same task there, or was skipped
+	// for the holder of its unique key: Ref, Version and State are that one's.
+	Existing bool
+}

@@ -1,0 +1,161 @@
+package storage
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Bounds of the contract.
+const (
+	MaxName         = 128                        // bytes of a queue, id, kind, runner
+	MaxPriority     = 9                          // and -9
+	MaxTxOps        = 1000                       // operations of one Tx
+	MaxTxBytes      = 4 << 20                    // bytes of one Tx, or of its one operation
+	MaxClaim        = 1000                       // tasks of one Claim
+	MaxClaimBytes   = 4 << 20                    // payload of one Claim, or of its one task
+	MaxLimit        = 9999                       // retries and crashes
+	MaxHeaderBytes  = 64 << 10                   // keys and values of a task's headers
+	MaxAttempts     = 10                         // of a task's history
+	MaxAttemptError = 1 << 10                    // bytes of an attempt's error
+	MaxText         = 64 << 10                   // bytes of a stack or full error
+	MaxReason       = 128                        // bytes of a reason
+	MaxRunning      = 1000                       // tasks that a heartbeat lists
+	MaxPayloadCap   = 16 << 20                   // what Limits.MaxPayload can be raised to
+	MinLease        = time.Second                //
+	MaxDelay        = 100 * 365 * 24 * time.Hour // of any duration
+	MaxPage         = 200                        // tasks of a page
+	MaxNames        = 1000                       // queue names of a page
+)
+
+// Limits are what a storage's Config lets an application set. The zero value
+// works.
+type Limits struct {
+	// MaxPayload bounds payload, result, progress and checkpoint, in bytes:
+	// default 1 MiB, at most 16 MiB.
+	MaxPayload int
+	// DeadFor is how long dead tasks are kept: default 90 days.
+	DeadFor time.Duration
+	// DeadMax is how many dead tasks a queue keeps: default 10,000.
+	DeadMax int
+}
+
+// WithDefaults fills what is zero.
+func (l Limits) WithDefaults() Limits {
+	if l.MaxPayload == 0 {
+		l.MaxPayload = 1 << 20
+	}
+	if l.DeadFor == 0 {
+		l.DeadFor = 90 * 24 * time.Hour
+	}
+	if l.DeadMax == 0 {
+		l.DeadMax = 10_000
+	}
+	return l
+}
+
+// Check gives an *InvalidError where a limit is out of range.
+func (l Limits) Check() error {
+	switch {
+	case l.MaxPayload < 0 || l.MaxPayload > MaxPayloadCap:
+		return Invalid("Limits.MaxPayload", l.MaxPayload, "0 to %d bytes", MaxPayloadCap)
+	case l.DeadFor < 0 || l.DeadFor > MaxDelay:
+		return Invalid("Limits.DeadFor", l.DeadFor, "0 to %v", MaxDelay)
+	case l.DeadMax < 0:
+		return Invalid("Limits.DeadMax", l.DeadMax, "0 or more")
+	}
+	return nil
+}
+
+// Invalid makes an *InvalidError. got is printed with %v, strings quoted, and
+// shortened.
+func Invalid(what string, got any, want string, args ...any) *InvalidError {
+	text := fmt.Sprint(got)
+	if s, ok := got.(string); ok {
+		text = fmt.Sprintf("%q", CleanText(s, 64))
+	}
+	return &InvalidError{What: what, Got: CleanText(text, 300), Want: fmt.Sprintf(want, args...)}
+}
+
+// CheckName gives an *InvalidError unless name matches
+// ^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$. what says what is named.
+func CheckName(what, name string) error {
+	ok := len(name) > 0 && len(name) <= MaxName && alphanumeric(name[0])
+	for i := 1; ok && i < len(name); i++ {
+		c := name[i]
+		ok = alphanumeric(c) || c == '_' || c == '.' || c == '-'
+	}
+	if !ok {
+		return Invalid(what, name, "1 to %d letters, digits, '_', '.', '-', beginning with a letter or digit", MaxName)
+	}
+	return nil
+}
+
+func alphanumeric(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
+}
+
+// CheckRef checks both names of a ref.
+func CheckRef(ref Ref) error {
+	if err := CheckName("queue name", ref.Queue); err != nil {
+		return err
+	}
+	return CheckName("task id", ref.ID)
+}
+
+// CleanText makes s valid UTF-8 without NUL, of at most limit bytes.
+func CleanText(s string, limit int) string {
+	if strings.IndexByte(s, 0) >= 0 {
+		s = strings.ReplaceAll(s, "\x00", "\uFFFD")
+	}
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= limit {
+		return s
+	}
+	s = s[:limit]
+	for len(s) > 0 && !utf8.ValidString(s) {
+		s = s[:len(s)-1]
+	}
+	return s
+}
+
+// UniqueKey hashes the parts of a unique key, each prefixed by its length, to 26
+// characters.
+func UniqueKey(parts ...[]byte) string {
+	h := sha256.New()
+	for _, p := range parts {
+		var n [8]byte
+		binary.BigEndian.PutUint64(n[:], uint64(len(p)))
+		h.Write(n[:])
+		h.Write(p)
+	}
+	return strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(h.Sum(nil)[:16]))
+}
+
+func checkDuration(what string, d time.Duration) error {
+	if d < 0 || d > MaxDelay {
+		return Invalid(what, d, "0 to %v", MaxDelay)
+	}
+	return nil
+}
+
+// latest is the last moment that a storage has to represent exactly.
+var latest = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func checkTime(what string, t time.Time) error {
+	if t.After(latest) {
+		return Invalid(what, t, "a time before the year 2200")
+	}
+	return nil
+}
+
+func checkBytes(what string, b []byte, limit int) error {
+	if len(b) > limit {
+		return Invalid(what, fmt.Sprintf("of %d bytes", len(b)), "at most %d bytes", limit)
+	}
+	return nil
+}
