@@ -140,7 +140,9 @@ type Totals struct {
 type TasksQuery struct {
 	Queue string
 	State State
-	// After is the Next of the page before, "" for the first page.
+	// After is the Next of the page before, "" for the first page. It is a place
+	// in the state's order, not a count: what leaves the state meanwhile makes the
+	// next page neither skip nor repeat those that stay.
 	After string
 	// Limit is the page's size: 1 to 200, 0 means 50.
 	Limit int
