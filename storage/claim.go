@@ -63,6 +63,9 @@ type Since uint64
 type WaitRequest struct {
 	Queues []string
 	Since  Since
+	// CancelsOnly ignores new work and due moments: for a runner without a free
+	// slot. What it ignores still counts as new for a later Wait from Since.
+	CancelsOnly bool
 }
 
 // ExtendRequest extends leases and carries a runner's heartbeat.
