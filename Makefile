@@ -1,0 +1,44 @@
+# The one door: people and CI go through it.
+
+GO ?= go
+LINT := bin/golangci-lint
+SYSTEMS := linux darwin windows
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help test check servers systems tidy lint unit generate fmt
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: servers check unit ## everything: servers, systems, lint, drift, all tests under the race detector
+
+check: systems tidy lint ## everything but the tests
+
+servers: # installs redis-server where it is missing, or says how
+	@tools/need-servers.sh
+
+systems: ## build, and vet with the tests, for linux, darwin and windows
+	@for os in $(SYSTEMS); do \
+		echo "$$os: build and vet"; \
+		CGO_ENABLED=0 GOOS=$$os $(GO) build ./... && CGO_ENABLED=0 GOOS=$$os $(GO) vet ./... || exit 1; \
+	done
+
+tidy: # fails where go.mod or go.sum would change
+	$(GO) mod tidy -diff
+
+lint: $(LINT) ## all linters; .golangci.yml says which are off and why
+	$(LINT) run ./...
+
+$(LINT): tools/go.mod tools/go.sum
+	cd tools && $(GO) build -o ../$(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $(LINT)
+
+unit: ## the tests, with real servers; a skip is a failure
+	MIDGE_TEST_SERVERS=1 $(GO) run ./internal/runtests -race ./...
+
+generate: ## rewrite what is generated: docs/api.txt
+	$(GO) test -count=1 ./internal/house -run '^TestSurface$$' -update
+
+fmt: $(LINT) ## format the code
+	$(LINT) fmt ./...
