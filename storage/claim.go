@@ -45,8 +45,8 @@ type Claimed struct {
 	// something scheduled, retried or ticking in these queues is due, zero if
 	// nothing is.
 	Now, NextDue time.Time
-	// More says that another call would find work at once: tasks beyond Max, or
-	// maintenance left over.
+	// More says that another call would find work at once: tasks beyond Max, if Max
+	// was not 0, or maintenance left over.
 	More bool
 	// Cancels says that a cancel of a pending task waits in one of the queues: a
 	// runner with tasks running extends now to learn whether it is one of its own.
