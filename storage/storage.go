@@ -92,6 +92,8 @@ type Description struct {
 	Now time.Time
 	// Durability says in one sentence what an acknowledged task survives.
 	Durability string
+	// Limits are those that the storage was opened with, defaults filled.
+	Limits Limits
 	// Warnings are for the operator's log: what is unsafe, unknown or damaged.
 	Warnings []string
 }
