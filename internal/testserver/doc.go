@@ -1,0 +1,20 @@
+// Package testserver starts private servers for tests, and a proxy that injects
+// faults in front of them. Tests alone import it.
+//
+// [Redis] gives a test a real redis-server of its own on a free loopback port,
+// with a fresh data directory; [Cluster] gives it a Redis Cluster of three
+// masters. [Start] and [StartCluster] do the same for a TestMain, which has no
+// testing.TB. Servers are stopped by their process id, never by name, never use a
+// standard port, and die with the test process however that ends.
+//
+// The servers need redis-server to be installed. A test that wants one begins
+// with [Require], which skips the test unless the variable [EnvServers] is set;
+// make test sets it and counts a skip as a failure.
+//
+// [NewProxy] puts a TCP proxy that understands RESP, the protocol of Redis, in
+// front of an address: it loses requests or replies, holds them, adds latency,
+// goes silent, or refuses connections.
+//
+// Nothing here sleeps for a fixed time: it polls a condition until a deadline, as
+// tests do with [Await].
+package testserver

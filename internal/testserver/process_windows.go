@@ -1,0 +1,18 @@
+package testserver
+
+import (
+	"errors"
+	"os/exec"
+)
+
+// tieToParent does nothing: there is no redis-server for Windows to tie.
+func tieToParent(*exec.Cmd) {}
+
+// watchParent does nothing, as tieToParent.
+func watchParent(int) (release func()) { return func() {} }
+
+var errWindows = errors.New("not on Windows")
+
+func (p *process) terminate() error { return p.os.Kill() }
+func (p *process) pause() error     { return errWindows }
+func (p *process) resume() error    { return errWindows }
