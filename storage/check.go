@@ -80,42 +80,60 @@ func checkTx(limits Limits, tx *Tx) error {
 	if n := tx.Bytes(); n > MaxTxBytes && ops > 1 {
 		return Invalid("transaction", fmt.Sprintf("of %d bytes", n), "at most %d bytes, or one operation", MaxTxBytes)
 	}
-	seen := make(map[Ref]struct{}, ops)
-	once := func(ref Ref) error {
-		if err := CheckRef(ref); err != nil {
+	named := naming{}
+	for i := range tx.Deletes {
+		d := &tx.Deletes[i]
+		if err := checkVersioned("Delete", d.Ref, d.Version, named.once); err != nil {
 			return err
 		}
-		if _, ok := seen[ref]; ok && ops > 1 {
-			return Invalid("transaction", "naming "+ref.String()+" twice", "each task once")
-		}
-		seen[ref] = struct{}{}
-		return nil
+		named[d.Ref] = true
 	}
 	for i := range tx.Inserts {
-		if err := checkInsert(limits, &tx.Inserts[i], once); err != nil {
+		in := &tx.Inserts[i]
+		once := named.once
+		if in.Cursor != nil && named[in.Ref] {
+			once = named.replaced
+		}
+		if err := checkInsert(limits, in, once); err != nil {
 			return err
 		}
 	}
 	for i := range tx.Changes {
-		if err := checkChange(limits, &tx.Changes[i], once); err != nil {
-			return err
-		}
-	}
-	for i := range tx.Deletes {
-		if err := checkVersioned("Delete", tx.Deletes[i].Ref, tx.Deletes[i].Version, once); err != nil {
+		if err := checkChange(limits, &tx.Changes[i], named.once); err != nil {
 			return err
 		}
 	}
 	for i := range tx.Depends {
-		if err := checkVersioned("Depend", tx.Depends[i].Ref, tx.Depends[i].Version, once); err != nil {
+		if err := checkVersioned("Depend", tx.Depends[i].Ref, tx.Depends[i].Version, named.once); err != nil {
 			return err
 		}
 	}
 	for i := range tx.Settles {
-		if err := checkSettle(limits, &tx.Settles[i], once); err != nil {
+		if err := checkSettle(limits, &tx.Settles[i], named.once); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// naming is what a Tx has named so far; true is a record that it deletes.
+type naming map[Ref]bool
+
+// once checks a ref and that the Tx names it for the first time.
+func (n naming) once(ref Ref) error {
+	if err := CheckRef(ref); err != nil {
+		return err
+	}
+	if _, ok := n[ref]; ok {
+		return Invalid("transaction", "naming "+ref.String()+" twice", "each task once")
+	}
+	n[ref] = false
+	return nil
+}
+
+// replaced notes that a deleted cursor is inserted anew.
+func (n naming) replaced(ref Ref) error {
+	n[ref] = false
 	return nil
 }
 

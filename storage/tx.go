@@ -50,7 +50,8 @@ type Fence struct {
 
 // Tx is one atomic step: everything in it happens, or nothing does. All of its
 // inserts, changes, deletes, depends and settles are checked against the state
-// before the step; a task may be named by one of them only.
+// before the step; a task may be named by one of them only, except that a cursor may
+// be deleted and inserted anew under its id, which replaces it whole at its version.
 type Tx struct {
 	Inserts []Insert
 	Changes []Change
