@@ -1,0 +1,157 @@
+package house
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// rule says what the files of a room, and of the rooms inside it that have no rule
+// of their own, may import beside the standard library.
+type rule struct {
+	room    string
+	rooms   []string // of this module; a name ending in /... includes what is inside
+	modules []string // of others
+	// The same for its test files, in addition. They may also import the room
+	// itself and everything internal.
+	testRooms   []string
+	testModules []string
+}
+
+// table is the import table of the house. Imports run one way: examples to the
+// root to storage, and every storage to storage alone, never to the root or a
+// sibling. A module of others is used in the room named for it.
+var table = []rule{
+	{
+		room:  ".",
+		rooms: []string{"storage"},
+		modules: []string{
+			"go.uber.org/zap",                // logging, the one foreign type in the root's signatures
+			"github.com/robfig/cron/v3",      // schedules as text
+			"github.com/vmihailenco/msgpack", // payloads
+		},
+		testRooms: []string{"storage/..."},
+	},
+	{room: "storage"},
+	{room: "storage/memory", rooms: []string{"storage"}, testRooms: []string{"storage/storagetest"}},
+	{
+		room:        "storage/redis",
+		rooms:       []string{"storage"},
+		modules:     []string{"github.com/redis/go-redis/v9"},
+		testRooms:   []string{"storage/storagetest"},
+		testModules: []string{"github.com/alicebob/miniredis/v2"},
+	},
+	{room: "storage/storagetest", rooms: []string{"storage"}, testRooms: []string{"storage/memory"}},
+	{room: "examples", rooms: []string{".", "storage/..."}, modules: []string{"go.uber.org/zap"}},
+	{room: "internal"},
+}
+
+// testModules may be imported by every test.
+var testModules = []string{
+	"go.uber.org/goleak", // finds goroutines without an owner
+}
+
+func TestImportsRunOneWay(t *testing.T) {
+	for _, src := range sources(t) {
+		r, ok := ruleOf(src.room)
+		if !ok {
+			t.Errorf("%s: the room %s has no row in the import table of internal/house", src.path, src.room)
+			continue
+		}
+		for _, spec := range src.file.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !r.allows(src, imported) {
+				t.Errorf("%s imports %s, and the import table of internal/house does not let %s do that",
+					src.path, imported, r.room)
+			}
+		}
+	}
+}
+
+func TestTheImportTableItself(t *testing.T) {
+	for _, c := range []struct {
+		path, imports string
+		want          bool
+	}{
+		{"client.go", "context", true},
+		{"client.go", module + "/storage", true},
+		{"client.go", module + "/storage/memory", false},
+		{"client.go", module + "/internal/testserver", false},
+		{"client_test.go", module, true},
+		{"client_test.go", module + "/storage/memory", true},
+		{"client_test.go", module + "/internal/testserver", true},
+		{"client_test.go", "go.uber.org/goleak", true},
+		{"client.go", "go.uber.org/goleak", false},
+		{"client.go", "go.uber.org/zap/zapcore", true},
+		{"client.go", "go.uber.org/zapper", false},
+		{"client.go", "github.com/vmihailenco/msgpack/v5", true},
+		{"storage/task.go", "go.uber.org/zap", false},
+		{"storage/task.go", module, false},
+		{"storage/redis/redis.go", module + "/storage", true},
+		{"storage/redis/redis.go", module + "/storage/memory", false},
+		{"storage/redis/redis.go", module, false},
+		{"storage/redis/redis_test.go", module + "/storage/memory", false},
+		{"storage/redis/redis_test.go", module, false},
+		{"storage/redis/redis.go", "github.com/alicebob/miniredis/v2", false},
+		{"storage/redis/redis_test.go", "github.com/alicebob/miniredis/v2", true},
+		{"examples/mail/main.go", module, true},
+		{"examples/mail/main.go", module + "/storage/redis", true},
+		{"internal/testserver/proxy.go", module + "/storage", false},
+	} {
+		room := "."
+		if i := strings.LastIndex(c.path, "/"); i >= 0 {
+			room = c.path[:i]
+		}
+		r, ok := ruleOf(room)
+		src := source{path: c.path, room: room, test: strings.HasSuffix(c.path, "_test.go")}
+		if got := ok && r.allows(src, c.imports); got != c.want {
+			t.Errorf("%s imports %s: allowed %t, want %t", c.path, c.imports, got, c.want)
+		}
+	}
+}
+
+// ruleOf gives the rule of the room, or of the nearest one around it. The root's
+// rule is for the root alone: a new room needs a row.
+func ruleOf(room string) (best rule, ok bool) {
+	for _, r := range table {
+		if within(room, r.room) && len(r.room) >= len(best.room) {
+			best, ok = r, true
+		}
+	}
+	if best.room == "storage" && room != "storage" {
+		return rule{}, false
+	}
+	return best, ok
+}
+
+// allows reports whether the file may import the path.
+func (r rule) allows(src source, imported string) bool {
+	rooms, modules := r.rooms, r.modules
+	if src.test {
+		rooms = slices.Concat(rooms, r.testRooms, []string{src.room, "internal/..."})
+		modules = slices.Concat(modules, r.testModules, testModules)
+	}
+	if imported != module && !strings.HasPrefix(imported, module+"/") {
+		return standard(imported) ||
+			slices.ContainsFunc(modules, func(name string) bool { return within(imported, name) })
+	}
+	room := "."
+	if imported != module {
+		room = strings.TrimPrefix(imported, module+"/")
+	}
+	return slices.ContainsFunc(rooms, func(name string) bool {
+		tree, ok := strings.CutSuffix(name, "/...")
+		return room == name || ok && within(room, tree)
+	})
+}
+
+// standard reports whether an import path is of the standard library: its first
+// element has no dot.
+func standard(imported string) bool {
+	first, _, _ := strings.Cut(imported, "/")
+	return !strings.Contains(first, ".")
+}
