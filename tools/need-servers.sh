@@ -31,9 +31,8 @@ if have apt-get; then
       exit 1
     fi
   fi
-  export DEBIAN_FRONTEND=noninteractive
   "${root[@]}" apt-get update
-  "${root[@]}" apt-get install -y redis-server
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y redis-server
   exit 0
 fi
 
