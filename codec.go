@@ -1,0 +1,107 @@
+package midge
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Encoding names how a job's parameters are written. It is recorded with each task,
+// so that tasks of both encodings can stand in one queue and a kind can change from
+// one to the other while tasks of it wait. A task's result and checkpoint have the
+// encoding of its parameters.
+type Encoding string
+
+// The encodings. Both write exported fields alone, tolerate fields that they do not
+// know, and write equal values as equal bytes, with the keys of maps sorted.
+const (
+	// MessagePack is the default: small and fast. Fields are renamed, or left out,
+	// by the tag `msgpack:"name"`; json tags mean nothing to it. A time.Time keeps
+	// its instant but not its zone: it is read in the local one.
+	MessagePack Encoding = "msgpack"
+	// JSON is encoding/json, for parameters that people or other languages read. A
+	// time.Time keeps its offset but not the name of its zone.
+	JSON Encoding = "json"
+)
+
+// errUndecodable marks a payload that can not be read, now or at a retry.
+var errUndecodable = errors.New("midge: undecodable payload")
+
+// undecodableError says what could not be read. Its text quotes nothing of the
+// payload, which may be secret; the cause is there for errors.As.
+type undecodableError struct {
+	encoding string
+	cause    error
+}
+
+func (e *undecodableError) Error() string {
+	var text string
+	switch cause := e.cause.(type) {
+	case *json.UnmarshalTypeError:
+		text = fmt.Sprintf("field %q at byte %d does not fit %v", cause.Field, cause.Offset, cause.Type)
+	case *json.SyntaxError:
+		text = fmt.Sprintf("syntax error at byte %d", cause.Offset)
+	case *malformedError, *InvalidError:
+		text = cause.Error()
+	default:
+		text = fmt.Sprintf("a field does not fit, or its own decoder refused it (%T)", cause)
+	}
+	return fmt.Sprintf("%v: %s: %s", errUndecodable, e.encoding, text)
+}
+
+func (e *undecodableError) Unwrap() []error { return []error{errUndecodable, e.cause} }
+
+// malformedError is a payload whose very structure is wrong.
+type malformedError struct{ what string }
+
+func (e *malformedError) Error() string { return e.what }
+
+// encode writes v, a pointer so that encoders with pointer receivers are found. A
+// panic in a field's own encoder is an error.
+func encode(encoding string, v any) (b []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			b, err = nil, fmt.Errorf("encode %T as %s: panic: %v", v, encoding, p)
+		}
+	}()
+	switch Encoding(encoding) {
+	case MessagePack:
+		b, err = encodeMsgpack(v)
+	case JSON:
+		b, err = json.Marshal(v)
+	default:
+		return nil, checkEncoding(Encoding(encoding))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encode %T as %s: %w", v, encoding, err)
+	}
+	return b, nil
+}
+
+// decode reads data into v, a pointer. Every error wraps errUndecodable.
+func decode(encoding string, data []byte, v any) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+		if err != nil {
+			err = &undecodableError{encoding: encoding, cause: err}
+		}
+	}()
+	switch Encoding(encoding) {
+	case MessagePack:
+		return decodeMsgpack(data, v)
+	case JSON:
+		return json.Unmarshal(data, v)
+	}
+	return checkEncoding(Encoding(encoding))
+}
+
+func checkEncoding(e Encoding) error {
+	if e != MessagePack && e != JSON {
+		return storage.Invalid("encoding", string(e), "%q or %q", MessagePack, JSON)
+	}
+	return nil
+}

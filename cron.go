@@ -1,0 +1,129 @@
+package midge
+
+import (
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// cronSpec is a parsed line in a zone. github.com/robfig/cron/v3 parses it; when it
+// ticks is decided here, because that library leaves out what daylight saving leaps
+// over.
+type cronSpec struct {
+	fields cron.SpecSchedule
+	zone   *time.Location
+	// interval says that the line names an interval of its second, minute or hour.
+	interval bool
+}
+
+// maxLine bounds the text of a line.
+const maxLine = 1 << 10
+
+func parseCron(line string) (*cronSpec, error) {
+	const want = "five or six cron fields, or a descriptor such as @daily"
+	if len(line) > maxLine || strings.Contains(line, "TZ=") { // a zone is an option
+		return nil, storage.Invalid("cron line", line, want)
+	}
+	parser := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
+	parsed, err := parser.Parse(strings.TrimSpace(line))
+	if err != nil {
+		return nil, storage.Invalid("cron line", line, "%s (%v)", want, err)
+	}
+	fields, ok := parsed.(*cron.SpecSchedule)
+	if !ok {
+		return nil, storage.Invalid("cron line", line, want)
+	}
+	for _, bits := range []uint64{fields.Second, fields.Minute, fields.Hour, fields.Dom, fields.Month, fields.Dow} {
+		if bits == 0 { // a field of commas
+			return nil, storage.Invalid("cron line", line, want)
+		}
+	}
+	spec := &cronSpec{fields: *fields, zone: time.UTC, interval: line == "@hourly"}
+	if text := strings.Fields(line); len(text) >= 5 {
+		clock := strings.Join(text[:len(text)-3], " ") // the second, if there is one, minute and hour
+		spec.interval = strings.ContainsAny(clock, "*?/")
+	}
+	return spec, nil
+}
+
+// next gives the first tick strictly after a moment, zero where none comes.
+//
+// Between two changes of the zone's offset the wall clock is a straight line, so each
+// such period is searched by itself: first the wall times that were leapt over to its
+// beginning, then those it shows.
+func (c *cronSpec) next(after time.Time) time.Time {
+	from := after.In(c.zone).Truncate(time.Second).Add(time.Second)
+	last := from.Year() + searchYears
+	for from.Year() <= last {
+		begin, end := from.ZoneBounds()
+		offset := offsetOf(from)
+		wall := from.Add(offset).UTC()
+		if !begin.IsZero() {
+			before := begin.Add(offsetOf(begin.Add(-time.Second))).UTC() // what the clock would show
+			shows := begin.Add(offset).UTC()
+			if leapt := c.match(before); from.Equal(begin) && before.Before(shows) &&
+				!leapt.IsZero() && leapt.Before(shows) {
+				return begin.UTC()
+			}
+			if !c.interval && wall.Before(before) {
+				wall = before // it showed these times before it fell back
+			}
+		}
+		wall = c.match(wall)
+		if wall.IsZero() {
+			return time.Time{}
+		}
+		if tick := wall.Add(-offset); end.IsZero() || tick.Before(end) {
+			return tick
+		}
+		from = end.In(c.zone)
+	}
+	return time.Time{}
+}
+
+// offsetOf is how far the wall clock is ahead of UTC.
+func offsetOf(t time.Time) time.Duration {
+	_, seconds := t.Zone()
+	return time.Duration(seconds) * time.Second
+}
+
+// searchYears is how far ahead to look: the 29th of February can be eight years away.
+const searchYears = 9
+
+// match gives the first wall time from t on that the fields name, zero where there is
+// none within searchYears. Wall times are kept as if they were UTC.
+func (c *cronSpec) match(t time.Time) time.Time {
+	f := &c.fields
+	for last := t.Year() + searchYears; t.Year() <= last; {
+		switch year, month, day := t.Date(); {
+		case f.Month&(1<<month) == 0:
+			t = time.Date(year, month+1, 1, 0, 0, 0, 0, time.UTC)
+		case !c.day(t):
+			t = time.Date(year, month, day+1, 0, 0, 0, 0, time.UTC)
+		case f.Hour&(1<<t.Hour()) == 0:
+			t = t.Truncate(time.Hour).Add(time.Hour)
+		case f.Minute&(1<<t.Minute()) == 0:
+			t = t.Truncate(time.Minute).Add(time.Minute)
+		case f.Second&(1<<t.Second()) == 0:
+			t = t.Add(time.Second)
+		default:
+			return t
+		}
+	}
+	return time.Time{}
+}
+
+// day reports whether the fields name the day of t: where both the day of the month
+// and that of the week are restricted, either will do, as crontab has it.
+func (c *cronSpec) day(t time.Time) bool {
+	const star = 1 << 63
+	dom := c.fields.Dom&(1<<t.Day()) != 0
+	dow := c.fields.Dow&(1<<t.Weekday()) != 0
+	if c.fields.Dom&star != 0 || c.fields.Dow&star != 0 {
+		return dom && dow
+	}
+	return dom || dow
+}

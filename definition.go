@@ -1,0 +1,161 @@
+package midge
+
+import (
+	"encoding"
+	"encoding/json"
+	"reflect"
+	"sync"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// definition is what is known of a job type.
+type definition struct {
+	kind    string
+	queue   string
+	options Options // with defaults filled
+	typ     reflect.Type
+	// unsorted says that encoded parameters may hold maps, which have no order.
+	unsorted bool
+}
+
+// definitions remembers the types that were seen. The zero value works; it is safe
+// for concurrent use.
+type definitions struct{ byType sync.Map }
+
+// of gives the definition of a job, which is a struct or a pointer to one.
+func (c *definitions) of(job any) (*definition, error) {
+	v := reflect.ValueOf(job)
+	if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, storage.Invalid("job", "nil", "a struct, or a pointer to one")
+	}
+	return c.ofType(v.Type())
+}
+
+func (c *definitions) ofType(typ reflect.Type) (*definition, error) {
+	if typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	if d, ok := c.byType.Load(typ); ok {
+		return d.(*definition), nil
+	}
+	d, err := define(typ)
+	if err != nil {
+		return nil, err
+	}
+	c.byType.Store(typ, d)
+	return d, nil
+}
+
+// define reads and checks what a struct type declares.
+func define(typ reflect.Type) (*definition, error) {
+	if typ.Kind() != reflect.Struct {
+		return nil, storage.Invalid("job", typ.String(), "a struct, or a pointer to one")
+	}
+	if typ.NumField() > 0 && !exportsFields(typ) && !encodesItself(typ) {
+		return nil, storage.Invalid("job type", typ.String(), "exported fields: the others are not stored")
+	}
+	zero := reflect.New(typ).Interface()
+	kind, err := kindOf(typ, zero)
+	if err != nil {
+		return nil, err
+	}
+	d := &definition{kind: kind, typ: typ}
+	if o, ok := zero.(interface{ Options() Options }); ok {
+		if d.options, err = ask(typ, "Options", o.Options); err != nil {
+			return nil, err
+		}
+	}
+	d.options.fill()
+	d.queue = d.options.Queue
+	d.unsorted = d.options.Encoding == MessagePack && hasMaps(typ, make(map[reflect.Type]bool))
+	return d, d.check()
+}
+
+// fill sets the defaults.
+func (o *Options) fill() {
+	if o.Queue == "" {
+		o.Queue = DefaultQueue
+	}
+	switch o.MaxRetries {
+	case 0:
+		o.MaxRetries = defaultMaxRetries
+	case None:
+		o.MaxRetries = 0
+	}
+	if o.CrashLimit == 0 {
+		o.CrashLimit = defaultCrashLimit
+	}
+	if o.Encoding == "" {
+		o.Encoding = MessagePack
+	}
+}
+
+// check lets the storage's validation look at a task with the type's options.
+func (d *definition) check() error {
+	if err := checkEncoding(d.options.Encoding); err != nil {
+		return err
+	}
+	if d.options.Unique != nil {
+		if err := d.options.Unique.check(d); err != nil {
+			return err
+		}
+	}
+	for name := range d.options.Headers {
+		if err := checkHeader(name); err != nil {
+			return err
+		}
+	}
+	c := newCall(d)
+	in := c.insert(d, nil)
+	return storage.CheckTxs(storage.Limits{}, []storage.Tx{{Inserts: []storage.Insert{in}}})
+}
+
+// encode writes a job's parameters, equal ones as equal bytes.
+func (d *definition) encode(job any) ([]byte, error) {
+	payload, err := encode(string(d.options.Encoding), addressable(job))
+	if err != nil {
+		return nil, err
+	}
+	if d.unsorted {
+		err = sortMsgpackMaps(payload)
+	}
+	return payload, err
+}
+
+// addressable gives a pointer to a job, so that encoders with pointer receivers are
+// found in its fields.
+func addressable(job any) any {
+	v := reflect.ValueOf(job)
+	if v.Kind() == reflect.Pointer {
+		return job
+	}
+	p := reflect.New(v.Type())
+	p.Elem().Set(v)
+	return p.Interface()
+}
+
+// exportsFields reports whether a struct has a field that is encoded.
+func exportsFields(typ reflect.Type) bool {
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		if f.IsExported() {
+			return true
+		}
+		if f.Anonymous && f.Type.Kind() == reflect.Struct && exportsFields(f.Type) { // promoted
+			return true
+		}
+	}
+	return false
+}
+
+// encodesItself reports whether a type, or its pointer, writes itself.
+func encodesItself(typ reflect.Type) bool {
+	switch reflect.New(typ).Interface().(type) {
+	case msgpack.CustomEncoder, msgpack.Marshaler, json.Marshaler, encoding.BinaryMarshaler, encoding.TextMarshaler:
+		return true
+	}
+	return false
+}

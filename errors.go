@@ -1,0 +1,144 @@
+package midge
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Errors of the storage that callers test for with errors.Is. Those not listed
+// here are in package storage.
+var (
+	// ErrUnknown: whether a call happened is not known, because its reply was
+	// lost. [Client.Repeat] learns its outcome or carries it out.
+	ErrUnknown = storage.ErrUnknown
+	// ErrLeaseLost: another runner may have the task; what was to be written
+	// under its lease was not.
+	ErrLeaseLost = storage.ErrLeaseLost
+	// ErrNotFound: there is no such task. One that ended and is not kept is gone.
+	ErrNotFound = storage.ErrNotFound
+	// ErrFull: the storage has no room; nothing was enqueued.
+	ErrFull = storage.ErrFull
+	// ErrNotEmpty: the queue to be removed has a running task, or new ones came.
+	ErrNotEmpty = storage.ErrNotEmpty
+)
+
+// Errors of the client.
+var (
+	// ErrCancelled: the task was cancelled. [Client.Await] returns it.
+	ErrCancelled = errors.New("midge: task cancelled")
+	// ErrNoResult: the task completed without a result. [Client.Await] returns it
+	// where a result was asked for.
+	ErrNoResult = errors.New("midge: task completed without a result")
+	// ErrNotSent: an earlier part of a [Client.EnqueueMany] went wrong, so that
+	// this item was never sent. It is safe to enqueue it again.
+	ErrNotSent = errors.New("midge: not sent")
+)
+
+// InvalidError is bad input, found before any I/O: what was given and what is
+// wanted.
+type InvalidError = storage.InvalidError
+
+// DependencyError says why a step was refused: everything missing, stale or
+// colliding at once.
+type DependencyError = storage.DependencyError
+
+// UnknownError is an [ErrUnknown] that remembers its call for [Client.Repeat].
+type UnknownError = storage.UnknownError
+
+// DeadError tells [Client.Await] that the task is dead.
+type DeadError struct {
+	Ref Ref
+	// Reason is why, in a word: "out of retries", "crash loop", "discarded" …
+	Reason string
+	// Last is the text of the last attempt's error, "" if there was none.
+	Last string
+}
+
+// Error says which task, why, and the last error.
+func (e *DeadError) Error() string {
+	if e.Last == "" {
+		return fmt.Sprintf("midge: %s is dead: %s", e.Ref, e.Reason)
+	}
+	return fmt.Sprintf("midge: %s is dead: %s: %s", e.Ref, e.Reason, e.Last)
+}
+
+// Discard makes a job's error final: the task is dead at once, whatever retries
+// are left. Discard(nil) is nil, which completes.
+func Discard(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &discardError{err}
+}
+
+// RetryIn makes a job's error choose the delay of its retry, which counts as any
+// other. RetryIn(d, nil) is nil, which completes.
+func RetryIn(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &retryInError{delay: d, err: err}
+}
+
+// Snooze makes a job come back after d without being charged a retry: it did not
+// fail, its moment has not come.
+func Snooze(d time.Duration) error { return &snoozeError{d} }
+
+type discardError struct{ err error }
+
+func (e *discardError) Error() string { return e.err.Error() }
+func (e *discardError) Unwrap() error { return e.err }
+
+type retryInError struct {
+	delay time.Duration
+	err   error
+}
+
+func (e *retryInError) Error() string { return e.err.Error() }
+func (e *retryInError) Unwrap() error { return e.err }
+
+type snoozeError struct{ delay time.Duration }
+
+func (e *snoozeError) Error() string { return fmt.Sprintf("snoozed for %v", e.delay) }
+
+// verdict is what a job's return value asks for.
+type verdict struct {
+	kind  verdictKind
+	delay time.Duration // of verdictRetryIn and verdictSnooze; shortestDelay to storage.MaxDelay
+	err   error         // what the job returned, nil for verdictDone and verdictSnooze
+}
+
+type verdictKind int
+
+const (
+	verdictDone    verdictKind = iota // complete
+	verdictRetry                      // fail, the delay by the backoff
+	verdictRetryIn                    // fail, the delay chosen
+	verdictSnooze                     // come back, uncharged
+	verdictDiscard                    // bury
+)
+
+// verdictOf reads what a job returned, through wrapping and errors.Join. Where
+// several verdicts are joined the gravest holds: Discard before RetryIn before
+// Snooze.
+func verdictOf(err error) verdict {
+	var (
+		discard *discardError
+		retry   *retryInError
+		snooze  *snoozeError
+	)
+	switch {
+	case err == nil:
+		return verdict{}
+	case errors.As(err, &discard):
+		return verdict{kind: verdictDiscard, err: err}
+	case errors.As(err, &retry):
+		return verdict{kind: verdictRetryIn, delay: clampDelay(retry.delay, storage.MaxDelay), err: err}
+	case errors.As(err, &snooze):
+		return verdict{kind: verdictSnooze, delay: clampDelay(snooze.delay, storage.MaxDelay)}
+	}
+	return verdict{kind: verdictRetry, err: err}
+}

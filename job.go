@@ -1,0 +1,157 @@
+package midge
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Options are what a job's type declares by a method Options() Options, for client
+// and runner alike. The zero value of each field is its default; [Option] values at a
+// call override them.
+//
+// All but the backoff are recorded with the task when it is enqueued: changing them
+// changes no task that exists.
+type Options struct {
+	// Queue the tasks go to: default "default".
+	Queue string
+	// Priority among the waiting tasks of the queue, -9 to 9, higher first.
+	Priority int
+	// MaxRetries is how often a failed task is run again before it is dead: default
+	// 20, None for none.
+	MaxRetries int
+	// CrashLimit is how often a task may lose its runner while it runs before it is
+	// dead: default 3.
+	CrashLimit int
+	// Timeout ends the context of an attempt that takes longer: default none.
+	Timeout time.Duration
+	// Backoff delays retries: default the runner's.
+	Backoff Backoff
+	// Keep says how long a completed or cancelled task is kept: default not at all,
+	// one with a result for an hour.
+	Keep Keep
+	// Unique keeps equal tasks from being enqueued beside each other: default nil,
+	// which does not. Schedules take no notice of it; see [NoOverlap].
+	Unique *Unique
+	// Headers are recorded with each task beside its parameters; see [Header].
+	Headers map[string]string
+	// Encoding of the parameters: default MessagePack.
+	Encoding Encoding
+}
+
+// Defaults of Options.
+const (
+	defaultMaxRetries = 20
+	defaultCrashLimit = 3
+)
+
+// Keep says how long a completed or cancelled task is kept; see storage.Keep.
+type Keep = storage.Keep
+
+// Register registers a job type that has a method Run(context.Context) error, on the
+// value or the pointer. The parameters of a task are its exported fields.
+//
+// Register returns an *[InvalidError] for a type or options that do not do, and for a
+// kind that is registered already, and [ErrRunning] once the runner has been started.
+func Register[J any, P interface {
+	*J
+	Run(ctx context.Context) error
+}](r *Runner) error {
+	return handle(r, func(ctx context.Context, job *J) error { return P(job).Run(ctx) })
+}
+
+// Handle registers a function for a job type, a struct: a closure brings the
+// dependencies that parameters cannot hold. Errors are those of [Register].
+func Handle[J any](r *Runner, fn func(ctx context.Context, job J) error) error {
+	if fn == nil {
+		return fmt.Errorf("midge: register: %w", storage.Invalid("function", "nil", "a function of a job"))
+	}
+	return handle(r, func(ctx context.Context, job *J) error { return fn(ctx, *job) })
+}
+
+func handle[J any](r *Runner, fn func(context.Context, *J) error) error {
+	if r == nil {
+		return fmt.Errorf("midge: register: %w", storage.Invalid("runner", "nil", "one made by NewRunner"))
+	}
+	typ := reflect.TypeFor[J]()
+	if typ.Kind() != reflect.Struct {
+		return fmt.Errorf("midge: register: %w", storage.Invalid("job type", typ.String(), "a struct type"))
+	}
+	d, err := r.definitions.ofType(typ)
+	if err != nil {
+		return fmt.Errorf("midge: register: %w", err)
+	}
+	return r.add(&handler{definition: d, run: func(ctx context.Context, encoding string, payload []byte) error {
+		job := new(J)
+		if err := decodeJob(encoding, payload, job); err != nil {
+			return err
+		}
+		return fn(ctx, job)
+	}})
+}
+
+// handler is a job kind and how to run it. An error of run that wraps errUndecodable
+// will be the same at every retry.
+type handler struct {
+	*definition
+	run func(ctx context.Context, encoding string, payload []byte) error
+}
+
+// decodeJob reads parameters. Nothing encoded is no job with zero parameters.
+func decodeJob(encoding string, payload []byte, job any) error {
+	if Encoding(encoding) == MessagePack && len(payload) == 1 && payload[0] == 0xc0 ||
+		Encoding(encoding) == JSON && strings.TrimSpace(string(payload)) == "null" {
+		return &undecodableError{encoding, &malformedError{"nothing encoded"}}
+	}
+	return decode(encoding, payload, job)
+}
+
+// kindOf gives the kind of a job type: what its method Kind says, else its name in
+// snake case.
+func kindOf(typ reflect.Type, zero any) (string, error) {
+	if k, ok := zero.(interface{ Kind() string }); ok {
+		kind, err := ask(typ, "Kind", k.Kind)
+		if err != nil {
+			return "", err
+		}
+		return kind, storage.CheckName("kind", kind)
+	}
+	name := typ.Name()
+	kind := snakeCase(name)
+	if storage.CheckName("kind", kind) != nil { // generic types, unnamed ones, other alphabets
+		return "", storage.Invalid("job type", typ.String(), "a type whose name makes a kind, or a method Kind() string")
+	}
+	return kind, nil
+}
+
+// ask calls a method that a job type declares, on its zero value.
+func ask[T any](typ reflect.Type, method string, call func() T) (answer T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = storage.Invalid("job type", typ.String(), "a method %s that works on the zero value, not a panic: %v", method, p)
+		}
+	}()
+	return call(), nil
+}
+
+// snakeCase turns HTTPPing into http_ping.
+func snakeCase(name string) string {
+	var b strings.Builder
+	runes := []rune(name)
+	for i, r := range runes {
+		if i > 0 && unicode.IsUpper(r) && runes[i-1] != '_' {
+			before := runes[i-1]
+			begins := i+1 < len(runes) && unicode.IsLower(runes[i+1])
+			if !unicode.IsUpper(before) || begins {
+				b.WriteByte('_')
+			}
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}

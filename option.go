@@ -1,0 +1,226 @@
+package midge
+
+import (
+	"maps"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Option overrides, for one call, what the job's type declares. An option says exactly
+// what it says: MaxRetries(0) is no retries, Timeout(0) no timeout.
+type Option interface {
+	// PeriodicOption says that each option of a task goes with a schedule too,
+	// except for those that name a moment, an id or a unique key.
+	PeriodicOption
+	apply(c *call)
+}
+
+// option is an Option made of a function.
+type option func(c *call)
+
+func (o option) apply(c *call)            { o(c) }
+func (o option) declare(d *scheduleTerms) { o(&d.call) }
+
+// Priority is the task's priority among the waiting, -9 to 9, higher first.
+func Priority(n int) Option { return option(func(c *call) { c.priority = &n }) }
+
+// To sends the task to another queue than the type's.
+func To(queue string) Option { return option(func(c *call) { c.queue = &queue }) }
+
+// ID names the task, within its queue. While a task of that id lives, enqueueing the
+// same job with the same parameters under it gives that task, and anything else is a
+// *[DependencyError].
+func ID(id string) Option {
+	return option(func(c *call) { c.id = &id; c.only("ID") })
+}
+
+// In makes the task due after d. A negative d is an *[InvalidError].
+func In(d time.Duration) Option {
+	return option(func(c *call) { c.moment("In"); c.delay = ceilMicrosecond(d) })
+}
+
+// At makes the task due at t, by the storage's clock. A past moment is due now.
+func At(t time.Time) Option {
+	return option(func(c *call) {
+		c.moment("At")
+		// Never early, and storages keep whole microseconds.
+		c.at = t.Round(0).Add(time.Microsecond - 1).Truncate(time.Microsecond)
+	})
+}
+
+// MaxRetries is how often a failed task is run again before it is dead.
+func MaxRetries(n int) Option {
+	return option(func(c *call) { c.options.MaxRetries = max(n, None); c.only("MaxRetries") })
+}
+
+// Timeout ends the context of an attempt that takes longer; 0 is none.
+func Timeout(d time.Duration) Option {
+	return option(func(c *call) { c.options.Timeout = d; c.only("Timeout") })
+}
+
+// KeepFor keeps the completed or cancelled task that long; 0 keeps it only if it has
+// a result, for an hour.
+func KeepFor(d time.Duration) Option {
+	return option(func(c *call) { c.options.Keep = Keep{For: d}; c.only("KeepFor") })
+}
+
+// UntilRead keeps the completed task until [Client.Await] has given its result to
+// someone, for seven days at most.
+func UntilRead() Option {
+	return option(func(c *call) { c.options.Keep = Keep{UntilRead: true}; c.only("UntilRead") })
+}
+
+// Header records a text beside the task's parameters, such as a trace. Names that
+// begin with "midge." are midge's own.
+func Header(name, value string) Option {
+	return option(func(c *call) {
+		c.fail(checkHeader(name))
+		if !c.ownHeaders {
+			c.options.Headers, c.ownHeaders = maps.Clone(c.options.Headers), true
+		}
+		if c.options.Headers == nil {
+			c.options.Headers = make(map[string]string, 1)
+		}
+		c.options.Headers[name] = value
+	})
+}
+
+// NotUnique lifts the uniqueness that the type declares.
+func NotUnique() Option {
+	return option(func(c *call) { c.options.Unique = nil; c.only("NotUnique") })
+}
+
+func (u Unique) apply(c *call)            { c.options.Unique = &u; c.only("Unique"); c.unique = true }
+func (u Unique) declare(d *scheduleTerms) { u.apply(&d.call) }
+
+func (g Geometric) apply(c *call)            { c.fail(g.check()); c.backoff = &g; c.only("Geometric") }
+func (g Geometric) declare(d *scheduleTerms) { g.apply(&d.call) }
+
+// reservedHeaders begins the names of midge's own headers.
+const reservedHeaders = "midge."
+
+func checkHeader(name string) error {
+	if name == "" || strings.HasPrefix(name, reservedHeaders) {
+		return storage.Invalid("header name", name, "a name that does not begin with %q", reservedHeaders)
+	}
+	return nil
+}
+
+// call is what the options of one call say.
+type call struct {
+	options    Options // the type's, overridden
+	ownHeaders bool    // options.Headers is no longer the type's map
+
+	queue    *string
+	priority *int
+	id       *string
+	backoff  *Geometric
+	unique   bool // a Unique was among the options
+
+	timed string // the option that named the moment
+	delay time.Duration
+	at    time.Time
+
+	enqueueOnly string // an option that does nothing to a task that exists
+	err         error  // the first thing wrong
+}
+
+func newCall(d *definition) call { return call{options: d.options} }
+
+// read takes in options.
+func (c *call) read(opts []Option) error {
+	for _, o := range opts {
+		if isNil(o) {
+			return storage.Invalid("option", "nil", "an option")
+		}
+		o.apply(c)
+	}
+	return c.err
+}
+
+// isNil reports whether an option is nil, or a nil function.
+func isNil(o PeriodicOption) bool {
+	v := reflect.ValueOf(o)
+	return !v.IsValid() || v.Kind() == reflect.Func && v.IsNil()
+}
+
+func (c *call) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+// only notes an option that does nothing to a task that exists.
+func (c *call) only(option string) { c.enqueueOnly = option }
+
+// moment notes that an option names when the task is due.
+func (c *call) moment(option string) {
+	if c.timed != "" {
+		c.fail(storage.Invalid("option "+option, "beside "+c.timed, "one moment"))
+	}
+	c.timed = option
+}
+
+// insert makes the insert of a task without payload and id.
+func (c *call) insert(d *definition, payload []byte) storage.Insert {
+	o := &c.options
+	in := storage.Insert{
+		Ref: storage.Ref{Queue: d.queue, ID: storage.NewID()}, Kind: d.kind,
+		Encoding: string(o.Encoding), Payload: payload, Headers: o.Headers, Priority: o.Priority,
+		Delay: c.delay, At: c.at, MaxRetries: max(o.MaxRetries, 0), CrashLimit: o.CrashLimit,
+		Timeout: o.Timeout, Keep: o.Keep,
+	}
+	if c.queue != nil {
+		in.Ref.Queue = *c.queue
+	}
+	if c.id != nil {
+		in.Ref.ID = *c.id
+	}
+	if c.priority != nil {
+		in.Priority = *c.priority
+	}
+	if c.backoff != nil {
+		in.Headers = maps.Clone(in.Headers)
+		if in.Headers == nil {
+			in.Headers = make(map[string]string, 1)
+		}
+		in.Headers[backoffHeader] = c.backoff.header()
+	}
+	return in
+}
+
+// newInsert makes the insert of a job with options, checked against everything but
+// the storage's own limit of payloads.
+func newInsert(d *definition, job any, opts []Option) (storage.Insert, error) {
+	c := newCall(d)
+	if err := c.read(opts); err != nil {
+		return storage.Insert{}, err
+	}
+	payload, err := d.encode(job)
+	if err != nil {
+		return storage.Insert{}, err
+	}
+	in := c.insert(d, payload)
+	if u := c.options.Unique; u != nil {
+		if err := u.set(&in, d, job); err != nil {
+			return storage.Insert{}, err
+		}
+	}
+	return in, checkInsert(in)
+}
+
+// checkInsert is the storage's validation, with the highest limit of payloads that a
+// storage can have.
+func checkInsert(in storage.Insert) error {
+	return storage.CheckTxs(storage.Limits{MaxPayload: storage.MaxPayloadCap}, []storage.Tx{{Inserts: []storage.Insert{in}}})
+}
+
+func ceilMicrosecond(d time.Duration) time.Duration {
+	if rest := d % time.Microsecond; rest > 0 {
+		return d + time.Microsecond - rest
+	}
+	return d
+}

@@ -1,0 +1,101 @@
+package midge
+
+import (
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Unique keeps equal tasks of a kind from being enqueued beside each other in one
+// queue: the call gives the task that is there already, and says so by
+// Placed.Existing. The zero value compares all parameters for as long as a task
+// lives.
+//
+// A Unique is declared on the type by [Options], or is an [Option] of one call. What
+// is equal is decided when a task is enqueued: no later change of it, nor of the
+// type, moves its key.
+type Unique struct {
+	// For is how long from its enqueueing a task keeps equal ones out, whatever
+	// becomes of it: at least a millisecond. 0 is until the task has ended:
+	// completed, dead, cancelled or deleted.
+	For time.Duration
+	// By names the fields to compare. Default: all parameters.
+	By []string
+	// Key is compared instead of parameters; it is hashed, never shown.
+	Key string
+	// Refuse makes the call a *[DependencyError] instead of giving the task that is
+	// there.
+	Refuse bool
+}
+
+// check gives an *InvalidError where u does not suit the job type.
+func (u *Unique) check(d *definition) error {
+	if u.For != 0 && (u.For < time.Millisecond || u.For > storage.MaxDelay) {
+		return storage.Invalid("Unique.For", u.For, "0, or 1ms to %v", storage.MaxDelay)
+	}
+	if u.Key != "" && len(u.By) > 0 {
+		return storage.Invalid("Unique", "with Key and By", "one of them")
+	}
+	seen := make(map[string]bool, len(u.By))
+	for _, name := range u.By {
+		if f, ok := d.typ.FieldByName(name); !ok || !f.IsExported() || seen[name] {
+			return storage.Invalid("Unique.By", name, "an exported field of %v, each once", d.typ)
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// set gives an insert its unique key.
+func (u *Unique) set(in *storage.Insert, d *definition, job any) error {
+	if err := u.check(d); err != nil {
+		return err
+	}
+	by, values, err := u.values(in, d, job)
+	if err != nil {
+		return fmt.Errorf("unique key: %w", err)
+	}
+	in.Unique = storage.Unique{Mode: storage.UniqueLife, For: ceilMicrosecond(u.For)}
+	if u.For > 0 {
+		in.Unique.Mode = storage.UniqueWindow
+	}
+	// The mode is part of the key, so that a window does not keep out what is unique
+	// for its life.
+	parts := [][]byte{[]byte(d.kind), []byte(in.Unique.Mode), []byte(by)}
+	in.Unique.Key = storage.UniqueKey(append(parts, values...)...)
+	in.OnConflict = storage.Skip
+	if u.Refuse {
+		in.OnConflict = storage.Refuse
+	}
+	return nil
+}
+
+// values gives what is compared, and the name of the way in which it is.
+func (u *Unique) values(in *storage.Insert, d *definition, job any) (by string, values [][]byte, err error) {
+	switch {
+	case u.Key != "":
+		return "key", [][]byte{[]byte(u.Key)}, nil
+	case len(u.By) == 0:
+		return "parameters", [][]byte{[]byte(in.Encoding), in.Payload}, nil
+	}
+	v := reflect.Indirect(reflect.ValueOf(addressable(job)))
+	for _, name := range u.By {
+		field, err := v.FieldByIndexErr(fieldIndex(d.typ, name))
+		if err != nil {
+			return "", nil, storage.Invalid("Unique.By", name, "a field that is there: its embedded struct is nil")
+		}
+		value, err := d.encode(field.Addr().Interface())
+		if err != nil {
+			return "", nil, err
+		}
+		values = append(values, []byte(name), value)
+	}
+	return "fields", values, nil
+}
+
+func fieldIndex(typ reflect.Type, name string) []int {
+	f, _ := typ.FieldByName(name)
+	return f.Index
+}
