@@ -43,8 +43,13 @@ var table = []rule{
 		testModules: []string{"github.com/alicebob/miniredis/v2"},
 	},
 	{room: "storage/storagetest", rooms: []string{"storage"}, testRooms: []string{"storage/memory"}},
-	{room: "examples", rooms: []string{".", "storage/..."}, modules: []string{"go.uber.org/zap"}},
+	{
+		room:    "examples",
+		rooms:   []string{".", "storage/...", "examples/internal/..."},
+		modules: []string{"go.uber.org/zap"},
+	},
 	{room: "internal"},
+	{room: "internal/faulttest", testRooms: []string{".", "storage/..."}},
 }
 
 // testModules may be imported by every test.
@@ -100,7 +105,9 @@ func TestTheImportTableItself(t *testing.T) {
 		{"storage/redis/redis_test.go", "github.com/alicebob/miniredis/v2", true},
 		{"examples/mail/main.go", module, true},
 		{"examples/mail/main.go", module + "/storage/redis", true},
+		{"examples/mail/main.go", module + "/internal/testserver", false},
 		{"internal/testserver/proxy.go", module + "/storage", false},
+		{"internal/faulttest/kill_test.go", module + "/storage/redis", true},
 	} {
 		room := "."
 		if i := strings.LastIndex(c.path, "/"); i >= 0 {
