@@ -148,26 +148,29 @@ func EachQueue(ctx context.Context, store Storage, prefix string) iter.Seq2[stri
 	}
 }
 
-// RequeueAll requeues every task of a queue in an ended state that match accepts
-// (nil accepts all) and gives how many. Those whose unique key is taken, or that
+// Match chooses tasks; a nil one chooses all.
+type Match func(Task) bool
+
+// RequeueAll requeues every task of a queue in an ended state that match chooses
+// and gives how many. Those whose unique key is taken, or that
 // moved meanwhile, stay.
-func (s *Session) RequeueAll(ctx context.Context, queue string, state State, match func(Task) bool) (int, error) {
+func (s *Session) RequeueAll(ctx context.Context, queue string, state State, match Match) (int, error) {
 	return s.bulk(ctx, queue, state, match, func(t Task) Tx {
 		return Tx{Changes: []Change{{Ref: t.Ref, Version: t.Version, State: Waiting}}}
 	})
 }
 
-// DeleteAll deletes every task of a queue in a state that match accepts (nil
-// accepts all) and gives how many. Pending tasks cannot be deleted.
-func (s *Session) DeleteAll(ctx context.Context, queue string, state State, match func(Task) bool) (int, error) {
+// DeleteAll deletes every task of a queue in a state that match chooses and
+// gives how many. Pending tasks cannot be deleted.
+func (s *Session) DeleteAll(ctx context.Context, queue string, state State, match Match) (int, error) {
 	return s.bulk(ctx, queue, state, match, func(t Task) Tx {
 		return Tx{Deletes: []Delete{{Ref: t.Ref, Version: t.Version}}}
 	})
 }
 
-// CancelAll cancels every task of a queue in a state that match accepts (nil
-// accepts all) and gives how many were cancelled or asked to.
-func (s *Session) CancelAll(ctx context.Context, queue string, state State, match func(Task) bool) (int, error) {
+// CancelAll cancels every task of a queue in a state that match chooses and
+// gives how many were cancelled or asked to.
+func (s *Session) CancelAll(ctx context.Context, queue string, state State, match Match) (int, error) {
 	return s.bulk(ctx, queue, state, match, func(t Task) Tx {
 		return Tx{Changes: []Change{{Ref: t.Ref, State: Cancelled}}}
 	})
@@ -176,7 +179,9 @@ func (s *Session) CancelAll(ctx context.Context, queue string, state State, matc
 // bulk applies a Tx to each matching task, a page's worth a call. Tasks that were
 // changed leave the state and so the listing; listing goes on behind those that
 // stayed.
-func (s *Session) bulk(ctx context.Context, queue string, state State, match func(Task) bool, tx func(Task) Tx) (int, error) {
+func (s *Session) bulk(
+	ctx context.Context, queue string, state State, match Match, tx func(Task) Tx,
+) (int, error) {
 	done := 0
 	var txs []Tx
 	flush := func() error {

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -46,12 +47,9 @@ func (tx *Tx) Queues() []string {
 		if queue == "" {
 			return
 		}
-		for _, n := range names {
-			if n == queue {
-				return
-			}
+		if !slices.Contains(names, queue) {
+			names = append(names, queue)
 		}
-		names = append(names, queue)
 	}
 	for i := range tx.Settles {
 		add(tx.Settles[i].Fence.Queue)
@@ -78,7 +76,8 @@ func checkTx(limits Limits, tx *Tx) error {
 		return Invalid("transaction", fmt.Sprintf("of %d operations", ops), "1 to %d", MaxTxOps)
 	}
 	if n := tx.Bytes(); n > MaxTxBytes && ops > 1 {
-		return Invalid("transaction", fmt.Sprintf("of %d bytes", n), "at most %d bytes, or one operation", MaxTxBytes)
+		return Invalid("transaction", fmt.Sprintf("of %d bytes", n),
+			"at most %d bytes, or one operation", MaxTxBytes)
 	}
 	named := naming{}
 	for i := range tx.Deletes {
@@ -189,8 +188,7 @@ func checkChange(limits Limits, ch *Change, once func(Ref) error) error {
 	if err := once(ch.Ref); err != nil {
 		return err
 	}
-	moved := ch.Queue != "" && ch.Queue != ch.Ref.Queue
-	if moved {
+	if ch.moves() {
 		if err := once(Ref{Queue: ch.Queue, ID: ch.Ref.ID}); err != nil {
 			return err
 		}
@@ -198,44 +196,61 @@ func checkChange(limits Limits, ch *Change, once func(Ref) error) error {
 	if ch.Version < 1 && (ch.Version != 0 || ch.State != Cancelled) {
 		return Invalid("Change.Version", ch.Version, "the version that was read (0 only to cancel)")
 	}
-	if ch.State != "" && !ch.State.Valid() {
-		return Invalid("Change.State", string(ch.State), "one of %v", States())
-	}
-	isCursor := strings.HasPrefix(ch.Ref.ID, CursorPrefix)
-	if ch.Cursor != nil && !isCursor {
-		return Invalid("Change.Cursor", ch.Ref.String(), "a cursor's id")
-	}
-	if isCursor && (moved || ch.State != "" && ch.State != Cursors || ch.Delay != 0 || !ch.At.IsZero()) {
-		return Invalid("change of cursor "+ch.Ref.String(), "with Queue, State, Delay or At", "none of them")
-	}
-	timed := ch.Delay != 0 || !ch.At.IsZero()
-	if timed && (ch.Delay != 0 && !ch.At.IsZero() || ch.State != "" && ch.State != Scheduled && ch.State != Retry) {
-		return Invalid("change "+ch.Ref.String(), "with Delay or At", "one of them, in state scheduled or retry")
-	}
-	if ch.Encoding == "" && ch.Payload != nil {
-		return Invalid("Change.Encoding", "", "the encoding of the new payload")
-	}
-	if ch.Encoding != "" {
-		if err := CheckName("encoding", ch.Encoding); err != nil {
-			return err
-		}
-	}
-	if ch.Cursor != nil {
-		if err := checkCursor(ch.Cursor); err != nil {
-			return err
-		}
-	}
 	if ch.Priority != nil {
 		if err := checkPriority(*ch.Priority); err != nil {
 			return err
 		}
 	}
 	return firstError(
+		checkMove(ch),
+		checkRecode(ch),
+		checkCursorChange(ch),
 		checkBytes("payload", ch.Payload, limits.MaxPayload),
 		checkHeaders(ch.Headers),
 		checkDuration("Change.Delay", ch.Delay),
 		checkTime("Change.At", ch.At),
 	)
+}
+
+func (ch *Change) moves() bool { return ch.Queue != "" && ch.Queue != ch.Ref.Queue }
+
+// checkMove checks the state and the moment that a change leads to.
+func checkMove(ch *Change) error {
+	if ch.State != "" && !ch.State.Valid() {
+		return Invalid("Change.State", string(ch.State), "one of %v", States())
+	}
+	if ch.Delay == 0 && ch.At.IsZero() {
+		return nil
+	}
+	if ch.Delay != 0 && !ch.At.IsZero() || ch.State != "" && ch.State != Scheduled && ch.State != Retry {
+		return Invalid("change "+ch.Ref.String(), "with Delay or At", "one of them, in state scheduled or retry")
+	}
+	return nil
+}
+
+// checkRecode checks that a new payload comes with its encoding.
+func checkRecode(ch *Change) error {
+	if ch.Encoding != "" {
+		return CheckName("encoding", ch.Encoding)
+	}
+	if ch.Payload != nil {
+		return Invalid("Change.Encoding", "", "the encoding of the new payload")
+	}
+	return nil
+}
+
+func checkCursorChange(ch *Change) error {
+	isCursor := strings.HasPrefix(ch.Ref.ID, CursorPrefix)
+	if ch.Cursor != nil && !isCursor {
+		return Invalid("Change.Cursor", ch.Ref.String(), "a cursor's id")
+	}
+	if isCursor && (ch.moves() || ch.State != "" && ch.State != Cursors || ch.Delay != 0 || !ch.At.IsZero()) {
+		return Invalid("change of cursor "+ch.Ref.String(), "with Queue, State, Delay or At", "none of them")
+	}
+	if ch.Cursor != nil {
+		return checkCursor(ch.Cursor)
+	}
+	return nil
 }
 
 func checkSettle(limits Limits, s *Settle, once func(Ref) error) error {

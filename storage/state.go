@@ -1,5 +1,7 @@
 package storage
 
+import "slices"
+
 // State is where a task stands.
 type State string
 
@@ -22,14 +24,7 @@ func States() []State {
 }
 
 // Valid reports whether s is one of the states.
-func (s State) Valid() bool {
-	for _, t := range States() {
-		if s == t {
-			return true
-		}
-	}
-	return false
-}
+func (s State) Valid() bool { return slices.Contains(States(), s) }
 
 // Ended reports whether a task in s has come to its end.
 func (s State) Ended() bool { return s == Completed || s == Cancelled || s == Dead }
@@ -96,11 +91,4 @@ var changes = map[State][]State{
 }
 
 // CanChange reports whether a Change may move a task from one state to another.
-func CanChange(from, to State) bool {
-	for _, s := range changes[from] {
-		if s == to {
-			return true
-		}
-	}
-	return false
-}
+func CanChange(from, to State) bool { return slices.Contains(changes[from], to) }

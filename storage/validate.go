@@ -90,7 +90,8 @@ func CheckName(what, name string) error {
 		ok = alphanumeric(c) || c == '_' || c == '.' || c == '-'
 	}
 	if !ok {
-		return Invalid(what, name, "1 to %d letters, digits, '_', '.', '-', beginning with a letter or digit", MaxName)
+		return Invalid(what, name,
+			"1 to %d letters, digits, '_', '.', '-', beginning with a letter or digit", MaxName)
 	}
 	return nil
 }
