@@ -1,0 +1,262 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// batch is how much of each kind of maintenance one Claim does: so much in all of
+// its queues together, but a little in each.
+const (
+	batch      = 200
+	batchLeast = 10
+)
+
+// Claim maintains the queues named and takes tasks from them.
+func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	if err := storage.CheckClaim(&req); err != nil {
+		return storage.Claimed{}, err
+	}
+	if err := s.begin(ctx); err != nil {
+		return storage.Claimed{}, fmt.Errorf("memory: claim: %w", err)
+	}
+	defer s.mu.Unlock()
+	ln, repeated, err := s.admit(req.Call)
+	if err != nil {
+		return storage.Claimed{}, fmt.Errorf("memory: claim: %w", err)
+	}
+	c := claim{store: s, req: &req}
+	if repeated {
+		fences, ok := ln.outcome.([]storage.Fence)
+		if !ok {
+			return storage.Claimed{}, fmt.Errorf("memory: claim: repeats another call: %w", storage.ErrUnknown)
+		}
+		c.again(fences)
+	} else {
+		c.maintain()
+		c.take()
+		ln.remember(slices.Clone(c.Fences))
+	}
+	c.survey()
+	return c.Claimed, nil
+}
+
+// claim is one Claim under way.
+type claim struct {
+	storage.Claimed
+
+	store   *Storage
+	req     *storage.ClaimRequest
+	suspect bool // one was taken
+}
+
+// again gives the tasks of the first outcome that are still claimed under its
+// fences. Ticks are left out: others get them when they are no longer hidden.
+func (c *claim) again(fences []storage.Fence) {
+	var tasks []*task
+	for i := range fences {
+		if t := c.store.fenced(&fences[i]); t != nil {
+			tasks = append(tasks, t)
+			c.Fences = append(c.Fences, fences[i])
+		}
+	}
+	c.give(tasks)
+}
+
+// maintain does a bounded part of what is due in the queues named, and hands out
+// their due cursors.
+func (c *claim) maintain() {
+	s := c.store
+	s.sweepLanes(batch)
+	s.sweepRunners(batch)
+	s.inspectQueue()
+	share := max(batch/len(c.req.Queues), batchLeast)
+	for i := range c.req.Queues {
+		q := s.queues[c.req.Queues[i].Name]
+		if q == nil {
+			continue
+		}
+		more := []bool{
+			s.promote(q, share), s.recoverExpired(q, share), s.expire(q, share), c.tick(q, share),
+		}
+		c.More = c.More || slices.Contains(more, true)
+	}
+}
+
+// promote moves up to most tasks that are due to the tail of waiting, those due
+// earlier first, and reports whether there may be more.
+func (s *Storage) promote(q *queue, most int) (more bool) {
+	for range most {
+		t := q.firstDue()
+		if t == nil || t.Due.After(s.now) {
+			return false
+		}
+		s.waitAtTail(t)
+	}
+	return true
+}
+
+// firstDue gives what is due first of the scheduled and the retried, or nil.
+func (q *queue) firstDue() *task {
+	at, t, ok := q.scheduled.head()
+	if retryAt, r, some := q.retry.head(); some && (!ok || retryAt.before(at)) {
+		return r
+	}
+	return t
+}
+
+// expire removes up to most records, and unique windows, whose time is over, and
+// reports whether there may be more.
+func (s *Storage) expire(q *queue, most int) (more bool) {
+	for _, order := range []*sorted[*task]{&q.completed, &q.cancelled, &q.dead} {
+		expired := order.until(s.now, most)
+		for _, t := range expired {
+			s.remove(t)
+		}
+		more = more || len(expired) == most
+	}
+	over := q.windows.until(s.now, most)
+	for _, h := range over {
+		q.drop(h.key)
+	}
+	return more || len(over) == most
+}
+
+// tick hands out the cursors that are due and hides them for a while, so that
+// another takes them if this caller dies before it ticks.
+func (c *claim) tick(q *queue, most int) (more bool) {
+	s := c.store
+	due := q.ticks.until(s.now, most)
+	for _, t := range due {
+		s.arm(t, s.now.Add(storage.TickHide))
+		c.Ticks = append(c.Ticks, t.listed())
+	}
+	return len(due) == most
+}
+
+// take moves tasks to pending, queue after queue.
+func (c *claim) take() {
+	var tasks []*task
+	room := storage.MaxClaimBytes
+	for i := range c.req.Queues {
+		q, most := c.open(i)
+		for ; most > 0 && len(tasks) < c.req.Max; most-- {
+			starts := len(tasks) < c.req.Start
+			t := q.next(starts, starts && c.req.Suspect && !c.suspect)
+			if t == nil {
+				break
+			}
+			if room -= len(t.Payload); room < 0 && len(tasks) > 0 {
+				c.give(tasks)
+				return
+			}
+			c.suspect = c.suspect || t.kind() == suspect
+			c.lease(t, starts)
+			tasks = append(tasks, t)
+		}
+	}
+	c.give(tasks)
+}
+
+// open gives the i-th queue named and how many may be taken from it, 0 where it is
+// not there or paused.
+func (c *claim) open(i int) (q *queue, most int) {
+	name, most := c.req.Queues[i].Name, c.req.Queues[i].Max
+	if most == 0 {
+		most = c.req.Max
+	}
+	q = c.store.queues[name]
+	if q == nil || q.isPaused(c.store.now) {
+		return nil, 0
+	}
+	return q, most
+}
+
+// next gives the first waiting task that may be claimed, or nil: one that is only to
+// start at once where starts is set, a suspect where suspects is.
+func (q *queue) next(starts, suspects bool) *task {
+	at, first, ok := q.ready[plain].head()
+	for kind, allowed := range [kinds]bool{prompt: starts, suspect: suspects} {
+		if !allowed {
+			continue
+		}
+		if place, t, some := q.ready[kind].head(); some && (!ok || place.before(at)) {
+			at, first, ok = place, t, true
+		}
+	}
+	return first
+}
+
+// lease moves a waiting task to pending.
+func (c *claim) lease(t *task, starts bool) {
+	s, q := c.store, t.queue
+	turn := s.turn()
+	s.put(t, storage.Pending, place{0, turn})
+	t.Version = s.grown(t.Version)
+	t.token = c.req.Token
+	t.Runner, t.Started = c.req.Runner, starts
+	t.LeaseUntil = s.now.Add(c.req.Lease.Truncate(time.Microsecond))
+	t.alarm = place{t.LeaseUntil.UnixMicro(), turn}
+	q.deadlines.insert(t.alarm, t)
+	c.Fences = append(c.Fences, storage.Fence{Ref: t.Ref, Version: t.Version, Token: t.token})
+}
+
+// give copies tasks into the answer.
+func (c *claim) give(tasks []*task) {
+	bytes := 0
+	for _, t := range tasks {
+		bytes += len(t.Payload)
+	}
+	room := make([]byte, bytes)
+	c.Tasks = make([]storage.Task, len(tasks))
+	for i, t := range tasks {
+		room = t.claimed(&c.Tasks[i], room)
+	}
+}
+
+// survey says what there is to do next, as things stand after the claim.
+func (c *claim) survey() {
+	s := c.store
+	c.Now, c.Since = s.now, s.events
+	for i := range c.req.Queues {
+		q := s.queues[c.req.Queues[i].Name]
+		if q == nil {
+			continue
+		}
+		c.Cancels = c.Cancels || q.asked > 0
+		if due := q.nextDue(); !due.IsZero() && (c.NextDue.IsZero() || due.Before(c.NextDue)) {
+			c.NextDue = due
+		}
+		// The same request again would find a task. A second suspect does not
+		// count: whoever was given one does not ask for another.
+		starts := c.req.Start > 0
+		if q, most := c.open(i); most > 0 && q.next(starts, starts && c.req.Suspect && !c.suspect) != nil {
+			c.More = true
+		}
+	}
+}
+
+// nextDue is the earliest moment at which something in the queue is due, zero if
+// nothing is: a task, a tick, or the end of a pause that keeps tasks waiting.
+func (q *queue) nextDue() time.Time {
+	var due time.Time
+	sooner := func(t time.Time) {
+		if due.IsZero() || t.Before(due) {
+			due = t
+		}
+	}
+	if t := q.firstDue(); t != nil {
+		sooner(t.Due)
+	}
+	if at, _, ok := q.ticks.head(); ok {
+		sooner(time.UnixMicro(at.major).UTC())
+	}
+	if q.paused && !q.pausedUntil.IsZero() && q.waiting() > 0 {
+		sooner(q.pausedUntil)
+	}
+	return due
+}

@@ -1,0 +1,101 @@
+package memory
+
+import (
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// lane remembers the last call of one storage.Lane.
+type lane struct {
+	storage.Lane
+
+	seq uint64
+	// outcome is what the call of that number led to: []storage.Applied,
+	// []storage.Fence of a claim, storage.Extended, or configured. Callers get
+	// copies of it.
+	outcome any
+	age     place // in Storage.laneAges
+}
+
+// admit decides whether a call may happen. It gives no lane for a call without an
+// identity, and repeated where the call is the one that its lane remembers. A step
+// that was admitted always comes to an outcome, which it leaves in the lane before
+// it unlocks the storage.
+func (s *Storage) admit(call storage.Call) (ln *lane, repeated bool, err error) {
+	if call.IsZero() {
+		return nil, false, nil
+	}
+	ln = s.lanes[call.Lane.ID]
+	if ln != nil && call.Seq == ln.seq {
+		return ln, true, nil
+	}
+	if ln != nil && call.Seq < ln.seq {
+		return nil, false, storage.ErrUnknown
+	}
+	opened := call.Lane.Opened
+	if ln != nil {
+		opened = ln.Opened
+	}
+	if s.pastLife(opened) {
+		return nil, false, storage.ErrLaneExpired
+	}
+	if ln == nil {
+		s.sweepLanes(2) // a call opens one lane at most, so that this keeps up
+		ln = &lane{Lane: call.Lane, age: s.at(opened)}
+		s.lanes[ln.ID] = ln
+		s.laneAges.insert(ln.age, ln)
+	}
+	ln.seq = call.Seq
+	return ln, false, nil
+}
+
+// remember keeps the outcome of a call that was admitted on ln.
+func (ln *lane) remember(outcome any) {
+	if ln != nil {
+		ln.outcome = outcome
+	}
+}
+
+func (s *Storage) pastLife(opened time.Time) bool { return s.now.Sub(opened) > storage.LaneLife }
+
+// sweepLanes forgets some lanes whose life is over: a call on one of them would be
+// refused anyway.
+func (s *Storage) sweepLanes(most int) {
+	for range most {
+		_, ln, ok := s.laneAges.head()
+		if !ok || !s.pastLife(ln.Opened) {
+			return
+		}
+		s.laneAges.remove(ln.age)
+		delete(s.lanes, ln.ID)
+	}
+}
+
+// copyApplied gives a copy that shares nothing with applied that could be changed.
+func copyApplied(applied []storage.Applied) []storage.Applied {
+	copied := slices.Clone(applied)
+	for i := range copied {
+		a := &copied[i]
+		a.Inserted = slices.Clone(a.Inserted)
+		a.Changed = slices.Clone(a.Changed)
+		a.Settled = slices.Clone(a.Settled)
+		if dep, ok := a.Err.(*storage.DependencyError); ok { //nolint:errorlint // made here, never wrapped
+			a.Err = &storage.DependencyError{
+				Missing:   slices.Clone(dep.Missing),
+				Stale:     slices.Clone(dep.Stale),
+				Colliding: slices.Clone(dep.Colliding),
+				Lost:      slices.Clone(dep.Lost),
+				Barred:    slices.Clone(dep.Barred),
+			}
+		}
+	}
+	return copied
+}
+
+func copyExtended(e storage.Extended) storage.Extended {
+	e.Lost = slices.Clone(e.Lost)
+	e.CancelAsked = slices.Clone(e.CancelAsked)
+	return e
+}

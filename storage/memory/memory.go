@@ -1,0 +1,164 @@
+// Package memory is the storage that lives in the process: for tests, for programs
+// of one process, and as the reading copy of the contract. What package storage says
+// in words stands here in plain Go, and a storage of another kind can be written by
+// reading this one beside it.
+//
+// # The shape
+//
+// One mutex guards everything, so a step is atomic because nobody else is there, and
+// a Tx may span any queues. A step checks everything before it writes anything:
+// nothing is ever undone. Nobody waits, sends or does I/O under the mutex, and no
+// goroutine runs in the background: what is due, expired or kept too long is seen to
+// by the next Claim, as the contract has it. That makes the storage exact under the
+// virtual time of testing/synctest.
+//
+// # The files
+//
+//	memory.go    Open, the clock, Close
+//	lane.go      which calls happened, and with what outcome
+//	sorted.go    the one data structure: values in order, O(log n)
+//	task.go      a record, and the copies of it that callers get
+//	queue.go     a queue: its states, orders, unique keys, totals; every arrow
+//	             between states ends here
+//	apply.go     Apply: each Tx checked whole, then written
+//	check.go     what stands in the way of a Tx
+//	write.go     inserts, changes, deletes
+//	settle.go    the ends of a claim: settles and recoveries
+//	claim.go     Claim: maintenance, then tasks and ticks
+//	extend.go    Extend: leases, and the runners' heartbeats
+//	wait.go      Wait, and the wake-ups that end it
+//	configure.go settings, and the life of a queue
+//	read.go      Task, Tasks, Queues, Stats
+//
+// # Where the contract leaves a choice
+//
+//   - A Tx is checked against the state before it: a settle does not free a unique
+//     key for an insert of its own Tx. Two inserts of one Tx with the same key do
+//     collide with each other.
+//   - A Change to a moment that is not in the future leads to waiting, as for an
+//     Insert; a Fail or Snooze with no Delay leads to retry or scheduled, from where
+//     the next Claim promotes it.
+//   - A requeue starts anew: history, stack, result and reason are gone; progress and
+//     checkpoint stay, so that a long task can go on where it was.
+//   - Leases that expired are recovered so that those claimed first wait first.
+//   - Pending tasks and cursors are listed in the order of their claim or insert,
+//     ended tasks in the order in which they expire.
+package memory
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Config is how a storage is opened. The zero value works.
+type Config struct {
+	// Limits bounds payloads and what is kept of dead tasks; see storage.Limits for
+	// the defaults.
+	Limits storage.Limits
+	// Now is the wall clock, for tests of clock skew alone; nil means time.Now. A
+	// storage's time never goes backwards, whatever Now does.
+	Now func() time.Time
+}
+
+// Open makes an empty storage. It gives a *storage.InvalidError where a limit is out
+// of range.
+func Open(cfg Config) (*Storage, error) {
+	if err := cfg.Limits.Check(); err != nil {
+		return nil, fmt.Errorf("memory: open: %w", err)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Storage{
+		limits:  cfg.Limits.WithDefaults(),
+		clock:   cfg.Now,
+		queues:  make(map[string]*queue),
+		lanes:   make(map[[16]byte]*lane),
+		runners: make(map[string]*runner),
+		waiters: make(map[string][]*waiter),
+	}, nil
+}
+
+// Storage keeps tasks in the memory of this process. It is safe for concurrent use.
+type Storage struct {
+	limits storage.Limits
+	clock  func() time.Time
+
+	mu     sync.Mutex // guards all that follows; nobody waits or does I/O under it
+	closed bool
+	now    time.Time // of the step under way, or the last moment told
+	// Places in the order of a queue: last grows, first shrinks.
+	first, last int64
+
+	queues   map[string]*queue
+	names    []string // of the queues, sorted
+	inspect  int      // which of names is inspected next
+	overfull []*queue // those with more dead tasks than the limit
+	plan     plan     // of the Tx under way
+
+	lanes      map[[16]byte]*lane
+	laneAges   sorted[*lane] // by when they were opened
+	runners    map[string]*runner
+	runnerEnds sorted[*runner] // by when their heartbeat expires
+
+	events  storage.Since // numbers what Wait may wait for
+	waiters map[string][]*waiter
+}
+
+var _ storage.Storage = (*Storage)(nil)
+
+// Describe tells the storage's time and limits. Nothing outlives the process.
+func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
+	if err := s.look(ctx); err != nil {
+		return storage.Description{}, fmt.Errorf("memory: describe: %w", err)
+	}
+	defer s.mu.Unlock()
+	return storage.Description{
+		Storage:    "memory",
+		Now:        s.now,
+		Durability: "none: tasks are lost when the process ends",
+		Limits:     s.limits,
+	}, nil
+}
+
+// Close ends every Wait. It forgets nothing that a caller still holds, and closing
+// again is harmless.
+func (s *Storage) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for name := range s.waiters {
+		s.wake(name, true)
+	}
+	s.queues, s.names = nil, nil
+	return nil
+}
+
+// begin locks the storage for a step that writes, which advances its time by at
+// least a microsecond. Where it returns an error nothing is locked.
+func (s *Storage) begin(ctx context.Context) error { return s.lock(ctx, time.Microsecond) }
+
+// look locks the storage for reading. Where it returns an error nothing is locked.
+func (s *Storage) look(ctx context.Context) error { return s.lock(ctx, 0) }
+
+// lock refuses a call whose context has ended, before anything happens. The clock
+// of the machine may jump; the storage's time passes by least or more.
+func (s *Storage) lock(ctx context.Context, least time.Duration) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return storage.ErrClosed
+	}
+	earliest := s.now.Add(least)
+	if s.now = micros(s.clock()); s.now.Before(earliest) {
+		s.now = earliest
+	}
+	return nil
+}

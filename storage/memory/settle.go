@@ -1,0 +1,94 @@
+package memory
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// settle ends the claim of a task whose fence was checked.
+func (s *Storage) settle(t *task, se *storage.Settle) storage.Placed {
+	to := storage.SettledState(se.Outcome, t.CancelAsked, t.Retries, t.MaxRetries)
+	switch se.Outcome {
+	case storage.Fail, storage.Bury, storage.Cancel:
+		t.attempt(s.now, string(se.Outcome), se.Error, se.Stack)
+	default: // no attempt that did not complete
+	}
+	if se.Outcome == storage.Fail {
+		t.Retries++
+		t.queue.totals.Failed++
+	}
+	t.Version = s.grown(t.Version)
+	s.countSnooze(t, to)
+	due := s.now.Add(se.Delay.Truncate(time.Microsecond))
+	switch to {
+	case storage.Waiting:
+		s.waitAtHead(t)
+	case storage.Scheduled, storage.Retry:
+		s.schedule(t, to, due)
+	case storage.Completed:
+		t.Result = bytes.Clone(se.Result)
+		s.end(t, to)
+	case storage.Dead:
+		t.Reason = storage.ReasonRetries
+		if se.Outcome == storage.Bury {
+			t.Reason = storage.CleanText(se.Reason, storage.MaxReason)
+		}
+		s.end(t, to)
+	default: // cancelled
+		s.end(t, to)
+	}
+	return t.placed()
+}
+
+// countSnooze counts the snoozes in a row. Only a settle of a pending task leads to
+// scheduled, so that state tells a snooze from every other end.
+func (s *Storage) countSnooze(t *task, to storage.State) {
+	if to != storage.Scheduled {
+		t.Snoozes, t.SnoozedSince = 0, time.Time{}
+		return
+	}
+	if t.Snoozes == 0 {
+		t.SnoozedSince = s.now
+	}
+	t.Snoozes++
+}
+
+// recoverExpired ends up to most leases that expired and reports whether there may be
+// more. The last claimed goes back to the head first, so that the first claimed is
+// the first to be claimed again.
+func (s *Storage) recoverExpired(q *queue, most int) (more bool) {
+	expired := q.deadlines.until(s.now, most)
+	for i := len(expired) - 1; i >= 0; i-- {
+		s.recover(expired[i])
+	}
+	s.trimDead()
+	return len(expired) == most
+}
+
+// recover ends the claim of a task whose lease expired.
+func (s *Storage) recover(t *task) {
+	to, charged := storage.RecoveredState(t.CancelAsked, t.Started, t.Crashes, t.CrashLimit)
+	outcome := storage.AttemptExpire
+	if t.Started {
+		outcome = storage.AttemptCrash
+	} else {
+		t.prompt = true
+	}
+	t.attempt(s.now, outcome, "", "")
+	if charged {
+		t.Crashes++
+		t.queue.totals.Crashed++
+	}
+	t.Version = s.grown(t.Version)
+	switch to {
+	case storage.Waiting:
+		s.waitAtHead(t)
+	case storage.Dead:
+		t.Reason = storage.ReasonCrashes
+		s.end(t, to)
+	default: // cancelled
+		s.end(t, to)
+	}
+}

@@ -1,0 +1,144 @@
+package memory
+
+import (
+	"slices"
+	"sort"
+	"time"
+)
+
+// place is a position in an order: by major, and by minor where those are equal. No
+// two values of one order have the same place. The zero place is nobody's.
+type place struct{ major, minor int64 }
+
+func (p place) before(q place) bool {
+	return p.major < q.major || p.major == q.major && p.minor < q.minor
+}
+
+// sorted holds values in the order of their places. It is a list of short sorted
+// chunks: inserting and removing cost two binary searches and the shift of a part
+// of one chunk, and next to nothing at either end, where queues are busy. Reading on
+// from any place costs the search alone, which is what pages of a listing need.
+//
+// Chunks are split and never joined: every order here moves on (to later moments,
+// to higher numbers), so that what is thinned out is soon gone.
+type sorted[T any] struct {
+	chunks [][]entry[T] // none empty, each all before the next
+	size   int
+}
+
+type entry[T any] struct {
+	place
+
+	value T
+}
+
+// chunkSize keeps a chunk within a few kilobytes.
+const chunkSize = 128
+
+// insert adds a value at a place that is free.
+func (s *sorted[T]) insert(at place, value T) {
+	s.size++
+	e := entry[T]{at, value}
+	i := s.chunk(at)
+	if i == len(s.chunks) { // behind all others
+		if i == 0 || len(s.chunks[i-1]) >= chunkSize {
+			s.chunks = append(s.chunks, []entry[T]{e})
+			return
+		}
+		s.chunks[i-1] = append(s.chunks[i-1], e)
+		return
+	}
+	if c := s.chunks[i]; len(c) >= chunkSize {
+		half := len(c) / 2
+		s.chunks = slices.Insert(s.chunks, i+1, slices.Clone(c[half:]))
+		clear(c[half:])
+		s.chunks[i] = c[:half]
+		if s.chunks[i][half-1].before(at) {
+			i++
+		}
+	}
+	s.chunks[i] = slices.Insert(s.chunks[i], search(s.chunks[i], at), e)
+}
+
+// remove takes out the value at a place, if there is one.
+func (s *sorted[T]) remove(at place) {
+	i := s.chunk(at)
+	if i == len(s.chunks) {
+		return
+	}
+	c := s.chunks[i]
+	j := search(c, at)
+	if c[j].place != at {
+		return
+	}
+	s.size--
+	switch {
+	case len(c) == 1 && i == 0:
+		s.chunks[0] = nil
+		s.chunks = s.chunks[1:]
+	case len(c) == 1:
+		s.chunks = slices.Delete(s.chunks, i, i+1)
+	case j == 0:
+		c[0] = entry[T]{}
+		s.chunks[i] = c[1:]
+	default:
+		s.chunks[i] = slices.Delete(c, j, j+1)
+	}
+}
+
+// head gives the first place and its value, false where there is none.
+func (s *sorted[T]) head() (place, T, bool) {
+	if s.size == 0 {
+		var none T
+		return place{}, none, false
+	}
+	e := &s.chunks[0][0]
+	return e.place, e.value, true
+}
+
+// after appends to list the values whose places come after p, at most n of them.
+func (s *sorted[T]) after(p place, n int, list []entry[T]) []entry[T] {
+	for i := s.chunk(p); i < len(s.chunks) && n > 0; i++ {
+		c := s.chunks[i]
+		for j := search(c, p); j < len(c) && n > 0; j++ {
+			if c[j].place != p {
+				list = append(list, c[j])
+				n--
+			}
+		}
+	}
+	return list
+}
+
+// until gives the values of an order of moments that have come, at most n of them.
+func (s *sorted[T]) until(now time.Time, n int) []T {
+	var come []T
+	for _, c := range s.chunks {
+		for i := range c {
+			if c[i].major > now.UnixMicro() || len(come) == n {
+				return come
+			}
+			come = append(come, c[i].value)
+		}
+	}
+	return come
+}
+
+// chunk finds the first chunk that does not end before p.
+func (s *sorted[T]) chunk(p place) int {
+	n := len(s.chunks)
+	if n == 0 || last(s.chunks[n-1]).before(p) {
+		return n
+	}
+	return sort.Search(n, func(i int) bool { return !last(s.chunks[i]).before(p) })
+}
+
+func last[T any](c []entry[T]) place { return c[len(c)-1].place }
+
+// search finds the first entry of c that is not before p.
+func search[T any](c []entry[T], p place) int {
+	if !c[0].before(p) {
+		return 0
+	}
+	return sort.Search(len(c), func(i int) bool { return !c[i].before(p) })
+}

@@ -1,0 +1,168 @@
+package memory
+
+import (
+	"bytes"
+	"maps"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// The writing half of a Tx. Everything was checked: nothing here can fail.
+
+// insert adds a task or cursor. A moment that is not in the future is due now.
+func (s *Storage) insert(in *storage.Insert) storage.Placed {
+	q := s.open(in.Ref.Queue)
+	t := newTask(in, s.now, s.grown(0))
+	t.queue = q
+	q.tasks[t.ID] = t
+	s.holdForWindow(t)
+	due := s.moment(in.Delay, in.At)
+	switch {
+	case in.Cursor != nil:
+		s.put(t, storage.Cursors, place{0, s.turn()})
+		s.armAnew(t)
+	case due.After(s.now):
+		s.schedule(t, storage.Scheduled, due)
+	default:
+		s.waitAtTail(t)
+	}
+	return t.placed()
+}
+
+// existing says where the task is that an insert found, or was skipped for.
+func (s *Storage) existing(p planned) storage.Placed {
+	t := p.found
+	if t == nil { // the holder was inserted by this Tx, or only its window is left
+		t = s.find(p.holder)
+	}
+	if t == nil {
+		return storage.Placed{Ref: p.holder, Existing: true}
+	}
+	placed := t.placed()
+	placed.Existing = true
+	return placed
+}
+
+// moment is the time that a step names by a delay or by itself; now where neither.
+func (s *Storage) moment(delay time.Duration, at time.Time) time.Time {
+	if at.IsZero() {
+		return s.now.Add(delay.Truncate(time.Microsecond))
+	}
+	return micros(at)
+}
+
+// armAnew has a cursor handed out at its next moment, and tells those who wait if
+// that is earlier than they know.
+func (s *Storage) armAnew(t *task) {
+	s.arm(t, time.Time{})
+	if _, head, _ := t.queue.ticks.head(); head == t {
+		s.ring(t.queue, false)
+	}
+}
+
+// change alters a task that is not pending, or asks for the cancel of one that is.
+func (s *Storage) change(t *task, ch *storage.Change) storage.Placed {
+	switch {
+	case t.State == storage.Pending:
+		s.askCancel(t)
+		return t.placed()
+	case t.State == storage.Cancelled && onlyCancels(ch):
+		return t.placed()
+	}
+	s.edit(t, ch)
+	if q := targetQueue(ch); q != t.Queue {
+		s.changeQueue(t, ch, s.open(q))
+	} else {
+		s.changeState(t, ch)
+	}
+	return t.placed()
+}
+
+// askCancel marks a pending task and wakes those who may be running it.
+func (s *Storage) askCancel(t *task) {
+	if t.CancelAsked {
+		return
+	}
+	t.CancelAsked = true
+	t.queue.asked++
+	t.queue.touched = s.now
+	s.ring(t.queue, true)
+}
+
+// edit replaces what a change names, apart from where the task stands.
+func (s *Storage) edit(t *task, ch *storage.Change) {
+	t.Version = s.grown(t.Version)
+	t.queue.touched = s.now
+	if ch.Encoding != "" {
+		t.Encoding, t.Payload = ch.Encoding, bytes.Clone(ch.Payload)
+	}
+	if ch.Headers != nil {
+		t.Headers = maps.Clone(ch.Headers)
+	}
+	if ch.Priority != nil {
+		t.Priority = *ch.Priority
+	}
+	if ch.Cursor != nil {
+		t.Cursor = copyCursor(ch.Cursor)
+		s.armAnew(t)
+	}
+}
+
+// changeQueue moves t to another queue. A task that ends in the same step ends where
+// it was and then moves, if it is kept; one that comes back to life does so where it
+// arrives.
+func (s *Storage) changeQueue(t *task, ch *storage.Change, to *queue) {
+	if targetState(t, ch).Ended() {
+		s.changeState(t, ch)
+		if t.queue.tasks[t.ID] == t {
+			s.transfer(t, to)
+		}
+		return
+	}
+	s.transfer(t, to)
+	s.changeState(t, ch)
+}
+
+// changeState puts t where a change wants it. What stays in its state keeps its
+// place, unless the change names a new priority or moment.
+func (s *Storage) changeState(t *task, ch *storage.Change) {
+	switch to := targetState(t, ch); {
+	case to == storage.Cancelled && t.State != storage.Cancelled:
+		s.end(t, storage.Cancelled)
+	case to == storage.Waiting:
+		if t.State != storage.Waiting || ch.Priority != nil {
+			s.startAnew(t)
+			s.waitAtTail(t)
+		}
+	case to == storage.Scheduled || to == storage.Retry:
+		s.reschedule(t, ch, to)
+	}
+}
+
+// reschedule puts t into scheduled or retry, or into waiting where it is due now.
+func (s *Storage) reschedule(t *task, ch *storage.Change, to storage.State) {
+	due := t.Due // stays where the change names no moment; zero in other states
+	if timed(ch) {
+		due = s.moment(ch.Delay, ch.At)
+	}
+	switch {
+	case !due.After(s.now) && (timed(ch) || t.Due.IsZero()):
+		s.startAnew(t)
+		s.waitAtTail(t)
+	case t.State != to || !due.Equal(t.Due):
+		s.startAnew(t)
+		s.schedule(t, to, due)
+	}
+}
+
+// startAnew clears what an ended task was: it is requeued.
+func (s *Storage) startAnew(t *task) {
+	if !t.State.Ended() {
+		return
+	}
+	t.Retries, t.Crashes = 0, 0
+	t.Snoozes, t.SnoozedSince = 0, time.Time{}
+	t.Attempts, t.Stack, t.Reason, t.Result = nil, "", "", nil
+	t.Ended, t.Expires = time.Time{}, time.Time{}
+}
