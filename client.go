@@ -1,6 +1,299 @@
 package midge
 
-import "github.com/midgehq/midge/storage"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
 
-// Ref is a task's identity: queue and id, printed "mail/0197…".
-type Ref = storage.Ref
+	"github.com/midgehq/midge/storage"
+)
+
+// ClientConfig configures a [Client]. The zero value works.
+type ClientConfig struct {
+	// Patience is how long a call whose outcome is unknown is repeated, within its
+	// context, before it returns an [ErrUnknown]: default 5 s, None never repeats.
+	Patience time.Duration
+	// MaxPayload bounds the encoded parameters of a job, in bytes: default 1 MiB, at
+	// most 16 MiB. Where a storage was opened with other limits, those hold too.
+	MaxPayload int
+}
+
+// Client enqueues jobs and looks after tasks and queues. It is safe for concurrent
+// use, holds no connection of its own and needs no closing.
+//
+// Its errors wrap an *[InvalidError] for what was found wrong before any I/O, a
+// *[DependencyError] for what the tasks that are there do not permit, an [ErrUnknown]
+// where a reply was lost, or another error of the storage; but for ErrUnknown nothing
+// has happened then.
+type Client struct {
+	store       storage.Storage
+	session     *storage.Session
+	definitions *definitions
+	maxPayload  int
+	within      Applier // nil outside a caller's transaction
+}
+
+// NewClient makes a client on store. It does no I/O.
+func NewClient(store storage.Storage, cfg ClientConfig) (*Client, error) {
+	if store == nil {
+		return nil, fmt.Errorf("midge: new client: %w", storage.Invalid("store", "nil", "an opened storage"))
+	}
+	limits := storage.Limits{MaxPayload: cfg.MaxPayload}
+	if err := limits.Check(); err != nil {
+		return nil, fmt.Errorf("midge: new client: %w", err)
+	}
+	return &Client{
+		store: store, session: storage.NewSession(store, cfg.Patience), definitions: new(definitions),
+		maxPayload: limits.WithDefaults().MaxPayload,
+	}, nil
+}
+
+// Applier carries out steps inside a transaction of the caller's, such as one of
+// PostgreSQL: [storage.Storage.Apply] of a Call without identity.
+type Applier interface {
+	Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error)
+}
+
+// With gives a client whose Enqueue, EnqueueIn, EnqueueAt, EnqueueMany and Cancel
+// are part of a's transaction: they happen if and when that commits. All else goes to
+// the storage itself.
+func (c *Client) With(a Applier) *Client {
+	within := *c
+	within.within = a
+	return &within
+}
+
+// Task is what an enqueue gives: the task as it was enqueued.
+type Task struct {
+	storage.Task
+	// Existing says that this task was there already, by its id or unique key, and
+	// that nothing was enqueued. Of an existing task only Ref, Kind, State and
+	// Version are known here.
+	Existing bool
+}
+
+// Enqueue makes a task of job, a struct or a pointer to one, and returns once the
+// storage has acknowledged it. The call is always immediate, in a running job too;
+// see [FollowUp].
+func (c *Client) Enqueue(ctx context.Context, job any, opts ...Option) (Task, error) {
+	in, err := c.insert(job, opts)
+	if err != nil {
+		return Task{}, fmt.Errorf("midge: enqueue %T: %w", job, err)
+	}
+	applied, err := c.apply(ctx, storage.Tx{Inserts: []storage.Insert{in}})
+	if err == nil {
+		err = applied[0].Err
+	}
+	if err != nil {
+		return Task{}, fmt.Errorf("midge: enqueue %s: %w", in.Kind, err)
+	}
+	return enqueued(in, applied[0].Inserted[0]), nil
+}
+
+// EnqueueIn is Enqueue of a task that is due after d; see [In].
+func (c *Client) EnqueueIn(ctx context.Context, d time.Duration, job any, opts ...Option) (Task, error) {
+	return c.Enqueue(ctx, job, append([]Option{In(d)}, opts...)...)
+}
+
+// EnqueueAt is Enqueue of a task that is due at t; see [At].
+func (c *Client) EnqueueAt(ctx context.Context, t time.Time, job any, opts ...Option) (Task, error) {
+	return c.Enqueue(ctx, job, append([]Option{At(t)}, opts...)...)
+}
+
+// Item is a job to be enqueued with others; [New] makes it.
+type Item struct {
+	job  any
+	opts []Option
+}
+
+// New makes an item of [Client.EnqueueMany].
+func New(job any, opts ...Option) Item { return Item{job: job, opts: opts} }
+
+// Result is what became of one item.
+type Result struct {
+	Task Task
+	// Err is nil where Task was enqueued or was there already. An ErrUnknown says
+	// that the item's part of the call has an unknown outcome, an [ErrNotSent] that
+	// it was not reached.
+	Err error
+}
+
+// The bounds of one call of EnqueueMany.
+const (
+	chunkItems = storage.MaxTxOps
+	chunkBytes = storage.MaxTxBytes
+)
+
+// EnqueueMany enqueues each item by itself, in order, up to 1,000 items and 4 MiB to a
+// call of the storage. The results have one element per item. The error is nil only
+// where every item has its task; it wraps the error of the first that has not, or what
+// ended the whole. After an unknown outcome nothing more is sent: [Client.Repeat] tells
+// the outcome of the items concerned.
+func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error) {
+	results := make([]Result, len(items))
+	inserts := make([]storage.Insert, len(items))
+	var valid []int
+	for i, item := range items {
+		in, err := c.insert(item.job, item.opts)
+		if err != nil {
+			results[i].Err = fmt.Errorf("midge: enqueue %T: %w", item.job, err)
+			continue
+		}
+		inserts[i] = in
+		valid = append(valid, i)
+	}
+	for len(valid) > 0 {
+		n, err := c.sendChunk(ctx, inserts, valid, results)
+		valid = valid[n:]
+		if err != nil {
+			for _, i := range valid {
+				results[i].Err = ErrNotSent
+			}
+			return results, fmt.Errorf("midge: enqueue %d items: %w", len(items), err)
+		}
+	}
+	return results, firstRefused(results)
+}
+
+// sendChunk enqueues as many of the inserts at the places as one call takes, and gives
+// their number.
+func (c *Client) sendChunk(ctx context.Context, inserts []storage.Insert, places []int, results []Result) (int, error) {
+	var txs []storage.Tx
+	size := 0
+	for _, i := range places {
+		tx := storage.Tx{Inserts: inserts[i : i+1 : i+1]}
+		if size += tx.Bytes(); len(txs) == chunkItems || len(txs) > 0 && size > chunkBytes {
+			break
+		}
+		txs = append(txs, tx)
+	}
+	applied, err := c.apply(ctx, txs...)
+	for n, i := range places[:len(txs)] {
+		switch {
+		case err != nil:
+			results[i].Err = err
+		case applied[n].Err != nil:
+			results[i].Err = fmt.Errorf("midge: enqueue %s: %w", inserts[i].Kind, applied[n].Err)
+		default:
+			results[i].Task = enqueued(inserts[i], applied[n].Inserted[0])
+		}
+	}
+	return len(txs), err
+}
+
+// firstRefused is the error of EnqueueMany where all items were answered.
+func firstRefused(results []Result) error {
+	refused, first := 0, -1
+	for i, r := range results {
+		if r.Err != nil {
+			if refused++; first < 0 {
+				first = i
+			}
+		}
+	}
+	if refused == 0 {
+		return nil
+	}
+	return fmt.Errorf("midge: %d of %d items were refused, item %d: %w", refused, len(results), first, results[first].Err)
+}
+
+// Repeat takes an error that wraps an [ErrUnknown] of this client and learns the
+// outcome of its call, or carries it out if it never happened: nothing happens twice.
+// The results have one element per task of that call. It works for ten minutes after
+// the call, then answers ErrUnknown again.
+func (c *Client) Repeat(ctx context.Context, err error) ([]Result, error) {
+	var unknown *UnknownError
+	if !errors.As(err, &unknown) {
+		return nil, fmt.Errorf("midge: repeat: %w", storage.Invalid("error", "that remembers no call", "an ErrUnknown of a client"))
+	}
+	applied, err := c.session.Repeat(ctx, unknown)
+	if err != nil {
+		return nil, fmt.Errorf("midge: repeat: %w", err)
+	}
+	results := make([]Result, len(applied))
+	for i, a := range applied {
+		switch {
+		case a.Err != nil:
+			results[i].Err = fmt.Errorf("midge: repeat: %w", a.Err)
+		case len(a.Inserted) > 0:
+			results[i].Task = enqueued(unknown.Txs[i].Inserts[0], a.Inserted[0])
+		case len(a.Changed) > 0:
+			results[i].Task.Task = storage.Task{Ref: a.Changed[0].Ref, State: a.Changed[0].State, Version: a.Changed[0].Version}
+		}
+	}
+	return results, nil
+}
+
+// Cancel cancels a task and gives its state now: cancelled, or pending where it runs
+// and its job's context is about to end. A running job that completes all the same has
+// completed. A task that has ended otherwise is a *[DependencyError] that names its
+// state; [ErrNotFound].
+func (c *Client) Cancel(ctx context.Context, ref storage.Ref) (storage.State, error) {
+	if err := storage.CheckRef(ref); err != nil {
+		return "", fmt.Errorf("midge: cancel: %w", err)
+	}
+	applied, err := c.apply(ctx, storage.Tx{Changes: []storage.Change{{Ref: ref, State: storage.Cancelled}}})
+	if err == nil {
+		err = applied[0].Err
+	}
+	if err != nil {
+		return "", fmt.Errorf("midge: cancel %s: %w", ref, err)
+	}
+	return applied[0].Changed[0].State, nil
+}
+
+// Task reads a task: its state, history, last stack, progress and result.
+// [ErrNotFound].
+func (c *Client) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	if err := storage.CheckRef(ref); err != nil {
+		return storage.Task{}, fmt.Errorf("midge: read task: %w", err)
+	}
+	t, err := c.store.Task(ctx, ref)
+	if err != nil {
+		return storage.Task{}, fmt.Errorf("midge: read task %s: %w", ref, err)
+	}
+	return t, nil
+}
+
+// insert makes the checked insert of a job.
+func (c *Client) insert(job any, opts []Option) (storage.Insert, error) {
+	d, err := c.definitions.of(job)
+	if err != nil {
+		return storage.Insert{}, err
+	}
+	in, err := newInsert(d, job, opts)
+	if err != nil {
+		return storage.Insert{}, err
+	}
+	return in, c.checkPayload(in.Payload)
+}
+
+func (c *Client) checkPayload(payload []byte) error {
+	if n := len(payload); n > c.maxPayload {
+		return storage.Invalid("payload", fmt.Sprintf("of %d bytes", n), "at most %d bytes", c.maxPayload)
+	}
+	return nil
+}
+
+func (c *Client) apply(ctx context.Context, txs ...storage.Tx) ([]storage.Applied, error) {
+	if c.within == nil {
+		return c.session.Apply(ctx, txs...)
+	}
+	if err := storage.CheckTxs(storage.Limits{MaxPayload: c.maxPayload}, txs); err != nil {
+		return nil, err
+	}
+	return c.within.Apply(ctx, storage.Call{}, txs...)
+}
+
+// enqueued is the task that an insert made or found.
+func enqueued(in storage.Insert, at storage.Placed) Task {
+	t := storage.Task{Ref: at.Ref, Kind: in.Kind, State: at.State, Version: at.Version}
+	if at.Existing {
+		return Task{Task: t, Existing: true}
+	}
+	t.Encoding, t.Payload, t.Headers = in.Encoding, in.Payload, in.Headers
+	t.Priority, t.MaxRetries, t.CrashLimit = in.Priority, in.MaxRetries, in.CrashLimit
+	t.Timeout, t.Keep, t.Unique, t.Due = in.Timeout, in.Keep, in.Unique, in.At
+	return Task{Task: t}
+}

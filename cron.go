@@ -22,13 +22,14 @@ type cronSpec struct {
 // maxLine bounds the text of a line.
 const maxLine = 1 << 10
 
+// parseCron parses a line whose fields are separated by single spaces.
 func parseCron(line string) (*cronSpec, error) {
 	const want = "five or six cron fields, or a descriptor such as @daily"
 	if len(line) > maxLine || strings.Contains(line, "TZ=") { // a zone is an option
 		return nil, storage.Invalid("cron line", line, want)
 	}
 	parser := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
-	parsed, err := parser.Parse(strings.TrimSpace(line))
+	parsed, err := parser.Parse(line)
 	if err != nil {
 		return nil, storage.Invalid("cron line", line, "%s (%v)", want, err)
 	}
@@ -42,7 +43,7 @@ func parseCron(line string) (*cronSpec, error) {
 		}
 	}
 	spec := &cronSpec{fields: *fields, zone: time.UTC, interval: line == "@hourly"}
-	if text := strings.Fields(line); len(text) >= 5 {
+	if text := strings.Split(line, " "); len(text) >= 5 {
 		clock := strings.Join(text[:len(text)-3], " ") // the second, if there is one, minute and hour
 		spec.interval = strings.ContainsAny(clock, "*?/")
 	}

@@ -50,7 +50,7 @@ type UnknownError = storage.UnknownError
 
 // DeadError tells [Client.Await] that the task is dead.
 type DeadError struct {
-	Ref Ref
+	Ref storage.Ref
 	// Reason is why, in a word: "out of retries", "crash loop", "discarded" …
 	Reason string
 	// Last is the text of the last attempt's error, "" if there was none.

@@ -1,6 +1,7 @@
 package midge
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"reflect"
@@ -104,8 +105,8 @@ type handler struct {
 
 // decodeJob reads parameters. Nothing encoded is no job with zero parameters.
 func decodeJob(encoding string, payload []byte, job any) error {
-	if Encoding(encoding) == MessagePack && len(payload) == 1 && payload[0] == 0xc0 ||
-		Encoding(encoding) == JSON && strings.TrimSpace(string(payload)) == "null" {
+	if Encoding(encoding) == MessagePack && bytes.Equal(payload, []byte{0xc0}) ||
+		Encoding(encoding) == JSON && bytes.Equal(bytes.TrimSpace(payload), []byte("null")) {
 		return &undecodableError{encoding, &malformedError{"nothing encoded"}}
 	}
 	return decode(encoding, payload, job)

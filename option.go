@@ -51,9 +51,13 @@ func At(t time.Time) Option {
 	})
 }
 
-// MaxRetries is how often a failed task is run again before it is dead.
+// MaxRetries is how often a failed task is run again before it is dead; 0 and None are
+// none.
 func MaxRetries(n int) Option {
-	return option(func(c *call) { c.options.MaxRetries = max(n, None); c.only("MaxRetries") })
+	if n == None {
+		n = 0
+	}
+	return option(func(c *call) { c.options.MaxRetries = n; c.only("MaxRetries") })
 }
 
 // Timeout ends the context of an attempt that takes longer; 0 is none.
@@ -170,7 +174,7 @@ func (c *call) insert(d *definition, payload []byte) storage.Insert {
 	in := storage.Insert{
 		Ref: storage.Ref{Queue: d.queue, ID: storage.NewID()}, Kind: d.kind,
 		Encoding: string(o.Encoding), Payload: payload, Headers: o.Headers, Priority: o.Priority,
-		Delay: c.delay, At: c.at, MaxRetries: max(o.MaxRetries, 0), CrashLimit: o.CrashLimit,
+		Delay: c.delay, At: c.at, MaxRetries: o.MaxRetries, CrashLimit: o.CrashLimit,
 		Timeout: o.Timeout, Keep: o.Keep,
 	}
 	if c.queue != nil {

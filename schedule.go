@@ -37,21 +37,22 @@ func Every(d time.Duration) Schedule {
 //
 // The line is read in UTC unless [Zone] says otherwise. Where a zone's clock leaps
 // forward, a time that does not exist ticks at the first moment that does. Where it
-// falls back, a time that exists twice ticks once, the first time; but lines that name
-// an interval in their second, minute or hour, such as "*/10 * * * *" or
+// falls back, a time that exists twice ticks once, the first time; but lines that have
+// an interval (*, ? or /) as their second, minute or hour, such as "*/10 * * * *" or
 // "0 * * * *", tick both times.
 //
 // An invalid line is an *[InvalidError] where the schedule is declared.
 func Cron(line string) Schedule {
-	if every, ok := strings.CutPrefix(strings.TrimSpace(line), "@every "); ok {
-		d, err := time.ParseDuration(strings.TrimSpace(every))
+	line = strings.Join(strings.Fields(line), " ")
+	if every, ok := strings.CutPrefix(line, "@every "); ok {
+		d, err := time.ParseDuration(every)
 		if err != nil {
 			return Schedule{err: storage.Invalid("schedule", line, "a duration after @every")}
 		}
 		return Every(d)
 	}
 	cron, err := parseCron(line)
-	return Schedule{spec: "cron " + strings.Join(strings.Fields(line), " "), cron: cron, err: err}
+	return Schedule{spec: "cron " + line, cron: cron, err: err}
 }
 
 // parseSchedule reads the text of a schedule as cursors keep it: "every 1h0m0s" or

@@ -3,6 +3,7 @@ package midge
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -81,7 +82,7 @@ func (u *Unique) values(in *storage.Insert, d *definition, job any) (by string, 
 		return "parameters", [][]byte{[]byte(in.Encoding), in.Payload}, nil
 	}
 	v := reflect.Indirect(reflect.ValueOf(addressable(job)))
-	for _, name := range u.By {
+	for _, name := range slices.Sorted(slices.Values(u.By)) {
 		field, err := v.FieldByIndexErr(fieldIndex(d.typ, name))
 		if err != nil {
 			return "", nil, storage.Invalid("Unique.By", name, "a field that is there: its embedded struct is nil")

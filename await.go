@@ -1,0 +1,80 @@
+package midge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// How often Await looks: soon for what takes no time, and each second for what does.
+const (
+	awaitFirst = 20 * time.Millisecond
+	awaitMost  = time.Second
+)
+
+// Await waits until a task has ended and decodes its result into result, a pointer;
+// nil only waits. The result is what the job gave to [SetResult]; of a task kept
+// [UntilRead] it is deleted when it was read into result.
+//
+// Await returns a *[DeadError], [ErrCancelled], [ErrNoResult], [ErrNotFound] where the
+// task is not there or has ended without being kept, or the cause of ctx's end. The
+// storage being away for a while is waited out. Results wake nobody: Await reads the
+// task after 20 ms, then ever more rarely, at last each second.
+func (c *Client) Await(ctx context.Context, ref storage.Ref, result any) error {
+	if v := reflect.ValueOf(result); result != nil && (v.Kind() != reflect.Pointer || v.IsNil()) {
+		return fmt.Errorf("midge: await %s: %w", ref, storage.Invalid("result", fmt.Sprintf("%T", result), "nil, or a pointer"))
+	}
+	if err := storage.CheckRef(ref); err != nil {
+		return fmt.Errorf("midge: await: %w", err)
+	}
+	pause := awaitFirst
+	for {
+		t, err := c.store.Task(ctx, ref)
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("midge: await %s: %w", ref, context.Cause(ctx))
+		case err == nil && t.State.Ended():
+			return c.taken(ctx, t, result)
+		case err != nil && !errors.Is(err, storage.ErrUnknown):
+			return fmt.Errorf("midge: await %s: %w", ref, err)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+		pause = min(pause+pause/2, awaitMost)
+	}
+}
+
+// taken gives what an ended task came to.
+func (c *Client) taken(ctx context.Context, t storage.Task, result any) error {
+	switch {
+	case t.State == storage.Cancelled:
+		return fmt.Errorf("midge: await %s: %w", t.Ref, ErrCancelled)
+	case t.State == storage.Dead:
+		dead := &DeadError{Ref: t.Ref, Reason: t.Reason}
+		if n := len(t.Attempts); n > 0 {
+			dead.Last = t.Attempts[n-1].Error
+		}
+		return dead
+	case result == nil:
+		return nil
+	case t.Result == nil:
+		return fmt.Errorf("midge: await %s: %w", t.Ref, ErrNoResult)
+	}
+	if err := decode(t.Encoding, t.Result, result); err != nil {
+		return fmt.Errorf("midge: result of %s: %w", t.Ref, err)
+	}
+	if t.Keep.UntilRead {
+		// The reader has what it asked for. What cannot be deleted now, or was by
+		// another reader, goes when Keep's time is over.
+		_, _ = c.session.Apply(ctx, storage.Tx{Deletes: []storage.Delete{{Ref: t.Ref, Version: t.Version}}})
+	}
+	return nil
+}

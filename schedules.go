@@ -1,0 +1,73 @@
+package midge
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// ScheduleInfo is a schedule as it is stored. Cursor tells its text, zone and
+// policies, its last tick and its next one.
+type ScheduleInfo struct {
+	storage.Task
+	// Name of the schedule, within its queue.
+	Name string
+	// Orphaned says that no live runner declares it: it stands still until one does,
+	// or it is removed.
+	Orphaned bool
+}
+
+// Schedules lists the queue's schedules.
+func (q *Queue) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
+	if err := q.check(); err != nil {
+		return nil, q.wrap("list schedules", err)
+	}
+	runners, err := q.client.store.Runners(ctx)
+	if err != nil {
+		return nil, q.wrap("list schedules", err)
+	}
+	var list []ScheduleInfo
+	for t, err := range storage.Each(ctx, q.client.store, q.name, storage.Cursors) {
+		if err != nil {
+			return nil, q.wrap("list schedules", err)
+		}
+		info := ScheduleInfo{Task: t, Name: strings.TrimPrefix(t.ID, storage.CursorPrefix)}
+		info.Orphaned = !slices.ContainsFunc(runners, func(r storage.RunnerInfo) bool { return declares(r, t) })
+		list = append(list, info)
+	}
+	return list, nil
+}
+
+// declares reports whether a runner declares a cursor as it is stored.
+func declares(r storage.RunnerInfo, cursor storage.Task) bool {
+	return cursor.Cursor != nil && slices.Contains(r.Schedules,
+		storage.Declared{Ref: cursor.Ref, Declaration: cursor.Cursor.Declaration})
+}
+
+// RunSchedule enqueues the task of a schedule now, beside its ticks, which it does not
+// move, and gives its ref. [ErrNotFound].
+func (q *Queue) RunSchedule(ctx context.Context, name string) (storage.Ref, error) {
+	if err := q.checkSchedule(name); err != nil {
+		return storage.Ref{}, q.wrap("run schedule", err)
+	}
+	ref, err := q.client.session.RunSchedule(ctx, q.ref(storage.CursorPrefix+name))
+	return ref, q.wrap("run schedule", err)
+}
+
+// RemoveSchedule removes a schedule; the tasks that it enqueued stay. A runner that
+// declares it brings it back with its next heartbeat. [ErrNotFound].
+func (q *Queue) RemoveSchedule(ctx context.Context, name string) error {
+	if err := q.checkSchedule(name); err != nil {
+		return q.wrap("remove schedule", err)
+	}
+	return q.wrap("remove schedule", q.client.session.DeleteTask(ctx, q.ref(storage.CursorPrefix+name)))
+}
+
+func (q *Queue) checkSchedule(name string) error {
+	if err := q.check(); err != nil {
+		return err
+	}
+	return checkScheduleName(name)
+}
