@@ -1,0 +1,347 @@
+package midge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Why the context of a job ended, as context.Cause tells it.
+var (
+	// ErrShutdown: the runner stops and the grace period is over. The task is
+	// released, uncharged, unless the job returns nil.
+	ErrShutdown = errors.New("midge: the runner is shutting down")
+	// ErrTimeout: the job ran longer than its timeout; it counts as a failure.
+	ErrTimeout = errors.New("midge: job timed out")
+)
+
+// PanicError is what a job that panicked failed with.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+// Error prints the value of the panic.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+var errGoexit = errors.New("midge: the job called runtime.Goexit")
+
+// attempt is one claimed task on its way through a runner.
+type attempt struct {
+	r       *Runner
+	task    storage.Task
+	fence   storage.Fence
+	suspect bool
+	claimed time.Time // when its claim was sent
+
+	mu        sync.Mutex // guards what follows
+	phase     phase
+	cancel    context.CancelCauseFunc // nil until it runs
+	why       error                   // what cancelled it, first cause wins
+	begun     time.Time               // zero until it runs
+	extended  time.Time               // when the last extension that went through was sent
+	overSince time.Time               // when its context was first seen to have ended
+	pastDue   bool                    // a line about its running on was logged
+	follow    []storage.Insert
+	result    []byte
+}
+
+type phase int
+
+const (
+	claimedAhead phase = iota
+	runs
+	settling // its verdict is on the way to the storage
+	lost     // its lease is; nothing more is settled
+)
+
+func newAttempt(r *Runner, t storage.Task, f storage.Fence, sent time.Time) *attempt {
+	return &attempt{
+		r: r, task: t, fence: f, claimed: sent, extended: sent,
+		suspect: storage.Suspect(t.Crashes, t.CrashLimit),
+	}
+}
+
+// begin makes the attempt run and gives its context, or false where it was lost or
+// cancelled while it waited.
+func (a *attempt) begin(jobs context.Context) (context.Context, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.phase == lost || a.why != nil {
+		return nil, false
+	}
+	a.phase, a.begun = runs, time.Now()
+	ctx, cancel := context.WithCancelCause(context.WithValue(jobs, attemptKey{}, a))
+	a.cancel = cancel
+	return ctx, true
+}
+
+// end cancels the job's context with a cause, or keeps one that waits from running.
+func (a *attempt) end(cause error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.why == nil {
+		a.why = cause
+	}
+	if a.cancel != nil {
+		a.cancel(cause)
+	}
+}
+
+// lose marks the lease as lost, so that nothing is settled under it, and reports
+// whether that is news: a lease that ends by its own settle is not lost.
+func (a *attempt) lose() bool {
+	a.mu.Lock()
+	news := a.phase == claimedAhead || a.phase == runs
+	if news {
+		a.phase = lost
+	}
+	a.mu.Unlock()
+	if news {
+		a.end(storage.ErrLeaseLost)
+	}
+	return news
+}
+
+// settles moves a from waiting or running to settling and reports whether it may:
+// false where the lease is lost or somebody else settles it.
+func (a *attempt) settles() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.phase == lost || a.phase == settling {
+		return false
+	}
+	a.phase = settling
+	return true
+}
+
+// abandon reports whether a still runs, so that its task has to be released under
+// its job's feet.
+func (a *attempt) abandon() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return (a.phase == runs || a.phase == lost) && !a.begun.IsZero()
+}
+
+func (a *attempt) runningSince() (time.Time, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.begun, a.phase == runs
+}
+
+// work runs a and then what was claimed ahead, until there is nothing. It is the body
+// of a worker's goroutine, which ends with it.
+func (r *Runner) work(jobs context.Context, a *attempt) {
+	for a != nil {
+		a = r.runOne(jobs, a)
+	}
+}
+
+// runOne runs one attempt to its verdict and gives the next.
+func (r *Runner) runOne(jobs context.Context, a *attempt) *attempt {
+	begun := time.Now()
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		// runtime.Goexit: this goroutine is ending, another one takes its place.
+		r.finish(a, errGoexit, time.Since(begun))
+		if next := r.another(a, time.Since(begun)); next != nil {
+			go r.work(jobs, next)
+		}
+	}()
+	ctx, ok := a.begin(jobs)
+	var err error
+	if ok {
+		err = r.call(ctx, a)
+	}
+	if cause := context.Cause(jobs); cause != nil {
+		a.end(cause)
+	}
+	took := time.Since(begun)
+	returned = true
+	r.finish(a, err, took)
+	return r.another(a, took)
+}
+
+// another gives a worker its next attempt, and wakes the claim loop where there is
+// room.
+func (r *Runner) another(a *attempt, took time.Duration) *attempt {
+	next, refill := r.slots.next(a, took, r.cfg.Ahead)
+	if refill {
+		kick(r.freed)
+	}
+	return next
+}
+
+// call runs the job with its middleware under its timeout. A panic in any of them is
+// an error with its stack.
+func (r *Runner) call(ctx context.Context, a *attempt) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+		a.cancel(context.Canceled) // what the job left running learns that it is over
+	}()
+	h := r.handler(a.task.Kind)
+	if h == nil {
+		return errUnknownKind
+	}
+	if t := a.task.Timeout; t > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, t, ErrTimeout)
+		defer cancel()
+	}
+	run := func(ctx context.Context) error { return h.run(ctx, a.task.Encoding, a.task.Payload) }
+	for i := len(r.cfg.Middleware) - 1; i >= 0; i-- {
+		run = r.cfg.Middleware[i](run)
+	}
+	err = run(ctx)
+	if err != nil && errors.Is(context.Cause(ctx), ErrTimeout) {
+		err = fmt.Errorf("%w after %v: %w", ErrTimeout, a.task.Timeout, err)
+	}
+	return err
+}
+
+var errUnknownKind = errors.New("midge: no job of this kind is registered here")
+
+func (r *Runner) handler(kind string) *handler {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.handlers[kind]
+}
+
+// finish turns what a job returned into the settle of its task.
+func (r *Runner) finish(a *attempt, err error, took time.Duration) {
+	if !a.settles() {
+		r.slots.settled(a)
+		r.log.lost(a, took)
+		return
+	}
+	s, reported := r.verdict(a, err)
+	s.Fence = a.fence
+	tx := storage.Tx{Settles: []storage.Settle{s}}
+	if s.Outcome == storage.Complete {
+		tx.Inserts = a.follow
+	}
+	r.settle.add(&settlement{attempt: a, tx: tx, err: reported, took: took})
+}
+
+// verdict is the settle that err asks for, and the error to report.
+func (r *Runner) verdict(a *attempt, err error) (storage.Settle, error) {
+	a.mu.Lock()
+	why, ran := a.why, !a.begun.IsZero()
+	a.mu.Unlock()
+	switch {
+	case !ran && errors.Is(why, ErrCancelled):
+		return storage.Settle{Outcome: storage.Cancel, Error: why.Error()}, why
+	case !ran:
+		return storage.Settle{Outcome: storage.Release}, why
+	case errors.Is(err, errUnknownKind):
+		return r.unknownKind(a)
+	}
+	v := verdictOf(err)
+	switch {
+	case v.kind == verdictDone:
+		return storage.Settle{Outcome: storage.Complete, Result: a.result}, nil
+	case errors.Is(err, errUndecodable):
+		return bury(reasonUndecodable, err), err
+	case errors.Is(why, ErrCancelled):
+		return failure(storage.Cancel, 0, err), err
+	case v.kind == verdictSnooze:
+		return storage.Settle{Outcome: storage.Snooze, Delay: v.delay}, nil
+	case v.kind == verdictDiscard:
+		return bury(reasonDiscarded, v.err), v.err
+	case v.kind == verdictRetryIn:
+		return failure(storage.Fail, v.delay, v.err), v.err
+	case why != nil: // the shutdown, or a lease that could not be extended: no fault of the job's
+		return storage.Settle{Outcome: storage.Release}, why
+	}
+	return failure(storage.Fail, r.delay(a), err), err
+}
+
+// Why midge buries a task, beside the storage's own reasons.
+const (
+	reasonUndecodable = "undecodable payload"
+	reasonDiscarded   = "discarded"
+	reasonUnknownKind = "unknown kind"
+)
+
+func bury(reason string, err error) storage.Settle {
+	s := failure(storage.Bury, 0, err)
+	s.Reason = reason
+	return s
+}
+
+// failure is a settle with the text and stack of err.
+func failure(outcome storage.Outcome, delay time.Duration, err error) storage.Settle {
+	s := storage.Settle{Outcome: outcome, Delay: delay, Error: errorText(err)}
+	if p := (*PanicError)(nil); errors.As(err, &p) {
+		s.Stack = string(p.Stack)
+	}
+	return s
+}
+
+// errorText is err's text, even where its Error method panics.
+func errorText(err error) (text string) {
+	defer func() {
+		if v := recover(); v != nil {
+			text = fmt.Sprintf("%T whose Error method panicked: %v", err, v)
+		}
+	}()
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// delay asks the job's backoff, else the runner's, how long to wait before the retry.
+func (r *Runner) delay(a *attempt) (d time.Duration) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.log.backoffPanic(a, v)
+			d = DefaultBackoff()(a.task.Retries + 1)
+		}
+		d = min(max(d, 0), storage.MaxDelay)
+	}()
+	backoff := r.cfg.Backoff
+	if h := r.handler(a.task.Kind); h != nil && h.options.Backoff != nil {
+		backoff = h.options.Backoff
+	}
+	return backoff(a.task.Retries + 1)
+}
+
+// Unknown kinds are tried again, uncharged, this often and this long: a deploy may be
+// under way.
+const (
+	unknownFirst = time.Second
+	unknownMost  = 30 * time.Second
+	unknownFor   = 24 * time.Hour
+)
+
+func (r *Runner) unknownKind(a *attempt) (storage.Settle, error) {
+	r.mu.Lock()
+	first := !r.warned[a.task.Kind]
+	r.warned[a.task.Kind] = true
+	r.mu.Unlock()
+	if first {
+		r.log.unknownKind(a)
+	}
+	t := &a.task
+	if since := t.SnoozedSince; t.Snoozes > 0 && r.keep.storageNow(a.claimed).Sub(since) > unknownFor {
+		return bury(reasonUnknownKind, errUnknownKind), errUnknownKind
+	}
+	d := unknownMost
+	if t.Snoozes < 5 {
+		d = unknownFirst << t.Snoozes
+	}
+	d = d*3/4 + rand.N(d/2)
+	return storage.Settle{Outcome: storage.Snooze, Delay: d}, errUnknownKind
+}

@@ -1,0 +1,212 @@
+package midge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+type attemptKey struct{}
+
+// ErrNotInJob is returned by what belongs to a running task where the context is not
+// a job's, or the job has returned.
+var ErrNotInJob = errors.New("midge: the context is not that of a running job")
+
+// running gives the attempt of a job's context while it runs.
+func running(ctx context.Context) (*attempt, error) {
+	a, _ := ctx.Value(attemptKey{}).(*attempt)
+	if a == nil {
+		return nil, ErrNotInJob
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a, a.mayWriteLocked()
+}
+
+// mayWriteLocked says why the job can no longer add to what it commits.
+func (a *attempt) mayWriteLocked() error {
+	switch a.phase {
+	case runs:
+		return nil
+	case lost:
+		return fmt.Errorf("%s: %w", a.task.Ref, storage.ErrLeaseLost)
+	}
+	return ErrNotInJob
+}
+
+// RunInfo tells a running job about itself.
+type RunInfo struct {
+	Ref  storage.Ref
+	Kind string
+	// Retries is how often it failed before, of MaxRetries that are allowed, and
+	// Crashes how often its runner died with it.
+	Retries, MaxRetries, Crashes int
+	// Fence grows with every run of the task: a fencing token for other systems,
+	// which refuse what comes with a smaller one than they have seen.
+	Fence int64
+	// IdempotencyKey is the same for every run of the task, and no other task's.
+	IdempotencyKey string
+	Headers        map[string]string
+	Created        time.Time
+	// Tick is the moment that a periodic task stands for, zero for others.
+	Tick time.Time
+}
+
+// Current tells a running job about itself. ok is false where ctx is not that of a
+// job.
+func Current(ctx context.Context) (info RunInfo, ok bool) {
+	a, _ := ctx.Value(attemptKey{}).(*attempt)
+	if a == nil {
+		return RunInfo{}, false
+	}
+	t := &a.task
+	tick, _ := time.Parse(time.RFC3339Nano, t.Headers[tickHeader]) // zero where there is none
+	return RunInfo{
+		Ref: t.Ref, Kind: t.Kind, Retries: t.Retries, MaxRetries: t.MaxRetries, Crashes: t.Crashes,
+		Fence:          t.Version,
+		IdempotencyKey: t.Ref.String() + "@" + strconv.FormatInt(t.Created.UnixMicro(), 10),
+		Headers:        t.Headers, Created: t.Created, Tick: tick,
+	}, true
+}
+
+// FollowUp enqueues a job together with the completion of the running one: both happen
+// when it returns nil, or neither. The task it would make is checked now; one whose
+// unique key turns out to be taken is left out. What can never commit with this task is
+// refused: another queue that shares no transaction with this one (storage.ErrSpan), or
+// too many for one transaction.
+func FollowUp(ctx context.Context, follow any, opts ...Option) error {
+	a, err := running(ctx)
+	if err != nil {
+		return fmt.Errorf("midge: follow up: %w", err)
+	}
+	d, err := a.r.definitions.of(follow)
+	if err != nil {
+		return fmt.Errorf("midge: follow up: %w", err)
+	}
+	in, err := newInsert(d, follow, opts)
+	if err != nil {
+		return fmt.Errorf("midge: follow up: %w", err)
+	}
+	in.OnConflict = storage.Skip
+	if q := a.task.Queue; !storage.Spans(a.r.store, q, in.Ref.Queue) {
+		return fmt.Errorf("midge: follow up in queue %s from queue %s: %w", in.Ref.Queue, q, storage.ErrSpan)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.mayWriteLocked(); err != nil {
+		return fmt.Errorf("midge: follow up: %w", err)
+	}
+	tx := storage.Tx{Inserts: append(a.follow, in), Settles: []storage.Settle{{
+		Fence: a.fence, Outcome: storage.Complete, Result: a.result,
+	}}}
+	if err := storage.CheckTxs(a.r.limits(), []storage.Tx{tx}); err != nil {
+		return fmt.Errorf("midge: follow up: %w", err)
+	}
+	a.follow = tx.Inserts
+	return nil
+}
+
+// SetResult sets the result that is stored with the completion of the running job, for
+// [Client.Await]. The last one counts. The task is then kept for an hour unless its
+// options say otherwise.
+func SetResult(ctx context.Context, v any) error {
+	a, err := running(ctx)
+	if err != nil {
+		return fmt.Errorf("midge: set result: %w", err)
+	}
+	b, err := a.encode(v)
+	if err != nil {
+		return fmt.Errorf("midge: set result: %w", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.mayWriteLocked(); err != nil {
+		return fmt.Errorf("midge: set result: %w", err)
+	}
+	a.result = b
+	return nil
+}
+
+// Progress stores how far the running job is, for those who look at it, at once and
+// under its lease. v is stored as JSON.
+func Progress(ctx context.Context, v any) error {
+	a, err := running(ctx)
+	if err != nil {
+		return fmt.Errorf("midge: progress: %w", err)
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("midge: progress: %w", err)
+	}
+	if err := a.extend(ctx, storage.Extension{Fence: a.fence, Started: true, Progress: b}); err != nil {
+		return fmt.Errorf("midge: progress of %s: %w", a.task.Ref, err)
+	}
+	return nil
+}
+
+// Checkpoint stores v, at once and under the lease, for a later run of the task to
+// begin from; see [LoadCheckpoint]. It is gone when the task has ended.
+func Checkpoint(ctx context.Context, v any) error {
+	a, err := running(ctx)
+	if err != nil {
+		return fmt.Errorf("midge: checkpoint: %w", err)
+	}
+	b, err := a.encode(v)
+	if err != nil {
+		return fmt.Errorf("midge: checkpoint: %w", err)
+	}
+	if err := a.extend(ctx, storage.Extension{Fence: a.fence, Started: true, Checkpoint: b}); err != nil {
+		return fmt.Errorf("midge: checkpoint of %s: %w", a.task.Ref, err)
+	}
+	return nil
+}
+
+// LoadCheckpoint reads the last checkpoint of the running task into v, a pointer. ok is
+// false where there is none.
+func LoadCheckpoint(ctx context.Context, v any) (ok bool, err error) {
+	a, err := running(ctx)
+	if err != nil {
+		return false, fmt.Errorf("midge: load checkpoint: %w", err)
+	}
+	t, err := a.r.store.Task(ctx, a.task.Ref)
+	if err != nil {
+		return false, fmt.Errorf("midge: load checkpoint of %s: %w", a.task.Ref, err)
+	}
+	if len(t.Checkpoint) == 0 {
+		return false, nil
+	}
+	if err := decode(t.Encoding, t.Checkpoint, v); err != nil {
+		return false, fmt.Errorf("midge: load checkpoint of %s: %w", a.task.Ref, err)
+	}
+	return true, nil
+}
+
+// encode encodes v as the task's payload is, and checks its size.
+func (a *attempt) encode(v any) ([]byte, error) {
+	b, err := encode(a.task.Encoding, v)
+	if err != nil {
+		return nil, err
+	}
+	if most := a.r.limits().MaxPayload; len(b) > most {
+		return nil, storage.Invalid("value", fmt.Sprintf("of %d bytes", len(b)), "at most %d bytes", most)
+	}
+	return b, nil
+}
+
+// extend writes under the lease without a heartbeat.
+func (a *attempt) extend(ctx context.Context, e storage.Extension) error {
+	extended, err := a.r.beats.Extend(ctx, storage.ExtendRequest{Leases: []storage.Extension{e}})
+	if err != nil {
+		return err
+	}
+	if len(extended.Lost) > 0 {
+		a.r.keep.lost(a)
+		return storage.ErrLeaseLost
+	}
+	return nil
+}

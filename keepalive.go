@@ -1,0 +1,183 @@
+package midge
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// keeper is the actor that keeps the runner's leases alive: one call every third of
+// the lease extends them all and is the runner's heartbeat. It is independent of
+// claims and settles. A second loop, the guard, ends the context of every job whose
+// lease could not be extended in time, whether or not a call is under way.
+type keeper struct {
+	r    *Runner
+	kick chan struct{} // capacity 1: a cancel may wait
+
+	mu    sync.Mutex // guards what follows
+	local time.Time  // local moment at which the storage's clock showed base
+	base  time.Time
+	born  time.Time // by the storage's clock
+}
+
+func newKeeper(r *Runner) *keeper { return &keeper{r: r, kick: make(chan struct{}, 1)} }
+
+// safe is how long after the sending of the last successful extension a job may run
+// on. The margin lets it end before another runner may start the task.
+func safe(lease time.Duration) time.Duration {
+	return lease - min(max(time.Second, lease/6), lease/3)
+}
+
+// loop beats until ctx ends.
+func (k *keeper) loop(ctx context.Context) {
+	every := k.r.cfg.Lease / 3
+	for {
+		k.beat(ctx)
+		t := time.NewTimer(every)
+		select {
+		case <-t.C:
+		case <-k.kick:
+			t.Stop()
+		case <-ctx.Done():
+			t.Stop()
+			return
+		}
+	}
+}
+
+// beat extends everything held, in one call.
+func (k *keeper) beat(ctx context.Context) {
+	held := k.r.slots.all()
+	req := storage.ExtendRequest{Runner: k.r.info(k.storageNow(time.Now())), Leases: make([]storage.Extension, 0, len(held))}
+	byRef := make(map[storage.Ref]*attempt, len(held))
+	for _, a := range held {
+		_, runs := a.runningSince()
+		req.Leases = append(req.Leases, storage.Extension{Fence: a.fence, For: k.r.cfg.Lease, Started: runs})
+		byRef[a.task.Ref] = a
+	}
+	sent := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, k.r.cfg.Lease/3)
+	defer cancel()
+	extended, err := k.r.beats.Extend(ctx, req)
+	if err != nil {
+		return // the storage's weather is logged where all calls pass; the guard watches the leases
+	}
+	k.sawTime(extended.Now)
+	for _, ref := range extended.Lost {
+		if a := byRef[ref]; a != nil {
+			delete(byRef, ref)
+			k.lost(a)
+		}
+	}
+	for _, ref := range extended.CancelAsked {
+		if a := byRef[ref]; a != nil {
+			a.end(ErrCancelled)
+		}
+	}
+	for _, a := range byRef {
+		a.extendedAt(sent)
+	}
+}
+
+// lost ends an attempt whose lease the storage says is gone. One that is claimed ahead
+// or settling is dropped where its turn comes.
+func (k *keeper) lost(a *attempt) {
+	if _, runs := a.runningSince(); a.lose() && runs {
+		k.r.log.leaseLost(a)
+	}
+}
+
+// guard ends jobs whose lease was not extended in time, until ctx ends. It looks at
+// local clocks only.
+func (k *keeper) guard(ctx context.Context) {
+	t := time.NewTicker(max(k.r.cfg.Lease/20, 50*time.Millisecond))
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		for _, a := range k.r.slots.all() {
+			if time.Since(a.lastExtended()) > safe(k.r.cfg.Lease) {
+				a.end(storage.ErrLeaseLost)
+			}
+			if since, stuck := a.ignoresEnd(stuckAfter); stuck {
+				k.r.log.stuck(a, since)
+			}
+		}
+	}
+}
+
+// stuckAfter is how long a job may run on after its context ended before a line says
+// so. Its lease is kept and its slot stays taken: no second run starts beside it.
+const stuckAfter = 10 * time.Second
+
+// leave tells the storage that the runner is gone.
+func (k *keeper) leave(base context.Context) {
+	ctx, cancel := context.WithTimeout(base, shutdownTail/2)
+	defer cancel()
+	// One that could not be told expires.
+	_, _ = k.r.beats.Extend(ctx, storage.ExtendRequest{Runner: storage.RunnerInfo{ID: k.r.id, Leaving: true}})
+}
+
+func (k *keeper) sawTime(now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.local, k.base = time.Now(), now
+	if k.born.IsZero() {
+		k.born = now
+	}
+}
+
+// storageNow is the storage's time at a local moment, as the last heartbeat told it;
+// before the first it is the local time.
+func (k *keeper) storageNow(at time.Time) time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.local.IsZero() {
+		return at
+	}
+	return k.base.Add(at.Sub(k.local))
+}
+
+// started is when the runner started, by the storage's clock.
+func (k *keeper) started(now time.Time) time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.born.IsZero() {
+		return now
+	}
+	return k.born
+}
+
+func (a *attempt) extendedAt(sent time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.extended = sent
+}
+
+func (a *attempt) lastExtended() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.extended
+}
+
+// ignoresEnd reports, once, that the job has run on for a while after its context
+// ended.
+func (a *attempt) ignoresEnd(after time.Duration) (since time.Duration, first bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	over := a.why != nil || a.task.Timeout > 0 && time.Since(a.begun) > a.task.Timeout
+	if a.phase != runs && a.phase != lost || !over || a.pastDue || a.begun.IsZero() {
+		return 0, false
+	}
+	if a.overSince.IsZero() {
+		a.overSince = time.Now()
+	}
+	since = time.Since(a.overSince)
+	a.pastDue = since > after
+	return since, a.pastDue
+}

@@ -1,0 +1,134 @@
+package midge
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// lifeLog writes the lines that a person reads to follow a runner. A line names the
+// kind and the task; payloads, headers and tokens never appear.
+type lifeLog struct {
+	log *zap.Logger
+}
+
+func (l *lifeLog) on(level zapcore.Level) bool { return l.log.Core().Enabled(level) }
+
+func (l *lifeLog) started(r *Runner, d storage.Description) {
+	l.log.Info(fmt.Sprintf("runner %s started on %s, %d at once, queues %s",
+		r.id, d.Storage, r.slots.limitNow(), strings.Join(r.cfg.Queues, ", ")))
+	l.log.Info("an acknowledged task survives: " + d.Durability)
+	for _, w := range d.Warnings {
+		l.log.Warn(w)
+	}
+}
+
+func (l *lifeLog) stopped(err error) {
+	if err != nil {
+		l.log.Warn("runner stopped: " + err.Error())
+		return
+	}
+	l.log.Info("runner stopped, nothing left behind")
+}
+
+// settled writes how an attempt ended.
+func (l *lifeLog) settled(s *settlement, state storage.State) {
+	t := &s.attempt.task
+	outcome := s.tx.Settles[0].Outcome
+	level := zapcore.InfoLevel
+	switch {
+	case state == storage.Dead:
+		level = zapcore.ErrorLevel
+	case outcome == storage.Fail:
+		level = zapcore.WarnLevel
+	case errors.Is(s.err, errUnknownKind):
+		level = zapcore.DebugLevel // one warning a kind is written elsewhere
+	}
+	if !l.on(level) {
+		return
+	}
+	name := t.Kind + " " + t.Ref.String()
+	delay := s.tx.Settles[0].Delay
+	var line string
+	switch {
+	case outcome == storage.Complete:
+		line = fmt.Sprintf("%s succeeded, took %v", name, rounded(s.took))
+	case state == storage.Dead:
+		line = fmt.Sprintf("%s is dead, %s: %s", name, deadReason(s), errorText(s.err))
+	case outcome == storage.Fail && state == storage.Retry:
+		line = fmt.Sprintf("%s failed: %s, retry %d of %d in %v at %s", name, errorText(s.err),
+			t.Retries+1, t.MaxRetries, rounded(delay), time.Now().Add(delay).Format(time.TimeOnly))
+	case state == storage.Cancelled:
+		line = fmt.Sprintf("%s cancelled, took %v", name, rounded(s.took))
+	case outcome == storage.Snooze:
+		line = fmt.Sprintf("%s snoozed for %v", name, rounded(delay))
+	default:
+		line = name + " released"
+		if s.err != nil {
+			line += ": " + errorText(s.err)
+		}
+	}
+	l.log.Log(level, line)
+}
+
+func deadReason(s *settlement) string {
+	if r := s.tx.Settles[0].Reason; r != "" {
+		return r
+	}
+	return fmt.Sprintf("%s after %d", storage.ReasonRetries, s.attempt.task.MaxRetries)
+}
+
+// rounded keeps three digits or so.
+func rounded(d time.Duration) time.Duration {
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(100 * time.Millisecond)
+	case d >= 10*time.Millisecond:
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(time.Microsecond)
+}
+
+func (l *lifeLog) about(a *attempt) string { return a.task.Kind + " " + a.task.Ref.String() }
+
+func (l *lifeLog) leaseLost(a *attempt) {
+	l.log.Warn(l.about(a) + " lost its lease, its context has ended")
+}
+
+func (l *lifeLog) lost(a *attempt, took time.Duration) {
+	l.log.Warn(fmt.Sprintf("%s came too late: its lease was lost, nothing was stored, took %v", l.about(a), rounded(took)))
+}
+
+func (l *lifeLog) unsettled(s *settlement, err error) {
+	l.log.Error(fmt.Sprintf("%s could not be settled and will run again: %v", l.about(s.attempt), err))
+}
+
+func (l *lifeLog) stuck(a *attempt, since time.Duration) {
+	l.log.Error(fmt.Sprintf("%s ignores the end of its context since %v; its lease is kept and its slot stays taken",
+		l.about(a), rounded(since)))
+}
+
+func (l *lifeLog) unknownKind(a *attempt) {
+	l.log.Warn(fmt.Sprintf("no job of kind %s is registered here; its tasks (first %s) are put off, uncharged, and are dead after %v",
+		a.task.Kind, a.task.Ref, unknownFor))
+}
+
+func (l *lifeLog) backoffPanic(a *attempt, v any) {
+	l.log.Error(fmt.Sprintf("the backoff of %s panicked: %v; the default is used", l.about(a), v))
+}
+
+func (l *lifeLog) trouble(act string, err error) {
+	l.log.Warn(fmt.Sprintf("%s: %v", act, err))
+}
+
+func (l *lifeLog) gone(err error) {
+	l.log.Warn(fmt.Sprintf("the storage does not answer, running jobs go on: %v", err))
+}
+
+func (l *lifeLog) back() { l.log.Info("the storage answers again") }

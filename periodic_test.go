@@ -1,0 +1,99 @@
+package midge_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+func TestOneTaskPerTickHoweverManyRunners(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var ticks []time.Time
+		ctx, cancel := context.WithCancel(b.Context())
+		done := make(chan error, 5)
+		for range 5 {
+			r := b.newRunner(b.store, midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
+				info, _ := midge.Current(ctx)
+				ticks = append(ticks, info.Tick)
+				return nil
+			})
+			if err := r.Periodic(midge.Every(time.Minute), work{"tick"}); err != nil {
+				t.Fatal(err)
+			}
+			go func() { done <- r.Run(ctx) }()
+		}
+		b.after(60*time.Minute + time.Second)
+		cancel()
+		for range 5 {
+			<-done
+		}
+		if len(ticks) != 60 {
+			t.Fatalf("%d ticks in an hour, want 60", len(ticks))
+		}
+		slices.SortFunc(ticks, time.Time.Compare)
+		for i, at := range ticks {
+			if at.Second() != 0 || i > 0 && at.Sub(ticks[i-1]) != time.Minute {
+				t.Errorf("tick %d at %v, want whole minutes apart", i, at)
+			}
+		}
+	})
+}
+
+func (b *bench) cursors(queue string) []storage.Task {
+	b.Helper()
+	page, err := b.store.Tasks(b.Context(), storage.TasksQuery{Queue: queue, State: storage.Cursors})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return page.Tasks
+}
+
+// declare runs a runner that declares a schedule for a while and gives how often the
+// job ran.
+func (b *bench) declare(s midge.Schedule, during time.Duration, opts ...midge.PeriodicOption) int {
+	b.Helper()
+	runs := 0
+	r := b.newRunner(b.store, midge.RunnerConfig{}, func(context.Context, work) error { runs++; return nil })
+	if err := r.Periodic(s, work{"tick"}, opts...); err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	b.after(during)
+	cancel()
+	if err := <-done; err != nil {
+		b.Error(err)
+	}
+	return runs
+}
+
+func TestAReplacedScheduleKeepsItsLastTick(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.declare(midge.Every(time.Minute), 10*time.Minute+time.Second)
+		before := b.cursors(midge.DefaultQueue)[0].Cursor
+		if n := b.declare(midge.Every(time.Hour), time.Second); n != 0 {
+			t.Errorf("%d runs at once, want none", n)
+		}
+		after := b.cursors(midge.DefaultQueue)
+		if len(after) != 1 || !after[0].Cursor.Last.Equal(before.Last) || !after[0].Cursor.Next.After(before.Last) {
+			t.Errorf("cursors %+v, want one that kept last %v", after, before.Last)
+		}
+	})
+}
+
+func TestAScheduleNobodyDeclaresStandsStill(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.declare(midge.Every(time.Minute), 5*time.Minute+time.Second)
+		b.run(midge.RunnerConfig{}, func(context.Context, work) error { return nil })
+		before := b.stats(midge.DefaultQueue).Totals.Enqueued
+		b.after(time.Hour)
+		if got := b.stats(midge.DefaultQueue).Totals.Enqueued; got != before {
+			t.Errorf("%d tasks enqueued by an orphaned schedule", got-before)
+		}
+	})
+}

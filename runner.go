@@ -1,0 +1,390 @@
+package midge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Version of midge, as runners report it.
+const Version = "0.1.0"
+
+// Defaults of a runner.
+const (
+	DefaultQueue = "default"
+	DefaultLease = 30 * time.Second
+	DefaultGrace = 25 * time.Second
+	DefaultAhead = 5 * time.Millisecond
+)
+
+// None is for settings whose zero value means the default: it says none, such as
+// no grace period, no retries, nothing claimed ahead.
+const None = -1
+
+// RunnerConfig configures a [Runner]. The zero value works.
+type RunnerConfig struct {
+	// Queues to serve, in strict order: the first is emptied before the second.
+	// Default: "default" alone.
+	Queues []string
+	// Weights shares the claims among the queues by weight instead of in strict
+	// order; a queue that is not in it has weight 1. Nil keeps strict order.
+	Weights map[string]int
+	// Concurrency is how many jobs run at once. Default: GOMAXPROCS × 4.
+	Concurrency int
+	// Lease is how long a task stays this runner's without a heartbeat: default
+	// 30 s, at least 1 s. Heartbeats go out every third of it. After a crash
+	// another runner starts its tasks that much later.
+	Lease time.Duration
+	// Grace is how long running jobs may finish once the runner stops, before
+	// their contexts end: default 25 s, None for none.
+	Grace time.Duration
+	// Ahead is how much work may be claimed ahead of free slots, as the time that
+	// it will take: default 5 ms, None claims nothing ahead. It matters for jobs
+	// shorter than that; slow jobs are never claimed ahead.
+	Ahead time.Duration
+	// Backoff delays retries of jobs whose type does not say. Default:
+	// DefaultBackoff.
+	Backoff Backoff
+	// Logger gets the lifecycle lines. Nil logs nothing.
+	Logger *zap.Logger
+	// Middleware wraps each attempt, the first outermost.
+	Middleware []Middleware
+}
+
+// Runner claims tasks and runs their jobs. Make it with [NewRunner], register the
+// jobs, then call Run once.
+type Runner struct {
+	store  *watched
+	cfg    RunnerConfig
+	log    *lifeLog
+	id     string
+	slots  *slots
+	jobs   *storage.Session // claims and settles: repeats for as long as a lane lives
+	beats  *storage.Session // heartbeats: the next one makes up for a lost one
+	settle *settler
+	keep   *keeper
+	ticks  *ticker
+
+	freed    chan struct{} // a slot is free; capacity 1
+	changed  chan struct{} // concurrency or queues changed; capacity 1
+	stop     chan struct{} // closed by Stop
+	stopOnce sync.Once
+
+	mu              sync.Mutex // guards what follows
+	running         bool
+	describedLimits storage.Limits
+	definitions     definitions
+	handlers        map[string]*handler
+	queues          []string
+	weights         map[string]int
+	warned          map[string]bool // unknown kinds that were logged
+}
+
+// Middleware wraps the run of an attempt. It calls next, once, or returns without
+// it; what it returns is the attempt's verdict. [Current] tells the task.
+type Middleware func(next func(context.Context) error) func(context.Context) error
+
+// NewRunner checks the configuration and makes a runner on store. It does no I/O.
+func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
+	if store == nil {
+		return nil, storage.Invalid("store", "nil", "an opened storage")
+	}
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	log := &lifeLog{log: cfg.Logger}
+	r := &Runner{
+		store:    &watched{Storage: store, log: log},
+		cfg:      cfg,
+		log:      log,
+		id:       storage.NewID(),
+		slots:    newSlots(cfg.Concurrency),
+		freed:    make(chan struct{}, 1),
+		changed:  make(chan struct{}, 1),
+		stop:     make(chan struct{}),
+		handlers: make(map[string]*handler),
+		queues:   cfg.Queues,
+		weights:  cfg.Weights,
+		warned:   make(map[string]bool),
+	}
+	r.jobs = storage.NewSession(r.store, storage.LaneLife)
+	r.beats = storage.NewSession(r.store, min(storage.DefaultPatience, cfg.Lease/6))
+	r.settle = newSettler(r)
+	r.keep = newKeeper(r)
+	r.ticks = newTicker(r)
+	return r, nil
+}
+
+// fill sets the defaults and checks what was given.
+func (c *RunnerConfig) fill() error {
+	if len(c.Queues) == 0 {
+		c.Queues = []string{DefaultQueue}
+	}
+	if c.Concurrency == 0 {
+		c.Concurrency = runtime.GOMAXPROCS(0) * 4
+	}
+	if c.Lease == 0 {
+		c.Lease = DefaultLease
+	}
+	if c.Backoff == nil {
+		c.Backoff = DefaultBackoff()
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	c.Grace = durationOr(c.Grace, DefaultGrace)
+	c.Ahead = durationOr(c.Ahead, DefaultAhead)
+	c.Queues = slices.Clone(c.Queues)
+	if err := checkQueues(c.Queues, c.Weights); err != nil {
+		return err
+	}
+	switch {
+	case c.Concurrency < 1:
+		return storage.Invalid("RunnerConfig.Concurrency", c.Concurrency, "1 or more")
+	case c.Lease < storage.MinLease || c.Lease > storage.MaxDelay:
+		return storage.Invalid("RunnerConfig.Lease", c.Lease, "at least %v", storage.MinLease)
+	case c.Grace > storage.MaxDelay:
+		return storage.Invalid("RunnerConfig.Grace", c.Grace, "at most %v", storage.MaxDelay)
+	case c.Ahead > c.Lease/3:
+		return storage.Invalid("RunnerConfig.Ahead", c.Ahead, "at most a third of the lease, %v", c.Lease/3)
+	}
+	return nil
+}
+
+// durationOr gives d, the default for 0, and 0 for what is negative (None).
+func durationOr(d, byDefault time.Duration) time.Duration {
+	if d == 0 {
+		return byDefault
+	}
+	return max(d, 0)
+}
+
+func checkQueues(queues []string, weights map[string]int) error {
+	seen := make(map[string]bool, len(queues))
+	for _, q := range queues {
+		if err := storage.CheckName("queue name", q); err != nil {
+			return err
+		}
+		if seen[q] {
+			return storage.Invalid("queues", q+" twice", "each queue once")
+		}
+		seen[q] = true
+	}
+	for q, w := range weights {
+		if !seen[q] || w < 1 {
+			return storage.Invalid("weight of queue "+q, w, "1 or more, for a queue that is served")
+		}
+	}
+	return nil
+}
+
+// ErrRunning is returned where something has to be done before Run, or by a second
+// Run.
+var ErrRunning = errors.New("midge: the runner has been started")
+
+// add registers a handler for its kind.
+func (r *Runner) add(h *handler) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running {
+		return fmt.Errorf("midge: register %s: %w", h.kind, ErrRunning)
+	}
+	if _, ok := r.handlers[h.kind]; ok {
+		return storage.Invalid("kind", h.kind, "each kind registered once")
+	}
+	r.handlers[h.kind] = h
+	return nil
+}
+
+// ID is the runner's id, as tasks and lists of runners show it.
+func (r *Runner) ID() string { return r.id }
+
+// SetConcurrency changes how many jobs run at once, also while the runner runs.
+// Lowering it lets running jobs finish.
+func (r *Runner) SetConcurrency(n int) error {
+	if n < 1 {
+		return storage.Invalid("concurrency", n, "1 or more")
+	}
+	r.slots.resize(n)
+	kick(r.changed)
+	return nil
+}
+
+// SetQueues changes the queues that are served, also while the runner runs. With
+// weights nil they are served in strict order.
+func (r *Runner) SetQueues(queues []string, weights map[string]int) error {
+	if len(queues) == 0 {
+		return storage.Invalid("queues", "none", "at least one queue")
+	}
+	if err := checkQueues(queues, weights); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.queues, r.weights = slices.Clone(queues), weights
+	r.mu.Unlock()
+	kick(r.changed)
+	return nil
+}
+
+// ErrGraceExceeded is what Run returns where jobs outlived the grace period: their
+// contexts have ended and their tasks were released, but their goroutines may still
+// run.
+var ErrGraceExceeded = errors.New("midge: jobs outlived the grace period")
+
+// Run claims tasks and runs their jobs until ctx ends or Stop is called. Then it
+// claims no more, gives back what it claimed ahead, lets running jobs finish for the
+// grace period, ends their contexts with ErrShutdown, and releases what is left,
+// uncharged. The contexts of jobs carry the values of ctx but do not end with it.
+//
+// Run returns nil after a drain, ErrGraceExceeded, ErrRunning when it was called
+// before, or what kept it from starting: the storage refused, or did not answer.
+func (r *Runner) Run(ctx context.Context) error {
+	if err := r.start(ctx); err != nil {
+		return err
+	}
+	// Everything below outlives ctx: hard ends storage calls once the drain is over.
+	base := context.WithoutCancel(ctx)
+	hard, hardStop := context.WithCancel(base)
+	jobs, endJobs := context.WithCancelCause(base)
+	defer endJobs(nil)
+	defer hardStop()
+
+	var actors sync.WaitGroup
+	actors.Go(func() { r.settle.loop(hard) })
+	actors.Go(func() { r.keep.loop(hard) })
+	actors.Go(func() { r.keep.guard(hard) })
+	actors.Go(func() { r.ticks.loop(hard) })
+
+	draining, drain := context.WithCancel(ctx)
+	defer drain()
+	var claims sync.WaitGroup
+	claims.Go(func() { newClaimer(r).loop(draining, hard, jobs) })
+
+	select {
+	case <-ctx.Done():
+	case <-r.stop:
+	}
+	drain()
+	err := r.drain(&claims, endJobs, hardStop)
+	r.keep.leave(base)
+	hardStop()
+	actors.Wait()
+	r.log.stopped(err)
+	return err
+}
+
+// Stop stops the runner and cuts the grace period short: the contexts of running
+// jobs end at once. It does not wait; Run returns soon after.
+func (r *Runner) Stop() { r.stopOnce.Do(func() { close(r.stop) }) }
+
+// start marks the runner as started and asks the storage what it is worth.
+func (r *Runner) start(ctx context.Context) error {
+	r.mu.Lock()
+	if r.running {
+		r.mu.Unlock()
+		return ErrRunning
+	}
+	r.running = true
+	r.mu.Unlock()
+	d, err := r.store.Describe(ctx)
+	if err != nil {
+		return fmt.Errorf("midge: start the runner: %w", err)
+	}
+	r.mu.Lock()
+	r.describedLimits = d.Limits
+	r.mu.Unlock()
+	r.log.started(r, d)
+	return nil
+}
+
+// limits are those of the storage.
+func (r *Runner) limits() storage.Limits {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.describedLimits.WithDefaults()
+}
+
+// shutdownTail is how long jobs get to return once their contexts ended, and the
+// last storage calls to go through: Run ends within the grace period and twice this.
+const shutdownTail = time.Second
+
+// drain sees running jobs out. The claim loop has been told to end.
+func (r *Runner) drain(claims *sync.WaitGroup, endJobs context.CancelCauseFunc, hardStop func()) error {
+	grace := time.NewTimer(r.cfg.Grace)
+	defer grace.Stop()
+	r.slots.drain()
+	ended := make(chan struct{})
+	go func() { // ends when the claim loop has, and every held task is settled
+		claims.Wait()
+		for _, a := range r.slots.takeAhead() {
+			r.settle.release(a)
+		}
+		r.slots.waitEmpty()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-grace.C:
+	case <-r.stop:
+	}
+	endJobs(ErrShutdown)
+	tail := time.NewTimer(shutdownTail)
+	defer tail.Stop()
+	select {
+	case <-ended:
+		return nil
+	case <-tail.C:
+	}
+	outlived := 0
+	for _, a := range r.slots.all() {
+		if a.abandon() {
+			outlived++
+			r.slots.abandoned()
+			r.settle.release(a)
+		}
+	}
+	tail.Reset(shutdownTail - shutdownTail/10)
+	select {
+	case <-ended:
+	case <-tail.C: // the storage is away: the leases will expire
+		hardStop()
+		r.slots.giveUp()
+		<-ended
+	}
+	if outlived > 0 {
+		return fmt.Errorf("%w: %d still run", ErrGraceExceeded, outlived)
+	}
+	return nil
+}
+
+// info is the runner's heartbeat.
+func (r *Runner) info(now time.Time) storage.RunnerInfo {
+	host, _ := os.Hostname() // an unnamed host is listed without a name
+	r.mu.Lock()
+	queues := slices.Clone(r.queues)
+	r.mu.Unlock()
+	return storage.RunnerInfo{
+		ID: r.id, Host: host, PID: os.Getpid(), Version: Version, Queues: queues,
+		Concurrency: r.slots.limitNow(), Started: r.keep.started(now),
+		Running: r.slots.running(now), Schedules: r.ticks.declared(),
+		For: r.cfg.Lease,
+	}
+}
+
+// kick wakes a loop that selects on a channel of capacity 1.
+func kick(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

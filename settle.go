@@ -1,0 +1,195 @@
+package midge
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// settlement is a verdict on its way to the storage.
+type settlement struct {
+	attempt *attempt
+	tx      storage.Tx
+	err     error // to be reported, nil for success
+	took    time.Duration
+}
+
+// settler is the actor that brings verdicts to the storage. What finishes while a
+// call is under way goes out with the next one; a lone verdict goes at once. It
+// repeats a call for as long as its outcome is unknown.
+type settler struct {
+	r    *Runner
+	kick chan struct{} // capacity 1
+
+	mu    sync.Mutex // guards queue
+	queue []*settlement
+}
+
+func newSettler(r *Runner) *settler { return &settler{r: r, kick: make(chan struct{}, 1)} }
+
+// add queues a settlement.
+func (s *settler) add(sm *settlement) {
+	s.mu.Lock()
+	s.queue = append(s.queue, sm)
+	s.mu.Unlock()
+	kick(s.kick)
+}
+
+// release gives a task back, uncharged, unless it is being settled already.
+func (s *settler) release(a *attempt) {
+	if a.settles() {
+		s.add(&settlement{attempt: a, tx: storage.Tx{Settles: []storage.Settle{{Fence: a.fence, Outcome: storage.Release}}}})
+	} else {
+		s.r.slots.settled(a)
+	}
+}
+
+// loop settles until ctx ends, which is after everything held was settled or given
+// up on.
+func (s *settler) loop(ctx context.Context) {
+	for {
+		for batch := s.take(); len(batch) > 0; batch = s.take() {
+			s.settle(ctx, batch)
+		}
+		select {
+		case <-s.kick:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// take gives the next batch, of at most what one call may carry.
+func (s *settler) take() []*settlement {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, ops, bytes := 0, 0, 0
+	for n < len(s.queue) {
+		tx := &s.queue[n].tx
+		ops += tx.Ops()
+		bytes += tx.Bytes()
+		if n > 0 && (ops > storage.MaxTxOps || bytes > storage.MaxTxBytes) {
+			break
+		}
+		n++
+	}
+	batch := s.queue[:n:n]
+	if s.queue = s.queue[n:]; len(s.queue) == 0 {
+		s.queue = nil
+	}
+	return batch
+}
+
+// settle brings a batch to its end.
+func (s *settler) settle(ctx context.Context, batch []*settlement) {
+	txs := make([]storage.Tx, len(batch))
+	for i, sm := range batch {
+		txs[i] = sm.tx
+	}
+	applied, err := s.apply(ctx, txs)
+	switch {
+	case err == nil:
+		s.settled(batch, applied)
+	case ctx.Err() != nil || errors.Is(err, storage.ErrClosed):
+		s.giveUp(batch, err)
+	case len(batch) > 1: // one of them spoils the call: each for itself
+		for i := range batch {
+			s.settle(ctx, batch[i:i+1])
+		}
+	case refusesTx(err):
+		s.failInstead(ctx, batch[0], err)
+	default: // the storage is full or refuses for now; the lease is kept meanwhile
+		s.r.log.trouble("settle", err)
+		if s.pause(ctx, batch[0]) {
+			s.settle(ctx, batch)
+		} else {
+			s.giveUp(batch, err)
+		}
+	}
+}
+
+// apply applies the Txs and repeats them under their first identity for as long as the
+// outcome is unknown. Once that identity has expired, the fences still keep a second
+// try from committing twice.
+func (s *settler) apply(ctx context.Context, txs []storage.Tx) ([]storage.Applied, error) {
+	applied, err := s.r.jobs.Apply(ctx, txs...)
+	for ctx.Err() == nil {
+		var unknown *storage.UnknownError
+		switch {
+		case !errors.As(err, &unknown):
+			return applied, err
+		case errors.Is(err, storage.ErrLaneExpired):
+			applied, err = s.r.jobs.Apply(ctx, txs...)
+		default:
+			applied, err = s.r.jobs.Repeat(ctx, unknown)
+		}
+	}
+	return applied, err
+}
+
+// refusesTx reports whether err is about the Tx itself, so that no repeat can help.
+func refusesTx(err error) bool {
+	var invalid *storage.InvalidError
+	var dep *storage.DependencyError
+	return errors.As(err, &invalid) || errors.As(err, &dep) || errors.Is(err, storage.ErrSpan)
+}
+
+// pause waits a little and reports whether the settlement is still worth a try.
+func (s *settler) pause(ctx context.Context, sm *settlement) bool {
+	t := time.NewTimer(jitter(slowScan))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return time.Since(sm.attempt.lastExtended()) < s.r.cfg.Lease
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// settled reports a batch that went through, Tx by Tx.
+func (s *settler) settled(batch []*settlement, applied []storage.Applied) {
+	ended := make([]*attempt, 0, len(batch))
+	for i, sm := range batch {
+		switch err := applied[i].Err; {
+		case err == nil:
+			s.r.log.settled(sm, applied[i].Settled[0].State)
+		case errors.Is(err, storage.ErrLeaseLost):
+			s.r.log.lost(sm.attempt, sm.took)
+		default:
+			s.retryAsFailure(sm, err)
+			continue
+		}
+		ended = append(ended, sm.attempt)
+	}
+	s.r.slots.settled(ended...)
+}
+
+// retryAsFailure queues a settlement whose follow-ups were refused again, as a failure
+// without them.
+func (s *settler) retryAsFailure(sm *settlement, err error) {
+	failed := *sm
+	fail := failure(storage.Fail, s.r.delay(sm.attempt), err)
+	fail.Fence = sm.attempt.fence
+	failed.tx, failed.err = storage.Tx{Settles: []storage.Settle{fail}}, err
+	s.add(&failed)
+}
+
+// failInstead does the same for a Tx that no storage would take.
+func (s *settler) failInstead(ctx context.Context, sm *settlement, err error) {
+	if sm.tx.Settles[0].Outcome == storage.Complete {
+		s.retryAsFailure(sm, err)
+		return
+	}
+	s.giveUp([]*settlement{sm}, err)
+}
+
+// giveUp leaves a batch to the expiry of its leases.
+func (s *settler) giveUp(batch []*settlement, err error) {
+	for _, sm := range batch {
+		s.r.log.unsettled(sm, err)
+		s.r.slots.settled(sm.attempt)
+	}
+}

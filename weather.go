@@ -1,0 +1,56 @@
+package midge
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// watched is a runner's storage with an eye on the weather: the first call that finds
+// the storage away is logged, and the first that finds it back. It adds nothing else.
+type watched struct {
+	storage.Storage
+	log  *lifeLog
+	away atomic.Bool
+}
+
+// Spans passes the optional ability of the storage through.
+func (w *watched) Spans(queues ...string) bool { return storage.Spans(w.Storage, queues...) }
+
+// Apply is the storage's.
+func (w *watched) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	applied, err := w.Storage.Apply(ctx, call, txs...)
+	w.saw(ctx, err)
+	return applied, err
+}
+
+// Claim is the storage's.
+func (w *watched) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	claimed, err := w.Storage.Claim(ctx, req)
+	w.saw(ctx, err)
+	return claimed, err
+}
+
+// Extend is the storage's.
+func (w *watched) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	extended, err := w.Storage.Extend(ctx, req)
+	w.saw(ctx, err)
+	return extended, err
+}
+
+// saw logs a change of the weather. A lane that expired, or a context that ended, says
+// nothing of the storage.
+func (w *watched) saw(ctx context.Context, err error) {
+	switch {
+	case err == nil:
+		if w.away.Load() && w.away.Swap(false) {
+			w.log.back()
+		}
+	case errors.Is(err, storage.ErrUnknown) && !errors.Is(err, storage.ErrLaneExpired) && ctx.Err() == nil:
+		if !w.away.Swap(true) {
+			w.log.gone(err)
+		}
+	}
+}
