@@ -1,0 +1,209 @@
+package storagetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func applyRules() []rule {
+	return []rule{
+		{name: "apply/lists everything", test: applyListsEverything,
+			says: "A DependencyError lists everything missing, stale, colliding, lost and barred at once."},
+		{name: "apply/all or nothing", test: applyAllOrNothing,
+			says: "A Tx happens whole or not at all: whichever operation fails, all the others are undone."},
+		{name: "apply/independent", test: applyIndependent,
+			says: "The Txs of one Apply are independent: one that is refused leaves the others done."},
+		{name: "apply/in order", test: applyInOrder,
+			says: "Txs of one Apply happen in order where they concern one queue."},
+		{name: "apply/everything at once", test: applyEverything,
+			says: "A Tx can insert, change, delete, depend and settle at once."},
+		{name: "apply/many queues", test: applyManyQueues,
+			says: "The Txs of one Apply may concern different queues, whether or not those can share a Tx."},
+		{name: "apply/refused in each queue", test: applySpanTyped,
+			says: "A Tx whose queues cannot share a step is refused with ErrSpan, and nothing of the call happens."},
+	}
+}
+
+// lineUp makes a Tx with one good operation of each kind, and gives the ids in it.
+func (r *rig) lineUp() (storage.Tx, []string) {
+	r.Helper()
+	h := r.holding(job("held"))
+	r.add("changed", "deleted", "depended")
+	version := func(id string) int64 { return r.read(id).Version }
+	return storage.Tx{
+		Inserts: []storage.Insert{job("new"), delayed("later", time.Hour)},
+		Changes: []storage.Change{{Ref: in("changed"), Version: version("changed"), Headers: map[string]string{"x": "y"}}},
+		Deletes: []storage.Delete{{Ref: in("deleted"), Version: version("deleted")}},
+		Depends: []storage.Depend{{Ref: in("depended"), Version: version("depended")}},
+		Settles: []storage.Settle{{Fence: h.Fence, Outcome: storage.Complete}},
+	}, []string{"held", "new", "later", "changed", "deleted", "depended"}
+}
+
+func applyListsEverything(r *rig) {
+	lost := r.holding(job("lost"))
+	r.end(lost, storage.Complete)
+	r.holding(job("pending"))
+	pending := r.read("pending").Version
+	r.insert(job("stale1"), job("stale2"), job("stale3"), job("taken"), life("holder", "k"), job("dead"))
+	version := r.read("stale1").Version
+	other := job("taken")
+	other.Kind = "other"
+	dep := r.refuse(storage.Tx{
+		Inserts: []storage.Insert{job("fine"), other, life("second", "k")},
+		Changes: []storage.Change{
+			{Ref: in("missing1"), Version: 7, State: storage.Waiting},
+			{Ref: in("stale1"), Version: version + 1, State: storage.Waiting},
+			{Ref: in("pending"), Version: pending, State: storage.Waiting},
+			{Ref: in("dead"), Version: r.read("dead").Version, State: storage.Dead},
+		},
+		Deletes: []storage.Delete{{Ref: in("missing2"), Version: 7}, {Ref: in("stale2"), Version: 7}},
+		Depends: []storage.Depend{{Ref: in("missing3"), Version: 7}, {Ref: in("stale3"), Version: 8}},
+		Settles: []storage.Settle{{Fence: lost.Fence, Outcome: storage.Complete}},
+	})
+	r.want("lost", dep.Lost, []storage.Ref{in("lost")})
+	r.want("missing", sorted(dep.Missing), []string{"main/missing1", "main/missing2", "main/missing3"})
+	var stale, barred, colliding []string
+	for _, s := range dep.Stale {
+		r.want("Have", s.Have, r.read(s.Ref.ID).Version)
+		stale = append(stale, s.Ref.ID)
+	}
+	for _, b := range dep.Barred {
+		barred = append(barred, b.Ref.ID+" is "+string(b.State))
+	}
+	for _, c := range dep.Colliding {
+		colliding = append(colliding, fmt.Sprint(c.Ref.ID, " with ", c.Holder.ID, " ", c.Unique))
+	}
+	slices.Sort(stale)
+	slices.Sort(barred)
+	slices.Sort(colliding)
+	r.want("stale", stale, []string{"stale1", "stale2", "stale3"})
+	r.want("barred", barred, []string{"dead is waiting", "pending is pending"})
+	r.want("colliding", colliding, []string{"second with holder true", "taken with taken false"})
+}
+
+// sorted are refs as text, sorted.
+func sorted(refs []storage.Ref) []string {
+	var got []string
+	for _, ref := range refs {
+		got = append(got, ref.String())
+	}
+	slices.Sort(got)
+	return got
+}
+
+func applyAllOrNothing(r *rig) {
+	r.bury(life("dead", "k"))
+	r.insert(life("holder", "k"))
+	h := r.take(ask(1), "holder")
+	r.stand("ended", storage.Completed)
+	good, ids := r.lineUp()
+	other := job("holder")
+	other.Kind = "other"
+	for what, spoil := range map[string]func(tx *storage.Tx){
+		"insert of a taken id":  func(tx *storage.Tx) { tx.Inserts = append(tx.Inserts, other) },
+		"insert of a taken key": func(tx *storage.Tx) { tx.Inserts = append(tx.Inserts, life("x", "k")) },
+		"missing change":        func(tx *storage.Tx) { tx.Changes = append(tx.Changes, storage.Change{Ref: in("x"), Version: 1}) },
+		"cancel of an ended": func(tx *storage.Tx) {
+			tx.Changes = append(tx.Changes, storage.Change{Ref: in("ended"), State: storage.Cancelled})
+		},
+		"change of a pending": func(tx *storage.Tx) {
+			tx.Changes = append(tx.Changes, storage.Change{Ref: in("holder"), Version: h.Version})
+		},
+		"colliding requeue": func(tx *storage.Tx) {
+			tx.Changes = append(tx.Changes, storage.Change{Ref: in("dead"), Version: r.read("dead").Version, State: storage.Waiting})
+		},
+		"stale delete":   func(tx *storage.Tx) { tx.Deletes = append(tx.Deletes, storage.Delete{Ref: in("dead"), Version: 1}) },
+		"missing delete": func(tx *storage.Tx) { tx.Deletes = append(tx.Deletes, storage.Delete{Ref: in("x"), Version: 1}) },
+		"stale depend":   func(tx *storage.Tx) { tx.Depends = append(tx.Depends, storage.Depend{Ref: in("dead"), Version: 1}) },
+		"lost settle": func(tx *storage.Tx) {
+			f := h.Fence
+			f.Token = storage.NewToken()
+			tx.Settles = append(tx.Settles, storage.Settle{Fence: f, Outcome: storage.Complete})
+		},
+	} {
+		tx := good
+		spoil(&tx)
+		before := r.stats()
+		r.unchanged(func() { r.refuse(tx) }, append(ids, "x", "dead", "holder", "ended")...)
+		r.want("stats after a Tx with a "+what, r.stats(), before)
+	}
+	r.apply(good)
+}
+
+func applyEverything(r *rig) {
+	tx, _ := r.lineUp()
+	a := r.apply(tx)
+	r.want("placed", [4]storage.State{a.Inserted[0].State, a.Inserted[1].State, a.Changed[0].State, a.Settled[0].State},
+		[4]storage.State{storage.Waiting, storage.Scheduled, storage.Waiting, storage.Completed})
+	r.gone("held", "deleted")
+	r.want("changed", r.read("changed").Headers, map[string]string{"x": "y"})
+	r.want("claimed", r.drain(), []string{"changed", "depended", "new"})
+}
+
+func applyIndependent(r *rig) {
+	r.add("a")
+	other := job("a")
+	other.Kind = "other"
+	applied, err := r.session.Apply(r.ctx,
+		storage.Tx{Inserts: []storage.Insert{job("b")}},
+		storage.Tx{Inserts: []storage.Insert{other, job("never")}},
+		storage.Tx{Inserts: []storage.Insert{job("c")}},
+	)
+	r.must("apply", err)
+	r.want("answers", len(applied), 3)
+	r.want("refused", [3]bool{applied[0].Err != nil, applied[1].Err != nil, applied[2].Err != nil}, [3]bool{false, true, false})
+	r.want("placed", applied[2].Inserted[0].Ref, in("c"))
+	r.want("claimed", r.drain(), []string{"a", "b", "c"})
+}
+
+func applyInOrder(r *rig) {
+	r.insert(delayed("a", time.Hour))
+	version := r.read("a").Version
+	applied, err := r.session.Apply(r.ctx,
+		storage.Tx{Changes: []storage.Change{{Ref: in("a"), Version: version, State: storage.Waiting}}},
+		storage.Tx{Changes: []storage.Change{{Ref: in("a"), State: storage.Cancelled}}},
+		storage.Tx{Inserts: []storage.Insert{job("a")}},
+		storage.Tx{Inserts: []storage.Insert{job("a")}},
+		storage.Tx{Changes: []storage.Change{{Ref: in("a"), Version: version, State: storage.Waiting}}},
+	)
+	r.must("apply", err)
+	for i, a := range applied[:4] {
+		r.want("refused", [2]any{i, a.Err}, [2]any{i, nil})
+	}
+	r.want("placed", [2]storage.State{applied[0].Changed[0].State, applied[1].Changed[0].State},
+		[2]storage.State{storage.Waiting, storage.Cancelled})
+	r.want("Existing", [2]bool{applied[2].Inserted[0].Existing, applied[3].Inserted[0].Existing}, [2]bool{false, true})
+	r.want("an earlier life's version refused", applied[4].Err != nil, true)
+	r.want("claimed", r.drain(), []string{"a"})
+}
+
+func applyManyQueues(r *rig) {
+	var txs []storage.Tx
+	for _, q := range []string{mainQueue, sideQueue, "third", mainQueue} {
+		j := job("t" + string(rune('a'+len(txs))))
+		j.Ref.Queue = q
+		txs = append(txs, storage.Tx{Inserts: []storage.Insert{j}})
+	}
+	applied, err := r.session.Apply(r.ctx, txs...)
+	r.must("apply", err)
+	for i, a := range applied {
+		r.must("a Tx", a.Err)
+		r.want("placed", a.Inserted[0].Ref, txs[i].Inserts[0].Ref)
+	}
+	s, err := r.store.Stats(r.ctx, "third", sideQueue, mainQueue)
+	r.must("stats", err)
+	r.want("waiting", [3]int64{s[0].Waiting, s[1].Waiting, s[2].Waiting}, [3]int64{1, 1, 2})
+}
+
+func applySpanTyped(r *rig) {
+	there := job("b")
+	there.Ref.Queue = sideQueue
+	both := storage.Tx{Inserts: []storage.Insert{job("a"), there}}
+	if r.spans(both, in("a"), there.Ref) {
+		r.apply(both)
+		r.want("there", [2]bool{r.snapshot(in("a")) != nil, r.snapshot(there.Ref) != nil}, [2]bool{true, true})
+	}
+}

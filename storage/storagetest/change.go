@@ -1,0 +1,293 @@
+package storagetest
+
+import (
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func changeRules() []rule {
+	return []rule{
+		{name: "change/fields", test: changeFields,
+			says: "A Change replaces what it names and leaves the rest as it is."},
+		{name: "change/table of states", test: changeTable,
+			says: "A Change moves a task between the states that CanChange permits; any other move is Barred, naming the state."},
+		{name: "change/not pending", test: changePending,
+			says: "A pending task changes only by its fence, the cancel mark apart: changes and deletes are Barred."},
+		{name: "change/at its version", test: changeStale,
+			says: "A Change at another version is Stale, with both versions, and changes nothing."},
+		{name: "change/missing", test: changeMissing,
+			says: "A change, delete or dependency of a task that is not there is Missing, an ErrNotFound."},
+		{name: "change/due", test: changeDue,
+			says: "Delay and At give a task a new moment: scheduled, or retry where it is in retry; a past one is due now."},
+		{name: "change/run now", test: changeRunNow,
+			says: "A scheduled or retried task changed to waiting is due now, its retries as they were."},
+		{name: "change/requeue", test: changeRequeue,
+			says: "Requeueing an ended task starts it anew: retries, crashes, snoozes and attempts are zero."},
+		{name: "change/requeue with a delay", test: changeRequeueDelayed,
+			says: "An ended task can be requeued into scheduled."},
+		{name: "change/move", test: changeMove,
+			says: "A Change of the queue moves a task: the old ref is gone, the new one joins the tail."},
+		{name: "change/move collides", test: changeMoveCollides,
+			says: "A move to a queue where the id is taken is a collision and changes nothing."},
+		{name: "change/delete", test: changeDelete,
+			says: "A Delete removes a task in any state but pending, at its version; a live one counts as deleted."},
+		{name: "change/depend", test: changeDepend,
+			says: "A Depend requires a task at a version whatever its state, and changes nothing of it."},
+	}
+}
+
+func changeFields(r *rig) {
+	j := job("a")
+	j.Headers, j.Unique = map[string]string{"x": "y", "z": "w"}, storage.Unique{Key: "k", Mode: storage.UniqueLife}
+	r.insert(j)
+	five := 5
+	want := r.read("a")
+	step := func(ch storage.Change, alter func(*storage.Task)) {
+		p := r.changeNow("a", ch)
+		got := r.read("a")
+		r.want("placed", p, storage.Placed{Ref: in("a"), Version: got.Version, State: storage.Waiting})
+		if got.Version <= want.Version {
+			r.Fatalf("version: got %d, want more than %d", got.Version, want.Version)
+		}
+		alter(&want)
+		want.Version, want.Due = got.Version, got.Due
+		r.want("task", got, want)
+	}
+	step(storage.Change{Priority: &five}, func(t *storage.Task) { t.Priority = 5 })
+	step(storage.Change{Headers: map[string]string{"n": "m"}}, func(t *storage.Task) { t.Headers = map[string]string{"n": "m"} })
+	step(storage.Change{Encoding: "json", Payload: []byte("{}")}, func(t *storage.Task) { t.Encoding, t.Payload = "json", []byte("{}") })
+	step(storage.Change{State: storage.Waiting}, func(*storage.Task) {})
+}
+
+// stand makes a task stand in a state.
+func (r *rig) stand(id string, state storage.State) {
+	r.Helper()
+	j := kept(id)
+	switch state {
+	case storage.Waiting:
+		r.insert(j)
+	case storage.Pending:
+		r.holding(j)
+	case storage.Scheduled:
+		j.Delay = time.Hour
+		r.insert(j)
+	case storage.Retry:
+		r.settle(r.holding(j), storage.Settle{Outcome: storage.Fail, Delay: time.Hour})
+	case storage.Completed:
+		r.end(r.holding(j), storage.Complete)
+	case storage.Cancelled:
+		r.end(r.holding(j), storage.Cancel)
+	case storage.Dead:
+		r.bury(j)
+	}
+	r.is(id, state)
+}
+
+func changeTable(r *rig) {
+	for _, from := range storage.States()[:7] {
+		if from == storage.Pending {
+			continue // the next rule's
+		}
+		for _, to := range storage.States()[:7] {
+			r.stand("a", from)
+			ch := storage.Change{Ref: in("a"), Version: r.read("a").Version, State: to}
+			if to == storage.Scheduled || to == storage.Retry {
+				ch.Delay = time.Hour
+			}
+			if storage.CanChange(from, to) {
+				r.want("placed from "+string(from)+" to "+string(to), r.change(ch).State, to)
+				r.is("a", to)
+			} else {
+				r.unchanged(func() {
+					r.want(string(from)+" to "+string(to), *r.refuse(storage.Tx{Changes: []storage.Change{ch}}),
+						storage.DependencyError{Barred: []storage.Barred{{Ref: in("a"), State: from}}})
+				}, "a")
+			}
+			r.delete("a")
+		}
+	}
+}
+
+func changePending(r *rig) {
+	h := r.holding(job("a"))
+	five := 5
+	barred := storage.DependencyError{Barred: []storage.Barred{{Ref: in("a"), State: storage.Pending}}}
+	for _, ch := range []storage.Change{
+		{State: storage.Waiting}, {Priority: &five}, {Headers: map[string]string{}},
+		{Encoding: "raw", Payload: []byte("x")}, {Delay: time.Hour}, {},
+	} {
+		ch.Ref, ch.Version = in("a"), h.Version
+		r.unchanged(func() {
+			r.want("a change", *r.refuse(storage.Tx{Changes: []storage.Change{ch}}), barred)
+		}, "a")
+	}
+	r.unchanged(func() {
+		r.want("a delete", *r.refuse(storage.Tx{Deletes: []storage.Delete{{Ref: in("a"), Version: h.Version}}}), barred)
+	}, "a")
+	r.end(h, storage.Complete)
+}
+
+func changeStale(r *rig) {
+	r.add("a")
+	old := r.read("a").Version
+	now := r.changeNow("a", storage.Change{Headers: map[string]string{"x": "y"}}).Version
+	stale := storage.DependencyError{Stale: []storage.Stale{{Ref: in("a"), Want: old, Have: now}}}
+	r.unchanged(func() {
+		for what, tx := range map[string]storage.Tx{
+			"change":     {Changes: []storage.Change{{Ref: in("a"), Version: old, State: storage.Waiting}}},
+			"delete":     {Deletes: []storage.Delete{{Ref: in("a"), Version: old}}},
+			"dependency": {Depends: []storage.Depend{{Ref: in("a"), Version: old}}},
+		} {
+			r.want(what, *r.refuse(tx), stale)
+		}
+	}, "a")
+}
+
+func changeMissing(r *rig) {
+	missing := storage.DependencyError{Missing: []storage.Ref{in("a")}}
+	for what, tx := range map[string]storage.Tx{
+		"change":     {Changes: []storage.Change{{Ref: in("a"), Version: 1, State: storage.Waiting}}},
+		"delete":     {Deletes: []storage.Delete{{Ref: in("a"), Version: 1}}},
+		"dependency": {Depends: []storage.Depend{{Ref: in("a"), Version: 1}}},
+	} {
+		dep := r.refuse(tx)
+		r.want(what, *dep, missing)
+		r.wantError(what, dep, storage.ErrNotFound)
+	}
+}
+
+func changeDue(r *rig) {
+	at := r.now().Add(30 * time.Minute).Truncate(time.Microsecond)
+	for from, want := range map[storage.State]storage.State{
+		storage.Waiting: storage.Scheduled, storage.Scheduled: storage.Scheduled, storage.Retry: storage.Retry,
+	} {
+		r.stand(string(from), from)
+		from := string(from)
+		r.want("placed from "+from, r.changeNow(from, storage.Change{At: at}).State, want)
+		r.want("Due from "+from, r.is(from, want).Due.Equal(at), true)
+		before := r.now()
+		r.changeNow(from, storage.Change{Delay: 2 * time.Hour})
+		r.between("Due after a delay", r.is(from, want).Due, before.Add(2*time.Hour), r.now().Add(2*time.Hour))
+		r.changeNow(from, storage.Change{At: at.Add(-time.Hour)})
+		r.want("claimed", r.drain(), []string{from})
+	}
+}
+
+func changeRunNow(r *rig) {
+	r.stand("retry", storage.Retry)
+	r.want("placed", r.changeNow("retry", storage.Change{State: storage.Waiting}).State, storage.Waiting)
+	t := r.is("retry", storage.Waiting)
+	r.want("retries, attempts", [2]int{t.Retries, len(t.Attempts)}, [2]int{1, 1})
+	r.stand("scheduled", storage.Scheduled)
+	r.changeNow("scheduled", storage.Change{State: storage.Waiting})
+	s := r.stats()
+	r.want("requeued", s.Totals.Requeued, int64(0))
+	r.want("claimed", r.drain(), []string{"retry", "scheduled"})
+}
+
+func changeRequeue(r *rig) {
+	for i, state := range []storage.State{storage.Completed, storage.Cancelled, storage.Dead} {
+		id := string(state)
+		r.insert(kept(id))
+		r.crash(id)
+		r.end(r.take(ask(1), id), storage.Fail)
+		r.end(r.take(ask(1), id), storage.Snooze)
+		end := map[storage.State]storage.Outcome{storage.Completed: storage.Complete, storage.Cancelled: storage.Cancel, storage.Dead: storage.Bury}
+		r.end(r.take(ask(1), id), end[state])
+		before := r.is(id, state)
+		p := r.changeNow(id, storage.Change{State: storage.Waiting})
+		t := r.is(id, storage.Waiting)
+		r.want("counters", [4]int{t.Retries, t.Crashes, t.Snoozes, len(t.Attempts)}, [4]int{})
+		r.want("the end", [3]any{t.Reason, t.Ended.IsZero(), t.Expires.IsZero()}, [3]any{"", true, true})
+		r.want("version grown", [2]bool{p.Version > before.Version, p.Version == t.Version}, [2]bool{true, true})
+		r.want("requeued", r.stats().Totals.Requeued, int64(i+1))
+		r.end(r.take(ask(1), id), storage.Complete)
+	}
+	s := r.stats()
+	r.want("dead, live", [4]int64{s.Dead, s.Cancelled, s.Totals.Dead, s.Live()}, [4]int64{0, 0, 1, 0})
+}
+
+func changeRequeueDelayed(r *rig) {
+	r.bury(job("a"))
+	r.want("placed", r.changeNow("a", storage.Change{Delay: time.Hour}).State, storage.Scheduled)
+	s := r.stats()
+	r.want("stats", [3]int64{s.Scheduled, s.Dead, s.Totals.Requeued}, [3]int64{1, 0, 1})
+}
+
+func changeMove(r *rig) {
+	there := job("there")
+	there.Ref.Queue = sideQueue
+	r.insert(there)
+	r.add("a")
+	before := r.read("a")
+	to := storage.Ref{Queue: sideQueue, ID: "a"}
+	tx := storage.Tx{Changes: []storage.Change{{Ref: in("a"), Version: before.Version, Queue: sideQueue}}}
+	if !r.spans(tx, in("a"), to) {
+		return
+	}
+	p := r.apply(tx).Changed[0]
+	r.want("placed", [2]any{p.Ref, p.State}, [2]any{to, storage.Waiting})
+	r.gone("a")
+	s, err := r.store.Stats(r.ctx, mainQueue, sideQueue)
+	r.must("stats", err)
+	r.want("from", [4]int64{s[0].Waiting, s[0].Totals.Enqueued, s[0].Totals.Deleted, s[0].Totals.Cancelled}, [4]int64{0, 1, 1, 0})
+	r.want("to", [2]int64{s[1].Waiting, s[1].Totals.Enqueued}, [2]int64{2, 2})
+	req := ask(5)
+	req.Queues[0].Name = sideQueue
+	holds := r.hold(req, 2)
+	r.want("claimed", [2]string{holds[0].ID, holds[1].ID}, [2]string{"there", "a"})
+	r.want("what moved", [2]any{string(holds[1].Payload), holds[1].Kind}, [2]any{string(before.Payload), before.Kind})
+}
+
+func changeMoveCollides(r *rig) {
+	there := job("a")
+	there.Ref.Queue = sideQueue
+	r.insert(there)
+	r.add("a")
+	tx := storage.Tx{Changes: []storage.Change{{Ref: in("a"), Version: r.read("a").Version, Queue: sideQueue}}}
+	if !r.spans(tx, in("a"), there.Ref) {
+		return
+	}
+	r.unchanged(func() {
+		dep := r.refuse(tx)
+		r.want("colliding", len(dep.Colliding), 1)
+		r.want("holder", [2]any{dep.Colliding[0].Holder, dep.Colliding[0].Unique}, [2]any{there.Ref, false})
+	}, "a")
+	r.want("there", r.snapshot(there.Ref) != nil, true)
+}
+
+func changeDelete(r *rig) {
+	live := int64(0)
+	for _, s := range storage.States()[:7] {
+		if s == storage.Pending {
+			continue
+		}
+		r.stand("a", s)
+		r.delete("a")
+		r.gone("a")
+		if !s.Ended() {
+			live++
+		}
+		r.want("deleted after one in "+string(s), r.stats().Totals.Deleted, live)
+	}
+	s := r.stats()
+	r.want("sizes", [5]int64{s.Live(), s.Completed, s.Cancelled, s.Dead, s.Cursors}, [5]int64{})
+	r.want("claimed", r.drain(), []string{})
+}
+
+func changeDepend(r *rig) {
+	for _, s := range []storage.State{
+		storage.Pending, storage.Scheduled, storage.Retry, storage.Completed, storage.Cancelled, storage.Dead, storage.Waiting,
+	} {
+		id := string(s)
+		r.stand(id, s)
+		r.unchanged(func() {
+			r.apply(storage.Tx{
+				Depends: []storage.Depend{{Ref: in(id), Version: r.read(id).Version}},
+				Inserts: []storage.Insert{delayed("beside-"+id, time.Hour)},
+			})
+		}, id)
+		r.is("beside-"+id, storage.Scheduled)
+	}
+}

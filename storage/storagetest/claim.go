@@ -1,0 +1,271 @@
+package storagetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func claimRules() []rule {
+	return []rule{
+		{name: "claim/takes under a lease", test: claimTakes,
+			says: "A claimed task is pending, its version grown, held by the runner for the lease, with a fence of its version and the call's token."},
+		{name: "claim/whole task", test: claimWhole,
+			says: "A Claim returns all of a task but attempts, stack, result, progress and checkpoint."},
+		{name: "claim/nothing", test: claimNothing,
+			says: "A Claim that finds no tasks is not an error, on a queue that does not exist neither, and creates none."},
+		{name: "claim/max", test: claimMax,
+			says: "A Claim takes at most Max tasks, and ClaimQueue.Max from one queue; a negative one takes nothing."},
+		{name: "claim/max 0 maintains", test: claimMaxZero,
+			says: "A Claim with Max 0 takes nothing and still promotes and recovers."},
+		{name: "claim/more", test: claimMore,
+			says: "More says that another call would find work at once, and is not set where it would find none."},
+		{name: "claim/start", test: claimStart,
+			says: "Of the tasks of a Claim the first Start are started, the others claimed ahead."},
+		{name: "claim/never early", test: claimNeverEarly,
+			says: "A task is never claimable before its moment by the storage's clock, and is soon after."},
+		{name: "claim/next due", test: claimNextDue,
+			says: "NextDue is the earliest moment at which something scheduled, retried or ticking is due, zero if nothing is."},
+		{name: "claim/time", test: claimTime,
+			says: "Claimed.Now is the storage's time."},
+		{name: "claim/4 MiB", test: claimBytes, limits: storage.Limits{MaxPayload: 8 << 20},
+			says: "A Claim returns at most MaxClaimBytes of payload, or one task where that is larger."},
+		{name: "claim/kinds are a hint", test: claimKinds,
+			says: "Tasks of the kinds that a Claim names are among what it takes."},
+		{name: "claim/many due at once", test: claimManyDue,
+			says: "Maintenance goes in bounded batches, and goes on until all that is due was promoted."},
+		{name: "claim/no task twice", test: claimDisjoint,
+			says: "Concurrent claims never take one task twice, and leave none behind."},
+		{name: "claim/versions grow", test: claimVersions,
+			says: "A version grows on insert, change, claim, recovery and settle, and not on extend, progress or a cancel request."},
+		{name: "claim/other queues untouched", test: claimOtherQueues,
+			says: "A Claim takes from the queues that it names alone."},
+	}
+}
+
+func claimTakes(r *rig) {
+	inserted := r.insert(job("a"))[0]
+	req := ask(1)
+	req.Token = storage.NewToken()
+	from := r.now()
+	h := r.hold(req, 1)[0]
+	if h.Version <= inserted.Version {
+		r.Fatalf("version: got %d, want more than %d", h.Version, inserted.Version)
+	}
+	r.want("fence", h.Fence, storage.Fence{Ref: in("a"), Version: h.Version, Token: req.Token})
+	for what, t := range map[string]storage.Task{"claimed": h.Task, "read": r.read("a")} {
+		r.want(what+" state and runner", [2]any{t.State, t.Runner}, [2]any{storage.Pending, runner})
+		r.want(what+" version", t.Version, h.Version)
+		r.want(what+" started", t.Started, true)
+		r.between(what+" LeaseUntil", t.LeaseUntil, from.Add(long), r.now().Add(long))
+	}
+	s := r.stats()
+	r.want("waiting, pending", [2]int64{s.Waiting, s.Pending}, [2]int64{0, 1})
+}
+
+func claimWhole(r *rig) {
+	j := job("a")
+	j.Headers, j.Priority, j.Timeout = map[string]string{"x": "y"}, 3, time.Minute
+	j.Keep, j.Unique = storage.Keep{For: time.Hour, UntilRead: true}, storage.Unique{Key: "k", Mode: storage.UniqueLife}
+	h := r.holding(j)
+	r.extend(storage.Extension{Fence: h.Fence, Progress: []byte("p"), Checkpoint: []byte("c")})
+	r.settle(h, storage.Settle{Outcome: storage.Fail, Error: "e", Stack: "s"})
+	h = r.take(ask(1), "a")
+	r.want("history", [5]int{len(h.Attempts), len(h.Stack), len(h.Result), len(h.Progress), len(h.Checkpoint)}, [5]int{})
+	got, want := h.Task, r.read("a")
+	r.want("attempts read", len(want.Attempts), 1)
+	for _, t := range []*storage.Task{&got, &want} {
+		t.Attempts, t.Stack, t.Result, t.Progress, t.Checkpoint = nil, "", nil, nil, nil
+	}
+	r.want("task claimed, beside the task read", got, want)
+}
+
+func claimNothing(r *rig) {
+	c := r.claim(ask(10))
+	r.want("claimed", [2]int{len(c.Tasks), len(c.Ticks)}, [2]int{})
+	page, err := r.store.Queues(r.ctx, storage.QueuesQuery{})
+	r.must("queues", err)
+	r.want("queues", len(page.Names), 0)
+}
+
+func claimMax(r *rig) {
+	r.add("a", "b", "c", "d", "e")
+	r.hold(ask(2), 2)
+	req := ask(5)
+	req.Queues[0].Max = 1
+	r.hold(req, 1)
+	req.Queues[0].Max = -1
+	r.hold(req, 0)
+	r.want("claimed", r.drain(), []string{"d", "e"})
+}
+
+func claimMaxZero(r *rig) {
+	r.add("a")
+	h := r.take(brief(1), "a")
+	r.insert(delayed("b", 10*time.Millisecond), job("c"))
+	r.passTo(h.LeaseUntil)
+	r.want("claimed", len(r.maintain().Tasks), 0)
+	for _, id := range []string{"a", "b", "c"} {
+		r.is(id, storage.Waiting)
+	}
+	s := r.stats()
+	r.want("waiting, scheduled, pending", [3]int64{s.Waiting, s.Scheduled, s.Pending}, [3]int64{3, 0, 0})
+}
+
+func claimMore(r *rig) {
+	r.want("More of nothing", r.claim(ask(1)).More, false)
+	r.add("a", "b", "c")
+	r.want("More with one left", r.claim(ask(2)).More, true)
+	r.insert(delayed("later", time.Hour))
+	c := r.claim(ask(2))
+	r.want("claimed", ids(c.Tasks), []string{"c"})
+	r.want("More with none left", c.More, false)
+}
+
+func claimStart(r *rig) {
+	r.add("a", "b", "c")
+	req := ask(3)
+	req.Start = 1
+	var got []bool
+	for _, h := range r.hold(req, 3) {
+		got = append(got, h.Started)
+		r.want("started as read", r.read(h.ID).Started, h.Started)
+	}
+	r.want("started", got, []bool{true, false, false})
+}
+
+func claimNeverEarly(r *rig) {
+	r.insert(delayed("a", 400*time.Millisecond))
+	due := r.read("a").Due
+	r.pass(300 * time.Millisecond)
+	c := r.claim(ask(1))
+	if len(c.Tasks) > 0 && c.Now.Before(due) {
+		r.Fatalf("claimed at %v what is due at %v", c.Now, due)
+	}
+	if len(c.Tasks) > 0 {
+		return // this machine took its time
+	}
+	r.passTo(due)
+	r.take(ask(1), "a")
+}
+
+func claimNextDue(r *rig) {
+	next := func() time.Time { return r.claim(ask(storage.MaxClaim)).NextDue }
+	due := func(what string, want time.Time) {
+		if got := next(); !got.Equal(want) {
+			r.Fatalf("NextDue with %s: got %v, want %v", what, got, want)
+		}
+	}
+	due("nothing", time.Time{})
+	r.add("a")
+	due("a waiting task", time.Time{})
+	r.insert(cursor("cursor.c", r.now().Add(4*time.Hour)))
+	due("a cursor", r.read("cursor.c").Cursor.Next)
+	r.settle(r.holding(job("failed")), storage.Settle{Outcome: storage.Fail, Delay: 3 * time.Hour})
+	due("a retry", r.read("failed").Due)
+	r.insert(delayed("scheduled", 2*time.Hour))
+	due("a scheduled task", r.read("scheduled").Due)
+	r.delete("scheduled")
+	due("the scheduled task deleted", r.read("failed").Due)
+	r.cancel("failed")
+	due("the retry cancelled", r.read("cursor.c").Cursor.Next)
+	r.insert(cursor("cursor.never", time.Time{}))
+	r.delete("cursor.c")
+	due("a cursor that is never due", time.Time{})
+}
+
+func claimTime(r *rig) {
+	from := r.now()
+	c := r.claim(ask(1))
+	r.between("Claimed.Now", c.Now, from, r.now())
+}
+
+func claimBytes(r *rig) {
+	for i, size := range []int{5 << 20, 3 << 20, 1 << 20, 1<<20 + 1, 10, 10} {
+		j := job(fmt.Sprintf("t%d", i))
+		j.Payload = make([]byte, size)
+		r.insert(j)
+	}
+	r.hold(ask(10), 1)
+	var got []string
+	for len(got) < 5 {
+		c := r.claim(ask(10))
+		size := 0
+		for _, t := range c.Tasks {
+			size += len(t.Payload)
+		}
+		if len(c.Tasks) == 0 || size > storage.MaxClaimBytes {
+			r.Fatalf("claim: got %d tasks of %d bytes, want some of at most %d", len(c.Tasks), size, storage.MaxClaimBytes)
+		}
+		got = append(got, ids(c.Tasks)...)
+		r.want("More", c.More, len(got) < 5)
+	}
+	r.want("claimed", got, []string{"t1", "t2", "t3", "t4", "t5"})
+}
+
+func claimKinds(r *rig) {
+	a, b := job("a"), job("b")
+	b.Kind = "wanted"
+	r.insert(a, b)
+	req := ask(10)
+	req.Kinds = []string{"wanted"}
+	if got := ids(r.claim(req).Tasks); !slices.Contains(got, "b") {
+		r.Fatalf("claimed: got %v, want b among them", got)
+	}
+}
+
+func claimManyDue(r *rig) {
+	const tasks = 700
+	ins := make([]storage.Insert, tasks)
+	for i := range ins {
+		ins[i] = delayed(fmt.Sprintf("t%03d", i), 10*time.Millisecond)
+	}
+	r.insert(ins...)
+	r.pass(20 * time.Millisecond)
+	for range tasks {
+		more := r.maintain().More
+		if s := r.stats(); s.Waiting == tasks && s.Scheduled == 0 {
+			return
+		}
+		r.want("More with maintenance left over", more, true)
+	}
+	r.Fatalf("promoted: got %d of %d", r.stats().Waiting, tasks)
+}
+
+func claimOtherQueues(r *rig) {
+	r.add("a")
+	j := job("b")
+	j.Ref.Queue = sideQueue
+	r.insert(j)
+	r.want("claimed", r.drain(), []string{"a"})
+	s, err := r.store.Stats(r.ctx, sideQueue)
+	r.must("stats", err)
+	r.want("waiting beside", s[0].Waiting, int64(1))
+}
+
+func claimVersions(r *rig) {
+	last := r.insert(job("a"))[0].Version
+	grown := func(what string, version int64) {
+		if version <= last {
+			r.Fatalf("version after %s: got %d, want more than %d", what, version, last)
+		}
+		r.want("version read after "+what, r.read("a").Version, version)
+		last = version
+	}
+	grown("a change", r.changeNow("a", storage.Change{Headers: map[string]string{"x": "y"}}).Version)
+	h := r.take(ask(1), "a")
+	grown("a claim", h.Version)
+	r.extend(storage.Extension{Fence: h.Fence, For: long, Started: true, Progress: []byte("1")})
+	r.want("version after an extension", r.read("a").Version, last)
+	grown("a settle", r.settle(h, storage.Settle{Outcome: storage.Fail}).Version)
+	h = r.take(brief(1), "a")
+	grown("another claim", h.Version)
+	r.expire(h)
+	grown("a recovery", r.is("a", storage.Waiting).Version)
+	h = r.take(ask(1), "a")
+	grown("a third claim", h.Version)
+	r.want("version placed by a cancel request", r.cancel("a").Version, last)
+	r.want("version after a cancel request", r.read("a").Version, last)
+}

@@ -1,0 +1,191 @@
+package storagetest
+
+import (
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func extendRules() []rule {
+	return []rule{
+		{name: "extend/new deadline", test: extendDeadline,
+			says: "Extension.For is the new lease from now, longer or shorter; 0 leaves the deadline."},
+		{name: "extend/stale fence", test: extendStale,
+			says: "A stale fence extends nothing, starts nothing and writes no progress and no checkpoint; it is listed in Lost."},
+		{name: "extend/each by itself", test: extendEach,
+			says: "A lost lease in an Extend leaves the other leases extended."},
+		{name: "extend/progress and checkpoint", test: extendProgress,
+			says: "Progress and checkpoint replace the last ones where not nil, at once, and are read with the task."},
+		{name: "extend/cancel asked", test: extendCancelAsked,
+			says: "Extend says which of its tasks were asked to cancel, each time, and still extends them."},
+		{name: "extend/charges nothing", test: extendCharges,
+			says: "Extend charges and versions nothing, and the fence stays valid."},
+		{name: "extend/time", test: extendTime,
+			says: "Extended.Now is the storage's time."},
+		{name: "runners/heartbeat", test: runnersHeartbeat,
+			says: "A runner that sends a heartbeat is listed with all that it tells, sorted by id, until RunnerInfo.For has passed."},
+		{name: "runners/leaving", test: runnersLeaving,
+			says: "A runner that leaves is listed no more."},
+		{name: "runners/no heartbeat without an id", test: runnersNone,
+			says: "An Extend with no runner id is no heartbeat."},
+	}
+}
+
+func extendDeadline(r *rig) {
+	h := r.holding(job("a"))
+	for _, lease := range []time.Duration{time.Hour, 2 * time.Second} {
+		from := r.now()
+		x := r.extend(storage.Extension{Fence: h.Fence, For: lease})
+		r.want("lost", len(x.Lost), 0)
+		r.between("LeaseUntil", r.read("a").LeaseUntil, from.Add(lease), r.now().Add(lease))
+	}
+	r.unchanged(func() { r.extend(storage.Extension{Fence: h.Fence}) }, "a")
+}
+
+func extendStale(r *rig) {
+	r.add("a", "b")
+	req := ask(1)
+	req.Start = 0
+	h := r.take(req, "a")
+	for what, f := range map[string]storage.Fence{
+		"another version": {Ref: in("a"), Version: h.Version + 1, Token: h.Fence.Token},
+		"another token":   {Ref: in("a"), Version: h.Version, Token: storage.NewToken()},
+		"no token":        {Ref: in("a"), Version: h.Version},
+		"a waiting task":  {Ref: in("b"), Version: r.read("b").Version, Token: h.Fence.Token},
+		"a missing task":  {Ref: in("c"), Version: h.Version, Token: h.Fence.Token},
+	} {
+		r.unchanged(func() {
+			x := r.extend(storage.Extension{
+				Fence: f, For: time.Hour, Started: true, Progress: []byte("p"), Checkpoint: []byte("c"),
+			})
+			r.want("lost with "+what, x.Lost, []storage.Ref{f.Ref})
+			r.want("cancels with "+what, len(x.CancelAsked), 0)
+		}, "a", "b", "c")
+	}
+}
+
+func extendEach(r *rig) {
+	r.add("a", "b", "c")
+	holds := r.hold(ask(3), 3)
+	r.end(holds[1], storage.Complete)
+	var req storage.ExtendRequest
+	for _, h := range holds {
+		req.Leases = append(req.Leases, storage.Extension{Fence: h.Fence, For: time.Hour, Progress: []byte(h.ID)})
+	}
+	x, err := r.session.Extend(r.ctx, req)
+	r.must("extend", err)
+	r.want("lost", x.Lost, []storage.Ref{in("b")})
+	for _, id := range []string{"a", "c"} {
+		t := r.read(id)
+		r.want("progress", string(t.Progress), id)
+		r.want("extended", t.LeaseUntil.After(holds[0].LeaseUntil), true)
+	}
+}
+
+func extendProgress(r *rig) {
+	h := r.holding(job("a"))
+	for _, step := range []struct {
+		e    storage.Extension
+		p, c string
+	}{
+		{storage.Extension{Progress: []byte("10%")}, "10%", ""},
+		{storage.Extension{Checkpoint: []byte{0, 255, '\n'}}, "10%", "\x00\xff\n"},
+		{storage.Extension{For: long}, "10%", "\x00\xff\n"},
+		{storage.Extension{Progress: []byte("20%"), Checkpoint: []byte("two")}, "20%", "two"},
+		{storage.Extension{Progress: []byte{}}, "", "two"},
+	} {
+		step.e.Fence = h.Fence
+		r.extend(step.e)
+		t := r.read("a")
+		r.want("progress, checkpoint", [2]string{string(t.Progress), string(t.Checkpoint)}, [2]string{step.p, step.c})
+	}
+}
+
+func extendCancelAsked(r *rig) {
+	r.add("a", "b")
+	holds := r.hold(ask(2), 2)
+	r.cancel("b")
+	for range 2 {
+		from := r.now()
+		req := storage.ExtendRequest{Leases: []storage.Extension{
+			{Fence: holds[0].Fence, For: time.Hour}, {Fence: holds[1].Fence, For: time.Hour},
+		}}
+		x, err := r.session.Extend(r.ctx, req)
+		r.must("extend", err)
+		r.want("cancels, lost", [2]any{x.CancelAsked, len(x.Lost)}, [2]any{[]storage.Ref{in("b")}, 0})
+		r.between("LeaseUntil", r.read("b").LeaseUntil, from.Add(time.Hour), r.now().Add(time.Hour))
+	}
+}
+
+func extendCharges(r *rig) {
+	h := r.holding(job("a"))
+	before := r.read("a")
+	for range 5 {
+		r.extend(storage.Extension{Fence: h.Fence, For: time.Hour, Started: true})
+	}
+	after := r.read("a")
+	after.LeaseUntil = before.LeaseUntil
+	r.want("all but the lease", after, before)
+	r.end(h, storage.Complete)
+}
+
+func extendTime(r *rig) {
+	h := r.holding(job("a"))
+	from := r.now()
+	r.between("Extended.Now", r.extend(storage.Extension{Fence: h.Fence}).Now, from, r.now())
+}
+
+// heartbeat sends one and gives the runners listed.
+func (r *rig) heartbeat(info storage.RunnerInfo) []storage.RunnerInfo {
+	r.Helper()
+	_, err := r.session.Extend(r.ctx, storage.ExtendRequest{Runner: info})
+	r.must("heartbeat", err)
+	return r.runners()
+}
+
+func (r *rig) runners() []storage.RunnerInfo {
+	r.Helper()
+	all, err := r.store.Runners(r.ctx)
+	r.must("runners", err)
+	return all
+}
+
+func runnersHeartbeat(r *rig) {
+	now := r.now().UTC().Truncate(time.Microsecond)
+	info := storage.RunnerInfo{
+		ID: "r2", Host: "host \"é\"", PID: 42, Version: "v1", Queues: []string{mainQueue, sideQueue},
+		Concurrency: 8, Started: now, For: time.Hour,
+		Running:   []storage.Running{{Ref: in("a"), Kind: "job", Since: now}},
+		Schedules: []storage.Declared{{Ref: in("cursor.c"), Declaration: "d"}},
+	}
+	got := r.heartbeat(info)
+	r.want("runners", len(got), 1)
+	r.between("Seen", got[0].Seen, now, r.now())
+	for _, t := range []*time.Time{&got[0].Started, &got[0].Running[0].Since} {
+		r.want("a time told", t.Equal(now), true)
+		*t = now
+	}
+	got[0].Seen = time.Time{}
+	r.want("runner", got[0], info)
+	brief := storage.RunnerInfo{ID: "r1", For: time.Second}
+	both := r.heartbeat(brief)
+	if len(both) == 2 {
+		r.want("by id", [2]string{both[0].ID, both[1].ID}, [2]string{"r1", "r2"})
+		r.passTo(both[0].Seen.Add(time.Second))
+	}
+	left := r.runners()
+	r.want("runners left", len(left), 1)
+	r.want("runner left", left[0].ID, "r2")
+}
+
+func runnersLeaving(r *rig) {
+	r.want("runners", len(r.heartbeat(storage.RunnerInfo{ID: "r1", For: time.Hour})), 1)
+	r.want("after it left", len(r.heartbeat(storage.RunnerInfo{ID: "r1", Leaving: true})), 0)
+	r.want("leaving again", len(r.heartbeat(storage.RunnerInfo{ID: "r1", Leaving: true})), 0)
+}
+
+func runnersNone(r *rig) {
+	h := r.holding(job("a"))
+	r.extend(storage.Extension{Fence: h.Fence, For: long})
+	r.want("runners", len(r.runners()), 0)
+}

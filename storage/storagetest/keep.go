@@ -1,0 +1,156 @@
+package storagetest
+
+import (
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func keepRules() []rule {
+	return []rule{
+		{name: "keep/as long as asked", test: keepAsAsked,
+			says: "A completed or cancelled task is kept for Keep.For, then its record and indexes go together."},
+		{name: "keep/result by default", test: keepResult,
+			says: "A completion with a result and no Keep is kept for an hour."},
+		{name: "keep/until read", test: keepUntilRead,
+			says: "UntilRead keeps a completed task for at most seven days unless Keep.For says otherwise; its reader deletes it."},
+		{name: "keep/result of any bytes", test: keepAnyResult,
+			says: "A result of any bytes comes back as it was given; an empty one is a result too."},
+		{name: "keep/dead for a time", test: deadByAge, limits: storage.Limits{DeadFor: time.Second},
+			says: "Dead tasks are kept for Limits.DeadFor."},
+		{name: "keep/dead at most so many", test: deadByCount, limits: storage.Limits{DeadMax: 3},
+			says: "A queue keeps at most Limits.DeadMax dead tasks, the oldest going first, records and indexes together."},
+		{name: "keep/dead of a crash loop", test: deadOfCrashes, limits: storage.Limits{DeadMax: 1},
+			says: "Tasks that die in recovery are bounded like any other dead."},
+		{name: "keep/requeued is not trimmed", test: keepRequeued, limits: storage.Limits{DeadFor: time.Second},
+			says: "A task requeued from an ended state is not trimmed at the end of what it was kept for."},
+	}
+}
+
+func keepAsAsked(r *rig) {
+	j, k := job("a"), job("b")
+	j.Keep.For, k.Keep.For = time.Second, time.Second
+	r.end(r.holding(j), storage.Complete)
+	r.insert(k)
+	r.cancel("b")
+	for id, state := range map[string]storage.State{"a": storage.Completed, "b": storage.Cancelled} {
+		t := r.is(id, state)
+		r.want("kept", t.Expires.Sub(t.Ended), time.Second)
+	}
+	last := r.read("b").Expires
+	c := r.maintain()
+	if c.Now.Before(r.keptUntil("a", c.Now)) {
+		r.is("a", storage.Completed)
+	}
+	r.passTo(last)
+	r.maintain()
+	r.gone("a", "b")
+	s := r.stats()
+	r.want("sizes", [2]int64{s.Completed, s.Cancelled}, [2]int64{0, 0})
+	r.want("totals", [3]int64{s.Totals.Completed, s.Totals.Cancelled, s.Totals.Deleted}, [3]int64{1, 1, 0})
+	r.want("listed", len(r.list(storage.Completed))+len(r.list(storage.Cancelled)), 0)
+}
+
+// keptUntil is when a task expires, or a moment where it is gone.
+func (r *rig) keptUntil(id string, gone time.Time) time.Time {
+	r.Helper()
+	if t, ok := r.snapshot(in(id)).(storage.Task); ok {
+		return t.Expires
+	}
+	return gone
+}
+
+func keepResult(r *rig) {
+	p := r.settle(r.holding(job("a")), storage.Settle{Outcome: storage.Complete, Result: []byte("r")})
+	r.want("placed", p.State, storage.Completed)
+	t := r.is("a", storage.Completed)
+	r.want("kept, result", [2]any{t.Expires.Sub(t.Ended), string(t.Result)}, [2]any{storage.DefaultResultKeep, "r"})
+	r.want("completed", r.stats().Completed, int64(1))
+	r.settle(r.holding(kept("b")), storage.Settle{Outcome: storage.Complete, Result: []byte("r")})
+	t = r.read("b")
+	r.want("kept with Keep.For", t.Expires.Sub(t.Ended), time.Hour)
+}
+
+func keepUntilRead(r *rig) {
+	j, k := job("a"), job("b")
+	j.Keep = storage.Keep{UntilRead: true}
+	k.Keep = storage.Keep{UntilRead: true, For: time.Minute}
+	r.settle(r.holding(j), storage.Settle{Outcome: storage.Complete, Result: []byte("r")})
+	r.end(r.holding(k), storage.Complete)
+	for id, want := range map[string]time.Duration{"a": storage.DefaultUnreadKeep, "b": time.Minute} {
+		t := r.is(id, storage.Completed)
+		r.want("kept", t.Expires.Sub(t.Ended), want)
+		r.delete(id)
+		r.gone(id)
+	}
+	r.want("completed", r.stats().Completed, int64(0))
+}
+
+func keepAnyResult(r *rig) {
+	for id, result := range map[string]string{"nul": "\x00", "bytes": "\xff\xfe\x00\n\"'\\", "text": "日本", "empty": ""} {
+		r.settle(r.holding(job(id)), storage.Settle{Outcome: storage.Complete, Result: []byte(result)})
+		r.want("result", string(r.is(id, storage.Completed).Result), result)
+	}
+}
+
+func deadByAge(r *rig) {
+	r.bury(job("a"))
+	t := r.is("a", storage.Dead)
+	r.want("kept", t.Expires.Sub(t.Ended), time.Second)
+	r.passTo(t.Expires)
+	r.maintain()
+	r.gone("a")
+	s := r.stats()
+	r.want("dead", [3]int64{s.Dead, s.Totals.Dead, s.Totals.Deleted}, [3]int64{0, 1, 0})
+	r.want("listed", len(r.list(storage.Dead)), 0)
+}
+
+func deadByCount(r *rig) {
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		r.bury(life(id, "key-"+id))
+		r.pass(time.Millisecond)
+	}
+	r.maintain()
+	r.gone("a", "b")
+	listed := ids(r.list(storage.Dead))
+	r.want("listed", len(listed), 3)
+	for _, id := range []string{"c", "d", "e"} {
+		r.is(id, storage.Dead)
+	}
+	s := r.stats()
+	r.want("dead", [3]int64{s.Dead, s.Totals.Dead, s.Totals.Deleted}, [3]int64{3, 5, 0})
+	r.want("Existing of an id that was trimmed", r.insert(job("a"))[0].Existing, false)
+}
+
+func deadOfCrashes(r *rig) {
+	var last held
+	for _, id := range []string{"a", "b", "c"} {
+		j := job(id)
+		j.CrashLimit = 1
+		r.insert(j)
+		last = r.take(brief(1), id)
+	}
+	r.expire(last)
+	r.maintain()
+	s := r.stats()
+	r.want("dead", [3]int64{s.Dead, s.Totals.Dead, s.Live()}, [3]int64{1, 3, 0})
+	r.want("listed", len(r.list(storage.Dead)), 1)
+}
+
+func keepRequeued(r *rig) {
+	j := job("completed")
+	j.Keep.For = time.Second
+	r.end(r.holding(j), storage.Complete)
+	r.bury(job("dead"))
+	until := r.read("dead").Expires
+	for _, id := range []string{"completed", "dead"} {
+		if r.snapshot(in(id)) == nil {
+			return // this machine took its time
+		}
+		r.changeNow(id, storage.Change{Delay: time.Hour})
+	}
+	r.passTo(until)
+	r.maintain()
+	r.is("completed", storage.Scheduled)
+	r.is("dead", storage.Scheduled)
+}

@@ -1,0 +1,272 @@
+package storagetest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func limitRules() []rule {
+	return []rule{
+		{name: "limits/insert", test: limitInsert, limits: storage.Limits{MaxPayload: 1000},
+			says: "An insert beyond a limit is an InvalidError and changes nothing; one at the limit is stored."},
+		{name: "limits/payload by default", test: limitDefault,
+			says: "A payload is at most 1 MiB unless the limit is raised."},
+		{name: "limits/payload raised", test: limitRaised, limits: storage.Limits{MaxPayload: storage.MaxPayloadCap},
+			says: "The payload limit can be raised to 16 MiB, beyond the bytes of a Tx where it is alone."},
+		{name: "limits/transaction", test: limitTx,
+			says: "A Tx has 1 to 1,000 operations and at most 4 MiB, and names each task once."},
+		{name: "limits/change", test: limitChange, limits: storage.Limits{MaxPayload: 1000},
+			says: "A change, delete, dependency or settle beyond a limit is an InvalidError and changes nothing."},
+		{name: "limits/claim", test: limitClaim,
+			says: "A Claim beyond a limit is an InvalidError and takes nothing."},
+		{name: "limits/extend", test: limitExtend, limits: storage.Limits{MaxPayload: 1000},
+			says: "An Extend beyond a limit is an InvalidError and writes nothing."},
+		{name: "limits/reads and settings", test: limitReads,
+			says: "Reads and settings beyond a limit are an InvalidError."},
+		{name: "limits/whole call", test: limitWholeCall,
+			says: "Limits are checked before any I/O: one invalid Tx and nothing of the call happens, nor is it remembered."},
+	}
+}
+
+// alter is one way to go wrong, or to stay just within.
+type alter[T any] struct {
+	what  string
+	alter func(*T)
+}
+
+func limitInsert(r *rig) {
+	long := strings.Repeat("a", storage.MaxName)
+	for _, c := range []alter[storage.Insert]{
+		{"an empty id", func(j *storage.Insert) { j.Ref.ID = "" }},
+		{"a long id", func(j *storage.Insert) { j.Ref.ID = long + "a" }},
+		{"an id of other characters", func(j *storage.Insert) { j.Ref.ID = "a/b" }},
+		{"an id of a cursor", func(j *storage.Insert) { j.Ref.ID = storage.CursorPrefix + "a" }},
+		{"an empty queue", func(j *storage.Insert) { j.Ref.Queue = "" }},
+		{"a queue of other characters", func(j *storage.Insert) { j.Ref.Queue = "{a}" }},
+		{"a long queue", func(j *storage.Insert) { j.Ref.Queue = long + "a" }},
+		{"an empty kind", func(j *storage.Insert) { j.Kind = "" }},
+		{"no encoding", func(j *storage.Insert) { j.Encoding = "" }},
+		{"a payload too big", func(j *storage.Insert) { j.Payload = make([]byte, 1001) }},
+		{"headers too big", func(j *storage.Insert) {
+			j.Headers = map[string]string{"x": strings.Repeat("a", storage.MaxHeaderBytes)}
+		}},
+		{"a header with no name", func(j *storage.Insert) { j.Headers = map[string]string{"": "a"} }},
+		{"a priority too high", func(j *storage.Insert) { j.Priority = 10 }},
+		{"a priority too low", func(j *storage.Insert) { j.Priority = -10 }},
+		{"a negative delay", func(j *storage.Insert) { j.Delay = -1 }},
+		{"a delay too long", func(j *storage.Insert) { j.Delay = storage.MaxDelay + 1 }},
+		{"a moment too far", func(j *storage.Insert) { j.At = time.Date(2200, 1, 1, 0, 0, 1, 0, time.UTC) }},
+		{"a delay and a moment", func(j *storage.Insert) { j.Delay, j.At = 1, time.Unix(1, 0) }},
+		{"negative retries", func(j *storage.Insert) { j.MaxRetries = -1 }},
+		{"too many retries", func(j *storage.Insert) { j.MaxRetries = storage.MaxLimit + 1 }},
+		{"no crash limit", func(j *storage.Insert) { j.CrashLimit = 0 }},
+		{"a crash limit too high", func(j *storage.Insert) { j.CrashLimit = storage.MaxLimit + 1 }},
+		{"a negative timeout", func(j *storage.Insert) { j.Timeout = -1 }},
+		{"a negative keep", func(j *storage.Insert) { j.Keep.For = -1 }},
+		{"a key without a mode", func(j *storage.Insert) { j.Unique.Key = "k" }},
+		{"a window without a length", func(j *storage.Insert) { j.Unique = storage.Unique{Key: "k", Mode: storage.UniqueWindow} }},
+		{"a choice unknown", func(j *storage.Insert) { j.OnConflict = "replace" }},
+	} {
+		j := job("a")
+		c.alter(&j)
+		_, err := r.session.Apply(r.ctx, inserting(j, job("b")))
+		r.wantInvalid(c.what, err)
+		r.gone("b")
+	}
+	j := job(long)
+	j.Payload, j.Headers = make([]byte, 1000), map[string]string{"x": strings.Repeat("a", storage.MaxHeaderBytes-1)}
+	j.Priority, j.MaxRetries, j.CrashLimit = 9, storage.MaxLimit, storage.MaxLimit
+	j.Delay, j.Timeout, j.Keep.For = storage.MaxDelay, storage.MaxDelay, storage.MaxDelay
+	r.insert(j)
+	r.want("payload", len(r.is(long, storage.Scheduled).Payload), 1000)
+}
+
+func limitDefault(r *rig) {
+	j := job("a")
+	j.Payload = make([]byte, 1<<20+1)
+	_, err := r.session.Apply(r.ctx, inserting(j))
+	r.wantInvalid("a payload of more than 1 MiB", err)
+	j.Payload = j.Payload[1:]
+	r.insert(j)
+	r.want("payload", len(r.take(ask(1), "a").Payload), 1<<20)
+}
+
+func limitRaised(r *rig) {
+	j := job("a")
+	j.Payload = make([]byte, storage.MaxPayloadCap)
+	j.Payload[len(j.Payload)-1] = 1
+	h := r.holding(j)
+	r.want("payload", [2]int{len(h.Payload), int(h.Payload[len(h.Payload)-1])}, [2]int{storage.MaxPayloadCap, 1})
+	r.settle(h, storage.Settle{Outcome: storage.Complete, Result: j.Payload})
+	r.want("result", len(r.read("a").Result), storage.MaxPayloadCap)
+}
+
+func limitTx(r *rig) {
+	ins := make([]storage.Insert, storage.MaxTxOps+1)
+	for i := range ins {
+		ins[i] = job(fmt.Sprintf("t%d", i))
+	}
+	big := []storage.Insert{job("a"), job("b"), job("c"), job("d"), job("e")}
+	for i := range big {
+		big[i].Payload = make([]byte, 1<<20)
+	}
+	for what, tx := range map[string]storage.Tx{
+		"an empty Tx": {}, "1,001 operations": {Inserts: ins}, "5 MiB": {Inserts: big},
+		"a task twice": {Inserts: []storage.Insert{job("a"), job("a")}},
+		"a task in two operations": {
+			Inserts: []storage.Insert{job("a")}, Depends: []storage.Depend{{Ref: in("a"), Version: 1}},
+		},
+	} {
+		_, err := r.session.Apply(r.ctx, tx)
+		r.wantInvalid(what, err)
+		r.want("enqueued", r.stats().Totals.Enqueued, int64(0))
+	}
+	r.insert(big[:3]...)
+	applied, err := r.session.Apply(r.ctx)
+	r.must("apply of nothing", err)
+	r.want("apply of nothing", len(applied), 0)
+}
+
+func limitChange(r *rig) {
+	h := r.holding(job("a"))
+	r.add("b")
+	version := r.read("b").Version
+	ten := 10
+	change := func(ch storage.Change) storage.Tx {
+		ch.Ref = in("b")
+		if ch.Version == 0 {
+			ch.Version = version
+		}
+		return storage.Tx{Changes: []storage.Change{ch}}
+	}
+	settle := func(s storage.Settle) storage.Tx {
+		s.Fence = h.Fence
+		return storage.Tx{Settles: []storage.Settle{s}}
+	}
+	for what, tx := range map[string]storage.Tx{
+		"no version":              {Changes: []storage.Change{{Ref: in("b"), State: storage.Waiting}}},
+		"an unknown state":        change(storage.Change{State: "running"}),
+		"a payload too big":       change(storage.Change{Encoding: "raw", Payload: make([]byte, 1001)}),
+		"a payload, no encoding":  change(storage.Change{Payload: []byte("x")}),
+		"a priority too high":     change(storage.Change{Priority: &ten}),
+		"a delay while waiting":   change(storage.Change{State: storage.Waiting, Delay: 1}),
+		"a negative delay":        change(storage.Change{Delay: -1}),
+		"a cursor of a task":      change(storage.Change{Cursor: &storage.Cursor{CatchUp: "one"}}),
+		"a bad target":            change(storage.Change{Queue: "a b"}),
+		"a delete, no version":    {Deletes: []storage.Delete{{Ref: in("b")}}},
+		"a depend, no version":    {Depends: []storage.Depend{{Ref: in("b")}}},
+		"an unknown outcome":      settle(storage.Settle{Outcome: "retry"}),
+		"a result of a failure":   settle(storage.Settle{Outcome: storage.Fail, Result: []byte("r")}),
+		"a result too big":        settle(storage.Settle{Outcome: storage.Complete, Result: make([]byte, 1001)}),
+		"a negative retry delay":  settle(storage.Settle{Outcome: storage.Fail, Delay: -1}),
+		"a delay of a completion": settle(storage.Settle{Outcome: storage.Complete, Delay: 1}),
+	} {
+		r.unchanged(func() {
+			tx.Inserts = []storage.Insert{job("never")}
+			_, err := r.session.Apply(r.ctx, tx)
+			r.wantInvalid(what, err)
+		}, "a", "b", "never")
+	}
+	r.settle(h, storage.Settle{Outcome: storage.Complete, Result: make([]byte, 1000)})
+}
+
+func limitClaim(r *rig) {
+	r.add("a")
+	long := strings.Repeat("a", storage.MaxName+1)
+	for _, c := range []alter[storage.ClaimRequest]{
+		{"no runner", func(c *storage.ClaimRequest) { c.Runner = "" }},
+		{"a long runner", func(c *storage.ClaimRequest) { c.Runner = long }},
+		{"no queues", func(c *storage.ClaimRequest) { c.Queues = nil }},
+		{"a bad queue", func(c *storage.ClaimRequest) { c.Queues[0].Name = "a b" }},
+		{"a queue twice", func(c *storage.ClaimRequest) { c.Queues = append(c.Queues, c.Queues[0]) }},
+		{"no token", func(c *storage.ClaimRequest) { c.Token = storage.Token{} }},
+		{"a short lease", func(c *storage.ClaimRequest) { c.Lease = storage.MinLease - 1 }},
+		{"a long lease", func(c *storage.ClaimRequest) { c.Lease = storage.MaxDelay + 1 }},
+		{"too many", func(c *storage.ClaimRequest) { c.Max = storage.MaxClaim + 1 }},
+		{"a negative number", func(c *storage.ClaimRequest) { c.Max, c.Start = -1, 0 }},
+		{"more to start than to take", func(c *storage.ClaimRequest) { c.Start = c.Max + 1 }},
+	} {
+		req := ask(5)
+		req.Call, req.Token = r.first(), storage.NewToken()
+		c.alter(&req)
+		_, err := r.store.Claim(r.ctx, req)
+		r.wantInvalid(c.what, err)
+		r.is("a", storage.Waiting)
+	}
+	req := brief(storage.MaxClaim)
+	req.Runner, req.Start = long[1:], 0
+	r.hold(req, 1)
+}
+
+func limitExtend(r *rig) {
+	h := r.holding(job("a"))
+	for _, c := range []alter[storage.ExtendRequest]{
+		{"a short lease", func(x *storage.ExtendRequest) { x.Leases[0].For = storage.MinLease - 1 }},
+		{"no version", func(x *storage.ExtendRequest) { x.Leases[0].Fence.Version = 0 }},
+		{"a lease twice", func(x *storage.ExtendRequest) { x.Leases = append(x.Leases, x.Leases[0]) }},
+		{"progress too big", func(x *storage.ExtendRequest) { x.Leases[0].Progress = make([]byte, 1001) }},
+		{"a checkpoint too big", func(x *storage.ExtendRequest) { x.Leases[0].Checkpoint = make([]byte, 1001) }},
+		{"a bad runner", func(x *storage.ExtendRequest) { x.Runner = storage.RunnerInfo{ID: "a b", For: time.Hour} }},
+		{"a short heartbeat", func(x *storage.ExtendRequest) { x.Runner = storage.RunnerInfo{ID: "r", For: time.Second - 1} }},
+		{"too much running", func(x *storage.ExtendRequest) {
+			x.Runner = storage.RunnerInfo{ID: "r", For: time.Hour, Running: make([]storage.Running, storage.MaxRunning+1)}
+		}},
+	} {
+		r.unchanged(func() {
+			req := storage.ExtendRequest{Leases: []storage.Extension{{Fence: h.Fence, For: time.Hour, Progress: []byte("p")}}}
+			c.alter(&req)
+			_, err := r.session.Extend(r.ctx, req)
+			r.wantInvalid(c.what, err)
+		}, "a")
+		r.want("runners", len(r.runners()), 0)
+	}
+	r.extend(storage.Extension{Fence: h.Fence, For: storage.MinLease, Progress: make([]byte, 1000), Checkpoint: make([]byte, 1000)})
+	r.want("progress", len(r.read("a").Progress), 1000)
+}
+
+func limitReads(r *rig) {
+	r.add("a")
+	_, err := r.store.Task(r.ctx, storage.Ref{Queue: "a b", ID: "a"})
+	r.wantInvalid("a task of a bad queue", err)
+	_, err = r.store.Task(r.ctx, storage.Ref{Queue: mainQueue})
+	r.wantInvalid("a task with no id", err)
+	for what, q := range map[string]storage.TasksQuery{
+		"a bad queue":   {Queue: "", State: storage.Waiting},
+		"no state":      {Queue: mainQueue},
+		"a bad state":   {Queue: mainQueue, State: "running"},
+		"a page of 201": {Queue: mainQueue, State: storage.Waiting, Limit: 201},
+		"a page of -1":  {Queue: mainQueue, State: storage.Waiting, Limit: -1},
+		"a long cursor": {Queue: mainQueue, State: storage.Waiting, After: strings.Repeat("a", 1000)},
+	} {
+		_, err := r.store.Tasks(r.ctx, q)
+		r.wantInvalid("a listing with "+what, err)
+	}
+	_, err = r.store.Queues(r.ctx, storage.QueuesQuery{Limit: 1001})
+	r.wantInvalid("a page of 1,001 queues", err)
+	_, err = r.store.Queues(r.ctx, storage.QueuesQuery{Prefix: "*"})
+	r.wantInvalid("a prefix of other characters", err)
+	_, err = r.store.Stats(r.ctx, mainQueue, "a b")
+	r.wantInvalid("stats of a bad queue", err)
+	for what, s := range map[string]storage.Settings{
+		"a negative pause": {Paused: true, PauseFor: -1}, "a time but no pause": {PauseFor: 1},
+		"removal and pause": {Remove: true, Paused: true},
+	} {
+		r.wantInvalid(what, r.session.Configure(r.ctx, mainQueue, s))
+	}
+	r.wantInvalid("settings of a bad queue", r.session.Configure(r.ctx, "", storage.Settings{}))
+	r.want("paused", r.stats().Paused, false)
+}
+
+func limitWholeCall(r *rig) {
+	call := r.first()
+	bad := job("b")
+	bad.Priority = 10
+	_, err := r.store.Apply(r.ctx, call, inserting(job("a")), inserting(bad))
+	r.wantInvalid("a call with one invalid Tx", err)
+	r.gone("a", "b")
+	r.want("placed", r.called(call, inserting(job("a")))[0].Inserted[0].Existing, false)
+	r.is("a", storage.Waiting)
+}

@@ -1,0 +1,224 @@
+package storagetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// model is the contract in a few lines: where each task of a queue is, in which
+// order those that wait are claimed, and what the totals must be.
+type model struct {
+	*rig
+	random  *rand.Rand
+	state   map[string]storage.State
+	job     map[string]storage.Insert
+	retries map[string]int
+	waiting map[int][]string // by priority, in order
+	fences  map[string]held
+	totals  storage.Totals
+	next    int
+}
+
+// statsModel does random steps to a storage and to the model of it.
+func statsModel(r *rig) {
+	seed := uint64(time.Now().UnixNano())
+	if r.virtual {
+		seed = 1
+	}
+	r.Logf("seed %d", seed)
+	m := &model{
+		rig: r, random: rand.New(rand.NewPCG(seed, 7)), state: map[string]storage.State{}, job: map[string]storage.Insert{},
+		retries: map[string]int{}, waiting: map[int][]string{}, fences: map[string]held{},
+	}
+	steps := []func(){
+		m.insert, m.insert, m.insert, m.claim, m.claim, m.settle, m.settle, m.settle, m.cancel, m.requeue, m.delete, m.extend,
+	}
+	for range 8 {
+		for range 50 {
+			steps[m.random.IntN(len(steps))]()
+		}
+		m.check()
+	}
+}
+
+// pick is any task in one of these states, or "".
+func (m *model) pick(states ...storage.State) string {
+	var ids []string
+	for id, s := range m.state {
+		if slices.Contains(states, s) {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return ""
+	}
+	slices.Sort(ids)
+	return ids[m.random.IntN(len(ids))]
+}
+
+// enter puts a task into a state; leave takes it out of the one in which it is.
+func (m *model) enter(id string, s storage.State, head bool) {
+	m.leave(id)
+	m.state[id] = s
+	p := m.job[id].Priority
+	switch {
+	case s == storage.Waiting && head:
+		m.waiting[p] = slices.Insert(m.waiting[p], 0, id)
+	case s == storage.Waiting:
+		m.waiting[p] = append(m.waiting[p], id)
+	case s.Ended() && s != storage.Dead && m.job[id].Keep.For == 0:
+		m.leave(id)
+	}
+}
+
+func (m *model) leave(id string) {
+	p := m.job[id].Priority
+	m.waiting[p] = slices.DeleteFunc(m.waiting[p], func(other string) bool { return other == id })
+	delete(m.state, id)
+	delete(m.fences, id)
+}
+
+func (m *model) insert() {
+	j := job(fmt.Sprintf("t%04d", m.next))
+	m.next++
+	j.Priority, j.MaxRetries = m.random.IntN(3)-1, m.random.IntN(3)
+	j.Keep.For = time.Duration(m.random.IntN(2)) * time.Hour
+	want := storage.Waiting
+	if m.random.IntN(4) == 0 {
+		j.Delay, want = time.Hour, storage.Scheduled
+	}
+	m.want("placed", m.rig.insert(j)[0].State, want)
+	m.job[j.Ref.ID] = j
+	m.totals.Enqueued++
+	m.enter(j.Ref.ID, want, false)
+}
+
+func (m *model) claim() {
+	n := 1 + m.random.IntN(5)
+	var want []string
+	for p := storage.MaxPriority; p >= -storage.MaxPriority && len(want) < n; p-- {
+		want = append(want, m.waiting[p][:min(n-len(want), len(m.waiting[p]))]...)
+	}
+	got := m.hold(ask(n), len(want))
+	for i, h := range got {
+		m.rig.want("claimed", h.ID, want[i])
+		m.rig.want("retries", h.Retries, m.retries[h.ID])
+		m.enter(h.ID, storage.Pending, false)
+		m.fences[h.ID] = h
+	}
+}
+
+func (m *model) settle() {
+	id := m.pick(storage.Pending)
+	if id == "" {
+		return
+	}
+	h := m.fences[id]
+	s := storage.Settle{Outcome: []storage.Outcome{
+		storage.Complete, storage.Fail, storage.Fail, storage.Snooze, storage.Release, storage.Bury, storage.Cancel,
+	}[m.random.IntN(7)]}
+	if s.Outcome == storage.Fail || s.Outcome == storage.Snooze {
+		s.Delay = time.Hour
+	}
+	want := storage.SettledState(s.Outcome, h.CancelAsked, m.retries[id], m.job[id].MaxRetries)
+	m.want("placed", m.rig.settle(h, s).State, want)
+	if s.Outcome == storage.Fail {
+		m.retries[id]++
+		m.totals.Failed++
+	}
+	m.ended(want)
+	m.enter(id, want, s.Outcome == storage.Release)
+}
+
+// ended counts an end.
+func (m *model) ended(s storage.State) {
+	switch s {
+	case storage.Completed:
+		m.totals.Completed++
+	case storage.Dead:
+		m.totals.Dead++
+	case storage.Cancelled:
+		m.totals.Cancelled++
+	}
+}
+
+func (m *model) cancel() {
+	id := m.pick(storage.Waiting, storage.Scheduled, storage.Retry, storage.Pending)
+	if id == "" {
+		return
+	}
+	p := m.rig.cancel(id)
+	if h, ok := m.fences[id]; ok {
+		m.want("placed", p.State, storage.Pending)
+		h.CancelAsked = true
+		m.fences[id] = h
+		return
+	}
+	m.want("placed", p.State, storage.Cancelled)
+	m.ended(storage.Cancelled)
+	m.enter(id, storage.Cancelled, false)
+}
+
+func (m *model) requeue() {
+	id := m.pick(storage.Scheduled, storage.Retry, storage.Dead, storage.Completed, storage.Cancelled)
+	if id == "" {
+		return
+	}
+	m.want("placed", m.changeNow(id, storage.Change{State: storage.Waiting}).State, storage.Waiting)
+	if m.state[id].Ended() {
+		m.retries[id] = 0
+		m.totals.Requeued++
+	}
+	m.enter(id, storage.Waiting, false)
+}
+
+func (m *model) delete() {
+	id := m.pick(storage.Waiting, storage.Scheduled, storage.Retry, storage.Dead, storage.Completed, storage.Cancelled)
+	if id == "" {
+		return
+	}
+	m.rig.delete(id)
+	if !m.state[id].Ended() {
+		m.totals.Deleted++
+	}
+	m.leave(id)
+}
+
+func (m *model) extend() {
+	id := m.pick(storage.Pending)
+	if id == "" {
+		return
+	}
+	x := m.rig.extend(storage.Extension{Fence: m.fences[id].Fence, For: time.Hour})
+	m.want("lost, cancels", [2]any{len(x.Lost), len(x.CancelAsked) > 0}, [2]any{0, m.fences[id].CancelAsked})
+}
+
+// check compares the storage with the model.
+func (m *model) check() {
+	m.Helper()
+	sizes := map[storage.State][]string{}
+	for id, s := range m.state {
+		sizes[s] = append(sizes[s], id)
+	}
+	for _, s := range storage.States() {
+		got := ids(m.list(s))
+		slices.Sort(got)
+		slices.Sort(sizes[s])
+		if !slices.Equal(got, sizes[s]) {
+			m.Fatalf("listed as %s: got %v, want %v", s, got, sizes[s])
+		}
+	}
+	n := func(s storage.State) int64 { return int64(len(sizes[s])) }
+	s := m.stats()
+	s.Totals.Failed = m.totals.Failed // compared by rules of its own
+	m.want("stats", s, storage.Stats{
+		Queue: mainQueue, Waiting: n(storage.Waiting), Pending: n(storage.Pending), Scheduled: n(storage.Scheduled),
+		Retry: n(storage.Retry), Completed: n(storage.Completed), Cancelled: n(storage.Cancelled), Dead: n(storage.Dead),
+		Totals: m.totals,
+	})
+	m.balanced(s)
+}

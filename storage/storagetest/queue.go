@@ -1,0 +1,130 @@
+package storagetest
+
+import (
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func queueRules() []rule {
+	return []rule{
+		{name: "pause/stops claims", test: pauseStops,
+			says: "Nothing is claimed from a paused queue until it is resumed."},
+		{name: "pause/stops nothing else", test: pauseElse,
+			says: "Enqueueing, settling, extending and maintenance go on in a paused queue."},
+		{name: "pause/for a time", test: pauseFor,
+			says: "A pause for a time ends by itself."},
+		{name: "pause/other queues", test: pauseOthers,
+			says: "A pause concerns its own queue."},
+		{name: "pause/told", test: pauseTold,
+			says: "Stats tell that a queue is paused, and until when."},
+		{name: "remove/empty queue", test: removeEmpty,
+			says: "An empty queue can be removed, with its totals and settings."},
+		{name: "remove/not empty", test: removeNotEmpty,
+			says: "A queue that holds a record in any state is not removed: ErrNotEmpty, and nothing changes."},
+	}
+}
+
+func pauseStops(r *rig) {
+	r.add("a")
+	r.configure(storage.Settings{Paused: true})
+	c := r.claim(ask(1))
+	r.want("claimed", len(c.Tasks), 0)
+	r.want("More of a paused queue", c.More, false)
+	r.configure(storage.Settings{Paused: true})
+	r.hold(ask(1), 0)
+	r.configure(storage.Settings{})
+	r.take(ask(1), "a")
+}
+
+func pauseElse(r *rig) {
+	r.add("a", "b")
+	a, b := r.take(ask(1), "a"), r.take(brief(1), "b")
+	r.configure(storage.Settings{Paused: true})
+	r.add("c")
+	r.insert(delayed("d", 10*time.Millisecond))
+	r.extend(storage.Extension{Fence: a.Fence, For: long})
+	r.end(a, storage.Complete)
+	r.expire(b)
+	r.want("crashes", r.is("b", storage.Waiting).Crashes, 1)
+	r.is("d", storage.Waiting)
+	r.hold(ask(5), 0)
+}
+
+func pauseFor(r *rig) {
+	r.add("a")
+	from := r.now()
+	r.configure(storage.Settings{Paused: true, PauseFor: 400 * time.Millisecond})
+	until := r.stats().PausedUntil
+	r.between("PausedUntil", until, from.Add(400*time.Millisecond), r.now().Add(400*time.Millisecond))
+	c := r.claim(ask(1))
+	if c.Now.Before(until) {
+		r.want("claimed while paused", len(c.Tasks), 0)
+		r.passTo(until)
+		r.take(ask(1), "a")
+	}
+	s := r.stats()
+	r.want("paused after it", s.Paused, false)
+}
+
+func pauseOthers(r *rig) {
+	r.add("a")
+	r.must("configure", r.session.Configure(r.ctx, sideQueue, storage.Settings{Paused: true}))
+	j := job("b")
+	j.Ref.Queue = sideQueue
+	r.insert(j)
+	req := ask(5)
+	req.Queues = []storage.ClaimQueue{{Name: sideQueue}, {Name: mainQueue}}
+	r.want("claimed", r.hold(req, 1)[0].Ref, in("a"))
+}
+
+func pauseTold(r *rig) {
+	r.add("a")
+	told := func(want bool) {
+		s := r.stats()
+		r.want("paused, until", [2]bool{s.Paused, s.PausedUntil.IsZero()}, [2]bool{want, true})
+	}
+	told(false)
+	r.configure(storage.Settings{Paused: true})
+	told(true)
+	r.configure(storage.Settings{Paused: true, PauseFor: time.Hour})
+	r.want("PausedUntil of a pause for a time", r.stats().PausedUntil.IsZero(), false)
+	r.configure(storage.Settings{})
+	told(false)
+}
+
+func removeEmpty(r *rig) {
+	r.end(r.holding(job("a")), storage.Complete)
+	r.configure(storage.Settings{Paused: true})
+	r.configure(storage.Settings{Remove: true})
+	r.want("stats", r.stats(), storage.Stats{Queue: mainQueue})
+	p, err := r.store.Queues(r.ctx, storage.QueuesQuery{})
+	r.must("queues", err)
+	r.want("queues", len(p.Names), 0)
+	r.configure(storage.Settings{Remove: true}) // not there: nothing to do
+	r.add("b")
+	r.take(ask(1), "b")
+	r.want("enqueued", r.stats().Totals.Enqueued, int64(1))
+}
+
+func removeNotEmpty(r *rig) {
+	refused := func(state storage.State) {
+		before := r.stats()
+		r.unchanged(func() {
+			err := r.session.Configure(r.ctx, mainQueue, storage.Settings{Remove: true})
+			r.wantError("remove with a task in "+string(state), err, storage.ErrNotEmpty)
+		}, "a")
+		r.want("stats", r.stats(), before)
+	}
+	h := r.holding(job("a"))
+	refused(storage.Pending)
+	r.end(h, storage.Complete)
+	for _, s := range storage.States()[:7] {
+		if s != storage.Pending {
+			r.stand("a", s)
+			refused(s)
+			r.delete("a")
+		}
+	}
+	r.configure(storage.Settings{Remove: true})
+}

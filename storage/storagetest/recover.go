@@ -1,0 +1,281 @@
+package storagetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func recoverRules() []rule {
+	return []rule{
+		{name: "recover/crash is charged", test: recoverCharged,
+			says: "Recovery of a started task adds a crash and no retry, appends an attempt and puts it back into waiting."},
+		{name: "recover/ahead is not charged", test: recoverAhead,
+			says: "A task whose lease expires while it is only claimed ahead is not charged."},
+		{name: "recover/never ahead again", test: recoverNeverAhead,
+			says: "A task that expired while claimed ahead is from then on claimed only to start at once."},
+		{name: "recover/started by extend", test: recoverStarted,
+			says: "A task claimed ahead counts as started from the next Extend that says so."},
+		{name: "recover/crash loop", test: recoverCrashLoop,
+			says: "A task whose crashes reach its crash limit is dead, with the reason \"crash loop\"."},
+		{name: "recover/lease holds", test: recoverLeaseHolds,
+			says: "A lease holds until its deadline, and an extension moves the deadline."},
+		{name: "recover/late settle", test: recoverLateSettle,
+			says: "A lease that expired but was not recovered yet can still be settled."},
+		{name: "recover/fence ends", test: recoverFenceEnds,
+			says: "A recovery ends the fence: settle and extension of the earlier claim are refused and change nothing."},
+		{name: "recover/cancelled", test: recoverCancelled,
+			says: "A task whose cancel was asked ends in cancelled when its lease expires."},
+		{name: "recover/many at once", test: recoverMany,
+			says: "Recovery goes in bounded batches, and goes on until all that expired was recovered."},
+		{name: "suspect/passed over", test: suspectPassedOver,
+			says: "A suspect is passed over by a Claim that does not ask for one, and blocks nobody behind it."},
+		{name: "suspect/one at a time", test: suspectOne,
+			says: "A Claim takes at most one suspect, and only where it asks for one."},
+		{name: "suspect/starts at once", test: suspectStarts,
+			says: "A suspect is claimed only to start at once, never ahead."},
+		{name: "suspect/keeps its place", test: suspectPlace,
+			says: "A suspect's place in the order is that of any other task."},
+		{name: "suspect/counted as waiting", test: suspectCounted,
+			says: "Suspects are counted and listed as waiting."},
+		{name: "suspect/no work at once", test: suspectNoMore,
+			says: "More is not set for what the same Claim would pass over again: suspects, and tasks that may not be claimed ahead."},
+		{name: "suspect/a limit of one", test: suspectLimitOne,
+			says: "A task with no crash is no suspect, whatever its limit."},
+	}
+}
+
+func recoverCharged(r *rig) {
+	r.add("a")
+	h := r.take(brief(1), "a")
+	r.passTo(h.LeaseUntil)
+	from := r.now()
+	r.maintain()
+	t := r.is("a", storage.Waiting)
+	r.want("crashes, retries", [2]int{t.Crashes, t.Retries}, [2]int{1, 0})
+	r.want("holder", [3]any{t.Runner, t.LeaseUntil.IsZero(), t.Started}, [3]any{"", true, false})
+	r.want("attempts", len(t.Attempts), 1)
+	at := t.Attempts[0]
+	r.want("attempt", [3]any{at.Version, at.Runner, at.Outcome}, [3]any{h.Version, runner, storage.AttemptCrash})
+	r.between("attempt's time", at.At, from, r.now())
+	s := r.stats()
+	r.want("crashed, pending, waiting", [3]int64{s.Totals.Crashed, s.Pending, s.Waiting}, [3]int64{1, 0, 1})
+}
+
+// ahead claims the next task without starting it.
+func ahead() storage.ClaimRequest {
+	req := brief(1)
+	req.Start = 0
+	return req
+}
+
+func recoverAhead(r *rig) {
+	r.add("a")
+	h := r.take(ahead(), "a")
+	r.expire(h)
+	t := r.is("a", storage.Waiting)
+	r.want("crashes", t.Crashes, 0)
+	r.want("attempts", len(t.Attempts), 1)
+	r.want("attempt", [2]any{t.Attempts[0].Version, t.Attempts[0].Outcome}, [2]any{h.Version, storage.AttemptExpire})
+	r.want("crashed", r.stats().Totals.Crashed, int64(0))
+}
+
+func recoverNeverAhead(r *rig) {
+	r.add("a", "b", "c")
+	r.expire(r.take(ahead(), "a"))
+	req := ask(2)
+	req.Start = 0
+	got := []string{}
+	for _, h := range r.hold(req, 2) {
+		got = append(got, h.ID)
+	}
+	r.want("claimed ahead", got, []string{"b", "c"})
+	r.want("claimed ahead with it alone there", len(r.claim(req).Tasks), 0)
+	r.want("started", r.take(ask(1), "a").Started, true)
+}
+
+func recoverStarted(r *rig) {
+	r.add("a", "b")
+	first, second := r.take(ahead(), "a"), r.take(ahead(), "b")
+	r.extend(storage.Extension{Fence: first.Fence, Started: true})
+	r.want("started", r.read("a").Started, true)
+	r.want("started beside", r.read("b").Started, false)
+	r.expire(second)
+	r.want("crashes", [2]int{r.read("a").Crashes, r.read("b").Crashes}, [2]int{1, 0})
+}
+
+func recoverCrashLoop(r *rig) {
+	j := job("a")
+	j.CrashLimit = 2
+	r.insert(j)
+	r.crash("a")
+	r.want("crashes", r.is("a", storage.Waiting).Crashes, 1)
+	r.crash("a")
+	t := r.is("a", storage.Dead)
+	r.want("crashes, reason", [2]any{t.Crashes, t.Reason}, [2]any{2, storage.ReasonCrashes})
+	r.want("ended", [2]bool{t.Ended.IsZero(), t.Expires.IsZero()}, [2]bool{})
+	s := r.stats()
+	r.want("dead", [3]int64{s.Dead, s.Totals.Dead, s.Totals.Crashed}, [3]int64{1, 1, 2})
+	r.want("claimed", r.drain(), []string{})
+}
+
+func recoverLeaseHolds(r *rig) {
+	r.add("a", "b")
+	a, b := r.take(brief(1), "a"), r.take(brief(1), "b")
+	r.extend(storage.Extension{Fence: b.Fence, For: long})
+	r.pass(500 * time.Millisecond)
+	c := r.maintain()
+	if c.Now.Before(a.LeaseUntil) {
+		r.is("a", storage.Pending)
+	}
+	r.expire(a)
+	r.is("a", storage.Waiting)
+	r.is("b", storage.Pending)
+}
+
+func recoverLateSettle(r *rig) {
+	r.add("a")
+	h := r.take(brief(1), "a")
+	r.passTo(h.LeaseUntil.Add(100 * time.Millisecond))
+	r.want("settled", r.end(h, storage.Complete).State, storage.Completed)
+	r.gone("a")
+	r.maintain()
+	s := r.stats()
+	r.want("completed, crashed, live", [3]int64{s.Totals.Completed, s.Totals.Crashed, s.Live()}, [3]int64{1, 0, 0})
+}
+
+func recoverFenceEnds(r *rig) {
+	r.add("a")
+	old := r.take(brief(1), "a")
+	r.expire(old)
+	lost := func() {
+		r.want("settle", r.refuse(settling(old)).Lost, []storage.Ref{in("a")})
+		x := r.extend(storage.Extension{Fence: old.Fence, For: long, Progress: []byte("p"), Checkpoint: []byte("c")})
+		r.want("extension", x.Lost, []storage.Ref{in("a")})
+	}
+	r.unchanged(lost, "a")
+	again := r.take(ask(1), "a")
+	r.unchanged(lost, "a")
+	r.end(again, storage.Complete)
+	lost()
+}
+
+// settling is a Tx that completes a claim.
+func settling(h held) storage.Tx {
+	return storage.Tx{Settles: []storage.Settle{{Fence: h.Fence, Outcome: storage.Complete}}}
+}
+
+func recoverCancelled(r *rig) {
+	r.insert(kept("a"), kept("b"))
+	a, b := r.take(brief(1), "a"), r.take(ahead(), "b")
+	r.cancel("a")
+	r.cancel("b")
+	r.passTo(a.LeaseUntil)
+	r.expire(b)
+	r.want("crashes", [2]int{r.is("a", storage.Cancelled).Crashes, r.is("b", storage.Cancelled).Crashes}, [2]int{1, 0})
+	s := r.stats()
+	r.want("cancelled, crashed", [3]int64{s.Cancelled, s.Totals.Cancelled, s.Totals.Crashed}, [3]int64{2, 2, 1})
+}
+
+func recoverMany(r *rig) {
+	const tasks = 700
+	ins := make([]storage.Insert, tasks)
+	for i := range ins {
+		ins[i] = job(fmt.Sprintf("t%03d", i))
+	}
+	r.insert(ins...)
+	holds := r.hold(brief(tasks), tasks)
+	r.passTo(holds[tasks-1].LeaseUntil)
+	for range tasks {
+		more := r.maintain().More
+		if s := r.stats(); s.Waiting == tasks && s.Pending == 0 {
+			return
+		}
+		r.want("More with maintenance left over", more, true)
+	}
+	r.Fatalf("recovered: got %d of %d", r.stats().Waiting, tasks)
+}
+
+// suspects makes suspects of these ids, in the order given.
+func (r *rig) suspects(ids ...string) {
+	r.Helper()
+	var last held
+	for _, id := range ids {
+		j := job(id)
+		j.CrashLimit = 2
+		r.insert(j)
+		last = r.take(brief(1), id)
+	}
+	r.expire(last)
+	for _, id := range ids {
+		r.want("crashes of "+id, r.is(id, storage.Waiting).Crashes, 1)
+	}
+}
+
+// asking is a claim that lets a suspect in.
+func asking(n int) storage.ClaimRequest {
+	req := ask(n)
+	req.Suspect = true
+	return req
+}
+
+func suspectPassedOver(r *rig) {
+	r.suspects("poison")
+	r.want("claimed with it alone there", r.drain(), []string{})
+	r.add("a", "b")
+	r.want("claimed", r.drain(), []string{"a", "b"})
+	r.take(asking(1), "poison")
+}
+
+func suspectOne(r *rig) {
+	r.suspects("poison1", "poison2", "poison3")
+	r.add("a", "b")
+	r.hold(asking(5), 3)
+	s := r.stats()
+	r.want("waiting, pending", [2]int64{s.Waiting, s.Pending}, [2]int64{2, 3})
+	r.hold(asking(5), 1)
+	r.hold(asking(5), 1)
+}
+
+func suspectStarts(r *rig) {
+	r.suspects("poison")
+	r.add("a", "b")
+	req := asking(5)
+	req.Start = 0
+	r.hold(req, 2)
+	r.want("started", r.take(asking(1), "poison").Started, true)
+}
+
+func suspectPlace(r *rig) {
+	r.suspects("poison")
+	r.insert(prioritised("urgent", 5))
+	r.add("a")
+	c := r.claim(asking(3))
+	r.want("claimed", ids(c.Tasks), []string{"urgent", "poison", "a"})
+}
+
+func suspectCounted(r *rig) {
+	r.suspects("poison")
+	r.add("a")
+	r.want("waiting", r.stats().Waiting, int64(2))
+	r.want("listed", len(r.list(storage.Waiting)), 2)
+	r.take(asking(1), "poison")
+	r.want("waiting, one claimed", r.stats().Waiting, int64(1))
+}
+
+func suspectNoMore(r *rig) {
+	r.add("cold")
+	r.expire(r.take(ahead(), "cold"))
+	r.want("More with a task not to be claimed ahead", r.claim(ahead()).More, false)
+	r.take(ask(1), "cold")
+	r.suspects("poison")
+	r.want("More with a suspect", r.claim(ask(5)).More, false)
+}
+
+func suspectLimitOne(r *rig) {
+	j := job("a")
+	j.CrashLimit = 1
+	r.insert(j)
+	r.take(ask(1), "a")
+}

@@ -1,0 +1,169 @@
+package storagetest
+
+import (
+	"context"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// rig is what a rule works with: a storage of its own, a session on it, and the
+// short forms in which rules are written. Each of them fails the rule where the
+// storage answers with an error.
+type rig struct {
+	testing.TB
+	Opened
+
+	ctx     context.Context
+	store   storage.Storage
+	session *storage.Session
+	open    Opener
+	limits  storage.Limits
+	virtual bool
+}
+
+// The queues that rules use, and the runner that claims.
+const (
+	mainQueue = "main"
+	sideQueue = "side"
+	runner    = "runner-1"
+)
+
+// patience bounds, in real time, what must come without a moment of its own.
+const patience = 20 * time.Second
+
+// long is a lease that does not expire while a rule is tested.
+const long = time.Minute
+
+func newRig(t testing.TB, open Opener, limits storage.Limits, virtual bool) *rig {
+	t.Helper()
+	opened := open(t, limits)
+	t.Cleanup(func() { _ = opened.Storage.Close() })
+	if virtual && opened.Advance == nil {
+		opened.Advance = time.Sleep
+	}
+	ctx := t.Context()
+	if !virtual {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
+		t.Cleanup(cancel)
+	}
+	return &rig{
+		TB: t, Opened: opened, ctx: ctx, store: opened.Storage, open: open, limits: limits,
+		virtual: virtual, session: storage.NewSession(opened.Storage, 0),
+	}
+}
+
+// Context is the rule's context: it ends with the test or after two minutes.
+func (r *rig) Context() context.Context { return r.ctx }
+
+// again is another handle on the same data, or false where there can be none.
+func (r *rig) again() (*rig, bool) {
+	r.Helper()
+	if r.Again == nil {
+		r.Log("not tested: this storage has one handle only")
+		return nil, false
+	}
+	other := *r
+	other.store = r.Again(r.TB)
+	other.session = storage.NewSession(other.store, 0)
+	r.Cleanup(func() { _ = other.store.Close() })
+	return &other, true
+}
+
+// spans says whether main and side can share a Tx. Where they cannot, it tests that
+// tx is refused with ErrSpan and changes nothing of what those refs name.
+func (r *rig) spans(tx storage.Tx, refs ...storage.Ref) bool {
+	r.Helper()
+	if storage.Spans(r.store, mainQueue, sideQueue) {
+		return true
+	}
+	var before []any
+	for _, ref := range refs {
+		before = append(before, r.snapshot(ref))
+	}
+	_, err := r.session.ApplyOne(r.ctx, tx)
+	r.wantError("a Tx across queues", err, storage.ErrSpan)
+	for i, ref := range refs {
+		r.want("after a refusal, "+ref.String(), r.snapshot(ref), before[i])
+	}
+	return false
+}
+
+// snapshot is the task, or nil where there is none.
+func (r *rig) snapshot(ref storage.Ref) any {
+	r.Helper()
+	t, err := r.store.Task(r.ctx, ref)
+	if err != nil {
+		r.wantError("read "+ref.String(), err, storage.ErrNotFound)
+		return nil
+	}
+	return t
+}
+
+// now is the storage's time.
+func (r *rig) now() time.Time {
+	r.Helper()
+	d, err := r.store.Describe(r.ctx)
+	r.must("describe", err)
+	return d.Now
+}
+
+// pass lets the storage's time go on by at least d.
+func (r *rig) pass(d time.Duration) {
+	r.Helper()
+	if d <= 0 {
+		return
+	}
+	if r.Advance != nil {
+		r.Advance(d)
+		return
+	}
+	for until := r.now().Add(d); ; {
+		left := until.Sub(r.now())
+		if left < 0 {
+			return
+		}
+		timer := time.NewTimer(left + time.Millisecond)
+		select {
+		case <-timer.C:
+		case <-r.ctx.Done():
+			timer.Stop()
+			r.Fatalf("waiting for the storage's clock: %v", r.ctx.Err())
+		}
+	}
+}
+
+// passTo lets the storage's time go on until it is later than a moment.
+func (r *rig) passTo(moment time.Time) {
+	r.Helper()
+	r.pass(moment.Sub(r.now()) + time.Millisecond)
+}
+
+// must fails the rule where err is not nil.
+func (r *rig) must(act string, err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatalf("%s: %v", act, err)
+	}
+}
+
+// want fails the rule where got is not want.
+func (r *rig) want(what string, got, want any) {
+	r.Helper()
+	if !reflect.DeepEqual(got, want) {
+		r.Fatalf("%s: got %+v, want %+v", what, got, want)
+	}
+}
+
+// between fails the rule where a moment is not in a span of time. The high-water
+// mark of a queue may be a little ahead of the clock.
+func (r *rig) between(what string, got, from, to time.Time) {
+	r.Helper()
+	const slack = 5 * time.Millisecond
+	if got.Before(from.Add(-slack)) || got.After(to.Add(slack)) {
+		r.Fatalf("%s: got %v, want from %v to %v", what, got, from, to)
+	}
+}

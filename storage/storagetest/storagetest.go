@@ -1,0 +1,109 @@
+// Package storagetest is the contract of package storage as tests. An author of a
+// storage calls [Run] from a test of their own:
+//
+//	func TestContract(t *testing.T) {
+//		storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
+//			store, err := mine.Open(t.Context(), mine.Config{Limits: limits})
+//			if err != nil {
+//				t.Fatal(err)
+//			}
+//			return storagetest.Opened{Storage: store}
+//		})
+//	}
+//
+// Each rule of the contract is one function and one subtest, and a rule that is
+// broken prints itself. A rule has a storage to itself and rules run in parallel, so
+// an opener gives each call data of its own (a key prefix, a schema, a directory).
+//
+// Where time has to pass, a rule asks [Opened].Advance for it. A storage without one
+// is tested in real time with leases of a second: a few dozen rules wait a second or
+// two each, so give `go test` a -parallel of 8 or more. A storage that lives in the
+// process is best tested with [RunVirtual], where time passes at once.
+package storagetest
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Opener opens a fresh, empty storage with these limits, for one rule. What it
+// starts beneath the storage it ends with t.Cleanup; the storage itself is closed by
+// the suite before that. It fails t where it cannot open.
+type Opener func(t testing.TB, limits storage.Limits) Opened
+
+// Opened is a storage under test and what can be done to it. All but Storage is
+// optional: a rule that needs what is missing says so in the log and passes.
+type Opened struct {
+	Storage storage.Storage
+	// Again opens another handle on the same data, as a second process would.
+	Again func(t testing.TB) storage.Storage
+	// Durable says that the data outlive the last handle: what is closed and
+	// opened Again holds them still.
+	Durable bool
+	// Advance moves the storage's clock forward. Without it time is real.
+	Advance func(d time.Duration)
+	// Damage makes the record of one task unreadable, as a broken disk or a stranger
+	// in the database would.
+	Damage func(t testing.TB, ref storage.Ref)
+}
+
+// Run tests every rule of the contract, each as a parallel subtest of t.
+func Run(t *testing.T, open Opener) {
+	for _, ru := range rules() {
+		t.Run(ru.name, func(t *testing.T) {
+			t.Parallel()
+			ru.check(t, open, false)
+		})
+	}
+}
+
+// RunVirtual is [Run] with each rule in a testing/synctest bubble, for a storage
+// that lives in the process and takes its time from package time. Advance defaults to
+// time.Sleep. The storage must end its goroutines when it is closed, and never wait
+// under a lock.
+func RunVirtual(t *testing.T, open Opener) {
+	for _, ru := range rules() {
+		t.Run(ru.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { ru.check(t, open, true) })
+		})
+	}
+}
+
+// rule is one rule of the contract.
+type rule struct {
+	name   string
+	says   string // the rule in a sentence, printed where it is broken
+	test   func(*rig)
+	limits storage.Limits
+}
+
+// rules lists them all, topic by topic.
+func rules() []rule {
+	topics := [][]rule{
+		insertRules(), uniqueRules(), orderRules(), claimRules(), recoverRules(),
+		settleRules(), extendRules(), cursorRules(), cancelRules(), changeRules(),
+		applyRules(), identityRules(), waitRules(), readRules(), queueRules(),
+		keepRules(), limitRules(), textRules(), sharingRules(),
+	}
+	var all []rule
+	for _, topic := range topics {
+		all = append(all, topic...)
+	}
+	return all
+}
+
+// check opens a storage and tests the rule on it. t may be any TB, such as one that
+// records failures.
+func (ru rule) check(t testing.TB, open Opener, virtual bool) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the rule that is broken, %q: %s", ru.name, ru.says)
+		}
+	})
+	ru.test(newRig(t, open, ru.limits, virtual))
+}

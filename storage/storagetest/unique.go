@@ -1,0 +1,250 @@
+package storagetest
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func uniqueRules() []rule {
+	return []rule{
+		{name: "unique/held for life", test: uniqueHeld,
+			says: "A UniqueLife key is held from the insert on, in every state before the end; a collision names the holder."},
+		{name: "unique/released at the end", test: uniqueReleased,
+			says: "A UniqueLife key is released in the step in which its task ends: completed, cancelled, dead, deleted or moved away."},
+		{name: "unique/released by a crash loop", test: uniqueReleasedByCrashes,
+			says: "A UniqueLife key is released by the recovery that ends its task."},
+		{name: "unique/skipped", test: uniqueSkipped,
+			says: "With OnConflict Skip an insert whose key is taken is left out, the rest proceeds, and Placed names the holder."},
+		{name: "unique/per queue", test: uniquePerQueue,
+			says: "A unique key belongs to a queue: another queue knows nothing of it."},
+		{name: "unique/repeat of the holder", test: uniqueRepeat,
+			says: "The same insert again finds its own task, not a collision with itself."},
+		{name: "unique/once in a Tx", test: uniqueOnceInTx,
+			says: "Two inserts of one Tx never both get the same key."},
+		{name: "unique/window outlasts the task", test: uniqueWindow,
+			says: "A UniqueWindow key is held for exactly Unique.For from the insert, whatever becomes of the task."},
+		{name: "unique/requeue takes the key", test: uniqueRequeue,
+			says: "Requeueing a finished task takes its UniqueLife key again."},
+		{name: "unique/requeue collides", test: uniqueRequeueCollides,
+			says: "Requeueing a finished task whose UniqueLife key is taken is refused, naming the holder."},
+		{name: "unique/moves along", test: uniqueMoves,
+			says: "A UniqueLife key moves with its task and collides where it is taken."},
+		{name: "unique/among many at once", test: uniqueAmongMany,
+			says: "Of many concurrent inserts with one key exactly one is stored, and all others are given its ref."},
+	}
+}
+
+// keyTaken tests that an insert with the key collides with this holder.
+func (r *rig) keyTaken(when, key, holder string) {
+	r.Helper()
+	dep := r.refuse(storage.Tx{Inserts: []storage.Insert{life("probe", key)}})
+	r.want("a key "+when, dep.Colliding,
+		[]storage.Collision{{Ref: in("probe"), Holder: in(holder), Unique: true}})
+}
+
+// keyFree tests that an insert with the key succeeds, and takes it away again.
+func (r *rig) keyFree(when, key string) {
+	r.Helper()
+	_, err := r.session.ApplyOne(r.ctx, storage.Tx{Inserts: []storage.Insert{life("probe", key)}})
+	r.must("insert with a key "+when, err)
+	r.delete("probe")
+}
+
+func uniqueHeld(r *rig) {
+	r.insert(life("a", "k"))
+	r.keyTaken("of a waiting task", "k", "a")
+	h := r.take(ask(1), "a")
+	r.keyTaken("of a pending task", "k", "a")
+	r.settle(h, storage.Settle{Outcome: storage.Fail, Delay: time.Hour})
+	r.keyTaken("of a task in retry", "k", "a")
+	r.changeNow("a", storage.Change{State: storage.Waiting})
+	r.settle(r.take(ask(1), "a"), storage.Settle{Outcome: storage.Snooze, Delay: time.Hour})
+	r.keyTaken("of a snoozed task", "k", "a")
+	r.changeNow("a", storage.Change{State: storage.Waiting})
+	r.end(r.take(ask(1), "a"), storage.Release)
+	r.keyTaken("of a released task", "k", "a")
+	h = r.take(brief(1), "a")
+	r.expire(h)
+	r.keyTaken("of a recovered task", "k", "a")
+}
+
+func uniqueReleased(r *rig) {
+	for what, end := range map[string]func(id string){
+		"completed":         func(id string) { r.end(r.take(ask(1), id), storage.Complete) },
+		"dead":              func(id string) { r.end(r.take(ask(1), id), storage.Bury) },
+		"cancelled":         func(id string) { r.cancel(id) },
+		"cancelled-running": func(id string) { r.end(r.take(ask(1), id), storage.Cancel) },
+		"deleted":           func(id string) { r.delete(id) },
+		"out-of-retries": func(id string) {
+			for range 3 {
+				r.end(r.take(ask(1), id), storage.Fail)
+			}
+			r.end(r.take(ask(1), id), storage.Fail)
+			r.is(id, storage.Dead)
+		},
+	} {
+		for _, keep := range []time.Duration{0, time.Hour} {
+			id := fmt.Sprintf("%s-%d", what, keep/time.Hour)
+			j := life(id, "k")
+			j.Keep.For = keep
+			r.insert(j)
+			r.keyTaken("of a live task", "k", id)
+			end(id)
+			r.keyFree("of a task that is "+what, "k")
+		}
+	}
+}
+
+func uniqueReleasedByCrashes(r *rig) {
+	j := life("a", "k")
+	j.CrashLimit = 1
+	r.insert(j)
+	r.crash("a")
+	r.is("a", storage.Dead)
+	r.keyFree("of a task that died of crashes", "k")
+}
+
+func uniqueSkipped(r *rig) {
+	r.insert(life("a", "k"))
+	r.take(ask(1), "a")
+	skip := life("b", "k")
+	skip.OnConflict = storage.Skip
+	p := r.insert(job("before"), skip, job("after"))
+	r.want("placed", p[1],
+		storage.Placed{Ref: in("a"), Version: r.read("a").Version, State: storage.Pending, Existing: true})
+	r.want("the rest", [2]bool{p[0].Existing, p[2].Existing}, [2]bool{})
+	r.gone("b")
+	r.want("enqueued", r.stats().Totals.Enqueued, int64(3))
+	r.want("claimed", r.drain(), []string{"before", "after"})
+}
+
+func uniquePerQueue(r *rig) {
+	r.insert(life("a", "k"))
+	j := life("a", "k")
+	j.Ref.Queue = sideQueue
+	r.want("Existing", r.insert(j)[0].Existing, false)
+}
+
+func uniqueRepeat(r *rig) {
+	skip := life("a", "k")
+	skip.OnConflict = storage.Skip
+	for _, j := range []storage.Insert{life("a", "k"), life("a", "k"), skip} {
+		r.want("placed", r.insert(j)[0].Ref, in("a"))
+	}
+	r.want("enqueued", r.stats().Totals.Enqueued, int64(1))
+}
+
+func uniqueOnceInTx(r *rig) {
+	_, err := r.session.ApplyOne(r.ctx, storage.Tx{Inserts: []storage.Insert{life("a", "k"), life("b", "k")}})
+	if err == nil {
+		r.Fatalf("two inserts with one key in a Tx: got no error, want a collision")
+	}
+	r.gone("a", "b")
+	skip := life("b", "k")
+	skip.OnConflict = storage.Skip
+	p := r.insert(life("a", "k"), skip)
+	r.want("placed second", [2]any{p[1].Ref, p[1].Existing}, [2]any{in("a"), true})
+	r.want("claimed", r.drain(), []string{"a"})
+}
+
+func uniqueWindow(r *rig) {
+	const window = 1500 * time.Millisecond
+	j := job("a")
+	j.Unique = storage.Unique{Key: "k", Mode: storage.UniqueWindow, For: window}
+	r.insert(j)
+	until := r.read("a").Created.Add(window)
+	r.end(r.take(ask(1), "a"), storage.Complete)
+	r.gone("a")
+	taken := func(when string) {
+		_, err := r.session.ApplyOne(r.ctx, storage.Tx{Inserts: []storage.Insert{life("b", "k")}})
+		if err == nil && r.now().Before(until) {
+			r.Fatalf("insert with a key %s its window: got no error, want a collision", when)
+		}
+		if err == nil { // this machine took its time
+			r.delete("b")
+		}
+	}
+	taken("within")
+	r.pass(until.Sub(r.now()) - 100*time.Millisecond)
+	taken("at the end of")
+	r.passTo(until)
+	r.want("Existing after the window", r.insert(life("c", "k"))[0].Existing, false)
+}
+
+func uniqueRequeue(r *rig) {
+	j := life("a", "k")
+	r.bury(j)
+	r.keyFree("of a dead task", "k")
+	r.changeNow("a", storage.Change{State: storage.Waiting})
+	r.keyTaken("of a requeued task", "k", "a")
+	r.end(r.take(ask(1), "a"), storage.Complete)
+	r.keyFree("of a requeued task that completed", "k")
+}
+
+func uniqueRequeueCollides(r *rig) {
+	r.bury(life("a", "k"))
+	r.insert(life("b", "k"))
+	r.unchanged(func() {
+		dep := r.refuse(storage.Tx{Changes: []storage.Change{
+			{Ref: in("a"), Version: r.read("a").Version, State: storage.Waiting},
+		}})
+		r.want("colliding", dep.Colliding, []storage.Collision{{Ref: in("a"), Holder: in("b"), Unique: true}})
+	}, "a", "b")
+}
+
+func uniqueMoves(r *rig) {
+	there := life("b", "taken")
+	there.Ref.Queue = sideQueue
+	r.insert(life("a", "k"), life("c", "taken"))
+	r.insert(there)
+	move := func(id string) storage.Tx {
+		return storage.Tx{Changes: []storage.Change{{Ref: in(id), Version: r.read(id).Version, Queue: sideQueue}}}
+	}
+	if !r.spans(move("a"), in("a"), there.Ref) {
+		return
+	}
+	r.apply(move("a"))
+	r.keyFree("that moved away", "k")
+	probe := life("d", "k")
+	probe.Ref.Queue = sideQueue
+	moved := storage.Ref{Queue: sideQueue, ID: "a"}
+	r.want("where it moved", r.refuse(storage.Tx{Inserts: []storage.Insert{probe}}).Colliding,
+		[]storage.Collision{{Ref: probe.Ref, Holder: moved, Unique: true}})
+	r.unchanged(func() {
+		dep := r.refuse(move("c"))
+		r.want("colliding", len(dep.Colliding), 1)
+		r.want("its holder", [2]any{dep.Colliding[0].Holder, dep.Colliding[0].Unique}, [2]any{there.Ref, true})
+	}, "c")
+	r.keyTaken("of a move that was refused", "taken", "c")
+}
+
+func uniqueAmongMany(r *rig) {
+	const callers = 30
+	placed := make([]storage.Placed, callers)
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			j := life(fmt.Sprintf("t%d", i), "k")
+			j.OnConflict = storage.Skip
+			a, err := r.session.ApplyOne(r.ctx, storage.Tx{Inserts: []storage.Insert{j}})
+			if err != nil {
+				r.Errorf("insert: %v", err)
+				return
+			}
+			placed[i] = a.Inserted[0]
+		})
+	}
+	all.Wait()
+	stored := 0
+	for _, p := range placed {
+		if !p.Existing {
+			stored++
+		}
+		r.want("ref given", p.Ref, placed[0].Ref)
+	}
+	r.want("stored", stored, 1)
+	r.want("claimed", r.drain(), []string{placed[0].Ref.ID})
+}

@@ -1,0 +1,316 @@
+package storagetest
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// held is a claimed task and its fence.
+type held struct {
+	storage.Task
+	Fence storage.Fence
+}
+
+// in is a ref in the queue main.
+func in(id string) storage.Ref { return storage.Ref{Queue: mainQueue, ID: id} }
+
+// job is an insert into the queue main: due now, three retries, three crashes.
+func job(id string) storage.Insert {
+	return storage.Insert{
+		Ref: in(id), Kind: "job", Encoding: "raw", Payload: []byte("payload of " + id),
+		MaxRetries: 3, CrashLimit: 3,
+	}
+}
+
+// kept is a job whose record is kept for an hour after its end.
+func kept(id string) storage.Insert {
+	j := job(id)
+	j.Keep = storage.Keep{For: time.Hour}
+	return j
+}
+
+// delayed is a job that is due after d.
+func delayed(id string, d time.Duration) storage.Insert {
+	j := job(id)
+	j.Delay = d
+	return j
+}
+
+// life is a job with a unique key held for its life.
+func life(id, key string) storage.Insert {
+	j := job(id)
+	j.Unique = storage.Unique{Key: key, Mode: storage.UniqueLife}
+	return j
+}
+
+// apply applies one Tx, which must succeed.
+func (r *rig) apply(tx storage.Tx) storage.Applied {
+	r.Helper()
+	a, err := r.session.ApplyOne(r.ctx, tx)
+	r.must("apply", err)
+	if len(a.Inserted) != len(tx.Inserts) || len(a.Changed) != len(tx.Changes) ||
+		len(a.Settled) != len(tx.Settles) {
+		r.Fatalf("apply: got %+v, want one element per insert, change and settle", a)
+	}
+	return a
+}
+
+// refuse applies one Tx, which must be refused with a DependencyError.
+func (r *rig) refuse(tx storage.Tx) *storage.DependencyError {
+	r.Helper()
+	a, err := r.session.ApplyOne(r.ctx, tx)
+	var dep *storage.DependencyError
+	if !errors.As(err, &dep) {
+		r.Fatalf("apply: got %+v, error %v, want a *DependencyError", a, err)
+	}
+	if a.Inserted != nil || a.Changed != nil || a.Settled != nil {
+		r.Fatalf("a refused Tx: got %+v, want Err alone", a)
+	}
+	return dep
+}
+
+// insert inserts in one Tx, which must succeed.
+func (r *rig) insert(ins ...storage.Insert) []storage.Placed {
+	r.Helper()
+	return r.apply(storage.Tx{Inserts: ins}).Inserted
+}
+
+// add inserts a job for each id, in order.
+func (r *rig) add(ids ...string) {
+	r.Helper()
+	for _, id := range ids {
+		r.insert(job(id))
+	}
+}
+
+// change applies one change, which must succeed.
+func (r *rig) change(ch storage.Change) storage.Placed {
+	r.Helper()
+	return r.apply(storage.Tx{Changes: []storage.Change{ch}}).Changed[0]
+}
+
+// changeNow applies a change at the task's version now.
+func (r *rig) changeNow(id string, ch storage.Change) storage.Placed {
+	r.Helper()
+	ch.Ref, ch.Version = in(id), r.read(id).Version
+	return r.change(ch)
+}
+
+// cancel asks for the cancel of a task.
+func (r *rig) cancel(id string) storage.Placed {
+	r.Helper()
+	return r.change(storage.Change{Ref: in(id), State: storage.Cancelled})
+}
+
+// delete deletes a task at its version now.
+func (r *rig) delete(id string) {
+	r.Helper()
+	r.apply(storage.Tx{Deletes: []storage.Delete{{Ref: in(id), Version: r.read(id).Version}}})
+}
+
+// ask is a claim of up to n tasks of main, all to start, under a long lease.
+func ask(n int) storage.ClaimRequest {
+	return storage.ClaimRequest{
+		Runner: runner, Queues: []storage.ClaimQueue{{Name: mainQueue}}, Max: n, Start: n, Lease: long,
+	}
+}
+
+// brief is ask with the shortest lease.
+func brief(n int) storage.ClaimRequest {
+	req := ask(n)
+	req.Lease = storage.MinLease
+	return req
+}
+
+// claim claims and gives the whole answer.
+func (r *rig) claim(req storage.ClaimRequest) storage.Claimed {
+	r.Helper()
+	c, err := r.session.Claim(r.ctx, req)
+	r.must("claim", err)
+	if len(c.Tasks) != len(c.Fences) || len(c.Tasks) > max(req.Max, 0) {
+		r.Fatalf("claim: got %d tasks and %d fences, want as many, at most %d",
+			len(c.Tasks), len(c.Fences), req.Max)
+	}
+	return c
+}
+
+// hold claims exactly n tasks.
+func (r *rig) hold(req storage.ClaimRequest, n int) []held {
+	r.Helper()
+	c := r.claim(req)
+	if len(c.Tasks) != n {
+		r.Fatalf("claim: got %v, want %d tasks", ids(c.Tasks), n)
+	}
+	holds := make([]held, n)
+	for i := range holds {
+		holds[i] = held{c.Tasks[i], c.Fences[i]}
+	}
+	return holds
+}
+
+// take claims the one task that must be next.
+func (r *rig) take(req storage.ClaimRequest, id string) held {
+	r.Helper()
+	req.Max, req.Start = 1, min(req.Start, 1)
+	h := r.hold(req, 1)[0]
+	r.want("the task claimed", h.Task.ID, id)
+	return h
+}
+
+// holding inserts a job and claims it.
+func (r *rig) holding(j storage.Insert) held {
+	r.Helper()
+	r.insert(j)
+	return r.take(ask(1), j.Ref.ID)
+}
+
+// maintain lets a claim look after the queue main and take nothing.
+func (r *rig) maintain() storage.Claimed {
+	r.Helper()
+	return r.claim(storage.ClaimRequest{Runner: runner, Queues: []storage.ClaimQueue{{Name: mainQueue}}})
+}
+
+// expire lets the lease of a held task run out, and has it recovered.
+func (r *rig) expire(h held) {
+	r.Helper()
+	r.passTo(h.LeaseUntil)
+	r.maintain()
+}
+
+// crash claims the next task, which must be this one, and lets its lease run out.
+func (r *rig) crash(id string) {
+	r.Helper()
+	req := brief(1)
+	req.Suspect = true
+	r.expire(r.take(req, id))
+}
+
+// settle settles one claim, which must succeed.
+func (r *rig) settle(h held, s storage.Settle) storage.Placed {
+	r.Helper()
+	s.Fence = h.Fence
+	return r.apply(storage.Tx{Settles: []storage.Settle{s}}).Settled[0]
+}
+
+// end settles one claim with nothing but an outcome.
+func (r *rig) end(h held, outcome storage.Outcome) storage.Placed {
+	r.Helper()
+	return r.settle(h, storage.Settle{Outcome: outcome})
+}
+
+// bury makes a dead task.
+func (r *rig) bury(j storage.Insert) {
+	r.Helper()
+	r.settle(r.holding(j), storage.Settle{Outcome: storage.Bury, Reason: "refused"})
+}
+
+// extend extends one lease and gives the answer.
+func (r *rig) extend(e storage.Extension) storage.Extended {
+	r.Helper()
+	x, err := r.session.Extend(r.ctx, storage.ExtendRequest{Leases: []storage.Extension{e}})
+	r.must("extend", err)
+	return x
+}
+
+// configure configures main.
+func (r *rig) configure(s storage.Settings) {
+	r.Helper()
+	r.must("configure", r.session.Configure(r.ctx, mainQueue, s))
+}
+
+// read reads a task of main, which must be there.
+func (r *rig) read(id string) storage.Task {
+	r.Helper()
+	t, err := r.store.Task(r.ctx, in(id))
+	r.must("read "+in(id).String(), err)
+	return t
+}
+
+// is fails the rule where a task of main is not in this state.
+func (r *rig) is(id string, state storage.State) storage.Task {
+	r.Helper()
+	t := r.read(id)
+	r.want("state of "+id, t.State, state)
+	return t
+}
+
+// gone fails the rule where a task of main is still there.
+func (r *rig) gone(ids ...string) {
+	r.Helper()
+	for _, id := range ids {
+		t, err := r.store.Task(r.ctx, in(id))
+		if !errors.Is(err, storage.ErrNotFound) {
+			r.Fatalf("read %s: got %+v, error %v, want ErrNotFound", in(id), t, err)
+		}
+	}
+}
+
+// list lists a whole state of main.
+func (r *rig) list(state storage.State) []storage.Task {
+	r.Helper()
+	var tasks []storage.Task
+	for t, err := range storage.Each(r.ctx, r.store, mainQueue, state) {
+		r.must(fmt.Sprintf("list %s", state), err)
+		tasks = append(tasks, t)
+	}
+	return tasks
+}
+
+// stats are those of main.
+func (r *rig) stats() storage.Stats {
+	r.Helper()
+	s, err := r.store.Stats(r.ctx, mainQueue)
+	r.must("stats", err)
+	if len(s) != 1 {
+		r.Fatalf("stats: got %d, want one per queue named", len(s))
+	}
+	return s[0]
+}
+
+// drain claims all there is and gives the ids in the order of their claim.
+func (r *rig) drain() []string {
+	r.Helper()
+	return ids(r.claim(ask(storage.MaxClaim)).Tasks)
+}
+
+// unchanged fails the rule where act changes anything of these tasks of main.
+func (r *rig) unchanged(act func(), ids ...string) {
+	r.Helper()
+	var before []any
+	for _, id := range ids {
+		before = append(before, r.snapshot(in(id)))
+	}
+	act()
+	for i, id := range ids {
+		r.want(id+", which must not change", r.snapshot(in(id)), before[i])
+	}
+}
+
+// wantError fails the rule where err is not want.
+func (r *rig) wantError(what string, err, want error) {
+	r.Helper()
+	if !errors.Is(err, want) {
+		r.Fatalf("%s: got error %v, want %v", what, err, want)
+	}
+}
+
+// wantInvalid fails the rule where err is not an InvalidError.
+func (r *rig) wantInvalid(what string, err error) {
+	r.Helper()
+	var invalid *storage.InvalidError
+	if !errors.As(err, &invalid) {
+		r.Fatalf("%s: got error %v, want an *InvalidError", what, err)
+	}
+}
+
+// ids are the ids of tasks, in their order.
+func ids(tasks []storage.Task) []string {
+	got := make([]string, len(tasks))
+	for i, t := range tasks {
+		got[i] = t.ID
+	}
+	return got
+}

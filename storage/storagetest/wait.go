@@ -1,0 +1,219 @@
+package storagetest
+
+import (
+	"context"
+	"errors"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func waitRules() []rule {
+	return []rule{
+		{name: "wait/new work", test: waitNewWork,
+			says: "Wait returns when a task arrives in waiting: inserted, released, requeued."},
+		{name: "wait/earlier due", test: waitEarlierDue,
+			says: "Wait returns when something becomes due earlier: scheduled, failed, snoozed, a cursor."},
+		{name: "wait/cancel", test: waitCancel,
+			says: "Wait returns when a cancel of a pending task was asked."},
+		{name: "wait/settings", test: waitSettings,
+			says: "Wait returns when the settings of one of the queues changed."},
+		{name: "wait/nothing lost since the claim", test: waitSince,
+			says: "What happens between a Claim and the Wait that follows is not lost: Wait returns at once."},
+		{name: "wait/any of the queues", test: waitAny,
+			says: "Wait returns for any of the queues that it names."},
+		{name: "wait/another handle", test: waitOtherHandle,
+			says: "Wait returns for what another process does."},
+		{name: "wait/cancels only", test: waitCancelsOnly,
+			says: "A Wait for cancels alone returns on a cancel, and what it ignored is still new for a later Wait."},
+		{name: "wait/many waiters", test: waitMany,
+			says: "Every waiter is woken."},
+		{name: "wait/ends with its context", test: waitContext,
+			says: "Wait returns the context's error when the context ends."},
+		{name: "wait/rests", test: waitRests,
+			says: "Where nothing happens Wait does not return again and again: idle costs nothing."},
+		{name: "wait/ends with the storage", test: waitClose,
+			says: "Close ends a Wait that is under way."},
+	}
+}
+
+// waiting starts a Wait on another goroutine. The channel gives its result.
+func (r *rig) waiting(req storage.WaitRequest) <-chan error {
+	ctx, cancel := context.WithTimeout(r.ctx, patience)
+	done := make(chan error, 1)
+	go func() {
+		defer cancel()
+		done <- r.store.Wait(ctx, req)
+	}()
+	if r.virtual {
+		synctest.Wait()
+	}
+	return done
+}
+
+// woken fails the rule where a Wait was not woken.
+func (r *rig) woken(by string, done <-chan error) {
+	r.Helper()
+	if err := <-done; err != nil {
+		r.Fatalf("Wait, woken by %s: got error %v, want nil", by, err)
+	}
+}
+
+// wakes tests that act wakes a Wait which follows a Claim, both when it comes after
+// the Wait has begun and when it comes before.
+func (r *rig) wakes(by string, act func(r *rig)) {
+	r.Helper()
+	since := r.maintain().Since
+	done := r.waiting(storage.WaitRequest{Queues: []string{mainQueue}, Since: since})
+	act(r)
+	r.woken(by, done)
+	r.woken(by+" before it began", r.waiting(storage.WaitRequest{Queues: []string{mainQueue}, Since: since}))
+}
+
+func waitNewWork(r *rig) {
+	r.wakes("an insert", func(r *rig) { r.add("a") })
+	h := r.take(ask(1), "a")
+	r.wakes("a release", func(r *rig) { r.end(h, storage.Release) })
+	h = r.take(ask(1), "a")
+	r.end(h, storage.Bury)
+	r.wakes("a requeue", func(r *rig) { r.changeNow("a", storage.Change{State: storage.Waiting}) })
+	h = r.take(ask(1), "a")
+	tx := settling(h)
+	tx.Inserts = []storage.Insert{job("next")}
+	r.wakes("a follow-up", func(r *rig) { r.apply(tx) })
+}
+
+func waitEarlierDue(r *rig) {
+	r.insert(delayed("first", 10*time.Hour))
+	r.wakes("an earlier task", func(r *rig) { r.insert(delayed("a", 9*time.Hour)) })
+	h := r.holding(job("b"))
+	r.wakes("a failure", func(r *rig) { r.settle(h, storage.Settle{Outcome: storage.Fail, Delay: 8 * time.Hour}) })
+	h = r.holding(job("c"))
+	r.wakes("a snooze", func(r *rig) { r.settle(h, storage.Settle{Outcome: storage.Snooze, Delay: 7 * time.Hour}) })
+	r.wakes("a change", func(r *rig) { r.changeNow("first", storage.Change{Delay: 6 * time.Hour}) })
+	r.wakes("a cursor", func(r *rig) { r.insert(cursor("cursor.c", r.now().Add(5*time.Hour))) })
+	c := cursor("cursor.c", r.now().Add(time.Hour)).Cursor
+	r.wakes("a cursor changed", func(r *rig) { r.changeNow("cursor.c", storage.Change{Cursor: c}) })
+}
+
+func waitCancel(r *rig) {
+	r.holding(job("a"))
+	r.wakes("a cancel", func(r *rig) { r.cancel("a") })
+}
+
+func waitSettings(r *rig) {
+	r.add("a")
+	r.wakes("a pause", func(r *rig) { r.configure(storage.Settings{Paused: true}) })
+	r.wakes("a resumption", func(r *rig) { r.configure(storage.Settings{}) })
+}
+
+func waitSince(r *rig) {
+	for _, id := range []string{"a", "b", "c"} {
+		c := r.claim(ask(1))
+		r.add(id)
+		r.woken("what came between", r.waiting(storage.WaitRequest{Queues: []string{mainQueue}, Since: c.Since}))
+		r.take(ask(1), id)
+	}
+}
+
+func waitAny(r *rig) {
+	req := ask(1)
+	req.Queues = []storage.ClaimQueue{{Name: sideQueue}, {Name: mainQueue}, {Name: "third"}}
+	c := r.claim(req)
+	names := []string{sideQueue, mainQueue, "third"}
+	done := r.waiting(storage.WaitRequest{Queues: names, Since: c.Since})
+	r.add("a")
+	r.woken("the second queue", done)
+	c = r.claim(req)
+	done = r.waiting(storage.WaitRequest{Queues: names, Since: c.Since})
+	j := job("b")
+	j.Ref.Queue = "third"
+	r.insert(j)
+	r.woken("the third queue", done)
+}
+
+func waitOtherHandle(r *rig) {
+	other, ok := r.again()
+	if !ok {
+		return
+	}
+	r.wakes("another's insert", func(*rig) { other.add("a") })
+	h := r.take(ask(1), "a")
+	r.wakes("another's cancel", func(*rig) { other.cancel("a") })
+	r.end(h, storage.Cancel)
+	r.wakes("another's delayed insert", func(*rig) { other.insert(delayed("b", time.Hour)) })
+	r.wakes("another's pause", func(*rig) { other.configure(storage.Settings{Paused: true}) })
+}
+
+func waitCancelsOnly(r *rig) {
+	r.holding(job("a"))
+	since := r.maintain().Since
+	req := storage.WaitRequest{Queues: []string{mainQueue}, Since: since, CancelsOnly: true}
+	r.add("b")
+	ctx, cancel := context.WithTimeout(r.ctx, 50*time.Millisecond)
+	defer cancel()
+	_ = r.store.Wait(ctx, req)
+	r.woken("what an earlier Wait ignored", r.waiting(storage.WaitRequest{Queues: []string{mainQueue}, Since: since}))
+	done := r.waiting(req)
+	r.cancel("a")
+	r.woken("a cancel", done)
+}
+
+func waitMany(r *rig) {
+	since := r.maintain().Since
+	var waits []<-chan error
+	for range 10 {
+		waits = append(waits, r.waiting(storage.WaitRequest{Queues: []string{mainQueue}, Since: since}))
+	}
+	r.add("a")
+	for _, done := range waits {
+		r.woken("one insert", done)
+	}
+}
+
+func waitContext(r *rig) {
+	since := r.maintain().Since
+	ctx, cancel := context.WithCancel(r.ctx)
+	cancel()
+	for range 100 {
+		err := r.store.Wait(ctx, storage.WaitRequest{Queues: []string{mainQueue}, Since: since})
+		if errors.Is(err, context.Canceled) {
+			break
+		}
+		r.must("wait", err) // a hint that came early
+	}
+	ctx, cancel = context.WithTimeout(r.ctx, 30*time.Millisecond)
+	defer cancel()
+	for {
+		err := r.store.Wait(ctx, storage.WaitRequest{Queues: []string{mainQueue}, Since: r.maintain().Since})
+		if err != nil {
+			r.wantError("wait", err, context.DeadlineExceeded)
+			return
+		}
+	}
+}
+
+func waitRests(r *rig) {
+	r.insert(delayed("later", time.Hour))
+	h := r.holding(job("a"))
+	r.cancel(h.ID)
+	ctx, cancel := context.WithTimeout(r.ctx, 300*time.Millisecond)
+	defer cancel()
+	for range 5 {
+		since := r.maintain().Since
+		if err := r.store.Wait(ctx, storage.WaitRequest{Queues: []string{mainQueue}, Since: since}); err != nil {
+			return
+		}
+	}
+	r.Fatalf("Wait with nothing new: returned 5 times in 300ms, want it to rest")
+}
+
+func waitClose(r *rig) {
+	since := r.maintain().Since
+	done := r.waiting(storage.WaitRequest{Queues: []string{mainQueue}, Since: since})
+	r.must("close", r.store.Close())
+	if err := <-done; errors.Is(err, context.DeadlineExceeded) {
+		r.Fatalf("Wait under way at Close: got %v, want it to end at once", err)
+	}
+}
