@@ -1,0 +1,245 @@
+package midge
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// at parses "03-08 02:30:00 -0500" of 2026.
+func at(t *testing.T, text string) time.Time {
+	t.Helper()
+	moment, err := time.Parse("2006-01-02 15:04 -0700", "2026-"+text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return moment
+}
+
+func mustSchedule(t testing.TB, spec, zone string) Schedule {
+	t.Helper()
+	s, err := parseSchedule(spec, zone)
+	if err != nil {
+		t.Fatalf("%s in %q: %v", spec, zone, err)
+	}
+	return s
+}
+
+// between lists the ticks after from until to.
+func between(s Schedule, from, to time.Time) (ticks []time.Time) {
+	for tick := s.next(from); !tick.IsZero() && !tick.After(to); tick = s.next(tick) {
+		ticks = append(ticks, tick)
+	}
+	return ticks
+}
+
+// The forms: a fixed time within the change, one at its end, two fixed times, an
+// interval of minutes, one of hours, and an interval within one hour. Each row lists
+// the ticks of the hours around a change of the clock, as local times with their
+// offsets.
+func TestCronAcrossClockChanges(t *testing.T) {
+	cases := []struct {
+		zone, from, to string
+		line           string
+		want           string
+	}{
+		// New York leaps on 8 March from 02:00 -0500 to 03:00 -0400.
+		{"America/New_York", "03-08 00:59 -0500", "03-08 03:59 -0400", "30 2 * * *", "03-08 03:00 -0400"},
+		{"America/New_York", "03-08 00:59 -0500", "03-08 03:59 -0400", "0 3 * * *", "03-08 03:00 -0400"},
+		{"America/New_York", "03-08 00:59 -0500", "03-08 03:59 -0400", "15,45 2 * * *", "03-08 03:00 -0400"},
+		{"America/New_York", "03-08 00:59 -0500", "03-08 03:59 -0400", "*/30 * * * *", "03-08 01:00 -0500, 03-08 01:30 -0500, 03-08 03:00 -0400, 03-08 03:30 -0400"},
+		{"America/New_York", "03-08 00:59 -0500", "03-08 03:59 -0400", "0 */1 * * *", "03-08 01:00 -0500, 03-08 03:00 -0400"},
+		{"America/New_York", "03-08 00:59 -0500", "03-08 03:59 -0400", "*/30 2 * * *", "03-08 03:00 -0400"},
+		// and falls back on 1 November from 02:00 -0400 to 01:00 -0500.
+		{"America/New_York", "11-01 00:59 -0400", "11-01 02:59 -0500", "30 1 * * *", "11-01 01:30 -0400"},
+		{"America/New_York", "11-01 00:59 -0400", "11-01 02:59 -0500", "0 2 * * *", "11-01 02:00 -0500"},
+		{"America/New_York", "11-01 00:59 -0400", "11-01 02:59 -0500", "15,45 1 * * *", "11-01 01:15 -0400, 11-01 01:45 -0400"},
+		{"America/New_York", "11-01 00:59 -0400", "11-01 02:59 -0500", "*/30 * * * *", "11-01 01:00 -0400, 11-01 01:30 -0400, 11-01 01:00 -0500, 11-01 01:30 -0500, 11-01 02:00 -0500, 11-01 02:30 -0500"},
+		{"America/New_York", "11-01 00:59 -0400", "11-01 02:59 -0500", "0 */1 * * *", "11-01 01:00 -0400, 11-01 01:00 -0500, 11-01 02:00 -0500"},
+		{"America/New_York", "11-01 00:59 -0400", "11-01 02:59 -0500", "*/30 1 * * *", "11-01 01:00 -0400, 11-01 01:30 -0400, 11-01 01:00 -0500, 11-01 01:30 -0500"},
+		// Berlin leaps on 29 March from 02:00 +0100 to 03:00 +0200.
+		{"Europe/Berlin", "03-29 00:59 +0100", "03-29 03:59 +0200", "30 2 * * *", "03-29 03:00 +0200"},
+		{"Europe/Berlin", "03-29 00:59 +0100", "03-29 03:59 +0200", "0 3 * * *", "03-29 03:00 +0200"},
+		{"Europe/Berlin", "03-29 00:59 +0100", "03-29 03:59 +0200", "15,45 2 * * *", "03-29 03:00 +0200"},
+		{"Europe/Berlin", "03-29 00:59 +0100", "03-29 03:59 +0200", "*/30 * * * *", "03-29 01:00 +0100, 03-29 01:30 +0100, 03-29 03:00 +0200, 03-29 03:30 +0200"},
+		{"Europe/Berlin", "03-29 00:59 +0100", "03-29 03:59 +0200", "0 */1 * * *", "03-29 01:00 +0100, 03-29 03:00 +0200"},
+		{"Europe/Berlin", "03-29 00:59 +0100", "03-29 03:59 +0200", "*/30 2 * * *", "03-29 03:00 +0200"},
+		// and falls back on 25 October from 03:00 +0200 to 02:00 +0100.
+		{"Europe/Berlin", "10-25 01:59 +0200", "10-25 03:59 +0100", "30 2 * * *", "10-25 02:30 +0200"},
+		{"Europe/Berlin", "10-25 01:59 +0200", "10-25 03:59 +0100", "0 3 * * *", "10-25 03:00 +0100"},
+		{"Europe/Berlin", "10-25 01:59 +0200", "10-25 03:59 +0100", "15,45 2 * * *", "10-25 02:15 +0200, 10-25 02:45 +0200"},
+		{"Europe/Berlin", "10-25 01:59 +0200", "10-25 03:59 +0100", "*/30 * * * *", "10-25 02:00 +0200, 10-25 02:30 +0200, 10-25 02:00 +0100, 10-25 02:30 +0100, 10-25 03:00 +0100, 10-25 03:30 +0100"},
+		{"Europe/Berlin", "10-25 01:59 +0200", "10-25 03:59 +0100", "0 */1 * * *", "10-25 02:00 +0200, 10-25 02:00 +0100, 10-25 03:00 +0100"},
+		{"Europe/Berlin", "10-25 01:59 +0200", "10-25 03:59 +0100", "*/30 2 * * *", "10-25 02:00 +0200, 10-25 02:30 +0200, 10-25 02:00 +0100, 10-25 02:30 +0100"},
+		// Lord Howe leaps half an hour on 4 October, from 02:00 +1030 to 02:30 +1100.
+		{"Australia/Lord_Howe", "10-04 01:29 +1030", "10-04 03:29 +1100", "15 2 * * *", "10-04 02:30 +1100"},
+		{"Australia/Lord_Howe", "10-04 01:29 +1030", "10-04 03:29 +1100", "30 2 * * *", "10-04 02:30 +1100"},
+		{"Australia/Lord_Howe", "10-04 01:29 +1030", "10-04 03:29 +1100", "10,50 2 * * *", "10-04 02:30 +1100, 10-04 02:50 +1100"},
+		{"Australia/Lord_Howe", "10-04 01:29 +1030", "10-04 03:29 +1100", "*/15 * * * *", "10-04 01:30 +1030, 10-04 01:45 +1030, 10-04 02:30 +1100, 10-04 02:45 +1100, 10-04 03:00 +1100, 10-04 03:15 +1100"},
+		{"Australia/Lord_Howe", "10-04 01:29 +1030", "10-04 03:29 +1100", "0 */1 * * *", "10-04 02:30 +1100, 10-04 03:00 +1100"},
+		{"Australia/Lord_Howe", "10-04 01:29 +1030", "10-04 03:29 +1100", "*/15 2 * * *", "10-04 02:30 +1100, 10-04 02:45 +1100"},
+		// and falls back on 5 April, from 02:00 +1100 to 01:30 +1030.
+		{"Australia/Lord_Howe", "04-05 00:59 +1100", "04-05 02:29 +1030", "45 1 * * *", "04-05 01:45 +1100"},
+		{"Australia/Lord_Howe", "04-05 00:59 +1100", "04-05 02:29 +1030", "0 2 * * *", "04-05 02:00 +1030"},
+		{"Australia/Lord_Howe", "04-05 00:59 +1100", "04-05 02:29 +1030", "15,45 1 * * *", "04-05 01:15 +1100, 04-05 01:45 +1100"},
+		{"Australia/Lord_Howe", "04-05 00:59 +1100", "04-05 02:29 +1030", "*/15 * * * *", "04-05 01:00 +1100, 04-05 01:15 +1100, 04-05 01:30 +1100, 04-05 01:45 +1100, 04-05 01:30 +1030, 04-05 01:45 +1030, 04-05 02:00 +1030, 04-05 02:15 +1030"},
+		{"Australia/Lord_Howe", "04-05 00:59 +1100", "04-05 02:29 +1030", "0 */1 * * *", "04-05 01:00 +1100, 04-05 02:00 +1030"},
+		{"Australia/Lord_Howe", "04-05 00:59 +1100", "04-05 02:29 +1030", "*/15 1 * * *", "04-05 01:00 +1100, 04-05 01:15 +1100, 04-05 01:30 +1100, 04-05 01:45 +1100, 04-05 01:30 +1030, 04-05 01:45 +1030"},
+		// UTC does neither.
+		{"", "03-29 00:59 +0000", "03-29 03:29 +0000", "30 2 * * *", "03-29 02:30 +0000"},
+		{"", "03-29 00:59 +0000", "03-29 03:29 +0000", "0 3 * * *", "03-29 03:00 +0000"},
+		{"", "03-29 00:59 +0000", "03-29 03:29 +0000", "15,45 2 * * *", "03-29 02:15 +0000, 03-29 02:45 +0000"},
+		{"", "03-29 00:59 +0000", "03-29 02:29 +0000", "*/30 * * * *", "03-29 01:00 +0000, 03-29 01:30 +0000, 03-29 02:00 +0000"},
+		{"", "03-29 00:59 +0000", "03-29 03:29 +0000", "0 */1 * * *", "03-29 01:00 +0000, 03-29 02:00 +0000, 03-29 03:00 +0000"},
+		{"", "03-29 00:59 +0000", "03-29 03:29 +0000", "*/30 2 * * *", "03-29 02:00 +0000, 03-29 02:30 +0000"},
+	}
+	for _, c := range cases {
+		s := mustSchedule(t, "cron "+c.line, c.zone)
+		zone, err := time.LoadLocation(c.zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, tick := range between(s, at(t, c.from), at(t, c.to)) {
+			got = append(got, tick.In(zone).Format("01-02 15:04 -0700"))
+		}
+		if text := strings.Join(got, ", "); text != c.want {
+			t.Errorf("%s in %s from %s:\n got %s\nwant %s", c.line, c.zone, c.from, text, c.want)
+		}
+	}
+}
+
+func TestCronNext(t *testing.T) {
+	cases := []struct{ line, zone, after, want string }{
+		{"0 3 * * *", "", "2026-01-31T03:00:00Z", "2026-02-01T03:00:00Z"},
+		{"0 3 * * *", "", "2026-01-31T02:59:59.999999999Z", "2026-01-31T03:00:00Z"},
+		{"0 0 29 2 *", "", "2096-03-01T00:00:00Z", "2104-02-29T00:00:00Z"}, // 2100 is no leap year
+		{"0 0 13 * 5", "", "2026-01-02T00:00:00Z", "2026-01-09T00:00:00Z"}, // the 13th or a Friday
+		{"0 0 * * 5", "", "2026-01-02T00:00:00Z", "2026-01-09T00:00:00Z"},
+		{"0 0 31 * *", "", "2026-01-31T00:00:00Z", "2026-03-31T00:00:00Z"},
+		{"*/20 * * * * *", "", "2026-01-01T00:00:41Z", "2026-01-01T00:01:00Z"},
+		{"30 15 10 * * *", "", "2026-01-01T00:00:41Z", "2026-01-01T10:15:30Z"},
+		{"@hourly", "Asia/Kathmandu", "2026-01-01T00:00:00Z", "2026-01-01T00:15:00Z"}, // UTC+5:45
+		{"@daily", "Europe/Paris", "2026-07-01T00:00:00Z", "2026-07-01T22:00:00Z"},
+		{"@weekly", "", "2026-01-01T00:00:00Z", "2026-01-04T00:00:00Z"},
+		{"@monthly", "", "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"},
+		{"@yearly", "", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z"},
+		{"@every 90m", "", "2026-01-01T00:00:00Z", "2026-01-01T01:30:00Z"},
+		{"0 12 * JAN-MAR mon", "", "2026-03-30T12:00:00Z", "2027-01-04T12:00:00Z"},
+		{"30 12 30 12 *", "Pacific/Apia", "2011-01-01T00:00:00Z", "2011-12-30T10:00:00Z"}, // a day leapt over
+		{"0 3 * * *", "", "1960-01-01T12:00:00Z", "1960-01-02T03:00:00Z"},
+		{"0 0 30 2 *", "", "2026-01-01T00:00:00Z", "0001-01-01T00:00:00Z"}, // never
+		{"0 0 30 2 *", "Europe/Berlin", "2026-01-01T00:00:00Z", "0001-01-01T00:00:00Z"},
+		{"0 3 * * *", "", "2199-12-31T12:00:00Z", "0001-01-01T00:00:00Z"}, // beyond what storages keep
+	}
+	for _, c := range cases {
+		s, err := Cron(c.line).in(c.zone)
+		if err != nil {
+			t.Errorf("%s: %v", c.line, err)
+			continue
+		}
+		after, err := time.Parse(time.RFC3339Nano, c.after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.next(after).Format(time.RFC3339Nano); got != c.want {
+			t.Errorf("%s in %q after %s: got %s, want %s", c.line, c.zone, c.after, got, c.want)
+		}
+	}
+}
+
+func TestInvalidSchedules(t *testing.T) {
+	cases := []struct {
+		name string
+		s    Schedule
+		zone string
+	}{
+		{"no schedule", Schedule{}, ""},
+		{"an empty line", Cron(""), ""},
+		{"four fields", Cron("* * * *"), ""},
+		{"seven fields", Cron("* * * * * * *"), ""},
+		{"a minute of 60", Cron("60 * * * *"), ""},
+		{"a step of 0", Cron("*/0 * * * *"), ""},
+		{"a field of commas", Cron(", * * * *"), ""},
+		{"@reboot", Cron("@reboot"), ""},
+		{"@every without a duration", Cron("@every soon"), ""},
+		{"@every of too little", Cron("@every 10ms"), ""},
+		{"a zone in the line", Cron("TZ=Europe/Paris 0 3 * * *"), ""},
+		{"a zone that ends the line", Cron("CRON_TZ=0"), ""},
+		{"an endless line", Cron(strings.Repeat("1,", 1000) + "1 * * * *"), ""},
+		{"less than a second", Every(time.Millisecond), ""},
+		{"less than nothing", Every(-time.Hour), ""},
+		{"parts of a millisecond", Every(time.Second + time.Microsecond), ""},
+		{"longer than ever", Every(1 << 62), ""},
+		{"an unknown zone", Cron("0 3 * * *"), "Europe/Atlantis"},
+		{"a zone outside", Cron("0 3 * * *"), "../../etc/localtime"},
+		{"this machine's zone", Cron("0 3 * * *"), "Local"},
+		{"a zone with Every", Every(time.Hour), "Europe/Paris"},
+	}
+	for _, c := range cases {
+		_, err := c.s.in(c.zone)
+		var invalid *storage.InvalidError
+		if !errors.As(err, &invalid) {
+			t.Errorf("%s: got %v, want an *InvalidError", c.name, err)
+		}
+	}
+}
+
+// A cursor comes from the storage: whatever it says, the next tick is found within a
+// millisecond, and the ticks of a zone grow.
+func FuzzSchedule(f *testing.F) {
+	for _, seed := range []struct{ spec, zone string }{
+		{"every 1h0m0s", ""},
+		{"cron 0 3 * * *", "Europe/Paris"},
+		{"cron */10 * * * * *", "Australia/Lord_Howe"},
+		{"cron 0 0 30 2 *", "Africa/Casablanca"},
+		{"cron 59 59 23 31 2,4,6,9,11 *", "Pacific/Apia"},
+		{"cron @daily", "America/New_York"},
+		{"cron TZ=0", "Local"},
+		{"every -1s", "../x"},
+	} {
+		f.Add(seed.spec, seed.zone, int64(1774746000))
+	}
+	f.Fuzz(func(t *testing.T, spec, zone string, seconds int64) {
+		s, err := parseSchedule(spec, zone)
+		if err != nil {
+			return
+		}
+		after := time.Unix(seconds%(200*365*24*3600), 0)
+		for range 3 {
+			tick := s.next(after)
+			if tick.IsZero() {
+				break
+			}
+			if !tick.After(after) {
+				t.Fatalf("%q in %q after %v: got %v, want a later one", spec, zone, after, tick)
+			}
+			after = tick
+		}
+		again := s.spec
+		if s, err = parseSchedule(again, zone); err != nil || s.spec != again {
+			t.Fatalf("%q reads back as %q, %v", again, s.spec, err)
+		}
+	})
+}
+
+// The slowest known: days that no month named has.
+func TestImpossibleDatesAreFoundQuickly(t *testing.T) {
+	for _, line := range []string{"59 59 23 31 2,4,6,9,11 *", "0 0 30 2 *", "0 0 29 2 *"} {
+		for _, zone := range []string{"", "Africa/Casablanca", "America/New_York"} {
+			s := mustSchedule(t, "cron "+line, zone)
+			best := time.Hour
+			for range 20 { // the best of several: other processes take their time too
+				begun := time.Now()
+				s.next(begun)
+				best = min(best, time.Since(begun))
+			}
+			if best > time.Millisecond {
+				t.Errorf("%s in %q: took %v, want at most 1ms", line, zone, best)
+			}
+		}
+	}
+}

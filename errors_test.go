@@ -1,0 +1,70 @@
+package midge
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func TestVerdictOf(t *testing.T) {
+	boom := errors.New("boom")
+	wrap := func(err error) error { return fmt.Errorf("send: %w", err) }
+	cases := []struct {
+		name  string
+		err   error
+		kind  verdictKind
+		delay time.Duration
+		text  string
+	}{
+		{"nil", nil, verdictDone, 0, ""},
+		{"an error", boom, verdictRetry, 0, "boom"},
+		{"Discard", Discard(boom), verdictDiscard, 0, "boom"},
+		{"Discard of nil", Discard(nil), verdictDone, 0, ""},
+		{"RetryIn", RetryIn(time.Minute, boom), verdictRetryIn, time.Minute, "boom"},
+		{"RetryIn of nil", RetryIn(time.Minute, nil), verdictDone, 0, ""},
+		{"RetryIn in the past", RetryIn(-time.Minute, boom), verdictRetryIn, shortestDelay, "boom"},
+		{"RetryIn far too late", RetryIn(1<<62, boom), verdictRetryIn, storage.MaxDelay, "boom"},
+		{"Snooze", Snooze(time.Hour), verdictSnooze, time.Hour, ""},
+		{"Snooze for less than nothing", Snooze(-time.Hour), verdictSnooze, shortestDelay, ""},
+		{"wrapped Discard", wrap(Discard(boom)), verdictDiscard, 0, "send: boom"},
+		{"wrapped RetryIn", wrap(RetryIn(time.Second, boom)), verdictRetryIn, time.Second, "send: boom"},
+		{"wrapped Snooze", wrap(Snooze(time.Second)), verdictSnooze, time.Second, ""},
+		{"joined Snooze", errors.Join(boom, Snooze(time.Second)), verdictSnooze, time.Second, ""},
+		{"Discard of RetryIn", Discard(RetryIn(time.Second, boom)), verdictDiscard, 0, "boom"},
+		{"RetryIn of Discard", RetryIn(time.Second, Discard(boom)), verdictDiscard, 0, "boom"},
+		{"all joined", errors.Join(Snooze(1), RetryIn(1, boom), Discard(boom)), verdictDiscard, 0, "snoozed for 1ns\nboom\nboom"},
+	}
+	for _, c := range cases {
+		v := verdictOf(c.err)
+		text := ""
+		if v.err != nil {
+			text = v.err.Error()
+		}
+		if v.kind != c.kind || v.delay != c.delay || text != c.text {
+			t.Errorf("%s: got %v %v %q, want %v %v %q", c.name, v.kind, v.delay, text, c.kind, c.delay, c.text)
+		}
+	}
+}
+
+func TestVerdictsKeepTheCause(t *testing.T) {
+	boom := errors.New("boom")
+	for _, err := range []error{Discard(boom), RetryIn(time.Second, boom), fmt.Errorf("x: %w", Discard(boom))} {
+		if !errors.Is(err, boom) {
+			t.Errorf("%v: want errors.Is to find its cause", err)
+		}
+	}
+}
+
+func TestDeadErrorText(t *testing.T) {
+	e := &DeadError{Ref: storage.Ref{Queue: "mail", ID: "7"}, Reason: "out of retries", Last: "smtp refused"}
+	if got, want := e.Error(), "midge: mail/7 is dead: out of retries: smtp refused"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	e.Last = ""
+	if got, want := e.Error(), "midge: mail/7 is dead: out of retries"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
