@@ -201,9 +201,13 @@ func applyManyQueues(r *rig) {
 func applySpanTyped(r *rig) {
 	there := job("b")
 	there.Ref.Queue = sideQueue
-	both := storage.Tx{Inserts: []storage.Insert{job("a"), there}}
+	both := inserting(job("a"), there)
 	if r.spans(both, in("a"), there.Ref) {
 		r.apply(both)
 		r.want("there", [2]bool{r.snapshot(in("a")) != nil, r.snapshot(there.Ref) != nil}, [2]bool{true, true})
+		return
 	}
+	_, err := r.session.Apply(r.ctx, inserting(job("c")), both)
+	r.wantError("a call with a Tx across queues", err, storage.ErrSpan)
+	r.gone("a", "c")
 }

@@ -29,6 +29,8 @@ func cursorRules() []rule {
 			says: "A pause of its queue does not stop a cursor."},
 		{name: "cursor/beside the tasks", test: cursorBeside,
 			says: "Cursors are handed out beside the tasks and do not count towards Max."},
+		{name: "cursor/replaced", test: cursorReplaced,
+			says: "A cursor deleted and inserted anew in one Tx is replaced whole, at its version or not at all."},
 		{name: "cursor/deleted", test: cursorDeleted,
 			says: "A cursor is deleted like a task, at its version, and ticks no more."},
 		{name: "cursor/holds its queue", test: cursorHoldsQueue,
@@ -184,6 +186,31 @@ func cursorBeside(r *rig) {
 	c := r.claim(ask(1))
 	r.want("tasks, ticks", [2]int{len(c.Tasks), len(c.Ticks)}, [2]int{1, 2})
 	r.want("pending", r.stats().Pending, int64(1))
+}
+
+func cursorReplaced(r *rig) {
+	now := r.now()
+	r.insert(cursor("cursor.c", now.Add(time.Hour)))
+	old := r.read("cursor.c")
+	later := cursor("cursor.c", now.Add(2*time.Hour))
+	later.Kind, later.Priority, later.Cursor.Declaration = "other", 5, "d2"
+	tx := storage.Tx{
+		Deletes: []storage.Delete{{Ref: old.Ref, Version: old.Version + 1}}, Inserts: []storage.Insert{later, job("a")},
+	}
+	r.unchanged(func() {
+		r.want("stale", *r.refuse(tx), storage.DependencyError{
+			Stale: []storage.Stale{{Ref: old.Ref, Want: old.Version + 1, Have: old.Version}},
+		})
+	}, "cursor.c", "a")
+	tx.Deletes[0].Version = old.Version
+	p := r.apply(tx).Inserted[0]
+	t := r.is("cursor.c", storage.Cursors)
+	r.want("placed", p, storage.Placed{Ref: old.Ref, Version: t.Version, State: storage.Cursors})
+	r.want("version grown", t.Version > old.Version, true)
+	r.want("replaced", [3]any{t.Kind, t.Priority, t.Cursor.Declaration}, [3]any{"other", 5, "d2"})
+	r.want("Next", t.Cursor.Next.Equal(later.Cursor.Next), true)
+	r.is("a", storage.Waiting)
+	r.want("cursors", [2]int64{r.stats().Cursors, int64(len(r.list(storage.Cursors)))}, [2]int64{1, 1})
 }
 
 func cursorDeleted(r *rig) {

@@ -37,6 +37,8 @@ func readRules() []rule {
 			says: "After any sequence of steps every task is in the state that the state machine says, sizes and listings agree, claims come in order, and Enqueued + Requeued = Completed + Dead + Cancelled + Deleted + live."},
 		{name: "describe/tells", test: describeTells,
 			says: "Describe tells the storage, what an acknowledgement is worth, and the time."},
+		{name: "describe/limits", test: describeLimits, limits: storage.Limits{MaxPayload: 1000, DeadFor: time.Minute},
+			says: "Describe tells the limits that the storage was opened with, defaults filled."},
 		{name: "describe/time goes on", test: describeTime,
 			says: "The storage's time never goes backwards, whoever asks."},
 	}
@@ -315,6 +317,12 @@ func describeTells(r *rig) {
 	if d.Storage == "" || d.Durability == "" || d.Now.IsZero() {
 		r.Fatalf("describe: got %+v, want a storage, its durability and its time", d)
 	}
+}
+
+func describeLimits(r *rig) {
+	d, err := r.store.Describe(r.ctx)
+	r.must("describe", err)
+	r.want("limits", d.Limits, r.limits.WithDefaults())
 }
 
 func describeTime(r *rig) {

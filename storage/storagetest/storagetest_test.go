@@ -3,20 +3,46 @@ package storagetest
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/midgehq/midge/storage"
-	"github.com/midgehq/midge/storage/memory"
 )
 
-// openMemory opens the reading copy of the contract.
-func openMemory(t testing.TB, limits storage.Limits) Opened {
-	t.Helper()
-	store, err := memory.Open(memory.Config{Limits: limits})
-	if err != nil {
-		t.Fatal(err)
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Under virtual time the whole suite takes a second.
+func TestVirtual(t *testing.T) { RunVirtual(t, openMemory) }
+
+// The same in real time, as a storage without Advance is tested.
+func TestReal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for leases of a second")
 	}
-	return Opened{Storage: store}
+	Run(t, openMemory)
 }
 
-func TestMemoryVirtual(t *testing.T) { RunVirtual(t, openMemory) }
+// A storage in which no two queues can share a Tx.
+func TestSplit(t *testing.T) {
+	RunVirtual(t, func(t testing.TB, limits storage.Limits) Opened {
+		opened := openMemory(t, limits)
+		opened.Storage = split{opened.Storage, limits}
+		return opened
+	})
+}
 
-func TestMemoryReal(t *testing.T) { Run(t, openMemory) }
+// Rules have names of their own, and each says what it is.
+func TestRules(t *testing.T) {
+	seen := map[string]bool{}
+	for _, ru := range rules() {
+		if seen[ru.name] || ru.name == "" || ru.test == nil {
+			t.Errorf("rule %q: named twice, or without a name or a test", ru.name)
+		}
+		seen[ru.name] = true
+		if n := len(ru.says); n < 20 || ru.says[n-1] != '.' {
+			t.Errorf("rule %q says %q, want a sentence", ru.name, ru.says)
+		}
+	}
+	t.Logf("%d rules", len(seen))
+}
+
+func BenchmarkMemory(b *testing.B) { Bench(b, openMemory) }
