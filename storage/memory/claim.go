@@ -51,20 +51,20 @@ type claim struct {
 
 	store   *Storage
 	req     *storage.ClaimRequest
-	suspect bool // one was taken
+	tasks   []*task // those taken so far
+	suspect bool    // one was taken
 }
 
 // again gives the tasks of the first outcome that are still claimed under its
 // fences. Ticks are left out: others get them when they are no longer hidden.
 func (c *claim) again(fences []storage.Fence) {
-	var tasks []*task
 	for i := range fences {
 		if t := c.store.fenced(&fences[i]); t != nil {
-			tasks = append(tasks, t)
+			c.tasks = append(c.tasks, t)
 			c.Fences = append(c.Fences, fences[i])
 		}
 	}
-	c.give(tasks)
+	c.give()
 }
 
 // maintain does a bounded part of what is due in the queues named, and hands out
@@ -140,26 +140,29 @@ func (c *claim) tick(q *queue, most int) (more bool) {
 
 // take moves tasks to pending, queue after queue.
 func (c *claim) take() {
-	var tasks []*task
+	waiting := 0
+	for i := range c.req.Queues {
+		if q, most := c.open(i); most > 0 {
+			waiting += q.waiting()
+		}
+	}
+	n := min(waiting, c.req.Max)
+	c.tasks, c.Fences = make([]*task, 0, n), make([]storage.Fence, 0, n)
 	room := storage.MaxClaimBytes
 	for i := range c.req.Queues {
 		q, most := c.open(i)
-		for ; most > 0 && len(tasks) < c.req.Max; most-- {
-			starts := len(tasks) < c.req.Start
+		for ; most > 0 && len(c.tasks) < c.req.Max && room > 0; most-- {
+			starts := len(c.tasks) < c.req.Start
 			t := q.next(starts, starts && c.req.Suspect && !c.suspect)
 			if t == nil {
 				break
 			}
-			if room -= len(t.Payload); room < 0 && len(tasks) > 0 {
-				c.give(tasks)
-				return
+			if room -= len(t.Payload); room >= 0 || len(c.tasks) == 0 {
+				c.lease(t, starts)
 			}
-			c.suspect = c.suspect || t.kind() == suspect
-			c.lease(t, starts)
-			tasks = append(tasks, t)
 		}
 	}
-	c.give(tasks)
+	c.give()
 }
 
 // open gives the i-th queue named and how many may be taken from it, 0 where it is
@@ -194,6 +197,7 @@ func (q *queue) next(starts, suspects bool) *task {
 // lease moves a waiting task to pending.
 func (c *claim) lease(t *task, starts bool) {
 	s, q := c.store, t.queue
+	c.suspect = c.suspect || t.kind() == suspect
 	turn := s.turn()
 	s.put(t, storage.Pending, place{0, turn})
 	t.Version = s.grown(t.Version)
@@ -202,18 +206,19 @@ func (c *claim) lease(t *task, starts bool) {
 	t.LeaseUntil = s.now.Add(c.req.Lease.Truncate(time.Microsecond))
 	t.alarm = place{t.LeaseUntil.UnixMicro(), turn}
 	q.deadlines.insert(t.alarm, t)
+	c.tasks = append(c.tasks, t)
 	c.Fences = append(c.Fences, storage.Fence{Ref: t.Ref, Version: t.Version, Token: t.token})
 }
 
-// give copies tasks into the answer.
-func (c *claim) give(tasks []*task) {
+// give copies the tasks taken into the answer.
+func (c *claim) give() {
 	bytes := 0
-	for _, t := range tasks {
+	for _, t := range c.tasks {
 		bytes += len(t.Payload)
 	}
 	room := make([]byte, bytes)
-	c.Tasks = make([]storage.Task, len(tasks))
-	for i, t := range tasks {
+	c.Tasks = make([]storage.Task, len(c.tasks))
+	for i, t := range c.tasks {
 		room = t.claimed(&c.Tasks[i], room)
 	}
 }

@@ -41,11 +41,14 @@ func (s *sorted[T]) insert(at place, value T) {
 	e := entry[T]{at, value}
 	i := s.chunk(at)
 	if i == len(s.chunks) { // behind all others
-		if i == 0 || len(s.chunks[i-1]) >= chunkSize {
+		switch {
+		case i == 0:
 			s.chunks = append(s.chunks, []entry[T]{e})
-			return
+		case len(s.chunks[i-1]) >= chunkSize:
+			s.chunks = append(s.chunks, append(make([]entry[T], 0, chunkSize), e))
+		default:
+			s.chunks[i-1] = append(s.chunks[i-1], e)
 		}
-		s.chunks[i-1] = append(s.chunks[i-1], e)
 		return
 	}
 	if c := s.chunks[i]; len(c) >= chunkSize {
