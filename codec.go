@@ -37,18 +37,24 @@ type undecodableError struct {
 }
 
 func (e *undecodableError) Error() string {
-	var text string
-	switch cause := e.cause.(type) {
-	case *json.UnmarshalTypeError:
-		text = fmt.Sprintf("field %q at byte %d does not fit %v", cause.Field, cause.Offset, cause.Type)
-	case *json.SyntaxError:
-		text = fmt.Sprintf("syntax error at byte %d", cause.Offset)
-	case *malformedError, *InvalidError:
-		text = cause.Error()
-	default:
-		text = fmt.Sprintf("a field does not fit, or its own decoder refused it (%T)", cause)
+	return fmt.Sprintf("%v: %s: %s", errUndecodable, e.encoding, e.what())
+}
+
+// what tells of the cause what quotes nothing.
+func (e *undecodableError) what() string {
+	if cause := (*json.UnmarshalTypeError)(nil); errors.As(e.cause, &cause) {
+		return fmt.Sprintf("field %q at byte %d does not fit %v", cause.Field, cause.Offset, cause.Type)
 	}
-	return fmt.Sprintf("%v: %s: %s", errUndecodable, e.encoding, text)
+	if cause := (*json.SyntaxError)(nil); errors.As(e.cause, &cause) {
+		return fmt.Sprintf("syntax error at byte %d", cause.Offset)
+	}
+	if cause := (*malformedError)(nil); errors.As(e.cause, &cause) {
+		return cause.what
+	}
+	if cause := (*InvalidError)(nil); errors.As(e.cause, &cause) {
+		return cause.Error()
+	}
+	return fmt.Sprintf("a field does not fit, or its own decoder refused it (%T)", e.cause)
 }
 
 func (e *undecodableError) Unwrap() []error { return []error{errUndecodable, e.cause} }

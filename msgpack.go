@@ -33,11 +33,30 @@ func decodeMsgpack(data []byte, v any) error {
 	dec := msgpack.GetDecoder()
 	dec.Reset(bytes.NewReader(data))
 	dec.UseLooseInterfaceDecoding(true) // an int in an any is an int64, whatever its size
+	dec.SetMapDecoder(decodeAnyMap)
 	if err := dec.Decode(v); err != nil {
 		return err
 	}
 	msgpack.PutDecoder(dec)
 	return nil
+}
+
+// decodeAnyMap decodes a map into an any: with keys of other types too, which the
+// decoder would refuse although the encoder wrote them.
+func decodeAnyMap(dec *msgpack.Decoder) (any, error) {
+	m, err := dec.DecodeUntypedMap()
+	if err != nil {
+		return nil, err
+	}
+	byName := make(map[string]any, len(m))
+	for key, value := range m {
+		name, ok := key.(string)
+		if !ok {
+			return m, nil
+		}
+		byName[name] = value
+	}
+	return byName, nil
 }
 
 // checkMsgpack checks that data is one whole value: that its depth is bounded, and

@@ -1,0 +1,255 @@
+package midge
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"math/big"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+type inner struct {
+	Name string
+	Next *inner
+}
+
+// kitchen has a field of every kind that parameters are made of.
+type kitchen struct {
+	Text     string
+	Bytes    []byte
+	Int      int
+	Small    int8
+	Big      uint64
+	Float    float64
+	Truth    bool
+	Moment   time.Time
+	Took     time.Duration
+	List     []string
+	Fixed    [2]int
+	Map      map[string]int
+	ByNumber map[int]string
+	Inner    inner
+	Pointer  *inner
+	Any      any
+	Number   big.Int  // writes itself through its pointer
+	Cost     *big.Rat // likewise
+	Renamed  string   `json:"-" msgpack:"r"`
+}
+
+func example() kitchen {
+	return kitchen{
+		Text: "grüße\x00\n", Bytes: []byte{0, 255}, Int: -1 << 40, Small: -128, Big: math.MaxUint64, Float: math.Pi, Truth: true,
+		Moment: time.Date(2026, 3, 8, 2, 30, 0, 123456789, time.UTC), Took: 90 * time.Second, List: []string{"a", ""},
+		Fixed: [2]int{1, 2}, Map: map[string]int{"b": 2, "a": 1}, ByNumber: map[int]string{3: "c", -1: "a"},
+		Inner: inner{"in", nil}, Pointer: &inner{"out", &inner{}}, Any: map[string]any{"k": "v"},
+		Number: *big.NewInt(7), Cost: big.NewRat(1, 3),
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	for _, encoding := range []Encoding{MessagePack, JSON} {
+		for name, want := range map[string]kitchen{"filled": example(), "zero": {}} {
+			b, err := encode(string(encoding), addressable(want))
+			if err != nil {
+				t.Fatalf("%s %s: %v", encoding, name, err)
+			}
+			var got kitchen
+			if err := decode(string(encoding), b, &got); err != nil {
+				t.Fatalf("%s %s: %v", encoding, name, err)
+			}
+			if !got.Moment.Equal(want.Moment) || got.Moment.IsZero() != want.Moment.IsZero() {
+				t.Errorf("%s %s: got moment %v, want %v", encoding, name, got.Moment, want.Moment)
+			}
+			got.Moment = want.Moment
+			if got.Number.Cmp(&want.Number) != 0 || (want.Cost != nil && got.Cost.Cmp(want.Cost) != 0) {
+				t.Errorf("%s %s: got numbers %v and %v", encoding, name, &got.Number, got.Cost)
+			}
+			got.Number, got.Cost = want.Number, want.Cost
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%s %s:\n got %+v\nwant %+v", encoding, name, got, want)
+			}
+		}
+	}
+}
+
+// The zone of a time is no parameter: equal instants are what a job can rely upon.
+func TestTimesKeepTheirInstant(t *testing.T) {
+	type job struct{ At time.Time }
+	paris, err := time.LoadLocation("Europe/Paris")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, encoding := range []Encoding{MessagePack, JSON} {
+		for _, want := range []time.Time{
+			{}, time.Unix(0, 0), time.Unix(-1, 1), time.Date(2026, 10, 25, 2, 30, 0, 0, paris), time.Now(),
+			time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC),
+		} {
+			b, err := encode(string(encoding), &job{want})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got job
+			if err := decode(string(encoding), b, &got); err != nil || !got.At.Equal(want) {
+				t.Errorf("%s: got %v, %v; want %v", encoding, got.At, err, want)
+			}
+		}
+	}
+}
+
+func TestIntegersOfAnyAreWide(t *testing.T) {
+	var got struct{ V any }
+	b, err := encode("msgpack", &struct{ V any }{7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := decode("msgpack", b, &got); err != nil || got.V != int64(7) {
+		t.Errorf("got %T %v, %v; want an int64", got.V, got.V, err)
+	}
+}
+
+func TestEqualJobsAreEqualBytes(t *testing.T) {
+	type job struct {
+		Nested map[string]map[int]any
+		List   []any
+	}
+	make1 := func() job {
+		j := job{Nested: map[string]map[int]any{}}
+		for i := range 20 {
+			j.Nested[strings.Repeat("k", i)] = map[int]any{i: map[string]int{"x": 1, "y": 2, "z": 3}, -i - 1: i, 300 * (i + 1): "v"}
+		}
+		j.List = []any{map[int]int{1: 2, 3: 4, 5: 6}}
+		return j
+	}
+	d, err := define(reflect.TypeFor[job]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := d.encode(make1())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		if got, err := d.encode(make1()); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("got other bytes for an equal job, %v", err)
+		}
+	}
+	var back job
+	if err := decode("msgpack", want, &back); err != nil || len(back.Nested) != 20 || len(back.Nested["k"]) != 3 {
+		t.Errorf("got %+v, %v; want all entries", back, err)
+	}
+}
+
+// panicky panics when it is written or read.
+type panicky struct{ X int }
+
+func (panicky) MarshalMsgpack() ([]byte, error)  { panic("at the writer's") }
+func (*panicky) UnmarshalMsgpack([]byte) error   { panic("at the reader's") }
+func (panicky) MarshalJSON() ([]byte, error)     { panic("at the writer's") }
+func (*panicky) UnmarshalJSON(data []byte) error { panic("at the reader's") }
+
+func TestPanicsOfFieldsAreErrors(t *testing.T) {
+	for _, encoding := range []string{"msgpack", "json"} {
+		if _, err := encode(encoding, &struct{ P panicky }{}); err == nil || !strings.Contains(err.Error(), "at the writer's") {
+			t.Errorf("%s: got %v, want the panic as an error", encoding, err)
+		}
+	}
+	for encoding, payload := range map[string]string{"msgpack": "\x81\xa1P\x80", "json": `{"P":{}}`} {
+		if err := decode(encoding, []byte(payload), &struct{ P panicky }{}); !errors.Is(err, errUndecodable) {
+			t.Errorf("%s: got %v, want it undecodable", encoding, err)
+		}
+	}
+}
+
+func TestUnsupportedFieldsAreErrors(t *testing.T) {
+	for _, encoding := range []string{"msgpack", "json"} {
+		for _, v := range []any{&struct{ F func() }{}, &struct{ C chan int }{make(chan int)}, &struct{ Z complex128 }{}} {
+			if _, err := encode(encoding, v); err == nil {
+				t.Errorf("%s of %T: got no error", encoding, v)
+			}
+		}
+	}
+}
+
+func TestUndecodableTextQuotesNothing(t *testing.T) {
+	type job struct {
+		At    time.Time
+		Count int
+	}
+	for encoding, payloads := range map[string][]string{
+		"json":    {`{"At":"canary"}`, `{"Count":"canary"}`, `{"Count":1e99}`, `canary`, `{"Count":3.14159}`},
+		"msgpack": {"\x81\xa2At\xa6canary", "\x81\xa5Count\xa6canary", "\xa6canary"},
+		"canary!": {"{}"},
+	} {
+		for _, payload := range payloads {
+			err := decode(encoding, []byte(payload), new(job))
+			if !errors.Is(err, errUndecodable) {
+				t.Fatalf("%s %q: got %v, want it undecodable", encoding, payload, err)
+			}
+			if text := err.Error(); encoding != "canary!" && strings.Contains(text, "canary") || strings.Contains(text, "1e99") || strings.Contains(text, "3.14") {
+				t.Errorf("%s %q: %q quotes the payload", encoding, payload, text)
+			}
+		}
+	}
+}
+
+// What a hostile or damaged payload announces is not made room for.
+func TestBombs(t *testing.T) {
+	type job struct {
+		List []struct{ Pad [1 << 12]byte }
+		Map  map[string][1 << 12]byte
+		Any  any
+	}
+	for name, payload := range map[string]string{
+		"a deep array":     "\x81\xa3Any" + strings.Repeat("\x91", 1<<20),
+		"a deep map":       "\x81\xa3Any" + strings.Repeat("\x81\x01", 1<<19),
+		"an endless list":  "\x81\xa4List\xdd\xff\xff\xff\xff",
+		"an endless array": "\x81\xa3Any\xdd\xff\xff\xff\xff",
+		"an endless map":   "\x81\xa3Map\xdf\xff\xff\xff\xff",
+		"an endless text":  "\x81\xa3Any\xdb\xff\xff\xff\xff",
+		"endless bytes":    "\x81\xa3Any\xc6\xff\xff\xff\xff",
+		"an endless ext":   "\x81\xa3Any\xc9\xff\xff\xff\xff\x01",
+		"a reserved code":  "\x81\xa3Any\xc1",
+		"a cut size":       "\x81\xa3Any\xdd\xff",
+		"two values":       "\x80\x80",
+	} {
+		begun := time.Now()
+		if err := decode("msgpack", []byte(payload), new(job)); !errors.Is(err, errUndecodable) {
+			t.Errorf("%s: got %v, want it undecodable", name, err)
+		}
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("%s: took %v", name, took)
+		}
+	}
+	if err := decode("json", []byte(`{"Any":`+strings.Repeat("[", 1<<20)), new(job)); !errors.Is(err, errUndecodable) {
+		t.Errorf("deep JSON: got %v, want it undecodable", err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, encoding := range []string{"msgpack", "json"} {
+		b, err := encode(encoding, addressable(example()))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(encoding, b)
+	}
+	f.Add("msgpack", []byte("\x81\xa3Any\xc7\x04\x01\xdd\xff\xff\xff"))
+	f.Add("msgpack", []byte("\x82\xa3Any\xd6\xff\x00\x00\x00\x00\xa6Moment\x92\x01\x02"))
+	f.Fuzz(func(t *testing.T, encoding string, data []byte) {
+		var first, second kitchen
+		if decode(encoding, data, &first) != nil {
+			return
+		}
+		first.Any = nil // what it holds need not be something that can be written
+		b, err := encode(encoding, &first)
+		if err != nil {
+			t.Skip(err) // such as a JSON number beyond the range of years
+		}
+		if err := decode(encoding, b, &second); err != nil {
+			t.Fatalf("%s %q was read, written and then not read: %v", encoding, data, err)
+		}
+	})
+}

@@ -1,0 +1,121 @@
+package midge
+
+import (
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+type payment struct {
+	User   int
+	Amount string
+	Notes  map[string]string
+}
+
+type refund payment
+
+func uniqueOf(t *testing.T, job any, opts ...Option) storage.Insert {
+	t.Helper()
+	d, err := new(definitions).of(job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := newInsert(d, job, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+func TestUniqueKeysTellApart(t *testing.T) {
+	seen := make(map[string]int)
+	for i, in := range []storage.Insert{
+		uniqueOf(t, payment{User: 1}, Unique{}),
+		uniqueOf(t, payment{User: 2}, Unique{}),
+		uniqueOf(t, refund{User: 1}, Unique{}),
+		uniqueOf(t, payment{User: 1}, Unique{For: time.Hour}),
+		uniqueOf(t, payment{User: 1}, Unique{By: []string{"User"}}),
+		uniqueOf(t, payment{User: 2}, Unique{By: []string{"User"}}),
+		uniqueOf(t, payment{User: 1}, Unique{By: []string{"User", "Amount"}}),
+		uniqueOf(t, payment{User: 1}, Unique{By: []string{"Amount"}}),
+		uniqueOf(t, payment{Amount: "1"}, Unique{By: []string{"Amount"}}),
+		uniqueOf(t, payment{User: 1}, Unique{Key: "1"}),
+		uniqueOf(t, payment{User: 1}, Unique{Key: "User"}),
+		uniqueOf(t, refund{User: 1}, Unique{Key: "1"}),
+	} {
+		if other, ok := seen[in.Unique.Key]; ok {
+			t.Errorf("keys %d and %d are the same", other, i)
+		}
+		seen[in.Unique.Key] = i
+	}
+}
+
+func TestUniqueKeysAgree(t *testing.T) {
+	notes := func() map[string]string { return map[string]string{"a": "1", "b": "2", "c": "3", "d": "4"} }
+	for name, pair := range map[string][2]storage.Insert{
+		"value and pointer":   {uniqueOf(t, payment{User: 1}, Unique{}), uniqueOf(t, &payment{User: 1}, Unique{})},
+		"maps":                {uniqueOf(t, payment{Notes: notes()}, Unique{}), uniqueOf(t, payment{Notes: notes()}, Unique{})},
+		"maps by field":       {uniqueOf(t, payment{Notes: notes()}, Unique{By: []string{"Notes"}}), uniqueOf(t, payment{User: 1, Notes: notes()}, Unique{By: []string{"Notes"}})},
+		"fields in any order": {uniqueOf(t, payment{}, Unique{By: []string{"User", "Amount"}}), uniqueOf(t, payment{}, Unique{By: []string{"Amount", "User"}})},
+		"other fields":        {uniqueOf(t, payment{User: 1, Amount: "1"}, Unique{By: []string{"User"}}), uniqueOf(t, payment{User: 1, Amount: "2"}, Unique{By: []string{"User"}})},
+		"other options":       {uniqueOf(t, payment{User: 1}, Unique{}), uniqueOf(t, payment{User: 1}, Unique{}, Priority(3), ID("x"))},
+		"windows":             {uniqueOf(t, payment{}, Unique{For: time.Hour}), uniqueOf(t, payment{}, Unique{For: time.Minute})},
+		"a given key":         {uniqueOf(t, payment{User: 1}, Unique{Key: "k"}), uniqueOf(t, payment{User: 2}, Unique{Key: "k"})},
+	} {
+		if pair[0].Unique.Key != pair[1].Unique.Key || pair[0].Unique.Key == "" {
+			t.Errorf("%s: got %q and %q, want one key", name, pair[0].Unique.Key, pair[1].Unique.Key)
+		}
+	}
+}
+
+func TestUniqueModes(t *testing.T) {
+	life, window := uniqueOf(t, payment{}, Unique{}), uniqueOf(t, payment{}, Unique{For: time.Hour, Refuse: true})
+	if life.Unique.Mode != storage.UniqueLife || life.Unique.For != 0 || life.OnConflict != storage.Skip {
+		t.Errorf("got %+v, %s; want a life and skip", life.Unique, life.OnConflict)
+	}
+	if window.Unique.Mode != storage.UniqueWindow || window.Unique.For != time.Hour || window.OnConflict != storage.Refuse {
+		t.Errorf("got %+v, %s; want a window and refuse", window.Unique, window.OnConflict)
+	}
+	if in := uniqueOf(t, payment{}); in.Unique != (storage.Unique{}) {
+		t.Errorf("got %+v, want none", in.Unique)
+	}
+}
+
+type once struct{ A int }
+
+func (once) Options() Options {
+	return Options{Unique: &Unique{}, Headers: map[string]string{"a": "type"}, Keep: Keep{For: time.Hour}, MaxRetries: 3}
+}
+
+func TestOptionsOverrideTheType(t *testing.T) {
+	if in := uniqueOf(t, once{}); in.Unique.Key == "" || in.Headers["a"] != "type" || in.Keep.For != time.Hour || in.MaxRetries != 3 {
+		t.Errorf("got %+v, want what the type declares", in)
+	}
+	in := uniqueOf(t, once{}, NotUnique(), Header("a", "call"), Header("b", "call"), KeepFor(0), MaxRetries(0), Timeout(time.Second), Priority(-9), To("q"))
+	if in.Unique.Key != "" || in.Headers["a"] != "call" || in.Headers["b"] != "call" || in.Keep != (Keep{}) ||
+		in.MaxRetries != 0 || in.Timeout != time.Second || in.Priority != -9 || in.Ref.Queue != "q" {
+		t.Errorf("got %+v, want what the call says", in)
+	}
+	if in := uniqueOf(t, once{}, MaxRetries(None), UntilRead()); in.MaxRetries != 0 || !in.Keep.UntilRead || in.Headers["a"] != "type" {
+		t.Errorf("got %+v, want no retries and the type's own headers untouched", in)
+	}
+	in = uniqueOf(t, once{}, Geometric{First: time.Minute, Jitter: -1})
+	if b := recordedBackoff(in.Headers); b == nil || b(1) != time.Minute || in.Headers["a"] != "type" {
+		t.Errorf("got headers %v, want a recorded backoff beside the type's", in.Headers)
+	}
+}
+
+func FuzzUniqueKeysAreDisjoint(f *testing.F) {
+	f.Add("a", "b", "ab", "")
+	f.Fuzz(func(t *testing.T, a, b, c, d string) {
+		if a == c && b == d {
+			return
+		}
+		type two struct{ A, B string }
+		one, other := uniqueOf(t, two{a, b}, Unique{By: []string{"A", "B"}}), uniqueOf(t, two{c, d}, Unique{By: []string{"A", "B"}})
+		if one.Unique.Key == other.Unique.Key {
+			t.Errorf("%q, %q and %q, %q have one key", a, b, c, d)
+		}
+	})
+}
