@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -200,8 +201,8 @@ func (r *Runner) call(ctx context.Context, a *attempt) (err error) {
 		defer cancel()
 	}
 	run := func(ctx context.Context) error { return h.run(ctx, a.task.Encoding, a.task.Payload) }
-	for i := len(r.cfg.Middleware) - 1; i >= 0; i-- {
-		run = r.cfg.Middleware[i](run)
+	for _, wrap := range slices.Backward(r.cfg.Middleware) {
+		run = wrap(run)
 	}
 	err = run(ctx)
 	if err != nil && errors.Is(context.Cause(ctx), ErrTimeout) {

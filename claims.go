@@ -64,7 +64,7 @@ func (c *claimer) loop(draining, hard, jobs context.Context) {
 		}
 		start, ahead, _ = r.slots.room(r.cfg.Ahead)
 		if full := start+ahead == 0; full || !claimed.More {
-			c.idle(draining, queues, claimed, full, untilStale)
+			c.idle(draining, round{queues, full, untilStale}, claimed)
 		}
 	}
 }
@@ -105,33 +105,41 @@ func (r *Runner) take(jobs context.Context, claimed storage.Claimed, sent time.T
 	}
 }
 
+// round is what one turn of the loop knows when it goes to sleep.
+type round struct {
+	queues     []storage.ClaimQueue
+	full       bool          // there is no room: new work is no reason to wake up
+	untilStale time.Duration // when what is held ahead is to be given back, 0 never
+}
+
 // idle sleeps until there may be something to do.
-func (c *claimer) idle(draining context.Context, queues []storage.ClaimQueue, claimed storage.Claimed, full bool, untilStale time.Duration) {
+func (c *claimer) idle(draining context.Context, asked round, claimed storage.Claimed) {
 	most := jitter(slowScan)
-	if full {
+	if asked.full {
 		most = slowScan * 4 / 5 // a cancel whose wake-up was lost is still seen within a second
 	}
 	if !claimed.NextDue.IsZero() {
 		most = min(most, max(claimed.NextDue.Sub(claimed.Now), 0))
 	}
-	if untilStale > 0 {
-		most = min(most, untilStale)
+	if asked.untilStale > 0 {
+		most = min(most, asked.untilStale)
 	}
 	ctx, cancel := context.WithTimeout(draining, most)
 	defer cancel()
 	woken := make(chan struct{})
 	go func() { // ends with ctx at the latest
 		defer close(woken)
-		names := make([]string, len(queues))
-		for i, q := range queues {
+		names := make([]string, len(asked.queues))
+		for i, q := range asked.queues {
 			names[i] = q.Name
 		}
-		if err := c.r.store.Wait(ctx, storage.WaitRequest{Queues: names, Since: claimed.Since, CancelsOnly: full}); err != nil {
+		wait := storage.WaitRequest{Queues: names, Since: claimed.Since, CancelsOnly: asked.full}
+		if err := c.r.store.Wait(ctx, wait); err != nil {
 			<-ctx.Done() // no wake-ups to be had: the slow scan remains
 		}
 	}()
 	freed := c.r.freed
-	if !full {
+	if !asked.full {
 		freed = nil // there was room already, and nothing to put in it
 	}
 	select {

@@ -35,8 +35,9 @@ func (a *attempt) mayWriteLocked() error {
 		return nil
 	case lost:
 		return fmt.Errorf("%s: %w", a.task.Ref, storage.ErrLeaseLost)
+	default:
+		return ErrNotInJob
 	}
-	return ErrNotInJob
 }
 
 // RunInfo tells a running job about itself.

@@ -50,7 +50,10 @@ func (k *keeper) loop(ctx context.Context) {
 // beat extends everything held, in one call.
 func (k *keeper) beat(ctx context.Context) {
 	held := k.r.slots.all()
-	req := storage.ExtendRequest{Runner: k.r.info(k.storageNow(time.Now())), Leases: make([]storage.Extension, 0, len(held))}
+	req := storage.ExtendRequest{
+		Runner: k.r.info(k.storageNow(time.Now())),
+		Leases: make([]storage.Extension, 0, len(held)),
+	}
 	byRef := make(map[storage.Ref]*attempt, len(held))
 	for _, a := range held {
 		_, runs := a.runningSince()

@@ -102,7 +102,8 @@ func (l *lifeLog) leaseLost(a *attempt) {
 }
 
 func (l *lifeLog) lost(a *attempt, took time.Duration) {
-	l.log.Warn(fmt.Sprintf("%s came too late: its lease was lost, nothing was stored, took %v", l.about(a), rounded(took)))
+	l.log.Warn(fmt.Sprintf("%s came too late: its lease was lost, nothing was stored, took %v",
+		l.about(a), rounded(took)))
 }
 
 func (l *lifeLog) unsettled(s *settlement, err error) {
@@ -110,13 +111,13 @@ func (l *lifeLog) unsettled(s *settlement, err error) {
 }
 
 func (l *lifeLog) stuck(a *attempt, since time.Duration) {
-	l.log.Error(fmt.Sprintf("%s ignores the end of its context since %v; its lease is kept and its slot stays taken",
+	l.log.Error(fmt.Sprintf("%s ignores the end of its context since %v; its lease is kept, its slot taken",
 		l.about(a), rounded(since)))
 }
 
 func (l *lifeLog) unknownKind(a *attempt) {
-	l.log.Warn(fmt.Sprintf("no job of kind %s is registered here; its tasks (first %s) are put off, uncharged, and are dead after %v",
-		a.task.Kind, a.task.Ref, unknownFor))
+	l.log.Warn(fmt.Sprintf("no job of kind %s is registered here; its tasks (first %s) are put off, uncharged, "+
+		"and are dead after %v", a.task.Kind, a.task.Ref, unknownFor))
 }
 
 func (l *lifeLog) backoffPanic(a *attempt, v any) {

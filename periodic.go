@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -182,7 +183,9 @@ func (t *ticker) live(ctx context.Context, cursor storage.Task) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(runners, func(r storage.RunnerInfo) bool { return slices.Contains(r.Schedules, want) }), nil
+	return slices.ContainsFunc(runners, func(r storage.RunnerInfo) bool {
+		return slices.Contains(r.Schedules, want)
+	}), nil
 }
 
 // tick enqueues the tasks of a due cursor and moves it on, in one step.
@@ -216,9 +219,7 @@ func (t *ticker) tick(ctx context.Context, d dueCursor) {
 func tickTask(cursor storage.Task, at time.Time) storage.Insert {
 	in := cursor.TickInsert(storage.NewID())
 	headers := make(map[string]string, len(in.Headers)+1)
-	for k, v := range in.Headers {
-		headers[k] = v
-	}
+	maps.Copy(headers, in.Headers)
 	headers[tickHeader] = at.UTC().Format(time.RFC3339Nano)
 	in.Headers = headers
 	return in

@@ -47,7 +47,7 @@ func bubble(t *testing.T, test func(b *bench)) {
 		}
 		test(b)
 		if b.runner != nil {
-			b.drain()
+			_ = b.drain() // a test that minds looks itself
 		}
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -256,7 +256,7 @@ func TestUnknownKindIsPutOffUncharged(t *testing.T) {
 		if ran != 1 || got.Retries != 0 || got.State != storage.Scheduled || got.Snoozes < 10 {
 			t.Errorf("ran %d, state %s, retries %d, snoozes %d; want the neighbour run and the stranger snoozed", ran, got.State, got.Retries, got.Snoozes)
 		}
-		b.after(25 * time.Hour)
+		b.after(24*time.Hour + 10*time.Minute)
 		if got := b.task(task.Ref); got.State != storage.Dead || got.Reason != "unknown kind" {
 			t.Errorf("after a day: %s, %q; want dead, unknown kind", got.State, got.Reason)
 		}
@@ -463,7 +463,7 @@ func TestALongJobKeepsItsLease(t *testing.T) {
 		runs := 0
 		b.run(midge.RunnerConfig{}, func(context.Context, work) error {
 			runs++
-			time.Sleep(72 * time.Hour)
+			time.Sleep(3 * time.Hour)
 			return nil
 		})
 		other := b.newRunner(b.store, midge.RunnerConfig{}, func(context.Context, work) error {
@@ -474,7 +474,7 @@ func TestALongJobKeepsItsLease(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- other.Run(ctx) }()
 		task := b.enqueue("long")
-		b.after(73 * time.Hour)
+		b.after(4 * time.Hour)
 		b.gone(task.Ref)
 		cancel()
 		<-done

@@ -41,7 +41,8 @@ func (s *settler) add(sm *settlement) {
 // release gives a task back, uncharged, unless it is being settled already.
 func (s *settler) release(a *attempt) {
 	if a.settles() {
-		s.add(&settlement{attempt: a, tx: storage.Tx{Settles: []storage.Settle{{Fence: a.fence, Outcome: storage.Release}}}})
+		back := storage.Settle{Fence: a.fence, Outcome: storage.Release}
+		s.add(&settlement{attempt: a, tx: storage.Tx{Settles: []storage.Settle{back}}})
 	} else {
 		s.r.slots.settled(a)
 	}
@@ -100,7 +101,7 @@ func (s *settler) settle(ctx context.Context, batch []*settlement) {
 			s.settle(ctx, batch[i:i+1])
 		}
 	case refusesTx(err):
-		s.failInstead(ctx, batch[0], err)
+		s.failInstead(batch[0], err)
 	default: // the storage is full or refuses for now; the lease is kept meanwhile
 		s.r.log.trouble("settle", err)
 		if s.pause(ctx, batch[0]) {
@@ -178,7 +179,7 @@ func (s *settler) retryAsFailure(sm *settlement, err error) {
 }
 
 // failInstead does the same for a Tx that no storage would take.
-func (s *settler) failInstead(ctx context.Context, sm *settlement, err error) {
+func (s *settler) failInstead(sm *settlement, err error) {
 	if sm.tx.Settles[0].Outcome == storage.Complete {
 		s.retryAsFailure(sm, err)
 		return

@@ -196,7 +196,8 @@ func (s *slots) running(now time.Time) []storage.Running {
 	var list []storage.Running
 	for _, a := range s.held {
 		if begun, ok := a.runningSince(); ok && len(list) < storage.MaxRunning {
-			list = append(list, storage.Running{Ref: a.task.Ref, Kind: a.task.Kind, Since: now.Add(-time.Since(begun))})
+			since := now.Add(-time.Since(begun))
+			list = append(list, storage.Running{Ref: a.task.Ref, Kind: a.task.Kind, Since: since})
 		}
 	}
 	return list

@@ -20,7 +20,9 @@ type watched struct {
 func (w *watched) Spans(queues ...string) bool { return storage.Spans(w.Storage, queues...) }
 
 // Apply is the storage's.
-func (w *watched) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+func (w *watched) Apply(
+	ctx context.Context, call storage.Call, txs ...storage.Tx,
+) ([]storage.Applied, error) {
 	applied, err := w.Storage.Apply(ctx, call, txs...)
 	w.saw(ctx, err)
 	return applied, err
