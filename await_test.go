@@ -1,0 +1,116 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+func TestAwaitEveryEnd(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.run(midge.RunnerConfig{}, func(ctx context.Context, w work) error {
+			switch w.Name {
+			case "result":
+				return midge.SetResult(ctx, []string{"a", "b"})
+			case "dead":
+				return midge.Discard(errors.New("smtp refused"))
+			}
+			time.Sleep(time.Minute) // virtual
+			return nil
+		})
+		var got []string
+		if err := b.client.Await(b.ctx, b.enqueue("result").Ref, &got); err != nil || fmt.Sprint(got) != "[a b]" {
+			t.Errorf("got %v, %v; want the result", got, err)
+		}
+		var dead *midge.DeadError
+		err := b.client.Await(b.ctx, b.enqueue("dead").Ref, &got)
+		if !errors.As(err, &dead) || dead.Reason != "discarded" || dead.Last != "smtp refused" {
+			t.Errorf("got %v, want a *DeadError with the reason and the last error", err)
+		}
+		cancelled := b.enqueue("cancelled", midge.In(time.Hour), midge.KeepFor(time.Hour))
+		if _, err := b.client.Cancel(b.ctx, cancelled.Ref); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.client.Await(b.ctx, cancelled.Ref, nil); !errors.Is(err, midge.ErrCancelled) {
+			t.Errorf("got %v, want ErrCancelled", err)
+		}
+		kept := b.enqueue("slow", midge.KeepFor(time.Hour))
+		if err := b.client.Await(b.ctx, kept.Ref, nil); err != nil {
+			t.Errorf("without a result wanted: got %v", err)
+		}
+		if err := b.client.Await(b.ctx, kept.Ref, &got); !errors.Is(err, midge.ErrNoResult) {
+			t.Errorf("got %v, want ErrNoResult", err)
+		}
+		if err := b.client.Await(b.ctx, b.enqueue("slow").Ref, nil); !errors.Is(err, midge.ErrNotFound) {
+			t.Errorf("of a task that is not kept: got %v, want ErrNotFound", err)
+		}
+		if err := b.client.Await(b.ctx, b.enqueue("result").Ref, new(int)); err == nil {
+			t.Error("into another type: got no error")
+		}
+	})
+}
+
+func TestAwaitEndsWithItsContext(t *testing.T) {
+	bubble(t, func(b *bench) {
+		why := errors.New("enough")
+		ctx, cancel := context.WithTimeoutCause(b.ctx, time.Minute, why)
+		defer cancel()
+		begun := time.Now()
+		if err := b.client.Await(ctx, b.enqueue("a").Ref, nil); !errors.Is(err, why) || time.Since(begun) != time.Minute {
+			t.Errorf("got %v after %v, want the context's cause after a minute", err, time.Since(begun))
+		}
+	})
+}
+
+func TestAwaitDeletesWhatIsKeptUntilRead(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.run(midge.RunnerConfig{}, func(ctx context.Context, w work) error { return midge.SetResult(ctx, 42) })
+		task := b.enqueue("a", midge.UntilRead())
+		if err := b.client.Await(b.ctx, task.Ref, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.task(task.Ref); got.State != storage.Completed {
+			t.Errorf("waiting alone left it %s, want completed", got.State)
+		}
+		var wrong string
+		if err := b.client.Await(b.ctx, task.Ref, &wrong); err == nil {
+			t.Error("into another type: got no error")
+		}
+		var got int
+		if err := b.client.Await(b.ctx, task.Ref, &got); err != nil || got != 42 {
+			t.Errorf("got %d, %v; want 42", got, err)
+		}
+		b.gone(task.Ref)
+	})
+}
+
+// away is a storage whose reads get no answer for a while.
+type away struct {
+	storage.Storage
+	reads int
+	until int
+}
+
+func (a *away) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	if a.reads++; a.reads <= a.until {
+		return storage.Task{}, fmt.Errorf("no answer: %w", storage.ErrUnknown)
+	}
+	return a.Storage.Task(ctx, ref)
+}
+
+func TestAwaitWaitsOutTheStoragesAbsence(t *testing.T) {
+	bubble(t, func(b *bench) {
+		task := b.enqueue("a", midge.KeepFor(time.Hour))
+		b.run(midge.RunnerConfig{}, func(context.Context, work) error { return nil })
+		b.after(time.Second)
+		store := &away{Storage: b.store, until: 30}
+		if err := newClient(t, store).Await(b.ctx, task.Ref, nil); err != nil || store.reads != 31 {
+			t.Errorf("got %v after %d reads, want none after 31", err, store.reads)
+		}
+	})
+}
