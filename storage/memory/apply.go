@@ -9,7 +9,9 @@ import (
 
 // Apply carries out each Tx whole or not at all, in order, all under one lock. The
 // error is never an ErrUnknown but for a call that its lane has left behind.
-func (s *Storage) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+func (s *Storage) Apply(
+	ctx context.Context, call storage.Call, txs ...storage.Tx,
+) ([]storage.Applied, error) {
 	if err := storage.CheckTxs(s.limits, txs); err != nil {
 		return nil, err
 	}

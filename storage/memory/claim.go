@@ -60,8 +60,7 @@ type claim struct {
 func (c *claim) again(fences []storage.Fence) {
 	for i := range fences {
 		if t := c.store.fenced(&fences[i]); t != nil {
-			c.tasks = append(c.tasks, t)
-			c.Fences = append(c.Fences, fences[i])
+			c.add(t)
 		}
 	}
 	c.give()
@@ -80,24 +79,23 @@ func (c *claim) maintain() {
 		if q == nil {
 			continue
 		}
-		more := []bool{
-			s.promote(q, share), s.recoverExpired(q, share), s.expire(q, share), c.tick(q, share),
-		}
-		c.More = c.More || slices.Contains(more, true)
+		s.promote(q, share)
+		s.recoverExpired(q, share)
+		s.expire(q, share)
+		c.tick(q, share)
 	}
 }
 
 // promote moves up to most tasks that are due to the tail of waiting, those due
-// earlier first, and reports whether there may be more.
-func (s *Storage) promote(q *queue, most int) (more bool) {
+// earlier first.
+func (s *Storage) promote(q *queue, most int) {
 	for range most {
 		t := q.firstDue()
 		if t == nil || t.Due.After(s.now) {
-			return false
+			return
 		}
 		s.waitAtTail(t)
 	}
-	return true
 }
 
 // firstDue gives what is due first of the scheduled and the retried, or nil.
@@ -109,33 +107,39 @@ func (q *queue) firstDue() *task {
 	return t
 }
 
-// expire removes up to most records, and unique windows, whose time is over, and
-// reports whether there may be more.
-func (s *Storage) expire(q *queue, most int) (more bool) {
+// expire removes up to most records of each state, and unique windows, whose time is
+// over.
+func (s *Storage) expire(q *queue, most int) {
 	for _, order := range []*sorted[*task]{&q.completed, &q.cancelled, &q.dead} {
-		expired := order.until(s.now, most)
-		for _, t := range expired {
+		for _, t := range order.until(s.now, most) {
 			s.remove(t)
 		}
-		more = more || len(expired) == most
 	}
-	over := q.windows.until(s.now, most)
-	for _, h := range over {
+	for _, h := range q.windows.until(s.now, most) {
 		q.drop(h.key)
 	}
-	return more || len(over) == most
 }
 
 // tick hands out the cursors that are due and hides them for a while, so that
 // another takes them if this caller dies before it ticks.
-func (c *claim) tick(q *queue, most int) (more bool) {
+func (c *claim) tick(q *queue, most int) {
 	s := c.store
-	due := q.ticks.until(s.now, most)
-	for _, t := range due {
+	for _, t := range q.ticks.until(s.now, most) {
 		s.arm(t, s.now.Add(storage.TickHide))
 		c.Ticks = append(c.Ticks, t.listed())
 	}
-	return len(due) == most
+}
+
+// isBehind reports whether a part of the maintenance was left over.
+func (q *queue) isBehind(now time.Time) bool {
+	for _, order := range []*sorted[*task]{
+		&q.scheduled, &q.retry, &q.deadlines, &q.ticks, &q.completed, &q.cancelled, &q.dead,
+	} {
+		if at, _, ok := order.head(); ok && at.major <= now.UnixMicro() {
+			return true
+		}
+	}
+	return false
 }
 
 // take moves tasks to pending, queue after queue.
@@ -197,7 +201,6 @@ func (q *queue) next(starts, suspects bool) *task {
 // lease moves a waiting task to pending.
 func (c *claim) lease(t *task, starts bool) {
 	s, q := c.store, t.queue
-	c.suspect = c.suspect || t.kind() == suspect
 	turn := s.turn()
 	s.put(t, storage.Pending, place{0, turn})
 	t.Version = s.grown(t.Version)
@@ -206,6 +209,12 @@ func (c *claim) lease(t *task, starts bool) {
 	t.LeaseUntil = s.now.Add(c.req.Lease.Truncate(time.Microsecond))
 	t.alarm = place{t.LeaseUntil.UnixMicro(), turn}
 	q.deadlines.insert(t.alarm, t)
+	c.add(t)
+}
+
+// add puts a claimed task among those of the answer.
+func (c *claim) add(t *task) {
+	c.suspect = c.suspect || t.kind() == suspect
 	c.tasks = append(c.tasks, t)
 	c.Fences = append(c.Fences, storage.Fence{Ref: t.Ref, Version: t.Version, Token: t.token})
 }
@@ -236,13 +245,16 @@ func (c *claim) survey() {
 		if due := q.nextDue(); !due.IsZero() && (c.NextDue.IsZero() || due.Before(c.NextDue)) {
 			c.NextDue = due
 		}
-		// The same request again would find a task. A second suspect does not
-		// count: whoever was given one does not ask for another.
-		starts := c.req.Start > 0
-		if q, most := c.open(i); most > 0 && q.next(starts, starts && c.req.Suspect && !c.suspect) != nil {
-			c.More = true
-		}
+		c.More = c.More || q.isBehind(s.now) || c.wouldFind(i)
 	}
+}
+
+// wouldFind reports whether the same request again would find a task in its i-th
+// queue. A second suspect does not count: whoever was given one asks for no other.
+func (c *claim) wouldFind(i int) bool {
+	q, most := c.open(i)
+	starts := c.req.Start > 0
+	return most > 0 && q.next(starts, starts && c.req.Suspect && !c.suspect) != nil
 }
 
 // nextDue is the earliest moment at which something in the queue is due, zero if

@@ -125,8 +125,7 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	}, nil
 }
 
-// Close ends every Wait. It forgets nothing that a caller still holds, and closing
-// again is harmless.
+// Close ends every Wait and forgets every task. Closing again is harmless.
 func (s *Storage) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

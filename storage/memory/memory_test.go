@@ -1,7 +1,12 @@
 package memory
 
 import (
+	"context"
+	"errors"
+	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/storagetest"
@@ -15,4 +20,271 @@ func TestContract(t *testing.T) {
 		}
 		return storagetest.Opened{Storage: store}
 	})
+}
+
+// What follows is particular to this storage: time in a bubble, what is swept, and
+// where the contract leaves a choice.
+
+func job(id string) storage.Insert {
+	return storage.Insert{
+		Ref: storage.Ref{Queue: "q", ID: id}, Kind: "kind", Encoding: "raw", CrashLimit: 3, MaxRetries: 3,
+	}
+}
+
+func (h *harness) add(ins ...storage.Insert) {
+	h.Helper()
+	h.apply(h.caller(), []storage.Tx{{Inserts: ins}})
+}
+
+// claim claims up to n tasks of the queue q to start at once.
+func (h *harness) claim(n int) storage.Claimed {
+	h.Helper()
+	claimed, err := h.store.Claim(h.Context(), storage.ClaimRequest{
+		Call: h.caller().next(), Token: storage.NewToken(), Runner: "runner", Max: n, Start: n,
+		Queues: []storage.ClaimQueue{{Name: "q"}}, Lease: time.Minute,
+	})
+	if err != nil {
+		h.Fatal(err)
+	}
+	return claimed
+}
+
+func ids(tasks []storage.Task) string {
+	all := ""
+	for _, t := range tasks {
+		all += t.ID
+	}
+	return all
+}
+
+func TestOpenRefusesLimits(t *testing.T) {
+	_, err := Open(Config{Limits: storage.Limits{DeadMax: -1}})
+	var invalid *storage.InvalidError
+	if !errors.As(err, &invalid) {
+		t.Fatalf("open: got %v, want an *InvalidError", err)
+	}
+}
+
+// TestDueTaskIsClaimedAtItsMoment is the loop of a runner: claim, then wait for an
+// event or for what is due next. Virtual time shows how late it is.
+func TestDueTaskIsClaimedAtItsMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		go func() {
+			time.Sleep(time.Minute)
+			in := job("a")
+			in.Delay = 90 * time.Millisecond
+			h.add(in)
+		}()
+		begun := time.Now()
+		for {
+			claimed := h.claim(1)
+			if len(claimed.Tasks) == 1 {
+				break
+			}
+			wait := time.Hour
+			if !claimed.NextDue.IsZero() {
+				wait = claimed.NextDue.Sub(claimed.Now)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			_ = h.store.Wait(ctx, storage.WaitRequest{Queues: []string{"q"}, Since: claimed.Since})
+			cancel()
+		}
+		late := time.Since(begun) - time.Minute - 90*time.Millisecond
+		if late < 0 || late > time.Millisecond {
+			t.Errorf("claimed %v after its moment, want at once", late)
+		}
+	})
+}
+
+func TestRecoveredTasksKeepTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.add(job("a"), job("b"), job("c"), job("d"))
+		h.claim(3)
+		time.Sleep(2 * time.Minute)
+		if got := ids(h.claim(4).Tasks); got != "abcd" {
+			t.Errorf("claimed after recovery: got %s, want abcd", got)
+		}
+	})
+}
+
+// TestCheckedAgainstTheStateBefore: what a Tx ends still holds its key for the
+// inserts of the same Tx.
+func TestCheckedAgainstTheStateBefore(t *testing.T) {
+	h := newHarness(t)
+	unique := func(id string) storage.Insert {
+		in := job(id)
+		in.Unique, in.OnConflict = storage.Unique{Key: "k", Mode: storage.UniqueLife}, storage.Skip
+		return in
+	}
+	h.add(unique("a"))
+	fence := h.claim(1).Fences[0]
+	applied, err := h.store.Apply(t.Context(), storage.Call{}, storage.Tx{
+		Settles: []storage.Settle{{Fence: fence, Outcome: storage.Complete}},
+		Inserts: []storage.Insert{unique("b")},
+	})
+	if err != nil || applied[0].Err != nil {
+		t.Fatal(err, applied)
+	}
+	got := applied[0].Inserted[0]
+	if got.Ref.ID != "a" || got.State != storage.Completed || !got.Existing {
+		t.Errorf("insert beside the end of the holder: got %+v, want it skipped for a, which is completed", got)
+	}
+	h.add(unique("b"))
+	h.consistent()
+}
+
+func TestRequeueKeepsTheCheckpoint(t *testing.T) {
+	h := newHarness(t)
+	h.add(job("a"))
+	fence := h.claim(1).Fences[0]
+	_, err := h.store.Extend(t.Context(), storage.ExtendRequest{Leases: []storage.Extension{
+		{Fence: fence, Progress: []byte("half"), Checkpoint: []byte("page 7")},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.apply(h.caller(), []storage.Tx{{Settles: []storage.Settle{{
+		Fence: fence, Outcome: storage.Bury, Reason: "broken", Error: "no", Stack: "main.go:1",
+	}}}})
+	if err := storage.NewSession(h.store, 0).Requeue(t.Context(), fence.Ref); err != nil {
+		t.Fatal(err)
+	}
+	got, err := h.store.Task(t.Context(), fence.Ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got.Checkpoint) != "page 7" || string(got.Progress) != "half" {
+		t.Errorf("after a requeue: got checkpoint %q and progress %q, want both as they were",
+			got.Checkpoint, got.Progress)
+	}
+	if got.Stack != "" || got.Reason != "" || len(got.Attempts) > 0 || !got.Expires.IsZero() {
+		t.Errorf("after a requeue: got %+v, want no trace of its end", got)
+	}
+}
+
+// TestClockOfTheMachineJumps: the storage's time goes on whatever that clock says.
+func TestClockOfTheMachineJumps(t *testing.T) {
+	wall := time.Date(2030, 1, 1, 0, 0, 0, 999, time.FixedZone("", 3600))
+	store, err := Open(Config{Now: func() time.Time { return wall }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &harness{TB: t, store: store}
+	last := time.Time{}
+	for _, jump := range []time.Duration{0, -time.Hour, 0, 2 * time.Hour, -time.Nanosecond, 0} {
+		wall = wall.Add(jump)
+		now := h.claim(0).Now
+		if !now.After(last) || now.Nanosecond()%1000 != 0 || now.Location() != time.UTC {
+			t.Errorf("after a jump of %v: got %v, want whole microseconds in UTC after %v", jump, now, last)
+		}
+		d, err := store.Describe(t.Context())
+		if err != nil || d.Now.Before(now) {
+			t.Errorf("described after a jump of %v: got %v, error %v, want no time before %v", jump, d.Now, err, now)
+		}
+		last = now
+	}
+}
+
+// TestNothingIsLeft: what finished, expired or left takes no memory.
+func TestNothingIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		for i := range 500 {
+			in := job(strconv.Itoa(i))
+			in.Unique = storage.Unique{Key: in.Ref.ID, Mode: storage.UniqueWindow, For: time.Minute}
+			in.Keep.For = time.Duration(i%2) * time.Hour
+			h.add(in)
+			h.beat("runner-" + in.Ref.ID)
+		}
+		h.drain(100)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := h.store.Wait(ctx, storage.WaitRequest{Queues: []string{"q", "p"}, Since: h.claim(0).Since})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("wait for nothing: got %v, want the context's error", err)
+		}
+		time.Sleep(2 * time.Hour)
+		for h.claim(0).More {
+			continue
+		}
+		for range 10 { // lanes and windows alone are no reason to claim again
+			h.claim(0)
+		}
+		s, q := h.store, h.store.queues["q"]
+		left := len(q.tasks) + len(q.keys) + len(q.completed.chunks) + len(q.windows.chunks) +
+			len(s.runners) + len(s.runnerEnds.chunks) + len(s.waiters)
+		if left > 0 || len(s.lanes) > 20 || len(s.lanes) != s.laneAges.size {
+			t.Errorf("left: got %d things and %d lanes, want nothing and those of the last ten minutes",
+				left, len(s.lanes))
+		}
+	})
+}
+
+// beat sends the heartbeat of a runner.
+func (h *harness) beat(id string) {
+	h.Helper()
+	_, err := h.store.Extend(h.Context(), storage.ExtendRequest{
+		Call: h.caller().next(), Runner: storage.RunnerInfo{ID: id, For: time.Minute},
+	})
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+// TestAbandonedQueueGoes: a queue goes a day after its last record and setting, and
+// not while somebody counts on it.
+func TestAbandonedQueueGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		in := func(queue string) storage.Insert {
+			j := job("a")
+			j.Ref.Queue = queue
+			return j
+		}
+		window := in("window")
+		window.Unique = storage.Unique{Key: "k", Mode: storage.UniqueWindow, For: 30 * time.Hour}
+		h.add(in("emptied"), in("paused"), in("used"), window)
+		session := storage.NewSession(h.store, 0)
+		for _, queue := range []string{"emptied", "paused", "window"} {
+			if err := session.DeleteTask(t.Context(), in(queue).Ref); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := session.Configure(t.Context(), "paused", storage.Settings{Paused: true}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(23 * time.Hour)
+		h.queuesAre("emptied", "paused", "used", "window")
+		time.Sleep(2 * time.Hour)
+		h.queuesAre("paused", "used", "window")
+		time.Sleep(6 * time.Hour)
+		h.claim(0)
+		h.claim(0)
+		h.claim(0)
+		h.queuesAre("paused", "used")
+	})
+}
+
+// queuesAre compares the list of queues, before claims inspect them and after.
+func (h *harness) queuesAre(want ...string) {
+	h.Helper()
+	for range 2 {
+		page, err := h.store.Queues(h.Context(), storage.QueuesQuery{})
+		if err != nil {
+			h.Fatal(err)
+		}
+		if len(page.Names) != len(want) {
+			h.Fatalf("queues: got %v, want %v", page.Names, want)
+		}
+		for i := range want {
+			if page.Names[i] != want[i] {
+				h.Fatalf("queues: got %v, want %v", page.Names, want)
+			}
+		}
+		for range 10 {
+			h.claim(0)
+		}
+	}
 }

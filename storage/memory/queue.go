@@ -186,20 +186,21 @@ func (s *Storage) put(t *task, to storage.State, at place) {
 // lift takes t out of the orders in which it stands. What a record says only while
 // it is pending ends here.
 func (q *queue) lift(t *task) {
-	switch t.State {
-	case "":
-		return // new here
-	case storage.Pending:
+	if t.State == "" {
+		return // it is new here
+	}
+	q.order(t).remove(t.place)
+	if t.State == storage.Cursors {
+		q.ticks.remove(t.alarm)
+	}
+	if t.State == storage.Pending {
 		q.deadlines.remove(t.alarm)
 		if t.CancelAsked {
 			q.asked--
 		}
 		t.Runner, t.LeaseUntil, t.Started, t.CancelAsked = "", time.Time{}, false, false
 		t.token = storage.Token{}
-	case storage.Cursors:
-		q.ticks.remove(t.alarm)
 	}
-	q.order(t).remove(t.place)
 	t.alarm = place{}
 }
 

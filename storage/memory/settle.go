@@ -2,6 +2,7 @@ package memory
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -55,16 +56,13 @@ func (s *Storage) countSnooze(t *task, to storage.State) {
 	t.Snoozes++
 }
 
-// recoverExpired ends up to most leases that expired and reports whether there may be
-// more. The last claimed goes back to the head first, so that the first claimed is
-// the first to be claimed again.
-func (s *Storage) recoverExpired(q *queue, most int) (more bool) {
-	expired := q.deadlines.until(s.now, most)
-	for i := len(expired) - 1; i >= 0; i-- {
-		s.recover(expired[i])
+// recoverExpired ends up to most leases that expired. The last claimed goes back to
+// the head first, so that the first claimed is the first to be claimed again.
+func (s *Storage) recoverExpired(q *queue, most int) {
+	for _, t := range slices.Backward(q.deadlines.until(s.now, most)) {
+		s.recover(t)
 	}
 	s.trimDead()
-	return len(expired) == most
 }
 
 // recover ends the claim of a task whose lease expired.

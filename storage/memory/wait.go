@@ -15,9 +15,17 @@ import (
 // waiter is one Wait under way. It stands in Storage.waiters under each of its
 // queues, those included that are not there yet.
 type waiter struct {
-	woken       chan struct{} // closed, once, under the storage's lock
-	done        bool
+	woken       chan struct{} // closed under the storage's lock
+	done        bool          // so that it is closed once
 	cancelsOnly bool
+}
+
+// wake ends the wait. Closing a channel waits for nobody.
+func (w *waiter) wake() {
+	if !w.done {
+		w.done = true
+		close(w.woken)
+	}
 }
 
 // Wait returns once there is an event in one of the queues after req.Since.
@@ -25,9 +33,6 @@ func (s *Storage) Wait(ctx context.Context, req storage.WaitRequest) error {
 	w, err := s.startWait(ctx, &req)
 	if err != nil {
 		return fmt.Errorf("memory: wait: %w", err)
-	}
-	if w == nil {
-		return nil
 	}
 	select {
 	case <-w.woken:
@@ -39,19 +44,20 @@ func (s *Storage) Wait(ctx context.Context, req storage.WaitRequest) error {
 	return nil
 }
 
-// startWait gives no waiter where the event has happened already.
+// startWait begins a wait, which has ended already where there is an event.
 func (s *Storage) startWait(ctx context.Context, req *storage.WaitRequest) (*waiter, error) {
 	if err := s.look(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
+	w := &waiter{woken: make(chan struct{}), cancelsOnly: req.CancelsOnly}
 	for _, name := range req.Queues {
 		q := s.queues[name]
 		if q != nil && (q.alert > req.Since || q.rang > req.Since && !req.CancelsOnly) {
-			return nil, nil
+			w.wake()
+			return w, nil
 		}
 	}
-	w := &waiter{woken: make(chan struct{}), cancelsOnly: req.CancelsOnly}
 	for _, name := range req.Queues {
 		s.waiters[name] = append(s.waiters[name], w)
 	}
@@ -87,16 +93,13 @@ func (s *Storage) ring(q *queue, alert bool) {
 	}
 }
 
-// wake ends the waits for a queue. Closing a channel waits for nobody.
+// wake ends the waits for a queue.
 func (s *Storage) wake(name string, alert bool) {
 	s.keepWaiters(name, func(w *waiter) bool {
 		if w.cancelsOnly && !alert {
 			return true
 		}
-		if !w.done {
-			w.done = true
-			close(w.woken)
-		}
+		w.wake()
 		return false
 	})
 }

@@ -1,0 +1,261 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// consistent fails the test unless every record of the storage stands in exactly the
+// orders that its state says, keys are held by whom they should be, and the totals
+// add up.
+func (h *harness) consistent() {
+	h.Helper()
+	s := h.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.IsSorted(s.names) || len(s.names) != len(s.queues) {
+		h.Errorf("names: got %d, sorted %v, want %d sorted", len(s.names), slices.IsSorted(s.names), len(s.queues))
+	}
+	for _, q := range s.queues {
+		if err := q.consistent(s); err != nil {
+			h.Errorf("queue %s: %v", q.name, err)
+		}
+	}
+}
+
+func (q *queue) consistent(s *Storage) error {
+	orders := []*sorted[*task]{
+		&q.ready[plain], &q.ready[prompt], &q.ready[suspect], &q.scheduled, &q.retry,
+		&q.pending, &q.completed, &q.cancelled, &q.dead, &q.cursors,
+	}
+	stand, asked, held := 0, 0, 0
+	for _, order := range orders {
+		if n := len(order.after(first, order.size+1, nil)); n != order.size {
+			return fmt.Errorf("an order of %d holds %d", order.size, n)
+		}
+		stand += order.size
+	}
+	for id, t := range q.tasks {
+		if t.ID != id || t.Queue != q.name || t.queue != q {
+			return fmt.Errorf("%s stands here as %s", t.Ref, id)
+		}
+		if !slices.ContainsFunc(q.order(t).after(first, q.order(t).size, nil), t.isAt(t.place)) {
+			return fmt.Errorf("%s is %s and not where those are", t.Ref, t.State)
+		}
+		if t.CancelAsked {
+			asked++
+		}
+		if live(t.State) && t.Unique.Mode == storage.UniqueLife {
+			held++
+			if hold := q.keys[t.Unique.Key]; hold == nil || hold.id != t.ID {
+				return fmt.Errorf("%s does not hold its key", t.Ref)
+			}
+		}
+	}
+	st := q.stats()
+	in := st.Totals.Enqueued + st.Totals.Requeued
+	out := st.Totals.Completed + st.Totals.Dead + st.Totals.Cancelled + st.Totals.Deleted
+	switch {
+	case stand != len(q.tasks):
+		return fmt.Errorf("%d stand in orders, of %d tasks", stand, len(q.tasks))
+	case q.deadlines.size != q.pending.size:
+		return fmt.Errorf("%d deadlines of %d pending", q.deadlines.size, q.pending.size)
+	case q.ticks.size > q.cursors.size:
+		return fmt.Errorf("%d ticks of %d cursors", q.ticks.size, q.cursors.size)
+	case asked != q.asked:
+		return fmt.Errorf("%d cancels asked, counted %d", asked, q.asked)
+	case len(q.keys) != held+q.windows.size:
+		return fmt.Errorf("%d keys of %d lives and %d windows", len(q.keys), held, q.windows.size)
+	case q.dead.size > s.limits.DeadMax:
+		return fmt.Errorf("%d dead, at most %d", q.dead.size, s.limits.DeadMax)
+	case in != out+st.Live():
+		return fmt.Errorf("%+v do not add up with %d live", st.Totals, st.Live())
+	}
+	return nil
+}
+
+// first is before every place.
+var first, _ = parsePlace("")
+
+func (t *task) isAt(at place) func(entry[*task]) bool {
+	return func(e entry[*task]) bool { return e.value == t && e.place == at }
+}
+
+// chaos does random things to a few tasks of two queues.
+type chaos struct {
+	*harness
+	*caller
+
+	random *rand.Rand
+	fences []storage.Fence
+}
+
+func (h *harness) chaos(seed uint64) *chaos {
+	return &chaos{harness: h, caller: h.caller(), random: rand.New(rand.NewPCG(seed, 0))}
+}
+
+func (c *chaos) ref() storage.Ref {
+	return storage.Ref{Queue: c.pick("a", "b"), ID: fmt.Sprintf("t%d", c.random.IntN(40))}
+}
+
+func (c *chaos) pick(from ...string) string { return from[c.random.IntN(len(from))] }
+
+func (c *chaos) delay() time.Duration { return time.Duration(c.random.IntN(4)) * time.Second }
+
+func (c *chaos) act() {
+	switch c.random.IntN(8) {
+	case 0, 1:
+		c.claim()
+	case 2:
+		c.extend()
+	default:
+		tx := storage.Tx{}
+		for range 1 + c.random.IntN(3) {
+			c.addTo(&tx)
+		}
+		c.try(tx)
+	}
+}
+
+// try applies a Tx that may be refused, whole, or invalid for naming a task twice.
+func (c *chaos) try(tx storage.Tx) {
+	applied, err := c.store.Apply(c.Context(), c.next(), tx)
+	var invalid *storage.InvalidError
+	if errors.As(err, &invalid) {
+		return
+	}
+	if err != nil {
+		c.Error(err)
+		return
+	}
+	var refused *storage.DependencyError
+	if err := applied[0].Err; err != nil && (!errors.As(err, &refused) || refused.Empty()) {
+		c.Errorf("a refusal: got %v, want a reason", err)
+	}
+}
+
+func (c *chaos) addTo(tx *storage.Tx) {
+	switch c.random.IntN(5) {
+	case 0, 1:
+		in := storage.Insert{
+			Ref: c.ref(), Kind: "kind", Encoding: "raw", Delay: c.delay(), MaxRetries: c.random.IntN(2),
+			CrashLimit: 1 + c.random.IntN(3), Priority: c.random.IntN(3),
+			Keep: storage.Keep{For: c.delay()}, OnConflict: storage.Conflict(c.pick("skip", "refuse")),
+		}
+		switch c.random.IntN(3) {
+		case 0:
+			in.Unique = storage.Unique{Key: c.pick("k", "l", "m"), Mode: storage.UniqueLife}
+		case 1:
+			in.Unique = storage.Unique{Key: c.pick("k", "l", "m"), Mode: storage.UniqueWindow, For: time.Second}
+		}
+		tx.Inserts = append(tx.Inserts, in)
+	case 2:
+		ch := storage.Change{Ref: c.ref(), State: storage.State(c.pick("", "waiting", "scheduled", "cancelled"))}
+		ch.Version = c.version(ch.Ref)
+		ch.Queue = c.pick("", "", "a", "b")
+		if ch.State == storage.Scheduled || ch.State == "" {
+			ch.Delay = c.delay()
+		}
+		tx.Changes = append(tx.Changes, ch)
+	case 3:
+		ref := c.ref()
+		tx.Deletes = append(tx.Deletes, storage.Delete{Ref: ref, Version: c.version(ref)})
+	case 4:
+		if len(c.fences) == 0 {
+			return
+		}
+		i := c.random.IntN(len(c.fences))
+		outcome := storage.Outcome(c.pick("complete", "fail", "snooze", "release", "bury", "cancel"))
+		se := storage.Settle{Fence: c.fences[i], Outcome: outcome}
+		if outcome == storage.Fail || outcome == storage.Snooze {
+			se.Delay = c.delay()
+		}
+		tx.Settles = append(tx.Settles, se)
+		if c.random.IntN(4) > 0 { // else it is used again
+			c.fences = slices.Delete(c.fences, i, i+1)
+		}
+	}
+}
+
+// version reads a task's version, 1 where there is none.
+func (c *chaos) version(ref storage.Ref) int64 {
+	t, err := c.store.Task(c.Context(), ref)
+	if err != nil {
+		return 1
+	}
+	return t.Version
+}
+
+func (c *chaos) claim() {
+	n := c.random.IntN(4)
+	claimed, err := c.store.Claim(c.Context(), storage.ClaimRequest{
+		Call: c.next(), Token: storage.NewToken(), Runner: "runner", Max: n, Start: c.random.IntN(n + 1),
+		Queues: []storage.ClaimQueue{{Name: "a"}, {Name: "b"}}, Lease: time.Second + c.delay(),
+		Suspect: c.random.IntN(2) == 0,
+	})
+	if err != nil {
+		c.Error(err)
+	}
+	c.fences = append(c.fences, claimed.Fences...)
+}
+
+func (c *chaos) extend() {
+	var req storage.ExtendRequest
+	req.Call = c.next()
+	for i := range min(2, len(c.fences)) {
+		req.Leases = append(req.Leases, storage.Extension{Fence: c.fences[i], For: 2 * time.Second, Started: true})
+	}
+	_, err := c.store.Extend(c.Context(), req)
+	var invalid *storage.InvalidError
+	if err != nil && !errors.As(err, &invalid) { // the task may be there under two fences
+		c.Error(err)
+	}
+}
+
+func TestConsistentAfterEveryStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.store.limits.DeadMax = 5
+		c := h.chaos(1)
+		for i := range 20_000 {
+			if i%1000 == 0 {
+				c.caller = h.caller() // the virtual time of a thousand steps is within a lane's life
+			}
+			c.act()
+			h.consistent()
+			if t.Failed() {
+				return
+			}
+			if c.random.IntN(10) == 0 {
+				time.Sleep(time.Second)
+			}
+		}
+	})
+}
+
+func TestConsistentUnderConcurrency(t *testing.T) {
+	h := newHarness(t)
+	h.store.limits.DeadMax = 5
+	var all sync.WaitGroup
+	for i := range uint64(16) {
+		all.Go(func() {
+			c := h.chaos(i)
+			for range 500 {
+				c.act()
+				if c.random.IntN(20) == 0 {
+					h.consistent()
+				}
+			}
+		})
+	}
+	all.Wait()
+	h.consistent()
+}
