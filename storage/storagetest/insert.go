@@ -91,7 +91,7 @@ func insertDelay(r *rig) {
 
 func insertAt(r *rig) {
 	j := job("a")
-	j.At = r.now().Add(time.Hour).Truncate(time.Microsecond).Add(999 * time.Nanosecond)
+	j.At = r.now().Add(time.Hour).Truncate(time.Millisecond).Add(123456 * time.Nanosecond)
 	r.want("placed", r.insert(j)[0].State, storage.Scheduled)
 	if due := r.is("a", storage.Scheduled).Due; !due.Equal(j.At.Truncate(time.Microsecond)) {
 		r.Fatalf("Due: got %v, want %v", due, j.At.Truncate(time.Microsecond))

@@ -80,6 +80,9 @@ func sharingContext(r *rig) {
 			if i%2 == 0 {
 				all.Go(cancel)
 			}
+			if i%4 == 0 {
+				cancel()
+			}
 			_, outcomes[i] = r.store.Apply(ctx, calls[i], tx(i))
 		})
 	}

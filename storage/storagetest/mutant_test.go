@@ -1,0 +1,48 @@
+package storagetest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Each mutant breaks a rule of the contract over memory; the suite must fail with
+// that rule's name.
+func TestMutants(t *testing.T) {
+	byName := map[string]rule{}
+	for _, ru := range rules() {
+		byName[ru.name] = ru
+	}
+	mutants := slices.Concat(identityMutants(), insertMutants(), orderMutants(), claimMutants(),
+		settleMutants(), changeMutants(), cursorMutants(), waitMutants(), readMutants(), otherMutants())
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			for _, name := range m.rules {
+				ru, ok := byName[name]
+				if !ok {
+					t.Fatalf("no rule %q", name)
+				}
+				failed, log := broken(t, ru, m.open)
+				if !failed {
+					t.Errorf("rule %q holds, want it broken", name)
+				}
+				if !strings.Contains(log, ru.says) || !strings.Contains(log, ru.name) {
+					t.Errorf("rule %q prints %q, want its name and what it says", name, log)
+				}
+			}
+		})
+	}
+	t.Logf("%d mutants", len(mutants))
+}
+
+// A mutant that breaks nothing is found by no rule: what is found above is the
+// mutants' doing and not the wrapper's.
+func TestNoMutant(t *testing.T) {
+	harmless := mutant{wrap: func(*mind) *fault { return &fault{} }}
+	for _, ru := range rules() {
+		if failed, log := broken(t, ru, harmless.open); failed {
+			t.Errorf("rule %q is broken, want it to hold:\n%s", ru.name, log)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package storagetest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+)
+
+// recorder is a TB that a rule may fail without failing the test which runs it.
+type recorder struct {
+	testing.TB
+
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu       sync.Mutex // guards what follows
+	failed   bool
+	log      []string
+	cleanups []func()
+}
+
+// broken tests a rule on a storage in a synctest bubble, and tells whether it was
+// found broken and what was logged.
+func broken(t *testing.T, ru rule, open Opener) (failed bool, log string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{TB: t}
+		r.ctx, r.cancel = context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			defer r.clean()
+			defer r.recover()
+			ru.check(r, open, true)
+		}()
+		<-done
+		failed, log = r.failed, strings.Join(r.log, "\n")
+	})
+	return failed, log
+}
+
+// recover makes a panic of the rule a failure.
+func (r *recorder) recover() {
+	if p := recover(); p != nil {
+		r.Errorf("panic: %v", p)
+	}
+}
+
+// clean ends the context, then cleans up as package testing does, last come first.
+func (r *recorder) clean() {
+	r.cancel()
+	for i := len(r.cleanups) - 1; i >= 0; i-- {
+		r.cleanups[i]()
+	}
+}
+
+func (r *recorder) Context() context.Context { return r.ctx }
+
+func (r *recorder) Cleanup(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanups = append(r.cleanups, f)
+}
+
+func (r *recorder) Failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+func (r *recorder) Fail() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = true
+}
+
+func (r *recorder) FailNow() {
+	r.Fail()
+	runtime.Goexit()
+}
+
+func (r *recorder) Log(args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.log = append(r.log, fmt.Sprint(args...))
+}
+
+func (r *recorder) Logf(format string, args ...any) { r.Log(fmt.Sprintf(format, args...)) }
+
+func (r *recorder) Error(args ...any) {
+	r.Log(args...)
+	r.Fail()
+}
+
+func (r *recorder) Errorf(format string, args ...any) { r.Error(fmt.Sprintf(format, args...)) }
+
+func (r *recorder) Fatal(args ...any) {
+	r.Log(args...)
+	r.FailNow()
+}
+
+func (r *recorder) Fatalf(format string, args ...any) { r.Fatal(fmt.Sprintf(format, args...)) }
+
+func (r *recorder) Helper() {}
