@@ -1,0 +1,293 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+func TestQueueNamesAreCheckedBeforeAnyIO(t *testing.T) {
+	c, err := midge.NewClient(untouched{}, midge.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	bad, mail := c.Queue("a b"), c.Queue("mail")
+	for name, err := range map[string]error{
+		"Pause":                   bad.Pause(ctx),
+		"PauseFor":                bad.PauseFor(ctx, time.Hour),
+		"PauseFor nothing":        mail.PauseFor(ctx, 0),
+		"Resume":                  bad.Resume(ctx),
+		"Stats":                   second(bad.Stats(ctx)),
+		"Page":                    second(bad.Page(ctx, storage.Dead, "", 0)),
+		"Page of no state":        second(mail.Page(ctx, "lost", "", 0)),
+		"a page too large":        second(mail.Page(ctx, storage.Dead, "", 201)),
+		"Requeue":                 bad.Requeue(ctx, "1"),
+		"Requeue of no id":        mail.Requeue(ctx, ""),
+		"RequeueAll":              second(bad.RequeueAll(ctx, storage.Dead, nil)),
+		"RequeueAll of no state":  second(mail.RequeueAll(ctx, "lost", nil)),
+		"CancelAll":               second(bad.CancelAll(ctx, storage.Waiting, nil)),
+		"Delete":                  bad.Delete(ctx, "1"),
+		"DeleteAll":               second(bad.DeleteAll(ctx, storage.Dead, nil)),
+		"Remove":                  bad.Remove(ctx),
+		"Change":                  bad.Change(ctx, "1", midge.Priority(1)),
+		"Change to nowhere":       mail.Change(ctx, "1", midge.To("a b")),
+		"Change by too much":      mail.Change(ctx, "1", midge.Priority(10)),
+		"Change into the past":    mail.Change(ctx, "1", midge.In(-1)),
+		"Change of the id":        mail.Change(ctx, "1", midge.ID("2")),
+		"Change of the retries":   mail.Change(ctx, "1", midge.MaxRetries(2)),
+		"Change of the key":       mail.Change(ctx, "1", midge.Unique{}),
+		"ChangeJob to nil":        mail.ChangeJob(ctx, "1", nil),
+		"ChangeJob to too much":   mail.ChangeJob(ctx, "1", work{strings.Repeat("x", 1<<20)}),
+		"Schedules":               second(bad.Schedules(ctx)),
+		"RunSchedule":             second(bad.RunSchedule(ctx, "x")),
+		"RunSchedule of no name":  second(mail.RunSchedule(ctx, "")),
+		"RemoveSchedule":          bad.RemoveSchedule(ctx, "x"),
+		"RemoveSchedule too long": mail.RemoveSchedule(ctx, strings.Repeat("x", 122)),
+	} {
+		var invalid *midge.InvalidError
+		if !errors.As(err, &invalid) {
+			t.Errorf("%s: got %v, want an *InvalidError", name, err)
+		}
+	}
+}
+
+func TestPauseAndResume(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var ran atomic.Int64
+		b.run(midge.RunnerConfig{}, func(context.Context, work) error { ran.Add(1); return nil })
+		q := b.client.Queue("default")
+		step := func(err error, want int64) {
+			b.Helper()
+			if err != nil {
+				b.Error(err)
+			}
+			b.enqueue("a")
+			b.after(2 * time.Second)
+			if ran.Load() != want {
+				b.Errorf("%d ran, want %d", ran.Load(), want)
+			}
+		}
+		step(q.Pause(b.ctx), 0)
+		if stats, err := q.Stats(b.ctx); err != nil || !stats.Paused || stats.Waiting != 1 {
+			t.Errorf("got %+v, %v; want it paused with one waiting", stats, err)
+		}
+		step(q.Resume(b.ctx), 2)
+		step(q.PauseFor(b.ctx, time.Minute), 2)
+		b.after(time.Minute)
+		step(nil, 4)
+	})
+}
+
+// ids lists the tasks of a state.
+func (b *bench) ids(queue string, state storage.State) (ids []string) {
+	b.Helper()
+	for task, err := range b.client.Queue(queue).Tasks(b.ctx, state) {
+		if err != nil {
+			b.Fatal(err)
+		}
+		ids = append(ids, task.ID)
+	}
+	return ids
+}
+
+func TestQueueListsAndPages(t *testing.T) {
+	bubble(t, func(b *bench) {
+		if _, err := b.client.EnqueueMany(b.ctx, items(450)); err != nil {
+			t.Fatal(err)
+		}
+		if ids := b.ids("default", storage.Waiting); len(ids) != 450 || ids[449] != "w-449" {
+			t.Errorf("got %d tasks, want 450 in order", len(ids))
+		}
+		q := b.client.Queue("default")
+		first, err := q.Page(b.ctx, storage.Waiting, "", 200)
+		if err != nil || len(first.Tasks) != 200 {
+			t.Fatalf("got %d tasks, %v; want 200", len(first.Tasks), err)
+		}
+		next, err := q.Page(b.ctx, storage.Waiting, first.Next, 0)
+		if err != nil || len(next.Tasks) != 50 || next.Tasks[0].ID != "w-200" {
+			t.Errorf("got %d tasks, %v; want the next 50", len(next.Tasks), err)
+		}
+		b.enqueue("x", midge.To("mail"))
+		b.enqueue("x", midge.To("mail.bulk"))
+		var names []string
+		for name, err := range b.client.Queues(b.ctx, "mail") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, name)
+		}
+		if fmt.Sprint(names) != "[mail mail.bulk]" {
+			t.Errorf("got queues %v", names)
+		}
+	})
+}
+
+func TestRequeueAndDeleteTheDead(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var repaired atomic.Bool
+		b.run(midge.RunnerConfig{}, func(context.Context, work) error {
+			if !repaired.Load() {
+				return midge.Discard(errors.New("broken"))
+			}
+			return nil
+		})
+		q := b.client.Queue("default")
+		for _, r := range items(6) {
+			if _, err := b.client.EnqueueMany(b.ctx, []midge.Item{r}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.after(time.Second)
+		if dead := b.ids("default", storage.Dead); len(dead) != 6 {
+			t.Fatalf("got %v, want 6 dead", dead)
+		}
+		repaired.Store(true)
+		if err := q.Requeue(b.ctx, "w-0"); err != nil {
+			t.Error(err)
+		}
+		if err := q.Requeue(b.ctx, "nobody"); !errors.Is(err, midge.ErrNotFound) {
+			t.Errorf("got %v, want ErrNotFound", err)
+		}
+		if err := q.Delete(b.ctx, "w-1"); err != nil {
+			t.Error(err)
+		}
+		odd := func(t storage.Task) bool { return t.ID == "w-3" || t.ID == "w-5" }
+		if n, err := q.DeleteAll(b.ctx, storage.Dead, odd); n != 2 || err != nil {
+			t.Errorf("deleted %d, %v; want 2", n, err)
+		}
+		if n, err := q.RequeueAll(b.ctx, storage.Dead, nil); n != 2 || err != nil {
+			t.Errorf("requeued %d, %v; want 2", n, err)
+		}
+		b.after(time.Second)
+		if stats := b.stats("default"); stats.Live()+stats.Dead != 0 || stats.Totals.Completed != 3 {
+			t.Errorf("got %+v, want 3 completed and nothing left", stats)
+		}
+	})
+}
+
+func TestCancelAllAndRemove(t *testing.T) {
+	bubble(t, func(b *bench) {
+		q := b.client.Queue("mail")
+		for i := range 5 {
+			b.enqueue(fmt.Sprint(i), midge.To("mail"), midge.In(time.Hour))
+		}
+		if n, err := q.CancelAll(b.ctx, storage.Scheduled, nil); n != 5 || err != nil {
+			t.Errorf("cancelled %d, %v; want 5", n, err)
+		}
+		b.enqueue("left", midge.To("mail"))
+		if err := q.Remove(b.ctx); err != nil {
+			t.Error(err)
+		}
+		for name := range b.client.Queues(b.ctx, "") {
+			t.Errorf("queue %s is left", name)
+		}
+	})
+}
+
+func TestChangeWhatWaits(t *testing.T) {
+	bubble(t, func(b *bench) {
+		q := b.client.Queue("default")
+		now := time.Now()
+		task := b.enqueue("a", midge.Header("a", "1"), midge.Header("b", "1"))
+		step := func(err error, want func(storage.Task) bool) {
+			b.Helper()
+			if err != nil {
+				b.Error(err)
+			}
+			if got := b.task(task.Ref); !want(got) {
+				b.Errorf("got %+v", got)
+			}
+		}
+		step(q.Change(b.ctx, task.ID, midge.Priority(5)), func(t storage.Task) bool {
+			return t.Priority == 5 && t.State == storage.Waiting && len(t.Headers) == 2
+		})
+		step(q.Change(b.ctx, task.ID, midge.In(time.Hour), midge.Header("b", "2")), func(t storage.Task) bool {
+			return t.State == storage.Scheduled && t.Due.Sub(now) >= time.Hour && t.Headers["a"] == "1" && t.Headers["b"] == "2"
+		})
+		step(q.Change(b.ctx, task.ID, midge.At(now.Add(3*time.Hour))), func(t storage.Task) bool {
+			return t.State == storage.Scheduled && t.Due.Equal(now.Add(3*time.Hour))
+		})
+		step(q.Change(b.ctx, task.ID, midge.In(0)), func(t storage.Task) bool { return t.State == storage.Waiting && t.Priority == 5 })
+		step(q.ChangeJob(b.ctx, task.ID, work{"b"}), func(t storage.Task) bool { return strings.Contains(string(t.Payload), "\xa1b") })
+		var invalid *midge.InvalidError
+		if err := q.ChangeJob(b.ctx, task.ID, stranger{1}); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "stranger") {
+			t.Errorf("another kind: got %v, want an *InvalidError that names it", err)
+		}
+		if err := q.Change(b.ctx, task.ID, midge.To("bulk")); err != nil {
+			t.Error(err)
+		}
+		b.gone(task.Ref)
+		if moved := b.task(storage.Ref{Queue: "bulk", ID: task.ID}); moved.Priority != 5 || moved.State != storage.Waiting {
+			t.Errorf("got %+v, want it moved as it was", moved)
+		}
+	})
+}
+
+func TestSchedulesAreListedRunAndRemoved(t *testing.T) {
+	bubble(t, func(b *bench) {
+		q := b.client.Queue("default")
+		var ran atomic.Int64
+		r := b.newRunner(b.store, midge.RunnerConfig{}, func(context.Context, work) error { ran.Add(1); return nil })
+		for _, declare := range []func() error{
+			func() error { return r.Periodic(midge.Every(time.Hour), work{"tick"}, midge.Named("hourly")) },
+			func() error { return r.Periodic(midge.Cron("0 3 * * *"), work{"tick"}, midge.Zone("Europe/Paris")) },
+		} {
+			if err := declare(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.runner = r
+		go func() { b.done <- r.Run(b.ctx) }()
+		b.after(time.Hour + time.Second)
+		list := b.schedules(q)
+		if len(list) != 2 || list[0].Orphaned || list[1].Orphaned {
+			t.Fatalf("got %+v, want two schedules that are declared", list)
+		}
+		i := slices.IndexFunc(list, func(s midge.ScheduleInfo) bool { return s.Name == "hourly" })
+		if c := list[i].Cursor; c.Spec != "every 1h0m0s" || c.Next.Sub(c.Last) != time.Hour || ran.Load() != 1 {
+			t.Errorf("got %+v after %d runs, want one tick and the next in an hour", c, ran.Load())
+		}
+		ref, err := q.RunSchedule(b.ctx, "hourly")
+		b.after(time.Second)
+		if err != nil || ref.Queue != "default" || ran.Load() != 2 {
+			t.Errorf("got %s, %v and %d runs, want it run now", ref, err, ran.Load())
+		}
+		if _, err := q.RunSchedule(b.ctx, "nobody"); !errors.Is(err, midge.ErrNotFound) {
+			t.Errorf("got %v, want ErrNotFound", err)
+		}
+		runners, err := b.client.Runners(b.ctx)
+		if err != nil || len(runners) != 1 || runners[0].ID != r.ID() || len(runners[0].Schedules) != 2 {
+			t.Errorf("got %+v, %v; want the runner with what it declares", runners, err)
+		}
+		if err := b.drain(); err != nil {
+			t.Error(err)
+		}
+		if list := b.schedules(q); len(list) != 2 || !list[0].Orphaned {
+			t.Errorf("got %+v, want two orphans", list)
+		}
+		if err := q.RemoveSchedule(context.WithoutCancel(b.ctx), "hourly"); err != nil {
+			t.Error(err)
+		}
+		if list := b.schedules(q); len(list) != 1 || list[0].Name != "work" {
+			t.Errorf("got %+v, want the other one alone", list)
+		}
+	})
+}
+
+func (b *bench) schedules(q *midge.Queue) []midge.ScheduleInfo {
+	b.Helper()
+	list, err := q.Schedules(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return list
+}
