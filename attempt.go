@@ -303,7 +303,8 @@ func errorText(err error) (text string) {
 	return err.Error()
 }
 
-// delay asks the job's backoff, else the runner's, how long to wait before the retry.
+// delay asks the backoff recorded with the task, else the job's, else the runner's, how
+// long to wait before the retry.
 func (r *Runner) delay(a *attempt) (d time.Duration) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -313,7 +314,9 @@ func (r *Runner) delay(a *attempt) (d time.Duration) {
 		d = min(max(d, 0), storage.MaxDelay)
 	}()
 	backoff := r.cfg.Backoff
-	if h := r.handler(a.task.Kind); h != nil && h.options.Backoff != nil {
+	if recorded := recordedBackoff(a.task.Headers); recorded != nil {
+		backoff = recorded
+	} else if h := r.handler(a.task.Kind); h != nil && h.options.Backoff != nil {
 		backoff = h.options.Backoff
 	}
 	return backoff(a.task.Retries + 1)

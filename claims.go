@@ -62,8 +62,9 @@ func (c *claimer) loop(draining, hard, jobs context.Context) {
 		if time.Since(c.swept) > jitter(sweepScan) {
 			c.sweep(claim, queues)
 		}
+		nothing := start+ahead > 0 && !claimed.More // what was not asked for may be there
 		start, ahead, _ = r.slots.room(r.cfg.Ahead)
-		if full := start+ahead == 0; full || !claimed.More {
+		if full := start+ahead == 0; full || nothing {
 			c.idle(draining, round{queues, full, untilStale}, claimed)
 		}
 	}

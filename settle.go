@@ -166,6 +166,7 @@ func (s *settler) settled(batch []*settlement, applied []storage.Applied) {
 		ended = append(ended, sm.attempt)
 	}
 	s.r.slots.settled(ended...)
+	kick(s.r.freed) // room says no while too much waits for its settle
 }
 
 // retryAsFailure queues a settlement whose follow-ups were refused again, as a failure

@@ -1,0 +1,51 @@
+package midge_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage/memory"
+)
+
+// BenchmarkDrain drains tasks that wait on the memory storage, through a runner of
+// concurrency 100 with its codec, leases and settles.
+func BenchmarkDrain(b *testing.B) {
+	store, err := memory.Open(memory.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	client, err := midge.NewClient(store, midge.ClientConfig{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	items := make([]midge.Item, 0, 1000)
+	for left := b.N; left > 0; left -= len(items) {
+		items = items[:0]
+		for range min(left, 1000) {
+			items = append(items, midge.New(work{"0123456789012345678901234567890123456789012345678901234567890123"}))
+		}
+		if _, err := client.EnqueueMany(b.Context(), items); err != nil {
+			b.Fatal(err)
+		}
+	}
+	runner, err := midge.NewRunner(store, midge.RunnerConfig{Concurrency: 100})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var ran atomic.Int64
+	if err := midge.Handle(runner, func(context.Context, work) error {
+		if ran.Add(1) == int64(b.N) {
+			runner.Stop()
+		}
+		return nil
+	}); err != nil {
+		b.Fatal(err)
+	}
+	b.ResetTimer()
+	if err := runner.Run(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+}
