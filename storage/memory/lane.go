@@ -75,12 +75,17 @@ func (s *Storage) sweepLanes(most int) {
 
 // copyApplied gives a copy that shares nothing with applied that could be changed.
 func copyApplied(applied []storage.Applied) []storage.Applied {
+	n := 0
+	for i := range applied {
+		n += len(applied[i].Inserted) + len(applied[i].Changed) + len(applied[i].Settled)
+	}
+	room := make([]storage.Placed, n)
 	copied := slices.Clone(applied)
 	for i := range copied {
 		a := &copied[i]
-		a.Inserted = slices.Clone(a.Inserted)
-		a.Changed = slices.Clone(a.Changed)
-		a.Settled = slices.Clone(a.Settled)
+		a.Inserted, room = copyInto(room, a.Inserted)
+		a.Changed, room = copyInto(room, a.Changed)
+		a.Settled, room = copyInto(room, a.Settled)
 		if dep, ok := a.Err.(*storage.DependencyError); ok { //nolint:errorlint // made here, never wrapped
 			a.Err = &storage.DependencyError{
 				Missing:   slices.Clone(dep.Missing),
@@ -92,6 +97,13 @@ func copyApplied(applied []storage.Applied) []storage.Applied {
 		}
 	}
 	return copied
+}
+
+// copyInto takes room for a copy, and gives back the rest.
+func copyInto(room, placed []storage.Placed) (copied, rest []storage.Placed) {
+	copied, rest = cut(room, len(placed))
+	copy(copied, placed)
+	return copied, rest
 }
 
 func copyExtended(e storage.Extended) storage.Extended {

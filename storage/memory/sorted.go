@@ -24,6 +24,9 @@ func (p place) before(q place) bool {
 type sorted[T any] struct {
 	chunks [][]entry[T] // none empty, each all before the next
 	size   int
+	// usual is how long a chunk has become. An order that is filled and emptied all
+	// the time, as that of the pending tasks is, has its chunk at once in that size.
+	usual int
 }
 
 type entry[T any] struct {
@@ -42,12 +45,11 @@ func (s *sorted[T]) insert(at place, value T) {
 	i := s.chunk(at)
 	if i == len(s.chunks) { // behind all others
 		switch {
-		case i == 0:
-			s.chunks = append(s.chunks, []entry[T]{e})
-		case len(s.chunks[i-1]) >= chunkSize:
-			s.chunks = append(s.chunks, append(make([]entry[T], 0, chunkSize), e))
+		case i == 0 || len(s.chunks[i-1]) >= chunkSize:
+			s.chunks = append(s.chunks, append(make([]entry[T], 0, s.usual), e))
 		default:
 			s.chunks[i-1] = append(s.chunks[i-1], e)
+			s.usual = max(s.usual, len(s.chunks[i-1]))
 		}
 		return
 	}
