@@ -52,6 +52,8 @@ func (s *Session) Storage() Storage { return s.store }
 // UnknownError is an [ErrUnknown] that remembers its call, so that
 // [Session.Repeat] can learn the outcome while the lane lives.
 type UnknownError struct {
+	// Call is zero where the storage did not even tell the time, so that nothing
+	// was sent.
 	Call Call
 	Txs  []Tx
 	Err  error
@@ -90,6 +92,9 @@ func (s *Session) ApplyOne(ctx context.Context, tx Tx) (Applied, error) {
 // the first outcome, or carries the call out if it never happened. After LaneLife
 // it answers ErrUnknown again.
 func (s *Session) Repeat(ctx context.Context, unknown *UnknownError) ([]Applied, error) {
+	if unknown.Call.IsZero() { // it was never sent: without an identity it would not be safe to
+		return s.Apply(ctx, unknown.Txs...)
+	}
 	var applied []Applied
 	err := s.repeat(ctx, func() (err error) {
 		applied, err = s.store.Apply(ctx, unknown.Call, unknown.Txs...)
@@ -174,7 +179,11 @@ func (s *Session) set(now time.Time) {
 // used again, so that its number stays repeatable.
 func (s *Session) do(ctx context.Context, send func(Call) error) (Call, error) {
 	for fresh := false; ; fresh = true {
-		ln, err := s.take(ctx, fresh)
+		var ln *lane
+		err := s.repeat(ctx, func() (err error) { // it may have to ask for the time
+			ln, err = s.take(ctx, fresh)
+			return err
+		})
 		if err != nil {
 			return Call{}, err
 		}
