@@ -1,0 +1,317 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
+)
+
+// set is what each example begins with: a runner and a client on memory.
+func set() (*midge.Runner, *midge.Client) {
+	store, err := memory.Open(memory.Config{})
+	must(err)
+	runner, err := midge.NewRunner(store, midge.RunnerConfig{Concurrency: 1})
+	must(err)
+	client, err := midge.NewClient(store, midge.ClientConfig{})
+	must(err)
+	return runner, client
+}
+
+// start runs the runner until stop is called, which waits for its end.
+func start(runner *midge.Runner) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- runner.Run(ctx) }()
+	return ctx, func() {
+		cancel()
+		must(<-ended)
+	}
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// Resize is run by a function.
+type Resize struct {
+	Path  string
+	Width int
+}
+
+// Options keep its task a while, so that its end can be awaited.
+func (Resize) Options() midge.Options {
+	return midge.Options{Keep: midge.Keep{For: time.Minute}}
+}
+
+// A closure brings what a job needs and its parameters cannot hold.
+func ExampleHandle() {
+	runner, client := set()
+	disk := map[string]int{"cat.png": 4000} // stands for a database, a mailer, …
+	must(midge.Handle(runner, func(_ context.Context, job Resize) error {
+		disk[job.Path] = job.Width
+		return nil
+	}))
+	ctx, stop := start(runner)
+	task, err := client.Enqueue(ctx, Resize{Path: "cat.png", Width: 300})
+	must(err)
+	must(client.Await(ctx, task.Ref, nil))
+	stop()
+	fmt.Println(disk["cat.png"], "pixels wide")
+	// Output: 300 pixels wide
+}
+
+// An error that no retry can mend makes the task dead at once. It is kept, to be
+// looked at and requeued.
+func ExampleDiscard() {
+	runner, client := set()
+	must(midge.Handle(runner, func(_ context.Context, job Resize) error {
+		return midge.Discard(fmt.Errorf("%s is no picture", job.Path))
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+	task, err := client.Enqueue(ctx, Resize{Path: "cat.txt"})
+	must(err)
+	var dead *midge.DeadError
+	if errors.As(client.Await(ctx, task.Ref, nil), &dead) {
+		fmt.Println(dead.Reason+":", dead.Last)
+	}
+	// Output: discarded: cat.txt is no picture
+}
+
+// A job that fails may know when to try again. Other errors are retried by the
+// backoff of the job, or of the runner.
+func ExampleRetryIn() {
+	runner, client := set()
+	must(midge.Handle(runner, func(ctx context.Context, _ Resize) error {
+		task, _ := midge.Current(ctx)
+		fmt.Println("run after", task.Retries, "failures")
+		if task.Retries == 0 {
+			return midge.RetryIn(10*time.Millisecond, errors.New("busy, come back in 10ms"))
+		}
+		return nil
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+	task, err := client.Enqueue(ctx, Resize{Path: "cat.png"})
+	must(err)
+	must(client.Await(ctx, task.Ref, nil))
+	// Output:
+	// run after 0 failures
+	// run after 1 failures
+}
+
+// A job whose moment has not come puts itself off. That is no failure.
+func ExampleSnooze() {
+	runner, client := set()
+	uploaded := false
+	must(midge.Handle(runner, func(context.Context, Resize) error {
+		if !uploaded {
+			uploaded = true // by somebody else, meanwhile
+			return midge.Snooze(10 * time.Millisecond)
+		}
+		return nil
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+	ref := must1(client.Enqueue(ctx, Resize{Path: "cat.png"})).Ref
+	must(client.Await(ctx, ref, nil))
+	fmt.Println(must1(client.Task(ctx, ref)).Retries, "retries")
+	// Output: 0 retries
+}
+
+func must1[T any](v T, err error) T {
+	must(err)
+	return v
+}
+
+// Order is a job that another one follows.
+type Order struct{ Number int }
+
+// Options keep it a while.
+func (Order) Options() midge.Options { return midge.Options{Keep: midge.Keep{For: time.Minute}} }
+
+// Invoice follows an order.
+type Invoice struct{ Order int }
+
+// Options keep it a while.
+func (Invoice) Options() midge.Options { return midge.Options{Keep: midge.Keep{For: time.Minute}} }
+
+// A follow-up is enqueued in the same step as the completion of the job that asks for
+// it: whatever dies when, there is one invoice for each order that completed.
+func ExampleFollowUp() {
+	runner, client := set()
+	must(midge.Handle(runner, func(ctx context.Context, job Order) error {
+		fmt.Println("order", job.Number)
+		return midge.FollowUp(ctx, Invoice{Order: job.Number}, midge.ID("invoice-7"))
+	}))
+	must(midge.Handle(runner, func(_ context.Context, job Invoice) error {
+		fmt.Println("invoice for order", job.Order)
+		return nil
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+	task, err := client.Enqueue(ctx, Order{Number: 7})
+	must(err)
+	must(client.Await(ctx, task.Ref, nil))
+	must(client.Await(ctx, storage.Ref{Queue: task.Queue, ID: "invoice-7"}, nil)) // it is there by now
+	// Output:
+	// order 7
+	// invoice for order 7
+}
+
+// A result is stored with the completion, and kept for an hour unless the options say
+// otherwise.
+func ExampleSetResult() {
+	type size struct{ Width, Height int }
+	runner, client := set()
+	must(midge.Handle(runner, func(ctx context.Context, job Resize) error {
+		return midge.SetResult(ctx, size{job.Width, job.Width * 3 / 4})
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+	task, err := client.Enqueue(ctx, Resize{Path: "cat.png", Width: 300})
+	must(err)
+	var result size
+	must(client.Await(ctx, task.Ref, &result))
+	fmt.Printf("%d × %d\n", result.Width, result.Height)
+	// Output: 300 × 225
+}
+
+// Progress is stored at once, as JSON, for those who look at the task.
+func ExampleProgress() {
+	runner, client := set()
+	told, seen := make(chan bool), make(chan bool)
+	must(midge.Handle(runner, func(ctx context.Context, _ Resize) error {
+		if err := midge.Progress(ctx, map[string]int{"percent": 40}); err != nil {
+			return err // the lease is lost, or the storage is away
+		}
+		close(told)
+		<-seen
+		return nil
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+	task, err := client.Enqueue(ctx, Resize{Path: "film.mp4"})
+	must(err)
+	<-told
+	now, err := client.Task(ctx, task.Ref)
+	must(err)
+	fmt.Printf("%s: %s\n", now.State, now.Progress)
+	close(seen)
+	// Output: pending: {"percent":40}
+}
+
+// A checkpoint is where the next run goes on, should this one fail or its runner die.
+func ExampleCheckpoint() {
+	runner, client := set()
+	must(midge.Handle(runner, func(ctx context.Context, _ Resize) error {
+		page := 1
+		if _, err := midge.LoadCheckpoint(ctx, &page); err != nil {
+			return err
+		}
+		for ; page <= 4; page++ {
+			if task, _ := midge.Current(ctx); page == 3 && task.Retries == 0 {
+				return midge.RetryIn(time.Millisecond, errors.New("out of paper"))
+			}
+			fmt.Println("page", page)
+			if err := midge.Checkpoint(ctx, page+1); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+	task, err := client.Enqueue(ctx, Resize{Path: "book.pdf"})
+	must(err)
+	must(client.Await(ctx, task.Ref, nil))
+	// Output:
+	// page 1
+	// page 2
+	// page 3
+	// page 4
+}
+
+// Middleware wraps every attempt: it may add to the context, look at the error, or
+// change it.
+func ExampleMiddleware() {
+	store, err := memory.Open(memory.Config{})
+	must(err)
+	report := func(next func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			err := next(ctx)
+			task, _ := midge.Current(ctx)
+			fmt.Printf("%s: %v\n", task.Kind, err)
+			return err
+		}
+	}
+	runner, err := midge.NewRunner(store, midge.RunnerConfig{Middleware: []midge.Middleware{report}})
+	must(err)
+	client, err := midge.NewClient(store, midge.ClientConfig{})
+	must(err)
+	must(midge.Handle(runner, func(context.Context, Resize) error { return nil }))
+	ctx, stop := start(runner)
+	defer stop()
+	task, err := client.Enqueue(ctx, Resize{Path: "cat.png"})
+	must(err)
+	must(client.Await(ctx, task.Ref, nil))
+	// Output: resize: <nil>
+}
+
+// Cleanup is enqueued by a schedule.
+type Cleanup struct{}
+
+// A schedule is declared in code. Every runner of a fleet declares it, and each tick
+// makes one task.
+func ExampleRunner_Periodic() {
+	runner, client := set()
+	ticks := make(chan time.Time, 10)
+	must(midge.Handle(runner, func(ctx context.Context, _ Cleanup) error {
+		task, _ := midge.Current(ctx)
+		tick, err := time.Parse(time.RFC3339Nano, task.Headers["midge.tick"])
+		ticks <- tick
+		return err
+	}))
+	must(runner.Periodic(midge.Every(time.Second), Cleanup{}))
+	must(runner.Periodic(midge.Cron("0 3 * * 1-5"), Cleanup{}, midge.Named("nightly"), midge.Zone("Europe/Paris")))
+	ctx, stop := start(runner)
+	tick := <-ticks
+	fmt.Println("ticked on the second:", tick.Equal(tick.Truncate(time.Second)))
+	schedules, err := client.Queue(midge.DefaultQueue).Schedules(ctx)
+	must(err)
+	for _, s := range schedules {
+		fmt.Printf("%s: %s %q\n", s.Name, s.Cursor.Spec, s.Cursor.Zone)
+	}
+	stop()
+	// Output:
+	// ticked on the second: true
+	// cleanup: every 1s ""
+	// nightly: cron 0 3 * * 1-5 "Europe/Paris"
+}
+
+// A job sees by its context that it is to end, and by the cause why.
+func ExampleClient_Cancel() {
+	runner, client := set()
+	begun := make(chan bool)
+	must(midge.Handle(runner, func(ctx context.Context, _ Resize) error {
+		close(begun)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+	task, err := client.Enqueue(ctx, Resize{Path: "cat.png"})
+	must(err)
+	<-begun
+	_, err = client.Cancel(ctx, task.Ref)
+	must(err)
+	fmt.Println(errors.Is(client.Await(ctx, task.Ref, nil), midge.ErrCancelled))
+	// Output: true
+}
