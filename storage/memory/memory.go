@@ -40,7 +40,16 @@
 //     the next Claim promotes it.
 //   - A requeue starts anew: history, stack, result and reason are gone; progress and
 //     checkpoint stay, so that a long task can go on where it was.
+//   - A Change to the state in which a task is leaves it in its place, unless it names
+//     a priority or a moment.
+//   - Totals.Failed counts the outcome Fail, also where a cancel was asked; a Bury
+//     counts as dead alone.
+//   - Task.Stack begins with the full error where the history had to cut it.
 //   - Leases that expired are recovered so that those claimed first wait first.
+//   - A Claim hands out ticks also where its Max is 0: a runner without a free slot
+//     still ticks. NextDue knows the end of a pause that keeps tasks waiting.
+//   - Where a unique window outlives its task, what is skipped for it names the holder
+//     with neither version nor state.
 //   - Pending tasks and cursors are listed in the order of their claim or insert,
 //     ended tasks in the order in which they expire.
 package memory
