@@ -26,7 +26,8 @@ const (
 // task after 20 ms, then ever more rarely, at last each second.
 func (c *Client) Await(ctx context.Context, ref storage.Ref, result any) error {
 	if v := reflect.ValueOf(result); result != nil && (v.Kind() != reflect.Pointer || v.IsNil()) {
-		return fmt.Errorf("midge: await %s: %w", ref, storage.Invalid("result", fmt.Sprintf("%T", result), "nil, or a pointer"))
+		invalid := storage.Invalid("result", fmt.Sprintf("%T", result), "nil, or a pointer")
+		return fmt.Errorf("midge: await %s: %w", ref, invalid)
 	}
 	if err := storage.CheckRef(ref); err != nil {
 		return fmt.Errorf("midge: await: %w", err)

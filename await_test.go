@@ -69,7 +69,7 @@ func TestAwaitEndsWithItsContext(t *testing.T) {
 
 func TestAwaitDeletesWhatIsKeptUntilRead(t *testing.T) {
 	bubble(t, func(b *bench) {
-		b.run(midge.RunnerConfig{}, func(ctx context.Context, w work) error { return midge.SetResult(ctx, 42) })
+		b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error { return midge.SetResult(ctx, 42) })
 		task := b.enqueue("a", midge.UntilRead())
 		if err := b.client.Await(b.ctx, task.Ref, nil); err != nil {
 			t.Fatal(err)

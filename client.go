@@ -158,7 +158,9 @@ func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error
 
 // sendChunk enqueues as many of the inserts at the places as one call takes, and gives
 // their number.
-func (c *Client) sendChunk(ctx context.Context, inserts []storage.Insert, places []int, results []Result) (int, error) {
+func (c *Client) sendChunk(
+	ctx context.Context, inserts []storage.Insert, places []int, results []Result,
+) (int, error) {
 	var txs []storage.Tx
 	size := 0
 	for _, i := range places {
@@ -195,7 +197,8 @@ func firstRefused(results []Result) error {
 	if refused == 0 {
 		return nil
 	}
-	return fmt.Errorf("midge: %d of %d items were refused, item %d: %w", refused, len(results), first, results[first].Err)
+	return fmt.Errorf("midge: %d of %d items were refused, item %d: %w",
+		refused, len(results), first, results[first].Err)
 }
 
 // Repeat takes an error that wraps an [ErrUnknown] of this client and learns the
@@ -205,7 +208,8 @@ func firstRefused(results []Result) error {
 func (c *Client) Repeat(ctx context.Context, err error) ([]Result, error) {
 	var unknown *UnknownError
 	if !errors.As(err, &unknown) {
-		return nil, fmt.Errorf("midge: repeat: %w", storage.Invalid("error", "that remembers no call", "an ErrUnknown of a client"))
+		invalid := storage.Invalid("error", "that remembers no call", "an ErrUnknown of a client")
+		return nil, fmt.Errorf("midge: repeat: %w", invalid)
 	}
 	applied, err := c.session.Repeat(ctx, unknown)
 	if err != nil {
@@ -219,7 +223,8 @@ func (c *Client) Repeat(ctx context.Context, err error) ([]Result, error) {
 		case len(a.Inserted) > 0:
 			results[i].Task = enqueued(unknown.Txs[i].Inserts[0], a.Inserted[0])
 		case len(a.Changed) > 0:
-			results[i].Task.Task = storage.Task{Ref: a.Changed[0].Ref, State: a.Changed[0].State, Version: a.Changed[0].Version}
+			at := a.Changed[0]
+			results[i].Task.Task = storage.Task{Ref: at.Ref, State: at.State, Version: at.Version}
 		}
 	}
 	return results, nil

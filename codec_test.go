@@ -84,7 +84,8 @@ func TestTimesKeepTheirInstant(t *testing.T) {
 	}
 	for _, encoding := range []Encoding{MessagePack, JSON} {
 		for _, want := range []time.Time{
-			{}, time.Unix(0, 0), time.Unix(-1, 1), time.Date(2026, 10, 25, 2, 30, 0, 0, paris), time.Now(),
+			{},
+			time.Unix(0, 0), time.Unix(-1, 1), time.Date(2026, 10, 25, 2, 30, 0, 0, paris), time.Now(),
 			time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC),
 		} {
 			b, err := encode(string(encoding), &job{want})
@@ -145,10 +146,10 @@ func TestEqualJobsAreEqualBytes(t *testing.T) {
 // panicky panics when it is written or read.
 type panicky struct{ X int }
 
-func (panicky) MarshalMsgpack() ([]byte, error)  { panic("at the writer's") }
+func (*panicky) MarshalMsgpack() ([]byte, error) { panic("at the writer's") }
 func (*panicky) UnmarshalMsgpack([]byte) error   { panic("at the reader's") }
-func (panicky) MarshalJSON() ([]byte, error)     { panic("at the writer's") }
-func (*panicky) UnmarshalJSON(data []byte) error { panic("at the reader's") }
+func (*panicky) MarshalJSON() ([]byte, error)    { panic("at the writer's") }
+func (*panicky) UnmarshalJSON([]byte) error      { panic("at the reader's") }
 
 func TestPanicsOfFieldsAreErrors(t *testing.T) {
 	for _, encoding := range []string{"msgpack", "json"} {

@@ -1,6 +1,7 @@
 package midge
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +29,8 @@ func parseCron(line string) (*cronSpec, error) {
 	if len(line) > maxLine || strings.Contains(line, "TZ=") { // a zone is an option
 		return nil, storage.Invalid("cron line", line, want)
 	}
-	parser := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
+	parser := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour |
+		cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 	parsed, err := parser.Parse(line)
 	if err != nil {
 		return nil, storage.Invalid("cron line", line, "%s (%v)", want, err)
@@ -37,10 +39,9 @@ func parseCron(line string) (*cronSpec, error) {
 	if !ok {
 		return nil, storage.Invalid("cron line", line, want)
 	}
-	for _, bits := range []uint64{fields.Second, fields.Minute, fields.Hour, fields.Dom, fields.Month, fields.Dow} {
-		if bits == 0 { // a field of commas
-			return nil, storage.Invalid("cron line", line, want)
-		}
+	f := fields
+	if slices.Contains([]uint64{f.Second, f.Minute, f.Hour, f.Dom, f.Month, f.Dow}, 0) { // commas alone
+		return nil, storage.Invalid("cron line", line, want)
 	}
 	spec := &cronSpec{fields: *fields, zone: time.UTC, interval: line == "@hourly"}
 	if text := strings.Split(line, " "); len(text) >= 5 {

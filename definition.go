@@ -38,8 +38,9 @@ func (c *definitions) ofType(typ reflect.Type) (*definition, error) {
 	if typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()
 	}
-	if d, ok := c.byType.Load(typ); ok {
-		return d.(*definition), nil
+	known, _ := c.byType.Load(typ)
+	if d, ok := known.(*definition); ok {
+		return d, nil
 	}
 	d, err := define(typ)
 	if err != nil {
@@ -154,7 +155,8 @@ func exportsFields(typ reflect.Type) bool {
 // encodesItself reports whether a type, or its pointer, writes itself.
 func encodesItself(typ reflect.Type) bool {
 	switch reflect.New(typ).Interface().(type) {
-	case msgpack.CustomEncoder, msgpack.Marshaler, json.Marshaler, encoding.BinaryMarshaler, encoding.TextMarshaler:
+	case msgpack.CustomEncoder, msgpack.Marshaler, json.Marshaler,
+		encoding.BinaryMarshaler, encoding.TextMarshaler:
 		return true
 	}
 	return false

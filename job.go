@@ -125,7 +125,8 @@ func kindOf(typ reflect.Type, zero any) (string, error) {
 	name := typ.Name()
 	kind := snakeCase(name)
 	if storage.CheckName("kind", kind) != nil { // generic types, unnamed ones, other alphabets
-		return "", storage.Invalid("job type", typ.String(), "a type whose name makes a kind, or a method Kind() string")
+		return "", storage.Invalid("job type", typ.String(),
+			"a type whose name makes a kind, or a method Kind() string")
 	}
 	return kind, nil
 }
@@ -134,7 +135,8 @@ func kindOf(typ reflect.Type, zero any) (string, error) {
 func ask[T any](typ reflect.Type, method string, call func() T) (answer T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = storage.Invalid("job type", typ.String(), "a method %s that works on the zero value, not a panic: %v", method, p)
+			err = storage.Invalid("job type", typ.String(),
+				"a method %s that works on the zero value, not a panic: %v", method, p)
 		}
 	}()
 	return call(), nil

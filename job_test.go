@@ -39,8 +39,8 @@ type (
 	empty          struct{}
 	hidden         struct{ name string } //nolint:unused // what is tested is that it is not stored
 	generic[T any] struct{ Value T }
-	größe          struct{ A int }
-	named          struct{ Kind_ string }
+	größe          struct{ A int } //nolint:asciicheck // another alphabet is what is tested
+	named          struct{ Name string }
 	badKind        struct{ A int }
 	panics         struct{ A int }
 	pointers       struct{ A int }
@@ -211,9 +211,17 @@ func TestHandlerRuns(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for _, c := range []struct{ encoding, payload string }{
-		{"msgpack", ""}, {"msgpack", "\xc0"}, {"msgpack", "\x81\xa4Name\x01"}, {"msgpack", "\x81\xa4Name\xa1aa"},
-		{"json", ""}, {"json", "null"}, {"json", " null\n"}, {"json", `{"Name":1}`}, {"json", `{"Name":"a"}}`},
-		{"xml", "<a/>"}, {"", ""},
+		{"msgpack", ""},
+		{"msgpack", "\xc0"},
+		{"msgpack", "\x81\xa4Name\x01"},
+		{"msgpack", "\x81\xa4Name\xa1aa"},
+		{"json", ""},
+		{"json", "null"},
+		{"json", " null\n"},
+		{"json", `{"Name":1}`},
+		{"json", `{"Name":"a"}}`},
+		{"xml", "<a/>"},
+		{"", ""},
 	} {
 		if err := run(t.Context(), c.encoding, []byte(c.payload)); !errors.Is(err, errUndecodable) {
 			t.Errorf("%s %q: got %v, want it undecodable", c.encoding, c.payload, err)

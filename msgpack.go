@@ -148,7 +148,7 @@ func (w msgpackWalk) head(at int) (next, body, items int, isMap bool, err error)
 
 // size reads the size that follows the code c.
 func (w msgpackWalk) size(c byte, at int) (size, next int, err error) {
-	width := 0
+	var width int
 	switch c {
 	case 0xc4, 0xc7, 0xd9:
 		width = 1
@@ -215,6 +215,8 @@ func hasMaps(typ reflect.Type, seen map[reflect.Type]bool) bool {
 				return true
 			}
 		}
+		return false
+	default:
+		return false
 	}
-	return false
 }

@@ -219,7 +219,8 @@ func newInsert(d *definition, job any, opts []Option) (storage.Insert, error) {
 // checkInsert is the storage's validation, with the highest limit of payloads that a
 // storage can have.
 func checkInsert(in storage.Insert) error {
-	return storage.CheckTxs(storage.Limits{MaxPayload: storage.MaxPayloadCap}, []storage.Tx{{Inserts: []storage.Insert{in}}})
+	limits := storage.Limits{MaxPayload: storage.MaxPayloadCap}
+	return storage.CheckTxs(limits, []storage.Tx{{Inserts: []storage.Insert{in}}})
 }
 
 func ceilMicrosecond(d time.Duration) time.Duration {

@@ -84,7 +84,9 @@ func (q *Queue) Tasks(ctx context.Context, state storage.State) iter.Seq2[storag
 
 // Page is a page of Tasks: after is the Next of the page before, "" for the first one,
 // and limit its size, up to 200, where 0 means 50.
-func (q *Queue) Page(ctx context.Context, state storage.State, after string, limit int) (storage.TasksPage, error) {
+func (q *Queue) Page(
+	ctx context.Context, state storage.State, after string, limit int,
+) (storage.TasksPage, error) {
 	query := storage.TasksQuery{Queue: q.name, State: state, After: after, Limit: limit}
 	if err := storage.CheckTasks(&query); err != nil {
 		return storage.TasksPage{}, q.wrap("list", err)
@@ -102,7 +104,9 @@ func (q *Queue) Requeue(ctx context.Context, id string) error {
 
 // RequeueAll requeues the tasks of a state that match accepts, nil accepting all, and
 // gives how many. Those whose unique key is taken stay.
-func (q *Queue) RequeueAll(ctx context.Context, state storage.State, match func(storage.Task) bool) (int, error) {
+func (q *Queue) RequeueAll(
+	ctx context.Context, state storage.State, match func(storage.Task) bool,
+) (int, error) {
 	return q.all("requeue", state, func() (int, error) {
 		return q.client.session.RequeueAll(ctx, q.name, state, match)
 	})
@@ -110,7 +114,9 @@ func (q *Queue) RequeueAll(ctx context.Context, state storage.State, match func(
 
 // CancelAll cancels the tasks of a state that match accepts, nil accepting all, and
 // gives how many were cancelled or, where they run, are about to be.
-func (q *Queue) CancelAll(ctx context.Context, state storage.State, match func(storage.Task) bool) (int, error) {
+func (q *Queue) CancelAll(
+	ctx context.Context, state storage.State, match func(storage.Task) bool,
+) (int, error) {
 	return q.all("cancel", state, func() (int, error) {
 		return q.client.session.CancelAll(ctx, q.name, state, match)
 	})
@@ -124,7 +130,9 @@ func (q *Queue) Delete(ctx context.Context, id string) error {
 
 // DeleteAll deletes the tasks of a state, all but pending, that match accepts, nil
 // accepting all, and gives how many.
-func (q *Queue) DeleteAll(ctx context.Context, state storage.State, match func(storage.Task) bool) (int, error) {
+func (q *Queue) DeleteAll(
+	ctx context.Context, state storage.State, match func(storage.Task) bool,
+) (int, error) {
 	return q.all("delete", state, func() (int, error) {
 		return q.client.session.DeleteAll(ctx, q.name, state, match)
 	})
@@ -158,7 +166,8 @@ func (q *Queue) ChangeJob(ctx context.Context, id string, job any, opts ...Optio
 	if err != nil {
 		return q.wrap("change", err)
 	}
-	return q.wrap("change", q.change(ctx, id, &replacement{kind: d.kind, encoding: string(d.options.Encoding), payload: payload}, opts))
+	r := &replacement{kind: d.kind, encoding: string(d.options.Encoding), payload: payload}
+	return q.wrap("change", q.change(ctx, id, r, opts))
 }
 
 // replacement is new parameters for a task of a kind.

@@ -99,6 +99,18 @@ func (b *bench) ids(queue string, state storage.State) (ids []string) {
 	return ids
 }
 
+// queues lists the names of queues.
+func (b *bench) queues(prefix string) (names []string) {
+	b.Helper()
+	for name, err := range b.client.Queues(b.ctx, prefix) {
+		if err != nil {
+			b.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
 func TestQueueListsAndPages(t *testing.T) {
 	bubble(t, func(b *bench) {
 		if _, err := b.client.EnqueueMany(b.ctx, items(450)); err != nil {
@@ -118,14 +130,7 @@ func TestQueueListsAndPages(t *testing.T) {
 		}
 		b.enqueue("x", midge.To("mail"))
 		b.enqueue("x", midge.To("mail.bulk"))
-		var names []string
-		for name, err := range b.client.Queues(b.ctx, "mail") {
-			if err != nil {
-				t.Fatal(err)
-			}
-			names = append(names, name)
-		}
-		if fmt.Sprint(names) != "[mail mail.bulk]" {
+		if names := b.queues("mail"); fmt.Sprint(names) != "[mail mail.bulk]" {
 			t.Errorf("got queues %v", names)
 		}
 	})
@@ -141,10 +146,8 @@ func TestRequeueAndDeleteTheDead(t *testing.T) {
 			return nil
 		})
 		q := b.client.Queue("default")
-		for _, r := range items(6) {
-			if _, err := b.client.EnqueueMany(b.ctx, []midge.Item{r}); err != nil {
-				t.Fatal(err)
-			}
+		if _, err := b.client.EnqueueMany(b.ctx, items(6)); err != nil {
+			t.Fatal(err)
 		}
 		b.after(time.Second)
 		if dead := b.ids("default", storage.Dead); len(dead) != 6 {
@@ -187,8 +190,8 @@ func TestCancelAllAndRemove(t *testing.T) {
 		if err := q.Remove(b.ctx); err != nil {
 			t.Error(err)
 		}
-		for name := range b.client.Queues(b.ctx, "") {
-			t.Errorf("queue %s is left", name)
+		if names := b.queues(""); len(names) > 0 {
+			t.Errorf("queues %v are left", names)
 		}
 	})
 }
@@ -232,22 +235,27 @@ func TestChangeWhatWaits(t *testing.T) {
 	})
 }
 
-func TestSchedulesAreListedRunAndRemoved(t *testing.T) {
-	bubble(t, func(b *bench) {
-		q := b.client.Queue("default")
-		var ran atomic.Int64
-		r := b.newRunner(b.store, midge.RunnerConfig{}, func(context.Context, work) error { ran.Add(1); return nil })
-		for _, declare := range []func() error{
-			func() error { return r.Periodic(midge.Every(time.Hour), work{"tick"}, midge.Named("hourly")) },
-			func() error { return r.Periodic(midge.Cron("0 3 * * *"), work{"tick"}, midge.Zone("Europe/Paris")) },
-		} {
-			if err := declare(); err != nil {
-				t.Fatal(err)
-			}
+// tickers runs a runner that declares two schedules: hourly, and work at three in Paris.
+func (b *bench) tickers(ran *atomic.Int64) {
+	b.Helper()
+	b.runner = b.newRunner(b.store, midge.RunnerConfig{}, func(context.Context, work) error { ran.Add(1); return nil })
+	for _, err := range []error{
+		b.runner.Periodic(midge.Every(time.Hour), work{"tick"}, midge.Named("hourly")),
+		b.runner.Periodic(midge.Cron("0 3 * * *"), work{"tick"}, midge.Zone("Europe/Paris")),
+	} {
+		if err != nil {
+			b.Fatal(err)
 		}
-		b.runner = r
-		go func() { b.done <- r.Run(b.ctx) }()
-		b.after(time.Hour + time.Second)
+	}
+	go func() { b.done <- b.runner.Run(b.ctx) }()
+	b.after(time.Hour + time.Second)
+}
+
+func TestSchedulesAreListedAndRun(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var ran atomic.Int64
+		b.tickers(&ran)
+		q := b.client.Queue("default")
 		list := b.schedules(q)
 		if len(list) != 2 || list[0].Orphaned || list[1].Orphaned {
 			t.Fatalf("got %+v, want two schedules that are declared", list)
@@ -265,17 +273,27 @@ func TestSchedulesAreListedRunAndRemoved(t *testing.T) {
 			t.Errorf("got %v, want ErrNotFound", err)
 		}
 		runners, err := b.client.Runners(b.ctx)
-		if err != nil || len(runners) != 1 || runners[0].ID != r.ID() || len(runners[0].Schedules) != 2 {
+		if err != nil || len(runners) != 1 || runners[0].ID != b.runner.ID() || len(runners[0].Schedules) != 2 {
 			t.Errorf("got %+v, %v; want the runner with what it declares", runners, err)
 		}
+	})
+}
+
+func TestSchedulesAreOrphanedAndRemoved(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.tickers(new(atomic.Int64))
+		q := b.client.Queue("default")
 		if err := b.drain(); err != nil {
 			t.Error(err)
 		}
-		if list := b.schedules(q); len(list) != 2 || !list[0].Orphaned {
+		if list := b.schedules(q); len(list) != 2 || !list[0].Orphaned || !list[1].Orphaned {
 			t.Errorf("got %+v, want two orphans", list)
 		}
-		if err := q.RemoveSchedule(context.WithoutCancel(b.ctx), "hourly"); err != nil {
+		if err := q.RemoveSchedule(b.Context(), "hourly"); err != nil {
 			t.Error(err)
+		}
+		if err := q.RemoveSchedule(b.Context(), "hourly"); !errors.Is(err, midge.ErrNotFound) {
+			t.Errorf("again: got %v, want ErrNotFound", err)
 		}
 		if list := b.schedules(q); len(list) != 1 || list[0].Name != "work" {
 			t.Errorf("got %+v, want the other one alone", list)

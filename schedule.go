@@ -31,7 +31,7 @@ func Every(d time.Duration) Schedule {
 	return s
 }
 
-// Cron ticks by a crontab line of five fields (minute, hour, day of month, month, day
+// Cron ticks by a crontab line of five fields (minute, hour, day of month, day
 // of week), or six with the second in front, or a descriptor such as "@daily" or
 // "@every 1h30m". Days of the week are 0 (Sunday) to 6, or names.
 //
@@ -195,7 +195,9 @@ const (
 
 // cursorInsert makes the insert of a schedule, checked. now is the storage's time; zero
 // leaves Cursor.Next to be filled.
-func cursorInsert(d *definition, job any, s Schedule, opts []PeriodicOption, now time.Time) (storage.Insert, error) {
+func cursorInsert(
+	d *definition, job any, s Schedule, opts []PeriodicOption, now time.Time,
+) (storage.Insert, error) {
 	terms := scheduleTerms{call: newCall(d), name: d.kind, catchUp: catchUpOne}
 	if err := terms.read(opts); err != nil {
 		return storage.Insert{}, err
@@ -214,7 +216,8 @@ func cursorInsert(d *definition, job any, s Schedule, opts []PeriodicOption, now
 	in := terms.insert(d, payload)
 	in.Ref.ID = storage.CursorPrefix + terms.name
 	in.Cursor = &storage.Cursor{
-		Spec: s.spec, Zone: terms.zone, CatchUp: terms.catchUp, CatchUpCap: terms.catchUpCap, Overlap: terms.overlap,
+		Spec: s.spec, Zone: terms.zone,
+		CatchUp: terms.catchUp, CatchUpCap: terms.catchUpCap, Overlap: terms.overlap,
 	}
 	in.Cursor.Declaration = declaration(&in)
 	if !now.IsZero() {
@@ -235,7 +238,8 @@ func (t *scheduleTerms) read(opts []PeriodicOption) error {
 	case t.err != nil:
 		return t.err
 	case t.timed != "" || t.id != nil || t.unique:
-		return storage.Invalid("option of a schedule", cmp.Or(t.timed, "ID or Unique"), "none of In, At, ID and Unique")
+		return storage.Invalid("option of a schedule", cmp.Or(t.timed, "ID or Unique"),
+			"none of In, At, ID and Unique")
 	}
 	return nil
 }
@@ -256,9 +260,10 @@ func declaration(in *storage.Insert) string {
 	c := in.Cursor
 	parts := [][]byte{
 		[]byte(in.Kind), []byte(in.Encoding), in.Payload,
-		fmt.Append(nil, in.Priority, in.MaxRetries, in.CrashLimit, int64(in.Timeout), int64(in.Keep.For), in.Keep.UntilRead),
+		fmt.Append(nil, in.Priority, in.MaxRetries, in.CrashLimit, in.Timeout, in.Keep.For, in.Keep.UntilRead),
 		[]byte(c.Spec), []byte(c.Zone), []byte(c.CatchUp), fmt.Append(nil, c.CatchUpCap), []byte(c.Overlap),
 	}
+	parts = slices.Grow(parts, 2*len(in.Headers))
 	for _, name := range slices.Sorted(maps.Keys(in.Headers)) {
 		parts = append(parts, []byte(name), []byte(in.Headers[name]))
 	}
@@ -301,8 +306,9 @@ func ticks(c storage.Cursor, now time.Time) (due []time.Time, next time.Time, er
 // moment whose next tick is not after now, in steps that do not grow with the number
 // of ticks between.
 func (s Schedule) latest(first, now time.Time) time.Time {
-	low, high := int64(0), now.Sub(first).Microseconds() // first+low is followed by a tick until now, first+high is not
 	latest := first
+	// first+low is followed by a tick until now, first+high is not.
+	low, high := int64(0), now.Sub(first).Microseconds()
 	for low < high {
 		middle := low + (high-low)/2
 		tick := s.next(first.Add(time.Duration(middle) * time.Microsecond))

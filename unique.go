@@ -32,7 +32,7 @@ type Unique struct {
 }
 
 // check gives an *InvalidError where u does not suit the job type.
-func (u *Unique) check(d *definition) error {
+func (u Unique) check(d *definition) error {
 	if u.For != 0 && (u.For < time.Millisecond || u.For > storage.MaxDelay) {
 		return storage.Invalid("Unique.For", u.For, "0, or 1ms to %v", storage.MaxDelay)
 	}
@@ -50,7 +50,7 @@ func (u *Unique) check(d *definition) error {
 }
 
 // set gives an insert its unique key.
-func (u *Unique) set(in *storage.Insert, d *definition, job any) error {
+func (u Unique) set(in *storage.Insert, d *definition, job any) error {
 	if err := u.check(d); err != nil {
 		return err
 	}
@@ -64,8 +64,8 @@ func (u *Unique) set(in *storage.Insert, d *definition, job any) error {
 	}
 	// The mode is part of the key, so that a window does not keep out what is unique
 	// for its life.
-	parts := [][]byte{[]byte(d.kind), []byte(in.Unique.Mode), []byte(by)}
-	in.Unique.Key = storage.UniqueKey(append(parts, values...)...)
+	parts := append([][]byte{[]byte(d.kind), []byte(in.Unique.Mode), []byte(by)}, values...)
+	in.Unique.Key = storage.UniqueKey(parts...)
 	in.OnConflict = storage.Skip
 	if u.Refuse {
 		in.OnConflict = storage.Refuse
@@ -74,7 +74,7 @@ func (u *Unique) set(in *storage.Insert, d *definition, job any) error {
 }
 
 // values gives what is compared, and the name of the way in which it is.
-func (u *Unique) values(in *storage.Insert, d *definition, job any) (by string, values [][]byte, err error) {
+func (u Unique) values(in *storage.Insert, d *definition, job any) (by string, values [][]byte, err error) {
 	switch {
 	case u.Key != "":
 		return "key", [][]byte{[]byte(u.Key)}, nil
