@@ -31,8 +31,8 @@ func Every(d time.Duration) Schedule {
 	return s
 }
 
-// Cron ticks by a crontab line of five fields (minute, hour, day of month, day
-// of week), or six with the second in front, or a descriptor such as "@daily" or
+// Cron ticks by a crontab line of five fields (minute, hour, monthday, month, weekday)
+// or six with the second in front, or by a descriptor such as "@daily" or
 // "@every 1h30m". Days of the week are 0 (Sunday) to 6, or names.
 //
 // The line is read in UTC unless [Zone] says otherwise. Where a zone's clock leaps

@@ -1,0 +1,233 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// Statement is a job whose type says how its tasks are treated.
+type Statement struct {
+	Customer string
+	Month    string
+}
+
+// Options hold for every task of the type, unless a call says otherwise.
+func (Statement) Options() midge.Options {
+	return midge.Options{
+		Queue:      "billing",
+		Priority:   2,
+		MaxRetries: 5,
+		Timeout:    time.Minute,
+		Backoff:    midge.Geometric{First: 10 * time.Second, Max: time.Hour}.Delay,
+		Unique:     &midge.Unique{By: []string{"Customer", "Month"}},
+		Encoding:   midge.JSON,
+	}
+}
+
+// A type declares what holds for all its tasks; options of one call override it.
+func ExampleOptions() {
+	_, client := set()
+	ctx := context.Background()
+	task, err := client.Enqueue(ctx, Statement{Customer: "ann", Month: "May"})
+	must(err)
+	fmt.Println(task.Queue, task.Priority, task.MaxRetries, task.Timeout, string(task.Payload))
+
+	task, err = client.Enqueue(ctx, Statement{Customer: "bob", Month: "May"},
+		midge.To("bulk"), midge.Priority(-1), midge.MaxRetries(0), midge.Timeout(0))
+	must(err)
+	fmt.Println(task.Queue, task.Priority, task.MaxRetries, task.Timeout)
+	// Output:
+	// billing 2 5 1m0s {"Customer":"ann","Month":"May"}
+	// bulk -1 0 0s
+}
+
+// An id makes it safe to enqueue again what may have been enqueued already.
+func ExampleClient_Enqueue() {
+	_, client := set()
+	ctx := context.Background()
+	for range 2 {
+		task, err := client.Enqueue(ctx, Resize{Path: "cat.png", Width: 100}, midge.ID("cat-100"))
+		must(err)
+		fmt.Println(task, task.State, task.Existing)
+	}
+	_, err := client.Enqueue(ctx, Resize{Path: "dog.png", Width: 100}, midge.ID("cat-100"))
+	var collision *midge.DependencyError
+	fmt.Println(errors.As(err, &collision))
+	// Output:
+	// default/cat-100 waiting false
+	// default/cat-100 waiting true
+	// true
+}
+
+func ExampleClient_EnqueueIn() {
+	_, client := set()
+	task, err := client.EnqueueIn(context.Background(), 3*time.Minute, Resize{Path: "cat.png"})
+	must(err)
+	fmt.Println(task.State)
+
+	_, err = client.EnqueueIn(context.Background(), -time.Minute, Resize{Path: "cat.png"})
+	var invalid *midge.InvalidError
+	fmt.Println(errors.As(err, &invalid))
+	// Output:
+	// scheduled
+	// true
+}
+
+// A moment that has passed is due now.
+func ExampleClient_EnqueueAt() {
+	_, client := set()
+	ctx := context.Background()
+	for _, moment := range []time.Time{time.Now().Add(time.Hour), time.Now().Add(-time.Hour)} {
+		task, err := client.EnqueueAt(ctx, moment, Resize{Path: "cat.png"})
+		must(err)
+		fmt.Println(task.State)
+	}
+	// Output:
+	// scheduled
+	// waiting
+}
+
+// Many jobs share round trips; each is enqueued, or refused, by itself.
+func ExampleClient_EnqueueMany() {
+	_, client := set()
+	results, err := client.EnqueueMany(context.Background(), []midge.Item{
+		midge.New(Resize{Path: "cat.png"}, midge.ID("a")),
+		midge.New(Resize{Path: "dog.png"}, midge.ID("b"), midge.In(time.Hour)),
+		midge.New(Resize{Path: "cow.png"}, midge.ID("a")), // taken
+	})
+	for _, r := range results {
+		if r.Err != nil {
+			fmt.Println("refused")
+			continue
+		}
+		fmt.Println(r.Task, r.Task.State)
+	}
+	fmt.Println(err != nil)
+	// Output:
+	// default/a waiting
+	// default/b scheduled
+	// refused
+	// true
+}
+
+// While a task lives, equal ones are not enqueued beside it.
+func ExampleUnique() {
+	_, client := set()
+	ctx := context.Background()
+	sync := Resize{Path: "cat.png", Width: 100}
+	first, err := client.Enqueue(ctx, sync, midge.Unique{})
+	must(err)
+	again, err := client.Enqueue(ctx, sync, midge.Unique{})
+	must(err)
+	fmt.Println(first.Existing, again.Existing, again.Ref == first.Ref)
+
+	// Compared by one field alone, for an hour, whatever becomes of the task.
+	hourly := midge.Unique{By: []string{"Path"}, For: time.Hour}
+	for _, width := range []int{100, 200} {
+		task, err := client.Enqueue(ctx, Resize{Path: "cat.png", Width: width}, hourly)
+		must(err)
+		fmt.Println(width, task.Existing)
+	}
+	// Output:
+	// false true true
+	// 100 false
+	// 200 true
+}
+
+// Await waits for what a job came to.
+func ExampleClient_Await() {
+	runner, client := set()
+	must(midge.Handle(runner, func(ctx context.Context, job Resize) error {
+		if job.Width == 0 {
+			return midge.Discard(errors.New("no width"))
+		}
+		return midge.SetResult(ctx, job.Path+" done")
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+	for _, width := range []int{100, 0} {
+		task, err := client.Enqueue(ctx, Resize{Path: "cat.png", Width: width})
+		must(err)
+		var result string
+		err = client.Await(ctx, task.Ref, &result)
+		var dead *midge.DeadError
+		if errors.As(err, &dead) {
+			fmt.Println(dead.Reason+":", dead.Last)
+			continue
+		}
+		must(err)
+		fmt.Println(result)
+	}
+	// Output:
+	// cat.png done
+	// discarded: no width
+}
+
+// What died is kept, can be looked at, and run again once its cause is repaired.
+func ExampleQueue_RequeueAll() {
+	runner, client := set()
+	disk := make(chan string, 1)
+	must(midge.Handle(runner, func(_ context.Context, job Resize) error {
+		select {
+		case disk <- job.Path:
+			return nil
+		default:
+			return errors.New("disk full")
+		}
+	}))
+	disk <- "old.png"
+	ctx, stop := start(runner)
+	defer stop()
+	task, err := client.Enqueue(ctx, Resize{Path: "cat.png"}, midge.MaxRetries(0))
+	must(err)
+	fmt.Println(client.Await(ctx, task.Ref, nil) != nil)
+
+	queue := client.Queue("default")
+	for dead, err := range queue.Tasks(ctx, storage.Dead) {
+		must(err)
+		fmt.Println(dead.Kind, dead.Reason+":", dead.Attempts[0].Error)
+	}
+	<-disk // make room
+	n, err := queue.RequeueAll(ctx, storage.Dead, func(t storage.Task) bool { return t.Kind == "resize" })
+	must(err)
+	fmt.Println(n, client.Await(ctx, task.Ref, nil))
+	// Output:
+	// true
+	// resize out of retries: disk full
+	// 1 <nil>
+}
+
+// A paused queue takes tasks and gives none.
+func ExampleQueue_Pause() {
+	_, client := set()
+	ctx := context.Background()
+	queue := client.Queue("default")
+	must(queue.Pause(ctx))
+	_, err := client.Enqueue(ctx, Resize{Path: "cat.png"})
+	must(err)
+	stats, err := queue.Stats(ctx)
+	must(err)
+	fmt.Println(stats.Paused, stats.Waiting)
+	must(queue.Resume(ctx))
+	// Output: true 1
+}
+
+// What waits can be brought forward, put off, moved and re-prioritised.
+func ExampleQueue_Change() {
+	_, client := set()
+	ctx := context.Background()
+	task, err := client.Enqueue(ctx, Resize{Path: "cat.png"}, midge.ID("cat"))
+	must(err)
+	queue := client.Queue("default")
+	must(queue.Change(ctx, task.ID, midge.Priority(9), midge.In(time.Hour)))
+	must(queue.ChangeJob(ctx, task.ID, Resize{Path: "dog.png"}, midge.To("bulk")))
+	moved, err := client.Task(ctx, storage.Ref{Queue: "bulk", ID: "cat"})
+	must(err)
+	fmt.Println(moved.Ref, moved.State, moved.Priority)
+	// Output: bulk/cat scheduled 9
+}
