@@ -96,7 +96,7 @@ func (s *Storage) atVersion(ref storage.Ref, version int64) *task {
 
 func (s *Storage) bar(t *task) {
 	dep := s.plan.refuse()
-	dep.Barred = append(dep.Barred, storage.Barred{Ref: t.Ref, State: t.State})
+	dep.Barred = append(dep.Barred, storage.Barred{Ref: t.ref(), State: t.State})
 }
 
 func (s *Storage) collide(c storage.Collision) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -91,7 +90,7 @@ func (c *claim) maintain() {
 func (s *Storage) promote(q *queue, most int) {
 	for range most {
 		t := q.firstDue()
-		if t == nil || t.Due.After(s.now) {
+		if t == nil || t.Due > s.now {
 			return
 		}
 		s.waitAtTail(t)
@@ -125,17 +124,17 @@ func (s *Storage) expire(q *queue, most int) {
 func (c *claim) tick(q *queue, most int) {
 	s := c.store
 	for _, t := range q.ticks.until(s.now, most) {
-		s.arm(t, s.now.Add(storage.TickHide))
+		s.arm(t, s.now.after(storage.TickHide))
 		c.Ticks = append(c.Ticks, t.listed())
 	}
 }
 
 // isBehind reports whether a part of the maintenance was left over.
-func (q *queue) isBehind(now time.Time) bool {
+func (q *queue) isBehind(now moment) bool {
 	for _, order := range []*sorted[*task]{
 		&q.scheduled, &q.retry, &q.deadlines, &q.ticks, &q.completed, &q.cancelled, &q.dead,
 	} {
-		if at, _, ok := order.head(); ok && at.major <= now.UnixMicro() {
+		if at, _, ok := order.head(); ok && at.major <= int64(now) {
 			return true
 		}
 	}
@@ -162,7 +161,7 @@ func (c *claim) take() {
 				break
 			}
 			if room -= len(t.Payload); room >= 0 || len(c.tasks) == 0 {
-				c.lease(t, starts)
+				c.start(t, starts)
 			}
 		}
 	}
@@ -198,16 +197,16 @@ func (q *queue) next(starts, suspects bool) *task {
 	return first
 }
 
-// lease moves a waiting task to pending.
-func (c *claim) lease(t *task, starts bool) {
+// start moves a waiting task to pending.
+func (c *claim) start(t *task, starts bool) {
 	s, q := c.store, t.queue
 	turn := s.turn()
 	s.put(t, storage.Pending, place{0, turn})
 	t.Version = s.grown(t.Version)
-	t.token = c.req.Token
-	t.Runner, t.Started = c.req.Runner, starts
-	t.LeaseUntil = s.now.Add(c.req.Lease.Truncate(time.Microsecond))
-	t.alarm = place{t.LeaseUntil.UnixMicro(), turn}
+	t.lease = lease{
+		token: c.req.Token, Runner: c.req.Runner, Started: starts, LeaseUntil: s.now.after(c.req.Lease),
+	}
+	t.alarm = place{int64(t.LeaseUntil), turn}
 	q.deadlines.insert(t.alarm, t)
 	c.add(t)
 }
@@ -216,10 +215,11 @@ func (c *claim) lease(t *task, starts bool) {
 func (c *claim) add(t *task) {
 	c.suspect = c.suspect || t.kind() == suspect
 	c.tasks = append(c.tasks, t)
-	c.Fences = append(c.Fences, storage.Fence{Ref: t.Ref, Version: t.Version, Token: t.token})
+	c.Fences = append(c.Fences, storage.Fence{Ref: t.ref(), Version: t.Version, Token: t.token})
 }
 
-// give copies the tasks taken into the answer.
+// give copies the tasks taken into the answer. Their payloads share one piece of
+// memory.
 func (c *claim) give() {
 	bytes := 0
 	for _, t := range c.tasks {
@@ -228,25 +228,27 @@ func (c *claim) give() {
 	room := make([]byte, bytes)
 	c.Tasks = make([]storage.Task, len(c.tasks))
 	for i, t := range c.tasks {
-		room = t.claimed(&c.Tasks[i], room)
+		n := copy(room, t.Payload)
+		t.copyTo(&c.Tasks[i], room[:n:n])
+		room = room[n:]
 	}
 }
 
 // survey says what there is to do next, as things stand after the claim.
 func (c *claim) survey() {
 	s := c.store
-	c.Now, c.Since = s.now, s.events
+	c.Now, c.Since = s.now.time(), s.events
+	var next moment
 	for i := range c.req.Queues {
 		q := s.queues[c.req.Queues[i].Name]
 		if q == nil {
 			continue
 		}
 		c.Cancels = c.Cancels || q.asked > 0
-		if due := q.nextDue(); !due.IsZero() && (c.NextDue.IsZero() || due.Before(c.NextDue)) {
-			c.NextDue = due
-		}
+		next = sooner(next, q.nextDue())
 		c.More = c.More || q.isBehind(s.now) || c.wouldFind(i)
 	}
+	c.NextDue = next.time()
 }
 
 // wouldFind reports whether the same request again would find a task in its i-th
@@ -257,23 +259,26 @@ func (c *claim) wouldFind(i int) bool {
 	return most > 0 && q.next(starts, starts && c.req.Suspect && !c.suspect) != nil
 }
 
-// nextDue is the earliest moment at which something in the queue is due, zero if
-// nothing is: a task, a tick, or the end of a pause that keeps tasks waiting.
-func (q *queue) nextDue() time.Time {
-	var due time.Time
-	sooner := func(t time.Time) {
-		if due.IsZero() || t.Before(due) {
-			due = t
-		}
-	}
+// nextDue is the earliest moment at which something in the queue is due, 0 if nothing
+// is: a task, a tick, or the end of a pause that keeps tasks waiting.
+func (q *queue) nextDue() moment {
+	var due moment
 	if t := q.firstDue(); t != nil {
-		sooner(t.Due)
+		due = t.Due
 	}
 	if at, _, ok := q.ticks.head(); ok {
-		sooner(time.UnixMicro(at.major).UTC())
+		due = sooner(due, moment(at.major))
 	}
-	if q.paused && !q.pausedUntil.IsZero() && q.waiting() > 0 {
-		sooner(q.pausedUntil)
+	if q.paused && q.waiting() > 0 {
+		due = sooner(due, q.pausedUntil)
 	}
 	return due
+}
+
+// sooner gives the earlier of two moments, either of which may be none.
+func sooner(a, b moment) moment {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }

@@ -55,9 +55,9 @@ func (s *Storage) configure(name string, settings *storage.Settings) error {
 		return nil // no settings, and no queue that could have had some
 	}
 	q = s.open(name)
-	q.paused, q.pausedUntil = settings.Paused, time.Time{}
+	q.paused, q.pausedUntil = settings.Paused, 0
 	if settings.PauseFor > 0 {
-		q.pausedUntil = s.now.Add(settings.PauseFor.Truncate(time.Microsecond))
+		q.pausedUntil = s.now.after(settings.PauseFor)
 	}
 	q.touched = s.now
 	s.ring(q, true)
@@ -106,11 +106,11 @@ func (s *Storage) inspectQueue() {
 // isAbandoned reports whether a queue was empty, without settings and untouched for
 // a day. A unique window that is held is promised for exactly as long as it was
 // asked for, and keeps its queue.
-func (q *queue) isAbandoned(now time.Time) bool {
+func (q *queue) isAbandoned(now moment) bool {
 	return len(q.tasks) == 0 && q.windows.size == 0 && !q.isPaused(now) &&
-		now.Sub(q.touched) >= queueLife
+		now >= q.touched.after(queueLife)
 }
 
-func (q *queue) isPaused(now time.Time) bool {
-	return q.paused && (q.pausedUntil.IsZero() || now.Before(q.pausedUntil))
+func (q *queue) isPaused(now moment) bool {
+	return q.paused && (q.pausedUntil == 0 || now < q.pausedUntil)
 }

@@ -44,11 +44,11 @@ func (q *queue) consistent(s *Storage) error {
 		stand += order.size
 	}
 	for id, t := range q.tasks {
-		if t.ID != id || t.Queue != q.name || t.queue != q {
-			return fmt.Errorf("%s stands here as %s", t.Ref, id)
+		if t.ID != id || t.queue != q {
+			return fmt.Errorf("%s stands here as %s", t.ref(), id)
 		}
 		if !slices.ContainsFunc(q.order(t).after(first, q.order(t).size, nil), t.isAt(t.place)) {
-			return fmt.Errorf("%s is %s and not where those are", t.Ref, t.State)
+			return fmt.Errorf("%s is %s and not where those are", t.ref(), t.State)
 		}
 		if t.CancelAsked {
 			asked++
@@ -56,7 +56,7 @@ func (q *queue) consistent(s *Storage) error {
 		if live(t.State) && t.Unique.Mode == storage.UniqueLife {
 			held++
 			if hold := q.keys[t.Unique.Key]; hold == nil || hold.id != t.ID {
-				return fmt.Errorf("%s does not hold its key", t.Ref)
+				return fmt.Errorf("%s does not hold its key", t.ref())
 			}
 		}
 	}

@@ -32,7 +32,7 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 		}
 		return copyExtended(first), nil
 	}
-	extended := storage.Extended{Now: s.now}
+	extended := storage.Extended{Now: s.now.time()}
 	for i := range req.Leases {
 		e := &req.Leases[i]
 		t := s.fenced(&e.Fence)
@@ -42,7 +42,7 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 		}
 		s.extend(t, e)
 		if t.CancelAsked {
-			extended.CancelAsked = append(extended.CancelAsked, t.Ref)
+			extended.CancelAsked = append(extended.CancelAsked, t.ref())
 		}
 	}
 	if req.Runner.ID != "" {
@@ -56,18 +56,18 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 // stays.
 func (s *Storage) extend(t *task, e *storage.Extension) {
 	if e.For > 0 {
-		t.LeaseUntil = s.now.Add(e.For.Truncate(time.Microsecond))
+		t.LeaseUntil = s.now.after(e.For)
 		q := t.queue
 		q.deadlines.remove(t.alarm)
-		t.alarm.major = t.LeaseUntil.UnixMicro()
+		t.alarm.major = int64(t.LeaseUntil)
 		q.deadlines.insert(t.alarm, t)
 	}
 	t.Started = t.Started || e.Started
 	if e.Progress != nil {
-		t.Progress = bytes.Clone(e.Progress)
+		t.rest().Progress = bytes.Clone(e.Progress)
 	}
 	if e.Checkpoint != nil {
-		t.Checkpoint = bytes.Clone(e.Checkpoint)
+		t.rest().Checkpoint = bytes.Clone(e.Checkpoint)
 	}
 	t.queue.touched = s.now
 }
@@ -87,8 +87,8 @@ func (s *Storage) hear(info *storage.RunnerInfo) {
 		return
 	}
 	r := &runner{RunnerInfo: copyRunner(info)}
-	r.Seen = s.now
-	r.end = s.at(s.now.Add(r.For))
+	r.Seen = s.now.time()
+	r.end = s.at(s.now.after(r.For))
 	s.runners[r.ID] = r
 	s.runnerEnds.insert(r.end, r)
 }
@@ -115,7 +115,7 @@ func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	defer s.mu.Unlock()
 	var alive []storage.RunnerInfo
 	for _, r := range s.runners {
-		if r.end.major > s.now.UnixMicro() {
+		if r.end.major > int64(s.now) {
 			alive = append(alive, copyRunner(&r.RunnerInfo))
 		}
 	}

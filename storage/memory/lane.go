@@ -43,7 +43,7 @@ func (s *Storage) admit(call storage.Call) (ln *lane, repeated bool, err error) 
 	}
 	if ln == nil {
 		s.sweepLanes(2) // a call opens one lane at most, so that this keeps up
-		ln = &lane{Lane: call.Lane, age: s.at(opened)}
+		ln = &lane{Lane: call.Lane, age: s.at(momentOf(opened))}
 		s.lanes[ln.ID] = ln
 		s.laneAges.insert(ln.age, ln)
 	}
@@ -58,7 +58,9 @@ func (ln *lane) remember(outcome any) {
 	}
 }
 
-func (s *Storage) pastLife(opened time.Time) bool { return s.now.Sub(opened) > storage.LaneLife }
+func (s *Storage) pastLife(opened time.Time) bool {
+	return s.now > momentOf(opened).after(storage.LaneLife)
+}
 
 // sweepLanes forgets some lanes whose life is over: a call on one of them would be
 // refused anyway.

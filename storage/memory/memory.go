@@ -99,7 +99,7 @@ type Storage struct {
 
 	mu     sync.Mutex // guards all that follows; nobody waits or does I/O under it
 	closed bool
-	now    time.Time // of the step under way, or the last moment told
+	now    moment // of the step under way, or the last one told
 	// Places in the order of a queue: last grows, first shrinks.
 	first, last int64
 
@@ -128,7 +128,7 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	defer s.mu.Unlock()
 	return storage.Description{
 		Storage:    "memory",
-		Now:        s.now,
+		Now:        s.now.time(),
 		Durability: "none: tasks are lost when the process ends",
 		Limits:     s.limits,
 	}, nil
@@ -164,9 +164,6 @@ func (s *Storage) lock(ctx context.Context, least time.Duration) error {
 		s.mu.Unlock()
 		return storage.ErrClosed
 	}
-	earliest := s.now.Add(least)
-	if s.now = micros(s.clock()); s.now.Before(earliest) {
-		s.now = earliest
-	}
+	s.now = max(momentOf(s.clock()), s.now.after(least))
 	return nil
 }

@@ -1,8 +1,6 @@
 package memory
 
 import (
-	"time"
-
 	"github.com/midgehq/midge/storage"
 )
 
@@ -31,17 +29,17 @@ type queue struct {
 	totals storage.Totals
 
 	paused      bool
-	pausedUntil time.Time // zero: until it is resumed
+	pausedUntil moment // 0: until it is resumed
 
-	touched     time.Time     // when a step last wrote here
+	touched     moment        // when a step last wrote here
 	rang, alert storage.Since // the last event, and the last that is not new work
 }
 
 // hold is a unique key that is taken.
 type hold struct {
 	key, id string
-	until   time.Time // zero: for the life of the task
-	place   place     // in queue.windows
+	until   moment // 0: for the life of the task
+	place   place  // in queue.windows
 }
 
 // turn numbers what joins the tail of an order.
@@ -51,16 +49,12 @@ func (s *Storage) turn() int64 {
 }
 
 // at is a place in an order of moments, behind all others of that moment.
-func (s *Storage) at(t time.Time) place { return place{t.UnixMicro(), s.turn()} }
+func (s *Storage) at(m moment) place { return place{int64(m), s.turn()} }
 
 // grown gives a task's next version. The storage's time never lags behind one.
 func (s *Storage) grown(version int64) int64 {
-	now := s.now.UnixMicro()
-	if version < now {
-		return now
-	}
-	s.now = time.UnixMicro(version + 1).UTC()
-	return version + 1
+	s.now = max(s.now, moment(version+1))
+	return int64(s.now)
 }
 
 // waitAtTail puts t behind all that wait with its priority.
@@ -73,13 +67,13 @@ func (s *Storage) waitAtHead(t *task) {
 }
 
 func (s *Storage) wait(t *task, turn int64) {
-	t.Due = time.Time{}
+	t.Due = 0
 	s.put(t, storage.Waiting, place{-int64(t.Priority), turn})
 	s.ring(t.queue, false)
 }
 
 // schedule puts t into scheduled or retry.
-func (s *Storage) schedule(t *task, state storage.State, due time.Time) {
+func (s *Storage) schedule(t *task, state storage.State, due moment) {
 	t.Due = due
 	s.put(t, state, s.at(due))
 	if _, head, _ := t.queue.order(t).head(); head == t {
@@ -89,25 +83,21 @@ func (s *Storage) schedule(t *task, state storage.State, due time.Time) {
 
 // arm puts a cursor where it is handed out at its next moment, but not before
 // hidden.
-func (s *Storage) arm(t *task, hidden time.Time) {
-	q := t.queue
+func (s *Storage) arm(t *task, hidden moment) {
+	q, next := t.queue, t.more.Cursor.Next
 	q.ticks.remove(t.alarm)
 	t.alarm = place{}
-	if t.Cursor.Next.IsZero() {
+	if next.IsZero() {
 		return
 	}
-	moment := t.Cursor.Next
-	if moment.Before(hidden) {
-		moment = hidden
-	}
-	t.alarm = s.at(moment)
+	t.alarm = s.at(max(momentOf(next), hidden))
 	q.ticks.insert(t.alarm, t)
 }
 
 // end puts t into an ended state, or out of the storage where it is not kept.
 func (s *Storage) end(t *task, state storage.State) {
-	t.Due, t.Ended = time.Time{}, s.now
-	keep := t.Keep.Of(state, t.Result != nil)
+	t.Due, t.Ended = 0, s.now
+	keep := t.Keep.Of(state, t.more != nil && t.more.Result != nil)
 	if state == storage.Dead {
 		keep = s.limits.DeadFor
 	}
@@ -120,7 +110,7 @@ func (s *Storage) end(t *task, state storage.State) {
 		q.touched = s.now
 		return
 	}
-	t.Expires = s.now.Add(keep)
+	t.Expires = s.now.after(keep)
 	s.put(t, state, s.at(t.Expires))
 	s.noteDead(t)
 }
@@ -158,7 +148,7 @@ func (s *Storage) remove(t *task) {
 func (s *Storage) transfer(t *task, to *queue) {
 	state := t.State
 	s.remove(t)
-	t.queue, t.Queue, t.State = to, to.name, ""
+	t.queue, t.State = to, ""
 	to.tasks[t.ID] = t
 	switch state {
 	case storage.Waiting:
@@ -198,8 +188,7 @@ func (q *queue) lift(t *task) {
 		if t.CancelAsked {
 			q.asked--
 		}
-		t.Runner, t.LeaseUntil, t.Started, t.CancelAsked = "", time.Time{}, false, false
-		t.token = storage.Token{}
+		t.lease = lease{}
 	}
 	t.alarm = place{}
 }
@@ -266,9 +255,9 @@ func live(state storage.State) bool {
 
 // holder gives the id of the task that holds a unique key. A window that is over
 // holds nothing, swept or not.
-func (q *queue) holder(key string, now time.Time) (string, bool) {
+func (q *queue) holder(key string, now moment) (string, bool) {
 	h := q.keys[key]
-	if h == nil || !h.until.IsZero() && !now.Before(h.until) {
+	if h == nil || h.until != 0 && now >= h.until {
 		return "", false
 	}
 	return h.id, true
@@ -290,7 +279,7 @@ func (s *Storage) holdForWindow(t *task) {
 	}
 	q := t.queue
 	q.drop(t.Unique.Key)
-	h := &hold{key: t.Unique.Key, id: t.ID, until: s.now.Add(t.Unique.For)}
+	h := &hold{key: t.Unique.Key, id: t.ID, until: s.now.after(t.Unique.For)}
 	h.place = s.at(h.until)
 	q.keys[h.key] = h
 	q.windows.insert(h.place, h)

@@ -130,7 +130,7 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 		if q := s.queues[name]; q != nil {
 			stats[i] = q.stats()
 			if q.isPaused(s.now) {
-				stats[i].Paused, stats[i].PausedUntil = true, q.pausedUntil
+				stats[i].Paused, stats[i].PausedUntil = true, q.pausedUntil.time()
 			}
 		}
 	}

@@ -3,7 +3,6 @@ package memory
 import (
 	"bytes"
 	"slices"
-	"time"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -22,19 +21,20 @@ func (s *Storage) settle(t *task, se *storage.Settle) storage.Placed {
 	}
 	t.Version = s.grown(t.Version)
 	s.countSnooze(t, to)
-	due := s.now.Add(se.Delay.Truncate(time.Microsecond))
 	switch to {
 	case storage.Waiting:
 		s.waitAtHead(t)
 	case storage.Scheduled, storage.Retry:
-		s.schedule(t, to, due)
+		s.schedule(t, to, s.now.after(se.Delay))
 	case storage.Completed:
-		t.Result = bytes.Clone(se.Result)
+		if se.Result != nil {
+			t.rest().Result = bytes.Clone(se.Result)
+		}
 		s.end(t, to)
 	case storage.Dead:
-		t.Reason = storage.ReasonRetries
+		t.rest().Reason = storage.ReasonRetries
 		if se.Outcome == storage.Bury {
-			t.Reason = storage.CleanText(se.Reason, storage.MaxReason)
+			t.rest().Reason = storage.CleanText(se.Reason, storage.MaxReason)
 		}
 		s.end(t, to)
 	default: // cancelled
@@ -46,14 +46,15 @@ func (s *Storage) settle(t *task, se *storage.Settle) storage.Placed {
 // countSnooze counts the snoozes in a row. Only a settle of a pending task leads to
 // scheduled, so that state tells a snooze from every other end.
 func (s *Storage) countSnooze(t *task, to storage.State) {
-	if to != storage.Scheduled {
-		t.Snoozes, t.SnoozedSince = 0, time.Time{}
-		return
+	switch {
+	case to == storage.Scheduled:
+		if t.rest().Snoozes == 0 {
+			t.more.SnoozedSince = s.now
+		}
+		t.more.Snoozes++
+	case t.more != nil:
+		t.more.Snoozes, t.more.SnoozedSince = 0, 0
 	}
-	if t.Snoozes == 0 {
-		t.SnoozedSince = s.now
-	}
-	t.Snoozes++
 }
 
 // recoverExpired ends up to most leases that expired. The last claimed goes back to
@@ -84,7 +85,7 @@ func (s *Storage) recover(t *task) {
 	case storage.Waiting:
 		s.waitAtHead(t)
 	case storage.Dead:
-		t.Reason = storage.ReasonCrashes
+		t.rest().Reason = storage.ReasonCrashes
 		s.end(t, to)
 	default: // cancelled
 		s.end(t, to)

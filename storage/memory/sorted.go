@@ -3,7 +3,6 @@ package memory
 import (
 	"slices"
 	"sort"
-	"time"
 )
 
 // place is a position in an order: by major, and by minor where those are equal. No
@@ -116,11 +115,11 @@ func (s *sorted[T]) after(p place, n int, list []entry[T]) []entry[T] {
 }
 
 // until gives the values of an order of moments that have come, at most n of them.
-func (s *sorted[T]) until(now time.Time, n int) []T {
+func (s *sorted[T]) until(now moment, n int) []T {
 	var come []T
 	for _, c := range s.chunks {
 		for i := range c {
-			if c[i].major > now.UnixMicro() || len(come) == n {
+			if c[i].major > int64(now) || len(come) == n {
 				return come
 			}
 			come = append(come, c[i].value)

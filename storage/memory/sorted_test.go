@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 )
 
 // TestSortedBesideASlice does the same to a sorted and to a plain sorted slice.
@@ -74,9 +73,9 @@ func sameOrder(t *testing.T, s *sorted[int64], model []place, random *rand.Rand)
 
 func TestSortedUntil(t *testing.T) {
 	var s sorted[string]
-	noon := time.UnixMicro(1_000_000)
+	const noon = moment(1_000_000)
 	for i, name := range []string{"early", "due", "due too", "late"} {
-		s.insert(place{noon.UnixMicro() + []int64{-1, 0, 0, 1}[i], int64(i + 1)}, name)
+		s.insert(place{int64(noon) + []int64{-1, 0, 0, 1}[i], int64(i + 1)}, name)
 	}
 	for n, want := range map[int][]string{
 		0: nil, 2: {"early", "due"}, 9: {"early", "due", "due too"},

@@ -10,12 +10,34 @@ import (
 )
 
 // task is the record of a task or cursor. What it holds is the storage's own: copied
-// when it comes in, copied when it goes out.
+// when it comes in, copied when it goes out. The fields that share a name with one of
+// storage.Task mean the same.
+//
+// It is no storage.Task itself because there may be millions: the collector passes
+// over a record of this size, which most tasks never outgrow, several times faster.
 type task struct {
-	storage.Task
-
 	queue *queue
-	token storage.Token // while it is pending
+	ID    string
+
+	Kind, Encoding string
+	Payload        []byte
+	Headers        map[string]string
+
+	State    storage.State
+	Version  int64
+	Priority int
+
+	MaxRetries, Retries int
+	CrashLimit, Crashes int
+
+	Timeout time.Duration
+	Keep    storage.Keep
+	Unique  storage.Unique
+
+	Created, Due, Ended, Expires moment
+
+	lease // while it is pending
+
 	// place is where it stands among the tasks of its state.
 	place place
 	// alarm is where it stands in a second order: a pending task in
@@ -24,6 +46,51 @@ type task struct {
 	// prompt is set once its lease expired while it was only claimed ahead: from
 	// then on it is claimed only to start at once.
 	prompt bool
+
+	more *more // nil while there is nothing of it
+}
+
+// lease is what a record says only while its task is pending.
+type lease struct {
+	token                storage.Token
+	Runner               string
+	LeaseUntil           moment
+	Started, CancelAsked bool
+}
+
+// more is what most tasks never have.
+type more struct {
+	Cursor *storage.Cursor
+
+	Snoozes      int
+	SnoozedSince moment
+
+	Reason   string
+	Attempts []storage.Attempt
+	Stack    string
+
+	Result, Progress, Checkpoint []byte
+}
+
+// moment is a time in whole microseconds since the Unix epoch; 0 is none.
+type moment int64
+
+// momentOf rounds t down to whole microseconds.
+func momentOf(t time.Time) moment {
+	if t.IsZero() {
+		return 0
+	}
+	return moment(t.UnixMicro())
+}
+
+func (m moment) after(d time.Duration) moment { return m + moment(d.Microseconds()) }
+
+// time gives m as callers know it: in UTC, the zero time for none.
+func (m moment) time() time.Time {
+	if m == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(m)).UTC()
 }
 
 // The kinds of waiting tasks, by what a Claim may do with them.
@@ -44,44 +111,57 @@ func (t *task) kind() int {
 	return plain
 }
 
-// newTask makes the record that an insert asks for. Its state is still none.
-func newTask(in *storage.Insert, now time.Time, version int64) *task {
-	t := &task{Task: storage.Task{
-		Ref: in.Ref, Kind: in.Kind, Encoding: in.Encoding,
+// newTask makes the record that an insert into q asks for. Its state is still none.
+func newTask(q *queue, in *storage.Insert, now moment) *task {
+	t := &task{
+		queue: q, ID: in.Ref.ID, Kind: in.Kind, Encoding: in.Encoding,
 		Payload: bytes.Clone(in.Payload), Headers: maps.Clone(in.Headers),
-		Version: version, Priority: in.Priority,
-		MaxRetries: in.MaxRetries, CrashLimit: in.CrashLimit,
+		Priority: in.Priority, MaxRetries: in.MaxRetries, CrashLimit: in.CrashLimit,
 		Timeout: in.Timeout.Truncate(time.Microsecond), Keep: in.Keep, Unique: in.Unique,
-		Created: now, Cursor: copyCursor(in.Cursor),
-	}}
+		Created: now,
+	}
 	t.Keep.For = t.Keep.For.Truncate(time.Microsecond)
 	t.Unique.For = t.Unique.For.Truncate(time.Microsecond)
+	if in.Cursor != nil {
+		t.rest().Cursor = copyCursor(in.Cursor)
+	}
 	return t
 }
+
+// rest gives what most tasks never have, for writing.
+func (t *task) rest() *more {
+	if t.more == nil {
+		t.more = new(more)
+	}
+	return t.more
+}
+
+func (t *task) ref() storage.Ref { return storage.Ref{Queue: t.queue.name, ID: t.ID} }
 
 // isInsertOf reports whether in would insert what is there already.
 func (t *task) isInsertOf(in *storage.Insert) bool {
 	if t.Kind != in.Kind || t.Encoding != in.Encoding || !bytes.Equal(t.Payload, in.Payload) {
 		return false
 	}
-	return t.Cursor == nil || t.Cursor.Declaration == in.Cursor.Declaration
+	return in.Cursor == nil || t.more.Cursor.Declaration == in.Cursor.Declaration
 }
 
 // placed says where t is now.
 func (t *task) placed() storage.Placed {
-	return storage.Placed{Ref: t.Ref, Version: t.Version, State: t.State}
+	return storage.Placed{Ref: t.ref(), Version: t.Version, State: t.State}
 }
 
 // attempt appends to the history of a pending task how its claim ended.
-func (t *task) attempt(now time.Time, outcome, text, stack string) {
-	if n := len(t.Attempts); n >= storage.MaxAttempts {
-		t.Attempts = slices.Delete(t.Attempts, 0, n-storage.MaxAttempts+1)
+func (t *task) attempt(now moment, outcome, text, stack string) {
+	r := t.rest()
+	if n := len(r.Attempts); n >= storage.MaxAttempts {
+		r.Attempts = slices.Delete(r.Attempts, 0, n-storage.MaxAttempts+1)
 	}
-	t.Attempts = append(t.Attempts, storage.Attempt{
-		At: now, Version: t.Version, Runner: t.Runner, Outcome: outcome,
+	r.Attempts = append(r.Attempts, storage.Attempt{
+		At: now.time(), Version: t.Version, Runner: t.Runner, Outcome: outcome,
 		Error: storage.CleanText(text, storage.MaxAttemptError),
 	})
-	t.Stack = fullText(text, stack)
+	r.Stack = fullText(text, stack)
 }
 
 // fullText joins the stack with what the history cuts off of the error.
@@ -100,37 +180,41 @@ func fullText(text, stack string) string {
 // whole gives a copy of everything but the token.
 func (t *task) whole() storage.Task {
 	c := t.listed()
-	c.Stack = t.Stack
-	c.Result = bytes.Clone(t.Result)
-	c.Progress = bytes.Clone(t.Progress)
-	c.Checkpoint = bytes.Clone(t.Checkpoint)
+	if r := t.more; r != nil {
+		c.Stack = r.Stack
+		c.Result = bytes.Clone(r.Result)
+		c.Progress = bytes.Clone(r.Progress)
+		c.Checkpoint = bytes.Clone(r.Checkpoint)
+	}
 	return c
 }
 
 // listed gives a copy without stack, result, progress and checkpoint.
 func (t *task) listed() storage.Task {
-	c := t.Task
-	c.Payload = bytes.Clone(t.Payload)
-	c.Headers = maps.Clone(t.Headers)
-	c.Attempts = slices.Clone(t.Attempts)
-	c.Cursor = copyCursor(t.Cursor)
-	c.Stack, c.Result, c.Progress, c.Checkpoint = "", nil, nil, nil
+	var c storage.Task
+	t.copyTo(&c, bytes.Clone(t.Payload))
+	if r := t.more; r != nil {
+		c.Attempts = slices.Clone(r.Attempts)
+	}
 	return c
 }
 
-// claimed fills c with a copy as a Claim gives it. The payloads of one claim share
-// the room that is passed on from task to task.
-func (t *task) claimed(c *storage.Task, room []byte) []byte {
-	*c = t.Task
-	c.Attempts, c.Stack, c.Result, c.Progress, c.Checkpoint = nil, "", nil, nil, nil
-	c.Headers = maps.Clone(t.Headers)
-	n := len(t.Payload)
-	if n == 0 {
-		return room
+// copyTo fills c with a copy as a Claim gives it, the payload's copy included.
+func (t *task) copyTo(c *storage.Task, payload []byte) {
+	*c = storage.Task{
+		Ref: t.ref(), Kind: t.Kind, Encoding: t.Encoding,
+		Payload: payload, Headers: maps.Clone(t.Headers),
+		State: t.State, Version: t.Version, Priority: t.Priority,
+		MaxRetries: t.MaxRetries, Retries: t.Retries, CrashLimit: t.CrashLimit, Crashes: t.Crashes,
+		Timeout: t.Timeout, Keep: t.Keep, Unique: t.Unique,
+		Created: t.Created.time(), Due: t.Due.time(), Ended: t.Ended.time(), Expires: t.Expires.time(),
+		Runner: t.Runner, LeaseUntil: t.LeaseUntil.time(), Started: t.Started, CancelAsked: t.CancelAsked,
 	}
-	c.Payload = room[:n:n]
-	copy(c.Payload, t.Payload)
-	return room[n:]
+	if r := t.more; r != nil {
+		c.Snoozes, c.SnoozedSince = r.Snoozes, r.SnoozedSince.time()
+		c.Reason = r.Reason
+		c.Cursor = copyCursor(r.Cursor)
+	}
 }
 
 func copyCursor(c *storage.Cursor) *storage.Cursor {
@@ -143,11 +227,10 @@ func copyCursor(c *storage.Cursor) *storage.Cursor {
 	return &copied
 }
 
-// micros rounds t down to whole microseconds, in UTC and without the reading of the
-// monotonic clock. The zero time stays zero.
+// micros rounds t down to whole microseconds, in UTC. The zero time stays zero.
 func micros(t time.Time) time.Time {
 	if t.IsZero() {
-		return time.Time{}
+		return t
 	}
 	return time.UnixMicro(t.UnixMicro()).UTC()
 }

@@ -13,16 +13,16 @@ import (
 // insert adds a task or cursor. A moment that is not in the future is due now.
 func (s *Storage) insert(in *storage.Insert) storage.Placed {
 	q := s.open(in.Ref.Queue)
-	t := newTask(in, s.now, s.grown(0))
-	t.queue = q
+	t := newTask(q, in, s.now)
+	t.Version = s.grown(0)
 	q.tasks[t.ID] = t
 	s.holdForWindow(t)
-	due := s.moment(in.Delay, in.At)
+	due := s.due(in.Delay, in.At)
 	switch {
 	case in.Cursor != nil:
 		s.put(t, storage.Cursors, place{0, s.turn()})
 		s.armAnew(t)
-	case due.After(s.now):
+	case due > s.now:
 		s.schedule(t, storage.Scheduled, due)
 	default:
 		s.waitAtTail(t)
@@ -44,18 +44,18 @@ func (s *Storage) existing(p planned) storage.Placed {
 	return placed
 }
 
-// moment is the time that a step names by a delay or by itself; now where neither.
-func (s *Storage) moment(delay time.Duration, at time.Time) time.Time {
+// due is the moment that a step names by a delay or by itself; now where neither.
+func (s *Storage) due(delay time.Duration, at time.Time) moment {
 	if at.IsZero() {
-		return s.now.Add(delay.Truncate(time.Microsecond))
+		return s.now.after(delay)
 	}
-	return micros(at)
+	return momentOf(at)
 }
 
 // armAnew has a cursor handed out at its next moment, and tells those who wait if
 // that is earlier than they know.
 func (s *Storage) armAnew(t *task) {
-	s.arm(t, time.Time{})
+	s.arm(t, 0)
 	if _, head, _ := t.queue.ticks.head(); head == t {
 		s.ring(t.queue, false)
 	}
@@ -71,7 +71,7 @@ func (s *Storage) change(t *task, ch *storage.Change) storage.Placed {
 		return t.placed()
 	}
 	s.edit(t, ch)
-	if q := targetQueue(ch); q != t.Queue {
+	if q := targetQueue(ch); q != t.queue.name {
 		s.changeQueue(t, ch, s.open(q))
 	} else {
 		s.changeState(t, ch)
@@ -104,7 +104,7 @@ func (s *Storage) edit(t *task, ch *storage.Change) {
 		t.Priority = *ch.Priority
 	}
 	if ch.Cursor != nil {
-		t.Cursor = copyCursor(ch.Cursor)
+		t.rest().Cursor = copyCursor(ch.Cursor)
 		s.armAnew(t)
 	}
 }
@@ -142,15 +142,15 @@ func (s *Storage) changeState(t *task, ch *storage.Change) {
 
 // reschedule puts t into scheduled or retry, or into waiting where it is due now.
 func (s *Storage) reschedule(t *task, ch *storage.Change, to storage.State) {
-	due := t.Due // stays where the change names no moment; zero in other states
+	due := t.Due // stays where the change names no moment; none in other states
 	if timed(ch) {
-		due = s.moment(ch.Delay, ch.At)
+		due = s.due(ch.Delay, ch.At)
 	}
 	switch {
-	case !due.After(s.now) && (timed(ch) || t.Due.IsZero()):
+	case due <= s.now && (timed(ch) || t.Due == 0):
 		s.startAnew(t)
 		s.waitAtTail(t)
-	case t.State != to || !due.Equal(t.Due):
+	case t.State != to || due != t.Due:
 		s.startAnew(t)
 		s.schedule(t, to, due)
 	}
@@ -162,7 +162,8 @@ func (s *Storage) startAnew(t *task) {
 		return
 	}
 	t.Retries, t.Crashes = 0, 0
-	t.Snoozes, t.SnoozedSince = 0, time.Time{}
-	t.Attempts, t.Stack, t.Reason, t.Result = nil, "", "", nil
-	t.Ended, t.Expires = time.Time{}, time.Time{}
+	t.Ended, t.Expires = 0, 0
+	if t.more != nil {
+		t.more = &more{Progress: t.more.Progress, Checkpoint: t.more.Checkpoint}
+	}
 }
