@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -297,8 +298,11 @@ func enqueued(in storage.Insert, at storage.Placed) Task {
 	if at.Existing {
 		return Task{Task: t, Existing: true}
 	}
-	t.Encoding, t.Payload, t.Headers = in.Encoding, in.Payload, in.Headers
+	t.Encoding, t.Payload, t.Headers = in.Encoding, in.Payload, maps.Clone(in.Headers)
 	t.Priority, t.MaxRetries, t.CrashLimit = in.Priority, in.MaxRetries, in.CrashLimit
-	t.Timeout, t.Keep, t.Unique, t.Due = in.Timeout, in.Keep, in.Unique, in.At
+	t.Timeout, t.Keep, t.Unique = in.Timeout, in.Keep, in.Unique
+	if at.State == storage.Scheduled {
+		t.Due = in.At // of In the storage's clock decides
+	}
 	return Task{Task: t}
 }

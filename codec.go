@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -64,14 +65,14 @@ type malformedError struct{ what string }
 
 func (e *malformedError) Error() string { return e.what }
 
-// encode writes v, a pointer so that encoders with pointer receivers are found. A
-// panic in a field's own encoder is an error.
+// encode writes v. A panic in a field's own encoder is an error.
 func encode(encoding string, v any) (b []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			b, err = nil, fmt.Errorf("encode %T as %s: panic: %v", v, encoding, p)
 		}
 	}()
+	v = addressable(v)
 	switch Encoding(encoding) {
 	case MessagePack:
 		b, err = encodeMsgpack(v)
@@ -84,6 +85,18 @@ func encode(encoding string, v any) (b []byte, err error) {
 		return nil, fmt.Errorf("encode %T as %s: %w", v, encoding, err)
 	}
 	return b, nil
+}
+
+// addressable gives a pointer to a struct, so that encoders with pointer receivers are
+// found in its fields.
+func addressable(v any) any {
+	value := reflect.ValueOf(v)
+	if value.Kind() != reflect.Struct {
+		return v
+	}
+	p := reflect.New(value.Type())
+	p.Elem().Set(value)
+	return p.Interface()
 }
 
 // decode reads data into v, a pointer. Every error wraps errUndecodable.

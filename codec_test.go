@@ -52,7 +52,7 @@ func example() kitchen {
 func TestRoundTrip(t *testing.T) {
 	for _, encoding := range []Encoding{MessagePack, JSON} {
 		for name, want := range map[string]kitchen{"filled": example(), "zero": {}} {
-			b, err := encode(string(encoding), addressable(want))
+			b, err := encode(string(encoding), want)
 			if err != nil {
 				t.Fatalf("%s %s: %v", encoding, name, err)
 			}
@@ -231,7 +231,7 @@ func TestBombs(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	for _, encoding := range []string{"msgpack", "json"} {
-		b, err := encode(encoding, addressable(example()))
+		b, err := encode(encoding, example())
 		if err != nil {
 			f.Fatal(err)
 		}

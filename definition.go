@@ -116,7 +116,7 @@ func (d *definition) check() error {
 
 // encode writes a job's parameters, equal ones as equal bytes.
 func (d *definition) encode(job any) ([]byte, error) {
-	payload, err := encode(string(d.options.Encoding), addressable(job))
+	payload, err := encode(string(d.options.Encoding), job)
 	if err != nil {
 		return nil, err
 	}
@@ -124,18 +124,6 @@ func (d *definition) encode(job any) ([]byte, error) {
 		err = sortMsgpackMaps(payload)
 	}
 	return payload, err
-}
-
-// addressable gives a pointer to a job, so that encoders with pointer receivers are
-// found in its fields.
-func addressable(job any) any {
-	v := reflect.ValueOf(job)
-	if v.Kind() == reflect.Pointer {
-		return job
-	}
-	p := reflect.New(v.Type())
-	p.Elem().Set(v)
-	return p.Interface()
 }
 
 // exportsFields reports whether a struct has a field that is encoded.

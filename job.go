@@ -13,8 +13,8 @@ import (
 )
 
 // Options are what a job's type declares by a method Options() Options, for client
-// and runner alike. The zero value of each field is its default; [Option] values at a
-// call override them.
+// and runner alike; it is called once, on the zero value. The zero value of each field
+// is its default; [Option] values at a call override them.
 //
 // All but the backoff are recorded with the task when it is enqueued: changing them
 // changes no task that exists.
