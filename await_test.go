@@ -20,8 +20,12 @@ func TestAwaitEveryEnd(t *testing.T) {
 			case "dead":
 				return midge.Discard(errors.New("smtp refused"))
 			}
-			time.Sleep(time.Minute) // virtual
-			return nil
+			select {
+			case <-time.After(time.Minute):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		})
 		var got []string
 		if err := b.client.Await(b.ctx, b.enqueue("result").Ref, &got); err != nil || fmt.Sprint(got) != "[a b]" {
