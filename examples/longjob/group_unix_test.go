@@ -1,0 +1,44 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// A pipe that the child and a grandchild hold tells when both are gone: its reader sees
+// the end.
+func TestTheEndOfTheContextKillsWhatTheChildHasStarted(t *testing.T) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = read.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	child := exec.CommandContext(ctx, "sh", "-c", "sleep 600 & echo started; wait")
+	ownGroup(child)
+	child.Stdout = write
+	if err := errors.Join(child.Start(), write.Close()); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(read)
+	if line, err := lines.ReadString('\n'); err != nil {
+		t.Fatal(line, err)
+	}
+	cancel()
+	ended := child.Wait()
+	if got := death(ended, "").Error(); !strings.Contains(got, "killed by signal: killed") {
+		t.Errorf("got %q, want it killed by signal: killed", got)
+	}
+	if _, err := io.Copy(io.Discard, lines); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"github.com/midgehq/midge/examples/internal/store"
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+)
+
+func TestWhatWasAcceptedIsDoneBeforeTheEnd(t *testing.T) {
+	opened, err := store.Open(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, terminate := context.WithCancel(t.Context())
+	defer terminate()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, opened, listener, zap.NewNop()) }()
+
+	base := "http://" + listener.Addr().String()
+	ann := welcome(t, base, "ann")
+	if again := welcome(t, base, "ann"); again != ann {
+		t.Errorf("a second click got task %s, want %s", again, ann)
+	}
+	testserver.Await(t, "the mail is on its way", func() bool {
+		text, err := request(ctx, http.MethodGet, base+"/tasks/"+ann, nil)
+		return err == nil && strings.Contains(text, `"pending"`)
+	})
+	terminate()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	queue, id, _ := strings.Cut(ann, "/")
+	task, err := opened.Task(t.Context(), storage.Ref{Queue: queue, ID: id})
+	if err != nil || task.State != storage.Completed {
+		t.Errorf("after the drain %s is %s, %v, want completed", ann, task.State, err)
+	}
+	if err := opened.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnswersSayWhatWentWrong(t *testing.T) {
+	opened, err := store.Open(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, terminate := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, opened, listener, zap.NewNop()) }()
+
+	base := "http://" + listener.Addr().String()
+	for path, want := range map[string]string{"/tasks/mail/none": "404", "/tasks/mail/n%20": "400"} {
+		if _, err := request(ctx, http.MethodGet, base+path, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("GET %s: got %v, want %s", path, err, want)
+		}
+	}
+	if err := opened.Close(); err != nil { // the storage goes away
+		t.Error(err)
+	}
+	_, err = request(ctx, http.MethodPost, base+"/welcome", url.Values{"to": {"ann"}})
+	if err == nil || !strings.Contains(err.Error(), "503") {
+		t.Errorf("POST /welcome without a storage: got %v, want 503", err)
+	}
+	terminate()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// welcome posts a welcome and gives the task.
+func welcome(t *testing.T, base, to string) string {
+	t.Helper()
+	text, err := request(t.Context(), http.MethodPost, base+"/welcome", url.Values{"to": {to}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var accepted accepted
+	if err := json.Unmarshal([]byte(text), &accepted); err != nil {
+		t.Fatal(err)
+	}
+	return accepted.Task
+}

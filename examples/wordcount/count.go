@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+const (
+	// lease is as short as a storage takes it, so that what a killed mapper held is
+	// soon claimed by another.
+	lease = storage.MinLease
+	// look is how often those who wait look again without a wake-up: an expired lease
+	// makes none.
+	look = lease / 4
+	// crashLimit is far above what the kills of this program charge: they are its own
+	// doing, not the documents'.
+	crashLimit = 1000
+	encoding   = "json"
+)
+
+// count is one word count: its queues and what every worker does with them.
+type count struct {
+	store   storage.Storage
+	session *storage.Session
+	name    string // begins the names of all its queues
+	parts   int
+}
+
+func newCount(opened storage.Storage, name string, parts int) *count {
+	return &count{store: opened, session: storage.NewSession(opened, 0), name: name, parts: parts}
+}
+
+func (c *count) mapQueue() string       { return c.name + ".map" }
+func (c *count) partQueue(i int) string { return c.name + ".part" + strconv.Itoa(i) }
+func (c *count) resultQueue() string    { return c.name + ".result" }
+func (c *count) partOf(word string) int { return int(hash(word) % uint32(c.parts)) }
+func (c *count) queues() (names []string) {
+	for i := range c.parts {
+		names = append(names, c.partQueue(i))
+	}
+	return append(names, c.mapQueue(), c.resultQueue())
+}
+
+func hash(word string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(word)) // never fails (hash.Hash)
+	return h.Sum32()
+}
+
+// load inserts a map task per document, many in one call, each a Tx of its own.
+func (c *count) load(ctx context.Context, docs []string) error {
+	txs := make([]storage.Tx, len(docs))
+	for i, text := range docs {
+		in, err := insert(c.mapQueue(), fmt.Sprintf("doc-%03d", i+1), "document", text)
+		if err != nil {
+			return err
+		}
+		txs[i].Inserts = []storage.Insert{in}
+	}
+	for len(txs) > 0 {
+		n := min(len(txs), 100)
+		applied, err := c.session.Apply(ctx, txs[:n]...)
+		if err != nil {
+			return fmt.Errorf("load documents: %w", err)
+		}
+		for _, a := range applied {
+			if a.Err != nil {
+				return fmt.Errorf("load documents: %w", a.Err)
+			}
+		}
+		txs = txs[n:]
+	}
+	return nil
+}
+
+func insert(queue, id, kind string, v any) (storage.Insert, error) {
+	payload, err := json.Marshal(v)
+	if err != nil {
+		return storage.Insert{}, fmt.Errorf("encode %s: %w", kind, err)
+	}
+	return storage.Insert{
+		Ref: storage.Ref{Queue: queue, ID: id}, Kind: kind,
+		Encoding: encoding, Payload: payload, CrashLimit: crashLimit,
+	}, nil
+}
+
+// claim takes up to most tasks of a queue, all of which start at once.
+func (c *count) claim(ctx context.Context, worker, queue string, most int) (storage.Claimed, error) {
+	claimed, err := c.session.Claim(ctx, storage.ClaimRequest{
+		Runner: worker, Queues: []storage.ClaimQueue{{Name: queue}},
+		Max: most, Start: most, Suspect: true, Lease: lease,
+	})
+	if err != nil {
+		return claimed, fmt.Errorf("claim from %s: %w", queue, err)
+	}
+	return claimed, nil
+}
+
+// wait returns when there may be something in the queue, or it is time to look again.
+func (c *count) wait(ctx context.Context, queue string, since storage.Since) error {
+	bounded, cancel := context.WithTimeout(ctx, look)
+	defer cancel()
+	err := c.store.Wait(bounded, storage.WaitRequest{Queues: []string{queue}, Since: since})
+	if err != nil && bounded.Err() == nil { // no wake-ups to be had: the looks remain
+		<-bounded.Done()
+	}
+	return ctx.Err()
+}
+
+// live is how many tasks of a queue have not ended, claimed ones among them.
+func (c *count) live(ctx context.Context, queue string) (int64, error) {
+	stats, err := c.store.Stats(ctx, queue)
+	if err != nil {
+		return 0, fmt.Errorf("size of %s: %w", queue, err)
+	}
+	return stats[0].Live(), nil
+}
+
+// result reads the total of each part.
+func (c *count) result(ctx context.Context) (map[string]int, error) {
+	total := make(map[string]int)
+	for t, err := range storage.Each(ctx, c.store, c.resultQueue(), storage.Waiting) {
+		if err != nil {
+			return nil, fmt.Errorf("read the result: %w", err)
+		}
+		if err := addCounts(total, t); err != nil {
+			return nil, err
+		}
+	}
+	return total, nil
+}
+
+// remove leaves nothing behind.
+func (c *count) remove(ctx context.Context) error {
+	for _, queue := range c.queues() {
+		if err := c.session.RemoveQueue(ctx, queue); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addCounts adds the counts that a task carries to total.
+func addCounts(total map[string]int, t storage.Task) error {
+	var counts map[string]int
+	if err := json.Unmarshal(t.Payload, &counts); err != nil {
+		return fmt.Errorf("decode %s: %w", t.Ref, err)
+	}
+	for word, n := range counts {
+		total[word] += n
+	}
+	return nil
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
