@@ -22,7 +22,6 @@ func (j SendWelcome) Run(context.Context) error {
 // The first program: a job, a runner, a task.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
 	store, err := memory.Open(memory.Config{})
 	if err != nil {
 		log.Fatal(err)
