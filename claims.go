@@ -41,9 +41,7 @@ func (c *claimer) loop(draining, hard, jobs context.Context) {
 	defer stopTimer()
 	for draining.Err() == nil {
 		stale, untilStale := r.slots.stale()
-		for _, a := range stale {
-			r.settle.release(a)
-		}
+		r.settle.releaseAll(stale)
 		start, ahead, suspect := r.slots.room(r.cfg.Ahead)
 		queues := r.claimQueues(start + ahead)
 		sent := time.Now()
@@ -93,9 +91,7 @@ func (r *Runner) take(jobs context.Context, claimed storage.Claimed, sent time.T
 	if time.Since(sent) > r.cfg.Lease/3 {
 		// The claim was repeated through a time of lost replies, and its leases may be
 		// old: claimed anew, the tasks come with fresh ones.
-		for _, a := range attempts {
-			r.settle.release(a)
-		}
+		r.settle.releaseAll(attempts)
 		attempts = nil
 	}
 	for _, a := range r.slots.add(attempts...) {

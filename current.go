@@ -77,7 +77,8 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 
 // FollowUp enqueues a job together with the completion of the running one: both happen
 // when it returns nil, or neither. The task it would make is checked now; one whose
-// unique key turns out to be taken is left out. What can never commit with this task is
+// unique key turns out to be taken is left out, also where the running task itself holds
+// it, as it does until the step is over. What can never commit with this task is
 // refused: another queue that shares no transaction with this one (storage.ErrSpan), or
 // too many for one transaction.
 func FollowUp(ctx context.Context, follow any, opts ...Option) error {

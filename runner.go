@@ -325,9 +325,7 @@ func (r *Runner) drain(claims *sync.WaitGroup, endJobs context.CancelCauseFunc, 
 	ended := make(chan struct{})
 	go func() { // ends when the claim loop has, and every held task is settled
 		claims.Wait()
-		for _, a := range r.slots.takeAhead() {
-			r.settle.release(a)
-		}
+		r.settle.releaseAll(r.slots.takeAhead())
 		r.slots.waitEmpty()
 		close(ended)
 	}()

@@ -3,6 +3,7 @@ package midge
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,6 +46,14 @@ func (s *settler) release(a *attempt) {
 		s.add(&settlement{attempt: a, tx: storage.Tx{Settles: []storage.Settle{back}}})
 	} else {
 		s.r.slots.settled(a)
+	}
+}
+
+// releaseAll gives tasks back in the order in which they were claimed: each goes to the
+// head, so the last goes first.
+func (s *settler) releaseAll(attempts []*attempt) {
+	for _, a := range slices.Backward(attempts) {
+		s.release(a)
 	}
 }
 
