@@ -225,8 +225,9 @@ func tickTask(cursor storage.Task, at time.Time) storage.Insert {
 	return in
 }
 
-// withNext fills in when a schedule is next due: strictly after the last tick of the
-// one it replaces, if any, and after now unless that one was due already.
+// withNext fills in when a schedule is next due: when the declaration before it was, if
+// its moments are the same, so that a deploy drops no tick; else after now, and strictly
+// later than the last tick.
 func withNext(in storage.Insert, before storage.Cursor, now time.Time) (storage.Insert, error) {
 	c := *in.Cursor
 	s, err := parseSchedule(c.Spec, c.Zone)
@@ -237,8 +238,11 @@ func withNext(in storage.Insert, before storage.Cursor, now time.Time) (storage.
 	if before.Last.After(from) {
 		from = before.Last
 	}
-	c.Last = before.Last
 	c.Next = s.next(from)
+	if before.Spec == c.Spec && before.Zone == c.Zone && !before.Next.IsZero() {
+		c.Next = before.Next
+	}
+	c.Last = before.Last
 	if before.Declaration != "" {
 		c.Replaced = append(slices.DeleteFunc(slices.Clone(before.Replaced), func(d string) bool {
 			return d == c.Declaration

@@ -97,3 +97,13 @@ func TestAScheduleNobodyDeclaresStandsStill(t *testing.T) {
 		}
 	})
 }
+
+func TestANewDeclarationDropsNoTick(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.declare(midge.Every(time.Hour), time.Second)
+		b.after(3 * time.Hour)
+		if n := b.declare(midge.Every(time.Hour), time.Second, midge.Priority(1)); n != 1 {
+			t.Errorf("%d runs for the ticks missed, want 1", n)
+		}
+	})
+}
