@@ -10,22 +10,23 @@ import (
 
 func cancelRules() []rule {
 	return []rule{
-		{name: "cancel/at once", test: cancelAtOnce,
-			says: "A task that waits, is scheduled or in retry is cancelled at once, and gone unless it is to be kept."},
-		{name: "cancel/kept", test: cancelKept,
-			says: "A cancelled task is kept for Keep.For."},
-		{name: "cancel/marks a pending task", test: cancelPending,
-			says: "A cancel marks a pending task, whose state and fence stay as they are."},
-		{name: "cancel/told to claimers", test: cancelTold,
-			says: "Claimed.Cancels says that a cancel of a pending task waits in one of the queues, until it has ended."},
-		{name: "cancel/any version", test: cancelAnyVersion,
-			says: "A cancel needs no version, and is refused at a wrong one."},
-		{name: "cancel/ended already", test: cancelEnded,
-			says: "A task that completed or is dead cannot be cancelled; cancelling a cancelled one does nothing."},
-		{name: "cancel/missing", test: cancelMissing,
-			says: "A cancel of a task that is not there is Missing."},
-		{name: "cancel/races a settle", test: cancelRaces,
-			says: "Whichever comes first, cancel or completion, a task ends once: completed under a valid fence, or cancelled."},
+		state("cancel/at once", cancelAtOnce,
+			"A task that waits, is scheduled or in retry is cancelled at once, and gone unless it is to be kept."),
+		state("cancel/kept", cancelKept,
+			"A cancelled task is kept for Keep.For."),
+		state("cancel/marks a pending task", cancelPending,
+			"A cancel marks a pending task, whose state and fence stay as they are."),
+		state("cancel/told to claimers", cancelTold,
+			"Claimed.Cancels says that a cancel of a pending task waits in one of the queues, until it has ended."),
+		state("cancel/any version", cancelAnyVersion,
+			"A cancel needs no version, and is refused at a wrong one."),
+		state("cancel/ended already", cancelEnded,
+			"A task that completed or is dead cannot be cancelled; cancelling a cancelled one does nothing."),
+		state("cancel/missing", cancelMissing,
+			"A cancel of a task that is not there is Missing."),
+		state("cancel/races a settle", cancelRaces,
+			"Whichever comes first, cancel or completion, a task ends once: completed under a valid "+
+				"fence, or cancelled."),
 	}
 }
 

@@ -8,38 +8,41 @@ import (
 
 func changeRules() []rule {
 	return []rule{
-		{name: "change/fields", test: changeFields,
-			says: "A Change replaces what it names and leaves the rest as it is."},
-		{name: "change/table of states", test: changeTable,
-			says: "A Change moves a task between the states that CanChange permits; any other move is Barred, naming the state."},
-		{name: "change/not pending", test: changePending,
-			says: "A pending task changes only by its fence, the cancel mark apart: changes and deletes are Barred."},
-		{name: "change/at its version", test: changeStale,
-			says: "A Change at another version is Stale, with both versions, and changes nothing."},
-		{name: "change/missing", test: changeMissing,
-			says: "A change, delete or dependency of a task that is not there is Missing, an ErrNotFound."},
-		{name: "change/due", test: changeDue,
-			says: "Delay and At give a task a new moment: scheduled, or retry where it is in retry; a past one is due now."},
-		{name: "change/run now", test: changeRunNow,
-			says: "A scheduled or retried task changed to waiting is due now, its retries as they were."},
-		{name: "change/requeue", test: changeRequeue,
-			says: "Requeueing an ended task starts it anew: retries, crashes, snoozes and attempts are zero."},
-		{name: "change/requeue with a delay", test: changeRequeueDelayed,
-			says: "An ended task can be requeued into scheduled."},
-		{name: "change/move", test: changeMove,
-			says: "A Change of the queue moves a task: the old ref is gone, the new one joins the tail."},
-		{name: "change/move collides", test: changeMoveCollides,
-			says: "A move to a queue where the id is taken is a collision and changes nothing."},
-		{name: "change/delete", test: changeDelete,
-			says: "A Delete removes a task in any state but pending, at its version; a live one counts as deleted."},
-		{name: "change/depend", test: changeDepend,
-			says: "A Depend requires a task at a version whatever its state, and changes nothing of it."},
+		state("change/fields", changeFields,
+			"A Change replaces what it names and leaves the rest as it is."),
+		state("change/table of states", changeTable,
+			"A Change moves a task between the states that CanChange permits; any other move is Barred, "+
+				"naming the state."),
+		state("change/not pending", changePending,
+			"A pending task changes only by its fence, the cancel mark apart: changes and deletes are Barred."),
+		state("change/at its version", changeStale,
+			"A Change at another version is Stale, with both versions, and changes nothing."),
+		state("change/missing", changeMissing,
+			"A change, delete or dependency of a task that is not there is Missing, an ErrNotFound."),
+		state("change/due", changeDue,
+			"Delay and At give a task a new moment: scheduled, or retry where it is in retry; a past one "+
+				"is due now."),
+		state("change/run now", changeRunNow,
+			"A scheduled or retried task changed to waiting is due now, its retries as they were."),
+		state("change/requeue", changeRequeue,
+			"Requeueing an ended task starts it anew: retries, crashes, snoozes and attempts are zero."),
+		state("change/requeue with a delay", changeRequeueDelayed,
+			"An ended task can be requeued into scheduled."),
+		state("change/move", changeMove,
+			"A Change of the queue moves a task: the old ref is gone, the new one joins the tail."),
+		state("change/move collides", changeMoveCollides,
+			"A move to a queue where the id is taken is a collision and changes nothing."),
+		state("change/delete", changeDelete,
+			"A Delete removes a task in any state but pending, at its version; a live one counts as deleted."),
+		state("change/depend", changeDepend,
+			"A Depend requires a task at a version whatever its state, and changes nothing of it."),
 	}
 }
 
 func changeFields(r *rig) {
 	j := job("a")
-	j.Headers, j.Unique = map[string]string{"x": "y", "z": "w"}, storage.Unique{Key: "k", Mode: storage.UniqueLife}
+	j.Headers = map[string]string{"x": "y", "z": "w"}
+	j.Unique = storage.Unique{Key: "k", Mode: storage.UniqueLife}
 	r.insert(j)
 	five := 5
 	want := r.read("a")
@@ -55,9 +58,24 @@ func changeFields(r *rig) {
 		r.want("task", got, want)
 	}
 	step(storage.Change{Priority: &five}, func(t *storage.Task) { t.Priority = 5 })
-	step(storage.Change{Headers: map[string]string{"n": "m"}}, func(t *storage.Task) { t.Headers = map[string]string{"n": "m"} })
-	step(storage.Change{Encoding: "json", Payload: []byte("{}")}, func(t *storage.Task) { t.Encoding, t.Payload = "json", []byte("{}") })
+	step(storage.Change{Headers: map[string]string{"n": "m"}}, func(t *storage.Task) {
+		t.Headers = map[string]string{"n": "m"}
+	})
+	step(storage.Change{Encoding: "json", Payload: []byte("{}")}, func(t *storage.Task) {
+		t.Encoding, t.Payload = "json", []byte("{}")
+	})
 	step(storage.Change{State: storage.Waiting}, func(*storage.Task) {})
+}
+
+// standInEach makes a task stand in each state, named for it.
+func (r *rig) standInEach() {
+	r.Helper()
+	for _, s := range []storage.State{
+		storage.Pending, storage.Retry, storage.Completed, storage.Cancelled, storage.Dead,
+		storage.Scheduled, storage.Waiting, // last, so that each of the others is next when it is claimed
+	} {
+		r.stand(string(s), s)
+	}
 }
 
 // stand makes a task stand in a state.
@@ -80,6 +98,8 @@ func (r *rig) stand(id string, state storage.State) {
 		r.end(r.holding(j), storage.Cancel)
 	case storage.Dead:
 		r.bury(j)
+	default:
+		r.Fatalf("no task can stand in %s", state)
 	}
 	r.is(id, state)
 }
@@ -114,8 +134,12 @@ func changePending(r *rig) {
 	five := 5
 	barred := storage.DependencyError{Barred: []storage.Barred{{Ref: in("a"), State: storage.Pending}}}
 	for _, ch := range []storage.Change{
-		{State: storage.Waiting}, {Priority: &five}, {Headers: map[string]string{}},
-		{Encoding: "raw", Payload: []byte("x")}, {Delay: time.Hour}, {},
+		{State: storage.Waiting},
+		{Priority: &five},
+		{Headers: map[string]string{}},
+		{Encoding: "raw", Payload: []byte("x")},
+		{Delay: time.Hour},
+		{},
 	} {
 		ch.Ref, ch.Version = in("a"), h.Version
 		r.unchanged(func() {
@@ -123,7 +147,7 @@ func changePending(r *rig) {
 		}, "a")
 	}
 	r.unchanged(func() {
-		r.want("a delete", *r.refuse(storage.Tx{Deletes: []storage.Delete{{Ref: in("a"), Version: h.Version}}}), barred)
+		r.want("a delete", *r.refuse(storage.Tx{Deletes: []storage.Delete{deleting("a", h.Version)}}), barred)
 	}, "a")
 	r.end(h, storage.Complete)
 }
@@ -187,13 +211,15 @@ func changeRunNow(r *rig) {
 }
 
 func changeRequeue(r *rig) {
+	end := map[storage.State]storage.Outcome{
+		storage.Completed: storage.Complete, storage.Cancelled: storage.Cancel, storage.Dead: storage.Bury,
+	}
 	for i, state := range []storage.State{storage.Completed, storage.Cancelled, storage.Dead} {
 		id := string(state)
 		r.insert(kept(id))
 		r.crash(id)
 		r.end(r.take(ask(1), id), storage.Fail)
 		r.end(r.take(ask(1), id), storage.Snooze)
-		end := map[storage.State]storage.Outcome{storage.Completed: storage.Complete, storage.Cancelled: storage.Cancel, storage.Dead: storage.Bury}
 		r.end(r.take(ask(1), id), end[state])
 		before := r.is(id, state)
 		p := r.changeNow(id, storage.Change{State: storage.Waiting})
@@ -231,13 +257,15 @@ func changeMove(r *rig) {
 	r.gone("a")
 	s, err := r.store.Stats(r.ctx, mainQueue, sideQueue)
 	r.must("stats", err)
-	r.want("from", [4]int64{s[0].Waiting, s[0].Totals.Enqueued, s[0].Totals.Deleted, s[0].Totals.Cancelled}, [4]int64{0, 1, 1, 0})
+	r.want("from", [4]int64{s[0].Waiting, s[0].Totals.Enqueued, s[0].Totals.Deleted, s[0].Totals.Cancelled},
+		[4]int64{0, 1, 1, 0})
 	r.want("to", [2]int64{s[1].Waiting, s[1].Totals.Enqueued}, [2]int64{2, 2})
 	req := ask(5)
 	req.Queues[0].Name = sideQueue
 	holds := r.hold(req, 2)
 	r.want("claimed", [2]string{holds[0].ID, holds[1].ID}, [2]string{"there", "a"})
-	r.want("what moved", [2]any{string(holds[1].Payload), holds[1].Kind}, [2]any{string(before.Payload), before.Kind})
+	r.want("what moved", [2]any{string(holds[1].Payload), holds[1].Kind},
+		[2]any{string(before.Payload), before.Kind})
 }
 
 func changeMoveCollides(r *rig) {
@@ -277,11 +305,9 @@ func changeDelete(r *rig) {
 }
 
 func changeDepend(r *rig) {
-	for _, s := range []storage.State{
-		storage.Pending, storage.Scheduled, storage.Retry, storage.Completed, storage.Cancelled, storage.Dead, storage.Waiting,
-	} {
+	r.standInEach()
+	for _, s := range storage.States()[:7] {
 		id := string(s)
-		r.stand(id, s)
 		r.unchanged(func() {
 			r.apply(storage.Tx{
 				Depends: []storage.Depend{{Ref: in(id), Version: r.read(id).Version}},

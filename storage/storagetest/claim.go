@@ -10,38 +10,42 @@ import (
 
 func claimRules() []rule {
 	return []rule{
-		{name: "claim/takes under a lease", test: claimTakes,
-			says: "A claimed task is pending, its version grown, held by the runner for the lease, with a fence of its version and the call's token."},
-		{name: "claim/whole task", test: claimWhole,
-			says: "A Claim returns all of a task but attempts, stack, result, progress and checkpoint."},
-		{name: "claim/nothing", test: claimNothing,
-			says: "A Claim that finds no tasks is not an error, on a queue that does not exist neither, and creates none."},
-		{name: "claim/max", test: claimMax,
-			says: "A Claim takes at most Max tasks, and ClaimQueue.Max from one queue; a negative one takes nothing."},
-		{name: "claim/max 0 maintains", test: claimMaxZero,
-			says: "A Claim with Max 0 takes nothing and still promotes and recovers."},
-		{name: "claim/more", test: claimMore,
-			says: "More says that another call would find work at once, and is not set where it would find none."},
-		{name: "claim/start", test: claimStart,
-			says: "Of the tasks of a Claim the first Start are started, the others claimed ahead."},
-		{name: "claim/never early", test: claimNeverEarly,
-			says: "A task is never claimable before its moment by the storage's clock, and is soon after."},
-		{name: "claim/next due", test: claimNextDue,
-			says: "NextDue is the earliest moment at which something scheduled, retried or ticking is due, zero if nothing is."},
-		{name: "claim/time", test: claimTime,
-			says: "Claimed.Now is the storage's time."},
-		{name: "claim/4 MiB", test: claimBytes, limits: storage.Limits{MaxPayload: 8 << 20},
-			says: "A Claim returns at most MaxClaimBytes of payload, or one task where that is larger."},
-		{name: "claim/kinds are a hint", test: claimKinds,
-			says: "Tasks of the kinds that a Claim names are among what it takes."},
-		{name: "claim/many due at once", test: claimManyDue,
-			says: "Maintenance goes in bounded batches, and goes on until all that is due was promoted."},
-		{name: "claim/no task twice", test: claimDisjoint,
-			says: "Concurrent claims never take one task twice, and leave none behind."},
-		{name: "claim/versions grow", test: claimVersions,
-			says: "A version grows on insert, change, claim, recovery and settle, and not on extend, progress or a cancel request."},
-		{name: "claim/other queues untouched", test: claimOtherQueues,
-			says: "A Claim takes from the queues that it names alone."},
+		state("claim/takes under a lease", claimTakes,
+			"A claimed task is pending, its version grown, held by the runner for the lease, with a "+
+				"fence of its version and the call's token."),
+		state("claim/whole task", claimWhole,
+			"A Claim returns all of a task but attempts, stack, result, progress and checkpoint."),
+		state("claim/nothing", claimNothing,
+			"A Claim that finds no tasks is not an error, on a queue that does not exist neither, and creates none."),
+		state("claim/max", claimMax,
+			"A Claim takes at most Max tasks, and ClaimQueue.Max from one queue; a negative one takes nothing."),
+		state("claim/max 0 maintains", claimMaxZero,
+			"A Claim with Max 0 takes nothing and still promotes and recovers."),
+		state("claim/more", claimMore,
+			"More says that another call would find work at once, and is not set where it would find none."),
+		state("claim/start", claimStart,
+			"Of the tasks of a Claim the first Start are started, the others claimed ahead."),
+		state("claim/never early", claimNeverEarly,
+			"A task is never claimable before its moment by the storage's clock, and is soon after."),
+		state("claim/next due", claimNextDue,
+			"NextDue is the earliest moment at which something scheduled, retried or ticking is due, "+
+				"zero if nothing is."),
+		state("claim/time", claimTime,
+			"Claimed.Now is the storage's time."),
+		state("claim/4 MiB", claimBytes,
+			"A Claim returns at most MaxClaimBytes of payload, or one task where that is larger.",
+		).under(storage.Limits{MaxPayload: 8 << 20}),
+		state("claim/kinds are a hint", claimKinds,
+			"Tasks of the kinds that a Claim names are among what it takes."),
+		state("claim/many due at once", claimManyDue,
+			"Maintenance goes in bounded batches, and goes on until all that is due was promoted."),
+		state("claim/no task twice", claimDisjoint,
+			"Concurrent claims never take one task twice, and leave none behind."),
+		state("claim/versions grow", claimVersions,
+			"A version grows on insert, change, claim, recovery and settle, and not on extend, progress "+
+				"or a cancel request."),
+		state("claim/other queues untouched", claimOtherQueues,
+			"A Claim takes from the queues that it names alone."),
 	}
 }
 
@@ -68,12 +72,14 @@ func claimTakes(r *rig) {
 func claimWhole(r *rig) {
 	j := job("a")
 	j.Headers, j.Priority, j.Timeout = map[string]string{"x": "y"}, 3, time.Minute
-	j.Keep, j.Unique = storage.Keep{For: time.Hour, UntilRead: true}, storage.Unique{Key: "k", Mode: storage.UniqueLife}
+	j.Keep = storage.Keep{For: time.Hour, UntilRead: true}
+	j.Unique = storage.Unique{Key: "k", Mode: storage.UniqueLife}
 	h := r.holding(j)
 	r.extend(storage.Extension{Fence: h.Fence, Progress: []byte("p"), Checkpoint: []byte("c")})
 	r.settle(h, storage.Settle{Outcome: storage.Fail, Error: "e", Stack: "s"})
 	h = r.take(ask(1), "a")
-	r.want("history", [5]int{len(h.Attempts), len(h.Stack), len(h.Result), len(h.Progress), len(h.Checkpoint)}, [5]int{})
+	r.want("history", [5]int{len(h.Attempts), len(h.Stack), len(h.Result), len(h.Progress), len(h.Checkpoint)},
+		[5]int{})
 	got, want := h.Task, r.read("a")
 	r.want("attempts read", len(want.Attempts), 1)
 	for _, t := range []*storage.Task{&got, &want} {
@@ -128,9 +134,9 @@ func claimStart(r *rig) {
 	r.add("a", "b", "c")
 	req := ask(3)
 	req.Start = 1
-	var got []bool
-	for _, h := range r.hold(req, 3) {
-		got = append(got, h.Started)
+	got := make([]bool, 3)
+	for i, h := range r.hold(req, 3) {
+		got[i] = h.Started
 		r.want("started as read", r.read(h.ID).Started, h.Started)
 	}
 	r.want("started", got, []bool{true, false, false})
@@ -199,7 +205,8 @@ func claimBytes(r *rig) {
 			size += len(t.Payload)
 		}
 		if len(c.Tasks) == 0 || size > storage.MaxClaimBytes {
-			r.Fatalf("claim: got %d tasks of %d bytes, want some of at most %d", len(c.Tasks), size, storage.MaxClaimBytes)
+			r.Fatalf("claim: got %d tasks of %d bytes, want some of at most %d",
+				len(c.Tasks), size, storage.MaxClaimBytes)
 		}
 		got = append(got, ids(c.Tasks)...)
 		r.want("More", c.More, len(got) < 5)

@@ -11,30 +11,32 @@ import (
 
 func cursorRules() []rule {
 	return []rule{
-		{name: "cursor/a state of its own", test: cursorState,
-			says: "A cursor is listed, read and counted as a state of its own, and is no task: not in waiting, not in the totals."},
-		{name: "cursor/due", test: cursorDue,
-			says: "A Claim hands out a cursor as a Tick once its Next has come, whole, and not before; a zero Next never comes."},
-		{name: "cursor/hidden", test: cursorHidden,
-			says: "A cursor handed out is hidden from other Claims for two seconds, then handed out again."},
-		{name: "cursor/tick", test: cursorTick,
-			says: "A tick is one Tx: the cursor changes to its next moment at its version, and the task is inserted."},
-		{name: "cursor/next tick at once", test: cursorTickEndsHiding,
-			says: "A tick ends the hiding: a cursor whose next moment is due already is handed out at once."},
-		{name: "cursor/once among many", test: cursorOnce,
-			says: "However many runners tick one cursor at once, exactly one succeeds and one task is inserted."},
-		{name: "cursor/stale tick", test: cursorStale,
-			says: "A tick at another version than the cursor's is refused, and its task not inserted."},
-		{name: "cursor/not paused", test: cursorPaused,
-			says: "A pause of its queue does not stop a cursor."},
-		{name: "cursor/beside the tasks", test: cursorBeside,
-			says: "Cursors are handed out beside the tasks and do not count towards Max."},
-		{name: "cursor/replaced", test: cursorReplaced,
-			says: "A cursor deleted and inserted anew in one Tx is replaced whole, at its version or not at all."},
-		{name: "cursor/deleted", test: cursorDeleted,
-			says: "A cursor is deleted like a task, at its version, and ticks no more."},
-		{name: "cursor/holds its queue", test: cursorHoldsQueue,
-			says: "A queue with a cursor is not empty."},
+		state("cursor/a state of its own", cursorState,
+			"A cursor is listed, read and counted as a state of its own, and is no task: not in waiting, "+
+				"not in the totals."),
+		state("cursor/due", cursorDue,
+			"A Claim hands out a cursor as a Tick once its Next has come, whole, and not before; a zero "+
+				"Next never comes."),
+		state("cursor/hidden", cursorHidden,
+			"A cursor handed out is hidden from other Claims for two seconds, then handed out again."),
+		state("cursor/tick", cursorTick,
+			"A tick is one Tx: the cursor changes to its next moment at its version, and the task is inserted."),
+		state("cursor/next tick at once", cursorTickEndsHiding,
+			"A tick ends the hiding: a cursor whose next moment is due already is handed out at once."),
+		state("cursor/once among many", cursorOnce,
+			"However many runners tick one cursor at once, exactly one succeeds and one task is inserted."),
+		state("cursor/stale tick", cursorStale,
+			"A tick at another version than the cursor's is refused, and its task not inserted."),
+		state("cursor/not paused", cursorPaused,
+			"A pause of its queue does not stop a cursor."),
+		state("cursor/beside the tasks", cursorBeside,
+			"Cursors are handed out beside the tasks and do not count towards Max."),
+		state("cursor/replaced", cursorReplaced,
+			"A cursor deleted and inserted anew in one Tx is replaced whole, at its version or not at all."),
+		state("cursor/deleted", cursorDeleted,
+			"A cursor is deleted like a task, at its version, and ticks no more."),
+		state("cursor/holds its queue", cursorHoldsQueue,
+			"A queue with a cursor is not empty."),
 	}
 }
 
@@ -43,8 +45,8 @@ func cursor(id string, next time.Time) storage.Insert {
 	j := job(id)
 	j.Headers = map[string]string{"x": "y"}
 	j.Cursor = &storage.Cursor{
-		Next: next.Truncate(time.Microsecond), Spec: "every 1h", Zone: "Europe/Paris", CatchUp: "all", CatchUpCap: 7,
-		Overlap: "skip", Declaration: "d1", Replaced: []string{"d0", "d00"},
+		Next: next.Truncate(time.Microsecond), Spec: "every 1h", Zone: "Europe/Paris", CatchUp: "all",
+		CatchUpCap: 7, Overlap: "skip", Declaration: "d1", Replaced: []string{"d0", "d00"},
 	}
 	return j
 }
@@ -80,7 +82,8 @@ func cursorState(r *rig) {
 		r.want("Next", t.Cursor.Next.Equal(j.Cursor.Next), true)
 		t.Cursor.Next = j.Cursor.Next
 		r.want("cursor", *t.Cursor, *j.Cursor)
-		r.want("its task", [3]any{t.Kind, string(t.Payload), t.Headers}, [3]any{j.Kind, string(j.Payload), j.Headers})
+		r.want("its task", [3]any{t.Kind, string(t.Payload), t.Headers},
+			[3]any{j.Kind, string(j.Payload), j.Headers})
 	}
 	s := r.stats()
 	r.want("stats", [4]int64{s.Cursors, s.Live(), s.Totals.Enqueued, s.Totals.Deleted}, [4]int64{1, 0, 0, 0})
@@ -88,11 +91,10 @@ func cursorState(r *rig) {
 }
 
 func cursorDue(r *rig) {
-	r.insert(cursor("cursor.never", time.Time{}))
-	r.insert(cursor("cursor.c", r.now().Add(300*time.Millisecond)))
-	next := r.read("cursor.c").Cursor.Next
+	next := r.now().Add(300 * time.Millisecond)
+	r.insert(cursor("cursor.never", time.Time{}), cursor("cursor.c", next))
 	c := r.claim(ask(1))
-	if c.Now.Before(next) {
+	if c.Now.Before(next.Truncate(time.Microsecond)) {
 		r.want("ticks before the moment", ids(c.Ticks), []string{})
 		r.passTo(next)
 		c = r.claim(ask(1))
@@ -125,7 +127,8 @@ func cursorTick(r *rig) {
 	if after.Version <= t.Version {
 		r.Fatalf("version: got %d, want more than %d", after.Version, t.Version)
 	}
-	r.want("Next, Last", [2]bool{after.Cursor.Next.Equal(next), after.Cursor.Last.Equal(t.Cursor.Next)}, [2]bool{true, true})
+	r.want("Next, Last", [2]bool{after.Cursor.Next.Equal(next), after.Cursor.Last.Equal(t.Cursor.Next)},
+		[2]bool{true, true})
 	r.take(ask(1), "a")
 	r.passTo(now.Add(storage.TickHide))
 	r.want("ticks before the next moment", len(r.claim(ask(1)).Ticks), 0)
@@ -195,7 +198,8 @@ func cursorReplaced(r *rig) {
 	later := cursor("cursor.c", now.Add(2*time.Hour))
 	later.Kind, later.Priority, later.Cursor.Declaration = "other", 5, "d2"
 	tx := storage.Tx{
-		Deletes: []storage.Delete{{Ref: old.Ref, Version: old.Version + 1}}, Inserts: []storage.Insert{later, job("a")},
+		Deletes: []storage.Delete{deleting("cursor.c", old.Version+1)},
+		Inserts: []storage.Insert{later, job("a")},
 	}
 	r.unchanged(func() {
 		r.want("stale", *r.refuse(tx), storage.DependencyError{
@@ -229,6 +233,7 @@ func cursorDeleted(r *rig) {
 
 func cursorHoldsQueue(r *rig) {
 	r.insert(cursor("cursor.c", time.Time{}))
-	r.wantError("remove", r.session.Configure(r.ctx, mainQueue, storage.Settings{Remove: true}), storage.ErrNotEmpty)
+	err := r.session.Configure(r.ctx, mainQueue, storage.Settings{Remove: true})
+	r.wantError("remove", err, storage.ErrNotEmpty)
 	r.is("cursor.c", storage.Cursors)
 }

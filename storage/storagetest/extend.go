@@ -8,26 +8,28 @@ import (
 
 func extendRules() []rule {
 	return []rule{
-		{name: "extend/new deadline", test: extendDeadline,
-			says: "Extension.For is the new lease from now, longer or shorter; 0 leaves the deadline."},
-		{name: "extend/stale fence", test: extendStale,
-			says: "A stale fence extends nothing, starts nothing and writes no progress and no checkpoint; it is listed in Lost."},
-		{name: "extend/each by itself", test: extendEach,
-			says: "A lost lease in an Extend leaves the other leases extended."},
-		{name: "extend/progress and checkpoint", test: extendProgress,
-			says: "Progress and checkpoint replace the last ones where not nil, at once, and are read with the task."},
-		{name: "extend/cancel asked", test: extendCancelAsked,
-			says: "Extend says which of its tasks were asked to cancel, each time, and still extends them."},
-		{name: "extend/charges nothing", test: extendCharges,
-			says: "Extend charges and versions nothing, and the fence stays valid."},
-		{name: "extend/time", test: extendTime,
-			says: "Extended.Now is the storage's time."},
-		{name: "runners/heartbeat", test: runnersHeartbeat,
-			says: "A runner that sends a heartbeat is listed with all that it tells, sorted by id, until RunnerInfo.For has passed."},
-		{name: "runners/leaving", test: runnersLeaving,
-			says: "A runner that leaves is listed no more."},
-		{name: "runners/no heartbeat without an id", test: runnersNone,
-			says: "An Extend with no runner id is no heartbeat."},
+		state("extend/new deadline", extendDeadline,
+			"Extension.For is the new lease from now, longer or shorter; 0 leaves the deadline."),
+		state("extend/stale fence", extendStale,
+			"A stale fence extends nothing, starts nothing and writes no progress and no checkpoint; it "+
+				"is listed in Lost."),
+		state("extend/each by itself", extendEach,
+			"A lost lease in an Extend leaves the other leases extended."),
+		state("extend/progress and checkpoint", extendProgress,
+			"Progress and checkpoint replace the last ones where not nil, at once, and are read with the task."),
+		state("extend/cancel asked", extendCancelAsked,
+			"Extend says which of its tasks were asked to cancel, each time, and still extends them."),
+		state("extend/charges nothing", extendCharges,
+			"Extend charges and versions nothing, and the fence stays valid."),
+		state("extend/time", extendTime,
+			"Extended.Now is the storage's time."),
+		state("runners/heartbeat", runnersHeartbeat,
+			"A runner that sends a heartbeat is listed with all that it tells, sorted by id, until "+
+				"RunnerInfo.For has passed."),
+		state("runners/leaving", runnersLeaving,
+			"A runner that leaves is listed no more."),
+		state("runners/no heartbeat without an id", runnersNone,
+			"An Extend with no runner id is no heartbeat."),
 	}
 }
 
@@ -97,7 +99,8 @@ func extendProgress(r *rig) {
 		step.e.Fence = h.Fence
 		r.extend(step.e)
 		t := r.read("a")
-		r.want("progress, checkpoint", [2]string{string(t.Progress), string(t.Checkpoint)}, [2]string{step.p, step.c})
+		r.want("progress, checkpoint", [2]string{string(t.Progress), string(t.Checkpoint)},
+			[2]string{step.p, step.c})
 	}
 }
 

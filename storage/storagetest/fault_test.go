@@ -2,7 +2,6 @@ package storagetest
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"testing"
 
@@ -96,10 +95,11 @@ func (f *fault) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 
 // mutant is a storage that breaks a rule, and the rules that must find it.
 type mutant struct {
-	name  string
-	rules []string
-	limit func(storage.Limits) storage.Limits
-	wrap  func(m *mind) *fault
+	name   string
+	rules  []string
+	wrap   func(m *mind) *fault                // nil spoils nothing
+	limits func(storage.Limits) storage.Limits // of the storage beneath
+	opened func(testing.TB, storage.Limits, *Opened)
 }
 
 // mind is what a mutant knows of the storage that it spoils.
@@ -111,7 +111,6 @@ type mind struct {
 	keys   map[string]storage.Ref
 	count  int
 	texts  map[storage.Ref]string
-	last   storage.ClaimRequest
 }
 
 // locked runs f under the mind's lock.
@@ -140,107 +139,43 @@ func (m *mind) fence(f storage.Fence) storage.Fence {
 	return f
 }
 
+// breaks is a mutant made of replaced methods.
+func breaks(name string, f fault, rules ...string) mutant {
+	return mutant{name: name, rules: rules, wrap: func(*mind) *fault {
+		own := f
+		return &own
+	}}
+}
+
+// knowing is a mutant whose methods know something of the storage.
+func knowing(name string, wrap func(m *mind) *fault, rules ...string) mutant {
+	return mutant{name: name, rules: rules, wrap: wrap}
+}
+
 // open opens a memory storage spoiled by the mutant.
 func (mu mutant) open(t testing.TB, limits storage.Limits) Opened {
-	if mu.limit != nil {
-		limits = mu.limit(limits)
+	if mu.limits != nil {
+		limits = mu.limits(limits)
 	}
 	opened := openMemory(t, limits)
-	wrap := func(s storage.Storage) storage.Storage {
-		m := &mind{
-			Storage: s, fences: map[storage.Ref]storage.Fence{}, keys: map[string]storage.Ref{},
-			texts: map[storage.Ref]string{},
-		}
-		f := mu.wrap(m)
-		f.Storage = s
-		return f
+	if mu.opened != nil {
+		mu.opened(t, limits, &opened)
 	}
-	opened.Storage = wrap(opened.Storage)
+	if mu.wrap == nil {
+		return opened
+	}
 	again := opened.Again
-	opened.Again = func(t testing.TB) storage.Storage { return wrap(again(t)) }
+	opened.Storage = mu.spoil(opened.Storage)
+	opened.Again = func(t testing.TB) storage.Storage { return mu.spoil(again(t)) }
 	return opened
 }
 
-// editing makes an apply that alters a copy of each Tx.
-func editing(edit func(*storage.Tx)) func(applyFunc) applyFunc {
-	return func(next applyFunc) applyFunc {
-		return func(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
-			own := slices.Clone(txs)
-			for i := range own {
-				tx := &own[i]
-				tx.Inserts, tx.Changes = slices.Clone(tx.Inserts), slices.Clone(tx.Changes)
-				tx.Deletes, tx.Settles = slices.Clone(tx.Deletes), slices.Clone(tx.Settles)
-				edit(tx)
-			}
-			return next(ctx, call, own...)
-		}
-	}
-}
-
-// inserts makes an apply that alters each insert.
-func inserts(edit func(*storage.Insert)) func(applyFunc) applyFunc {
-	return editing(func(tx *storage.Tx) {
-		for i := range tx.Inserts {
-			edit(&tx.Inserts[i])
-		}
+// spoil wraps one handle.
+func (mu mutant) spoil(s storage.Storage) *fault {
+	f := mu.wrap(&mind{
+		Storage: s, fences: map[storage.Ref]storage.Fence{}, keys: map[string]storage.Ref{},
+		texts: map[storage.Ref]string{},
 	})
-}
-
-// settles makes an apply that alters each settle.
-func settles(edit func(*storage.Settle)) func(applyFunc) applyFunc {
-	return editing(func(tx *storage.Tx) {
-		for i := range tx.Settles {
-			edit(&tx.Settles[i])
-		}
-	})
-}
-
-// answering makes an apply that alters each answer.
-func answering(edit func(tx storage.Tx, a *storage.Applied)) func(applyFunc) applyFunc {
-	return func(next applyFunc) applyFunc {
-		return func(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
-			applied, err := next(ctx, call, txs...)
-			for i := range applied {
-				edit(txs[i], &applied[i])
-			}
-			return applied, err
-		}
-	}
-}
-
-// asked makes a claim that alters what is asked.
-func asked(edit func(*storage.ClaimRequest)) func(claimFunc) claimFunc {
-	return func(next claimFunc) claimFunc {
-		return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
-			req.Queues = slices.Clone(req.Queues)
-			edit(&req)
-			return next(ctx, req)
-		}
-	}
-}
-
-// given makes a claim that alters what it gave.
-func given(edit func(req storage.ClaimRequest, c *storage.Claimed)) func(claimFunc) claimFunc {
-	return func(next claimFunc) claimFunc {
-		return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
-			c, err := next(ctx, req)
-			if err == nil {
-				edit(req, &c)
-			}
-			return c, err
-		}
-	}
-}
-
-// shown makes a read of one task that alters it.
-func shown(edit func(*storage.Task)) func(taskFunc) taskFunc {
-	return func(next taskFunc) taskFunc {
-		return func(ctx context.Context, ref storage.Ref) (storage.Task, error) {
-			t, err := next(ctx, ref)
-			if err == nil {
-				edit(&t)
-			}
-			return t, err
-		}
-	}
+	f.Storage = s
+	return f
 }

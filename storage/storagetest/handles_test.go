@@ -106,7 +106,7 @@ func (h *handle) Extend(ctx context.Context, req storage.ExtendRequest) (storage
 func (h *handle) Wait(ctx context.Context, req storage.WaitRequest) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(h.closed, cancel)()
+	defer context.AfterFunc(h.closed, cancel)() //nolint:contextcheck // the handle ends by itself
 	err := h.Storage.Wait(ctx, req)
 	if closed := h.open(); closed != nil {
 		return closed

@@ -10,38 +10,42 @@ import (
 
 func identityRules() []rule {
 	return []rule{
-		{name: "identity/insert", test: identityInsert,
-			says: "A repeated Apply gives the first outcome and does nothing: no second task, even if the first has run and vanished."},
-		{name: "identity/refusal", test: identityRefusal,
-			says: "A refused Tx repeated is refused as it was, even if it would succeed by now."},
-		{name: "identity/several Txs", test: identityTxs,
-			says: "Each Tx of a repeated Apply gives its own first outcome, whatever queue it concerns."},
-		{name: "identity/settle", test: identitySettle,
-			says: "A repeated settle that succeeded succeeds; it is not ErrLeaseLost."},
-		{name: "identity/claim", test: identityClaim,
-			says: "A repeated Claim gives the tasks of the first that are still claimed under its token, and takes no others."},
-		{name: "identity/claim of nothing", test: identityClaimNothing,
-			says: "A repeated Claim that took nothing takes nothing again."},
-		{name: "identity/extend", test: identityExtend,
-			says: "A repeated Extend gives the first outcome and writes nothing."},
-		{name: "identity/configure", test: identityConfigure,
-			says: "A repeated Configure does nothing."},
-		{name: "identity/smaller number", test: identitySmaller,
-			says: "A smaller number than the lane's last is refused with ErrUnknown and never executed, for every mutating verb."},
-		{name: "identity/lane expired", test: identityExpired,
-			says: "A call on a lane past its life is refused with ErrLaneExpired and never executed, for every mutating verb."},
-		{name: "identity/end of a lane", test: identityEnd,
-			says: "When its lane's life ends a call may be remembered still or refused, and is never executed again."},
-		{name: "identity/none", test: identityNone,
-			says: "The zero Call has no identity and is never remembered."},
-		{name: "identity/lanes apart", test: identityLanes,
-			says: "Lanes know nothing of each other's numbers."},
-		{name: "identity/numbers with gaps", test: identityGaps,
-			says: "A lane's numbers only have to grow."},
-		{name: "identity/at once", test: identityAtOnce,
-			says: "One call that arrives several times at once is executed once."},
-		{name: "identity/another handle", test: identityHandles,
-			says: "A call is remembered with the data: repeating it through another handle gives the first outcome."},
+		state("identity/insert", identityInsert,
+			"A repeated Apply gives the first outcome and does nothing: no second task, even if the "+
+				"first has run and vanished."),
+		state("identity/refusal", identityRefusal,
+			"A refused Tx repeated is refused as it was, even if it would succeed by now."),
+		state("identity/several Txs", identityTxs,
+			"Each Tx of a repeated Apply gives its own first outcome, whatever queue it concerns."),
+		state("identity/settle", identitySettle,
+			"A repeated settle that succeeded succeeds; it is not ErrLeaseLost."),
+		state("identity/claim", identityClaim,
+			"A repeated Claim gives the tasks of the first that are still claimed under its token, and "+
+				"takes no others."),
+		state("identity/claim of nothing", identityClaimNothing,
+			"A repeated Claim that took nothing takes nothing again."),
+		state("identity/extend", identityExtend,
+			"A repeated Extend gives the first outcome and writes nothing."),
+		state("identity/configure", identityConfigure,
+			"A repeated Configure does nothing."),
+		state("identity/smaller number", identitySmaller,
+			"A smaller number than the lane's last is refused with ErrUnknown and never executed, for "+
+				"every mutating verb."),
+		state("identity/lane expired", identityExpired,
+			"A call on a lane past its life is refused with ErrLaneExpired and never executed, for every "+
+				"mutating verb."),
+		state("identity/end of a lane", identityEnd,
+			"When its lane's life ends a call may be remembered still or refused, and is never executed again."),
+		state("identity/none", identityNone,
+			"The zero Call has no identity and is never remembered."),
+		state("identity/lanes apart", identityLanes,
+			"Lanes know nothing of each other's numbers."),
+		state("identity/numbers with gaps", identityGaps,
+			"A lane's numbers only have to grow."),
+		state("identity/at once", identityAtOnce,
+			"One call that arrives several times at once is executed once."),
+		state("identity/another handle", identityHandles,
+			"A call is remembered with the data: repeating it through another handle gives the first outcome."),
 	}
 }
 
@@ -221,7 +225,11 @@ func identitySmaller(r *rig) {
 	r.called(storage.Call{Lane: lane, Seq: 10}, inserting(delayed("first", time.Hour)))
 	r.unchanged(func() {
 		seq := uint64(0)
-		for verb, err := range r.verbs(h, func() storage.Call { seq++; return storage.Call{Lane: lane, Seq: seq} }) {
+		next := func() storage.Call {
+			seq++
+			return storage.Call{Lane: lane, Seq: seq}
+		}
+		for verb, err := range r.verbs(h, next) {
 			r.wantError(verb+" with a smaller number", err, storage.ErrUnknown)
 			r.want(verb+" is not of an expired lane", errors.Is(err, storage.ErrLaneExpired), false)
 		}

@@ -8,22 +8,27 @@ import (
 
 func keepRules() []rule {
 	return []rule{
-		{name: "keep/as long as asked", test: keepAsAsked,
-			says: "A completed or cancelled task is kept for Keep.For, then its record and indexes go together."},
-		{name: "keep/result by default", test: keepResult,
-			says: "A completion with a result and no Keep is kept for an hour."},
-		{name: "keep/until read", test: keepUntilRead,
-			says: "UntilRead keeps a completed task for at most seven days unless Keep.For says otherwise; its reader deletes it."},
-		{name: "keep/result of any bytes", test: keepAnyResult,
-			says: "A result of any bytes comes back as it was given; an empty one is a result too."},
-		{name: "keep/dead for a time", test: deadByAge, limits: storage.Limits{DeadFor: time.Second},
-			says: "Dead tasks are kept for Limits.DeadFor."},
-		{name: "keep/dead at most so many", test: deadByCount, limits: storage.Limits{DeadMax: 3},
-			says: "A queue keeps at most Limits.DeadMax dead tasks, the oldest going first, records and indexes together."},
-		{name: "keep/dead of a crash loop", test: deadOfCrashes, limits: storage.Limits{DeadMax: 1},
-			says: "Tasks that die in recovery are bounded like any other dead."},
-		{name: "keep/requeued is not trimmed", test: keepRequeued, limits: storage.Limits{DeadFor: time.Second},
-			says: "A task requeued from an ended state is not trimmed at the end of what it was kept for."},
+		state("keep/as long as asked", keepAsAsked,
+			"A completed or cancelled task is kept for Keep.For, then its record and indexes go together."),
+		state("keep/result by default", keepResult,
+			"A completion with a result and no Keep is kept for an hour."),
+		state("keep/until read", keepUntilRead,
+			"UntilRead keeps a completed task for at most seven days unless Keep.For says otherwise; its "+
+				"reader deletes it."),
+		state("keep/result of any bytes", keepAnyResult,
+			"A result of any bytes comes back as it was given; an empty one is a result too."),
+		state("keep/dead for a time", deadByAge,
+			"Dead tasks are kept for Limits.DeadFor.",
+		).under(storage.Limits{DeadFor: time.Second}),
+		state("keep/dead at most so many", deadByCount,
+			"A queue keeps at most Limits.DeadMax dead tasks, the oldest going first, records and indexes together.",
+		).under(storage.Limits{DeadMax: 3}),
+		state("keep/dead of a crash loop", deadOfCrashes,
+			"Tasks that die in recovery are bounded like any other dead.",
+		).under(storage.Limits{DeadMax: 1}),
+		state("keep/requeued is not trimmed", keepRequeued,
+			"A task requeued from an ended state is not trimmed at the end of what it was kept for.",
+		).under(storage.Limits{DeadFor: time.Second}),
 	}
 }
 
@@ -64,7 +69,8 @@ func keepResult(r *rig) {
 	p := r.settle(r.holding(job("a")), storage.Settle{Outcome: storage.Complete, Result: []byte("r")})
 	r.want("placed", p.State, storage.Completed)
 	t := r.is("a", storage.Completed)
-	r.want("kept, result", [2]any{t.Expires.Sub(t.Ended), string(t.Result)}, [2]any{storage.DefaultResultKeep, "r"})
+	r.want("kept, result", [2]any{t.Expires.Sub(t.Ended), string(t.Result)},
+		[2]any{storage.DefaultResultKeep, "r"})
 	r.want("completed", r.stats().Completed, int64(1))
 	r.settle(r.holding(kept("b")), storage.Settle{Outcome: storage.Complete, Result: []byte("r")})
 	t = r.read("b")
@@ -87,7 +93,9 @@ func keepUntilRead(r *rig) {
 }
 
 func keepAnyResult(r *rig) {
-	for id, result := range map[string]string{"nul": "\x00", "bytes": "\xff\xfe\x00\n\"'\\", "text": "日本", "empty": ""} {
+	for id, result := range map[string]string{
+		"nul": "\x00", "bytes": "\xff\xfe\x00\n\"'\\", "text": "Grüße", "empty": "",
+	} {
 		r.settle(r.holding(job(id)), storage.Settle{Outcome: storage.Complete, Result: []byte(result)})
 		r.want("result", string(r.is(id, storage.Completed).Result), result)
 	}

@@ -10,24 +10,29 @@ import (
 
 func limitRules() []rule {
 	return []rule{
-		{name: "limits/insert", test: limitInsert, limits: storage.Limits{MaxPayload: 1000},
-			says: "An insert beyond a limit is an InvalidError and changes nothing; one at the limit is stored."},
-		{name: "limits/payload by default", test: limitDefault,
-			says: "A payload is at most 1 MiB unless the limit is raised."},
-		{name: "limits/payload raised", test: limitRaised, limits: storage.Limits{MaxPayload: storage.MaxPayloadCap},
-			says: "The payload limit can be raised to 16 MiB, beyond the bytes of a Tx where it is alone."},
-		{name: "limits/transaction", test: limitTx,
-			says: "A Tx has 1 to 1,000 operations and at most 4 MiB, and names each task once."},
-		{name: "limits/change", test: limitChange, limits: storage.Limits{MaxPayload: 1000},
-			says: "A change, delete, dependency or settle beyond a limit is an InvalidError and changes nothing."},
-		{name: "limits/claim", test: limitClaim,
-			says: "A Claim beyond a limit is an InvalidError and takes nothing."},
-		{name: "limits/extend", test: limitExtend, limits: storage.Limits{MaxPayload: 1000},
-			says: "An Extend beyond a limit is an InvalidError and writes nothing."},
-		{name: "limits/reads and settings", test: limitReads,
-			says: "Reads and settings beyond a limit are an InvalidError."},
-		{name: "limits/whole call", test: limitWholeCall,
-			says: "Limits are checked before any I/O: one invalid Tx and nothing of the call happens, nor is it remembered."},
+		state("limits/insert", limitInsert,
+			"An insert beyond a limit is an InvalidError and changes nothing; one at the limit is stored.",
+		).under(storage.Limits{MaxPayload: 1000}),
+		state("limits/payload by default", limitDefault,
+			"A payload is at most 1 MiB unless the limit is raised."),
+		state("limits/payload raised", limitRaised,
+			"The payload limit can be raised to 16 MiB, beyond the bytes of a Tx where it is alone.",
+		).under(storage.Limits{MaxPayload: storage.MaxPayloadCap}),
+		state("limits/transaction", limitTx,
+			"A Tx has 1 to 1,000 operations and at most 4 MiB, and names each task once."),
+		state("limits/change", limitChange,
+			"A change, delete, dependency or settle beyond a limit is an InvalidError and changes nothing.",
+		).under(storage.Limits{MaxPayload: 1000}),
+		state("limits/claim", limitClaim,
+			"A Claim beyond a limit is an InvalidError and takes nothing."),
+		state("limits/extend", limitExtend,
+			"An Extend beyond a limit is an InvalidError and writes nothing.",
+		).under(storage.Limits{MaxPayload: 1000}),
+		state("limits/reads and settings", limitReads,
+			"Reads and settings beyond a limit are an InvalidError."),
+		state("limits/whole call", limitWholeCall,
+			"Limits are checked before any I/O: one invalid Tx and nothing of the call happens, nor is "+
+				"it remembered."),
 	}
 }
 
@@ -67,7 +72,9 @@ func limitInsert(r *rig) {
 		{"a negative timeout", func(j *storage.Insert) { j.Timeout = -1 }},
 		{"a negative keep", func(j *storage.Insert) { j.Keep.For = -1 }},
 		{"a key without a mode", func(j *storage.Insert) { j.Unique.Key = "k" }},
-		{"a window without a length", func(j *storage.Insert) { j.Unique = storage.Unique{Key: "k", Mode: storage.UniqueWindow} }},
+		{"a window without a length", func(j *storage.Insert) {
+			j.Unique = storage.Unique{Key: "k", Mode: storage.UniqueWindow}
+		}},
 		{"a choice unknown", func(j *storage.Insert) { j.OnConflict = "replace" }},
 	} {
 		j := job("a")
@@ -77,7 +84,8 @@ func limitInsert(r *rig) {
 		r.gone("b")
 	}
 	j := job(long)
-	j.Payload, j.Headers = make([]byte, 1000), map[string]string{"x": strings.Repeat("a", storage.MaxHeaderBytes-1)}
+	j.Payload = make([]byte, 1000)
+	j.Headers = map[string]string{"x": strings.Repeat("a", storage.MaxHeaderBytes-1)}
 	j.Priority, j.MaxRetries, j.CrashLimit = 9, storage.MaxLimit, storage.MaxLimit
 	j.Delay, j.Timeout, j.Keep.For = storage.MaxDelay, storage.MaxDelay, storage.MaxDelay
 	r.insert(j)
@@ -209,21 +217,30 @@ func limitExtend(r *rig) {
 		{"a lease twice", func(x *storage.ExtendRequest) { x.Leases = append(x.Leases, x.Leases[0]) }},
 		{"progress too big", func(x *storage.ExtendRequest) { x.Leases[0].Progress = make([]byte, 1001) }},
 		{"a checkpoint too big", func(x *storage.ExtendRequest) { x.Leases[0].Checkpoint = make([]byte, 1001) }},
-		{"a bad runner", func(x *storage.ExtendRequest) { x.Runner = storage.RunnerInfo{ID: "a b", For: time.Hour} }},
-		{"a short heartbeat", func(x *storage.ExtendRequest) { x.Runner = storage.RunnerInfo{ID: "r", For: time.Second - 1} }},
+		{"a bad runner", func(x *storage.ExtendRequest) {
+			x.Runner = storage.RunnerInfo{ID: "a b", For: time.Hour}
+		}},
+		{"a short heartbeat", func(x *storage.ExtendRequest) {
+			x.Runner = storage.RunnerInfo{ID: "r", For: time.Second - 1}
+		}},
 		{"too much running", func(x *storage.ExtendRequest) {
-			x.Runner = storage.RunnerInfo{ID: "r", For: time.Hour, Running: make([]storage.Running, storage.MaxRunning+1)}
+			x.Runner = storage.RunnerInfo{ID: "r", For: time.Hour}
+			x.Runner.Running = make([]storage.Running, storage.MaxRunning+1)
 		}},
 	} {
 		r.unchanged(func() {
-			req := storage.ExtendRequest{Leases: []storage.Extension{{Fence: h.Fence, For: time.Hour, Progress: []byte("p")}}}
+			req := storage.ExtendRequest{Leases: []storage.Extension{
+				{Fence: h.Fence, For: time.Hour, Progress: []byte("p")},
+			}}
 			c.alter(&req)
 			_, err := r.session.Extend(r.ctx, req)
 			r.wantInvalid(c.what, err)
 		}, "a")
 		r.want("runners", len(r.runners()), 0)
 	}
-	r.extend(storage.Extension{Fence: h.Fence, For: storage.MinLease, Progress: make([]byte, 1000), Checkpoint: make([]byte, 1000)})
+	r.extend(storage.Extension{
+		Fence: h.Fence, For: storage.MinLease, Progress: make([]byte, 1000), Checkpoint: make([]byte, 1000),
+	})
 	r.want("progress", len(r.read("a").Progress), 1000)
 }
 

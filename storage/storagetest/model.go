@@ -31,11 +31,13 @@ func statsModel(r *rig) {
 	}
 	r.Logf("seed %d", seed)
 	m := &model{
-		rig: r, random: rand.New(rand.NewPCG(seed, 7)), state: map[string]storage.State{}, job: map[string]storage.Insert{},
-		retries: map[string]int{}, waiting: map[int][]string{}, fences: map[string]held{},
+		rig: r, random: rand.New(rand.NewPCG(seed, 7)),
+		state: map[string]storage.State{}, job: map[string]storage.Insert{}, retries: map[string]int{},
+		waiting: map[int][]string{}, fences: map[string]held{},
 	}
 	steps := []func(){
-		m.insert, m.insert, m.insert, m.claim, m.claim, m.settle, m.settle, m.settle, m.cancel, m.requeue, m.delete, m.extend,
+		m.insert, m.insert, m.insert, m.claim, m.claim, m.settle, m.settle, m.settle,
+		m.cancel, m.requeue, m.delete, m.extend,
 	}
 	for range 8 {
 		for range 50 {
@@ -143,6 +145,7 @@ func (m *model) ended(s storage.State) {
 		m.totals.Dead++
 	case storage.Cancelled:
 		m.totals.Cancelled++
+	default: // goes on
 	}
 }
 
@@ -177,7 +180,8 @@ func (m *model) requeue() {
 }
 
 func (m *model) delete() {
-	id := m.pick(storage.Waiting, storage.Scheduled, storage.Retry, storage.Dead, storage.Completed, storage.Cancelled)
+	id := m.pick(storage.Waiting, storage.Scheduled, storage.Retry,
+		storage.Dead, storage.Completed, storage.Cancelled)
 	if id == "" {
 		return
 	}
@@ -216,9 +220,9 @@ func (m *model) check() {
 	s := m.stats()
 	s.Totals.Failed = m.totals.Failed // compared by rules of its own
 	m.want("stats", s, storage.Stats{
-		Queue: mainQueue, Waiting: n(storage.Waiting), Pending: n(storage.Pending), Scheduled: n(storage.Scheduled),
-		Retry: n(storage.Retry), Completed: n(storage.Completed), Cancelled: n(storage.Cancelled), Dead: n(storage.Dead),
-		Totals: m.totals,
+		Queue: mainQueue, Waiting: n(storage.Waiting), Pending: n(storage.Pending),
+		Scheduled: n(storage.Scheduled), Retry: n(storage.Retry), Completed: n(storage.Completed),
+		Cancelled: n(storage.Cancelled), Dead: n(storage.Dead), Totals: m.totals,
 	})
 	m.balanced(s)
 }

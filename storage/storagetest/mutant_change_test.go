@@ -3,6 +3,7 @@ package storagetest
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -10,141 +11,137 @@ import (
 // anyVersion makes an apply that takes each change and delete at the version that
 // the task has.
 func anyVersion(m *mind) func(applyFunc) applyFunc {
-	return func(next applyFunc) applyFunc {
-		return func(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
-			version := func(ref storage.Ref, given int64) int64 {
-				if t, err := m.Task(ctx, ref); err == nil && given != 0 {
-					return t.Version
-				}
-				return given
-			}
-			return editing(func(tx *storage.Tx) {
-				for i := range tx.Changes {
-					tx.Changes[i].Version = version(tx.Changes[i].Ref, tx.Changes[i].Version)
-				}
-				for i := range tx.Deletes {
-					tx.Deletes[i].Version = version(tx.Deletes[i].Ref, tx.Deletes[i].Version)
-				}
-			})(next)(ctx, call, txs...)
+	version := func(ref storage.Ref, given int64) int64 {
+		if t, err := m.Task(context.Background(), ref); err == nil && given != 0 {
+			return t.Version
 		}
+		return given
 	}
-}
-
-// changes makes an apply that alters each change.
-func changes(edit func(*storage.Change)) func(applyFunc) applyFunc {
 	return editing(func(tx *storage.Tx) {
 		for i := range tx.Changes {
-			edit(&tx.Changes[i])
+			tx.Changes[i].Version = version(tx.Changes[i].Ref, tx.Changes[i].Version)
 		}
-	})
-}
-
-// done makes an apply that calls a change done where it was refused for a reason.
-func done(refused func(*storage.DependencyError) bool) func(applyFunc) applyFunc {
-	return answering(func(tx storage.Tx, a *storage.Applied) {
-		var dep *storage.DependencyError
-		if errors.As(a.Err, &dep) && refused(dep) && len(tx.Inserts)+len(tx.Settles) == 0 {
-			*a = storage.Applied{Changed: make([]storage.Placed, len(tx.Changes))}
+		for i := range tx.Deletes {
+			tx.Deletes[i].Version = version(tx.Deletes[i].Ref, tx.Deletes[i].Version)
 		}
 	})
 }
 
 func changeMutants() []mutant {
 	return []mutant{
-		{name: "changes at any version", rules: []string{"change/at its version", "cursor/stale tick", "cancel/any version"},
-			wrap: func(m *mind) *fault { return &fault{apply: anyVersion(m)} }},
-		{name: "pending tasks change without a fence", rules: []string{"change/not pending"}, wrap: func(m *mind) *fault {
+		knowing("changes at any version", func(m *mind) *fault { return &fault{apply: anyVersion(m)} },
+			"change/at its version", "cancel/any version", "cursor/replaced", "cursor/stale tick",
+			"cursor/once among many"),
+		knowing("pending tasks change without a fence", func(m *mind) *fault {
 			return &fault{claim: remembering(m), apply: snatching(m)}
-		}},
-		{name: "barred changes pass", rules: []string{"change/table of states", "cancel/ended already"}, wrap: func(*mind) *fault {
-			return &fault{apply: done(func(d *storage.DependencyError) bool { return len(d.Barred) > 0 })}
-		}},
-		{name: "missing tasks change", rules: []string{"change/missing", "cancel/missing"}, wrap: func(*mind) *fault {
-			return &fault{apply: done(func(d *storage.DependencyError) bool { return len(d.Missing) > 0 })}
-		}},
-		{name: "a move leaves the task", rules: []string{"change/move", "unique/moves along"}, wrap: func(*mind) *fault {
-			return &fault{apply: changes(func(c *storage.Change) { c.Queue = "" })}
-		}},
-		{name: "a payload keeps its encoding", rules: []string{"change/fields"}, wrap: func(*mind) *fault {
-			return &fault{apply: changes(func(c *storage.Change) {
-				if c.Encoding != "" {
-					c.Encoding = "raw"
-				}
-			})}
-		}},
-		{name: "no dependencies", rules: []string{"change/at its version", "change/missing"}, wrap: func(*mind) *fault {
-			return &fault{apply: func(next applyFunc) applyFunc {
-				return func(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
-					for i := range txs {
-						if txs[i].Ops() == len(txs[i].Depends) {
-							return make([]storage.Applied, len(txs)), nil
-						}
-					}
-					return next(ctx, call, txs...)
-				}
-			}}
-		}},
-		{name: "a requeue keeps its counters", rules: []string{"change/requeue"}, wrap: func(m *mind) *fault {
+		}, "change/not pending"),
+		breaks("barred changes pass",
+			fault{apply: done(func(d *storage.DependencyError) bool { return len(d.Barred) > 0 })},
+			"change/table of states", "cancel/ended already"),
+		breaks("missing tasks change",
+			fault{apply: done(func(d *storage.DependencyError) bool { return len(d.Missing) > 0 })},
+			"change/missing", "cancel/missing"),
+		breaks("a move replaces", fault{apply: done(func(d *storage.DependencyError) bool {
+			return len(d.Colliding) > 0 && !d.Colliding[0].Unique
+		})}, "change/move collides"),
+		breaks("a move leaves the task", fault{apply: changes(func(c *storage.Change) { c.Queue = "" })},
+			"change/move", "unique/moves along"),
+		breaks("a payload keeps its encoding", fault{apply: changes(func(c *storage.Change) {
+			if c.Encoding != "" {
+				c.Encoding = "raw"
+			}
+		})}, "change/fields"),
+		breaks("a new moment is late", fault{apply: changes(func(c *storage.Change) {
+			if !c.At.IsZero() {
+				c.At = c.At.Add(time.Hour)
+			}
+		})}, "change/due"),
+		breaks("what runs now runs later", fault{apply: changes(func(c *storage.Change) {
+			if c.State == storage.Waiting {
+				c.State, c.Delay = storage.Scheduled, time.Hour
+			}
+		})}, "change/run now", "change/requeue"),
+		breaks("a requeue has no delay", fault{apply: changes(func(c *storage.Change) {
+			if c.Delay > 0 {
+				c.State, c.Delay = storage.Waiting, 0
+			}
+		})}, "change/requeue with a delay"),
+		knowing("a requeue keeps its counters", func(m *mind) *fault {
 			return &fault{task: shown(func(t *storage.Task) {
-				m.locked(func() { m.count = max(m.count, t.Retries); t.Retries = m.count })
+				m.locked(func() {
+					m.count = max(m.count, t.Retries)
+					t.Retries = m.count
+				})
 			})}
-		}},
-		{name: "deleted tasks stay", rules: []string{"change/delete", "cursor/deleted"}, wrap: func(*mind) *fault {
-			return &fault{apply: func(next applyFunc) applyFunc {
-				return func(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
-					if len(txs) == 1 && txs[0].Ops() == len(txs[0].Deletes) {
-						return make([]storage.Applied, 1), nil
-					}
-					return next(ctx, call, txs...)
+		}, "change/requeue"),
+		breaks("no dependencies", fault{apply: ignoring(func(tx storage.Tx) bool { return tx.Ops() == len(tx.Depends) })},
+			"change/at its version", "change/missing"),
+		knowing("dependencies on what has ended are refused", func(m *mind) *fault { return &fault{apply: lively(m)} },
+			"change/depend"),
+		breaks("deleted tasks stay",
+			fault{apply: ignoring(func(tx storage.Tx) bool { return tx.Ops() == len(tx.Deletes) })},
+			"change/delete", "cursor/deleted"),
+		knowing("what was requeued is trimmed", trimming,
+			"keep/requeued is not trimmed"),
+	}
+}
+
+// ignoring makes an apply that calls some Txs done and does nothing.
+func ignoring(which func(storage.Tx) bool) func(applyFunc) applyFunc {
+	return applies(func(
+		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
+	) ([]storage.Applied, error) {
+		if len(txs) == 1 && which(txs[0]) {
+			return make([]storage.Applied, 1), nil
+		}
+		return next(ctx, call, txs...)
+	})
+}
+
+// lively makes an apply that refuses dependencies on tasks that have ended.
+func lively(m *mind) func(applyFunc) applyFunc {
+	return answering(func(tx storage.Tx, a *storage.Applied) {
+		for _, d := range tx.Depends {
+			if t, err := m.Task(context.Background(), d.Ref); err == nil && t.State.Ended() {
+				*a = storage.Applied{Err: &storage.DependencyError{Missing: []storage.Ref{d.Ref}}}
+			}
+		}
+	})
+}
+
+// trimming deletes what was requeued when its record would have gone.
+func trimming(m *mind) *fault {
+	return &fault{
+		apply: applies(func(
+			ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
+		) ([]storage.Applied, error) {
+			for _, c := range txs[0].Changes {
+				if t, err := m.Task(ctx, c.Ref); err == nil && t.State.Ended() {
+					m.locked(func() { m.keys[t.Expires.Format(time.RFC3339Nano)] = c.Ref })
 				}
-			}}
-		}},
-		{name: "cancels of running tasks are lost", rules: []string{
-			"cancel/marks a pending task", "extend/cancel asked", "recover/cancelled", "settle/cancel beats the rest",
-		}, wrap: func(m *mind) *fault { return &fault{apply: deaf(m)} }},
-		{name: "cancels are not told to claimers", rules: []string{"cancel/told to claimers"}, wrap: func(*mind) *fault {
-			return &fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) { c.Cancels = false })}
-		}},
-		{name: "cancels are told for ever", rules: []string{"cancel/told to claimers", "cancel/races a settle"}, wrap: func(*mind) *fault {
-			return &fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) { c.Cancels = true })}
-		}},
-		{name: "cancels are not told to holders", rules: []string{"extend/cancel asked"}, wrap: func(*mind) *fault {
-			return &fault{extend: extended(func(x *storage.Extended) { x.CancelAsked = nil })}
-		}},
-		{name: "cancelled tasks are not kept", rules: []string{"cancel/kept"}, wrap: func(*mind) *fault {
-			return &fault{apply: inserts(func(j *storage.Insert) { j.Keep.For = 0 })}
-		}},
+			}
+			return next(ctx, call, txs...)
+		}),
+		claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
+			for at, ref := range m.keys {
+				if expires, err := time.Parse(time.RFC3339Nano, at); err == nil && expires.Before(c.Now) {
+					_ = storage.NewSession(m.Storage, 0).DeleteTask(context.Background(), ref)
+				}
+			}
+		}),
 	}
 }
 
 // snatching makes an apply that ends the claim of a task which is to be changed.
 func snatching(m *mind) func(applyFunc) applyFunc {
 	return func(next applyFunc) applyFunc {
+		next = anyVersion(m)(next)
 		return func(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
-			for _, tx := range txs {
-				for _, c := range tx.Changes {
-					if f := m.fence(storage.Fence{Ref: c.Ref, Version: 1}); c.State != storage.Cancelled {
-						settle := storage.Settle{Fence: f, Outcome: storage.Release}
-						if _, err := m.Apply(ctx, storage.Call{}, storage.Tx{Settles: []storage.Settle{settle}}); err != nil {
-							return nil, err
-						}
-					}
-				}
-			}
-			return anyVersion(m)(next)(ctx, call, txs...)
-		}
-	}
-}
-
-// deaf makes an apply that does nothing with the cancel of a pending task.
-func deaf(m *mind) func(applyFunc) applyFunc {
-	return func(next applyFunc) applyFunc {
-		return func(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
-			if len(txs) == 1 && len(txs[0].Changes) == 1 && txs[0].Changes[0].State == storage.Cancelled {
-				ref := txs[0].Changes[0].Ref
-				if t, err := m.Task(ctx, ref); err == nil && t.State == storage.Pending {
-					placed := []storage.Placed{{Ref: ref, Version: t.Version, State: t.State}}
-					return []storage.Applied{{Changed: placed}}, nil
+			for _, c := range txs[0].Changes {
+				f := m.fence(storage.Fence{Ref: c.Ref, Version: 1})
+				release := storage.Settle{Fence: f, Outcome: storage.Release}
+				if _, err := m.Apply(ctx, storage.Call{}, storage.Tx{Settles: []storage.Settle{release}}); err != nil {
+					return nil, err
 				}
 			}
 			return next(ctx, call, txs...)
@@ -152,80 +149,102 @@ func deaf(m *mind) func(applyFunc) applyFunc {
 	}
 }
 
+func cancelMutants() []mutant {
+	return []mutant{
+		knowing("cancels of what waits are lost", func(m *mind) *fault {
+			return &fault{apply: deaf(m, storage.Scheduled)}
+		}, "cancel/at once"),
+		knowing("cancels of running tasks are lost", func(m *mind) *fault {
+			return &fault{apply: deaf(m, storage.Pending)}
+		}, "cancel/marks a pending task", "extend/cancel asked", "recover/cancelled", "settle/cancel beats the rest"),
+		breaks("cancels are not told to claimers",
+			fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) { c.Cancels = false })},
+			"cancel/told to claimers"),
+		breaks("cancels are told for ever",
+			fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) { c.Cancels = true })},
+			"cancel/told to claimers", "cancel/races a settle"),
+		breaks("cancelled tasks are not kept", fault{apply: inserts(func(j *storage.Insert) { j.Keep.For = 0 })},
+			"cancel/kept"),
+	}
+}
+
+// deaf makes an apply that does nothing with the cancel of a task in a state.
+func deaf(m *mind, state storage.State) func(applyFunc) applyFunc {
+	return applies(func(
+		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
+	) ([]storage.Applied, error) {
+		if len(txs) == 1 && len(txs[0].Changes) == 1 && txs[0].Changes[0].State == storage.Cancelled {
+			t, err := m.Task(ctx, txs[0].Changes[0].Ref)
+			if err == nil && t.State == state {
+				placed := []storage.Placed{{Ref: t.Ref, Version: t.Version, State: t.State}}
+				return []storage.Applied{{Changed: placed}}, nil
+			}
+		}
+		return next(ctx, call, txs...)
+	})
+}
+
 func cursorMutants() []mutant {
 	return []mutant{
-		{name: "ticks are not compared and set", rules: []string{"cursor/once among many", "cursor/stale tick"},
-			wrap: func(m *mind) *fault { return &fault{apply: anyVersion(m)} }},
-		{name: "ticks are not hidden", rules: []string{"cursor/hidden"}, wrap: func(m *mind) *fault {
+		breaks("cursors tick early", fault{apply: inserts(func(j *storage.Insert) {
+			if j.Cursor != nil && !j.Cursor.Next.IsZero() {
+				c := *j.Cursor
+				c.Next, j.Cursor = c.Next.Add(-time.Minute), &c
+			}
+		})}, "cursor/due"),
+		breaks("the last tick is lost", fault{apply: changes(func(ch *storage.Change) {
+			if ch.Cursor != nil {
+				c := *ch.Cursor
+				c.Last, ch.Cursor = time.Time{}, &c
+			}
+		})}, "cursor/tick"),
+		knowing("ticks are not hidden", func(m *mind) *fault {
 			return &fault{claim: given(func(req storage.ClaimRequest, c *storage.Claimed) {
-				c.Ticks = nil
-				for _, q := range req.Queues {
-					page, err := m.Tasks(context.Background(), storage.TasksQuery{Queue: q.Name, State: storage.Cursors})
-					if err != nil {
-						return
-					}
-					for _, t := range page.Tasks {
-						if !t.Cursor.Next.IsZero() && !t.Cursor.Next.After(c.Now) {
-							c.Ticks = append(c.Ticks, t)
-						}
-					}
-				}
+				c.Ticks = m.due(req.Queues[0].Name, c.Now)
 			})}
-		}},
-		{name: "a cursor is handed out once", rules: []string{"cursor/hidden", "cursor/next tick at once"}, wrap: func(m *mind) *fault {
+		}, "cursor/hidden"),
+		knowing("a cursor is handed out once", func(m *mind) *fault {
 			return &fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
 				if m.count += len(c.Ticks); m.count > 1 {
 					c.Ticks = nil
 				}
 			})}
-		}},
-		{name: "a pause stops cursors", rules: []string{"cursor/not paused"}, wrap: func(m *mind) *fault {
+		}, "cursor/hidden", "cursor/next tick at once"),
+		knowing("a pause stops cursors", func(m *mind) *fault {
 			return &fault{claim: given(func(req storage.ClaimRequest, c *storage.Claimed) {
-				s, err := m.Stats(context.Background(), req.Queues[0].Name)
-				if err == nil && s[0].Paused {
+				if m.paused(context.Background(), req.Queues[0].Name) {
 					c.Ticks = nil
 				}
 			})}
-		}},
-		{name: "cursors count towards max", rules: []string{"cursor/beside the tasks"}, wrap: func(*mind) *fault {
-			return &fault{claim: given(func(req storage.ClaimRequest, c *storage.Claimed) {
-				c.Ticks = c.Ticks[:min(len(c.Ticks), req.Max)]
-			})}
-		}},
-		{name: "cursors are tasks", rules: []string{"cursor/a state of its own"}, wrap: func(*mind) *fault {
-			return &fault{stats: counted(func(s *storage.Stats) { s.Totals.Enqueued += s.Cursors })}
-		}},
-		{name: "declarations are not compared", rules: []string{"insert/cursor repeated"}, wrap: func(*mind) *fault {
-			return &fault{apply: inserts(func(j *storage.Insert) {
-				if j.Cursor != nil {
-					c := *j.Cursor
-					c.Declaration, j.Cursor = "same", &c
+		}, "cursor/not paused"),
+		breaks("cursors count towards max", fault{claim: given(func(req storage.ClaimRequest, c *storage.Claimed) {
+			c.Ticks = c.Ticks[:min(len(c.Ticks), req.Max)]
+		})}, "cursor/beside the tasks"),
+		breaks("cursors are tasks", fault{stats: counted(func(s *storage.Stats) { s.Totals.Enqueued += s.Cursors })},
+			"cursor/a state of its own"),
+		breaks("queues are removed whatever they hold", fault{configure: func(next configureFunc) configureFunc {
+			return func(ctx context.Context, call storage.Call, queue string, s storage.Settings) error {
+				if err := next(ctx, call, queue, s); !errors.Is(err, storage.ErrNotEmpty) {
+					return err
 				}
-			})}
-		}},
-		{name: "cursors do not hold their queue", rules: []string{"cursor/holds its queue", "remove/not empty"},
-			wrap: func(*mind) *fault {
-				return &fault{configure: func(next configureFunc) configureFunc {
-					return func(ctx context.Context, call storage.Call, queue string, s storage.Settings) error {
-						if err := next(ctx, call, queue, s); !errors.Is(err, storage.ErrNotEmpty) {
-							return err
-						}
-						return nil
-					}
-				}}
-			}},
+				return nil
+			}
+		}}, "cursor/holds its queue", "remove/not empty"),
 	}
 }
 
-// counted makes stats that are altered.
-func counted(edit func(*storage.Stats)) func(statsFunc) statsFunc {
-	return func(next statsFunc) statsFunc {
-		return func(ctx context.Context, queues ...string) ([]storage.Stats, error) {
-			all, err := next(ctx, queues...)
-			for i := range all {
-				edit(&all[i])
-			}
-			return all, err
+// due lists the cursors of a queue that are due.
+func (m *mind) due(queue string, now time.Time) []storage.Task {
+	var due []storage.Task
+	for t, err := range storage.Each(context.Background(), m.Storage, queue, storage.Cursors) {
+		if err == nil && !t.Cursor.Next.IsZero() && !t.Cursor.Next.After(now) {
+			due = append(due, t)
 		}
 	}
+	return due
+}
+
+func (m *mind) paused(ctx context.Context, queue string) bool {
+	s, err := m.Stats(ctx, queue)
+	return err == nil && s[0].Paused
 }

@@ -9,35 +9,46 @@ import (
 )
 
 func orderMutants() []mutant {
+	one := 1
 	return []mutant{
-		{name: "priorities ignored", rules: []string{"order/priority"}, wrap: func(*mind) *fault {
-			return &fault{apply: inserts(func(j *storage.Insert) { j.Priority = 0 })}
-		}},
-		{name: "low priorities first", rules: []string{"order/priority"}, wrap: func(*mind) *fault {
-			return &fault{apply: inserts(func(j *storage.Insert) { j.Priority = -j.Priority })}
-		}},
-		{name: "last in first out", rules: []string{"order/first in first out", "insert/many"}, wrap: func(*mind) *fault {
-			return &fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
-				slices.Reverse(c.Tasks)
-				slices.Reverse(c.Fences)
-			})}
-		}},
-		{name: "release to the tail", rules: []string{"order/released to the head"}, wrap: func(m *mind) *fault {
+		breaks("priorities ignored", fault{apply: inserts(func(j *storage.Insert) { j.Priority = 0 })},
+			"order/priority"),
+		breaks("low priorities first", fault{apply: inserts(func(j *storage.Insert) { j.Priority = -j.Priority })},
+			"order/priority"),
+		breaks("last in first out", fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
+			slices.Reverse(c.Tasks)
+			slices.Reverse(c.Fences)
+		})}, "order/first in first out", "insert/many", "stats/model"),
+		knowing("release to the tail", func(m *mind) *fault {
 			return &fault{claim: tailing(m, func(t storage.Task) bool { return t.Crashes == 0 })}
-		}},
-		{name: "recovery to the tail", rules: []string{"order/recovered to the head"}, wrap: func(m *mind) *fault {
+		}, "order/released to the head"),
+		knowing("recovery to the tail", func(m *mind) *fault {
 			return &fault{claim: tailing(m, func(t storage.Task) bool { return t.Crashes > 0 })}
-		}},
-		{name: "new priority keeps its place", rules: []string{"order/re-prioritised to the tail"}, wrap: func(*mind) *fault {
-			return &fault{apply: editing(func(tx *storage.Tx) {
-				for i := range tx.Changes {
-					tx.Changes[i].Priority = nil
-				}
-			})}
-		}},
-		{name: "second queue first", rules: []string{"order/queues in turn"}, wrap: func(*mind) *fault {
-			return &fault{claim: asked(func(c *storage.ClaimRequest) { slices.Reverse(c.Queues) })}
-		}},
+		}, "order/recovered to the head"),
+		breaks("promotion to the head", fault{apply: inserts(func(j *storage.Insert) {
+			if j.Delay > 0 {
+				j.Priority = one
+			}
+		})}, "order/promoted to the tail"),
+		breaks("requeue to the head", fault{apply: changes(func(c *storage.Change) {
+			if c.State == storage.Waiting {
+				c.Priority = &one
+			}
+		})}, "order/requeued to the tail"),
+		breaks("new priority keeps its place", fault{apply: changes(func(c *storage.Change) { c.Priority = nil })},
+			"order/re-prioritised to the tail"),
+		breaks("any change goes to the tail", fault{apply: changes(func(c *storage.Change) {
+			if c.State == "" {
+				c.Priority = new(int)
+			}
+		})}, "order/kept by other changes"),
+		breaks("later due first", fault{apply: inserts(func(j *storage.Insert) {
+			if j.Delay > 0 && j.Delay < 40*time.Millisecond {
+				j.Delay = 40*time.Millisecond - j.Delay
+			}
+		})}, "order/earlier due first"),
+		breaks("second queue first", fault{claim: asked(func(c *storage.ClaimRequest) { slices.Reverse(c.Queues) })},
+			"order/queues in turn"),
 	}
 }
 
@@ -45,111 +56,66 @@ func orderMutants() []mutant {
 // was claimed before.
 func tailing(m *mind, which func(storage.Task) bool) func(claimFunc) claimFunc {
 	return func(next claimFunc) claimFunc {
-		return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
-			for _, q := range req.Queues {
-				page, err := m.Tasks(ctx, storage.TasksQuery{Queue: q.Name, State: storage.Waiting})
+		return remembering(m)(func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+			for t, err := range storage.Each(ctx, m.Storage, req.Queues[0].Name, storage.Waiting) {
 				if err != nil {
 					return storage.Claimed{}, err
 				}
-				for _, t := range page.Tasks {
-					var before bool
-					m.locked(func() { _, before = m.fences[t.Ref] })
-					if before && which(t) {
-						p := t.Priority
-						tx := storage.Tx{Changes: []storage.Change{{Ref: t.Ref, Version: t.Version, Priority: &p}}}
-						if _, err := m.Apply(ctx, storage.Call{}, tx); err != nil {
-							return storage.Claimed{}, err
-						}
-					}
+				if m.fence(storage.Fence{Ref: t.Ref}).Version == 0 || !which(t) {
+					continue
+				}
+				p := t.Priority
+				tx := storage.Tx{Changes: []storage.Change{{Ref: t.Ref, Version: t.Version, Priority: &p}}}
+				if _, err := m.Apply(ctx, storage.Call{}, tx); err != nil {
+					return storage.Claimed{}, err
 				}
 			}
-			c, err := next(ctx, req)
-			m.remember(c)
-			return c, err
-		}
+			return next(ctx, req)
+		})
 	}
 }
 
 func claimMutants() []mutant {
 	return []mutant{
-		{name: "max ignored", rules: []string{"claim/max"}, wrap: func(*mind) *fault {
-			return &fault{claim: asked(func(c *storage.ClaimRequest) {
-				for i := range c.Queues {
-					c.Queues[i].Max = 0
+		breaks("claims go without headers", fault{claim: giving(func(t *storage.Task) { t.Headers = nil })},
+			"claim/whole task"),
+		breaks("no tasks is an error", fault{claim: func(next claimFunc) claimFunc {
+			return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+				c, err := next(ctx, req)
+				if err == nil && len(c.Tasks) == 0 {
+					err = storage.ErrNotFound
 				}
-			})}
-		}},
-		{name: "max 0 does nothing", rules: []string{"claim/max 0 maintains"}, wrap: func(*mind) *fault {
-			return &fault{claim: func(next claimFunc) claimFunc {
-				return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
-					if req.Max == 0 {
-						return storage.Claimed{Now: time.Now()}, nil
-					}
-					return next(ctx, req)
+				return c, err
+			}
+		}}, "claim/nothing"),
+		breaks("max ignored", fault{claim: asked(func(c *storage.ClaimRequest) {
+			for i := range c.Queues {
+				c.Queues[i].Max = 0
+			}
+		})}, "claim/max"),
+		breaks("max 0 does nothing", fault{claim: func(next claimFunc) claimFunc {
+			return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+				if req.Max == 0 {
+					return storage.Claimed{Now: time.Now()}, nil
 				}
-			}}
-		}},
-		{name: "all tasks start", rules: []string{
-			"claim/start", "recover/ahead is not charged", "recover/never ahead again",
-		}, wrap: func(*mind) *fault {
-			return &fault{claim: asked(func(c *storage.ClaimRequest) { c.Start = c.Max })}
-		}},
-		{name: "tasks claimed ahead are charged", rules: []string{"recover/ahead is not charged", "recover/never ahead again"},
-			wrap: func(*mind) *fault {
-				return &fault{
-					claim: func(next claimFunc) claimFunc {
-						return given(func(req storage.ClaimRequest, c *storage.Claimed) {
-							for i := range c.Tasks {
-								c.Tasks[i].Started = false
-							}
-						})(asked(func(c *storage.ClaimRequest) { c.Start = c.Max })(next))
-					},
-				}
-			}},
-		{name: "tasks claimed ahead never start", rules: []string{"recover/started by extend"}, wrap: func(*mind) *fault {
-			return &fault{extend: extending(func(e *storage.Extension) { e.Started = false })}
-		}},
-		{name: "suspects are nobody", rules: []string{"suspect/passed over"}, wrap: func(*mind) *fault {
-			return &fault{claim: asked(func(c *storage.ClaimRequest) { c.Suspect = c.Start > 0 })}
-		}},
-		{name: "suspects are never taken", rules: []string{"suspect/passed over", "suspect/one at a time"},
-			wrap: func(*mind) *fault {
-				return &fault{claim: asked(func(c *storage.ClaimRequest) { c.Suspect = false })}
-			}},
-		{name: "suspects together", rules: []string{"suspect/one at a time"}, wrap: func(*mind) *fault {
-			return &fault{claim: twice}
-		}},
-		{name: "suspects last", rules: []string{"suspect/keeps its place"}, wrap: func(*mind) *fault {
-			return &fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
-				slices.SortStableFunc(c.Tasks, func(a, b storage.Task) int { return a.Crashes - b.Crashes })
-			})}
-		}},
-		{name: "suspects not counted", rules: []string{"suspect/counted as waiting"}, wrap: func(m *mind) *fault {
-			return &fault{stats: func(next statsFunc) statsFunc {
-				return func(ctx context.Context, queues ...string) ([]storage.Stats, error) {
-					all, err := next(ctx, queues...)
-					for i := range all {
-						for t := range storage.Each(ctx, m.Storage, queues[i], storage.Waiting) {
-							if storage.Suspect(t.Crashes, t.CrashLimit) {
-								all[i].Waiting--
-							}
-						}
-					}
-					return all, err
-				}
-			}}
-		}},
-		{name: "more is never said", rules: []string{"claim/more", "claim/4 MiB"}, wrap: func(*mind) *fault {
-			return &fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) { c.More = false })}
-		}},
-		{name: "more is always said", rules: []string{"claim/more", "suspect/no work at once", "pause/stops claims"},
-			wrap: func(*mind) *fault {
-				return &fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) { c.More = true })}
-			}},
-		{name: "next due is missing", rules: []string{"claim/next due"}, wrap: func(*mind) *fault {
-			return &fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) { c.NextDue = time.Time{} })}
-		}},
-		{name: "next due is stale", rules: []string{"claim/next due"}, wrap: func(m *mind) *fault {
+				return next(ctx, req)
+			}
+		}}, "claim/max 0 maintains"),
+		breaks("queues beside are claimed too", fault{claim: asked(func(c *storage.ClaimRequest) {
+			if len(c.Queues) == 1 && c.Queues[0].Name == mainQueue {
+				c.Queues = append(c.Queues, storage.ClaimQueue{Name: sideQueue})
+			}
+		})}, "claim/other queues untouched"),
+		breaks("more is never said",
+			fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) { c.More = false })},
+			"claim/more", "claim/4 MiB", "claim/many due at once", "recover/many at once"),
+		breaks("more is always said",
+			fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) { c.More = true })},
+			"claim/more", "suspect/no work at once", "pause/stops claims"),
+		breaks("next due is missing",
+			fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) { c.NextDue = time.Time{} })},
+			"claim/next due"),
+		knowing("next due is stale", func(*mind) *fault {
 			var first time.Time
 			return &fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
 				if first.IsZero() {
@@ -157,44 +123,34 @@ func claimMutants() []mutant {
 				}
 				c.NextDue = first
 			})}
-		}},
-		{name: "claims beyond 4 MiB", rules: []string{"claim/4 MiB"}, wrap: func(*mind) *fault { return &fault{claim: twice} }},
-		{name: "kinds are the opposite", rules: []string{"claim/kinds are a hint"}, wrap: func(*mind) *fault {
-			return &fault{claim: given(func(req storage.ClaimRequest, c *storage.Claimed) {
-				c.Tasks = slices.DeleteFunc(c.Tasks, func(t storage.Task) bool { return slices.Contains(req.Kinds, t.Kind) })
-				c.Fences = c.Fences[:len(c.Tasks)]
-			})}
-		}},
-		{name: "tasks are claimed twice", rules: []string{"claim/no task twice"}, wrap: func(m *mind) *fault {
+		}, "claim/next due"),
+		breaks("claims tell another time", fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
+			c.Now = c.Now.Add(-time.Hour)
+		})}, "claim/time", "describe/time goes on"),
+		breaks("claims beyond 4 MiB", fault{claim: twice}, "claim/4 MiB"),
+		breaks("kinds are the opposite", fault{claim: given(func(req storage.ClaimRequest, c *storage.Claimed) {
+			withdraw(c, func(t storage.Task) bool { return slices.Contains(req.Kinds, t.Kind) })
+		})}, "claim/kinds are a hint"),
+		knowing("tasks are claimed twice", func(m *mind) *fault {
 			return &fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
 				m.locked(func() {
-					if m.count++; m.count == 5 && len(c.Tasks) > 1 {
+					if len(c.Tasks) > 1 && m.count == 0 {
+						m.count++
 						c.Tasks[0], c.Fences[0] = c.Tasks[1], c.Fences[1]
 					}
 				})
 			})}
-		}},
-		{name: "crashes go on for ever", rules: []string{"recover/crash loop"}, wrap: func(*mind) *fault {
-			return &fault{apply: inserts(func(j *storage.Insert) { j.CrashLimit++ })}
-		}},
-		{name: "leases too long", rules: []string{"claim/takes under a lease"}, wrap: func(*mind) *fault {
-			return &fault{claim: asked(func(c *storage.ClaimRequest) { c.Lease *= 3 })}
-		}},
-		{name: "extensions do not last", rules: []string{"recover/lease holds", "extend/new deadline"}, wrap: func(*mind) *fault {
-			return &fault{extend: extending(func(e *storage.Extension) { e.For = 0 })}
-		}},
+		}, "claim/no task twice", "sharing/everything at once"),
 	}
 }
 
-// extending makes an extend that alters each extension.
-func extending(edit func(*storage.Extension)) func(extendFunc) extendFunc {
-	return func(next extendFunc) extendFunc {
-		return func(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
-			req.Leases = slices.Clone(req.Leases)
-			for i := range req.Leases {
-				edit(&req.Leases[i])
-			}
-			return next(ctx, req)
+// withdraw takes tasks out of what a claim gave.
+func withdraw(c *storage.Claimed, which func(storage.Task) bool) {
+	tasks, fences := c.Tasks, c.Fences
+	c.Tasks, c.Fences = nil, nil
+	for i, t := range tasks {
+		if !which(t) {
+			c.Tasks, c.Fences = append(c.Tasks, t), append(c.Fences, fences[i])
 		}
 	}
 }
@@ -212,4 +168,68 @@ func twice(next claimFunc) claimFunc {
 		c.Tasks, c.Fences, c.More = append(c.Tasks, more.Tasks...), append(c.Fences, more.Fences...), more.More
 		return c, err
 	}
+}
+
+func recoverMutants() []mutant {
+	return []mutant{
+		breaks("leases too long", fault{claim: asked(func(c *storage.ClaimRequest) { c.Lease *= 3 })},
+			"claim/takes under a lease"),
+		breaks("extensions do not last", fault{extend: extending(func(e *storage.Extension) { e.For = 0 })},
+			"recover/lease holds", "extend/new deadline"),
+		breaks("all tasks start", fault{claim: asked(func(c *storage.ClaimRequest) { c.Start = c.Max })},
+			"claim/start", "recover/ahead is not charged", "recover/never ahead again"),
+		breaks("tasks claimed ahead are charged", fault{claim: func(next claimFunc) claimFunc {
+			started := asked(func(c *storage.ClaimRequest) { c.Start = c.Max })
+			return giving(func(t *storage.Task) { t.Started = false })(started(next))
+		}}, "recover/ahead is not charged", "recover/never ahead again"),
+		breaks("tasks claimed ahead never start",
+			fault{extend: extending(func(e *storage.Extension) { e.Started = false })},
+			"recover/started by extend"),
+		breaks("crashes are not shown", fault{task: shown(func(t *storage.Task) { t.Crashes = 0 })},
+			"recover/crash is charged"),
+		breaks("crashes go on for ever", fault{apply: inserts(func(j *storage.Insert) { j.CrashLimit++ })},
+			"recover/crash loop", "unique/released by a crash loop"),
+		knowing("an expired lease cannot settle", func(m *mind) *fault { return &fault{apply: punctual(m)} },
+			"recover/late settle"),
+		breaks("suspects are nobody", fault{claim: asked(func(c *storage.ClaimRequest) { c.Suspect = c.Start > 0 })},
+			"suspect/passed over"),
+		breaks("suspects are never taken", fault{claim: asked(func(c *storage.ClaimRequest) { c.Suspect = false })},
+			"suspect/passed over", "suspect/one at a time"),
+		breaks("suspects together", fault{claim: twice}, "suspect/one at a time"),
+		breaks("suspects are claimed ahead", fault{claim: asked(func(c *storage.ClaimRequest) {
+			if c.Suspect {
+				c.Start = max(c.Start, min(1, c.Max))
+			}
+		})}, "suspect/starts at once"),
+		breaks("suspects last", fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
+			slices.SortStableFunc(c.Tasks, func(a, b storage.Task) int { return a.Crashes - b.Crashes })
+		})}, "suspect/keeps its place"),
+		knowing("suspects not counted", func(m *mind) *fault {
+			return &fault{stats: counted(func(s *storage.Stats) {
+				for t := range storage.Each(context.Background(), m.Storage, s.Queue, storage.Waiting) { //nolint:errcheck // a lie
+					if storage.Suspect(t.Crashes, t.CrashLimit) {
+						s.Waiting--
+					}
+				}
+			})}
+		}, "suspect/counted as waiting"),
+		breaks("one crash short is suspect", fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
+			withdraw(c, func(t storage.Task) bool { return t.Crashes == t.CrashLimit-1 })
+		})}, "suspect/a limit of one"),
+	}
+}
+
+// punctual makes an apply that refuses to settle what has expired.
+func punctual(m *mind) func(applyFunc) applyFunc {
+	return applies(func(
+		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
+	) ([]storage.Applied, error) {
+		for _, s := range txs[0].Settles {
+			if t, err := m.Task(ctx, s.Fence.Ref); err == nil && t.LeaseUntil.Before(time.Now()) {
+				lost := &storage.DependencyError{Lost: []storage.Ref{s.Fence.Ref}}
+				return []storage.Applied{{Err: lost}}, nil
+			}
+		}
+		return next(ctx, call, txs...)
+	})
 }

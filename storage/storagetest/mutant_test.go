@@ -6,16 +6,28 @@ import (
 	"testing"
 )
 
-// Each mutant breaks a rule of the contract over memory; the suite must fail with
-// that rule's name.
-func TestMutants(t *testing.T) {
+func mutants() []mutant {
+	return slices.Concat(
+		openMutants(), identityMutants(), insertMutants(), uniqueMutants(), orderMutants(), claimMutants(),
+		recoverMutants(), settleMutants(), fenceMutants(), applyMutants(), changeMutants(), cancelMutants(),
+		cursorMutants(), waitMutants(), readMutants(), statsMutants(), queueMutants(),
+	)
+}
+
+func ruleNames() map[string]rule {
 	byName := map[string]rule{}
 	for _, ru := range rules() {
 		byName[ru.name] = ru
 	}
-	mutants := slices.Concat(identityMutants(), insertMutants(), orderMutants(), claimMutants(),
-		settleMutants(), changeMutants(), cursorMutants(), waitMutants(), readMutants(), otherMutants())
-	for _, m := range mutants {
+	return byName
+}
+
+// Each mutant breaks a rule of the contract over memory; the suite must fail with
+// that rule's name.
+func TestMutants(t *testing.T) {
+	t.Parallel()
+	byName := ruleNames()
+	for _, m := range mutants() {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			for _, name := range m.rules {
@@ -33,13 +45,28 @@ func TestMutants(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d mutants", len(mutants))
+}
+
+// Every rule can fail: at least one mutant breaks it.
+func TestEveryRuleHasMutant(t *testing.T) {
+	t.Parallel()
+	left := ruleNames()
+	for _, m := range mutants() {
+		for _, name := range m.rules {
+			delete(left, name)
+		}
+	}
+	for name := range left {
+		t.Errorf("rule %q has no mutant", name)
+	}
+	t.Logf("%d rules, %d mutants", len(rules()), len(mutants()))
 }
 
 // A mutant that breaks nothing is found by no rule: what is found above is the
 // mutants' doing and not the wrapper's.
 func TestNoMutant(t *testing.T) {
-	harmless := mutant{wrap: func(*mind) *fault { return &fault{} }}
+	t.Parallel()
+	harmless := breaks("nothing", fault{})
 	for _, ru := range rules() {
 		if failed, log := broken(t, ru, harmless.open); failed {
 			t.Errorf("rule %q is broken, want it to hold:\n%s", ru.name, log)

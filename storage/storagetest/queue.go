@@ -8,20 +8,20 @@ import (
 
 func queueRules() []rule {
 	return []rule{
-		{name: "pause/stops claims", test: pauseStops,
-			says: "Nothing is claimed from a paused queue until it is resumed."},
-		{name: "pause/stops nothing else", test: pauseElse,
-			says: "Enqueueing, settling, extending and maintenance go on in a paused queue."},
-		{name: "pause/for a time", test: pauseFor,
-			says: "A pause for a time ends by itself."},
-		{name: "pause/other queues", test: pauseOthers,
-			says: "A pause concerns its own queue."},
-		{name: "pause/told", test: pauseTold,
-			says: "Stats tell that a queue is paused, and until when."},
-		{name: "remove/empty queue", test: removeEmpty,
-			says: "An empty queue can be removed, with its totals and settings."},
-		{name: "remove/not empty", test: removeNotEmpty,
-			says: "A queue that holds a record in any state is not removed: ErrNotEmpty, and nothing changes."},
+		state("pause/stops claims", pauseStops,
+			"Nothing is claimed from a paused queue until it is resumed."),
+		state("pause/stops nothing else", pauseElse,
+			"Enqueueing, settling, extending and maintenance go on in a paused queue."),
+		state("pause/for a time", pauseFor,
+			"A pause for a time ends by itself."),
+		state("pause/other queues", pauseOthers,
+			"A pause concerns its own queue."),
+		state("pause/told", pauseTold,
+			"Stats tell that a queue is paused, and until when."),
+		state("remove/empty queue", removeEmpty,
+			"An empty queue can be removed, with its totals and settings."),
+		state("remove/not empty", removeNotEmpty,
+			"A queue that holds a record in any state is not removed: ErrNotEmpty, and nothing changes."),
 	}
 }
 

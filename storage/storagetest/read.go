@@ -13,34 +13,39 @@ import (
 
 func readRules() []rule {
 	return []rule{
-		{name: "read/not found", test: readNotFound,
-			says: "Task answers ErrNotFound where there is none."},
-		{name: "read/no token", test: readNoToken,
-			says: "No read returns a token, and no claim, fence or error prints one."},
-		{name: "read/caller's own slices", test: readIsolated,
-			says: "A storage neither keeps nor changes the slices and maps given to it, and those it returns belong to the caller."},
-		{name: "list/each state", test: listStates,
-			says: "Tasks lists each state by itself, and every task is in exactly one."},
-		{name: "list/lean", test: listLean,
-			says: "Listed tasks leave out stack, result, progress and checkpoint, and hold all else."},
-		{name: "list/pages", test: listPages,
-			says: "Tasks come a page of Limit at a time, none twice and none left out; Next is empty on the last page."},
-		{name: "list/stable", test: listStable,
-			says: "What leaves a state meanwhile makes the next page neither skip nor repeat those that stay."},
-		{name: "queues/listed", test: queuesListed,
-			says: "A queue is listed from its first task or setting, sorted by name."},
-		{name: "queues/prefix and pages", test: queuesPages,
-			says: "Queues lists the names with a prefix, a page of Limit at a time."},
-		{name: "stats/sizes", test: statsSizes,
-			says: "Stats give the size of each state of the queues named, in their order; of a queue that does not exist zeros."},
-		{name: "stats/model", test: statsModel,
-			says: "After any sequence of steps every task is in the state that the state machine says, sizes and listings agree, claims come in order, and Enqueued + Requeued = Completed + Dead + Cancelled + Deleted + live."},
-		{name: "describe/tells", test: describeTells,
-			says: "Describe tells the storage, what an acknowledgement is worth, and the time."},
-		{name: "describe/limits", test: describeLimits, limits: storage.Limits{MaxPayload: 1000, DeadFor: time.Minute},
-			says: "Describe tells the limits that the storage was opened with, defaults filled."},
-		{name: "describe/time goes on", test: describeTime,
-			says: "The storage's time never goes backwards, whoever asks."},
+		state("read/not found", readNotFound,
+			"Task answers ErrNotFound where there is none."),
+		state("read/no token", readNoToken,
+			"No read returns a token, and no claim, fence or error prints one."),
+		state("read/caller's own slices", readIsolated,
+			"A storage neither keeps nor changes the slices and maps given to it, and those it returns "+
+				"belong to the caller."),
+		state("list/each state", listStates,
+			"Tasks lists each state by itself, and every task is in exactly one."),
+		state("list/lean", listLean,
+			"Listed tasks leave out stack, result, progress and checkpoint, and hold all else."),
+		state("list/pages", listPages,
+			"Tasks come a page of Limit at a time, none twice and none left out; Next is empty on the last page."),
+		state("list/stable", listStable,
+			"What leaves a state meanwhile makes the next page neither skip nor repeat those that stay."),
+		state("queues/listed", queuesListed,
+			"A queue is listed from its first task or setting, sorted by name."),
+		state("queues/prefix and pages", queuesPages,
+			"Queues lists the names with a prefix, a page of Limit at a time."),
+		state("stats/sizes", statsSizes,
+			"Stats give the size of each state of the queues named, in their order; of a queue that does "+
+				"not exist zeros."),
+		state("stats/model", statsModel,
+			"After any sequence of steps every task is in the state that the state machine says, sizes "+
+				"and listings agree, claims come in order, and Enqueued + Requeued = Completed + Dead + "+
+				"Cancelled + Deleted + live."),
+		state("describe/tells", describeTells,
+			"Describe tells the storage, what an acknowledgement is worth, and the time."),
+		state("describe/limits", describeLimits,
+			"Describe tells the limits that the storage was opened with, defaults filled.",
+		).under(storage.Limits{MaxPayload: 1000, DeadFor: time.Minute}),
+		state("describe/time goes on", describeTime,
+			"The storage's time never goes backwards, whoever asks."),
 	}
 }
 
@@ -74,7 +79,7 @@ func readNoToken(r *rig) {
 	secrets := []string{
 		string(req.Token[:]), req.Token.Reveal(), strings.ToUpper(req.Token.Reveal()),
 		base64.StdEncoding.EncodeToString(req.Token[:]), base64.RawURLEncoding.EncodeToString(req.Token[:]),
-		strings.Trim(fmt.Sprint([]byte(req.Token[:])), "[]"),
+		strings.Trim(fmt.Sprintf("%d", req.Token[:]), "[]"),
 	}
 	for _, v := range []any{held, pending, runners, extended, dep, err, c, c.Fences, r.read("a"), r.stats()} {
 		text, jsonErr := json.Marshal(v)
@@ -120,11 +125,7 @@ func readIsolated(r *rig) {
 }
 
 func listStates(r *rig) {
-	for _, s := range []storage.State{
-		storage.Pending, storage.Retry, storage.Completed, storage.Cancelled, storage.Dead, storage.Scheduled, storage.Waiting,
-	} {
-		r.stand(string(s), s)
-	}
+	r.standInEach()
 	r.insert(cursor("cursor.c", time.Time{}))
 	for _, s := range storage.States() {
 		listed := r.list(s)
@@ -182,8 +183,8 @@ func listPages(r *rig) {
 	for limit, pages := range map[int]int{0: 3, 1: 120, 7: 18, 40: 3, 119: 2, 120: 1, 200: 1} {
 		query := storage.TasksQuery{State: storage.Waiting, Limit: limit}
 		var got []string
-		n := 0
-		for n = 1; ; n++ {
+		n := 1
+		for ; ; n++ {
 			p := r.page(query)
 			got = append(got, ids(p.Tasks)...)
 			if p.Next == "" {
@@ -259,8 +260,8 @@ func queuesListed(r *rig) {
 }
 
 func queuesPages(r *rig) {
-	var want []string
-	for i := range 25 {
+	want := make([]string, 0, 25)
+	for i := range cap(want) {
 		j := job("a")
 		j.Ref.Queue = fmt.Sprintf("mail.%02d", i)
 		want = append(want, j.Ref.Queue)
@@ -290,18 +291,15 @@ func queuesPages(r *rig) {
 }
 
 func statsSizes(r *rig) {
-	for _, s := range []storage.State{
-		storage.Pending, storage.Retry, storage.Completed, storage.Cancelled, storage.Dead, storage.Scheduled, storage.Waiting,
-	} {
-		r.stand(string(s), s)
-	}
+	r.standInEach()
 	r.insert(cursor("cursor.c", time.Time{}))
 	s, err := r.store.Stats(r.ctx, "nowhere", mainQueue, sideQueue)
 	r.must("stats", err)
 	r.want("stats", s, []storage.Stats{
 		{Queue: "nowhere"},
 		{
-			Queue: mainQueue, Waiting: 1, Pending: 1, Scheduled: 1, Retry: 1, Completed: 1, Cancelled: 1, Dead: 1, Cursors: 1,
+			Queue: mainQueue, Waiting: 1, Pending: 1, Scheduled: 1, Retry: 1,
+			Completed: 1, Cancelled: 1, Dead: 1, Cursors: 1,
 			Totals: storage.Totals{Enqueued: 7, Completed: 1, Dead: 1, Cancelled: 1, Failed: s[1].Totals.Failed},
 		},
 		{Queue: sideQueue},

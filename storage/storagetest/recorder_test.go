@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -53,8 +54,8 @@ func (r *recorder) recover() {
 // clean ends the context, then cleans up as package testing does, last come first.
 func (r *recorder) clean() {
 	r.cancel()
-	for i := len(r.cleanups) - 1; i >= 0; i-- {
-		r.cleanups[i]()
+	for _, f := range slices.Backward(r.cleanups) {
+		f()
 	}
 }
 

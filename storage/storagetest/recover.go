@@ -9,40 +9,42 @@ import (
 
 func recoverRules() []rule {
 	return []rule{
-		{name: "recover/crash is charged", test: recoverCharged,
-			says: "Recovery of a started task adds a crash and no retry, appends an attempt and puts it back into waiting."},
-		{name: "recover/ahead is not charged", test: recoverAhead,
-			says: "A task whose lease expires while it is only claimed ahead is not charged."},
-		{name: "recover/never ahead again", test: recoverNeverAhead,
-			says: "A task that expired while claimed ahead is from then on claimed only to start at once."},
-		{name: "recover/started by extend", test: recoverStarted,
-			says: "A task claimed ahead counts as started from the next Extend that says so."},
-		{name: "recover/crash loop", test: recoverCrashLoop,
-			says: "A task whose crashes reach its crash limit is dead, with the reason \"crash loop\"."},
-		{name: "recover/lease holds", test: recoverLeaseHolds,
-			says: "A lease holds until its deadline, and an extension moves the deadline."},
-		{name: "recover/late settle", test: recoverLateSettle,
-			says: "A lease that expired but was not recovered yet can still be settled."},
-		{name: "recover/fence ends", test: recoverFenceEnds,
-			says: "A recovery ends the fence: settle and extension of the earlier claim are refused and change nothing."},
-		{name: "recover/cancelled", test: recoverCancelled,
-			says: "A task whose cancel was asked ends in cancelled when its lease expires."},
-		{name: "recover/many at once", test: recoverMany,
-			says: "Recovery goes in bounded batches, and goes on until all that expired was recovered."},
-		{name: "suspect/passed over", test: suspectPassedOver,
-			says: "A suspect is passed over by a Claim that does not ask for one, and blocks nobody behind it."},
-		{name: "suspect/one at a time", test: suspectOne,
-			says: "A Claim takes at most one suspect, and only where it asks for one."},
-		{name: "suspect/starts at once", test: suspectStarts,
-			says: "A suspect is claimed only to start at once, never ahead."},
-		{name: "suspect/keeps its place", test: suspectPlace,
-			says: "A suspect's place in the order is that of any other task."},
-		{name: "suspect/counted as waiting", test: suspectCounted,
-			says: "Suspects are counted and listed as waiting."},
-		{name: "suspect/no work at once", test: suspectNoMore,
-			says: "More is not set for what the same Claim would pass over again: suspects, and tasks that may not be claimed ahead."},
-		{name: "suspect/a limit of one", test: suspectLimitOne,
-			says: "A task with no crash is no suspect, whatever its limit."},
+		state("recover/crash is charged", recoverCharged,
+			"Recovery of a started task adds a crash and no retry, appends an attempt and puts it back "+
+				"into waiting."),
+		state("recover/ahead is not charged", recoverAhead,
+			"A task whose lease expires while it is only claimed ahead is not charged."),
+		state("recover/never ahead again", recoverNeverAhead,
+			"A task that expired while claimed ahead is from then on claimed only to start at once."),
+		state("recover/started by extend", recoverStarted,
+			"A task claimed ahead counts as started from the next Extend that says so."),
+		state("recover/crash loop", recoverCrashLoop,
+			"A task whose crashes reach its crash limit is dead, with the reason \"crash loop\"."),
+		state("recover/lease holds", recoverLeaseHolds,
+			"A lease holds until its deadline, and an extension moves the deadline."),
+		state("recover/late settle", recoverLateSettle,
+			"A lease that expired but was not recovered yet can still be settled."),
+		state("recover/fence ends", recoverFenceEnds,
+			"A recovery ends the fence: settle and extension of the earlier claim are refused and change nothing."),
+		state("recover/cancelled", recoverCancelled,
+			"A task whose cancel was asked ends in cancelled when its lease expires."),
+		state("recover/many at once", recoverMany,
+			"Recovery goes in bounded batches, and goes on until all that expired was recovered."),
+		state("suspect/passed over", suspectPassedOver,
+			"A suspect is passed over by a Claim that does not ask for one, and blocks nobody behind it."),
+		state("suspect/one at a time", suspectOne,
+			"A Claim takes at most one suspect, and only where it asks for one."),
+		state("suspect/starts at once", suspectStarts,
+			"A suspect is claimed only to start at once, never ahead."),
+		state("suspect/keeps its place", suspectPlace,
+			"A suspect's place in the order is that of any other task."),
+		state("suspect/counted as waiting", suspectCounted,
+			"Suspects are counted and listed as waiting."),
+		state("suspect/no work at once", suspectNoMore,
+			"More is not set for what the same Claim would pass over again: suspects, and tasks that may "+
+				"not be claimed ahead."),
+		state("suspect/a limit of one", suspectLimitOne,
+			"A task with no crash is no suspect, whatever its limit."),
 	}
 }
 
@@ -77,7 +79,8 @@ func recoverAhead(r *rig) {
 	t := r.is("a", storage.Waiting)
 	r.want("crashes", t.Crashes, 0)
 	r.want("attempts", len(t.Attempts), 1)
-	r.want("attempt", [2]any{t.Attempts[0].Version, t.Attempts[0].Outcome}, [2]any{h.Version, storage.AttemptExpire})
+	r.want("attempt", [2]any{t.Attempts[0].Version, t.Attempts[0].Outcome},
+		[2]any{h.Version, storage.AttemptExpire})
 	r.want("crashed", r.stats().Totals.Crashed, int64(0))
 }
 
@@ -86,11 +89,8 @@ func recoverNeverAhead(r *rig) {
 	r.expire(r.take(ahead(), "a"))
 	req := ask(2)
 	req.Start = 0
-	got := []string{}
-	for _, h := range r.hold(req, 2) {
-		got = append(got, h.ID)
-	}
-	r.want("claimed ahead", got, []string{"b", "c"})
+	holds := r.hold(req, 2)
+	r.want("claimed ahead", [2]string{holds[0].ID, holds[1].ID}, [2]string{"b", "c"})
 	r.want("claimed ahead with it alone there", len(r.claim(req).Tasks), 0)
 	r.want("started", r.take(ask(1), "a").Started, true)
 }
@@ -142,7 +142,8 @@ func recoverLateSettle(r *rig) {
 	r.gone("a")
 	r.maintain()
 	s := r.stats()
-	r.want("completed, crashed, live", [3]int64{s.Totals.Completed, s.Totals.Crashed, s.Live()}, [3]int64{1, 0, 0})
+	r.want("completed, crashed, live", [3]int64{s.Totals.Completed, s.Totals.Crashed, s.Live()},
+		[3]int64{1, 0, 0})
 }
 
 func recoverFenceEnds(r *rig) {
@@ -151,7 +152,9 @@ func recoverFenceEnds(r *rig) {
 	r.expire(old)
 	lost := func() {
 		r.want("settle", r.refuse(settling(old)).Lost, []storage.Ref{in("a")})
-		x := r.extend(storage.Extension{Fence: old.Fence, For: long, Progress: []byte("p"), Checkpoint: []byte("c")})
+		x := r.extend(storage.Extension{
+			Fence: old.Fence, For: long, Progress: []byte("p"), Checkpoint: []byte("c"),
+		})
 		r.want("extension", x.Lost, []storage.Ref{in("a")})
 	}
 	r.unchanged(lost, "a")
@@ -173,7 +176,8 @@ func recoverCancelled(r *rig) {
 	r.cancel("b")
 	r.passTo(a.LeaseUntil)
 	r.expire(b)
-	r.want("crashes", [2]int{r.is("a", storage.Cancelled).Crashes, r.is("b", storage.Cancelled).Crashes}, [2]int{1, 0})
+	r.want("crashes", [2]int{r.is("a", storage.Cancelled).Crashes, r.is("b", storage.Cancelled).Crashes},
+		[2]int{1, 0})
 	s := r.stats()
 	r.want("cancelled, crashed", [3]int64{s.Cancelled, s.Totals.Cancelled, s.Totals.Crashed}, [3]int64{2, 2, 1})
 }

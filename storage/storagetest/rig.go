@@ -16,7 +16,7 @@ type rig struct {
 	testing.TB
 	Opened
 
-	ctx     context.Context
+	ctx     context.Context //nolint:containedctx // a rig lives as long as its rule
 	store   storage.Storage
 	session *storage.Session
 	open    Opener
@@ -42,7 +42,7 @@ func newRig(t testing.TB, open Opener, limits storage.Limits, virtual bool) *rig
 	opened := open(t, limits)
 	t.Cleanup(func() { _ = opened.Storage.Close() })
 	if virtual && opened.Advance == nil {
-		opened.Advance = time.Sleep
+		opened.Advance = time.Sleep //nolint:forbidigo // in a bubble time passes by sleeping
 	}
 	ctx := t.Context()
 	if !virtual {

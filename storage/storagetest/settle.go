@@ -10,46 +10,47 @@ import (
 
 func settleRules() []rule {
 	return []rule{
-		{name: "settle/complete", test: settleComplete,
-			says: "Complete ends in completed; with nothing to keep the record is gone in the same step."},
-		{name: "settle/fail", test: settleFail,
-			says: "Fail adds one to Retries and waits in retry for its Delay, with an attempt and the full error."},
-		{name: "settle/out of retries", test: settleOutOfRetries,
-			says: "A failure past MaxRetries is dead, reason \"out of retries\": the storage counts."},
-		{name: "settle/no retries", test: settleNoRetries,
-			says: "With MaxRetries 0 the first failure is dead."},
-		{name: "settle/snooze", test: settleSnooze,
-			says: "Snooze puts a task into scheduled for Delay, uncharged and with no attempt."},
-		{name: "settle/snoozes in a row", test: settleSnoozes,
-			says: "A task counts its snoozes in a row and keeps the time of the first; any other settle clears both."},
-		{name: "settle/release", test: settleRelease,
-			says: "Release puts a task back into waiting, uncharged and with no attempt."},
-		{name: "settle/bury", test: settleBury,
-			says: "Bury ends in dead with the reason given, whatever retries are left."},
-		{name: "settle/cancel", test: settleCancel,
-			says: "Cancel ends in cancelled."},
-		{name: "settle/complete beats a cancel", test: settleCompleteBeatsCancel,
-			says: "A completion under a valid fence wins even after a cancel was asked."},
-		{name: "settle/cancel beats the rest", test: settleCancelBeatsRest,
-			says: "Where a cancel was asked, every outcome but Complete ends in cancelled."},
-		{name: "settle/stale fence", test: settleStale,
-			says: "A settle without the valid fence (version and token) is ErrLeaseLost and changes nothing."},
-		{name: "settle/once", test: settleOnce,
-			says: "A fence settles once."},
-		{name: "settle/earlier life", test: settleEarlierLife,
-			says: "A fence of an earlier task of the same id is not valid for a later one."},
-		{name: "settle/with follow-ups", test: settleFollowUps,
-			says: "Inserts beside a settle commit with it, or not at all."},
-		{name: "settle/all or none", test: settleAll,
-			says: "Of several settles in one Tx one lost lease undoes all, and only the lost one is listed."},
-		{name: "settle/history", test: settleHistory,
-			says: "History is the last ten attempts, oldest first, with 1 KiB of error each; stack and full error are those of the last."},
-		{name: "settle/checkpoint stays", test: settleCheckpointStays,
-			says: "A checkpoint written under one lease is there for the next attempt."},
-		{name: "settle/clears the claim", test: settleClears,
-			says: "A settled task shows no runner, lease, start or cancel of the claim that ended."},
-		{name: "settle/across queues", test: settleAcross,
-			says: "A Tx across queues is whole, or refused with ErrSpan."},
+		state("settle/complete", settleComplete,
+			"Complete ends in completed; with nothing to keep the record is gone in the same step."),
+		state("settle/fail", settleFail,
+			"Fail adds one to Retries and waits in retry for its Delay, with an attempt and the full error."),
+		state("settle/out of retries", settleOutOfRetries,
+			"A failure past MaxRetries is dead, reason \"out of retries\": the storage counts."),
+		state("settle/no retries", settleNoRetries,
+			"With MaxRetries 0 the first failure is dead."),
+		state("settle/snooze", settleSnooze,
+			"Snooze puts a task into scheduled for Delay, uncharged and with no attempt."),
+		state("settle/snoozes in a row", settleSnoozes,
+			"A task counts its snoozes in a row and keeps the time of the first; any other settle clears both."),
+		state("settle/release", settleRelease,
+			"Release puts a task back into waiting, uncharged and with no attempt."),
+		state("settle/bury", settleBury,
+			"Bury ends in dead with the reason given, whatever retries are left."),
+		state("settle/cancel", settleCancel,
+			"Cancel ends in cancelled."),
+		state("settle/complete beats a cancel", settleCompleteBeatsCancel,
+			"A completion under a valid fence wins even after a cancel was asked."),
+		state("settle/cancel beats the rest", settleCancelBeatsRest,
+			"Where a cancel was asked, every outcome but Complete ends in cancelled."),
+		state("settle/stale fence", settleStale,
+			"A settle without the valid fence (version and token) is ErrLeaseLost and changes nothing."),
+		state("settle/once", settleOnce,
+			"A fence settles once."),
+		state("settle/earlier life", settleEarlierLife,
+			"A fence of an earlier task of the same id is not valid for a later one."),
+		state("settle/with follow-ups", settleFollowUps,
+			"Inserts beside a settle commit with it, or not at all."),
+		state("settle/all or none", settleAll,
+			"Of several settles in one Tx one lost lease undoes all, and only the lost one is listed."),
+		state("settle/history", settleHistory,
+			"History is the last ten attempts, oldest first, with 1 KiB of error each; stack and full "+
+				"error are those of the last."),
+		state("settle/checkpoint stays", settleCheckpointStays,
+			"A checkpoint written under one lease is there for the next attempt."),
+		state("settle/clears the claim", settleClears,
+			"A settled task shows no runner, lease, start or cancel of the claim that ended."),
+		state("settle/across queues", settleAcross,
+			"A Tx across queues is whole, or refused with ErrSpan."),
 	}
 }
 
@@ -182,14 +183,15 @@ func settleCancel(r *rig) {
 func settleCompleteBeatsCancel(r *rig) {
 	h := r.holding(kept("a"))
 	r.cancel("a")
-	r.want("placed", r.settle(h, storage.Settle{Outcome: storage.Complete, Result: []byte("r")}).State, storage.Completed)
+	r.want("placed", r.settle(h, storage.Settle{Outcome: storage.Complete, Result: []byte("r")}).State,
+		storage.Completed)
 	r.want("result", string(r.is("a", storage.Completed).Result), "r")
 	s := r.stats()
 	r.want("completed, cancelled", [2]int64{s.Totals.Completed, s.Totals.Cancelled}, [2]int64{1, 0})
 }
 
 func settleCancelBeatsRest(r *rig) {
-	for _, o := range []storage.Outcome{storage.Fail, storage.Snooze, storage.Release, storage.Bury, storage.Cancel} {
+	for _, o := range outcomes()[1:] {
 		id := string(o)
 		h := r.holding(kept(id))
 		r.cancel(id)
@@ -213,7 +215,7 @@ func settleStale(r *rig) {
 		"a missing task":     {Ref: in("c"), Version: h.Version, Token: h.Fence.Token},
 	}
 	for what, f := range stale {
-		for _, o := range []storage.Outcome{storage.Complete, storage.Fail, storage.Snooze, storage.Release, storage.Bury, storage.Cancel} {
+		for _, o := range outcomes() {
 			r.unchanged(func() {
 				dep := r.refuse(storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: o}}})
 				r.wantError(what, dep, storage.ErrLeaseLost)
@@ -225,11 +227,13 @@ func settleStale(r *rig) {
 }
 
 func settleOnce(r *rig) {
-	for _, o := range []storage.Outcome{storage.Complete, storage.Fail, storage.Snooze, storage.Release, storage.Bury, storage.Cancel} {
+	for _, o := range outcomes() {
 		j := kept(string(o))
 		h := r.holding(j)
 		r.settle(h, storage.Settle{Outcome: o})
-		r.unchanged(func() { r.wantError("a second settle after "+string(o), r.refuse(settling(h)), storage.ErrLeaseLost) }, h.ID)
+		r.unchanged(func() {
+			r.wantError("a second settle after "+string(o), r.refuse(settling(h)), storage.ErrLeaseLost)
+		}, h.ID)
 		r.delete(h.ID)
 	}
 }
@@ -277,19 +281,22 @@ func settleHistory(r *rig) {
 	j := job("a")
 	j.MaxRetries = 50
 	r.insert(j)
-	var versions []int64
-	for n := range storage.MaxAttempts + 3 {
+	text := func(n int) string { return fmt.Sprint(n, strings.Repeat("é", 1000)) }
+	versions := make([]int64, storage.MaxAttempts+3)
+	for n := range versions {
 		h := r.take(ask(1), "a")
-		versions = append(versions, h.Version)
-		r.settle(h, storage.Settle{Outcome: storage.Fail, Error: fmt.Sprint(n, strings.Repeat("é", 1000)), Stack: fmt.Sprint("stack ", n, ".")})
+		versions[n] = h.Version
+		r.settle(h, storage.Settle{Outcome: storage.Fail, Error: text(n), Stack: fmt.Sprintf("stack %d.", n)})
 	}
 	t := r.read("a")
 	r.want("attempts", len(t.Attempts), storage.MaxAttempts)
-	for i, at := range t.Attempts {
-		r.want("attempt's version", at.Version, versions[i+3])
-		r.want("attempt's error", at.Error, storage.CleanText(fmt.Sprint(i+3, strings.Repeat("é", 1000)), storage.MaxAttemptError))
+	for i, version := range versions[3:] {
+		at := t.Attempts[i]
+		r.want("attempt's version", at.Version, version)
+		r.want("attempt's error", at.Error, storage.CleanText(text(i+3), storage.MaxAttemptError))
 	}
-	if !strings.Contains(t.Stack, "stack 12.") || !strings.Contains(t.Stack, "12"+strings.Repeat("é", 1000)) || strings.Contains(t.Stack, "stack 11.") {
+	last := strings.Contains(t.Stack, "stack 12.") && strings.Contains(t.Stack, text(12))
+	if !last || strings.Contains(t.Stack, "stack 11.") {
 		r.Fatalf("Stack: got %q, want stack and error of the last attempt", t.Stack)
 	}
 	listed := r.list(storage.Retry)
@@ -308,11 +315,12 @@ func settleCheckpointStays(r *rig) {
 }
 
 func settleClears(r *rig) {
-	for _, o := range []storage.Outcome{storage.Release, storage.Fail, storage.Snooze, storage.Bury, storage.Cancel, storage.Complete} {
+	for _, o := range outcomes() {
 		h := r.holding(kept(string(o)))
 		r.end(h, o)
 		t := r.read(h.ID)
-		r.want("the claim after "+h.ID, [4]any{t.Runner, t.LeaseUntil.IsZero(), t.Started, t.CancelAsked}, [4]any{"", true, false, false})
+		r.want("the claim after "+h.ID, [4]any{t.Runner, t.LeaseUntil.IsZero(), t.Started, t.CancelAsked},
+			[4]any{"", true, false, false})
 		r.delete(h.ID)
 	}
 }

@@ -13,22 +13,23 @@ import (
 
 func sharingRules() []rule {
 	return []rule{
-		{name: "sharing/cancelled context", test: sharingContext,
-			says: "One caller's cancelled context spoils only its own answer, and repeating its call gives a definite one."},
-		{name: "sharing/one settle wins", test: sharingSettles,
-			says: "Of many settles of one claim at once exactly one commits; the others are ErrLeaseLost."},
-		{name: "sharing/same insert at once", test: sharingInserts,
-			says: "Of many inserts of one task at once one is stored and the others find it."},
-		{name: "sharing/everything at once", test: sharingEverything,
-			says: "Under concurrent inserts, claims, settles and cancels no task is lost or ends twice."},
-		{name: "sharing/handles", test: sharingHandles,
-			says: "What one handle does every other sees; a fence is good through any of them."},
-		{name: "sharing/durable", test: sharingDurable,
-			says: "What a durable storage acknowledged is there after Close and Open, leases and unique keys too."},
-		{name: "sharing/closed", test: sharingClosed,
-			says: "After Close every method answers ErrClosed; closing again is harmless."},
-		{name: "sharing/damaged record", test: sharingDamaged,
-			says: "A record that cannot be read is set apart and counted in Stats.Damaged, and stops nobody."},
+		state("sharing/cancelled context", sharingContext,
+			"One caller's cancelled context spoils only its own answer, and repeating its call gives a "+
+				"definite one."),
+		state("sharing/one settle wins", sharingSettles,
+			"Of many settles of one claim at once exactly one commits; the others are ErrLeaseLost."),
+		state("sharing/same insert at once", sharingInserts,
+			"Of many inserts of one task at once one is stored and the others find it."),
+		state("sharing/everything at once", sharingEverything,
+			"Under concurrent inserts, claims, settles and cancels no task is lost or ends twice."),
+		state("sharing/handles", sharingHandles,
+			"What one handle does every other sees; a fence is good through any of them."),
+		state("sharing/durable", sharingDurable,
+			"What a durable storage acknowledged is there after Close and Open, leases and unique keys too."),
+		state("sharing/closed", sharingClosed,
+			"After Close every method answers ErrClosed; closing again is harmless."),
+		state("sharing/damaged record", sharingDamaged,
+			"A record that cannot be read is set apart and counted in Stats.Damaged, and stops nobody."),
 	}
 }
 
@@ -232,7 +233,8 @@ func sharingClosed(r *rig) {
 	_, errs["Apply"] = r.store.Apply(r.ctx, call, inserting(job("b")))
 	_, errs["Apply of a settle"] = r.store.Apply(r.ctx, call, settling(h))
 	_, errs["Claim"] = r.store.Claim(r.ctx, claim)
-	_, errs["Extend"] = r.store.Extend(r.ctx, storage.ExtendRequest{Leases: []storage.Extension{{Fence: h.Fence}}})
+	extend := storage.ExtendRequest{Leases: []storage.Extension{{Fence: h.Fence}}}
+	_, errs["Extend"] = r.store.Extend(r.ctx, extend)
 	errs["Wait"] = r.store.Wait(r.ctx, storage.WaitRequest{Queues: []string{mainQueue}})
 	_, errs["Task"] = r.store.Task(r.ctx, in("a"))
 	_, errs["Tasks"] = r.store.Tasks(r.ctx, storage.TasksQuery{Queue: mainQueue, State: storage.Waiting})

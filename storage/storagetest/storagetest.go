@@ -76,9 +76,20 @@ func RunVirtual(t *testing.T, open Opener) {
 // rule is one rule of the contract.
 type rule struct {
 	name   string
-	says   string // the rule in a sentence, printed where it is broken
 	test   func(*rig)
+	says   string // the rule in a sentence, printed where it is broken
 	limits storage.Limits
+}
+
+// state states a rule.
+func state(name string, test func(*rig), says string) rule {
+	return rule{name: name, test: test, says: says}
+}
+
+// under gives the limits of the storage on which the rule is tested.
+func (ru rule) under(limits storage.Limits) rule {
+	ru.limits = limits
+	return ru
 }
 
 // rules lists them all, topic by topic.

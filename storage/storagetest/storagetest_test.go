@@ -11,10 +11,14 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Under virtual time the whole suite takes a second.
-func TestVirtual(t *testing.T) { RunVirtual(t, openMemory) }
+func TestVirtual(t *testing.T) {
+	t.Parallel()
+	RunVirtual(t, openMemory)
+}
 
 // The same in real time, as a storage without Advance is tested.
 func TestReal(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits for leases of a second")
 	}
@@ -23,6 +27,7 @@ func TestReal(t *testing.T) {
 
 // A storage in which no two queues can share a Tx.
 func TestSplit(t *testing.T) {
+	t.Parallel()
 	RunVirtual(t, func(t testing.TB, limits storage.Limits) Opened {
 		opened := openMemory(t, limits)
 		opened.Storage = split{opened.Storage, limits}
@@ -32,6 +37,7 @@ func TestSplit(t *testing.T) {
 
 // Rules have names of their own, and each says what it is.
 func TestRules(t *testing.T) {
+	t.Parallel()
 	seen := map[string]bool{}
 	for _, ru := range rules() {
 		if seen[ru.name] || ru.name == "" || ru.test == nil {

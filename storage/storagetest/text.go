@@ -9,12 +9,13 @@ import (
 
 func textRules() []rule {
 	return []rule{
-		{name: "texts/cleaned", test: textsCleaned,
-			says: "Errors, stacks and reasons are made valid UTF-8 without NUL, whatever they were."},
-		{name: "texts/bounded", test: textsBounded,
-			says: "Texts of any length are cut, never refused: a reason to 128 bytes, an attempt's error to 1 KiB, stack and full error to 64 KiB each."},
-		{name: "texts/odd but valid", test: textsKept,
-			says: "Texts that are valid come back as they were given."},
+		state("texts/cleaned", textsCleaned,
+			"Errors, stacks and reasons are made valid UTF-8 without NUL, whatever they were."),
+		state("texts/bounded", textsBounded,
+			"Texts of any length are cut, never refused: a reason to 128 bytes, an attempt's error to 1 "+
+				"KiB, stack and full error to 64 KiB each."),
+		state("texts/odd but valid", textsKept,
+			"Texts that are valid come back as they were given."),
 	}
 }
 
@@ -25,7 +26,8 @@ const odd = "a\x00b\xff\xfe\xed\xa0\x80c\U0001F600'\"\\\n%s{}"
 func (r *rig) clean(what, text string, limit int) {
 	r.Helper()
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) || len(text) > limit {
-		r.Fatalf("%s: got %d bytes %.60q, want valid UTF-8 without NUL of at most %d bytes", what, len(text), text, limit)
+		r.Fatalf("%s: got %d bytes %.60q, want valid UTF-8 without NUL of at most %d bytes",
+			what, len(text), text, limit)
 	}
 }
 
@@ -63,7 +65,7 @@ func textsBounded(r *rig) {
 }
 
 func textsKept(r *rig) {
-	const text = "日本 \t\"quoted\" 'single' \\ \u2028 \x01 {}[] %d <&>"
+	const text = "Grüße ☃ \t\"quoted\" 'single' \\ \u2028 \x01 {}[] %d <&>"
 	h := r.holding(job("a"))
 	r.settle(h, storage.Settle{Outcome: storage.Bury, Reason: text, Error: text, Stack: text})
 	t := r.read("a")

@@ -10,30 +10,33 @@ import (
 
 func uniqueRules() []rule {
 	return []rule{
-		{name: "unique/held for life", test: uniqueHeld,
-			says: "A UniqueLife key is held from the insert on, in every state before the end; a collision names the holder."},
-		{name: "unique/released at the end", test: uniqueReleased,
-			says: "A UniqueLife key is released in the step in which its task ends: completed, cancelled, dead, deleted or moved away."},
-		{name: "unique/released by a crash loop", test: uniqueReleasedByCrashes,
-			says: "A UniqueLife key is released by the recovery that ends its task."},
-		{name: "unique/skipped", test: uniqueSkipped,
-			says: "With OnConflict Skip an insert whose key is taken is left out, the rest proceeds, and Placed names the holder."},
-		{name: "unique/per queue", test: uniquePerQueue,
-			says: "A unique key belongs to a queue: another queue knows nothing of it."},
-		{name: "unique/repeat of the holder", test: uniqueRepeat,
-			says: "The same insert again finds its own task, not a collision with itself."},
-		{name: "unique/once in a Tx", test: uniqueOnceInTx,
-			says: "Two inserts of one Tx never both get the same key."},
-		{name: "unique/window outlasts the task", test: uniqueWindow,
-			says: "A UniqueWindow key is held for exactly Unique.For from the insert, whatever becomes of the task."},
-		{name: "unique/requeue takes the key", test: uniqueRequeue,
-			says: "Requeueing a finished task takes its UniqueLife key again."},
-		{name: "unique/requeue collides", test: uniqueRequeueCollides,
-			says: "Requeueing a finished task whose UniqueLife key is taken is refused, naming the holder."},
-		{name: "unique/moves along", test: uniqueMoves,
-			says: "A UniqueLife key moves with its task and collides where it is taken."},
-		{name: "unique/among many at once", test: uniqueAmongMany,
-			says: "Of many concurrent inserts with one key exactly one is stored, and all others are given its ref."},
+		state("unique/held for life", uniqueHeld,
+			"A UniqueLife key is held from the insert on, in every state before the end; a collision "+
+				"names the holder."),
+		state("unique/released at the end", uniqueReleased,
+			"A UniqueLife key is released in the step in which its task ends: completed, cancelled, "+
+				"dead, deleted or moved away."),
+		state("unique/released by a crash loop", uniqueReleasedByCrashes,
+			"A UniqueLife key is released by the recovery that ends its task."),
+		state("unique/skipped", uniqueSkipped,
+			"With OnConflict Skip an insert whose key is taken is left out, the rest proceeds, and "+
+				"Placed names the holder."),
+		state("unique/per queue", uniquePerQueue,
+			"A unique key belongs to a queue: another queue knows nothing of it."),
+		state("unique/repeat of the holder", uniqueRepeat,
+			"The same insert again finds its own task, not a collision with itself."),
+		state("unique/once in a Tx", uniqueOnceInTx,
+			"Two inserts of one Tx never both get the same key."),
+		state("unique/window outlasts the task", uniqueWindow,
+			"A UniqueWindow key is held for exactly Unique.For from the insert, whatever becomes of the task."),
+		state("unique/requeue takes the key", uniqueRequeue,
+			"Requeueing a finished task takes its UniqueLife key again."),
+		state("unique/requeue collides", uniqueRequeueCollides,
+			"Requeueing a finished task whose UniqueLife key is taken is refused, naming the holder."),
+		state("unique/moves along", uniqueMoves,
+			"A UniqueLife key moves with its task and collides where it is taken."),
+		state("unique/among many at once", uniqueAmongMany,
+			"Of many concurrent inserts with one key exactly one is stored, and all others are given its ref."),
 	}
 }
 
@@ -45,10 +48,10 @@ func (r *rig) keyTaken(when, key, holder string) {
 		[]storage.Collision{{Ref: in("probe"), Holder: in(holder), Unique: true}})
 }
 
-// keyFree tests that an insert with the key succeeds, and takes it away again.
-func (r *rig) keyFree(when, key string) {
+// keyFree tests that an insert with the key k succeeds, and takes it away again.
+func (r *rig) keyFree(when string) {
 	r.Helper()
-	_, err := r.session.ApplyOne(r.ctx, storage.Tx{Inserts: []storage.Insert{life("probe", key)}})
+	_, err := r.session.ApplyOne(r.ctx, storage.Tx{Inserts: []storage.Insert{life("probe", "k")}})
 	r.must("insert with a key "+when, err)
 	r.delete("probe")
 }
@@ -93,7 +96,7 @@ func uniqueReleased(r *rig) {
 			r.insert(j)
 			r.keyTaken("of a live task", "k", id)
 			end(id)
-			r.keyFree("of a task that is "+what, "k")
+			r.keyFree("of a task that is " + what)
 		}
 	}
 }
@@ -104,7 +107,7 @@ func uniqueReleasedByCrashes(r *rig) {
 	r.insert(j)
 	r.crash("a")
 	r.is("a", storage.Dead)
-	r.keyFree("of a task that died of crashes", "k")
+	r.keyFree("of a task that died of crashes")
 }
 
 func uniqueSkipped(r *rig) {
@@ -177,11 +180,11 @@ func uniqueWindow(r *rig) {
 func uniqueRequeue(r *rig) {
 	j := life("a", "k")
 	r.bury(j)
-	r.keyFree("of a dead task", "k")
+	r.keyFree("of a dead task")
 	r.changeNow("a", storage.Change{State: storage.Waiting})
 	r.keyTaken("of a requeued task", "k", "a")
 	r.end(r.take(ask(1), "a"), storage.Complete)
-	r.keyFree("of a requeued task that completed", "k")
+	r.keyFree("of a requeued task that completed")
 }
 
 func uniqueRequeueCollides(r *rig) {
@@ -207,7 +210,7 @@ func uniqueMoves(r *rig) {
 		return
 	}
 	r.apply(move("a"))
-	r.keyFree("that moved away", "k")
+	r.keyFree("that moved away")
 	probe := life("d", "k")
 	probe.Ref.Queue = sideQueue
 	moved := storage.Ref{Queue: sideQueue, ID: "a"}

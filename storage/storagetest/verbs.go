@@ -105,10 +105,15 @@ func (r *rig) cancel(id string) storage.Placed {
 	return r.change(storage.Change{Ref: in(id), State: storage.Cancelled})
 }
 
+// deleting is a delete of a task of main.
+func deleting(id string, version int64) storage.Delete {
+	return storage.Delete{Ref: in(id), Version: version}
+}
+
 // delete deletes a task at its version now.
 func (r *rig) delete(id string) {
 	r.Helper()
-	r.apply(storage.Tx{Deletes: []storage.Delete{{Ref: in(id), Version: r.read(id).Version}}})
+	r.apply(storage.Tx{Deletes: []storage.Delete{deleting(id, r.read(id).Version)}})
 }
 
 // ask is a claim of up to n tasks of main, all to start, under a long lease.
@@ -229,6 +234,13 @@ func (r *rig) read(id string) storage.Task {
 	return t
 }
 
+// outcomes are all of them.
+func outcomes() []storage.Outcome {
+	return []storage.Outcome{
+		storage.Complete, storage.Fail, storage.Snooze, storage.Release, storage.Bury, storage.Cancel,
+	}
+}
+
 // is fails the rule where a task of main is not in this state.
 func (r *rig) is(id string, state storage.State) storage.Task {
 	r.Helper()
@@ -279,9 +291,9 @@ func (r *rig) drain() []string {
 // unchanged fails the rule where act changes anything of these tasks of main.
 func (r *rig) unchanged(act func(), ids ...string) {
 	r.Helper()
-	var before []any
-	for _, id := range ids {
-		before = append(before, r.snapshot(in(id)))
+	before := make([]any, len(ids))
+	for i, id := range ids {
+		before[i] = r.snapshot(in(id))
 	}
 	act()
 	for i, id := range ids {

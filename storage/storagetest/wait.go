@@ -11,30 +11,30 @@ import (
 
 func waitRules() []rule {
 	return []rule{
-		{name: "wait/new work", test: waitNewWork,
-			says: "Wait returns when a task arrives in waiting: inserted, released, requeued."},
-		{name: "wait/earlier due", test: waitEarlierDue,
-			says: "Wait returns when something becomes due earlier: scheduled, failed, snoozed, a cursor."},
-		{name: "wait/cancel", test: waitCancel,
-			says: "Wait returns when a cancel of a pending task was asked."},
-		{name: "wait/settings", test: waitSettings,
-			says: "Wait returns when the settings of one of the queues changed."},
-		{name: "wait/nothing lost since the claim", test: waitSince,
-			says: "What happens between a Claim and the Wait that follows is not lost: Wait returns at once."},
-		{name: "wait/any of the queues", test: waitAny,
-			says: "Wait returns for any of the queues that it names."},
-		{name: "wait/another handle", test: waitOtherHandle,
-			says: "Wait returns for what another process does."},
-		{name: "wait/cancels only", test: waitCancelsOnly,
-			says: "A Wait for cancels alone returns on a cancel, and what it ignored is still new for a later Wait."},
-		{name: "wait/many waiters", test: waitMany,
-			says: "Every waiter is woken."},
-		{name: "wait/ends with its context", test: waitContext,
-			says: "Wait returns the context's error when the context ends."},
-		{name: "wait/rests", test: waitRests,
-			says: "Where nothing happens Wait does not return again and again: idle costs nothing."},
-		{name: "wait/ends with the storage", test: waitClose,
-			says: "Close ends a Wait that is under way."},
+		state("wait/new work", waitNewWork,
+			"Wait returns when a task arrives in waiting: inserted, released, requeued."),
+		state("wait/earlier due", waitEarlierDue,
+			"Wait returns when something becomes due earlier: scheduled, failed, snoozed, a cursor."),
+		state("wait/cancel", waitCancel,
+			"Wait returns when a cancel of a pending task was asked."),
+		state("wait/settings", waitSettings,
+			"Wait returns when the settings of one of the queues changed."),
+		state("wait/nothing lost since the claim", waitSince,
+			"What happens between a Claim and the Wait that follows is not lost: Wait returns at once."),
+		state("wait/any of the queues", waitAny,
+			"Wait returns for any of the queues that it names."),
+		state("wait/another handle", waitOtherHandle,
+			"Wait returns for what another process does."),
+		state("wait/cancels only", waitCancelsOnly,
+			"A Wait for cancels alone returns on a cancel, and what it ignored is still new for a later Wait."),
+		state("wait/many waiters", waitMany,
+			"Every waiter is woken."),
+		state("wait/ends with its context", waitContext,
+			"Wait returns the context's error when the context ends."),
+		state("wait/rests", waitRests,
+			"Where nothing happens Wait does not return again and again: idle costs nothing."),
+		state("wait/ends with the storage", waitClose,
+			"Close ends a Wait that is under way."),
 	}
 }
 
@@ -88,9 +88,13 @@ func waitEarlierDue(r *rig) {
 	r.insert(delayed("first", 10*time.Hour))
 	r.wakes("an earlier task", func(r *rig) { r.insert(delayed("a", 9*time.Hour)) })
 	h := r.holding(job("b"))
-	r.wakes("a failure", func(r *rig) { r.settle(h, storage.Settle{Outcome: storage.Fail, Delay: 8 * time.Hour}) })
+	r.wakes("a failure", func(r *rig) {
+		r.settle(h, storage.Settle{Outcome: storage.Fail, Delay: 8 * time.Hour})
+	})
 	h = r.holding(job("c"))
-	r.wakes("a snooze", func(r *rig) { r.settle(h, storage.Settle{Outcome: storage.Snooze, Delay: 7 * time.Hour}) })
+	r.wakes("a snooze", func(r *rig) {
+		r.settle(h, storage.Settle{Outcome: storage.Snooze, Delay: 7 * time.Hour})
+	})
 	r.wakes("a change", func(r *rig) { r.changeNow("first", storage.Change{Delay: 6 * time.Hour}) })
 	r.wakes("a cursor", func(r *rig) { r.insert(cursor("cursor.c", r.now().Add(5*time.Hour))) })
 	c := cursor("cursor.c", r.now().Add(time.Hour)).Cursor
@@ -154,7 +158,9 @@ func waitCancelsOnly(r *rig) {
 	ctx, cancel := context.WithTimeout(r.ctx, 50*time.Millisecond)
 	defer cancel()
 	_ = r.store.Wait(ctx, req)
-	r.woken("what an earlier Wait ignored", r.waiting(storage.WaitRequest{Queues: []string{mainQueue}, Since: since}))
+	anything := req
+	anything.CancelsOnly = false
+	r.woken("what an earlier Wait ignored", r.waiting(anything))
 	done := r.waiting(req)
 	r.cancel("a")
 	r.woken("a cancel", done)
@@ -162,9 +168,9 @@ func waitCancelsOnly(r *rig) {
 
 func waitMany(r *rig) {
 	since := r.maintain().Since
-	var waits []<-chan error
-	for range 10 {
-		waits = append(waits, r.waiting(storage.WaitRequest{Queues: []string{mainQueue}, Since: since}))
+	waits := make([]<-chan error, 10)
+	for i := range waits {
+		waits[i] = r.waiting(storage.WaitRequest{Queues: []string{mainQueue}, Since: since})
 	}
 	r.add("a")
 	for _, done := range waits {

@@ -1,0 +1,254 @@
+package storagetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// applies makes an apply of a function that is given the one it replaces.
+func applies(
+	f func(ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx) ([]storage.Applied, error),
+) func(applyFunc) applyFunc {
+	return func(next applyFunc) applyFunc {
+		return func(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+			return f(ctx, next, call, txs)
+		}
+	}
+}
+
+// editing makes an apply that alters a copy of each Tx.
+func editing(edit func(*storage.Tx)) func(applyFunc) applyFunc {
+	return applies(func(
+		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
+	) ([]storage.Applied, error) {
+		own := slices.Clone(txs)
+		for i := range own {
+			tx := &own[i]
+			tx.Inserts, tx.Changes = slices.Clone(tx.Inserts), slices.Clone(tx.Changes)
+			tx.Deletes, tx.Settles = slices.Clone(tx.Deletes), slices.Clone(tx.Settles)
+			edit(tx)
+		}
+		return next(ctx, call, own...)
+	})
+}
+
+// inserts makes an apply that alters each insert.
+func inserts(edit func(*storage.Insert)) func(applyFunc) applyFunc {
+	return editing(func(tx *storage.Tx) {
+		for i := range tx.Inserts {
+			edit(&tx.Inserts[i])
+		}
+	})
+}
+
+// changes makes an apply that alters each change.
+func changes(edit func(*storage.Change)) func(applyFunc) applyFunc {
+	return editing(func(tx *storage.Tx) {
+		for i := range tx.Changes {
+			edit(&tx.Changes[i])
+		}
+	})
+}
+
+// settles makes an apply that alters each settle.
+func settles(edit func(*storage.Settle)) func(applyFunc) applyFunc {
+	return editing(func(tx *storage.Tx) {
+		for i := range tx.Settles {
+			edit(&tx.Settles[i])
+		}
+	})
+}
+
+// turning makes an apply that takes one outcome for another.
+func turning(from, to storage.Outcome) func(applyFunc) applyFunc {
+	return settles(func(s *storage.Settle) {
+		if s.Outcome == from {
+			*s = storage.Settle{Fence: s.Fence, Outcome: to}
+		}
+	})
+}
+
+// answering makes an apply that alters each answer.
+func answering(edit func(tx storage.Tx, a *storage.Applied)) func(applyFunc) applyFunc {
+	return applies(func(
+		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
+	) ([]storage.Applied, error) {
+		applied, err := next(ctx, call, txs...)
+		for i := range applied {
+			edit(txs[i], &applied[i])
+		}
+		return applied, err
+	})
+}
+
+// done makes an apply that calls changes done where they were refused for a reason.
+func done(refused func(*storage.DependencyError) bool) func(applyFunc) applyFunc {
+	return answering(func(tx storage.Tx, a *storage.Applied) {
+		var dep *storage.DependencyError
+		if errors.As(a.Err, &dep) && refused(dep) && len(tx.Inserts)+len(tx.Settles) == 0 {
+			*a = storage.Applied{Changed: make([]storage.Placed, len(tx.Changes))}
+		}
+	})
+}
+
+// refusing makes an apply that refuses whole calls.
+func refusing(refused func(txs []storage.Tx) error) func(applyFunc) applyFunc {
+	return applies(func(
+		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
+	) ([]storage.Applied, error) {
+		if err := refused(txs); err != nil {
+			return nil, err
+		}
+		return next(ctx, call, txs...)
+	})
+}
+
+// asked makes a claim that alters what is asked.
+func asked(edit func(*storage.ClaimRequest)) func(claimFunc) claimFunc {
+	return func(next claimFunc) claimFunc {
+		return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+			req.Queues = slices.Clone(req.Queues)
+			edit(&req)
+			return next(ctx, req)
+		}
+	}
+}
+
+// given makes a claim that alters what it gave.
+func given(edit func(req storage.ClaimRequest, c *storage.Claimed)) func(claimFunc) claimFunc {
+	return func(next claimFunc) claimFunc {
+		return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+			c, err := next(ctx, req)
+			if err == nil {
+				edit(req, &c)
+			}
+			return c, err
+		}
+	}
+}
+
+// giving makes a claim that alters each task it gave.
+func giving(edit func(*storage.Task)) func(claimFunc) claimFunc {
+	return given(func(_ storage.ClaimRequest, c *storage.Claimed) {
+		for i := range c.Tasks {
+			edit(&c.Tasks[i])
+		}
+	})
+}
+
+// remembering makes a claim that notes its fences.
+func remembering(m *mind) func(claimFunc) claimFunc {
+	return given(func(_ storage.ClaimRequest, c *storage.Claimed) { m.remember(*c) })
+}
+
+// heartbeats makes an extend that alters what it is asked.
+func heartbeats(edit func(*storage.ExtendRequest)) func(extendFunc) extendFunc {
+	return func(next extendFunc) extendFunc {
+		return func(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+			req.Leases = slices.Clone(req.Leases)
+			edit(&req)
+			return next(ctx, req)
+		}
+	}
+}
+
+// extending makes an extend that alters each extension.
+func extending(edit func(*storage.Extension)) func(extendFunc) extendFunc {
+	return heartbeats(func(req *storage.ExtendRequest) {
+		for i := range req.Leases {
+			edit(&req.Leases[i])
+		}
+	})
+}
+
+// extended makes an extend that alters its answer.
+func extended(edit func(*storage.Extended)) func(extendFunc) extendFunc {
+	return func(next extendFunc) extendFunc {
+		return func(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+			x, err := next(ctx, req)
+			edit(&x)
+			return x, err
+		}
+	}
+}
+
+// configured makes a configure that alters what it is given.
+func configured(edit func(*storage.Call, *storage.Settings)) func(configureFunc) configureFunc {
+	return func(next configureFunc) configureFunc {
+		return func(ctx context.Context, call storage.Call, queue string, s storage.Settings) error {
+			edit(&call, &s)
+			return next(ctx, call, queue, s)
+		}
+	}
+}
+
+// shown makes a read of one task that alters it.
+func shown(edit func(*storage.Task)) func(taskFunc) taskFunc {
+	return func(next taskFunc) taskFunc {
+		return func(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+			t, err := next(ctx, ref)
+			if err == nil {
+				edit(&t)
+			}
+			return t, err
+		}
+	}
+}
+
+// listed makes a listing that alters what is asked and what is given.
+func listed(ask func(*storage.TasksQuery), give func(*storage.TasksPage)) func(tasksFunc) tasksFunc {
+	return func(next tasksFunc) tasksFunc {
+		return func(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+			ask(&q)
+			p, err := next(ctx, q)
+			give(&p)
+			return p, err
+		}
+	}
+}
+
+// counted makes stats that are altered.
+func counted(edit func(*storage.Stats)) func(statsFunc) statsFunc {
+	return func(next statsFunc) statsFunc {
+		return func(ctx context.Context, queues ...string) ([]storage.Stats, error) {
+			all, err := next(ctx, queues...)
+			for i := range all {
+				edit(&all[i])
+			}
+			return all, err
+		}
+	}
+}
+
+// named makes a listing of queues that alters what is asked and what is given.
+func named(ask func(*storage.QueuesQuery), give func(*storage.QueuesPage)) func(queuesFunc) queuesFunc {
+	return func(next queuesFunc) queuesFunc {
+		return func(ctx context.Context, q storage.QueuesQuery) (storage.QueuesPage, error) {
+			ask(&q)
+			p, err := next(ctx, q)
+			give(&p)
+			return p, err
+		}
+	}
+}
+
+// described makes a description that is altered.
+func described(edit func(*storage.Description)) func(describeFunc) describeFunc {
+	return func(next describeFunc) describeFunc {
+		return func(ctx context.Context) (storage.Description, error) {
+			d, err := next(ctx)
+			edit(&d)
+			return d, err
+		}
+	}
+}
+
+// waits makes a wait of a function that is given the one it replaces.
+func waits(f func(ctx context.Context, next waitFunc, req storage.WaitRequest) error) func(waitFunc) waitFunc {
+	return func(next waitFunc) waitFunc {
+		return func(ctx context.Context, req storage.WaitRequest) error { return f(ctx, next, req) }
+	}
+}
