@@ -14,13 +14,15 @@ type process struct {
 	done chan struct{} // closed when it has ended and was waited for
 }
 
-// startProcess runs a program whose output replaces the file at logPath.
-func startProcess(logPath, name string, args ...string) (*process, error) {
+// startProcess runs a program whose output replaces the file at logPath, with more
+// variables than this process has.
+func startProcess(logPath string, env []string, name string, args ...string) (*process, error) {
 	log, err := os.Create(logPath)
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	tieToParent(cmd)
 	p := &process{done: make(chan struct{})}

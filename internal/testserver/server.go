@@ -30,12 +30,16 @@ type Options struct {
 	// Dir is the data directory, which must exist. Empty means a fresh temporary
 	// one that Close deletes.
 	Dir string
+	// Env are variables for the server's process, "name=value", beside those of this
+	// one.
+	Env []string
 }
 
 // Server is a private redis-server process. Its methods may be called from several
 // goroutines, those that start or end the process one at a time.
 type Server struct {
 	dir     string
+	env     []string
 	port    int
 	ownsDir bool
 
@@ -62,7 +66,7 @@ func Redis(t testing.TB, config ...string) *Server {
 
 // Start starts a server and returns when it answers. The caller closes it.
 func Start(options Options) (*Server, error) {
-	server := &Server{dir: options.Dir}
+	server := &Server{dir: options.Dir, env: options.Env}
 	if server.dir == "" {
 		dir, err := os.MkdirTemp("", "midge-redis-")
 		if err != nil {
@@ -241,7 +245,7 @@ var errPortTaken = errors.New("testserver: the port is taken")
 // launch starts the process and waits until that process, and not one that took
 // its port, answers.
 func (s *Server) launch() error {
-	proc, err := startProcess(s.logPath(), binary, s.configPath())
+	proc, err := startProcess(s.logPath(), s.env, binary, s.configPath())
 	if err != nil {
 		return fmt.Errorf("testserver: start %s: %w", binary, err)
 	}
