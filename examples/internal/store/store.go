@@ -1,13 +1,15 @@
-// Package store opens the storage that an example runs on.
+// Package store opens the storage that an example runs on: memory, or Redis where the
+// flag -redis says so. It is all that the examples share.
 package store
 
 import (
 	"context"
-	"errors"
 	"flag"
+	"fmt"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
+	"github.com/midgehq/midge/storage/redis"
 )
 
 // Flag declares the flag -redis.
@@ -16,9 +18,17 @@ func Flag() *string {
 }
 
 // Open opens the Redis at url, or memory where it is empty. The caller closes it.
-func Open(_ context.Context, url string) (storage.Storage, error) {
+func Open(ctx context.Context, url string) (storage.Storage, error) {
 	if url == "" {
-		return memory.Open(memory.Config{})
+		opened, err := memory.Open(memory.Config{})
+		if err != nil {
+			return nil, fmt.Errorf("open memory: %w", err)
+		}
+		return opened, nil
 	}
-	return nil, errors.New("redis is not there yet")
+	opened, err := redis.Open(ctx, redis.Config{URL: url})
+	if err != nil {
+		return nil, fmt.Errorf("open redis: %w", err)
+	}
+	return opened, nil
 }
