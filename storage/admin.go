@@ -71,7 +71,8 @@ func (s *Session) atVersion(ctx context.Context, act string, ref Ref, tx func(Ta
 }
 
 // RunSchedule enqueues the task of a cursor now, beside its ticks, and gives its
-// ref.
+// ref: that of the earlier task where it has not ended and the schedule's overlap
+// policy is to skip.
 func (s *Session) RunSchedule(ctx context.Context, cursor Ref) (Ref, error) {
 	t, err := s.store.Task(ctx, cursor)
 	if err != nil {
@@ -80,11 +81,11 @@ func (s *Session) RunSchedule(ctx context.Context, cursor Ref) (Ref, error) {
 	if t.State != Cursors {
 		return Ref{}, Invalid("schedule", cursor.String(), "the ref of a cursor")
 	}
-	in := t.TickInsert(NewID())
-	if _, err := s.ApplyOne(ctx, Tx{Inserts: []Insert{in}}); err != nil {
+	applied, err := s.ApplyOne(ctx, Tx{Inserts: []Insert{t.TickInsert(NewID())}})
+	if err != nil {
 		return Ref{}, fmt.Errorf("run %s: %w", cursor, err)
 	}
-	return in.Ref, nil
+	return applied.Inserted[0].Ref, nil
 }
 
 // TickInsert gives the insert that a tick of the cursor t makes, under an id.
