@@ -1,0 +1,255 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// A script call carries at most so much, that none holds the server for long. A Tx is
+// never split.
+const (
+	partOps   = 250
+	partBytes = 4 << 20
+)
+
+// part is a piece of an Apply call that one script call carries out: Txs in order,
+// all in one slot and of one class. Its lane field is that of the call and its index,
+// so that repeating the call repeats each part.
+type part struct {
+	slot   int
+	grows  bool // a full Redis is to refuse it
+	queues []string
+	ops    int
+	bytes  int
+	head   []any // lane field, seq, opened, home, number of Txs
+	args   []any // the Txs
+	txs    []int // which of the call
+
+	outcome string
+	err     error
+	flight  *flight
+}
+
+// Apply carries out each Tx whole or not at all. Calls that arrive while another is
+// under way go out together with the next.
+func (s *Storage) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	if err := storage.CheckTxs(s.limits, txs); err != nil {
+		return nil, err
+	}
+	parts, err := s.split(call, txs)
+	if err != nil {
+		return nil, fmt.Errorf("redis: apply: %w", err)
+	}
+	if err := s.enter(); err != nil {
+		return nil, fmt.Errorf("redis: apply: %w", err)
+	}
+	if len(txs) == 0 {
+		return []storage.Applied{}, nil
+	}
+	if err := s.register(ctx, txs); err != nil {
+		return nil, wrap("apply: register queues", err)
+	}
+	if err := s.send(ctx, parts); err != nil {
+		return nil, wrap("apply", err)
+	}
+	applied := make([]storage.Applied, len(txs))
+	if err := gather(parts, txs, applied); err != nil {
+		return nil, wrap("apply", err)
+	}
+	return applied, nil
+}
+
+// split makes the parts of a call. A Tx across slots is refused.
+func (s *Storage) split(call storage.Call, txs []storage.Tx) ([]*part, error) {
+	var parts []*part
+	open := make(map[int]*part, 1) // the last part of each slot
+	for i := range txs {
+		tx := &txs[i]
+		queues := tx.Queues()
+		if !s.Spans(queues...) {
+			return nil, storage.ErrSpan
+		}
+		slot, grows, ops, bytes := s.slot(queues[0]), needsRoom(tx), tx.Ops(), tx.Bytes()
+		p := open[slot]
+		if p == nil || p.grows != grows || p.ops+ops > partOps || p.bytes+bytes > partBytes {
+			p = &part{slot: slot, grows: grows, head: s.laneArgs(call, len(parts))}
+			p.head = append(p.head, queues[0], nil)
+			parts = append(parts, p)
+			open[slot] = p
+		}
+		p.add(i, tx, queues)
+		p.ops += ops
+		p.bytes += bytes
+	}
+	for _, p := range parts {
+		p.head[4] = len(p.txs)
+	}
+	return parts, nil
+}
+
+// laneArgs gives the identity of a call's i-th script call: lane field, number, and
+// when the lane was opened.
+func (s *Storage) laneArgs(call storage.Call, i int) []any {
+	field := appendUint(call.Lane.ID[:len(call.Lane.ID):len(call.Lane.ID)], int64(i), 4)
+	return []any{field, strconv.FormatUint(call.Seq, 10), max(call.Lane.Opened.UnixMicro(), 0)}
+}
+
+// needsRoom reports whether a Tx is to be refused by a full Redis. What ends tasks is
+// not, whatever follows from them.
+func needsRoom(tx *storage.Tx) bool {
+	if len(tx.Settles) > 0 {
+		return false
+	}
+	for i := range tx.Changes {
+		ch := &tx.Changes[i]
+		if ch.Encoding != "" || ch.Headers != nil || ch.Cursor != nil || ch.Queue != "" {
+			return true
+		}
+	}
+	return len(tx.Inserts) > 0
+}
+
+// add appends the i-th Tx of the call. Deletes come before inserts, because a cursor
+// may be replaced.
+func (p *part) add(i int, tx *storage.Tx, queues []string) {
+	p.txs = append(p.txs, i)
+	for _, q := range queues {
+		if !contains(p.queues, q) {
+			p.queues = append(p.queues, q)
+		}
+	}
+	args := append(p.args, tx.Ops())
+	for i := range tx.Deletes {
+		d := &tx.Deletes[i]
+		args = append(args, "d", d.Ref.Queue, d.Ref.ID, d.Version)
+	}
+	for i := range tx.Settles {
+		args = appendSettle(args, &tx.Settles[i])
+	}
+	for i := range tx.Changes {
+		args = appendChange(args, &tx.Changes[i])
+	}
+	for i := range tx.Inserts {
+		args = appendInsert(args, &tx.Inserts[i])
+	}
+	for i := range tx.Depends {
+		d := &tx.Depends[i]
+		args = append(args, "n", d.Ref.Queue, d.Ref.ID, d.Version)
+	}
+	p.args = args
+}
+
+func contains(list []string, s string) bool {
+	for _, have := range list {
+		if have == s {
+			return true
+		}
+	}
+	return false
+}
+
+func appendSettle(args []any, se *storage.Settle) []any {
+	f := &se.Fence
+	fence := packFence(f)
+	delay := se.Delay.Microseconds()
+	switch se.Outcome {
+	case storage.Complete:
+		if se.Result != nil {
+			return append(args, "C", f.Queue, f.ID, fence, se.Result)
+		}
+		return append(args, "c", f.Queue, f.ID, fence)
+	case storage.Fail:
+		message, stack := texts(se)
+		return append(args, "f", f.Queue, f.ID, fence, delay, message, stack)
+	case storage.Snooze:
+		return append(args, "s", f.Queue, f.ID, fence, delay)
+	case storage.Release:
+		return append(args, "r", f.Queue, f.ID, fence)
+	case storage.Bury:
+		message, stack := texts(se)
+		reason := storage.CleanText(se.Reason, storage.MaxReason)
+		return append(args, "b", f.Queue, f.ID, fence, reason, message, stack)
+	default: // cancel
+		message, stack := texts(se)
+		return append(args, "x", f.Queue, f.ID, fence, message, stack)
+	}
+}
+
+// texts gives what an attempt keeps of an error, and the stack with what that cuts off.
+func texts(se *storage.Settle) (message, stack string) {
+	message = storage.CleanText(se.Error, storage.MaxAttemptError)
+	stack = storage.CleanText(se.Stack, storage.MaxText)
+	if len(se.Error) <= storage.MaxAttemptError {
+		return message, stack
+	}
+	full := storage.CleanText(se.Error, storage.MaxText)
+	if stack == "" {
+		return message, full
+	}
+	return message, full + "\n\n" + stack
+}
+
+func appendInsert(args []any, in *storage.Insert) []any {
+	letter := "i"
+	if in.OnConflict == storage.Skip {
+		letter = "k"
+	}
+	record, body := newRecord(in)
+	due := dueArg(in.Delay, in.At)
+	if in.Cursor != nil {
+		due = cursorDue(in.Cursor)
+	}
+	return append(args, letter, in.Ref.Queue, in.Ref.ID, record, due, body)
+}
+
+// dueArg writes a moment as the scripts read it.
+func dueArg(delay time.Duration, at time.Time) string {
+	switch {
+	case !at.IsZero():
+		return "=" + strconv.FormatInt(max(at.UnixMicro(), 0), 10)
+	case delay.Microseconds() > 0:
+		return "+" + strconv.FormatInt(delay.Microseconds(), 10)
+	}
+	return ""
+}
+
+// never is when a cursor without a next moment is due, in microseconds.
+const never = 1<<53 - 1
+
+func cursorDue(c *storage.Cursor) string {
+	if c.Next.IsZero() {
+		return "=" + strconv.FormatInt(never, 10)
+	}
+	return "=" + strconv.FormatInt(max(c.Next.UnixMicro(), 0), 10)
+}
+
+func appendChange(args []any, ch *storage.Change) []any {
+	target, priority, parts, due := "", "", "", dueArg(ch.Delay, ch.At)
+	if ch.Queue != ch.Ref.Queue {
+		target = ch.Queue
+	}
+	if ch.Priority != nil {
+		priority = strconv.Itoa(*ch.Priority)
+	}
+	if ch.Encoding != "" {
+		parts = "p"
+		if len(ch.Payload) > largePayload {
+			parts = "pP"
+		}
+	}
+	var headers, cursor []byte
+	if ch.Headers != nil {
+		parts += "h"
+		headers = packHeaders(ch.Headers)
+	}
+	if ch.Cursor != nil {
+		parts += "c"
+		cursor, due = packCursor(ch.Cursor), cursorDue(ch.Cursor)
+	}
+	return append(args, "m", ch.Ref.Queue, ch.Ref.ID, ch.Version, target, letterOf(ch.State), due,
+		priority, parts, packEncoding(ch.Encoding), ch.Payload, headers, cursor)
+}

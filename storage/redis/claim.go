@@ -1,0 +1,301 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// claimQueues is the most queues of one script call.
+const claimQueues = 64
+
+// group is the queues of a claim that one script call serves: on a Cluster those of
+// one slot.
+type group struct {
+	queues []storage.ClaimQueue
+	slot   int
+	answer *claimAnswer
+}
+
+// Claim maintains the queues named and takes tasks from them. On one Redis one script
+// call serves all queues, in their order. On a Cluster each slot is asked for a share
+// at the same time, and what is left over goes to those with more: the order across
+// slots, and which tasks of several slots start, is best effort.
+func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	if err := storage.CheckClaim(&req); err != nil {
+		return storage.Claimed{}, err
+	}
+	if err := s.enter(); err != nil {
+		return storage.Claimed{}, wrap("claim", err)
+	}
+	claimed, err := s.claim(ctx, &req)
+	if err != nil {
+		return storage.Claimed{}, wrap("claim", err)
+	}
+	return claimed, nil
+}
+
+func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage.Claimed, error) {
+	since := s.wake.since(queueNames(req.Queues))
+	groups := s.groups(req.Queues)
+	c := claiming{storage: s, req: req, left: req.Max, start: req.Start}
+	c.Since = since
+	var err error
+	if s.cluster && len(groups) > 1 {
+		err = c.share(ctx, groups)
+	} else {
+		err = c.turns(ctx, groups)
+	}
+	if err != nil {
+		return storage.Claimed{}, err
+	}
+	c.finish(ctx)
+	return c.Claimed, nil
+}
+
+func queueNames(queues []storage.ClaimQueue) []string {
+	names := make([]string, len(queues))
+	for i := range queues {
+		names[i] = queues[i].Name
+	}
+	return names
+}
+
+// groups sorts queues by slot, in order.
+func (s *Storage) groups(queues []storage.ClaimQueue) []*group {
+	var groups []*group
+	open := make(map[int]*group, 1)
+	for _, q := range queues {
+		slot := s.slot(q.Name)
+		g := open[slot]
+		if g == nil || len(g.queues) == claimQueues {
+			g = &group{slot: slot}
+			open[slot] = g
+			groups = append(groups, g)
+		}
+		g.queues = append(g.queues, q)
+	}
+	return groups
+}
+
+// claiming is one Claim under way.
+type claiming struct {
+	storage.Claimed
+
+	storage *Storage
+	req     *storage.ClaimRequest
+	left    int // how many may still be taken
+	start   int // how many of them start
+	suspect bool
+	more    bool // maintenance is left over
+	remains bool // tasks are
+	forget  []string
+	damaged []fenced
+}
+
+// fenced is a task whose record cannot be read, under the fence of its claim.
+type fenced struct {
+	queue, id string
+	fence     []byte
+}
+
+// ask is one script call of a claim.
+type ask struct {
+	group   *group
+	index   int // of the lane field
+	most    int
+	start   int
+	suspect bool
+}
+
+// turns asks one group after the other, each for all that is left.
+func (c *claiming) turns(ctx context.Context, groups []*group) error {
+	for i, g := range groups {
+		a := ask{g, i, c.left, min(c.start, c.left), c.req.Suspect && !c.suspect}
+		answer, err := c.storage.askFor(ctx, c.req, a)
+		if err != nil {
+			return err
+		}
+		c.take(answer)
+	}
+	return nil
+}
+
+// share asks all groups at once, each for a share, and then those that have more for
+// what the others left.
+func (c *claiming) share(ctx context.Context, groups []*group) error {
+	answers := make([]*claimAnswer, len(groups))
+	errs := make([]error, len(groups))
+	turn := int(c.req.Call.Seq % uint64(len(groups))) // whose turn it is to give a suspect
+	start := c.start
+	var all sync.WaitGroup
+	for i, g := range groups {
+		most := (c.req.Max + len(groups) - 1 - i) / len(groups)
+		a := ask{g, i, most, min(start, most), c.req.Suspect && i == turn}
+		start -= a.start
+		all.Go(func() { answers[i], errs[i] = c.storage.askFor(ctx, c.req, a) })
+	}
+	all.Wait()
+	for i := range groups {
+		if errs[i] != nil {
+			return errs[i] // tasks of the others are given by the repeat, or come back
+		}
+		c.take(answers[i])
+	}
+	c.remains = false
+	for i, g := range groups {
+		if c.left == 0 {
+			c.remains = c.remains || answers[i].remains
+			continue
+		}
+		if !answers[i].remains && !answers[i].repeated {
+			continue
+		}
+		a := ask{g, len(groups) + i, c.left, max(min(c.start, c.left), 0), false}
+		answer, err := c.storage.askFor(ctx, c.req, a)
+		if err != nil {
+			return err
+		}
+		c.take(answer)
+	}
+	return nil
+}
+
+// askFor makes one script call.
+func (s *Storage) askFor(ctx context.Context, req *storage.ClaimRequest, a ask) (*claimAnswer, error) {
+	args := make([]any, 0, 12+len(a.group.queues))
+	args = append(args, len(a.group.queues))
+	args = append(args, s.laneArgs(req.Call, a.index)...)
+	suspect := "0"
+	if a.suspect {
+		suspect = "1"
+	}
+	args = append(args, req.Token[:], req.Runner, a.most, a.start, suspect, req.Lease.Microseconds(),
+		s.limits.DeadFor.Microseconds(), s.limits.DeadMax)
+	keys := make([]string, 0, block*len(a.group.queues))
+	for _, q := range a.group.queues {
+		keys = s.keys.of(q.Name, keys)
+		args = append(args, q.Max)
+	}
+	list, err := s.scripts.claim.list(ctx, s.client, keys, args...)
+	if err != nil {
+		return nil, err
+	}
+	return s.readClaim(req, a, list)
+}
+
+// claimAnswer is what one script call of a claim gave.
+type claimAnswer struct {
+	storage.Claimed
+
+	repeated bool
+	taken    int // at first; a repeat gives those still pending
+	suspect  bool
+	more     bool
+	remains  bool
+	forget   []string
+	damaged  []fenced
+}
+
+func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*claimAnswer, error) {
+	v := values(list)
+	letter := first(v.text())
+	now := v.number()
+	if v.bad {
+		return nil, fmt.Errorf("%w: %v", errReply, list)
+	}
+	answer := &claimAnswer{repeated: letter == 'R'}
+	answer.Now = s.told(now)
+	if err := verdict(letter); err != nil {
+		return nil, err
+	}
+	if due := v.number(); due > 0 {
+		answer.NextDue = moment(due)
+	}
+	flags := v.text()
+	answer.more, answer.remains = strings.Contains(flags, "m"), strings.Contains(flags, "t")
+	answer.Cancels = strings.Contains(flags, "c")
+	version := v.number()
+	answer.taken = int(v.number())
+	answer.suspect = v.number() == 1
+	for _, q := range a.group.queues {
+		part := v.sublist()
+		v.bad = !answer.read(req, a, q.Name, version, part) || v.bad
+	}
+	if v.bad {
+		return nil, fmt.Errorf("%w: a claim of another shape", errReply)
+	}
+	return answer, nil
+}
+
+// read takes on the tasks and ticks of one queue.
+func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, version int64, v *reply) bool {
+	info := reader{rest: v.text()}
+	tasks, ticks := v.sublist(), v.sublist()
+	if v.text() == "f" {
+		c.forget = append(c.forget, queue)
+	}
+	known := info.rest != ""
+	for len(tasks.list) > 0 && !tasks.bad {
+		n := len(c.Tasks) + len(c.damaged)
+		fence := storage.Fence{
+			Ref: storage.Ref{Queue: queue, ID: tasks.text()}, Version: version, Token: req.Token,
+		}
+		started, until := n < a.start, version+req.Lease.Microseconds()+int64(n)
+		if known {
+			started, until = info.text(1) == "1", info.number(7)
+		}
+		t := storage.Task{Ref: fence.Ref}
+		if err := readRecord(tasks.text(), &t); err != nil {
+			c.damaged = append(c.damaged, fenced{queue, fence.ID, packFence(&fence)})
+			continue
+		}
+		t.State, t.Version, t.Runner = storage.Pending, version, req.Runner
+		t.LeaseUntil, t.Started = moment(until), started
+		c.Tasks = append(c.Tasks, t)
+		c.Fences = append(c.Fences, fence)
+	}
+	for len(ticks.list) > 0 && !ticks.bad {
+		t := storage.Task{Ref: storage.Ref{Queue: queue, ID: ticks.text()}, State: storage.Cursors}
+		if err := readRecord(ticks.text(), &t); err == nil {
+			c.Ticks = append(c.Ticks, t)
+		}
+	}
+	return !v.bad && !tasks.bad && !ticks.bad && !info.bad
+}
+
+// take adds what one script call gave.
+func (c *claiming) take(a *claimAnswer) {
+	c.Tasks = append(c.Tasks, a.Tasks...)
+	c.Fences = append(c.Fences, a.Fences...)
+	c.Ticks = append(c.Ticks, a.Ticks...)
+	c.Cancels = c.Cancels || a.Cancels
+	c.left = max(c.left-a.taken, 0)
+	c.start = max(c.start-a.taken, 0)
+	c.suspect = c.suspect || a.suspect
+	c.more = c.more || a.more
+	c.remains = c.remains || a.remains
+	c.forget = append(c.forget, a.forget...)
+	c.damaged = append(c.damaged, a.damaged...)
+	if a.Now.After(c.Now) {
+		c.Now = a.Now
+	}
+	if !a.NextDue.IsZero() && (c.NextDue.IsZero() || a.NextDue.Before(c.NextDue)) {
+		c.NextDue = a.NextDue
+	}
+}
+
+// finish sees to what a claim came across.
+func (c *claiming) finish(ctx context.Context) {
+	c.More = c.more || c.remains && c.req.Max > 0
+	for _, f := range c.damaged {
+		_, _ = c.storage.scripts.apart.run(ctx, c.storage.client, c.storage.keys.of(f.queue, nil), f.fence, f.id)
+		c.More = true // what was taken in its place
+	}
+	for _, queue := range c.forget {
+		c.storage.forget(ctx, queue)
+	}
+}

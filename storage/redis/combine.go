@@ -1,0 +1,242 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// flushTime bounds one flush, all retries included.
+const flushTime = 10 * time.Second
+
+// flushParts bounds how many parts one flush takes along.
+const flushParts = 64
+
+// flight is one Apply under way: it lands when all its parts did.
+type flight struct {
+	left   int // parts; guarded by combiner.mu
+	landed chan struct{}
+}
+
+// combiner lets concurrent Apply calls share round trips: what arrives while a flush
+// is under way goes out with the next one. A lone call goes out at once.
+type combiner struct {
+	// flush carries out parts of one slot, filling in their outcomes.
+	flush func(ctx context.Context, parts []*part)
+	ctx   context.Context //nolint:containedctx // of all flushes; no caller's context ends one
+
+	mu      sync.Mutex // guards what follows; no I/O under it
+	closed  bool
+	outbox  map[int][]*part // by slot: those that wait for their flush
+	busy    map[int]bool    // slots with a goroutine that empties the outbox
+	flushes sync.WaitGroup  // those goroutines; each ends when its outbox is empty
+}
+
+func newCombiner(ctx context.Context, flush func(context.Context, []*part)) *combiner {
+	return &combiner{flush: flush, ctx: ctx, outbox: make(map[int][]*part), busy: make(map[int]bool)}
+}
+
+// close waits for the flushes, whose context has ended, and refuses new ones.
+func (c *combiner) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.flushes.Wait()
+}
+
+// submit hands over the parts of one call, which has to wait for landed.
+func (c *combiner) submit(parts []*part) (*flight, error) {
+	f := &flight{left: len(parts), landed: make(chan struct{})}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, storage.ErrClosed
+	}
+	for _, p := range parts {
+		p.flight = f
+		c.outbox[p.slot] = append(c.outbox[p.slot], p)
+	}
+	for _, p := range parts {
+		if !c.busy[p.slot] {
+			c.busy[p.slot] = true
+			c.flushes.Go(func() { c.empty(p.slot) })
+		}
+	}
+	return f, nil
+}
+
+// empty flushes one slot until nothing is left to send.
+func (c *combiner) empty(slot int) {
+	for {
+		c.mu.Lock()
+		parts := c.outbox[slot]
+		if len(parts) == 0 {
+			delete(c.outbox, slot)
+			delete(c.busy, slot)
+			c.mu.Unlock()
+			return
+		}
+		n := min(len(parts), flushParts)
+		c.outbox[slot] = parts[n:]
+		c.mu.Unlock()
+		c.flushSome(parts[:n])
+		c.land(parts[:n])
+	}
+}
+
+func (c *combiner) flushSome(parts []*part) {
+	ctx, cancel := context.WithTimeout(c.ctx, flushTime)
+	defer cancel()
+	c.flush(ctx, parts)
+}
+
+func (c *combiner) land(parts []*part) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range parts {
+		if p.flight.left--; p.flight.left == 0 {
+			close(p.flight.landed)
+		}
+	}
+}
+
+// send carries out the parts of a call. A caller whose context ends has an unknown
+// outcome; the flush goes on for the others.
+func (s *Storage) send(ctx context.Context, parts []*part) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	f, err := s.combiner.submit(parts)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-f.landed:
+		return nil
+	case <-ctx.Done():
+		return ended(ctx)
+	}
+}
+
+// invocation is one call of apply.lua: parts of one slot and class, in order.
+type invocation struct {
+	parts  []*part
+	queues []string
+	ops    int
+	bytes  int
+	cmd    *goredis.Cmd
+}
+
+// combine joins parts. Parts that a full Redis refuses stay apart from those that it
+// has to take; the parts of one call stay in order.
+func combine(parts []*part) []*invocation {
+	var all []*invocation
+	last := map[bool]int{true: -1, false: -1} // the open invocation of each class
+	placed := make(map[*flight]int, len(parts))
+	for _, p := range parts {
+		at := last[p.grows]
+		if at < placed[p.flight] || !all[at].fits(p) {
+			at = len(all)
+			all = append(all, &invocation{})
+			last[p.grows] = at
+		}
+		placed[p.flight] = at
+		inv := all[at]
+		inv.parts = append(inv.parts, p)
+		inv.ops += p.ops
+		inv.bytes += p.bytes
+		for _, q := range p.queues {
+			if !contains(inv.queues, q) {
+				inv.queues = append(inv.queues, q)
+			}
+		}
+	}
+	return all
+}
+
+func (inv *invocation) fits(p *part) bool {
+	return inv.ops+p.ops <= partOps && inv.bytes+p.bytes <= partBytes
+}
+
+// flush carries out parts of one slot in one pipeline, and again those for which the
+// server had forgotten the script.
+func (s *Storage) flush(ctx context.Context, parts []*part) {
+	invocations := combine(parts)
+	s.pipeline(ctx, invocations, func(pipe evaler, keys []string, args []any) *goredis.Cmd {
+		return pipe.EvalSha(ctx, s.scripts.apply.sha, keys, args...)
+	})
+	var again []*invocation
+	for _, inv := range invocations {
+		if forgotten(inv.cmd.Err()) {
+			again = append(again, inv)
+		}
+	}
+	s.pipeline(ctx, again, func(pipe evaler, keys []string, args []any) *goredis.Cmd {
+		return pipe.Eval(ctx, s.scripts.apply.source, keys, args...)
+	})
+	for _, inv := range invocations {
+		inv.land()
+	}
+}
+
+func (s *Storage) pipeline(
+	ctx context.Context, invocations []*invocation, add func(evaler, []string, []any) *goredis.Cmd,
+) {
+	switch len(invocations) {
+	case 0:
+		return
+	case 1:
+		keys, args := s.applyArgs(invocations[0])
+		invocations[0].cmd = add(s.client, keys, args)
+		return
+	}
+	pipe := s.client.Pipeline()
+	for _, inv := range invocations {
+		keys, args := s.applyArgs(inv)
+		inv.cmd = add(pipe, keys, args)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+}
+
+// applyArgs gives the keys and arguments of apply.lua.
+func (s *Storage) applyArgs(inv *invocation) (keys []string, args []any) {
+	n := 4 + len(inv.queues)
+	for _, p := range inv.parts {
+		n += len(p.head) + len(p.args)
+	}
+	args = make([]any, 0, n)
+	grows := "0"
+	if inv.parts[0].grows {
+		grows = "1"
+	}
+	args = append(args, len(inv.queues), grows, s.limits.DeadMax, len(inv.parts))
+	keys = make([]string, 0, block*len(inv.queues))
+	for _, q := range inv.queues {
+		keys = s.keys.of(q, keys)
+		args = append(args, q)
+	}
+	for _, p := range inv.parts {
+		args = append(append(args, p.head...), p.args...)
+	}
+	return keys, args
+}
+
+// land hands the reply of an invocation to its parts.
+func (inv *invocation) land() {
+	reply, err := inv.cmd.Slice()
+	if err == nil && len(reply) != len(inv.parts)+1 {
+		err = fmt.Errorf("%w: %d outcomes for %d calls", errReply, len(reply)-1, len(inv.parts))
+	}
+	for i, p := range inv.parts {
+		if err != nil {
+			p.err = err
+			continue
+		}
+		p.outcome, _ = reply[i+1].(string)
+	}
+}

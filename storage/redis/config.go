@@ -1,0 +1,236 @@
+package redis
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Config says which Redis to use and how. It needs a URL or a Client, and nothing
+// else.
+type Config struct {
+	// URL of the server. A password in it is never printed.
+	//
+	//	redis://user:password@host:6379/0            one Redis
+	//	rediss://…                                   the same over TLS
+	//	unix://user:password@/path/to/redis.sock?db=0
+	//	redis+sentinel://user:password@host:26379,host:26379/master?db=0
+	//	redis+cluster://user:password@host:7000,host:7001
+	//
+	// rediss+sentinel and rediss+cluster are those over TLS. The user may be left
+	// out. sentinel_username and sentinel_password are for the sentinels. One Redis
+	// takes the query parameters of go-redis, such as pool_size, too.
+	URL string
+	// TLS replaces the TLS settings of a rediss URL, and turns TLS on with any other.
+	TLS *tls.Config
+	// Client is used instead of a URL: the application's own, a *redis.Client or a
+	// *redis.ClusterClient of go-redis. Close does not close it.
+	Client goredis.UniversalClient
+	// Prefix begins every key and channel; default "midge". Storages with another
+	// prefix on the same Redis know nothing of each other. 1 to 64 letters, digits,
+	// '_', '.', '-', ':'.
+	Prefix string
+	// Limits bounds payloads and what is kept of dead tasks; see storage.Limits for
+	// the defaults.
+	Limits storage.Limits
+	// AllowEviction opens a Redis that may evict keys when it is full. Tasks can be
+	// lost then; without it such a Redis is refused.
+	AllowEviction bool
+}
+
+const defaultPrefix = "midge"
+
+// What a connection is given. Calls are short, and a caller's context cuts any wait.
+const (
+	dialTimeout = 5 * time.Second
+	ioTimeout   = 3 * time.Second
+	retries     = 2
+)
+
+// check fills what is empty, or gives an *InvalidError.
+func (c *Config) check() error {
+	if c.Prefix == "" {
+		c.Prefix = defaultPrefix
+	}
+	if !validPrefix(c.Prefix) {
+		return storage.Invalid("Config.Prefix", c.Prefix, "1 to 64 letters, digits, '_', '.', '-', ':'")
+	}
+	if (c.URL == "") == (c.Client == nil) {
+		return storage.Invalid("redis.Config", "with URL and Client both set or both empty", "one of them")
+	}
+	return c.Limits.Check()
+}
+
+func validPrefix(prefix string) bool {
+	return len(prefix) <= 64 && !strings.ContainsFunc(prefix, func(r rune) bool {
+		return !strings.ContainsRune("_.-:", r) &&
+			(r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	})
+}
+
+// connect makes a client; it does not dial yet. own says that it is to be closed.
+func (c *Config) connect() (client goredis.UniversalClient, own bool, err error) {
+	if c.Client != nil {
+		if _, ok := c.Client.(*goredis.Ring); ok {
+			return nil, false, storage.Invalid("Config.Client", "of type *redis.Ring", "*redis.Client or *redis.ClusterClient")
+		}
+		return c.Client, false, nil
+	}
+	scheme, _, ok := strings.Cut(c.URL, "://")
+	if !ok {
+		return nil, false, c.badURL("a URL such as redis://localhost:6379")
+	}
+	switch scheme {
+	case "redis", "rediss", "unix":
+		client, err = c.single()
+	case "redis+sentinel", "rediss+sentinel":
+		client, err = c.sentinel()
+	case "redis+cluster", "rediss+cluster":
+		client, err = c.cluster()
+	default:
+		err = c.badURL("scheme redis, rediss, unix, redis+sentinel or redis+cluster")
+	}
+	return client, err == nil, err
+}
+
+// badURL names the URL without what may be secret in it.
+func (c *Config) badURL(want string) error {
+	return storage.Invalid("Config.URL", redact(c.URL), "%s", want)
+}
+
+// redact leaves scheme, hosts and path of a URL.
+func redact(text string) string {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return "***"
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		rest = "***@" + rest[at+1:]
+	}
+	return scheme + "://" + rest
+}
+
+func (c *Config) single() (goredis.UniversalClient, error) {
+	o, err := goredis.ParseURL(c.URL)
+	if err != nil { // its text may show the password
+		return nil, c.badURL("host, port, database number and options that go-redis knows")
+	}
+	o.MaxRetries = orDefault(o.MaxRetries, retries)
+	o.DialTimeout = orDefault(o.DialTimeout, dialTimeout)
+	o.ReadTimeout = orDefault(o.ReadTimeout, ioTimeout)
+	o.WriteTimeout = orDefault(o.WriteTimeout, ioTimeout)
+	o.ContextTimeoutEnabled = true
+	if c.TLS != nil {
+		o.TLSConfig = c.TLS.Clone()
+	}
+	return goredis.NewClient(o), nil
+}
+
+func orDefault[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+// many is a URL with several hosts.
+type many struct {
+	addrs          []string
+	user, password string
+	path           string
+	query          url.Values
+	tls            *tls.Config
+}
+
+// errURL is a URL that cannot be read; badURL says so without its text.
+var errURL = errors.New("bad URL")
+
+// parseMany reads scheme://user:password@host:port,host:port/path?query.
+func (c *Config) parseMany(port string) (m many, err error) {
+	scheme, rest, _ := strings.Cut(c.URL, "://")
+	if strings.HasPrefix(scheme, "rediss+") {
+		m.tls = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if c.TLS != nil {
+		m.tls = c.TLS.Clone()
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	if m.query, err = url.ParseQuery(query); err != nil {
+		return m, errURL
+	}
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		user, password, some := strings.Cut(rest[:at], ":")
+		if !some {
+			user, password = "", user
+		}
+		if m.user, err = url.PathUnescape(user); err != nil {
+			return m, errURL
+		}
+		if m.password, err = url.PathUnescape(password); err != nil {
+			return m, errURL
+		}
+		rest = rest[at+1:]
+	}
+	hosts, path, _ := strings.Cut(rest, "/")
+	m.path = path
+	for _, host := range strings.Split(hosts, ",") {
+		if host == "" {
+			return m, errURL
+		}
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			host = net.JoinHostPort(strings.Trim(host, "[]"), port)
+		}
+		m.addrs = append(m.addrs, host)
+	}
+	return m, nil
+}
+
+// only reports whether a query has no parameters but these.
+func (m *many) only(names ...string) bool {
+	for name := range m.query {
+		if !contains(names, name) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Config) sentinel() (goredis.UniversalClient, error) {
+	m, err := c.parseMany("26379")
+	if err != nil || m.path == "" || !m.only("db", "sentinel_username", "sentinel_password") {
+		return nil, c.badURL("sentinels, then /master, then db, sentinel_username, sentinel_password alone")
+	}
+	db, err := strconv.Atoi(orDefault(m.query.Get("db"), "0"))
+	if err != nil {
+		return nil, c.badURL("a number for db")
+	}
+	return goredis.NewFailoverClient(&goredis.FailoverOptions{
+		MasterName: m.path, SentinelAddrs: m.addrs, DB: db,
+		SentinelUsername: m.query.Get("sentinel_username"), SentinelPassword: m.query.Get("sentinel_password"),
+		Username: m.user, Password: m.password, TLSConfig: m.tls,
+		MaxRetries: retries, DialTimeout: dialTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout,
+		ContextTimeoutEnabled: true,
+	}), nil
+}
+
+func (c *Config) cluster() (goredis.UniversalClient, error) {
+	m, err := c.parseMany("6379")
+	if err != nil || m.path != "" || !m.only() {
+		return nil, c.badURL("nodes of the cluster, and no path or options")
+	}
+	return goredis.NewClusterClient(&goredis.ClusterOptions{
+		Addrs: m.addrs, Username: m.user, Password: m.password, TLSConfig: m.tls,
+		MaxRetries: retries, DialTimeout: dialTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout,
+		ContextTimeoutEnabled: true,
+	}), nil
+}

@@ -1,0 +1,74 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// errReply is an answer that no script of this version gives.
+var errReply = errors.New("unexpected reply")
+
+// translate says what an error of go-redis means to a caller. It alone decides, by
+// the code that begins an error of the server, never by the text behind it.
+//
+// What the server refused did not happen. Everything else leaves open whether it did:
+// a timeout, a lost connection, a node that is loading, failing over or busy.
+func translate(err error) error {
+	if err == nil || errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrClosed) {
+		return err
+	}
+	var refused goredis.Error
+	if !errors.As(err, &refused) {
+		return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
+	}
+	code, _, _ := strings.Cut(refused.Error(), " ")
+	switch code {
+	case "OOM":
+		return fmt.Errorf("%w: %w", storage.ErrFull, err)
+	case "NOAUTH", "WRONGPASS", "NOPERM", "MISCONF":
+		return fmt.Errorf("%w: %w", storage.ErrRefused, err)
+	case "LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "MASTERDOWN", "BUSY",
+		"NOREPLICAS", "UNKILLABLE", "NOSCRIPT":
+		return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
+	case "ERR", "WRONGTYPE", "CROSSSLOT", "NOPROTO":
+		if goredis.IsMaxClientsError(err) {
+			return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
+		}
+		return err
+	}
+	return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
+}
+
+// forgotten reports whether the server does not know a script by its hash.
+func forgotten(err error) bool { return err != nil && goredis.HasErrorPrefix(err, "NOSCRIPT") }
+
+// wrap names the act in an error that was translated.
+func wrap(act string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("redis: %s: %w", act, translate(err))
+}
+
+// ended is the error of a caller whose context ended while its call was under way.
+func ended(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", storage.ErrUnknown, context.Cause(ctx))
+}
+
+// verdict gives what a script decided of a call's identity: "N" it happened now, "R"
+// it had happened.
+func verdict(letter byte) error {
+	switch letter {
+	case 'N', 'R':
+		return nil
+	case 'E':
+		return storage.ErrLaneExpired
+	}
+	return fmt.Errorf("%w: older than the last call of its lane", storage.ErrUnknown)
+}

@@ -1,0 +1,187 @@
+package redis
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Extend extends leases, in one script call per 250 of a slot, and keeps the
+// runner's heartbeat.
+func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	if err := storage.CheckExtend(s.limits, &req); err != nil {
+		return storage.Extended{}, err
+	}
+	if err := s.enter(); err != nil {
+		return storage.Extended{}, wrap("extend", err)
+	}
+	extended, err := s.extend(ctx, &req)
+	if err != nil {
+		return storage.Extended{}, wrap("extend", err)
+	}
+	return extended, nil
+}
+
+func (s *Storage) extend(ctx context.Context, req *storage.ExtendRequest) (storage.Extended, error) {
+	var extended storage.Extended
+	for i, b := range s.batches(req.Leases) {
+		if err := s.extendBatch(ctx, req, i, b, &extended); err != nil {
+			return extended, err
+		}
+	}
+	if req.Runner.ID != "" {
+		if err := s.beat(ctx, &req.Runner); err != nil {
+			return extended, err
+		}
+	}
+	if extended.Now.IsZero() {
+		now, err := s.client.Time(ctx).Result()
+		if err != nil {
+			return extended, err
+		}
+		s.told(now.UnixMicro())
+		extended.Now = moment(s.clock.Load())
+	}
+	return extended, nil
+}
+
+// batches splits leases by slot and size.
+func (s *Storage) batches(leases []storage.Extension) [][]storage.Extension {
+	var all [][]storage.Extension
+	type open struct{ at, bytes int }
+	last := make(map[int]*open, 1)
+	for i := range leases {
+		e := &leases[i]
+		slot, bytes := s.slot(e.Fence.Queue), len(e.Progress)+len(e.Checkpoint)
+		o := last[slot]
+		if o == nil || len(all[o.at]) == partOps || o.bytes+bytes > partBytes {
+			o = &open{at: len(all)}
+			last[slot] = o
+			all = append(all, nil)
+		}
+		o.bytes += bytes
+		all[o.at] = append(all[o.at], *e)
+	}
+	return all
+}
+
+func (s *Storage) extendBatch(
+	ctx context.Context, req *storage.ExtendRequest, i int, leases []storage.Extension, to *storage.Extended,
+) error {
+	var queues []string
+	for i := range leases {
+		if q := leases[i].Fence.Queue; !contains(queues, q) {
+			queues = append(queues, q)
+		}
+	}
+	var keys []string
+	args := append(append([]any{len(queues)}, s.laneArgs(req.Call, i)...), len(leases))
+	for _, q := range queues {
+		keys = s.keys.of(q, keys)
+		args = append(args, q)
+	}
+	for i := range leases {
+		args = appendExtension(args, &leases[i])
+	}
+	list, err := s.scripts.extend.list(ctx, s.client, keys, args...)
+	if err != nil {
+		return err
+	}
+	v := values(list)
+	letter, now := first(v.text()), v.number()
+	at := s.told(now)
+	if err := verdict(letter); err != nil {
+		return err
+	}
+	marks := v.text()
+	if v.bad || len(marks) != len(leases) {
+		return fmt.Errorf("%w: an extension of other leases", storage.ErrUnknown)
+	}
+	if at.After(to.Now) {
+		to.Now = at
+	}
+	for i := range leases {
+		switch marks[i] {
+		case 'l':
+			to.Lost = append(to.Lost, leases[i].Fence.Ref)
+		case 'c':
+			to.CancelAsked = append(to.CancelAsked, leases[i].Fence.Ref)
+		}
+	}
+	return nil
+}
+
+func appendExtension(args []any, e *storage.Extension) []any {
+	marks := ""
+	if e.Started {
+		marks = "s"
+	}
+	if e.Progress != nil {
+		marks += "p"
+	}
+	if e.Checkpoint != nil {
+		marks += "c"
+	}
+	return append(args, e.Fence.Queue, e.Fence.ID, packFence(&e.Fence),
+		strconv.FormatInt(e.For.Microseconds(), 10), marks, e.Progress, e.Checkpoint)
+}
+
+// beatKeys are what runners said and until when each counts as alive.
+func (s *Storage) beatKeys() []string {
+	return []string{s.keys.global("runners"), s.keys.global("alive")}
+}
+
+// beat keeps a heartbeat. Repeating it does no harm, so that it needs no identity.
+func (s *Storage) beat(ctx context.Context, info *storage.RunnerInfo) error {
+	said, err := json.Marshal(info)
+	if err != nil {
+		return storage.Invalid("RunnerInfo", info.ID, "what JSON can hold: %v", err)
+	}
+	lasts := info.For.Microseconds()
+	if info.Leaving {
+		lasts = 0
+	}
+	_, err = s.scripts.beat.run(ctx, s.client, s.beatKeys(), info.ID, lasts, said)
+	return err
+}
+
+// Runners lists the runners whose heartbeat has not expired, by id.
+func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
+	if err := s.enter(); err != nil {
+		return nil, wrap("runners", err)
+	}
+	list, err := s.scripts.runners.list(ctx, s.client, s.beatKeys())
+	if err != nil {
+		return nil, wrap("runners", err)
+	}
+	var runners []storage.RunnerInfo
+	for _, item := range list {
+		text, _ := item.(string)
+		seen, said, _ := strings.Cut(text, " ")
+		us, err := strconv.ParseInt(seen, 10, 64)
+		var info storage.RunnerInfo
+		if err != nil || json.Unmarshal([]byte(said), &info) != nil {
+			continue // another version's, or damaged; it will be replaced or expire
+		}
+		info.Seen = moment(us)
+		rounded(&info)
+		runners = append(runners, info)
+	}
+	slices.SortFunc(runners, func(a, b storage.RunnerInfo) int { return strings.Compare(a.ID, b.ID) })
+	return runners, nil
+}
+
+// rounded leaves whole microseconds.
+func rounded(info *storage.RunnerInfo) {
+	info.For = info.For.Truncate(time.Microsecond)
+	info.Started = moment(micros(info.Started))
+	for i := range info.Running {
+		info.Running[i].Since = moment(micros(info.Running[i].Since))
+	}
+}

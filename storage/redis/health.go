@@ -1,0 +1,256 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// examineEvery is how often the server is examined again: its settings may change,
+// and another server may have taken its place.
+const examineEvery = time.Minute
+
+// health is what is known of the server.
+type health struct {
+	allowEviction bool
+
+	mu       sync.Mutex // guards what follows
+	name     string
+	durable  string
+	warnings []string
+}
+
+func (h *health) describe() storage.Description {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return storage.Description{
+		Storage: h.name, Durability: h.durable, Warnings: append([]string(nil), h.warnings...),
+	}
+}
+
+func (h *health) set(name, durable string, warnings []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.name, h.durable, h.warnings = name, durable, warnings
+}
+
+// watch examines the server until ctx ends. What is wrong becomes a warning.
+func (s *Storage) watch(ctx context.Context) {
+	tick := time.NewTicker(examineEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.reexamine(ctx)
+		}
+	}
+}
+
+func (s *Storage) reexamine(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, flushTime)
+	defer cancel()
+	err := s.examine(ctx)
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	d := s.health.describe()
+	s.health.set(d.Storage, d.Durability, []string{translate(err).Error()})
+}
+
+// errUnfit is a server that is no place for tasks.
+var errUnfit = fmt.Errorf("%w: unfit server", storage.ErrRefused)
+
+// examine reads what the server, or each master of a Cluster, says of itself. What it
+// does not say is a warning; what makes it unfit is an error.
+func (s *Storage) examine(ctx context.Context) error {
+	var seen findings
+	look := func(ctx context.Context, node goredis.UniversalClient) error {
+		f, err := s.look(ctx, node)
+		seen.add(f)
+		return err
+	}
+	var err error
+	if cluster, ok := s.client.(*goredis.ClusterClient); ok {
+		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *goredis.Client) error {
+			return look(ctx, node)
+		})
+	} else {
+		err = look(ctx, s.client)
+	}
+	if err != nil {
+		return err
+	}
+	warnings := append(seen.warnings, s.damage(ctx)...)
+	s.health.set("redis "+seen.version, seen.durable, warnings)
+	return nil
+}
+
+// findings are what was found on one server, or on several. Safe for concurrent use.
+type findings struct {
+	mu       sync.Mutex
+	version  string
+	durable  string
+	warnings []string
+}
+
+// add takes on what was found on one more server: the least durable one counts.
+func (f *findings) add(other *findings) {
+	if other == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.version = other.version
+	if f.durable == "" || other.durable != durableAlways {
+		f.durable = other.durable
+	}
+	for _, w := range other.warnings {
+		if !contains(f.warnings, w) {
+			f.warnings = append(f.warnings, w)
+		}
+	}
+}
+
+func (f *findings) warn(format string, args ...any) {
+	f.warnings = append(f.warnings, fmt.Sprintf(format, args...))
+}
+
+// look examines one server.
+func (s *Storage) look(ctx context.Context, node goredis.UniversalClient) (*findings, error) {
+	if err := node.Ping(ctx).Err(); err != nil {
+		return nil, err
+	}
+	f := &findings{version: "of unknown version", durable: durableUnknown}
+	text, err := node.Info(ctx).Result()
+	info := parseInfo(text)
+	if err != nil || info["redis_version"] == "" {
+		if err != nil && unreachable(err) {
+			return nil, err
+		}
+		f.warn("the server does not tell its version, role and memory policy")
+		return f, nil
+	}
+	f.version = info["redis_version"]
+	return f, s.judge(ctx, node, info, f)
+}
+
+// unreachable reports whether err is anything but a refusal of this one command.
+func unreachable(err error) bool {
+	err = translate(err)
+	return errors.Is(err, storage.ErrUnknown)
+}
+
+// judge refuses a server that is unfit, and warns of what is doubtful.
+func (s *Storage) judge(ctx context.Context, node goredis.UniversalClient, info map[string]string, f *findings) error {
+	if !since62(f.version) {
+		return fmt.Errorf("%w: redis %s, want 6.2 or later", errUnfit, f.version)
+	}
+	if role := info["role"]; role != "" && role != "master" {
+		return fmt.Errorf("%w: its role is %s, want master", errUnfit, role)
+	}
+	if info["cluster_enabled"] == "1" && !s.cluster {
+		return fmt.Errorf("%w: a node of a Cluster, want redis+cluster:// or a ClusterClient", errUnfit)
+	}
+	policy := info["maxmemory_policy"]
+	switch {
+	case policy == "":
+		f.warn("the server does not tell its memory policy; it must not evict keys")
+	case info["maxmemory"] == "0" || policy == "noeviction":
+	case s.health.allowEviction:
+		f.warn("maxmemory-policy is %s: tasks can be evicted and lost", policy)
+	default:
+		return fmt.Errorf("%w: maxmemory-policy is %s, want noeviction", errUnfit, policy)
+	}
+	f.durable = durability(ctx, node, info)
+	if f.durable == durableUnknown {
+		f.warn("the server does not tell how it persists")
+	}
+	if n, _ := strconv.Atoi(info["connected_slaves"]); n > 0 && minReplicas(ctx, node) == "0" {
+		f.warn("min-replicas-to-write is 0: a master cut off from its replicas takes tasks that a failover loses")
+	}
+	return nil
+}
+
+// What an acknowledged task survives.
+const (
+	durableAlways  = "append-only file, fsync always: an acknowledged task survives a power cut of the server"
+	durableSecond  = "append-only file, fsync every second: a power cut of the server can lose the last two seconds"
+	durableNoSync  = "append-only file, fsync left to the system: a power cut of the server can lose half a minute"
+	durableNone    = "no append-only file: a stop of the server loses what came after its last snapshot"
+	durableUnknown = "unknown: the server does not tell"
+)
+
+func durability(ctx context.Context, node goredis.UniversalClient, info map[string]string) string {
+	switch info["aof_enabled"] {
+	case "0":
+		return durableNone
+	case "":
+		return durableUnknown
+	}
+	values, err := node.ConfigGet(ctx, "appendfsync").Result()
+	if err != nil {
+		return durableUnknown
+	}
+	switch values["appendfsync"] {
+	case "always":
+		return durableAlways
+	case "everysec":
+		return durableSecond
+	case "no":
+		return durableNoSync
+	}
+	return durableUnknown
+}
+
+func minReplicas(ctx context.Context, node goredis.UniversalClient) string {
+	values, err := node.ConfigGet(ctx, "min-replicas-to-write").Result()
+	if err != nil {
+		return ""
+	}
+	return values["min-replicas-to-write"]
+}
+
+// parseInfo reads the lines of INFO.
+func parseInfo(text string) map[string]string {
+	info := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimRight(line, "\r\n"), ":"); ok {
+			info[name] = value
+		}
+	}
+	return info
+}
+
+// since62 reports whether a version is 6.2 or later. One that is no number passes.
+func since62(version string) bool {
+	major, rest, _ := strings.Cut(version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	m, err := strconv.Atoi(major)
+	if err != nil {
+		return true
+	}
+	n, _ := strconv.Atoi(minor)
+	return m > 6 || m == 6 && n >= 2
+}
+
+// damage warns of damaged records in the queues that this process uses.
+func (s *Storage) damage(ctx context.Context) []string {
+	var warnings []string
+	for _, queue := range s.names.known() {
+		n, err := s.client.HLen(ctx, s.keys.of(queue, nil)[damagedKey]).Result()
+		if err == nil && n > 0 {
+			warnings = append(warnings, fmt.Sprintf("queue %s has %d damaged records, set apart", queue, n))
+		}
+	}
+	return warnings
+}

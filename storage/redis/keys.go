@@ -1,0 +1,71 @@
+package redis
+
+import (
+	"strings"
+)
+
+// block is how many keys a queue has. Their order is that of scripts/lib.lua.
+const block = 18
+
+// suffixes of a queue's keys, in order.
+var suffixes = [block]string{
+	"meta", "tasks", "pending", "side", "unique", "windows", "damaged", "lanes", "opened",
+	"waiting", "suspects", "scheduled", "retry", "leases", "completed", "cancelled", "dead", "cursors",
+}
+
+// Where some of them are in a block.
+const (
+	damagedKey = 6
+	lanesKey   = 7
+	openedKey  = 8
+)
+
+// keys names all keys under one prefix.
+type keys struct {
+	prefix string
+	// shared keeps one set of lanes for all queues: one Redis is one atomic domain.
+	// On a Cluster each queue has its own, in its slot.
+	shared bool
+}
+
+// of appends the keys of a queue, all in the slot of its name.
+func (k keys) of(queue string, list []string) []string {
+	base := k.prefix + ":{" + queue + "}:"
+	for i, suffix := range suffixes {
+		if k.shared && (i == lanesKey || i == openedKey) {
+			list = append(list, k.global(suffix))
+			continue
+		}
+		list = append(list, base+suffix)
+	}
+	return list
+}
+
+// global is a key that belongs to no queue. No queue can be named "*".
+func (k keys) global(suffix string) string { return k.prefix + ":{*}:" + suffix }
+
+// channel is where the wake-ups of a queue are published.
+func (k keys) channel(queue string) string { return k.prefix + ":{" + queue + "}:wake" }
+
+// queueOf is the queue of a channel.
+func (k keys) queueOf(channel string) string {
+	name := strings.TrimPrefix(channel, k.prefix+":{")
+	return strings.TrimSuffix(name, "}:wake")
+}
+
+// slotOf is the hash slot of a queue's keys: CRC16 (XMODEM) of its name, modulo the
+// number of slots, as the Redis Cluster specification has it.
+func slotOf(queue string) int {
+	var crc uint16
+	for i := range len(queue) {
+		crc ^= uint16(queue[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return int(crc % 16384)
+}

@@ -1,0 +1,220 @@
+package redis
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// registerEvery is how often a queue in use is put on the list of queues again.
+const registerEvery = time.Minute
+
+// queueLife is how long a queue is on the list after its last record, setting and use.
+const queueLife = 24 * time.Hour
+
+// names remembers which queues this process put on the list, and when.
+type names struct {
+	mu    sync.Mutex // guards what follows
+	since map[string]time.Time
+}
+
+// due gives those of the queues that are to be registered: never means that this
+// process did not yet, so that it has to succeed.
+func (n *names) due(queues []string) (due []string, never bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, q := range queues {
+		at, ok := n.since[q]
+		if !ok || time.Since(at) > registerEvery {
+			due = append(due, q)
+			never = never || !ok
+		}
+	}
+	return due, never
+}
+
+func (n *names) done(queues []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.since == nil {
+		n.since = make(map[string]time.Time)
+	}
+	for _, q := range queues {
+		n.since[q] = time.Now()
+	}
+}
+
+func (n *names) drop(queue string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.since, queue)
+}
+
+// known lists some of the queues in use, at most as many as a page.
+func (n *names) known() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var list []string
+	for q := range n.since {
+		if len(list) == storage.MaxPage {
+			break
+		}
+		list = append(list, q)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// listKeys are the list of queues and when each was last in use.
+func (s *Storage) listKeys() []string {
+	return []string{s.keys.global("queues"), s.keys.global("seen")}
+}
+
+// register puts the queues into which txs insert on the list of queues, before they
+// are used first and then once a minute.
+func (s *Storage) register(ctx context.Context, txs []storage.Tx) error {
+	var queues []string
+	add := func(queue string) {
+		if queue != "" && !contains(queues, queue) {
+			queues = append(queues, queue)
+		}
+	}
+	for i := range txs {
+		for j := range txs[i].Inserts {
+			add(txs[i].Inserts[j].Ref.Queue)
+		}
+		for j := range txs[i].Changes {
+			add(txs[i].Changes[j].Queue)
+		}
+	}
+	return s.registerQueues(ctx, queues)
+}
+
+func (s *Storage) registerQueues(ctx context.Context, queues []string) error {
+	if len(queues) == 0 {
+		return nil
+	}
+	due, never := s.names.due(queues)
+	if len(due) == 0 {
+		return nil
+	}
+	args := make([]any, len(due))
+	for i, q := range due {
+		args[i] = q
+	}
+	if _, err := s.scripts.register.run(ctx, s.client, s.listKeys(), args...); err != nil {
+		if never {
+			return err
+		}
+		return nil // it is on the list since a minute ago
+	}
+	s.names.done(due)
+	return nil
+}
+
+// forget removes a queue that was empty, without settings and untouched for a day.
+// Whatever goes wrong, the next Claim finds it again.
+func (s *Storage) forget(ctx context.Context, queue string) {
+	args := append(s.laneArgs(storage.Call{}, 0), "forget", queueLife.Microseconds())
+	reply, err := s.scripts.configure.list(ctx, s.client, s.keys.of(queue, nil), args...)
+	if err == nil && len(reply) == 3 && reply[2] == "" {
+		_ = s.unlist(ctx, queue, queueLife)
+	}
+}
+
+// unlist takes a queue off the list, unless it was registered within a time.
+func (s *Storage) unlist(ctx context.Context, queue string, unused time.Duration) error {
+	s.names.drop(queue)
+	_, err := s.scripts.forget.run(ctx, s.client, s.listKeys(), queue, unused.Microseconds())
+	return err
+}
+
+// Configure replaces the settings of a queue. With Remove the queue goes, unless it
+// holds a record.
+func (s *Storage) Configure(
+	ctx context.Context, call storage.Call, queue string, settings storage.Settings,
+) error {
+	if err := storage.CheckSettings(queue, &settings); err != nil {
+		return err
+	}
+	act := "configure " + queue
+	if err := s.enter(); err != nil {
+		return wrap(act, err)
+	}
+	return wrap(act, s.configure(ctx, call, queue, settings))
+}
+
+func (s *Storage) configure(
+	ctx context.Context, call storage.Call, queue string, settings storage.Settings,
+) error {
+	verb, pause := "set", int64(0)
+	switch {
+	case settings.Remove:
+		verb = "remove"
+	case settings.Paused && settings.PauseFor.Microseconds() > 0:
+		pause = settings.PauseFor.Microseconds()
+	case settings.Paused:
+		pause = -1
+	}
+	if settings.Paused {
+		if err := s.registerQueues(ctx, []string{queue}); err != nil {
+			return err
+		}
+	}
+	args := append(s.laneArgs(call, 0), verb, pause)
+	reply, err := s.scripts.configure.list(ctx, s.client, s.keys.of(queue, nil), args...)
+	if err != nil {
+		return err
+	}
+	v := values(reply)
+	letter, now := v.text(), v.number()
+	s.told(now)
+	if err := verdict(first(letter)); err != nil {
+		return err
+	}
+	switch outcome := v.text(); {
+	case v.bad:
+		return errReply
+	case outcome == "notempty":
+		return storage.ErrNotEmpty
+	}
+	if settings.Remove {
+		return s.unlist(ctx, queue, 0)
+	}
+	return nil
+}
+
+// Queues lists names of queues, sorted. Next is the last name of the page.
+func (s *Storage) Queues(ctx context.Context, query storage.QueuesQuery) (storage.QueuesPage, error) {
+	var page storage.QueuesPage
+	if err := storage.CheckQueues(&query); err != nil {
+		return page, err
+	}
+	if err := s.enter(); err != nil {
+		return page, wrap("queues", err)
+	}
+	from, to := "-", "+"
+	if query.Prefix != "" {
+		from, to = "["+query.Prefix, "["+query.Prefix+"\xff"
+	}
+	if query.After > query.Prefix || query.Prefix == "" && query.After != "" {
+		from = "(" + query.After
+	}
+	found, err := s.client.ZRangeByLex(ctx, s.keys.global("queues"), &goredis.ZRangeBy{
+		Min: from, Max: to, Count: int64(query.Limit) + 1,
+	}).Result()
+	if err != nil {
+		return page, wrap("queues", err)
+	}
+	if len(found) > query.Limit {
+		found = found[:query.Limit]
+		page.Next = found[query.Limit-1]
+	}
+	page.Names = found
+	return page, nil
+}

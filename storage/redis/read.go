@@ -1,0 +1,198 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Task reads one task, in one script call. [storage.ErrNotFound] where there is none.
+func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	var none storage.Task
+	if err := storage.CheckRef(ref); err != nil {
+		return none, err
+	}
+	act := "task " + ref.String()
+	if err := s.enter(); err != nil {
+		return none, wrap(act, err)
+	}
+	list, err := s.scripts.task.list(ctx, s.client, s.keys.of(ref.Queue, nil), ref.ID)
+	if err != nil {
+		return none, wrap(act, err)
+	}
+	if len(list) == 0 {
+		return none, fmt.Errorf("redis: %s: %w", act, storage.ErrNotFound)
+	}
+	t, err := s.readTask(ref, values(list))
+	if err != nil {
+		return none, fmt.Errorf("redis: %s: %w", act, err)
+	}
+	return t, nil
+}
+
+func (s *Storage) readTask(ref storage.Ref, v *reply) (storage.Task, error) {
+	t := storage.Task{Ref: ref}
+	f := found{letter: first(v.text()), score: v.number(), record: v.text(), lease: v.text()}
+	if v.bad {
+		return t, errReply
+	}
+	// What hangs on the task, in the order of KINDS in lib.lua; missing at the end
+	// where a list of Lua ends early.
+	var aside [6]string
+	var there [6]bool
+	for i := range aside {
+		if len(v.list) > 0 {
+			aside[i], there[i] = v.optional()
+		}
+	}
+	v.bad = false
+	f.history, f.body = aside[0], aside[5]
+	if err := s.fill(&t, &f); err != nil {
+		return t, err
+	}
+	t.Stack = aside[1]
+	for i, to := range []*[]byte{&t.Result, &t.Progress, &t.Checkpoint} {
+		if there[2+i] {
+			*to = []byte(aside[2+i])
+		}
+	}
+	return t, nil
+}
+
+// found is a task as the scripts give it.
+type found struct {
+	letter                       byte
+	score                        int64
+	record, lease, history, body string
+}
+
+// fill makes a task of what was found.
+func (s *Storage) fill(t *storage.Task, f *found) error {
+	if err := readRecord(f.record+f.body, t); err != nil {
+		return err
+	}
+	readHistory(f.history, t)
+	t.State = stateOf(f.letter)
+	switch t.State {
+	case storage.Scheduled, storage.Retry:
+		t.Due = moment(f.score)
+	case storage.Pending:
+		l, err := readLease(f.lease)
+		if err != nil {
+			return err
+		}
+		t.Version, t.Runner, t.Started, t.CancelAsked = l.version, l.runner, l.started, l.asked
+		t.LeaseUntil = moment(f.score)
+	case storage.Completed, storage.Cancelled:
+		t.Expires = moment(f.score)
+		t.Ended = t.Expires.Add(-t.Keep.Of(t.State, true))
+	case storage.Dead:
+		t.Ended = moment(f.score)
+		t.Expires = t.Ended.Add(s.limits.DeadFor)
+	default:
+	}
+	return nil
+}
+
+// Tasks lists a page of the tasks of one state, in one script call. Next is the score
+// and the id of the page's last task.
+func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.TasksPage, error) {
+	var page storage.TasksPage
+	if err := storage.CheckTasks(&query); err != nil {
+		return page, err
+	}
+	score, id, ok := strings.Cut(query.After, " ")
+	if _, err := strconv.ParseInt(score, 10, 64); query.After != "" && (err != nil || !ok) {
+		return page, storage.Invalid("TasksQuery.After", query.After, "the Next of a page")
+	}
+	act := "tasks of " + query.Queue
+	if err := s.enter(); err != nil {
+		return page, wrap(act, err)
+	}
+	list, err := s.scripts.list.list(ctx, s.client, s.keys.of(query.Queue, nil),
+		letterOf(query.State), query.Limit, score, id)
+	if err != nil {
+		return page, wrap(act, err)
+	}
+	v := values(list)
+	more := v.text() == "1"
+	for len(v.list) > 0 && !v.bad {
+		letter := first(v.text())
+		t := storage.Task{Ref: storage.Ref{Queue: query.Queue, ID: v.text()}}
+		f := found{letter: letter, score: v.number(), record: v.text(), lease: v.text(), history: v.text(), body: v.text()}
+		if more {
+			page.Next = strconv.FormatInt(f.score, 10) + " " + t.ID
+		}
+		if s.fill(&t, &f) == nil {
+			page.Tasks = append(page.Tasks, t)
+		}
+	}
+	if v.bad {
+		return storage.TasksPage{}, wrap(act, errReply)
+	}
+	return page, nil
+}
+
+// Stats gives sizes and totals, in one script call for each slot and 64 queues.
+func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
+	for _, name := range queues {
+		if err := storage.CheckName("queue name", name); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.enter(); err != nil {
+		return nil, wrap("stats", err)
+	}
+	stats := make([]storage.Stats, len(queues))
+	bySlot := make(map[int][]int)
+	for i, name := range queues {
+		bySlot[s.slot(name)] = append(bySlot[s.slot(name)], i)
+	}
+	for _, at := range bySlot {
+		for len(at) > 0 {
+			n := min(len(at), claimQueues)
+			if err := s.stats(ctx, queues, at[:n], stats); err != nil {
+				return nil, wrap("stats", err)
+			}
+			at = at[n:]
+		}
+	}
+	return stats, nil
+}
+
+// stats reads those of the queues that at names.
+func (s *Storage) stats(ctx context.Context, queues []string, at []int, stats []storage.Stats) error {
+	var keys []string
+	for _, i := range at {
+		keys = s.keys.of(queues[i], keys)
+	}
+	list, err := s.scripts.stats.list(ctx, s.client, keys, len(at))
+	if err != nil {
+		return err
+	}
+	v := values(list)
+	now := v.number()
+	for _, i := range at {
+		st := storage.Stats{
+			Queue: queues[i], Waiting: v.number(), Pending: v.number(), Scheduled: v.number(), Retry: v.number(),
+			Completed: v.number(), Cancelled: v.number(), Dead: v.number(), Cursors: v.number(), Damaged: v.number(),
+		}
+		until := v.number()
+		st.Paused = until < 0 || until > now
+		if until > now {
+			st.PausedUntil = moment(until)
+		}
+		st.Totals = storage.Totals{
+			Enqueued: v.number(), Requeued: v.number(), Completed: v.number(), Dead: v.number(),
+			Cancelled: v.number(), Deleted: v.number(), Failed: v.number(), Crashed: v.number(),
+		}
+		stats[i] = st
+	}
+	if v.bad {
+		return errReply
+	}
+	return nil
+}

@@ -1,0 +1,371 @@
+package redis
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// A record is a header of fixed positions, which the scripts read with string.byte,
+// then what is there only if its flag says so, then names and bytes. Numbers are
+// big-endian.
+//
+//	0   format, 1
+//	1   flags: 1 keep, 2 until read, 4 snoozed, 8 timeout, 16 unique for life,
+//	    32 unique for a window, 64 cursor
+//	2   flags: 1 not to be claimed ahead, 2 something in the side hash, 4 the payload
+//	    is in the side hash
+//	3   version (7), created (7), priority + 9 (1)
+//	18  retries, most retries, crashes, crash limit (2 each)
+//	26  lengths: kind (1), encoding (1), headers (3), payload (4)
+//	35  keep (7); snoozes (2) and since when (7); timeout (7); unique key behind its
+//	    length (1), then how long for a window (7); cursor behind its length (3)
+//	    kind, encoding, headers, payload
+const (
+	format     = 1
+	headerSize = 35
+
+	hasKeep     = 1
+	untilRead   = 2
+	hasSnoozes  = 4
+	hasTimeout  = 8
+	uniqueLife  = 16
+	uniqueSpan  = 32
+	isCursor    = 64
+	largeRecord = 4 // of the second flags
+
+	// largePayload is where a payload moves to the side hash, so that reading and
+	// rewriting a record stays cheap.
+	largePayload = 4 << 10
+)
+
+// errDamaged is a record, or what hangs on one, that cannot be read.
+var errDamaged = errors.New("damaged record")
+
+// encodings that take one byte in a record. Names begin with a letter or digit.
+var encodings = []string{"", "msgpack", "json"}
+
+func packEncoding(name string) string {
+	if i := slices.Index(encodings, name); i > 0 {
+		return string(rune(i))
+	}
+	return name
+}
+
+func unpackEncoding(packed string) string {
+	if len(packed) == 1 && int(packed[0]) < len(encodings) {
+		return encodings[packed[0]]
+	}
+	return packed
+}
+
+// appendUint appends v in n bytes, the highest first.
+func appendUint(b []byte, v int64, n int) []byte {
+	for i := n - 1; i >= 0; i-- {
+		b = append(b, byte(v>>(8*i)))
+	}
+	return b
+}
+
+// newRecord makes the record of an insert; the script fills in version and time. A
+// large payload is left out, for the side hash.
+func newRecord(in *storage.Insert) (record, body []byte) {
+	var flags, more byte
+	payload := in.Payload
+	if len(payload) > largePayload {
+		more, body, payload = largeRecord, payload, nil
+	}
+	encoding := packEncoding(in.Encoding)
+	headers := packHeaders(in.Headers)
+	b := make([]byte, headerSize, headerSize+64+len(in.Kind)+len(encoding)+len(headers)+len(payload))
+	b[0] = format
+	b[17] = byte(in.Priority + storage.MaxPriority)
+	binary.BigEndian.PutUint16(b[20:], uint16(in.MaxRetries))
+	binary.BigEndian.PutUint16(b[24:], uint16(in.CrashLimit))
+	b[26], b[27] = byte(len(in.Kind)), byte(len(encoding))
+	b[28] = byte(len(headers) >> 16)
+	binary.BigEndian.PutUint16(b[29:], uint16(len(headers)))
+	binary.BigEndian.PutUint32(b[31:], uint32(len(in.Payload)))
+	if keep := in.Keep.For.Microseconds(); keep > 0 {
+		flags |= hasKeep
+		b = appendUint(b, keep, 7)
+	}
+	if in.Keep.UntilRead {
+		flags |= untilRead
+	}
+	if timeout := in.Timeout.Microseconds(); timeout > 0 {
+		flags |= hasTimeout
+		b = appendUint(b, timeout, 7)
+	}
+	switch in.Unique.Mode {
+	case storage.UniqueLife:
+		flags |= uniqueLife
+		b = append(append(b, byte(len(in.Unique.Key))), in.Unique.Key...)
+	case storage.UniqueWindow:
+		flags |= uniqueSpan
+		b = append(append(b, byte(len(in.Unique.Key))), in.Unique.Key...)
+		b = appendUint(b, in.Unique.For.Microseconds(), 7)
+	}
+	if in.Cursor != nil {
+		flags |= isCursor
+		b = append(b, packCursor(in.Cursor)...)
+	}
+	b[1], b[2] = flags, more
+	b = append(append(b, in.Kind...), encoding...)
+	return append(append(b, headers...), payload...), body
+}
+
+// packHeaders writes headers, sorted by name.
+func packHeaders(headers map[string]string) []byte {
+	if len(headers) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(headers))
+	for name := range headers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	var b []byte
+	for _, name := range names {
+		b = appendText(appendText(b, name), headers[name])
+	}
+	return b
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// packCursor writes a cursor behind its length. Its declaration leads, behind its own
+// length, for the scripts compare it.
+func packCursor(c *storage.Cursor) []byte {
+	b := append(appendUint([]byte{0, 0, 0}, int64(len(c.Declaration)), 3), c.Declaration...)
+	b = binary.AppendVarint(b, micros(c.Next))
+	b = binary.AppendVarint(b, micros(c.Last))
+	for _, s := range []string{c.Spec, c.Zone, c.CatchUp, c.Overlap} {
+		b = appendText(b, s)
+	}
+	b = binary.AppendVarint(b, int64(c.CatchUpCap))
+	b = binary.AppendUvarint(b, uint64(len(c.Replaced)))
+	for _, s := range c.Replaced {
+		b = appendText(b, s)
+	}
+	copy(b, appendUint(nil, int64(len(b)-3), 3))
+	return b
+}
+
+// noTime stands for the zero time, which is far from the epoch.
+const noTime = -1 << 62
+
+// micros is a time in microseconds since the epoch.
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return noTime
+	}
+	return t.UnixMicro()
+}
+
+// moment is the time of a number of microseconds.
+func moment(us int64) time.Time {
+	if us == noTime {
+		return time.Time{}
+	}
+	return time.UnixMicro(us).UTC()
+}
+
+func span(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
+
+// reader takes a record apart. After the first thing that is not there, bad is set
+// and all that follows is zero.
+type reader struct {
+	rest string
+	bad  bool
+}
+
+func (r *reader) text(n int) string {
+	if r.bad || n < 0 || n > len(r.rest) {
+		r.bad = true
+		return ""
+	}
+	s := r.rest[:n]
+	r.rest = r.rest[n:]
+	return s
+}
+
+func (r *reader) number(n int) int64 {
+	var v int64
+	for _, b := range []byte(r.text(n)) {
+		v = v<<8 | int64(b)
+	}
+	return v
+}
+
+func (r *reader) uvarint() uint64 {
+	var v uint64
+	for shift := 0; shift < 64; shift += 7 {
+		b := r.number(1)
+		v |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			return v
+		}
+	}
+	r.bad = true
+	return 0
+}
+
+func (r *reader) varint() int64 {
+	u := r.uvarint()
+	return int64(u>>1) ^ -int64(u&1)
+}
+
+func (r *reader) string() string {
+	n := r.uvarint()
+	if n > uint64(len(r.rest)) {
+		r.bad = true
+		return ""
+	}
+	return r.text(int(n))
+}
+
+// readRecord fills t with what a record says. A payload of the side hash follows the
+// record. It gives errDamaged where the record cannot be read, t being of no use.
+func readRecord(record string, t *storage.Task) error {
+	if len(record) < headerSize || record[0] != format {
+		return errDamaged
+	}
+	r := reader{rest: record[1:]}
+	flags, more := byte(r.number(1)), byte(r.number(1))
+	_ = more
+	t.Version = r.number(7)
+	t.Created = moment(r.number(7))
+	t.Priority = int(r.number(1)) - storage.MaxPriority
+	t.Retries, t.MaxRetries = int(r.number(2)), int(r.number(2))
+	t.Crashes, t.CrashLimit = int(r.number(2)), int(r.number(2))
+	kind, encoding, headers, payload := r.number(1), r.number(1), r.number(3), r.number(4)
+	if flags&hasKeep != 0 {
+		t.Keep.For = span(r.number(7))
+	}
+	t.Keep.UntilRead = flags&untilRead != 0
+	if flags&hasSnoozes != 0 {
+		t.Snoozes = int(r.number(2))
+		t.SnoozedSince = moment(r.number(7))
+	}
+	if flags&hasTimeout != 0 {
+		t.Timeout = span(r.number(7))
+	}
+	r.unique(flags, t)
+	if flags&isCursor != 0 {
+		r.cursor(t)
+	}
+	t.Kind = r.text(int(kind))
+	t.Encoding = unpackEncoding(r.text(int(encoding)))
+	r.headers(int(headers), t)
+	if r.bad || int64(len(r.rest)) != payload {
+		return errDamaged
+	}
+	if payload > 0 {
+		t.Payload = []byte(r.rest)
+	}
+	return nil
+}
+
+func (r *reader) unique(flags byte, t *storage.Task) {
+	switch {
+	case flags&uniqueLife != 0:
+		t.Unique.Mode = storage.UniqueLife
+		t.Unique.Key = r.text(int(r.number(1)))
+	case flags&uniqueSpan != 0:
+		t.Unique.Mode = storage.UniqueWindow
+		t.Unique.Key = r.text(int(r.number(1)))
+		t.Unique.For = span(r.number(7))
+	}
+}
+
+func (r *reader) headers(n int, t *storage.Task) {
+	if n == 0 {
+		return
+	}
+	h := reader{rest: r.text(n), bad: r.bad}
+	t.Headers = make(map[string]string)
+	for !h.bad && h.rest != "" {
+		name := h.string()
+		t.Headers[name] = h.string()
+	}
+	r.bad = r.bad || h.bad
+}
+
+func (r *reader) cursor(t *storage.Task) {
+	c := reader{rest: r.text(int(r.number(3))), bad: r.bad}
+	cursor := &storage.Cursor{Declaration: c.text(int(c.number(3)))}
+	cursor.Next, cursor.Last = moment(c.varint()), moment(c.varint())
+	for _, s := range []*string{&cursor.Spec, &cursor.Zone, &cursor.CatchUp, &cursor.Overlap} {
+		*s = c.string()
+	}
+	cursor.CatchUpCap = int(c.varint())
+	for n := c.uvarint(); n > 0 && !c.bad; n-- {
+		cursor.Replaced = append(cursor.Replaced, c.string())
+	}
+	r.bad = r.bad || c.bad || c.rest != ""
+	t.Cursor = cursor
+}
+
+// outcomes of attempts, by the letter that stands for them.
+var outcomes = map[byte]string{
+	'f': string(storage.Fail), 'b': string(storage.Bury), 'x': string(storage.Cancel),
+	'k': storage.AttemptCrash, 'e': storage.AttemptExpire,
+}
+
+// readHistory fills t with its reason and attempts. What cannot be read is left out.
+func readHistory(log string, t *storage.Task) {
+	r := reader{rest: log}
+	if log == "" {
+		return
+	}
+	t.Reason = r.text(int(r.number(1)))
+	for !r.bad && r.rest != "" {
+		item := reader{rest: r.text(int(r.number(2)))}
+		a := storage.Attempt{At: moment(item.number(7)), Version: item.number(7)}
+		letter := byte(item.number(1))
+		a.Runner = item.text(int(item.number(1)))
+		a.Outcome, a.Error = outcomes[letter], item.rest
+		if !r.bad && !item.bad {
+			t.Attempts = append(t.Attempts, a)
+		}
+	}
+}
+
+// lease is what the pending hash says of a task.
+type lease struct {
+	version int64
+	runner  string
+	started bool
+	asked   bool // to be cancelled
+}
+
+// The flags of a lease that Go reads; see scripts/lib.lua.
+const (
+	fenceSize    = 23
+	leaseStarted = 1
+	leaseAsked   = 2
+)
+
+func readLease(packed string) (lease, error) {
+	r := reader{rest: packed}
+	r.text(fenceSize - 7)
+	l := lease{version: r.number(7)}
+	flags := byte(r.number(1))
+	l.started, l.asked, l.runner = flags&leaseStarted != 0, flags&leaseAsked != 0, r.rest
+	if r.bad {
+		return lease{}, errDamaged
+	}
+	return l, nil
+}
+
+// packFence writes token and version as they begin a lease.
+func packFence(f *storage.Fence) []byte {
+	return appendUint(bytes.Clone(f.Token[:]), f.Version, 7)
+}

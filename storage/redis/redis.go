@@ -1,0 +1,168 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Storage keeps tasks in Redis. It is safe for concurrent use.
+type Storage struct {
+	client  goredis.UniversalClient
+	own     bool // the client is to be closed
+	cluster bool
+	keys    keys
+	limits  storage.Limits
+	scripts *scripts
+	health  health
+	names   names
+	wake    *wake
+
+	combiner *combiner
+	// clock is the latest time that a script told, in microseconds: a queue's clock
+	// may be ahead of the server's.
+	clock atomic.Int64
+
+	stop context.CancelCauseFunc // ends what runs in the background
+	jobs sync.WaitGroup          // the goroutines that run until stop
+
+	closed atomic.Bool
+}
+
+var (
+	_ storage.Storage = (*Storage)(nil)
+	_ storage.Spanner = (*Storage)(nil)
+)
+
+// Open connects to Redis and checks that it is fit: version 6.2 or later, a master,
+// and not one that evicts keys. Errors: *storage.InvalidError for a bad Config,
+// storage.ErrRefused for a server that is not fit, storage.ErrUnknown where it cannot
+// be reached. ctx bounds the opening alone.
+func Open(ctx context.Context, cfg Config) (*Storage, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("redis: open: %w", err)
+	}
+	client, own, err := cfg.connect()
+	if err != nil {
+		return nil, fmt.Errorf("redis: open: %w", err)
+	}
+	s, err := newStorage(ctx, cfg, client, own)
+	if err == nil {
+		err = s.begin(ctx)
+	}
+	if err != nil {
+		if own {
+			_ = client.Close()
+		}
+		return nil, wrap("open", err)
+	}
+	return s, nil
+}
+
+func newStorage(ctx context.Context, cfg Config, client goredis.UniversalClient, own bool) (*Storage, error) {
+	_, cluster := client.(*goredis.ClusterClient)
+	all, err := loadScripts()
+	if err != nil {
+		return nil, err
+	}
+	background, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	s := &Storage{
+		client: client, own: own, cluster: cluster, scripts: all,
+		keys:   keys{prefix: cfg.Prefix, shared: !cluster},
+		limits: cfg.Limits.WithDefaults(),
+		stop:   stop,
+	}
+	s.health.allowEviction = cfg.AllowEviction
+	s.combiner = newCombiner(background, s.flush)
+	s.wake = newWake(background, client, s.keys)
+	return s, nil
+}
+
+// begin checks the server and starts what runs until Close.
+func (s *Storage) begin(ctx context.Context) error {
+	if err := s.examine(ctx); err != nil {
+		s.stop(storage.ErrClosed)
+		return err
+	}
+	s.jobs.Go(func() { s.watch(s.combiner.ctx) })
+	return nil
+}
+
+// enter refuses a call of a closed storage.
+func (s *Storage) enter() error {
+	if s.closed.Load() {
+		return storage.ErrClosed
+	}
+	return nil
+}
+
+// Close ends every Wait and what runs in the background, and closes the client unless
+// it is the application's own. Calls under way may fail with an ErrUnknown.
+func (s *Storage) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.stop(storage.ErrClosed)
+	s.combiner.close()
+	s.wake.close()
+	s.jobs.Wait()
+	if !s.own {
+		return nil
+	}
+	if err := s.client.Close(); err != nil {
+		return fmt.Errorf("redis: close: %w", err)
+	}
+	return nil
+}
+
+// Spans reports whether all these queues are in one slot of a Cluster. On one Redis
+// any queues can share a Tx.
+func (s *Storage) Spans(queues ...string) bool {
+	for _, q := range queues {
+		if s.slot(q) != s.slot(queues[0]) {
+			return false
+		}
+	}
+	return true
+}
+
+// slot is the atomic domain of a queue.
+func (s *Storage) slot(queue string) int {
+	if !s.cluster {
+		return 0
+	}
+	return slotOf(queue)
+}
+
+// told notes a time that a script told, in microseconds.
+func (s *Storage) told(now int64) time.Time {
+	for {
+		last := s.clock.Load()
+		if now <= last || s.clock.CompareAndSwap(last, now) {
+			return moment(now)
+		}
+	}
+}
+
+// Describe tells the server's version, time and durability, and what an operator
+// should know of it. The time is the server's, or that of the queue furthest ahead.
+func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
+	if err := s.enter(); err != nil {
+		return storage.Description{}, fmt.Errorf("redis: describe: %w", err)
+	}
+	now, err := s.client.Time(ctx).Result()
+	if err != nil {
+		return storage.Description{}, wrap("describe", err)
+	}
+	d := s.health.describe()
+	s.told(now.UnixMicro())
+	d.Now = moment(s.clock.Load())
+	d.Limits = s.limits
+	return d, nil
+}

@@ -1,0 +1,109 @@
+package redis_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/redis"
+	"github.com/midgehq/midge/storage/storagetest"
+)
+
+// TestContractOnMiniredis runs the contract on a Redis in the process, whose clock the
+// suite moves.
+func TestContractOnMiniredis(t *testing.T) {
+	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
+		server := miniredis.RunT(t)
+		clock := newClock(server)
+		client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
+		t.Cleanup(func() { _ = client.Close() })
+		opened := opener(t, client, redis.Config{URL: "redis://" + server.Addr(), Limits: limits})
+		opened.Advance = clock.advance
+		return opened
+	})
+}
+
+// clock is the clock of a miniredis; it moves only when told.
+type clock struct {
+	server *miniredis.Miniredis
+
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newClock(server *miniredis.Miniredis) *clock {
+	c := &clock{server: server, now: time.Now()}
+	server.SetTime(c.now)
+	return c
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+	c.server.SetTime(c.now)
+}
+
+// TestContractOnRedis runs the contract on a real server.
+func TestContractOnRedis(t *testing.T) {
+	testserver.Require(t)
+	server := testserver.Redis(t)
+	client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	var n atomic.Int64
+	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
+		return opener(t, client, redis.Config{
+			URL: "redis://" + server.Addr(), Limits: limits, Prefix: fmt.Sprintf("p%d", n.Add(1)),
+		})
+	})
+}
+
+// TestContractOnCluster runs the contract on a real Cluster of three masters.
+func TestContractOnCluster(t *testing.T) {
+	testserver.Require(t)
+	cluster := testserver.Cluster(t)
+	client := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: cluster.Addrs()})
+	t.Cleanup(func() { _ = client.Close() })
+	var n atomic.Int64
+	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
+		return opener(t, client, redis.Config{
+			URL: "redis+cluster://" + cluster.Addrs()[0], Limits: limits, Prefix: fmt.Sprintf("p%d", n.Add(1)),
+		})
+	})
+}
+
+// opener opens a storage, and again on the same data.
+func opener(t testing.TB, client goredis.UniversalClient, cfg redis.Config) storagetest.Opened {
+	t.Helper()
+	open := func(t testing.TB) storage.Storage {
+		t.Helper()
+		s, err := redis.Open(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	return storagetest.Opened{
+		Storage: open(t),
+		Again:   open,
+		Durable: true,
+		Damage: func(t testing.TB, ref storage.Ref) {
+			t.Helper()
+			prefix := cfg.Prefix
+			if prefix == "" {
+				prefix = "midge"
+			}
+			if err := client.HSet(t.Context(), prefix+":{"+ref.Queue+"}:tasks", ref.ID, "garbage").Err(); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+}

@@ -1,0 +1,220 @@
+package redis
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// letters of the states, as the scripts write them.
+var letters = map[storage.State]string{
+	storage.Waiting: "w", storage.Pending: "p", storage.Scheduled: "s", storage.Retry: "r",
+	storage.Completed: "c", storage.Cancelled: "x", storage.Dead: "d", storage.Cursors: "u",
+}
+
+func letterOf(state storage.State) string { return letters[state] }
+
+// stateOf is the state of a letter; "" for a task that is nowhere.
+func stateOf(letter byte) storage.State {
+	switch letter {
+	case 'w', 'z':
+		return storage.Waiting
+	case 'p':
+		return storage.Pending
+	case 's':
+		return storage.Scheduled
+	case 'r':
+		return storage.Retry
+	case 'c':
+		return storage.Completed
+	case 'x':
+		return storage.Cancelled
+	case 'd':
+		return storage.Dead
+	case 'u':
+		return storage.Cursors
+	}
+	return ""
+}
+
+// gather reads the outcomes of all parts of a call. Where some parts happened and
+// others were refused, the outcome of the call is unknown: repeating it does what is
+// left.
+func gather(parts []*part, txs []storage.Tx, applied []storage.Applied) error {
+	var errs []error
+	for _, p := range parts {
+		err := p.err
+		if err == nil {
+			err = p.read(txs, applied)
+		}
+		if err != nil {
+			errs = append(errs, translate(err))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	err := errs[0]
+	for _, other := range errs[1:] {
+		if !errors.Is(err, storage.ErrUnknown) && errors.Is(other, storage.ErrUnknown) {
+			err = other
+		}
+	}
+	if len(errs) < len(parts) && !errors.Is(err, storage.ErrUnknown) {
+		return fmt.Errorf("%w: a part of the call was refused: %w", storage.ErrUnknown, err)
+	}
+	return err
+}
+
+// read fills the Applied of a part's Txs from its outcome, which scripts/apply.lua
+// describes.
+func (p *part) read(txs []storage.Tx, applied []storage.Applied) error {
+	if p.outcome == "" {
+		return fmt.Errorf("%w: empty outcome", errReply)
+	}
+	if err := verdict(p.outcome[0]); err != nil {
+		return err
+	}
+	if !strings.HasPrefix(p.outcome[1:], "A") {
+		return fmt.Errorf("%w: repeats another call", storage.ErrUnknown)
+	}
+	r := outcome{reader: reader{rest: p.outcome[2:]}}
+	r.version = r.number(7)
+	for _, i := range p.txs {
+		r.version++
+		switch r.text(1) {
+		case "K":
+			r.applied(&txs[i], &applied[i])
+		case "R":
+			applied[i].Err = r.refusal(&txs[i])
+		default:
+			r.bad = true
+		}
+	}
+	if r.bad {
+		return fmt.Errorf("%w: an outcome of other Txs", storage.ErrUnknown)
+	}
+	return nil
+}
+
+// outcome is a reader of one part's outcome.
+type outcome struct {
+	reader
+
+	version int64 // of the Tx under way
+}
+
+// applied reads what a Tx did, in the order of part.add.
+func (r *outcome) applied(tx *storage.Tx, a *storage.Applied) {
+	room := make([]storage.Placed, len(tx.Settles)+len(tx.Changes)+len(tx.Inserts))
+	cut := func(n int) []storage.Placed {
+		if n == 0 {
+			return nil
+		}
+		taken := room[:n:n]
+		room = room[n:]
+		return taken
+	}
+	a.Settled, a.Changed, a.Inserted = cut(len(tx.Settles)), cut(len(tx.Changes)), cut(len(tx.Inserts))
+	for i := range tx.Settles {
+		a.Settled[i] = r.placed(tx.Settles[i].Fence.Ref)
+	}
+	for i := range tx.Changes {
+		a.Changed[i] = r.placed(targetOf(&tx.Changes[i]))
+	}
+	for i := range tx.Inserts {
+		a.Inserted[i] = r.placed(tx.Inserts[i].Ref)
+	}
+}
+
+// targetOf is where a change leaves its task.
+func targetOf(ch *storage.Change) storage.Ref {
+	ref := ch.Ref
+	if ch.Queue != "" {
+		ref.Queue = ch.Queue
+	}
+	return ref
+}
+
+func (r *outcome) placed(ref storage.Ref) storage.Placed {
+	p := storage.Placed{Ref: ref, Version: r.version}
+	switch letter := r.text(1); letter {
+	case "V":
+		p.State = r.state()
+		p.Version = r.number(7)
+	case "E":
+		p.State, p.Existing = r.state(), true
+		p.Version = r.number(7)
+		p.Ref.ID = r.text(int(r.number(1)))
+	case "":
+	default:
+		p.State = stateOf(letter[0])
+	}
+	return p
+}
+
+func (r *outcome) state() storage.State { return stateOf(byte(r.number(1))) }
+
+// refusal reads what stood in the way of a Tx.
+func (r *outcome) refusal(tx *storage.Tx) *storage.DependencyError {
+	e := &storage.DependencyError{}
+	for n := r.number(2); n > 0 && !r.bad; n-- {
+		letter := r.text(1)
+		op := opOf(tx, int(r.number(2))-1)
+		switch letter {
+		case "m":
+			e.Missing = append(e.Missing, op.ref)
+		case "s":
+			e.Stale = append(e.Stale, storage.Stale{Ref: op.ref, Want: op.version, Have: r.number(7)})
+		case "l":
+			e.Lost = append(e.Lost, op.ref)
+		case "b":
+			e.Barred = append(e.Barred, storage.Barred{Ref: op.ref, State: r.state()})
+		case "c":
+			e.Colliding = append(e.Colliding, storage.Collision{Ref: op.target, Holder: op.target})
+		case "u":
+			holder := storage.Ref{Queue: op.target.Queue, ID: r.text(int(r.number(1)))}
+			e.Colliding = append(e.Colliding, storage.Collision{Ref: op.ref, Holder: holder, Unique: true})
+		default:
+			r.bad = true
+		}
+	}
+	return e
+}
+
+// operation is what an obstacle tells of.
+type operation struct {
+	ref, target storage.Ref
+	version     int64
+}
+
+// opOf finds the i-th operation of a Tx, in the order of part.add.
+func opOf(tx *storage.Tx, i int) operation {
+	if i >= 0 && i < len(tx.Deletes) {
+		d := &tx.Deletes[i]
+		return operation{d.Ref, d.Ref, d.Version}
+	}
+	i -= len(tx.Deletes)
+	if i >= 0 && i < len(tx.Settles) {
+		f := &tx.Settles[i].Fence
+		return operation{f.Ref, f.Ref, f.Version}
+	}
+	i -= len(tx.Settles)
+	if i >= 0 && i < len(tx.Changes) {
+		ch := &tx.Changes[i]
+		return operation{ch.Ref, targetOf(ch), ch.Version}
+	}
+	i -= len(tx.Changes)
+	if i >= 0 && i < len(tx.Inserts) {
+		ref := tx.Inserts[i].Ref
+		return operation{ref, ref, 0}
+	}
+	i -= len(tx.Inserts)
+	if i >= 0 && i < len(tx.Depends) {
+		d := &tx.Depends[i]
+		return operation{d.Ref, d.Ref, d.Version}
+	}
+	return operation{}
+}

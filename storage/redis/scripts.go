@@ -1,0 +1,81 @@
+package redis
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // names scripts as EVALSHA wants them; guards nothing
+	"embed"
+	"encoding/hex"
+	"fmt"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+//go:embed scripts/*.lua
+var sources embed.FS
+
+// script is one of scripts/*.lua.
+type script struct {
+	source, sha string
+}
+
+// scripts are all of them.
+type scripts struct {
+	// These work on queues and have lib.lua before them.
+	apply, claim, extend, configure, apart, task, list, stats script
+	// These work on the global keys.
+	register, forget, beat, runners script
+}
+
+func loadScripts() (*scripts, error) {
+	lib, err := sources.ReadFile("scripts/lib.lua")
+	if err != nil {
+		return nil, err
+	}
+	s := &scripts{}
+	for name, to := range map[string]*script{
+		"apply": &s.apply, "claim": &s.claim, "extend": &s.extend, "configure": &s.configure,
+		"apart": &s.apart, "task": &s.task, "list": &s.list, "stats": &s.stats,
+		"register": &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
+	} {
+		text, err := sources.ReadFile("scripts/" + name + ".lua")
+		if err != nil {
+			return nil, err
+		}
+		switch to {
+		case &s.register, &s.forget, &s.beat, &s.runners:
+		default:
+			text = append(append([]byte{}, lib...), text...)
+		}
+		sum := sha1.Sum(text) //nolint:gosec // as above
+		*to = script{source: string(text), sha: hex.EncodeToString(sum[:])}
+	}
+	return s, nil
+}
+
+// evaler runs scripts: a client or a pipeline.
+type evaler interface {
+	Eval(ctx context.Context, script string, keys []string, args ...any) *goredis.Cmd
+	EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *goredis.Cmd
+}
+
+// run runs a script by its hash, and by its text where the server forgot it.
+func (sc *script) run(ctx context.Context, c evaler, keys []string, args ...any) (any, error) {
+	reply, err := c.EvalSha(ctx, sc.sha, keys, args...).Result()
+	if forgotten(err) {
+		reply, err = c.Eval(ctx, sc.source, keys, args...).Result()
+	}
+	return reply, err
+}
+
+// list runs a script that answers with a list.
+func (sc *script) list(ctx context.Context, c evaler, keys []string, args ...any) ([]any, error) {
+	reply, err := sc.run(ctx, c, keys, args...)
+	if err != nil {
+		return nil, err
+	}
+	list, ok := reply.([]any)
+	if !ok {
+		return nil, fmt.Errorf("%w: got %T for a list", errReply, reply)
+	}
+	return list, nil
+}

@@ -1,0 +1,18 @@
+-- apart: sets a task apart whose record the claimant could not read.
+--
+-- KEYS  the keys of the queue (keys.go)
+-- ARGV  1 fence, 2... ids
+-- Returns  how many
+
+local q = openall(1)[1]
+local n = 0
+for i = 2, #ARGV do
+  local e = load(q, ARGV[i])
+  if e.lease and sub(e.lease, 1, FENCE) == ARGV[1] then
+    setapart(q, e)
+    n = n + 1
+  end
+end
+local refused = commit({q}, false, 0)
+if refused then return {err = refused.err} end
+return n

@@ -1,0 +1,22 @@
+-- beat: keeps a runner's heartbeat and forgets those that expired. Its first write
+-- frees, so that a full Redis takes it.
+--
+-- KEYS  1 what runners said, 2 until when each counts as alive
+-- ARGV  1 runner id, 2 for how long (µs), 0 where it leaves, 3 what it says
+-- Returns  1
+
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+local function text(n) return string.format('%.0f', n) end
+redis.call('HLEN', KEYS[1])
+local over = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now), 'LIMIT', 0, 100)
+over[#over + 1] = ''
+if ARGV[2] == '0' then over[#over + 1] = ARGV[1] end
+local freed = redis.pcall('HDEL', KEYS[1], unpack(over))
+if type(freed) == 'table' and freed.err then return {err = freed.err} end
+redis.call('ZREM', KEYS[2], unpack(over))
+if ARGV[2] ~= '0' then
+  redis.call('ZADD', KEYS[2], text(now + tonumber(ARGV[2])), ARGV[1])
+  redis.call('HSET', KEYS[1], ARGV[1], text(now) .. ' ' .. ARGV[3])
+end
+return 1

@@ -1,0 +1,459 @@
+-- claim: maintains the queues named, then takes tasks from them under a lease.
+--
+-- KEYS  the keys of each queue (keys.go), queue after queue; the first is home
+-- ARGV  1 queues, 2 lane field, 3 seq, 4 opened, 5 token, 6 runner, 7 most tasks,
+--       8 how many start, 9 "1" where a suspect is wanted, 10 lease (µs), 11 how long
+--       dead tasks are kept (µs), 12 dead tasks that a queue keeps, 13... for each
+--       queue the most tasks of it, 0 as many as of all, negative none
+-- Returns  {verdict, now, next due or 0, "m" where maintenance is left over, "t" where
+--       tasks are that could be taken, "c" for cancels, version
+--       of all tasks, how many were taken, whether a suspect was, queues...}. A queue
+--       is {info, {id, record, ...}, {cursor id, record, ...}, "f" where it may be
+--       forgotten}. info is empty or has 8 bytes for each task: 1 if started, deadline.
+--       The n-th task of the call has the deadline now + lease + n-1 µs, so that
+--       those that expire together come back in the order of their claim.
+
+local DUE, EXPIRED, TRIMMED, TICKS = 200, 100, 100, 50 -- most of each, in each queue
+local HIDE = 2000000 -- storage.TickHide
+local MAXBYTES = 4194304 -- storage.MaxClaimBytes
+local FORGET = 86400000000 -- a day
+
+local total = tonumber(ARGV[1])
+local queues = openall(total)
+local home = queues[1]
+local most, starts, lasts = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[10])
+local suspects = ARGV[9] == '1'
+local keepdead, mostdead = tonumber(ARGV[11]), tonumber(ARGV[12])
+
+local nextdue = 0
+local more, remains = false, false
+
+local function duesoon(at)
+  if nextdue == 0 or at < nextdue then nextdue = at end
+end
+
+-- first gives the score of the first member of a set, nil where it is empty.
+local function first(key)
+  local v = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  return v[1] and tonumber(v[2])
+end
+
+-- upto gives members whose score is not after a moment, the earliest first.
+local function upto(key, moment, n)
+  return call('ZRANGEBYSCORE', key, '-inf', text(moment), 'WITHSCORES', 'LIMIT', 0, n)
+end
+
+-- after notes when something in a set is due next, behind what is due now.
+local function after(key)
+  local v = call('ZRANGEBYSCORE', key, '(' .. text(now), NEVER - 1, 'WITHSCORES', 'LIMIT', 0, 1)
+  if v[1] then duesoon(tonumber(v[2])) end
+end
+
+-- dues gives what of a state is due: ids and their moments.
+local function dues(q, st)
+  local at = first(q[SETS[st]])
+  if not at then return {} end
+  if at > now then
+    if at < NEVER then duesoon(at) end
+    return {}
+  end
+  local list = upto(q[SETS[st]], now, DUE)
+  if #list == 2 * DUE then more = true end
+  after(q[SETS[st]])
+  return list
+end
+
+-- join puts a task among those that wait; fresh are those that were not there.
+local function join(q, e, h, score)
+  move(q, e, waits(h), score)
+  q.fresh[#q.fresh + 1] = e
+end
+
+
+-- promote moves what is due to waiting, the earliest first.
+local function promote(q)
+  local a, b = dues(q, 's'), dues(q, 'r')
+  local ids, sts = {}, {}
+  local i, j = 1, 1
+  while a[i] or b[j] do
+    if not b[j] or a[i] and tonumber(a[i + 1]) <= tonumber(b[j + 1]) then
+      ids[#ids + 1], sts[#sts + 1] = a[i], 's'
+      i = i + 2
+    else
+      ids[#ids + 1], sts[#sts + 1] = b[j], 'r'
+      j = j + 2
+    end
+  end
+  if #ids == 0 then return end
+  local recs = lookup(q[TASKS], ids)
+  for n, id in ipairs(ids) do
+    local e = found(entry(q, id), sts[n])
+    e.rec = recs[n]
+    local h = head(e.rec)
+    if h then join(q, e, h, tail(q, h.priority)) else setapart(q, e) end
+  end
+end
+
+-- recover ends leases that expired, the last first: each goes to the head, and so
+-- the first claimed will be the first to be claimed again.
+local function recover(q)
+  local at = first(q[SETS.p])
+  if not at or at > now then return end
+  local ids = call('ZREVRANGEBYSCORE', q[SETS.p], text(now), '-inf', 'LIMIT', 0, EXPIRED)
+  if #ids == EXPIRED then more = true end
+  local leases, recs = lookup(q[PENDING], ids), lookup(q[TASKS], ids)
+  for n, id in ipairs(ids) do
+    local e = found(entry(q, id), 'p')
+    e.rec, e.lease = recs[n], leases[n]
+    local h = head(e.rec)
+    if not h then setapart(q, e) else
+      local flags = e.lease and byte(e.lease, FENCE + 1) or 0
+      local started, asked = has(flags, STARTED), has(flags, ASKED)
+      attempt(q, e, h, started and 'k' or 'e', '', '')
+      if e.lease then unlease(q, e, h) end
+      if started then
+        h.crashes = h.crashes + 1
+        bump(q, 'crashed', 1)
+      else
+        h.noahead = true
+      end
+      h.snoozes = 0
+      if asked then
+        bump(q, 'cancelled', 1)
+        ended(q, e, h, 'x', h.keep)
+      elseif started and h.crashes >= h.crashlimit then
+        die(q, e, h, 'crash loop') -- storage.ReasonCrashes
+      else
+        h.version = now
+        rewrite(q, e, h)
+        join(q, e, h, front(q, h.priority))
+      end
+    end
+  end
+end
+
+local function ids(list)
+  local out = {}
+  for i = 1, #list, 2 do out[#out + 1] = list[i] end
+  return out
+end
+
+-- trim removes what was kept long enough.
+local function trim(q)
+  for _, st in ipairs({'c', 'x', 'd'}) do
+    local till = st == 'd' and now - keepdead or now
+    local old = call('ZRANGEBYSCORE', q[SETS[st]], '-inf', text(till), 'LIMIT', 0, TRIMMED)
+    if #old == TRIMMED then more = true end
+    if #old > 0 then drop(q, st, old) end
+  end
+  local excess = call('ZCARD', q[SETS.d]) - mostdead
+  if excess > 0 then
+    if excess > TRIMMED then more = true end
+    drop(q, 'd', call('ZRANGE', q[SETS.d], 0, min(excess, TRIMMED) - 1))
+  end
+  local over = call('ZRANGEBYSCORE', q[WINDOWS], '-inf', text(now), 'LIMIT', 0, TRIMMED)
+  if #over == TRIMMED then more = true end
+  for _, key in ipairs(over) do own(q, key, false, false) end
+end
+
+-- tick hands out the cursors that are due and hides them.
+local function tick(q)
+  q.ticks = {}
+  local at = first(q[SETS.u])
+  if not at then return end
+  if at > now then
+    if at < NEVER then duesoon(at) end
+    return
+  end
+  local due = ids(upto(q[SETS.u], now, TICKS))
+  if #due == TICKS then more = true end
+  after(q[SETS.u])
+  local recs = lookup(q[TASKS], due)
+  for n, id in ipairs(due) do
+    local e = found(entry(q, id), 'u')
+    e.rec = recs[n]
+    local h = head(e.rec)
+    if h then
+      move(q, e, 'u', now + HIDE)
+      duesoon(now + HIDE)
+      q.ticks[#q.ticks + 1] = id
+      q.ticks[#q.ticks + 1] = h.large and e.rec .. (aside(q, 'b:' .. id) or '') or e.rec
+    else
+      setapart(q, e)
+    end
+  end
+  q.soon.u = nil
+end
+
+-- abandoned reports whether a queue was empty, without settings and untouched for a
+-- day.
+local function abandoned(q)
+  if q.m.touched == 0 or now - q.m.touched < FORGET or q.m.paused ~= 0 then return false end
+  if #q.plan > 0 or #q.touched > 0 then return false end
+  for _, key in pairs(SETS) do
+    if call('ZCARD', q[key]) > 0 then return false end
+  end
+  return call('ZCARD', q[WINDOWS]) == 0 and call('HLEN', q[DAMAGED]) == 0
+end
+
+-- paused reports whether tasks may not be taken, and resumes where its time is over.
+local function paused(q)
+  local untl = q.m.paused
+  if untl > 0 and untl <= now then set(q, 'paused', 0) end
+  return untl < 0 or untl > now
+end
+
+-- The taking.
+
+local taken, bytes, full, suspect = 0, 0, false, false
+local claimed = 0 -- the version of all tasks taken
+local fence = ''
+local needs = {} -- flags of a record -> flags of its lease
+
+-- flagsof gives the flags that the lease of a record begins with. RECORD says that
+-- its end takes more than its removal.
+local function flagsof(rec)
+  local f, g = byte(rec, 2, 3)
+  local k = f * 256 + g
+  local v = needs[k]
+  if not v then
+    v = (has(f, 1) or has(f, 2) or has(f, 16) or has(g, 2) or has(g, 4)) and RECORD or 0
+    needs[k] = v
+  end
+  return v
+end
+
+-- give adds a task to those taken. False where the answer has no room for it.
+local function give(q, id, rec, e)
+  local size = number(rec, 32, 4)
+  if taken > 0 and bytes + size > MAXBYTES then
+    full = true
+    return false
+  end
+  bytes = bytes + size
+  local deadline = now + lasts + taken
+  local flags = flagsof(rec)
+  if taken < starts then flags = flags + STARTED end
+  taken = taken + 1
+  local value = q.leases[flags]
+  if not value then
+    value = fence .. char(flags) .. ARGV[6]
+    q.leases[flags] = value
+  end
+  if e then
+    move(q, e, 'p', deadline)
+    lease(q, e, value)
+  else
+    local n = #q.deadlines
+    q.deadlines[n + 1], q.deadlines[n + 2] = deadline, id
+    q.pending[n + 1], q.pending[n + 2] = id, value
+  end
+  if has(byte(rec, 3), 4) then rec = rec .. (call('HGET', q[SIDE], 'b:' .. id) or '') end
+  local n = #q.tasks
+  q.tasks[n + 1], q.tasks[n + 2] = id, rec
+  q.ids[#q.ids + 1] = id
+  return true
+end
+
+-- wanted reports whether a waiting task may be taken as the next one.
+local function wanted(rec) return taken < starts or byte(rec, 3) % 2 == 0 end
+
+-- takeplain takes from the head of waiting alone: what most claims do. It goes a
+-- little further than n where it passes tasks over.
+local function takeplain(q, n)
+  local at, removed, passed = 0, {}, 0
+  local limit = taken + n
+  while taken < limit and not full and passed < 100 do
+    local found = call('ZRANGE', q[SETS.w], at, at + min(limit - taken, 250) - 1)
+    if #found == 0 then break end
+    local recs = lookup(q[TASKS], found)
+    for i, id in ipairs(found) do
+      local rec = recs[i]
+      if not rec or #rec < HEADER or byte(rec, 1) ~= 1 then
+        local e = entry(q, id)
+        e.st, e.was, e.rec = 'w', false, rec
+        setapart(q, e)
+        if rec then q.bad[#q.bad + 1] = id end
+        removed[#removed + 1] = id
+      elseif not wanted(rec) then
+        passed = passed + 1
+      elseif give(q, id, rec) then
+        removed[#removed + 1] = id
+      else
+        break
+      end
+    end
+    at = at + #found
+  end
+  if #removed == 0 then return end
+  if passed == 0 then
+    q.plan[#q.plan + 1] = {'ZREMRANGEBYRANK', q[SETS.w], {0, #removed - 1}}
+  else
+    write(q, 'ZREM', SETS.w, removed)
+  end
+  write(q, 'HDEL', TASKS, q.bad)
+end
+
+-- candidates gives what may be taken of a queue in which tasks just joined, or
+-- where a suspect may be among them, in order.
+local function candidates(q, n)
+  local list = {}
+  for _, e in ipairs(q.fresh) do
+    if e.st == 'w' or suspects then list[#list + 1] = {e.score, e.id, e} end
+  end
+  for _, st in ipairs({'w', 'z'}) do
+    if st == 'w' or suspects then
+      local v = call('ZRANGE', q[SETS[st]], 0, st == 'w' and n + 99 or 0, 'WITHSCORES')
+      for i = 1, #v, 2 do
+        list[#list + 1] = {tonumber(v[i + 1]), v[i], found(entry(q, v[i]), st)}
+      end
+    end
+  end
+  table.sort(list, function(x, y) return x[1] < y[1] end)
+  return list
+end
+
+-- takemixed takes from candidates, one after the other.
+local function takemixed(q, n)
+  local list = candidates(q, n)
+  local limit = taken + n
+  local missing = {}
+  for i = 1, min(#list, n + 100) do
+    if list[i][3].rec == nil then missing[#missing + 1] = list[i][2] end
+  end
+  if #missing > 0 then
+    local recs = lookup(q[TASKS], missing)
+    for i, id in ipairs(missing) do q.e[id].rec = recs[i] end
+  end
+  for i = 1, min(#list, n + 100) do
+    if taken >= limit or full then break end
+    local e = list[i][3]
+    if not e.rec or #e.rec < HEADER or byte(e.rec, 1) ~= 1 then
+      setapart(q, e)
+    elseif e.st == 'z' then
+      if taken < starts and not suspect then suspect = give(q, e.id, e.rec, e) end
+    elseif wanted(e.rec) then
+      give(q, e.id, e.rec, e)
+    end
+  end
+end
+
+-- left reports whether the same call would find more in a queue.
+local function left(q)
+  local waiting = call('ZCARD', q[SETS.w]) - #q.deadlines / 2
+  for _, e in ipairs(q.touched) do
+    if e.was == 'w' then waiting = waiting - 1 end
+    if e.st == 'w' then waiting = waiting + 1 end
+  end
+  if waiting > 0 then return true end
+  return suspects and not suspect and starts > 0 and call('ZCARD', q[SETS.z]) > 0
+end
+
+local function take(q, limit)
+  if paused(q) then
+    if q.m.paused > 0 and call('ZCARD', q[SETS.w]) + call('ZCARD', q[SETS.z]) + #q.fresh > 0 then
+      duesoon(q.m.paused)
+    end
+    return
+  end
+  if limit < 0 then return end
+  local n = min(limit == 0 and most or limit, most - taken)
+  local before = taken
+  if n > 0 and not full then
+    local mixed = #q.fresh > 0
+    if not mixed and suspects and not suspect and taken < starts then
+      mixed = call('ZCARD', q[SETS.z]) > 0
+    end
+    if mixed then takemixed(q, n) else takeplain(q, n) end
+  end
+  if full or taken - before >= n then remains = remains or left(q) end
+end
+
+local function prepare(q)
+  q.fresh, q.tasks, q.ids, q.deadlines, q.pending, q.leases, q.bad, q.ticks = {}, {}, {}, {}, {}, {}, {}, {}
+end
+
+-- seal plans what was taken.
+local function seal(q)
+  write(q, 'ZADD', SETS.p, q.deadlines)
+  write(q, 'HSET', PENDING, q.pending)
+end
+
+-- answer gives the queue's part of the reply.
+local function answer(q)
+  return {q.info or '', q.tasks, q.ticks, q.forget and 'f' or ''}
+end
+
+-- again gives the tasks of the first outcome that are still claimed.
+local function again(outcome)
+  claimed = number(outcome, 2, 7)
+  fence = ARGV[5] .. sub(outcome, 2, 8)
+  local bar = find(outcome, '|', 9, true)
+  taken = tonumber(sub(outcome, 10, bar - 1))
+  suspect = byte(outcome, 9) == 49
+  local n = 0
+  for part in string.gmatch(sub(outcome, bar + 1), '([^;]*);') do
+    n = n + 1
+    local q = queues[n]
+    local list, info = {}, {}
+    for id in string.gmatch(part, '[^,]+') do list[#list + 1] = id end
+    local leases = #list > 0 and lookup(q[PENDING], list) or {}
+    local recs = #list > 0 and lookup(q[TASKS], list) or {}
+    for i, id in ipairs(list) do
+      local l, rec = leases[i], recs[i]
+      if l and rec and sub(l, 1, FENCE) == fence then
+        if #rec >= HEADER and has(byte(rec, 3), 4) then rec = rec .. (call('HGET', q[SIDE], 'b:' .. id) or '') end
+        q.tasks[#q.tasks + 1] = id
+        q.tasks[#q.tasks + 1] = rec
+        local deadline = tonumber(call('ZSCORE', q[SETS.p], id) or now)
+        info[#info + 1] = (has(byte(l, FENCE + 1), STARTED) and '1' or '0') .. pack7(deadline)
+      end
+    end
+    q.info = table.concat(info)
+  end
+end
+
+for _, q in ipairs(queues) do prepare(q) end
+local verdict, outcome = admit(home, ARGV[2], ARGV[3], tonumber(ARGV[4]))
+if verdict == 'R' then
+  if byte(outcome, 1) ~= 67 then return {'O', text(now)} end
+  again(outcome)
+  for _, q in ipairs(queues) do
+    for _, st in ipairs({'s', 'r', 'u'}) do
+      local at = first(q[SETS[st]])
+      if at and at < NEVER then duesoon(at) end
+    end
+  end
+elseif verdict == 'N' then
+  for _, q in ipairs(queues) do
+    recover(q)
+    promote(q)
+    tick(q)
+    trim(q)
+  end
+  now = now + 1
+  claimed = now
+  fence = ARGV[5] .. pack7(claimed)
+  local parts = {}
+  for i, q in ipairs(queues) do
+    take(q, tonumber(ARGV[12 + i]))
+    seal(q)
+    q.forget = abandoned(q)
+    parts[i] = table.concat(q.ids, ',') .. ';'
+  end
+  remember(home, ARGV[2], ARGV[3],
+    'C' .. pack7(claimed) .. (suspect and '1' or '0') .. taken .. '|' .. table.concat(parts))
+  local refused = commit(queues, false, mostdead)
+  if refused then return {err = refused.err} end
+else
+  return {verdict, text(now)}
+end
+
+local cancels = false
+for _, q in ipairs(queues) do
+  if q.m.cancels > 0 then cancels = true end
+end
+local reply = {verdict, text(now), text(nextdue), (more and 'm' or '') .. (remains and 't' or '') .. (cancels and 'c' or ''),
+  text(claimed), taken, suspect and 1 or 0}
+for i, q in ipairs(queues) do reply[7 + i] = answer(q) end
+return reply

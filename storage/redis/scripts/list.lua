@@ -1,0 +1,63 @@
+-- list: reads a page of one state of a queue. It writes nothing.
+--
+-- KEYS  the keys of the queue (keys.go)
+-- ARGV  1 letter of the state, 2 page size, 3 and 4 score and id of the last task of
+--       the page before, "" for the first page
+-- Returns  {"1" where there is more, then for each task: its state's letter, id, score,
+--       record, lease or "", history or "", large payload or ""}
+
+local MAXPAGE = 4194304 -- bytes, or one task
+
+local q = openall(1)[1]
+local size = tonumber(ARGV[2])
+
+-- behind gives the rank of the first member after a place: scores decide, then ids,
+-- as Redis sorts them.
+local function behind(key)
+  if ARGV[3] == '' then return 0 end
+  local low, high = call('ZCOUNT', key, '-inf', '(' .. ARGV[3]), call('ZCOUNT', key, '-inf', ARGV[3])
+  while low < high do
+    local middle = floor((low + high) / 2)
+    local id = call('ZRANGE', key, middle, middle)[1]
+    if id and id <= ARGV[4] then low = middle + 1 else high = middle end
+  end
+  return low
+end
+
+local function page(st)
+  local key = q[SETS[st]]
+  local from = behind(key)
+  local v = call('ZRANGE', key, from, from + size, 'WITHSCORES')
+  local list = {}
+  for i = 1, #v, 2 do list[#list + 1] = {st, v[i], v[i + 1]} end
+  return list
+end
+
+local list = page(ARGV[1])
+if ARGV[1] == 'w' then
+  for _, t in ipairs(page('z')) do list[#list + 1] = t end
+  table.sort(list, function(a, b) return tonumber(a[3]) < tonumber(b[3]) end)
+end
+local reply = {#list > size and '1' or ''}
+local ids, logs = {}, {}
+for i = 1, min(#list, size) do
+  ids[i], logs[i] = list[i][2], 'h:' .. list[i][2]
+end
+if #ids == 0 then return reply end
+local recs, leases, histories = lookup(q[TASKS], ids), lookup(q[PENDING], ids), lookup(q[SIDE], logs)
+local bytes = 0
+for i = 1, #ids do
+  local rec = recs[i]
+  if rec then
+    bytes = bytes + (#rec >= HEADER and number(rec, 32, 4) or 0)
+    if bytes > MAXPAGE and #reply > 1 then
+      reply[1] = '1'
+      break
+    end
+    local large = #rec >= HEADER and has(byte(rec, 3), 4) and call('HGET', q[SIDE], 'b:' .. ids[i])
+    for _, v in ipairs({list[i][1], ids[i], list[i][3], rec, leases[i] or '', histories[i] or '', large or ''}) do
+      reply[#reply + 1] = v
+    end
+  end
+end
+return reply

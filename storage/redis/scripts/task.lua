@@ -1,0 +1,17 @@
+-- task: reads one task. It writes nothing.
+--
+-- KEYS  the keys of the queue (keys.go)
+-- ARGV  1 id
+-- Returns  nothing where there is none, else {letter of its state, score in it, record,
+--       lease or "", then what hangs on it in the order of KINDS, nil where nothing}
+
+local q = openall(1)[1]
+local id = ARGV[1]
+local e = load(q, id)
+if not e.st or not e.rec then return {} end
+local fields = {}
+for i, kind in ipairs(KINDS) do fields[i] = kind .. id end
+local aside = call('HMGET', q[SIDE], unpack(fields))
+local reply = {e.st, call('ZSCORE', q[SETS[e.st]], id) or '0', e.rec, e.lease or ''}
+for i = 1, #KINDS do reply[4 + i] = aside[i] end
+return reply
