@@ -203,6 +203,9 @@ func (a *attempt) encode(v any) ([]byte, error) {
 // extend writes under the lease without a heartbeat.
 func (a *attempt) extend(ctx context.Context, e storage.Extension) error {
 	extended, err := a.r.beats.Extend(ctx, storage.ExtendRequest{Leases: []storage.Extension{e}})
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", err, cause) // such as ErrLeaseLost, which ended the context
+	}
 	if err != nil {
 		return err
 	}
