@@ -10,7 +10,8 @@
 // the kill is a real one; on memory they are goroutines that drop their claim.
 //
 // You will see each kill, each commit that came too late, the ten most frequent words,
-// and whether every count is right. It exits with status 1 if one is not.
+// and whether every count is right. It exits with status 1 if one is not. On a Redis
+// Cluster it refuses to run: its queues would have to share a slot.
 //
 //	go run ./examples/wordcount
 //	go run ./examples/wordcount -redis redis://localhost:6379
