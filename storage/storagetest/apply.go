@@ -102,42 +102,40 @@ func applyAllOrNothing(r *rig) {
 	h := r.take(ask(1), "holder")
 	r.stand("ended", storage.Completed)
 	good, ids := r.lineUp()
-	other := job("holder")
-	other.Kind = "other"
-	for what, spoil := range map[string]func(tx *storage.Tx){
-		"insert of a taken id":  func(tx *storage.Tx) { tx.Inserts = append(tx.Inserts, other) },
-		"insert of a taken key": func(tx *storage.Tx) { tx.Inserts = append(tx.Inserts, life("x", "k")) },
-		"missing change": func(tx *storage.Tx) {
-			tx.Changes = append(tx.Changes, storage.Change{Ref: in("x"), Version: 1})
-		},
-		"cancel of an ended": func(tx *storage.Tx) {
-			tx.Changes = append(tx.Changes, storage.Change{Ref: in("ended"), State: storage.Cancelled})
-		},
-		"change of a pending": func(tx *storage.Tx) {
-			tx.Changes = append(tx.Changes, storage.Change{Ref: in("holder"), Version: h.Version})
-		},
-		"colliding requeue": func(tx *storage.Tx) {
-			ch := storage.Change{Ref: in("dead"), Version: r.read("dead").Version, State: storage.Waiting}
-			tx.Changes = append(tx.Changes, ch)
-		},
-		"stale delete":   func(tx *storage.Tx) { tx.Deletes = append(tx.Deletes, deleting("dead", 1)) },
-		"missing delete": func(tx *storage.Tx) { tx.Deletes = append(tx.Deletes, deleting("x", 1)) },
-		"stale depend": func(tx *storage.Tx) {
-			tx.Depends = append(tx.Depends, storage.Depend{Ref: in("dead"), Version: 1})
-		},
-		"lost settle": func(tx *storage.Tx) {
-			f := h.Fence
-			f.Token = storage.NewToken()
-			tx.Settles = append(tx.Settles, storage.Settle{Fence: f, Outcome: storage.Complete})
-		},
-	} {
-		tx := good
-		spoil(&tx)
+	for what, bad := range badOperations(h, r.read("dead").Version) {
+		tx := storage.Tx{
+			Inserts: append(bad.Inserts, good.Inserts...), Changes: append(bad.Changes, good.Changes...),
+			Deletes: append(bad.Deletes, good.Deletes...), Depends: append(bad.Depends, good.Depends...),
+			Settles: append(bad.Settles, good.Settles...),
+		}
 		before := r.stats()
 		r.unchanged(func() { _ = r.refuse(tx) }, append(ids, "x", "dead", "holder", "ended")...)
 		r.want("stats after a Tx with a "+what, r.stats(), before)
 	}
 	r.apply(good)
+}
+
+// badOperations are Txs of one operation each that is refused: dead is a task at
+// this version whose unique key is held by the task that h holds.
+func badOperations(h held, dead int64) map[string]storage.Tx {
+	other := job("holder")
+	other.Kind = "other"
+	lost := h.Fence
+	lost.Token = storage.NewToken()
+	change := func(ch storage.Change) storage.Tx { return storage.Tx{Changes: []storage.Change{ch}} }
+	return map[string]storage.Tx{
+		"insert of a taken id":  inserting(other),
+		"insert of a taken key": inserting(life("x", "k")),
+		"missing change":        change(storage.Change{Ref: in("x"), Version: 1}),
+		"change of a pending":   change(storage.Change{Ref: in("holder"), Version: h.Version}),
+		"cancel of an ended":    change(storage.Change{Ref: in("ended"), State: storage.Cancelled}),
+		"colliding requeue":     change(storage.Change{Ref: in("dead"), Version: dead, State: storage.Waiting}),
+		"stale delete":          {Deletes: []storage.Delete{deleting("dead", 1)}},
+		"missing delete":        {Deletes: []storage.Delete{deleting("x", 1)}},
+		"stale depend":          {Depends: []storage.Depend{{Ref: in("dead"), Version: 1}}},
+		"missing depend":        {Depends: []storage.Depend{{Ref: in("x"), Version: 1}}},
+		"lost settle":           {Settles: []storage.Settle{{Fence: lost, Outcome: storage.Complete}}},
+	}
 }
 
 func applyEverything(r *rig) {

@@ -42,9 +42,10 @@ type alter[T any] struct {
 	alter func(*T)
 }
 
-func limitInsert(r *rig) {
+// badInserts are inserts just beyond a limit, those of a task's names first.
+func badInserts() []alter[storage.Insert] {
 	long := strings.Repeat("a", storage.MaxName)
-	for _, c := range []alter[storage.Insert]{
+	return append([]alter[storage.Insert]{
 		{"an empty id", func(j *storage.Insert) { j.Ref.ID = "" }},
 		{"a long id", func(j *storage.Insert) { j.Ref.ID = long + "a" }},
 		{"an id of other characters", func(j *storage.Insert) { j.Ref.ID = "a/b" }},
@@ -54,6 +55,11 @@ func limitInsert(r *rig) {
 		{"a long queue", func(j *storage.Insert) { j.Ref.Queue = long + "a" }},
 		{"an empty kind", func(j *storage.Insert) { j.Kind = "" }},
 		{"no encoding", func(j *storage.Insert) { j.Encoding = "" }},
+	}, badValues()...)
+}
+
+func badValues() []alter[storage.Insert] {
+	return []alter[storage.Insert]{
 		{"a payload too big", func(j *storage.Insert) { j.Payload = make([]byte, 1001) }},
 		{"headers too big", func(j *storage.Insert) {
 			j.Headers = map[string]string{"x": strings.Repeat("a", storage.MaxHeaderBytes)}
@@ -76,13 +82,18 @@ func limitInsert(r *rig) {
 			j.Unique = storage.Unique{Key: "k", Mode: storage.UniqueWindow}
 		}},
 		{"a choice unknown", func(j *storage.Insert) { j.OnConflict = "replace" }},
-	} {
+	}
+}
+
+func limitInsert(r *rig) {
+	for _, c := range badInserts() {
 		j := job("a")
 		c.alter(&j)
 		_, err := r.session.Apply(r.ctx, inserting(j, job("b")))
 		r.wantInvalid(c.what, err)
 		r.gone("b")
 	}
+	long := strings.Repeat("a", storage.MaxName)
 	j := job(long)
 	j.Payload = make([]byte, 1000)
 	j.Headers = map[string]string{"x": strings.Repeat("a", storage.MaxHeaderBytes-1)}
@@ -141,20 +152,28 @@ func limitTx(r *rig) {
 func limitChange(r *rig) {
 	h := r.holding(job("a"))
 	r.add("b")
-	version := r.read("b").Version
+	for what, tx := range badChanges(h, r.read("b").Version) {
+		r.unchanged(func() {
+			tx.Inserts = []storage.Insert{job("never")}
+			_, err := r.session.Apply(r.ctx, tx)
+			r.wantInvalid(what, err)
+		}, "a", "b", "never")
+	}
+	r.settle(h, storage.Settle{Outcome: storage.Complete, Result: make([]byte, 1000)})
+}
+
+// badChanges are changes of b, and settles of what is held, just beyond a limit.
+func badChanges(h held, version int64) map[string]storage.Tx {
 	ten := 10
 	change := func(ch storage.Change) storage.Tx {
-		ch.Ref = in("b")
-		if ch.Version == 0 {
-			ch.Version = version
-		}
+		ch.Ref, ch.Version = in("b"), version
 		return storage.Tx{Changes: []storage.Change{ch}}
 	}
 	settle := func(s storage.Settle) storage.Tx {
 		s.Fence = h.Fence
 		return storage.Tx{Settles: []storage.Settle{s}}
 	}
-	for what, tx := range map[string]storage.Tx{
+	return map[string]storage.Tx{
 		"no version":              {Changes: []storage.Change{{Ref: in("b"), State: storage.Waiting}}},
 		"an unknown state":        change(storage.Change{State: "running"}),
 		"a payload too big":       change(storage.Change{Encoding: "raw", Payload: make([]byte, 1001)}),
@@ -171,14 +190,7 @@ func limitChange(r *rig) {
 		"a result too big":        settle(storage.Settle{Outcome: storage.Complete, Result: make([]byte, 1001)}),
 		"a negative retry delay":  settle(storage.Settle{Outcome: storage.Fail, Delay: -1}),
 		"a delay of a completion": settle(storage.Settle{Outcome: storage.Complete, Delay: 1}),
-	} {
-		r.unchanged(func() {
-			tx.Inserts = []storage.Insert{job("never")}
-			_, err := r.session.Apply(r.ctx, tx)
-			r.wantInvalid(what, err)
-		}, "a", "b", "never")
 	}
-	r.settle(h, storage.Settle{Outcome: storage.Complete, Result: make([]byte, 1000)})
 }
 
 func limitClaim(r *rig) {
