@@ -49,7 +49,14 @@ var table = []rule{
 		modules: []string{"go.uber.org/zap"},
 	},
 	{room: "internal"},
-	{room: "internal/faulttest", testRooms: []string{".", "storage/..."}},
+	{
+		room:      "internal/faulttest",
+		testRooms: []string{".", "storage/..."},
+		testModules: []string{
+			"go.uber.org/zap",              // what workers log
+			"github.com/redis/go-redis/v9", // an application's own client, through a proxy
+		},
+	},
 }
 
 // testModules may be imported by every test.
