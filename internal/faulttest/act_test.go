@@ -1,0 +1,210 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// act is the job of these tests: it does its steps, one after another.
+type act struct {
+	Steps []step
+}
+
+// step is one thing that a job does.
+type step struct {
+	Do  string
+	Arg string
+	For time.Duration
+	N   int
+}
+
+// tick is the job of schedules.
+type tick struct{}
+
+// Options keeps ticks, so that they can be counted.
+func (tick) Options() midge.Options { return midge.Options{Keep: midge.Keep{For: time.Hour}} }
+
+// Options lets a task of a test end by itself alone: kept, so that it can be counted.
+func (act) Options() midge.Options {
+	return midge.Options{Keep: midge.Keep{For: time.Hour}, MaxRetries: 5}
+}
+
+// do makes a job of steps without arguments.
+func do(names ...string) act {
+	var job act
+	for _, name := range names {
+		job.Steps = append(job.Steps, step{Do: name})
+	}
+	return job
+}
+
+// gate is a step that waits until the test opens a gate, or the context ends; hold is
+// one that waits on regardless.
+func gate(name string) step { return step{Do: "gate", Arg: name} }
+func hold(name string) step { return step{Do: "hold", Arg: name} }
+
+// sleep is a step that takes a while, or until the context ends.
+func sleep(d time.Duration) step { return step{Do: "sleep", For: d} }
+
+// steps makes a job.
+func steps(s ...step) act { return act{Steps: s} }
+
+var errActed = errors.New("as the job was told")
+
+// act runs the job.
+func (w *workerProcess) act(ctx context.Context, job act) error {
+	info, _ := midge.Current(ctx)
+	for _, s := range job.Steps {
+		done, err := w.step(ctx, info, s)
+		if done || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step does one step. With done, or an error, the job ends with it.
+func (w *workerProcess) step(ctx context.Context, info midge.RunInfo, s step) (done bool, err error) {
+	switch s.Do {
+	case "gate":
+		select {
+		case <-w.gates.at(s.Arg):
+		case <-ctx.Done():
+			return true, context.Cause(ctx)
+		}
+	case "hold":
+		<-w.gates.at(s.Arg)
+	case "sleep":
+		timer := time.NewTimer(s.For)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return true, context.Cause(ctx)
+		}
+	case "announce":
+		w.gates.open(s.Arg)
+	case "kill": // once as many runs as said are under way beside this one
+		poll(s.For, func() bool { return w.runs.Load() > int64(s.N) })
+		killSelf()
+	case "until ended": // in one worker alone
+		if s.Arg == w.cfg.Name {
+			<-ctx.Done()
+		}
+	case "fail":
+		return true, errActed
+	case "fail once":
+		if info.Retries == 0 {
+			return true, midge.RetryIn(50*time.Millisecond, errActed)
+		}
+	case "discard":
+		return true, midge.Discard(errActed)
+	case "snooze once":
+		return w.snoozeOnce(ctx)
+	default:
+		w.write(ctx, info, s)
+	}
+	return false, nil
+}
+
+// write writes something under the lease and records how that went.
+func (w *workerProcess) write(ctx context.Context, info midge.RunInfo, s step) {
+	var err error
+	switch s.Do {
+	case "progress":
+		err = midge.Progress(ctx, s.Arg)
+	case "checkpoint":
+		err = midge.Checkpoint(ctx, s.Arg)
+	case "result":
+		err = midge.SetResult(ctx, info.Fence)
+	case "follow":
+		// Another run's follow-up would have another id: were two runs committed,
+		// there would be two.
+		id := fmt.Sprintf("%s%s-%d", followPrefix, info.Ref.ID, info.Fence)
+		err = midge.FollowUp(ctx, act{}, midge.To(info.Ref.Queue), midge.ID(id))
+	case "stale": // in one worker alone
+		if s.Arg == w.cfg.Name {
+			w.stale(ctx, info)
+		}
+		return
+	default:
+		err = fmt.Errorf("faulttest: no step %q", s.Do)
+	}
+	w.rec.record(event{What: stepDone, Ref: info.Ref, Fence: info.Fence, Step: s.Do, Err: text(err)})
+}
+
+// followPrefix begins the ids of follow-ups.
+const followPrefix = "follow-"
+
+// snoozeOnce snoozes in the first run and goes on in the next, which a checkpoint
+// tells apart.
+func (w *workerProcess) snoozeOnce(ctx context.Context) (done bool, err error) {
+	var before string
+	var found bool
+	err = insist(func() (err error) {
+		found, err = midge.LoadCheckpoint(ctx, &before)
+		return err
+	})
+	if found || err != nil {
+		return false, err
+	}
+	if err := insist(func() error { return midge.Checkpoint(ctx, "snoozed") }); err != nil {
+		return true, err
+	}
+	return true, midge.Snooze(50 * time.Millisecond)
+}
+
+// insist makes a call that may be made twice, a few times over.
+func insist(call func() error) (err error) {
+	for range 10 {
+		if err = call(); err == nil || errors.Is(err, storage.ErrLeaseLost) {
+			return err
+		}
+	}
+	return err
+}
+
+// stale tries the storage itself, past all that the runner knows: everything that a
+// run writes, under the fence of this one.
+func (w *workerProcess) stale(ctx context.Context, info midge.RunInfo) {
+	ctx = context.WithoutCancel(ctx)
+	fence := w.led.fence(info.Ref)
+	session := storage.NewSession(w.led, 0)
+	try := func(name string, err error) {
+		w.rec.record(event{What: stepDone, Ref: info.Ref, Fence: info.Fence, Step: "stale " + name, Err: text(err)})
+	}
+	extension := func(name string, e storage.Extension) {
+		e.Fence = fence
+		extended, err := session.Extend(ctx, storage.ExtendRequest{Leases: []storage.Extension{e}})
+		if err == nil && len(extended.Lost) > 0 {
+			err = storage.ErrLeaseLost
+		}
+		try(name, err)
+	}
+	extension("extend", storage.Extension{For: time.Minute, Started: true})
+	extension("progress", storage.Extension{Progress: []byte(`"stale"`)})
+	extension("checkpoint", storage.Extension{Checkpoint: []byte(`"stale"`)})
+	outcomes := []storage.Outcome{
+		storage.Fail, storage.Snooze, storage.Release, storage.Bury, storage.Cancel, storage.Complete,
+	}
+	for _, outcome := range outcomes {
+		_, err := session.ApplyOne(ctx, storage.Tx{Settles: []storage.Settle{{Fence: fence, Outcome: outcome}}})
+		try(string(outcome), err)
+	}
+	follow := storage.Insert{
+		Ref:  storage.Ref{Queue: info.Ref.Queue, ID: fmt.Sprintf("%s%s-%d", followPrefix, info.Ref.ID, info.Fence)},
+		Kind: "act", Encoding: "msgpack", CrashLimit: 3,
+	}
+	_, err := session.ApplyOne(ctx, storage.Tx{
+		Inserts: []storage.Insert{follow},
+		Settles: []storage.Settle{{Fence: fence, Outcome: storage.Complete, Result: []byte(`"stale"`)}},
+	})
+	try("follow", err)
+}

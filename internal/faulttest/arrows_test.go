@@ -1,0 +1,315 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
+)
+
+// fault says which storage calls fail, and how.
+type fault struct {
+	name  string
+	after bool  // the call happens, and its reply is lost
+	err   error // nil for an unknown outcome
+	hits  func(n int64) bool
+}
+
+func (f fault) on(store storage.Storage) *hooked {
+	h := &hooked{Storage: store}
+	fail := func(n int64, verb string) error {
+		switch {
+		case f.hits == nil || !f.hits(n):
+			return nil
+		case f.err != nil:
+			return fmt.Errorf("faulttest: call %d, %s: %w", n, verb, f.err)
+		}
+		return lost(n, verb)
+	}
+	if f.after {
+		h.after = fail
+	} else {
+		h.before = fail
+	}
+	return h
+}
+
+func only(n int64) func(int64) bool  { return func(m int64) bool { return m == n } }
+func every(k int64) func(int64) bool { return func(m int64) bool { return m%k == 0 } }
+
+// TestEveryArrowIsOneStep is point 1, in process and in virtual time: each storage
+// call of a client and a runner fails once, before it happens and after, and then
+// every second, third and fifth of them.
+func TestEveryArrowIsOneStep(t *testing.T) {
+	calls := arrowsInBubble(t, fault{name: "none"})
+	t.Logf("a run without faults makes %d storage calls", calls)
+	for n := range calls {
+		for _, after := range []bool{false, true} {
+			arrowsInBubble(t, fault{name: fmt.Sprintf("call %d", n+1), after: after, hits: only(n + 1)})
+		}
+	}
+	for _, k := range []int64{2, 3, 5} {
+		for _, after := range []bool{false, true} {
+			arrowsInBubble(t, fault{name: fmt.Sprintf("every %d", k), after: after, hits: every(k)})
+		}
+		arrowsInBubble(t, fault{name: fmt.Sprintf("every %d refused", k), err: storage.ErrRefused, hits: every(k)})
+	}
+}
+
+// arrowsInBubble drives all verbs on memory under a fault and gives the number of
+// storage calls.
+func arrowsInBubble(t *testing.T, f fault) (calls int64) {
+	t.Helper()
+	name := f.name
+	if f.after {
+		name += ", after it happened"
+	}
+	t.Run(name, func(t *testing.T) {
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			store, err := memory.Open(memory.Config{})
+			must(t, err)
+			calls = arrows(t, store, "q", dir, f)
+			must(t, store.Close())
+		})
+	})
+	return calls
+}
+
+// TestEveryArrowIsOneStepOnRedis is the same on real servers, with every second and
+// third call failing.
+func TestEveryArrowIsOneStepOnRedis(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		for _, k := range []int64{2, 3} {
+			for _, after := range []bool{false, true} {
+				name := fmt.Sprintf("every-%d-after-%t", k, after)
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					store, err := s.dialing(prefixOf(t)).open(t.Context())
+					must(t, err)
+					arrows(t, store, "q", t.TempDir(), fault{after: after, hits: every(k)})
+					must(t, store.Close())
+				})
+			}
+		}
+	})
+}
+
+// arrows drives all verbs on a storage whose calls fail, and checks what became of
+// each task.
+func arrows(t *testing.T, store storage.Storage, queue, dir string, f fault) (calls int64) {
+	t.Helper()
+	path := filepath.Join(dir, "events.jsonl")
+	rec, err := newRecorder("both", path)
+	must(t, err)
+	faulty := f.on(store)
+	w := &workerProcess{
+		cfg: workerConfig{Queues: []string{queue}, Concurrency: 4, Lease: 3 * time.Second, Grace: time.Second, Every: time.Second},
+		rec: rec, led: newLedger(faulty, rec), gates: newGates(),
+	}
+	client := &workerProcess{cfg: w.cfg, rec: rec, led: w.led, gates: w.gates}
+	if f.err != nil { // refusals are for the user to see: the runner's alone are tried
+		client.led = newLedger(store, rec)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			if err := w.runRunner(ctx); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	if err := driveVerbs(ctx, client); err != nil {
+		t.Errorf("drive: %v", err)
+	} else {
+		w.awaitIdle(ctx, store)
+	}
+	stop()
+	running.Wait()
+	must(t, rec.close())
+	h, err := (&record{path: path}).read()
+	must(t, err)
+	checkArrows(t, store, queue, h)
+	checkExactRuns(t, h)
+	return faulty.calls.Load()
+}
+
+// checkArrows checks that every task of driveVerbs is where it belongs, committed
+// once.
+func checkArrows(t *testing.T, store storage.Storage, queue string, h history) {
+	t.Helper()
+	checkRuns(t, h)
+	tasks := tasksOf(t, store, queue)
+	checkTotals(t, store, queue, tasks)
+	checkFollowUps(t, tasks, func(id string) bool { return expected[id].follows })
+	acknowledged := h.of(enqueueDone).refs()
+	for id, want := range expected {
+		task, found := tasks[id]
+		switch {
+		case !acknowledged[storage.Ref{Queue: queue, ID: id}] && !found:
+		case !found && want.state != "":
+			t.Errorf("%s/%s is lost, want it %s", queue, id, want.state)
+		case found && task.State != want.state:
+			t.Errorf("%s is %s (%s), want %q", task.Ref, task.State, task.Reason, want.state)
+		}
+	}
+	checkTicks(t, tasks, time.Second)
+}
+
+// checkExactRuns checks that nothing ran more often than it had to.
+func checkExactRuns(t *testing.T, h history) {
+	t.Helper()
+	for id, want := range expected {
+		starts := h.of(runStart).where(func(e event) bool { return e.Ref.ID == id })
+		if len(starts) != want.runs {
+			t.Errorf("%s ran %d times, want %d", id, len(starts), want.runs)
+		}
+	}
+}
+
+// checkTicks checks that among the tasks is exactly one for each tick between the
+// first and the last, and gives how many there are.
+func checkTicks(t *testing.T, tasks map[string]storage.Task, every time.Duration) int {
+	t.Helper()
+	ticks := make(map[time.Time]int)
+	var first, last time.Time
+	for _, task := range tasks {
+		if task.Kind != "tick" || task.State == storage.Cursors {
+			continue
+		}
+		at, err := time.Parse(time.RFC3339Nano, task.Headers["midge.tick"])
+		must(t, err)
+		ticks[at]++
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+		if at.After(last) {
+			last = at
+		}
+	}
+	for at := first; len(ticks) > 0 && !at.After(last); at = at.Add(every) {
+		if n := ticks[at]; n != 1 {
+			t.Errorf("the tick of %v has %d tasks, want 1", clock(at), n)
+		}
+		delete(ticks, at)
+	}
+	for at, n := range ticks {
+		t.Errorf("%d tasks for %v, which is no tick", n, at)
+	}
+	return int(last.Sub(first)/every) + 1
+}
+
+// TestDeathAtEveryStorageCall is point 1 with processes: each is killed at another
+// storage call, before it or after, while it enqueues, runs and ticks. One survivor
+// then takes over all they left behind.
+func TestDeathAtEveryStorageCall(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		f := newFleet(t, s)
+		const most = 60 // more than any call of a runner's or client's first two seconds
+		var queues []string
+		var victims []*worker
+		atOnce := make(chan struct{}, 4)
+		for call := int64(1); call <= most; call++ {
+			for _, after := range []bool{false, true} {
+				queue := fmt.Sprintf("q-%d-%t", call, after)
+				queues = append(queues, queue)
+				atOnce <- struct{}{}
+				v := f.start(workerConfig{
+					Name: queue, Queues: []string{queue}, Concurrency: 4, Lease: time.Second, Grace: time.Second,
+					Every: time.Second, Death: death{Call: call, After: after}, Client: "verbs", IdleExit: true,
+				})
+				victims = append(victims, v)
+				go func() { <-v.done; <-atOnce }()
+			}
+		}
+		for _, v := range victims {
+			v.ended(t, time.Minute)
+		}
+		killed := 0
+		for _, v := range victims {
+			if v.state.ExitCode() == -1 {
+				killed++
+			}
+		}
+		t.Logf("%d of %d processes died at their call", killed, len(victims))
+		if killed < most {
+			t.Errorf("%d processes died at a storage call, want at least %d", killed, most)
+		}
+		begun := time.Now()
+		survivor := f.start(workerConfig{
+			Name: "survivor", Queues: queues, Concurrency: 20, Lease: 2 * time.Second, Grace: time.Second,
+		})
+		f.letThrough("never opened") // of a task that nobody cancels any more
+		for _, queue := range queues {
+			awaitDrained(t, f.store, queue, 30*time.Second)
+		}
+		t.Logf("drained %v after the survivor's start", time.Since(begun).Round(time.Millisecond))
+		survivor.terminate()
+		survivor.ended(t, 5*time.Second)
+		h := f.history()
+		for _, queue := range queues {
+			checkSurvived(t, f.store, queue, h.where(func(e event) bool { return e.Ref.Queue == queue }))
+		}
+	})
+}
+
+// checkSurvived checks what became of the tasks of a process that was killed. Cancels,
+// requeues and deletes that it did not come to are left undone.
+func checkSurvived(t *testing.T, store storage.Storage, queue string, h history) {
+	t.Helper()
+	checkRuns(t, h)
+	tasks := tasksOf(t, store, queue)
+	checkTotals(t, store, queue, tasks)
+	checkFollowUps(t, tasks, func(id string) bool { return expected[id].follows })
+	acknowledged := h.of(enqueueDone).refs()
+	for ref := range acknowledged {
+		want := expected[ref.ID].state
+		task, found := tasks[ref.ID]
+		switch {
+		case strings.HasPrefix(ref.ID, followPrefix):
+		case !found && want != "":
+			t.Errorf("%s is lost, want it %s", ref, want)
+		case found && task.State == storage.Scheduled && task.Due.After(time.Now().Add(time.Minute)): // for an hour
+		case found && ref.ID == "stopped" && task.State == storage.Completed: // nobody cancelled it
+		case found && task.State != want:
+			t.Errorf("%s is %s (%s), want %q", ref, task.State, task.Reason, want)
+		}
+	}
+	checkTicks(t, tasks, time.Second)
+}
+
+// awaitDrained waits until nothing in a queue waits, runs or is to be retried soon.
+func awaitDrained(t *testing.T, store storage.Storage, queue string, limit time.Duration) {
+	t.Helper()
+	var last storage.Stats
+	drained := poll(limit, func() bool {
+		stats, err := store.Stats(t.Context(), queue)
+		must(t, err)
+		last = stats[0]
+		if last.Waiting+last.Pending+last.Retry > 0 {
+			return false
+		}
+		page, err := store.Tasks(t.Context(), storage.TasksQuery{Queue: queue, State: storage.Scheduled})
+		must(t, err)
+		for _, task := range page.Tasks {
+			if time.Until(task.Due) < time.Minute {
+				return false
+			}
+		}
+		return true
+	})
+	if !drained {
+		t.Fatalf("queue %s is not drained after %v: %+v", queue, limit, last)
+	}
+}

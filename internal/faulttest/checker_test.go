@@ -1,0 +1,230 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// history is what happened, by time.
+type history []event
+
+// of gives the events of a kind.
+func (h history) of(what ...string) history {
+	return h.where(func(e event) bool { return slices.Contains(what, e.What) })
+}
+
+// by gives the events of a worker; "" means all.
+func (h history) by(worker string) history {
+	return h.where(func(e event) bool { return worker == "" || e.Worker == worker })
+}
+
+// about gives the events of a task.
+func (h history) about(ref storage.Ref) history {
+	return h.where(func(e event) bool { return e.Ref == ref })
+}
+
+// after gives the events after a moment.
+func (h history) after(t time.Time) history {
+	return h.where(func(e event) bool { return e.At.After(t) })
+}
+
+func (h history) where(holds func(e event) bool) history {
+	var some history
+	for _, e := range h {
+		if holds(e) {
+			some = append(some, e)
+		}
+	}
+	return some
+}
+
+// refs gives the tasks that the events are about, each once.
+func (h history) refs() map[storage.Ref]bool {
+	refs := make(map[storage.Ref]bool)
+	for _, e := range h {
+		refs[e.Ref] = true
+	}
+	return refs
+}
+
+// enqueued is the event that ends an enqueue.
+func enqueued(err error) string {
+	switch {
+	case err == nil:
+		return enqueueDone
+	case errors.Is(err, storage.ErrUnknown):
+		return enqueueUnknown
+	}
+	return enqueueRefused
+}
+
+// slack is what two readings of the host's clock, one of them the server's, may
+// differ by.
+const slack = 10 * time.Millisecond
+
+// checkRuns checks what holds of every task, however many processes died: fences
+// that grow, a second run only after the lease of the first was lost or given back,
+// at most one commit, and none under a fence that another run had superseded.
+func checkRuns(t *testing.T, h history) {
+	t.Helper()
+	byRef := make(map[storage.Ref]history)
+	for _, e := range h {
+		if e.Ref != (storage.Ref{}) {
+			byRef[e.Ref] = append(byRef[e.Ref], e)
+		}
+	}
+	for ref, events := range byRef {
+		checkStarts(t, ref, events)
+		checkCommits(t, ref, events)
+	}
+}
+
+// checkStarts checks that no run of a task began while an earlier one had the lease.
+func checkStarts(t *testing.T, ref storage.Ref, h history) {
+	t.Helper()
+	starts := h.of(runStart)
+	for i, later := range starts {
+		for _, earlier := range starts[:i] {
+			switch until := leaseEnd(h, earlier.Fence); {
+			case later.Fence <= earlier.Fence:
+				t.Errorf("%s: run at %v has fence %d, not more than %d of the run before", ref, later.At, later.Fence, earlier.Fence)
+			case later.At.Add(slack).Before(until):
+				t.Errorf("%s: %s started it at %v, and the lease of %s, which began at %v, held until %v",
+					ref, later.Worker, clock(later.At), earlier.Worker, clock(earlier.At), clock(until))
+			}
+		}
+	}
+}
+
+// leaseEnd is how long the lease of a fence held at least: until it was settled, else
+// for what the storage granted.
+func leaseEnd(h history, fence int64) time.Time {
+	var until time.Time
+	for _, e := range h {
+		if e.Fence != fence {
+			continue
+		}
+		switch e.What {
+		case claimed, extended:
+			if end := e.From.Add(e.For); e.For > 0 && end.After(until) {
+				until = end
+			}
+		}
+	}
+	for _, e := range h.of(settleDone, settleBegun) {
+		// A settle whose answer was lost may have happened at any time since.
+		if e.Fence == fence && e.At.Before(until) && !refused(h, e) {
+			until = e.At
+		}
+	}
+	return until
+}
+
+// refused reports whether the settle that began with e was answered by a refusal.
+func refused(h history, e event) bool {
+	return slices.ContainsFunc(h.of(settleLost), func(l event) bool { return l.Fence == e.Fence })
+}
+
+// checkCommits checks that at most one run of a task had its ending accepted, and
+// that it was the last to be granted the lease.
+func checkCommits(t *testing.T, ref storage.Ref, h history) {
+	t.Helper()
+	fences := make(map[int64]bool)
+	for _, e := range h.of(settleDone) {
+		if e.State.Ended() {
+			fences[e.Fence] = true
+			for _, c := range h.of(claimed) {
+				if c.Fence > e.Fence && c.At.Before(e.From) {
+					t.Errorf("%s: a settle under fence %d was accepted at %v, after a claim with fence %d at %v",
+						ref, e.Fence, clock(e.At), c.Fence, clock(c.At))
+				}
+			}
+		}
+	}
+	if len(fences) > 1 {
+		t.Errorf("%s: committed %d times, under fences %v", ref, len(fences), slices.Collect(maps.Keys(fences)))
+	}
+}
+
+func clock(t time.Time) string { return t.Format("15:04:05.000") }
+
+// tasksOf lists all tasks of a queue and checks that each is in one state.
+func tasksOf(t *testing.T, store storage.Storage, queue string) map[string]storage.Task {
+	t.Helper()
+	tasks := make(map[string]storage.Task)
+	for _, state := range storage.States() {
+		for task, err := range storage.Each(context.WithoutCancel(t.Context()), store, queue, state) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if other, ok := tasks[task.ID]; ok {
+				t.Errorf("%s is in %s and in %s", task.Ref, other.State, task.State)
+			}
+			tasks[task.ID] = task
+		}
+	}
+	return tasks
+}
+
+// checkTotals checks that a queue's sizes and lifetime totals agree with each other
+// and with what is there.
+func checkTotals(t *testing.T, store storage.Storage, queue string, tasks map[string]storage.Task) storage.Stats {
+	t.Helper()
+	all, err := store.Stats(context.WithoutCancel(t.Context()), queue)
+	must(t, err)
+	s := all[0]
+	in, out := s.Totals.Enqueued+s.Totals.Requeued, s.Totals.Completed+s.Totals.Dead+s.Totals.Cancelled+s.Totals.Deleted
+	if in != out+s.Live() {
+		t.Errorf("queue %s: %d enqueued or requeued, but %d ended and %d live: %+v", queue, in, out, s.Live(), s)
+	}
+	counted := make(map[storage.State]int64)
+	for _, task := range tasks {
+		counted[task.State]++
+	}
+	sizes := map[storage.State]int64{
+		storage.Waiting: s.Waiting, storage.Pending: s.Pending, storage.Scheduled: s.Scheduled, storage.Retry: s.Retry,
+		storage.Completed: s.Completed, storage.Cancelled: s.Cancelled, storage.Dead: s.Dead, storage.Cursors: s.Cursors,
+	}
+	for state, size := range sizes {
+		if counted[state] != size {
+			t.Errorf("queue %s: Stats say %d are %s, and the list has %d", queue, size, state, counted[state])
+		}
+	}
+	if s.Damaged > 0 {
+		t.Errorf("queue %s: %d damaged records", queue, s.Damaged)
+	}
+	return s
+}
+
+// checkFollowUps checks that each completed task that enqueued a follow-up committed
+// one, under the fence of the run that completed it, and no other task any.
+func checkFollowUps(t *testing.T, tasks map[string]storage.Task, following func(id string) bool) {
+	t.Helper()
+	followUps := make(map[string]int)
+	for id := range tasks {
+		if rest, ok := strings.CutPrefix(id, followPrefix); ok {
+			followUps[rest[:strings.LastIndexByte(rest, '-')]]++
+		}
+	}
+	for id, task := range tasks {
+		if strings.HasPrefix(id, followPrefix) {
+			continue
+		}
+		want := 0
+		if following(id) && task.State == storage.Completed {
+			want = 1
+		}
+		if got := followUps[id]; got != want {
+			t.Errorf("%s is %s and has %d follow-ups, want %d", task.Ref, task.State, got, want)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// farOff is by how much clocks are wrong.
+const farOff = 10 * time.Minute
+
+// TestClocksOfRunnersChangeNothing is point 7: three runners, of which one is ten
+// minutes ahead and one ten minutes behind, on one storage; the client that enqueues
+// is ahead too.
+func TestClocksOfRunnersChangeNothing(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		f := newFleet(t, s)
+		var err error
+		f.skew = farOff
+		f.client, err = midge.NewClient(&skewed{Storage: newLedger(f.store, f.rec), by: f.skew}, midge.ClientConfig{})
+		must(t, err)
+		var fleet []*worker
+		for _, by := range []time.Duration{farOff, -farOff, 0} {
+			fleet = append(fleet, f.start(workerConfig{
+				Name: fmt.Sprint("off-by-", by), Queues: []string{"q"}, Concurrency: 20, Lease: 2 * time.Second, Skew: by,
+			}))
+		}
+		f.awaitWhat("", workerReady, len(fleet), 20*time.Second)
+		observeClocks(t, f, fleet)
+	})
+}
+
+// observeClocks checks delays, leases and takeovers in a fleet whose clocks, or whose
+// server's clock, are wrong.
+func observeClocks(t *testing.T, f *fleet, fleet []*worker) {
+	t.Helper()
+	const delayed, long, lease = 60, 6, 2 * time.Second
+	for i := range long {
+		f.enqueue("q", fmt.Sprint("long-", i), steps(sleep(3*lease), step{Do: "follow"}))
+	}
+	f.awaitWhat("", runStart, long, 10*time.Second)
+	due := make(map[storage.Ref]time.Time) // by the host's clock, at the earliest
+	for i := range delayed {
+		delay := time.Duration(i) * 25 * time.Millisecond
+		begun := time.Now()
+		due[f.enqueue("q", fmt.Sprint("delayed-", i), act{}, midge.In(delay))] = begun.Add(delay)
+	}
+	told, err := f.store.Describe(t.Context())
+	must(t, err)
+	const in = time.Second
+	ref := storage.Ref{Queue: "q", ID: "at"}
+	at := told.Now.Add(in - f.skew)       // as the client's process sees it
+	due[ref] = time.Now().Add(in - slack) // told was read before
+	_, err = f.client.EnqueueAt(t.Context(), at, act{}, midge.To("q"), midge.ID("at"))
+	must(t, err)
+	f.enqueue("q", "snoozes", do("snooze once"))
+
+	h := f.await("all that was delayed has run", 20*time.Second, func(h history) bool {
+		return len(h.of(runEnd).where(func(e event) bool { return !due[e.Ref].IsZero() }).refs()) == len(due)
+	})
+	var late []time.Duration
+	for ref, moment := range due {
+		start := h.of(runStart).about(ref)[0].At
+		if start.Before(moment) {
+			t.Errorf("%s started %v early", ref, moment.Sub(start))
+		}
+		late = append(late, start.Sub(moment))
+	}
+	slices.Sort(late)
+	t.Logf("%d delayed tasks: none early; late by p50 %v, at most %v", len(late), late[len(late)/2], late[len(late)-1])
+	if last := late[len(late)-1]; last > 1500*time.Millisecond {
+		t.Errorf("a delayed task started %v late", last)
+	}
+	killed := fleet[0]
+	heldBy := func(h history) int {
+		held := h.of(runStart).by(killed.name).refs()
+		for ref := range h.of(runEnd).by(killed.name).refs() {
+			delete(held, ref)
+		}
+		return len(held)
+	}
+	held := heldBy(h)
+	at = time.Now()
+	killed.kill()
+	h = f.await("all of the killed runner's jobs run elsewhere", lease+takeover, func(h history) bool {
+		crashed := h.of(runStart).after(at).where(func(e event) bool { return e.Crashes == 1 })
+		return len(crashed.refs()) == held
+	})
+	awaitDrained(t, f.store, "q", 20*time.Second)
+	h = f.history()
+	checkRuns(t, h)
+	tasks := tasksOf(t, f.store, "q")
+	checkTotals(t, f.store, "q", tasks)
+	checkFollowUps(t, tasks, func(id string) bool { return strings.HasPrefix(id, "long-") })
+	t.Logf("%d jobs of a killed runner were taken over, the other %d ran once", held, long-held)
+	if runs := len(h.of(runStart).where(func(e event) bool { return strings.HasPrefix(e.Ref.ID, "long-") })); runs != long+held {
+		t.Errorf("%d long jobs ran %d times in all, want %d", long, runs, long+held)
+	}
+}

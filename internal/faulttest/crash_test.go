@@ -1,0 +1,158 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// takeover is how long after a lease has run out another runner starts the task at
+// the latest.
+const takeover = 5 * time.Second
+
+// TestTheJobsOfAKilledRunnerStartElsewhere is the first half of point 2.
+func TestTheJobsOfAKilledRunnerStartElsewhere(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		const jobs, lease = 20, 2 * time.Second
+		f := newFleet(t, s)
+		runner := workerConfig{Queues: []string{"q"}, Concurrency: jobs, Lease: lease}
+		runner.Name = "victim"
+		victim := f.start(runner)
+		for i := range jobs {
+			f.enqueue("q", fmt.Sprint("job-", i), steps(gate("go"), step{Do: "follow"}))
+		}
+		f.awaitWhat("victim", runStart, jobs, 10*time.Second)
+		runner.Name = "heir"
+		f.start(runner)
+		f.awaitWhat("heir", workerReady, 1, 10*time.Second)
+
+		killed := time.Now()
+		victim.kill()
+		h := f.awaitWhat("heir", runStart, jobs, lease+takeover)
+		var latest time.Duration
+		for _, start := range h.of(runStart).by("heir") {
+			latest = max(latest, start.At.Sub(killed))
+			if start.Retries != 0 || start.Crashes != 1 {
+				t.Errorf("%s started with %d retries and %d crashes, want 0 and 1", start.Ref, start.Retries, start.Crashes)
+			}
+		}
+		t.Logf("all %d started again %v after the kill, with a lease of %v", jobs, latest.Round(time.Millisecond), lease)
+		if latest > lease+takeover {
+			t.Errorf("the last of %d started %v after the kill, want at most %v", jobs, latest, lease+takeover)
+		}
+		f.letThrough("go")
+		awaitDrained(t, f.store, "q", 10*time.Second)
+		checkRuns(t, f.history())
+		tasks := tasksOf(t, f.store, "q")
+		checkTotals(t, f.store, "q", tasks)
+		checkFollowUps(t, tasks, func(string) bool { return true })
+		for id, task := range tasks {
+			first := !strings.HasPrefix(id, followPrefix)
+			if task.State != storage.Completed || task.Retries != 0 || first && task.Crashes != 1 {
+				t.Errorf("%s: %s, %d retries, %d crashes; want completed, 0, 1", task.Ref, task.State, task.Retries, task.Crashes)
+			}
+		}
+	})
+}
+
+// TestAPoisonPillDiesAlone is the second half of point 2: twice the pill takes all its
+// neighbours down with it, so that each of them is one crash short of its limit too.
+func TestAPoisonPillDiesAlone(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		const innocents = 20
+		f := newFleet(t, s)
+		for i := range innocents {
+			if i == innocents/2 {
+				f.enqueue("q", "pill", steps(step{Do: "kill", N: innocents, For: 2 * time.Second}))
+			}
+			f.enqueue("q", fmt.Sprint("innocent-", i), steps(gate("calm"), step{Do: "follow"}))
+		}
+		sup := f.supervise(workerConfig{
+			Name: "host", Queues: []string{"q"}, Concurrency: innocents + 1, Lease: 2 * time.Second, Mortal: true,
+		})
+		f.await("the second death", 30*time.Second, func(h history) bool {
+			pill := h.of(runStart).about(storage.Ref{Queue: "q", ID: "pill"})
+			return sup.deaths() >= 2 && len(pill) >= 2
+		})
+		f.letThrough("calm")
+		awaitDrained(t, f.store, "q", 60*time.Second)
+		sup.stop()
+		h := f.history()
+		checkRuns(t, h)
+		tasks := tasksOf(t, f.store, "q")
+		checkTotals(t, f.store, "q", tasks)
+		checkFollowUps(t, tasks, func(id string) bool { return id != "pill" })
+		charged := 0
+		for id, task := range tasks {
+			switch {
+			case id == "pill":
+				if task.State != storage.Dead || task.Reason != storage.ReasonCrashes || task.Crashes != 3 {
+					t.Errorf("the pill is %s, reason %q, %d crashes; want dead of a crash loop after 3", task.State, task.Reason, task.Crashes)
+				}
+			case task.State != storage.Completed:
+				t.Errorf("%s is %s (%s) after %d crashes, want it completed", id, task.State, task.Reason, task.Crashes)
+			default:
+				charged += task.Crashes
+			}
+		}
+		starts := h.of(runStart).about(storage.Ref{Queue: "q", ID: "pill"})
+		t.Logf("the pill started %d times; its %d neighbours were charged %d crashes in all", len(starts), innocents, charged)
+		if len(starts) != 3 {
+			t.Errorf("the pill started %d times, want 3", len(starts))
+		}
+	})
+}
+
+// supervisor starts a worker again whenever it has ended, as an init system would.
+type supervisor struct {
+	end  context.CancelFunc
+	done chan struct{}
+
+	mu    sync.Mutex // guards ended
+	ended int
+}
+
+// supervise keeps a worker running until stop.
+func (f *fleet) supervise(cfg workerConfig) *supervisor {
+	ctx, end := context.WithCancel(f.t.Context())
+	s := &supervisor{end: end, done: make(chan struct{})}
+	f.t.Cleanup(s.stop)
+	go func() {
+		defer close(s.done)
+		for n := 1; ctx.Err() == nil; n++ {
+			c := cfg
+			c.Name = fmt.Sprint(cfg.Name, "-", n)
+			c.Gates = slices.Clone(cfg.Gates)
+			w := f.start(c)
+			select {
+			case <-w.done:
+				s.mu.Lock()
+				s.ended++
+				s.mu.Unlock()
+			case <-ctx.Done():
+				w.kill()
+			}
+		}
+	}()
+	return s
+}
+
+func (s *supervisor) stop() {
+	s.end()
+	<-s.done
+}
+
+// deaths is how often the worker has ended by itself.
+func (s *supervisor) deaths() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
+}

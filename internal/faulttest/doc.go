@@ -1,0 +1,13 @@
+// Package faulttest holds tests of what midge promises when things break, and no
+// code: runners as processes of their own are killed, frozen and cut off on a real
+// Redis and on a real three-master Cluster, and a checker reads what they recorded.
+//
+// The test binary is its own worker: started again with a configuration in its
+// environment it opens the storage and runs a runner whose jobs do what their
+// payload says. Every process appends what happens to a file of its own, one JSON
+// line per event, each line one write, so that nothing but an unfinished call is
+// missing after a SIGKILL. Times are those of the host's clock, which all processes
+// and the servers share.
+//
+// The tests need redis-server and a Unix system; see internal/testserver.
+package faulttest

@@ -1,0 +1,150 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// What happens to a task, as the processes record it.
+const (
+	enqueueBegun   = "enqueue"         // before the call
+	enqueueDone    = "enqueue.done"    // acknowledged
+	enqueueRefused = "enqueue.refused" // definitely not done
+	enqueueUnknown = "enqueue.unknown"
+	claimBegun     = "claim"    // before a call for tasks; N is how many
+	claimed        = "claimed"  // one per task
+	extended       = "extended" // one per lease
+	extendLost     = "extend.lost"
+	settleBegun    = "settle"      // before the call
+	settleDone     = "settle.done" // accepted
+	settleLost     = "settle.lost" // refused: the lease is lost
+	settleUnknown  = "settle.unknown"
+	runStart       = "run.start"
+	runEnd         = "run.end"
+	ctxDone        = "ctx.done" // the job's context ended while it ran
+	stepDone       = "step"     // a step of a job, with its error
+	workerReady    = "ready"
+	workerStopped  = "stopped"
+)
+
+// event is one line of a record.
+type event struct {
+	What   string      `json:"what"`
+	At     time.Time   `json:"at"`
+	Worker string      `json:"worker"`
+	Pid    int         `json:"pid"`
+	Ref    storage.Ref `json:"ref,omitzero"`
+	// Fence is the version of the claim.
+	Fence int64 `json:"fence,omitempty"`
+	// From is when the call was sent, For the lease that it granted.
+	From time.Time     `json:"from,omitzero"`
+	For  time.Duration `json:"for,omitempty"`
+	N    int           `json:"n,omitempty"`
+	// Ahead says that a task was claimed without being started.
+	Ahead   bool            `json:"ahead,omitempty"`
+	Outcome storage.Outcome `json:"outcome,omitempty"`
+	State   storage.State   `json:"state,omitempty"`
+	Retries int             `json:"retries,omitempty"`
+	Crashes int             `json:"crashes,omitempty"`
+	// Step is what a job did, Tick the moment that a periodic task stands for.
+	Step string `json:"step,omitempty"`
+	Tick string `json:"tick,omitempty"`
+	Err  string `json:"err,omitempty"`
+}
+
+// recorder appends a process's events to its file. A nil recorder records nothing.
+type recorder struct {
+	worker string
+	file   *os.File
+}
+
+func newRecorder(worker, path string) (*recorder, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &recorder{worker: worker, file: file}, nil
+}
+
+// record writes an event. The line is on its way to the file when it returns, so
+// that the death of this process cannot lose it.
+func (r *recorder) record(e event) {
+	if r == nil {
+		return
+	}
+	if e.At.IsZero() {
+		e.At = time.Now()
+	}
+	e.Worker, e.Pid = r.worker, os.Getpid()
+	line, err := json.Marshal(e)
+	if err == nil {
+		_, err = r.file.Write(append(line, '\n'))
+	}
+	if err != nil {
+		panic(err) // a run without its record proves nothing
+	}
+}
+
+func (r *recorder) close() error { return r.file.Close() }
+
+// text is an error's text, "" for nil.
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// record is the file of one process as far as it was read.
+type record struct {
+	path string
+
+	mu     sync.Mutex // guards what follows
+	offset int64
+	rest   []byte
+	events []event
+}
+
+// read gives all events so far. A line that is not finished is left for later.
+func (r *record) read() ([]event, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	file, err := os.Open(r.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	if _, err := file.Seek(r.offset, io.SeekStart); err != nil {
+		return nil, err
+	}
+	news, err := io.ReadAll(file)
+	if err != nil {
+		return nil, err
+	}
+	r.offset += int64(len(news))
+	r.rest = append(r.rest, news...)
+	for {
+		line, rest, ok := bytes.Cut(r.rest, []byte("\n"))
+		if !ok {
+			return r.events, nil
+		}
+		var e event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, err
+		}
+		r.events = append(r.events, e)
+		r.rest = rest
+	}
+}

@@ -1,0 +1,120 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// TestAFrozenRunnerCannotCommit is point 3. Half of the tasks have been completed by
+// the other runner when the frozen one goes on, the other half still run there.
+func TestAFrozenRunnerCannotCommit(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		const half, lease = 10, 2 * time.Second
+		f := newFleet(t, s)
+		stale := []step{
+			{Do: "progress", Arg: "ran"}, {Do: "checkpoint", Arg: "ran"}, {Do: "stale", Arg: "frozen"},
+			{Do: "until ended", Arg: "frozen"}, {Do: "result"}, {Do: "follow"},
+		}
+		early := steps(append([]step{hold("thaw")}, stale...)...)
+		late := steps(append(append([]step{hold("thaw")}, stale...), gate("end"))...)
+		runner := workerConfig{Queues: []string{"q"}, Concurrency: 2 * half, Lease: lease}
+		runner.Name = "frozen"
+		frozen := f.start(runner)
+		for i := range half {
+			f.enqueue("q", fmt.Sprint("early-", i), early)
+			f.enqueue("q", fmt.Sprint("late-", i), late)
+		}
+		f.awaitWhat("frozen", runStart, 2*half, 10*time.Second)
+		frozen.freeze()
+		runner.Name, runner.Gates = "heir", []string{"thaw"}
+		f.start(runner)
+		f.await("the heir runs all and has completed half", lease+2*takeover, func(h history) bool {
+			h = h.by("heir")
+			done := h.of(settleDone).where(func(e event) bool { return strings.HasPrefix(e.Ref.ID, "early") })
+			return len(h.of(runStart)) >= 2*half && len(done) >= half
+		})
+		f.letThrough("thaw")
+		thawed := time.Now()
+		frozen.thaw()
+		f.awaitWhat("frozen", runEnd, 2*half, 10*time.Second)
+		f.letThrough("end")
+		awaitDrained(t, f.store, "q", 10*time.Second)
+		frozen.terminate()
+		frozen.ended(t, 10*time.Second)
+
+		h := f.history()
+		checkRuns(t, h)
+		checkFrozen(t, h.by("frozen"), 2*half, thawed)
+		tasks := tasksOf(t, f.store, "q")
+		checkTotals(t, f.store, "q", tasks)
+		checkFollowUps(t, tasks, func(string) bool { return true })
+		checkHeirsCommit(t, f, h.by("heir"), tasks)
+	})
+}
+
+// checkFrozen checks that nothing which the frozen worker tried was accepted.
+func checkFrozen(t *testing.T, h history, jobs int, thawed time.Time) {
+	t.Helper()
+	refusals := 0
+	for _, e := range h.of(stepDone).after(thawed) {
+		tried := strings.HasPrefix(e.Step, "stale ") || e.Step == "progress" || e.Step == "checkpoint"
+		refused := strings.Contains(e.Err, storage.ErrLeaseLost.Error()) || strings.Contains(e.Err, "lease lost")
+		if tried && !refused {
+			t.Errorf("%s: %s under the stale fence gave %q, want a lost lease", e.Ref, e.Step, e.Err)
+		}
+		if tried && refused {
+			refusals++
+		}
+	}
+	const tries = 12 // progress, checkpoint and the ten of stale
+	if refusals != jobs*tries {
+		t.Errorf("%d tries were refused, want %d", refusals, jobs*tries)
+	}
+	for _, e := range h.of(settleDone).after(thawed) {
+		if strings.HasPrefix(e.Ref.ID, followPrefix) { // it may well run what the heir committed
+			continue
+		}
+		t.Errorf("%s: a settle of the frozen runner, %s, was accepted", e.Ref, e.Outcome)
+	}
+	ended := h.of(ctxDone)
+	var latest time.Duration
+	for _, e := range ended {
+		latest = max(latest, e.At.Sub(thawed))
+		if !strings.Contains(e.Err, storage.ErrLeaseLost.Error()) {
+			t.Errorf("%s: the context ended with %q, want a lost lease", e.Ref, e.Err)
+		}
+	}
+	t.Logf("%d stale tries refused; all contexts had ended %v after the thaw", refusals, latest.Round(time.Millisecond))
+	if len(ended) != jobs || latest > time.Second {
+		t.Errorf("%d contexts ended, the last after %v; want %d within 1s", len(ended), latest, jobs)
+	}
+}
+
+// checkHeirsCommit checks that results and progress are those of the heir's runs.
+func checkHeirsCommit(t *testing.T, f *fleet, h history, tasks map[string]storage.Task) {
+	t.Helper()
+	for _, start := range h.of(runStart) {
+		if strings.HasPrefix(start.Ref.ID, followPrefix) {
+			continue
+		}
+		var fence int64
+		if err := f.client.Await(t.Context(), start.Ref, &fence); err != nil || fence != start.Fence {
+			t.Errorf("%s: the result is %d, %v; want the fence of the heir's run, %d", start.Ref, fence, err, start.Fence)
+		}
+		task, err := f.store.Task(t.Context(), start.Ref)
+		must(t, err)
+		if string(task.Progress) == `"stale"` || string(task.Result) == `"stale"` {
+			t.Errorf("%s: the stale run's progress %q or result %q is stored", start.Ref, task.Progress, task.Result)
+		}
+		follow := fmt.Sprintf("%s%s-%d", followPrefix, start.Ref.ID, start.Fence)
+		if _, ok := tasks[follow]; !ok {
+			t.Errorf("%s: the follow-up of the heir's run is missing", start.Ref)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// TestAFullRedis is point 10.
+func TestAFullRedis(t *testing.T) {
+	eachOwnServer(t, func(t *testing.T, s *server) {
+		const jobs, lease = 5, 2 * time.Second
+		f := newFleet(t, s)
+		f.start(workerConfig{Name: "running", Queues: []string{"q"}, Concurrency: jobs, Lease: lease})
+		for i := range jobs {
+			f.enqueue("q", fmt.Sprint("job-", i), steps(gate("end")), midge.KeepFor(0))
+		}
+		f.awaitWhat("running", runStart, jobs, 20*time.Second)
+
+		full := 0
+		for _, size := range []int{100_000, 10_000, 1_000, 0} { // until not even a small one goes in
+			job := steps(step{Do: "progress", Arg: strings.Repeat("x", size)})
+			for refused := false; !refused; {
+				_, err := enqueue(t.Context(), f.client, f.rec, "q", fmt.Sprint("bulk-", full), job, midge.KeepFor(0))
+				refused = err != nil
+				if refused && !errors.Is(err, storage.ErrFull) {
+					t.Fatalf("enqueue into a full Redis: %v, want ErrFull", err)
+				}
+				full++
+			}
+		}
+		acknowledged := len(f.history().of(enqueueDone))
+		t.Logf("%d tasks fitted in", acknowledged)
+		since := time.Now()
+		f.await("four leases passed", 6*lease, func(history) bool { return time.Since(since) > 4*lease })
+		if _, err := f.client.Enqueue(t.Context(), act{}, midge.To("q")); !errors.Is(err, storage.ErrFull) {
+			t.Errorf("enqueue into a full Redis: %v, want ErrFull", err)
+		}
+		h := f.history()
+		if lost := h.of(ctxDone, extendLost); len(lost) > 0 || len(h.of(runStart)) != jobs {
+			t.Errorf("%d leases were lost and %d runs started in a full Redis, want 0 and %d", len(lost), len(h.of(runStart)), jobs)
+		}
+		f.letThrough("end")
+		f.start(workerConfig{Name: "helper", Queues: []string{"q"}, Concurrency: jobs, Lease: lease})
+		awaitDrained(t, f.store, "q", 30*time.Second)
+		h = f.history()
+		checkRuns(t, h)
+		if ran := len(h.of(runStart).refs()); ran != acknowledged {
+			t.Errorf("%d tasks ran, want the %d that were acknowledged", ran, acknowledged)
+		}
+		if tasks := tasksOf(t, f.store, "q"); len(tasks) > 0 {
+			t.Errorf("%d tasks are left, want none", len(tasks))
+		}
+		if stats := checkTotals(t, f.store, "q", nil); stats.Totals.Completed != int64(acknowledged) {
+			t.Errorf("%d completed, want %d", stats.Totals.Completed, acknowledged)
+		}
+		f.enqueue("q", "again", act{})
+	}, "maxmemory 24mb", "maxmemory-policy noeviction")
+}

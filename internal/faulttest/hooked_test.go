@@ -1,0 +1,130 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// hooked is a storage whose every call can be stopped before it reaches the storage
+// and spoiled after it has happened there. It counts the calls from 1.
+type hooked struct {
+	storage.Storage
+	calls atomic.Int64
+	// before is asked ahead of call n. With an error the call does not happen and
+	// ends with it.
+	before func(n int64, verb string) error
+	// after is asked once call n has happened. An error takes its answer's place.
+	after func(n int64, verb string) error
+}
+
+// around makes a call between its hooks.
+func around[T any](h *hooked, verb string, call func() (T, error)) (T, error) {
+	n := h.calls.Add(1)
+	var nothing T
+	if h.before != nil {
+		if err := h.before(n, verb); err != nil {
+			return nothing, err
+		}
+	}
+	answer, err := call()
+	if h.after != nil {
+		if spoiled := h.after(n, verb); spoiled != nil {
+			return nothing, spoiled
+		}
+	}
+	return answer, err
+}
+
+// Spans passes the optional ability of the storage through.
+func (h *hooked) Spans(queues ...string) bool { return storage.Spans(h.Storage, queues...) }
+
+func (h *hooked) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	return around(h, "apply", func() ([]storage.Applied, error) { return h.Storage.Apply(ctx, call, txs...) })
+}
+
+func (h *hooked) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	return around(h, "claim", func() (storage.Claimed, error) { return h.Storage.Claim(ctx, req) })
+}
+
+func (h *hooked) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	return around(h, "extend", func() (storage.Extended, error) { return h.Storage.Extend(ctx, req) })
+}
+
+func (h *hooked) Wait(ctx context.Context, req storage.WaitRequest) error {
+	_, err := around(h, "wait", func() (struct{}, error) { return struct{}{}, h.Storage.Wait(ctx, req) })
+	return err
+}
+
+func (h *hooked) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	return around(h, "task", func() (storage.Task, error) { return h.Storage.Task(ctx, ref) })
+}
+
+func (h *hooked) Tasks(ctx context.Context, query storage.TasksQuery) (storage.TasksPage, error) {
+	return around(h, "tasks", func() (storage.TasksPage, error) { return h.Storage.Tasks(ctx, query) })
+}
+
+func (h *hooked) Queues(ctx context.Context, query storage.QueuesQuery) (storage.QueuesPage, error) {
+	return around(h, "queues", func() (storage.QueuesPage, error) { return h.Storage.Queues(ctx, query) })
+}
+
+func (h *hooked) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
+	return around(h, "stats", func() ([]storage.Stats, error) { return h.Storage.Stats(ctx, queues...) })
+}
+
+func (h *hooked) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
+	return around(h, "runners", func() ([]storage.RunnerInfo, error) { return h.Storage.Runners(ctx) })
+}
+
+func (h *hooked) Configure(ctx context.Context, call storage.Call, queue string, s storage.Settings) error {
+	_, err := around(h, "configure", func() (struct{}, error) {
+		return struct{}{}, h.Storage.Configure(ctx, call, queue, s)
+	})
+	return err
+}
+
+func (h *hooked) Describe(ctx context.Context) (storage.Description, error) {
+	return around(h, "describe", func() (storage.Description, error) { return h.Storage.Describe(ctx) })
+}
+
+// lost is the error of a call whose request or reply was lost: whoever made it
+// cannot tell which.
+func lost(n int64, verb string) error {
+	return fmt.Errorf("faulttest: call %d, %s: %w", n, verb, storage.ErrUnknown)
+}
+
+// death says at which storage call a process kills itself: just before it, or just
+// after the storage has carried it out. The zero death does not come.
+type death struct {
+	Call  int64
+	After bool
+}
+
+// of makes the storage call that is the process's last.
+func (d death) of(store storage.Storage) storage.Storage {
+	if d.Call == 0 {
+		return store
+	}
+	die := func(n int64, _ string) error {
+		if n == d.Call {
+			killSelf()
+		}
+		return nil
+	}
+	h := &hooked{Storage: store, before: die}
+	if d.After {
+		h.before, h.after = nil, die
+	}
+	return h
+}
+
+// killSelf ends the process as SIGKILL from outside would. It does not return.
+func killSelf() {
+	_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
+	select {}
+}

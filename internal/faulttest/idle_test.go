@@ -1,0 +1,118 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/testserver"
+)
+
+// TestAnIdleRunnerIsQuickAndQuiet is point 11. It runs by itself, so that what it
+// measures is midge and not its neighbours.
+func TestAnIdleRunnerIsQuickAndQuiet(t *testing.T) {
+	testserver.Require(t)
+	single := testserver.Redis(t)
+	t.Run("redis", func(t *testing.T) {
+		quickAndQuiet(t, &server{name: "redis", nodes: []*testserver.Server{single}})
+	})
+	cluster := testserver.Cluster(t)
+	t.Run("cluster", func(t *testing.T) {
+		quickAndQuiet(t, &server{name: "cluster", cluster: cluster, nodes: cluster.Nodes()})
+	})
+}
+
+func quickAndQuiet(t *testing.T, s *server) {
+	t.Helper()
+	f := newFleet(t, s)
+	f.start(workerConfig{Queues: []string{"q"}, Concurrency: 10})
+	f.enqueue("q", "first", act{})
+	f.awaitWhat("", runEnd, 1, 20*time.Second)
+
+	const watch = 10 * time.Second
+	commands := watchCommands(t, s, watch)
+	t.Logf("%d commands in %v without work: %v", len(commands), watch, commands)
+	if most := int(2 * watch / time.Second); len(commands) > most {
+		t.Errorf("an idle runner sent %d commands in %v, want at most %d:\n%s", len(commands), watch, most, strings.Join(commands, "\n"))
+	}
+
+	// Each start is awaited before the next enqueue, so that the runner is asleep.
+	const tasks = 100
+	var delays, late []time.Duration
+	for i := range tasks {
+		id := fmt.Sprint("now-", i)
+		delays = append(delays, f.startDelay(id))
+	}
+	for i := range tasks / 2 {
+		id := fmt.Sprint("soon-", i)
+		const in = 50 * time.Millisecond
+		delay := f.startDelay(id, midge.In(in))
+		if delay < in {
+			t.Errorf("a task due in %v started after %v", in, delay)
+		}
+		late = append(late, delay-in)
+	}
+	slices.Sort(delays)
+	slices.Sort(late)
+	t.Logf("start after an enqueue elsewhere: p50 %v, p99 %v", delays[tasks/2], delays[tasks*99/100])
+	t.Logf("start after the moment of a task due in 50ms: p50 %v, last %v", late[len(late)/2], late[len(late)-1])
+	if p50 := delays[tasks/2]; p50 > 20*time.Millisecond {
+		t.Errorf("the median start is %v after the enqueue, want milliseconds", p50)
+	}
+	if p50 := late[len(late)/2]; p50 > 20*time.Millisecond {
+		t.Errorf("the median start is %v after the moment, want milliseconds", p50)
+	}
+	checkRuns(t, f.history())
+}
+
+// startDelay enqueues a task and gives how long after the call's begin its job
+// started.
+func (f *fleet) startDelay(id string, opts ...midge.Option) time.Duration {
+	f.t.Helper()
+	begun := time.Now()
+	ref := f.enqueue("q", id, act{}, opts...)
+	h := f.await(id+" has run", 10*time.Second, func(h history) bool { return len(h.of(runEnd).about(ref)) > 0 })
+	return h.of(runStart).about(ref)[0].At.Sub(begun)
+}
+
+// watchCommands gives the commands that clients send to the server within a time,
+// those of its own and of scripts apart.
+func watchCommands(t *testing.T, s *server, within time.Duration) []string {
+	t.Helper()
+	lines := make(chan string, 1000)
+	deadline := time.Now().Add(within)
+	for _, node := range s.nodes {
+		conn, err := net.Dial("tcp", node.Addr())
+		must(t, err)
+		must(t, conn.SetDeadline(deadline))
+		_, err = conn.Write([]byte("MONITOR\r\n"))
+		must(t, err)
+		go func() { // ends with the connection's deadline
+			defer func() { lines <- "" }()
+			defer func() { _ = conn.Close() }()
+			for in := bufio.NewScanner(conn); in.Scan(); {
+				lines <- in.Text()
+			}
+		}()
+	}
+	var commands []string
+	for open := len(s.nodes); open > 0; {
+		line := <-lines
+		_, command, ok := strings.Cut(line, "] ")
+		switch {
+		case line == "":
+			open--
+		case !ok || strings.Contains(line, " lua] "):
+		default:
+			commands = append(commands, command[:min(len(command), 60)])
+		}
+	}
+	return commands
+}

@@ -1,0 +1,45 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// TestALongJobIsStartedOnce is point 4: jobs of many leases, beside others that come
+// and go, on three runners that would each be glad to have them.
+func TestALongJobIsStartedOnce(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		const jobs, lease, leases = 12, 2 * time.Second, 8
+		f := newFleet(t, s)
+		for range 3 {
+			f.start(workerConfig{Queues: []string{"q"}, Concurrency: jobs, Lease: lease})
+		}
+		for i := range jobs {
+			f.enqueue("q", fmt.Sprint("long-", i), steps(sleep(leases*lease), step{Do: "follow"}))
+		}
+		f.awaitWhat("", runStart, jobs, 10*time.Second)
+		begun := time.Now()
+		for i := 0; time.Since(begun) < (leases-1)*lease; i++ {
+			f.enqueue("q", fmt.Sprint("short-", i), act{})
+			f.awaitWhat("", runEnd, i+1, 5*time.Second)
+		}
+		awaitDrained(t, f.store, "q", 20*time.Second)
+		h := f.history()
+		checkRuns(t, h)
+		tasks := tasksOf(t, f.store, "q")
+		checkTotals(t, f.store, "q", tasks)
+		for i := range jobs {
+			ref := storage.Ref{Queue: "q", ID: fmt.Sprint("long-", i)}
+			task := tasks[ref.ID]
+			if n := len(h.of(runStart).about(ref)); n != 1 || task.State != storage.Completed || task.Crashes != 0 {
+				t.Errorf("%s: started %d times, %s, %d crashes; want 1, completed, 0", ref, n, task.State, task.Crashes)
+			}
+		}
+		t.Logf("%d jobs of %d leases started once each, beside %d short ones", jobs, leases, len(tasks)-2*jobs)
+	})
+}

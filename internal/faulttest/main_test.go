@@ -1,0 +1,38 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// atOnce is how many tests run beside each other. They wait for leases, outages and
+// ticks and hardly compute, so that the number of processors is no measure.
+const atOnce = "12"
+
+func TestMain(m *testing.M) {
+	if config := os.Getenv(envWorker); config != "" {
+		os.Exit(workerMain(config))
+	}
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := stopShared(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, "goroutines outlived the tests:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}

@@ -1,0 +1,171 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// outage is a way in which a server goes away and comes back.
+type outage struct {
+	name string
+	away func(s *server) error
+	back func(s *server) error
+}
+
+var outages = []outage{
+	{
+		name: "killed",
+		away: func(s *server) error {
+			for _, node := range s.nodes {
+				if err := node.Kill(); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		back: func(s *server) error {
+			for _, node := range s.nodes {
+				if err := node.Restart(); err != nil {
+					return err
+				}
+			}
+			return s.ready()
+		},
+	},
+	{
+		name: "frozen",
+		away: func(s *server) error {
+			for _, node := range s.nodes {
+				if err := node.Pause(); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		back: func(s *server) error {
+			for _, node := range s.nodes {
+				if err := node.Resume(); err != nil {
+					return err
+				}
+			}
+			return s.ready()
+		},
+	},
+}
+
+// TestAnOutageIsWeather is point 8: the storage is gone for ten seconds, crashed or
+// hanging, while jobs run, finish and wait.
+func TestAnOutageIsWeather(t *testing.T) {
+	for _, o := range outages {
+		t.Run(o.name, func(t *testing.T) {
+			t.Parallel()
+			eachOwnServer(t, func(t *testing.T, s *server) { outlast(t, s, o) }, "appendonly yes", "appendfsync always")
+		})
+	}
+}
+
+func outlast(t *testing.T, s *server, o outage) {
+	t.Helper()
+	const running, waiting, gone = 10, 20, 10 * time.Second
+	f := newFleet(t, s)
+	runner := f.start(workerConfig{Name: "runner", Queues: []string{"q"}, Concurrency: running})
+	for i := range running {
+		name := "during" // half end while the storage is gone, half after it is back
+		if i%2 == 1 {
+			name = "after"
+		}
+		f.enqueue("q", fmt.Sprint(name, "-", i), steps(gate(name), step{Do: "follow"}))
+	}
+	f.awaitWhat("runner", runStart, running, 20*time.Second)
+	for i := range waiting {
+		f.enqueue("q", fmt.Sprint("waits-", i), act{})
+	}
+
+	must(t, o.away(s))
+	left := time.Now()
+	used := cpuTime(t, runner.pid)
+	f.letThrough("during")
+	f.await("the outage is over", 2*gone, func(history) bool { return time.Since(left) >= gone })
+	share := float64(cpuTime(t, runner.pid)-used) / float64(time.Since(left))
+	t.Logf("%.1f %% of a processor used during the outage", 100*share)
+	if share > 0.05 {
+		t.Errorf("the runner used %.1f %% of a processor while its storage was gone, want less than 5 %%", 100*share)
+	}
+	must(t, o.back(s))
+	back := time.Now()
+
+	h := f.await("a waiting task starts and a finished one is settled", 20*time.Second, func(h history) bool {
+		return len(h.of(runStart).after(left)) > 0 && len(h.of(settleDone).after(left)) >= running/2
+	})
+	resumed := h.of(runStart).after(left)[0].At.Sub(back)
+	settled := h.of(settleDone).after(left)[running/2-1].At.Sub(back)
+	t.Logf("%v after the return work began, %v after it all that had finished was settled",
+		resumed.Round(time.Millisecond), settled.Round(time.Millisecond))
+	if resumed > 2*time.Second || settled > 2*time.Second {
+		t.Errorf("work began %v and was settled %v after the return, want both within 2s", resumed, settled)
+	}
+	f.letThrough("after")
+	awaitDrained(t, f.store, "q", 30*time.Second)
+	h = f.history()
+	checkRuns(t, h)
+	for _, e := range h.of(ctxDone) {
+		t.Errorf("%s: its context ended: %s", e.Ref, e.Err)
+	}
+	tasks := tasksOf(t, f.store, "q")
+	checkTotals(t, f.store, "q", tasks)
+	checkFollowUps(t, tasks, func(id string) bool { return id[0] == 'd' || id[0] == 'a' })
+	if want := 2*running + waiting; len(tasks) != want {
+		t.Errorf("%d tasks, want %d", len(tasks), want)
+	}
+	for _, task := range tasks {
+		if runs := len(h.of(runStart).about(task.Ref)); task.State != storage.Completed || runs != 1 {
+			t.Errorf("%s is %s after %d runs, want completed after one", task.Ref, task.State, runs)
+		}
+	}
+	select {
+	case <-runner.done:
+		t.Errorf("the runner ended: %v", runner.state)
+	default:
+	}
+}
+
+// TestAnOutageLongerThanTheLease: jobs end with a cause once their lease may have run
+// out, nothing is lost, and all of it runs again.
+func TestAnOutageLongerThanTheLease(t *testing.T) {
+	eachOwnServer(t, func(t *testing.T, s *server) {
+		const running, lease = 10, 2 * time.Second
+		f := newFleet(t, s)
+		f.start(workerConfig{Name: "runner", Queues: []string{"q"}, Concurrency: running, Lease: lease})
+		for i := range running {
+			f.enqueue("q", fmt.Sprint("job-", i), steps(gate("end"), step{Do: "follow"}))
+		}
+		f.awaitWhat("runner", runStart, running, 20*time.Second)
+		must(t, outages[1].away(s))
+		away := time.Now()
+		h := f.awaitWhat("runner", ctxDone, running, 3*lease)
+		last := h.of(ctxDone)[running-1].At.Sub(away)
+		t.Logf("the last context ended %v after the storage went, with a lease of %v", last.Round(time.Millisecond), lease)
+		if last > lease {
+			t.Errorf("a context ended %v after the storage went, want it before the lease of %v had run out", last, lease)
+		}
+		f.await("the leases have run out", 3*lease, func(history) bool { return time.Since(away) > 2*lease })
+		f.letThrough("end")
+		must(t, outages[1].back(s))
+		awaitDrained(t, f.store, "q", 30*time.Second)
+		h = f.history()
+		checkRuns(t, h)
+		tasks := tasksOf(t, f.store, "q")
+		checkTotals(t, f.store, "q", tasks)
+		checkFollowUps(t, tasks, func(string) bool { return true })
+		for _, task := range tasks {
+			if task.State != storage.Completed || task.Retries != 0 {
+				t.Errorf("%s is %s after %d retries, want completed after none", task.Ref, task.State, task.Retries)
+			}
+		}
+	})
+}

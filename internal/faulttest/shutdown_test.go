@@ -1,0 +1,167 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// TestATerminatedRunnerGivesItsTasksBack is point 9: of the jobs that run when SIGTERM
+// comes, some finish within the grace period, some end with their context and some
+// take no notice. What they leave behind starts elsewhere at once, in front of ten
+// thousand tasks that wait.
+func TestATerminatedRunnerGivesItsTasksBack(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		const backlog, grace = 10_000, 2 * time.Second
+		f := newFleet(t, s)
+		leaver := f.start(workerConfig{
+			Name: "leaver", Queues: []string{"q"}, Concurrency: 20, Grace: grace, Lease: 10 * time.Second,
+		})
+		for i := range 20 {
+			switch {
+			case i < 5:
+				f.enqueue("q", fmt.Sprint("finishes-", i), steps(gate("finish"), step{Do: "follow"}))
+			case i < 15:
+				f.enqueue("q", fmt.Sprint("heeds-", i), steps(gate("elsewhere"), step{Do: "follow"}))
+			default:
+				f.enqueue("q", fmt.Sprint("ignores-", i), steps(hold("elsewhere"), step{Do: "follow"}))
+			}
+		}
+		f.awaitWhat("leaver", runStart, 20, 20*time.Second)
+		f.enqueueBacklog("q", backlog)
+		// A second one is in the middle of short jobs when it has to go, and holds
+		// some that it has claimed ahead.
+		busy := f.start(workerConfig{
+			Name: "busy", Queues: []string{"q"}, Concurrency: 8, Grace: grace, Lease: 10 * time.Second,
+		})
+		f.start(workerConfig{
+			Name: "stays", Queues: []string{"q"}, Concurrency: 8, Lease: 10 * time.Second, Gates: []string{"elsewhere"},
+		})
+		f.awaitWhat("busy", runEnd, 50, 20*time.Second)
+		f.awaitWhat("stays", runEnd, 50, 20*time.Second)
+
+		told := time.Now()
+		leaver.terminate()
+		busy.terminate()
+		f.letThrough("finish")
+		took := map[string]time.Duration{"busy": busy.ended(t, 2*grace+5*time.Second)}
+		leaver.ended(t, grace+10*time.Second)
+		took["leaver"] = time.Since(told)
+		t.Logf("ended after the signal: the leaver in %v, with a grace of %v, the busy one in %v",
+			took["leaver"].Round(time.Millisecond), grace, took["busy"].Round(time.Millisecond))
+		for name, d := range took {
+			if d > grace+2*time.Second {
+				t.Errorf("%s ended %v after SIGTERM, want at most %v", name, d, grace+2*time.Second)
+			}
+		}
+		h := f.await("all that was left behind runs elsewhere", 20*time.Second, func(h history) bool {
+			return len(h.by("stays").of(runStart).where(leftBehind).refs()) >= 15
+		})
+		checkNoNewClaims(t, h, told)
+		checkGivenBack(t, h, told)
+		awaitEnded(t, f, 20)
+		checkRuns(t, f.history())
+	})
+}
+
+// leftBehind reports whether an event is about a job that outlasts the grace period.
+func leftBehind(e event) bool {
+	return strings.HasPrefix(e.Ref.ID, "heeds-") || strings.HasPrefix(e.Ref.ID, "ignores-")
+}
+
+// enqueueBacklog enqueues that many short jobs.
+func (f *fleet) enqueueBacklog(queue string, n int) {
+	f.t.Helper()
+	items := make([]midge.Item, n)
+	for i := range items {
+		items[i] = midge.New(steps(sleep(3*time.Millisecond)), midge.To(queue), midge.ID(fmt.Sprint("backlog-", i)), midge.KeepFor(0))
+	}
+	_, err := f.client.EnqueueMany(f.t.Context(), items)
+	must(f.t, err)
+}
+
+// checkNoNewClaims checks that those who were told to end asked for nothing more and
+// started nothing more.
+func checkNoNewClaims(t *testing.T, h history, told time.Time) {
+	t.Helper()
+	const atOnce = 200 * time.Millisecond // for the signal to arrive
+	for _, e := range h.of(claimBegun, runStart).after(told.Add(atOnce)) {
+		if e.Worker != "stays" {
+			t.Errorf("%s: %s %s %v after SIGTERM, want none", e.Worker, e.What, e.Ref, e.At.Sub(told))
+		}
+	}
+}
+
+// checkGivenBack checks that each release was followed by a start elsewhere within a
+// second, uncharged.
+func checkGivenBack(t *testing.T, h history, told time.Time) {
+	t.Helper()
+	var slowest time.Duration
+	released := h.of(settleDone).after(told).where(func(e event) bool { return e.Outcome == storage.Release })
+	for _, r := range released {
+		starts := h.about(r.Ref).of(runStart).where(func(e event) bool { return e.Fence > r.Fence })
+		if len(starts) == 0 {
+			if leftBehind(r) {
+				t.Errorf("%s was released and not started elsewhere", r.Ref)
+			}
+			continue
+		}
+		slowest = max(slowest, starts[0].At.Sub(r.At))
+		if starts[0].Retries != 0 || starts[0].Crashes != 0 {
+			t.Errorf("%s started with %d retries and %d crashes, want none", r.Ref, starts[0].Retries, starts[0].Crashes)
+		}
+	}
+	t.Logf("%d tasks were released; the slowest started %v later elsewhere", len(released), slowest.Round(time.Millisecond))
+	if slowest > time.Second {
+		t.Errorf("a released task started %v later, want within a second", slowest)
+	}
+	if left := len(released.where(leftBehind)); left != 15 {
+		t.Errorf("%d of the jobs that outlast the grace were released, want 15", left)
+	}
+}
+
+// awaitEnded waits until the first tasks, and the follow-ups of each, are completed.
+func awaitEnded(t *testing.T, f *fleet, n int) {
+	t.Helper()
+	f.await("the first tasks have been committed", 20*time.Second, func(h history) bool {
+		done := h.of(settleDone).where(func(e event) bool {
+			return e.State == storage.Completed && !strings.HasPrefix(e.Ref.ID, "backlog-") && !strings.HasPrefix(e.Ref.ID, followPrefix)
+		})
+		return len(done.refs()) == n
+	})
+}
+
+// TestShutdownWhileTheStorageIsAway: the grace period holds then too, and the leases
+// bring the tasks back.
+func TestShutdownWhileTheStorageIsAway(t *testing.T) {
+	eachOwnServer(t, func(t *testing.T, s *server) {
+		const jobs, grace, lease = 5, time.Second, 3 * time.Second
+		f := newFleet(t, s)
+		leaver := f.start(workerConfig{Name: "leaver", Queues: []string{"q"}, Concurrency: jobs, Grace: grace, Lease: lease})
+		for i := range jobs {
+			f.enqueue("q", fmt.Sprint("job-", i), steps(gate("end"), step{Do: "follow"}))
+		}
+		f.awaitWhat("leaver", runStart, jobs, 20*time.Second)
+		must(t, outages[1].away(s))
+		leaver.terminate()
+		took := leaver.ended(t, grace+10*time.Second)
+		t.Logf("ended %v after the signal, with a grace of %v", took.Round(time.Millisecond), grace)
+		if took > grace+2*time.Second {
+			t.Errorf("ended %v after SIGTERM, want at most %v", took, grace+2*time.Second)
+		}
+		must(t, outages[1].back(s))
+		f.letThrough("end")
+		f.start(workerConfig{Name: "heir", Queues: []string{"q"}, Concurrency: jobs, Lease: lease})
+		awaitDrained(t, f.store, "q", 20*time.Second)
+		checkRuns(t, f.history())
+		tasks := tasksOf(t, f.store, "q")
+		checkTotals(t, f.store, "q", tasks)
+		checkFollowUps(t, tasks, func(string) bool { return true })
+	})
+}

@@ -1,0 +1,154 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"context"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// skewed is a storage as a process sees it whose clock is off by a duration. A Go
+// process cannot be given another clock from outside, and need not be: what a wrong
+// clock can spoil is the difference between the process's times and the storage's.
+// So every time that the storage tells is moved back by the skew and every time that
+// it is given is moved forward. That is the same as a process whose clock is ahead
+// by the skew, times being relabelled on the way, for all that is above the storage.
+type skewed struct {
+	storage.Storage
+	by time.Duration
+}
+
+// told gives a time of the storage as the process sees it.
+func (s *skewed) told(t *time.Time) {
+	if !t.IsZero() {
+		*t = t.Add(-s.by)
+	}
+}
+
+// given gives a time of the process as the storage has to see it.
+func (s *skewed) given(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.Add(s.by)
+}
+
+func (s *skewed) toldTask(t *storage.Task) {
+	for _, at := range []*time.Time{&t.SnoozedSince, &t.Created, &t.Due, &t.Ended, &t.Expires, &t.LeaseUntil} {
+		s.told(at)
+	}
+	for i := range t.Attempts {
+		s.told(&t.Attempts[i].At)
+	}
+	if t.Cursor != nil {
+		s.told(&t.Cursor.Next)
+		s.told(&t.Cursor.Last)
+	}
+}
+
+func (s *skewed) givenCursor(c *storage.Cursor) *storage.Cursor {
+	if c == nil {
+		return nil
+	}
+	moved := *c
+	moved.Next, moved.Last = s.given(c.Next), s.given(c.Last)
+	return &moved
+}
+
+func (s *skewed) givenCall(c storage.Call) storage.Call {
+	c.Lane.Opened = s.given(c.Lane.Opened)
+	return c
+}
+
+// Spans passes the optional ability of the storage through.
+func (s *skewed) Spans(queues ...string) bool { return storage.Spans(s.Storage, queues...) }
+
+func (s *skewed) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	moved := make([]storage.Tx, len(txs))
+	for i, tx := range txs {
+		moved[i] = tx
+		moved[i].Inserts = append([]storage.Insert(nil), tx.Inserts...)
+		for j := range moved[i].Inserts {
+			in := &moved[i].Inserts[j]
+			in.At, in.Cursor = s.given(in.At), s.givenCursor(in.Cursor)
+		}
+		moved[i].Changes = append([]storage.Change(nil), tx.Changes...)
+		for j := range moved[i].Changes {
+			ch := &moved[i].Changes[j]
+			ch.At, ch.Cursor = s.given(ch.At), s.givenCursor(ch.Cursor)
+		}
+	}
+	return s.Storage.Apply(ctx, s.givenCall(call), moved...)
+}
+
+func (s *skewed) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	req.Call = s.givenCall(req.Call)
+	answer, err := s.Storage.Claim(ctx, req)
+	for i := range answer.Tasks {
+		s.toldTask(&answer.Tasks[i])
+	}
+	for i := range answer.Ticks {
+		s.toldTask(&answer.Ticks[i])
+	}
+	s.told(&answer.Now)
+	s.told(&answer.NextDue)
+	return answer, err
+}
+
+func (s *skewed) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	req.Call = s.givenCall(req.Call)
+	req.Runner.Started = s.given(req.Runner.Started)
+	req.Runner.Running = append([]storage.Running(nil), req.Runner.Running...)
+	for i := range req.Runner.Running {
+		req.Runner.Running[i].Since = s.given(req.Runner.Running[i].Since)
+	}
+	answer, err := s.Storage.Extend(ctx, req)
+	s.told(&answer.Now)
+	return answer, err
+}
+
+func (s *skewed) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	t, err := s.Storage.Task(ctx, ref)
+	s.toldTask(&t)
+	return t, err
+}
+
+func (s *skewed) Tasks(ctx context.Context, query storage.TasksQuery) (storage.TasksPage, error) {
+	page, err := s.Storage.Tasks(ctx, query)
+	for i := range page.Tasks {
+		s.toldTask(&page.Tasks[i])
+	}
+	return page, err
+}
+
+func (s *skewed) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
+	stats, err := s.Storage.Stats(ctx, queues...)
+	for i := range stats {
+		s.told(&stats[i].PausedUntil)
+	}
+	return stats, err
+}
+
+func (s *skewed) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
+	list, err := s.Storage.Runners(ctx)
+	for i := range list {
+		s.told(&list[i].Started)
+		s.told(&list[i].Seen)
+		for j := range list[i].Running {
+			s.told(&list[i].Running[j].Since)
+		}
+	}
+	return list, err
+}
+
+func (s *skewed) Configure(ctx context.Context, call storage.Call, queue string, set storage.Settings) error {
+	return s.Storage.Configure(ctx, s.givenCall(call), queue, set)
+}
+
+func (s *skewed) Describe(ctx context.Context) (storage.Description, error) {
+	d, err := s.Storage.Describe(ctx)
+	s.told(&d.Now)
+	return d, err
+}
