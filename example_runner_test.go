@@ -107,6 +107,22 @@ func ExampleRetryIn() {
 	// run after 1 failures
 }
 
+// A backoff is a function from the retry to the delay before it. This one goes into
+// Options.Backoff or RunnerConfig.Backoff; the Geometric itself is an option of one
+// call.
+func ExampleGeometric() {
+	backoff := midge.Geometric{First: time.Second, Factor: 3, Max: time.Minute, Jitter: -1}.Delay
+	for retry := 1; retry <= 5; retry++ {
+		fmt.Println(backoff(retry))
+	}
+	// Output:
+	// 1s
+	// 3s
+	// 9s
+	// 27s
+	// 1m0s
+}
+
 // A job whose moment has not come puts itself off. That is no failure.
 func ExampleSnooze() {
 	runner, client := set()
