@@ -219,10 +219,8 @@ func (s *Session) repeat(ctx context.Context, send func() error) error {
 		if !errors.Is(err, ErrUnknown) || errors.Is(err, ErrLaneExpired) || ctx.Err() != nil {
 			return err
 		}
-		if time.Since(begun)+pause > s.patience {
-			return err
-		}
-		if !sleep(ctx, pause/2+rand.N(pause)) {
+		wait := pause/2 + rand.N(pause)
+		if time.Since(begun)+wait > s.patience || !sleep(ctx, wait) {
 			return err
 		}
 		pause = min(2*pause, time.Second)
