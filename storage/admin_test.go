@@ -1,0 +1,350 @@
+package storage_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// desk is an operator's session on a storage.
+type desk struct {
+	*storage.Session
+	t     *testing.T
+	store *flaky
+}
+
+func openDesk(t *testing.T) *desk {
+	t.Helper()
+	f := openFlaky(t)
+	return &desk{Session: storage.NewSession(f, 0), t: t, store: f}
+}
+
+func ref(id string) storage.Ref { return storage.Ref{Queue: "q", ID: id} }
+
+func (d *desk) insert(ins ...storage.Insert) {
+	d.t.Helper()
+	must(d.ApplyOne(d.t.Context(), storage.Tx{Inserts: ins}))(d.t)
+}
+
+// claim claims the next task.
+func (d *desk) claim() storage.Fence {
+	d.t.Helper()
+	return must(d.Claim(d.t.Context(), ask(1)))(d.t).Fences[0]
+}
+
+func (d *desk) settle(s storage.Settle) {
+	d.t.Helper()
+	must(d.ApplyOne(d.t.Context(), storage.Tx{Settles: []storage.Settle{s}}))(d.t)
+}
+
+// dead makes tasks that are dead.
+func (d *desk) dead(ins ...storage.Insert) {
+	d.t.Helper()
+	for _, in := range ins {
+		d.insert(in)
+		d.settle(storage.Settle{Fence: d.claim(), Outcome: storage.Bury, Reason: "refused"})
+	}
+}
+
+func (d *desk) state(id string) storage.State {
+	d.t.Helper()
+	t, err := d.store.Task(d.t.Context(), ref(id))
+	if errors.Is(err, storage.ErrNotFound) {
+		return ""
+	}
+	return must(t, err)(d.t).State
+}
+
+func (d *desk) want(id string, want storage.State) {
+	d.t.Helper()
+	if got := d.state(id); got != want {
+		d.t.Errorf("%s: got state %q, want %q", id, got, want)
+	}
+}
+
+func TestCancelTask(t *testing.T) {
+	d := openDesk(t)
+	d.insert(job("pending"))
+	d.claim()
+	d.insert(job("waiting"))
+	for id, want := range map[string]storage.State{"waiting": storage.Cancelled, "pending": storage.Pending} {
+		if got := must(d.CancelTask(t.Context(), ref(id)))(t); got != want {
+			t.Errorf("%s: got %s, want %s", id, got, want)
+		}
+	}
+	if _, err := d.CancelTask(t.Context(), ref("none")); !errors.Is(err, storage.ErrNotFound) {
+		t.Errorf("a missing task: got error %v, want ErrNotFound", err)
+	}
+	d.dead(job("dead"))
+	var dep *storage.DependencyError
+	if _, err := d.CancelTask(t.Context(), ref("dead")); !errors.As(err, &dep) || dep.Barred[0].State != storage.Dead {
+		t.Errorf("a dead task: got error %v, want a *DependencyError that names its state", err)
+	}
+	var bad *storage.InvalidError
+	if _, err := d.CancelTask(t.Context(), storage.Ref{Queue: "q"}); !errors.As(err, &bad) {
+		t.Errorf("no id: got error %v, want an *InvalidError", err)
+	}
+}
+
+func TestRequeue(t *testing.T) {
+	d := openDesk(t)
+	d.dead(job("dead"))
+	later := job("later")
+	later.Delay = time.Hour
+	d.insert(later)
+	for _, id := range []string{"dead", "later"} {
+		succeed(t, d.Requeue(t.Context(), ref(id)))
+		d.want(id, storage.Waiting)
+	}
+	d.claim()
+	var dep *storage.DependencyError
+	if err := d.Requeue(t.Context(), ref("dead")); !errors.As(err, &dep) || len(dep.Barred) != 1 {
+		t.Errorf("a pending task: got error %v, want it barred", err)
+	}
+	if err := d.Requeue(t.Context(), ref("none")); !errors.Is(err, storage.ErrNotFound) {
+		t.Errorf("a missing task: got error %v, want ErrNotFound", err)
+	}
+}
+
+// meddling is a storage in which somebody else changes each task that is read, a
+// number of times.
+type meddling struct {
+	*flaky
+	times int
+}
+
+func (m *meddling) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	t, err := m.flaky.Task(ctx, ref)
+	if err == nil && m.times > 0 {
+		m.times--
+		ch := storage.Change{Ref: ref, Version: t.Version, Headers: map[string]string{"by": "somebody"}}
+		if _, err := m.flaky.Storage.Apply(ctx, storage.Call{}, storage.Tx{Changes: []storage.Change{ch}}); err != nil {
+			return storage.Task{}, fmt.Errorf("meddle: %w", err)
+		}
+	}
+	return t, err
+}
+
+func TestChangeTaskBeginsAgain(t *testing.T) {
+	m := &meddling{flaky: openFlaky(t)}
+	s := storage.NewSession(m, 0)
+	must(s.ApplyOne(t.Context(), inserting("a", "b")))(t)
+	m.times = 3
+	alter := func(read storage.Task) storage.Change {
+		p := read.Priority + 1
+		return storage.Change{Priority: &p}
+	}
+	succeed(t, s.ChangeTask(t.Context(), ref("a"), alter))
+	got := must(m.Task(t.Context(), ref("a")))(t)
+	if got.Priority != 1 || got.Headers["by"] != "somebody" {
+		t.Errorf("got priority %d and headers %v, want both changes", got.Priority, got.Headers)
+	}
+	m.times = 1000
+	var dep *storage.DependencyError
+	if err := s.ChangeTask(t.Context(), ref("a"), alter); !errors.As(err, &dep) || len(dep.Stale) != 1 {
+		t.Errorf("a task that changes all the time: got error %v, want it stale", err)
+	}
+	m.times = 2
+	succeed(t, s.DeleteTask(t.Context(), ref("b")))
+	if _, err := m.Task(t.Context(), ref("b")); !errors.Is(err, storage.ErrNotFound) {
+		t.Errorf("deleted: got error %v, want ErrNotFound", err)
+	}
+}
+
+func TestBulk(t *testing.T) {
+	d := openDesk(t)
+	const tasks = storage.MaxPage + 60 // more than a page
+	var ins []storage.Insert
+	for i := range tasks {
+		in := job(fmt.Sprintf("t%03d", i))
+		in.Keep.For = time.Hour
+		if i%2 == 0 {
+			in.Kind = "even"
+		}
+		ins = append(ins, in)
+	}
+	d.insert(ins...)
+	even := func(t storage.Task) bool { return t.Kind == "even" }
+	type act func(context.Context, string, storage.State, storage.Match) (int, error)
+	for _, c := range []struct {
+		what  string
+		act   act
+		state storage.State
+		match storage.Match
+		want  int
+	}{
+		{"cancel the even", d.CancelAll, storage.Waiting, even, tasks / 2},
+		{"cancel them again", d.CancelAll, storage.Waiting, even, 0},
+		{"requeue them", d.RequeueAll, storage.Cancelled, even, tasks / 2},
+		{"delete the odd", d.DeleteAll, storage.Waiting, func(t storage.Task) bool { return !even(t) }, tasks / 2},
+		{"cancel the rest", d.CancelAll, storage.Waiting, nil, tasks / 2},
+		{"delete the rest", d.DeleteAll, storage.Cancelled, nil, tasks / 2},
+		{"delete nothing", d.DeleteAll, storage.Dead, nil, 0},
+	} {
+		if got := must(c.act(t.Context(), "q", c.state, c.match))(t); got != c.want {
+			t.Errorf("%s: got %d, want %d", c.what, got, c.want)
+		}
+	}
+	if got := stats(t, d.store); got.Live()+got.Cancelled != 0 {
+		t.Errorf("left: got %+v, want none", got)
+	}
+}
+
+func TestBulkLeavesWhatStands(t *testing.T) {
+	d := openDesk(t)
+	key := func(id string) storage.Insert {
+		in := job(id)
+		in.Unique = storage.Unique{Key: "k", Mode: storage.UniqueLife}
+		return in
+	}
+	d.dead(key("a"), key("b"), job("c"))
+	if got := must(d.RequeueAll(t.Context(), "q", storage.Dead, nil))(t); got != 2 {
+		t.Errorf("requeued: got %d, want 2, as two have one unique key", got)
+	}
+	if got := stats(t, d.store); got.Dead != 1 || got.Waiting != 2 {
+		t.Errorf("got %d dead and %d waiting, want 1 and 2", got.Dead, got.Waiting)
+	}
+	d.claim()
+	if got := must(d.DeleteAll(t.Context(), "q", storage.Pending, nil))(t); got != 0 {
+		t.Errorf("deleted of pending: got %d, want 0", got)
+	}
+	if got := must(d.CancelAll(t.Context(), "q", storage.Pending, nil))(t); got != 1 {
+		t.Errorf("cancels asked: got %d, want 1", got)
+	}
+	if _, err := d.DeleteAll(t.Context(), "q", "nonsense", nil); err == nil {
+		t.Error("a state that is none: got no error, want one")
+	}
+}
+
+func TestRemoveQueue(t *testing.T) {
+	d := openDesk(t)
+	d.insert(job("held"))
+	fence := d.claim()
+	d.dead(job("dead"))
+	later, cursor := job("later"), job(storage.CursorPrefix+"c")
+	later.Delay, cursor.Cursor = time.Hour, &storage.Cursor{CatchUp: "one"}
+	d.insert(job("waiting"), later, cursor)
+	if err := d.RemoveQueue(t.Context(), "q"); !errors.Is(err, storage.ErrNotEmpty) {
+		t.Errorf("a queue with a pending task: got error %v, want ErrNotEmpty", err)
+	}
+	d.want("held", storage.Pending)
+	d.settle(storage.Settle{Fence: fence, Outcome: storage.Complete})
+	succeed(t, d.RemoveQueue(t.Context(), "q"))
+	if got := stats(t, d.store); got != (storage.Stats{Queue: "q"}) {
+		t.Errorf("got %+v, want nothing left", got)
+	}
+	var bad *storage.InvalidError
+	if err := d.RemoveQueue(t.Context(), ""); !errors.As(err, &bad) {
+		t.Errorf("no name: got error %v, want an *InvalidError", err)
+	}
+}
+
+func TestRunSchedule(t *testing.T) {
+	d := openDesk(t)
+	in := job(storage.CursorPrefix + "c")
+	in.Kind, in.Payload, in.Priority = "report", []byte("p"), 3
+	in.Cursor = &storage.Cursor{CatchUp: "one", Overlap: "skip", Next: time.Now().Add(time.Hour)}
+	d.insert(in, job("task"))
+	first := must(d.RunSchedule(t.Context(), in.Ref))(t)
+	got := must(d.store.Task(t.Context(), first))(t)
+	if got.Kind != "report" || string(got.Payload) != "p" || got.Priority != 3 || got.Cursor != nil {
+		t.Errorf("got %+v, want the schedule's task", got)
+	}
+	if again := must(d.RunSchedule(t.Context(), in.Ref))(t); again != first {
+		t.Errorf("run while the last one has not ended: got %s, want %s", again, first)
+	}
+	d.settle(storage.Settle{Fence: d.claim(), Outcome: storage.Complete})
+	if again := must(d.RunSchedule(t.Context(), in.Ref))(t); again == first {
+		t.Errorf("run after the last one has ended: got %s, want another", again)
+	}
+	var bad *storage.InvalidError
+	if _, err := d.RunSchedule(t.Context(), ref("task")); !errors.As(err, &bad) {
+		t.Errorf("a task: got error %v, want an *InvalidError", err)
+	}
+	if _, err := d.RunSchedule(t.Context(), ref("none")); !errors.Is(err, storage.ErrNotFound) {
+		t.Errorf("a missing cursor: got error %v, want ErrNotFound", err)
+	}
+}
+
+func TestEach(t *testing.T) {
+	d := openDesk(t)
+	var want []string
+	for i := range storage.MaxPage + 1 {
+		want = append(want, fmt.Sprintf("t%03d", i))
+	}
+	d.insert(inserting(want...).Inserts...)
+	var got []string
+	for task, err := range storage.Each(t.Context(), d.store, "q", storage.Waiting) {
+		got = append(got, must(task, err)(t).ID)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("listed: got %d tasks, want %d in order", len(got), len(want))
+	}
+	n := 0
+	for _, err := range storage.Each(t.Context(), d.store, "q", storage.Waiting) {
+		if n++; n == 3 || err != nil {
+			break
+		}
+	}
+	n = 0
+	for _, err := range storage.Each(t.Context(), d.store, "q", "nonsense") {
+		if n++; err == nil {
+			t.Error("a state that is none: got no error, want one")
+		}
+	}
+	if n != 1 {
+		t.Errorf("errors: got %d, want 1, then the end", n)
+	}
+}
+
+func TestEachQueue(t *testing.T) {
+	d := openDesk(t)
+	for _, name := range []string{"mail.b", "mail.a", "other"} {
+		in := job("a")
+		in.Ref.Queue = name
+		d.insert(in)
+	}
+	var got []string
+	for name, err := range storage.EachQueue(t.Context(), d.store, "mail.") {
+		got = append(got, must(name, err)(t))
+	}
+	if !slices.Equal(got, []string{"mail.a", "mail.b"}) {
+		t.Errorf("queues: got %v, want those with the prefix, sorted", got)
+	}
+	for _, err := range storage.EachQueue(t.Context(), d.store, "") {
+		succeed(t, err)
+		break
+	}
+	succeed(t, d.store.Close())
+	for _, err := range storage.EachQueue(t.Context(), d.store, "") {
+		if !errors.Is(err, storage.ErrClosed) {
+			t.Errorf("after Close: got error %v, want ErrClosed", err)
+		}
+	}
+}
+
+func TestTickInsert(t *testing.T) {
+	cursor := storage.Task{
+		Ref: ref(storage.CursorPrefix + "c"), Kind: "k", Encoding: "raw", Payload: []byte("p"),
+		Headers: map[string]string{"x": "y"}, Priority: 2, MaxRetries: 4, CrashLimit: 5, Timeout: time.Minute,
+		Keep: storage.Keep{For: time.Hour}, Cursor: &storage.Cursor{CatchUp: "one"},
+	}
+	in := cursor.TickInsert("id")
+	if in.Ref != ref("id") || in.Kind != "k" || in.MaxRetries != 4 || in.CrashLimit != 5 || in.Timeout != time.Minute ||
+		in.Keep != cursor.Keep || in.Priority != 2 || in.Headers["x"] != "y" || in.Unique != (storage.Unique{}) {
+		t.Errorf("got %+v, want the task of the schedule", in)
+	}
+	if err := storage.CheckTxs(storage.Limits{}, []storage.Tx{{Inserts: []storage.Insert{in}}}); err != nil {
+		t.Errorf("its insert: got %v, want a good one", err)
+	}
+	cursor.Cursor.Overlap = "skip"
+	in = cursor.TickInsert("id")
+	if in.Unique.Mode != storage.UniqueLife || in.OnConflict != storage.Skip {
+		t.Errorf("with overlap skip: got %+v, want a unique insert that is skipped", in)
+	}
+}

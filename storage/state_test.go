@@ -1,0 +1,113 @@
+package storage_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func TestStates(t *testing.T) {
+	for _, s := range storage.States() {
+		if !s.Valid() {
+			t.Errorf("%q: not valid, want every listed state to be", s)
+		}
+		want := s == storage.Completed || s == storage.Cancelled || s == storage.Dead
+		if s.Ended() != want {
+			t.Errorf("%q has ended: got %v, want %v", s, s.Ended(), want)
+		}
+	}
+	for _, s := range []storage.State{"", "running", "Waiting"} {
+		if s.Valid() {
+			t.Errorf("%q: valid, want only listed states to be", s)
+		}
+	}
+}
+
+func TestSettledState(t *testing.T) {
+	for _, c := range []struct {
+		outcome        storage.Outcome
+		asked          bool
+		retries, limit int
+		want           storage.State
+	}{
+		{storage.Complete, false, 0, 3, storage.Completed},
+		{storage.Complete, true, 0, 3, storage.Completed},
+		{storage.Fail, false, 0, 3, storage.Retry},
+		{storage.Fail, false, 2, 3, storage.Retry},
+		{storage.Fail, false, 3, 3, storage.Dead},
+		{storage.Fail, false, 9, 3, storage.Dead}, // the limit was lowered meanwhile
+		{storage.Fail, false, 0, 0, storage.Dead},
+		{storage.Fail, true, 0, 3, storage.Cancelled},
+		{storage.Fail, true, 3, 3, storage.Cancelled},
+		{storage.Snooze, false, 9, 0, storage.Scheduled},
+		{storage.Snooze, true, 0, 3, storage.Cancelled},
+		{storage.Release, false, 9, 0, storage.Waiting},
+		{storage.Release, true, 0, 3, storage.Cancelled},
+		{storage.Bury, false, 0, 3, storage.Dead},
+		{storage.Bury, true, 0, 3, storage.Cancelled},
+		{storage.Cancel, false, 0, 3, storage.Cancelled},
+		{storage.Cancel, true, 0, 3, storage.Cancelled},
+	} {
+		if got := storage.SettledState(c.outcome, c.asked, c.retries, c.limit); got != c.want {
+			t.Errorf("%s, cancel asked %v, %d of %d retries: got %s, want %s",
+				c.outcome, c.asked, c.retries, c.limit, got, c.want)
+		}
+	}
+}
+
+func TestRecoveredState(t *testing.T) {
+	for _, c := range []struct {
+		asked, started bool
+		crashes, limit int
+		want           storage.State
+		charged        bool
+	}{
+		{false, true, 0, 3, storage.Waiting, true},
+		{false, true, 1, 3, storage.Waiting, true},
+		{false, true, 2, 3, storage.Dead, true},
+		{false, true, 0, 1, storage.Dead, true},
+		{false, true, 9, 3, storage.Dead, true},
+		{false, false, 2, 3, storage.Waiting, false},
+		{false, false, 0, 1, storage.Waiting, false},
+		{true, true, 0, 3, storage.Cancelled, true},
+		{true, true, 2, 3, storage.Cancelled, true},
+		{true, false, 0, 3, storage.Cancelled, false},
+	} {
+		to, charged := storage.RecoveredState(c.asked, c.started, c.crashes, c.limit)
+		if to != c.want || charged != c.charged {
+			t.Errorf("%+v: got %s, charged %v", c, to, charged)
+		}
+	}
+}
+
+func TestSuspect(t *testing.T) {
+	for _, c := range []struct {
+		crashes, limit int
+		want           bool
+	}{{0, 1, false}, {0, 3, false}, {1, 3, false}, {2, 3, true}, {1, 2, true}, {3, 3, false}, {0, 2, false}} {
+		if got := storage.Suspect(c.crashes, c.limit); got != c.want {
+			t.Errorf("%d crashes of %d: got suspect %v, want %v", c.crashes, c.limit, got, c.want)
+		}
+	}
+}
+
+func TestCanChange(t *testing.T) {
+	permitted := map[storage.State][]storage.State{
+		storage.Waiting:   {storage.Waiting, storage.Scheduled, storage.Cancelled},
+		storage.Scheduled: {storage.Waiting, storage.Scheduled, storage.Cancelled},
+		storage.Retry:     {storage.Waiting, storage.Scheduled, storage.Retry, storage.Cancelled},
+		storage.Pending:   {storage.Cancelled},
+		storage.Completed: {storage.Waiting, storage.Scheduled},
+		storage.Cancelled: {storage.Waiting, storage.Scheduled, storage.Cancelled},
+		storage.Dead:      {storage.Waiting, storage.Scheduled},
+		storage.Cursors:   {storage.Cursors},
+	}
+	for _, from := range storage.States() {
+		for _, to := range append(storage.States(), "") {
+			if got, want := storage.CanChange(from, to), slices.Contains(permitted[from], to); got != want {
+				t.Errorf("%s to %q: got %v, want %v", from, to, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package storage_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func invalid(t *testing.T, what string, err error) {
+	t.Helper()
+	var bad *storage.InvalidError
+	if !errors.As(err, &bad) {
+		t.Errorf("%s: got error %v, want an *InvalidError", what, err)
+		return
+	}
+	if bad.What == "" || bad.Want == "" || !utf8.ValidString(bad.Error()) || len(bad.Error()) > 600 {
+		t.Errorf("%s: got %q, want what was given and what is wanted, in a line", what, bad.Error())
+	}
+}
+
+func TestCheckName(t *testing.T) {
+	for _, name := range []string{"a", "0", "Mail", "a.b-c_d", strings.Repeat("z", storage.MaxName), storage.NewID()} {
+		if err := storage.CheckName("name", name); err != nil {
+			t.Errorf("%q: got %v, want nil", name, err)
+		}
+	}
+	for _, name := range []string{
+		"", ".a", "-a", "_a", "a b", "a/b", "a{b}", "é", "a\x00", "a\n", "a:", "*", strings.Repeat("z", storage.MaxName+1),
+		strings.Repeat("\xff", 1<<20),
+	} {
+		invalid(t, fmt.Sprintf("%.20q", name), storage.CheckName("name", name))
+	}
+}
+
+func TestLimits(t *testing.T) {
+	if err := (storage.Limits{}).Check(); err != nil {
+		t.Errorf("zero limits: got %v, want nil", err)
+	}
+	want := storage.Limits{MaxPayload: 1 << 20, DeadFor: 90 * 24 * time.Hour, DeadMax: 10_000}
+	if got := (storage.Limits{}).WithDefaults(); got != want {
+		t.Errorf("defaults: got %+v, want %+v", got, want)
+	}
+	own := storage.Limits{MaxPayload: storage.MaxPayloadCap, DeadFor: time.Second, DeadMax: 1}
+	if err := own.Check(); err != nil || own.WithDefaults() != own {
+		t.Errorf("own limits: got %+v, error %v, want them as they are", own.WithDefaults(), err)
+	}
+	for what, l := range map[string]storage.Limits{
+		"a payload too big": {MaxPayload: storage.MaxPayloadCap + 1}, "a negative payload": {MaxPayload: -1},
+		"a negative age": {DeadFor: -1}, "too old": {DeadFor: storage.MaxDelay + 1}, "a negative number": {DeadMax: -1},
+	} {
+		invalid(t, what, l.Check())
+	}
+}
+
+// What is checked is what storagetest tests of each storage; here are the answers
+// that need no storage: which mistake is named.
+func TestCheckTxsNamesTheMistake(t *testing.T) {
+	good := storage.Insert{Ref: storage.Ref{Queue: "q", ID: "a"}, Kind: "k", Encoding: "raw", CrashLimit: 1}
+	fence := storage.Fence{Ref: storage.Ref{Queue: "q", ID: "b"}, Version: 1}
+	for want, tx := range map[string]storage.Tx{
+		"transaction \"of 0 operations\"": {},
+		"naming q/a twice":                {Inserts: []storage.Insert{good}, Depends: []storage.Depend{{Ref: good.Ref, Version: 1}}},
+		"Settle.Outcome \"explode\"":      {Settles: []storage.Settle{{Fence: fence, Outcome: "explode"}}},
+		"Settle.Fence.Version 0":          {Settles: []storage.Settle{{Fence: storage.Fence{Ref: fence.Ref}, Outcome: storage.Fail}}},
+		"Delete.Version 0":                {Deletes: []storage.Delete{{Ref: good.Ref}}},
+		"Change.Version 0":                {Changes: []storage.Change{{Ref: good.Ref, State: storage.Waiting}}},
+		"Change.State \"gone\"":           {Changes: []storage.Change{{Ref: good.Ref, Version: 1, State: "gone"}}},
+	} {
+		err := storage.CheckTxs(storage.Limits{}, []storage.Tx{tx})
+		invalid(t, want, err)
+		if err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("got %q, want it to name %q", err, want)
+		}
+	}
+	if err := storage.CheckTxs(storage.Limits{}, []storage.Tx{{Inserts: []storage.Insert{good}}}); err != nil {
+		t.Errorf("a good insert: got %v, want nil", err)
+	}
+}
+
+func TestCheckTxsCursor(t *testing.T) {
+	ref := storage.Ref{Queue: "q", ID: storage.CursorPrefix + "c"}
+	good := storage.Insert{
+		Ref: ref, Kind: "k", Encoding: "raw", CrashLimit: 1, Cursor: &storage.Cursor{CatchUp: "one"},
+	}
+	check := func(tx storage.Tx) error { return storage.CheckTxs(storage.Limits{}, []storage.Tx{tx}) }
+	if err := check(storage.Tx{
+		Deletes: []storage.Delete{{Ref: ref, Version: 1}}, Inserts: []storage.Insert{good},
+	}); err != nil {
+		t.Errorf("a cursor replaced: got %v, want nil", err)
+	}
+	for what, alter := range map[string]func(*storage.Insert){
+		"a delay":            func(in *storage.Insert) { in.Delay = 1 },
+		"a moment":           func(in *storage.Insert) { in.At = time.Unix(1, 0) },
+		"a unique key":       func(in *storage.Insert) { in.Unique = storage.Unique{Key: "k", Mode: storage.UniqueLife} },
+		"no catch-up policy": func(in *storage.Insert) { in.Cursor = &storage.Cursor{} },
+		"an unknown overlap": func(in *storage.Insert) { in.Cursor = &storage.Cursor{CatchUp: "one", Overlap: "wait"} },
+		"a long declaration": func(in *storage.Insert) {
+			in.Cursor = &storage.Cursor{CatchUp: "one", Declaration: strings.Repeat("d", storage.MaxHeaderBytes+1)}
+		},
+		"no cursor": func(in *storage.Insert) { in.Cursor = nil },
+	} {
+		in := good
+		alter(&in)
+		invalid(t, what, check(storage.Tx{Inserts: []storage.Insert{in}}))
+	}
+	for what, ch := range map[string]storage.Change{
+		"a state": {State: storage.Waiting}, "a cancel": {State: storage.Cancelled},
+		"a queue": {Queue: "other"}, "a delay": {Delay: 1},
+	} {
+		ch.Ref, ch.Version = ref, 1
+		invalid(t, "change of a cursor with "+what, check(storage.Tx{Changes: []storage.Change{ch}}))
+	}
+}
+
+func TestTxQueues(t *testing.T) {
+	ref := func(q string) storage.Ref { return storage.Ref{Queue: q, ID: "a"} }
+	tx := storage.Tx{
+		Inserts: []storage.Insert{{Ref: ref("b")}, {Ref: ref("a")}},
+		Changes: []storage.Change{{Ref: ref("b"), Queue: "target"}},
+		Deletes: []storage.Delete{{Ref: ref("c")}},
+		Depends: []storage.Depend{{Ref: ref("d")}},
+		Settles: []storage.Settle{{Fence: storage.Fence{Ref: ref("a")}}},
+	}
+	if got, want := tx.Queues(), []string{"a", "b", "target", "c", "d"}; !slices.Equal(got, want) {
+		t.Errorf("queues: got %v, want %v", got, want)
+	}
+	if got := tx.Ops(); got != 6 {
+		t.Errorf("operations: got %d, want 6", got)
+	}
+}
+
+func FuzzCleanText(f *testing.F) {
+	f.Add("plain", 3)
+	f.Add("a\x00b\xff\xfe\xed\xa0\x80c\U0001F600", 7)
+	f.Add("\xe6\x97", 1)
+	f.Add("", 0)
+	f.Fuzz(func(t *testing.T, s string, limit int) {
+		limit = min(max(limit, 0), 1<<16)
+		got := storage.CleanText(s, limit)
+		if !utf8.ValidString(got) || strings.ContainsRune(got, 0) || len(got) > limit {
+			t.Fatalf("got %q, want valid UTF-8 without NUL of at most %d bytes", got, limit)
+		}
+		if again := storage.CleanText(got, limit); again != got {
+			t.Fatalf("cleaned again: got %q, want %q", again, got)
+		}
+		if utf8.ValidString(s) && !strings.ContainsRune(s, 0) {
+			if len(s) <= limit && got != s {
+				t.Fatalf("a clean text: got %q, want it as it is: %q", got, s)
+			}
+			if !strings.HasPrefix(s, got) || len(s) > limit && len(got) < limit-utf8.UTFMax+1 {
+				t.Fatalf("a long text: got %d bytes of %d, want as many as fit in %d", len(got), len(s), limit)
+			}
+		}
+	})
+}
+
+// Parts are told apart by their lengths: no two lists of parts are one key.
+func FuzzUniqueKey(f *testing.F) {
+	f.Add([]byte("ab"), []byte("c"), []byte("a"), []byte("bc"))
+	f.Add([]byte(""), []byte("x"), []byte("x"), []byte(""))
+	f.Fuzz(func(t *testing.T, a, b, c, d []byte) {
+		one, two := storage.UniqueKey(a, b), storage.UniqueKey(c, d)
+		if same := bytes.Equal(a, c) && bytes.Equal(b, d); same != (one == two) {
+			t.Fatalf("keys of (%q, %q) and (%q, %q): got %s and %s", a, b, c, d, one, two)
+		}
+		joined := append(slices.Clone(a), b...)
+		if one == storage.UniqueKey(joined) || one == storage.UniqueKey(a, b, nil) {
+			t.Fatalf("key of (%q, %q): got that of other parts", a, b)
+		}
+		if err := storage.CheckName("unique key", one); err != nil || len(one) != 26 {
+			t.Fatalf("key %q: error %v, want a name of 26 characters", one, err)
+		}
+	})
+}
+
+func TestNewID(t *testing.T) {
+	seen := map[string]bool{}
+	for range 10_000 {
+		id := storage.NewID()
+		if err := storage.CheckName("task id", id); err != nil || len(id) != 26 || seen[id] {
+			t.Fatalf("id %q: error %v, want a new name of 26 characters", id, err)
+		}
+		seen[id] = true
+	}
+}
+
+func TestTokenIsSecret(t *testing.T) {
+	token := storage.Token([]byte("0123456789abcdef"))
+	fence := storage.Fence{Ref: storage.Ref{Queue: "q", ID: "a"}, Version: 1, Token: token}
+	asJSON, err := json.Marshal(fence) //nolint:musttag // as a careless log line would
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("%v %+v %#v %s %q %x %s %v", fence, fence, fence, token, token, token, asJSON, &fence)
+	for _, secret := range []string{"0123456789abcdef", token.Reveal(), "48 49 50", "0x30, 0x31"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("printed: got %s, want no %q in it", text, secret)
+		}
+	}
+	if token.Reveal() != "30313233343536373839616263646566" {
+		t.Errorf("revealed: got %s, want its 32 digits", token.Reveal())
+	}
+}
+
+func TestKeepOf(t *testing.T) {
+	for _, c := range []struct {
+		keep   storage.Keep
+		state  storage.State
+		result bool
+		want   time.Duration
+	}{
+		{storage.Keep{}, storage.Completed, false, 0},
+		{storage.Keep{}, storage.Completed, true, storage.DefaultResultKeep},
+		{storage.Keep{}, storage.Cancelled, true, 0},
+		{storage.Keep{UntilRead: true}, storage.Completed, false, storage.DefaultUnreadKeep},
+		{storage.Keep{UntilRead: true}, storage.Completed, true, storage.DefaultUnreadKeep},
+		{storage.Keep{UntilRead: true}, storage.Cancelled, false, 0},
+		{storage.Keep{For: time.Minute, UntilRead: true}, storage.Completed, true, time.Minute},
+		{storage.Keep{For: time.Minute}, storage.Cancelled, false, time.Minute},
+	} {
+		if got := c.keep.Of(c.state, c.result); got != c.want {
+			t.Errorf("%+v in %s, result %v: got %v, want %v", c.keep, c.state, c.result, got, c.want)
+		}
+	}
+}
