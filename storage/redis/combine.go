@@ -108,8 +108,8 @@ func (c *combiner) land(parts []*part) {
 // send carries out the parts of a call. A caller whose context ends has an unknown
 // outcome; the flush goes on for the others.
 func (s *Storage) send(ctx context.Context, parts []*part) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if err := ctx.Err(); err != nil {
+		return err // nothing happened
 	}
 	f, err := s.combiner.submit(parts)
 	if err != nil {
@@ -229,6 +229,7 @@ func (s *Storage) applyArgs(inv *invocation) (keys []string, args []any) {
 // land hands the reply of an invocation to its parts.
 func (inv *invocation) land() {
 	reply, err := inv.cmd.Slice()
+	err = translate(err)
 	if err == nil && len(reply) != len(inv.parts)+1 {
 		err = fmt.Errorf("%w: %d outcomes for %d calls", errReply, len(reply)-1, len(inv.parts))
 	}

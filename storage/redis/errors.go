@@ -12,16 +12,17 @@ import (
 )
 
 // errReply is an answer that no script of this version gives.
-var errReply = errors.New("unexpected reply")
+var errReply = fmt.Errorf("%w: unexpected reply", storage.ErrUnknown)
 
-// translate says what an error of go-redis means to a caller. It alone decides, by
-// the code that begins an error of the server, never by the text behind it.
+// translate says what an error of go-redis means to a caller: every call of go-redis
+// passes its error through it, once. It alone decides, by the code that begins an error
+// of the server, never by the text behind it.
 //
 // What the server refused did not happen. Everything else leaves open whether it did:
 // a timeout, a lost connection, a node that is loading, failing over or busy.
 func translate(err error) error {
-	if err == nil || errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrClosed) {
-		return err
+	if err == nil {
+		return nil
 	}
 	var refused goredis.Error
 	if !errors.As(err, &refused) {
@@ -48,12 +49,12 @@ func translate(err error) error {
 // forgotten reports whether the server does not know a script by its hash.
 func forgotten(err error) bool { return err != nil && goredis.HasErrorPrefix(err, "NOSCRIPT") }
 
-// wrap names the act in an error that was translated.
+// wrap names the act in an error.
 func wrap(act string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("redis: %s: %w", act, translate(err))
+	return fmt.Errorf("redis: %s: %w", act, err)
 }
 
 // ended is the error of a caller whose context ended while its call was under way.

@@ -43,7 +43,7 @@ func (s *Storage) extend(ctx context.Context, req *storage.ExtendRequest) (stora
 	if extended.Now.IsZero() {
 		now, err := s.client.Time(ctx).Result()
 		if err != nil {
-			return extended, err
+			return extended, translate(err)
 		}
 		s.told(now.UnixMicro())
 		extended.Now = moment(s.clock.Load())

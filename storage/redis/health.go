@@ -64,7 +64,7 @@ func (s *Storage) reexamine(ctx context.Context) {
 		return
 	}
 	d := s.health.describe()
-	s.health.set(d.Storage, d.Durability, []string{translate(err).Error()})
+	s.health.set(d.Storage, d.Durability, []string{err.Error()})
 }
 
 // errUnfit is a server that is no place for tasks.
@@ -74,21 +74,23 @@ var errUnfit = fmt.Errorf("%w: unfit server", storage.ErrRefused)
 // does not say is a warning; what makes it unfit is an error.
 func (s *Storage) examine(ctx context.Context) error {
 	var seen findings
-	look := func(ctx context.Context, node goredis.UniversalClient) error {
+	look := func(ctx context.Context, node goredis.UniversalClient) {
 		f, err := s.look(ctx, node)
-		seen.add(f)
-		return err
+		seen.add(f, err)
 	}
-	var err error
 	if cluster, ok := s.client.(*goredis.ClusterClient); ok {
-		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *goredis.Client) error {
-			return look(ctx, node)
+		err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *goredis.Client) error {
+			look(ctx, node)
+			return nil
 		})
+		if err != nil {
+			return translate(err)
+		}
 	} else {
-		err = look(ctx, s.client)
+		look(ctx, s.client)
 	}
-	if err != nil {
-		return err
+	if seen.err != nil {
+		return seen.err
 	}
 	warnings := append(seen.warnings, s.damage(ctx)...)
 	s.health.set("redis "+seen.version, seen.durable, warnings)
@@ -101,15 +103,17 @@ type findings struct {
 	version  string
 	durable  string
 	warnings []string
+	err      error // of the first server that is unfit
 }
 
 // add takes on what was found on one more server: the least durable one counts.
-func (f *findings) add(other *findings) {
-	if other == nil {
-		return
-	}
+func (f *findings) add(other *findings, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if err != nil {
+		f.err = err
+		return
+	}
 	f.version = other.version
 	if f.durable == "" || other.durable != durableAlways {
 		f.durable = other.durable
@@ -128,13 +132,14 @@ func (f *findings) warn(format string, args ...any) {
 // look examines one server.
 func (s *Storage) look(ctx context.Context, node goredis.UniversalClient) (*findings, error) {
 	if err := node.Ping(ctx).Err(); err != nil {
-		return nil, err
+		return nil, translate(err)
 	}
 	f := &findings{version: "of unknown version", durable: durableUnknown}
 	text, err := node.Info(ctx).Result()
+	err = translate(err)
 	info := parseInfo(text)
 	if err != nil || info["redis_version"] == "" {
-		if err != nil && unreachable(err) {
+		if errors.Is(err, storage.ErrUnknown) {
 			return nil, err
 		}
 		f.warn("the server does not tell its version, role and memory policy")
@@ -142,12 +147,6 @@ func (s *Storage) look(ctx context.Context, node goredis.UniversalClient) (*find
 	}
 	f.version = info["redis_version"]
 	return f, s.judge(ctx, node, info, f)
-}
-
-// unreachable reports whether err is anything but a refusal of this one command.
-func unreachable(err error) bool {
-	err = translate(err)
-	return errors.Is(err, storage.ErrUnknown)
 }
 
 // judge refuses a server that is unfit, and warns of what is doubtful.

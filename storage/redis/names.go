@@ -209,7 +209,7 @@ func (s *Storage) Queues(ctx context.Context, query storage.QueuesQuery) (storag
 		Min: from, Max: to, Count: int64(query.Limit) + 1,
 	}).Result()
 	if err != nil {
-		return page, wrap("queues", err)
+		return page, wrap("queues", translate(err))
 	}
 	if len(found) > query.Limit {
 		found = found[:query.Limit]

@@ -158,7 +158,7 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	}
 	now, err := s.client.Time(ctx).Result()
 	if err != nil {
-		return storage.Description{}, wrap("describe", err)
+		return storage.Description{}, wrap("describe", translate(err))
 	}
 	d := s.health.describe()
 	s.told(now.UnixMicro())

@@ -50,7 +50,7 @@ func gather(parts []*part, txs []storage.Tx, applied []storage.Applied) error {
 			err = p.read(txs, applied)
 		}
 		if err != nil {
-			errs = append(errs, translate(err))
+			errs = append(errs, err)
 		}
 	}
 	if len(errs) == 0 {

@@ -58,13 +58,14 @@ type evaler interface {
 	EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *goredis.Cmd
 }
 
-// run runs a script by its hash, and by its text where the server forgot it.
+// run runs a script by its hash, and by its text where the server forgot it. Its error
+// is translated.
 func (sc *script) run(ctx context.Context, c evaler, keys []string, args ...any) (any, error) {
 	reply, err := c.EvalSha(ctx, sc.sha, keys, args...).Result()
 	if forgotten(err) {
 		reply, err = c.Eval(ctx, sc.source, keys, args...).Result()
 	}
-	return reply, err
+	return reply, translate(err)
 }
 
 // list runs a script that answers with a list.
