@@ -29,7 +29,9 @@ func TestOneTaskPerTickHoweverManyRunners(t *testing.T) {
 		b.after(60*time.Minute + time.Second)
 		cancel()
 		for range 5 {
-			<-done
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
 		}
 		if len(ticks) != 60 {
 			t.Fatalf("%d ticks in an hour, want 60", len(ticks))

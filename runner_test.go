@@ -477,7 +477,9 @@ func TestALongJobKeepsItsLease(t *testing.T) {
 		b.after(4 * time.Hour)
 		b.gone(task.Ref)
 		cancel()
-		<-done
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 		if runs != 1 {
 			t.Errorf("%d runs, want 1", runs)
 		}
