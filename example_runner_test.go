@@ -291,9 +291,8 @@ func ExampleRunner_Periodic() {
 	ticks := make(chan time.Time, 10)
 	must(midge.Handle(runner, func(ctx context.Context, _ Cleanup) error {
 		task, _ := midge.Current(ctx)
-		tick, err := time.Parse(time.RFC3339Nano, task.Headers["midge.tick"])
-		ticks <- tick
-		return err
+		ticks <- task.Tick
+		return nil
 	}))
 	must(runner.Periodic(midge.Every(time.Second), Cleanup{}))
 	must(runner.Periodic(midge.Cron("0 3 * * 1-5"), Cleanup{}, midge.Named("nightly"), midge.Zone("Europe/Paris")))

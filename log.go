@@ -22,11 +22,15 @@ func (l *lifeLog) on(level zapcore.Level) bool { return l.log.Core().Enabled(lev
 
 func (l *lifeLog) started(r *Runner, d storage.Description) {
 	l.log.Info(fmt.Sprintf("runner %s started on %s, %d at once, queues %s",
-		r.id, d.Storage, r.slots.limitNow(), strings.Join(r.cfg.Queues, ", ")))
-	l.log.Info("an acknowledged task survives: " + d.Durability)
+		r.id, d.Storage, r.slots.limitNow(), strings.Join(r.queueNames(), ", ")))
+	l.log.Info("durability: " + d.Durability)
 	for _, w := range d.Warnings {
 		l.log.Warn(w)
 	}
+}
+
+func (l *lifeLog) unserved(h *handler) {
+	l.log.Warn(fmt.Sprintf("jobs of kind %s go to queue %s, which this runner does not serve", h.kind, h.queue))
 }
 
 func (l *lifeLog) stopped(err error) {

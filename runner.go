@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -33,7 +34,8 @@ const None = -1
 // RunnerConfig configures a [Runner]. The zero value works.
 type RunnerConfig struct {
 	// Queues to serve, in strict order: the first is emptied before the second.
-	// Default: "default" alone.
+	// Default: "default" and the queues of the registered jobs and of the schedules,
+	// with equal weights.
 	Queues []string
 	// Weights shares the claims among the queues by weight instead of in strict
 	// order; a queue that is not in it has weight 1. Nil keeps strict order.
@@ -126,8 +128,8 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 
 // fill sets the defaults and checks what was given.
 func (c *RunnerConfig) fill() error {
-	if len(c.Queues) == 0 {
-		c.Queues = []string{DefaultQueue}
+	if len(c.Queues) == 0 && len(c.Weights) > 0 {
+		return storage.Invalid("RunnerConfig.Weights", "without Queues", "the queues that they weigh")
 	}
 	if c.Concurrency == 0 {
 		c.Concurrency = runtime.GOMAXPROCS(0) * 4
@@ -294,7 +296,11 @@ func (r *Runner) start(ctx context.Context) error {
 		return ErrRunning
 	}
 	r.running = true
+	unserved := r.settleQueues()
 	r.mu.Unlock()
+	for _, h := range unserved {
+		r.log.unserved(h)
+	}
 	d, err := r.store.Describe(ctx)
 	if err != nil {
 		return fmt.Errorf("midge: start the runner: %w", err)
@@ -304,6 +310,30 @@ func (r *Runner) start(ctx context.Context) error {
 	r.mu.Unlock()
 	r.log.started(r, d)
 	return nil
+}
+
+// settleQueues fills in the queues where none were configured, and gives the handlers
+// whose queue is not served. The mutex is held.
+func (r *Runner) settleQueues() (unserved []*handler) {
+	declared := map[string]int{DefaultQueue: 1}
+	for _, h := range r.handlers {
+		declared[h.queue] = 1
+	}
+	for _, d := range r.ticks.declared() {
+		declared[d.Ref.Queue] = 1
+	}
+	if len(r.queues) == 0 {
+		r.queues = slices.Sorted(maps.Keys(declared))
+		if len(r.queues) > 1 {
+			r.weights = declared
+		}
+	}
+	for _, h := range r.handlers {
+		if !slices.Contains(r.queues, h.queue) {
+			unserved = append(unserved, h)
+		}
+	}
+	return unserved
 }
 
 // limits are those of the storage.
@@ -368,15 +398,18 @@ func (r *Runner) drain(claims *sync.WaitGroup, endJobs context.CancelCauseFunc, 
 // info is the runner's heartbeat.
 func (r *Runner) info(now time.Time) storage.RunnerInfo {
 	host, _ := os.Hostname() // an unnamed host is listed without a name
-	r.mu.Lock()
-	queues := slices.Clone(r.queues)
-	r.mu.Unlock()
 	return storage.RunnerInfo{
-		ID: r.id, Host: host, PID: os.Getpid(), Version: Version, Queues: queues,
+		ID: r.id, Host: host, PID: os.Getpid(), Version: Version, Queues: r.queueNames(),
 		Concurrency: r.slots.limitNow(), Started: r.keep.started(now),
 		Running: r.slots.running(now), Schedules: r.ticks.declared(),
 		For: r.cfg.Lease,
 	}
+}
+
+func (r *Runner) queueNames() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.queues)
 }
 
 // kick wakes a loop that selects on a channel of capacity 1.

@@ -741,3 +741,26 @@ func TestRegistrationIsRefusedAfterRun(t *testing.T) {
 		}
 	})
 }
+
+// mailed is a job whose type names its queue.
+type mailed struct{}
+
+func (mailed) Options() midge.Options { return midge.Options{Queue: "mail"} }
+
+func TestTheQueuesOfRegisteredJobsAreServed(t *testing.T) {
+	bubble(t, func(b *bench) {
+		ran := 0
+		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, nil)
+		if err := midge.Handle(b.runner, func(context.Context, mailed) error { ran++; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		if _, err := b.client.Enqueue(b.Context(), mailed{}); err != nil {
+			t.Fatal(err)
+		}
+		b.after(time.Second)
+		if ran != 1 {
+			t.Errorf("ran %d times, want 1", ran)
+		}
+	})
+}

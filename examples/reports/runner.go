@@ -53,8 +53,8 @@ func (o *office) make(ctx context.Context, job Report) error {
 	}
 	task, _ := midge.Current(ctx)
 	which := "asked for by hand"
-	if tick, err := time.Parse(time.RFC3339Nano, task.Headers["midge.tick"]); err == nil {
-		which = "of " + tick.UTC().Format(time.TimeOnly)
+	if !task.Tick.IsZero() {
+		which = "of " + task.Tick.UTC().Format(time.TimeOnly)
 	}
 	o.printf("report %s %s", job.About, which)
 	return nil
