@@ -30,6 +30,9 @@ func changeRules() []rule {
 			"An ended task can be requeued into scheduled."),
 		state("change/move", changeMove,
 			"A Change of the queue moves a task: the old ref is gone, the new one joins the tail."),
+		state("change/move keeps the rest", changeMoveKeeps,
+			"A move leaves a task in its state, with its moment, counters and history; one that ended counts "+
+				"in no totals."),
 		state("change/move collides", changeMoveCollides,
 			"A move to a queue where the id is taken is a collision and changes nothing."),
 		state("change/delete", changeDelete,
@@ -266,6 +269,31 @@ func changeMove(r *rig) {
 	r.want("claimed", [2]string{holds[0].ID, holds[1].ID}, [2]string{"there", "a"})
 	r.want("what moved", [2]any{string(holds[1].Payload), holds[1].Kind},
 		[2]any{string(before.Payload), before.Kind})
+}
+
+func changeMoveKeeps(r *rig) {
+	r.stand("retry", storage.Retry)
+	r.stand("dead", storage.Dead)
+	for _, id := range []string{"retry", "dead"} {
+		before := r.read(id)
+		to := storage.Ref{Queue: sideQueue, ID: id}
+		tx := storage.Tx{Changes: []storage.Change{{Ref: in(id), Version: before.Version, Queue: sideQueue}}}
+		if !r.spans(tx, in(id), to) {
+			return
+		}
+		p := r.apply(tx).Changed[0]
+		after, err := r.store.Task(r.ctx, to)
+		r.must("read", err)
+		r.want("version grown", p.Version > before.Version, true)
+		before.Ref, before.Version = to, p.Version
+		r.want("what moved", after, before)
+	}
+	s, err := r.store.Stats(r.ctx, mainQueue, sideQueue)
+	r.must("stats", err)
+	r.balanced(s[0])
+	r.balanced(s[1])
+	r.want("sizes", [4]int64{s[0].Live(), s[0].Dead, s[1].Retry, s[1].Dead}, [4]int64{0, 0, 1, 1})
+	r.want("totals", [3]int64{s[0].Totals.Deleted, s[1].Totals.Enqueued, s[1].Totals.Dead}, [3]int64{1, 1, 0})
 }
 
 func changeMoveCollides(r *rig) {

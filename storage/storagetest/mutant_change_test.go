@@ -46,6 +46,11 @@ func changeMutants() []mutant {
 		})}, "change/move collides"),
 		breaks("a move leaves the task", fault{apply: changes(func(c *storage.Change) { c.Queue = "" })},
 			"change/move", "unique/moves along"),
+		breaks("a move is due now", fault{apply: changes(func(c *storage.Change) {
+			if c.Queue != "" {
+				c.State = storage.Waiting
+			}
+		})}, "change/move keeps the rest"),
 		breaks("a payload keeps its encoding", fault{apply: changes(func(c *storage.Change) {
 			if c.Encoding != "" {
 				c.Encoding = "raw"

@@ -31,7 +31,7 @@ func waitMutants() []mutant {
 		}, "wait/nothing lost since the claim", "wait/new work"),
 		breaks("nobody is woken", fault{wait: waits(never)},
 			"wait/new work", "wait/earlier due", "wait/cancel", "wait/settings", "wait/many waiters",
-			"wait/another handle", "wait/ends with the storage"),
+			"wait/another handle", "wait/ends with the storage", "wait/nothing lost under load"),
 		breaks("only cancels wake", fault{wait: waits(func(
 			ctx context.Context, next waitFunc, req storage.WaitRequest,
 		) error {
@@ -155,6 +155,16 @@ func statsMutants() []mutant {
 			"stats/model", "change/requeue"),
 		breaks("sizes drift", fault{stats: counted(func(s *storage.Stats) { s.Retry, s.Scheduled = s.Scheduled, s.Retry })},
 			"stats/model"),
+		breaks("durations in nanoseconds", fault{task: shown(func(t *storage.Task) { t.Timeout++ })},
+			"time/whole microseconds"),
+		knowing("versions are a count", func(m *mind) *fault {
+			return &fault{apply: answering(func(_ storage.Tx, a *storage.Applied) {
+				for i := range a.Inserted {
+					m.count++
+					a.Inserted[i].Version = int64(m.count)
+				}
+			})}
+		}, "time/versions", "time/each step"),
 		breaks("stats sorted", fault{stats: func(next statsFunc) statsFunc {
 			return func(ctx context.Context, queues ...string) ([]storage.Stats, error) {
 				own := slices.Clone(queues)

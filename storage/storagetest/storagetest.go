@@ -98,7 +98,7 @@ func rules() []rule {
 		insertRules(), uniqueRules(), orderRules(), claimRules(), recoverRules(),
 		settleRules(), extendRules(), cursorRules(), cancelRules(), changeRules(),
 		applyRules(), identityRules(), waitRules(), readRules(), queueRules(),
-		keepRules(), limitRules(), textRules(), sharingRules(),
+		keepRules(), limitRules(), textRules(), sharingRules(), clockRules(),
 	}
 	var all []rule
 	for _, topic := range topics {

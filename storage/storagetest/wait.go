@@ -3,6 +3,8 @@ package storagetest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing/synctest"
 	"time"
 
@@ -29,6 +31,8 @@ func waitRules() []rule {
 			"A Wait for cancels alone returns on a cancel, and what it ignored is still new for a later Wait."),
 		state("wait/many waiters", waitMany,
 			"Every waiter is woken."),
+		state("wait/nothing lost under load", waitLoad,
+			"Claimers that rest between claims miss nothing of what others insert meanwhile."),
 		state("wait/ends with its context", waitContext,
 			"Wait returns the context's error when the context ends."),
 		state("wait/rests", waitRests,
@@ -175,6 +179,49 @@ func waitMany(r *rig) {
 	r.add("a")
 	for _, done := range waits {
 		r.woken("one insert", done)
+	}
+}
+
+func waitLoad(r *rig) {
+	const tasks = 100
+	taken := make(chan struct{}, tasks)
+	ctx, stop := context.WithCancel(r.ctx)
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() { r.claimer(ctx, taken) })
+	}
+	for i := range tasks {
+		r.add(fmt.Sprintf("t%d", i))
+		select {
+		case <-taken: // now the claimers are on their way to rest
+		case <-ctx.Done():
+		}
+		if r.Failed() {
+			break
+		}
+	}
+	stop()
+	all.Wait()
+	r.want("pending", r.stats().Pending, int64(tasks))
+}
+
+// claimer claims a task at a time, and rests where there is none until there may be
+// one, until ctx ends.
+func (r *rig) claimer(ctx context.Context, taken chan<- struct{}) {
+	for ctx.Err() == nil {
+		c, err := r.session.Claim(ctx, ask(1))
+		if err == nil && len(c.Tasks) == 0 {
+			resting, cancel := context.WithTimeout(ctx, patience)
+			err = r.store.Wait(resting, storage.WaitRequest{Queues: []string{mainQueue}, Since: c.Since})
+			cancel()
+		} else if err == nil {
+			taken <- struct{}{}
+		}
+		if err != nil && ctx.Err() == nil {
+			r.Errorf("claim or wait: %v", err)
+			taken <- struct{}{} // the inserter looks
+			return
+		}
 	}
 }
 
