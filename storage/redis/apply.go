@@ -25,9 +25,11 @@ type part struct {
 	queues []string
 	ops    int
 	bytes  int
-	head   []any // lane field, seq, opened, home, number of Txs
-	args   []any // the Txs
-	txs    []int // which of the call
+	head   []any  // lane field, seq, opened, home, number of Txs
+	args   []any  // the Txs
+	units  []unit // what the Txs are, in the order of args
+	run    []run  // plain Txs that are not in args yet
+	count  int    // of Txs
 
 	outcome string
 	err     error
@@ -81,12 +83,13 @@ func (s *Storage) split(call storage.Call, txs []storage.Tx) ([]*part, error) {
 			parts = append(parts, p)
 			open[slot] = p
 		}
-		p.add(i, tx, queues)
+		p.add(i, txs, queues)
 		p.ops += ops
 		p.bytes += bytes
 	}
 	for _, p := range parts {
-		p.head[4] = len(p.txs)
+		p.close(txs)
+		p.head[4] = p.count
 	}
 	return parts, nil
 }
@@ -113,15 +116,97 @@ func needsRoom(tx *storage.Tx) bool {
 	return len(tx.Inserts) > 0
 }
 
-// add appends the i-th Tx of the call. Deletes come before inserts, because a cursor
-// may be replaced.
-func (p *part) add(i int, tx *storage.Tx, queues []string) {
-	p.txs = append(p.txs, i)
+// unit is what one step of a script carries out: a Tx, or a run of plain ones.
+type unit struct {
+	txs []int // which of the call
+}
+
+// run is Txs of one plain operation each that cost the server next to nothing together:
+// completions under one fence, or inserts that differ in nothing but their payload.
+type run struct {
+	letter, queue string
+	same          string // of all: the fence of completions, the lead of inserts
+	txs           []int
+	items         []any
+}
+
+// shortRun is a run that is no use: its Txs go one by one.
+const shortRun = 4
+
+// add takes on the i-th Tx of the call. Completions of one fence need not stand
+// together, for it makes no difference which is first.
+func (p *part) add(i int, txs []storage.Tx, queues []string) {
 	for _, q := range queues {
 		if !contains(p.queues, q) {
 			p.queues = append(p.queues, q)
 		}
 	}
+	p.count++
+	letter, queue, same, items := plain(&txs[i])
+	if letter == "" || len(p.run) > 0 && p.run[0].letter != letter {
+		p.close(txs)
+	}
+	if letter == "" {
+		p.addTx(i, &txs[i])
+		return
+	}
+	for j := len(p.run) - 1; j >= 0; j-- {
+		r := &p.run[j]
+		if r.queue == queue && r.same == same {
+			r.txs, r.items = append(r.txs, i), append(r.items, items...)
+			return
+		}
+		if letter == "i" {
+			break // inserts stay in order
+		}
+	}
+	p.run = append(p.run, run{letter, queue, same, []int{i}, items})
+}
+
+// plain gives a Tx that can be of a run; letter is "" where it cannot.
+func plain(tx *storage.Tx) (letter, queue, same string, items []any) {
+	if tx.Ops() != 1 {
+		return "", "", "", nil
+	}
+	if len(tx.Settles) == 1 {
+		se := &tx.Settles[0]
+		if se.Outcome != storage.Complete || se.Result != nil {
+			return "", "", "", nil
+		}
+		return "c", se.Fence.Queue, string(packFence(&se.Fence)), []any{se.Fence.ID}
+	}
+	if len(tx.Inserts) == 1 {
+		in := &tx.Inserts[0]
+		if in.Cursor != nil || in.Unique.Mode != "" || in.Delay > 0 || !in.At.IsZero() ||
+			len(in.Payload) > largePayload {
+			return "", "", "", nil
+		}
+		record, _ := newRecord(in)
+		return "i", in.Ref.Queue, string(record[:leadSize]), []any{in.Ref.ID, record[stampEnd:]}
+	}
+	return "", "", "", nil
+}
+
+// close puts the runs into args.
+func (p *part) close(txs []storage.Tx) {
+	for i := range p.run {
+		r := &p.run[i]
+		if len(r.txs) < shortRun {
+			for _, tx := range r.txs {
+				p.addTx(tx, &txs[tx])
+			}
+			continue
+		}
+		p.units = append(p.units, unit{r.txs})
+		p.args = append(append(p.args, r.letter, r.queue, r.same, len(r.txs)), r.items...)
+	}
+	p.run = p.run[:0]
+}
+
+// addTx puts one Tx into args. Deletes come before inserts, because a cursor may be
+// replaced.
+func (p *part) addTx(i int, tx *storage.Tx) {
+	p.units = append(p.units, unit{[]int{i}})
 	args := append(p.args, tx.Ops())
 	for i := range tx.Deletes {
 		d := &tx.Deletes[i]

@@ -244,7 +244,7 @@ func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, versi
 		fence := storage.Fence{
 			Ref: storage.Ref{Queue: queue, ID: tasks.text()}, Version: version, Token: req.Token,
 		}
-		started, until := n < a.start, version+req.Lease.Microseconds()+int64(n)
+		started, until := n < a.start, version+req.Lease.Microseconds()
 		if known {
 			started, until = info.text(1) == "1", info.number(7)
 		}

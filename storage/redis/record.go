@@ -28,6 +28,8 @@ import (
 const (
 	format     = 1
 	headerSize = 35
+	leadSize   = 3  // format and flags
+	stampEnd   = 17 // lead, version and time
 
 	hasKeep     = 1
 	untilRead   = 2

@@ -82,15 +82,10 @@ func (p *part) read(txs []storage.Tx, applied []storage.Applied) error {
 	}
 	r := outcome{reader: reader{rest: p.outcome[2:]}}
 	r.version = r.number(7)
-	for _, i := range p.txs {
+	for _, u := range p.units {
 		r.version++
-		switch r.text(1) {
-		case "K":
-			r.applied(&txs[i], &applied[i])
-		case "R":
-			applied[i].Err = r.refusal(&txs[i])
-		default:
-			r.bad = true
+		for _, i := range u.txs {
+			r.tx(&txs[i], &applied[i])
 		}
 	}
 	if r.bad {
@@ -104,6 +99,18 @@ type outcome struct {
 	reader
 
 	version int64 // of the Tx under way
+}
+
+// tx reads what became of one Tx.
+func (r *outcome) tx(tx *storage.Tx, a *storage.Applied) {
+	switch r.text(1) {
+	case "K":
+		r.applied(tx, a)
+	case "R":
+		a.Err = r.refusal(tx)
+	default:
+		r.bad = true
+	}
 }
 
 // applied reads what a Tx did, in the order of part.add.

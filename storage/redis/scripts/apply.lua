@@ -5,10 +5,13 @@
 --       a queue keeps, 4 calls, then the names of the queues, then each call: lane
 --       field, seq, opened, its home queue, Txs; each Tx: operations; each operation:
 --       its letter, its queue, the id and what the functions below read. An operation
---       is as many arguments as WIDTH says.
+--       is as many arguments as WIDTH says. Txs of one plain operation can come as a
+--       run: instead of a number of operations "c", queue, fence, number and ids of
+--       completions, or "i", queue, first 3 bytes of each record, number, and of each
+--       insert the id and the record behind its 17th byte.
 -- Returns  now, then for each call what admit says followed by its outcome: the time
---       before its first Tx (7 bytes), then each Tx. The n-th Tx happened at that
---       time + n. A Tx that happened is K and, for each insert, change and settle,
+--       before its first Tx (7 bytes), then each Tx. The n-th Tx or run happened at
+--       that time + n. A Tx that happened is K and, for each insert, change and settle,
 --       the letter of the state it led to; V, letter, version where the version is
 --       not that of the Tx; E, letter, version, length and id of an existing task.
 --       A Tx that was refused is R, 2 bytes of count, and obstacles: letter, 2 bytes
@@ -26,12 +29,13 @@ local Q = {}
 for i, q in ipairs(queues) do Q[ARGV[4 + i]] = q end
 
 local step = 0       -- numbers the Txs
-local obstacles      -- of the Tx under way
+local obstacles      -- of the Tx under way, nil while there are none
 local op             -- the number of the operation under way
-local decided        -- operation -> what was decided when it was checked
+local decided        -- operation -> id of what is there already, nil while there are none
 local out            -- the outcome of the call, in pieces
 
 local function obstacle(letter, rest)
+  obstacles = obstacles or {}
   obstacles[#obstacles + 1] = letter .. pack2(op) .. (rest or '')
 end
 
@@ -58,6 +62,11 @@ end
 local function holderof(q, key)
   local r = q.reserved
   return holder(q, key) or r and r.step == step and r[key] or nil
+end
+
+local function decide(id)
+  decided = decided or {}
+  decided[op] = id
 end
 
 local function reserve(q, key, id)
@@ -90,7 +99,7 @@ local function checkinsert(a)
   if e.rec == nil or e.rec then
     load(q, id)
     if e.st and e.leaving ~= step then
-      if same(q, id, e.rec, rec, ARGV[a + 5]) then decided[op] = id
+      if same(q, id, e.rec, rec, ARGV[a + 5]) then decide(id)
       else obstacle('c') end
       return
     end
@@ -100,7 +109,7 @@ local function checkinsert(a)
     local key = head(rec).key
     local by = holderof(q, key)
     if not by then reserve(q, key, id)
-    elseif ARGV[a] == 'k' then decided[op] = by
+    elseif ARGV[a] == 'k' then decide(by)
     else obstacle('u', char(#by) .. by) end
   end
 end
@@ -427,29 +436,54 @@ local STEPS = {
   end,
 }
 
+-- after gives where what follows the Tx or run at a begins, and how many Txs it is.
+local function after(a)
+  local n = ARGV[a]
+  if n == 'c' then return a + 4 + ARGV[a + 3], tonumber(ARGV[a + 3]) end
+  if n == 'i' then return a + 4 + 2 * ARGV[a + 3], tonumber(ARGV[a + 3]) end
+  a = a + 1
+  for _ = 1, tonumber(n) do a = a + WIDTH[ARGV[a]] end
+  return a, 1
+end
+
+local function want(q, list, v)
+  local l = q[list]
+  if not l then l = {}; q[list] = l end
+  l[#l + 1] = v
+end
+
+-- note says what the operations of the Tx at a will need.
+local function note(a)
+  local n = tonumber(ARGV[a])
+  if not n then return end
+  a = a + 1
+  for _ = 1, n do
+    local o = ARGV[a]
+    if SETTLES[o] then want(Q[ARGV[a + 1]], 'settled', ARGV[a + 2])
+    elseif o == 'i' or o == 'k' then want(Q[ARGV[a + 1]], 'inserted', ARGV[a + 2]) end
+    a = a + WIDTH[o]
+  end
+end
+
 -- prefetch reads what most operations need, a command for each queue.
 local function prefetch(a, calls)
   for _ = 1, calls do
+    want(Q[ARGV[a + 3]], 'fields', ARGV[a])
     local txs = tonumber(ARGV[a + 4])
     a = a + 5
-    for _ = 1, txs do
-      local ops = tonumber(ARGV[a])
-      a = a + 1
-      for _ = 1, ops do
-        local o = ARGV[a]
-        local q = Q[ARGV[a + 1]]
-        if SETTLES[o] then
-          q.settled = q.settled or {}
-          q.settled[#q.settled + 1] = ARGV[a + 2]
-        elseif o == 'i' or o == 'k' then
-          q.inserted = q.inserted or {}
-          q.inserted[#q.inserted + 1] = ARGV[a + 2]
-        end
-        a = a + WIDTH[o]
-      end
+    while txs > 0 do
+      note(a)
+      local n
+      a, n = after(a)
+      txs = txs - n
     end
   end
   for _, q in ipairs(queues) do
+    if q.fields then
+      q.known = {}
+      local lanes = lookup(q[LANES], q.fields)
+      for i, field in ipairs(q.fields) do q.known[field] = lanes[i] end
+    end
     if q.settled then
       local leases = lookup(q[PENDING], q.settled)
       for i, id in ipairs(q.settled) do
@@ -465,11 +499,102 @@ local function prefetch(a, calls)
   end
 end
 
+-- slice is lookup for a part of ARGV.
+local function slice(key, from, to)
+  if to - from < 500 then return call('HMGET', key, unpack(ARGV, from, to)) end
+  local ids = {}
+  for i = from, to do ids[#ids + 1] = ARGV[i] end
+  return lookup(key, ids)
+end
+
+-- single carries out one operation of a run as a Tx of its own: o has its arguments.
+local function single(o)
+  local argv, n = ARGV, #out + 1
+  ARGV = o
+  obstacles, decided, op = nil, nil, 1
+  local check = CHECKS[o[1]] or checksettle
+  check(1)
+  if obstacles then out[n] = 'R' .. pack2(1) .. obstacles[1]
+  elseif decided then out[n] = 'K' .. existing(Q[o[2]], decided[1])
+  else out[n] = 'K' .. STEPS[o[1]](1) end
+  ARGV = argv
+end
+
+-- completions carries out a run of completions. Those on which nothing hangs need no
+-- entry: their leases say so.
+local function completions(a)
+  local q, fence, from, n = Q[ARGV[a + 1]], ARGV[a + 2], a + 4, tonumber(ARGV[a + 3])
+  local leases = slice(q[PENDING], from, from + n - 1)
+  local done, known, plain = q.done or {}, q.e, {}
+  q.done = done
+  local ids, said = {}, #out
+  for i = 1, n do
+    local id, l = ARGV[a + 3 + i], leases[i]
+    local good = plain[l]
+    if good == nil then
+      good = l and sub(l, 1, FENCE) == fence and (byte(l, FENCE + 1) or 0) <= STARTED or false
+      plain[l] = good
+    end
+    if good and not done[id] and not known[id] then
+      done[id] = true
+      ids[#ids + 1] = id
+      out[said + i] = 'Kc'
+    else
+      local e = entry(q, id)
+      if e.lease == nil then
+        e.lease = l
+        if l then found(e, 'p') end
+      end
+      single({'c', ARGV[a + 1], id, fence})
+    end
+  end
+  bump(q, 'completed', #ids)
+  q.used = q.used or #ids > 0
+  write(q, 'ZREM', SETS.p, ids)
+  write(q, 'HDEL', PENDING, ids)
+  write(q, 'HDEL', TASKS, ids)
+end
+
+-- insertions carries out a run of inserts that are due now, have no unique key and no
+-- large payload, and are no cursors.
+local function insertions(a)
+  local q, lead, n = Q[ARGV[a + 1]], ARGV[a + 2], tonumber(ARGV[a + 3])
+  local ids = {}
+  for i = 1, n do ids[i] = ARGV[a + 2 + 2 * i] end
+  local recs = lookup(q[TASKS], ids)
+  local stamp = pack7(now)
+  local stamped = lead .. stamp .. stamp
+  local known, done, new, m, said, k = q.e, q.done or {}, q.new or {}, q.m, #out, 0
+  q.new = new
+  local add, set = {}, {}
+  for i = 1, n do
+    local id, rest = ids[i], ARGV[a + 3 + 2 * i]
+    if not recs[i] and not known[id] and not new[id] and not done[id] then
+      local rec = stamped .. rest
+      new[id] = rec
+      m.tail = m.tail + 1
+      add[k + 1], add[k + 2] = place(byte(rest, 1) - 9, m.tail), id
+      set[k + 1], set[k + 2] = id, rec
+      k = k + 2
+      out[said + i] = 'Kw'
+    else
+      local e = entry(q, id)
+      if e.rec == nil then e.rec = recs[i] end
+      single({'i', ARGV[a + 1], id, lead .. string.rep(char(0), 14) .. rest, '', ''})
+    end
+  end
+  bump(q, 'tail', 0)
+  bump(q, 'enqueued', k / 2)
+  if k > 0 then q.work, q.used = true, true end
+  write(q, 'ZADD', SETS.w, add)
+  write(q, 'HSET', TASKS, set)
+end
+
 -- transact carries out one Tx whose operations begin at a, or says why not.
 local function transact(a, ops)
   step = step + 1
   now = now + 1
-  obstacles, decided = {}, {}
+  obstacles, decided = nil, nil
   local at, n = a, #out + 1
   for i = 1, ops do
     op = i
@@ -478,7 +603,7 @@ local function transact(a, ops)
     check(at)
     at = at + WIDTH[o]
   end
-  if #obstacles > 0 then
+  if obstacles then
     out[n] = 'R' .. pack2(#obstacles) .. table.concat(obstacles)
     return at
   end
@@ -488,7 +613,7 @@ local function transact(a, ops)
   for i = 1, ops do
     local o = ARGV[at]
     out[n + i] = ''
-    if decided[i] then
+    if decided and decided[i] then
       told = told or {}
       told[#told + 1] = {n + i, Q[ARGV[at + 1]], decided[i]}
     elseif o == 'r' and ops > 1 then
@@ -506,11 +631,29 @@ local function transact(a, ops)
   return at
 end
 
+-- carryout carries out the Txs of one call, which begin at a.
+local function carryout(a, txs)
+  out = {pack7(now)}
+  while txs > 0 do
+    local n = 1
+    if ARGV[a] == 'c' or ARGV[a] == 'i' then
+      step = step + 1
+      now = now + 1
+      if ARGV[a] == 'c' then completions(a) else insertions(a) end
+      a, n = after(a)
+    else
+      a = transact(a + 1, tonumber(ARGV[a]))
+    end
+    txs = txs - n
+  end
+  return a
+end
+
 local function skip(a, txs)
-  for _ = 1, txs do
-    local ops = tonumber(ARGV[a])
-    a = a + 1
-    for _ = 1, ops do a = a + WIDTH[ARGV[a]] end
+  while txs > 0 do
+    local n
+    a, n = after(a)
+    txs = txs - n
   end
   return a
 end
@@ -521,15 +664,12 @@ local a = 5 + #queues
 for _ = 1, tonumber(ARGV[4]) do
   local field, seq, home, txs = ARGV[a], ARGV[a + 1], Q[ARGV[a + 3]], tonumber(ARGV[a + 4])
   local verdict, outcome = admit(home, field, seq, tonumber(ARGV[a + 2]))
-  a = a + 5
   if verdict == 'N' then
-    out = {pack7(now)}
-    for _ = 1, txs do a = transact(a + 1, tonumber(ARGV[a])) end
-    outcome = table.concat(out)
-    outcome = 'A' .. outcome
+    a = carryout(a + 5, txs)
+    outcome = 'A' .. table.concat(out)
     remember(home, field, seq, outcome)
   else
-    a = skip(a, txs)
+    a = skip(a + 5, txs)
   end
   reply[#reply + 1] = verdict .. (outcome or '')
 end

@@ -9,9 +9,9 @@
 --       tasks are that could be taken, "c" for cancels, version
 --       of all tasks, how many were taken, whether a suspect was, queues...}. A queue
 --       is {info, {id, record, ...}, {cursor id, record, ...}, "f" where it may be
---       forgotten}. info is empty or has 8 bytes for each task: 1 if started, deadline.
---       The n-th task of the call has the deadline now + lease + n-1 µs, so that
---       those that expire together come back in the order of their claim.
+--       forgotten}. info is empty, where the first tasks of the call started and all
+--       have the deadline version + lease, or has 8 bytes for each task: 1 if started,
+--       and its deadline.
 
 local DUE, EXPIRED, TRIMMED, TICKS = 200, 100, 100, 50 -- most of each, in each queue
 local HIDE = 2000000 -- storage.TickHide
@@ -94,18 +94,42 @@ local function promote(q)
   end
 end
 
--- recover ends leases that expired, the last first: each goes to the head, and so
--- the first claimed will be the first to be claimed again.
-local function recover(q)
+-- ids gives the members of a list with scores.
+local function ids(list)
+  local out = {}
+  for i = 1, #list, 2 do out[#out + 1] = list[i] end
+  return out
+end
+
+-- expired gives leases that expired, as entries, the last first: each will go to the
+-- head, so that the first claimed is the first to be claimed again. Of one claim it is
+-- the age of the task that tells.
+local function expired(q)
   local at = first(q[SETS.p])
-  if not at or at > now then return end
-  local ids = call('ZREVRANGEBYSCORE', q[SETS.p], text(now), '-inf', 'LIMIT', 0, EXPIRED)
-  if #ids == EXPIRED then more = true end
-  local leases, recs = lookup(q[PENDING], ids), lookup(q[TASKS], ids)
-  for n, id in ipairs(ids) do
+  if not at or at > now then return {} end
+  local v = call('ZREVRANGEBYSCORE', q[SETS.p], text(now), '-inf', 'WITHSCORES', 'LIMIT', 0, EXPIRED)
+  if #v == 2 * EXPIRED then more = true end
+  local list, names = {}, ids(v)
+  local leases, recs = lookup(q[PENDING], names), lookup(q[TASKS], names)
+  for n, id in ipairs(names) do
     local e = found(entry(q, id), 'p')
-    e.rec, e.lease = recs[n], leases[n]
-    local h = head(e.rec)
+    e.rec, e.lease, e.at = recs[n], leases[n], tonumber(v[2 * n])
+    e.h = head(e.rec)
+    e.made = e.h and e.h.created or ''
+    list[n] = e
+  end
+  table.sort(list, function(x, y)
+    if x.at ~= y.at then return x.at > y.at end
+    if x.made ~= y.made then return x.made > y.made end
+    return x.id > y.id
+  end)
+  return list
+end
+
+-- recover ends leases that expired.
+local function recover(q)
+  for _, e in ipairs(expired(q)) do
+    local h = e.h
     if not h then setapart(q, e) else
       local flags = e.lease and byte(e.lease, FENCE + 1) or 0
       local started, asked = has(flags, STARTED), has(flags, ASKED)
@@ -130,12 +154,6 @@ local function recover(q)
       end
     end
   end
-end
-
-local function ids(list)
-  local out = {}
-  for i = 1, #list, 2 do out[#out + 1] = list[i] end
-  return out
 end
 
 -- trim removes what was kept long enough.
@@ -207,6 +225,7 @@ end
 
 local taken, bytes, full, suspect = 0, 0, false, false
 local claimed = 0 -- the version of all tasks taken
+local deadline = '' -- of their lease
 local fence = ''
 local needs = {} -- flags of a record -> flags of its lease
 
@@ -225,14 +244,13 @@ end
 
 -- give adds a task to those taken. False where the answer has no room for it.
 local function give(q, id, rec, e)
-  local size = number(rec, 32, 4)
+  local flags = flagsof(rec)
+  local size = has(byte(rec, 3), 4) and number(rec, 32, 4) or #rec - HEADER
   if taken > 0 and bytes + size > MAXBYTES then
     full = true
     return false
   end
   bytes = bytes + size
-  local deadline = now + lasts + taken
-  local flags = flagsof(rec)
   if taken < starts then flags = flags + STARTED end
   taken = taken + 1
   local value = q.leases[flags]
@@ -258,6 +276,25 @@ end
 -- wanted reports whether a waiting task may be taken as the next one.
 local function wanted(rec) return taken < starts or byte(rec, 3) % 2 == 0 end
 
+-- giveplain is give for a record on which nothing hangs, as most are, without a call
+-- for each thing to know. It returns false where give has to look.
+local function giveplain(q, id, rec)
+  local form, f, g = byte(rec, 1, 3)
+  local size = #rec - HEADER
+  if form ~= 1 or g ~= 0 or size < 0 or bytes + size > MAXBYTES or needs[f * 256] ~= 0 then return false end
+  local value = q.leases[taken < starts and STARTED or 0]
+  if not value then return false end -- give makes it
+  bytes = bytes + size
+  taken = taken + 1
+  local n, deadlines, pending, tasks = q.n, q.deadlines, q.pending, q.tasks
+  deadlines[n + 1], deadlines[n + 2] = deadline, id
+  pending[n + 1], pending[n + 2] = id, value
+  tasks[n + 1], tasks[n + 2] = id, rec
+  q.n = n + 2
+  q.ids[#q.ids + 1] = id
+  return true
+end
+
 -- takeplain takes from the head of waiting alone: what most claims do. It goes a
 -- little further than n where it passes tasks over.
 local function takeplain(q, n)
@@ -267,9 +304,12 @@ local function takeplain(q, n)
     local found = call('ZRANGE', q[SETS.w], at, at + min(limit - taken, 250) - 1)
     if #found == 0 then break end
     local recs = lookup(q[TASKS], found)
-    for i, id in ipairs(found) do
-      local rec = recs[i]
-      if not rec or #rec < HEADER or byte(rec, 1) ~= 1 then
+    q.n = #q.deadlines
+    for i = 1, #found do
+      local id, rec = found[i], recs[i]
+      if rec and giveplain(q, id, rec) then
+        removed[#removed + 1] = id
+      elseif not rec or #rec < HEADER or byte(rec, 1) ~= 1 then
         local e = entry(q, id)
         e.st, e.was, e.rec = 'w', false, rec
         setapart(q, e)
@@ -279,6 +319,7 @@ local function takeplain(q, n)
         passed = passed + 1
       elseif give(q, id, rec) then
         removed[#removed + 1] = id
+        q.n = #q.deadlines
       else
         break
       end
@@ -287,7 +328,7 @@ local function takeplain(q, n)
   end
   if #removed == 0 then return end
   if passed == 0 then
-    q.plan[#q.plan + 1] = {'ZREMRANGEBYRANK', q[SETS.w], {0, #removed - 1}}
+    write(q, 'ZREMRANGEBYRANK', SETS.w, {0, #removed - 1})
   else
     write(q, 'ZREM', SETS.w, removed)
   end
@@ -434,6 +475,7 @@ elseif verdict == 'N' then
   now = now + 1
   claimed = now
   fence = ARGV[5] .. pack7(claimed)
+  deadline = text(now + lasts)
   local parts = {}
   for i, q in ipairs(queues) do
     take(q, tonumber(ARGV[12 + i]))

@@ -7,7 +7,7 @@
 --
 -- Numbers are microseconds or counters below 2^53, which Lua holds exactly.
 
-local call = redis.call
+local KEYS, ARGV, call = KEYS, ARGV, redis.call
 local byte, char, sub, find = string.byte, string.char, string.sub, string.find
 local floor, min = math.floor, math.min
 
@@ -169,7 +169,15 @@ end
 
 local function entry(q, id)
   local e = q.e[id]
-  if not e then e = {id = id}; q.e[id] = e end
+  if not e then
+    e = {id = id}
+    q.e[id] = e
+    if q.done and q.done[id] then -- its removal is planned
+      e.st, e.was, e.rec, e.lease = false, false, false, false
+    elseif q.new and q.new[id] then -- its insert is
+      e.st, e.was, e.rec, e.lease = 'w', 'w', q.new[id], false
+    end
+  end
   return e
 end
 
@@ -387,7 +395,8 @@ end
 local function admit(home, field, seq, opened)
   seq = tonumber(seq)
   if seq == 0 then return 'N' end
-  local v = call('HGET', home[LANES], field)
+  local v = home.known and home.known[field]
+  if v == nil then v = call('HGET', home[LANES], field) end
   if v then
     local colon = find(v, ':', 1, true)
     local last = tonumber(sub(v, 1, colon - 1))
@@ -410,9 +419,10 @@ end
 
 -- Commit.
 
--- write plans a variadic command.
-local function write(q, command, key, list)
-  if #list > 0 then q.plan[#q.plan + 1] = {command, q[key], list} end
+-- write plans a variadic command with a list of arguments, or a part of it.
+local function write(q, command, key, list, from, to)
+  to = to or #list
+  if to > 0 then q.plan[#q.plan + 1] = {command, q[key], list, from or 1, to} end
 end
 
 -- planmoves plans what the entries touched have come to: removals first.
@@ -482,7 +492,7 @@ end
 local function plannumbers(q)
   if #q.plan == 0 and not next(q.dirty) then return end
   if q.m.mark == 0 and #q.touched == 0 and not next(q.dirty) then return end -- no queue yet
-  if now - q.m.touched > 60000000 and #q.touched > 0 then set(q, 'touched', now) end
+  if now - q.m.touched > 60000000 and (q.used or #q.touched > 0) then set(q, 'touched', now) end
   set(q, 'mark', now)
   local list = {}
   for field in pairs(q.dirty) do
@@ -537,8 +547,8 @@ local function commit(queues, grows, mostdead)
   if type(first) == 'table' and first.err then return first end
   for _, q in ipairs(queues) do
     for _, w in ipairs(q.plan) do
-      local command, key, list = w[1], w[2], w[3]
-      for i = 1, #list, 500 do call(command, key, unpack(list, i, min(i + 499, #list))) end
+      local command, key, list, to = w[1], w[2], w[3], w[5]
+      for i = w[4], to, 500 do call(command, key, unpack(list, i, min(i + 499, to))) end
     end
     if q.work or q.asked then
       call('PUBLISH', sub(q[META], 1, -5) .. 'wake', (q.work and 'w' or '') .. (q.asked and 'c' or ''))
