@@ -56,6 +56,10 @@
 //
 // # Rules of insert
 //
+// All of a Tx is checked against the state before it: a task that the Tx ends still
+// holds its unique key for the inserts of the same Tx, and the second of two inserts
+// with one key collides with the first.
+//
 // An insert whose Ref exists succeeds when kind, encoding and payload are those
 // of the existing task (cursors: when the record is a cursor too, kind, encoding,
 // payload and the cursor's Declaration are the same); Placed.Existing says so.
@@ -80,7 +84,8 @@
 //
 // A Claim first maintains the queues that it names, in bounded batches: promotes
 // what is due, recovers what expired, trims what is kept too long. It never
-// blocks and takes nothing from a paused queue. Of the tasks it returns the first
+// blocks and takes nothing from a paused queue. It hands out due cursors whatever Max
+// is; the Change that ticks one ends its hiding. Of the tasks it returns the first
 // ClaimRequest.Start are started; the others are claimed ahead and count as
 // started from the next Extend that says so.
 //
@@ -110,8 +115,13 @@
 //   - Bury ends in dead with Settle.Reason.
 //   - Cancel ends in cancelled.
 //
-// Where a cancel was asked, every outcome but Complete ends in cancelled.
+// Where a cancel was asked, every outcome but Complete ends in cancelled. Fail counts in
+// Totals.Failed all the same, Bury in Totals.Dead alone. The checkpoint outlives every
+// end of an attempt, and a requeue too.
 // Fail, Bury, Cancel and a recovery each append an [Attempt].
+//
+// A queue exists from its first record or setting until it is removed, or was empty,
+// without settings and untouched for a day.
 //
 // # Keeping
 //

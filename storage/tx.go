@@ -112,7 +112,7 @@ type Change struct {
 	// is set (Retry for a task in Retry).
 	State State
 	Delay time.Duration // from now, with State Scheduled or Retry
-	At    time.Time     // the moment itself, likewise; a past one is due now
+	At    time.Time     // the moment itself, likewise; a past one leads to waiting
 	// Cursor replaces a cursor.
 	Cursor *Cursor
 }

@@ -110,18 +110,23 @@ func CheckRef(ref Ref) error {
 
 // CleanText makes s valid UTF-8 without NUL, of at most limit bytes.
 func CleanText(s string, limit int) string {
+	s = cut(s, limit) // first, so that a huge text costs no more than a long one
 	if strings.IndexByte(s, 0) >= 0 {
 		s = strings.ReplaceAll(s, "\x00", "\uFFFD")
 	}
-	s = strings.ToValidUTF8(s, "\uFFFD")
+	return cut(strings.ToValidUTF8(s, "\uFFFD"), limit)
+}
+
+// cut gives at most limit bytes of s, without the beginning of a rune at its end.
+func cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
-	s = s[:limit]
-	for len(s) > 0 && !utf8.ValidString(s) {
-		s = s[:len(s)-1]
+	end := limit
+	for end > 0 && limit-end < utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
 	}
-	return s
+	return s[:end]
 }
 
 // UniqueKey hashes the parts of a unique key, each prefixed by its length, to 26
