@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -38,7 +39,9 @@ type part struct {
 
 // Apply carries out each Tx whole or not at all. Calls that arrive while another is
 // under way go out together with the next.
-func (s *Storage) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+func (s *Storage) Apply(
+	ctx context.Context, call storage.Call, txs ...storage.Tx,
+) ([]storage.Applied, error) {
 	if err := storage.CheckTxs(s.limits, txs); err != nil {
 		return nil, err
 	}
@@ -137,7 +140,7 @@ const shortRun = 4
 // together, for it makes no difference which is first.
 func (p *part) add(i int, txs []storage.Tx, queues []string) {
 	for _, q := range queues {
-		if !contains(p.queues, q) {
+		if !slices.Contains(p.queues, q) {
 			p.queues = append(p.queues, q)
 		}
 	}
@@ -207,7 +210,8 @@ func (p *part) close(txs []storage.Tx) {
 // replaced.
 func (p *part) addTx(i int, tx *storage.Tx) {
 	p.units = append(p.units, unit{[]int{i}})
-	args := append(p.args, tx.Ops())
+	args := p.args
+	args = append(args, tx.Ops())
 	for i := range tx.Deletes {
 		d := &tx.Deletes[i]
 		args = append(args, "d", d.Ref.Queue, d.Ref.ID, d.Version)
@@ -226,15 +230,6 @@ func (p *part) addTx(i int, tx *storage.Tx) {
 		args = append(args, "n", d.Ref.Queue, d.Ref.ID, d.Version)
 	}
 	p.args = args
-}
-
-func contains(list []string, s string) bool {
-	for _, have := range list {
-		if have == s {
-			return true
-		}
-	}
-	return false
 }
 
 func appendSettle(args []any, se *storage.Settle) []any {

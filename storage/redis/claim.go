@@ -16,8 +16,6 @@ const claimQueues = 64
 // one slot.
 type group struct {
 	queues []storage.ClaimQueue
-	slot   int
-	answer *claimAnswer
 }
 
 // Claim maintains the queues named and takes tasks from them. On one Redis one script
@@ -72,7 +70,7 @@ func (s *Storage) groups(queues []storage.ClaimQueue) []*group {
 		slot := s.slot(q.Name)
 		g := open[slot]
 		if g == nil || len(g.queues) == claimQueues {
-			g = &group{slot: slot}
+			g = &group{}
 			open[slot] = g
 			groups = append(groups, g)
 		}

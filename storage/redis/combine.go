@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -151,7 +152,7 @@ func combine(parts []*part) []*invocation {
 		inv.ops += p.ops
 		inv.bytes += p.bytes
 		for _, q := range p.queues {
-			if !contains(inv.queues, q) {
+			if !slices.Contains(inv.queues, q) {
 				inv.queues = append(inv.queues, q)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,7 +81,8 @@ func validPrefix(prefix string) bool {
 func (c *Config) connect() (client goredis.UniversalClient, own bool, err error) {
 	if c.Client != nil {
 		if _, ok := c.Client.(*goredis.Ring); ok {
-			return nil, false, storage.Invalid("Config.Client", "of type *redis.Ring", "*redis.Client or *redis.ClusterClient")
+			return nil, false, storage.Invalid("Config.Client", "of type *redis.Ring",
+				"*redis.Client or *redis.ClusterClient")
 		}
 		return c.Client, false, nil
 	}
@@ -183,7 +185,7 @@ func (c *Config) parseMany(port string) (m many, err error) {
 	}
 	hosts, path, _ := strings.Cut(rest, "/")
 	m.path = path
-	for _, host := range strings.Split(hosts, ",") {
+	for host := range strings.SplitSeq(hosts, ",") {
 		if host == "" {
 			return m, errURL
 		}
@@ -198,7 +200,7 @@ func (c *Config) parseMany(port string) (m many, err error) {
 // only reports whether a query has no parameters but these.
 func (m *many) only(names ...string) bool {
 	for name := range m.query {
-		if !contains(names, name) {
+		if !slices.Contains(names, name) {
 			return false
 		}
 	}

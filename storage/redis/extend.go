@@ -76,7 +76,7 @@ func (s *Storage) extendBatch(
 ) error {
 	var queues []string
 	for i := range leases {
-		if q := leases[i].Fence.Queue; !contains(queues, q) {
+		if q := leases[i].Fence.Queue; !slices.Contains(queues, q) {
 			queues = append(queues, q)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -92,8 +93,8 @@ func (s *Storage) examine(ctx context.Context) error {
 	if seen.err != nil {
 		return seen.err
 	}
-	warnings := append(seen.warnings, s.damage(ctx)...)
-	s.health.set("redis "+seen.version, seen.durable, warnings)
+	seen.warnings = append(seen.warnings, s.damage(ctx)...)
+	s.health.set("redis "+seen.version, seen.durable, seen.warnings)
 	return nil
 }
 
@@ -119,13 +120,13 @@ func (f *findings) add(other *findings, err error) {
 		f.durable = other.durable
 	}
 	for _, w := range other.warnings {
-		if !contains(f.warnings, w) {
+		if !slices.Contains(f.warnings, w) {
 			f.warnings = append(f.warnings, w)
 		}
 	}
 }
 
-func (f *findings) warn(format string, args ...any) {
+func (f *findings) warnf(format string, args ...any) {
 	f.warnings = append(f.warnings, fmt.Sprintf(format, args...))
 }
 
@@ -142,7 +143,7 @@ func (s *Storage) look(ctx context.Context, node goredis.UniversalClient) (*find
 		if errors.Is(err, storage.ErrUnknown) {
 			return nil, err
 		}
-		f.warn("the server does not tell its version, role and memory policy")
+		f.warnf("the server does not tell its version, role and memory policy")
 		return f, nil
 	}
 	f.version = info["redis_version"]
@@ -150,7 +151,9 @@ func (s *Storage) look(ctx context.Context, node goredis.UniversalClient) (*find
 }
 
 // judge refuses a server that is unfit, and warns of what is doubtful.
-func (s *Storage) judge(ctx context.Context, node goredis.UniversalClient, info map[string]string, f *findings) error {
+func (s *Storage) judge(
+	ctx context.Context, node goredis.UniversalClient, info map[string]string, f *findings,
+) error {
 	if !since62(f.version) {
 		return fmt.Errorf("%w: redis %s, want 6.2 or later", errUnfit, f.version)
 	}
@@ -163,28 +166,28 @@ func (s *Storage) judge(ctx context.Context, node goredis.UniversalClient, info 
 	policy := info["maxmemory_policy"]
 	switch {
 	case policy == "":
-		f.warn("the server does not tell its memory policy; it must not evict keys")
+		f.warnf("the server does not tell its memory policy; it must not evict keys")
 	case info["maxmemory"] == "0" || policy == "noeviction":
 	case s.health.allowEviction:
-		f.warn("maxmemory-policy is %s: tasks can be evicted and lost", policy)
+		f.warnf("maxmemory-policy is %s: tasks can be evicted and lost", policy)
 	default:
 		return fmt.Errorf("%w: maxmemory-policy is %s, want noeviction", errUnfit, policy)
 	}
 	f.durable = durability(ctx, node, info)
 	if f.durable == durableUnknown {
-		f.warn("the server does not tell how it persists")
+		f.warnf("the server does not tell how it persists")
 	}
 	if n, _ := strconv.Atoi(info["connected_slaves"]); n > 0 && minReplicas(ctx, node) == "0" {
-		f.warn("min-replicas-to-write is 0: a master cut off from its replicas takes tasks that a failover loses")
+		f.warnf("min-replicas-to-write is 0: a master cut off from its replicas takes tasks that a failover loses")
 	}
 	return nil
 }
 
 // What an acknowledged task survives.
 const (
-	durableAlways  = "append-only file, fsync always: an acknowledged task survives a power cut of the server"
-	durableSecond  = "append-only file, fsync every second: a power cut of the server can lose the last two seconds"
-	durableNoSync  = "append-only file, fsync left to the system: a power cut of the server can lose half a minute"
+	durableAlways  = "append-only file, fsync always: an acknowledged task survives a power cut"
+	durableSecond  = "append-only file, fsync every second: a power cut can lose the last two seconds"
+	durableNoSync  = "append-only file, fsync left to the system: a power cut can lose half a minute"
 	durableNone    = "no append-only file: a stop of the server loses what came after its last snapshot"
 	durableUnknown = "unknown: the server does not tell"
 )

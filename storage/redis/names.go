@@ -80,7 +80,7 @@ func (s *Storage) listKeys() []string {
 func (s *Storage) register(ctx context.Context, txs []storage.Tx) error {
 	var queues []string
 	add := func(queue string) {
-		if queue != "" && !contains(queues, queue) {
+		if queue != "" && !slices.Contains(queues, queue) {
 			queues = append(queues, queue)
 		}
 	}

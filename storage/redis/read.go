@@ -39,25 +39,18 @@ func (s *Storage) readTask(ref storage.Ref, v *reply) (storage.Task, error) {
 	if v.bad {
 		return t, errReply
 	}
-	// What hangs on the task, in the order of KINDS in lib.lua; missing at the end
-	// where a list of Lua ends early.
-	var aside [6]string
-	var there [6]bool
-	for i := range aside {
-		if len(v.list) > 0 {
-			aside[i], there[i] = v.optional()
+	// What hangs on the task, in the order of KINDS in lib.lua.
+	history, _ := v.optional()
+	stack, _ := v.optional()
+	for _, to := range []*[]byte{&t.Result, &t.Progress, &t.Checkpoint} {
+		if text, ok := v.optional(); ok {
+			*to = []byte(text)
 		}
 	}
-	v.bad = false
-	f.history, f.body = aside[0], aside[5]
+	body, _ := v.optional()
+	t.Stack, f.history, f.body = stack, history, body
 	if err := s.fill(&t, &f); err != nil {
 		return t, err
-	}
-	t.Stack = aside[1]
-	for i, to := range []*[]byte{&t.Result, &t.Progress, &t.Checkpoint} {
-		if there[2+i] {
-			*to = []byte(aside[2+i])
-		}
 	}
 	return t, nil
 }
@@ -122,7 +115,8 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 	for len(v.list) > 0 && !v.bad {
 		letter := first(v.text())
 		t := storage.Task{Ref: storage.Ref{Queue: query.Queue, ID: v.text()}}
-		f := found{letter: letter, score: v.number(), record: v.text(), lease: v.text(), history: v.text(), body: v.text()}
+		f := found{letter: letter, score: v.number(), record: v.text(), lease: v.text()}
+		f.history, f.body = v.text(), v.text()
 		if more {
 			page.Next = strconv.FormatInt(f.score, 10) + " " + t.ID
 		}

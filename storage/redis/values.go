@@ -27,8 +27,11 @@ func (r *reply) text() string {
 	return s
 }
 
-// optional is a text that may be missing.
+// optional is a text that may be missing, also at the end of the list.
 func (r *reply) optional() (string, bool) {
+	if len(r.list) == 0 {
+		return "", false
+	}
 	s, ok := r.next().(string)
 	return s, ok
 }

@@ -13,7 +13,8 @@
 --       have the deadline version + lease, or has 8 bytes for each task: 1 if started,
 --       and its deadline.
 
-local DUE, EXPIRED, TRIMMED, TICKS = 200, 100, 100, 50 -- most of each, in each queue
+local BATCH = 200 -- how much maintenance one call does, in all of its queues
+local MIXED = 300 -- how many tasks it takes where it has to sort them
 local HIDE = 2000000 -- storage.TickHide
 local MAXBYTES = 4194304 -- storage.MaxClaimBytes
 local FORGET = 86400000000 -- a day
@@ -27,6 +28,14 @@ local keepdead, mostdead = tonumber(ARGV[11]), tonumber(ARGV[12])
 
 local nextdue = 0
 local more, remains = false, false
+local left = BATCH -- of the maintenance
+local share = 0 -- the part of it for one kind in one queue
+
+-- spend notes that n of a share were found, in a list that has been limited to it.
+local function spend(n)
+  left = left - n
+  if n >= share then more = true end
+end
 
 local function duesoon(at)
   if nextdue == 0 or at < nextdue then nextdue = at end
@@ -57,8 +66,8 @@ local function dues(q, st)
     if at < NEVER then duesoon(at) end
     return {}
   end
-  local list = upto(q[SETS[st]], now, DUE)
-  if #list == 2 * DUE then more = true end
+  local list = upto(q[SETS[st]], now, share)
+  spend(#list / 2)
   after(q[SETS[st]])
   return list
 end
@@ -107,8 +116,8 @@ end
 local function expired(q)
   local at = first(q[SETS.p])
   if not at or at > now then return {} end
-  local v = call('ZREVRANGEBYSCORE', q[SETS.p], text(now), '-inf', 'WITHSCORES', 'LIMIT', 0, EXPIRED)
-  if #v == 2 * EXPIRED then more = true end
+  local v = call('ZREVRANGEBYSCORE', q[SETS.p], text(now), '-inf', 'WITHSCORES', 'LIMIT', 0, share)
+  spend(#v / 2)
   local list, names = {}, ids(v)
   local leases, recs = lookup(q[PENDING], names), lookup(q[TASKS], names)
   for n, id in ipairs(names) do
@@ -160,17 +169,18 @@ end
 local function trim(q)
   for _, st in ipairs({'c', 'x', 'd'}) do
     local till = st == 'd' and now - keepdead or now
-    local old = call('ZRANGEBYSCORE', q[SETS[st]], '-inf', text(till), 'LIMIT', 0, TRIMMED)
-    if #old == TRIMMED then more = true end
+    local old = call('ZRANGEBYSCORE', q[SETS[st]], '-inf', text(till), 'LIMIT', 0, share)
+    spend(#old)
     if #old > 0 then drop(q, st, old) end
   end
   local excess = call('ZCARD', q[SETS.d]) - mostdead
   if excess > 0 then
-    if excess > TRIMMED then more = true end
-    drop(q, 'd', call('ZRANGE', q[SETS.d], 0, min(excess, TRIMMED) - 1))
+    excess = min(excess, share)
+    spend(excess)
+    drop(q, 'd', call('ZRANGE', q[SETS.d], 0, excess - 1))
   end
-  local over = call('ZRANGEBYSCORE', q[WINDOWS], '-inf', text(now), 'LIMIT', 0, TRIMMED)
-  if #over == TRIMMED then more = true end
+  local over = call('ZRANGEBYSCORE', q[WINDOWS], '-inf', text(now), 'LIMIT', 0, share)
+  spend(#over)
   for _, key in ipairs(over) do own(q, key, false, false) end
 end
 
@@ -183,8 +193,8 @@ local function tick(q)
     if at < NEVER then duesoon(at) end
     return
   end
-  local due = ids(upto(q[SETS.u], now, TICKS))
-  if #due == TICKS then more = true end
+  local due = ids(upto(q[SETS.u], now, share))
+  spend(#due)
   after(q[SETS.u])
   local recs = lookup(q[TASKS], due)
   for n, id in ipairs(due) do
@@ -379,8 +389,8 @@ local function takemixed(q, n)
   end
 end
 
--- left reports whether the same call would find more in a queue.
-local function left(q)
+-- beyond reports whether the same call would find more in a queue.
+local function beyond(q)
   local waiting = call('ZCARD', q[SETS.w]) - #q.deadlines / 2
   for _, e in ipairs(q.touched) do
     if e.was == 'w' then waiting = waiting - 1 end
@@ -405,9 +415,14 @@ local function take(q, limit)
     if not mixed and suspects and not suspect and taken < starts then
       mixed = call('ZCARD', q[SETS.z]) > 0
     end
-    if mixed then takemixed(q, n) else takeplain(q, n) end
+    if mixed then
+      n = min(n, MIXED)
+      takemixed(q, n)
+    else
+      takeplain(q, n)
+    end
   end
-  if full or taken - before >= n then remains = remains or left(q) end
+  if full or taken - before >= n then remains = remains or beyond(q) end
 end
 
 local function prepare(q)
@@ -466,11 +481,11 @@ if verdict == 'R' then
     end
   end
 elseif verdict == 'N' then
-  for _, q in ipairs(queues) do
-    recover(q)
-    promote(q)
-    tick(q)
-    trim(q)
+  for i, q in ipairs(queues) do
+    for _, maintain in ipairs({recover, promote, tick, trim}) do
+      share = math.max(floor(left / (total - i + 1)), 2)
+      maintain(q)
+    end
   end
   now = now + 1
   claimed = now

@@ -1,0 +1,81 @@
+// Package redis is the storage for fleets: Redis 6.2 or later, alone, behind Sentinel
+// or as a Cluster.
+//
+// # Keys
+//
+// A queue named mail has these keys; its name is their hash tag, so that all are in
+// one slot of a Cluster. Times are microseconds of the server's clock.
+//
+//	midge:{mail}:meta        hash: clock mark, ends of the order, pause, totals
+//	midge:{mail}:tasks       hash: id -> record (record.go), in whatever state
+//	midge:{mail}:waiting     sorted set: id by priority and turn
+//	midge:{mail}:suspects    sorted set: the same, of tasks one crash short of their limit
+//	midge:{mail}:scheduled   sorted set: id by due time
+//	midge:{mail}:retry       sorted set: id by due time
+//	midge:{mail}:leases      sorted set: id of a pending task by the end of its lease
+//	midge:{mail}:pending     hash: id -> fence, flags and runner of the lease
+//	midge:{mail}:completed   sorted set: id by expiry
+//	midge:{mail}:cancelled   sorted set: id by expiry
+//	midge:{mail}:dead        sorted set: id by time of death
+//	midge:{mail}:cursors     sorted set: id of a schedule by when it is handed out
+//	midge:{mail}:side        hash: what few tasks have: history, stack, result, progress,
+//	                         checkpoint, a payload over 4 KiB
+//	midge:{mail}:unique      hash: unique key -> holder, and the end of a window
+//	midge:{mail}:windows     sorted set: unique key by the end of its window
+//	midge:{mail}:damaged     hash: id -> record that could not be read
+//	midge:{mail}:lanes       hash: lane -> number and outcome of its last call
+//	midge:{mail}:opened      sorted set: lane by when it was opened
+//	midge:{mail}:wake        channel: wake-ups ("w" work, "c" a cancel or settings)
+//
+//	midge:{*}:queues, seen     sorted set of queue names; hash: when each was last used
+//	midge:{*}:runners, alive   hash of heartbeats; sorted set: until when each counts
+//	midge:{*}:lanes, opened    the lanes of all queues, where Redis is no Cluster
+//
+// The state of a task is the set in which it stands; a claim or a promotion does not
+// touch its record. No key has a TTL.
+//
+// # Steps
+//
+// Every verb is one script call (scripts/*.lua, each with its own header), which Redis
+// runs alone. A script reads, decides and only then writes, because Redis does not roll
+// back: what can fail has failed before the first write. Scripts take their keys as
+// KEYS, and the time from TIME and the mark of each queue, the later one.
+//
+// Apply sends Txs in script calls of up to 250 operations. Calls that arrive while one
+// is under way share the next. Inserts stay apart from what a full Redis has to take:
+// Redis refuses a script at its first write that may grow, so that scripts which
+// claim, extend, settle, cancel or delete begin with one that frees.
+//
+//	verb         round trips    costs the server, for n tasks of a queue of N
+//	Apply        1 per flush    O(n log N), 2-6 µs a task; the first time 1 more
+//	Claim        1; see below   O(n log N), 3 µs a task, and at most 200 of maintenance
+//	Extend       1 + 1          O(n log N); the second is the heartbeat
+//	Wait         0              one connection listens for all queues
+//	Task, Tasks  1              O(log N) for a page
+//	Queues       1              O(log N) for a page
+//	Stats        1 per slot     O(1) a queue
+//	Configure    1 or 2         O(1); to remove a queue O(damaged records)
+//
+// A waiting task with a payload of 64 bytes takes 340 bytes of memory, keys and
+// indexes included.
+//
+// # Cluster
+//
+// A queue is in the slot of its name. A Tx whose queues are in different slots is
+// refused with storage.ErrSpan; see Storage.Spans. A Claim asks each slot for a share at
+// the same time, and for what others left in a second round: the order across slots
+// is best effort. Each queue remembers lanes of its own.
+//
+// # Limits
+//
+// A queue is one hash, so that moving its slot to another node blocks both for as long
+// as the hash takes to copy: about a second per million tasks. A Tx of 1,000
+// operations, which is never split, can hold the server for more than five milliseconds.
+//
+// # Permissions
+//
+// An ACL user needs, with the default prefix: ~midge:* &midge:* +@read +@write
+// +@pubsub +@connection +@scripting +time, and for the checks at Open +info
+// +config|get. Without the last two it opens with a warning. On a Cluster it needs
+// +cluster|slots +cluster|shards too, +command for go-redis.
+package redis
