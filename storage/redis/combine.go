@@ -112,6 +112,7 @@ func (s *Storage) send(ctx context.Context, parts []*part) error {
 	if err := ctx.Err(); err != nil {
 		return err // nothing happened
 	}
+	//nolint:contextcheck // flushes have a context of their own: one caller must not end those of others
 	f, err := s.combiner.submit(parts)
 	if err != nil {
 		return err

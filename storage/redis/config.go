@@ -54,6 +54,7 @@ const (
 	dialTimeout = 5 * time.Second
 	ioTimeout   = 3 * time.Second
 	retries     = 2
+	dials       = 1 // the caller, or the Session above, tries again
 )
 
 // check fills what is empty, or gives an *InvalidError.
@@ -127,6 +128,7 @@ func (c *Config) single() (goredis.UniversalClient, error) {
 		return nil, c.badURL("host, port, database number and options that go-redis knows")
 	}
 	o.MaxRetries = orDefault(o.MaxRetries, retries)
+	o.DialerRetries = orDefault(o.DialerRetries, dials)
 	o.DialTimeout = orDefault(o.DialTimeout, dialTimeout)
 	o.ReadTimeout = orDefault(o.ReadTimeout, ioTimeout)
 	o.WriteTimeout = orDefault(o.WriteTimeout, ioTimeout)
@@ -220,8 +222,8 @@ func (c *Config) sentinel() (goredis.UniversalClient, error) {
 		MasterName: m.path, SentinelAddrs: m.addrs, DB: db,
 		SentinelUsername: m.query.Get("sentinel_username"), SentinelPassword: m.query.Get("sentinel_password"),
 		Username: m.user, Password: m.password, TLSConfig: m.tls,
-		MaxRetries: retries, DialTimeout: dialTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout,
-		ContextTimeoutEnabled: true,
+		MaxRetries: retries, DialerRetries: dials, DialTimeout: dialTimeout, ReadTimeout: ioTimeout,
+		WriteTimeout: ioTimeout, ContextTimeoutEnabled: true,
 	}), nil
 }
 
@@ -232,7 +234,7 @@ func (c *Config) cluster() (goredis.UniversalClient, error) {
 	}
 	return goredis.NewClusterClient(&goredis.ClusterOptions{
 		Addrs: m.addrs, Username: m.user, Password: m.password, TLSConfig: m.tls,
-		MaxRetries: retries, DialTimeout: dialTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout,
-		ContextTimeoutEnabled: true,
+		MaxRetries: retries, DialerRetries: dials, DialTimeout: dialTimeout, ReadTimeout: ioTimeout,
+		WriteTimeout: ioTimeout, ContextTimeoutEnabled: true,
 	}), nil
 }

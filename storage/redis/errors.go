@@ -29,10 +29,10 @@ func translate(err error) error {
 		return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
 	}
 	code, _, _ := strings.Cut(refused.Error(), " ")
-	switch code {
+	switch strings.TrimPrefix(code, "-") { // Redis 6.2 says -OOM from within a script
 	case "OOM":
 		return fmt.Errorf("%w: %w", storage.ErrFull, err)
-	case "NOAUTH", "WRONGPASS", "NOPERM", "MISCONF":
+	case "NOAUTH", "WRONGPASS", "NOPERM", "MISCONF", "REFUSED":
 		return fmt.Errorf("%w: %w", storage.ErrRefused, err)
 	case "LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "MASTERDOWN", "BUSY",
 		"NOREPLICAS", "UNKILLABLE", "NOSCRIPT":

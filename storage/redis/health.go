@@ -245,10 +245,16 @@ func since62(version string) bool {
 	return m > 6 || m == 6 && n >= 2
 }
 
-// damage warns of damaged records in the queues that this process uses.
+// mostQueues is how many queues are looked at for damage.
+const mostQueues = 100
+
+// damage warns of damaged records in queues that this process uses.
 func (s *Storage) damage(ctx context.Context) []string {
+	queues := append(s.names.known(), s.wake.known()...)
+	slices.Sort(queues)
+	queues = slices.Compact(queues)
 	var warnings []string
-	for _, queue := range s.names.known() {
+	for _, queue := range queues[:min(len(queues), mostQueues)] {
 		n, err := s.client.HLen(ctx, s.keys.of(queue, nil)[damagedKey]).Result()
 		if err == nil && n > 0 {
 			warnings = append(warnings, fmt.Sprintf("queue %s has %d damaged records, set apart", queue, n))

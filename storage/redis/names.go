@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -55,19 +56,11 @@ func (n *names) drop(queue string) {
 	delete(n.since, queue)
 }
 
-// known lists some of the queues in use, at most as many as a page.
+// known lists the queues in use.
 func (n *names) known() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var list []string
-	for q := range n.since {
-		if len(list) == storage.MaxPage {
-			break
-		}
-		list = append(list, q)
-	}
-	slices.Sort(list)
-	return list
+	return slices.Collect(maps.Keys(n.since))
 }
 
 // listKeys are the list of queues and when each was last in use.

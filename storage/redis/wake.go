@@ -3,6 +3,8 @@ package redis
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -63,6 +65,10 @@ func (w *wake) since(queues []string) storage.Since {
 			h.used = now
 		}
 	}
+	var stale []string
+	if len(fresh) > 0 {
+		stale = w.stale(now)
+	}
 	since, pubsub := w.last, w.pubsub
 	if len(fresh) > 0 && pubsub == nil {
 		pubsub = w.client.Subscribe(w.ctx)
@@ -77,7 +83,33 @@ func (w *wake) since(queues []string) storage.Since {
 		// all that was asked for.
 		_ = pubsub.Subscribe(w.ctx, fresh...)
 	}
+	if len(stale) > 0 {
+		_ = pubsub.Unsubscribe(w.ctx, stale...)
+	}
 	return since
+}
+
+// staleAfter is how long a queue is listened to that nobody asks for.
+const staleAfter = 5 * time.Minute
+
+// stale forgets the queues that nobody asks for any more, and gives their channels.
+// The caller holds mu.
+func (w *wake) stale(now time.Time) []string {
+	var channels []string
+	for q, h := range w.queues {
+		if now.Sub(h.used) > staleAfter {
+			delete(w.queues, q)
+			channels = append(channels, w.keys.channel(q))
+		}
+	}
+	return channels
+}
+
+// known lists the queues that are listened to.
+func (w *wake) known() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.queues))
 }
 
 // pingEvery is how long the connection may be silent before it is tested.

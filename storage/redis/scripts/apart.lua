@@ -14,5 +14,5 @@ for i = 2, #ARGV do
   end
 end
 local refused = commit({q}, false, 0)
-if refused then return {err = refused.err} end
+if refused then return refused end
 return n

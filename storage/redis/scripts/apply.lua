@@ -674,6 +674,6 @@ for _ = 1, tonumber(ARGV[4]) do
   reply[#reply + 1] = verdict .. (outcome or '')
 end
 local refused = commit(queues, ARGV[2] == '1', tonumber(ARGV[3]))
-if refused then return {err = refused.err} end
+if refused then return refused end
 reply[1] = text(now)
 return reply

@@ -501,7 +501,7 @@ elseif verdict == 'N' then
   remember(home, ARGV[2], ARGV[3],
     'C' .. pack7(claimed) .. (suspect and '1' or '0') .. taken .. '|' .. table.concat(parts))
   local refused = commit(queues, false, mostdead)
-  if refused then return {err = refused.err} end
+  if refused then return refused end
 else
   return {verdict, text(now)}
 end

@@ -46,7 +46,7 @@ else
 end
 remember(q, ARGV[1], ARGV[2], 'S' .. outcome)
 local refused = commit({q}, false, 0)
-if refused then return {err = refused.err} end
+if refused then return refused end
 if q.removed then -- all but its lanes, which still answer for calls that happened
   for i = 1, BLOCK do
     if i ~= LANES and i ~= OPENED then call('DEL', q[i]) end

@@ -520,6 +520,14 @@ local function sooner(q)
   return false
 end
 
+-- refusal is the reply where the first write was not permitted. What Redis gives no
+-- code of its own (a user without permission) gets one.
+local function refusal(first)
+  local why = first.err
+  if find(why, '^ERR ') or not find(why, '^%-?%u+ ') then why = 'REFUSED ' .. why end
+  return {err = why}
+end
+
 -- commit writes what the call came to. It returns an error reply, with nothing
 -- written, where Redis permits no writing. A call that grows is refused by a full
 -- Redis because it begins with a write that may grow; the others begin with one
@@ -544,7 +552,7 @@ local function commit(queues, grows, mostdead)
   else
     first = redis.pcall('HDEL', queues[1][META], '')
   end
-  if type(first) == 'table' and first.err then return first end
+  if type(first) == 'table' and first.err then return refusal(first) end
   for _, q in ipairs(queues) do
     for _, w in ipairs(q.plan) do
       local command, key, list, to = w[1], w[2], w[3], w[5]

@@ -1,0 +1,134 @@
+package redis
+
+import (
+	"crypto/tls"
+	"errors"
+	"strings"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func TestURLOfOneRedis(t *testing.T) {
+	cfg := Config{URL: "redis://user:p%40ss@host:7000/3?pool_size=7"}
+	client, own, err := cfg.connect()
+	if err != nil || !own {
+		t.Fatalf("connect: own %v, error %v", own, err)
+	}
+	defer func() { _ = client.Close() }()
+	o := client.(*goredis.Client).Options()
+	got := [4]any{o.Addr, o.Username, o.Password, o.DB}
+	if want := [4]any{"host:7000", "user", "p@ss", 3}; got != want {
+		t.Errorf("options: got %v, want %v", got, want)
+	}
+	if o.PoolSize != 7 || o.ReadTimeout != ioTimeout || o.MaxRetries != retries {
+		t.Errorf("options: got pool %d, read timeout %v, retries %d", o.PoolSize, o.ReadTimeout, o.MaxRetries)
+	}
+}
+
+func TestURLOfASocket(t *testing.T) {
+	cfg := Config{URL: "unix://user:secret@/run/redis.sock?db=2"}
+	client, _, err := cfg.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	o := client.(*goredis.Client).Options()
+	if o.Network != "unix" || o.Addr != "/run/redis.sock" || o.DB != 2 || o.Password != "secret" {
+		t.Errorf("options: got %s %s, db %d", o.Network, o.Addr, o.DB)
+	}
+}
+
+func TestURLOverTLS(t *testing.T) {
+	own := &tls.Config{ServerName: "mine", MinVersion: tls.VersionTLS13}
+	for _, cfg := range []Config{{URL: "rediss://host:1"}, {URL: "redis://host:1", TLS: own}} {
+		client, _, err := cfg.connect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := client.(*goredis.Client).Options().TLSConfig
+		if got == nil || cfg.TLS != nil && got.ServerName != "mine" {
+			t.Errorf("%s: got TLS %v", cfg.URL, got)
+		}
+		_ = client.Close()
+	}
+}
+
+func TestURLOfSeveralHosts(t *testing.T) {
+	cfg := Config{URL: "rediss+cluster://user:p%3Aw@a,b:7001,[::1]:7002"}
+	m, err := cfg.parseMany("6379")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(m.addrs, " "), "a:6379 b:7001 [::1]:7002"; got != want {
+		t.Errorf("hosts: got %s, want %s", got, want)
+	}
+	if m.user != "user" || m.password != "p:w" || m.tls == nil {
+		t.Errorf("got user %q, password %q, TLS %v", m.user, m.password, m.tls != nil)
+	}
+	client, _, err := cfg.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	if _, ok := client.(*goredis.ClusterClient); !ok {
+		t.Errorf("client: got %T, want a ClusterClient", client)
+	}
+}
+
+func TestURLOfSentinels(t *testing.T) {
+	cfg := Config{URL: "redis+sentinel://:pw@a:1,b/main?db=2&sentinel_password=x"}
+	client, _, err := cfg.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	if o := client.(*goredis.Client).Options(); o.Password != "pw" || o.DB != 2 {
+		t.Errorf("options: got db %d", o.DB)
+	}
+}
+
+func TestBadConfigIsRefusedWithoutItsSecrets(t *testing.T) {
+	const secret = "hunter2"
+	bad := []Config{
+		{},
+		{URL: "redis://h", Client: goredis.NewClient(&goredis.Options{})},
+		{URL: "redis://h", Prefix: "a{b}"},
+		{URL: "redis://h", Limits: storage.Limits{MaxPayload: 1 << 30}},
+		{Client: goredis.NewRing(&goredis.RingOptions{Addrs: map[string]string{"a": "h:1"}})},
+		{URL: "user:" + secret + "@host"},
+		{URL: "http://user:" + secret + "@host"},
+		{URL: "redis://user:" + secret + "@host:notaport"},
+		{URL: "redis://user:" + secret + "@host/notadb"},
+		{URL: "redis://user:" + secret + "@host?password=" + secret + "&nonsense=1"},
+		{URL: "redis://us%zzer:" + secret + "@host"},
+		{URL: "redis+sentinel://user:" + secret + "@host"},
+		{URL: "redis+sentinel://user:" + secret + "@host/m?sentinel_password=" + secret + "&what=1"},
+		{URL: "redis+cluster://user:" + secret + "@host/1"},
+		{URL: "redis+cluster://user:" + secret + "%zz@host"},
+		{URL: "redis+cluster://user:" + secret + "@"},
+	}
+	for _, cfg := range bad {
+		s, err := Open(t.Context(), cfg)
+		var invalid *storage.InvalidError
+		if s != nil || !errors.As(err, &invalid) {
+			t.Errorf("%+v: got error %v, want an *InvalidError", cfg.Prefix, err)
+			continue
+		}
+		if strings.Contains(err.Error(), secret) {
+			t.Errorf("the error shows the password: %v", err)
+		}
+		if cfg.Client != nil {
+			_ = cfg.Client.Close()
+		}
+	}
+}
+
+func TestUnreachableServerIsUnknownWithoutSecrets(t *testing.T) {
+	_, err := Open(t.Context(), Config{URL: "redis://user:hunter2@127.0.0.1:1/0?max_retries=-1"})
+	if !errors.Is(err, storage.ErrUnknown) || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("open: got %v, want an ErrUnknown without the password", err)
+	}
+}
