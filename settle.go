@@ -129,7 +129,7 @@ func (s *settler) apply(ctx context.Context, txs []storage.Tx) ([]storage.Applie
 	for ctx.Err() == nil {
 		var unknown *storage.UnknownError
 		switch {
-		case !errors.As(err, &unknown):
+		case !errors.As(err, &unknown) || errors.Is(err, storage.ErrClosed):
 			return applied, err
 		case errors.Is(err, storage.ErrLaneExpired):
 			applied, err = s.r.jobs.Apply(ctx, txs...)

@@ -96,10 +96,10 @@ func (s *Session) Repeat(ctx context.Context, unknown *UnknownError) ([]Applied,
 		return s.Apply(ctx, unknown.Txs...)
 	}
 	var applied []Applied
-	err := s.repeat(ctx, func() (err error) {
+	err := s.repeat(ctx, doubting(true, func() (err error) {
 		applied, err = s.store.Apply(ctx, unknown.Call, unknown.Txs...)
 		return err
-	})
+	}))
 	if errors.Is(err, ErrUnknown) {
 		return nil, &UnknownError{Call: unknown.Call, Txs: unknown.Txs, Err: err}
 	}
@@ -191,12 +191,12 @@ func (s *Session) do(ctx context.Context, send func(Call) error) (Call, error) {
 		call := Call{Lane: ln.Lane, Seq: ln.seq}
 		first := true
 		expired := false
-		err = s.repeat(ctx, func() error {
+		err = s.repeat(ctx, doubting(false, func() error {
 			err := send(call)
 			expired = first && errors.Is(err, ErrLaneExpired)
 			first = false
 			return err
-		})
+		}))
 		if expired && !fresh {
 			continue
 		}
@@ -209,14 +209,31 @@ func (s *Session) do(ctx context.Context, send func(Call) error) (Call, error) {
 	}
 }
 
-// repeat sends until the outcome is known, patience or ctx ends, or the lane is
-// past its life.
+// doubting keeps an unknown outcome unknown: once a try may have happened, a later one
+// that is refused says only that it did nothing itself. doubt says that one may have
+// happened before. What the call alone decides, or its lane remembers, stays definite.
+func doubting(doubt bool, send func() error) func() error {
+	return func() error {
+		err := send()
+		var invalid *InvalidError
+		decided := errors.As(err, &invalid) || errors.Is(err, ErrSpan) || errors.Is(err, ErrNotEmpty)
+		if doubt && err != nil && !decided && !errors.Is(err, ErrUnknown) {
+			err = fmt.Errorf("%w: %w", ErrUnknown, err)
+		}
+		doubt = doubt || errors.Is(err, ErrUnknown)
+		return err
+	}
+}
+
+// repeat sends until the outcome is known, patience or ctx ends, the lane is past its
+// life, or the storage was closed.
 func (s *Session) repeat(ctx context.Context, send func() error) error {
 	begun := time.Now()
 	pause := 5 * time.Millisecond
 	for {
 		err := send()
-		if !errors.Is(err, ErrUnknown) || errors.Is(err, ErrLaneExpired) || ctx.Err() != nil {
+		final := errors.Is(err, ErrLaneExpired) || errors.Is(err, ErrClosed) || ctx.Err() != nil
+		if final || !errors.Is(err, ErrUnknown) {
 			return err
 		}
 		wait := pause/2 + rand.N(pause)

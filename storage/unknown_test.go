@@ -1,0 +1,72 @@
+package storage_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// refusing is a storage that loses the first reply and then refuses what comes, as a
+// server does whose disk is full or whose password has changed.
+type refusing struct {
+	*flaky
+	refusal error
+	calls   int
+}
+
+func (r *refusing) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	if r.calls++; r.calls > 1 && r.refusal != nil {
+		return nil, r.refusal
+	}
+	return r.flaky.Apply(ctx, call, txs...)
+}
+
+// TestARefusalDoesNotUndoWhatMayHaveHappened: the first try happened and its reply was
+// lost, so that a later try that is refused says nothing of the call.
+func TestARefusalDoesNotUndoWhatMayHaveHappened(t *testing.T) {
+	for _, refusal := range []error{storage.ErrRefused, storage.ErrFull, storage.ErrClosed, context.Canceled} {
+		t.Run(refusal.Error(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &refusing{flaky: openFlaky(t), refusal: refusal}
+				store.fate(replyLost)
+				session := storage.NewSession(store, time.Second)
+				_, err := session.Apply(t.Context(), inserting("a"))
+				var unknown *storage.UnknownError
+				if !errors.As(err, &unknown) || !errors.Is(err, refusal) {
+					t.Fatalf("got %v, want an unknown outcome that names the refusal", err)
+				}
+				if _, err = session.Repeat(t.Context(), unknown); !errors.Is(err, storage.ErrUnknown) {
+					t.Errorf("the repeat gave %v, want an unknown outcome", err)
+				}
+				store.refusal = nil
+				applied, err := session.Repeat(t.Context(), unknown)
+				if err != nil || applied[0].Inserted[0].Existing {
+					t.Errorf("the repeat gave %v, %v, want the first outcome", applied, err)
+				}
+			})
+		})
+	}
+}
+
+// TestRepeatWithAnEndedContextStaysUnknown: nothing was sent, so nothing was learned.
+func TestRepeatWithAnEndedContextStaysUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := openFlaky(t)
+		store.fate(replyLost)
+		session := storage.NewSession(store, -1)
+		_, err := session.Apply(t.Context(), inserting("a"))
+		var unknown *storage.UnknownError
+		if !errors.As(err, &unknown) {
+			t.Fatal(err)
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if _, err = session.Repeat(ended, unknown); !errors.Is(err, storage.ErrUnknown) {
+			t.Errorf("got %v, want an unknown outcome", err)
+		}
+	})
+}
