@@ -558,8 +558,8 @@ local function commit(queues, grows, mostdead)
       local command, key, list, to = w[1], w[2], w[3], w[5]
       for i = w[4], to, 500 do call(command, key, unpack(list, i, min(i + 499, to))) end
     end
-    if q.work or q.asked then
-      call('PUBLISH', sub(q[META], 1, -5) .. 'wake', (q.work and 'w' or '') .. (q.asked and 'c' or ''))
+    if q.work or q.asked then -- a user of Redis may have no channels: a hint must not tear the step
+      redis.pcall('PUBLISH', sub(q[META], 1, -5) .. 'wake', (q.work and 'w' or '') .. (q.asked and 'c' or ''))
     end
   end
   return nil
