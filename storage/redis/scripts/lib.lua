@@ -413,8 +413,10 @@ end
 
 local function remember(home, field, seq, outcome)
   if seq == '0' then return end
+  local v = seq .. ':' .. outcome
   home.lanes[#home.lanes + 1] = field
-  home.lanes[#home.lanes + 1] = seq .. ':' .. outcome
+  home.lanes[#home.lanes + 1] = v
+  if home.known then home.known[field] = v end -- its repeat may be in the same flush
 end
 
 -- Commit.

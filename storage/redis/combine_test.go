@@ -1,0 +1,65 @@
+package redis
+
+import (
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// openMini opens a storage on a Redis in the process.
+func openMini(t *testing.T) (*Storage, *miniredis.Miniredis) {
+	t.Helper()
+	server := miniredis.RunT(t)
+	s, err := Open(t.Context(), Config{URL: "redis://" + server.Addr()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s, server
+}
+
+func insertOf(queue, id string) storage.Tx {
+	return storage.Tx{Inserts: []storage.Insert{{
+		Ref: storage.Ref{Queue: queue, ID: id}, Kind: "job", Encoding: "json", Payload: []byte("{}"),
+		MaxRetries: 3, CrashLimit: 3,
+	}}}
+}
+
+func callOf(seq uint64) storage.Call {
+	return storage.Call{Lane: storage.Lane{ID: [16]byte{1}, Opened: time.Now()}, Seq: seq}
+}
+
+// TestACallAndItsRepeatInOneFlushHappenOnce: whoever gave up while the call was waiting
+// to be sent and then repeats it meets the first try in the same script call.
+func TestACallAndItsRepeatInOneFlushHappenOnce(t *testing.T) {
+	s, _ := openMini(t)
+	if _, err := s.Apply(t.Context(), storage.Call{}, insertOf("mail", "a")); err != nil {
+		t.Fatal(err)
+	}
+	claimed, err := s.Claim(t.Context(), storage.ClaimRequest{
+		Token: storage.NewToken(), Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}},
+		Max: 1, Start: 1, Lease: time.Minute,
+	})
+	if err != nil || len(claimed.Fences) != 1 {
+		t.Fatal(claimed, err)
+	}
+	txs := []storage.Tx{{Settles: []storage.Settle{{Fence: claimed.Fences[0], Outcome: storage.Complete}}}}
+	first, err := s.split(callOf(1), txs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repeat, err := s.split(callOf(1), txs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.flush(t.Context(), append(first, repeat...))
+	for what, parts := range map[string][]*part{"the call": first, "its repeat": repeat} {
+		applied := make([]storage.Applied, 1)
+		if err := gather(parts, txs, applied); err != nil || applied[0].Err != nil {
+			t.Errorf("%s gave %v, %v, want a completion", what, applied[0].Err, err)
+		}
+	}
+}
