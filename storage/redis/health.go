@@ -93,6 +93,9 @@ func (s *Storage) examine(ctx context.Context) error {
 	if seen.err != nil {
 		return seen.err
 	}
+	if err := s.permitted(ctx, &seen); err != nil {
+		return err
+	}
 	seen.warnings = append(seen.warnings, s.damage(ctx)...)
 	s.health.set("redis "+seen.version, seen.durable, seen.warnings)
 	return nil
@@ -244,6 +247,35 @@ func since62(version string) bool {
 	n, _ := strconv.Atoi(minor)
 	return m > 6 || m == 6 && n >= 2
 }
+
+// permitted finds out which of midge's writes the user may do. One who may do some of
+// them alone is refused: Redis does not roll back what was written before the first that
+// it denies. One who may do none can still read.
+func (s *Storage) permitted(ctx context.Context, f *findings) error {
+	denied, err := s.scripts.probe.list(ctx, s.client, []string{s.keys.global("probe")}, s.keys.channel("*"))
+	if err != nil {
+		if errors.Is(err, storage.ErrUnknown) {
+			return err
+		}
+		f.warnf("the user cannot run scripts: %v", err)
+		return nil
+	}
+	writes := slices.DeleteFunc(denied, func(command any) bool { return command == "PUBLISH" })
+	if len(writes) < len(denied) {
+		f.warnf("the user may not publish on %s: there are no wake-ups, and tasks start late", s.keys.channel("*"))
+	}
+	switch len(writes) {
+	case 0:
+	case probeWrites:
+		f.warnf("the server refuses writes")
+	default:
+		return fmt.Errorf("%w: the user may not do %v, but other writes", errUnfit, writes)
+	}
+	return nil
+}
+
+// probeWrites is how many writing commands scripts/probe.lua tries.
+const probeWrites = 6
 
 // mostQueues is how many queues are looked at for damage.
 const mostQueues = 100

@@ -23,7 +23,7 @@ type scripts struct {
 	// These work on queues and have lib.lua before them.
 	apply, claim, extend, configure, apart, task, list, stats script
 	// These work on the global keys.
-	register, forget, beat, runners script
+	register, forget, beat, runners, probe script
 }
 
 func loadScripts() (*scripts, error) {
@@ -36,13 +36,14 @@ func loadScripts() (*scripts, error) {
 		"apply": &s.apply, "claim": &s.claim, "extend": &s.extend, "configure": &s.configure,
 		"apart": &s.apart, "task": &s.task, "list": &s.list, "stats": &s.stats,
 		"register": &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
+		"probe": &s.probe,
 	} {
 		text, err := sources.ReadFile("scripts/" + name + ".lua")
 		if err != nil {
 			return nil, err
 		}
 		switch to {
-		case &s.register, &s.forget, &s.beat, &s.runners:
+		case &s.register, &s.forget, &s.beat, &s.runners, &s.probe:
 		default:
 			text = append(append([]byte{}, lib...), text...)
 		}

@@ -6,22 +6,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// real opens a storage on a real server of its own.
-func real(t *testing.T, config ...string) (*testserver.Server, *redis.Storage, *storage.Session) {
+// started opens a storage on a real server of its own.
+func started(t *testing.T, config ...string) (*testserver.Server, *redis.Storage, *storage.Session) {
 	t.Helper()
 	testserver.Require(t)
 	server := testserver.Redis(t, config...)
@@ -94,7 +91,7 @@ func drain(t *testing.T, session *storage.Session) int {
 }
 
 func TestFullRedisRefusesInsertsAndDrains(t *testing.T) {
-	server, store, session := real(t, "maxmemory-policy noeviction")
+	server, store, session := started(t, "maxmemory-policy noeviction")
 	held := make([]storage.Insert, 5)
 	for i := range held {
 		held[i] = insertOf(fmt.Sprintf("held%d", i))
@@ -146,7 +143,7 @@ func TestFullRedisRefusesInsertsAndDrains(t *testing.T) {
 
 // A full Redis must not refuse the settles that share a flush with inserts.
 func TestFullRedisTakesSettlesBesideInserts(t *testing.T) {
-	server, _, session := real(t, "maxmemory-policy noeviction")
+	server, _, session := started(t, "maxmemory-policy noeviction")
 	fill(t, session, 200, nil)
 	claimed, err := session.Claim(t.Context(), claimOf(200))
 	if err != nil {
@@ -172,7 +169,7 @@ func TestFullRedisTakesSettlesBesideInserts(t *testing.T) {
 }
 
 func TestForgottenScriptsAreNoEvent(t *testing.T) {
-	server, _, session := real(t)
+	server, _, session := started(t)
 	ctx, stop := context.WithCancel(t.Context())
 	var flusher sync.WaitGroup
 	flusher.Go(func() {
@@ -248,7 +245,7 @@ func TestDurabilityIsTold(t *testing.T) {
 		if strings.HasPrefix(config, "appendfsync") {
 			lines = append(lines, "appendonly yes")
 		}
-		_, store, _ := real(t, lines...)
+		_, store, _ := started(t, lines...)
 		d, err := store.Describe(t.Context())
 		if err != nil || !strings.Contains(d.Durability, want) || !strings.HasPrefix(d.Storage, "redis ") {
 			t.Errorf("%s: got %q, %q, error %v", config, d.Storage, d.Durability, err)
@@ -257,7 +254,7 @@ func TestDurabilityIsTold(t *testing.T) {
 }
 
 func TestCredentials(t *testing.T) {
-	server, _, session := real(t)
+	server, _, session := started(t)
 	do(t, server, "ACL", "SETUSER", "worker", "on", ">secret", "~midge:*", "&midge:*", "+@all")
 	do(t, server, "ACL", "SETUSER", "reader", "on", ">secret", "~midge:*", "+@read", "+ping", "+info", "+eval", "+evalsha", "+time", "+hello", "+client")
 	url := func(user, password string) string { return "redis://" + user + ":" + password + "@" + server.Addr() }
@@ -277,9 +274,19 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
+// A user who may do a part of what a step writes would tear it.
+func TestUserWhoMayWriteInPartIsRefused(t *testing.T) {
+	server, _, _ := started(t)
+	do(t, server, "ACL", "SETUSER", "half", "on", ">secret", "~*", "&*", "+@all", "-zadd")
+	_, err := redis.Open(t.Context(), redis.Config{URL: "redis://half:secret@" + server.Addr()})
+	if !errors.Is(err, storage.ErrRefused) {
+		t.Errorf("open: got %v, want ErrRefused", err)
+	}
+}
+
 // The package comment says which permissions a user needs.
 func TestPermissionsOfThePackageComment(t *testing.T) {
-	server, _, _ := real(t)
+	server, _, _ := started(t)
 	do(t, server, "ACL", "SETUSER", "midge", "on", ">secret", "~midge:*", "&midge:*", "+@read", "+@write",
 		"+@pubsub", "+@connection", "+@scripting", "+time", "+info", "+config|get")
 	store, err := redis.Open(t.Context(), redis.Config{URL: "redis://midge:secret@" + server.Addr()})
@@ -299,7 +306,7 @@ func TestPermissionsOfThePackageComment(t *testing.T) {
 }
 
 func TestServerThatCannotSaveIsDefinite(t *testing.T) {
-	server, _, session := real(t, "save 3600 1", "stop-writes-on-bgsave-error yes", "dbfilename dump.rdb")
+	server, _, session := started(t, "save 3600 1", "stop-writes-on-bgsave-error yes", "dbfilename dump.rdb")
 	fill(t, session, 1, nil)
 	if err := os.Mkdir(filepath.Join(server.Dir(), "dump.rdb"), 0o700); err != nil {
 		t.Fatal(err) // no file can take the place of a directory
@@ -316,7 +323,7 @@ func TestServerThatCannotSaveIsDefinite(t *testing.T) {
 }
 
 func TestNumberOfKeysIsAConstantAfterADrain(t *testing.T) {
-	server, _, session := real(t)
+	server, _, session := started(t)
 	round := func(n int) string {
 		fill(t, session, n, func(in *storage.Insert) {
 			if n := len(in.Ref.ID); n%2 == 0 {
@@ -330,262 +337,5 @@ func TestNumberOfKeysIsAConstantAfterADrain(t *testing.T) {
 	}
 	if few, many := round(10), round(5000); few != many {
 		t.Errorf("keys: got %s after 10 tasks and %s after 5,000", few, many)
-	}
-}
-
-// slow gives the server's slow commands since the last look, those of scripts alone.
-func slow(t *testing.T, client *goredis.Client) []string {
-	t.Helper()
-	entries, err := client.SlowLogGet(t.Context(), 1000).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var slow []string
-	for _, e := range entries {
-		if len(e.Args) > 0 && strings.HasPrefix(strings.ToLower(e.Args[0]), "eval") {
-			slow = append(slow, fmt.Sprint(e.Duration))
-		}
-	}
-	return slow
-}
-
-// A step that takes longer than five milliseconds holds up everybody. On a machine
-// that is busy with other things some do; so this counts them.
-func TestManyDueAtOnceHoldNobodyUp(t *testing.T) {
-	const tasks = 100_000
-	server, _, session := real(t, "slowlog-log-slower-than 5000", "slowlog-max-len 1000")
-	client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
-	defer func() { _ = client.Close() }()
-	due := time.Now().Add(-time.Hour)
-	fill(t, session, tasks, func(in *storage.Insert) { in.Delay = time.Hour })
-	// Everything becomes due at once: the scores are moved, as time would.
-	for cursor, done := uint64(0), false; !done; done = cursor == 0 {
-		found, next, err := client.ZScan(t.Context(), "midge:{main}:scheduled", cursor, "", 10_000).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var moved []goredis.Z
-		for i := 0; i < len(found); i += 2 {
-			moved = append(moved, goredis.Z{Score: float64(due.UnixMicro()), Member: found[i]})
-		}
-		if len(moved) > 0 {
-			if err := client.ZAdd(t.Context(), "midge:{main}:scheduled", moved...).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		cursor = next
-	}
-	do(t, server, "SLOWLOG", "RESET")
-	if got := drain(t, session); got != tasks {
-		t.Errorf("drained: got %d, want %d", got, tasks)
-	}
-	if got := slow(t, client); len(got) > 10 {
-		t.Errorf("script calls over 5 ms: got %d of about %d: %v", len(got), tasks/100, got)
-	}
-}
-
-// commands counts what a server was asked for, by command, while act ran.
-func commands(t *testing.T, server *testserver.Server, act func()) map[string]int {
-	t.Helper()
-	do(t, server, "CONFIG", "RESETSTAT")
-	act()
-	counts := make(map[string]int)
-	for line := range strings.Lines(do(t, server, "INFO", "commandstats")) {
-		name, rest, ok := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
-		if !ok {
-			continue
-		}
-		n, _, _ := strings.Cut(rest, ",")
-		count, err := strconv.Atoi(n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		counts[name] = count
-	}
-	return counts
-}
-
-func TestEachVerbIsOneScriptCall(t *testing.T) {
-	server, store, session := real(t)
-	fill(t, session, 10, nil)
-	if _, err := session.Claim(t.Context(), claimOf(1)); err != nil {
-		t.Fatal(err)
-	}
-	claimed, err := session.Claim(t.Context(), claimOf(3))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.Task(t.Context(), refOf("id9")); err != nil {
-		t.Fatal(err)
-	}
-	extend := storage.ExtendRequest{Leases: []storage.Extension{{Fence: claimed.Fences[0], For: time.Minute}}}
-	if _, err := session.Extend(t.Context(), extend); err != nil {
-		t.Fatal(err)
-	}
-	for name, act := range map[string]func() error{
-		"claim": func() error { _, err := session.Claim(t.Context(), claimOf(1)); return err },
-		"enqueue": func() error {
-			_, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{insertOf("more")}})
-			return err
-		},
-		"settle": func() error {
-			s := storage.Settle{Fence: claimed.Fences[1], Outcome: storage.Complete}
-			_, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{s}})
-			return err
-		},
-		"extend": func() error { _, err := session.Extend(t.Context(), extend); return err },
-		"task":   func() error { _, err := store.Task(t.Context(), refOf("id9")); return err },
-	} {
-		counts := commands(t, server, func() {
-			if err := act(); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-		})
-		if got := counts["evalsha"]; got != 1 || counts["eval"] > 0 {
-			t.Errorf("%s: got %d script calls by hash and %d by text, want 1 and 0", name, got, counts["eval"])
-		}
-	}
-}
-
-func TestIdleClaimCostsOneCommandAndWaitNone(t *testing.T) {
-	server, store, session := real(t)
-	fill(t, session, 1, nil)
-	drain(t, session)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	counts := commands(t, server, func() {
-		claimed, err := session.Claim(t.Context(), claimOf(10))
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = store.Wait(ctx, storage.WaitRequest{Queues: []string{"main"}, Since: claimed.Since})
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("wait: got %v, want a deadline exceeded", err)
-		}
-	})
-	sent := counts["evalsha"] + counts["eval"] + counts["subscribe"] + counts["publish"] + counts["ping"]
-	if sent != 1 {
-		t.Errorf("an idle claim and a wait: got %v, want one script call", counts)
-	}
-}
-
-func TestLostReplyOfEachVerbIsNoEvent(t *testing.T) {
-	testserver.Require(t)
-	server := testserver.Redis(t)
-	proxy := testserver.NewProxy(t, server.Addr())
-	store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + proxy.Addr()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = store.Close() }()
-	session := storage.NewSession(store, 0)
-	for i := range 50 {
-		proxy.CutAfterRequest(testserver.Command("EVALSHA", "EVAL"), 1)
-		fill(t, session, 5, nil)
-		proxy.CutAfterRequest(testserver.Command("EVALSHA", "EVAL"), 1)
-		if got := drain(t, session); got != 5 {
-			t.Fatalf("round %d: drained %d, want 5", i, got)
-		}
-	}
-	stats, err := store.Stats(t.Context(), "main")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := stats[0].Totals; got.Enqueued != 250 || got.Completed != 250 || got.Crashed != 0 {
-		t.Errorf("totals: got %+v, want 250 enqueued and completed", got)
-	}
-}
-
-func TestWakeUpComesFromAnotherProcess(t *testing.T) {
-	server, store, session := real(t)
-	other, err := redis.Open(t.Context(), redis.Config{URL: server.URL()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = other.Close() }()
-	fill(t, session, 1, nil)
-	drain(t, session)
-	claimed, err := session.Claim(t.Context(), claimOf(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	woken := make(chan error, 1)
-	go func() {
-		woken <- store.Wait(t.Context(), storage.WaitRequest{Queues: []string{"main"}, Since: claimed.Since})
-	}()
-	fill(t, storage.NewSession(other, 0), 1, nil)
-	select {
-	case err := <-woken:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("no wake-up within 10 s")
-	}
-}
-
-func TestWakeUpsComeBackAfterTheConnectionWasLost(t *testing.T) {
-	server, store, session := real(t)
-	fill(t, session, 1, nil)
-	drain(t, session)
-	claimed, err := session.Claim(t.Context(), claimOf(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	do(t, server, "CLIENT", "KILL", "TYPE", "pubsub")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	// The new subscription itself is an event: whatever was missed is looked for.
-	if err := store.Wait(ctx, storage.WaitRequest{Queues: []string{"main"}, Since: claimed.Since}); err != nil {
-		t.Errorf("wait: %v", err)
-	}
-}
-
-func TestApplicationsOwnClientStaysOpen(t *testing.T) {
-	testserver.Require(t)
-	server := testserver.Redis(t)
-	client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
-	defer func() { _ = client.Close() }()
-	store, err := redis.Open(t.Context(), redis.Config{Client: client, Prefix: "app:jobs"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	fill(t, storage.NewSession(store, 0), 1, nil)
-	if err := store.Close(); err != nil {
-		t.Error(err)
-	}
-	keys, err := client.Keys(t.Context(), "*").Result()
-	if err != nil || len(keys) == 0 {
-		t.Errorf("keys: got %v, error %v", keys, err)
-	}
-	if i := slices.IndexFunc(keys, func(k string) bool { return !strings.HasPrefix(k, "app:jobs:") }); i >= 0 {
-		t.Errorf("key %s: want prefix app:jobs", keys[i])
-	}
-	if _, err := store.Stats(t.Context(), "main"); !errors.Is(err, storage.ErrClosed) {
-		t.Errorf("after Close: got %v, want ErrClosed", err)
-	}
-}
-
-func TestNothingOutlivesTheLastRecord(t *testing.T) {
-	server, _, session := real(t)
-	fill(t, session, 3, func(in *storage.Insert) { in.Payload = make([]byte, 8<<10) })
-	claimed, err := session.Claim(t.Context(), claimOf(3))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, o := range []storage.Outcome{storage.Fail, storage.Bury, storage.Cancel} {
-		s := storage.Settle{Fence: claimed.Fences[i], Outcome: o, Error: "e", Stack: "s"}
-		if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{s}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := session.RemoveQueue(t.Context(), "main"); err != nil {
-		t.Fatal(err)
-	}
-	keys := strings.Fields(do(t, server, "EVAL", "return table.concat(redis.call('KEYS', '*'), ' ')", "0"))
-	for _, k := range keys {
-		if strings.HasPrefix(k, "midge:{main}:") || k == "midge:{*}:queues" || k == "midge:{*}:seen" {
-			t.Errorf("key %s is still there", k)
-		}
 	}
 }

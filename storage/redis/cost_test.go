@@ -1,0 +1,152 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+)
+
+// slow gives the server's slow commands since the last look, those of scripts alone.
+func slow(t *testing.T, client *goredis.Client) []string {
+	t.Helper()
+	entries, err := client.SlowLogGet(t.Context(), 1000).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var slow []string
+	for _, e := range entries {
+		if len(e.Args) > 0 && strings.HasPrefix(strings.ToLower(e.Args[0]), "eval") {
+			slow = append(slow, fmt.Sprint(e.Duration))
+		}
+	}
+	return slow
+}
+
+// A step that takes longer than five milliseconds holds up everybody. On a machine
+// that is busy with other things some do; so this counts them.
+func TestManyDueAtOnceHoldNobodyUp(t *testing.T) {
+	const tasks = 100_000
+	server, _, session := started(t, "slowlog-log-slower-than 5000", "slowlog-max-len 1000")
+	client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
+	defer func() { _ = client.Close() }()
+	due := time.Now().Add(-time.Hour)
+	fill(t, session, tasks, func(in *storage.Insert) { in.Delay = time.Hour })
+	// Everything becomes due at once: the scores are moved, as time would.
+	for cursor, done := uint64(0), false; !done; done = cursor == 0 {
+		found, next, err := client.ZScan(t.Context(), "midge:{main}:scheduled", cursor, "", 10_000).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var moved []goredis.Z
+		for i := 0; i < len(found); i += 2 {
+			moved = append(moved, goredis.Z{Score: float64(due.UnixMicro()), Member: found[i]})
+		}
+		if len(moved) > 0 {
+			if err := client.ZAdd(t.Context(), "midge:{main}:scheduled", moved...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cursor = next
+	}
+	do(t, server, "SLOWLOG", "RESET")
+	if got := drain(t, session); got != tasks {
+		t.Errorf("drained: got %d, want %d", got, tasks)
+	}
+	if got := slow(t, client); len(got) > 10 {
+		t.Errorf("script calls over 5 ms: got %d of about %d: %v", len(got), tasks/100, got)
+	}
+}
+
+// commands counts what a server was asked for, by command, while act ran.
+func commands(t *testing.T, server *testserver.Server, act func()) map[string]int {
+	t.Helper()
+	do(t, server, "CONFIG", "RESETSTAT")
+	act()
+	counts := make(map[string]int)
+	for line := range strings.Lines(do(t, server, "INFO", "commandstats")) {
+		name, rest, ok := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+		if !ok {
+			continue
+		}
+		n, _, _ := strings.Cut(rest, ",")
+		count, err := strconv.Atoi(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts[name] = count
+	}
+	return counts
+}
+
+func TestEachVerbIsOneScriptCall(t *testing.T) {
+	server, store, session := started(t)
+	fill(t, session, 10, nil)
+	if _, err := session.Claim(t.Context(), claimOf(1)); err != nil {
+		t.Fatal(err)
+	}
+	claimed, err := session.Claim(t.Context(), claimOf(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Task(t.Context(), refOf("id9")); err != nil {
+		t.Fatal(err)
+	}
+	extend := storage.ExtendRequest{Leases: []storage.Extension{{Fence: claimed.Fences[0], For: time.Minute}}}
+	if _, err := session.Extend(t.Context(), extend); err != nil {
+		t.Fatal(err)
+	}
+	for name, act := range map[string]func() error{
+		"claim": func() error { _, err := session.Claim(t.Context(), claimOf(1)); return err },
+		"enqueue": func() error {
+			_, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{insertOf("more")}})
+			return err
+		},
+		"settle": func() error {
+			s := storage.Settle{Fence: claimed.Fences[1], Outcome: storage.Complete}
+			_, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{s}})
+			return err
+		},
+		"extend": func() error { _, err := session.Extend(t.Context(), extend); return err },
+		"task":   func() error { _, err := store.Task(t.Context(), refOf("id9")); return err },
+	} {
+		counts := commands(t, server, func() {
+			if err := act(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+		if got := counts["evalsha"]; got != 1 || counts["eval"] > 0 {
+			t.Errorf("%s: got %d script calls by hash and %d by text, want 1 and 0", name, got, counts["eval"])
+		}
+	}
+}
+
+func TestIdleClaimCostsOneCommandAndWaitNone(t *testing.T) {
+	server, store, session := started(t)
+	fill(t, session, 1, nil)
+	drain(t, session)
+	counts := commands(t, server, func() {
+		claimed, err := session.Claim(t.Context(), claimOf(10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		err = store.Wait(ctx, storage.WaitRequest{Queues: []string{"main"}, Since: claimed.Since})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("wait: got %v, want a deadline exceeded", err)
+		}
+	})
+	sent := counts["evalsha"] + counts["eval"] + counts["subscribe"] + counts["publish"] + counts["ping"]
+	if sent != 1 {
+		t.Errorf("an idle claim and a wait: got %v, want one script call", counts)
+	}
+}
