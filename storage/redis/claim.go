@@ -2,7 +2,9 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -106,16 +108,28 @@ type ask struct {
 	index   int // of the lane field
 	most    int
 	start   int
-	suspect bool
+	suspect suspects
 }
+
+// suspects says what a script call is to do with suspects.
+type suspects string
+
+const (
+	leave suspects = "0"
+	give  suspects = "1" // take one
+	tell  suspects = "t" // say whether one waits
+)
 
 // turns asks one group after the other, each for all that is left.
 func (c *claiming) turns(ctx context.Context, groups []*group) error {
 	for i, g := range groups {
-		a := ask{g, i, c.left, min(c.start, c.left), c.req.Suspect && !c.suspect}
+		a := ask{g, i, c.left, min(c.start, c.left), leave}
+		if c.req.Suspect && !c.suspect {
+			a.suspect = give
+		}
 		answer, err := c.storage.askFor(ctx, c.req, a)
 		if err != nil {
-			return err
+			return c.failed(err, i > 0)
 		}
 		c.take(answer)
 	}
@@ -127,39 +141,111 @@ func (c *claiming) turns(ctx context.Context, groups []*group) error {
 func (c *claiming) share(ctx context.Context, groups []*group) error {
 	answers := make([]*claimAnswer, len(groups))
 	errs := make([]error, len(groups))
-	turn := int(c.req.Call.Seq % uint64(len(groups))) // whose turn it is to give a suspect
-	start := c.start
 	var all sync.WaitGroup
-	for i, g := range groups {
-		most := (c.req.Max + len(groups) - 1 - i) / len(groups)
-		a := ask{g, i, most, min(start, most), c.req.Suspect && i == turn}
-		start -= a.start
+	for i, a := range c.shares(groups) {
 		all.Go(func() { answers[i], errs[i] = c.storage.askFor(ctx, c.req, a) })
 	}
 	all.Wait()
-	for i := range groups {
-		if errs[i] != nil {
-			return errs[i] // tasks of the others are given by the repeat, or come back
+	repeated := true
+	for _, answer := range answers {
+		if answer != nil {
+			c.take(answer)
+			repeated = repeated && answer.repeated
 		}
-		c.take(answers[i])
+	}
+	if err := gravest(errs); err != nil {
+		return c.failed(err, slices.Contains(errs, nil))
 	}
 	c.remains = false
 	for i, g := range groups {
-		if c.left == 0 {
+		a := ask{g, len(groups) + i, c.left, min(c.start, c.left), leave}
+		wanted := c.req.Suspect && !c.suspect && a.start > 0
+		switch {
+		case repeated: // give what the first try took here, and no more
+			a.most, a.start = 0, 0
+		case c.left == 0:
 			c.remains = c.remains || answers[i].remains
 			continue
-		}
-		if !answers[i].remains && !answers[i].repeated {
+		case !answers[i].remains && !answers[i].repeated && !(wanted && answers[i].suspects):
 			continue
+		case wanted:
+			a.suspect = give
 		}
-		a := ask{g, len(groups) + i, c.left, max(min(c.start, c.left), 0), false}
 		answer, err := c.storage.askFor(ctx, c.req, a)
 		if err != nil {
-			return err
+			return c.failed(err, true)
 		}
 		c.take(answer)
 	}
 	return nil
+}
+
+// shares deals out what is asked for to the groups. One of those that start tasks, by
+// chance but the same for a repeat, may give a suspect.
+func (c *claiming) shares(groups []*group) []ask {
+	asks := make([]ask, len(groups))
+	left, starting := c.start, 0
+	for i, g := range groups {
+		most := (c.req.Max + len(groups) - 1 - i) / len(groups)
+		asks[i] = ask{g, i, most, min(left, most), leave}
+		if c.req.Suspect {
+			asks[i].suspect = tell
+		}
+		if left -= asks[i].start; asks[i].start > 0 {
+			starting++
+		}
+	}
+	if c.req.Suspect && starting > 0 {
+		asks[int(c.req.Token[0])%starting].suspect = give
+	}
+	return asks
+}
+
+// failed is the error of a claim of which a part failed, and others may have happened.
+// What they took is given where that part was refused: a claim that takes nothing tells
+// the refusal.
+func (c *claiming) failed(err error, others bool) error {
+	switch {
+	case !others:
+		return err
+	case errors.Is(err, storage.ErrUnknown):
+		return inPart(err) // the repeat gives what the others took
+	case len(c.Tasks)+len(c.damaged)+len(c.Ticks) > 0:
+		return nil
+	}
+	return err
+}
+
+// gravest is the error of several parts: rather one after which a part may have happened
+// than one after which none did.
+func gravest(errs []error) error {
+	var worst error
+	grave := 0
+	for _, err := range errs {
+		n := 1
+		switch {
+		case err == nil:
+			continue
+		case errors.Is(err, storage.ErrLaneExpired):
+			n = 2
+		case errors.Is(err, storage.ErrUnknown):
+			n = 3
+		}
+		if n > grave {
+			worst, grave = err, n
+		}
+	}
+	return worst
+}
+
+// inPart is the error of a call of which a part failed and another happened: its
+// outcome is unknown. A lane that expired for a part must not seem to have kept all of
+// the call from happening.
+func inPart(err error) error {
+	if errors.Is(err, storage.ErrUnknown) && !errors.Is(err, storage.ErrLaneExpired) {
+		return err
+	}
+	return fmt.Errorf("%w: a part of the call failed: %v", storage.ErrUnknown, err) //nolint:errorlint // it hides what the error is
 }
 
 // askFor makes one script call.
@@ -167,11 +253,7 @@ func (s *Storage) askFor(ctx context.Context, req *storage.ClaimRequest, a ask) 
 	args := make([]any, 0, 12+len(a.group.queues))
 	args = append(args, len(a.group.queues))
 	args = append(args, s.laneArgs(req.Call, a.index)...)
-	suspect := "0"
-	if a.suspect {
-		suspect = "1"
-	}
-	args = append(args, req.Token[:], req.Runner, a.most, a.start, suspect, req.Lease.Microseconds(),
+	args = append(args, req.Token[:], req.Runner, a.most, a.start, string(a.suspect), req.Lease.Microseconds(),
 		s.limits.DeadFor.Microseconds(), s.limits.DeadMax)
 	keys := make([]string, 0, block*len(a.group.queues))
 	for _, q := range a.group.queues {
@@ -190,8 +272,9 @@ type claimAnswer struct {
 	storage.Claimed
 
 	repeated bool
-	taken    int // at first; a repeat gives those still pending
-	suspect  bool
+	taken    int  // at first; a repeat gives those still pending
+	suspect  bool // one was taken
+	suspects bool // others wait
 	more     bool
 	remains  bool
 	forget   []string
@@ -215,7 +298,7 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 	}
 	flags := v.text()
 	answer.more, answer.remains = strings.Contains(flags, "m"), strings.Contains(flags, "t")
-	answer.Cancels = strings.Contains(flags, "c")
+	answer.Cancels, answer.suspects = strings.Contains(flags, "c"), strings.Contains(flags, "s")
 	version := v.number()
 	answer.taken = int(v.number())
 	answer.suspect = v.number() == 1

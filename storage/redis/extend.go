@@ -30,10 +30,16 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 
 func (s *Storage) extend(ctx context.Context, req *storage.ExtendRequest) (storage.Extended, error) {
 	var extended storage.Extended
-	for i, b := range s.batches(req.Leases) {
-		if err := s.extendBatch(ctx, req, i, b, &extended); err != nil {
-			return extended, err
+	batches := s.batches(req.Leases)
+	errs := make([]error, len(batches))
+	for i, b := range batches { // all of them: one that fails must not cost the others their leases
+		errs[i] = s.extendBatch(ctx, req, i, b, &extended)
+	}
+	if err := gravest(errs); err != nil {
+		if slices.Contains(errs, nil) {
+			err = inPart(err)
 		}
+		return extended, err
 	}
 	if req.Runner.ID != "" {
 		if err := s.beat(ctx, &req.Runner); err != nil {

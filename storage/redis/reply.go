@@ -1,8 +1,8 @@
 package redis
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/midgehq/midge/storage"
@@ -43,27 +43,15 @@ func stateOf(letter byte) storage.State {
 // others were refused, the outcome of the call is unknown: repeating it does what is
 // left.
 func gather(parts []*part, txs []storage.Tx, applied []storage.Applied) error {
-	var errs []error
-	for _, p := range parts {
-		err := p.err
-		if err == nil {
-			err = p.read(txs, applied)
-		}
-		if err != nil {
-			errs = append(errs, err)
+	errs := make([]error, len(parts))
+	for i, p := range parts {
+		if errs[i] = p.err; p.err == nil {
+			errs[i] = p.read(txs, applied)
 		}
 	}
-	if len(errs) == 0 {
-		return nil
-	}
-	err := errs[0]
-	for _, other := range errs[1:] {
-		if !errors.Is(err, storage.ErrUnknown) && errors.Is(other, storage.ErrUnknown) {
-			err = other
-		}
-	}
-	if len(errs) < len(parts) && !errors.Is(err, storage.ErrUnknown) {
-		return fmt.Errorf("%w: a part of the call was refused: %w", storage.ErrUnknown, err)
+	err := gravest(errs)
+	if err != nil && slices.Contains(errs, nil) {
+		return inPart(err)
 	}
 	return err
 }

@@ -2,7 +2,7 @@
 --
 -- KEYS  the keys of each queue (keys.go), queue after queue; the first is home
 -- ARGV  1 queues, 2 lane field, 3 seq, 4 opened, 5 token, 6 runner, 7 most tasks,
---       8 how many start, 9 "1" where a suspect is wanted, 10 lease (µs), 11 how long
+--       8 how many start, 9 "1" where a suspect is wanted, "t" to tell of one, 10 lease (µs), 11 how long
 --       dead tasks are kept (µs), 12 dead tasks that a queue keeps, 13... for each
 --       queue the most tasks of it, 0 as many as of all, negative none
 -- Returns  {verdict, now, next due or 0, "m" where maintenance is left over, "t" where
@@ -23,7 +23,7 @@ local total = tonumber(ARGV[1])
 local queues = openall(total)
 local home = queues[1]
 local most, starts, lasts = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[10])
-local suspects = ARGV[9] == '1'
+local suspects, telling, suspicious = ARGV[9] == '1', ARGV[9] == 't', false
 local keepdead, mostdead = tonumber(ARGV[11]), tonumber(ARGV[12])
 
 local nextdue = 0
@@ -408,6 +408,7 @@ local function take(q, limit)
     return
   end
   if limit < 0 then return end
+  if telling and call('ZCARD', q[SETS.z]) > 0 then suspicious = true end
   local n = min(limit == 0 and most or limit, most - taken)
   local before = taken
   if n > 0 and not full then
@@ -510,7 +511,7 @@ local cancels = false
 for _, q in ipairs(queues) do
   if q.m.cancels > 0 then cancels = true end
 end
-local reply = {verdict, text(now), text(nextdue), (more and 'm' or '') .. (remains and 't' or '') .. (cancels and 'c' or ''),
+local reply = {verdict, text(now), text(nextdue), (more and 'm' or '') .. (remains and 't' or '') .. (cancels and 'c' or '') .. (suspicious and 's' or ''),
   text(claimed), taken, suspect and 1 or 0}
 for i, q in ipairs(queues) do reply[7 + i] = answer(q) end
 return reply

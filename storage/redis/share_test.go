@@ -1,0 +1,155 @@
+package redis
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// openSlots opens a storage that treats each queue as one of a slot of its own, as on a
+// Cluster.
+func openSlots(t *testing.T) (*Storage, *miniredis.Miniredis) {
+	t.Helper()
+	s, server := openMini(t)
+	s.cluster, s.keys.shared = true, false
+	return s, server
+}
+
+func fill(t *testing.T, s *Storage, queue string, n int) {
+	t.Helper()
+	for i := range n {
+		if _, err := s.Apply(t.Context(), storage.Call{}, insertOf(queue, fmt.Sprintf("t%d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// asking is a claim of up to most tasks of several queues.
+func asking(call storage.Call, most int, queues ...string) storage.ClaimRequest {
+	req := storage.ClaimRequest{
+		Call: call, Token: storage.NewToken(), Runner: "r", Max: most, Start: most, Suspect: true, Lease: time.Minute,
+	}
+	for _, q := range queues {
+		req.Queues = append(req.Queues, storage.ClaimQueue{Name: q})
+	}
+	return req
+}
+
+// TestARepeatedClaimOverSlotsGivesAllItTook: new work in a slot that left room at first
+// must not keep the repeat from asking the slot that filled it.
+func TestARepeatedClaimOverSlotsGivesAllItTook(t *testing.T) {
+	s, _ := openSlots(t)
+	fill(t, s, "bulk", 4)
+	req := asking(callOf(1), 4, "mail", "bulk")
+	first, err := s.Claim(t.Context(), req)
+	if err != nil || len(first.Tasks) != 4 {
+		t.Fatalf("got %d tasks, %v, want 4", len(first.Tasks), err)
+	}
+	fill(t, s, "mail", 4)
+	again, err := s.Claim(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[storage.Ref]bool)
+	for _, task := range again.Tasks {
+		got[task.Ref] = true
+	}
+	for _, task := range first.Tasks {
+		if !got[task.Ref] {
+			t.Errorf("the repeat does not give %s", task.Ref)
+		}
+	}
+	if len(again.Tasks) > 4 {
+		t.Errorf("the repeat gives %d tasks, want at most 4", len(again.Tasks))
+	}
+}
+
+// TestASuspectOfALaterSlotHasItsTurn: also with one who has a single free slot.
+func TestASuspectOfALaterSlotHasItsTurn(t *testing.T) {
+	s, _ := openSlots(t)
+	tx := insertOf("bulk", "pill")
+	tx.Inserts[0].CrashLimit = 2
+	if _, err := s.Apply(t.Context(), storage.Call{}, tx); err != nil {
+		t.Fatal(err)
+	}
+	short := asking(callOf(1), 1, "bulk")
+	short.Lease = time.Microsecond // over at once
+	if c, err := s.claim(t.Context(), &short); err != nil || len(c.Tasks) != 1 {
+		t.Fatal(c, err)
+	}
+	for seq := range uint64(8) {
+		c, err := s.Claim(t.Context(), asking(callOf(seq+2), 1, "mail", "bulk"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(c.Tasks) == 1 && c.Tasks[0].Crashes == 1 {
+			return
+		}
+	}
+	t.Error("the suspect was never claimed")
+}
+
+// TestAClaimGivesWhatHealthySlotsTook: a slot that refuses must not cost the tasks of the
+// others their leases, unknown to anybody.
+func TestAClaimGivesWhatHealthySlotsTook(t *testing.T) {
+	s, server := openSlots(t)
+	fill(t, s, "mail", 2)
+	if err := server.Set("midge:{bulk}:meta", "of a wrong type"); err != nil {
+		t.Fatal(err)
+	}
+	claimed, err := s.Claim(t.Context(), asking(callOf(1), 8, "mail", "bulk"))
+	if err != nil || len(claimed.Tasks) != 2 {
+		t.Errorf("got %d tasks, %v, want the two of the healthy slot", len(claimed.Tasks), err)
+	}
+	if _, err = s.Claim(t.Context(), asking(callOf(2), 8, "mail", "bulk")); err == nil {
+		t.Error("a claim that took nothing did not tell of the slot that refuses")
+	}
+}
+
+// TestAHealthySlotKeepsItsLeases where another refuses.
+func TestAHealthySlotKeepsItsLeases(t *testing.T) {
+	s, server := openSlots(t)
+	fill(t, s, "bulk", 1)
+	fill(t, s, "mail", 1)
+	req := storage.ExtendRequest{Call: callOf(2)}
+	claimed, err := s.Claim(t.Context(), asking(callOf(1), 8, "bulk", "mail"))
+	if err != nil || len(claimed.Fences) != 2 {
+		t.Fatal(claimed, err)
+	}
+	for _, f := range claimed.Fences {
+		req.Leases = append(req.Leases, storage.Extension{Fence: f, For: time.Hour})
+	}
+	server.Del("midge:{bulk}:meta")
+	if err := server.Set("midge:{bulk}:meta", "of a wrong type"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Extend(t.Context(), req); !errors.Is(err, storage.ErrUnknown) {
+		t.Errorf("got %v, want an unknown outcome: a part happened", err)
+	}
+	task, err := s.Task(t.Context(), storage.Ref{Queue: "mail", ID: "t0"})
+	if err != nil || time.Until(task.LeaseUntil) < time.Minute*2 {
+		t.Errorf("the lease of the healthy slot ends at %v, %v, want it extended", task.LeaseUntil, err)
+	}
+}
+
+// TestALaneThatExpiredInOneSlotHidesNoOther: whoever is told that a lane expired sends
+// the call again on a new one, and what the other slot did would be done twice.
+func TestALaneThatExpiredInOneSlotHidesNoOther(t *testing.T) {
+	s, server := openSlots(t)
+	ahead := time.Now().Add(time.Hour).UnixMicro()
+	server.HSet("midge:{bulk}:meta", "mark", strconv.FormatInt(ahead, 10))
+	_, err := s.Apply(t.Context(), callOf(1), insertOf("mail", "a"), insertOf("bulk", "b"))
+	if !errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrLaneExpired) {
+		t.Errorf("Apply gave %v, want an unknown outcome", err)
+	}
+	_, err = s.Claim(t.Context(), asking(callOf(2), 8, "mail", "bulk"))
+	if !errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrLaneExpired) {
+		t.Errorf("Claim gave %v, want an unknown outcome", err)
+	}
+}
