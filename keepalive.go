@@ -32,10 +32,12 @@ func safe(lease time.Duration) time.Duration {
 
 // loop beats until ctx ends.
 func (k *keeper) loop(ctx context.Context) {
-	every := k.r.cfg.Lease / 3
 	for {
-		k.beat(ctx)
-		t := time.NewTimer(every)
+		next := k.r.cfg.Lease / 3
+		if !k.beat(ctx) {
+			next = min(next, jitter(slowScan)) // no lease waits a whole turn for the next chance
+		}
+		t := time.NewTimer(next)
 		select {
 		case <-t.C:
 		case <-k.kick:
@@ -47,8 +49,8 @@ func (k *keeper) loop(ctx context.Context) {
 	}
 }
 
-// beat extends everything held, in one call.
-func (k *keeper) beat(ctx context.Context) {
+// beat extends everything held, in one call, and reports whether that went through.
+func (k *keeper) beat(ctx context.Context) bool {
 	held := k.r.slots.all()
 	req := storage.ExtendRequest{
 		Runner: k.r.info(k.storageNow(time.Now())),
@@ -65,7 +67,7 @@ func (k *keeper) beat(ctx context.Context) {
 	defer cancel()
 	extended, err := k.r.beats.Extend(ctx, req)
 	if err != nil {
-		return // the storage's weather is logged where all calls pass; the guard watches the leases
+		return false // the storage's weather is logged where all calls pass; the guard watches the leases
 	}
 	k.sawTime(extended.Now)
 	for _, ref := range extended.Lost {
@@ -82,6 +84,7 @@ func (k *keeper) beat(ctx context.Context) {
 	for _, a := range byRef {
 		a.extendedAt(sent)
 	}
+	return true
 }
 
 // lost ends an attempt whose lease the storage says is gone. One that is claimed ahead
@@ -120,7 +123,7 @@ const stuckAfter = 10 * time.Second
 
 // leave tells the storage that the runner is gone.
 func (k *keeper) leave(base context.Context) {
-	ctx, cancel := context.WithTimeout(base, shutdownTail/2)
+	ctx, cancel := context.WithTimeout(base, shutdownTail/4)
 	defer cancel()
 	// One that could not be told expires.
 	_, _ = k.r.beats.Extend(ctx, storage.ExtendRequest{Runner: storage.RunnerInfo{ID: k.r.id, Leaving: true}})
