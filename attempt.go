@@ -226,13 +226,24 @@ func (r *Runner) finish(a *attempt, err error, took time.Duration) {
 		r.log.lost(a, took)
 		return
 	}
-	s, reported := r.verdict(a, err)
+	s, reported := r.soundVerdict(a, err)
 	s.Fence = a.fence
 	tx := storage.Tx{Settles: []storage.Settle{s}}
 	if s.Outcome == storage.Complete {
 		tx.Inserts = a.follow
 	}
 	r.settle.add(&settlement{attempt: a, tx: tx, err: reported, took: took})
+}
+
+// soundVerdict is the verdict, also on an error whose methods panic, such as a nil
+// pointer in an interface: that is a panic of the job's.
+func (r *Runner) soundVerdict(a *attempt, err error) (s storage.Settle, reported error) {
+	defer func() {
+		if v := recover(); v != nil {
+			s, reported = r.verdict(a, &PanicError{Value: v, Stack: debug.Stack()})
+		}
+	}()
+	return r.verdict(a, err)
 }
 
 // verdict is the settle that err asks for, and the error to report.
