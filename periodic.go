@@ -203,7 +203,11 @@ func (t *ticker) tick(ctx context.Context, d dueCursor) {
 	moved := *c.Cursor
 	moved.Next = next
 	tx := storage.Tx{}
-	for _, at := range due {
+	for i, at := range due {
+		if one := len(c.Payload) + storage.MaxHeaderBytes; i > 0 && (i+1)*one > storage.MaxTxBytes {
+			moved.Next = at // what one step cannot hold is due at once again
+			break
+		}
 		moved.Last = at
 		tx.Inserts = append(tx.Inserts, tickTask(c, at))
 	}
