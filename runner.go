@@ -277,9 +277,9 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 	drain()
 	err := r.drain(&claims, endJobs, hardStop)
-	r.keep.leave(base)
 	hardStop()
 	actors.Wait()
+	r.keep.leave(base) // last: a heartbeat behind it would bring the runner back
 	r.log.stopped(err)
 	return err
 }
@@ -344,7 +344,8 @@ func (r *Runner) limits() storage.Limits {
 }
 
 // shutdownTail is how long jobs get to return once their contexts ended, and the
-// last storage calls to go through: Run ends within the grace period and twice this.
+// last storage calls to go through: Run ends within the grace period and twice this,
+// also where the storage is away.
 const shutdownTail = time.Second
 
 // drain sees running jobs out. The claim loop has been told to end.
@@ -381,7 +382,7 @@ func (r *Runner) drain(claims *sync.WaitGroup, endJobs context.CancelCauseFunc, 
 			r.settle.release(a)
 		}
 	}
-	tail.Reset(shutdownTail - shutdownTail/10)
+	tail.Reset(shutdownTail / 2)
 	select {
 	case <-ended:
 	case <-tail.C: // the storage is away: the leases will expire

@@ -16,6 +16,7 @@ type slots struct {
 	suspects int        // how many of those run a suspect
 	outlived int        // how many of those were given up on
 	draining bool
+	over     bool          // nothing more is settled
 	average  time.Duration // of a job, smoothed; 0 before the first
 	held     map[storage.Ref]*attempt
 	ahead    []*attempt // claimed, not started, in the order of their claim
@@ -226,16 +227,17 @@ func (s *slots) drain() {
 func (s *slots) waitEmpty() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.held) > 0 || s.active > s.outlived {
+	for !s.over && (len(s.held) > 0 || s.active > s.outlived) {
 		s.empty.Wait()
 	}
 }
 
-// giveUp forgets everything: the leases will expire.
+// giveUp forgets everything, and what a claim under way may still bring: the leases
+// will expire.
 func (s *slots) giveUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.held)
-	s.outlived = s.active
+	s.over = true
 	s.empty.Broadcast()
 }

@@ -1,0 +1,242 @@
+package midge_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// blackhole is a storage that, while a hole is open, answers no Extend, Claim or Apply
+// before its caller's context has ended.
+type blackhole struct {
+	storage.Storage
+
+	mu   sync.Mutex // guards what follows
+	hole chan struct{}
+	late time.Duration // a Claim ignores its context and answers this late
+}
+
+func (h *blackhole) open() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hole = make(chan struct{})
+}
+
+func (h *blackhole) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	close(h.hole)
+	h.hole = nil
+}
+
+func (h *blackhole) pass(ctx context.Context) error {
+	h.mu.Lock()
+	hole := h.hole
+	h.mu.Unlock()
+	if hole == nil {
+		return nil
+	}
+	select {
+	case <-hole:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", storage.ErrUnknown, ctx.Err())
+	}
+}
+
+func (h *blackhole) Apply(
+	ctx context.Context, call storage.Call, txs ...storage.Tx,
+) ([]storage.Applied, error) {
+	if err := h.pass(ctx); err != nil {
+		return nil, err
+	}
+	return h.Storage.Apply(ctx, call, txs...)
+}
+
+func (h *blackhole) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	if err := h.pass(ctx); err != nil {
+		return storage.Extended{}, err
+	}
+	return h.Storage.Extend(ctx, req)
+}
+
+func (h *blackhole) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	h.mu.Lock()
+	late := h.late
+	h.mu.Unlock()
+	if late > 0 {
+		time.Sleep(late) // virtual
+		ctx = context.WithoutCancel(ctx)
+	} else if err := h.pass(ctx); err != nil {
+		return storage.Claimed{}, err
+	}
+	return h.Storage.Claim(ctx, req)
+}
+
+func (h *blackhole) answersLate(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.late = d
+}
+
+// TestAJobOutlivesAnAbsenceOfTheStorage that is over two seconds before the job's lease
+// would be unsafe, whenever it begins.
+func TestAJobOutlivesAnAbsenceOfTheStorage(t *testing.T) {
+	for begin := 8 * time.Second; begin < 20*time.Second; begin += 990 * time.Millisecond {
+		bubble(t, func(b *bench) {
+			h := &blackhole{Storage: b.store}
+			var cause error
+			b.runner = b.newRunner(h, midge.RunnerConfig{Lease: 30 * time.Second}, func(ctx context.Context, _ work) error {
+				select {
+				case <-ctx.Done():
+					cause = context.Cause(ctx)
+				case <-time.After(2 * time.Minute):
+				}
+				return nil
+			})
+			go func() { b.done <- b.runner.Run(b.ctx) }()
+			synctest.Wait()
+			task := b.enqueue("a")
+			b.after(begin)
+			h.open()
+			b.after(13 * time.Second)
+			h.close()
+			b.after(3 * time.Minute)
+			if cause != nil {
+				t.Errorf("away from %v to %v: the job's context ended by %v", begin, begin+13*time.Second, cause)
+			}
+			b.gone(task.Ref)
+		})
+	}
+}
+
+// TestRunReturnsAlthoughAClaimAnswersLate: what it takes then is left to its lease.
+func TestRunReturnsAlthoughAClaimAnswersLate(t *testing.T) {
+	bubble(t, func(b *bench) {
+		h := &blackhole{Storage: b.store}
+		b.runner = b.newRunner(h, midge.RunnerConfig{Grace: midge.None}, func(context.Context, work) error { return nil })
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(time.Millisecond)
+		h.answersLate(6 * time.Second)
+		b.after(2 * time.Second)
+		b.enqueue("a")
+		b.stop()
+		b.after(30 * time.Second)
+		select {
+		case err := <-b.done:
+			b.done <- err
+		default:
+			b.Fatal("Run has not returned")
+		}
+	})
+}
+
+// TestRunReturnsWithinTwoSecondsOfTheGrace, with the storage away and a settle to bring.
+func TestRunReturnsWithinTwoSecondsOfTheGrace(t *testing.T) {
+	bubble(t, func(b *bench) {
+		h := &blackhole{Storage: b.store}
+		b.runner = b.newRunner(h, midge.RunnerConfig{Grace: time.Second}, func(context.Context, work) error {
+			time.Sleep(time.Second)
+			return nil
+		})
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		synctest.Wait()
+		b.enqueue("a")
+		b.after(100 * time.Millisecond)
+		h.open()
+		begun := time.Now()
+		b.stop()
+		err := <-b.done
+		if took := time.Since(begun); took > 3*time.Second {
+			t.Errorf("Run returned after %v, want within the grace and two seconds", took)
+		}
+		b.done <- err
+	})
+}
+
+// brittle is an error that a job returns by mistake: a nil pointer in an interface,
+// whose methods panic.
+type brittle struct{ cause error }
+
+func (e *brittle) Error() string { return e.cause.Error() }
+func (e *brittle) Unwrap() error { return e.cause }
+
+// TestAnErrorThatPanicsIsAFailure, and not the end of the process.
+func TestAnErrorThatPanicsIsAFailure(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.run(midge.RunnerConfig{}, func(context.Context, work) error {
+			var err *brittle
+			return err
+		})
+		task := b.enqueue("a")
+		b.after(time.Second)
+		if got := b.task(task.Ref); got.State != storage.Retry || got.Retries != 1 || got.Stack == "" {
+			t.Errorf("got %s after %d retries, stack %q; want a failure with a stack", got.State, got.Retries, got.Stack)
+		}
+	})
+}
+
+// TestARunnerThatLeftIsNotHeardOfAgain: a heartbeat under way when it leaves must not
+// arrive behind its farewell.
+func TestARunnerThatLeftIsNotHeardOfAgain(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := &slowBeats{Storage: b.store}
+		b.runner = b.newRunner(s, midge.RunnerConfig{}, nil)
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(10*time.Second + 150*time.Millisecond) // a heartbeat is under way
+		if err := b.drain(); err != nil {
+			t.Fatal(err)
+		}
+		b.after(time.Second)
+		if list, err := b.store.Runners(b.Context()); err != nil || len(list) > 0 {
+			t.Errorf("got %v, %v, want no runner", list, err)
+		}
+	})
+}
+
+// slowBeats takes a while to carry out a heartbeat, also for a caller who is gone.
+type slowBeats struct{ storage.Storage }
+
+func (s *slowBeats) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	if !req.Runner.Leaving {
+		time.Sleep(100 * time.Millisecond) // virtual
+	}
+	return s.Storage.Extend(context.WithoutCancel(ctx), req)
+}
+
+// TestMissedTicksTooLargeForOneStepAreAllMade, in several.
+func TestMissedTicksTooLargeForOneStepAreAllMade(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, nil)
+		large := work{Name: string(make([]byte, 900<<10))}
+		if err := b.runner.Periodic(midge.Every(time.Minute), large, midge.AllMissed(0), midge.To("later")); err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(time.Second)
+		if err := b.drain(); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.client.Queue("later").Pause(b.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.after(10 * time.Minute)
+		b.ctx, b.stop = context.WithCancel(b.Context())
+		b.done = make(chan error, 1)
+		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, nil)
+		if err := b.runner.Periodic(midge.Every(time.Minute), large, midge.AllMissed(0), midge.To("later")); err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(20 * time.Second)
+		if got := b.stats("later").Totals.Enqueued; got != 10 {
+			t.Errorf("%d ticks, want the ten that were missed", got)
+		}
+	})
+}
