@@ -63,7 +63,9 @@ func stopShared() error {
 // eachServer runs a test on one Redis and on a Cluster, side by side, both shared
 // with other tests.
 func eachServer(t *testing.T, test func(t *testing.T, s *server)) {
+	t.Helper()
 	testserver.Require(t)
+	t.Parallel()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
 		test(t, sharedSingle(t))
@@ -102,7 +104,9 @@ func sharedCluster(t *testing.T) *server {
 
 // eachOwnServer runs a test on a Redis and on a Cluster of its own, to be disturbed.
 func eachOwnServer(t *testing.T, test func(t *testing.T, s *server), config ...string) {
+	t.Helper()
 	testserver.Require(t)
+	t.Parallel()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
 		test(t, &server{name: "redis", nodes: []*testserver.Server{testserver.Redis(t, config...)}})

@@ -55,6 +55,7 @@ time_t time(time_t *to) {
 // compiler, as the race detector does.
 func TestTheServersClockIsTheClock(t *testing.T) {
 	testserver.Require(t)
+	t.Parallel()
 	dir := t.TempDir()
 	source, library := filepath.Join(dir, "shim.c"), filepath.Join(dir, "shim.so")
 	must(t, os.WriteFile(source, []byte(shim), 0o600))

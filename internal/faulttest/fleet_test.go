@@ -145,7 +145,8 @@ func (w *worker) launch() error {
 		return err
 	}
 	w.cmd = exec.Command(self)
-	w.cmd.Env = append(os.Environ(), envWorker+"="+string(config))
+	w.cmd.Env = append(os.Environ(), envWorker+"="+string(config),
+		"GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0") // else a program with the race detector sleeps before it ends
 	w.cmd.Stdout, w.cmd.Stderr = log, log
 	tieToParent(w.cmd)
 	if w.stdin, err = w.cmd.StdinPipe(); err != nil {

@@ -61,9 +61,9 @@ var outages = []outage{
 // TestAnOutageIsWeather is point 8: the storage is gone for ten seconds, crashed or
 // hanging, while jobs run, finish and wait.
 func TestAnOutageIsWeather(t *testing.T) {
+	t.Parallel()
 	for _, o := range outages {
 		t.Run(o.name, func(t *testing.T) {
-			t.Parallel()
 			eachOwnServer(t, func(t *testing.T, s *server) { outlast(t, s, o) }, "appendonly yes", "appendfsync always")
 		})
 	}

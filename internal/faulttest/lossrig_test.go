@@ -1,0 +1,215 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+)
+
+// lossRig is a storage behind proxies that lose replies, and the same storage past
+// them, for what others do meanwhile.
+type lossRig struct {
+	t       *testing.T
+	proxies []*testserver.Proxy
+	lossy   *storage.Session // through the proxies
+	direct  *storage.Session
+	store   storage.Storage // direct
+	queue   string
+	before  storage.Totals // of the queue, by the warming up
+}
+
+// through puts a proxy in front of each node and gives how to dial through them.
+func through(t *testing.T, s *server, prefix string) (dialing, []*testserver.Proxy) {
+	t.Helper()
+	d := s.dialing(prefix)
+	d.Through = make(map[string]string)
+	var proxies []*testserver.Proxy
+	for _, node := range s.nodes {
+		p := testserver.NewProxy(t, node.Addr())
+		d.Through[node.Addr()] = p.Addr()
+		proxies = append(proxies, p)
+	}
+	return d, proxies
+}
+
+func newLossRig(t *testing.T, s *server) *lossRig {
+	t.Helper()
+	prefix := prefixOf(t)
+	r := &lossRig{t: t, queue: "q"}
+	d, proxies := through(t, s, prefix)
+	r.proxies = proxies
+	lossy, err := d.open(t.Context())
+	must(t, err)
+	t.Cleanup(func() { _ = lossy.Close() })
+	r.store, err = s.dialing(prefix).open(t.Context())
+	must(t, err)
+	t.Cleanup(func() { _ = r.store.Close() })
+	r.lossy, r.direct = storage.NewSession(lossy, 20*time.Second), storage.NewSession(r.store, 0)
+	r.warmUp()
+	return r
+}
+
+// warmUp makes the server know the scripts, so that the call that loses its reply is
+// not one that the server refused.
+func (r *lossRig) warmUp() {
+	r.t.Helper()
+	r.add("warm-up")
+	_, fence := r.take()
+	_, err := r.direct.Extend(r.t.Context(), storage.ExtendRequest{Leases: []storage.Extension{{Fence: fence}}})
+	must(r.t, err)
+	r.settle(fence, storage.Complete)
+	must(r.t, r.direct.Configure(r.t.Context(), r.queue, storage.Settings{}))
+	r.before = storage.Totals{Enqueued: 1, Completed: 1}
+}
+
+// onQueue matches the script calls on a queue.
+func onQueue(queue string) func(request []byte) bool {
+	script, key := testserver.Command("EVALSHA", "EVAL"), []byte("{"+queue+"}")
+	return func(request []byte) bool { return script(request) && bytes.Contains(request, key) }
+}
+
+// lose makes a call whose first reply is lost after the server has done its work.
+// Every repeat waits until meanwhile, which goes past the proxies, has returned. The
+// call has to succeed.
+func (r *lossRig) lose(call func(s *storage.Session) error, meanwhile func()) {
+	r.t.Helper()
+	var armed, holding atomic.Bool // this call's own: faults that are over are still asked
+	armed.Store(true)
+	hit := make(chan int, 1)
+	matches := onQueue(r.queue)
+	cuts := make([]*testserver.Fault, len(r.proxies))
+	var faults []*testserver.Fault
+	for i, p := range r.proxies {
+		cuts[i] = p.CutAfterRequest(func(request []byte) bool {
+			if !armed.Load() || !matches(request) || !armed.CompareAndSwap(true, false) {
+				return false
+			}
+			holding.Store(true)
+			hit <- i
+			return true
+		}, 1)
+		hold := p.Hold(func(request []byte) bool { return holding.Load() && matches(request) })
+		faults = append(faults, cuts[i], hold)
+	}
+	defer func() {
+		for _, f := range faults {
+			f.Release()
+		}
+	}()
+	done := make(chan error, 1)
+	go func() { done <- call(r.lossy) }()
+	select {
+	case i := <-hit:
+		<-cuts[i].Struck()
+	case err := <-done:
+		r.t.Fatalf("the call ended before its reply was lost: %v", err)
+	}
+	meanwhile()
+	holding.Store(false)
+	for _, f := range faults {
+		f.Release()
+	}
+	if err := <-done; err != nil {
+		r.t.Errorf("a call whose reply was lost: %v, want success", err)
+	}
+}
+
+// insert is an insert of a task that is not kept.
+func (r *lossRig) insert(id string) storage.Insert {
+	return storage.Insert{
+		Ref: storage.Ref{Queue: r.queue, ID: id}, Kind: "kind", Encoding: "json", Payload: []byte("{}"),
+		MaxRetries: 3, CrashLimit: 3,
+	}
+}
+
+// do applies a Tx past the proxies.
+func (r *lossRig) do(tx storage.Tx) storage.Applied {
+	r.t.Helper()
+	applied, err := r.direct.ApplyOne(r.t.Context(), tx)
+	must(r.t, err)
+	return applied
+}
+
+func (r *lossRig) add(id string) { r.do(storage.Tx{Inserts: []storage.Insert{r.insert(id)}}) }
+
+// settle ends a claim past the proxies.
+func (r *lossRig) settle(fence storage.Fence, outcome storage.Outcome) {
+	r.t.Helper()
+	r.do(storage.Tx{Settles: []storage.Settle{{Fence: fence, Outcome: outcome}}})
+}
+
+// claimRequest asks for tasks.
+func (r *lossRig) claimRequest(n int) storage.ClaimRequest {
+	return storage.ClaimRequest{
+		Runner: "runner", Queues: []storage.ClaimQueue{{Name: r.queue}}, Max: n, Start: n, Lease: time.Minute,
+	}
+}
+
+// take claims one task past the proxies, and waits until there is one.
+func (r *lossRig) take() (storage.Task, storage.Fence) {
+	r.t.Helper()
+	var claimed storage.Claimed
+	took := poll(10*time.Second, func() bool {
+		var err error
+		claimed, err = r.direct.Claim(r.t.Context(), r.claimRequest(1))
+		must(r.t, err)
+		return len(claimed.Tasks) > 0
+	})
+	if !took {
+		r.t.Fatal("there is nothing to claim")
+	}
+	return claimed.Tasks[0], claimed.Fences[0]
+}
+
+// finish lets another runner run the next task to its end.
+func (r *lossRig) finish(id string) {
+	r.t.Helper()
+	task, fence := r.take()
+	if task.ID != id {
+		r.t.Errorf("claimed %s, want %s", task.ID, id)
+	}
+	r.settle(fence, storage.Complete)
+}
+
+// none checks that nothing is to be claimed: no task came twice.
+func (r *lossRig) none() {
+	r.t.Helper()
+	claimed, err := r.direct.Claim(r.t.Context(), r.claimRequest(10))
+	must(r.t, err)
+	for _, task := range claimed.Tasks {
+		r.t.Errorf("%s is waiting, want it done with", task.Ref)
+	}
+}
+
+// gone checks that a task has left no record.
+func (r *lossRig) gone(id string) {
+	r.t.Helper()
+	task, err := r.store.Task(r.t.Context(), storage.Ref{Queue: r.queue, ID: id})
+	if !errors.Is(err, storage.ErrNotFound) {
+		r.t.Errorf("%s is %s, %v; want it gone", id, task.State, err)
+	}
+}
+
+// totals checks the queue's lifetime totals.
+func (r *lossRig) totals(want storage.Totals) {
+	r.t.Helper()
+	stats, err := r.store.Stats(context.WithoutCancel(r.t.Context()), r.queue)
+	must(r.t, err)
+	if got := stats[0].Totals; got != sum(want, r.before) {
+		r.t.Errorf("totals %+v, want %+v", got, want)
+	}
+	if stats[0].Live() != 0 {
+		r.t.Errorf("%d tasks live on, want none: %+v", stats[0].Live(), stats[0])
+	}
+}
+
+func id(i int) string { return fmt.Sprint("task-", i) }
