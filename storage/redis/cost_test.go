@@ -31,8 +31,9 @@ func slow(t *testing.T, client *goredis.Client) []string {
 	return slow
 }
 
-// A step that takes longer than five milliseconds holds up everybody. On a machine
-// that is busy with other things some do; so this counts them.
+// A step that takes longer than five milliseconds holds up everybody. One that needs
+// so long by itself does so nearly every time; on a machine that is busy with other
+// things some do that were only interrupted. So this counts them.
 func TestManyDueAtOnceHoldNobodyUp(t *testing.T) {
 	const tasks = 100_000
 	server, _, session := started(t, "slowlog-log-slower-than 5000", "slowlog-max-len 1000")
@@ -61,8 +62,8 @@ func TestManyDueAtOnceHoldNobodyUp(t *testing.T) {
 	if got := drain(t, session); got != tasks {
 		t.Errorf("drained: got %d, want %d", got, tasks)
 	}
-	if got := slow(t, client); len(got) > 10 {
-		t.Errorf("script calls over 5 ms: got %d of about %d: %v", len(got), tasks/100, got)
+	if got := slow(t, client); len(got) > tasks/2000 {
+		t.Errorf("script calls over 5 ms: got %d of about %d: %v", len(got), tasks/200, got)
 	}
 }
 
