@@ -63,3 +63,35 @@ func TestACallAndItsRepeatInOneFlushHappenOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestALaneSweptByAFastClockIsNotOpenedAgain: the server's clock jumps ahead, a call on
+// one queue sweeps lanes, and the clock is set right. What was swept must not be taken
+// for a lane that was never used.
+func TestALaneSweptByAFastClockIsNotOpenedAgain(t *testing.T) {
+	s, server := openMini(t)
+	now := time.Now()
+	server.SetTime(now)
+	call := storage.Call{Lane: storage.Lane{ID: [16]byte{1}, Opened: now}, Seq: 1}
+	if _, err := s.Apply(t.Context(), call, insertOf("mail", "a")); err != nil {
+		t.Fatal(err)
+	}
+	server.SetTime(now.Add(time.Hour))
+	other := storage.Call{Lane: storage.Lane{ID: [16]byte{2}, Opened: now.Add(time.Hour)}, Seq: 1}
+	if _, err := s.Apply(t.Context(), other, insertOf("bulk", "b")); err != nil {
+		t.Fatal(err)
+	}
+	server.SetTime(now.Add(time.Second))
+	del := storage.Tx{Deletes: []storage.Delete{{Ref: storage.Ref{Queue: "mail", ID: "a"}}}}
+	task, err := s.Task(t.Context(), storage.Ref{Queue: "mail", ID: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	del.Deletes[0].Version = task.Version
+	if applied, err := s.Apply(t.Context(), storage.Call{}, del); err != nil || applied[0].Err != nil {
+		t.Fatal(applied, err)
+	}
+	_, err = s.Apply(t.Context(), call, insertOf("mail", "a"))
+	if _, gone := s.Task(t.Context(), storage.Ref{Queue: "mail", ID: "a"}); gone == nil {
+		t.Errorf("the call happened twice: the repeat gave %v", err)
+	}
+}

@@ -34,6 +34,7 @@ local FENCE = 23 -- bytes: token 16, version 7
 local STARTED, ASKED, ASIDE, RECORD = 1, 2, 4, 8
 
 local LANELIFE = 600000000 -- storage.LaneLife
+local SWEPT = '' -- the field that says up to when opened lanes were swept
 local NEVER = 9007199254740991 -- a cursor that is never due
 
 local now = 0 -- the time of the step under way
@@ -405,6 +406,9 @@ local function admit(home, field, seq, opened)
   end
   if now - opened > LANELIFE then return 'E' end
   if not v then
+    -- The clock of one queue may be ahead of another's, and what it swept not over here.
+    local swept = call('HGET', home[LANES], SWEPT)
+    if swept and opened <= tonumber(swept) then return 'E' end
     home.opened[#home.opened + 1] = opened
     home.opened[#home.opened + 1] = field
   end
@@ -484,6 +488,10 @@ local function planrest(q)
     local old = call('ZRANGEBYSCORE', q[OPENED], '-inf', '(' .. text(now - LANELIFE), 'LIMIT', 0, 100)
     write(q, 'HDEL', LANES, old)
     write(q, 'ZREM', OPENED, old)
+    if #old > 0 then
+      q.lanes[#q.lanes + 1] = SWEPT
+      q.lanes[#q.lanes + 1] = call('ZSCORE', q[OPENED], old[#old])
+    end
     write(q, 'ZADD', OPENED, q.opened)
   end
   write(q, 'HSET', LANES, q.lanes)
