@@ -11,7 +11,7 @@ import (
 
 // Unique keeps equal tasks of a kind from being enqueued beside each other in one
 // queue: the call gives the task that is there already, and says so by
-// Placed.Existing. The zero value compares all parameters for as long as a task
+// [Task].Existing. The zero value compares all parameters for as long as a task
 // lives.
 //
 // A Unique is declared on the type by [Options], or is an [Option] of one call. What
