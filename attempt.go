@@ -18,7 +18,8 @@ var (
 	// ErrShutdown: the runner stops and the grace period is over. The task is
 	// released, uncharged, unless the job returns nil.
 	ErrShutdown = errors.New("midge: the runner is shutting down")
-	// ErrTimeout: the job ran longer than its timeout; it counts as a failure.
+	// ErrTimeout: the job ran longer than its timeout; it counts as a failure,
+	// unless the job returns nil.
 	ErrTimeout = errors.New("midge: job timed out")
 )
 
