@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -71,6 +72,17 @@ func (c *combiner) submit(parts []*part) (*flight, error) {
 	return f, nil
 }
 
+// withdraw takes back what is still to be sent of a call for which nobody waits.
+func (c *combiner) withdraw(f *flight, parts []*part) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range parts {
+		if waiting, some := c.outbox[p.slot]; some {
+			c.outbox[p.slot] = slices.DeleteFunc(waiting, func(other *part) bool { return other.flight == f })
+		}
+	}
+}
+
 // empty flushes one slot until nothing is left to send.
 func (c *combiner) empty(slot int) {
 	for {
@@ -107,7 +119,7 @@ func (c *combiner) land(parts []*part) {
 }
 
 // send carries out the parts of a call. A caller whose context ends has an unknown
-// outcome; the flush goes on for the others.
+// outcome; a flush under way goes on for the others.
 func (s *Storage) send(ctx context.Context, parts []*part) error {
 	if err := ctx.Err(); err != nil {
 		return err // nothing happened
@@ -121,6 +133,7 @@ func (s *Storage) send(ctx context.Context, parts []*part) error {
 	case <-f.landed:
 		return nil
 	case <-ctx.Done():
+		s.combiner.withdraw(f, parts)
 		return ended(ctx)
 	}
 }
@@ -166,7 +179,7 @@ func (inv *invocation) fits(p *part) bool {
 }
 
 // flush carries out parts of one slot in one pipeline, and again those for which the
-// server had forgotten the script.
+// server had forgotten the script, and one by one those that failed together.
 func (s *Storage) flush(ctx context.Context, parts []*part) {
 	invocations := combine(parts)
 	s.pipeline(ctx, invocations, func(pipe evaler, keys []string, args []any) *goredis.Cmd {
@@ -181,9 +194,29 @@ func (s *Storage) flush(ctx context.Context, parts []*part) {
 	s.pipeline(ctx, again, func(pipe evaler, keys []string, args []any) *goredis.Cmd {
 		return pipe.Eval(ctx, s.scripts.apply.source, keys, args...)
 	})
-	for _, inv := range invocations {
+	apart := separate(invocations)
+	s.pipeline(ctx, apart, func(pipe evaler, keys []string, args []any) *goredis.Cmd {
+		return pipe.Eval(ctx, s.scripts.apply.source, keys, args...)
+	})
+	for _, inv := range append(invocations, apart...) {
 		inv.land()
 	}
+}
+
+// separate gives each part of an invocation that failed an invocation of its own: one
+// of them, such as one on a damaged key, spoiled it for the others, and nothing happened.
+func separate(invocations []*invocation) (apart []*invocation) {
+	for _, inv := range invocations {
+		err := translate(inv.cmd.Err())
+		if err == nil || len(inv.parts) == 1 || errors.Is(err, storage.ErrUnknown) ||
+			errors.Is(err, storage.ErrFull) || errors.Is(err, storage.ErrRefused) {
+			continue
+		}
+		for _, p := range inv.parts {
+			apart = append(apart, &invocation{parts: []*part{p}, queues: p.queues})
+		}
+	}
+	return apart
 }
 
 func (s *Storage) pipeline(
@@ -240,6 +273,7 @@ func (inv *invocation) land() {
 			p.err = err
 			continue
 		}
+		p.err = nil
 		p.outcome, _ = reply[i+1].(string)
 	}
 }

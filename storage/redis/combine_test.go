@@ -1,7 +1,10 @@
 package redis
 
 import (
+	"context"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -94,4 +97,58 @@ func TestALaneSweptByAFastClockIsNotOpenedAgain(t *testing.T) {
 	if _, gone := s.Task(t.Context(), storage.Ref{Queue: "mail", ID: "a"}); gone == nil {
 		t.Errorf("the call happened twice: the repeat gave %v", err)
 	}
+}
+
+// TestACallThatFailsSpoilsNoOther that shares its flush.
+func TestACallThatFailsSpoilsNoOther(t *testing.T) {
+	s, server := openMini(t)
+	if err := server.Set("midge:{bulk}:meta", "of a wrong type"); err != nil {
+		t.Fatal(err)
+	}
+	good, bad := []storage.Tx{insertOf("mail", "a")}, []storage.Tx{insertOf("bulk", "b")}
+	first, err := s.split(callOf(1), bad)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := s.split(storage.Call{}, good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.flush(t.Context(), append(first, second...))
+	if err := gather(second, good, make([]storage.Applied, 1)); err != nil {
+		t.Errorf("the other call gave %v", err)
+	}
+	if err := gather(first, bad, make([]storage.Applied, 1)); err == nil {
+		t.Error("the call on a key of a wrong type succeeded")
+	}
+}
+
+// TestNobodySendsWhatNobodyWaitsFor: calls given up while an earlier flush is under way
+// must not pile up behind it.
+func TestNobodySendsWhatNobodyWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		flushed := 0
+		c := newCombiner(t.Context(), func(_ context.Context, parts []*part) {
+			<-gate
+			flushed += len(parts)
+		})
+		s := &Storage{combiner: c}
+		var calls sync.WaitGroup
+		ctx, end := context.WithCancel(t.Context())
+		for range 10 {
+			calls.Go(func() { _ = s.send(ctx, []*part{{}}) })
+			synctest.Wait()
+		}
+		end()
+		calls.Wait()
+		c.mu.Lock()
+		waiting := len(c.outbox[0])
+		c.mu.Unlock()
+		close(gate)
+		c.close()
+		if waiting > 0 || flushed != 1 {
+			t.Errorf("%d parts wait and %d were sent, want none and the one under way", waiting, flushed)
+		}
+	})
 }
