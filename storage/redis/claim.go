@@ -166,7 +166,7 @@ func (c *claiming) share(ctx context.Context, groups []*group) error {
 		case c.left == 0:
 			c.remains = c.remains || answers[i].remains
 			continue
-		case !answers[i].remains && !answers[i].repeated && !(wanted && answers[i].suspects):
+		case !answers[i].remains && !answers[i].repeated && (!wanted || !answers[i].suspects):
 			continue
 		case wanted:
 			a.suspect = give
@@ -245,7 +245,8 @@ func inPart(err error) error {
 	if errors.Is(err, storage.ErrUnknown) && !errors.Is(err, storage.ErrLaneExpired) {
 		return err
 	}
-	return fmt.Errorf("%w: a part of the call failed: %v", storage.ErrUnknown, err) //nolint:errorlint // it hides what the error is
+	//nolint:errorlint // it hides what the error is
+	return fmt.Errorf("%w: a part of the call failed: %v", storage.ErrUnknown, err)
 }
 
 // askFor makes one script call.
