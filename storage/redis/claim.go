@@ -39,7 +39,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 }
 
 func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage.Claimed, error) {
-	since := s.wake.since(queueNames(req.Queues))
+	since := s.wake.since(served(req.Queues))
 	groups := s.groups(req.Queues)
 	c := claiming{storage: s, req: req, left: req.Max, start: req.Start}
 	c.Since = since
@@ -56,10 +56,14 @@ func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage
 	return c.Claimed, nil
 }
 
-func queueNames(queues []storage.ClaimQueue) []string {
-	names := make([]string, len(queues))
+// served names the queues that tasks are taken from: who only maintains the others need
+// not listen to them, and a Wait begins to.
+func served(queues []storage.ClaimQueue) []string {
+	names := make([]string, 0, len(queues))
 	for i := range queues {
-		names[i] = queues[i].Name
+		if queues[i].Max >= 0 {
+			names = append(names, queues[i].Name)
+		}
 	}
 	return names
 }

@@ -153,3 +153,17 @@ func TestALaneThatExpiredInOneSlotHidesNoOther(t *testing.T) {
 		t.Errorf("Claim gave %v, want an unknown outcome", err)
 	}
 }
+
+// TestASweepListensToNoQueue: whoever only maintains the queues of others must not end up
+// listening to every queue there ever was.
+func TestASweepListensToNoQueue(t *testing.T) {
+	s, _ := openMini(t)
+	req := asking(storage.Call{}, 0, "mail", "bulk")
+	req.Queues[0].Max, req.Queues[1].Max = -1, -1
+	if _, err := s.Claim(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	if known := s.wake.known(); len(known) > 0 {
+		t.Errorf("listens to %v, want none", known)
+	}
+}

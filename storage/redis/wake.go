@@ -25,6 +25,8 @@ type wake struct {
 	client goredis.UniversalClient
 	ctx    context.Context //nolint:containedctx // of the subscription; ended by Close
 
+	turns sync.Mutex // one subscribes at a time, lest an older wish undoes a newer one
+
 	mu      sync.Mutex // guards what follows; no I/O under it
 	closed  bool
 	pubsub  *goredis.PubSub // nil until the first queue
@@ -79,14 +81,25 @@ func (w *wake) since(queues []string) storage.Since {
 	}
 	w.mu.Unlock()
 	if len(fresh) > 0 {
-		// An error is not the caller's: the connection is made anew and subscribes to
-		// all that was asked for.
-		_ = pubsub.Subscribe(w.ctx, fresh...)
+		w.subscribe(pubsub, fresh, stale)
 	}
+	return since
+}
+
+// subscribe listens to channels, and no longer to those that are stale, unless somebody
+// has asked for them again meanwhile.
+func (w *wake) subscribe(pubsub *goredis.PubSub, fresh, stale []string) {
+	w.turns.Lock()
+	defer w.turns.Unlock()
+	// An error is not the caller's: the connection is made anew and subscribes to
+	// all that was asked for.
+	_ = pubsub.Subscribe(w.ctx, fresh...)
+	w.mu.Lock()
+	stale = slices.DeleteFunc(stale, func(channel string) bool { return w.queues[w.keys.queueOf(channel)] != nil })
+	w.mu.Unlock()
 	if len(stale) > 0 {
 		_ = pubsub.Unsubscribe(w.ctx, stale...)
 	}
-	return since
 }
 
 // staleAfter is how long a queue is listened to that nobody asks for.
