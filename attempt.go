@@ -111,6 +111,12 @@ func (a *attempt) lose() bool {
 	return news
 }
 
+func (a *attempt) isLost() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.phase == lost
+}
+
 // settles moves a from waiting or running to settling and reports whether it may:
 // false where the lease is lost or somebody else settles it.
 func (a *attempt) settles() bool {

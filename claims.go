@@ -40,8 +40,7 @@ func (c *claimer) loop(draining, hard, jobs context.Context) {
 	stopTimer := context.AfterFunc(draining, func() { time.AfterFunc(shutdownTail, cancel) })
 	defer stopTimer()
 	for draining.Err() == nil {
-		stale, untilStale := r.slots.stale()
-		r.settle.releaseAll(stale)
+		r.settle.releaseAll(r.slots.stale())
 		start, ahead, suspect := r.slots.room(r.cfg.Ahead)
 		queues := r.claimQueues(start + ahead)
 		sent := time.Now()
@@ -63,7 +62,7 @@ func (c *claimer) loop(draining, hard, jobs context.Context) {
 		nothing := start+ahead > 0 && !claimed.More // what was not asked for may be there
 		start, ahead, _ = r.slots.room(r.cfg.Ahead)
 		if full := start+ahead == 0; full || nothing {
-			c.idle(draining, round{queues, full, untilStale}, claimed)
+			c.idle(draining, round{queues, full, r.slots.untilStale()}, claimed)
 		}
 	}
 }
@@ -91,6 +90,7 @@ func (r *Runner) take(jobs context.Context, claimed storage.Claimed, sent time.T
 	if time.Since(sent) > r.cfg.Lease/3 {
 		// The claim was repeated through a time of lost replies, and its leases may be
 		// old: claimed anew, the tasks come with fresh ones.
+		r.slots.hold(attempts)
 		r.settle.releaseAll(attempts)
 		attempts = nil
 	}

@@ -39,12 +39,14 @@ func (s *settler) add(sm *settlement) {
 	kick(s.kick)
 }
 
-// release gives a task back, uncharged, unless it is being settled already.
+// release gives a task back, uncharged, unless it is being settled already: then that
+// settle is still to be brought.
 func (s *settler) release(a *attempt) {
-	if a.settles() {
+	switch {
+	case a.settles():
 		back := storage.Settle{Fence: a.fence, Outcome: storage.Release}
 		s.add(&settlement{attempt: a, tx: storage.Tx{Settles: []storage.Settle{back}}})
-	} else {
+	case a.isLost():
 		s.r.slots.settled(a)
 	}
 }

@@ -1,6 +1,7 @@
 package midge
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -51,7 +52,9 @@ func (s *slots) room(budget time.Duration) (start, ahead int, suspect bool) {
 	if spare := 2*s.limit + 2*aheadMost - len(s.held); start+max(ahead, 0) > spare {
 		start, ahead = max(min(start, spare), 0), 0
 	}
-	return min(start, storage.MaxClaim), max(min(ahead, storage.MaxClaim-start), 0), s.suspects == 0
+	// A suspect that was to start may wait ahead where the limit was lowered meanwhile.
+	suspect = s.suspects == 0 && !slices.ContainsFunc(s.ahead, func(a *attempt) bool { return a.suspect })
+	return min(start, storage.MaxClaim), max(min(ahead, storage.MaxClaim-start), 0), suspect
 }
 
 // aheadWanted is how many tasks make budget's worth of work for all slots, once the
@@ -74,14 +77,25 @@ func (s *slots) low(budget time.Duration) bool {
 func (s *slots) add(attempts ...*attempt) (run []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, a := range attempts {
-		s.held[a.task.Ref] = a
-	}
+	s.holdLocked(attempts)
 	s.ahead = append(s.ahead, attempts...)
 	for s.active < s.limit && len(s.ahead) > 0 && !s.draining {
 		run = append(run, s.pop())
 	}
 	return run
+}
+
+// hold takes in claimed attempts that are to be given back.
+func (s *slots) hold(attempts []*attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holdLocked(attempts)
+}
+
+func (s *slots) holdLocked(attempts []*attempt) {
+	for _, a := range attempts {
+		s.held[a.task.Ref] = a
+	}
 }
 
 // pop begins the oldest attempt that waits ahead. The mutex is held.
@@ -165,20 +179,26 @@ func (s *slots) any() bool {
 }
 
 // stale takes out everything held ahead where the oldest has waited too long: a
-// job that turned out slow blocks it, and other runners may be free. Without
-// anything stale it says how soon that may be, 0 for never.
-func (s *slots) stale() (out []*attempt, in time.Duration) {
+// job that turned out slow blocks it, and other runners may be free.
+func (s *slots) stale() (out []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.ahead) == 0 {
-		return nil, 0
-	}
-	if in = aheadStale - time.Since(s.ahead[0].claimed); in > 0 {
-		return nil, in
+	if len(s.ahead) == 0 || time.Since(s.ahead[0].claimed) < aheadStale {
+		return nil
 	}
 	out, s.ahead = s.ahead, nil
 	s.average = max(s.average, aheadStale) // claims ahead begin anew, smaller
-	return out, 0
+	return out
+}
+
+// untilStale is how soon something held ahead has waited too long, 0 for never.
+func (s *slots) untilStale() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ahead) == 0 {
+		return 0
+	}
+	return max(aheadStale-time.Since(s.ahead[0].claimed), 1)
 }
 
 // takeAhead takes out everything held ahead.

@@ -1,0 +1,84 @@
+package midge_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// sluggish is a storage whose Claims answer a while after they happened, and whose
+// settles take a tenth of a second to arrive.
+type sluggish struct {
+	storage.Storage
+	claims atomic.Int64 // how late, in nanoseconds; Claims that maintain alone answer at once
+}
+
+func (s *sluggish) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	claimed, err := s.Storage.Claim(ctx, req)
+	if len(claimed.Tasks) > 0 {
+		time.Sleep(time.Duration(s.claims.Load())) // virtual
+	}
+	return claimed, err
+}
+
+func (s *sluggish) Apply(
+	ctx context.Context, call storage.Call, txs ...storage.Tx,
+) ([]storage.Applied, error) {
+	select {
+	case <-time.After(100 * time.Millisecond):
+		return s.Storage.Apply(ctx, call, txs...)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", storage.ErrUnknown, ctx.Err())
+	}
+}
+
+// TestWhatAClaimBroughtTooLateIsGivenBackBeforeRunReturns: its leases are old, and would
+// expire as crashes of tasks that never ran.
+func TestWhatAClaimBroughtTooLateIsGivenBackBeforeRunReturns(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := &sluggish{Storage: b.store}
+		s.claims.Store(int64(2 * time.Second))
+		b.runner = b.newRunner(s, midge.RunnerConfig{Lease: 3 * time.Second}, func(context.Context, work) error { return nil })
+		task := b.enqueue("a")
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(1900 * time.Millisecond)
+		if err := b.drain(); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.task(task.Ref); got.State != storage.Waiting {
+			t.Errorf("got %s, want it waiting", got.State)
+		}
+	})
+}
+
+// TestWhatWaitsAheadOfASlowJobIsGivenBackSoon, so that another runner may take it.
+func TestWhatWaitsAheadOfASlowJobIsGivenBackSoon(t *testing.T) {
+	bubble(t, func(b *bench) {
+		slow := time.Duration(0)
+		b.run(midge.RunnerConfig{Concurrency: 1}, func(context.Context, work) error {
+			time.Sleep(slow)
+			return nil
+		})
+		for range 50 {
+			b.enqueue("short")
+		}
+		b.after(100 * time.Millisecond)
+		slow = 20 * time.Second
+		items := make([]midge.Item, 20)
+		for i := range items {
+			items[i] = midge.New(work{fmt.Sprint(i)})
+		}
+		if _, err := b.client.EnqueueMany(b.Context(), items); err != nil {
+			t.Fatal(err)
+		}
+		b.after(300 * time.Millisecond)
+		if got := b.stats(midge.DefaultQueue).Pending; got > 2 {
+			t.Errorf("%d tasks are held behind a slow job, want them given back", got-1)
+		}
+	})
+}
