@@ -145,7 +145,7 @@ func (c *RunnerConfig) fill() error {
 	}
 	c.Grace = durationOr(c.Grace, DefaultGrace)
 	c.Ahead = durationOr(c.Ahead, DefaultAhead)
-	c.Queues = slices.Clone(c.Queues)
+	c.Queues, c.Weights = slices.Clone(c.Queues), maps.Clone(c.Weights)
 	if err := checkQueues(c.Queues, c.Weights); err != nil {
 		return err
 	}
@@ -171,6 +171,9 @@ func durationOr(d, byDefault time.Duration) time.Duration {
 }
 
 func checkQueues(queues []string, weights map[string]int) error {
+	if len(queues) > storage.MaxNames {
+		return storage.Invalid("queues", fmt.Sprintf("%d of them", len(queues)), "at most %d", storage.MaxNames)
+	}
 	seen := make(map[string]bool, len(queues))
 	for _, q := range queues {
 		if err := storage.CheckName("queue name", q); err != nil {
@@ -231,7 +234,7 @@ func (r *Runner) SetQueues(queues []string, weights map[string]int) error {
 		return err
 	}
 	r.mu.Lock()
-	r.queues, r.weights = slices.Clone(queues), weights
+	r.queues, r.weights = slices.Clone(queues), maps.Clone(weights)
 	r.mu.Unlock()
 	kick(r.changed)
 	return nil
