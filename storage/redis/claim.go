@@ -366,11 +366,16 @@ func (c *claiming) take(a *claimAnswer) {
 	c.remains = c.remains || a.remains
 	c.forget = append(c.forget, a.forget...)
 	c.damaged = append(c.damaged, a.damaged...)
+	// The clocks of slots may differ: what is due next is so by the clock that said it.
+	due := c.Now.Add(a.NextDue.Sub(a.Now))
 	if a.Now.After(c.Now) {
-		c.Now = a.Now
+		if !c.NextDue.IsZero() {
+			c.NextDue = c.NextDue.Add(a.Now.Sub(c.Now))
+		}
+		c.Now, due = a.Now, a.NextDue
 	}
-	if !a.NextDue.IsZero() && (c.NextDue.IsZero() || a.NextDue.Before(c.NextDue)) {
-		c.NextDue = a.NextDue
+	if !a.NextDue.IsZero() && (c.NextDue.IsZero() || due.Before(c.NextDue)) {
+		c.NextDue = due
 	}
 }
 

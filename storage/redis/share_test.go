@@ -167,3 +167,25 @@ func TestASweepListensToNoQueue(t *testing.T) {
 		t.Errorf("listens to %v, want none", known)
 	}
 }
+
+// TestNextDueIsReckonedByTheClockOfItsSlot: where the clocks of two slots differ, a
+// moment still to come must not look past, or its runner spins until it comes.
+func TestNextDueIsReckonedByTheClockOfItsSlot(t *testing.T) {
+	s, server := openSlots(t)
+	ahead := time.Now().Add(time.Hour).UnixMicro()
+	server.HSet("midge:{bulk}:meta", "mark", strconv.FormatInt(ahead, 10))
+	later := insertOf("mail", "later")
+	later.Inserts[0].Delay = 10 * time.Second
+	if _, err := s.Apply(t.Context(), storage.Call{}, later); err != nil {
+		t.Fatal(err)
+	}
+	for _, queues := range [][]string{{"mail", "bulk"}, {"mail"}} {
+		claimed, err := s.Claim(t.Context(), asking(storage.Call{}, 1, queues...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if in := claimed.NextDue.Sub(claimed.Now); in < 9*time.Second || in > 10*time.Second {
+			t.Errorf("of %v the next is due in %v, want some 10s", queues, in)
+		}
+	}
+}
