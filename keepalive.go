@@ -30,6 +30,10 @@ func safe(lease time.Duration) time.Duration {
 	return lease - min(max(time.Second, lease/6), lease/3)
 }
 
+// kickGap is the least time between two heartbeats. A cancel waits in its queue until its
+// job has ended, and every claim of every runner kicks.
+const kickGap = 250 * time.Millisecond
+
 // loop beats until ctx ends.
 func (k *keeper) loop(ctx context.Context) {
 	for {
@@ -37,16 +41,23 @@ func (k *keeper) loop(ctx context.Context) {
 		if !k.beat(ctx) {
 			next = min(next, jitter(slowScan)) // no lease waits a whole turn for the next chance
 		}
-		t := time.NewTimer(next)
-		select {
-		case <-t.C:
-		case <-k.kick:
-			t.Stop()
-		case <-ctx.Done():
-			t.Stop()
+		if !k.rest(ctx, min(next, kickGap), nil) || !k.rest(ctx, next-min(next, kickGap), k.kick) {
 			return
 		}
 	}
+}
+
+// rest waits for d, or a kick, and reports false where ctx ended.
+func (k *keeper) rest(ctx context.Context, d time.Duration, kick <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-kick:
+	case <-ctx.Done():
+		return false
+	}
+	return true
 }
 
 // beat extends everything held, in one call, and reports whether that went through.

@@ -82,3 +82,46 @@ func TestWhatWaitsAheadOfASlowJobIsGivenBackSoon(t *testing.T) {
 		}
 	})
 }
+
+// counting counts heartbeats.
+type counting struct {
+	storage.Storage
+	extends atomic.Int64
+}
+
+func (c *counting) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	c.extends.Add(1)
+	return c.Storage.Extend(ctx, req)
+}
+
+// TestACancelThatIsIgnoredCostsFewHeartbeats: it waits in the queue for as long as its
+// job runs on, and every claim of every runner tells of it.
+func TestACancelThatIsIgnoredCostsFewHeartbeats(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := &counting{Storage: b.store}
+		b.runner = b.newRunner(s, midge.RunnerConfig{Concurrency: 2, Ahead: midge.None}, func(_ context.Context, w work) error {
+			if w.Name == "stubborn" {
+				time.Sleep(20 * time.Second)
+			}
+			time.Sleep(time.Millisecond)
+			return nil
+		})
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		task := b.enqueue("stubborn")
+		b.after(time.Second)
+		if _, err := b.client.Cancel(b.Context(), task.Ref); err != nil {
+			t.Fatal(err)
+		}
+		items := make([]midge.Item, 10_000)
+		for i := range items {
+			items[i] = midge.New(work{"short"})
+		}
+		if _, err := b.client.EnqueueMany(b.Context(), items); err != nil {
+			t.Fatal(err)
+		}
+		b.after(10 * time.Second)
+		if n := s.extends.Load(); n > 60 {
+			t.Errorf("%d heartbeats in ten seconds", n)
+		}
+	})
+}
