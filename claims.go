@@ -86,6 +86,9 @@ func (r *Runner) take(jobs context.Context, claimed storage.Claimed, sent time.T
 	attempts := make([]*attempt, len(claimed.Tasks))
 	for i, t := range claimed.Tasks {
 		attempts[i] = newAttempt(r, t, claimed.Fences[i], sent)
+		if t.Crashes > 0 {
+			r.log.crashed(attempts[i])
+		}
 	}
 	if time.Since(sent) > r.cfg.Lease/3 {
 		// The claim was repeated through a time of lost replies, and its leases may be

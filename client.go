@@ -301,8 +301,13 @@ func enqueued(in storage.Insert, at storage.Placed) Task {
 	t.Encoding, t.Payload, t.Headers = in.Encoding, in.Payload, maps.Clone(in.Headers)
 	t.Priority, t.MaxRetries, t.CrashLimit = in.Priority, in.MaxRetries, in.CrashLimit
 	t.Timeout, t.Keep, t.Unique = in.Timeout, in.Keep, in.Unique
-	if at.State == storage.Scheduled {
-		t.Due = in.At // of In the storage's clock decides
+	t.Created = time.UnixMicro(at.Version) // the storage's time of the insert
+	switch {
+	case at.State != storage.Scheduled:
+	case in.At.IsZero():
+		t.Due = t.Created.Add(in.Delay)
+	default:
+		t.Due = in.At
 	}
 	return Task{Task: t}
 }

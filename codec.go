@@ -99,6 +99,28 @@ func addressable(v any) any {
 	return p.Interface()
 }
 
+// Decode reads the parameters of a task into job, a pointer to its type, by the
+// encoding recorded with the task: for those who look at tasks, such as the match
+// functions of [Queue.RequeueAll] or a page for operators. The error says what does not
+// fit; nothing of the payload is quoted.
+func Decode(t storage.Task, job any) error {
+	if err := checkPointer(job); err != nil {
+		return fmt.Errorf("midge: decode %s: %w", t.Ref, err)
+	}
+	if err := decodeJob(t.Encoding, t.Payload, job); err != nil {
+		return fmt.Errorf("midge: decode %s: %w", t.Ref, err)
+	}
+	return nil
+}
+
+// checkPointer checks what is to be decoded into.
+func checkPointer(v any) error {
+	if p := reflect.ValueOf(v); p.Kind() != reflect.Pointer || p.IsNil() {
+		return storage.Invalid("value", fmt.Sprintf("of type %T", v), "a pointer that is not nil")
+	}
+	return nil
+}
+
 // decode reads data into v, a pointer. Every error wraps errUndecodable.
 func decode(encoding string, data []byte, v any) (err error) {
 	defer func() {

@@ -80,7 +80,7 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 // unique key turns out to be taken is left out, also where the running task itself holds
 // it, as it does until the step is over. What can never commit with this task is
 // refused: another queue that shares no transaction with this one (storage.ErrSpan), or
-// too many for one transaction.
+// too many for one transaction. Who wants to await the task names it with [ID].
 func FollowUp(ctx context.Context, follow any, opts ...Option) error {
 	a, err := running(ctx)
 	if err != nil {
@@ -143,6 +143,7 @@ func Progress(ctx context.Context, v any) error {
 	}
 	b, err := json.Marshal(v)
 	if err != nil {
+		err = storage.Invalid("value", fmt.Sprintf("of type %T", v), "one that JSON can hold: %v", err)
 		return fmt.Errorf("midge: progress: %w", err)
 	}
 	if err := a.extend(ctx, storage.Extension{Fence: a.fence, Started: true, Progress: b}); err != nil {
@@ -175,6 +176,9 @@ func LoadCheckpoint(ctx context.Context, v any) (ok bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("midge: load checkpoint: %w", err)
 	}
+	if err := checkPointer(v); err != nil {
+		return false, fmt.Errorf("midge: load checkpoint: %w", err)
+	}
 	t, err := a.r.store.Task(ctx, a.task.Ref)
 	if err != nil {
 		return false, fmt.Errorf("midge: load checkpoint of %s: %w", a.task.Ref, err)
@@ -192,7 +196,7 @@ func LoadCheckpoint(ctx context.Context, v any) (ok bool, err error) {
 func (a *attempt) encode(v any) ([]byte, error) {
 	b, err := encode(a.task.Encoding, v)
 	if err != nil {
-		return nil, err
+		return nil, storage.Invalid("value", fmt.Sprintf("of type %T", v), "one that can be encoded: %v", err)
 	}
 	if most := a.r.limits().MaxPayload; len(b) > most {
 		return nil, storage.Invalid("value", fmt.Sprintf("of %d bytes", len(b)), "at most %d bytes", most)

@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"encoding/json"
 	"reflect"
+	"strings"
 	"sync"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -59,6 +60,9 @@ func define(typ reflect.Type) (*definition, error) {
 		return nil, storage.Invalid("job type", typ.String(), "exported fields: the others are not stored")
 	}
 	zero := reflect.New(typ).Interface()
+	if err := checkMethods(typ, zero); err != nil {
+		return nil, err
+	}
 	kind, err := kindOf(typ, zero)
 	if err != nil {
 		return nil, err
@@ -73,6 +77,20 @@ func define(typ reflect.Type) (*definition, error) {
 	d.queue = d.options.Queue
 	d.unsorted = d.options.Encoding == MessagePack && hasMaps(typ, make(map[reflect.Type]bool))
 	return d, d.check()
+}
+
+// checkMethods refuses a method that was meant to declare something but has another
+// signature, and would be passed over.
+func checkMethods(typ reflect.Type, zero any) error {
+	_, kind := zero.(interface{ Kind() string })
+	_, options := zero.(interface{ Options() Options })
+	for name, ok := range map[string]bool{"Kind() string": kind, "Options() midge.Options": options} {
+		method, _, _ := strings.Cut(name, "(")
+		if _, has := reflect.TypeOf(zero).MethodByName(method); has && !ok {
+			return storage.Invalid("job type", typ.String(), "no method %s, or one that is %s", method, name)
+		}
+	}
+	return nil
 }
 
 // fill sets the defaults.
@@ -118,7 +136,7 @@ func (d *definition) check() error {
 func (d *definition) encode(job any) ([]byte, error) {
 	payload, err := encode(string(d.options.Encoding), job)
 	if err != nil {
-		return nil, err
+		return nil, storage.Invalid("job", d.typ.String(), "parameters that can be encoded: %v", err)
 	}
 	if d.unsorted {
 		err = sortMsgpackMaps(payload)

@@ -228,3 +228,52 @@ func TestHandlerRuns(t *testing.T) {
 		}
 	}
 }
+
+type misdeclared struct{}
+
+func (misdeclared) Options() *Options { return nil }
+
+type unencodable struct{ C chan int }
+
+func TestWhatWouldBePassedOverIsRefused(t *testing.T) {
+	var invalid *InvalidError
+	if _, err := new(definitions).of(misdeclared{}); !errors.As(err, &invalid) {
+		t.Errorf("a method Options of another signature: %v, want an *InvalidError", err)
+	}
+	d, err := new(definitions).of(unencodable{})
+	if err == nil {
+		_, err = newInsert(d, unencodable{make(chan int)}, nil)
+	}
+	if !errors.As(err, &invalid) {
+		t.Errorf("a channel: %v, want an *InvalidError", err)
+	}
+	if _, err := cursorInsert(mustDefine(t, unencodable{}), unencodable{}, Cron("0 0 31 2 *"), nil, time.Time{}); !errors.As(err, &invalid) {
+		t.Errorf("a schedule that never ticks: %v, want an *InvalidError", err)
+	}
+}
+
+func mustDefine(t *testing.T, job any) *definition {
+	t.Helper()
+	d, err := new(definitions).of(job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestDecodeReadsATasksParameters(t *testing.T) {
+	type sums struct{ Of []int }
+	in, err := newInsert(mustDefine(t, sums{}), sums{[]int{1, 2}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := storage.Task{Ref: in.Ref, Encoding: in.Encoding, Payload: in.Payload}
+	var got sums
+	if err := Decode(task, &got); err != nil || len(got.Of) != 2 {
+		t.Errorf("decoded %+v, %v", got, err)
+	}
+	var invalid *InvalidError
+	if err := Decode(task, got); !errors.As(err, &invalid) {
+		t.Errorf("into a value: %v, want an *InvalidError", err)
+	}
+}

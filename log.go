@@ -33,6 +33,14 @@ func (l *lifeLog) unserved(h *handler) {
 	l.log.Warn(fmt.Sprintf("jobs of kind %s go to queue %s, which this runner does not serve", h.kind, h.queue))
 }
 
+func (l *lifeLog) nothing() { l.log.Warn("no job is registered: this runner can run nothing") }
+
+// crashed tells of a task that lost a runner before.
+func (l *lifeLog) crashed(a *attempt) {
+	l.log.Warn(fmt.Sprintf("%s starts again, crash %d of %d: its runner died with it, or was cut off",
+		l.about(a), a.task.Crashes, a.task.CrashLimit))
+}
+
 func (l *lifeLog) stopped(err error) {
 	if err != nil {
 		l.log.Warn("runner stopped: " + err.Error())

@@ -149,6 +149,9 @@ func (c *RunnerConfig) fill() error {
 	if err := checkQueues(c.Queues, c.Weights); err != nil {
 		return err
 	}
+	if slices.ContainsFunc(c.Middleware, func(m Middleware) bool { return m == nil }) {
+		return storage.Invalid("RunnerConfig.Middleware", "with a nil", "functions alone")
+	}
 	switch {
 	case c.Concurrency < 1:
 		return storage.Invalid("RunnerConfig.Concurrency", c.Concurrency, "1 or more")
@@ -203,8 +206,9 @@ func (r *Runner) add(h *handler) error {
 	if r.running {
 		return fmt.Errorf("midge: register %s: %w", h.kind, ErrRunning)
 	}
-	if _, ok := r.handlers[h.kind]; ok {
-		return storage.Invalid("kind", h.kind, "each kind registered once")
+	if other, ok := r.handlers[h.kind]; ok {
+		return fmt.Errorf("midge: register: %w", storage.Invalid("kind", h.kind,
+			"each kind registered once: %v and %v both have it", other.typ, h.typ))
 	}
 	r.handlers[h.kind] = h
 	return nil
@@ -303,6 +307,9 @@ func (r *Runner) start(ctx context.Context) error {
 	r.mu.Unlock()
 	for _, h := range unserved {
 		r.log.unserved(h)
+	}
+	if len(r.handlers) == 0 {
+		r.log.nothing()
 	}
 	d, err := r.store.Describe(ctx)
 	if err != nil {

@@ -219,6 +219,9 @@ func cursorInsert(
 		Spec: s.spec, Zone: terms.zone,
 		CatchUp: terms.catchUp, CatchUpCap: terms.catchUpCap, Overlap: terms.overlap,
 	}
+	if s.next(time.Unix(0, 0)).IsZero() {
+		return storage.Insert{}, storage.Invalid("schedule", s.spec, "one that ticks at all")
+	}
 	in.Cursor.Declaration = declaration(&in)
 	if !now.IsZero() {
 		in.Cursor.Next = s.next(now)

@@ -88,8 +88,8 @@ func (c *Config) connect() (client goredis.UniversalClient, own bool, err error)
 		return c.Client, false, nil
 	}
 	scheme, _, ok := strings.Cut(c.URL, "://")
-	if !ok {
-		return nil, false, c.badURL("a URL such as redis://localhost:6379")
+	if !ok || strings.Contains(c.URL, "#") {
+		return nil, false, c.badURL("a URL such as redis://localhost:6379" + encoded)
 	}
 	switch scheme {
 	case "redis", "rediss", "unix":
@@ -104,6 +104,9 @@ func (c *Config) connect() (client goredis.UniversalClient, own bool, err error)
 	return client, err == nil, err
 }
 
+// encoded is the hint that most bad URLs need.
+const encoded = ", special characters of a password percent-encoded"
+
 // badURL names the URL without what may be secret in it.
 func (c *Config) badURL(want string) error {
 	return storage.Invalid("Config.URL", redact(c.URL), "%s", want)
@@ -115,17 +118,25 @@ func redact(text string) string {
 	if !ok {
 		return "***"
 	}
-	rest, _, _ = strings.Cut(rest, "?")
+	// A password may hold '?', '#' and '/' that should have been encoded: what stands
+	// before the last '@' is hidden before anything else is looked at.
+	hidden := ""
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		rest = "***@" + rest[at+1:]
+		hidden, rest = "***@", rest[at+1:]
 	}
-	return scheme + "://" + rest
+	if end := strings.IndexAny(rest, "?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	if hidden == "" && strings.HasPrefix(rest, ":") {
+		rest = "***" // a password without its '@'
+	}
+	return scheme + "://" + hidden + rest
 }
 
 func (c *Config) single() (goredis.UniversalClient, error) {
 	o, err := goredis.ParseURL(c.URL)
 	if err != nil { // its text may show the password
-		return nil, c.badURL("host, port, database number and options that go-redis knows")
+		return nil, c.badURL("host, port, database number and options that go-redis knows" + encoded)
 	}
 	o.MaxRetries = orDefault(o.MaxRetries, retries)
 	o.DialerRetries = orDefault(o.DialerRetries, dials)

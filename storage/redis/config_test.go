@@ -126,6 +126,19 @@ func TestBadConfigIsRefusedWithoutItsSecrets(t *testing.T) {
 	}
 }
 
+func TestNoPartOfAPasswordIsShown(t *testing.T) {
+	for _, url := range []string{
+		"redis://:hunt?er2@127.0.0.1:1", "redis://:hunt#er2@127.0.0.1:1", "redis://:hunt/er2@127.0.0.1:1",
+		"redis://:pass@hunt#er2@127.0.0.1:1", "redis://:hunt er2", "redis+cluster://:hunt%er2@127.0.0.1:1",
+	} {
+		_, err := Open(t.Context(), Config{URL: url})
+		var invalid *storage.InvalidError
+		if !errors.As(err, &invalid) || strings.Contains(err.Error(), "hunt") || strings.Contains(err.Error(), "er2") {
+			t.Errorf("%s: got %v; want an *InvalidError without the password", url, err)
+		}
+	}
+}
+
 func TestUnreachableServerIsUnknownWithoutSecrets(t *testing.T) {
 	_, err := Open(t.Context(), Config{URL: "redis://user:hunter2@127.0.0.1:1/0?max_retries=-1"})
 	if !errors.Is(err, storage.ErrUnknown) || strings.Contains(err.Error(), "hunter2") {

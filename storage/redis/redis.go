@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -59,6 +60,9 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 	if err != nil {
 		if own {
 			_ = client.Close()
+		}
+		if errors.Is(err, storage.ErrUnknown) {
+			return nil, wrap("open: no answer from "+redact(cfg.URL), err)
 		}
 		return nil, wrap("open", err)
 	}
