@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -31,9 +32,18 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 func (s *Storage) extend(ctx context.Context, req *storage.ExtendRequest) (storage.Extended, error) {
 	var extended storage.Extended
 	batches := s.batches(req.Leases)
-	errs := make([]error, len(batches))
-	for i, b := range batches { // all of them: one that fails must not cost the others their leases
-		errs[i] = s.extendBatch(ctx, req, i, b, &extended)
+	parts, errs := make([]storage.Extended, len(batches)), make([]error, len(batches))
+	var all sync.WaitGroup
+	for i, b := range batches { // at once: one that fails or hangs must not cost the others their leases
+		all.Go(func() { errs[i] = s.extendBatch(ctx, req, i, b, &parts[i]) })
+	}
+	all.Wait()
+	for i := range parts {
+		extended.Lost = append(extended.Lost, parts[i].Lost...)
+		extended.CancelAsked = append(extended.CancelAsked, parts[i].CancelAsked...)
+		if parts[i].Now.After(extended.Now) {
+			extended.Now = parts[i].Now
+		}
 	}
 	if err := gravest(errs); err != nil {
 		if slices.Contains(errs, nil) {
@@ -109,9 +119,7 @@ func (s *Storage) extendBatch(
 	if v.bad || len(marks) != len(leases) {
 		return fmt.Errorf("%w: an extension of other leases", storage.ErrUnknown)
 	}
-	if at.After(to.Now) {
-		to.Now = at
-	}
+	to.Now = at
 	for i := range leases {
 		switch marks[i] {
 		case 'l':

@@ -1,13 +1,16 @@
 package redis
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -187,5 +190,55 @@ func TestNextDueIsReckonedByTheClockOfItsSlot(t *testing.T) {
 		if in := claimed.NextDue.Sub(claimed.Now); in < 9*time.Second || in > 10*time.Second {
 			t.Errorf("of %v the next is due in %v, want some 10s", queues, in)
 		}
+	}
+}
+
+// silent is a Redis of which one queue's node does not answer.
+type silent struct {
+	goredis.Hook
+	queue string
+}
+
+func (h silent) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (h silent) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
+
+func (h silent) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		for _, arg := range cmd.Args() {
+			if key, ok := arg.(string); ok && strings.Contains(key, "{"+h.queue+"}") {
+				<-ctx.Done()
+				cmd.SetErr(ctx.Err())
+				return ctx.Err()
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestASilentSlotCostsNoOtherItsLeases: their turn must not wait for its answer.
+func TestASilentSlotCostsNoOtherItsLeases(t *testing.T) {
+	s, _ := openSlots(t)
+	fill(t, s, "bulk", 1)
+	fill(t, s, "mail", 1)
+	claimed, err := s.Claim(t.Context(), asking(callOf(1), 8, "bulk", "mail"))
+	if err != nil || len(claimed.Fences) != 2 {
+		t.Fatal(claimed, err)
+	}
+	req := storage.ExtendRequest{Call: callOf(2)}
+	for _, f := range claimed.Fences {
+		req.Leases = append(req.Leases, storage.Extension{Fence: f, For: time.Hour})
+	}
+	s.client.AddHook(silent{queue: "bulk"})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := s.Extend(ctx, req); !errors.Is(err, storage.ErrUnknown) {
+		t.Errorf("got %v, want an unknown outcome", err)
+	}
+	task, err := s.Task(t.Context(), storage.Ref{Queue: "mail", ID: "t0"})
+	if err != nil || time.Until(task.LeaseUntil) < 2*time.Minute {
+		t.Errorf("the lease of the other slot ends at %v, %v, want it extended", task.LeaseUntil, err)
 	}
 }
