@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/midgehq/midge"
@@ -107,6 +108,7 @@ func TestACancelThatIsIgnoredCostsFewHeartbeats(t *testing.T) {
 			return nil
 		})
 		go func() { b.done <- b.runner.Run(b.ctx) }()
+		synctest.Wait()
 		task := b.enqueue("stubborn")
 		b.after(time.Second)
 		if _, err := b.client.Cancel(b.Context(), task.Ref); err != nil {

@@ -95,7 +95,9 @@ func (w *wake) subscribe(pubsub *goredis.PubSub, fresh, stale []string) {
 	// all that was asked for.
 	_ = pubsub.Subscribe(w.ctx, fresh...)
 	w.mu.Lock()
-	stale = slices.DeleteFunc(stale, func(channel string) bool { return w.queues[w.keys.queueOf(channel)] != nil })
+	stale = slices.DeleteFunc(stale, func(channel string) bool {
+		return w.queues[w.keys.queueOf(channel)] != nil
+	})
 	w.mu.Unlock()
 	if len(stale) > 0 {
 		_ = pubsub.Unsubscribe(w.ctx, stale...)
