@@ -57,7 +57,7 @@ func (s *Storage) extend(ctx context.Context, req *storage.ExtendRequest) (stora
 		}
 	}
 	if extended.Now.IsZero() {
-		now, err := s.client.Time(ctx).Result()
+		now, err := s.time(ctx)
 		if err != nil {
 			return extended, translate(err)
 		}

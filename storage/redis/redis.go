@@ -113,17 +113,34 @@ func (s *Storage) Close() error {
 		return nil
 	}
 	s.stop(storage.ErrClosed)
-	s.combiner.close()
-	s.wake.close()
-	s.jobs.Wait()
-	if !s.own {
-		return nil
+	var err error
+	if s.own { // first, so that what is under way does not wait for a server that hangs
+		err = s.client.Close()
 	}
-	if err := s.client.Close(); err != nil {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.combiner.close()
+		s.wake.close()
+		s.jobs.Wait()
+		s.scripts.calls.close()
+	}()
+	limit := time.NewTimer(closeTime)
+	defer limit.Stop()
+	select {
+	case <-ended:
+	case <-limit.C:
+	}
+	if err != nil {
 		return fmt.Errorf("redis: close: %w", err)
 	}
 	return nil
 }
+
+// closeTime bounds how long Close waits for what is under way. Only a server that hangs
+// holds it up so long, on a connection that is being made or is the application's own;
+// go-redis ends that by its timeouts.
+const closeTime = time.Second
 
 // Spans reports whether all these queues are in one slot of a Cluster. On one Redis
 // any queues can share a Tx.
@@ -154,13 +171,18 @@ func (s *Storage) told(now int64) time.Time {
 	}
 }
 
+// time asks a server for its time.
+func (s *Storage) time(ctx context.Context) (time.Time, error) {
+	return heed(ctx, &s.scripts.calls, func() (time.Time, error) { return s.client.Time(ctx).Result() })
+}
+
 // Describe tells the server's version, time and durability, and what an operator
 // should know of it. The time is the server's, or that of the queue furthest ahead.
 func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	if err := s.enter(); err != nil {
 		return storage.Description{}, fmt.Errorf("redis: describe: %w", err)
 	}
-	now, err := s.client.Time(ctx).Result()
+	now, err := s.time(ctx)
 	if err != nil {
 		return storage.Description{}, wrap("describe", translate(err))
 	}

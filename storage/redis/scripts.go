@@ -16,6 +16,7 @@ var sources embed.FS
 // script is one of scripts/*.lua.
 type script struct {
 	source, sha string
+	calls       *calls
 }
 
 // scripts are all of them.
@@ -24,6 +25,8 @@ type scripts struct {
 	apply, claim, extend, configure, apart, task, list, stats script
 	// These work on the global keys.
 	register, forget, beat, runners, probe script
+
+	calls calls // of scripts, and of the few other commands
 }
 
 func loadScripts() (*scripts, error) {
@@ -48,7 +51,7 @@ func loadScripts() (*scripts, error) {
 			text = append(append([]byte{}, lib...), text...)
 		}
 		sum := sha1.Sum(text) //nolint:gosec // as above
-		*to = script{source: string(text), sha: hex.EncodeToString(sum[:])}
+		*to = script{source: string(text), sha: hex.EncodeToString(sum[:]), calls: &s.calls}
 	}
 	return s, nil
 }
@@ -62,10 +65,13 @@ type evaler interface {
 // run runs a script by its hash, and by its text where the server forgot it. Its error
 // is translated.
 func (sc *script) run(ctx context.Context, c evaler, keys []string, args ...any) (any, error) {
-	reply, err := c.EvalSha(ctx, sc.sha, keys, args...).Result()
-	if forgotten(err) {
-		reply, err = c.Eval(ctx, sc.source, keys, args...).Result()
-	}
+	reply, err := heed(ctx, sc.calls, func() (any, error) {
+		reply, err := c.EvalSha(ctx, sc.sha, keys, args...).Result()
+		if forgotten(err) {
+			reply, err = c.Eval(ctx, sc.source, keys, args...).Result()
+		}
+		return reply, err
+	})
 	return reply, translate(err)
 }
 

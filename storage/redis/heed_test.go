@@ -1,0 +1,67 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+)
+
+// TestACallReturnsWithItsContext although the server hangs, and so does Close.
+func TestACallReturnsWithItsContext(t *testing.T) {
+	proxy := testserver.NewProxy(t, miniredis.RunT(t).Addr())
+	s, err := Open(t.Context(), Config{URL: "redis://" + proxy.Addr()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := map[string]func(ctx context.Context) error{
+		"Apply": func(ctx context.Context) error {
+			_, err := s.Apply(ctx, storage.Call{}, insertOf("mail", "a"))
+			return err
+		},
+		"Claim": func(ctx context.Context) error {
+			_, err := s.Claim(ctx, storage.ClaimRequest{Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}})
+			return err
+		},
+		"Extend": func(ctx context.Context) error {
+			_, err := s.Extend(ctx, storage.ExtendRequest{})
+			return err
+		},
+		"Stats":    func(ctx context.Context) error { _, err := s.Stats(ctx, "mail"); return err },
+		"Queues":   func(ctx context.Context) error { _, err := s.Queues(ctx, storage.QueuesQuery{}); return err },
+		"Describe": func(ctx context.Context) error { _, err := s.Describe(ctx); return err },
+	}
+	for name, call := range calls {
+		if err := call(t.Context()); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	proxy.Blackhole()
+	begun := time.Now()
+	for name, call := range calls {
+		ctx, cancel := context.WithCancel(t.Context())
+		stop := time.AfterFunc(10*time.Millisecond, cancel)
+		if err := call(ctx); !errors.Is(err, storage.ErrUnknown) {
+			t.Errorf("%s gave %v, want an unknown outcome", name, err)
+		}
+		stop.Stop()
+		cancel()
+	}
+	if took := time.Since(begun); took > time.Second {
+		t.Errorf("%d cancelled calls took %v, want no more than their contexts", len(calls), took)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("cancelled calls and Close took %v, want no more than two seconds", took)
+	}
+	if _, err := s.Describe(t.Context()); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("Describe of a closed storage = %v, want ErrClosed", err)
+	}
+}
