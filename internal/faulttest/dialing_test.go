@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -46,8 +47,19 @@ type ownClient struct {
 
 func (o *ownClient) Close() error { return errors.Join(o.Storage.Close(), o.client.Close()) }
 
-// open opens the storage.
+// url is the address without proxies.
+func (d dialing) url() string {
+	if d.Cluster {
+		return "redis+cluster://" + strings.Join(d.Addrs, ",")
+	}
+	return "redis://" + d.Addrs[0]
+}
+
+// open opens the storage: by its URL, or through proxies by a client of its own.
 func (d dialing) open(ctx context.Context) (storage.Storage, error) {
+	if len(d.Through) == 0 {
+		return redis.Open(ctx, redis.Config{URL: d.url(), Prefix: d.Prefix})
+	}
 	client := d.client()
 	store, err := redis.Open(ctx, redis.Config{Client: client, Prefix: d.Prefix})
 	if err != nil {

@@ -1,0 +1,90 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+)
+
+// TestARunnerThatLosesRepliesRunsEachTaskOnce is point 5 as a whole: a runner and a
+// client whose every fifth script call is carried out without a reply. Tasks are not
+// kept, so that nothing but the call's identity tells a repeat from a new call.
+func TestARunnerThatLosesRepliesRunsEachTaskOnce(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		const tasks = 600
+		f := newFleet(t, s)
+		var calls, cuts atomic.Int64
+		f.start(workerConfig{Name: "warms up", Queues: []string{"q"}, Client: "verbs", IdleExit: true, Every: time.Second}).ended(t, 20*time.Second)
+		before := checkTotals(t, f.store, "q", tasksOf(t, f.store, "q")).Totals
+
+		d, proxies := through(t, s, f.dialing.Prefix)
+		script := testserver.Command("EVALSHA", "EVAL")
+		for _, p := range proxies {
+			p.CutAfterRequest(func(request []byte) bool {
+				cut := script(request) && calls.Add(1)%5 == 0
+				if cut {
+					cuts.Add(1)
+				}
+				return cut
+			}, -1)
+		}
+		store, err := d.open(t.Context())
+		must(t, err)
+		t.Cleanup(func() { _ = store.Close() })
+		client, err := midge.NewClient(newLedger(store, f.rec), midge.ClientConfig{})
+		must(t, err)
+		f.start(workerConfig{Name: "runner", Storage: d, Queues: []string{"q"}, Concurrency: 10, Lease: 10 * time.Second})
+		f.awaitWhat("runner", workerReady, 1, 20*time.Second)
+
+		want := before
+		for i := range tasks {
+			job, opts := act{}, []midge.Option{midge.KeepFor(0)}
+			want.Enqueued, want.Completed = want.Enqueued+1, want.Completed+1
+			switch i % 6 {
+			case 1:
+				job = do("follow")
+				want.Enqueued, want.Completed = want.Enqueued+1, want.Completed+1
+			case 2:
+				job = do("fail once")
+				want.Failed++
+			case 3:
+				job, opts = do("discard"), append(opts, midge.In(20*time.Millisecond))
+				want.Completed, want.Dead = want.Completed-1, want.Dead+1
+			case 4:
+				opts = append(opts, midge.In(20*time.Millisecond))
+			case 5:
+				job = do("snooze once")
+			}
+			if _, err := enqueue(t.Context(), client, f.rec, "q", fmt.Sprint("task-", i), job, opts...); err != nil {
+				t.Errorf("enqueue: %v", err)
+			}
+		}
+		awaitDrained(t, f.store, "q", 60*time.Second)
+		h := f.history()
+		checkRuns(t, h)
+		for i := range tasks {
+			ref := storage.Ref{Queue: "q", ID: fmt.Sprint("task-", i)}
+			runs := 1
+			if i%6 == 2 || i%6 == 5 {
+				runs = 2
+			}
+			if got := len(h.of(runStart).about(ref)); got != runs {
+				t.Errorf("%s ran %d times, want %d", ref, got, runs)
+			}
+		}
+		if got := checkTotals(t, f.store, "q", tasksOf(t, f.store, "q")).Totals; got != want {
+			t.Errorf("totals %+v, want %+v", got, want)
+		}
+		t.Logf("%d of %d script calls lost their reply; %d tasks ran as often as they had to", cuts.Load(), calls.Load(), tasks)
+		if cuts.Load() < 200 {
+			t.Errorf("%d replies were lost, want at least 200", cuts.Load())
+		}
+	})
+}
