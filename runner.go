@@ -400,6 +400,7 @@ func (r *Runner) drain(claims *sync.WaitGroup, endJobs context.CancelCauseFunc, 
 		r.slots.giveUp()
 		<-ended
 	}
+	outlived = max(outlived, r.slots.busy()) // one whose lease was lost may be held no more
 	if outlived > 0 {
 		return fmt.Errorf("%w: %d still run", ErrGraceExceeded, outlived)
 	}

@@ -2,6 +2,7 @@ package midge_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -125,5 +126,31 @@ func TestACancelThatIsIgnoredCostsFewHeartbeats(t *testing.T) {
 		if n := s.extends.Load(); n > 60 {
 			t.Errorf("%d heartbeats in ten seconds", n)
 		}
+	})
+}
+
+// TestAJobWhoseTaskRanAgainBesideItOutlivesTheGrace all the same: its lease was lost, and
+// the runner that it occupies took its task anew.
+func TestAJobWhoseTaskRanAgainBesideItOutlivesTheGrace(t *testing.T) {
+	bubble(t, func(b *bench) {
+		f := &faulty{Storage: b.store}
+		runs := 0
+		b.runner = b.newRunner(f, midge.RunnerConfig{Concurrency: 2, Lease: 3 * time.Second, Grace: time.Second},
+			func(context.Context, work) error {
+				if runs++; runs == 1 {
+					time.Sleep(time.Minute)
+				}
+				return nil
+			})
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		synctest.Wait()
+		f.extends.Store(true)
+		task := b.enqueue("a")
+		b.after(10 * time.Second)
+		b.gone(task.Ref)
+		if err := b.drain(); runs != 2 || !errors.Is(err, midge.ErrGraceExceeded) {
+			t.Errorf("%d runs, Run returned %v; want 2 and ErrGraceExceeded", runs, err)
+		}
+		b.after(time.Minute)
 	})
 }

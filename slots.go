@@ -224,6 +224,13 @@ func (s *slots) running(now time.Time) []storage.Running {
 	return list
 }
 
+// busy is how many jobs run, those given up on included.
+func (s *slots) busy() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.active
+}
+
 func (s *slots) resize(limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
