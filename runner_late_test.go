@@ -134,10 +134,10 @@ func TestACancelThatIsIgnoredCostsFewHeartbeats(t *testing.T) {
 func TestAJobWhoseTaskRanAgainBesideItOutlivesTheGrace(t *testing.T) {
 	bubble(t, func(b *bench) {
 		f := &faulty{Storage: b.store}
-		runs := 0
+		var runs atomic.Int64
 		b.runner = b.newRunner(f, midge.RunnerConfig{Concurrency: 2, Lease: 3 * time.Second, Grace: time.Second},
 			func(context.Context, work) error {
-				if runs++; runs == 1 {
+				if runs.Add(1) == 1 {
 					time.Sleep(time.Minute)
 				}
 				return nil
@@ -148,8 +148,8 @@ func TestAJobWhoseTaskRanAgainBesideItOutlivesTheGrace(t *testing.T) {
 		task := b.enqueue("a")
 		b.after(10 * time.Second)
 		b.gone(task.Ref)
-		if err := b.drain(); runs != 2 || !errors.Is(err, midge.ErrGraceExceeded) {
-			t.Errorf("%d runs, Run returned %v; want 2 and ErrGraceExceeded", runs, err)
+		if err := b.drain(); runs.Load() != 2 || !errors.Is(err, midge.ErrGraceExceeded) {
+			t.Errorf("%d runs, Run returned %v; want 2 and ErrGraceExceeded", runs.Load(), err)
 		}
 		b.after(time.Minute)
 	})
