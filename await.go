@@ -41,7 +41,8 @@ func (c *Client) Await(ctx context.Context, ref storage.Ref, result any) error {
 		case err == nil && t.State.Ended():
 			return c.taken(ctx, t, result)
 		case errors.Is(err, storage.ErrNotFound):
-			return fmt.Errorf("midge: await %s: it never was, or has ended and was not kept (see KeepFor): %w", ref, err)
+			return fmt.Errorf("midge: await %s: it never was, or has ended and was not kept, see KeepFor: %w",
+				ref, err)
 		case err != nil && !errors.Is(err, storage.ErrUnknown):
 			return fmt.Errorf("midge: await %s: %w", ref, err)
 		}
