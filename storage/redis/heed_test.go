@@ -65,3 +65,24 @@ func TestACallReturnsWithItsContext(t *testing.T) {
 		t.Errorf("Describe of a closed storage = %v, want ErrClosed", err)
 	}
 }
+
+// TestAClaimOfAnotherQueueReturnsWithItsContext although the server that it would listen
+// to hangs.
+func TestAClaimOfAnotherQueueReturnsWithItsContext(t *testing.T) {
+	proxy := testserver.NewProxy(t, miniredis.RunT(t).Addr())
+	s, err := Open(t.Context(), Config{URL: "redis://" + proxy.Addr()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Blackhole()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	_, err = s.Claim(ctx, storage.ClaimRequest{Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}})
+	if took := time.Since(begun); took > time.Second || !errors.Is(err, storage.ErrUnknown) {
+		t.Errorf("got %v after %v, want an unknown outcome at once", err, took)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

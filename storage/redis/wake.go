@@ -34,7 +34,7 @@ type wake struct {
 	last    storage.Since
 	changed chan struct{} // closed at the next event
 
-	reader sync.WaitGroup // the goroutine that reads; it ends when pubsub is closed
+	reader sync.WaitGroup // the goroutines that read and subscribe; they end when pubsub is closed
 }
 
 // heard is what was heard of a queue: the number of its last event, and of the last
@@ -79,10 +79,10 @@ func (w *wake) since(queues []string) storage.Since {
 		events := pubsub.ChannelWithSubscriptions(goredis.WithChannelHealthCheckInterval(pingEvery))
 		w.reader.Go(func() { w.read(events) })
 	}
-	w.mu.Unlock()
-	if len(fresh) > 0 {
-		w.subscribe(pubsub, fresh, stale)
+	if len(fresh) > 0 { // nobody waits for it: the server may hang
+		w.reader.Go(func() { w.subscribe(pubsub, fresh, stale) })
 	}
+	w.mu.Unlock()
 	return since
 }
 
