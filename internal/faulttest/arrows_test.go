@@ -113,7 +113,7 @@ func arrows(t *testing.T, store storage.Storage, queue, dir string, f fault) (ca
 	must(t, err)
 	faulty := f.on(store)
 	w := &workerProcess{
-		cfg: workerConfig{Queues: []string{queue}, Concurrency: 4, Lease: 3 * time.Second, Grace: time.Second, Every: time.Second},
+		cfg: workerConfig{Queues: []string{queue}, Concurrency: 4, Lease: 3 * time.Second, Grace: time.Second, Every: tickEvery},
 		rec: rec, led: newLedger(faulty, rec), gates: newGates(),
 	}
 	client := &workerProcess{cfg: w.cfg, rec: rec, led: w.led, gates: w.gates}
@@ -164,7 +164,7 @@ func checkArrows(t *testing.T, store storage.Storage, queue string, h history) {
 			t.Errorf("%s is %s (%s), want %q", task.Ref, task.State, task.Reason, want.state)
 		}
 	}
-	checkTicks(t, tasks, time.Second)
+	checkTicks(t, tasks)
 }
 
 // checkExactRuns checks that nothing ran more often than it had to.
@@ -178,9 +178,12 @@ func checkExactRuns(t *testing.T, h history) {
 	}
 }
 
+// tickEvery is how often the schedules of these tests tick.
+const tickEvery = time.Second
+
 // checkTicks checks that among the tasks is exactly one for each tick between the
 // first and the last, and gives how many there are.
-func checkTicks(t *testing.T, tasks map[string]storage.Task, every time.Duration) int {
+func checkTicks(t *testing.T, tasks map[string]storage.Task) int {
 	t.Helper()
 	ticks := make(map[time.Time]int)
 	var first, last time.Time
@@ -198,7 +201,7 @@ func checkTicks(t *testing.T, tasks map[string]storage.Task, every time.Duration
 			last = at
 		}
 	}
-	for at := first; len(ticks) > 0 && !at.After(last); at = at.Add(every) {
+	for at := first; len(ticks) > 0 && !at.After(last); at = at.Add(tickEvery) {
 		if n := ticks[at]; n != 1 {
 			t.Errorf("the tick of %v has %d tasks, want 1", clock(at), n)
 		}
@@ -207,7 +210,7 @@ func checkTicks(t *testing.T, tasks map[string]storage.Task, every time.Duration
 	for at, n := range ticks {
 		t.Errorf("%d tasks for %v, which is no tick", n, at)
 	}
-	return int(last.Sub(first)/every) + 1
+	return int(last.Sub(first)/tickEvery) + 1
 }
 
 // TestDeathAtEveryStorageCall is point 1 with processes: each is killed at another
@@ -227,7 +230,7 @@ func TestDeathAtEveryStorageCall(t *testing.T) {
 				atOnce <- struct{}{}
 				v := f.start(workerConfig{
 					Name: queue, Queues: []string{queue}, Concurrency: 4, Lease: time.Second, Grace: time.Second,
-					Every: time.Second, Death: death{Call: call, After: after}, Client: "verbs", IdleExit: true,
+					Every: tickEvery, Death: death{Call: call, After: after}, Client: "verbs", IdleExit: true,
 				})
 				victims = append(victims, v)
 				go func() { <-v.done; <-atOnce }()
@@ -258,6 +261,11 @@ func TestDeathAtEveryStorageCall(t *testing.T) {
 		survivor.terminate()
 		survivor.ended(t, 5*time.Second)
 		h := f.history()
+		again := h.of(runStart).by("survivor").where(func(e event) bool { return e.Crashes > 0 })
+		t.Logf("%d tasks had been acknowledged; %d that were running were run again", len(h.of(enqueueDone).refs()), len(again.refs()))
+		if len(again) == 0 {
+			t.Error("no task was running when its process died, which proves nothing")
+		}
 		for _, queue := range queues {
 			checkSurvived(t, f.store, queue, h.where(func(e event) bool { return e.Ref.Queue == queue }))
 		}
@@ -286,7 +294,7 @@ func checkSurvived(t *testing.T, store storage.Storage, queue string, h history)
 			t.Errorf("%s is %s (%s), want %q", ref, task.State, task.Reason, want)
 		}
 	}
-	checkTicks(t, tasks, time.Second)
+	checkTicks(t, tasks)
 }
 
 // awaitDrained waits until nothing in a queue waits, runs or is to be retried soon.

@@ -5,6 +5,7 @@ package faulttest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -83,26 +84,34 @@ func checkRuns(t *testing.T, h history) {
 		}
 	}
 	for ref, events := range byRef {
-		checkStarts(t, ref, events)
-		checkCommits(t, ref, events)
+		for _, fault := range faultsOf(ref, events) {
+			t.Error(fault)
+		}
 	}
 }
 
-// checkStarts checks that no run of a task began while an earlier one had the lease.
-func checkStarts(t *testing.T, ref storage.Ref, h history) {
-	t.Helper()
+// faultsOf says what is wrong in the history of a task.
+func faultsOf(ref storage.Ref, h history) []string {
+	return append(faultyStarts(ref, h), faultyCommits(ref, h)...)
+}
+
+// faultyStarts are runs of a task that began while an earlier one had the lease.
+func faultyStarts(ref storage.Ref, h history) []string {
+	var faults []string
 	starts := h.of(runStart)
 	for i, later := range starts {
 		for _, earlier := range starts[:i] {
 			switch until := leaseEnd(h, earlier.Fence); {
 			case later.Fence <= earlier.Fence:
-				t.Errorf("%s: run at %v has fence %d, not more than %d of the run before", ref, later.At, later.Fence, earlier.Fence)
+				faults = append(faults, fmt.Sprintf("%s: the run at %v has fence %d, not more than %d of a run before",
+					ref, clock(later.At), later.Fence, earlier.Fence))
 			case later.At.Add(slack).Before(until):
-				t.Errorf("%s: %s started it at %v, and the lease of %s, which began at %v, held until %v",
-					ref, later.Worker, clock(later.At), earlier.Worker, clock(earlier.At), clock(until))
+				faults = append(faults, fmt.Sprintf("%s: %s started it at %v, and the lease of %s, which began at %v, held until %v",
+					ref, later.Worker, clock(later.At), earlier.Worker, clock(earlier.At), clock(until)))
 			}
 		}
 	}
+	return faults
 }
 
 // leaseEnd is how long the lease of a fence held at least: until it was settled, else
@@ -134,25 +143,27 @@ func refused(h history, e event) bool {
 	return slices.ContainsFunc(h.of(settleLost), func(l event) bool { return l.Fence == e.Fence })
 }
 
-// checkCommits checks that at most one run of a task had its ending accepted, and
-// that it was the last to be granted the lease.
-func checkCommits(t *testing.T, ref storage.Ref, h history) {
-	t.Helper()
+// faultyCommits are endings of a task that were accepted beside another one, or after
+// another run had been granted the lease.
+func faultyCommits(ref storage.Ref, h history) []string {
+	var faults []string
 	fences := make(map[int64]bool)
 	for _, e := range h.of(settleDone) {
-		if e.State.Ended() {
-			fences[e.Fence] = true
-			for _, c := range h.of(claimed) {
-				if c.Fence > e.Fence && c.At.Before(e.From) {
-					t.Errorf("%s: a settle under fence %d was accepted at %v, after a claim with fence %d at %v",
-						ref, e.Fence, clock(e.At), c.Fence, clock(c.At))
-				}
+		if !e.State.Ended() {
+			continue
+		}
+		fences[e.Fence] = true
+		for _, c := range h.of(claimed) {
+			if c.Fence > e.Fence && c.At.Before(e.From) {
+				faults = append(faults, fmt.Sprintf("%s: a settle under fence %d was accepted at %v, after a claim with fence %d at %v",
+					ref, e.Fence, clock(e.At), c.Fence, clock(c.At)))
 			}
 		}
 	}
 	if len(fences) > 1 {
-		t.Errorf("%s: committed %d times, under fences %v", ref, len(fences), slices.Collect(maps.Keys(fences)))
+		faults = append(faults, fmt.Sprintf("%s: committed %d times, under fences %v", ref, len(fences), slices.Collect(maps.Keys(fences))))
 	}
+	return faults
 }
 
 func clock(t time.Time) string { return t.Format("15:04:05.000") }

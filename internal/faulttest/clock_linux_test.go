@@ -94,12 +94,12 @@ func underOtherClock(t *testing.T, s *server, by time.Duration) {
 	var fleet []*worker
 	for range 2 {
 		fleet = append(fleet, f.start(workerConfig{
-			Queues: []string{"q"}, Concurrency: 20, Lease: 2 * time.Second, Every: time.Second,
+			Queues: []string{"q"}, Concurrency: 20, Lease: 2 * time.Second, Every: tickEvery,
 		}))
 	}
 	f.awaitWhat("", workerReady, len(fleet), 20*time.Second)
 	observeClocks(t, f, fleet)
-	ticks := checkTicks(t, tasksOf(t, f.store, "q"), time.Second)
+	ticks := checkTicks(t, tasksOf(t, f.store, "q"))
 	t.Logf("%d ticks, each with one task", ticks)
 	if ticks < 5 {
 		t.Errorf("%d ticks, want at least 5", ticks)

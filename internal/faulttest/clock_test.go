@@ -89,7 +89,7 @@ func observeClocks(t *testing.T, f *fleet, fleet []*worker) {
 	held := heldBy(h)
 	at = time.Now()
 	killed.kill()
-	h = f.await("all of the killed runner's jobs run elsewhere", lease+takeover, func(h history) bool {
+	f.await("all of the killed runner's jobs run elsewhere", lease+takeover, func(h history) bool {
 		crashed := h.of(runStart).after(at).where(func(e event) bool { return e.Crashes == 1 })
 		return len(crashed.refs()) == held
 	})

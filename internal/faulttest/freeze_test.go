@@ -18,8 +18,12 @@ func TestAFrozenRunnerCannotCommit(t *testing.T) {
 		const half, lease = 10, 2 * time.Second
 		f := newFleet(t, s)
 		stale := []step{
-			{Do: "progress", Arg: "ran"}, {Do: "checkpoint", Arg: "ran"}, {Do: "stale", Arg: "frozen"},
-			{Do: "until ended", Arg: "frozen"}, {Do: "result"}, {Do: "follow"},
+			{Do: "progress", Arg: "ran"},
+			{Do: "checkpoint", Arg: "ran"},
+			{Do: "stale", Arg: "frozen"},
+			{Do: "until ended", Arg: "frozen"},
+			{Do: "result"},
+			{Do: "follow"},
 		}
 		early := steps(append([]step{hold("thaw")}, stale...)...)
 		late := steps(append(append([]step{hold("thaw")}, stale...), gate("end"))...)

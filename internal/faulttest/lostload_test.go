@@ -13,6 +13,22 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
+// lossyKinds are what the jobs do, how often each has to run, and what that adds to
+// the totals of its queue.
+var lossyKinds = []struct {
+	job    act
+	in     time.Duration
+	runs   int
+	totals storage.Totals
+}{
+	{job: act{}, runs: 1, totals: storage.Totals{Enqueued: 1, Completed: 1}},
+	{job: do("follow"), runs: 1, totals: storage.Totals{Enqueued: 2, Completed: 2}},
+	{job: do("fail once"), runs: 2, totals: storage.Totals{Enqueued: 1, Completed: 1, Failed: 1}},
+	{job: do("discard"), in: 20 * time.Millisecond, runs: 1, totals: storage.Totals{Enqueued: 1, Dead: 1}},
+	{job: act{}, in: 20 * time.Millisecond, runs: 1, totals: storage.Totals{Enqueued: 1, Completed: 1}},
+	{job: do("snooze once"), runs: 2, totals: storage.Totals{Enqueued: 1, Completed: 1}},
+}
+
 // TestARunnerThatLosesRepliesRunsEachTaskOnce is point 5 as a whole: a runner and a
 // client whose every fifth script call is carried out without a reply. Tasks are not
 // kept, so that nothing but the call's identity tells a repeat from a new call.
@@ -21,7 +37,7 @@ func TestARunnerThatLosesRepliesRunsEachTaskOnce(t *testing.T) {
 		const tasks = 600
 		f := newFleet(t, s)
 		var calls, cuts atomic.Int64
-		f.start(workerConfig{Name: "warms up", Queues: []string{"q"}, Client: "verbs", IdleExit: true, Every: time.Second}).ended(t, 20*time.Second)
+		f.start(workerConfig{Name: "warms up", Queues: []string{"q"}, Client: "verbs", IdleExit: true, Every: tickEvery}).ended(t, 20*time.Second)
 		before := checkTotals(t, f.store, "q", tasksOf(t, f.store, "q")).Totals
 
 		d, proxies := through(t, s, f.dialing.Prefix)
@@ -45,24 +61,10 @@ func TestARunnerThatLosesRepliesRunsEachTaskOnce(t *testing.T) {
 
 		want := before
 		for i := range tasks {
-			job, opts := act{}, []midge.Option{midge.KeepFor(0)}
-			want.Enqueued, want.Completed = want.Enqueued+1, want.Completed+1
-			switch i % 6 {
-			case 1:
-				job = do("follow")
-				want.Enqueued, want.Completed = want.Enqueued+1, want.Completed+1
-			case 2:
-				job = do("fail once")
-				want.Failed++
-			case 3:
-				job, opts = do("discard"), append(opts, midge.In(20*time.Millisecond))
-				want.Completed, want.Dead = want.Completed-1, want.Dead+1
-			case 4:
-				opts = append(opts, midge.In(20*time.Millisecond))
-			case 5:
-				job = do("snooze once")
-			}
-			if _, err := enqueue(t.Context(), client, f.rec, "q", fmt.Sprint("task-", i), job, opts...); err != nil {
+			kind := lossyKinds[i%len(lossyKinds)]
+			want = sum(want, kind.totals)
+			_, err := enqueue(t.Context(), client, f.rec, "q", fmt.Sprint("task-", i), kind.job, midge.KeepFor(0), midge.In(kind.in))
+			if err != nil {
 				t.Errorf("enqueue: %v", err)
 			}
 		}
@@ -71,12 +73,8 @@ func TestARunnerThatLosesRepliesRunsEachTaskOnce(t *testing.T) {
 		checkRuns(t, h)
 		for i := range tasks {
 			ref := storage.Ref{Queue: "q", ID: fmt.Sprint("task-", i)}
-			runs := 1
-			if i%6 == 2 || i%6 == 5 {
-				runs = 2
-			}
-			if got := len(h.of(runStart).about(ref)); got != runs {
-				t.Errorf("%s ran %d times, want %d", ref, got, runs)
+			if got, want := len(h.of(runStart).about(ref)), lossyKinds[i%len(lossyKinds)].runs; got != want {
+				t.Errorf("%s ran %d times, want %d", ref, got, want)
 			}
 		}
 		if got := checkTotals(t, f.store, "q", tasksOf(t, f.store, "q")).Totals; got != want {

@@ -19,7 +19,7 @@ func TestEachTickHasOneTask(t *testing.T) {
 		t.Logf("seed %d", seed)
 		f := newFleet(t, s)
 		begin := func() *worker {
-			return f.start(workerConfig{Queues: []string{"q"}, Concurrency: 2, Lease: 2 * time.Second, Every: time.Second})
+			return f.start(workerConfig{Queues: []string{"q"}, Concurrency: 2, Lease: 2 * time.Second, Every: tickEvery})
 		}
 		var fleet []*worker
 		for range runners {
@@ -48,9 +48,9 @@ func TestEachTickHasOneTask(t *testing.T) {
 		h := f.history()
 		checkRuns(t, h)
 		tasks := tasksOf(t, f.store, "q")
-		n := checkTicks(t, tasks, time.Second)
+		n := checkTicks(t, tasks)
 		t.Logf("%d ticks, each with one task, over %d kills", n, kills)
-		if least := int(life / time.Second); n < least {
+		if least := int(life / tickEvery); n < least {
 			t.Errorf("%d ticks, want at least %d", n, least)
 		}
 		if late := latestTick(h); late > 10*time.Second {

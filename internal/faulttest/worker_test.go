@@ -110,7 +110,7 @@ func (w *workerProcess) run() error {
 		return err
 	}
 	defer func() { _ = store.Close() }()
-	seen := storage.Storage(store)
+	seen := store
 	if w.cfg.Skew != 0 {
 		seen = &skewed{Storage: store, by: w.cfg.Skew}
 	}

@@ -1,0 +1,54 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// TestTheCheckerSeesWhatIsWrong: a checker that finds nothing proves nothing, unless it
+// finds what is there.
+func TestTheCheckerSeesWhatIsWrong(t *testing.T) {
+	ref := storage.Ref{Queue: "q", ID: "task"}
+	begin := time.Now()
+	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
+	note := func(ms int, what string, fence int64) event {
+		return event{What: what, At: at(ms), From: at(ms), Ref: ref, Fence: fence, For: time.Second, Worker: "w"}
+	}
+	claim, start := func(ms int, f int64) event { return note(ms, claimed, f) }, func(ms int, f int64) event { return note(ms, runStart, f) }
+	settle := func(ms int, f int64, what string, outcome storage.Outcome, state storage.State) event {
+		e := note(ms, what, f)
+		e.Outcome, e.State = outcome, state
+		return e
+	}
+	complete := func(ms int, f int64) history {
+		return history{
+			settle(ms, f, settleBegun, storage.Complete, ""), settle(ms+1, f, settleDone, storage.Complete, storage.Completed),
+		}
+	}
+	for name, c := range map[string]struct {
+		h    history
+		want string // part of the complaint, "" for none
+	}{
+		"one run":                  {append(history{claim(0, 1), start(1, 1)}, complete(2, 1)...), ""},
+		"after the lease":          {append(history{claim(0, 1), start(1, 1), claim(1001, 2), start(1002, 2)}, complete(1003, 2)...), ""},
+		"after a release":          {history{claim(0, 1), start(1, 1), settle(5, 1, settleBegun, storage.Release, ""), start(6, 2)}, ""},
+		"before the lease ran out": {history{claim(0, 1), start(1, 1), start(500, 2)}, "held until"},
+		"in spite of an extension": {history{claim(0, 1), start(1, 1), note(900, extended, 1), start(1500, 2)}, "held until"},
+		"after a refused release": {history{
+			claim(0, 1), start(1, 1), settle(5, 1, settleBegun, storage.Release, ""), settle(6, 1, settleLost, storage.Release, ""), start(7, 2),
+		}, "held until"},
+		"a fence twice":        {history{claim(0, 1), start(1, 1), start(2000, 1)}, "not more than"},
+		"two commits":          {append(append(history{claim(0, 1), start(1, 1), start(2000, 2)}, complete(2001, 1)...), complete(2002, 2)...), "committed 2 times"},
+		"a superseded commits": {append(history{claim(0, 1), start(1, 1), claim(1100, 2)}, complete(1200, 1)...), "after a claim with fence 2"},
+	} {
+		got := strings.Join(faultsOf(ref, c.h), "; ")
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s: the checker says %q, want %q", name, got, c.want)
+		}
+	}
+}
