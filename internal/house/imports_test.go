@@ -33,7 +33,7 @@ var table = []rule{
 		},
 		testRooms: []string{"storage/..."},
 	},
-	{room: "storage"},
+	{room: "storage", testRooms: []string{"storage/memory"}}, // what is derived is tested on a storage
 	{room: "storage/memory", rooms: []string{"storage"}, testRooms: []string{"storage/storagetest"}},
 	{
 		room:        "storage/redis",

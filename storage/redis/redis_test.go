@@ -24,7 +24,9 @@ func TestContractOnMiniredis(t *testing.T) {
 		clock := newClock(server)
 		client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
 		t.Cleanup(func() { _ = client.Close() })
-		opened := opener(t, client, redis.Config{URL: "redis://" + server.Addr(), Limits: limits})
+		// Under the race detector a script of 16 MiB takes the Lua in Go many seconds.
+		url := "redis://" + server.Addr() + "?read_timeout=60s"
+		opened := opener(t, client, redis.Config{URL: url, Limits: limits})
 		opened.Advance = clock.advance
 		return opened
 	})
