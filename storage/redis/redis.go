@@ -138,9 +138,9 @@ func (s *Storage) Close() error {
 }
 
 // closeTime bounds how long Close waits for what is under way. Only a server that hangs
-// holds it up so long, on a connection that is being made or is the application's own;
+// holds it up that long, on a connection that is being made or is the application's own;
 // go-redis ends that by its timeouts.
-const closeTime = time.Second
+const closeTime = time.Second / 2
 
 // Spans reports whether all these queues are in one slot of a Cluster. On one Redis
 // any queues can share a Tx.
