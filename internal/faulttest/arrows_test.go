@@ -141,7 +141,9 @@ func arrows(t *testing.T, store storage.Storage, queue, dir string, f fault) (ca
 	h, err := (&record{path: path}).read()
 	must(t, err)
 	checkArrows(t, store, queue, h)
-	checkExactRuns(t, h)
+	if f.err == nil { // a storage that refuses extensions and settles for long costs leases
+		checkExactRuns(t, h)
+	}
 	return faulty.calls.Load()
 }
 

@@ -52,12 +52,13 @@ func observeClocks(t *testing.T, f *fleet, fleet []*worker) {
 		begun := time.Now()
 		due[f.enqueue("q", fmt.Sprint("delayed-", i), act{}, midge.In(delay))] = begun.Add(delay)
 	}
+	const in = time.Second
+	before := time.Now()
 	told, err := f.store.Describe(t.Context())
 	must(t, err)
-	const in = time.Second
 	ref := storage.Ref{Queue: "q", ID: "at"}
-	at := told.Now.Add(in - f.skew)       // as the client's process sees it
-	due[ref] = time.Now().Add(in - slack) // told was read before
+	at := told.Now.Add(in - f.skew) // as the client's process sees it
+	due[ref] = before.Add(in)
 	_, err = f.client.EnqueueAt(t.Context(), at, act{}, midge.To("q"), midge.ID("at"))
 	must(t, err)
 	f.enqueue("q", "snoozes", do("snooze once"))

@@ -33,6 +33,7 @@ const (
 	ctxDone        = "ctx.done" // the job's context ended while it ran
 	stepDone       = "step"     // a step of a job, with its error
 	workerReady    = "ready"
+	runnerStopped  = "runner.stopped" // Run has returned
 	workerStopped  = "stopped"
 )
 

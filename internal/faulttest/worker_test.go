@@ -160,10 +160,8 @@ func (w *workerProcess) runRunner(ctx context.Context) error {
 		}
 	}
 	w.rec.record(event{What: workerReady})
-	if err := runner.Run(ctx); err != nil {
-		// What outlives the grace period is for the tests to judge.
-		w.rec.record(event{What: stepDone, Step: "run", Err: err.Error()})
-	}
+	err = runner.Run(ctx)
+	w.rec.record(event{What: runnerStopped, Err: text(err)}) // what outlives the grace period is for the tests to judge
 	return nil
 }
 
