@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -106,6 +107,12 @@ func (w *workerProcess) run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	store, err := w.cfg.Storage.open(ctx)
+	for errors.Is(err, storage.ErrUnknown) && ctx.Err() == nil { // as whoever supervises it would try again
+		store, err = w.cfg.Storage.open(ctx)
+	}
+	if ctx.Err() != nil {
+		return nil // told to end before it had begun
+	}
 	if err != nil {
 		return err
 	}
@@ -148,6 +155,9 @@ func (w *workerProcess) runRunner(ctx context.Context) error {
 		return err
 	}
 	if err := midge.Handle(runner, w.act); err != nil {
+		return err
+	}
+	if err := midge.Handle(runner, func(ctx context.Context, job gale) error { return w.act(ctx, act(job)) }); err != nil {
 		return err
 	}
 	if err := midge.Handle(runner, func(context.Context, tick) error { return nil }); err != nil {
