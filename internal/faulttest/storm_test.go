@@ -167,7 +167,7 @@ func (s *storm) enqueueEach(ctx context.Context, client *midge.Client, first int
 
 // rage does bad things until ctx ends, and ends what it began.
 func (n *nemesis) rage(ctx context.Context) {
-	things := n.things()
+	things := n.things() //nolint:contextcheck // a proxy lives on when ctx has ended
 	names := slices.Sorted(maps.Keys(things))
 	for ctx.Err() == nil {
 		name := names[n.random.IntN(len(names))]
