@@ -99,8 +99,9 @@ type worker struct {
 	done  chan struct{} // closed when it has ended; then state says how
 	state *os.ProcessState
 
-	mu     sync.Mutex
-	killed bool // by the test, or as its configuration says
+	mu     sync.Mutex // guards what follows
+	killed bool       // by the test, or as its configuration says
+	told   bool       // to end
 }
 
 // start starts a worker. What its configuration leaves out is filled in.
@@ -192,7 +193,21 @@ func (w *worker) freeze() { w.signal(syscall.SIGSTOP) }
 func (w *worker) thaw()   { w.signal(syscall.SIGCONT) }
 
 // terminate asks the worker to drain and end.
-func (w *worker) terminate() { w.signal(syscall.SIGTERM) }
+func (w *worker) terminate() {
+	w.mu.Lock()
+	w.told = true
+	w.mu.Unlock()
+	w.signal(syscall.SIGTERM)
+}
+
+// failed reports whether the worker ended otherwise than it was made to. SIGTERM ends
+// one that has not come to listen for it.
+func (w *worker) failed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	status, _ := w.state.Sys().(syscall.WaitStatus)
+	return !w.killed && w.state.ExitCode() != 0 && !(w.told && status.Signaled() && status.Signal() == syscall.SIGTERM)
+}
 
 // ended waits until the worker has ended by itself and gives how long that took.
 func (w *worker) ended(t *testing.T, limit time.Duration) time.Duration {
@@ -233,10 +248,7 @@ func (f *fleet) end() {
 		}
 		_ = w.stdin.Close()
 		log, _ := os.ReadFile(w.log)
-		w.mu.Lock()
-		bad := !w.killed && w.state.ExitCode() != 0 || strings.Contains(string(log), "DATA RACE")
-		w.mu.Unlock()
-		if bad {
+		if w.failed() || strings.Contains(string(log), "DATA RACE") {
 			f.t.Errorf("%s ended with %v; its log:\n%s", w.name, w.state, tail(log, 20_000))
 		} else if f.t.Failed() {
 			f.t.Logf("log of %s (%v):\n%s", w.name, w.state, tail(log, 4_000))
