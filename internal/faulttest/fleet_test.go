@@ -206,7 +206,8 @@ func (w *worker) failed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	status, _ := w.state.Sys().(syscall.WaitStatus)
-	return !w.killed && w.state.ExitCode() != 0 && !(w.told && status.Signaled() && status.Signal() == syscall.SIGTERM)
+	asked := w.killed || w.told && status.Signaled() && status.Signal() == syscall.SIGTERM
+	return !asked && w.state.ExitCode() != 0
 }
 
 // ended waits until the worker has ended by itself and gives how long that took.
