@@ -1,4 +1,4 @@
-//go:build unix
+//go:build unix && torture
 
 package faulttest
 
@@ -116,7 +116,7 @@ func (s *storm) begin() *worker {
 	})
 }
 
-// enqueue goes on enqueueing, through the proxies, and cancels some of it.
+// enqueue goes on enqueueing, half of it through the proxies, and cancels some of it.
 func (s *storm) enqueue(ctx context.Context) {
 	store, err := s.proxied.open(context.WithoutCancel(ctx))
 	for err != nil && ctx.Err() == nil {
@@ -134,7 +134,11 @@ func (s *storm) enqueue(ctx context.Context) {
 	}
 	var all sync.WaitGroup
 	for first := range stormClients {
-		all.Go(func() { s.enqueueEach(ctx, client, first) })
+		c := client
+		if first%2 == 1 { // past the proxies
+			c = s.client
+		}
+		all.Go(func() { s.enqueueEach(ctx, c, first) })
 	}
 	all.Wait()
 }
@@ -256,6 +260,7 @@ func (s *storm) heal() {
 		p.Refuse()
 		must(s.t, p.Accept())
 	}
+	s.killAll()
 	s.start(workerConfig{Name: "calm", Queues: s.queues, Concurrency: 40, Lease: stormLease})
 	s.awaitWhat("calm", workerReady, 1, 20*time.Second)
 	for _, q := range s.queues {
@@ -270,6 +275,18 @@ func (s *storm) heal() {
 	}
 	for _, w := range workers {
 		w.ended(s.t, 30*time.Second)
+	}
+}
+
+// killAll kills the runners in the middle of a job at least.
+func (s *storm) killAll() {
+	for _, w := range s.runners {
+		w.thaw()
+	}
+	last := s.fleet.enqueue(s.queues[0], "plain-last", gale(steps(sleep(5*time.Second), step{Do: "follow"})))
+	s.await("the last job runs", 60*time.Second, func(h history) bool { return len(h.of(runStart).about(last)) > 0 })
+	for _, w := range s.runners {
+		w.kill()
 	}
 }
 
