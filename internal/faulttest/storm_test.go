@@ -20,14 +20,6 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// gale is act for a storm, in which any task may lose its runner many times.
-type gale struct{ Steps []step }
-
-// Options keep a gale from dying of what the storm does to it.
-func (gale) Options() midge.Options {
-	return midge.Options{Keep: midge.Keep{For: time.Hour}, MaxRetries: 100, CrashLimit: 1000}
-}
-
 // gales are the jobs of a storm: what each does, and where its task has to end.
 var gales = []struct {
 	name  string
@@ -51,8 +43,8 @@ var gales = []struct {
 const envStorm = "MIDGE_STORM_SEED"
 
 // TestAStorm lets everything happen at once, at random: runners are killed, frozen and
-// terminated, replies and connections are lost, the server hangs, while a client goes on
-// enqueueing. Afterwards each task that was acknowledged is where it belongs, committed
+// terminated, replies and connections are lost, the server hangs and crashes, while clients
+// go on enqueueing. Afterwards each task that was acknowledged is where it belongs, committed
 // once, and none ran while an earlier run had its lease.
 func TestAStorm(t *testing.T) {
 	eachOwnServer(t, func(t *testing.T, s *server) {
@@ -73,7 +65,7 @@ func TestAStorm(t *testing.T) {
 		all.Wait()
 		storm.heal()
 		storm.judge()
-	})
+	}, "appendonly yes", "appendfsync always")
 }
 
 // storm is a fleet in bad weather.
@@ -82,6 +74,7 @@ type storm struct {
 	queues  []string
 	proxied dialing
 	proxies []*testserver.Proxy
+	servers sync.Mutex // held by who stops or starts one
 
 	turns   sync.Mutex // guards what follows
 	runners []*worker
@@ -219,10 +212,24 @@ func (n *nemesis) things() map[string]func() {
 			_ = p.Accept()
 		},
 		"hang": func() {
+			n.servers.Lock()
+			defer n.servers.Unlock()
 			node := n.server.nodes[n.random.IntN(len(n.server.nodes))]
 			_ = node.Pause()
 			n.pause(stormLease)
 			_ = node.Resume()
+		},
+		"crash": func() {
+			n.servers.Lock()
+			defer n.servers.Unlock()
+			node := n.server.nodes[n.random.IntN(len(n.server.nodes))]
+			if err := node.Kill(); err != nil {
+				n.t.Error(err)
+			}
+			n.pause(stormLease / 2)
+			if err := node.Restart(); err != nil {
+				n.t.Error(err)
+			}
 		},
 	}
 }
