@@ -128,7 +128,7 @@ func (w *workerProcess) write(ctx context.Context, info midge.RunInfo, s step) {
 		// Another run's follow-up would have another id: were two runs committed,
 		// there would be two.
 		id := fmt.Sprintf("%s%s-%d", followPrefix, info.Ref.ID, info.Fence)
-		err = midge.FollowUp(ctx, act{}, midge.To(info.Ref.Queue), midge.ID(id))
+		err = midge.FollowUp(ctx, gale{}, midge.To(info.Ref.Queue), midge.ID(id))
 	case "stale": // in one worker alone
 		if s.Arg == w.cfg.Name {
 			w.stale(ctx, info)

@@ -8,7 +8,8 @@ import (
 	"github.com/midgehq/midge"
 )
 
-// gale is act for a storm, in which any task may lose its runner many times.
+// gale is act for a storm, in which any task may lose its runner many times, and what
+// all follow-ups are.
 type gale struct{ Steps []step }
 
 // Options keep a gale from dying of what the storm does to it.

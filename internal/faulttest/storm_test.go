@@ -307,13 +307,18 @@ func (s *storm) judge() {
 		states[g.name] = g.state
 	}
 	ticks := make(map[string]storage.Task)
-	runs, crashes, lost := len(h.of(runStart)), 0, 0
+	runs, crashes, lost, unfounded := len(h.of(runStart)), 0, 0, 0
+	started := make(map[storage.Ref]int)
+	for _, e := range h.of(runStart) {
+		started[e.Ref]++
+	}
 	for _, q := range s.queues {
 		tasks := tasksOf(t, s.store, q)
 		checkTotals(t, s.store, q, tasks)
 		checkFollowUps(t, tasks, func(id string) bool { return tasks[id].Kind != "tick" })
 		for id, task := range tasks {
 			crashes += task.Crashes
+			unfounded += max(task.Crashes-started[task.Ref], 0)
 			name, _, _ := strings.Cut(id, "-")
 			switch want := states[name]; {
 			case task.Kind == "tick":
@@ -334,8 +339,8 @@ func (s *storm) judge() {
 			}
 		}
 	}
-	t.Logf("%d enqueued, %d unknown, %d runs, %d crashes charged, %d leases lost by settles, %d ticks",
-		len(h.of(enqueueDone)), len(h.of(enqueueUnknown)), runs, crashes, len(h.of(settleLost)), checkTicks(t, ticks))
+	t.Logf("%d enqueued, %d unknown, %d runs, %d crashes charged (%d more than there were runs), %d settles too late, %d ticks",
+		len(h.of(enqueueDone)), len(h.of(enqueueUnknown)), runs, crashes, unfounded, len(h.of(settleLost)), checkTicks(t, ticks))
 	s.checkKeysAreFree(h)
 	if crashes == 0 {
 		t.Error("no task lost its runner: a storm that proves nothing")
