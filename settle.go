@@ -64,7 +64,7 @@ func (s *settler) releaseAll(attempts []*attempt) {
 func (s *settler) loop(ctx context.Context) {
 	for {
 		for batch := s.take(); len(batch) > 0; batch = s.take() {
-			s.settle(ctx, batch)
+			s.settle(ctx, batch, false)
 		}
 		select {
 		case <-s.kick:
@@ -95,8 +95,8 @@ func (s *settler) take() []*settlement {
 	return batch
 }
 
-// settle brings a batch to its end.
-func (s *settler) settle(ctx context.Context, batch []*settlement) {
+// settle brings a batch to its end; again says that it was refused as a whole before.
+func (s *settler) settle(ctx context.Context, batch []*settlement, again bool) {
 	txs := make([]storage.Tx, len(batch))
 	for i, sm := range batch {
 		txs[i] = sm.tx
@@ -107,16 +107,16 @@ func (s *settler) settle(ctx context.Context, batch []*settlement) {
 		s.settled(batch, applied)
 	case ctx.Err() != nil || errors.Is(err, storage.ErrClosed):
 		s.giveUp(batch, err)
-	case len(batch) > 1: // one of them spoils the call: each for itself
+	case len(batch) > 1 && (again || refusesTx(err)): // one of them spoils the call: each for itself
 		for i := range batch {
-			s.settle(ctx, batch[i:i+1])
+			s.settle(ctx, batch[i:i+1], false)
 		}
 	case refusesTx(err):
 		s.failInstead(batch[0], err)
 	default: // the storage is full or refuses for now; the lease is kept meanwhile
 		s.r.log.trouble("settle", err)
-		if s.pause(ctx, batch[0]) {
-			s.settle(ctx, batch)
+		if s.pause(ctx, batch[len(batch)-1]) {
+			s.settle(ctx, batch, true)
 		} else {
 			s.giveUp(batch, err)
 		}
