@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
 )
@@ -89,19 +91,30 @@ func arrowsInBubble(t *testing.T, f fault) (calls int64) {
 // third call failing.
 func TestEveryArrowIsOneStepOnRedis(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
-		for _, k := range []int64{2, 3} {
-			for _, after := range []bool{false, true} {
-				name := fmt.Sprintf("every-%d-after-%t", k, after)
-				t.Run(name, func(t *testing.T) {
-					t.Parallel()
-					store, err := s.dialing(prefixOf(t)).open(t.Context())
-					must(t, err)
-					arrows(t, store, "q", t.TempDir(), fault{after: after, hits: every(k)})
-					must(t, store.Close())
-				})
-			}
-		}
+		arrowsInTime(t, func(t *testing.T) dialing { return s.dialing(prefixOf(t)) })
 	})
+}
+
+// TestEveryArrowIsOneStepOnMiniredis needs no server.
+func TestEveryArrowIsOneStepOnMiniredis(t *testing.T) {
+	t.Parallel()
+	arrowsInTime(t, func(t *testing.T) dialing { return dialing{Addrs: []string{miniredis.RunT(t).Addr()}} })
+}
+
+// arrowsInTime drives all verbs in real time, with every second and third call failing.
+func arrowsInTime(t *testing.T, where func(t *testing.T) dialing) {
+	t.Helper()
+	for _, k := range []int64{2, 3} {
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("every-%d-after-%t", k, after), func(t *testing.T) {
+				t.Parallel()
+				store, err := where(t).open(t.Context())
+				must(t, err)
+				arrows(t, store, "q", t.TempDir(), fault{after: after, hits: every(k)})
+				must(t, store.Close())
+			})
+		}
+	}
 }
 
 // arrows drives all verbs on a storage whose calls fail, and checks what became of

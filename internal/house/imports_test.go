@@ -53,8 +53,9 @@ var table = []rule{
 		room:      "internal/faulttest",
 		testRooms: []string{".", "storage/..."},
 		testModules: []string{
-			"go.uber.org/zap",              // what workers log
-			"github.com/redis/go-redis/v9", // an application's own client, through a proxy
+			"go.uber.org/zap",                  // what workers log
+			"github.com/redis/go-redis/v9",     // an application's own client, through a proxy
+			"github.com/alicebob/miniredis/v2", // where no server is installed
 		},
 	},
 }
