@@ -37,6 +37,8 @@ var errGoexit = errors.New("midge: the job called runtime.Goexit")
 // attempt is one claimed task on its way through a runner.
 type attempt struct {
 	r       *Runner
+	domain  *domain
+	place   int // among what the slots hold; guarded by slots.mu
 	task    storage.Task
 	fence   storage.Fence
 	suspect bool
@@ -63,9 +65,9 @@ const (
 	lost     // its lease is; nothing more is settled
 )
 
-func newAttempt(r *Runner, t storage.Task, f storage.Fence, sent time.Time) *attempt {
+func newAttempt(d *domain, t storage.Task, f storage.Fence, sent time.Time) *attempt {
 	return &attempt{
-		r: r, task: t, fence: f, claimed: sent, extended: sent,
+		r: d.r, domain: d, task: t, fence: f, claimed: sent, extended: sent,
 		suspect: storage.Suspect(t.Crashes, t.CrashLimit),
 	}
 }
@@ -161,7 +163,7 @@ func (r *Runner) runOne(jobs context.Context, a *attempt) *attempt {
 		}
 		// runtime.Goexit: this goroutine is ending, another one takes its place.
 		r.finish(a, errGoexit, time.Since(begun))
-		if next := r.another(a, time.Since(begun)); next != nil {
+		if next := r.slots.next(a, time.Since(begun), r.cfg.Ahead); next != nil {
 			go r.work(jobs, next)
 		}
 	}()
@@ -176,17 +178,7 @@ func (r *Runner) runOne(jobs context.Context, a *attempt) *attempt {
 	took := time.Since(begun)
 	returned = true
 	r.finish(a, err, took)
-	return r.another(a, took)
-}
-
-// another gives a worker its next attempt, and wakes the claim loop where there is
-// room.
-func (r *Runner) another(a *attempt, took time.Duration) *attempt {
-	next, refill := r.slots.next(a, took, r.cfg.Ahead)
-	if refill {
-		kick(r.freed)
-	}
-	return next
+	return r.slots.next(a, took, r.cfg.Ahead)
 }
 
 // call runs the job with its middleware under its timeout. A panic in any of them is
@@ -239,7 +231,7 @@ func (r *Runner) finish(a *attempt, err error, took time.Duration) {
 	if s.Outcome == storage.Complete {
 		tx.Inserts = a.follow
 	}
-	r.settle.add(&settlement{attempt: a, tx: tx, err: reported, took: took})
+	a.domain.settle.add(&settlement{attempt: a, tx: tx, err: reported, took: took})
 }
 
 // soundVerdict is the verdict, also on an error whose methods panic, such as a nil
@@ -357,7 +349,7 @@ func (r *Runner) unknownKind(a *attempt) (storage.Settle, error) {
 		r.log.unknownKind(a)
 	}
 	t := &a.task
-	if since := t.SnoozedSince; t.Snoozes > 0 && r.keep.storageNow(a.claimed).Sub(since) > unknownFor {
+	if since := t.SnoozedSince; t.Snoozes > 0 && r.heart.storageNow(a.claimed).Sub(since) > unknownFor {
 		return bury(reasonUnknownKind, errUnknownKind), errUnknownKind
 	}
 	d := unknownMost

@@ -214,7 +214,7 @@ func (a *attempt) extend(ctx context.Context, e storage.Extension) error {
 		return err
 	}
 	if len(extended.Lost) > 0 {
-		a.r.keep.lost(a)
+		a.r.leaseLost(a)
 		return storage.ErrLeaseLost
 	}
 	return nil

@@ -2,27 +2,19 @@ package midge
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/midgehq/midge/storage"
 )
 
-// keeper is the actor that keeps the runner's leases alive: one call every third of
-// the lease extends them all and is the runner's heartbeat. It is independent of
-// claims and settles. A second loop, the guard, ends the context of every job whose
-// lease could not be extended in time, whether or not a call is under way.
+// keeper is the actor that keeps the leases of a domain alive: one call every third of
+// the lease extends them all, independent of claims and settles. The runner's guard ends
+// the context of every job whose lease could not be extended in time, whether or not a
+// call is under way.
 type keeper struct {
-	r    *Runner
+	d    *domain
 	kick chan struct{} // capacity 1: a cancel may wait
-
-	mu    sync.Mutex // guards what follows
-	local time.Time  // local moment at which the storage's clock showed base
-	base  time.Time
-	born  time.Time // by the storage's clock
 }
-
-func newKeeper(r *Runner) *keeper { return &keeper{r: r, kick: make(chan struct{}, 1)} }
 
 // safe is how long after the sending of the last successful extension a job may run
 // on. The margin lets it end before another runner may start the task.
@@ -37,18 +29,18 @@ const kickGap = 250 * time.Millisecond
 // loop beats until ctx ends.
 func (k *keeper) loop(ctx context.Context) {
 	for {
-		next := k.r.cfg.Lease / 3
+		next := k.d.r.cfg.Lease / 3
 		if !k.beat(ctx) {
 			next = min(next, jitter(slowScan)) // no lease waits a whole turn for the next chance
 		}
-		if !k.rest(ctx, min(next, kickGap), nil) || !k.rest(ctx, next-min(next, kickGap), k.kick) {
+		if !rest(ctx, min(next, kickGap), nil) || !rest(ctx, next-min(next, kickGap), k.kick) {
 			return
 		}
 	}
 }
 
 // rest waits for d, or a kick, and reports false where ctx ended.
-func (k *keeper) rest(ctx context.Context, d time.Duration, kick <-chan struct{}) bool {
+func rest(ctx context.Context, d time.Duration, kick <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -62,29 +54,28 @@ func (k *keeper) rest(ctx context.Context, d time.Duration, kick <-chan struct{}
 
 // beat extends everything held, in one call, and reports whether that went through.
 func (k *keeper) beat(ctx context.Context) bool {
-	held := k.r.slots.all()
-	req := storage.ExtendRequest{
-		Runner: k.r.info(k.storageNow(time.Now())),
-		Leases: make([]storage.Extension, 0, len(held)),
+	held := k.d.r.slots.all(k.d)
+	if len(held) == 0 {
+		return true
 	}
+	req := storage.ExtendRequest{Leases: make([]storage.Extension, 0, len(held))}
 	byRef := make(map[storage.Ref]*attempt, len(held))
 	for _, a := range held {
 		_, runs := a.runningSince()
-		req.Leases = append(req.Leases, storage.Extension{Fence: a.fence, For: k.r.cfg.Lease, Started: runs})
+		req.Leases = append(req.Leases, storage.Extension{Fence: a.fence, For: k.d.r.cfg.Lease, Started: runs})
 		byRef[a.task.Ref] = a
 	}
 	sent := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, k.r.cfg.Lease/3)
+	ctx, cancel := context.WithTimeout(ctx, k.d.r.cfg.Lease/3)
 	defer cancel()
-	extended, err := k.r.beats.Extend(ctx, req)
+	extended, err := k.d.r.beats.Extend(ctx, req)
 	if err != nil {
 		return false // the storage's weather is logged where all calls pass; the guard watches the leases
 	}
-	k.sawTime(extended.Now)
 	for _, ref := range extended.Lost {
 		if a := byRef[ref]; a != nil {
 			delete(byRef, ref)
-			k.lost(a)
+			k.d.r.leaseLost(a)
 		}
 	}
 	for _, ref := range extended.CancelAsked {
@@ -98,18 +89,18 @@ func (k *keeper) beat(ctx context.Context) bool {
 	return true
 }
 
-// lost ends an attempt whose lease the storage says is gone. One that is claimed ahead
-// or settling is dropped where its turn comes.
-func (k *keeper) lost(a *attempt) {
+// leaseLost ends an attempt whose lease the storage says is gone. One that is claimed
+// ahead or settling is dropped where its turn comes.
+func (r *Runner) leaseLost(a *attempt) {
 	if _, runs := a.runningSince(); a.lose() && runs {
-		k.r.log.leaseLost(a)
+		r.log.leaseLost(a)
 	}
 }
 
 // guard ends jobs whose lease was not extended in time, until ctx ends. It looks at
 // local clocks only.
-func (k *keeper) guard(ctx context.Context) {
-	t := time.NewTicker(max(k.r.cfg.Lease/20, 50*time.Millisecond))
+func (r *Runner) guard(ctx context.Context) {
+	t := time.NewTicker(max(r.cfg.Lease/20, 50*time.Millisecond))
 	defer t.Stop()
 	for {
 		select {
@@ -117,12 +108,12 @@ func (k *keeper) guard(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for _, a := range k.r.slots.all() {
-			if time.Since(a.lastExtended()) > safe(k.r.cfg.Lease) {
+		for _, a := range r.slots.all(nil) {
+			if time.Since(a.lastExtended()) > safe(r.cfg.Lease) {
 				a.end(storage.ErrLeaseLost)
 			}
 			if since, stuck := a.ignoresEnd(stuckAfter); stuck {
-				k.r.log.stuck(a, since)
+				r.log.stuck(a, since)
 			}
 		}
 	}
@@ -131,44 +122,6 @@ func (k *keeper) guard(ctx context.Context) {
 // stuckAfter is how long a job may run on after its context ended before a line says
 // so. Its lease is kept and its slot stays taken: no second run starts beside it.
 const stuckAfter = 10 * time.Second
-
-// leave tells the storage that the runner is gone.
-func (k *keeper) leave(base context.Context) {
-	ctx, cancel := context.WithTimeout(base, shutdownTail/4)
-	defer cancel()
-	// One that could not be told expires.
-	_, _ = k.r.beats.Extend(ctx, storage.ExtendRequest{Runner: storage.RunnerInfo{ID: k.r.id, Leaving: true}})
-}
-
-func (k *keeper) sawTime(now time.Time) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.local, k.base = time.Now(), now
-	if k.born.IsZero() {
-		k.born = now
-	}
-}
-
-// storageNow is the storage's time at a local moment, as the last heartbeat told it;
-// before the first it is the local time.
-func (k *keeper) storageNow(at time.Time) time.Time {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.local.IsZero() {
-		return at
-	}
-	return k.base.Add(at.Sub(k.local))
-}
-
-// started is when the runner started, by the storage's clock.
-func (k *keeper) started(now time.Time) time.Time {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.born.IsZero() {
-		return now
-	}
-	return k.born
-}
 
 func (a *attempt) extendedAt(sent time.Time) {
 	a.mu.Lock()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -65,18 +64,16 @@ type RunnerConfig struct {
 // Runner claims tasks and runs their jobs. Make it with [NewRunner], register the
 // jobs, then call Run once.
 type Runner struct {
-	store  *watched
-	cfg    RunnerConfig
-	log    *lifeLog
-	id     string
-	slots  *slots
-	jobs   *storage.Session // claims and settles: repeats for as long as a lane lives
-	beats  *storage.Session // heartbeats: the next one makes up for a lost one
-	settle *settler
-	keep   *keeper
-	ticks  *ticker
+	store     *watched
+	cfg       RunnerConfig
+	log       *lifeLog
+	id        string
+	slots     *slots
+	jobs      *storage.Session // claims and settles: repeats for as long as a lane lives
+	beats     *storage.Session // heartbeats: the next one makes up for a lost one
+	heart     *heart
+	schedules *schedules
 
-	freed    chan struct{} // a slot is free; capacity 1
 	changed  chan struct{} // concurrency or queues changed; capacity 1
 	stop     chan struct{} // closed by Stop
 	stopOnce sync.Once
@@ -88,6 +85,7 @@ type Runner struct {
 	handlers        map[string]*handler
 	queues          []string
 	weights         map[string]int
+	domains         []*domain       // of the queues above and of the schedules; grows only
 	warned          map[string]bool // unknown kinds that were logged
 }
 
@@ -110,7 +108,6 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 		log:      log,
 		id:       storage.NewID(),
 		slots:    newSlots(cfg.Concurrency),
-		freed:    make(chan struct{}, 1),
 		changed:  make(chan struct{}, 1),
 		stop:     make(chan struct{}),
 		handlers: make(map[string]*handler),
@@ -120,9 +117,8 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	}
 	r.jobs = storage.NewSession(r.store, storage.LaneLife)
 	r.beats = storage.NewSession(r.store, min(storage.DefaultPatience, cfg.Lease/6))
-	r.settle = newSettler(r)
-	r.keep = newKeeper(r)
-	r.ticks = newTicker(r)
+	r.heart = &heart{r: r}
+	r.schedules = &schedules{}
 	return r, nil
 }
 
@@ -224,7 +220,6 @@ func (r *Runner) SetConcurrency(n int) error {
 		return storage.Invalid("concurrency", n, "1 or more")
 	}
 	r.slots.resize(n)
-	kick(r.changed)
 	return nil
 }
 
@@ -239,6 +234,7 @@ func (r *Runner) SetQueues(queues []string, weights map[string]int) error {
 	}
 	r.mu.Lock()
 	r.queues, r.weights = slices.Clone(queues), maps.Clone(weights)
+	r.arrange()
 	r.mu.Unlock()
 	kick(r.changed)
 	return nil
@@ -267,28 +263,41 @@ func (r *Runner) Run(ctx context.Context) error {
 	defer endJobs(nil)
 	defer hardStop()
 
-	var actors sync.WaitGroup
-	actors.Go(func() { r.settle.loop(hard) })
-	actors.Go(func() { r.keep.loop(hard) })
-	actors.Go(func() { r.keep.guard(hard) })
-	actors.Go(func() { r.ticks.loop(hard) })
-
 	draining, drain := context.WithCancel(ctx)
 	defer drain()
-	var claims sync.WaitGroup
-	claims.Go(func() { newClaimer(r).loop(draining, hard, jobs) })
-
-	select {
-	case <-ctx.Done():
-	case <-r.stop:
-	}
+	var all crew
+	all.others.Go(func() { r.heart.loop(hard) })
+	all.others.Go(func() { r.guard(hard) })
+	all.others.Go(func() { (&sweeper{r}).loop(draining) })
+	r.spread(draining, hard, jobs, &all)
 	drain()
-	err := r.drain(&claims, endJobs, hardStop)
+	err := r.drain(&all.claims, endJobs, hardStop)
 	hardStop()
-	actors.Wait()
-	r.keep.leave(base) // last: a heartbeat behind it would bring the runner back
+	all.others.Wait()
+	r.heart.leave(base) // last: a heartbeat behind it would bring the runner back
 	r.log.stopped(err)
 	return err
+}
+
+// spread gives each domain its actors, also those that come with a change of the queues,
+// until the runner is to stop.
+func (r *Runner) spread(draining, hard, jobs context.Context, all *crew) {
+	for started := 0; ; {
+		r.mu.Lock()
+		fresh := r.domains[started:]
+		r.mu.Unlock()
+		for _, d := range fresh {
+			d.begin(draining, hard, jobs, all)
+		}
+		started += len(fresh)
+		select {
+		case <-r.changed:
+		case <-draining.Done():
+			return
+		case <-r.stop:
+			return
+		}
+	}
 }
 
 // Stop stops the runner and cuts the grace period short: the contexts of running
@@ -304,6 +313,7 @@ func (r *Runner) start(ctx context.Context) error {
 	}
 	r.running = true
 	unserved := r.settleQueues()
+	r.arrange()
 	r.mu.Unlock()
 	for _, h := range unserved {
 		r.log.unserved(h)
@@ -329,7 +339,7 @@ func (r *Runner) settleQueues() (unserved []*handler) {
 	for _, h := range r.handlers {
 		declared[h.queue] = 1
 	}
-	for _, d := range r.ticks.declared() {
+	for _, d := range r.schedules.declared() {
 		declared[d.Ref.Queue] = 1
 	}
 	if len(r.queues) == 0 {
@@ -353,75 +363,18 @@ func (r *Runner) limits() storage.Limits {
 	return r.describedLimits.WithDefaults()
 }
 
-// shutdownTail is how long jobs get to return once their contexts ended, and the
-// last storage calls to go through: Run ends within the grace period and twice this,
-// also where the storage is away.
-const shutdownTail = time.Second
-
-// drain sees running jobs out. The claim loop has been told to end.
-func (r *Runner) drain(claims *sync.WaitGroup, endJobs context.CancelCauseFunc, hardStop func()) error {
-	grace := time.NewTimer(r.cfg.Grace)
-	defer grace.Stop()
-	r.slots.drain()
-	ended := make(chan struct{})
-	go func() { // ends when the claim loop has, and every held task is settled
-		claims.Wait()
-		r.settle.releaseAll(r.slots.takeAhead())
-		r.slots.waitEmpty()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-		return nil
-	case <-grace.C:
-	case <-r.stop:
-	}
-	endJobs(ErrShutdown)
-	tail := time.NewTimer(shutdownTail)
-	defer tail.Stop()
-	select {
-	case <-ended:
-		return nil
-	case <-tail.C:
-	}
-	outlived := 0
-	for _, a := range r.slots.all() {
-		if a.abandon() {
-			outlived++
-			r.slots.abandoned()
-			r.settle.release(a)
-		}
-	}
-	tail.Reset(shutdownTail / 2)
-	select {
-	case <-ended:
-	case <-tail.C: // the storage is away: the leases will expire
-		hardStop()
-		r.slots.giveUp()
-		<-ended
-	}
-	outlived = max(outlived, r.slots.busy()) // one whose lease was lost may be held no more
-	if outlived > 0 {
-		return fmt.Errorf("%w: %d still run", ErrGraceExceeded, outlived)
-	}
-	return nil
-}
-
-// info is the runner's heartbeat.
-func (r *Runner) info(now time.Time) storage.RunnerInfo {
-	host, _ := os.Hostname() // an unnamed host is listed without a name
-	return storage.RunnerInfo{
-		ID: r.id, Host: host, PID: os.Getpid(), Version: Version, Queues: r.queueNames(),
-		Concurrency: r.slots.limitNow(), Started: r.keep.started(now),
-		Running: r.slots.running(now), Schedules: r.ticks.declared(),
-		For: r.cfg.Lease,
-	}
-}
-
 func (r *Runner) queueNames() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.queues)
+}
+
+// serves reports whether tasks of a queue, or schedules in it, are claimed here.
+func (r *Runner) serves(queue string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ticks := func(d storage.Declared) bool { return d.Ref.Queue == queue }
+	return slices.Contains(r.queues, queue) || slices.ContainsFunc(r.schedules.declared(), ticks)
 }
 
 // kick wakes a loop that selects on a channel of capacity 1.

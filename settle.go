@@ -18,18 +18,16 @@ type settlement struct {
 	took    time.Duration
 }
 
-// settler is the actor that brings verdicts to the storage. What finishes while a
+// settler is the actor that brings the verdicts of a domain to the storage. What finishes while a
 // call is under way goes out with the next one; a lone verdict goes at once. It
 // repeats a call for as long as its outcome is unknown.
 type settler struct {
-	r    *Runner
+	d    *domain
 	kick chan struct{} // capacity 1
 
 	mu    sync.Mutex // guards queue
 	queue []*settlement
 }
-
-func newSettler(r *Runner) *settler { return &settler{r: r, kick: make(chan struct{}, 1)} }
 
 // add queues a settlement.
 func (s *settler) add(sm *settlement) {
@@ -41,21 +39,21 @@ func (s *settler) add(sm *settlement) {
 
 // release gives a task back, uncharged, unless it is being settled already: then that
 // settle is still to be brought.
-func (s *settler) release(a *attempt) {
+func (r *Runner) release(a *attempt) {
 	switch {
 	case a.settles():
 		back := storage.Settle{Fence: a.fence, Outcome: storage.Release}
-		s.add(&settlement{attempt: a, tx: storage.Tx{Settles: []storage.Settle{back}}})
+		a.domain.settle.add(&settlement{attempt: a, tx: storage.Tx{Settles: []storage.Settle{back}}})
 	case a.isLost():
-		s.r.slots.settled(a)
+		r.slots.settled(a)
 	}
 }
 
 // releaseAll gives tasks back in the order in which they were claimed: each goes to the
 // head, so the last goes first.
-func (s *settler) releaseAll(attempts []*attempt) {
+func (r *Runner) releaseAll(attempts []*attempt) {
 	for _, a := range slices.Backward(attempts) {
-		s.release(a)
+		r.release(a)
 	}
 }
 
@@ -114,7 +112,7 @@ func (s *settler) settle(ctx context.Context, batch []*settlement, again bool) {
 	case refusesTx(err):
 		s.failInstead(batch[0], err)
 	default: // the storage is full or refuses for now; the lease is kept meanwhile
-		s.r.log.trouble("settle", err)
+		s.d.r.log.trouble("settle", err)
 		if s.pause(ctx, batch[len(batch)-1]) {
 			s.settle(ctx, batch, true)
 		} else {
@@ -127,16 +125,16 @@ func (s *settler) settle(ctx context.Context, batch []*settlement, again bool) {
 // outcome is unknown. Once that identity has expired, the fences still keep a second
 // try from committing twice.
 func (s *settler) apply(ctx context.Context, txs []storage.Tx) ([]storage.Applied, error) {
-	applied, err := s.r.jobs.Apply(ctx, txs...)
+	applied, err := s.d.r.jobs.Apply(ctx, txs...)
 	for ctx.Err() == nil {
 		var unknown *storage.UnknownError
 		switch {
 		case !errors.As(err, &unknown) || errors.Is(err, storage.ErrClosed):
 			return applied, err
 		case errors.Is(err, storage.ErrLaneExpired):
-			applied, err = s.r.jobs.Apply(ctx, txs...)
+			applied, err = s.d.r.jobs.Apply(ctx, txs...)
 		default:
-			applied, err = s.r.jobs.Repeat(ctx, unknown)
+			applied, err = s.d.r.jobs.Repeat(ctx, unknown)
 		}
 	}
 	return applied, err
@@ -155,7 +153,7 @@ func (s *settler) pause(ctx context.Context, sm *settlement) bool {
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return time.Since(sm.attempt.lastExtended()) < s.r.cfg.Lease
+		return time.Since(sm.attempt.lastExtended()) < s.d.r.cfg.Lease
 	case <-ctx.Done():
 		return false
 	}
@@ -167,24 +165,23 @@ func (s *settler) settled(batch []*settlement, applied []storage.Applied) {
 	for i, sm := range batch {
 		switch err := applied[i].Err; {
 		case err == nil:
-			s.r.log.settled(sm, applied[i].Settled[0].State)
+			s.d.r.log.settled(sm, applied[i].Settled[0].State)
 		case errors.Is(err, storage.ErrLeaseLost):
-			s.r.log.lost(sm.attempt, sm.took)
+			s.d.r.log.lost(sm.attempt, sm.took)
 		default:
 			s.retryAsFailure(sm, err)
 			continue
 		}
 		ended = append(ended, sm.attempt)
 	}
-	s.r.slots.settled(ended...)
-	kick(s.r.freed) // room says no while too much waits for its settle
+	s.d.r.slots.settled(ended...)
 }
 
 // retryAsFailure queues a settlement whose follow-ups were refused again, as a failure
 // without them.
 func (s *settler) retryAsFailure(sm *settlement, err error) {
 	failed := *sm
-	fail := failure(storage.Fail, s.r.delay(sm.attempt), err)
+	fail := failure(storage.Fail, s.d.r.delay(sm.attempt), err)
 	fail.Fence = sm.attempt.fence
 	failed.tx, failed.err = storage.Tx{Settles: []storage.Settle{fail}}, err
 	s.add(&failed)
@@ -202,7 +199,7 @@ func (s *settler) failInstead(sm *settlement, err error) {
 // giveUp leaves a batch to the expiry of its leases.
 func (s *settler) giveUp(batch []*settlement, err error) {
 	for _, sm := range batch {
-		s.r.log.unsettled(sm, err)
-		s.r.slots.settled(sm.attempt)
+		s.d.r.log.unsettled(sm, err)
+		s.d.r.slots.settled(sm.attempt)
 	}
 }

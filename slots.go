@@ -19,13 +19,15 @@ type slots struct {
 	draining bool
 	over     bool          // nothing more is settled
 	average  time.Duration // of a job, smoothed; 0 before the first
-	held     map[storage.Ref]*attempt
-	ahead    []*attempt // claimed, not started, in the order of their claim
-	empty    *sync.Cond // signalled when held or active may have fallen to zero
+	held     []*attempt    // each knows its place
+	ahead    []*attempt    // claimed, not started, in the order of their claim
+	domains  []*domain     // who may claim; see credit.go
+	strict   bool          // in their order
+	empty    *sync.Cond    // signalled when held or active may have fallen to zero
 }
 
 func newSlots(limit int) *slots {
-	s := &slots{limit: limit, held: make(map[storage.Ref]*attempt)}
+	s := &slots{limit: limit}
 	s.empty = sync.NewCond(&s.mu)
 	return s
 }
@@ -36,26 +38,6 @@ const (
 	aheadMost  = storage.MaxClaim
 	aheadStale = 100 * time.Millisecond
 )
-
-// room says how many tasks to claim: start at once, and ahead as much as takes
-// budget to run; and whether a suspect may be among them.
-func (s *slots) room(budget time.Duration) (start, ahead int, suspect bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining {
-		return 0, 0, false
-	}
-	start = max(s.limit-s.active-len(s.ahead), 0)
-	ahead = s.aheadWanted(budget) - len(s.ahead)
-	// Finished tasks whose settle is under way are held too: a storage that is slow
-	// to settle is not asked for more.
-	if spare := 2*s.limit + 2*aheadMost - len(s.held); start+max(ahead, 0) > spare {
-		start, ahead = max(min(start, spare), 0), 0
-	}
-	// A suspect that was to start may wait ahead where the limit was lowered meanwhile.
-	suspect = s.suspects == 0 && !slices.ContainsFunc(s.ahead, func(a *attempt) bool { return a.suspect })
-	return min(start, storage.MaxClaim), max(min(ahead, storage.MaxClaim-start), 0), suspect
-}
 
 // aheadWanted is how many tasks make budget's worth of work for all slots, once the
 // jobs are known to be shorter than that.
@@ -86,7 +68,7 @@ func (s *slots) add(attempts ...*attempt) (run []*attempt) {
 }
 
 // hold takes in claimed attempts that are to be given back.
-func (s *slots) hold(attempts []*attempt) {
+func (s *slots) hold(attempts ...*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.holdLocked(attempts)
@@ -94,8 +76,21 @@ func (s *slots) hold(attempts []*attempt) {
 
 func (s *slots) holdLocked(attempts []*attempt) {
 	for _, a := range attempts {
-		s.held[a.task.Ref] = a
+		a.place = len(s.held)
+		s.held = append(s.held, a)
 	}
+}
+
+// suspectRuns reports whether a suspect runs, or waits ahead.
+func (s *slots) suspectRuns() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.suspectLocked()
+}
+
+func (s *slots) suspectLocked() bool {
+	// One that was to start may wait ahead where the limit was lowered meanwhile.
+	return s.suspects > 0 || slices.ContainsFunc(s.ahead, func(a *attempt) bool { return a.suspect })
 }
 
 // pop begins the oldest attempt that waits ahead. The mutex is held.
@@ -116,9 +111,9 @@ func (s *slots) begin(a *attempt) {
 }
 
 // next ends a worker's attempt that took so long, and gives the worker another one
-// claimed ahead, or nil: then the worker ends. refill says that a claim should
-// follow.
-func (s *slots) next(a *attempt, took, budget time.Duration) (next *attempt, refill bool) {
+// claimed ahead, or nil: then the worker ends. Where a claim should follow it wakes the
+// domains that may have work.
+func (s *slots) next(a *attempt, took, budget time.Duration) (next *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.active--
@@ -136,21 +131,38 @@ func (s *slots) next(a *attempt, took, budget time.Duration) (next *attempt, ref
 	if s.active <= s.outlived {
 		s.empty.Broadcast()
 	}
-	return next, next == nil || s.low(budget)
+	if next == nil || s.low(budget) {
+		s.wake()
+	}
+	return next
 }
 
-// settled forgets attempts whose lease has ended.
+// wake wakes the domains that may have work. The mutex is held.
+func (s *slots) wake() {
+	for _, d := range s.domains {
+		if d.stake.hungry {
+			kick(d.freed)
+		}
+	}
+}
+
+// settled forgets attempts whose lease has ended. Room says no while too much waits for
+// its settle, so that this too is room.
 func (s *slots) settled(attempts ...*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range attempts {
-		if s.held[a.task.Ref] == a { // not a later claim of the same task
-			delete(s.held, a.task.Ref)
+		if a.place < len(s.held) && s.held[a.place] == a {
+			last := s.held[len(s.held)-1]
+			last.place, s.held[a.place] = a.place, last
+			s.held[len(s.held)-1] = nil
+			s.held = s.held[:len(s.held)-1]
 		}
 	}
 	if len(s.held) == 0 {
 		s.empty.Broadcast()
 	}
+	s.wake()
 }
 
 // abandoned counts a worker whose job will not return in time.
@@ -160,13 +172,15 @@ func (s *slots) abandoned() {
 	s.outlived++
 }
 
-// all is a snapshot of what is held.
-func (s *slots) all() []*attempt {
+// all is a snapshot of what is held, of one domain or, with nil, of all.
+func (s *slots) all(of *domain) []*attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := make([]*attempt, 0, len(s.held))
 	for _, a := range s.held {
-		all = append(all, a)
+		if of == nil || a.domain == of {
+			all = append(all, a)
+		}
 	}
 	return all
 }
@@ -235,6 +249,7 @@ func (s *slots) resize(limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.limit = limit
+	s.wake()
 }
 
 func (s *slots) limitNow() int {
@@ -265,6 +280,7 @@ func (s *slots) giveUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.held)
+	s.held = nil
 	s.over = true
 	s.empty.Broadcast()
 }

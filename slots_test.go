@@ -17,8 +17,10 @@ func TestASuspectThatWaitsIsTheOnlyOne(t *testing.T) {
 		t.Fatal("it runs without a slot")
 	}
 	s.resize(3)
-	if _, _, suspect := s.room(0); suspect {
-		t.Error("another suspect is asked for")
+	d := newDomain(&Runner{}, "q")
+	s.arrange([]*domain{d}, []int{1}, true)
+	if start, _, suspect := s.ask(d, 0); start != 2 || suspect {
+		t.Errorf("asked for %d, another suspect: %v; want 2, false", start, suspect)
 	}
 }
 
@@ -26,10 +28,9 @@ func TestASuspectThatWaitsIsTheOnlyOne(t *testing.T) {
 // itself, and its runner waits for that.
 func TestReleaseLeavesASettleToItsEnd(t *testing.T) {
 	r := &Runner{slots: newSlots(1)}
-	r.settle = newSettler(r)
-	a := &attempt{r: r, phase: settling}
-	r.slots.hold([]*attempt{a})
-	r.settle.release(a)
+	a := &attempt{r: r, domain: newDomain(r, "q"), phase: settling}
+	r.slots.hold(a)
+	r.release(a)
 	if !r.slots.any() {
 		t.Error("a task whose settle is under way is forgotten")
 	}

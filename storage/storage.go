@@ -70,7 +70,9 @@ type Storage interface {
 }
 
 // Spanner is the optional ability to say which queues can share a Tx. A storage
-// without it can put any queues of one Tx into one step.
+// without it can put any queues of one Tx into one step. Claim, Extend and Apply take
+// queues that do not span too, and answer when all parts did: a caller for whom a
+// silent part must not hold up the others keeps its calls apart, as the runner does.
 type Spanner interface {
 	// Spans reports whether a Tx may name all these queues.
 	Spans(queues ...string) bool

@@ -1,0 +1,62 @@
+package midge
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// shutdownTail is how long jobs get to return once their contexts ended, and the
+// last storage calls to go through: Run ends within the grace period and twice this,
+// also where the storage is away.
+const shutdownTail = time.Second
+
+// drain sees running jobs out. The claim loop has been told to end.
+func (r *Runner) drain(claims *sync.WaitGroup, endJobs context.CancelCauseFunc, hardStop func()) error {
+	grace := time.NewTimer(r.cfg.Grace)
+	defer grace.Stop()
+	r.slots.drain()
+	ended := make(chan struct{})
+	go func() { // ends when the claim loop has, and every held task is settled
+		claims.Wait()
+		r.releaseAll(r.slots.takeAhead())
+		r.slots.waitEmpty()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-grace.C:
+	case <-r.stop:
+	}
+	endJobs(ErrShutdown)
+	tail := time.NewTimer(shutdownTail)
+	defer tail.Stop()
+	select {
+	case <-ended:
+		return nil
+	case <-tail.C:
+	}
+	outlived := 0
+	for _, a := range r.slots.all(nil) {
+		if a.abandon() {
+			outlived++
+			r.slots.abandoned()
+			r.release(a)
+		}
+	}
+	tail.Reset(shutdownTail / 2)
+	select {
+	case <-ended:
+	case <-tail.C: // the storage is away: the leases will expire
+		hardStop()
+		r.slots.giveUp()
+		<-ended
+	}
+	outlived = max(outlived, r.slots.busy()) // one whose lease was lost may be held no more
+	if outlived > 0 {
+		return fmt.Errorf("%w: %d still run", ErrGraceExceeded, outlived)
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package midge
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// heart is the actor that tells the storage, every third of the lease, that the runner
+// lives and what it does, and learns the storage's time.
+type heart struct {
+	r *Runner
+
+	mu    sync.Mutex // guards what follows
+	local time.Time  // local moment at which the storage's clock showed base
+	base  time.Time
+	born  time.Time // by the storage's clock
+}
+
+// loop beats until ctx ends.
+func (h *heart) loop(ctx context.Context) {
+	for {
+		next := h.r.cfg.Lease / 3
+		if !h.beat(ctx) {
+			next = min(next, jitter(slowScan))
+		}
+		if !rest(ctx, next, nil) {
+			return
+		}
+	}
+}
+
+// beat reports whether it went through. The storage's weather is logged where all calls
+// pass.
+func (h *heart) beat(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, h.r.cfg.Lease/3)
+	defer cancel()
+	extended, err := h.r.beats.Extend(ctx, storage.ExtendRequest{Runner: h.info(h.storageNow(time.Now()))})
+	if err != nil {
+		return false
+	}
+	h.sawTime(extended.Now)
+	return true
+}
+
+// info is what a heartbeat tells.
+func (h *heart) info(now time.Time) storage.RunnerInfo {
+	host, _ := os.Hostname() // an unnamed host is listed without a name
+	r := h.r
+	return storage.RunnerInfo{
+		ID: r.id, Host: host, PID: os.Getpid(), Version: Version, Queues: r.queueNames(),
+		Concurrency: r.slots.limitNow(), Started: h.started(now),
+		Running: r.slots.running(now), Schedules: r.schedules.declared(),
+		For: r.cfg.Lease,
+	}
+}
+
+// leave tells the storage that the runner is gone.
+func (h *heart) leave(base context.Context) {
+	ctx, cancel := context.WithTimeout(base, shutdownTail/4)
+	defer cancel()
+	// One that could not be told expires.
+	_, _ = h.r.beats.Extend(ctx, storage.ExtendRequest{Runner: storage.RunnerInfo{ID: h.r.id, Leaving: true}})
+}
+
+func (h *heart) sawTime(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.local, h.base = time.Now(), now
+	if h.born.IsZero() {
+		h.born = now
+	}
+}
+
+// storageNow is the storage's time at a local moment, as the last heartbeat told it;
+// before the first it is the local time.
+func (h *heart) storageNow(at time.Time) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.local.IsZero() {
+		return at
+	}
+	return h.base.Add(at.Sub(h.local))
+}
+
+// started is when the runner started, by the storage's clock.
+func (h *heart) started(now time.Time) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.born.IsZero() {
+		return now
+	}
+	return h.born
+}

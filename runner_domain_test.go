@@ -1,0 +1,247 @@
+package midge_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// sliced is a storage like a Cluster: queues share a step where their names begin with
+// the same letter. A slice can be silent: then no call on it is answered before its
+// context ends. It minds calls that name queues of several slices, which one silent
+// slice would hold up for all.
+type sliced struct {
+	storage.Storage
+	t *testing.T
+
+	mu       sync.Mutex // guards what follows
+	silent   map[byte]chan struct{}
+	released atomic.Int64
+}
+
+func (s *sliced) Spans(queues ...string) bool {
+	for _, q := range queues {
+		if q[0] != queues[0][0] {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *sliced) silence(slice byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent = map[byte]chan struct{}{slice: make(chan struct{})}
+}
+
+func (s *sliced) speak() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.silent {
+		close(c)
+	}
+	s.silent = nil
+}
+
+// pass waits for the slice of the queues.
+func (s *sliced) pass(ctx context.Context, act string, queues ...string) error {
+	if len(queues) == 0 {
+		return nil
+	}
+	if !s.Spans(queues...) {
+		s.t.Errorf("one %s on queues of several slices: %v", act, queues)
+	}
+	s.mu.Lock()
+	silent := s.silent[queues[0][0]]
+	s.mu.Unlock()
+	if silent == nil {
+		return nil
+	}
+	select {
+	case <-silent:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", storage.ErrUnknown, ctx.Err())
+	}
+}
+
+func (s *sliced) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	var queues []string
+	for _, tx := range txs {
+		for _, se := range tx.Settles {
+			queues = append(queues, se.Fence.Queue)
+			if se.Outcome == storage.Release {
+				s.released.Add(1)
+			}
+		}
+		for _, ch := range tx.Changes {
+			queues = append(queues, ch.Ref.Queue)
+		}
+	}
+	if err := s.pass(ctx, "Apply", queues...); err != nil {
+		return nil, err
+	}
+	return s.Storage.Apply(ctx, call, txs...)
+}
+
+func (s *sliced) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	var queues []string
+	for _, q := range req.Queues {
+		queues = append(queues, q.Name)
+	}
+	if err := s.pass(ctx, "Claim", queues...); err != nil {
+		return storage.Claimed{}, err
+	}
+	return s.Storage.Claim(ctx, req)
+}
+
+func (s *sliced) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	var queues []string
+	for _, l := range req.Leases {
+		queues = append(queues, l.Fence.Queue)
+	}
+	if req.Runner.ID != "" && len(queues) > 0 {
+		s.t.Error("a heartbeat of the runner together with leases")
+	}
+	if err := s.pass(ctx, "Extend", queues...); err != nil {
+		return storage.Extended{}, err
+	}
+	return s.Storage.Extend(ctx, req)
+}
+
+// TestASilentSliceHoldsUpNoOther: jobs of the other one start, keep their leases, settle
+// and tick while one slice says nothing for a minute; then its jobs run too, and no task
+// is charged a crash.
+func TestASilentSliceHoldsUpNoOther(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := &sliced{Storage: b.store, t: t}
+		long := make(chan struct{})
+		var cause error
+		var ran sync.Map
+		b.runner = b.newRunner(s, midge.RunnerConfig{
+			Queues: []string{"b1", "a1", "a2"}, Weights: map[string]int{"a1": 2}, Concurrency: 10, Lease: 3 * time.Second,
+		}, func(ctx context.Context, w work) error {
+			if w.Name == "long" {
+				select {
+				case <-long:
+				case <-ctx.Done():
+					cause = context.Cause(ctx)
+				}
+			}
+			ran.Store(w.Name, true)
+			return nil
+		})
+		if err := b.runner.Periodic(midge.Every(10*time.Second), work{"tick"}, midge.To("a3")); err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.enqueue("long", midge.To("a1"))
+		b.enqueue("before", midge.To("b1"))
+		b.after(time.Second)
+		s.silence('b')
+		var healthy, stuck []midge.Task
+		for i := range 40 {
+			healthy = append(healthy, b.enqueue(fmt.Sprint("a", i), midge.To("a1")), b.enqueue(fmt.Sprint("A", i), midge.To("a2")))
+			stuck = append(stuck, b.enqueue(fmt.Sprint("b", i), midge.To("b1")))
+		}
+		b.after(5 * time.Second)
+		for _, task := range healthy {
+			b.gone(task.Ref)
+		}
+		b.after(time.Minute)
+		if got := b.stats("a3").Totals.Enqueued; got < 6 {
+			t.Errorf("ticks in a minute beside a silent slice: got %d, want 6", got)
+		}
+		if cause != nil {
+			t.Errorf("the context of a job elsewhere ended by %v", cause)
+		}
+		s.speak()
+		close(long)
+		b.after(time.Minute)
+		for _, task := range stuck {
+			b.gone(task.Ref)
+		}
+		for _, q := range []string{"a1", "a2", "a3", "b1"} {
+			if got := b.stats(q).Totals.Crashed; got != 0 {
+				t.Errorf("crashes charged in %s: got %d, want 0", q, got)
+			}
+		}
+	})
+}
+
+// TestSlicesShareSlots: in strict order the first is emptied before the second, and with
+// weights each gets its part; whatever was claimed runs.
+func TestSlicesShareSlots(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		weights     map[string]int
+		least, most int // of the first 100 runs, those of queue a
+	}{
+		{"strict", nil, 95, 100},
+		{"3 to 1", map[string]int{"a": 3, "b": 1}, 60, 90},
+		{"1 to 3", map[string]int{"a": 1, "b": 3}, 10, 40},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				s := &sliced{Storage: b.store, t: t}
+				var begun, ofA atomic.Int64
+				b.runner = b.newRunner(s, midge.RunnerConfig{
+					Queues: []string{"a", "b"}, Weights: c.weights, Concurrency: 8,
+				}, func(_ context.Context, w work) error {
+					if begun.Add(1) <= 100 && w.Name == "a" {
+						ofA.Add(1)
+					}
+					time.Sleep(time.Second) // virtual
+					return nil
+				})
+				for range 200 {
+					b.enqueue("a", midge.To("a"))
+					b.enqueue("b", midge.To("b"))
+				}
+				go func() { b.done <- b.runner.Run(b.ctx) }()
+				b.after(2 * time.Minute)
+				if got := int(ofA.Load()); got < c.least || got > c.most {
+					t.Errorf("of the first 100, queue a had %d, want %d to %d", got, c.least, c.most)
+				}
+				if got := begun.Load(); got != 400 {
+					t.Errorf("ran: got %d, want 400", got)
+				}
+				if got := s.released.Load(); got != 0 {
+					t.Errorf("given back: got %d, want 0", got)
+				}
+			})
+		})
+	}
+}
+
+// TestAQueueOfANewSliceIsServedFromThenOn, and one that is served no more rests.
+func TestAQueueOfANewSliceIsServedFromThenOn(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := &sliced{Storage: b.store, t: t}
+		b.runner = b.newRunner(s, midge.RunnerConfig{Queues: []string{"a"}}, func(context.Context, work) error { return nil })
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		synctest.Wait()
+		first, second := b.enqueue("x", midge.To("a")), b.enqueue("x", midge.To("b"))
+		b.after(time.Second)
+		b.gone(first.Ref)
+		if got := b.task(second.Ref).State; got != storage.Waiting {
+			t.Errorf("a task of a queue not served: got %s, want waiting", got)
+		}
+		if err := b.runner.SetQueues([]string{"b"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		third := b.enqueue("x", midge.To("a"))
+		b.after(2 * time.Second)
+		b.gone(second.Ref)
+		if got := b.task(third.Ref).State; got != storage.Waiting {
+			t.Errorf("a task of a queue served no more: got %s, want waiting", got)
+		}
+	})
+}
