@@ -44,14 +44,17 @@ type attempt struct {
 	suspect bool
 	claimed time.Time // when its claim was sent
 
+	ctx     jobContext // what its job is given
+	verdict settlement // what becomes of it
+	settle  [1]storage.Settle
+
 	mu        sync.Mutex // guards what follows
 	phase     phase
-	cancel    context.CancelCauseFunc // nil until it runs
-	why       error                   // what cancelled it, first cause wins
-	begun     time.Time               // zero until it runs
-	extended  time.Time               // when the last extension that went through was sent
-	overSince time.Time               // when its context was first seen to have ended
-	pastDue   bool                    // a line about its running on was logged
+	why       error     // what cancelled it, first cause wins
+	begun     time.Time // zero until it runs
+	extended  time.Time // when the last extension that went through was sent
+	overSince time.Time // when its context was first seen to have ended
+	pastDue   bool      // a line about its running on was logged
 	follow    []storage.Insert
 	result    []byte
 }
@@ -72,18 +75,17 @@ func newAttempt(d *domain, t storage.Task, f storage.Fence, sent time.Time) *att
 	}
 }
 
-// begin makes the attempt run and gives its context, or false where it was lost or
-// cancelled while it waited.
-func (a *attempt) begin(jobs context.Context) (context.Context, bool) {
+// begin makes the attempt run, or reports false where it was lost or cancelled while it
+// waited.
+func (a *attempt) begin(jobs context.Context, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.phase == lost || a.why != nil {
-		return nil, false
+		return false
 	}
-	a.phase, a.begun = runs, time.Now()
-	ctx, cancel := context.WithCancelCause(context.WithValue(jobs, attemptKey{}, a))
-	a.cancel = cancel
-	return ctx, true
+	a.phase, a.begun = runs, now
+	a.ctx.attempt, a.ctx.jobs = a, jobs
+	return true
 }
 
 // end cancels the job's context with a cause, or keeps one that waits from running.
@@ -93,9 +95,7 @@ func (a *attempt) end(cause error) {
 	if a.why == nil {
 		a.why = cause
 	}
-	if a.cancel != nil {
-		a.cancel(cause)
-	}
+	a.ctx.end(cause)
 }
 
 // lose marks the lease as lost, so that nothing is settled under it, and reports
@@ -167,10 +167,9 @@ func (r *Runner) runOne(jobs context.Context, a *attempt) *attempt {
 			go r.work(jobs, next)
 		}
 	}()
-	ctx, ok := a.begin(jobs)
 	var err error
-	if ok {
-		err = r.call(ctx, a)
+	if a.begin(jobs, begun) {
+		err = r.call(a)
 	}
 	if cause := context.Cause(jobs); cause != nil {
 		a.end(cause)
@@ -183,31 +182,39 @@ func (r *Runner) runOne(jobs context.Context, a *attempt) *attempt {
 
 // call runs the job with its middleware under its timeout. A panic in any of them is
 // an error with its stack.
-func (r *Runner) call(ctx context.Context, a *attempt) (err error) {
+func (r *Runner) call(a *attempt) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &PanicError{Value: v, Stack: debug.Stack()}
 		}
-		a.cancel(context.Canceled) // what the job left running learns that it is over
+		a.ctx.end(context.Canceled) // what the job left running learns that it is over
 	}()
 	h := r.handler(a.task.Kind)
 	if h == nil {
 		return errUnknownKind
 	}
+	var ctx context.Context = &a.ctx
 	if t := a.task.Timeout; t > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, t, ErrTimeout)
 		defer cancel()
 	}
-	run := func(ctx context.Context) error { return h.run(ctx, a.task.Encoding, a.task.Payload) }
-	for _, wrap := range slices.Backward(r.cfg.Middleware) {
-		run = wrap(run)
-	}
-	err = run(ctx)
-	if err != nil && errors.Is(context.Cause(ctx), ErrTimeout) {
+	if err = r.wrapped(ctx, h, &a.task); err != nil && errors.Is(context.Cause(ctx), ErrTimeout) {
 		err = fmt.Errorf("%w after %v: %w", ErrTimeout, a.task.Timeout, err)
 	}
 	return err
+}
+
+// wrapped runs a job within the middleware.
+func (r *Runner) wrapped(ctx context.Context, h *handler, t *storage.Task) error {
+	if len(r.cfg.Middleware) == 0 {
+		return h.run(ctx, t.Encoding, t.Payload)
+	}
+	run := func(ctx context.Context) error { return h.run(ctx, t.Encoding, t.Payload) }
+	for _, wrap := range slices.Backward(r.cfg.Middleware) {
+		run = wrap(run)
+	}
+	return run(ctx)
 }
 
 var errUnknownKind = errors.New("midge: no job of this kind is registered here")
@@ -227,11 +234,12 @@ func (r *Runner) finish(a *attempt, err error, took time.Duration) {
 	}
 	s, reported := r.soundVerdict(a, err)
 	s.Fence = a.fence
-	tx := storage.Tx{Settles: []storage.Settle{s}}
+	a.settle[0] = s
+	a.verdict = settlement{attempt: a, tx: storage.Tx{Settles: a.settle[:]}, err: reported, took: took}
 	if s.Outcome == storage.Complete {
-		tx.Inserts = a.follow
+		a.verdict.tx.Inserts = a.follow
 	}
-	a.domain.settle.add(&settlement{attempt: a, tx: tx, err: reported, took: took})
+	a.domain.settle.add(&a.verdict)
 }
 
 // soundVerdict is the verdict, also on an error whose methods panic, such as a nil

@@ -125,14 +125,19 @@ const (
 // several verdicts are joined the gravest holds: Discard before RetryIn before
 // Snooze.
 func verdictOf(err error) verdict {
+	if err == nil {
+		return verdict{}
+	}
+	return verdictOfError(err)
+}
+
+func verdictOfError(err error) verdict {
 	var (
 		discard *discardError
 		retry   *retryInError
 		snooze  *snoozeError
 	)
 	switch {
-	case err == nil:
-		return verdict{}
 	case errors.As(err, &discard):
 		return verdict{kind: verdictDiscard, err: err}
 	case errors.As(err, &retry):

@@ -43,7 +43,7 @@ func observeClocks(t *testing.T, f *fleet, fleet []*worker) {
 	t.Helper()
 	const delayed, long, lease = 60, 6, 2 * time.Second
 	for i := range long {
-		f.enqueue("q", fmt.Sprint("long-", i), steps(sleep(3*lease), step{Do: "follow"}))
+		f.enqueue("q", fmt.Sprint("long-", i), steps(sleep(6*lease), step{Do: "follow"}))
 	}
 	f.awaitWhat("", runStart, long, 10*time.Second)
 	due := make(map[storage.Ref]time.Time) // by the host's clock, at the earliest
@@ -87,9 +87,9 @@ func observeClocks(t *testing.T, f *fleet, fleet []*worker) {
 		}
 		return len(held)
 	}
-	held := heldBy(h)
 	at = time.Now()
 	killed.kill()
+	held := heldBy(f.history())
 	f.await("all of the killed runner's jobs run elsewhere", lease+takeover, func(h history) bool {
 		crashed := h.of(runStart).after(at).where(func(e event) bool { return e.Crashes == 1 })
 		return len(crashed.refs()) == held

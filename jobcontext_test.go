@@ -1,0 +1,61 @@
+package midge
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+type traceKey struct{}
+
+// TestJobContextIsAContext like one of the standard library's, whenever it is looked at.
+func TestJobContextIsAContext(t *testing.T) {
+	cause := errors.New("the cause")
+	for name, look := range map[string]func(c *jobContext, looks func()){
+		"before it ends": func(c *jobContext, looks func()) { looks(); c.end(cause); c.end(errors.New("another")) },
+		"after it ended": func(c *jobContext, looks func()) { c.end(cause); c.end(errors.New("another")); looks() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			parent := context.WithValue(t.Context(), traceKey{}, "trace")
+			a := &attempt{}
+			c := &jobContext{attempt: a, jobs: parent}
+			var done, childDone <-chan struct{}
+			var child context.Context
+			look(c, func() {
+				done = c.Done()
+				var cancel context.CancelFunc
+				child, cancel = context.WithCancel(context.WithValue(c, traceKey{}, "child"))
+				t.Cleanup(cancel)
+				childDone = child.Done()
+			})
+			<-done
+			<-childDone
+			if !errors.Is(c.Err(), context.Canceled) || !errors.Is(context.Cause(c), cause) {
+				t.Errorf("ended with %v because of %v, want %v because of %v", c.Err(), context.Cause(c), context.Canceled, cause)
+			}
+			if !errors.Is(context.Cause(child), cause) {
+				t.Errorf("a child ended because of %v, want %v", context.Cause(child), cause)
+			}
+			if got := c.Value(traceKey{}); got != "trace" {
+				t.Errorf("value of the parent: got %v, want trace", got)
+			}
+			if got := child.Value(attemptKey{}); got != a {
+				t.Errorf("the attempt by a child: got %v, want it", got)
+			}
+		})
+	}
+}
+
+// TestJobContextEndsWithTheRunners, with its cause.
+func TestJobContextEndsWithTheRunners(t *testing.T) {
+	jobs, end := context.WithCancelCause(t.Context())
+	c := &jobContext{jobs: jobs}
+	if c.Err() != nil {
+		t.Errorf("before: got %v, want nil", c.Err())
+	}
+	end(ErrShutdown)
+	<-c.Done()
+	if !errors.Is(context.Cause(c), ErrShutdown) {
+		t.Errorf("cause: got %v, want %v", context.Cause(c), ErrShutdown)
+	}
+}
