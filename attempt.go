@@ -75,17 +75,17 @@ func newAttempt(d *domain, t storage.Task, f storage.Fence, sent time.Time) *att
 	}
 }
 
-// begin makes the attempt run, or reports false where it was lost or cancelled while it
-// waited.
-func (a *attempt) begin(jobs context.Context, now time.Time) bool {
+// begin makes the attempt run and gives its context, or false where it was lost or
+// cancelled while it waited.
+func (a *attempt) begin(jobs context.Context, now time.Time) (context.Context, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.phase == lost || a.why != nil {
-		return false
+		return nil, false
 	}
 	a.phase, a.begun = runs, now
 	a.ctx.attempt, a.ctx.jobs = a, jobs
-	return true
+	return &a.ctx, true
 }
 
 // end cancels the job's context with a cause, or keeps one that waits from running.
@@ -168,8 +168,8 @@ func (r *Runner) runOne(jobs context.Context, a *attempt) *attempt {
 		}
 	}()
 	var err error
-	if a.begin(jobs, begun) {
-		err = r.call(a)
+	if ctx, ok := a.begin(jobs, begun); ok {
+		err = r.call(ctx, a)
 	}
 	if cause := context.Cause(jobs); cause != nil {
 		a.end(cause)
@@ -182,7 +182,7 @@ func (r *Runner) runOne(jobs context.Context, a *attempt) *attempt {
 
 // call runs the job with its middleware under its timeout. A panic in any of them is
 // an error with its stack.
-func (r *Runner) call(a *attempt) (err error) {
+func (r *Runner) call(ctx context.Context, a *attempt) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &PanicError{Value: v, Stack: debug.Stack()}
@@ -193,7 +193,6 @@ func (r *Runner) call(a *attempt) (err error) {
 	if h == nil {
 		return errUnknownKind
 	}
-	var ctx context.Context = &a.ctx
 	if t := a.task.Timeout; t > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, t, ErrTimeout)

@@ -11,23 +11,20 @@ type traceKey struct{}
 // TestJobContextIsAContext like one of the standard library's, whenever it is looked at.
 func TestJobContextIsAContext(t *testing.T) {
 	cause := errors.New("the cause")
-	for name, look := range map[string]func(c *jobContext, looks func()){
-		"before it ends": func(c *jobContext, looks func()) { looks(); c.end(cause); c.end(errors.New("another")) },
-		"after it ended": func(c *jobContext, looks func()) { c.end(cause); c.end(errors.New("another")); looks() },
-	} {
+	for name, late := range map[string]bool{"looked at before it ends": false, "looked at after it ended": true} {
 		t.Run(name, func(t *testing.T) {
 			parent := context.WithValue(t.Context(), traceKey{}, "trace")
 			a := &attempt{}
 			c := &jobContext{attempt: a, jobs: parent}
-			var done, childDone <-chan struct{}
-			var child context.Context
-			look(c, func() {
-				done = c.Done()
-				var cancel context.CancelFunc
-				child, cancel = context.WithCancel(context.WithValue(c, traceKey{}, "child"))
-				t.Cleanup(cancel)
-				childDone = child.Done()
-			})
+			if late {
+				c.end(cause)
+			}
+			done := c.Done()
+			child, cancel := context.WithCancel(context.WithValue(c, traceKey{}, "child"))
+			defer cancel()
+			childDone := child.Done()
+			c.end(cause)
+			c.end(errors.New("another"))
 			<-done
 			<-childDone
 			if !errors.Is(c.Err(), context.Canceled) || !errors.Is(context.Cause(c), cause) {
