@@ -39,14 +39,13 @@ type attempt struct {
 	r       *Runner
 	domain  *domain
 	place   int // among what the slots hold; guarded by slots.mu
-	task    storage.Task
+	task    taskInfo
 	fence   storage.Fence
 	suspect bool
 	claimed time.Time // when its claim was sent
 
 	ctx     jobContext // what its job is given
 	verdict settlement // what becomes of it
-	settle  [1]storage.Settle
 
 	mu        sync.Mutex // guards what follows
 	phase     phase
@@ -59,6 +58,29 @@ type attempt struct {
 	result    []byte
 }
 
+// taskInfo is what an attempt has to know of its task, a third of a storage.Task.
+type taskInfo struct {
+	Kind, Encoding string
+	Payload        []byte
+	Headers        map[string]string
+
+	Retries, MaxRetries int
+	Crashes, CrashLimit int
+	Snoozes             int
+	SnoozedSince        time.Time
+
+	Created time.Time
+	Timeout time.Duration
+}
+
+func infoOf(t *storage.Task) taskInfo {
+	return taskInfo{
+		Kind: t.Kind, Encoding: t.Encoding, Payload: t.Payload, Headers: t.Headers,
+		Retries: t.Retries, MaxRetries: t.MaxRetries, Crashes: t.Crashes, CrashLimit: t.CrashLimit,
+		Snoozes: t.Snoozes, SnoozedSince: t.SnoozedSince, Created: t.Created, Timeout: t.Timeout,
+	}
+}
+
 type phase int
 
 const (
@@ -68,9 +90,9 @@ const (
 	lost     // its lease is; nothing more is settled
 )
 
-func newAttempt(d *domain, t storage.Task, f storage.Fence, sent time.Time) *attempt {
+func newAttempt(d *domain, t *storage.Task, f storage.Fence, sent time.Time) *attempt {
 	return &attempt{
-		r: d.r, domain: d, task: t, fence: f, claimed: sent, extended: sent,
+		r: d.r, domain: d, task: infoOf(t), fence: f, claimed: sent, extended: sent,
 		suspect: storage.Suspect(t.Crashes, t.CrashLimit),
 	}
 }
@@ -205,7 +227,7 @@ func (r *Runner) call(ctx context.Context, a *attempt) (err error) {
 }
 
 // wrapped runs a job within the middleware.
-func (r *Runner) wrapped(ctx context.Context, h *handler, t *storage.Task) error {
+func (r *Runner) wrapped(ctx context.Context, h *handler, t *taskInfo) error {
 	if len(r.cfg.Middleware) == 0 {
 		return h.run(ctx, t.Encoding, t.Payload)
 	}
@@ -233,10 +255,9 @@ func (r *Runner) finish(a *attempt, err error, took time.Duration) {
 	}
 	s, reported := r.soundVerdict(a, err)
 	s.Fence = a.fence
-	a.settle[0] = s
-	a.verdict = settlement{attempt: a, tx: storage.Tx{Settles: a.settle[:]}, err: reported, took: took}
+	a.verdict = settlement{attempt: a, settle: [1]storage.Settle{s}, err: reported, took: took}
 	if s.Outcome == storage.Complete {
-		a.verdict.tx.Inserts = a.follow
+		a.verdict.follow = a.follow
 	}
 	a.domain.settle.add(&a.verdict)
 }

@@ -83,7 +83,7 @@ func (c *claimer) take(jobs context.Context, claimed storage.Claimed, sent time.
 	attempts := make([]*attempt, 0, len(claimed.Tasks))
 	var back []*attempt
 	for i := range claimed.Tasks {
-		a := newAttempt(d, claimed.Tasks[i], claimed.Fences[i], sent)
+		a := newAttempt(d, &claimed.Tasks[i], claimed.Fences[i], sent)
 		if late || a.suspect && r.slots.suspectRuns() { // one that came when it was not expected any more
 			back = append(back, a)
 			continue

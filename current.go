@@ -34,7 +34,7 @@ func (a *attempt) mayWriteLocked() error {
 	case runs:
 		return nil
 	case lost:
-		return fmt.Errorf("%s: %w", a.task.Ref, storage.ErrLeaseLost)
+		return fmt.Errorf("%s: %w", a.fence.Ref, storage.ErrLeaseLost)
 	default:
 		return ErrNotInJob
 	}
@@ -68,9 +68,9 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 	t := &a.task
 	tick, _ := time.Parse(time.RFC3339Nano, t.Headers[tickHeader]) // zero where there is none
 	return RunInfo{
-		Ref: t.Ref, Kind: t.Kind, Retries: t.Retries, MaxRetries: t.MaxRetries, Crashes: t.Crashes,
-		Fence:          t.Version,
-		IdempotencyKey: t.Ref.String() + "@" + strconv.FormatInt(t.Created.UnixMicro(), 10),
+		Ref: a.fence.Ref, Kind: t.Kind, Retries: t.Retries, MaxRetries: t.MaxRetries, Crashes: t.Crashes,
+		Fence:          a.fence.Version,
+		IdempotencyKey: a.fence.Ref.String() + "@" + strconv.FormatInt(t.Created.UnixMicro(), 10),
 		Headers:        t.Headers, Created: t.Created, Tick: tick,
 	}, true
 }
@@ -95,7 +95,7 @@ func FollowUp(ctx context.Context, follow any, opts ...Option) error {
 		return fmt.Errorf("midge: follow up: %w", err)
 	}
 	in.OnConflict = storage.Skip
-	if q := a.task.Queue; !storage.Spans(a.r.store, q, in.Ref.Queue) {
+	if q := a.fence.Queue; !storage.Spans(a.r.store, q, in.Ref.Queue) {
 		return fmt.Errorf("midge: follow up in queue %s from queue %s: %w", in.Ref.Queue, q, storage.ErrSpan)
 	}
 	a.mu.Lock()
@@ -147,7 +147,7 @@ func Progress(ctx context.Context, v any) error {
 		return fmt.Errorf("midge: progress: %w", err)
 	}
 	if err := a.extend(ctx, storage.Extension{Fence: a.fence, Started: true, Progress: b}); err != nil {
-		return fmt.Errorf("midge: progress of %s: %w", a.task.Ref, err)
+		return fmt.Errorf("midge: progress of %s: %w", a.fence.Ref, err)
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func Checkpoint(ctx context.Context, v any) error {
 		return fmt.Errorf("midge: checkpoint: %w", err)
 	}
 	if err := a.extend(ctx, storage.Extension{Fence: a.fence, Started: true, Checkpoint: b}); err != nil {
-		return fmt.Errorf("midge: checkpoint of %s: %w", a.task.Ref, err)
+		return fmt.Errorf("midge: checkpoint of %s: %w", a.fence.Ref, err)
 	}
 	return nil
 }
@@ -179,15 +179,15 @@ func LoadCheckpoint(ctx context.Context, v any) (ok bool, err error) {
 	if err := checkPointer(v); err != nil {
 		return false, fmt.Errorf("midge: load checkpoint: %w", err)
 	}
-	t, err := a.r.store.Task(ctx, a.task.Ref)
+	t, err := a.r.store.Task(ctx, a.fence.Ref)
 	if err != nil {
-		return false, fmt.Errorf("midge: load checkpoint of %s: %w", a.task.Ref, err)
+		return false, fmt.Errorf("midge: load checkpoint of %s: %w", a.fence.Ref, err)
 	}
 	if len(t.Checkpoint) == 0 {
 		return false, nil
 	}
 	if err := decode(t.Encoding, t.Checkpoint, v); err != nil {
-		return false, fmt.Errorf("midge: load checkpoint of %s: %w", a.task.Ref, err)
+		return false, fmt.Errorf("midge: load checkpoint of %s: %w", a.fence.Ref, err)
 	}
 	return true, nil
 }

@@ -63,7 +63,7 @@ func (k *keeper) beat(ctx context.Context) bool {
 	for _, a := range held {
 		_, runs := a.runningSince()
 		req.Leases = append(req.Leases, storage.Extension{Fence: a.fence, For: k.d.r.cfg.Lease, Started: runs})
-		byRef[a.task.Ref] = a
+		byRef[a.fence.Ref] = a
 	}
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, k.d.r.cfg.Lease/3)

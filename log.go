@@ -52,7 +52,7 @@ func (l *lifeLog) stopped(err error) {
 // settled writes how an attempt ended.
 func (l *lifeLog) settled(s *settlement, state storage.State) {
 	t := &s.attempt.task
-	outcome := s.tx.Settles[0].Outcome
+	outcome := s.outcome()
 	level := zapcore.InfoLevel
 	switch {
 	case state == storage.Dead:
@@ -65,8 +65,8 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 	if !l.on(level) {
 		return
 	}
-	name := t.Kind + " " + t.Ref.String()
-	delay := s.tx.Settles[0].Delay
+	name := t.Kind + " " + s.attempt.fence.Ref.String()
+	delay := s.settle[0].Delay
 	var line string
 	switch {
 	case outcome == storage.Complete:
@@ -90,7 +90,7 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 }
 
 func deadReason(s *settlement) string {
-	if r := s.tx.Settles[0].Reason; r != "" {
+	if r := s.settle[0].Reason; r != "" {
 		return r
 	}
 	return fmt.Sprintf("%s after %d", storage.ReasonRetries, s.attempt.task.MaxRetries)
@@ -107,7 +107,7 @@ func rounded(d time.Duration) time.Duration {
 	return d.Round(time.Microsecond)
 }
 
-func (l *lifeLog) about(a *attempt) string { return a.task.Kind + " " + a.task.Ref.String() }
+func (l *lifeLog) about(a *attempt) string { return a.task.Kind + " " + a.fence.Ref.String() }
 
 func (l *lifeLog) leaseLost(a *attempt) {
 	l.log.Warn(l.about(a) + " lost its lease, its context has ended")
@@ -129,7 +129,7 @@ func (l *lifeLog) stuck(a *attempt, since time.Duration) {
 
 func (l *lifeLog) unknownKind(a *attempt) {
 	l.log.Warn(fmt.Sprintf("no job of kind %s is registered here; its tasks (first %s) are put off, uncharged, "+
-		"and are dead after %v", a.task.Kind, a.task.Ref, unknownFor))
+		"and are dead after %v", a.task.Kind, a.fence.Ref, unknownFor))
 }
 
 func (l *lifeLog) backoffPanic(a *attempt, v any) {

@@ -13,10 +13,15 @@ import (
 // settlement is a verdict on its way to the storage.
 type settlement struct {
 	attempt *attempt
-	tx      storage.Tx
+	settle  [1]storage.Settle
+	follow  []storage.Insert
 	err     error // to be reported, nil for success
 	took    time.Duration
 }
+
+func (sm *settlement) tx() storage.Tx { return storage.Tx{Settles: sm.settle[:], Inserts: sm.follow} }
+
+func (sm *settlement) outcome() storage.Outcome { return sm.settle[0].Outcome }
 
 // settler is the actor that brings the verdicts of a domain to the storage. What finishes while a
 // call is under way goes out with the next one; a lone verdict goes at once. It
@@ -43,7 +48,7 @@ func (r *Runner) release(a *attempt) {
 	switch {
 	case a.settles():
 		back := storage.Settle{Fence: a.fence, Outcome: storage.Release}
-		a.domain.settle.add(&settlement{attempt: a, tx: storage.Tx{Settles: []storage.Settle{back}}})
+		a.domain.settle.add(&settlement{attempt: a, settle: [1]storage.Settle{back}})
 	case a.isLost():
 		r.slots.settled(a)
 	}
@@ -78,7 +83,7 @@ func (s *settler) take() []*settlement {
 	defer s.mu.Unlock()
 	n, ops, bytes := 0, 0, 0
 	for n < len(s.queue) {
-		tx := &s.queue[n].tx
+		tx := s.queue[n].tx()
 		ops += tx.Ops()
 		bytes += tx.Bytes()
 		if n > 0 && (ops > storage.MaxTxOps || bytes > storage.MaxTxBytes) {
@@ -97,7 +102,7 @@ func (s *settler) take() []*settlement {
 func (s *settler) settle(ctx context.Context, batch []*settlement, again bool) {
 	txs := make([]storage.Tx, len(batch))
 	for i, sm := range batch {
-		txs[i] = sm.tx
+		txs[i] = sm.tx()
 	}
 	applied, err := s.apply(ctx, txs)
 	switch {
@@ -183,13 +188,13 @@ func (s *settler) retryAsFailure(sm *settlement, err error) {
 	failed := *sm
 	fail := failure(storage.Fail, s.d.r.delay(sm.attempt), err)
 	fail.Fence = sm.attempt.fence
-	failed.tx, failed.err = storage.Tx{Settles: []storage.Settle{fail}}, err
+	failed.settle[0], failed.follow, failed.err = fail, nil, err
 	s.add(&failed)
 }
 
 // failInstead does the same for a Tx that no storage would take.
 func (s *settler) failInstead(sm *settlement, err error) {
-	if sm.tx.Settles[0].Outcome == storage.Complete {
+	if sm.outcome() == storage.Complete {
 		s.retryAsFailure(sm, err)
 		return
 	}

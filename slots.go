@@ -232,7 +232,7 @@ func (s *slots) running(now time.Time) []storage.Running {
 	for _, a := range s.held {
 		if begun, ok := a.runningSince(); ok && len(list) < storage.MaxRunning {
 			since := now.Add(-time.Since(begun))
-			list = append(list, storage.Running{Ref: a.task.Ref, Kind: a.task.Kind, Since: since})
+			list = append(list, storage.Running{Ref: a.fence.Ref, Kind: a.task.Kind, Since: since})
 		}
 	}
 	return list

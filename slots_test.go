@@ -12,7 +12,7 @@ import (
 func TestASuspectThatWaitsIsTheOnlyOne(t *testing.T) {
 	s := newSlots(2)
 	s.resize(0)
-	pill := &attempt{suspect: true, claimed: time.Now(), task: storage.Task{Ref: storage.Ref{Queue: "q", ID: "a"}}}
+	pill := &attempt{suspect: true, claimed: time.Now(), fence: storage.Fence{Ref: storage.Ref{Queue: "q", ID: "a"}}}
 	if run := s.add(pill); len(run) > 0 {
 		t.Fatal("it runs without a slot")
 	}
