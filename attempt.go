@@ -73,14 +73,6 @@ type taskInfo struct {
 	Timeout time.Duration
 }
 
-func infoOf(t *storage.Task) taskInfo {
-	return taskInfo{
-		Kind: t.Kind, Encoding: t.Encoding, Payload: t.Payload, Headers: t.Headers,
-		Retries: t.Retries, MaxRetries: t.MaxRetries, Crashes: t.Crashes, CrashLimit: t.CrashLimit,
-		Snoozes: t.Snoozes, SnoozedSince: t.SnoozedSince, Created: t.Created, Timeout: t.Timeout,
-	}
-}
-
 type phase int
 
 const (
@@ -90,11 +82,30 @@ const (
 	lost     // its lease is; nothing more is settled
 )
 
-func newAttempt(d *domain, t *storage.Task, f storage.Fence, sent time.Time) *attempt {
-	return &attempt{
-		r: d.r, domain: d, task: infoOf(t), fence: f, claimed: sent, extended: sent,
-		suspect: storage.Suspect(t.Crashes, t.CrashLimit),
+// slab is how many attempts are allocated together. One that runs for long keeps the
+// memory of so many.
+const slab = 16
+
+// newAttempts makes attempts of what was claimed by a call sent at a moment.
+func newAttempts(d *domain, claimed *storage.Claimed, sent time.Time) []*attempt {
+	attempts := make([]*attempt, len(claimed.Tasks))
+	var room []attempt
+	for i := range claimed.Tasks {
+		if len(room) == 0 {
+			room = make([]attempt, min(slab, len(claimed.Tasks)-i))
+		}
+		a, t := &room[0], &claimed.Tasks[i]
+		room = room[1:]
+		a.r, a.domain, a.fence, a.claimed, a.extended = d.r, d, claimed.Fences[i], sent, sent
+		a.suspect = storage.Suspect(t.Crashes, t.CrashLimit)
+		a.task = taskInfo{
+			Kind: t.Kind, Encoding: t.Encoding, Payload: t.Payload, Headers: t.Headers,
+			Retries: t.Retries, MaxRetries: t.MaxRetries, Crashes: t.Crashes, CrashLimit: t.CrashLimit,
+			Snoozes: t.Snoozes, SnoozedSince: t.SnoozedSince, Created: t.Created, Timeout: t.Timeout,
+		}
+		attempts[i] = a
 	}
+	return attempts
 }
 
 // begin makes the attempt run and gives its context, or false where it was lost or

@@ -80,10 +80,9 @@ func (c *claimer) take(jobs context.Context, claimed storage.Claimed, sent time.
 	// A claim that was repeated through a time of lost replies may bring old leases:
 	// claimed anew, the tasks come with fresh ones.
 	late := time.Since(sent) > r.cfg.Lease/3
-	attempts := make([]*attempt, 0, len(claimed.Tasks))
-	var back []*attempt
-	for i := range claimed.Tasks {
-		a := newAttempt(d, &claimed.Tasks[i], claimed.Fences[i], sent)
+	all := newAttempts(d, &claimed, sent)
+	attempts, back := all[:0], []*attempt(nil)
+	for _, a := range all {
 		if late || a.suspect && r.slots.suspectRuns() { // one that came when it was not expected any more
 			back = append(back, a)
 			continue
