@@ -178,11 +178,14 @@ func (a *attempt) runningSince() (time.Time, bool) {
 	return a.begun, a.phase == runs
 }
 
-// work runs a and then what was claimed ahead, until there is nothing. It is the body
-// of a worker's goroutine, which ends with it.
+// work runs a, then what was claimed ahead, then what it is handed, until the runner
+// drains. It is the body of a worker's goroutine: one that is kept needs no new stack.
 func (r *Runner) work(jobs context.Context, a *attempt) {
+	handed := make(chan *attempt, 1)
 	for a != nil {
-		a = r.runOne(jobs, a)
+		if a = r.runOne(jobs, a); a == nil && r.slots.park(handed) {
+			a = <-handed // nil when the runner drains
+		}
 	}
 }
 

@@ -17,13 +17,14 @@ type slots struct {
 	suspects int        // how many of those run a suspect
 	outlived int        // how many of those were given up on
 	draining bool
-	over     bool          // nothing more is settled
-	average  time.Duration // of a job, smoothed; 0 before the first
-	held     []*attempt    // each knows its place
-	ahead    []*attempt    // claimed, not started, in the order of their claim
-	domains  []*domain     // who may claim; see credit.go
-	strict   bool          // in their order
-	empty    *sync.Cond    // signalled when held or active may have fallen to zero
+	over     bool            // nothing more is settled
+	average  time.Duration   // of a job, smoothed; 0 before the first
+	held     []*attempt      // each knows its place
+	ahead    []*attempt      // claimed, not started, in the order of their claim
+	parked   []chan *attempt // workers with nothing to do
+	domains  []*domain       // who may claim; see credit.go
+	strict   bool            // in their order
+	empty    *sync.Cond      // signalled when held or active may have fallen to zero
 }
 
 func newSlots(limit int) *slots {
@@ -53,18 +54,36 @@ func (s *slots) low(budget time.Duration) bool {
 	return len(s.ahead) <= s.aheadWanted(budget)/2
 }
 
-// add takes in claimed attempts, in order, and gives those that are to run now, the
-// ones that waited ahead first; the rest waits ahead. Without attempts it gives what
-// more room lets run.
+// add takes in claimed attempts, in order, and lets those run that may, the ones that
+// waited ahead first; the rest waits ahead. Without attempts it lets run what more room
+// lets. It hands them to workers that are parked, and gives those for which a new worker
+// is wanted.
 func (s *slots) add(attempts ...*attempt) (run []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.holdLocked(attempts)
 	s.ahead = append(s.ahead, attempts...)
 	for s.active < s.limit && len(s.ahead) > 0 && !s.draining {
-		run = append(run, s.pop())
+		a := s.pop()
+		if n := len(s.parked) - 1; n >= 0 {
+			s.parked[n] <- a // has room for one
+			s.parked = s.parked[:n]
+		} else {
+			run = append(run, a)
+		}
 	}
 	return run
+}
+
+// park keeps a worker for later, or reports that it is to end.
+func (s *slots) park(handed chan *attempt) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining || s.active+len(s.parked) >= s.limit {
+		return false
+	}
+	s.parked = append(s.parked, handed)
+	return true
 }
 
 // hold takes in claimed attempts that are to be given back.
@@ -263,6 +282,10 @@ func (s *slots) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.draining = true
+	for _, worker := range s.parked {
+		close(worker)
+	}
+	s.parked = nil
 }
 
 // waitEmpty waits until nothing is held and no job runs, but those given up on.
