@@ -2,11 +2,13 @@
 
 GO ?= go
 LINT := bin/golangci-lint
+RUNTESTS := bin/runtests
 SYSTEMS := linux darwin windows
+BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test check servers systems tidy lint unit generate fmt
+.PHONY: help test check servers systems tidy lint unit bench generate fmt
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,19 +28,26 @@ systems: ## build, and vet with the tests, for linux, darwin and windows
 
 tidy: # fails where go.mod or go.sum would change
 	$(GO) mod tidy -diff
+	$(GO) -C bench mod tidy -diff
 
 lint: $(LINT) ## all linters; .golangci.yml says which are off and why
 	$(LINT) run ./...
+	cd bench && ../$(LINT) run ./...
 
 $(LINT): tools/go.mod tools/go.sum
 	cd tools && $(GO) build -o ../$(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@touch $(LINT)
 
 unit: ## the tests, with real servers; a skip is a failure
-	MIDGE_TEST_SERVERS=1 $(GO) run ./internal/runtests -race ./...
+	$(GO) build -o $(RUNTESTS) ./internal/runtests
+	MIDGE_TEST_SERVERS=1 $(RUNTESTS) -race ./...
+	cd bench && MIDGE_TEST_SERVERS=1 ../$(RUNTESTS) ./...
+
+bench: servers ## measure midge beside its peers: BENCH_FLAGS="-quick -metrics 'drain_*'"; bench/README.md
+	@$(GO) -C bench run . $(BENCH_FLAGS)
 
 generate: ## rewrite what is generated: docs/api.txt
 	$(GO) test -count=1 ./internal/house -run '^TestSurface$$' -update
 
 fmt: $(LINT) ## format the code
-	$(LINT) fmt ./...
+	$(LINT) fmt ./... bench/...

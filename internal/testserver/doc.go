@@ -1,5 +1,5 @@
 // Package testserver starts private servers for tests, and a proxy that injects
-// faults in front of them. Tests alone import it.
+// faults in front of them. Tests import it, and the benchmark.
 //
 // [Redis] gives a test a real redis-server of its own on a free loopback port,
 // with a fresh data directory; [Cluster] gives it a Redis Cluster of three

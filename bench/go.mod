@@ -1,0 +1,26 @@
+module github.com/midgehq/midge/bench
+
+go 1.25
+
+require (
+	github.com/hibiken/asynq v0.26.0
+	github.com/midgehq/midge v0.0.0
+	github.com/redis/go-redis/v9 v9.22.0
+	golang.org/x/sys v0.37.0
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/robfig/cron/v3 v3.0.1 // indirect
+	github.com/spf13/cast v1.10.0 // indirect
+	github.com/vmihailenco/msgpack/v5 v5.4.1 // indirect
+	github.com/vmihailenco/tagparser/v2 v2.0.0 // indirect
+	go.uber.org/atomic v1.11.0 // indirect
+	go.uber.org/multierr v1.10.0 // indirect
+	go.uber.org/zap v1.28.0 // indirect
+	golang.org/x/time v0.14.0 // indirect
+	google.golang.org/protobuf v1.36.10 // indirect
+)
+
+replace github.com/midgehq/midge => ../

@@ -1,0 +1,149 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/midgehq/midge/bench/internal/system"
+)
+
+// crew is a worker in this process that counts what it runs, and a second look at the
+// storage that is not the worker's. It is for one Work.
+type crew struct {
+	instance system.Instance // the worker's
+	look     system.Instance
+	queues   []string // which are counted
+	beside   []string // queues that are served too
+	want     int64    // jobs
+	dead     bool     // every job asks to be dead
+
+	started time.Time
+	first   time.Duration // from the start to the first run
+	runs    atomic.Int64
+	all     chan struct{} // closed when as many ran as were wanted
+}
+
+// hire opens what a crew works with: the storage twice, so that looking at it shares
+// nothing with the worker. The memory storage is there once. leave closes them.
+func (t target) hire(ctx context.Context) (instance, look system.Instance, leave func() error, err error) {
+	instance, err = t.open(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if t.inProcess() {
+		return instance, instance, instance.Close, nil
+	}
+	look, err = t.open(ctx)
+	if err != nil {
+		return nil, nil, nil, errors.Join(err, instance.Close())
+	}
+	return instance, look, func() error { return errors.Join(instance.Close(), look.Close()) }, nil
+}
+
+func newCrew(instance, look system.Instance, want int64, queues ...string) *crew {
+	return &crew{instance: instance, look: look, queues: queues, want: want, all: make(chan struct{})}
+}
+
+// during runs a worker while act does something. each sees every payload, nil sees none.
+// The error is that of act, or what ended the worker before act was done.
+func (c *crew) during(
+	ctx context.Context, slots int, each func([]byte), act func(context.Context) error,
+) error {
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	acting, give := context.WithCancelCause(ctx)
+	defer give(nil)
+	w := system.Worker{Queues: slices.Concat(c.queues, c.beside), Concurrency: slots, Run: c.runner(each)}
+	var ended error
+	var worker sync.WaitGroup
+	c.started = time.Now()
+	worker.Go(func() {
+		ended = c.instance.Work(working, w)
+		give(errors.Join(errEarly, ended))
+	})
+	err := act(acting)
+	stop()
+	worker.Wait()
+	if err == nil {
+		err = ended
+	}
+	return err
+}
+
+// errEarly is why acts end whose worker has ended.
+var errEarly = errors.New("the worker ended early")
+
+// runner is the job: it does nothing but count.
+func (c *crew) runner(each func([]byte)) func([]byte) error {
+	return func(payload []byte) error {
+		if each != nil {
+			each(payload)
+		}
+		n := c.runs.Add(1)
+		if n == 1 {
+			c.first = time.Since(c.started)
+		}
+		if n == c.want {
+			close(c.all)
+		}
+		if c.dead {
+			return system.ErrDiscard
+		}
+		return nil
+	}
+}
+
+// lookEvery is the pause between two looks at the totals. They begin when every job has
+// run, so that they do not cost the system that is measured.
+const lookEvery = time.Millisecond
+
+// settleLimit is how long the last settles may take.
+const settleLimit = time.Minute
+
+// settled waits until every job has run and was settled, as the storage itself counts.
+func (c *crew) settled(ctx context.Context) error {
+	select {
+	case <-c.all:
+	case <-ctx.Done():
+		return fmt.Errorf("%d of %d jobs have run: %w", c.runs.Load(), c.want, context.Cause(ctx))
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		t, err := c.look.Totals(ctx, c.queues...)
+		if err != nil {
+			return err
+		}
+		if t.Completed+t.Dead >= c.want && t.Waiting == 0 && t.Pending == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("all have run, and the totals are %+v: %w", t, context.Cause(ctx))
+		}
+	}
+}
+
+// check checks, once the worker has ended, that each job ran once and that the totals say
+// the same.
+func (c *crew) check(ctx context.Context) error {
+	if got := c.runs.Load(); got != c.want {
+		return fmt.Errorf("%d jobs were enqueued, and there were %d runs", c.want, got)
+	}
+	t, err := c.look.Totals(ctx, c.queues...)
+	if err != nil {
+		return err
+	}
+	if c.dead {
+		t.Dead, t.Completed, t.Failed = 0, t.Dead, 0
+	}
+	return t.Check(c.want)
+}

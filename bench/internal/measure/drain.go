@@ -1,0 +1,182 @@
+package measure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/midgehq/midge/bench/internal/process"
+	"github.com/midgehq/midge/bench/internal/system"
+)
+
+// stage is a number of waiting jobs in some queues, equally, which one worker drains.
+type stage struct {
+	Queues []string
+	Tasks  int
+	Beside []string // further queues that the worker serves, where nothing waits
+}
+
+func oneQueue(tasks int) []stage {
+	return []stage{{Queues: []string{defaultQueue}, Tasks: tasks}}
+}
+
+// drainSpec is what a worker's process does: the stages one after the other.
+type drainSpec struct {
+	Target      target
+	Stages      []stage
+	Concurrency int  // 0 is the usual one
+	Discard     bool // every job asks to be dead
+}
+
+// drained is what a worker's process reports.
+type drained struct {
+	Took      []time.Duration // of each stage, from the start of the worker to the last settle
+	FromFirst []time.Duration // of each stage, from its first run
+	// Processor time of the server and of the worker's process, over all stages.
+	ServerCPU, WorkerCPU time.Duration
+	PeakMemory           int64 // of the worker's process, in bytes
+}
+
+// drain runs a worker in a process of its own.
+func (r *Rig) drain(ctx context.Context, spec drainSpec) (drained, error) {
+	if spec.Target == (target{}) {
+		spec.Target = r.target()
+	}
+	if spec.Concurrency == 0 {
+		spec.Concurrency = concurrency
+	}
+	var d drained
+	return d, play(ctx, "drain", spec, &d)
+}
+
+// drainAt measures how fast what waits is worked off at a concurrency.
+func drainAt(metric string, slots int) func(context.Context, *Rig) (Values, error) {
+	return func(ctx context.Context, r *Rig) (Values, error) {
+		d, err := r.fillAndDrain(ctx, slots)
+		if err != nil {
+			return nil, err
+		}
+		return Values{metric: perSecond(r.Sizes.Tasks, d.Took[0])}, nil
+	}
+}
+
+// drainWithCosts is the drain at concurrency 100 with what it costs.
+func drainWithCosts(ctx context.Context, r *Rig) (Values, error) {
+	d, err := r.fillAndDrain(ctx, concurrency)
+	if err != nil {
+		return nil, err
+	}
+	perJob := func(cpu time.Duration) float64 { return cpu.Seconds() * 1e6 / float64(r.Sizes.Tasks) }
+	values := Values{
+		"drain_c100":        perSecond(r.Sizes.Tasks, d.Took[0]),
+		"drain_c100_wrkcpu": perJob(d.WorkerCPU),
+	}
+	if !r.target().inProcess() { // else the worker has the tasks in its memory, and is the server
+		values["drain_c100_srvcpu"] = perJob(d.ServerCPU)
+		values["drain_c100_wrkmem"] = float64(d.PeakMemory) / (1 << 20)
+	}
+	return values, nil
+}
+
+func (r *Rig) fillAndDrain(ctx context.Context, slots int) (drained, error) {
+	if err := r.fill(ctx, defaultQueue, r.Sizes.Tasks, time.Time{}); err != nil {
+		return drained{}, err
+	}
+	return r.drain(ctx, drainSpec{Stages: oneQueue(r.Sizes.Tasks), Concurrency: slots})
+}
+
+// drainQueues measures one worker that serves 20 queues equally.
+func drainQueues(ctx context.Context, r *Rig) (Values, error) {
+	const queues = 20
+	s := stage{Tasks: r.Sizes.Tasks / queues * queues}
+	for i := range queues {
+		name := fmt.Sprintf("q%02d", i)
+		s.Queues = append(s.Queues, name)
+		if err := r.fill(ctx, name, s.Tasks/queues, time.Time{}); err != nil {
+			return nil, err
+		}
+	}
+	d, err := r.drain(ctx, drainSpec{Stages: []stage{s}})
+	if err != nil {
+		return nil, err
+	}
+	return Values{"drain_q20": perSecond(s.Tasks, d.Took[0])}, nil
+}
+
+func drainRole(ctx context.Context, text []byte, _ func()) (any, error) {
+	var spec drainSpec
+	if err := json.Unmarshal(text, &spec); err != nil {
+		return nil, err
+	}
+	instance, look, leave, err := spec.Target.hire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var d drained
+	for _, s := range spec.Stages {
+		if spec.Target.inProcess() {
+			err = s.fill(ctx, instance)
+		}
+		if err == nil {
+			err = spec.stage(ctx, s, instance, look, &d)
+		}
+		if err != nil {
+			return nil, errors.Join(err, leave())
+		}
+	}
+	d.PeakMemory, err = process.PeakMemory()
+	return d, errors.Join(err, leave())
+}
+
+// fill enqueues the stage's jobs in the worker's own process.
+func (s stage) fill(ctx context.Context, instance system.Instance) error {
+	for _, queue := range s.Queues {
+		if err := fill(ctx, instance, queue, s.Tasks/len(s.Queues), time.Time{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stage drains one stage and adds to the report.
+func (s drainSpec) stage(ctx context.Context, st stage, instance, look system.Instance, d *drained) error {
+	crew := newCrew(instance, look, int64(st.Tasks), st.Queues...)
+	crew.dead, crew.beside = s.Discard, st.Beside
+	before, err := s.Target.cpu()
+	if err != nil {
+		return err
+	}
+	err = crew.during(ctx, s.Concurrency, nil, func(ctx context.Context) error {
+		if err := crew.settled(ctx); err != nil {
+			return err
+		}
+		took := time.Since(crew.started)
+		d.Took = append(d.Took, took)
+		d.FromFirst = append(d.FromFirst, took-crew.first)
+		after, err := s.Target.cpu()
+		d.ServerCPU += after.server - before.server
+		d.WorkerCPU += after.worker - before.worker
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return crew.check(ctx)
+}
+
+// used is processor time.
+type used struct{ server, worker time.Duration }
+
+// cpu reads what the server and this process have used so far.
+func (t target) cpu() (used, error) {
+	var u used
+	var err, serverErr error
+	u.worker, err = process.CPU(os.Getpid())
+	if t.ServerPid != 0 {
+		u.server, serverErr = process.CPU(t.ServerPid)
+	}
+	return u, errors.Join(err, serverErr)
+}

@@ -1,0 +1,66 @@
+package measure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/midgehq/midge/bench/internal/system"
+)
+
+// enqueueSpec is what the enqueueing process does.
+type enqueueSpec struct {
+	Target    target
+	Producers int
+	Tasks     int
+	Bulk      bool
+}
+
+// enqueueBy measures how fast producers enqueue, one by one or in bulk, while no worker
+// is there. What they enqueued is drained afterwards, to be sure of it.
+func enqueueBy(metric string, producers int, bulk bool) func(context.Context, *Rig) (Values, error) {
+	return func(ctx context.Context, r *Rig) (Values, error) {
+		spec := enqueueSpec{Target: r.target(), Producers: producers, Tasks: r.Sizes.Tasks, Bulk: bulk}
+		var took time.Duration
+		if err := play(ctx, "enqueue", spec, &took); err != nil {
+			return nil, err
+		}
+		if err := r.waits(ctx, defaultQueue, spec.Tasks); err != nil {
+			return nil, err
+		}
+		if _, err := r.drain(ctx, drainSpec{Stages: oneQueue(spec.Tasks)}); err != nil {
+			return nil, err
+		}
+		return Values{metric: perSecond(spec.Tasks, took)}, nil
+	}
+}
+
+func enqueueRole(ctx context.Context, text []byte, _ func()) (any, error) {
+	var spec enqueueSpec
+	if err := json.Unmarshal(text, &spec); err != nil {
+		return nil, err
+	}
+	instance, err := spec.Target.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	started := time.Now()
+	err = spec.enqueue(ctx, instance)
+	took := time.Since(started)
+	return took, errors.Join(err, instance.Close())
+}
+
+func (s enqueueSpec) enqueue(ctx context.Context, instance system.Instance) error {
+	if !s.Bulk {
+		return produce(ctx, s.Producers, s.Tasks, func() error {
+			return instance.Enqueue(ctx, defaultQueue, payload(), time.Time{})
+		})
+	}
+	bulk, ok := instance.(system.Bulk)
+	if !ok {
+		return fmt.Errorf("%s has no call that enqueues many", s.Target.System)
+	}
+	return enqueueBulk(ctx, bulk, defaultQueue, s.Tasks, time.Time{})
+}

@@ -1,0 +1,155 @@
+package measure
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/midgehq/midge/bench/internal/system"
+)
+
+// pickupSpec is what a process does that enqueues at a pace and sees how soon each job
+// starts.
+type pickupSpec struct {
+	Target    target
+	Producers int
+	Tasks     int           // of all producers together
+	Every     time.Duration // one job of each producer
+	Jitter    time.Duration // up to so much later, at random
+}
+
+// pickup is what it reports: from the call of Enqueue to the start of the job.
+type pickup struct{ P50, P99 time.Duration }
+
+// latencyIdle measures how soon a worker starts a job that comes after a pause.
+func latencyIdle(ctx context.Context, r *Rig) (Values, error) {
+	const every = 20 * time.Millisecond
+	spec := pickupSpec{
+		Target: r.target(), Producers: 1, Tasks: r.Sizes.Samples, Every: every, Jitter: 3 * every,
+	}
+	var p pickup
+	if err := play(ctx, "pickup", spec, &p); err != nil {
+		return nil, err
+	}
+	return Values{"latency_idle_p50": milliseconds(p.P50), "latency_idle_p99": milliseconds(p.P99)}, nil
+}
+
+// latencyHalf measures the same while jobs come at half of the rate that the system
+// reaches by itself with as many producers.
+func latencyHalf(ctx context.Context, r *Rig) (Values, error) {
+	const producers = 8
+	rate, ok := r.Known("mixed")
+	if !ok {
+		var err error
+		if rate, err = r.mixed(ctx, producers, max(r.Sizes.Tasks/5, producers)); err != nil {
+			return nil, err
+		}
+		if err := r.Server.Reset(ctx); err != nil {
+			return nil, err
+		}
+	}
+	rate /= 2
+	spec := pickupSpec{
+		Target: r.target(), Producers: producers, Tasks: int(rate * r.Sizes.Half.Seconds()),
+		Every: time.Duration(producers / rate * float64(time.Second)),
+	}
+	var p pickup
+	if err := play(ctx, "pickup", spec, &p); err != nil {
+		return nil, err
+	}
+	return Values{"latency_half_p99": milliseconds(p.P99)}, nil
+}
+
+// warmUps are jobs that open connections and load scripts; they are not measured.
+const warmUps = 10
+
+// pickupRole has producers and worker in one process, for one clock, on connections of
+// their own. A payload begins with when its Enqueue was called.
+func pickupRole(ctx context.Context, text []byte, _ func()) (any, error) {
+	var spec pickupSpec
+	if err := json.Unmarshal(text, &spec); err != nil {
+		return nil, err
+	}
+	instance, producer, leave, err := spec.Target.hire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	epoch, log := time.Now(), newLog(spec.Tasks+warmUps)
+	crew := newCrew(instance, producer, int64(spec.Tasks+warmUps), defaultQueue)
+	each := func(payload []byte) {
+		called := time.Duration(binary.LittleEndian.Uint64(payload))
+		log.note(time.Since(epoch) - called)
+	}
+	err = crew.during(ctx, concurrency, each, func(ctx context.Context) error {
+		for range warmUps {
+			if err := stamped(ctx, producer, epoch); err != nil {
+				return err
+			}
+		}
+		if err := log.reaches(ctx, warmUps); err != nil {
+			return err
+		}
+		if err := spec.pace(ctx, producer, epoch); err != nil {
+			return err
+		}
+		return crew.settled(ctx)
+	})
+	if err == nil {
+		err = crew.check(ctx)
+	}
+	measured := log.sorted(warmUps)
+	return pickup{P50: percentile(measured, 0.5), P99: percentile(measured, 0.99)}, errors.Join(err, leave())
+}
+
+// stamped enqueues a job that knows when that was.
+func stamped(ctx context.Context, instance system.Instance, epoch time.Time) error {
+	p := payload()
+	binary.LittleEndian.PutUint64(p, uint64(time.Since(epoch)))
+	return instance.Enqueue(ctx, defaultQueue, p, time.Time{})
+}
+
+// pace lets the producers enqueue, each at its moments. One that is late catches up.
+func (s pickupSpec) pace(ctx context.Context, instance system.Instance, epoch time.Time) error {
+	errs := make([]error, s.Producers)
+	var left atomic.Int64
+	left.Store(int64(s.Tasks))
+	var working sync.WaitGroup
+	for i := range s.Producers {
+		working.Go(func() {
+			// They begin one after the other, to be spread evenly.
+			next := time.Now().Add(s.Every * time.Duration(i) / time.Duration(s.Producers))
+			for left.Add(-1) >= 0 && errs[i] == nil {
+				if errs[i] = until(ctx, next); errs[i] == nil {
+					errs[i] = stamped(ctx, instance, epoch)
+				}
+				next = next.Add(s.Every)
+				if s.Jitter > 0 {
+					next = next.Add(rand.N(s.Jitter))
+				}
+			}
+		})
+	}
+	working.Wait()
+	return errors.Join(errs...)
+}
+
+// until waits for a moment.
+func until(ctx context.Context, moment time.Time) error {
+	left := time.Until(moment)
+	if left <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,86 @@
+// Package measure has what is measured, each a function that does it once on one system.
+// Files are by theme; in each stand what the harness does and, where the work is done in
+// a process of its own, that process's role.
+package measure
+
+import (
+	"context"
+	"slices"
+
+	"github.com/midgehq/midge/bench/internal/process"
+	"github.com/midgehq/midge/bench/internal/server"
+	"github.com/midgehq/midge/bench/internal/system"
+)
+
+// Values are what a measurement found, by metric.
+type Values map[string]float64
+
+// Measurement does one thing and measures it, in one or more metrics.
+type Measurement struct {
+	Gives []string // the metrics
+	Run   func(ctx context.Context, r *Rig) (Values, error)
+	// Servers are the names of those where it is of interest.
+	Servers []string
+	takes   func(system.System) bool
+}
+
+// Takes reports whether the measurement makes sense for a system on a server.
+func (m Measurement) Takes(s system.System, on string, storage string) bool {
+	return slices.Contains(m.Servers, on) && slices.Contains(s.Storages, storage) && m.takes(s)
+}
+
+// Who takes part in a measurement.
+var (
+	byDefault = func(s system.System) bool { return !s.Tuned }
+	inBulk    = func(s system.System) bool { return !s.Tuned && s.Bulk }
+	tunedToo  = func(system.System) bool { return true }
+	midgeOnly = func(s system.System) bool { return s.Own }
+)
+
+// Where a measurement is done.
+var (
+	onRedis   = []string{system.Redis}
+	onEvery   = []string{system.Redis, system.Memory}
+	onServers = []string{system.Redis, server.Everysec}
+	anywhere  = []string{system.Redis, server.Everysec, system.Memory}
+)
+
+// All gives the measurements in their order: what enqueues, what drains, both at once,
+// what is due, what it costs, and what a million tasks do to it.
+func All() []Measurement {
+	return []Measurement{
+		{[]string{"enqueue_p1"}, enqueueBy("enqueue_p1", 1, false), onServers, byDefault},
+		{[]string{"enqueue_p16"}, enqueueBy("enqueue_p16", 16, false), onServers, byDefault},
+		{[]string{"enqueue_bulk"}, enqueueBy("enqueue_bulk", 1, true), onServers, inBulk},
+		{[]string{"drain_c1"}, drainAt("drain_c1", 1), onEvery, byDefault},
+		{[]string{"drain_c10"}, drainAt("drain_c10", 10), onEvery, byDefault},
+		{
+			[]string{"drain_c100", "drain_c100_srvcpu", "drain_c100_wrkcpu", "drain_c100_wrkmem"},
+			drainWithCosts, anywhere, byDefault,
+		},
+		{[]string{"drain_c1000"}, drainAt("drain_c1000", 1000), onEvery, byDefault},
+		{[]string{"drain_q20"}, drainQueues, onEvery, byDefault},
+		{[]string{"drain_c100_net1ms"}, drainFarAway, onRedis, byDefault},
+		{[]string{"mixed"}, mixedBy("mixed", 8), anywhere, byDefault},
+		{[]string{"mixed_p64"}, mixedBy("mixed_p64", 64), anywhere, byDefault},
+		{[]string{"latency_idle_p50", "latency_idle_p99"}, latencyIdle, onEvery, tunedToo},
+		{[]string{"latency_half_p99"}, latencyHalf, onEvery, tunedToo},
+		{[]string{"sched_p99", "sched_early"}, schedule, onEvery, tunedToo},
+		{[]string{"burst_all"}, burst, onEvery, byDefault},
+		{
+			[]string{"enqueue_p1_cmds", "enqueue_p1_trips", "drain_c100_cmds", "drain_c100_trips"},
+			traffic, onRedis, byDefault,
+		},
+		{[]string{"idle_cmds", "idle_cpu"}, idle, onRedis, byDefault},
+		{[]string{"depth", "mem_per_job"}, depth, onRedis, byDefault},
+		{[]string{"slowlog", "slowlog_max", "ping_p999"}, million, onRedis, midgeOnly},
+	}
+}
+
+// Roles are what the harness's own processes do.
+func Roles() map[string]process.Role {
+	return map[string]process.Role{
+		"enqueue": enqueueRole, "drain": drainRole, "mixed": mixedRole,
+		"pickup": pickupRole, "due": dueRole, "idle": idleRole,
+	}
+}

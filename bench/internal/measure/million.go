@@ -1,0 +1,114 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/bench/internal/server"
+)
+
+// million looks at what the server does to others while a great many tasks wait, become
+// due at one instant, or are dead: which scripts hold it for more than 5 ms, and how long
+// another connection waits for a PING.
+func million(ctx context.Context, r *Rig) (Values, error) {
+	redis, ok := r.Server.(*server.Redis)
+	if !ok {
+		return nil, errors.New("the slow log is Redis's")
+	}
+	if err := redis.ResetSlow(ctx); err != nil {
+		return nil, err
+	}
+	var act error
+	pings, err := pingWhile(ctx, redis, func() {
+		for _, crowd := range []func(context.Context) error{r.manyWaiting, r.manyDue, r.manyDead} {
+			if act = crowd(ctx); act != nil {
+				return
+			}
+		}
+	})
+	if err := errors.Join(act, err); err != nil {
+		return nil, err
+	}
+	slow, err := redis.SlowScripts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	longest := time.Duration(0)
+	if len(slow) > 0 {
+		longest = slices.Max(slow)
+	}
+	return Values{
+		"slowlog": float64(len(slow)), "slowlog_max": milliseconds(longest),
+		"ping_p999": milliseconds(percentile(pings, 0.999)),
+	}, nil
+}
+
+// manyWaiting fills a queue and drains it.
+func (r *Rig) manyWaiting(ctx context.Context) error {
+	return r.crowd(ctx, stage{Queues: []string{"waiting"}, Tasks: r.Sizes.Deep}, time.Time{}, 0, false)
+}
+
+// manyDue fills a queue with what is due at one instant and drains it from there.
+func (r *Rig) manyDue(ctx context.Context) error {
+	lead := r.Sizes.Lead * 2
+	return r.crowd(ctx, stage{Queues: []string{"due"}, Tasks: r.Sizes.Deep}, time.Now().Add(lead), 0, false)
+}
+
+// manyDead buries every task of a queue, works beside them, and then as a runner that
+// keeps fewer and so deletes them.
+func (r *Rig) manyDead(ctx context.Context) error {
+	dead := stage{Queues: []string{"dead"}, Tasks: r.Sizes.Deep}
+	if err := r.crowd(ctx, dead, time.Time{}, r.Sizes.Deep, true); err != nil {
+		return err
+	}
+	for i, keep := range []int{r.Sizes.Deep, 0} {
+		s := stage{Queues: []string{fmt.Sprintf("beside%d", i)}, Tasks: r.Sizes.Tasks, Beside: dead.Queues}
+		if err := r.crowd(ctx, s, time.Time{}, keep, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// crowd fills the stage's one queue and drains it.
+func (r *Rig) crowd(ctx context.Context, s stage, due time.Time, keep int, discard bool) error {
+	if err := r.fill(ctx, s.Queues[0], s.Tasks, due); err != nil {
+		return err
+	}
+	to := r.target()
+	to.Place.DeadMax = keep
+	_, err := r.drain(ctx, drainSpec{Target: to, Stages: []stage{s}, Discard: discard})
+	return err
+}
+
+// pingWhile pings the server until act has returned, and gives how long each took, in
+// order of size.
+func pingWhile(ctx context.Context, redis *server.Redis, act func()) ([]time.Duration, error) {
+	done := make(chan struct{})
+	var acting sync.WaitGroup
+	acting.Go(func() {
+		defer close(done)
+		act()
+	})
+	defer acting.Wait()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	var took []time.Duration
+	var err error
+	for err == nil {
+		select {
+		case <-done:
+			slices.Sort(took)
+			return took, nil
+		case <-tick.C:
+			started := time.Now()
+			err = redis.Ping(ctx)
+			took = append(took, time.Since(started))
+		}
+	}
+	return nil, err
+}

@@ -1,0 +1,63 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/midgehq/midge/bench/internal/server"
+)
+
+// behind runs act on a target that reaches the server through a relay.
+func (r *Rig) behind(ctx context.Context, delay time.Duration, act func(target, *server.Relay) error) error {
+	to := r.target()
+	relay, err := server.StartRelay(ctx, to.Place.Addr, delay)
+	if err != nil {
+		return err
+	}
+	to.Place.Addr = relay.Addr()
+	return errors.Join(act(to, relay), relay.Close())
+}
+
+// drainFarAway measures the drain where a round trip costs a millisecond more.
+func drainFarAway(ctx context.Context, r *Rig) (Values, error) {
+	tasks := r.Sizes.Far
+	if !r.System.Own {
+		tasks = max(tasks/20, 1) // one that needs a round trip for each job takes as long for these
+	}
+	if err := r.fill(ctx, defaultQueue, tasks, time.Time{}); err != nil {
+		return nil, err
+	}
+	values := Values{}
+	return values, r.behind(ctx, time.Millisecond, func(to target, _ *server.Relay) error {
+		d, err := r.drain(ctx, drainSpec{Target: to, Stages: oneQueue(tasks)})
+		if err == nil {
+			values["drain_c100_net1ms"] = perSecond(tasks, d.Took[0])
+		}
+		return err
+	})
+}
+
+// traffic counts the commands and the round trips that a job costs, as a client sends
+// them: enqueued by one producer one by one, then drained.
+func traffic(ctx context.Context, r *Rig) (Values, error) {
+	values, tasks := Values{}, r.Sizes.Counted
+	return values, r.behind(ctx, 0, func(to target, relay *server.Relay) error {
+		note := func(name string, before server.Traffic) {
+			sent := relay.Traffic().Minus(before)
+			values[name+"_cmds"] = float64(sent.Commands) / float64(tasks)
+			values[name+"_trips"] = float64(sent.Trips) / float64(tasks)
+		}
+		var took time.Duration
+		if err := play(ctx, "enqueue", enqueueSpec{Target: to, Producers: 1, Tasks: tasks}, &took); err != nil {
+			return err
+		}
+		note("enqueue_p1", server.Traffic{})
+		before := relay.Traffic()
+		if _, err := r.drain(ctx, drainSpec{Target: to, Stages: oneQueue(tasks)}); err != nil {
+			return err
+		}
+		note("drain_c100", before)
+		return nil
+	})
+}

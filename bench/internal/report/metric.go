@@ -1,0 +1,154 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+)
+
+// units are those of metrics that are no rate, the longest ending of the name deciding.
+var units = []struct{ ending, unit string }{
+	{"_srvcpu", "µs/job"},
+	{"_wrkcpu", "µs/job"},
+	{"_wrkmem", "MiB"},
+	{"_cmds", "per job"},
+	{"_trips", "per job"},
+	{"_p50", "ms"},
+	{"_p99", "ms"},
+	{"_p999", "ms"},
+	{"slowlog_max", "ms"},
+	{"slowlog", "scripts"},
+	{"sched_early", "jobs"},
+	{"burst_all", "s"},
+	{"mem_per_job", "B"},
+	{"idle_cmds", "per s"},
+	{"idle_cpu", "%"},
+	{"depth", "ratio"},
+}
+
+// Unit is what a metric is counted in.
+func Unit(metric string) string {
+	unit, length := "jobs/s", 0
+	for _, u := range units {
+		if strings.HasSuffix(metric, u.ending) && len(u.ending) > length {
+			unit, length = u.unit, len(u.ending)
+		}
+	}
+	return unit
+}
+
+// Peer is the system that midge is compared with.
+const Peer = "asynq"
+
+// self is the system that has targets.
+const self = "midge"
+
+// target is what midge must reach: bound times the value of another system or metric, or
+// bound itself.
+type target struct {
+	bound  float64
+	most   bool   // it is a bound above
+	system string // of the value that bound multiplies, "" for none
+	metric string // of that value, "" for the same
+}
+
+// targets are by metric, for the servers named in targetsOn.
+var targets = map[string]target{
+	"enqueue_p1":        {bound: 1, system: Peer},
+	"enqueue_p16":       {bound: 1.5, system: Peer},
+	"enqueue_bulk":      {bound: 400_000},
+	"drain_c1":          {bound: 5, system: Peer},
+	"drain_c10":         {bound: 12, system: Peer},
+	"drain_c100":        {bound: 20, system: Peer},
+	"drain_c1000":       {bound: 20, system: Peer},
+	"drain_c100_srvcpu": {bound: 3.5, most: true},
+	"drain_c100_wrkcpu": {bound: 5.5, most: true},
+	"drain_q20":         {bound: 0.8, system: self, metric: "drain_c100"},
+	"drain_c100_net1ms": {bound: 60_000},
+	"mixed":             {bound: 3.5, system: Peer},
+	"mixed_p64":         {bound: 10, system: Peer},
+	"latency_idle_p50":  {bound: 0.4, most: true},
+	"latency_idle_p99":  {bound: 1, most: true},
+	"latency_half_p99":  {bound: 2.5, most: true},
+	"sched_p99":         {bound: 3, most: true},
+	"sched_early":       {bound: 0, most: true},
+	"burst_all":         {bound: 0.7, most: true},
+	"idle_cmds":         {bound: 2, most: true},
+	"idle_cpu":          {bound: 0.1, most: true},
+	"depth":             {bound: 0.85},
+	"mem_per_job":       {bound: 0.6, most: true, system: Peer},
+	"slowlog":           {bound: 0, most: true},
+	"ping_p999":         {bound: 15, most: true},
+}
+
+// memoryTargets are those of the memory storage.
+var memoryTargets = map[string]target{"drain_c100": {bound: 800_000}}
+
+// targetOf gives the target of a metric on a server.
+func targetOf(storage, metric string) (target, bool) {
+	switch storage {
+	case "redis":
+		t, ok := targets[metric]
+		return t, ok
+	case "memory":
+		t, ok := memoryTargets[metric]
+		return t, ok
+	}
+	return target{}, false
+}
+
+// String is the target as the table shows it.
+func (t target) String() string {
+	sign := "≥"
+	if t.most {
+		sign = "≤"
+	}
+	text := sign + " " + number(t.bound)
+	switch {
+	case t.metric != "":
+		text += " × " + t.metric
+	case t.system != "":
+		text += " × " + t.system
+	}
+	return text
+}
+
+// met reports whether the value reaches the target; known is false where the value that
+// it is compared with was not measured.
+func (t target) met(
+	metric string, value float64, find func(system, metric string) (float64, bool),
+) (met, known bool) {
+	bound := t.bound
+	if t.system != "" {
+		if t.metric != "" {
+			metric = t.metric
+		}
+		other, ok := find(t.system, metric)
+		if !ok {
+			return false, false
+		}
+		bound *= other
+	}
+	if t.most {
+		return value <= bound, true
+	}
+	return value >= bound, true
+}
+
+// number prints a value with about three digits that count, thousands apart.
+func number(v float64) string {
+	switch {
+	case v == 0:
+		return "0"
+	case v < 0.1:
+		return fmt.Sprintf("%.3f", v)
+	case v < 10:
+		return strings.TrimSuffix(strings.TrimSuffix(fmt.Sprintf("%.2f", v), "0"), ".0")
+	case v < 1000:
+		return strings.TrimSuffix(fmt.Sprintf("%.1f", v), ".0")
+	}
+	digits := fmt.Sprintf("%.0f", v)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}

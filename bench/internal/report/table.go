@@ -1,0 +1,93 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Table writes what was measured, a row for each metric on each storage, with the ratio
+// of midge to its peer and what midge must reach. It is Markdown, aligned to be read as
+// it is.
+func Table(w io.Writer, results []Result) error {
+	values := make(map[place]float64)
+	var systems []string
+	var rows []place // without a system
+	for _, r := range results {
+		values[place{r.Storage, r.Metric, r.System}] = r.Value
+		if !slices.Contains(systems, r.System) {
+			systems = append(systems, r.System)
+		}
+		if row := (place{storage: r.Storage, metric: r.Metric}); !slices.Contains(rows, row) {
+			rows = append(rows, row)
+		}
+	}
+	head := slices.Concat([]string{"storage", "metric", "unit"}, systems,
+		[]string{self + " ÷ " + Peer, self + " must", "met"})
+	cells := append(make([][]string, 0, 1+len(rows)), head)
+	for _, row := range rows {
+		cells = append(cells, cellsOf(row, systems, values))
+	}
+	return write(w, cells)
+}
+
+// cellsOf makes one row.
+func cellsOf(row place, systems []string, values map[place]float64) []string {
+	find := func(system, metric string) (float64, bool) {
+		v, ok := values[place{row.storage, metric, system}]
+		return v, ok
+	}
+	cells := []string{row.storage, row.metric, Unit(row.metric)}
+	for _, s := range systems {
+		cell := "–"
+		if v, ok := find(s, row.metric); ok {
+			cell = number(v)
+		}
+		cells = append(cells, cell)
+	}
+	own, measured := find(self, row.metric)
+	ratio := "–"
+	if other, ok := find(Peer, row.metric); ok && measured && other != 0 {
+		ratio = number(own / other)
+	}
+	must, met := "–", "–"
+	if t, ok := targetOf(row.storage, row.metric); ok {
+		must = t.String()
+		if reached, known := t.met(row.metric, own, find); known && measured {
+			met = map[bool]string{true: "yes", false: "no"}[reached]
+		}
+	}
+	return append(cells, ratio, must, met)
+}
+
+// write aligns the cells: names to the left, figures to the right.
+func write(w io.Writer, cells [][]string) error {
+	widths := make([]int, len(cells[0]))
+	for _, row := range cells {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	const names = 3 // columns of names
+	rule := make([]string, len(widths))
+	for i, width := range widths {
+		rule[i] = strings.Repeat("-", width-1) + map[bool]string{true: "-", false: ":"}[i < names]
+	}
+	for _, row := range slices.Insert(slices.Clone(cells), 1, rule) {
+		var line strings.Builder
+		for i, cell := range row {
+			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if i < names {
+				line.WriteString("| " + cell + space + " ")
+			} else {
+				line.WriteString("| " + space + cell + " ")
+			}
+		}
+		if _, err := fmt.Fprintln(w, line.String()+"|"); err != nil {
+			return err
+		}
+	}
+	return nil
+}

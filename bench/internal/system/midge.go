@@ -1,0 +1,126 @@
+package system
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
+	"github.com/midgehq/midge/storage/redis"
+)
+
+// midgeSystem is midge as it comes: leases, heartbeats and fences on, work ahead of
+// free slots as by default.
+func midgeSystem() System {
+	return System{Name: "midge", Storages: []string{Redis, Memory}, Bulk: true, Own: true, Open: openMidge}
+}
+
+// bench is the job. Its kind is as long as that of the other systems.
+type bench struct{ Payload []byte }
+
+// onMidge is an opened midge.
+type onMidge struct {
+	store  storage.Storage
+	client *midge.Client
+}
+
+func openMidge(ctx context.Context, at Place) (Instance, error) {
+	store, err := openStorage(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	client, err := midge.NewClient(store, midge.ClientConfig{})
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return &onMidge{store: store, client: client}, nil
+}
+
+func openStorage(ctx context.Context, at Place) (storage.Storage, error) {
+	limits := storage.Limits{DeadMax: at.DeadMax}
+	switch at.Storage {
+	case Memory:
+		return memory.Open(memory.Config{Limits: limits})
+	case Redis:
+		return redis.Open(ctx, redis.Config{URL: "redis://" + at.Addr, Limits: limits})
+	}
+	return nil, fmt.Errorf("midge: no storage is named %q", at.Storage)
+}
+
+func (m *onMidge) Enqueue(ctx context.Context, queue string, payload []byte, due time.Time) error {
+	_, err := m.client.Enqueue(ctx, bench{payload}, midgeOptions(queue, due)...)
+	return err
+}
+
+func (m *onMidge) EnqueueMany(ctx context.Context, queue string, payloads [][]byte, due time.Time) error {
+	items := make([]midge.Item, len(payloads))
+	for i, p := range payloads {
+		items[i] = midge.New(bench{p}, midgeOptions(queue, due)...)
+	}
+	_, err := m.client.EnqueueMany(ctx, items)
+	return err
+}
+
+func midgeOptions(queue string, due time.Time) []midge.Option {
+	var opts []midge.Option
+	if queue != midge.DefaultQueue {
+		opts = append(opts, midge.To(queue))
+	}
+	if !due.IsZero() {
+		opts = append(opts, midge.At(due))
+	}
+	return opts
+}
+
+func (m *onMidge) Work(ctx context.Context, w Worker) error {
+	cfg := midge.RunnerConfig{Concurrency: w.Concurrency, Queues: w.Queues}
+	if len(w.Queues) > 1 {
+		cfg.Weights = equally(w.Queues)
+	}
+	runner, err := midge.NewRunner(m.store, cfg)
+	if err != nil {
+		return err
+	}
+	err = midge.Handle(runner, func(_ context.Context, job bench) error {
+		err := w.Run(job.Payload)
+		if errors.Is(err, ErrDiscard) {
+			return midge.Discard(err)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return runner.Run(ctx)
+}
+
+// equally gives each queue the same weight.
+func equally(queues []string) map[string]int {
+	weights := make(map[string]int, len(queues))
+	for _, q := range queues {
+		weights[q] = 1
+	}
+	return weights
+}
+
+func (m *onMidge) Totals(ctx context.Context, queues ...string) (Totals, error) {
+	all, err := m.store.Stats(ctx, queues...)
+	if err != nil {
+		return Totals{}, err
+	}
+	var sum Totals
+	for _, s := range all {
+		sum.Waiting += s.Waiting
+		sum.Pending += s.Pending
+		sum.Later += s.Scheduled + s.Retry
+		sum.Dead += s.Dead
+		sum.Completed += s.Totals.Completed
+		sum.Failed += s.Totals.Failed
+	}
+	return sum, nil
+}
+
+func (m *onMidge) Close() error { return m.store.Close() }
