@@ -345,7 +345,7 @@ end
 
 local function complete(q, e, result)
   bump(q, 'completed', 1)
-  if (byte(e.lease, FENCE + 1) or 0) <= STARTED and not result then -- nothing hangs on it
+  if bare(byte(e.lease, FENCE + 1) or 0) and not result then
     move(q, e, false)
     e.rec, e.lease = false, false
     return 'c'
@@ -489,9 +489,7 @@ local function prefetch(a, calls)
     if q.settled then
       local leases = lookup(q[PENDING], q.settled)
       for i, id in ipairs(q.settled) do
-        local e = entry(q, id)
-        e.lease = leases[i]
-        if e.lease then found(e, 'p') end
+        leased(entry(q, id), leases[i])
       end
     end
     if q.inserted then
@@ -520,32 +518,27 @@ local function completions(a)
   local q, fence, named = Q[ARGV[a + 1]], ARGV[a + 2], {}
   for id in string.gmatch(ARGV[a + 5], '[^,]+') do named[#named + 1] = id end
   local leases = lookup(q[PENDING], named)
-  local done, known, plain = q.done or {}, q.e, {}
+  local done, known = q.done or {}, q.e
   q.done = done
-  local ids, said = {}, #out
+  local ids, alarms, said = {}, {}, #out
   for i, id in ipairs(named) do
     local l = leases[i]
-    local good = plain[l]
-    if good == nil then
-      good = l and sub(l, 1, FENCE) == fence and (byte(l, FENCE + 1) or 0) <= STARTED or false
-      plain[l] = good
-    end
-    if good and not done[id] and not known[id] then
+    local flags = l and sub(l, 1, FENCE) == fence and byte(l, FENCE + 1)
+    if flags and bare(flags) and not done[id] and not known[id] then
       done[id] = true
       ids[#ids + 1] = id
+      if not has(flags, GROUPED) then alarms[#alarms + 1] = id end
       out[said + i] = 'Kc'
     else
       local e = entry(q, id)
-      if e.lease == nil then
-        e.lease = l
-        if l then found(e, 'p') end
-      end
+      if e.lease == nil then leased(e, l) end
       single({'c', ARGV[a + 1], id, fence})
     end
   end
   bump(q, 'completed', #ids)
   q.used = q.used or #ids > 0
-  write(q, 'ZREM', SETS.p, ids)
+  if #ids > #alarms then leave(q, fence, #ids - #alarms) end
+  write(q, 'ZREM', SETS.p, alarms)
   write(q, 'HDEL', PENDING, ids)
   write(q, 'HDEL', TASKS, ids)
 end

@@ -7,7 +7,7 @@
 local function plain()
   local KEYS, ARGV, call = KEYS, ARGV, redis.call
   local byte, char, sub, min = string.byte, string.char, string.sub, math.min
-  local META, TASKS, PENDING, LANES, WAITING, LEASES, BLOCK = 1, 2, 3, 8, 10, 14, 18
+  local META, TASKS, PENDING, LANES, WAITING, LEASES, CLAIMS, BLOCK = 1, 2, 3, 8, 10, 14, 19, 19
   local grows = ARGV[2] == 'i'
   local queues, runs, lanes, now = {}, {}, {}, 0
 
@@ -36,7 +36,7 @@ local function plain()
     for i = 1, tonumber(ARGV[1]) do
       local at = (i - 1) * BLOCK
       local m = call('HMGET', KEYS[at + META], 'mark', 'touched', grows and 'enqueued' or 'completed', 'tail')
-      local q = {at = at, count = tonumber(m[3] or 0), tail = tonumber(m[4] or 0), n = 0}
+      local q = {at = at, count = tonumber(m[3] or 0), tail = tonumber(m[4] or 0), n = 0, groups = {}}
       if now - (m[2] or 0) > 60000000 then q.touched = true end
       if m[1] and now <= tonumber(m[1]) then now = m[1] + 1 end
       queues[i], queues[ARGV[4 + i]] = q, q
@@ -73,21 +73,28 @@ local function plain()
   end
 
   -- completes reads a run of completions: all under a fence that holds, with nothing
-  -- hanging on the tasks.
+  -- hanging on the tasks. Those that are of no group have an alarm of their own.
   local function completes(q, a)
     local fence, list = ARGV[a + 2], ids(ARGV[a + 5], tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4]))
-    local good = {}
+    local good, alarms = {}, {}
     for i = 1, #list, 500 do
       local leases = call('HMGET', KEYS[q.at + PENDING], unpack(list, i, min(i + 499, #list)))
       for j = 1, #leases do
         local l = leases[j]
-        if not good[l] then
-          if not l or sub(l, 1, 23) ~= fence or byte(l, 24) > 1 then return nil end -- FENCE, STARTED
-          good[l] = true
+        local flags = good[l]
+        if not flags then
+          if not l or sub(l, 1, 23) ~= fence then return nil end
+          flags = byte(l, 24)
+          if flags % 16 > 1 then return nil end -- bare in lib.lua
+          good[l] = flags
         end
+        if flags < 16 then alarms[#alarms + 1] = list[i + j - 1] end
       end
     end
-    return {q = q, ids = list}, a + 6
+    if #list > #alarms and not q.groups[fence] then
+      q.groups[fence] = tonumber(call('HGET', KEYS[q.at + CLAIMS], '#' .. fence) or 0)
+    end
+    return {q = q, ids = list, fence = fence, alarms = alarms}, a + 6
   end
 
   -- inserts reads a run of inserts, of ids that are new.
@@ -150,7 +157,8 @@ local function plain()
     local q, list = run.q, run.ids
     local n = ask('HDEL', KEYS[q.at + PENDING], list)
     ask('HDEL', KEYS[q.at + TASKS], list)
-    ask('ZREM', KEYS[q.at + LEASES], list)
+    local grouped = n - ask('ZREM', KEYS[q.at + LEASES], run.alarms)
+    if grouped > 0 then q.groups[run.fence] = q.groups[run.fence] - grouped end
     q.n = q.n + n
     return n == #list and '*c' or lost(run)
   end
@@ -172,7 +180,17 @@ local function plain()
     return '*w'
   end
 
+  -- numbers writes what has come of a queue's numbers and groups.
   local function numbers(q)
+    for group, count in pairs(q.groups) do
+      local claims = KEYS[q.at + CLAIMS]
+      if count > 0 then
+        call('HSET', claims, '#' .. group, count)
+      else
+        call('HDEL', claims, group, '#' .. group)
+        call('ZREM', KEYS[q.at + LEASES], '!' .. group)
+      end
+    end
     local list = {'mark', text(now), grows and 'enqueued' or 'completed', text(q.count + q.n)}
     if q.touched then list[5], list[6] = 'touched', text(now) end
     if grows then list[#list + 1], list[#list + 2] = 'tail', text(q.tail) end
