@@ -21,7 +21,7 @@ type script struct {
 
 // scripts are all of them.
 type scripts struct {
-	// These work on queues and have lib.lua before them.
+	// These work on queues and have base.lua and lib.lua before them.
 	apply, claim, extend, configure, apart, task, list, stats script
 	// These work on the global keys.
 	register, forget, beat, runners, probe script
@@ -57,9 +57,11 @@ func (s *scripts) files(name string, of *script) []string {
 	case &s.register, &s.forget, &s.beat, &s.runners, &s.probe:
 		return []string{name}
 	case &s.apply:
-		return []string{"plain", "lib", name}
+		return []string{"base", "plain", "lib", name}
+	case &s.claim:
+		return []string{"base", "take", "lib", name}
 	}
-	return []string{"lib", name}
+	return []string{"base", "lib", name}
 }
 
 // evaler runs scripts: a client or a pipeline.

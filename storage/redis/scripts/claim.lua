@@ -8,17 +8,16 @@
 -- Returns  {verdict, now, next due or 0, "m" where maintenance is left over, "t" where
 --       tasks are that could be taken, "c" for cancels, version
 --       of all tasks, how many were taken, whether a suspect was, queues...}. A queue
---       is {info, {id, record, ...}, {cursor id, record, ...}, "f" where it may be
---       forgotten}. info is empty, where the first tasks of the call started and all
---       have the deadline version + lease, or has 8 bytes for each task: 1 if started,
---       and its deadline.
+--       is {info, ids with commas between, length of each record (4 bytes), records,
+--       {cursor id, record, ...}, "f" where it may be forgotten}. info is empty, where
+--       the first tasks of the call started and all have the deadline version + lease,
+--       or has 8 bytes for each task: 1 if started, and its deadline.
 
 local BATCH = 200 -- how much maintenance one call does, in all of its queues
 local MOSTLOOKED = 2000 -- how many members of groups it looks at
 local MIXED = 300 -- how many tasks it takes where it has to sort them
 local HIDE = 2000000 -- storage.TickHide
 local MAXBYTES = 4194304 -- storage.MaxClaimBytes
-local FORGET = 86400000000 -- a day
 
 local total = tonumber(ARGV[1])
 local queues = openall(total)
@@ -303,9 +302,7 @@ local function give(q, id, rec, e)
     q.pending[n + 1], q.pending[n + 2] = id, value
   end
   if has(byte(rec, 3), 4) then rec = rec .. (call('HGET', q[SIDE], 'b:' .. id) or '') end
-  local n = #q.tasks
-  q.tasks[n + 1], q.tasks[n + 2] = id, rec
-  q.ids[#q.ids + 1] = id
+  q.ids[#q.ids + 1], q.recs[#q.recs + 1] = id, rec
   return true
 end
 
@@ -322,12 +319,11 @@ local function giveplain(q, id, rec)
   if not value then return false end -- give makes it
   bytes = bytes + size
   taken = taken + 1
-  local n, deadlines, pending, tasks = q.n, q.deadlines, q.pending, q.tasks
+  local n, deadlines, pending = q.n, q.deadlines, q.pending
   deadlines[n + 1], deadlines[n + 2] = deadline, id
   pending[n + 1], pending[n + 2] = id, value
-  tasks[n + 1], tasks[n + 2] = id, rec
   q.n = n + 2
-  q.ids[#q.ids + 1] = id
+  q.ids[#q.ids + 1], q.recs[#q.recs + 1] = id, rec
   return true
 end
 
@@ -453,7 +449,7 @@ local function take(q, limit)
 end
 
 local function prepare(q)
-  q.fresh, q.tasks, q.ids, q.deadlines, q.pending, q.leases, q.bad, q.ticks = {}, {}, {}, {}, {}, {}, {}, {}
+  q.fresh, q.recs, q.ids, q.deadlines, q.pending, q.leases, q.bad, q.ticks = {}, {}, {}, {}, {}, {}, {}, {}
 end
 
 -- seal plans what was taken, as a group where it is worth one.
@@ -483,7 +479,7 @@ end
 
 -- answer gives the queue's part of the reply.
 local function answer(q)
-  return {q.info or '', q.tasks, q.ticks, q.forget and 'f' or ''}
+  return {q.info or '', table.concat(q.ids, ','), sizes(q.recs), table.concat(q.recs), q.ticks, q.forget and 'f' or ''}
 end
 
 -- again gives the tasks of the first outcome that are still claimed.
@@ -505,8 +501,7 @@ local function again(outcome)
       local l, rec = leases[i], recs[i]
       if l and rec and sub(l, 1, FENCE) == fence then
         if #rec >= HEADER and has(byte(rec, 3), 4) then rec = rec .. (call('HGET', q[SIDE], 'b:' .. id) or '') end
-        q.tasks[#q.tasks + 1] = id
-        q.tasks[#q.tasks + 1] = rec
+        q.ids[#q.ids + 1], q.recs[#q.recs + 1] = id, rec
         info[#info + 1] = (has(byte(l, FENCE + 1), STARTED) and '1' or '0') .. pack7(expiry(q, id, l) or now)
       end
     end

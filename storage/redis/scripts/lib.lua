@@ -1,24 +1,15 @@
--- lib: what the scripts of a queue share. It is prepended to each of them.
+-- lib: what the scripts of a queue share. It is prepended to each of them,
+-- behind base.lua.
 --
 -- A script reads what it needs into entries and overlays, decides on them alone,
 -- and writes at the very end, in commit: Redis does not roll back, so nothing may
 -- fail after the first write. Whatever several steps of one call do to a task is
 -- one write.
---
--- Numbers are microseconds or counters below 2^53, which Lua holds exactly.
-
-local KEYS, ARGV, call = KEYS, ARGV, redis.call
-local byte, char, sub, find = string.byte, string.char, string.sub, string.find
-local floor, min = math.floor, math.min
-
--- The keys of one queue, in the order of keys.go.
-local META, TASKS, PENDING, SIDE, UNIQUE, WINDOWS, DAMAGED, LANES, OPENED = 1, 2, 3, 4, 5, 6, 7, 8, 9
-local CLAIMS = 19
-local BLOCK = 19
 
 -- The sorted set of each state. A suspect (z) waits beside the others; pending
 -- tasks (p) are sorted by the deadline of their lease, those of a group as one member.
-local SETS = {w = 10, z = 11, s = 12, r = 13, p = 14, c = 15, x = 16, d = 17, u = 18}
+local SETS = {w = WAITING, z = SUSPECTS, s = SCHEDULED, r = RETRY, p = LEASES, c = COMPLETED, x = CANCELLED,
+  d = DEAD, u = CURSORS}
 local SEARCH = {'w', 's', 'r', 'd', 'c', 'x', 'z'} -- where to look for a task with no lease
 local LIVE = {w = true, z = true, s = true, r = true, p = true}
 
@@ -30,24 +21,7 @@ local FIELDS = {'mark', 'tail', 'head', 'paused', 'cancels', 'touched', 'enqueue
 -- progress, checkpoint, large payload (body).
 local KINDS = {'h:', 's:', 'r:', 'p:', 'c:', 'b:'}
 
--- The flags of a lease, the byte behind its fence.
-local FENCE = 23 -- bytes: token 16, version 7
-local STARTED, ASKED, ASIDE, RECORD, GROUPED = 1, 2, 4, 8, 16
-
--- Tasks that one claim took from a queue share one deadline, as a group: its fence behind
--- ALARM is its member of the leases. The claims hash has the ids of a group, and behind
--- COUNT how many are still in it. Whatever ends a lease or moves its deadline takes the
--- task out of its group.
-local ALARM, COUNT = '!', '#'
-local SINGLES = 4 -- fewer are no group
-
--- A field of the pending hash so long that Redis never packs the hash, which is slow to
--- fill: a claim would begin that anew each time the last task was settled.
-local PAD = string.rep('-', 65)
-
-local LANELIFE = 600000000 -- storage.LaneLife
 local SWEPT = '' -- the field that says up to when opened lanes were swept
-local NEVER = 9007199254740991 -- a cursor that is never due
 
 local now = 0 -- the time of the step under way
 
@@ -61,20 +35,8 @@ local function number(s, i, n)
   return v
 end
 
--- pack7 writes a number as 7 bytes, the highest first; pack2 as 2.
-local function pack7(v)
-  local g = v % 256; v = (v - g) / 256
-  local f = v % 256; v = (v - f) / 256
-  local e = v % 256; v = (v - e) / 256
-  local d = v % 256; v = (v - d) / 256
-  local c = v % 256; v = (v - c) / 256
-  local b = v % 256
-  return char((v - b) / 256, b, c, d, e, f, g)
-end
-
+-- pack2 writes a number as 2 bytes, the highest first.
 local function pack2(v) return char(floor(v / 256), v % 256) end
-
-local function text(n) return string.format('%.0f', n) end
 
 -- lookup is an HMGET of any number of fields.
 local function lookup(key, fields)

@@ -5,29 +5,8 @@
 -- what follows. Here too all is read and decided before the first write.
 
 local function plain()
-  local KEYS, ARGV, call = KEYS, ARGV, redis.call
-  local byte, char, sub, min = string.byte, string.char, string.sub, math.min
-  local META, TASKS, PENDING, LANES, WAITING, LEASES, CLAIMS, BLOCK = 1, 2, 3, 8, 10, 14, 19, 19
   local grows = ARGV[2] == 'i'
   local queues, runs, lanes, now = {}, {}, {}, 0
-
-  local function text(n) return string.format('%.0f', n) end
-
-  local function pack7(v)
-    local b = {}
-    for i = 7, 1, -1 do
-      b[i] = v % 256
-      v = (v - b[i]) / 256
-    end
-    return char(unpack(b))
-  end
-
-  -- ask gives a command a list in pieces and adds up what it answers.
-  local function ask(command, key, list)
-    local n = 0
-    for i = 1, #list, 500 do n = n + call(command, key, unpack(list, i, min(i + 499, #list))) end
-    return n
-  end
 
   -- open reads the clock and the numbers of the queues.
   local function open()
@@ -48,11 +27,8 @@ local function plain()
   local function admitted(a, n)
     local field, seq, key = ARGV[a], ARGV[a + 1], KEYS[queues[ARGV[a + 3]].at + LANES]
     if seq == '0' then return true end
-    local v = call('HGET', key, field)
-    local last = v and tonumber(string.match(v, '^%d+'))
-    if not last or tonumber(seq) <= last or now - ARGV[a + 2] > 600000000 then return false end -- storage.LaneLife
     local list = lanes[key] or {}
-    if list[field] then return false end
+    if list[field] or not follows(key, field, seq, ARGV[a + 2], now) then return false end
     lanes[key], list[field] = list, true
     list[#list + 1], list[#list + 2] = field, {seq, n}
     return true
@@ -83,16 +59,16 @@ local function plain()
         local l = leases[j]
         local flags = good[l]
         if not flags then
-          if not l or sub(l, 1, 23) ~= fence then return nil end
-          flags = byte(l, 24)
-          if flags % 16 > 1 then return nil end -- bare in lib.lua
+          if not l or sub(l, 1, FENCE) ~= fence then return nil end
+          flags = byte(l, FENCE + 1)
+          if flags % GROUPED > STARTED then return nil end -- something hangs on it
           good[l] = flags
         end
-        if flags < 16 then alarms[#alarms + 1] = list[i + j - 1] end
+        if flags < GROUPED then alarms[#alarms + 1] = list[i + j - 1] end
       end
     end
     if #list > #alarms and not q.groups[fence] then
-      q.groups[fence] = tonumber(call('HGET', KEYS[q.at + CLAIMS], '#' .. fence) or 0)
+      q.groups[fence] = tonumber(call('HGET', KEYS[q.at + CLAIMS], COUNT .. fence) or 0)
     end
     return {q = q, ids = list, fence = fence, alarms = alarms}, a + 6
   end
@@ -185,10 +161,10 @@ local function plain()
     for group, count in pairs(q.groups) do
       local claims = KEYS[q.at + CLAIMS]
       if count > 0 then
-        call('HSET', claims, '#' .. group, count)
+        call('HSET', claims, COUNT .. group, count)
       else
-        call('HDEL', claims, group, '#' .. group)
-        call('ZREM', KEYS[q.at + LEASES], '!' .. group)
+        call('HDEL', claims, group, COUNT .. group)
+        call('ZREM', KEYS[q.at + LEASES], ALARM .. group)
       end
     end
     local list = {'mark', text(now), grows and 'enqueued' or 'completed', text(q.count + q.n)}
