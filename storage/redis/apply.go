@@ -22,7 +22,8 @@ const (
 // so that repeating the call repeats each part.
 type part struct {
 	slot   int
-	grows  bool // a full Redis is to refuse it
+	grows  bool   // a full Redis is to refuse it
+	plain  string // the letter of its runs where it has nothing else
 	queues []string
 	ops    int
 	bytes  int
@@ -91,8 +92,7 @@ func (s *Storage) split(call storage.Call, txs []storage.Tx) ([]*part, error) {
 		p.bytes += bytes
 	}
 	for _, p := range parts {
-		p.close(txs)
-		p.head[4] = p.count
+		p.finish(txs)
 	}
 	return parts, nil
 }
@@ -128,12 +128,15 @@ type unit struct {
 // completions under one fence, or inserts that differ in nothing but their payload.
 type run struct {
 	letter, queue string
-	same          string // of all: the fence of completions, the lead of inserts
+	fence         storage.Fence // of completions, without the id
+	ids           []byte        // of completions, with commas between
+	width         int           // of each, 0 where they differ
+	lead          string        // of inserts
+	items         []any         // of inserts: id and rest of the record
 	txs           []int
-	items         []any
 }
 
-// shortRun is a run that is no use: its Txs go one by one.
+// shortRun is a run that is no use beside other Txs: its Txs go one by one.
 const shortRun = 4
 
 // add takes on the i-th Tx of the call. Completions of one fence need not stand
@@ -145,65 +148,119 @@ func (p *part) add(i int, txs []storage.Tx, queues []string) {
 		}
 	}
 	p.count++
-	letter, queue, same, items := plain(&txs[i])
-	if letter == "" || len(p.run) > 0 && p.run[0].letter != letter {
+	switch tx := &txs[i]; {
+	case completes(tx):
+		p.addCompletion(i, txs)
+	case insertsPlainly(tx):
+		p.addInsert(i, txs)
+	default:
+		p.close(txs)
+		p.addTx(i, tx)
+	}
+}
+
+// completes reports whether a Tx is a completion on which nothing hangs.
+func completes(tx *storage.Tx) bool {
+	return len(tx.Settles) == 1 && tx.Ops() == 1 &&
+		tx.Settles[0].Outcome == storage.Complete && tx.Settles[0].Result == nil
+}
+
+// insertsPlainly reports whether a Tx is an insert that is due now, without a unique
+// key, a large payload or a cursor.
+func insertsPlainly(tx *storage.Tx) bool {
+	if len(tx.Inserts) != 1 || tx.Ops() != 1 {
+		return false
+	}
+	in := &tx.Inserts[0]
+	return in.Cursor == nil && in.Unique.Mode == "" && in.Delay <= 0 && in.At.IsZero() &&
+		len(in.Payload) <= largePayload
+}
+
+func (p *part) addCompletion(i int, txs []storage.Tx) {
+	if len(p.run) > 0 && p.run[0].letter != completionRun {
 		p.close(txs)
 	}
-	if letter == "" {
-		p.addTx(i, &txs[i])
-		return
+	fence := txs[i].Settles[0].Fence
+	id := fence.ID
+	fence.ID = ""
+	at := len(p.run) - 1
+	for at >= 0 && p.run[at].fence != fence {
+		at--
 	}
-	for j := len(p.run) - 1; j >= 0; j-- {
-		r := &p.run[j]
-		if r.queue == queue && r.same == same {
-			r.txs, r.items = append(r.txs, i), append(r.items, items...)
-			return
-		}
-		if letter == "i" {
-			break // inserts stay in order
-		}
+	if at < 0 {
+		at = len(p.run)
+		p.run = append(p.run, run{letter: completionRun, queue: fence.Queue, fence: fence, width: len(id)})
 	}
-	p.run = append(p.run, run{letter, queue, same, []int{i}, items})
+	r := &p.run[at]
+	if len(r.txs) > 0 {
+		r.ids = append(r.ids, ',')
+	}
+	if len(id) != r.width {
+		r.width = 0
+	}
+	r.ids = append(r.ids, id...)
+	r.txs = append(r.txs, i)
 }
 
-// plain gives a Tx that can be of a run; letter is "" where it cannot.
-func plain(tx *storage.Tx) (letter, queue, same string, items []any) {
-	if tx.Ops() != 1 {
-		return "", "", "", nil
+func (p *part) addInsert(i int, txs []storage.Tx) {
+	if len(p.run) > 0 && p.run[0].letter != insertRun {
+		p.close(txs)
 	}
-	if len(tx.Settles) == 1 {
-		se := &tx.Settles[0]
-		if se.Outcome != storage.Complete || se.Result != nil {
-			return "", "", "", nil
-		}
-		return "c", se.Fence.Queue, string(packFence(&se.Fence)), []any{se.Fence.ID}
+	in := &txs[i].Inserts[0]
+	record, _ := newRecord(in)
+	last := len(p.run) - 1
+	if last < 0 || p.run[last].queue != in.Ref.Queue || p.run[last].lead != string(record[:leadSize]) {
+		last = len(p.run)
+		p.run = append(p.run, run{letter: insertRun, queue: in.Ref.Queue, lead: string(record[:leadSize])})
 	}
-	if len(tx.Inserts) == 1 {
-		in := &tx.Inserts[0]
-		if in.Cursor != nil || in.Unique.Mode != "" || in.Delay > 0 || !in.At.IsZero() ||
-			len(in.Payload) > largePayload {
-			return "", "", "", nil
-		}
-		record, _ := newRecord(in)
-		return "i", in.Ref.Queue, string(record[:leadSize]), []any{in.Ref.ID, record[stampEnd:]}
-	}
-	return "", "", "", nil
+	r := &p.run[last]
+	r.items = append(r.items, in.Ref.ID, record[stampEnd:])
+	r.txs = append(r.txs, i)
 }
 
-// close puts the runs into args.
+// The letters of runs.
+const (
+	completionRun = "c"
+	insertRun     = "i"
+)
+
+// finish puts all that is left into args. A part of nothing but runs is plain.
+func (p *part) finish(txs []storage.Tx) {
+	if len(p.units) > 0 {
+		p.close(txs)
+	} else {
+		p.plain = p.run[0].letter
+		for i := range p.run {
+			p.addRun(&p.run[i])
+		}
+		p.run = nil
+	}
+	p.head[4] = p.count
+}
+
+// close puts the runs into args, before Txs of another kind.
 func (p *part) close(txs []storage.Tx) {
 	for i := range p.run {
 		r := &p.run[i]
-		if len(r.txs) < shortRun {
-			for _, tx := range r.txs {
-				p.addTx(tx, &txs[tx])
-			}
+		if len(r.txs) >= shortRun {
+			p.addRun(r)
 			continue
 		}
-		p.units = append(p.units, unit{r.txs})
-		p.args = append(append(p.args, r.letter, r.queue, r.same, len(r.txs)), r.items...)
+		for _, tx := range r.txs {
+			p.addTx(tx, &txs[tx])
+		}
 	}
 	p.run = p.run[:0]
+}
+
+func (p *part) addRun(r *run) {
+	p.units = append(p.units, unit{r.txs})
+	p.args = append(p.args, r.letter, r.queue)
+	if r.letter == completionRun {
+		p.args = append(p.args, packFence(&r.fence), len(r.txs), r.width, r.ids)
+		return
+	}
+	p.args = append(append(p.args, r.lead, len(r.txs)), r.items...)
 }
 
 // addTx puts one Tx into args. Deletes come before inserts, because a cursor may be

@@ -319,29 +319,34 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 
 // read takes on the tasks and ticks of one queue.
 func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, version int64, v *reply) bool {
-	info := reader{rest: v.text()}
-	tasks, ticks := v.sublist(), v.sublist()
+	info, ids := reader{rest: v.text()}, v.text()
+	sizes, records := reader{rest: v.text()}, reader{rest: v.text()}
+	ticks := v.sublist()
 	if v.text() == "f" {
 		c.forget = append(c.forget, queue)
 	}
 	known := info.rest != ""
-	for len(tasks.list) > 0 && !tasks.bad {
-		n := len(c.Tasks) + len(c.damaged)
-		fence := storage.Fence{
-			Ref: storage.Ref{Queue: queue, ID: tasks.text()}, Version: version, Token: req.Token,
-		}
-		started, until := n < a.start, version+req.Lease.Microseconds()
+	lease := moment(version + req.Lease.Microseconds())
+	n := len(sizes.rest) / 4
+	c.Tasks, c.Fences = slices.Grow(c.Tasks, n), slices.Grow(c.Fences, n)
+	for range n {
+		at := len(c.Tasks) + len(c.damaged)
+		id, rest, _ := strings.Cut(ids, ",")
+		ids = rest
+		fence := storage.Fence{Ref: storage.Ref{Queue: queue, ID: id}, Version: version, Token: req.Token}
+		started, until := at < a.start, lease
 		if known {
-			started, until = info.text(1) == "1", info.number(7)
+			started, until = info.text(1) == "1", moment(info.number(7))
 		}
-		t := storage.Task{Ref: fence.Ref}
-		if err := readRecord(tasks.text(), &t); err != nil {
+		c.Tasks = append(c.Tasks, storage.Task{Ref: fence.Ref})
+		t := &c.Tasks[len(c.Tasks)-1]
+		if err := readRecord(records.text(int(sizes.number(4))), t); err != nil {
+			c.Tasks = c.Tasks[:len(c.Tasks)-1]
 			c.damaged = append(c.damaged, fenced{queue, fence.ID, packFence(&fence)})
 			continue
 		}
 		t.State, t.Version, t.Runner = storage.Pending, version, req.Runner
-		t.LeaseUntil, t.Started = moment(until), started
-		c.Tasks = append(c.Tasks, t)
+		t.LeaseUntil, t.Started = until, started
 		c.Fences = append(c.Fences, fence)
 	}
 	for len(ticks.list) > 0 && !ticks.bad {
@@ -350,7 +355,7 @@ func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, versi
 			c.Ticks = append(c.Ticks, t)
 		}
 	}
-	return !v.bad && !tasks.bad && !ticks.bad && !info.bad
+	return !v.bad && !sizes.bad && !records.bad && !ticks.bad && !info.bad && ids == ""
 }
 
 // take adds what one script call gave.

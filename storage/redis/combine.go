@@ -245,11 +245,7 @@ func (s *Storage) applyArgs(inv *invocation) (keys []string, args []any) {
 		n += len(p.head) + len(p.args)
 	}
 	args = make([]any, 0, n)
-	grows := "0"
-	if inv.parts[0].grows {
-		grows = "1"
-	}
-	args = append(args, len(inv.queues), grows, s.limits.DeadMax, len(inv.parts))
+	args = append(args, len(inv.queues), inv.class(), s.limits.DeadMax, len(inv.parts))
 	keys = make([]string, 0, block*len(inv.queues))
 	for _, q := range inv.queues {
 		keys = s.keys.of(q, keys)
@@ -259,6 +255,24 @@ func (s *Storage) applyArgs(inv *invocation) (keys []string, args []any) {
 		args = append(append(args, p.head...), p.args...)
 	}
 	return keys, args
+}
+
+// class says what parts there are: with nothing but runs of one kind, of inserts or others
+// that a full Redis is to refuse, or of any other kind.
+func (inv *invocation) class() string {
+	class := inv.parts[0].plain
+	for _, p := range inv.parts {
+		if p.plain != class {
+			class = ""
+		}
+	}
+	switch {
+	case class != "":
+		return class
+	case inv.parts[0].grows:
+		return "1"
+	}
+	return "0"
 }
 
 // land hands the reply of an invocation to its parts.

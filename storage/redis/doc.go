@@ -12,8 +12,11 @@
 //	midge:{mail}:suspects    sorted set: the same, of tasks one crash short of their limit
 //	midge:{mail}:scheduled   sorted set: id by due time
 //	midge:{mail}:retry       sorted set: id by due time
-//	midge:{mail}:leases      sorted set: id of a pending task by the end of its lease
-//	midge:{mail}:pending     hash: id -> fence, flags and runner of the lease
+//	midge:{mail}:leases      sorted set: id of a pending task by the end of its lease, or
+//	                         ! and the fence of a claim for all tasks still in its group
+//	midge:{mail}:pending     hash: id -> fence, flags and runner of the lease; one long
+//	                         field keeps Redis from packing it
+//	midge:{mail}:claims      hash: fence -> ids of a group, # and fence -> how many are left
 //	midge:{mail}:completed   sorted set: id by expiry
 //	midge:{mail}:cancelled   sorted set: id by expiry
 //	midge:{mail}:dead        sorted set: id by time of death

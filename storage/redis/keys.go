@@ -5,12 +5,13 @@ import (
 )
 
 // block is how many keys a queue has. Their order is that of scripts/lib.lua.
-const block = 18
+const block = 19
 
 // suffixes of a queue's keys, in order.
 var suffixes = [block]string{
 	"meta", "tasks", "pending", "side", "unique", "windows", "damaged", "lanes", "opened",
 	"waiting", "suspects", "scheduled", "retry", "leases", "completed", "cancelled", "dead", "cursors",
+	"claims",
 }
 
 // Where some of them are in a block.

@@ -72,6 +72,11 @@ func (p *part) read(txs []storage.Tx, applied []storage.Applied) error {
 	r.version = r.number(7)
 	for _, u := range p.units {
 		r.version++
+		if strings.HasPrefix(r.rest, "*") { // one letter for all
+			r.text(1)
+			r.all(r.text(1), u.txs, txs, applied)
+			continue
+		}
 		for _, i := range u.txs {
 			r.tx(&txs[i], &applied[i])
 		}
@@ -87,6 +92,23 @@ type outcome struct {
 	reader
 
 	version int64 // of the Tx under way
+}
+
+// all fills in what became of Txs of one operation each that led to the same state.
+func (r *outcome) all(letter string, of []int, txs []storage.Tx, applied []storage.Applied) {
+	state := stateOf(first(letter))
+	room := make([]storage.Placed, len(of))
+	for n, i := range of {
+		placed := room[n : n+1 : n+1]
+		if tx := &txs[i]; len(tx.Settles) == 1 {
+			applied[i].Settled = placed
+			placed[0].Ref = tx.Settles[0].Fence.Ref
+		} else {
+			applied[i].Inserted = placed
+			placed[0].Ref = tx.Inserts[0].Ref
+		}
+		placed[0].Version, placed[0].State = r.version, state
+	}
 }
 
 // tx reads what became of one Tx.

@@ -21,7 +21,7 @@ type script struct {
 
 // scripts are all of them.
 type scripts struct {
-	// These work on queues and have lib.lua before them.
+	// These work on queues and have base.lua and lib.lua before them.
 	apply, claim, extend, configure, apart, task, list, stats script
 	// These work on the global keys.
 	register, forget, beat, runners, probe script
@@ -30,10 +30,6 @@ type scripts struct {
 }
 
 func loadScripts() (*scripts, error) {
-	lib, err := sources.ReadFile("scripts/lib.lua")
-	if err != nil {
-		return nil, err
-	}
 	s := &scripts{}
 	for name, to := range map[string]*script{
 		"apply": &s.apply, "claim": &s.claim, "extend": &s.extend, "configure": &s.configure,
@@ -41,19 +37,31 @@ func loadScripts() (*scripts, error) {
 		"register": &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
 		"probe": &s.probe,
 	} {
-		text, err := sources.ReadFile("scripts/" + name + ".lua")
-		if err != nil {
-			return nil, err
-		}
-		switch to {
-		case &s.register, &s.forget, &s.beat, &s.runners, &s.probe:
-		default:
-			text = append(append([]byte{}, lib...), text...)
+		var text []byte
+		for _, file := range s.files(name, to) {
+			piece, err := sources.ReadFile("scripts/" + file + ".lua")
+			if err != nil {
+				return nil, err
+			}
+			text = append(text, piece...)
 		}
 		sum := sha1.Sum(text) //nolint:gosec // as above
 		*to = script{source: string(text), sha: hex.EncodeToString(sum[:]), calls: &s.calls}
 	}
 	return s, nil
+}
+
+// files are those of which a script is made.
+func (s *scripts) files(name string, of *script) []string {
+	switch of {
+	case &s.register, &s.forget, &s.beat, &s.runners, &s.probe:
+		return []string{name}
+	case &s.apply:
+		return []string{"base", "plain", "lib", name}
+	case &s.claim:
+		return []string{"base", "take", "lib", name}
+	}
+	return []string{"base", "lib", name}
 }
 
 // evaler runs scripts: a client or a pipeline.

@@ -20,7 +20,7 @@ import (
 // The keys of a queue, and one of its verbs that writes to most of them.
 var keysOfAQueue = []string{
 	"meta", "tasks", "pending", "side", "unique", "windows", "waiting", "suspects", "scheduled", "retry",
-	"leases", "completed", "cancelled", "dead", "cursors", "damaged",
+	"leases", "completed", "cancelled", "dead", "cursors", "damaged", "claims",
 }
 
 // TestScriptsChangeNothingWhereTheyFail breaks one key after the other, by giving it

@@ -1,18 +1,20 @@
 -- apply: carries out the Txs of one or several calls, each Tx whole or not at all.
 --
 -- KEYS  the keys of each queue named (keys.go), queue after queue
--- ARGV  1 queues, 2 "1" where a full Redis is to refuse the call, 3 dead tasks that
---       a queue keeps, 4 calls, then the names of the queues, then each call: lane
+-- ARGV  1 queues, 2 "1" where a full Redis is to refuse the call, "i" likewise where all
+--       are runs of inserts, "c" where all are runs of completions, 3 dead tasks that a
+--       queue keeps, 4 calls, then the names of the queues, then each call: lane
 --       field, seq, opened, its home queue, Txs; each Tx: operations; each operation:
 --       its letter, its queue, the id and what the functions below read. An operation
 --       is as many arguments as WIDTH says. Txs of one plain operation can come as a
---       run: instead of a number of operations "c", queue, fence, number and ids of
---       completions, or "i", queue, first 3 bytes of each record, number, and of each
+--       run: instead of a number of operations "c", queue, fence, number of completions,
+--       width of their ids (0 where they differ) and the ids with commas between, or "i", queue, first 3 bytes of each record, number, and of each
 --       insert the id and the record behind its 17th byte.
 -- Returns  now, then for each call what admit says followed by its outcome: the time
 --       before its first Tx (7 bytes), then each Tx. The n-th Tx or run happened at
 --       that time + n. A Tx that happened is K and, for each insert, change and settle,
---       the letter of the state it led to; V, letter, version where the version is
+--       the letter of the state it led to (a run that happened can be * and that letter,
+--       once for all); V, letter, version where the version is
 --       not that of the Tx; E, letter, version, length and id of an existing task.
 --       A Tx that was refused is R, 2 bytes of count, and obstacles: letter, 2 bytes
 --       of the operation's number, and what the letter says (see reply.go).
@@ -343,7 +345,7 @@ end
 
 local function complete(q, e, result)
   bump(q, 'completed', 1)
-  if (byte(e.lease, FENCE + 1) or 0) <= STARTED and not result then -- nothing hangs on it
+  if bare(byte(e.lease, FENCE + 1) or 0) and not result then
     move(q, e, false)
     e.rec, e.lease = false, false
     return 'c'
@@ -439,7 +441,7 @@ local STEPS = {
 -- after gives where what follows the Tx or run at a begins, and how many Txs it is.
 local function after(a)
   local n = ARGV[a]
-  if n == 'c' then return a + 4 + ARGV[a + 3], tonumber(ARGV[a + 3]) end
+  if n == 'c' then return a + 6, tonumber(ARGV[a + 3]) end
   if n == 'i' then return a + 4 + 2 * ARGV[a + 3], tonumber(ARGV[a + 3]) end
   a = a + 1
   for _ = 1, tonumber(n) do a = a + WIDTH[ARGV[a]] end
@@ -487,9 +489,7 @@ local function prefetch(a, calls)
     if q.settled then
       local leases = lookup(q[PENDING], q.settled)
       for i, id in ipairs(q.settled) do
-        local e = entry(q, id)
-        e.lease = leases[i]
-        if e.lease then found(e, 'p') end
+        leased(entry(q, id), leases[i])
       end
     end
     if q.inserted then
@@ -497,14 +497,6 @@ local function prefetch(a, calls)
       for i, id in ipairs(q.inserted) do entry(q, id).rec = recs[i] end
     end
   end
-end
-
--- slice is lookup for a part of ARGV.
-local function slice(key, from, to)
-  if to - from < 500 then return call('HMGET', key, unpack(ARGV, from, to)) end
-  local ids = {}
-  for i = from, to do ids[#ids + 1] = ARGV[i] end
-  return lookup(key, ids)
 end
 
 -- single carries out one operation of a run as a Tx of its own: o has its arguments.
@@ -523,34 +515,30 @@ end
 -- completions carries out a run of completions. Those on which nothing hangs need no
 -- entry: their leases say so.
 local function completions(a)
-  local q, fence, from, n = Q[ARGV[a + 1]], ARGV[a + 2], a + 4, tonumber(ARGV[a + 3])
-  local leases = slice(q[PENDING], from, from + n - 1)
-  local done, known, plain = q.done or {}, q.e, {}
+  local q, fence, named = Q[ARGV[a + 1]], ARGV[a + 2], {}
+  for id in string.gmatch(ARGV[a + 5], '[^,]+') do named[#named + 1] = id end
+  local leases = lookup(q[PENDING], named)
+  local done, known = q.done or {}, q.e
   q.done = done
-  local ids, said = {}, #out
-  for i = 1, n do
-    local id, l = ARGV[a + 3 + i], leases[i]
-    local good = plain[l]
-    if good == nil then
-      good = l and sub(l, 1, FENCE) == fence and (byte(l, FENCE + 1) or 0) <= STARTED or false
-      plain[l] = good
-    end
-    if good and not done[id] and not known[id] then
+  local ids, alarms, said = {}, {}, #out
+  for i, id in ipairs(named) do
+    local l = leases[i]
+    local flags = l and sub(l, 1, FENCE) == fence and byte(l, FENCE + 1)
+    if flags and bare(flags) and not done[id] and not known[id] then
       done[id] = true
       ids[#ids + 1] = id
+      if not has(flags, GROUPED) then alarms[#alarms + 1] = id end
       out[said + i] = 'Kc'
     else
       local e = entry(q, id)
-      if e.lease == nil then
-        e.lease = l
-        if l then found(e, 'p') end
-      end
+      if e.lease == nil then leased(e, l) end
       single({'c', ARGV[a + 1], id, fence})
     end
   end
   bump(q, 'completed', #ids)
   q.used = q.used or #ids > 0
-  write(q, 'ZREM', SETS.p, ids)
+  if #ids > #alarms then leave(q, fence, #ids - #alarms) end
+  write(q, 'ZREM', SETS.p, alarms)
   write(q, 'HDEL', PENDING, ids)
   write(q, 'HDEL', TASKS, ids)
 end
@@ -673,7 +661,7 @@ for _ = 1, tonumber(ARGV[4]) do
   end
   reply[#reply + 1] = verdict .. (outcome or '')
 end
-local refused = commit(queues, ARGV[2] == '1', tonumber(ARGV[3]))
+local refused = commit(queues, ARGV[2] == '1' or ARGV[2] == 'i', tonumber(ARGV[3]))
 if refused then return refused end
 reply[1] = text(now)
 return reply

@@ -8,16 +8,16 @@
 -- Returns  {verdict, now, next due or 0, "m" where maintenance is left over, "t" where
 --       tasks are that could be taken, "c" for cancels, version
 --       of all tasks, how many were taken, whether a suspect was, queues...}. A queue
---       is {info, {id, record, ...}, {cursor id, record, ...}, "f" where it may be
---       forgotten}. info is empty, where the first tasks of the call started and all
---       have the deadline version + lease, or has 8 bytes for each task: 1 if started,
---       and its deadline.
+--       is {info, ids with commas between, length of each record (4 bytes), records,
+--       {cursor id, record, ...}, "f" where it may be forgotten}. info is empty, where
+--       the first tasks of the call started and all have the deadline version + lease,
+--       or has 8 bytes for each task: 1 if started, and its deadline.
 
 local BATCH = 200 -- how much maintenance one call does, in all of its queues
+local MOSTLOOKED = 2000 -- how many members of groups it looks at
 local MIXED = 300 -- how many tasks it takes where it has to sort them
 local HIDE = 2000000 -- storage.TickHide
 local MAXBYTES = 4194304 -- storage.MaxClaimBytes
-local FORGET = 86400000000 -- a day
 
 local total = tonumber(ARGV[1])
 local queues = openall(total)
@@ -110,19 +110,44 @@ local function ids(list)
   return out
 end
 
+-- overdue gives tasks of the leases that expired, the last first: ids, leases and
+-- deadlines. What a group leaves over is for the next call.
+local function overdue(q)
+  local found = call('ZREVRANGEBYSCORE', q[SETS.p], text(now), '-inf', 'WITHSCORES', 'LIMIT', 0, share)
+  local ids, leases, ends, looked = {}, {}, {}, 0
+  for i = 1, #found, 2 do
+    if #ids >= share or looked > MOSTLOOKED then break end
+    local member, at = found[i], tonumber(found[i + 1])
+    if sub(member, 1, 1) == ALARM then
+      local group = sub(member, 2)
+      local names, values, had = members(q, group)
+      looked = looked + had
+      if #names == 0 then leave(q, group, NEVER) end
+      for j = #names, math.max(#names - (share - #ids) + 1, 1), -1 do
+        ids[#ids + 1], leases[#ids + 1], ends[#ids + 1] = names[j], values[j], at
+      end
+    else
+      ids[#ids + 1], leases[#ids + 1], ends[#ids + 1] = member, call('HGET', q[PENDING], member), at
+    end
+  end
+  spend(#ids)
+  more = more or looked > MOSTLOOKED
+  return ids, leases, ends
+end
+
 -- expired gives leases that expired, as entries, the last first: each will go to the
 -- head, so that the first claimed is the first to be claimed again. Of one claim it is
 -- the age of the task that tells.
 local function expired(q)
   local at = first(q[SETS.p])
   if not at or at > now then return {} end
-  local v = call('ZREVRANGEBYSCORE', q[SETS.p], text(now), '-inf', 'WITHSCORES', 'LIMIT', 0, share)
-  spend(#v / 2)
-  local list, names = {}, ids(v)
-  local leases, recs = lookup(q[PENDING], names), lookup(q[TASKS], names)
+  local names, leases, ends = overdue(q)
+  if #names == 0 then return {} end
+  local list, recs = {}, lookup(q[TASKS], names)
   for n, id in ipairs(names) do
     local e = found(entry(q, id), 'p')
-    e.rec, e.lease, e.at = recs[n], leases[n], tonumber(v[2 * n])
+    leased(e, leases[n])
+    e.rec, e.at = recs[n], ends[n]
     e.h = head(e.rec)
     e.made = e.h and e.h.created or ''
     list[n] = e
@@ -277,9 +302,7 @@ local function give(q, id, rec, e)
     q.pending[n + 1], q.pending[n + 2] = id, value
   end
   if has(byte(rec, 3), 4) then rec = rec .. (call('HGET', q[SIDE], 'b:' .. id) or '') end
-  local n = #q.tasks
-  q.tasks[n + 1], q.tasks[n + 2] = id, rec
-  q.ids[#q.ids + 1] = id
+  q.ids[#q.ids + 1], q.recs[#q.recs + 1] = id, rec
   return true
 end
 
@@ -296,12 +319,11 @@ local function giveplain(q, id, rec)
   if not value then return false end -- give makes it
   bytes = bytes + size
   taken = taken + 1
-  local n, deadlines, pending, tasks = q.n, q.deadlines, q.pending, q.tasks
+  local n, deadlines, pending = q.n, q.deadlines, q.pending
   deadlines[n + 1], deadlines[n + 2] = deadline, id
   pending[n + 1], pending[n + 2] = id, value
-  tasks[n + 1], tasks[n + 2] = id, rec
   q.n = n + 2
-  q.ids[#q.ids + 1] = id
+  q.ids[#q.ids + 1], q.recs[#q.recs + 1] = id, rec
   return true
 end
 
@@ -427,18 +449,37 @@ local function take(q, limit)
 end
 
 local function prepare(q)
-  q.fresh, q.tasks, q.ids, q.deadlines, q.pending, q.leases, q.bad, q.ticks = {}, {}, {}, {}, {}, {}, {}, {}
+  q.fresh, q.recs, q.ids, q.deadlines, q.pending, q.leases, q.bad, q.ticks = {}, {}, {}, {}, {}, {}, {}, {}
 end
 
--- seal plans what was taken.
+-- seal plans what was taken, as a group where it is worth one.
 local function seal(q)
-  write(q, 'ZADD', SETS.p, q.deadlines)
-  write(q, 'HSET', PENDING, q.pending)
+  local pending, n = q.pending, #q.pending / 2
+  if n == 0 then return end
+  if n < SINGLES then
+    write(q, 'ZADD', SETS.p, q.deadlines)
+  else
+    local groups = {}
+    for i = 2, #pending, 2 do
+      local v = groups[pending[i]]
+      if not v then
+        v = fence .. char(byte(pending[i], FENCE + 1) + GROUPED) .. ARGV[6]
+        groups[pending[i]] = v
+      end
+      pending[i] = v
+    end
+    local ids = {}
+    for i = 1, #pending, 2 do ids[#ids + 1] = pending[i] end
+    write(q, 'ZADD', SETS.p, {deadline, ALARM .. fence})
+    write(q, 'HSET', CLAIMS, {fence, table.concat(ids, ','), COUNT .. fence, n})
+  end
+  if call('HLEN', q[PENDING]) == 0 then pending[#pending + 1] = ''; pending[#pending + 1] = PAD end
+  write(q, 'HSET', PENDING, pending)
 end
 
 -- answer gives the queue's part of the reply.
 local function answer(q)
-  return {q.info or '', q.tasks, q.ticks, q.forget and 'f' or ''}
+  return {q.info or '', table.concat(q.ids, ','), sizes(q.recs), table.concat(q.recs), q.ticks, q.forget and 'f' or ''}
 end
 
 -- again gives the tasks of the first outcome that are still claimed.
@@ -460,10 +501,8 @@ local function again(outcome)
       local l, rec = leases[i], recs[i]
       if l and rec and sub(l, 1, FENCE) == fence then
         if #rec >= HEADER and has(byte(rec, 3), 4) then rec = rec .. (call('HGET', q[SIDE], 'b:' .. id) or '') end
-        q.tasks[#q.tasks + 1] = id
-        q.tasks[#q.tasks + 1] = rec
-        local deadline = tonumber(call('ZSCORE', q[SETS.p], id) or now)
-        info[#info + 1] = (has(byte(l, FENCE + 1), STARTED) and '1' or '0') .. pack7(deadline)
+        q.ids[#q.ids + 1], q.recs[#q.recs + 1] = id, rec
+        info[#info + 1] = (has(byte(l, FENCE + 1), STARTED) and '1' or '0') .. pack7(expiry(q, id, l) or now)
       end
     end
     q.info = table.concat(info)

@@ -22,9 +22,7 @@ local function prefetch(n)
     if q.named then
       local leases = lookup(q[PENDING], q.named)
       for i, id in ipairs(q.named) do
-        local e = entry(q, id)
-        e.lease = leases[i]
-        if e.lease then found(e, 'p') end
+        leased(entry(q, id), leases[i])
       end
     end
   end
@@ -40,6 +38,7 @@ local function extend(i)
   if find(marks, 'p', 1, true) then put(q, 'p:' .. id, ARGV[i + 5]) end
   if find(marks, 'c', 1, true) then put(q, 'c:' .. id, ARGV[i + 6]) end
   if find(marks, '[pc]') and not has(flags, ASIDE) then flags = flags + ASIDE end
+  if ARGV[i + 3] ~= '0' and has(flags, GROUPED) then flags = flags - GROUPED end
   if flags ~= byte(e.lease, FENCE + 1) then
     lease(q, e, sub(e.lease, 1, FENCE) .. char(flags) .. sub(e.lease, FENCE + 2))
   end

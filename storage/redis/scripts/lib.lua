@@ -1,23 +1,15 @@
--- lib: what the scripts of a queue share. It is prepended to each of them.
+-- lib: what the scripts of a queue share. It is prepended to each of them,
+-- behind base.lua.
 --
 -- A script reads what it needs into entries and overlays, decides on them alone,
 -- and writes at the very end, in commit: Redis does not roll back, so nothing may
 -- fail after the first write. Whatever several steps of one call do to a task is
 -- one write.
---
--- Numbers are microseconds or counters below 2^53, which Lua holds exactly.
-
-local KEYS, ARGV, call = KEYS, ARGV, redis.call
-local byte, char, sub, find = string.byte, string.char, string.sub, string.find
-local floor, min = math.floor, math.min
-
--- The keys of one queue, in the order of keys.go.
-local META, TASKS, PENDING, SIDE, UNIQUE, WINDOWS, DAMAGED, LANES, OPENED = 1, 2, 3, 4, 5, 6, 7, 8, 9
-local BLOCK = 18
 
 -- The sorted set of each state. A suspect (z) waits beside the others; pending
--- tasks (p) are sorted by the deadline of their lease.
-local SETS = {w = 10, z = 11, s = 12, r = 13, p = 14, c = 15, x = 16, d = 17, u = 18}
+-- tasks (p) are sorted by the deadline of their lease, those of a group as one member.
+local SETS = {w = WAITING, z = SUSPECTS, s = SCHEDULED, r = RETRY, p = LEASES, c = COMPLETED, x = CANCELLED,
+  d = DEAD, u = CURSORS}
 local SEARCH = {'w', 's', 'r', 'd', 'c', 'x', 'z'} -- where to look for a task with no lease
 local LIVE = {w = true, z = true, s = true, r = true, p = true}
 
@@ -29,13 +21,7 @@ local FIELDS = {'mark', 'tail', 'head', 'paused', 'cancels', 'touched', 'enqueue
 -- progress, checkpoint, large payload (body).
 local KINDS = {'h:', 's:', 'r:', 'p:', 'c:', 'b:'}
 
--- The flags of a lease, the byte behind its fence.
-local FENCE = 23 -- bytes: token 16, version 7
-local STARTED, ASKED, ASIDE, RECORD = 1, 2, 4, 8
-
-local LANELIFE = 600000000 -- storage.LaneLife
 local SWEPT = '' -- the field that says up to when opened lanes were swept
-local NEVER = 9007199254740991 -- a cursor that is never due
 
 local now = 0 -- the time of the step under way
 
@@ -49,20 +35,8 @@ local function number(s, i, n)
   return v
 end
 
--- pack7 writes a number as 7 bytes, the highest first; pack2 as 2.
-local function pack7(v)
-  local g = v % 256; v = (v - g) / 256
-  local f = v % 256; v = (v - f) / 256
-  local e = v % 256; v = (v - e) / 256
-  local d = v % 256; v = (v - d) / 256
-  local c = v % 256; v = (v - c) / 256
-  local b = v % 256
-  return char((v - b) / 256, b, c, d, e, f, g)
-end
-
+-- pack2 writes a number as 2 bytes, the highest first.
 local function pack2(v) return char(floor(v / 256), v % 256) end
-
-local function text(n) return string.format('%.0f', n) end
 
 -- lookup is an HMGET of any number of fields.
 local function lookup(key, fields)
@@ -79,7 +53,7 @@ end
 -- open reads the numbers of the n-th queue that the call names.
 local function open(n)
   local q = {m = {}, dirty = {}, e = {}, touched = {}, side = {}, unique = {}, windows = {},
-    plan = {}, apart = {}, lanes = {}, opened = {}, soon = {}, deaths = 0}
+    plan = {}, apart = {}, lanes = {}, opened = {}, soon = {}, left = {}, deaths = 0}
   for i = 1, BLOCK do q[i] = KEYS[(n - 1) * BLOCK + i] end
   local v = call('HMGET', q[META], unpack(FIELDS))
   for i = 1, #FIELDS do q.m[FIELDS[i]] = tonumber(v[i] or 0) or 0 end
@@ -188,12 +162,45 @@ local function found(e, st)
   return e
 end
 
+-- leased notes the lease under which a task was found, false for none.
+local function leased(e, value)
+  e.lease = value
+  if not value then return end
+  if has(byte(value, FENCE + 1) or 0, GROUPED) then e.group = sub(value, 1, FENCE) end
+  found(e, 'p')
+end
+
+-- bare reports whether nothing hangs on a lease with these flags.
+local function bare(flags) return flags % GROUPED <= STARTED end
+
+-- expiry gives when the lease of a pending task expires.
+local function expiry(q, id, value)
+  local grouped = has(byte(value, FENCE + 1) or 0, GROUPED)
+  return call('ZSCORE', q[SETS.p], grouped and ALARM .. sub(value, 1, FENCE) or id)
+end
+
+-- members gives those of a group that are still in it: ids and leases, in the order of
+-- their claim; and how many it had.
+local function members(q, fence)
+  local ids, leases, all = {}, {}, {}
+  for id in string.gmatch(call('HGET', q[CLAIMS], fence) or '', '[^,]+') do all[#all + 1] = id end
+  if #all == 0 then return ids, leases, 0 end
+  local values = lookup(q[PENDING], all)
+  for i, id in ipairs(all) do
+    local v = values[i]
+    if v and sub(v, 1, FENCE) == fence and has(byte(v, FENCE + 1) or 0, GROUPED) then
+      ids[#ids + 1], leases[#leases + 1] = id, v
+    end
+  end
+  return ids, leases, #all
+end
+
 -- load finds out where a task stands. A record that stands nowhere does not count.
 local function load(q, id)
   local e = entry(q, id)
   if e.rec == nil then e.rec = call('HGET', q[TASKS], id) end
   if e.st ~= nil then return e end
-  if e.lease == nil then e.lease = call('HGET', q[PENDING], id) end
+  if e.lease == nil then leased(e, call('HGET', q[PENDING], id)) end
   if e.lease then return found(e, 'p') end
   if e.rec then
     if sub(id, 1, 7) == 'cursor.' then
@@ -431,16 +438,39 @@ local function write(q, command, key, list, from, to)
   if to > 0 then q.plan[#q.plan + 1] = {command, q[key], list, from or 1, to} end
 end
 
+-- leave notes that n tasks are no longer of a group.
+local function leave(q, group, n) q.left[group] = (q.left[group] or 0) + n end
+
+-- planleft plans what becomes of groups that tasks left.
+local function planleft(q)
+  local over, alarms, fewer = {}, {}, {}
+  for group, n in pairs(q.left) do
+    local count = tonumber(call('HGET', q[CLAIMS], COUNT .. group) or 0) - n
+    if count <= 0 then
+      over[#over + 1], over[#over + 2], alarms[#alarms + 1] = group, COUNT .. group, ALARM .. group
+    else
+      fewer[#fewer + 1], fewer[#fewer + 2] = COUNT .. group, count
+    end
+  end
+  write(q, 'ZREM', SETS.p, alarms)
+  write(q, 'HDEL', CLAIMS, over)
+  write(q, 'HSET', CLAIMS, fewer)
+end
+
 -- planmoves plans what the entries touched have come to: removals first.
 local function planmoves(q)
   local rem, add, unset, reset, unlet, let = {}, {}, {}, {}, {}, {}
   for i = 1, #q.touched do
     local e = q.touched[i]
     local st, was = e.st, e.was
+    local group = e.group and (st ~= 'p' or e.score)
+    if group then leave(q, e.group, 1) end
     if was and was ~= st then
-      local list = rem[was]
-      if not list then list = {}; rem[was] = list end
-      list[#list + 1] = e.id
+      if not group then
+        local list = rem[was]
+        if not list then list = {}; rem[was] = list end
+        list[#list + 1] = e.id
+      end
       if was == 'p' then unlet[#unlet + 1] = e.id end
       if not st then unset[#unset + 1] = e.id end
     end
@@ -460,6 +490,7 @@ local function planmoves(q)
     write(q, 'ZADD', SETS[st], list)
     if st == 'w' or st == 'z' then q.work = true end
   end
+  if #let > 0 and call('HLEN', q[PENDING]) == 0 then let[#let + 1] = ''; let[#let + 1] = PAD end
   write(q, 'HSET', PENDING, let)
   write(q, 'HSET', TASKS, reset)
 end
@@ -547,6 +578,7 @@ local function commit(queues, grows, mostdead)
   for _, q in ipairs(queues) do
     trimdead(q, mostdead)
     planmoves(q)
+    planleft(q)
     planrest(q)
     plannumbers(q)
     q.work = q.work or sooner(q)

@@ -33,12 +33,56 @@ local function page(st)
   return list
 end
 
-local list = page(ARGV[1])
+local function before(a, b)
+  local x, y = tonumber(a[3]), tonumber(b[3])
+  return x < y or x == y and a[2] < b[2]
+end
+
+local MOSTLOOKED = 2000 -- members of groups that a page looks at
+local short = false -- the page ends before the state does
+
+-- pending is a page of leases. Groups stand as one member before others of the same
+-- moment; their tasks are sorted in by id.
+local function pending()
+  local key, list, looked = q[SETS.p], {}, 0
+  local function expand(group, score)
+    local ids, _, had = members(q, group)
+    looked = looked + had
+    for _, id in ipairs(ids) do
+      if id > ARGV[4] or tonumber(score) ~= tonumber(ARGV[3]) then list[#list + 1] = {'p', id, score} end
+    end
+  end
+  local from = behind(key)
+  if ARGV[3] ~= '' then
+    for _, m in ipairs(call('ZRANGEBYSCORE', key, ARGV[3], ARGV[3], 'LIMIT', 0, 100)) do
+      if sub(m, 1, 1) ~= ALARM then break end
+      expand(sub(m, 2), ARGV[3])
+    end
+  end
+  local v, last
+  repeat
+    v = call('ZRANGE', key, from, from + size, 'WITHSCORES')
+    for i = 1, #v, 2 do
+      local m, score = v[i], v[i + 1]
+      if score ~= last and #list > 0 and (#list > size or looked > MOSTLOOKED) then
+        short = true
+        break
+      end
+      last = score
+      if sub(m, 1, 1) == ALARM then expand(sub(m, 2), score) else list[#list + 1] = {'p', m, score} end
+    end
+    from = from + #v / 2
+  until short or #v == 0
+  table.sort(list, before)
+  return list
+end
+
+local list = ARGV[1] == 'p' and pending() or page(ARGV[1])
 if ARGV[1] == 'w' then
   for _, t in ipairs(page('z')) do list[#list + 1] = t end
-  table.sort(list, function(a, b) return tonumber(a[3]) < tonumber(b[3]) end)
+  table.sort(list, before)
 end
-local reply = {#list > size and '1' or ''}
+local reply = {(short or #list > size) and '1' or ''}
 local ids, logs = {}, {}
 for i = 1, min(#list, size) do
   ids[i], logs[i] = list[i][2], 'h:' .. list[i][2]

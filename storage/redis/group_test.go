@@ -1,0 +1,184 @@
+package redis
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// claimed fills a queue with n tasks and claims them all at once, as a group.
+func claimed(t *testing.T, n int, lease time.Duration) (*Storage, *miniredis.Miniredis, storage.Claimed) {
+	t.Helper()
+	s, server := openMini(t)
+	txs := make([]storage.Tx, n)
+	for i := range txs {
+		txs[i] = insertOf("mail", fmt.Sprintf("t%04d", i))
+	}
+	if _, err := s.Apply(t.Context(), storage.Call{}, txs...); err != nil {
+		t.Fatal(err)
+	}
+	req := asking(callOf(1), n, "mail")
+	req.Lease = lease
+	c, err := s.claim(t.Context(), &req)
+	if err != nil || len(c.Tasks) != n {
+		t.Fatalf("claimed %d, %v, want %d", len(c.Tasks), err, n)
+	}
+	return s, server, c
+}
+
+// pendingOf lists what is pending, in pages of three.
+func pendingOf(t *testing.T, s *Storage) []string {
+	t.Helper()
+	var ids []string
+	query := storage.TasksQuery{Queue: "mail", State: storage.Pending, Limit: 3}
+	for {
+		page, err := s.Tasks(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range page.Tasks {
+			ids = append(ids, page.Tasks[i].ID)
+		}
+		if page.Next == "" {
+			return ids
+		}
+		query.After = page.Next
+	}
+}
+
+func settleOf(f storage.Fence, outcome storage.Outcome) storage.Tx {
+	return storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: outcome}}}
+}
+
+// TestAGroupHasOneAlarm and its tasks are listed one by one all the same.
+func TestAGroupHasOneAlarm(t *testing.T) {
+	s, server, c := claimed(t, 8, time.Minute)
+	if alarms, err := server.SortedSet("midge:{mail}:leases"); err != nil || len(alarms) != 1 {
+		t.Errorf("alarms of one claim: got %v, %v, want one", alarms, err)
+	}
+	extend := storage.ExtendRequest{Call: callOf(2), Leases: []storage.Extension{{Fence: c.Fences[4], For: time.Hour}}}
+	if _, err := s.Extend(t.Context(), extend); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"t0000", "t0001", "t0002", "t0003", "t0005", "t0006", "t0007", "t0004"}
+	if got := pendingOf(t, s); !slices.Equal(got, want) {
+		t.Errorf("pending: got %v, want %v", got, want)
+	}
+	for i, until := range map[int]time.Duration{4: time.Hour, 5: time.Minute} {
+		task, err := s.Task(t.Context(), c.Tasks[i].Ref)
+		if left := time.Until(task.LeaseUntil); err != nil || left > until || left < until-10*time.Second {
+			t.Errorf("the lease of %s lasts %v, %v, want %v", task.ID, left, err, until)
+		}
+	}
+	stats, err := s.Stats(t.Context(), "mail")
+	if err != nil || stats[0].Pending != 8 {
+		t.Errorf("stats: got %d pending, %v, want 8", stats[0].Pending, err)
+	}
+}
+
+// TestAGroupIsForgottenWithItsLastTask, however its tasks end.
+func TestAGroupIsForgottenWithItsLastTask(t *testing.T) {
+	s, server, c := claimed(t, 8, time.Minute)
+	outcomes := []storage.Outcome{storage.Complete, storage.Fail, storage.Snooze, storage.Release, storage.Bury, storage.Cancel}
+	var txs []storage.Tx
+	for i, outcome := range outcomes {
+		txs = append(txs, settleOf(c.Fences[i], outcome))
+	}
+	applied, err := s.Apply(t.Context(), callOf(2), txs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range applied {
+		if applied[i].Err != nil {
+			t.Errorf("%s: %v", outcomes[i], applied[i].Err)
+		}
+	}
+	extend := storage.ExtendRequest{Call: callOf(3), Leases: []storage.Extension{{Fence: c.Fences[6], For: time.Hour}}}
+	if _, err = s.Extend(t.Context(), extend); err != nil {
+		t.Fatal(err)
+	}
+	if !server.Exists("midge:{mail}:claims") {
+		t.Error("the group is gone before its last task")
+	}
+	if _, err = s.Apply(t.Context(), callOf(4), settleOf(c.Fences[7], storage.Complete)); err != nil {
+		t.Fatal(err)
+	}
+	if server.Exists("midge:{mail}:claims") {
+		t.Error("the group is still known after its last task")
+	}
+	if got := pendingOf(t, s); !slices.Equal(got, []string{"t0006"}) {
+		t.Errorf("pending: got %v, want the one that was extended", got)
+	}
+}
+
+// TestAGroupThatExpiredIsClaimedAnewInItsOrder, over several claims, without those that
+// were settled or extended.
+func TestAGroupThatExpiredIsClaimedAnewInItsOrder(t *testing.T) {
+	const n = 500
+	s, _, c := claimed(t, n, time.Microsecond)
+	extend := storage.ExtendRequest{Call: callOf(2), Leases: []storage.Extension{{Fence: c.Fences[1], For: time.Hour}}}
+	if _, err := s.Extend(t.Context(), extend); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Apply(t.Context(), callOf(3), settleOf(c.Fences[0], storage.Complete)); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for seq := uint64(4); ; seq++ { // none is taken before all are back
+		none := asking(callOf(seq), 0, "mail")
+		again, err := s.Claim(t.Context(), none)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !again.More {
+			break
+		}
+	}
+	for seq := uint64(100); len(got) < n-2; seq++ {
+		again, err := s.Claim(t.Context(), asking(callOf(seq), n, "mail"))
+		if err != nil || len(again.Tasks) == 0 {
+			t.Fatalf("claimed %d of %d, %v", len(got), n-2, err)
+		}
+		for i := range again.Tasks {
+			got = append(got, again.Tasks[i].ID)
+		}
+	}
+	var want []string
+	for i := 2; i < n; i++ {
+		want = append(want, c.Tasks[i].ID)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("claimed again %d tasks from %s to %s, want %d from %s", len(got), got[0], got[len(got)-1], len(want), want[0])
+	}
+}
+
+// TestACompletionInTwoCallsOfOneFlushHappensOnce: the second is told that it lost its
+// lease.
+func TestACompletionInTwoCallsOfOneFlushHappensOnce(t *testing.T) {
+	s, _, c := claimed(t, 8, time.Minute)
+	var txs []storage.Tx
+	for _, i := range []int{0, 1, 2, 1, 3, 0} {
+		txs = append(txs, settleOf(c.Fences[i], storage.Complete))
+	}
+	if _, err := s.Apply(t.Context(), callOf(2), settleOf(c.Fences[7], storage.Complete)); err != nil {
+		t.Fatal(err) // the lane is known from now on
+	}
+	applied, err := s.Apply(t.Context(), callOf(3), txs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, lost := range []bool{false, false, false, true, false, true} {
+		if got := applied[i].Err != nil; got != lost {
+			t.Errorf("completion %d: got %v, want lost %v", i, applied[i].Err, lost)
+		}
+	}
+	stats, err := s.Stats(t.Context(), "mail")
+	if err != nil || stats[0].Pending != 3 || stats[0].Totals.Completed != 5 {
+		t.Errorf("got %d pending and %d completed, %v, want 3 and 5", stats[0].Pending, stats[0].Totals.Completed, err)
+	}
+}

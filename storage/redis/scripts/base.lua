@@ -1,0 +1,77 @@
+-- base: what every script of a queue begins with: the names of its keys and of what is
+-- in them, and a few functions. It is kept short, for each call runs through all of it.
+--
+-- Numbers are microseconds or counters below 2^53, which Lua holds exactly.
+
+local KEYS, ARGV, call = KEYS, ARGV, redis.call
+local byte, char, sub, find = string.byte, string.char, string.sub, string.find
+local floor, min = math.floor, math.min
+
+-- The keys of one queue, in the order of keys.go.
+local META, TASKS, PENDING, SIDE, UNIQUE, WINDOWS, DAMAGED, LANES, OPENED = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local WAITING, SUSPECTS, SCHEDULED, RETRY, LEASES, COMPLETED, CANCELLED, DEAD, CURSORS, CLAIMS =
+  10, 11, 12, 13, 14, 15, 16, 17, 18, 19
+local BLOCK = 19
+
+-- The flags of a lease, the byte behind its fence.
+local FENCE = 23 -- bytes: token 16, version 7
+local STARTED, ASKED, ASIDE, RECORD, GROUPED = 1, 2, 4, 8, 16
+
+-- Tasks that one claim took from a queue share one deadline, as a group: its fence behind
+-- ALARM is its member of the leases. The claims hash has the ids of a group, and behind
+-- COUNT how many are still in it. Whatever ends a lease or moves its deadline takes the
+-- task out of its group.
+local ALARM, COUNT = '!', '#'
+local SINGLES = 4 -- fewer are no group
+
+-- A field of the pending hash so long that Redis never packs the hash, which is slow to
+-- fill: a claim would begin that anew each time the last task was settled.
+local PAD = string.rep('-', 65)
+
+local LANELIFE = 600000000 -- storage.LaneLife
+local FORGET = 86400000000 -- a day: for how long an unused queue is kept
+local NEVER = 9007199254740991 -- a cursor that is never due
+
+-- pack7 writes a number as 7 bytes, the highest first.
+local function pack7(v)
+  local g = v % 256; v = (v - g) / 256
+  local f = v % 256; v = (v - f) / 256
+  local e = v % 256; v = (v - e) / 256
+  local d = v % 256; v = (v - d) / 256
+  local c = v % 256; v = (v - c) / 256
+  local b = v % 256
+  return char((v - b) / 256, b, c, d, e, f, g)
+end
+
+local function text(n) return string.format('%.0f', n) end
+
+-- ask gives a command a list in pieces and adds up what it answers.
+local function ask(command, key, list)
+  local n = 0
+  for i = 1, #list, 500 do n = n + call(command, key, unpack(list, i, min(i + 499, #list))) end
+  return n
+end
+
+-- follows reports whether a call is the next one of a lane that is known, as most are;
+-- admit in lib.lua knows what else it may be.
+local function follows(key, field, seq, opened, now)
+  local v = call('HGET', key, field)
+  local last = v and tonumber(sub(v, 1, find(v, ':', 1, true) - 1))
+  return last and tonumber(seq) > last and now - opened <= LANELIFE
+end
+
+-- sizes gives the length of each text in 4 bytes.
+local function sizes(texts)
+  local out, known = {}, {}
+  for i = 1, #texts do
+    local n = #texts[i]
+    local v = known[n]
+    if not v then
+      v = char(floor(n / 16777216), floor(n / 65536) % 256, floor(n / 256) % 256, n % 256)
+      known[n] = v
+    end
+    out[i] = v
+  end
+  return table.concat(out)
+end
+

@@ -1,0 +1,171 @@
+-- take: what most claims come to, from queues in which nothing is due and all that is
+-- taken is plain, without all that the general script has to set up. It stands before
+-- lib.lua and claim.lua in their script, whose KEYS, ARGV and returns are its own. Where
+-- it meets anything out of the ordinary it has written nothing, and leaves the call to
+-- what follows. Here too all is read and decided before the first write.
+
+local function take()
+  local queues, home = {}, KEYS[LANES]
+  local most, starts, suspects = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
+  local now, nextdue, taken, bytes, fence = 0, 0, 0, 0, ''
+  local remains, suspicious, cancels = false, false, false
+
+  -- open reads the clock and the numbers of the queues, and reports whether none of them
+  -- is paused or may be forgotten.
+  local function open()
+    local t, good = call('TIME'), true
+    now = t[1] * 1000000 + t[2]
+    for i = 1, tonumber(ARGV[1]) do
+      local q, at = {}, (i - 1) * BLOCK
+      for j = 1, BLOCK do q[j] = KEYS[at + j] end
+      local m = call('HMGET', q[META], 'mark', 'touched', 'paused', 'cancels')
+      q.mark, q.touched = tonumber(m[1] or 0), tonumber(m[2] or 0)
+      if now <= q.mark then now = q.mark + 1 end
+      if tonumber(m[4] or 0) > 0 then cancels = true end
+      if m[3] and m[3] ~= '0' or q.touched > 0 and now - q.touched >= FORGET then good = false end
+      queues[i] = q
+    end
+    return good
+  end
+
+  -- due reports whether the first of a set is due; what is later is noted where it is
+  -- work to come.
+  local function due(key, work)
+    local v = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+    local at = v[1] and tonumber(v[2])
+    if not at then return false end
+    if at <= now then return true end
+    if work and at < NEVER and (nextdue == 0 or at < nextdue) then nextdue = at end
+    return false
+  end
+
+  -- quiet reports whether a queue needs no maintenance.
+  local function quiet(q)
+    if due(q[LEASES]) or due(q[SCHEDULED], true) or due(q[RETRY], true) or due(q[CURSORS], true)
+      or due(q[COMPLETED]) or due(q[CANCELLED]) or due(q[WINDOWS]) then
+      return false
+    end
+    local dead = call('ZCARD', q[DEAD])
+    if dead == 0 then return true end
+    local oldest = call('ZRANGE', q[DEAD], 0, 0, 'WITHSCORES')[2]
+    return dead <= tonumber(ARGV[12]) and tonumber(oldest) > now - ARGV[11]
+  end
+
+  -- leaseof gives the flags that the lease of a record begins with, by what the record
+  -- begins with; false where it is not plain.
+  local function leaseof(lead)
+    local form, f, g = byte(lead, 1, 3)
+    if form ~= 1 or g ~= 0 and g ~= 2 then return false end -- not to be claimed ahead, or large
+    if f % 4 > 0 or floor(f / 16) % 2 == 1 or g == 2 then return RECORD end -- see flagsof in claim.lua
+    return 0
+  end
+
+  local known = {}
+
+  -- choose reads what is to be taken of a queue. It returns false where that is not plain.
+  local function choose(q, n)
+    local ids = call('ZRANGE', q[WAITING], 0, n - 1)
+    local recs, all = q.recs, q.flags
+    q.ids = ids
+    for i = 1, #ids, 500 do
+      local found = call('HMGET', q[TASKS], unpack(ids, i, min(i + 499, #ids)))
+      for j = 1, #found do
+        local rec = found[j]
+        if not rec or #rec < 35 then return false end -- HEADER in lib.lua
+        local lead = sub(rec, 1, 3)
+        local flags = known[lead]
+        if flags == nil then
+          flags = leaseof(lead)
+          known[lead] = flags
+        end
+        if not flags then return false end
+        recs[i + j - 1], all[i + j - 1] = rec, flags
+        bytes = bytes + #rec - 35
+      end
+    end
+    if #ids >= n and call('ZCARD', q[WAITING]) > n then remains = true end
+    taken = taken + #ids
+    return bytes <= 4194304 -- storage.MaxClaimBytes
+  end
+
+  -- look goes through the queues and reports whether all is plain.
+  local function look()
+    for i, q in ipairs(queues) do
+      q.ids, q.recs, q.flags, q.first = {}, {}, {}, taken
+      local limit = tonumber(ARGV[12 + i])
+      if not quiet(q) then return false end
+      if limit >= 0 then
+        if suspects ~= '0' and call('ZCARD', q[SUSPECTS]) > 0 then
+          if suspects == '1' then return false end
+          suspicious = true
+        end
+        local n = min(limit == 0 and most or limit, most - taken)
+        if n > 0 then
+          if not choose(q, n) then return false end
+        elseif call('ZCARD', q[WAITING]) > 0 then
+          remains = true
+        end
+      end
+      if call('HLEN', q[PENDING]) == 0 then q.pad = true end -- also: a key of a wrong type fails here, in time
+      call('HLEN', q[CLAIMS])
+    end
+    return true
+  end
+
+  -- lease writes the leases of what is taken of a queue.
+  local function lease(q, joined)
+    local ids, flags, n, pending, values = q.ids, q.flags, #q.ids, {}, {}
+    local grouped, deadline = n < SINGLES and 0 or GROUPED, text(now + ARGV[10])
+    for i = 1, n do
+      local f = flags[i] + grouped
+      if q.first + i <= starts then f = f + STARTED end
+      local value = values[f]
+      if not value then
+        value = fence .. char(f) .. ARGV[6]
+        values[f] = value
+      end
+      pending[2 * i - 1], pending[2 * i] = ids[i], value
+    end
+    if q.pad then pending[2 * n + 1], pending[2 * n + 2] = '', PAD end
+    call('ZREMRANGEBYRANK', q[WAITING], 0, n - 1)
+    ask('HSET', q[PENDING], pending)
+    if grouped == 0 then
+      for i = 1, n do call('ZADD', q[LEASES], deadline, ids[i]) end
+    else
+      call('ZADD', q[LEASES], deadline, ALARM .. fence)
+      call('HSET', q[CLAIMS], fence, joined, COUNT .. fence, n)
+    end
+  end
+
+  -- keep writes the numbers of a queue.
+  local function keep(q)
+    if #q.ids > 0 and now - q.touched > 60000000 then
+      call('HSET', q[META], 'mark', text(now), 'touched', text(now))
+    elseif #q.ids > 0 or q.mark > 0 and q == queues[1] then
+      call('HSET', q[META], 'mark', text(now))
+    end
+  end
+
+  if not open() or not follows(home, ARGV[2], ARGV[3], ARGV[4], now) or not look() then return nil end
+  local first = redis.pcall('HDEL', KEYS[META], '')
+  if type(first) == 'table' and first.err then return nil end -- the general script says why
+  now = now + 1
+  fence = ARGV[5] .. pack7(now)
+  local outcome = {'C' .. pack7(now) .. '0' .. taken .. '|'}
+  local reply = {'N', text(now), text(nextdue),
+    (remains and 't' or '') .. (cancels and 'c' or '') .. (suspicious and 's' or ''), text(now), taken, 0}
+  for i, q in ipairs(queues) do
+    local joined = table.concat(q.ids, ',')
+    if #q.ids > 0 then lease(q, joined) end
+    keep(q)
+    outcome[i + 1] = joined .. ';'
+    reply[7 + i] = {'', joined, sizes(q.recs), table.concat(q.recs), {}, ''}
+  end
+  call('HSET', home, ARGV[2], ARGV[3] .. ':' .. table.concat(outcome))
+  return reply
+end
+
+do
+  local reply = take()
+  if reply then return reply end
+end
