@@ -28,7 +28,7 @@ systems: ## build, and vet with the tests, for linux, darwin and windows
 
 tidy: # fails where go.mod or go.sum would change
 	$(GO) mod tidy -diff
-	$(GO) -C bench mod tidy -diff
+	$(GO) mod tidy -C bench -diff
 
 lint: $(LINT) ## all linters; .golangci.yml says which are off and why
 	$(LINT) run ./...
@@ -44,7 +44,7 @@ unit: ## the tests, with real servers; a skip is a failure
 	cd bench && MIDGE_TEST_SERVERS=1 ../$(RUNTESTS) ./...
 
 bench: servers ## measure midge beside its peers: BENCH_FLAGS="-quick -metrics 'drain_*'"; bench/README.md
-	@$(GO) -C bench run . $(BENCH_FLAGS)
+	@$(GO) run -C bench . $(BENCH_FLAGS)
 
 generate: ## rewrite what is generated: docs/api.txt
 	$(GO) test -count=1 ./internal/house -run '^TestSurface$$' -update

@@ -28,7 +28,7 @@ const (
 	usualRounds = 3
 	quickRounds = 1
 	// quickPeers is the share of jobs that peers get in a quick run: they would take most
-	// of its time.
+	// of its time. But for those enqueued one by one, where they are as fast.
 	quickPeers = 0.1
 )
 
@@ -70,6 +70,7 @@ func (p *plan) size(quick bool, scale float64) {
 		byDefault = quickRounds
 		p.sizes = measure.Quick().Scaled(scale)
 		p.peers = p.sizes.Scaled(quickPeers)
+		p.peers.Singles = p.sizes.Singles
 	}
 	if p.rounds == 0 {
 		p.rounds = byDefault

@@ -22,7 +22,10 @@ type enqueueSpec struct {
 // is there. What they enqueued is drained afterwards, to be sure of it.
 func enqueueBy(metric string, producers int, bulk bool) func(context.Context, *Rig) (Values, error) {
 	return func(ctx context.Context, r *Rig) (Values, error) {
-		spec := enqueueSpec{Target: r.target(), Producers: producers, Tasks: r.Sizes.Tasks, Bulk: bulk}
+		spec := enqueueSpec{Target: r.target(), Producers: producers, Tasks: r.Sizes.Singles, Bulk: bulk}
+		if bulk {
+			spec.Tasks = r.Sizes.Tasks
+		}
 		var took time.Duration
 		if err := play(ctx, "enqueue", spec, &took); err != nil {
 			return nil, err

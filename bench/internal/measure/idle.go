@@ -10,12 +10,15 @@ import (
 	"github.com/midgehq/midge/bench/internal/server"
 )
 
-// settleDown is what a worker gets to come to rest after its start.
+// settleDown is what the server, and a worker after its start, get to come to rest.
 const settleDown = 1500 * time.Millisecond
 
 // idle measures what a worker without work costs: the commands that it sends, and the
 // processor time of its process and of the server beyond what that takes by itself.
 func idle(ctx context.Context, r *Rig) (Values, error) {
+	if err := until(ctx, time.Now().Add(settleDown)); err != nil {
+		return nil, err
+	}
 	alone, err := watch(ctx, r.Sizes.Idle/2, r.Server.Pid())
 	if err != nil {
 		return nil, err

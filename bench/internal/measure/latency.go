@@ -46,7 +46,7 @@ func latencyHalf(ctx context.Context, r *Rig) (Values, error) {
 	rate, ok := r.Known("mixed")
 	if !ok {
 		var err error
-		if rate, err = r.mixed(ctx, producers, max(r.Sizes.Tasks/5, producers)); err != nil {
+		if rate, err = r.mixed(ctx, producers, max(r.Sizes.Singles/5, producers)); err != nil {
 			return nil, err
 		}
 		if err := r.Server.Reset(ctx); err != nil {

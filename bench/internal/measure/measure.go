@@ -64,9 +64,9 @@ func All() []Measurement {
 		{[]string{"mixed"}, mixedBy("mixed", 8), anywhere, byDefault},
 		{[]string{"mixed_p64"}, mixedBy("mixed_p64", 64), anywhere, byDefault},
 		{[]string{"latency_idle_p50", "latency_idle_p99"}, latencyIdle, onEvery, tunedToo},
-		{[]string{"latency_half_p99"}, latencyHalf, onEvery, tunedToo},
-		{[]string{"sched_p99", "sched_early"}, schedule, onEvery, tunedToo},
-		{[]string{"burst_all"}, burst, onEvery, byDefault},
+		{[]string{"latency_half_p99"}, latencyHalf, onRedis, tunedToo},
+		{[]string{"sched_p99", "sched_early"}, schedule, onRedis, tunedToo},
+		{[]string{"burst_all"}, burst, onRedis, byDefault},
 		{
 			[]string{"enqueue_p1_cmds", "enqueue_p1_trips", "drain_c100_cmds", "drain_c100_trips"},
 			traffic, onRedis, byDefault,

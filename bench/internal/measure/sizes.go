@@ -4,7 +4,8 @@ import "time"
 
 // Sizes say how much is done in each measurement.
 type Sizes struct {
-	Tasks    int           // of a drain, an enqueue, a mixed run
+	Tasks    int           // drained, or enqueued in bulk
+	Singles  int           // enqueued one by one
 	Far      int           // drained at 1 ms of delay
 	Counted  int           // whose commands are counted
 	Samples  int           // of the idle pick-up
@@ -22,24 +23,28 @@ type Sizes struct {
 // Full are the sizes of the published figures.
 func Full() Sizes {
 	return Sizes{
-		Tasks: 100_000, Far: 100_000, Counted: 20_000, Samples: 400, Half: 4 * time.Second,
+		Tasks: 100_000, Singles: 100_000, Far: 100_000, Counted: 20_000,
+		Samples: 400, Half: 4 * time.Second,
 		Due: 1000, Over: 4 * time.Second, Burst: 100_000, Lead: 8 * time.Second,
-		Idle: 20 * time.Second, Deep: 1_000_000, Shallow: 10_000, Shallows: 10,
+		Idle: 20 * time.Second,
+		Deep: 1_000_000, Shallow: 10_000, Shallows: 10,
 	}
 }
 
 // Quick are sizes for a look while working.
 func Quick() Sizes {
 	return Sizes{
-		Tasks: 100_000, Far: 50_000, Counted: 5000, Samples: 60, Half: 2 * time.Second,
+		Tasks: 100_000, Singles: 30_000, Far: 50_000, Counted: 5000,
+		Samples: 60, Half: 2 * time.Second,
 		Due: 1000, Over: 4 * time.Second, Burst: 50_000, Lead: 3 * time.Second,
-		Idle: 4 * time.Second, Deep: 200_000, Shallow: 10_000, Shallows: 5,
+		Idle: 4 * time.Second,
+		Deep: 100_000, Shallow: 10_000, Shallows: 5,
 	}
 }
 
 // Scaled gives the sizes with the numbers of tasks multiplied, but none below a few.
 func (s Sizes) Scaled(by float64) Sizes {
-	for _, n := range []*int{&s.Tasks, &s.Far, &s.Counted, &s.Burst, &s.Deep, &s.Shallow} {
+	for _, n := range []*int{&s.Tasks, &s.Singles, &s.Far, &s.Counted, &s.Burst, &s.Deep, &s.Shallow} {
 		*n = max(int(float64(*n)*by), min(*n, 100))
 	}
 	return s
