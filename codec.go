@@ -79,7 +79,7 @@ func encode(encoding string, v any) (b []byte, err error) {
 	case JSON:
 		b, err = json.Marshal(v)
 	default:
-		return nil, checkEncoding(Encoding(encoding))
+		return nil, checkEncoding("encoding", Encoding(encoding))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("encode %T as %s: %w", v, encoding, err)
@@ -137,12 +137,12 @@ func decode(encoding string, data []byte, v any) (err error) {
 	case JSON:
 		return json.Unmarshal(data, v)
 	}
-	return checkEncoding(Encoding(encoding))
+	return checkEncoding("encoding", Encoding(encoding))
 }
 
-func checkEncoding(e Encoding) error {
+func checkEncoding(what string, e Encoding) error {
 	if e != MessagePack && e != JSON {
-		return storage.Invalid("encoding", string(e), "%q or %q", MessagePack, JSON)
+		return storage.Invalid(what, string(e), "%q or %q", MessagePack, JSON)
 	}
 	return nil
 }
