@@ -44,6 +44,9 @@ func (e *undecodableError) Error() string {
 // what tells of the cause what quotes nothing.
 func (e *undecodableError) what() string {
 	if cause := (*json.UnmarshalTypeError)(nil); errors.As(e.cause, &cause) {
+		if cause.Field == "" {
+			return fmt.Sprintf("what ends at byte %d does not fit %v", cause.Offset, cause.Type)
+		}
 		return fmt.Sprintf("field %q at byte %d does not fit %v", cause.Field, cause.Offset, cause.Type)
 	}
 	if cause := (*json.SyntaxError)(nil); errors.As(e.cause, &cause) {
@@ -55,7 +58,7 @@ func (e *undecodableError) what() string {
 	if cause := (*InvalidError)(nil); errors.As(e.cause, &cause) {
 		return cause.Error()
 	}
-	return fmt.Sprintf("a field does not fit, or its own decoder refused it (%T)", e.cause)
+	return fmt.Sprintf("a value does not fit, or its own decoder refused it (%T)", e.cause)
 }
 
 func (e *undecodableError) Unwrap() []error { return []error{errUndecodable, e.cause} }
