@@ -21,7 +21,8 @@ const (
 // [UntilRead] it is deleted when it was read into result.
 //
 // Await returns a *[DeadError], [ErrCancelled], [ErrNoResult], [ErrNotFound] where the
-// task is not there or has ended without being kept, or the cause of ctx's end. The
+// task is not there or has ended without being kept, or the cause of ctx's end. A result
+// that does not fit result's type is an error that names both and leaves the task. The
 // storage being away for a while is waited out. Results wake nobody: Await reads the
 // task after 20 ms, then ever more rarely, at last each second.
 func (c *Client) Await(ctx context.Context, ref storage.Ref, result any) error {
@@ -56,6 +57,24 @@ func (c *Client) Await(ctx context.Context, ref storage.Ref, result any) error {
 	}
 }
 
+// resultError is a result that does not fit what it was to be read into. Its text quotes
+// nothing of the result.
+type resultError struct {
+	kind  string
+	into  any
+	cause error
+}
+
+func (e *resultError) Error() string {
+	text := fmt.Sprintf("the result of %s is of another shape than %T", e.kind, e.into)
+	if u := (*undecodableError)(nil); errors.As(e.cause, &u) {
+		text += fmt.Sprintf(": %s: %s", u.encoding, u.what())
+	}
+	return text
+}
+
+func (e *resultError) Unwrap() error { return e.cause }
+
 // taken gives what an ended task came to.
 func (c *Client) taken(ctx context.Context, t storage.Task, result any) error {
 	switch {
@@ -73,7 +92,7 @@ func (c *Client) taken(ctx context.Context, t storage.Task, result any) error {
 		return fmt.Errorf("midge: await %s: %w", t.Ref, ErrNoResult)
 	}
 	if err := decode(t.Encoding, t.Result, result); err != nil {
-		return fmt.Errorf("midge: result of %s: %w", t.Ref, err)
+		return fmt.Errorf("midge: await %s: %w", t.Ref, &resultError{kind: t.Kind, into: result, cause: err})
 	}
 	if t.Keep.UntilRead {
 		// The reader has what it asked for. What cannot be deleted now, or was by

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,6 +56,47 @@ func TestAwaitEveryEnd(t *testing.T) {
 		}
 		if err := b.client.Await(b.ctx, b.enqueue("result").Ref, new(int)); err == nil {
 			t.Error("into another type: got no error")
+		}
+	})
+}
+
+// resized is a job whose result is written as JSON.
+type resized struct{ Path string }
+
+func (resized) Options() midge.Options { return midge.Options{Encoding: midge.JSON} }
+
+func TestAwaitIntoAnotherTypeNamesBothAndQuotesNothing(t *testing.T) {
+	const secret = "hunter2"
+	type login struct{ Password string }
+	bubble(t, func(b *bench) {
+		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
+			return midge.SetResult(ctx, map[string]any{secret: []string{secret}, "Password": 7})
+		})
+		if err := midge.Handle(b.runner, func(ctx context.Context, _ resized) error {
+			return midge.SetResult(ctx, map[string]any{secret: secret, "Password": 7})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		for _, c := range []struct {
+			job  any
+			into any
+			want string
+		}{
+			{work{}, new(int), "of work is of another shape than *int: msgpack: "},
+			{work{}, new(login), "of work is of another shape than *midge_test.login: msgpack: "},
+			{resized{}, new([]int), "of resized is of another shape than *[]int: json: what ends at byte 1 does not fit []int"},
+			{resized{}, new(login), `*midge_test.login: json: field "Password" at byte 13 does not fit string`},
+		} {
+			task, err := b.client.Enqueue(b.ctx, c.job)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = b.client.Await(b.ctx, task.Ref, c.into)
+			if err == nil || !strings.Contains(err.Error(), "await "+task.String()+": the result ") ||
+				!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), secret) {
+				t.Errorf("got %v, want %q without what the result says", err, c.want)
+			}
 		}
 	})
 }

@@ -89,11 +89,11 @@ func (g Geometric) withDefaults() Geometric {
 func (g Geometric) check() error {
 	switch {
 	case g.First < 0 || g.First > storage.MaxDelay:
-		return storage.Invalid("Geometric.First", g.First, "0 to %v", storage.MaxDelay)
+		return storage.Invalid("Geometric.First", g.First, "0 to "+longest)
 	case math.IsNaN(g.Factor) || math.IsInf(g.Factor, 0) || g.Factor != 0 && g.Factor < 1:
 		return storage.Invalid("Geometric.Factor", g.Factor, "0 for the default, or at least 1")
 	case g.Max < 0 || g.Max > storage.MaxDelay:
-		return storage.Invalid("Geometric.Max", g.Max, "0 to %v", storage.MaxDelay)
+		return storage.Invalid("Geometric.Max", g.Max, "0 to "+longest)
 	case math.IsNaN(g.Jitter) || math.IsInf(g.Jitter, 0) || g.Jitter > 1:
 		return storage.Invalid("Geometric.Jitter", g.Jitter, "at most 1, negative for none")
 	}

@@ -40,10 +40,11 @@ func NewClient(store storage.Storage, cfg ClientConfig) (*Client, error) {
 	if store == nil {
 		return nil, fmt.Errorf("midge: new client: %w", storage.Invalid("store", "nil", "an opened storage"))
 	}
-	limits := storage.Limits{MaxPayload: cfg.MaxPayload}
-	if err := limits.Check(); err != nil {
+	err := checkRange("ClientConfig.MaxPayload", cfg.MaxPayload, 0, storage.MaxPayloadCap, " bytes, 0 for 1 MiB")
+	if err != nil {
 		return nil, fmt.Errorf("midge: new client: %w", err)
 	}
+	limits := storage.Limits{MaxPayload: cfg.MaxPayload}
 	return &Client{
 		store: store, session: storage.NewSession(store, cfg.Patience), definitions: new(definitions),
 		maxPayload: limits.WithDefaults().MaxPayload,
@@ -94,12 +95,12 @@ func (c *Client) Enqueue(ctx context.Context, job any, opts ...Option) (Task, er
 
 // EnqueueIn is Enqueue of a task that is due after d; see [In].
 func (c *Client) EnqueueIn(ctx context.Context, d time.Duration, job any, opts ...Option) (Task, error) {
-	return c.Enqueue(ctx, job, append([]Option{In(d)}, opts...)...)
+	return c.Enqueue(ctx, job, append([]Option{dueIn("EnqueueIn", d)}, opts...)...)
 }
 
 // EnqueueAt is Enqueue of a task that is due at t; see [At].
 func (c *Client) EnqueueAt(ctx context.Context, t time.Time, job any, opts ...Option) (Task, error) {
-	return c.Enqueue(ctx, job, append([]Option{At(t)}, opts...)...)
+	return c.Enqueue(ctx, job, append([]Option{dueAt("EnqueueAt", t)}, opts...)...)
 }
 
 // Item is a job to be enqueued with others; [New] makes it.
@@ -277,7 +278,8 @@ func (c *Client) insert(job any, opts []Option) (storage.Insert, error) {
 
 func (c *Client) checkPayload(payload []byte) error {
 	if n := len(payload); n > c.maxPayload {
-		return storage.Invalid("payload", fmt.Sprintf("of %d bytes", n), "at most %d bytes", c.maxPayload)
+		return storage.Invalid("parameters", fmt.Sprintf("of %d bytes", n),
+			"at most %d bytes, see ClientConfig.MaxPayload", c.maxPayload)
 	}
 	return nil
 }

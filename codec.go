@@ -44,6 +44,9 @@ func (e *undecodableError) Error() string {
 // what tells of the cause what quotes nothing.
 func (e *undecodableError) what() string {
 	if cause := (*json.UnmarshalTypeError)(nil); errors.As(e.cause, &cause) {
+		if cause.Field == "" {
+			return fmt.Sprintf("what ends at byte %d does not fit %v", cause.Offset, cause.Type)
+		}
 		return fmt.Sprintf("field %q at byte %d does not fit %v", cause.Field, cause.Offset, cause.Type)
 	}
 	if cause := (*json.SyntaxError)(nil); errors.As(e.cause, &cause) {
@@ -55,7 +58,7 @@ func (e *undecodableError) what() string {
 	if cause := (*InvalidError)(nil); errors.As(e.cause, &cause) {
 		return cause.Error()
 	}
-	return fmt.Sprintf("a field does not fit, or its own decoder refused it (%T)", e.cause)
+	return fmt.Sprintf("a value does not fit, or its own decoder refused it (%T)", e.cause)
 }
 
 func (e *undecodableError) Unwrap() []error { return []error{errUndecodable, e.cause} }
@@ -79,7 +82,7 @@ func encode(encoding string, v any) (b []byte, err error) {
 	case JSON:
 		b, err = json.Marshal(v)
 	default:
-		return nil, checkEncoding(Encoding(encoding))
+		return nil, checkEncoding("encoding", Encoding(encoding))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("encode %T as %s: %w", v, encoding, err)
@@ -137,12 +140,12 @@ func decode(encoding string, data []byte, v any) (err error) {
 	case JSON:
 		return json.Unmarshal(data, v)
 	}
-	return checkEncoding(Encoding(encoding))
+	return checkEncoding("encoding", Encoding(encoding))
 }
 
-func checkEncoding(e Encoding) error {
+func checkEncoding(what string, e Encoding) error {
 	if e != MessagePack && e != JSON {
-		return storage.Invalid("encoding", string(e), "%q or %q", MessagePack, JSON)
+		return storage.Invalid(what, string(e), "%q or %q", MessagePack, JSON)
 	}
 	return nil
 }

@@ -27,21 +27,21 @@ const maxLine = 1 << 10
 func parseCron(line string) (*cronSpec, error) {
 	const want = "five or six cron fields, or a descriptor such as @daily"
 	if len(line) > maxLine || strings.Contains(line, "TZ=") { // a zone is an option
-		return nil, storage.Invalid("cron line", line, want)
+		return nil, storage.Invalid("Cron", line, want)
 	}
 	parser := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour |
 		cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 	parsed, err := parser.Parse(line)
 	if err != nil {
-		return nil, storage.Invalid("cron line", line, "%s (%v)", want, err)
+		return nil, storage.Invalid("Cron", line, "%s (%v)", want, err)
 	}
 	fields, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
-		return nil, storage.Invalid("cron line", line, want)
+		return nil, storage.Invalid("Cron", line, want)
 	}
 	f := fields
 	if slices.Contains([]uint64{f.Second, f.Minute, f.Hour, f.Dom, f.Month, f.Dow}, 0) { // commas alone
-		return nil, storage.Invalid("cron line", line, want)
+		return nil, storage.Invalid("Cron", line, want)
 	}
 	spec := &cronSpec{fields: *fields, zone: time.UTC, interval: line == "@hourly"}
 	if text := strings.Split(line, " "); len(text) >= 5 {

@@ -114,16 +114,11 @@ func (o *Options) fill() {
 
 // check lets the storage's validation look at a task with the type's options.
 func (d *definition) check() error {
-	if err := checkEncoding(d.options.Encoding); err != nil {
+	if err := d.options.check(); err != nil {
 		return err
 	}
 	if d.options.Unique != nil {
 		if err := d.options.Unique.check(d); err != nil {
-			return err
-		}
-	}
-	for name := range d.options.Headers {
-		if err := checkHeader(name); err != nil {
 			return err
 		}
 	}

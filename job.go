@@ -85,7 +85,7 @@ func handle[J any](r *Runner, fn func(context.Context, *J) error) error {
 	}
 	d, err := r.definitions.ofType(typ)
 	if err != nil {
-		return fmt.Errorf("midge: register: %w", err)
+		return fmt.Errorf("midge: register %v: %w", typ, err)
 	}
 	return r.add(&handler{definition: d, run: func(ctx context.Context, encoding string, payload []byte) error {
 		job := new(J)

@@ -3,8 +3,10 @@ package midge
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -18,35 +20,60 @@ type lifeLog struct {
 	log *zap.Logger
 }
 
+// write writes a line. The texts of errors in it may have several, or what a terminal obeys:
+// such characters are written as Go would quote them.
+func (l *lifeLog) write(level zapcore.Level, text string) {
+	if strings.ContainsFunc(text, breaks) {
+		var line strings.Builder
+		for _, r := range text {
+			if !breaks(r) {
+				line.WriteRune(r)
+				continue
+			}
+			quoted := strconv.QuoteRune(r)
+			line.WriteString(quoted[1 : len(quoted)-1])
+		}
+		text = line.String()
+	}
+	l.log.Log(level, text)
+}
+
+func (l *lifeLog) info(text string)  { l.write(zapcore.InfoLevel, text) }
+func (l *lifeLog) warn(text string)  { l.write(zapcore.WarnLevel, text) }
+func (l *lifeLog) error(text string) { l.write(zapcore.ErrorLevel, text) }
+
+// breaks reports whether a character ends a line or controls a terminal.
+func breaks(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' }
+
 func (l *lifeLog) on(level zapcore.Level) bool { return l.log.Core().Enabled(level) }
 
 func (l *lifeLog) started(r *Runner, d storage.Description) {
-	l.log.Info(fmt.Sprintf("runner %s started on %s, %d at once, queues %s",
+	l.info(fmt.Sprintf("runner %s started on %s, %d at once, queues %s",
 		r.id, d.Storage, r.slots.limitNow(), strings.Join(r.queueNames(), ", ")))
-	l.log.Info("durability: " + d.Durability)
+	l.info("durability: " + d.Durability)
 	for _, w := range d.Warnings {
-		l.log.Warn(w)
+		l.warn(w)
 	}
 }
 
 func (l *lifeLog) unserved(h *handler) {
-	l.log.Warn(fmt.Sprintf("jobs of kind %s go to queue %s, which this runner does not serve", h.kind, h.queue))
+	l.warn(fmt.Sprintf("jobs of kind %s go to queue %s, which this runner does not serve", h.kind, h.queue))
 }
 
-func (l *lifeLog) nothing() { l.log.Warn("no job is registered: this runner can run nothing") }
+func (l *lifeLog) nothing() { l.warn("no job is registered: this runner can run nothing") }
 
 // crashed tells of a task that lost a runner before.
 func (l *lifeLog) crashed(a *attempt) {
-	l.log.Warn(fmt.Sprintf("%s starts again, crash %d of %d: its runner died with it, or was cut off",
+	l.warn(fmt.Sprintf("%s starts again, crash %d of %d: its runner died with it, or was cut off",
 		l.about(a), a.task.Crashes, a.task.CrashLimit))
 }
 
 func (l *lifeLog) stopped(err error) {
 	if err != nil {
-		l.log.Warn("runner stopped: " + err.Error())
+		l.warn("runner stopped: " + err.Error())
 		return
 	}
-	l.log.Info("runner stopped, nothing left behind")
+	l.info("runner stopped, nothing left behind")
 }
 
 // settled writes how an attempt ended.
@@ -81,12 +108,22 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 	case outcome == storage.Snooze:
 		line = fmt.Sprintf("%s snoozed for %v", name, rounded(delay))
 	default:
-		line = name + " released"
-		if s.err != nil {
-			line += ": " + errorText(s.err)
-		}
+		line = name + " released: " + released(s)
 	}
-	l.log.Log(level, line)
+	l.write(level, line)
+}
+
+// released says why a task was given back: what ended its job, or else who gave it back.
+func released(s *settlement) string {
+	if s.err != nil {
+		return errorText(s.err)
+	}
+	s.attempt.mu.Lock()
+	defer s.attempt.mu.Unlock()
+	if s.attempt.begun.IsZero() {
+		return "it was claimed ahead and has not started here"
+	}
+	return "its job runs on after the grace period"
 }
 
 func deadReason(s *settlement) string {
@@ -110,38 +147,38 @@ func rounded(d time.Duration) time.Duration {
 func (l *lifeLog) about(a *attempt) string { return a.task.Kind + " " + a.fence.Ref.String() }
 
 func (l *lifeLog) leaseLost(a *attempt) {
-	l.log.Warn(l.about(a) + " lost its lease, its context has ended")
+	l.warn(l.about(a) + " lost its lease, its context has ended")
 }
 
 func (l *lifeLog) lost(a *attempt, took time.Duration) {
-	l.log.Warn(fmt.Sprintf("%s came too late: its lease was lost, nothing was stored, took %v",
+	l.warn(fmt.Sprintf("%s came too late: its lease was lost, nothing was stored, took %v",
 		l.about(a), rounded(took)))
 }
 
 func (l *lifeLog) unsettled(s *settlement, err error) {
-	l.log.Error(fmt.Sprintf("%s could not be settled and will run again: %v", l.about(s.attempt), err))
+	l.error(fmt.Sprintf("%s could not be settled and will run again: %v", l.about(s.attempt), err))
 }
 
 func (l *lifeLog) stuck(a *attempt, since time.Duration) {
-	l.log.Error(fmt.Sprintf("%s ignores the end of its context since %v; its lease is kept, its slot taken",
+	l.error(fmt.Sprintf("%s ignores the end of its context since %v; its lease is kept, its slot taken",
 		l.about(a), rounded(since)))
 }
 
 func (l *lifeLog) unknownKind(a *attempt) {
-	l.log.Warn(fmt.Sprintf("no job of kind %s is registered here; its tasks (first %s) are put off, uncharged, "+
+	l.warn(fmt.Sprintf("no job of kind %s is registered here; its tasks (first %s) are put off, uncharged, "+
 		"and are dead after %v", a.task.Kind, a.fence.Ref, unknownFor))
 }
 
 func (l *lifeLog) backoffPanic(a *attempt, v any) {
-	l.log.Error(fmt.Sprintf("the backoff of %s panicked: %v; the default is used", l.about(a), v))
+	l.error(fmt.Sprintf("the backoff of %s panicked: %v; the default is used", l.about(a), v))
 }
 
 func (l *lifeLog) trouble(act string, err error) {
-	l.log.Warn(fmt.Sprintf("%s: %v", act, err))
+	l.warn(fmt.Sprintf("%s: %v", act, err))
 }
 
 func (l *lifeLog) gone(err error) {
-	l.log.Warn(fmt.Sprintf("the storage does not answer, running jobs go on: %v", err))
+	l.warn(fmt.Sprintf("the storage does not answer, running jobs go on: %v", err))
 }
 
-func (l *lifeLog) back() { l.log.Info("the storage answers again") }
+func (l *lifeLog) back() { l.info("the storage answers again") }

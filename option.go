@@ -3,7 +3,6 @@ package midge
 import (
 	"maps"
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -25,27 +24,43 @@ func (o option) apply(c *call)            { o(c) }
 func (o option) declare(d *scheduleTerms) { o(&d.call) }
 
 // Priority is the task's priority among the waiting, -9 to 9, higher first.
-func Priority(n int) Option { return option(func(c *call) { c.priority = &n }) }
+func Priority(n int) Option {
+	return option(func(c *call) { c.fail(checkPriority("Priority", n)); c.priority = &n })
+}
 
 // To sends the task to another queue than the type's.
-func To(queue string) Option { return option(func(c *call) { c.queue = &queue }) }
+func To(queue string) Option {
+	return option(func(c *call) { c.fail(storage.CheckName("To", queue)); c.queue = &queue })
+}
 
 // ID names the task, within its queue. While a task of that id lives, enqueueing the
 // same job with the same parameters under it gives that task, and anything else is a
 // *[DependencyError].
 func ID(id string) Option {
-	return option(func(c *call) { c.id = &id; c.only("ID") })
+	return option(func(c *call) { c.fail(checkID(id)); c.id = &id; c.only("ID") })
 }
 
 // In makes the task due after d. A negative d is an *[InvalidError].
-func In(d time.Duration) Option {
-	return option(func(c *call) { c.moment("In"); c.delay = ceilMicrosecond(d) })
+func In(d time.Duration) Option { return dueIn("In", d) }
+
+// dueIn is In under the name that the caller used.
+func dueIn(name string, d time.Duration) Option {
+	return option(func(c *call) {
+		c.moment(name)
+		c.fail(checkDuration(name, d))
+		c.delay = ceilMicrosecond(d)
+	})
 }
 
-// At makes the task due at t, by the storage's clock. A past moment is due now.
-func At(t time.Time) Option {
+// At makes the task due at t, by the storage's clock. A past moment is due now; the zero
+// time, which is a moment that somebody forgot to set, is an *[InvalidError].
+func At(t time.Time) Option { return dueAt("At", t) }
+
+// dueAt is At under the name that the caller used.
+func dueAt(name string, t time.Time) Option {
 	return option(func(c *call) {
-		c.moment("At")
+		c.moment(name)
+		c.fail(checkMoment(name, t))
 		// Never early, and storages keep whole microseconds.
 		c.at = t.Round(0).Add(time.Microsecond - 1).Truncate(time.Microsecond)
 	})
@@ -57,18 +72,30 @@ func MaxRetries(n int) Option {
 	if n == None {
 		n = 0
 	}
-	return option(func(c *call) { c.options.MaxRetries = n; c.only("MaxRetries") })
+	return option(func(c *call) {
+		c.fail(checkRange("MaxRetries", n, 0, storage.MaxLimit, ", or None"))
+		c.options.MaxRetries = n
+		c.only("MaxRetries")
+	})
 }
 
 // Timeout ends the context of an attempt that takes longer; 0 is none.
 func Timeout(d time.Duration) Option {
-	return option(func(c *call) { c.options.Timeout = d; c.only("Timeout") })
+	return option(func(c *call) {
+		c.fail(checkDuration("Timeout", d))
+		c.options.Timeout = d
+		c.only("Timeout")
+	})
 }
 
 // KeepFor keeps the completed or cancelled task that long; 0 keeps it only if it has
 // a result, for an hour.
 func KeepFor(d time.Duration) Option {
-	return option(func(c *call) { c.options.Keep = Keep{For: d}; c.only("KeepFor") })
+	return option(func(c *call) {
+		c.fail(checkDuration("KeepFor", d))
+		c.options.Keep = Keep{For: d}
+		c.only("KeepFor")
+	})
 }
 
 // UntilRead keeps the completed task until [Client.Await] has given its result to
@@ -81,7 +108,7 @@ func UntilRead() Option {
 // begin with "midge." are midge's own.
 func Header(name, value string) Option {
 	return option(func(c *call) {
-		c.fail(checkHeader(name))
+		c.fail(checkHeader("name of Header", name))
 		if !c.ownHeaders {
 			c.options.Headers, c.ownHeaders = maps.Clone(c.options.Headers), true
 		}
@@ -102,16 +129,6 @@ func (u Unique) declare(d *scheduleTerms) { u.apply(&d.call) }
 
 func (g Geometric) apply(c *call)            { c.fail(g.check()); c.backoff = &g; c.only("Geometric") }
 func (g Geometric) declare(d *scheduleTerms) { g.apply(&d.call) }
-
-// reservedHeaders begins the names of midge's own headers.
-const reservedHeaders = "midge."
-
-func checkHeader(name string) error {
-	if name == "" || strings.HasPrefix(name, reservedHeaders) {
-		return storage.Invalid("header name", name, "a name that does not begin with %q", reservedHeaders)
-	}
-	return nil
-}
 
 // call is what the options of one call say.
 type call struct {

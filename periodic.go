@@ -21,7 +21,7 @@ const tickHeader = "midge.tick"
 func (r *Runner) Periodic(s Schedule, job any, opts ...PeriodicOption) error {
 	d, err := r.definitions.of(job)
 	if err != nil {
-		return fmt.Errorf("midge: periodic: %w", err)
+		return fmt.Errorf("midge: periodic %T: %w", job, err)
 	}
 	in, err := cursorInsert(d, job, s, opts, time.Time{})
 	if err != nil {
@@ -30,9 +30,12 @@ func (r *Runner) Periodic(s Schedule, job any, opts ...PeriodicOption) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.running {
-		return fmt.Errorf("midge: periodic %s: %w", in.Ref, ErrRunning)
+		return fmt.Errorf("midge: periodic %s: %w", scheduleRef(in.Ref), ErrRunning)
 	}
-	return r.schedules.declare(in)
+	if err := r.schedules.declare(in); err != nil {
+		return fmt.Errorf("midge: periodic %s: %w", d.kind, err)
+	}
+	return nil
 }
 
 // schedules are those that a runner declares.
@@ -46,7 +49,8 @@ func (s *schedules) declare(in storage.Insert) error {
 	defer s.mu.Unlock()
 	for _, other := range s.inserts {
 		if other.Ref == in.Ref {
-			return storage.Invalid("schedule", in.Ref.String(), "each schedule declared once; name it with Named")
+			return storage.Invalid("schedule", scheduleRef(in.Ref)+" twice",
+				"each declared once; tell them apart by Named")
 		}
 	}
 	s.inserts = append(s.inserts, in)

@@ -46,8 +46,8 @@ func (q *Queue) Pause(ctx context.Context) error {
 
 // PauseFor is Pause for a time; it ends by itself.
 func (q *Queue) PauseFor(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return q.wrap("pause", storage.Invalid("pause", d, "more than 0"))
+	if d <= 0 || d > storage.MaxDelay {
+		return q.wrap("pause", storage.Invalid("PauseFor", d, "more than 0, at most "+longest))
 	}
 	return q.configure(ctx, "pause", storage.Settings{Paused: true, PauseFor: d})
 }
@@ -79,6 +79,9 @@ func (q *Queue) Stats(ctx context.Context) (storage.Stats, error) {
 // Tasks lists the queue's tasks in a state, in the state's own order, as they are
 // while it lists. It ends after an error.
 func (q *Queue) Tasks(ctx context.Context, state storage.State) iter.Seq2[storage.Task, error] {
+	if err := q.checkState(state); err != nil {
+		return func(yield func(storage.Task, error) bool) { yield(storage.Task{}, q.wrap("list", err)) }
+	}
 	return storage.Each(ctx, q.client.store, q.name, state)
 }
 
@@ -87,6 +90,12 @@ func (q *Queue) Tasks(ctx context.Context, state storage.State) iter.Seq2[storag
 func (q *Queue) Page(
 	ctx context.Context, state storage.State, after string, limit int,
 ) (storage.TasksPage, error) {
+	if err := q.checkState(state); err != nil {
+		return storage.TasksPage{}, q.wrap("list", err)
+	}
+	if err := checkRange("limit", limit, 0, storage.MaxPage, " tasks, 0 for 50"); err != nil {
+		return storage.TasksPage{}, q.wrap("list", err)
+	}
 	query := storage.TasksQuery{Queue: q.name, State: state, After: after, Limit: limit}
 	if err := storage.CheckTasks(&query); err != nil {
 		return storage.TasksPage{}, q.wrap("list", err)
@@ -227,8 +236,7 @@ func (c *call) change(t storage.Task, r *replacement) storage.Change {
 }
 
 func (q *Queue) all(act string, state storage.State, do func() (int, error)) (int, error) {
-	query := storage.TasksQuery{Queue: q.name, State: state}
-	if err := storage.CheckTasks(&query); err != nil {
+	if err := q.checkState(state); err != nil {
 		return 0, q.wrap(act, err)
 	}
 	n, err := do()
@@ -238,6 +246,14 @@ func (q *Queue) all(act string, state storage.State, do func() (int, error)) (in
 func (q *Queue) ref(id string) storage.Ref { return storage.Ref{Queue: q.name, ID: id} }
 
 func (q *Queue) check() error { return storage.CheckName("queue name", q.name) }
+
+// checkState checks the name too.
+func (q *Queue) checkState(state storage.State) error {
+	if !state.Valid() {
+		return storage.Invalid("state", string(state), "one of %v", storage.States())
+	}
+	return q.check()
+}
 
 func (q *Queue) wrap(act string, err error) error {
 	if err == nil {

@@ -26,7 +26,7 @@ type Schedule struct {
 func Every(d time.Duration) Schedule {
 	s := Schedule{spec: "every " + d.String(), every: d}
 	if d < time.Second || d > storage.MaxDelay || d%time.Millisecond != 0 {
-		s.err = storage.Invalid("schedule", s.spec, "1s to %v, in whole milliseconds", storage.MaxDelay)
+		s.err = storage.Invalid("Every", d, "1s to "+longest+", in whole milliseconds")
 	}
 	return s
 }
@@ -47,7 +47,7 @@ func Cron(line string) Schedule {
 	if every, ok := strings.CutPrefix(line, "@every "); ok {
 		d, err := time.ParseDuration(every)
 		if err != nil {
-			return Schedule{err: storage.Invalid("schedule", line, "a duration after @every")}
+			return Schedule{err: storage.Invalid("Cron", line, "a duration after @every")}
 		}
 		return Every(d)
 	}
@@ -81,18 +81,18 @@ func (s Schedule) in(zone string) (Schedule, error) {
 	case s.err != nil:
 		return s, s.err
 	case s.every == 0 && s.cron == nil:
-		return s, storage.Invalid("schedule", "", "one made by Every or Cron")
+		return s, storage.Invalid("schedule", "that is empty", "one made by Every or Cron")
 	case zone == "" || zone == "UTC":
 		return s, nil
 	case s.cron == nil:
-		return s, storage.Invalid("zone", zone, "none with Every")
+		return s, storage.Invalid("Zone", zone, "none beside Every, which ticks by UTC")
 	}
 	if zone == "Local" || len(zone) > storage.MaxName {
-		return s, storage.Invalid("zone", zone, `a name such as "Europe/Paris", the same on every machine`)
+		return s, storage.Invalid("Zone", zone, `a name such as "Europe/Paris", the same on every machine`)
 	}
 	location, err := time.LoadLocation(zone)
 	if err != nil {
-		return s, storage.Invalid("zone", zone, `a name such as "Europe/Paris"`)
+		return s, storage.Invalid("Zone", zone, `a name such as "Europe/Paris"`)
 	}
 	cron := *s.cron
 	cron.zone = location
@@ -151,7 +151,7 @@ func Zone(name string) PeriodicOption {
 // Named names the schedule, within its queue: default the kind. A kind with two
 // schedules names one of them.
 func Named(name string) PeriodicOption {
-	return periodicOption(func(d *scheduleTerms) { d.name = name })
+	return periodicOption(func(d *scheduleTerms) { d.fail(checkScheduleName("Named", name)); d.name = name })
 }
 
 // SkipMissed leaves out ticks that were missed while no runner lived, instead of
@@ -206,7 +206,7 @@ func cursorInsert(
 	if err != nil {
 		return storage.Insert{}, err
 	}
-	if err := checkScheduleName(terms.name); err != nil {
+	if err := checkScheduleName("schedule name", terms.name); err != nil {
 		return storage.Insert{}, err
 	}
 	payload, err := d.encode(job)
@@ -241,21 +241,37 @@ func (t *scheduleTerms) read(opts []PeriodicOption) error {
 	case t.err != nil:
 		return t.err
 	case t.timed != "" || t.id != nil || t.unique:
-		return storage.Invalid("option of a schedule", cmp.Or(t.timed, "ID or Unique"),
-			"none of In, At, ID and Unique")
+		return storage.Invalid("option", t.barred(), "none of In, At, ID and Unique with a schedule; see NoOverlap")
 	}
 	return nil
 }
 
-// checkScheduleName leaves room for the prefix of the cursor's id.
-func checkScheduleName(name string) error {
-	if err := storage.CheckName("schedule name", name); err != nil {
+// barred names the option that does not go with a schedule.
+func (t *scheduleTerms) barred() string {
+	switch {
+	case t.timed != "":
+		return t.timed
+	case t.id != nil:
+		return "ID"
+	}
+	return "Unique"
+}
+
+// checkScheduleName leaves room for the prefix of the cursor's id. what says what gave the
+// name.
+func checkScheduleName(what, name string) error {
+	if err := storage.CheckName(what, name); err != nil {
 		return err
 	}
 	if most := storage.MaxName - len(storage.CursorPrefix); len(name) > most {
-		return storage.Invalid("schedule name", name, "at most %d characters", most)
+		return storage.Invalid(what, name, "at most %d characters, see Named", most)
 	}
 	return nil
+}
+
+// scheduleRef prints a cursor's ref as its schedule is known to those who declare it.
+func scheduleRef(cursor storage.Ref) string {
+	return cursor.Queue + "/" + strings.TrimPrefix(cursor.ID, storage.CursorPrefix)
 }
 
 // declaration hashes all that is declared of a schedule.

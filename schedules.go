@@ -2,6 +2,8 @@ package midge
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -53,7 +55,7 @@ func (q *Queue) RunSchedule(ctx context.Context, name string) (storage.Ref, erro
 		return storage.Ref{}, q.wrap("run schedule", err)
 	}
 	ref, err := q.client.session.RunSchedule(ctx, q.ref(storage.CursorPrefix+name))
-	return ref, q.wrap("run schedule", err)
+	return ref, q.wrap("run schedule", ofSchedule(name, err))
 }
 
 // RemoveSchedule removes a schedule; the tasks that it enqueued stay. A runner that
@@ -62,12 +64,21 @@ func (q *Queue) RemoveSchedule(ctx context.Context, name string) error {
 	if err := q.checkSchedule(name); err != nil {
 		return q.wrap("remove schedule", err)
 	}
-	return q.wrap("remove schedule", q.client.session.DeleteTask(ctx, q.ref(storage.CursorPrefix+name)))
+	err := q.client.session.DeleteTask(ctx, q.ref(storage.CursorPrefix+name))
+	return q.wrap("remove schedule", ofSchedule(name, err))
 }
 
 func (q *Queue) checkSchedule(name string) error {
 	if err := q.check(); err != nil {
 		return err
 	}
-	return checkScheduleName(name)
+	return checkScheduleName("schedule name", name)
+}
+
+// ofSchedule says what is not there in words of who declared it.
+func ofSchedule(name string, err error) error {
+	if errors.Is(err, storage.ErrNotFound) {
+		return fmt.Errorf("no schedule is named %s: %w", name, storage.ErrNotFound)
+	}
+	return err
 }

@@ -70,7 +70,7 @@ func (t *ticker) declareAll(ctx context.Context) {
 			continue
 		}
 		if err := r.storeSchedule(ctx, s); err != nil && ctx.Err() == nil {
-			r.log.trouble("declare schedule "+s.Ref.String(), err)
+			r.log.trouble("declare schedule "+scheduleRef(s.Ref), err)
 		}
 	}
 }
@@ -84,7 +84,7 @@ func (r *Runner) tick(ctx context.Context, session *storage.Session, d dueCursor
 	}
 	due, next, err := ticks(*c.Cursor, d.now)
 	if err != nil {
-		r.log.trouble("schedule "+c.Ref.String(), err)
+		r.log.trouble("schedule "+scheduleRef(c.Ref), err)
 		return
 	}
 	moved := *c.Cursor
@@ -102,7 +102,7 @@ func (r *Runner) tick(ctx context.Context, session *storage.Session, d dueCursor
 	_, err = session.ApplyOne(ctx, tx)
 	var dep *storage.DependencyError
 	if err != nil && !errors.As(err, &dep) && ctx.Err() == nil { // a dep: another runner ticked
-		r.log.trouble("tick "+c.Ref.String(), err)
+		r.log.trouble("tick "+scheduleRef(c.Ref), err)
 	}
 }
 

@@ -1,0 +1,123 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/midgehq/midge"
+)
+
+// logged gives a logger and what was written to it about a task.
+func logged() (*zap.Logger, func(about string) []string) {
+	core, logs := observer.New(zapcore.DebugLevel)
+	return zap.New(core), func(about string) (lines []string) {
+		for _, entry := range logs.All() {
+			if strings.Contains(entry.Message, about) {
+				lines = append(lines, entry.Message)
+			}
+		}
+		return lines
+	}
+}
+
+func TestAnErrorOfManyLinesIsOneLineOfTheLog(t *testing.T) {
+	for name, text := range map[string]string{
+		"joined":     "dial\nrunner stopped, nothing left behind",
+		"returns":    "one\r\ntwo\rthree",
+		"a terminal": "\x1b[2J\x00\x07",
+		"separators": "a\u2028b\u2029c\u0085d",
+	} {
+		bubble(t, func(b *bench) {
+			logger, lines := logged()
+			b.run(midge.RunnerConfig{Logger: logger, Backoff: midge.Constant(time.Second)}, func(context.Context, work) error {
+				return errors.New(text)
+			})
+			b.enqueue("a", midge.ID("failing"), midge.MaxRetries(1))
+			b.after(time.Minute)
+			got := lines("failing")
+			if len(got) != 2 || !strings.Contains(got[0], "failed: ") || !strings.Contains(got[1], "is dead") {
+				t.Fatalf("%s: got %q, want a failure and its end", name, got)
+			}
+			for _, line := range got {
+				if strings.ContainsAny(line, "\n\r\x1b\x00\x07\u2028\u2029\u0085") {
+					t.Errorf("%s: %q breaks its line", name, line)
+				}
+			}
+			if name == "joined" && !strings.Contains(got[0], `dial\nrunner stopped`) {
+				t.Errorf("got %q, want the break shown", got[0])
+			}
+		})
+	}
+}
+
+func TestAReleaseSaysWhy(t *testing.T) {
+	bubble(t, func(b *bench) {
+		logger, lines := logged()
+		leave := make(chan struct{})
+		cfg := midge.RunnerConfig{Logger: logger, Grace: time.Second, Concurrency: 2}
+		b.run(cfg, func(ctx context.Context, w work) error {
+			switch w.Name {
+			case "deaf":
+				<-leave
+			case "heard":
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})
+		b.enqueue("deaf", midge.ID("1-deaf"))
+		b.enqueue("heard", midge.ID("2-heard"))
+		b.after(time.Second)
+		if err := b.drain(); !errors.Is(err, midge.ErrGraceExceeded) {
+			t.Errorf("drain: %v, want ErrGraceExceeded", err)
+		}
+		for about, why := range map[string]string{
+			"1-deaf":  "released: its job runs on after the grace period",
+			"2-heard": "released: midge: the runner is shutting down",
+		} {
+			if got := lines(about); len(got) != 1 || !strings.HasSuffix(got[0], why) {
+				t.Errorf("%s: got %q, want %q", about, got, why)
+			}
+		}
+		close(leave)
+		synctest.Wait()
+	})
+}
+
+func TestAReleaseOfWhatWasClaimedAheadSaysSo(t *testing.T) {
+	bubble(t, func(b *bench) {
+		logger, lines := logged()
+		cfg := midge.RunnerConfig{Logger: logger, Concurrency: 1, Grace: midge.None}
+		b.run(cfg, func(ctx context.Context, w work) error {
+			if w.Name == "slow" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})
+		for i := range 400 { // short ones, so that tasks are claimed ahead when the slow one begins
+			b.enqueue([]string{"short", "slow"}[i/399])
+		}
+		for range 50 {
+			b.enqueue("behind")
+		}
+		b.after(10 * time.Second)
+		got := lines(" released")
+		if len(got) == 0 {
+			t.Error("nothing was given back, want what was ahead of the slow job")
+		}
+		for _, line := range got {
+			if !strings.HasSuffix(line, "released: it was claimed ahead and has not started here") {
+				t.Errorf("got %q, want why", line)
+			}
+		}
+	})
+}

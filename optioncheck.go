@@ -1,0 +1,86 @@
+package midge
+
+import (
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Options are checked where they are given, before the storage's validation sees what was
+// made of them, so that an error names what the caller wrote. what is that name.
+
+// longest is storage.MaxDelay for people.
+const longest = "100 years"
+
+// reservedHeaders begins the names of midge's own headers.
+const reservedHeaders = "midge."
+
+// check looks at what a type declares, with the defaults filled in.
+func (o *Options) check() error {
+	for _, err := range []error{
+		storage.CheckName("Options.Queue", o.Queue),
+		checkPriority("Options.Priority", o.Priority),
+		checkRange("Options.MaxRetries", o.MaxRetries, 0, storage.MaxLimit, ", or None; 0 means the default"),
+		checkRange("Options.CrashLimit", o.CrashLimit, 1, storage.MaxLimit, ", or 0 for the default"),
+		checkDuration("Options.Timeout", o.Timeout),
+		checkDuration("Options.Keep.For", o.Keep.For),
+		checkEncoding("Options.Encoding", o.Encoding),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	for name := range o.Headers {
+		if err := checkHeader("name in Options.Headers", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkPriority(what string, n int) error {
+	return checkRange(what, n, -storage.MaxPriority, storage.MaxPriority, "")
+}
+
+// checkRange refuses a number out of bounds; hint ends what is wanted.
+func checkRange(what string, n, low, high int, hint string) error {
+	if n < low || n > high {
+		return storage.Invalid(what, n, "%d to %d%s", low, high, hint)
+	}
+	return nil
+}
+
+func checkDuration(what string, d time.Duration) error {
+	if d < 0 || d > storage.MaxDelay {
+		return storage.Invalid(what, d, "0 to "+longest)
+	}
+	return nil
+}
+
+func checkMoment(what string, t time.Time) error {
+	switch {
+	case t.IsZero():
+		return storage.Invalid(what, "zero time", "a moment; one that has passed is due now")
+	case t.UTC().Year() >= lastYear:
+		return storage.Invalid(what, t.Round(0), "a moment before the year %d", lastYear)
+	}
+	return nil
+}
+
+func checkID(id string) error {
+	if strings.HasPrefix(id, storage.CursorPrefix) {
+		return storage.Invalid("ID", id, "one that does not begin with %q, as schedules do", storage.CursorPrefix)
+	}
+	return storage.CheckName("ID", id)
+}
+
+func checkHeader(what, name string) error {
+	switch {
+	case name == "":
+		return storage.Invalid(what, name, "at least one character")
+	case strings.HasPrefix(name, reservedHeaders):
+		return storage.Invalid(what, name, "one that does not begin with %q, as midge's own do", reservedHeaders)
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package midge
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// internal are names that an application never wrote.
+var internal = []string{
+	"Insert.", "Change.", "Cursor.", "Settings.", "TasksQuery.", "Limits.", "cursor.x", "/cursor.", "transaction", "876000h",
+}
+
+// wantsWord checks that an error speaks of what the caller wrote.
+func wantsWord(t *testing.T, err error, what, text string) {
+	t.Helper()
+	var invalid *InvalidError
+	if !errors.As(err, &invalid) {
+		t.Errorf("%s: got %v, want an *InvalidError", what, err)
+		return
+	}
+	if invalid.What != what || !strings.Contains(invalid.Error(), text) {
+		t.Errorf("got %v, want it about %s, with %q", invalid, what, text)
+	}
+	for _, word := range internal {
+		if strings.Contains(err.Error(), word) && !strings.Contains(invalid.Got, word) {
+			t.Errorf("%v: says %s, which nobody wrote", err, word)
+		}
+	}
+}
+
+func TestWrongOptionsAreNamedAsTheyWereWritten(t *testing.T) {
+	c, err := NewClient(stranger{}, ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	far := time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, o := range []struct {
+		option     Option
+		what, text string
+	}{
+		{Priority(10), "Priority", "10: want -9 to 9"},
+		{To("a b"), "To", `"a b": want 1 to 128 letters`},
+		{To(""), "To", `"": want`},
+		{ID(""), "ID", `"": want`},
+		{ID("cursor.x"), "ID", `does not begin with "cursor."`},
+		{In(-time.Second), "In", "-1s: want 0 to 100 years"},
+		{In(1 << 62), "In", "want 0 to 100 years"},
+		{At(time.Time{}), "At", `"zero time": want a moment`},
+		{At(far), "At", "2300-01-01 00:00:00 +0000 UTC: want a moment before the year 2200"},
+		{MaxRetries(-2), "MaxRetries", "-2: want 0 to 9999, or None"},
+		{MaxRetries(10_000), "MaxRetries", "10000: want"},
+		{Timeout(-1), "Timeout", "-1ns: want"},
+		{KeepFor(-time.Hour), "KeepFor", "-1h0m0s: want"},
+		{Header("", "x"), "name of Header", `"": want at least one`},
+		{Header("midge.x", "x"), "name of Header", `does not begin with "midge."`},
+		{Unique{For: 1}, "Unique.For", "1ns: want 0, or 1ms to 100 years"},
+		{Unique{By: []string{"B"}}, "Unique.By", `"B": want an exported field of midge.plain`},
+		{Geometric{Factor: 0.5}, "Geometric.Factor", "0.5: want"},
+		{Geometric{First: -1}, "Geometric.First", "want 0 to 100 years"},
+		{Geometric{Max: -1}, "Geometric.Max", "want 0 to 100 years"},
+	} {
+		_, err := c.Enqueue(t.Context(), plain{}, o.option)
+		wantsWord(t, err, o.what, o.text)
+	}
+	_, err = c.EnqueueIn(t.Context(), -time.Second, plain{})
+	wantsWord(t, err, "EnqueueIn", "-1s: want")
+	_, err = c.EnqueueAt(t.Context(), time.Time{}, plain{})
+	wantsWord(t, err, "EnqueueAt", `"zero time": want a moment`)
+	_, err = c.EnqueueIn(t.Context(), time.Second, plain{}, At(time.Now()))
+	wantsWord(t, err, "option At", "beside EnqueueIn")
+	_, err = c.Enqueue(t.Context(), plain{strings.Repeat("x", 1<<20)})
+	wantsWord(t, err, "parameters", "see ClientConfig.MaxPayload")
+	_, err = NewClient(stranger{}, ClientConfig{MaxPayload: -1})
+	wantsWord(t, err, "ClientConfig.MaxPayload", "-1: want 0 to 16777216 bytes, 0 for 1 MiB")
+}
+
+func TestWrongOptionsOfATypeAreNamedAsTheyWereDeclared(t *testing.T) {
+	for what, o := range map[string]Options{
+		"Options.Queue":           {Queue: "a b"},
+		"Options.Priority":        {Priority: 10},
+		"Options.MaxRetries":      {MaxRetries: -2},
+		"Options.CrashLimit":      {CrashLimit: -1},
+		"Options.Timeout":         {Timeout: -1},
+		"Options.Keep.For":        {Keep: Keep{For: -1}},
+		"Options.Encoding":        {Encoding: "xml"},
+		"name in Options.Headers": {Headers: map[string]string{"midge.x": "y"}},
+		"Unique.For":              {Unique: &Unique{For: -time.Hour}},
+	} {
+		optionsUnderTest = o
+		_, err := new(definitions).of(optional{})
+		wantsWord(t, err, what, "want ")
+	}
+}
+
+func TestWrongSchedulesAreNamedAsTheyWereDeclared(t *testing.T) {
+	r, err := NewRunner(stranger{}, RunnerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hourly, daily := Every(time.Hour), Cron("@daily")
+	for _, d := range []struct {
+		s          Schedule
+		option     PeriodicOption
+		what, text string
+	}{
+		{Every(time.Millisecond), Priority(0), "Every", "1ms: want 1s to 100 years"},
+		{Cron("@every 1ms"), Priority(0), "Every", "1ms: want"},
+		{Cron("@every soon"), Priority(0), "Cron", `"@every soon": want a duration`},
+		{Cron("* * *"), Priority(0), "Cron", `"* * *": want five or six`},
+		{Schedule{}, Priority(0), "schedule", "made by Every or Cron"},
+		{hourly, Priority(10), "Priority", "10: want"},
+		{hourly, Zone("Europe/Paris"), "Zone", "none beside Every"},
+		{daily, Zone("Europe/Atlantis"), "Zone", `"Europe/Atlantis": want a name`},
+		{hourly, Named("a b"), "Named", `"a b": want`},
+		{hourly, Named(strings.Repeat("x", 122)), "Named", "at most 121 characters"},
+		{hourly, AllMissed(101), "AllMissed", "101: want 0 to 100"},
+		{hourly, To(""), "To", `"": want`},
+		{hourly, In(time.Hour), "option", `"In": want none of`},
+		{hourly, At(time.Now()), "option", `"At": want none of`},
+		{hourly, ID("x"), "option", `"ID": want none of`},
+		{hourly, Unique{}, "option", `"Unique": want none of`},
+		{hourly, nil, "option", `"nil": want an option`},
+	} {
+		wantsWord(t, r.Periodic(d.s, plain{}, d.option), d.what, d.text)
+	}
+	if err := r.Periodic(hourly, plain{}); err != nil {
+		t.Fatal(err)
+	}
+	wantsWord(t, r.Periodic(daily, plain{}), "schedule", `"default/plain twice": want`)
+}
+
+func TestWrongQuestionsAboutAQueueAreNamedAsTheyWereAsked(t *testing.T) {
+	c, err := NewClient(stranger{}, ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, ctx := c.Queue("mail"), t.Context()
+	_, err = q.Page(ctx, "lost", "", 0)
+	wantsWord(t, err, "state", `"lost": want one of`)
+	_, err = q.Page(ctx, storage.Dead, "", 201)
+	wantsWord(t, err, "limit", "201: want 0 to 200")
+	_, err = q.DeleteAll(ctx, "lost", nil)
+	wantsWord(t, err, "state", `"lost": want one of`)
+	for _, err = range q.Tasks(ctx, "lost") {
+		wantsWord(t, err, "state", `"lost": want one of`)
+	}
+	wantsWord(t, q.PauseFor(ctx, -1), "PauseFor", "-1ns: want more than 0")
+	wantsWord(t, q.PauseFor(ctx, 1<<62), "PauseFor", "at most 100 years")
+	wantsWord(t, q.Change(ctx, "1", In(-1)), "In", "-1ns: want")
+	wantsWord(t, q.Change(ctx, "1", At(time.Time{})), "At", "zero time")
+	wantsWord(t, q.Change(ctx, "1", To("a b")), "To", `"a b": want`)
+	wantsWord(t, q.Change(ctx, "1", MaxRetries(1)), "option MaxRetries", "want Priority, In, At, Header or To")
+}

@@ -1,0 +1,141 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+func TestTimeoutIsAFailure(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var cause error
+		b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return ctx.Err()
+		})
+		task := b.enqueue("slow", midge.Timeout(5*time.Second))
+		b.after(6 * time.Second)
+		got := b.task(task.Ref)
+		if got.State != storage.Retry || got.Retries != 1 || !strings.Contains(got.Attempts[0].Error, "timed out after 5s") {
+			t.Errorf("%s, retries %d, attempts %+v", got.State, got.Retries, got.Attempts)
+		}
+		if !errors.Is(cause, midge.ErrTimeout) {
+			t.Errorf("cause %v, want ErrTimeout", cause)
+		}
+	})
+}
+
+func TestCancelReachesTheRunningJob(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var cause error
+		var took time.Duration
+		b.run(midge.RunnerConfig{Concurrency: 1}, func(ctx context.Context, w work) error {
+			if w.Name == "stubborn" {
+				time.Sleep(5 * time.Second)
+				return nil
+			}
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return ctx.Err()
+		})
+		task := b.enqueue("patient", midge.KeepFor(time.Hour))
+		b.after(3 * time.Second)
+		asked := time.Now()
+		if state, err := b.client.Cancel(b.Context(), task.Ref); err != nil || state != storage.Pending {
+			t.Fatalf("cancel: %s, %v; want pending", state, err)
+		}
+		b.after(time.Second)
+		took = time.Since(asked)
+		if got := b.task(task.Ref); got.State != storage.Cancelled || !errors.Is(cause, midge.ErrCancelled) {
+			t.Errorf("%s, cause %v after %v; want cancelled, ErrCancelled", got.State, cause, took)
+		}
+		won := b.enqueue("stubborn", midge.KeepFor(time.Hour))
+		b.after(time.Second)
+		if _, err := b.client.Cancel(b.Context(), won.Ref); err != nil {
+			t.Fatal(err)
+		}
+		b.after(5 * time.Second)
+		if got := b.task(won.Ref); got.State != storage.Completed {
+			t.Errorf("completion after the request: %s, want completed", got.State)
+		}
+	})
+}
+
+func TestDrainWaitsForRunningJobs(t *testing.T) {
+	bubble(t, func(b *bench) {
+		finished := false
+		b.run(midge.RunnerConfig{Grace: 10 * time.Second}, func(ctx context.Context, _ work) error {
+			time.Sleep(5 * time.Second)
+			finished = ctx.Err() == nil
+			return nil
+		})
+		task := b.enqueue("a")
+		b.after(time.Second)
+		begun := time.Now()
+		if err := b.drain(); err != nil || !finished {
+			t.Errorf("drain: %v, finished %v; want nil, true", err, finished)
+		}
+		if took := time.Since(begun); took > 4100*time.Millisecond {
+			t.Errorf("drain took %v, want the 4s that the job still ran", took)
+		}
+		b.gone(task.Ref)
+	})
+}
+
+func TestGraceEndsTheContextAndReleases(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var cause error
+		leave := make(chan struct{})
+		b.run(midge.RunnerConfig{Grace: 5 * time.Second, Concurrency: 2}, func(ctx context.Context, w work) error {
+			if w.Name == "deaf" {
+				<-leave
+				return nil
+			}
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return ctx.Err()
+		})
+		heard, deaf := b.enqueue("heard"), b.enqueue("deaf")
+		b.after(time.Second)
+		begun := time.Now()
+		err := b.drain()
+		if took := time.Since(begun); !errors.Is(err, midge.ErrGraceExceeded) || took > 7*time.Second {
+			t.Errorf("drain: %v after %v, want ErrGraceExceeded within 7s", err, took)
+		}
+		if !errors.Is(cause, midge.ErrShutdown) {
+			t.Errorf("cause %v, want ErrShutdown", cause)
+		}
+		for _, ref := range []storage.Ref{heard.Ref, deaf.Ref} {
+			if got := b.task(ref); got.State != storage.Waiting || got.Retries != 0 || got.Crashes != 0 {
+				t.Errorf("%s: %s, retries %d, crashes %d; want waiting, uncharged", ref, got.State, got.Retries, got.Crashes)
+			}
+		}
+		close(leave)
+		synctest.Wait()
+	})
+}
+
+func TestStopCutsTheGraceShort(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.run(midge.RunnerConfig{Grace: time.Hour}, func(ctx context.Context, _ work) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		b.enqueue("a")
+		b.after(time.Second)
+		b.stop()
+		b.after(time.Second)
+		begun := time.Now()
+		b.runner.Stop()
+		if err := b.drain(); err != nil || time.Since(begun) > 100*time.Millisecond {
+			t.Errorf("Run returned %v after %v; want nil at once", err, time.Since(begun))
+		}
+	})
+}
