@@ -320,17 +320,21 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 // read takes on the tasks and ticks of one queue.
 func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, version int64, v *reply) bool {
 	info, ids := reader{rest: v.text()}, v.text()
-	sizes, records := reader{rest: v.text()}, reader{rest: v.text()}
-	ticks := v.sublist()
+	lengths := reader{rest: v.text()}
+	pieces, ticks := v.sublist(), v.sublist()
+	var records reader
 	if v.text() == "f" {
 		c.forget = append(c.forget, queue)
 	}
 	known := info.rest != ""
 	lease := moment(version + req.Lease.Microseconds())
-	n := len(sizes.rest) / 4
+	n := len(lengths.rest) / 4
 	c.Tasks, c.Fences = slices.Grow(c.Tasks, n), slices.Grow(c.Fences, n)
 	for range n {
 		at := len(c.Tasks) + len(c.damaged)
+		if records.rest == "" {
+			records.rest = pieces.text()
+		}
 		id, rest, _ := strings.Cut(ids, ",")
 		ids = rest
 		fence := storage.Fence{Ref: storage.Ref{Queue: queue, ID: id}, Version: version, Token: req.Token}
@@ -340,7 +344,7 @@ func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, versi
 		}
 		c.Tasks = append(c.Tasks, storage.Task{Ref: fence.Ref})
 		t := &c.Tasks[len(c.Tasks)-1]
-		if err := readRecord(records.text(int(sizes.number(4))), t); err != nil {
+		if err := readRecord(records.text(int(lengths.number(4))), t); err != nil {
 			c.Tasks = c.Tasks[:len(c.Tasks)-1]
 			c.damaged = append(c.damaged, fenced{queue, fence.ID, packFence(&fence)})
 			continue
@@ -355,7 +359,7 @@ func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, versi
 			c.Ticks = append(c.Ticks, t)
 		}
 	}
-	return !v.bad && !sizes.bad && !records.bad && !ticks.bad && !info.bad && ids == ""
+	return !v.bad && !pieces.bad && !records.bad && !ticks.bad && !info.bad && ids == ""
 }
 
 // take adds what one script call gave.

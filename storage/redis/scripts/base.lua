@@ -60,9 +60,10 @@ local function follows(key, field, seq, opened, now)
   return last and tonumber(seq) > last and now - opened <= LANELIFE
 end
 
--- sizes gives the length of each text in 4 bytes.
-local function sizes(texts)
-  local out, known = {}, {}
+-- packed gives the length of each text in 4 bytes, and the texts in a few pieces: one
+-- long text costs Lua more than it saves, and each of its own costs the client.
+local function packed(texts)
+  local lengths, known, pieces = {}, {}, {}
   for i = 1, #texts do
     local n = #texts[i]
     local v = known[n]
@@ -70,8 +71,9 @@ local function sizes(texts)
       v = char(floor(n / 16777216), floor(n / 65536) % 256, floor(n / 256) % 256, n % 256)
       known[n] = v
     end
-    out[i] = v
+    lengths[i] = v
   end
-  return table.concat(out)
+  for i = 1, #texts, 32 do pieces[#pieces + 1] = table.concat(texts, '', i, min(i + 31, #texts)) end
+  return table.concat(lengths), pieces
 end
 

@@ -8,10 +8,10 @@
 -- Returns  {verdict, now, next due or 0, "m" where maintenance is left over, "t" where
 --       tasks are that could be taken, "c" for cancels, version
 --       of all tasks, how many were taken, whether a suspect was, queues...}. A queue
---       is {info, ids with commas between, length of each record (4 bytes), records,
---       {cursor id, record, ...}, "f" where it may be forgotten}. info is empty, where
---       the first tasks of the call started and all have the deadline version + lease,
---       or has 8 bytes for each task: 1 if started, and its deadline.
+--       is {info, ids with commas between, length of each record (4 bytes), {records in
+--       pieces}, {cursor id, record, ...}, "f" where it may be forgotten}. info is empty,
+--       where the first tasks of the call started and all have the deadline version +
+--       lease, or has 8 bytes for each task: 1 if started, and its deadline.
 
 local BATCH = 200 -- how much maintenance one call does, in all of its queues
 local MOSTLOOKED = 2000 -- how many members of groups it looks at
@@ -479,7 +479,8 @@ end
 
 -- answer gives the queue's part of the reply.
 local function answer(q)
-  return {q.info or '', table.concat(q.ids, ','), sizes(q.recs), table.concat(q.recs), q.ticks, q.forget and 'f' or ''}
+  local lengths, pieces = packed(q.recs)
+  return {q.info or '', table.concat(q.ids, ','), lengths, pieces, q.ticks, q.forget and 'f' or ''}
 end
 
 -- again gives the tasks of the first outcome that are still claimed.

@@ -76,9 +76,9 @@ end
 local function set(q, field, v) q.m[field] = v; q.dirty[field] = true end
 local function bump(q, field, by) q.m[field] = q.m[field] + by; q.dirty[field] = true end
 
--- Places in waiting: by priority, then by a number that grows at the tail and
--- falls at the head.
-local function place(priority, seq) return (9 - priority) * 281474976710656 + 140737488355328 + seq end
+-- Places in waiting: by priority, then by a number that grows at the tail and falls at
+-- the head. Those of priority 0 are small, for Redis writes and reads them as text.
+local function place(priority, seq) return seq - priority * 281474976710656 end
 local function tail(q, priority) bump(q, 'tail', 1); return place(priority, q.m.tail) end
 local function front(q, priority) bump(q, 'head', -1); return place(priority, q.m.head) end
 

@@ -147,7 +147,7 @@ local function plain()
     for i = 1, #list do
       local rest = ARGV[run.at + 2 * i - 2]
       records[2 * i - 1], records[2 * i] = list[i], lead .. rest
-      places[2 * i - 1] = (18 - byte(rest, 1)) * 281474976710656 + 140737488355328 + tail + i -- place in lib.lua
+      places[2 * i - 1] = tail + i - (byte(rest, 1) - 9) * 281474976710656 -- place in lib.lua
       places[2 * i] = list[i]
     end
     q.tail, q.n = tail + #list, q.n + #list

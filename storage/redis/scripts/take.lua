@@ -159,7 +159,8 @@ local function take()
     if #q.ids > 0 then lease(q, joined) end
     keep(q)
     outcome[i + 1] = joined .. ';'
-    reply[7 + i] = {'', joined, sizes(q.recs), table.concat(q.recs), {}, ''}
+    local lengths, pieces = packed(q.recs)
+    reply[7 + i] = {'', joined, lengths, pieces, {}, ''}
   end
   call('HSET', home, ARGV[2], ARGV[3] .. ':' .. table.concat(outcome))
   return reply
