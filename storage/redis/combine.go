@@ -36,7 +36,8 @@ type combiner struct {
 	closed  bool
 	outbox  map[int][]*part // by slot: those that wait for their flush
 	busy    map[int]bool    // slots with a goroutine that empties the outbox
-	flushes sync.WaitGroup  // those goroutines; each ends when its outbox is empty
+	parked  []chan int      // goroutines that have nothing to empty
+	flushes sync.WaitGroup  // all of them; they end with close
 }
 
 func newCombiner(ctx context.Context, flush func(context.Context, []*part)) *combiner {
@@ -47,29 +48,91 @@ func newCombiner(ctx context.Context, flush func(context.Context, []*part)) *com
 func (c *combiner) close() {
 	c.mu.Lock()
 	c.closed = true
+	for _, parked := range c.parked {
+		close(parked)
+	}
+	c.parked = nil
 	c.mu.Unlock()
 	c.flushes.Wait()
 }
 
-// submit hands over the parts of one call, which has to wait for landed.
-func (c *combiner) submit(parts []*part) (*flight, error) {
-	f := &flight{left: len(parts), landed: make(chan struct{})}
+// submit hands over the parts of one call, which has to wait for landed. Where the caller
+// would wait however long it takes, and nothing is under way, it flushes them itself:
+// that saves two changes of goroutines.
+func (c *combiner) submit(parts []*part, patient bool) (*flight, error) {
+	f, own, err := c.enlist(parts, patient)
+	if own {
+		defer c.flushes.Done()
+		c.flushSome(parts)
+		c.land(parts)
+		c.next(parts[0].slot)
+	}
+	return f, err
+}
+
+// enlist puts the parts into the outbox, or reports that they are the caller's own.
+func (c *combiner) enlist(parts []*part, patient bool) (f *flight, own bool, err error) {
+	f = &flight{left: len(parts), landed: make(chan struct{})}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, storage.ErrClosed
+		return nil, false, storage.ErrClosed
 	}
 	for _, p := range parts {
 		p.flight = f
-		c.outbox[p.slot] = append(c.outbox[p.slot], p)
+	}
+	if slot := parts[0].slot; patient && len(parts) == 1 && !c.busy[slot] {
+		c.busy[slot] = true
+		c.flushes.Add(1)
+		return f, true, nil
 	}
 	for _, p := range parts {
+		c.outbox[p.slot] = append(c.outbox[p.slot], p)
 		if !c.busy[p.slot] {
 			c.busy[p.slot] = true
-			c.flushes.Go(func() { c.empty(p.slot) })
+			c.start(p.slot)
 		}
 	}
-	return f, nil
+	return f, false, nil
+}
+
+// start has a goroutine empty a slot. The mutex is held.
+func (c *combiner) start(slot int) {
+	if n := len(c.parked) - 1; n >= 0 {
+		c.parked[n] <- slot // has room for one
+		c.parked = c.parked[:n]
+		return
+	}
+	c.flushes.Go(func() { c.work(slot) })
+}
+
+// work empties one slot after the other. A goroutine that is kept needs no new stack.
+func (c *combiner) work(slot int) {
+	parked := make(chan int, 1)
+	for more := true; more; slot, more = <-parked {
+		c.empty(slot)
+		c.mu.Lock()
+		if c.closed || len(c.parked) == parkMost {
+			c.mu.Unlock()
+			return
+		}
+		c.parked = append(c.parked, parked)
+		c.mu.Unlock()
+	}
+}
+
+// parkMost is how many goroutines are kept.
+const parkMost = 16
+
+// next has what came to a slot meanwhile emptied.
+func (c *combiner) next(slot int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.outbox[slot]) > 0 && !c.closed {
+		c.start(slot)
+		return
+	}
+	delete(c.busy, slot)
 }
 
 // withdraw takes back what is still to be sent of a call for which nobody waits.
@@ -125,7 +188,7 @@ func (s *Storage) send(ctx context.Context, parts []*part) error {
 		return err // nothing happened
 	}
 	//nolint:contextcheck // flushes have a context of their own: one caller must not end those of others
-	f, err := s.combiner.submit(parts)
+	f, err := s.combiner.submit(parts, ctx.Done() == nil)
 	if err != nil {
 		return err
 	}
@@ -182,6 +245,9 @@ func (inv *invocation) fits(p *part) bool {
 // server had forgotten the script, and one by one those that failed together.
 func (s *Storage) flush(ctx context.Context, parts []*part) {
 	invocations := combine(parts)
+	if len(invocations) == 1 && s.enqueue(ctx, invocations[0]) {
+		return
+	}
 	s.pipeline(ctx, invocations, func(pipe evaler, keys []string, args []any) *goredis.Cmd {
 		return pipe.EvalSha(ctx, s.scripts.apply.sha, keys, args...)
 	})

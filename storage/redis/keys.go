@@ -16,9 +16,12 @@ var suffixes = [block]string{
 
 // Where some of them are in a block.
 const (
+	metaKey    = 0
+	tasksKey   = 1
 	damagedKey = 6
 	lanesKey   = 7
 	openedKey  = 8
+	waitingKey = 9
 )
 
 // keys names all keys under one prefix.
@@ -32,14 +35,27 @@ type keys struct {
 // of appends the keys of a queue, all in the slot of its name.
 func (k keys) of(queue string, list []string) []string {
 	base := k.prefix + ":{" + queue + "}:"
-	for i, suffix := range suffixes {
-		if k.shared && (i == lanesKey || i == openedKey) {
-			list = append(list, k.global(suffix))
-			continue
-		}
-		list = append(list, base+suffix)
+	for i := range suffixes {
+		list = append(list, k.key(base, i))
 	}
 	return list
+}
+
+// some gives those keys of a queue that are at these places of its block.
+func (k keys) some(queue string, places ...int) []string {
+	base := k.prefix + ":{" + queue + "}:"
+	list := make([]string, len(places))
+	for i, at := range places {
+		list[i] = k.key(base, at)
+	}
+	return list
+}
+
+func (k keys) key(base string, at int) string {
+	if k.shared && (at == lanesKey || at == openedKey) {
+		return k.global(suffixes[at])
+	}
+	return base + suffixes[at]
 }
 
 // global is a key that belongs to no queue. No queue can be named "*".

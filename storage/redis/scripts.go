@@ -23,6 +23,8 @@ type script struct {
 type scripts struct {
 	// These work on queues and have base.lua and lib.lua before them.
 	apply, claim, extend, configure, apart, task, list, stats script
+	// This works on a queue by itself.
+	enqueue script
 	// These work on the global keys.
 	register, forget, beat, runners, probe script
 
@@ -35,7 +37,7 @@ func loadScripts() (*scripts, error) {
 		"apply": &s.apply, "claim": &s.claim, "extend": &s.extend, "configure": &s.configure,
 		"apart": &s.apart, "task": &s.task, "list": &s.list, "stats": &s.stats,
 		"register": &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
-		"probe": &s.probe,
+		"probe": &s.probe, "enqueue": &s.enqueue,
 	} {
 		var text []byte
 		for _, file := range s.files(name, to) {
@@ -54,7 +56,7 @@ func loadScripts() (*scripts, error) {
 // files are those of which a script is made.
 func (s *scripts) files(name string, of *script) []string {
 	switch of {
-	case &s.register, &s.forget, &s.beat, &s.runners, &s.probe:
+	case &s.register, &s.forget, &s.beat, &s.runners, &s.probe, &s.enqueue:
 		return []string{name}
 	case &s.apply:
 		return []string{"base", "plain", "lib", name}
