@@ -69,11 +69,11 @@ func addresses(client goredis.UniversalClient) []string {
 // severalHosts reports whether the URL of one Redis lists several, as that of a Cluster
 // does here, or in go-redis.
 func severalHosts(text string) bool {
-	if strings.Contains(redact(text), ",") {
-		return true
+	if strings.HasPrefix(text, "unix:") {
+		return false
 	}
 	u, err := url.Parse(text)
-	return err == nil && u.Query().Has("addr")
+	return strings.Contains(redact(text), ",") || err == nil && u.Query().Has("addr")
 }
 
 // sentinels is what go-redis calls the address of a client that asks sentinels for it.
