@@ -43,9 +43,10 @@
 //
 // # Promise
 //
-// Each acknowledged task reaches exactly one final state. A job runs at least once,
-// and again only after its lease was lost, so what it does outside midge should be
-// idempotent; [Current] gives a key and a fencing number for that. What it commits
+// Each acknowledged task reaches exactly one final state. A job runs at least once:
+// again after an error, a snooze, a requeue or a shutdown that it outlasted, else only
+// after its lease was lost. So what it does outside midge should be idempotent;
+// [Current] gives a key and a fencing number for that. What it commits
 // through midge happens once. A task never starts early. A schedule makes one task
 // per tick however many runners declare it. What an acknowledgement survives is the
 // storage's: its Durability, which a runner logs when it starts.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 )
 
@@ -16,6 +17,7 @@ import (
 const atOnce = "12"
 
 func TestMain(m *testing.M) {
+	logging.Disable() // what go-redis writes of each dial that failed; these tests cut lines all the time
 	if config := os.Getenv(envWorker); config != "" {
 		os.Exit(workerMain(config))
 	}

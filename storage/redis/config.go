@@ -65,8 +65,8 @@ func (c *Config) check() error {
 	if !validPrefix(c.Prefix) {
 		return storage.Invalid("Config.Prefix", c.Prefix, "1 to 64 letters, digits, '_', '.', '-', ':'")
 	}
-	if (c.URL == "") == (c.Client == nil) {
-		return storage.Invalid("redis.Config", "with URL and Client both set or both empty", "one of them")
+	if err := c.checkServer(); err != nil {
+		return err
 	}
 	return c.Limits.Check()
 }
@@ -81,11 +81,7 @@ func validPrefix(prefix string) bool {
 // connect makes a client; it does not dial yet. own says that it is to be closed.
 func (c *Config) connect() (client goredis.UniversalClient, own bool, err error) {
 	if c.Client != nil {
-		if _, ok := c.Client.(*goredis.Ring); ok {
-			return nil, false, storage.Invalid("Config.Client", "of type *redis.Ring",
-				"*redis.Client or *redis.ClusterClient")
-		}
-		return c.Client, false, nil
+		return c.Client, false, checkClient(c.Client)
 	}
 	scheme, _, ok := strings.Cut(c.URL, "://")
 	if !ok || strings.Contains(c.URL, "#") {
@@ -134,9 +130,14 @@ func redact(text string) string {
 }
 
 func (c *Config) single() (goredis.UniversalClient, error) {
-	o, err := goredis.ParseURL(c.URL)
-	if err != nil { // its text may show the password
+	o, err := goredis.ParseURL(c.URL) // an error's text may show the password
+	switch {
+	case severalHosts(c.URL):
+		return nil, c.badURL("one host; redis+cluster:// takes several, without addr=")
+	case err != nil:
 		return nil, c.badURL("host, port, database number and options that go-redis knows" + encoded)
+	case o.DB < 0:
+		return nil, c.badURL("a database number of 0 or more")
 	}
 	o.MaxRetries = orDefault(o.MaxRetries, retries)
 	o.DialerRetries = orDefault(o.DialerRetries, dials)
@@ -226,8 +227,8 @@ func (c *Config) sentinel() (goredis.UniversalClient, error) {
 		return nil, c.badURL("sentinels, then /master, then db, sentinel_username, sentinel_password alone")
 	}
 	db, err := strconv.Atoi(orDefault(m.query.Get("db"), "0"))
-	if err != nil {
-		return nil, c.badURL("a number for db")
+	if err != nil || db < 0 {
+		return nil, c.badURL("a number of 0 or more for db")
 	}
 	return goredis.NewFailoverClient(&goredis.FailoverOptions{
 		MasterName: m.path, SentinelAddrs: m.addrs, DB: db,

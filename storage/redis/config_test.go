@@ -29,14 +29,14 @@ func TestURLOfOneRedis(t *testing.T) {
 }
 
 func TestURLOfASocket(t *testing.T) {
-	cfg := Config{URL: "unix://user:secret@/run/redis.sock?db=2"}
+	cfg := Config{URL: "unix://user:secret@/run/redis,1.sock?db=2"}
 	client, _, err := cfg.connect()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = client.Close() }()
 	o := client.(*goredis.Client).Options()
-	if o.Network != "unix" || o.Addr != "/run/redis.sock" || o.DB != 2 || o.Password != "secret" {
+	if o.Network != "unix" || o.Addr != "/run/redis,1.sock" || o.DB != 2 || o.Password != "secret" {
 		t.Errorf("options: got %s %s, db %d", o.Network, o.Addr, o.DB)
 	}
 }

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -43,8 +42,9 @@ var (
 
 // Open connects to Redis and checks that it is fit: version 6.2 or later, a master,
 // and not one that evicts keys. Errors: *storage.InvalidError for a bad Config,
-// storage.ErrRefused for a server that is not fit, storage.ErrUnknown where it cannot
-// be reached. ctx bounds the opening alone.
+// storage.ErrRefused for a server that is not fit or does not take what the Config gives,
+// such as the password or the database, storage.ErrUnknown where it cannot be reached. ctx
+// bounds the opening alone.
 func Open(ctx context.Context, cfg Config) (*Storage, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("redis: open: %w", err)
@@ -61,10 +61,7 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 		if own {
 			_ = client.Close()
 		}
-		if errors.Is(err, storage.ErrUnknown) {
-			return nil, wrap("open: no answer from "+redact(cfg.URL), err)
-		}
-		return nil, wrap("open", err)
+		return nil, fmt.Errorf("redis: open %w", cfg.explain(client, err))
 	}
 	return s, nil
 }
