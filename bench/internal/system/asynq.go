@@ -53,7 +53,7 @@ func (a *onAsynq) Enqueue(ctx context.Context, queue string, payload []byte, due
 	if !due.IsZero() {
 		opts = append(opts, asynq.ProcessAt(due))
 	}
-	_, err := a.client.EnqueueContext(ctx, asynq.NewTask(asynqKind, payload), opts...)
+	_, err := a.client.EnqueueContext(context.WithoutCancel(ctx), asynq.NewTask(asynqKind, payload), opts...)
 	return err
 }
 

@@ -50,7 +50,9 @@ func openStorage(ctx context.Context, at Place) (storage.Storage, error) {
 	return nil, fmt.Errorf("midge: no storage is named %q", at.Storage)
 }
 
+// Enqueue waits for its answer however long that takes, as asynq's does.
 func (m *onMidge) Enqueue(ctx context.Context, queue string, payload []byte, due time.Time) error {
+	ctx = context.WithoutCancel(ctx)
 	_, err := m.client.Enqueue(ctx, bench{payload}, midgeOptions(queue, due)...)
 	return err
 }
