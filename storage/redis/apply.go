@@ -10,10 +10,11 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// A script call carries at most so much, that none holds the server for long. A Tx is
-// never split.
+// A script call carries at most so much, that none holds the server for long: more where
+// it has nothing but runs. A Tx is never split.
 const (
 	partOps   = 250
+	plainOps  = 500
 	partBytes = 4 << 20
 )
 
@@ -23,6 +24,7 @@ const (
 type part struct {
 	slot   int
 	grows  bool   // a full Redis is to refuse it
+	mixed  bool   // it has other Txs than runs
 	plain  string // the letter of its runs where it has nothing else
 	queues []string
 	ops    int
@@ -73,15 +75,16 @@ func (s *Storage) Apply(
 func (s *Storage) split(call storage.Call, txs []storage.Tx) ([]*part, error) {
 	var parts []*part
 	open := make(map[int]*part, 1) // the last part of each slot
+	var one [1]string
 	for i := range txs {
 		tx := &txs[i]
-		queues := tx.Queues()
+		queues := queuesOf(tx, &one)
 		if !s.Spans(queues...) {
 			return nil, storage.ErrSpan
 		}
 		slot, grows, ops, bytes := s.slot(queues[0]), needsRoom(tx), tx.Ops(), tx.Bytes()
 		p := open[slot]
-		if p == nil || p.grows != grows || p.ops+ops > partOps || p.bytes+bytes > partBytes {
+		if p == nil || p.grows != grows || p.ops+ops > p.most(tx) || p.bytes+bytes > partBytes {
 			p = &part{slot: slot, grows: grows, head: s.laneArgs(call, len(parts))}
 			p.head = append(p.head, queues[0], nil)
 			parts = append(parts, p)
@@ -95,6 +98,27 @@ func (s *Storage) split(call storage.Call, txs []storage.Tx) ([]*part, error) {
 		p.finish(txs)
 	}
 	return parts, nil
+}
+
+// most is how many operations the part may have with a Tx.
+func (p *part) most(tx *storage.Tx) int {
+	if p.mixed || !completes(tx) && !insertsPlainly(tx) {
+		return partOps
+	}
+	return plainOps
+}
+
+// queuesOf is Tx.Queues without an allocation for each of many plain Txs.
+func queuesOf(tx *storage.Tx, one *[1]string) []string {
+	switch {
+	case completes(tx):
+		one[0] = tx.Settles[0].Fence.Queue
+	case insertsPlainly(tx):
+		one[0] = tx.Inserts[0].Ref.Queue
+	default:
+		return tx.Queues()
+	}
+	return one[:]
 }
 
 // laneArgs gives the identity of a call's i-th script call: lane field, number, and
@@ -154,6 +178,7 @@ func (p *part) add(i int, txs []storage.Tx, queues []string) {
 	case insertsPlainly(tx):
 		p.addInsert(i, txs)
 	default:
+		p.mixed = true
 		p.close(txs)
 		p.addTx(i, tx)
 	}

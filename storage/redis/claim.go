@@ -323,6 +323,7 @@ func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, versi
 	lengths := reader{rest: v.text()}
 	pieces, ticks := v.sublist(), v.sublist()
 	var records reader
+	shared := batch{left: pieces.size()}
 	if v.text() == "f" {
 		c.forget = append(c.forget, queue)
 	}
@@ -344,7 +345,7 @@ func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, versi
 		}
 		c.Tasks = append(c.Tasks, storage.Task{Ref: fence.Ref})
 		t := &c.Tasks[len(c.Tasks)-1]
-		if err := readRecord(records.text(int(lengths.number(4))), t); err != nil {
+		if err := shared.readRecord(records.text(int(lengths.number(4))), t); err != nil {
 			c.Tasks = c.Tasks[:len(c.Tasks)-1]
 			c.damaged = append(c.damaged, fenced{queue, fence.ID, packFence(&fence)})
 			continue
@@ -364,8 +365,12 @@ func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, versi
 
 // take adds what one script call gave.
 func (c *claiming) take(a *claimAnswer) {
-	c.Tasks = append(c.Tasks, a.Tasks...)
-	c.Fences = append(c.Fences, a.Fences...)
+	if len(c.Tasks) == 0 {
+		c.Tasks, c.Fences = a.Tasks, a.Fences
+	} else {
+		c.Tasks = append(c.Tasks, a.Tasks...)
+		c.Fences = append(c.Fences, a.Fences...)
+	}
 	c.Ticks = append(c.Ticks, a.Ticks...)
 	c.Cancels = c.Cancels || a.Cancels
 	c.left = max(c.left-a.taken, 0)

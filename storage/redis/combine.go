@@ -238,7 +238,11 @@ func combine(parts []*part) []*invocation {
 }
 
 func (inv *invocation) fits(p *part) bool {
-	return inv.ops+p.ops <= partOps && inv.bytes+p.bytes <= partBytes
+	most := partOps
+	if p.plain != "" && inv.class() == p.plain {
+		most = plainOps
+	}
+	return inv.ops+p.ops <= most && inv.bytes+p.bytes <= partBytes
 }
 
 // flush carries out parts of one slot in one pipeline, and again those for which the

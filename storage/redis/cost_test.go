@@ -151,3 +151,151 @@ func TestIdleClaimCostsOneCommandAndWaitNone(t *testing.T) {
 		t.Errorf("an idle claim and a wait: got %v, want one script call", counts)
 	}
 }
+
+// Inside of a script call the plain verbs keep to the commands that the preludes need: a
+// call that falls through to the general script asks for more.
+func TestPlainVerbsCallFewCommands(t *testing.T) {
+	server, store, session := started(t)
+	fill(t, session, 10, nil)
+	var claimed storage.Claimed
+	enqueue := func() error {
+		_, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{insertOf(storage.NewID())}})
+		return err
+	}
+	claim := func() (err error) { claimed, err = session.Claim(t.Context(), claimOf(8)); return err }
+	settle := func() error {
+		txs := make([]storage.Tx, len(claimed.Fences))
+		for i, f := range claimed.Fences {
+			txs[i].Settles = []storage.Settle{{Fence: f, Outcome: storage.Complete}}
+		}
+		_, err := session.Apply(t.Context(), txs...)
+		return err
+	}
+	for _, act := range []func() error{enqueue, claim} { // the lane is known from now on
+		if err := act(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		act  func() error
+		most int
+	}{{"enqueue", enqueue, 13}, {"settle", settle, 16}, {"claim", claim, 24}} {
+		total := 0
+		for command, n := range commands(t, server, func() {
+			if err := c.act(); err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}) {
+			if command != "info" && command != "config|resetstat" && command != "evalsha" {
+				total += n
+			}
+		}
+		t.Logf("%s: %d", c.name, total)
+		if total > c.most || total == 0 {
+			t.Errorf("%s: got %d commands inside of its script, want 1 to %d", c.name, total, c.most)
+		}
+	}
+	if _, err := store.Stats(t.Context(), "main"); err != nil {
+		t.Error(err)
+	}
+}
+
+// The package comment says how many script calls a thousand tasks take.
+func TestAThousandTasksTakeFewScriptCalls(t *testing.T) {
+	server, _, session := started(t)
+	fill(t, session, 1, nil)
+	warm, err := session.Claim(t.Context(), claimOf(1)) // the server knows the scripts from now on
+	if err != nil || len(warm.Fences) != 1 {
+		t.Fatal(warm, err)
+	}
+	extend := storage.ExtendRequest{Leases: []storage.Extension{{Fence: warm.Fences[0], For: time.Minute}}}
+	if _, err := session.Extend(t.Context(), extend); err != nil {
+		t.Fatal(err)
+	}
+	inserts := make([]storage.Tx, 1000)
+	for i := range inserts {
+		inserts[i].Inserts = []storage.Insert{insertOf(storage.NewID())}
+	}
+	var claimed storage.Claimed
+	for _, c := range []struct {
+		name string
+		want int
+		act  func() error
+	}{
+		{"inserts", 2, func() error { _, err := session.Apply(t.Context(), inserts...); return err }},
+		{"claim", 1, func() (err error) { claimed, err = session.Claim(t.Context(), claimOf(1000)); return err }},
+		{"extend", 4, func() error {
+			req := storage.ExtendRequest{}
+			for _, f := range claimed.Fences {
+				req.Leases = append(req.Leases, storage.Extension{Fence: f, For: time.Minute})
+			}
+			_, err := session.Extend(t.Context(), req)
+			return err
+		}},
+		{"completions", 2, func() error {
+			txs := make([]storage.Tx, len(claimed.Fences))
+			for i, f := range claimed.Fences {
+				txs[i].Settles = []storage.Settle{{Fence: f, Outcome: storage.Complete}}
+			}
+			_, err := session.Apply(t.Context(), txs...)
+			return err
+		}},
+	} {
+		counts := commands(t, server, func() {
+			if err := c.act(); err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		})
+		if got := counts["evalsha"]; got != c.want || counts["eval"] > 0 {
+			t.Errorf("%s: got %d script calls by hash and %d by text, want %d and 0", c.name, got, counts["eval"], c.want)
+		}
+	}
+}
+
+// used is the server's memory in use.
+func used(t *testing.T, server *testserver.Server) int {
+	t.Helper()
+	for line := range strings.Lines(do(t, server, "INFO", "memory")) {
+		if value, ok := strings.CutPrefix(line, "used_memory:"); ok {
+			n, err := strconv.Atoi(strings.TrimSpace(value))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatal("INFO does not tell the memory in use")
+	return 0
+}
+
+// The package comment says how much memory a task takes.
+func TestMemoryOfATask(t *testing.T) {
+	const tasks = 50_000
+	server, _, session := started(t)
+	fill(t, session, 1, nil)
+	drain(t, session)
+	empty := used(t, server)
+	for begin := 0; begin < tasks; begin += 1000 {
+		txs := make([]storage.Tx, 1000)
+		for i := range txs {
+			in := insertOf(storage.NewID())
+			in.Kind, in.Encoding, in.Payload = "send_welcome", "msgpack", make([]byte, 64)
+			txs[i].Inserts = []storage.Insert{in}
+		}
+		if _, err := session.Apply(t.Context(), txs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := (used(t, server) - empty) / tasks; got > 335 {
+		t.Errorf("a waiting task: got %d bytes, want at most 335", got)
+	}
+	for range tasks / 1000 {
+		if claimed, err := session.Claim(t.Context(), claimOf(1000)); err != nil || len(claimed.Tasks) != 1000 {
+			t.Fatalf("claimed %d, %v, want 1000", len(claimed.Tasks), err)
+		}
+	}
+	if got := (used(t, server) - empty) / tasks; got > 345 {
+		t.Errorf("a pending task: got %d bytes, want at most 345", got)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -236,6 +237,11 @@ func (r *reader) string() string {
 // readRecord fills t with what a record says. A payload of the side hash follows the
 // record. It gives errDamaged where the record cannot be read, t being of no use.
 func readRecord(record string, t *storage.Task) error {
+	return readInto(record, t, func(payload string) []byte { return []byte(payload) })
+}
+
+// readInto is readRecord with a payload that keep copies.
+func readInto(record string, t *storage.Task, keep func(string) []byte) error {
 	if len(record) < headerSize || record[0] != format {
 		return errDamaged
 	}
@@ -270,9 +276,49 @@ func readRecord(record string, t *storage.Task) error {
 		return errDamaged
 	}
 	if payload > 0 {
-		t.Payload = []byte(r.rest)
+		t.Payload = keep(r.rest)
 	}
 	return nil
+}
+
+// batch gives the tasks of one claim what they have in common from few allocations. It
+// is not so large that a task which runs long keeps much of the others' in memory.
+type batch struct {
+	left int    // bytes of records to come
+	free []byte // for payloads
+	kind string // of the last task
+}
+
+// blockSize is how much is allocated at once, and sharePayload what is worth sharing.
+const (
+	blockSize    = 16 << 10
+	sharePayload = 1 << 10
+)
+
+// readRecord is readRecord for one of many.
+func (b *batch) readRecord(record string, t *storage.Task) error {
+	if err := readInto(record, t, b.bytes); err != nil {
+		return err
+	}
+	if t.Kind != b.kind {
+		b.kind = strings.Clone(t.Kind)
+	}
+	t.Kind = b.kind
+	b.left -= len(record)
+	return nil
+}
+
+// bytes copies a payload.
+func (b *batch) bytes(s string) []byte {
+	if len(s) > sharePayload {
+		return []byte(s)
+	}
+	if len(s) > cap(b.free)-len(b.free) {
+		b.free = make([]byte, 0, max(min(b.left, blockSize), len(s)))
+	}
+	from := len(b.free)
+	b.free = append(b.free, s...)
+	return b.free[from:len(b.free):len(b.free)]
 }
 
 func (r *reader) unique(flags byte, t *storage.Task) {

@@ -56,6 +56,16 @@ func (r *reply) sublist() *reply {
 	return &reply{list: v}
 }
 
+// size is how many bytes of text are left.
+func (r *reply) size() int {
+	n := 0
+	for _, v := range r.list {
+		s, _ := v.(string)
+		n += len(s)
+	}
+	return n
+}
+
 // first is the first byte of a text, 0 where there is none.
 func first(s string) byte {
 	if s == "" {
