@@ -8,18 +8,8 @@
 --       behind its 17th byte, 7 where its priority begins in waiting, 8 channel
 -- Returns what apply.lua does, or nothing where that has to do it.
 
-local call, format, char = redis.call, string.format, string.char
+local call, char = redis.call, string.char
 local KEYS, ARGV = KEYS, ARGV
-
-local function pack7(v)
-  local g = v % 256; v = (v - g) / 256
-  local f = v % 256; v = (v - f) / 256
-  local e = v % 256; v = (v - e) / 256
-  local d = v % 256; v = (v - d) / 256
-  local c = v % 256; v = (v - c) / 256
-  local b = v % 256
-  return char((v - b) / 256, b, c, d, e, f, g)
-end
 
 local last = call('HGET', KEYS[4], ARGV[1])
 local m = call('HMGET', KEYS[1], 'mark', 'touched', 'enqueued', 'tail')
@@ -30,18 +20,29 @@ if now - m[2] > 60000000 or now - ARGV[3] > 600000000 then return nil end -- see
 if tonumber(ARGV[2]) <= tonumber(string.match(last, '^%d+')) then return nil end
 if now <= tonumber(m[1]) then now = m[1] + 1 end
 
-local before = pack7(now)
-now = now + 1
-local stamp, tail = pack7(now), (m[4] or 0) + 1
+-- The time before it and its own, in 7 bytes: pack7 in base.lua, for two that follow
+-- each other.
+local v = now
+local g = v % 256; v = (v - g) / 256
+if g == 255 then now = now + 1; g = 0; v = now / 256 end
+local f = v % 256; v = (v - f) / 256
+local e = v % 256; v = (v - e) / 256
+local d = v % 256; v = (v - d) / 256
+local c = v % 256; v = (v - c) / 256
+local b = v % 256
+local high = char((v - b) / 256, b, c, d, e, f)
+local stamp = high .. char(g + 1)
+
+-- Numbers that are arguments keep all their digits.
+local tail = (m[4] or 0) + 1
 if call('HSETNX', KEYS[2], ARGV[4], ARGV[5] .. stamp .. stamp .. ARGV[6]) == 0 then return nil end
-local placed = redis.pcall('ZADD', KEYS[3], format('%.0f', ARGV[7] + tail), ARGV[4])
+local placed = redis.pcall('ZADD', KEYS[3], ARGV[7] + tail, ARGV[4])
 if type(placed) == 'table' then -- a key of a wrong type
   call('HDEL', KEYS[2], ARGV[4])
   return placed
 end
-local outcome = 'A' .. before .. '*w'
+local outcome = 'A' .. high .. char(g) .. '*w'
 call('HSET', KEYS[4], ARGV[1], ARGV[2] .. ':' .. outcome)
-local at = format('%.0f', now)
-call('HSET', KEYS[1], 'mark', at, 'enqueued', format('%.0f', (m[3] or 0) + 1), 'tail', format('%.0f', tail))
+call('HSET', KEYS[1], 'mark', now + 1, 'enqueued', (m[3] or 0) + 1, 'tail', tail)
 redis.pcall('PUBLISH', ARGV[8], 'w')
-return {at, 'N' .. outcome}
+return {now + 1, 'N' .. outcome}
