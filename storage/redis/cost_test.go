@@ -225,7 +225,7 @@ func TestAThousandTasksTakeFewScriptCalls(t *testing.T) {
 	}{
 		{"inserts", 2, func() error { _, err := session.Apply(t.Context(), inserts...); return err }},
 		{"claim", 1, func() (err error) { claimed, err = session.Claim(t.Context(), claimOf(1000)); return err }},
-		{"extend", 4, func() error {
+		{"extend", 5, func() error {
 			req := storage.ExtendRequest{}
 			for _, f := range claimed.Fences {
 				req.Leases = append(req.Leases, storage.Extension{Fence: f, For: time.Minute})

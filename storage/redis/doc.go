@@ -49,7 +49,7 @@
 // nothing hangs (plain.lua), and claims from queues in which nothing is due (take.lua).
 // Both leave what is out of the ordinary to the general script, in the same call.
 //
-// Apply sends Txs in script calls of up to 250 operations, or 500 that are all plain.
+// Apply sends Txs in script calls of up to 200 operations, or 500 that are all plain.
 // Calls that arrive while one is under way share the next. Inserts stay apart from what a
 // full Redis has to take: Redis refuses a script at its first write that may grow, so
 // that scripts which claim, extend, settle, cancel or delete begin with one that frees.
@@ -60,11 +60,11 @@
 // in one pipeline, those of one Extend at the same time.
 //
 //	verb         round trips   commands           complexity
-//	Apply        1 a flush     n/500 or n/250     O(n log N); the first to a queue, and
+//	Apply        1 a flush     n/500 or n/200     O(n log N); the first to a queue, and
 //	                                              each minute, 1 and 1 more
 //	Claim        1             1 per 64 queues    O(n log N), and at most 200 of maintenance
 //	  Cluster    1 or 2        1 or 2 per slot    and 64 queues
-//	Extend       2             n/250 and 1        O(n log N); the second is the heartbeat
+//	Extend       2             n/200 and 1        O(n log N); the second is the heartbeat
 //	Wait         0             0                  one connection listens for all queues
 //	Task         1             1                  O(log N)
 //	Tasks        1             1                  O(log N) for a page
