@@ -13,7 +13,7 @@ import (
 // A script call carries at most so much, that none holds the server for long: more where
 // it has nothing but runs. A Tx is never split.
 const (
-	partOps   = 250
+	partOps   = 200
 	plainOps  = 500
 	partBytes = 4 << 20
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Extend extends leases, in one script call per 250 of a slot, and keeps the
+// Extend extends leases, in one script call per 200 of a slot, and keeps the
 // runner's heartbeat.
 func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
 	if err := storage.CheckExtend(s.limits, &req); err != nil {

@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// block is how many keys a queue has. Their order is that of scripts/lib.lua.
+// block is how many keys a queue has. Their order is that of scripts/base.lua.
 const block = 19
 
 // suffixes of a queue's keys, in order.

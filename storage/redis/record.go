@@ -394,7 +394,7 @@ type lease struct {
 	asked   bool // to be cancelled
 }
 
-// The flags of a lease that Go reads; see scripts/lib.lua.
+// The flags of a lease that Go reads; see scripts/base.lua.
 const (
 	fenceSize    = 23
 	leaseStarted = 1

@@ -6,6 +6,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"slices"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -55,15 +56,16 @@ func loadScripts() (*scripts, error) {
 
 // files are those of which a script is made.
 func (s *scripts) files(name string, of *script) []string {
+	lib := []string{"lib", "record", "entry", "commit"}
 	switch of {
 	case &s.register, &s.forget, &s.beat, &s.runners, &s.probe, &s.enqueue:
 		return []string{name}
 	case &s.apply:
-		return []string{"base", "plain", "lib", name}
+		return slices.Concat([]string{"base", "plain"}, lib, []string{"check", "step", name})
 	case &s.claim:
-		return []string{"base", "take", "lib", name}
+		return slices.Concat([]string{"base", "take"}, lib, []string{"maintain", name})
 	}
-	return []string{"base", "lib", name}
+	return slices.Concat([]string{"base"}, lib, []string{name})
 }
 
 // evaler runs scripts: a client or a pipeline.

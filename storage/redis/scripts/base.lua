@@ -53,7 +53,7 @@ local function ask(command, key, list)
 end
 
 -- follows reports whether a call is the next one of a lane that is known, as most are;
--- admit in lib.lua knows what else it may be.
+-- admit in commit.lua knows what else it may be.
 local function follows(key, field, seq, opened, now)
   local v = call('HGET', key, field)
   local last = v and tonumber(sub(v, 1, find(v, ':', 1, true) - 1))

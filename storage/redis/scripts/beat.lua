@@ -13,7 +13,7 @@ local over = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now), 'LIMIT', 0,
 over[#over + 1] = ''
 if ARGV[2] == '0' then over[#over + 1] = ARGV[1] end
 local freed = redis.pcall('HDEL', KEYS[1], unpack(over))
-if type(freed) == 'table' and freed.err then -- as refusal in lib.lua
+if type(freed) == 'table' and freed.err then -- as refusal in commit.lua
   local why = freed.err
   if string.find(why, '^ERR ') or not string.find(why, '^%-?%u+ ') then why = 'REFUSED ' .. why end
   return {err = why}

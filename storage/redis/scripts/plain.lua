@@ -110,7 +110,7 @@ local function plain()
     end
     for _, q in ipairs(queues) do -- a key of a wrong type fails here, in time
       call('ZCARD', KEYS[q.at + (grows and WAITING or LEASES)])
-      call('HLEN', KEYS[q.at + TASKS])
+      if not grows then call('HLEN', KEYS[q.at + TASKS]) end
     end
     return calls
   end
@@ -150,14 +150,14 @@ local function plain()
       places[2 * i - 1] = tail + i - (byte(rest, 1) - 9) * 281474976710656 -- place in lib.lua
       places[2 * i] = list[i]
     end
-    q.tail, q.n = tail + #list, q.n + #list
+    q.tail = tail + #list
     ask('HSET', KEYS[q.at + TASKS], records)
     ask('ZADD', KEYS[q.at + WAITING], places)
     return '*w'
   end
 
-  -- numbers writes what has come of a queue's numbers and groups.
-  local function numbers(q)
+  -- regroup writes how many tasks groups have left.
+  local function regroup(q)
     for group, count in pairs(q.groups) do
       local claims = KEYS[q.at + CLAIMS]
       if count > 0 then
@@ -167,20 +167,33 @@ local function plain()
         call('ZREM', KEYS[q.at + LEASES], ALARM .. group)
       end
     end
-    local list = {'mark', text(now), grows and 'enqueued' or 'completed', text(q.count + q.n)}
-    if q.touched then list[5], list[6] = 'touched', text(now) end
-    if grows then list[#list + 1], list[#list + 2] = 'tail', text(q.tail) end
-    call('HSET', KEYS[q.at + META], unpack(list))
-    if grows then redis.pcall('PUBLISH', sub(KEYS[q.at + META], 1, -5) .. 'wake', 'w') end
+  end
+
+  -- numbers gives what a queue's numbers come to at a moment.
+  local function numbers(q, at)
+    local list = {'mark', text(at), grows and 'enqueued' or 'completed', text(q.count + q.n)}
+    if q.touched then list[5], list[6] = 'touched', list[2] end
+    if grows then list[#list + 1], list[#list + 2] = 'tail', text(q.tail + q.n) end
+    return unpack(list)
   end
 
   open()
   local calls = read()
   if not calls then return nil end
-  local key = KEYS[META]
+  -- The first write tells whether Redis permits any; where not, the general script says
+  -- why. A full Redis refuses inserts there and completions nowhere.
   local first
-  if grows then first = redis.pcall('HSET', key, 'mark', text(now)) else first = redis.pcall('HDEL', key, '') end
-  if type(first) == 'table' and first.err then return nil end -- the general script says why
+  if grows then
+    for _, run in ipairs(runs) do run.q.n = run.q.n + #run.ids end
+    for i, q in ipairs(queues) do
+      local done = redis.pcall('HSET', KEYS[q.at + META], numbers(q, now + #runs))
+      first = first or done
+      if type(first) == 'table' and first.err then return nil end
+    end
+  else
+    first = redis.pcall('HDEL', KEYS[META], '')
+    if type(first) == 'table' and first.err then return nil end
+  end
   local reply = {0}
   for i, c in ipairs(calls) do
     local out = {'A', pack7(now)}
@@ -194,7 +207,14 @@ local function plain()
     for i = 2, #list, 2 do list[i] = list[i][1] .. ':' .. reply[list[i][2] + 1] end
     call('HSET', lane, unpack(list))
   end
-  for _, q in ipairs(queues) do numbers(q) end
+  for _, q in ipairs(queues) do
+    if grows then -- a user of Redis may have no channels: a hint must not tear the step
+      redis.pcall('PUBLISH', sub(KEYS[q.at + META], 1, -5) .. 'wake', 'w')
+    else
+      regroup(q)
+      call('HSET', KEYS[q.at + META], numbers(q, now))
+    end
+  end
   for i = 2, #reply do reply[i] = 'N' .. reply[i] end
   reply[1] = text(now)
   return reply

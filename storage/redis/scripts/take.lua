@@ -56,7 +56,7 @@ local function take()
   local function leaseof(lead)
     local form, f, g = byte(lead, 1, 3)
     if form ~= 1 or g ~= 0 and g ~= 2 then return false end -- not to be claimed ahead, or large
-    if f % 4 > 0 or floor(f / 16) % 2 == 1 or g == 2 then return RECORD end -- see flagsof in claim.lua
+    if f % 4 > 0 or floor(f / 16) % 2 == 1 or g == 2 then return RECORD end -- as in claim.lua
     return 0
   end
 
@@ -71,7 +71,7 @@ local function take()
       local found = call('HMGET', q[TASKS], unpack(ids, i, min(i + 499, #ids)))
       for j = 1, #found do
         local rec = found[j]
-        if not rec or #rec < 35 then return false end -- HEADER in lib.lua
+        if not rec or #rec < 35 then return false end -- HEADER in record.lua
         local lead = sub(rec, 1, 3)
         local flags = known[lead]
         if flags == nil then

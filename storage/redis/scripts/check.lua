@@ -1,0 +1,162 @@
+-- check: reads what apply.lua is to do, and checks whether it may be done.
+
+local WIDTH = {c = 4, C = 5, f = 7, s = 5, r = 4, b = 7, x = 6, i = 6, k = 6, m = 13, d = 4, n = 4}
+local SETTLES = {c = true, C = true, f = true, s = true, r = true, b = true, x = true}
+local FAILS = {f = true, b = true, x = true} -- those that the history tells of
+
+-- Where a Change may lead, by state; see storage.CanChange. A pending task is apart.
+local CHANGES = {w = 'wsx', z = 'wsx', s = 'wsx', r = 'wsrx', c = 'ws', x = 'wsx', d = 'ws', u = 'u'}
+local ENDED = {c = true, x = true, d = true}
+
+local queues = openall(tonumber(ARGV[1]))
+local Q = {}
+for i, q in ipairs(queues) do Q[ARGV[4 + i]] = q end
+
+local step = 0       -- numbers the Txs
+local obstacles      -- of the Tx under way, nil while there are none
+local op             -- the number of the operation under way
+local decided        -- operation -> id of what is there already, nil while there are none
+local out            -- the outcome of the call, in pieces
+
+local function obstacle(letter, rest)
+  obstacles = obstacles or {}
+  obstacles[#obstacles + 1] = letter .. pack2(op) .. (rest or '')
+end
+
+-- letter of a state as callers know it.
+local function letter(st)
+  if st == 'z' then return 'w' end
+  return st or '-'
+end
+
+local function existing(q, id)
+  local e = load(q, id)
+  local v = e.st and version(e) or 0
+  return 'E' .. letter(e.st) .. pack7(v) .. char(#id) .. id
+end
+
+-- moment reads a due time: "" now, "+" from now, "=" the time itself.
+local function moment(due)
+  if due == '' then return now end
+  if byte(due, 1) == 43 then return now + tonumber(sub(due, 2)) end
+  return tonumber(sub(due, 2))
+end
+
+-- holderof tells who has a unique key, an insert of this Tx included.
+local function holderof(q, key)
+  local r = q.reserved
+  return holder(q, key) or r and r.step == step and r[key] or nil
+end
+
+local function decide(id)
+  decided = decided or {}
+  decided[op] = id
+end
+
+local function reserve(q, key, id)
+  if not q.reserved or q.reserved.step ~= step then q.reserved = {step = step} end
+  q.reserved[key] = id
+end
+
+-- same reports whether a record is what an insert would make.
+local function same(q, id, old, new, body)
+  local a, b = head(old), head(new)
+  if not a or not b or a.cursor ~= b.cursor or a.kind ~= b.kind or a.encoding ~= b.encoding
+    or a.payload ~= b.payload or a.large ~= b.large then
+    return false
+  end
+  local names = a.kind + a.encoding - 1
+  if sub(old, a.kindat, a.kindat + names) ~= sub(new, b.kindat, b.kindat + names) then return false end
+  if a.cursor then -- the declaration leads, behind its length
+    local n = number(old, a.cursorat + 3, 3) + 5
+    if sub(old, a.cursorat + 3, a.cursorat + n) ~= sub(new, b.cursorat + 3, b.cursorat + n) then return false end
+  end
+  if a.large then return aside(q, 'b:' .. id) == body end
+  return sub(old, a.payloadat) == sub(new, b.payloadat)
+end
+
+-- Checks. They change nothing but what is remembered for the Tx under way.
+
+local function checkinsert(a)
+  local q, id, rec = Q[ARGV[a + 1]], ARGV[a + 2], ARGV[a + 3]
+  local e = entry(q, id)
+  if e.rec == nil or e.rec then
+    load(q, id)
+    if e.st and e.leaving ~= step then
+      if same(q, id, e.rec, rec, ARGV[a + 5]) then decide(id)
+      else obstacle('c') end
+      return
+    end
+  end
+  local f = byte(rec, 2)
+  if f >= 16 and floor(f / 16) % 4 > 0 then
+    local key = head(rec).key
+    local by = holderof(q, key)
+    if not by then reserve(q, key, id)
+    elseif ARGV[a] == 'k' then decide(by)
+    else obstacle('u', char(#by) .. by) end
+  end
+end
+
+local function checksettle(a)
+  local q = Q[ARGV[a + 1]]
+  local e = q.e[ARGV[a + 2]]
+  local l = e.lease
+  if not l or sub(l, 1, FENCE) ~= ARGV[a + 3] then return obstacle('l') end
+  local o = ARGV[a]
+  if o ~= 'c' and o ~= 'C' and not record(q, e) then obstacle('l') end
+end
+
+-- checkversion reports whether an entry is at the version that an operation wants.
+local function checkversion(e, want)
+  local have = e.st and version(e)
+  if not have then obstacle('m') return false end
+  if want ~= '0' and tonumber(want) ~= have then obstacle('s', pack7(have)) return false end
+  return true
+end
+
+local function checkdelete(a)
+  local e = load(Q[ARGV[a + 1]], ARGV[a + 2])
+  e.leaving = step
+  if checkversion(e, ARGV[a + 3]) and e.st == 'p' then obstacle('b', 'p') end
+end
+
+local function checkdepend(a)
+  checkversion(load(Q[ARGV[a + 1]], ARGV[a + 2]), ARGV[a + 3])
+end
+
+-- target gives the state that a change leads to.
+local function target(st, to, due)
+  if to ~= '' then return to end
+  if st == 'u' then return 'u' end
+  if due == '' then return letter(st) end
+  return st == 'r' and 'r' or 's'
+end
+
+-- cancels reports whether a change asks for a cancel and nothing else.
+local function cancels(a)
+  return ARGV[a + 5] == 'x' and ARGV[a + 4] == '' and ARGV[a + 7] == '' and ARGV[a + 8] == ''
+end
+
+local function checkchange(a)
+  local q, id = Q[ARGV[a + 1]], ARGV[a + 2]
+  local e = load(q, id)
+  if not checkversion(e, ARGV[a + 3]) then return end
+  if e.st == 'p' then
+    if not cancels(a) then obstacle('b', 'p') end
+    return
+  end
+  local h = head(e.rec)
+  if not h then return obstacle('m') end
+  local to = target(e.st, ARGV[a + 5], ARGV[a + 6])
+  local stays = ARGV[a + 5] == '' and to == letter(e.st)
+  if not stays and not find(CHANGES[e.st], to, 1, true) then return obstacle('b', letter(e.st)) end
+  local t = ARGV[a + 4] ~= '' and Q[ARGV[a + 4]]
+  if t and load(t, id).st then return obstacle('c') end
+  if h.life and not ENDED[to] and (t or ENDED[e.st]) then
+    local by = holderof(t or q, h.key)
+    if by then return obstacle('u', char(#by) .. by) end
+    reserve(t or q, h.key, id)
+  end
+end
+

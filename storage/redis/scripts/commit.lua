@@ -1,0 +1,213 @@
+-- commit: lanes, and the writing of what a call has come to.
+
+-- Lanes: which calls happened, and with what outcome.
+
+-- admit gives "N" for a call that is to happen, "R" and the outcome for one that
+-- did, "O" for one older than its lane's last, "E" where its lane is past its life.
+local function admit(home, field, seq, opened)
+  seq = tonumber(seq)
+  if seq == 0 then return 'N' end
+  local v = home.known and home.known[field]
+  if v == nil then v = call('HGET', home[LANES], field) end
+  if v then
+    local colon = find(v, ':', 1, true)
+    local last = tonumber(sub(v, 1, colon - 1))
+    if seq == last then return 'R', sub(v, colon + 1) end
+    if seq < last then return 'O' end
+  end
+  if now - opened > LANELIFE then return 'E' end
+  if not v then
+    -- The clock of one queue may be ahead of another's, and what it swept not over here.
+    local swept = call('HGET', home[LANES], SWEPT)
+    if swept and opened <= tonumber(swept) then return 'E' end
+    home.opened[#home.opened + 1] = opened
+    home.opened[#home.opened + 1] = field
+  end
+  return 'N'
+end
+
+local function remember(home, field, seq, outcome)
+  if seq == '0' then return end
+  local v = seq .. ':' .. outcome
+  home.lanes[#home.lanes + 1] = field
+  home.lanes[#home.lanes + 1] = v
+  if home.known then home.known[field] = v end -- its repeat may be in the same flush
+end
+
+-- Commit.
+
+-- write plans a variadic command with a list of arguments, or a part of it.
+local function write(q, command, key, list, from, to)
+  to = to or #list
+  if to > 0 then q.plan[#q.plan + 1] = {command, q[key], list, from or 1, to} end
+end
+
+-- leave notes that n tasks are no longer of a group.
+local function leave(q, group, n) q.left[group] = (q.left[group] or 0) + n end
+
+-- planleft plans what becomes of groups that tasks left.
+local function planleft(q)
+  local over, alarms, fewer = {}, {}, {}
+  for group, n in pairs(q.left) do
+    local count = tonumber(call('HGET', q[CLAIMS], COUNT .. group) or 0) - n
+    if count <= 0 then
+      over[#over + 1], over[#over + 2], alarms[#alarms + 1] = group, COUNT .. group, ALARM .. group
+    else
+      fewer[#fewer + 1], fewer[#fewer + 2] = COUNT .. group, count
+    end
+  end
+  write(q, 'ZREM', SETS.p, alarms)
+  write(q, 'HDEL', CLAIMS, over)
+  write(q, 'HSET', CLAIMS, fewer)
+end
+
+-- planmoves plans what the entries touched have come to: removals first.
+local function planmoves(q)
+  local rem, add, unset, reset, unlet, let = {}, {}, {}, {}, {}, {}
+  for i = 1, #q.touched do
+    local e = q.touched[i]
+    local st, was = e.st, e.was
+    local group = e.group and (st ~= 'p' or e.score)
+    if group then leave(q, e.group, 1) end
+    if was and was ~= st then
+      if not group then
+        local list = rem[was]
+        if not list then list = {}; rem[was] = list end
+        list[#list + 1] = e.id
+      end
+      if was == 'p' then unlet[#unlet + 1] = e.id end
+      if not st then unset[#unset + 1] = e.id end
+    end
+    if st and e.score then
+      local list = add[st]
+      if not list then list = {}; add[st] = list end
+      list[#list + 1] = e.score
+      list[#list + 1] = e.id
+    end
+    if st and e.written then reset[#reset + 1] = e.id; reset[#reset + 1] = e.rec end
+    if st == 'p' and e.leased then let[#let + 1] = e.id; let[#let + 1] = e.lease end
+  end
+  for st, list in pairs(rem) do write(q, 'ZREM', SETS[st], list) end
+  write(q, 'HDEL', PENDING, unlet)
+  write(q, 'HDEL', TASKS, unset)
+  for st, list in pairs(add) do
+    write(q, 'ZADD', SETS[st], list)
+    if st == 'w' or st == 'z' then q.work = true end
+  end
+  if #let > 0 and call('HLEN', q[PENDING]) == 0 then let[#let + 1] = ''; let[#let + 1] = PAD end
+  write(q, 'HSET', PENDING, let)
+  write(q, 'HSET', TASKS, reset)
+end
+
+-- planrest plans what hangs on tasks, keys, damage, lanes and numbers.
+local function planrest(q)
+  local del, put, free, own, close, last = {}, {}, {}, {}, {}, {}
+  for field in pairs(q.sided or {}) do
+    local v = q.side[field]
+    if v then put[#put + 1] = field; put[#put + 1] = v else del[#del + 1] = field end
+  end
+  for key in pairs(q.owned or {}) do
+    local v, untl = q.unique[key], q.windows[key]
+    if v then own[#own + 1] = key; own[#own + 1] = v else free[#free + 1] = key end
+    if untl then last[#last + 1] = untl; last[#last + 1] = key end
+    if untl == false then close[#close + 1] = key end
+  end
+  write(q, 'HDEL', SIDE, del)
+  write(q, 'HDEL', UNIQUE, free)
+  write(q, 'ZREM', WINDOWS, close)
+  write(q, 'HSET', SIDE, put)
+  write(q, 'HSET', UNIQUE, own)
+  write(q, 'ZADD', WINDOWS, last)
+  write(q, 'HSET', DAMAGED, q.apart)
+  if #q.opened > 0 then
+    local old = call('ZRANGEBYSCORE', q[OPENED], '-inf', '(' .. text(now - LANELIFE), 'LIMIT', 0, 100)
+    write(q, 'HDEL', LANES, old)
+    write(q, 'ZREM', OPENED, old)
+    if #old > 0 then
+      q.lanes[#q.lanes + 1] = SWEPT
+      q.lanes[#q.lanes + 1] = call('ZSCORE', q[OPENED], old[#old])
+    end
+    write(q, 'ZADD', OPENED, q.opened)
+  end
+  write(q, 'HSET', LANES, q.lanes)
+end
+
+-- plannumbers plans the meta hash, last, when all else is known. A queue in which
+-- nothing happened keeps its mark.
+local function plannumbers(q)
+  if #q.plan == 0 and not next(q.dirty) then return end
+  if q.m.mark == 0 and #q.touched == 0 and not next(q.dirty) then return end -- no queue yet
+  if now - q.m.touched > 60000000 and (q.used or #q.touched > 0) then set(q, 'touched', now) end
+  set(q, 'mark', now)
+  local list = {}
+  for field in pairs(q.dirty) do
+    list[#list + 1] = field
+    list[#list + 1] = text(q.m[field])
+  end
+  write(q, 'HSET', META, list)
+end
+
+-- trimdead plans away the oldest dead tasks beyond what a queue keeps.
+local function trimdead(q, most)
+  if q.deaths == 0 then return end
+  local excess = call('ZCARD', q[SETS.d]) + q.deaths - most
+  if excess > 0 then
+    drop(q, 'd', call('ZRANGE', q[SETS.d], 0, min(excess, q.deaths + 100) - 1))
+  end
+end
+
+-- sooner reports whether something became due before all else of its state.
+local function sooner(q)
+  for st, score in pairs(q.soon) do
+    local first = call('ZRANGE', q[SETS[st]], 0, 0, 'WITHSCORES')
+    if not first[1] or score < tonumber(first[2]) then return true end
+  end
+  return false
+end
+
+-- refusal is the reply where the first write was not permitted. What Redis gives no
+-- code of its own (a user without permission) gets one.
+local function refusal(first)
+  local why = first.err
+  if find(why, '^ERR ') or not find(why, '^%-?%u+ ') then why = 'REFUSED ' .. why end
+  return {err = why}
+end
+
+-- commit writes what the call came to. It returns an error reply, with nothing
+-- written, where Redis permits no writing. A call that grows is refused by a full
+-- Redis because it begins with a write that may grow; the others begin with one
+-- that frees, after which Redis refuses nothing.
+local function commit(queues, grows, mostdead)
+  local any = false
+  for _, q in ipairs(queues) do
+    trimdead(q, mostdead)
+    planmoves(q)
+    planleft(q)
+    planrest(q)
+    plannumbers(q)
+    q.work = q.work or sooner(q)
+    any = any or #q.plan > 0
+    for _, w in ipairs(q.plan) do -- a key of a wrong type fails here, in time
+      call(byte(w[1], 1) == 72 and 'HLEN' or 'ZCARD', w[2])
+    end
+  end
+  if not any then return nil end
+  local first
+  if grows then
+    first = redis.pcall('HSET', queues[1][META], 'mark', text(queues[1].m.mark))
+  else
+    first = redis.pcall('HDEL', queues[1][META], '')
+  end
+  if type(first) == 'table' and first.err then return refusal(first) end
+  for _, q in ipairs(queues) do
+    for _, w in ipairs(q.plan) do
+      local command, key, list, to = w[1], w[2], w[3], w[5]
+      for i = w[4], to, 500 do call(command, key, unpack(list, i, min(i + 499, to))) end
+    end
+    if q.work or q.asked then -- a user of Redis may have no channels: a hint must not tear the step
+      redis.pcall('PUBLISH', sub(q[META], 1, -5) .. 'wake', (q.work and 'w' or '') .. (q.asked and 'c' or ''))
+    end
+  end
+  return nil
+end
+

@@ -1,0 +1,259 @@
+-- entry: tasks and what hangs on them, as one call sees them.
+
+-- Entries: one task as this call sees it. st is its state and score its place
+-- there, was the state in which it was found; false is none, nil not looked up.
+
+local function entry(q, id)
+  local e = q.e[id]
+  if not e then
+    e = {id = id}
+    q.e[id] = e
+    if q.done and q.done[id] then -- its removal is planned
+      e.st, e.was, e.rec, e.lease = false, false, false, false
+    elseif q.new and q.new[id] then -- its insert is
+      e.st, e.was, e.rec, e.lease = 'w', 'w', q.new[id], false
+    end
+  end
+  return e
+end
+
+-- found notes where a task was found.
+local function found(e, st)
+  e.st, e.was = st, st
+  return e
+end
+
+-- leased notes the lease under which a task was found, false for none.
+local function leased(e, value)
+  e.lease = value
+  if not value then return end
+  if has(byte(value, FENCE + 1) or 0, GROUPED) then e.group = sub(value, 1, FENCE) end
+  found(e, 'p')
+end
+
+-- bare reports whether nothing hangs on a lease with these flags.
+local function bare(flags) return flags % GROUPED <= STARTED end
+
+-- expiry gives when the lease of a pending task expires.
+local function expiry(q, id, value)
+  local grouped = has(byte(value, FENCE + 1) or 0, GROUPED)
+  return call('ZSCORE', q[SETS.p], grouped and ALARM .. sub(value, 1, FENCE) or id)
+end
+
+-- members gives those of a group that are still in it: ids and leases, in the order of
+-- their claim; and how many it had.
+local function members(q, fence)
+  local ids, leases, all = {}, {}, {}
+  for id in string.gmatch(call('HGET', q[CLAIMS], fence) or '', '[^,]+') do all[#all + 1] = id end
+  if #all == 0 then return ids, leases, 0 end
+  local values = lookup(q[PENDING], all)
+  for i, id in ipairs(all) do
+    local v = values[i]
+    if v and sub(v, 1, FENCE) == fence and has(byte(v, FENCE + 1) or 0, GROUPED) then
+      ids[#ids + 1], leases[#leases + 1] = id, v
+    end
+  end
+  return ids, leases, #all
+end
+
+-- load finds out where a task stands. A record that stands nowhere does not count.
+local function load(q, id)
+  local e = entry(q, id)
+  if e.rec == nil then e.rec = call('HGET', q[TASKS], id) end
+  if e.st ~= nil then return e end
+  if e.lease == nil then leased(e, call('HGET', q[PENDING], id)) end
+  if e.lease then return found(e, 'p') end
+  if e.rec then
+    if sub(id, 1, 7) == 'cursor.' then
+      if call('ZSCORE', q[SETS.u], id) then return found(e, 'u') end
+      return found(e, false)
+    end
+    for _, st in ipairs(SEARCH) do
+      if call('ZSCORE', q[SETS[st]], id) then return found(e, st) end
+    end
+  end
+  return found(e, false)
+end
+
+-- record gives the header of an entry's record, nil where it is damaged or gone.
+local function record(q, e)
+  if e.rec == nil then e.rec = call('HGET', q[TASKS], e.id) end
+  return head(e.rec)
+end
+
+local function touch(q, e)
+  if not e.touched then
+    e.touched = true
+    q.touched[#q.touched + 1] = e
+  end
+end
+
+-- move puts a task into a state at a score; false is nowhere.
+local function move(q, e, st, score)
+  touch(q, e)
+  e.st, e.score = st, score
+  if st == 's' or st == 'r' or st == 'u' then
+    if not q.soon[st] or score < q.soon[st] then q.soon[st] = score end
+  end
+end
+
+local function rewrite(q, e, h)
+  touch(q, e)
+  e.rec, e.written = compose(h), true
+end
+
+local function lease(q, e, value)
+  touch(q, e)
+  e.lease, e.leased = value, true
+end
+
+-- version of an entry that stands somewhere, nil where its record is damaged.
+local function version(e)
+  if e.st == 'p' then return number(e.lease, 17, 7) end
+  if not e.rec or #e.rec < HEADER or byte(e.rec, 1) ~= 1 then return nil end
+  return number(e.rec, 4, 7)
+end
+
+-- What hangs on a task.
+
+local function aside(q, field)
+  local v = q.side[field]
+  if v == nil then
+    v = call('HGET', q[SIDE], field)
+    q.side[field] = v
+  end
+  return v
+end
+
+local function put(q, field, v)
+  q.side[field] = v
+  q.sided = q.sided or {}
+  q.sided[field] = true
+end
+
+local function strip(q, id)
+  for i = 1, #KINDS do put(q, KINDS[i] .. id, false) end
+end
+
+-- Unique keys: L and the holder's id, or W, the end of the window and the id. windows
+-- has what becomes of a key's end: a moment, or false where it goes.
+
+local function holder(q, key)
+  local v = q.unique[key]
+  if v == nil then
+    v = call('HGET', q[UNIQUE], key)
+    q.unique[key] = v
+  end
+  if not v then return nil end
+  if byte(v, 1) == 76 then return sub(v, 2) end
+  if number(v, 2, 7) <= now then return nil end
+  return sub(v, 9)
+end
+
+local function own(q, key, v, untl)
+  q.owned = q.owned or {}
+  q.unique[key], q.owned[key] = v, true
+  if untl ~= nil then q.windows[key] = untl end
+end
+
+local function takekey(q, h, id)
+  if h.life then
+    local last = q.unique[h.key]
+    if last and byte(last, 1) == 87 then q.windows[h.key] = false end -- a window that is over
+    own(q, h.key, 'L' .. id)
+  end
+  if h.window then own(q, h.key, 'W' .. pack7(now + h.keyfor) .. id, now + h.keyfor) end
+end
+
+local function freekey(q, h, id)
+  if h.life and holder(q, h.key) == id then own(q, h.key, false) end
+end
+
+-- Ends of tasks.
+
+-- unlease ends a lease; what it knew of the side hash goes into the record.
+local function unlease(q, e, h)
+  local flags = byte(e.lease, FENCE + 1) or 0
+  if has(flags, ASKED) then bump(q, 'cancels', -1) end
+  if h and has(flags, ASIDE) then h.side = true end
+  e.lease = false
+end
+
+local function gone(q, e, h)
+  if not h or h.side or h.large then strip(q, e.id) end
+  move(q, e, false)
+  e.rec, e.lease = false, false
+end
+
+-- ended keeps a task that completed or was cancelled for as long as asked.
+local function ended(q, e, h, st, keep)
+  freekey(q, h, e.id)
+  if keep <= 0 then return gone(q, e, h) end
+  h.version, h.snoozes = now, 0
+  rewrite(q, e, h)
+  move(q, e, st, now + keep)
+end
+
+-- The history of a task: its reason, then its attempts, each behind its length.
+
+local OUTCOMES = 10 -- storage.MaxAttempts
+
+local function attempt(q, e, h, outcome, message, stack)
+  local log = aside(q, 'h:' .. e.id) or char(0)
+  local first = 2 + (byte(log, 1) or 0)
+  local i, n = first, 0
+  local second
+  while i <= #log do
+    i = i + 2 + number(log, i, 2)
+    n = n + 1
+    if n == 1 then second = i end
+  end
+  if n >= OUTCOMES then log = sub(log, 1, first - 1) .. sub(log, second) end
+  local runner = ''
+  local claimed = pack7(0)
+  if e.lease then
+    runner = sub(e.lease, FENCE + 2)
+    claimed = sub(e.lease, 17, 23)
+  end
+  local item = pack7(now) .. claimed .. outcome .. char(#runner) .. runner .. message
+  put(q, 'h:' .. e.id, log .. pack2(#item) .. item)
+  put(q, 's:' .. e.id, stack ~= '' and stack or false)
+  h.side = true
+end
+
+-- die buries a task for a reason.
+local function die(q, e, h, reason)
+  local log = aside(q, 'h:' .. e.id)
+  log = log and sub(log, 2 + byte(log, 1)) or ''
+  put(q, 'h:' .. e.id, char(#reason) .. reason .. log)
+  h.side = true
+  h.version, h.snoozes = now, 0
+  freekey(q, h, e.id)
+  rewrite(q, e, h)
+  move(q, e, 'd', now)
+  bump(q, 'dead', 1)
+  q.deaths = q.deaths + 1
+end
+
+-- setapart puts a damaged record where it stops nobody.
+local function setapart(q, e)
+  if e.rec then
+    q.apart[#q.apart + 1] = e.id
+    q.apart[#q.apart + 1] = e.rec
+  end
+  if LIVE[e.st] then bump(q, 'deleted', 1) end
+  if e.st == 'p' and e.lease then unlease(q, e) end
+  gone(q, e)
+end
+
+-- drop removes tasks that ended long ago, all at once.
+local function drop(q, st, ids)
+  for i = 1, #ids do
+    local e = entry(q, ids[i])
+    if e.st == nil or e.st == st then
+      found(e, st)
+      gone(q, e)
+    end
+  end
+end
+

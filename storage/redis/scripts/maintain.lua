@@ -1,0 +1,239 @@
+-- maintain: what claim.lua does before it takes tasks: it recovers, promotes, ticks and
+-- trims, in bounded batches.
+
+local BATCH = 200 -- how much maintenance one call does, in all of its queues
+local MOSTLOOKED = 2000 -- how many members of groups it looks at
+local MIXED = 300 -- how many tasks it takes where it has to sort them
+local HIDE = 2000000 -- storage.TickHide
+local MAXBYTES = 4194304 -- storage.MaxClaimBytes
+
+local total = tonumber(ARGV[1])
+local queues = openall(total)
+local home = queues[1]
+local most, starts, lasts = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[10])
+local suspects, telling, suspicious = ARGV[9] == '1', ARGV[9] == 't', false
+local keepdead, mostdead = tonumber(ARGV[11]), tonumber(ARGV[12])
+
+local nextdue = 0
+local more, remains = false, false
+local left = BATCH -- of the maintenance
+local share = 0 -- the part of it for one kind in one queue
+
+-- spend notes that n of a share were found, in a list that has been limited to it.
+local function spend(n)
+  left = left - n
+  if n >= share then more = true end
+end
+
+local function duesoon(at)
+  if nextdue == 0 or at < nextdue then nextdue = at end
+end
+
+-- first gives the score of the first member of a set, nil where it is empty.
+local function first(key)
+  local v = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  return v[1] and tonumber(v[2])
+end
+
+-- upto gives members whose score is not after a moment, the earliest first.
+local function upto(key, moment, n)
+  return call('ZRANGEBYSCORE', key, '-inf', text(moment), 'WITHSCORES', 'LIMIT', 0, n)
+end
+
+-- after notes when something in a set is due next, behind what is due now.
+local function after(key)
+  local v = call('ZRANGEBYSCORE', key, '(' .. text(now), NEVER - 1, 'WITHSCORES', 'LIMIT', 0, 1)
+  if v[1] then duesoon(tonumber(v[2])) end
+end
+
+-- dues gives what of a state is due: ids and their moments.
+local function dues(q, st)
+  local at = first(q[SETS[st]])
+  if not at then return {} end
+  if at > now then
+    if at < NEVER then duesoon(at) end
+    return {}
+  end
+  local list = upto(q[SETS[st]], now, share)
+  spend(#list / 2)
+  after(q[SETS[st]])
+  return list
+end
+
+-- join puts a task among those that wait; fresh are those that were not there.
+local function join(q, e, h, score)
+  move(q, e, waits(h), score)
+  q.fresh[#q.fresh + 1] = e
+end
+
+
+-- promote moves what is due to waiting, the earliest first.
+local function promote(q)
+  local a, b = dues(q, 's'), dues(q, 'r')
+  local ids, sts = {}, {}
+  local i, j = 1, 1
+  while a[i] or b[j] do
+    if not b[j] or a[i] and tonumber(a[i + 1]) <= tonumber(b[j + 1]) then
+      ids[#ids + 1], sts[#sts + 1] = a[i], 's'
+      i = i + 2
+    else
+      ids[#ids + 1], sts[#sts + 1] = b[j], 'r'
+      j = j + 2
+    end
+  end
+  if #ids == 0 then return end
+  local recs = lookup(q[TASKS], ids)
+  for n, id in ipairs(ids) do
+    local e = found(entry(q, id), sts[n])
+    e.rec = recs[n]
+    local h = head(e.rec)
+    if h then join(q, e, h, tail(q, h.priority)) else setapart(q, e) end
+  end
+end
+
+-- ids gives the members of a list with scores.
+local function ids(list)
+  local out = {}
+  for i = 1, #list, 2 do out[#out + 1] = list[i] end
+  return out
+end
+
+-- overdue gives tasks of the leases that expired, the last first: ids, leases and
+-- deadlines. What a group leaves over is for the next call.
+local function overdue(q)
+  local found = call('ZREVRANGEBYSCORE', q[SETS.p], text(now), '-inf', 'WITHSCORES', 'LIMIT', 0, share)
+  local ids, leases, ends, looked = {}, {}, {}, 0
+  for i = 1, #found, 2 do
+    if #ids >= share or looked > MOSTLOOKED then break end
+    local member, at = found[i], tonumber(found[i + 1])
+    if sub(member, 1, 1) == ALARM then
+      local group = sub(member, 2)
+      local names, values, had = members(q, group)
+      looked = looked + had
+      if #names == 0 then leave(q, group, NEVER) end
+      for j = #names, math.max(#names - (share - #ids) + 1, 1), -1 do
+        ids[#ids + 1], leases[#ids + 1], ends[#ids + 1] = names[j], values[j], at
+      end
+    else
+      ids[#ids + 1], leases[#ids + 1], ends[#ids + 1] = member, call('HGET', q[PENDING], member), at
+    end
+  end
+  spend(#ids)
+  more = more or looked > MOSTLOOKED
+  return ids, leases, ends
+end
+
+-- expired gives leases that expired, as entries, the last first: each will go to the
+-- head, so that the first claimed is the first to be claimed again. Of one claim it is
+-- the age of the task that tells.
+local function expired(q)
+  local at = first(q[SETS.p])
+  if not at or at > now then return {} end
+  local names, leases, ends = overdue(q)
+  if #names == 0 then return {} end
+  local list, recs = {}, lookup(q[TASKS], names)
+  for n, id in ipairs(names) do
+    local e = found(entry(q, id), 'p')
+    leased(e, leases[n])
+    e.rec, e.at = recs[n], ends[n]
+    e.h = head(e.rec)
+    e.made = e.h and e.h.created or ''
+    list[n] = e
+  end
+  table.sort(list, function(x, y)
+    if x.at ~= y.at then return x.at > y.at end
+    if x.made ~= y.made then return x.made > y.made end
+    return x.id > y.id
+  end)
+  return list
+end
+
+-- recover ends leases that expired.
+local function recover(q)
+  for _, e in ipairs(expired(q)) do
+    local h = e.h
+    if not h then setapart(q, e) else
+      local flags = e.lease and byte(e.lease, FENCE + 1) or 0
+      local started, asked = has(flags, STARTED), has(flags, ASKED)
+      attempt(q, e, h, started and 'k' or 'e', '', '')
+      if e.lease then unlease(q, e, h) end
+      if started then
+        h.crashes = h.crashes + 1
+        bump(q, 'crashed', 1)
+      else
+        h.noahead = true
+      end
+      h.snoozes = 0
+      if asked then
+        bump(q, 'cancelled', 1)
+        ended(q, e, h, 'x', h.keep)
+      elseif started and h.crashes >= h.crashlimit then
+        die(q, e, h, 'crash loop') -- storage.ReasonCrashes
+      else
+        h.version = now
+        rewrite(q, e, h)
+        join(q, e, h, front(q, h.priority))
+      end
+    end
+  end
+end
+
+-- trim removes what was kept long enough.
+local function trim(q)
+  for _, st in ipairs({'c', 'x', 'd'}) do
+    local till = st == 'd' and now - keepdead or now
+    local old = call('ZRANGEBYSCORE', q[SETS[st]], '-inf', text(till), 'LIMIT', 0, share)
+    spend(#old)
+    if #old > 0 then drop(q, st, old) end
+  end
+  local excess = call('ZCARD', q[SETS.d]) - mostdead
+  if excess > 0 then
+    excess = min(excess, share)
+    spend(excess)
+    drop(q, 'd', call('ZRANGE', q[SETS.d], 0, excess - 1))
+  end
+  local over = call('ZRANGEBYSCORE', q[WINDOWS], '-inf', text(now), 'LIMIT', 0, share)
+  spend(#over)
+  for _, key in ipairs(over) do own(q, key, false, false) end
+end
+
+-- tick hands out the cursors that are due and hides them.
+local function tick(q)
+  q.ticks = {}
+  local at = first(q[SETS.u])
+  if not at then return end
+  if at > now then
+    if at < NEVER then duesoon(at) end
+    return
+  end
+  local due = ids(upto(q[SETS.u], now, share))
+  spend(#due)
+  after(q[SETS.u])
+  local recs = lookup(q[TASKS], due)
+  for n, id in ipairs(due) do
+    local e = found(entry(q, id), 'u')
+    e.rec = recs[n]
+    local h = head(e.rec)
+    if h then
+      move(q, e, 'u', now + HIDE)
+      duesoon(now + HIDE)
+      q.ticks[#q.ticks + 1] = id
+      q.ticks[#q.ticks + 1] = h.large and e.rec .. (aside(q, 'b:' .. id) or '') or e.rec
+    else
+      setapart(q, e)
+    end
+  end
+  q.soon.u = nil
+end
+
+-- abandoned reports whether a queue was empty, without settings and untouched for a
+-- day.
+local function abandoned(q)
+  if q.m.touched == 0 or now - q.m.touched < FORGET or q.m.paused ~= 0 then return false end
+  if #q.plan > 0 or #q.touched > 0 then return false end
+  for _, key in pairs(SETS) do
+    if call('ZCARD', q[key]) > 0 then return false end
+  end
+  return call('ZCARD', q[WINDOWS]) == 0 and call('HLEN', q[DAMAGED]) == 0
+end
+

@@ -1,0 +1,262 @@
+-- step: the operations of apply.lua, one function for each.
+
+-- Steps. They happen only where all of the Tx was checked. Each returns what the
+-- outcome says of it.
+
+-- wait puts a task where it waits for its claim.
+local function wait(q, e, h) move(q, e, waits(h), tail(q, h.priority)) end
+
+local function insert(a)
+  local q, id, rec = Q[ARGV[a + 1]], ARGV[a + 2], ARGV[a + 3]
+  local e = entry(q, id)
+  if e.st == nil then found(e, false) end
+  local stamp = pack7(now)
+  rec = sub(rec, 1, 3) .. stamp .. stamp .. sub(rec, 18)
+  e.rec, e.lease, e.written = rec, false, true
+  local f = byte(rec, 2)
+  if floor(f / 16) % 4 > 0 then takekey(q, head(rec), id) end
+  if ARGV[a + 5] ~= '' then put(q, 'b:' .. id, ARGV[a + 5]) end
+  local due = moment(ARGV[a + 4])
+  if floor(f / 64) % 2 == 1 then
+    move(q, e, 'u', due)
+    return 'u'
+  end
+  bump(q, 'enqueued', 1)
+  if due <= now then
+    move(q, e, 'w', tail(q, byte(rec, 18) - 9))
+    return 'w'
+  end
+  move(q, e, 's', due)
+  return 's'
+end
+
+local function delete(a)
+  local q = Q[ARGV[a + 1]]
+  local e = entry(q, ARGV[a + 2])
+  local h = head(e.rec)
+  if LIVE[e.st] then
+    bump(q, 'deleted', 1)
+    if h then freekey(q, h, e.id) end
+  end
+  gone(q, e, h)
+end
+
+-- replace puts new parts into a record: payload, headers, cursor.
+local function replace(q, e, h, parts, a)
+  local rec = h.rec
+  local before = sub(rec, h.rest, h.cursorat - 1)
+  local cursor = sub(rec, h.cursorat, h.kindat - 1)
+  local kind = sub(rec, h.kindat, h.kindat + h.kind - 1)
+  local i = h.kindat + h.kind
+  local encoding = sub(rec, i, i + h.encoding - 1)
+  i = i + h.encoding
+  local headers = sub(rec, i, i + h.headers - 1)
+  local payload = sub(rec, h.payloadat)
+  local size = h.payload
+  if find(parts, 'p', 1, true) then
+    encoding, payload, size = ARGV[a + 1], ARGV[a + 2], #ARGV[a + 2]
+    if h.large then put(q, 'b:' .. e.id, false) end
+    h.large = find(parts, 'P', 1, true) ~= nil
+    if h.large then
+      put(q, 'b:' .. e.id, payload)
+      payload = ''
+    end
+  end
+  if find(parts, 'h', 1, true) then headers = ARGV[a + 3] end
+  if find(parts, 'c', 1, true) then cursor = ARGV[a + 4] end
+  h.sizes = char(#kind, #encoding, floor(#headers / 65536)) .. pack2(#headers % 65536) ..
+    pack2(floor(size / 65536)) .. pack2(size % 65536)
+  h.tail = before .. cursor .. kind .. encoding .. headers .. payload
+end
+
+-- carry takes a task, with what hangs on it, to another queue.
+local function carry(q, e, h, t, from, to)
+  local moved = entry(t, e.id)
+  if moved.st == nil then found(moved, false) end
+  moved.lease = false
+  if h.side or h.large then
+    for _, kind in ipairs(KINDS) do
+      local v = aside(q, kind .. e.id)
+      put(t, kind .. e.id, v)
+    end
+  end
+  freekey(q, h, e.id)
+  if LIVE[from] and LIVE[to] then
+    bump(q, 'deleted', 1)
+    bump(t, 'enqueued', 1)
+  end
+  gone(q, e, h)
+  return moved
+end
+
+-- mark asks a pending task to be cancelled.
+local function mark(q, e)
+  local flags = byte(e.lease, FENCE + 1)
+  if not has(flags, ASKED) then
+    lease(q, e, sub(e.lease, 1, FENCE) .. char(flags + ASKED) .. sub(e.lease, FENCE + 2))
+    bump(q, 'cancels', 1)
+    q.asked = true
+  end
+  return 'Vp' .. sub(e.lease, 17, 23)
+end
+
+-- renew makes an ended task start anew.
+local function renew(q, e, h)
+  h.retries, h.crashes, h.snoozes, h.noahead = 0, 0, 0, false
+  if h.side then
+    put(q, 'h:' .. e.id, false)
+    put(q, 's:' .. e.id, false)
+    put(q, 'r:' .. e.id, false)
+  end
+end
+
+-- reach gives the state and the score to which a change that is no end leads, nil
+-- where the task stays where it is.
+local function reach(q, e, a, to)
+  local from, due = letter(e.st), ARGV[a + 6]
+  local moved = ARGV[a + 4] ~= ''
+  if due == '' and from == to and not moved and not (to == 'w' and ARGV[a + 7] ~= '') then return nil end
+  if to == 'w' then return 'w' end
+  if due ~= '' then
+    local at = moment(due)
+    if to ~= 'u' and at <= now then return 'w' end
+    return to, at
+  end
+  if from == 'w' then return 'w' end
+  if ENDED[from] and not ENDED[to] then return 'w' end
+  return to, e.score or tonumber(call('ZSCORE', q[SETS[e.st]], e.id)) or now
+end
+
+local function change(a)
+  local q, parts = Q[ARGV[a + 1]], ARGV[a + 8]
+  local e = entry(q, ARGV[a + 2])
+  if e.st == 'p' then return mark(q, e) end
+  if e.st == 'x' and cancels(a) then return 'Vx' .. pack7(version(e)) end
+  local from, to = e.st, target(e.st, ARGV[a + 5], ARGV[a + 6])
+  local h = head(e.rec)
+  if ARGV[a + 7] ~= '' then h.priority = tonumber(ARGV[a + 7]) end
+  if parts ~= '' then replace(q, e, h, parts, a + 8) end
+  local t = ARGV[a + 4] ~= '' and Q[ARGV[a + 4]]
+  local again = ENDED[from] and not ENDED[to]
+  local st, score = reach(q, e, a, to)
+  if to == 'x' and from ~= 'x' then
+    st, score = to, now + h.keep
+    bump(q, 'cancelled', 1)
+    freekey(q, h, e.id)
+    if h.keep == 0 then
+      gone(q, e, h)
+      return 'x'
+    end
+  end
+  if again then renew(q, e, h) end
+  h.version = now
+  if t then
+    e = carry(q, e, h, t, from, to)
+    q = t
+  end
+  if again then bump(q, 'requeued', 1) end
+  if h.life and not ENDED[to] and (again or t) then takekey(q, {life = true, key = h.key}, e.id) end
+  rewrite(q, e, h)
+  if st == 'w' then
+    wait(q, e, h)
+    return 'w'
+  end
+  if st then move(q, e, st, score) end
+  return letter(e.st)
+end
+
+local function complete(q, e, result)
+  bump(q, 'completed', 1)
+  if bare(byte(e.lease, FENCE + 1) or 0) and not result then
+    move(q, e, false)
+    e.rec, e.lease = false, false
+    return 'c'
+  end
+  local h = record(q, e)
+  unlease(q, e, h)
+  if not h then
+    gone(q, e)
+    return 'c'
+  end
+  local keep = h.keep
+  if keep == 0 and h.untilread then keep = 604800000000 -- storage.DefaultUnreadKeep
+  elseif keep == 0 and result then keep = 3600000000 end -- storage.DefaultResultKeep
+  if result and keep > 0 then
+    put(q, 'r:' .. e.id, result)
+    h.side = true
+  end
+  ended(q, e, h, 'c', keep)
+  return 'c'
+end
+
+-- settle ends a claim in any way but completion. count is the failure it adds.
+local function settle(q, e, to, count, due, reason)
+  local h = e.h
+  local asked = has(byte(e.lease, FENCE + 1), ASKED)
+  local counted = h.retries + count
+  unlease(q, e, h)
+  if count > 0 then
+    h.retries = counted
+    bump(q, 'failed', 1)
+  end
+  h.snoozes = to == 's' and not asked and min(h.snoozes + 1, 65535) or 0
+  if h.snoozes == 1 then h.since = now end
+  if asked or to == 'x' then
+    bump(q, 'cancelled', 1)
+    ended(q, e, h, 'x', h.keep)
+    return 'x'
+  end
+  if to == 'd' or count > 0 and counted > h.maxretries then
+    die(q, e, h, reason)
+    return 'd'
+  end
+  h.version = now
+  rewrite(q, e, h)
+  if to == 'w' then move(q, e, waits(h), front(q, h.priority)) else move(q, e, to, now + due) end
+  return to
+end
+
+local function settling(a)
+  local q = Q[ARGV[a + 1]]
+  local e = q.e[ARGV[a + 2]]
+  e.h = head(e.rec)
+  return q, e
+end
+
+local CHECKS = {i = checkinsert, k = checkinsert, m = checkchange, d = checkdelete, n = checkdepend}
+local STEPS = {
+  i = insert, k = insert, m = change, d = delete,
+  n = function() end,
+  c = function(a)
+    local q = Q[ARGV[a + 1]]
+    return complete(q, q.e[ARGV[a + 2]])
+  end,
+  C = function(a)
+    local q = Q[ARGV[a + 1]]
+    return complete(q, q.e[ARGV[a + 2]], ARGV[a + 4])
+  end,
+  r = function(a)
+    local q, e = settling(a)
+    return settle(q, e, 'w', 0)
+  end,
+  f = function(a)
+    local q, e = settling(a)
+    attempt(q, e, e.h, 'f', ARGV[a + 5], ARGV[a + 6])
+    return settle(q, e, 'r', 1, tonumber(ARGV[a + 4]), 'out of retries') -- storage.ReasonRetries
+  end,
+  s = function(a)
+    local q, e = settling(a)
+    return settle(q, e, 's', 0, tonumber(ARGV[a + 4]))
+  end,
+  b = function(a)
+    local q, e = settling(a)
+    attempt(q, e, e.h, 'b', ARGV[a + 5], ARGV[a + 6])
+    return settle(q, e, 'd', 0, 0, ARGV[a + 4])
+  end,
+  x = function(a)
+    local q, e = settling(a)
+    attempt(q, e, e.h, 'x', ARGV[a + 4], ARGV[a + 5])
+    return settle(q, e, 'x', 0)
+  end,
+}
+
