@@ -61,7 +61,7 @@ func (s *scripts) files(name string, of *script) []string {
 	case &s.register, &s.forget, &s.beat, &s.runners, &s.probe, &s.enqueue:
 		return []string{name}
 	case &s.apply:
-		return slices.Concat([]string{"base", "plain"}, lib, []string{"check", "step", name})
+		return slices.Concat([]string{"base", "insert", "complete"}, lib, []string{"check", "step", name})
 	case &s.claim:
 		return slices.Concat([]string{"base", "take"}, lib, []string{"maintain", name})
 	}
