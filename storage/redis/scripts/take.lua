@@ -1,14 +1,15 @@
--- take: what most claims come to, from queues in which nothing is due and all that is
--- taken is plain, without all that the general script has to set up. It stands before
--- lib.lua and claim.lua in their script, whose KEYS, ARGV and returns are its own. Where
--- it meets anything out of the ordinary it has written nothing, and leaves the call to
--- what follows. Here too all is read and decided before the first write.
+-- take: what most claims come to, from queues in which nothing is due but scheduled tasks
+-- and all that is taken is plain, without all that the general script has to set up. It
+-- stands before lib.lua and claim.lua in their script, whose KEYS, ARGV and returns are
+-- its own. Where it meets anything out of the ordinary it leaves the call to what follows
+-- and has written nothing, except that what fell due stays promoted: that is a step of its
+-- own. Here too each step is read and decided before its first write.
 
 local function take()
   local queues, home = {}, KEYS[LANES]
   local most, starts, suspects = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
   local now, nextdue, taken, bytes, fence = 0, 0, 0, 0, ''
-  local remains, suspicious, cancels = false, false, false
+  local more, remains, suspicious, cancels = false, false, false, false
 
   -- open reads the clock and the numbers of the queues, and reports whether none of them
   -- is paused or may be forgotten.
@@ -18,8 +19,8 @@ local function take()
     for i = 1, tonumber(ARGV[1]) do
       local q, at = {}, (i - 1) * BLOCK
       for j = 1, BLOCK do q[j] = KEYS[at + j] end
-      local m = call('HMGET', q[META], 'mark', 'touched', 'paused', 'cancels')
-      q.mark, q.touched = tonumber(m[1] or 0), tonumber(m[2] or 0)
+      local m = call('HMGET', q[META], 'mark', 'touched', 'paused', 'cancels', 'tail')
+      q.mark, q.touched, q.tail = tonumber(m[1] or 0), tonumber(m[2] or 0), tonumber(m[5] or 0)
       if now <= q.mark then now = q.mark + 1 end
       if tonumber(m[4] or 0) > 0 then cancels = true end
       if m[3] and m[3] ~= '0' or q.touched > 0 and now - q.touched >= FORGET then good = false end
@@ -39,16 +40,48 @@ local function take()
     return false
   end
 
-  -- quiet reports whether a queue needs no maintenance.
+  local PROMOTED = 300 -- most tasks of a call that fall due
+  local promoted = 0
+
+  -- promote moves what is due of the scheduled tasks to waiting, as a step of its own that
+  -- stays whatever becomes of the claim. It returns false where that is not plain.
+  local function promote(q)
+    if promoted > 0 then return false end -- a second queue with much to do
+    local ids = call('ZRANGEBYSCORE', q[SCHEDULED], '-inf', text(now), 'LIMIT', 0, PROMOTED)
+    local recs, places = call('HMGET', q[TASKS], unpack(ids)), {}
+    for i = 1, #ids do
+      local rec = recs[i]
+      if not rec or #rec < 35 or byte(rec, 1) ~= 1 then return false end -- HEADER in record.lua
+      local c1, c2, l1, l2 = byte(rec, 23, 26)
+      if c1 + c2 > 0 and c1 * 256 + c2 == l1 * 256 + l2 - 1 then return false end -- a suspect
+      places[2 * i - 1] = q.tail + i - (byte(rec, 18) - 9) * 281474976710656 -- place in lib.lua
+      places[2 * i] = ids[i]
+    end
+    call('ZCARD', q[WAITING]) -- a key of a wrong type fails here, in time
+    local first = redis.pcall('HDEL', q[META], '')
+    if type(first) == 'table' and first.err then return false end -- the general script says why
+    call('ZREMRANGEBYRANK', q[SCHEDULED], 0, #ids - 1)
+    ask('ZADD', q[WAITING], places)
+    q.tail, q.mark, promoted = q.tail + #ids, now, #ids
+    call('HSET', q[META], 'mark', text(now), 'tail', text(q.tail))
+    redis.pcall('PUBLISH', sub(q[META], 1, -5) .. 'wake', 'w')
+    now = now + 1
+    more = due(q[SCHEDULED], true)
+    return true
+  end
+
+  -- quiet reports whether a queue needs no maintenance, or no more.
   local function quiet(q)
-    if due(q[LEASES]) or due(q[SCHEDULED], true) or due(q[RETRY], true) or due(q[CURSORS], true)
+    if due(q[LEASES]) or due(q[RETRY], true) or due(q[CURSORS], true)
       or due(q[COMPLETED]) or due(q[CANCELLED]) or due(q[WINDOWS]) then
       return false
     end
     local dead = call('ZCARD', q[DEAD])
-    if dead == 0 then return true end
-    local oldest = call('ZRANGE', q[DEAD], 0, 0, 'WITHSCORES')[2]
-    return dead <= tonumber(ARGV[12]) and tonumber(oldest) > now - ARGV[11]
+    if dead > 0 then
+      local oldest = call('ZRANGE', q[DEAD], 0, 0, 'WITHSCORES')[2]
+      if dead > tonumber(ARGV[12]) or tonumber(oldest) <= now - ARGV[11] then return false end
+    end
+    return not due(q[SCHEDULED], true) or promote(q)
   end
 
   -- leaseof gives the flags that the lease of a record begins with, by what the record
@@ -153,7 +186,7 @@ local function take()
   fence = ARGV[5] .. pack7(now)
   local outcome = {'C' .. pack7(now) .. '0' .. taken .. '|'}
   local reply = {'N', text(now), text(nextdue),
-    (remains and 't' or '') .. (cancels and 'c' or '') .. (suspicious and 's' or ''), text(now), taken, 0}
+    (more and 'm' or '') .. (remains and 't' or '') .. (cancels and 'c' or '') .. (suspicious and 's' or ''), text(now), taken, 0}
   for i, q in ipairs(queues) do
     local joined = table.concat(q.ids, ',')
     if #q.ids > 0 then lease(q, joined) end
