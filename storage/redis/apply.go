@@ -30,6 +30,8 @@ type part struct {
 	ops    int
 	bytes  int
 	head   []any  // lane field, seq, opened, home, number of Txs
+	before any    // lane field of the part of the same call before it in its slot
+	short  bool   // it may go by a short script
 	args   []any  // the Txs
 	units  []unit // what the Txs are, in the order of args
 	run    []run  // plain Txs that are not in args yet
@@ -97,7 +99,28 @@ func (s *Storage) split(call storage.Call, txs []storage.Tx) ([]*part, error) {
 	for _, p := range parts {
 		p.finish(txs)
 	}
+	shorten(parts)
 	return parts, nil
+}
+
+// shorten lets the parts of a call in one slot go by short scripts where all of them may.
+// Such a script leaves some parts to the general one, and parts must stay in order: so
+// each looks whether the one before it has happened.
+func shorten(parts []*part) {
+	last := make(map[int]*part, 1)
+	long := make(map[int]bool)
+	for _, p := range parts {
+		p.before = ""
+		if l := last[p.slot]; l != nil {
+			p.before = l.head[0]
+			long[p.slot] = long[p.slot] || p.head[1] == "0" // nothing remembers what happened
+		}
+		last[p.slot] = p
+		long[p.slot] = long[p.slot] || p.plain == ""
+	}
+	for _, p := range parts {
+		p.short = !long[p.slot]
+	}
 }
 
 // most is how many operations the part may have with a Tx.

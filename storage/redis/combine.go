@@ -207,6 +207,9 @@ type invocation struct {
 	queues []string
 	ops    int
 	bytes  int
+	script *script
+	keys   []string
+	args   []any
 	cmd    *goredis.Cmd
 }
 
@@ -245,15 +248,54 @@ func (inv *invocation) fits(p *part) bool {
 	return inv.ops+p.ops <= most && inv.bytes+p.bytes <= partBytes
 }
 
-// flush carries out parts of one slot in one pipeline, and again those for which the
-// server had forgotten the script, and one by one those that failed together.
+// flush carries out parts of one slot in one pipeline, by the general script where a short
+// one has left them, and one by one those that failed together.
 func (s *Storage) flush(ctx context.Context, parts []*part) {
 	invocations := combine(parts)
-	if len(invocations) == 1 && s.enqueue(ctx, invocations[0]) {
-		return
+	for _, inv := range invocations {
+		inv.script = s.scriptOf(inv)
 	}
-	s.pipeline(ctx, invocations, func(pipe evaler, keys []string, args []any) *goredis.Cmd {
-		return pipe.EvalSha(ctx, s.scripts.apply.sha, keys, args...)
+	s.invoke(ctx, invocations)
+	var left []*invocation
+	for _, inv := range invocations {
+		if errors.Is(inv.cmd.Err(), goredis.Nil) {
+			inv.script = &s.scripts.apply
+			left = append(left, inv)
+		}
+	}
+	s.invoke(ctx, left)
+	apart := s.separate(invocations)
+	s.invoke(ctx, apart)
+	for _, inv := range append(invocations, apart...) {
+		inv.land()
+	}
+}
+
+// scriptOf is the script that is tried first.
+func (s *Storage) scriptOf(inv *invocation) *script {
+	for _, p := range inv.parts {
+		if !p.short {
+			return &s.scripts.apply
+		}
+	}
+	switch inv.class() {
+	case insertRun:
+		if len(inv.parts) == 1 && inv.parts[0].isLone() {
+			return &s.scripts.enqueue
+		}
+		return &s.scripts.insert
+	case completionRun:
+		return &s.scripts.complete
+	}
+	return &s.scripts.apply
+}
+
+// invoke carries out invocations in one pipeline, and again those for which the server
+// had forgotten the script.
+func (s *Storage) invoke(ctx context.Context, invocations []*invocation) {
+	s.pipeline(ctx, invocations, func(pipe evaler, inv *invocation) {
+		inv.keys, inv.args = s.argsOf(inv)
+		inv.cmd = pipe.EvalSha(ctx, inv.script.sha, inv.keys, inv.args...)
 	})
 	var again []*invocation
 	for _, inv := range invocations {
@@ -261,21 +303,14 @@ func (s *Storage) flush(ctx context.Context, parts []*part) {
 			again = append(again, inv)
 		}
 	}
-	s.pipeline(ctx, again, func(pipe evaler, keys []string, args []any) *goredis.Cmd {
-		return pipe.Eval(ctx, s.scripts.apply.source, keys, args...)
+	s.pipeline(ctx, again, func(pipe evaler, inv *invocation) {
+		inv.cmd = pipe.Eval(ctx, inv.script.source, inv.keys, inv.args...)
 	})
-	apart := separate(invocations)
-	s.pipeline(ctx, apart, func(pipe evaler, keys []string, args []any) *goredis.Cmd {
-		return pipe.Eval(ctx, s.scripts.apply.source, keys, args...)
-	})
-	for _, inv := range append(invocations, apart...) {
-		inv.land()
-	}
 }
 
 // separate gives each part of an invocation that failed an invocation of its own: one
 // of them, such as one on a damaged key, spoiled it for the others, and nothing happened.
-func separate(invocations []*invocation) (apart []*invocation) {
+func (s *Storage) separate(invocations []*invocation) (apart []*invocation) {
 	for _, inv := range invocations {
 		err := translate(inv.cmd.Err())
 		if err == nil || len(inv.parts) == 1 || errors.Is(err, storage.ErrUnknown) ||
@@ -283,63 +318,82 @@ func separate(invocations []*invocation) (apart []*invocation) {
 			continue
 		}
 		for _, p := range inv.parts {
-			apart = append(apart, &invocation{parts: []*part{p}, queues: p.queues})
+			apart = append(apart, &invocation{parts: []*part{p}, queues: p.queues, script: &s.scripts.apply})
 		}
 	}
 	return apart
 }
 
-func (s *Storage) pipeline(
-	ctx context.Context, invocations []*invocation, add func(evaler, []string, []any) *goredis.Cmd,
-) {
+func (s *Storage) pipeline(ctx context.Context, invocations []*invocation, add func(evaler, *invocation)) {
 	switch len(invocations) {
 	case 0:
 		return
 	case 1:
-		keys, args := s.applyArgs(invocations[0])
-		invocations[0].cmd = add(s.client, keys, args)
+		add(s.client, invocations[0])
 		return
 	}
 	pipe := s.client.Pipeline()
 	for _, inv := range invocations {
-		keys, args := s.applyArgs(inv)
-		inv.cmd = add(pipe, keys, args)
+		add(pipe, inv)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 }
 
-// applyArgs gives the keys and arguments of apply.lua.
-func (s *Storage) applyArgs(inv *invocation) (keys []string, args []any) {
+// argsOf gives the keys and arguments of an invocation's script.
+func (s *Storage) argsOf(inv *invocation) (keys []string, args []any) {
+	if inv.script == &s.scripts.enqueue {
+		return s.loneArgs(inv.parts[0])
+	}
 	n := 4 + len(inv.queues)
 	for _, p := range inv.parts {
-		n += len(p.head) + len(p.args)
+		n += len(p.head) + 1 + len(p.args)
 	}
 	args = make([]any, 0, n)
-	args = append(args, len(inv.queues), inv.class(), s.limits.DeadMax, len(inv.parts))
+	if inv.script == &s.scripts.apply {
+		args = append(args, len(inv.queues), inv.refusal(), s.limits.DeadMax, len(inv.parts))
+	} else {
+		args = append(args, len(inv.queues), len(inv.parts))
+	}
 	keys = make([]string, 0, block*len(inv.queues))
 	for _, q := range inv.queues {
-		keys = s.keys.of(q, keys)
+		keys = s.keysOf(inv.script, q, keys)
 		args = append(args, q)
 	}
 	for _, p := range inv.parts {
-		args = append(append(args, p.head...), p.args...)
+		args = append(args, p.head[:4]...)
+		if inv.script != &s.scripts.apply {
+			args = append(args, p.before)
+		}
+		args = append(append(args, p.head[4]), p.args...)
 	}
 	return keys, args
 }
 
-// class says what parts there are: with nothing but runs of one kind, of inserts or others
-// that a full Redis is to refuse, or of any other kind.
+// keysOf appends the keys of a queue that a script takes.
+func (s *Storage) keysOf(sc *script, queue string, list []string) []string {
+	switch sc {
+	case &s.scripts.insert:
+		return s.keys.some(queue, list, metaKey, tasksKey, waitingKey, lanesKey)
+	case &s.scripts.complete:
+		return s.keys.some(queue, list, metaKey, tasksKey, pendingKey, leasesKey, claimsKey, lanesKey)
+	}
+	return s.keys.of(queue, list)
+}
+
+// class is the letter of the runs that all parts are of, "" where they are not.
 func (inv *invocation) class() string {
 	class := inv.parts[0].plain
 	for _, p := range inv.parts {
 		if p.plain != class {
-			class = ""
+			return ""
 		}
 	}
-	switch {
-	case class != "":
-		return class
-	case inv.parts[0].grows:
+	return class
+}
+
+// refusal is "1" where a full Redis is to refuse the invocation.
+func (inv *invocation) refusal() string {
+	if inv.parts[0].grows {
 		return "1"
 	}
 	return "0"

@@ -18,10 +18,13 @@ var suffixes = [block]string{
 const (
 	metaKey    = 0
 	tasksKey   = 1
+	pendingKey = 2
 	damagedKey = 6
 	lanesKey   = 7
 	openedKey  = 8
 	waitingKey = 9
+	leasesKey  = 13
+	claimsKey  = 18
 )
 
 // keys names all keys under one prefix.
@@ -41,12 +44,11 @@ func (k keys) of(queue string, list []string) []string {
 	return list
 }
 
-// some gives those keys of a queue that are at these places of its block.
-func (k keys) some(queue string, places ...int) []string {
+// some appends those keys of a queue that are at these places of its block.
+func (k keys) some(queue string, list []string, places ...int) []string {
 	base := k.prefix + ":{" + queue + "}:"
-	list := make([]string, len(places))
-	for i, at := range places {
-		list[i] = k.key(base, at)
+	for _, at := range places {
+		list = append(list, k.key(base, at))
 	}
 	return list
 }

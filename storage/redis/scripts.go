@@ -24,8 +24,8 @@ type script struct {
 type scripts struct {
 	// These work on queues and have base.lua and lib.lua before them.
 	apply, claim, extend, configure, apart, task, list, stats script
-	// This works on a queue by itself.
-	enqueue script
+	// These are short ones for what most calls of apply are.
+	enqueue, insert, complete script
 	// These work on the global keys.
 	register, forget, beat, runners, probe script
 
@@ -38,7 +38,7 @@ func loadScripts() (*scripts, error) {
 		"apply": &s.apply, "claim": &s.claim, "extend": &s.extend, "configure": &s.configure,
 		"apart": &s.apart, "task": &s.task, "list": &s.list, "stats": &s.stats,
 		"register": &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
-		"probe": &s.probe, "enqueue": &s.enqueue,
+		"probe": &s.probe, "enqueue": &s.enqueue, "insert": &s.insert, "complete": &s.complete,
 	} {
 		var text []byte
 		for _, file := range s.files(name, to) {
@@ -60,8 +60,10 @@ func (s *scripts) files(name string, of *script) []string {
 	switch of {
 	case &s.register, &s.forget, &s.beat, &s.runners, &s.probe, &s.enqueue:
 		return []string{name}
+	case &s.insert, &s.complete:
+		return []string{"short", name}
 	case &s.apply:
-		return slices.Concat([]string{"base", "insert", "complete"}, lib, []string{"check", "step", name})
+		return slices.Concat([]string{"base"}, lib, []string{"check", "step", name})
 	case &s.claim:
 		return slices.Concat([]string{"base", "take"}, lib, []string{"maintain", name})
 	}

@@ -52,58 +52,12 @@ local function ask(command, key, list)
   return n
 end
 
--- succeeds reports whether a call may follow the last one of its lane, which v remembers;
+-- follows reports whether a call is the next one of a lane that is known, as most are;
 -- admit in lib.lua knows what else it may be.
-local function succeeds(v, seq, opened, now)
+local function follows(key, field, seq, opened, now)
+  local v = call('HGET', key, field)
   local last = v and tonumber(sub(v, 1, find(v, ':', 1, true) - 1))
   return last and tonumber(seq) > last and now - opened <= LANELIFE
-end
-
--- follows reports whether a call is the next one of a lane that is known, as most are.
-local function follows(key, field, seq, opened, now)
-  return succeeds(call('HGET', key, field), seq, opened, now)
-end
-
--- note keeps in mind that the i-th call, whose identity begins at ARGV[a], is on a lane
--- of a key.
-local function note(lanes, key, a, i)
-  if ARGV[a + 1] == '0' then return end -- it has none
-  local l = lanes[key]
-  if not l then
-    l = {fields = {}, args = {}, calls = {}}
-    lanes[key] = l
-  end
-  local n = #l.fields + 1
-  l.fields[n], l.args[n], l.calls[n] = ARGV[a], a, i
-end
-
--- follow reports whether all calls that were noted are the next ones of lanes that are
--- known, each of another.
-local function follow(lanes, now)
-  for key, l in pairs(lanes) do
-    local known = call('HMGET', key, unpack(l.fields))
-    local seen = {}
-    for i = 1, #l.fields do
-      local a = l.args[i]
-      if seen[ARGV[a]] or not succeeds(known[i], ARGV[a + 1], ARGV[a + 2], now) then return false end
-      seen[ARGV[a]] = true
-    end
-  end
-  return true
-end
-
--- recall has the lanes remember what each call came to, and gives the reply.
-local function recall(lanes, reply, now)
-  for key, l in pairs(lanes) do
-    local list = {}
-    for i = 1, #l.fields do
-      list[2 * i - 1], list[2 * i] = l.fields[i], ARGV[l.args[i] + 1] .. ':' .. reply[l.calls[i] + 1]
-    end
-    call('HSET', key, unpack(list))
-  end
-  for i = 2, #reply do reply[i] = 'N' .. reply[i] end
-  reply[1] = text(now)
-  return reply
 end
 
 -- packed gives the length of each text in 4 bytes, and the texts in a few pieces: one

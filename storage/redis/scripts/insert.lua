@@ -1,93 +1,88 @@
 -- insert: inserts on which nothing hangs, as most are: due now, of new ids, without a unique
 -- key or a large payload, by calls on lanes that are known. What several calls bring is
--- read and written together, for each command costs more than a task. It stands before
--- lib.lua and apply.lua in their script, whose KEYS, ARGV and returns are its own. Where it
--- meets anything out of the ordinary it has written nothing, and leaves the call to what
--- follows. Here too all is read and decided before the first write.
+-- read and written together, for each command costs more than a task.
+--
+-- KEYS  for each queue: meta, tasks, waiting, lanes
+-- ARGV, Returns  see short.lua
 
-local function insert()
-  local t = call('TIME')
-  local now = t[1] * 1000000 + t[2]
-  local queues, count, lanes = {}, tonumber(ARGV[1]), {}
-  for i = 1, count do
-    local at = (i - 1) * BLOCK
-    local m = call('HMGET', KEYS[at + META], 'mark', 'touched', 'enqueued', 'tail')
-    call('ZCARD', KEYS[at + WAITING]) -- a key of a wrong type fails here, in time
-    if m[1] and now <= tonumber(m[1]) then now = m[1] + 1 end
-    local q = {at = at, ids = {}, enqueued = tonumber(m[3] or 0), tail = tonumber(m[4] or 0), touched = tonumber(m[2] or 0)}
-    queues[i], queues[ARGV[4 + i]] = q, q
-  end
+local META, TASKS, WAITING, LANES, BLOCK = 1, 2, 3, 4, 4
 
-  local calls, runs, seen, a = tonumber(ARGV[4]), {}, {}, 5 + count
-  local last = {} -- of each call, its last run
-  for i = 1, calls do
-    note(lanes, KEYS[queues[ARGV[a + 3]].at + LANES], a, i)
-    local txs = tonumber(ARGV[a + 4])
-    a = a + 5
-    while txs > 0 do
-      local q, n = queues[ARGV[a + 1]], tonumber(ARGV[a + 3])
-      local ids, have = q.ids, #q.ids
-      for j = 1, n do
-        local id = ARGV[a + 2 + 2 * j]
-        if seen[id] then return nil end -- or in another queue: it is rare
-        ids[have + j], seen[id] = id, true
-      end
-      runs[#runs + 1] = {q = q, lead = ARGV[a + 2], at = a + 3, n = n, have = have}
-      txs, a = txs - n, a + 4 + 2 * n
-    end
-    last[i] = #runs
-  end
-  if not follow(lanes, now) then return nil end
-  for i = 1, count do
-    local q = queues[i]
-    for j = 1, #q.ids, 500 do
-      local found = call('HMGET', KEYS[q.at + TASKS], unpack(q.ids, j, min(j + 499, #q.ids)))
-      for k = 1, #found do
-        if found[k] then return nil end
-      end
-    end
-  end
-
-  -- The first write tells whether Redis permits any, which a full one does not; then the
-  -- general script says why.
-  for i = 1, count do
-    local q = queues[i]
-    local at = text(now + #runs)
-    local done = redis.pcall('HSET', KEYS[q.at + META], 'mark', at, 'enqueued', text(q.enqueued + #q.ids),
-      'tail', text(q.tail + #q.ids), 'touched', now - q.touched > 60000000 and at or text(q.touched))
-    if i == 1 and type(done) == 'table' and done.err then return nil end
-    q.records, q.places = {}, {}
-  end
-  local reply, run = {0}, 1
-  for i = 1, calls do
-    local outcome = 'A' .. pack7(now)
-    while run <= last[i] do
-      now = now + 1
-      local r = runs[run]
-      local q, have, stamp = r.q, r.have, pack7(now)
-      local ids, records, places, lead = q.ids, q.records, q.places, r.lead .. stamp .. stamp
-      for j = 1, r.n do
-        local rest, k = ARGV[r.at + 2 * j], have + j
-        records[2 * k - 1], records[2 * k] = ids[k], lead .. rest
-        places[2 * k - 1] = q.tail + k - (byte(rest, 1) - 9) * 281474976710656 -- place in lib.lua
-        places[2 * k] = ids[k]
-      end
-      outcome = outcome .. '*w'
-      run = run + 1
-    end
-    reply[i + 1] = outcome
-  end
-  for i = 1, count do
-    local q = queues[i]
-    ask('HSET', KEYS[q.at + TASKS], q.records)
-    ask('ZADD', KEYS[q.at + WAITING], q.places)
-    -- A user of Redis may have no channels: a hint must not tear the step.
-    redis.pcall('PUBLISH', sub(KEYS[q.at + META], 1, -5) .. 'wake', 'w')
-  end
-  return recall(lanes, reply, now)
+local t = call('TIME')
+local now = t[1] * 1000000 + t[2]
+local queues, count, lanes = {}, tonumber(ARGV[1]), {}
+for i = 1, count do
+  local at = (i - 1) * BLOCK
+  local m = call('HMGET', KEYS[at + META], 'mark', 'touched', 'enqueued', 'tail')
+  call('ZCARD', KEYS[at + WAITING]) -- a key of a wrong type fails here, in time
+  if m[1] and now <= tonumber(m[1]) then now = m[1] + 1 end
+  local q = {at = at, ids = {}, enqueued = tonumber(m[3] or 0), tail = tonumber(m[4] or 0), touched = tonumber(m[2] or 0)}
+  queues[i], queues[ARGV[2 + i]] = q, q
 end
 
-if ARGV[2] == 'i' then
-  local reply = insert()
-  if reply then return reply end
+local calls, runs, seen, a = tonumber(ARGV[2]), {}, {}, 3 + count
+local last = {} -- of each call, its last run
+for i = 1, calls do
+  note(lanes, KEYS[queues[ARGV[a + 3]].at + LANES], a, i)
+  local txs = tonumber(ARGV[a + 5])
+  a = a + 6
+  while txs > 0 do
+    local q, n = queues[ARGV[a + 1]], tonumber(ARGV[a + 3])
+    local ids, have = q.ids, #q.ids
+    for j = 1, n do
+      local id = ARGV[a + 2 + 2 * j]
+      if seen[id] then return nil end -- or in another queue: it is rare
+      ids[have + j], seen[id] = id, true
+    end
+    runs[#runs + 1] = {q = q, lead = ARGV[a + 2], at = a + 3, n = n, have = have}
+    txs, a = txs - n, a + 4 + 2 * n
+  end
+  last[i] = #runs
 end
+if not follow(lanes, now) then return nil end
+for i = 1, count do
+  local q = queues[i]
+  for j = 1, #q.ids, 500 do
+    local found = call('HMGET', KEYS[q.at + TASKS], unpack(q.ids, j, min(j + 499, #q.ids)))
+    for k = 1, #found do
+      if found[k] then return nil end
+    end
+  end
+end
+
+-- The first write tells whether Redis permits any, which a full one does not; then the
+-- general script says why.
+for i = 1, count do
+  local q = queues[i]
+  local at = text(now + #runs)
+  local done = redis.pcall('HSET', KEYS[q.at + META], 'mark', at, 'enqueued', text(q.enqueued + #q.ids),
+    'tail', text(q.tail + #q.ids), 'touched', now - q.touched > 60000000 and at or text(q.touched))
+  if i == 1 and type(done) == 'table' and done.err then return nil end
+  q.records, q.places = {}, {}
+end
+local reply, run = {0}, 1
+for i = 1, calls do
+  local outcome = 'A' .. pack7(now)
+  while run <= last[i] do
+    now = now + 1
+    local r = runs[run]
+    local q, have, stamp = r.q, r.have, pack7(now)
+    local ids, records, places, lead = q.ids, q.records, q.places, r.lead .. stamp .. stamp
+    for j = 1, r.n do
+      local rest, k = ARGV[r.at + 2 * j], have + j
+      records[2 * k - 1], records[2 * k] = ids[k], lead .. rest
+      places[2 * k - 1] = q.tail + k - (byte(rest, 1) - 9) * 281474976710656 -- place in lib.lua
+      places[2 * k] = ids[k]
+    end
+    outcome = outcome .. '*w'
+    run = run + 1
+  end
+  reply[i + 1] = outcome
+end
+for i = 1, count do
+  local q = queues[i]
+  ask('HSET', KEYS[q.at + TASKS], q.records)
+  ask('ZADD', KEYS[q.at + WAITING], q.places)
+  -- A user of Redis may have no channels: a hint must not tear the step.
+  redis.pcall('PUBLISH', sub(KEYS[q.at + META], 1, -5) .. 'wake', 'w')
+end
+return recall(lanes, reply, now)
