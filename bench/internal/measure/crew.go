@@ -23,7 +23,7 @@ type crew struct {
 	dead     bool     // every job asks to be dead
 
 	started time.Time
-	first   time.Duration // from the start to the first run
+	first   atomic.Int64 // nanoseconds from the start to the first run, 0 before it
 	runs    atomic.Int64
 	all     chan struct{} // closed when as many ran as were wanted
 }
@@ -84,11 +84,10 @@ func (c *crew) runner(each func([]byte)) func([]byte) error {
 		if each != nil {
 			each(payload)
 		}
-		n := c.runs.Add(1)
-		if n == 1 {
-			c.first = time.Since(c.started)
+		if c.first.Load() == 0 {
+			c.first.CompareAndSwap(0, int64(time.Since(c.started)))
 		}
-		if n == c.want {
+		if c.runs.Add(1) == c.want {
 			close(c.all)
 		}
 		if c.dead {

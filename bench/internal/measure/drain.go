@@ -155,7 +155,7 @@ func (s drainSpec) stage(ctx context.Context, st stage, instance, look system.In
 		}
 		took := time.Since(crew.started)
 		d.Took = append(d.Took, took)
-		d.FromFirst = append(d.FromFirst, took-crew.first)
+		d.FromFirst = append(d.FromFirst, took-time.Duration(crew.first.Load()))
 		after, err := s.Target.cpu()
 		d.ServerCPU += after.server - before.server
 		d.WorkerCPU += after.worker - before.worker
