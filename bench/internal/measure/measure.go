@@ -73,7 +73,12 @@ func All() []Measurement {
 		},
 		{[]string{"idle_cmds", "idle_cpu"}, idle, onRedis, byDefault},
 		{[]string{"depth", "mem_per_job"}, depth, onRedis, byDefault},
-		{[]string{"slowlog", "slowlog_max", "ping_p999"}, million, onRedis, midgeOnly},
+		{
+			[]string{
+				"slowlog", "slowlog_waiting", "slowlog_due", "slowlog_dead", "slowlog_max", "ping_p999",
+			},
+			million, onRedis, midgeOnly,
+		},
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/midgehq/midge/bench/internal/server"
@@ -19,32 +18,34 @@ func million(ctx context.Context, r *Rig) (Values, error) {
 	if !ok {
 		return nil, errors.New("the slow log is Redis's")
 	}
-	if err := redis.ResetSlow(ctx); err != nil {
-		return nil, err
-	}
-	var act error
-	pings, err := pingWhile(ctx, redis, func() {
-		for _, crowd := range []func(context.Context) error{r.manyWaiting, r.manyDue, r.manyDead} {
-			if act = crowd(ctx); act != nil {
-				return
-			}
+	crowds := []struct {
+		metric string
+		gather func(context.Context) error
+	}{{"slowlog_waiting", r.manyWaiting}, {"slowlog_due", r.manyDue}, {"slowlog_dead", r.manyDead}}
+	values := Values{"slowlog": 0, "slowlog_max": 0}
+	var pings []time.Duration
+	for _, c := range crowds {
+		if err := redis.ResetSlow(ctx); err != nil {
+			return nil, err
 		}
-	})
-	if err := errors.Join(act, err); err != nil {
-		return nil, err
+		took, err := pingWhile(ctx, redis, c.gather)
+		if err != nil {
+			return nil, err
+		}
+		pings = append(pings, took...)
+		slow, err := redis.SlowScripts(ctx)
+		if err != nil {
+			return nil, err
+		}
+		values[c.metric] = float64(len(slow))
+		values["slowlog"] += float64(len(slow))
+		for _, d := range slow {
+			values["slowlog_max"] = max(values["slowlog_max"], milliseconds(d))
+		}
 	}
-	slow, err := redis.SlowScripts(ctx)
-	if err != nil {
-		return nil, err
-	}
-	longest := time.Duration(0)
-	if len(slow) > 0 {
-		longest = slices.Max(slow)
-	}
-	return Values{
-		"slowlog": float64(len(slow)), "slowlog_max": milliseconds(longest),
-		"ping_p999": milliseconds(percentile(pings, 0.999)),
-	}, nil
+	slices.Sort(pings)
+	values["ping_p999"] = milliseconds(percentile(pings, 0.999))
+	return values, nil
 }
 
 // manyWaiting fills a queue and drains it.
@@ -85,30 +86,29 @@ func (r *Rig) crowd(ctx context.Context, s stage, due time.Time, keep int, disca
 	return err
 }
 
-// pingWhile pings the server until act has returned, and gives how long each took, in
-// order of size.
-func pingWhile(ctx context.Context, redis *server.Redis, act func()) ([]time.Duration, error) {
+// pingWhile pings the server until act has returned, and gives how long each took.
+func pingWhile(
+	ctx context.Context, redis *server.Redis, act func(context.Context) error,
+) (took []time.Duration, err error) {
 	done := make(chan struct{})
-	var acting sync.WaitGroup
-	acting.Go(func() {
+	var acted error
+	go func() { // awaited below
 		defer close(done)
-		act()
-	})
-	defer acting.Wait()
+		acted = act(ctx)
+	}()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	var took []time.Duration
-	var err error
-	for err == nil {
+	for {
 		select {
 		case <-done:
-			slices.Sort(took)
-			return took, nil
+			return took, errors.Join(acted, err)
 		case <-tick.C:
-			started := time.Now()
-			err = redis.Ping(ctx)
-			took = append(took, time.Since(started))
 		}
+		if err != nil {
+			continue // until act has returned
+		}
+		started := time.Now()
+		err = redis.Ping(ctx)
+		took = append(took, time.Since(started))
 	}
-	return nil, err
 }
