@@ -280,7 +280,7 @@ func (s *Storage) scriptOf(inv *invocation) *script {
 	}
 	switch inv.class() {
 	case insertRun:
-		if len(inv.parts) == 1 && inv.parts[0].isLone() {
+		if inv.alike() {
 			return &s.scripts.enqueue
 		}
 		return &s.scripts.insert
@@ -342,7 +342,7 @@ func (s *Storage) pipeline(ctx context.Context, invocations []*invocation, add f
 // argsOf gives the keys and arguments of an invocation's script.
 func (s *Storage) argsOf(inv *invocation) (keys []string, args []any) {
 	if inv.script == &s.scripts.enqueue {
-		return s.loneArgs(inv.parts[0])
+		return s.loneArgs(inv)
 	}
 	n := 4 + len(inv.queues)
 	for _, p := range inv.parts {

@@ -2,18 +2,52 @@ package redis
 
 import "strconv"
 
-// isLone reports whether a part is one insert and nothing else, with an identity: what
-// enqueue.lua is for.
-func (p *part) isLone() bool { return p.count == 1 && p.head[1] != "0" }
+// lone is a part that is one insert on which nothing hangs.
+type lone struct {
+	queue, lead string
+	id, rest    any // of the record, whose version and times come between lead and rest
+	priority    byte
+}
+
+// lone gives the insert of a part that has an identity and nothing else.
+func (p *part) lone() (in lone, ok bool) {
+	if p.count != 1 || p.plain != insertRun || p.head[1] == "0" {
+		return lone{}, false
+	}
+	// A run of inserts is its letter, queue, lead and number, then id and rest of each.
+	in.queue, _ = p.args[1].(string)
+	in.lead, _ = p.args[2].(string)
+	rest, _ := p.args[5].([]byte)
+	in.id, in.rest, in.priority = p.args[4], rest, rest[0]
+	return in, true
+}
+
+// alike reports whether all parts are lone inserts that differ in nothing but id and
+// payload: what enqueue.lua is for.
+func (inv *invocation) alike() bool {
+	if len(inv.queues) != 1 {
+		return false
+	}
+	first, _ := inv.parts[0].lone()
+	for _, p := range inv.parts {
+		in, ok := p.lone()
+		if !ok || in.lead != first.lead || in.priority != first.priority {
+			return false
+		}
+	}
+	return true
+}
 
 // loneArgs gives the keys and arguments of enqueue.lua.
-func (s *Storage) loneArgs(p *part) (keys []string, args []any) {
-	// A run of inserts is its letter, queue, lead and number, then id and rest of each.
-	queue, _ := p.args[1].(string)
-	lead, id := p.args[2], p.args[4]
-	rest, _ := p.args[5].([]byte)
-	keys = s.keys.some(queue, nil, metaKey, tasksKey, waitingKey, lanesKey)
-	return keys, append(append(args, p.head[:3]...), id, lead, rest, basis(rest[0]), s.keys.channel(queue))
+func (s *Storage) loneArgs(inv *invocation) (keys []string, args []any) {
+	first, _ := inv.parts[0].lone()
+	args = make([]any, 0, 3+5*len(inv.parts))
+	args = append(args, first.lead, basis(first.priority), s.keys.channel(first.queue))
+	for _, p := range inv.parts {
+		in, _ := p.lone()
+		args = append(append(args, p.head[:3]...), in.id, in.rest)
+	}
+	return s.keys.some(first.queue, nil, metaKey, tasksKey, waitingKey, lanesKey), args
 }
 
 // basis is the place in waiting from which the tasks of a priority, as a record has it,

@@ -1,48 +1,80 @@
--- enqueue: one insert on which nothing hangs, alone in its call: due now, without a unique
--- key or a large payload. It is short, for most of what a lone call costs is what its
--- script sets up. Where the lane is new, the id taken or the call no ordinary one it has
+-- enqueue: what many callers who enqueue one by one come to: calls of one insert each, into
+-- one queue and alike in all but id and payload, on which nothing hangs: due now, without
+-- a unique key or a large payload. It is short, for most of what a lone call costs is what
+-- its script sets up. Where a lane is new, an id taken or the call no ordinary one it has
 -- written nothing, and the caller goes to apply.lua.
 --
 -- KEYS  meta, tasks, waiting, lanes
--- ARGV  1 lane field, 2 seq, 3 opened, 4 id, 5 first 3 bytes of its record, 6 the record
---       behind its 17th byte, 7 where its priority begins in waiting, 8 channel
+-- ARGV  1 first 3 bytes of the records, 2 where their priority begins in waiting, 3
+--       channel, then of each call: lane field, seq, opened, id, the record behind its
+--       17th byte
 -- Returns what apply.lua does, or nothing where that has to do it.
 
-local call, char = redis.call, string.char
-local KEYS, ARGV = KEYS, ARGV
+local call, char, KEYS, ARGV = redis.call, string.char, KEYS, ARGV
+local match, tonumber = string.match, tonumber
 
-local last = call('HGET', KEYS[4], ARGV[1])
 local m = call('HMGET', KEYS[1], 'mark', 'touched', 'enqueued', 'tail')
-if not last or not m[1] or not m[2] then return nil end
+if not m[1] or not m[2] then return nil end
+local n, fields, ids = (#ARGV - 3) / 5, {}, {}
+for i = 1, n do fields[i], ids[i] = ARGV[5 * i - 1], ARGV[5 * i + 2] end
+local lanes = call('HMGET', KEYS[4], unpack(fields))
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
-if now - m[2] > 60000000 or now - ARGV[3] > 600000000 then return nil end -- see base.lua
-if tonumber(ARGV[2]) <= tonumber(string.match(last, '^%d+')) then return nil end
+if now - m[2] > 60000000 then return nil end -- see touched in lib.lua
+for i = 1, n do
+  local last, a = lanes[i], 5 * i - 1
+  if not last or tonumber(ARGV[a + 1]) <= tonumber(match(last, '^%d+')) or now - ARGV[a + 2] > 600000000 then
+    return nil -- the lane is new, this is no new call, or past storage.LaneLife
+  end
+end
+if n > 1 then
+  local found, seen = call('HMGET', KEYS[2], unpack(ids)), {}
+  for i = 1, n do
+    if found[i] or seen[ids[i]] or seen[fields[i]] then return nil end
+    seen[ids[i]], seen[fields[i]] = true, true
+  end
+  call('ZCARD', KEYS[3]) -- a key of a wrong type fails here, in time
+end
 if now <= tonumber(m[1]) then now = m[1] + 1 end
 
--- The time before it and its own, in 7 bytes: pack7 in base.lua, for two that follow
--- each other.
-local v = now
-local g = v % 256; v = (v - g) / 256
-if g == 255 then now = now + 1; g = 0; v = now / 256 end
-local f = v % 256; v = (v - f) / 256
-local e = v % 256; v = (v - e) / 256
-local d = v % 256; v = (v - d) / 256
-local c = v % 256; v = (v - c) / 256
-local b = v % 256
-local high = char((v - b) / 256, b, c, d, e, f)
-local stamp = high .. char(g + 1)
+-- The times in 7 bytes: those before each call and its own, which follow each other.
+local high, low
+local function digits(v)
+  low = v % 256; v = (v - low) / 256
+  local f = v % 256; v = (v - f) / 256
+  local e = v % 256; v = (v - e) / 256
+  local d = v % 256; v = (v - d) / 256
+  local c = v % 256; v = (v - c) / 256
+  local b = v % 256
+  high = char((v - b) / 256, b, c, d, e, f)
+end
+digits(now)
 
 -- Numbers that are arguments keep all their digits.
-local tail = (m[4] or 0) + 1
-if call('HSETNX', KEYS[2], ARGV[4], ARGV[5] .. stamp .. stamp .. ARGV[6]) == 0 then return nil end
-local placed = redis.pcall('ZADD', KEYS[3], ARGV[7] + tail, ARGV[4])
-if type(placed) == 'table' then -- a key of a wrong type
-  call('HDEL', KEYS[2], ARGV[4])
-  return placed
+local tail, reply, records, places, known = m[4] or 0, {0}, {}, {}, {}
+for i = 1, n do
+  local a, before = 5 * i - 1, high .. char(low)
+  now, low = now + 1, low + 1
+  if low == 256 then digits(now) end
+  local stamp, outcome = high .. char(low), 'A' .. before .. '*w'
+  records[2 * i - 1], records[2 * i] = ids[i], ARGV[1] .. stamp .. stamp .. ARGV[a + 4]
+  places[2 * i - 1], places[2 * i] = ARGV[2] + tail + i, ids[i]
+  known[2 * i - 1], known[2 * i] = fields[i], ARGV[a + 1] .. ':' .. outcome
+  reply[i + 1] = 'N' .. outcome
 end
-local outcome = 'A' .. high .. char(g) .. '*w'
-call('HSET', KEYS[4], ARGV[1], ARGV[2] .. ':' .. outcome)
-call('HSET', KEYS[1], 'mark', now + 1, 'enqueued', (m[3] or 0) + 1, 'tail', tail)
-redis.pcall('PUBLISH', ARGV[8], 'w')
-return {now + 1, 'N' .. outcome}
+if n > 1 then
+  call('HSET', KEYS[2], unpack(records))
+  call('ZADD', KEYS[3], unpack(places))
+else
+  if call('HSETNX', KEYS[2], records[1], records[2]) == 0 then return nil end
+  local placed = redis.pcall('ZADD', KEYS[3], places[1], places[2])
+  if type(placed) == 'table' then -- a key of a wrong type
+    call('HDEL', KEYS[2], records[1])
+    return placed
+  end
+end
+call('HSET', KEYS[4], unpack(known))
+call('HSET', KEYS[1], 'mark', now, 'enqueued', (m[3] or 0) + n, 'tail', tail + n)
+redis.pcall('PUBLISH', ARGV[3], 'w')
+reply[1] = now
+return reply
