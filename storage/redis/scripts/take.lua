@@ -72,7 +72,12 @@ local function take()
 
   -- quiet reports whether a queue needs no maintenance, or no more.
   local function quiet(q)
-    if due(q[LEASES]) or due(q[RETRY], true) or due(q[CURSORS], true)
+    if due(q[LEASES]) then return false end
+    -- Most queues have nothing but waiting and pending tasks.
+    q.bare = call('EXISTS', q[SCHEDULED], q[RETRY], q[CURSORS], q[COMPLETED], q[CANCELLED], q[WINDOWS], q[DEAD],
+      q[SUSPECTS]) == 0
+    if q.bare then return true end
+    if due(q[RETRY], true) or due(q[CURSORS], true)
       or due(q[COMPLETED]) or due(q[CANCELLED]) or due(q[WINDOWS]) then
       return false
     end
@@ -128,7 +133,7 @@ local function take()
       local limit = tonumber(ARGV[12 + i])
       if not quiet(q) then return false end
       if limit >= 0 then
-        if suspects ~= '0' and call('ZCARD', q[SUSPECTS]) > 0 then
+        if suspects ~= '0' and not q.bare and call('ZCARD', q[SUSPECTS]) > 0 then
           if suspects == '1' then return false end
           suspicious = true
         end
@@ -140,7 +145,7 @@ local function take()
         end
       end
       if call('HLEN', q[PENDING]) == 0 then q.pad = true end -- also: a key of a wrong type fails here, in time
-      call('HLEN', q[CLAIMS])
+      if #q.ids >= SINGLES then call('HLEN', q[CLAIMS]) end
     end
     return true
   end
@@ -163,7 +168,9 @@ local function take()
     call('ZREMRANGEBYRANK', q[WAITING], 0, n - 1)
     ask('HSET', q[PENDING], pending)
     if grouped == 0 then
-      for i = 1, n do call('ZADD', q[LEASES], deadline, ids[i]) end
+      local alarms = {}
+      for i = 1, n do alarms[2 * i - 1], alarms[2 * i] = deadline, ids[i] end
+      call('ZADD', q[LEASES], unpack(alarms))
     else
       call('ZADD', q[LEASES], deadline, ALARM .. fence)
       call('HSET', q[CLAIMS], fence, joined, COUNT .. fence, n)
