@@ -23,6 +23,9 @@ const flushParts = 64
 type flight struct {
 	left   int // parts; guarded by combiner.mu
 	landed chan struct{}
+	// baton asks the caller to flush what waits in its slot, itself included. Nil for one
+	// who might leave before that is done.
+	baton chan struct{}
 }
 
 // combiner lets concurrent Apply calls share round trips: what arrives while a flush
@@ -56,18 +59,37 @@ func (c *combiner) close() {
 	c.flushes.Wait()
 }
 
-// submit hands over the parts of one call, which has to wait for landed. Where the caller
-// would wait however long it takes, and nothing is under way, it flushes them itself:
-// that saves two changes of goroutines.
+// submit hands over the parts of one call, which has to wait for landed, or for baton to
+// flush some. Where the caller waits however long it takes, and nothing is under way, it
+// flushes its own at once: a change of goroutines can cost more than the round trip.
 func (c *combiner) submit(parts []*part, patient bool) (*flight, error) {
 	f, own, err := c.enlist(parts, patient)
 	if own {
-		defer c.flushes.Done()
-		c.flushSome(parts)
-		c.land(parts)
-		c.next(parts[0].slot)
+		c.carry(parts)
 	}
 	return f, err
+}
+
+// carry flushes parts in the goroutine of a caller, and has the next flush begun.
+func (c *combiner) carry(parts []*part) {
+	defer c.flushes.Done()
+	c.flushSome(parts)
+	c.land(parts)
+	c.next(parts[0].slot)
+}
+
+// take takes what waits in a slot, as much as one flush carries.
+func (c *combiner) take(slot int) []*part {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.takeLocked(slot)
+}
+
+func (c *combiner) takeLocked(slot int) []*part {
+	parts := c.outbox[slot]
+	n := min(len(parts), flushParts)
+	c.outbox[slot] = parts[n:]
+	return parts[:n]
 }
 
 // enlist puts the parts into the outbox, or reports that they are the caller's own.
@@ -81,10 +103,13 @@ func (c *combiner) enlist(parts []*part, patient bool) (f *flight, own bool, err
 	for _, p := range parts {
 		p.flight = f
 	}
-	if slot := parts[0].slot; patient && len(parts) == 1 && !c.busy[slot] {
-		c.busy[slot] = true
-		c.flushes.Add(1)
-		return f, true, nil
+	if slot := parts[0].slot; patient && len(parts) == 1 {
+		f.baton = make(chan struct{}, 1)
+		if !c.busy[slot] {
+			c.busy[slot] = true
+			c.flushes.Add(1)
+			return f, true, nil
+		}
 	}
 	for _, p := range parts {
 		c.outbox[p.slot] = append(c.outbox[p.slot], p)
@@ -124,15 +149,23 @@ func (c *combiner) work(slot int) {
 // parkMost is how many goroutines are kept.
 const parkMost = 16
 
-// next has what came to a slot meanwhile emptied.
+// next has what came to a slot meanwhile flushed: by the first of the callers who waits
+// for it anyway, or by a goroutine of its own.
 func (c *combiner) next(slot int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.outbox[slot]) > 0 && !c.closed {
-		c.start(slot)
+	parts := c.outbox[slot]
+	if len(parts) == 0 {
+		delete(c.outbox, slot)
+		delete(c.busy, slot)
 		return
 	}
-	delete(c.busy, slot)
+	if baton := parts[0].flight.baton; baton != nil {
+		c.flushes.Add(1)
+		baton <- struct{}{} // has room for one, and it goes with the parts
+		return
+	}
+	c.start(slot)
 }
 
 // withdraw takes back what is still to be sent of a call for which nobody waits.
@@ -150,18 +183,16 @@ func (c *combiner) withdraw(f *flight, parts []*part) {
 func (c *combiner) empty(slot int) {
 	for {
 		c.mu.Lock()
-		parts := c.outbox[slot]
+		parts := c.takeLocked(slot)
 		if len(parts) == 0 {
 			delete(c.outbox, slot)
 			delete(c.busy, slot)
 			c.mu.Unlock()
 			return
 		}
-		n := min(len(parts), flushParts)
-		c.outbox[slot] = parts[n:]
 		c.mu.Unlock()
-		c.flushSome(parts[:n])
-		c.land(parts[:n])
+		c.flushSome(parts)
+		c.land(parts)
 	}
 }
 
@@ -192,12 +223,16 @@ func (s *Storage) send(ctx context.Context, parts []*part) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-f.landed:
-		return nil
-	case <-ctx.Done():
-		s.combiner.withdraw(f, parts)
-		return ended(ctx)
+	for {
+		select {
+		case <-f.landed:
+			return nil
+		case <-f.baton:
+			s.combiner.carry(s.combiner.take(parts[0].slot))
+		case <-ctx.Done():
+			s.combiner.withdraw(f, parts)
+			return ended(ctx)
+		}
 	}
 }
 
