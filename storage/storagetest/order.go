@@ -113,9 +113,12 @@ func orderKept(r *rig) {
 }
 
 func orderDue(r *rig) {
-	r.insert(delayed("third", 30*time.Millisecond))
-	r.insert(delayed("first", 10*time.Millisecond))
-	r.insert(delayed("second", 20*time.Millisecond))
+	from := r.now()
+	for id, delay := range map[string]time.Duration{"third": 130, "first": 110, "second": 120} {
+		j := job(id)
+		j.At = from.Add(delay * time.Millisecond)
+		r.insert(j)
+	}
 	for _, id := range []string{"first", "second", "third"} {
 		r.passTo(r.read(id).Due)
 	}
