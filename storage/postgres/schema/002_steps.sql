@@ -359,7 +359,7 @@ BEGIN
 				END IF;
 			END IF;
 			IF changed THEN
-				more := more OR {schema}.soonest(h.queue) <= base;
+				more := more OR coalesce({schema}.soonest(h.queue) <= base, false);
 			END IF;
 		END IF;
 		IF NOT more AND p_max > 0 AND p_maxes[i] >= 0 AND NOT h.paused THEN
