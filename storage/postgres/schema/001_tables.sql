@@ -62,10 +62,11 @@ CREATE TABLE {schema}.deltas (
 -- Every task that has not ended, and the cursors. No column is ever null, so that a
 -- row has no null bitmap.
 --
--- state: 1 waiting, 2 waiting and only to start at once, 3 waiting and a suspect,
---        4 pending, 5 pending with its cancel asked, 6 scheduled, 7 retry, 8 cursor,
---        9 damaged
--- sort:  its place among those of its state. Waiting: by priority, then turn.
+-- line:  the line in which it stands: 16 times its queue, plus its state: 1 waiting,
+--        2 waiting and only to start at once, 3 waiting and a suspect, 4 pending,
+--        5 pending with its cancel asked, 6 scheduled, 7 retry, 8 cursor, 9 damaged.
+--        One column, so that no plan can take the one index for the other's work
+-- sort:  its place in that line. Waiting: by priority, then turn.
 --        Pending: when the lease expires. Scheduled, retry: when it is due.
 --        Cursor: when it is handed out next.
 -- flags: 1 its end needs more than a delete, 2 started, 4 only to start at once,
@@ -78,7 +79,7 @@ CREATE TABLE {schema}.tasks (
 	sort     int8  NOT NULL,
 	version  int8  NOT NULL,
 	queue    int4  NOT NULL,
-	state    int2  NOT NULL,
+	line     int4  NOT NULL,
 	flags    int2  NOT NULL,
 	priority int2  NOT NULL,
 	id       bytea NOT NULL, -- names.go
@@ -94,15 +95,15 @@ CREATE TABLE {schema}.tasks (
 -- A record is small or goes to TOAST whole; compressing it is the application's choice.
 ALTER TABLE {schema}.tasks ALTER record SET STORAGE EXTERNAL;
 -- Every order of every state: claims, promotions, recoveries, listings.
-CREATE INDEX tasks_order ON {schema}.tasks (queue, state, sort);
+CREATE INDEX tasks_order ON {schema}.tasks (line, sort);
 
--- What has ended and is kept. state: 10 completed, 11 cancelled, 12 dead.
+-- What has ended and is kept. The states in line: 10 completed, 11 cancelled, 12 dead.
 CREATE TABLE {schema}.ended (
 	expires  int8  NOT NULL,
 	version  int8  NOT NULL,
 	at       int8  NOT NULL, -- when it ended
 	queue    int4  NOT NULL,
-	state    int2  NOT NULL,
+	line     int4  NOT NULL,
 	flags    int2  NOT NULL,
 	priority int2  NOT NULL,
 	id       bytea NOT NULL,
@@ -112,7 +113,7 @@ CREATE TABLE {schema}.ended (
 	PRIMARY KEY (queue, id)
 );
 ALTER TABLE {schema}.ended ALTER record SET STORAGE EXTERNAL;
-CREATE INDEX ended_order ON {schema}.ended (queue, state, expires);
+CREATE INDEX ended_order ON {schema}.ended (line, expires);
 
 -- What few tasks have, apart from the rows that claims read.
 CREATE TABLE {schema}.sides (

@@ -26,7 +26,7 @@ $$;
 -- to count. One call that is on its way twice waits here for itself.
 CREATE FUNCTION {schema}.admit(lanes bytea[], opens int8[], seqs int8[], bases int8[], v "char")
 RETURNS SETOF bytea LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off AS $$
 BEGIN
 	RETURN QUERY
 	INSERT INTO {schema}.lanes AS l (lane, opened, seq, base, verb)
@@ -56,7 +56,7 @@ CREATE FUNCTION {schema}.apply(
 	channel text, sender text, loud int4[],
 	OUT base int8, OUT rung int4[]
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_seqscan = off
 SET lock_timeout = '50ms' AS $$
 DECLARE
 	n int8;
@@ -75,9 +75,13 @@ BEGIN
 	IF cardinality(ends) > 0 THEN
 		WITH gone AS (
 			DELETE FROM {schema}.tasks t
-			USING unnest(ends, endids, versions, tokens) AS u (queue, id, version, token)
-			WHERE t.queue = u.queue AND t.id = u.id AND t.version = u.version
-				AND t.state = 4 AND t.flags & 1 = 0 AND substr(t.lease, 1, 16) = u.token
+			USING (
+				SELECT u.version, u.token, (SELECT x.ctid FROM {schema}.tasks x
+					WHERE x.queue = u.queue AND x.id = u.id) AS c
+				FROM unnest(ends, endids, versions, tokens) AS u (queue, id, version, token) OFFSET 0
+			) u
+			WHERE t.ctid = u.c AND t.version = u.version AND t.line & 15 = 4 AND t.flags & 1 = 0
+				AND substr(t.lease, 1, 16) = u.token
 			RETURNING t.queue
 		), sums AS (SELECT queue, count(*) AS n FROM gone GROUP BY queue), kept AS (
 			INSERT INTO {schema}.deltas (queue, pending, t_completed)
@@ -90,14 +94,15 @@ BEGIN
 	END IF;
 	IF inserts > 0 THEN
 		WITH made AS (
-			INSERT INTO {schema}.tasks (sort, version, queue, state, flags, priority, id, lease, past, record)
+			INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
 			SELECT CASE WHEN u.due < 0 THEN base + u.at - u.due WHEN u.due > base + u.at THEN u.due
 					ELSE ((9 - u.priority)::int8 << 56) + base + u.at END,
-				base + u.at, u.queue, CASE WHEN u.due < 0 OR u.due > base + u.at THEN 6 ELSE 1 END,
+				base + u.at, u.queue,
+				u.queue * 16 + CASE WHEN u.due < 0 OR u.due > base + u.at THEN 6 ELSE 1 END,
 				u.mark, u.priority, u.id, '', '', u.record
 			FROM unnest(queues, ids, ats, dues, priorities, marks, records)
 				AS u (queue, id, at, due, priority, mark, record)
-			RETURNING queue, state, sort
+			RETURNING queue, line & 15 AS state, sort
 		), sums AS (
 			SELECT queue, count(*) FILTER (WHERE state = 1) AS w, count(*) FILTER (WHERE state = 6) AS s,
 				min(sort) FILTER (WHERE state = 6) AS soonest
@@ -136,9 +141,9 @@ CREATE FUNCTION {schema}.soonest(q int4) RETURNS int8 LANGUAGE plpgsql
 SET enable_seqscan = off AS $$
 BEGIN
 	RETURN least(
-		(SELECT t.sort FROM {schema}.tasks t WHERE t.queue = q AND t.state = 6 ORDER BY t.sort LIMIT 1),
-		(SELECT t.sort FROM {schema}.tasks t WHERE t.queue = q AND t.state = 7 ORDER BY t.sort LIMIT 1),
-		(SELECT t.sort FROM {schema}.tasks t WHERE t.queue = q AND t.state = 8 AND t.sort < 9223372036854775807
+		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 6 ORDER BY t.sort LIMIT 1),
+		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 7 ORDER BY t.sort LIMIT 1),
+		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 8 AND t.sort < 9223372036854775807
 			ORDER BY t.sort LIMIT 1));
 END $$;
 
@@ -167,8 +172,7 @@ CREATE FUNCTION {schema}.claim(
 	o_kind "char", o_place int4, o_id bytea, o_version int8, o_at int8, o_flags int2, o_priority int2,
 	o_past bytea, o_record bytea
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
 	base int8 := {schema}.told();
 	known record;
@@ -219,17 +223,17 @@ BEGIN
 	END IF;
 	FOR i IN 1..cardinality(p_names) LOOP
 		SELECT q.queue, q.paused AND (q.paused_until = 0 OR q.paused_until > base) AS paused, q.paused_until,
-			(SELECT t.sort FROM {schema}.tasks t WHERE t.queue = q.queue AND t.state = 2
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 2
 				ORDER BY t.sort LIMIT 1) AS prompt,
-			(SELECT t.sort FROM {schema}.tasks t WHERE t.queue = q.queue AND t.state = 3
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 3
 				ORDER BY t.sort LIMIT 1) AS suspect,
-			(SELECT t.sort FROM {schema}.tasks t WHERE t.queue = q.queue AND t.state = 5
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 5
 				ORDER BY t.sort LIMIT 1) AS asked,
-			(SELECT t.sort FROM {schema}.tasks t WHERE t.queue = q.queue AND t.state = 6
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 6
 				ORDER BY t.sort LIMIT 1) AS scheduled,
-			(SELECT t.sort FROM {schema}.tasks t WHERE t.queue = q.queue AND t.state = 7
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 7
 				ORDER BY t.sort LIMIT 1) AS retry,
-			(SELECT t.sort FROM {schema}.tasks t WHERE t.queue = q.queue AND t.state = 8
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 8
 				AND t.sort < 9223372036854775807 ORDER BY t.sort LIMIT 1) AS tick
 		INTO h FROM {schema}.queues q WHERE q.name = p_names[i];
 		IF NOT FOUND THEN
@@ -245,25 +249,26 @@ BEGIN
 			RETURN QUERY
 			SELECT 't'::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record
 			FROM {schema}.tasks t
-			WHERE t.queue = h.queue AND t.state IN (4, 5) AND substr(t.lease, 1, 16) = substr(p_holder, 1, 16)
+			WHERE t.line IN (h.queue * 16 + 4, h.queue * 16 + 5) AND substr(t.lease, 1, 16) = substr(p_holder, 1, 16)
 			ORDER BY t.version;
 		ELSE
 			IF least(h.scheduled, h.retry) <= base THEN
 				changed := true;
 				WITH a AS MATERIALIZED (
-					SELECT t.ctid AS c, t.sort AS due, t.state AS was FROM {schema}.tasks t
-					WHERE t.queue = h.queue AND t.state = 6 AND t.sort <= base
+					SELECT t.ctid AS c, t.sort AS due, t.line & 15 AS was FROM {schema}.tasks t
+					WHERE t.line = h.queue * 16 + 6 AND t.sort <= base
 					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
 				), b AS MATERIALIZED (
-					SELECT t.ctid AS c, t.sort AS due, t.state AS was FROM {schema}.tasks t
-					WHERE t.queue = h.queue AND t.state = 7 AND t.sort <= base
+					SELECT t.ctid AS c, t.sort AS due, t.line & 15 AS was FROM {schema}.tasks t
+					WHERE t.line = h.queue * 16 + 7 AND t.sort <= base
 					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
 				), ranked AS (
 					SELECT x.c, x.was, row_number() OVER (ORDER BY x.due) AS n
 					FROM (SELECT * FROM a UNION ALL SELECT * FROM b) x
 				), moved AS (
 					UPDATE {schema}.tasks t
-					SET state = CASE WHEN t.flags & 8 > 0 THEN 3 WHEN t.flags & 4 > 0 THEN 2 ELSE 1 END,
+					SET line = h.queue * 16
+							+ CASE WHEN t.flags & 8 > 0 THEN 3 WHEN t.flags & 4 > 0 THEN 2 ELSE 1 END,
 						sort = ((9 - t.priority)::int8 << 56) + base + p_max + 2 * p_batch * (i - 1) + k.n
 					FROM ranked k WHERE t.ctid = k.c
 					RETURNING k.was, t.flags
@@ -282,7 +287,7 @@ BEGIN
 				RETURN QUERY
 				WITH a AS MATERIALIZED (
 					SELECT t.ctid AS c FROM {schema}.tasks t
-					WHERE t.queue = h.queue AND t.state = 8 AND t.sort <= base
+					WHERE t.line = h.queue * 16 + 8 AND t.sort <= base
 					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
 				)
 				UPDATE {schema}.tasks t SET sort = base + 2000000 FROM a WHERE t.ctid = a.c
@@ -300,7 +305,7 @@ BEGIN
 							OR done = 0 AND row_number() OVER o = 1 AS fits
 						FROM (
 							SELECT t.ctid AS c, t.sort, octet_length(t.record)::int8 AS size
-							FROM {schema}.tasks t WHERE t.queue = h.queue AND t.state = 1
+							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1
 							ORDER BY t.sort LIMIT take FOR UPDATE SKIP LOCKED
 						) k WINDOW o AS (ORDER BY k.sort ROWS UNBOUNDED PRECEDING)
 					) x;
@@ -310,16 +315,16 @@ BEGIN
 					seen := 0;
 					FOR r IN
 						WITH a AS MATERIALIZED (
-							SELECT t.ctid AS c, t.sort, t.state, octet_length(t.record)::int8 AS size
-							FROM {schema}.tasks t WHERE t.queue = h.queue AND t.state = 1
+							SELECT t.ctid AS c, t.sort, t.line & 15 AS state, octet_length(t.record)::int8 AS size
+							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1
 							ORDER BY t.sort LIMIT take FOR UPDATE SKIP LOCKED
 						), b AS MATERIALIZED (
-							SELECT t.ctid AS c, t.sort, t.state, octet_length(t.record)::int8 AS size
-							FROM {schema}.tasks t WHERE t.queue = h.queue AND t.state = 2
+							SELECT t.ctid AS c, t.sort, t.line & 15 AS state, octet_length(t.record)::int8 AS size
+							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 2
 							ORDER BY t.sort LIMIT least(take, p_start - done) FOR UPDATE SKIP LOCKED
 						), s AS MATERIALIZED (
-							SELECT t.ctid AS c, t.sort, t.state, octet_length(t.record)::int8 AS size
-							FROM {schema}.tasks t WHERE t.queue = h.queue AND t.state = 3
+							SELECT t.ctid AS c, t.sort, t.line & 15 AS state, octet_length(t.record)::int8 AS size
+							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 3
 								AND p_suspect AND NOT suspect
 							ORDER BY t.sort LIMIT 1 FOR UPDATE SKIP LOCKED
 						)
@@ -341,7 +346,7 @@ BEGIN
 					RETURN QUERY
 					WITH taken AS (
 						UPDATE {schema}.tasks t
-						SET state = 4, sort = base + p_lease, version = greatest(t.version + 1, base + done + k.n - 1),
+						SET line = h.queue * 16 + 4, sort = base + p_lease, version = greatest(t.version + 1, base + done + k.n - 1),
 							flags = (t.flags & ~2::int2) | CASE WHEN done + k.n <= p_start THEN 2::int2 ELSE 0::int2 END,
 							lease = p_holder,
 							past = CASE WHEN t.past = '' THEN int8send(t.version) ELSE t.past END
@@ -365,15 +370,15 @@ BEGIN
 		IF NOT more AND p_max > 0 AND p_maxes[i] >= 0 AND NOT h.paused THEN
 			more := NOT repeated AND take > 0 AND seen > got
 				OR p_start > 0 AND (
-					EXISTS (SELECT FROM {schema}.tasks t WHERE t.queue = h.queue AND t.state = 2)
+					EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 2)
 					OR p_suspect AND NOT suspect
-						AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.queue = h.queue AND t.state = 3))
+						AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 3))
 				OR (repeated OR got >= take)
-					AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.queue = h.queue AND t.state = 1);
+					AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1);
 		END IF;
 		next := least(next, {schema}.soonest(h.queue));
 		IF h.paused AND h.paused_until > 0 AND (next IS NULL OR h.paused_until < next) AND EXISTS (
-			SELECT FROM {schema}.tasks t WHERE t.queue = h.queue AND t.state IN (1, 2, 3)
+			SELECT FROM {schema}.tasks t WHERE t.line IN (h.queue * 16 + 1, h.queue * 16 + 2, h.queue * 16 + 3)
 		) THEN
 			next := h.paused_until;
 		END IF;
@@ -392,11 +397,11 @@ CREATE FUNCTION {schema}.behind(q int4, now int8) RETURNS bool LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
 	RETURN coalesce(least(
-		(SELECT t.sort FROM {schema}.tasks t WHERE t.queue = q AND t.state = 4 ORDER BY t.sort LIMIT 1),
-		(SELECT t.sort FROM {schema}.tasks t WHERE t.queue = q AND t.state = 5 ORDER BY t.sort LIMIT 1),
-		(SELECT e.expires FROM {schema}.ended e WHERE e.queue = q AND e.state = 10 ORDER BY e.expires LIMIT 1),
-		(SELECT e.expires FROM {schema}.ended e WHERE e.queue = q AND e.state = 11 ORDER BY e.expires LIMIT 1),
-		(SELECT e.expires FROM {schema}.ended e WHERE e.queue = q AND e.state = 12 ORDER BY e.expires LIMIT 1),
+		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 4 ORDER BY t.sort LIMIT 1),
+		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 5 ORDER BY t.sort LIMIT 1),
+		(SELECT e.expires FROM {schema}.ended e WHERE e.line = q * 16 + 10 ORDER BY e.expires LIMIT 1),
+		(SELECT e.expires FROM {schema}.ended e WHERE e.line = q * 16 + 11 ORDER BY e.expires LIMIT 1),
+		(SELECT e.expires FROM {schema}.ended e WHERE e.line = q * 16 + 12 ORDER BY e.expires LIMIT 1),
 		(SELECT k.until FROM {schema}.keys k WHERE k.queue = q AND k.until > 0 ORDER BY k.until LIMIT 1)
 	) <= now, false);
 END $$;
@@ -431,24 +436,24 @@ BEGIN
 			PERFORM FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE;
 		END IF;
 		RETURN QUERY
-		SELECT n, true, false, t.sort, t.version, t.state, t.flags, t.priority, t.lease, t.past, t.record,
+		SELECT n, true, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
 			0::int8, ''::text, {schema}.history(t.queue, t.id, t.flags)
 		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
 		CONTINUE WHEN FOUND;
 		RETURN QUERY
-		SELECT n, true, true, t.expires, t.version, t.state, t.flags, t.priority, ''::bytea, t.past, t.record,
+		SELECT n, true, true, t.expires, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past, t.record,
 			t.at, t.reason, {schema}.history(t.queue, t.id, t.flags)
 		FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
 		CONTINUE WHEN FOUND;
 		-- Locked by another, or not there. It may pass from one table to the other
 		-- between these looks, but not back.
 		RETURN QUERY
-		SELECT n, false, false, t.sort, t.version, t.state, t.flags, t.priority, t.lease, t.past, t.record,
+		SELECT n, false, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
 			0::int8, ''::text, NULL::bytea
 		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i;
 		CONTINUE WHEN FOUND;
 		RETURN QUERY
-		SELECT n, false, true, t.expires, t.version, t.state, t.flags, t.priority, ''::bytea, t.past, t.record,
+		SELECT n, false, true, t.expires, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past, t.record,
 			t.at, t.reason, NULL::bytea
 		FROM {schema}.ended t WHERE t.queue = q AND t.id = i;
 	END LOOP;
@@ -464,9 +469,9 @@ SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
 	FOR s IN 4..5 LOOP
 		RETURN QUERY
-		SELECT t.id, t.sort, t.version, t.state, t.flags, t.priority, t.lease, t.past, t.record,
+		SELECT t.id, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
 			{schema}.history(t.queue, t.id, t.flags)
-		FROM {schema}.tasks t WHERE t.queue = q AND t.state = s AND t.sort <= now
+		FROM {schema}.tasks t WHERE t.line = q * 16 + s AND t.sort <= now
 		ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED;
 	END LOOP;
 END $$;
@@ -483,24 +488,29 @@ END $$;
 CREATE FUNCTION {schema}.found(queues int4[], wanted text[]) RETURNS TABLE (
 	o_n int4, o_id bytea, o_until int8
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off AS $$
 BEGIN
 	RETURN QUERY
 	SELECT u.n::int4, k.id, k.until
-	FROM unnest(queues, wanted) WITH ORDINALITY AS u (queue, key, n)
-	JOIN {schema}.keys k ON k.queue = u.queue AND k.key = u.key;
+	FROM unnest(queues, wanted) WITH ORDINALITY AS u (queue, key, n), LATERAL (
+		SELECT x.id, x.until FROM {schema}.keys x WHERE x.queue = u.queue AND x.key = u.key OFFSET 0
+	) k;
 END $$;
 
 -- drop deletes tasks that load has locked.
 CREATE FUNCTION {schema}.drop(queues int4[], ids bytea[], kept bool) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off AS $$
 BEGIN
 	IF kept THEN
-		DELETE FROM {schema}.ended t USING unnest(queues, ids) AS u (queue, id)
-		WHERE t.queue = u.queue AND t.id = u.id;
+		DELETE FROM {schema}.ended t USING (
+			SELECT (SELECT x.ctid FROM {schema}.ended x WHERE x.queue = u.queue AND x.id = u.id) AS c
+			FROM unnest(queues, ids) AS u (queue, id) OFFSET 0
+		) u WHERE t.ctid = u.c;
 	ELSE
-		DELETE FROM {schema}.tasks t USING unnest(queues, ids) AS u (queue, id)
-		WHERE t.queue = u.queue AND t.id = u.id;
+		DELETE FROM {schema}.tasks t USING (
+			SELECT (SELECT x.ctid FROM {schema}.tasks x WHERE x.queue = u.queue AND x.id = u.id) AS c
+			FROM unnest(queues, ids) AS u (queue, id) OFFSET 0
+		) u WHERE t.ctid = u.c;
 	END IF;
 END $$;
 
@@ -509,14 +519,16 @@ CREATE FUNCTION {schema}.put(
 	queues int4[], ids bytea[], sorts int8[], versions int8[], states int2[], marks int2[],
 	priorities int2[], leases bytea[], pasts bytea[], records bytea[]
 ) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off AS $$
 BEGIN
 	UPDATE {schema}.tasks t
-	SET sort = u.sort, version = u.version, state = u.state, flags = u.mark, priority = u.priority,
+	SET sort = u.sort, version = u.version, line = u.queue * 16 + u.state, flags = u.mark, priority = u.priority,
 		lease = u.lease, past = u.past, record = CASE WHEN u.record = '' THEN t.record ELSE u.record END
-	FROM unnest(queues, ids, sorts, versions, states, marks, priorities, leases, pasts, records)
-		AS u (queue, id, sort, version, state, mark, priority, lease, past, record)
-	WHERE t.queue = u.queue AND t.id = u.id;
+	FROM (
+		SELECT u.*, (SELECT x.ctid FROM {schema}.tasks x WHERE x.queue = u.queue AND x.id = u.id) AS c
+		FROM unnest(queues, ids, sorts, versions, states, marks, priorities, leases, pasts, records)
+			AS u (queue, id, sort, version, state, mark, priority, lease, past, record) OFFSET 0
+	) u WHERE t.ctid = u.c;
 END $$;
 
 -- make adds tasks. An id that is taken, among what has ended too, is a unique_violation.
@@ -524,10 +536,10 @@ CREATE FUNCTION {schema}.make(
 	queues int4[], ids bytea[], sorts int8[], versions int8[], states int2[], marks int2[],
 	priorities int2[], pasts bytea[], records bytea[]
 ) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET lock_timeout = '2s' AS $$
+SET enable_seqscan = off SET lock_timeout = '2s' AS $$
 BEGIN
-	INSERT INTO {schema}.tasks (sort, version, queue, state, flags, priority, id, lease, past, record)
-	SELECT u.sort, u.version, u.queue, u.state, u.mark, u.priority, u.id, '', u.past, u.record
+	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
+	SELECT u.sort, u.version, u.queue, u.queue * 16 + u.state, u.mark, u.priority, u.id, '', u.past, u.record
 	FROM unnest(queues, ids, sorts, versions, states, marks, priorities, pasts, records)
 		AS u (queue, id, sort, version, state, mark, priority, past, record);
 	PERFORM FROM unnest(queues, ids) AS u (queue, id)
@@ -555,10 +567,12 @@ END $$;
 
 -- free releases unique keys that these tasks hold for their life.
 CREATE FUNCTION {schema}.free(queues int4[], wanted text[], ids bytea[]) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off AS $$
 BEGIN
-	DELETE FROM {schema}.keys k USING unnest(queues, wanted, ids) AS u (queue, key, id)
-	WHERE k.queue = u.queue AND k.key = u.key AND k.id = u.id AND k.until = 0;
+	DELETE FROM {schema}.keys k USING (
+		SELECT u.id, (SELECT x.ctid FROM {schema}.keys x WHERE x.queue = u.queue AND x.key = u.key) AS c
+		FROM unnest(queues, wanted, ids) AS u (queue, key, id) OFFSET 0
+	) u WHERE k.ctid = u.c AND k.id = u.id AND k.until = 0;
 END $$;
 
 -- side writes beside tasks what few have. masks say which columns: 1 attempts, 2 stack,
@@ -566,7 +580,7 @@ END $$;
 CREATE FUNCTION {schema}.side(
 	queues int4[], ids bytea[], masks int2[], histories bytea[], stacks bytea[], results bytea[],
 	progresses bytea[], checkpoints bytea[]
-) RETURNS void LANGUAGE plpgsql AS $$
+) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
 	INSERT INTO {schema}.sides AS s (queue, id, attempts, stack, result, progress, checkpoint)
 	SELECT u.queue, u.id, u.attempts, u.stack, u.result, u.progress, u.checkpoint
@@ -579,31 +593,37 @@ BEGIN
 		result = CASE WHEN u.mask & 4 > 0 THEN u.result ELSE s.result END,
 		progress = CASE WHEN u.mask & 8 > 0 THEN u.progress ELSE s.progress END,
 		checkpoint = CASE WHEN u.mask & 16 > 0 THEN u.checkpoint ELSE s.checkpoint END
-	FROM unnest(queues, ids, masks, histories, stacks, results, progresses, checkpoints)
-		AS u (queue, id, mask, attempts, stack, result, progress, checkpoint)
-	WHERE s.queue = u.queue AND s.id = u.id;
+	FROM (
+		SELECT u.*, (SELECT x.ctid FROM {schema}.sides x WHERE x.queue = u.queue AND x.id = u.id) AS c
+		FROM unnest(queues, ids, masks, histories, stacks, results, progresses, checkpoints)
+			AS u (queue, id, mask, attempts, stack, result, progress, checkpoint) OFFSET 0
+	) u WHERE s.ctid = u.c;
 END $$;
 
 -- forget deletes what stands beside tasks.
 CREATE FUNCTION {schema}.forget(queues int4[], ids bytea[]) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off AS $$
 BEGIN
-	DELETE FROM {schema}.sides s USING unnest(queues, ids) AS u (queue, id)
-	WHERE s.queue = u.queue AND s.id = u.id;
+	DELETE FROM {schema}.sides s USING (
+		SELECT (SELECT x.ctid FROM {schema}.sides x WHERE x.queue = u.queue AND x.id = u.id) AS c
+		FROM unnest(queues, ids) AS u (queue, id) OFFSET 0
+	) u WHERE s.ctid = u.c;
 END $$;
 
 -- remember keeps the outcomes of calls that were admitted.
 CREATE FUNCTION {schema}.remember(lanes bytea[], outcomes bytea[]) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off AS $$
 BEGIN
-	UPDATE {schema}.lanes l SET outcome = u.outcome
-	FROM unnest(lanes, outcomes) AS u (lane, outcome) WHERE l.lane = u.lane;
+	UPDATE {schema}.lanes l SET outcome = u.outcome FROM (
+		SELECT u.outcome, (SELECT x.ctid FROM {schema}.lanes x WHERE x.lane = u.lane) AS c
+		FROM unnest(lanes, outcomes) AS u (lane, outcome) OFFSET 0
+	) u WHERE l.ctid = u.c;
 END $$;
 
 -- trim deletes up to most of what a queue keeps no longer, and up to most of its dead
 -- tasks beyond dead_max, the oldest first. It gives how many tasks went.
 CREATE FUNCTION {schema}.trim(q int4, now int8, most int4, dead_max int8) RETURNS int4 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
 	n int4;
 	gone int4 := 0;
@@ -617,14 +637,17 @@ BEGIN
 		WITH a AS MATERIALIZED (
 			SELECT k.c FROM (
 				SELECT t.ctid AS c, t.expires, row_number() OVER (ORDER BY t.expires) AS n FROM (
-					SELECT e.ctid, e.expires FROM {schema}.ended e WHERE e.queue = q AND e.state = s
+					SELECT e.ctid, e.expires FROM {schema}.ended e WHERE e.line = q * 16 + s
 					ORDER BY e.expires LIMIT most FOR UPDATE SKIP LOCKED
 				) t
 			) k WHERE k.expires <= now OR k.n <= over
 		), d AS (
 			DELETE FROM {schema}.ended e USING a WHERE e.ctid = a.c RETURNING e.queue, e.id, e.flags
 		), f AS (
-			DELETE FROM {schema}.sides x USING d WHERE d.flags & 16 > 0 AND x.queue = d.queue AND x.id = d.id
+			DELETE FROM {schema}.sides s USING (
+				SELECT (SELECT x.ctid FROM {schema}.sides x WHERE x.queue = d.queue AND x.id = d.id) AS c
+				FROM d WHERE d.flags & 16 > 0 OFFSET 0
+			) u WHERE s.ctid = u.c
 		)
 		SELECT count(*) INTO n FROM d;
 		IF n > 0 THEN
@@ -691,18 +714,20 @@ CREATE FUNCTION {schema}.keep(
 	priorities int2[], pasts bytea[], records bytea[], ats int8[], reasons text[]
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-	INSERT INTO {schema}.ended (expires, version, at, queue, state, flags, priority, id, reason, past, record)
-	SELECT u.sort, u.version, u.at, u.queue, u.state, u.mark, u.priority, u.id, u.reason, u.past, u.record
+	INSERT INTO {schema}.ended (expires, version, at, queue, line, flags, priority, id, reason, past, record)
+	SELECT u.sort, u.version, u.at, u.queue, u.queue * 16 + u.state, u.mark, u.priority, u.id, u.reason, u.past, u.record
 	FROM unnest(queues, ids, sorts, versions, states, marks, priorities, pasts, records, ats, reasons)
 		AS u (queue, id, sort, version, state, mark, priority, past, record, at, reason);
 END $$;
 
 -- shift moves what stands beside tasks to other queues.
 CREATE FUNCTION {schema}.shift(queues int4[], ids bytea[], targets int4[]) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off AS $$
 BEGIN
-	UPDATE {schema}.sides s SET queue = u.target FROM unnest(queues, ids, targets) AS u (queue, id, target)
-	WHERE s.queue = u.queue AND s.id = u.id;
+	UPDATE {schema}.sides s SET queue = u.target FROM (
+		SELECT u.target, (SELECT x.ctid FROM {schema}.sides x WHERE x.queue = u.queue AND x.id = u.id) AS c
+		FROM unnest(queues, ids, targets) AS u (queue, id, target) OFFSET 0
+	) u WHERE s.ctid = u.c;
 END $$;
 
 -- sooner wakes those who wait for queues in which something is due earlier than all else
@@ -722,9 +747,9 @@ CREATE FUNCTION {schema}.apart(q int4, i bytea) RETURNS void LANGUAGE plpgsql SE
 DECLARE
 	was int2;
 BEGIN
-	SELECT t.state INTO was FROM {schema}.tasks t WHERE t.queue = q AND t.id = i AND t.state < 9 FOR UPDATE;
+	SELECT t.line & 15 INTO was FROM {schema}.tasks t WHERE t.queue = q AND t.id = i AND t.line & 15 < 9 FOR UPDATE;
 	IF FOUND THEN
-		UPDATE {schema}.tasks t SET state = 9, sort = {schema}.told() WHERE t.queue = q AND t.id = i;
+		UPDATE {schema}.tasks t SET line = q * 16 + 9, sort = {schema}.told() WHERE t.queue = q AND t.id = i;
 		INSERT INTO {schema}.deltas (queue, waiting, pending, scheduled, retry, cursors, damaged, t_deleted)
 		VALUES (q, -(was IN (1, 2, 3))::int4, -(was IN (4, 5))::int4, -(was = 6)::int4, -(was = 7)::int4,
 			-(was = 8)::int4, 1, (was < 8)::int4);
@@ -746,7 +771,7 @@ BEGIN
 		SELECT q.queue INTO number FROM {schema}.queues q WHERE q.name = p_name FOR UPDATE;
 	END IF;
 	IF p_remove THEN
-		IF EXISTS (SELECT FROM {schema}.tasks t WHERE t.queue = number AND t.state < 9)
+		IF EXISTS (SELECT FROM {schema}.tasks t WHERE t.queue = number AND t.line & 15 < 9)
 				OR EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = number) THEN
 			done := false;
 			RETURN;
@@ -803,17 +828,17 @@ BEGIN
 	FOR i IN 1..cardinality(states) LOOP
 		IF states[i] < 10 THEN
 			RETURN QUERY
-			SELECT t.id, t.sort, t.version, t.state, t.flags, t.priority, t.lease, t.past, t.record,
+			SELECT t.id, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
 				0::int8, ''::text, {schema}.history(t.queue, t.id, t.flags)
 			FROM {schema}.tasks t
-			WHERE t.queue = q AND t.state = states[i] AND t.sort >= after_sort AND (t.sort, t.id) > (after_sort, after_id)
+			WHERE t.line = q * 16 + states[i] AND t.sort >= after_sort AND (t.sort, t.id) > (after_sort, after_id)
 			ORDER BY t.sort, t.id LIMIT most;
 		ELSE
 			RETURN QUERY
-			SELECT t.id, t.expires, t.version, t.state, t.flags, t.priority, ''::bytea, t.past, t.record,
+			SELECT t.id, t.expires, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past, t.record,
 				t.at, t.reason, {schema}.history(t.queue, t.id, t.flags)
 			FROM {schema}.ended t
-			WHERE t.queue = q AND t.state = states[i] AND t.expires >= after_sort
+			WHERE t.line = q * 16 + states[i] AND t.expires >= after_sort
 				AND (t.expires, t.id) > (after_sort, after_id)
 			ORDER BY t.expires, t.id LIMIT most;
 		END IF;
@@ -823,7 +848,7 @@ END $$;
 -- abandon hides some queues that were empty, without settings and untouched for long, and
 -- deletes some rows that have been hidden for longer.
 CREATE FUNCTION {schema}.abandon(idle int8, over int8) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = on AS $$
+AS $$
 DECLARE
 	now int8 := {schema}.told();
 BEGIN

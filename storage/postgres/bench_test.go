@@ -1,0 +1,145 @@
+package postgres_test
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/postgres"
+	"github.com/midgehq/midge/storage/storagetest"
+)
+
+// What follows measures on a server that waits for its disk, as one that matters does.
+
+func slow(b *testing.B) postgres.Config {
+	b.Helper()
+	testserver.RequirePostgres(b)
+	server := testserver.Postgres(b, testserver.PostgresOptions{})
+	return fresh(b, postgres.Config{URL: server.URL()})
+}
+
+func Benchmark(b *testing.B) {
+	testserver.RequirePostgres(b)
+	server := testserver.Postgres(b, testserver.PostgresOptions{})
+	storagetest.Bench(b, func(t testing.TB, limits storage.Limits) storagetest.Opened {
+		return opener(t, fresh(t, postgres.Config{URL: server.URL(), Limits: limits}))
+	})
+}
+
+// BenchmarkProducers enqueues one task a call, from some goroutines.
+func BenchmarkProducers(b *testing.B) {
+	for _, producers := range []int{1, 16, 64} {
+		b.Run(strconv.Itoa(producers), func(b *testing.B) {
+			store, session := openBench(b, slow(b))
+			defer func() { _ = store.Close() }()
+			var n atomic.Int64
+			b.ResetTimer()
+			var all sync.WaitGroup
+			for range producers {
+				all.Go(func() {
+					for n.Add(1) <= int64(b.N) {
+						if _, err := session.ApplyOne(b.Context(), insertTx(1)); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+			perSecond(b, b.N)
+		})
+	}
+}
+
+// BenchmarkDrain fills a queue and drains it with batches of some size, from some
+// goroutines at once: one operation is one task.
+func BenchmarkDrain(b *testing.B) {
+	for _, c := range []struct{ size, workers int }{{10, 1}, {100, 1}, {100, 2}, {1000, 1}} {
+		b.Run(fmt.Sprintf("%dx%d", c.workers, c.size), func(b *testing.B) {
+			store, session := openBench(b, slow(b))
+			defer func() { _ = store.Close() }()
+			begun := time.Now()
+			for left := b.N; left > 0; left -= 1000 {
+				if _, err := session.Apply(b.Context(), insertTxs(min(left, 1000))...); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.N)/time.Since(begun).Seconds(), "filled/s")
+			b.ResetTimer()
+			var all sync.WaitGroup
+			for range c.workers {
+				all.Go(func() { drainBench(b, session, c.size) })
+			}
+			all.Wait()
+			perSecond(b, b.N)
+		})
+	}
+}
+
+func drainBench(b *testing.B, session *storage.Session, size int) {
+	for {
+		claimed, err := session.Claim(b.Context(), claimOf(size))
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		if len(claimed.Fences) == 0 {
+			return
+		}
+		txs := make([]storage.Tx, len(claimed.Fences))
+		for i, f := range claimed.Fences {
+			txs[i].Settles = []storage.Settle{{Fence: f, Outcome: storage.Complete}}
+		}
+		applied, err := session.Apply(b.Context(), txs...)
+		if err != nil || applied[0].Err != nil {
+			b.Error(err, applied)
+			return
+		}
+	}
+}
+
+func openBench(b *testing.B, cfg postgres.Config) (*postgres.Storage, *storage.Session) {
+	b.Helper()
+	store, err := postgres.Open(b.Context(), cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return store, storage.NewSession(store, 0)
+}
+
+func perSecond(b *testing.B, n int) {
+	b.Helper()
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "tasks/s")
+}
+
+func insertOf(id string) storage.Insert {
+	return storage.Insert{
+		Ref: storage.Ref{Queue: "q", ID: id}, Kind: "kind", Encoding: "msgpack", Payload: make([]byte, 96),
+		MaxRetries: 20, CrashLimit: 3,
+	}
+}
+
+func insertTx(n int) (tx storage.Tx) {
+	for range n {
+		tx.Inserts = append(tx.Inserts, insertOf(storage.NewID()))
+	}
+	return tx
+}
+
+func insertTxs(n int) (txs []storage.Tx) {
+	for range n {
+		txs = append(txs, insertTx(1))
+	}
+	return txs
+}
+
+func claimOf(n int) storage.ClaimRequest {
+	return storage.ClaimRequest{
+		Runner: "runner", Queues: []storage.ClaimQueue{{Name: "q"}}, Max: n, Start: n, Lease: time.Minute,
+	}
+}
