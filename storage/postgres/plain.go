@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -9,25 +11,27 @@ import (
 )
 
 // Plain inserts and completions, which is what a busy queue sees all day, take one round
-// trip: the step apply of the database does them if all go as expected, and nothing where
-// one does not. Then the general way (step.go) finds out what stands in the way.
+// trip: a step of the database does them if all go as expected, and nothing where one
+// does not. Then the general way (step.go) finds out what stands in the way.
 
-// plainArgs are the arrays that the step apply takes.
+// plainArgs are the arguments of the steps enqueue and finish (schema/002_steps.sql).
 type plainArgs struct {
-	span        int64
-	lanes       [][]byte
-	opens, seqs []int64
-	offs        []int64
-	queues      []int32
-	ids         [][]byte
-	ats, dues   []int64
-	priorities  []int16
-	marks       []int16
-	records     [][]byte
-	ends        []int32
-	endIDs      [][]byte
-	versions    []int64
-	tokens      [][]byte
+	span                          int64
+	lanes                         [][]byte
+	opens, seqs                   []int64
+	offs                          []int64
+	queues                        []int32
+	ids                           [][]byte
+	ats, dues                     []int64
+	priorities                    []int16
+	marks                         []int16
+	records                       [][]byte
+	ends                          []int32
+	endIDs                        [][]byte
+	dqueues, dwaiting, dscheduled []int32
+	timed                         bool
+	versions                      []int64
+	tokens                        [][]byte
 }
 
 // flushPlain carries out parts of one of the plain classes. It gives those that have to
@@ -43,17 +47,7 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 		}
 		var args *plainArgs
 		args, offs = plain(parts, queues)
-		loud := s.notes.loud(args.queues)
-		return s.ask(ctx, s.poolOf(class), query{
-			text: "SELECT base, coalesce(rung, '{}') FROM {schema}.apply($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, " +
-				"$11, $12, $13, $14, $15, $16, $17, $18, $19)",
-			args: []any{
-				args.span, args.lanes, args.opens, args.seqs, args.offs, args.queues, args.ids, args.ats, args.dues,
-				args.priorities, args.marks, args.records, args.ends, args.endIDs, args.versions, args.tokens,
-				s.notes.channel, s.notes.sender, loud,
-			},
-			scan: one(&base, &rung),
-		})
+		return s.ask(ctx, s.poolOf(class), s.plainQuery(args, class, &base, &rung))
 	})
 	switch {
 	case err != nil:
@@ -76,11 +70,28 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 	return nil
 }
 
+// plainQuery is the step of a class: enqueue, or finish where tasks are completed too.
+func (s *Storage) plainQuery(a *plainArgs, class int, base *int64, rung *[]int32) query {
+	args := []any{
+		a.span, a.lanes, a.opens, a.seqs, a.offs, a.queues, a.ids, a.ats, a.dues, a.priorities, a.marks, a.records,
+		a.dqueues, a.dwaiting, a.dscheduled, a.timed, s.notes.channel, s.notes.sender, s.notes.loud(a.dqueues),
+	}
+	text := "SELECT base, coalesce(rung, '{}') FROM {schema}.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, " +
+		"$11, $12, $13, $14, $15, $16, $17, $18, $19)"
+	if class == classSettle {
+		args = append(args, a.ends, a.endIDs, a.versions, a.tokens)
+		text = "SELECT base, coalesce(rung, '{}') FROM {schema}.finish($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, " +
+			"$11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)"
+	}
+	return query{text: text, args: args, scan: one(base, rung)}
+}
+
 // plain gives the arguments for parts, and where in the time of the step each part
 // begins: its inserts and then its completions take a microsecond each.
 func plain(parts []*part, queues map[string]int32) (*plainArgs, []int64) {
 	a := &plainArgs{
 		queues: []int32{}, ids: [][]byte{}, ats: []int64{}, dues: []int64{}, priorities: []int16{}, marks: []int16{},
+		dqueues: []int32{}, dwaiting: []int32{}, dscheduled: []int32{},
 		records: [][]byte{}, ends: []int32{}, endIDs: [][]byte{}, versions: []int64{}, tokens: [][]byte{},
 	}
 	offs := make([]int64, len(parts))
@@ -96,6 +107,7 @@ func plain(parts []*part, queues map[string]int32) (*plainArgs, []int64) {
 			a.add(&p.txs[j], queues)
 		}
 	}
+	a.byEnd()
 	a.span++
 	a.lanes, a.opens, a.seqs = present(calls)
 	a.offs = make([]int64, len(a.lanes))
@@ -115,8 +127,11 @@ func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32) {
 		due := -in.Delay.Microseconds()
 		if !in.At.IsZero() {
 			due = max(in.At.UnixMicro(), 0)
+			a.timed = a.timed || due > 0
 		}
 		a.dues = append(a.dues, due)
+		// Whether a moment is in the future the server decides: this is what is expected.
+		a.count(queues[in.Ref.Queue], due < 0 || due > time.Now().UnixMicro())
 		a.priorities = append(a.priorities, int16(in.Priority))
 		sp := specOf(in)
 		mark := int16(0)
@@ -133,6 +148,40 @@ func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32) {
 		a.versions = append(a.versions, f.Version)
 		a.tokens = append(a.tokens, f.Token[:])
 		a.span++
+	}
+}
+
+// count notes an insert that is expected to be scheduled, or to wait.
+func (a *plainArgs) count(queue int32, later bool) {
+	i := slices.Index(a.dqueues, queue)
+	if i < 0 {
+		i = len(a.dqueues)
+		a.dqueues, a.dwaiting, a.dscheduled = append(a.dqueues, queue), append(a.dwaiting, 0), append(a.dscheduled, 0)
+	}
+	if later {
+		a.dscheduled[i]++
+	} else {
+		a.dwaiting[i]++
+	}
+}
+
+// byEnd puts the completions in the order of queue and id, in which tasks are locked
+// everywhere.
+func (a *plainArgs) byEnd() {
+	order := make([]int, len(a.ends))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		if a.ends[i] != a.ends[j] {
+			return int(a.ends[i]) - int(a.ends[j])
+		}
+		return bytes.Compare(a.endIDs[i], a.endIDs[j])
+	})
+	ends, ids := slices.Clone(a.ends), slices.Clone(a.endIDs)
+	versions, tokens := slices.Clone(a.versions), slices.Clone(a.tokens)
+	for to, from := range order {
+		a.ends[to], a.endIDs[to], a.versions[to], a.tokens[to] = ends[from], ids[from], versions[from], tokens[from]
 	}
 }
 

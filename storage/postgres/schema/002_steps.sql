@@ -2,24 +2,28 @@
 -- each connection, whatever sits between it and the client, and the settings of each
 -- make its plans independent of statistics: every access is along an index.
 
--- stamp reserves n moments of the storage's time and gives the first. It is the
--- server's clock, or the moment after the last one reserved where that is later.
+-- stamp reserves n moments of the storage's time and gives the first: that of the server's
+-- clock. The mark stands a little ahead of all that was told, so that few steps have to
+-- move it; where the clock has fallen behind the mark by more than that, it was set back,
+-- and time goes on from the mark.
 CREATE FUNCTION {schema}.stamp(n int8) RETURNS int8 LANGUAGE plpgsql AS $$
 DECLARE
-	first int8 := greatest(
-		(date_part('epoch', clock_timestamp()) * 1000000)::int8,
-		coalesce(pg_sequence_last_value('{schema}.clock'::regclass), 0) + 1);
+	first int8 := {schema}.told();
 BEGIN
-	PERFORM setval('{schema}.clock', first + n - 1);
+	IF first + n > coalesce(pg_sequence_last_value('{schema}.clock'::regclass), 0) THEN
+		PERFORM setval('{schema}.clock', first + n + 2000);
+	END IF;
 	RETURN first;
 END $$;
 
 -- told gives the storage's time and reserves nothing.
-CREATE FUNCTION {schema}.told() RETURNS int8 LANGUAGE sql AS $$
-	SELECT greatest(
-		(date_part('epoch', clock_timestamp()) * 1000000)::int8,
-		coalesce(pg_sequence_last_value('{schema}.clock'::regclass), 0))
-$$;
+CREATE FUNCTION {schema}.told() RETURNS int8 LANGUAGE plpgsql AS $$
+DECLARE
+	t int8 := (date_part('epoch', clock_timestamp()) * 1000000)::int8;
+	mark int8 := coalesce(pg_sequence_last_value('{schema}.clock'::regclass), 0);
+BEGIN
+	RETURN CASE WHEN t + 20000 < mark THEN mark + 1 ELSE t END;
+END $$;
 
 -- admit decides which calls happen: those whose number is new to a lane that lives.
 -- It gives the lanes admitted, and keeps their numbers and the moment from which each is
@@ -40,98 +44,185 @@ BEGIN
 	RETURNING l.lane;
 END $$;
 
--- apply carries out calls that ask for nothing but plain inserts (no unique key, no
--- cursor) and completions, if all of them go as expected; else it does nothing and
--- gives base 0.
+-- enqueue carries out calls that ask for nothing but plain inserts (no unique key, no
+-- cursor), if all of them go as expected; else it does nothing and gives base 0.
 --
 -- Each call counts from base plus its offset (offs), each insert is made at base plus its
 -- own (ats). A due moment is absolute where positive, from then on where negative, then
--- where 0. span is how many moments there are in all.
+-- where 0. span is how many moments there are in all. dqueues, dwaiting and dscheduled
+-- say how many of a queue are expected to wait and to be scheduled; timed that some have
+-- an absolute moment, which decides it.
 -- rung are the queues with new work, or with something due earlier than all else; those
 -- of them that are in loud are notified with the commit.
-CREATE FUNCTION {schema}.apply(
+CREATE FUNCTION {schema}.enqueue(
 	span int8, lanes bytea[], opens int8[], seqs int8[], offs int8[],
 	queues int4[], ids bytea[], ats int8[], dues int8[], priorities int2[], marks int2[], records bytea[],
-	ends int4[], endids bytea[], versions int8[], tokens bytea[],
+	dqueues int4[], dwaiting int4[], dscheduled int4[], timed bool,
 	channel text, sender text, loud int4[],
 	OUT base int8, OUT rung int4[]
-) LANGUAGE plpgsql
-SET enable_seqscan = off
-SET lock_timeout = '50ms' AS $$
+) LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
 DECLARE
 	n int8;
-	inserts int8 := cardinality(queues);
-	late int4[];
-	soonest int8[];
+	wanted int8 := cardinality(ids);
 BEGIN
 	base := {schema}.stamp(span);
-	IF cardinality(lanes) > 0 THEN
-		SELECT count(*) INTO n FROM {schema}.admit(lanes, opens, seqs, ARRAY(
-			SELECT base + o.off FROM unnest(offs) WITH ORDINALITY AS o (off, n) ORDER BY o.n), 'a');
-		IF n <> cardinality(lanes) THEN
-			RAISE 'not as expected';
+	IF timed AND EXISTS (
+		SELECT FROM (
+			SELECT u.queue, count(*) FILTER (WHERE u.due < 0 OR u.due > base + u.at) AS n
+			FROM unnest(queues, ats, dues) AS u (queue, at, due) GROUP BY u.queue
+		) have JOIN unnest(dqueues, dscheduled) AS want (queue, n) ON want.queue = have.queue AND want.n <> have.n
+	) THEN
+		base := 0;
+		RETURN;
+	END IF;
+	IF wanted = 1 AND dues[1] = 0 THEN
+		INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
+		VALUES (((9 - priorities[1])::int8 << 56) + base, base, queues[1], queues[1] * 16 + 1, marks[1],
+			priorities[1], ids[1], '', '', records[1])
+		ON CONFLICT DO NOTHING;
+	ELSE
+		INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
+		SELECT CASE WHEN u.due < 0 THEN base + u.at - u.due WHEN u.due > base + u.at THEN u.due
+				ELSE ((9 - u.priority)::int8 << 56) + base + u.at END,
+			base + u.at, u.queue,
+			u.queue * 16 + CASE WHEN u.due < 0 OR u.due > base + u.at THEN 6 ELSE 1 END,
+			u.mark, u.priority, u.id, '', '', u.record
+		FROM unnest(queues, ids, ats, dues, priorities, marks, records)
+			AS u (queue, id, at, due, priority, mark, record)
+		ON CONFLICT DO NOTHING;
+	END IF;
+	GET DIAGNOSTICS n = ROW_COUNT;
+	IF n < wanted OR {schema}.kept(queues, ids) THEN
+		PERFORM {schema}.unmake(queues, ids, ats, base);
+		base := 0;
+		RETURN;
+	END IF;
+	IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base) THEN
+		PERFORM {schema}.unmake(queues, ids, ats, base);
+		base := 0;
+		RETURN;
+	END IF;
+	IF cardinality(dqueues) = 1 THEN
+		INSERT INTO {schema}.deltas (queue, waiting, scheduled, t_enqueued)
+		VALUES (dqueues[1], dwaiting[1], dscheduled[1], dwaiting[1] + dscheduled[1]);
+	ELSE
+		INSERT INTO {schema}.deltas (queue, waiting, scheduled, t_enqueued)
+		SELECT u.queue, u.w, u.s, u.w + u.s FROM unnest(dqueues, dwaiting, dscheduled) AS u (queue, w, s);
+	END IF;
+	IF dscheduled = array_fill(0, ARRAY[cardinality(dqueues)]) THEN
+		rung := dqueues;
+	ELSE
+		rung := {schema}.concerned(queues, ats, dues, dqueues, dwaiting, base);
+	END IF;
+	IF cardinality(loud) > 0 AND rung && loud THEN
+		PERFORM {schema}.ring(channel, sender, 'w', ARRAY(SELECT unnest(rung) INTERSECT SELECT unnest(loud)));
+	END IF;
+END $$;
+
+-- kept reports whether one of these ids is that of a task which has ended. It is asked
+-- after the insert, which waited for a settle of the same id that was under way.
+CREATE FUNCTION {schema}.kept(queues int4[], ids bytea[]) RETURNS bool LANGUAGE plpgsql
+SET enable_seqscan = off AS $$
+BEGIN
+	IF cardinality(ids) = 1 THEN
+		RETURN EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = queues[1] AND e.id = ids[1]);
+	END IF;
+	PERFORM FROM unnest(queues, ids) AS u (queue, id)
+	WHERE (SELECT true FROM {schema}.ended e WHERE e.queue = u.queue AND e.id = u.id) LIMIT 1;
+	RETURN FOUND;
+END $$;
+
+-- unmake takes back what this transaction has inserted at these moments.
+CREATE FUNCTION {schema}.unmake(queues int4[], ids bytea[], ats int8[], base int8) RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off AS $$
+BEGIN
+	DELETE FROM {schema}.tasks t USING (
+		SELECT u.at, (SELECT x.ctid FROM {schema}.tasks x WHERE x.queue = u.queue AND x.id = u.id) AS c
+		FROM unnest(queues, ids, ats) AS u (queue, id, at) OFFSET 0
+	) u WHERE t.ctid = u.c AND t.version = base + u.at AND t.xmin::text = (pg_current_xact_id()::text::int8 % 4294967296)::text;
+END $$;
+
+-- present admits calls that go as expected and reports whether all of them were admitted.
+CREATE FUNCTION {schema}.present(lanes bytea[], opens int8[], seqs int8[], offs int8[], p_base int8)
+RETURNS bool LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+	n int8;
+BEGIN
+	IF cardinality(lanes) = 1 THEN
+		UPDATE {schema}.lanes l SET seq = seqs[1], base = p_base + offs[1], verb = 'a', outcome = ''
+		WHERE l.lane = lanes[1] AND l.seq < seqs[1] AND l.opened + 600000000 >= p_base;
+	ELSE
+		UPDATE {schema}.lanes l SET seq = u.seq, base = p_base + u.off, verb = 'a', outcome = '' FROM (
+			SELECT u.seq, u.off, (SELECT x.ctid FROM {schema}.lanes x WHERE x.lane = u.lane) AS c
+			FROM unnest(lanes, seqs, offs) AS u (lane, seq, off) OFFSET 0
+		) u WHERE l.ctid = u.c AND l.seq < u.seq AND l.opened + 600000000 >= p_base;
+	END IF;
+	GET DIAGNOSTICS n = ROW_COUNT;
+	IF n < cardinality(lanes) THEN -- some are new
+		SELECT n + count(*) INTO n FROM {schema}.admit(lanes, opens, seqs, ARRAY(
+			SELECT p_base + o.off FROM unnest(offs) WITH ORDINALITY AS o (off, n) ORDER BY o.n), 'a');
+	END IF;
+	RETURN n = cardinality(lanes);
+END $$;
+
+-- concerned gives the queues of an enqueue that somebody may wait for: those with new
+-- work, and those in which something is now due earlier than all else.
+CREATE FUNCTION {schema}.concerned(
+	queues int4[], ats int8[], dues int8[], dqueues int4[], dwaiting int4[], base int8
+) RETURNS int4[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
+BEGIN
+	RETURN ARRAY(
+		SELECT d.queue FROM unnest(dqueues, dwaiting) AS d (queue, w)
+		WHERE d.w > 0 OR {schema}.soonest(d.queue) >= (
+			SELECT min(CASE WHEN u.due < 0 THEN base + u.at - u.due ELSE u.due END)
+			FROM unnest(queues, ats, dues) AS u (queue, at, due) WHERE u.queue = d.queue));
+END $$;
+
+-- finish carries out calls that ask for nothing but completions and plain inserts, if all
+-- of them go as expected; else it does nothing and gives base 0. The completions, by
+-- queue, id, version and token, take no moments of their own here.
+CREATE FUNCTION {schema}.finish(
+	span int8, lanes bytea[], opens int8[], seqs int8[], offs int8[],
+	queues int4[], ids bytea[], ats int8[], dues int8[], priorities int2[], marks int2[], records bytea[],
+	dqueues int4[], dwaiting int4[], dscheduled int4[], timed bool,
+	channel text, sender text, loud int4[],
+	ends int4[], endids bytea[], versions int8[], tokens bytea[],
+	OUT base int8, OUT rung int4[]
+) LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
+DECLARE
+	n int8;
+BEGIN
+	WITH gone AS (
+		DELETE FROM {schema}.tasks t
+		USING (
+			SELECT u.version, u.token, (SELECT x.ctid FROM {schema}.tasks x
+				WHERE x.queue = u.queue AND x.id = u.id) AS c
+			FROM unnest(ends, endids, versions, tokens) AS u (queue, id, version, token) OFFSET 0
+		) u
+		WHERE t.ctid = u.c AND t.version = u.version AND t.line & 15 = 4 AND t.flags & 1 = 0
+			AND substr(t.lease, 1, 16) = u.token
+		RETURNING t.queue
+	), sums AS (SELECT queue, count(*) AS n FROM gone GROUP BY queue), kept AS (
+		INSERT INTO {schema}.deltas (queue, pending, t_completed)
+		SELECT s.queue, -s.n, s.n FROM sums s
+	)
+	SELECT sum(s.n) INTO n FROM sums s;
+	IF n IS DISTINCT FROM cardinality(ends) THEN
+		RAISE 'not as expected';
+	END IF;
+	IF cardinality(ids) > 0 THEN
+		SELECT e.base, e.rung INTO base, rung FROM {schema}.enqueue(span, lanes, opens, seqs, offs, queues, ids,
+			ats, dues, priorities, marks, records, dqueues, dwaiting, dscheduled, timed, channel, sender, loud) e;
+	ELSE
+		base := {schema}.stamp(span);
+		IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base) THEN
+			base := 0;
 		END IF;
 	END IF;
-	IF cardinality(ends) > 0 THEN
-		WITH gone AS (
-			DELETE FROM {schema}.tasks t
-			USING (
-				SELECT u.version, u.token, (SELECT x.ctid FROM {schema}.tasks x
-					WHERE x.queue = u.queue AND x.id = u.id) AS c
-				FROM unnest(ends, endids, versions, tokens) AS u (queue, id, version, token) OFFSET 0
-			) u
-			WHERE t.ctid = u.c AND t.version = u.version AND t.line & 15 = 4 AND t.flags & 1 = 0
-				AND substr(t.lease, 1, 16) = u.token
-			RETURNING t.queue
-		), sums AS (SELECT queue, count(*) AS n FROM gone GROUP BY queue), kept AS (
-			INSERT INTO {schema}.deltas (queue, pending, t_completed)
-			SELECT s.queue, -s.n, s.n FROM sums s
-		)
-		SELECT sum(s.n) INTO n FROM sums s;
-		IF n IS DISTINCT FROM cardinality(ends) THEN
-			RAISE 'not as expected';
-		END IF;
+	IF base = 0 THEN
+		RAISE 'not as expected';
 	END IF;
-	IF inserts > 0 THEN
-		WITH made AS (
-			INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
-			SELECT CASE WHEN u.due < 0 THEN base + u.at - u.due WHEN u.due > base + u.at THEN u.due
-					ELSE ((9 - u.priority)::int8 << 56) + base + u.at END,
-				base + u.at, u.queue,
-				u.queue * 16 + CASE WHEN u.due < 0 OR u.due > base + u.at THEN 6 ELSE 1 END,
-				u.mark, u.priority, u.id, '', '', u.record
-			FROM unnest(queues, ids, ats, dues, priorities, marks, records)
-				AS u (queue, id, at, due, priority, mark, record)
-			RETURNING queue, line & 15 AS state, sort
-		), sums AS (
-			SELECT queue, count(*) FILTER (WHERE state = 1) AS w, count(*) FILTER (WHERE state = 6) AS s,
-				min(sort) FILTER (WHERE state = 6) AS soonest
-			FROM made GROUP BY queue
-		), kept AS (
-			INSERT INTO {schema}.deltas (queue, waiting, scheduled, t_enqueued)
-			SELECT s.queue, s.w, s.s, s.w + s.s FROM sums s
-		)
-		SELECT array_agg(s.queue) FILTER (WHERE s.w > 0), array_agg(s.queue) FILTER (WHERE s.w = 0),
-			array_agg(s.soonest) FILTER (WHERE s.w = 0)
-		INTO rung, late, soonest FROM sums s;
-		-- An id guards itself among what has ended too. This looks after the insert,
-		-- which waited for a settle of the same id that was under way.
-		PERFORM FROM unnest(queues, ids) AS u (queue, id)
-		WHERE (SELECT true FROM {schema}.ended e WHERE e.queue = u.queue AND e.id = u.id) LIMIT 1;
-		IF FOUND THEN
-			RAISE 'not as expected';
-		END IF;
-		IF late IS NOT NULL THEN
-			SELECT rung || array_agg(u.queue) INTO rung
-			FROM unnest(late, soonest) AS u (queue, due)
-			WHERE {schema}.soonest(u.queue) >= u.due;
-		END IF;
-		IF cardinality(loud) > 0 AND rung && loud THEN
-			PERFORM {schema}.ring(channel, sender, 'w', ARRAY(
-				SELECT unnest(rung) INTERSECT SELECT unnest(loud)));
-		END IF;
-	END IF;
-EXCEPTION WHEN raise_exception OR unique_violation OR lock_not_available THEN
+EXCEPTION WHEN raise_exception OR lock_not_available THEN
 	base := 0;
 	rung := NULL;
 END $$;
