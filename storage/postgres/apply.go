@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -84,6 +85,7 @@ func (s *Storage) flushOnce(ctx context.Context, class int, parts []*part) error
 	if err != nil {
 		return err
 	}
+	begun := time.Now()
 	tx, err := s.begin(ctx, s.poolOf(class))
 	if err != nil {
 		return err
@@ -108,6 +110,7 @@ func (s *Storage) flushOnce(ctx context.Context, class int, parts []*part) error
 	if err := tx.commit(ctx, writes...); err != nil {
 		return err
 	}
+	s.lateSince(ctx, begun, queues)
 	rung(ctx)
 	s.noteDead(w)
 	for _, p := range st.parts {

@@ -38,6 +38,7 @@ type claim struct {
 
 	store   *Storage
 	req     *storage.ClaimRequest
+	asked   []int64  // from where it looked, in each queue
 	behind  []int32  // numbers of queues that need maintenance first
 	damaged []damage // records that cannot be read
 	verdict string   // "v" or "x" where the call is refused
@@ -94,13 +95,16 @@ func (c *claim) query(maintained bool) query {
 	if !req.Call.IsZero() {
 		opened = req.Call.Lane.Opened.UnixMicro()
 	}
+	lows, froms, sinces := c.store.hints.of(names)
+	c.asked = froms
 	var r claimRow
 	return query{
 		text: "SELECT o_kind::text, o_place, o_id, o_version, o_at, o_flags, o_priority, o_past, o_record FROM " +
-			"{schema}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+			"{schema}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
 		args: []any{
 			req.Call.Lane.ID[:], opened, int64(req.Call.Seq), names, maxes, int32(req.Max), int32(req.Start),
 			req.Suspect, req.Lease.Microseconds(), holder, maintained, int32(batch), int64(storage.MaxClaimBytes),
+			lows, froms, sinces,
 		},
 		scan: each(func() error { return c.got(&r) },
 			&r.kind, &r.place, &r.id, &r.version, &r.at, &r.flags, &r.priority, &r.past, &r.record),
@@ -136,6 +140,11 @@ func (c *claim) got(r *claimRow) error {
 			if n := int32(binary.BigEndian.Uint32(r.past[4*i:])); n != 0 {
 				c.store.numbers.learn(c.req.Queues[i].Name, n)
 			}
+			first := int64(binary.BigEndian.Uint64(r.record[16*i:]))
+			last := int64(binary.BigEndian.Uint64(r.record[16*i+8:]))
+			c.store.hints.learn(c.req.Queues[i].Name, seen{
+				now: r.version, from: c.asked[i], first: first, last: last, clean: r.flags&4 != 0,
+			})
 		}
 	default:
 		c.verdict = r.kind

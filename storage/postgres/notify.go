@@ -135,6 +135,29 @@ func without(all, some []int32) []int32 {
 	return slices.DeleteFunc(slices.Clone(all), func(q int32) bool { return slices.Contains(some, q) })
 }
 
+// late has queues looked at whole by the next claims of this storage.
+func (s *Storage) late(queues []int32) {
+	for _, q := range queues {
+		if name := s.numbers.name(q); name != "" {
+			s.hints.forget(name)
+		}
+	}
+}
+
+// lateSince says to all who claim that a step took long from its beginning to its commit,
+// if it did: they may have passed the places of its tasks.
+func (s *Storage) lateSince(ctx context.Context, begun time.Time, queues map[string]int32) {
+	if time.Since(begun) < lateAfter {
+		return
+	}
+	numbers := make([]int32, 0, len(queues))
+	for _, q := range queues {
+		numbers = append(numbers, q)
+	}
+	s.late(numbers)
+	_ = s.tell(ctx, "l", numbers) // a hint
+}
+
 // tell sends a notification of its own. It need not survive a crash.
 func (s *Storage) tell(ctx context.Context, kind string, queues []int32) error {
 	return s.ask(ctx, s.reserve, query{

@@ -40,8 +40,11 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 	var base int64
 	var offs []int64
 	var rung []int32
-	err := s.retry(ctx, func() error {
-		queues, err := s.numbersOf(ctx, queuesOfParts(parts))
+	var queues map[string]int32
+	var begun time.Time
+	err := s.retry(ctx, func() (err error) {
+		begun = time.Now()
+		queues, err = s.numbersOf(ctx, queuesOfParts(parts))
 		if err != nil {
 			return err
 		}
@@ -62,6 +65,7 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 		}
 		return parts
 	}
+	s.lateSince(ctx, begun, queues)
 	s.notes.rung(ctx, rung, false)
 	for i, p := range parts {
 		p.done = true

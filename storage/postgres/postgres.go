@@ -23,6 +23,7 @@ type Storage struct {
 	schema  schema
 	limits  storage.Limits
 	numbers *numbers
+	hints   *hints
 	wake    *wake
 	notes   *notes
 	sweep   *sweep
@@ -54,8 +55,8 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 	}
 	s := &Storage{
 		schema: schema(pgx.Identifier{cfg.Schema}.Sanitize()), limits: cfg.Limits.WithDefaults(),
-		numbers: newNumbers(),
-		odd:     oddities{until: make(map[string]time.Time)}, overfull: oddities{until: make(map[string]time.Time)},
+		numbers: newNumbers(), hints: &hints{known: make(map[string]*hint)},
+		odd: oddities{until: make(map[string]time.Time)}, overfull: oddities{until: make(map[string]time.Time)},
 	}
 	background, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	s.stop = stop
@@ -84,7 +85,7 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 	channel, sender := "midge_"+cfg.Schema, hex.EncodeToString(id[:])
 	s.wake = &wake{
 		channel: channel, sender: sender, ctx: background,
-		queues: make(map[int32]heard), changed: make(chan struct{}),
+		queues: make(map[int32]heard), changed: make(chan struct{}), late: s.late,
 	}
 	if listener != nil {
 		s.wake.connect = func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, listener) }

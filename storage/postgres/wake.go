@@ -22,9 +22,9 @@ import (
 type wake struct {
 	connect func(ctx context.Context) (*pgx.Conn, error) // nil without a listener
 	channel string
-	sender  string // what begins this storage's own notifications
-	name    func(queue int32) string
-	ctx     context.Context //nolint:containedctx // of the listener; ended by Close
+	sender  string               // what begins this storage's own notifications
+	late    func(queues []int32) // told of commits that took long
+	ctx     context.Context      //nolint:containedctx // of the listener; ended by Close
 
 	mu      sync.Mutex // guards what follows; no I/O under it
 	closed  bool
@@ -127,6 +127,9 @@ func (w *wake) note(payload string) {
 		if n, err := strconv.ParseInt(text, 10, 32); err == nil {
 			queues = append(queues, int32(n))
 		}
+	}
+	if parts[1] == "l" || parts[0] == senderJoined {
+		w.late(queues)
 	}
 	w.ring(queues, parts[1] == "c")
 }

@@ -114,7 +114,7 @@ func orderKept(r *rig) {
 
 func orderDue(r *rig) {
 	from := r.now()
-	for id, delay := range map[string]time.Duration{"third": 130, "first": 110, "second": 120} {
+	for id, delay := range map[string]time.Duration{"third": 1030, "first": 1010, "second": 1020} {
 		j := job(id)
 		j.At = from.Add(delay * time.Millisecond)
 		r.insert(j)

@@ -30,7 +30,7 @@ END $$;
 -- to count. One call that is on its way twice waits here for itself.
 CREATE FUNCTION {schema}.admit(lanes bytea[], opens int8[], seqs int8[], bases int8[], v "char")
 RETURNS SETOF bytea LANGUAGE plpgsql
-SET enable_seqscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	RETURN QUERY
 	INSERT INTO {schema}.lanes AS l (lane, opened, seq, base, verb)
@@ -60,10 +60,11 @@ CREATE FUNCTION {schema}.enqueue(
 	dqueues int4[], dwaiting int4[], dscheduled int4[], timed bool,
 	channel text, sender text, loud int4[],
 	OUT base int8, OUT rung int4[]
-) LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
+) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
 DECLARE
 	n int8;
 	wanted int8 := cardinality(ids);
+	known bool;
 BEGIN
 	base := {schema}.stamp(span);
 	IF timed AND EXISTS (
@@ -75,22 +76,42 @@ BEGIN
 		base := 0;
 		RETURN;
 	END IF;
-	IF wanted = 1 AND dues[1] = 0 THEN
+	IF wanted = 1 AND dues[1] = 0 AND cardinality(lanes) < 2 THEN -- as below, for one alone
 		INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
 		VALUES (((9 - priorities[1])::int8 << 56) + base, base, queues[1], queues[1] * 16 + 1, marks[1],
 			priorities[1], ids[1], '', '', records[1])
 		ON CONFLICT DO NOTHING;
-	ELSE
-		INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
-		SELECT CASE WHEN u.due < 0 THEN base + u.at - u.due WHEN u.due > base + u.at THEN u.due
-				ELSE ((9 - u.priority)::int8 << 56) + base + u.at END,
-			base + u.at, u.queue,
-			u.queue * 16 + CASE WHEN u.due < 0 OR u.due > base + u.at THEN 6 ELSE 1 END,
-			u.mark, u.priority, u.id, '', '', u.record
-		FROM unnest(queues, ids, ats, dues, priorities, marks, records)
-			AS u (queue, id, at, due, priority, mark, record)
-		ON CONFLICT DO NOTHING;
+		IF NOT FOUND THEN
+			base := 0;
+			RETURN;
+		END IF;
+		known := NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = queues[1] AND e.id = ids[1]);
+		IF known AND cardinality(lanes) = 1 THEN
+			UPDATE {schema}.lanes l SET seq = seqs[1], base = enqueue.base, verb = 'a', outcome = ''
+			WHERE l.lane = lanes[1] AND l.seq < seqs[1] AND l.opened + 600000000 >= enqueue.base;
+			known := FOUND OR {schema}.present(lanes, opens, seqs, offs, base);
+		END IF;
+		IF NOT known THEN
+			PERFORM {schema}.unmake(queues, ids, ats, base);
+			base := 0;
+			RETURN;
+		END IF;
+		INSERT INTO {schema}.deltas (queue, waiting, t_enqueued) VALUES (queues[1], 1, 1);
+		rung := queues;
+		IF cardinality(loud) > 0 THEN
+			PERFORM pg_notify(channel, sender || ' w ' || queues[1]);
+		END IF;
+		RETURN;
 	END IF;
+	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
+	SELECT CASE WHEN u.due < 0 THEN base + u.at - u.due WHEN u.due > base + u.at THEN u.due
+			ELSE ((9 - u.priority)::int8 << 56) + base + u.at END,
+		base + u.at, u.queue,
+		u.queue * 16 + CASE WHEN u.due < 0 OR u.due > base + u.at THEN 6 ELSE 1 END,
+		u.mark, u.priority, u.id, '', '', u.record
+	FROM unnest(queues, ids, ats, dues, priorities, marks, records)
+		AS u (queue, id, at, due, priority, mark, record)
+	ON CONFLICT DO NOTHING;
 	GET DIAGNOSTICS n = ROW_COUNT;
 	IF n < wanted OR {schema}.kept(queues, ids) THEN
 		PERFORM {schema}.unmake(queues, ids, ats, base);
@@ -122,7 +143,7 @@ END $$;
 -- kept reports whether one of these ids is that of a task which has ended. It is asked
 -- after the insert, which waited for a settle of the same id that was under way.
 CREATE FUNCTION {schema}.kept(queues int4[], ids bytea[]) RETURNS bool LANGUAGE plpgsql
-SET enable_seqscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	IF cardinality(ids) = 1 THEN
 		RETURN EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = queues[1] AND e.id = ids[1]);
@@ -134,7 +155,7 @@ END $$;
 
 -- unmake takes back what this transaction has inserted at these moments.
 CREATE FUNCTION {schema}.unmake(queues int4[], ids bytea[], ats int8[], base int8) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	DELETE FROM {schema}.tasks t USING (
 		SELECT u.at, (SELECT x.ctid FROM {schema}.tasks x WHERE x.queue = u.queue AND x.id = u.id) AS c
@@ -144,7 +165,7 @@ END $$;
 
 -- present admits calls that go as expected and reports whether all of them were admitted.
 CREATE FUNCTION {schema}.present(lanes bytea[], opens int8[], seqs int8[], offs int8[], p_base int8)
-RETURNS bool LANGUAGE plpgsql SET enable_seqscan = off AS $$
+RETURNS bool LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
 	n int8;
 BEGIN
@@ -169,11 +190,11 @@ END $$;
 -- work, and those in which something is now due earlier than all else.
 CREATE FUNCTION {schema}.concerned(
 	queues int4[], ats int8[], dues int8[], dqueues int4[], dwaiting int4[], base int8
-) RETURNS int4[] LANGUAGE plpgsql SET enable_seqscan = off AS $$
+) RETURNS int4[] LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	RETURN ARRAY(
 		SELECT d.queue FROM unnest(dqueues, dwaiting) AS d (queue, w)
-		WHERE d.w > 0 OR {schema}.soonest(d.queue) >= (
+		WHERE d.w > 0 OR {schema}.soonest(d.queue, base) >= (
 			SELECT min(CASE WHEN u.due < 0 THEN base + u.at - u.due ELSE u.due END)
 			FROM unnest(queues, ats, dues) AS u (queue, at, due) WHERE u.queue = d.queue));
 END $$;
@@ -188,7 +209,7 @@ CREATE FUNCTION {schema}.finish(
 	channel text, sender text, loud int4[],
 	ends int4[], endids bytea[], versions int8[], tokens bytea[],
 	OUT base int8, OUT rung int4[]
-) LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
+) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
 DECLARE
 	n int8;
 BEGIN
@@ -227,13 +248,14 @@ EXCEPTION WHEN raise_exception OR lock_not_available THEN
 	rung := NULL;
 END $$;
 
--- soonest gives when something in a queue is due next, or null.
-CREATE FUNCTION {schema}.soonest(q int4) RETURNS int8 LANGUAGE plpgsql
-SET enable_seqscan = off AS $$
+-- soonest gives when something in a queue is due next after a moment, or null. Cursors
+-- count whenever they are due.
+CREATE FUNCTION {schema}.soonest(q int4, since int8) RETURNS int8 LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
 	RETURN least(
-		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 6 ORDER BY t.sort LIMIT 1),
-		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 7 ORDER BY t.sort LIMIT 1),
+		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 6 AND t.sort > since ORDER BY t.sort LIMIT 1),
+		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 7 AND t.sort > since ORDER BY t.sort LIMIT 1),
 		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 8 AND t.sort < 9223372036854775807
 			ORDER BY t.sort LIMIT 1));
 END $$;
@@ -255,15 +277,22 @@ $$;
 -- the lane's last, 'x' its lane expired, 't' a task, 'k' a tick, 'h' last of all:
 -- o_version is the time, o_at the next due moment or null, o_flags 1 more, 2 cancels,
 -- o_past the number of each queue in four bytes, 0 where there is none.
+-- o_record the first and the last place of what was taken behind froms, in eight bytes
+-- each for each queue; 4 in o_flags says that nothing is left to maintain.
 -- o_place is the place of the queue among the names, o_at a lease's or cursor's sort.
+--
+-- What was claimed leaves its entries in the index until a vacuum. So that a claim does
+-- not pass over all of them, the client says where it need not look: from lows to froms
+-- in the order of what waits, and up to sinces where tasks wait for a moment (hint.go).
 CREATE FUNCTION {schema}.claim(
 	p_lane bytea, p_opened int8, p_seq int8, p_names text[], p_maxes int4[], p_max int4, p_start int4,
-	p_suspect bool, p_lease int8, p_holder bytea, p_maintained bool, p_batch int4, p_room int8
+	p_suspect bool, p_lease int8, p_holder bytea, p_maintained bool, p_batch int4, p_room int8,
+	p_lows int8[], p_froms int8[], p_sinces int8[]
 ) RETURNS TABLE (
 	o_kind "char", o_place int4, o_id bytea, o_version int8, o_at int8, o_flags int2, o_priority int2,
 	o_past bytea, o_record bytea
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
 	base int8 := {schema}.told();
 	known record;
@@ -275,6 +304,7 @@ DECLARE
 	more bool := false;
 	cancels bool := false;
 	next int8;
+	due int8;
 	take int4;
 	done int4 := 0;
 	got int4;
@@ -283,6 +313,13 @@ DECLARE
 	room int8 := p_room;
 	cs tid[];
 	numbers bytea := '';
+	places bytea := '';
+	clean bool := NOT p_maintained;
+	first int8;
+	last int8;
+	more_cs tid[];
+	more_used int8;
+	more_seen int4;
 BEGIN
 	IF NOT p_maintained THEN
 		RETURN QUERY
@@ -290,7 +327,7 @@ BEGIN
 			NULL::bytea, NULL::bytea
 		FROM unnest(p_names) WITH ORDINALITY AS u (name, n)
 		JOIN {schema}.queues q ON q.name = u.name
-		WHERE {schema}.behind(q.queue, base);
+		WHERE {schema}.behind(q.queue, p_sinces[u.n], base);
 		IF FOUND THEN
 			RETURN;
 		END IF;
@@ -320,15 +357,17 @@ BEGIN
 				ORDER BY t.sort LIMIT 1) AS suspect,
 			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 5
 				ORDER BY t.sort LIMIT 1) AS asked,
-			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 6
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 6 AND t.sort > p_sinces[i]
 				ORDER BY t.sort LIMIT 1) AS scheduled,
-			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 7
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 7 AND t.sort > p_sinces[i]
 				ORDER BY t.sort LIMIT 1) AS retry,
+			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 1 AND t.sort < p_lows[i]) AS early,
 			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 8
 				AND t.sort < 9223372036854775807 ORDER BY t.sort LIMIT 1) AS tick
 		INTO h FROM {schema}.queues q WHERE q.name = p_names[i];
 		IF NOT FOUND THEN
 			numbers := numbers || int4send(0);
+			places := places || int8send(0) || int8send(0);
 			CONTINUE;
 		END IF;
 		numbers := numbers || int4send(h.queue);
@@ -336,6 +375,8 @@ BEGIN
 		take := 0;
 		got := 0;
 		seen := 0;
+		first := 0;
+		last := 0;
 		IF repeated THEN
 			RETURN QUERY
 			SELECT 't'::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record
@@ -388,18 +429,40 @@ BEGIN
 				ELSE least(p_max - done, CASE WHEN p_maxes[i] = 0 THEN p_max ELSE p_maxes[i] END) END;
 			IF take > 0 THEN
 				IF done >= p_start OR h.prompt IS NULL AND (h.suspect IS NULL OR NOT p_suspect OR suspect) THEN
-					SELECT array_agg(x.c ORDER BY x.sort) FILTER (WHERE x.fits),
-						sum(x.size) FILTER (WHERE x.fits), count(*)
-					INTO cs, used, seen
-					FROM (
-						SELECT k.c, k.sort, k.size, sum(k.size) OVER o <= room
-							OR done = 0 AND row_number() OVER o = 1 AS fits
+					cs := '{}';
+					used := 0;
+					IF h.early THEN
+						SELECT coalesce(array_agg(x.c ORDER BY x.sort) FILTER (WHERE x.fits), '{}'),
+							coalesce(sum(x.size) FILTER (WHERE x.fits), 0), count(*)
+						INTO cs, used, seen
 						FROM (
-							SELECT t.ctid AS c, t.sort, octet_length(t.record)::int8 AS size
-							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1
-							ORDER BY t.sort LIMIT take FOR UPDATE SKIP LOCKED
-						) k WINDOW o AS (ORDER BY k.sort ROWS UNBOUNDED PRECEDING)
-					) x;
+							SELECT k.c, k.sort, k.size, sum(k.size) OVER o <= room
+								OR done = 0 AND row_number() OVER o = 1 AS fits
+							FROM (
+								SELECT t.ctid AS c, t.sort, octet_length(t.record)::int8 AS size
+								FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort < p_lows[i]
+								ORDER BY t.sort LIMIT take FOR UPDATE SKIP LOCKED
+							) k WINDOW o AS (ORDER BY k.sort ROWS UNBOUNDED PRECEDING)
+						) x;
+					END IF;
+					IF seen < take AND seen = cardinality(cs) THEN
+						SELECT array_agg(x.c ORDER BY x.sort) FILTER (WHERE x.fits),
+							sum(x.size) FILTER (WHERE x.fits), count(*),
+							coalesce(min(x.sort), 0), coalesce(max(x.sort) FILTER (WHERE x.fits), 0)
+						INTO more_cs, more_used, more_seen, first, last
+						FROM (
+							SELECT k.c, k.sort, k.size, sum(k.size) OVER o <= room - used
+								OR done = 0 AND seen = 0 AND row_number() OVER o = 1 AS fits
+							FROM (
+								SELECT t.ctid AS c, t.sort, octet_length(t.record)::int8 AS size
+								FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= p_froms[i]
+								ORDER BY t.sort LIMIT take - seen FOR UPDATE SKIP LOCKED
+							) k WINDOW o AS (ORDER BY k.sort ROWS UNBOUNDED PRECEDING)
+						) x;
+						cs := cs || more_cs;
+						used := used + coalesce(more_used, 0);
+						seen := seen + more_seen;
+					END IF;
 				ELSE
 					cs := '{}';
 					used := 0;
@@ -454,9 +517,6 @@ BEGIN
 					changed := true;
 				END IF;
 			END IF;
-			IF changed THEN
-				more := more OR coalesce({schema}.soonest(h.queue) <= base, false);
-			END IF;
 		END IF;
 		IF NOT more AND p_max > 0 AND p_maxes[i] >= 0 AND NOT h.paused THEN
 			more := NOT repeated AND take > 0 AND seen > got
@@ -464,10 +524,18 @@ BEGIN
 					EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 2)
 					OR p_suspect AND NOT suspect
 						AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 3))
-				OR (repeated OR got >= take)
-					AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1);
+				OR (repeated OR got >= take) AND EXISTS (
+					SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= greatest(p_froms[i], last))
+				OR (repeated OR got >= take) AND p_lows[i] > 0 AND EXISTS (
+					SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort < p_lows[i]);
 		END IF;
-		next := least(next, {schema}.soonest(h.queue));
+		due := {schema}.soonest(h.queue, p_sinces[i]);
+		IF due <= base THEN
+			more := true;
+			clean := false;
+		END IF;
+		next := least(next, due);
+		places := places || int8send(first) || int8send(last);
 		IF h.paused AND h.paused_until > 0 AND (next IS NULL OR h.paused_until < next) AND EXISTS (
 			SELECT FROM {schema}.tasks t WHERE t.line IN (h.queue * 16 + 1, h.queue * 16 + 2, h.queue * 16 + 3)
 		) THEN
@@ -479,27 +547,26 @@ BEGIN
 		PERFORM set_config('synchronous_commit', 'off', true);
 	END IF;
 	RETURN QUERY SELECT 'h'::"char", 0, NULL::bytea, base, next,
-		(more::int4 + 2 * cancels::int4)::int2, 0::int2, numbers, NULL::bytea;
+		(more::int4 + 2 * cancels::int4 + 4 * clean::int4)::int2, 0::int2, numbers, places;
 END $$;
 
--- behind reports whether a queue needs maintenance: a lease expired, or something is
--- kept no longer.
-CREATE FUNCTION {schema}.behind(q int4, now int8) RETURNS bool LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+-- behind reports whether a queue needs maintenance: since a moment a lease expired, or
+-- something is kept no longer.
+CREATE FUNCTION {schema}.behind(q int4, since int8, now int8) RETURNS bool LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
-	RETURN coalesce(least(
-		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 4 ORDER BY t.sort LIMIT 1),
-		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 5 ORDER BY t.sort LIMIT 1),
-		(SELECT e.expires FROM {schema}.ended e WHERE e.line = q * 16 + 10 ORDER BY e.expires LIMIT 1),
-		(SELECT e.expires FROM {schema}.ended e WHERE e.line = q * 16 + 11 ORDER BY e.expires LIMIT 1),
-		(SELECT e.expires FROM {schema}.ended e WHERE e.line = q * 16 + 12 ORDER BY e.expires LIMIT 1),
-		(SELECT k.until FROM {schema}.keys k WHERE k.queue = q AND k.until > 0 ORDER BY k.until LIMIT 1)
-	) <= now, false);
+	RETURN EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q * 16 + 4 AND t.sort > since AND t.sort <= now)
+		OR EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q * 16 + 5 AND t.sort > since AND t.sort <= now)
+		OR EXISTS (SELECT FROM {schema}.ended e WHERE e.line = q * 16 + 10 AND e.expires > since AND e.expires <= now)
+		OR EXISTS (SELECT FROM {schema}.ended e WHERE e.line = q * 16 + 11 AND e.expires > since AND e.expires <= now)
+		OR EXISTS (SELECT FROM {schema}.ended e WHERE e.line = q * 16 + 12 AND e.expires > since AND e.expires <= now)
+		OR EXISTS (SELECT FROM {schema}.keys k WHERE k.queue = q AND k.until > greatest(since, 0) AND k.until <= now);
 END $$;
 
 -- enter begins a step that the client decides: it admits calls and reserves n moments.
 CREATE FUNCTION {schema}.enter(lanes bytea[], opens int8[], seqs int8[], v "char", n int8,
-	OUT base int8, OUT admitted bytea[]) LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
+	OUT base int8, OUT admitted bytea[]) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
 BEGIN
 	base := {schema}.stamp(n);
 	IF cardinality(lanes) > 0 THEN
@@ -514,7 +581,7 @@ CREATE FUNCTION {schema}.load(queues int4[], ids bytea[], wait bool) RETURNS TAB
 	o_n int4, o_held bool, o_ended bool, o_sort int8, o_version int8, o_state int2, o_flags int2,
 	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_at int8, o_reason text, o_attempts bytea
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '2s' AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '2s' AS $$
 DECLARE
 	q int4;
 	i bytea;
@@ -556,7 +623,7 @@ CREATE FUNCTION {schema}.expired(q int4, now int8, most int4) RETURNS TABLE (
 	o_id bytea, o_sort int8, o_version int8, o_state int2, o_flags int2,
 	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_attempts bytea
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
 	FOR s IN 4..5 LOOP
 		RETURN QUERY
@@ -569,7 +636,7 @@ END $$;
 
 -- history gives the attempts of a task that has some.
 CREATE FUNCTION {schema}.history(q int4, i bytea, flags int2) RETURNS bytea LANGUAGE plpgsql
-SET enable_seqscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	RETURN CASE WHEN flags & 16 > 0 THEN
 		(SELECT s.attempts FROM {schema}.sides s WHERE s.queue = q AND s.id = i) END;
@@ -579,7 +646,7 @@ END $$;
 CREATE FUNCTION {schema}.found(queues int4[], wanted text[]) RETURNS TABLE (
 	o_n int4, o_id bytea, o_until int8
 ) LANGUAGE plpgsql
-SET enable_seqscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	RETURN QUERY
 	SELECT u.n::int4, k.id, k.until
@@ -590,7 +657,7 @@ END $$;
 
 -- drop deletes tasks that load has locked.
 CREATE FUNCTION {schema}.drop(queues int4[], ids bytea[], kept bool) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	IF kept THEN
 		DELETE FROM {schema}.ended t USING (
@@ -610,7 +677,7 @@ CREATE FUNCTION {schema}.put(
 	queues int4[], ids bytea[], sorts int8[], versions int8[], states int2[], marks int2[],
 	priorities int2[], leases bytea[], pasts bytea[], records bytea[]
 ) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	UPDATE {schema}.tasks t
 	SET sort = u.sort, version = u.version, line = u.queue * 16 + u.state, flags = u.mark, priority = u.priority,
@@ -627,7 +694,7 @@ CREATE FUNCTION {schema}.make(
 	queues int4[], ids bytea[], sorts int8[], versions int8[], states int2[], marks int2[],
 	priorities int2[], pasts bytea[], records bytea[]
 ) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off SET lock_timeout = '2s' AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '2s' AS $$
 BEGIN
 	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
 	SELECT u.sort, u.version, u.queue, u.queue * 16 + u.state, u.mark, u.priority, u.id, '', u.past, u.record
@@ -642,7 +709,8 @@ END $$;
 
 -- take takes unique keys. One that is held is a unique_violation.
 CREATE FUNCTION {schema}.take(queues int4[], wanted text[], ids bytea[], untils int8[], now int8)
-RETURNS void LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
+RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
 DECLARE
 	n int8;
 BEGIN
@@ -658,7 +726,7 @@ END $$;
 
 -- free releases unique keys that these tasks hold for their life.
 CREATE FUNCTION {schema}.free(queues int4[], wanted text[], ids bytea[]) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	DELETE FROM {schema}.keys k USING (
 		SELECT u.id, (SELECT x.ctid FROM {schema}.keys x WHERE x.queue = u.queue AND x.key = u.key) AS c
@@ -671,7 +739,7 @@ END $$;
 CREATE FUNCTION {schema}.side(
 	queues int4[], ids bytea[], masks int2[], histories bytea[], stacks bytea[], results bytea[],
 	progresses bytea[], checkpoints bytea[]
-) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+) RETURNS void LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	INSERT INTO {schema}.sides AS s (queue, id, attempts, stack, result, progress, checkpoint)
 	SELECT u.queue, u.id, u.attempts, u.stack, u.result, u.progress, u.checkpoint
@@ -693,7 +761,7 @@ END $$;
 
 -- forget deletes what stands beside tasks.
 CREATE FUNCTION {schema}.forget(queues int4[], ids bytea[]) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	DELETE FROM {schema}.sides s USING (
 		SELECT (SELECT x.ctid FROM {schema}.sides x WHERE x.queue = u.queue AND x.id = u.id) AS c
@@ -703,7 +771,7 @@ END $$;
 
 -- remember keeps the outcomes of calls that were admitted.
 CREATE FUNCTION {schema}.remember(lanes bytea[], outcomes bytea[]) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	UPDATE {schema}.lanes l SET outcome = u.outcome FROM (
 		SELECT u.outcome, (SELECT x.ctid FROM {schema}.lanes x WHERE x.lane = u.lane) AS c
@@ -714,7 +782,7 @@ END $$;
 -- trim deletes up to most of what a queue keeps no longer, and up to most of its dead
 -- tasks beyond dead_max, the oldest first. It gives how many tasks went.
 CREATE FUNCTION {schema}.trim(q int4, now int8, most int4, dead_max int8) RETURNS int4 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
 	n int4;
 	gone int4 := 0;
@@ -813,7 +881,7 @@ END $$;
 
 -- shift moves what stands beside tasks to other queues.
 CREATE FUNCTION {schema}.shift(queues int4[], ids bytea[], targets int4[]) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	UPDATE {schema}.sides s SET queue = u.target FROM (
 		SELECT u.target, (SELECT x.ctid FROM {schema}.sides x WHERE x.queue = u.queue AND x.id = u.id) AS c
@@ -827,14 +895,14 @@ CREATE FUNCTION {schema}.sooner(channel text, sender text, queues int4[], dues i
 RETURNS int4[] LANGUAGE plpgsql AS $$
 DECLARE
 	rung int4[] := ARRAY(SELECT u.queue FROM unnest(queues, dues) AS u (queue, due)
-		WHERE {schema}.soonest(u.queue) >= u.due);
+		WHERE {schema}.soonest(u.queue, {schema}.told()) >= u.due);
 BEGIN
 	PERFORM {schema}.ring(channel, sender, 'w', ARRAY(SELECT unnest(rung) INTERSECT SELECT unnest(loud)));
 	RETURN rung;
 END $$;
 
 -- apart sets a record that cannot be read apart, and counts it.
-CREATE FUNCTION {schema}.apart(q int4, i bytea) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+CREATE FUNCTION {schema}.apart(q int4, i bytea) RETURNS void LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
 	was int2;
 BEGIN
@@ -850,7 +918,7 @@ END $$;
 -- configure replaces the settings of a queue, or removes it. It reports false where the
 -- queue to be removed holds a record.
 CREATE FUNCTION {schema}.configure(p_name text, p_paused bool, p_for int8, p_remove bool, OUT done bool, OUT number int4)
-LANGUAGE plpgsql SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	done := true;
 	SELECT q.queue INTO number FROM {schema}.queues q WHERE q.name = p_name FOR UPDATE;
@@ -914,7 +982,7 @@ RETURNS TABLE (
 	o_id bytea, o_sort int8, o_version int8, o_state int2, o_flags int2, o_priority int2, o_lease bytea,
 	o_past bytea, o_record bytea, o_at int8, o_reason text, o_attempts bytea
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
 	FOR i IN 1..cardinality(states) LOOP
 		IF states[i] < 10 THEN
@@ -955,7 +1023,7 @@ BEGIN
 END $$;
 
 -- unused reports whether a queue holds nothing at all.
-CREATE FUNCTION {schema}.unused(q int4) RETURNS bool LANGUAGE plpgsql SET enable_seqscan = off AS $$
+CREATE FUNCTION {schema}.unused(q int4) RETURNS bool LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	RETURN NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.queue = q)
 		AND NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = q)
