@@ -135,11 +135,14 @@ type rower interface {
 
 // version reads the version of the tables, 0 where there are none.
 func version(ctx context.Context, conn rower, schema string) (have int, err error) {
-	table := pgx.Identifier{schema}.Sanitize() + ".migrations"
 	var there bool
-	if err := conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", table).Scan(&there); err != nil || !there {
+	// A query and not to_regclass, which may know what was there before the lock.
+	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "+
+		"ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'migrations')", schema).Scan(&there)
+	if err != nil || !there {
 		return 0, err
 	}
-	err = conn.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM "+table).Scan(&have)
+	err = conn.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM "+
+		pgx.Identifier{schema}.Sanitize()+".migrations").Scan(&have)
 	return have, err
 }
