@@ -24,6 +24,7 @@ func (s *Storage) Apply(
 	if len(txs) == 0 {
 		return []storage.Applied{}, nil
 	}
+	s.sweep.visit()
 	p := newPart(call, isolated(txs))
 	if err := s.send(ctx, s.classOf(p), p); err != nil {
 		return nil, wrap("apply", err)
@@ -97,7 +98,7 @@ func (s *Storage) flushOnce(ctx context.Context, class int, parts []*part) error
 	}
 	w, err := st.carryOut(ctx)
 	if errors.Is(err, errBusy) && len(parts) == 1 {
-		return s.heldUp(err)
+		return errHeld
 	}
 	if err != nil {
 		return err

@@ -88,7 +88,7 @@ func BenchmarkProducers(b *testing.B) {
 				for range producers {
 					all.Go(func() {
 						for n.Add(1) <= int64(b.N) {
-							if _, err := session.ApplyOne(b.Context(), insertTx(1)); err != nil {
+							if _, err := session.ApplyOne(b.Context(), insertTx()); err != nil {
 								b.Error(err)
 								return
 							}
@@ -166,16 +166,13 @@ func insertOf(id string) storage.Insert {
 	}
 }
 
-func insertTx(n int) (tx storage.Tx) {
-	for range n {
-		tx.Inserts = append(tx.Inserts, insertOf(storage.NewID()))
-	}
-	return tx
+func insertTx() storage.Tx {
+	return storage.Tx{Inserts: []storage.Insert{insertOf(storage.NewID())}}
 }
 
 func insertTxs(n int) (txs []storage.Tx) {
 	for range n {
-		txs = append(txs, insertTx(1))
+		txs = append(txs, insertTx())
 	}
 	return txs
 }

@@ -22,7 +22,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	if err := s.enter(); err != nil {
 		return storage.Claimed{}, wrap("claim", err)
 	}
-	s.sweep.visit(ctx)
+	s.sweep.visit()
 	since := s.wake.since() // before the claim looks, so that nothing is lost in between
 	c := &claim{store: s, req: &req}
 	if err := c.run(ctx); err != nil {
@@ -338,6 +338,3 @@ func (o *oddities) take(queues []storage.ClaimQueue) []string {
 	}
 	return names
 }
-
-// heldUp is the error of a part whose task another transaction has locked for long.
-func (s *Storage) heldUp(err error) error { return err }

@@ -98,13 +98,18 @@ func (c *combiner) empty(class int) {
 	}
 }
 
-// fitting gives how many of those that wait one flush takes along: one at least.
+// fitting gives how many of those that wait one flush takes along: one at least, and of
+// one lane one at most.
 func fitting(waiting []*part) int {
 	ops, size := 0, 0
+	lanes := make(map[[16]byte]bool, len(waiting))
 	for i, p := range waiting {
 		ops, size = ops+p.ops, size+p.size
-		if i == flushParts || i > 0 && (ops > flushOps || size > flushBytes) {
+		if i == flushParts || i > 0 && (ops > flushOps || size > flushBytes) || lanes[p.call.Lane.ID] {
 			return i
+		}
+		if !p.call.IsZero() {
+			lanes[p.call.Lane.ID] = true
 		}
 	}
 	return len(waiting)

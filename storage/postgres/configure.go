@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -74,6 +73,3 @@ func (s *Storage) configure(
 	}
 	return nil
 }
-
-// definite reports whether an error says for certain that nothing happened.
-func definite(err error) bool { return err != nil && !errors.Is(err, storage.ErrUnknown) }

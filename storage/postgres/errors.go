@@ -66,7 +66,7 @@ func transient(err error) bool {
 	case "40001", "40P01", "55P03", "23505", "0A000", "26000", "42P05":
 		return true
 	}
-	return false
+	return errors.Is(err, errHeld)
 }
 
 // readOnly reports whether the server takes no writes: it is, or has become, a standby.

@@ -126,7 +126,7 @@ func hear(info *storage.RunnerInfo, now int64) query {
 	for i := range copied.Running {
 		copied.Running[i].Since = micros(copied.Running[i].Since)
 	}
-	b, _ := json.Marshal(&copied) // cannot fail: texts, numbers, times of this century
+	b, _ := json.Marshal(&copied) //nolint:errchkjson // cannot fail: texts, numbers, times of this century
 	return query{
 		text: `INSERT INTO {schema}.runners (id, seen, until, info) VALUES ($1, $2, $3, $4)
 			ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, until = excluded.until, info = excluded.info`,

@@ -31,7 +31,8 @@ func lanesQuery(lanes [][]byte, got map[[16]byte]remembered) query {
 	var lane []byte
 	var r remembered
 	return query{
-		text: "SELECT lane, opened, seq, base, verb::text, outcome FROM {schema}.lanes WHERE lane = ANY ($1::bytea[])",
+		text: "SELECT lane, opened, seq, base, verb::text, outcome FROM {schema}.lanes " +
+			"WHERE lane = ANY ($1::bytea[])",
 		args: []any{lanes},
 		scan: each(func() error {
 			kept := r
@@ -114,7 +115,7 @@ func packApplied(applied []storage.Applied) []byte {
 		all[i] = outcome{I: a.Inserted, C: a.Changed, S: a.Settled}
 		all[i].E, _ = a.Err.(*storage.DependencyError) //nolint:errorlint // made here, never wrapped
 	}
-	b, _ := json.Marshal(all) // cannot fail: texts and numbers
+	b, _ := json.Marshal(all) //nolint:errchkjson // cannot fail: texts and numbers
 	return b
 }
 
@@ -148,9 +149,7 @@ func remembering(parts []*part) (query, bool) {
 // anyway.
 func (s *Storage) sweepLanes(ctx context.Context) error {
 	return s.ask(ctx, s.pool, query{
-		text: `DELETE FROM {schema}.lanes WHERE ctid = ANY (ARRAY(
-			SELECT l.ctid FROM {schema}.lanes l WHERE l.opened < {schema}.told() - $1::int8
-			ORDER BY l.opened LIMIT 500 FOR UPDATE SKIP LOCKED))`,
+		text: "SELECT {schema}.sweep({schema}.told() - $1)",
 		args: []any{(storage.LaneLife + time.Minute).Microseconds()},
 	})
 }

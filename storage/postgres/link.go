@@ -32,7 +32,7 @@ type schema string
 
 func (s schema) in(text string) string { return strings.ReplaceAll(text, "{schema}", string(s)) }
 
-// own is a transaction of the storage's own, on a connection of a pool. Its first and
+// transaction is one of the storage's own, on a connection of a pool. Its first and
 // its last round trip begin and commit it beside what else they carry.
 type transaction struct {
 	schema schema

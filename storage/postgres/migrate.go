@@ -98,8 +98,8 @@ func advance(ctx context.Context, tx pgx.Tx, schema string, files []string, have
 	for i, text := range files {
 		if have+i == 0 {
 			text = "CREATE SCHEMA IF NOT EXISTS {schema};" +
-				"CREATE TABLE {schema}.migrations (version int4 PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now());" +
-				text
+				"CREATE TABLE {schema}.migrations (" +
+				"version int4 PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now());" + text
 		}
 		text += ";INSERT INTO {schema}.migrations (version) VALUES (" + strconv.Itoa(have+i+1) + ");"
 		// Several statements at once go by the simple protocol alone.
@@ -137,8 +137,9 @@ type rower interface {
 func version(ctx context.Context, conn rower, schema string) (have int, err error) {
 	var there bool
 	// A query and not to_regclass, which may know what was there before the lock.
-	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "+
-		"ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'migrations')", schema).Scan(&there)
+	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c "+
+		"JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "+
+		"WHERE n.nspname = $1 AND c.relname = 'migrations')", schema).Scan(&there)
 	if err != nil || !there {
 		return 0, err
 	}

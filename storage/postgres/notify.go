@@ -104,9 +104,9 @@ func (n *notes) close() {
 // ringing gives the statement that wakes those whom a work concerns, and what is to be
 // done once it was committed.
 func (s *Storage) ringing(w *work) (queries []query, rung func(context.Context)) {
-	var all, alerts []int32
+	all, alerts := make([]int32, 0, len(w.rings)), make([]int32, 0, len(w.rings))
 	for name, alert := range w.rings {
-		q := s.number(w, name)
+		q := w.ids(name)
 		all = append(all, q)
 		if alert {
 			alerts = append(alerts, q)
@@ -128,8 +128,6 @@ func (s *Storage) ringing(w *work) (queries []query, rung func(context.Context))
 		s.notes.rung(ctx, alerts, true)
 	}
 }
-
-func (s *Storage) number(w *work, name string) int32 { return w.ids(name) }
 
 func without(all, some []int32) []int32 {
 	return slices.DeleteFunc(slices.Clone(all), func(q int32) bool { return slices.Contains(some, q) })

@@ -77,15 +77,16 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 // plainQuery is the step of a class: enqueue, or finish where tasks are completed too.
 func (s *Storage) plainQuery(a *plainArgs, class int, base *int64, rung *[]int32) query {
 	args := []any{
-		a.span, a.lanes, a.opens, a.seqs, a.offs, a.queues, a.ids, a.ats, a.dues, a.priorities, a.marks, a.records,
-		a.dqueues, a.dwaiting, a.dscheduled, a.timed, s.notes.channel, s.notes.sender, s.notes.loud(a.dqueues),
+		a.span, a.lanes, a.opens, a.seqs, a.offs, a.queues, a.ids, a.ats, a.dues, a.priorities, a.marks,
+		a.records, a.dqueues, a.dwaiting, a.dscheduled, a.timed, s.notes.channel, s.notes.sender,
+		s.notes.loud(a.dqueues),
 	}
-	text := "SELECT base, coalesce(rung, '{}') FROM {schema}.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, " +
-		"$11, $12, $13, $14, $15, $16, $17, $18, $19)"
+	text := "SELECT base, coalesce(rung, '{}') FROM {schema}.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, " +
+		"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19)"
 	if class == classSettle {
 		args = append(args, a.ends, a.endIDs, a.versions, a.tokens)
-		text = "SELECT base, coalesce(rung, '{}') FROM {schema}.finish($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, " +
-			"$11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)"
+		text = "SELECT base, coalesce(rung, '{}') FROM {schema}.finish($1, $2, $3, $4, $5, $6, $7, $8, $9, " +
+			"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)"
 	}
 	return query{text: text, args: args, scan: one(base, rung)}
 }
@@ -94,7 +95,8 @@ func (s *Storage) plainQuery(a *plainArgs, class int, base *int64, rung *[]int32
 // begins: its inserts and then its completions take a microsecond each.
 func plain(parts []*part, queues map[string]int32) (*plainArgs, []int64) {
 	a := &plainArgs{
-		queues: []int32{}, ids: [][]byte{}, ats: []int64{}, dues: []int64{}, priorities: []int16{}, marks: []int16{},
+		queues: []int32{}, ids: [][]byte{}, ats: []int64{}, dues: []int64{}, priorities: []int16{},
+		marks:   []int16{},
 		dqueues: []int32{}, dwaiting: []int32{}, dscheduled: []int32{},
 		records: [][]byte{}, ends: []int32{}, endIDs: [][]byte{}, versions: []int64{}, tokens: [][]byte{},
 	}
@@ -160,7 +162,8 @@ func (a *plainArgs) count(queue int32, later bool) {
 	i := slices.Index(a.dqueues, queue)
 	if i < 0 {
 		i = len(a.dqueues)
-		a.dqueues, a.dwaiting, a.dscheduled = append(a.dqueues, queue), append(a.dwaiting, 0), append(a.dscheduled, 0)
+		a.dqueues = append(a.dqueues, queue)
+		a.dwaiting, a.dscheduled = append(a.dwaiting, 0), append(a.dscheduled, 0)
 	}
 	if later {
 		a.dscheduled[i]++

@@ -31,18 +31,7 @@ func (s *Storage) read(ctx context.Context, ref storage.Ref) (t storage.Task, er
 	var rec record
 	var stack, result, progress, checkpoint []byte
 	err = s.ask(ctx, s.pool, query{
-		text: `SELECT x.ended, x.sort, x.version, x.state, x.flags, x.priority, x.lease, x.past, x.record, x.at,
-				x.reason, s.attempts, s.stack, s.result, s.progress, s.checkpoint
-			FROM {schema}.queues q CROSS JOIN LATERAL (
-				SELECT false AS ended, t.sort, t.version, (t.line & 15)::int2 AS state, t.flags, t.priority, t.id, t.lease, t.past,
-					t.record, 0::int8 AS at, '' AS reason
-				FROM {schema}.tasks t WHERE t.queue = q.queue AND t.id = $2
-				UNION ALL
-				SELECT true, e.expires, e.version, (e.line & 15)::int2, e.flags, e.priority, e.id, ''::bytea, e.past,
-					e.record, e.at, e.reason
-				FROM {schema}.ended e WHERE e.queue = q.queue AND e.id = $2
-			) x LEFT JOIN {schema}.sides s ON s.queue = q.queue AND s.id = x.id
-			WHERE q.name = $1`,
+		text: "SELECT * FROM {schema}.read($1, $2)",
 		args: []any{ref.Queue, packID(ref.ID)},
 		scan: each(func() error {
 			rec.found = true

@@ -13,24 +13,24 @@ import (
 
 // A record is what is said of a task once, at its insert, and seldom changed:
 //
-//	format (1), flags (2), most retries and crash limit (varints), kind and encoding
-//	behind their lengths, then what its flags say: keep, timeout, unique key behind its
+//	flags (1), most retries and crash limit (varints), kind behind its length, encoding
+//	behind its length or as one small byte, then what its flags say: keep, timeout, unique key behind its
 //	length and its window (varints), headers behind their length (JSON), cursor behind
 //	its length (JSON), and the payload to the end.
 const (
-	format = 1
-
-	hasKeep = 1 << iota >> 1
+	hasKeep = 1 << iota
 	untilRead
 	hasTimeout
 	uniqueLife
 	uniqueWindow
 	hasHeaders
 	hasCursor
+	isRecord // always set: no text begins so
 )
 
-// encodings that take one byte in a record. Names begin with a letter or digit.
-var encodings = [...]string{"", "msgpack", "json"}
+// known gives the encodings that take one byte in a record: their place in the list. The
+// length of any other is written with so many added.
+func known() [2]string { return [2]string{"msgpack", "json"} }
 
 // errDamaged is a record that cannot be read.
 var errDamaged = errors.New("damaged record")
@@ -59,13 +59,12 @@ func specOf(in *storage.Insert) spec {
 
 // pack writes a record.
 func (sp *spec) pack() []byte {
-	b := make([]byte, 2, 32+len(sp.Kind)+len(sp.Encoding)+len(sp.Payload))
-	b[0] = format
+	b := make([]byte, 1, 32+len(sp.Kind)+len(sp.Encoding)+len(sp.Payload))
 	b = binary.AppendUvarint(b, uint64(sp.MaxRetries))
 	b = binary.AppendUvarint(b, uint64(sp.CrashLimit))
 	b = appendText(b, sp.Kind)
-	b = appendText(b, packEncoding(sp.Encoding))
-	var flags byte
+	b = appendEncoding(b, sp.Encoding)
+	flags := byte(isRecord)
 	if keep := sp.Keep.For.Microseconds(); keep > 0 {
 		flags |= hasKeep
 		b = binary.AppendUvarint(b, uint64(keep))
@@ -94,24 +93,18 @@ func (sp *spec) pack() []byte {
 		flags |= hasCursor
 		b = appendText(b, string(packCursor(sp.Cursor)))
 	}
-	b[1] = flags
+	b[0] = flags
 	return append(b, sp.Payload...)
 }
 
-func packEncoding(name string) string {
-	for i, known := range encodings {
-		if i > 0 && name == known {
-			return string(rune(i))
+func appendEncoding(b []byte, name string) []byte {
+	for i, encoding := range known() {
+		if name == encoding {
+			return append(b, byte(i))
 		}
 	}
-	return name
-}
-
-func unpackEncoding(packed string) string {
-	if len(packed) == 1 && int(packed[0]) < len(encodings) {
-		return encodings[packed[0]]
-	}
-	return packed
+	b = binary.AppendUvarint(b, uint64(len(known())+len(name)))
+	return append(b, name...)
 }
 
 func appendText(b []byte, text string) []byte {
@@ -132,7 +125,7 @@ func packHeaders(headers map[string]string) []byte {
 func packCursor(c *storage.Cursor) []byte {
 	copied := *c
 	copied.Next, copied.Last = micros(c.Next), micros(c.Last)
-	b, _ := json.Marshal(&copied) // cannot fail: checked times, and texts
+	b, _ := json.Marshal(&copied) //nolint:errchkjson // cannot fail: checked times, and texts
 	return b
 }
 
@@ -152,8 +145,17 @@ func (r *reader) number() uint64 {
 	return v
 }
 
-func (r *reader) bytes() []byte {
+func (r *reader) bytes() []byte { return r.take(r.number()) }
+
+func (r *reader) encoding() string {
 	n := r.number()
+	if all := known(); n < uint64(len(all)) {
+		return all[n]
+	}
+	return string(r.take(n - uint64(len(known()))))
+}
+
+func (r *reader) take(n uint64) []byte {
 	if n > uint64(len(r.b)) {
 		r.bad = true
 		return nil
@@ -165,14 +167,14 @@ func (r *reader) bytes() []byte {
 
 // unpack reads a record. The payload shares its memory.
 func unpack(b []byte) (sp spec, err error) {
-	if len(b) < 2 || b[0] != format {
+	if len(b) == 0 || b[0]&isRecord == 0 {
 		return sp, errDamaged
 	}
-	flags := b[1]
-	r := reader{b: b[2:]}
+	flags := b[0]
+	r := reader{b: b[1:]}
 	sp.MaxRetries, sp.CrashLimit = int(r.number()), int(r.number())
 	sp.Kind = string(r.bytes())
-	sp.Encoding = unpackEncoding(string(r.bytes()))
+	sp.Encoding = r.encoding()
 	if flags&hasKeep != 0 {
 		sp.Keep.For = time.Duration(r.number()) * time.Microsecond
 	}

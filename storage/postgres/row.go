@@ -108,7 +108,6 @@ type row struct {
 type origin struct {
 	table table
 	queue int32
-	state int16
 	flags int16
 }
 
@@ -227,7 +226,7 @@ func fullText(text, stack string) string {
 }
 
 func packAttempts(attempts []storage.Attempt) []byte {
-	b, _ := json.Marshal(attempts) // cannot fail: times of this century, and texts
+	b, _ := json.Marshal(attempts) //nolint:errchkjson // cannot fail: times of this century, and texts
 	return b
 }
 

@@ -195,12 +195,10 @@ func (w *work) freeing() query {
 	for k := range w.frees {
 		set[k] = true
 	}
-	var queues []int32
-	var names []string
-	var ids [][]byte
-	for _, k := range sortedKeys(set) {
-		queues, names = append(queues, w.ids(k.queue)), append(names, k.key)
-		ids = append(ids, packID(w.frees[k]))
+	n := len(set)
+	queues, names, ids := make([]int32, n), make([]string, n), make([][]byte, n)
+	for i, k := range sortedKeys(set) {
+		queues[i], names[i], ids[i] = w.ids(k.queue), k.key, packID(w.frees[k])
 	}
 	return query{text: "SELECT {schema}.free($1, $2, $3)", args: []any{queues, names, ids}}
 }

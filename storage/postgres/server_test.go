@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/midgehq/midge/internal/testserver"
@@ -109,7 +110,7 @@ func TestBusyPoolStarvesNothing(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if _, err := session.ApplyOne(ctx, insertTx(1)); err != nil {
+	if _, err := session.ApplyOne(ctx, insertTx()); err != nil {
 		t.Fatal(err)
 	}
 	claimed, err := session.Claim(ctx, claimOf(1))
@@ -128,6 +129,38 @@ func TestBusyPoolStarvesNothing(t *testing.T) {
 	}
 }
 
+// TestWithoutPreparedStatements works behind a proxy that shares sessions among clients:
+// what one prepared is gone for the next.
+func TestWithoutPreparedStatements(t *testing.T) {
+	testserver.RequirePostgres(t)
+	settings, err := pgxpool.ParseConfig(shared.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
+		_, err := conn.PgConn().Exec(ctx, "DEALLOCATE ALL").ReadAll()
+		return true, err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	cfg := fresh(t, postgres.Config{NoListener: true})
+	cfg.URL, cfg.Pool = "", pool
+	_, session := opened(t, cfg)
+	ended := make(map[string]int)
+	for range 5 {
+		if _, err := session.ApplyOne(t.Context(), insertTx()); err != nil {
+			t.Fatal(err)
+		}
+		complete(t, session, ended)
+	}
+	if len(ended) != 5 {
+		t.Errorf("ended: got %d, want 5", len(ended))
+	}
+}
+
 // TestListenerComesBack ends the listener's connection: it is made again, and what comes
 // after that wakes those who wait.
 func TestListenerComesBack(t *testing.T) {
@@ -135,7 +168,7 @@ func TestListenerComesBack(t *testing.T) {
 	cfg := fresh(t, postgres.Config{})
 	store, session := opened(t, cfg)
 	_, other := opened(t, cfg)
-	if _, err := other.ApplyOne(t.Context(), insertTx(1)); err != nil {
+	if _, err := other.ApplyOne(t.Context(), insertTx()); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/midgehq/midge/storage"
@@ -31,8 +32,13 @@ func newPart(call storage.Call, txs []storage.Tx) *part {
 	return p
 }
 
-// errBusy says that a task which a part names is locked by another step.
-var errBusy = errors.New("a task is locked by another transaction")
+var (
+	// errBusy says that a task which one of several parts names is locked by another
+	// step: they are carried out one by one.
+	errBusy = errors.New("one of several tasks is locked by another transaction")
+	// errHeld says that of a part by itself: it is tried again for a while.
+	errHeld = errors.New("a task is locked by another transaction")
+)
 
 // step is the general way to carry out parts: what they name is loaded and locked, they
 // are carried out in memory, one after the other (work.go), and what changed is written.
@@ -142,37 +148,38 @@ func present(calls []storage.Call) (lanes [][]byte, opens, seqs []int64) {
 // named lists the tasks and unique keys that parts name, sorted: locks are taken in that
 // order.
 func named(parts []*part) (refs []storage.Ref, keys []key) {
-	seen := make(map[storage.Ref]bool)
-	wanted := make(map[key]bool)
-	add := func(ref storage.Ref) { seen[ref] = true }
+	seen, wanted := make(map[storage.Ref]bool), make(map[key]bool)
 	for _, p := range parts {
 		for i := range p.txs {
-			tx := &p.txs[i]
-			for j := range tx.Inserts {
-				in := &tx.Inserts[j]
-				add(in.Ref)
-				if in.Unique.Mode != "" {
-					wanted[key{in.Ref.Queue, in.Unique.Key}] = true
-				}
-			}
-			for j := range tx.Changes {
-				add(tx.Changes[j].Ref)
-				if q := targetQueue(&tx.Changes[j]); q != tx.Changes[j].Ref.Queue {
-					add(storage.Ref{Queue: q, ID: tx.Changes[j].Ref.ID})
-				}
-			}
-			for j := range tx.Deletes {
-				add(tx.Deletes[j].Ref)
-			}
-			for j := range tx.Depends {
-				add(tx.Depends[j].Ref)
-			}
-			for j := range tx.Settles {
-				add(tx.Settles[j].Fence.Ref)
-			}
+			nameIn(&p.txs[i], seen, wanted)
 		}
 	}
 	return sortedRefs(seen), sortedKeys(wanted)
+}
+
+// nameIn adds what a Tx names.
+func nameIn(tx *storage.Tx, seen map[storage.Ref]bool, wanted map[key]bool) {
+	for j := range tx.Inserts {
+		in := &tx.Inserts[j]
+		seen[in.Ref] = true
+		if in.Unique.Mode != "" {
+			wanted[key{in.Ref.Queue, in.Unique.Key}] = true
+		}
+	}
+	for j := range tx.Changes {
+		ch := &tx.Changes[j]
+		seen[ch.Ref] = true
+		seen[storage.Ref{Queue: targetQueue(ch), ID: ch.Ref.ID}] = true
+	}
+	for j := range tx.Deletes {
+		seen[tx.Deletes[j].Ref] = true
+	}
+	for j := range tx.Depends {
+		seen[tx.Depends[j].Ref] = true
+	}
+	for j := range tx.Settles {
+		seen[tx.Settles[j].Fence.Ref] = true
+	}
 }
 
 func sortedRefs(set map[storage.Ref]bool) []storage.Ref {
@@ -217,6 +224,12 @@ func sortedKeys(set map[key]bool) []key {
 
 // loading reads and locks tasks.
 func (st *step) loading(refs []storage.Ref) query {
+	slices.SortFunc(refs, func(a, b storage.Ref) int { // the order in which all steps lock
+		if a.Queue != b.Queue {
+			return int(st.queues[a.Queue]) - int(st.queues[b.Queue])
+		}
+		return slices.Compare(packID(a.ID), packID(b.ID))
+	})
 	queues, ids := make([]int32, len(refs)), make([][]byte, len(refs))
 	for i, ref := range refs {
 		queues[i], ids[i] = st.queues[ref.Queue], packID(ref.ID)
@@ -290,9 +303,7 @@ func (st *step) try() (*work, error) {
 			w.add(rec.row(ref, st.queues[ref.Queue]))
 		}
 	}
-	for k, h := range st.keys {
-		w.keys[k] = h
-	}
+	maps.Copy(w.keys, st.keys)
 	for _, p := range st.parts {
 		p.applied = make([]storage.Applied, len(p.txs))
 		for i := range p.txs {

@@ -28,7 +28,7 @@ const (
 )
 
 // visit starts a round where one is due.
-func (w *sweep) visit(context.Context) {
+func (w *sweep) visit() {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()

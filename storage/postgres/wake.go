@@ -204,7 +204,9 @@ func (s *Storage) Wait(ctx context.Context, req storage.WaitRequest) error {
 
 // look reports whether what req waits for has happened, and what to wait for if not. An
 // event of a queue whose name is not known yet may be of any.
-func (w *wake) look(req *storage.WaitRequest, names *numbers) (happened bool, changed <-chan struct{}, err error) {
+func (w *wake) look(
+	req *storage.WaitRequest, names *numbers,
+) (happened bool, changed <-chan struct{}, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {

@@ -73,7 +73,8 @@ func (j *Joined) Apply(
 		if err == nil {
 			return p.applied, nil
 		}
-		undone := j.link.run(ctx, query{text: "ROLLBACK TO SAVEPOINT midge"}, query{text: "RELEASE SAVEPOINT midge"})
+		undone := j.link.run(ctx,
+			query{text: "ROLLBACK TO SAVEPOINT midge"}, query{text: "RELEASE SAVEPOINT midge"})
 		lost := code(err) == "23505" || code(err) == "55P03" // a race against another step, or a long wait
 		if undone != nil || !lost || try == again || ctx.Err() != nil {
 			return nil, wrap("apply", errors.Join(err, undone))

@@ -282,6 +282,6 @@ func TestWithinRefusesAnIdentity(t *testing.T) {
 	s.must(err)
 	defer func() { s.must(tx.Rollback(t.Context())) }()
 	var invalid *storage.InvalidError
-	_, err = s.store.Within(tx).Apply(t.Context(), storage.Call{Seq: 1}, insertTx(1))
+	_, err = s.store.Within(tx).Apply(t.Context(), storage.Call{Seq: 1}, insertTx())
 	s.want("an *InvalidError", errors.As(err, &invalid), true)
 }

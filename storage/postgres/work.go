@@ -214,9 +214,9 @@ func (w *work) count(r *row, to int16, kept bool) {
 	switch {
 	case isLive(to) && !isLive(from):
 		if from == 0 {
-			d.add(tEnqueued, 1)
+			d.add(tEnqueued)
 		} else {
-			d.add(tRequeued, 1)
+			d.add(tRequeued)
 		}
 		if life {
 			w.keys[key{r.ref.Queue, r.spec.Unique.Key}] = &hold{id: r.ref.ID, fresh: true}
@@ -224,13 +224,13 @@ func (w *work) count(r *row, to int16, kept bool) {
 	case isLive(from) && !isLive(to):
 		switch to {
 		case completed:
-			d.add(tCompleted, 1)
+			d.add(tCompleted)
 		case dead:
-			d.add(tDead, 1)
+			d.add(tDead)
 		case cancelled:
-			d.add(tCancelled, 1)
+			d.add(tCancelled)
 		default:
-			d.add(tDeleted, 1)
+			d.add(tDeleted)
 		}
 		if life {
 			w.release(r)
@@ -291,7 +291,7 @@ const (
 // delta is what a step changes of a queue's sizes and totals.
 type delta [columns]int32
 
-func (d *delta) add(column int, n int32) { d[column] += n }
+func (d *delta) add(column int) { d[column]++ }
 
 // move counts a task from one state to another, 0 for none.
 func (d *delta) move(from, to int16, kept bool) {

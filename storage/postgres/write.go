@@ -43,7 +43,9 @@ func (w *work) apply(tx *storage.Tx) (a storage.Applied) {
 
 // insert adds a task or cursor. A moment that is not in the future is due now.
 func (w *work) insert(in *storage.Insert) storage.Placed {
-	r := &row{ref: in.Ref, queue: w.ids(in.Ref.Queue), priority: int16(in.Priority), spec: specOf(in), held: true}
+	r := &row{
+		ref: in.Ref, queue: w.ids(in.Ref.Queue), priority: int16(in.Priority), spec: specOf(in), held: true,
+	}
 	r.version = w.grown(0)
 	r.past.Created = r.version
 	w.add(r)
@@ -208,7 +210,7 @@ func (w *work) settle(r *row, se *storage.Settle) storage.Placed {
 	}
 	if se.Outcome == storage.Fail {
 		r.past.Retries++
-		w.delta(r.ref.Queue).add(tFailed, 1)
+		w.delta(r.ref.Queue).add(tFailed)
 	}
 	r.version = w.grown(r.version)
 	w.countSnooze(r, to)
@@ -263,7 +265,7 @@ func (w *work) recover(r *row) {
 	r.attempt(w.tick(), outcome, "", "")
 	if charged {
 		r.past.Crashes++
-		w.delta(r.ref.Queue).add(tCrashed, 1)
+		w.delta(r.ref.Queue).add(tCrashed)
 	}
 	r.version = w.grown(r.version)
 	switch to {

@@ -560,7 +560,8 @@ BEGIN
 		OR EXISTS (SELECT FROM {schema}.ended e WHERE e.line = q * 16 + 10 AND e.expires > since AND e.expires <= now)
 		OR EXISTS (SELECT FROM {schema}.ended e WHERE e.line = q * 16 + 11 AND e.expires > since AND e.expires <= now)
 		OR EXISTS (SELECT FROM {schema}.ended e WHERE e.line = q * 16 + 12 AND e.expires > since AND e.expires <= now)
-		OR EXISTS (SELECT FROM {schema}.keys k WHERE k.queue = q AND k.until > greatest(since, 0) AND k.until <= now);
+		OR EXISTS (SELECT FROM {schema}.keys k WHERE k.queue + 0 = q AND k.until > 0
+			AND k.until > since AND k.until <= now);
 END $$;
 
 -- enter begins a step that the client decides: it admits calls and reserves n moments.
@@ -817,7 +818,7 @@ BEGIN
 		gone := gone + n;
 	END LOOP;
 	DELETE FROM {schema}.keys k WHERE k.ctid = ANY (ARRAY(
-		SELECT w.ctid FROM {schema}.keys w WHERE w.queue = q AND w.until > 0 AND w.until <= now
+		SELECT w.ctid FROM {schema}.keys w WHERE w.queue + 0 = q AND w.until > 0 AND w.until <= now
 		ORDER BY w.until LIMIT most FOR UPDATE SKIP LOCKED));
 	RETURN gone;
 END $$;
@@ -887,18 +888,6 @@ BEGIN
 		SELECT u.target, (SELECT x.ctid FROM {schema}.sides x WHERE x.queue = u.queue AND x.id = u.id) AS c
 		FROM unnest(queues, ids, targets) AS u (queue, id, target) OFFSET 0
 	) u WHERE s.ctid = u.c;
-END $$;
-
--- sooner wakes those who wait for queues in which something is due earlier than all else
--- now, and gives these queues; those of them that are in loud are notified.
-CREATE FUNCTION {schema}.sooner(channel text, sender text, queues int4[], dues int8[], loud int4[])
-RETURNS int4[] LANGUAGE plpgsql AS $$
-DECLARE
-	rung int4[] := ARRAY(SELECT u.queue FROM unnest(queues, dues) AS u (queue, due)
-		WHERE {schema}.soonest(u.queue, {schema}.told()) >= u.due);
-BEGIN
-	PERFORM {schema}.ring(channel, sender, 'w', ARRAY(SELECT unnest(rung) INTERSECT SELECT unnest(loud)));
-	RETURN rung;
 END $$;
 
 -- apart sets a record that cannot be read apart, and counts it.
@@ -1029,4 +1018,37 @@ BEGIN
 		AND NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = q)
 		AND NOT EXISTS (SELECT FROM {schema}.keys k WHERE k.queue = q)
 		AND NOT EXISTS (SELECT FROM {schema}.deltas d WHERE d.queue = q);
+END $$;
+
+-- read gives one task with all that stands beside it.
+CREATE FUNCTION {schema}.read(p_name text, p_id bytea) RETURNS TABLE (
+	o_ended bool, o_sort int8, o_version int8, o_state int2, o_flags int2, o_priority int2, o_lease bytea,
+	o_past bytea, o_record bytea, o_at int8, o_reason text,
+	o_attempts bytea, o_stack bytea, o_result bytea, o_progress bytea, o_checkpoint bytea
+) LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+	q int4 := (SELECT k.queue FROM {schema}.queues k WHERE k.name = p_name);
+	s record;
+BEGIN
+	SELECT k.* INTO s FROM {schema}.sides k WHERE k.queue = q AND k.id = p_id;
+	RETURN QUERY
+	SELECT false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
+		0::int8, ''::text, s.attempts, s.stack, s.result, s.progress, s.checkpoint
+	FROM {schema}.tasks t WHERE t.queue = q AND t.id = p_id;
+	IF NOT FOUND THEN
+		RETURN QUERY
+		SELECT true, e.expires, e.version, (e.line & 15)::int2, e.flags, e.priority, ''::bytea, e.past, e.record,
+			e.at, e.reason, s.attempts, s.stack, s.result, s.progress, s.checkpoint
+		FROM {schema}.ended e WHERE e.queue = q AND e.id = p_id;
+	END IF;
+END $$;
+
+-- sweep forgets some lanes that were opened before a moment.
+CREATE FUNCTION {schema}.sweep(before int8) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+	DELETE FROM {schema}.lanes WHERE ctid = ANY (ARRAY(
+		SELECT l.ctid FROM {schema}.lanes l WHERE l.opened < before
+		ORDER BY l.opened LIMIT 500 FOR UPDATE SKIP LOCKED));
 END $$;
