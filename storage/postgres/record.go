@@ -28,9 +28,9 @@ const (
 	isRecord // always set: no text begins so
 )
 
-// known gives the encodings that take one byte in a record: their place in the list. The
+// known are the encodings that take one byte in a record: their place in the list. The
 // length of any other is written with so many added.
-func known() [2]string { return [2]string{"msgpack", "json"} }
+var known = [...]string{"msgpack", "json"}
 
 // errDamaged is a record that cannot be read.
 var errDamaged = errors.New("damaged record")
@@ -98,12 +98,12 @@ func (sp *spec) pack() []byte {
 }
 
 func appendEncoding(b []byte, name string) []byte {
-	for i, encoding := range known() {
+	for i, encoding := range known {
 		if name == encoding {
 			return append(b, byte(i))
 		}
 	}
-	b = binary.AppendUvarint(b, uint64(len(known())+len(name)))
+	b = binary.AppendUvarint(b, uint64(len(known)+len(name)))
 	return append(b, name...)
 }
 
@@ -149,10 +149,10 @@ func (r *reader) bytes() []byte { return r.take(r.number()) }
 
 func (r *reader) encoding() string {
 	n := r.number()
-	if all := known(); n < uint64(len(all)) {
-		return all[n]
+	if n < uint64(len(known)) {
+		return known[n]
 	}
-	return string(r.take(n - uint64(len(known()))))
+	return string(r.take(n - uint64(len(known))))
 }
 
 func (r *reader) take(n uint64) []byte {

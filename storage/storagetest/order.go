@@ -113,12 +113,15 @@ func orderKept(r *rig) {
 }
 
 func orderDue(r *rig) {
-	from := r.now()
-	for id, delay := range map[string]time.Duration{"third": 1030, "first": 1010, "second": 1020} {
+	from := r.now().Add(time.Second) // by when a slow machine has inserted them all
+	at := func(id string, after time.Duration) {
 		j := job(id)
-		j.At = from.Add(delay * time.Millisecond)
+		j.At = from.Add(after)
 		r.insert(j)
 	}
+	at("third", 20*time.Millisecond)
+	at("first", 0)
+	at("second", 10*time.Millisecond)
 	for _, id := range []string{"first", "second", "third"} {
 		r.passTo(r.read(id).Due)
 	}
