@@ -113,7 +113,8 @@ func orderKept(r *rig) {
 }
 
 func orderDue(r *rig) {
-	from := r.now().Add(time.Second) // by when a slow machine has inserted them all
+	// A whole second, by which a slow machine has inserted them all.
+	from := r.now().Add(2 * time.Second).Truncate(time.Second)
 	at := func(id string, after time.Duration) {
 		j := job(id)
 		j.At = from.Add(after)
