@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/postgres"
@@ -99,6 +101,33 @@ func BenchmarkProducers(b *testing.B) {
 			})
 		})
 	}
+}
+
+// BenchmarkBare is what any queue in PostgreSQL has to pay for an enqueue: one prepared
+// insert of such a row into a table with two indexes, and its commit.
+func BenchmarkBare(b *testing.B) {
+	cfg, server := slow(b)
+	conn, err := pgx.Connect(b.Context(), cfg.URL)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = conn.Close(b.Context()) }()
+	_, err = conn.Exec(b.Context(), "CREATE TABLE bare (id bytea PRIMARY KEY, queue text, at timestamptz DEFAULT now(),"+
+		" payload bytea); CREATE INDEX ON bare (queue, at)")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ResetTimer()
+	measured(b, server, b.N, "task", func() {
+		for range b.N {
+			in := insertOf(storage.NewID())
+			_, err := conn.Exec(b.Context(), "INSERT INTO bare (id, queue, payload) VALUES ($1, $2, $3)",
+				[]byte(in.Ref.ID), in.Ref.Queue, in.Payload)
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }
 
 // BenchmarkDrain fills a queue and drains it with batches of some size, from some
