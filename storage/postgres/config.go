@@ -135,17 +135,29 @@ func (c *Config) connect(
 	return pool, reserve, nil
 }
 
-// listen gives the settings of the listener's connection, or nil for none.
-func (c *Config) listen(pool *pgxpool.Pool) (*pgx.ConnConfig, error) {
-	if c.NoListener {
-		return nil, nil //nolint:nilnil // no listener is wanted
+// dial makes one connection that is not of a pool, with the pool's settings and hook.
+func dial(ctx context.Context, cfg *pgxpool.Config) (*pgx.Conn, error) {
+	conn := cfg.ConnConfig.Copy()
+	if cfg.BeforeConnect != nil { // it may fetch a password
+		if err := cfg.BeforeConnect(ctx, conn); err != nil {
+			return nil, err
+		}
 	}
-	if c.ListenURL == "" {
-		return pool.Config().ConnConfig, nil
+	return pgx.ConnectConfig(ctx, conn)
+}
+
+// listen gives what makes the listener's connection, or nil for none.
+func (c *Config) listen(pool *pgxpool.Pool) (func(context.Context) (*pgx.Conn, error), error) {
+	switch {
+	case c.NoListener:
+		return nil, nil //nolint:nilnil // no listener is wanted
+	case c.ListenURL == "":
+		cfg := pool.Config()
+		return func(ctx context.Context) (*pgx.Conn, error) { return dial(ctx, cfg) }, nil
 	}
 	cfg, err := pgx.ParseConfig(c.ListenURL)
 	if err != nil {
 		return nil, storage.Invalid("Config.ListenURL", "***", "a URL such as postgres://localhost/database")
 	}
-	return cfg, nil
+	return func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, cfg) }, nil
 }

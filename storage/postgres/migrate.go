@@ -51,7 +51,7 @@ func Migrate(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("postgres: migrate: %w", err)
 	}
-	conn, err := pgx.ConnectConfig(ctx, settings.ConnConfig)
+	conn, err := dial(ctx, settings)
 	if err != nil {
 		return wrap("migrate", translate(err))
 	}

@@ -76,7 +76,7 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 	if s.pool, s.reserve, err = cfg.connect(background, &s.unnamed); err != nil {
 		return err
 	}
-	listener, err := cfg.listen(s.pool)
+	listen, err := cfg.listen(s.pool)
 	if err != nil {
 		return err
 	}
@@ -84,11 +84,8 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
 	channel, sender := "midge_"+cfg.Schema, hex.EncodeToString(id[:])
 	s.wake = &wake{
-		channel: channel, sender: sender, ctx: background,
+		connect: listen, channel: channel, sender: sender, ctx: background,
 		queues: make(map[int32]heard), changed: make(chan struct{}), late: s.late,
-	}
-	if listener != nil {
-		s.wake.connect = func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, listener) }
 	}
 	s.notes = &notes{
 		channel: channel, sender: sender, local: s.wake.ring, send: s.tell, ctx: background,
