@@ -69,6 +69,13 @@ type Storage interface {
 	Close() error
 }
 
+// Applier is what a client writes through: a Storage, or what writes within a
+// transaction of the application's, under the zero Call.
+type Applier interface {
+	// Apply is as in [Storage].
+	Apply(ctx context.Context, call Call, txs ...Tx) ([]Applied, error)
+}
+
 // Spanner is the optional ability to say which queues can share a Tx. A storage
 // without it can put any queues of one Tx into one step. Claim, Extend and Apply take
 // queues that do not span too, and answer when all parts did: a caller for whom a

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes sure that the servers the tests start are installed: redis-server and
-# redis-cli. Where apt can install them, it does; elsewhere this prints the one
-# command that does and fails.
+# Makes sure that the servers the tests start are installed: redis-server, redis-cli,
+# and the postgres and initdb of PostgreSQL. Where apt can install them, it does;
+# elsewhere this prints the one command that does and fails.
 #
 # A package may start a service of its own on the standard port. The tests never
 # use a standard port: they start private servers and stop those alone.
@@ -9,21 +9,26 @@ set -euo pipefail
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-if have redis-server && have redis-cli; then
+# Debian keeps the programs of PostgreSQL out of PATH.
+have_postgres() {
+  have postgres && have initdb || compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null
+}
+
+if have redis-server && have redis-cli && have_postgres; then
   exit 0
 fi
 
-want="redis-server and redis-cli"
+want="redis-server, redis-cli, postgres and initdb"
 case "$(uname -s)" in
-  Darwin) hint="brew install redis" ;;
-  FreeBSD) hint="pkg install redis" ;;
-  Linux) hint="the package manager's command for redis, such as: dnf install redis" ;;
+  Darwin) hint="brew install redis postgresql" ;;
+  FreeBSD) hint="pkg install redis postgresql16-server" ;;
+  Linux) hint="the package manager's command for both, such as: dnf install redis postgresql-server" ;;
   *) hint="wsl --install -d Debian, and run make test inside it" ;;
 esac
 
 root=()
 if have apt-get; then
-  hint="sudo apt-get update && sudo apt-get install -y redis-server"
+  hint="sudo apt-get update && sudo apt-get install -y redis-server postgresql"
   if [ "$(id -u)" -ne 0 ]; then
     root=(sudo -n)
     if ! have sudo || ! sudo -n true 2>/dev/null; then
@@ -32,7 +37,7 @@ if have apt-get; then
     fi
   fi
   "${root[@]}" apt-get update
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y redis-server
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y redis-server postgresql
   exit 0
 fi
 

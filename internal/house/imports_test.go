@@ -42,6 +42,12 @@ var table = []rule{
 		testRooms:   []string{"storage/storagetest"},
 		testModules: []string{"github.com/alicebob/miniredis/v2"},
 	},
+	{
+		room:      "storage/postgres",
+		rooms:     []string{"storage"},
+		modules:   []string{"github.com/jackc/pgx/v5"},
+		testRooms: []string{"storage/storagetest"},
+	},
 	{room: "storage/storagetest", rooms: []string{"storage"}, testRooms: []string{"storage/memory"}},
 	{
 		room:    "examples",
@@ -49,6 +55,7 @@ var table = []rule{
 		modules: []string{"go.uber.org/zap"},
 	},
 	{room: "internal"},
+	{room: "internal/testserver", modules: []string{"github.com/jackc/pgx/v5"}}, // to see that a server answers
 	{
 		room:      "internal/faulttest",
 		testRooms: []string{".", "storage/..."},
@@ -111,6 +118,10 @@ func TestTheImportTableItself(t *testing.T) {
 		{"storage/redis/redis_test.go", module, false},
 		{"storage/redis/redis.go", "github.com/alicebob/miniredis/v2", false},
 		{"storage/redis/redis_test.go", "github.com/alicebob/miniredis/v2", true},
+		{"storage/postgres/postgres.go", "github.com/jackc/pgx/v5/pgxpool", true},
+		{"storage/postgres/postgres.go", module + "/storage/redis", false},
+		{"storage/redis/redis.go", "github.com/jackc/pgx/v5", false},
+		{"client.go", "github.com/jackc/pgx/v5", false},
 		{"examples/mail/main.go", module, true},
 		{"examples/mail/main.go", module + "/storage/redis", true},
 		{"examples/mail/main.go", module + "/internal/testserver", false},

@@ -43,8 +43,9 @@ func orderMutants() []mutant {
 			}
 		})}, "order/kept by other changes"),
 		breaks("later due first", fault{apply: inserts(func(j *storage.Insert) {
-			if j.Delay > 0 && j.Delay < 40*time.Millisecond {
-				j.Delay = 40*time.Millisecond - j.Delay
+			second := j.At.Truncate(time.Second)
+			if late := j.At.Sub(second); !j.At.IsZero() && late < 40*time.Millisecond {
+				j.At = second.Add(40*time.Millisecond - late)
 			}
 		})}, "order/earlier due first"),
 		breaks("second queue first", fault{claim: asked(func(c *storage.ClaimRequest) { slices.Reverse(c.Queues) })},

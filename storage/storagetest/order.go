@@ -113,9 +113,16 @@ func orderKept(r *rig) {
 }
 
 func orderDue(r *rig) {
-	r.insert(delayed("third", 30*time.Millisecond))
-	r.insert(delayed("first", 10*time.Millisecond))
-	r.insert(delayed("second", 20*time.Millisecond))
+	// A whole second, by which a slow machine has inserted them all.
+	from := r.now().Add(2 * time.Second).Truncate(time.Second)
+	at := func(id string, after time.Duration) {
+		j := job(id)
+		j.At = from.Add(after)
+		r.insert(j)
+	}
+	at("third", 20*time.Millisecond)
+	at("first", 0)
+	at("second", 10*time.Millisecond)
 	for _, id := range []string{"first", "second", "third"} {
 		r.passTo(r.read(id).Due)
 	}

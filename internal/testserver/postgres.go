@@ -1,0 +1,288 @@
+package testserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// PostgresOptions describe a PostgreSQL server. The zero value works.
+type PostgresOptions struct {
+	// Config are further lines of postgresql.conf, such as "max_connections = 30".
+	Config []string
+	// Unsafe turns fsync off, for suites that test logic alone and whose server
+	// nobody kills.
+	Unsafe bool
+}
+
+// PostgresServer is a private PostgreSQL process that listens on a unix socket in its
+// own directory and nowhere else. Its methods may be called from several goroutines,
+// those that start or end the process one at a time.
+type PostgresServer struct {
+	dir     string // short, because a socket's path is bounded
+	bin     string
+	account *account
+	config  []string
+
+	mu     sync.Mutex
+	proc   *process
+	paused bool
+}
+
+// RequirePostgres skips the test unless [EnvServers] is set. Where it is set, a
+// missing PostgreSQL is fatal.
+func RequirePostgres(t testing.TB) {
+	t.Helper()
+	if !Enabled() {
+		t.Skipf("needs a real PostgreSQL: set %s=1, or run make test", EnvServers)
+	}
+	if _, err := postgresBin(); err != nil {
+		t.Fatalf("%s is set: %v; make test installs it", EnvServers, err)
+	}
+}
+
+// Postgres starts a server for the test and stops it when the test ends. The test
+// fails where it does not start.
+func Postgres(t testing.TB, options PostgresOptions) *PostgresServer {
+	t.Helper()
+	server, err := StartPostgres(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return server
+}
+
+// StartPostgres makes a fresh database in a fresh directory, starts a server on it and
+// returns when it answers. The caller closes it. Run by root, the server belongs to an
+// unprivileged user, because PostgreSQL refuses root.
+func StartPostgres(options PostgresOptions) (*PostgresServer, error) {
+	bin, err := postgresBin()
+	if err != nil {
+		return nil, err
+	}
+	owner, err := unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "midge-pg-")
+	if err != nil {
+		return nil, fmt.Errorf("testserver: make data directory: %w", err)
+	}
+	s := &PostgresServer{dir: dir, bin: bin, account: owner, config: postgresConfig(dir, options)}
+	if err = s.create(); err == nil {
+		err = s.launch()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func postgresConfig(dir string, options PostgresOptions) []string {
+	config := []string{
+		"listen_addresses = ''", "unix_socket_directories = '" + dir + "'", "max_connections = 400",
+		"shared_buffers = '256MB'", "logging_collector = off", "lc_messages = 'C'",
+	}
+	if options.Unsafe {
+		config = append(config, "fsync = off", "synchronous_commit = off", "full_page_writes = off")
+	}
+	return append(config, options.Config...)
+}
+
+// postgresBin finds the directory of the newest postgres and initdb: in PATH, or
+// where Debian puts them.
+func postgresBin() (string, error) {
+	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	slices.Reverse(dirs)
+	if path, err := exec.LookPath("postgres"); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil {
+			dirs = append([]string{filepath.Dir(path)}, dirs...)
+		}
+	}
+	for _, dir := range dirs {
+		if _, err := os.Stat(filepath.Join(dir, "initdb")); err == nil {
+			return dir, nil
+		}
+	}
+	return "", errors.New("testserver: postgres and initdb are not installed")
+}
+
+// URL is where a client connects, as the superuser "midge" of the database
+// "postgres". It stays the same over restarts.
+func (s *PostgresServer) URL() string {
+	return "postgres:///postgres?user=midge&sslmode=disable&host=" + url.QueryEscape(s.dir)
+}
+
+// Socket is the path of the socket, for a proxy in front of it.
+func (s *PostgresServer) Socket() string { return filepath.Join(s.dir, ".s.PGSQL.5432") }
+
+// Log is what the server has logged since it was last started.
+func (s *PostgresServer) Log() string {
+	log, _ := os.ReadFile(s.logPath())
+	return string(log)
+}
+
+// Pid is the process id of the server that runs, or ran last.
+func (s *PostgresServer) Pid() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc.pid
+}
+
+// Exec runs SQL over a connection of its own, for tests that look at or disturb a
+// storage's tables behind its back.
+func (s *PostgresServer) Exec(ctx context.Context, sql string, args ...any) error {
+	conn, err := pgx.Connect(ctx, s.URL())
+	if err != nil {
+		return fmt.Errorf("testserver: connect: %w", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if _, err = conn.Exec(ctx, sql, args...); err != nil {
+		return fmt.Errorf("testserver: exec: %w", err)
+	}
+	return nil
+}
+
+// Stop shuts the server down in order, ending its clients' connections, and waits
+// until its process has ended.
+func (s *PostgresServer) Stop() error { return s.end(os.Interrupt) }
+
+// Kill ends the server as a crash would: no checkpoint, no farewell. A restart
+// recovers from its log.
+func (s *PostgresServer) Kill() error { return s.end(syscall.SIGQUIT) }
+
+func (s *PostgresServer) end(signal os.Signal) error {
+	if err := s.Resume(); err != nil {
+		return err
+	}
+	proc := s.running()
+	if proc == nil {
+		return nil
+	}
+	if err := proc.os.Signal(signal); err != nil && !proc.ended() {
+		return fmt.Errorf("testserver: stop %d: %w", proc.pid, err)
+	}
+	if !poll(stopLimit, proc.ended) {
+		_ = proc.kill()
+		<-proc.done
+		return fmt.Errorf("testserver: %d did not end in %v, killed", proc.pid, stopLimit)
+	}
+	return nil
+}
+
+// Restart starts the server again and returns when it answers. One that still runs is
+// stopped first.
+func (s *PostgresServer) Restart() error {
+	if err := s.Stop(); err != nil {
+		return err
+	}
+	return s.launch()
+}
+
+// Pause freezes the postmaster: established connections go on, new ones hang.
+func (s *PostgresServer) Pause() error {
+	proc := s.running()
+	if proc == nil {
+		return errors.New("testserver: pause: the server does not run")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = true
+	return proc.pause()
+}
+
+// Resume lets a paused server go on. Without a Pause it does nothing.
+func (s *PostgresServer) Resume() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.paused {
+		return nil
+	}
+	s.paused = false
+	return s.proc.resume()
+}
+
+// Close stops the server and deletes its directory. Closing again is harmless.
+func (s *PostgresServer) Close() error {
+	return errors.Join(s.Stop(), os.RemoveAll(s.dir))
+}
+
+func (s *PostgresServer) dataPath() string { return filepath.Join(s.dir, "data") }
+func (s *PostgresServer) logPath() string  { return filepath.Join(s.dir, "log") }
+
+func (s *PostgresServer) running() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil || s.proc.ended() {
+		return nil
+	}
+	return s.proc
+}
+
+// create makes the database.
+func (s *PostgresServer) create() error {
+	if err := s.account.own(s.dir); err != nil {
+		return fmt.Errorf("testserver: give %s to its owner: %w", s.dir, err)
+	}
+	initdb := exec.Command(filepath.Join(s.bin, "initdb"), "--pgdata", s.dataPath(), "--username=midge",
+		"--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
+	s.account.run(initdb)
+	initdb.Dir = s.dir
+	if out, err := initdb.CombinedOutput(); err != nil {
+		return fmt.Errorf("testserver: initdb: %w:\n%s", err, out)
+	}
+	file, err := os.OpenFile(filepath.Join(s.dataPath(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("testserver: write configuration: %w", err)
+	}
+	_, err = file.WriteString(strings.Join(s.config, "\n") + "\n")
+	return errors.Join(err, file.Close())
+}
+
+// launch starts the process and waits until it answers.
+func (s *PostgresServer) launch() error {
+	log, err := os.Create(s.logPath())
+	if err != nil {
+		return fmt.Errorf("testserver: make log: %w", err)
+	}
+	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.dataPath())
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	tieToParent(cmd)
+	s.account.run(cmd)
+	p := &process{done: make(chan struct{})}
+	started := make(chan error)
+	go p.own(cmd, log, started)
+	if err := <-started; err != nil {
+		return fmt.Errorf("testserver: start postgres: %w", err)
+	}
+	s.mu.Lock()
+	s.proc, s.paused = p, false
+	s.mu.Unlock()
+	if poll(awaitLimit, func() bool { return p.ended() || s.answers() }) && !p.ended() {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("testserver: postgres does not answer; its log:\n%s", s.Log()), s.Kill())
+}
+
+func (s *PostgresServer) answers() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return s.Exec(ctx, "SELECT 1") == nil
+}

@@ -1,0 +1,12 @@
+package testserver
+
+import "os/exec"
+
+// account is the user to which a server belongs: always this process's own.
+type account struct{}
+
+func unprivileged() (*account, error) { return nil, nil } //nolint:nilnil // no account is this process's own
+
+func (*account) own(string) error { return nil }
+
+func (*account) run(*exec.Cmd) {}

@@ -1,0 +1,121 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Apply carries out each Tx whole or not at all, in order, all in one transaction of the
+// database, which concurrent calls share.
+func (s *Storage) Apply(
+	ctx context.Context, call storage.Call, txs ...storage.Tx,
+) ([]storage.Applied, error) {
+	if err := storage.CheckTxs(s.limits, txs); err != nil {
+		return nil, err
+	}
+	if err := s.enter(); err != nil {
+		return nil, wrap("apply", err)
+	}
+	if len(txs) == 0 {
+		return []storage.Applied{}, nil
+	}
+	s.sweep.visit()
+	p := newPart(call, isolated(txs))
+	if err := s.send(ctx, s.classOf(p), p); err != nil {
+		return nil, wrap("apply", err)
+	}
+	return p.applied, nil
+}
+
+// isolated gives txs that stay as they are, whatever the caller does with its slices once
+// its context has ended: a flush may still be under way then.
+func isolated(txs []storage.Tx) []storage.Tx { return append([]storage.Tx{}, txs...) }
+
+// classOf says how a call is flushed.
+func (s *Storage) classOf(p *part) int {
+	class := classInsert
+	for i := range p.txs {
+		tx := &p.txs[i]
+		if !isPlain(tx) {
+			return classGeneral
+		}
+		if len(tx.Settles) > 0 {
+			class = classSettle
+		}
+	}
+	if class == classSettle && s.odd.is(queuesOfParts([]*part{p})) {
+		return classGeneral
+	}
+	return class
+}
+
+// isPlain reports whether a Tx is nothing but plain inserts and completions.
+func isPlain(tx *storage.Tx) bool {
+	if len(tx.Changes)+len(tx.Deletes)+len(tx.Depends) > 0 {
+		return false
+	}
+	for i := range tx.Inserts {
+		if tx.Inserts[i].Unique.Mode != "" || tx.Inserts[i].Cursor != nil {
+			return false
+		}
+	}
+	for i := range tx.Settles {
+		if tx.Settles[i].Outcome != storage.Complete || tx.Settles[i].Result != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// poolOf gives the connections of a class: what ends a lease has a reserve.
+func (s *Storage) poolOf(class int) *pgxpool.Pool {
+	if class == classInsert {
+		return s.pool
+	}
+	return s.reserve
+}
+
+// flushOnce carries out parts in one transaction, the general way.
+func (s *Storage) flushOnce(ctx context.Context, class int, parts []*part) error {
+	queues, err := s.numbersOf(ctx, queuesOfParts(parts))
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	tx, err := s.begin(ctx, s.poolOf(class))
+	if err != nil {
+		return err
+	}
+	defer tx.close(ctx)
+	st := s.newStep(tx, queues)
+	if err := st.enter(ctx, parts); err != nil {
+		return err
+	}
+	w, err := st.carryOut(ctx)
+	if errors.Is(err, errBusy) && len(parts) == 1 {
+		return errHeld
+	}
+	if err != nil {
+		return err
+	}
+	writes, rung := s.ringing(w)
+	writes = append(w.save(), writes...)
+	if q, some := remembering(st.parts); some {
+		writes = append(writes, q)
+	}
+	if err := tx.commit(ctx, writes...); err != nil {
+		return err
+	}
+	s.lateSince(ctx, begun, queues)
+	rung(ctx)
+	s.noteDead(w)
+	for _, p := range st.parts {
+		p.done, p.err = true, nil
+	}
+	return nil
+}

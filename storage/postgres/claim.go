@@ -1,0 +1,340 @@
+package postgres
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// batch is how much of each kind of maintenance one Claim does in each of its queues.
+const batch = 500
+
+// Claim maintains the queues named and takes tasks from them: one round trip, and more
+// where a lease has expired or something is kept no longer.
+func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	if err := storage.CheckClaim(&req); err != nil {
+		return storage.Claimed{}, err
+	}
+	if err := s.enter(); err != nil {
+		return storage.Claimed{}, wrap("claim", err)
+	}
+	s.sweep.visit()
+	since := s.wake.since() // before the claim looks, so that nothing is lost in between
+	c := &claim{store: s, req: &req}
+	if err := c.run(ctx); err != nil {
+		return storage.Claimed{}, wrap("claim", err)
+	}
+	c.Since = since
+	return c.Claimed, nil
+}
+
+// claim is one Claim under way.
+type claim struct {
+	storage.Claimed
+
+	store   *Storage
+	req     *storage.ClaimRequest
+	asked   []int64  // from where it looked, in each queue
+	behind  []int32  // numbers of queues that need maintenance first
+	damaged []damage // records that cannot be read
+	verdict string   // "v" or "x" where the call is refused
+	left    bool     // maintenance was left over
+}
+
+// damage names a record that cannot be read.
+type damage struct {
+	queue string
+	id    []byte
+}
+
+func (c *claim) run(ctx context.Context) error {
+	s := c.store
+	if names := s.overfull.take(c.req.Queues); len(names) > 0 {
+		if err := c.trimDead(ctx, names); err != nil {
+			return err
+		}
+	}
+	maintained := false
+	for {
+		c.Claimed, c.behind = storage.Claimed{}, nil
+		err := s.retry(ctx, func() error { return s.ask(ctx, s.pool, c.query(maintained)) })
+		if err != nil {
+			return translate(err)
+		}
+		if len(c.behind) == 0 {
+			break
+		}
+		maintained = true
+		if c.left, err = s.maintain(ctx, c.behind, batch); err != nil {
+			return err
+		}
+	}
+	switch c.verdict {
+	case "v":
+		return fmt.Errorf("%w: older than the last call of its lane, or repeats another", storage.ErrUnknown)
+	case "x":
+		return storage.ErrLaneExpired
+	}
+	c.More = c.More || c.left
+	return c.setApart(ctx)
+}
+
+// query asks for tasks.
+func (c *claim) query(maintained bool) query {
+	req := c.req
+	names, maxes := make([]string, len(req.Queues)), make([]int32, len(req.Queues))
+	for i, q := range req.Queues {
+		names[i], maxes[i] = q.Name, int32(max(min(q.Max, storage.MaxClaim), -1))
+	}
+	holder := append(slices.Clone(req.Token[:]), req.Runner...)
+	opened := int64(0)
+	if !req.Call.IsZero() {
+		opened = req.Call.Lane.Opened.UnixMicro()
+	}
+	lows, froms, sinces := c.store.hints.of(names)
+	c.asked = froms
+	var r claimRow
+	return query{
+		text: "SELECT o_kind::text, o_place, o_id, o_version, o_at, o_flags, o_priority, o_past, o_record FROM " +
+			"{schema}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
+		args: []any{
+			req.Call.Lane.ID[:], opened, int64(req.Call.Seq), names, maxes, int32(req.Max), int32(req.Start),
+			req.Suspect, req.Lease.Microseconds(), holder, maintained, int32(batch), int64(storage.MaxClaimBytes),
+			lows, froms, sinces,
+		},
+		scan: each(func() error { return c.got(&r) },
+			&r.kind, &r.place, &r.id, &r.version, &r.at, &r.flags, &r.priority, &r.past, &r.record),
+	}
+}
+
+// claimRow is a row that the step claim gives.
+type claimRow struct {
+	kind            string
+	place           int32
+	id              []byte
+	version         int64
+	at              *int64
+	flags, priority int16
+	past, record    []byte
+}
+
+// got takes in a row.
+func (c *claim) got(r *claimRow) error {
+	switch r.kind {
+	case "m":
+		c.behind = append(c.behind, int32(*r.at))
+	case "t", "k":
+		return c.take(r)
+	case "h":
+		c.Now = moment(r.version)
+		if r.at != nil {
+			c.NextDue = moment(*r.at)
+		}
+		c.More = r.flags&1 != 0
+		c.Cancels = r.flags&2 != 0
+		for i := range c.req.Queues {
+			if n := int32(binary.BigEndian.Uint32(r.past[4*i:])); n != 0 {
+				c.store.numbers.learn(c.req.Queues[i].Name, n)
+			}
+			first := int64(binary.BigEndian.Uint64(r.record[16*i:]))
+			last := int64(binary.BigEndian.Uint64(r.record[16*i+8:]))
+			c.store.hints.learn(c.req.Queues[i].Name, seen{
+				now: r.version, from: c.asked[i], first: first, last: last, clean: r.flags&4 != 0,
+			})
+		}
+	default:
+		c.verdict = r.kind
+	}
+	return nil
+}
+
+// take takes in a task or a tick.
+func (c *claim) take(r *claimRow) error {
+	queue := c.req.Queues[r.place-1].Name
+	t := row{
+		ref: storage.Ref{Queue: queue, ID: unpackID(r.id)}, sort: *r.at, version: r.version, state: pending,
+		flags: r.flags, priority: r.priority,
+	}
+	if r.kind == "k" {
+		t.state = cursor
+	}
+	err := t.decode(slices.Clone(r.past), slices.Clone(r.record))
+	if errors.Is(err, errDamaged) {
+		c.damaged = append(c.damaged, damage{queue, slices.Clone(r.id)})
+		return nil
+	}
+	if r.kind == "k" {
+		c.Ticks = append(c.Ticks, t.task())
+		return err
+	}
+	task := t.task()
+	task.Runner = c.req.Runner
+	c.Tasks = append(c.Tasks, task)
+	c.Fences = append(c.Fences, storage.Fence{Ref: task.Ref, Version: r.version, Token: c.req.Token})
+	return err
+}
+
+// setApart puts records that cannot be read where they stop nobody.
+func (c *claim) setApart(ctx context.Context) error {
+	for _, d := range c.damaged {
+		queues, err := c.store.numbersOf(ctx, []string{d.queue})
+		if err == nil {
+			err = c.store.setApart(ctx, queues[d.queue], d.id)
+		}
+		if err != nil {
+			return translate(err)
+		}
+	}
+	return nil
+}
+
+// setApart puts a record that cannot be read where it stops nobody, and counts it.
+func (s *Storage) setApart(ctx context.Context, queue int32, id []byte) error {
+	return s.ask(ctx, s.pool, query{
+		text: "SELECT {schema}.apart($1, $2)", args: []any{queue, id},
+	})
+}
+
+// trimDead lets the oldest dead tasks go where this storage may have made too many.
+func (c *claim) trimDead(ctx context.Context, names []string) error {
+	queues, err := c.store.numbersOf(ctx, names)
+	if err != nil {
+		return translate(err)
+	}
+	for _, q := range queues {
+		if _, err := c.store.trim(ctx, q, batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maintain recovers what expired and deletes what is kept no longer, in queues by their
+// numbers, up to most of each, and reports whether more is left.
+func (s *Storage) maintain(ctx context.Context, queues []int32, most int) (left bool, err error) {
+	most = max(most/len(queues), 20)
+	for _, q := range queues {
+		n := 0
+		err := s.retry(ctx, func() (err error) {
+			n, err = s.recoverExpired(ctx, q, most)
+			return err
+		})
+		if err != nil {
+			return false, translate(err)
+		}
+		trimmed, err := s.trim(ctx, q, most)
+		if err != nil {
+			return false, err
+		}
+		left = left || n >= most || trimmed >= most
+	}
+	return left, nil
+}
+
+// trim deletes what a queue keeps no longer, and its oldest dead tasks where it has too
+// many.
+func (s *Storage) trim(ctx context.Context, queue int32, most int) (n int, err error) {
+	err = s.ask(ctx, s.pool, query{
+		text: "SELECT {schema}.trim($1, {schema}.told(), $2, $3)",
+		args: []any{queue, int32(most), int64(s.limits.DeadMax)},
+		scan: one(&n),
+	})
+	return n, translate(err)
+}
+
+// recoverExpired ends leases of one queue that expired, up to most of them. What another
+// step has locked, such as a settle in a transaction of the application's, it leaves
+// alone. The last claimed goes back to the head first, so that the first claimed is the
+// first to be claimed again.
+func (s *Storage) recoverExpired(ctx context.Context, queue int32, most int) (n int, err error) {
+	name, err := s.nameOf(ctx, queue)
+	if err != nil || name == "" {
+		return 0, err
+	}
+	tx, err := s.begin(ctx, s.pool)
+	if err != nil {
+		return 0, err
+	}
+	defer tx.close(ctx)
+	var base int64
+	var id []byte
+	var rec record
+	var all []*row
+	err = tx.run(ctx,
+		query{text: "SELECT {schema}.stamp($1)", args: []any{int64(5*2*most + 10)}, scan: one(&base)},
+		query{
+			text: "SELECT * FROM {schema}.expired($1, {schema}.told(), $2)", args: []any{queue, int32(most)},
+			scan: each(func() error {
+				got := rec
+				got.held = true
+				got.lease, got.past = slices.Clone(rec.lease), slices.Clone(rec.past)
+				got.record, got.attempts = slices.Clone(rec.record), slices.Clone(rec.attempts)
+				all = append(all, got.row(storage.Ref{Queue: name, ID: unpackID(id)}, queue))
+				return nil
+			}, &id, &rec.sort, &rec.version, &rec.state, &rec.flags, &rec.priority, &rec.lease, &rec.past,
+				&rec.record, &rec.attempts),
+		})
+	if err != nil {
+		return 0, err
+	}
+	w := newWork(s.limits, base, func(string) int32 { return queue })
+	slices.SortStableFunc(all, func(a, b *row) int { return int(b.version - a.version) })
+	for _, r := range all {
+		if r.state == damaged {
+			defer func() { _ = s.setApart(ctx, queue, packID(r.ref.ID)) }() // once it is no longer locked
+			continue
+		}
+		w.add(r)
+		w.recover(r)
+	}
+	writes, rung := s.ringing(w)
+	if err := tx.commit(ctx, append(w.save(), writes...)...); err != nil {
+		return 0, err
+	}
+	rung(ctx)
+	s.noteDead(w)
+	return len(all), nil
+}
+
+// nameOf gives the name of a queue's number, "" where there is none.
+func (s *Storage) nameOf(ctx context.Context, queue int32) (string, error) {
+	if name := s.numbers.name(queue); name != "" {
+		return name, nil
+	}
+	var name string
+	err := s.ask(ctx, s.pool, query{
+		text: "SELECT name FROM {schema}.queues WHERE queue = $1", args: []any{queue},
+		scan: each(func() error {
+			s.numbers.learn(name, queue)
+			return nil
+		}, &name),
+	})
+	return name, err
+}
+
+// noteDead remembers the queues in which a work made dead tasks: they may be too many.
+func (s *Storage) noteDead(w *work) {
+	for name, d := range w.sizes {
+		if d[nDead] > 0 {
+			s.overfull.note([]string{name})
+		}
+	}
+}
+
+// take gives those of the queues of a claim that were noted, and forgets them.
+func (o *oddities) take(queues []storage.ClaimQueue) []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var names []string
+	for _, q := range queues {
+		if _, some := o.until[q.Name]; some {
+			delete(o.until, q.Name)
+			names = append(names, q.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,177 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// flushTime bounds one flush, all retries included.
+const flushTime = 10 * time.Second
+
+// A flush takes along no more than this.
+const (
+	flushParts = 256
+	flushOps   = 2000
+	flushBytes = 8 << 20
+)
+
+// The classes of calls: each is flushed by itself, so that none waits for another's.
+const (
+	classInsert  = iota // nothing but plain inserts
+	classSettle         // completions, with plain inserts or without
+	classGeneral        // everything else
+	classes
+)
+
+// flight is one Apply under way.
+type flight struct{ landed chan struct{} }
+
+// combiner lets concurrent Apply calls share transactions, and with them round trips and
+// waits for the disk: what arrives while a flush is under way goes out with the next one.
+// A lone call goes out at once.
+type combiner struct {
+	// flush carries out parts of one class, filling in their outcomes.
+	flush func(ctx context.Context, class int, parts []*part)
+	ctx   context.Context //nolint:containedctx // of all flushes; no caller's context ends one
+
+	mu      sync.Mutex // guards what follows; no I/O under it
+	closed  bool
+	outbox  [classes][]*part // those that wait for their flush
+	busy    [classes]bool    // classes with a goroutine that empties the outbox
+	flushes sync.WaitGroup   // those goroutines; each ends when its outbox is empty
+}
+
+// close waits for the flushes, whose context has ended, and refuses new ones.
+func (c *combiner) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.flushes.Wait()
+}
+
+// submit hands over a call, which has to wait for landed.
+func (c *combiner) submit(class int, p *part) error {
+	p.flight = &flight{landed: make(chan struct{})}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return storage.ErrClosed
+	}
+	c.outbox[class] = append(c.outbox[class], p)
+	if !c.busy[class] {
+		c.busy[class] = true
+		c.flushes.Go(func() { c.empty(class) })
+	}
+	return nil
+}
+
+// withdraw takes back a call for which nobody waits, if it was not sent yet.
+func (c *combiner) withdraw(class int, p *part) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.outbox[class] = slices.DeleteFunc(c.outbox[class], func(other *part) bool { return other == p })
+}
+
+// empty flushes one class until nothing is left to send.
+func (c *combiner) empty(class int) {
+	for {
+		c.mu.Lock()
+		waiting := c.outbox[class]
+		if len(waiting) == 0 {
+			c.outbox[class], c.busy[class] = nil, false
+			c.mu.Unlock()
+			return
+		}
+		n := fitting(waiting)
+		parts := waiting[:n:n]
+		c.outbox[class] = waiting[n:]
+		c.mu.Unlock()
+		c.flushSome(class, parts)
+		for _, p := range parts {
+			close(p.flight.landed)
+		}
+	}
+}
+
+// fitting gives how many of those that wait one flush takes along: one at least, and of
+// one lane one at most.
+func fitting(waiting []*part) int {
+	ops, size := 0, 0
+	lanes := make(map[[16]byte]bool, len(waiting))
+	for i, p := range waiting {
+		ops, size = ops+p.ops, size+p.size
+		if i == flushParts || i > 0 && (ops > flushOps || size > flushBytes) || lanes[p.call.Lane.ID] {
+			return i
+		}
+		if !p.call.IsZero() {
+			lanes[p.call.Lane.ID] = true
+		}
+	}
+	return len(waiting)
+}
+
+func (c *combiner) flushSome(class int, parts []*part) {
+	ctx, cancel := context.WithTimeout(c.ctx, flushTime)
+	defer cancel()
+	c.flush(ctx, class, parts)
+}
+
+// send has a call carried out. A caller whose context ends has an unknown outcome; a
+// flush under way goes on for the others.
+func (s *Storage) send(ctx context.Context, class int, p *part) error {
+	if err := ctx.Err(); err != nil {
+		return err // nothing happened
+	}
+	//nolint:contextcheck // flushes have a context of their own: one caller must not end those of others
+	if err := s.combiner.submit(class, p); err != nil {
+		return err
+	}
+	select {
+	case <-p.flight.landed:
+		return p.err
+	case <-ctx.Done():
+		s.combiner.withdraw(class, p)
+		return ended(ctx)
+	}
+}
+
+// flush carries out parts of one class.
+func (s *Storage) flush(ctx context.Context, class int, parts []*part) {
+	if class != classGeneral {
+		if parts = s.flushPlain(ctx, class, parts); len(parts) == 0 {
+			return
+		}
+	}
+	s.flushAll(ctx, class, parts)
+}
+
+// flushAll carries out parts in one transaction or, where one of them spoils it for the
+// others, each in its own.
+func (s *Storage) flushAll(ctx context.Context, class int, parts []*part) {
+	err := s.retry(ctx, func() error { return s.flushOnce(ctx, class, parts) })
+	err = translate(err)
+	if len(parts) > 1 && err != nil && (errors.Is(err, errBusy) || !errors.Is(err, storage.ErrUnknown) &&
+		!errors.Is(err, storage.ErrFull) && !errors.Is(err, storage.ErrRefused)) {
+		s.flushApart(ctx, class, parts)
+		return
+	}
+	for _, p := range parts {
+		if err != nil && !p.done {
+			p.err = err
+		}
+	}
+}
+
+// flushApart carries out parts one by one, those that were held up by another step last.
+func (s *Storage) flushApart(ctx context.Context, class int, parts []*part) {
+	for _, p := range parts {
+		if !p.done {
+			s.flushAll(ctx, class, []*part{p})
+		}
+	}
+}

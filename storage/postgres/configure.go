@@ -1,0 +1,75 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Configure replaces the settings of a queue, or removes it.
+func (s *Storage) Configure(
+	ctx context.Context, call storage.Call, queue string, settings storage.Settings,
+) error {
+	if err := storage.CheckSettings(queue, &settings); err != nil {
+		return err
+	}
+	if err := s.enter(); err != nil {
+		return wrap("configure "+queue, err)
+	}
+	err := s.retry(ctx, func() error { return s.configure(ctx, call, queue, &settings) })
+	return wrap("configure "+queue, translate(err))
+}
+
+func (s *Storage) configure(
+	ctx context.Context, call storage.Call, queue string, settings *storage.Settings,
+) error {
+	tx, err := s.begin(ctx, s.pool)
+	if err != nil {
+		return err
+	}
+	defer tx.close(ctx)
+	st := s.newStep(tx, nil)
+	st.verb = verbConfigure
+	p := newPart(call, nil)
+	if err := st.enter(ctx, []*part{p}); err != nil {
+		return err
+	}
+	if len(st.parts) == 0 { // it was not admitted
+		if p.err == nil && len(p.outcome) > 0 {
+			return storage.ErrNotEmpty
+		}
+		return p.err
+	}
+	var done bool
+	var number *int32
+	err = tx.run(ctx, query{
+		text: "SELECT done, number FROM {schema}.configure($1, $2, $3, $4)",
+		args: []any{queue, settings.Paused, settings.PauseFor.Microseconds(), settings.Remove},
+		scan: one(&done, &number),
+	})
+	if err != nil {
+		return err
+	}
+	var writes []query
+	if !done && !call.IsZero() { // the lane remembers that it was refused
+		writes = append(writes, query{
+			text: "SELECT {schema}.remember($1, $2)",
+			args: []any{[][]byte{call.Lane.ID[:]}, [][]byte{[]byte("not empty")}},
+		})
+	}
+	var queues []int32
+	if done && number != nil {
+		queues = []int32{*number}
+		writes = append(writes, query{
+			text: "SELECT {schema}.ring($1, $2, 'c', $3)", args: []any{s.notes.channel, s.notes.sender, queues},
+		})
+	}
+	if err := tx.commit(ctx, writes...); err != nil {
+		return err
+	}
+	s.wake.ring(queues, true)
+	if !done {
+		return storage.ErrNotEmpty
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+// Package postgres is the storage for applications that have a PostgreSQL: version 13 or
+// later, one server or a primary with standbys, with or without a proxy that pools
+// connections. A task can be enqueued or settled in the very transaction that writes the
+// application's rows; see [Storage.Within].
+//
+// # Tables
+//
+// All are in one schema (Config.Schema); schema/001_tables.sql tells every column. Times
+// are microseconds of the server's clock.
+//
+//	queues      a row a queue: its number, pause, sizes and totals
+//	tasks       every task that has not ended, and the cursors
+//	ended       completed, cancelled and dead tasks that are kept
+//	sides       what few tasks have: history, stack, result, progress, checkpoint
+//	keys        unique keys that are held
+//	lanes       the last call of each lane, and its outcome
+//	deltas      what steps changed of sizes and totals, until it is folded into queues
+//	runners     heartbeats
+//	clock       a sequence: the mark that the storage's time never falls behind
+//	migrations  the version of all this
+//
+// tasks has two indexes: its key (queue, id), and (line, sort), in which a line is a queue
+// and a state. That one order serves claims, promotions, recoveries and listings, so that
+// every arrow between states is one update. A large payload stands apart by TOAST. What
+// has ended is out of tasks, and most tasks are deleted when they complete.
+//
+// # Steps
+//
+// Every verb is one transaction. What a busy queue sees all day is a function in the
+// database (schema/002_steps.sql): claim, plain inserts (enqueue), completions (finish).
+// Everything else is decided by the client: a step loads and locks what it names, carries
+// its Txs out in memory, one after the other (work.go), and writes what changed over
+// arrays (save.go). A plain step that does not go as expected has done nothing and is
+// done again that way.
+//
+//	verb         round trips
+//	Apply        1 for plain inserts and completions, else 2; 3 where it has to look for
+//	             the holder of a key
+//	Claim        1; 4 more for each queue in which a lease has expired
+//	Extend       2
+//	Wait         0
+//	Configure    3
+//	reads        1
+//	Within       2 (database/sql: one a statement, about 6)
+//
+// Concurrent Apply calls share transactions: what arrives while one is under way goes out
+// with the next (combine.go). Plain inserts, completions and the rest are flushed side by
+// side.
+//
+// # Locks
+//
+// Nothing serialises the fleet. Claims skip what others have locked. A step locks the
+// tasks that it names in the order of queue and id; it waits for no lock of another
+// transaction but those of a unique key or id that is being inserted, and those for a
+// bounded time: what it finds locked it tries again by itself. Extend, cancel and recovery
+// pass over a task that is locked, as one is that the application settles in a transaction
+// of its own. Sizes and totals are appended as rows, and one client at a time folds them.
+// A serialization failure, a deadlock or a lost race is done again with jitter.
+//
+// # Plans
+//
+// A planner that knows nothing of a table filled a second ago would ruin claims. Each
+// function turns off sequential scans and keeps one generic plan; the two indexes of tasks
+// have no column in common by which one could do the other's work; a set of tasks is
+// looked up one by one in a subquery that cannot be turned inside out, and written by the
+// places found. A claim starts where the last one ended (hint.go), because what was
+// claimed leaves dead entries in the index until a vacuum.
+//
+// # Time
+//
+// The clock is clock_timestamp(). The sequence stands a little ahead of all that was told;
+// where the server's clock is set back by more than 20 ms time goes on from there.
+//
+// # Wake-ups
+//
+// One channel a schema, midge_ and its name. A wake-up goes with the commit that causes
+// it, at most one a queue in 5 ms, the rest of which follow together at their end: a
+// notification takes a lock of the whole server. In transactions of the application's each
+// goes with the commit. One connection listens for all queues; without it
+// (Config.NoListener) the callers' slow scan finds what is new.
+//
+// # Connections
+//
+// Up to Config.Connections for claims, inserts and reads, two more for leases and settles,
+// and the listener's. They are the storage's own even where Config.Pool is given, so that
+// jobs which hold every connection of that pool starve nothing. No step leaves anything in
+// a session, so that a proxy may pool transactions; prepared statements are used until one
+// is not where it was made, and unnamed ones from then on. The listener alone needs a
+// session: Config.ListenURL.
+//
+// # Permissions
+//
+// Migrate needs CREATE on the database, or on the schema where that exists. All else needs
+// USAGE on the schema, EXECUTE on its functions, SELECT, INSERT, UPDATE and DELETE on its
+// tables, and USAGE, SELECT and UPDATE on its sequences.
+package postgres

@@ -1,0 +1,136 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// errReply is an answer that no step of this version gives.
+var errReply = fmt.Errorf("%w: unexpected reply", storage.ErrUnknown)
+
+// translate says what an error of pgx means to a caller: every error of pgx passes
+// through it, once. It alone decides, by the SQLSTATE, never by the text.
+//
+// What the server refused did not happen. Everything else leaves open whether it did: a
+// timeout, a lost connection, a server that is going down.
+func translate(err error) error {
+	if err == nil || errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrClosed) {
+		return err
+	}
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) {
+		return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
+	}
+	switch class(refused.Code) {
+	case "53": // insufficient resources
+		if refused.Code == "53300" { // too many connections: others will end
+			return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
+		}
+		return fmt.Errorf("%w: %w", storage.ErrFull, err)
+	case "28", "42": // credentials; permissions, or tables that are not there
+		return fmt.Errorf("%w: %w", storage.ErrRefused, err)
+	case "08", "57", "58", "40", "25", "55":
+		return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
+	}
+	return err
+}
+
+func class(code string) string {
+	if len(code) < 2 {
+		return ""
+	}
+	return code[:2]
+}
+
+// code gives the SQLSTATE of an error of the server, "" for any other.
+func code(err error) string {
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) {
+		return refused.Code
+	}
+	return ""
+}
+
+// transient reports whether a step that the server refused may succeed if it is done
+// again: it lost a race (serialization, deadlock, lock wait, unique), or its plan or
+// prepared statement was outdated. Nothing of it happened.
+func transient(err error) bool {
+	switch code(err) {
+	case "40001", "40P01", "55P03", "23505", "0A000", "26000", "42P05":
+		return true
+	}
+	return errors.Is(err, errHeld)
+}
+
+// readOnly reports whether the server takes no writes: it is, or has become, a standby.
+func readOnly(err error) bool { return code(err) == "25006" }
+
+// unprepared reports whether a prepared statement is not where it was left: something
+// between here and the server shares sessions among clients.
+func unprepared(err error) bool {
+	switch code(err) {
+	case "26000", "42P05":
+		return true
+	}
+	return false
+}
+
+// again is how often a step that lost a race is done again.
+const again = 10
+
+// retry does a step until it succeeds or fails for good.
+func (s *Storage) retry(ctx context.Context, step func() error) error {
+	pause := time.Millisecond
+	for try := 1; ; try++ {
+		err := step()
+		switch {
+		case err == nil:
+			return nil
+		case unprepared(err):
+			s.unnamed.Store(true)
+			s.pool.Reset()
+			s.reserve.Reset()
+		case readOnly(err):
+			s.pool.Reset()
+			s.reserve.Reset()
+		case !transient(err):
+			return err
+		}
+		if try == again || !rest(ctx, pause/2+rand.N(pause)) {
+			return err
+		}
+		pause = min(2*pause, 100*time.Millisecond)
+	}
+}
+
+// rest waits for d and reports false where ctx ended first.
+func rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// wrap names the act in an error.
+func wrap(act string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("postgres: %s: %w", act, err)
+}
+
+// ended is the error of a caller whose context ended while its call was under way.
+func ended(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", storage.ErrUnknown, context.Cause(ctx))
+}

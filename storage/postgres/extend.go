@@ -1,0 +1,168 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Extend extends leases and keeps the runner's heartbeat, in one transaction of two round
+// trips on a connection of the reserve. A task that another transaction has locked, as a
+// settle in the application's own does, is neither extended nor lost.
+func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	if err := storage.CheckExtend(s.limits, &req); err != nil {
+		return storage.Extended{}, err
+	}
+	if err := s.enter(); err != nil {
+		return storage.Extended{}, wrap("extend", err)
+	}
+	var extended storage.Extended
+	err := s.retry(ctx, func() (err error) {
+		extended, err = s.extend(ctx, &req)
+		return err
+	})
+	return extended, wrap("extend", translate(err))
+}
+
+func (s *Storage) extend(ctx context.Context, req *storage.ExtendRequest) (x storage.Extended, err error) {
+	txs := make([]storage.Tx, 1)
+	for i := range req.Leases { // what a step loads for settles
+		txs[0].Settles = append(txs[0].Settles, storage.Settle{Fence: req.Leases[i].Fence})
+	}
+	p := newPart(req.Call, txs)
+	queues, err := s.numbersOf(ctx, queuesOfParts([]*part{p}))
+	if err != nil {
+		return x, err
+	}
+	tx, err := s.begin(ctx, s.reserve)
+	if err != nil {
+		return x, err
+	}
+	defer tx.close(ctx)
+	st := s.newStep(tx, queues)
+	st.verb = verbExtend
+	if err := st.enter(ctx, []*part{p}); err != nil {
+		return x, err
+	}
+	if len(st.parts) == 0 { // it was not admitted
+		if p.err == nil {
+			err = json.Unmarshal(p.outcome, &x)
+		}
+		return x, firstError(p.err, err)
+	}
+	w := newWork(s.limits, st.base, func(name string) int32 { return queues[name] })
+	x.Now = moment(st.base)
+	for i := range req.Leases {
+		st.extendOne(w, &req.Leases[i], &x)
+	}
+	writes := w.save()
+	if req.Runner.ID != "" {
+		writes = append(writes, hear(&req.Runner, st.base))
+	}
+	if !req.Call.IsZero() {
+		b, err := json.Marshal(&x)
+		if err != nil {
+			return x, fmt.Errorf("remember: %w", err)
+		}
+		writes = append(writes, query{
+			text: "SELECT {schema}.remember($1, $2)", args: []any{[][]byte{req.Call.Lane.ID[:]}, [][]byte{b}},
+		})
+	}
+	return x, tx.commit(ctx, writes...)
+}
+
+// extendOne carries out one extension of a valid lease, expired or not. The version
+// stays.
+func (st *step) extendOne(w *work, e *storage.Extension, x *storage.Extended) {
+	rec := st.loaded[e.Fence.Ref]
+	var r *row
+	if rec != nil && rec.found {
+		r = rec.row(e.Fence.Ref, st.queues[e.Fence.Queue])
+	}
+	if r == nil || !r.proves(&e.Fence) {
+		x.Lost = append(x.Lost, e.Fence.Ref)
+		return
+	}
+	if r.state == asked {
+		x.CancelAsked = append(x.CancelAsked, e.Fence.Ref)
+	}
+	if !r.held {
+		return
+	}
+	if e.For > 0 {
+		r.sort, r.dirty = w.after(e.For), true
+	}
+	if e.Started && r.flags&started == 0 {
+		r.flags |= started
+		r.dirty = true
+	}
+	if e.Progress != nil {
+		r.side.progress = e.Progress
+		r.beside(sideProgress)
+		r.dirty = true
+	}
+	if e.Checkpoint != nil {
+		r.side.checkpoint = e.Checkpoint
+		r.beside(sideCheckpoint)
+		r.dirty = true
+	}
+	w.add(r)
+}
+
+// hear keeps a heartbeat, or forgets a runner that leaves.
+func hear(info *storage.RunnerInfo, now int64) query {
+	if info.Leaving {
+		return query{text: "DELETE FROM {schema}.runners WHERE id = $1", args: []any{info.ID}}
+	}
+	copied := *info
+	copied.Seen = moment(now)
+	copied.Started = micros(info.Started)
+	copied.For = info.For.Truncate(time.Microsecond)
+	copied.Running = slices.Clone(info.Running)
+	for i := range copied.Running {
+		copied.Running[i].Since = micros(copied.Running[i].Since)
+	}
+	b, _ := json.Marshal(&copied) //nolint:errchkjson // cannot fail: texts, numbers, times of this century
+	return query{
+		text: `INSERT INTO {schema}.runners (id, seen, until, info) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, until = excluded.until, info = excluded.info`,
+		args: []any{info.ID, now, now + info.For.Microseconds(), b},
+	}
+}
+
+// Runners lists the runners whose heartbeat has not expired, by id.
+func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
+	if err := s.enter(); err != nil {
+		return nil, wrap("runners", err)
+	}
+	var alive []storage.RunnerInfo
+	var b []byte
+	err := s.retry(ctx, func() error {
+		alive = nil
+		return s.ask(ctx, s.pool, query{
+			text: "SELECT info FROM {schema}.runners WHERE until > {schema}.told() ORDER BY id",
+			scan: each(func() error {
+				var info storage.RunnerInfo
+				if err := json.Unmarshal(b, &info); err != nil {
+					return fmt.Errorf("%w: %w", errDamaged, err)
+				}
+				alive = append(alive, info)
+				return nil
+			}, &b),
+		})
+	})
+	return alive, wrap("runners", translate(err))
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

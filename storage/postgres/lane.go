@@ -1,0 +1,155 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// What a lane remembers of its last call (the table lanes).
+const (
+	verbApply     = "a" // as expected from base on: its Txs say the rest
+	verbOutcome   = "o" // an Apply with an outcome of its own
+	verbClaim     = "c"
+	verbExtend    = "e"
+	verbConfigure = "s"
+)
+
+// remembered is the last call of a lane.
+type remembered struct {
+	opened, seq, base int64
+	verb              string
+	outcome           []byte
+}
+
+// lanesQuery reads lanes.
+func lanesQuery(lanes [][]byte, got map[[16]byte]remembered) query {
+	var lane []byte
+	var r remembered
+	return query{
+		text: "SELECT lane, opened, seq, base, verb::text, outcome FROM {schema}.lanes " +
+			"WHERE lane = ANY ($1::bytea[])",
+		args: []any{lanes},
+		scan: each(func() error {
+			kept := r
+			kept.outcome = slices.Clone(r.outcome)
+			got[[16]byte(lane)] = kept
+			return nil
+		}, &lane, &r.opened, &r.seq, &r.base, &r.verb, &r.outcome),
+	}
+}
+
+// verdict says of a call that was not admitted what its lane knows: nil where the call is
+// the one that it remembers, of one of these verbs.
+func (r remembered) verdict(call storage.Call, verbs ...string) error {
+	switch seq := int64(call.Seq); {
+	case r.seq == seq && slices.Contains(verbs, r.verb):
+		return nil
+	case r.seq == seq:
+		return fmt.Errorf("repeats another call: %w", storage.ErrUnknown)
+	case r.seq > seq:
+		return fmt.Errorf("%w: older than the last call of its lane", storage.ErrUnknown)
+	}
+	return storage.ErrLaneExpired
+}
+
+// admit keeps the parts that the server admitted, and answers the others.
+func (st *step) admit(ctx context.Context, parts []*part, admitted [][]byte) error {
+	in := make(map[[16]byte]bool, len(admitted))
+	for _, lane := range admitted {
+		in[[16]byte(lane)] = true
+	}
+	var rest []*part
+	var lanes [][]byte
+	for _, p := range parts {
+		if p.call.IsZero() || in[p.call.Lane.ID] {
+			st.parts = append(st.parts, p)
+			continue
+		}
+		rest = append(rest, p)
+		lanes = append(lanes, p.call.Lane.ID[:])
+	}
+	if len(rest) == 0 {
+		return nil
+	}
+	got := make(map[[16]byte]remembered)
+	if err := st.link.run(ctx, lanesQuery(lanes, got)); err != nil {
+		return err
+	}
+	for _, p := range rest {
+		p.done = true
+		r := got[p.call.Lane.ID]
+		if st.verb == verbOutcome {
+			p.applied, p.err = recall(r, p)
+			continue
+		}
+		p.outcome, p.err = r.outcome, r.verdict(p.call, st.verb)
+	}
+	return nil
+}
+
+// recall gives the first outcome of a call that is repeated.
+func recall(r remembered, p *part) ([]storage.Applied, error) {
+	if err := r.verdict(p.call, verbApply, verbOutcome); err != nil {
+		return nil, err
+	}
+	if r.verb == verbApply {
+		return expected(p.txs, r.base), nil
+	}
+	return unpackApplied(r.outcome)
+}
+
+// outcome is an Applied as it is remembered.
+type outcome struct {
+	I, C, S []storage.Placed         `json:",omitempty"`
+	E       *storage.DependencyError `json:",omitempty"`
+}
+
+func packApplied(applied []storage.Applied) []byte {
+	all := make([]outcome, len(applied))
+	for i, a := range applied {
+		all[i] = outcome{I: a.Inserted, C: a.Changed, S: a.Settled}
+		all[i].E, _ = a.Err.(*storage.DependencyError) //nolint:errorlint // made here, never wrapped
+	}
+	b, _ := json.Marshal(all) //nolint:errchkjson // cannot fail: texts and numbers
+	return b
+}
+
+func unpackApplied(b []byte) ([]storage.Applied, error) {
+	var all []outcome
+	if err := json.Unmarshal(b, &all); err != nil {
+		return nil, fmt.Errorf("%w: %w", errReply, err)
+	}
+	applied := make([]storage.Applied, len(all))
+	for i, o := range all {
+		applied[i] = storage.Applied{Inserted: o.I, Changed: o.C, Settled: o.S}
+		if o.E != nil {
+			applied[i].Err = o.E
+		}
+	}
+	return applied, nil
+}
+
+// remembering keeps the outcomes of parts that have an identity.
+func remembering(parts []*part) (query, bool) {
+	var lanes, outcomes [][]byte
+	for _, p := range parts {
+		if !p.call.IsZero() {
+			lanes, outcomes = append(lanes, p.call.Lane.ID[:]), append(outcomes, packApplied(p.applied))
+		}
+	}
+	return query{text: "SELECT {schema}.remember($1, $2)", args: []any{lanes, outcomes}}, len(lanes) > 0
+}
+
+// sweepLanes forgets lanes whose life is over: a call on one of them would be refused
+// anyway.
+func (s *Storage) sweepLanes(ctx context.Context) error {
+	return s.ask(ctx, s.pool, query{
+		text: "SELECT {schema}.sweep({schema}.told() - $1)",
+		args: []any{(storage.LaneLife + time.Minute).Microseconds()},
+	})
+}

@@ -1,0 +1,159 @@
+package postgres
+
+import (
+	"context"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// query is one statement of a step and what is done with its rows.
+type query struct {
+	text string // {schema} stands for the schema's name
+	args []any
+	scan func(rows) error // nil where there are none to read
+}
+
+// rows are those of a query: pgx.Rows or, but for Close, *sql.Rows.
+type rows interface {
+	Next() bool
+	Scan(dest ...any) error
+	Err() error
+}
+
+// link carries out queries of one transaction, in order.
+type link interface {
+	run(ctx context.Context, queries ...query) error
+}
+
+// schema is the quoted name of a schema.
+type schema string
+
+func (s schema) in(text string) string { return strings.ReplaceAll(text, "{schema}", string(s)) }
+
+// transaction is one of the storage's own, on a connection of a pool. Its first and
+// its last round trip begin and commit it beside what else they carry.
+type transaction struct {
+	schema schema
+	conn   *pgxpool.Conn
+	begun  bool
+	over   bool
+}
+
+// begin takes a connection; nothing is sent yet.
+func (s *Storage) begin(ctx context.Context, pool *pgxpool.Pool) (*transaction, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &transaction{schema: s.schema, conn: conn}, nil
+}
+
+func (t *transaction) run(ctx context.Context, queries ...query) error {
+	if !t.begun {
+		t.begun = true
+		queries = append([]query{{text: "BEGIN ISOLATION LEVEL READ COMMITTED"}}, queries...)
+	}
+	return send(ctx, t.conn.Conn(), t.schema, queries)
+}
+
+// commit carries out the last queries and commits.
+func (t *transaction) commit(ctx context.Context, queries ...query) error {
+	err := t.run(ctx, append(queries, query{text: "COMMIT"})...)
+	t.over = err == nil
+	return err
+}
+
+// close gives the connection back, and rolls back what was not committed. A connection
+// that does not take the rollback is thrown away.
+func (t *transaction) close(ctx context.Context) {
+	if t.begun && !t.over && !t.conn.Conn().IsClosed() {
+		_, _ = t.conn.Exec(ctx, "ROLLBACK")
+	}
+	t.conn.Release()
+}
+
+// batcher is a connection or transaction of pgx.
+type batcher interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// send carries out queries in one round trip.
+func send(ctx context.Context, conn batcher, in schema, queries []query) (err error) {
+	var batch pgx.Batch
+	for i := range queries {
+		batch.Queue(in.in(queries[i].text), queries[i].args...)
+	}
+	results := conn.SendBatch(ctx, &batch)
+	defer func() {
+		if closed := results.Close(); err == nil {
+			err = closed
+		}
+	}()
+	for i := range queries {
+		if queries[i].scan == nil {
+			if _, err := results.Exec(); err != nil {
+				return err
+			}
+			continue
+		}
+		found, err := results.Query()
+		if err != nil {
+			return err
+		}
+		err = queries[i].scan(found)
+		found.Close()
+		if err == nil {
+			err = found.Err()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask carries out one query on any connection of a pool, as a transaction of its own.
+func (s *Storage) ask(ctx context.Context, pool *pgxpool.Pool, q query) error {
+	found, err := pool.Query(ctx, s.schema.in(q.text), q.args...)
+	if err != nil {
+		return err
+	}
+	defer found.Close()
+	if q.scan != nil {
+		if err := q.scan(found); err != nil {
+			return err
+		}
+	}
+	found.Close()
+	return found.Err()
+}
+
+// one makes a scan of the one row that a query gives.
+func one(dest ...any) func(rows) error {
+	return func(r rows) error {
+		if !r.Next() {
+			if err := r.Err(); err != nil {
+				return err
+			}
+			return errReply
+		}
+		return r.Scan(dest...)
+	}
+}
+
+// each makes a scan of every row: got is called after each.
+func each(got func() error, dest ...any) func(rows) error {
+	return func(r rows) error {
+		for r.Next() {
+			if err := r.Scan(dest...); err != nil {
+				return err
+			}
+			if err := got(); err != nil {
+				return err
+			}
+		}
+		return r.Err()
+	}
+}

@@ -1,0 +1,85 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/postgres"
+)
+
+func TestTwentyStartersMigrateOnce(t *testing.T) {
+	testserver.RequirePostgres(t)
+	cfg := postgres.Config{URL: shared.URL(), Schema: fmt.Sprintf("midge_%d", schemas.Add(1))}
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if err := postgres.Migrate(t.Context(), cfg); err != nil {
+				t.Error(err)
+			}
+			store, err := postgres.Open(t.Context(), cfg)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	once := "SELECT 1 / (count(*) = max(version) AND count(*) > 0)::int FROM " + cfg.Schema + ".migrations"
+	if err := shared.Exec(t.Context(), once); err != nil {
+		t.Errorf("the migrations: %v, want each applied once", err)
+	}
+}
+
+func TestOpenRefusesOtherTables(t *testing.T) {
+	testserver.RequirePostgres(t)
+	for name, c := range map[string]struct {
+		disturb string
+		migrate bool // is refused too
+		have    int
+	}{
+		"newer": {"INSERT INTO %s.migrations (version) VALUES (1000)", true, 1000},
+		"older": {"DELETE FROM %s.migrations WHERE version > 1", false, 1},
+		"none":  {"DROP SCHEMA %s CASCADE", false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := fresh(t, postgres.Config{})
+			if err := shared.Exec(t.Context(), fmt.Sprintf(c.disturb, cfg.Schema)); err != nil {
+				t.Fatal(err)
+			}
+			_, err := postgres.Open(t.Context(), cfg)
+			refusals := []error{err}
+			if c.migrate {
+				refusals = append(refusals, postgres.Migrate(t.Context(), cfg))
+			}
+			for _, err := range refusals {
+				var other *postgres.SchemaError
+				if !errors.As(err, &other) || other.Have != c.have || !errors.Is(err, storage.ErrRefused) {
+					t.Errorf("got %v, want a *SchemaError of version %d, an ErrRefused", err, c.have)
+				}
+			}
+		})
+	}
+}
+
+func TestOpenRefusesABadConfig(t *testing.T) {
+	for what, cfg := range map[string]postgres.Config{
+		"neither URL nor pool": {},
+		"a bad URL":            {URL: "postgres://user:secret@host:port/x"},
+		"a bad schema":         {URL: "postgres://localhost", Schema: "pg_catalog"},
+		"an upper-case schema": {URL: "postgres://localhost", Schema: "Midge"},
+		"too few connections":  {URL: "postgres://localhost", Connections: -1},
+		"a bad limit":          {URL: "postgres://localhost", Limits: storage.Limits{DeadMax: -1}},
+	} {
+		var invalid *storage.InvalidError
+		if _, err := postgres.Open(t.Context(), cfg); !errors.As(err, &invalid) {
+			t.Errorf("%s: got %v, want an *InvalidError", what, err)
+		}
+	}
+}

@@ -1,0 +1,250 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Plain inserts and completions, which is what a busy queue sees all day, take one round
+// trip: a step of the database does them if all go as expected, and nothing where one
+// does not. Then the general way (step.go) finds out what stands in the way.
+
+// plainArgs are the arguments of the steps enqueue and finish (schema/002_steps.sql).
+type plainArgs struct {
+	span                          int64
+	lanes                         [][]byte
+	opens, seqs                   []int64
+	offs                          []int64
+	queues                        []int32
+	ids                           [][]byte
+	ats, dues                     []int64
+	priorities                    []int16
+	marks                         []int16
+	records                       [][]byte
+	ends                          []int32
+	endIDs                        [][]byte
+	dqueues, dwaiting, dscheduled []int32
+	timed                         bool
+	versions                      []int64
+	tokens                        [][]byte
+}
+
+// flushPlain carries out parts of one of the plain classes. It gives those that have to
+// go the general way: all of them or none.
+func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*part {
+	var base int64
+	var offs []int64
+	var rung []int32
+	var queues map[string]int32
+	var begun time.Time
+	err := s.retry(ctx, func() (err error) {
+		begun = time.Now()
+		queues, err = s.numbersOf(ctx, queuesOfParts(parts))
+		if err != nil {
+			return err
+		}
+		var args *plainArgs
+		args, offs = plain(parts, queues)
+		return s.ask(ctx, s.poolOf(class), s.plainQuery(args, class, &base, &rung))
+	})
+	switch {
+	case err != nil:
+		err = translate(err)
+		for _, p := range parts {
+			p.done, p.err = true, err
+		}
+		return nil
+	case base == 0:
+		if class == classSettle {
+			s.odd.note(queuesOfParts(parts))
+		}
+		return parts
+	}
+	s.lateSince(ctx, begun, queues)
+	s.notes.rung(ctx, rung, false)
+	for i, p := range parts {
+		p.done = true
+		p.applied = expected(p.txs, base+offs[i])
+	}
+	return nil
+}
+
+// plainQuery is the step of a class: enqueue, or finish where tasks are completed too.
+func (s *Storage) plainQuery(a *plainArgs, class int, base *int64, rung *[]int32) query {
+	args := []any{
+		a.span, a.lanes, a.opens, a.seqs, a.offs, a.queues, a.ids, a.ats, a.dues, a.priorities, a.marks,
+		a.records, a.dqueues, a.dwaiting, a.dscheduled, a.timed, s.notes.channel, s.notes.sender,
+		s.notes.loud(a.dqueues),
+	}
+	text := "SELECT base, coalesce(rung, '{}') FROM {schema}.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, " +
+		"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19)"
+	if class == classSettle {
+		args = append(args, a.ends, a.endIDs, a.versions, a.tokens)
+		text = "SELECT base, coalesce(rung, '{}') FROM {schema}.finish($1, $2, $3, $4, $5, $6, $7, $8, $9, " +
+			"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)"
+	}
+	return query{text: text, args: args, scan: one(base, rung)}
+}
+
+// plain gives the arguments for parts, and where in the time of the step each part
+// begins: its inserts and then its completions take a microsecond each.
+func plain(parts []*part, queues map[string]int32) (*plainArgs, []int64) {
+	a := &plainArgs{
+		queues: []int32{}, ids: [][]byte{}, ats: []int64{}, dues: []int64{}, priorities: []int16{},
+		marks:   []int16{},
+		dqueues: []int32{}, dwaiting: []int32{}, dscheduled: []int32{},
+		records: [][]byte{}, ends: []int32{}, endIDs: [][]byte{}, versions: []int64{}, tokens: [][]byte{},
+	}
+	offs := make([]int64, len(parts))
+	var calls []storage.Call
+	begins := make(map[[16]byte]int64)
+	for i, p := range parts {
+		offs[i] = a.span
+		if !p.call.IsZero() {
+			calls = append(calls, p.call)
+			begins[p.call.Lane.ID] = a.span
+		}
+		for j := range p.txs {
+			a.add(&p.txs[j], queues)
+		}
+	}
+	a.byEnd()
+	a.span++
+	a.lanes, a.opens, a.seqs = present(calls)
+	a.offs = make([]int64, len(a.lanes))
+	for i := range calls {
+		a.offs[i] = begins[calls[i].Lane.ID]
+	}
+	return a, offs
+}
+
+func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32) {
+	for k := range tx.Inserts {
+		in := &tx.Inserts[k]
+		a.queues = append(a.queues, queues[in.Ref.Queue])
+		a.ids = append(a.ids, packID(in.Ref.ID))
+		a.ats = append(a.ats, a.span)
+		a.span++
+		due := -in.Delay.Microseconds()
+		if !in.At.IsZero() {
+			due = max(in.At.UnixMicro(), 0)
+			a.timed = a.timed || due > 0
+		}
+		a.dues = append(a.dues, due)
+		// Whether a moment is in the future the server decides: this is what is expected.
+		a.count(queues[in.Ref.Queue], due < 0 || due > time.Now().UnixMicro())
+		a.priorities = append(a.priorities, int16(in.Priority))
+		sp := specOf(in)
+		mark := int16(0)
+		if sp.Keep.For > 0 || sp.Keep.UntilRead {
+			mark = special
+		}
+		a.marks = append(a.marks, mark)
+		a.records = append(a.records, sp.pack())
+	}
+	for k := range tx.Settles {
+		f := &tx.Settles[k].Fence
+		a.ends = append(a.ends, queues[f.Queue])
+		a.endIDs = append(a.endIDs, packID(f.ID))
+		a.versions = append(a.versions, f.Version)
+		a.tokens = append(a.tokens, f.Token[:])
+		a.span++
+	}
+}
+
+// count notes an insert that is expected to be scheduled, or to wait.
+func (a *plainArgs) count(queue int32, later bool) {
+	i := slices.Index(a.dqueues, queue)
+	if i < 0 {
+		i = len(a.dqueues)
+		a.dqueues = append(a.dqueues, queue)
+		a.dwaiting, a.dscheduled = append(a.dwaiting, 0), append(a.dscheduled, 0)
+	}
+	if later {
+		a.dscheduled[i]++
+	} else {
+		a.dwaiting[i]++
+	}
+}
+
+// byEnd puts the completions in the order of queue and id, in which tasks are locked
+// everywhere.
+func (a *plainArgs) byEnd() {
+	order := make([]int, len(a.ends))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		if a.ends[i] != a.ends[j] {
+			return int(a.ends[i]) - int(a.ends[j])
+		}
+		return bytes.Compare(a.endIDs[i], a.endIDs[j])
+	})
+	ends, ids := slices.Clone(a.ends), slices.Clone(a.endIDs)
+	versions, tokens := slices.Clone(a.versions), slices.Clone(a.tokens)
+	for to, from := range order {
+		a.ends[to], a.endIDs[to], a.versions[to], a.tokens[to] = ends[from], ids[from], versions[from], tokens[from]
+	}
+}
+
+// expected gives the outcome of plain Txs that went as expected, from a moment on. It
+// depends on nothing else, therefore a lane remembers the moment alone.
+func expected(txs []storage.Tx, at int64) []storage.Applied {
+	applied := make([]storage.Applied, len(txs))
+	for i := range txs {
+		tx := &txs[i]
+		for j := range tx.Inserts {
+			in := &tx.Inserts[j]
+			placed := storage.Placed{Ref: in.Ref, Version: at, State: storage.Waiting}
+			if in.Delay.Microseconds() > 0 || !in.At.IsZero() && in.At.UnixMicro() > at {
+				placed.State = storage.Scheduled
+			}
+			applied[i].Inserted = append(applied[i].Inserted, placed)
+			at++
+		}
+		for j := range tx.Settles {
+			f := &tx.Settles[j].Fence
+			applied[i].Settled = append(applied[i].Settled, storage.Placed{
+				Ref: f.Ref, Version: max(at, f.Version+1), State: storage.Completed,
+			})
+			at++
+		}
+	}
+	return applied
+}
+
+// oddities remembers for a while in which queues completions need the general way, as
+// those of tasks that are kept do: there it is not tried to do without.
+type oddities struct {
+	mu    sync.Mutex // guards until
+	until map[string]time.Time
+}
+
+const oddFor = time.Second
+
+func (o *oddities) is(queues []string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, q := range queues {
+		if until, some := o.until[q]; some {
+			if time.Now().Before(until) {
+				return true
+			}
+			delete(o.until, q)
+		}
+	}
+	return false
+}
+
+func (o *oddities) note(queues []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, q := range queues {
+		o.until[q] = time.Now().Add(oddFor)
+	}
+}

@@ -1,0 +1,107 @@
+package postgres_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/postgres"
+)
+
+// TestPlansNeedNoStatistics makes every plan while the planner knows the tables to be
+// empty, fills them, and looks at what the server then did: no step may pass over a table.
+func TestPlansNeedNoStatistics(t *testing.T) {
+	testserver.RequirePostgres(t)
+	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true, Config: []string{
+		"session_preload_libraries = 'auto_explain'", "auto_explain.log_min_duration = 0",
+		"auto_explain.log_nested_statements = on", "auto_explain.log_analyze = on", "autovacuum = off",
+	}})
+	cfg := fresh(t, postgres.Config{URL: server.URL()})
+	_, session := opened(t, cfg)
+	for range 8 { // until every connection has its plans
+		everything(t, session, 3)
+	}
+	if err := server.Exec(t.Context(), "VACUUM ANALYZE"); err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		everything(t, session, 3)
+	}
+	everything(t, session, 3000)
+	lines := strings.Split(server.Log(), "\n")
+	for i, line := range lines {
+		switch {
+		case scans.MatchString(line):
+			t.Errorf("a step reads a whole table: %s", line)
+		case passes.MatchString(line) && !strings.Contains(lines[i-1], "Filter: (SubPlan"): // of an argument
+			t.Errorf("a step passes over rows: %s %s", lines[i-1], line)
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+var (
+	scans  = regexp.MustCompile(`Seq Scan on (tasks|ended|sides|keys|lanes) .*loops=[1-9]`)
+	passes = regexp.MustCompile(`Rows Removed by (Join )?Filter: \d{4,}`)
+)
+
+// everything does all steps there are with n tasks of each sort.
+func everything(t *testing.T, session *storage.Session, n int) {
+	t.Helper()
+	must := func(applied []storage.Applied, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range applied {
+			if a.Err != nil {
+				t.Fatal(a.Err)
+			}
+		}
+	}
+	plain, rest := insertTxs(n), insertTxs(n)
+	for i := range rest {
+		in := &rest[i].Inserts[0]
+		in.Unique = storage.Unique{Key: in.Ref.ID, Mode: storage.UniqueLife}
+		in.Keep.For = time.Hour
+		if i%2 == 0 {
+			in.Delay = time.Millisecond
+		}
+	}
+	must(session.Apply(t.Context(), plain...))
+	must(session.Apply(t.Context(), rest...))
+	outcomes := []storage.Outcome{storage.Complete, storage.Bury, storage.Fail, storage.Cancel}
+	for left := 2 * n; left > 0; {
+		claimed, err := session.Claim(t.Context(), claimOf(storage.MaxClaim))
+		if err != nil {
+			t.Fatal(err)
+		}
+		left -= len(claimed.Fences)
+		var x storage.ExtendRequest
+		txs := make([]storage.Tx, len(claimed.Fences))
+		for i, f := range claimed.Fences {
+			x.Leases = append(x.Leases, storage.Extension{Fence: f, For: time.Minute, Started: true})
+			outcome := outcomes[i%4]
+			if i > 3 {
+				outcome = storage.Complete
+			}
+			s := storage.Settle{Fence: f, Outcome: outcome}
+			if outcome == storage.Fail {
+				s.Delay = time.Hour
+			}
+			txs[i].Settles = []storage.Settle{s}
+		}
+		if _, err := session.Extend(t.Context(), x); err != nil {
+			t.Fatal(err)
+		}
+		must(session.Apply(t.Context(), txs...))
+	}
+	if _, err := session.DeleteAll(t.Context(), "q", storage.Dead, nil); err != nil {
+		t.Fatal(err)
+	}
+}

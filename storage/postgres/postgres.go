@@ -1,0 +1,205 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Storage keeps tasks in PostgreSQL. It is safe for concurrent use.
+type Storage struct {
+	pool    *pgxpool.Pool // claims, inserts, reads
+	reserve *pgxpool.Pool // leases and settles
+	schema  schema
+	limits  storage.Limits
+	numbers *numbers
+	hints   *hints
+	wake    *wake
+	notes   *notes
+	sweep   *sweep
+	odd     oddities // queues in which completions need the general way
+	// overfull are queues in which this storage made dead tasks since they were trimmed.
+	overfull oddities
+
+	combiner *combiner
+	server   string // its version
+	warnings []string
+	durable  string
+
+	unnamed atomic.Bool // prepared statements do not stay where they are made
+
+	stop   context.CancelCauseFunc // ends what runs in the background
+	closed atomic.Bool
+}
+
+var _ storage.Storage = (*Storage)(nil)
+
+// Open connects to PostgreSQL and checks that it is fit: version 13 or later, one that
+// takes writes, with the tables of this version. Errors: *storage.InvalidError for a bad
+// Config, *SchemaError for other tables (Migrate makes them), storage.ErrRefused for a
+// server that is not fit, storage.ErrUnknown where it cannot be reached. ctx bounds the
+// opening alone.
+func Open(ctx context.Context, cfg Config) (*Storage, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("postgres: open: %w", err)
+	}
+	s := &Storage{
+		schema: schema(pgx.Identifier{cfg.Schema}.Sanitize()), limits: cfg.Limits.WithDefaults(),
+		numbers: newNumbers(), hints: &hints{known: make(map[string]*hint)},
+		odd: oddities{until: make(map[string]time.Time)}, overfull: oddities{until: make(map[string]time.Time)},
+	}
+	background, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	s.stop = stop
+	err := s.connect(background, &cfg)
+	if err == nil {
+		err = s.examine(ctx, cfg.Schema)
+	}
+	if err != nil {
+		_ = s.Close()
+		return nil, fmt.Errorf("postgres: open: %w", err)
+	}
+	return s, nil
+}
+
+// connect makes what the storage works with; it does not dial yet.
+func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
+	if s.pool, s.reserve, err = cfg.connect(background, &s.unnamed); err != nil {
+		return err
+	}
+	listen, err := cfg.listen(s.pool)
+	if err != nil {
+		return err
+	}
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
+	channel, sender := "midge_"+cfg.Schema, hex.EncodeToString(id[:])
+	s.wake = &wake{
+		connect: listen, channel: channel, sender: sender, ctx: background,
+		queues: make(map[int32]heard), changed: make(chan struct{}), late: s.late,
+	}
+	s.notes = &notes{
+		channel: channel, sender: sender, local: s.wake.ring, send: s.tell, ctx: background,
+		quiet: make(map[int32]*pause),
+	}
+	s.sweep = &sweep{round: s.look, ctx: background}
+	s.combiner = &combiner{flush: s.flush, ctx: background}
+	return nil
+}
+
+// examine checks the server and the tables.
+func (s *Storage) examine(ctx context.Context, name string) error {
+	var number int
+	var standby bool
+	var fsync, commit string
+	err := s.ask(ctx, s.pool, query{
+		text: `SELECT current_setting('server_version'), current_setting('server_version_num')::int,
+			pg_is_in_recovery(), current_setting('fsync'), current_setting('synchronous_commit')`,
+		scan: one(&s.server, &number, &standby, &fsync, &commit),
+	})
+	switch {
+	case err != nil:
+		return translate(err)
+	case number < 130000:
+		return fmt.Errorf("%w: PostgreSQL %s, want 13 or later", storage.ErrRefused, s.server)
+	case standby:
+		return fmt.Errorf("%w: a standby, which takes no writes", storage.ErrRefused)
+	}
+	files, err := steps()
+	if err != nil {
+		return err
+	}
+	have, err := version(ctx, s.pool, name)
+	if err != nil {
+		return translate(err)
+	}
+	if have != len(files) {
+		return &SchemaError{Schema: name, Have: have, Want: len(files)}
+	}
+	s.judge(fsync, commit)
+	return nil
+}
+
+// judge says what an acknowledgement is worth.
+func (s *Storage) judge(fsync, commit string) {
+	s.durable = "an acknowledged task is on the server's disk, synchronous_commit=" + commit
+	if fsync != "on" {
+		s.durable = "none beyond the server's process: fsync is off"
+		s.warnings = append(s.warnings, "fsync is off: a crash of the machine can destroy the database")
+	}
+	if commit == "off" {
+		s.durable = "a crash of the server loses the last fraction of a second: synchronous_commit is off"
+		s.warnings = append(s.warnings, "synchronous_commit is off: a crash of the server loses acknowledged tasks")
+	}
+}
+
+// enter refuses a call of a closed storage.
+func (s *Storage) enter() error {
+	if s.closed.Load() {
+		return storage.ErrClosed
+	}
+	return nil
+}
+
+// closeTime bounds how long Close waits for what is under way.
+const closeTime = time.Second
+
+// Close ends every Wait and what runs in the background, and closes the storage's own
+// connections. Calls under way may fail with an ErrUnknown.
+func (s *Storage) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.stop(storage.ErrClosed)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		var all sync.WaitGroup
+		if s.combiner != nil {
+			all.Go(s.combiner.close)
+			all.Go(s.wake.close)
+			all.Go(s.notes.close)
+			all.Go(s.sweep.close)
+		}
+		all.Wait()
+		if s.pool != nil {
+			s.pool.Close()
+			s.reserve.Close()
+		}
+	}()
+	limit := time.NewTimer(closeTime)
+	defer limit.Stop()
+	select {
+	case <-ended:
+		return nil
+	case <-limit.C:
+		return errors.New("postgres: close: calls are still under way")
+	}
+}
+
+// Describe tells the server's version and time, and what an operator should know of it.
+func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
+	if err := s.enter(); err != nil {
+		return storage.Description{}, wrap("describe", err)
+	}
+	var now int64
+	err := s.retry(ctx, func() error {
+		return s.ask(ctx, s.pool, query{text: "SELECT {schema}.told()", scan: one(&now)})
+	})
+	if err != nil {
+		return storage.Description{}, wrap("describe", translate(err))
+	}
+	return storage.Description{
+		Storage: "postgres " + s.server, Now: moment(now), Durability: s.durable, Limits: s.limits,
+		Warnings: append([]string{}, s.warnings...),
+	}, nil
+}

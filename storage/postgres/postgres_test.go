@@ -1,0 +1,82 @@
+package postgres_test
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/postgres"
+	"github.com/midgehq/midge/storage/storagetest"
+)
+
+// shared is a server for all tests that need none of their own; nil without real servers.
+var shared *testserver.PostgresServer
+
+// schemas numbers the schemas that tests make on it.
+var schemas atomic.Int64
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if testserver.Enabled() {
+		server, err := testserver.StartPostgres(testserver.PostgresOptions{Unsafe: true})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = server.Close() }()
+		shared = server
+	}
+	return m.Run()
+}
+
+// TestContract runs the contract on a real server.
+func TestContract(t *testing.T) {
+	testserver.RequirePostgres(t)
+	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
+		return opener(t, fresh(t, postgres.Config{Limits: limits}))
+	})
+}
+
+// fresh gives a configuration with an empty schema of its own.
+func fresh(t testing.TB, cfg postgres.Config) postgres.Config {
+	t.Helper()
+	if cfg.URL == "" {
+		cfg.URL = shared.URL()
+	}
+	cfg.Schema = fmt.Sprintf("midge_%d", schemas.Add(1))
+	if err := postgres.Migrate(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// opener opens a storage, and again on the same data.
+func opener(t testing.TB, cfg postgres.Config) storagetest.Opened {
+	t.Helper()
+	open := func(t testing.TB) storage.Storage {
+		t.Helper()
+		s, err := postgres.Open(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	return storagetest.Opened{
+		Storage: open(t),
+		Again:   open,
+		Durable: true,
+		Damage: func(t testing.TB, ref storage.Ref) {
+			t.Helper()
+			err := shared.Exec(t.Context(), "UPDATE "+cfg.Schema+".tasks SET record = 'garbage' WHERE id = $1",
+				[]byte(ref.ID))
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+}

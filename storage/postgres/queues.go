@@ -1,0 +1,119 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// numbers remembers the numbers of queues. A row of queues is deleted only long after
+// the queue was last used (sweep.go), so that a number which was read lately is good.
+type numbers struct {
+	mu    sync.Mutex // guards known; no I/O under it
+	known map[string]number
+	names map[int32]string
+}
+
+type number struct {
+	queue int32
+	read  time.Time
+}
+
+// trust is how long a number that was read is good: much less than a row outlives its
+// queue.
+const trust = time.Minute
+
+func newNumbers() *numbers {
+	return &numbers{known: make(map[string]number), names: make(map[int32]string)}
+}
+
+// of gives what is known of these queues, and the others.
+func (n *numbers) of(names []string) (known map[string]int32, missing []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := time.Now()
+	known = make(map[string]int32, len(names))
+	for _, name := range names {
+		// Both clocks: a machine that was suspended knows it by the wall clock alone.
+		k, ok := n.known[name]
+		if !ok || now.Sub(k.read) > trust || now.Round(0).Sub(k.read.Round(0)) > trust {
+			missing = append(missing, name)
+			continue
+		}
+		known[name] = k.queue
+	}
+	return known, missing
+}
+
+func (n *numbers) learn(name string, queue int32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.known[name] = number{queue: queue, read: time.Now()}
+	n.names[queue] = name
+}
+
+// name gives the name of a queue's number, "" where it was never heard of.
+func (n *numbers) name(queue int32) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.names[queue]
+}
+
+// numbered gives the numbers of queues that were ever heard of, and whether there are
+// others among these.
+func (n *numbers) numbered(names []string) (set map[int32]bool, others bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	set = make(map[int32]bool, len(names))
+	for _, name := range names {
+		if k, ok := n.known[name]; ok {
+			set[k.queue] = true
+		} else {
+			others = true
+		}
+	}
+	return set, others
+}
+
+// numbersOf gives the numbers of queues, hidden rows made for those that have none.
+func (s *Storage) numbersOf(ctx context.Context, names []string) (map[string]int32, error) {
+	known, missing := s.numbers.of(names)
+	if len(missing) == 0 {
+		return known, nil
+	}
+	if err := s.readNumbers(ctx, known, missing); err != nil {
+		return nil, err
+	}
+	var absent []string
+	for _, name := range missing {
+		if _, ok := known[name]; !ok {
+			absent = append(absent, name)
+		}
+	}
+	if len(absent) == 0 {
+		return known, nil
+	}
+	err := s.ask(ctx, s.pool, query{
+		text: `INSERT INTO {schema}.queues (name, touched) SELECT name, {schema}.told()
+			FROM unnest($1::text[]) AS u (name) ON CONFLICT (name) DO NOTHING`,
+		args: []any{absent},
+	})
+	if err == nil {
+		err = s.readNumbers(ctx, known, absent)
+	}
+	return known, err
+}
+
+// readNumbers adds the numbers of those queues that have one.
+func (s *Storage) readNumbers(ctx context.Context, known map[string]int32, names []string) error {
+	var name string
+	var queue int32
+	return s.ask(ctx, s.pool, query{
+		text: "SELECT name, queue FROM {schema}.queues WHERE name = ANY ($1::text[])", args: []any{names},
+		scan: each(func() error {
+			known[name] = queue
+			s.numbers.learn(name, queue)
+			return nil
+		}, &name, &queue),
+	})
+}

@@ -1,0 +1,224 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Task reads one task. [storage.ErrNotFound] where there is none.
+func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	if err := storage.CheckRef(ref); err != nil {
+		return storage.Task{}, err
+	}
+	if err := s.enter(); err != nil {
+		return storage.Task{}, wrap("task "+ref.String(), err)
+	}
+	var t storage.Task
+	err := s.retry(ctx, func() (err error) {
+		t, err = s.read(ctx, ref)
+		return err
+	})
+	return t, wrap("task "+ref.String(), translate(err))
+}
+
+func (s *Storage) read(ctx context.Context, ref storage.Ref) (t storage.Task, err error) {
+	var rec record
+	var stack, result, progress, checkpoint []byte
+	err = s.ask(ctx, s.pool, query{
+		text: "SELECT * FROM {schema}.read($1, $2)",
+		args: []any{ref.Queue, packID(ref.ID)},
+		scan: each(func() error {
+			rec.found = true
+			return nil
+		}, &rec.ended, &rec.sort, &rec.version, &rec.state, &rec.flags, &rec.priority, &rec.lease, &rec.past,
+			&rec.record, &rec.at, &rec.reason, &rec.attempts, &stack, &result, &progress, &checkpoint),
+	})
+	if err != nil {
+		return t, err
+	}
+	if !rec.found {
+		return t, storage.ErrNotFound
+	}
+	r := rec.row(ref, 0)
+	if r.state == damaged {
+		return t, errDamaged
+	}
+	t = r.task()
+	t.Stack, t.Result, t.Progress, t.Checkpoint = string(stack), result, progress, checkpoint
+	return t, nil
+}
+
+// Tasks lists a page of the tasks of one state, in the order of that state. Next is the
+// place of the page's last task. Records that cannot be read are left out.
+func (s *Storage) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+	if err := storage.CheckTasks(&q); err != nil {
+		return storage.TasksPage{}, err
+	}
+	sort, id, err := parsePlace(q.After)
+	if err != nil {
+		return storage.TasksPage{}, err
+	}
+	if err := s.enter(); err != nil {
+		return storage.TasksPage{}, wrap("tasks of "+q.Queue, err)
+	}
+	var page storage.TasksPage
+	err = s.retry(ctx, func() (err error) {
+		page, err = s.list(ctx, &q, sort, id)
+		return err
+	})
+	return page, wrap("tasks of "+q.Queue, translate(err))
+}
+
+func (s *Storage) list(
+	ctx context.Context, q *storage.TasksQuery, sort int64, after string,
+) (page storage.TasksPage, err error) {
+	var rec record
+	var id []byte
+	var all []*row
+	err = s.ask(ctx, s.pool, query{
+		text: "SELECT p.* FROM {schema}.queues q, {schema}.page(q.queue, $2, $3, $4, $5) p WHERE q.name = $1",
+		args: []any{q.Queue, numbersOfState(q.State), sort, packID(after), int32(q.Limit + 1)},
+		scan: each(func() error {
+			got := rec
+			got.lease, got.past = slices.Clone(rec.lease), slices.Clone(rec.past)
+			got.record, got.attempts = slices.Clone(rec.record), slices.Clone(rec.attempts)
+			all = append(all, got.row(storage.Ref{Queue: q.Queue, ID: unpackID(id)}, 0))
+			return nil
+		}, &id, &rec.sort, &rec.version, &rec.state, &rec.flags, &rec.priority, &rec.lease, &rec.past, &rec.record,
+			&rec.at, &rec.reason, &rec.attempts),
+	})
+	if err != nil {
+		return page, err
+	}
+	// A state may be several to the tables: their orders make one.
+	slices.SortStableFunc(all, func(a, b *row) int {
+		if a.sort != b.sort {
+			if a.sort < b.sort {
+				return -1
+			}
+			return 1
+		}
+		return compareTexts(string(packID(a.ref.ID)), string(packID(b.ref.ID)))
+	})
+	if len(all) > q.Limit { // one more was asked for, to know whether there is a next page
+		all = all[:q.Limit]
+		last := all[len(all)-1]
+		page.Next = strconv.FormatInt(last.sort, 10) + "," + last.ref.ID
+	}
+	for _, r := range all {
+		if r.state != damaged {
+			page.Tasks = append(page.Tasks, r.task())
+		}
+	}
+	return page, nil
+}
+
+// parsePlace reads a place back: sort and id of a page's last task. The empty one is
+// before all others.
+func parsePlace(text string) (sort int64, id string, err error) {
+	if text == "" {
+		return math.MinInt64, "", nil
+	}
+	number, id, ok := strings.Cut(text, ",")
+	sort, err = strconv.ParseInt(number, 10, 64)
+	if !ok || err != nil || id == "" || strings.ContainsRune(id, 0) {
+		return 0, "", storage.Invalid("TasksQuery.After", text, "the Next of a page")
+	}
+	return sort, id, nil
+}
+
+// Queues lists names of queues, sorted. Next is the last name of the page.
+func (s *Storage) Queues(ctx context.Context, q storage.QueuesQuery) (storage.QueuesPage, error) {
+	if err := storage.CheckQueues(&q); err != nil {
+		return storage.QueuesPage{}, err
+	}
+	if err := s.enter(); err != nil {
+		return storage.QueuesPage{}, wrap("queues", err)
+	}
+	var page storage.QueuesPage
+	err := s.retry(ctx, func() error {
+		page = storage.QueuesPage{}
+		var name string
+		return s.ask(ctx, s.pool, query{
+			// ~ ends a range of names: no name has it. What was not folded yet unhides a queue.
+			text: `SELECT q.name FROM {schema}.queues q
+				WHERE q.name >= $1 AND q.name > $2 AND q.name < $1 || '~' AND (NOT q.hidden OR EXISTS (
+					SELECT FROM {schema}.deltas d WHERE d.queue = q.queue))
+				ORDER BY q.name LIMIT $3`,
+			args: []any{q.Prefix, q.After, int32(q.Limit + 1)},
+			scan: each(func() error {
+				page.Names = append(page.Names, name)
+				return nil
+			}, &name),
+		})
+	})
+	if err != nil {
+		return page, wrap("queues", translate(err))
+	}
+	if len(page.Names) > q.Limit {
+		page.Names = page.Names[:q.Limit]
+		page.Next = page.Names[q.Limit-1]
+	}
+	return page, nil
+}
+
+// Stats gives the sizes and totals of queues, all at one moment: what was folded, and the
+// changes since.
+func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
+	for _, name := range queues {
+		if err := storage.CheckName("queue name", name); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.enter(); err != nil {
+		return nil, wrap("stats", err)
+	}
+	found := make(map[string]storage.Stats)
+	var name string
+	var paused bool
+	var until int64
+	var v []int64
+	err := s.retry(ctx, func() error {
+		return s.ask(ctx, s.pool, query{
+			text: "SELECT * FROM {schema}.stats($1)", args: []any{append([]string{}, queues...)},
+			scan: each(func() error {
+				if len(v) != columns {
+					return fmt.Errorf("%w: %d sizes", errReply, len(v))
+				}
+				found[name] = statsOf(name, paused, until, v)
+				return nil
+			}, &name, &paused, &until, &v),
+		})
+	})
+	if err != nil {
+		return nil, wrap("stats", translate(err))
+	}
+	stats := make([]storage.Stats, len(queues))
+	for i, name := range queues {
+		stats[i] = found[name]
+		stats[i].Queue = name
+	}
+	return stats, nil
+}
+
+func statsOf(name string, paused bool, until int64, v []int64) storage.Stats {
+	st := storage.Stats{
+		Queue: name, Waiting: v[nWaiting], Pending: v[nPending], Scheduled: v[nScheduled], Retry: v[nRetry],
+		Completed: v[nCompleted], Cancelled: v[nCancelled], Dead: v[nDead], Cursors: v[nCursors],
+		Damaged: v[nDamaged], Paused: paused,
+		Totals: storage.Totals{
+			Enqueued: v[tEnqueued], Requeued: v[tRequeued], Completed: v[tCompleted], Dead: v[tDead],
+			Cancelled: v[tCancelled], Deleted: v[tDeleted], Failed: v[tFailed], Crashed: v[tCrashed],
+		},
+	}
+	if paused {
+		st.PausedUntil = moment(until)
+	}
+	return st
+}

@@ -1,0 +1,282 @@
+package postgres
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// A record is what is said of a task once, at its insert, and seldom changed:
+//
+//	flags (1), most retries and crash limit (varints), kind behind its length, encoding
+//	behind its length or as one small byte, then what its flags say: keep, timeout, unique key behind its
+//	length and its window (varints), headers behind their length (JSON), cursor behind
+//	its length (JSON), and the payload to the end.
+const (
+	hasKeep = 1 << iota
+	untilRead
+	hasTimeout
+	uniqueLife
+	uniqueWindow
+	hasHeaders
+	hasCursor
+	isRecord // always set: no text begins so
+)
+
+// known are the encodings that take one byte in a record: their place in the list. The
+// length of any other is written with so many added.
+var known = [...]string{"msgpack", "json"}
+
+// errDamaged is a record that cannot be read.
+var errDamaged = errors.New("damaged record")
+
+// spec is what a record says.
+type spec struct {
+	Kind, Encoding string
+	Payload        []byte
+	Headers        map[string]string
+
+	MaxRetries, CrashLimit int
+
+	Timeout time.Duration
+	Keep    storage.Keep
+	Unique  storage.Unique
+	Cursor  *storage.Cursor
+}
+
+func specOf(in *storage.Insert) spec {
+	return spec{
+		Kind: in.Kind, Encoding: in.Encoding, Payload: in.Payload, Headers: in.Headers,
+		MaxRetries: in.MaxRetries, CrashLimit: in.CrashLimit, Timeout: in.Timeout, Keep: in.Keep,
+		Unique: in.Unique, Cursor: in.Cursor,
+	}
+}
+
+// pack writes a record.
+func (sp *spec) pack() []byte {
+	b := make([]byte, 1, 32+len(sp.Kind)+len(sp.Encoding)+len(sp.Payload))
+	b = binary.AppendUvarint(b, uint64(sp.MaxRetries))
+	b = binary.AppendUvarint(b, uint64(sp.CrashLimit))
+	b = appendText(b, sp.Kind)
+	b = appendEncoding(b, sp.Encoding)
+	flags := byte(isRecord)
+	if keep := sp.Keep.For.Microseconds(); keep > 0 {
+		flags |= hasKeep
+		b = binary.AppendUvarint(b, uint64(keep))
+	}
+	if sp.Keep.UntilRead {
+		flags |= untilRead
+	}
+	if timeout := sp.Timeout.Microseconds(); timeout > 0 {
+		flags |= hasTimeout
+		b = binary.AppendUvarint(b, uint64(timeout))
+	}
+	switch sp.Unique.Mode {
+	case storage.UniqueLife:
+		flags |= uniqueLife
+		b = appendText(b, sp.Unique.Key)
+	case storage.UniqueWindow:
+		flags |= uniqueWindow
+		b = appendText(b, sp.Unique.Key)
+		b = binary.AppendUvarint(b, uint64(sp.Unique.For.Microseconds()))
+	}
+	if len(sp.Headers) > 0 {
+		flags |= hasHeaders
+		b = appendText(b, string(packHeaders(sp.Headers)))
+	}
+	if sp.Cursor != nil {
+		flags |= hasCursor
+		b = appendText(b, string(packCursor(sp.Cursor)))
+	}
+	b[0] = flags
+	return append(b, sp.Payload...)
+}
+
+func appendEncoding(b []byte, name string) []byte {
+	for i, encoding := range known {
+		if name == encoding {
+			return append(b, byte(i))
+		}
+	}
+	b = binary.AppendUvarint(b, uint64(len(known)+len(name)))
+	return append(b, name...)
+}
+
+func appendText(b []byte, text string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(text)))
+	return append(b, text...)
+}
+
+// packHeaders writes headers as pairs behind their lengths.
+func packHeaders(headers map[string]string) []byte {
+	var b []byte
+	for name, value := range headers {
+		b = appendText(appendText(b, name), value)
+	}
+	return b
+}
+
+// packCursor writes a cursor, its times rounded down to microseconds.
+func packCursor(c *storage.Cursor) []byte {
+	copied := *c
+	copied.Next, copied.Last = micros(c.Next), micros(c.Last)
+	b, _ := json.Marshal(&copied) //nolint:errchkjson // cannot fail: checked times, and texts
+	return b
+}
+
+// reader reads a record from its beginning.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) number() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.bad = true
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) bytes() []byte { return r.take(r.number()) }
+
+func (r *reader) encoding() string {
+	n := r.number()
+	if n < uint64(len(known)) {
+		return known[n]
+	}
+	return string(r.take(n - uint64(len(known))))
+}
+
+func (r *reader) take(n uint64) []byte {
+	if n > uint64(len(r.b)) {
+		r.bad = true
+		return nil
+	}
+	b := r.b[:n]
+	r.b = r.b[n:]
+	return b
+}
+
+// unpack reads a record. The payload shares its memory.
+func unpack(b []byte) (sp spec, err error) {
+	if len(b) == 0 || b[0]&isRecord == 0 {
+		return sp, errDamaged
+	}
+	flags := b[0]
+	r := reader{b: b[1:]}
+	sp.MaxRetries, sp.CrashLimit = int(r.number()), int(r.number())
+	sp.Kind = string(r.bytes())
+	sp.Encoding = r.encoding()
+	if flags&hasKeep != 0 {
+		sp.Keep.For = time.Duration(r.number()) * time.Microsecond
+	}
+	sp.Keep.UntilRead = flags&untilRead != 0
+	if flags&hasTimeout != 0 {
+		sp.Timeout = time.Duration(r.number()) * time.Microsecond
+	}
+	switch {
+	case flags&uniqueLife != 0:
+		sp.Unique = storage.Unique{Mode: storage.UniqueLife, Key: string(r.bytes())}
+	case flags&uniqueWindow != 0:
+		sp.Unique = storage.Unique{Mode: storage.UniqueWindow, Key: string(r.bytes())}
+		sp.Unique.For = time.Duration(r.number()) * time.Microsecond
+	}
+	if flags&hasHeaders != 0 {
+		pairs := reader{b: r.bytes()}
+		sp.Headers = make(map[string]string)
+		for len(pairs.b) > 0 && !pairs.bad {
+			name := string(pairs.bytes())
+			sp.Headers[name] = string(pairs.bytes())
+		}
+		r.bad = r.bad || pairs.bad
+	}
+	if flags&hasCursor != 0 {
+		sp.Cursor = &storage.Cursor{}
+		if err := json.Unmarshal(r.bytes(), sp.Cursor); err != nil {
+			return sp, fmt.Errorf("%w: %w", errDamaged, err)
+		}
+	}
+	if r.bad || sp.Kind == "" {
+		return sp, errDamaged
+	}
+	sp.Payload = r.b
+	return sp, nil
+}
+
+// isInsertOf reports whether in would insert what is there already.
+func (sp *spec) isInsertOf(in *storage.Insert) bool {
+	if sp.Kind != in.Kind || sp.Encoding != in.Encoding || !bytes.Equal(sp.Payload, in.Payload) {
+		return false
+	}
+	return in.Cursor == nil || sp.Cursor != nil && sp.Cursor.Declaration == in.Cursor.Declaration
+}
+
+// past is what a task went through, and when it was created.
+type past struct {
+	Created          int64
+	Retries, Crashes int
+	Snoozes          int
+	SnoozedSince     int64
+}
+
+// pack writes a past: when it was created in eight bytes, as claim writes it, then what
+// else there is (varints).
+func (p *past) pack() []byte {
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, 24), uint64(p.Created))
+	if p.Retries == 0 && p.Crashes == 0 && p.Snoozes == 0 {
+		return b
+	}
+	b = binary.AppendUvarint(b, uint64(p.Retries))
+	b = binary.AppendUvarint(b, uint64(p.Crashes))
+	if p.Snoozes > 0 {
+		b = binary.AppendUvarint(b, uint64(p.Snoozes))
+		b = binary.AppendUvarint(b, uint64(p.SnoozedSince))
+	}
+	return b
+}
+
+// unpackPast reads a past; an empty one is that of a task created at its version.
+func unpackPast(b []byte, version int64) (p past, err error) {
+	if len(b) == 0 {
+		return past{Created: version}, nil
+	}
+	if len(b) < 8 {
+		return p, errDamaged
+	}
+	p.Created = int64(binary.BigEndian.Uint64(b))
+	r := reader{b: b[8:]}
+	if len(r.b) > 0 {
+		p.Retries, p.Crashes = int(r.number()), int(r.number())
+	}
+	if len(r.b) > 0 {
+		p.Snoozes, p.SnoozedSince = int(r.number()), int64(r.number())
+	}
+	if r.bad {
+		return p, errDamaged
+	}
+	return p, nil
+}
+
+// micros rounds t down to whole microseconds, in UTC. The zero time stays zero.
+func micros(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return time.UnixMicro(t.UnixMicro()).UTC()
+}
+
+// moment gives microseconds as callers know them: in UTC, the zero time for 0.
+func moment(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us).UTC()
+}

@@ -1,0 +1,79 @@
+package postgres
+
+import (
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func specs() []spec {
+	return []spec{
+		{Kind: "k", Encoding: "json", CrashLimit: 3},
+		{Kind: "k", Encoding: "raw", CrashLimit: 1, MaxRetries: storage.MaxLimit, Payload: []byte{0, 255}},
+		{
+			Kind: "k", Encoding: "msgpack", CrashLimit: 3, Payload: []byte("p"),
+			Headers: map[string]string{"a": "", "é": "\x00"}, Timeout: time.Minute,
+			Keep:   storage.Keep{For: time.Hour, UntilRead: true},
+			Unique: storage.Unique{Key: "u", Mode: storage.UniqueWindow, For: time.Second},
+		},
+		{Kind: "k", Encoding: "a", CrashLimit: 3, Unique: storage.Unique{Key: "u", Mode: storage.UniqueLife}},
+		{
+			Kind: "k", Encoding: "ab", CrashLimit: 3,
+			Cursor: &storage.Cursor{Next: time.Unix(1, 0).UTC(), Spec: "every 1h", Replaced: []string{"x"}},
+		},
+	}
+}
+
+func TestRecordsReadAsWritten(t *testing.T) {
+	for _, want := range specs() {
+		got, err := unpack(want.pack())
+		if len(got.Payload) == 0 {
+			got.Payload = nil
+		}
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		}
+	}
+	for _, want := range []past{
+		{Created: 1}, {Created: 2, Crashes: 1}, {Created: 3, Retries: 300, Snoozes: 7, SnoozedSince: 5},
+	} {
+		if got, err := unpackPast(want.pack(), 9); err != nil || got != want {
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		}
+	}
+	if got, err := unpackPast(nil, 9); err != nil || got != (past{Created: 9}) {
+		t.Errorf("an empty past: got %+v, %v, want one created at its version", got, err)
+	}
+}
+
+func FuzzUnpack(f *testing.F) {
+	for _, sp := range specs() {
+		f.Add(sp.pack())
+	}
+	f.Add([]byte("garbage"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, err := unpack(b); err != nil && !errors.Is(err, errDamaged) {
+			t.Errorf("got %v, want a damaged record", err)
+		}
+		if _, err := unpackPast(b, 1); err != nil && !errors.Is(err, errDamaged) {
+			t.Errorf("got %v, want a damaged record", err)
+		}
+	})
+}
+
+func TestIDsReadAsWritten(t *testing.T) {
+	for _, id := range []string{
+		storage.NewID(), "a", "0123456789abcdef", "zzzzzzzzzzzzzzzzzzzzzzzzzz", "00000000000000000000000000",
+		"0000000000000000000000000V", "06LHQ3M0AVOFK6HV9M8T4LL1SK",
+	} {
+		if got := unpackID(packID(id)); got != id {
+			t.Errorf("got %q, want %q", got, id)
+		}
+	}
+	if n := len(packID(storage.NewID())); n != 16 {
+		t.Errorf("an id that was made takes %d bytes, want 16", n)
+	}
+}

@@ -1,0 +1,260 @@
+package postgres
+
+import (
+	"slices"
+)
+
+// Saving writes what a work has changed: a handful of statements over arrays, however
+// many tasks there are, in one round trip. Rows are written in the order of queue and
+// id, as they were locked.
+
+// changes are the rows of a work by what has to be done with them.
+type changes struct {
+	drops, lifts, puts, makes, keeps, sides, forgets []*row
+	shifts                                           []*row // what stands beside them moves to another queue
+}
+
+func (w *work) changes() changes {
+	var c changes
+	slices.SortStableFunc(w.all, func(a, b *row) int { return compareRefs(a.ref, b.ref) })
+	for _, r := range w.all {
+		if !r.dirty {
+			continue
+		}
+		present := w.rows[r.ref] == r
+		stays := present && r.was.queue == r.queue && r.was.table == inTasks && !r.ended()
+		switch {
+		case stays:
+			c.puts = append(c.puts, r)
+		case r.was.table == inTasks:
+			c.drops = append(c.drops, r)
+		case r.was.table == inEnded:
+			c.lifts = append(c.lifts, r)
+		}
+		switch {
+		case !present:
+		case r.ended():
+			c.keeps = append(c.keeps, r)
+		case !stays:
+			c.makes = append(c.makes, r)
+		}
+		hadSide := r.was.table != nowhere && r.was.flags&hasSide != 0
+		switch {
+		case hadSide && !present:
+			c.forgets = append(c.forgets, r)
+		case hadSide && r.was.queue != r.queue:
+			c.shifts = append(c.shifts, r)
+		}
+		if present && r.side.mask != 0 {
+			c.sides = append(c.sides, r)
+		}
+	}
+	return c
+}
+
+// save gives the statements that write a work.
+func (w *work) save() []query {
+	c := w.changes()
+	var queries []query
+	add := func(text string, args ...any) { queries = append(queries, query{text: text, args: args}) }
+	if len(w.frees) > 0 {
+		queries = append(queries, w.freeing())
+	}
+	if len(c.drops) > 0 {
+		queues, ids := origins(c.drops)
+		add("SELECT {schema}.drop($1, $2, false)", queues, ids)
+	}
+	if len(c.lifts) > 0 {
+		queues, ids := origins(c.lifts)
+		add("SELECT {schema}.drop($1, $2, true)", queues, ids)
+	}
+	if len(c.puts) > 0 {
+		v := vectorsOf(c.puts, func(r *row) bool { return r.recorded })
+		add("SELECT {schema}.put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", v.queues, v.ids, v.sorts,
+			v.versions, v.states, v.flags, v.priorities, v.leases, v.pasts, v.records)
+	}
+	if len(c.makes) > 0 {
+		v := vectorsOf(c.makes, func(*row) bool { return true })
+		add("SELECT {schema}.make($1, $2, $3, $4, $5, $6, $7, $8, $9)", v.queues, v.ids, v.sorts,
+			v.versions, v.states, v.flags, v.priorities, v.pasts, v.records)
+	}
+	if len(c.keeps) > 0 {
+		v := vectorsOf(c.keeps, func(*row) bool { return true })
+		add("SELECT {schema}.keep($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)", v.queues, v.ids, v.sorts,
+			v.versions, v.states, v.flags, v.priorities, v.pasts, v.records, v.ats, v.reasons)
+	}
+	if len(c.forgets) > 0 {
+		queues, ids := origins(c.forgets)
+		add("SELECT {schema}.forget($1, $2)", queues, ids)
+	}
+	if len(c.shifts) > 0 {
+		queues, ids := origins(c.shifts)
+		targets := make([]int32, len(c.shifts))
+		for i, r := range c.shifts {
+			targets[i] = r.queue
+		}
+		add("SELECT {schema}.shift($1, $2, $3)", queues, ids, targets)
+	}
+	if len(c.sides) > 0 {
+		queries = append(queries, siding(c.sides))
+	}
+	if q, some := w.taking(); some {
+		queries = append(queries, q)
+	}
+	if q, some := w.counting(); some {
+		queries = append(queries, q)
+	}
+	return queries
+}
+
+// origins gives where rows were.
+func origins(all []*row) (queues []int32, ids [][]byte) {
+	queues, ids = make([]int32, len(all)), make([][]byte, len(all))
+	for i, r := range all {
+		queues[i], ids[i] = r.was.queue, packID(r.ref.ID)
+	}
+	return queues, ids
+}
+
+// vectors are rows as one array a column.
+type vectors struct {
+	queues                      []int32
+	ids, leases, pasts, records [][]byte
+	sorts, versions, ats        []int64
+	states, flags, priorities   []int16
+	reasons                     []string
+}
+
+func vectorsOf(all []*row, recorded func(*row) bool) vectors {
+	var v vectors
+	for _, r := range all {
+		v.queues = append(v.queues, r.queue)
+		v.ids = append(v.ids, packID(r.ref.ID))
+		v.sorts = append(v.sorts, r.sort)
+		v.versions = append(v.versions, r.version)
+		v.states = append(v.states, r.state)
+		v.flags = append(v.flags, r.marks())
+		v.priorities = append(v.priorities, r.priority)
+		v.leases = append(v.leases, append([]byte{}, r.lease...))
+		v.pasts = append(v.pasts, r.packPast())
+		record := []byte{}
+		if recorded(r) {
+			record = r.spec.pack()
+		}
+		v.records = append(v.records, record)
+		v.ats = append(v.ats, r.at)
+		v.reasons = append(v.reasons, r.reason)
+	}
+	return v
+}
+
+// marks gives the flags of a row that is written: whether its end needs more than a
+// delete is known here.
+func (r *row) marks() int16 {
+	flags := r.flags &^ special
+	if flags&hasSide != 0 || r.state == cursor || r.spec.Unique.Mode != "" || r.spec.Keep.For > 0 ||
+		r.spec.Keep.UntilRead {
+		flags |= special
+	}
+	return flags
+}
+
+// packPast leaves the past of a new task empty: its version says when it was created.
+func (r *row) packPast() []byte {
+	if r.was.table == nowhere && r.past == (past{Created: r.version}) {
+		return []byte{}
+	}
+	return r.past.pack()
+}
+
+// siding writes what stands beside tasks.
+func siding(all []*row) query {
+	n := len(all)
+	queues, ids, masks := make([]int32, n), make([][]byte, n), make([]int16, n)
+	columns := [5][][]byte{}
+	for i := range columns {
+		columns[i] = make([][]byte, n)
+	}
+	for i, r := range all {
+		queues[i], ids[i], masks[i] = r.queue, packID(r.ref.ID), r.side.mask
+		for j, b := range [5][]byte{
+			r.side.attempts, r.side.stack, r.side.result, r.side.progress, r.side.checkpoint,
+		} {
+			columns[j][i] = b
+		}
+	}
+	return query{
+		text: "SELECT {schema}.side($1, $2, $3, $4, $5, $6, $7, $8)",
+		args: []any{queues, ids, masks, columns[0], columns[1], columns[2], columns[3], columns[4]},
+	}
+}
+
+// freeing releases unique keys.
+func (w *work) freeing() query {
+	set := make(map[key]bool, len(w.frees))
+	for k := range w.frees {
+		set[k] = true
+	}
+	n := len(set)
+	queues, names, ids := make([]int32, n), make([]string, n), make([][]byte, n)
+	for i, k := range sortedKeys(set) {
+		queues[i], names[i], ids[i] = w.ids(k.queue), k.key, packID(w.frees[k])
+	}
+	return query{text: "SELECT {schema}.free($1, $2, $3)", args: []any{queues, names, ids}}
+}
+
+// taking takes unique keys.
+func (w *work) taking() (query, bool) {
+	set := make(map[key]bool)
+	for k, h := range w.keys {
+		if h != nil && h.fresh {
+			set[k] = true
+		}
+	}
+	if len(set) == 0 {
+		return query{}, false
+	}
+	var queues []int32
+	var names []string
+	var ids [][]byte
+	var untils []int64
+	for _, k := range sortedKeys(set) {
+		queues, names = append(queues, w.ids(k.queue)), append(names, k.key)
+		ids, untils = append(ids, packID(w.keys[k].id)), append(untils, w.keys[k].until)
+	}
+	return query{
+		text: "SELECT {schema}.take($1, $2, $3, $4, $5)", args: []any{queues, names, ids, untils, w.now},
+	}, true
+}
+
+// counting appends what changed of sizes and totals.
+func (w *work) counting() (query, bool) {
+	var queues []int32
+	values := make([][]int32, columns)
+	for _, name := range queuesOf(w.sizes) {
+		d := w.sizes[name]
+		if d.empty() {
+			continue
+		}
+		queues = append(queues, w.ids(name))
+		for i := range values {
+			values[i] = append(values[i], d[i])
+		}
+	}
+	if len(queues) == 0 {
+		return query{}, false
+	}
+	args := []any{queues}
+	for i := range values {
+		args = append(args, values[i])
+	}
+	return query{
+		text: `INSERT INTO {schema}.deltas (queue, waiting, pending, scheduled, retry, completed, cancelled, dead,
+				cursors, damaged, t_enqueued, t_requeued, t_completed, t_dead, t_cancelled, t_deleted, t_failed,
+				t_crashed)
+			SELECT * FROM unnest($1::int4[], $2::int4[], $3::int4[], $4::int4[], $5::int4[], $6::int4[],
+				$7::int4[], $8::int4[], $9::int4[], $10::int4[], $11::int4[], $12::int4[], $13::int4[],
+				$14::int4[], $15::int4[], $16::int4[], $17::int4[], $18::int4[])`,
+		args: args,
+	}, true
+}

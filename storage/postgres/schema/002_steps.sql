@@ -1,0 +1,1054 @@
+-- The steps that are hot, one round trip each. Their plans are kept by the server for
+-- each connection, whatever sits between it and the client, and the settings of each
+-- make its plans independent of statistics: every access is along an index.
+
+-- stamp reserves n moments of the storage's time and gives the first: that of the server's
+-- clock. The mark stands a little ahead of all that was told, so that few steps have to
+-- move it; where the clock has fallen behind the mark by more than that, it was set back,
+-- and time goes on from the mark.
+CREATE FUNCTION {schema}.stamp(n int8) RETURNS int8 LANGUAGE plpgsql AS $$
+DECLARE
+	first int8 := {schema}.told();
+BEGIN
+	IF first + n > coalesce(pg_sequence_last_value('{schema}.clock'::regclass), 0) THEN
+		PERFORM setval('{schema}.clock', first + n + 2000);
+	END IF;
+	RETURN first;
+END $$;
+
+-- told gives the storage's time and reserves nothing.
+CREATE FUNCTION {schema}.told() RETURNS int8 LANGUAGE plpgsql AS $$
+DECLARE
+	t int8 := (date_part('epoch', clock_timestamp()) * 1000000)::int8;
+	mark int8 := coalesce(pg_sequence_last_value('{schema}.clock'::regclass), 0);
+BEGIN
+	RETURN CASE WHEN t + 20000 < mark THEN mark + 1 ELSE t END;
+END $$;
+
+-- admit decides which calls happen: those whose number is new to a lane that lives.
+-- It gives the lanes admitted, and keeps their numbers and the moment from which each is
+-- to count. One call that is on its way twice waits here for itself.
+CREATE FUNCTION {schema}.admit(lanes bytea[], opens int8[], seqs int8[], bases int8[], v "char")
+RETURNS SETOF bytea LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+	RETURN QUERY
+	INSERT INTO {schema}.lanes AS l (lane, opened, seq, base, verb)
+	SELECT u.lane, u.opened, u.seq, u.base, v
+	FROM unnest(lanes, opens, seqs, bases) AS u (lane, opened, seq, base)
+	WHERE u.opened + 600000000 >= u.base
+		OR EXISTS (SELECT FROM {schema}.lanes k WHERE k.lane = u.lane)
+	ON CONFLICT (lane) DO UPDATE
+	SET seq = excluded.seq, base = excluded.base, verb = excluded.verb, outcome = ''
+	WHERE l.seq < excluded.seq AND l.opened + 600000000 >= excluded.base
+	RETURNING l.lane;
+END $$;
+
+-- enqueue carries out calls that ask for nothing but plain inserts (no unique key, no
+-- cursor), if all of them go as expected; else it does nothing and gives base 0.
+--
+-- Each call counts from base plus its offset (offs), each insert is made at base plus its
+-- own (ats). A due moment is absolute where positive, from then on where negative, then
+-- where 0. span is how many moments there are in all. dqueues, dwaiting and dscheduled
+-- say how many of a queue are expected to wait and to be scheduled; timed that some have
+-- an absolute moment, which decides it.
+-- rung are the queues with new work, or with something due earlier than all else; those
+-- of them that are in loud are notified with the commit.
+CREATE FUNCTION {schema}.enqueue(
+	span int8, lanes bytea[], opens int8[], seqs int8[], offs int8[],
+	queues int4[], ids bytea[], ats int8[], dues int8[], priorities int2[], marks int2[], records bytea[],
+	dqueues int4[], dwaiting int4[], dscheduled int4[], timed bool,
+	channel text, sender text, loud int4[],
+	OUT base int8, OUT rung int4[]
+) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
+DECLARE
+	n int8;
+	wanted int8 := cardinality(ids);
+	known bool;
+BEGIN
+	base := {schema}.stamp(span);
+	IF timed AND EXISTS (
+		SELECT FROM (
+			SELECT u.queue, count(*) FILTER (WHERE u.due < 0 OR u.due > base + u.at) AS n
+			FROM unnest(queues, ats, dues) AS u (queue, at, due) GROUP BY u.queue
+		) have JOIN unnest(dqueues, dscheduled) AS want (queue, n) ON want.queue = have.queue AND want.n <> have.n
+	) THEN
+		base := 0;
+		RETURN;
+	END IF;
+	IF wanted = 1 AND dues[1] = 0 AND cardinality(lanes) < 2 THEN -- as below, for one alone
+		INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
+		VALUES (((9 - priorities[1])::int8 << 56) + base, base, queues[1], queues[1] * 16 + 1, marks[1],
+			priorities[1], ids[1], '', '', records[1])
+		ON CONFLICT DO NOTHING;
+		IF NOT FOUND THEN
+			base := 0;
+			RETURN;
+		END IF;
+		known := NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = queues[1] AND e.id = ids[1]);
+		IF known AND cardinality(lanes) = 1 THEN
+			UPDATE {schema}.lanes l SET seq = seqs[1], base = enqueue.base, verb = 'a', outcome = ''
+			WHERE l.lane = lanes[1] AND l.seq < seqs[1] AND l.opened + 600000000 >= enqueue.base;
+			known := FOUND OR {schema}.present(lanes, opens, seqs, offs, base);
+		END IF;
+		IF NOT known THEN
+			PERFORM {schema}.unmake(queues, ids, ats, base);
+			base := 0;
+			RETURN;
+		END IF;
+		INSERT INTO {schema}.deltas (queue, waiting, t_enqueued) VALUES (queues[1], 1, 1);
+		rung := queues;
+		IF cardinality(loud) > 0 THEN
+			PERFORM pg_notify(channel, sender || ' w ' || queues[1]);
+		END IF;
+		RETURN;
+	END IF;
+	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
+	SELECT CASE WHEN u.due < 0 THEN base + u.at - u.due WHEN u.due > base + u.at THEN u.due
+			ELSE ((9 - u.priority)::int8 << 56) + base + u.at END,
+		base + u.at, u.queue,
+		u.queue * 16 + CASE WHEN u.due < 0 OR u.due > base + u.at THEN 6 ELSE 1 END,
+		u.mark, u.priority, u.id, '', '', u.record
+	FROM unnest(queues, ids, ats, dues, priorities, marks, records)
+		AS u (queue, id, at, due, priority, mark, record)
+	ON CONFLICT DO NOTHING;
+	GET DIAGNOSTICS n = ROW_COUNT;
+	IF n < wanted OR {schema}.kept(queues, ids) THEN
+		PERFORM {schema}.unmake(queues, ids, ats, base);
+		base := 0;
+		RETURN;
+	END IF;
+	IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base) THEN
+		PERFORM {schema}.unmake(queues, ids, ats, base);
+		base := 0;
+		RETURN;
+	END IF;
+	IF cardinality(dqueues) = 1 THEN
+		INSERT INTO {schema}.deltas (queue, waiting, scheduled, t_enqueued)
+		VALUES (dqueues[1], dwaiting[1], dscheduled[1], dwaiting[1] + dscheduled[1]);
+	ELSE
+		INSERT INTO {schema}.deltas (queue, waiting, scheduled, t_enqueued)
+		SELECT u.queue, u.w, u.s, u.w + u.s FROM unnest(dqueues, dwaiting, dscheduled) AS u (queue, w, s);
+	END IF;
+	IF dscheduled = array_fill(0, ARRAY[cardinality(dqueues)]) THEN
+		rung := dqueues;
+	ELSE
+		rung := {schema}.concerned(queues, ats, dues, dqueues, dwaiting, base);
+	END IF;
+	IF cardinality(loud) > 0 AND rung && loud THEN
+		PERFORM {schema}.ring(channel, sender, 'w', ARRAY(SELECT unnest(rung) INTERSECT SELECT unnest(loud)));
+	END IF;
+END $$;
+
+-- kept reports whether one of these ids is that of a task which has ended. It is asked
+-- after the insert, which waited for a settle of the same id that was under way.
+CREATE FUNCTION {schema}.kept(queues int4[], ids bytea[]) RETURNS bool LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+	IF cardinality(ids) = 1 THEN
+		RETURN EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = queues[1] AND e.id = ids[1]);
+	END IF;
+	PERFORM FROM unnest(queues, ids) AS u (queue, id)
+	WHERE (SELECT true FROM {schema}.ended e WHERE e.queue = u.queue AND e.id = u.id) LIMIT 1;
+	RETURN FOUND;
+END $$;
+
+-- unmake takes back what this transaction has inserted at these moments.
+CREATE FUNCTION {schema}.unmake(queues int4[], ids bytea[], ats int8[], base int8) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+	DELETE FROM {schema}.tasks t USING (
+		SELECT u.at, (SELECT x.ctid FROM {schema}.tasks x WHERE x.queue = u.queue AND x.id = u.id) AS c
+		FROM unnest(queues, ids, ats) AS u (queue, id, at) OFFSET 0
+	) u WHERE t.ctid = u.c AND t.version = base + u.at AND t.xmin::text = (pg_current_xact_id()::text::int8 % 4294967296)::text;
+END $$;
+
+-- present admits calls that go as expected and reports whether all of them were admitted.
+CREATE FUNCTION {schema}.present(lanes bytea[], opens int8[], seqs int8[], offs int8[], p_base int8)
+RETURNS bool LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+DECLARE
+	n int8;
+BEGIN
+	IF cardinality(lanes) = 1 THEN
+		UPDATE {schema}.lanes l SET seq = seqs[1], base = p_base + offs[1], verb = 'a', outcome = ''
+		WHERE l.lane = lanes[1] AND l.seq < seqs[1] AND l.opened + 600000000 >= p_base;
+	ELSE
+		UPDATE {schema}.lanes l SET seq = u.seq, base = p_base + u.off, verb = 'a', outcome = '' FROM (
+			SELECT u.seq, u.off, (SELECT x.ctid FROM {schema}.lanes x WHERE x.lane = u.lane) AS c
+			FROM unnest(lanes, seqs, offs) AS u (lane, seq, off) OFFSET 0
+		) u WHERE l.ctid = u.c AND l.seq < u.seq AND l.opened + 600000000 >= p_base;
+	END IF;
+	GET DIAGNOSTICS n = ROW_COUNT;
+	IF n < cardinality(lanes) THEN -- some are new
+		SELECT n + count(*) INTO n FROM {schema}.admit(lanes, opens, seqs, ARRAY(
+			SELECT p_base + o.off FROM unnest(offs) WITH ORDINALITY AS o (off, n) ORDER BY o.n), 'a');
+	END IF;
+	RETURN n = cardinality(lanes);
+END $$;
+
+-- concerned gives the queues of an enqueue that somebody may wait for: those with new
+-- work, and those in which something is now due earlier than all else.
+CREATE FUNCTION {schema}.concerned(
+	queues int4[], ats int8[], dues int8[], dqueues int4[], dwaiting int4[], base int8
+) RETURNS int4[] LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+	RETURN ARRAY(
+		SELECT d.queue FROM unnest(dqueues, dwaiting) AS d (queue, w)
+		WHERE d.w > 0 OR {schema}.soonest(d.queue, base) >= (
+			SELECT min(CASE WHEN u.due < 0 THEN base + u.at - u.due ELSE u.due END)
+			FROM unnest(queues, ats, dues) AS u (queue, at, due) WHERE u.queue = d.queue));
+END $$;
+
+-- finish carries out calls that ask for nothing but completions and plain inserts, if all
+-- of them go as expected; else it does nothing and gives base 0. The completions, by
+-- queue, id, version and token, take no moments of their own here.
+CREATE FUNCTION {schema}.finish(
+	span int8, lanes bytea[], opens int8[], seqs int8[], offs int8[],
+	queues int4[], ids bytea[], ats int8[], dues int8[], priorities int2[], marks int2[], records bytea[],
+	dqueues int4[], dwaiting int4[], dscheduled int4[], timed bool,
+	channel text, sender text, loud int4[],
+	ends int4[], endids bytea[], versions int8[], tokens bytea[],
+	OUT base int8, OUT rung int4[]
+) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
+DECLARE
+	n int8;
+BEGIN
+	WITH gone AS (
+		DELETE FROM {schema}.tasks t
+		USING (
+			SELECT u.version, u.token, (SELECT x.ctid FROM {schema}.tasks x
+				WHERE x.queue = u.queue AND x.id = u.id) AS c
+			FROM unnest(ends, endids, versions, tokens) AS u (queue, id, version, token) OFFSET 0
+		) u
+		WHERE t.ctid = u.c AND t.version = u.version AND t.line & 15 = 4 AND t.flags & 1 = 0
+			AND substr(t.lease, 1, 16) = u.token
+		RETURNING t.queue
+	), sums AS (SELECT queue, count(*) AS n FROM gone GROUP BY queue), kept AS (
+		INSERT INTO {schema}.deltas (queue, pending, t_completed)
+		SELECT s.queue, -s.n, s.n FROM sums s
+	)
+	SELECT sum(s.n) INTO n FROM sums s;
+	IF n IS DISTINCT FROM cardinality(ends) THEN
+		RAISE 'not as expected';
+	END IF;
+	IF cardinality(ids) > 0 THEN
+		SELECT e.base, e.rung INTO base, rung FROM {schema}.enqueue(span, lanes, opens, seqs, offs, queues, ids,
+			ats, dues, priorities, marks, records, dqueues, dwaiting, dscheduled, timed, channel, sender, loud) e;
+	ELSE
+		base := {schema}.stamp(span);
+		IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base) THEN
+			base := 0;
+		END IF;
+	END IF;
+	IF base = 0 THEN
+		RAISE 'not as expected';
+	END IF;
+EXCEPTION WHEN raise_exception OR lock_not_available THEN
+	base := 0;
+	rung := NULL;
+END $$;
+
+-- soonest gives when something in a queue is due next after a moment, or null. Cursors
+-- count whenever they are due.
+CREATE FUNCTION {schema}.soonest(q int4, since int8) RETURNS int8 LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+	RETURN least(
+		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 6 AND t.sort > since ORDER BY t.sort LIMIT 1),
+		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 7 AND t.sort > since ORDER BY t.sort LIMIT 1),
+		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 8 AND t.sort < 9223372036854775807
+			ORDER BY t.sort LIMIT 1));
+END $$;
+
+-- ring sends a wake-up for queues with the commit: who sends, "w" for work or "c" for
+-- what concerns those without a free slot too, then queue numbers.
+CREATE FUNCTION {schema}.ring(channel text, sender text, kind text, queues int4[]) RETURNS void
+LANGUAGE sql AS $$
+	SELECT pg_notify(channel, sender || ' ' || kind || ' ' || array_to_string(queues, ','))
+	WHERE cardinality(queues) > 0
+$$;
+
+-- claim promotes what is due, hands out due cursors and takes tasks, in the order of the
+-- queues named. A call says first whether one of the queues needs maintenance that is
+-- not its own ('m' rows, and nothing else happens); the client sees to it and calls
+-- again with maintained. holder is the token and the runner.
+--
+-- Rows by o_kind: 'm' maintenance (o_at the queue's number), 'v' the call is older than
+-- the lane's last, 'x' its lane expired, 't' a task, 'k' a tick, 'h' last of all:
+-- o_version is the time, o_at the next due moment or null, o_flags 1 more, 2 cancels,
+-- o_past the number of each queue in four bytes, 0 where there is none.
+-- o_record the first and the last place of what was taken behind froms, in eight bytes
+-- each for each queue; 4 in o_flags says that nothing is left to maintain.
+-- o_place is the place of the queue among the names, o_at a lease's or cursor's sort.
+--
+-- What was claimed leaves its entries in the index until a vacuum. So that a claim does
+-- not pass over all of them, the client says where it need not look: from lows to froms
+-- in the order of what waits, and up to sinces where tasks wait for a moment (hint.go).
+CREATE FUNCTION {schema}.claim(
+	p_lane bytea, p_opened int8, p_seq int8, p_names text[], p_maxes int4[], p_max int4, p_start int4,
+	p_suspect bool, p_lease int8, p_holder bytea, p_maintained bool, p_batch int4, p_room int8,
+	p_lows int8[], p_froms int8[], p_sinces int8[]
+) RETURNS TABLE (
+	o_kind "char", o_place int4, o_id bytea, o_version int8, o_at int8, o_flags int2, o_priority int2,
+	o_past bytea, o_record bytea
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+	base int8 := {schema}.told();
+	known record;
+	h record;
+	r record;
+	repeated bool := false;
+	suspect bool := false;
+	changed bool := false;
+	more bool := false;
+	cancels bool := false;
+	next int8;
+	due int8;
+	take int4;
+	done int4 := 0;
+	got int4;
+	seen int4;
+	used int8;
+	room int8 := p_room;
+	cs tid[];
+	numbers bytea := '';
+	places bytea := '';
+	clean bool := NOT p_maintained;
+	first int8;
+	last int8;
+	more_cs tid[];
+	more_used int8;
+	more_seen int4;
+BEGIN
+	IF NOT p_maintained THEN
+		RETURN QUERY
+		SELECT 'm'::"char", u.n::int4, NULL::bytea, 0::int8, q.queue::int8, 0::int2, 0::int2,
+			NULL::bytea, NULL::bytea
+		FROM unnest(p_names) WITH ORDINALITY AS u (name, n)
+		JOIN {schema}.queues q ON q.name = u.name
+		WHERE {schema}.behind(q.queue, p_sinces[u.n], base);
+		IF FOUND THEN
+			RETURN;
+		END IF;
+	END IF;
+	base := {schema}.stamp(p_max + 2 * p_batch * cardinality(p_names) + 1);
+	IF p_seq > 0 THEN
+		PERFORM FROM {schema}.admit(ARRAY[p_lane], ARRAY[p_opened], ARRAY[p_seq], ARRAY[base], 'c');
+		IF NOT FOUND THEN
+			SELECT l.seq, l.verb INTO known FROM {schema}.lanes l WHERE l.lane = p_lane;
+			IF NOT FOUND OR known.seq < p_seq THEN
+				RETURN QUERY SELECT 'x'::"char", 0, NULL::bytea, base, NULL::int8, 0::int2, 0::int2,
+					NULL::bytea, NULL::bytea;
+				RETURN;
+			ELSIF known.seq > p_seq OR known.verb <> 'c' THEN
+				RETURN QUERY SELECT 'v'::"char", 0, NULL::bytea, base, NULL::int8, 0::int2, 0::int2,
+					NULL::bytea, NULL::bytea;
+				RETURN;
+			END IF;
+			repeated := true;
+		END IF;
+	END IF;
+	FOR i IN 1..cardinality(p_names) LOOP
+		SELECT q.queue, q.paused AND (q.paused_until = 0 OR q.paused_until > base) AS paused, q.paused_until,
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 2
+				ORDER BY t.sort LIMIT 1) AS prompt,
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 3
+				ORDER BY t.sort LIMIT 1) AS suspect,
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 5
+				ORDER BY t.sort LIMIT 1) AS asked,
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 6 AND t.sort > p_sinces[i]
+				ORDER BY t.sort LIMIT 1) AS scheduled,
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 7 AND t.sort > p_sinces[i]
+				ORDER BY t.sort LIMIT 1) AS retry,
+			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 1 AND t.sort < p_lows[i]) AS early,
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 8
+				AND t.sort < 9223372036854775807 ORDER BY t.sort LIMIT 1) AS tick
+		INTO h FROM {schema}.queues q WHERE q.name = p_names[i];
+		IF NOT FOUND THEN
+			numbers := numbers || int4send(0);
+			places := places || int8send(0) || int8send(0);
+			CONTINUE;
+		END IF;
+		numbers := numbers || int4send(h.queue);
+		cancels := cancels OR h.asked IS NOT NULL;
+		take := 0;
+		got := 0;
+		seen := 0;
+		first := 0;
+		last := 0;
+		IF repeated THEN
+			RETURN QUERY
+			SELECT 't'::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record
+			FROM {schema}.tasks t
+			WHERE t.line IN (h.queue * 16 + 4, h.queue * 16 + 5) AND substr(t.lease, 1, 16) = substr(p_holder, 1, 16)
+			ORDER BY t.version;
+		ELSE
+			IF least(h.scheduled, h.retry) <= base THEN
+				changed := true;
+				WITH a AS MATERIALIZED (
+					SELECT t.ctid AS c, t.sort AS due, t.line & 15 AS was FROM {schema}.tasks t
+					WHERE t.line = h.queue * 16 + 6 AND t.sort <= base
+					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
+				), b AS MATERIALIZED (
+					SELECT t.ctid AS c, t.sort AS due, t.line & 15 AS was FROM {schema}.tasks t
+					WHERE t.line = h.queue * 16 + 7 AND t.sort <= base
+					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
+				), ranked AS (
+					SELECT x.c, x.was, row_number() OVER (ORDER BY x.due) AS n
+					FROM (SELECT * FROM a UNION ALL SELECT * FROM b) x
+				), moved AS (
+					UPDATE {schema}.tasks t
+					SET line = h.queue * 16
+							+ CASE WHEN t.flags & 8 > 0 THEN 3 WHEN t.flags & 4 > 0 THEN 2 ELSE 1 END,
+						sort = ((9 - t.priority)::int8 << 56) + base + p_max + 2 * p_batch * (i - 1) + k.n
+					FROM ranked k WHERE t.ctid = k.c
+					RETURNING k.was, t.flags
+				), kept AS (
+					INSERT INTO {schema}.deltas (queue, waiting, scheduled, retry)
+					SELECT h.queue, count(*), -count(*) FILTER (WHERE m.was = 6),
+						-count(*) FILTER (WHERE m.was = 7)
+					FROM moved m HAVING count(*) > 0
+				)
+				SELECT coalesce(h.prompt, max(0::int8) FILTER (WHERE m.flags & 12 = 4)),
+					coalesce(h.suspect, max(0::int8) FILTER (WHERE m.flags & 8 > 0))
+				INTO h.prompt, h.suspect FROM moved m;
+			END IF;
+			IF h.tick <= base THEN
+				changed := true;
+				RETURN QUERY
+				WITH a AS MATERIALIZED (
+					SELECT t.ctid AS c FROM {schema}.tasks t
+					WHERE t.line = h.queue * 16 + 8 AND t.sort <= base
+					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
+				)
+				UPDATE {schema}.tasks t SET sort = base + 2000000 FROM a WHERE t.ctid = a.c
+				RETURNING 'k'::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record;
+			END IF;
+			take := CASE WHEN h.paused OR p_maxes[i] < 0 OR room <= 0 THEN 0
+				ELSE least(p_max - done, CASE WHEN p_maxes[i] = 0 THEN p_max ELSE p_maxes[i] END) END;
+			IF take > 0 THEN
+				IF done >= p_start OR h.prompt IS NULL AND (h.suspect IS NULL OR NOT p_suspect OR suspect) THEN
+					cs := '{}';
+					used := 0;
+					IF h.early THEN
+						SELECT coalesce(array_agg(x.c ORDER BY x.sort) FILTER (WHERE x.fits), '{}'),
+							coalesce(sum(x.size) FILTER (WHERE x.fits), 0), count(*)
+						INTO cs, used, seen
+						FROM (
+							SELECT k.c, k.sort, k.size, sum(k.size) OVER o <= room
+								OR done = 0 AND row_number() OVER o = 1 AS fits
+							FROM (
+								SELECT t.ctid AS c, t.sort, octet_length(t.record)::int8 AS size
+								FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort < p_lows[i]
+								ORDER BY t.sort LIMIT take FOR UPDATE SKIP LOCKED
+							) k WINDOW o AS (ORDER BY k.sort ROWS UNBOUNDED PRECEDING)
+						) x;
+					END IF;
+					IF seen < take AND seen = cardinality(cs) THEN
+						SELECT array_agg(x.c ORDER BY x.sort) FILTER (WHERE x.fits),
+							sum(x.size) FILTER (WHERE x.fits), count(*),
+							coalesce(min(x.sort), 0), coalesce(max(x.sort) FILTER (WHERE x.fits), 0)
+						INTO more_cs, more_used, more_seen, first, last
+						FROM (
+							SELECT k.c, k.sort, k.size, sum(k.size) OVER o <= room - used
+								OR done = 0 AND seen = 0 AND row_number() OVER o = 1 AS fits
+							FROM (
+								SELECT t.ctid AS c, t.sort, octet_length(t.record)::int8 AS size
+								FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= p_froms[i]
+								ORDER BY t.sort LIMIT take - seen FOR UPDATE SKIP LOCKED
+							) k WINDOW o AS (ORDER BY k.sort ROWS UNBOUNDED PRECEDING)
+						) x;
+						cs := cs || more_cs;
+						used := used + coalesce(more_used, 0);
+						seen := seen + more_seen;
+					END IF;
+				ELSE
+					cs := '{}';
+					used := 0;
+					seen := 0;
+					FOR r IN
+						WITH a AS MATERIALIZED (
+							SELECT t.ctid AS c, t.sort, t.line & 15 AS state, octet_length(t.record)::int8 AS size
+							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1
+							ORDER BY t.sort LIMIT take FOR UPDATE SKIP LOCKED
+						), b AS MATERIALIZED (
+							SELECT t.ctid AS c, t.sort, t.line & 15 AS state, octet_length(t.record)::int8 AS size
+							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 2
+							ORDER BY t.sort LIMIT least(take, p_start - done) FOR UPDATE SKIP LOCKED
+						), s AS MATERIALIZED (
+							SELECT t.ctid AS c, t.sort, t.line & 15 AS state, octet_length(t.record)::int8 AS size
+							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 3
+								AND p_suspect AND NOT suspect
+							ORDER BY t.sort LIMIT 1 FOR UPDATE SKIP LOCKED
+						)
+						SELECT x.* FROM (SELECT * FROM a UNION ALL SELECT * FROM b UNION ALL SELECT * FROM s) x
+						ORDER BY x.sort
+					LOOP
+						EXIT WHEN cardinality(cs) = take;
+						CONTINUE WHEN r.state > 1 AND done + cardinality(cs) >= p_start;
+						seen := seen + 1;
+						IF used + r.size > room AND done + cardinality(cs) > 0 THEN
+							EXIT;
+						END IF;
+						cs := cs || r.c;
+						used := used + r.size;
+						suspect := suspect OR r.state = 3;
+					END LOOP;
+				END IF;
+				IF cardinality(cs) > 0 THEN
+					RETURN QUERY
+					WITH taken AS (
+						UPDATE {schema}.tasks t
+						SET line = h.queue * 16 + 4, sort = base + p_lease, version = greatest(t.version + 1, base + done + k.n - 1),
+							flags = (t.flags & ~2::int2) | CASE WHEN done + k.n <= p_start THEN 2::int2 ELSE 0::int2 END,
+							lease = p_holder,
+							past = CASE WHEN t.past = '' THEN int8send(t.version) ELSE t.past END
+						FROM unnest(cs) WITH ORDINALITY AS k (c, n)
+						WHERE t.ctid = k.c
+						RETURNING k.n, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record
+					)
+					SELECT 't'::"char", i, k.id, k.version, k.sort, k.flags, k.priority, k.past, k.record
+					FROM taken k ORDER BY k.n;
+					GET DIAGNOSTICS got = ROW_COUNT;
+					INSERT INTO {schema}.deltas (queue, waiting, pending) VALUES (h.queue, -got, got);
+					done := done + got;
+					room := room - used;
+					changed := true;
+				END IF;
+			END IF;
+		END IF;
+		IF NOT more AND p_max > 0 AND p_maxes[i] >= 0 AND NOT h.paused THEN
+			more := NOT repeated AND take > 0 AND seen > got
+				OR p_start > 0 AND (
+					EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 2)
+					OR p_suspect AND NOT suspect
+						AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 3))
+				OR (repeated OR got >= take) AND EXISTS (
+					SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= greatest(p_froms[i], last))
+				OR (repeated OR got >= take) AND p_lows[i] > 0 AND EXISTS (
+					SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort < p_lows[i]);
+		END IF;
+		due := {schema}.soonest(h.queue, p_sinces[i]);
+		IF due <= base THEN
+			more := true;
+			clean := false;
+		END IF;
+		next := least(next, due);
+		places := places || int8send(first) || int8send(last);
+		IF h.paused AND h.paused_until > 0 AND (next IS NULL OR h.paused_until < next) AND EXISTS (
+			SELECT FROM {schema}.tasks t WHERE t.line IN (h.queue * 16 + 1, h.queue * 16 + 2, h.queue * 16 + 3)
+		) THEN
+			next := h.paused_until;
+		END IF;
+	END LOOP;
+	IF NOT changed THEN
+		-- Nothing happened but that the call is remembered: no need to wait for the disk.
+		PERFORM set_config('synchronous_commit', 'off', true);
+	END IF;
+	RETURN QUERY SELECT 'h'::"char", 0, NULL::bytea, base, next,
+		(more::int4 + 2 * cancels::int4 + 4 * clean::int4)::int2, 0::int2, numbers, places;
+END $$;
+
+-- behind reports whether a queue needs maintenance: since a moment a lease expired, or
+-- something is kept no longer.
+CREATE FUNCTION {schema}.behind(q int4, since int8, now int8) RETURNS bool LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+	RETURN EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q * 16 + 4 AND t.sort > since AND t.sort <= now)
+		OR EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q * 16 + 5 AND t.sort > since AND t.sort <= now)
+		OR EXISTS (SELECT FROM {schema}.ended e WHERE e.line = q * 16 + 10 AND e.expires > since AND e.expires <= now)
+		OR EXISTS (SELECT FROM {schema}.ended e WHERE e.line = q * 16 + 11 AND e.expires > since AND e.expires <= now)
+		OR EXISTS (SELECT FROM {schema}.ended e WHERE e.line = q * 16 + 12 AND e.expires > since AND e.expires <= now)
+		OR EXISTS (SELECT FROM {schema}.keys k WHERE k.queue + 0 = q AND k.until > 0
+			AND k.until > since AND k.until <= now);
+END $$;
+
+-- enter begins a step that the client decides: it admits calls and reserves n moments.
+CREATE FUNCTION {schema}.enter(lanes bytea[], opens int8[], seqs int8[], v "char", n int8,
+	OUT base int8, OUT admitted bytea[]) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
+BEGIN
+	base := {schema}.stamp(n);
+	IF cardinality(lanes) > 0 THEN
+		admitted := ARRAY(SELECT {schema}.admit(lanes, opens, seqs,
+			array_fill(base, ARRAY[cardinality(lanes)]), v));
+	END IF;
+END $$;
+
+-- load reads tasks by their refs and locks them; it waits for no lock unless asked to.
+-- What another step has locked is given as it was before that step, held false.
+CREATE FUNCTION {schema}.load(queues int4[], ids bytea[], wait bool) RETURNS TABLE (
+	o_n int4, o_held bool, o_ended bool, o_sort int8, o_version int8, o_state int2, o_flags int2,
+	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_at int8, o_reason text, o_attempts bytea
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '2s' AS $$
+DECLARE
+	q int4;
+	i bytea;
+BEGIN
+	FOR n IN 1..cardinality(queues) LOOP
+		q := queues[n];
+		i := ids[n];
+		IF wait THEN
+			PERFORM FROM {schema}.tasks t WHERE t.queue = q AND t.id = i FOR UPDATE;
+			PERFORM FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE;
+		END IF;
+		RETURN QUERY
+		SELECT n, true, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
+			0::int8, ''::text, {schema}.history(t.queue, t.id, t.flags)
+		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
+		CONTINUE WHEN FOUND;
+		RETURN QUERY
+		SELECT n, true, true, t.expires, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past, t.record,
+			t.at, t.reason, {schema}.history(t.queue, t.id, t.flags)
+		FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
+		CONTINUE WHEN FOUND;
+		-- Locked by another, or not there. It may pass from one table to the other
+		-- between these looks, but not back.
+		RETURN QUERY
+		SELECT n, false, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
+			0::int8, ''::text, NULL::bytea
+		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i;
+		CONTINUE WHEN FOUND;
+		RETURN QUERY
+		SELECT n, false, true, t.expires, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past, t.record,
+			t.at, t.reason, NULL::bytea
+		FROM {schema}.ended t WHERE t.queue = q AND t.id = i;
+	END LOOP;
+END $$;
+
+-- expired locks up to most tasks of a queue whose lease has expired, the first claimed
+-- first, and gives them as load does.
+CREATE FUNCTION {schema}.expired(q int4, now int8, most int4) RETURNS TABLE (
+	o_id bytea, o_sort int8, o_version int8, o_state int2, o_flags int2,
+	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_attempts bytea
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+	FOR s IN 4..5 LOOP
+		RETURN QUERY
+		SELECT t.id, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
+			{schema}.history(t.queue, t.id, t.flags)
+		FROM {schema}.tasks t WHERE t.line = q * 16 + s AND t.sort <= now
+		ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED;
+	END LOOP;
+END $$;
+
+-- history gives the attempts of a task that has some.
+CREATE FUNCTION {schema}.history(q int4, i bytea, flags int2) RETURNS bytea LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+	RETURN CASE WHEN flags & 16 > 0 THEN
+		(SELECT s.attempts FROM {schema}.sides s WHERE s.queue = q AND s.id = i) END;
+END $$;
+
+-- found gives who holds unique keys.
+CREATE FUNCTION {schema}.found(queues int4[], wanted text[]) RETURNS TABLE (
+	o_n int4, o_id bytea, o_until int8
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+	RETURN QUERY
+	SELECT u.n::int4, k.id, k.until
+	FROM unnest(queues, wanted) WITH ORDINALITY AS u (queue, key, n), LATERAL (
+		SELECT x.id, x.until FROM {schema}.keys x WHERE x.queue = u.queue AND x.key = u.key OFFSET 0
+	) k;
+END $$;
+
+-- drop deletes tasks that load has locked.
+CREATE FUNCTION {schema}.drop(queues int4[], ids bytea[], kept bool) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+	IF kept THEN
+		DELETE FROM {schema}.ended t USING (
+			SELECT (SELECT x.ctid FROM {schema}.ended x WHERE x.queue = u.queue AND x.id = u.id) AS c
+			FROM unnest(queues, ids) AS u (queue, id) OFFSET 0
+		) u WHERE t.ctid = u.c;
+	ELSE
+		DELETE FROM {schema}.tasks t USING (
+			SELECT (SELECT x.ctid FROM {schema}.tasks x WHERE x.queue = u.queue AND x.id = u.id) AS c
+			FROM unnest(queues, ids) AS u (queue, id) OFFSET 0
+		) u WHERE t.ctid = u.c;
+	END IF;
+END $$;
+
+-- put rewrites tasks that load has locked; an empty record leaves the record.
+CREATE FUNCTION {schema}.put(
+	queues int4[], ids bytea[], sorts int8[], versions int8[], states int2[], marks int2[],
+	priorities int2[], leases bytea[], pasts bytea[], records bytea[]
+) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+	UPDATE {schema}.tasks t
+	SET sort = u.sort, version = u.version, line = u.queue * 16 + u.state, flags = u.mark, priority = u.priority,
+		lease = u.lease, past = u.past, record = CASE WHEN u.record = '' THEN t.record ELSE u.record END
+	FROM (
+		SELECT u.*, (SELECT x.ctid FROM {schema}.tasks x WHERE x.queue = u.queue AND x.id = u.id) AS c
+		FROM unnest(queues, ids, sorts, versions, states, marks, priorities, leases, pasts, records)
+			AS u (queue, id, sort, version, state, mark, priority, lease, past, record) OFFSET 0
+	) u WHERE t.ctid = u.c;
+END $$;
+
+-- make adds tasks. An id that is taken, among what has ended too, is a unique_violation.
+CREATE FUNCTION {schema}.make(
+	queues int4[], ids bytea[], sorts int8[], versions int8[], states int2[], marks int2[],
+	priorities int2[], pasts bytea[], records bytea[]
+) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '2s' AS $$
+BEGIN
+	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
+	SELECT u.sort, u.version, u.queue, u.queue * 16 + u.state, u.mark, u.priority, u.id, '', u.past, u.record
+	FROM unnest(queues, ids, sorts, versions, states, marks, priorities, pasts, records)
+		AS u (queue, id, sort, version, state, mark, priority, past, record);
+	PERFORM FROM unnest(queues, ids) AS u (queue, id)
+	WHERE (SELECT true FROM {schema}.ended e WHERE e.queue = u.queue AND e.id = u.id) LIMIT 1;
+	IF FOUND THEN
+		RAISE unique_violation USING MESSAGE = 'midge: the id is taken by a task that has ended';
+	END IF;
+END $$;
+
+-- take takes unique keys. One that is held is a unique_violation.
+CREATE FUNCTION {schema}.take(queues int4[], wanted text[], ids bytea[], untils int8[], now int8)
+RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
+DECLARE
+	n int8;
+BEGIN
+	INSERT INTO {schema}.keys AS k (queue, key, id, until)
+	SELECT u.queue, u.key, u.id, u.until FROM unnest(queues, wanted, ids, untils) AS u (queue, key, id, until)
+	ON CONFLICT (queue, key) DO UPDATE SET id = excluded.id, until = excluded.until
+	WHERE k.until > 0 AND k.until <= now;
+	GET DIAGNOSTICS n = ROW_COUNT;
+	IF n <> cardinality(queues) THEN
+		RAISE unique_violation USING MESSAGE = 'midge: a unique key was taken meanwhile';
+	END IF;
+END $$;
+
+-- free releases unique keys that these tasks hold for their life.
+CREATE FUNCTION {schema}.free(queues int4[], wanted text[], ids bytea[]) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+	DELETE FROM {schema}.keys k USING (
+		SELECT u.id, (SELECT x.ctid FROM {schema}.keys x WHERE x.queue = u.queue AND x.key = u.key) AS c
+		FROM unnest(queues, wanted, ids) AS u (queue, key, id) OFFSET 0
+	) u WHERE k.ctid = u.c AND k.id = u.id AND k.until = 0;
+END $$;
+
+-- side writes beside tasks what few have. masks say which columns: 1 attempts, 2 stack,
+-- 4 result, 8 progress, 16 checkpoint.
+CREATE FUNCTION {schema}.side(
+	queues int4[], ids bytea[], masks int2[], histories bytea[], stacks bytea[], results bytea[],
+	progresses bytea[], checkpoints bytea[]
+) RETURNS void LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+	INSERT INTO {schema}.sides AS s (queue, id, attempts, stack, result, progress, checkpoint)
+	SELECT u.queue, u.id, u.attempts, u.stack, u.result, u.progress, u.checkpoint
+	FROM unnest(queues, ids, histories, stacks, results, progresses, checkpoints)
+		AS u (queue, id, attempts, stack, result, progress, checkpoint)
+	ON CONFLICT (queue, id) DO NOTHING;
+	UPDATE {schema}.sides s SET
+		attempts = CASE WHEN u.mask & 1 > 0 THEN u.attempts ELSE s.attempts END,
+		stack = CASE WHEN u.mask & 2 > 0 THEN u.stack ELSE s.stack END,
+		result = CASE WHEN u.mask & 4 > 0 THEN u.result ELSE s.result END,
+		progress = CASE WHEN u.mask & 8 > 0 THEN u.progress ELSE s.progress END,
+		checkpoint = CASE WHEN u.mask & 16 > 0 THEN u.checkpoint ELSE s.checkpoint END
+	FROM (
+		SELECT u.*, (SELECT x.ctid FROM {schema}.sides x WHERE x.queue = u.queue AND x.id = u.id) AS c
+		FROM unnest(queues, ids, masks, histories, stacks, results, progresses, checkpoints)
+			AS u (queue, id, mask, attempts, stack, result, progress, checkpoint) OFFSET 0
+	) u WHERE s.ctid = u.c;
+END $$;
+
+-- forget deletes what stands beside tasks.
+CREATE FUNCTION {schema}.forget(queues int4[], ids bytea[]) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+	DELETE FROM {schema}.sides s USING (
+		SELECT (SELECT x.ctid FROM {schema}.sides x WHERE x.queue = u.queue AND x.id = u.id) AS c
+		FROM unnest(queues, ids) AS u (queue, id) OFFSET 0
+	) u WHERE s.ctid = u.c;
+END $$;
+
+-- remember keeps the outcomes of calls that were admitted.
+CREATE FUNCTION {schema}.remember(lanes bytea[], outcomes bytea[]) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+	UPDATE {schema}.lanes l SET outcome = u.outcome FROM (
+		SELECT u.outcome, (SELECT x.ctid FROM {schema}.lanes x WHERE x.lane = u.lane) AS c
+		FROM unnest(lanes, outcomes) AS u (lane, outcome) OFFSET 0
+	) u WHERE l.ctid = u.c;
+END $$;
+
+-- trim deletes up to most of what a queue keeps no longer, and up to most of its dead
+-- tasks beyond dead_max, the oldest first. It gives how many tasks went.
+CREATE FUNCTION {schema}.trim(q int4, now int8, most int4, dead_max int8) RETURNS int4 LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+	n int4;
+	gone int4 := 0;
+	over int8;
+BEGIN
+	FOR s IN 10..12 LOOP
+		over := 0;
+		IF s = 12 THEN
+			SELECT {schema}.dead(q) - dead_max INTO over;
+		END IF;
+		WITH a AS MATERIALIZED (
+			SELECT k.c FROM (
+				SELECT t.ctid AS c, t.expires, row_number() OVER (ORDER BY t.expires) AS n FROM (
+					SELECT e.ctid, e.expires FROM {schema}.ended e WHERE e.line = q * 16 + s
+					ORDER BY e.expires LIMIT most FOR UPDATE SKIP LOCKED
+				) t
+			) k WHERE k.expires <= now OR k.n <= over
+		), d AS (
+			DELETE FROM {schema}.ended e USING a WHERE e.ctid = a.c RETURNING e.queue, e.id, e.flags
+		), f AS (
+			DELETE FROM {schema}.sides s USING (
+				SELECT (SELECT x.ctid FROM {schema}.sides x WHERE x.queue = d.queue AND x.id = d.id) AS c
+				FROM d WHERE d.flags & 16 > 0 OFFSET 0
+			) u WHERE s.ctid = u.c
+		)
+		SELECT count(*) INTO n FROM d;
+		IF n > 0 THEN
+			INSERT INTO {schema}.deltas (queue, completed, cancelled, dead) VALUES (q,
+				CASE WHEN s = 10 THEN -n ELSE 0 END, CASE WHEN s = 11 THEN -n ELSE 0 END,
+				CASE WHEN s = 12 THEN -n ELSE 0 END);
+		END IF;
+		gone := gone + n;
+	END LOOP;
+	DELETE FROM {schema}.keys k WHERE k.ctid = ANY (ARRAY(
+		SELECT w.ctid FROM {schema}.keys w WHERE w.queue + 0 = q AND w.until > 0 AND w.until <= now
+		ORDER BY w.until LIMIT most FOR UPDATE SKIP LOCKED));
+	RETURN gone;
+END $$;
+
+-- dead counts a queue's dead tasks.
+CREATE FUNCTION {schema}.dead(q int4) RETURNS int8 LANGUAGE sql AS $$
+	SELECT coalesce((SELECT x.dead FROM {schema}.queues x WHERE x.queue = q), 0)
+		+ coalesce((SELECT sum(d.dead) FROM {schema}.deltas d WHERE d.queue = q), 0)
+$$;
+
+-- fold adds up to most deltas to their queues. One folds at a time; another does nothing
+-- and gives 0, else it gives how many there were.
+CREATE FUNCTION {schema}.fold(most int4) RETURNS int4 LANGUAGE plpgsql AS $$
+DECLARE
+	n int4;
+BEGIN
+	IF NOT pg_try_advisory_xact_lock(hashtext('{schema}.fold')) THEN
+		RETURN 0;
+	END IF;
+	PERFORM set_config('synchronous_commit', 'off', true);
+	WITH d AS (
+		DELETE FROM {schema}.deltas WHERE ctid = ANY (ARRAY(
+			SELECT x.ctid FROM {schema}.deltas x LIMIT most FOR UPDATE SKIP LOCKED))
+		RETURNING *
+	), s AS MATERIALIZED (
+		SELECT queue, count(*) AS n, sum(waiting) AS waiting, sum(pending) AS pending,
+			sum(scheduled) AS scheduled, sum(retry) AS retry, sum(completed) AS completed,
+			sum(cancelled) AS cancelled, sum(dead) AS dead, sum(cursors) AS cursors, sum(damaged) AS damaged,
+			sum(t_enqueued) AS t_enqueued, sum(t_requeued) AS t_requeued, sum(t_completed) AS t_completed,
+			sum(t_dead) AS t_dead, sum(t_cancelled) AS t_cancelled, sum(t_deleted) AS t_deleted,
+			sum(t_failed) AS t_failed, sum(t_crashed) AS t_crashed
+		FROM d GROUP BY queue ORDER BY queue
+	), u AS (
+		UPDATE {schema}.queues q SET
+			hidden = false, touched = {schema}.told(),
+			waiting = q.waiting + s.waiting, pending = q.pending + s.pending,
+			scheduled = q.scheduled + s.scheduled, retry = q.retry + s.retry,
+			completed = q.completed + s.completed, cancelled = q.cancelled + s.cancelled,
+			dead = q.dead + s.dead, cursors = q.cursors + s.cursors, damaged = q.damaged + s.damaged,
+			t_enqueued = q.t_enqueued + s.t_enqueued, t_requeued = q.t_requeued + s.t_requeued,
+			t_completed = q.t_completed + s.t_completed, t_dead = q.t_dead + s.t_dead,
+			t_cancelled = q.t_cancelled + s.t_cancelled, t_deleted = q.t_deleted + s.t_deleted,
+			t_failed = q.t_failed + s.t_failed, t_crashed = q.t_crashed + s.t_crashed
+		FROM s WHERE q.queue = s.queue
+	)
+	SELECT coalesce(sum(s.n), 0) INTO n FROM s;
+	RETURN n;
+END $$;
+
+-- keep adds tasks that have ended.
+CREATE FUNCTION {schema}.keep(
+	queues int4[], ids bytea[], sorts int8[], versions int8[], states int2[], marks int2[],
+	priorities int2[], pasts bytea[], records bytea[], ats int8[], reasons text[]
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO {schema}.ended (expires, version, at, queue, line, flags, priority, id, reason, past, record)
+	SELECT u.sort, u.version, u.at, u.queue, u.queue * 16 + u.state, u.mark, u.priority, u.id, u.reason, u.past, u.record
+	FROM unnest(queues, ids, sorts, versions, states, marks, priorities, pasts, records, ats, reasons)
+		AS u (queue, id, sort, version, state, mark, priority, past, record, at, reason);
+END $$;
+
+-- shift moves what stands beside tasks to other queues.
+CREATE FUNCTION {schema}.shift(queues int4[], ids bytea[], targets int4[]) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+	UPDATE {schema}.sides s SET queue = u.target FROM (
+		SELECT u.target, (SELECT x.ctid FROM {schema}.sides x WHERE x.queue = u.queue AND x.id = u.id) AS c
+		FROM unnest(queues, ids, targets) AS u (queue, id, target) OFFSET 0
+	) u WHERE s.ctid = u.c;
+END $$;
+
+-- apart sets a record that cannot be read apart, and counts it.
+CREATE FUNCTION {schema}.apart(q int4, i bytea) RETURNS void LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+DECLARE
+	was int2;
+BEGIN
+	SELECT t.line & 15 INTO was FROM {schema}.tasks t WHERE t.queue = q AND t.id = i AND t.line & 15 < 9 FOR UPDATE;
+	IF FOUND THEN
+		UPDATE {schema}.tasks t SET line = q * 16 + 9, sort = {schema}.told() WHERE t.queue = q AND t.id = i;
+		INSERT INTO {schema}.deltas (queue, waiting, pending, scheduled, retry, cursors, damaged, t_deleted)
+		VALUES (q, -(was IN (1, 2, 3))::int4, -(was IN (4, 5))::int4, -(was = 6)::int4, -(was = 7)::int4,
+			-(was = 8)::int4, 1, (was < 8)::int4);
+	END IF;
+END $$;
+
+-- configure replaces the settings of a queue, or removes it. It reports false where the
+-- queue to be removed holds a record.
+CREATE FUNCTION {schema}.configure(p_name text, p_paused bool, p_for int8, p_remove bool, OUT done bool, OUT number int4)
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+	done := true;
+	SELECT q.queue INTO number FROM {schema}.queues q WHERE q.name = p_name FOR UPDATE;
+	IF NOT FOUND THEN
+		IF p_remove OR NOT p_paused THEN
+			RETURN; -- no settings, and no queue that could have had some
+		END IF;
+		INSERT INTO {schema}.queues (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
+		SELECT q.queue INTO number FROM {schema}.queues q WHERE q.name = p_name FOR UPDATE;
+	END IF;
+	IF p_remove THEN
+		IF EXISTS (SELECT FROM {schema}.tasks t WHERE t.queue = number AND t.line & 15 < 9)
+				OR EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = number) THEN
+			done := false;
+			RETURN;
+		END IF;
+		DELETE FROM {schema}.tasks t WHERE t.queue = number;
+		DELETE FROM {schema}.sides t WHERE t.queue = number;
+		DELETE FROM {schema}.keys k WHERE k.queue = number;
+		DELETE FROM {schema}.deltas d WHERE d.queue = number;
+		UPDATE {schema}.queues q SET hidden = true, paused = false, paused_until = 0, touched = {schema}.told(),
+			waiting = 0, pending = 0, scheduled = 0, retry = 0, completed = 0, cancelled = 0, dead = 0, cursors = 0,
+			damaged = 0, t_enqueued = 0, t_requeued = 0, t_completed = 0, t_dead = 0, t_cancelled = 0,
+			t_deleted = 0, t_failed = 0, t_crashed = 0
+		WHERE q.queue = number;
+		RETURN;
+	END IF;
+	UPDATE {schema}.queues q SET hidden = q.hidden AND NOT p_paused, paused = p_paused, touched = {schema}.told(),
+		paused_until = CASE WHEN p_for > 0 THEN {schema}.told() + p_for ELSE 0 END
+	WHERE q.queue = number;
+END $$;
+
+-- stats gives the sizes and totals of queues.
+CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
+	o_name text, o_paused bool, o_until int8, o_values int8[]
+) LANGUAGE sql STABLE AS $$
+	SELECT q.name, q.paused AND (q.paused_until = 0 OR q.paused_until > {schema}.told()), q.paused_until, ARRAY[
+		q.waiting + coalesce(d.waiting, 0), q.pending + coalesce(d.pending, 0),
+		q.scheduled + coalesce(d.scheduled, 0), q.retry + coalesce(d.retry, 0),
+		q.completed + coalesce(d.completed, 0), q.cancelled + coalesce(d.cancelled, 0),
+		q.dead + coalesce(d.dead, 0), q.cursors + coalesce(d.cursors, 0), q.damaged + coalesce(d.damaged, 0),
+		q.t_enqueued + coalesce(d.t_enqueued, 0), q.t_requeued + coalesce(d.t_requeued, 0),
+		q.t_completed + coalesce(d.t_completed, 0), q.t_dead + coalesce(d.t_dead, 0),
+		q.t_cancelled + coalesce(d.t_cancelled, 0), q.t_deleted + coalesce(d.t_deleted, 0),
+		q.t_failed + coalesce(d.t_failed, 0), q.t_crashed + coalesce(d.t_crashed, 0)]
+	FROM {schema}.queues q LEFT JOIN (
+		SELECT x.queue, sum(x.waiting) AS waiting, sum(x.pending) AS pending, sum(x.scheduled) AS scheduled,
+			sum(x.retry) AS retry, sum(x.completed) AS completed, sum(x.cancelled) AS cancelled,
+			sum(x.dead) AS dead, sum(x.cursors) AS cursors, sum(x.damaged) AS damaged,
+			sum(x.t_enqueued) AS t_enqueued, sum(x.t_requeued) AS t_requeued, sum(x.t_completed) AS t_completed,
+			sum(x.t_dead) AS t_dead, sum(x.t_cancelled) AS t_cancelled, sum(x.t_deleted) AS t_deleted,
+			sum(x.t_failed) AS t_failed, sum(x.t_crashed) AS t_crashed
+		FROM {schema}.deltas x GROUP BY x.queue
+	) d ON d.queue = q.queue
+	WHERE q.name = ANY (names)
+$$;
+
+-- page lists tasks of some states of one queue, in order, behind a place.
+CREATE FUNCTION {schema}.page(q int4, states int2[], after_sort int8, after_id bytea, most int4)
+RETURNS TABLE (
+	o_id bytea, o_sort int8, o_version int8, o_state int2, o_flags int2, o_priority int2, o_lease bytea,
+	o_past bytea, o_record bytea, o_at int8, o_reason text, o_attempts bytea
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+	FOR i IN 1..cardinality(states) LOOP
+		IF states[i] < 10 THEN
+			RETURN QUERY
+			SELECT t.id, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
+				0::int8, ''::text, {schema}.history(t.queue, t.id, t.flags)
+			FROM {schema}.tasks t
+			WHERE t.line = q * 16 + states[i] AND t.sort >= after_sort AND (t.sort, t.id) > (after_sort, after_id)
+			ORDER BY t.sort, t.id LIMIT most;
+		ELSE
+			RETURN QUERY
+			SELECT t.id, t.expires, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past, t.record,
+				t.at, t.reason, {schema}.history(t.queue, t.id, t.flags)
+			FROM {schema}.ended t
+			WHERE t.line = q * 16 + states[i] AND t.expires >= after_sort
+				AND (t.expires, t.id) > (after_sort, after_id)
+			ORDER BY t.expires, t.id LIMIT most;
+		END IF;
+	END LOOP;
+END $$;
+
+-- abandon hides some queues that were empty, without settings and untouched for long, and
+-- deletes some rows that have been hidden for longer.
+CREATE FUNCTION {schema}.abandon(idle int8, over int8) RETURNS void LANGUAGE plpgsql
+AS $$
+DECLARE
+	now int8 := {schema}.told();
+BEGIN
+	UPDATE {schema}.queues SET hidden = true, touched = now WHERE queue = ANY (ARRAY(
+		SELECT q.queue FROM {schema}.queues q
+		WHERE NOT q.hidden AND q.touched < now - idle
+			AND (NOT q.paused OR q.paused_until BETWEEN 1 AND now) AND {schema}.unused(q.queue)
+		LIMIT 100 FOR UPDATE SKIP LOCKED));
+	DELETE FROM {schema}.queues WHERE queue = ANY (ARRAY(
+		SELECT q.queue FROM {schema}.queues q
+		WHERE q.hidden AND q.touched < now - over AND {schema}.unused(q.queue)
+		LIMIT 100 FOR UPDATE SKIP LOCKED));
+END $$;
+
+-- unused reports whether a queue holds nothing at all.
+CREATE FUNCTION {schema}.unused(q int4) RETURNS bool LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+	RETURN NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.queue = q)
+		AND NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = q)
+		AND NOT EXISTS (SELECT FROM {schema}.keys k WHERE k.queue = q)
+		AND NOT EXISTS (SELECT FROM {schema}.deltas d WHERE d.queue = q);
+END $$;
+
+-- read gives one task with all that stands beside it.
+CREATE FUNCTION {schema}.read(p_name text, p_id bytea) RETURNS TABLE (
+	o_ended bool, o_sort int8, o_version int8, o_state int2, o_flags int2, o_priority int2, o_lease bytea,
+	o_past bytea, o_record bytea, o_at int8, o_reason text,
+	o_attempts bytea, o_stack bytea, o_result bytea, o_progress bytea, o_checkpoint bytea
+) LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+	q int4 := (SELECT k.queue FROM {schema}.queues k WHERE k.name = p_name);
+	s record;
+BEGIN
+	SELECT k.* INTO s FROM {schema}.sides k WHERE k.queue = q AND k.id = p_id;
+	RETURN QUERY
+	SELECT false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
+		0::int8, ''::text, s.attempts, s.stack, s.result, s.progress, s.checkpoint
+	FROM {schema}.tasks t WHERE t.queue = q AND t.id = p_id;
+	IF NOT FOUND THEN
+		RETURN QUERY
+		SELECT true, e.expires, e.version, (e.line & 15)::int2, e.flags, e.priority, ''::bytea, e.past, e.record,
+			e.at, e.reason, s.attempts, s.stack, s.result, s.progress, s.checkpoint
+		FROM {schema}.ended e WHERE e.queue = q AND e.id = p_id;
+	END IF;
+END $$;
+
+-- sweep forgets some lanes that were opened before a moment.
+CREATE FUNCTION {schema}.sweep(before int8) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+	DELETE FROM {schema}.lanes WHERE ctid = ANY (ARRAY(
+		SELECT l.ctid FROM {schema}.lanes l WHERE l.opened < before
+		ORDER BY l.opened LIMIT 500 FOR UPDATE SKIP LOCKED));
+END $$;

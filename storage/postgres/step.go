@@ -1,0 +1,341 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// part is one call of Apply: its Txs are carried out in one transaction.
+type part struct {
+	call storage.Call
+	txs  []storage.Tx
+	ops  int
+	size int // bytes
+
+	flight  *flight
+	applied []storage.Applied
+	outcome []byte // what the lane remembers, of a verb that is no Apply
+	err     error
+	done    bool // it has its answer
+}
+
+func newPart(call storage.Call, txs []storage.Tx) *part {
+	p := &part{call: call, txs: txs}
+	for i := range txs {
+		p.ops += txs[i].Ops()
+		p.size += txs[i].Bytes()
+	}
+	return p
+}
+
+var (
+	// errBusy says that a task which one of several parts names is locked by another
+	// step: they are carried out one by one.
+	errBusy = errors.New("one of several tasks is locked by another transaction")
+	// errHeld says that of a part by itself: it is tried again for a while.
+	errHeld = errors.New("a task is locked by another transaction")
+)
+
+// step is the general way to carry out parts: what they name is loaded and locked, they
+// are carried out in memory, one after the other (work.go), and what changed is written.
+// That takes two round trips, the first of which begins the transaction and the second
+// commits it; some take a third, to load what they turn out to need.
+type step struct {
+	store *Storage
+	link  link
+	wait  bool // for locks: in the caller's own transaction
+	verb  string
+
+	queues  map[string]int32
+	base    int64
+	loaded  map[storage.Ref]*record
+	keys    map[key]*hold
+	parts   []*part // that were admitted
+	blocked map[*part]bool
+}
+
+// record is a task as it was loaded.
+type record struct {
+	found, held, ended            bool
+	sort, version, at             int64
+	state, flags, priority        int16
+	lease, past, record, attempts []byte
+	reason                        string
+}
+
+func (s *Storage) newStep(l link, queues map[string]int32) *step {
+	return &step{
+		store: s, link: l, queues: queues, loaded: make(map[storage.Ref]*record),
+		keys: make(map[key]*hold), blocked: make(map[*part]bool), verb: verbOutcome,
+	}
+}
+
+// queuesOfParts lists the queues that parts name.
+func queuesOfParts(parts []*part) []string {
+	set := make(map[string]struct{})
+	for _, p := range parts {
+		for i := range p.txs {
+			for _, q := range p.txs[i].Queues() {
+				set[q] = struct{}{}
+			}
+		}
+	}
+	return queuesOf(set)
+}
+
+// moments is how much of the storage's time parts can take: a few microseconds for each
+// operation.
+func moments(parts []*part) int64 {
+	n := int64(1)
+	for _, p := range parts {
+		n += 4 * int64(p.ops)
+	}
+	return n
+}
+
+// enter admits the parts and loads what they name. Parts that are no longer to be carried
+// out get their answer.
+func (st *step) enter(ctx context.Context, parts []*part) error {
+	queries := []query{st.entering(parts)}
+	var admitted [][]byte
+	queries[0].scan = one(&st.base, &admitted)
+	refs, keys := named(parts)
+	if len(refs) > 0 {
+		queries = append(queries, st.loading(refs))
+	}
+	if len(keys) > 0 {
+		queries = append(queries, st.finding(keys))
+	}
+	if err := st.link.run(ctx, queries...); err != nil {
+		return err
+	}
+	return st.admit(ctx, parts, admitted)
+}
+
+// entering asks for the time and presents the calls, in the order of their lanes, so
+// that two steps never wait for each other crosswise.
+func (st *step) entering(parts []*part) query {
+	calls := make([]storage.Call, 0, len(parts))
+	for _, p := range parts {
+		if !p.call.IsZero() {
+			calls = append(calls, p.call)
+		}
+	}
+	lanes, opens, seqs := present(calls)
+	return query{
+		text: "SELECT base, coalesce(admitted, '{}') FROM {schema}.enter($1, $2, $3, $4::text::\"char\", $5)",
+		args: []any{lanes, opens, seqs, st.verb, moments(parts)},
+	}
+}
+
+// present gives calls as arrays, in the order of their lanes.
+func present(calls []storage.Call) (lanes [][]byte, opens, seqs []int64) {
+	slices.SortFunc(calls, func(a, b storage.Call) int {
+		return slices.Compare(a.Lane.ID[:], b.Lane.ID[:])
+	})
+	lanes, opens, seqs = make([][]byte, len(calls)), make([]int64, len(calls)), make([]int64, len(calls))
+	for i := range calls {
+		lanes[i] = calls[i].Lane.ID[:]
+		opens[i], seqs[i] = calls[i].Lane.Opened.UnixMicro(), int64(calls[i].Seq)
+	}
+	return lanes, opens, seqs
+}
+
+// named lists the tasks and unique keys that parts name, sorted: locks are taken in that
+// order.
+func named(parts []*part) (refs []storage.Ref, keys []key) {
+	seen, wanted := make(map[storage.Ref]bool), make(map[key]bool)
+	for _, p := range parts {
+		for i := range p.txs {
+			nameIn(&p.txs[i], seen, wanted)
+		}
+	}
+	return sortedRefs(seen), sortedKeys(wanted)
+}
+
+// nameIn adds what a Tx names.
+func nameIn(tx *storage.Tx, seen map[storage.Ref]bool, wanted map[key]bool) {
+	for j := range tx.Inserts {
+		in := &tx.Inserts[j]
+		seen[in.Ref] = true
+		if in.Unique.Mode != "" {
+			wanted[key{in.Ref.Queue, in.Unique.Key}] = true
+		}
+	}
+	for j := range tx.Changes {
+		ch := &tx.Changes[j]
+		seen[ch.Ref] = true
+		seen[storage.Ref{Queue: targetQueue(ch), ID: ch.Ref.ID}] = true
+	}
+	for j := range tx.Deletes {
+		seen[tx.Deletes[j].Ref] = true
+	}
+	for j := range tx.Depends {
+		seen[tx.Depends[j].Ref] = true
+	}
+	for j := range tx.Settles {
+		seen[tx.Settles[j].Fence.Ref] = true
+	}
+}
+
+func sortedRefs(set map[storage.Ref]bool) []storage.Ref {
+	refs := make([]storage.Ref, 0, len(set))
+	for ref := range set {
+		refs = append(refs, ref)
+	}
+	slices.SortFunc(refs, compareRefs)
+	return refs
+}
+
+func compareRefs(a, b storage.Ref) int {
+	if a.Queue != b.Queue {
+		return compareTexts(a.Queue, b.Queue)
+	}
+	return compareTexts(a.ID, b.ID)
+}
+
+func compareTexts(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func sortedKeys(set map[key]bool) []key {
+	keys := make([]key, 0, len(set))
+	for k := range set {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b key) int {
+		if a.queue != b.queue {
+			return compareTexts(a.queue, b.queue)
+		}
+		return compareTexts(a.key, b.key)
+	})
+	return keys
+}
+
+// loading reads and locks tasks.
+func (st *step) loading(refs []storage.Ref) query {
+	slices.SortFunc(refs, func(a, b storage.Ref) int { // the order in which all steps lock
+		if a.Queue != b.Queue {
+			return int(st.queues[a.Queue]) - int(st.queues[b.Queue])
+		}
+		return slices.Compare(packID(a.ID), packID(b.ID))
+	})
+	queues, ids := make([]int32, len(refs)), make([][]byte, len(refs))
+	for i, ref := range refs {
+		queues[i], ids[i] = st.queues[ref.Queue], packID(ref.ID)
+		st.loaded[ref] = &record{}
+	}
+	var n int32
+	var r record
+	return query{
+		text: "SELECT * FROM {schema}.load($1, $2, $3)", args: []any{queues, ids, st.wait},
+		scan: each(func() error {
+			got := r
+			got.found = true
+			got.lease, got.past = slices.Clone(r.lease), slices.Clone(r.past)
+			got.record, got.attempts = slices.Clone(r.record), slices.Clone(r.attempts)
+			st.loaded[refs[n-1]] = &got
+			return nil
+		}, &n, &r.held, &r.ended, &r.sort, &r.version, &r.state, &r.flags, &r.priority, &r.lease, &r.past,
+			&r.record, &r.at, &r.reason, &r.attempts),
+	}
+}
+
+// finding reads who holds unique keys.
+func (st *step) finding(keys []key) query {
+	queues, names := make([]int32, len(keys)), make([]string, len(keys))
+	for i, k := range keys {
+		queues[i], names[i] = st.queues[k.queue], k.key
+		st.keys[k] = nil
+	}
+	var n int32
+	var id []byte
+	var until int64
+	return query{
+		text: "SELECT * FROM {schema}.found($1, $2)", args: []any{queues, names},
+		scan: each(func() error {
+			st.keys[keys[n-1]] = &hold{id: unpackID(id), until: until}
+			return nil
+		}, &n, &id, &until),
+	}
+}
+
+// carryOut tries the parts on what is loaded, and loads what they need besides, until
+// they had all. It gives the work that is to be saved.
+func (st *step) carryOut(ctx context.Context) (*work, error) {
+	for {
+		w, err := st.try()
+		if err != nil {
+			return nil, err
+		}
+		if w.complete() {
+			return w, nil
+		}
+		var queries []query
+		if len(w.needRows) > 0 {
+			queries = append(queries, st.loading(sortedRefs(w.needRows)))
+		}
+		if len(w.needKeys) > 0 {
+			queries = append(queries, st.finding(sortedKeys(w.needKeys)))
+		}
+		if err := st.link.run(ctx, queries...); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// try carries out the parts in memory.
+func (st *step) try() (*work, error) {
+	w := newWork(st.store.limits, st.base, func(name string) int32 { return st.queues[name] })
+	for ref, rec := range st.loaded {
+		w.rows[ref] = nil
+		if rec.found {
+			w.add(rec.row(ref, st.queues[ref.Queue]))
+		}
+	}
+	maps.Copy(w.keys, st.keys)
+	for _, p := range st.parts {
+		p.applied = make([]storage.Applied, len(p.txs))
+		for i := range p.txs {
+			p.applied[i] = w.apply(&p.txs[i])
+		}
+		if w.busy {
+			st.blocked[p] = true
+			w.busy = false
+		}
+	}
+	if len(st.blocked) > 0 && w.complete() {
+		return nil, errBusy
+	}
+	return w, nil
+}
+
+// row makes the row of a task that was loaded. One that cannot be read is damaged.
+func (rec *record) row(ref storage.Ref, queue int32) *row {
+	r := &row{
+		ref: ref, queue: queue, sort: rec.sort, version: rec.version, state: rec.state, flags: rec.flags,
+		priority: rec.priority, lease: rec.lease, at: rec.at, reason: rec.reason, held: rec.held,
+		was: origin{table: inTasks, queue: queue, flags: rec.flags},
+	}
+	if rec.ended {
+		r.was.table = inEnded
+	}
+	err := r.decode(rec.past, rec.record)
+	if err == nil {
+		r.attempts, err = unpackAttempts(rec.attempts)
+	}
+	if err != nil {
+		r.state = damaged
+	}
+	return r
+}

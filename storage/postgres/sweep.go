@@ -1,0 +1,99 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// sweep looks after what belongs to no queue's claims: it folds what steps appended,
+// forgets lanes and runners whose time is over, and queues that nobody uses. It works in
+// the background, now and then, while the storage is used: each Claim and each flush
+// visits it, and it does the rounds that are due.
+type sweep struct {
+	round func(ctx context.Context, fold, all bool)
+	ctx   context.Context //nolint:containedctx // of the rounds; ended by Close
+
+	mu     sync.Mutex // guards what follows
+	closed bool
+	busy   bool
+	folded time.Time
+	swept  time.Time
+	rounds sync.WaitGroup // at most one at a time; it ends with ctx
+}
+
+const (
+	foldEvery  = 500 * time.Millisecond
+	sweepEvery = 10 * time.Second
+)
+
+// visit starts a round where one is due.
+func (w *sweep) visit() {
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fold, all := now.Sub(w.folded) > foldEvery, now.Sub(w.swept) > sweepEvery
+	if w.closed || w.busy || !fold && !all {
+		return
+	}
+	w.busy, w.folded = true, now
+	if all {
+		w.swept = now
+	}
+	w.rounds.Go(func() {
+		w.round(w.ctx, fold, all)
+		w.mu.Lock()
+		w.busy = false
+		w.mu.Unlock()
+	})
+}
+
+// close waits for the round under way, whose context has ended.
+func (w *sweep) close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.rounds.Wait()
+}
+
+// foldBatch is how many deltas are folded at once.
+const foldBatch = 2000
+
+// look does a round. What fails is done by the next one.
+func (s *Storage) look(ctx context.Context, fold, all bool) {
+	ctx, cancel := context.WithTimeout(ctx, flushTime)
+	defer cancel()
+	for n := foldBatch; fold && n == foldBatch; {
+		err := s.ask(ctx, s.pool, query{
+			text: "SELECT {schema}.fold($1)", args: []any{int32(foldBatch)}, scan: one(&n),
+		})
+		if err != nil {
+			return
+		}
+	}
+	if all {
+		_ = s.sweepLanes(ctx)
+		_ = s.sweepRunners(ctx)
+		_ = s.sweepQueues(ctx)
+	}
+}
+
+// sweepRunners forgets runners whose heartbeat expired.
+func (s *Storage) sweepRunners(ctx context.Context) error {
+	return s.ask(ctx, s.pool, query{text: "DELETE FROM {schema}.runners WHERE until < {schema}.told()"})
+}
+
+// How long a queue outlives its last record and setting, and its row the queue: a number
+// that a client knows is good for much less.
+const (
+	queueLife = 24 * time.Hour
+	rowLife   = 48 * time.Hour
+)
+
+// sweepQueues hides queues that were empty, without settings and untouched for a day, and
+// deletes rows that stand for no queue for long.
+func (s *Storage) sweepQueues(ctx context.Context) error {
+	return s.ask(ctx, s.pool, query{
+		text: "SELECT {schema}.abandon($1, $2)", args: []any{queueLife.Microseconds(), rowLife.Microseconds()},
+	})
+}

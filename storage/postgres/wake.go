@@ -1,0 +1,228 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// wake numbers the wake-ups of queues: those that this storage caused, at once, and those
+// that others notify, as the listener hears them.
+//
+// The listener is started by the first Claim or Wait. Each time it begins to listen
+// counts as an event of every queue: whatever was missed until then, a Wait from before
+// returns at once. So nothing is lost between a Claim and the Wait that follows.
+type wake struct {
+	connect func(ctx context.Context) (*pgx.Conn, error) // nil without a listener
+	channel string
+	sender  string               // what begins this storage's own notifications
+	late    func(queues []int32) // told of commits that took long
+	ctx     context.Context      //nolint:containedctx // of the listener; ended by Close
+
+	mu      sync.Mutex // guards what follows; no I/O under it
+	closed  bool
+	started bool
+	queues  map[int32]heard
+	all     storage.Since // the last event that concerned every queue
+	last    storage.Since
+	changed chan struct{} // closed at the next event
+
+	reader sync.WaitGroup // the listener; it ends with ctx
+}
+
+// heard is what was heard of a queue: the number of its last event, and of the last that
+// concerns those too who have no room for work.
+type heard struct{ work, alert storage.Since }
+
+// start begins to listen, once.
+func (w *wake) start() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.started || w.closed || w.connect == nil {
+		return
+	}
+	w.started = true
+	w.reader.Go(w.listen)
+}
+
+// since gives the number of the last event.
+func (w *wake) since() storage.Since {
+	w.start()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last
+}
+
+// listen hears notifications until ctx ends, on one connection after the other.
+func (w *wake) listen() {
+	pause := 10 * time.Millisecond
+	for w.ctx.Err() == nil {
+		begun := time.Now()
+		_ = w.hear() // a lost connection is made anew
+		if time.Since(begun) > time.Second {
+			pause = 10 * time.Millisecond
+		}
+		if !rest(w.ctx, pause) {
+			return
+		}
+		pause = min(2*pause, time.Second)
+	}
+}
+
+// checkEvery is how long the listener's connection may be silent before it is tested.
+const checkEvery = 5 * time.Second
+
+// hear listens on one connection until it is lost.
+func (w *wake) hear() error {
+	ctx, cancel := context.WithTimeout(w.ctx, dialTimeout)
+	defer cancel()
+	conn, err := w.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{w.channel}.Sanitize()); err != nil {
+		return err
+	}
+	w.ringAll()
+	for {
+		ctx, cancel := context.WithTimeout(w.ctx, checkEvery)
+		note, err := conn.WaitForNotification(ctx)
+		cancel()
+		switch {
+		case err == nil:
+			w.note(note.Payload)
+		case w.ctx.Err() != nil || conn.IsClosed():
+			return err
+		default: // silence: does it still answer?
+			ctx, cancel := context.WithTimeout(w.ctx, checkEvery)
+			err := conn.Ping(ctx)
+			cancel()
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// note reads a notification: sender, kind and the numbers of queues.
+func (w *wake) note(payload string) {
+	parts := strings.Split(payload, " ")
+	if len(parts) != 3 || parts[0] == w.sender { // its own it has heard already
+		return
+	}
+	var queues []int32
+	for text := range strings.SplitSeq(parts[2], ",") {
+		if n, err := strconv.ParseInt(text, 10, 32); err == nil {
+			queues = append(queues, int32(n))
+		}
+	}
+	if parts[1] == "l" || parts[0] == senderJoined {
+		w.late(queues)
+	}
+	w.ring(queues, parts[1] == "c")
+}
+
+// ring numbers an event of queues.
+func (w *wake) ring(queues []int32, alert bool) {
+	if len(queues) == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last++
+	for _, q := range queues {
+		h := w.queues[q]
+		h.work = w.last
+		if alert {
+			h.alert = w.last
+		}
+		w.queues[q] = h
+	}
+	w.tell()
+}
+
+// ringAll numbers an event of every queue.
+func (w *wake) ringAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last++
+	w.all = w.last
+	w.tell()
+}
+
+// tell wakes those who wait. The caller holds mu.
+func (w *wake) tell() {
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// close ends every Wait and waits for the listener, whose context has ended.
+func (w *wake) close() {
+	w.mu.Lock()
+	w.closed = true
+	w.tell()
+	w.mu.Unlock()
+	w.reader.Wait()
+}
+
+// Wait returns when there was an event in one of the queues since the Claim that gave
+// req.Since. It costs the server nothing.
+func (s *Storage) Wait(ctx context.Context, req storage.WaitRequest) error {
+	for _, q := range req.Queues {
+		if err := storage.CheckName("queue name", q); err != nil {
+			return err
+		}
+	}
+	s.wake.start()
+	for {
+		happened, changed, err := s.wake.look(&req, s.numbers)
+		if err != nil {
+			return fmt.Errorf("postgres: wait: %w", err)
+		}
+		if happened {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("postgres: wait: %w", ctx.Err())
+		}
+	}
+}
+
+// look reports whether what req waits for has happened, and what to wait for if not. An
+// event of a queue whose name is not known yet may be of any.
+func (w *wake) look(
+	req *storage.WaitRequest, names *numbers,
+) (happened bool, changed <-chan struct{}, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return false, nil, storage.ErrClosed
+	}
+	if w.all > req.Since {
+		return true, nil, nil
+	}
+	wanted, loose := names.numbered(req.Queues)
+	for q, h := range w.queues {
+		if h.alert <= req.Since && (req.CancelsOnly || h.work <= req.Since) {
+			continue
+		}
+		if wanted[q] || loose && names.name(q) == "" {
+			return true, nil, nil
+		}
+	}
+	return false, w.changed, nil
+}

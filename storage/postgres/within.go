@@ -1,0 +1,212 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Joined writes within a transaction of the application's: what it does is invisible
+// until that commits, gone if it rolls back, and its wake-ups go with the commit. Like
+// the transaction it is for one goroutine at a time.
+type Joined struct {
+	store *Storage
+	link  link
+}
+
+var _ storage.Applier = (*Joined)(nil)
+
+// Within joins a transaction of pgx. It may have any isolation level; in one that can
+// fail to serialize the failure is the caller's, who repeats the whole.
+func (s *Storage) Within(tx pgx.Tx) *Joined {
+	return &Joined{store: s, link: joinedTx{tx: tx, schema: s.schema}}
+}
+
+// WithinSQL joins a transaction of database/sql, whatever its driver for PostgreSQL. Each
+// statement is a round trip of its own there.
+func (s *Storage) WithinSQL(tx *sql.Tx) *Joined {
+	return &Joined{store: s, link: joinedSQL{tx: tx, schema: s.schema}}
+}
+
+// senderJoined begins the notifications of transactions that are not the storage's own:
+// it hears them itself when they commit.
+const senderJoined = "-"
+
+// Apply carries out each Tx whole or not at all, within the application's transaction. The
+// call has no identity: it must be the zero Call.
+//
+// A Tx that is refused (Applied.Err) has changed nothing and leaves the transaction
+// usable. So does an error: what this Apply did is rolled back, but for a failure to
+// serialize or a lost connection, which ends the transaction; those keep the driver's
+// error for errors.As. A task that was settled is locked until the transaction ends, and
+// that lock is its lease: no Extend, cancel or recovery waits for it or touches it.
+func (j *Joined) Apply(
+	ctx context.Context, call storage.Call, txs ...storage.Tx,
+) ([]storage.Applied, error) {
+	if err := storage.CheckTxs(j.store.limits, txs); err != nil {
+		return nil, err
+	}
+	if !call.IsZero() {
+		return nil, storage.Invalid("call", "with an identity", "the zero Call within a transaction")
+	}
+	if err := j.store.enter(); err != nil {
+		return nil, wrap("apply", err)
+	}
+	if len(txs) == 0 {
+		return []storage.Applied{}, nil
+	}
+	p := newPart(call, txs)
+	queues, err := j.store.numbersOf(ctx, queuesOfParts([]*part{p}))
+	if err != nil {
+		return nil, wrap("apply", translate(err))
+	}
+	for try := 1; ; try++ {
+		err := j.try(ctx, p, queues)
+		if err == nil {
+			return p.applied, nil
+		}
+		undone := j.link.run(ctx,
+			query{text: "ROLLBACK TO SAVEPOINT midge"}, query{text: "RELEASE SAVEPOINT midge"})
+		lost := code(err) == "23505" || code(err) == "55P03" // a race against another step, or a long wait
+		if undone != nil || !lost || try == again || ctx.Err() != nil {
+			return nil, wrap("apply", errors.Join(err, undone))
+		}
+	}
+}
+
+// try carries out a part once. Where it gives an error the savepoint is still there.
+func (j *Joined) try(ctx context.Context, p *part, queues map[string]int32) error {
+	st := j.store.newStep(j.link, queues)
+	st.wait, st.parts = true, []*part{p}
+	refs, keys := named(st.parts)
+	queries := []query{
+		{text: "SAVEPOINT midge"},
+		{text: "SELECT {schema}.stamp($1)", args: []any{moments(st.parts)}, scan: one(&st.base)},
+	}
+	if len(refs) > 0 {
+		queries = append(queries, st.loading(refs))
+	}
+	if len(keys) > 0 {
+		queries = append(queries, st.finding(keys))
+	}
+	if err := j.link.run(ctx, queries...); err != nil {
+		return err
+	}
+	w, err := st.carryOut(ctx)
+	if err != nil {
+		return err
+	}
+	writes := w.save()
+	for name, alert := range w.rings {
+		kind := "w"
+		if alert {
+			kind = "c"
+		}
+		writes = append(writes, query{
+			text: "SELECT {schema}.ring($1, $2, $3, $4)",
+			args: []any{j.store.notes.channel, senderJoined, kind, []int32{w.ids(name)}},
+		})
+	}
+	if err := j.link.run(ctx, append(writes, query{text: "RELEASE SAVEPOINT midge"})...); err != nil {
+		return err
+	}
+	j.store.noteDead(w)
+	return nil
+}
+
+// joinedTx sends queries in a transaction of pgx, all in one round trip.
+type joinedTx struct {
+	tx     pgx.Tx
+	schema schema
+}
+
+func (l joinedTx) run(ctx context.Context, queries ...query) error {
+	return send(ctx, l.tx, l.schema, queries)
+}
+
+// joinedSQL sends queries in a transaction of database/sql.
+type joinedSQL struct {
+	tx     *sql.Tx
+	schema schema
+}
+
+func (l joinedSQL) run(ctx context.Context, queries ...query) error {
+	for i := range queries {
+		if err := l.one(ctx, &queries[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l joinedSQL) one(ctx context.Context, q *query) (err error) {
+	args := make([]any, len(q.args))
+	for i, arg := range q.args {
+		args[i] = literal(arg)
+	}
+	if q.scan == nil {
+		_, err := l.tx.ExecContext(ctx, l.schema.in(q.text), args...)
+		return err
+	}
+	found, err := l.tx.QueryContext(ctx, l.schema.in(q.text), args...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closed := found.Close(); err == nil {
+			err = closed
+		}
+	}()
+	if err := q.scan(found); err != nil {
+		return err
+	}
+	return found.Err()
+}
+
+// literal gives an array as PostgreSQL writes it, which every driver can send, and any
+// other argument as it is.
+func literal(arg any) any {
+	var items []string
+	switch list := arg.(type) {
+	case []int16:
+		for _, n := range list {
+			items = append(items, strconv.FormatInt(int64(n), 10))
+		}
+	case []int32:
+		for _, n := range list {
+			items = append(items, strconv.FormatInt(int64(n), 10))
+		}
+	case []int64:
+		for _, n := range list {
+			items = append(items, strconv.FormatInt(n, 10))
+		}
+	case []string:
+		for _, text := range list {
+			items = append(items, quoted(text))
+		}
+	case [][]byte:
+		for _, b := range list {
+			if b == nil {
+				items = append(items, "NULL")
+				continue
+			}
+			items = append(items, quoted(`\x`+hex.EncodeToString(b)))
+		}
+	default:
+		return arg
+	}
+	return "{" + strings.Join(items, ",") + "}"
+}
+
+// quoted gives a text as an element of an array.
+func quoted(text string) string {
+	return fmt.Sprintf(`"%s"`, strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text))
+}

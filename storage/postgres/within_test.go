@@ -1,0 +1,287 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx" of database/sql
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/postgres"
+)
+
+// shop is an application: a table of its own beside the storage.
+type shop struct {
+	*testing.T
+
+	cfg     postgres.Config
+	store   *postgres.Storage
+	session *storage.Session
+	conn    *pgx.Conn
+	db      *sql.DB
+}
+
+func newShop(t *testing.T) *shop {
+	t.Helper()
+	testserver.RequirePostgres(t)
+	s := &shop{T: t, cfg: fresh(t, postgres.Config{})}
+	s.store, s.session = opened(t, s.cfg)
+	conn, err := pgx.Connect(t.Context(), shared.URL())
+	s.must(err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	s.conn = conn
+	s.db, err = sql.Open("pgx", shared.URL())
+	s.must(err)
+	t.Cleanup(func() { _ = s.db.Close() })
+	_, err = conn.Exec(t.Context(), "CREATE TABLE "+s.cfg.Schema+".orders (id text)")
+	s.must(err)
+	return s
+}
+
+// opened opens a storage, which the test closes.
+func opened(t *testing.T, cfg postgres.Config) (*postgres.Storage, *storage.Session) {
+	t.Helper()
+	store, err := postgres.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return store, storage.NewSession(store, 0)
+}
+
+func (s *shop) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// both runs a test with pgx and with database/sql: do joins a transaction, writes, and
+// commits or rolls back.
+func both(t *testing.T, test func(s *shop, do func(commit bool, act func(storage.Applier)))) {
+	t.Run("pgx", func(t *testing.T) {
+		s := newShop(t)
+		test(s, func(commit bool, act func(storage.Applier)) {
+			tx, err := s.conn.Begin(s.Context())
+			s.must(err)
+			act(s.store.Within(tx))
+			_, err = tx.Exec(s.Context(), "INSERT INTO "+s.cfg.Schema+".orders VALUES ('still usable')")
+			s.must(err)
+			if commit {
+				s.must(tx.Commit(s.Context()))
+			} else {
+				s.must(tx.Rollback(s.Context()))
+			}
+		})
+	})
+	t.Run("database sql", func(t *testing.T) {
+		s := newShop(t)
+		test(s, func(commit bool, act func(storage.Applier)) {
+			tx, err := s.db.BeginTx(s.Context(), nil)
+			s.must(err)
+			act(s.store.WithinSQL(tx))
+			_, err = tx.ExecContext(s.Context(), "INSERT INTO "+s.cfg.Schema+".orders VALUES ('still usable')")
+			s.must(err)
+			if commit {
+				s.must(tx.Commit())
+			} else {
+				s.must(tx.Rollback())
+			}
+		})
+	})
+}
+
+func (s *shop) apply(to storage.Applier, tx storage.Tx) storage.Applied {
+	s.Helper()
+	applied, err := to.Apply(s.Context(), storage.Call{}, tx)
+	s.must(err)
+	return applied[0]
+}
+
+// state is the state of a task, "" where there is none.
+func (s *shop) state(id string) storage.State {
+	s.Helper()
+	t, err := s.store.Task(s.Context(), storage.Ref{Queue: "q", ID: id})
+	if err != nil && !errors.Is(err, storage.ErrNotFound) {
+		s.Fatal(err)
+	}
+	return t.State
+}
+
+func (s *shop) want(what string, got, want any) {
+	s.Helper()
+	if got != want {
+		s.Fatalf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+func (s *shop) claim(n int) storage.Claimed {
+	s.Helper()
+	claimed, err := s.session.Claim(s.Context(), claimOf(n))
+	s.must(err)
+	return claimed
+}
+
+func (s *shop) stats() storage.Stats {
+	s.Helper()
+	stats, err := s.store.Stats(s.Context(), "q")
+	s.must(err)
+	return stats[0]
+}
+
+func TestWithinIsInvisibleUntilCommit(t *testing.T) {
+	both(t, func(s *shop, do func(bool, func(storage.Applier))) {
+		unique := insertOf("b")
+		unique.Unique = storage.Unique{Key: "k", Mode: storage.UniqueLife}
+		for _, commit := range []bool{false, true} {
+			do(commit, func(to storage.Applier) {
+				a := s.apply(to, storage.Tx{Inserts: []storage.Insert{insertOf("a"), unique}})
+				s.want("refused", a.Err, nil)
+				s.want("before the commit", s.state("a"), storage.State(""))
+				s.want("claimed before the commit", len(s.claim(5).Tasks), 0)
+			})
+		}
+		s.want("after the commit", s.state("a"), storage.Waiting)
+		s.want("enqueued", s.stats().Totals.Enqueued, int64(2))
+		s.want("claimed", len(s.claim(5).Tasks), 2)
+	})
+}
+
+func TestWithinCollisionLeavesTheTransactionUsable(t *testing.T) {
+	both(t, func(s *shop, do func(bool, func(storage.Applier))) {
+		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("a")}})
+		other := insertOf("a")
+		other.Kind = "other"
+		do(true, func(to storage.Applier) {
+			var dep *storage.DependencyError
+			a := s.apply(to, storage.Tx{Inserts: []storage.Insert{other, insertOf("b")}})
+			s.want("refused", errors.As(a.Err, &dep), true)
+			s.apply(to, storage.Tx{Inserts: []storage.Insert{insertOf("c")}})
+		})
+		s.want("beside the collision", s.state("b"), storage.State(""))
+		s.want("after it", s.state("c"), storage.Waiting)
+	})
+}
+
+// TestWithinSettle settles in the application's transaction: until that ends the lock is
+// the lease.
+func TestWithinSettle(t *testing.T) {
+	both(t, func(s *shop, do func(bool, func(storage.Applier))) {
+		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("a")}})
+		req := claimOf(1)
+		req.Lease = storage.MinLease
+		claimed, err := s.session.Claim(s.Context(), req)
+		s.must(err)
+		fence := claimed.Fences[0]
+		settle := storage.Tx{
+			Settles: []storage.Settle{{Fence: fence, Outcome: storage.Complete}},
+			Inserts: []storage.Insert{insertOf("next")},
+		}
+		extend := func() storage.Extended {
+			x, err := s.session.Extend(s.Context(), storage.ExtendRequest{Leases: []storage.Extension{
+				{Fence: fence, For: time.Minute},
+			}})
+			s.must(err)
+			return x
+		}
+		for _, commit := range []bool{false, true} {
+			do(commit, func(to storage.Applier) {
+				s.want("refused", s.apply(to, settle).Err, nil)
+				x := extend()
+				s.want("lost, cancels", fmt.Sprint(x.Lost, x.CancelAsked), "[] []")
+				state, err := s.session.CancelTask(s.Context(), fence.Ref)
+				s.must(err)
+				s.want("a cancel meanwhile", state, storage.Pending)
+				testserver.Await(s.T, "the lease has expired", func() bool {
+					d, err := s.store.Describe(s.Context())
+					s.must(err)
+					return d.Now.After(claimed.Tasks[0].LeaseUntil)
+				})
+				s.claim(0)
+				s.want("a recovery meanwhile", s.state("a"), storage.Pending)
+			})
+			if !commit {
+				s.want("after the rollback", len(extend().Lost), 0)
+			}
+		}
+		s.want("after the commit", s.state("a"), storage.State(""))
+		s.want("follow-up", s.state("next"), storage.Waiting)
+		s.want("lost after the commit", len(extend().Lost), 1)
+		st := s.stats()
+		s.want("completed, crashed", [2]int64{st.Totals.Completed, st.Totals.Crashed}, [2]int64{1, 0})
+	})
+}
+
+func TestWithinTheWholeTx(t *testing.T) {
+	both(t, func(s *shop, do func(bool, func(storage.Applier))) {
+		kept := insertOf("kept")
+		kept.Keep.For = time.Hour
+		a := s.apply(s.store, storage.Tx{Inserts: []storage.Insert{kept, insertOf("moved"), insertOf("deleted")}})
+		claimed := s.claim(1)
+		do(true, func(to storage.Applier) {
+			s.apply(to, storage.Tx{
+				Settles: []storage.Settle{{
+					Fence: claimed.Fences[0], Outcome: storage.Bury, Reason: "why", Error: "no \x00 \xff", Stack: "at",
+				}},
+				Changes: []storage.Change{{Ref: a.Inserted[1].Ref, Version: a.Inserted[1].Version, Queue: "other"}},
+				Deletes: []storage.Delete{{Ref: a.Inserted[2].Ref, Version: a.Inserted[2].Version}},
+				Inserts: []storage.Insert{insertOf("new")},
+			})
+		})
+		s.want("settled", s.state("kept"), storage.Dead)
+		s.want("deleted", s.state("deleted"), storage.State(""))
+		s.want("moved", s.state("moved"), storage.State(""))
+		moved, err := s.store.Task(s.Context(), storage.Ref{Queue: "other", ID: "moved"})
+		s.must(err)
+		s.want("moved", moved.State, storage.Waiting)
+		do(false, func(to storage.Applier) {
+			ch := storage.Change{Ref: moved.Ref, Version: moved.Version, State: storage.Cancelled}
+			s.want("refused", s.apply(to, storage.Tx{Changes: []storage.Change{ch}}).Err, nil)
+		})
+		again, err := s.store.Task(s.Context(), moved.Ref)
+		s.must(err)
+		s.want("after the rollback", again.Version, moved.Version)
+	})
+}
+
+// TestWithinWakes has the wake-up go with the commit.
+func TestWithinWakes(t *testing.T) {
+	both(t, func(s *shop, do func(bool, func(storage.Applier))) {
+		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("first")}})
+		s.claim(1)
+		testserver.Await(s.T, "the listener listens", func() bool {
+			ctx, cancel := context.WithTimeout(s.Context(), 50*time.Millisecond)
+			defer cancel()
+			return s.store.Wait(ctx, storage.WaitRequest{Queues: []string{"q"}}) == nil
+		})
+		since := s.claim(0).Since
+		woken := make(chan error, 1)
+		do(true, func(to storage.Applier) {
+			go func() { woken <- s.store.Wait(s.Context(), storage.WaitRequest{Queues: []string{"q"}, Since: since}) }()
+			s.apply(to, storage.Tx{Inserts: []storage.Insert{insertOf("a")}})
+			select {
+			case err := <-woken:
+				s.Fatalf("woken before the commit: %v", err)
+			default:
+			}
+		})
+		s.must(<-woken)
+		s.want("claimed", len(s.claim(1).Tasks), 1)
+	})
+}
+
+func TestWithinRefusesAnIdentity(t *testing.T) {
+	s := newShop(t)
+	tx, err := s.conn.Begin(t.Context())
+	s.must(err)
+	defer func() { s.must(tx.Rollback(t.Context())) }()
+	var invalid *storage.InvalidError
+	_, err = s.store.Within(tx).Apply(t.Context(), storage.Call{Seq: 1}, insertTx())
+	s.want("an *InvalidError", errors.As(err, &invalid), true)
+}
