@@ -121,42 +121,30 @@ func (c *claimer) idle(draining context.Context, asked round, claimed storage.Cl
 	if asked.untilStale > 0 {
 		most = min(most, asked.untilStale)
 	}
-	ctx, cancel := context.WithTimeout(draining, most)
-	woken := make(chan struct{})
-	go func() { // ends with ctx at the latest
-		defer close(woken)
-		c.wait(ctx, asked, claimed.Since)
-	}()
-	defer func() {
-		cancel()
-		<-woken
-	}()
-	var freed chan struct{}
-	if asked.full { // else there is nothing to put in it
-		freed = c.d.freed
-	}
-	for {
-		select {
-		case <-woken:
-			return
-		case <-c.d.changed:
-			return
-		case <-freed:
-			if !c.d.r.slots.full(c.d, c.d.r.cfg.Ahead) {
-				return
-			}
-		}
+	scan, cancel := context.WithTimeout(draining, most)
+	defer cancel()
+	for c.rest(scan, asked, claimed.Since) {
+		continue // a slot was free, and is another domain's by now
 	}
 }
 
-// wait returns where the storage has something new, or ctx ends.
-func (c *claimer) wait(ctx context.Context, asked round, since storage.Since) {
+// rest sleeps until the storage has something, the queues change, a slot is free or scan
+// ends, and reports whether it was a slot that is none for this domain. It waits in its own
+// goroutine: what would end it otherwise interrupts it.
+func (c *claimer) rest(scan context.Context, asked round, since storage.Since) (again bool) {
+	d := c.d
+	ctx, interrupt := context.WithCancel(scan)
+	defer interrupt()
 	names := make([]string, len(asked.queues))
 	for i, q := range asked.queues {
 		names[i] = q.Name
 	}
 	req := storage.WaitRequest{Queues: names, Since: since, CancelsOnly: asked.full}
-	if err := c.d.r.store.Wait(ctx, req); err != nil {
-		<-ctx.Done() // no wake-ups to be had: the slow scan remains
+	d.sleep.begin(interrupt, asked.full)
+	err := d.r.store.Wait(ctx, req)
+	if err != nil {
+		<-ctx.Done() // no wake-ups to be had, or it was interrupted: the slow scan remains
 	}
+	changed := d.sleep.end()
+	return asked.full && err != nil && scan.Err() == nil && !changed && d.r.slots.full(d, d.r.cfg.Ahead)
 }

@@ -164,7 +164,7 @@ func (s *slots) deal(now time.Time) {
 // give adds to a domain's credit. The slots' mutex is held.
 func (d *domain) give(n int) {
 	d.stake.credit += n
-	kick(d.freed)
+	d.sleep.free()
 }
 
 // drawn is one of several domains, by weight.

@@ -15,14 +15,13 @@ import (
 // own and no call of theirs names queues of two, so that a part of the storage that does
 // not answer holds up no other.
 type domain struct {
-	r       *Runner
-	member  string        // a queue of it
-	freed   chan struct{} // there may be room for a claim; capacity 1
-	changed chan struct{} // the queues, or how many run at once, have; capacity 1
-	claims  *claimer
-	settle  *settler
-	keep    *keeper
-	ticks   *ticker
+	r      *Runner
+	member string // a queue of it
+	sleep  sleeper
+	claims *claimer
+	settle *settler
+	keep   *keeper
+	ticks  *ticker
 
 	stake stake // guarded by slots.mu
 
@@ -33,7 +32,7 @@ type domain struct {
 }
 
 func newDomain(r *Runner, member string) *domain {
-	d := &domain{r: r, member: member, freed: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+	d := &domain{r: r, member: member}
 	d.claims = &claimer{d: d}
 	d.settle = &settler{d: d, kick: make(chan struct{}, 1)}
 	d.keep = &keeper{d: d, kick: make(chan struct{}, 1)}
@@ -104,7 +103,7 @@ func (d *domain) serve(queues []string, weights map[string]int, ticking []string
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.served, d.weights, d.ticking = queues, maps.Clone(weights), ticking
-	kick(d.changed)
+	d.sleep.change()
 }
 
 // queues lists the queues of the next claim of up to most tasks: those served, in their

@@ -160,7 +160,7 @@ func (s *slots) next(a *attempt, took, budget time.Duration) (next *attempt) {
 func (s *slots) wake() {
 	for _, d := range s.domains {
 		if d.stake.hungry {
-			kick(d.freed)
+			d.sleep.free()
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -120,10 +119,6 @@ func measure(b *testing.B, client *goredis.Client) measured {
 			m.memory, _ = strconv.ParseInt(value, 10, 64)
 		}
 	}
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		b.Fatal(err)
-	}
-	m.client = float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e3
+	m.client = float64(ownTime(b).Microseconds())
 	return m
 }

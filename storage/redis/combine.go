@@ -228,7 +228,7 @@ func (s *Storage) send(ctx context.Context, parts []*part) error {
 		case <-f.landed:
 			return nil
 		case <-f.baton:
-			s.combiner.carry(s.combiner.take(parts[0].slot))
+			s.combiner.carry(s.combiner.take(parts[0].slot)) //nolint:contextcheck // as above
 		case <-ctx.Done():
 			s.combiner.withdraw(f, parts)
 			return ended(ctx)

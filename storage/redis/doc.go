@@ -44,10 +44,12 @@
 // back: what can fail has failed before the first write. Scripts take their keys as
 // KEYS, and the time from TIME and the mark of each queue, the later one.
 //
-// What most calls come to has a way of its own before the general script sets itself up,
-// which takes Redis as long as forty small commands: inserts and completions on which
-// nothing hangs (plain.lua), and claims from queues in which nothing is due but scheduled
-// tasks (take.lua). Both leave what is out of the ordinary to the general script, in the same call.
+// A script is run through from its beginning at every call: what the general ones set up
+// costs Redis as much as forty small commands. So what most calls come to has scripts of
+// its own, with a few keys: inserts of many callers one by one (enqueue.lua), calls of many
+// inserts (insert.lua), completions (complete.lua), each of which leaves what is out of the
+// ordinary to apply.lua in a second call. Claims from queues in which nothing is due but
+// scheduled tasks have theirs before the general one, in the same call (take.lua).
 //
 // Apply sends Txs in script calls of up to 200 operations, or 500 that are all plain.
 // Calls that arrive while one is under way share the next. Inserts stay apart from what a
@@ -61,7 +63,8 @@
 //
 //	verb         round trips   commands           complexity
 //	Apply        1 a flush     n/500 or n/200     O(n log N); the first to a queue, and
-//	                                              each minute, 1 and 1 more
+//	                                              each minute, 1 and 1 more; 1 and 1 more
+//	                                              too where a short script leaves it
 //	Claim        1             1 per 64 queues    O(n log N), and at most 300 of maintenance
 //	  Cluster    1 or 2        1 or 2 per slot    and 64 queues
 //	Extend       2             n/200 and 1        O(n log N); the second is the heartbeat
