@@ -52,10 +52,8 @@ func NewClient(store storage.Storage, cfg ClientConfig) (*Client, error) {
 }
 
 // Applier carries out steps inside a transaction of the caller's, such as one of
-// PostgreSQL: [storage.Storage.Apply] of a Call without identity.
-type Applier interface {
-	Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error)
-}
+// PostgreSQL: see Storage.Within there.
+type Applier = storage.Applier
 
 // With gives a client whose Enqueue, EnqueueIn, EnqueueAt, EnqueueMany and Cancel
 // are part of a's transaction: they happen if and when that commits. All else goes to
