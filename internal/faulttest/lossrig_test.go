@@ -68,7 +68,24 @@ func (r *lossRig) warmUp() {
 	must(r.t, err)
 	r.settle(fence, storage.Complete)
 	must(r.t, r.direct.Configure(r.t.Context(), r.queue, storage.Settings{}))
-	r.before = storage.Totals{Enqueued: 1, Completed: 1}
+	const rounds, many = 3, 2 // each kind of call has a script of its own once its lane is known
+	for i := range rounds {
+		r.add(fmt.Sprint("warm-up-", i))
+		_, fence := r.take()
+		r.settle(fence, storage.Complete)
+		txs := make([]storage.Tx, many)
+		for j := range txs {
+			txs[j].Inserts = []storage.Insert{r.insert(fmt.Sprint("warm-up-", i, "-", j))}
+		}
+		_, err := r.direct.Apply(r.t.Context(), txs...)
+		must(r.t, err)
+		for range txs {
+			_, fence := r.take()
+			r.settle(fence, storage.Complete)
+		}
+	}
+	n := int64(1 + rounds*(1+many))
+	r.before = storage.Totals{Enqueued: n, Completed: n}
 }
 
 // onQueue matches the script calls on a queue.

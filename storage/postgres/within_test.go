@@ -260,7 +260,13 @@ func TestWithinWakes(t *testing.T) {
 			defer cancel()
 			return s.store.Wait(ctx, storage.WaitRequest{Queues: []string{"q"}}) == nil
 		})
-		since := s.claim(0).Since
+		var since storage.Since
+		testserver.Await(s.T, "what came before is heard", func() bool {
+			since = s.claim(0).Since
+			ctx, cancel := context.WithTimeout(s.Context(), 300*time.Millisecond)
+			defer cancel()
+			return s.store.Wait(ctx, storage.WaitRequest{Queues: []string{"q"}, Since: since}) != nil
+		})
 		woken := make(chan error, 1)
 		do(true, func(to storage.Applier) {
 			go func() { woken <- s.store.Wait(s.Context(), storage.WaitRequest{Queues: []string{"q"}, Since: since}) }()

@@ -103,7 +103,8 @@ func (s *Storage) split(call storage.Call, txs []storage.Tx) ([]*part, error) {
 	return parts, nil
 }
 
-// shorten lets the parts of a call in one slot go by short scripts where all of them may.
+// shorten lets the parts of a call in one slot go by short scripts where all of them may,
+// but for the first call of a lane, which those would leave to the general one anyway.
 // Such a script leaves some parts to the general one, and parts must stay in order: so
 // each looks whether the one before it has happened.
 func shorten(parts []*part) {
@@ -116,7 +117,7 @@ func shorten(parts []*part) {
 			long[p.slot] = long[p.slot] || p.head[1] == "0" // nothing remembers what happened
 		}
 		last[p.slot] = p
-		long[p.slot] = long[p.slot] || p.plain == ""
+		long[p.slot] = long[p.slot] || p.plain == "" || p.head[1] == "1"
 	}
 	for _, p := range parts {
 		p.short = !long[p.slot]
