@@ -38,9 +38,11 @@ $(LINT): tools/go.mod tools/go.sum
 	cd tools && $(GO) build -o ../$(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@touch $(LINT)
 
+# One package after the other: leases of two seconds are lost where two suites starve
+# each other on two cores.
 unit: ## the tests, with real servers; a skip is a failure
 	$(GO) build -o $(RUNTESTS) ./internal/runtests
-	MIDGE_TEST_SERVERS=1 $(RUNTESTS) -race ./...
+	MIDGE_TEST_SERVERS=1 $(RUNTESTS) -race -p 1 ./...
 	cd bench && MIDGE_TEST_SERVERS=1 ../$(RUNTESTS) ./...
 
 bench: servers ## measure midge beside its peers: BENCH_FLAGS="-quick -metrics 'drain_*'"; bench/README.md
