@@ -43,6 +43,7 @@ type attempt struct {
 	fence   storage.Fence
 	suspect bool
 	claimed time.Time // when its claim was sent
+	arrived time.Time // when that was answered
 
 	ctx     jobContext // what its job is given
 	verdict settlement // what becomes of it
@@ -88,7 +89,7 @@ const slab = 16
 
 // newAttempts makes attempts of what was claimed by a call sent at a moment.
 func newAttempts(d *domain, claimed *storage.Claimed, sent time.Time) []*attempt {
-	attempts := make([]*attempt, len(claimed.Tasks))
+	attempts, arrived := make([]*attempt, len(claimed.Tasks)), time.Now()
 	var room []attempt
 	for i := range claimed.Tasks {
 		if len(room) == 0 {
@@ -97,6 +98,7 @@ func newAttempts(d *domain, claimed *storage.Claimed, sent time.Time) []*attempt
 		a, t := &room[0], &claimed.Tasks[i]
 		room = room[1:]
 		a.r, a.domain, a.fence, a.claimed, a.extended = d.r, d, claimed.Fences[i], sent, sent
+		a.arrived = arrived
 		a.suspect = storage.Suspect(t.Crashes, t.CrashLimit)
 		a.task = taskInfo{
 			Kind: t.Kind, Encoding: t.Encoding, Payload: t.Payload, Headers: t.Headers,

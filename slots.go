@@ -216,7 +216,7 @@ func (s *slots) any() bool {
 func (s *slots) stale() (out []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.ahead) == 0 || time.Since(s.ahead[0].claimed) < aheadStale {
+	if len(s.ahead) == 0 || time.Since(s.ahead[0].arrived) < aheadStale {
 		return nil
 	}
 	out, s.ahead = s.ahead, nil
@@ -231,7 +231,7 @@ func (s *slots) untilStale() time.Duration {
 	if len(s.ahead) == 0 {
 		return 0
 	}
-	return max(aheadStale-time.Since(s.ahead[0].claimed), 1)
+	return max(aheadStale-time.Since(s.ahead[0].arrived), 1)
 }
 
 // takeAhead takes out everything held ahead.

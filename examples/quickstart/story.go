@@ -106,10 +106,10 @@ func (s *story) death(ctx context.Context) error {
 		s.say.Infof("» dead: %s %s, %s; its last error: %s", t.Kind, t.Ref, t.Reason, dead.Last)
 	}
 	s.mended.Store(true)
+	s.say.Info("» the file is mended, the task is requeued") // told first: it runs at once
 	if err := s.client.Queue(queue).Requeue(ctx, task.ID); err != nil {
 		return err
 	}
-	s.say.Info("» the file is mended, the task requeued")
 	return s.client.Await(ctx, task.Ref, nil)
 }
 
