@@ -200,6 +200,9 @@ func (r *Runner) runOne(jobs context.Context, a *attempt) *attempt {
 			return
 		}
 		// runtime.Goexit: this goroutine is ending, another one takes its place.
+		if cause := context.Cause(jobs); cause != nil {
+			a.end(cause)
+		}
 		r.finish(a, errGoexit, time.Since(begun))
 		if next := r.slots.next(a, time.Since(begun), r.cfg.Ahead); next != nil {
 			go r.work(jobs, next)

@@ -37,6 +37,10 @@ func (c *claimer) loop(draining, hard, jobs context.Context) {
 // turn claims once and sleeps where there is nothing more to do.
 func (c *claimer) turn(draining, claim, jobs context.Context) {
 	d, r := c.d, c.d.r
+	if len(d.queues(0)) == 0 { // none is served any more
+		c.pause(draining, storage.MaxDelay)
+		return
+	}
 	r.releaseAll(r.slots.stale())
 	start, ahead, suspect := r.slots.ask(d, r.cfg.Ahead)
 	queues := d.queues(start + ahead)
@@ -66,12 +70,16 @@ func (c *claimer) failed(draining context.Context, err error) {
 	if !errors.Is(err, storage.ErrUnknown) {
 		c.d.r.log.trouble("claim", err)
 	}
-	t := time.NewTimer(jitter(slowScan))
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-draining.Done():
-	}
+	c.pause(draining, jitter(slowScan))
+}
+
+// pause waits for so long, or until the queues change.
+func (c *claimer) pause(draining context.Context, most time.Duration) {
+	ctx, interrupt := context.WithTimeout(draining, most)
+	defer interrupt()
+	c.d.sleep.begin(interrupt, false)
+	<-ctx.Done()
+	c.d.sleep.end()
 }
 
 // take starts what was claimed.
@@ -140,7 +148,7 @@ func (c *claimer) rest(scan context.Context, asked round, since storage.Since) (
 		names[i] = q.Name
 	}
 	req := storage.WaitRequest{Queues: names, Since: since, CancelsOnly: asked.full}
-	d.sleep.begin(interrupt, asked.full)
+	d.sleep.begin(interrupt, asked.full || d.r.slots.withheld(d))
 	err := d.r.store.Wait(ctx, req)
 	if err != nil {
 		<-ctx.Done() // no wake-ups to be had, or it was interrupted: the slow scan remains

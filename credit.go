@@ -21,6 +21,10 @@ type stake struct {
 	start   int       // how many it asked for
 	ahead   int
 	suspect bool // it may bring one
+
+	// withheld says that the last claim could not ask for tasks that only start at once,
+	// or for a suspect: a slot that is free then, or a suspect's end, is worth another.
+	withheld bool
 }
 
 // overdue reports whether the claim under way has taken so long that the slots it asked
@@ -40,6 +44,7 @@ func (s *slots) arrange(domains []*domain, weights []int, strict bool) {
 			k.hungry, k.credit = false, 0
 		}
 	}
+	s.deal(time.Now())
 }
 
 // ask says how many tasks d's next claim may bring: start at once, and ahead as much as
@@ -55,7 +60,15 @@ func (s *slots) ask(d *domain, budget time.Duration) (start, ahead int, suspect 
 	k.credit = 0
 	k.asked, k.start, k.ahead = now, start, ahead
 	k.suspect = start > 0 && !s.suspectLocked() && !s.suspectToCome(now)
+	k.withheld = k.weight > 0 && !k.suspect
 	return start, ahead, k.suspect
+}
+
+// withheld reports whether d's last claim could not ask for all.
+func (s *slots) withheld(d *domain) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return d.stake.withheld
 }
 
 // full reports whether there is no room for what d may have.

@@ -84,6 +84,9 @@ func (r *Runner) arrange() {
 		}
 	}
 	r.slots.arrange(order, shares, r.weights == nil)
+	for _, d := range r.domains { // now that all know
+		d.sleep.change()
+	}
 }
 
 // domainOf gives the domain of a queue, a new one where it shares a step with no other.
@@ -103,7 +106,6 @@ func (d *domain) serve(queues []string, weights map[string]int, ticking []string
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.served, d.weights, d.ticking = queues, maps.Clone(weights), ticking
-	d.sleep.change()
 }
 
 // queues lists the queues of the next claim of up to most tasks: those served, in their

@@ -2,6 +2,7 @@ package midge
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -58,19 +59,28 @@ func (k *keeper) beat(ctx context.Context) bool {
 	if len(held) == 0 {
 		return true
 	}
-	req := storage.ExtendRequest{Leases: make([]storage.Extension, 0, len(held))}
+	// A task can be held twice: claimed again while the reply of its release is still to
+	// come. The older lease is over, and a call names each task once.
 	byRef := make(map[storage.Ref]*attempt, len(held))
 	for _, a := range held {
+		if other := byRef[a.fence.Ref]; other == nil || other.fence.Version < a.fence.Version {
+			byRef[a.fence.Ref] = a
+		}
+	}
+	req := storage.ExtendRequest{Leases: make([]storage.Extension, 0, len(byRef))}
+	for _, a := range byRef {
 		_, runs := a.runningSince()
 		req.Leases = append(req.Leases, storage.Extension{Fence: a.fence, For: k.d.r.cfg.Lease, Started: runs})
-		byRef[a.fence.Ref] = a
 	}
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, k.d.r.cfg.Lease/3)
 	defer cancel()
 	extended, err := k.d.r.beats.Extend(ctx, req)
-	if err != nil {
-		return false // the storage's weather is logged where all calls pass; the guard watches the leases
+	if err != nil { // the storage's weather is logged where all calls pass; the guard watches the leases
+		if !errors.Is(err, storage.ErrUnknown) && ctx.Err() == nil {
+			k.d.r.log.trouble("extend leases", err)
+		}
+		return false
 	}
 	for _, ref := range extended.Lost {
 		if a := byRef[ref]; a != nil {

@@ -245,3 +245,51 @@ func TestAQueueOfANewSliceIsServedFromThenOn(t *testing.T) {
 		}
 	})
 }
+
+// TestALeaseIsKeptBesideASettleWithoutAnswer: a task that was released, and claimed again
+// before the runner heard that, is held twice; the others keep their leases all the same.
+func TestALeaseIsKeptBesideASettleWithoutAnswer(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := &mute{Storage: b.store, held: make(chan struct{})}
+		var runs, ended atomic.Int64
+		b.runner = b.newRunner(s, midge.RunnerConfig{Concurrency: 4, Lease: 3 * time.Second},
+			func(ctx context.Context, w work) error {
+				if w.Name == "snoozes" && runs.Add(1) == 1 {
+					return midge.Snooze(10 * time.Millisecond)
+				}
+				select {
+				case <-ctx.Done():
+					ended.Add(1)
+				case <-time.After(20 * time.Second):
+				}
+				return nil
+			})
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.enqueue("long")
+		b.enqueue("snoozes")
+		b.after(15 * time.Second)
+		if got := runs.Load(); got != 2 {
+			t.Errorf("the snoozed task ran %d times, want 2", got)
+		}
+		close(s.held)
+		b.after(time.Minute)
+		if got := ended.Load(); got != 0 {
+			t.Errorf("%d jobs lost their lease, want none", got)
+		}
+	})
+}
+
+// mute carries out the first snooze and does not answer until held is closed.
+type mute struct {
+	storage.Storage
+	held chan struct{}
+	once sync.Once
+}
+
+func (m *mute) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	applied, err := m.Storage.Apply(ctx, call, txs...)
+	if len(txs[0].Settles) > 0 && txs[0].Settles[0].Outcome == storage.Snooze {
+		m.once.Do(func() { <-m.held })
+	}
+	return applied, err
+}

@@ -153,6 +153,9 @@ func (s *slots) next(a *attempt, took, budget time.Duration) (next *attempt) {
 	if next == nil || s.low(budget) {
 		s.wake()
 	}
+	if next == nil || a.suspect {
+		s.wakeWithheld()
+	}
 	return next
 }
 
@@ -160,6 +163,16 @@ func (s *slots) next(a *attempt, took, budget time.Duration) (next *attempt) {
 func (s *slots) wake() {
 	for _, d := range s.domains {
 		if d.stake.hungry {
+			d.sleep.free()
+		}
+	}
+}
+
+// wakeWithheld wakes the domains whose last claim could not ask for all. The mutex is held.
+func (s *slots) wakeWithheld() {
+	for _, d := range s.domains {
+		if d.stake.withheld {
+			d.stake.withheld = false
 			d.sleep.free()
 		}
 	}

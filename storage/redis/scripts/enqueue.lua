@@ -62,11 +62,14 @@ for i = 1, n do
   known[2 * i - 1], known[2 * i] = fields[i], ARGV[a + 1] .. ':' .. outcome
   reply[i + 1] = 'N' .. outcome
 end
+-- The first write tells whether Redis permits any, which a full one does not; then the
+-- general script says why.
 if n > 1 then
-  call('HSET', KEYS[2], unpack(records))
+  local done = redis.pcall('HSET', KEYS[2], unpack(records))
+  if type(done) == 'table' then return nil end
   call('ZADD', KEYS[3], unpack(places))
 else
-  if call('HSETNX', KEYS[2], records[1], records[2]) == 0 then return nil end
+  if redis.pcall('HSETNX', KEYS[2], records[1], records[2]) ~= 1 then return nil end
   local placed = redis.pcall('ZADD', KEYS[3], places[1], places[2])
   if type(placed) == 'table' then -- a key of a wrong type
     call('HDEL', KEYS[2], records[1])
