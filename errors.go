@@ -84,7 +84,8 @@ func RetryIn(d time.Duration, err error) error {
 }
 
 // Snooze makes a job come back after d without being charged a retry: it did not
-// fail, its moment has not come.
+// fail, its moment has not come. For d of 0 or less it comes back after a second: what
+// costs no retry must not spin.
 func Snooze(d time.Duration) error { return &snoozeError{d} }
 
 type discardError struct{ err error }
@@ -143,6 +144,9 @@ func verdictOfError(err error) verdict {
 	case errors.As(err, &retry):
 		return verdict{kind: verdictRetryIn, delay: clampDelay(retry.delay, storage.MaxDelay), err: err}
 	case errors.As(err, &snooze):
+		if snooze.delay <= 0 {
+			return verdict{kind: verdictSnooze, delay: time.Second}
+		}
 		return verdict{kind: verdictSnooze, delay: clampDelay(snooze.delay, storage.MaxDelay)}
 	}
 	return verdict{kind: verdictRetry, err: err}
