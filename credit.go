@@ -57,6 +57,7 @@ func (s *slots) ask(d *domain, budget time.Duration) (start, ahead int, suspect 
 	k := &d.stake
 	k.hungry = k.weight > 0
 	start, ahead = s.room(d, budget, now)
+	d.sleep.forget()
 	k.credit = 0
 	k.asked, k.start, k.ahead = now, start, ahead
 	k.suspect = start > 0 && !s.suspectLocked() && !s.suspectToCome(now)

@@ -154,3 +154,54 @@ func TestAJobWhoseTaskRanAgainBesideItOutlivesTheGrace(t *testing.T) {
 		b.after(time.Minute)
 	})
 }
+
+// TestARunningSuspectCostsNoClaims: no other may be asked for beside it, and the runner
+// waits for its end in peace.
+func TestARunningSuspectCostsNoClaims(t *testing.T) {
+	bubble(t, func(b *bench) {
+		if _, err := b.client.Enqueue(b.ctx, fragile{}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := storage.NewSession(b.store, 0).Claim(b.ctx, storage.ClaimRequest{
+			Runner: "another", Queues: []storage.ClaimQueue{{Name: "default"}}, Max: 1, Start: 1, Lease: time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.after(2 * time.Second)
+		s := &claimed{Storage: b.store}
+		b.runner = b.newRunner(s, midge.RunnerConfig{Concurrency: 3}, nil)
+		if err := midge.Handle(b.runner, func(context.Context, fragile) error {
+			time.Sleep(10 * time.Second) // virtual
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(9 * time.Second)
+		if got := s.claims.Load(); got > 20 {
+			t.Errorf("claims in nine seconds beside a suspect: got %d, want at most 20", got)
+		}
+		if got := b.stats("default").Pending; got != 1 {
+			t.Errorf("pending: got %d, want the suspect", got)
+		}
+	})
+}
+
+// fragile is a job that is a suspect after its first crash.
+type fragile struct{}
+
+func (fragile) Options() midge.Options { return midge.Options{CrashLimit: 2} }
+
+// claimed counts claims, and lets time pass where there are far too many.
+type claimed struct {
+	storage.Storage
+	claims atomic.Int64
+}
+
+func (c *claimed) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	if c.claims.Add(1) > 1000 {
+		time.Sleep(time.Minute) // virtual
+	}
+	return c.Storage.Claim(ctx, req)
+}

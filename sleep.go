@@ -39,6 +39,13 @@ func (s *sleeper) end() (changed bool) {
 	return changed
 }
 
+// forget forgets that a slot was free: what is asked now takes it into account.
+func (s *sleeper) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.freed = false
+}
+
 // free tells that a slot may be free.
 func (s *sleeper) free() {
 	s.mu.Lock()
