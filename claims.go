@@ -41,6 +41,7 @@ func (c *claimer) turn(draining, claim, jobs context.Context) {
 		c.pause(draining, storage.MaxDelay)
 		return
 	}
+	c.start(jobs) // the concurrency may have been raised
 	r.releaseAll(r.slots.stale())
 	start, ahead, suspect := r.slots.ask(d, r.cfg.Ahead)
 	queues := d.queues(start + ahead)
@@ -88,25 +89,30 @@ func (c *claimer) take(jobs context.Context, claimed storage.Claimed, sent time.
 	// A claim that was repeated through a time of lost replies may bring old leases:
 	// claimed anew, the tasks come with fresh ones.
 	late := time.Since(sent) > r.cfg.Lease/3
-	all := newAttempts(d, &claimed, sent)
-	attempts, back := all[:0], []*attempt(nil)
-	for _, a := range all {
-		if late || a.suspect && r.slots.suspectRuns() { // one that came when it was not expected any more
-			back = append(back, a)
-			continue
-		}
-		attempts = append(attempts, a)
+	attempts := newAttempts(d, &claimed, sent)
+	if late {
+		r.slots.hold(attempts...)
+		r.releaseAll(attempts)
+		attempts = nil
+	}
+	for _, a := range attempts {
 		if a.task.Crashes > 0 {
 			r.log.crashed(a)
 		}
 	}
-	r.slots.hold(back...)
-	r.releaseAll(back)
-	for _, a := range r.slots.add(attempts...) {
-		go r.work(jobs, a) // ends with the last attempt it is given; see slots.waitEmpty
-	}
+	c.start(jobs, attempts...)
 	for _, t := range claimed.Ticks {
 		d.ticks.due(t, claimed.Now)
+	}
+}
+
+// start lets attempts run that may, and what waits ahead where there is more room.
+func (c *claimer) start(jobs context.Context, attempts ...*attempt) {
+	r := c.d.r
+	run, back := r.slots.add(attempts...)
+	r.releaseAll(back)
+	for _, a := range run {
+		go r.work(jobs, a) // ends when the runner drains; see slots.waitEmpty
 	}
 }
 

@@ -57,12 +57,18 @@ func (s *slots) low(budget time.Duration) bool {
 // add takes in claimed attempts, in order, and lets those run that may, the ones that
 // waited ahead first; the rest waits ahead. Without attempts it lets run what more room
 // lets. It hands them to workers that are parked, and gives those for which a new worker
-// is wanted.
-func (s *slots) add(attempts ...*attempt) (run []*attempt) {
+// is wanted; and in back a suspect that came when one was here already, to be released.
+func (s *slots) add(attempts ...*attempt) (run, back []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.holdLocked(attempts)
-	s.ahead = append(s.ahead, attempts...)
+	for _, a := range attempts {
+		if a.suspect && s.suspectLocked() {
+			back = append(back, a)
+		} else {
+			s.ahead = append(s.ahead, a)
+		}
+	}
 	for s.active < s.limit && len(s.ahead) > 0 && !s.draining {
 		a := s.pop()
 		if n := len(s.parked) - 1; n >= 0 {
@@ -72,7 +78,7 @@ func (s *slots) add(attempts ...*attempt) (run []*attempt) {
 			run = append(run, a)
 		}
 	}
-	return run
+	return run, back
 }
 
 // park keeps a worker for later, or reports that it is to end.
@@ -100,13 +106,7 @@ func (s *slots) holdLocked(attempts []*attempt) {
 	}
 }
 
-// suspectRuns reports whether a suspect runs, or waits ahead.
-func (s *slots) suspectRuns() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.suspectLocked()
-}
-
+// suspectLocked reports whether a suspect runs, or waits ahead.
 func (s *slots) suspectLocked() bool {
 	// One that was to start may wait ahead where the limit was lowered meanwhile.
 	return s.suspects > 0 || slices.ContainsFunc(s.ahead, func(a *attempt) bool { return a.suspect })
@@ -281,7 +281,9 @@ func (s *slots) resize(limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.limit = limit
-	s.wake()
+	for _, d := range s.domains { // what waits ahead may start
+		d.sleep.change()
+	}
 }
 
 func (s *slots) limitNow() int {

@@ -13,7 +13,7 @@ func TestASuspectThatWaitsIsTheOnlyOne(t *testing.T) {
 	s := newSlots(2)
 	s.resize(0)
 	pill := &attempt{suspect: true, claimed: time.Now(), fence: storage.Fence{Ref: storage.Ref{Queue: "q", ID: "a"}}}
-	if run := s.add(pill); len(run) > 0 {
+	if run, _ := s.add(pill); len(run) > 0 {
 		t.Fatal("it runs without a slot")
 	}
 	s.resize(3)
@@ -33,5 +33,17 @@ func TestReleaseLeavesASettleToItsEnd(t *testing.T) {
 	r.release(a)
 	if !r.slots.any() {
 		t.Error("a task whose settle is under way is forgotten")
+	}
+}
+
+// TestASecondSuspectIsGivenBack, also where it came with the claim of another domain.
+func TestASecondSuspectIsGivenBack(t *testing.T) {
+	s := newSlots(4)
+	first, second := &attempt{suspect: true}, &attempt{suspect: true}
+	if run, back := s.add(first); len(run) != 1 || len(back) != 0 {
+		t.Fatalf("the first: %d run, %d are given back; want 1, 0", len(run), len(back))
+	}
+	if run, back := s.add(second, &attempt{}); len(run) != 1 || len(back) != 1 || back[0] != second {
+		t.Errorf("the second, and another: %d run, %d are given back; want 1, 1", len(run), len(back))
 	}
 }
