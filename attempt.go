@@ -216,8 +216,8 @@ func (r *Runner) runOne(jobs context.Context, a *attempt) *attempt {
 		a.end(cause)
 	}
 	took := time.Since(begun)
-	returned = true
 	r.finish(a, err, took)
+	returned = true // not before: finish asks what the job returned for its text
 	return r.slots.next(a, took, r.cfg.Ahead)
 }
 

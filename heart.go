@@ -2,6 +2,7 @@ package midge
 
 import (
 	"context"
+	"errors"
 	"os"
 	"sync"
 	"time"
@@ -40,6 +41,9 @@ func (h *heart) beat(ctx context.Context) bool {
 	defer cancel()
 	extended, err := h.r.beats.Extend(ctx, storage.ExtendRequest{Runner: h.info(h.storageNow(time.Now()))})
 	if err != nil {
+		if !errors.Is(err, storage.ErrUnknown) && ctx.Err() == nil {
+			h.r.log.trouble("heartbeat", err)
+		}
 		return false
 	}
 	h.sawTime(extended.Now)
