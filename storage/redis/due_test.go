@@ -13,7 +13,9 @@ import (
 func TestWhatFallsDueAtOnceComesInItsOrder(t *testing.T) {
 	const n = 700
 	s, server := openMini(t)
-	at := time.Now().Add(200 * time.Millisecond)
+	now := time.Now()
+	server.SetTime(now)
+	at := now.Add(200 * time.Millisecond)
 	txs := make([]storage.Tx, n)
 	for i := range txs {
 		txs[i] = insertOf("mail", fmt.Sprintf("t%04d", i))
@@ -23,6 +25,7 @@ func TestWhatFallsDueAtOnceComesInItsOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.HSet("midge:{mail}:tasks", "t0450", "damaged")
+	server.SetTime(at)
 	var got []string
 	for seq := uint64(2); len(got) < n-1; seq++ {
 		c, err := s.Claim(t.Context(), asking(callOf(seq), 1000, "mail"))
