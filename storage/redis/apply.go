@@ -114,7 +114,7 @@ func shorten(parts []*part) {
 		p.before = ""
 		if l := last[p.slot]; l != nil {
 			p.before = l.head[0]
-			long[p.slot] = long[p.slot] || p.head[1] == "0" // nothing remembers what happened
+			long[p.slot] = long[p.slot] || !p.repeats() // nothing remembers what happened
 		}
 		last[p.slot] = p
 		long[p.slot] = long[p.slot] || p.plain == "" || p.head[1] == "1"
@@ -123,6 +123,9 @@ func shorten(parts []*part) {
 		p.short = !long[p.slot]
 	}
 }
+
+// repeats reports whether the part may be sent again: its call has an identity.
+func (p *part) repeats() bool { return p.head[1] != "0" }
 
 // most is how many operations the part may have with a Tx.
 func (p *part) most(tx *storage.Tx) int {

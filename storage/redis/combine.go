@@ -24,7 +24,7 @@ type flight struct {
 	left   int // parts; guarded by combiner.mu
 	landed chan struct{}
 	// baton asks the caller to flush what waits in its slot, itself included. Nil for one
-	// who might leave before that is done.
+	// who cannot.
 	baton chan struct{}
 }
 
@@ -32,8 +32,9 @@ type flight struct {
 // is under way goes out with the next one. A lone call goes out at once.
 type combiner struct {
 	// flush carries out parts of one slot, filling in their outcomes.
-	flush func(ctx context.Context, parts []*part)
-	ctx   context.Context //nolint:containedctx // of all flushes; no caller's context ends one
+	flush      func(ctx context.Context, parts []*part)
+	ctx        context.Context //nolint:containedctx // of the flushes that no caller carries out
+	interrupts *interrupts     // of those that one does; nil where they cannot be interrupted
 
 	mu      sync.Mutex // guards what follows; no I/O under it
 	closed  bool
@@ -43,8 +44,10 @@ type combiner struct {
 	flushes sync.WaitGroup  // all of them; they end with close
 }
 
-func newCombiner(ctx context.Context, flush func(context.Context, []*part)) *combiner {
-	return &combiner{flush: flush, ctx: ctx, outbox: make(map[int][]*part), busy: make(map[int]bool)}
+func newCombiner(ctx context.Context, in *interrupts, flush func(context.Context, []*part)) *combiner {
+	return &combiner{
+		flush: flush, ctx: ctx, interrupts: in, outbox: make(map[int][]*part), busy: make(map[int]bool),
+	}
 }
 
 // close waits for the flushes, whose context has ended, and refuses new ones.
@@ -60,22 +63,49 @@ func (c *combiner) close() {
 }
 
 // submit hands over the parts of one call, which has to wait for landed, or for baton to
-// flush some. Where the caller waits however long it takes, and nothing is under way, it
+// flush some. Where nothing is under way, and the call can leave when its context ends, it
 // flushes its own at once: a change of goroutines can cost more than the round trip.
-func (c *combiner) submit(parts []*part, patient bool) (*flight, error) {
-	f, own, err := c.enlist(parts, patient)
+func (c *combiner) submit(ctx context.Context, parts []*part) (*flight, error) {
+	carries := ctx.Done() == nil || c.interrupts != nil
+	f, own, err := c.enlist(parts, carries) //nolint:contextcheck // no caller's context ends another's flush
 	if own {
-		c.carry(parts)
+		c.carry(ctx, f, parts)
 	}
 	return f, err
 }
 
-// carry flushes parts in the goroutine of a caller, and has the next flush begun.
-func (c *combiner) carry(parts []*part) {
+// carry flushes parts in the goroutine of a caller, and has the next flush begun. Where
+// the caller's context ends it, the others' parts are sent again: a repeat in their lanes
+// has no other outcome.
+func (c *combiner) carry(ctx context.Context, f *flight, parts []*part) {
 	defer c.flushes.Done()
-	c.flushSome(parts)
+	call, end := c.interrupts.begin(ctx)
+	c.flush(call, parts)
+	end()
+	slot := parts[0].slot
+	var again []*part
+	if ctx.Err() != nil {
+		parts, again = f.interrupted(ctx, parts)
+	}
 	c.land(parts)
-	c.next(parts[0].slot)
+	c.resume(slot, again) //nolint:contextcheck // as above
+}
+
+// interrupted sorts out, after the context of f's caller has ended, the parts of others
+// that may not have happened.
+func (f *flight) interrupted(ctx context.Context, parts []*part) (done, again []*part) {
+	for _, p := range parts {
+		unknown := errors.Is(p.err, storage.ErrUnknown)
+		switch {
+		case unknown && p.flight != f && p.repeats():
+			again = append(again, p)
+			continue
+		case unknown && p.flight == f:
+			p.err = ended(ctx)
+		}
+		done = append(done, p)
+	}
+	return done, again
 }
 
 // take takes what waits in a slot, as much as one flush carries.
@@ -93,7 +123,7 @@ func (c *combiner) takeLocked(slot int) []*part {
 }
 
 // enlist puts the parts into the outbox, or reports that they are the caller's own.
-func (c *combiner) enlist(parts []*part, patient bool) (f *flight, own bool, err error) {
+func (c *combiner) enlist(parts []*part, carries bool) (f *flight, own bool, err error) {
 	f = &flight{left: len(parts), landed: make(chan struct{})}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +133,7 @@ func (c *combiner) enlist(parts []*part, patient bool) (f *flight, own bool, err
 	for _, p := range parts {
 		p.flight = f
 	}
-	if slot := parts[0].slot; patient && len(parts) == 1 {
+	if slot := parts[0].slot; carries && len(parts) == 1 {
 		f.baton = make(chan struct{}, 1)
 		if !c.busy[slot] {
 			c.busy[slot] = true
@@ -149,11 +179,20 @@ func (c *combiner) work(slot int) {
 // parkMost is how many goroutines are kept.
 const parkMost = 16
 
-// next has what came to a slot meanwhile flushed: by the first of the callers who waits
-// for it anyway, or by a goroutine of its own.
-func (c *combiner) next(slot int) {
+// resume has what is left of a slot's flush and what came to it meanwhile flushed: by the
+// first of the callers who waits for it anyway, or by a goroutine of its own.
+func (c *combiner) resume(slot int, left []*part) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.resumeLocked(slot, left)
+}
+
+func (c *combiner) resumeLocked(slot int, left []*part) {
+	if len(left) > 0 {
+		c.outbox[slot] = append(left, c.outbox[slot]...)
+		c.start(slot)
+		return
+	}
 	parts := c.outbox[slot]
 	if len(parts) == 0 {
 		delete(c.outbox, slot)
@@ -168,7 +207,8 @@ func (c *combiner) next(slot int) {
 	c.start(slot)
 }
 
-// withdraw takes back what is still to be sent of a call for which nobody waits.
+// withdraw takes back what is still to be sent of a call for which nobody waits, and has
+// another flush what it was asked to.
 func (c *combiner) withdraw(f *flight, parts []*part) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,6 +216,12 @@ func (c *combiner) withdraw(f *flight, parts []*part) {
 		if waiting, some := c.outbox[p.slot]; some {
 			c.outbox[p.slot] = slices.DeleteFunc(waiting, func(other *part) bool { return other.flight == f })
 		}
+	}
+	select {
+	case <-f.baton: // it came at the same moment, and is another's now
+		c.resumeLocked(parts[0].slot, nil)
+		c.flushes.Done()
+	default:
 	}
 }
 
@@ -191,15 +237,11 @@ func (c *combiner) empty(slot int) {
 			return
 		}
 		c.mu.Unlock()
-		c.flushSome(parts)
+		ctx, cancel := context.WithTimeout(c.ctx, flushTime)
+		c.flush(ctx, parts)
+		cancel()
 		c.land(parts)
 	}
-}
-
-func (c *combiner) flushSome(parts []*part) {
-	ctx, cancel := context.WithTimeout(c.ctx, flushTime)
-	defer cancel()
-	c.flush(ctx, parts)
 }
 
 func (c *combiner) land(parts []*part) {
@@ -218,8 +260,8 @@ func (s *Storage) send(ctx context.Context, parts []*part) error {
 	if err := ctx.Err(); err != nil {
 		return err // nothing happened
 	}
-	//nolint:contextcheck // flushes have a context of their own: one caller must not end those of others
-	f, err := s.combiner.submit(parts, ctx.Done() == nil)
+	c := s.combiner
+	f, err := c.submit(ctx, parts)
 	if err != nil {
 		return err
 	}
@@ -228,9 +270,9 @@ func (s *Storage) send(ctx context.Context, parts []*part) error {
 		case <-f.landed:
 			return nil
 		case <-f.baton:
-			s.combiner.carry(s.combiner.take(parts[0].slot)) //nolint:contextcheck // as above
+			c.carry(ctx, f, c.take(parts[0].slot))
 		case <-ctx.Done():
-			s.combiner.withdraw(f, parts)
+			c.withdraw(f, parts) //nolint:contextcheck // as above
 			return ended(ctx)
 		}
 	}

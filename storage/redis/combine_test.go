@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -129,7 +130,7 @@ func TestNobodySendsWhatNobodyWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		flushed := 0
-		c := newCombiner(t.Context(), func(_ context.Context, parts []*part) {
+		c := newCombiner(t.Context(), nil, func(_ context.Context, parts []*part) {
 			<-gate
 			flushed += len(parts)
 		})
@@ -150,5 +151,92 @@ func TestNobodySendsWhatNobodyWaitsFor(t *testing.T) {
 		if waiting > 0 || flushed != 1 {
 			t.Errorf("%d parts wait and %d were sent, want none and the one under way", waiting, flushed)
 		}
+	})
+}
+
+// giveAll gives all parts the same.
+func giveAll(parts []*part, err error) {
+	for _, p := range parts {
+		p.err = err
+	}
+}
+
+// TestACallerWhoLeavesSpoilsNoOther whose calls it was carrying: they are sent again.
+func TestACallerWhoLeavesSpoilsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		flushes := make(chan int, 10)
+		first := make(chan struct{})
+		c := newCombiner(t.Context(), newInterrupts(time.Second), func(ctx context.Context, parts []*part) {
+			flushes <- len(parts)
+			switch len(flushes) {
+			case 1: // keeps the others waiting, so that they share the next
+				<-first
+				giveAll(parts, nil)
+			case 2: // hangs until its caller leaves
+				<-ctx.Done()
+				giveAll(parts, storage.ErrUnknown)
+			default:
+				giveAll(parts, nil)
+			}
+		})
+		s := &Storage{combiner: c}
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		var calls sync.WaitGroup
+		call := func(ctx context.Context, err *error) {
+			p := &part{head: []any{"lane", "2"}}
+			calls.Go(func() {
+				if *err = s.send(ctx, []*part{p}); *err == nil {
+					*err = p.err
+				}
+			})
+			synctest.Wait()
+		}
+		var one, carrier, other error
+		call(t.Context(), &one)
+		call(ctx, &carrier)
+		call(t.Context(), &other)
+		close(first)
+		synctest.Wait()
+		leave()
+		calls.Wait()
+		c.close()
+		if one != nil || other != nil || !errors.Is(carrier, storage.ErrUnknown) || !errors.Is(carrier, context.Canceled) {
+			t.Errorf("the first gave %v, the one who left %v, the other %v", one, carrier, other)
+		}
+		if len(flushes) != 3 {
+			t.Errorf("%d flushes, want three", len(flushes))
+		}
+	})
+}
+
+// TestACallerWhoLeavesHandsTheBatonOn that was passed to it in the same moment.
+func TestACallerWhoLeavesHandsTheBatonOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCombiner(t.Context(), newInterrupts(time.Second), func(_ context.Context, parts []*part) {
+			giveAll(parts, nil)
+		})
+		enlist := func() (*flight, []*part) {
+			parts := []*part{{head: []any{"lane", "2"}}}
+			f, _, err := c.enlist(parts, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f, parts
+		}
+		first, carried := enlist()
+		leaver, left := enlist()
+		last, _ := enlist()
+		c.carry(t.Context(), first, carried) // as its caller does, and leaver has the baton
+		c.withdraw(leaver, left)
+		synctest.Wait()
+		select {
+		case <-last.baton:
+		default:
+			t.Fatal("nobody flushes what waits")
+		}
+		c.carry(t.Context(), last, c.take(0))
+		<-last.landed
+		c.close()
 	})
 }

@@ -78,26 +78,34 @@ func validPrefix(prefix string) bool {
 	})
 }
 
-// connect makes a client; it does not dial yet. own says that it is to be closed.
-func (c *Config) connect() (client goredis.UniversalClient, own bool, err error) {
+// link is a client, and what is known of it.
+type link struct {
+	client     goredis.UniversalClient
+	own        bool        // it is to be closed
+	interrupts *interrupts // of its calls; nil where they cannot be interrupted
+}
+
+// connect makes a client; it does not dial yet.
+func (c *Config) connect() (l link, err error) {
 	if c.Client != nil {
-		return c.Client, false, checkClient(c.Client)
+		return link{client: c.Client}, checkClient(c.Client)
 	}
 	scheme, _, ok := strings.Cut(c.URL, "://")
 	if !ok || strings.Contains(c.URL, "#") {
-		return nil, false, c.badURL("a URL such as redis://localhost:6379" + encoded)
+		return link{}, c.badURL("a URL such as redis://localhost:6379" + encoded)
 	}
 	switch scheme {
 	case "redis", "rediss", "unix":
-		client, err = c.single()
+		l, err = c.single()
 	case "redis+sentinel", "rediss+sentinel":
-		client, err = c.sentinel()
+		l, err = c.sentinel()
 	case "redis+cluster", "rediss+cluster":
-		client, err = c.cluster()
+		l, err = c.cluster()
 	default:
 		err = c.badURL("scheme redis, rediss, unix, redis+sentinel or redis+cluster")
 	}
-	return client, err == nil, err
+	l.own = err == nil
+	return l, err
 }
 
 // encoded is the hint that most bad URLs need.
@@ -129,26 +137,28 @@ func redact(text string) string {
 	return scheme + "://" + hidden + rest
 }
 
-func (c *Config) single() (goredis.UniversalClient, error) {
+func (c *Config) single() (link, error) {
 	o, err := goredis.ParseURL(c.URL) // an error's text may show the password
 	switch {
 	case severalHosts(c.URL):
-		return nil, c.badURL("one host; redis+cluster:// takes several, without addr=")
+		return link{}, c.badURL("one host; redis+cluster:// takes several, without addr=")
 	case err != nil:
-		return nil, c.badURL("host, port, database number and options that go-redis knows" + encoded)
+		return link{}, c.badURL("host, port, database number and options that go-redis knows" + encoded)
 	case o.DB < 0:
-		return nil, c.badURL("a database number of 0 or more")
+		return link{}, c.badURL("a database number of 0 or more")
 	}
 	o.MaxRetries = orDefault(o.MaxRetries, retries)
 	o.DialerRetries = orDefault(o.DialerRetries, dials)
 	o.DialTimeout = orDefault(o.DialTimeout, dialTimeout)
 	o.ReadTimeout = orDefault(o.ReadTimeout, ioTimeout)
-	o.WriteTimeout = orDefault(o.WriteTimeout, ioTimeout)
+	o.WriteTimeout = max(o.WriteTimeout, o.ReadTimeout) // see newInterrupts
 	o.ContextTimeoutEnabled = true
 	if c.TLS != nil {
 		o.TLSConfig = c.TLS.Clone()
 	}
-	return goredis.NewClient(o), nil
+	in := newInterrupts(o.ReadTimeout)
+	o.Dialer = in.over(goredis.NewDialer(o))
+	return link{client: goredis.NewClient(o), interrupts: in}, nil
 }
 
 func orDefault[T comparable](v, otherwise T) T {
@@ -221,32 +231,42 @@ func (m *many) only(names ...string) bool {
 	return true
 }
 
-func (c *Config) sentinel() (goredis.UniversalClient, error) {
+func (c *Config) sentinel() (link, error) {
 	m, err := c.parseMany("26379")
 	if err != nil || m.path == "" || !m.only("db", "sentinel_username", "sentinel_password") {
-		return nil, c.badURL("sentinels, then /master, then db, sentinel_username, sentinel_password alone")
+		return link{}, c.badURL("sentinels, then /master, then db, sentinel_username, sentinel_password alone")
 	}
 	db, err := strconv.Atoi(orDefault(m.query.Get("db"), "0"))
 	if err != nil || db < 0 {
-		return nil, c.badURL("a number of 0 or more for db")
+		return link{}, c.badURL("a number of 0 or more for db")
 	}
-	return goredis.NewFailoverClient(&goredis.FailoverOptions{
+	in, dial := dialing(m.tls)
+	client := goredis.NewFailoverClient(&goredis.FailoverOptions{
 		MasterName: m.path, SentinelAddrs: m.addrs, DB: db,
 		SentinelUsername: m.query.Get("sentinel_username"), SentinelPassword: m.query.Get("sentinel_password"),
 		Username: m.user, Password: m.password, TLSConfig: m.tls,
 		MaxRetries: retries, DialerRetries: dials, DialTimeout: dialTimeout, ReadTimeout: ioTimeout,
-		WriteTimeout: ioTimeout, ContextTimeoutEnabled: true,
-	}), nil
+		WriteTimeout: ioTimeout, ContextTimeoutEnabled: true, Dialer: dial,
+	})
+	return link{client: client, interrupts: in}, nil
 }
 
-func (c *Config) cluster() (goredis.UniversalClient, error) {
+func (c *Config) cluster() (link, error) {
 	m, err := c.parseMany("6379")
 	if err != nil || m.path != "" || !m.only() {
-		return nil, c.badURL("nodes of the cluster, and no path or options")
+		return link{}, c.badURL("nodes of the cluster, and no path or options")
 	}
-	return goredis.NewClusterClient(&goredis.ClusterOptions{
+	in, dial := dialing(m.tls)
+	client := goredis.NewClusterClient(&goredis.ClusterOptions{
 		Addrs: m.addrs, Username: m.user, Password: m.password, TLSConfig: m.tls,
 		MaxRetries: retries, DialerRetries: dials, DialTimeout: dialTimeout, ReadTimeout: ioTimeout,
-		WriteTimeout: ioTimeout, ContextTimeoutEnabled: true,
-	}), nil
+		WriteTimeout: ioTimeout, ContextTimeoutEnabled: true, Dialer: dial,
+	})
+	return link{client: client, interrupts: in}, nil
+}
+
+// dialing is how connections to several servers are dialed.
+func dialing(over *tls.Config) (*interrupts, dialer) {
+	in := newInterrupts(ioTimeout)
+	return in, in.over(goredis.NewDialer(&goredis.Options{DialTimeout: dialTimeout, TLSConfig: over}))
 }

@@ -13,12 +13,12 @@ import (
 
 func TestURLOfOneRedis(t *testing.T) {
 	cfg := Config{URL: "redis://user:p%40ss@host:7000/3?pool_size=7"}
-	client, own, err := cfg.connect()
-	if err != nil || !own {
-		t.Fatalf("connect: own %v, error %v", own, err)
+	l, err := cfg.connect()
+	if err != nil || !l.own {
+		t.Fatalf("connect: own %v, error %v", l.own, err)
 	}
-	defer func() { _ = client.Close() }()
-	o := client.(*goredis.Client).Options()
+	defer func() { _ = l.client.Close() }()
+	o := l.client.(*goredis.Client).Options()
 	got := [4]any{o.Addr, o.Username, o.Password, o.DB}
 	if want := [4]any{"host:7000", "user", "p@ss", 3}; got != want {
 		t.Errorf("options: got %v, want %v", got, want)
@@ -30,12 +30,12 @@ func TestURLOfOneRedis(t *testing.T) {
 
 func TestURLOfASocket(t *testing.T) {
 	cfg := Config{URL: "unix://user:secret@/run/redis,1.sock?db=2"}
-	client, _, err := cfg.connect()
+	l, err := cfg.connect()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = client.Close() }()
-	o := client.(*goredis.Client).Options()
+	defer func() { _ = l.client.Close() }()
+	o := l.client.(*goredis.Client).Options()
 	if o.Network != "unix" || o.Addr != "/run/redis,1.sock" || o.DB != 2 || o.Password != "secret" {
 		t.Errorf("options: got %s %s, db %d", o.Network, o.Addr, o.DB)
 	}
@@ -44,15 +44,15 @@ func TestURLOfASocket(t *testing.T) {
 func TestURLOverTLS(t *testing.T) {
 	own := &tls.Config{ServerName: "mine", MinVersion: tls.VersionTLS13}
 	for _, cfg := range []Config{{URL: "rediss://host:1"}, {URL: "redis://host:1", TLS: own}} {
-		client, _, err := cfg.connect()
+		l, err := cfg.connect()
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := client.(*goredis.Client).Options().TLSConfig
+		got := l.client.(*goredis.Client).Options().TLSConfig
 		if got == nil || cfg.TLS != nil && got.ServerName != "mine" {
 			t.Errorf("%s: got TLS %v", cfg.URL, got)
 		}
-		_ = client.Close()
+		_ = l.client.Close()
 	}
 }
 
@@ -68,24 +68,24 @@ func TestURLOfSeveralHosts(t *testing.T) {
 	if m.user != "user" || m.password != "p:w" || m.tls == nil {
 		t.Errorf("got user %q, password %q, TLS %v", m.user, m.password, m.tls != nil)
 	}
-	client, _, err := cfg.connect()
+	l, err := cfg.connect()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = client.Close() }()
-	if _, ok := client.(*goredis.ClusterClient); !ok {
-		t.Errorf("client: got %T, want a ClusterClient", client)
+	defer func() { _ = l.client.Close() }()
+	if _, ok := l.client.(*goredis.ClusterClient); !ok {
+		t.Errorf("client: got %T, want a ClusterClient", l.client)
 	}
 }
 
 func TestURLOfSentinels(t *testing.T) {
 	cfg := Config{URL: "redis+sentinel://:pw@a:1,b/main?db=2&sentinel_password=x"}
-	client, _, err := cfg.connect()
+	l, err := cfg.connect()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = client.Close() }()
-	if o := client.(*goredis.Client).Options(); o.Password != "pw" || o.DB != 2 {
+	defer func() { _ = l.client.Close() }()
+	if o := l.client.(*goredis.Client).Options(); o.Password != "pw" || o.DB != 2 {
 		t.Errorf("options: got db %d", o.DB)
 	}
 }

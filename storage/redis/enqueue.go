@@ -11,7 +11,7 @@ type lone struct {
 
 // lone gives the insert of a part that has an identity and nothing else.
 func (p *part) lone() (in lone, ok bool) {
-	if p.count != 1 || p.plain != insertRun || p.head[1] == "0" {
+	if p.count != 1 || p.plain != insertRun || !p.repeats() {
 		return lone{}, false
 	}
 	// A run of inserts is its letter, queue, lead and number, then id and rest of each.

@@ -9,6 +9,8 @@ import (
 
 // calls are the calls of go-redis under way that heed their callers' contexts.
 type calls struct {
+	interrupts *interrupts // nil where calls cannot be interrupted
+
 	mu     sync.Mutex // guards closed, and that nothing begins once it is set
 	closed bool
 	some   sync.WaitGroup
@@ -33,18 +35,31 @@ func (c *calls) close() {
 	c.some.Wait()
 }
 
-// heed makes a call of go-redis and returns when it has, or when ctx ends: go-redis
-// itself heeds a deadline at best, never a cancel, and would wait for the answer of a
-// server that hangs for as long as its own timeouts are. A call that was given up goes
-// on until then, or until Close has closed its connection.
-func heed[T any](ctx context.Context, c *calls, call func() (T, error)) (T, error) {
+// heed makes a call of go-redis and returns when it has, or when ctx ends.
+func heed[T any](ctx context.Context, c *calls, do func(context.Context) (T, error)) (T, error) {
 	var nothing T
 	if ctx.Done() == nil {
-		return call()
+		return do(ctx)
 	}
 	if !c.begin() {
 		return nothing, storage.ErrClosed
 	}
+	if c.interrupts == nil {
+		return apart(ctx, c, do)
+	}
+	defer c.some.Done()
+	call, end := c.interrupts.begin(ctx)
+	value, err := do(call)
+	end()
+	if err != nil && ctx.Err() != nil {
+		return nothing, ended(ctx)
+	}
+	return value, err
+}
+
+// apart makes a call in a goroutine of its own. A call that was given up goes on until
+// go-redis's timeouts end it.
+func apart[T any](ctx context.Context, c *calls, do func(context.Context) (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
@@ -52,13 +67,14 @@ func heed[T any](ctx context.Context, c *calls, call func() (T, error)) (T, erro
 	done := make(chan answer, 1)
 	go func() {
 		defer c.some.Done()
-		value, err := call()
+		value, err := do(ctx)
 		done <- answer{value, err}
 	}()
 	select {
 	case a := <-done:
 		return a.value, a.err
 	case <-ctx.Done():
+		var nothing T
 		return nothing, ended(ctx)
 	}
 }

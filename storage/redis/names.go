@@ -198,7 +198,7 @@ func (s *Storage) Queues(ctx context.Context, query storage.QueuesQuery) (storag
 	if query.After > query.Prefix || query.Prefix == "" && query.After != "" {
 		from = "(" + query.After
 	}
-	found, err := heed(ctx, &s.scripts.calls, func() ([]string, error) {
+	found, err := heed(ctx, &s.scripts.calls, func(ctx context.Context) ([]string, error) {
 		return s.client.ZRangeByLex(ctx, s.keys.global("queues"), &goredis.ZRangeBy{
 			Min: from, Max: to, Count: int64(query.Limit) + 1,
 		}).Result()

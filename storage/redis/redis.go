@@ -14,8 +14,8 @@ import (
 
 // Storage keeps tasks in Redis. It is safe for concurrent use.
 type Storage struct {
-	client  goredis.UniversalClient
-	own     bool // the client is to be closed
+	link
+
 	cluster bool
 	keys    keys
 	limits  storage.Limits
@@ -49,39 +49,39 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("redis: open: %w", err)
 	}
-	client, own, err := cfg.connect()
+	l, err := cfg.connect()
 	if err != nil {
 		return nil, fmt.Errorf("redis: open: %w", err)
 	}
-	s, err := newStorage(ctx, cfg, client, own)
+	s, err := newStorage(ctx, cfg, l)
 	if err == nil {
 		err = s.begin(ctx)
 	}
 	if err != nil {
-		if own {
-			_ = client.Close()
+		if l.own {
+			_ = l.client.Close()
 		}
-		return nil, fmt.Errorf("redis: open %w", cfg.explain(client, err))
+		return nil, fmt.Errorf("redis: open %w", cfg.explain(l.client, err))
 	}
 	return s, nil
 }
 
-func newStorage(ctx context.Context, cfg Config, client goredis.UniversalClient, own bool) (*Storage, error) {
-	_, cluster := client.(*goredis.ClusterClient)
-	all, err := loadScripts()
+func newStorage(ctx context.Context, cfg Config, l link) (*Storage, error) {
+	_, cluster := l.client.(*goredis.ClusterClient)
+	all, err := loadScripts(l.interrupts)
 	if err != nil {
 		return nil, err
 	}
 	background, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	s := &Storage{
-		client: client, own: own, cluster: cluster, scripts: all,
+		link: l, cluster: cluster, scripts: all,
 		keys:   keys{prefix: cfg.Prefix, shared: !cluster},
 		limits: cfg.Limits.WithDefaults(),
 		stop:   stop,
 	}
 	s.health.allowEviction = cfg.AllowEviction
-	s.combiner = newCombiner(background, s.flush)
-	s.wake = newWake(background, client, s.keys)
+	s.combiner = newCombiner(background, l.interrupts, s.flush)
+	s.wake = newWake(background, l.client, s.keys)
 	return s, nil
 }
 
@@ -170,7 +170,9 @@ func (s *Storage) told(now int64) time.Time {
 
 // time asks a server for its time.
 func (s *Storage) time(ctx context.Context) (time.Time, error) {
-	return heed(ctx, &s.scripts.calls, func() (time.Time, error) { return s.client.Time(ctx).Result() })
+	return heed(ctx, &s.scripts.calls, func(ctx context.Context) (time.Time, error) {
+		return s.client.Time(ctx).Result()
+	})
 }
 
 // Describe tells the server's version, time and durability, and what an operator

@@ -32,8 +32,8 @@ type scripts struct {
 	calls calls // of scripts, and of the few other commands
 }
 
-func loadScripts() (*scripts, error) {
-	s := &scripts{}
+func loadScripts(in *interrupts) (*scripts, error) {
+	s := &scripts{calls: calls{interrupts: in}}
 	for name, to := range map[string]*script{
 		"apply": &s.apply, "claim": &s.claim, "extend": &s.extend, "configure": &s.configure,
 		"apart": &s.apart, "task": &s.task, "list": &s.list, "stats": &s.stats,
@@ -79,7 +79,7 @@ type evaler interface {
 // run runs a script by its hash, and by its text where the server forgot it. Its error
 // is translated.
 func (sc *script) run(ctx context.Context, c evaler, keys []string, args ...any) (any, error) {
-	reply, err := heed(ctx, sc.calls, func() (any, error) {
+	reply, err := heed(ctx, sc.calls, func(ctx context.Context) (any, error) {
 		reply, err := c.EvalSha(ctx, sc.sha, keys, args...).Result()
 		if forgotten(err) {
 			reply, err = c.Eval(ctx, sc.source, keys, args...).Result()
