@@ -69,6 +69,10 @@ func transient(err error) bool {
 	return errors.Is(err, errHeld)
 }
 
+// unexpected reports whether a step of the database gave up and was rolled back because
+// something did not go as it expects. The general way (step.go) finds out what.
+func unexpected(err error) bool { return code(err) == "P0001" }
+
 // readOnly reports whether the server takes no writes: it is, or has become, a standby.
 func readOnly(err error) bool { return code(err) == "25006" }
 

@@ -53,13 +53,13 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 		return s.ask(ctx, s.poolOf(class), s.plainQuery(args, class, &base, &rung))
 	})
 	switch {
-	case err != nil:
+	case err != nil && !unexpected(err):
 		err = translate(err)
 		for _, p := range parts {
 			p.done, p.err = true, err
 		}
 		return nil
-	case base == 0:
+	case err != nil || base == 0:
 		if class == classSettle {
 			s.odd.note(queuesOfParts(parts))
 		}

@@ -77,27 +77,17 @@ func everything(t *testing.T, session *storage.Session, n int) {
 	}
 	must(session.Apply(t.Context(), plain...))
 	must(session.Apply(t.Context(), rest...))
-	outcomes := []storage.Outcome{storage.Complete, storage.Bury, storage.Fail, storage.Cancel}
+	begun := time.Now()
 	for left := 2 * n; left > 0; {
+		if time.Since(begun) > time.Minute {
+			t.Fatalf("%d of %d tasks are left, and are not found", left, 2*n)
+		}
 		claimed, err := session.Claim(t.Context(), claimOf(storage.MaxClaim))
 		if err != nil {
 			t.Fatal(err)
 		}
 		left -= len(claimed.Fences)
-		var x storage.ExtendRequest
-		txs := make([]storage.Tx, len(claimed.Fences))
-		for i, f := range claimed.Fences {
-			x.Leases = append(x.Leases, storage.Extension{Fence: f, For: time.Minute, Started: true})
-			outcome := outcomes[i%4]
-			if i > 3 {
-				outcome = storage.Complete
-			}
-			s := storage.Settle{Fence: f, Outcome: outcome}
-			if outcome == storage.Fail {
-				s.Delay = time.Hour
-			}
-			txs[i].Settles = []storage.Settle{s}
-		}
+		x, txs := endings(claimed.Fences)
 		if _, err := session.Extend(t.Context(), x); err != nil {
 			t.Fatal(err)
 		}
@@ -106,4 +96,21 @@ func everything(t *testing.T, session *storage.Session, n int) {
 	if _, err := session.DeleteAll(t.Context(), "q", storage.Dead, nil); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// endings extends leases, and ends them in all ways there are: most by a completion.
+func endings(fences []storage.Fence) (x storage.ExtendRequest, txs []storage.Tx) {
+	outcomes := []storage.Outcome{storage.Complete, storage.Bury, storage.Fail, storage.Cancel}
+	for i, f := range fences {
+		x.Leases = append(x.Leases, storage.Extension{Fence: f, For: time.Minute, Started: true})
+		s := storage.Settle{Fence: f, Outcome: storage.Complete}
+		if i < len(outcomes) {
+			s.Outcome = outcomes[i]
+		}
+		if s.Outcome == storage.Fail {
+			s.Delay = time.Hour
+		}
+		txs = append(txs, storage.Tx{Settles: []storage.Settle{s}})
+	}
+	return x, txs
 }

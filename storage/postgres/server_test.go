@@ -26,12 +26,14 @@ func TestCrashLosesNothing(t *testing.T) {
 	store, _ := opened(t, fresh(t, postgres.Config{URL: server.URL()}))
 	session := storage.NewSession(store, time.Minute)
 	const producers, each, crashes = 4, 150, 3
-	var all sync.WaitGroup
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var producing, consuming sync.WaitGroup
 	for p := range producers {
-		all.Go(func() {
+		producing.Go(func() {
 			for i := range each {
 				tx := storage.Tx{Inserts: []storage.Insert{insertOf(fmt.Sprintf("p%d-%d", p, i))}}
-				if _, err := session.ApplyOne(t.Context(), tx); err != nil {
+				if _, err := session.ApplyOne(ctx, tx); err != nil {
 					t.Errorf("insert: %v", err)
 					return
 				}
@@ -39,11 +41,8 @@ func TestCrashLosesNothing(t *testing.T) {
 		})
 	}
 	ended := make(map[string]int)
-	all.Go(func() {
-		for len(ended) < producers*each && t.Context().Err() == nil && !t.Failed() {
-			complete(t, session, ended)
-		}
-	})
+	produced := make(chan struct{})
+	consuming.Go(func() { drain(ctx, t, session, produced, ended) })
 	for n := range crashes {
 		testserver.Await(t, "some tasks are in", func() bool {
 			stats, err := store.Stats(t.Context(), "q")
@@ -53,7 +52,9 @@ func TestCrashLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all.Wait()
+	producing.Wait()
+	close(produced)
+	consuming.Wait()
 	stats, err := store.Stats(t.Context(), "q")
 	if err != nil {
 		t.Fatal(err)
@@ -62,24 +63,40 @@ func TestCrashLosesNothing(t *testing.T) {
 	if totals.Enqueued != producers*each || totals.Completed != producers*each || stats[0].Live() != 0 {
 		t.Errorf("after %d crashes: %+v, want %d enqueued and completed", crashes, stats[0], producers*each)
 	}
-	for id, n := range ended {
-		if n != 1 {
-			t.Errorf("%s ended %d times", id, n)
+	for n := range producers * each {
+		if id := fmt.Sprintf("p%d-%d", n/each, n%each); ended[id] != 1 {
+			t.Errorf("%s was acknowledged and ended %d times", id, ended[id])
 		}
 	}
 }
 
-// complete claims some tasks and completes them, counting each.
-func complete(t *testing.T, session *storage.Session, ended map[string]int) {
+// drain completes tasks until no more are to come and none is left, counting each.
+func drain(
+	ctx context.Context, t *testing.T, session *storage.Session, produced <-chan struct{}, ended map[string]int,
+) {
 	t.Helper()
-	claimed, err := session.Claim(t.Context(), claimOf(20))
+	for over := false; !over && !t.Failed(); {
+		select {
+		case <-produced:
+			stats, err := session.Storage().Stats(ctx, "q")
+			over = err == nil && stats[0].Live() == 0
+		default:
+		}
+		complete(ctx, t, session, ended)
+	}
+}
+
+// complete claims some tasks and completes them, counting each.
+func complete(ctx context.Context, t *testing.T, session *storage.Session, ended map[string]int) {
+	t.Helper()
+	claimed, err := session.Claim(ctx, claimOf(20))
 	if err != nil {
 		t.Errorf("claim: %v", err)
 		return
 	}
 	for _, f := range claimed.Fences {
 		tx := storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Complete}}}
-		if _, err := session.ApplyOne(t.Context(), tx); err != nil {
+		if _, err := session.ApplyOne(ctx, tx); err != nil {
 			t.Errorf("complete: %v", err)
 			return
 		}
@@ -156,7 +173,7 @@ func TestWithoutPreparedStatements(t *testing.T) {
 		if _, err := session.ApplyOne(t.Context(), insertTx()); err != nil {
 			t.Fatal(err)
 		}
-		complete(t, session, ended)
+		complete(t.Context(), t, session, ended)
 	}
 	if len(ended) != 5 {
 		t.Errorf("ended: got %d, want 5", len(ended))

@@ -2,6 +2,8 @@ package storagetest
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,6 +46,8 @@ func identityRules() []rule {
 			"A lane's numbers only have to grow."),
 		state("identity/at once", identityAtOnce,
 			"One call that arrives several times at once is executed once."),
+		state("identity/beside others", identityBeside,
+			"A call that is repeated while others arrive changes nothing of theirs: what they are told is so."),
 		state("identity/another handle", identityHandles,
 			"A call is remembered with the data: repeating it through another handle gives the first outcome."),
 	}
@@ -318,6 +322,34 @@ func identityAtOnce(r *rig) {
 		r.want("claimed", got, []string{"a", "b"})
 	}
 	r.want("waiting", r.stats().Waiting, int64(4))
+}
+
+func identityBeside(r *rig) {
+	const calls = 20
+	repeated, fresh, want := make([]storage.Call, calls), make([]storage.Call, calls), make([]string, calls)
+	tx := func(kind string, i int) storage.Tx { return inserting(job(fmt.Sprintf("%s%02d", kind, i))) }
+	for i := range calls {
+		repeated[i], fresh[i], want[i] = r.first(), r.first(), tx("new", i).Inserts[0].Ref.ID
+		r.called(repeated[i], tx("old", i))
+	}
+	for _, h := range r.hold(ask(calls), calls) {
+		r.end(h, storage.Complete)
+	}
+	var all sync.WaitGroup
+	apply := func(call storage.Call, tx storage.Tx) {
+		if a, err := r.store.Apply(r.ctx, call, tx); err != nil || a[0].Err != nil {
+			r.Errorf("apply: got %+v, error %v", a, err)
+		}
+	}
+	for i := range calls {
+		all.Go(func() { apply(repeated[i], tx("old", i)) })
+		all.Go(func() { apply(fresh[i], tx("new", i)) })
+	}
+	all.Wait()
+	got := r.drain()
+	slices.Sort(got)
+	r.want("claimed", got, want)
+	r.want("enqueued", r.stats().Totals.Enqueued, int64(2*calls))
 }
 
 func identityHandles(r *rig) {

@@ -38,7 +38,7 @@ func identityMutants() []mutant {
 	none := func(c *storage.Call) { *c = storage.Call{} }
 	return []mutant{
 		breaks("apply forgets lanes", fault{apply: misnamed(none)},
-			"identity/insert", "identity/settle", "identity/several Txs"),
+			"identity/insert", "identity/settle", "identity/several Txs", "identity/beside others"),
 		breaks("claim forgets lanes", fault{claim: asked(func(c *storage.ClaimRequest) { none(&c.Call) })},
 			"identity/claim", "identity/claim of nothing", "identity/at once"),
 		breaks("extend forgets lanes", fault{extend: heartbeats(func(x *storage.ExtendRequest) { none(&x.Call) })},

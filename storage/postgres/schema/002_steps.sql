@@ -45,7 +45,8 @@ BEGIN
 END $$;
 
 -- enqueue carries out calls that ask for nothing but plain inserts (no unique key, no
--- cursor), if all of them go as expected; else it does nothing and gives base 0.
+-- cursor), if all of them go as expected; else it does nothing and gives base 0, or
+-- raises an error of its own (P0001).
 --
 -- Each call counts from base plus its offset (offs), each insert is made at base plus its
 -- own (ats). A due moment is absolute where positive, from then on where negative, then
@@ -119,9 +120,9 @@ BEGIN
 		RETURN;
 	END IF;
 	IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base) THEN
-		PERFORM {schema}.unmake(queues, ids, ats, base);
-		base := 0;
-		RETURN;
+		-- A repeat of something that has gone. Lanes of other calls may have been admitted
+		-- by now: all is rolled back, so that none remembers what did not happen.
+		RAISE 'a call is repeated, after its tasks have ended';
 	END IF;
 	IF cardinality(dqueues) = 1 THEN
 		INSERT INTO {schema}.deltas (queue, waiting, scheduled, t_enqueued)
@@ -164,6 +165,7 @@ BEGIN
 END $$;
 
 -- present admits calls that go as expected and reports whether all of them were admitted.
+-- Where it reports false some may have been: the caller rolls back, or had but one.
 CREATE FUNCTION {schema}.present(lanes bytea[], opens int8[], seqs int8[], offs int8[], p_base int8)
 RETURNS bool LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE

@@ -1,0 +1,23 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// FlushInserts carries out calls of plain inserts in one flush, as the combiner does with
+// those that arrive while another is under way, and gives the outcome of each.
+func (s *Storage) FlushInserts(
+	ctx context.Context, calls []storage.Call, txs []storage.Tx,
+) (applied [][]storage.Applied, errs []error) {
+	var parts []*part
+	for i, call := range calls {
+		parts = append(parts, newPart(call, txs[i:i+1]))
+	}
+	s.flush(ctx, classInsert, parts)
+	for _, p := range parts {
+		applied, errs = append(applied, p.applied), append(errs, p.err)
+	}
+	return applied, errs
+}
