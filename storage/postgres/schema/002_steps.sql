@@ -4,16 +4,22 @@
 
 -- stamp reserves n moments of the storage's time and gives the first: that of the server's
 -- clock. The mark stands a little ahead of all that was told, so that few steps have to
--- move it; where the clock has fallen behind the mark by more than that, it was set back,
--- and time goes on from the mark.
+-- move it, and never further than told() takes for granted. Where the clock has fallen
+-- behind the mark by more than that it was set back: time goes on from the mark, and by no
+-- more than what is reserved, until the clock has caught up.
 CREATE FUNCTION {schema}.stamp(n int8) RETURNS int8 LANGUAGE plpgsql AS $$
 DECLARE
-	first int8 := {schema}.told();
+	t int8 := (date_part('epoch', clock_timestamp()) * 1000000)::int8;
+	mark int8 := coalesce(pg_sequence_last_value('{schema}.clock'::regclass), 0);
 BEGIN
-	IF first + n > coalesce(pg_sequence_last_value('{schema}.clock'::regclass), 0) THEN
-		PERFORM setval('{schema}.clock', first + n + 2000);
+	IF t + 20000 < mark THEN
+		PERFORM setval('{schema}.clock', mark + n);
+		RETURN mark + 1;
 	END IF;
-	RETURN first;
+	IF t + n > mark THEN
+		PERFORM setval('{schema}.clock', t + least(n, 10000) + 2000);
+	END IF;
+	RETURN t;
 END $$;
 
 -- told gives the storage's time and reserves nothing.
@@ -307,6 +313,7 @@ DECLARE
 	cancels bool := false;
 	next int8;
 	due int8;
+	tail int8;
 	take int4;
 	done int4 := 0;
 	got int4;
@@ -334,7 +341,7 @@ BEGIN
 			RETURN;
 		END IF;
 	END IF;
-	base := {schema}.stamp(p_max + 2 * p_batch * cardinality(p_names) + 1);
+	base := {schema}.stamp(p_max + 1);
 	IF p_seq > 0 THEN
 		PERFORM FROM {schema}.admit(ARRAY[p_lane], ARRAY[p_opened], ARRAY[p_seq], ARRAY[base], 'c');
 		IF NOT FOUND THEN
@@ -388,6 +395,7 @@ BEGIN
 		ELSE
 			IF least(h.scheduled, h.retry) <= base THEN
 				changed := true;
+				tail := {schema}.stamp(2 * p_batch + 1);
 				WITH a AS MATERIALIZED (
 					SELECT t.ctid AS c, t.sort AS due, t.line & 15 AS was FROM {schema}.tasks t
 					WHERE t.line = h.queue * 16 + 6 AND t.sort <= base
@@ -403,7 +411,7 @@ BEGIN
 					UPDATE {schema}.tasks t
 					SET line = h.queue * 16
 							+ CASE WHEN t.flags & 8 > 0 THEN 3 WHEN t.flags & 4 > 0 THEN 2 ELSE 1 END,
-						sort = ((9 - t.priority)::int8 << 56) + base + p_max + 2 * p_batch * (i - 1) + k.n
+						sort = ((9 - t.priority)::int8 << 56) + tail + k.n
 					FROM ranked k WHERE t.ctid = k.c
 					RETURNING k.was, t.flags
 				), kept AS (

@@ -1,0 +1,73 @@
+//go:build postgres
+
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/postgres"
+)
+
+// TestTimeKeepsPace has steps that reserve many moments: the storage's time stays with the
+// server's clock, which is this machine's.
+func TestTimeKeepsPace(t *testing.T) {
+	testserver.RequirePostgres(t)
+	store, session := opened(t, fresh(t, postgres.Config{}))
+	req := claimOf(storage.MaxClaim)
+	req.Queues = nil
+	for i := range 100 {
+		req.Queues = append(req.Queues, storage.ClaimQueue{Name: fmt.Sprintf("q%d", i)})
+	}
+	for range 20 {
+		if _, err := session.Claim(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := session.Apply(t.Context(), insertTxs(1000)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := store.Describe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ahead := time.Until(d.Now); ahead > 0 {
+		t.Errorf("the storage's time is %v ahead of the clock", ahead)
+	}
+}
+
+// TestClockSetBack has the mark an hour ahead of the clock, as it is once that was set
+// back: time goes on from the mark, with each step, and does not run away.
+func TestClockSetBack(t *testing.T) {
+	testserver.RequirePostgres(t)
+	cfg := fresh(t, postgres.Config{})
+	ahead := time.Now().Add(time.Hour).Truncate(time.Microsecond)
+	err := shared.Exec(t.Context(), "SELECT setval('"+cfg.Schema+".clock', $1)", ahead.UnixMicro())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, session := opened(t, cfg)
+	last := ahead.UnixMicro()
+	const steps = 50
+	for range steps {
+		a, err := session.ApplyOne(t.Context(), insertTx())
+		if err != nil {
+			t.Fatal(err)
+		}
+		claimed, err := session.Claim(t.Context(), claimOf(1))
+		if err != nil || len(claimed.Fences) != 1 {
+			t.Fatalf("claim: %d tasks, %v, want one", len(claimed.Fences), err)
+		}
+		inserted, version := a.Inserted[0].Version, claimed.Fences[0].Version
+		if inserted <= last || version <= inserted {
+			t.Fatalf("versions %d and %d after %d: want them to grow", inserted, version, last)
+		}
+		last = version
+	}
+	if moved := time.UnixMicro(last).Sub(ahead); moved > steps*100*time.Microsecond {
+		t.Errorf("%d inserts and claims of one task moved the time by %v", steps, moved)
+	}
+}
