@@ -60,8 +60,10 @@ func (c *claim) run(ctx context.Context) error {
 	}
 	maintained := false
 	for {
-		c.Claimed, c.behind = storage.Claimed{}, nil
-		err := s.retry(ctx, func() error { return s.ask(ctx, s.pool, c.query(maintained)) })
+		err := s.retry(ctx, func() error {
+			c.Claimed, c.behind, c.damaged = storage.Claimed{}, nil, nil // of a try that was rolled back
+			return s.ask(ctx, s.pool, c.query(maintained))
+		})
 		if err != nil {
 			return translate(err)
 		}

@@ -21,7 +21,7 @@ var errReply = fmt.Errorf("%w: unexpected reply", storage.ErrUnknown)
 // What the server refused did not happen. Everything else leaves open whether it did: a
 // timeout, a lost connection, a server that is going down.
 func translate(err error) error {
-	if err == nil || errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrClosed) {
+	if err == nil || translated(err) {
 		return err
 	}
 	var refused *pgconn.PgError
@@ -40,6 +40,12 @@ func translate(err error) error {
 		return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
 	}
 	return err
+}
+
+// translated reports whether an error says already what it means to a caller.
+func translated(err error) bool {
+	return errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrClosed) ||
+		errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrNotEmpty)
 }
 
 func class(code string) string {

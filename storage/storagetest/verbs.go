@@ -301,11 +301,15 @@ func (r *rig) unchanged(act func(), ids ...string) {
 	}
 }
 
-// wantError fails the rule where err is not want.
+// wantError fails the rule where err is not want, or leaves the outcome open where want
+// does not.
 func (r *rig) wantError(what string, err, want error) {
 	r.Helper()
 	if !errors.Is(err, want) {
 		r.Fatalf("%s: got error %v, want %v", what, err, want)
+	}
+	if errors.Is(err, storage.ErrUnknown) && !errors.Is(want, storage.ErrUnknown) {
+		r.Fatalf("%s: got error %v, which is an ErrUnknown too, want %v alone", what, err, want)
 	}
 }
 
