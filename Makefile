@@ -17,7 +17,7 @@ test: servers check unit ## everything: servers, systems, lint, drift, all tests
 
 check: systems tidy lint ## everything but the tests
 
-servers: # installs redis-server where it is missing, or says how
+servers: # installs redis-server and PostgreSQL where they are missing, or says how
 	@tools/need-servers.sh
 
 systems: ## build, and vet with the tests, for linux, darwin and windows
