@@ -284,10 +284,11 @@ func (s *Storage) recoverExpired(ctx context.Context, queue int32, most int) (n 
 		return 0, err
 	}
 	w := newWork(s.limits, base, func(string) int32 { return queue })
+	var spoiled [][]byte
 	slices.SortStableFunc(all, func(a, b *row) int { return int(b.version - a.version) })
 	for _, r := range all {
 		if r.state == damaged {
-			defer func() { _ = s.setApart(ctx, queue, packID(r.ref.ID)) }() // once it is no longer locked
+			spoiled = append(spoiled, packID(r.ref.ID))
 			continue
 		}
 		w.add(r)
@@ -299,6 +300,9 @@ func (s *Storage) recoverExpired(ctx context.Context, queue int32, most int) (n 
 	}
 	rung(ctx)
 	s.noteDead(w)
+	for _, id := range spoiled { // now that they are no longer locked
+		_ = s.setApart(ctx, queue, id) // else by the next
+	}
 	return len(all), nil
 }
 

@@ -58,17 +58,25 @@ func (t *transaction) run(ctx context.Context, queries ...query) error {
 	return send(ctx, t.conn.Conn(), t.schema, queries)
 }
 
-// commit carries out the last queries and commits.
+// commit carries out the last queries, commits, and gives the connection back: who goes on
+// may need another, and two who hold one each would wait for each other.
 func (t *transaction) commit(ctx context.Context, queries ...query) error {
 	err := t.run(ctx, append(queries, query{text: "COMMIT"})...)
-	t.over = err == nil
+	if err == nil {
+		t.over = true
+		t.conn.Release()
+	}
 	return err
 }
 
-// close gives the connection back, and rolls back what was not committed. A connection
-// that does not take the rollback is thrown away.
+// close rolls back what was not committed and gives the connection back. One that does not
+// take the rollback is thrown away. Closing again is harmless.
 func (t *transaction) close(ctx context.Context) {
-	if t.begun && !t.over && !t.conn.Conn().IsClosed() {
+	if t.over {
+		return
+	}
+	t.over = true
+	if t.begun && !t.conn.Conn().IsClosed() {
 		_, _ = t.conn.Exec(ctx, "ROLLBACK")
 	}
 	t.conn.Release()

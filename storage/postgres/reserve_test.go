@@ -1,0 +1,50 @@
+package postgres_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+)
+
+// TestLateStepsDoNotStarve has two steps on connections of the reserve, which are all there
+// are, commit late at the same time: each then tells so, over a connection of the reserve.
+func TestLateStepsDoNotStarve(t *testing.T) {
+	s := newShop(t)
+	kept := insertOf("kept")
+	kept.Keep.For = time.Hour
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{kept, insertOf("cancelled")}})
+	fence := s.claim(1).Fences[0]
+	lock, err := s.conn.Begin(t.Context())
+	s.must(err)
+	_, err = lock.Exec(t.Context(), "LOCK TABLE "+s.cfg.Schema+".deltas IN SHARE MODE")
+	s.must(err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, tx := range []storage.Tx{
+		{Settles: []storage.Settle{{Fence: fence, Outcome: storage.Complete}}},
+		{Changes: []storage.Change{{Ref: storage.Ref{Queue: "q", ID: "cancelled"}, State: storage.Cancelled}}},
+	} {
+		all.Go(func() {
+			if _, err := s.session.ApplyOne(ctx, tx); err != nil {
+				t.Errorf("apply: %v", err)
+			}
+		})
+	}
+	testserver.Await(t, "both wait to commit, late", func() bool {
+		var waiting int
+		s.must(s.db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "+
+			"AND query LIKE '%INSERT INTO \""+s.cfg.Schema+"\".deltas%' AND clock_timestamp() - xact_start > '60ms'").Scan(&waiting))
+		return waiting == 2
+	})
+	begun := time.Now()
+	s.must(lock.Commit(t.Context()))
+	all.Wait()
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("took %v, want no wait for each other's connection", took)
+	}
+}
