@@ -57,6 +57,7 @@ type attempt struct {
 	pastDue   bool      // a line about its running on was logged
 	follow    []storage.Insert
 	result    []byte
+	joined    bool // a transaction of the job's is to settle it (CompleteWith)
 }
 
 // taskInfo is what an attempt has to know of its task, a third of a storage.Task.
@@ -134,10 +135,11 @@ func (a *attempt) end(cause error) {
 }
 
 // lose marks the lease as lost, so that nothing is settled under it, and reports
-// whether that is news: a lease that ends by its own settle is not lost.
+// whether that is news: a lease that ends by its own settle is not lost, nor one that was
+// handed to a transaction.
 func (a *attempt) lose() bool {
 	a.mu.Lock()
-	news := a.phase == claimedAhead || a.phase == runs
+	news := (a.phase == claimedAhead || a.phase == runs) && !a.joined
 	if news {
 		a.phase = lost
 	}
@@ -203,7 +205,7 @@ func (r *Runner) runOne(jobs context.Context, a *attempt) *attempt {
 		if cause := context.Cause(jobs); cause != nil {
 			a.end(cause)
 		}
-		r.finish(a, errGoexit, time.Since(begun))
+		r.finish(a, errGoexit, time.Since(begun)) //nolint:contextcheck // its calls outlive jobs
 		if next := r.slots.next(a, time.Since(begun), r.cfg.Ahead); next != nil {
 			go r.work(jobs, next)
 		}
@@ -216,8 +218,8 @@ func (r *Runner) runOne(jobs context.Context, a *attempt) *attempt {
 		a.end(cause)
 	}
 	took := time.Since(begun)
-	r.finish(a, err, took)
-	returned = true // not before: finish asks what the job returned for its text
+	r.finish(a, err, took) //nolint:contextcheck // its calls outlive jobs
+	returned = true        // not before: finish asks what the job returned for its text
 	return r.slots.next(a, took, r.cfg.Ahead)
 }
 
@@ -270,6 +272,10 @@ func (r *Runner) finish(a *attempt, err error, took time.Duration) {
 	if !a.settles() {
 		r.slots.settled(a)
 		r.log.lost(a, took)
+		return
+	}
+	if a.hasJoined() {
+		r.finishJoined(a, err, took)
 		return
 	}
 	s, reported := r.soundVerdict(a, err)

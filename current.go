@@ -30,10 +30,12 @@ func running(ctx context.Context) (*attempt, error) {
 
 // mayWriteLocked says why the job can no longer add to what it commits.
 func (a *attempt) mayWriteLocked() error {
-	switch a.phase {
-	case runs:
+	switch {
+	case a.phase == runs && a.joined:
+		return fmt.Errorf("%s: %w", a.fence.Ref, ErrCompleted)
+	case a.phase == runs:
 		return nil
-	case lost:
+	case a.phase == lost:
 		return fmt.Errorf("%s: %w", a.fence.Ref, storage.ErrLeaseLost)
 	default:
 		return ErrNotInJob

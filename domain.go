@@ -25,6 +25,8 @@ type domain struct {
 
 	stake stake // guarded by slots.mu
 
+	hard context.Context //nolint:containedctx // of calls that outlive a drain; ends with the actors
+
 	mu      sync.Mutex // guards what follows
 	served  []string   // in order
 	weights map[string]int
@@ -47,6 +49,7 @@ type crew struct{ claims, others sync.WaitGroup }
 // begin starts the actors of the domain. The claim loop ends with draining, the others
 // with hard; jobs run under jobs.
 func (d *domain) begin(draining, hard, jobs context.Context, all *crew) {
+	d.hard = hard
 	all.others.Go(func() { d.settle.loop(hard) })
 	all.others.Go(func() { d.keep.loop(hard) })
 	all.others.Go(func() { d.ticks.loop(hard) })

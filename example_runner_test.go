@@ -182,6 +182,32 @@ func ExampleFollowUp() {
 	// invoice for order 7
 }
 
+// With the storage on PostgreSQL a job completes its task in its own transaction, so that
+// what it writes there happens exactly once. Here the memory storage stands in for both.
+func ExampleCompleteWith() {
+	store, err := memory.Open(memory.Config{})
+	must(err)
+	runner := must1(midge.NewRunner(store, midge.RunnerConfig{}))
+	client := must1(midge.NewClient(store, midge.ClientConfig{}))
+	must(midge.Handle(runner, func(ctx context.Context, job Order) error {
+		// tx, err := db.Begin(ctx)
+		// defer tx.Rollback(ctx)
+		// tx.Exec(ctx, "INSERT INTO orders …")
+		within := store // store.Within(tx)
+		if err := midge.CompleteWith(ctx, within); err != nil {
+			return err
+		}
+		fmt.Println("order", job.Number)
+		return errors.New("too late to fail") // return tx.Commit(ctx)
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+	task, err := client.Enqueue(ctx, Order{Number: 7})
+	must(err)
+	must(client.Await(ctx, task.Ref, nil))
+	// Output: order 7
+}
+
 // A result is stored with the completion, and kept for an hour unless the options say
 // otherwise.
 func ExampleSetResult() {

@@ -63,9 +63,15 @@ func (k *keeper) beat(ctx context.Context) bool {
 	// come. The older lease is over, and a call names each task once.
 	byRef := make(map[storage.Ref]*attempt, len(held))
 	for _, a := range held {
+		if a.hasJoined() { // the lock of its transaction is its lease
+			continue
+		}
 		if other := byRef[a.fence.Ref]; other == nil || other.fence.Version < a.fence.Version {
 			byRef[a.fence.Ref] = a
 		}
+	}
+	if len(byRef) == 0 {
+		return true
 	}
 	req := storage.ExtendRequest{Leases: make([]storage.Extension, 0, len(byRef))}
 	for _, a := range byRef {
@@ -119,7 +125,7 @@ func (r *Runner) guard(ctx context.Context) {
 			return
 		}
 		for _, a := range r.slots.all(nil) {
-			if time.Since(a.lastExtended()) > safe(r.cfg.Lease) {
+			if !a.hasJoined() && time.Since(a.lastExtended()) > safe(r.cfg.Lease) {
 				a.end(storage.ErrLeaseLost)
 			}
 			if since, stuck := a.ignoresEnd(stuckAfter); stuck {

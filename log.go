@@ -155,6 +155,12 @@ func (l *lifeLog) lost(a *attempt, took time.Duration) {
 		l.about(a), rounded(took)))
 }
 
+// dropped tells what a job returned behind the commit that completed its task.
+func (l *lifeLog) dropped(a *attempt, err error) {
+	l.warn(fmt.Sprintf("%s was completed by its transaction, and returned an error that changes nothing: %s",
+		l.about(a), errorText(err)))
+}
+
 func (l *lifeLog) unsettled(s *settlement, err error) {
 	l.error(fmt.Sprintf("%s could not be settled and will run again: %v", l.about(s.attempt), err))
 }

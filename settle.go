@@ -46,6 +46,8 @@ func (s *settler) add(sm *settlement) {
 // settle is still to be brought.
 func (r *Runner) release(a *attempt) {
 	switch {
+	case a.hasJoined(): // its transaction decides: a release would wait for the lock of that
+		r.slots.settled(a)
 	case a.settles():
 		back := storage.Settle{Fence: a.fence, Outcome: storage.Release}
 		a.domain.settle.add(&settlement{attempt: a, settle: [1]storage.Settle{back}})

@@ -62,6 +62,7 @@ var table = []rule{
 		testModules: []string{
 			"go.uber.org/zap",                  // what workers log
 			"github.com/redis/go-redis/v9",     // an application's own client, through a proxy
+			"github.com/jackc/pgx/v5",          // an application's own transaction
 			"github.com/alicebob/miniredis/v2", // where no server is installed
 		},
 	},

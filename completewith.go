@@ -1,0 +1,157 @@
+package midge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// ErrCompleted is returned by what belongs to a running task once [CompleteWith] has
+// completed it.
+var ErrCompleted = errors.New("midge: the task was completed with a transaction")
+
+// errNotCommitted is what a job failed with that called CompleteWith, committed nothing
+// and returned nil.
+var errNotCommitted = errors.New(
+	"midge: the job returned nil, and the transaction that completes its task was not committed")
+
+// CompleteWith completes the task of the running job as a part of a transaction of the
+// job's own: with the storage on PostgreSQL, CompleteWith(ctx, store.Within(tx)). What the
+// job wrote in that transaction happens exactly once: it commits together with the
+// completion, or neither does. The follow-ups and the result that were set before are part
+// of it; what comes after is refused with [ErrCompleted].
+//
+// The job commits before it returns. Where it has, the task is completed whatever it
+// returns; where it has not, its error counts as ever, and nil is a failure. It may roll
+// back and call CompleteWith again with another transaction.
+//
+// From the call on the transaction's lock on the task is its lease. The runner no longer
+// extends it, and nobody else touches the task before the transaction has ended: not even a
+// cancel. So the transaction should end soon after, and a job that rolled back return or
+// begin anew before the lease is over.
+//
+// Errors: [ErrNotInJob]; storage.ErrLeaseLost, where the task is another run's by now;
+// *storage.DependencyError, where a follow-up cannot be enqueued; and what a answers.
+// After an error nothing of this has happened, and the transaction can be used on, unless
+// the error is the transaction's.
+func CompleteWith(ctx context.Context, a Applier) error {
+	if a == nil {
+		err := storage.Invalid("applier", "nil", "what writes within a transaction, such as store.Within(tx)")
+		return fmt.Errorf("midge: complete with: %w", err)
+	}
+	at, _ := ctx.Value(attemptKey{}).(*attempt)
+	if at == nil {
+		return fmt.Errorf("midge: complete with: %w", ErrNotInJob)
+	}
+	tx, again, err := at.join()
+	if err != nil {
+		return fmt.Errorf("midge: complete with: %w", err)
+	}
+	applied, err := a.Apply(ctx, storage.Call{}, tx)
+	if err == nil {
+		err = applied[0].Err
+	}
+	if err == nil {
+		return nil
+	}
+	if !again && !errors.Is(err, storage.ErrUnknown) { // else it may have happened: finish looks
+		at.part()
+		if errors.Is(err, storage.ErrLeaseLost) {
+			at.r.leaseLost(at)
+		}
+	}
+	return fmt.Errorf("midge: complete %s with: %w", at.fence.Ref, err)
+}
+
+// join gives what completes the task and hands its lease to a transaction; again says that
+// it was handed to one before.
+func (a *attempt) join() (tx storage.Tx, again bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	again, a.joined = a.joined, false
+	if err := a.mayWriteLocked(); err != nil {
+		a.joined = again
+		return tx, again, err
+	}
+	a.joined = true
+	return storage.Tx{
+		Inserts: slices.Clone(a.follow),
+		Settles: []storage.Settle{{Fence: a.fence, Outcome: storage.Complete, Result: a.result}},
+	}, again, nil
+}
+
+// part takes the lease back from a transaction that came to nothing.
+func (a *attempt) part() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.joined = false
+}
+
+// hasJoined reports whether the lease is a transaction's.
+func (a *attempt) hasJoined() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.joined
+}
+
+// partPatience bounds how long the settle of a task is tried whose transaction was not
+// committed. One that the job left open keeps it locked for longer.
+const partPatience = 5 * time.Second
+
+// finishJoined ends an attempt whose lease was handed to a transaction, in its worker: it
+// looks whether that was committed.
+func (r *Runner) finishJoined(a *attempt, err error, took time.Duration) {
+	ctx, cancel := context.WithTimeout(a.domain.hard, r.cfg.Lease)
+	defer cancel()
+	done := &settlement{attempt: a, took: took}
+	done.settle[0] = storage.Settle{Fence: a.fence, Outcome: storage.Complete}
+	switch t, failed := r.look(ctx, a.fence.Ref); {
+	case errors.Is(failed, storage.ErrNotFound), failed == nil && t.State == storage.Completed:
+		if err != nil {
+			r.log.dropped(a, err)
+		}
+		r.log.settled(done, storage.Completed)
+		r.slots.settled(a)
+	case failed != nil:
+		a.domain.settle.giveUp([]*settlement{done}, failed)
+	case t.Version != a.fence.Version:
+		r.slots.settled(a)
+		r.log.lost(a, took)
+	default:
+		if err == nil {
+			err = errNotCommitted
+		}
+		a.part()
+		r.settleApart(ctx, a, err, took)
+	}
+}
+
+// look reads a task, again for as long as the storage does not answer.
+func (r *Runner) look(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, slowScan) {
+		t, err := r.store.Task(ctx, ref)
+		if !errors.Is(err, storage.ErrUnknown) || !rest(ctx, jitter(pause), nil) {
+			return t, err
+		}
+	}
+}
+
+// settleApart settles what err asks for in a call of its own: a transaction that the job
+// left open must not hold up the settles of others.
+func (r *Runner) settleApart(ctx context.Context, a *attempt, err error, took time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, partPatience)
+	defer cancel()
+	s, reported := r.soundVerdict(a, err)
+	s.Fence = a.fence
+	sm := &settlement{attempt: a, settle: [1]storage.Settle{s}, err: reported, took: took}
+	applied, failed := r.jobs.Apply(ctx, sm.tx())
+	if failed != nil {
+		a.domain.settle.giveUp([]*settlement{sm}, failed)
+		return
+	}
+	a.domain.settle.settled([]*settlement{sm}, applied)
+}

@@ -1,0 +1,354 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// pretendTx is a transaction of an application's, as far as a storage joins it: what it
+// applies happens at its commit.
+type pretendTx struct {
+	store storage.Storage
+	txs   []storage.Tx
+
+	err     error // what Apply answers, nil for success
+	refused *storage.DependencyError
+}
+
+func (p *pretendTx) Apply(_ context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	if !call.IsZero() {
+		return nil, storage.Invalid("call", "with an identity", "the zero Call within a transaction")
+	}
+	if p.refused != nil {
+		return []storage.Applied{{Err: p.refused}}, p.err
+	}
+	if p.err != nil {
+		return nil, p.err
+	}
+	p.txs = append(p.txs, txs...)
+	return make([]storage.Applied, len(txs)), nil
+}
+
+func (p *pretendTx) commit(ctx context.Context) error {
+	applied, err := p.store.Apply(ctx, storage.Call{}, p.txs...)
+	for _, a := range applied {
+		err = errors.Join(err, a.Err)
+	}
+	return err
+}
+
+// TestCompleteWithCommits the completion, the follow-ups and the result with the
+// transaction, and whatever the job returns after that counts for nothing.
+func TestCompleteWithCommits(t *testing.T) {
+	for name, returned := range map[string]error{
+		"nil": nil, "an error": errors.New("too late"), "a snooze": midge.Snooze(time.Hour),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				var ended error
+				b.run(midge.RunnerConfig{}, func(ctx context.Context, w work) error {
+					if w.Name == "next" {
+						return nil
+					}
+					tx := &pretendTx{store: b.store}
+					err := errors.Join(midge.SetResult(ctx, "the result"), midge.FollowUp(ctx, work{"next"}),
+						midge.CompleteWith(ctx, tx), tx.commit(ctx))
+					ended = ctx.Err()
+					return errors.Join(err, returned)
+				})
+				task := b.enqueue("a", midge.KeepFor(time.Hour))
+				b.after(time.Second)
+				got := b.task(task.Ref)
+				if got.State != storage.Completed || got.Retries != 0 || ended != nil {
+					t.Errorf("got %+v, context %v, want it completed once", got, ended)
+				}
+				var result string
+				if err := b.client.Await(b.Context(), task.Ref, &result); err != nil || result != "the result" {
+					t.Errorf("result: got %q, %v", result, err)
+				}
+				if s := b.stats(task.Queue); s.Totals.Enqueued != 2 || s.Totals.Completed != 2 {
+					t.Errorf("got %+v, want the task and its follow-up completed", s.Totals)
+				}
+			})
+		})
+	}
+}
+
+// TestCompleteWithoutCommit is a failure, of the job's own error where it has one.
+func TestCompleteWithoutCommit(t *testing.T) {
+	for name, c := range map[string]struct {
+		returned error
+		want     string
+	}{
+		"nil":      {nil, "was not committed"},
+		"an error": {errors.New("no stock"), "no stock"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
+					err := errors.Join(midge.FollowUp(ctx, work{"next"}), midge.CompleteWith(ctx, &pretendTx{store: b.store}))
+					if err != nil {
+						t.Error(err)
+					}
+					return c.returned // and the transaction is rolled back
+				})
+				task := b.enqueue("a")
+				b.after(time.Second)
+				got := b.task(task.Ref)
+				if got.State != storage.Retry || got.Retries != 1 || !strings.Contains(got.Attempts[0].Error, c.want) {
+					t.Errorf("got %+v, want a retry after %q", got, c.want)
+				}
+				if s := b.stats(task.Queue); s.Totals.Enqueued != 1 {
+					t.Errorf("enqueued: got %d, want no follow-up", s.Totals.Enqueued)
+				}
+			})
+		})
+	}
+}
+
+// TestCompleteWithAgain in another transaction, after the first was rolled back.
+func TestCompleteWithAgain(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
+			second := &pretendTx{store: b.store}
+			return errors.Join(midge.CompleteWith(ctx, &pretendTx{store: b.store}),
+				midge.CompleteWith(ctx, second), second.commit(ctx))
+		})
+		task := b.enqueue("a")
+		b.after(time.Second)
+		b.gone(task.Ref)
+	})
+}
+
+// TestCompleteWithRefused leaves the job as it was: it can still do all it could.
+func TestCompleteWithRefused(t *testing.T) {
+	bubble(t, func(b *bench) {
+		refusal := errors.New("no such table")
+		b.run(midge.RunnerConfig{}, func(ctx context.Context, w work) error {
+			if w.Name == "next" {
+				return nil
+			}
+			if err := midge.CompleteWith(ctx, &pretendTx{err: refusal}); !errors.Is(err, refusal) {
+				t.Errorf("got %v, want %v", err, refusal)
+			}
+			return midge.FollowUp(ctx, work{"next"})
+		})
+		task := b.enqueue("a")
+		b.after(time.Second)
+		if s := b.stats(task.Queue); s.Totals.Completed != 2 {
+			t.Errorf("got %+v, want the task and its follow-up completed", s.Totals)
+		}
+	})
+}
+
+// TestCompleteWithHandsTheLeaseOver to the transaction: the runner extends it no more, and
+// what belongs to a running task is refused.
+func TestCompleteWithHandsTheLeaseOver(t *testing.T) {
+	bubble(t, func(b *bench) {
+		watched := &extensions{Storage: b.store}
+		b.store = watched
+		b.run(midge.RunnerConfig{Lease: 3 * time.Second}, func(ctx context.Context, _ work) error {
+			if err := midge.CompleteWith(ctx, b.store); err != nil { // a transaction that commits at once
+				t.Error(err)
+			}
+			watched.n.Store(0)
+			for act, err := range map[string]error{
+				"follow up": midge.FollowUp(ctx, work{"next"}), "set result": midge.SetResult(ctx, 1),
+				"progress": midge.Progress(ctx, 1), "checkpoint": midge.Checkpoint(ctx, 1),
+			} {
+				if !errors.Is(err, midge.ErrCompleted) {
+					t.Errorf("%s: got %v, want ErrCompleted", act, err)
+				}
+			}
+			b.after(10 * time.Second)
+			if ctx.Err() != nil {
+				t.Errorf("the context ended by %v, want it to live on", context.Cause(ctx))
+			}
+			return nil
+		})
+		task := b.enqueue("a")
+		b.after(time.Minute)
+		if n := watched.n.Load(); n != 0 {
+			t.Errorf("extended %d times after the lease was handed over", n)
+		}
+		s := b.stats(task.Queue)
+		if s.Totals.Completed != 1 || s.Totals.Failed != 0 || s.Live() != 0 {
+			t.Errorf("got %+v, want one completed", s)
+		}
+	})
+}
+
+// TestCompleteWithDuringAHeartbeat commits while an extension of the lease is under way,
+// which then finds it lost: it is not, it was used.
+func TestCompleteWithDuringAHeartbeat(t *testing.T) {
+	bubble(t, func(b *bench) {
+		beat := &heldBeat{Storage: b.store, begun: make(chan struct{}), release: make(chan struct{})}
+		b.store = beat
+		logger, lines := logged()
+		b.run(midge.RunnerConfig{Logger: logger}, func(ctx context.Context, _ work) error {
+			<-beat.begun
+			err := midge.CompleteWith(ctx, b.store)
+			close(beat.release)
+			b.after(time.Second)
+			if ctx.Err() != nil {
+				t.Errorf("the context ended by %v, want it to live on", context.Cause(ctx))
+			}
+			return err
+		})
+		b.enqueue("a", midge.ID("beaten"))
+		b.after(time.Minute)
+		if got := lines("beaten"); len(got) != 1 || !strings.Contains(got[0], "succeeded") {
+			t.Errorf("logged %q, want that it succeeded", got)
+		}
+	})
+}
+
+// heldBeat is a storage whose first extension of a lease waits for release.
+type heldBeat struct {
+	storage.Storage
+
+	once           sync.Once
+	begun, release chan struct{}
+}
+
+func (h *heldBeat) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	if len(req.Leases) > 0 {
+		h.once.Do(func() { close(h.begun) })
+		<-h.release
+	}
+	return h.Storage.Extend(ctx, req) //nolint:wrapcheck // as the storage has it
+}
+
+// extensions counts the leases that are extended.
+type extensions struct {
+	storage.Storage
+
+	n atomic.Int64
+}
+
+func (e *extensions) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	e.n.Add(int64(len(req.Leases)))
+	return e.Storage.Extend(ctx, req) //nolint:wrapcheck // as the storage has it
+}
+
+// TestCompleteWithALostLease is refused and ends the job's context.
+func TestCompleteWithALostLease(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
+			info, _ := midge.Current(ctx)
+			tx := &pretendTx{refused: &storage.DependencyError{Lost: []storage.Ref{info.Ref}}}
+			if err := midge.CompleteWith(ctx, tx); !errors.Is(err, storage.ErrLeaseLost) {
+				t.Errorf("got %v, want ErrLeaseLost", err)
+			}
+			if cause := context.Cause(ctx); !errors.Is(cause, storage.ErrLeaseLost) {
+				t.Errorf("the context ended by %v, want ErrLeaseLost", cause)
+			}
+			return nil
+		})
+		task := b.enqueue("a")
+		b.after(time.Second)
+		if got := b.task(task.Ref); got.State != storage.Pending {
+			t.Errorf("got %+v, want it left to whose it is", got)
+		}
+	})
+}
+
+// TestCompleteWithLeftOpen has a job return before its transaction has ended, which keeps
+// the task locked: it holds up nobody else, and is left to its lease.
+func TestCompleteWithLeftOpen(t *testing.T) {
+	bubble(t, func(b *bench) {
+		logger, lines := logged()
+		b.store = &locked{Storage: b.store, id: "open"}
+		b.run(midge.RunnerConfig{Logger: logger}, func(ctx context.Context, w work) error {
+			if w.Name == "b" {
+				return nil
+			}
+			return errors.Join(midge.CompleteWith(ctx, &pretendTx{store: b.store}), errors.New("no stock"))
+		})
+		b.enqueue("a", midge.ID("open"))
+		b.after(time.Second)
+		other := b.enqueue("b")
+		b.after(time.Second)
+		b.gone(other.Ref)
+		b.after(10 * time.Second)
+		if got := lines("open"); len(got) != 1 || !strings.Contains(got[0], "could not be settled") {
+			t.Errorf("logged %q, want that it could not be settled", got)
+		}
+	})
+}
+
+// locked is a storage in which one task is locked by a transaction: a settle of it finds no
+// end.
+type locked struct {
+	storage.Storage
+
+	id string
+}
+
+func (l *locked) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	for _, tx := range txs {
+		if len(tx.Settles) > 0 && tx.Settles[0].Fence.ID == l.id {
+			return nil, storage.ErrUnknown
+		}
+	}
+	return l.Storage.Apply(ctx, call, txs...) //nolint:wrapcheck // as the storage has it
+}
+
+// TestCompleteWithAtAShutdown leaves the task to the transaction of a job that outlives the
+// grace period.
+func TestCompleteWithAtAShutdown(t *testing.T) {
+	bubble(t, func(b *bench) {
+		tx, commit := &pretendTx{store: b.store}, make(chan struct{})
+		over := make(chan error, 1)
+		b.run(midge.RunnerConfig{Grace: time.Second}, func(ctx context.Context, _ work) error {
+			err := midge.CompleteWith(ctx, tx)
+			<-commit // whatever becomes of the context
+			over <- errors.Join(err, tx.commit(context.WithoutCancel(ctx)))
+			return nil
+		})
+		task := b.enqueue("a")
+		b.after(time.Second)
+		if err := b.drain(); !errors.Is(err, midge.ErrGraceExceeded) {
+			t.Errorf("Run: got %v, want ErrGraceExceeded", err)
+		}
+		if got := b.task(task.Ref); got.State != storage.Pending {
+			t.Errorf("got %s, want it pending still", got.State)
+		}
+		close(commit)
+		if err := <-over; err != nil {
+			t.Errorf("commit after the shutdown: %v", err)
+		}
+		b.gone(task.Ref)
+	})
+}
+
+// TestCompleteWithOutsideOfAJob is refused.
+func TestCompleteWithOutsideOfAJob(t *testing.T) {
+	bubble(t, func(b *bench) {
+		if err := midge.CompleteWith(b.Context(), b.store); !errors.Is(err, midge.ErrNotInJob) {
+			t.Errorf("got %v, want ErrNotInJob", err)
+		}
+		var invalid *storage.InvalidError
+		if err := midge.CompleteWith(b.Context(), nil); !errors.As(err, &invalid) {
+			t.Errorf("without an applier: got %v, want an *InvalidError", err)
+		}
+		late := make(chan context.Context, 1)
+		b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
+			late <- ctx
+			return nil
+		})
+		b.enqueue("a")
+		b.after(time.Second)
+		if err := midge.CompleteWith(<-late, b.store); !errors.Is(err, midge.ErrNotInJob) {
+			t.Errorf("after the job: got %v, want ErrNotInJob", err)
+		}
+	})
+}

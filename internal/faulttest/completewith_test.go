@@ -1,0 +1,228 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/postgres"
+)
+
+// sell is a job that writes an order and completes its task in one transaction.
+type sell struct{ Order string }
+
+// shop is an application with a database, in which its tasks are too.
+type shop struct {
+	*testing.T
+
+	cfg    postgres.Config
+	db     *pgxpool.Pool
+	store  *postgres.Storage
+	client *midge.Client
+}
+
+func newShop(t *testing.T) *shop {
+	t.Helper()
+	testserver.RequirePostgres(t)
+	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true})
+	s := &shop{T: t, cfg: postgres.Config{URL: server.URL()}}
+	s.must(postgres.Migrate(t.Context(), s.cfg))
+	db, err := pgxpool.New(context.WithoutCancel(t.Context()), server.URL())
+	s.must(err)
+	t.Cleanup(db.Close)
+	_, err = db.Exec(t.Context(), "CREATE TABLE orders (id text)")
+	s.must(err)
+	s.db, s.store = db, s.open()
+	s.client, err = midge.NewClient(s.store, midge.ClientConfig{})
+	s.must(err)
+	return s
+}
+
+func (s *shop) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *shop) open() *postgres.Storage {
+	s.Helper()
+	store, err := postgres.Open(s.Context(), s.cfg)
+	s.must(err)
+	s.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+// begin writes the order of a running job and completes its task, in a transaction that is
+// yet to be committed.
+func (s *shop) begin(ctx context.Context, store *postgres.Storage, job sell) (pgx.Tx, error) {
+	tx, err := s.db.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, err = tx.Exec(ctx, "INSERT INTO orders VALUES ($1)", job.Order)
+	return tx, errors.Join(err, midge.CompleteWith(ctx, store.Within(tx)))
+}
+
+// run starts a runner on a storage; stop ends it and gives what Run returned.
+func (s *shop) run(store *postgres.Storage, job func(context.Context, sell) error) (stop func() error) {
+	s.Helper()
+	runner, err := midge.NewRunner(store, midge.RunnerConfig{
+		Lease: time.Second, Grace: time.Second, Backoff: midge.Constant(10 * time.Millisecond),
+	})
+	s.must(err)
+	s.must(midge.Handle(runner, job))
+	done := make(chan error, 1)
+	go func() { done <- runner.Run(context.WithoutCancel(s.Context())) }()
+	var ended atomic.Bool
+	stop = func() error {
+		if ended.Swap(true) {
+			return nil
+		}
+		runner.Stop()
+		return <-done
+	}
+	s.Cleanup(func() { _ = stop() })
+	return stop
+}
+
+func (s *shop) orders() (n int) {
+	s.Helper()
+	s.must(s.db.QueryRow(s.Context(), "SELECT count(*) FROM orders").Scan(&n))
+	return n
+}
+
+// sold awaits that a task is completed, and wants one order.
+func (s *shop) sold(ref storage.Ref) {
+	s.Helper()
+	testserver.Await(s.T, "the task is completed", func() bool {
+		_, err := s.store.Task(s.Context(), ref)
+		return errors.Is(err, storage.ErrNotFound)
+	})
+	if n := s.orders(); n != 1 {
+		s.Errorf("got %d orders, want one", n)
+	}
+}
+
+// TestCompleteWithSellsOnce commits only the last of some runs: those before roll back, and
+// return an error or nil.
+func TestCompleteWithSellsOnce(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	var runs atomic.Int64
+	stop := s.run(s.store, func(ctx context.Context, job sell) error {
+		runs.Add(1)
+		if job.Order == "next" {
+			return nil
+		}
+		info, _ := midge.Current(ctx)
+		if err := midge.FollowUp(ctx, sell{"next"}); err != nil {
+			return err
+		}
+		tx, err := s.begin(ctx, s.store, job)
+		switch {
+		case err != nil:
+			return err
+		case info.Retries == 0:
+			return errors.Join(errors.New("no stock"), tx.Rollback(ctx))
+		case info.Retries == 1:
+			return tx.Rollback(ctx)
+		}
+		return errors.Join(tx.Commit(ctx), errors.New("after the commit"))
+	})
+	task, err := s.client.Enqueue(t.Context(), sell{"a"})
+	s.must(err)
+	s.sold(task.Ref)
+	testserver.Await(t, "the follow-up ran", func() bool { return runs.Load() == 4 })
+	s.must(stop())
+	stats, err := s.store.Stats(t.Context(), task.Queue)
+	s.must(err)
+	if got := stats[0].Totals; got.Enqueued != 2 || got.Completed != 2 || got.Failed != 2 || stats[0].Live() != 0 {
+		t.Errorf("got %+v, want one task and one follow-up completed, after two failures", stats[0])
+	}
+}
+
+// TestCompleteWithOutlastsTheLease while its transaction is open: nobody else starts the
+// task, and no cancel reaches it.
+func TestCompleteWithOutlastsTheLease(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	var runs atomic.Int64
+	begun, commit := make(chan error), make(chan struct{})
+	job := func(ctx context.Context, job sell) error {
+		runs.Add(1)
+		tx, err := s.begin(ctx, s.store, job)
+		begun <- err
+		<-commit
+		return errors.Join(ctx.Err(), tx.Commit(ctx))
+	}
+	s.run(s.store, job)
+	s.run(s.open(), job)
+	task, err := s.client.Enqueue(t.Context(), sell{"a"})
+	s.must(err)
+	s.must(<-begun)
+	held, err := s.store.Task(t.Context(), task.Ref)
+	s.must(err)
+	testserver.Await(t, "the lease is long over", func() bool {
+		d, err := s.store.Describe(t.Context())
+		return err == nil && d.Now.After(held.LeaseUntil.Add(2*time.Second))
+	})
+	if state, err := s.client.Cancel(t.Context(), task.Ref); err != nil || state != storage.Pending {
+		t.Errorf("a cancel meanwhile: got %s, %v, want it pending", state, err)
+	}
+	close(commit)
+	s.sold(task.Ref)
+	if n := runs.Load(); n != 1 {
+		t.Errorf("started %d times, want once", n)
+	}
+}
+
+// TestCompleteWithACrash loses the connection of the transaction and the runner before the
+// commit: another runner sells.
+func TestCompleteWithACrash(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	begun, over := make(chan error), make(chan struct{})
+	dying := s.open()
+	stop := s.run(dying, func(ctx context.Context, job sell) error {
+		tx, err := s.begin(ctx, dying, job)
+		begun <- err
+		<-ctx.Done()
+		<-over // it never returns while the test runs
+		return tx.Commit(context.WithoutCancel(ctx))
+	})
+	t.Cleanup(func() { close(over) })
+	task, err := s.client.Enqueue(t.Context(), sell{"a"})
+	s.must(err)
+	s.must(<-begun)
+	_, err = s.db.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "+
+		"WHERE state = 'idle in transaction'")
+	s.must(err)
+	if err := stop(); !errors.Is(err, midge.ErrGraceExceeded) {
+		t.Errorf("Run: got %v, want ErrGraceExceeded", err)
+	}
+	s.must(dying.Close())
+	s.run(s.store, func(ctx context.Context, job sell) error {
+		tx, err := s.begin(ctx, s.store, job)
+		if err != nil {
+			return err
+		}
+		return tx.Commit(ctx)
+	})
+	s.sold(task.Ref)
+	stats, err := s.store.Stats(t.Context(), task.Queue)
+	s.must(err)
+	if got := stats[0].Totals; got.Completed != 1 || got.Crashed != 1 {
+		t.Errorf("got %+v, want it completed after one crash", got)
+	}
+}
