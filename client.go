@@ -119,69 +119,99 @@ type Result struct {
 	Err error
 }
 
-// The bounds of one call of EnqueueMany.
+// The bounds of one call of the storage in EnqueueMany.
 const (
 	chunkItems = storage.MaxTxOps
 	chunkBytes = storage.MaxTxBytes
 )
 
 // EnqueueMany enqueues each item by itself, in order, up to 1,000 items and 4 MiB to a
-// call of the storage. The results have one element per item. The error is nil only
-// where every item has its task; it wraps the error of the first that has not, or what
-// ended the whole. After an unknown outcome nothing more is sent: [Client.Repeat] tells
-// the outcome of the items concerned.
+// call of the storage; while one call is under way it encodes what goes with the next. The
+// results have one element per item. The error is nil only where every item has its task;
+// it wraps the error of the first that has not, or what ended the whole. After an unknown
+// outcome nothing more is sent: [Client.Repeat] tells the outcome of the items concerned.
 func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error) {
 	results := make([]Result, len(items))
-	inserts := make([]storage.Insert, len(items))
-	var valid []int
-	for i, item := range items {
-		in, err := c.insert(item.job, item.opts)
-		if err != nil {
-			results[i].Err = fmt.Errorf("midge: enqueue %T: %w", item.job, err)
-			continue
-		}
-		inserts[i] = in
-		valid = append(valid, i)
-	}
-	for len(valid) > 0 {
-		n, err := c.sendChunk(ctx, inserts, valid, results)
-		valid = valid[n:]
-		if err != nil {
-			for _, i := range valid {
-				results[i].Err = ErrNotSent
+	most := min(max((len(items)+1)/2, chunkItems/4), chunkItems)
+	done := func() error { return nil } // waits for the chunk under way
+	for begin := 0; begin < len(items); {
+		next := c.chunk(items, begin, most, results)
+		if err := done(); err != nil {
+			for i := begin; i < len(items); i++ {
+				if results[i].Err == nil {
+					results[i].Err = ErrNotSent
+				}
 			}
 			return results, fmt.Errorf("midge: enqueue %d items: %w", len(items), err)
 		}
+		begin = next.end
+		if begin == len(items) {
+			done = func() error { return c.send(ctx, next, results) }
+			break
+		}
+		sent := make(chan error, 1)
+		go func() { sent <- c.send(ctx, next, results) }() // done waits for it
+		done = func() error { return <-sent }
+	}
+	if err := done(); err != nil {
+		return results, fmt.Errorf("midge: enqueue %d items: %w", len(items), err)
 	}
 	return results, firstRefused(results)
 }
 
-// sendChunk enqueues as many of the inserts at the places as one call takes, and gives
-// their number.
-func (c *Client) sendChunk(
-	ctx context.Context, inserts []storage.Insert, places []int, results []Result,
-) (int, error) {
-	var txs []storage.Tx
+// chunk is what one call of the storage enqueues: the items before end that can be.
+type chunk struct {
+	inserts []storage.Insert
+	places  []int // of each among all items
+	end     int
+}
+
+// chunk makes the inserts of as many of the items as one call takes, from begin on. Those
+// that cannot be enqueued have their error in results.
+func (c *Client) chunk(items []Item, begin, most int, results []Result) chunk {
+	k := chunk{inserts: make([]storage.Insert, 0, min(most, len(items)-begin)), end: len(items)}
 	size := 0
-	for _, i := range places {
-		tx := storage.Tx{Inserts: inserts[i : i+1 : i+1]}
-		if size += tx.Bytes(); len(txs) == chunkItems || len(txs) > 0 && size > chunkBytes {
+	for i := begin; i < len(items); i++ {
+		if len(k.inserts) == most {
+			k.end = i
 			break
 		}
-		txs = append(txs, tx)
+		in, err := c.insert(items[i].job, items[i].opts)
+		if err != nil {
+			results[i].Err = fmt.Errorf("midge: enqueue %T: %w", items[i].job, err)
+			continue
+		}
+		tx := storage.Tx{Inserts: []storage.Insert{in}}
+		if size += tx.Bytes(); len(k.inserts) > 0 && size > chunkBytes {
+			k.end = i
+			break
+		}
+		k.inserts, k.places = append(k.inserts, in), append(k.places, i)
+	}
+	return k
+}
+
+// send enqueues a chunk.
+func (c *Client) send(ctx context.Context, k chunk, results []Result) error {
+	if len(k.inserts) == 0 {
+		return nil
+	}
+	txs := make([]storage.Tx, len(k.inserts))
+	for n := range txs {
+		txs[n].Inserts = k.inserts[n : n+1 : n+1]
 	}
 	applied, err := c.apply(ctx, txs...)
-	for n, i := range places[:len(txs)] {
+	for n, i := range k.places {
 		switch {
 		case err != nil:
 			results[i].Err = err
 		case applied[n].Err != nil:
-			results[i].Err = fmt.Errorf("midge: enqueue %s: %w", inserts[i].Kind, applied[n].Err)
+			results[i].Err = fmt.Errorf("midge: enqueue %s: %w", k.inserts[n].Kind, applied[n].Err)
 		default:
-			results[i].Task = enqueued(inserts[i], applied[n].Inserted[0])
+			results[i].Task = enqueued(k.inserts[n], applied[n].Inserted[0])
 		}
 	}
-	return len(txs), err
+	return err
 }
 
 // firstRefused is the error of EnqueueMany where all items were answered.

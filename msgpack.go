@@ -15,9 +15,9 @@ import (
 const maxDepth = 10_000
 
 func encodeMsgpack(v any) ([]byte, error) {
-	var buf bytes.Buffer
+	buf := bytes.NewBuffer(make([]byte, 0, 128))
 	enc := msgpack.GetEncoder()
-	enc.Reset(&buf)
+	enc.Reset(buf)
 	enc.UseCompactInts(true)
 	if err := enc.Encode(v); err != nil {
 		return nil, err

@@ -79,13 +79,18 @@ func checkTx(limits Limits, tx *Tx) error {
 		return Invalid("transaction", fmt.Sprintf("of %d bytes", n),
 			"at most %d bytes, or one operation", MaxTxBytes)
 	}
-	named := naming{}
+	var named naming
+	if ops > 1 {
+		named = naming{}
+	}
 	for i := range tx.Deletes {
 		d := &tx.Deletes[i]
 		if err := checkVersioned("Delete", d.Ref, d.Version, named.once); err != nil {
 			return err
 		}
-		named[d.Ref] = true
+		if named != nil {
+			named[d.Ref] = true
+		}
 	}
 	for i := range tx.Inserts {
 		in := &tx.Inserts[i]
@@ -115,13 +120,17 @@ func checkTx(limits Limits, tx *Tx) error {
 	return nil
 }
 
-// naming is what a Tx has named so far; true is a record that it deletes.
+// naming is what a Tx has named so far; true is a record that it deletes. Nil is that of a
+// single operation, which names nothing twice.
 type naming map[Ref]bool
 
 // once checks a ref and that the Tx names it for the first time.
 func (n naming) once(ref Ref) error {
 	if err := CheckRef(ref); err != nil {
 		return err
+	}
+	if n == nil {
+		return nil
 	}
 	if _, ok := n[ref]; ok {
 		return Invalid("transaction", "naming "+ref.String()+" twice", "each task once")

@@ -3,7 +3,6 @@ package storage
 import (
 	"crypto/rand"
 	"encoding/base32"
-	"strings"
 	"time"
 )
 
@@ -17,8 +16,10 @@ func NewID() string {
 		b[i] = byte(ms >> (40 - 8*i))
 	}
 	_, _ = rand.Read(b[6:]) // never fails (crypto/rand)
-	return strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:]))
+	return idEncoding.EncodeToString(b[:])
 }
+
+var idEncoding = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
 
 // NewToken makes the token of one Claim call.
 func NewToken() Token { return Token(random16()) }
