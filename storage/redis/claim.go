@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/midgehq/midge/storage"
 )
 
@@ -253,23 +255,116 @@ func inPart(err error) error {
 	return fmt.Errorf("%w: a part of the call failed: %v", storage.ErrUnknown, err)
 }
 
-// askFor makes one script call.
+// askFor makes one script call, or another where the short script has left it.
 func (s *Storage) askFor(ctx context.Context, req *storage.ClaimRequest, a ask) (*claimAnswer, error) {
-	args := make([]any, 0, 12+len(a.group.queues))
-	args = append(args, len(a.group.queues))
-	args = append(args, s.laneArgs(req.Call, a.index)...)
-	args = append(args, req.Token[:], req.Runner, a.most, a.start, string(a.suspect), req.Lease.Microseconds(),
-		s.limits.DeadFor.Microseconds(), s.limits.DeadMax)
-	keys := make([]string, 0, block*len(a.group.queues))
-	for _, q := range a.group.queues {
-		keys = s.keys.of(q.Name, keys)
-		args = append(args, q.Max)
+	if s.grabs(req, a) {
+		keys, args := s.grabArgs(req, a)
+		reply, err := s.scripts.grab.run(ctx, s.client, keys, args...)
+		if err == nil {
+			return s.readGrab(req, a, reply)
+		}
+		if !errors.Is(err, goredis.Nil) {
+			return nil, err
+		}
+		s.calm.set(a.group.queues[0].Name, false)
 	}
+	keys, args := s.claimArgs(req, a)
 	list, err := s.scripts.claim.list(ctx, s.client, keys, args...)
 	if err != nil {
 		return nil, err
 	}
 	return s.readClaim(req, a, list)
+}
+
+// calm are the queues of which the last claim found nothing but plain tasks that wait or
+// are pending: the next one will go by the short script.
+type calm struct {
+	mu     sync.Mutex // guards queues
+	queues map[string]bool
+}
+
+func (c *calm) set(queue string, is bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !is:
+		delete(c.queues, queue)
+	case c.queues == nil:
+		c.queues = map[string]bool{queue: true}
+	default:
+		c.queues[queue] = true
+	}
+}
+
+func (c *calm) is(queue string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.queues[queue]
+}
+
+// grabs reports whether a claim goes by grab.lua, which leaves the first call of a lane.
+func (s *Storage) grabs(req *storage.ClaimRequest, a ask) bool {
+	return len(a.group.queues) == 1 && a.group.queues[0].Max >= 0 && a.most > 0 && req.Call.Seq > 1 &&
+		s.calm.is(a.group.queues[0].Name)
+}
+
+// grabArgs gives the keys and arguments of grab.lua.
+func (s *Storage) grabArgs(req *storage.ClaimRequest, a ask) (keys []string, args []any) {
+	q, most := &a.group.queues[0], a.most
+	if q.Max > 0 {
+		most = min(most, q.Max)
+	}
+	args = append(make([]any, 0, 8), s.laneArgs(req.Call, a.index)...)
+	args = append(args, req.Token[:], req.Runner, most-1, a.start, req.Lease.Microseconds())
+	return s.keys.some(q.Name, make([]string, 0, 8),
+		metaKey, tasksKey, pendingKey, waitingKey, leasesKey, claimsKey, windowsKey, lanesKey), args
+}
+
+// readGrab reads the reply of grab.lua.
+func (s *Storage) readGrab(req *storage.ClaimRequest, a ask, reply any) (*claimAnswer, error) {
+	pieces, _ := reply.([]any)
+	head, ok := reply.(string)
+	if len(pieces) > 0 {
+		head, ok = pieces[0].(string)
+	}
+	r := reader{rest: head}
+	version, flags := r.number(7), r.number(1)
+	ids, rest, found := strings.Cut(r.rest, ";")
+	h := haul{ids: ids, wide: 2}
+	if ids != "" {
+		h.count = strings.Count(ids, ",") + 1
+	}
+	r.rest = rest
+	h.lengths.rest = r.text(h.wide * h.count)
+	if r.text(1) != ";" || r.bad || !ok || !found {
+		return nil, fmt.Errorf("%w: %v", errReply, reply)
+	}
+	if len(pieces) > 0 {
+		h.pieces.list = pieces[1:]
+	} else {
+		h.pieces.list = []any{r.rest}
+	}
+	answer := &claimAnswer{taken: h.count, remains: flags&1 > 0}
+	answer.Now, answer.Cancels = s.told(version), flags&2 > 0
+	if !answer.read(req, a, a.group.queues[0].Name, version, &h) {
+		return nil, fmt.Errorf("%w: a claim of another shape", errReply)
+	}
+	return answer, nil
+}
+
+// claimArgs gives the keys and arguments of claim.lua.
+func (s *Storage) claimArgs(req *storage.ClaimRequest, a ask) (keys []string, args []any) {
+	args = make([]any, 0, 12+len(a.group.queues))
+	args = append(args, len(a.group.queues))
+	args = append(args, s.laneArgs(req.Call, a.index)...)
+	args = append(args, req.Token[:], req.Runner, a.most, a.start, string(a.suspect), req.Lease.Microseconds(),
+		s.limits.DeadFor.Microseconds(), s.limits.DeadMax)
+	keys = make([]string, 0, block*len(a.group.queues))
+	for _, q := range a.group.queues {
+		keys = s.keys.of(q.Name, keys)
+		args = append(args, q.Max)
+	}
+	return keys, args
 }
 
 // claimAnswer is what one script call of a claim gave.
@@ -309,7 +404,17 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 	answer.suspect = v.number() == 1
 	for _, q := range a.group.queues {
 		part := v.sublist()
-		v.bad = !answer.read(req, a, q.Name, version, part) || v.bad
+		h := haul{info: reader{rest: part.text()}, ids: part.text(), wide: 4}
+		h.lengths.rest = part.text()
+		h.count = len(h.lengths.rest) / h.wide
+		h.pieces, h.ticks = *part.sublist(), *part.sublist()
+		if part.text() == "f" {
+			answer.forget = append(answer.forget, q.Name)
+		}
+		v.bad = !answer.read(req, a, q.Name, version, &h) || part.bad || v.bad
+	}
+	if len(a.group.queues) == 1 {
+		s.calm.set(a.group.queues[0].Name, strings.Contains(flags, "b"))
 	}
 	if v.bad {
 		return nil, fmt.Errorf("%w: a claim of another shape", errReply)
@@ -317,35 +422,39 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 	return answer, nil
 }
 
+// haul is what a claim took of one queue.
+type haul struct {
+	info    reader // of each task, where they are not all alike
+	ids     string // with commas between
+	count   int
+	wide    int    // bytes of each length
+	lengths reader // of the records
+	pieces  reply  // records, several in a text
+	ticks   reply  // id and record of each cursor
+}
+
 // read takes on the tasks and ticks of one queue.
-func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, version int64, v *reply) bool {
-	info, ids := reader{rest: v.text()}, v.text()
-	lengths := reader{rest: v.text()}
-	pieces, ticks := v.sublist(), v.sublist()
+func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, version int64, h *haul) bool {
 	var records reader
-	shared := batch{left: pieces.size()}
-	if v.text() == "f" {
-		c.forget = append(c.forget, queue)
-	}
-	known := info.rest != ""
+	shared := batch{left: h.pieces.size()}
+	known := h.info.rest != ""
 	lease := moment(version + req.Lease.Microseconds())
-	n := len(lengths.rest) / 4
-	c.Tasks, c.Fences = slices.Grow(c.Tasks, n), slices.Grow(c.Fences, n)
-	for range n {
+	c.Tasks, c.Fences = slices.Grow(c.Tasks, h.count), slices.Grow(c.Fences, h.count)
+	for range h.count {
 		at := len(c.Tasks) + len(c.damaged)
 		if records.rest == "" {
-			records.rest = pieces.text()
+			records.rest = h.pieces.text()
 		}
-		id, rest, _ := strings.Cut(ids, ",")
-		ids = rest
+		var id string
+		id, h.ids, _ = strings.Cut(h.ids, ",")
 		fence := storage.Fence{Ref: storage.Ref{Queue: queue, ID: id}, Version: version, Token: req.Token}
 		started, until := at < a.start, lease
 		if known {
-			started, until = info.text(1) == "1", moment(info.number(7))
+			started, until = h.info.text(1) == "1", moment(h.info.number(7))
 		}
 		c.Tasks = append(c.Tasks, storage.Task{Ref: fence.Ref})
 		t := &c.Tasks[len(c.Tasks)-1]
-		if err := shared.readRecord(records.text(int(lengths.number(4))), t); err != nil {
+		if err := shared.readRecord(records.text(int(h.lengths.number(h.wide))), t); err != nil {
 			c.Tasks = c.Tasks[:len(c.Tasks)-1]
 			c.damaged = append(c.damaged, fenced{queue, fence.ID, packFence(&fence)})
 			continue
@@ -354,13 +463,13 @@ func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, versi
 		t.LeaseUntil, t.Started = until, started
 		c.Fences = append(c.Fences, fence)
 	}
-	for len(ticks.list) > 0 && !ticks.bad {
-		t := storage.Task{Ref: storage.Ref{Queue: queue, ID: ticks.text()}, State: storage.Cursors}
-		if err := readRecord(ticks.text(), &t); err == nil {
+	for len(h.ticks.list) > 0 && !h.ticks.bad {
+		t := storage.Task{Ref: storage.Ref{Queue: queue, ID: h.ticks.text()}, State: storage.Cursors}
+		if err := readRecord(h.ticks.text(), &t); err == nil {
 			c.Ticks = append(c.Ticks, t)
 		}
 	}
-	return !v.bad && !pieces.bad && !records.bad && !ticks.bad && !info.bad && ids == ""
+	return !h.pieces.bad && !records.bad && !h.ticks.bad && !h.info.bad && h.ids == ""
 }
 
 // take adds what one script call gave.

@@ -19,6 +19,7 @@ const (
 	metaKey    = 0
 	tasksKey   = 1
 	pendingKey = 2
+	windowsKey = 5
 	damagedKey = 6
 	lanesKey   = 7
 	openedKey  = 8

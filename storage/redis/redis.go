@@ -23,6 +23,7 @@ type Storage struct {
 	health  health
 	names   names
 	wake    *wake
+	calm    calm
 
 	combiner *combiner
 	// clock is the latest time that a script told, in microseconds: a queue's clock

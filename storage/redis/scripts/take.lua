@@ -192,8 +192,8 @@ local function take()
   now = now + 1
   fence = ARGV[5] .. pack7(now)
   local outcome = {'C' .. pack7(now) .. '0' .. taken .. '|'}
-  local reply = {'N', text(now), text(nextdue),
-    (more and 'm' or '') .. (remains and 't' or '') .. (cancels and 'c' or '') .. (suspicious and 's' or ''), text(now), taken, 0}
+  local reply = {'N', text(now), text(nextdue), (more and 'm' or '') .. (remains and 't' or '') ..
+    (cancels and 'c' or '') .. (suspicious and 's' or '') .. (queues[1].bare and 'b' or ''), text(now), taken, 0}
   for i, q in ipairs(queues) do
     local joined = table.concat(q.ids, ',')
     if #q.ids > 0 then lease(q, joined) end

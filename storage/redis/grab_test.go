@@ -1,0 +1,142 @@
+package redis
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// mixture inserts plain tasks of some priorities, with and without what hangs on them.
+func mixture(t *testing.T, s *Storage, n int) {
+	t.Helper()
+	for i := range n {
+		tx := insertOf("mail", fmt.Sprintf("t%d", i))
+		in := &tx.Inserts[0]
+		in.Priority = i % 3
+		if i%5 == 0 {
+			in.Keep.For = time.Hour
+		}
+		if i%7 == 0 {
+			in.Unique = storage.Unique{Mode: storage.UniqueLife, Key: in.Ref.ID}
+		}
+		if _, err := s.Apply(t.Context(), storage.Call{}, tx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestTheShortClaimIsTheGeneralOne: what grab.lua takes, leaves and answers to a repeat is
+// what claim.lua does.
+func TestTheShortClaimIsTheGeneralOne(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4, 40} {
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			short, general := claimedBy(t, true, n), claimedBy(t, false, n)
+			if short != general {
+				t.Errorf("the short one took\n%s\nand the general one\n%s", short, general)
+			}
+		})
+	}
+}
+
+// claimedBy tells what a claim of n tasks comes to, and what their completion leaves.
+func claimedBy(t *testing.T, short bool, n int) string {
+	t.Helper()
+	s, _ := openMini(t)
+	mixture(t, s, 45)
+	if _, err := s.Claim(t.Context(), asking(callOf(1), 1, "mail")); err != nil {
+		t.Fatal(err)
+	}
+	s.calm.set("mail", short)
+	req := asking(callOf(2), n, "mail")
+	req.Start = n - 1
+	first, err := s.Claim(t.Context(), req)
+	if err != nil || len(first.Tasks) != n || !s.calm.is("mail") {
+		t.Fatalf("got %d tasks, %v, want %d", len(first.Tasks), err, n)
+	}
+	again, err := s.Claim(t.Context(), req)
+	if err != nil || !reflect.DeepEqual(again.Tasks, first.Tasks) || !reflect.DeepEqual(again.Fences, first.Fences) {
+		t.Errorf("repeated: got %v, %v, want %v", again.Tasks, err, first.Tasks)
+	}
+	var txs []storage.Tx
+	for _, f := range first.Fences {
+		txs = append(txs, storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Complete}}})
+	}
+	if _, err := s.Apply(t.Context(), storage.Call{}, txs...); err != nil {
+		t.Fatal(err)
+	}
+	stats, err := s.Stats(t.Context(), "mail")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(taken(t, &first, req.Lease), first.More, stats)
+}
+
+// taken tells all of claimed tasks but the times, which it checks.
+func taken(t *testing.T, c *storage.Claimed, lease time.Duration) string {
+	t.Helper()
+	text := ""
+	for _, task := range c.Tasks {
+		if task.LeaseUntil.Sub(c.Now) != lease || task.Version != c.Now.UnixMicro() {
+			t.Errorf("%s: version %d until %v, claimed at %v", task.Ref, task.Version, task.LeaseUntil, c.Now)
+		}
+		task.Version, task.Created, task.LeaseUntil = 0, time.Time{}, time.Time{}
+		text += fmt.Sprintf("%+v\n", task)
+	}
+	return text
+}
+
+// TestTheShortClaimLeavesWhatIsNotPlain to the general one, having written nothing.
+func TestTheShortClaimLeavesWhatIsNotPlain(t *testing.T) {
+	type spoil = func(s *Storage, server *miniredis.Miniredis)
+	cases := map[string]spoil{
+		"scheduled": func(s *Storage, _ *miniredis.Miniredis) {
+			tx := insertOf("mail", "later")
+			tx.Inserts[0].Delay = time.Hour
+			_, _ = s.Apply(t.Context(), storage.Call{}, tx)
+		},
+		"paused": func(s *Storage, _ *miniredis.Miniredis) {
+			_ = s.Configure(t.Context(), storage.Call{}, "mail", storage.Settings{Paused: true})
+		},
+		"damaged": func(_ *Storage, server *miniredis.Miniredis) { server.HSet("midge:{mail}:tasks", "t0", "?") },
+		"missing": func(_ *Storage, server *miniredis.Miniredis) { server.HDel("midge:{mail}:tasks", "t0") },
+		"a window": func(_ *Storage, server *miniredis.Miniredis) {
+			_, _ = server.ZAdd("midge:{mail}:windows", 1, "w")
+		},
+		"an expired lease": func(_ *Storage, server *miniredis.Miniredis) {
+			_, _ = server.ZAdd("midge:{mail}:leases", 1, "gone")
+		},
+		"unused for a day": func(_ *Storage, server *miniredis.Miniredis) {
+			server.HSet("midge:{mail}:meta", "touched", "1")
+		},
+	}
+	for _, name := range []string{"meta", "tasks", "pending", "waiting", "leases", "claims"} {
+		cases[name+" of another type"] = func(_ *Storage, server *miniredis.Miniredis) {
+			server.Del("midge:{mail}:" + name)
+			_ = server.Set("midge:{mail}:"+name, "of another type")
+		}
+	}
+	for name, act := range cases {
+		t.Run(name, func(t *testing.T) {
+			s, server := openMini(t)
+			mixture(t, s, 5)
+			if _, err := s.Claim(t.Context(), asking(callOf(1), 1, "mail")); err != nil {
+				t.Fatal(err)
+			}
+			act(s, server)
+			before := server.Dump()
+			req := storage.ClaimRequest{Call: callOf(2), Runner: "r", Lease: time.Minute}
+			group := &group{[]storage.ClaimQueue{{Name: "mail"}}}
+			keys, args := s.grabArgs(&req, ask{group: group, most: 5, start: 5})
+			reply, err := s.scripts.grab.run(t.Context(), s.client, keys, args...)
+			if after := server.Dump(); err == nil || after != before {
+				t.Errorf("got %q, %v, and\n%s\nwas\n%s", reply, err, after, before)
+			}
+		})
+	}
+}

@@ -1,0 +1,108 @@
+-- grab: what nearly all claims come to, from one queue in which nothing but plain tasks
+-- wait and are pending. It is short, for most of what a claim of a few tasks costs is what
+-- its script sets up. Where it meets anything else it has written nothing and returns
+-- nothing: the caller goes to claim.lua. See there and in base.lua for what all means.
+--
+-- KEYS  meta, tasks, pending, waiting, leases, claims, windows, lanes
+-- ARGV  1 lane field, 2 seq, 3 opened, 4 token, 5 runner, 6 most tasks - 1, 7 how many
+--       start, 8 lease (µs)
+-- Returns  now, which is the version of all tasks taken (7 bytes), a byte of what there is:
+--       1 tasks that could be taken, 2 cancels; ids with commas between and a semicolon;
+--       the length of each record (2 bytes) and a semicolon; the records. Of many tasks the records
+--       are texts of their own, in a list behind the rest.
+
+local call, K, A, byte, char, format = redis.call, KEYS, ARGV, string.byte, string.char, string.format
+local m, known, t = call('HMGET', K[1], 'mark', 'touched', 'paused', 'cancels'), call('HGET', K[8], A[1]), call('TIME')
+local now, mark, touched = t[1] * 1000000 + t[2], (m[1] or 0) + 0, (m[2] or 0) + 0
+if now <= mark then now = mark + 1 end
+if not known or m[3] and m[3] ~= '0' or touched > 0 and now - touched >= 86400000000 -- FORGET
+  or tonumber(string.match(known, '^%d+')) >= tonumber(A[2]) or now - A[3] > 600000000 then -- storage.LaneLife
+  return nil
+end
+-- A record for each task that waits or is pending, and no more: so no other set has any.
+local at, waiting, pending = format('%.0f', now), call('ZCARD', K[4]), call('HLEN', K[3])
+if call('HLEN', K[2]) ~= waiting + (pending > 0 and pending - 1 or 0) or call('ZCOUNT', K[5], '-inf', at) > 0
+  or call('EXISTS', K[7]) > 0 then
+  return nil
+end
+local g = now % 256; local r = (now - g) / 256
+local f = r % 256; r = (r - f) / 256
+local e = r % 256; r = (r - e) / 256
+local d = r % 256; r = (r - d) / 256
+local c = r % 256; r = (r - c) / 256
+local b = r % 256
+local stamp = char((r - b) / 256, b, c, d, e, f, g)
+local there = m[4] and tonumber(m[4]) > 0 and 2 or 0
+if waiting == 0 then -- a full Redis refuses this, but not what the general script does
+  local done = redis.pcall('HSET', K[8], A[1], A[2] .. ':C' .. stamp .. '00|;')
+  if type(done) == 'table' then return nil end
+  if mark > 0 then call('HSET', K[1], 'mark', at) end
+  return stamp .. char(there) .. ';;'
+end
+
+local ids = call('ZRANGE', K[4], '0', A[6])
+local n, unpack = #ids, unpack
+local recs = call('HMGET', K[2], unpack(ids, 1, n < 500 and n or 500))
+for i = 501, n, 500 do
+  local last = i + 499 < n and i + 499 or n
+  local more = call('HMGET', K[2], unpack(ids, i, last))
+  for j = i, last do recs[j] = more[j - i + 1] end
+end
+local starts, grouped = tonumber(A[7]), n < 4 and 0 or 16 -- SINGLES, GROUPED
+if grouped > 0 then call('HLEN', K[6]) end -- a key of a wrong type fails here, in time
+local fence, leases, lengths, values, sizes, bytes = A[4] .. stamp, {}, {}, {}, {}, 0
+for i = 1, n do
+  local rec = recs[i]
+  local size = rec and #rec or 0
+  if size < 35 or size > 65535 then return nil end -- HEADER
+  local form, flags, others = byte(rec, 1, 3)
+  if form ~= 1 or others ~= 0 and others ~= 2 then return nil end -- not to be claimed ahead, or large
+  -- What takes more than its removal at its end has a flag: RECORD.
+  local lease = grouped + (i <= starts and 1 or 0) -- STARTED
+  if flags > 0 and (flags % 4 > 0 or flags % 32 > 15) or others == 2 then lease = lease + 8 end
+  local v = values[lease]
+  if not v then
+    v = fence .. char(lease) .. A[5]
+    values[lease] = v
+  end
+  leases[2 * i - 1], leases[2 * i] = ids[i], v
+  v = sizes[size]
+  if not v then
+    v = char((size - size % 256) / 256, size % 256)
+    sizes[size] = v
+  end
+  lengths[i], bytes = v, bytes + size
+end
+if bytes - 35 * n > 4194304 then return nil end -- storage.MaxClaimBytes
+-- The first write tells whether Redis permits any. It frees memory, so that a full one
+-- does not refuse it.
+local done = redis.pcall('ZREMRANGEBYRANK', K[4], '0', format('%d', n - 1))
+if type(done) == 'table' then return nil end
+if pending == 0 then -- PAD
+  leases[2 * n + 1], leases[2 * n + 2] = '', '-----------------------------------------------------------------'
+end
+for i = 1, #leases, 1000 do
+  call('HSET', K[3], unpack(leases, i, i + 999 < #leases and i + 999 or #leases))
+end
+local joined, till = table.concat(ids, ','), format('%.0f', now + A[8])
+if grouped > 0 then
+  call('ZADD', K[5], till, '!' .. fence)
+  call('HSET', K[6], fence, joined, '#' .. fence, format('%d', n))
+elseif n == 1 then
+  call('ZADD', K[5], till, joined)
+elseif n == 2 then
+  call('ZADD', K[5], till, ids[1], till, ids[2])
+else
+  call('ZADD', K[5], till, ids[1], till, ids[2], till, ids[3])
+end
+if now - touched > 60000000 then
+  call('HSET', K[1], 'mark', at, 'touched', at)
+else
+  call('HSET', K[1], 'mark', at)
+end
+call('HSET', K[8], A[1], A[2] .. ':C' .. stamp .. '0' .. n .. '|' .. joined .. ';')
+local head = stamp .. char(waiting > n and there + 1 or there) .. joined .. ';' .. table.concat(lengths) .. ';'
+if n <= 32 then return head .. table.concat(recs) end
+local reply = {head}
+for i = 1, n, 32 do reply[#reply + 1] = table.concat(recs, '', i, i + 31 < n and i + 31 or n) end
+return reply
