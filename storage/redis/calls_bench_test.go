@@ -56,7 +56,7 @@ func newCalls(b *testing.B) *benchCalls {
 	c := &benchCalls{B: b, store: store, lanes: make([]storage.Lane, 16)}
 	all := store.scripts
 	for _, sc := range []*script{
-		&all.apply, &all.claim, &all.grab, &all.enqueue, &all.insert, &all.complete,
+		&all.apply, &all.claim, &all.grab, &all.enqueue, &all.insert, &all.complete, &all.finish,
 	} {
 		if err := store.client.ScriptLoad(b.Context(), sc.source).Err(); err != nil {
 			b.Fatal(err)

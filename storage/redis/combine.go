@@ -362,6 +362,9 @@ func (s *Storage) scriptOf(inv *invocation) *script {
 		}
 		return &s.scripts.insert
 	case completionRun:
+		if inv.finishes() {
+			return &s.scripts.finish
+		}
 		return &s.scripts.complete
 	}
 	return &s.scripts.apply
@@ -418,8 +421,11 @@ func (s *Storage) pipeline(ctx context.Context, invocations []*invocation, add f
 
 // argsOf gives the keys and arguments of an invocation's script.
 func (s *Storage) argsOf(inv *invocation) (keys []string, args []any) {
-	if inv.script == &s.scripts.enqueue {
+	switch inv.script {
+	case &s.scripts.enqueue:
 		return s.loneArgs(inv)
+	case &s.scripts.finish:
+		return s.finishArgs(inv)
 	}
 	n := 4 + len(inv.queues)
 	for _, p := range inv.parts {
@@ -478,6 +484,10 @@ func (inv *invocation) refusal() string {
 
 // land hands the reply of an invocation to its parts.
 func (inv *invocation) land() {
+	if text, ok := inv.cmd.Val().(string); ok {
+		inv.cut(text)
+		return
+	}
 	reply, err := inv.cmd.Slice()
 	err = translate(err)
 	if err == nil && len(reply) != len(inv.parts)+1 {
