@@ -8,76 +8,79 @@
 -- ARGV  1 first 3 bytes of the records, 2 where their priority begins in waiting, 3
 --       channel, then of each call: lane field, seq, opened, id, the record behind its
 --       17th byte
--- Returns what apply.lua does, or nothing where that has to do it.
+-- Returns  what apply.lua does, in one text and without the time, or nothing where that has
+--       to do it.
 
-local call, char, KEYS, ARGV = redis.call, string.char, KEYS, ARGV
-local match, tonumber = string.match, tonumber
-
-local m = call('HMGET', KEYS[1], 'mark', 'touched', 'enqueued', 'tail')
-if not m[1] or not m[2] then return nil end
-local n, fields, ids = (#ARGV - 3) / 5, {}, {}
-for i = 1, n do fields[i], ids[i] = ARGV[5 * i - 1], ARGV[5 * i + 2] end
-local lanes = call('HMGET', KEYS[4], unpack(fields))
-local t = call('TIME')
+local call, A, K, char, format, sub, find = redis.call, ARGV, KEYS, string.char, string.format, string.sub, string.find
+local m, t, n = call('HMGET', K[1], 'mark', 'touched', 'enqueued', 'tail'), call('TIME'), (#A - 3) / 5
+local mark, touched = m[1], m[2]
+if not mark or not touched then return nil end
 local now = t[1] * 1000000 + t[2]
-if now - m[2] > 60000000 then return nil end -- see touched in lib.lua
-for i = 1, n do
-  local last, a = lanes[i], 5 * i - 1
-  if not last or tonumber(ARGV[a + 1]) <= tonumber(match(last, '^%d+')) or now - ARGV[a + 2] > 600000000 then
-    return nil -- the lane is new, this is no new call, or past storage.LaneLife
-  end
+if now - touched > 60000000 then return nil end -- see touched in lib.lua
+mark = mark + 0
+if now <= mark then now = mark + 1 end
+local g = now % 256
+if g + n > 255 then -- the times of the calls differ in their last byte alone
+  now = now + 256 - g
+  g = 0
 end
-if n > 1 then
-  local found, seen = call('HMGET', KEYS[2], unpack(ids)), {}
-  for i = 1, n do
-    if found[i] or seen[ids[i]] or seen[fields[i]] then return nil end
-    seen[ids[i]], seen[fields[i]] = true, true
-  end
-  call('ZCARD', KEYS[3]) -- a key of a wrong type fails here, in time
-end
-if now <= tonumber(m[1]) then now = m[1] + 1 end
+local r = (now - g) / 256
+local f = r % 256; r = (r - f) / 256
+local e = r % 256; r = (r - e) / 256
+local d = r % 256; r = (r - d) / 256
+local c = r % 256; r = (r - c) / 256
+local b = r % 256
+local high, tail, reply = char((r - b) / 256, b, c, d, e, f), m[4] or 0, nil
 
--- The times in 7 bytes: those before each call and its own, which follow each other.
-local high, low
-local function digits(v)
-  low = v % 256; v = (v - low) / 256
-  local f = v % 256; v = (v - f) / 256
-  local e = v % 256; v = (v - e) / 256
-  local d = v % 256; v = (v - d) / 256
-  local c = v % 256; v = (v - c) / 256
-  local b = v % 256
-  high = char((v - b) / 256, b, c, d, e, f)
-end
-digits(now)
-
--- Numbers that are arguments keep all their digits.
-local tail, reply, records, places, known = m[4] or 0, {0}, {}, {}, {}
-for i = 1, n do
-  local a, before = 5 * i - 1, high .. char(low)
-  now, low = now + 1, low + 1
-  if low == 256 then digits(now) end
-  local stamp, outcome = high .. char(low), 'A' .. before .. '*w'
-  records[2 * i - 1], records[2 * i] = ids[i], ARGV[1] .. stamp .. stamp .. ARGV[a + 4]
-  places[2 * i - 1], places[2 * i] = ARGV[2] + tail + i, ids[i]
-  known[2 * i - 1], known[2 * i] = fields[i], ARGV[a + 1] .. ':' .. outcome
-  reply[i + 1] = 'N' .. outcome
-end
 -- The first write tells whether Redis permits any, which a full one does not; then the
--- general script says why.
-if n > 1 then
-  local done = redis.pcall('HSET', KEYS[2], unpack(records))
-  if type(done) == 'table' then return nil end
-  call('ZADD', KEYS[3], unpack(places))
-else
-  if redis.pcall('HSETNX', KEYS[2], records[1], records[2]) ~= 1 then return nil end
-  local placed = redis.pcall('ZADD', KEYS[3], places[1], places[2])
+-- general script says why. Before it all is read and decided: the lane is known, this its
+-- next call, within storage.LaneLife, and the id free.
+if n == 1 then
+  local field, seq, id, v = A[4], A[5], A[7], call('HGET', K[4], A[4])
+  if not v or now - A[6] > 600000000 then return nil end
+  local last = sub(v, 1, find(v, ':', 1, true) - 1)
+  if #last > #seq or #last == #seq and last >= seq then return nil end
+  local stamp = high .. char(g + 1)
+  if redis.pcall('HSETNX', K[2], id, A[1] .. stamp .. stamp .. A[8]) ~= 1 then return nil end
+  local placed = redis.pcall('ZADD', K[3], A[2] == '0' and format('%d', tail + 1) or format('%.0f', A[2] + tail + 1), id)
   if type(placed) == 'table' then -- a key of a wrong type
-    call('HDEL', KEYS[2], records[1])
+    call('HDEL', K[2], id)
     return placed
   end
+  v = 'A' .. high .. char(g) .. '*w'
+  call('HSET', K[4], field, seq .. ':' .. v)
+  reply = 'N' .. v
+else
+  local fields, ids, seen = {}, {}, {}
+  for i = 1, n do
+    local field, id = A[5 * i - 1], A[5 * i + 2]
+    if seen[field] or seen[id] then return nil end
+    fields[i], ids[i], seen[field], seen[id] = field, id, true, true
+  end
+  local oldest = format('%.0f', now - 600000000) -- with as many digits as any
+  local lanes, found = call('HMGET', K[4], unpack(fields)), call('HMGET', K[2], unpack(ids))
+  for i = 1, n do
+    local last, seq = lanes[i], A[5 * i]
+    if not last or found[i] or A[5 * i + 1] < oldest then return nil end
+    last = sub(last, 1, find(last, ':', 1, true) - 1)
+    if #last > #seq or #last == #seq and last >= seq then return nil end
+  end
+  call('ZCARD', K[3]) -- a key of a wrong type fails here, in time
+  local list, digits, basis, outcomes = {}, A[2] == '0' and '%d' or '%.0f', A[2] + tail, {}
+  for i = 1, n do
+    local stamp = high .. char(g + i)
+    list[2 * i - 1], list[2 * i] = ids[i], A[1] .. stamp .. stamp .. A[5 * i + 3]
+  end
+  if type(redis.pcall('HSET', K[2], unpack(list))) == 'table' then return nil end
+  for i = 1, n do list[2 * i - 1], list[2 * i] = format(digits, basis + i), ids[i] end
+  call('ZADD', K[3], unpack(list))
+  for i = 1, n do
+    local v = 'A' .. high .. char(g + i - 1) .. '*w'
+    list[2 * i - 1], list[2 * i], outcomes[i] = fields[i], A[5 * i] .. ':' .. v, 'N' .. v
+  end
+  call('HSET', K[4], unpack(list))
+  reply = table.concat(outcomes)
 end
-call('HSET', KEYS[4], unpack(known))
-call('HSET', KEYS[1], 'mark', now, 'enqueued', (m[3] or 0) + n, 'tail', tail + n)
-redis.pcall('PUBLISH', ARGV[3], 'w')
-reply[1] = now
+call('HSET', K[1], 'mark', format('%.0f', now + n), 'enqueued', format('%d', (m[3] or 0) + n), 'tail', format('%d', tail + n))
+redis.pcall('PUBLISH', A[3], 'w')
 return reply
