@@ -266,7 +266,7 @@ func (s *Storage) askFor(ctx context.Context, req *storage.ClaimRequest, a ask) 
 		if !errors.Is(err, goredis.Nil) {
 			return nil, err
 		}
-		s.calm.set(a.group.queues[0].Name, false)
+		s.calm.vain(a.group.queues[0].Name)
 	}
 	keys, args := s.claimArgs(req, a)
 	list, err := s.scripts.claim.list(ctx, s.client, keys, args...)
@@ -276,30 +276,48 @@ func (s *Storage) askFor(ctx context.Context, req *storage.ClaimRequest, a ask) 
 	return s.readClaim(req, a, list)
 }
 
-// calm are the queues of which the last claim found nothing but plain tasks that wait or
-// are pending: the next one will go by the short script.
+// calm says of which queues the last claim found nothing but plain tasks that wait or are
+// pending: the next one will go by the short script. Where that was in vain it is not
+// tried again for a while, for there are queues that change all the time.
 type calm struct {
-	mu     sync.Mutex // guards queues
-	queues map[string]bool
+	mu     sync.Mutex     // guards queues
+	queues map[string]int // 1 where calm, below 0 for how many claims it will not be
 }
 
-func (c *calm) set(queue string, is bool) {
+const calmAgain = 8 // claims by the general script after one that was in vain
+
+// saw takes note of what a claim by the general script found.
+func (c *calm) saw(queue string, calm bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case !is:
+	switch n := c.queues[queue]; {
+	case calm && n <= 0:
+		c.setLocked(queue, n+1)
+	case !calm && n > 0:
+		c.setLocked(queue, 0)
+	}
+}
+
+// vain takes note of a short script that left the claim.
+func (c *calm) vain(queue string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.setLocked(queue, -calmAgain)
+}
+
+func (c *calm) setLocked(queue string, n int) {
+	if c.queues == nil {
+		c.queues = make(map[string]int)
+	}
+	if c.queues[queue] = n; n == 0 {
 		delete(c.queues, queue)
-	case c.queues == nil:
-		c.queues = map[string]bool{queue: true}
-	default:
-		c.queues[queue] = true
 	}
 }
 
 func (c *calm) is(queue string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.queues[queue]
+	return c.queues[queue] > 0
 }
 
 // grabs reports whether a claim goes by grab.lua, which leaves the first call of a lane.
@@ -414,7 +432,7 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 		v.bad = !answer.read(req, a, q.Name, version, &h) || part.bad || v.bad
 	}
 	if len(a.group.queues) == 1 {
-		s.calm.set(a.group.queues[0].Name, strings.Contains(flags, "b"))
+		s.calm.saw(a.group.queues[0].Name, strings.Contains(flags, "b"))
 	}
 	if v.bad {
 		return nil, fmt.Errorf("%w: a claim of another shape", errReply)

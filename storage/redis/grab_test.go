@@ -52,7 +52,7 @@ func claimedBy(t *testing.T, short bool, n int) string {
 	if _, err := s.Claim(t.Context(), asking(callOf(1), 1, "mail")); err != nil {
 		t.Fatal(err)
 	}
-	s.calm.set("mail", short)
+	s.calm.saw("mail", short)
 	req := asking(callOf(2), n, "mail")
 	req.Start = n - 1
 	first, err := s.Claim(t.Context(), req)
@@ -138,5 +138,26 @@ func TestTheShortClaimLeavesWhatIsNotPlain(t *testing.T) {
 				t.Errorf("got %q, %v, and\n%s\nwas\n%s", reply, err, after, before)
 			}
 		})
+	}
+}
+
+// TestAShortClaimInVainIsNotTriedAtOnce: in a queue that is calm at every other claim each
+// would cost two calls.
+func TestAShortClaimInVainIsNotTriedAtOnce(t *testing.T) {
+	var c calm
+	c.saw("mail", true)
+	if !c.is("mail") {
+		t.Error("a queue that was calm is not tried")
+	}
+	c.vain("mail")
+	for i := range calmAgain {
+		c.saw("mail", true)
+		if c.is("mail") {
+			t.Errorf("tried again after %d claims", i+1)
+		}
+	}
+	c.saw("mail", true)
+	if !c.is("mail") || c.is("bulk") {
+		t.Errorf("got %v and %v of another queue, want true and false", c.is("mail"), c.is("bulk"))
 	}
 }

@@ -16,9 +16,11 @@ local m, known, t = call('HMGET', K[1], 'mark', 'touched', 'paused', 'cancels'),
 local now, mark, touched = t[1] * 1000000 + t[2], (m[1] or 0) + 0, (m[2] or 0) + 0
 if now <= mark then now = mark + 1 end
 if not known or m[3] and m[3] ~= '0' or touched > 0 and now - touched >= 86400000000 -- FORGET
-  or tonumber(string.match(known, '^%d+')) >= tonumber(A[2]) or now - A[3] > 600000000 then -- storage.LaneLife
+  or now - A[3] > 600000000 then -- storage.LaneLife
   return nil
 end
+local last, seq = string.sub(known, 1, string.find(known, ':', 1, true) - 1), A[2]
+if #last > #seq or #last == #seq and last >= seq then return nil end
 -- A record for each task that waits or is pending, and no more: so no other set has any.
 local at, waiting, pending = format('%.0f', now), call('ZCARD', K[4]), call('HLEN', K[3])
 if call('HLEN', K[2]) ~= waiting + (pending > 0 and pending - 1 or 0) or call('ZCOUNT', K[5], '-inf', at) > 0
@@ -50,7 +52,7 @@ for i = 501, n, 500 do
 end
 local starts, grouped = tonumber(A[7]), n < 4 and 0 or 16 -- SINGLES, GROUPED
 if grouped > 0 then call('HLEN', K[6]) end -- a key of a wrong type fails here, in time
-local fence, leases, lengths, values, sizes, bytes = A[4] .. stamp, {}, {}, {}, {}, 0
+local fence, leases, lengths, values, bytes = A[4] .. stamp, {}, {}, {}, 0
 for i = 1, n do
   local rec = recs[i]
   local size = rec and #rec or 0
@@ -66,12 +68,7 @@ for i = 1, n do
     values[lease] = v
   end
   leases[2 * i - 1], leases[2 * i] = ids[i], v
-  v = sizes[size]
-  if not v then
-    v = char((size - size % 256) / 256, size % 256)
-    sizes[size] = v
-  end
-  lengths[i], bytes = v, bytes + size
+  lengths[i], bytes = char((size - size % 256) / 256, size % 256), bytes + size
 end
 if bytes - 35 * n > 4194304 then return nil end -- storage.MaxClaimBytes
 -- The first write tells whether Redis permits any. It frees memory, so that a full one
