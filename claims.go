@@ -13,10 +13,16 @@ import (
 // slots, and a few ahead, and otherwise sleeps until the storage has something, a
 // slot is free, something falls due, or the slow scan's second is over.
 type claimer struct {
-	d *domain
+	d       *domain
+	brought int       // tasks of the last claim
+	asked   time.Time // when it was answered
 }
 
 const slowScan = time.Second // ± 20 %
+
+// gatherTime is how long after a claim of several tasks the next one waits for more of
+// them, where it could not be sooner than work came.
+const gatherTime = time.Millisecond
 
 // jitter spreads d by ± 20 %, so that the runners of a fleet do not scan in step.
 func jitter(d time.Duration) time.Duration { return d*4/5 + rand.N(d*2/5) }
@@ -56,6 +62,7 @@ func (c *claimer) turn(draining, claim, jobs context.Context) {
 		return
 	}
 	c.take(jobs, claimed, sent)
+	c.brought, c.asked = len(claimed.Tasks), time.Now()
 	more := r.slots.answered(d, claimed.More)
 	if claimed.Cancels && r.slots.any() {
 		kick(d.keep.kick)
@@ -139,6 +146,17 @@ func (c *claimer) idle(draining context.Context, asked round, claimed storage.Cl
 	defer cancel()
 	for c.rest(scan, asked, claimed.Since) {
 		continue // a slot was free, and is another domain's by now
+	}
+	if !asked.full {
+		c.gather()
+	}
+}
+
+// gather lets tasks that come in quick succession come together: a claim for each would
+// cost more than the tasks do. One that comes alone is claimed at once.
+func (c *claimer) gather() {
+	if wait := gatherTime - time.Since(c.asked); wait > 0 && c.brought > 1 {
+		time.Sleep(wait)
 	}
 }
 

@@ -23,6 +23,8 @@ func waitRules() []rule {
 			"Wait returns when the settings of one of the queues changed."),
 		state("wait/nothing lost since the claim", waitSince,
 			"What happens between a Claim and the Wait that follows is not lost: Wait returns at once."),
+		state("wait/beside what waits", waitBeside,
+			"Wait returns when a task arrives in waiting where others wait already, which a Claim has left there."),
 		state("wait/any of the queues", waitAny,
 			"Wait returns for any of the queues that it names."),
 		state("wait/another handle", waitOtherHandle,
@@ -123,6 +125,20 @@ func waitSince(r *rig) {
 		r.woken("what came between", r.waiting(storage.WaitRequest{Queues: []string{mainQueue}, Since: c.Since}))
 		r.take(ask(1), id)
 	}
+}
+
+func waitBeside(r *rig) {
+	r.add("a", "b", "c")
+	r.take(ask(1), "a")
+	for _, id := range []string{"d", "e"} {
+		r.wakes("an insert beside others", func(r *rig) { r.add(id) })
+	}
+	c := r.claim(ask(1))
+	r.woken("an insert after a claim", func() <-chan error {
+		done := r.waiting(storage.WaitRequest{Queues: []string{mainQueue}, Since: c.Since})
+		r.add("f")
+		return done
+	}())
 }
 
 func waitAny(r *rig) {

@@ -281,6 +281,9 @@ if verdict == 'R' then
   if byte(outcome, 1) ~= 67 then return {'O', text(now)} end
   again(outcome)
   for _, q in ipairs(queues) do
+    -- What came meanwhile has woken the caller, but is not of this outcome. A full Redis
+    -- refuses it.
+    if q.m.mark > 0 then redis.pcall('HSET', q[META], 'awaited', '1') end
     for _, st in ipairs({'s', 'r', 'u'}) do
       local at = first(q[SETS[st]])
       if at and at < NEVER then duesoon(at) end
@@ -300,6 +303,7 @@ elseif verdict == 'N' then
   local parts = {}
   for i, q in ipairs(queues) do
     take(q, tonumber(ARGV[12 + i]))
+    if q.m.mark > 0 and q.m.awaited == 0 then set(q, 'awaited', 1) end
     seal(q)
     q.forget = abandoned(q)
     parts[i] = table.concat(q.ids, ',') .. ';'

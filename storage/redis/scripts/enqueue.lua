@@ -12,7 +12,7 @@
 --       to do it.
 
 local call, A, K, char, format, sub, find = redis.call, ARGV, KEYS, string.char, string.format, string.sub, string.find
-local m, t, n = call('HMGET', K[1], 'mark', 'touched', 'enqueued', 'tail'), call('TIME'), (#A - 3) / 5
+local m, t, n = call('HMGET', K[1], 'mark', 'touched', 'enqueued', 'tail', 'awaited'), call('TIME'), (#A - 3) / 5
 local mark, touched = m[1], m[2]
 if not mark or not touched then return nil end
 local now = t[1] * 1000000 + t[2]
@@ -81,6 +81,11 @@ else
   call('HSET', K[4], unpack(list))
   reply = table.concat(outcomes)
 end
-call('HSET', K[1], 'mark', format('%.0f', now + n), 'enqueued', format('%d', (m[3] or 0) + n), 'tail', format('%d', tail + n))
-redis.pcall('PUBLISH', A[3], 'w')
+local at, enqueued = format('%.0f', now + n), format('%d', (m[3] or 0) + n)
+if m[5] == '1' then
+  call('HSET', K[1], 'mark', at, 'enqueued', enqueued, 'tail', format('%d', tail + n), 'awaited', '0')
+  redis.pcall('PUBLISH', A[3], 'w')
+else
+  call('HSET', K[1], 'mark', at, 'enqueued', enqueued, 'tail', format('%d', tail + n))
+end
 return reply

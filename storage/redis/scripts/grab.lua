@@ -38,7 +38,7 @@ local there = m[4] and tonumber(m[4]) > 0 and 2 or 0
 if waiting == 0 then -- a full Redis refuses this, but not what the general script does
   local done = redis.pcall('HSET', K[8], A[1], A[2] .. ':C' .. stamp .. '00|;')
   if type(done) == 'table' then return nil end
-  if mark > 0 then call('HSET', K[1], 'mark', at) end
+  if mark > 0 then call('HSET', K[1], 'mark', at, 'awaited', '1') end
   return stamp .. char(there) .. ';;'
 end
 
@@ -93,9 +93,9 @@ else
   call('ZADD', K[5], till, ids[1], till, ids[2], till, ids[3])
 end
 if now - touched > 60000000 then
-  call('HSET', K[1], 'mark', at, 'touched', at)
+  call('HSET', K[1], 'mark', at, 'awaited', '1', 'touched', at)
 else
-  call('HSET', K[1], 'mark', at)
+  call('HSET', K[1], 'mark', at, 'awaited', '1')
 end
 call('HSET', K[8], A[1], A[2] .. ':C' .. stamp .. '0' .. n .. '|' .. joined .. ';')
 local head = stamp .. char(waiting > n and there + 1 or there) .. joined .. ';' .. table.concat(lengths) .. ';'

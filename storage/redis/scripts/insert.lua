@@ -12,10 +12,11 @@ local now = t[1] * 1000000 + t[2]
 local queues, count, lanes = {}, tonumber(ARGV[1]), {}
 for i = 1, count do
   local at = (i - 1) * BLOCK
-  local m = call('HMGET', KEYS[at + META], 'mark', 'touched', 'enqueued', 'tail')
+  local m = call('HMGET', KEYS[at + META], 'mark', 'touched', 'enqueued', 'tail', 'awaited')
   call('ZCARD', KEYS[at + WAITING]) -- a key of a wrong type fails here, in time
   if m[1] and now <= tonumber(m[1]) then now = m[1] + 1 end
-  local q = {at = at, ids = {}, enqueued = tonumber(m[3] or 0), tail = tonumber(m[4] or 0), touched = tonumber(m[2] or 0)}
+  local q = {at = at, ids = {}, enqueued = tonumber(m[3] or 0), tail = tonumber(m[4] or 0), touched = tonumber(m[2] or 0),
+    wakes = not m[1] or m[5] == '1'}
   queues[i], queues[ARGV[2 + i]] = q, q
 end
 
@@ -55,7 +56,7 @@ for i = 1, count do
   local q = queues[i]
   local at = text(now + #runs)
   local done = redis.pcall('HSET', KEYS[q.at + META], 'mark', at, 'enqueued', text(q.enqueued + #q.ids),
-    'tail', text(q.tail + #q.ids), 'touched', now - q.touched > 60000000 and at or text(q.touched))
+    'tail', text(q.tail + #q.ids), 'touched', now - q.touched > 60000000 and at or text(q.touched), 'awaited', '0')
   if i == 1 and type(done) == 'table' and done.err then return nil end
   q.records, q.places = {}, {}
 end
@@ -83,6 +84,6 @@ for i = 1, count do
   ask('HSET', KEYS[q.at + TASKS], q.records)
   ask('ZADD', KEYS[q.at + WAITING], q.places)
   -- A user of Redis may have no channels: a hint must not tear the step.
-  redis.pcall('PUBLISH', sub(KEYS[q.at + META], 1, -5) .. 'wake', 'w')
+  if q.wakes then redis.pcall('PUBLISH', sub(KEYS[q.at + META], 1, -5) .. 'wake', 'w') end
 end
 return recall(lanes, reply, now)

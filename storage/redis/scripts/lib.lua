@@ -14,7 +14,7 @@ local SEARCH = {'w', 's', 'r', 'd', 'c', 'x', 'z'} -- where to look for a task w
 local LIVE = {w = true, z = true, s = true, r = true, p = true}
 
 -- The numbers in the meta hash.
-local FIELDS = {'mark', 'tail', 'head', 'paused', 'cancels', 'touched', 'enqueued', 'requeued',
+local FIELDS = {'mark', 'tail', 'head', 'paused', 'cancels', 'touched', 'awaited', 'enqueued', 'requeued',
   'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed'}
 
 -- What hangs on a task in the side hash: history and reason, stack, result,

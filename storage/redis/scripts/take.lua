@@ -19,8 +19,9 @@ local function take()
     for i = 1, tonumber(ARGV[1]) do
       local q, at = {}, (i - 1) * BLOCK
       for j = 1, BLOCK do q[j] = KEYS[at + j] end
-      local m = call('HMGET', q[META], 'mark', 'touched', 'paused', 'cancels', 'tail')
+      local m = call('HMGET', q[META], 'mark', 'touched', 'paused', 'cancels', 'tail', 'awaited')
       q.mark, q.touched, q.tail = tonumber(m[1] or 0), tonumber(m[2] or 0), tonumber(m[5] or 0)
+      q.deaf = m[6] ~= '1' and m[1]
       if now <= q.mark then now = q.mark + 1 end
       if tonumber(m[4] or 0) > 0 then cancels = true end
       if m[3] and m[3] ~= '0' or q.touched > 0 and now - q.touched >= FORGET then good = false end
@@ -179,11 +180,11 @@ local function take()
 
   -- keep writes the numbers of a queue.
   local function keep(q)
-    if #q.ids > 0 and now - q.touched > 60000000 then
-      call('HSET', q[META], 'mark', text(now), 'touched', text(now))
-    elseif #q.ids > 0 or q.mark > 0 and q == queues[1] then
-      call('HSET', q[META], 'mark', text(now))
-    end
+    local list = {}
+    if #q.ids > 0 or q.mark > 0 and q == queues[1] then list = {'mark', text(now)} end
+    if #q.ids > 0 and now - q.touched > 60000000 then list[3], list[4] = 'touched', text(now) end
+    if q.deaf then list[#list + 1] = 'awaited'; list[#list + 1] = '1' end
+    if #list > 0 then call('HSET', q[META], unpack(list)) end
   end
 
   if not open() or not follows(home, ARGV[2], ARGV[3], ARGV[4], now) or not look() then return nil end
