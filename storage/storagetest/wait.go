@@ -24,7 +24,7 @@ func waitRules() []rule {
 		state("wait/nothing lost since the claim", waitSince,
 			"What happens between a Claim and the Wait that follows is not lost: Wait returns at once."),
 		state("wait/beside what waits", waitBeside,
-			"Wait returns when a task arrives in waiting where others wait already, which a Claim has left there."),
+			"Wait returns when a task arrives in waiting where others wait already, which a Claim has left there or recovered."),
 		state("wait/any of the queues", waitAny,
 			"Wait returns for any of the queues that it names."),
 		state("wait/another handle", waitOtherHandle,
@@ -133,12 +133,10 @@ func waitBeside(r *rig) {
 	for _, id := range []string{"d", "e"} {
 		r.wakes("an insert beside others", func(r *rig) { r.add(id) })
 	}
-	c := r.claim(ask(1))
-	r.woken("an insert after a claim", func() <-chan error {
-		done := r.waiting(storage.WaitRequest{Queues: []string{mainQueue}, Since: c.Since})
-		r.add("f")
-		return done
-	}())
+	h := r.take(brief(1), "b")
+	r.add("f")
+	r.passTo(h.LeaseUntil)
+	r.wakes("an insert after a recovery", func(r *rig) { r.add("g") })
 }
 
 func waitAny(r *rig) {
