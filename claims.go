@@ -22,7 +22,7 @@ const slowScan = time.Second // ± 20 %
 
 // gatherTime is how long after a claim of several tasks the next one waits for more of
 // them, where it could not be sooner than work came.
-const gatherTime = time.Millisecond
+const gatherTime = time.Millisecond / 2
 
 // jitter spreads d by ± 20 %, so that the runners of a fleet do not scan in step.
 func jitter(d time.Duration) time.Duration { return d*4/5 + rand.N(d*2/5) }
