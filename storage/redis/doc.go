@@ -6,7 +6,8 @@
 // A queue named mail has these keys; its name is their hash tag, so that all are in
 // one slot of a Cluster. Times are microseconds of the server's clock.
 //
-//	midge:{mail}:meta        hash: clock mark, ends of the order, pause, totals
+//	midge:{mail}:meta        hash: clock mark, ends of the order, pause, totals, and
+//	                         awaited: a claim has looked since the last wake-up
 //	midge:{mail}:tasks       hash: id -> record (record.go), in whatever state
 //	midge:{mail}:waiting     sorted set: id by priority and turn
 //	midge:{mail}:suspects    sorted set: the same, of tasks one crash short of their limit
@@ -53,6 +54,10 @@
 // tried where the claim before found the queue calm, and leaves what it finds otherwise to
 // claim.lua, in a second call too. That has a short way of its own for queues in which
 // nothing is due but scheduled tasks (take.lua).
+//
+// What joins waiting rings on the queue's channel. Inserts by the short scripts ring once:
+// the first after a claim does, and those after it find that awaited is 0, for whoever sleeps
+// has been woken and not looked yet. A claim sets it, whether it finds anything or not.
 //
 // Apply sends Txs in script calls of up to 200 operations, or 500 that are all plain.
 // Calls that arrive while one is under way share the next. Inserts stay apart from what a
