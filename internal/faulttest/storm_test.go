@@ -54,10 +54,11 @@ func TestAStorm(t *testing.T) {
 		}
 		t.Logf("seed %d", seed)
 		storm := newStorm(t, s)
+		client := storm.dial(t) // while the weather is good
 		ctx, calm := context.WithTimeout(t.Context(), 12*time.Second)
 		defer calm()
 		var all sync.WaitGroup
-		all.Go(func() { storm.enqueue(ctx) })
+		all.Go(func() { storm.enqueue(ctx, client) })
 		for i := range uint64(2) { // so that faults overlap
 			n := nemesis{storm: storm, random: rand.New(rand.NewPCG(seed, i))}
 			all.Go(func() { n.rage(ctx) })
@@ -109,22 +110,23 @@ func (s *storm) begin() *worker {
 	})
 }
 
-// enqueue goes on enqueueing, half of it through the proxies, and cancels some of it.
-func (s *storm) enqueue(ctx context.Context) {
-	store, err := s.proxied.open(context.WithoutCancel(ctx))
-	for err != nil && ctx.Err() == nil {
-		store, err = s.proxied.open(context.WithoutCancel(ctx))
-	}
+// dial gives a client whose calls go through the proxies.
+func (s *storm) dial(t *testing.T) *midge.Client {
+	t.Helper()
+	store, err := s.proxied.open(t.Context())
 	if err != nil {
-		s.t.Error(err)
-		return
+		t.Fatal(err)
 	}
-	defer func() { _ = store.Close() }()
+	t.Cleanup(func() { _ = store.Close() })
 	client, err := midge.NewClient(store, midge.ClientConfig{Patience: 2 * time.Second})
 	if err != nil {
-		s.t.Error(err)
-		return
+		t.Fatal(err)
 	}
+	return client
+}
+
+// enqueue goes on enqueueing, half of it through the proxies, and cancels some of it.
+func (s *storm) enqueue(ctx context.Context, client *midge.Client) {
 	var all sync.WaitGroup
 	for first := range stormClients {
 		c := client
