@@ -81,6 +81,19 @@ func TestRedisIsMeasured(t *testing.T) {
 	positive(t, found, "midge drain_q20", "midge mixed", "midge depth", "midge mem_per_job", "midge ping_p999")
 }
 
+func TestPostgresIsMeasured(t *testing.T) {
+	testserver.RequirePostgres(t)
+	found := measured(t, "-quick", "-scale", "0.01", "-storages", "postgres",
+		"-metrics", "enqueue_p16,enqueue_bulk,drain_c10,drain_c100,mixed,depth")
+	for _, system := range []string{"midge ", "river ", "river-tuned "} {
+		positive(t, found, system+"drain_c10", system+"drain_c100", system+"drain_c100_srvcpu", system+"mixed")
+	}
+	for _, system := range []string{"midge ", "river "} {
+		positive(t, found, system+"enqueue_p16", system+"enqueue_bulk", system+"mem_per_job")
+	}
+	positive(t, found, "midge depth")
+}
+
 // A round that fails leaves out what it measured and is an error of the whole.
 func TestFailedRoundIsAnError(t *testing.T) {
 	p, err := parse([]string{"-quick", "-scale", "0.001", "-storages", "memory", "-metrics", "mixed"})

@@ -15,10 +15,11 @@ func TestParse(t *testing.T) {
 		rounds  int
 		gives   int // measurements
 	}{
-		{nil, []string{"redis", "redis-everysec", "memory"}, 3, 3, len(measure.All())},
-		{[]string{"-quick"}, []string{"redis", "memory"}, 3, 1, len(measure.All())},
-		{[]string{"-quick", "-aof", "everysec"}, []string{"redis-everysec", "memory"}, 3, 1, len(measure.All())},
-		{[]string{"-storages", "memory", "-metrics", "drain_c1*,depth", "-rounds", "5"}, []string{"memory"}, 3, 5, 7},
+		{nil, []string{"redis", "redis-everysec", "memory"}, 5, 3, len(measure.All())},
+		{[]string{"-quick"}, []string{"redis", "memory"}, 5, 1, len(measure.All())},
+		{[]string{"-quick", "-aof", "everysec"}, []string{"redis-everysec", "memory"}, 5, 1, len(measure.All())},
+		{[]string{"-storages", "memory", "-metrics", "drain_c1*,depth", "-rounds", "5"}, []string{"memory"}, 5, 5, 7},
+		{[]string{"-storages", "postgres", "-metrics", "mixed*"}, []string{"postgres"}, 5, 3, 2},
 		{[]string{"-systems", "asynq", "-aof", "off", "-metrics", "ping_p999"}, []string{"redis", "memory"}, 1, 3, 1},
 	} {
 		p, err := parse(c.args)

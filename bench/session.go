@@ -28,7 +28,7 @@ func (p *plan) measure(ctx context.Context) (medians []report.Result, heading []
 	var results report.Results
 	var failed []error
 	for _, name := range p.servers {
-		s, err := server.Start(name)
+		s, err := server.Start(name) //nolint:contextcheck // a start bounds its own looks
 		if err != nil {
 			return results.Medians(), heading, fmt.Errorf("start %s: %w", name, err)
 		}
@@ -82,11 +82,12 @@ func (p *plan) once(
 	if err := at.server.Reset(ctx); err != nil {
 		return nil, err
 	}
-	rig := &measure.Rig{System: s, Server: at.server, Sizes: p.peers}
-	rig.Known = func(metric string) (float64, bool) { return at.results.Median(s.Name, at.name, metric) }
+	sizes := p.peers
 	if s.Own {
-		rig.Sizes = p.sizes
+		sizes = p.sizes
 	}
+	rig := &measure.Rig{System: s, Server: at.server, Sizes: sizes.On(at.server.Place().Storage)}
+	rig.Known = func(metric string) (float64, bool) { return at.results.Median(s.Name, at.name, metric) }
 	values, err := m.Run(ctx, rig)
 	if err != nil {
 		return nil, err
@@ -136,6 +137,8 @@ func versions() string {
 	measured := map[string]string{
 		"github.com/hibiken/asynq":     "asynq",
 		"github.com/redis/go-redis/v9": "go-redis",
+		"github.com/riverqueue/river":  "River",
+		"github.com/jackc/pgx/v5":      "pgx",
 	}
 	var names []string
 	for _, module := range info.Deps {

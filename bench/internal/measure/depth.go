@@ -9,7 +9,17 @@ import (
 // depth measures what many waiting jobs do: the drain rate beside that of few, and the
 // server's memory for each. Rates are from the first run, because few jobs are drained
 // as fast as a worker starts.
+//
+// A system that pauses after each fetch is drained at the rate of its pauses, whatever
+// waits: of that only the memory is measured.
 func depth(ctx context.Context, r *Rig) (Values, error) {
+	if r.worked(r.Sizes.Deep, concurrency) < r.Sizes.Deep {
+		perJob, err := r.fillDeep(ctx)
+		if err == nil {
+			err = r.waits(ctx, defaultQueue, r.Sizes.Deep)
+		}
+		return Values{"mem_per_job": perJob}, err
+	}
 	shallow, err := r.drainShallow(ctx)
 	if err != nil {
 		return nil, err
@@ -17,18 +27,7 @@ func depth(ctx context.Context, r *Rig) (Values, error) {
 	if err := r.Server.Reset(ctx); err != nil {
 		return nil, err
 	}
-	// One job goes through first, so that what is there once is there.
-	if err := r.once(ctx); err != nil {
-		return nil, err
-	}
-	before, err := r.Server.Memory(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := r.fill(ctx, defaultQueue, r.Sizes.Deep, time.Time{}); err != nil {
-		return nil, err
-	}
-	after, err := r.Server.Memory(ctx)
+	perJob, err := r.fillDeep(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -36,10 +35,24 @@ func depth(ctx context.Context, r *Rig) (Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Values{
-		"depth":       perSecond(r.Sizes.Deep, d.FromFirst[0]) / shallow,
-		"mem_per_job": float64(after-before) / float64(r.Sizes.Deep),
-	}, nil
+	return Values{"depth": perSecond(r.Sizes.Deep, d.FromFirst[0]) / shallow, "mem_per_job": perJob}, nil
+}
+
+// fillDeep enqueues many jobs and gives what each takes of the server's memory.
+func (r *Rig) fillDeep(ctx context.Context) (perJob float64, err error) {
+	// One job goes through first, so that what is there once is there.
+	if err := r.once(ctx); err != nil {
+		return 0, err
+	}
+	before, err := r.Server.Memory(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := r.fill(ctx, defaultQueue, r.Sizes.Deep, time.Time{}); err != nil {
+		return 0, err
+	}
+	after, err := r.Server.Memory(ctx)
+	return float64(after-before) / float64(r.Sizes.Deep), err
 }
 
 // drainShallow gives the rate over several queues that are drained one after the other.

@@ -55,23 +55,25 @@ func (r *Rig) drain(ctx context.Context, spec drainSpec) (drained, error) {
 // drainAt measures how fast what waits is worked off at a concurrency.
 func drainAt(metric string, slots int) func(context.Context, *Rig) (Values, error) {
 	return func(ctx context.Context, r *Rig) (Values, error) {
-		d, err := r.fillAndDrain(ctx, slots)
+		tasks := r.worked(r.Sizes.Tasks, slots)
+		d, err := r.fillAndDrain(ctx, tasks, slots)
 		if err != nil {
 			return nil, err
 		}
-		return Values{metric: perSecond(r.Sizes.Tasks, d.Took[0])}, nil
+		return Values{metric: perSecond(tasks, d.Took[0])}, nil
 	}
 }
 
 // drainWithCosts is the drain at concurrency 100 with what it costs.
 func drainWithCosts(ctx context.Context, r *Rig) (Values, error) {
-	d, err := r.fillAndDrain(ctx, concurrency)
+	tasks := r.worked(r.Sizes.Tasks, concurrency)
+	d, err := r.fillAndDrain(ctx, tasks, concurrency)
 	if err != nil {
 		return nil, err
 	}
-	perJob := func(cpu time.Duration) float64 { return cpu.Seconds() * 1e6 / float64(r.Sizes.Tasks) }
+	perJob := func(cpu time.Duration) float64 { return cpu.Seconds() * 1e6 / float64(tasks) }
 	values := Values{
-		"drain_c100":        perSecond(r.Sizes.Tasks, d.Took[0]),
+		"drain_c100":        perSecond(tasks, d.Took[0]),
 		"drain_c100_wrkcpu": perJob(d.WorkerCPU),
 	}
 	if !r.target().inProcess() { // else the worker has the tasks in its memory, and is the server
@@ -81,11 +83,11 @@ func drainWithCosts(ctx context.Context, r *Rig) (Values, error) {
 	return values, nil
 }
 
-func (r *Rig) fillAndDrain(ctx context.Context, slots int) (drained, error) {
-	if err := r.fill(ctx, defaultQueue, r.Sizes.Tasks, time.Time{}); err != nil {
+func (r *Rig) fillAndDrain(ctx context.Context, tasks, slots int) (drained, error) {
+	if err := r.fill(ctx, defaultQueue, tasks, time.Time{}); err != nil {
 		return drained{}, err
 	}
-	return r.drain(ctx, drainSpec{Stages: oneQueue(r.Sizes.Tasks), Concurrency: slots})
+	return r.drain(ctx, drainSpec{Stages: oneQueue(tasks), Concurrency: slots})
 }
 
 // drainQueues measures one worker that serves 20 queues equally.
@@ -176,7 +178,7 @@ func (t target) cpu() (used, error) {
 	var err, serverErr error
 	u.worker, err = process.CPU(os.Getpid())
 	if t.ServerPid != 0 {
-		u.server, serverErr = process.CPU(t.ServerPid)
+		u.server, serverErr = process.TreeCPU(t.ServerPid)
 	}
 	return u, errors.Join(err, serverErr)
 }

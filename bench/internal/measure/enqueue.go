@@ -33,7 +33,8 @@ func enqueueBy(metric string, producers int, bulk bool) func(context.Context, *R
 		if err := r.waits(ctx, defaultQueue, spec.Tasks); err != nil {
 			return nil, err
 		}
-		if _, err := r.drain(ctx, drainSpec{Stages: oneQueue(spec.Tasks)}); err != nil {
+		check := drainSpec{Stages: oneQueue(spec.Tasks), Concurrency: 1000}
+		if _, err := r.drain(ctx, check); err != nil {
 			return nil, err
 		}
 		return Values{metric: perSecond(spec.Tasks, took)}, nil

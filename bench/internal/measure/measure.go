@@ -31,8 +31,9 @@ func (m Measurement) Takes(s system.System, on string, storage string) bool {
 
 // Who takes part in a measurement.
 var (
-	byDefault = func(s system.System) bool { return !s.Tuned }
-	inBulk    = func(s system.System) bool { return !s.Tuned && s.Bulk }
+	byDefault = func(s system.System) bool { return s.Tuned == system.Untuned }
+	inBulk    = func(s system.System) bool { return s.Tuned == system.Untuned && s.Bulk }
+	working   = func(s system.System) bool { return s.Tuned != system.ForPickUp }
 	tunedToo  = func(system.System) bool { return true }
 	midgeOnly = func(s system.System) bool { return s.Own }
 )
@@ -40,9 +41,11 @@ var (
 // Where a measurement is done.
 var (
 	onRedis   = []string{system.Redis}
-	onEvery   = []string{system.Redis, system.Memory}
-	onServers = []string{system.Redis, server.Everysec}
-	anywhere  = []string{system.Redis, server.Everysec, system.Memory}
+	onQuick   = []string{system.Redis, system.Memory}
+	onEvery   = []string{system.Redis, system.Memory, system.Postgres}
+	onServers = []string{system.Redis, server.Everysec, system.Postgres}
+	onBoth    = []string{system.Redis, system.Postgres}
+	anywhere  = []string{system.Redis, server.Everysec, system.Memory, system.Postgres}
 )
 
 // All gives the measurements in their order: what enqueues, what drains, both at once,
@@ -52,27 +55,27 @@ func All() []Measurement {
 		{[]string{"enqueue_p1"}, enqueueBy("enqueue_p1", 1, false), onServers, byDefault},
 		{[]string{"enqueue_p16"}, enqueueBy("enqueue_p16", 16, false), onServers, byDefault},
 		{[]string{"enqueue_bulk"}, enqueueBy("enqueue_bulk", 1, true), onServers, inBulk},
-		{[]string{"drain_c1"}, drainAt("drain_c1", 1), onEvery, byDefault},
-		{[]string{"drain_c10"}, drainAt("drain_c10", 10), onEvery, byDefault},
+		{[]string{"drain_c1"}, drainAt("drain_c1", 1), onQuick, byDefault},
+		{[]string{"drain_c10"}, drainAt("drain_c10", 10), onEvery, working},
 		{
 			[]string{"drain_c100", "drain_c100_srvcpu", "drain_c100_wrkcpu", "drain_c100_wrkmem"},
-			drainWithCosts, anywhere, byDefault,
+			drainWithCosts, anywhere, working,
 		},
-		{[]string{"drain_c1000"}, drainAt("drain_c1000", 1000), onEvery, byDefault},
-		{[]string{"drain_q20"}, drainQueues, onEvery, byDefault},
+		{[]string{"drain_c1000"}, drainAt("drain_c1000", 1000), onEvery, working},
+		{[]string{"drain_q20"}, drainQueues, onQuick, byDefault},
 		{[]string{"drain_c100_net1ms"}, drainFarAway, onRedis, byDefault},
-		{[]string{"mixed"}, mixedBy("mixed", 8), anywhere, byDefault},
-		{[]string{"mixed_p64"}, mixedBy("mixed_p64", 64), anywhere, byDefault},
+		{[]string{"mixed"}, mixedBy("mixed", 8), anywhere, working},
+		{[]string{"mixed_p64"}, mixedBy("mixed_p64", 64), anywhere, working},
 		{[]string{"latency_idle_p50", "latency_idle_p99"}, latencyIdle, onEvery, tunedToo},
 		{[]string{"latency_half_p99"}, latencyHalf, onRedis, tunedToo},
-		{[]string{"sched_p99", "sched_early"}, schedule, onRedis, tunedToo},
-		{[]string{"burst_all"}, burst, onRedis, byDefault},
+		{[]string{"sched_p99", "sched_early"}, schedule, onBoth, tunedToo},
+		{[]string{"burst_all"}, burst, onBoth, working},
 		{
 			[]string{"enqueue_p1_cmds", "enqueue_p1_trips", "drain_c100_cmds", "drain_c100_trips"},
 			traffic, onRedis, byDefault,
 		},
 		{[]string{"idle_cmds", "idle_cpu"}, idle, onRedis, byDefault},
-		{[]string{"depth", "mem_per_job"}, depth, onRedis, byDefault},
+		{[]string{"depth", "mem_per_job"}, depth, onBoth, byDefault},
 		{
 			[]string{
 				"slowlog", "slowlog_waiting", "slowlog_due", "slowlog_dead", "slowlog_max", "ping_p999",

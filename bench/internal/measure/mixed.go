@@ -18,7 +18,7 @@ type mixedSpec struct {
 // the first enqueue until all is settled.
 func mixedBy(metric string, producers int) func(context.Context, *Rig) (Values, error) {
 	return func(ctx context.Context, r *Rig) (Values, error) {
-		rate, err := r.mixed(ctx, producers, r.Sizes.Singles)
+		rate, err := r.mixed(ctx, producers, r.worked(r.Sizes.Singles, concurrency))
 		if err != nil {
 			return nil, err
 		}

@@ -148,6 +148,18 @@ func (r *Rig) waits(ctx context.Context, queue string, jobs int) error {
 	return errors.Join(err, instance.Close())
 }
 
+// workTime is how long a worker may work that pauses after each fetch.
+const workTime = 20 * time.Second
+
+// worked is how many of so many jobs a worker with so many slots is given: no more than
+// its pauses let it do in workTime.
+func (r *Rig) worked(jobs, slots int) int {
+	if r.System.Fetch == 0 {
+		return jobs
+	}
+	return min(jobs, slots*int(workTime/r.System.Fetch))
+}
+
 // perSecond is a rate.
 func perSecond(n int, took time.Duration) float64 { return float64(n) / took.Seconds() }
 

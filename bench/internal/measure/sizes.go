@@ -1,6 +1,10 @@
 package measure
 
-import "time"
+import (
+	"time"
+
+	"github.com/midgehq/midge/bench/internal/system"
+)
 
 // Sizes say how much is done in each measurement.
 type Sizes struct {
@@ -40,6 +44,18 @@ func Quick() Sizes {
 		Idle: 4 * time.Second,
 		Deep: 100_000, Shallow: 10_000, Shallows: 5,
 	}
+}
+
+// onDisk is the share of jobs that are enqueued one by one where each of them is on the
+// disk before the next.
+const onDisk = 0.2
+
+// On gives the sizes for a storage.
+func (s Sizes) On(storage string) Sizes {
+	if storage == system.Postgres {
+		s.Singles = int(float64(s.Singles) * onDisk)
+	}
+	return s
 }
 
 // Scaled gives the sizes with the numbers of tasks multiplied, but none below a few.

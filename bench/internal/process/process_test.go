@@ -9,7 +9,11 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 )
+
+// busyTime is how long a child is busy that is to be.
+const busyTime = 200 * time.Millisecond
 
 // roles are those of this test program's children.
 var roles = map[string]Role{
@@ -19,6 +23,20 @@ var roles = map[string]Role{
 		return 2 * n, err
 	},
 	"fail": func(context.Context, []byte, func()) (any, error) { return nil, errors.New("out of luck") },
+	"busy": func(ctx context.Context, _ []byte, ready func()) (any, error) {
+		for {
+			used, err := CPU(os.Getpid())
+			if err != nil {
+				return nil, err
+			}
+			if used > busyTime {
+				break
+			}
+		}
+		ready()
+		<-ctx.Done()
+		return "", nil
+	},
 	"wait": func(ctx context.Context, _ []byte, ready func()) (any, error) {
 		ready()
 		<-ctx.Done()

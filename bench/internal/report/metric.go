@@ -39,8 +39,20 @@ func Unit(metric string) string {
 	return unit
 }
 
-// Peer is the system that midge is compared with.
-const Peer = "asynq"
+// The systems that midge is compared with.
+const (
+	asynq      = "asynq"
+	river      = "river"
+	riverTuned = "river-tuned"
+)
+
+// peerOn is the one on a storage where no target names another.
+func peerOn(storage string) string {
+	if storage == "postgres" {
+		return river
+	}
+	return asynq
+}
 
 // self is the system that has targets.
 const self = "midge"
@@ -56,19 +68,19 @@ type target struct {
 
 // targets are by metric, for the servers named in targetsOn.
 var targets = map[string]target{
-	"enqueue_p1":        {bound: 1, system: Peer},
-	"enqueue_p16":       {bound: 1.5, system: Peer},
+	"enqueue_p1":        {bound: 1, system: asynq},
+	"enqueue_p16":       {bound: 1.5, system: asynq},
 	"enqueue_bulk":      {bound: 400_000},
-	"drain_c1":          {bound: 5, system: Peer},
-	"drain_c10":         {bound: 12, system: Peer},
-	"drain_c100":        {bound: 20, system: Peer},
-	"drain_c1000":       {bound: 20, system: Peer},
+	"drain_c1":          {bound: 5, system: asynq},
+	"drain_c10":         {bound: 12, system: asynq},
+	"drain_c100":        {bound: 20, system: asynq},
+	"drain_c1000":       {bound: 20, system: asynq},
 	"drain_c100_srvcpu": {bound: 3.5, most: true},
 	"drain_c100_wrkcpu": {bound: 5.5, most: true},
 	"drain_q20":         {bound: 0.8, system: self, metric: "drain_c100"},
 	"drain_c100_net1ms": {bound: 60_000},
-	"mixed":             {bound: 3.5, system: Peer},
-	"mixed_p64":         {bound: 10, system: Peer},
+	"mixed":             {bound: 3.5, system: asynq},
+	"mixed_p64":         {bound: 10, system: asynq},
 	"latency_idle_p50":  {bound: 0.4, most: true},
 	"latency_idle_p99":  {bound: 1, most: true},
 	"latency_half_p99":  {bound: 2.5, most: true},
@@ -78,13 +90,33 @@ var targets = map[string]target{
 	"idle_cmds":         {bound: 2, most: true},
 	"idle_cpu":          {bound: 0.1, most: true},
 	"depth":             {bound: 0.85},
-	"mem_per_job":       {bound: 0.6, most: true, system: Peer},
+	"mem_per_job":       {bound: 0.6, most: true, system: asynq},
 	"slowlog":           {bound: 0, most: true},
 	"ping_p999":         {bound: 15, most: true},
 }
 
 // memoryTargets are those of the memory storage.
 var memoryTargets = map[string]target{"drain_c100": {bound: 800_000}}
+
+// postgresTargets are those of PostgreSQL.
+var postgresTargets = map[string]target{
+	"enqueue_p1":        {bound: 1.6, system: river},
+	"enqueue_p16":       {bound: 4, system: river},
+	"enqueue_bulk":      {bound: 2, system: river},
+	"drain_c10":         {bound: 15, system: riverTuned},
+	"drain_c100":        {bound: 4, system: riverTuned},
+	"drain_c1000":       {bound: 3, system: riverTuned},
+	"drain_c100_srvcpu": {bound: 18, most: true},
+	"mixed":             {bound: 1.8, system: riverTuned},
+	"mixed_p64":         {bound: 8, system: riverTuned},
+	"latency_idle_p50":  {bound: 1.4, most: true},
+	"latency_idle_p99":  {bound: 3.5, most: true},
+	"sched_p99":         {bound: 4, most: true},
+	"sched_early":       {bound: 0, most: true},
+	"burst_all":         {bound: 2.5, most: true},
+	"depth":             {bound: 0.95},
+	"mem_per_job":       {bound: 0.8, most: true, system: river},
+}
 
 // targetOf gives the target of a metric on a server.
 func targetOf(storage, metric string) (target, bool) {
@@ -94,6 +126,9 @@ func targetOf(storage, metric string) (target, bool) {
 		return t, ok
 	case "memory":
 		t, ok := memoryTargets[metric]
+		return t, ok
+	case "postgres":
+		t, ok := postgresTargets[metric]
 		return t, ok
 	}
 	return target{}, false

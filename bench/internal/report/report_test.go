@@ -94,19 +94,26 @@ func TestTableComparesAndJudges(t *testing.T) {
 	r.Add("asynq", "redis", "latency_idle_p50", 500)
 	r.Add("midge", "memory", "drain_c100", 900_000)
 	r.Add("midge", "redis-everysec", "drain_c100", 1)
+	r.Add("midge", "postgres", "drain_c10", 30_000)
+	r.Add("river", "postgres", "drain_c10", 100)
+	r.Add("river-tuned", "postgres", "drain_c10", 2500)
+	r.Add("midge", "postgres", "depth", 1)
+	r.Add("river", "postgres", "depth", 0.5)
 	var text strings.Builder
 	if err := Table(&text, r.Medians()); err != nil {
 		t.Fatal(err)
 	}
 	want := `
-| storage        | metric           | unit   |   midge |  asynq | midge ÷ asynq |         midge must | met |
-| -------------- | ---------------- | ------ | ------: | -----: | ------------: | -----------------: | --: |
-| redis          | drain_c100       | jobs/s | 300,000 | 10,000 |            30 |       ≥ 20 × asynq | yes |
-| redis          | drain_q20        | jobs/s | 200,000 |      – |             – | ≥ 0.8 × drain_c100 |  no |
-| redis          | mem_per_job      | B      |     340 |      – |             – |      ≤ 0.6 × asynq |   – |
-| redis          | latency_idle_p50 | ms     |       – |    500 |             – |              ≤ 0.4 |   – |
-| memory         | drain_c100       | jobs/s | 900,000 |      – |             – |          ≥ 800,000 | yes |
-| redis-everysec | drain_c100       | jobs/s |       1 |      – |             – |                  – |   – |
+| storage        | metric           | unit   |   midge |  asynq | river | river-tuned | midge ÷ peer |         midge must | met |
+| -------------- | ---------------- | ------ | ------: | -----: | ----: | ----------: | -----------: | -----------------: | --: |
+| redis          | drain_c100       | jobs/s | 300,000 | 10,000 |     – |           – |           30 |       ≥ 20 × asynq | yes |
+| redis          | drain_q20        | jobs/s | 200,000 |      – |     – |           – |            – | ≥ 0.8 × drain_c100 |  no |
+| redis          | mem_per_job      | B      |     340 |      – |     – |           – |            – |      ≤ 0.6 × asynq |   – |
+| redis          | latency_idle_p50 | ms     |       – |    500 |     – |           – |            – |              ≤ 0.4 |   – |
+| memory         | drain_c100       | jobs/s | 900,000 |      – |     – |           – |            – |          ≥ 800,000 | yes |
+| redis-everysec | drain_c100       | jobs/s |       1 |      – |     – |           – |            – |                  – |   – |
+| postgres       | drain_c10        | jobs/s |  30,000 |      – |   100 |       2,500 |           12 | ≥ 15 × river-tuned |  no |
+| postgres       | depth            | ratio  |       1 |      – |   0.5 |           – |            2 |             ≥ 0.95 | yes |
 `
 	if "\n"+text.String() != want {
 		t.Errorf("the table is\n%s\nwant%s", text.String(), want)

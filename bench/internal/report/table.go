@@ -9,8 +9,8 @@ import (
 )
 
 // Table writes what was measured, a row for each metric on each storage, with the ratio
-// of midge to its peer and what midge must reach. It is Markdown, aligned to be read as
-// it is.
+// of midge to the peer that its target names, else to the storage's, and what midge must
+// reach. It is Markdown, aligned to be read as it is.
 func Table(w io.Writer, results []Result) error {
 	values := make(map[place]float64)
 	var systems []string
@@ -25,7 +25,7 @@ func Table(w io.Writer, results []Result) error {
 		}
 	}
 	head := slices.Concat([]string{"storage", "metric", "unit"}, systems,
-		[]string{self + " ÷ " + Peer, self + " must", "met"})
+		[]string{self + " ÷ peer", self + " must", "met"})
 	cells := append(make([][]string, 0, 1+len(rows)), head)
 	for _, row := range rows {
 		cells = append(cells, cellsOf(row, systems, values))
@@ -48,12 +48,16 @@ func cellsOf(row place, systems []string, values map[place]float64) []string {
 		cells = append(cells, cell)
 	}
 	own, measured := find(self, row.metric)
-	ratio := "–"
-	if other, ok := find(Peer, row.metric); ok && measured && other != 0 {
+	ratio, must, met := "–", "–", "–"
+	t, ok := targetOf(row.storage, row.metric)
+	peer := peerOn(row.storage)
+	if t.system != "" && t.metric == "" {
+		peer = t.system
+	}
+	if other, ok := find(peer, row.metric); ok && measured && other != 0 {
 		ratio = number(own / other)
 	}
-	must, met := "–", "–"
-	if t, ok := targetOf(row.storage, row.metric); ok {
+	if ok {
 		must = t.String()
 		if reached, known := t.met(row.metric, own, find); known && measured {
 			met = map[bool]string{true: "yes", false: "no"}[reached]

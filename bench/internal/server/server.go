@@ -16,7 +16,7 @@ const Everysec = system.Redis + "-everysec"
 type Server interface {
 	// Place is what a system opens.
 	Place() system.Place
-	// Pid is the server's process, 0 where it has none.
+	// Pid is the server's process, the parent of any others, 0 where it has none.
 	Pid() int
 	// Reset forgets everything.
 	Reset(ctx context.Context) error
@@ -28,7 +28,7 @@ type Server interface {
 }
 
 // Names lists the servers that can be started.
-func Names() []string { return []string{system.Redis, Everysec, system.Memory} }
+func Names() []string { return []string{system.Redis, Everysec, system.Memory, system.Postgres} }
 
 // Start starts a server of a name.
 func Start(name string) (Server, error) {
@@ -39,6 +39,8 @@ func Start(name string) (Server, error) {
 		return startRedis("appendonly yes", "appendfsync everysec")
 	case system.Memory:
 		return none{}, nil
+	case system.Postgres:
+		return startPostgres()
 	}
 	return nil, fmt.Errorf("no storage is named %q, only %q", name, Names())
 }

@@ -21,7 +21,7 @@ func asynqSystem() System {
 func asynqTuned() System {
 	const often = 5 * time.Millisecond
 	cfg := asynq.Config{TaskCheckInterval: often, DelayedTaskCheckInterval: often}
-	return System{Name: "asynq-tuned", Storages: []string{Redis}, Tuned: true, Open: openAsynq(cfg)}
+	return System{Name: "asynq-tuned", Storages: []string{Redis}, Tuned: ForPickUp, Open: openAsynq(cfg)}
 }
 
 // asynqKind is the type of asynq's tasks.

@@ -9,13 +9,16 @@ import (
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
+	"github.com/midgehq/midge/storage/postgres"
 	"github.com/midgehq/midge/storage/redis"
 )
 
 // midgeSystem is midge as it comes: leases, heartbeats and fences on, work ahead of
 // free slots as by default.
 func midgeSystem() System {
-	return System{Name: "midge", Storages: []string{Redis, Memory}, Bulk: true, Own: true, Open: openMidge}
+	return System{
+		Name: "midge", Storages: []string{Redis, Memory, Postgres}, Bulk: true, Own: true, Open: openMidge,
+	}
 }
 
 // bench is the job. Its kind is as long as that of the other systems.
@@ -46,6 +49,12 @@ func openStorage(ctx context.Context, at Place) (storage.Storage, error) {
 		return memory.Open(memory.Config{Limits: limits})
 	case Redis:
 		return redis.Open(ctx, redis.Config{URL: "redis://" + at.Addr, Limits: limits})
+	case Postgres:
+		cfg := postgres.Config{URL: at.Addr, Limits: limits}
+		if err := postgres.Migrate(ctx, cfg); err != nil {
+			return nil, err
+		}
+		return postgres.Open(ctx, cfg)
 	}
 	return nil, fmt.Errorf("midge: no storage is named %q", at.Storage)
 }

@@ -13,18 +13,30 @@ import (
 type System struct {
 	Name     string
 	Storages []string // the names of those that it runs on
-	// Tuned says that the settings are not the defaults but tuned for pick-up: it takes
-	// part only where that is measured.
-	Tuned bool
+	// Tuned says that the settings are not the defaults, and where it takes part.
+	Tuned Tuning
 	Bulk  bool // its instances are a [Bulk]
+	// Fetch is the pause that a worker makes after each fetch, of no more jobs than it has
+	// free slots; 0 is none.
+	Fetch time.Duration
 	// Own is midge: what it alone promises is measured on it alone.
 	Own  bool
 	Open func(ctx context.Context, at Place) (Instance, error)
 }
 
+// Tuning is what the settings of a system are made for.
+type Tuning int
+
+// The tunings.
+const (
+	Untuned   Tuning = iota
+	ForPickUp        // it takes part only where pick-up is measured
+	ForWork          // it takes part where a worker's rate is measured too
+)
+
 // All gives the systems in the order in which they take turns.
 func All() []System {
-	return []System{midgeSystem(), asynqSystem(), asynqTuned()}
+	return []System{midgeSystem(), asynqSystem(), asynqTuned(), riverSystem(), riverTuned()}
 }
 
 // Named gives the system of a name.
@@ -39,14 +51,15 @@ func Named(name string) (System, error) {
 
 // The storages' names.
 const (
-	Redis  = "redis"
-	Memory = "memory"
+	Redis    = "redis"
+	Memory   = "memory"
+	Postgres = "postgres"
 )
 
 // Place says where a storage is.
 type Place struct {
 	Storage string
-	Addr    string // host and port, "" for memory
+	Addr    string // host and port, a URL of PostgreSQL, "" for memory
 	// DeadMax is how many dead tasks a queue keeps, 0 being the default. Only midge
 	// heeds it.
 	DeadMax int
