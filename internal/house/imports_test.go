@@ -54,6 +54,11 @@ var table = []rule{
 		rooms:   []string{".", "storage/...", "examples/internal/..."},
 		modules: []string{"go.uber.org/zap"},
 	},
+	{
+		room:    "examples/webshop",
+		rooms:   []string{".", "storage/...", "internal/testserver"}, // a PostgreSQL where none is given
+		modules: []string{"github.com/jackc/pgx/v5"},                 // an application's own transaction
+	},
 	{room: "internal"},
 	{room: "internal/testserver", modules: []string{"github.com/jackc/pgx/v5"}}, // to see that a server answers
 	{
@@ -126,6 +131,9 @@ func TestTheImportTableItself(t *testing.T) {
 		{"examples/mail/main.go", module, true},
 		{"examples/mail/main.go", module + "/storage/redis", true},
 		{"examples/mail/main.go", module + "/internal/testserver", false},
+		{"examples/mail/main.go", "github.com/jackc/pgx/v5", false},
+		{"examples/webshop/main.go", module + "/internal/testserver", true},
+		{"examples/webshop/shop.go", "github.com/jackc/pgx/v5/pgxpool", true},
 		{"internal/testserver/proxy.go", module + "/storage", false},
 		{"internal/faulttest/kill_test.go", module + "/storage/redis", true},
 	} {

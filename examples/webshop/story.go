@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// customers order at once.
+const customers = 8
+
+// story is what happens to the shop.
+type story struct {
+	url string
+	db  *pgxpool.Pool
+	out io.Writer
+
+	mu        sync.Mutex // guards what follows
+	confirmed []string   // orders that were answered so
+	declined  []string
+	unknown   int // orders without an answer
+}
+
+// shortDay lets customers order until the shop is killed, in the middle of their orders.
+func (s *story) shortDay(ctx context.Context, day int) error {
+	open, err := launch(s.url)
+	if err != nil {
+		return err
+	}
+	var answers atomic.Int64
+	last, enough := 50+rand.N[int64](200), make(chan struct{})
+	var shopping sync.WaitGroup
+	for customer := range customers {
+		shopping.Go(func() {
+			s.shop(ctx, open.base, fmt.Sprintf("%d-%d", day, customer), func() {
+				if answers.Add(1) == last {
+					close(enough)
+				}
+			})
+		})
+	}
+	over := make(chan struct{}) // nobody orders any more
+	go func() { shopping.Wait(); close(over) }()
+	select {
+	case <-enough:
+	case <-over:
+	}
+	err = open.kill()
+	<-over
+	if err != nil {
+		return fmt.Errorf("kill the shop: %w", err)
+	}
+	return s.tell(ctx, fmt.Sprintf("day %d: kill -9", day))
+}
+
+// shop orders until there is no answer: then the shop is dead, and only its books know of
+// the last order. Each answer is told.
+func (s *story) shop(ctx context.Context, base, customer string, answered func()) {
+	client := &http.Client{Timeout: 20 * time.Second}
+	defer client.CloseIdleConnections()
+	for i := 0; ctx.Err() == nil; i++ {
+		number := fmt.Sprintf("%s-%d", customer, i)
+		form := url.Values{"number": {number}}
+		if i%10 == 5 {
+			form.Set("declined", "1")
+		}
+		status, err := post(ctx, client, base+"/orders", form)
+		s.mu.Lock()
+		switch {
+		case err != nil || status == http.StatusInternalServerError:
+			s.unknown++
+		case status == http.StatusCreated:
+			s.confirmed = append(s.confirmed, number)
+		case status == http.StatusPaymentRequired:
+			s.declined = append(s.declined, number)
+		}
+		s.mu.Unlock()
+		if err != nil {
+			return
+		}
+		answered()
+	}
+}
+
+func post(ctx context.Context, client *http.Client, to string, form url.Values) (status int, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, strings.NewReader(form.Encode()))
+	if err != nil {
+		return 0, err
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	answer, err := client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.Copy(io.Discard, answer.Body)
+	_ = answer.Body.Close() // it was read
+	return answer.StatusCode, err
+}
+
+// patience is how long the last receipts may take: the leases of the dead, and 5 s.
+const patience = 30 * time.Second
+
+// lastDay opens the shop without customers until every order has its mail.
+func (s *story) lastDay(ctx context.Context, day int) error {
+	open, err := launch(s.url)
+	if err != nil {
+		return err
+	}
+	for late := time.Now().Add(patience); ctx.Err() == nil && time.Now().Before(late); {
+		b, err := read(ctx, s.db)
+		if err == nil && len(b.mails) >= len(b.orders) {
+			break
+		}
+		wait(ctx, 50*time.Millisecond)
+	}
+	if err := open.close(); err != nil {
+		return fmt.Errorf("close the shop: %w", err)
+	}
+	return s.tell(ctx, fmt.Sprintf("day %d: closed in order", day))
+}
+
+// tell tells how a day ended.
+func (s *story) tell(ctx context.Context, how string) error {
+	b, err := read(ctx, s.db)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(s.out, "%s  %s; %d orders, %d mails\n", time.Now().Format("15:04:05.000"), how,
+		len(b.orders), len(b.mails))
+	return err
+}
+
+// compare compares the books with each other and with what customers were told.
+func (s *story) compare(ctx context.Context) error {
+	b, err := read(ctx, s.db)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err = fmt.Fprintf(s.out, "%d orders were confirmed, %d declined, %d had no answer when the shop died\n",
+		len(s.confirmed), len(s.declined), s.unknown)
+	if err != nil {
+		return err
+	}
+	if err := b.agree(s.confirmed, s.declined); err != nil {
+		return fmt.Errorf("the books do not agree: %w", err)
+	}
+	_, err = fmt.Fprintf(s.out, "each of the %d orders has one mail, and each mail its order\n", len(b.orders))
+	return err
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
