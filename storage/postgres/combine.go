@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -32,7 +33,8 @@ const (
 type flight struct{ landed chan struct{} }
 
 // combiner lets concurrent Apply calls share transactions, and with them round trips and
-// waits for the disk: what arrives while a flush is under way goes out with the next one.
+// waits for the disk: what arrives while a flush is under way goes out with the next one,
+// and with it what the callers of that flush send at once when they are answered.
 // A lone call goes out at once.
 type combiner struct {
 	// flush carries out parts of one class, filling in their outcomes.
@@ -92,10 +94,38 @@ func (c *combiner) empty(class int) {
 		c.outbox[class] = waiting[n:]
 		c.mu.Unlock()
 		c.flushSome(class, parts)
-		for _, p := range parts {
-			close(p.flight.landed)
+		c.land(class, parts)
+	}
+}
+
+// patience is how often a flush that is to begin lets others go first, once none of them
+// brings anything: some ten microseconds.
+const patience = 200
+
+// land tells callers of their outcome, and lets them come again before the next flush
+// begins. Without that the first of them would miss it, and callers in a loop would be
+// flushed in turns: all but one, and then that one alone.
+func (c *combiner) land(class int, parts []*part) {
+	waiting := c.waiting(class)
+	for _, p := range parts {
+		close(p.flight.landed)
+	}
+	most := min(waiting+len(parts), flushParts)
+	if most == 1 {
+		return
+	}
+	for yields := 0; waiting < most && yields < patience; yields++ {
+		runtime.Gosched()
+		if now := c.waiting(class); now > waiting {
+			waiting, yields = now, 0
 		}
 	}
+}
+
+func (c *combiner) waiting(class int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.outbox[class])
 }
 
 // fitting gives how many of those that wait one flush takes along: one at least, and of
