@@ -415,7 +415,8 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 		answer.NextDue = moment(due)
 	}
 	flags := v.text()
-	answer.more, answer.remains = strings.Contains(flags, "m"), strings.Contains(flags, "t")
+	// What came since the first try has rung before this one listened: it asks again.
+	answer.more, answer.remains = strings.Contains(flags, "m"), answer.repeated || strings.Contains(flags, "t")
 	answer.Cancels, answer.suspects = strings.Contains(flags, "c"), strings.Contains(flags, "s")
 	version := v.number()
 	answer.taken = int(v.number())

@@ -9,9 +9,10 @@ type lone struct {
 	priority    byte
 }
 
-// lone gives the insert of a part that has an identity and nothing else.
+// lone gives the insert of a part that has an identity and nothing else, and comes after
+// no other part of its call.
 func (p *part) lone() (in lone, ok bool) {
-	if p.count != 1 || p.plain != insertRun || !p.repeats() {
+	if p.count != 1 || p.plain != insertRun || !p.repeats() || p.before != "" {
 		return lone{}, false
 	}
 	// A run of inserts is its letter, queue, lead and number, then id and rest of each.

@@ -281,8 +281,7 @@ if verdict == 'R' then
   if byte(outcome, 1) ~= 67 then return {'O', text(now)} end
   again(outcome)
   for _, q in ipairs(queues) do
-    -- What came meanwhile has woken the caller, but is not of this outcome. A full Redis
-    -- refuses it.
+    -- As the first try did, which an insert may have followed. A full Redis refuses it.
     if q.m.mark > 0 then redis.pcall('HSET', q[META], 'awaited', '1') end
     for _, st in ipairs({'s', 'r', 'u'}) do
       local at = first(q[SETS[st]])

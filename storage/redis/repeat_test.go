@@ -1,0 +1,105 @@
+package redis
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// insertMany inserts one task more than a part carries, so that the last is a part of its own.
+func insertMany(t *testing.T, s *Storage, seq uint64, id func(i int) string) []storage.Applied {
+	t.Helper()
+	var txs []storage.Tx
+	for i := range plainOps + 1 {
+		txs = append(txs, insertOf("mail", id(i)))
+	}
+	applied, err := s.Apply(t.Context(), callOf(seq), txs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return applied
+}
+
+// TestPartsOfACallStayInOrderWhereTheLastIsOneInsert although the part before it is left
+// to the general script.
+func TestPartsOfACallStayInOrderWhereTheLastIsOneInsert(t *testing.T) {
+	s, _ := openMini(t)
+	insertMany(t, s, 1, func(i int) string { return "a" + strconv.Itoa(i) })
+	insertMany(t, s, 2, func(i int) string {
+		if i == 0 {
+			return "a0" // is there
+		}
+		return "b" + strconv.Itoa(i)
+	})
+	var order []string
+	for seq := uint64(3); ; seq++ {
+		claimed, err := s.Claim(t.Context(), asking(callOf(seq), 500, "mail"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(claimed.Tasks) == 0 {
+			break
+		}
+		for _, task := range claimed.Tasks {
+			order = append(order, task.Ref.ID)
+		}
+	}
+	if last := order[len(order)-1]; last != "b500" {
+		t.Errorf("the last task is %s, want b500", last)
+	}
+}
+
+// TestTheFirstOfACallWinsAnID also where it is alone in the last part.
+func TestTheFirstOfACallWinsAnID(t *testing.T) {
+	s, _ := openMini(t)
+	insertMany(t, s, 1, func(i int) string { return "a" + strconv.Itoa(i) })
+	second := insertMany(t, s, 2, func(i int) string {
+		switch i {
+		case 0:
+			return "a0" // is there
+		case 1, plainOps:
+			return "twice"
+		}
+		return "b" + strconv.Itoa(i)
+	})
+	if second[1].Inserted[0].Existing || !second[plainOps].Inserted[0].Existing {
+		t.Errorf("the first gave %+v and the last %+v, want the first to win", second[1].Inserted, second[plainOps].Inserted)
+	}
+}
+
+// TestARepeatedClaimTellsOfWhatCameMeanwhile: or the caller sleeps although work is there.
+func TestARepeatedClaimTellsOfWhatCameMeanwhile(t *testing.T) {
+	s, _ := openMini(t)
+	for seq := range uint64(2) {
+		if _, err := s.Claim(t.Context(), asking(callOf(seq+1), 1, "mail")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Wait(t.Context(), storage.WaitRequest{Queues: []string{"mail"}}); err != nil { // the subscription
+		t.Fatal(err)
+	}
+	req := asking(callOf(3), 1, "mail")
+	lost, err := s.Claim(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Apply(t.Context(), storage.Call{}, insertOf("mail", "a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Wait(t.Context(), storage.WaitRequest{Queues: []string{"mail"}, Since: lost.Since}); err != nil {
+		t.Fatal(err)
+	}
+	again, err := s.Claim(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	err = s.Wait(ctx, storage.WaitRequest{Queues: []string{"mail"}, Since: again.Since})
+	if !again.More && err != nil {
+		t.Errorf("took %d, more %v, and nothing wakes the caller: %v", len(again.Tasks), again.More, err)
+	}
+}
