@@ -67,7 +67,7 @@ func (c *combiner) close() {
 // flushes its own at once: a change of goroutines can cost more than the round trip.
 func (c *combiner) submit(ctx context.Context, parts []*part) (*flight, error) {
 	carries := ctx.Done() == nil || c.interrupts != nil
-	f, own, err := c.enlist(parts, carries) //nolint:contextcheck // no caller's context ends another's flush
+	f, own, err := c.enlist(parts, carries)
 	if own {
 		c.carry(ctx, f, parts)
 	}
@@ -79,16 +79,36 @@ func (c *combiner) submit(ctx context.Context, parts []*part) (*flight, error) {
 // has no other outcome.
 func (c *combiner) carry(ctx context.Context, f *flight, parts []*part) {
 	defer c.flushes.Done()
-	call, end := c.interrupts.begin(ctx)
-	c.flush(call, parts)
-	end()
 	slot := parts[0].slot
+	if !f.mayCarry(parts) {
+		c.resume(slot, parts)
+		return
+	}
+	c.flushWithin(ctx, parts)
 	var again []*part
 	if ctx.Err() != nil {
 		parts, again = f.interrupted(ctx, parts)
 	}
 	c.land(parts)
-	c.resume(slot, again) //nolint:contextcheck // as above
+	c.resume(slot, again)
+}
+
+// flushWithin flushes until the context of a caller, or the combiner's, ends.
+func (c *combiner) flushWithin(ctx context.Context, parts []*part) { //nolint:contextcheck // or its own
+	if ctx.Done() == nil {
+		ctx = c.ctx
+	}
+	ctx, cancel := context.WithTimeout(ctx, flushTime)
+	defer cancel()
+	call, end := c.interrupts.begin(ctx)
+	defer end()
+	c.flush(call, parts)
+}
+
+// mayCarry reports whether f's caller may flush the parts: those of others could be sent
+// again if it left.
+func (f *flight) mayCarry(parts []*part) bool {
+	return !slices.ContainsFunc(parts, func(p *part) bool { return p.flight != f && !p.repeats() })
 }
 
 // interrupted sorts out, after the context of f's caller has ended, the parts of others
@@ -237,9 +257,7 @@ func (c *combiner) empty(slot int) {
 			return
 		}
 		c.mu.Unlock()
-		ctx, cancel := context.WithTimeout(c.ctx, flushTime)
-		c.flush(ctx, parts)
-		cancel()
+		c.flushWithin(c.ctx, parts)
 		c.land(parts)
 	}
 }
@@ -272,7 +290,7 @@ func (s *Storage) send(ctx context.Context, parts []*part) error {
 		case <-f.baton:
 			c.carry(ctx, f, c.take(parts[0].slot))
 		case <-ctx.Done():
-			c.withdraw(f, parts) //nolint:contextcheck // as above
+			c.withdraw(f, parts)
 			return ended(ctx)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -166,7 +167,7 @@ func TestACallerWhoLeavesSpoilsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flushes := make(chan int, 10)
 		first := make(chan struct{})
-		c := newCombiner(t.Context(), newInterrupts(time.Second), func(ctx context.Context, parts []*part) {
+		c := newCombiner(t.Context(), interruptsOf(time.Second), func(ctx context.Context, parts []*part) {
 			flushes <- len(parts)
 			switch len(flushes) {
 			case 1: // keeps the others waiting, so that they share the next
@@ -213,7 +214,7 @@ func TestACallerWhoLeavesSpoilsNoOther(t *testing.T) {
 // TestACallerWhoLeavesHandsTheBatonOn that was passed to it in the same moment.
 func TestACallerWhoLeavesHandsTheBatonOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCombiner(t.Context(), newInterrupts(time.Second), func(_ context.Context, parts []*part) {
+		c := newCombiner(t.Context(), interruptsOf(time.Second), func(_ context.Context, parts []*part) {
 			giveAll(parts, nil)
 		})
 		enlist := func() (*flight, []*part) {
@@ -239,4 +240,58 @@ func TestACallerWhoLeavesHandsTheBatonOn(t *testing.T) {
 		<-last.landed
 		c.close()
 	})
+}
+
+// TestACallerWhoLeavesSpoilsNoCallWithoutIdentity either.
+func TestACallerWhoLeavesSpoilsNoCallWithoutIdentity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var flushes atomic.Int32
+		first := make(chan struct{})
+		c := newCombiner(t.Context(), interruptsOf(time.Second), func(ctx context.Context, parts []*part) {
+			switch flushes.Add(1) {
+			case 1:
+				<-first
+				giveAll(parts, nil)
+			case 2: // the answer would come after a second
+				select {
+				case <-ctx.Done():
+					giveAll(parts, storage.ErrUnknown)
+				case <-time.After(time.Second):
+					giveAll(parts, nil)
+				}
+			default:
+				giveAll(parts, nil)
+			}
+		})
+		s := &Storage{combiner: c}
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		var calls sync.WaitGroup
+		call := func(ctx context.Context, seq string, err *error) {
+			p := &part{head: []any{"lane", seq}}
+			calls.Go(func() {
+				if *err = s.send(ctx, []*part{p}); *err == nil {
+					*err = p.err
+				}
+			})
+			synctest.Wait()
+		}
+		var one, carrier, other error
+		call(t.Context(), "2", &one)
+		call(ctx, "2", &carrier)
+		call(t.Context(), "0", &other)
+		close(first)
+		synctest.Wait()
+		leave()
+		calls.Wait()
+		c.close()
+		if other != nil {
+			t.Errorf("the other gave %v, want its outcome", other)
+		}
+	})
+}
+
+func interruptsOf(timeout time.Duration) *interrupts {
+	in, _ := newInterrupts(timeout)
+	return in
 }

@@ -151,12 +151,12 @@ func (c *Config) single() (link, error) {
 	o.DialerRetries = orDefault(o.DialerRetries, dials)
 	o.DialTimeout = orDefault(o.DialTimeout, dialTimeout)
 	o.ReadTimeout = orDefault(o.ReadTimeout, ioTimeout)
-	o.WriteTimeout = max(o.WriteTimeout, o.ReadTimeout) // see newInterrupts
 	o.ContextTimeoutEnabled = true
 	if c.TLS != nil {
 		o.TLSConfig = c.TLS.Clone()
 	}
-	in := newInterrupts(o.ReadTimeout)
+	in, timeout := newInterrupts(o.ReadTimeout)
+	o.ReadTimeout, o.WriteTimeout = timeout, timeout
 	o.Dialer = in.over(goredis.NewDialer(o))
 	return link{client: goredis.NewClient(o), interrupts: in}, nil
 }
@@ -240,13 +240,13 @@ func (c *Config) sentinel() (link, error) {
 	if err != nil || db < 0 {
 		return link{}, c.badURL("a number of 0 or more for db")
 	}
-	in, dial := dialing(m.tls)
+	in, timeout, dial := dialing(m.tls)
 	client := goredis.NewFailoverClient(&goredis.FailoverOptions{
 		MasterName: m.path, SentinelAddrs: m.addrs, DB: db,
 		SentinelUsername: m.query.Get("sentinel_username"), SentinelPassword: m.query.Get("sentinel_password"),
 		Username: m.user, Password: m.password, TLSConfig: m.tls,
-		MaxRetries: retries, DialerRetries: dials, DialTimeout: dialTimeout, ReadTimeout: ioTimeout,
-		WriteTimeout: ioTimeout, ContextTimeoutEnabled: true, Dialer: dial,
+		MaxRetries: retries, DialerRetries: dials, DialTimeout: dialTimeout, ReadTimeout: timeout,
+		WriteTimeout: timeout, ContextTimeoutEnabled: true, Dialer: dial,
 	})
 	return link{client: client, interrupts: in}, nil
 }
@@ -256,17 +256,17 @@ func (c *Config) cluster() (link, error) {
 	if err != nil || m.path != "" || !m.only() {
 		return link{}, c.badURL("nodes of the cluster, and no path or options")
 	}
-	in, dial := dialing(m.tls)
+	in, timeout, dial := dialing(m.tls)
 	client := goredis.NewClusterClient(&goredis.ClusterOptions{
 		Addrs: m.addrs, Username: m.user, Password: m.password, TLSConfig: m.tls,
-		MaxRetries: retries, DialerRetries: dials, DialTimeout: dialTimeout, ReadTimeout: ioTimeout,
-		WriteTimeout: ioTimeout, ContextTimeoutEnabled: true, Dialer: dial,
+		MaxRetries: retries, DialerRetries: dials, DialTimeout: dialTimeout, ReadTimeout: timeout,
+		WriteTimeout: timeout, ContextTimeoutEnabled: true, Dialer: dial,
 	})
 	return link{client: client, interrupts: in}, nil
 }
 
-// dialing is how connections to several servers are dialed.
-func dialing(over *tls.Config) (*interrupts, dialer) {
-	in := newInterrupts(ioTimeout)
-	return in, in.over(goredis.NewDialer(&goredis.Options{DialTimeout: dialTimeout, TLSConfig: over}))
+// dialing is how connections to several servers are dialed, and time out.
+func dialing(over *tls.Config) (in *interrupts, timeout time.Duration, dial dialer) {
+	in, timeout = newInterrupts(ioTimeout)
+	return in, timeout, in.over(goredis.NewDialer(&goredis.Options{DialTimeout: dialTimeout, TLSConfig: over}))
 }

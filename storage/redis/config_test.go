@@ -23,7 +23,7 @@ func TestURLOfOneRedis(t *testing.T) {
 	if want := [4]any{"host:7000", "user", "p@ss", 3}; got != want {
 		t.Errorf("options: got %v, want %v", got, want)
 	}
-	if o.PoolSize != 7 || o.ReadTimeout != ioTimeout || o.MaxRetries != retries {
+	if o.PoolSize != 7 || o.ReadTimeout != ioTimeout+margin || o.MaxRetries != retries {
 		t.Errorf("options: got pool %d, read timeout %v, retries %d", o.PoolSize, o.ReadTimeout, o.MaxRetries)
 	}
 }

@@ -22,17 +22,21 @@ type interrupts struct {
 	calls map[int64]*call
 }
 
-// slack keeps the deadlines given before the timeouts of go-redis, which would be taken
-// otherwise, and behind those of a caller's context, whose error says more.
+// slack keeps the deadlines given behind those of a caller's context, whose error says more.
 const slack = 10 * time.Millisecond
 
-// newInterrupts are for connections on which a read or a write times out after that, or
-// later; nil where they do not, for then go-redis sets no deadlines.
-func newInterrupts(timeout time.Duration) *interrupts {
-	if timeout <= slack {
-		return nil
+// margin keeps them before the timeouts of go-redis, which would be taken otherwise: also
+// where the goroutine rests between the two.
+const margin = time.Second
+
+// newInterrupts are for connections on which reads and writes time out, and gives what
+// go-redis has to take for their timeout. Nil where they do not, for then go-redis sets no
+// deadlines.
+func newInterrupts(timeout time.Duration) (in *interrupts, timeouts time.Duration) {
+	if timeout <= 0 {
+		return nil, timeout
 	}
-	return &interrupts{patience: timeout - slack, calls: make(map[int64]*call)}
+	return &interrupts{patience: timeout, calls: make(map[int64]*call)}, timeout + margin
 }
 
 // call is the context of one call of go-redis.
@@ -44,11 +48,12 @@ type call struct {
 	names []int64 // the deadlines given, in nanoseconds
 	conns []*conn
 	over  bool // its context has ended
+	ended bool // it was made
 }
 
 // begin gives the context with which go-redis is to be called, and what is to follow.
 func (in *interrupts) begin(ctx context.Context) (of context.Context, end func()) {
-	if ctx.Done() == nil {
+	if in == nil || ctx.Done() == nil {
 		return ctx, func() {}
 	}
 	c := &call{Context: ctx, of: in, names: make([]int64, 0, 2), conns: make([]*conn, 0, 1)}
@@ -68,8 +73,10 @@ func (c *call) Deadline() (time.Time, bool) {
 	for c.of.calls[name] != nil {
 		name--
 	}
-	c.of.calls[name] = c
-	c.names = append(c.names, name)
+	if !c.ended {
+		c.of.calls[name] = c
+		c.names = append(c.names, name)
+	}
 	return time.Unix(0, name), true
 }
 
@@ -80,7 +87,7 @@ func (c *call) end() {
 	for _, name := range c.names {
 		delete(c.of.calls, name)
 	}
-	c.conns = nil
+	c.conns, c.ended = nil, true
 }
 
 // longAgo as a deadline ends what waits.
