@@ -149,6 +149,11 @@ func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error
 			done = func() error { return c.send(ctx, next, results) }
 			break
 		}
+		if c.within != nil { // a transaction stays in its goroutine
+			err := c.send(ctx, next, results)
+			done = func() error { return err }
+			continue
+		}
 		sent := make(chan error, 1)
 		go func() { sent <- c.send(ctx, next, results) }() // done waits for it
 		done = func() error { return <-sent }
