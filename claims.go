@@ -148,15 +148,15 @@ func (c *claimer) idle(draining context.Context, asked round, claimed storage.Cl
 		continue // a slot was free, and is another domain's by now
 	}
 	if !asked.full {
-		c.gather()
+		c.gather(draining)
 	}
 }
 
 // gather lets tasks that come in quick succession come together: a claim for each would
 // cost more than the tasks do. One that comes alone is claimed at once.
-func (c *claimer) gather() {
+func (c *claimer) gather(draining context.Context) {
 	if wait := gatherTime - time.Since(c.asked); wait > 0 && c.brought > 1 {
-		time.Sleep(wait)
+		rest(draining, wait, nil)
 	}
 }
 

@@ -24,7 +24,8 @@ func waitRules() []rule {
 		state("wait/nothing lost since the claim", waitSince,
 			"What happens between a Claim and the Wait that follows is not lost: Wait returns at once."),
 		state("wait/beside what waits", waitBeside,
-			"Wait returns when a task arrives in waiting where others wait already, which a Claim has left there or recovered."),
+			"Wait returns when a task arrives in waiting where others wait already, which a Claim has left there "+
+				"or recovered."),
 		state("wait/any of the queues", waitAny,
 			"Wait returns for any of the queues that it names."),
 		state("wait/another handle", waitOtherHandle,
