@@ -13,8 +13,9 @@ import (
 // A script call carries at most so much, that none holds the server for long: more where
 // it has nothing but runs. A Tx is never split.
 const (
-	partOps   = 200
+	partOps   = 80
 	plainOps  = 500
+	extendOps = 200
 	partBytes = 4 << 20
 )
 

@@ -76,7 +76,7 @@ func (s *Storage) batches(leases []storage.Extension) [][]storage.Extension {
 		e := &leases[i]
 		slot, bytes := s.slot(e.Fence.Queue), len(e.Progress)+len(e.Checkpoint)
 		o := last[slot]
-		if o == nil || len(all[o.at]) == partOps || o.bytes+bytes > partBytes {
+		if o == nil || len(all[o.at]) == extendOps || o.bytes+bytes > partBytes {
 			o = &open{at: len(all)}
 			last[slot] = o
 			all = append(all, nil)
