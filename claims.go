@@ -13,15 +13,15 @@ import (
 // slots, and a few ahead, and otherwise sleeps until the storage has something, a
 // slot is free, something falls due, or the slow scan's second is over.
 type claimer struct {
-	d       *domain
-	brought int       // tasks of the last claim
-	asked   time.Time // when it was answered
+	d        *domain
+	brought  int       // tasks of the last claim
+	answered time.Time // when it was
 }
 
 const slowScan = time.Second // ± 20 %
 
-// gatherTime is how long after a claim of several tasks the next one waits for more of
-// them, where it could not be sooner than work came.
+// gatherTime is how soon after a claim of several tasks the next one comes, where it is new
+// work that asks for it.
 const gatherTime = time.Millisecond / 2
 
 // jitter spreads d by ± 20 %, so that the runners of a fleet do not scan in step.
@@ -62,7 +62,7 @@ func (c *claimer) turn(draining, claim, jobs context.Context) {
 		return
 	}
 	c.take(jobs, claimed, sent)
-	c.brought, c.asked = len(claimed.Tasks), time.Now()
+	c.brought, c.answered = len(claimed.Tasks), time.Now()
 	more := r.slots.answered(d, claimed.More)
 	if claimed.Cancels && r.slots.any() {
 		kick(d.keep.kick)
@@ -155,7 +155,7 @@ func (c *claimer) idle(draining context.Context, asked round, claimed storage.Cl
 // gather lets tasks that come in quick succession come together: a claim for each would
 // cost more than the tasks do. One that comes alone is claimed at once.
 func (c *claimer) gather(draining context.Context) {
-	if wait := gatherTime - time.Since(c.asked); wait > 0 && c.brought > 1 {
+	if wait := gatherTime - time.Since(c.answered); wait > 0 && c.brought > 1 {
 		rest(draining, wait, nil)
 	}
 }
