@@ -33,8 +33,8 @@ type flight struct {
 type combiner struct {
 	// flush carries out parts of one slot, filling in their outcomes.
 	flush      func(ctx context.Context, parts []*part)
-	ctx        context.Context //nolint:containedctx // of the flushes that no caller carries out
-	interrupts *interrupts     // of those that one does; nil where they cannot be interrupted
+	ctx        context.Context //nolint:containedctx // of the flushes that no context of a caller ends
+	interrupts *interrupts     // of all; nil where they cannot be interrupted
 
 	mu      sync.Mutex // guards what follows; no I/O under it
 	closed  bool

@@ -28,7 +28,8 @@ type Config struct {
 	//
 	// rediss+sentinel and rediss+cluster are those over TLS. The user may be left
 	// out. sentinel_username and sentinel_password are for the sentinels. One Redis
-	// takes the query parameters of go-redis, such as pool_size, too.
+	// takes the query parameters of go-redis, such as pool_size, too; its read_timeout is
+	// for writes as well.
 	URL string
 	// TLS replaces the TLS settings of a rediss URL, and turns TLS on with any other.
 	TLS *tls.Config
@@ -156,7 +157,9 @@ func (c *Config) single() (link, error) {
 		o.TLSConfig = c.TLS.Clone()
 	}
 	in, timeout := newInterrupts(o.ReadTimeout)
-	o.ReadTimeout, o.WriteTimeout = timeout, timeout
+	if in != nil { // it knows calls by either
+		o.ReadTimeout, o.WriteTimeout = timeout, timeout
+	}
 	o.Dialer = in.over(goredis.NewDialer(o))
 	return link{client: goredis.NewClient(o), interrupts: in}, nil
 }
