@@ -115,12 +115,19 @@ func (s *story) lastDay(ctx context.Context, day int) error {
 	if err != nil {
 		return err
 	}
-	for late := time.Now().Add(patience); ctx.Err() == nil && time.Now().Before(late); {
-		b, err := read(ctx, s.db)
+	late, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	every := time.NewTicker(50 * time.Millisecond)
+	defer every.Stop()
+	for late.Err() == nil {
+		b, err := read(late, s.db)
 		if err == nil && len(b.mails) >= len(b.orders) {
 			break
 		}
-		wait(ctx, 50*time.Millisecond)
+		select {
+		case <-every.C:
+		case <-late.Done():
+		}
 	}
 	if err := open.close(); err != nil {
 		return fmt.Errorf("close the shop: %w", err)
@@ -157,13 +164,4 @@ func (s *story) compare(ctx context.Context) error {
 	}
 	_, err = fmt.Fprintf(s.out, "each of the %d orders has one mail, and each mail its order\n", len(b.orders))
 	return err
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
