@@ -43,14 +43,14 @@ func (c *claimer) loop(draining, hard, jobs context.Context) {
 // turn claims once and sleeps where there is nothing more to do.
 func (c *claimer) turn(draining, claim, jobs context.Context) {
 	d, r := c.d, c.d.r
-	if len(d.queues(0)) == 0 { // none is served any more
+	if len(d.queues(0, 0)) == 0 { // none is served any more
 		c.pause(draining, storage.MaxDelay)
 		return
 	}
 	c.start(jobs) // the concurrency may have been raised
 	r.releaseAll(r.slots.stale())
 	start, ahead, suspect := r.slots.ask(d, r.cfg.Ahead)
-	queues := d.queues(start + ahead)
+	queues := d.queues(start, ahead)
 	sent := time.Now()
 	claimed, err := r.jobs.Claim(claim, storage.ClaimRequest{
 		Runner: r.id, Queues: queues, Max: start + ahead, Start: start,

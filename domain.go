@@ -111,9 +111,9 @@ func (d *domain) serve(queues []string, weights map[string]int, ticking []string
 	d.served, d.weights, d.ticking = queues, maps.Clone(weights), ticking
 }
 
-// queues lists the queues of the next claim of up to most tasks: those served, in their
-// order or shared by weight, then those whose schedules tick here.
-func (d *domain) queues(most int) []storage.ClaimQueue {
+// queues lists the queues of the next claim, of tasks to start and some ahead: those
+// served, in their order or shared by weight, then those whose schedules tick here.
+func (d *domain) queues(start, ahead int) []storage.ClaimQueue {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list := make([]storage.ClaimQueue, 0, len(d.served)+len(d.ticking))
@@ -122,7 +122,7 @@ func (d *domain) queues(most int) []storage.ClaimQueue {
 			list = append(list, storage.ClaimQueue{Name: n})
 		}
 	} else {
-		list = shares(d.served, d.weights, most, rand.IntN)
+		list = shares(d.served, d.weights, start+ahead, ahead/4, rand.IntN)
 	}
 	for _, n := range d.ticking {
 		list = append(list, storage.ClaimQueue{Name: n, Max: -1})
@@ -131,9 +131,11 @@ func (d *domain) queues(most int) []storage.ClaimQueue {
 }
 
 // shares deals most tasks out to the queues by weight, one draw each, and lists the
-// queues in the order drawn. A queue that drew none comes last and may still take
-// what the others leave, so that no slot stays free while there is work.
-func shares(names []string, weights map[string]int, most int, draw func(int) int) []storage.ClaimQueue {
+// queues in the order drawn. None is given less than least while there is something
+// left: a few of many queues at a time cost the storage less, and the draws make up for
+// it. A queue that drew none comes last and may still take what the others leave, so
+// that no slot stays free while there is work.
+func shares(names []string, weights map[string]int, most, least int, draw func(int) int) []storage.ClaimQueue {
 	left := make(map[string]int, len(names))
 	total := 0
 	for _, n := range names {
@@ -152,7 +154,7 @@ func shares(names []string, weights map[string]int, most int, draw func(int) int
 			}
 		}
 		w := left[pick]
-		share := (most*w + total - 1) / total
+		share := max((most*w+total-1)/total, least)
 		list = append(list, storage.ClaimQueue{Name: pick, Max: max(share, 1)})
 		most -= min(share, most)
 		total -= w

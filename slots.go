@@ -33,10 +33,11 @@ func newSlots(limit int) *slots {
 	return s
 }
 
-// aheadMost bounds what is claimed ahead, however short the jobs are, and
-// aheadStale is how long it may wait before it is given back to others.
+// aheadMost bounds what is claimed ahead, however short the jobs are: a claim's worth to
+// work on while the next is under way. aheadStale is how long it may wait before it is given back
+// to others.
 const (
-	aheadMost  = storage.MaxClaim
+	aheadMost  = 2 * storage.MaxClaim
 	aheadStale = 100 * time.Millisecond
 )
 

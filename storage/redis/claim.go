@@ -353,7 +353,11 @@ func (s *Storage) readGrab(req *storage.ClaimRequest, a ask, reply any) (*claimA
 		h.count = strings.Count(ids, ",") + 1
 	}
 	r.rest = rest
-	h.lengths.rest = r.text(h.wide * h.count)
+	if flags&4 > 0 {
+		h.lengths.rest = strings.Repeat(r.text(h.wide), h.count)
+	} else {
+		h.lengths.rest = r.text(h.wide * h.count)
+	}
 	if r.text(1) != ";" || r.bad || !ok || !found {
 		return nil, fmt.Errorf("%w: %v", errReply, reply)
 	}

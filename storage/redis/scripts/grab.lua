@@ -7,9 +7,10 @@
 -- ARGV  1 lane field, 2 seq, 3 opened, 4 token, 5 runner, 6 most tasks - 1, 7 how many
 --       start, 8 lease (µs)
 -- Returns  now, which is the version of all tasks taken (7 bytes), a byte of what there is:
---       1 tasks that could be taken, 2 cancels; ids with commas between and a semicolon;
---       the length of each record (2 bytes) and a semicolon; the records. Of many tasks the records
---       are texts of their own, in a list behind the rest.
+--       1 tasks that could be taken, 2 cancels, 4 one length for all records; ids with commas
+--       between and a semicolon; the length of each record, or of all (2 bytes), and a
+--       semicolon; the records. Of many tasks the records are texts of their own, in a list
+--       behind the rest.
 
 local call, K, A, byte, char, format = redis.call, KEYS, ARGV, string.byte, string.char, string.format
 local m, known, t = call('HMGET', K[1], 'mark', 'touched', 'paused', 'cancels'), call('HGET', K[8], A[1]), call('TIME')
@@ -52,10 +53,11 @@ for i = 501, n, 500 do
 end
 local starts, grouped = tonumber(A[7]), n < 4 and 0 or 16 -- SINGLES, GROUPED
 if grouped > 0 then call('HLEN', K[6]) end -- a key of a wrong type fails here, in time
-local fence, leases, lengths, values, bytes = A[4] .. stamp, {}, {}, {}, 0
+local fence, leases, values, bytes, width = A[4] .. stamp, {}, {}, 0, recs[1] and #recs[1]
 for i = 1, n do
   local rec = recs[i]
   local size = rec and #rec or 0
+  if size ~= width then width = nil end
   if size < 35 or size > 65535 then return nil end -- HEADER
   local form, flags, others = byte(rec, 1, 3)
   if form ~= 1 or others ~= 0 and others ~= 2 then return nil end -- not to be claimed ahead, or large
@@ -68,7 +70,7 @@ for i = 1, n do
     values[lease] = v
   end
   leases[2 * i - 1], leases[2 * i] = ids[i], v
-  lengths[i], bytes = char((size - size % 256) / 256, size % 256), bytes + size
+  bytes = bytes + size
 end
 if bytes - 35 * n > 4194304 then return nil end -- storage.MaxClaimBytes
 -- The first write tells whether Redis permits any. It frees memory, so that a full one
@@ -98,7 +100,15 @@ else
   call('HSET', K[1], 'mark', at, 'awaited', '1')
 end
 call('HSET', K[8], A[1], A[2] .. ':C' .. stamp .. '0' .. n .. '|' .. joined .. ';')
-local head = stamp .. char(waiting > n and there + 1 or there) .. joined .. ';' .. table.concat(lengths) .. ';'
+local function two(size) return char((size - size % 256) / 256, size % 256) end
+local lengths = width and two(width)
+if not lengths then
+  local list = {}
+  for i = 1, n do list[i] = two(#recs[i]) end
+  lengths = table.concat(list)
+end
+there = there + (waiting > n and 1 or 0) + (width and 4 or 0)
+local head = stamp .. char(there) .. joined .. ';' .. lengths .. ';'
 if n <= 32 then return head .. table.concat(recs) end
 local reply = {head}
 for i = 1, n, 32 do reply[#reply + 1] = table.concat(recs, '', i, i + 31 < n and i + 31 or n) end
