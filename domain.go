@@ -135,7 +135,9 @@ func (d *domain) queues(start, ahead int) []storage.ClaimQueue {
 // left: a few of many queues at a time cost the storage less, and the draws make up for
 // it. A queue that drew none comes last and may still take what the others leave, so
 // that no slot stays free while there is work.
-func shares(names []string, weights map[string]int, most, least int, draw func(int) int) []storage.ClaimQueue {
+func shares(
+	names []string, weights map[string]int, most, least int, draw func(int) int,
+) []storage.ClaimQueue {
 	left := make(map[string]int, len(names))
 	total := 0
 	for _, n := range names {

@@ -302,6 +302,7 @@ type invocation struct {
 	queues []string
 	ops    int
 	bytes  int
+	alone  []lone // what enqueue.lua is given
 	script *script
 	keys   []string
 	args   []any
@@ -362,7 +363,7 @@ func (s *Storage) flush(ctx context.Context, parts []*part) {
 	apart := s.separate(invocations)
 	s.invoke(ctx, apart)
 	for _, inv := range append(invocations, apart...) {
-		inv.land()
+		s.hand(inv)
 	}
 }
 
@@ -375,7 +376,7 @@ func (s *Storage) scriptOf(inv *invocation) *script {
 	}
 	switch inv.class() {
 	case insertRun:
-		if inv.alike() {
+		if inv.alone = inv.alike(); inv.alone != nil {
 			return &s.scripts.enqueue
 		}
 		return &s.scripts.insert
@@ -500,10 +501,14 @@ func (inv *invocation) refusal() string {
 	return "0"
 }
 
-// land hands the reply of an invocation to its parts.
-func (inv *invocation) land() {
+// hand hands the reply of an invocation to its parts.
+func (s *Storage) hand(inv *invocation) {
 	if text, ok := inv.cmd.Val().(string); ok {
-		inv.cut(text)
+		if inv.script == &s.scripts.enqueue {
+			inv.told(text)
+		} else {
+			inv.cut(text)
+		}
 		return
 	}
 	reply, err := inv.cmd.Slice()

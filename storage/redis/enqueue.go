@@ -1,12 +1,17 @@
 package redis
 
-import "strconv"
+import (
+	"bytes"
+	"strconv"
+)
 
 // lone is a part that is one insert on which nothing hangs.
 type lone struct {
-	queue, lead string
-	id, rest    any // of the record, whose version and times come between lead and rest
-	priority    byte
+	lane            []byte // its field
+	opened          int64
+	queue, lead, id string
+	rest            any // of the record, whose version and times come between lead and it
+	priority        byte
 }
 
 // lone gives the insert of a part that has an identity and nothing else, and comes after
@@ -18,37 +23,63 @@ func (p *part) lone() (in lone, ok bool) {
 	// A run of inserts is its letter, queue, lead and number, then id and rest of each.
 	in.queue, _ = p.args[1].(string)
 	in.lead, _ = p.args[2].(string)
+	in.id, _ = p.args[4].(string)
 	rest, _ := p.args[5].([]byte)
-	in.id, in.rest, in.priority = p.args[4], rest, rest[0]
+	in.rest, in.priority = rest, rest[0]
+	in.lane, _ = p.head[0].([]byte)
+	in.opened, _ = p.head[2].(int64)
 	return in, true
 }
 
-// alike reports whether all parts are lone inserts that differ in nothing but id and
-// payload: what enqueue.lua is for.
-func (inv *invocation) alike() bool {
+// alike gives the inserts of an invocation whose parts are all lone ones that differ in
+// nothing but lane, id and payload, each in its own: what enqueue.lua is for.
+func (inv *invocation) alike() []lone {
 	if len(inv.queues) != 1 {
-		return false
+		return nil
 	}
-	first, _ := inv.parts[0].lone()
+	all := make([]lone, 0, len(inv.parts))
 	for _, p := range inv.parts {
 		in, ok := p.lone()
-		if !ok || in.lead != first.lead || in.priority != first.priority {
+		if !ok || !in.joins(all) {
+			return nil
+		}
+		all = append(all, in)
+	}
+	return all
+}
+
+// joins reports whether in may go out with others. They are few: see flushParts.
+func (in lone) joins(others []lone) bool {
+	for i := range others {
+		if o := &others[i]; o.id == in.id || bytes.Equal(o.lane, in.lane) {
 			return false
 		}
 	}
-	return true
+	return len(others) == 0 || others[0].lead == in.lead && others[0].priority == in.priority
 }
 
 // loneArgs gives the keys and arguments of enqueue.lua.
 func (s *Storage) loneArgs(inv *invocation) (keys []string, args []any) {
-	first, _ := inv.parts[0].lone()
-	args = make([]any, 0, 3+5*len(inv.parts))
-	args = append(args, first.lead, basis(first.priority), s.keys.channel(first.queue))
-	for _, p := range inv.parts {
-		in, _ := p.lone()
-		args = append(append(args, p.head[:3]...), in.id, in.rest)
+	first, opened := &inv.alone[0], inv.alone[0].opened
+	args = make([]any, 4, 4+4*len(inv.parts))
+	for i := range inv.alone {
+		in := &inv.alone[i]
+		opened = min(opened, in.opened)
+		args = append(args, in.lane, inv.parts[i].head[1], in.id, in.rest)
 	}
+	args[0], args[1], args[2], args[3] = first.lead, basis(first.priority), s.keys.channel(first.queue), opened
 	return s.keys.some(first.queue, nil, metaKey, tasksKey, waitingKey, lanesKey), args
+}
+
+// told hands the reply of enqueue.lua, which is when the first part happened, to the parts:
+// the times differ in their last byte.
+func (inv *invocation) told(stamp string) {
+	for i, p := range inv.parts {
+		p.err, p.outcome = nil, ""
+		if n := len(stamp) - 1; n >= 0 {
+			p.outcome = "NA" + stamp[:n] + string([]byte{stamp[n] + byte(i)}) + "*w"
+		}
+	}
 }
 
 // basis is the place in waiting from which the tasks of a priority, as a record has it,

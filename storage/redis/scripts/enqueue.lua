@@ -6,17 +6,17 @@
 --
 -- KEYS  meta, tasks, waiting, lanes
 -- ARGV  1 first 3 bytes of the records, 2 where their priority begins in waiting, 3
---       channel, then of each call: lane field, seq, opened, id, the record behind its
---       17th byte
--- Returns  what apply.lua does, in one text and without the time, or nothing where that has
---       to do it.
+--       channel, 4 when the oldest lane was opened, then of each call, no two of which share
+--       a lane or an id: lane field, seq, id, the record behind its 17th byte
+-- Returns  when the first call happened (7 bytes), each other a microsecond after the one
+--       before it; or nothing where apply.lua has to do it.
 
 local call, A, K, char, format, sub, find = redis.call, ARGV, KEYS, string.char, string.format, string.sub, string.find
-local m, t, n = call('HMGET', K[1], 'mark', 'touched', 'enqueued', 'tail', 'awaited'), call('TIME'), (#A - 3) / 5
+local m, t, n = call('HMGET', K[1], 'mark', 'touched', 'enqueued', 'tail', 'awaited'), call('TIME'), (#A - 4) / 4
 local mark, touched = m[1], m[2]
 if not mark or not touched then return nil end
 local now = t[1] * 1000000 + t[2]
-if now - touched > 60000000 then return nil end -- see touched in lib.lua
+if now - touched > 60000000 or now - A[4] > 600000000 then return nil end -- see touched in lib.lua; storage.LaneLife
 mark = mark + 0
 if now <= mark then now = mark + 1 end
 local g = now % 256
@@ -30,14 +30,14 @@ local e = r % 256; r = (r - e) / 256
 local d = r % 256; r = (r - d) / 256
 local c = r % 256; r = (r - c) / 256
 local b = r % 256
-local high, tail, reply = char((r - b) / 256, b, c, d, e, f), m[4] or 0, nil
+local high, tail = char((r - b) / 256, b, c, d, e, f), m[4] or 0
 
 -- The first write tells whether Redis permits any, which a full one does not; then the
 -- general script says why. Before it all is read and decided: the lane is known, this its
--- next call, within storage.LaneLife, and the id free.
+-- next call, and the id free.
 if n == 1 then
-  local field, seq, id, v = A[4], A[5], A[7], call('HGET', K[4], A[4])
-  if not v or now - A[6] > 600000000 then return nil end
+  local field, seq, id, v = A[5], A[6], A[7], call('HGET', K[4], A[5])
+  if not v then return nil end
   local last = sub(v, 1, find(v, ':', 1, true) - 1)
   if #last > #seq or #last == #seq and last >= seq then return nil end
   local stamp = high .. char(g + 1)
@@ -47,39 +47,30 @@ if n == 1 then
     call('HDEL', K[2], id)
     return placed
   end
-  v = 'A' .. high .. char(g) .. '*w'
-  call('HSET', K[4], field, seq .. ':' .. v)
-  reply = 'N' .. v
+  call('HSET', K[4], field, seq .. ':A' .. high .. char(g) .. '*w')
 else
-  local fields, ids, seen = {}, {}, {}
-  for i = 1, n do
-    local field, id = A[5 * i - 1], A[5 * i + 2]
-    if seen[field] or seen[id] then return nil end
-    fields[i], ids[i], seen[field], seen[id] = field, id, true, true
-  end
-  local oldest = format('%.0f', now - 600000000) -- with as many digits as any
+  local fields, ids = {}, {}
+  for i = 1, n do fields[i], ids[i] = A[4 * i + 1], A[4 * i + 3] end
   local lanes, found = call('HMGET', K[4], unpack(fields)), call('HMGET', K[2], unpack(ids))
   for i = 1, n do
-    local last, seq = lanes[i], A[5 * i]
-    if not last or found[i] or A[5 * i + 1] < oldest then return nil end
+    local last, seq = lanes[i], A[4 * i + 2]
+    if not last or found[i] then return nil end
     last = sub(last, 1, find(last, ':', 1, true) - 1)
     if #last > #seq or #last == #seq and last >= seq then return nil end
   end
   call('ZCARD', K[3]) -- a key of a wrong type fails here, in time
-  local list, digits, basis, outcomes = {}, A[2] == '0' and '%d' or '%.0f', A[2] + tail, {}
+  local list, digits, basis, lead = {}, A[2] == '0' and '%d' or '%.0f', A[2] + tail, A[1]
   for i = 1, n do
     local stamp = high .. char(g + i)
-    list[2 * i - 1], list[2 * i] = ids[i], A[1] .. stamp .. stamp .. A[5 * i + 3]
+    list[2 * i - 1], list[2 * i] = ids[i], lead .. stamp .. stamp .. A[4 * i + 4]
   end
   if type(redis.pcall('HSET', K[2], unpack(list))) == 'table' then return nil end
   for i = 1, n do list[2 * i - 1], list[2 * i] = format(digits, basis + i), ids[i] end
   call('ZADD', K[3], unpack(list))
   for i = 1, n do
-    local v = 'A' .. high .. char(g + i - 1) .. '*w'
-    list[2 * i - 1], list[2 * i], outcomes[i] = fields[i], A[5 * i] .. ':' .. v, 'N' .. v
+    list[2 * i - 1], list[2 * i] = fields[i], A[4 * i + 2] .. ':A' .. high .. char(g + i - 1) .. '*w'
   end
   call('HSET', K[4], unpack(list))
-  reply = table.concat(outcomes)
 end
 local at, enqueued = format('%.0f', now + n), format('%d', (m[3] or 0) + n)
 if m[5] == '1' then
@@ -88,4 +79,4 @@ if m[5] == '1' then
 else
   call('HSET', K[1], 'mark', at, 'enqueued', enqueued, 'tail', format('%d', tail + n))
 end
-return reply
+return high .. char(g)
