@@ -12,11 +12,21 @@ import (
 // also where the storage is away.
 const shutdownTail = time.Second
 
-// drain sees running jobs out. The claim loop has been told to end.
-func (r *Runner) drain(claims *sync.WaitGroup, endJobs context.CancelCauseFunc, hardStop func()) error {
-	grace := time.NewTimer(r.cfg.Grace)
+// drain sees running jobs out, and tells how many tasks were left to the expiry of their
+// leases. The claim loop has been told to end.
+func (r *Runner) drain(
+	claims *sync.WaitGroup, endJobs context.CancelCauseFunc, hardStop func(),
+) (left int, err error) {
+	period := r.cfg.Grace
+	select {
+	case <-r.stop:
+		period = 0
+	default:
+	}
+	grace := time.NewTimer(period)
 	defer grace.Stop()
-	r.slots.drain()
+	r.released.Store(0)
+	r.log.draining(r.id, r.slots.drain(), period)
 	ended := make(chan struct{})
 	go func() { // ends when the claim loop has, and every held task is settled
 		claims.Wait()
@@ -26,7 +36,7 @@ func (r *Runner) drain(claims *sync.WaitGroup, endJobs context.CancelCauseFunc, 
 	}()
 	select {
 	case <-ended:
-		return nil
+		return 0, nil
 	case <-grace.C:
 	case <-r.stop:
 	}
@@ -35,7 +45,7 @@ func (r *Runner) drain(claims *sync.WaitGroup, endJobs context.CancelCauseFunc, 
 	defer tail.Stop()
 	select {
 	case <-ended:
-		return nil
+		return 0, nil
 	case <-tail.C:
 	}
 	outlived := 0
@@ -51,12 +61,12 @@ func (r *Runner) drain(claims *sync.WaitGroup, endJobs context.CancelCauseFunc, 
 	case <-ended:
 	case <-tail.C: // the storage is away: the leases will expire
 		hardStop()
-		r.slots.giveUp()
+		left = r.slots.giveUp()
 		<-ended
 	}
 	outlived = max(outlived, r.slots.busy()) // one whose lease was lost may be held no more
 	if outlived > 0 {
-		return fmt.Errorf("%w: %d still run", ErrGraceExceeded, outlived)
+		return left, fmt.Errorf("%w: %d still run", ErrGraceExceeded, outlived)
 	}
-	return nil
+	return left, nil
 }

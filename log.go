@@ -68,12 +68,27 @@ func (l *lifeLog) crashed(a *attempt) {
 		l.about(a), a.task.Crashes, a.task.CrashLimit))
 }
 
-func (l *lifeLog) stopped(err error) {
+func (l *lifeLog) draining(runner string, running int, grace time.Duration) {
+	l.info(fmt.Sprintf("runner %s drains: %d running, grace %v", runner, running, grace))
+}
+
+// stopped tells how many tasks were given back, how many left to the expiry of their
+// leases, and what Run returns.
+func (l *lifeLog) stopped(runner string, back, left int, err error) {
+	line, level := "runner "+runner+" stopped", zapcore.InfoLevel
 	if err != nil {
-		l.warn("runner stopped: " + err.Error())
-		return
+		line, level = line+": "+err.Error(), zapcore.WarnLevel
 	}
-	l.info("runner stopped, nothing left behind")
+	if back > 0 {
+		line += fmt.Sprintf(", %d given back", back)
+	}
+	if left > 0 {
+		line, level = line+fmt.Sprintf(", %d left until their leases expire", left), zapcore.WarnLevel
+	}
+	if back+left == 0 && err == nil {
+		line += ", nothing left behind"
+	}
+	l.write(level, line)
 }
 
 // settled writes how an attempt ended.

@@ -121,3 +121,55 @@ func TestAReleaseOfWhatWasClaimedAheadSaysSo(t *testing.T) {
 		}
 	})
 }
+
+func TestADrainSaysWhatRunsAndWhatItGaveBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		jobs        int
+		stop, away  bool
+		grace       time.Duration
+		drains, end string
+	}{
+		"idle":     {0, false, false, 5 * time.Second, "0 running, grace 5s", ", nothing left behind"},
+		"in time":  {2, false, false, 20 * time.Second, "2 running, grace 20s", ", nothing left behind"},
+		"too late": {2, false, false, 5 * time.Second, "2 running, grace 5s", ", 2 given back"},
+		"stopped":  {2, true, false, 5 * time.Second, "2 running, grace 0s", ", 2 given back"},
+		"away":     {2, false, true, 5 * time.Second, "2 running, grace 5s", ", 2 left until their leases expire"},
+	} {
+		bubble(t, func(b *bench) {
+			logger, lines := logged()
+			hole := &blackhole{Storage: b.store}
+			b.store = hole
+			b.run(midge.RunnerConfig{Logger: logger, Grace: c.grace}, tenSeconds)
+			for range c.jobs {
+				b.enqueue("a")
+			}
+			b.after(time.Second)
+			if c.away {
+				hole.open()
+				defer hole.close()
+			}
+			if c.stop {
+				b.runner.Stop()
+			}
+			if err := b.drain(); err != nil {
+				t.Errorf("%s: drain: %v", name, err)
+			}
+			if got := lines("drains"); len(got) != 1 || got[0] != "runner "+b.runner.ID()+" drains: "+c.drains {
+				t.Errorf("%s: got %q, want one that ends in %q", name, got, c.drains)
+			}
+			if got := lines("stopped"); len(got) != 1 || got[0] != "runner "+b.runner.ID()+" stopped"+c.end {
+				t.Errorf("%s: got %q, want %q", name, got, c.end)
+			}
+		})
+	}
+}
+
+// tenSeconds is a job that heeds its context.
+func tenSeconds(ctx context.Context, _ work) error {
+	select {
+	case <-time.After(10 * time.Second):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -73,6 +74,7 @@ type Runner struct {
 	beats     *storage.Session // heartbeats: the next one makes up for a lost one
 	heart     *heart
 	schedules *schedules
+	released  atomic.Int64 // tasks given back, since the drain began
 
 	changed  chan struct{} // concurrency or queues changed; capacity 1
 	stop     chan struct{} // closed by Stop
@@ -271,11 +273,11 @@ func (r *Runner) Run(ctx context.Context) error {
 	all.others.Go(func() { (&sweeper{r}).loop(draining) })
 	r.spread(draining, hard, jobs, &all)
 	drain()
-	err := r.drain(&all.claims, endJobs, hardStop)
+	left, err := r.drain(&all.claims, endJobs, hardStop)
 	hardStop()
 	all.others.Wait()
 	r.heart.leave(base) // last: a heartbeat behind it would bring the runner back
-	r.log.stopped(err)
+	r.log.stopped(r.id, int(r.released.Load()), left, err)
 	return err
 }
 

@@ -172,6 +172,9 @@ func (s *settler) settled(batch []*settlement, applied []storage.Applied) {
 	for i, sm := range batch {
 		switch err := applied[i].Err; {
 		case err == nil:
+			if sm.outcome() == storage.Release {
+				s.d.r.released.Add(1)
+			}
 			s.d.r.log.settled(sm, applied[i].Settled[0].State)
 		case errors.Is(err, storage.ErrLeaseLost):
 			s.d.r.log.lost(sm.attempt, sm.took)

@@ -293,8 +293,8 @@ func (s *slots) limitNow() int {
 	return s.limit
 }
 
-// drain lets nothing start any more.
-func (s *slots) drain() {
+// drain lets nothing start any more, and tells how many jobs run.
+func (s *slots) drain() (running int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.draining = true
@@ -302,6 +302,7 @@ func (s *slots) drain() {
 		close(worker)
 	}
 	s.parked = nil
+	return s.active
 }
 
 // waitEmpty waits until nothing is held and no job runs, but those given up on.
@@ -314,12 +315,14 @@ func (s *slots) waitEmpty() {
 }
 
 // giveUp forgets everything, and what a claim under way may still bring: the leases
-// will expire.
-func (s *slots) giveUp() {
+// will expire. It tells how many tasks that are.
+func (s *slots) giveUp() (left int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	left = len(s.held)
 	clear(s.held)
 	s.held = nil
 	s.over = true
 	s.empty.Broadcast()
+	return left
 }
