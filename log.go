@@ -20,6 +20,12 @@ type lifeLog struct {
 	log *zap.Logger
 }
 
+// newLifeLog leaves out what zap's usual configurations add: where in midge a line was
+// written, and the stack of that. A task that is dead is no fault of midge's.
+func newLifeLog(log *zap.Logger) *lifeLog {
+	return &lifeLog{log.WithOptions(zap.WithCaller(false), zap.AddStacktrace(zapcore.InvalidLevel))}
+}
+
 // write writes a line. The texts of errors in it may have several, or what a terminal obeys:
 // such characters are written as Go would quote them.
 func (l *lifeLog) write(level zapcore.Level, text string) {

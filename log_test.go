@@ -58,6 +58,26 @@ func TestAnErrorOfManyLinesIsOneLineOfTheLog(t *testing.T) {
 	}
 }
 
+// The logger of zap.NewProduction adds a stack to each error, that of NewDevelopment to each
+// warning too.
+func TestALineHasNeitherCallerNorStack(t *testing.T) {
+	bubble(t, func(b *bench) {
+		core, logs := observer.New(zapcore.DebugLevel)
+		logger := zap.New(core, zap.AddCaller(), zap.AddStacktrace(zapcore.WarnLevel))
+		b.run(midge.RunnerConfig{Logger: logger}, func(context.Context, work) error { return errors.New("boom") })
+		b.enqueue("a", midge.MaxRetries(1))
+		b.after(time.Minute)
+		if n := logs.FilterLevelExact(zapcore.ErrorLevel).Len(); n != 1 {
+			t.Errorf("got %d lines of errors, want that of the dead task", n)
+		}
+		for _, entry := range logs.All() {
+			if entry.Stack != "" || entry.Caller.Defined {
+				t.Errorf("%q: got stack %q and caller %v, want neither", entry.Message, entry.Stack, entry.Caller)
+			}
+		}
+	})
+}
+
 func TestAReleaseSaysWhy(t *testing.T) {
 	bubble(t, func(b *bench) {
 		logger, lines := logged()

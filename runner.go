@@ -56,7 +56,8 @@ type RunnerConfig struct {
 	// Backoff delays retries of jobs whose type does not say. Default:
 	// DefaultBackoff.
 	Backoff Backoff
-	// Logger gets the lifecycle lines. Nil logs nothing.
+	// Logger gets the lifecycle lines, without caller and stack: a line says all there
+	// is to say, and the stack of a job's panic is kept with its task. Nil logs nothing.
 	Logger *zap.Logger
 	// Middleware wraps each attempt, the first outermost.
 	Middleware []Middleware
@@ -103,7 +104,7 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	log := &lifeLog{log: cfg.Logger}
+	log := newLifeLog(cfg.Logger)
 	r := &Runner{
 		store:    &watched{Storage: store, log: log},
 		cfg:      cfg,
