@@ -68,7 +68,7 @@ type resultError struct {
 func (e *resultError) Error() string {
 	text := fmt.Sprintf("the result of %s is of another shape than %T", e.kind, e.into)
 	if u := (*undecodableError)(nil); errors.As(e.cause, &u) {
-		text += fmt.Sprintf(": %s: %s", u.encoding, u.what())
+		text += fmt.Sprintf(": %s: %s", u.encoding, u.what)
 	}
 	return text
 }

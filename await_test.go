@@ -83,10 +83,10 @@ func TestAwaitIntoAnotherTypeNamesBothAndQuotesNothing(t *testing.T) {
 			into any
 			want string
 		}{
-			{work{}, new(int), "of work is of another shape than *int: msgpack: "},
-			{work{}, new(login), "of work is of another shape than *midge_test.login: msgpack: "},
-			{resized{}, new([]int), "of resized is of another shape than *[]int: json: what ends at byte 1 does not fit []int"},
-			{resized{}, new(login), `*midge_test.login: json: field "Password" at byte 13 does not fit string`},
+			{work{}, new(int), "of work is of another shape than *int: msgpack: got map, want int"},
+			{work{}, new(login), `of work is of another shape than *midge_test.login: msgpack: got integer for field "Password", want string`},
+			{resized{}, new([]int), "of resized is of another shape than *[]int: json: got object, want []int"},
+			{resized{}, new(login), `*midge_test.login: json: got number for field "Password", want string`},
 		} {
 			task, err := b.client.Enqueue(b.ctx, c.job)
 			if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -20,7 +21,8 @@ type Encoding string
 const (
 	// MessagePack is the default: small and fast. Fields are renamed, or left out,
 	// by the tag `msgpack:"name"`; json tags mean nothing to it. A time.Time keeps
-	// its instant but not its zone: it is read in the local one.
+	// its instant but not its zone: it is read in the local one. An integer too large
+	// for its field is cut to what the field holds.
 	MessagePack Encoding = "msgpack"
 	// JSON is encoding/json, for parameters that people or other languages read. A
 	// time.Time keeps its offset but not the name of its zone.
@@ -34,31 +36,38 @@ var errUndecodable = errors.New("midge: undecodable payload")
 // payload, which may be secret; the cause is there for errors.As.
 type undecodableError struct {
 	encoding string
+	into     reflect.Type
+	what     string
 	cause    error
 }
 
-func (e *undecodableError) Error() string {
-	return fmt.Sprintf("%v: %s: %s", errUndecodable, e.encoding, e.what())
+// undecodable explains why data could not be read into v.
+func undecodable(encoding string, data []byte, v any, cause error) *undecodableError {
+	e := &undecodableError{encoding: encoding, into: reflect.TypeOf(v).Elem(), cause: cause}
+	var (
+		misfits   *json.UnmarshalTypeError
+		syntax    *json.SyntaxError
+		malformed *malformedError
+		invalid   *InvalidError
+	)
+	switch {
+	case errors.As(cause, &misfits):
+		kind, _, _ := strings.Cut(misfits.Value, " ") // behind it the value itself
+		e.what = (&misfit{field: misfits.Field, given: kind, into: misfits.Type, cause: cause}).String()
+	case errors.As(cause, &syntax):
+		e.what = fmt.Sprintf("syntax error at byte %d", syntax.Offset)
+	case errors.As(cause, &malformed):
+		e.what = malformed.what
+	case errors.As(cause, &invalid):
+		e.what = invalid.Error()
+	default:
+		e.what = findMisfit(Encoding(encoding), data, e.into, cause).String()
+	}
+	return e
 }
 
-// what tells of the cause what quotes nothing.
-func (e *undecodableError) what() string {
-	if cause := (*json.UnmarshalTypeError)(nil); errors.As(e.cause, &cause) {
-		if cause.Field == "" {
-			return fmt.Sprintf("what ends at byte %d does not fit %v", cause.Offset, cause.Type)
-		}
-		return fmt.Sprintf("field %q at byte %d does not fit %v", cause.Field, cause.Offset, cause.Type)
-	}
-	if cause := (*json.SyntaxError)(nil); errors.As(e.cause, &cause) {
-		return fmt.Sprintf("syntax error at byte %d", cause.Offset)
-	}
-	if cause := (*malformedError)(nil); errors.As(e.cause, &cause) {
-		return cause.what
-	}
-	if cause := (*InvalidError)(nil); errors.As(e.cause, &cause) {
-		return cause.Error()
-	}
-	return fmt.Sprintf("a value does not fit, or its own decoder refused it (%T)", e.cause)
+func (e *undecodableError) Error() string {
+	return fmt.Sprintf("%v from %s: %s", e.into, e.encoding, e.what)
 }
 
 func (e *undecodableError) Unwrap() []error { return []error{errUndecodable, e.cause} }
@@ -125,22 +134,26 @@ func checkPointer(v any) error {
 }
 
 // decode reads data into v, a pointer. Every error wraps errUndecodable.
-func decode(encoding string, data []byte, v any) (err error) {
+func decode(encoding string, data []byte, v any) error {
+	if err := decodeAs(Encoding(encoding), data, v); err != nil {
+		return undecodable(encoding, data, v, err)
+	}
+	return nil
+}
+
+func decodeAs(encoding Encoding, data []byte, v any) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
 		}
-		if err != nil {
-			err = &undecodableError{encoding: encoding, cause: err}
-		}
 	}()
-	switch Encoding(encoding) {
+	switch encoding {
 	case MessagePack:
 		return decodeMsgpack(data, v)
 	case JSON:
 		return json.Unmarshal(data, v)
 	}
-	return checkEncoding("encoding", Encoding(encoding))
+	return checkEncoding("encoding", encoding)
 }
 
 func checkEncoding(what string, e Encoding) error {

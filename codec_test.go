@@ -2,6 +2,7 @@ package midge
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"math"
 	"math/big"
@@ -193,6 +194,69 @@ func TestUndecodableTextQuotesNothing(t *testing.T) {
 				t.Errorf("%s %q: %q quotes the payload", encoding, payload, text)
 			}
 		}
+	}
+}
+
+// misfits is a job whose parameters were others once.
+type misfits struct {
+	Count   int
+	At      time.Time
+	Inner   struct{ Deep struct{ Truth bool } }
+	Next    *misfits
+	List    []int
+	Renamed string `json:"r" msgpack:"r"`
+}
+
+func TestAMisfitNamesItsField(t *testing.T) {
+	deep := func(v any) any { return map[string]any{"Deep": map[string]any{"Truth": v}} }
+	for _, c := range []struct {
+		given         any
+		packed, asked string // of MessagePack and JSON
+	}{
+		{map[string]any{"Gone": 1, "Count": "x"}, `got string for field "Count", want int`, ""},
+		{map[string]any{"Count": 1.5}, `got float for field "Count", want int`, `got number for field "Count", want int`},
+		{map[string]any{"Inner": deep("x")}, `got string for field "Inner.Deep.Truth", want bool`, ""},
+		{map[string]any{"Next": map[string]any{"Count": []int{1}}}, `got array for field "Next.Count", want int`, ""},
+		{map[string]any{"r": true}, `got bool for field "r", want string`, ""},
+		{
+			map[string]any{"List": []any{"x"}},
+			`got array for field "List" whose elements do not all fit, want []int`,
+			`got string for field "List", want int`,
+		},
+		{
+			map[string]any{"At": "noon"},
+			`got string for field "At", which the decoder of time.Time refused (*errors.errorString)`,
+			`got string for field "At", which the decoder of time.Time refused (*time.ParseError)`,
+		},
+		{"x", `got string, want midge.misfits`, ""},
+		{[]byte{1}, `got bytes, want midge.misfits`, `got string, want midge.misfits`},
+	} {
+		for _, e := range []struct {
+			name Encoding
+			want string
+		}{{MessagePack, c.packed}, {JSON, cmp.Or(c.asked, c.packed)}} {
+			data, err := encode(string(e.name), c.given)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := "midge.misfits from " + string(e.name) + ": " + e.want
+			if err := decode(string(e.name), data, new(misfits)); err == nil || err.Error() != want {
+				t.Errorf("%v: got %v, want %s", c.given, err, want)
+			}
+		}
+	}
+}
+
+// To find what does not fit costs no more than a few times its reading.
+func TestADeepMisfitIsFoundInTime(t *testing.T) {
+	data := []byte(strings.Repeat("\x82\xa1Z\x01\xa4Next", maxDepth-1) + "\x81\xa5Count\xa1x")
+	begun := time.Now()
+	err := decode("msgpack", data, new(misfits))
+	if err == nil || !strings.Contains(err.Error(), `"Next.Next.Next.Next.Next.Next.Next.Next" whose elements do not all fit`) {
+		t.Errorf("got %v, want it undecodable, somewhere behind eight steps", err)
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("took %v", took)
 	}
 }
 

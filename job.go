@@ -107,7 +107,7 @@ type handler struct {
 func decodeJob(encoding string, payload []byte, job any) error {
 	if Encoding(encoding) == MessagePack && bytes.Equal(payload, []byte{0xc0}) ||
 		Encoding(encoding) == JSON && bytes.Equal(bytes.TrimSpace(payload), []byte("null")) {
-		return &undecodableError{encoding, &malformedError{"nothing encoded"}}
+		return undecodable(encoding, payload, job, &malformedError{"nothing encoded"})
 	}
 	return decode(encoding, payload, job)
 }

@@ -141,10 +141,11 @@ func TestUnknownKindIsPutOffUncharged(t *testing.T) {
 func TestUndecodablePayloadIsDeadAtOnce(t *testing.T) {
 	bubble(t, func(b *bench) {
 		ran := 0
-		b.run(midge.RunnerConfig{}, func(context.Context, work) error { ran++; return nil })
+		logger, lines := logged()
+		b.run(midge.RunnerConfig{Logger: logger}, func(context.Context, work) error { ran++; return nil })
 		ref := storage.Ref{Queue: midge.DefaultQueue, ID: "bad"}
 		if _, err := storage.NewSession(b.store, 0).ApplyOne(b.Context(), storage.Tx{Inserts: []storage.Insert{{
-			Ref: ref, Kind: "work", Encoding: "msgpack", Payload: []byte{0xc1}, MaxRetries: 5, CrashLimit: 3,
+			Ref: ref, Kind: "work", Encoding: "msgpack", Payload: []byte("\x81\xa4Name\x01"), MaxRetries: 5, CrashLimit: 3,
 		}}}); err != nil {
 			t.Fatal(err)
 		}
@@ -152,6 +153,11 @@ func TestUndecodablePayloadIsDeadAtOnce(t *testing.T) {
 		b.after(time.Second)
 		if got := b.task(ref); got.State != storage.Dead || got.Reason != "undecodable payload" || ran != 1 {
 			t.Errorf("%s %q, neighbours run %d; want dead, undecodable payload, 1", got.State, got.Reason, ran)
+		}
+		want := `work default/bad is dead, undecodable payload: midge_test.work from msgpack: ` +
+			`got integer for field "Name", want string`
+		if got := lines("default/bad"); len(got) != 1 || got[0] != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	})
 }

@@ -1,0 +1,186 @@
+package midge
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// misfit says what of a payload does not go into the type it is read into. It names
+// fields, and the kind of what is there, and quotes nothing.
+type misfit struct {
+	field string       // its path, "" for the whole payload
+	given string       // such as string
+	into  reflect.Type // what it was to become
+	cause error
+}
+
+func (m *misfit) String() string {
+	text := "got " + m.given
+	if m.field != "" {
+		text += fmt.Sprintf(" for field %q", m.field)
+	}
+	if decodesItself(m.into) {
+		return fmt.Sprintf("%s, which the decoder of %v refused (%T)", text, m.into, m.cause)
+	}
+	inside := false
+	if kind := m.into.Kind(); kind == reflect.Struct || kind == reflect.Map {
+		inside = m.given == "map" || m.given == "object"
+	} else if kind == reflect.Slice || kind == reflect.Array {
+		inside = m.given == "array"
+	}
+	if inside {
+		text += " whose elements do not all fit"
+	}
+	return fmt.Sprintf("%s, want %v", text, m.into)
+}
+
+// misfitDepth bounds the path of a field: each step of it decodes what is below again.
+const misfitDepth = 8
+
+// findMisfit finds what does not fit by decoding each field alone: few decoders name it.
+func findMisfit(encoding Encoding, data []byte, typ reflect.Type, cause error) *misfit {
+	m := &misfit{given: given(encoding, data), into: pointed(typ), cause: cause}
+	for range misfitDepth {
+		if m.into.Kind() != reflect.Struct || decodesItself(m.into) {
+			break
+		}
+		name, value, err := firstMisfit(encoding, data, m.into)
+		field, ok := fieldNamed(m.into, encoding, name)
+		if err == nil || !ok {
+			break
+		}
+		m.field = strings.TrimPrefix(m.field+"."+name, ".")
+		m.given, m.into, m.cause, data = given(encoding, value), pointed(field), err, value
+	}
+	return m
+}
+
+// pointed is what a type points to in the end.
+func pointed(typ reflect.Type) reflect.Type {
+	for typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	return typ
+}
+
+// firstMisfit gives the first field of an encoded struct that does not decode.
+func firstMisfit(encoding Encoding, data []byte, typ reflect.Type) (name string, value []byte, err error) {
+	each := msgpackFields
+	if encoding == JSON {
+		each = jsonFields
+	}
+	each(data, func(field string, of, alone []byte) bool {
+		name, value, err = field, of, decodeAs(encoding, alone, reflect.New(typ).Interface())
+		return err == nil
+	})
+	return name, value, err
+}
+
+// msgpackFields yields the entries of a sound map: the name, the value, and a map of nothing
+// else.
+func msgpackFields(data []byte, yield func(name string, value, alone []byte) bool) {
+	w := msgpackWalk{data: data}
+	at, _, items, isMap, err := w.head(0)
+	for ; err == nil && isMap && items > 0; items -= 2 {
+		var behind, end int
+		var name string
+		if behind, err = w.value(at, 0); err != nil {
+			return
+		}
+		if end, err = w.value(behind, 0); err != nil {
+			return
+		}
+		if msgpack.Unmarshal(data[at:behind], &name) == nil &&
+			!yield(name, data[behind:end], append([]byte{0x81}, data[at:end]...)) {
+			return
+		}
+		at = end
+	}
+}
+
+// jsonFields does the same for an object.
+func jsonFields(data []byte, yield func(name string, value, alone []byte) bool) {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(data, &fields) != nil {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		alone, err := json.Marshal(map[string]json.RawMessage{name: fields[name]})
+		if err == nil && !yield(name, fields[name], alone) {
+			return
+		}
+	}
+}
+
+// fieldNamed gives the type of the field that is read from a name.
+func fieldNamed(typ reflect.Type, encoding Encoding, name string) (reflect.Type, bool) {
+	for _, f := range reflect.VisibleFields(typ) {
+		own := f.Name
+		if tag, _, _ := strings.Cut(f.Tag.Get(string(encoding)), ","); tag != "" {
+			own = tag
+		}
+		if f.IsExported() && (own == name || encoding == JSON && strings.EqualFold(own, name)) {
+			return f.Type, true
+		}
+	}
+	return nil, false
+}
+
+// decodesItself reports whether a type reads itself, as far as a decoder asks.
+func decodesItself(typ reflect.Type) bool {
+	switch reflect.New(typ).Interface().(type) {
+	case msgpack.CustomDecoder, msgpack.Unmarshaler, json.Unmarshaler,
+		encoding.BinaryUnmarshaler, encoding.TextUnmarshaler:
+		return true
+	}
+	return false
+}
+
+// given names the kind of an encoded value.
+func given(encoding Encoding, data []byte) string {
+	if encoding == JSON {
+		return givenJSON(data)
+	}
+	switch c := data[0]; {
+	case c == 0xc0:
+		return "nil"
+	case c == 0xc2, c == 0xc3:
+		return "bool"
+	case c < 0x80, c >= 0xe0, c >= 0xcc && c <= 0xd3:
+		return "integer"
+	case c == 0xca, c == 0xcb:
+		return "float"
+	case c < 0x90, c == 0xde, c == 0xdf:
+		return "map"
+	case c < 0xa0, c == 0xdc, c == 0xdd:
+		return "array"
+	case c < 0xc0, c >= 0xd9 && c <= 0xdb:
+		return "string"
+	case c >= 0xc4 && c <= 0xc6:
+		return "bytes"
+	}
+	return "extension"
+}
+
+func givenJSON(data []byte) string {
+	switch strings.TrimLeft(string(data), " \t\r\n")[0] {
+	case '{':
+		return "object"
+	case '[':
+		return "array"
+	case '"':
+		return "string"
+	case 't', 'f':
+		return "bool"
+	case 'n':
+		return "null"
+	}
+	return "number"
+}
