@@ -35,13 +35,21 @@ type Client struct {
 	within      Applier // nil outside a caller's transaction
 }
 
-// NewClient makes a client on store. It does no I/O.
+// check looks at what was given.
+func (c *ClientConfig) check() error {
+	if err := checkDurationOrNone("ClientConfig.Patience", c.Patience); err != nil {
+		return err
+	}
+	return checkRange("ClientConfig.MaxPayload", c.MaxPayload, 0, storage.MaxPayloadCap, " bytes, 0 for 1 MiB")
+}
+
+// NewClient checks the configuration and makes a client on store. It does no I/O. Its
+// errors are *[InvalidError].
 func NewClient(store storage.Storage, cfg ClientConfig) (*Client, error) {
 	if store == nil {
 		return nil, fmt.Errorf("midge: new client: %w", storage.Invalid("store", "nil", "an opened storage"))
 	}
-	err := checkRange("ClientConfig.MaxPayload", cfg.MaxPayload, 0, storage.MaxPayloadCap, " bytes, 0 for 1 MiB")
-	if err != nil {
+	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("midge: new client: %w", err)
 	}
 	limits := storage.Limits{MaxPayload: cfg.MaxPayload}

@@ -58,6 +58,14 @@ func checkDuration(what string, d time.Duration) error {
 	return nil
 }
 
+// checkDurationOrNone is for settings whose zero is a default.
+func checkDurationOrNone(what string, d time.Duration) error {
+	if d != None && (d < 0 || d > storage.MaxDelay) {
+		return storage.Invalid(what, d, "0 to "+longest+", or None; 0 means the default")
+	}
+	return nil
+}
+
 func checkMoment(what string, t time.Time) error {
 	switch {
 	case t.IsZero():

@@ -155,3 +155,68 @@ func TestWrongQuestionsAboutAQueueAreNamedAsTheyWereAsked(t *testing.T) {
 	wantsWord(t, q.Change(ctx, "1", To("a b")), "To", `"a b": want`)
 	wantsWord(t, q.Change(ctx, "1", MaxRetries(1)), "option MaxRetries", "want Priority, In, At, Header or To")
 }
+
+func TestWrongConfigurationsAreNamedAsTheyWereWritten(t *testing.T) {
+	ab := []string{"a", "b"}
+	for _, c := range []struct {
+		cfg        RunnerConfig
+		what, text string
+	}{
+		{RunnerConfig{Concurrency: -1}, "RunnerConfig.Concurrency", "-1: want 1 to 1000000"},
+		{RunnerConfig{Concurrency: 1 << 40}, "RunnerConfig.Concurrency", "want 1 to 1000000"},
+		{RunnerConfig{Lease: -time.Second}, "RunnerConfig.Lease", "-1s: want 1s to 100 years"},
+		{RunnerConfig{Lease: 1}, "RunnerConfig.Lease", "1ns: want 1s"},
+		{RunnerConfig{Lease: 1 << 62}, "RunnerConfig.Lease", "want 1s to 100 years"},
+		{RunnerConfig{Grace: -time.Second}, "RunnerConfig.Grace", "-1s: want 0 to 100 years, or None; 0 means"},
+		{RunnerConfig{Grace: 1 << 62}, "RunnerConfig.Grace", "want 0 to 100 years"},
+		{RunnerConfig{Ahead: -time.Second}, "RunnerConfig.Ahead", "-1s: want 0 to a third of the lease, 10s, or None"},
+		{RunnerConfig{Ahead: time.Minute}, "RunnerConfig.Ahead", "1m0s: want 0 to a third"},
+		{RunnerConfig{Queues: []string{"a b"}}, "name in RunnerConfig.Queues", `"a b": want 1 to 128 letters`},
+		{RunnerConfig{Queues: []string{"a", "a"}}, "RunnerConfig.Queues", `"a twice": want each queue once`},
+		{RunnerConfig{Queues: make([]string, 1001)}, "RunnerConfig.Queues", `"1001 of them": want at most 1000`},
+		{RunnerConfig{Weights: map[string]int{"a": 1}}, "RunnerConfig.Weights", `"without Queues": want`},
+		{RunnerConfig{Queues: ab, Weights: map[string]int{"c": 1}}, "RunnerConfig.Weights", `"c": want queues that are served`},
+		{RunnerConfig{Queues: ab, Weights: map[string]int{"b": 0}}, `RunnerConfig.Weights["b"]`, "0: want 1 to 1000000"},
+		{RunnerConfig{Queues: ab, Weights: map[string]int{"a": 1 << 62}}, `RunnerConfig.Weights["a"]`, "want 1 to 1000000"},
+		{RunnerConfig{Middleware: []Middleware{nil}}, "RunnerConfig.Middleware", `"with a nil": want functions`},
+	} {
+		_, err := NewRunner(stranger{}, c.cfg)
+		wantsWord(t, err, c.what, c.text)
+		wantsPrefix(t, err, "midge: new runner: invalid ")
+	}
+	_, err := NewRunner(nil, RunnerConfig{})
+	wantsWord(t, err, "store", "want an opened storage")
+	wantsPrefix(t, err, "midge: new runner: invalid ")
+	for what, cfg := range map[string]ClientConfig{
+		"ClientConfig.Patience":   {Patience: -time.Second},
+		"ClientConfig.MaxPayload": {MaxPayload: 1 << 30},
+	} {
+		_, err = NewClient(stranger{}, cfg)
+		wantsWord(t, err, what, "want 0 to 1")
+		wantsPrefix(t, err, "midge: new client: invalid ")
+	}
+}
+
+func TestWrongChangesOfARunnerAreNamedAsTheyWereWritten(t *testing.T) {
+	r, err := NewRunner(stranger{}, RunnerConfig{Lease: 1100 * time.Millisecond, Grace: None, Ahead: None})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"concurrency":    r.SetConcurrency(0),
+		"queues":         r.SetQueues(nil, nil),
+		"name in queues": r.SetQueues([]string{""}, nil),
+		"weights":        r.SetQueues([]string{"a"}, map[string]int{"b": 1}),
+		`weights["a"]`:   r.SetQueues([]string{"a"}, map[string]int{"a": -1}),
+	} {
+		wantsWord(t, err, what, "want ")
+		wantsPrefix(t, err, "midge: set ")
+	}
+}
+
+func wantsPrefix(t *testing.T, err error, prefix string) {
+	t.Helper()
+	if err == nil || !strings.HasPrefix(err.Error(), prefix) {
+		t.Errorf("got %v, want it to begin with %q", err, prefix)
+	}
+}

@@ -1,6 +1,7 @@
 package midge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,10 +38,10 @@ type RunnerConfig struct {
 	// Default: "default" and the queues of the registered jobs and of the schedules,
 	// with equal weights.
 	Queues []string
-	// Weights shares the claims among the queues by weight instead of in strict
-	// order; a queue that is not in it has weight 1. Nil keeps strict order.
+	// Weights shares the claims among the queues by weight, 1 to 1,000,000, instead of
+	// in strict order; a queue that is not in it has weight 1. Nil keeps strict order.
 	Weights map[string]int
-	// Concurrency is how many jobs run at once. Default: GOMAXPROCS × 4.
+	// Concurrency is how many jobs run at once, up to 1,000,000. Default: GOMAXPROCS × 4.
 	Concurrency int
 	// Lease is how long a task stays this runner's without a heartbeat: default
 	// 30 s, at least 1 s. Heartbeats go out every third of it. After a crash
@@ -51,7 +52,8 @@ type RunnerConfig struct {
 	Grace time.Duration
 	// Ahead is how much work may be claimed ahead of free slots, as the time that
 	// it will take: default 5 ms, None claims nothing ahead. It matters for jobs
-	// shorter than that; slow jobs are never claimed ahead.
+	// shorter than that; slow jobs are never claimed ahead. At most a third of the
+	// lease.
 	Ahead time.Duration
 	// Backoff delays retries of jobs whose type does not say. Default:
 	// DefaultBackoff.
@@ -96,13 +98,14 @@ type Runner struct {
 // it; what it returns is the attempt's verdict. [Current] tells the task.
 type Middleware func(next func(context.Context) error) func(context.Context) error
 
-// NewRunner checks the configuration and makes a runner on store. It does no I/O.
+// NewRunner checks the configuration and makes a runner on store. It does no I/O. Its
+// errors are *[InvalidError].
 func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	if store == nil {
-		return nil, storage.Invalid("store", "nil", "an opened storage")
+		return nil, fmt.Errorf("midge: new runner: %w", storage.Invalid("store", "nil", "an opened storage"))
 	}
 	if err := cfg.fill(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("midge: new runner: %w", err)
 	}
 	log := newLifeLog(cfg.Logger)
 	r := &Runner{
@@ -125,70 +128,82 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	return r, nil
 }
 
-// fill sets the defaults and checks what was given.
+// fill checks what was given and sets the defaults.
 func (c *RunnerConfig) fill() error {
-	if len(c.Queues) == 0 && len(c.Weights) > 0 {
-		return storage.Invalid("RunnerConfig.Weights", "without Queues", "the queues that they weigh")
+	c.Queues, c.Weights = slices.Clone(c.Queues), maps.Clone(c.Weights)
+	c.Concurrency = cmp.Or(c.Concurrency, runtime.GOMAXPROCS(0)*4)
+	c.Lease = cmp.Or(c.Lease, DefaultLease)
+	if err := c.check(); err != nil {
+		return err
 	}
-	if c.Concurrency == 0 {
-		c.Concurrency = runtime.GOMAXPROCS(0) * 4
-	}
-	if c.Lease == 0 {
-		c.Lease = DefaultLease
-	}
+	c.Grace = durationOr(c.Grace, DefaultGrace)
+	c.Ahead = durationOr(c.Ahead, DefaultAhead)
 	if c.Backoff == nil {
 		c.Backoff = DefaultBackoff()
 	}
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
 	}
-	c.Grace = durationOr(c.Grace, DefaultGrace)
-	c.Ahead = durationOr(c.Ahead, DefaultAhead)
-	c.Queues, c.Weights = slices.Clone(c.Queues), maps.Clone(c.Weights)
-	if err := checkQueues(c.Queues, c.Weights); err != nil {
-		return err
-	}
-	if slices.ContainsFunc(c.Middleware, func(m Middleware) bool { return m == nil }) {
-		return storage.Invalid("RunnerConfig.Middleware", "with a nil", "functions alone")
-	}
-	switch {
-	case c.Concurrency < 1:
-		return storage.Invalid("RunnerConfig.Concurrency", c.Concurrency, "1 or more")
-	case c.Lease < storage.MinLease || c.Lease > storage.MaxDelay:
-		return storage.Invalid("RunnerConfig.Lease", c.Lease, "at least %v", storage.MinLease)
-	case c.Grace > storage.MaxDelay:
-		return storage.Invalid("RunnerConfig.Grace", c.Grace, "at most %v", storage.MaxDelay)
-	case c.Ahead > c.Lease/3:
-		return storage.Invalid("RunnerConfig.Ahead", c.Ahead, "at most a third of the lease, %v", c.Lease/3)
-	}
 	return nil
 }
 
-// durationOr gives d, the default for 0, and 0 for what is negative (None).
-func durationOr(d, byDefault time.Duration) time.Duration {
-	if d == 0 {
-		return byDefault
+// check looks at what was given, with the defaults of Concurrency and Lease.
+func (c *RunnerConfig) check() error {
+	if len(c.Queues) == 0 && len(c.Weights) > 0 {
+		return storage.Invalid("RunnerConfig.Weights", "without Queues", "the queues that they weigh")
 	}
-	return max(d, 0)
+	if err := checkQueues("RunnerConfig.Queues", c.Queues, "RunnerConfig.Weights", c.Weights); err != nil {
+		return err
+	}
+	if err := checkConcurrency("RunnerConfig.Concurrency", c.Concurrency); err != nil {
+		return err
+	}
+	switch {
+	case c.Lease < storage.MinLease || c.Lease > storage.MaxDelay:
+		return storage.Invalid("RunnerConfig.Lease", c.Lease, "%v to "+longest, storage.MinLease)
+	case c.Ahead != None && (c.Ahead < 0 || c.Ahead > c.Lease/3):
+		return storage.Invalid("RunnerConfig.Ahead", c.Ahead,
+			"0 to a third of the lease, %v, or None; 0 means the default", c.Lease/3)
+	case slices.ContainsFunc(c.Middleware, func(m Middleware) bool { return m == nil }):
+		return storage.Invalid("RunnerConfig.Middleware", "with a nil", "functions alone")
+	}
+	return checkDurationOrNone("RunnerConfig.Grace", c.Grace)
 }
 
-func checkQueues(queues []string, weights map[string]int) error {
+// durationOr gives d, the default for 0, and 0 for None.
+func durationOr(d, byDefault time.Duration) time.Duration {
+	if d == None {
+		return 0
+	}
+	return cmp.Or(d, byDefault)
+}
+
+// mostAtOnce bounds the concurrency of a runner, and the weight of a queue.
+const mostAtOnce = 1_000_000
+
+func checkConcurrency(what string, n int) error { return checkRange(what, n, 1, mostAtOnce, "") }
+
+// checkQueues checks queues and their weights, which were given under such names.
+func checkQueues(what string, queues []string, whatWeights string, weights map[string]int) error {
 	if len(queues) > storage.MaxNames {
-		return storage.Invalid("queues", fmt.Sprintf("%d of them", len(queues)), "at most %d", storage.MaxNames)
+		return storage.Invalid(what, fmt.Sprintf("%d of them", len(queues)), "at most %d", storage.MaxNames)
 	}
 	seen := make(map[string]bool, len(queues))
 	for _, q := range queues {
-		if err := storage.CheckName("queue name", q); err != nil {
+		if err := storage.CheckName("name in "+what, q); err != nil {
 			return err
 		}
 		if seen[q] {
-			return storage.Invalid("queues", q+" twice", "each queue once")
+			return storage.Invalid(what, q+" twice", "each queue once")
 		}
 		seen[q] = true
 	}
-	for q, w := range weights {
-		if !seen[q] || w < 1 {
-			return storage.Invalid("weight of queue "+q, w, "1 or more, for a queue that is served")
+	for _, q := range slices.Sorted(maps.Keys(weights)) {
+		if !seen[q] {
+			return storage.Invalid(whatWeights, q, "queues that are served, see %s", what)
+		}
+		if err := checkRange(fmt.Sprintf("%s[%q]", whatWeights, q), weights[q], 1, mostAtOnce, ""); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -219,8 +234,8 @@ func (r *Runner) ID() string { return r.id }
 // SetConcurrency changes how many jobs run at once, also while the runner runs.
 // Lowering it lets running jobs finish.
 func (r *Runner) SetConcurrency(n int) error {
-	if n < 1 {
-		return storage.Invalid("concurrency", n, "1 or more")
+	if err := checkConcurrency("concurrency", n); err != nil {
+		return fmt.Errorf("midge: set concurrency: %w", err)
 	}
 	r.slots.resize(n)
 	return nil
@@ -230,10 +245,10 @@ func (r *Runner) SetConcurrency(n int) error {
 // weights nil they are served in strict order.
 func (r *Runner) SetQueues(queues []string, weights map[string]int) error {
 	if len(queues) == 0 {
-		return storage.Invalid("queues", "none", "at least one queue")
+		return fmt.Errorf("midge: set queues: %w", storage.Invalid("queues", "none", "at least one queue"))
 	}
-	if err := checkQueues(queues, weights); err != nil {
-		return err
+	if err := checkQueues("queues", queues, "weights", weights); err != nil {
+		return fmt.Errorf("midge: set queues: %w", err)
 	}
 	r.mu.Lock()
 	r.queues, r.weights = slices.Clone(queues), maps.Clone(weights)

@@ -47,7 +47,8 @@ func (s *slots) aheadWanted(budget time.Duration) int {
 	if s.average == 0 || budget == 0 {
 		return 0
 	}
-	return int(min(time.Duration(s.limit)*budget/s.average, aheadMost))
+	wanted := float64(s.limit) * float64(budget) / float64(s.average) // which no int holds
+	return int(min(wanted, aheadMost))
 }
 
 // low reports whether what is held ahead has fallen under half of what is wanted.

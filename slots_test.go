@@ -47,3 +47,11 @@ func TestASecondSuspectIsGivenBack(t *testing.T) {
 		t.Errorf("the second, and another: %d run, %d are given back; want 1, 1", len(run), len(back))
 	}
 }
+
+func TestWhatIsWantedAheadHasNoOverflow(t *testing.T) {
+	s := newSlots(mostAtOnce)
+	s.average = 1
+	if got := s.aheadWanted(storage.MaxDelay / 3); got != aheadMost {
+		t.Errorf("got %d, want %d", got, aheadMost)
+	}
+}

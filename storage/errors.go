@@ -43,7 +43,7 @@ type InvalidError struct {
 
 // Error names what was given and what is wanted.
 func (e *InvalidError) Error() string {
-	return fmt.Sprintf("storage: invalid %s %s: want %s", e.What, e.Got, e.Want)
+	return fmt.Sprintf("invalid %s %s: want %s", e.What, e.Got, e.Want)
 }
 
 // DependencyError says why a Tx was refused: everything missing, stale, colliding
