@@ -264,6 +264,9 @@ func TestSchedulesAreListedAndRun(t *testing.T) {
 		if c := list[i].Cursor; c.Spec != "every 1h0m0s" || c.Next.Sub(c.Last) != time.Hour || ran.Load() != 1 {
 			t.Errorf("got %+v after %d runs, want one tick and the next in an hour", c, ran.Load())
 		}
+		if until := time.Until(list[i].Due); until <= 0 || until > time.Hour {
+			t.Errorf("due in %v, want the next tick", until)
+		}
 		ref, err := q.RunSchedule(b.ctx, "hourly")
 		b.after(time.Second)
 		if err != nil || ref.Queue != "default" || ran.Load() != 2 {

@@ -10,8 +10,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// ScheduleInfo is a schedule as it is stored. Cursor tells its text, zone and
-// policies, its last tick and its next one.
+// ScheduleInfo is a schedule as it is stored. Due is its next tick, zero where there
+// will be none; an orphaned one stands still, and Due may have passed. Cursor tells its
+// text, zone and policies, and its last tick.
 type ScheduleInfo struct {
 	storage.Task
 	// Name of the schedule, within its queue.
@@ -36,6 +37,9 @@ func (q *Queue) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
 			return nil, q.wrap("list schedules", err)
 		}
 		info := ScheduleInfo{Task: t, Name: strings.TrimPrefix(t.ID, storage.CursorPrefix)}
+		if t.Cursor != nil {
+			info.Due = t.Cursor.Next
+		}
 		info.Orphaned = !slices.ContainsFunc(runners, func(r storage.RunnerInfo) bool { return declares(r, t) })
 		list = append(list, info)
 	}
