@@ -8,6 +8,7 @@ import (
 
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
 )
 
 // Statement is a job whose type says how its tasks are treated.
@@ -200,6 +201,40 @@ func ExampleQueue_RequeueAll() {
 	// true
 	// resize out of retries: disk full
 	// 1 <nil>
+}
+
+// With the storage on PostgreSQL a task is enqueued in the application's own transaction:
+// it is there if and when that commits. Here the memory storage stands in.
+func ExampleClient_With() {
+	store, err := memory.Open(memory.Config{})
+	must(err)
+	client, err := midge.NewClient(store, midge.ClientConfig{})
+	must(err)
+	ctx := context.Background()
+	// tx, err := db.Begin(ctx)
+	// defer tx.Rollback(ctx)
+	// tx.Exec(ctx, "INSERT INTO orders …")
+	within := store // store.Within(tx)
+	task, err := client.With(within).Enqueue(ctx, Order{Number: 7})
+	must(err)
+	// tx.Commit(ctx)
+	fmt.Println(task.Kind, task.State)
+	// Output: order waiting
+}
+
+// Those who look at tasks read the parameters by the type of the job.
+func ExampleDecode() {
+	_, client := set()
+	ctx := context.Background()
+	_, err := client.Enqueue(ctx, Resize{Path: "cat.png", Width: 300})
+	must(err)
+	for task, err := range client.Queue(midge.DefaultQueue).Tasks(ctx, storage.Waiting) {
+		must(err)
+		var job Resize
+		must(midge.Decode(task, &job))
+		fmt.Println(task.Kind, job.Path, job.Width)
+	}
+	// Output: resize cat.png 300
 }
 
 // A paused queue takes tasks and gives none.

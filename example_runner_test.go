@@ -226,6 +226,28 @@ func ExampleSetResult() {
 	// Output: 300 × 225
 }
 
+// What a job does elsewhere should be idempotent: a key that is the same for each of its
+// runs lets the other system tell.
+func ExampleCurrent() {
+	runner, client := set()
+	charged := map[string]int{} // stands for a payment service
+	must(midge.Handle(runner, func(ctx context.Context, job Order) error {
+		task, _ := midge.Current(ctx)
+		charged[task.IdempotencyKey] = job.Number * 100
+		if task.Retries == 0 {
+			return midge.RetryIn(time.Millisecond, errors.New("the connection was cut behind the payment"))
+		}
+		return nil
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+	task, err := client.Enqueue(ctx, Order{Number: 7})
+	must(err)
+	must(client.Await(ctx, task.Ref, nil))
+	fmt.Println("charges:", len(charged))
+	// Output: charges: 1
+}
+
 // Progress is stored at once, as JSON, for those who look at the task.
 func ExampleProgress() {
 	runner, client := set()

@@ -55,3 +55,31 @@ func Example() {
 	}
 	// Output: welcome, ann
 }
+
+// A job enqueues what comes next and says what it came to, in the same step as its
+// completion. The README shows this.
+func Example_followUp() {
+	runner, client := set()
+	err := midge.Handle(runner, func(ctx context.Context, job Order) error {
+		if err := midge.FollowUp(ctx, Invoice{Order: job.Number}); err != nil {
+			return err
+		}
+		return midge.SetResult(ctx, "confirmed") // both are stored when the job returns nil, or neither
+	})
+	must(err)
+	invoices := make(chan int, 1)
+	must(midge.Handle(runner, func(_ context.Context, job Invoice) error {
+		invoices <- job.Order
+		return nil
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+
+	task, err := client.Enqueue(ctx, Order{Number: 7})
+	must(err)
+	var result string
+	err = client.Await(ctx, task.Ref, &result) // "confirmed", and the invoice is enqueued
+	must(err)
+	fmt.Println(result, <-invoices)
+	// Output: confirmed 7
+}

@@ -55,6 +55,34 @@ func TestReadmeProgram(t *testing.T) {
 	}
 }
 
+// What the README shows of follow-ups and results is an example, line by line, and so is
+// tried.
+func TestReadmeFollowUpIsAnExample(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("```go\n([^`]*midge\\.FollowUp\\(ctx[^`]*)```").FindSubmatch(readme)
+	if block == nil {
+		t.Fatal("README.md shows no follow-up")
+	}
+	_, rest, _ := strings.Cut(string(examples), "func Example_followUp() {\n")
+	for line := range strings.Lines(string(block[1])) {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		_, behind, found := strings.Cut(rest, "\t"+line)
+		if !found {
+			t.Fatalf("%q is not in the example, or not in its order", line)
+		}
+		rest = behind
+	}
+}
+
 // buildOutside builds a program in a module that requires midge from this directory.
 func buildOutside(t *testing.T, program []byte) (binary string) {
 	t.Helper()
