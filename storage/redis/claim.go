@@ -284,7 +284,10 @@ type calm struct {
 	queues map[string]int // 1 where calm, below 0 for how many claims it will not be
 }
 
-const calmAgain = 8 // claims by the general script after one that was in vain
+const (
+	calmAgain = 8     // claims by the general script after one that was in vain
+	calmMost  = 4_096 // queues remembered: queues come and go, and to forget one costs one claim
+)
 
 // saw takes note of what a claim by the general script found.
 func (c *calm) saw(queue string, calm bool) {
@@ -306,12 +309,14 @@ func (c *calm) vain(queue string) {
 }
 
 func (c *calm) setLocked(queue string, n int) {
-	if c.queues == nil {
+	if n == 0 {
+		delete(c.queues, queue)
+		return
+	}
+	if _, known := c.queues[queue]; c.queues == nil || !known && len(c.queues) >= calmMost {
 		c.queues = make(map[string]int)
 	}
-	if c.queues[queue] = n; n == 0 {
-		delete(c.queues, queue)
-	}
+	c.queues[queue] = n
 }
 
 func (c *calm) is(queue string) bool {

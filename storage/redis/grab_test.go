@@ -161,3 +161,21 @@ func TestAShortClaimInVainIsNotTriedAtOnce(t *testing.T) {
 		t.Errorf("got %v and %v of another queue, want true and false", c.is("mail"), c.is("bulk"))
 	}
 }
+
+// A process that claims from queues that come and go remembers a bounded number of them.
+func TestCalmQueuesAreBounded(t *testing.T) {
+	var c calm
+	name := strconv.Itoa
+	for i := range 3 * calmMost {
+		c.saw(name(i), true)
+		if !c.is(name(i)) || len(c.queues) > calmMost {
+			t.Fatalf("queue %d: calm %t, %d remembered, want at most %d", i, c.is(name(i)), len(c.queues), calmMost)
+		}
+	}
+	for i := range calmMost { // what is remembered already takes no room
+		c.vain(name(3*calmMost - 1 - i))
+	}
+	if len(c.queues) != calmMost {
+		t.Errorf("%d remembered, want %d", len(c.queues), calmMost)
+	}
+}
