@@ -47,7 +47,6 @@ func (c *claimer) turn(draining, claim, jobs context.Context) {
 		c.pause(draining, storage.MaxDelay)
 		return
 	}
-	c.start(jobs) // the concurrency may have been raised
 	r.releaseAll(r.slots.stale())
 	start, ahead, suspect := r.slots.ask(d, r.cfg.Ahead)
 	queues := d.queues(start, ahead)
@@ -107,15 +106,14 @@ func (c *claimer) take(jobs context.Context, claimed storage.Claimed, sent time.
 			r.log.crashed(a)
 		}
 	}
-	c.start(jobs, attempts...)
+	r.launch(jobs, attempts...)
 	for _, t := range claimed.Ticks {
 		d.ticks.due(t, claimed.Now)
 	}
 }
 
-// start lets attempts run that may, and what waits ahead where there is more room.
-func (c *claimer) start(jobs context.Context, attempts ...*attempt) {
-	r := c.d.r
+// launch lets attempts run that may, and what waits ahead where there is more room.
+func (r *Runner) launch(jobs context.Context, attempts ...*attempt) {
 	run, back := r.slots.add(attempts...)
 	r.releaseAll(back)
 	for _, a := range run {

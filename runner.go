@@ -85,6 +85,7 @@ type Runner struct {
 
 	mu              sync.Mutex // guards what follows
 	running         bool
+	jobContexts     context.Context //nolint:containedctx // what those of jobs end with; nil before Run
 	describedLimits storage.Limits
 	definitions     definitions
 	handlers        map[string]*handler
@@ -231,13 +232,20 @@ func (r *Runner) add(h *handler) error {
 // ID is the runner's id, as tasks and lists of runners show it.
 func (r *Runner) ID() string { return r.id }
 
-// SetConcurrency changes how many jobs run at once, also while the runner runs.
-// Lowering it lets running jobs finish.
+// SetConcurrency changes how many jobs run at once, 1 to 1,000,000, also while the runner
+// runs. What waits ahead starts at once where there is more room; lowering it lets running
+// jobs finish.
 func (r *Runner) SetConcurrency(n int) error {
 	if err := checkConcurrency("concurrency", n); err != nil {
 		return fmt.Errorf("midge: set concurrency: %w", err)
 	}
 	r.slots.resize(n)
+	r.mu.Lock()
+	jobs := r.jobContexts
+	r.mu.Unlock()
+	if jobs != nil {
+		r.launch(jobs)
+	}
 	return nil
 }
 
@@ -280,6 +288,9 @@ func (r *Runner) Run(ctx context.Context) error {
 	jobs, endJobs := context.WithCancelCause(base)
 	defer endJobs(nil)
 	defer hardStop()
+	r.mu.Lock()
+	r.jobContexts = jobs
+	r.mu.Unlock()
 
 	draining, drain := context.WithCancel(ctx)
 	defer drain()

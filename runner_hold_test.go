@@ -176,6 +176,42 @@ func TestConcurrencyIsNeverExceeded(t *testing.T) {
 	})
 }
 
+// What waits ahead starts with the change, also while a claim gets no answer.
+func TestMoreConcurrencyStartsWhatWaitsAheadAtOnce(t *testing.T) {
+	bubble(t, func(b *bench) {
+		hole := &blackhole{Storage: b.store}
+		b.store = hole
+		var started atomic.Int32
+		cfg := midge.RunnerConfig{Concurrency: 1, Grace: midge.None}
+		b.run(cfg, func(ctx context.Context, w work) error {
+			if w.Name != "short" {
+				if started.Add(1) == 1 {
+					hole.open()
+				}
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		})
+		for i := range 450 { // short ones, so that tasks are claimed ahead when a slow one begins
+			b.enqueue([]string{"short", "slow"}[i/400])
+		}
+		b.after(10 * time.Millisecond)
+		if n := started.Load(); n != 1 {
+			t.Fatalf("%d slow jobs run, want one and the others ahead", n)
+		}
+		b.enqueue("more") // the loop asks for it
+		b.after(time.Millisecond)
+		if err := b.runner.SetConcurrency(4); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := started.Load(); n != 4 {
+			t.Errorf("%d slow jobs run, want 4 as soon as they may", n)
+		}
+		hole.close()
+	})
+}
+
 func TestWhatIsClaimedAheadIsGivenBack(t *testing.T) {
 	bubble(t, func(b *bench) {
 		block := make(chan struct{})

@@ -283,7 +283,7 @@ func (s *slots) resize(limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.limit = limit
-	for _, d := range s.domains { // what waits ahead may start
+	for _, d := range s.domains { // there may be room for more
 		d.sleep.change()
 	}
 }
