@@ -111,10 +111,16 @@ func (r *Runner) finishJoined(a *attempt, err error, took time.Duration) {
 	done.settle[0] = storage.Settle{Fence: a.fence, Outcome: storage.Complete}
 	switch t, failed := r.look(ctx, a.fence.Ref); {
 	case errors.Is(failed, storage.ErrNotFound), failed == nil && t.State == storage.Completed:
-		if err != nil {
-			r.log.dropped(a, err)
+		// Nobody else has ended it while the lease held: neither a settle nor a delete gets
+		// by its fence. Behind that another run may have, where this one was rolled back.
+		if time.Since(a.lastExtended()) > r.cfg.Lease {
+			r.log.overdue(a, err, took)
+		} else {
+			if err != nil {
+				r.log.dropped(a, err)
+			}
+			r.log.settled(done, storage.Completed)
 		}
-		r.log.settled(done, storage.Completed)
 		r.slots.settled(a)
 	case failed != nil:
 		a.domain.settle.giveUp([]*settlement{done}, failed)

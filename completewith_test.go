@@ -285,6 +285,31 @@ func TestCompleteWithLeftOpen(t *testing.T) {
 	})
 }
 
+// TestCompleteWithBehindItsLease: what is gone then may have been another run's to complete,
+// where the transaction was rolled back.
+func TestCompleteWithBehindItsLease(t *testing.T) {
+	bubble(t, func(b *bench) {
+		logger, lines := logged()
+		var runs atomic.Int32
+		b.run(midge.RunnerConfig{Logger: logger}, func(ctx context.Context, _ work) error {
+			if runs.Add(1) > 1 {
+				return nil
+			}
+			err := midge.CompleteWith(ctx, &pretendTx{store: b.store}) // rolled back
+			<-time.After(2 * midge.DefaultLease)
+			return err
+		})
+		task := b.enqueue("a", midge.ID("late"))
+		b.after(time.Hour)
+		b.gone(task.Ref)
+		got := strings.Join(lines("late"), "\n")
+		if runs.Load() != 2 || strings.Count(got, "succeeded") != 1 ||
+			!strings.Contains(got, "has ended, by its transaction or by a later run") {
+			t.Errorf("logged %s\nafter %d runs, want one success and one that nobody can tell", got, runs.Load())
+		}
+	})
+}
+
 // locked is a storage in which one task is locked by a transaction: a settle of it finds no
 // end.
 type locked struct {

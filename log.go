@@ -182,6 +182,16 @@ func (l *lifeLog) dropped(a *attempt, err error) {
 		l.about(a), errorText(err)))
 }
 
+// overdue tells of a task that has ended when the lease of its transaction was over.
+func (l *lifeLog) overdue(a *attempt, err error, took time.Duration) {
+	line := fmt.Sprintf("%s has ended, by its transaction or by a later run: "+
+		"its job took longer than the lease, %v", l.about(a), rounded(took))
+	if err != nil {
+		line += ", and returned: " + errorText(err)
+	}
+	l.warn(line)
+}
+
 func (l *lifeLog) unsettled(s *settlement, err error) {
 	l.error(fmt.Sprintf("%s could not be settled and will run again: %v", l.about(s.attempt), err))
 }
