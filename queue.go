@@ -23,7 +23,16 @@ func (c *Client) Queue(name string) *Queue { return &Queue{client: c, name: name
 // Queues lists the names of all queues that begin with prefix, sorted. It ends after
 // an error.
 func (c *Client) Queues(ctx context.Context, prefix string) iter.Seq2[string, error] {
-	return storage.EachQueue(ctx, c.store, prefix)
+	return func(yield func(string, error) bool) {
+		for name, err := range storage.EachQueue(ctx, c.store, prefix) {
+			if err != nil {
+				err = fmt.Errorf("midge: list queues: %w", err)
+			}
+			if !yield(name, err) {
+				return
+			}
+		}
+	}
 }
 
 // Runners lists the live runners and what they run, by id.
@@ -67,11 +76,11 @@ func (q *Queue) configure(ctx context.Context, act string, s storage.Settings) e
 // Stats gives the queue's sizes by state and its totals, in constant time.
 func (q *Queue) Stats(ctx context.Context) (storage.Stats, error) {
 	if err := q.check(); err != nil {
-		return storage.Stats{}, q.wrap("size", err)
+		return storage.Stats{}, q.wrap("read stats", err)
 	}
 	stats, err := q.client.store.Stats(ctx, q.name)
 	if err != nil {
-		return storage.Stats{}, q.wrap("size", err)
+		return storage.Stats{}, q.wrap("read stats", err)
 	}
 	return stats[0], nil
 }
@@ -79,10 +88,17 @@ func (q *Queue) Stats(ctx context.Context) (storage.Stats, error) {
 // Tasks lists the queue's tasks in a state, in the state's own order, as they are
 // while it lists. It ends after an error.
 func (q *Queue) Tasks(ctx context.Context, state storage.State) iter.Seq2[storage.Task, error] {
-	if err := q.checkState(state); err != nil {
-		return func(yield func(storage.Task, error) bool) { yield(storage.Task{}, q.wrap("list", err)) }
+	return func(yield func(storage.Task, error) bool) {
+		if err := q.checkState(state); err != nil {
+			yield(storage.Task{}, q.wrap("list tasks", err))
+			return
+		}
+		for t, err := range storage.Each(ctx, q.client.store, q.name, state) {
+			if !yield(t, q.wrap("list tasks", err)) {
+				return
+			}
+		}
 	}
-	return storage.Each(ctx, q.client.store, q.name, state)
 }
 
 // Page is a page of Tasks: after is the Next of the page before, "" for the first one,
@@ -91,17 +107,17 @@ func (q *Queue) Page(
 	ctx context.Context, state storage.State, after string, limit int,
 ) (storage.TasksPage, error) {
 	if err := q.checkState(state); err != nil {
-		return storage.TasksPage{}, q.wrap("list", err)
+		return storage.TasksPage{}, q.wrap("list tasks", err)
 	}
 	if err := checkRange("limit", limit, 0, storage.MaxPage, " tasks, 0 for 50"); err != nil {
-		return storage.TasksPage{}, q.wrap("list", err)
+		return storage.TasksPage{}, q.wrap("list tasks", err)
 	}
 	query := storage.TasksQuery{Queue: q.name, State: state, After: after, Limit: limit}
 	if err := storage.CheckTasks(&query); err != nil {
-		return storage.TasksPage{}, q.wrap("list", err)
+		return storage.TasksPage{}, q.wrap("list tasks", err)
 	}
 	page, err := q.client.store.Tasks(ctx, query)
-	return page, q.wrap("list", err)
+	return page, q.wrap("list tasks", err)
 }
 
 // Requeue makes a task wait for a runner, due now: one that ended starts anew, with

@@ -136,6 +136,30 @@ func TestQueueListsAndPages(t *testing.T) {
 	})
 }
 
+func TestListsSayWhatTheyWere(t *testing.T) {
+	bubble(t, func(b *bench) {
+		if err := b.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		q := b.client.Queue("mail")
+		for _, err := range q.Tasks(b.ctx, storage.Dead) {
+			wantsClosed(t, err, `midge: list tasks in queue "mail": `)
+		}
+		for _, err := range b.client.Queues(b.ctx, "") {
+			wantsClosed(t, err, "midge: list queues: ")
+		}
+		_, err := q.Stats(b.ctx)
+		wantsClosed(t, err, `midge: read stats in queue "mail": `)
+	})
+}
+
+func wantsClosed(t *testing.T, err error, prefix string) {
+	t.Helper()
+	if !errors.Is(err, storage.ErrClosed) || !strings.HasPrefix(err.Error(), prefix) {
+		t.Errorf("got %v, want %s… %v", err, prefix, storage.ErrClosed)
+	}
+}
+
 func TestRequeueAndDeleteTheDead(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var repaired atomic.Bool
