@@ -107,6 +107,7 @@ func (c *claimer) take(jobs context.Context, claimed storage.Claimed, sent time.
 		}
 	}
 	r.launch(jobs, attempts...)
+	r.log.buried(claimed.Buried)
 	for _, t := range claimed.Ticks {
 		d.ticks.due(t, claimed.Now)
 	}

@@ -74,6 +74,14 @@ func (l *lifeLog) crashed(a *attempt) {
 		l.about(a), a.task.Crashes, a.task.CrashLimit))
 }
 
+// buried tells of tasks that the storage has given up.
+func (l *lifeLog) buried(refs []storage.Ref) {
+	for _, ref := range refs {
+		l.error(fmt.Sprintf("%s is dead, %s: too often its runner died with it, or was cut off",
+			ref, storage.ReasonCrashes))
+	}
+}
+
 func (l *lifeLog) draining(runner string, running int, grace time.Duration) {
 	l.info(fmt.Sprintf("runner %s drains: %d running, grace %v", runner, running, grace))
 }

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
 )
 
 // logged gives a logger and what was written to it about a task.
@@ -182,6 +183,34 @@ func TestADrainSaysWhatRunsAndWhatItGaveBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A crash loop is decided by the storage, in a claim or a sweep of whichever runner.
+func TestACrashLoopIsLogged(t *testing.T) {
+	bubble(t, func(b *bench) {
+		logger, lines := logged()
+		session := storage.NewSession(b.store, 0)
+		for _, queue := range []string{midge.DefaultQueue, "elsewhere"} {
+			if _, err := session.ApplyOne(b.Context(), storage.Tx{Inserts: []storage.Insert{{
+				Ref: storage.Ref{Queue: queue, ID: "pill"}, Kind: "work", Encoding: "msgpack", CrashLimit: 1,
+			}}}); err != nil {
+				t.Fatal(err)
+			}
+			if c, err := session.Claim(b.Context(), storage.ClaimRequest{
+				Runner: "died", Queues: []storage.ClaimQueue{{Name: queue}}, Max: 1, Start: 1, Lease: time.Second,
+			}); err != nil || len(c.Tasks) != 1 {
+				t.Fatalf("claim: %d tasks, %v", len(c.Tasks), err)
+			}
+		}
+		b.run(midge.RunnerConfig{Logger: logger}, func(context.Context, work) error { return nil })
+		b.after(2 * time.Minute)
+		for _, about := range []string{"default/pill", "elsewhere/pill"} {
+			want := about + " is dead, crash loop: too often its runner died with it, or was cut off"
+			if got := lines(about); len(got) != 1 || got[0] != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+	})
 }
 
 // tenSeconds is a job that heeds its context.

@@ -72,6 +72,7 @@ func (s *sweeper) maintain(ctx context.Context, queues []string) {
 		s.trouble(ctx, "maintain queues", err)
 		return
 	}
+	s.r.log.buried(claimed.Buried)
 	for _, t := range claimed.Ticks {
 		s.r.tick(ctx, s.r.beats, dueCursor{t, claimed.Now})
 	}

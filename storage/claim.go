@@ -41,6 +41,9 @@ type Claimed struct {
 	Fences []Fence
 	// Ticks are cursors that are due, for the caller to tick. They need no fence.
 	Ticks []Task
+	// Buried are tasks that the maintenance of this call found in a crash loop and that
+	// are dead now, for whoever keeps a log. It tells once: a repeat may leave them out.
+	Buried []Ref
 	// Now is the storage's time, and NextDue the earliest moment at which
 	// something scheduled, retried or ticking in these queues is due, zero if
 	// nothing is.

@@ -41,7 +41,7 @@
 //
 //   - The same number again gives the first outcome, and does nothing. A Claim
 //     gives the tasks of the first outcome that are still claimed under its
-//     token; it may leave out ticks.
+//     token; it may leave out ticks, and what it buried.
 //   - A smaller number is refused with [ErrUnknown].
 //   - A lane is good for [LaneLife] after it was opened, by the storage's
 //     clock. A later call on it is refused with [ErrLaneExpired] (which is an
@@ -90,7 +90,8 @@
 // started from the next Extend that says so.
 //
 // Recovery of an expired lease: a task that was started gets Crashes+1 and is dead
-// ([ReasonCrashes]) when that reaches its CrashLimit; one that was only claimed
+// ([ReasonCrashes]) when that reaches its CrashLimit, and the Claim names it in
+// Claimed.Buried; one that was only claimed
 // ahead is not charged, and from then on is claimed only to start at once. A task
 // whose cancel was asked ends in cancelled. All others go to the head of waiting.
 // A lease that expired but was not recovered yet can still be settled.

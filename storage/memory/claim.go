@@ -79,7 +79,7 @@ func (c *claim) maintain() {
 			continue
 		}
 		s.promote(q, share)
-		s.recoverExpired(q, share)
+		c.Buried = append(c.Buried, s.recoverExpired(q, share)...)
 		s.expire(q, share)
 		c.tick(q, share)
 	}

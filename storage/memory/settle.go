@@ -58,16 +58,20 @@ func (s *Storage) countSnooze(t *task, to storage.State) {
 }
 
 // recoverExpired ends up to most leases that expired. The last claimed goes back to
-// the head first, so that the first claimed is the first to be claimed again.
-func (s *Storage) recoverExpired(q *queue, most int) {
+// the head first, so that the first claimed is the first to be claimed again. It names
+// those that are dead of it.
+func (s *Storage) recoverExpired(q *queue, most int) (buried []storage.Ref) {
 	for _, t := range slices.Backward(q.deadlines.until(s.now, most)) {
-		s.recover(t)
+		if s.recover(t) == storage.Dead {
+			buried = append(buried, t.ref())
+		}
 	}
 	s.trimDead()
+	return buried
 }
 
-// recover ends the claim of a task whose lease expired.
-func (s *Storage) recover(t *task) {
+// recover ends the claim of a task whose lease expired, and tells where it stands now.
+func (s *Storage) recover(t *task) storage.State {
 	to, charged := storage.RecoveredState(t.CancelAsked, t.Started, t.Crashes, t.CrashLimit)
 	outcome := storage.AttemptExpire
 	if t.Started {
@@ -90,4 +94,5 @@ func (s *Storage) recover(t *task) {
 	default: // cancelled
 		s.end(t, to)
 	}
+	return to
 }

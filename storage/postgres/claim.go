@@ -43,6 +43,7 @@ type claim struct {
 	damaged []damage // records that cannot be read
 	verdict string   // "v" or "x" where the call is refused
 	left    bool     // maintenance was left over
+	buried  []storage.Ref
 }
 
 // damage names a record that cannot be read.
@@ -71,7 +72,7 @@ func (c *claim) run(ctx context.Context) error {
 			break
 		}
 		maintained = true
-		if c.left, err = s.maintain(ctx, c.behind, batch); err != nil {
+		if c.buried, c.left, err = s.maintain(ctx, c.behind, batch); err != nil {
 			return err
 		}
 	}
@@ -81,7 +82,7 @@ func (c *claim) run(ctx context.Context) error {
 	case "x":
 		return storage.ErrLaneExpired
 	}
-	c.More = c.More || c.left
+	c.More, c.Buried = c.More || c.left, c.buried
 	return c.setApart(ctx)
 }
 
@@ -216,25 +217,30 @@ func (c *claim) trimDead(ctx context.Context, names []string) error {
 }
 
 // maintain recovers what expired and deletes what is kept no longer, in queues by their
-// numbers, up to most of each, and reports whether more is left.
-func (s *Storage) maintain(ctx context.Context, queues []int32, most int) (left bool, err error) {
+// numbers, up to most of each. It names what is dead of it, and reports whether more is
+// left.
+func (s *Storage) maintain(
+	ctx context.Context, queues []int32, most int,
+) (buried []storage.Ref, left bool, err error) {
 	most = max(most/len(queues), 20)
 	for _, q := range queues {
 		n := 0
+		var dead []storage.Ref
 		err := s.retry(ctx, func() (err error) {
-			n, err = s.recoverExpired(ctx, q, most)
+			n, dead, err = s.recoverExpired(ctx, q, most)
 			return err
 		})
 		if err != nil {
-			return false, translate(err)
+			return nil, false, translate(err)
 		}
 		trimmed, err := s.trim(ctx, q, most)
 		if err != nil {
-			return false, err
+			return nil, false, err
 		}
 		left = left || n >= most || trimmed >= most
+		buried = append(buried, dead...)
 	}
-	return left, nil
+	return buried, left, nil
 }
 
 // trim deletes what a queue keeps no longer, and its oldest dead tasks where it has too
@@ -251,15 +257,17 @@ func (s *Storage) trim(ctx context.Context, queue int32, most int) (n int, err e
 // recoverExpired ends leases of one queue that expired, up to most of them. What another
 // step has locked, such as a settle in a transaction of the application's, it leaves
 // alone. The last claimed goes back to the head first, so that the first claimed is the
-// first to be claimed again.
-func (s *Storage) recoverExpired(ctx context.Context, queue int32, most int) (n int, err error) {
+// first to be claimed again. It names those that are dead of it.
+func (s *Storage) recoverExpired(
+	ctx context.Context, queue int32, most int,
+) (n int, buried []storage.Ref, err error) {
 	name, err := s.nameOf(ctx, queue)
 	if err != nil || name == "" {
-		return 0, err
+		return 0, nil, err
 	}
 	tx, err := s.begin(ctx, s.pool)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	defer tx.close(ctx)
 	var base int64
@@ -281,7 +289,7 @@ func (s *Storage) recoverExpired(ctx context.Context, queue int32, most int) (n 
 				&rec.record, &rec.attempts),
 		})
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	w := newWork(s.limits, base, func(string) int32 { return queue })
 	var spoiled [][]byte
@@ -293,17 +301,20 @@ func (s *Storage) recoverExpired(ctx context.Context, queue int32, most int) (n 
 		}
 		w.add(r)
 		w.recover(r)
+		if r.state == dead {
+			buried = append(buried, r.ref)
+		}
 	}
 	writes, rung := s.ringing(w)
 	if err := tx.commit(ctx, append(w.save(), writes...)...); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	rung(ctx)
 	s.noteDead(w)
 	for _, id := range spoiled { // now that they are no longer locked
 		_ = s.setApart(ctx, queue, id) // else by the next
 	}
-	return len(all), nil
+	return len(all), buried, nil
 }
 
 // nameOf gives the name of a queue's number, "" where there is none.

@@ -436,8 +436,14 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 		h.lengths.rest = part.text()
 		h.count = len(h.lengths.rest) / h.wide
 		h.pieces, h.ticks = *part.sublist(), *part.sublist()
-		if part.text() == "f" {
+		last := part.text()
+		if last == "f" {
 			answer.forget = append(answer.forget, q.Name)
+		}
+		if buried, some := strings.CutPrefix(last, "!"); some {
+			for id := range strings.SplitSeq(buried, ",") {
+				answer.Buried = append(answer.Buried, storage.Ref{Queue: q.Name, ID: id})
+			}
 		}
 		v.bad = !answer.read(req, a, q.Name, version, &h) || part.bad || v.bad
 	}
@@ -509,6 +515,7 @@ func (c *claiming) take(a *claimAnswer) {
 		c.Fences = append(c.Fences, a.Fences...)
 	}
 	c.Ticks = append(c.Ticks, a.Ticks...)
+	c.Buried = append(c.Buried, a.Buried...)
 	c.Cancels = c.Cancels || a.Cancels
 	c.left = max(c.left-a.taken, 0)
 	c.start = max(c.start-a.taken, 0)

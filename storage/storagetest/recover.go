@@ -20,6 +20,8 @@ func recoverRules() []rule {
 			"A task claimed ahead counts as started from the next Extend that says so."),
 		state("recover/crash loop", recoverCrashLoop,
 			"A task whose crashes reach its crash limit is dead, with the reason \"crash loop\"."),
+		state("recover/crash loop told", recoverBuriedTold,
+			"The Claim that recovers a task into a crash loop names it in Buried, and no other does."),
 		state("recover/lease holds", recoverLeaseHolds,
 			"A lease holds until its deadline, and an extension moves the deadline."),
 		state("recover/late settle", recoverLateSettle,
@@ -118,6 +120,18 @@ func recoverCrashLoop(r *rig) {
 	s := r.stats()
 	r.want("dead", [3]int64{s.Dead, s.Totals.Dead, s.Totals.Crashed}, [3]int64{1, 1, 2})
 	r.want("claimed", r.drain(), []string{})
+}
+
+func recoverBuriedTold(r *rig) {
+	last, first := job("a"), job("b")
+	last.CrashLimit, first.CrashLimit = 1, 3
+	r.insert(last, first)
+	r.passTo(r.hold(brief(2), 2)[1].LeaseUntil)
+	c := r.claim(ask(1))
+	r.want("taken", ids(c.Tasks), []string{"b"})
+	r.want("buried", c.Buried, []storage.Ref{last.Ref})
+	r.want("buried by a later claim", len(r.maintain().Buried), 0)
+	r.is("a", storage.Dead)
 }
 
 func recoverLeaseHolds(r *rig) {

@@ -10,7 +10,8 @@
 --       waited and were pending in the first queue, version
 --       of all tasks, how many were taken, whether a suspect was, queues...}. A queue
 --       is {info, ids with commas between, length of each record (4 bytes), {records in
---       pieces}, {cursor id, record, ...}, "f" where it may be forgotten}. info is empty,
+--       pieces}, {cursor id, record, ...}, "f" where it may be forgotten, or "!" and ids of
+--       crash loops with commas between}. info is empty,
 --       where the first tasks of the call started and all have the deadline version +
 --       lease, or has 8 bytes for each task: 1 if started, and its deadline.
 
@@ -245,7 +246,8 @@ end
 -- answer gives the queue's part of the reply.
 local function answer(q)
   local lengths, pieces = packed(q.recs)
-  return {q.info or '', table.concat(q.ids, ','), lengths, pieces, q.ticks, q.forget and 'f' or ''}
+  local last = q.buried and '!' .. table.concat(q.buried, ',') or q.forget and 'f' or ''
+  return {q.info or '', table.concat(q.ids, ','), lengths, pieces, q.ticks, last}
 end
 
 -- again gives the tasks of the first outcome that are still claimed.

@@ -169,6 +169,8 @@ local function recover(q)
         ended(q, e, h, 'x', h.keep)
       elseif started and h.crashes >= h.crashlimit then
         die(q, e, h, 'crash loop') -- storage.ReasonCrashes
+        q.buried = q.buried or {}
+        q.buried[#q.buried + 1] = e.id
       else
         h.version = now
         rewrite(q, e, h)
