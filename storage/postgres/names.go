@@ -1,26 +1,26 @@
 package postgres
 
-import (
-	"encoding/base32"
-	"strings"
-)
+import "encoding/base32"
 
 // A task id that storage.NewID made is kept as its 16 bytes, any other as its text. The
 // two cannot be confused: a text begins with a letter or digit, 0x30 or more, and those
 // 16 bytes with the top of a time, which is less until the year 3600.
 
-var alphabet = base32.HexEncoding.WithPadding(base32.NoPadding)
+var alphabet = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
 
 const (
 	madeLength = 26   // of an id that storage.NewID made
+	madeBytes  = 16   // of what is kept of it
 	firstText  = 0x30 // '0'
 )
 
 // packID gives what is kept of an id.
 func packID(id string) []byte {
 	if len(id) == madeLength {
-		b, err := alphabet.DecodeString(strings.ToUpper(id))
-		if err == nil && len(b) == 16 && b[0] < firstText && unpackID(b) == id {
+		b := make([]byte, madeBytes)
+		n, err := alphabet.Decode(b, []byte(id))
+		// The last digit stands for fewer bits than it has: some texts are no id's.
+		if err == nil && n == madeBytes && b[0] < firstText && unpackID(b) == id {
 			return b
 		}
 	}
@@ -29,8 +29,10 @@ func packID(id string) []byte {
 
 // unpackID gives an id as callers know it.
 func unpackID(b []byte) string {
-	if len(b) != 16 || b[0] >= firstText {
+	if len(b) != madeBytes || b[0] >= firstText {
 		return string(b)
 	}
-	return strings.ToLower(alphabet.EncodeToString(b))
+	var id [madeLength]byte
+	alphabet.Encode(id[:], b)
+	return string(id[:])
 }
