@@ -23,6 +23,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 		return storage.Claimed{}, wrap("claim", err)
 	}
 	s.sweep.visit()
+	s.warmth.begin()
 	since := s.wake.since() // before the claim looks, so that nothing is lost in between
 	c := &claim{store: s, req: &req}
 	if err := c.run(ctx); err != nil {
@@ -44,6 +45,7 @@ type claim struct {
 	verdict string   // "v" or "x" where the call is refused
 	left    bool     // maintenance was left over
 	buried  []storage.Ref
+	trial   bool // nothing is to be learnt from it
 }
 
 // damage names a record that cannot be read.
@@ -139,6 +141,9 @@ func (c *claim) got(r *claimRow) error {
 		}
 		c.More = r.flags&1 != 0
 		c.Cancels = r.flags&2 != 0
+		if c.trial {
+			break
+		}
 		for i := range c.req.Queues {
 			if n := int32(binary.BigEndian.Uint32(r.past[4*i:])); n != 0 {
 				c.store.numbers.learn(c.req.Queues[i].Name, n)

@@ -27,6 +27,7 @@ type Storage struct {
 	wake    *wake
 	notes   *notes
 	sweep   *sweep
+	warmth  *warmth
 	odd     oddities // queues in which completions need the general way
 	// overfull are queues in which this storage made dead tasks since they were trimmed.
 	overfull oddities
@@ -92,6 +93,7 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 		quiet: make(map[int32]*pause),
 	}
 	s.sweep = &sweep{round: s.look, ctx: background}
+	s.warmth = &warmth{up: s.warmUp, ctx: background}
 	s.combiner = &combiner{flush: s.flush, ctx: background}
 	return nil
 }
@@ -169,6 +171,7 @@ func (s *Storage) Close() error {
 			all.Go(s.wake.close)
 			all.Go(s.notes.close)
 			all.Go(s.sweep.close)
+			all.Go(s.warmth.close)
 		}
 		all.Wait()
 		if s.pool != nil {
