@@ -1,6 +1,7 @@
 -- The steps that are hot, one round trip each. Their plans are kept by the server for
 -- each connection, whatever sits between it and the client, and the settings of each
--- make its plans independent of statistics: every access is along an index.
+-- make its plans independent of statistics: every access is along an index. What only
+-- other steps call has the settings of those; to set some costs as much as a small step.
 
 -- stamp reserves n moments of the storage's time and gives the first: that of the server's
 -- clock. The mark stands a little ahead of all that was told, so that few steps have to
@@ -35,8 +36,7 @@ END $$;
 -- It gives the lanes admitted, and keeps their numbers and the moment from which each is
 -- to count. One call that is on its way twice waits here for itself.
 CREATE FUNCTION {schema}.admit(lanes bytea[], opens int8[], seqs int8[], bases int8[], v "char")
-RETURNS SETOF bytea LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+RETURNS SETOF bytea LANGUAGE plpgsql AS $$
 BEGIN
 	RETURN QUERY
 	INSERT INTO {schema}.lanes AS l (lane, opened, seq, base, verb)
@@ -150,8 +150,7 @@ END $$;
 
 -- kept reports whether one of these ids is that of a task which has ended. It is asked
 -- after the insert, which waited for a settle of the same id that was under way.
-CREATE FUNCTION {schema}.kept(queues int4[], ids bytea[]) RETURNS bool LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+CREATE FUNCTION {schema}.kept(queues int4[], ids bytea[]) RETURNS bool LANGUAGE plpgsql AS $$
 BEGIN
 	IF cardinality(ids) = 1 THEN
 		RETURN EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = queues[1] AND e.id = ids[1]);
@@ -174,7 +173,7 @@ END $$;
 -- present admits calls that go as expected and reports whether all of them were admitted.
 -- Where it reports false some may have been: the caller rolls back, or had but one.
 CREATE FUNCTION {schema}.present(lanes bytea[], opens int8[], seqs int8[], offs int8[], p_base int8)
-RETURNS bool LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+RETURNS bool LANGUAGE plpgsql AS $$
 DECLARE
 	n int8;
 BEGIN
@@ -199,7 +198,7 @@ END $$;
 -- work, and those in which something is now due earlier than all else.
 CREATE FUNCTION {schema}.concerned(
 	queues int4[], ats int8[], dues int8[], dqueues int4[], dwaiting int4[], base int8
-) RETURNS int4[] LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+) RETURNS int4[] LANGUAGE plpgsql AS $$
 BEGIN
 	RETURN ARRAY(
 		SELECT d.queue FROM unnest(dqueues, dwaiting) AS d (queue, w)
@@ -210,7 +209,7 @@ END $$;
 
 -- finish carries out calls that ask for nothing but completions and plain inserts, if all
 -- of them go as expected; else it does nothing and gives base 0. The completions, by
--- queue, id, version and token, take no moments of their own here.
+-- queue, id, version and token and in that order, take no moments of their own here.
 CREATE FUNCTION {schema}.finish(
 	span int8, lanes bytea[], opens int8[], seqs int8[], offs int8[],
 	queues int4[], ids bytea[], ats int8[], dues int8[], priorities int2[], marks int2[], records bytea[],
@@ -218,26 +217,39 @@ CREATE FUNCTION {schema}.finish(
 	channel text, sender text, loud int4[],
 	ends int4[], endids bytea[], versions int8[], tokens bytea[],
 	OUT base int8, OUT rung int4[]
-) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
+) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET lock_timeout = '50ms' AS $$
 DECLARE
 	n int8;
+	proven bool := true;
 BEGIN
-	WITH gone AS (
-		DELETE FROM {schema}.tasks t
-		USING (
-			SELECT u.version, u.token, (SELECT x.ctid FROM {schema}.tasks x
-				WHERE x.queue = u.queue AND x.id = u.id) AS c
-			FROM unnest(ends, endids, versions, tokens) AS u (queue, id, version, token) OFFSET 0
-		) u
-		WHERE t.ctid = u.c AND t.version = u.version AND t.line & 15 = 4 AND t.flags & 1 = 0
-			AND substr(t.lease, 1, 16) = u.token
-		RETURNING t.queue
-	), sums AS (SELECT queue, count(*) AS n FROM gone GROUP BY queue), kept AS (
-		INSERT INTO {schema}.deltas (queue, pending, t_completed)
-		SELECT s.queue, -s.n, s.n FROM sums s
-	)
-	SELECT sum(s.n) INTO n FROM sums s;
-	IF n IS DISTINCT FROM cardinality(ends) THEN
+	IF ends[1] = ends[cardinality(ends)] THEN -- they come sorted: all are of one queue
+		WITH gone AS (
+			DELETE FROM {schema}.tasks t
+			WHERE t.queue = ends[1] AND t.id = ANY (endids) AND t.line & 15 = 4 AND t.flags & 1 = 0
+			RETURNING t.id, t.version, substr(t.lease, 1, 16) AS token
+		)
+		SELECT count(*), array_agg(g.version) = versions AND array_agg(g.token) = tokens INTO n, proven
+		FROM (SELECT * FROM gone ORDER BY id) g;
+		INSERT INTO {schema}.deltas (queue, pending, t_completed) VALUES (ends[1], -n, n);
+	ELSE
+		WITH gone AS (
+			DELETE FROM {schema}.tasks t
+			USING (
+				SELECT u.version, u.token, (SELECT x.ctid FROM {schema}.tasks x
+					WHERE x.queue = u.queue AND x.id = u.id) AS c
+				FROM unnest(ends, endids, versions, tokens) AS u (queue, id, version, token) OFFSET 0
+			) u
+			WHERE t.ctid = u.c AND t.version = u.version AND t.line & 15 = 4 AND t.flags & 1 = 0
+				AND substr(t.lease, 1, 16) = u.token
+			RETURNING t.queue
+		), sums AS (SELECT queue, count(*) AS n FROM gone GROUP BY queue), kept AS (
+			INSERT INTO {schema}.deltas (queue, pending, t_completed)
+			SELECT s.queue, -s.n, s.n FROM sums s
+		)
+		SELECT sum(s.n) INTO n FROM sums s;
+	END IF;
+	IF n IS DISTINCT FROM cardinality(ends) OR NOT coalesce(proven, false) THEN
 		RAISE 'not as expected';
 	END IF;
 	IF cardinality(ids) > 0 THEN
@@ -259,8 +271,7 @@ END $$;
 
 -- soonest gives when something in a queue is due next after a moment, or null. Cursors
 -- count whenever they are due.
-CREATE FUNCTION {schema}.soonest(q int4, since int8) RETURNS int8 LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+CREATE FUNCTION {schema}.soonest(q int4, since int8) RETURNS int8 LANGUAGE plpgsql AS $$
 BEGIN
 	RETURN least(
 		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q * 16 + 6 AND t.sort > since ORDER BY t.sort LIMIT 1),
@@ -330,6 +341,11 @@ DECLARE
 	more_cs tid[];
 	more_used int8;
 	more_seen int4;
+	prompts bool;
+	suspects bool;
+	direct bool;
+	was int4[];
+	sixes int4;
 BEGIN
 	IF NOT p_maintained THEN
 		RETURN QUERY
@@ -361,19 +377,12 @@ BEGIN
 	END IF;
 	FOR i IN 1..cardinality(p_names) LOOP
 		SELECT q.queue, q.paused AND (q.paused_until = 0 OR q.paused_until > base) AS paused, q.paused_until,
-			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 2
-				ORDER BY t.sort LIMIT 1) AS prompt,
-			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 3
-				ORDER BY t.sort LIMIT 1) AS suspect,
-			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 5
-				ORDER BY t.sort LIMIT 1) AS asked,
-			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 6 AND t.sort > p_sinces[i]
-				ORDER BY t.sort LIMIT 1) AS scheduled,
-			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 7 AND t.sort > p_sinces[i]
-				ORDER BY t.sort LIMIT 1) AS retry,
+			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[q.queue * 16 + 2, q.queue * 16 + 3,
+				q.queue * 16 + 5])) AS odd,
+			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[q.queue * 16 + 6, q.queue * 16 + 7])
+				AND t.sort > p_sinces[i] AND t.sort <= base) AS due,
 			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 1 AND t.sort < p_lows[i]) AS early,
-			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 8
-				AND t.sort < 9223372036854775807 ORDER BY t.sort LIMIT 1) AS tick
+			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 8 AND t.sort <= base) AS tick
 		INTO h FROM {schema}.queues q WHERE q.name = p_names[i];
 		IF NOT FOUND THEN
 			numbers := numbers || int4send(0);
@@ -381,7 +390,11 @@ BEGIN
 			CONTINUE;
 		END IF;
 		numbers := numbers || int4send(h.queue);
-		cancels := cancels OR h.asked IS NOT NULL;
+		prompts := false;
+		suspects := false;
+		IF h.odd THEN
+			SELECT cancels OR o.asked, o.prompt, o.suspect INTO cancels, prompts, suspects FROM {schema}.odd(h.queue) o;
+		END IF;
 		take := 0;
 		got := 0;
 		seen := 0;
@@ -394,7 +407,15 @@ BEGIN
 			WHERE t.line IN (h.queue * 16 + 4, h.queue * 16 + 5) AND substr(t.lease, 1, 16) = substr(p_holder, 1, 16)
 			ORDER BY t.version;
 		ELSE
-			IF least(h.scheduled, h.retry) <= base THEN
+			take := CASE WHEN h.paused OR p_maxes[i] < 0 OR room <= 0 THEN 0
+				ELSE least(p_max - done, CASE WHEN p_maxes[i] = 0 THEN p_max ELSE p_maxes[i] END) END;
+			direct := false;
+			IF h.due THEN
+				direct := take > 0 AND NOT prompts AND NOT suspects AND NOT h.early
+					AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= p_froms[i])
+					AND {schema}.alike(h.queue, p_sinces[i], base, p_batch);
+			END IF;
+			IF h.due AND NOT direct THEN
 				changed := true;
 				tail := {schema}.stamp(2 * p_batch + 1);
 				WITH a AS MATERIALIZED (
@@ -421,11 +442,11 @@ BEGIN
 						-count(*) FILTER (WHERE m.was = 7)
 					FROM moved m HAVING count(*) > 0
 				)
-				SELECT coalesce(h.prompt, max(0::int8) FILTER (WHERE m.flags & 12 = 4)),
-					coalesce(h.suspect, max(0::int8) FILTER (WHERE m.flags & 8 > 0))
-				INTO h.prompt, h.suspect FROM moved m;
+				SELECT prompts OR coalesce(bool_or(m.flags & 12 = 4), false),
+					suspects OR coalesce(bool_or(m.flags & 8 > 0), false)
+				INTO prompts, suspects FROM moved m;
 			END IF;
-			IF h.tick <= base THEN
+			IF h.tick THEN
 				changed := true;
 				RETURN QUERY
 				WITH a AS MATERIALIZED (
@@ -436,42 +457,47 @@ BEGIN
 				UPDATE {schema}.tasks t SET sort = base + 2000000 FROM a WHERE t.ctid = a.c
 				RETURNING 'k'::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record;
 			END IF;
-			take := CASE WHEN h.paused OR p_maxes[i] < 0 OR room <= 0 THEN 0
-				ELSE least(p_max - done, CASE WHEN p_maxes[i] = 0 THEN p_max ELSE p_maxes[i] END) END;
 			IF take > 0 THEN
-				IF done >= p_start OR h.prompt IS NULL AND (h.suspect IS NULL OR NOT p_suspect OR suspect) THEN
+				sixes := 0;
+				was := '{}';
+				IF direct THEN
+					SELECT d.cs, d.was, d.used INTO cs, was, used
+					FROM {schema}.due(h.queue, p_sinces[i], base, take) d;
+					seen := cardinality(cs);
+					IF used > room THEN
+						SELECT f.cs, f.used INTO cs, used FROM {schema}.fitting(cs, room, done = 0) f;
+						was := was[1:cardinality(cs)];
+					END IF;
+					sixes := cardinality(array_positions(was, 6));
+				ELSIF done >= p_start OR NOT prompts AND NOT (suspects AND p_suspect AND NOT suspect) THEN
 					cs := '{}';
 					used := 0;
 					IF h.early THEN
-						SELECT coalesce(array_agg(x.c ORDER BY x.sort) FILTER (WHERE x.fits), '{}'),
-							coalesce(sum(x.size) FILTER (WHERE x.fits), 0), count(*)
-						INTO cs, used, seen
+						SELECT coalesce(array_agg(x.c), '{}'), coalesce(sum(x.size), 0), count(*) INTO cs, used, seen
 						FROM (
-							SELECT k.c, k.sort, k.size, sum(k.size) OVER o <= room
-								OR done = 0 AND row_number() OVER o = 1 AS fits
-							FROM (
-								SELECT t.ctid AS c, t.sort, octet_length(t.record)::int8 AS size
-								FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort < p_lows[i]
-								ORDER BY t.sort LIMIT take FOR UPDATE SKIP LOCKED
-							) k WINDOW o AS (ORDER BY k.sort ROWS UNBOUNDED PRECEDING)
+							SELECT t.ctid AS c, octet_length(t.record) AS size
+							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort < p_lows[i]
+							ORDER BY t.sort LIMIT take FOR UPDATE SKIP LOCKED
 						) x;
+						IF used > room THEN
+							SELECT f.cs, f.used INTO cs, used FROM {schema}.fitting(cs, room, done = 0) f;
+						END IF;
 					END IF;
 					IF seen < take AND seen = cardinality(cs) THEN
-						SELECT array_agg(x.c ORDER BY x.sort) FILTER (WHERE x.fits),
-							sum(x.size) FILTER (WHERE x.fits), count(*),
-							coalesce(min(x.sort), 0), coalesce(max(x.sort) FILTER (WHERE x.fits), 0)
+						SELECT coalesce(array_agg(x.c), '{}'), coalesce(sum(x.size), 0), count(*),
+							coalesce(min(x.sort), 0), coalesce(max(x.sort), 0)
 						INTO more_cs, more_used, more_seen, first, last
 						FROM (
-							SELECT k.c, k.sort, k.size, sum(k.size) OVER o <= room - used
-								OR done = 0 AND seen = 0 AND row_number() OVER o = 1 AS fits
-							FROM (
-								SELECT t.ctid AS c, t.sort, octet_length(t.record)::int8 AS size
-								FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= p_froms[i]
-								ORDER BY t.sort LIMIT take - seen FOR UPDATE SKIP LOCKED
-							) k WINDOW o AS (ORDER BY k.sort ROWS UNBOUNDED PRECEDING)
+							SELECT t.ctid AS c, t.sort, octet_length(t.record) AS size
+							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= p_froms[i]
+							ORDER BY t.sort LIMIT take - seen FOR UPDATE SKIP LOCKED
 						) x;
+						IF used + more_used > room THEN
+							SELECT f.cs, f.used, f.last INTO more_cs, more_used, last
+							FROM {schema}.fitting(more_cs, room - used, done = 0 AND seen = 0) f;
+						END IF;
 						cs := cs || more_cs;
-						used := used + coalesce(more_used, 0);
+						used := used + more_used;
 						seen := seen + more_seen;
 					END IF;
 				ELSE
@@ -508,28 +534,26 @@ BEGIN
 					END LOOP;
 				END IF;
 				IF cardinality(cs) > 0 THEN
-					RETURN QUERY
-					WITH taken AS (
-						UPDATE {schema}.tasks t
-						SET line = h.queue * 16 + 4, sort = base + p_lease, version = greatest(t.version + 1, base + done + k.n - 1),
-							flags = (t.flags & ~2::int2) | CASE WHEN done + k.n <= p_start THEN 2::int2 ELSE 0::int2 END,
-							lease = p_holder,
-							past = CASE WHEN t.past = '' THEN int8send(t.version) ELSE t.past END
-						FROM unnest(cs) WITH ORDINALITY AS k (c, n)
-						WHERE t.ctid = k.c
-						RETURNING k.n, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record
-					)
-					SELECT 't'::"char", i, k.id, k.version, k.sort, k.flags, k.priority, k.past, k.record
-					FROM taken k ORDER BY k.n;
+					RETURN QUERY -- in the order of cs, in which the join finds them
+					UPDATE {schema}.tasks t
+					SET line = h.queue * 16 + 4, sort = base + p_lease, version = greatest(t.version + 1, base + done + k.n - 1),
+						flags = (t.flags & ~2::int2) | CASE WHEN done + k.n <= p_start THEN 2::int2 ELSE 0::int2 END,
+						lease = p_holder,
+						past = CASE WHEN t.past = '' THEN int8send(t.version) ELSE t.past END
+					FROM unnest(cs) WITH ORDINALITY AS k (c, n)
+					WHERE t.ctid = k.c
+					RETURNING 't'::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record;
 					GET DIAGNOSTICS got = ROW_COUNT;
-					INSERT INTO {schema}.deltas (queue, waiting, pending) VALUES (h.queue, -got, got);
+					INSERT INTO {schema}.deltas (queue, waiting, pending, scheduled, retry)
+					VALUES (h.queue, cardinality(was) - got, got, -sixes, sixes - cardinality(was));
 					done := done + got;
 					room := room - used;
 					changed := true;
 				END IF;
 			END IF;
 		END IF;
-		IF NOT more AND p_max > 0 AND p_maxes[i] >= 0 AND NOT h.paused THEN
+		IF NOT more AND p_max > 0 AND p_maxes[i] >= 0 AND NOT h.paused
+				AND (repeated OR got >= take OR seen > got OR prompts OR suspects) THEN
 			more := NOT repeated AND take > 0 AND seen > got
 				OR p_start > 0 AND (
 					EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 2)
@@ -547,10 +571,12 @@ BEGIN
 		END IF;
 		next := least(next, due);
 		places := places || int8send(first) || int8send(last);
-		IF h.paused AND h.paused_until > 0 AND (next IS NULL OR h.paused_until < next) AND EXISTS (
-			SELECT FROM {schema}.tasks t WHERE t.line IN (h.queue * 16 + 1, h.queue * 16 + 2, h.queue * 16 + 3)
-		) THEN
-			next := h.paused_until;
+		IF h.paused AND h.paused_until > 0 AND (next IS NULL OR h.paused_until < next) THEN
+			IF EXISTS (
+				SELECT FROM {schema}.tasks t WHERE t.line IN (h.queue * 16 + 1, h.queue * 16 + 2, h.queue * 16 + 3)
+			) THEN
+				next := h.paused_until;
+			END IF;
 		END IF;
 	END LOOP;
 	IF NOT changed THEN
@@ -561,16 +587,69 @@ BEGIN
 		(more::int4 + 2 * cancels::int4 + 4 * clean::int4)::int2, 0::int2, numbers, places;
 END $$;
 
+-- odd says what a queue has that few have: tasks that may only start at once, suspects,
+-- and tasks that run and whose cancel was asked.
+CREATE FUNCTION {schema}.odd(q int4, OUT prompt bool, OUT suspect bool, OUT asked bool) LANGUAGE plpgsql AS $$
+BEGIN
+	prompt := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q * 16 + 2);
+	suspect := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q * 16 + 3);
+	asked := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q * 16 + 5);
+END $$;
+
+-- alike reports whether what is due first, since a moment, has one priority and may be
+-- claimed by anybody, so that it can be taken in the order in which it is due.
+CREATE FUNCTION {schema}.alike(q int4, since int8, now int8, most int4) RETURNS bool LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN (SELECT min(x.priority) = max(x.priority) AND max(x.flags & 12) = 0 FROM (
+		(SELECT t.priority, t.flags FROM {schema}.tasks t
+		WHERE t.line = q * 16 + 6 AND t.sort > since AND t.sort <= now ORDER BY t.sort LIMIT most)
+		UNION ALL
+		(SELECT t.priority, t.flags FROM {schema}.tasks t
+		WHERE t.line = q * 16 + 7 AND t.sort > since AND t.sort <= now ORDER BY t.sort LIMIT most)
+	) x);
+END $$;
+
+-- due locks up to most tasks that are due since a moment, the earliest first, and gives
+-- their places, the states they are in and the bytes of their records.
+CREATE FUNCTION {schema}.due(q int4, since int8, now int8, most int4, OUT cs tid[], OUT was int4[], OUT used int8)
+LANGUAGE plpgsql AS $$
+BEGIN
+	WITH a AS MATERIALIZED (
+		SELECT t.ctid AS c, t.sort, 6 AS state, octet_length(t.record) AS size FROM {schema}.tasks t
+		WHERE t.line = q * 16 + 6 AND t.sort > since AND t.sort <= now
+		ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED
+	), b AS MATERIALIZED (
+		SELECT t.ctid AS c, t.sort, 7 AS state, octet_length(t.record) AS size FROM {schema}.tasks t
+		WHERE t.line = q * 16 + 7 AND t.sort > since AND t.sort <= now
+		ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED
+	)
+	SELECT coalesce(array_agg(x.c), '{}'), coalesce(array_agg(x.state), '{}'), coalesce(sum(x.size), 0)
+	INTO cs, was, used FROM (
+		SELECT * FROM (SELECT * FROM a UNION ALL SELECT * FROM b) y ORDER BY y.sort LIMIT most
+	) x;
+END $$;
+
+-- fitting gives the first of some tasks, as many as have room for their records, and one
+-- at least where one is needed; their bytes, and the place of the last in its order.
+CREATE FUNCTION {schema}.fitting(places tid[], room int8, needed bool, OUT cs tid[], OUT used int8, OUT last int8)
+LANGUAGE plpgsql AS $$
+BEGIN
+	SELECT coalesce(array_agg(x.c ORDER BY x.n), '{}'), coalesce(sum(x.size), 0), coalesce(max(x.sort), 0)
+	INTO cs, used, last FROM (
+		SELECT k.c, k.n, t.sort, octet_length(t.record) AS size,
+			sum(octet_length(t.record)) OVER (ORDER BY k.n ROWS UNBOUNDED PRECEDING) AS total
+		FROM unnest(places) WITH ORDINALITY AS k (c, n) JOIN {schema}.tasks t ON t.ctid = k.c
+	) x WHERE x.total <= room OR needed AND x.n = 1;
+END $$;
+
 -- behind reports whether a queue needs maintenance: since a moment a lease expired, or
 -- something is kept no longer.
-CREATE FUNCTION {schema}.behind(q int4, since int8, now int8) RETURNS bool LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+CREATE FUNCTION {schema}.behind(q int4, since int8, now int8) RETURNS bool LANGUAGE plpgsql AS $$
 BEGIN
-	RETURN EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q * 16 + 4 AND t.sort > since AND t.sort <= now)
-		OR EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q * 16 + 5 AND t.sort > since AND t.sort <= now)
-		OR EXISTS (SELECT FROM {schema}.ended e WHERE e.line = q * 16 + 10 AND e.expires > since AND e.expires <= now)
-		OR EXISTS (SELECT FROM {schema}.ended e WHERE e.line = q * 16 + 11 AND e.expires > since AND e.expires <= now)
-		OR EXISTS (SELECT FROM {schema}.ended e WHERE e.line = q * 16 + 12 AND e.expires > since AND e.expires <= now)
+	RETURN EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[q * 16 + 4, q * 16 + 5])
+			AND t.sort > since AND t.sort <= now)
+		OR EXISTS (SELECT FROM {schema}.ended e WHERE e.line = ANY (ARRAY[q * 16 + 10, q * 16 + 11, q * 16 + 12])
+			AND e.expires > since AND e.expires <= now)
 		OR EXISTS (SELECT FROM {schema}.keys k WHERE k.queue + 0 = q AND k.until > 0
 			AND k.until > since AND k.until <= now);
 END $$;
@@ -578,7 +657,7 @@ END $$;
 -- enter begins a step that the client decides: it admits calls and reserves n moments.
 CREATE FUNCTION {schema}.enter(lanes bytea[], opens int8[], seqs int8[], v "char", n int8,
 	OUT base int8, OUT admitted bytea[]) LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '2s' AS $$
 BEGIN
 	base := {schema}.stamp(n);
 	IF cardinality(lanes) > 0 THEN
