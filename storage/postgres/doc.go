@@ -47,6 +47,10 @@
 // with the next (combine.go). Plain inserts, completions and the rest are flushed side by
 // side.
 //
+// A claim promotes what is due in its queue, and then takes what waits. Where nothing
+// waits, and what is due first is all alike, it takes that where it stands: one update
+// instead of two.
+//
 // # Locks
 //
 // Nothing serialises the fleet. Claims skip what others have locked. A step locks the
@@ -60,11 +64,12 @@
 // # Plans
 //
 // A planner that knows nothing of a table filled a second ago would ruin claims. Each
-// function turns off sequential scans and keeps one generic plan; the two indexes of tasks
-// have no column in common by which one could do the other's work; a set of tasks is
-// looked up one by one in a subquery that cannot be turned inside out, and written by the
-// places found. A claim starts where the last one ended (hint.go), because what was
-// claimed leaves dead entries in the index until a vacuum.
+// function that clients call turns off sequential scans and keeps one generic plan; the
+// two indexes of tasks have no column in common by which one could do the other's work; a
+// set of tasks is looked up one by one in a subquery that cannot be turned inside out, and
+// written by the places found, or deleted along the key. A claim starts where the last one
+// ended (hint.go), because what was claimed leaves dead entries in the index until a
+// vacuum.
 //
 // # Time
 //
@@ -82,7 +87,9 @@
 // # Connections
 //
 // Up to Config.Connections for claims, inserts and reads, two more for leases and settles,
-// and the listener's. They are the storage's own even where Config.Pool is given, so that
+// and the listener's. A connection's first steps take twenty times as long as later ones,
+// so that the first Claim has some made, and lets them rehearse in a transaction that is
+// rolled back (warm.go). They are the storage's own even where Config.Pool is given, so that
 // jobs which hold every connection of that pool starve nothing. No step leaves anything in
 // a session, so that a proxy may pool transactions; prepared statements are used until one
 // is not where it was made, and unnamed ones from then on. The listener alone needs a

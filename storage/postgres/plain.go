@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/midgehq/midge/storage"
 )
 
@@ -77,19 +79,22 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 // plainQuery is the step of a class: enqueue, or finish where tasks are completed too.
 func (s *Storage) plainQuery(a *plainArgs, class int, base *int64, rung *[]int32) query {
 	args := []any{
-		a.span, a.lanes, a.opens, a.seqs, a.offs, a.queues, a.ids, a.ats, a.dues, a.priorities, a.marks,
-		a.records, a.dqueues, a.dwaiting, a.dscheduled, a.timed, s.notes.channel, s.notes.sender,
+		a.span, blobs(a.lanes), a.opens, a.seqs, a.offs, a.queues, blobs(a.ids), a.ats, a.dues, a.priorities,
+		a.marks, blobs(a.records), a.dqueues, a.dwaiting, a.dscheduled, a.timed, s.notes.channel, s.notes.sender,
 		s.notes.loud(a.dqueues),
 	}
 	text := "SELECT base, coalesce(rung, '{}') FROM {schema}.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, " +
 		"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19)"
 	if class == classSettle {
-		args = append(args, a.ends, a.endIDs, a.versions, a.tokens)
+		args = append(args, a.ends, blobs(a.endIDs), a.versions, blobs(a.tokens))
 		text = "SELECT base, coalesce(rung, '{}') FROM {schema}.finish($1, $2, $3, $4, $5, $6, $7, $8, $9, " +
 			"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)"
 	}
 	return query{text: text, args: args, scan: one(base, rung)}
 }
+
+// blobs is an array that the driver writes without reflection.
+type blobs = pgtype.FlatArray[[]byte]
 
 // plain gives the arguments for parts, and where in the time of the step each part
 // begins: its inserts and then its completions take a microsecond each.

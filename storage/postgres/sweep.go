@@ -23,6 +23,9 @@ type sweep struct {
 }
 
 const (
+	// stepAside is how long a round lets the step go first that visited it: a task may be
+	// waiting for that.
+	stepAside  = 10 * time.Millisecond
 	foldEvery  = 500 * time.Millisecond
 	sweepEvery = 10 * time.Second
 )
@@ -41,7 +44,9 @@ func (w *sweep) visit() {
 		w.swept = now
 	}
 	w.rounds.Go(func() {
-		w.round(w.ctx, fold, all)
+		if rest(w.ctx, stepAside) {
+			w.round(w.ctx, fold, all)
+		}
 		w.mu.Lock()
 		w.busy = false
 		w.mu.Unlock()

@@ -313,6 +313,7 @@ CREATE FUNCTION {schema}.claim(
 	o_past bytea, o_record bytea
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+<<step>>
 DECLARE
 	base int8 := {schema}.told();
 	known record;
@@ -360,7 +361,11 @@ BEGIN
 	END IF;
 	base := {schema}.stamp(p_max + 1);
 	IF p_seq > 0 THEN
-		PERFORM FROM {schema}.admit(ARRAY[p_lane], ARRAY[p_opened], ARRAY[p_seq], ARRAY[base], 'c');
+		UPDATE {schema}.lanes l SET seq = p_seq, base = step.base, verb = 'c', outcome = ''
+		WHERE l.lane = p_lane AND l.seq < p_seq AND l.opened + 600000000 >= step.base;
+		IF NOT FOUND THEN -- new, or not to be carried out
+			PERFORM FROM {schema}.admit(ARRAY[p_lane], ARRAY[p_opened], ARRAY[p_seq], ARRAY[base], 'c');
+		END IF;
 		IF NOT FOUND THEN
 			SELECT l.seq, l.verb INTO known FROM {schema}.lanes l WHERE l.lane = p_lane;
 			IF NOT FOUND OR known.seq < p_seq THEN
