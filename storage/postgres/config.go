@@ -35,7 +35,7 @@ type Config struct {
 	Schema string
 	// Connections bounds those for claims, inserts and reads; default 4. There are up to
 	// two more for leases and settles alone, and the listener's. They are made when they
-	// are needed, and up to six of them after the first Claim, so that no task waits for one.
+	// are needed, and four of them after the first Claim, so that tasks seldom wait for one.
 	Connections int
 	// ListenURL is where the listener connects, default where all else does. It needs a
 	// session of its own: behind a proxy that pools transactions, name the server itself.

@@ -88,7 +88,7 @@
 //
 // Up to Config.Connections for claims, inserts and reads, two more for leases and settles,
 // and the listener's. A connection's first steps take twenty times as long as later ones,
-// so that the first Claim has some made, and lets them rehearse in a transaction that is
+// so that the first Claim has two made, and lets them rehearse in a transaction that is
 // rolled back (warm.go). They are the storage's own even where Config.Pool is given, so that
 // jobs which hold every connection of that pool starve nothing. No step leaves anything in
 // a session, so that a proxy may pool transactions; prepared statements are used until one

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -43,98 +42,73 @@ func (w *warmth) close() {
 	w.all.Wait()
 }
 
-// warmUp warms the reserve and all connections for claims but one, which the Claim that
-// began this has. Where one fails the rest stay cold: they work all the same.
+// warmUp warms one connection of the reserve and one for claims, beside the one that the
+// Claim has which began this. It never holds one and waits for another. Where it fails
+// they stay cold, and work all the same.
 func (s *Storage) warmUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
-	if s.warmSome(ctx, s.reserve, reserveConnections) == nil {
-		_ = s.warmSome(ctx, s.pool, min(int(s.pool.Config().MaxConns), defaultConnections)-1)
+	if s.pool.Config().MaxConns > 1 {
+		_ = s.rehearse(ctx, s.pool, s.rehearseClaim)
 	}
+	_ = s.rehearse(ctx, s.reserve, s.rehearseEnd)
 }
 
-// warmSome warms n connections of a pool. It holds all of them until it has them, else it
-// would get the same one again.
-func (s *Storage) warmSome(ctx context.Context, pool *pgxpool.Pool, n int) (err error) {
-	all := make([]*transaction, 0, n)
-	defer func() {
-		for _, tx := range all {
-			tx.close(ctx)
-		}
-	}()
-	for range n {
-		tx, err := s.begin(ctx, pool)
-		if err != nil {
-			return err
-		}
-		all = append(all, tx)
-	}
-	for _, tx := range all {
-		if err := s.rehearse(ctx, tx); err != nil {
-			return err
-		}
-		tx.close(ctx)
-	}
-	return nil
-}
+// rehearsal does steps in a queue.
+type rehearsal func(ctx context.Context, tx *transaction, name string, queue int32) error
 
-// rehearse enqueues, claims and completes tasks in a transaction that is rolled back. Its
-// queue has a number and a name that no other has, and burns no number.
-func (s *Storage) rehearse(ctx context.Context, tx *transaction) error {
+// rehearse acts on a connection of a pool, in a transaction that is rolled back. It makes a
+// queue for that whose number and name no other has; it burns no number. Whoever has locked
+// a table keeps it from holding what others may need.
+func (s *Storage) rehearse(ctx context.Context, pool *pgxpool.Pool, act rehearsal) error {
+	tx, err := s.begin(ctx, pool)
+	if err != nil {
+		return err
+	}
+	defer tx.close(ctx)
 	var queue int32
 	var name string
-	var now int64
-	// Whoever has locked a table keeps this from holding what others may need.
-	err := tx.run(ctx, query{text: "SET LOCAL lock_timeout = '50ms'"}, query{
+	err = tx.run(ctx, query{text: "SET LOCAL lock_timeout = '50ms'"}, query{
 		text: `INSERT INTO {schema}.queues (queue, name) OVERRIDING SYSTEM VALUE
-			VALUES (-pg_backend_pid(), 'warm up ' || pg_backend_pid()) RETURNING queue, name, {schema}.told()`,
-		scan: one(&queue, &name, &now),
+			VALUES (-pg_backend_pid(), 'warm up ' || pg_backend_pid()) RETURNING queue, name`,
+		scan: one(&queue, &name),
 	})
 	if err != nil {
 		return err
 	}
-	call := func() storage.Call {
-		return storage.Call{Lane: storage.Lane{ID: storage.NewToken(), Opened: moment(now)}, Seq: 1}
-	}
-	queues := map[string]int32{name: queue}
-	soon := trialTx(name)
-	soon.Inserts[0].Delay = time.Microsecond // over by the time of the claim
-	for _, txs := range [][]storage.Tx{{trialTx(name)}, {trialTx(name), soon}} {
-		if err := tx.run(ctx, s.trial(classInsert, newPart(call(), txs), queues)); err != nil {
-			return err
-		}
-	}
-	for range 2 { // the second finds nothing, but the time
-		c := claim{store: s, trial: true, req: &storage.ClaimRequest{
-			Call: call(), Runner: name, Queues: []storage.ClaimQueue{{Name: name}}, Max: 10, Start: 10,
-			Lease: storage.MinLease, Token: storage.NewToken(),
-		}}
-		if err := tx.run(ctx, c.query(false)); err != nil {
-			return err
-		}
-		if len(c.Fences) == 0 {
-			continue
-		}
-		ends := make([]storage.Tx, len(c.Fences))
-		for i, f := range c.Fences {
-			ends[i].Settles = []storage.Settle{{Fence: f, Outcome: storage.Complete}}
-		}
-		if err := tx.run(ctx, s.trial(classSettle, newPart(call(), ends), queues)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return act(ctx, tx, name, queue)
 }
 
-// trial carries out a part of a plain class.
-func (s *Storage) trial(class int, p *part, queues map[string]int32) query {
+// rehearseClaim enqueues a task and claims it.
+func (s *Storage) rehearseClaim(ctx context.Context, tx *transaction, name string, queue int32) error {
+	in := storage.Insert{Ref: storage.Ref{Queue: name, ID: storage.NewID()}, Kind: "trial"}
+	c := claim{store: s, trial: true, req: &storage.ClaimRequest{
+		Runner: name, Queues: []storage.ClaimQueue{{Name: name}}, Max: 1, Start: 1, Lease: storage.MinLease,
+	}}
+	add := storage.Tx{Inserts: []storage.Insert{in}}
+	return tx.run(ctx, s.trial(classInsert, add, name, queue), c.query(false))
+}
+
+// rehearseEnd completes a task that is pending.
+func (s *Storage) rehearseEnd(ctx context.Context, tx *transaction, name string, queue int32) error {
+	f := storage.Fence{Ref: storage.Ref{Queue: name, ID: storage.NewID()}, Version: 1, Token: storage.NewToken()}
+	err := tx.run(ctx, query{
+		text: `INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
+			VALUES (0, 1, $1, $1::int4 * 16 + 4, 0, 0, $2, $3, '', '')`,
+		args: []any{queue, packID(f.ID), f.Token[:]},
+	})
+	if err != nil {
+		return err
+	}
+	end := storage.Settle{Fence: f, Outcome: storage.Complete}
+	return tx.run(ctx, s.trial(classSettle, storage.Tx{Settles: []storage.Settle{end}}, name, queue))
+}
+
+// trial carries out a Tx of a plain class.
+func (s *Storage) trial(class int, plainTx storage.Tx, name string, queue int32) query {
 	var base int64
 	var rung []int32
-	args, _ := plain([]*part{p}, queues)
+	p := newPart(storage.Call{}, []storage.Tx{plainTx})
+	args, _ := plain([]*part{p}, map[string]int32{name: queue})
 	return s.plainQuery(args, class, &base, &rung)
-}
-
-func trialTx(queue string) storage.Tx {
-	in := storage.Insert{Ref: storage.Ref{Queue: queue, ID: storage.NewID()}, Kind: "trial"}
-	return storage.Tx{Inserts: []storage.Insert{in}}
 }
