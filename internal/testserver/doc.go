@@ -11,9 +11,11 @@
 // with [Require], which skips the test unless the variable [EnvServers] is set;
 // make test sets it and counts a skip as a failure.
 //
-// [NewProxy] puts a TCP proxy that understands RESP, the protocol of Redis, in
-// front of an address: it loses requests or replies, holds them, adds latency,
-// goes silent, or refuses connections.
+// [Postgres] gives a test a PostgreSQL of its own, [Standby] one that follows it.
+//
+// [NewProxy] puts a TCP proxy that understands RESP, the protocol of Redis, and that of
+// PostgreSQL in front of an address: it loses requests or replies, holds them, adds
+// latency, goes silent, or refuses connections.
 //
 // Nothing here sleeps for a fixed time: it polls a condition until a deadline, as
 // tests do with [Await].

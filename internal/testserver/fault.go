@@ -34,9 +34,9 @@ const (
 // commands of a pipeline are delivered. With a negative n it is every command that
 // matches, until [Fault.Release].
 //
-// match is given whole commands as they are on the wire. It is called by the
-// connections' goroutines, several at a time, and neither keeps nor changes the
-// bytes. [Command] and [Containing] make such functions.
+// match is given whole commands as they are on the wire, and of PostgreSQL their SQL. It
+// is called by the connections' goroutines, several at a time, and neither keeps nor
+// changes the bytes. [Command] and [Containing] make such functions.
 func (p *Proxy) CutAfterRequest(match func(request []byte) bool, n int) *Fault {
 	return p.add(cutAfter, match, n)
 }
@@ -79,7 +79,7 @@ func (f *Fault) Release() {
 	}
 }
 
-// Command matches the commands with one of these names, in any case, such as
+// Command matches the commands of Redis with one of these names, in any case, such as
 // Command("EVALSHA", "EVAL").
 func Command(names ...string) func(request []byte) bool {
 	return func(request []byte) bool {
@@ -93,7 +93,8 @@ func Command(names ...string) func(request []byte) bool {
 	}
 }
 
-// Containing matches the commands that contain a text anywhere, such as a key.
+// Containing matches the commands that contain a text anywhere, such as a key or the name
+// of a function.
 func Containing(text string) func(request []byte) bool {
 	return func(request []byte) bool { return bytes.Contains(request, []byte(text)) }
 }

@@ -17,10 +17,10 @@ type link struct {
 	client net.Conn
 	server net.Conn
 
-	mu         sync.Mutex
-	subscribed bool
+	mu   sync.Mutex
+	wire wire
 	// awaited has the faults of the commands whose replies are to come, in order,
-	// nil where there is none. Once subscribed, only those with one.
+	// nil where there is none.
 	awaited []*Fault
 }
 
@@ -30,14 +30,20 @@ type verdict struct {
 	cut   bool   // it goes nowhere and its connection ends
 }
 
-// pump carries frames from one connection to the other. admit judges each.
-func (l *link) pump(ctx context.Context, from, to net.Conn, admit func(frame []byte) verdict) {
+// way is one direction of a link: how its frames are measured and judged.
+type way struct {
+	frame func(b []byte) (size int, ok bool)
+	admit func(frame []byte) verdict
+}
+
+// pump carries frames from one connection to the other.
+func (l *link) pump(ctx context.Context, from, to net.Conn, w way) {
 	var in []byte
 	chunk := make([]byte, chunkSize)
 	for {
 		n, err := from.Read(chunk)
 		in = append(in, chunk[:n]...)
-		used, goOn := l.carry(ctx, in, to, admit)
+		used, goOn := l.carry(ctx, in, to, w)
 		if !goOn || err != nil {
 			return
 		}
@@ -47,17 +53,17 @@ func (l *link) pump(ctx context.Context, from, to net.Conn, admit func(frame []b
 
 // carry sends on the whole frames of in, those that no fault concerns together,
 // and says how many bytes that were. It reports whether the connection goes on.
-func (l *link) carry(ctx context.Context, in []byte, to net.Conn, admit func([]byte) verdict) (int, bool) {
+func (l *link) carry(ctx context.Context, in []byte, to net.Conn, w way) (int, bool) {
 	sent, seen := 0, 0
 	for seen < len(in) {
-		size, ok := frame(in[seen:])
+		size, ok := w.frame(in[seen:])
 		if !ok {
-			size = len(in) - seen // not RESP: as it comes
+			size = len(in) - seen // another protocol: as it comes
 		}
 		if size == 0 {
 			break
 		}
-		judged := admit(in[seen : seen+size])
+		judged := w.admit(in[seen : seen+size])
 		if judged.fault != nil {
 			if !l.send(ctx, to, in[sent:seen]) {
 				return 0, false
@@ -98,8 +104,13 @@ func (l *link) send(ctx context.Context, to net.Conn, b []byte) bool {
 
 // admitRequest judges a command and notes what its reply is in for.
 func (l *link) admitRequest(request []byte) verdict {
-	fault := l.proxy.faultOf(request)
-	var now, later *Fault
+	l.mu.Lock()
+	shown, answered := l.wire.sent(request)
+	l.mu.Unlock()
+	var fault, now, later *Fault
+	if shown != nil {
+		fault = l.proxy.faultOf(shown)
+	}
 	if fault != nil {
 		switch fault.kind {
 		case cutBefore, holdRequest:
@@ -110,11 +121,7 @@ func (l *link) admitRequest(request []byte) verdict {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch command(request) {
-	case "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE":
-		l.subscribed = true
-	}
-	if later != nil || !l.subscribed {
+	if later != nil || answered {
 		l.awaited = append(l.awaited, later)
 	}
 	return verdict{fault: now, cut: now != nil && now.kind == cutBefore}
@@ -125,7 +132,7 @@ func (l *link) admitRequest(request []byte) verdict {
 func (l *link) admitReply(reply []byte) verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.awaited) == 0 || reply[0] == '>' && !l.subscribed {
+	if len(l.awaited) == 0 || l.wire.unasked(reply) {
 		return verdict{}
 	}
 	fault := l.awaited[0]

@@ -25,6 +25,9 @@ type PostgresOptions struct {
 	// Unsafe turns fsync off, for suites that test logic alone and whose server
 	// nobody kills.
 	Unsafe bool
+	// Env are variables for the server's process, "name=value", beside those of this
+	// one.
+	Env []string
 }
 
 // PostgresServer is a private PostgreSQL process that listens on a unix socket in its
@@ -35,6 +38,7 @@ type PostgresServer struct {
 	bin     string
 	account *account
 	config  []string
+	env     []string
 
 	mu     sync.Mutex
 	proc   *process
@@ -73,6 +77,18 @@ func Postgres(t testing.TB, options PostgresOptions) *PostgresServer {
 // returns when it answers. The caller closes it. Run by root, the server belongs to an
 // unprivileged user, because PostgreSQL refuses root.
 func StartPostgres(options PostgresOptions) (*PostgresServer, error) {
+	return startPostgres(options, func(s *PostgresServer) error {
+		if err := s.create(); err != nil {
+			return err
+		}
+		return s.launch()
+	})
+}
+
+// startPostgres makes a fresh directory and starts a server in it.
+func startPostgres(
+	options PostgresOptions, start func(s *PostgresServer) error,
+) (*PostgresServer, error) {
 	bin, err := postgresBin()
 	if err != nil {
 		return nil, err
@@ -85,9 +101,11 @@ func StartPostgres(options PostgresOptions) (*PostgresServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("testserver: make data directory: %w", err)
 	}
-	s := &PostgresServer{dir: dir, bin: bin, account: owner, config: postgresConfig(dir, options)}
-	if err = s.create(); err == nil {
-		err = s.launch()
+	s := &PostgresServer{
+		dir: dir, bin: bin, account: owner, config: postgresConfig(dir, options), env: options.Env,
+	}
+	if err = s.account.own(dir); err == nil {
+		err = start(s)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -130,8 +148,8 @@ func (s *PostgresServer) URL() string {
 	return "postgres:///postgres?user=midge&sslmode=disable&host=" + url.QueryEscape(s.dir)
 }
 
-// Socket is the path of the socket, for a proxy in front of it.
-func (s *PostgresServer) Socket() string { return filepath.Join(s.dir, ".s.PGSQL.5432") }
+// Addr is the path of the socket, for a proxy in front of it.
+func (s *PostgresServer) Addr() string { return filepath.Join(s.dir, ".s.PGSQL.5432") }
 
 // Log is what the server has logged since it was last started.
 func (s *PostgresServer) Log() string {
@@ -196,7 +214,8 @@ func (s *PostgresServer) Restart() error {
 	return s.launch()
 }
 
-// Pause freezes the postmaster: established connections go on, new ones hang.
+// Pause freezes the server, every process of it: its connections stay open and nothing
+// answers. Windows cannot.
 func (s *PostgresServer) Pause() error {
 	proc := s.running()
 	if proc == nil {
@@ -205,7 +224,10 @@ func (s *PostgresServer) Pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.paused = true
-	return proc.pause()
+	if err := proc.pause(); err != nil { // it first, so that it starts no more
+		return fmt.Errorf("testserver: pause %d: %w", proc.pid, err)
+	}
+	return signalChildren(proc.pid, (*process).pause)
 }
 
 // Resume lets a paused server go on. Without a Pause it does nothing.
@@ -216,7 +238,30 @@ func (s *PostgresServer) Resume() error {
 		return nil
 	}
 	s.paused = false
-	return s.proc.resume()
+	return errors.Join(signalChildren(s.proc.pid, (*process).resume), s.proc.resume())
+}
+
+// signalChildren sends a signal to the processes that a process has started.
+func signalChildren(pid int, send func(p *process) error) error {
+	list, err := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
+	if err != nil {
+		return fmt.Errorf("testserver: list processes: %w", err)
+	}
+	var errs []error
+	for line := range strings.Lines(string(list)) {
+		var child, parent int
+		if _, err := fmt.Sscan(line, &child, &parent); err != nil || parent != pid {
+			continue
+		}
+		found, err := os.FindProcess(child)
+		if err == nil {
+			err = send(&process{pid: child, os: found})
+		}
+		if !errors.Is(err, os.ErrProcessDone) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Close stops the server and deletes its directory. Closing again is harmless.
@@ -238,21 +283,32 @@ func (s *PostgresServer) running() *process {
 
 // create makes the database.
 func (s *PostgresServer) create() error {
-	if err := s.account.own(s.dir); err != nil {
-		return fmt.Errorf("testserver: give %s to its owner: %w", s.dir, err)
-	}
-	initdb := exec.Command(filepath.Join(s.bin, "initdb"), "--pgdata", s.dataPath(), "--username=midge",
+	err := s.run("initdb", "--pgdata", s.dataPath(), "--username=midge",
 		"--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
-	s.account.run(initdb)
-	initdb.Dir = s.dir
-	if out, err := initdb.CombinedOutput(); err != nil {
-		return fmt.Errorf("testserver: initdb: %w:\n%s", err, out)
+	if err != nil {
+		return err
 	}
+	return s.configure(s.config)
+}
+
+// run runs a program of PostgreSQL to its end.
+func (s *PostgresServer) run(program string, args ...string) error {
+	cmd := exec.Command(filepath.Join(s.bin, program), args...)
+	s.account.run(cmd)
+	cmd.Dir = s.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("testserver: %s: %w:\n%s", program, err, out)
+	}
+	return nil
+}
+
+// configure adds lines to the configuration; of two for one setting the later counts.
+func (s *PostgresServer) configure(lines []string) error {
 	file, err := os.OpenFile(filepath.Join(s.dataPath(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("testserver: write configuration: %w", err)
 	}
-	_, err = file.WriteString(strings.Join(s.config, "\n") + "\n")
+	_, err = file.WriteString(strings.Join(lines, "\n") + "\n")
 	return errors.Join(err, file.Close())
 }
 
@@ -264,6 +320,7 @@ func (s *PostgresServer) launch() error {
 	}
 	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.dataPath())
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	cmd.Env = append(os.Environ(), s.env...)
 	tieToParent(cmd)
 	s.account.run(cmd)
 	p := &process{done: make(chan struct{})}

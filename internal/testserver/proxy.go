@@ -5,18 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 )
 
 // Proxy is a TCP proxy on a loopback port that forwards to one target and injects
-// faults. It understands RESP, versions 2 and 3: what it forwards, matches and
-// counts are whole commands and whole replies, also where a pipeline carries
-// several in one packet. Anything else passes as it comes, each packet being one
-// command or reply.
+// faults. It understands RESP, versions 2 and 3, and the protocol of PostgreSQL: what it
+// forwards, matches and counts are whole commands and whole replies, also where a
+// pipeline carries several in one packet. Anything else passes as it comes, each packet
+// being one command or reply.
 //
-// A connection that has subscribed to a channel carries messages from then on:
+// A command of PostgreSQL is all that a client sends before it waits. Matched is the SQL
+// that it executes; commands that execute none are not matched.
+//
+// A connection that has subscribed to a channel of Redis carries messages from then on:
 // nothing on it is counted, and a cut of a matched command comes at whatever the
 // server sends next. MONITOR and CLIENT REPLY are not understood.
 //
@@ -25,6 +29,7 @@ import (
 type Proxy struct {
 	target string
 	addr   string
+	speaks func() wire // of a new connection
 
 	mu     sync.Mutex
 	stop   func() // ends the listening and all connections; nil while refusing
@@ -34,7 +39,8 @@ type Proxy struct {
 }
 
 // NewProxy starts a proxy in front of the target, such as Server.Addr, and closes
-// it when the test ends.
+// it when the test ends. A target that is a path, such as PostgresServer.Addr, is the
+// socket of a PostgreSQL.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	proxy, err := StartProxy(target)
@@ -53,6 +59,10 @@ func StartProxy(target string) (*Proxy, error) {
 			return nil, err
 		}
 		p := &Proxy{target: target, addr: fmt.Sprintf("127.0.0.1:%d", port), gate: make(chan struct{})}
+		p.speaks = func() wire { return &resp{} }
+		if isSocket(target) {
+			p.speaks = func() wire { return &postgres{} }
+		}
 		close(p.gate)
 		if p.Accept() == nil {
 			return p, nil
@@ -60,6 +70,8 @@ func StartProxy(target string) (*Proxy, error) {
 	}
 	return nil, errors.New("testserver: no port for a proxy")
 }
+
+func isSocket(target string) bool { return filepath.IsAbs(target) }
 
 // Addr is where the proxy listens. It stays the same over Refuse and Accept.
 func (p *Proxy) Addr() string { return p.addr }
@@ -154,17 +166,20 @@ func (p *Proxy) serve(ctx context.Context, listener net.Listener) {
 // or ctx ends.
 func (p *Proxy) forward(ctx context.Context, client net.Conn) {
 	defer func() { _ = client.Close() }()
-	dialer := net.Dialer{Timeout: dialLimit}
-	server, err := dialer.DialContext(ctx, "tcp", p.target)
+	dialer, network := net.Dialer{Timeout: dialLimit}, "tcp"
+	if isSocket(p.target) {
+		network = "unix"
+	}
+	server, err := dialer.DialContext(ctx, network, p.target)
 	if err != nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l := &link{proxy: p, client: client, server: server}
+	l := &link{proxy: p, client: client, server: server, wire: p.speaks()}
 	var pumps sync.WaitGroup
-	pumps.Go(func() { defer cancel(); l.pump(ctx, client, server, l.admitRequest) })
-	pumps.Go(func() { defer cancel(); l.pump(ctx, server, client, l.admitReply) })
+	pumps.Go(func() { defer cancel(); l.pump(ctx, client, server, way{l.wire.request, l.admitRequest}) })
+	pumps.Go(func() { defer cancel(); l.pump(ctx, server, client, way{l.wire.reply, l.admitReply}) })
 	<-ctx.Done()
 	_ = client.Close()
 	_ = server.Close()

@@ -24,7 +24,7 @@ func Require(t testing.TB) {
 	if !Enabled() {
 		t.Skipf("needs a real redis-server: set %s=1, or run make test", EnvServers)
 	}
-	if _, err := exec.LookPath(binary); err != nil {
+	if _, err := exec.LookPath(redisServer); err != nil {
 		t.Fatalf("%s is set: %v; make test installs it", EnvServers, err)
 	}
 }

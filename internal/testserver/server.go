@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// binary is the program that a Server runs, found in PATH.
-const binary = "redis-server"
+// redisServer is the program that a Server runs, found in PATH.
+const redisServer = "redis-server"
 
 // stopLimit is how long a server may take to end after SIGTERM before it is killed.
 const stopLimit = awaitLimit / 2
@@ -245,9 +245,9 @@ var errPortTaken = errors.New("testserver: the port is taken")
 // launch starts the process and waits until that process, and not one that took
 // its port, answers.
 func (s *Server) launch() error {
-	proc, err := startProcess(s.logPath(), s.env, binary, s.configPath())
+	proc, err := startProcess(s.logPath(), s.env, redisServer, s.configPath())
 	if err != nil {
-		return fmt.Errorf("testserver: start %s: %w", binary, err)
+		return fmt.Errorf("testserver: start %s: %w", redisServer, err)
 	}
 	s.mu.Lock()
 	s.proc, s.paused = proc, false
@@ -268,6 +268,6 @@ func (s *Server) launch() error {
 	if proc.ended() && bytes.Contains(log, []byte("Address already in use")) {
 		return fmt.Errorf("%w: %d", errPortTaken, s.port)
 	}
-	err = fmt.Errorf("testserver: %s does not answer at %s; its log:\n%s", binary, s.Addr(), log)
+	err = fmt.Errorf("testserver: %s does not answer at %s; its log:\n%s", redisServer, s.Addr(), log)
 	return errors.Join(err, s.Kill())
 }

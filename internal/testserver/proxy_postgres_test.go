@@ -1,0 +1,105 @@
+package testserver
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// connect makes a connection through a proxy in front of a PostgreSQL.
+func connect(t *testing.T, p *Proxy) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), "postgres://"+p.Addr()+"/postgres?user=midge&sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return conn
+}
+
+// TestProxyOfPostgres loses the request or the reply of prepared statements, which are
+// matched by their text, and passes what comes unasked.
+func TestProxyOfPostgres(t *testing.T) {
+	RequirePostgres(t)
+	server := Postgres(t, PostgresOptions{Unsafe: true})
+	proxy := NewProxy(t, server.Addr())
+	must(t, server.Exec(t.Context(), "CREATE TABLE a (b text)"))
+	const insert = "INSERT INTO a VALUES ($1)"
+	rows := func() (n int) {
+		must(t, connect(t, proxy).QueryRow(t.Context(), "SELECT count(*) FROM a").Scan(&n))
+		return n
+	}
+	conn := connect(t, proxy)
+	_, err := conn.Exec(t.Context(), insert, "one")
+	must(t, err)
+
+	lost := proxy.CutBeforeRequest(Containing("INSERT"), 1)
+	if _, err := conn.Exec(t.Context(), insert, "two"); err == nil {
+		t.Error("a lost request succeeded")
+	}
+	<-lost.Struck()
+	if n := rows(); n != 1 {
+		t.Errorf("%d rows after a lost request, want one", n)
+	}
+	conn = connect(t, proxy)
+	unanswered := proxy.CutAfterRequest(Containing("INSERT"), 1)
+	var batch pgx.Batch
+	batch.Queue("BEGIN")
+	batch.Queue(insert, "three")
+	batch.Queue("COMMIT")
+	if err := conn.SendBatch(t.Context(), &batch).Close(); err == nil {
+		t.Error("a call whose reply was lost succeeded")
+	}
+	<-unanswered.Struck()
+	if n := rows(); n != 2 {
+		t.Errorf("%d rows after a lost reply, want two", n)
+	}
+
+	conn = connect(t, proxy)
+	_, err = conn.Exec(t.Context(), "LISTEN news")
+	must(t, err)
+	must(t, server.Exec(t.Context(), "NOTIFY news, 'some'"))
+	note, err := conn.WaitForNotification(t.Context())
+	must(t, err)
+	if note.Payload != "some" {
+		t.Errorf("heard %q", note.Payload)
+	}
+	must(t, server.Kill())
+	if _, err := conn.Exec(t.Context(), "SELECT 1"); err == nil {
+		t.Error("a killed server answers")
+	}
+}
+
+func TestPostgresPause(t *testing.T) {
+	RequirePostgres(t)
+	server := Postgres(t, PostgresOptions{Unsafe: true})
+	conn := connect(t, NewProxy(t, server.Addr()))
+	must(t, server.Pause())
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := conn.Exec(ctx, "SELECT 1"); err == nil {
+		t.Error("a paused server answers")
+	}
+	must(t, server.Resume())
+	must(t, server.Exec(t.Context(), "SELECT 1"))
+}
+
+func TestStandby(t *testing.T) {
+	RequirePostgres(t)
+	primary := Postgres(t, PostgresOptions{})
+	standby := Standby(t, primary)
+	must(t, primary.Exec(t.Context(), "CREATE TABLE a (b int)"))
+	Await(t, "the table is on the standby", func() bool {
+		return standby.Exec(t.Context(), "SELECT b FROM a") == nil
+	})
+	if err := standby.Exec(t.Context(), "INSERT INTO a VALUES (1)"); err == nil {
+		t.Error("a standby takes writes")
+	}
+	must(t, primary.Kill())
+	must(t, standby.Exec(t.Context(), "SELECT 1 / pg_promote()::int"))
+	must(t, standby.Exec(t.Context(), "INSERT INTO a VALUES (1)"))
+	must(t, primary.Follow(standby))
+	must(t, primary.Exec(t.Context(), "SELECT 1 / count(*) FROM a"))
+}

@@ -1,0 +1,44 @@
+package testserver
+
+import (
+	"fmt"
+	"os"
+	"testing"
+)
+
+// Standby starts a server that follows a primary, and stops it when the test ends. The
+// test fails where it does not start.
+func Standby(t testing.TB, primary *PostgresServer) *PostgresServer {
+	t.Helper()
+	server, err := startPostgres(PostgresOptions{}, func(s *PostgresServer) error { return s.Follow(primary) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return server
+}
+
+// Follow makes the server a standby of another, at its own address: it is stopped, its
+// data are replaced by a copy of the primary's, configuration included, and it starts
+// again. It streams asynchronously unless the primary says otherwise.
+func (s *PostgresServer) Follow(primary *PostgresServer) error {
+	if err := s.Stop(); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(s.dataPath()); err != nil {
+		return fmt.Errorf("testserver: delete data: %w", err)
+	}
+	err := s.run("pg_basebackup", "--pgdata", s.dataPath(), "--dbname", primary.URL(), "--write-recovery-conf",
+		"--wal-method=stream", "--checkpoint=fast", "--no-sync")
+	if err == nil {
+		err = s.configure(postgresConfig(s.dir, PostgresOptions{}))
+	}
+	if err != nil {
+		return err
+	}
+	return s.launch()
+}

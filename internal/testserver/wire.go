@@ -1,0 +1,137 @@
+package testserver
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// wire is what a link knows of the protocol that it carries. Its methods are called
+// under the link's lock, but for request and reply, which only the link's two goroutines
+// call.
+type wire interface {
+	// request and reply measure the whole command or reply at the head of b: its size in
+	// bytes, or 0 while it is incomplete. ok is false where b is something else.
+	request(b []byte) (size int, ok bool)
+	reply(b []byte) (size int, ok bool)
+	// sent takes note of a command. It gives what the faults are matched against, nil
+	// where none may strike it, and whether a reply answers it.
+	sent(request []byte) (shown []byte, answered bool)
+	// unasked reports whether a reply answers no command.
+	unasked(reply []byte) bool
+}
+
+// resp is the protocol of Redis.
+type resp struct{ subscribed bool }
+
+func (*resp) request(b []byte) (int, bool) { return frame(b) }
+func (*resp) reply(b []byte) (int, bool)   { return frame(b) }
+
+func (r *resp) sent(request []byte) ([]byte, bool) {
+	switch command(request) {
+	case "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE":
+		r.subscribed = true
+	}
+	return request, !r.subscribed
+}
+
+func (r *resp) unasked(reply []byte) bool { return reply[0] == '>' && !r.subscribed }
+
+// postgres is the protocol of PostgreSQL, without TLS and passwords. A command is what
+// a client sends up to the point where it waits for ReadyForQuery, a reply what comes up
+// to that. What faults are matched against is the SQL that a command executes, also where
+// that was prepared by an earlier one.
+type postgres struct {
+	begun bool
+	texts map[string][]byte // prepared statements by their name
+}
+
+const (
+	startupHead   = 8 // length and code
+	messageHead   = 5 // type and length
+	protocolMajor = 3
+)
+
+func (p *postgres) request(b []byte) (int, bool) {
+	if !p.begun {
+		if len(b) < startupHead {
+			return 0, true
+		}
+		size := int(binary.BigEndian.Uint32(b))
+		if size < startupHead || size > maxLength {
+			return 0, false
+		}
+		return fitted(size, b), true
+	}
+	return upTo(b, func(message []byte) bool {
+		switch message[0] {
+		case 'Q', 'S', 'X', 'p':
+			return true
+		}
+		return false
+	})
+}
+
+func (*postgres) reply(b []byte) (int, bool) {
+	first := true
+	return upTo(b, func(message []byte) bool {
+		alone := first && message[0] == 'A' // a notification, between replies
+		first = false
+		fatal := message[0] == 'E' && (bytes.Contains(message, []byte("\x00VFATAL\x00")) ||
+			bytes.Contains(message, []byte("\x00VPANIC\x00"))) // nothing comes after it
+		return alone || fatal || message[0] == 'Z'
+	})
+}
+
+func (p *postgres) sent(request []byte) (shown []byte, answered bool) {
+	if !p.begun {
+		p.begun, p.texts = true, make(map[string][]byte)
+		return nil, binary.BigEndian.Uint16(request[4:]) == protocolMajor // a cancel has no answer
+	}
+	for len(request) > 0 {
+		n := 1 + int(binary.BigEndian.Uint32(request[1:]))
+		fields := bytes.SplitN(request[messageHead:n], []byte{0}, 3)
+		switch kind := request[0]; {
+		case kind == 'Q':
+			shown, answered = append(shown, fields[0]...), true
+		case kind == 'P' && len(fields) == 3:
+			p.texts[string(fields[0])] = bytes.Clone(fields[1])
+		case kind == 'B' && len(fields) == 3:
+			shown = append(append(shown, p.texts[string(fields[1])]...), '\n')
+		case kind == 'S':
+			answered = true
+		}
+		request = request[n:]
+	}
+	return shown, answered
+}
+
+func (*postgres) unasked(reply []byte) bool { return reply[0] == 'A' }
+
+// fitted gives size where b holds that much, else 0.
+func fitted(size int, b []byte) int {
+	if size > len(b) {
+		return 0
+	}
+	return size
+}
+
+// upTo measures the messages of PostgreSQL at the head of b up to a last one.
+func upTo(b []byte, last func(message []byte) bool) (size int, ok bool) {
+	for {
+		if len(b) < size+messageHead {
+			return 0, true
+		}
+		n := int(binary.BigEndian.Uint32(b[size+1:]))
+		if n < messageHead-1 || n > maxLength {
+			return 0, false
+		}
+		end := size + 1 + n
+		if end > len(b) {
+			return 0, true
+		}
+		if last(b[size:end]) {
+			return end, true
+		}
+		size = end
+	}
+}
