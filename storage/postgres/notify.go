@@ -44,9 +44,10 @@ func (n *notes) loud(queues []int32) []int32 {
 }
 
 // rung tells those in this process who wait, and notes what other processes are to be
-// told: a wake-up that went with the commit begins a pause, one that did not is sent at
-// its end.
-func (n *notes) rung(_ context.Context, queues []int32, alert bool) {
+// told: a wake-up that went with the commit, as those of told did, begins a pause, one
+// that did not is sent at the end of the pause. Where that has come meanwhile, it begins
+// another.
+func (n *notes) rung(_ context.Context, queues, told []int32, alert bool) {
 	if len(queues) == 0 {
 		return
 	}
@@ -54,24 +55,28 @@ func (n *notes) rung(_ context.Context, queues []int32, alert bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, q := range queues {
-		if p := n.quiet[q]; p != nil {
-			p.work, p.alert = true, p.alert || alert
-			continue
+		p := n.quiet[q]
+		if p == nil {
+			if p = n.begin(q); slices.Contains(told, q) {
+				continue
+			}
 		}
-		n.begin(q)
+		p.work, p.alert = true, p.alert || alert
 	}
 }
 
 // begin begins a pause of a queue. The caller holds mu.
-func (n *notes) begin(queue int32) {
+func (n *notes) begin(queue int32) *pause {
+	p := &pause{}
 	if n.closed {
-		return
+		return p
 	}
-	n.quiet[queue] = &pause{}
+	n.quiet[queue] = p
 	n.later.Go(func() {
 		rest(n.ctx, quietFor)
 		n.end(queue)
 	})
+	return p
 }
 
 // end ends a pause, and sends what waited for that.
@@ -112,10 +117,11 @@ func (s *Storage) ringing(w *work) (queries []query, rung func(context.Context))
 			alerts = append(alerts, q)
 		}
 	}
+	told := s.notes.loud(all)
 	for _, kind := range []struct {
 		letter string
 		queues []int32
-	}{{"w", s.notes.loud(without(all, alerts))}, {"c", s.notes.loud(alerts)}} {
+	}{{"w", without(told, alerts)}, {"c", without(told, without(all, alerts))}} {
 		if len(kind.queues) > 0 {
 			queries = append(queries, query{
 				text: "SELECT {schema}.ring($1, $2, $3, $4)",
@@ -124,8 +130,8 @@ func (s *Storage) ringing(w *work) (queries []query, rung func(context.Context))
 		}
 	}
 	return queries, func(ctx context.Context) {
-		s.notes.rung(ctx, without(all, alerts), false)
-		s.notes.rung(ctx, alerts, true)
+		s.notes.rung(ctx, without(all, alerts), told, false)
+		s.notes.rung(ctx, alerts, told, true)
 	}
 }
 

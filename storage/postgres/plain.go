@@ -41,7 +41,7 @@ type plainArgs struct {
 func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*part {
 	var base int64
 	var offs []int64
-	var rung []int32
+	var rung, told []int32
 	var queues map[string]int32
 	var begun time.Time
 	err := s.retry(ctx, func() (err error) {
@@ -52,7 +52,8 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 		}
 		var args *plainArgs
 		args, offs = plain(parts, queues)
-		return s.ask(ctx, s.poolOf(class), s.plainQuery(args, class, &base, &rung))
+		told = s.notes.loud(args.dqueues)
+		return s.ask(ctx, s.poolOf(class), s.plainQuery(args, class, told, &base, &rung))
 	})
 	switch {
 	case err != nil && !unexpected(err):
@@ -68,7 +69,7 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 		return parts
 	}
 	s.lateSince(ctx, begun, queues)
-	s.notes.rung(ctx, rung, false)
+	s.notes.rung(ctx, rung, told, false)
 	for i, p := range parts {
 		p.done = true
 		p.applied = expected(p.txs, base+offs[i])
@@ -77,11 +78,11 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 }
 
 // plainQuery is the step of a class: enqueue, or finish where tasks are completed too.
-func (s *Storage) plainQuery(a *plainArgs, class int, base *int64, rung *[]int32) query {
+func (s *Storage) plainQuery(a *plainArgs, class int, told []int32, base *int64, rung *[]int32) query {
 	args := []any{
 		a.span, blobs(a.lanes), a.opens, a.seqs, a.offs, a.queues, blobs(a.ids), a.ats, a.dues, a.priorities,
 		a.marks, blobs(a.records), a.dqueues, a.dwaiting, a.dscheduled, a.timed, s.notes.channel, s.notes.sender,
-		s.notes.loud(a.dqueues),
+		told,
 	}
 	text := "SELECT base, coalesce(rung, '{}') FROM {schema}.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, " +
 		"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19)"
