@@ -102,11 +102,12 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 func (s *Storage) examine(ctx context.Context, name string) error {
 	var number int
 	var standby bool
-	var fsync, commit string
+	var fsync, commit, pages string
 	err := s.ask(ctx, s.pool, query{
 		text: `SELECT current_setting('server_version'), current_setting('server_version_num')::int,
-			pg_is_in_recovery(), current_setting('fsync'), current_setting('synchronous_commit')`,
-		scan: one(&s.server, &number, &standby, &fsync, &commit),
+			pg_is_in_recovery(), current_setting('fsync'), current_setting('synchronous_commit'),
+			current_setting('full_page_writes')`,
+		scan: one(&s.server, &number, &standby, &fsync, &commit, &pages),
 	})
 	switch {
 	case err != nil:
@@ -127,16 +128,19 @@ func (s *Storage) examine(ctx context.Context, name string) error {
 	if have != len(files) {
 		return &SchemaError{Schema: name, Have: have, Want: len(files)}
 	}
-	s.judge(fsync, commit)
+	s.judge(fsync, commit, pages)
 	return nil
 }
 
 // judge says what an acknowledgement is worth.
-func (s *Storage) judge(fsync, commit string) {
+func (s *Storage) judge(fsync, commit, pages string) {
 	s.durable = "an acknowledged task is on the server's disk, synchronous_commit=" + commit
 	if fsync != "on" {
 		s.durable = "none beyond the server's process: fsync is off"
 		s.warnings = append(s.warnings, "fsync is off: a crash of the machine can destroy the database")
+	}
+	if pages != "on" {
+		s.warnings = append(s.warnings, "full_page_writes is off: a crash of the machine can damage the database")
 	}
 	if commit == "off" {
 		s.durable = "a crash of the server loses the last fraction of a second: synchronous_commit is off"
