@@ -58,7 +58,8 @@
 // transaction but those of a unique key or id that is being inserted, and those for a
 // bounded time: what it finds locked it tries again by itself. Extend, cancel and recovery
 // pass over a task that is locked, as one is that the application settles in a transaction
-// of its own. Sizes and totals are appended as rows, and one client at a time folds them.
+// of its own. A step of which nothing is heard for two seconds is rolled back by the server.
+// Sizes and totals are appended as rows, and one client at a time folds them.
 // A serialization failure, a deadlock or a lost race is done again with jitter.
 //
 // # Plans

@@ -33,13 +33,17 @@ type schema string
 func (s schema) in(text string) string { return strings.ReplaceAll(text, "{schema}", string(s)) }
 
 // transaction is one of the storage's own, on a connection of a pool. Its first and
-// its last round trip begin and commit it beside what else they carry.
+// its last round trip begin and commit it beside what else they carry. Between two the
+// server waits no longer than idleLimit, and rolls back: the locks of a process that froze,
+// or whose line is dead, would keep its tasks from everybody for hours.
 type transaction struct {
 	schema schema
 	conn   *pgxpool.Conn
 	begun  bool
 	over   bool
 }
+
+const idleLimit = "SET LOCAL idle_in_transaction_session_timeout = '2s'"
 
 // begin takes a connection; nothing is sent yet.
 func (s *Storage) begin(ctx context.Context, pool *pgxpool.Pool) (*transaction, error) {
@@ -53,7 +57,7 @@ func (s *Storage) begin(ctx context.Context, pool *pgxpool.Pool) (*transaction, 
 func (t *transaction) run(ctx context.Context, queries ...query) error {
 	if !t.begun {
 		t.begun = true
-		queries = append([]query{{text: "BEGIN ISOLATION LEVEL READ COMMITTED"}}, queries...)
+		queries = append([]query{{text: "BEGIN ISOLATION LEVEL READ COMMITTED"}, {text: idleLimit}}, queries...)
 	}
 	return send(ctx, t.conn.Conn(), t.schema, queries)
 }
