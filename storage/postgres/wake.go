@@ -105,15 +105,26 @@ func (w *wake) hear() error {
 			w.note(note.Payload)
 		case w.ctx.Err() != nil || conn.IsClosed():
 			return err
-		default: // silence: does it still answer?
-			ctx, cancel := context.WithTimeout(w.ctx, checkEvery)
-			err := conn.Ping(ctx)
-			cancel()
-			if err != nil {
+		default:
+			if err := w.check(conn); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// check asks a server that is silent whether it still answers, and takes writes: after a
+// failover nobody notifies on a server that does not.
+func (w *wake) check(conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(w.ctx, checkEvery)
+	defer cancel()
+	const question = "SHOW transaction_read_only"
+	var answer string
+	err := conn.QueryRow(ctx, question, pgx.QueryExecModeSimpleProtocol).Scan(&answer)
+	if err == nil && answer != "off" {
+		err = fmt.Errorf("%s: %s", question, answer)
+	}
+	return err
 }
 
 // note reads a notification: sender, kind and the numbers of queues.
