@@ -11,8 +11,9 @@ import (
 )
 
 // Extend extends leases and keeps the runner's heartbeat, in one transaction of two round
-// trips on a connection of the reserve. A task that another transaction has locked, as a
-// settle in the application's own does, is neither extended nor lost.
+// trips on a connection of the reserve. A task that another transaction has locked for
+// more than a moment, as a settle in the application's own does, is neither extended nor
+// lost. Progress or a checkpoint for it is an error: nothing was written.
 func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
 	if err := storage.CheckExtend(s.limits, &req); err != nil {
 		return storage.Extended{}, err
@@ -21,14 +22,23 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 		return storage.Extended{}, wrap("extend", err)
 	}
 	var extended storage.Extended
+	tries := 0
 	err := s.retry(ctx, func() (err error) {
-		extended, err = s.extend(ctx, &req)
+		tries++
+		extended, err = s.extend(ctx, &req, tries < extendTries)
 		return err
 	})
 	return extended, wrap("extend", translate(err))
 }
 
-func (s *Storage) extend(ctx context.Context, req *storage.ExtendRequest) (x storage.Extended, err error) {
+// extendTries is how often leases are extended before one whose task is locked is passed
+// over: steps of this package lock tasks for some milliseconds.
+const extendTries = 4
+
+// extend extends leases. Where it is to insist a task that is locked is errHeld.
+func (s *Storage) extend(
+	ctx context.Context, req *storage.ExtendRequest, insist bool,
+) (x storage.Extended, err error) {
 	txs := make([]storage.Tx, 1)
 	for i := range req.Leases { // what a step loads for settles
 		txs[0].Settles = append(txs[0].Settles, storage.Settle{Fence: req.Leases[i].Fence})
@@ -57,7 +67,10 @@ func (s *Storage) extend(ctx context.Context, req *storage.ExtendRequest) (x sto
 	w := newWork(s.limits, st.base, func(name string) int32 { return queues[name] })
 	x.Now = moment(st.base)
 	for i := range req.Leases {
-		st.extendOne(w, &req.Leases[i], &x)
+		e := &req.Leases[i]
+		if !st.extendOne(w, e, &x) && (insist || e.Progress != nil || e.Checkpoint != nil) {
+			return x, errHeld
+		}
 	}
 	writes := w.save()
 	if req.Runner.ID != "" {
@@ -76,8 +89,8 @@ func (s *Storage) extend(ctx context.Context, req *storage.ExtendRequest) (x sto
 }
 
 // extendOne carries out one extension of a valid lease, expired or not. The version
-// stays.
-func (st *step) extendOne(w *work, e *storage.Extension, x *storage.Extended) {
+// stays. It reports false where another transaction has the task locked.
+func (st *step) extendOne(w *work, e *storage.Extension, x *storage.Extended) bool {
 	rec := st.loaded[e.Fence.Ref]
 	var r *row
 	if rec != nil && rec.found {
@@ -85,13 +98,13 @@ func (st *step) extendOne(w *work, e *storage.Extension, x *storage.Extended) {
 	}
 	if r == nil || !r.proves(&e.Fence) {
 		x.Lost = append(x.Lost, e.Fence.Ref)
-		return
+		return true
 	}
 	if r.state == asked {
 		x.CancelAsked = append(x.CancelAsked, e.Fence.Ref)
 	}
 	if !r.held {
-		return
+		return false
 	}
 	if e.For > 0 {
 		r.sort, r.dirty = w.after(e.For), true
@@ -111,6 +124,7 @@ func (st *step) extendOne(w *work, e *storage.Extension, x *storage.Extended) {
 		r.dirty = true
 	}
 	w.add(r)
+	return true
 }
 
 // hear keeps a heartbeat, or forgets a runner that leaves.

@@ -1,0 +1,62 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/postgres"
+)
+
+// TestACheckpointIsNotSkipped: a task that another transaction has locked, as a heartbeat
+// does for a moment, is passed over by extensions. What was to be written must not be lost
+// with them.
+func TestACheckpointIsNotSkipped(t *testing.T) {
+	testserver.RequirePostgres(t)
+	cfg := fresh(t, postgres.Config{})
+	store, session := opened(t, cfg)
+	if _, err := session.ApplyOne(t.Context(), insertTx()); err != nil {
+		t.Fatal(err)
+	}
+	claimed, err := session.Claim(t.Context(), claimOf(1))
+	if err != nil || len(claimed.Fences) != 1 {
+		t.Fatalf("claim: %d tasks, %v, want one", len(claimed.Fences), err)
+	}
+	fence := claimed.Fences[0]
+	conn, err := pgx.Connect(t.Context(), shared.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT FROM "+cfg.Schema+".tasks FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	hasty := storage.NewSession(store, time.Millisecond)
+	_, err = hasty.Extend(t.Context(), storage.ExtendRequest{
+		Leases: []storage.Extension{{Fence: fence, For: time.Minute}},
+	})
+	if err != nil {
+		t.Errorf("a heartbeat: %v, want the locked task passed over", err)
+	}
+	write := storage.ExtendRequest{Leases: []storage.Extension{{Fence: fence, Checkpoint: []byte("1")}}}
+	if _, err := hasty.Extend(t.Context(), write); err == nil {
+		t.Error("a checkpoint was acknowledged and not written")
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.Extend(t.Context(), write); err != nil {
+		t.Fatal(err)
+	}
+	task, err := store.Task(t.Context(), fence.Ref)
+	if err != nil || string(task.Checkpoint) != "1" {
+		t.Errorf("the checkpoint is %q, %v, want it written", task.Checkpoint, err)
+	}
+}
