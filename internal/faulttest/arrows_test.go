@@ -87,11 +87,11 @@ func arrowsInBubble(t *testing.T, f fault) (calls int64) {
 	return calls
 }
 
-// TestEveryArrowIsOneStepOnRedis is the same on real servers, with every second and
+// TestEveryArrowIsOneStepOnServers is the same on real servers, with every second and
 // third call failing.
-func TestEveryArrowIsOneStepOnRedis(t *testing.T) {
+func TestEveryArrowIsOneStepOnServers(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
-		arrowsInTime(t, func(t *testing.T) dialing { return s.dialing(prefixOf(t)) })
+		arrowsInTime(t, func(t *testing.T) dialing { return s.place(t) })
 	})
 }
 
@@ -235,10 +235,14 @@ func TestDeathAtEveryStorageCall(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		f := newFleet(t, s)
 		const most = 60 // more than any call of a runner's or client's first two seconds
+		step := int64(1)
+		if s.kind == onePostgres { // whose processes and connections take longer to begin
+			step = int64(count(4, 1))
+		}
 		var queues []string
 		var victims []*worker
 		atOnce := make(chan struct{}, 4)
-		for call := int64(1); call <= most; call++ {
+		for call := int64(1); call <= most; call += step {
 			for _, after := range []bool{false, true} {
 				queue := fmt.Sprintf("q-%d-%t", call, after)
 				queues = append(queues, queue)
@@ -261,8 +265,8 @@ func TestDeathAtEveryStorageCall(t *testing.T) {
 			}
 		}
 		t.Logf("%d of %d processes died at their call", killed, len(victims))
-		if killed < most {
-			t.Errorf("%d processes died at a storage call, want at least %d", killed, most)
+		if least := len(victims) / 2; killed < least {
+			t.Errorf("%d processes died at a storage call, want at least %d", killed, least)
 		}
 		begun := time.Now()
 		survivor := f.start(workerConfig{

@@ -3,18 +3,40 @@
 package faulttest
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 
 	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage/postgres"
 )
 
-// server is one Redis or a Cluster, as far as these tests care.
+// node is one process of a server.
+type node interface {
+	Addr() string
+	Kill() error // as a crash would
+	Restart() error
+	Pause() error
+	Resume() error
+	Close() error
+}
+
+// kind says what a server is.
+type kind string
+
+const (
+	oneRedis    kind = "redis"
+	aCluster    kind = "cluster"
+	onePostgres kind = "postgres"
+)
+
+// server is one Redis, a Cluster or a PostgreSQL, as far as these tests care.
 type server struct {
-	name    string
-	cluster *testserver.RedisCluster // nil for one Redis
-	nodes   []*testserver.Server
+	kind    kind
+	nodes   []node
+	cluster *testserver.RedisCluster // nil for what is none
 }
 
 func (s *server) addrs() []string {
@@ -25,95 +47,159 @@ func (s *server) addrs() []string {
 	return addrs
 }
 
-// dialing reaches the server under a key prefix.
-func (s *server) dialing(prefix string) dialing {
-	return dialing{Addrs: s.addrs(), Cluster: s.cluster != nil, Prefix: prefix}
+// place makes a place of the test's own on the server: a key prefix, or a schema.
+func (s *server) place(t *testing.T) dialing {
+	t.Helper()
+	d := dialing{Kind: s.kind, Addrs: s.addrs(), Place: placeOf(t, s.kind)}
+	if s.kind == onePostgres {
+		must(t, postgres.Migrate(t.Context(), d.postgres()))
+	}
+	return d
 }
 
 // ready waits until the server serves.
 func (s *server) ready() error {
-	if s.cluster != nil {
-		return s.cluster.AwaitReady()
+	switch node := s.nodes[0].(type) {
+	case *testserver.PostgresServer:
+		return node.Exec(context.Background(), "SELECT 1")
+	case *testserver.Server:
+		if s.cluster != nil {
+			return s.cluster.AwaitReady()
+		}
+		_, err := node.Do("PING")
+		return err
 	}
-	_, err := s.nodes[0].Do("PING")
-	return err
+	return fmt.Errorf("faulttest: a %T", s.nodes[0])
 }
 
-// shared are the servers of tests that do not disturb them: each has its own key
-// prefix there.
-var shared struct {
-	mu      sync.Mutex
-	single  *server
-	cluster *server
-}
-
-func stopShared() error {
+func (s *server) close() error {
 	var errs []error
-	for _, s := range []*server{shared.single, shared.cluster} {
-		if s == nil {
-			continue
-		}
-		for _, node := range s.nodes {
-			errs = append(errs, node.Close())
-		}
+	for _, node := range s.nodes {
+		errs = append(errs, node.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// eachServer runs a test on one Redis and on a Cluster, side by side, both shared
-// with other tests.
+// start starts a server. Each config is a line of redis.conf; a PostgreSQL is durable
+// without being told, unless nobody disturbs it.
+func start(k kind, disturbed bool, config ...string) (*server, error) {
+	s := &server{kind: k}
+	switch k {
+	case oneRedis:
+		redis, err := testserver.Start(testserver.Options{Config: config})
+		s.nodes = []node{redis}
+		return s, err
+	case aCluster:
+		cluster, err := testserver.StartCluster(testserver.Options{Config: config})
+		if err != nil {
+			return nil, err
+		}
+		s.cluster = cluster
+		for _, master := range cluster.Nodes() {
+			s.nodes = append(s.nodes, master)
+		}
+		return s, nil
+	default:
+		pg, err := testserver.StartPostgres(testserver.PostgresOptions{Unsafe: !disturbed})
+		s.nodes = []node{pg}
+		return s, err
+	}
+}
+
+// shared are the servers of tests that do not disturb them: each has its own place
+// there.
+var shared struct {
+	mu      sync.Mutex
+	servers map[kind]*server
+}
+
+func stopShared() error {
+	var errs []error
+	for _, s := range shared.servers {
+		errs = append(errs, s.close())
+	}
+	return errors.Join(errs...)
+}
+
+// require skips the test, or fails it, where its servers are not to be had.
+func require(t *testing.T) {
+	t.Helper()
+	testserver.Require(t)
+	testserver.RequirePostgres(t)
+}
+
+// eachServer runs a test on one Redis, on a Cluster and on a PostgreSQL, side by side,
+// all shared with other tests.
 func eachServer(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Helper()
-	testserver.Require(t)
+	require(t)
 	t.Parallel()
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, sharedSingle(t))
-	})
-	t.Run("cluster", func(t *testing.T) {
-		t.Parallel()
-		test(t, sharedCluster(t))
-	})
+	for _, k := range []kind{oneRedis, aCluster, onePostgres} {
+		t.Run(string(k), func(t *testing.T) {
+			t.Parallel()
+			test(t, sharedServer(t, k))
+		})
+	}
 }
 
-func sharedSingle(t *testing.T) *server {
+func sharedServer(t *testing.T, k kind) *server {
+	t.Helper()
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
-	if shared.single == nil {
-		node, err := testserver.Start(testserver.Options{})
-		if err != nil {
-			t.Fatal(err)
+	if shared.servers[k] == nil {
+		s, err := start(k, false)
+		must(t, err)
+		if shared.servers == nil {
+			shared.servers = make(map[kind]*server)
 		}
-		shared.single = &server{name: "redis", nodes: []*testserver.Server{node}}
+		shared.servers[k] = s
 	}
-	return shared.single
+	return shared.servers[k]
 }
 
-func sharedCluster(t *testing.T) *server {
-	shared.mu.Lock()
-	defer shared.mu.Unlock()
-	if shared.cluster == nil {
-		cluster, err := testserver.StartCluster(testserver.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		shared.cluster = &server{name: "cluster", cluster: cluster, nodes: cluster.Nodes()}
-	}
-	return shared.cluster
-}
-
-// eachOwnServer runs a test on a Redis and on a Cluster of its own, to be disturbed.
+// eachOwnServer runs a test on servers of its own, to be disturbed, of each kind. Each
+// config is a line of redis.conf.
 func eachOwnServer(t *testing.T, test func(t *testing.T, s *server), config ...string) {
 	t.Helper()
-	testserver.Require(t)
+	ownServers(t, []kind{oneRedis, aCluster, onePostgres}, test, config...)
+}
+
+// eachOwnRedis is the same on Redis and a Cluster alone.
+func eachOwnRedis(t *testing.T, test func(t *testing.T, s *server), config ...string) {
+	t.Helper()
+	ownServers(t, []kind{oneRedis, aCluster}, test, config...)
+}
+
+func ownServers(t *testing.T, kinds []kind, test func(t *testing.T, s *server), config ...string) {
+	t.Helper()
+	require(t)
 	t.Parallel()
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, &server{name: "redis", nodes: []*testserver.Server{testserver.Redis(t, config...)}})
+	for _, k := range kinds {
+		t.Run(string(k), func(t *testing.T) {
+			t.Parallel()
+			test(t, ownServer(t, k, config...))
+		})
+	}
+}
+
+// ownServer starts a server for one test alone.
+func ownServer(t *testing.T, k kind, config ...string) *server {
+	t.Helper()
+	s, err := start(k, true, config...)
+	must(t, err)
+	t.Cleanup(func() {
+		if err := s.close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
 	})
-	t.Run("cluster", func(t *testing.T) {
-		t.Parallel()
-		cluster := testserver.Cluster(t, config...)
-		test(t, &server{name: "cluster", cluster: cluster, nodes: cluster.Nodes()})
-	})
+	return s
+}
+
+// count is how often a test does something: a tenth at least of all, which takes
+// the build tag long.
+func count(some, all int) int {
+	if full {
+		return all
+	}
+	return some
 }

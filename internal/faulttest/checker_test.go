@@ -48,6 +48,16 @@ func (h history) where(holds func(e event) bool) history {
 	return some
 }
 
+// String tells the story.
+func (h history) String() string {
+	var b strings.Builder
+	for _, e := range h {
+		fmt.Fprintf(&b, "%s %s %s fence %d, %d retries, %d crashes %s %s %s\n",
+			clock(e.At), e.Worker, e.What, e.Fence, e.Retries, e.Crashes, e.Outcome, e.Step, e.Err)
+	}
+	return b.String()
+}
+
 // refs gives the tasks that the events are about, each once.
 func (h history) refs() map[storage.Ref]bool {
 	refs := make(map[storage.Ref]bool)

@@ -50,13 +50,14 @@ time_t time(time_t *to) {
 `
 
 // TestTheServersClockIsTheClock is point 7 from the other side, with nothing between
-// midge and the storage: what counts is the difference between the clocks, so Redis
+// midge and the storage: what counts is the difference between the clocks, so the server
 // itself is put ten minutes ahead of all runners, or behind them. It takes a C
 // compiler, as the race detector does.
 func TestTheServersClockIsTheClock(t *testing.T) {
-	testserver.Require(t)
+	require(t)
 	t.Parallel()
 	dir := t.TempDir()
+	must(t, os.Chmod(filepath.Dir(dir), 0o755)) // a server may belong to another user
 	source, library := filepath.Join(dir, "shim.c"), filepath.Join(dir, "shim.so")
 	must(t, os.WriteFile(source, []byte(shim), 0o600))
 	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
@@ -68,17 +69,26 @@ func TestTheServersClockIsTheClock(t *testing.T) {
 		}}
 		t.Run("redis-"+name, func(t *testing.T) {
 			t.Parallel()
-			node, err := testserver.Start(options)
+			redis, err := testserver.Start(options)
 			must(t, err)
-			t.Cleanup(func() { _ = node.Close() })
-			underOtherClock(t, &server{name: "redis", nodes: []*testserver.Server{node}}, by)
+			t.Cleanup(func() { _ = redis.Close() })
+			underOtherClock(t, &server{kind: oneRedis, nodes: []node{redis}}, by)
 		})
 		t.Run("cluster-"+name, func(t *testing.T) {
 			t.Parallel()
 			cluster, err := testserver.StartCluster(options)
 			must(t, err)
 			t.Cleanup(func() { _ = cluster.Close() })
-			underOtherClock(t, &server{name: "cluster", cluster: cluster, nodes: cluster.Nodes()}, by)
+			s := &server{kind: aCluster, cluster: cluster}
+			for _, master := range cluster.Nodes() {
+				s.nodes = append(s.nodes, master)
+			}
+			underOtherClock(t, s, by)
+		})
+		t.Run("postgres-"+name, func(t *testing.T) {
+			t.Parallel()
+			pg := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true, Env: options.Env})
+			underOtherClock(t, &server{kind: onePostgres, nodes: []node{pg}}, by)
 		})
 	}
 }

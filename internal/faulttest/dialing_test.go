@@ -3,28 +3,90 @@
 package faulttest
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
+	"testing"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/postgres"
 	"github.com/midgehq/midge/storage/redis"
 )
 
 // dialing says how a process reaches the storage.
 type dialing struct {
-	Addrs   []string
-	Cluster bool
-	Prefix  string
+	Kind  kind
+	Addrs []string
+	Place string // key prefix, or schema
 	// Through maps a node's address to that of the proxy in front of it.
 	Through map[string]string
 }
 
-// client makes a go-redis client with go-redis's own defaults.
+// placeOf names a place for one run of a test.
+func placeOf(t *testing.T, k kind) string {
+	t.Helper()
+	if k == onePostgres {
+		return "t_" + storage.NewID()
+	}
+	clean := func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}
+	prefix := strings.Map(clean, t.Name())
+	return prefix[:min(len(prefix), 36)] + "-" + storage.NewID()
+}
+
+// through puts a proxy in front of each node and gives how to dial through them.
+func (d dialing) through(t *testing.T) (dialing, []*testserver.Proxy) {
+	t.Helper()
+	d.Through = make(map[string]string)
+	var proxies []*testserver.Proxy
+	for _, addr := range d.Addrs {
+		p := testserver.NewProxy(t, addr)
+		d.Through[addr] = p.Addr()
+		proxies = append(proxies, p)
+	}
+	return d, proxies
+}
+
+// open opens the storage.
+func (d dialing) open(ctx context.Context) (storage.Storage, error) {
+	switch {
+	case d.Kind == onePostgres:
+		return postgres.Open(ctx, d.postgres())
+	case len(d.Through) == 0:
+		return redis.Open(ctx, redis.Config{URL: d.redisURL(), Prefix: d.Place})
+	}
+	client := d.client()
+	store, err := redis.Open(ctx, redis.Config{Client: client, Prefix: d.Place})
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	return &ownClient{store, client}, nil
+}
+
+// redisURL is the address without proxies.
+func (d dialing) redisURL() string {
+	if d.Kind == aCluster {
+		return "redis+cluster://" + strings.Join(d.Addrs, ",")
+	}
+	return "redis://" + d.Addrs[0]
+}
+
+// client makes a go-redis client that dials through the proxies, with go-redis's own
+// defaults.
 func (d dialing) client() goredis.UniversalClient {
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if proxy, ok := d.Through[addr]; ok {
@@ -33,7 +95,7 @@ func (d dialing) client() goredis.UniversalClient {
 		dialer := net.Dialer{Timeout: 5 * time.Second}
 		return dialer.DialContext(ctx, network, addr)
 	}
-	if d.Cluster {
+	if d.Kind == aCluster {
 		return goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: d.Addrs, Dialer: dial})
 	}
 	return goredis.NewClient(&goredis.Options{Addr: d.Addrs[0], Dialer: dial})
@@ -47,23 +109,37 @@ type ownClient struct {
 
 func (o *ownClient) Close() error { return errors.Join(o.Storage.Close(), o.client.Close()) }
 
-// url is the address without proxies.
-func (d dialing) url() string {
-	if d.Cluster {
-		return "redis+cluster://" + strings.Join(d.Addrs, ",")
+// postgres says where the tables are: on whichever of the nodes takes writes. Each
+// connection is named for its process, so that a test knows its own.
+func (d dialing) postgres() postgres.Config {
+	var hosts, ports []string
+	for _, addr := range d.Addrs {
+		host, port := filepath.Dir(addr), "5432"
+		if proxy, ok := d.Through[addr]; ok {
+			host, port, _ = net.SplitHostPort(proxy)
+		}
+		hosts, ports = append(hosts, host), append(ports, port)
 	}
-	return "redis://" + d.Addrs[0]
+	url := fmt.Sprintf("host=%s port=%s user=midge dbname=postgres sslmode=disable "+
+		"target_session_attrs=read-write application_name=%d",
+		strings.Join(hosts, ","), strings.Join(ports, ","), os.Getpid())
+	return postgres.Config{URL: url, Schema: d.Place}
 }
 
-// open opens the storage: by its URL, or through proxies by a client of its own.
-func (d dialing) open(ctx context.Context) (storage.Storage, error) {
-	if len(d.Through) == 0 {
-		return redis.Open(ctx, redis.Config{URL: d.url(), Prefix: d.Prefix})
+// isStep matches the calls in which a storage's verbs change something.
+func (k kind) isStep(request []byte) bool {
+	if k == onePostgres {
+		return postgresStep.Match(request)
 	}
-	client := d.client()
-	store, err := redis.Open(ctx, redis.Config{Client: client, Prefix: d.Prefix})
-	if err != nil {
-		return nil, errors.Join(err, client.Close())
-	}
-	return &ownClient{store, client}, nil
+	return redisScript(request)
 }
+
+// begins matches the first request of each such call.
+func (k kind) begins(request []byte) bool {
+	return k.isStep(request) || k == onePostgres && bytes.Contains(request, []byte(".enter("))
+}
+
+var (
+	redisScript  = testserver.Command("EVALSHA", "EVAL")
+	postgresStep = regexp.MustCompile(`(?m)^COMMIT$|\.(claim|enqueue|finish)\(`)
+)

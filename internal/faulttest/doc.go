@@ -1,6 +1,7 @@
 // Package faulttest holds tests of what midge promises when things break, and no
 // code: runners as processes of their own are killed, frozen and cut off on a real
-// Redis and on a real three-master Cluster, and a checker reads what they recorded.
+// Redis, a real three-master Cluster and a real PostgreSQL, and a checker reads what they
+// recorded.
 //
 // The test binary is its own worker: started again with a configuration in its
 // environment it opens the storage and runs a runner whose jobs do what their
@@ -9,5 +10,8 @@
 // missing after a SIGKILL. Times are those of the host's clock, which all processes
 // and the servers share.
 //
-// The tests need redis-server and a Unix system; see internal/testserver.
+// With the build tag long what is expensive is done as often as it is worth, else a tenth
+// of that; with torture there is a storm in which everything happens at once.
+//
+// The tests need redis-server, PostgreSQL and a Unix system; see internal/testserver.
 package faulttest

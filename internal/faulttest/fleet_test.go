@@ -40,10 +40,10 @@ type fleet struct {
 	sorted  history  // of all records, as last read
 }
 
-// newFleet opens the storage under a key prefix of the test's own.
+// newFleet opens the storage at a place of the test's own.
 func newFleet(t *testing.T, s *server) *fleet {
 	t.Helper()
-	f := &fleet{t: t, server: s, dialing: s.dialing(prefixOf(t)), dir: t.TempDir()}
+	f := &fleet{t: t, server: s, dialing: s.place(t), dir: t.TempDir()}
 	var err error
 	if f.store, err = f.dialing.open(t.Context()); err != nil {
 		t.Fatal(err)
@@ -58,18 +58,6 @@ func newFleet(t *testing.T, s *server) *fleet {
 	f.client, err = midge.NewClient(newLedger(f.store, f.rec), midge.ClientConfig{})
 	must(t, err)
 	return f
-}
-
-// prefixOf makes a key prefix for one run of a test.
-func prefixOf(t *testing.T) string {
-	clean := func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return '-'
-	}
-	prefix := strings.Map(clean, t.Name())
-	return prefix[:min(len(prefix), 36)] + "-" + storage.NewID()
 }
 
 func must(t *testing.T, err error) {

@@ -15,7 +15,7 @@ import (
 
 // TestAFullRedis is point 10.
 func TestAFullRedis(t *testing.T) {
-	eachOwnServer(t, func(t *testing.T, s *server) {
+	eachOwnRedis(t, func(t *testing.T, s *server) {
 		const jobs, lease = 5, 2 * time.Second
 		f := newFleet(t, s)
 		f.start(workerConfig{Name: "running", Queues: []string{"q"}, Concurrency: jobs, Lease: lease})

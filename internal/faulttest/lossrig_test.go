@@ -19,6 +19,7 @@ import (
 // them, for what others do meanwhile.
 type lossRig struct {
 	t       *testing.T
+	kind    kind
 	proxies []*testserver.Proxy
 	lossy   *storage.Session // through the proxies
 	direct  *storage.Session
@@ -27,30 +28,16 @@ type lossRig struct {
 	before  storage.Totals // of the queue, by the warming up
 }
 
-// through puts a proxy in front of each node and gives how to dial through them.
-func through(t *testing.T, s *server, prefix string) (dialing, []*testserver.Proxy) {
-	t.Helper()
-	d := s.dialing(prefix)
-	d.Through = make(map[string]string)
-	var proxies []*testserver.Proxy
-	for _, node := range s.nodes {
-		p := testserver.NewProxy(t, node.Addr())
-		d.Through[node.Addr()] = p.Addr()
-		proxies = append(proxies, p)
-	}
-	return d, proxies
-}
-
 func newLossRig(t *testing.T, s *server) *lossRig {
 	t.Helper()
-	prefix := prefixOf(t)
-	r := &lossRig{t: t, queue: "q"}
-	d, proxies := through(t, s, prefix)
+	place := s.place(t)
+	r := &lossRig{t: t, kind: s.kind, queue: "q"}
+	d, proxies := place.through(t)
 	r.proxies = proxies
 	lossy, err := d.open(t.Context())
 	must(t, err)
 	t.Cleanup(func() { _ = lossy.Close() })
-	r.store, err = s.dialing(prefix).open(t.Context())
+	r.store, err = place.open(t.Context())
 	must(t, err)
 	t.Cleanup(func() { _ = r.store.Close() })
 	r.lossy, r.direct = storage.NewSession(lossy, 20*time.Second), storage.NewSession(r.store, 0)
@@ -88,10 +75,10 @@ func (r *lossRig) warmUp() {
 	r.before = storage.Totals{Enqueued: n, Completed: n}
 }
 
-// onQueue matches the script calls on a queue.
-func onQueue(queue string) func(request []byte) bool {
-	script, key := testserver.Command("EVALSHA", "EVAL"), []byte("{"+queue+"}")
-	return func(request []byte) bool { return script(request) && bytes.Contains(request, key) }
+// onQueue reports whether a request is about the queue. On PostgreSQL the rig sends no
+// others.
+func (r *lossRig) onQueue(request []byte) bool {
+	return r.kind == onePostgres || bytes.Contains(request, []byte("{"+r.queue+"}"))
 }
 
 // lose makes a call whose first reply is lost after the server has done its work.
@@ -102,19 +89,18 @@ func (r *lossRig) lose(call func(s *storage.Session) error, meanwhile func()) {
 	var armed, holding atomic.Bool // this call's own: faults that are over are still asked
 	armed.Store(true)
 	hit := make(chan int, 1)
-	matches := onQueue(r.queue)
 	cuts := make([]*testserver.Fault, len(r.proxies))
 	var faults []*testserver.Fault
 	for i, p := range r.proxies {
 		cuts[i] = p.CutAfterRequest(func(request []byte) bool {
-			if !armed.Load() || !matches(request) || !armed.CompareAndSwap(true, false) {
+			if !armed.Load() || !r.kind.isStep(request) || !r.onQueue(request) || !armed.CompareAndSwap(true, false) {
 				return false
 			}
 			holding.Store(true)
 			hit <- i
 			return true
 		}, 1)
-		hold := p.Hold(func(request []byte) bool { return holding.Load() && matches(request) })
+		hold := p.Hold(func(request []byte) bool { return holding.Load() && r.kind.begins(request) && r.onQueue(request) })
 		faults = append(faults, cuts[i], hold)
 	}
 	defer func() {

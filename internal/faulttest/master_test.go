@@ -21,10 +21,9 @@ func TestAMasterThatHangsLosesNothing(t *testing.T) {
 	testserver.Require(t)
 	t.Parallel()
 	const lease, most = 2 * time.Second, 20
-	cluster := testserver.Cluster(t)
-	s := &server{name: "cluster", cluster: cluster, nodes: cluster.Nodes()}
+	s := ownServer(t, aCluster)
 	f := newFleet(t, s)
-	queues := queuesOf(t, cluster)
+	queues := queuesOf(t, s.cluster)
 	for range 2 {
 		f.start(workerConfig{Queues: queues, Concurrency: most, Lease: lease})
 	}

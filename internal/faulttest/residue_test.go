@@ -10,15 +10,16 @@ import (
 	"time"
 
 	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/testserver"
 )
 
-// TestNothingIsLeftBehind is point 14: after each drain the keys in Redis are as many
+// TestNothingIsLeftBehind is point 14: after each drain the keys or rows are as many
 // as after the first, and the connections are gone. That no goroutine of this process
 // is left is checked when all tests are over.
 func TestNothingIsLeftBehind(t *testing.T) {
 	eachOwnServer(t, func(t *testing.T, s *server) {
 		f := newFleet(t, s)
-		connections := connectionsOf(t, s)
+		connections := s.connections(t)
 		var before []string
 		for round := range 3 {
 			w := f.start(workerConfig{Queues: []string{"q"}, Concurrency: 10, Lease: 2 * time.Second, Grace: time.Second})
@@ -28,7 +29,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			w.ended(t, 10*time.Second)
 			_, err := f.client.Queue("q").DeleteAll(t.Context(), "dead", nil)
 			must(t, err)
-			keys := keysOf(t, s)
+			keys := s.keys(t, f.dialing.Place)
 			t.Logf("%d keys after round %d", len(keys), round+1)
 			if round > 0 && len(keys) != len(before) {
 				t.Errorf("%d keys after round %d, and %d after the one before; now:\n%s\nthen:\n%s",
@@ -37,8 +38,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			before = keys
 		}
 		checkRuns(t, f.history())
-		if !poll(5*time.Second, func() bool { return connectionsOf(t, s) <= connections }) {
-			t.Errorf("%d connections are open, want the %d of the beginning", connectionsOf(t, s), connections)
+		if !poll(5*time.Second, func() bool { return s.connections(t) <= connections }) {
+			t.Errorf("%d connections are open, want the %d of the beginning", s.connections(t), connections)
 		}
 	})
 }
@@ -62,12 +63,15 @@ func (f *fleet) work(round int) {
 	}
 }
 
-// keysOf lists all keys of a server, sorted.
-func keysOf(t *testing.T, s *server) []string {
+// keys lists all keys of a Redis, or rows of a schema, sorted.
+func (s *server) keys(t *testing.T, schema string) []string {
 	t.Helper()
+	if s.kind == onePostgres {
+		return rowsOf(t, s.nodes[0].(*testserver.PostgresServer), schema)
+	}
 	var keys []string
 	for _, node := range s.nodes {
-		reply, err := node.Do("KEYS", "*")
+		reply, err := node.(*testserver.Server).Do("KEYS", "*")
 		must(t, err)
 		keys = append(keys, strings.Fields(reply)...)
 	}
@@ -75,12 +79,16 @@ func keysOf(t *testing.T, s *server) []string {
 	return keys
 }
 
-// connectionsOf counts the connections of midge's clients: neither those between the
-// nodes nor the one that asks.
-func connectionsOf(t *testing.T, s *server) int {
+// connections counts the connections of midge's clients: neither those between the
+// nodes nor the one that asks, and on PostgreSQL none of the test itself.
+func (s *server) connections(t *testing.T) int {
 	t.Helper()
+	if s.kind == onePostgres {
+		return backendsOf(t, s.nodes[0].(*testserver.PostgresServer))
+	}
 	n := 0
 	for _, node := range s.nodes {
+		node := node.(*testserver.Server)
 		list, err := node.Do("CLIENT", "LIST", "TYPE", "NORMAL")
 		must(t, err)
 		n += strings.Count(list, "addr=") - strings.Count(list, "cmd=client")

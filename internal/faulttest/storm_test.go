@@ -97,7 +97,7 @@ func newStorm(t *testing.T, s *server) *storm {
 	if s.cluster != nil {
 		st.queues = queuesOf(t, s.cluster)
 	}
-	st.proxied, st.proxies = through(t, s, f.dialing.Prefix)
+	st.proxied, st.proxies = f.dialing.through(t)
 	for range 4 {
 		st.runners = append(st.runners, st.begin())
 	}
@@ -189,15 +189,15 @@ func (n *nemesis) things() map[string]func() {
 			n.pause(2 * stormLease)
 			w.thaw()
 		},
-		"lose replies":  func() { n.proxy().CutAfterRequest(scriptCall, 1+n.random.IntN(20)) },
-		"lose requests": func() { n.proxy().CutBeforeRequest(scriptCall, 1+n.random.IntN(20)) },
+		"lose replies":  func() { n.proxy().CutAfterRequest(n.server.kind.isStep, 1+n.random.IntN(20)) },
+		"lose requests": func() { n.proxy().CutBeforeRequest(n.server.kind.isStep, 1+n.random.IntN(20)) },
 		"late replies": func() {
-			held := n.proxy().HoldReply(scriptCall)
+			held := n.proxy().HoldReply(n.server.kind.isStep)
 			n.pause(stormLease)
 			held.Release()
 		},
 		"late requests": func() {
-			held := n.proxy().Hold(scriptCall)
+			held := n.proxy().Hold(n.server.kind.isStep)
 			n.pause(2 * stormLease)
 			held.Release()
 		},
@@ -235,8 +235,6 @@ func (n *nemesis) things() map[string]func() {
 		},
 	}
 }
-
-var scriptCall = testserver.Command("EVALSHA", "EVAL")
 
 func (n *nemesis) proxy() *testserver.Proxy { return n.proxies[n.random.IntN(len(n.proxies))] }
 

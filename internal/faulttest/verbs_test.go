@@ -16,6 +16,7 @@ import (
 var clientPrograms = map[string]func(ctx context.Context, w *workerProcess) error{
 	"verbs":  driveVerbs,
 	"unique": enqueueUnique,
+	"orders": writeOrders,
 }
 
 // expectation is what has to become of a task of driveVerbs.

@@ -59,6 +59,7 @@ type workerProcess struct {
 	rec   *recorder
 	led   *ledger
 	gates *gates
+	books *books       // nil but on PostgreSQL
 	runs  atomic.Int64 // that are under way
 	log   *zap.Logger  // nil logs nothing
 }
@@ -117,6 +118,12 @@ func (w *workerProcess) run() error {
 		return err
 	}
 	defer func() { _ = store.Close() }()
+	if w.cfg.Storage.Kind == onePostgres {
+		if w.books, err = openBooks(ctx, w.cfg.Storage, store); err != nil {
+			return err
+		}
+		defer w.books.db.Close()
+	}
 	seen := store
 	if w.cfg.Skew != 0 {
 		seen = &skewed{Storage: store, by: w.cfg.Skew}
@@ -158,6 +165,9 @@ func (w *workerProcess) runRunner(ctx context.Context) error {
 		return err
 	}
 	if err := midge.Handle(runner, func(ctx context.Context, job gale) error { return w.act(ctx, act(job)) }); err != nil {
+		return err
+	}
+	if err := midge.Handle(runner, w.sell); err != nil {
 		return err
 	}
 	if err := midge.Handle(runner, func(context.Context, tick) error { return nil }); err != nil {

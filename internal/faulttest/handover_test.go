@@ -1,0 +1,162 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/internal/testserver"
+)
+
+// pair is a primary and its standby. Applications know both addresses.
+type pair struct {
+	t                *testing.T
+	primary, standby *testserver.PostgresServer
+}
+
+// handover is a way in which the standby takes over.
+type handover struct {
+	name        string
+	synchronous bool // what is acknowledged is on the standby's disk
+	lags        bool // the standby misses the end of what is acknowledged
+	stays       bool // the old primary, with the connections to it
+	returns     bool // the old primary, as a standby at its address
+	end         func(p *pair)
+}
+
+var handovers = []handover{
+	{name: "a crash with a synchronous standby", synchronous: true, end: (*pair).crash},
+	{name: "a crash with a standby that lags", lags: true, end: (*pair).crash},
+	{name: "a primary that becomes read-only", stays: true, end: (*pair).turnReadOnly},
+	{name: "a primary that becomes a standby", returns: true, end: (*pair).stop},
+}
+
+func (p *pair) crash() { must(p.t, p.primary.Kill()) }
+func (p *pair) stop()  { must(p.t, p.primary.Stop()) }
+
+// turnReadOnly lets the primary refuse writes on the connections that are open, and the
+// standby have all that was written. Nothing is closed.
+func (p *pair) turnReadOnly() {
+	p.set("default_transaction_read_only = on")
+	p.await("nothing is written any more, and the standby has it all",
+		`SELECT 'no' WHERE current_setting('default_transaction_read_only') = 'off'
+		UNION ALL SELECT 'no' FROM pg_stat_activity WHERE backend_xid IS NOT NULL
+		UNION ALL SELECT 'no' FROM pg_stat_replication WHERE replay_lsn < pg_current_wal_lsn()`, 0)
+}
+
+// set changes a setting of the primary.
+func (p *pair) set(setting string) {
+	p.t.Helper()
+	must(p.t, p.primary.Exec(p.t.Context(), "ALTER SYSTEM SET "+setting))
+	must(p.t, p.primary.Exec(p.t.Context(), "SELECT pg_reload_conf()"))
+}
+
+// await waits until a query of the primary has so many rows.
+func (p *pair) await(what, sql string, rows int) {
+	p.t.Helper()
+	testserver.Await(p.t, what, func() bool { return len(list(p.t, p.primary, sql)) == rows })
+}
+
+// swap makes the old primary a standby of the new one.
+func (p *pair) swap() {
+	p.t.Helper()
+	p.primary, p.standby = p.standby, p.primary
+	must(p.t, p.standby.Follow(p.primary))
+}
+
+// TestAStandbyTakesOver under load: runners and clients go where writes are taken within
+// ten seconds, and leave the server that takes none to itself, whether it went or stays
+// with their connections open. What was acknowledged is lost at most where the standby
+// cannot have it.
+func TestAStandbyTakesOver(t *testing.T) {
+	require(t)
+	t.Parallel()
+	first := testserver.Postgres(t, testserver.PostgresOptions{})
+	p := &pair{t: t, primary: first, standby: testserver.Standby(t, first)}
+	for round := range count(1, 5) {
+		for _, way := range handovers {
+			t.Run(fmt.Sprint(way.name, " ", round+1), func(t *testing.T) {
+				p.t = t
+				takeOver(t, p, way)
+			})
+			if t.Failed() {
+				return
+			}
+			p.t = t
+			if !way.returns {
+				p.swap()
+			}
+		}
+	}
+}
+
+func takeOver(t *testing.T, p *pair, way handover) {
+	t.Helper()
+	if way.synchronous {
+		p.set("synchronous_standby_names = '*'")
+		p.await("the standby is synchronous", "SELECT 'yes' FROM pg_stat_replication WHERE sync_state = 'sync'", 1)
+	}
+	f := newFleet(t, &server{kind: onePostgres, nodes: []node{p.primary, p.standby}})
+	lease := 20 * time.Second
+	if way.lags { // the standby may know of a claim, and not of its settle
+		lease = 3 * time.Second
+	}
+	var runners []*worker
+	for range 2 {
+		runners = append(runners, f.start(workerConfig{Queues: []string{"q"}, Concurrency: 10, Lease: lease}))
+	}
+	f.awaitWhat("", workerReady, len(runners), 20*time.Second)
+	load := f.load(20 * time.Second)
+	f.awaitActive(time.Now(), runners...)
+	safe := time.Now()
+	if way.lags {
+		safe = p.lag()
+		f.awaitActive(time.Now(), runners...)
+	}
+	way.end(p)
+	ended := time.Now()
+	if way.lags {
+		must(t, p.standby.Restart())
+	}
+	must(t, p.standby.Exec(t.Context(), "SELECT 1 / pg_promote()::int"))
+	promoted := time.Now()
+	if way.returns {
+		p.swap()
+	}
+	took := f.awaitActive(promoted, runners...)
+	if took > 10*time.Second {
+		t.Errorf("a runner worked %v after the promotion, want within 10s", took)
+	}
+	if way.stays && !poll(10*time.Second-time.Since(promoted), func() bool { return backendsOf(t, p.primary) == 0 }) {
+		t.Errorf("%d connections to the server that takes no writes are left, want none", backendsOf(t, p.primary))
+	}
+	load.end()
+	awaitDrained(t, f.store, "q", 60*time.Second)
+	h := f.history()
+	var acknowledged, lost int
+	if way.lags { // two histories, the second of which does not know the end of the first
+		checkRuns(t, h.where(func(e event) bool { return e.At.Before(ended) }))
+		checkRuns(t, h.after(promoted))
+		acknowledged, lost = f.checkLoad(func(e event) bool { return e.At.After(safe) && e.At.Before(promoted) })
+	} else {
+		checkRuns(t, h)
+		acknowledged, lost = f.checkLoad(none)
+		if twice := logTwice(t, h); twice > 0 {
+			t.Errorf("%d tasks were started more than once", twice)
+		}
+	}
+	t.Logf("%d tasks acknowledged, %d lost; all runners worked %v after the promotion",
+		acknowledged, lost, took.Round(time.Millisecond))
+}
+
+// lag stops the standby, which has all that was acknowledged until the moment returned.
+func (p *pair) lag() time.Time {
+	p.t.Helper()
+	safe := time.Now()
+	upTo := list(p.t, p.primary, "SELECT pg_current_wal_lsn()::text")[0]
+	p.await("the standby has what was written", "SELECT 'yes' FROM pg_stat_replication WHERE flush_lsn >= '"+upTo+"'", 1)
+	must(p.t, p.standby.Stop())
+	return safe
+}

@@ -1,0 +1,53 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// TestAStepThatHangsKeepsNoTask: a runner freezes, or its line goes dead, between the two
+// round trips of a step, in which PostgreSQL has the rows of its tasks locked. Nobody
+// waits for it: when the lease has run out another runner gets the task, and when the
+// first goes on it has lost it.
+func TestAStepThatHangsKeepsNoTask(t *testing.T) {
+	require(t)
+	t.Parallel()
+	const lease = time.Second
+	r := newLossRig(t, sharedServer(t, onePostgres))
+	r.add(id(0))
+	req := r.claimRequest(1)
+	req.Lease = lease
+	claimed, err := r.lossy.Claim(t.Context(), req)
+	must(t, err)
+	begun := time.Now()
+	held := r.proxies[0].Hold(r.kind.isStep)
+	settled := make(chan error, 1)
+	go func() {
+		_, err := r.lossy.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{
+			{Fence: claimed.Fences[0], Outcome: storage.Fail, Error: "failed"},
+		}})
+		settled <- err
+	}()
+	<-held.Struck()
+	r.proxies[0].Blackhole() // nor does a repeat get through
+	task, fence := r.take()
+	after := time.Since(begun)
+	t.Logf("claimed again %v after a lease of %v began", after.Round(time.Millisecond), lease)
+	if task.ID != id(0) || after > lease+takeover {
+		t.Errorf("claimed %s after %v, want it within %v", task.Ref, after, lease+takeover)
+	}
+	r.proxies[0].Heal()
+	held.Release()
+	healed := time.Now()
+	if err := <-settled; !errors.Is(err, storage.ErrLeaseLost) {
+		t.Errorf("the settle of the one that hung: %v, want a lost lease", err)
+	}
+	t.Logf("the other was told %v after it went on", time.Since(healed).Round(time.Millisecond))
+	r.settle(fence, storage.Complete)
+	r.none()
+}

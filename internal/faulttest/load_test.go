@@ -1,0 +1,127 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// loadGap is the pause between two enqueues of one of loadClients.
+const (
+	loadClients = 4
+	loadGap     = 15 * time.Millisecond
+)
+
+// load enqueues tasks, each with a follow-up, until the test ends it. An enqueue of
+// unknown outcome is repeated for as long as a client does.
+type load struct {
+	all  sync.WaitGroup
+	stop context.CancelFunc
+}
+
+// load begins to enqueue.
+func (f *fleet) load(patience time.Duration) *load {
+	f.t.Helper()
+	client, err := midge.NewClient(newLedger(f.store, f.rec), midge.ClientConfig{Patience: patience})
+	must(f.t, err)
+	ctx, stop := context.WithCancel(f.t.Context())
+	l := &load{stop: stop}
+	for n := range loadClients {
+		l.all.Go(func() {
+			every := time.NewTicker(loadGap)
+			defer every.Stop()
+			for i := 0; ctx.Err() == nil; i++ {
+				id := fmt.Sprintf("load-%d-%d", n, i)
+				_, _ = enqueue(context.WithoutCancel(ctx), client, f.rec, "q", id, do("follow")) // it is recorded
+				<-every.C
+			}
+		})
+	}
+	return l
+}
+
+func (l *load) end() {
+	l.stop()
+	l.all.Wait()
+}
+
+// awaitActive waits until each runner has begun and settled tasks since a moment, and
+// gives how long the last of them took.
+func (f *fleet) awaitActive(since time.Time, runners ...*worker) time.Duration {
+	f.t.Helper()
+	var slowest time.Duration
+	f.await("each runner works", 30*time.Second, func(h history) bool {
+		slowest = 0
+		h = h.after(since)
+		for _, w := range runners {
+			starts := h.by(w.name).of(runStart)
+			if len(starts) == 0 || len(h.by(w.name).of(settleDone).after(starts[0].At)) == 0 {
+				return false
+			}
+			slowest = max(slowest, starts[0].At.Sub(since))
+		}
+		return true
+	})
+	return slowest
+}
+
+// checkLoad checks that each task that was acknowledged is completed, with its follow-up,
+// and gives how many there are. Those that may be lost are counted and listed.
+func (f *fleet) checkLoad(mayBeLost func(acknowledged event) bool) (acknowledged, lost int) {
+	t := f.t
+	t.Helper()
+	h := f.history()
+	tasks := tasksOf(t, f.store, "q")
+	checkTotals(t, f.store, "q", tasks)
+	checkFollowUps(t, tasks, func(string) bool { return true })
+	for _, task := range tasks {
+		if task.State != storage.Completed || task.Retries > 0 {
+			t.Errorf("%s is %s (%s) after %d retries, want completed after none", task.Ref, task.State, task.Reason, task.Retries)
+		}
+	}
+	done := h.of(enqueueDone)
+	var gone []string
+	for _, e := range done {
+		if _, found := tasks[e.Ref.ID]; found {
+			continue
+		}
+		gone = append(gone, e.Ref.ID)
+		if !mayBeLost(e) {
+			t.Errorf("%s was acknowledged at %v and is lost", e.Ref, clock(e.At))
+		}
+	}
+	if len(gone) > 0 {
+		t.Logf("lost: %v", gone)
+	}
+	return len(done), len(gone)
+}
+
+func none(event) bool { return false }
+
+// runsOf counts how often each task was started.
+func runsOf(h history) map[storage.Ref]int {
+	runs := make(map[storage.Ref]int)
+	for _, e := range h.of(runStart) {
+		runs[e.Ref]++
+	}
+	return runs
+}
+
+// logTwice says which tasks were started more than once.
+func logTwice(t *testing.T, h history) (twice int) {
+	t.Helper()
+	for ref, n := range runsOf(h) {
+		if n > 1 {
+			twice++
+			t.Logf("%s was started %d times", ref, n)
+		}
+	}
+	return twice
+}

@@ -1,0 +1,222 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/postgres"
+)
+
+// sale is the job of an order, which is enqueued and completed in transactions of the
+// application's own.
+type sale struct{ Order string }
+
+// Options let a sale be run as often as it is killed.
+func (sale) Options() midge.Options { return midge.Options{MaxRetries: 100, CrashLimit: 1000} }
+
+// What happens to a transaction of a client that writes orders; its task is named for the
+// order.
+const (
+	orderBegun      = "order"
+	orderCommitted  = "order.committed"
+	orderRolledBack = "order.rolled-back"
+)
+
+// books are the application's tables, beside its tasks, and its own connections to them.
+type books struct {
+	db    *pgxpool.Pool
+	store *postgres.Storage
+	place string
+}
+
+func openBooks(ctx context.Context, d dialing, store storage.Storage) (*books, error) {
+	db, err := pgxpool.New(ctx, d.postgres().URL)
+	pg, _ := store.(*postgres.Storage)
+	return &books{db: db, store: pg, place: d.Place}, err
+}
+
+// within does something in a transaction and commits it, or rolls back on an error.
+func (b *books) within(ctx context.Context, do func(tx pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, b.db, do)
+}
+
+func (b *books) write(ctx context.Context, tx pgx.Tx, table, order string) error {
+	_, err := tx.Exec(ctx, "INSERT INTO "+b.place+"."+table+" VALUES ($1)", order)
+	return err
+}
+
+// errOutOfStock is why half of the orders, and some of the sales, are rolled back.
+var errOutOfStock = errors.New("out of stock")
+
+// writeOrders writes orders, each with its task in the same transaction, in some
+// goroutines, until the test has enough.
+func writeOrders(ctx context.Context, w *workerProcess) error {
+	client, err := midge.NewClient(w.books.store, midge.ClientConfig{})
+	if err != nil {
+		return err
+	}
+	w.rec.record(event{What: workerReady})
+	const writers = 4
+	errs := make([]error, writers)
+	var all sync.WaitGroup
+	for i := range writers {
+		all.Go(func() {
+			for errs[i] == nil && ctx.Err() == nil {
+				select {
+				case <-w.gates.at("enough"):
+					return
+				default:
+					errs[i] = w.writeOrder(ctx, client)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (w *workerProcess) writeOrder(ctx context.Context, client *midge.Client) error {
+	order := storage.NewID()
+	ref := storage.Ref{Queue: "q", ID: order}
+	w.rec.record(event{What: orderBegun, Ref: ref})
+	err := w.books.within(ctx, func(tx pgx.Tx) error {
+		if err := w.books.write(ctx, tx, "orders", order); err != nil {
+			return err
+		}
+		_, err := client.With(w.books.store.Within(tx)).Enqueue(ctx, sale{order}, midge.To("q"), midge.ID(order))
+		if err == nil && rand.IntN(2) == 0 {
+			err = errOutOfStock
+		}
+		return err
+	})
+	switch {
+	case err == nil:
+		w.rec.record(event{What: orderCommitted, Ref: ref})
+	case errors.Is(err, errOutOfStock):
+		w.rec.record(event{What: orderRolledBack, Ref: ref})
+		return nil
+	}
+	return err
+}
+
+// sell writes the witness of an order and completes its task with it.
+func (w *workerProcess) sell(ctx context.Context, job sale) error {
+	return w.books.within(ctx, func(tx pgx.Tx) error {
+		if err := w.books.write(ctx, tx, "witnesses", job.Order); err != nil {
+			return err
+		}
+		err := midge.CompleteWith(ctx, w.books.store.Within(tx))
+		if err == nil && rand.IntN(8) == 0 {
+			err = errOutOfStock // it runs again
+		}
+		return err
+	})
+}
+
+// TestEachOrderIsSoldOnce: processes that write orders with their tasks in one transaction,
+// half of them rolled back, and runners that complete the tasks in transactions of their
+// own, are killed at random. As many tasks have been there as transactions were committed,
+// and each order has one witness.
+func TestEachOrderIsSoldOnce(t *testing.T) {
+	require(t)
+	t.Parallel()
+	transactions := count(1_000, 10_000)
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	s := ownServer(t, onePostgres)
+	f := newFleet(t, s)
+	pg := s.nodes[0].(*testserver.PostgresServer)
+	for _, table := range []string{"orders", "witnesses"} {
+		must(t, pg.Exec(t.Context(), "CREATE TABLE "+f.dialing.Place+"."+table+" (id text)"))
+	}
+	begin := func(i int) *worker {
+		if i%2 == 0 {
+			return f.start(workerConfig{Client: "orders"})
+		}
+		return f.start(workerConfig{Queues: []string{"q"}, Concurrency: 10, Lease: time.Second})
+	}
+	var fleet []*worker
+	for i := range 4 {
+		fleet = append(fleet, begin(i))
+	}
+	f.awaitWhat("", workerReady, len(fleet), 20*time.Second)
+	kills := 0
+	for ended := 0; ended < transactions; kills++ {
+		pause := time.NewTimer(100*time.Millisecond + time.Duration(random.Int64N(int64(400*time.Millisecond))))
+		<-pause.C
+		i := random.IntN(len(fleet))
+		fleet[i].kill()
+		fleet[i] = begin(i)
+		ended = len(f.history().of(orderCommitted, orderRolledBack))
+	}
+	f.letThrough("enough")
+	for i := range fleet {
+		if i%2 == 0 {
+			fleet[i].ended(t, 20*time.Second)
+		}
+	}
+	awaitDrained(t, f.store, "q", 60*time.Second)
+	checkSales(t, f, pg, kills)
+}
+
+func checkSales(t *testing.T, f *fleet, pg *testserver.PostgresServer, kills int) {
+	t.Helper()
+	count := func(table string) map[storage.Ref]int {
+		rows := make(map[storage.Ref]int)
+		for _, id := range list(t, pg, "SELECT id FROM "+f.dialing.Place+"."+table) {
+			rows[storage.Ref{Queue: "q", ID: id}]++
+		}
+		return rows
+	}
+	h := f.history()
+	checkRuns(t, h)
+	orders, witnesses, runs := count("orders"), count("witnesses"), runsOf(h)
+	for ref, n := range orders {
+		if n != 1 || witnesses[ref] != 1 {
+			t.Errorf("%s: %d orders with %d witnesses, want one of each", ref, n, witnesses[ref])
+		}
+	}
+	for ref := range witnesses {
+		if orders[ref] == 0 {
+			t.Errorf("%s has a witness and no order", ref)
+		}
+	}
+	for ref := range runs {
+		if orders[ref] == 0 {
+			t.Errorf("%s ran, and its transaction was not committed", ref)
+		}
+	}
+	for ref := range h.of(orderCommitted).refs() {
+		if orders[ref] == 0 {
+			t.Errorf("%s was committed and is lost", ref)
+		}
+	}
+	for ref := range h.of(orderRolledBack).refs() {
+		if orders[ref] != 0 {
+			t.Errorf("%s was rolled back and is there", ref)
+		}
+	}
+	totals := checkTotals(t, f.store, "q", tasksOf(t, f.store, "q")).Totals
+	if n := int64(len(orders)); totals.Enqueued != n || totals.Completed != n {
+		t.Errorf("%d orders, and %+v; want a task enqueued and completed for each", n, totals)
+	}
+	begun, ended := len(h.of(orderBegun)), len(h.of(orderCommitted, orderRolledBack))
+	t.Logf("%d transactions, %d of them cut off; %d orders, %d runs, %d crashes charged, %d kills",
+		begun, begun-ended, len(orders), len(h.of(runStart)), totals.Crashed, kills)
+	if begun == ended || totals.Crashed == 0 {
+		t.Errorf("%d transactions were cut off and %d runs: a test that proves nothing", begun-ended, totals.Crashed)
+	}
+}
