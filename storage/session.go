@@ -17,6 +17,10 @@ const DefaultPatience = 5 * time.Second
 // repeated within LaneLife.
 const laneUse = LaneLife / 2
 
+// laneCalls is how many calls go out on one lane. A storage may have to pass over all
+// that a lane was before: PostgreSQL has, where no vacuum comes.
+const laneCalls = 1000
+
 // Session is a caller's side of the contract: it gives each mutating call its
 // identity and repeats a call whose outcome is unknown, so that a lost reply is
 // no event for those above. It is safe for concurrent use; concurrent calls get
@@ -258,7 +262,7 @@ func (s *Session) take(ctx context.Context, fresh bool) (*lane, error) {
 	for n := len(s.idle); n > 0 && !fresh; n = len(s.idle) {
 		ln := s.idle[n-1]
 		s.idle = s.idle[:n-1]
-		if age := now.Sub(ln.Opened); age >= 0 && age < laneUse {
+		if age := now.Sub(ln.Opened); age >= 0 && age < laneUse && ln.seq < laneCalls {
 			return ln, nil
 		}
 	}

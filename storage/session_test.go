@@ -242,6 +242,28 @@ func TestSessionOpensAnotherLane(t *testing.T) {
 
 // Where an earlier try may have happened, an expired lane is an unknown outcome and
 // nothing is sent on another lane.
+// A lane that was used very often is left for a new one: what a storage keeps of it may
+// grow with each call.
+func TestSessionWearsNoLaneOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := openFlaky(t)
+		s := storage.NewSession(f, 0)
+		const calls, most = 3000, 1000
+		used := make(map[storage.Lane]int)
+		for range calls {
+			must(s.Extend(t.Context(), storage.ExtendRequest{}))(t)
+		}
+		for _, call := range f.sent() {
+			used[call.Lane]++
+		}
+		for lane, n := range used {
+			if n > most || len(used) > calls/most+1 {
+				t.Errorf("lane %v carried %d calls, one of %d lanes, want %d and few", lane, n, len(used), most)
+			}
+		}
+	})
+}
+
 func TestSessionNeverSendsTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openFlaky(t)
