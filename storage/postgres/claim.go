@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -39,7 +40,8 @@ type claim struct {
 
 	store   *Storage
 	req     *storage.ClaimRequest
-	asked   []int64  // from where it looked, in each queue
+	asked   []int64 // from where it looked, in each queue
+	begun   time.Time
 	behind  []int32  // numbers of queues that need maintenance first
 	damaged []damage // records that cannot be read
 	verdict string   // "v" or "x" where the call is refused
@@ -101,7 +103,7 @@ func (c *claim) query(maintained bool) query {
 		opened = req.Call.Lane.Opened.UnixMicro()
 	}
 	lows, froms, sinces := c.store.hints.of(names)
-	c.asked = froms
+	c.asked, c.begun = froms, time.Now()
 	var r claimRow
 	return query{
 		text: "SELECT o_kind::text, o_place, o_id, o_version, o_at, o_flags, o_priority, o_past, o_record FROM " +
@@ -148,10 +150,10 @@ func (c *claim) got(r *claimRow) error {
 			if n := int32(binary.BigEndian.Uint32(r.past[4*i:])); n != 0 {
 				c.store.numbers.learn(c.req.Queues[i].Name, n)
 			}
-			first := int64(binary.BigEndian.Uint64(r.record[16*i:]))
 			last := int64(binary.BigEndian.Uint64(r.record[16*i+8:]))
 			c.store.hints.learn(c.req.Queues[i].Name, seen{
-				now: r.version, from: c.asked[i], first: first, last: last, clean: r.flags&4 != 0,
+				now: r.version, from: c.asked[i], last: last, clean: r.flags&4 != 0, took: time.Since(c.begun),
+				looked: last != 0 || len(c.Tasks) < c.req.Max && c.req.Queues[i].Max >= 0,
 			})
 		}
 	default:

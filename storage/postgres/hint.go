@@ -20,18 +20,20 @@ type hints struct {
 	known map[string]*hint
 }
 
-// hint is about one queue: nothing waits from low to from, and nothing was left that was
-// due until since.
+// hint is about one queue: nothing waits behind the beginning of a priority's band up to
+// from, and nothing was left that was due until since.
 type hint struct {
-	low, from, since int64
-	whole            time.Time // when all was looked at
+	from, since int64
+	whole       time.Time // when all is to be looked at again
 }
 
-// seen is what a claim saw: that it looked from a place on, and took what was there from
-// the first to the last; and whether it left nothing undone.
+// seen is what a claim saw: that it looked from a place on and took what was there up to
+// the last; whether it left nothing undone; and how long that took.
 type seen struct {
-	now, from, first, last int64
-	clean                  bool
+	now, from, last int64
+	looked          bool // it had room for a task of this queue
+	clean           bool
+	took            time.Duration
 }
 
 const (
@@ -39,8 +41,11 @@ const (
 	lagging = 100 * time.Millisecond
 	// lateAfter is when a step says that its commit took long.
 	lateAfter = lagging / 2
-	// wholeEvery is how often a claim looks at everything.
+	// wholeEvery is how often a claim looks at everything. Where that takes long, because
+	// no vacuum comes, it is done in a twentieth of the time, but often enough.
 	wholeEvery = time.Second
+	wholeShare = 20
+	wholeLimit = 10 * time.Second
 	// unknown is a place before all others.
 	unknown = math.MinInt64
 )
@@ -53,8 +58,11 @@ func (h *hints) of(names []string) (lows, froms, sinces []int64) {
 	lows, froms, sinces = make([]int64, len(names)), make([]int64, len(names)), make([]int64, len(names))
 	for i, name := range names {
 		lows[i], froms[i], sinces[i] = unknown, unknown, unknown
-		if k := h.known[name]; k != nil && time.Since(k.whole) < wholeEvery {
-			lows[i], froms[i], sinces[i] = k.low, k.from, k.since
+		if k := h.known[name]; k != nil && time.Now().Before(k.whole) {
+			sinces[i] = k.since
+			if k.from != unknown {
+				lows[i], froms[i] = bandOf(k.from), k.from
+			}
 		}
 	}
 	return lows, froms, sinces
@@ -66,27 +74,24 @@ func (h *hints) learn(name string, s seen) {
 	defer h.mu.Unlock()
 	k := h.known[name]
 	if k == nil {
-		k = &hint{low: unknown, from: unknown, since: unknown}
+		k = &hint{from: unknown, since: unknown}
 		h.known[name] = k
 	}
-	whole := s.from == unknown
-	if whole && (s.last == 0 || s.last >= k.from) { // it came past all that was ever passed
-		k.whole = time.Now()
+	if s.from == unknown && s.looked && (s.last == 0 || s.last >= k.from) { // it came past all that was passed
+		k.whole = time.Now().Add(min(max(wholeEvery, wholeShare*s.took), wholeLimit))
 	}
 	until := s.now - lagging.Microseconds()
 	if s.clean {
 		k.since = max(k.since, until)
 	}
-	if s.last == 0 || !isTail(s.first) || !isTail(s.last) || priorityOf(s.first) != priorityOf(s.last) {
+	if s.last == 0 || !isTail(s.last) {
 		return
 	}
-	from := min(s.last, priorityOf(s.last)<<56+until)
-	switch {
-	case from <= s.first:
-	case k.from != unknown && priorityOf(k.low) == priorityOf(s.first):
-		k.low, k.from = min(k.low, s.first), max(k.from, from)
-	default:
-		k.low, k.from = s.first, from
+	// Nothing is left between where it looked and the last, so nothing that old is left
+	// in the band of the last.
+	from := min(s.last, bandOf(s.last)+until)
+	if k.from == unknown || bandOf(k.from) != bandOf(from) || from > k.from {
+		k.from = from
 	}
 }
 
@@ -102,4 +107,5 @@ func (h *hints) forget(name string) {
 // isTail reports whether a place is behind the beginning of its priority's band.
 func isTail(place int64) bool { return place&(1<<56-1) < 1<<55 }
 
-func priorityOf(place int64) int64 { return place >> 56 }
+// bandOf gives the beginning of the band in whose tail a place is.
+func bandOf(place int64) int64 { return place >> 56 << 56 }

@@ -1,0 +1,34 @@
+package postgres
+
+import (
+	"testing"
+	"time"
+)
+
+// TestHintsFollowAShortQueue has claims that take what was inserted a moment ago, as they
+// do where runners keep up: the places passed a while ago need not be looked at again,
+// though the last one taken is new.
+func TestHintsFollowAShortQueue(t *testing.T) {
+	const second, priority = int64(time.Second / time.Microsecond), 9
+	band := int64(priority) << 56
+	h := &hints{known: make(map[string]*hint)}
+	now := 1_000_000 * second
+	for range 10 {
+		now += second
+		_, froms, _ := h.of([]string{"q"})
+		h.learn("q", seen{now: now, from: froms[0], last: band + now - 100, looked: true, clean: true})
+	}
+	lows, froms, sinces := h.of([]string{"q"})
+	if want := now - lagging.Microseconds(); lows[0] != band || froms[0] != band+want || sinces[0] != want {
+		t.Errorf("got %d to %d since %d, want %d to %d since %d", lows[0], froms[0], sinces[0], band, band+want, want)
+	}
+}
+
+// TestHintsNeedALook has claims without room: they say nothing of what waits.
+func TestHintsNeedALook(t *testing.T) {
+	h := &hints{known: make(map[string]*hint)}
+	h.learn("q", seen{now: 1, from: unknown, looked: false})
+	if k := h.known["q"]; time.Now().Before(k.whole) {
+		t.Error("a claim without room counts as one that looked at everything")
+	}
+}
