@@ -92,6 +92,13 @@ func unprepared(err error) bool {
 	return false
 }
 
+// forgetPrepared does without prepared statements from now on.
+func (s *Storage) forgetPrepared() {
+	s.unnamed.Store(true)
+	s.pool.Reset()
+	s.reserve.Reset()
+}
+
 // again is how often a step that lost a race is done again.
 const again = 10
 
@@ -104,9 +111,7 @@ func (s *Storage) retry(ctx context.Context, step func() error) error {
 		case err == nil:
 			return nil
 		case unprepared(err):
-			s.unnamed.Store(true)
-			s.pool.Reset()
-			s.reserve.Reset()
+			s.forgetPrepared()
 		case readOnly(err):
 			s.pool.Reset()
 			s.reserve.Reset()

@@ -126,8 +126,20 @@ func send(ctx context.Context, conn batcher, in schema, queries []query) (err er
 	return nil
 }
 
-// ask carries out one query on any connection of a pool, as a transaction of its own.
+// ask carries out one query on any connection of a pool, as a transaction of its own. One
+// whose prepared statement was not where it was left has done nothing: it is asked again
+// without.
 func (s *Storage) ask(ctx context.Context, pool *pgxpool.Pool, q query) error {
+	for try := 1; ; try++ {
+		err := s.askOnce(ctx, pool, q)
+		if !unprepared(err) || try == again {
+			return err
+		}
+		s.forgetPrepared()
+	}
+}
+
+func (s *Storage) askOnce(ctx context.Context, pool *pgxpool.Pool, q query) error {
 	found, err := pool.Query(ctx, s.schema.in(q.text), q.args...)
 	if err != nil {
 		return err

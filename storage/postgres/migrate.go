@@ -51,6 +51,8 @@ func Migrate(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("postgres: migrate: %w", err)
 	}
+	// Nothing is prepared: what pools transactions would not find it again.
+	settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	conn, err := dial(ctx, settings)
 	if err != nil {
 		return wrap("migrate", translate(err))

@@ -121,7 +121,11 @@ func (s *Storage) examine(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	have, err := version(ctx, s.pool, name)
+	var have int
+	err = s.retry(ctx, func() (err error) {
+		have, err = version(ctx, s.pool, name)
+		return err
+	})
 	if err != nil {
 		return translate(err)
 	}
