@@ -204,8 +204,10 @@ func (c *claim) setApart(ctx context.Context) error {
 
 // setApart puts a record that cannot be read where it stops nobody, and counts it.
 func (s *Storage) setApart(ctx context.Context, queue int32, id []byte) error {
-	return s.ask(ctx, s.pool, query{
-		text: "SELECT {schema}.apart($1, $2)", args: []any{queue, id},
+	return s.retry(ctx, func() error {
+		return s.ask(ctx, s.pool, query{
+			text: "SELECT {schema}.apart($1, $2)", args: []any{queue, id},
+		})
 	})
 }
 
@@ -253,10 +255,12 @@ func (s *Storage) maintain(
 // trim deletes what a queue keeps no longer, and its oldest dead tasks where it has too
 // many.
 func (s *Storage) trim(ctx context.Context, queue int32, most int) (n int, err error) {
-	err = s.ask(ctx, s.pool, query{
-		text: "SELECT {schema}.trim($1, {schema}.told(), $2, $3)",
-		args: []any{queue, int32(most), int64(s.limits.DeadMax)},
-		scan: one(&n),
+	err = s.retry(ctx, func() error {
+		return s.ask(ctx, s.pool, query{
+			text: "SELECT {schema}.trim($1, {schema}.told(), $2, $3)",
+			args: []any{queue, int32(most), int64(s.limits.DeadMax)},
+			scan: one(&n),
+		})
 	})
 	return n, translate(err)
 }

@@ -1000,11 +1000,15 @@ BEGIN
 END $$;
 
 -- configure replaces the settings of a queue, or removes it. It reports false where the
--- queue to be removed holds a record.
+-- queue to be removed holds a record. A removal keeps fold away first: that locks deltas and
+-- then the queue, and this the other way round.
 CREATE FUNCTION {schema}.configure(p_name text, p_paused bool, p_for int8, p_remove bool, OUT done bool, OUT number int4)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	done := true;
+	IF p_remove THEN
+		PERFORM pg_advisory_xact_lock(hashtext('{schema}.fold'));
+	END IF;
 	SELECT q.queue INTO number FROM {schema}.queues q WHERE q.name = p_name FOR UPDATE;
 	IF NOT FOUND THEN
 		IF p_remove OR NOT p_paused THEN
