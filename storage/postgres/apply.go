@@ -26,6 +26,9 @@ func (s *Storage) Apply(
 	}
 	s.sweep.visit()
 	p := newPart(call, isolated(txs))
+	for i := range txs {
+		s.vacuum.left(txs[i].Ops() - len(txs[i].Inserts))
+	}
 	if err := s.send(ctx, s.classOf(p), p); err != nil {
 		return nil, wrap("apply", err)
 	}

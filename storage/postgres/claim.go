@@ -31,6 +31,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 		return storage.Claimed{}, wrap("claim", err)
 	}
 	c.Since = since
+	s.vacuum.left(len(c.Tasks))
 	return c.Claimed, nil
 }
 

@@ -28,6 +28,7 @@ type Storage struct {
 	notes   *notes
 	sweep   *sweep
 	warmth  *warmth
+	vacuum  vacuum
 	odd     oddities // queues in which completions need the general way
 	// overfull are queues in which this storage made dead tasks since they were trimmed.
 	overfull oddities
@@ -92,7 +93,7 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 		channel: channel, sender: sender, local: s.wake.ring, send: s.tell, ctx: background,
 		quiet: make(map[int32]*pause),
 	}
-	s.sweep = &sweep{round: s.look, ctx: background}
+	s.sweep = &sweep{round: s.look, worn: s.vacuum.due, vacuum: s.vacuumTables, ctx: background}
 	s.warmth = &warmth{up: s.warmUp, ctx: background}
 	s.combiner = &combiner{flush: s.flush, ctx: background}
 	return nil

@@ -14,12 +14,16 @@ type sweep struct {
 	round func(ctx context.Context, fold, all bool)
 	ctx   context.Context //nolint:containedctx // of the rounds; ended by Close
 
-	mu     sync.Mutex // guards what follows
-	closed bool
-	busy   bool
-	folded time.Time
-	swept  time.Time
-	rounds sync.WaitGroup // at most one at a time; it ends with ctx
+	worn   func() bool // the tables may need a vacuum
+	vacuum func(ctx context.Context)
+
+	mu        sync.Mutex // guards what follows
+	closed    bool
+	busy      bool
+	vacuuming bool
+	folded    time.Time
+	swept     time.Time
+	rounds    sync.WaitGroup // a round and a vacuum, at most one of each at a time; they end with ctx
 }
 
 const (
@@ -30,11 +34,20 @@ const (
 	sweepEvery = 10 * time.Second
 )
 
-// visit starts a round where one is due.
+// visit starts a round where one is due, and a vacuum.
 func (w *sweep) visit() {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !w.closed && !w.vacuuming && w.worn() {
+		w.vacuuming = true
+		w.rounds.Go(func() {
+			w.vacuum(w.ctx)
+			w.mu.Lock()
+			w.vacuuming = false
+			w.mu.Unlock()
+		})
+	}
 	fold, all := now.Sub(w.folded) > foldEvery, now.Sub(w.swept) > sweepEvery
 	if w.closed || w.busy || !fold && !all {
 		return
@@ -53,7 +66,7 @@ func (w *sweep) visit() {
 	})
 }
 
-// close waits for the round under way, whose context has ended.
+// close waits for what is under way, whose context has ended.
 func (w *sweep) close() {
 	w.mu.Lock()
 	w.closed = true

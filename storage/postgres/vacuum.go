@@ -1,0 +1,90 @@
+package postgres
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// vacuum decides when the tables need one. A task leaves two dead rows behind, and the
+// server's own vacuum looks after a table once a minute: by then a busy queue has left a
+// hundred times what it holds, which claims have to pass over and which no vacuum makes
+// small again.
+//
+// Each storage counts what it leaves and vacuums when that is half of what lives. Where
+// an old transaction holds a vacuum back it removes nothing, and is tried now and then.
+// Only the owner of the tables can do it; for others the server does what it does.
+type vacuum struct {
+	dead  atomic.Int64 // rows that this storage left since its last vacuum
+	most  atomic.Int64 // with more of them it is time to look
+	after time.Time    // no vacuum before; this and count are of vacuumTables alone
+	count int64        // of vacuums so far, the server's own too
+}
+
+const (
+	vacuumRows  = 2000 // and half as many as live
+	vacuumShare = 10   // of the time, at most one in so many
+	vacuumRest  = time.Minute
+)
+
+// left counts rows that a step has left behind.
+func (v *vacuum) left(n int) { v.dead.Add(int64(n)) }
+
+// due reports whether it is time to look.
+func (v *vacuum) due() bool { return v.dead.Load() > v.most.Load() }
+
+// vacuumTables looks at the tables, and vacuums them where that is worth it. What fails is
+// done by the next one.
+func (s *Storage) vacuumTables(ctx context.Context) {
+	v := &s.vacuum
+	v.most.Store(v.dead.Load() + vacuumRows) // where it fails or has to wait, not again at once
+	if time.Now().Before(v.after) {
+		return
+	}
+	live, _, err := s.rowsOf(ctx)
+	switch {
+	case err != nil:
+		return
+	case live < 0:
+		v.most.Store(math.MaxInt64)
+		return
+	case v.dead.Load() < worth(live):
+		v.most.Store(worth(live))
+		return
+	}
+	v.dead.Store(0)
+	begun := time.Now()
+	err = s.ask(ctx, s.pool, query{text: "VACUUM (SKIP_LOCKED, TRUNCATE false) " +
+		"{schema}.tasks, {schema}.keys, {schema}.lanes, {schema}.deltas"})
+	if err != nil {
+		return
+	}
+	v.after = time.Now().Add(vacuumShare * time.Since(begun))
+	before := v.count
+	live, dead, err := s.rowsOf(ctx)
+	if err == nil && v.count > before && dead > worth(live) { // they could not be removed
+		v.after = time.Now().Add(vacuumRest)
+	}
+	v.most.Store(worth(live))
+}
+
+// worth is how many dead rows are worth a vacuum beside live ones.
+func worth(live int64) int64 { return vacuumRows + live/2 }
+
+// rowsOf tells how many tasks and dead rows the server knows of, the tasks -1 where this
+// user does not own the table.
+func (s *Storage) rowsOf(ctx context.Context) (live, dead int64, err error) {
+	var owner bool
+	err = s.ask(ctx, s.pool, query{
+		text: `SELECT pg_has_role(c.relowner, 'USAGE'),
+				pg_stat_get_live_tuples(c.oid), pg_stat_get_dead_tuples(c.oid),
+				pg_stat_get_vacuum_count(c.oid) + pg_stat_get_autovacuum_count(c.oid)
+			FROM pg_catalog.pg_class c WHERE c.oid = '{schema}.tasks'::regclass`,
+		scan: one(&owner, &live, &dead, &s.vacuum.count),
+	})
+	if !owner {
+		live = -1
+	}
+	return live, dead, err
+}
