@@ -21,3 +21,12 @@ func (s *Storage) FlushInserts(
 	}
 	return applied, errs
 }
+
+// HeldFor sets how long a transaction may be open before Describe warns of it.
+func (s *Storage) HeldFor(d time.Duration) { s.heldFor = d }
+
+// Version is that of the tables which this client knows.
+func Version() int {
+	files, _ := steps()
+	return len(files)
+}

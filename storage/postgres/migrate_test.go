@@ -13,7 +13,27 @@ import (
 
 func TestTwentyStartersMigrateOnce(t *testing.T) {
 	testserver.RequirePostgres(t)
-	cfg := postgres.Config{URL: shared.URL(), Schema: fmt.Sprintf("midge_%d", schemas.Add(1))}
+	for name, before := range map[string]string{
+		"from nothing": "DROP SCHEMA %[1]s CASCADE",
+		"from an older version": `DELETE FROM %[1]s.migrations WHERE version > 1;
+			DO $$ DECLARE f regprocedure; BEGIN
+				FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = '%[1]s'::regnamespace LOOP
+					EXECUTE 'DROP FUNCTION ' || f;
+				END LOOP;
+			END $$`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := fresh(t, postgres.Config{})
+			if err := shared.Exec(t.Context(), fmt.Sprintf(before, cfg.Schema)); err != nil {
+				t.Fatal(err)
+			}
+			startTwenty(t, cfg)
+		})
+	}
+}
+
+func startTwenty(t *testing.T, cfg postgres.Config) {
+	t.Helper()
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
@@ -44,7 +64,10 @@ func TestOpenRefusesOtherTables(t *testing.T) {
 		migrate bool // is refused too
 		have    int
 	}{
-		"newer": {"INSERT INTO %s.migrations (version) VALUES (1000)", true, 1000},
+		"much newer": {"INSERT INTO %s.migrations (version) VALUES (1000)", true, 1000},
+		"newer by one": {
+			"INSERT INTO %[1]s.migrations (version) SELECT max(version) + 1 FROM %[1]s.migrations", true, postgres.Version() + 1,
+		},
 		"older": {"DELETE FROM %s.migrations WHERE version > 1", false, 1},
 		"none":  {"DROP SCHEMA %s CASCADE", false, 0},
 	} {
