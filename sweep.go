@@ -9,9 +9,11 @@ import (
 )
 
 // sweeper is the actor that maintains the queues that its runner does not serve: tasks
-// that fall due or lose their lease where no runner claims.
+// that fall due or lose their lease where no runner claims. It looks after the storage too.
 type sweeper struct {
 	r *Runner
+	// warned are the storage's warnings as of the last look, which are in the log.
+	warned []string
 }
 
 const (
@@ -26,6 +28,7 @@ func (s *sweeper) loop(ctx context.Context) {
 		select {
 		case <-t.C:
 			s.sweep(ctx)
+			s.look(ctx)
 		case <-ctx.Done():
 			t.Stop()
 			return
@@ -58,6 +61,21 @@ func (s *sweeper) sweep(ctx context.Context) {
 	for _, queues := range open {
 		s.maintain(ctx, queues)
 	}
+}
+
+// look logs what the storage warns of now and did not before.
+func (s *sweeper) look(ctx context.Context) {
+	d, err := s.r.store.Describe(ctx)
+	if err != nil {
+		s.trouble(ctx, "look at the storage", err)
+		return
+	}
+	for _, w := range d.Warnings {
+		if !slices.Contains(s.warned, w) {
+			s.r.log.warn(w)
+		}
+	}
+	s.warned = d.Warnings
 }
 
 // maintain maintains queues of one domain. One that does not answer is left for the next

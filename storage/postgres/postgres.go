@@ -37,6 +37,7 @@ type Storage struct {
 	server   string // its version
 	warnings []string
 	durable  string
+	heldFor  time.Duration
 
 	unnamed atomic.Bool // prepared statements do not stay where they are made
 
@@ -56,7 +57,7 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 		return nil, fmt.Errorf("postgres: open: %w", err)
 	}
 	s := &Storage{
-		schema: schema(pgx.Identifier{cfg.Schema}.Sanitize()), limits: cfg.Limits.WithDefaults(),
+		schema: schema(pgx.Identifier{cfg.Schema}.Sanitize()), limits: cfg.Limits.WithDefaults(), heldFor: heldFor,
 		numbers: newNumbers(), hints: &hints{known: make(map[string]*hint)},
 		odd: oddities{until: make(map[string]time.Time)}, overfull: oddities{until: make(map[string]time.Time)},
 	}
@@ -198,7 +199,8 @@ func (s *Storage) Close() error {
 	}
 }
 
-// Describe tells the server's version and time, and what an operator should know of it.
+// Describe tells the server's version and time, and what an operator should know of it
+// now, such as a transaction that has been open for long.
 func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	if err := s.enter(); err != nil {
 		return storage.Description{}, wrap("describe", err)
@@ -212,6 +214,6 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	}
 	return storage.Description{
 		Storage: "postgres " + s.server, Now: moment(now), Durability: s.durable, Limits: s.limits,
-		Warnings: append([]string{}, s.warnings...),
+		Warnings: append(s.held(ctx), s.warnings...),
 	}, nil
 }
