@@ -1,0 +1,31 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage/postgres"
+)
+
+// TestARowIsTakenBackIntoUse has a queue whose row stands for nothing for so long that it
+// may be deleted at any moment. Who inserts into it says first that it is in use.
+func TestARowIsTakenBackIntoUse(t *testing.T) {
+	testserver.RequirePostgres(t)
+	cfg := fresh(t, postgres.Config{})
+	err := shared.Exec(t.Context(), "INSERT INTO "+cfg.Schema+".queues (name) VALUES ('q')") // touched in 1970
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, session := opened(t, cfg)
+	if _, err := session.ApplyOne(t.Context(), insertTx()); err != nil {
+		t.Fatal(err)
+	}
+	recent := "SELECT 1 / count(*) FROM " + cfg.Schema + ".queues WHERE touched > " + cfg.Schema + ".told() - 60000000"
+	if err := shared.Exec(t.Context(), recent); err != nil {
+		t.Errorf("the row is still old: %v", err)
+	}
+	ended := make(map[string]int)
+	if complete(t.Context(), t, session, ended); len(ended) != 1 {
+		t.Errorf("got %d tasks, want one", len(ended))
+	}
+}
