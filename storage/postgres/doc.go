@@ -85,16 +85,28 @@
 // goes with the commit. One connection listens for all queues; without it
 // (Config.NoListener) the callers' slow scan finds what is new.
 //
+// # Vacuum
+//
+// Each task leaves two dead rows, and the server vacuums a table once a minute at most. So
+// a storage counts what it leaves, and vacuums where that is half of what lives (vacuum.go);
+// that takes the owner of the tables. A transaction that stays open, whosever it is, keeps
+// every vacuum from removing what died since: claims know where they need not look
+// (hint.go), a session changes its lanes, and Describe warns. A role with pg_read_all_stats
+// sees the transactions of others too.
+//
 // # Connections
 //
 // Up to Config.Connections for claims, inserts and reads, two more for leases and settles,
 // and the listener's. A connection's first steps take twenty times as long as later ones,
 // so that the first Claim has two made, and lets them rehearse in a transaction that is
 // rolled back (warm.go). They are the storage's own even where Config.Pool is given, so that
-// jobs which hold every connection of that pool starve nothing. No step leaves anything in
-// a session, so that a proxy may pool transactions; prepared statements are used until one
-// is not where it was made, and unnamed ones from then on. The listener alone needs a
-// session: Config.ListenURL.
+// jobs which hold every connection of that pool starve nothing.
+//
+// A proxy may pool transactions, as PgBouncer does with pool_mode = transaction: no step
+// leaves anything in a session, and prepared statements are used until one is not where it
+// was made, unnamed ones from then on. Name the proxy in Config.URL and the server itself
+// in Config.ListenURL, as the listener alone needs a session; or set Config.NoListener, and
+// tasks are found within a second or so. Nothing else is to be configured.
 //
 // # Permissions
 //

@@ -24,7 +24,7 @@ type vacuum struct {
 
 const (
 	vacuumRows  = 2000 // and half as many as live
-	vacuumShare = 10   // of the time, at most one in so many
+	vacuumShare = 4    // of the time, at most one in so many
 	vacuumRest  = time.Minute
 )
 
