@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that the servers the tests start are installed: redis-server, redis-cli,
-# and the postgres and initdb of PostgreSQL. Where apt can install them, it does;
-# elsewhere this prints the one command that does and fails.
+# the postgres and initdb of PostgreSQL, and pgbouncer. Where apt can install them, it
+# does; elsewhere this prints the one command that does and fails.
 #
 # A package may start a service of its own on the standard port. The tests never
 # use a standard port: they start private servers and stop those alone.
@@ -14,21 +14,23 @@ have_postgres() {
   have postgres && have initdb || compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null
 }
 
-if have redis-server && have redis-cli && have_postgres; then
+have_bouncer() { have pgbouncer || [ -x /usr/sbin/pgbouncer ]; }
+
+if have redis-server && have redis-cli && have_postgres && have_bouncer; then
   exit 0
 fi
 
-want="redis-server, redis-cli, postgres and initdb"
+want="redis-server, redis-cli, postgres, initdb and pgbouncer"
 case "$(uname -s)" in
-  Darwin) hint="brew install redis postgresql" ;;
-  FreeBSD) hint="pkg install redis postgresql16-server" ;;
-  Linux) hint="the package manager's command for both, such as: dnf install redis postgresql-server" ;;
+  Darwin) hint="brew install redis postgresql pgbouncer" ;;
+  FreeBSD) hint="pkg install redis postgresql16-server pgbouncer" ;;
+  Linux) hint="the package manager's command for them, such as: dnf install redis postgresql-server pgbouncer" ;;
   *) hint="wsl --install -d Debian, and run make test inside it" ;;
 esac
 
 root=()
 if have apt-get; then
-  hint="sudo apt-get update && sudo apt-get install -y redis-server postgresql"
+  hint="sudo apt-get update && sudo apt-get install -y redis-server postgresql pgbouncer"
   if [ "$(id -u)" -ne 0 ]; then
     root=(sudo -n)
     if ! have sudo || ! sudo -n true 2>/dev/null; then
@@ -37,7 +39,7 @@ if have apt-get; then
     fi
   fi
   "${root[@]}" apt-get update
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y redis-server postgresql
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y redis-server postgresql pgbouncer
   exit 0
 fi
 

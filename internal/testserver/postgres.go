@@ -124,9 +124,16 @@ func postgresConfig(dir string, options PostgresOptions) []string {
 	return append(config, options.Config...)
 }
 
-// postgresBin finds the directory of the newest postgres and initdb: in PATH, or
-// where Debian puts them.
+// EnvPostgres is the environment variable which names the directory of the postgres and
+// initdb to use, for tests on another version.
+const EnvPostgres = "MIDGE_TEST_POSTGRES"
+
+// postgresBin finds the directory of postgres and initdb: the one that is named, in PATH,
+// or the newest where Debian puts them.
 func postgresBin() (string, error) {
+	if dir := os.Getenv(EnvPostgres); dir != "" {
+		return dir, nil
+	}
 	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
 	slices.Reverse(dirs)
 	if path, err := exec.LookPath("postgres"); err == nil {

@@ -1,0 +1,154 @@
+package testserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// bouncer is the program that a PgBouncer runs. Debian keeps it out of PATH.
+const bouncer = "pgbouncer"
+
+// bouncerPort names its socket. It listens on no other port.
+const bouncerPort = "5432"
+
+// PgBouncer is a private pgbouncer process in front of a PostgreSQL server, on a unix
+// socket in a directory of its own and nowhere else. It pools transactions: each may run
+// on another connection of the server.
+type PgBouncer struct {
+	dir  string
+	proc *process
+}
+
+// Bouncer starts a pgbouncer in front of a server and stops it when the test ends. Lines
+// of its configuration, such as "default_pool_size = 3", may be added.
+func Bouncer(t testing.TB, server *PostgresServer, config ...string) *PgBouncer {
+	t.Helper()
+	b, err := startBouncer(server, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return b
+}
+
+// URL is where a client connects, as [PostgresServer.URL].
+func (b *PgBouncer) URL() string {
+	return "postgres:///postgres?user=midge&sslmode=disable&host=" + url.QueryEscape(b.dir)
+}
+
+func startBouncer(server *PostgresServer, config []string) (*PgBouncer, error) {
+	path, err := exec.LookPath(bouncer)
+	if err != nil {
+		path, err = exec.LookPath("/usr/sbin/" + bouncer)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("testserver: %w; make test installs it", err)
+	}
+	owner, err := unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "midge-pb-")
+	if err != nil {
+		return nil, fmt.Errorf("testserver: make directory: %w", err)
+	}
+	b := &PgBouncer{dir: dir}
+	if err = b.configure(server, config); err == nil {
+		err = owner.own(dir)
+	}
+	if err == nil {
+		err = b.launch(owner, path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
+
+func (b *PgBouncer) configPath() string { return filepath.Join(b.dir, "pgbouncer.ini") }
+func (b *PgBouncer) usersPath() string  { return filepath.Join(b.dir, "users.txt") }
+
+func (b *PgBouncer) configure(server *PostgresServer, extra []string) error {
+	lines := append([]string{
+		"[databases]",
+		"postgres = host=" + server.dir + " port=" + bouncerPort + " user=midge",
+		"[pgbouncer]",
+		"listen_addr =",
+		"listen_port = " + bouncerPort,
+		"unix_socket_dir = " + b.dir,
+		"auth_type = trust",
+		"auth_file = " + b.usersPath(),
+		"pool_mode = transaction",
+		"server_round_robin = 1", // another connection for each transaction
+		"max_client_conn = 1000",
+		"default_pool_size = 20",
+		"log_connections = 0",
+		"log_disconnections = 0",
+	}, extra...)
+	// Another user reads them, and they hold no secret.
+	err := os.WriteFile(b.configPath(), []byte(strings.Join(lines, "\n")+"\n"), 0o644)
+	if err == nil {
+		err = os.WriteFile(b.usersPath(), []byte("\"midge\" \"\"\n"), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("testserver: write configuration: %w", err)
+	}
+	return nil
+}
+
+// launch starts the process and waits until it answers.
+func (b *PgBouncer) launch(owner *account, path string) error {
+	log, err := os.Create(filepath.Join(b.dir, "log"))
+	if err != nil {
+		return fmt.Errorf("testserver: make log: %w", err)
+	}
+	cmd := exec.Command(path, "-q", b.configPath())
+	cmd.Dir, cmd.Stdout, cmd.Stderr = b.dir, log, log
+	tieToParent(cmd)
+	owner.run(cmd)
+	p := &process{done: make(chan struct{})}
+	started := make(chan error)
+	go p.own(cmd, log, started)
+	if err := <-started; err != nil {
+		return fmt.Errorf("testserver: start %s: %w", bouncer, err)
+	}
+	b.proc = p
+	if poll(awaitLimit, func() bool { return p.ended() || b.answers() }) && !p.ended() {
+		return nil
+	}
+	text, _ := os.ReadFile(log.Name())
+	return fmt.Errorf("testserver: %s does not answer; its log:\n%s", bouncer, text)
+}
+
+func (b *PgBouncer) answers() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, b.URL())
+	if err != nil {
+		return false
+	}
+	return conn.Close(ctx) == nil
+}
+
+// close kills the process, which keeps nothing, and deletes its directory.
+func (b *PgBouncer) close() error {
+	if b.proc != nil && !b.proc.ended() {
+		_ = b.proc.kill()
+		<-b.proc.done
+	}
+	return os.RemoveAll(b.dir)
+}
