@@ -8,16 +8,16 @@ BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test check servers systems tidy lint unit bench generate fmt
+.PHONY: help test test-long check servers systems tidy lint unit bench generate fmt
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: servers check unit ## everything: servers, systems, lint, drift, all tests under the race detector
 
 check: systems tidy lint ## everything but the tests
 
-servers: # installs redis-server and PostgreSQL where they are missing, or says how
+servers: # installs redis-server, PostgreSQL and pgbouncer where they are missing, or says how
 	@tools/need-servers.sh
 
 systems: ## build, and vet with the tests, for linux, darwin and windows
@@ -44,6 +44,10 @@ unit: ## the tests, with real servers; a skip is a failure
 	$(GO) build -o $(RUNTESTS) ./internal/runtests
 	MIDGE_TEST_SERVERS=1 $(RUNTESTS) -race -p 1 ./...
 	cd bench && MIDGE_TEST_SERVERS=1 ../$(RUNTESTS) ./...
+
+# Half an hour on two cores. One after the other, as some measure time.
+test-long: servers ## the failures of PostgreSQL in full, with their figures
+	MIDGE_TEST_SERVERS=1 $(GO) test -tags long -count=1 -timeout 60m -v ./internal/pgfault
 
 bench: servers ## measure midge beside its peers: BENCH_FLAGS="-quick -metrics 'drain_*'"; bench/README.md
 	@$(GO) run -C bench . $(BENCH_FLAGS)

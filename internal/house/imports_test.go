@@ -62,6 +62,11 @@ var table = []rule{
 	{room: "internal"},
 	{room: "internal/testserver", modules: []string{"github.com/jackc/pgx/v5"}}, // to see that a server answers
 	{
+		room:        "internal/pgfault",
+		testRooms:   []string{".", "storage/..."},
+		testModules: []string{"go.uber.org/zap", "github.com/jackc/pgx/v5"}, // what a runner logs; transactions of others
+	},
+	{
 		room:      "internal/faulttest",
 		testRooms: []string{".", "storage/..."},
 		testModules: []string{

@@ -8,9 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/postgres"
@@ -102,82 +99,6 @@ func complete(ctx context.Context, t *testing.T, session *storage.Session, ended
 	}
 }
 
-// TestBusyPoolStarvesNothing holds every connection of the application's pool.
-func TestBusyPoolStarvesNothing(t *testing.T) {
-	testserver.RequirePostgres(t)
-	settings, err := pgxpool.ParseConfig(shared.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	settings.MaxConns = 2
-	pool, err := pgxpool.NewWithConfig(t.Context(), settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	cfg := fresh(t, postgres.Config{})
-	cfg.URL, cfg.Pool = "", pool
-	_, session := opened(t, cfg)
-	for range settings.MaxConns {
-		held, err := pool.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer held.Release()
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if _, err := session.ApplyOne(ctx, insertTx()); err != nil {
-		t.Fatal(err)
-	}
-	claimed, err := session.Claim(ctx, claimOf(1))
-	if err != nil || len(claimed.Fences) != 1 {
-		t.Fatalf("claim: %d tasks, %v, want one", len(claimed.Fences), err)
-	}
-	x, err := session.Extend(ctx, storage.ExtendRequest{
-		Leases: []storage.Extension{{Fence: claimed.Fences[0], For: time.Minute}},
-	})
-	if err != nil || len(x.Lost) > 0 {
-		t.Fatalf("extend: %+v, %v", x, err)
-	}
-	done := storage.Tx{Settles: []storage.Settle{{Fence: claimed.Fences[0], Outcome: storage.Complete}}}
-	if _, err := session.ApplyOne(ctx, done); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestWithoutPreparedStatements works behind a proxy that shares sessions among clients:
-// what one prepared is gone for the next.
-func TestWithoutPreparedStatements(t *testing.T) {
-	testserver.RequirePostgres(t)
-	settings, err := pgxpool.ParseConfig(shared.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	settings.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
-		_, err := conn.PgConn().Exec(ctx, "DEALLOCATE ALL").ReadAll()
-		return true, err
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	cfg := fresh(t, postgres.Config{NoListener: true})
-	cfg.URL, cfg.Pool = "", pool
-	_, session := opened(t, cfg)
-	ended := make(map[string]int)
-	for range 5 {
-		if _, err := session.ApplyOne(t.Context(), insertTx()); err != nil {
-			t.Fatal(err)
-		}
-		complete(t.Context(), t, session, ended)
-	}
-	if len(ended) != 5 {
-		t.Errorf("ended: got %d, want 5", len(ended))
-	}
-}
-
 // TestListenerComesBack ends the listener's connection: it is made again, and what comes
 // after that wakes those who wait.
 func TestListenerComesBack(t *testing.T) {
@@ -204,40 +125,5 @@ func TestListenerComesBack(t *testing.T) {
 		if err != nil {
 			t.Fatalf("wait after the listener was lost: %v, want it to return for what may have been missed", err)
 		}
-	}
-}
-
-// TestCombinedSteps has many callers do everything at once on the same tasks: no step may
-// deadlock with another for good, and the books must balance.
-func TestCombinedSteps(t *testing.T) {
-	testserver.RequirePostgres(t)
-	cfg := fresh(t, postgres.Config{})
-	store, session := opened(t, cfg)
-	_, second := opened(t, cfg)
-	var all sync.WaitGroup
-	for i := range 8 {
-		all.Go(func() {
-			s := []*storage.Session{session, second}[i%2]
-			for n := range 25 {
-				id := fmt.Sprintf("t%d", (i*7+n)%20)
-				in := insertOf(id)
-				in.Unique = storage.Unique{Key: fmt.Sprintf("k%d", n%5), Mode: storage.UniqueLife}
-				in.OnConflict = storage.Skip
-				if _, err := s.Apply(t.Context(), storage.Tx{Inserts: []storage.Insert{in}},
-					storage.Tx{Changes: []storage.Change{{Ref: in.Ref, State: storage.Cancelled}}}); err != nil {
-					t.Errorf("apply: %v", err)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	stats, err := store.Stats(t.Context(), "q")
-	if err != nil {
-		t.Fatal(err)
-	}
-	totals := stats[0].Totals
-	if totals.Enqueued != totals.Cancelled+stats[0].Live() || totals.Enqueued == 0 {
-		t.Errorf("the books: %+v", stats[0])
 	}
 }

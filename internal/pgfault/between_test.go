@@ -1,0 +1,234 @@
+package pgfault
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/postgres"
+)
+
+// TestMaintenanceHeldUp is F56: a step of maintenance has found tasks and is held up before
+// it locks them. Meanwhile somebody ends them, or puts them off. What the step then does
+// concerns none of them.
+func TestMaintenanceHeldUp(t *testing.T) {
+	testserver.RequirePostgres(t)
+	kept := storage.Keep{For: time.Hour}
+	later := storage.Insert{Keep: kept, Delay: time.Hour}
+	for _, c := range []struct {
+		step    string
+		in      storage.Insert
+		before  func(*gap) // brings the tasks to where the step finds them
+		between func(*gap) // what comes between
+		want    storage.State
+	}{
+		{"promotion, a cancel", later, (*gap).nothing, (*gap).cancel, storage.Cancelled},
+		{"promotion, put off", later, (*gap).nothing, (*gap).putOff, storage.Scheduled},
+		{"recovery, a completion", storage.Insert{Keep: kept}, (*gap).claim, (*gap).complete, storage.Completed},
+		{"recovery, a burial", storage.Insert{}, (*gap).claim, (*gap).bury, storage.Dead},
+		{"recovery, an extension", storage.Insert{}, (*gap).claim, (*gap).extend, storage.Pending},
+		{"retention, a requeue", storage.Insert{Keep: kept}, (*gap).end, (*gap).requeue, storage.Waiting},
+	} {
+		t.Run(c.step, func(t *testing.T) {
+			t.Parallel()
+			const rounds, tasks = 100 / share, 10
+			g := newGap(t)
+			for round := range rounds {
+				g.insert(round, tasks, c.in)
+				c.before(g)
+				g.expire("tasks", "sort")
+				g.expire("ended", "expires")
+				g.holdUp(func() { c.between(g) })
+				for _, ref := range g.refs {
+					task := must(g.by.Storage().Task(t.Context(), ref))(t)
+					if task.State != c.want || task.Crashes > 0 {
+						t.Fatalf("%s: got %s with %d crashes, want %s", ref, task.State, task.Crashes, c.want)
+					}
+				}
+				if c.want == storage.Waiting {
+					g.cancel() // out of the way of the next round's claim
+				}
+			}
+			t.Logf("%d tasks between the look and the lock: none was changed", rounds*tasks)
+		})
+	}
+}
+
+// TestASweepHeldUp is the same for unique keys whose window is over: another task takes
+// one meanwhile.
+func TestASweepHeldUp(t *testing.T) {
+	testserver.RequirePostgres(t)
+	t.Parallel()
+	const rounds = 1000 / share
+	g := newGap(t)
+	for round := range rounds {
+		in := storage.Insert{Unique: storage.Unique{Key: "k", Mode: storage.UniqueWindow, For: time.Hour}}
+		g.insert(round, 1, in)
+		g.expire("keys", "until")
+		g.holdUp(func() { g.insert(rounds+round, 1, in) })
+		holder := value[string](t, g.conn, "SELECT encode(id, 'escape') FROM "+g.schema+".keys")
+		if want := g.refs[0].ID; holder != want {
+			t.Fatalf("the key is held by %q, want %q, who took it meanwhile", holder, want)
+		}
+		g.expire("keys", "until")
+	}
+	t.Logf("%d keys taken between the look and the lock: each was kept", rounds)
+}
+
+// gap holds up a storage between what it finds and what it locks: its user is bound by a
+// policy that looks at each row which is to be locked, and waits at a gate. What comes
+// between is done by another user, who is not bound.
+type gap struct {
+	*testing.T
+
+	schema string
+	gate   int64
+	conn   *pgx.Conn // which shuts the gate
+	late   *storage.Session
+	by     *storage.Session
+	refs   []storage.Ref // of this round
+	ids    [][]byte
+	fences []storage.Fence
+}
+
+func newGap(t *testing.T) *gap {
+	t.Helper()
+	cfg := fresh(t, postgres.Config{NoListener: true})
+	g := &gap{T: t, schema: cfg.Schema, gate: schemas.Add(1), conn: connect(t, cfg.URL)}
+	_, g.by = opened(t, cfg)
+	user := cfg.Schema + "_late"
+	_, err := g.conn.Exec(t.Context(), fmt.Sprintf(`
+		CREATE ROLE %[2]s LOGIN;
+		GRANT USAGE ON SCHEMA %[1]s TO %[2]s;
+		GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %[1]s TO %[2]s;
+		GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %[1]s TO %[2]s;
+		GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA %[1]s TO %[2]s;
+		CREATE FUNCTION %[1]s.pass() RETURNS bool LANGUAGE plpgsql AS $$
+		BEGIN
+			PERFORM pg_advisory_lock_shared(%[3]d), pg_advisory_unlock_shared(%[3]d);
+			RETURN true;
+		END $$;`, g.schema, user, g.gate))
+	succeed(t, err)
+	for _, table := range []string{"tasks", "ended", "keys"} {
+		_, err := g.conn.Exec(t.Context(), fmt.Sprintf(`
+			ALTER TABLE %[1]s.%[2]s ENABLE ROW LEVEL SECURITY;
+			CREATE POLICY seen ON %[1]s.%[2]s FOR SELECT USING (true);
+			CREATE POLICY added ON %[1]s.%[2]s FOR INSERT WITH CHECK (true);
+			CREATE POLICY deleted ON %[1]s.%[2]s FOR DELETE USING (true);
+			CREATE POLICY locked ON %[1]s.%[2]s FOR UPDATE USING (%[1]s.pass()) WITH CHECK (true);`, g.schema, table))
+		succeed(t, err)
+	}
+	cfg.URL += "&user=" + user
+	_, g.late = opened(t, cfg)
+	return g
+}
+
+// holdUp lets maintenance find what there is, and does something before it goes on.
+func (g *gap) holdUp(between func()) {
+	g.Helper()
+	_, err := g.conn.Exec(g.Context(), "SELECT pg_advisory_lock($1)", g.gate)
+	succeed(g, err)
+	maintained := make(chan error, 1)
+	go func() {
+		_, err := g.late.Claim(g.Context(), claimOf(0))
+		maintained <- err
+	}()
+	testserver.Await(g, "a step waits at the gate", func() bool {
+		return value[bool](g, g.conn, `SELECT EXISTS (SELECT FROM pg_locks
+			WHERE locktype = 'advisory' AND objid = $1::int8 AND NOT granted)`, g.gate)
+	})
+	between()
+	_, err = g.conn.Exec(g.Context(), "SELECT pg_advisory_unlock($1)", g.gate)
+	succeed(g, err)
+	succeed(g, <-maintained)
+}
+
+// insert inserts the tasks of a round.
+func (g *gap) insert(round, n int, like storage.Insert) {
+	g.Helper()
+	g.refs, g.ids = nil, nil
+	txs := make([]storage.Tx, n)
+	for i := range txs {
+		in := insertOf("q", fmt.Sprintf("r%d-%d", round, i))
+		in.Keep, in.Delay, in.Unique = like.Keep, like.Delay, like.Unique
+		txs[i].Inserts = []storage.Insert{in}
+		g.refs, g.ids = append(g.refs, in.Ref), append(g.ids, []byte(in.Ref.ID))
+	}
+	g.apply(txs)
+}
+
+// apply applies what nothing may stand in the way of.
+func (g *gap) apply(txs []storage.Tx) {
+	g.Helper()
+	for _, a := range must(g.by.Apply(g.Context(), txs...))(g) {
+		succeed(g, a.Err)
+	}
+}
+
+// expire has the moment of each of the tasks come.
+func (g *gap) expire(table, column string) {
+	g.Helper()
+	_, err := g.conn.Exec(g.Context(), fmt.Sprintf(
+		"UPDATE %[1]s.%[2]s SET %[3]s = %[1]s.told() - 1000 WHERE id = ANY ($1)", g.schema, table, column), g.ids)
+	succeed(g, err)
+}
+
+func (g *gap) nothing() {}
+
+func (g *gap) claim() {
+	g.Helper()
+	claimed := must(g.by.Claim(g.Context(), claimOf(len(g.refs))))(g)
+	if g.fences = claimed.Fences; len(g.fences) != len(g.refs) {
+		g.Fatalf("claimed %d tasks, want %d", len(g.fences), len(g.refs))
+	}
+}
+
+func (g *gap) complete() { g.apply(completions(g.fences)) }
+
+func (g *gap) end() {
+	g.claim()
+	g.complete()
+}
+
+func (g *gap) bury() {
+	txs := completions(g.fences)
+	for i := range txs {
+		txs[i].Settles[0].Outcome = storage.Bury
+	}
+	g.apply(txs)
+}
+
+func (g *gap) extend() {
+	g.Helper()
+	var req storage.ExtendRequest
+	for _, f := range g.fences {
+		req.Leases = append(req.Leases, storage.Extension{Fence: f, For: time.Hour, Started: true})
+	}
+	if x := must(g.by.Extend(g.Context(), req))(g); len(x.Lost) > 0 {
+		g.Fatalf("lost: %v", x.Lost)
+	}
+}
+
+func (g *gap) cancel() {
+	for _, ref := range g.refs {
+		must(g.by.CancelTask(g.Context(), ref))(g)
+	}
+}
+
+func (g *gap) requeue() {
+	for _, ref := range g.refs {
+		succeed(g, g.by.Requeue(g.Context(), ref))
+	}
+}
+
+func (g *gap) putOff() {
+	for _, ref := range g.refs {
+		succeed(g, g.by.ChangeTask(g.Context(), ref, func(storage.Task) storage.Change {
+			return storage.Change{Delay: time.Hour}
+		}))
+	}
+}

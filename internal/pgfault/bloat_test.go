@@ -1,0 +1,48 @@
+package pgfault
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage/postgres"
+)
+
+// TestTablesStaySmall is F51: many jobs pass through a short queue, at half the rate that
+// two cores are good for, and leave the tables small.
+func TestTablesStaySmall(t *testing.T) {
+	testserver.RequirePostgres(t)
+	const jobs, window, step, every = 2_000_000 / share, 10_000, 1000, 80 * time.Millisecond
+	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true})
+	cfg := fresh(t, postgres.Config{URL: server.URL()})
+	_, session := opened(t, cfg)
+	conn := connect(t, server.URL())
+	for range window / step {
+		must(session.Apply(t.Context(), inserts(step)...))(t)
+	}
+	first, most := size(t, conn, cfg.Schema), int64(0)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	begun := time.Now()
+	for range jobs / step {
+		<-tick.C
+		pass(t, session, step)
+		most = max(most, size(t, conn, cfg.Schema))
+	}
+	took := time.Since(begun)
+	times := float64(most) / float64(first)
+	t.Logf("%d jobs through a window of %d in %v, %.0f/s: %d kB fresh, %d kB at most, %.1f times",
+		jobs, window, took.Round(time.Millisecond), jobs/took.Seconds(), first>>10, most>>10, times)
+	if times > 3 {
+		t.Errorf("tables and indexes were %.1f times as large as fresh ones, want 3 at most", times)
+	}
+}
+
+// size is what all tables and indexes of a schema take.
+func size(t testing.TB, conn *pgx.Conn, schema string) int64 {
+	t.Helper()
+	return value[int64](t, conn, `SELECT sum(pg_total_relation_size(c.oid))::int8 FROM pg_class c
+		JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'`, schema)
+}
