@@ -97,10 +97,10 @@
 // # Connections
 //
 // Up to Config.Connections for claims, inserts and reads, two more for leases and settles,
-// and the listener's. A connection's first steps take twenty times as long as later ones,
-// so that the first Claim has two made, and lets them rehearse in a transaction that is
-// rolled back (warm.go). They are the storage's own even where Config.Pool is given, so that
-// jobs which hold every connection of that pool starve nothing.
+// the listener's, and one for each vacuum. A connection's first steps take twenty times as
+// long as later ones, so that the first Claim has two made, and lets them rehearse in a
+// transaction that is rolled back (warm.go). They are the storage's own even where
+// Config.Pool is given, so that jobs which hold every connection of that pool starve nothing.
 //
 // A proxy may pool transactions, as PgBouncer does with pool_mode = transaction: no step
 // leaves anything in a session, and prepared statements are used until one is not where it

@@ -55,9 +55,7 @@ func (s *Storage) vacuumTables(ctx context.Context) {
 	}
 	v.dead.Store(0)
 	begun := time.Now()
-	err = s.ask(ctx, s.pool, query{text: "VACUUM (SKIP_LOCKED, TRUNCATE false) " +
-		"{schema}.tasks, {schema}.keys, {schema}.lanes, {schema}.deltas"})
-	if err != nil {
+	if s.vacuumNow(ctx) != nil {
 		return
 	}
 	v.after = time.Now().Add(vacuumShare * time.Since(begun))
@@ -67,6 +65,18 @@ func (s *Storage) vacuumTables(ctx context.Context) {
 		v.after = time.Now().Add(vacuumRest)
 	}
 	v.most.Store(worth(live))
+}
+
+// vacuumNow vacuums the tables, on a connection of its own: it may take long.
+func (s *Storage) vacuumNow(ctx context.Context) error {
+	conn, err := dial(ctx, s.pool.Config())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	_, err = conn.PgConn().Exec(ctx, s.schema.in("VACUUM (SKIP_LOCKED, TRUNCATE false) "+
+		"{schema}.tasks, {schema}.keys, {schema}.lanes, {schema}.deltas")).ReadAll()
+	return err
 }
 
 // worth is how many dead rows are worth a vacuum beside live ones.

@@ -110,5 +110,5 @@ func (s *Storage) trial(class int, plainTx storage.Tx, name string, queue int32)
 	var rung []int32
 	p := newPart(storage.Call{}, []storage.Tx{plainTx})
 	args, _ := plain([]*part{p}, map[string]int32{name: queue})
-	return s.plainQuery(args, class, &base, &rung)
+	return s.plainQuery(args, class, nil, &base, &rung)
 }
