@@ -18,14 +18,18 @@ import (
 type vacuum struct {
 	dead  atomic.Int64 // rows that this storage left since its last vacuum
 	most  atomic.Int64 // with more of them it is time to look
-	after time.Time    // no vacuum before; this and count are of vacuumTables alone
-	count int64        // of vacuums so far, the server's own too
+	after time.Time    // no vacuum before; this and what follows are of vacuumTables alone
+	rest  time.Duration
+	count int64 // of vacuums so far, the server's own too
 }
 
 const (
 	vacuumRows  = 2000 // and half as many as live
 	vacuumShare = 4    // of the time, at most one in so many
-	vacuumRest  = time.Minute
+	// A vacuum that removed too little is tried again soon, as an analysis that takes a
+	// second is an old transaction too, and then less and less often.
+	vacuumSoon = 100 * time.Millisecond
+	vacuumRest = time.Minute
 )
 
 // left counts rows that a step has left behind.
@@ -62,7 +66,10 @@ func (s *Storage) vacuumTables(ctx context.Context) {
 	before := v.count
 	live, dead, err := s.rowsOf(ctx)
 	if err == nil && v.count > before && dead > worth(live) { // they could not be removed
-		v.after = time.Now().Add(vacuumRest)
+		v.rest = min(max(2*v.rest, vacuumSoon), vacuumRest)
+		v.after = time.Now().Add(v.rest)
+	} else {
+		v.rest = 0
 	}
 	v.most.Store(worth(live))
 }
