@@ -28,7 +28,7 @@ func (p *plan) measure(ctx context.Context) (medians []report.Result, heading []
 	var results report.Results
 	var failed []error
 	for _, name := range p.servers {
-		s, err := server.Start(name) //nolint:contextcheck // a start bounds its own looks
+		s, err := server.Start(name)
 		if err != nil {
 			return results.Medians(), heading, fmt.Errorf("start %s: %w", name, err)
 		}

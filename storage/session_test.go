@@ -240,8 +240,6 @@ func TestSessionOpensAnotherLane(t *testing.T) {
 	})
 }
 
-// Where an earlier try may have happened, an expired lane is an unknown outcome and
-// nothing is sent on another lane.
 // A lane that was used very often is left for a new one: what a storage keeps of it may
 // grow with each call.
 func TestSessionWearsNoLaneOut(t *testing.T) {
@@ -264,6 +262,8 @@ func TestSessionWearsNoLaneOut(t *testing.T) {
 	})
 }
 
+// Where an earlier try may have happened, an expired lane is an unknown outcome and
+// nothing is sent on another lane.
 func TestSessionNeverSendsTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openFlaky(t)
