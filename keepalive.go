@@ -99,10 +99,13 @@ func (k *keeper) beat(ctx context.Context) bool {
 			a.end(ErrCancelled)
 		}
 	}
+	for _, ref := range extended.Locked { // the guard counts from their last extension
+		delete(byRef, ref)
+	}
 	for _, a := range byRef {
 		a.extendedAt(sent)
 	}
-	return true
+	return len(extended.Locked) == 0
 }
 
 // leaseLost ends an attempt whose lease the storage says is gone. One that is claimed

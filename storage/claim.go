@@ -97,7 +97,10 @@ type Extended struct {
 	// Lost are the leases whose fence is no longer valid; nothing of their
 	// extension was written.
 	Lost []Ref
-	// CancelAsked are the tasks among them whose cancel was asked.
+	// Locked are tasks that were passed over, for a transaction of the application's or a
+	// step under way has them locked: their leases are neither extended nor lost.
+	Locked []Ref
+	// CancelAsked are the tasks whose cancel was asked.
 	CancelAsked []Ref
 	// Now is the storage's time.
 	Now time.Time

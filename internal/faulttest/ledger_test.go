@@ -5,6 +5,7 @@ package faulttest
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,6 +66,9 @@ func (l *ledger) Extend(ctx context.Context, req storage.ExtendRequest) (storage
 		gone[ref] = true
 	}
 	for _, e := range req.Leases {
+		if slices.Contains(answer.Locked, e.Fence.Ref) {
+			continue
+		}
 		what := extended
 		if gone[e.Fence.Ref] {
 			what = extendLost

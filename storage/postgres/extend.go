@@ -68,9 +68,13 @@ func (s *Storage) extend(
 	x.Now = moment(st.base)
 	for i := range req.Leases {
 		e := &req.Leases[i]
-		if !st.extendOne(w, e, &x) && (insist || e.Progress != nil || e.Checkpoint != nil) {
+		if st.extendOne(w, e, &x) {
+			continue
+		}
+		if insist || e.Progress != nil || e.Checkpoint != nil {
 			return x, errHeld
 		}
+		x.Locked = append(x.Locked, e.Fence.Ref)
 	}
 	writes := w.save()
 	if req.Runner.ID != "" {

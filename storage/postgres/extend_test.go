@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -39,11 +40,11 @@ func TestACheckpointIsNotSkipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	hasty := storage.NewSession(store, time.Millisecond)
-	_, err = hasty.Extend(t.Context(), storage.ExtendRequest{
+	extended, err := hasty.Extend(t.Context(), storage.ExtendRequest{
 		Leases: []storage.Extension{{Fence: fence, For: time.Minute}},
 	})
-	if err != nil {
-		t.Errorf("a heartbeat: %v, want the locked task passed over", err)
+	if err != nil || !slices.Equal(extended.Locked, []storage.Ref{fence.Ref}) {
+		t.Errorf("a heartbeat: got %v, %v, want the locked task passed over", extended.Locked, err)
 	}
 	write := storage.ExtendRequest{Leases: []storage.Extension{{Fence: fence, Checkpoint: []byte("1")}}}
 	if _, err := hasty.Extend(t.Context(), write); err == nil {

@@ -194,7 +194,7 @@ func TestWithinSettle(t *testing.T) {
 			do(commit, func(to storage.Applier) {
 				s.want("refused", s.apply(to, settle).Err, nil)
 				x := extend()
-				s.want("lost, cancels", fmt.Sprint(x.Lost, x.CancelAsked), "[] []")
+				s.want("lost, locked, cancels", fmt.Sprint(x.Lost, x.Locked, x.CancelAsked), fmt.Sprintf("[] [%v] []", fence.Ref))
 				state, err := s.session.CancelTask(s.Context(), fence.Ref)
 				s.must(err)
 				s.want("a cancel meanwhile", state, storage.Pending)
