@@ -311,7 +311,7 @@ func FuzzDecode(f *testing.F) {
 		first.Any = nil // what it holds need not be something that can be written
 		b, err := encode(encoding, &first)
 		if err != nil {
-			t.Skip(err) // such as a JSON number beyond the range of years
+			return // such as a JSON number beyond the range of years
 		}
 		if err := decode(encoding, b, &second); err != nil {
 			t.Fatalf("%s %q was read, written and then not read: %v", encoding, data, err)

@@ -151,7 +151,7 @@ func (c *claim) got(r *claimRow) error {
 			if n := int32(binary.BigEndian.Uint32(r.past[4*i:])); n != 0 {
 				c.store.numbers.learn(c.req.Queues[i].Name, n)
 			}
-			last := int64(binary.BigEndian.Uint64(r.record[16*i+8:]))
+			last := int64(binary.BigEndian.Uint64(r.record[8*i:]))
 			c.store.hints.learn(c.req.Queues[i].Name, seen{
 				now: r.version, from: c.asked[i], last: last, clean: r.flags&4 != 0, took: time.Since(c.begun),
 				looked: last != 0 || len(c.Tasks) < c.req.Max && c.req.Queues[i].Max >= 0,

@@ -209,7 +209,7 @@ END $$;
 
 -- finish carries out calls that ask for nothing but completions and plain inserts, if all
 -- of them go as expected; else it does nothing and gives base 0. The completions, by
--- queue, id, version and token and in that order, take no moments of their own here.
+-- queue, id, version and token, sorted by the first two, take no moments of their own here.
 CREATE FUNCTION {schema}.finish(
 	span int8, lanes bytea[], opens int8[], seqs int8[], offs int8[],
 	queues int4[], ids bytea[], ats int8[], dues int8[], priorities int2[], marks int2[], records bytea[],
@@ -287,8 +287,8 @@ $$;
 -- the lane's last, 'x' its lane expired, 't' a task, 'k' a tick, 'h' last of all:
 -- o_version is the time, o_at the next due moment or null, o_flags 1 more, 2 cancels,
 -- o_past the number of each queue in four bytes, 0 where there is none.
--- o_record the first and the last place of what was taken behind froms, in eight bytes
--- each for each queue; 4 in o_flags says that nothing is left to maintain.
+-- o_record the last place of what was taken behind froms, in eight bytes for each queue;
+-- 4 in o_flags says that nothing is left to maintain.
 -- o_place is the place of the queue among the names, o_at a lease's or cursor's sort.
 --
 -- What was claimed leaves its entries in the index until a vacuum. So that a claim does
@@ -327,7 +327,6 @@ DECLARE
 	numbers bytea := '';
 	places bytea := '';
 	clean bool := NOT p_maintained;
-	first int8;
 	last int8;
 	more_cs tid[];
 	more_used int8;
@@ -381,7 +380,7 @@ BEGIN
 		INTO h FROM {schema}.queues q WHERE q.name = p_names[i];
 		IF NOT FOUND THEN
 			numbers := numbers || int4send(0);
-			places := places || int8send(0) || int8send(0);
+			places := places || int8send(0);
 			CONTINUE;
 		END IF;
 		numbers := numbers || int4send(h.queue);
@@ -393,7 +392,6 @@ BEGIN
 		take := 0;
 		got := 0;
 		seen := 0;
-		first := 0;
 		last := 0;
 		IF repeated THEN
 			RETURN QUERY
@@ -479,9 +477,8 @@ BEGIN
 						END IF;
 					END IF;
 					IF seen < take AND seen = cardinality(cs) THEN
-						SELECT coalesce(array_agg(x.c), '{}'), coalesce(sum(x.size), 0), count(*),
-							coalesce(min(x.sort), 0), coalesce(max(x.sort), 0)
-						INTO more_cs, more_used, more_seen, first, last
+						SELECT coalesce(array_agg(x.c), '{}'), coalesce(sum(x.size), 0), count(*), coalesce(max(x.sort), 0)
+						INTO more_cs, more_used, more_seen, last
 						FROM (
 							SELECT t.ctid AS c, t.sort, octet_length(t.record) AS size
 							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= p_froms[i]
@@ -565,7 +562,7 @@ BEGIN
 			clean := false;
 		END IF;
 		next := least(next, due);
-		places := places || int8send(first) || int8send(last);
+		places := places || int8send(last);
 		IF h.paused AND h.paused_until > 0 AND (next IS NULL OR h.paused_until < next) THEN
 			IF EXISTS (
 				SELECT FROM {schema}.tasks t WHERE t.line IN (h.queue * 16 + 1, h.queue * 16 + 2, h.queue * 16 + 3)
