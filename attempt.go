@@ -182,19 +182,37 @@ func (a *attempt) runningSince() (time.Time, bool) {
 	return a.begun, a.phase == runs
 }
 
-// work runs a, then what was claimed ahead, then what it is handed, until the runner
-// drains. It is the body of a worker's goroutine: one that is kept needs no new stack.
-func (r *Runner) work(jobs context.Context, a *attempt) {
-	handed := make(chan *attempt, 1)
-	for a != nil {
-		if a = r.runOne(jobs, a); a == nil && r.slots.park(handed) {
-			a = <-handed // nil when the runner drains
+// work runs what waits ahead, and sleeps where nothing does, until the runner drains. It is
+// the body of a worker's goroutine: one that is kept needs no new stack. Another one whose
+// job ended its goroutine leaves what is done to this one.
+func (r *Runner) work(jobs context.Context, w *worker, done *attempt, took time.Duration) {
+	for {
+		next, roused := r.slots.next(w, done, took, r.cfg.Ahead)
+		r.rouse(jobs, roused)
+		if next != nil {
+			done, took = next, r.runOne(jobs, w, next)
+		} else if _, more := <-w.wake; more {
+			done = nil
+		} else {
+			return
 		}
 	}
 }
 
-// runOne runs one attempt to its verdict and gives the next.
-func (r *Runner) runOne(jobs context.Context, a *attempt) *attempt {
+// rouse lets a worker look for something to run.
+func (r *Runner) rouse(jobs context.Context, w *worker) {
+	switch {
+	case w == nil:
+	case w.begun:
+		w.wake <- struct{}{}
+	default:
+		w.begun = true
+		go r.work(jobs, w, nil, 0) // ends when the runner drains; see slots.waitEmpty
+	}
+}
+
+// runOne runs one attempt to its verdict and tells how long that took.
+func (r *Runner) runOne(jobs context.Context, w *worker, a *attempt) (took time.Duration) {
 	begun := time.Now()
 	returned := false
 	defer func() {
@@ -205,10 +223,9 @@ func (r *Runner) runOne(jobs context.Context, a *attempt) *attempt {
 		if cause := context.Cause(jobs); cause != nil {
 			a.end(cause)
 		}
-		r.finish(a, errGoexit, time.Since(begun)) //nolint:contextcheck // its calls outlive jobs
-		if next := r.slots.next(a, time.Since(begun), r.cfg.Ahead); next != nil {
-			go r.work(jobs, next)
-		}
+		took = time.Since(begun)
+		r.finish(a, errGoexit, took) //nolint:contextcheck // its calls outlive jobs
+		go r.work(jobs, w, a, took)
 	}()
 	var err error
 	if ctx, ok := a.begin(jobs, begun); ok {
@@ -217,10 +234,10 @@ func (r *Runner) runOne(jobs context.Context, a *attempt) *attempt {
 	if cause := context.Cause(jobs); cause != nil {
 		a.end(cause)
 	}
-	took := time.Since(begun)
+	took = time.Since(begun)
 	r.finish(a, err, took) //nolint:contextcheck // its calls outlive jobs
 	returned = true        // not before: finish asks what the job returned for its text
-	return r.slots.next(a, took, r.cfg.Ahead)
+	return took
 }
 
 // call runs the job with its middleware under its timeout. A panic in any of them is

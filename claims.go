@@ -115,11 +115,9 @@ func (c *claimer) take(jobs context.Context, claimed storage.Claimed, sent time.
 
 // launch lets attempts run that may, and what waits ahead where there is more room.
 func (r *Runner) launch(jobs context.Context, attempts ...*attempt) {
-	run, back := r.slots.add(attempts...)
+	roused, back := r.slots.add(attempts...)
 	r.releaseAll(back)
-	for _, a := range run {
-		go r.work(jobs, a) // ends when the runner drains; see slots.waitEmpty
-	}
+	r.rouse(jobs, roused)
 }
 
 // round is what one turn of the loop knows when it goes to sleep.

@@ -17,14 +17,21 @@ type slots struct {
 	suspects int        // how many of those run a suspect
 	outlived int        // how many of those were given up on
 	draining bool
-	over     bool            // nothing more is settled
-	average  time.Duration   // of a job, smoothed; 0 before the first
-	held     []*attempt      // each knows its place
-	ahead    []*attempt      // claimed, not started, in the order of their claim
-	parked   []chan *attempt // workers with nothing to do
-	domains  []*domain       // who may claim; see credit.go
-	strict   bool            // in their order
-	empty    *sync.Cond      // signalled when held or active may have fallen to zero
+	over     bool          // nothing more is settled
+	pace     time.Duration // from the end of a job to the next one's, smoothed; 0 before the first
+	held     []*attempt    // each knows its place
+	ahead    []*attempt    // claimed, not started, in the order of their claim
+	parked   []*worker     // with nothing to do
+	coming   bool          // a worker was roused and has not yet asked for its first attempt
+	domains  []*domain     // who may claim; see credit.go
+	strict   bool          // in their order
+	empty    *sync.Cond    // signalled when held or active may have fallen to zero
+}
+
+// worker is a goroutine that runs attempts, one after the other.
+type worker struct {
+	wake  chan struct{} // has room for one; closed when it is to end
+	begun bool
 }
 
 func newSlots(limit int) *slots {
@@ -41,14 +48,12 @@ const (
 	aheadStale = 100 * time.Millisecond
 )
 
-// aheadWanted is how many tasks make budget's worth of work for all slots, once the
-// jobs are known to be shorter than that.
+// aheadWanted is how many tasks are worked off in budget, as fast as jobs end now.
 func (s *slots) aheadWanted(budget time.Duration) int {
-	if s.average == 0 || budget == 0 {
+	if s.pace == 0 {
 		return 0
 	}
-	wanted := float64(s.limit) * float64(budget) / float64(s.average) // which no int holds
-	return int(min(wanted, aheadMost))
+	return int(min(budget/s.pace, aheadMost))
 }
 
 // low reports whether what is held ahead has fallen under half of what is wanted.
@@ -56,11 +61,10 @@ func (s *slots) low(budget time.Duration) bool {
 	return len(s.ahead) <= s.aheadWanted(budget)/2
 }
 
-// add takes in claimed attempts, in order, and lets those run that may, the ones that
-// waited ahead first; the rest waits ahead. Without attempts it lets run what more room
-// lets. It hands them to workers that are parked, and gives those for which a new worker
-// is wanted; and in back a suspect that came when one was here already, to be released.
-func (s *slots) add(attempts ...*attempt) (run, back []*attempt) {
+// add takes in claimed attempts, in order. They wait ahead until a worker comes for them,
+// who is to be roused. In back is a suspect that came when one was here already, to be
+// released. Without attempts it sees to what more room lets run.
+func (s *slots) add(attempts ...*attempt) (roused *worker, back []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.holdLocked(attempts)
@@ -71,27 +75,41 @@ func (s *slots) add(attempts ...*attempt) (run, back []*attempt) {
 			s.ahead = append(s.ahead, a)
 		}
 	}
-	for s.active < s.limit && len(s.ahead) > 0 && !s.draining {
-		a := s.pop()
-		if n := len(s.parked) - 1; n >= 0 {
-			s.parked[n] <- a // has room for one
-			s.parked = s.parked[:n]
-		} else {
-			run = append(run, a)
-		}
-	}
-	return run, back
+	return s.rouse(), back
 }
 
-// park keeps a worker for later, or reports that it is to end.
-func (s *slots) park(handed chan *attempt) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining || s.active+len(s.parked) >= s.limit {
-		return false
+// ready is how many of those ahead have a slot and only wait for a worker. The mutex is held.
+func (s *slots) ready() int {
+	if s.draining {
+		return 0
 	}
-	s.parked = append(s.parked, handed)
-	return true
+	return min(len(s.ahead), max(s.limit-s.active, 0))
+}
+
+// rouse gives a worker to be roused where more may run. There is one at a time, and each
+// has the next one roused before it runs its job: so a few of them run all that is short,
+// and one that blocks keeps nobody from starting. The mutex is held.
+func (s *slots) rouse() *worker {
+	if s.coming || s.ready() == 0 {
+		return nil
+	}
+	s.coming = true
+	n := len(s.parked) - 1
+	if n < 0 {
+		return &worker{wake: make(chan struct{}, 1)}
+	}
+	w := s.parked[n]
+	s.parked = s.parked[:n]
+	return w
+}
+
+// park keeps a worker for later, or tells it to end. The mutex is held.
+func (s *slots) park(w *worker) {
+	if s.draining || s.active+len(s.parked) >= s.limit {
+		close(w.wake)
+		return
+	}
+	s.parked = append(s.parked, w)
 }
 
 // hold takes in claimed attempts that are to be given back.
@@ -131,34 +149,46 @@ func (s *slots) begin(a *attempt) {
 	}
 }
 
-// next ends a worker's attempt that took so long, and gives the worker another one
-// claimed ahead, or nil: then the worker ends. Where a claim should follow it wakes the
-// domains that may have work.
-func (s *slots) next(a *attempt, took, budget time.Duration) (next *attempt) {
+// next gives a worker an attempt to run, or parks it, and says who is to be roused before
+// that one runs. The worker was roused, or has done an attempt, which took so long. Where a
+// claim should follow it wakes the domains that may have work.
+func (s *slots) next(w *worker, done *attempt, took, budget time.Duration) (a *attempt, roused *worker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if done != nil {
+		s.end(done, took)
+	} else {
+		s.coming = false
+	}
+	if s.ready() > 0 {
+		a = s.pop()
+	} else {
+		s.park(w)
+	}
+	if done != nil && (a == nil || s.low(budget)) {
+		s.wake()
+	}
+	if done != nil && (a == nil || done.suspect) {
+		s.wakeWithheld()
+	}
+	return a, s.rouse()
+}
+
+// end counts a as no longer running. Jobs that ran beside it share the time that it took.
+// The mutex is held.
+func (s *slots) end(a *attempt, took time.Duration) {
+	took /= time.Duration(s.active)
+	if s.pace == 0 {
+		s.pace = took
+	}
+	s.pace = max(s.pace+(took-s.pace)/16, 1)
 	s.active--
 	if a.suspect {
 		s.suspects--
 	}
-	if s.average == 0 {
-		s.average = max(took, 1)
-	} else {
-		s.average = max(s.average+(took-s.average)/16, 1)
-	}
-	if len(s.ahead) > 0 && s.active < s.limit && !s.draining {
-		next = s.pop()
-	}
 	if s.active <= s.outlived {
 		s.empty.Broadcast()
 	}
-	if next == nil || s.low(budget) {
-		s.wake()
-	}
-	if next == nil || a.suspect {
-		s.wakeWithheld()
-	}
-	return next
 }
 
 // wake wakes the domains that may have work. The mutex is held.
@@ -226,16 +256,19 @@ func (s *slots) any() bool {
 	return len(s.held) > 0
 }
 
-// stale takes out everything held ahead where the oldest has waited too long: a
-// job that turned out slow blocks it, and other runners may be free.
+// stale takes out everything held ahead that has no slot, where the oldest of it has waited
+// too long: a job that turned out slow blocks it, and other runners may be free.
 func (s *slots) stale() (out []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.ahead) == 0 || time.Since(s.ahead[0].arrived) < aheadStale {
+	n := s.ready()
+	if n == len(s.ahead) || time.Since(s.ahead[n].arrived) < aheadStale {
 		return nil
 	}
-	out, s.ahead = s.ahead, nil
-	s.average = max(s.average, aheadStale) // claims ahead begin anew, smaller
+	out = slices.Clone(s.ahead[n:])
+	clear(s.ahead[n:])
+	s.ahead = s.ahead[:n]
+	s.pace = max(s.pace, aheadStale/time.Duration(s.limit)) // claims ahead begin anew, smaller
 	return out
 }
 
@@ -243,10 +276,11 @@ func (s *slots) stale() (out []*attempt) {
 func (s *slots) untilStale() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.ahead) == 0 {
+	n := s.ready()
+	if n == len(s.ahead) {
 		return 0
 	}
-	return max(aheadStale-time.Since(s.ahead[0].arrived), 1)
+	return max(aheadStale-time.Since(s.ahead[n].arrived), 1)
 }
 
 // takeAhead takes out everything held ahead.
@@ -299,8 +333,8 @@ func (s *slots) drain() (running int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.draining = true
-	for _, worker := range s.parked {
-		close(worker)
+	for _, w := range s.parked {
+		close(w.wake)
 	}
 	s.parked = nil
 	return s.active

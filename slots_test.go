@@ -13,8 +13,8 @@ func TestASuspectThatWaitsIsTheOnlyOne(t *testing.T) {
 	s := newSlots(2)
 	s.resize(0)
 	pill := &attempt{suspect: true, claimed: time.Now(), fence: storage.Fence{Ref: storage.Ref{Queue: "q", ID: "a"}}}
-	if run, _ := s.add(pill); len(run) > 0 {
-		t.Fatal("it runs without a slot")
+	if roused, _ := s.add(pill); roused != nil {
+		t.Fatal("a worker comes for it without a slot")
 	}
 	s.resize(3)
 	d := newDomain(&Runner{}, "q")
@@ -40,17 +40,55 @@ func TestReleaseLeavesASettleToItsEnd(t *testing.T) {
 func TestASecondSuspectIsGivenBack(t *testing.T) {
 	s := newSlots(4)
 	first, second := &attempt{suspect: true}, &attempt{suspect: true}
-	if run, back := s.add(first); len(run) != 1 || len(back) != 0 {
-		t.Fatalf("the first: %d run, %d are given back; want 1, 0", len(run), len(back))
+	if _, back := s.add(first); len(back) != 0 {
+		t.Fatalf("the first: %d are given back, want 0", len(back))
 	}
-	if run, back := s.add(second, &attempt{}); len(run) != 1 || len(back) != 1 || back[0] != second {
-		t.Errorf("the second, and another: %d run, %d are given back; want 1, 1", len(run), len(back))
+	if _, back := s.add(second, &attempt{}); len(back) != 1 || back[0] != second {
+		t.Errorf("the second, and another: %d are given back, want 1", len(back))
+	}
+}
+
+// TestWorkersComeOneByOne, each before the one before it runs its job: what is short is
+// run by a few, and a job that blocks keeps nobody from starting.
+func TestWorkersComeOneByOne(t *testing.T) {
+	s := newSlots(3)
+	roused, _ := s.add(&attempt{}, &attempt{}, &attempt{}, &attempt{})
+	if again, _ := s.add(&attempt{}); roused == nil || again != nil {
+		t.Fatalf("roused %v, then %v; want one worker", roused, again)
+	}
+	for n := 1; n <= 3; n++ {
+		a, another := s.next(roused, nil, 0, 0)
+		if a == nil || (another != nil) != (n < 3) {
+			t.Fatalf("worker %d: runs %v, another is roused: %v", n, a != nil, another != nil)
+		}
+		if another != nil {
+			roused = another
+		}
+	}
+	done := s.all(nil)[0]
+	for left := 2; left >= 0; left-- {
+		a, another := s.next(roused, done, time.Microsecond, 0)
+		if (a != nil) != (left > 0) || another != nil {
+			t.Fatalf("with %d left: runs %v, another is roused: %v", left, a != nil, another != nil)
+		}
+	}
+}
+
+// TestWhatHasASlotIsNotStale, however late its worker comes.
+func TestWhatHasASlotIsNotStale(t *testing.T) {
+	s := newSlots(2)
+	s.add(&attempt{}, &attempt{}, &attempt{})
+	if out := s.stale(); len(out) != 1 || len(s.ahead) != 2 {
+		t.Errorf("%d are given back, %d are kept; want 1, 2", len(out), len(s.ahead))
+	}
+	if s.untilStale() != 0 || len(s.stale()) != 0 {
+		t.Error("what has a slot is to be given back")
 	}
 }
 
 func TestWhatIsWantedAheadHasNoOverflow(t *testing.T) {
 	s := newSlots(mostAtOnce)
-	s.average = 1
+	s.pace = 1
 	if got := s.aheadWanted(storage.MaxDelay / 3); got != aheadMost {
 		t.Errorf("got %d, want %d", got, aheadMost)
 	}
