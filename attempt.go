@@ -36,28 +36,32 @@ var errGoexit = errors.New("midge: the job called runtime.Goexit")
 
 // attempt is one claimed task on its way through a runner.
 type attempt struct {
-	r       *Runner
-	domain  *domain
-	place   int // among what the slots hold; guarded by slots.mu
-	task    taskInfo
-	fence   storage.Fence
-	suspect bool
-	claimed time.Time // when its claim was sent
-	arrived time.Time // when that was answered
+	*arrival
 
-	ctx     jobContext // what its job is given
-	verdict settlement // what becomes of it
+	place int // among what the slots hold; guarded by slots.mu
+	task  taskInfo
+	fence storage.Fence
+	ctx   jobContext // what its job is given
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards what follows, but for suspect
+	suspect   bool
 	phase     phase
+	joined    bool      // a transaction of the job's is to settle it (CompleteWith)
+	pastDue   bool      // a line about its running on was logged
 	why       error     // what cancelled it, first cause wins
 	begun     time.Time // zero until it runs
 	extended  time.Time // when the last extension that went through was sent
 	overSince time.Time // when its context was first seen to have ended
-	pastDue   bool      // a line about its running on was logged
 	follow    []storage.Insert
 	result    []byte
-	joined    bool // a transaction of the job's is to settle it (CompleteWith)
+}
+
+// arrival is what the attempts of one claim have in common.
+type arrival struct {
+	r       *Runner
+	domain  *domain
+	claimed time.Time // when the claim was sent
+	arrived time.Time // when it was answered
 }
 
 // taskInfo is what an attempt has to know of its task, a third of a storage.Task.
@@ -75,7 +79,7 @@ type taskInfo struct {
 	Timeout time.Duration
 }
 
-type phase int
+type phase uint8
 
 const (
 	claimedAhead phase = iota
@@ -90,7 +94,8 @@ const slab = 16
 
 // newAttempts makes attempts of what was claimed by a call sent at a moment.
 func newAttempts(d *domain, claimed *storage.Claimed, sent time.Time) []*attempt {
-	attempts, arrived := make([]*attempt, len(claimed.Tasks)), time.Now()
+	attempts := make([]*attempt, len(claimed.Tasks))
+	from := &arrival{r: d.r, domain: d, claimed: sent, arrived: time.Now()}
 	var room []attempt
 	for i := range claimed.Tasks {
 		if len(room) == 0 {
@@ -98,8 +103,7 @@ func newAttempts(d *domain, claimed *storage.Claimed, sent time.Time) []*attempt
 		}
 		a, t := &room[0], &claimed.Tasks[i]
 		room = room[1:]
-		a.r, a.domain, a.fence, a.claimed, a.extended = d.r, d, claimed.Fences[i], sent, sent
-		a.arrived = arrived
+		a.arrival, a.fence, a.extended = from, claimed.Fences[i], sent
 		a.suspect = storage.Suspect(t.Crashes, t.CrashLimit)
 		a.task = taskInfo{
 			Kind: t.Kind, Encoding: t.Encoding, Payload: t.Payload, Headers: t.Headers,
@@ -297,11 +301,11 @@ func (r *Runner) finish(a *attempt, err error, took time.Duration) {
 	}
 	s, reported := r.soundVerdict(a, err)
 	s.Fence = a.fence
-	a.verdict = settlement{attempt: a, settle: [1]storage.Settle{s}, err: reported, took: took}
+	sm := settlement{attempt: a, settle: [1]storage.Settle{s}, err: reported, took: took}
 	if s.Outcome == storage.Complete {
-		a.verdict.follow = a.follow
+		sm.follow = a.follow
 	}
-	a.domain.settle.add(&a.verdict)
+	a.domain.settle.add(sm)
 }
 
 // soundVerdict is the verdict, also on an error whose methods panic, such as a nil

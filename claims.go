@@ -14,8 +14,9 @@ import (
 // slot is free, something falls due, or the slow scan's second is over.
 type claimer struct {
 	d        *domain
-	brought  int       // tasks of the last claim
-	answered time.Time // when it was
+	brought  int             // tasks of the last claim
+	answered time.Time       // when it was
+	room     storage.Claimed // memory for the next, of which nothing is used any more
 }
 
 const slowScan = time.Second // ± 20 %
@@ -53,8 +54,9 @@ func (c *claimer) turn(draining, claim, jobs context.Context) {
 	sent := time.Now()
 	claimed, err := r.jobs.Claim(claim, storage.ClaimRequest{
 		Runner: r.id, Queues: queues, Max: start + ahead, Start: start,
-		Suspect: suspect, Lease: r.cfg.Lease,
+		Suspect: suspect, Lease: r.cfg.Lease, Room: c.room,
 	})
+	c.room = storage.Claimed{}
 	if err != nil {
 		r.slots.refused(d)
 		c.failed(draining, err)
@@ -65,6 +67,10 @@ func (c *claimer) turn(draining, claim, jobs context.Context) {
 	more := r.slots.answered(d, claimed.More)
 	if claimed.Cancels && r.slots.any() {
 		kick(d.keep.kick)
+	}
+	if more {
+		clear(claimed.Tasks)
+		c.room = storage.Claimed{Tasks: claimed.Tasks, Fences: claimed.Fences}
 	}
 	if full := more && r.slots.full(d, r.cfg.Ahead); full || !more {
 		c.idle(draining, round{queues, full, r.slots.untilStale()}, claimed)

@@ -107,7 +107,7 @@ const partPatience = 5 * time.Second
 func (r *Runner) finishJoined(a *attempt, err error, took time.Duration) {
 	ctx, cancel := context.WithTimeout(a.domain.hard, r.cfg.Lease)
 	defer cancel()
-	done := &settlement{attempt: a, took: took}
+	done := settlement{attempt: a, took: took}
 	done.settle[0] = storage.Settle{Fence: a.fence, Outcome: storage.Complete}
 	switch t, failed := r.look(ctx, a.fence.Ref); {
 	case errors.Is(failed, storage.ErrNotFound), failed == nil && t.State == storage.Completed:
@@ -119,11 +119,11 @@ func (r *Runner) finishJoined(a *attempt, err error, took time.Duration) {
 			if err != nil {
 				r.log.dropped(a, err)
 			}
-			r.log.settled(done, storage.Completed)
+			r.log.settled(&done, storage.Completed)
 		}
 		r.slots.settled(a)
 	case failed != nil:
-		a.domain.settle.giveUp([]*settlement{done}, failed)
+		a.domain.settle.giveUp([]settlement{done}, failed)
 	case t.Version != a.fence.Version:
 		r.slots.settled(a)
 		r.log.lost(a, took)
@@ -153,11 +153,11 @@ func (r *Runner) settleApart(ctx context.Context, a *attempt, err error, took ti
 	defer cancel()
 	s, reported := r.soundVerdict(a, err)
 	s.Fence = a.fence
-	sm := &settlement{attempt: a, settle: [1]storage.Settle{s}, err: reported, took: took}
-	applied, failed := r.jobs.Apply(ctx, sm.tx())
+	alone := []settlement{{attempt: a, settle: [1]storage.Settle{s}, err: reported, took: took}}
+	applied, failed := r.jobs.Apply(ctx, alone[0].tx())
 	if failed != nil {
-		a.domain.settle.giveUp([]*settlement{sm}, failed)
+		a.domain.settle.giveUp(alone, failed)
 		return
 	}
-	a.domain.settle.settled([]*settlement{sm}, applied)
+	a.domain.settle.settled(alone, applied)
 }

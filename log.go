@@ -200,8 +200,8 @@ func (l *lifeLog) overdue(a *attempt, err error, took time.Duration) {
 	l.warn(line)
 }
 
-func (l *lifeLog) unsettled(s *settlement, err error) {
-	l.error(fmt.Sprintf("%s could not be settled and will run again: %v", l.about(s.attempt), err))
+func (l *lifeLog) unsettled(a *attempt, err error) {
+	l.error(fmt.Sprintf("%s could not be settled and will run again: %v", l.about(a), err))
 }
 
 func (l *lifeLog) stuck(a *attempt, since time.Duration) {

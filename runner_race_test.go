@@ -240,3 +240,45 @@ func TestMissedTicksTooLargeForOneStepAreAllMade(t *testing.T) {
 		}
 	})
 }
+
+// lingering is a storage whose first settle gets no answer and stays on its way, with what
+// it was handed.
+type lingering struct {
+	storage.Storage
+	once   sync.Once
+	handed []storage.Tx
+	fence  storage.Fence
+}
+
+func (l *lingering) Apply(
+	ctx context.Context, call storage.Call, txs ...storage.Tx,
+) (applied []storage.Applied, err error) {
+	if len(txs[0].Settles) > 0 {
+		l.once.Do(func() {
+			l.handed, l.fence = txs, txs[0].Settles[0].Fence
+			err = fmt.Errorf("lingering: %w", storage.ErrUnknown)
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l.Storage.Apply(ctx, call, txs...)
+}
+
+// TestASettleWithoutAnswerKeepsWhatItWasHanded: it may reach the storage behind the one that
+// repeats it, when others have been settled since.
+func TestASettleWithoutAnswerKeepsWhatItWasHanded(t *testing.T) {
+	bubble(t, func(b *bench) {
+		l := &lingering{Storage: b.store}
+		b.runner = b.newRunner(l, midge.RunnerConfig{}, func(context.Context, work) error { return nil })
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		for range 5 {
+			task := b.enqueue("a")
+			b.after(time.Second)
+			b.gone(task.Ref)
+		}
+		if len(l.handed[0].Settles) != 1 || l.handed[0].Settles[0].Fence != l.fence {
+			t.Errorf("the settle of %s has become %+v", l.fence.Ref, l.handed[0].Settles)
+		}
+	})
+}

@@ -31,11 +31,19 @@ type settler struct {
 	kick chan struct{} // capacity 1
 
 	mu    sync.Mutex // guards queue
-	queue []*settlement
+	queue []settlement
+
+	// Memory that earlier calls have left, unless one of them was in doubt: it may be on its
+	// way yet, with what was handed to it.
+	spare []settlement
+	txs   []storage.Tx
 }
 
+// spareMost bounds the memory that is kept: what is more was a time without the storage.
+const spareMost = 4 * storage.MaxTxOps
+
 // add queues a settlement.
-func (s *settler) add(sm *settlement) {
+func (s *settler) add(sm settlement) {
 	s.mu.Lock()
 	s.queue = append(s.queue, sm)
 	s.mu.Unlock()
@@ -50,7 +58,7 @@ func (r *Runner) release(a *attempt) {
 		r.slots.settled(a)
 	case a.settles():
 		back := storage.Settle{Fence: a.fence, Outcome: storage.Release}
-		a.domain.settle.add(&settlement{attempt: a, settle: [1]storage.Settle{back}})
+		a.domain.settle.add(settlement{attempt: a, settle: [1]storage.Settle{back}})
 	case a.isLost():
 		r.slots.settled(a)
 	}
@@ -68,8 +76,17 @@ func (r *Runner) releaseAll(attempts []*attempt) {
 // up on.
 func (s *settler) loop(ctx context.Context) {
 	for {
-		for batch := s.take(); len(batch) > 0; batch = s.take() {
-			s.settle(ctx, batch, false)
+		for all := s.take(); len(all) > 0; all = s.take() {
+			doubts := s.d.r.store.doubts.Load()
+			for rest := all; len(rest) > 0; {
+				n := oneCall(rest)
+				s.settle(ctx, rest[:n], false)
+				rest = rest[n:]
+			}
+			if s.d.r.store.doubts.Load() == doubts && cap(all) <= spareMost {
+				clear(all)
+				s.spare = all[:0]
+			}
 		}
 		select {
 		case <-s.kick:
@@ -79,34 +96,44 @@ func (s *settler) loop(ctx context.Context) {
 	}
 }
 
-// take gives the next batch, of at most what one call may carry.
-func (s *settler) take() []*settlement {
+// take gives all that is queued.
+func (s *settler) take() []settlement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, ops, bytes := 0, 0, 0
-	for n < len(s.queue) {
-		tx := s.queue[n].tx()
+	all := s.queue
+	if len(all) > 0 {
+		s.queue, s.spare = s.spare, nil
+	}
+	return all
+}
+
+// oneCall is how many of those queued one call may carry.
+func oneCall(queue []settlement) (n int) {
+	ops, bytes := 0, 0
+	for i := range queue {
+		tx := queue[i].tx()
 		ops += tx.Ops()
 		bytes += tx.Bytes()
-		if n > 0 && (ops > storage.MaxTxOps || bytes > storage.MaxTxBytes) {
-			break
+		if i > 0 && (ops > storage.MaxTxOps || bytes > storage.MaxTxBytes) {
+			return i
 		}
-		n++
 	}
-	batch := s.queue[:n:n]
-	if s.queue = s.queue[n:]; len(s.queue) == 0 {
-		s.queue = nil
-	}
-	return batch
+	return len(queue)
 }
 
 // settle brings a batch to its end; again says that it was refused as a whole before.
-func (s *settler) settle(ctx context.Context, batch []*settlement, again bool) {
-	txs := make([]storage.Tx, len(batch))
-	for i, sm := range batch {
-		txs[i] = sm.tx()
+func (s *settler) settle(ctx context.Context, batch []settlement, again bool) {
+	txs := s.txs[:0]
+	s.txs = nil
+	for i := range batch {
+		txs = append(txs, batch[i].tx())
 	}
+	doubts := s.d.r.store.doubts.Load()
 	applied, err := s.apply(ctx, txs)
+	if s.d.r.store.doubts.Load() == doubts {
+		clear(txs)
+		s.txs = txs
+	}
 	switch {
 	case err == nil:
 		s.settled(batch, applied)
@@ -117,10 +144,10 @@ func (s *settler) settle(ctx context.Context, batch []*settlement, again bool) {
 			s.settle(ctx, batch[i:i+1], false)
 		}
 	case refusesTx(err):
-		s.failInstead(batch[0], err)
+		s.failInstead(&batch[0], err)
 	default: // the storage is full or refuses for now; the lease is kept meanwhile
 		s.d.r.log.trouble("settle", err)
-		if s.pause(ctx, batch[len(batch)-1]) {
+		if s.pause(ctx, batch[len(batch)-1].attempt) {
 			s.settle(ctx, batch, true)
 		} else {
 			s.giveUp(batch, err)
@@ -154,22 +181,23 @@ func refusesTx(err error) bool {
 	return errors.As(err, &invalid) || errors.As(err, &dep) || errors.Is(err, storage.ErrSpan)
 }
 
-// pause waits a little and reports whether the settlement is still worth a try.
-func (s *settler) pause(ctx context.Context, sm *settlement) bool {
+// pause waits a little and reports whether a's settlement is still worth a try.
+func (s *settler) pause(ctx context.Context, a *attempt) bool {
 	t := time.NewTimer(jitter(slowScan))
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return time.Since(sm.attempt.lastExtended()) < s.d.r.cfg.Lease
+		return time.Since(a.lastExtended()) < s.d.r.cfg.Lease
 	case <-ctx.Done():
 		return false
 	}
 }
 
 // settled reports a batch that went through, Tx by Tx.
-func (s *settler) settled(batch []*settlement, applied []storage.Applied) {
+func (s *settler) settled(batch []settlement, applied []storage.Applied) {
 	ended := make([]*attempt, 0, len(batch))
-	for i, sm := range batch {
+	for i := range batch {
+		sm := &batch[i]
 		switch err := applied[i].Err; {
 		case err == nil:
 			if sm.outcome() == storage.Release {
@@ -194,7 +222,7 @@ func (s *settler) retryAsFailure(sm *settlement, err error) {
 	fail := failure(storage.Fail, s.d.r.delay(sm.attempt), err)
 	fail.Fence = sm.attempt.fence
 	failed.settle[0], failed.follow, failed.err = fail, nil, err
-	s.add(&failed)
+	s.add(failed)
 }
 
 // failInstead does the same for a Tx that no storage would take.
@@ -203,13 +231,13 @@ func (s *settler) failInstead(sm *settlement, err error) {
 		s.retryAsFailure(sm, err)
 		return
 	}
-	s.giveUp([]*settlement{sm}, err)
+	s.giveUp([]settlement{*sm}, err)
 }
 
 // giveUp leaves a batch to the expiry of its leases.
-func (s *settler) giveUp(batch []*settlement, err error) {
-	for _, sm := range batch {
-		s.d.r.log.unsettled(sm, err)
-		s.d.r.slots.settled(sm.attempt)
+func (s *settler) giveUp(batch []settlement, err error) {
+	for i := range batch {
+		s.d.r.log.unsettled(batch[i].attempt, err)
+		s.d.r.slots.settled(batch[i].attempt)
 	}
 }

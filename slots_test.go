@@ -12,7 +12,7 @@ import (
 func TestASuspectThatWaitsIsTheOnlyOne(t *testing.T) {
 	s := newSlots(2)
 	s.resize(0)
-	pill := &attempt{suspect: true, claimed: time.Now(), fence: storage.Fence{Ref: storage.Ref{Queue: "q", ID: "a"}}}
+	pill := &attempt{suspect: true, fence: storage.Fence{Ref: storage.Ref{Queue: "q", ID: "a"}}}
 	if roused, _ := s.add(pill); roused != nil {
 		t.Fatal("a worker comes for it without a slot")
 	}
@@ -28,7 +28,7 @@ func TestASuspectThatWaitsIsTheOnlyOne(t *testing.T) {
 // itself, and its runner waits for that.
 func TestReleaseLeavesASettleToItsEnd(t *testing.T) {
 	r := &Runner{slots: newSlots(1)}
-	a := &attempt{r: r, domain: newDomain(r, "q"), phase: settling}
+	a := &attempt{arrival: &arrival{r: r, domain: newDomain(r, "q")}, phase: settling}
 	r.slots.hold(a)
 	r.release(a)
 	if !r.slots.any() {
@@ -77,7 +77,8 @@ func TestWorkersComeOneByOne(t *testing.T) {
 // TestWhatHasASlotIsNotStale, however late its worker comes.
 func TestWhatHasASlotIsNotStale(t *testing.T) {
 	s := newSlots(2)
-	s.add(&attempt{}, &attempt{}, &attempt{})
+	long := &arrival{}
+	s.add(&attempt{arrival: long}, &attempt{arrival: long}, &attempt{arrival: long})
 	if out := s.stale(); len(out) != 1 || len(s.ahead) != 2 {
 		t.Errorf("%d are given back, %d are kept; want 1, 2", len(out), len(s.ahead))
 	}

@@ -9,11 +9,13 @@ import (
 )
 
 // watched is a runner's storage with an eye on the weather: the first call that finds
-// the storage away is logged, and the first that finds it back. It adds nothing else.
+// the storage away is logged, and the first that finds it back. It counts what is in
+// doubt, and adds nothing else.
 type watched struct {
 	storage.Storage
-	log  *lifeLog
-	away atomic.Bool
+	log    *lifeLog
+	away   atomic.Bool
+	doubts atomic.Int64 // Apply calls that failed: what was handed to them may yet be read
 }
 
 // Spans passes the optional ability of the storage through.
@@ -24,6 +26,9 @@ func (w *watched) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {
 	applied, err := w.Storage.Apply(ctx, call, txs...)
+	if err != nil {
+		w.doubts.Add(1)
+	}
 	w.saw(ctx, err)
 	return applied, err
 }

@@ -22,6 +22,9 @@ type ClaimRequest struct {
 	Lease time.Duration
 	// Kinds is a hint: a storage may leave out tasks of other kinds.
 	Kinds []string
+	// Room is an earlier answer that nobody needs any more. A storage may make this one
+	// in the memory of its Tasks and Fences, if no call that it gave up can still do so.
+	Room Claimed
 }
 
 // ClaimQueue is one queue of a claim.

@@ -28,16 +28,15 @@ func (s *Storage) Apply(
 		if !ok {
 			return nil, fmt.Errorf("memory: apply: repeats another call: %w", storage.ErrUnknown)
 		}
-		return copyApplied(first), nil
+		copied, _ := copyApplied(nil, nil, first)
+		return copied, nil
 	}
 	applied := make([]storage.Applied, len(txs))
 	room := roomFor(txs)
 	for i := range txs {
 		room = s.apply(&txs[i], &applied[i], room)
 	}
-	if ln != nil {
-		ln.outcome = copyApplied(applied)
-	}
+	ln.rememberApplied(applied)
 	return applied, nil
 }
 

@@ -38,7 +38,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	} else {
 		c.maintain()
 		c.take()
-		ln.remember(slices.Clone(c.Fences))
+		ln.rememberFences(c.Fences)
 	}
 	c.survey()
 	return c.Claimed, nil
@@ -150,7 +150,7 @@ func (c *claim) take() {
 		}
 	}
 	n := min(waiting, c.req.Max)
-	c.tasks, c.Fences = make([]*task, 0, n), make([]storage.Fence, 0, n)
+	c.tasks, c.Fences = make([]*task, 0, n), slices.Grow(c.req.Room.Fences[:0], n)
 	room := storage.MaxClaimBytes
 	for i := range c.req.Queues {
 		q, most := c.open(i)
@@ -226,7 +226,7 @@ func (c *claim) give() {
 		bytes += len(t.Payload)
 	}
 	room := make([]byte, bytes)
-	c.Tasks = make([]storage.Task, len(c.tasks))
+	c.Tasks = slices.Grow(c.req.Room.Tasks[:0], len(c.tasks))[:len(c.tasks)]
 	for i, t := range c.tasks {
 		n := copy(room, t.Payload)
 		t.copyTo(&c.Tasks[i], room[:n:n])

@@ -17,6 +17,11 @@ type lane struct {
 	// copies of it.
 	outcome any
 	age     place // in Storage.laneAges
+
+	// What outcomes are made of, used again by the next one.
+	applied []storage.Applied
+	placed  []storage.Placed
+	fences  []storage.Fence
 }
 
 // admit decides whether a call may happen. It gives no lane for a call without an
@@ -58,6 +63,22 @@ func (ln *lane) remember(outcome any) {
 	}
 }
 
+// rememberApplied keeps a copy.
+func (ln *lane) rememberApplied(applied []storage.Applied) {
+	if ln != nil {
+		ln.applied, ln.placed = copyApplied(ln.applied[:0], ln.placed[:0], applied)
+		ln.outcome = ln.applied
+	}
+}
+
+// rememberFences keeps a copy.
+func (ln *lane) rememberFences(fences []storage.Fence) {
+	if ln != nil {
+		ln.fences = append(ln.fences[:0], fences...)
+		ln.outcome = ln.fences
+	}
+}
+
 func (s *Storage) pastLife(opened time.Time) bool {
 	return s.now > momentOf(opened).after(storage.LaneLife)
 }
@@ -75,19 +96,23 @@ func (s *Storage) sweepLanes(most int) {
 	}
 }
 
-// copyApplied gives a copy that shares nothing with applied that could be changed.
-func copyApplied(applied []storage.Applied) []storage.Applied {
+// copyApplied appends a copy that shares nothing with applied that could be changed, the
+// places of which go into room.
+func copyApplied(
+	copied []storage.Applied, room []storage.Placed, applied []storage.Applied,
+) ([]storage.Applied, []storage.Placed) {
 	n := 0
 	for i := range applied {
 		n += len(applied[i].Inserted) + len(applied[i].Changed) + len(applied[i].Settled)
 	}
-	room := make([]storage.Placed, n)
-	copied := slices.Clone(applied)
+	room = slices.Grow(room, n)
+	left := room[:n]
+	copied = append(copied, applied...)
 	for i := range copied {
 		a := &copied[i]
-		a.Inserted, room = copyInto(room, a.Inserted)
-		a.Changed, room = copyInto(room, a.Changed)
-		a.Settled, room = copyInto(room, a.Settled)
+		a.Inserted, left = copyInto(left, a.Inserted)
+		a.Changed, left = copyInto(left, a.Changed)
+		a.Settled, left = copyInto(left, a.Settled)
 		if dep, ok := a.Err.(*storage.DependencyError); ok { //nolint:errorlint // made here, never wrapped
 			a.Err = &storage.DependencyError{
 				Missing:   slices.Clone(dep.Missing),
@@ -98,7 +123,7 @@ func copyApplied(applied []storage.Applied) []storage.Applied {
 			}
 		}
 	}
-	return copied
+	return copied, room
 }
 
 // copyInto takes room for a copy, and gives back the rest.

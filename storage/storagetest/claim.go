@@ -44,6 +44,8 @@ func claimRules() []rule {
 		state("claim/versions grow", claimVersions,
 			"A version grows on insert, change, claim, recovery and settle, and not on extend, progress "+
 				"or a cancel request."),
+		state("claim/room", claimRoom,
+			"A Claim may use the memory of Room's Tasks and Fences, whatever was in them, and changes nothing else."),
 		state("claim/other queues untouched", claimOtherQueues,
 			"A Claim takes from the queues that it names alone."),
 	}
@@ -86,6 +88,24 @@ func claimWhole(r *rig) {
 		t.Attempts, t.Stack, t.Result, t.Progress, t.Checkpoint = nil, "", nil, nil, nil
 	}
 	r.want("task claimed, beside the task read", got, want)
+}
+
+func claimRoom(r *rig) {
+	j := job("a")
+	j.Headers, j.Payload = map[string]string{"x": "y"}, []byte("first")
+	r.insert(j)
+	used := r.claim(ask(1))
+	payload, fence := used.Tasks[0].Payload, used.Fences[0]
+	r.insert(job("b"))
+	req := ask(2)
+	req.Room = used
+	c := r.claim(req)
+	r.want("claimed", ids(c.Tasks), []string{"b"})
+	r.want("task claimed, beside the task read", c.Tasks[0], r.read("b"))
+	r.want("payload of the one before", string(payload), "first")
+	for _, f := range []storage.Fence{fence, c.Fences[0]} {
+		r.settle(held{Fence: f}, storage.Settle{Outcome: storage.Complete})
+	}
 }
 
 func claimNothing(r *rig) {

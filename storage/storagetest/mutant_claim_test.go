@@ -80,6 +80,16 @@ func claimMutants() []mutant {
 	return []mutant{
 		breaks("claims go without headers", fault{claim: giving(func(t *storage.Task) { t.Headers = nil })},
 			"claim/whole task"),
+		breaks("something left in the room", fault{claim: func(next claimFunc) claimFunc {
+			return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+				before := slices.Clone(req.Room.Tasks)
+				c, err := next(ctx, req)
+				for i := range min(len(before), len(c.Tasks)) {
+					c.Tasks[i].Headers = before[i].Headers
+				}
+				return c, err
+			}
+		}}, "claim/room"),
 		breaks("no tasks is an error", fault{claim: func(next claimFunc) claimFunc {
 			return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
 				c, err := next(ctx, req)
