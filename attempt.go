@@ -282,11 +282,9 @@ func (r *Runner) wrapped(ctx context.Context, h *handler, t *taskInfo) error {
 
 var errUnknownKind = errors.New("midge: no job of this kind is registered here")
 
-func (r *Runner) handler(kind string) *handler {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.handlers[kind]
-}
+// handler gives that of a kind, or nil. Once the runner has started none is added, so that
+// those who run jobs need no lock.
+func (r *Runner) handler(kind string) *handler { return r.handlers[kind] }
 
 // finish turns what a job returned into the settle of its task.
 func (r *Runner) finish(a *attempt, err error, took time.Duration) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -26,18 +27,29 @@ func encodeMsgpack(v any) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
+// decoders are those at rest, each with its reader.
+var decoders = sync.Pool{New: func() any { return &msgpackDecoder{Decoder: msgpack.NewDecoder(nil)} }}
+
+type msgpackDecoder struct {
+	*msgpack.Decoder
+
+	in bytes.Reader
+}
+
 func decodeMsgpack(data []byte, v any) error {
 	if err := checkMsgpack(data); err != nil {
 		return err
 	}
-	dec := msgpack.GetDecoder()
-	dec.Reset(bytes.NewReader(data))
+	dec, _ := decoders.Get().(*msgpackDecoder)
+	dec.in.Reset(data)
+	dec.Reset(&dec.in)
 	dec.UseLooseInterfaceDecoding(true) // an int in an any is an int64, whatever its size
 	dec.SetMapDecoder(decodeAnyMap)
 	if err := dec.Decode(v); err != nil {
 		return err
 	}
-	msgpack.PutDecoder(dec)
+	dec.in.Reset(nil)
+	decoders.Put(dec)
 	return nil
 }
 

@@ -84,10 +84,9 @@ func Invalid(what string, got any, want string, args ...any) *InvalidError {
 // CheckName gives an *InvalidError unless name matches
 // ^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$. what says what is named.
 func CheckName(what, name string) error {
-	ok := len(name) > 0 && len(name) <= MaxName && alphanumeric(name[0])
+	ok := len(name) > 0 && len(name) <= MaxName && nameByte[name[0]] == 1
 	for i := 1; ok && i < len(name); i++ {
-		c := name[i]
-		ok = alphanumeric(c) || c == '_' || c == '.' || c == '-'
+		ok = nameByte[name[i]] != 0
 	}
 	if !ok {
 		return Invalid(what, name,
@@ -96,9 +95,18 @@ func CheckName(what, name string) error {
 	return nil
 }
 
-func alphanumeric(c byte) bool {
-	return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
-}
+// nameByte says of each character whether a name may have it: 1 anywhere, 2 but at its beginning.
+var nameByte = func() (in [256]byte) {
+	for c := range in {
+		switch c := byte(c); {
+		case c >= '0' && c <= '9', c >= 'A' && c <= 'Z', c >= 'a' && c <= 'z':
+			in[c] = 1
+		case c == '_', c == '.', c == '-':
+			in[c] = 2
+		}
+	}
+	return in
+}()
 
 // CheckRef checks both names of a ref.
 func CheckRef(ref Ref) error {

@@ -15,6 +15,7 @@ func (s *Storage) Apply(
 	if err := storage.CheckTxs(s.limits, txs); err != nil {
 		return nil, err
 	}
+	applied, room := make([]storage.Applied, len(txs)), roomFor(txs) // before others have to wait
 	if err := s.begin(ctx); err != nil {
 		return nil, fmt.Errorf("memory: apply: %w", err)
 	}
@@ -31,8 +32,6 @@ func (s *Storage) Apply(
 		copied, _ := copyApplied(nil, nil, first)
 		return copied, nil
 	}
-	applied := make([]storage.Applied, len(txs))
-	room := roomFor(txs)
 	for i := range txs {
 		room = s.apply(&txs[i], &applied[i], room)
 	}
