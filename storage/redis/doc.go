@@ -59,7 +59,8 @@
 // the first after a claim does, and those after it find that awaited is 0, for whoever sleeps
 // has been woken and not looked yet. A claim sets it, whether it finds anything or not.
 //
-// Apply sends Txs in script calls of up to 80 operations, or 500 that are all plain.
+// Apply sends Txs in script calls of up to 40 operations, or 250 that are all plain inserts,
+// or 500 that are all plain completions.
 // Calls that arrive while one is under way share the next. Inserts stay apart from what a
 // full Redis has to take: Redis refuses a script at its first write that may grow, so
 // that scripts which claim, extend, settle, cancel or delete begin with one that frees.
@@ -70,10 +71,10 @@
 // in one pipeline, those of one Extend at the same time.
 //
 //	verb         round trips   commands           complexity
-//	Apply        1 a flush     n/500 or n/80      O(n log N); the first to a queue, and
+//	Apply        1 a flush     n/250 or n/40      O(n log N); the first to a queue, and
 //	                                              each minute, 1 and 1 more; 1 and 1 more
 //	                                              too where a short script leaves it
-//	Claim        1             1 per 64 queues    O(n log N), and at most 300 of maintenance
+//	Claim        1             1 per 64 queues    O(n log N), and at most 100 of maintenance
 //	  Cluster    1 or 2        1 or 2 per slot    and 64 queues; 1 and 1 more where a
 //	                                              queue is calm no longer
 //	Extend       2             n/200 and 1        O(n log N); the second is the heartbeat
