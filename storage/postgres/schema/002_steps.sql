@@ -321,6 +321,8 @@ DECLARE
 	done int4 := 0;
 	got int4;
 	seen int4;
+	promoted int4;
+	rest bool;
 	used int8;
 	room int8 := p_room;
 	cs tid[];
@@ -392,6 +394,7 @@ BEGIN
 		take := 0;
 		got := 0;
 		seen := 0;
+		promoted := 0;
 		last := 0;
 		IF repeated THEN
 			RETURN QUERY
@@ -406,7 +409,7 @@ BEGIN
 			IF h.due THEN
 				direct := take > 0 AND NOT prompts AND NOT suspects AND NOT h.early
 					AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= p_froms[i])
-					AND {schema}.alike(h.queue, p_sinces[i], base, p_batch);
+					AND {schema}.alike(h.queue, p_sinces[i], base, greatest(p_batch, take));
 			END IF;
 			IF h.due AND NOT direct THEN
 				changed := true;
@@ -436,8 +439,8 @@ BEGIN
 					FROM moved m HAVING count(*) > 0
 				)
 				SELECT prompts OR coalesce(bool_or(m.flags & 12 = 4), false),
-					suspects OR coalesce(bool_or(m.flags & 8 > 0), false)
-				INTO prompts, suspects FROM moved m;
+					suspects OR coalesce(bool_or(m.flags & 8 > 0), false), count(*)
+				INTO prompts, suspects, promoted FROM moved m;
 			END IF;
 			IF h.tick THEN
 				changed := true;
@@ -546,7 +549,7 @@ BEGIN
 		END IF;
 		IF NOT more AND p_max > 0 AND p_maxes[i] >= 0 AND NOT h.paused
 				AND (repeated OR got >= take OR seen > got OR prompts OR suspects) THEN
-			more := NOT repeated AND take > 0 AND seen > got
+			rest := NOT repeated AND take > 0 AND seen > got
 				OR p_start > 0 AND (
 					EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 2)
 					OR p_suspect AND NOT suspect
@@ -555,10 +558,19 @@ BEGIN
 					SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= greatest(p_froms[i], last))
 				OR (repeated OR got >= take) AND p_lows[i] > 0 AND EXISTS (
 					SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort < p_lows[i]);
+			-- What a claim with room for it leaves is in somebody's transaction: later, then.
+			IF rest AND (done > 0 OR take = 0 OR repeated) THEN
+				more := true;
+			ELSIF rest THEN
+				next := least(next, base + 100000);
+			END IF;
 		END IF;
 		due := {schema}.soonest(h.queue, p_sinces[i]);
-		IF due <= base THEN
+		IF due <= base AND (promoted + done > 0 OR repeated OR NOT h.due) THEN
 			more := true;
+			clean := false;
+		ELSIF due <= base THEN -- locked too
+			due := base + 100000;
 			clean := false;
 		END IF;
 		next := least(next, due);
@@ -863,9 +875,10 @@ BEGIN
 END $$;
 
 -- trim deletes up to most of what a queue keeps no longer, and up to most of its dead
--- tasks beyond dead_max, the oldest first. It gives how many tasks went.
+-- tasks beyond dead_max, the oldest first. It gives how many tasks went. It reads the deltas,
+-- which have no index: what that seems to cost would have the server compile the plan.
 CREATE FUNCTION {schema}.trim(q int4, now int8, most int4, dead_max int8) RETURNS int4 LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
 	n int4;
 	gone int4 := 0;
@@ -913,7 +926,7 @@ $$;
 
 -- fold adds up to most deltas to their queues. One folds at a time; another does nothing
 -- and gives 0, else it gives how many there were.
-CREATE FUNCTION {schema}.fold(most int4) RETURNS int4 LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}.fold(most int4) RETURNS int4 LANGUAGE plpgsql SET jit = off AS $$
 DECLARE
 	n int4;
 BEGIN
