@@ -68,45 +68,18 @@ CREATE FUNCTION {schema}.enqueue(
 	channel text, sender text, loud int4[],
 	OUT base int8, OUT rung int4[]
 ) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
-DECLARE
-	known bool;
 BEGIN
 	base := {schema}.stamp(span);
-	IF timed AND EXISTS (
-		SELECT FROM (
-			SELECT u.queue, count(*) FILTER (WHERE u.due < 0 OR u.due > base + u.at) AS n
-			FROM unnest(queues, ats, dues) AS u (queue, at, due) GROUP BY u.queue
-		) have JOIN unnest(dqueues, dscheduled) AS want (queue, n) ON want.queue = have.queue AND want.n <> have.n
-	) THEN
-		base := 0;
-		RETURN;
-	END IF;
-	IF cardinality(ids) = 1 AND dues[1] = 0 AND cardinality(lanes) < 2 THEN -- as below, for one alone
-		INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
-		VALUES (((9 - priorities[1])::int8 << 56) + base, base, queues[1], queues[1] * 16 + 1, marks[1],
-			priorities[1], ids[1], '', '', records[1])
-		ON CONFLICT DO NOTHING;
-		IF NOT FOUND THEN
+	IF timed THEN -- by itself: a query in a condition is prepared even where it is not asked
+		IF EXISTS (
+			SELECT FROM (
+				SELECT u.queue, count(*) FILTER (WHERE u.due < 0 OR u.due > base + u.at) AS n
+				FROM unnest(queues, ats, dues) AS u (queue, at, due) GROUP BY u.queue
+			) have JOIN unnest(dqueues, dscheduled) AS want (queue, n) ON want.queue = have.queue AND want.n <> have.n
+		) THEN
 			base := 0;
 			RETURN;
 		END IF;
-		known := NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = queues[1] AND e.id = ids[1]);
-		IF known AND cardinality(lanes) = 1 THEN
-			UPDATE {schema}.lanes l SET seq = seqs[1], base = enqueue.base, verb = 'a', outcome = ''
-			WHERE l.lane = lanes[1] AND l.seq < seqs[1] AND l.opened + 600000000 >= enqueue.base;
-			known := FOUND OR {schema}.present(lanes, opens, seqs, offs, base);
-		END IF;
-		IF NOT known THEN
-			PERFORM {schema}.unmake(queues, ids, ats, base);
-			base := 0;
-			RETURN;
-		END IF;
-		INSERT INTO {schema}.deltas (queue, waiting, t_enqueued) VALUES (queues[1], 1, 1);
-		rung := queues;
-		IF cardinality(loud) > 0 THEN
-			PERFORM pg_notify(channel, sender || ' w ' || queues[1]);
-		END IF;
-		RETURN;
 	END IF;
 	-- An insert that may conflict looks for each id before and confirms it afterwards, which
 	-- costs almost as much as the insert. Here a conflict takes back all of them.
@@ -146,6 +119,48 @@ BEGIN
 	IF cardinality(loud) > 0 AND rung && loud THEN
 		PERFORM {schema}.ring(channel, sender, 'w', ARRAY(SELECT unnest(rung) INTERSECT SELECT unnest(loud)));
 	END IF;
+END $$;
+
+-- add is enqueue for a lone insert that is to wait, as most are: half as long a step. It
+-- gives when the task was made, or 0 where something does not go as expected and nothing
+-- was done. note is what is notified with the commit, if anything.
+--
+-- What a function declares to be set costs as much as one of its statements: here it is set
+-- for what is left of the transaction.
+CREATE FUNCTION {schema}.add(
+	p_lane bytea, p_opened int8, p_seq int8, p_queue int4, p_id bytea, p_priority int2, p_mark int2,
+	p_record bytea, channel text, note text
+) RETURNS int8 LANGUAGE plpgsql AS $$
+DECLARE
+	waits text := set_config('lock_timeout', '50ms', true);
+	scans text := set_config('enable_seqscan', 'off', true);
+	now int8 := {schema}.stamp(2);
+BEGIN
+	IF p_opened + 600000000 < now THEN
+		RETURN 0;
+	END IF;
+	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
+	VALUES (((9 - p_priority)::int8 << 56) + now, now, p_queue, p_queue * 16 + 1, p_mark,
+		p_priority, p_id, '', '', p_record)
+	ON CONFLICT DO NOTHING;
+	IF NOT FOUND THEN
+		RETURN 0;
+	END IF;
+	-- A statement of its own: the insert may have waited for a settle of the same id.
+	INSERT INTO {schema}.lanes AS l (lane, opened, seq, base, verb)
+	SELECT p_lane, p_opened, p_seq, now, 'a'
+	WHERE NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = p_queue AND e.id = p_id)
+	ON CONFLICT (lane) DO UPDATE SET seq = excluded.seq, base = excluded.base, verb = 'a', outcome = ''
+	WHERE l.seq < excluded.seq AND l.opened + 600000000 >= excluded.base;
+	IF NOT FOUND THEN
+		PERFORM {schema}.unmake(ARRAY[p_queue], ARRAY[p_id], ARRAY[0::int8], now);
+		RETURN 0;
+	END IF;
+	INSERT INTO {schema}.deltas (queue, waiting, t_enqueued) VALUES (p_queue, 1, 1);
+	IF note <> '' THEN
+		PERFORM pg_notify(channel, note);
+	END IF;
+	RETURN now;
 END $$;
 
 -- kept reports whether one of these ids is that of a task which has ended. It is asked
