@@ -35,7 +35,8 @@ type flight struct{ landed chan struct{} }
 // combiner lets concurrent Apply calls share transactions, and with them round trips and
 // waits for the disk: what arrives while a flush is under way goes out with the next one,
 // and with it what the callers of that flush send at once when they are answered.
-// A lone call goes out at once.
+// A lone call goes out at once, in the goroutine of its caller: one of its own for each would
+// cost more than the rest of the client's work.
 type combiner struct {
 	// flush carries out parts of one class, filling in their outcomes.
 	flush func(ctx context.Context, class int, parts []*part)
@@ -44,8 +45,8 @@ type combiner struct {
 	mu      sync.Mutex // guards what follows; no I/O under it
 	closed  bool
 	outbox  [classes][]*part // those that wait for their flush
-	busy    [classes]bool    // classes with a goroutine that empties the outbox
-	flushes sync.WaitGroup   // those goroutines; each ends when its outbox is empty
+	busy    [classes]bool    // classes of which a flush is under way
+	flushes sync.WaitGroup   // those flushes; each ends when its outbox is empty
 }
 
 // close waits for the flushes, whose context has ended, and refuses new ones.
@@ -56,20 +57,33 @@ func (c *combiner) close() {
 	c.flushes.Wait()
 }
 
-// submit hands over a call, which has to wait for landed.
-func (c *combiner) submit(class int, p *part) error {
-	p.flight = &flight{landed: make(chan struct{})}
+// submit hands over a call, which has to wait for landed. Where no flush of its class is under
+// way it is alone: the caller flushes it and says so by yield.
+func (c *combiner) submit(class int, p *part) (alone bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
-		return storage.ErrClosed
+	switch {
+	case c.closed:
+		return false, storage.ErrClosed
+	case c.busy[class]:
+		p.flight = &flight{landed: make(chan struct{})}
+		c.outbox[class] = append(c.outbox[class], p)
+		return false, nil
 	}
-	c.outbox[class] = append(c.outbox[class], p)
-	if !c.busy[class] {
-		c.busy[class] = true
+	c.busy[class] = true
+	c.flushes.Add(1)
+	return true, nil
+}
+
+// yield ends the flush of a lone call; what came meanwhile is flushed by a goroutine, which
+// ends when the outbox is empty.
+func (c *combiner) yield(class int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy[class] = len(c.outbox[class]) > 0; c.busy[class] {
 		c.flushes.Go(func() { c.empty(class) })
 	}
-	return nil
+	c.flushes.Done()
 }
 
 // withdraw takes back a call for which nobody waits, if it was not sent yet.
@@ -151,15 +165,29 @@ func (c *combiner) flushSome(class int, parts []*part) {
 	c.flush(ctx, class, parts)
 }
 
+// flushAlone carries out a call in the goroutine of its caller, whose context ends it: that
+// costs a connection and nobody else's outcome.
+func (c *combiner) flushAlone(ctx context.Context, class int, p *part) {
+	defer c.yield(class) //nolint:contextcheck // what others sent outlives this caller
+	ctx, cancel := context.WithTimeout(ctx, flushTime)
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)() //nolint:contextcheck // it ends with either
+	c.flush(ctx, class, []*part{p})
+}
+
 // send has a call carried out. A caller whose context ends has an unknown outcome; a
 // flush under way goes on for the others.
 func (s *Storage) send(ctx context.Context, class int, p *part) error {
 	if err := ctx.Err(); err != nil {
 		return err // nothing happened
 	}
-	//nolint:contextcheck // flushes have a context of their own: one caller must not end those of others
-	if err := s.combiner.submit(class, p); err != nil {
+	alone, err := s.combiner.submit(class, p)
+	if err != nil {
 		return err
+	}
+	if alone {
+		s.combiner.flushAlone(ctx, class, p)
+		return p.err
 	}
 	select {
 	case <-p.flight.landed:
@@ -172,7 +200,11 @@ func (s *Storage) send(ctx context.Context, class int, p *part) error {
 
 // flush carries out parts of one class.
 func (s *Storage) flush(ctx context.Context, class int, parts []*part) {
-	if class != classGeneral {
+	if in, lone := parts[0].lone(); lone && len(parts) == 1 {
+		if s.add(ctx, parts[0], in) {
+			return
+		}
+	} else if class != classGeneral {
 		if parts = s.flushPlain(ctx, class, parts); len(parts) == 0 {
 			return
 		}

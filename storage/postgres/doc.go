@@ -27,7 +27,8 @@
 // # Steps
 //
 // Every verb is one transaction. What a busy queue sees all day is a function in the
-// database (schema/002_steps.sql): claim, plain inserts (enqueue), completions (finish).
+// database (schema/002_steps.sql): claim, plain inserts (enqueue, and add for a lone one),
+// completions (finish).
 // Everything else is decided by the client: a step loads and locks what it names, carries
 // its Txs out in memory, one after the other (work.go), and writes what changed over
 // arrays (save.go). A plain step that does not go as expected has done nothing and is
@@ -43,8 +44,8 @@
 //	reads        1
 //	Within       2 (database/sql: one a statement, about 6)
 //
-// Concurrent Apply calls share transactions: what arrives while one is under way goes out
-// with the next (combine.go). Plain inserts, completions and the rest are flushed side by
+// A lone Apply goes out in the goroutine of its caller, and one that arrives while it is
+// under way with the next: concurrent calls share transactions (combine.go). Plain inserts, completions and the rest are flushed side by
 // side.
 //
 // A claim promotes what is due in its queue, and then takes what waits. Where nothing

@@ -36,3 +36,89 @@ func TestDueTasksAreClaimedWhereTheyStand(t *testing.T) {
 	s.want("claimed first", s.claim(1).Tasks[0].Ref, waits.Inserts[0].Ref)
 	s.want("sizes", sizes(), "waiting 2, pending 4, scheduled 0")
 }
+
+// awaitAllDue waits until all that is scheduled is due.
+func (s *shop) awaitAllDue() {
+	s.Helper()
+	testserver.Await(s, "all is due", func() (due bool) {
+		s.must(s.db.QueryRowContext(s.Context(), "SELECT "+s.cfg.Schema+".told() > max(sort) FROM "+
+			s.cfg.Schema+".tasks WHERE line & 15 IN (6, 7)").Scan(&due))
+		return due
+	})
+}
+
+// TestWhatATransactionHoldsIsLookedAtLater: the application cancels a task in a transaction
+// that stays open. A claim that finds nothing else does not say that there is more.
+func TestWhatATransactionHoldsIsLookedAtLater(t *testing.T) {
+	in := insertOf("a")
+	for name, await := range map[string]func(s *shop){
+		"due": func(s *shop) {
+			in := in
+			in.Delay = time.Millisecond
+			s.apply(s.store, storage.Tx{Inserts: []storage.Insert{in}})
+			s.awaitAllDue()
+		},
+		"only to be started": func(s *shop) { // its lease expired while it was claimed ahead
+			s.apply(s.store, storage.Tx{Inserts: []storage.Insert{in}})
+			req := claimOf(1)
+			req.Start, req.Lease = 0, storage.MinLease
+			s.want("claimed ahead", len(s.claimed(req).Tasks), 1)
+			req.Max = 0
+			testserver.Await(s, "it waits again", func() bool {
+				s.claimed(req)
+				return s.state("a") == storage.Waiting
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			await(s)
+			tx, err := s.conn.Begin(t.Context())
+			s.must(err)
+			cancel := storage.Tx{Changes: []storage.Change{{Ref: in.Ref, State: storage.Cancelled}}}
+			s.must(s.apply(s.store.Within(tx), cancel).Err)
+			claimed := s.claim(1)
+			s.want("claimed", len(claimed.Tasks), 0)
+			s.want("more", claimed.More, false)
+			s.want("to be looked at later", claimed.NextDue.After(claimed.Now), true)
+			s.must(tx.Rollback(t.Context()))
+			s.want("claimed after the rollback", len(s.claim(1).Tasks), 1)
+		})
+	}
+}
+
+// TestASuspectBehindManyDueIsLeftAlone by a claim that wants none.
+func TestASuspectBehindManyDueIsLeftAlone(t *testing.T) {
+	const many = 600 // more than a batch of maintenance
+	s := newShop(t)
+	bad := insertOf("bad")
+	bad.CrashLimit = 2
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{bad}})
+	req := claimOf(1)
+	req.Lease, req.Suspect = storage.MinLease, true
+	s.want("claimed", len(s.claimed(req).Tasks), 1)
+	req.Lease = time.Minute
+	var again storage.Claimed
+	testserver.Await(t, "it crashed, and is claimed as a suspect", func() bool {
+		again = s.claimed(req)
+		return len(again.Tasks) == 1
+	})
+	var txs []storage.Tx
+	for i := range many {
+		in := insertOf(fmt.Sprint("t", i))
+		in.Delay = time.Millisecond
+		txs = append(txs, storage.Tx{Inserts: []storage.Insert{in}})
+	}
+	_, err := s.session.Apply(t.Context(), txs...)
+	s.must(err)
+	snooze := storage.Settle{Fence: again.Fences[0], Outcome: storage.Snooze, Delay: 100 * time.Millisecond}
+	s.must(s.apply(s.store, storage.Tx{Settles: []storage.Settle{snooze}}).Err)
+	s.awaitAllDue()
+	claimed := s.claim(storage.MaxClaim)
+	for _, task := range claimed.Tasks {
+		if task.ID == "bad" {
+			t.Error("a suspect was claimed by a call that wanted none")
+		}
+	}
+	s.want("some were claimed", len(claimed.Tasks) > 0, true)
+}

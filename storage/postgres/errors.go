@@ -34,7 +34,7 @@ func translate(err error) error {
 			return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
 		}
 		return fmt.Errorf("%w: %w", storage.ErrFull, err)
-	case "28", "42": // credentials; permissions, or tables that are not there
+	case "28", "3D", "42": // credentials; a database, permissions or tables that are not there
 		return fmt.Errorf("%w: %w", storage.ErrRefused, err)
 	case "08", "57", "58", "40", "25", "55":
 		return fmt.Errorf("%w: %w", storage.ErrUnknown, err)

@@ -28,9 +28,14 @@ func TestCallersInALoopAreFlushedTogether(t *testing.T) {
 			calling.Go(func() {
 				for range calls {
 					p := &part{ops: 1}
-					if err := c.submit(classInsert, p); err != nil {
+					alone, err := c.submit(classInsert, p)
+					if err != nil {
 						t.Error(err)
 						return
+					}
+					if alone {
+						c.flushAlone(t.Context(), classInsert, p)
+						continue
 					}
 					<-p.flight.landed
 				}
@@ -40,6 +45,37 @@ func TestCallersInALoopAreFlushedTogether(t *testing.T) {
 		c.close()
 		if flushed != callers*calls || flushes > calls*7/4 {
 			t.Errorf("%d calls in %d flushes, want all %d in less than %d", flushed, flushes, callers*calls, calls*7/4)
+		}
+	})
+}
+
+// TestALoneCallEndsWithItsContext has the context of a caller end whose call is flushed
+// alone: it returns then, and those who came meanwhile are flushed.
+func TestALoneCallEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &combiner{ctx: t.Context(), flush: func(ctx context.Context, _ int, parts []*part) {
+			if parts[0].ops == 1 {
+				<-ctx.Done()
+			}
+			parts[0].done, parts[0].err = true, ctx.Err()
+		}}
+		ctx, cancel := context.WithCancel(t.Context())
+		first, second := &part{ops: 1}, &part{ops: 2}
+		if alone, err := c.submit(classInsert, first); !alone || err != nil {
+			t.Fatalf("the first call: got %v, %v, want it alone", alone, err)
+		}
+		if alone, err := c.submit(classInsert, second); alone || err != nil {
+			t.Fatalf("the second call: got %v, %v, want it to wait", alone, err)
+		}
+		time.AfterFunc(time.Millisecond, cancel)
+		c.flushAlone(ctx, classInsert, first)
+		<-second.flight.landed
+		if first.err == nil || second.err != nil {
+			t.Errorf("got %v and %v, want an error for the first call alone", first.err, second.err)
+		}
+		c.close()
+		if _, err := c.submit(classInsert, first); err == nil {
+			t.Error("a closed combiner takes a call")
 		}
 	})
 }

@@ -146,11 +146,7 @@ func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32) {
 		a.count(queues[in.Ref.Queue], due < 0 || due > time.Now().UnixMicro())
 		a.priorities = append(a.priorities, int16(in.Priority))
 		sp := specOf(in)
-		mark := int16(0)
-		if sp.Keep.For > 0 || sp.Keep.UntilRead {
-			mark = special
-		}
-		a.marks = append(a.marks, mark)
+		a.marks = append(a.marks, sp.marks())
 		a.records = append(a.records, sp.pack())
 	}
 	for k := range tx.Settles {
@@ -161,6 +157,14 @@ func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32) {
 		a.tokens = append(a.tokens, f.Token[:])
 		a.span++
 	}
+}
+
+// marks gives the flags of a plain insert.
+func (sp *spec) marks() int16 {
+	if sp.Keep.For > 0 || sp.Keep.UntilRead {
+		return special
+	}
+	return 0
 }
 
 // count notes an insert that is expected to be scheduled, or to wait.

@@ -80,3 +80,18 @@ func opener(t testing.TB, cfg postgres.Config) storagetest.Opened {
 		},
 	}
 }
+
+// TestAnInsertHasTheVersionThatWasTold although a completion goes before it in its call.
+func TestAnInsertHasTheVersionThatWasTold(t *testing.T) {
+	s := newShop(t)
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("a")}})
+	fence := s.claim(1).Fences[0]
+	applied, err := s.session.Apply(t.Context(),
+		storage.Tx{Settles: []storage.Settle{{Fence: fence, Outcome: storage.Complete}}},
+		storage.Tx{Inserts: []storage.Insert{insertOf("b")}})
+	s.must(err)
+	told := applied[1].Inserted[0]
+	task, err := s.store.Task(t.Context(), told.Ref)
+	s.must(err)
+	s.want("version", task.Version, told.Version)
+}

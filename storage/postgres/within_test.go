@@ -123,7 +123,12 @@ func (s *shop) want(what string, got, want any) {
 
 func (s *shop) claim(n int) storage.Claimed {
 	s.Helper()
-	claimed, err := s.session.Claim(s.Context(), claimOf(n))
+	return s.claimed(claimOf(n))
+}
+
+func (s *shop) claimed(req storage.ClaimRequest) storage.Claimed {
+	s.Helper()
+	claimed, err := s.session.Claim(s.Context(), req)
 	s.must(err)
 	return claimed
 }

@@ -13,8 +13,9 @@ import (
 // A script call carries at most so much, that none holds the server for long: more where
 // it has nothing but runs. A Tx is never split.
 const (
-	partOps   = 80
-	plainOps  = 500
+	partOps   = 40
+	insertOps = 250 // plain ones
+	endOps    = 500 // plain completions
 	extendOps = 200
 	partBytes = 4 << 20
 )
@@ -133,7 +134,15 @@ func (p *part) most(tx *storage.Tx) int {
 	if p.mixed || !completes(tx) && !insertsPlainly(tx) {
 		return partOps
 	}
-	return plainOps
+	return runOps(completes(tx))
+}
+
+// runOps is how many operations a part has that is nothing but runs.
+func runOps(completions bool) int {
+	if completions {
+		return endOps
+	}
+	return insertOps
 }
 
 // queuesOf is Tx.Queues without an allocation for each of many plain Txs.

@@ -56,7 +56,7 @@ func newCalls(b *testing.B) *benchCalls {
 	c := &benchCalls{B: b, store: store, lanes: make([]storage.Lane, 16)}
 	all := store.scripts
 	for _, sc := range []*script{
-		&all.apply, &all.claim, &all.grab, &all.enqueue, &all.insert, &all.complete, &all.finish,
+		&all.apply, &all.claim, &all.grab, &all.glean, &all.enqueue, &all.insert, &all.complete, &all.finish,
 	} {
 		if err := store.client.ScriptLoad(b.Context(), sc.source).Err(); err != nil {
 			b.Fatal(err)
@@ -156,8 +156,8 @@ func (c *benchCalls) claims(calls, most int) []claimCall {
 func (c *benchCalls) asks(claims []claimCall) []scriptCall {
 	calls := make([]scriptCall, len(claims))
 	for i := range claims {
-		keys, args := c.store.grabArgs(&claims[i].req, claims[i].ask)
-		calls[i] = scriptCall{&c.store.scripts.grab, keys, args}
+		sc, keys, args := c.store.grabArgs(&claims[i].req, claims[i].ask)
+		calls[i] = scriptCall{sc, keys, args}
 	}
 	return calls
 }

@@ -258,15 +258,15 @@ func inPart(err error) error {
 // askFor makes one script call, or another where the short script has left it.
 func (s *Storage) askFor(ctx context.Context, req *storage.ClaimRequest, a ask) (*claimAnswer, error) {
 	if s.grabs(req, a) {
-		keys, args := s.grabArgs(req, a)
-		reply, err := s.scripts.grab.run(ctx, s.client, keys, args...)
+		sc, keys, args := s.grabArgs(req, a)
+		reply, err := sc.run(ctx, s.client, keys, args...)
 		if err == nil {
 			return s.readGrab(req, a, reply)
 		}
 		if !errors.Is(err, goredis.Nil) {
 			return nil, err
 		}
-		s.calm.vain(a.group.queues[0].Name)
+		s.calm.vain(a.group.queues)
 	}
 	keys, args := s.claimArgs(req, a)
 	list, err := s.scripts.claim.list(ctx, s.client, keys, args...)
@@ -274,109 +274,6 @@ func (s *Storage) askFor(ctx context.Context, req *storage.ClaimRequest, a ask) 
 		return nil, err
 	}
 	return s.readClaim(req, a, list)
-}
-
-// calm says of which queues the last claim found nothing but plain tasks that wait or are
-// pending: the next one will go by the short script. Where that was in vain it is not
-// tried again for a while, for there are queues that change all the time.
-type calm struct {
-	mu     sync.Mutex     // guards queues
-	queues map[string]int // 1 where calm, below 0 for how many claims it will not be
-}
-
-const (
-	calmAgain = 8     // claims by the general script after one that was in vain
-	calmMost  = 4_096 // queues remembered: queues come and go, and to forget one costs one claim
-)
-
-// saw takes note of what a claim by the general script found.
-func (c *calm) saw(queue string, calm bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch n := c.queues[queue]; {
-	case calm && n <= 0:
-		c.setLocked(queue, n+1)
-	case !calm && n > 0:
-		c.setLocked(queue, 0)
-	}
-}
-
-// vain takes note of a short script that left the claim.
-func (c *calm) vain(queue string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.setLocked(queue, -calmAgain)
-}
-
-func (c *calm) setLocked(queue string, n int) {
-	if n == 0 {
-		delete(c.queues, queue)
-		return
-	}
-	if _, known := c.queues[queue]; c.queues == nil || !known && len(c.queues) >= calmMost {
-		c.queues = make(map[string]int)
-	}
-	c.queues[queue] = n
-}
-
-func (c *calm) is(queue string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.queues[queue] > 0
-}
-
-// grabs reports whether a claim goes by grab.lua, which leaves the first call of a lane.
-func (s *Storage) grabs(req *storage.ClaimRequest, a ask) bool {
-	return len(a.group.queues) == 1 && a.group.queues[0].Max >= 0 && a.most > 0 && req.Call.Seq > 1 &&
-		s.calm.is(a.group.queues[0].Name)
-}
-
-// grabArgs gives the keys and arguments of grab.lua.
-func (s *Storage) grabArgs(req *storage.ClaimRequest, a ask) (keys []string, args []any) {
-	q, most := &a.group.queues[0], a.most
-	if q.Max > 0 {
-		most = min(most, q.Max)
-	}
-	args = append(make([]any, 0, 8), s.laneArgs(req.Call, a.index)...)
-	args = append(args, req.Token[:], req.Runner, most-1, a.start, req.Lease.Microseconds())
-	return s.keys.some(q.Name, make([]string, 0, 8),
-		metaKey, tasksKey, pendingKey, waitingKey, leasesKey, claimsKey, windowsKey, lanesKey), args
-}
-
-// readGrab reads the reply of grab.lua.
-func (s *Storage) readGrab(req *storage.ClaimRequest, a ask, reply any) (*claimAnswer, error) {
-	pieces, _ := reply.([]any)
-	head, ok := reply.(string)
-	if len(pieces) > 0 {
-		head, ok = pieces[0].(string)
-	}
-	r := reader{rest: head}
-	version, flags := r.number(7), r.number(1)
-	ids, rest, found := strings.Cut(r.rest, ";")
-	h := haul{ids: ids, wide: 2}
-	if ids != "" {
-		h.count = strings.Count(ids, ",") + 1
-	}
-	r.rest = rest
-	if flags&4 > 0 {
-		h.lengths.rest = strings.Repeat(r.text(h.wide), h.count)
-	} else {
-		h.lengths.rest = r.text(h.wide * h.count)
-	}
-	if r.text(1) != ";" || r.bad || !ok || !found {
-		return nil, fmt.Errorf("%w: %v", errReply, reply)
-	}
-	if len(pieces) > 0 {
-		h.pieces.list = pieces[1:]
-	} else {
-		h.pieces.list = []any{r.rest}
-	}
-	answer := &claimAnswer{taken: h.count, remains: flags&1 > 0}
-	answer.Now, answer.Cancels = s.told(version), flags&2 > 0
-	if !answer.read(req, a, a.group.queues[0].Name, version, &h) {
-		return nil, fmt.Errorf("%w: a claim of another shape", errReply)
-	}
-	return answer, nil
 }
 
 // claimArgs gives the keys and arguments of claim.lua.
@@ -429,14 +326,11 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 	answer.Cancels, answer.suspects = strings.Contains(flags, "c"), strings.Contains(flags, "s")
 	version := v.number()
 	answer.taken = int(v.number())
+	answer.room()
 	answer.suspect = v.number() == 1
 	for _, q := range a.group.queues {
-		part := v.sublist()
-		h := haul{info: reader{rest: part.text()}, ids: part.text(), wide: 4}
-		h.lengths.rest = part.text()
-		h.count = len(h.lengths.rest) / h.wide
-		h.pieces, h.ticks = *part.sublist(), *part.sublist()
-		last := part.text()
+		h, last, ok := hauled(v.next())
+		s.calm.saw(q.Name, last == "b")
 		if last == "f" {
 			answer.forget = append(answer.forget, q.Name)
 		}
@@ -445,15 +339,18 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 				answer.Buried = append(answer.Buried, storage.Ref{Queue: q.Name, ID: id})
 			}
 		}
-		v.bad = !answer.read(req, a, q.Name, version, &h) || part.bad || v.bad
-	}
-	if len(a.group.queues) == 1 {
-		s.calm.saw(a.group.queues[0].Name, strings.Contains(flags, "b"))
+		v.bad = !answer.read(req, a, q.Name, version, &h) || !ok || v.bad
 	}
 	if v.bad {
 		return nil, fmt.Errorf("%w: a claim of another shape", errReply)
 	}
 	return answer, nil
+}
+
+// room makes room for all that was taken.
+func (c *claimAnswer) room() {
+	n := min(max(c.taken, 0), storage.MaxClaim)
+	c.Tasks, c.Fences = make([]storage.Task, 0, n), make([]storage.Fence, 0, n)
 }
 
 // haul is what a claim took of one queue.
@@ -464,20 +361,34 @@ type haul struct {
 	wide    int    // bytes of each length
 	lengths reader // of the records
 	pieces  reply  // records, several in a text
+	records reader // those of the piece under way
 	ticks   reply  // id and record of each cursor
+}
+
+// hauled reads what claim.lua tells of one queue: the last of it alone where there is no more.
+func hauled(part any) (h haul, last string, ok bool) {
+	if last, ok = part.(string); ok {
+		return haul{}, last, true
+	}
+	list, ok := part.([]any)
+	r := values(list)
+	h = haul{info: reader{rest: r.text()}, ids: r.text(), wide: 4}
+	h.lengths.rest = r.text()
+	h.count = len(h.lengths.rest) / h.wide
+	h.pieces, h.ticks = *r.sublist(), *r.sublist()
+	last = r.text()
+	return h, last, ok && !r.bad
 }
 
 // read takes on the tasks and ticks of one queue.
 func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, version int64, h *haul) bool {
-	var records reader
-	shared := batch{left: h.pieces.size()}
+	shared := batch{left: h.pieces.size() + len(h.records.rest)}
 	known := h.info.rest != ""
 	lease := moment(version + req.Lease.Microseconds())
-	c.Tasks, c.Fences = slices.Grow(c.Tasks, h.count), slices.Grow(c.Fences, h.count)
 	for range h.count {
 		at := len(c.Tasks) + len(c.damaged)
-		if records.rest == "" {
-			records.rest = h.pieces.text()
+		if h.records.rest == "" {
+			h.records.rest = h.pieces.text()
 		}
 		var id string
 		id, h.ids, _ = strings.Cut(h.ids, ",")
@@ -488,7 +399,7 @@ func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, versi
 		}
 		c.Tasks = append(c.Tasks, storage.Task{Ref: fence.Ref})
 		t := &c.Tasks[len(c.Tasks)-1]
-		if err := shared.readRecord(records.text(int(h.lengths.number(h.wide))), t); err != nil {
+		if err := shared.readRecord(h.records.text(int(h.lengths.number(h.wide))), t); err != nil {
 			c.Tasks = c.Tasks[:len(c.Tasks)-1]
 			c.damaged = append(c.damaged, fenced{queue, fence.ID, packFence(&fence)})
 			continue
@@ -503,7 +414,7 @@ func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, versi
 			c.Ticks = append(c.Ticks, t)
 		}
 	}
-	return !h.pieces.bad && !records.bad && !h.ticks.bad && !h.info.bad && h.ids == ""
+	return !h.pieces.bad && !h.records.bad && !h.ticks.bad && !h.info.bad && h.ids == ""
 }
 
 // take adds what one script call gave.

@@ -339,7 +339,7 @@ func combine(parts []*part) []*invocation {
 func (inv *invocation) fits(p *part) bool {
 	most := partOps
 	if p.plain != "" && inv.class() == p.plain {
-		most = plainOps
+		most = runOps(p.plain == completionRun)
 	}
 	return inv.ops+p.ops <= most && inv.bytes+p.bytes <= partBytes
 }

@@ -231,7 +231,7 @@ func thousand(t *testing.T, server *testserver.Server, session *storage.Session,
 		want int
 		act  func() error
 	}{
-		{"inserts", 2, func() error { _, err := session.Apply(t.Context(), inserts...); return err }},
+		{"inserts", 4, func() error { _, err := session.Apply(t.Context(), inserts...); return err }},
 		{"claim", 1, func() (err error) { claimed, err = session.Claim(t.Context(), claimOf(1000)); return err }},
 		{"extend", 5, func() error {
 			req := storage.ExtendRequest{}

@@ -9,7 +9,7 @@ import (
 // TestTheSecondOfTwoCompletionsInACallIsLost: the short script leaves such a call.
 func TestTheSecondOfTwoCompletionsInACallIsLost(t *testing.T) {
 	s, _ := openMini(t)
-	mixture(t, s, 8)
+	mixture(t, s, "mail", 8)
 	claimed, err := s.Claim(t.Context(), asking(callOf(1), 8, "mail"))
 	if err != nil || len(claimed.Fences) != 8 {
 		t.Fatal(len(claimed.Fences), err)

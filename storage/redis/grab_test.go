@@ -13,10 +13,10 @@ import (
 )
 
 // mixture inserts plain tasks of some priorities, with and without what hangs on them.
-func mixture(t *testing.T, s *Storage, n int) {
+func mixture(t *testing.T, s *Storage, queue string, n int) {
 	t.Helper()
 	for i := range n {
-		tx := insertOf("mail", fmt.Sprintf("t%d", i))
+		tx := insertOf(queue, fmt.Sprintf("t%d", i))
 		in := &tx.Inserts[0]
 		in.Priority = i % 3
 		if i%5 == 0 {
@@ -31,12 +31,22 @@ func mixture(t *testing.T, s *Storage, n int) {
 	}
 }
 
-// TestTheShortClaimIsTheGeneralOne: what grab.lua takes, leaves and answers to a repeat is
-// what claim.lua does.
+// TestTheShortClaimIsTheGeneralOne: what grab.lua and glean.lua take, leave and answer to
+// a repeat is what claim.lua does.
 func TestTheShortClaimIsTheGeneralOne(t *testing.T) {
-	for _, n := range []int{1, 2, 3, 4, 40} {
+	several := func(most ...int) (queues []storage.ClaimQueue) {
+		for i, name := range []string{"mail", "none", "bulk", "few"} {
+			queues = append(queues, storage.ClaimQueue{Name: name, Max: most[i]})
+		}
+		return queues
+	}
+	for n, queues := range map[int][]storage.ClaimQueue{
+		1: several(0, 0, 0, 0), 2: {{Name: "mail"}}, 3: several(1, 0, 2, 9), 4: {{Name: "mail"}},
+		5: several(3, 1, 2, 0), 9: several(2, 2, 3, 0), 20: several(8, 8, 8, 8), 40: {{Name: "mail"}},
+		43: {{Name: "mail", Max: 43}}, 60: several(0, 0, 0, 0), 95: several(0, 0, 0, 0),
+	} {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
-			short, general := claimedBy(t, true, n), claimedBy(t, false, n)
+			short, general := claimedBy(t, true, n, queues), claimedBy(t, false, n, queues)
 			if short != general {
 				t.Errorf("the short one took\n%s\nand the general one\n%s", short, general)
 			}
@@ -45,19 +55,27 @@ func TestTheShortClaimIsTheGeneralOne(t *testing.T) {
 }
 
 // claimedBy tells what a claim of n tasks comes to, and what their completion leaves.
-func claimedBy(t *testing.T, short bool, n int) string {
+func claimedBy(t *testing.T, short bool, n int, queues []storage.ClaimQueue) string {
 	t.Helper()
-	s, _ := openMini(t)
-	mixture(t, s, 45)
+	s, server := openMini(t)
+	mixture(t, s, "mail", 45)
+	mixture(t, s, "bulk", 48)
+	mixture(t, s, "few", 4)
 	if _, err := s.Claim(t.Context(), asking(callOf(1), 1, "mail")); err != nil {
 		t.Fatal(err)
 	}
-	s.calm.saw("mail", short)
-	req := asking(callOf(2), n, "mail")
-	req.Start = n - 1
+	for _, q := range queues {
+		s.calm.saw(q.Name, short)
+	}
+	req := asking(callOf(2), n)
+	req.Queues, req.Start = queues, n-1
 	first, err := s.Claim(t.Context(), req)
-	if err != nil || len(first.Tasks) != n || !s.calm.is("mail") {
+	if err != nil || len(first.Tasks) != n || !s.calm.are(queues) {
 		t.Fatalf("got %d tasks, %v, want %d", len(first.Tasks), err, n)
+	}
+	awaited := ""
+	for _, q := range queues {
+		awaited += server.HGet("midge:{"+q.Name+"}:meta", "awaited")
 	}
 	again, err := s.Claim(t.Context(), req)
 	if err != nil || !reflect.DeepEqual(again.Tasks, first.Tasks) || !reflect.DeepEqual(again.Fences, first.Fences) {
@@ -70,11 +88,11 @@ func claimedBy(t *testing.T, short bool, n int) string {
 	if _, err := s.Apply(t.Context(), storage.Call{}, txs...); err != nil {
 		t.Fatal(err)
 	}
-	stats, err := s.Stats(t.Context(), "mail")
+	stats, err := s.Stats(t.Context(), "mail", "bulk", "few")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprint(taken(t, &first, req.Lease), first.More, stats)
+	return fmt.Sprint(taken(t, &first, req.Lease), first.More, awaited, stats)
 }
 
 // taken tells all of claimed tasks but the times, which it checks.
@@ -124,18 +142,20 @@ func TestTheShortClaimLeavesWhatIsNotPlain(t *testing.T) {
 	for name, act := range cases {
 		t.Run(name, func(t *testing.T) {
 			s, server := openMini(t)
-			mixture(t, s, 5)
+			mixture(t, s, "mail", 5)
+			mixture(t, s, "bulk", 5)
 			if _, err := s.Claim(t.Context(), asking(callOf(1), 1, "mail")); err != nil {
 				t.Fatal(err)
 			}
 			act(s, server)
 			before := server.Dump()
 			req := storage.ClaimRequest{Call: callOf(2), Runner: "r", Lease: time.Minute}
-			group := &group{[]storage.ClaimQueue{{Name: "mail"}}}
-			keys, args := s.grabArgs(&req, ask{group: group, most: 5, start: 5})
-			reply, err := s.scripts.grab.run(t.Context(), s.client, keys, args...)
-			if after := server.Dump(); err == nil || after != before {
-				t.Errorf("got %q, %v, and\n%s\nwas\n%s", reply, err, after, before)
+			for _, queues := range [][]storage.ClaimQueue{{{Name: "mail"}}, {{Name: "bulk"}, {Name: "mail"}}} {
+				sc, keys, args := s.grabArgs(&req, ask{group: &group{queues}, most: 10, start: 10})
+				reply, err := sc.run(t.Context(), s.client, keys, args...)
+				if after := server.Dump(); err == nil || after != before {
+					t.Errorf("got %q, %v, and\n%s\nwas\n%s", reply, err, after, before)
+				}
 			}
 		})
 	}
@@ -145,20 +165,28 @@ func TestTheShortClaimLeavesWhatIsNotPlain(t *testing.T) {
 // would cost two calls.
 func TestAShortClaimInVainIsNotTriedAtOnce(t *testing.T) {
 	var c calm
+	mail, both := []storage.ClaimQueue{{Name: "mail"}}, []storage.ClaimQueue{{Name: "mail"}, {Name: "bulk"}}
 	c.saw("mail", true)
-	if !c.is("mail") {
+	if !c.are(mail) {
 		t.Error("a queue that was calm is not tried")
 	}
-	c.vain("mail")
+	c.vain(mail)
 	for i := range calmAgain {
 		c.saw("mail", true)
-		if c.is("mail") {
+		if c.are(mail) {
 			t.Errorf("tried again after %d claims", i+1)
 		}
 	}
 	c.saw("mail", true)
-	if !c.is("mail") || c.is("bulk") {
-		t.Errorf("got %v and %v of another queue, want true and false", c.is("mail"), c.is("bulk"))
+	if !c.are(mail) || c.are(both) {
+		t.Errorf("got %v and %v beside another queue, want true and false", c.are(mail), c.are(both))
+	}
+	c.saw("bulk", true)
+	if both[1].Max = 5; !c.are(both) {
+		t.Error("two queues that were calm are not tried")
+	}
+	if both[1].Max = -1; c.are(both) {
+		t.Error("tried where nothing may be taken from a queue")
 	}
 }
 
@@ -168,12 +196,12 @@ func TestCalmQueuesAreBounded(t *testing.T) {
 	name := strconv.Itoa
 	for i := range 3 * calmMost {
 		c.saw(name(i), true)
-		if !c.is(name(i)) || len(c.queues) > calmMost {
-			t.Fatalf("queue %d: calm %t, %d remembered, want at most %d", i, c.is(name(i)), len(c.queues), calmMost)
+		if c.queues[name(i)] <= 0 || len(c.queues) > calmMost {
+			t.Fatalf("queue %d: calm %d, %d remembered, want at most %d", i, c.queues[name(i)], len(c.queues), calmMost)
 		}
 	}
 	for i := range calmMost { // what is remembered already takes no room
-		c.vain(name(3*calmMost - 1 - i))
+		c.vain([]storage.ClaimQueue{{Name: name(3*calmMost - 1 - i)}})
 	}
 	if len(c.queues) != calmMost {
 		t.Errorf("%d remembered, want %d", len(c.queues), calmMost)

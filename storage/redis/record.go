@@ -199,6 +199,13 @@ func (r *reader) text(n int) string {
 	return s
 }
 
+// until reads up to a byte, and past it.
+func (r *reader) until(end byte) string {
+	s := r.text(strings.IndexByte(r.rest, end))
+	r.text(1)
+	return s
+}
+
 func (r *reader) number(n int) int64 {
 	var v int64
 	for _, b := range []byte(r.text(n)) {

@@ -13,7 +13,7 @@ import (
 func insertMany(t *testing.T, s *Storage, seq uint64, id func(i int) string) []storage.Applied {
 	t.Helper()
 	var txs []storage.Tx
-	for i := range plainOps + 1 {
+	for i := range insertOps + 1 {
 		txs = append(txs, insertOf("mail", id(i)))
 	}
 	applied, err := s.Apply(t.Context(), callOf(seq), txs...)
@@ -47,8 +47,8 @@ func TestPartsOfACallStayInOrderWhereTheLastIsOneInsert(t *testing.T) {
 			order = append(order, task.Ref.ID)
 		}
 	}
-	if last := order[len(order)-1]; last != "b500" {
-		t.Errorf("the last task is %s, want b500", last)
+	if last := order[len(order)-1]; last != "b"+strconv.Itoa(insertOps) {
+		t.Errorf("the last task is %s, want b%d", last, insertOps)
 	}
 }
 
@@ -60,13 +60,13 @@ func TestTheFirstOfACallWinsAnID(t *testing.T) {
 		switch i {
 		case 0:
 			return "a0" // is there
-		case 1, plainOps:
+		case 1, insertOps:
 			return "twice"
 		}
 		return "b" + strconv.Itoa(i)
 	})
-	if second[1].Inserted[0].Existing || !second[plainOps].Inserted[0].Existing {
-		t.Errorf("the first gave %+v and the last %+v, want the first to win", second[1].Inserted, second[plainOps].Inserted)
+	if second[1].Inserted[0].Existing || !second[insertOps].Inserted[0].Existing {
+		t.Errorf("the first gave %+v and the last %+v, want the first to win", second[1].Inserted, second[insertOps].Inserted)
 	}
 }
 

@@ -26,8 +26,8 @@ type scripts struct {
 	apply, claim, extend, configure, apart, task, list, stats script
 	// These are short ones for what most calls of apply are.
 	enqueue, insert, complete, finish script
-	// And one for what most claims are.
-	grab script
+	// And what most claims are, of one queue and of several.
+	grab, glean script
 	// These work on the global keys.
 	register, forget, beat, runners, probe script
 
@@ -41,7 +41,7 @@ func loadScripts(in *interrupts) (*scripts, error) {
 		"apart": &s.apart, "task": &s.task, "list": &s.list, "stats": &s.stats,
 		"register": &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
 		"probe": &s.probe, "enqueue": &s.enqueue, "insert": &s.insert, "complete": &s.complete,
-		"grab": &s.grab, "finish": &s.finish,
+		"grab": &s.grab, "glean": &s.glean, "finish": &s.finish,
 	} {
 		var text []byte
 		for _, file := range s.files(name, to) {
@@ -61,7 +61,8 @@ func loadScripts(in *interrupts) (*scripts, error) {
 func (s *scripts) files(name string, of *script) []string {
 	lib := []string{"lib", "record", "entry", "commit"}
 	switch of {
-	case &s.register, &s.forget, &s.beat, &s.runners, &s.probe, &s.enqueue, &s.grab, &s.finish:
+	case &s.register, &s.forget, &s.beat, &s.runners, &s.probe, &s.enqueue, &s.grab, &s.glean,
+		&s.finish:
 		return []string{name}
 	case &s.insert, &s.complete:
 		return []string{"short", name}

@@ -68,45 +68,18 @@ CREATE FUNCTION {schema}.enqueue(
 	channel text, sender text, loud int4[],
 	OUT base int8, OUT rung int4[]
 ) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
-DECLARE
-	known bool;
 BEGIN
 	base := {schema}.stamp(span);
-	IF timed AND EXISTS (
-		SELECT FROM (
-			SELECT u.queue, count(*) FILTER (WHERE u.due < 0 OR u.due > base + u.at) AS n
-			FROM unnest(queues, ats, dues) AS u (queue, at, due) GROUP BY u.queue
-		) have JOIN unnest(dqueues, dscheduled) AS want (queue, n) ON want.queue = have.queue AND want.n <> have.n
-	) THEN
-		base := 0;
-		RETURN;
-	END IF;
-	IF cardinality(ids) = 1 AND dues[1] = 0 AND cardinality(lanes) < 2 THEN -- as below, for one alone
-		INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
-		VALUES (((9 - priorities[1])::int8 << 56) + base, base, queues[1], queues[1] * 16 + 1, marks[1],
-			priorities[1], ids[1], '', '', records[1])
-		ON CONFLICT DO NOTHING;
-		IF NOT FOUND THEN
+	IF timed THEN -- by itself: a query in a condition is prepared even where it is not asked
+		IF EXISTS (
+			SELECT FROM (
+				SELECT u.queue, count(*) FILTER (WHERE u.due < 0 OR u.due > base + u.at) AS n
+				FROM unnest(queues, ats, dues) AS u (queue, at, due) GROUP BY u.queue
+			) have JOIN unnest(dqueues, dscheduled) AS want (queue, n) ON want.queue = have.queue AND want.n <> have.n
+		) THEN
 			base := 0;
 			RETURN;
 		END IF;
-		known := NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = queues[1] AND e.id = ids[1]);
-		IF known AND cardinality(lanes) = 1 THEN
-			UPDATE {schema}.lanes l SET seq = seqs[1], base = enqueue.base, verb = 'a', outcome = ''
-			WHERE l.lane = lanes[1] AND l.seq < seqs[1] AND l.opened + 600000000 >= enqueue.base;
-			known := FOUND OR {schema}.present(lanes, opens, seqs, offs, base);
-		END IF;
-		IF NOT known THEN
-			PERFORM {schema}.unmake(queues, ids, ats, base);
-			base := 0;
-			RETURN;
-		END IF;
-		INSERT INTO {schema}.deltas (queue, waiting, t_enqueued) VALUES (queues[1], 1, 1);
-		rung := queues;
-		IF cardinality(loud) > 0 THEN
-			PERFORM pg_notify(channel, sender || ' w ' || queues[1]);
-		END IF;
-		RETURN;
 	END IF;
 	-- An insert that may conflict looks for each id before and confirms it afterwards, which
 	-- costs almost as much as the insert. Here a conflict takes back all of them.
@@ -146,6 +119,48 @@ BEGIN
 	IF cardinality(loud) > 0 AND rung && loud THEN
 		PERFORM {schema}.ring(channel, sender, 'w', ARRAY(SELECT unnest(rung) INTERSECT SELECT unnest(loud)));
 	END IF;
+END $$;
+
+-- add is enqueue for a lone insert that is to wait, as most are: half as long a step. It
+-- gives when the task was made, or 0 where something does not go as expected and nothing
+-- was done. note is what is notified with the commit, if anything.
+--
+-- What a function declares to be set costs as much as one of its statements: here it is set
+-- for what is left of the transaction.
+CREATE FUNCTION {schema}.add(
+	p_lane bytea, p_opened int8, p_seq int8, p_queue int4, p_id bytea, p_priority int2, p_mark int2,
+	p_record bytea, channel text, note text
+) RETURNS int8 LANGUAGE plpgsql AS $$
+DECLARE
+	waits text := set_config('lock_timeout', '50ms', true);
+	scans text := set_config('enable_seqscan', 'off', true);
+	now int8 := {schema}.stamp(2);
+BEGIN
+	IF p_opened + 600000000 < now THEN
+		RETURN 0;
+	END IF;
+	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
+	VALUES (((9 - p_priority)::int8 << 56) + now, now, p_queue, p_queue * 16 + 1, p_mark,
+		p_priority, p_id, '', '', p_record)
+	ON CONFLICT DO NOTHING;
+	IF NOT FOUND THEN
+		RETURN 0;
+	END IF;
+	-- A statement of its own: the insert may have waited for a settle of the same id.
+	INSERT INTO {schema}.lanes AS l (lane, opened, seq, base, verb)
+	SELECT p_lane, p_opened, p_seq, now, 'a'
+	WHERE NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = p_queue AND e.id = p_id)
+	ON CONFLICT (lane) DO UPDATE SET seq = excluded.seq, base = excluded.base, verb = 'a', outcome = ''
+	WHERE l.seq < excluded.seq AND l.opened + 600000000 >= excluded.base;
+	IF NOT FOUND THEN
+		PERFORM {schema}.unmake(ARRAY[p_queue], ARRAY[p_id], ARRAY[0::int8], now);
+		RETURN 0;
+	END IF;
+	INSERT INTO {schema}.deltas (queue, waiting, t_enqueued) VALUES (p_queue, 1, 1);
+	IF note <> '' THEN
+		PERFORM pg_notify(channel, note);
+	END IF;
+	RETURN now;
 END $$;
 
 -- kept reports whether one of these ids is that of a task which has ended. It is asked
@@ -321,6 +336,8 @@ DECLARE
 	done int4 := 0;
 	got int4;
 	seen int4;
+	promoted int4;
+	rest bool;
 	used int8;
 	room int8 := p_room;
 	cs tid[];
@@ -392,6 +409,7 @@ BEGIN
 		take := 0;
 		got := 0;
 		seen := 0;
+		promoted := 0;
 		last := 0;
 		IF repeated THEN
 			RETURN QUERY
@@ -406,7 +424,7 @@ BEGIN
 			IF h.due THEN
 				direct := take > 0 AND NOT prompts AND NOT suspects AND NOT h.early
 					AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= p_froms[i])
-					AND {schema}.alike(h.queue, p_sinces[i], base, p_batch);
+					AND {schema}.alike(h.queue, p_sinces[i], base, greatest(p_batch, take));
 			END IF;
 			IF h.due AND NOT direct THEN
 				changed := true;
@@ -436,8 +454,8 @@ BEGIN
 					FROM moved m HAVING count(*) > 0
 				)
 				SELECT prompts OR coalesce(bool_or(m.flags & 12 = 4), false),
-					suspects OR coalesce(bool_or(m.flags & 8 > 0), false)
-				INTO prompts, suspects FROM moved m;
+					suspects OR coalesce(bool_or(m.flags & 8 > 0), false), count(*)
+				INTO prompts, suspects, promoted FROM moved m;
 			END IF;
 			IF h.tick THEN
 				changed := true;
@@ -546,7 +564,7 @@ BEGIN
 		END IF;
 		IF NOT more AND p_max > 0 AND p_maxes[i] >= 0 AND NOT h.paused
 				AND (repeated OR got >= take OR seen > got OR prompts OR suspects) THEN
-			more := NOT repeated AND take > 0 AND seen > got
+			rest := NOT repeated AND take > 0 AND seen > got
 				OR p_start > 0 AND (
 					EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 2)
 					OR p_suspect AND NOT suspect
@@ -555,10 +573,19 @@ BEGIN
 					SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= greatest(p_froms[i], last))
 				OR (repeated OR got >= take) AND p_lows[i] > 0 AND EXISTS (
 					SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort < p_lows[i]);
+			-- What a claim with room for it leaves is in somebody's transaction: later, then.
+			IF rest AND (done > 0 OR take = 0 OR repeated) THEN
+				more := true;
+			ELSIF rest THEN
+				next := least(next, base + 100000);
+			END IF;
 		END IF;
 		due := {schema}.soonest(h.queue, p_sinces[i]);
-		IF due <= base THEN
+		IF due <= base AND (promoted + done > 0 OR repeated OR NOT h.due) THEN
 			more := true;
+			clean := false;
+		ELSIF due <= base THEN -- locked too
+			due := base + 100000;
 			clean := false;
 		END IF;
 		next := least(next, due);
@@ -863,9 +890,10 @@ BEGIN
 END $$;
 
 -- trim deletes up to most of what a queue keeps no longer, and up to most of its dead
--- tasks beyond dead_max, the oldest first. It gives how many tasks went.
+-- tasks beyond dead_max, the oldest first. It gives how many tasks went. It reads the deltas,
+-- which have no index: what that seems to cost would have the server compile the plan.
 CREATE FUNCTION {schema}.trim(q int4, now int8, most int4, dead_max int8) RETURNS int4 LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
 	n int4;
 	gone int4 := 0;
@@ -913,7 +941,7 @@ $$;
 
 -- fold adds up to most deltas to their queues. One folds at a time; another does nothing
 -- and gives 0, else it gives how many there were.
-CREATE FUNCTION {schema}.fold(most int4) RETURNS int4 LANGUAGE plpgsql AS $$
+CREATE FUNCTION {schema}.fold(most int4) RETURNS int4 LANGUAGE plpgsql SET jit = off AS $$
 DECLARE
 	n int4;
 BEGIN

@@ -6,12 +6,12 @@
 --       dead tasks are kept (µs), 12 dead tasks that a queue keeps, 13... for each
 --       queue the most tasks of it, 0 as many as of all, negative none
 -- Returns  {verdict, now, next due or 0, "m" where maintenance is left over, "t" where
---       tasks are that could be taken, "c" for cancels, "b" where nothing but plain tasks
---       waited and were pending in the first queue, version
+--       tasks are that could be taken, "c" for cancels, version
 --       of all tasks, how many were taken, whether a suspect was, queues...}. A queue
 --       is {info, ids with commas between, length of each record (4 bytes), {records in
---       pieces}, {cursor id, record, ...}, "f" where it may be forgotten, or "!" and ids of
---       crash loops with commas between}. info is empty,
+--       pieces}, {cursor id, record, ...}, last}, or the last alone: "f" where it may be
+--       forgotten, "!" and ids of crash loops with commas between, "b" where nothing but
+--       plain tasks waited and were pending. info is empty,
 --       where the first tasks of the call started and all have the deadline version +
 --       lease, or has 8 bytes for each task: 1 if started, and its deadline.
 

@@ -1,9 +1,9 @@
 -- maintain: what claim.lua does before it takes tasks: it recovers, promotes, ticks and
 -- trims, in bounded batches.
 
-local BATCH = 200 -- how much maintenance one call does, in all of its queues
+local BATCH = 100 -- how much maintenance one call does, in all of its queues
 local MOSTLOOKED = 2000 -- how many members of groups it looks at
-local MIXED = 300 -- how many tasks it takes where it has to sort them
+local MIXED = 150 -- how many tasks it takes where it has to sort them
 local HIDE = 2000000 -- storage.TickHide
 local MAXBYTES = 4194304 -- storage.MaxClaimBytes
 

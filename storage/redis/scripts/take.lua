@@ -194,14 +194,17 @@ local function take()
   fence = ARGV[5] .. pack7(now)
   local outcome = {'C' .. pack7(now) .. '0' .. taken .. '|'}
   local reply = {'N', text(now), text(nextdue), (more and 'm' or '') .. (remains and 't' or '') ..
-    (cancels and 'c' or '') .. (suspicious and 's' or '') .. (queues[1].bare and 'b' or ''), text(now), taken, 0}
+    (cancels and 'c' or '') .. (suspicious and 's' or ''), text(now), taken, 0}
   for i, q in ipairs(queues) do
-    local joined = table.concat(q.ids, ',')
-    if #q.ids > 0 then lease(q, joined) end
+    local joined, last = table.concat(q.ids, ','), q.bare and 'b' or ''
+    reply[7 + i] = last
+    if #q.ids > 0 then
+      lease(q, joined)
+      local lengths, pieces = packed(q.recs)
+      reply[7 + i] = {'', joined, lengths, pieces, {}, last}
+    end
     keep(q)
     outcome[i + 1] = joined .. ';'
-    local lengths, pieces = packed(q.recs)
-    reply[7 + i] = {'', joined, lengths, pieces, {}, ''}
   end
   call('HSET', home, ARGV[2], ARGV[3] .. ':' .. table.concat(outcome))
   return reply

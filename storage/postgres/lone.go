@@ -1,0 +1,67 @@
+package postgres
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// A call that inserts one task which is to wait is a step of its own: nobody shares its
+// transaction, so that all there is of it is what it costs.
+
+// lone gives the insert of such a call.
+func (p *part) lone() (*storage.Insert, bool) {
+	if p.call.IsZero() || len(p.txs) != 1 || len(p.txs[0].Inserts) != 1 || !isPlain(&p.txs[0]) ||
+		len(p.txs[0].Settles) > 0 {
+		return nil, false
+	}
+	in := &p.txs[0].Inserts[0]
+	return in, in.Delay.Microseconds() == 0 && in.At.IsZero()
+}
+
+// add carries out a call that inserts one task, and reports whether it went as expected.
+func (s *Storage) add(ctx context.Context, p *part, in *storage.Insert) (done bool) {
+	var at int64
+	var numbers, told []int32
+	var queues map[string]int32
+	var begun time.Time
+	err := s.retry(ctx, func() (err error) {
+		begun = time.Now()
+		if queues, err = s.numbersOf(ctx, []string{in.Ref.Queue}); err != nil {
+			return err
+		}
+		numbers = []int32{queues[in.Ref.Queue]}
+		told = s.notes.loud(numbers)
+		return s.ask(ctx, s.pool, s.adding(p.call, in, numbers[0], len(told) > 0, &at))
+	})
+	switch {
+	case err != nil:
+		p.done, p.err = true, translate(err)
+		return true
+	case at == 0:
+		return false
+	}
+	s.lateSince(ctx, begun, queues)
+	s.notes.rung(ctx, numbers, told, false)
+	p.done, p.applied = true, expected(p.txs, at)
+	return true
+}
+
+// adding is the step add; loud says that it notifies.
+func (s *Storage) adding(call storage.Call, in *storage.Insert, queue int32, loud bool, at *int64) query {
+	note := ""
+	if loud {
+		note = s.notes.sender + " w " + strconv.Itoa(int(queue))
+	}
+	sp := specOf(in)
+	return query{
+		text: "SELECT {schema}.add($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+		args: []any{
+			call.Lane.ID[:], call.Lane.Opened.UnixMicro(), int64(call.Seq), queue, packID(in.Ref.ID),
+			int16(in.Priority), sp.marks(), sp.pack(), s.notes.channel, note,
+		},
+		scan: one(at),
+	}
+}
