@@ -289,7 +289,9 @@ func (r *Runner) handler(kind string) *handler { return r.handlers[kind] }
 // finish turns what a job returned into the settle of its task.
 func (r *Runner) finish(a *attempt, err error, took time.Duration) {
 	if !a.settles() {
-		r.slots.settled(a)
+		if a.isLost() { // else it is being given back, and that is still to be brought
+			r.slots.settled(a)
+		}
 		r.log.lost(a, took)
 		return
 	}

@@ -1,6 +1,7 @@
 package midge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -17,6 +18,7 @@ type settlement struct {
 	follow  []storage.Insert
 	err     error // to be reported, nil for success
 	took    time.Duration
+	refused int // how often, by a storage that may take it later
 }
 
 func (sm *settlement) tx() storage.Tx { return storage.Tx{Settles: sm.settle[:], Inserts: sm.follow} }
@@ -37,6 +39,10 @@ type settler struct {
 	// way yet, with what was handed to it.
 	spare []settlement
 	txs   []storage.Tx
+
+	waiting []settlement // for another try, at next
+	next    time.Time
+	why     error // they were refused
 }
 
 // spareMost bounds the memory that is kept: what is more was a time without the storage.
@@ -75,24 +81,39 @@ func (r *Runner) releaseAll(attempts []*attempt) {
 // loop settles until ctx ends, which is after everything held was settled or given
 // up on.
 func (s *settler) loop(ctx context.Context) {
+	timer := time.NewTimer(slowScan)
+	defer timer.Stop()
 	for {
 		for all := s.take(); len(all) > 0; all = s.take() {
-			doubts := s.d.r.store.doubts.Load()
-			for rest := all; len(rest) > 0; {
-				n := oneCall(rest)
-				s.settle(ctx, rest[:n], false)
-				rest = rest[n:]
-			}
-			if s.d.r.store.doubts.Load() == doubts && cap(all) <= spareMost {
-				clear(all)
-				s.spare = all[:0]
-			}
+			s.settleAll(ctx, all)
+		}
+		var due <-chan time.Time
+		if len(s.waiting) > 0 {
+			timer.Reset(time.Until(s.next))
+			due = timer.C
 		}
 		select {
 		case <-s.kick:
+		case <-due:
+			s.retry(ctx)
 		case <-ctx.Done():
+			s.giveUp(s.waiting, s.why)
 			return
 		}
+	}
+}
+
+// settleAll brings what was queued in as few calls as may carry it.
+func (s *settler) settleAll(ctx context.Context, all []settlement) {
+	doubts := s.d.r.store.doubts.Load()
+	for rest := all; len(rest) > 0; {
+		n := oneCall(rest)
+		s.settle(ctx, rest[:n])
+		rest = rest[n:]
+	}
+	if s.d.r.store.doubts.Load() == doubts && cap(all) <= spareMost {
+		clear(all)
+		s.spare = all[:0]
 	}
 }
 
@@ -121,8 +142,8 @@ func oneCall(queue []settlement) (n int) {
 	return len(queue)
 }
 
-// settle brings a batch to its end; again says that it was refused as a whole before.
-func (s *settler) settle(ctx context.Context, batch []settlement, again bool) {
+// settle brings a batch to its end, or to its next try.
+func (s *settler) settle(ctx context.Context, batch []settlement) {
 	txs := s.txs[:0]
 	s.txs = nil
 	for i := range batch {
@@ -139,19 +160,50 @@ func (s *settler) settle(ctx context.Context, batch []settlement, again bool) {
 		s.settled(batch, applied)
 	case ctx.Err() != nil || errors.Is(err, storage.ErrClosed):
 		s.giveUp(batch, err)
-	case len(batch) > 1 && (again || refusesTx(err)): // one of them spoils the call: each for itself
+	case len(batch) > 1 && refusesTx(err): // one of them spoils the call: each for itself
 		for i := range batch {
-			s.settle(ctx, batch[i:i+1], false)
+			s.settle(ctx, batch[i:i+1])
 		}
 	case refusesTx(err):
 		s.failInstead(&batch[0], err)
-	default: // the storage is full or refuses for now; the lease is kept meanwhile
+	default: // the storage is full, or refuses one of them, or all for now
 		s.d.r.log.trouble("settle", err)
-		if s.pause(ctx, batch[len(batch)-1].attempt) {
-			s.settle(ctx, batch, true)
-		} else {
-			s.giveUp(batch, err)
+		s.later(batch, err)
+	}
+}
+
+// later keeps a batch for another try, each for itself: what is refused for good must hold up
+// no other. The leases are kept meanwhile; where one is over, so is its settlement.
+func (s *settler) later(batch []settlement, err error) {
+	for i := range batch {
+		if time.Since(batch[i].attempt.lastExtended()) >= s.d.r.cfg.Lease {
+			s.giveUp(batch[i:i+1], err)
+			continue
 		}
+		if len(s.waiting) == 0 {
+			s.next = time.Now().Add(jitter(slowScan))
+		}
+		s.waiting = append(s.waiting, batch[i])
+		s.waiting[len(s.waiting)-1].refused++
+	}
+	s.why = err
+}
+
+// refusedMost is how many that were refused before are tried in a row: where a storage
+// refuses all, it is not asked for each.
+const refusedMost = 10
+
+// retry tries those kept for it, the ones first that were refused least often.
+func (s *settler) retry(ctx context.Context) {
+	all := s.waiting
+	s.waiting = nil
+	slices.SortStableFunc(all, func(a, b settlement) int { return cmp.Compare(a.refused, b.refused) })
+	for i := range all {
+		if len(s.waiting) >= refusedMost {
+			s.waiting = append(s.waiting, all[i:]...)
+			return
+		}
+		s.settle(ctx, all[i:i+1])
 	}
 }
 
@@ -179,18 +231,6 @@ func refusesTx(err error) bool {
 	var invalid *storage.InvalidError
 	var dep *storage.DependencyError
 	return errors.As(err, &invalid) || errors.As(err, &dep) || errors.Is(err, storage.ErrSpan)
-}
-
-// pause waits a little and reports whether a's settlement is still worth a try.
-func (s *settler) pause(ctx context.Context, a *attempt) bool {
-	t := time.NewTimer(jitter(slowScan))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return time.Since(a.lastExtended()) < s.d.r.cfg.Lease
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // settled reports a batch that went through, Tx by Tx.

@@ -1,0 +1,88 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// slowApply is a storage whose Apply takes a while.
+type slowApply struct {
+	storage.Storage
+	by time.Duration
+}
+
+func (s slowApply) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	t := time.NewTimer(s.by)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return s.Storage.Apply(ctx, call, txs...)
+	case <-ctx.Done():
+		return nil, storage.ErrUnknown
+	}
+}
+
+// TestAJobReturnsWhileItsTaskIsGivenBack: it outlived the grace period and the second after
+// that. The release is to be seen out, for a shutdown charges nothing.
+func TestAJobReturnsWhileItsTaskIsGivenBack(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.runner = b.newRunner(slowApply{b.store, 200 * time.Millisecond}, midge.RunnerConfig{Grace: 5 * time.Second},
+			func(context.Context, work) error {
+				time.Sleep(7*time.Second + 100*time.Millisecond) // a second before the drain, the grace, a second more
+				return nil
+			})
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		synctest.Wait()
+		task := b.enqueue("deaf")
+		b.after(time.Second)
+		_ = b.drain() // says that a job outlived it
+		b.after(time.Second)
+		if got := b.task(task.Ref); got.State != storage.Waiting {
+			t.Errorf("after the drain the task is %s, want it waiting", got.State)
+		}
+	})
+}
+
+// choosy is a storage that refuses to settle one task, for good.
+type choosy struct {
+	storage.Storage
+	id string
+}
+
+func (s choosy) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	for _, tx := range txs {
+		if len(tx.Settles) > 0 && tx.Settles[0].Fence.ID == s.id {
+			return nil, errors.New("a broken index")
+		}
+	}
+	return s.Storage.Apply(ctx, call, txs...)
+}
+
+// TestASettleThatIsRefusedHoldsUpNoOther whether it is refused alone or with others.
+func TestASettleThatIsRefusedHoldsUpNoOther(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.runner = b.newRunner(choosy{b.store, "bad"}, midge.RunnerConfig{},
+			func(context.Context, work) error { return nil })
+		var refs []storage.Ref
+		for _, id := range []string{"first", "bad", "second"} { // they are claimed, and end, together
+			refs = append(refs, b.enqueue(id, midge.ID(id)).Ref)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		synctest.Wait()
+		b.after(3 * time.Second)
+		b.gone(refs[0])
+		b.gone(refs[2])
+		if got := b.task(refs[1]); got.State != storage.Pending {
+			t.Errorf("what is refused is %s, want it kept pending", got.State)
+		}
+		alone := b.enqueue("alone")
+		b.after(time.Second)
+		b.gone(alone.Ref)
+	})
+}
