@@ -32,6 +32,7 @@ type plainArgs struct {
 	endIDs                        [][]byte
 	dqueues, dwaiting, dscheduled []int32
 	timed                         bool
+	low, high                     []byte // the ids are between these, where they are close
 	versions                      []int64
 	tokens                        [][]byte
 }
@@ -81,15 +82,15 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 func (s *Storage) plainQuery(a *plainArgs, class int, told []int32, base *int64, rung *[]int32) query {
 	args := []any{
 		a.span, blobs(a.lanes), a.opens, a.seqs, a.offs, a.queues, blobs(a.ids), a.ats, a.dues, a.priorities,
-		a.marks, blobs(a.records), a.dqueues, a.dwaiting, a.dscheduled, a.timed, s.notes.channel, s.notes.sender,
-		told,
+		a.marks, blobs(a.records), a.dqueues, a.dwaiting, a.dscheduled, a.timed, a.low, a.high, s.notes.channel,
+		s.notes.sender, told,
 	}
 	text := "SELECT base, coalesce(rung, '{}') FROM {schema}.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, " +
-		"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19)"
+		"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)"
 	if class == classSettle {
 		args = append(args, a.ends, blobs(a.endIDs), a.versions, blobs(a.tokens))
 		text = "SELECT base, coalesce(rung, '{}') FROM {schema}.finish($1, $2, $3, $4, $5, $6, $7, $8, $9, " +
-			"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)"
+			"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)"
 	}
 	return query{text: text, args: args, scan: one(base, rung)}
 }
@@ -120,6 +121,7 @@ func plain(parts []*part, queues map[string]int32) (*plainArgs, []int64) {
 		}
 	}
 	a.byEnd()
+	a.bound()
 	a.span++
 	a.lanes, a.opens, a.seqs = present(calls)
 	a.offs = make([]int64, len(a.lanes))
@@ -176,6 +178,32 @@ func (a *plainArgs) count(queue int32, later bool) {
 	} else {
 		a.dwaiting[i]++
 	}
+}
+
+// nearby is how much of the beginning of ids that are made about the same time is equal: the
+// time but for its last minute.
+const nearby = 4
+
+// bound finds the ends of where the ids of inserts are, if they are of one queue and were made
+// about the same time: one look there tells that none of them is that of a task which has
+// ended. Elsewhere it would pass over what may be millions of dead entries.
+func (a *plainArgs) bound() {
+	a.low, a.high = []byte{}, []byte{}
+	if len(a.ids) == 0 || len(a.dqueues) != 1 {
+		return
+	}
+	low, high := a.ids[0], a.ids[0]
+	for _, id := range a.ids {
+		if len(id) != madeBytes || id[0] >= firstText || !bytes.Equal(id[:nearby], low[:nearby]) {
+			return
+		}
+		if bytes.Compare(id, low) < 0 {
+			low = id
+		} else if bytes.Compare(id, high) > 0 {
+			high = id
+		}
+	}
+	a.low, a.high = low, high
 }
 
 // byEnd puts the completions in the order of queue and id, in which tasks are locked

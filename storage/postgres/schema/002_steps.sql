@@ -58,13 +58,14 @@ END $$;
 -- own (ats). A due moment is absolute where positive, from then on where negative, then
 -- where 0. span is how many moments there are in all. dqueues, dwaiting and dscheduled
 -- say how many of a queue are expected to wait and to be scheduled; timed that some have
--- an absolute moment, which decides it.
+-- an absolute moment, which decides it. All ids are between low and high, where these are not
+-- empty: then they are of one queue, and so close that few others can be between them.
 -- rung are the queues with new work, or with something due earlier than all else; those
 -- of them that are in loud are notified with the commit.
 CREATE FUNCTION {schema}.enqueue(
 	span int8, lanes bytea[], opens int8[], seqs int8[], offs int8[],
 	queues int4[], ids bytea[], ats int8[], dues int8[], priorities int2[], marks int2[], records bytea[],
-	dqueues int4[], dwaiting int4[], dscheduled int4[], timed bool,
+	dqueues int4[], dwaiting int4[], dscheduled int4[], timed bool, low bytea, high bytea,
 	channel text, sender text, loud int4[],
 	OUT base int8, OUT rung int4[]
 ) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
@@ -119,7 +120,9 @@ BEGIN
 			u.mark, u.priority, u.id, '', '', u.record
 		FROM unnest(queues, ids, ats, dues, priorities, marks, records)
 			AS u (queue, id, at, due, priority, mark, record);
-		IF {schema}.kept(queues, ids) THEN
+		IF (low = '' OR EXISTS (
+			SELECT FROM {schema}.ended e WHERE e.queue = queues[1] AND e.id >= low AND e.id <= high
+		)) AND {schema}.kept(queues, ids) THEN
 			RAISE unique_violation;
 		END IF;
 	EXCEPTION WHEN unique_violation THEN
@@ -213,7 +216,7 @@ END $$;
 CREATE FUNCTION {schema}.finish(
 	span int8, lanes bytea[], opens int8[], seqs int8[], offs int8[],
 	queues int4[], ids bytea[], ats int8[], dues int8[], priorities int2[], marks int2[], records bytea[],
-	dqueues int4[], dwaiting int4[], dscheduled int4[], timed bool,
+	dqueues int4[], dwaiting int4[], dscheduled int4[], timed bool, low bytea, high bytea,
 	channel text, sender text, loud int4[],
 	ends int4[], endids bytea[], versions int8[], tokens bytea[],
 	OUT base int8, OUT rung int4[]
@@ -240,7 +243,8 @@ BEGIN
 	END IF;
 	IF cardinality(ids) > 0 THEN
 		SELECT e.base, e.rung INTO base, rung FROM {schema}.enqueue(span, lanes, opens, seqs, offs, queues, ids,
-			ats, dues, priorities, marks, records, dqueues, dwaiting, dscheduled, timed, channel, sender, loud) e;
+			ats, dues, priorities, marks, records, dqueues, dwaiting, dscheduled, timed, low, high, channel, sender,
+			loud) e;
 	ELSE
 		base := {schema}.stamp(span);
 		IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base) THEN
