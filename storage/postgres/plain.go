@@ -101,12 +101,13 @@ type blobs = pgtype.FlatArray[[]byte]
 // plain gives the arguments for parts, and where in the time of the step each part
 // begins: its inserts and then its completions take a microsecond each.
 func plain(parts []*part, queues map[string]int32) (*plainArgs, []int64) {
-	a := &plainArgs{
-		queues: []int32{}, ids: [][]byte{}, ats: []int64{}, dues: []int64{}, priorities: []int16{},
-		marks:   []int16{},
-		dqueues: []int32{}, dwaiting: []int32{}, dscheduled: []int32{},
-		records: [][]byte{}, ends: []int32{}, endIDs: [][]byte{}, versions: []int64{}, tokens: [][]byte{},
+	inserts, settles := 0, 0
+	for _, p := range parts {
+		for j := range p.txs {
+			inserts, settles = inserts+len(p.txs[j].Inserts), settles+len(p.txs[j].Settles)
+		}
 	}
+	a := newPlainArgs(inserts, settles)
 	offs := make([]int64, len(parts))
 	var calls []storage.Call
 	begins := make(map[[16]byte]int64)
@@ -129,6 +130,18 @@ func plain(parts []*part, queues map[string]int32) (*plainArgs, []int64) {
 		a.offs[i] = begins[calls[i].Lane.ID]
 	}
 	return a, offs
+}
+
+// newPlainArgs makes room for so many inserts and completions.
+func newPlainArgs(inserts, settles int) *plainArgs {
+	return &plainArgs{
+		queues: make([]int32, 0, inserts), ids: make([][]byte, 0, inserts), ats: make([]int64, 0, inserts),
+		dues: make([]int64, 0, inserts), priorities: make([]int16, 0, inserts), marks: make([]int16, 0, inserts),
+		records: make([][]byte, 0, inserts),
+		dqueues: []int32{}, dwaiting: []int32{}, dscheduled: []int32{},
+		ends: make([]int32, 0, settles), endIDs: make([][]byte, 0, settles),
+		versions: make([]int64, 0, settles), tokens: make([][]byte, 0, settles),
+	}
 }
 
 func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32) {
@@ -230,26 +243,43 @@ func (a *plainArgs) byEnd() {
 // depends on nothing else, therefore a lane remembers the moment alone.
 func expected(txs []storage.Tx, at int64) []storage.Applied {
 	applied := make([]storage.Applied, len(txs))
+	n := 0
+	for i := range txs {
+		n += txs[i].Ops()
+	}
+	places := make([]storage.Placed, 0, n) // of all, cut into pieces
 	for i := range txs {
 		tx := &txs[i]
+		begin := len(places)
 		for j := range tx.Inserts {
 			in := &tx.Inserts[j]
 			placed := storage.Placed{Ref: in.Ref, Version: at, State: storage.Waiting}
 			if in.Delay.Microseconds() > 0 || !in.At.IsZero() && in.At.UnixMicro() > at {
 				placed.State = storage.Scheduled
 			}
-			applied[i].Inserted = append(applied[i].Inserted, placed)
+			places = append(places, placed)
 			at++
 		}
+		applied[i].Inserted = cut(places, begin)
+		begin = len(places)
 		for j := range tx.Settles {
 			f := &tx.Settles[j].Fence
-			applied[i].Settled = append(applied[i].Settled, storage.Placed{
+			places = append(places, storage.Placed{
 				Ref: f.Ref, Version: max(at, f.Version+1), State: storage.Completed,
 			})
 			at++
 		}
+		applied[i].Settled = cut(places, begin)
 	}
 	return applied
+}
+
+// cut gives what was appended since begin, nil for nothing.
+func cut(places []storage.Placed, begin int) []storage.Placed {
+	if begin == len(places) {
+		return nil
+	}
+	return places[begin:len(places):len(places)]
 }
 
 // oddities remembers for a while in which queues completions need the general way, as
