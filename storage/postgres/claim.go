@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/midgehq/midge/storage"
 )
 
@@ -31,6 +33,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 		return storage.Claimed{}, wrap("claim", err)
 	}
 	c.Since = since
+	s.brought.Store(int64(len(c.Tasks)))
 	s.vacuum.left(len(c.Tasks))
 	return c.Claimed, nil
 }
@@ -48,7 +51,8 @@ type claim struct {
 	verdict string   // "v" or "x" where the call is refused
 	left    bool     // maintenance was left over
 	buried  []storage.Ref
-	trial   bool // nothing is to be learnt from it
+	kind    string // of the last task
+	trial   bool   // nothing is to be learnt from it
 }
 
 // damage names a record that cannot be read.
@@ -123,11 +127,12 @@ func (c *claim) query(maintained bool) query {
 type claimRow struct {
 	kind            string
 	place           int32
-	id              []byte
+	id              pgtype.DriverBytes // until the next row
 	version         int64
 	at              *int64
 	flags, priority int16
-	past, record    []byte
+	past            pgtype.DriverBytes // until the next row
+	record          []byte
 }
 
 // got takes in a row.
@@ -173,7 +178,8 @@ func (c *claim) take(r *claimRow) error {
 	if r.kind == "k" {
 		t.state = cursor
 	}
-	err := t.decode(slices.Clone(r.past), slices.Clone(r.record))
+	t.spec.Kind = c.kind
+	err := t.decode(r.past, r.record)
 	if errors.Is(err, errDamaged) {
 		c.damaged = append(c.damaged, damage{queue, slices.Clone(r.id)})
 		return nil
@@ -182,8 +188,12 @@ func (c *claim) take(r *claimRow) error {
 		c.Ticks = append(c.Ticks, t.task())
 		return err
 	}
+	if c.Tasks == nil { // about as many as the last time
+		room := min(c.store.brought.Load()*9/8+1, int64(c.req.Max))
+		c.Tasks, c.Fences = make([]storage.Task, 0, room), make([]storage.Fence, 0, room)
+	}
 	task := t.task()
-	task.Runner = c.req.Runner
+	task.Runner, c.kind = c.req.Runner, task.Kind
 	c.Tasks = append(c.Tasks, task)
 	c.Fences = append(c.Fences, storage.Fence{Ref: task.Ref, Version: r.version, Token: c.req.Token})
 	return err

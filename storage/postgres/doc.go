@@ -69,9 +69,9 @@
 // function that clients call turns off sequential scans and keeps one generic plan; the
 // two indexes of tasks have no column in common by which one could do the other's work; a
 // set of tasks is looked up one by one in a subquery that cannot be turned inside out, and
-// written by the places found, or deleted along the key. A claim starts where the last one
-// ended (hint.go), because what was claimed leaves dead entries in the index until a
-// vacuum.
+// written by the places found; what completes is deleted along the key, by comparisons
+// that no other plan can use. A claim starts where the last one ended (hint.go), because
+// what was claimed leaves dead entries in the index until a vacuum.
 //
 // # Time
 //
@@ -89,7 +89,7 @@
 // # Vacuum
 //
 // Each task leaves two dead rows, and the server vacuums a table once a minute at most. So
-// a storage counts what it leaves, and vacuums where that is half of what lives (vacuum.go);
+// a storage counts what it leaves, and vacuums where that is a third of what lives (vacuum.go);
 // that takes the owner of the tables. A transaction that stays open, whosever it is, keeps
 // every vacuum from removing what died since: claims know where they need not look
 // (hint.go), a session changes its lanes, and Describe warns. A role with pg_read_all_stats

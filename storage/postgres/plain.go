@@ -32,6 +32,7 @@ type plainArgs struct {
 	endIDs                        [][]byte
 	dqueues, dwaiting, dscheduled []int32
 	timed                         bool
+	low, high                     []byte // the ids are between these, where they are close
 	versions                      []int64
 	tokens                        [][]byte
 }
@@ -81,15 +82,15 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 func (s *Storage) plainQuery(a *plainArgs, class int, told []int32, base *int64, rung *[]int32) query {
 	args := []any{
 		a.span, blobs(a.lanes), a.opens, a.seqs, a.offs, a.queues, blobs(a.ids), a.ats, a.dues, a.priorities,
-		a.marks, blobs(a.records), a.dqueues, a.dwaiting, a.dscheduled, a.timed, s.notes.channel, s.notes.sender,
-		told,
+		a.marks, blobs(a.records), a.dqueues, a.dwaiting, a.dscheduled, a.timed, a.low, a.high, s.notes.channel,
+		s.notes.sender, told,
 	}
 	text := "SELECT base, coalesce(rung, '{}') FROM {schema}.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, " +
-		"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19)"
+		"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)"
 	if class == classSettle {
 		args = append(args, a.ends, blobs(a.endIDs), a.versions, blobs(a.tokens))
 		text = "SELECT base, coalesce(rung, '{}') FROM {schema}.finish($1, $2, $3, $4, $5, $6, $7, $8, $9, " +
-			"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)"
+			"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)"
 	}
 	return query{text: text, args: args, scan: one(base, rung)}
 }
@@ -100,12 +101,13 @@ type blobs = pgtype.FlatArray[[]byte]
 // plain gives the arguments for parts, and where in the time of the step each part
 // begins: its inserts and then its completions take a microsecond each.
 func plain(parts []*part, queues map[string]int32) (*plainArgs, []int64) {
-	a := &plainArgs{
-		queues: []int32{}, ids: [][]byte{}, ats: []int64{}, dues: []int64{}, priorities: []int16{},
-		marks:   []int16{},
-		dqueues: []int32{}, dwaiting: []int32{}, dscheduled: []int32{},
-		records: [][]byte{}, ends: []int32{}, endIDs: [][]byte{}, versions: []int64{}, tokens: [][]byte{},
+	inserts, settles := 0, 0
+	for _, p := range parts {
+		for j := range p.txs {
+			inserts, settles = inserts+len(p.txs[j].Inserts), settles+len(p.txs[j].Settles)
+		}
 	}
+	a := newPlainArgs(inserts, settles)
 	offs := make([]int64, len(parts))
 	var calls []storage.Call
 	begins := make(map[[16]byte]int64)
@@ -120,6 +122,7 @@ func plain(parts []*part, queues map[string]int32) (*plainArgs, []int64) {
 		}
 	}
 	a.byEnd()
+	a.bound()
 	a.span++
 	a.lanes, a.opens, a.seqs = present(calls)
 	a.offs = make([]int64, len(a.lanes))
@@ -127,6 +130,18 @@ func plain(parts []*part, queues map[string]int32) (*plainArgs, []int64) {
 		a.offs[i] = begins[calls[i].Lane.ID]
 	}
 	return a, offs
+}
+
+// newPlainArgs makes room for so many inserts and completions.
+func newPlainArgs(inserts, settles int) *plainArgs {
+	return &plainArgs{
+		queues: make([]int32, 0, inserts), ids: make([][]byte, 0, inserts), ats: make([]int64, 0, inserts),
+		dues: make([]int64, 0, inserts), priorities: make([]int16, 0, inserts), marks: make([]int16, 0, inserts),
+		records: make([][]byte, 0, inserts),
+		dqueues: []int32{}, dwaiting: []int32{}, dscheduled: []int32{},
+		ends: make([]int32, 0, settles), endIDs: make([][]byte, 0, settles),
+		versions: make([]int64, 0, settles), tokens: make([][]byte, 0, settles),
+	}
 }
 
 func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32) {
@@ -182,6 +197,32 @@ func (a *plainArgs) count(queue int32, later bool) {
 	}
 }
 
+// nearby is how much of the beginning of ids that are made about the same time is equal: the
+// time but for its last minute.
+const nearby = 4
+
+// bound finds the ends of where the ids of inserts are, if they are of one queue and were made
+// about the same time: one look there tells that none of them is that of a task which has
+// ended. Elsewhere it would pass over what may be millions of dead entries.
+func (a *plainArgs) bound() {
+	a.low, a.high = []byte{}, []byte{}
+	if len(a.ids) == 0 || len(a.dqueues) != 1 {
+		return
+	}
+	low, high := a.ids[0], a.ids[0]
+	for _, id := range a.ids {
+		if len(id) != madeBytes || id[0] >= firstText || !bytes.Equal(id[:nearby], low[:nearby]) {
+			return
+		}
+		if bytes.Compare(id, low) < 0 {
+			low = id
+		} else if bytes.Compare(id, high) > 0 {
+			high = id
+		}
+	}
+	a.low, a.high = low, high
+}
+
 // byEnd puts the completions in the order of queue and id, in which tasks are locked
 // everywhere.
 func (a *plainArgs) byEnd() {
@@ -206,26 +247,43 @@ func (a *plainArgs) byEnd() {
 // depends on nothing else, therefore a lane remembers the moment alone.
 func expected(txs []storage.Tx, at int64) []storage.Applied {
 	applied := make([]storage.Applied, len(txs))
+	n := 0
+	for i := range txs {
+		n += txs[i].Ops()
+	}
+	places := make([]storage.Placed, 0, n) // of all, cut into pieces
 	for i := range txs {
 		tx := &txs[i]
+		begin := len(places)
 		for j := range tx.Inserts {
 			in := &tx.Inserts[j]
 			placed := storage.Placed{Ref: in.Ref, Version: at, State: storage.Waiting}
 			if in.Delay.Microseconds() > 0 || !in.At.IsZero() && in.At.UnixMicro() > at {
 				placed.State = storage.Scheduled
 			}
-			applied[i].Inserted = append(applied[i].Inserted, placed)
+			places = append(places, placed)
 			at++
 		}
+		applied[i].Inserted = cut(places, begin)
+		begin = len(places)
 		for j := range tx.Settles {
 			f := &tx.Settles[j].Fence
-			applied[i].Settled = append(applied[i].Settled, storage.Placed{
+			places = append(places, storage.Placed{
 				Ref: f.Ref, Version: max(at, f.Version+1), State: storage.Completed,
 			})
 			at++
 		}
+		applied[i].Settled = cut(places, begin)
 	}
 	return applied
+}
+
+// cut gives what was appended since begin, nil for nothing.
+func cut(places []storage.Placed, begin int) []storage.Placed {
+	if begin == len(places) {
+		return nil
+	}
+	return places[begin:len(places):len(places)]
 }
 
 // oddities remembers for a while in which queues completions need the general way, as

@@ -39,7 +39,8 @@ type Storage struct {
 	durable  string
 	heldFor  time.Duration
 
-	unnamed atomic.Bool // prepared statements do not stay where they are made
+	unnamed atomic.Bool  // prepared statements do not stay where they are made
+	brought atomic.Int64 // tasks of the last claim
 
 	stop   context.CancelCauseFunc // ends what runs in the background
 	closed atomic.Bool

@@ -165,15 +165,20 @@ func (r *reader) take(n uint64) []byte {
 	return b
 }
 
-// unpack reads a record. The payload shares its memory.
-func unpack(b []byte) (sp spec, err error) {
+// unpack reads a record. The payload shares its memory, and the kind that of like where they
+// are the same.
+func unpack(b []byte, like string) (sp spec, err error) {
 	if len(b) == 0 || b[0]&isRecord == 0 {
 		return sp, errDamaged
 	}
 	flags := b[0]
 	r := reader{b: b[1:]}
 	sp.MaxRetries, sp.CrashLimit = int(r.number()), int(r.number())
-	sp.Kind = string(r.bytes())
+	if kind := r.bytes(); string(kind) == like {
+		sp.Kind = like
+	} else {
+		sp.Kind = string(kind)
+	}
 	sp.Encoding = r.encoding()
 	if flags&hasKeep != 0 {
 		sp.Keep.For = time.Duration(r.number()) * time.Microsecond

@@ -29,7 +29,7 @@ func specs() []spec {
 
 func TestRecordsReadAsWritten(t *testing.T) {
 	for _, want := range specs() {
-		got, err := unpack(want.pack())
+		got, err := unpack(want.pack(), "")
 		if len(got.Payload) == 0 {
 			got.Payload = nil
 		}
@@ -55,7 +55,7 @@ func FuzzUnpack(f *testing.F) {
 	}
 	f.Add([]byte("garbage"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if _, err := unpack(b); err != nil && !errors.Is(err, errDamaged) {
+		if _, err := unpack(b, ""); err != nil && !errors.Is(err, errDamaged) {
 			t.Errorf("got %v, want a damaged record", err)
 		}
 		if _, err := unpackPast(b, 1); err != nil && !errors.Is(err, errDamaged) {

@@ -134,12 +134,12 @@ const (
 	sideCheckpoint
 )
 
-// decode fills what a row's past and record say.
+// decode fills what a row's past and record say. The row keeps memory of the record alone.
 func (r *row) decode(pastBytes, record []byte) (err error) {
 	if r.past, err = unpackPast(pastBytes, r.version); err != nil {
 		return err
 	}
-	r.spec, err = unpack(record)
+	r.spec, err = unpack(record, r.spec.Kind)
 	return err
 }
 

@@ -77,10 +77,17 @@ func (s *Storage) newStep(l link, queues map[string]int32) *step {
 // queuesOfParts lists the queues that parts name.
 func queuesOfParts(parts []*part) []string {
 	set := make(map[string]struct{})
+	last := ""
 	for _, p := range parts {
 		for i := range p.txs {
+			if tx := &p.txs[i]; tx.Ops() == 1 && last != "" && // most name what the one before named
+				(len(tx.Settles) == 1 && tx.Settles[0].Fence.Queue == last ||
+					len(tx.Inserts) == 1 && tx.Inserts[0].Ref.Queue == last) {
+				continue
+			}
 			for _, q := range p.txs[i].Queues() {
 				set[q] = struct{}{}
+				last = q
 			}
 		}
 	}

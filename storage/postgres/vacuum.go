@@ -81,7 +81,7 @@ func (s *Storage) vacuumNow(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	_, err = conn.PgConn().Exec(ctx, s.schema.in("VACUUM (SKIP_LOCKED, TRUNCATE false) "+
+	_, err = conn.PgConn().Exec(ctx, s.schema.in("VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) "+
 		"{schema}.tasks, {schema}.keys, {schema}.lanes, {schema}.deltas")).ReadAll()
 	return err
 }
