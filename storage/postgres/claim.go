@@ -27,7 +27,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	s.warmth.begin()
 	since := s.wake.since() // before the claim looks, so that nothing is lost in between
 	c := &claim{store: s, req: &req}
-	if err := c.run(ctx); err != nil {
+	if err := s.allowance.with(ctx, c.run); err != nil {
 		return storage.Claimed{}, wrap("claim", err)
 	}
 	c.Since = since

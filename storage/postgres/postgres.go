@@ -41,6 +41,8 @@ type Storage struct {
 
 	unnamed atomic.Bool // prepared statements do not stay where they are made
 
+	allowance allowance // of claims
+
 	stop   context.CancelCauseFunc // ends what runs in the background
 	closed atomic.Bool
 }
@@ -205,6 +207,8 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	if err := s.enter(); err != nil {
 		return storage.Description{}, wrap("describe", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
 	var now int64
 	err := s.retry(ctx, func() error {
 		return s.ask(ctx, s.pool, query{text: "SELECT {schema}.told()", scan: one(&now)})

@@ -81,6 +81,8 @@ func (s *Storage) numbersOf(ctx context.Context, names []string) (map[string]int
 	if len(missing) == 0 {
 		return known, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
 	if err := s.readNumbers(ctx, known, missing); err != nil {
 		return nil, err
 	}
