@@ -162,9 +162,15 @@ func (s *Storage) lateSince(ctx context.Context, begun time.Time, queues map[str
 	_ = s.tell(ctx, "l", numbers) // a hint
 }
 
-// tell sends a notification of its own. It need not survive a crash.
+// tellTime bounds the sending of a notification: it is a hint.
+const tellTime = time.Second
+
+// tell sends a notification of its own. It need not survive a crash. Its connection is none
+// of the reserve, whose few are for what cannot wait.
 func (s *Storage) tell(ctx context.Context, kind string, queues []int32) error {
-	return s.ask(ctx, s.reserve, query{
+	ctx, cancel := context.WithTimeout(ctx, tellTime)
+	defer cancel()
+	return s.ask(ctx, s.pool, query{
 		text: "SELECT {schema}.ring($1, $2, $3, $4), set_config('synchronous_commit', 'off', true)",
 		args: []any{s.notes.channel, s.notes.sender, kind, queues},
 	})
