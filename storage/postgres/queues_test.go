@@ -1,9 +1,14 @@
 package postgres_test
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/postgres"
 )
 
@@ -27,5 +32,27 @@ func TestARowIsTakenBackIntoUse(t *testing.T) {
 	ended := make(map[string]int)
 	if complete(t.Context(), t, session, ended); len(ended) != 1 {
 		t.Errorf("got %d tasks, want one", len(ended))
+	}
+}
+
+// TestManyQueuesAreRung has one call enqueue in more queues than one notification can name.
+func TestManyQueuesAreRung(t *testing.T) {
+	s := newShop(t)
+	_, err := s.conn.Exec(t.Context(), "LISTEN midge_"+s.cfg.Schema)
+	s.must(err)
+	txs := make([]storage.Tx, 2000)
+	for i := range txs {
+		in := insertOf("a")
+		in.Ref.Queue = fmt.Sprintf("q%d", i)
+		txs[i].Inserts = []storage.Insert{in}
+	}
+	_, err = s.session.Apply(t.Context(), txs...)
+	s.must(err)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for rung := 0; rung < len(txs); {
+		note, err := s.conn.WaitForNotification(ctx)
+		s.must(err)
+		rung += 1 + strings.Count(note.Payload, ",")
 	}
 }
