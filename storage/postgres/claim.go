@@ -29,7 +29,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	s.warmth.begin()
 	since := s.wake.since() // before the claim looks, so that nothing is lost in between
 	c := &claim{store: s, req: &req}
-	if err := c.run(ctx); err != nil {
+	if err := s.allowance.with(ctx, c.run); err != nil {
 		return storage.Claimed{}, wrap("claim", err)
 	}
 	c.Since = since
@@ -153,9 +153,7 @@ func (c *claim) got(r *claimRow) error {
 			break
 		}
 		for i := range c.req.Queues {
-			if n := int32(binary.BigEndian.Uint32(r.past[4*i:])); n != 0 {
-				c.store.numbers.learn(c.req.Queues[i].Name, n)
-			}
+			c.store.numbers.hear(c.req.Queues[i].Name, int32(binary.BigEndian.Uint32(r.past[4*i:])))
 			last := int64(binary.BigEndian.Uint64(r.record[8*i:]))
 			c.store.hints.learn(c.req.Queues[i].Name, seen{
 				now: r.version, from: c.asked[i], last: last, clean: r.flags&4 != 0, took: time.Since(c.begun),
@@ -348,7 +346,7 @@ func (s *Storage) nameOf(ctx context.Context, queue int32) (string, error) {
 	err := s.ask(ctx, s.pool, query{
 		text: "SELECT name FROM {schema}.queues WHERE queue = $1", args: []any{queue},
 		scan: each(func() error {
-			s.numbers.learn(name, queue)
+			s.numbers.hear(name, queue)
 			return nil
 		}, &name),
 	})

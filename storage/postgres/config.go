@@ -95,6 +95,7 @@ func (c *Config) settings() (*pgxpool.Config, error) {
 func own(cfg *pgxpool.Config) *pgxpool.Config {
 	cfg.MinConns, cfg.MinIdleConns = 0, 0
 	cfg.MaxConnIdleTime = idleTime
+	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // see acquire
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = dialTimeout
 	}

@@ -16,6 +16,8 @@ func (s *Storage) Configure(
 	if err := s.enter(); err != nil {
 		return wrap("configure "+queue, err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
 	err := s.retry(ctx, func() error { return s.configure(ctx, call, queue, &settings) })
 	return wrap("configure "+queue, translate(err))
 }

@@ -103,6 +103,9 @@
 // transaction that is rolled back (warm.go). They are the storage's own even where
 // Config.Pool is given, so that jobs which hold every connection of that pool starve nothing.
 //
+// A connection may be dead without a sign of it. Each call waits for some seconds, whatever
+// its context says, and then its outcome is unknown and its connection given up (reply.go).
+//
 // A proxy may pool transactions, as PgBouncer does with pool_mode = transaction: no step
 // leaves anything in a session, and prepared statements are used until one is not where it
 // was made, unnamed ones from then on. Name the proxy in Config.URL and the server itself

@@ -31,3 +31,14 @@ func Version() int {
 	files, _ := steps()
 	return len(files)
 }
+
+// AMinuteLater has the numbers of queues that were read so far be as old as they will be
+// when they are no longer trusted.
+func (s *Storage) AMinuteLater() {
+	s.numbers.mu.Lock()
+	defer s.numbers.mu.Unlock()
+	for name, k := range s.numbers.known {
+		k.read = k.read.Add(-2 * trust)
+		s.numbers.known[name] = k
+	}
+}

@@ -21,6 +21,8 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 	if err := s.enter(); err != nil {
 		return storage.Extended{}, wrap("extend", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
 	var extended storage.Extended
 	tries := 0
 	err := s.retry(ctx, func() (err error) {
@@ -157,6 +159,8 @@ func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	if err := s.enter(); err != nil {
 		return nil, wrap("runners", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
 	var alive []storage.RunnerInfo
 	var b []byte
 	err := s.retry(ctx, func() error {

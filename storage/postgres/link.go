@@ -47,7 +47,7 @@ const idleLimit = "SET LOCAL idle_in_transaction_session_timeout = '2s'"
 
 // begin takes a connection; nothing is sent yet.
 func (s *Storage) begin(ctx context.Context, pool *pgxpool.Pool) (*transaction, error) {
-	conn, err := pool.Acquire(ctx)
+	conn, err := acquire(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (t *transaction) commit(ctx context.Context, queries ...query) error {
 	err := t.run(ctx, append(queries, query{text: "COMMIT"})...)
 	if err == nil {
 		t.over = true
-		t.conn.Release()
+		release(t.conn)
 	}
 	return err
 }
@@ -83,7 +83,7 @@ func (t *transaction) close(ctx context.Context) {
 	if t.begun && !t.conn.Conn().IsClosed() {
 		_, _ = t.conn.Exec(ctx, "ROLLBACK")
 	}
-	t.conn.Release()
+	release(t.conn)
 }
 
 // batcher is a connection or transaction of pgx.
@@ -140,7 +140,12 @@ func (s *Storage) ask(ctx context.Context, pool *pgxpool.Pool, q query) error {
 }
 
 func (s *Storage) askOnce(ctx context.Context, pool *pgxpool.Pool, q query) error {
-	found, err := pool.Query(ctx, s.schema.in(q.text), q.args...)
+	conn, err := acquire(ctx, pool)
+	if err != nil {
+		return err
+	}
+	defer release(conn)
+	found, err := conn.Query(ctx, s.schema.in(q.text), q.args...)
 	if err != nil {
 		return err
 	}

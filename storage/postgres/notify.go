@@ -18,14 +18,19 @@ type notes struct {
 	send    func(ctx context.Context, kind string, queues []int32) error
 	ctx     context.Context //nolint:containedctx // of what is sent later; ended by Close
 
-	mu     sync.Mutex // guards what follows; no I/O under it
-	closed bool
-	quiet  map[int32]*pause
-	later  sync.WaitGroup // goroutines that send what waited; each ends within quietFor
+	mu      sync.Mutex // guards what follows; no I/O under it
+	closed  bool
+	quiet   map[int32]*pause
+	order   []int32 // queues with a pause, in the order in which the pauses end
+	sending bool
+	later   sync.WaitGroup // one goroutine that ends pauses; it ends with ctx, or with the last of them
 }
 
-// pause is a time in which a queue's wake-ups wait.
-type pause struct{ work, alert bool }
+// pause is a time in which a queue's wake-ups wait, and what waits.
+type pause struct {
+	until       time.Time
+	work, alert bool
+}
 
 // quietFor is how long the wake-ups of a queue wait after one was sent.
 const quietFor = 5 * time.Millisecond
@@ -72,30 +77,77 @@ func (n *notes) begin(queue int32) *pause {
 		return p
 	}
 	n.quiet[queue] = p
-	n.later.Go(func() {
-		rest(n.ctx, quietFor)
-		n.end(queue)
-	})
+	n.extend(queue)
+	if !n.sending {
+		n.sending = true
+		n.later.Go(n.sendLater)
+	}
 	return p
 }
 
-// end ends a pause, and sends what waited for that.
-func (n *notes) end(queue int32) {
+// extend lets a queue's wake-ups wait from now on. The caller holds mu.
+func (n *notes) extend(queue int32) {
+	n.quiet[queue].until = time.Now().Add(quietFor)
+	n.order = append(n.order, queue)
+}
+
+// sendLater sends what waits, as the pauses end, until there are none. It sends for all
+// queues, one notification after the other: where a line is slow or dead they are gathered,
+// and take no connection from others.
+func (n *notes) sendLater() {
+	for {
+		until, some := n.next()
+		if !some || !rest(n.ctx, time.Until(until)) {
+			return
+		}
+		work, alerts := n.over()
+		_ = n.send(n.ctx, "w", work) // a hint: who misses it looks by himself
+		_ = n.send(n.ctx, "c", alerts)
+		n.again(work, alerts)
+	}
+}
+
+// next gives the end of the next pause.
+func (n *notes) next() (until time.Time, some bool) {
 	n.mu.Lock()
-	p := n.quiet[queue]
-	delete(n.quiet, queue)
-	if p.work {
-		n.begin(queue)
+	defer n.mu.Unlock()
+	if len(n.order) == 0 {
+		n.sending = false
+		return until, false
 	}
-	n.mu.Unlock()
-	if !p.work {
-		return
+	return n.quiet[n.order[0]].until, true
+}
+
+// over ends the pauses that are over, but for those of the queues that it gives: their
+// wake-ups are to be sent, and until then others wait.
+func (n *notes) over() (work, alerts []int32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for now := time.Now(); len(n.order) > 0; n.order = n.order[1:] {
+		q := n.order[0]
+		p := n.quiet[q]
+		switch {
+		case p.until.After(now):
+			return work, alerts
+		case p.alert:
+			alerts = append(alerts, q)
+		case p.work:
+			work = append(work, q)
+		default:
+			delete(n.quiet, q)
+		}
+		p.work, p.alert = false, false
 	}
-	kind := "w"
-	if p.alert {
-		kind = "c"
+	return work, alerts
+}
+
+// again begins pauses of queues whose wake-ups were sent.
+func (n *notes) again(queues ...[]int32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, q := range slices.Concat(queues...) {
+		n.extend(q)
 	}
-	_ = n.send(n.ctx, kind, []int32{queue}) // a hint: who misses it looks by himself
 }
 
 // close waits for what is being sent; its context has ended.
@@ -162,9 +214,18 @@ func (s *Storage) lateSince(ctx context.Context, begun time.Time, queues map[str
 	_ = s.tell(ctx, "l", numbers) // a hint
 }
 
-// tell sends a notification of its own. It need not survive a crash.
+// tellTime bounds the sending of a notification: it is a hint.
+const tellTime = time.Second
+
+// tell sends a notification of its own. It need not survive a crash. Its connection is none
+// of the reserve, whose few are for what cannot wait.
 func (s *Storage) tell(ctx context.Context, kind string, queues []int32) error {
-	return s.ask(ctx, s.reserve, query{
+	if len(queues) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, tellTime)
+	defer cancel()
+	return s.ask(ctx, s.pool, query{
 		text: "SELECT {schema}.ring($1, $2, $3, $4), set_config('synchronous_commit', 'off', true)",
 		args: []any{s.notes.channel, s.notes.sender, kind, queues},
 	})

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,8 +16,10 @@ func TestAWakeUpOutlivesThePause(t *testing.T) {
 		var sent []string
 		n := &notes{
 			local: func([]int32, bool) {}, ctx: t.Context(), quiet: make(map[int32]*pause),
-			send: func(_ context.Context, kind string, _ []int32) error {
-				sent = append(sent, kind)
+			send: func(_ context.Context, kind string, queues []int32) error {
+				if len(queues) > 0 {
+					sent = append(sent, kind)
+				}
 				return nil
 			},
 		}
@@ -38,5 +41,40 @@ func TestAWakeUpOutlivesThePause(t *testing.T) {
 		if want := []string{"w", "c"}; !slices.Equal(sent, want) {
 			t.Errorf("sent beside the commits: %q, want %q", sent, want)
 		}
+	})
+}
+
+// TestWakeUpsDoNotPileUp has each notification take a second, as where a line is dead, while
+// tasks are enqueued in a few queues. Wake-ups are gathered: one notification is on its way
+// at a time, and the last event is told.
+func TestWakeUpsDoNotPileUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sending, most, sends atomic.Int64
+		n := &notes{
+			local: func([]int32, bool) {}, ctx: t.Context(), quiet: make(map[int32]*pause),
+			send: func(_ context.Context, _ string, queues []int32) error {
+				if len(queues) == 0 {
+					return nil
+				}
+				most.Store(max(most.Load(), sending.Add(1)))
+				time.Sleep(time.Second)
+				sending.Add(-1)
+				sends.Add(1)
+				return nil
+			},
+		}
+		const queues, events = 3, 5000
+		for i := range events {
+			queue := []int32{int32(i % queues)}
+			n.rung(t.Context(), queue, n.loud(queue), false)
+			time.Sleep(time.Millisecond)
+		}
+		before := sends.Load()
+		n.later.Wait()
+		if most.Load() > 1 || before > 5 || sends.Load() == before {
+			t.Errorf("%d notifications in 5 s, %d at a time, and %d more; want one at a time, and one at the end",
+				before, most.Load(), sends.Load()-before)
+		}
+		n.close()
 	})
 }

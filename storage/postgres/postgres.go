@@ -42,6 +42,8 @@ type Storage struct {
 	unnamed atomic.Bool  // prepared statements do not stay where they are made
 	brought atomic.Int64 // tasks of the last claim
 
+	allowance allowance // of claims
+
 	stop   context.CancelCauseFunc // ends what runs in the background
 	closed atomic.Bool
 }
@@ -206,6 +208,8 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	if err := s.enter(); err != nil {
 		return storage.Description{}, wrap("describe", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
 	var now int64
 	err := s.retry(ctx, func() error {
 		return s.ask(ctx, s.pool, query{text: "SELECT {schema}.told()", scan: one(&now)})

@@ -45,10 +45,26 @@ func (n *numbers) of(names []string) (known map[string]int32, missing []string) 
 	return known, missing
 }
 
+// learn notes a number that was read, of a row that stays (readNumbers).
 func (n *numbers) learn(name string, queue int32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.known[name] = number{queue: queue, read: time.Now()}
+	n.names[queue] = name
+}
+
+// hear notes the number of a queue that a claim saw, 0 for none. Its row may be about to go:
+// the number is not good for what is written.
+func (n *numbers) hear(name string, queue int32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if queue == 0 {
+		delete(n.known, name)
+		return
+	}
+	if n.known[name].queue != queue {
+		n.known[name] = number{queue: queue}
+	}
 	n.names[queue] = name
 }
 
@@ -81,6 +97,8 @@ func (s *Storage) numbersOf(ctx context.Context, names []string) (map[string]int
 	if len(missing) == 0 {
 		return known, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
 	if err := s.readNumbers(ctx, known, missing); err != nil {
 		return nil, err
 	}

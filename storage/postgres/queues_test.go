@@ -1,9 +1,14 @@
 package postgres_test
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/postgres"
 )
 
@@ -28,4 +33,55 @@ func TestARowIsTakenBackIntoUse(t *testing.T) {
 	if complete(t.Context(), t, session, ended); len(ended) != 1 {
 		t.Errorf("got %d tasks, want one", len(ended))
 	}
+}
+
+// TestManyQueuesAreRung has one call enqueue in more queues than one notification can name.
+func TestManyQueuesAreRung(t *testing.T) {
+	s := newShop(t)
+	_, err := s.conn.Exec(t.Context(), "LISTEN midge_"+s.cfg.Schema)
+	s.must(err)
+	txs := make([]storage.Tx, 2000)
+	for i := range txs {
+		in := insertOf("a")
+		in.Ref.Queue = fmt.Sprintf("q%d", i)
+		txs[i].Inserts = []storage.Insert{in}
+	}
+	_, err = s.session.Apply(t.Context(), txs...)
+	s.must(err)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for rung := 0; rung < len(txs); {
+		note, err := s.conn.WaitForNotification(ctx)
+		s.must(err)
+		rung += 1 + strings.Count(note.Payload, ",")
+	}
+}
+
+// TestClaimsKeepNoNumber has a queue in which nothing happens for three days but claims, so
+// that its row goes. What is enqueued then is not lost.
+func TestClaimsKeepNoNumber(t *testing.T) {
+	s := newShop(t)
+	_, err := s.session.ApplyOne(t.Context(), insertTx())
+	s.must(err)
+	complete(t.Context(), t, s.session, map[string]int{})
+	s.exec("SELECT {schema}.fold(1000)")
+	for range 2 { // it is hidden, and then deleted
+		s.exec("UPDATE {schema}.queues SET touched = 0")
+		s.store.AMinuteLater()
+		s.claim(1) // as a runner does each second
+		s.exec("SELECT {schema}.abandon(86400000000, 172800000000)")
+	}
+	s.exec("SELECT 1 / (1 - count(*)) FROM {schema}.queues") // the row is gone
+	_, err = s.session.ApplyOne(t.Context(), insertTx())
+	s.must(err)
+	ended := make(map[string]int)
+	complete(t.Context(), t, s.session, ended)
+	s.want("tasks found of the one that was acknowledged", len(ended), 1)
+}
+
+// exec acts on the tables behind the storage's back.
+func (s *shop) exec(statement string) {
+	s.Helper()
+	_, err := s.conn.Exec(s.Context(), strings.ReplaceAll(statement, "{schema}", s.cfg.Schema))
+	s.must(err)
 }

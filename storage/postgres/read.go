@@ -19,6 +19,8 @@ func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, erro
 	if err := s.enter(); err != nil {
 		return storage.Task{}, wrap("task "+ref.String(), err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
 	var t storage.Task
 	err := s.retry(ctx, func() (err error) {
 		t, err = s.read(ctx, ref)
@@ -67,6 +69,8 @@ func (s *Storage) Tasks(ctx context.Context, q storage.TasksQuery) (storage.Task
 	if err := s.enter(); err != nil {
 		return storage.TasksPage{}, wrap("tasks of "+q.Queue, err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
 	var page storage.TasksPage
 	err = s.retry(ctx, func() (err error) {
 		page, err = s.list(ctx, &q, sort, id)
@@ -141,6 +145,8 @@ func (s *Storage) Queues(ctx context.Context, q storage.QueuesQuery) (storage.Qu
 	if err := s.enter(); err != nil {
 		return storage.QueuesPage{}, wrap("queues", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
 	var page storage.QueuesPage
 	err := s.retry(ctx, func() error {
 		page = storage.QueuesPage{}
@@ -179,6 +185,8 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	if err := s.enter(); err != nil {
 		return nil, wrap("stats", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
 	found := make(map[string]storage.Stats)
 	var name string
 	var paused bool

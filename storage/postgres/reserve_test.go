@@ -11,7 +11,7 @@ import (
 )
 
 // TestLateStepsDoNotStarve has two steps on connections of the reserve, which are all there
-// are, commit late at the same time: each then tells so, over a connection of the reserve.
+// are, commit late at the same time: each then tells so, over another connection.
 func TestLateStepsDoNotStarve(t *testing.T) {
 	s := newShop(t)
 	kept := insertOf("kept")

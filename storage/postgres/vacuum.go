@@ -30,6 +30,8 @@ const (
 	// second is an old transaction too, and then less and less often.
 	vacuumSoon = 100 * time.Millisecond
 	vacuumRest = time.Minute
+	// vacuumLimit is more than a vacuum takes. The line may be dead.
+	vacuumLimit = 10 * time.Minute
 )
 
 // left counts rows that a step has left behind.
@@ -76,11 +78,13 @@ func (s *Storage) vacuumTables(ctx context.Context) {
 
 // vacuumNow vacuums the tables, on a connection of its own: it may take long.
 func (s *Storage) vacuumNow(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, vacuumLimit)
+	defer cancel()
 	conn, err := dial(ctx, s.pool.Config())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	defer func() { hangUp(ctx, conn) }()
 	_, err = conn.PgConn().Exec(ctx, s.schema.in("VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) "+
 		"{schema}.tasks, {schema}.keys, {schema}.lanes, {schema}.deltas")).ReadAll()
 	return err
@@ -92,6 +96,8 @@ func worth(live int64) int64 { return vacuumRows + live/3 }
 // rowsOf tells how many tasks and dead rows the server knows of, the tasks -1 where this
 // user does not own the table.
 func (s *Storage) rowsOf(ctx context.Context) (live, dead int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
 	var owner bool
 	err = s.ask(ctx, s.pool, query{
 		text: `SELECT pg_has_role(c.relowner, 'USAGE'),

@@ -87,11 +87,7 @@ func (w *wake) hear() error {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), time.Second)
-		defer cancel()
-		_ = conn.Close(ctx)
-	}()
+	defer func() { hangUp(w.ctx, conn) }()
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{w.channel}.Sanitize()); err != nil {
 		return err
 	}

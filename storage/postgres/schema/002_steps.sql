@@ -289,8 +289,8 @@ END $$;
 -- what concerns those without a free slot too, then queue numbers.
 CREATE FUNCTION {schema}.ring(channel text, sender text, kind text, queues int4[]) RETURNS void
 LANGUAGE sql AS $$
-	SELECT pg_notify(channel, sender || ' ' || kind || ' ' || array_to_string(queues, ','))
-	WHERE cardinality(queues) > 0
+	SELECT pg_notify(channel, sender || ' ' || kind || ' ' || array_to_string(queues[i:i + 499], ','))
+	FROM generate_series(1, cardinality(queues), 500) AS i
 $$;
 
 -- claim promotes what is due, hands out due cursors and takes tasks, in the order of the

@@ -1,0 +1,95 @@
+package pgfault
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/postgres"
+)
+
+// through gives the configuration of a schema behind a proxy.
+func through(t *testing.T, cfg postgres.Config) (postgres.Config, *testserver.Proxy) {
+	t.Helper()
+	proxy := testserver.NewProxy(t, shared.Addr())
+	cfg.URL = "postgres://" + proxy.Addr() + "/postgres?user=midge&sslmode=disable"
+	return cfg, proxy
+}
+
+// TestOneDeadConnection is F36: the connection of one claim goes dead, as behind a NAT that
+// forgot it or with a server that vanished. Nothing comes on it any more, no error either.
+// All other connections work: the next job runs within seconds.
+func TestOneDeadConnection(t *testing.T) {
+	testserver.RequirePostgres(t)
+	const found, soon = 5 * time.Second, 2 * time.Second
+	cfg := fresh(t, postgres.Config{})
+	direct, _ := opened(t, cfg)
+	client := must(midge.NewClient(direct, midge.ClientConfig{}))(t)
+	cfg, proxy := through(t, cfg)
+	store, _ := opened(t, cfg)
+	runner := must(midge.NewRunner(store, midge.RunnerConfig{Lease: 3 * time.Second}))(t)
+	ran := make(chan struct{}, 2)
+	succeed(t, midge.Handle(runner, func(context.Context, picked) error {
+		ran <- struct{}{}
+		return nil
+	}))
+	must(client.Enqueue(t.Context(), picked{}))(t)
+	start(t, runner)
+	<-ran
+	var struck atomic.Bool
+	isClaim := testserver.Containing(".claim(")
+	held := proxy.HoldReply(func(request []byte) bool { return isClaim(request) && !struck.Swap(true) })
+	defer held.Release()
+	<-held.Struck()
+	must(client.Enqueue(t.Context(), picked{}))(t)
+	begun := time.Now()
+	select {
+	case <-ran:
+		t.Logf("the next job ran after %v", time.Since(begun).Round(time.Millisecond))
+	case <-time.After(found + soon):
+		t.Errorf("no job ran for %v: the runner waits for one dead connection", found+soon)
+	}
+}
+
+// TestDeadWakeUpsHoldNothingUp has wake-ups go out on connections that are dead. Heartbeats
+// and settles, which have two connections alone, go on.
+func TestDeadWakeUpsHoldNothingUp(t *testing.T) {
+	testserver.RequirePostgres(t)
+	const dead, limit = 2, time.Second
+	cfg, proxy := through(t, fresh(t, postgres.Config{}))
+	_, session := opened(t, cfg)
+	must(session.Apply(t.Context(), inserts(1)...))(t)
+	fence := must(session.Claim(t.Context(), claimOf(1)))(t).Fences[0]
+	var struck atomic.Int64
+	isTell := testserver.Containing("set_config('synchronous_commit', 'off', true)")
+	held := proxy.HoldReply(func(request []byte) bool { return isTell(request) && struck.Add(1) <= dead })
+	defer held.Release()
+	busy, rest := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer rest()
+	for _, unique := range []bool{false, true} { // flushed side by side
+		all.Go(func() {
+			for busy.Err() == nil {
+				txs := inserts(1)
+				if unique {
+					txs[0].Inserts[0].Unique = storage.Unique{Mode: storage.UniqueLife, Key: txs[0].Inserts[0].Ref.ID}
+				}
+				_, _ = session.Apply(busy, txs...)
+			}
+		})
+	}
+	testserver.Await(t, "wake-ups were sent apart", func() bool { return struck.Load() >= dead })
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	req := storage.ExtendRequest{Leases: []storage.Extension{{Fence: fence, For: time.Minute}}}
+	if _, err := session.Extend(ctx, req); err != nil {
+		t.Errorf("no lease was extended for %v: %v", time.Since(begun), err)
+	}
+}

@@ -1,0 +1,67 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+)
+
+// TestDeadConnectionsAreGivenUp has every connection go dead while a call waits for its
+// answer. Callers whose contexts have no deadline are told within seconds that the outcome
+// is unknown, and the next calls have connections that live.
+func TestDeadConnectionsAreGivenUp(t *testing.T) {
+	s := newShop(t)
+	proxy := testserver.NewProxy(t, shared.Addr())
+	cfg := s.cfg
+	cfg.URL = "postgres://" + proxy.Addr() + "/postgres?user=midge&sslmode=disable"
+	cfg.Connections = 10
+	store, session := opened(t, cfg)
+	_, err := session.ApplyOne(t.Context(), insertTx())
+	s.must(err)
+	claim := claimOf(1)
+	claim.Token = storage.NewToken()
+	calls := map[string]func(ctx context.Context) error{
+		"claim":     func(ctx context.Context) error { _, err := store.Claim(ctx, claim); return err },
+		"extend":    func(ctx context.Context) error { _, err := store.Extend(ctx, beat()); return err },
+		"configure": func(ctx context.Context) error { return store.Configure(ctx, storage.Call{}, "q", storage.Settings{}) },
+		"describe":  func(ctx context.Context) error { _, err := store.Describe(ctx); return err },
+		"task":      func(ctx context.Context) error { _, err := store.Task(ctx, insertOf("a").Ref); return err },
+		"tasks": func(ctx context.Context) error {
+			_, err := store.Tasks(ctx, storage.TasksQuery{Queue: "q", State: storage.Waiting, Limit: 1})
+			return err
+		},
+		"queues": func(ctx context.Context) error {
+			_, err := store.Queues(ctx, storage.QueuesQuery{Limit: 1})
+			return err
+		},
+		"stats":   func(ctx context.Context) error { _, err := store.Stats(ctx, "q"); return err },
+		"runners": func(ctx context.Context) error { _, err := store.Runners(ctx); return err },
+	}
+	const limit = 7 * time.Second
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	held := proxy.HoldReply(testserver.Containing(cfg.Schema))
+	time.AfterFunc(limit, cancel)
+	var all sync.WaitGroup
+	for name, call := range calls {
+		all.Go(func() {
+			if err := call(ctx); ctx.Err() != nil || !errors.Is(err, storage.ErrUnknown) {
+				t.Errorf("%s: %v, want an unknown outcome in less than %v", name, err, limit)
+			}
+		})
+	}
+	all.Wait()
+	held.Release()
+	_, err = session.Claim(t.Context(), claimOf(1))
+	s.must(err)
+}
+
+// beat is a heartbeat.
+func beat() storage.ExtendRequest {
+	return storage.ExtendRequest{Runner: storage.RunnerInfo{ID: "r", For: time.Minute}}
+}
