@@ -5,11 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx" of database/sql
+	"github.com/jackc/pgx/v5/stdlib" // and the driver "pgx" of database/sql
 
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
@@ -290,4 +291,100 @@ func TestWithinRefusesAnIdentity(t *testing.T) {
 	var invalid *storage.InvalidError
 	_, err = s.store.Within(tx).Apply(t.Context(), storage.Call{Seq: 1}, insertTx())
 	s.want("an *InvalidError", errors.As(err, &invalid), true)
+}
+
+// cutter ends a context as soon as a statement has been answered, or a round trip.
+type cutter struct {
+	after  string // what the statement contains
+	cancel context.CancelFunc
+}
+
+type cutKey struct{}
+
+func (c *cutter) TraceQueryStart(
+	ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData,
+) context.Context {
+	return context.WithValue(ctx, cutKey{}, d.SQL)
+}
+
+func (c *cutter) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	c.cut(fmt.Sprint(ctx.Value(cutKey{})))
+}
+
+func (c *cutter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+func (c *cutter) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchQueryData) { c.cut(d.SQL) }
+
+func (c *cutter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+func (c *cutter) cut(text string) {
+	if c.cancel != nil && strings.Contains(text, c.after) {
+		c.cancel()
+	}
+}
+
+// TestWithinACutIsUndone has the context of an Apply end between two round trips. What it did
+// is rolled back, and its locks are gone, so that the application may go on and commit.
+func TestWithinACutIsUndone(t *testing.T) {
+	order := func(s *shop) string { return "INSERT INTO " + s.cfg.Schema + ".orders VALUES ('gone on')" }
+	t.Run("pgx", func(t *testing.T) {
+		s, cfg, cut := cuttable(t, ".load(")
+		conn, err := pgx.ConnectConfig(t.Context(), cfg)
+		s.must(err)
+		defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+		tx, err := conn.Begin(t.Context())
+		s.must(err)
+		s.cutOff(cut, s.store.Within(tx), func() error {
+			_, err := tx.Exec(t.Context(), order(s))
+			return errors.Join(err, tx.Commit(t.Context()))
+		})
+	})
+	t.Run("database sql", func(t *testing.T) {
+		s, cfg, cut := cuttable(t, ".drop(")
+		db := stdlib.OpenDB(*cfg)
+		defer func() { _ = db.Close() }()
+		tx, err := db.BeginTx(t.Context(), nil)
+		s.must(err)
+		s.cutOff(cut, s.store.WithinSQL(tx), func() error {
+			_, err := tx.ExecContext(t.Context(), order(s))
+			return errors.Join(err, tx.Commit())
+		})
+	})
+}
+
+// cuttable gives a shop, and how to connect to it with a cutter.
+func cuttable(t *testing.T, after string) (*shop, *pgx.ConnConfig, *cutter) {
+	s := newShop(t)
+	cfg, err := pgx.ParseConfig(shared.URL())
+	s.must(err)
+	cut := &cutter{after: after}
+	cfg.Tracer = cut
+	return s, cfg, cut
+}
+
+// cutOff settles a task in a transaction, under a context that is cut off.
+func (s *shop) cutOff(cut *cutter, to storage.Applier, goOnAndCommit func() error) {
+	kept := insertOf("a")
+	kept.Keep.For = time.Hour
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{kept}})
+	fence := s.claim(1).Fences[0]
+	ctx, cancel := context.WithCancel(s.Context())
+	defer cancel()
+	cut.cancel = cancel
+	_, err := to.Apply(ctx, storage.Call{}, storage.Tx{
+		Settles: []storage.Settle{{Fence: fence, Outcome: storage.Complete}},
+		Inserts: []storage.Insert{insertOf("next")},
+	})
+	cut.cancel = nil
+	s.want("the context's error", errors.Is(err, context.Canceled), true)
+	x, err := s.session.Extend(s.Context(), storage.ExtendRequest{
+		Leases: []storage.Extension{{Fence: fence, For: time.Minute}},
+	})
+	s.must(err)
+	s.want("locked", len(x.Locked), 0)
+	s.must(goOnAndCommit())
+	s.want("the task that was to be completed", s.state("a"), storage.Pending)
+	s.want("its follow-up", s.state("next"), storage.State(""))
 }
