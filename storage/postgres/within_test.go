@@ -219,6 +219,36 @@ func TestWithinSettle(t *testing.T) {
 	})
 }
 
+// TestWithinAnEnqueueHoldsUpNothing enqueues what is there already, by its id and by its
+// unique key, and something new. Until the transaction ends all is as without it.
+func TestWithinAnEnqueueHoldsUpNothing(t *testing.T) {
+	both(t, func(s *shop, do func(bool, func(storage.Applier))) {
+		unique := func(id string) storage.Insert {
+			in := insertOf(id)
+			in.Unique, in.OnConflict = storage.Unique{Key: "k", Mode: storage.UniqueLife}, storage.Skip
+			return in
+		}
+		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("a"), unique("b")}})
+		fences := s.claim(2).Fences
+		do(true, func(to storage.Applier) {
+			a := s.apply(to, storage.Tx{Inserts: []storage.Insert{insertOf("a"), unique("c"), insertOf("d")}})
+			s.want("refused", a.Err, nil)
+			s.want("existing", [2]bool{a.Inserted[0].Existing, a.Inserted[1].Existing}, [2]bool{true, true})
+			x, err := s.session.Extend(s.Context(), storage.ExtendRequest{Leases: []storage.Extension{
+				{Fence: fences[0], For: time.Minute}, {Fence: fences[1], For: time.Minute},
+			}})
+			s.must(err)
+			s.want("locked", len(x.Locked), 0)
+			for _, f := range fences {
+				ended := s.apply(s.store, storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Complete}}})
+				s.want("refused", ended.Err, nil)
+			}
+		})
+		s.want("of these there are", s.state("a")+s.state("b")+s.state("c"), "")
+		s.want("the new one", s.state("d"), storage.Waiting)
+	})
+}
+
 func TestWithinTheWholeTx(t *testing.T) {
 	both(t, func(s *shop, do func(bool, func(storage.Applier))) {
 		kept := insertOf("kept")

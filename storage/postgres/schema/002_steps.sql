@@ -658,9 +658,10 @@ BEGIN
 	END IF;
 END $$;
 
--- load reads tasks by their refs and locks them; it waits for no lock unless asked to.
--- What another step has locked is given as it was before that step, held false.
-CREATE FUNCTION {schema}.load(queues int4[], ids bytea[], wait bool) RETURNS TABLE (
+-- load reads tasks by their refs and locks the first of them; it waits for no lock unless
+-- asked to. What it does not lock, or another step has locked, is given as it was before
+-- that step, held false.
+CREATE FUNCTION {schema}.load(queues int4[], ids bytea[], locks int4, wait bool) RETURNS TABLE (
 	o_n int4, o_held bool, o_ended bool, o_sort int8, o_version int8, o_state int2, o_flags int2,
 	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_at int8, o_reason text, o_attempts bytea
 ) LANGUAGE plpgsql
@@ -672,22 +673,24 @@ BEGIN
 	FOR n IN 1..cardinality(queues) LOOP
 		q := queues[n];
 		i := ids[n];
-		IF wait THEN
-			PERFORM FROM {schema}.tasks t WHERE t.queue = q AND t.id = i FOR UPDATE;
-			PERFORM FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE;
+		IF n <= locks THEN
+			IF wait THEN
+				PERFORM FROM {schema}.tasks t WHERE t.queue = q AND t.id = i FOR UPDATE;
+				PERFORM FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE;
+			END IF;
+			RETURN QUERY
+			SELECT n, true, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
+				0::int8, ''::text, {schema}.history(t.queue, t.id, t.flags)
+			FROM {schema}.tasks t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
+			CONTINUE WHEN FOUND;
+			RETURN QUERY
+			SELECT n, true, true, t.expires, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past,
+				t.record, t.at, t.reason, {schema}.history(t.queue, t.id, t.flags)
+			FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
+			CONTINUE WHEN FOUND;
 		END IF;
-		RETURN QUERY
-		SELECT n, true, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
-			0::int8, ''::text, {schema}.history(t.queue, t.id, t.flags)
-		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
-		CONTINUE WHEN FOUND;
-		RETURN QUERY
-		SELECT n, true, true, t.expires, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past, t.record,
-			t.at, t.reason, {schema}.history(t.queue, t.id, t.flags)
-		FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
-		CONTINUE WHEN FOUND;
-		-- Locked by another, or not there. It may pass from one table to the other
-		-- between these looks, but not back.
+		-- Not to be locked, locked by another, or not there. It may pass from one table to the
+		-- other between these looks, but not back.
 		RETURN QUERY
 		SELECT n, false, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
 			0::int8, ''::text, NULL::bytea
