@@ -62,6 +62,10 @@
 // Sizes and totals are appended as rows, and one client at a time folds them.
 // A serialization failure, a deadlock or a lost race is done again with jitter.
 //
+// Steps are READ COMMITTED whatever the role's or URL's default is: what it is Open reads, and
+// where it is another each step says so itself. In a transaction of the application's that
+// keeps its first snapshot an id or key that was taken since is a failure to serialize.
+//
 // # Plans
 //
 // A planner that knows nothing of a table filled a second ago would ruin claims. Each

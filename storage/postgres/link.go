@@ -140,6 +140,9 @@ func (s *Storage) ask(ctx context.Context, pool *pgxpool.Pool, q query) error {
 }
 
 func (s *Storage) askOnce(ctx context.Context, pool *pgxpool.Pool, q query) error {
+	if s.strict {
+		return s.askWithin(ctx, pool, q)
+	}
 	found, err := pool.Query(ctx, s.schema.in(q.text), q.args...)
 	if err != nil {
 		return err
@@ -152,6 +155,16 @@ func (s *Storage) askOnce(ctx context.Context, pool *pgxpool.Pool, q query) erro
 	}
 	found.Close()
 	return found.Err()
+}
+
+// askWithin asks in a transaction that names its isolation: that of the sessions is another.
+func (s *Storage) askWithin(ctx context.Context, pool *pgxpool.Pool, q query) error {
+	tx, err := s.begin(ctx, pool)
+	if err != nil {
+		return err
+	}
+	defer tx.close(ctx)
+	return tx.commit(ctx, q)
 }
 
 // one makes a scan of the one row that a query gives.

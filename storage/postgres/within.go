@@ -31,8 +31,10 @@ type joinedLink interface {
 
 var _ storage.Applier = (*Joined)(nil)
 
-// Within joins a transaction of pgx. It may have any isolation level; in one that can
-// fail to serialize the failure is the caller's, who repeats the whole.
+// Within joins a transaction of pgx. It may have any isolation level. In one that keeps its
+// first snapshot, REPEATABLE READ or SERIALIZABLE, an Apply fails to serialize (40001) that
+// inserts under an id or a unique key, or writes a task, which somebody took or changed since:
+// the caller repeats the whole transaction.
 func (s *Storage) Within(tx pgx.Tx) *Joined {
 	return &Joined{store: s, link: joinedTx{tx: tx, schema: s.schema}}
 }
@@ -52,8 +54,8 @@ const senderJoined = "-"
 //
 // A Tx that is refused (Applied.Err) has changed nothing and leaves the transaction
 // usable. So does an error, also that of a context which ended: what this Apply did is
-// rolled back. A failure to serialize, a lost connection, and a rollback that does not go
-// through end the transaction; those keep the driver's error for errors.As. A task that was settled is locked until the transaction ends, and
+// rolled back. Where that does not go through, as on a lost connection, the transaction ends.
+// The driver's error is kept for errors.As. A task that was settled is locked until the transaction ends, and
 // that lock is its lease: no Extend, cancel or recovery waits for it or touches it.
 func (j *Joined) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
@@ -96,7 +98,10 @@ const undoTime = 5 * time.Second
 func (j *Joined) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
-	err := j.link.run(ctx, query{text: "ROLLBACK TO SAVEPOINT midge"}, query{text: "RELEASE SAVEPOINT midge"})
+	err := j.link.run(ctx, query{text: "ROLLBACK TO SAVEPOINT midge"})
+	if err == nil { // apart: after an error nothing but the first can be prepared
+		err = j.link.run(ctx, query{text: "RELEASE SAVEPOINT midge"})
+	}
 	if err != nil {
 		_ = j.link.rollback(ctx) // where this fails too the connection is gone, and the transaction with it
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib" // and the driver "pgx" of database/sql
 
 	"github.com/midgehq/midge/internal/testserver"
@@ -244,7 +245,7 @@ func TestWithinAnEnqueueHoldsUpNothing(t *testing.T) {
 				s.want("refused", ended.Err, nil)
 			}
 		})
-		s.want("of these there are", s.state("a")+s.state("b")+s.state("c"), "")
+		s.want("of these there are", s.state("a")+s.state("b")+s.state("c"), storage.State(""))
 		s.want("the new one", s.state("d"), storage.Waiting)
 	})
 }
@@ -323,6 +324,54 @@ func TestWithinRefusesAnIdentity(t *testing.T) {
 	s.want("an *InvalidError", errors.As(err, &invalid), true)
 }
 
+// TestWithinAnOldSnapshotTakesNoIDTwice has a transaction of the application's whose snapshot
+// is older than a task enqueue under that task's id. It fails to serialize, whether the task
+// has ended by now or not; else the id would be in two tables, and its settle fail for ever.
+func TestWithinAnOldSnapshotTakesNoIDTwice(t *testing.T) {
+	for _, end := range []bool{true, false} {
+		s := newShop(t)
+		tx, err := s.conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		s.must(err)
+		s.apply(s.store.Within(tx), storage.Tx{Inserts: []storage.Insert{insertOf("other")}}) // has a snapshot
+		kept := insertOf("x")
+		kept.Keep.For = time.Hour
+		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{kept}})
+		if end {
+			for _, f := range s.claim(10).Fences {
+				s.apply(s.store, storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Complete}}})
+			}
+		}
+		_, err = s.store.Within(tx).Apply(t.Context(), storage.Call{}, storage.Tx{Inserts: []storage.Insert{kept}})
+		var refused *pgconn.PgError
+		if !errors.As(err, &refused) || refused.Code != "40001" {
+			t.Errorf("ended %t: got %v, want a failure to serialize", end, err)
+		}
+		s.must(tx.Commit(t.Context()))
+		s.want("the other", s.state("other"), storage.Waiting)
+	}
+}
+
+// TestWithinARepeatableRead does in one all that an old snapshot does not forbid.
+func TestWithinARepeatableRead(t *testing.T) {
+	s := newShop(t)
+	kept := insertOf("kept")
+	kept.Keep.For = time.Hour
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{kept}})
+	f := s.claim(1).Fences[0]
+	ended := s.apply(s.store, storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Bury}}}).Settled[0]
+	tx, err := s.conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.Serializable})
+	s.must(err)
+	to := s.store.Within(tx)
+	a := s.apply(to, storage.Tx{Inserts: []storage.Insert{insertOf("new"), kept}})
+	s.want("existing", [2]bool{a.Inserted[0].Existing, a.Inserted[1].Existing}, [2]bool{false, true})
+	a = s.apply(to, storage.Tx{Changes: []storage.Change{{Ref: f.Ref, Version: ended.Version, State: storage.Waiting}}})
+	s.want("refused", a.Err, nil)
+	s.must(tx.Commit(t.Context()))
+	s.want("the new one", s.state("new"), storage.Waiting)
+	s.want("the one that was dead", s.state("kept"), storage.Waiting)
+	s.want("rows", len(s.claim(5).Tasks), 2)
+}
+
 // cutter ends a context as soon as a statement has been answered, or a round trip.
 type cutter struct {
 	after  string // what the statement contains
@@ -345,7 +394,9 @@ func (c *cutter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBa
 	return ctx
 }
 
-func (c *cutter) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchQueryData) { c.cut(d.SQL) }
+func (c *cutter) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchQueryData) {
+	c.cut(d.SQL)
+}
 
 func (c *cutter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 

@@ -775,13 +775,18 @@ BEGIN
 	) u WHERE t.ctid = u.c;
 END $$;
 
--- make adds tasks. An id that is taken, among what has ended too, is a unique_violation.
+-- make adds tasks. An id that is taken, among what has ended too, is a unique_violation; in
+-- a transaction of the application's that keeps its first snapshot, where it was taken
+-- since, it is a serialization_failure.
 CREATE FUNCTION {schema}.make(
 	queues int4[], ids bytea[], sorts int8[], versions int8[], states int2[], marks int2[],
 	priorities int2[], pasts bytea[], records bytea[]
 ) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '2s' AS $$
 BEGIN
+	IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+		PERFORM {schema}.unseen(queues, ids);
+	END IF;
 	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
 	SELECT u.sort, u.version, u.queue, u.queue * 16 + u.state, u.mark, u.priority, u.id, '', u.past, u.record
 	FROM unnest(queues, ids, sorts, versions, states, marks, priorities, pasts, records)
@@ -791,6 +796,28 @@ BEGIN
 	IF FOUND THEN
 		RAISE unique_violation USING MESSAGE = 'midge: the id is taken by a task that has ended';
 	END IF;
+END $$;
+
+-- unseen fails to serialize where an id was taken after this transaction's snapshot. No
+-- query shows that, but an insert does that conflicts: one into each table is tried, and
+-- taken back.
+CREATE FUNCTION {schema}.unseen(queues int4[], ids bytea[]) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '2s' AS $$
+BEGIN
+	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
+	SELECT 0, 0, u.queue, u.queue * 16, 0, 0, u.id, '', '', '' FROM unnest(queues, ids) AS u (queue, id)
+	ON CONFLICT DO NOTHING;
+	INSERT INTO {schema}.ended (expires, version, at, queue, line, flags, priority, id, reason, past, record)
+	SELECT 0, 0, 0, u.queue, u.queue * 16, 0, 0, u.id, '', '', '' FROM unnest(queues, ids) AS u (queue, id)
+	ON CONFLICT DO NOTHING;
+	DELETE FROM {schema}.tasks t USING (
+		SELECT (SELECT x.ctid FROM {schema}.tasks x WHERE x.queue = u.queue AND x.id = u.id) AS c
+		FROM unnest(queues, ids) AS u (queue, id) OFFSET 0
+	) u WHERE t.ctid = u.c AND t.version = 0;
+	DELETE FROM {schema}.ended t USING (
+		SELECT (SELECT x.ctid FROM {schema}.ended x WHERE x.queue = u.queue AND x.id = u.id) AS c
+		FROM unnest(queues, ids) AS u (queue, id) OFFSET 0
+	) u WHERE t.ctid = u.c AND t.version = 0;
 END $$;
 
 -- take takes unique keys. One that is held is a unique_violation.
