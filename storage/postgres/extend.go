@@ -76,7 +76,7 @@ func (s *Storage) extend(
 		}
 		x.Locked = append(x.Locked, e.Fence.Ref)
 	}
-	writes := w.save()
+	writes := w.save(false)
 	if req.Runner.ID != "" {
 		writes = append(writes, hear(&req.Runner, st.base))
 	}

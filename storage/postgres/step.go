@@ -38,7 +38,23 @@ var (
 	errBusy = errors.New("one of several tasks is locked by another transaction")
 	// errHeld says that of a part by itself: it is tried again for a while.
 	errHeld = errors.New("a task is locked by another transaction")
+	// errAwaited says of a part by itself that it has waited for another transaction's id or
+	// unique key as long as a flush may: the others are not to wait on.
+	errAwaited = errors.New("an id or unique key is being taken by another transaction")
 )
+
+// heldUp says what it means for parts that one of them was held up.
+func heldUp(err error, parts []*part) error {
+	switch waited := code(err) == "55P03"; {
+	case !waited && !errors.Is(err, errBusy):
+		return err
+	case len(parts) > 1:
+		return errBusy
+	case waited:
+		return errAwaited
+	}
+	return errHeld
+}
 
 // step is the general way to carry out parts: what they name is loaded and locked, they
 // are carried out in memory, one after the other (work.go), and what changed is written.

@@ -130,7 +130,7 @@ func (j *Joined) try(ctx context.Context, p *part, queues map[string]int32) erro
 	if err != nil {
 		return err
 	}
-	writes := w.save()
+	writes := w.save(true)
 	for name, alert := range w.rings {
 		kind := "w"
 		if alert {

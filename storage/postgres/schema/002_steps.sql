@@ -780,10 +780,13 @@ END $$;
 -- since, it is a serialization_failure.
 CREATE FUNCTION {schema}.make(
 	queues int4[], ids bytea[], sorts int8[], versions int8[], states int2[], marks int2[],
-	priorities int2[], pasts bytea[], records bytea[]
+	priorities int2[], pasts bytea[], records bytea[], patient bool
 ) RETURNS void LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '2s' AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
 BEGIN
+	IF patient THEN
+		PERFORM set_config('lock_timeout', '2s', true);
+	END IF;
 	IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
 		PERFORM {schema}.unseen(queues, ids);
 	END IF;
@@ -802,7 +805,7 @@ END $$;
 -- query shows that, but an insert does that conflicts: one into each table is tried, and
 -- taken back.
 CREATE FUNCTION {schema}.unseen(queues int4[], ids bytea[]) RETURNS void LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '2s' AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
 	SELECT 0, 0, u.queue, u.queue * 16, 0, 0, u.id, '', '', '' FROM unnest(queues, ids) AS u (queue, id)
@@ -821,12 +824,15 @@ BEGIN
 END $$;
 
 -- take takes unique keys. One that is held is a unique_violation.
-CREATE FUNCTION {schema}.take(queues int4[], wanted text[], ids bytea[], untils int8[], now int8)
+CREATE FUNCTION {schema}.take(queues int4[], wanted text[], ids bytea[], untils int8[], now int8, patient bool)
 RETURNS void LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '50ms' AS $$
 DECLARE
 	n int8;
 BEGIN
+	IF patient THEN
+		PERFORM set_config('lock_timeout', '2s', true);
+	END IF;
 	INSERT INTO {schema}.keys AS k (queue, key, id, until)
 	SELECT u.queue, u.key, u.id, u.until FROM unnest(queues, wanted, ids, untils) AS u (queue, key, id, until)
 	ON CONFLICT (queue, key) DO UPDATE SET id = excluded.id, until = excluded.until
