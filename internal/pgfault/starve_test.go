@@ -2,6 +2,7 @@ package pgfault
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -88,4 +89,49 @@ func leastLease(t *testing.T, cfg postgres.Config, d time.Duration) time.Duratio
 			" FROM "+cfg.Schema+".tasks WHERE line & 15 IN (4, 5)"))
 	}
 	return time.Duration(least) * time.Microsecond
+}
+
+// long is a job that runs until it is told to end.
+type long struct{}
+
+// TestAnEnqueueStopsNoJob has an application enqueue what runs already, in a transaction that
+// stays open for longer than a lease. The job's lease is renewed as ever, and it runs once.
+func TestAnEnqueueStopsNoJob(t *testing.T) {
+	testserver.RequirePostgres(t)
+	const lease, open = 1500 * time.Millisecond, 3 * time.Second
+	cfg := fresh(t, postgres.Config{})
+	store, _ := opened(t, cfg)
+	client := must(midge.NewClient(store, midge.ClientConfig{}))(t)
+	runner := must(midge.NewRunner(store, midge.RunnerConfig{Lease: lease}))(t)
+	var runs, stopped atomic.Int64
+	over := make(chan struct{})
+	succeed(t, midge.Handle(runner, func(ctx context.Context, _ long) error {
+		runs.Add(1)
+		select {
+		case <-over:
+			return nil
+		case <-ctx.Done():
+			stopped.Add(1)
+			return context.Cause(ctx)
+		}
+	}))
+	task := must(client.Enqueue(t.Context(), long{}, midge.ID("a")))(t)
+	start(t, runner)
+	testserver.Await(t, "the job runs", func() bool { return runs.Load() == 1 })
+	tx := must(connect(t, cfg.URL).Begin(t.Context()))(t)
+	existing := must(client.With(store.Within(tx)).Enqueue(t.Context(), long{}, midge.ID("a")))(t)
+	if !existing.Existing {
+		t.Fatalf("got %+v, want it to be there already", existing)
+	}
+	least := leastLease(t, cfg, open)
+	close(over)
+	testserver.Await(t, "the job is completed while the transaction is open", func() bool {
+		_, err := store.Task(t.Context(), task.Ref)
+		return errors.Is(err, storage.ErrNotFound)
+	})
+	succeed(t, tx.Commit(t.Context()))
+	if runs.Load() != 1 || stopped.Load() != 0 || least <= 0 {
+		t.Errorf("the job ran %d times and was stopped %d times, its lease had %v left; want once, 0 and some",
+			runs.Load(), stopped.Load(), least)
+	}
 }

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -83,8 +82,13 @@ func (s *Storage) poolOf(class int) *pgxpool.Pool {
 	return s.reserve
 }
 
-// flushOnce carries out parts in one transaction, the general way.
+// flushOnce carries out parts in one transaction, the general way, and says where another
+// step or transaction holds it up.
 func (s *Storage) flushOnce(ctx context.Context, class int, parts []*part) error {
+	return heldUp(s.flushTogether(ctx, class, parts), parts)
+}
+
+func (s *Storage) flushTogether(ctx context.Context, class int, parts []*part) error {
 	queues, err := s.numbersOf(ctx, queuesOfParts(parts))
 	if err != nil {
 		return err
@@ -100,14 +104,11 @@ func (s *Storage) flushOnce(ctx context.Context, class int, parts []*part) error
 		return err
 	}
 	w, err := st.carryOut(ctx)
-	if errors.Is(err, errBusy) && len(parts) == 1 {
-		return errHeld
-	}
 	if err != nil {
 		return err
 	}
 	writes, rung := s.ringing(w)
-	writes = append(w.save(), writes...)
+	writes = append(w.save(false), writes...)
 	if q, some := remembering(st.parts); some {
 		writes = append(writes, q)
 	}

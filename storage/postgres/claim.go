@@ -326,7 +326,7 @@ func (s *Storage) recoverExpired(
 		}
 	}
 	writes, rung := s.ringing(w)
-	if err := tx.commit(ctx, append(w.save(), writes...)...); err != nil {
+	if err := tx.commit(ctx, append(w.save(false), writes...)...); err != nil {
 		return 0, nil, err
 	}
 	rung(ctx)

@@ -219,7 +219,7 @@ func (s *Storage) flushAll(ctx context.Context, class int, parts []*part) {
 	err = translate(err)
 	if len(parts) > 1 && err != nil && (errors.Is(err, errBusy) || !errors.Is(err, storage.ErrUnknown) &&
 		!errors.Is(err, storage.ErrFull) && !errors.Is(err, storage.ErrRefused)) {
-		s.flushApart(ctx, class, parts)
+		flushApart(parts, func(p *part) { s.flushAll(ctx, class, []*part{p}) })
 		return
 	}
 	for _, p := range parts {
@@ -229,11 +229,33 @@ func (s *Storage) flushAll(ctx context.Context, class int, parts []*part) {
 	}
 }
 
-// flushApart carries out parts one by one, those that were held up by another step last.
-func (s *Storage) flushApart(ctx context.Context, class int, parts []*part) {
+// flushApart carries out parts one by one. One that another transaction holds up is handed
+// back, for its caller to repeat, and so are those that name any of the same: of what may
+// stay locked for long a flush waits for little and once.
+func flushApart(parts []*part, flush func(p *part)) {
+	heldRefs, heldKeys := make(map[storage.Ref]bool), make(map[key]bool)
 	for _, p := range parts {
-		if !p.done {
-			s.flushAll(ctx, class, []*part{p})
+		if p.done {
+			continue
+		}
+		refs, keys := named([]*part{p})
+		held := slices.ContainsFunc(keys, func(k key) bool { return heldKeys[k] })
+		for ref := range refs {
+			held = held || heldRefs[ref]
+		}
+		if held {
+			p.err = translate(errHeld)
+		} else {
+			flush(p)
+		}
+		if !errors.Is(p.err, errHeld) && !errors.Is(p.err, errAwaited) {
+			continue
+		}
+		for ref := range refs {
+			heldRefs[ref] = true
+		}
+		for _, k := range keys {
+			heldKeys[k] = true
 		}
 	}
 }

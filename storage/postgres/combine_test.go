@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -26,7 +27,7 @@ func TestRepeatBesideOthers(t *testing.T) {
 	tx := func(id string) storage.Tx { return storage.Tx{Inserts: []storage.Insert{insertOf(id)}} }
 	flush := func(calls []storage.Call, txs ...storage.Tx) [][]storage.Applied {
 		t.Helper()
-		applied, errs := store.FlushInserts(t.Context(), calls, txs)
+		applied, errs := store.Flush(t.Context(), calls, txs)
 		if err := errors.Join(errs...); err != nil {
 			t.Fatal(err)
 		}
@@ -53,5 +54,44 @@ func TestRepeatBesideOthers(t *testing.T) {
 	stats, err := store.Stats(t.Context(), "q")
 	if err != nil || stats[0].Totals.Enqueued != 4 {
 		t.Errorf("enqueued: %+v, %v, want 4", stats, err)
+	}
+}
+
+// TestOnlyWhoWantsItWaits has an application take an id and a unique key in a transaction that
+// stays open. Of those who are flushed together, who wants the same is handed back soon and
+// the others are carried out.
+func TestOnlyWhoWantsItWaits(t *testing.T) {
+	unique := insertOf("a")
+	unique.Unique = storage.Unique{Key: "k", Mode: storage.UniqueLife}
+	rival := unique
+	rival.Ref.ID = "b"
+	for name, want := range map[string]storage.Insert{"an id": insertOf("a"), "a key": rival} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("running")}})
+			other := storage.Tx{Inserts: []storage.Insert{insertOf("other")}}
+			if want.Unique.Mode != "" { // what is no plain insert either
+				other.Settles = []storage.Settle{{Fence: s.claim(1).Fences[0], Outcome: storage.Bury}}
+			}
+			tx, err := s.conn.Begin(t.Context())
+			s.must(err)
+			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+			s.want("refused", s.apply(s.store.Within(tx), storage.Tx{Inserts: []storage.Insert{unique}}).Err, nil)
+			rivals := storage.Tx{Inserts: []storage.Insert{want}}
+			begun := time.Now()
+			_, errs := s.store.Flush(t.Context(), make([]storage.Call, 4), []storage.Tx{rivals, rivals, other, rivals})
+			if took := time.Since(begun); took > 2*time.Second {
+				t.Errorf("it took %v, want some 100 ms", took)
+			}
+			s.must(errs[2])
+			s.want("the other", s.state("other"), storage.Waiting)
+			for _, i := range []int{0, 1, 3} {
+				s.want("an outcome to be asked for again", errors.Is(errs[i], storage.ErrUnknown), true)
+			}
+			s.must(tx.Rollback(t.Context()))
+			_, errs = s.store.Flush(t.Context(), make([]storage.Call, 1), []storage.Tx{rivals})
+			s.must(errs[0])
+			s.want("who wants it, once it is free", s.state(want.Ref.ID), storage.Waiting)
+		})
 	}
 }

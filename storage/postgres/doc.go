@@ -55,13 +55,19 @@
 // # Locks
 //
 // Nothing serialises the fleet. Claims skip what others have locked. A step locks the
-// tasks that it names in the order of queue and id; it waits for no lock of another
-// transaction but those of a unique key or id that is being inserted, and those for a
-// bounded time: what it finds locked it tries again by itself. Extend, cancel and recovery
-// pass over a task that is locked, as one is that the application settles in a transaction
-// of its own. A step of which nothing is heard for two seconds is rolled back by the server.
+// tasks that it writes or relies on, in the order of queue and id; what an insert finds there
+// already it only reads. It waits for no lock of another transaction but that of a unique key
+// or id that is being inserted, for 50 ms: then it is rolled back, the calls that shared it
+// are carried out one by one, and one that is still held up is handed back as an ErrUnknown,
+// for its caller to repeat. In a transaction of the application's it waits. Extend, cancel and
+// recovery pass over a task that is locked, as one is that the application settles in a
+// transaction of its own. A step of which nothing is heard for two seconds is rolled back by the server.
 // Sizes and totals are appended as rows, and one client at a time folds them.
 // A serialization failure, a deadlock or a lost race is done again with jitter.
+//
+// Steps are READ COMMITTED whatever the role's or URL's default is: what it is Open reads, and
+// where it is another each step says so itself. In a transaction of the application's that
+// keeps its first snapshot an id or key that was taken since is a failure to serialize.
 //
 // # Plans
 //

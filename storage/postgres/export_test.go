@@ -7,16 +7,18 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// FlushInserts carries out calls of plain inserts in one flush, as the combiner does with
-// those that arrive while another is under way, and gives the outcome of each.
-func (s *Storage) FlushInserts(
+// Flush carries out calls of a Tx each in one flush, as the combiner does with those that
+// arrive while another is under way, and gives the outcome of each.
+func (s *Storage) Flush(
 	ctx context.Context, calls []storage.Call, txs []storage.Tx,
 ) (applied [][]storage.Applied, errs []error) {
 	var parts []*part
+	class := classInsert
 	for i, call := range calls {
-		parts = append(parts, newPart(call, txs[i:i+1]))
+		p := newPart(call, txs[i:i+1])
+		parts, class = append(parts, p), max(class, s.classOf(p))
 	}
-	s.flush(ctx, classInsert, parts)
+	s.flush(ctx, class, parts)
 	for _, p := range parts {
 		applied, errs = append(applied, p.applied), append(errs, p.err)
 	}

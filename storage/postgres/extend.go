@@ -78,7 +78,7 @@ func (s *Storage) extend(
 		}
 		x.Locked = append(x.Locked, e.Fence.Ref)
 	}
-	writes := w.save()
+	writes := w.save(false)
 	if req.Runner.ID != "" {
 		writes = append(writes, hear(&req.Runner, st.base))
 	}

@@ -140,6 +140,9 @@ func (s *Storage) ask(ctx context.Context, pool *pgxpool.Pool, q query) error {
 }
 
 func (s *Storage) askOnce(ctx context.Context, pool *pgxpool.Pool, q query) error {
+	if s.strict {
+		return s.askWithin(ctx, pool, q)
+	}
 	conn, err := acquire(ctx, pool)
 	if err != nil {
 		return err
@@ -157,6 +160,16 @@ func (s *Storage) askOnce(ctx context.Context, pool *pgxpool.Pool, q query) erro
 	}
 	found.Close()
 	return found.Err()
+}
+
+// askWithin asks in a transaction that names its isolation: that of the sessions is another.
+func (s *Storage) askWithin(ctx context.Context, pool *pgxpool.Pool, q query) error {
+	tx, err := s.begin(ctx, pool)
+	if err != nil {
+		return err
+	}
+	defer tx.close(ctx)
+	return tx.commit(ctx, q)
 }
 
 // one makes a scan of the one row that a query gives.

@@ -73,7 +73,7 @@ func migrate(ctx context.Context, conn *pgx.Conn, schema string) error {
 	if have == len(files) {
 		return nil
 	}
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		// The lock ends with the transaction, whatever pools connections in between.
 		_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext($1))", "midge.migrate."+schema)
 		if err != nil {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -54,9 +55,12 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 		var args *plainArgs
 		args, offs = plain(parts, queues)
 		told = s.notes.loud(args.dqueues)
-		return s.ask(ctx, s.poolOf(class), s.plainQuery(args, class, told, &base, &rung))
+		return heldUp(s.ask(ctx, s.poolOf(class), s.plainQuery(args, class, told, &base, &rung)), parts)
 	})
 	switch {
+	case errors.Is(err, errBusy):
+		flushApart(parts, func(p *part) { s.flush(ctx, class, []*part{p}) })
+		return nil
 	case err != nil && !unexpected(err):
 		err = translate(err)
 		for _, p := range parts {

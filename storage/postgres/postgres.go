@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +42,9 @@ type Storage struct {
 
 	unnamed atomic.Bool  // prepared statements do not stay where they are made
 	brought atomic.Int64 // tasks of the last claim
+	// strict says that transactions here are no READ COMMITTED unless they say so. Steps rely
+	// on that: each of their statements sees what was committed before it.
+	strict bool
 
 	allowance allowance // of claims
 
@@ -107,12 +111,12 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 func (s *Storage) examine(ctx context.Context, name string) error {
 	var number int
 	var standby bool
-	var fsync, commit, pages string
+	var fsync, commit, pages, isolation string
 	err := s.ask(ctx, s.pool, query{
 		text: `SELECT current_setting('server_version'), current_setting('server_version_num')::int,
 			pg_is_in_recovery(), current_setting('fsync'), current_setting('synchronous_commit'),
-			current_setting('full_page_writes')`,
-		scan: one(&s.server, &number, &standby, &fsync, &commit, &pages),
+			current_setting('full_page_writes'), current_setting('default_transaction_isolation')`,
+		scan: one(&s.server, &number, &standby, &fsync, &commit, &pages, &isolation),
 	})
 	switch {
 	case err != nil:
@@ -122,6 +126,7 @@ func (s *Storage) examine(ctx context.Context, name string) error {
 	case standby:
 		return fmt.Errorf("%w: a standby, which takes no writes", storage.ErrRefused)
 	}
+	s.strict = !strings.HasPrefix(isolation, "read ")
 	files, err := steps()
 	if err != nil {
 		return err

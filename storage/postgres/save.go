@@ -52,8 +52,9 @@ func (w *work) changes() changes {
 	return c
 }
 
-// save gives the statements that write a work.
-func (w *work) save() []query {
+// save gives the statements that write a work. They wait for an id or a unique key that
+// another transaction is taking, and for long only where nobody else has to wait for them.
+func (w *work) save(patient bool) []query {
 	c := w.changes()
 	var queries []query
 	add := func(text string, args ...any) { queries = append(queries, query{text: text, args: args}) }
@@ -75,8 +76,8 @@ func (w *work) save() []query {
 	}
 	if len(c.makes) > 0 {
 		v := vectorsOf(c.makes, func(*row) bool { return true })
-		add("SELECT {schema}.make($1, $2, $3, $4, $5, $6, $7, $8, $9)", v.queues, v.ids, v.sorts,
-			v.versions, v.states, v.flags, v.priorities, v.pasts, v.records)
+		add("SELECT {schema}.make($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", v.queues, v.ids, v.sorts,
+			v.versions, v.states, v.flags, v.priorities, v.pasts, v.records, patient)
 	}
 	if len(c.keeps) > 0 {
 		v := vectorsOf(c.keeps, func(*row) bool { return true })
@@ -98,7 +99,7 @@ func (w *work) save() []query {
 	if len(c.sides) > 0 {
 		queries = append(queries, siding(c.sides))
 	}
-	if q, some := w.taking(); some {
+	if q, some := w.taking(patient); some {
 		queries = append(queries, q)
 	}
 	if q, some := w.counting(); some {
@@ -204,7 +205,7 @@ func (w *work) freeing() query {
 }
 
 // taking takes unique keys.
-func (w *work) taking() (query, bool) {
+func (w *work) taking(patient bool) (query, bool) {
 	set := make(map[key]bool)
 	for k, h := range w.keys {
 		if h != nil && h.fresh {
@@ -223,7 +224,8 @@ func (w *work) taking() (query, bool) {
 		ids, untils = append(ids, packID(w.keys[k].id)), append(untils, w.keys[k].until)
 	}
 	return query{
-		text: "SELECT {schema}.take($1, $2, $3, $4, $5)", args: []any{queues, names, ids, untils, w.now},
+		text: "SELECT {schema}.take($1, $2, $3, $4, $5, $6)",
+		args: []any{queues, names, ids, untils, w.now, patient},
 	}, true
 }
 

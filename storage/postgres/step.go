@@ -38,7 +38,23 @@ var (
 	errBusy = errors.New("one of several tasks is locked by another transaction")
 	// errHeld says that of a part by itself: it is tried again for a while.
 	errHeld = errors.New("a task is locked by another transaction")
+	// errAwaited says of a part by itself that it has waited for another transaction's id or
+	// unique key as long as a flush may: the others are not to wait on.
+	errAwaited = errors.New("an id or unique key is being taken by another transaction")
 )
+
+// heldUp says what it means for parts that one of them was held up.
+func heldUp(err error, parts []*part) error {
+	switch waited := code(err) == "55P03"; {
+	case !waited && !errors.Is(err, errBusy):
+		return err
+	case len(parts) > 1:
+		return errBusy
+	case waited:
+		return errAwaited
+	}
+	return errHeld
+}
 
 // step is the general way to carry out parts: what they name is loaded and locked, they
 // are carried out in memory, one after the other (work.go), and what changed is written.
@@ -152,23 +168,25 @@ func present(calls []storage.Call) (lanes [][]byte, opens, seqs []int64) {
 	return lanes, opens, seqs
 }
 
-// named lists the tasks and unique keys that parts name, sorted: locks are taken in that
-// order.
-func named(parts []*part) (refs []storage.Ref, keys []key) {
-	seen, wanted := make(map[storage.Ref]bool), make(map[key]bool)
+// named lists the tasks and unique keys that parts name. Those tasks are true that a part
+// relies on or writes, which have to be locked. What an insert finds it only tells: nobody
+// who runs or settles that is to wait for the insert's transaction.
+func named(parts []*part) (refs map[storage.Ref]bool, keys []key) {
+	refs = make(map[storage.Ref]bool)
+	wanted := make(map[key]bool)
 	for _, p := range parts {
 		for i := range p.txs {
-			nameIn(&p.txs[i], seen, wanted)
+			nameIn(&p.txs[i], refs, wanted)
 		}
 	}
-	return sortedRefs(seen), sortedKeys(wanted)
+	return refs, sortedKeys(wanted)
 }
 
 // nameIn adds what a Tx names.
 func nameIn(tx *storage.Tx, seen map[storage.Ref]bool, wanted map[key]bool) {
 	for j := range tx.Inserts {
 		in := &tx.Inserts[j]
-		seen[in.Ref] = true
+		tell(seen, in.Ref)
 		if in.Unique.Mode != "" {
 			wanted[key{in.Ref.Queue, in.Unique.Key}] = true
 		}
@@ -176,7 +194,7 @@ func nameIn(tx *storage.Tx, seen map[storage.Ref]bool, wanted map[key]bool) {
 	for j := range tx.Changes {
 		ch := &tx.Changes[j]
 		seen[ch.Ref] = true
-		seen[storage.Ref{Queue: targetQueue(ch), ID: ch.Ref.ID}] = true
+		tell(seen, storage.Ref{Queue: targetQueue(ch), ID: ch.Ref.ID})
 	}
 	for j := range tx.Deletes {
 		seen[tx.Deletes[j].Ref] = true
@@ -187,15 +205,6 @@ func nameIn(tx *storage.Tx, seen map[storage.Ref]bool, wanted map[key]bool) {
 	for j := range tx.Settles {
 		seen[tx.Settles[j].Fence.Ref] = true
 	}
-}
-
-func sortedRefs(set map[storage.Ref]bool) []storage.Ref {
-	refs := make([]storage.Ref, 0, len(set))
-	for ref := range set {
-		refs = append(refs, ref)
-	}
-	slices.SortFunc(refs, compareRefs)
-	return refs
 }
 
 func compareRefs(a, b storage.Ref) int {
@@ -215,6 +224,13 @@ func compareTexts(a, b string) int {
 	return 0
 }
 
+// tell adds a task that is not to be locked, unless it is for another operation.
+func tell(seen map[storage.Ref]bool, ref storage.Ref) {
+	if !seen[ref] {
+		seen[ref] = false
+	}
+}
+
 func sortedKeys(set map[key]bool) []key {
 	keys := make([]key, 0, len(set))
 	for k := range set {
@@ -229,23 +245,33 @@ func sortedKeys(set map[key]bool) []key {
 	return keys
 }
 
-// loading reads and locks tasks.
-func (st *step) loading(refs []storage.Ref) query {
-	slices.SortFunc(refs, func(a, b storage.Ref) int { // the order in which all steps lock
-		if a.Queue != b.Queue {
+// loading reads tasks and locks those that are true.
+func (st *step) loading(named map[storage.Ref]bool) query {
+	refs := slices.SortedFunc(maps.Keys(named), func(a, b storage.Ref) int {
+		switch { // those to be locked first, in the order in which all steps lock
+		case named[a] != named[b]:
+			if named[a] {
+				return -1
+			}
+			return 1
+		case a.Queue != b.Queue:
 			return int(st.queues[a.Queue]) - int(st.queues[b.Queue])
 		}
 		return slices.Compare(packID(a.ID), packID(b.ID))
 	})
+	locks := int32(0)
 	queues, ids := make([]int32, len(refs)), make([][]byte, len(refs))
 	for i, ref := range refs {
 		queues[i], ids[i] = st.queues[ref.Queue], packID(ref.ID)
 		st.loaded[ref] = &record{}
+		if named[ref] {
+			locks++
+		}
 	}
 	var n int32
 	var r record
 	return query{
-		text: "SELECT * FROM {schema}.load($1, $2, $3)", args: []any{queues, ids, st.wait},
+		text: "SELECT * FROM {schema}.load($1, $2, $3, $4)", args: []any{queues, ids, locks, st.wait},
 		scan: each(func() error {
 			got := r
 			got.found = true
@@ -290,7 +316,7 @@ func (st *step) carryOut(ctx context.Context) (*work, error) {
 		}
 		var queries []query
 		if len(w.needRows) > 0 {
-			queries = append(queries, st.loading(sortedRefs(w.needRows)))
+			queries = append(queries, st.loading(w.needRows))
 		}
 		if len(w.needKeys) > 0 {
 			queries = append(queries, st.finding(sortedKeys(w.needKeys)))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -19,13 +20,21 @@ import (
 // the transaction it is for one goroutine at a time.
 type Joined struct {
 	store *Storage
-	link  link
+	link  joinedLink
+}
+
+// joinedLink is a transaction of the application's.
+type joinedLink interface {
+	link
+	rollback(ctx context.Context) error
 }
 
 var _ storage.Applier = (*Joined)(nil)
 
-// Within joins a transaction of pgx. It may have any isolation level; in one that can
-// fail to serialize the failure is the caller's, who repeats the whole.
+// Within joins a transaction of pgx. It may have any isolation level. In one that keeps its
+// first snapshot, REPEATABLE READ or SERIALIZABLE, an Apply fails to serialize (40001) that
+// inserts under an id or a unique key, or writes a task, which somebody took or changed since:
+// the caller repeats the whole transaction.
 func (s *Storage) Within(tx pgx.Tx) *Joined {
 	return &Joined{store: s, link: joinedTx{tx: tx, schema: s.schema}}
 }
@@ -44,9 +53,9 @@ const senderJoined = "-"
 // call has no identity: it must be the zero Call.
 //
 // A Tx that is refused (Applied.Err) has changed nothing and leaves the transaction
-// usable. So does an error: what this Apply did is rolled back, but for a failure to
-// serialize or a lost connection, which ends the transaction; those keep the driver's
-// error for errors.As. A task that was settled is locked until the transaction ends, and
+// usable. So does an error, also that of a context which ended: what this Apply did is
+// rolled back. Where that does not go through, as on a lost connection, the transaction ends.
+// The driver's error is kept for errors.As. A task that was settled is locked until the transaction ends, and
 // that lock is its lease: no Extend, cancel or recovery waits for it or touches it.
 func (j *Joined) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
@@ -60,8 +69,8 @@ func (j *Joined) Apply(
 	if err := j.store.enter(); err != nil {
 		return nil, wrap("apply", err)
 	}
-	if len(txs) == 0 {
-		return []storage.Applied{}, nil
+	if err := ctx.Err(); err != nil || len(txs) == 0 {
+		return []storage.Applied{}, wrap("apply", err) // nothing was sent
 	}
 	p := newPart(call, txs)
 	queues, err := j.store.numbersOf(ctx, queuesOfParts([]*part{p}))
@@ -73,13 +82,30 @@ func (j *Joined) Apply(
 		if err == nil {
 			return p.applied, nil
 		}
-		undone := j.link.run(ctx,
-			query{text: "ROLLBACK TO SAVEPOINT midge"}, query{text: "RELEASE SAVEPOINT midge"})
+		undone := j.undo(ctx)
 		lost := code(err) == "23505" || code(err) == "55P03" // a race against another step, or a long wait
 		if undone != nil || !lost || try == again || ctx.Err() != nil {
 			return nil, wrap("apply", errors.Join(err, undone))
 		}
 	}
+}
+
+// undoTime bounds how long a try is rolled back, whether its context has ended or not.
+const undoTime = 5 * time.Second
+
+// undo rolls back a try. Where that fails it ends the transaction: the application must not
+// commit half of a step.
+func (j *Joined) undo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	err := j.link.run(ctx, query{text: "ROLLBACK TO SAVEPOINT midge"})
+	if err == nil { // apart: after an error nothing but the first can be prepared
+		err = j.link.run(ctx, query{text: "RELEASE SAVEPOINT midge"})
+	}
+	if err != nil {
+		_ = j.link.rollback(ctx) // where this fails too the connection is gone, and the transaction with it
+	}
+	return err
 }
 
 // try carries out a part once. Where it gives an error the savepoint is still there.
@@ -104,7 +130,7 @@ func (j *Joined) try(ctx context.Context, p *part, queues map[string]int32) erro
 	if err != nil {
 		return err
 	}
-	writes := w.save()
+	writes := w.save(true)
 	for name, alert := range w.rings {
 		kind := "w"
 		if alert {
@@ -132,6 +158,8 @@ func (l joinedTx) run(ctx context.Context, queries ...query) error {
 	return send(ctx, l.tx, l.schema, queries)
 }
 
+func (l joinedTx) rollback(ctx context.Context) error { return l.tx.Rollback(ctx) }
+
 // joinedSQL sends queries in a transaction of database/sql.
 type joinedSQL struct {
 	tx     *sql.Tx
@@ -146,6 +174,8 @@ func (l joinedSQL) run(ctx context.Context, queries ...query) error {
 	}
 	return nil
 }
+
+func (l joinedSQL) rollback(context.Context) error { return l.tx.Rollback() }
 
 func (l joinedSQL) one(ctx context.Context, q *query) (err error) {
 	args := make([]any, len(q.args))

@@ -5,11 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx" of database/sql
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib" // and the driver "pgx" of database/sql
 
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
@@ -223,6 +225,36 @@ func TestWithinSettle(t *testing.T) {
 	})
 }
 
+// TestWithinAnEnqueueHoldsUpNothing enqueues what is there already, by its id and by its
+// unique key, and something new. Until the transaction ends all is as without it.
+func TestWithinAnEnqueueHoldsUpNothing(t *testing.T) {
+	both(t, func(s *shop, do func(bool, func(storage.Applier))) {
+		unique := func(id string) storage.Insert {
+			in := insertOf(id)
+			in.Unique, in.OnConflict = storage.Unique{Key: "k", Mode: storage.UniqueLife}, storage.Skip
+			return in
+		}
+		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("a"), unique("b")}})
+		fences := s.claim(2).Fences
+		do(true, func(to storage.Applier) {
+			a := s.apply(to, storage.Tx{Inserts: []storage.Insert{insertOf("a"), unique("c"), insertOf("d")}})
+			s.want("refused", a.Err, nil)
+			s.want("existing", [2]bool{a.Inserted[0].Existing, a.Inserted[1].Existing}, [2]bool{true, true})
+			x, err := s.session.Extend(s.Context(), storage.ExtendRequest{Leases: []storage.Extension{
+				{Fence: fences[0], For: time.Minute}, {Fence: fences[1], For: time.Minute},
+			}})
+			s.must(err)
+			s.want("locked", len(x.Locked), 0)
+			for _, f := range fences {
+				ended := s.apply(s.store, storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Complete}}})
+				s.want("refused", ended.Err, nil)
+			}
+		})
+		s.want("of these there are", s.state("a")+s.state("b")+s.state("c"), storage.State(""))
+		s.want("the new one", s.state("d"), storage.Waiting)
+	})
+}
+
 func TestWithinTheWholeTx(t *testing.T) {
 	both(t, func(s *shop, do func(bool, func(storage.Applier))) {
 		kept := insertOf("kept")
@@ -295,4 +327,150 @@ func TestWithinRefusesAnIdentity(t *testing.T) {
 	var invalid *storage.InvalidError
 	_, err = s.store.Within(tx).Apply(t.Context(), storage.Call{Seq: 1}, insertTx())
 	s.want("an *InvalidError", errors.As(err, &invalid), true)
+}
+
+// TestWithinAnOldSnapshotTakesNoIDTwice has a transaction of the application's whose snapshot
+// is older than a task enqueue under that task's id. It fails to serialize, whether the task
+// has ended by now or not; else the id would be in two tables, and its settle fail for ever.
+func TestWithinAnOldSnapshotTakesNoIDTwice(t *testing.T) {
+	for _, end := range []bool{true, false} {
+		s := newShop(t)
+		tx, err := s.conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		s.must(err)
+		s.apply(s.store.Within(tx), storage.Tx{Inserts: []storage.Insert{insertOf("other")}}) // has a snapshot
+		kept := insertOf("x")
+		kept.Keep.For = time.Hour
+		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{kept}})
+		if end {
+			for _, f := range s.claim(10).Fences {
+				s.apply(s.store, storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Complete}}})
+			}
+		}
+		_, err = s.store.Within(tx).Apply(t.Context(), storage.Call{}, storage.Tx{Inserts: []storage.Insert{kept}})
+		var refused *pgconn.PgError
+		if !errors.As(err, &refused) || refused.Code != "40001" {
+			t.Errorf("ended %t: got %v, want a failure to serialize", end, err)
+		}
+		s.must(tx.Commit(t.Context()))
+		s.want("the other", s.state("other"), storage.Waiting)
+	}
+}
+
+// TestWithinARepeatableRead does in one all that an old snapshot does not forbid.
+func TestWithinARepeatableRead(t *testing.T) {
+	s := newShop(t)
+	kept := insertOf("kept")
+	kept.Keep.For = time.Hour
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{kept}})
+	f := s.claim(1).Fences[0]
+	ended := s.apply(s.store, storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Bury}}}).Settled[0]
+	tx, err := s.conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.Serializable})
+	s.must(err)
+	to := s.store.Within(tx)
+	a := s.apply(to, storage.Tx{Inserts: []storage.Insert{insertOf("new"), kept}})
+	s.want("existing", [2]bool{a.Inserted[0].Existing, a.Inserted[1].Existing}, [2]bool{false, true})
+	a = s.apply(to, storage.Tx{Changes: []storage.Change{{Ref: f.Ref, Version: ended.Version, State: storage.Waiting}}})
+	s.want("refused", a.Err, nil)
+	s.must(tx.Commit(t.Context()))
+	s.want("the new one", s.state("new"), storage.Waiting)
+	s.want("the one that was dead", s.state("kept"), storage.Waiting)
+	s.want("rows", len(s.claim(5).Tasks), 2)
+}
+
+// cutter ends a context as soon as a statement has been answered, or a round trip.
+type cutter struct {
+	after  string // what the statement contains
+	cancel context.CancelFunc
+}
+
+type cutKey struct{}
+
+func (c *cutter) TraceQueryStart(
+	ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData,
+) context.Context {
+	return context.WithValue(ctx, cutKey{}, d.SQL)
+}
+
+func (c *cutter) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	c.cut(fmt.Sprint(ctx.Value(cutKey{})))
+}
+
+func (c *cutter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+func (c *cutter) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchQueryData) {
+	c.cut(d.SQL)
+}
+
+func (c *cutter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+func (c *cutter) cut(text string) {
+	if c.cancel != nil && strings.Contains(text, c.after) {
+		c.cancel()
+	}
+}
+
+// TestWithinACutIsUndone has the context of an Apply end between two round trips. What it did
+// is rolled back, and its locks are gone, so that the application may go on and commit.
+func TestWithinACutIsUndone(t *testing.T) {
+	order := func(s *shop) string { return "INSERT INTO " + s.cfg.Schema + ".orders VALUES ('gone on')" }
+	t.Run("pgx", func(t *testing.T) {
+		s, cfg, cut := cuttable(t, ".load(")
+		conn, err := pgx.ConnectConfig(t.Context(), cfg)
+		s.must(err)
+		defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+		tx, err := conn.Begin(t.Context())
+		s.must(err)
+		s.cutOff(cut, s.store.Within(tx), func() error {
+			_, err := tx.Exec(t.Context(), order(s))
+			return errors.Join(err, tx.Commit(t.Context()))
+		})
+	})
+	t.Run("database sql", func(t *testing.T) {
+		s, cfg, cut := cuttable(t, ".drop(")
+		db := stdlib.OpenDB(*cfg)
+		defer func() { _ = db.Close() }()
+		tx, err := db.BeginTx(t.Context(), nil)
+		s.must(err)
+		s.cutOff(cut, s.store.WithinSQL(tx), func() error {
+			_, err := tx.ExecContext(t.Context(), order(s))
+			return errors.Join(err, tx.Commit())
+		})
+	})
+}
+
+// cuttable gives a shop, and how to connect to it with a cutter.
+func cuttable(t *testing.T, after string) (*shop, *pgx.ConnConfig, *cutter) {
+	s := newShop(t)
+	cfg, err := pgx.ParseConfig(shared.URL())
+	s.must(err)
+	cut := &cutter{after: after}
+	cfg.Tracer = cut
+	return s, cfg, cut
+}
+
+// cutOff settles a task in a transaction, under a context that is cut off.
+func (s *shop) cutOff(cut *cutter, to storage.Applier, goOnAndCommit func() error) {
+	kept := insertOf("a")
+	kept.Keep.For = time.Hour
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{kept}})
+	fence := s.claim(1).Fences[0]
+	ctx, cancel := context.WithCancel(s.Context())
+	defer cancel()
+	cut.cancel = cancel
+	_, err := to.Apply(ctx, storage.Call{}, storage.Tx{
+		Settles: []storage.Settle{{Fence: fence, Outcome: storage.Complete}},
+		Inserts: []storage.Insert{insertOf("next")},
+	})
+	cut.cancel = nil
+	s.want("the context's error", errors.Is(err, context.Canceled), true)
+	x, err := s.session.Extend(s.Context(), storage.ExtendRequest{
+		Leases: []storage.Extension{{Fence: fence, For: time.Minute}},
+	})
+	s.must(err)
+	s.want("locked", len(x.Locked), 0)
+	s.must(goOnAndCommit())
+	s.want("the task that was to be completed", s.state("a"), storage.Pending)
+	s.want("its follow-up", s.state("next"), storage.State(""))
 }

@@ -25,7 +25,7 @@ type work struct {
 	frees map[key]string
 	all   []*row // every row that was loaded or made, in order
 
-	needRows map[storage.Ref]bool
+	needRows map[storage.Ref]bool // false: they are only told of
 	needKeys map[key]bool
 	// busy are the tasks that another step has locked and that this one wants to write.
 	busy bool
@@ -60,7 +60,7 @@ func newWork(limits storage.Limits, now int64, ids func(string) int32) *work {
 func (w *work) find(ref storage.Ref) *row {
 	r, known := w.rows[ref]
 	if !known {
-		w.needRows[ref] = true
+		w.needRows[ref] = false // what is written was named
 	}
 	return r
 }

@@ -685,9 +685,10 @@ BEGIN
 	END IF;
 END $$;
 
--- load reads tasks by their refs and locks them; it waits for no lock unless asked to.
--- What another step has locked is given as it was before that step, held false.
-CREATE FUNCTION {schema}.load(queues int4[], ids bytea[], wait bool) RETURNS TABLE (
+-- load reads tasks by their refs and locks the first of them; it waits for no lock unless
+-- asked to. What it does not lock, or another step has locked, is given as it was before
+-- that step, held false.
+CREATE FUNCTION {schema}.load(queues int4[], ids bytea[], locks int4, wait bool) RETURNS TABLE (
 	o_n int4, o_held bool, o_ended bool, o_sort int8, o_version int8, o_state int2, o_flags int2,
 	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_at int8, o_reason text, o_attempts bytea
 ) LANGUAGE plpgsql
@@ -699,22 +700,24 @@ BEGIN
 	FOR n IN 1..cardinality(queues) LOOP
 		q := queues[n];
 		i := ids[n];
-		IF wait THEN
-			PERFORM FROM {schema}.tasks t WHERE t.queue = q AND t.id = i FOR UPDATE;
-			PERFORM FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE;
+		IF n <= locks THEN
+			IF wait THEN
+				PERFORM FROM {schema}.tasks t WHERE t.queue = q AND t.id = i FOR UPDATE;
+				PERFORM FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE;
+			END IF;
+			RETURN QUERY
+			SELECT n, true, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
+				0::int8, ''::text, {schema}.history(t.queue, t.id, t.flags)
+			FROM {schema}.tasks t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
+			CONTINUE WHEN FOUND;
+			RETURN QUERY
+			SELECT n, true, true, t.expires, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past,
+				t.record, t.at, t.reason, {schema}.history(t.queue, t.id, t.flags)
+			FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
+			CONTINUE WHEN FOUND;
 		END IF;
-		RETURN QUERY
-		SELECT n, true, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
-			0::int8, ''::text, {schema}.history(t.queue, t.id, t.flags)
-		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
-		CONTINUE WHEN FOUND;
-		RETURN QUERY
-		SELECT n, true, true, t.expires, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past, t.record,
-			t.at, t.reason, {schema}.history(t.queue, t.id, t.flags)
-		FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
-		CONTINUE WHEN FOUND;
-		-- Locked by another, or not there. It may pass from one table to the other
-		-- between these looks, but not back.
+		-- Not to be locked, locked by another, or not there. It may pass from one table to the
+		-- other between these looks, but not back.
 		RETURN QUERY
 		SELECT n, false, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
 			0::int8, ''::text, NULL::bytea
@@ -799,13 +802,21 @@ BEGIN
 	) u WHERE t.ctid = u.c;
 END $$;
 
--- make adds tasks. An id that is taken, among what has ended too, is a unique_violation.
+-- make adds tasks. An id that is taken, among what has ended too, is a unique_violation; in
+-- a transaction of the application's that keeps its first snapshot, where it was taken
+-- since, it is a serialization_failure.
 CREATE FUNCTION {schema}.make(
 	queues int4[], ids bytea[], sorts int8[], versions int8[], states int2[], marks int2[],
-	priorities int2[], pasts bytea[], records bytea[]
+	priorities int2[], pasts bytea[], records bytea[], patient bool
 ) RETURNS void LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '2s' AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
 BEGIN
+	IF patient THEN
+		PERFORM set_config('lock_timeout', '2s', true);
+	END IF;
+	IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+		PERFORM {schema}.unseen(queues, ids);
+	END IF;
 	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
 	SELECT u.sort, u.version, u.queue, u.queue * 16 + u.state, u.mark, u.priority, u.id, '', u.past, u.record
 	FROM unnest(queues, ids, sorts, versions, states, marks, priorities, pasts, records)
@@ -817,13 +828,38 @@ BEGIN
 	END IF;
 END $$;
 
+-- unseen fails to serialize where an id was taken after this transaction's snapshot. No
+-- query shows that, but an insert does that conflicts: one into each table is tried, and
+-- taken back.
+CREATE FUNCTION {schema}.unseen(queues int4[], ids bytea[]) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+BEGIN
+	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
+	SELECT 0, 0, u.queue, u.queue * 16, 0, 0, u.id, '', '', '' FROM unnest(queues, ids) AS u (queue, id)
+	ON CONFLICT DO NOTHING;
+	INSERT INTO {schema}.ended (expires, version, at, queue, line, flags, priority, id, reason, past, record)
+	SELECT 0, 0, 0, u.queue, u.queue * 16, 0, 0, u.id, '', '', '' FROM unnest(queues, ids) AS u (queue, id)
+	ON CONFLICT DO NOTHING;
+	DELETE FROM {schema}.tasks t USING (
+		SELECT (SELECT x.ctid FROM {schema}.tasks x WHERE x.queue = u.queue AND x.id = u.id) AS c
+		FROM unnest(queues, ids) AS u (queue, id) OFFSET 0
+	) u WHERE t.ctid = u.c AND t.version = 0;
+	DELETE FROM {schema}.ended t USING (
+		SELECT (SELECT x.ctid FROM {schema}.ended x WHERE x.queue = u.queue AND x.id = u.id) AS c
+		FROM unnest(queues, ids) AS u (queue, id) OFFSET 0
+	) u WHERE t.ctid = u.c AND t.version = 0;
+END $$;
+
 -- take takes unique keys. One that is held is a unique_violation.
-CREATE FUNCTION {schema}.take(queues int4[], wanted text[], ids bytea[], untils int8[], now int8)
+CREATE FUNCTION {schema}.take(queues int4[], wanted text[], ids bytea[], untils int8[], now int8, patient bool)
 RETURNS void LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET lock_timeout = '2s' AS $$
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '50ms' AS $$
 DECLARE
 	n int8;
 BEGIN
+	IF patient THEN
+		PERFORM set_config('lock_timeout', '2s', true);
+	END IF;
 	INSERT INTO {schema}.keys AS k (queue, key, id, until)
 	SELECT u.queue, u.key, u.id, u.until FROM unnest(queues, wanted, ids, untils) AS u (queue, key, id, until)
 	ON CONFLICT (queue, key) DO UPDATE SET id = excluded.id, until = excluded.until
