@@ -79,20 +79,21 @@ func MaxRetries(n int) Option {
 	})
 }
 
-// Timeout ends the context of an attempt that takes longer; 0 is none.
+// Timeout ends the context of an attempt that takes longer, a millisecond at least; 0 is
+// none.
 func Timeout(d time.Duration) Option {
 	return option(func(c *call) {
-		c.fail(checkDuration("Timeout", d))
+		c.fail(checkSpan("Timeout", d, "0 for none"))
 		c.options.Timeout = d
 		c.only("Timeout")
 	})
 }
 
-// KeepFor keeps the completed or cancelled task that long; 0 keeps it only if it has
-// a result, for an hour.
+// KeepFor keeps the completed or cancelled task that long, a millisecond at least; 0 keeps
+// it only if it has a result, for an hour.
 func KeepFor(d time.Duration) Option {
 	return option(func(c *call) {
-		c.fail(checkDuration("KeepFor", d))
+		c.fail(checkSpan("KeepFor", d, "0"))
 		c.options.Keep = Keep{For: d}
 		c.only("KeepFor")
 	})

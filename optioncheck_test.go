@@ -54,14 +54,16 @@ func TestWrongOptionsAreNamedAsTheyWereWritten(t *testing.T) {
 		{MaxRetries(-2), "MaxRetries", "-2: want 0 to 9999, or None"},
 		{MaxRetries(10_000), "MaxRetries", "10000: want"},
 		{Timeout(-1), "Timeout", "-1ns: want"},
+		{Timeout(30), "Timeout", "30ns: want 0 for none, or 1ms to 100 years"},
+		{KeepFor(60), "KeepFor", "60ns: want 0, or 1ms to 100 years"},
 		{KeepFor(-time.Hour), "KeepFor", "-1h0m0s: want"},
 		{Header("", "x"), "name of Header", `"": want at least one`},
 		{Header("midge.x", "x"), "name of Header", `does not begin with "midge."`},
 		{Unique{For: 1}, "Unique.For", "1ns: want 0, or 1ms to 100 years"},
 		{Unique{By: []string{"B"}}, "Unique.By", `"B": want an exported field of midge.plain`},
 		{Geometric{Factor: 0.5}, "Geometric.Factor", "0.5: want"},
-		{Geometric{First: -1}, "Geometric.First", "want 0 to 100 years"},
-		{Geometric{Max: -1}, "Geometric.Max", "want 0 to 100 years"},
+		{Geometric{First: 2}, "Geometric.First", "2ns: want 0 for the default, or 1ms to 100 years"},
+		{Geometric{Max: -1}, "Geometric.Max", "want 0 for the default, or 1ms to 100 years"},
 	} {
 		_, err := c.Enqueue(t.Context(), plain{}, o.option)
 		wantsWord(t, err, o.what, o.text)
@@ -84,8 +86,8 @@ func TestWrongOptionsOfATypeAreNamedAsTheyWereDeclared(t *testing.T) {
 		"Options.Priority":        {Priority: 10},
 		"Options.MaxRetries":      {MaxRetries: -2},
 		"Options.CrashLimit":      {CrashLimit: -1},
-		"Options.Timeout":         {Timeout: -1},
-		"Options.Keep.For":        {Keep: Keep{For: -1}},
+		"Options.Timeout":         {Timeout: 30},
+		"Options.Keep.For":        {Keep: Keep{For: 60}},
 		"Options.Encoding":        {Encoding: "xml"},
 		"name in Options.Headers": {Headers: map[string]string{"midge.x": "y"}},
 		"Unique.For":              {Unique: &Unique{For: -time.Hour}},
@@ -148,8 +150,9 @@ func TestWrongQuestionsAboutAQueueAreNamedAsTheyWereAsked(t *testing.T) {
 	for _, err = range q.Tasks(ctx, "lost") {
 		wantsWord(t, err, "state", `"lost": want one of`)
 	}
-	wantsWord(t, q.PauseFor(ctx, -1), "PauseFor", "-1ns: want more than 0")
-	wantsWord(t, q.PauseFor(ctx, 1<<62), "PauseFor", "at most 100 years")
+	wantsWord(t, q.PauseFor(ctx, -1), "PauseFor", "-1ns: want 1ms to 100 years")
+	wantsWord(t, q.PauseFor(ctx, 60), "PauseFor", "60ns: want 1ms to 100 years")
+	wantsWord(t, q.PauseFor(ctx, 1<<62), "PauseFor", "want 1ms to 100 years")
 	wantsWord(t, q.Change(ctx, "1", In(-1)), "In", "-1ns: want")
 	wantsWord(t, q.Change(ctx, "1", At(time.Time{})), "At", "zero time")
 	wantsWord(t, q.Change(ctx, "1", To("a b")), "To", `"a b": want`)

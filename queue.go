@@ -55,8 +55,8 @@ func (q *Queue) Pause(ctx context.Context) error {
 
 // PauseFor is Pause for a time; it ends by itself.
 func (q *Queue) PauseFor(ctx context.Context, d time.Duration) error {
-	if d <= 0 || d > storage.MaxDelay {
-		return q.wrap("pause", storage.Invalid("PauseFor", d, "more than 0, at most "+longest))
+	if d < storage.MinSpan || d > storage.MaxDelay {
+		return q.wrap("pause", storage.Invalid("PauseFor", d, "%v to "+longest, storage.MinSpan))
 	}
 	return q.configure(ctx, "pause", storage.Settings{Paused: true, PauseFor: d})
 }
