@@ -74,11 +74,18 @@ func TestWrongOptionsAreNamedAsTheyWereWritten(t *testing.T) {
 	wantsWord(t, err, "EnqueueAt", `"zero time": want a moment`)
 	_, err = c.EnqueueIn(t.Context(), time.Second, plain{}, At(time.Now()))
 	wantsWord(t, err, "option At", "beside EnqueueIn")
+	_, err = c.Enqueue(t.Context(), plain{}, UntilRead(), KeepFor(time.Hour))
+	wantsWord(t, err, "option KeepFor", `"beside UntilRead": want one of them`)
 	_, err = c.Enqueue(t.Context(), plain{strings.Repeat("x", 1<<20)})
 	wantsWord(t, err, "parameters", "see ClientConfig.MaxPayload")
 	_, err = NewClient(stranger{}, ClientConfig{MaxPayload: -1})
 	wantsWord(t, err, "ClientConfig.MaxPayload", "-1: want 0 to 16777216 bytes, 0 for 1 MiB")
 }
+
+// both are two options in one.
+type both [2]PeriodicOption
+
+func (b both) declare(d *scheduleTerms) { b[0].declare(d); b[1].declare(d) }
 
 func TestWrongOptionsOfATypeAreNamedAsTheyWereDeclared(t *testing.T) {
 	for what, o := range map[string]Options{
@@ -119,6 +126,9 @@ func TestWrongSchedulesAreNamedAsTheyWereDeclared(t *testing.T) {
 		{daily, Zone("Europe/Atlantis"), "Zone", `"Europe/Atlantis": want a name`},
 		{hourly, Named("a b"), "Named", `"a b": want`},
 		{hourly, Named(strings.Repeat("x", 122)), "Named", "at most 121 characters"},
+		{hourly, both{SkipMissed(), AllMissed(1)}, "option AllMissed", `"beside SkipMissed": want one of them`},
+		{hourly, both{AllMissed(1), SkipMissed()}, "option SkipMissed", `"beside AllMissed": want one of them`},
+		{hourly, both{AllMissed(1), both{KeepFor(time.Hour), UntilRead()}}, "option UntilRead", `"beside KeepFor"`},
 		{hourly, AllMissed(101), "AllMissed", "101: want 0 to 100"},
 		{hourly, To(""), "To", `"": want`},
 		{hourly, In(time.Hour), "option", `"In": want none of`},
@@ -187,14 +197,18 @@ func TestWrongConfigurationsAreNamedAsTheyWereWritten(t *testing.T) {
 		wantsWord(t, err, c.what, c.text)
 		wantsPrefix(t, err, "midge: new runner: invalid ")
 	}
-	_, err := NewRunner(nil, RunnerConfig{})
-	wantsWord(t, err, "store", "want an opened storage")
-	wantsPrefix(t, err, "midge: new runner: invalid ")
+	for _, none := range []storage.Storage{nil, (*stranger)(nil)} {
+		_, err := NewRunner(none, RunnerConfig{})
+		wantsWord(t, err, "store", "want an opened storage")
+		wantsPrefix(t, err, "midge: new runner: invalid ")
+		_, err = NewClient(none, ClientConfig{})
+		wantsWord(t, err, "store", "want an opened storage")
+	}
 	for what, cfg := range map[string]ClientConfig{
 		"ClientConfig.Patience":   {Patience: -time.Second},
 		"ClientConfig.MaxPayload": {MaxPayload: 1 << 30},
 	} {
-		_, err = NewClient(stranger{}, cfg)
+		_, err := NewClient(stranger{}, cfg)
 		wantsWord(t, err, what, "want 0 to 1")
 		wantsPrefix(t, err, "midge: new client: invalid ")
 	}

@@ -103,7 +103,7 @@ type Middleware func(next func(context.Context) error) func(context.Context) err
 // NewRunner checks the configuration and makes a runner on store. It does no I/O. Its
 // errors are *[InvalidError].
 func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
-	if store == nil {
+	if isNil(store) {
 		return nil, fmt.Errorf("midge: new runner: %w", storage.Invalid("store", "nil", "an opened storage"))
 	}
 	if err := cfg.fill(); err != nil {
@@ -220,7 +220,7 @@ func (r *Runner) add(h *handler) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.running {
-		return fmt.Errorf("midge: register %s: %w", h.kind, ErrRunning)
+		return wrap(ErrRunning, "register %s", h.kind)
 	}
 	if other, ok := r.handlers[h.kind]; ok {
 		return fmt.Errorf("midge: register: %w", storage.Invalid("kind", h.kind,
@@ -339,7 +339,7 @@ func (r *Runner) start(ctx context.Context) error {
 	r.mu.Lock()
 	if r.running {
 		r.mu.Unlock()
-		return ErrRunning
+		return fmt.Errorf("%w: Run can be called once; make a new runner", ErrRunning)
 	}
 	r.running = true
 	unserved := r.settleQueues()
