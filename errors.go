@@ -133,6 +133,23 @@ type snoozeError struct{ delay time.Duration }
 
 func (e *snoozeError) Error() string { return fmt.Sprintf("snoozed for %v", e.delay) }
 
+// beside is what was returned together with a Snooze, nil for nothing: the task goes on
+// without it.
+func beside(err error) error {
+	if _, ok := err.(*snoozeError); ok { //nolint:errorlint // this one, not one within
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // likewise
+	if !ok {
+		return err
+	}
+	rest := make([]error, 0, 1)
+	for _, e := range joined.Unwrap() {
+		rest = append(rest, beside(e))
+	}
+	return errors.Join(rest...)
+}
+
 // verdict is what a job's return value asks for.
 type verdict struct {
 	kind  verdictKind
