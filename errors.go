@@ -139,7 +139,7 @@ func beside(err error) error {
 	if _, ok := err.(*snoozeError); ok { //nolint:errorlint // this one, not one within
 		return nil
 	}
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // likewise
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return err
 	}

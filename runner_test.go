@@ -65,7 +65,7 @@ func TestPanicIsAFailureWithItsStack(t *testing.T) {
 			case "panic":
 				panic("at the disco")
 			case "nil map":
-				map[string]int(nil)[w.Name]++
+				map[string]map[string]int{}["a"][w.Name]++
 			case "goexit":
 				runtime.Goexit()
 			}
