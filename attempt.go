@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path"
+	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,10 +30,41 @@ var (
 type PanicError struct {
 	Value any
 	Stack []byte
+
+	at string // the line of code, such as "main.go:48", "" where it is not known
 }
 
-// Error prints the value of the panic.
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+// Error prints the value of the panic, and the line of the job's code that it came from.
+func (e *PanicError) Error() string {
+	if e.at == "" {
+		return fmt.Sprintf("panic: %v", e.Value)
+	}
+	return fmt.Sprintf("panic: %v (%s)", e.Value, e.at)
+}
+
+// panicked makes the error of a panic that was just recovered, in the deferred function.
+func panicked(v any) *PanicError {
+	return &PanicError{Value: v, Stack: debug.Stack(), at: panickedAt()}
+}
+
+// panickedAt gives the line of the innermost frame that is neither the runtime's nor midge's.
+func panickedAt() string {
+	var pcs [32]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
+	for {
+		f, more := frames.Next()
+		own := func(begin string) bool { return strings.HasPrefix(f.Function, begin) }
+		if f.Function != "" && !slices.ContainsFunc(ownFunctions, own) {
+			return fmt.Sprintf("%s:%d", path.Base(f.File), f.Line)
+		}
+		if !more {
+			return ""
+		}
+	}
+}
+
+// ownFunctions are the beginnings of the names of those that are not the job's.
+var ownFunctions = []string{"runtime.", "internal/runtime/", "github.com/midgehq/midge."}
 
 var errGoexit = errors.New("midge: the job called runtime.Goexit")
 
@@ -249,7 +283,7 @@ func (r *Runner) runOne(jobs context.Context, w *worker, a *attempt) (took time.
 func (r *Runner) call(ctx context.Context, a *attempt) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: debug.Stack()}
+			err = panicked(v)
 		}
 		a.ctx.end(context.Canceled) // what the job left running learns that it is over
 	}()
@@ -313,7 +347,7 @@ func (r *Runner) finish(a *attempt, err error, took time.Duration) {
 func (r *Runner) soundVerdict(a *attempt, err error) (s storage.Settle, reported error) {
 	defer func() {
 		if v := recover(); v != nil {
-			s, reported = r.verdict(a, &PanicError{Value: v, Stack: debug.Stack()})
+			s, reported = r.verdict(a, panicked(v))
 		}
 	}()
 	return r.verdict(a, err)
@@ -341,7 +375,7 @@ func (r *Runner) verdict(a *attempt, err error) (storage.Settle, error) {
 	case errors.Is(why, ErrCancelled):
 		return failure(storage.Cancel, 0, err), err
 	case v.kind == verdictSnooze:
-		return storage.Settle{Outcome: storage.Snooze, Delay: v.delay}, nil
+		return storage.Settle{Outcome: storage.Snooze, Delay: v.delay}, beside(err)
 	case v.kind == verdictDiscard:
 		return bury(reasonDiscarded, v.err), v.err
 	case v.kind == verdictRetryIn:

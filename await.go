@@ -27,25 +27,28 @@ const (
 // task after 20 ms, then ever more rarely, at last each second.
 func (c *Client) Await(ctx context.Context, ref storage.Ref, result any) error {
 	if v := reflect.ValueOf(result); result != nil && (v.Kind() != reflect.Pointer || v.IsNil()) {
-		invalid := storage.Invalid("result", fmt.Sprintf("%T", result), "nil, or a pointer")
-		return fmt.Errorf("midge: await %s: %w", ref, invalid)
+		given := fmt.Sprintf("%T", result)
+		if v.Kind() == reflect.Pointer {
+			given = "nil " + given
+		}
+		invalid := storage.Invalid("result", given, "nil, or a pointer")
+		return wrap(invalid, "await %s", ref)
 	}
 	if err := storage.CheckRef(ref); err != nil {
-		return fmt.Errorf("midge: await: %w", err)
+		return wrap(err, "await")
 	}
 	pause := awaitFirst
 	for {
 		t, err := c.store.Task(ctx, ref)
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("midge: await %s: %w", ref, context.Cause(ctx))
+			return wrap(context.Cause(ctx), "await %s", ref)
 		case err == nil && t.State.Ended():
 			return c.taken(ctx, t, result)
 		case errors.Is(err, storage.ErrNotFound):
-			return fmt.Errorf("midge: await %s: it never was, or has ended and was not kept, see KeepFor: %w",
-				ref, err)
+			return wrap(missing(err), "await %s: it never was, or has ended and was not kept, see KeepFor", ref)
 		case err != nil && !errors.Is(err, storage.ErrUnknown):
-			return fmt.Errorf("midge: await %s: %w", ref, err)
+			return wrap(err, "await %s", ref)
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -79,7 +82,7 @@ func (e *resultError) Unwrap() error { return e.cause }
 func (c *Client) taken(ctx context.Context, t storage.Task, result any) error {
 	switch {
 	case t.State == storage.Cancelled:
-		return fmt.Errorf("midge: await %s: %w", t.Ref, ErrCancelled)
+		return wrap(ErrCancelled, "await %s", t.Ref)
 	case t.State == storage.Dead:
 		dead := &DeadError{Ref: t.Ref, Reason: t.Reason}
 		if n := len(t.Attempts); n > 0 {
@@ -89,10 +92,10 @@ func (c *Client) taken(ctx context.Context, t storage.Task, result any) error {
 	case result == nil:
 		return nil
 	case t.Result == nil:
-		return fmt.Errorf("midge: await %s: %w", t.Ref, ErrNoResult)
+		return wrap(ErrNoResult, "await %s", t.Ref)
 	}
 	if err := decode(t.Encoding, t.Result, result); err != nil {
-		return fmt.Errorf("midge: await %s: %w", t.Ref, &resultError{kind: t.Kind, into: result, cause: err})
+		return wrap(&resultError{kind: t.Kind, into: result, cause: err}, "await %s", t.Ref)
 	}
 	if t.Keep.UntilRead {
 		// The reader has what it asked for. What cannot be deleted now, or was by

@@ -29,7 +29,7 @@ func Constant(d time.Duration) Backoff {
 // A Geometric is an [Option] too: it is recorded with the task, whose retries it
 // delays instead of the backoff of the kind.
 type Geometric struct {
-	// First is the delay before the first retry: default 2 s.
+	// First is the delay before the first retry, a millisecond at least: default 2 s.
 	First time.Duration
 	// Factor, at least 1, is how much longer each delay is than the one before:
 	// default 2.
@@ -88,16 +88,15 @@ func (g Geometric) withDefaults() Geometric {
 // check gives an *InvalidError where a field is out of range.
 func (g Geometric) check() error {
 	switch {
-	case g.First < 0 || g.First > storage.MaxDelay:
-		return storage.Invalid("Geometric.First", g.First, "0 to "+longest)
 	case math.IsNaN(g.Factor) || math.IsInf(g.Factor, 0) || g.Factor != 0 && g.Factor < 1:
 		return storage.Invalid("Geometric.Factor", g.Factor, "0 for the default, or at least 1")
-	case g.Max < 0 || g.Max > storage.MaxDelay:
-		return storage.Invalid("Geometric.Max", g.Max, "0 to "+longest)
 	case math.IsNaN(g.Jitter) || math.IsInf(g.Jitter, 0) || g.Jitter > 1:
 		return storage.Invalid("Geometric.Jitter", g.Jitter, "at most 1, negative for none")
 	}
-	return nil
+	if err := checkSpan("Geometric.First", g.First, "0 for the default"); err != nil {
+		return err
+	}
+	return checkSpan("Geometric.Max", g.Max, "0 for the default")
 }
 
 // clampDelay brings d within shortestDelay and limit, or to limit where that is

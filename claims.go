@@ -16,6 +16,7 @@ type claimer struct {
 	d        *domain
 	brought  int             // tasks of the last claim
 	answered time.Time       // when it was
+	unsure   bool            // its outcome is unknown
 	room     storage.Claimed // memory for the next, of which nothing is used any more
 }
 
@@ -38,6 +39,9 @@ func (c *claimer) loop(draining, hard, jobs context.Context) {
 	defer stopTimer()
 	for draining.Err() == nil {
 		c.turn(draining, claim, jobs)
+	}
+	if c.unsure {
+		c.d.r.unsure.Store(true)
 	}
 }
 
@@ -63,7 +67,7 @@ func (c *claimer) turn(draining, claim, jobs context.Context) {
 		return
 	}
 	c.take(jobs, claimed, sent)
-	c.brought, c.answered = len(claimed.Tasks), time.Now()
+	c.brought, c.answered, c.unsure = len(claimed.Tasks), time.Now(), false
 	more := r.slots.answered(d, claimed.More)
 	if claimed.Cancels && r.slots.any() {
 		kick(d.keep.kick)
@@ -80,7 +84,7 @@ func (c *claimer) turn(draining, claim, jobs context.Context) {
 // failed waits after a claim that did not go through. The session has repeated it
 // already, so this is a refusal, or the drain.
 func (c *claimer) failed(draining context.Context, err error) {
-	if !errors.Is(err, storage.ErrUnknown) {
+	if c.unsure = errors.Is(err, storage.ErrUnknown); !c.unsure {
 		c.d.r.log.trouble("claim", err)
 	}
 	c.pause(draining, jitter(slowScan))

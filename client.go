@@ -46,7 +46,7 @@ func (c *ClientConfig) check() error {
 // NewClient checks the configuration and makes a client on store. It does no I/O. Its
 // errors are *[InvalidError].
 func NewClient(store storage.Storage, cfg ClientConfig) (*Client, error) {
-	if store == nil {
+	if isNil(store) {
 		return nil, fmt.Errorf("midge: new client: %w", storage.Invalid("store", "nil", "an opened storage"))
 	}
 	if err := cfg.check(); err != nil {
@@ -65,12 +65,24 @@ type Applier = storage.Applier
 
 // With gives a client whose Enqueue, EnqueueIn, EnqueueAt, EnqueueMany and Cancel
 // are part of a's transaction: they happen if and when that commits. All else goes to
-// the storage itself.
+// the storage itself. With a nil Applier those calls are an *[InvalidError].
 func (c *Client) With(a Applier) *Client {
 	within := *c
 	within.within = a
+	if isNil(a) { // a transaction that got lost must not become a call outside of any
+		within.within = noApplier{}
+	}
 	return &within
 }
+
+// noApplier stands for an Applier that is nil.
+type noApplier struct{}
+
+func (noApplier) Apply(context.Context, storage.Call, ...storage.Tx) ([]storage.Applied, error) {
+	return nil, errNoApplier()
+}
+
+func errNoApplier() error { return storage.Invalid("Applier", "nil", "store.Within(tx)") }
 
 // Task is what an enqueue gives: the task as it was enqueued.
 type Task struct {
@@ -240,8 +252,7 @@ func firstRefused(results []Result) error {
 	if refused == 0 {
 		return nil
 	}
-	return fmt.Errorf("midge: %d of %d items were refused, item %d: %w",
-		refused, len(results), first, results[first].Err)
+	return wrap(results[first].Err, "%d of %d items were refused, items[%d]", refused, len(results), first)
 }
 
 // Repeat takes an error that wraps an [ErrUnknown] of this client and learns the
@@ -299,7 +310,7 @@ func (c *Client) Task(ctx context.Context, ref storage.Ref) (storage.Task, error
 	}
 	t, err := c.store.Task(ctx, ref)
 	if err != nil {
-		return storage.Task{}, fmt.Errorf("midge: read task %s: %w", ref, err)
+		return storage.Task{}, fmt.Errorf("midge: read task %s: %w", ref, missing(err))
 	}
 	return t, nil
 }

@@ -381,6 +381,31 @@ func (x *transaction) Apply(_ context.Context, call storage.Call, txs ...storage
 	return applied, nil
 }
 
+func TestATransactionThatGotLostIsNoneOfTheStoragesOwn(t *testing.T) {
+	c, err := midge.NewClient(untouched{}, midge.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lost *transaction
+	for _, a := range []midge.Applier{nil, lost} {
+		within := c.With(a)
+		many, whole := within.EnqueueMany(t.Context(), items(2))
+		for what, err := range map[string]error{
+			"Enqueue":      second(within.Enqueue(t.Context(), work{"a"})),
+			"EnqueueIn":    second(within.EnqueueIn(t.Context(), time.Hour, work{"a"})),
+			"EnqueueMany":  whole,
+			"an item":      many[1].Err,
+			"Cancel":       second(within.Cancel(t.Context(), storage.Ref{Queue: "q", ID: "a"})),
+			"CompleteWith": midge.CompleteWith(t.Context(), a),
+		} {
+			var invalid *midge.InvalidError
+			if !errors.As(err, &invalid) || invalid.Error() != `invalid Applier "nil": want store.Within(tx)` {
+				t.Errorf("%s: got %v, want an *InvalidError about the Applier", what, err)
+			}
+		}
+	}
+}
+
 func TestWithWritesInTheCallersTransaction(t *testing.T) {
 	c, err := midge.NewClient(untouched{}, midge.ClientConfig{})
 	if err != nil {

@@ -21,8 +21,7 @@ type Encoding string
 const (
 	// MessagePack is the default: small and fast. Fields are renamed, or left out,
 	// by the tag `msgpack:"name"`; json tags mean nothing to it. A time.Time keeps
-	// its instant but not its zone: it is read in the local one. An integer too large
-	// for its field is cut to what the field holds.
+	// its instant but not its zone: it is read in the local one.
 	MessagePack Encoding = "msgpack"
 	// JSON is encoding/json, for parameters that people or other languages read. A
 	// time.Time keeps its offset but not the name of its zone.
@@ -49,11 +48,14 @@ func undecodable(encoding string, data []byte, v any, cause error) *undecodableE
 		syntax    *json.SyntaxError
 		malformed *malformedError
 		invalid   *InvalidError
+		outside   *misfit
 	)
 	switch {
+	case errors.As(cause, &outside):
+		e.what = outside.Error()
 	case errors.As(cause, &misfits):
 		kind, _, _ := strings.Cut(misfits.Value, " ") // behind it the value itself
-		e.what = (&misfit{field: misfits.Field, given: kind, into: misfits.Type, cause: cause}).String()
+		e.what = (&misfit{field: misfits.Field, given: kind, into: misfits.Type, cause: cause}).Error()
 	case errors.As(cause, &syntax):
 		e.what = fmt.Sprintf("syntax error at byte %d", syntax.Offset)
 	case errors.As(cause, &malformed):
@@ -61,7 +63,7 @@ func undecodable(encoding string, data []byte, v any, cause error) *undecodableE
 	case errors.As(cause, &invalid):
 		e.what = invalid.Error()
 	default:
-		e.what = findMisfit(Encoding(encoding), data, e.into, cause).String()
+		e.what = findMisfit(Encoding(encoding), data, e.into, cause).Error()
 	}
 	return e
 }
@@ -119,7 +121,7 @@ func Decode(t storage.Task, job any) error {
 	if err := checkPointer(job); err != nil {
 		return fmt.Errorf("midge: decode %s: %w", t.Ref, err)
 	}
-	if err := decodeJob(t.Encoding, t.Payload, job); err != nil {
+	if err := decodeJob(t.Encoding, t.Payload, job, shapeOf(reflect.TypeOf(job))); err != nil {
 		return fmt.Errorf("midge: decode %s: %w", t.Ref, err)
 	}
 	return nil
@@ -135,7 +137,16 @@ func checkPointer(v any) error {
 
 // decode reads data into v, a pointer. Every error wraps errUndecodable.
 func decode(encoding string, data []byte, v any) error {
-	if err := decodeAs(Encoding(encoding), data, v); err != nil {
+	return decodeShaped(encoding, data, v, shapeOf(reflect.TypeOf(v)))
+}
+
+// decodeShaped is decode where the shape of what v points to is known.
+func decodeShaped(encoding string, data []byte, v any, s *shape) error {
+	err := decodeAs(Encoding(encoding), data, v)
+	if err == nil && Encoding(encoding) == MessagePack {
+		err = s.fits(data)
+	}
+	if err != nil {
 		return undecodable(encoding, data, v, err)
 	}
 	return nil

@@ -3,7 +3,6 @@ package midge
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -34,22 +33,21 @@ var errNotCommitted = errors.New(
 // cancel. So the transaction should end soon after, and a job that rolled back return or
 // begin anew before the lease is over.
 //
-// Errors: [ErrNotInJob]; storage.ErrLeaseLost, where the task is another run's by now;
-// *storage.DependencyError, where a follow-up cannot be enqueued; and what a answers.
-// After an error nothing of this has happened, and the transaction can be used on, unless
-// the error is the transaction's.
+// Errors: [ErrNotInJob]; *[InvalidError], where a is nil; storage.ErrLeaseLost, where the
+// task is another run's by now; *storage.DependencyError, where a follow-up cannot be
+// enqueued; and what a answers. After an error nothing of this has happened, and the
+// transaction can be used on, unless the error is the transaction's.
 func CompleteWith(ctx context.Context, a Applier) error {
-	if a == nil {
-		err := storage.Invalid("applier", "nil", "what writes within a transaction, such as store.Within(tx)")
-		return fmt.Errorf("midge: complete with: %w", err)
+	if isNil(a) {
+		return wrap(errNoApplier(), "complete with")
 	}
 	at, _ := ctx.Value(attemptKey{}).(*attempt)
 	if at == nil {
-		return fmt.Errorf("midge: complete with: %w", ErrNotInJob)
+		return wrap(ErrNotInJob, "complete with")
 	}
 	tx, again, err := at.join()
 	if err != nil {
-		return fmt.Errorf("midge: complete with: %w", err)
+		return wrap(err, "complete with")
 	}
 	applied, err := a.Apply(ctx, storage.Call{}, tx)
 	if err == nil {
@@ -64,7 +62,7 @@ func CompleteWith(ctx context.Context, a Applier) error {
 			at.r.leaseLost(at)
 		}
 	}
-	return fmt.Errorf("midge: complete %s with: %w", at.fence.Ref, err)
+	return wrap(err, "complete %s with", at.fence.Ref)
 }
 
 // join gives what completes the task and hands its lease to a transaction; again says that

@@ -32,7 +32,7 @@ func running(ctx context.Context) (*attempt, error) {
 func (a *attempt) mayWriteLocked() error {
 	switch {
 	case a.phase == runs && a.joined:
-		return fmt.Errorf("%s: %w", a.fence.Ref, ErrCompleted)
+		return fmt.Errorf("%w: %s", ErrCompleted, a.fence.Ref)
 	case a.phase == runs:
 		return nil
 	case a.phase == lost:
@@ -86,15 +86,15 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 func FollowUp(ctx context.Context, follow any, opts ...Option) error {
 	a, err := running(ctx)
 	if err != nil {
-		return fmt.Errorf("midge: follow up: %w", err)
+		return wrap(err, "follow up")
 	}
 	d, err := a.r.definitions.of(follow)
 	if err != nil {
-		return fmt.Errorf("midge: follow up: %w", err)
+		return wrap(err, "follow up")
 	}
 	in, err := newInsert(d, follow, opts)
 	if err != nil {
-		return fmt.Errorf("midge: follow up: %w", err)
+		return wrap(err, "follow up")
 	}
 	in.OnConflict = storage.Skip
 	if q := a.fence.Queue; !storage.Spans(a.r.store, q, in.Ref.Queue) {
@@ -103,13 +103,13 @@ func FollowUp(ctx context.Context, follow any, opts ...Option) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.mayWriteLocked(); err != nil {
-		return fmt.Errorf("midge: follow up: %w", err)
+		return wrap(err, "follow up")
 	}
 	tx := storage.Tx{Inserts: append(a.follow, in), Settles: []storage.Settle{{
 		Fence: a.fence, Outcome: storage.Complete, Result: a.result,
 	}}}
 	if err := storage.CheckTxs(a.r.limits(), []storage.Tx{tx}); err != nil {
-		return fmt.Errorf("midge: follow up: %w", err)
+		return wrap(err, "follow up")
 	}
 	a.follow = tx.Inserts
 	return nil
@@ -121,16 +121,16 @@ func FollowUp(ctx context.Context, follow any, opts ...Option) error {
 func SetResult(ctx context.Context, v any) error {
 	a, err := running(ctx)
 	if err != nil {
-		return fmt.Errorf("midge: set result: %w", err)
+		return wrap(err, "set result")
 	}
 	b, err := a.encode(v)
 	if err != nil {
-		return fmt.Errorf("midge: set result: %w", err)
+		return wrap(err, "set result")
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.mayWriteLocked(); err != nil {
-		return fmt.Errorf("midge: set result: %w", err)
+		return wrap(err, "set result")
 	}
 	a.result = b
 	return nil
@@ -141,15 +141,15 @@ func SetResult(ctx context.Context, v any) error {
 func Progress(ctx context.Context, v any) error {
 	a, err := running(ctx)
 	if err != nil {
-		return fmt.Errorf("midge: progress: %w", err)
+		return wrap(err, "progress")
 	}
 	b, err := json.Marshal(v)
 	if err != nil {
 		err = storage.Invalid("value", fmt.Sprintf("of type %T", v), "one that JSON can hold: %v", err)
-		return fmt.Errorf("midge: progress: %w", err)
+		return wrap(err, "progress")
 	}
 	if err := a.extend(ctx, storage.Extension{Fence: a.fence, Started: true, Progress: b}); err != nil {
-		return fmt.Errorf("midge: progress of %s: %w", a.fence.Ref, err)
+		return wrap(err, "progress of %s", a.fence.Ref)
 	}
 	return nil
 }
@@ -159,14 +159,14 @@ func Progress(ctx context.Context, v any) error {
 func Checkpoint(ctx context.Context, v any) error {
 	a, err := running(ctx)
 	if err != nil {
-		return fmt.Errorf("midge: checkpoint: %w", err)
+		return wrap(err, "checkpoint")
 	}
 	b, err := a.encode(v)
 	if err != nil {
-		return fmt.Errorf("midge: checkpoint: %w", err)
+		return wrap(err, "checkpoint")
 	}
 	if err := a.extend(ctx, storage.Extension{Fence: a.fence, Started: true, Checkpoint: b}); err != nil {
-		return fmt.Errorf("midge: checkpoint of %s: %w", a.fence.Ref, err)
+		return wrap(err, "checkpoint of %s", a.fence.Ref)
 	}
 	return nil
 }
@@ -176,20 +176,20 @@ func Checkpoint(ctx context.Context, v any) error {
 func LoadCheckpoint(ctx context.Context, v any) (ok bool, err error) {
 	a, err := running(ctx)
 	if err != nil {
-		return false, fmt.Errorf("midge: load checkpoint: %w", err)
+		return false, wrap(err, "load checkpoint")
 	}
 	if err := checkPointer(v); err != nil {
-		return false, fmt.Errorf("midge: load checkpoint: %w", err)
+		return false, wrap(err, "load checkpoint")
 	}
 	t, err := a.r.store.Task(ctx, a.fence.Ref)
 	if err != nil {
-		return false, fmt.Errorf("midge: load checkpoint of %s: %w", a.fence.Ref, err)
+		return false, wrap(err, "load checkpoint of %s", a.fence.Ref)
 	}
 	if len(t.Checkpoint) == 0 {
 		return false, nil
 	}
 	if err := decode(t.Encoding, t.Checkpoint, v); err != nil {
-		return false, fmt.Errorf("midge: load checkpoint of %s: %w", a.fence.Ref, err)
+		return false, wrap(err, "load checkpoint of %s", a.fence.Ref)
 	}
 	return true, nil
 }

@@ -3,6 +3,7 @@ package midge
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -36,6 +37,33 @@ var (
 	// this item was never sent. It is safe to enqueue it again.
 	ErrNotSent = errors.New("midge: not sent")
 )
+
+// wrap says what midge was about when err came. Where err is of midge too, the two have one
+// prefix.
+func wrap(err error, act string, args ...any) error {
+	return &actError{fmt.Sprintf(act, args...), err}
+}
+
+type actError struct {
+	act string
+	err error
+}
+
+func (e *actError) Error() string {
+	const prefix = "midge: "
+	cause := strings.TrimPrefix(errorText(e.err), prefix)
+	return prefix + e.act + ": " + strings.ReplaceAll(cause, ": "+prefix, ": ")
+}
+
+func (e *actError) Unwrap() error { return e.err }
+
+// missing leaves out of a storage's ErrNotFound which task that is: the caller says so.
+func missing(err error) error {
+	if errors.Is(err, storage.ErrNotFound) {
+		return storage.ErrNotFound
+	}
+	return err
+}
 
 // InvalidError is bad input, found before any I/O: what was given and what is
 // wanted.
@@ -104,6 +132,23 @@ func (e *retryInError) Unwrap() error { return e.err }
 type snoozeError struct{ delay time.Duration }
 
 func (e *snoozeError) Error() string { return fmt.Sprintf("snoozed for %v", e.delay) }
+
+// beside is what was returned together with a Snooze, nil for nothing: the task goes on
+// without it.
+func beside(err error) error {
+	if _, ok := err.(*snoozeError); ok { //nolint:errorlint // this one, not one within
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return err
+	}
+	rest := make([]error, 0, 1)
+	for _, e := range joined.Unwrap() {
+		rest = append(rest, beside(e))
+	}
+	return errors.Join(rest...)
+}
 
 // verdict is what a job's return value asks for.
 type verdict struct {

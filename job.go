@@ -87,9 +87,10 @@ func handle[J any](r *Runner, fn func(context.Context, *J) error) error {
 	if err != nil {
 		return fmt.Errorf("midge: register %v: %w", typ, err)
 	}
+	s := shapeOf(typ)
 	return r.add(&handler{definition: d, run: func(ctx context.Context, encoding string, payload []byte) error {
 		job := new(J)
-		if err := decodeJob(encoding, payload, job); err != nil {
+		if err := decodeJob(encoding, payload, job, s); err != nil {
 			return err
 		}
 		return fn(ctx, job)
@@ -104,12 +105,12 @@ type handler struct {
 }
 
 // decodeJob reads parameters. Nothing encoded is no job with zero parameters.
-func decodeJob(encoding string, payload []byte, job any) error {
+func decodeJob(encoding string, payload []byte, job any, s *shape) error {
 	if Encoding(encoding) == MessagePack && bytes.Equal(payload, []byte{0xc0}) ||
 		Encoding(encoding) == JSON && bytes.Equal(bytes.TrimSpace(payload), []byte("null")) {
 		return undecodable(encoding, payload, job, &malformedError{"nothing encoded"})
 	}
-	return decode(encoding, payload, job)
+	return decodeShaped(encoding, payload, job, s)
 }
 
 // kindOf gives the kind of a job type: what its method Kind says, else its name in

@@ -87,9 +87,9 @@ func (l *lifeLog) draining(runner string, running int, grace time.Duration) {
 }
 
 // stopped tells how many tasks were given back, how many left to the expiry of their
-// leases, and what Run returns.
-func (l *lifeLog) stopped(runner string, back, left int, err error) {
-	line, level := "runner "+runner+" stopped", zapcore.InfoLevel
+// leases, whether there may be more, and what Run returns.
+func (l *lifeLog) stopped(r *Runner, left int, err error) {
+	line, level, back := "runner "+r.id+" stopped", zapcore.InfoLevel, r.released.Load()
 	if err != nil {
 		line, level = line+": "+err.Error(), zapcore.WarnLevel
 	}
@@ -99,7 +99,12 @@ func (l *lifeLog) stopped(runner string, back, left int, err error) {
 	if left > 0 {
 		line, level = line+fmt.Sprintf(", %d left until their leases expire", left), zapcore.WarnLevel
 	}
-	if back+left == 0 && err == nil {
+	switch {
+	case back > 0 || left > 0 || err != nil:
+	case r.unsure.Load():
+		line += "; the storage did not answer: tasks may be held until their leases expire"
+		level = zapcore.WarnLevel
+	default:
 		line += ", nothing left behind"
 	}
 	l.write(level, line)
@@ -131,11 +136,14 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 		line = fmt.Sprintf("%s is dead, %s: %s", name, deadReason(s), errorText(s.err))
 	case outcome == storage.Fail && state == storage.Retry:
 		line = fmt.Sprintf("%s failed: %s, retry %d of %d in %v at %s", name, errorText(s.err),
-			t.Retries+1, t.MaxRetries, rounded(delay), time.Now().Add(delay).Format(time.TimeOnly))
+			t.Retries+1, t.MaxRetries, rounded(delay), time.Now().Add(delay).Format(time.RFC3339))
 	case state == storage.Cancelled:
 		line = fmt.Sprintf("%s cancelled, took %v", name, rounded(s.took))
 	case outcome == storage.Snooze:
 		line = fmt.Sprintf("%s snoozed for %v", name, rounded(delay))
+		if s.err != nil {
+			line += ": " + errorText(s.err)
+		}
 	default:
 		line = name + " released: " + released(s)
 	}
@@ -218,8 +226,11 @@ func (l *lifeLog) backoffPanic(a *attempt, v any) {
 	l.error(fmt.Sprintf("the backoff of %s panicked: %v; the default is used", l.about(a), v))
 }
 
+// trouble tells of a call that was refused; of a closed storage Run's error tells.
 func (l *lifeLog) trouble(act string, err error) {
-	l.warn(fmt.Sprintf("%s: %v", act, err))
+	if !errors.Is(err, storage.ErrClosed) {
+		l.warn(fmt.Sprintf("%s: %v", act, err))
+	}
 }
 
 func (l *lifeLog) gone(err error) {

@@ -3,6 +3,7 @@ package midge_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -144,6 +145,7 @@ func TestAReleaseOfWhatWasClaimedAheadSaysSo(t *testing.T) {
 }
 
 func TestADrainSaysWhatRunsAndWhatItGaveBack(t *testing.T) {
+	const nobodyKnows = "; the storage did not answer: tasks may be held until their leases expire"
 	for name, c := range map[string]struct {
 		jobs        int
 		stop, away  bool
@@ -155,6 +157,7 @@ func TestADrainSaysWhatRunsAndWhatItGaveBack(t *testing.T) {
 		"too late": {2, false, false, 5 * time.Second, "2 running, grace 5s", ", 2 given back"},
 		"stopped":  {2, true, false, 5 * time.Second, "2 running, grace 0s", ", 2 given back"},
 		"away":     {2, false, true, 5 * time.Second, "2 running, grace 5s", ", 2 left until their leases expire"},
+		"in doubt": {0, false, true, 5 * time.Second, "0 running, grace 5s", nobodyKnows},
 	} {
 		bubble(t, func(b *bench) {
 			logger, lines := logged()
@@ -168,6 +171,7 @@ func TestADrainSaysWhatRunsAndWhatItGaveBack(t *testing.T) {
 			if c.away {
 				hole.open()
 				defer hole.close()
+				b.after(2 * time.Second) // a claim is under way
 			}
 			if c.stop {
 				b.runner.Stop()
@@ -180,6 +184,39 @@ func TestADrainSaysWhatRunsAndWhatItGaveBack(t *testing.T) {
 			}
 			if got := lines("stopped"); len(got) != 1 || got[0] != "runner "+b.runner.ID()+" stopped"+c.end {
 				t.Errorf("%s: got %q, want %q", name, got, c.end)
+			}
+		})
+	}
+}
+
+func TestARetrySaysItsMomentWithDateAndZone(t *testing.T) {
+	bubble(t, func(b *bench) {
+		logger, lines := logged()
+		cfg := midge.RunnerConfig{Logger: logger, Backoff: midge.Constant(6 * time.Hour)}
+		b.run(cfg, func(context.Context, work) error { return errors.New("boom") })
+		b.enqueue("a")
+		b.after(time.Second)
+		want := "failed: boom, retry 1 of 20 in 6h0m0s at " + time.Now().Add(6*time.Hour-time.Second).Format(time.RFC3339)
+		if got := lines("failed"); len(got) != 1 || !strings.HasSuffix(got[0], want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+func TestAnErrorBesideASnoozeIsLogged(t *testing.T) {
+	boom, hour := errors.New("boom"), midge.Snooze(time.Hour)
+	for want, err := range map[string]error{
+		"snoozed for 1h0m0s":                              hour,
+		"snoozed for 1h0m0s: boom":                        errors.Join(boom, hour),
+		"snoozed for 1h0m0s: not yet: snoozed for 1h0m0s": fmt.Errorf("not yet: %w", hour),
+	} {
+		bubble(t, func(b *bench) {
+			logger, lines := logged()
+			b.run(midge.RunnerConfig{Logger: logger}, func(context.Context, work) error { return err })
+			b.enqueue("a")
+			b.after(time.Second)
+			if got := lines("snoozed"); len(got) != 1 || !strings.HasSuffix(got[0], " "+want) {
+				t.Errorf("got %q, want %q", got, want)
 			}
 		})
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// misfit says what of a payload does not go into the type it is read into. It names
-// fields, and the kind of what is there, and quotes nothing.
+// misfit is an error that says what of a payload does not go into the type it is read into.
+// It names fields, and the kind of what is there, and quotes nothing.
 type misfit struct {
 	field string       // its path, "" for the whole payload
 	given string       // such as string
@@ -21,7 +21,7 @@ type misfit struct {
 	cause error
 }
 
-func (m *misfit) String() string {
+func (m *misfit) Error() string {
 	text := "got " + m.given
 	if m.field != "" {
 		text += fmt.Sprintf(" for field %q", m.field)

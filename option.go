@@ -79,29 +79,35 @@ func MaxRetries(n int) Option {
 	})
 }
 
-// Timeout ends the context of an attempt that takes longer; 0 is none.
+// Timeout ends the context of an attempt that takes longer, a millisecond at least; 0 is
+// none.
 func Timeout(d time.Duration) Option {
 	return option(func(c *call) {
-		c.fail(checkDuration("Timeout", d))
+		c.fail(checkSpan("Timeout", d, "0 for none"))
 		c.options.Timeout = d
 		c.only("Timeout")
 	})
 }
 
-// KeepFor keeps the completed or cancelled task that long; 0 keeps it only if it has
-// a result, for an hour.
+// KeepFor keeps the completed or cancelled task that long, a millisecond at least; 0 keeps
+// it only if it has a result, for an hour.
 func KeepFor(d time.Duration) Option {
 	return option(func(c *call) {
-		c.fail(checkDuration("KeepFor", d))
+		c.fail(checkSpan("KeepFor", d, "0"))
 		c.options.Keep = Keep{For: d}
 		c.only("KeepFor")
+		c.either(&c.kept, "KeepFor")
 	})
 }
 
 // UntilRead keeps the completed task until [Client.Await] has given its result to
 // someone, for seven days at most.
 func UntilRead() Option {
-	return option(func(c *call) { c.options.Keep = Keep{UntilRead: true}; c.only("UntilRead") })
+	return option(func(c *call) {
+		c.options.Keep = Keep{UntilRead: true}
+		c.only("UntilRead")
+		c.either(&c.kept, "UntilRead")
+	})
 }
 
 // Header records a text beside the task's parameters, such as a trace. Names that
@@ -141,6 +147,7 @@ type call struct {
 	backoff  *Geometric
 	unique   bool // a Unique was among the options
 
+	kept  string // the option that said how long the task is kept
 	timed string // the option that named the moment
 	delay time.Duration
 	at    time.Time
@@ -162,10 +169,10 @@ func (c *call) read(opts []Option) error {
 	return c.err
 }
 
-// isNil reports whether an option is nil, or a nil function.
-func isNil(o PeriodicOption) bool {
-	v := reflect.ValueOf(o)
-	return !v.IsValid() || v.Kind() == reflect.Func && v.IsNil()
+// isNil reports whether what was given as an interface is nil, or a nil function or pointer.
+func isNil(given any) bool {
+	v := reflect.ValueOf(given)
+	return !v.IsValid() || (v.Kind() == reflect.Func || v.Kind() == reflect.Pointer) && v.IsNil()
 }
 
 func (c *call) fail(err error) {
@@ -176,6 +183,14 @@ func (c *call) fail(err error) {
 
 // only notes an option that does nothing to a task that exists.
 func (c *call) only(option string) { c.enqueueOnly = option }
+
+// either notes an option in place and refuses it beside another that says the same thing.
+func (c *call) either(place *string, option string) {
+	if *place != "" && *place != option {
+		c.fail(storage.Invalid("option "+option, "beside "+*place, "one of them"))
+	}
+	*place = option
+}
 
 // moment notes that an option names when the task is due.
 func (c *call) moment(option string) {

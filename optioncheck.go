@@ -23,8 +23,8 @@ func (o *Options) check() error {
 		checkPriority("Options.Priority", o.Priority),
 		checkRange("Options.MaxRetries", o.MaxRetries, 0, storage.MaxLimit, ", or None; 0 means the default"),
 		checkRange("Options.CrashLimit", o.CrashLimit, 1, storage.MaxLimit, ", or 0 for the default"),
-		checkDuration("Options.Timeout", o.Timeout),
-		checkDuration("Options.Keep.For", o.Keep.For),
+		checkSpan("Options.Timeout", o.Timeout, "0 for none"),
+		checkSpan("Options.Keep.For", o.Keep.For, "0"),
 		checkEncoding("Options.Encoding", o.Encoding),
 	} {
 		if err != nil {
@@ -54,6 +54,15 @@ func checkRange(what string, n, low, high int, hint string) error {
 func checkDuration(what string, d time.Duration) error {
 	if d < 0 || d > storage.MaxDelay {
 		return storage.Invalid(what, d, "0 to "+longest)
+	}
+	return nil
+}
+
+// checkSpan is for durations whose zero means something else, which zero says: 30 instead of
+// 30 * time.Second must not become that.
+func checkSpan(what string, d time.Duration, zero string) error {
+	if d != 0 && (d < storage.MinSpan || d > storage.MaxDelay) {
+		return storage.Invalid(what, d, "%s, or %v to "+longest, zero, storage.MinSpan)
 	}
 	return nil
 }

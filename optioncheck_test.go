@@ -54,14 +54,16 @@ func TestWrongOptionsAreNamedAsTheyWereWritten(t *testing.T) {
 		{MaxRetries(-2), "MaxRetries", "-2: want 0 to 9999, or None"},
 		{MaxRetries(10_000), "MaxRetries", "10000: want"},
 		{Timeout(-1), "Timeout", "-1ns: want"},
+		{Timeout(30), "Timeout", "30ns: want 0 for none, or 1ms to 100 years"},
+		{KeepFor(60), "KeepFor", "60ns: want 0, or 1ms to 100 years"},
 		{KeepFor(-time.Hour), "KeepFor", "-1h0m0s: want"},
 		{Header("", "x"), "name of Header", `"": want at least one`},
 		{Header("midge.x", "x"), "name of Header", `does not begin with "midge."`},
 		{Unique{For: 1}, "Unique.For", "1ns: want 0, or 1ms to 100 years"},
 		{Unique{By: []string{"B"}}, "Unique.By", `"B": want an exported field of midge.plain`},
 		{Geometric{Factor: 0.5}, "Geometric.Factor", "0.5: want"},
-		{Geometric{First: -1}, "Geometric.First", "want 0 to 100 years"},
-		{Geometric{Max: -1}, "Geometric.Max", "want 0 to 100 years"},
+		{Geometric{First: 2}, "Geometric.First", "2ns: want 0 for the default, or 1ms to 100 years"},
+		{Geometric{Max: -1}, "Geometric.Max", "want 0 for the default, or 1ms to 100 years"},
 	} {
 		_, err := c.Enqueue(t.Context(), plain{}, o.option)
 		wantsWord(t, err, o.what, o.text)
@@ -72,11 +74,18 @@ func TestWrongOptionsAreNamedAsTheyWereWritten(t *testing.T) {
 	wantsWord(t, err, "EnqueueAt", `"zero time": want a moment`)
 	_, err = c.EnqueueIn(t.Context(), time.Second, plain{}, At(time.Now()))
 	wantsWord(t, err, "option At", "beside EnqueueIn")
+	_, err = c.Enqueue(t.Context(), plain{}, UntilRead(), KeepFor(time.Hour))
+	wantsWord(t, err, "option KeepFor", `"beside UntilRead": want one of them`)
 	_, err = c.Enqueue(t.Context(), plain{strings.Repeat("x", 1<<20)})
 	wantsWord(t, err, "parameters", "see ClientConfig.MaxPayload")
 	_, err = NewClient(stranger{}, ClientConfig{MaxPayload: -1})
 	wantsWord(t, err, "ClientConfig.MaxPayload", "-1: want 0 to 16777216 bytes, 0 for 1 MiB")
 }
+
+// both are two options in one.
+type both [2]PeriodicOption
+
+func (b both) declare(d *scheduleTerms) { b[0].declare(d); b[1].declare(d) }
 
 func TestWrongOptionsOfATypeAreNamedAsTheyWereDeclared(t *testing.T) {
 	for what, o := range map[string]Options{
@@ -84,8 +93,8 @@ func TestWrongOptionsOfATypeAreNamedAsTheyWereDeclared(t *testing.T) {
 		"Options.Priority":        {Priority: 10},
 		"Options.MaxRetries":      {MaxRetries: -2},
 		"Options.CrashLimit":      {CrashLimit: -1},
-		"Options.Timeout":         {Timeout: -1},
-		"Options.Keep.For":        {Keep: Keep{For: -1}},
+		"Options.Timeout":         {Timeout: 30},
+		"Options.Keep.For":        {Keep: Keep{For: 60}},
 		"Options.Encoding":        {Encoding: "xml"},
 		"name in Options.Headers": {Headers: map[string]string{"midge.x": "y"}},
 		"Unique.For":              {Unique: &Unique{For: -time.Hour}},
@@ -117,6 +126,9 @@ func TestWrongSchedulesAreNamedAsTheyWereDeclared(t *testing.T) {
 		{daily, Zone("Europe/Atlantis"), "Zone", `"Europe/Atlantis": want a name`},
 		{hourly, Named("a b"), "Named", `"a b": want`},
 		{hourly, Named(strings.Repeat("x", 122)), "Named", "at most 121 characters"},
+		{hourly, both{SkipMissed(), AllMissed(1)}, "option AllMissed", `"beside SkipMissed": want one of them`},
+		{hourly, both{AllMissed(1), SkipMissed()}, "option SkipMissed", `"beside AllMissed": want one of them`},
+		{hourly, both{AllMissed(1), both{KeepFor(time.Hour), UntilRead()}}, "option UntilRead", `"beside KeepFor"`},
 		{hourly, AllMissed(101), "AllMissed", "101: want 0 to 100"},
 		{hourly, To(""), "To", `"": want`},
 		{hourly, In(time.Hour), "option", `"In": want none of`},
@@ -148,8 +160,9 @@ func TestWrongQuestionsAboutAQueueAreNamedAsTheyWereAsked(t *testing.T) {
 	for _, err = range q.Tasks(ctx, "lost") {
 		wantsWord(t, err, "state", `"lost": want one of`)
 	}
-	wantsWord(t, q.PauseFor(ctx, -1), "PauseFor", "-1ns: want more than 0")
-	wantsWord(t, q.PauseFor(ctx, 1<<62), "PauseFor", "at most 100 years")
+	wantsWord(t, q.PauseFor(ctx, -1), "PauseFor", "-1ns: want 1ms to 100 years")
+	wantsWord(t, q.PauseFor(ctx, 60), "PauseFor", "60ns: want 1ms to 100 years")
+	wantsWord(t, q.PauseFor(ctx, 1<<62), "PauseFor", "want 1ms to 100 years")
 	wantsWord(t, q.Change(ctx, "1", In(-1)), "In", "-1ns: want")
 	wantsWord(t, q.Change(ctx, "1", At(time.Time{})), "At", "zero time")
 	wantsWord(t, q.Change(ctx, "1", To("a b")), "To", `"a b": want`)
@@ -184,14 +197,18 @@ func TestWrongConfigurationsAreNamedAsTheyWereWritten(t *testing.T) {
 		wantsWord(t, err, c.what, c.text)
 		wantsPrefix(t, err, "midge: new runner: invalid ")
 	}
-	_, err := NewRunner(nil, RunnerConfig{})
-	wantsWord(t, err, "store", "want an opened storage")
-	wantsPrefix(t, err, "midge: new runner: invalid ")
+	for _, none := range []storage.Storage{nil, (*stranger)(nil)} {
+		_, err := NewRunner(none, RunnerConfig{})
+		wantsWord(t, err, "store", "want an opened storage")
+		wantsPrefix(t, err, "midge: new runner: invalid ")
+		_, err = NewClient(none, ClientConfig{})
+		wantsWord(t, err, "store", "want an opened storage")
+	}
 	for what, cfg := range map[string]ClientConfig{
 		"ClientConfig.Patience":   {Patience: -time.Second},
 		"ClientConfig.MaxPayload": {MaxPayload: 1 << 30},
 	} {
-		_, err = NewClient(stranger{}, cfg)
+		_, err := NewClient(stranger{}, cfg)
 		wantsWord(t, err, what, "want 0 to 1")
 		wantsPrefix(t, err, "midge: new client: invalid ")
 	}

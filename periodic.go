@@ -30,7 +30,7 @@ func (r *Runner) Periodic(s Schedule, job any, opts ...PeriodicOption) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.running {
-		return fmt.Errorf("midge: periodic %s: %w", scheduleRef(in.Ref), ErrRunning)
+		return wrap(ErrRunning, "periodic %s", scheduleRef(in.Ref))
 	}
 	if err := r.schedules.declare(in); err != nil {
 		return fmt.Errorf("midge: periodic %s: %w", d.kind, err)

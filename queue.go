@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -55,8 +56,8 @@ func (q *Queue) Pause(ctx context.Context) error {
 
 // PauseFor is Pause for a time; it ends by itself.
 func (q *Queue) PauseFor(ctx context.Context, d time.Duration) error {
-	if d <= 0 || d > storage.MaxDelay {
-		return q.wrap("pause", storage.Invalid("PauseFor", d, "more than 0, at most "+longest))
+	if d < storage.MinSpan || d > storage.MaxDelay {
+		return q.wrap("pause", storage.Invalid("PauseFor", d, "%v to "+longest, storage.MinSpan))
 	}
 	return q.configure(ctx, "pause", storage.Settings{Paused: true, PauseFor: d})
 }
@@ -127,22 +128,24 @@ func (q *Queue) Requeue(ctx context.Context, id string) error {
 	return q.wrap("requeue", q.client.session.Requeue(ctx, q.ref(id)))
 }
 
-// RequeueAll requeues the tasks of a state that match accepts, nil accepting all, and
-// gives how many. Those whose unique key is taken stay.
+// RequeueAll requeues the tasks of a state, all but pending, that match accepts, nil
+// accepting all, and gives how many. Those whose unique key is taken stay.
 func (q *Queue) RequeueAll(
 	ctx context.Context, state storage.State, match func(storage.Task) bool,
 ) (int, error) {
-	return q.all("requeue", state, func() (int, error) {
+	may := func(s storage.State) bool { return storage.CanChange(s, storage.Waiting) }
+	return q.all("requeue", state, "requeued", may, func() (int, error) {
 		return q.client.session.RequeueAll(ctx, q.name, state, match)
 	})
 }
 
-// CancelAll cancels the tasks of a state that match accepts, nil accepting all, and
-// gives how many were cancelled or, where they run, are about to be.
+// CancelAll cancels the tasks of a state, all but completed and dead, that match accepts,
+// nil accepting all, and gives how many were cancelled or, where they run, are about to be.
 func (q *Queue) CancelAll(
 	ctx context.Context, state storage.State, match func(storage.Task) bool,
 ) (int, error) {
-	return q.all("cancel", state, func() (int, error) {
+	may := func(s storage.State) bool { return storage.CanChange(s, storage.Cancelled) }
+	return q.all("cancel", state, "cancelled", may, func() (int, error) {
 		return q.client.session.CancelAll(ctx, q.name, state, match)
 	})
 }
@@ -158,7 +161,8 @@ func (q *Queue) Delete(ctx context.Context, id string) error {
 func (q *Queue) DeleteAll(
 	ctx context.Context, state storage.State, match func(storage.Task) bool,
 ) (int, error) {
-	return q.all("delete", state, func() (int, error) {
+	may := func(s storage.State) bool { return s != storage.Pending }
+	return q.all("delete", state, "deleted", may, func() (int, error) {
 		return q.client.session.DeleteAll(ctx, q.name, state, match)
 	})
 }
@@ -251,9 +255,23 @@ func (c *call) change(t storage.Task, r *replacement) storage.Change {
 	return ch
 }
 
-func (q *Queue) all(act string, state storage.State, do func() (int, error)) (int, error) {
+// all does something to the tasks of a state, which are done is the word for then; may tells
+// the states in which they can be.
+func (q *Queue) all(
+	act string, state storage.State, done string, may func(storage.State) bool, do func() (int, error),
+) (int, error) {
 	if err := q.checkState(state); err != nil {
 		return 0, q.wrap(act, err)
+	}
+	if !may(state) {
+		var able []string
+		for _, s := range storage.States() {
+			if may(s) {
+				able = append(able, string(s))
+			}
+		}
+		return 0, q.wrap(act, storage.Invalid("state", string(state),
+			"a state whose tasks can be %s: %s", done, strings.Join(able, ", ")))
 	}
 	n, err := do()
 	return n, q.wrap(act, err)

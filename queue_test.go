@@ -14,6 +14,27 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
+func TestWhatAStateDoesNotPermitIsRefusedBeforeAnyIO(t *testing.T) {
+	c, err := midge.NewClient(untouched{}, midge.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, mail := t.Context(), c.Queue("mail")
+	const want = ": want a state whose tasks can be "
+	for text, err := range map[string]error{
+		`"pending"` + want + "deleted: waiting, scheduled, retry, completed, cancelled, dead, cursor": second(mail.DeleteAll(ctx, storage.Pending, nil)),
+		`"pending"` + want + "requeued: waiting, scheduled, retry, completed, cancelled, dead":        second(mail.RequeueAll(ctx, storage.Pending, nil)),
+		`"cursor"` + want + "requeued: waiting, scheduled, retry, completed, cancelled, dead":         second(mail.RequeueAll(ctx, storage.Cursors, nil)),
+		`"dead"` + want + "cancelled: waiting, pending, scheduled, retry, cancelled":                  second(mail.CancelAll(ctx, storage.Dead, nil)),
+		`"completed"` + want + "cancelled: waiting, pending, scheduled, retry, cancelled":             second(mail.CancelAll(ctx, storage.Completed, nil)),
+	} {
+		var invalid *midge.InvalidError
+		if !errors.As(err, &invalid) || invalid.Error() != "invalid state "+text {
+			t.Errorf("got %v, want an *InvalidError that ends in %s", err, text)
+		}
+	}
+}
+
 func TestQueueNamesAreCheckedBeforeAnyIO(t *testing.T) {
 	c, err := midge.NewClient(untouched{}, midge.ClientConfig{})
 	if err != nil {

@@ -78,6 +78,8 @@ type Runner struct {
 	heart     *heart
 	schedules *schedules
 	released  atomic.Int64 // tasks given back, since the drain began
+	unsure    atomic.Bool  // a last claim may have taken tasks, and nobody was told
+	closed    atomic.Bool  // the storage is
 
 	changed  chan struct{} // concurrency or queues changed; capacity 1
 	stop     chan struct{} // closed by Stop
@@ -103,7 +105,7 @@ type Middleware func(next func(context.Context) error) func(context.Context) err
 // NewRunner checks the configuration and makes a runner on store. It does no I/O. Its
 // errors are *[InvalidError].
 func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
-	if store == nil {
+	if isNil(store) {
 		return nil, fmt.Errorf("midge: new runner: %w", storage.Invalid("store", "nil", "an opened storage"))
 	}
 	if err := cfg.fill(); err != nil {
@@ -123,6 +125,7 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 		weights:  cfg.Weights,
 		warned:   make(map[string]bool),
 	}
+	r.store.closed = func() { r.closed.Store(true); r.Stop() }
 	r.jobs = storage.NewSession(r.store, storage.LaneLife)
 	r.beats = storage.NewSession(r.store, min(storage.DefaultPatience, cfg.Lease/6))
 	r.heart = &heart{r: r}
@@ -220,7 +223,7 @@ func (r *Runner) add(h *handler) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.running {
-		return fmt.Errorf("midge: register %s: %w", h.kind, ErrRunning)
+		return wrap(ErrRunning, "register %s", h.kind)
 	}
 	if other, ok := r.handlers[h.kind]; ok {
 		return fmt.Errorf("midge: register: %w", storage.Invalid("kind", h.kind,
@@ -278,7 +281,9 @@ var ErrGraceExceeded = errors.New("midge: jobs outlived the grace period")
 // uncharged. The contexts of jobs carry the values of ctx but do not end with it.
 //
 // Run returns nil after a drain, ErrGraceExceeded, ErrRunning when it was called
-// before, or what kept it from starting: the storage refused, or did not answer.
+// before, or what kept it from starting: the storage refused, or did not answer. Where the
+// storage is closed before Run has returned, it stops as by Stop and returns an error that
+// wraps storage.ErrClosed.
 func (r *Runner) Run(ctx context.Context) error {
 	if err := r.start(ctx); err != nil {
 		return err
@@ -305,9 +310,15 @@ func (r *Runner) Run(ctx context.Context) error {
 	hardStop()
 	all.others.Wait()
 	r.heart.leave(base) // last: a heartbeat behind it would bring the runner back
-	r.log.stopped(r.id, int(r.released.Load()), left, err)
+	if r.closed.Load() {
+		err = errors.Join(errClosed, err)
+	}
+	r.log.stopped(r, left, err)
 	return err
 }
+
+var errClosed = fmt.Errorf(
+	"midge: the storage was closed while the runner ran: close it after Run has returned: %w", storage.ErrClosed)
 
 // spread gives each domain its actors, also those that come with a change of the queues,
 // until the runner is to stop.
@@ -339,7 +350,7 @@ func (r *Runner) start(ctx context.Context) error {
 	r.mu.Lock()
 	if r.running {
 		r.mu.Unlock()
-		return ErrRunning
+		return fmt.Errorf("%w: Run can be called once; make a new runner", ErrRunning)
 	}
 	r.running = true
 	unserved := r.settleQueues()

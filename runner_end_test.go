@@ -122,6 +122,43 @@ func TestGraceEndsTheContextAndReleases(t *testing.T) {
 	})
 }
 
+func TestAStorageClosedWhileTheRunnerRunsEndsIt(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		bubble(t, func(b *bench) {
+			logger, lines := logged()
+			var cause error
+			b.run(midge.RunnerConfig{Logger: logger}, func(ctx context.Context, _ work) error {
+				<-ctx.Done()
+				cause = context.Cause(ctx)
+				return ctx.Err()
+			})
+			if busy {
+				b.enqueue("patient")
+				b.after(time.Second)
+			}
+			if err := b.store.Close(); err != nil {
+				t.Fatal(err)
+			}
+			closed := time.Now()
+			err := <-b.done
+			b.done <- err
+			const want = "the storage was closed while the runner ran: close it after Run has returned"
+			if !errors.Is(err, storage.ErrClosed) || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want ErrClosed and %q", err, want)
+			}
+			if took := time.Since(closed); took > 3*time.Second {
+				t.Errorf("Run returned after %v", took)
+			}
+			if busy && !errors.Is(cause, midge.ErrShutdown) {
+				t.Errorf("the job's context ended with %v, want ErrShutdown", cause)
+			}
+			if got := append(lines("claim"), lines("heartbeat")...); len(got) > 0 {
+				t.Errorf("got %q, want none of these", got)
+			}
+		})
+	}
+}
+
 func TestStopCutsTheGraceShort(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.run(midge.RunnerConfig{Grace: time.Hour}, func(ctx context.Context, _ work) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -63,6 +64,8 @@ func TestPanicIsAFailureWithItsStack(t *testing.T) {
 			switch w.Name {
 			case "panic":
 				panic("at the disco")
+			case "nil map":
+				map[string]map[string]int{}["a"][w.Name]++
 			case "goexit":
 				runtime.Goexit()
 			}
@@ -70,11 +73,16 @@ func TestPanicIsAFailureWithItsStack(t *testing.T) {
 		})
 		p := b.enqueue("panic", midge.MaxRetries(midge.None))
 		g := b.enqueue("goexit", midge.MaxRetries(midge.None))
+		m := b.enqueue("nil map", midge.MaxRetries(midge.None))
 		ok := b.enqueue("ok")
 		b.after(time.Second)
 		if got := b.task(p.Ref); got.State != storage.Dead || !strings.Contains(got.Attempts[0].Error, "at the disco") ||
 			!strings.Contains(got.Stack, "runner_test.go") {
 			t.Errorf("panic: %s, attempts %+v, stack %q", got.State, got.Attempts, got.Stack)
+		}
+		const where = `panic: assignment to entry in nil map \(runner_test\.go:\d+\)$`
+		if got := b.task(m.Ref).Attempts[0].Error; !regexp.MustCompile(where).MatchString(got) {
+			t.Errorf("got %q, want the line of the job", got)
 		}
 		if got := b.task(g.Ref); got.State != storage.Dead || !strings.Contains(got.Attempts[0].Error, "Goexit") {
 			t.Errorf("goexit: %s, attempts %+v", got.State, got.Attempts)

@@ -140,6 +140,7 @@ type scheduleTerms struct {
 	name, zone       string
 	catchUp, overlap string
 	catchUpCap       int
+	missed           string // the option that said what becomes of missed ticks
 }
 
 // Zone is the time zone in which a [Cron] line is read, such as "Europe/Paris". The
@@ -158,7 +159,10 @@ func Named(name string) PeriodicOption {
 // making up for all of them by one task. A tick within the last five seconds is late,
 // not missed.
 func SkipMissed() PeriodicOption {
-	return periodicOption(func(d *scheduleTerms) { d.catchUp = catchUpSkip })
+	return periodicOption(func(d *scheduleTerms) {
+		d.catchUp = catchUpSkip
+		d.either(&d.missed, "SkipMissed")
+	})
 }
 
 // AllMissed makes up for each tick that was missed while no runner lived, the latest
@@ -169,6 +173,7 @@ func AllMissed(limit int) PeriodicOption {
 			d.fail(storage.Invalid("AllMissed", limit, "0 to %d", maxCatchUp))
 		}
 		d.catchUp, d.catchUpCap = catchUpAll, cmp.Or(limit, maxCatchUp)
+		d.either(&d.missed, "AllMissed")
 	})
 }
 

@@ -33,8 +33,8 @@ type Unique struct {
 
 // check gives an *InvalidError where u does not suit the job type.
 func (u Unique) check(d *definition) error {
-	if u.For != 0 && (u.For < time.Millisecond || u.For > storage.MaxDelay) {
-		return storage.Invalid("Unique.For", u.For, "0, or 1ms to "+longest)
+	if err := checkSpan("Unique.For", u.For, "0"); err != nil {
+		return err
 	}
 	if u.Key != "" && len(u.By) > 0 {
 		return storage.Invalid("Unique", "with Key and By", "one of them")

@@ -16,6 +16,7 @@ type watched struct {
 	log    *lifeLog
 	away   atomic.Bool
 	doubts atomic.Int64 // Apply calls that failed: what was handed to them may yet be read
+	closed func()       // is called where the storage turns out to be closed
 }
 
 // Spans passes the optional ability of the storage through.
@@ -47,6 +48,15 @@ func (w *watched) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 	return extended, err
 }
 
+// Wait is the storage's.
+func (w *watched) Wait(ctx context.Context, req storage.WaitRequest) error {
+	err := w.Storage.Wait(ctx, req)
+	if errors.Is(err, storage.ErrClosed) {
+		w.closed()
+	}
+	return err
+}
+
 // saw logs a change of the weather. A lane that expired, or a context that ended, says
 // nothing of the storage.
 func (w *watched) saw(ctx context.Context, err error) {
@@ -55,6 +65,8 @@ func (w *watched) saw(ctx context.Context, err error) {
 		if w.away.Load() && w.away.Swap(false) {
 			w.log.back()
 		}
+	case errors.Is(err, storage.ErrClosed):
+		w.closed()
 	case errors.Is(err, storage.ErrUnknown) && !errors.Is(err, storage.ErrLaneExpired) && ctx.Err() == nil:
 		if !w.away.Swap(true) {
 			w.log.gone(err)

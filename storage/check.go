@@ -187,8 +187,8 @@ func checkInsert(limits Limits, in *Insert, once func(Ref) error) error {
 		checkRange("Insert.CrashLimit", in.CrashLimit, 1, MaxLimit),
 		checkDuration("Insert.Delay", in.Delay),
 		checkTime("Insert.At", in.At),
-		checkDuration("Insert.Timeout", in.Timeout),
-		checkDuration("Insert.Keep.For", in.Keep.For),
+		checkSpan("Insert.Timeout", in.Timeout),
+		checkSpan("Insert.Keep.For", in.Keep.For),
 		checkUnique(in.Unique),
 	)
 }
@@ -419,7 +419,7 @@ func CheckSettings(queue string, s *Settings) error {
 	if s.PauseFor != 0 && !s.Paused {
 		return Invalid("Settings.PauseFor", s.PauseFor, "Paused with it")
 	}
-	return checkDuration("Settings.PauseFor", s.PauseFor)
+	return checkSpan("Settings.PauseFor", s.PauseFor)
 }
 
 func checkUnique(u Unique) error {
@@ -434,8 +434,8 @@ func checkUnique(u Unique) error {
 			return Invalid("Unique.For", u.For, "0 with mode %q", UniqueLife)
 		}
 	case UniqueWindow:
-		if u.For < time.Millisecond || u.For > MaxDelay {
-			return Invalid("Unique.For", u.For, "1ms to %v", MaxDelay)
+		if u.For < MinSpan || u.For > MaxDelay {
+			return Invalid("Unique.For", u.For, "%v to %v", MinSpan, MaxDelay)
 		}
 	default:
 		return Invalid("Unique.Mode", string(u.Mode), "%q or %q", UniqueLife, UniqueWindow)

@@ -114,7 +114,7 @@ type Settings struct {
 	// Paused stops claims from the queue. Enqueueing, settling, schedules and
 	// maintenance go on.
 	Paused bool
-	// PauseFor bounds the pause; 0 pauses until it is resumed.
+	// PauseFor bounds the pause, at least MinSpan; 0 pauses until it is resumed.
 	PauseFor time.Duration
 	// Remove deletes the queue, which must be empty.
 	Remove bool

@@ -31,14 +31,14 @@ type Task struct {
 	Priority int // -9 to 9, higher first
 
 	MaxRetries int // failures that are retried; one more is dead
-	Retries    int // how often it was run and failed
+	Retries    int // failures, so that a task out of retries has one more than MaxRetries
 	CrashLimit int // charged crashes that make it dead
 	Crashes    int // how often its lease expired after it had been started
 
 	Snoozes      int       // uncharged snoozes in a row
 	SnoozedSince time.Time // when the first of them was, zero if none
 
-	Timeout time.Duration // of one attempt, 0 none; the runner's to enforce
+	Timeout time.Duration // of one attempt, 0 none, at least MinSpan; the runner's to enforce
 	Keep    Keep
 	Unique  Unique
 
@@ -96,7 +96,7 @@ const (
 // Keep says how long a completed or cancelled task is kept. The zero Keep keeps
 // nothing, except that a completion with a result is kept for DefaultResultKeep.
 type Keep struct {
-	For time.Duration
+	For time.Duration // 0, or at least MinSpan
 	// UntilRead lets the reader of the result delete it; For bounds the wait,
 	// 0 meaning DefaultUnreadKeep.
 	UntilRead bool

@@ -27,6 +27,7 @@ const (
 	MaxRunning      = 1000                       // tasks that a heartbeat lists
 	MaxPayloadCap   = 16 << 20                   // what Limits.MaxPayload can be raised to
 	MinLease        = time.Second                //
+	MinSpan         = time.Millisecond           // of a duration whose zero means something else
 	MaxDelay        = 100 * 365 * 24 * time.Hour // of any duration
 	MaxPage         = 200                        // tasks of a page
 	MaxNames        = 1000                       // queue names of a page
@@ -63,12 +64,10 @@ func (l Limits) Check() error {
 	switch {
 	case l.MaxPayload < 0 || l.MaxPayload > MaxPayloadCap:
 		return Invalid("Limits.MaxPayload", l.MaxPayload, "0 to %d bytes", MaxPayloadCap)
-	case l.DeadFor < 0 || l.DeadFor > MaxDelay:
-		return Invalid("Limits.DeadFor", l.DeadFor, "0 to %v", MaxDelay)
 	case l.DeadMax < 0:
 		return Invalid("Limits.DeadMax", l.DeadMax, "0 or more")
 	}
-	return nil
+	return checkSpan("Limits.DeadFor", l.DeadFor)
 }
 
 // Invalid makes an *InvalidError. got is printed with %v, strings quoted, and
@@ -153,6 +152,15 @@ func UniqueKey(parts ...[]byte) string {
 func checkDuration(what string, d time.Duration) error {
 	if d < 0 || d > MaxDelay {
 		return Invalid(what, d, "0 to %v", MaxDelay)
+	}
+	return nil
+}
+
+// checkSpan is for durations whose zero means none, or a default: a number of seconds that
+// was given as nanoseconds must not become that.
+func checkSpan(what string, d time.Duration) error {
+	if d != 0 && (d < MinSpan || d > MaxDelay) {
+		return Invalid(what, d, "0, or %v to %v", MinSpan, MaxDelay)
 	}
 	return nil
 }

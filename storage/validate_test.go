@@ -54,7 +54,7 @@ func TestLimits(t *testing.T) {
 	}
 	for what, l := range map[string]storage.Limits{
 		"a payload too big": {MaxPayload: storage.MaxPayloadCap + 1}, "a negative payload": {MaxPayload: -1},
-		"a negative age": {DeadFor: -1}, "too old": {DeadFor: storage.MaxDelay + 1}, "a negative number": {DeadMax: -1},
+		"a negative age": {DeadFor: -1}, "90 days without their unit": {DeadFor: 90}, "too old": {DeadFor: storage.MaxDelay + 1}, "a negative number": {DeadMax: -1},
 	} {
 		invalid(t, what, l.Check())
 	}

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
 
 	"go.uber.org/zap"
 
+	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/examples/internal/store"
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
@@ -58,30 +60,24 @@ func TestAnswersSayWhatWentWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	client, err := midge.NewClient(opened, midge.ClientConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, terminate := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, opened, listener, zap.NewNop()) }()
-
-	base := "http://" + listener.Addr().String()
+	server := httptest.NewServer(handler(client))
+	defer server.Close()
 	for path, want := range map[string]string{"/tasks/mail/none": "404", "/tasks/mail/n%20": "400"} {
-		if _, err := request(ctx, http.MethodGet, base+path, nil); err == nil || !strings.Contains(err.Error(), want) {
+		_, err := request(t.Context(), http.MethodGet, server.URL+path, nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("GET %s: got %v, want %s", path, err, want)
 		}
 	}
 	if err := opened.Close(); err != nil { // the storage goes away
 		t.Error(err)
 	}
-	_, err = request(ctx, http.MethodPost, base+"/welcome", url.Values{"to": {"ann"}})
+	_, err = request(t.Context(), http.MethodPost, server.URL+"/welcome", url.Values{"to": {"ann"}})
 	if err == nil || !strings.Contains(err.Error(), "503") {
 		t.Errorf("POST /welcome without a storage: got %v, want 503", err)
-	}
-	terminate()
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }
 

@@ -76,7 +76,9 @@ func badValues() []alter[storage.Insert] {
 		{"no crash limit", func(j *storage.Insert) { j.CrashLimit = 0 }},
 		{"a crash limit too high", func(j *storage.Insert) { j.CrashLimit = storage.MaxLimit + 1 }},
 		{"a negative timeout", func(j *storage.Insert) { j.Timeout = -1 }},
+		{"a timeout under 1ms", func(j *storage.Insert) { j.Timeout = time.Millisecond - 1 }},
 		{"a negative keep", func(j *storage.Insert) { j.Keep.For = -1 }},
+		{"a keep under 1ms", func(j *storage.Insert) { j.Keep.For = time.Millisecond - 1 }},
 		{"a key without a mode", func(j *storage.Insert) { j.Unique.Key = "k" }},
 		{"a window without a length", func(j *storage.Insert) {
 			j.Unique = storage.Unique{Key: "k", Mode: storage.UniqueWindow}
@@ -101,6 +103,10 @@ func limitInsert(r *rig) {
 	j.Delay, j.Timeout, j.Keep.For = storage.MaxDelay, storage.MaxDelay, storage.MaxDelay
 	r.insert(j)
 	r.want("payload", len(r.is(long, storage.Scheduled).Payload), 1000)
+	j = job("short")
+	j.Timeout, j.Keep.For = storage.MinSpan, storage.MinSpan
+	r.insert(j)
+	r.want("timeout", r.read("short").Timeout, storage.MinSpan)
 }
 
 func limitDefault(r *rig) {
@@ -280,7 +286,8 @@ func limitReads(r *rig) {
 	_, err = r.store.Stats(r.ctx, mainQueue, "a b")
 	r.wantInvalid("stats of a bad queue", err)
 	for what, s := range map[string]storage.Settings{
-		"a negative pause": {Paused: true, PauseFor: -1}, "a time but no pause": {PauseFor: 1},
+		"a negative pause": {Paused: true, PauseFor: -1}, "a time but no pause": {PauseFor: time.Second},
+		"a pause under 1ms": {Paused: true, PauseFor: time.Millisecond - 1},
 		"removal and pause": {Remove: true, Paused: true},
 	} {
 		r.wantInvalid(what, r.session.Configure(r.ctx, mainQueue, s))

@@ -1,0 +1,154 @@
+package midge
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+)
+
+type graded struct{ Level uint8 }
+
+// bounded has integers of many kinds, in all places where there can be some.
+type bounded struct {
+	graded
+	Tiny   int8
+	Short  int16
+	Half   uint32
+	Signed int64
+	Whole  uint64
+	Span   time.Duration
+	Bytes  []byte
+	List   []int16
+	ByNum  map[uint8]int8
+	Next   *bounded
+	Many   []bounded
+	Named  uint16 `msgpack:"n"`
+	Own    selfMade
+}
+
+// selfMade reads itself.
+type selfMade int8
+
+func (s *selfMade) UnmarshalText(text []byte) error { *s = selfMade(len(text)); return nil }
+
+func (s selfMade) MarshalText() ([]byte, error) { return make([]byte, 300), nil }
+
+func TestAnIntegerThatDoesNotFitItsFieldIsRefused(t *testing.T) {
+	for want, was := range map[string]any{
+		`"Tiny", want int8`:           map[string]any{"Tiny": 300},
+		`"Short", want int16`:         map[string]any{"Tiny": -128, "Short": -32769},
+		`"Half", want uint32`:         map[string]any{"Half": uint64(1) << 32},
+		`"Signed", want int64`:        map[string]any{"Signed": uint64(math.MaxInt64) + 1},
+		`"Whole", want uint64`:        map[string]any{"Whole": -1},
+		`"Span", want time.Duration`:  map[string]any{"Span": uint64(math.MaxUint64)},
+		`"Level", want uint8`:         map[string]any{"Level": 256},
+		`"List", want int16`:          map[string]any{"List": []int{1, 1 << 15}},
+		`"ByNum", want uint8`:         map[string]any{"ByNum": map[int]int{256: 1}},
+		`"ByNum", want int8`:          map[string]any{"ByNum": map[int]int{1: 128}},
+		`"Next.Next.Tiny", want int8`: map[string]any{"Next": map[string]any{"Next": map[string]any{"Tiny": -129}}},
+		`"Many.n", want uint16`:       map[string]any{"Many": []any{map[string]any{"n": 1}, map[string]any{"n": 1 << 16}}},
+	} {
+		data, err := encode("msgpack", was)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = decode("msgpack", data, new(bounded))
+		if text := "midge.bounded from msgpack: got integer out of range for field " + want; !errors.Is(err, errUndecodable) || err.Error() != text {
+			t.Errorf("got %v, want %s", err, text)
+		}
+	}
+}
+
+func TestIntegersAtTheirBoundsFit(t *testing.T) {
+	for _, want := range []bounded{
+		{},
+		{
+			graded: graded{math.MaxUint8}, Tiny: math.MaxInt8, Short: math.MaxInt16, Half: math.MaxUint32, Signed: math.MaxInt64,
+			Whole: math.MaxUint64, Span: math.MaxInt64, Bytes: []byte{0, 255}, List: []int16{math.MaxInt16, math.MinInt16},
+			ByNum: map[uint8]int8{255: 127, 0: -128}, Named: math.MaxUint16,
+			Next: &bounded{Tiny: math.MinInt8, Short: math.MinInt16, Signed: math.MinInt64, Span: math.MinInt64},
+			Many: []bounded{{Tiny: -1}, {Tiny: -33, Whole: 1 << 63}},
+		},
+	} {
+		data, err := encode("msgpack", want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got bounded
+		if err := decode("msgpack", data, &got); err != nil {
+			t.Errorf("got %v, want it to fit", err)
+		}
+		if fmt.Sprintf("%+v", got.List) != fmt.Sprintf("%+v", want.List) || got.Whole != want.Whole || got.Level != want.Level {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+}
+
+// outer hides a field of what is embedded: which the decoder fills is its own business.
+type outer struct {
+	Level int64
+	graded
+}
+
+func TestNamesThatCollideAreNotLookedAt(t *testing.T) {
+	for _, v := range []any{new(outer), new(struct {
+		graded
+		Level int64
+	})} {
+		data, err := encode("msgpack", map[string]any{"Level": 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := decode("msgpack", data, v); err != nil {
+			t.Errorf("%T: got %v, want 1<<20 in an int64", v, err)
+		}
+	}
+}
+
+func TestOnlyWhatMayNotFitIsLookedAt(t *testing.T) {
+	if s := shapeOf(reflect.TypeFor[struct {
+		Text  string
+		At    time.Time
+		Bytes [16]byte
+		Any   any
+	}]()); s != nil {
+		t.Errorf("without integers: got %+v, want nothing to look at", s)
+	}
+	if s := shapeOf(reflect.TypeFor[struct{ N int64 }]()); s == nil || s.narrow {
+		t.Errorf("with an int64: got %+v, want nothing narrow", s)
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	type wide struct {
+		ID, To, Subject string
+		User, Count     int64
+	}
+	type narrow struct {
+		ID, To, Subject string
+		User            int64
+		Count           int32
+	}
+	for name, v := range map[string]any{
+		"wide":   &wide{"a", "b@example.org", "hello", 7, 1},
+		"large":  &wide{"a", "b@example.org", "hello", 1 << 60, 1},
+		"narrow": &narrow{"a", "b@example.org", "hello", 7, 1},
+	} {
+		data, err := encode("msgpack", v)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, s := range []*shape{nil, shapeOf(reflect.TypeOf(v))} {
+			b.Run(fmt.Sprintf("%s/checked=%t", name, s != nil), func(b *testing.B) {
+				for b.Loop() {
+					if err := decodeShaped("msgpack", data, v, s); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
