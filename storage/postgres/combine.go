@@ -229,33 +229,24 @@ func (s *Storage) flushAll(ctx context.Context, class int, parts []*part) {
 	}
 }
 
-// flushApart carries out parts one by one. One that another transaction holds up is handed
-// back, for its caller to repeat, and so are those that name any of the same: of what may
-// stay locked for long a flush waits for little and once.
+// flushApart carries out parts one by one. One that waits for what another transaction is
+// taking is handed back, for its caller to repeat, and so are those that want the same: for
+// what may be taken for long a flush waits for little and once.
 func flushApart(parts []*part, flush func(p *part)) {
-	heldRefs, heldKeys := make(map[storage.Ref]bool), make(map[key]bool)
+	awaited := make(map[any]bool)
 	for _, p := range parts {
 		if p.done {
 			continue
 		}
-		refs, keys := named([]*part{p})
-		held := slices.ContainsFunc(keys, func(k key) bool { return heldKeys[k] })
-		for ref := range refs {
-			held = held || heldRefs[ref]
-		}
-		if held {
-			p.err = translate(errHeld)
-		} else {
-			flush(p)
-		}
-		if !errors.Is(p.err, errHeld) && !errors.Is(p.err, errAwaited) {
+		wanted := p.takes()
+		if slices.ContainsFunc(wanted, func(w any) bool { return awaited[w] }) {
+			p.err = translate(errAwaited)
 			continue
 		}
-		for ref := range refs {
-			heldRefs[ref] = true
-		}
-		for _, k := range keys {
-			heldKeys[k] = true
+		if flush(p); errors.Is(p.err, errAwaited) {
+			for _, w := range wanted {
+				awaited[w] = true
+			}
 		}
 	}
 }

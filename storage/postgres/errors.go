@@ -102,10 +102,6 @@ func (s *Storage) forgetPrepared() {
 // again is how often a step that lost a race is done again.
 const again = 10
 
-// heldTries is how often a step is done again that finds a task locked: some 25 ms. Steps of
-// this package lock for some milliseconds, and others wait behind it.
-const heldTries = 6
-
 // retry does a step until it succeeds or fails for good.
 func (s *Storage) retry(ctx context.Context, step func() error) error {
 	pause := time.Millisecond
@@ -122,7 +118,7 @@ func (s *Storage) retry(ctx context.Context, step func() error) error {
 		case !transient(err):
 			return err
 		}
-		if try == again || try == heldTries && errors.Is(err, errHeld) || !rest(ctx, pause/2+rand.N(pause)) {
+		if try == again || !rest(ctx, pause/2+rand.N(pause)) {
 			return err
 		}
 		pause = min(2*pause, 100*time.Millisecond)

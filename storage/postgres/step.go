@@ -32,6 +32,21 @@ func newPart(call storage.Call, txs []storage.Tx) *part {
 	return p
 }
 
+// takes lists the ids and unique keys that a part inserts, each a storage.Ref or a key.
+func (p *part) takes() []any {
+	var all []any
+	for i := range p.txs {
+		for j := range p.txs[i].Inserts {
+			in := &p.txs[i].Inserts[j]
+			all = append(all, in.Ref)
+			if in.Unique.Mode != "" {
+				all = append(all, key{in.Ref.Queue, in.Unique.Key})
+			}
+		}
+	}
+	return all
+}
+
 var (
 	// errBusy says that a task which one of several parts names is locked by another
 	// step: they are carried out one by one.
