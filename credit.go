@@ -4,8 +4,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/midgehq/midge/storage"
 )
 
 // stake is what slots know of a domain: its turn, and what it may claim. Free slots are
@@ -138,8 +136,8 @@ func (s *slots) room(d *domain, budget time.Duration, now time.Time) (start, ahe
 	if spare := 2*s.limit + 2*aheadMost - len(s.held); start+ahead > spare {
 		start, ahead = max(min(start, spare), 0), 0
 	}
-	start = min(start, storage.MaxClaim)
-	return start, min(ahead, storage.MaxClaim-start)
+	start = min(start, claimMost)
+	return start, min(ahead, claimMost-start)
 }
 
 // deal gives slots that are free, and nobody's, to the hungry domains, and wakes those

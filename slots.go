@@ -40,11 +40,13 @@ func newSlots(limit int) *slots {
 	return s
 }
 
-// aheadMost bounds what is claimed ahead, however short the jobs are: a claim's worth to
-// work on while the next is under way. aheadStale is how long it may wait before it is given back
-// to others.
+// claimMost bounds what one call claims: a storage that takes twice as many at once is held
+// twice as long, for next to nothing. aheadMost bounds what is claimed ahead, however short the
+// jobs are: some claims' worth to work on while the next is under way. aheadStale is how long it
+// may wait before it is given back to others.
 const (
-	aheadMost  = 2 * storage.MaxClaim
+	claimMost  = storage.MaxClaim / 2
+	aheadMost  = 4 * claimMost
 	aheadStale = 100 * time.Millisecond
 )
 

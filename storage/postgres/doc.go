@@ -45,8 +45,8 @@
 //	Within       2 (database/sql: one a statement, about 6)
 //
 // A lone Apply goes out in the goroutine of its caller, and one that arrives while it is
-// under way with the next: concurrent calls share transactions (combine.go). Plain inserts, completions and the rest are flushed side by
-// side.
+// under way with the next: concurrent calls share transactions (combine.go). Plain inserts,
+// completions and the rest are flushed side by side.
 //
 // A claim promotes what is due in its queue, and then takes what waits. Where nothing
 // waits, and what is due first is all alike, it takes that where it stands: one update

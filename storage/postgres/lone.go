@@ -34,7 +34,7 @@ func (s *Storage) add(ctx context.Context, p *part, in *storage.Insert) (done bo
 		}
 		numbers = []int32{queues[in.Ref.Queue]}
 		told = s.notes.loud(numbers)
-		return s.ask(ctx, s.pool, s.adding(p.call, in, numbers[0], len(told) > 0, &at))
+		return heldUp(s.ask(ctx, s.pool, s.adding(p.call, in, numbers[0], len(told) > 0, &at)), []*part{p})
 	})
 	switch {
 	case err != nil:
