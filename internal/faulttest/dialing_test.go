@@ -141,5 +141,5 @@ func (k kind) begins(request []byte) bool {
 
 var (
 	redisScript  = testserver.Command("EVALSHA", "EVAL")
-	postgresStep = regexp.MustCompile(`(?m)^COMMIT$|\.(claim|enqueue|finish)\(`)
+	postgresStep = regexp.MustCompile(`(?m)^COMMIT$|\.(claim|enqueue|add|finish)\(`)
 )
