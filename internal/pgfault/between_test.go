@@ -2,6 +2,7 @@ package pgfault
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -233,5 +234,44 @@ func (g *gap) putOff() {
 		succeed(g, g.by.ChangeTask(g.Context(), ref, func(storage.Task) storage.Change {
 			return storage.Change{Delay: time.Hour}
 		}))
+	}
+}
+
+// TestATaskBetweenTwoLooks has a dead task requeued while another step looks for it, first
+// among the tasks and then among those that have ended: a gate in a copy of load holds it up
+// between the two.
+func TestATaskBetweenTwoLooks(t *testing.T) {
+	const gate = 424242
+	testserver.RequirePostgres(t)
+	cfg := fresh(t, postgres.Config{})
+	store, session := opened(t, cfg)
+	in := insertOf("q", "a")
+	must(session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}}))(t)
+	fence := must(session.Claim(t.Context(), claimOf(1)))(t).Fences[0]
+	must(session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{{Fence: fence, Outcome: storage.Bury}}}))(t)
+	conn := connect(t, cfg.URL)
+	text := value[string](t, conn, "SELECT pg_get_functiondef(p.oid) FROM pg_proc p "+
+		"JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname = 'load'", cfg.Schema)
+	at := strings.LastIndex(text[:strings.LastIndex(text, "RETURN QUERY")], "RETURN QUERY")
+	text = text[:at] + fmt.Sprintf("PERFORM pg_advisory_lock_shared(%d), pg_advisory_unlock_shared(%d);\n", gate, gate) + text[at:]
+	must(conn.Exec(t.Context(), strings.Replace(text, "lock_timeout TO '2s'", "lock_timeout TO '20s'", 1)))(t)
+	must(conn.Exec(t.Context(), "SELECT pg_advisory_lock($1)", gate))(t)
+	tx := must(connect(t, cfg.URL).Begin(t.Context()))(t)
+	requeue := storage.Change{Ref: in.Ref, Version: must(store.Task(t.Context(), in.Ref))(t).Version, State: storage.Waiting}
+	applied := must(store.Within(tx).Apply(t.Context(), storage.Call{}, storage.Tx{Changes: []storage.Change{requeue}}))(t)
+	succeed(t, applied[0].Err)
+	cancelled := make(chan error, 1)
+	go func() { // ends with the test
+		_, err := session.CancelTask(t.Context(), in.Ref)
+		cancelled <- err
+	}()
+	testserver.Await(t, "a step waits at the gate", func() bool {
+		return value[bool](t, conn, `SELECT EXISTS (
+			SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = $1::int8 AND NOT granted)`, gate)
+	})
+	succeed(t, tx.Commit(t.Context()))
+	must(conn.Exec(t.Context(), "SELECT pg_advisory_unlock($1)", gate))(t)
+	if err := <-cancelled; err != nil {
+		t.Errorf("cancel of a task that waits: %v", err)
 	}
 }

@@ -717,7 +717,7 @@ BEGIN
 			CONTINUE WHEN FOUND;
 		END IF;
 		-- Not to be locked, locked by another, or not there. It may pass from one table to the
-		-- other between these looks, but not back.
+		-- other between these looks: the last one finds what was requeued behind the first.
 		RETURN QUERY
 		SELECT n, false, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
 			0::int8, ''::text, NULL::bytea
@@ -727,6 +727,11 @@ BEGIN
 		SELECT n, false, true, t.expires, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past, t.record,
 			t.at, t.reason, NULL::bytea
 		FROM {schema}.ended t WHERE t.queue = q AND t.id = i;
+		CONTINUE WHEN FOUND;
+		RETURN QUERY
+		SELECT n, false, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
+			0::int8, ''::text, NULL::bytea
+		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i;
 	END LOOP;
 END $$;
 
