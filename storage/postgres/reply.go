@@ -78,19 +78,45 @@ func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 			return nil, err
 		}
 		used, some := conn.Conn().PgConn().CustomData()[lastUsed].(time.Time)
-		if !some || time.Since(used) < quietLimit || answers(ctx, conn.Conn()) {
+		if !some || time.Since(used) < quietLimit {
 			return conn, nil
 		}
-		hangUp(ctx, conn.Hijack())
+		lives, err := answers(ctx, conn)
+		if err != nil {
+			return nil, err
+		}
+		if lives {
+			return conn, nil
+		}
 	}
 }
 
-// answers asks a connection whether it lives. A caller whose context ends does not end one
-// that does.
-func answers(ctx context.Context, conn *pgx.Conn) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTime)
-	defer cancel()
-	return conn.Ping(ctx) == nil
+// answers asks a connection whether it lives, and hangs up where it does not. A caller whose
+// context ends neither waits for that nor ends a connection that lives: it has the error of
+// the context, and the connection goes back to its pool.
+func answers(ctx context.Context, conn *pgxpool.Conn) (bool, error) {
+	told := make(chan bool)
+	go func() { // ends within pingTime, and a second to hang up
+		asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTime)
+		defer cancel()
+		lives := conn.Conn().Ping(asked) == nil
+		select {
+		case told <- lives:
+		case <-ctx.Done():
+			if lives {
+				release(conn)
+			}
+		}
+		if !lives {
+			hangUp(ctx, conn.Hijack())
+		}
+	}()
+	select {
+	case lives := <-told:
+		return lives, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
 }
 
 // release gives a connection back to its pool. One that is closed leaves it: the driver
