@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"strings"
 	"testing"
 
 	"github.com/midgehq/midge/internal/testserver"
@@ -104,5 +105,14 @@ func TestOpenRefusesABadConfig(t *testing.T) {
 		if _, err := postgres.Open(t.Context(), cfg); !errors.As(err, &invalid) {
 			t.Errorf("%s: got %v, want an *InvalidError", what, err)
 		}
+	}
+}
+
+// TestOpenRefusesAMissingDatabase: to try again would not help, so the error says so.
+func TestOpenRefusesAMissingDatabase(t *testing.T) {
+	testserver.RequirePostgres(t)
+	elsewhere := strings.Replace(shared.URL(), "/postgres?", "/nowhere?", 1)
+	if _, err := postgres.Open(t.Context(), postgres.Config{URL: elsewhere}); !errors.Is(err, storage.ErrRefused) {
+		t.Errorf("got %v, want an ErrRefused", err)
 	}
 }
