@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -39,5 +40,44 @@ func TestBatchMeetsEndedTask(t *testing.T) {
 			}
 		}
 		complete(t.Context(), t, session, make(map[string]int))
+	}
+}
+
+// TestAnEndedTaskMovesToWhereItsIDIsFree: the application moves a task that has ended to
+// another queue, in a transaction that is still open when somebody enqueues its id there.
+func TestAnEndedTaskMovesToWhereItsIDIsFree(t *testing.T) {
+	s := newShop(t)
+	kept := insertOf("a")
+	kept.Keep.For = time.Hour
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{kept}})
+	s.apply(s.store, storage.Tx{Settles: []storage.Settle{{Fence: s.claim(1).Fences[0], Outcome: storage.Complete}}})
+	arrives := storage.Ref{Queue: "archive", ID: "a"}
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{{
+		Ref: storage.Ref{Queue: arrives.Queue, ID: "other"}, Kind: "kind", Encoding: "json", CrashLimit: 3,
+	}}})
+	ended, err := s.store.Task(t.Context(), kept.Ref)
+	s.must(err)
+	tx, err := s.conn.Begin(t.Context())
+	s.must(err)
+	moves := storage.Change{Ref: kept.Ref, Version: ended.Version, Queue: arrives.Queue}
+	s.must(s.apply(s.store.Within(tx), storage.Tx{Changes: []storage.Change{moves}}).Err)
+	asked := make(chan storage.Applied, 1)
+	go func() { // ends with the test
+		in := insertOf("a")
+		in.Ref, in.Kind = arrives, "another"
+		applied, err := s.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}})
+		if err != nil {
+			applied.Err = err
+		}
+		asked <- applied
+	}()
+	testserver.Await(t, "the insert waits, or has gone through", func() (waits bool) {
+		s.must(s.db.QueryRowContext(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)`).Scan(&waits))
+		return waits || len(asked) > 0
+	})
+	s.must(tx.Commit(t.Context()))
+	var dep *storage.DependencyError
+	if got := <-asked; !errors.As(got.Err, &dep) || len(dep.Colliding) == 0 {
+		t.Errorf("an insert of an id that has arrived gave %+v, want a collision", got)
 	}
 }

@@ -79,6 +79,9 @@ func (w *work) save(patient bool) []query {
 		add("SELECT {schema}.make($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", v.queues, v.ids, v.sorts,
 			v.versions, v.states, v.flags, v.priorities, v.pasts, v.records, patient)
 	}
+	if arrived := arrivals(c.keeps); len(arrived.queues) > 0 {
+		add("SELECT {schema}.arrive($1, $2, $3)", arrived.queues, arrived.ids, patient)
+	}
 	if len(c.keeps) > 0 {
 		v := vectorsOf(c.keeps, func(*row) bool { return true })
 		add("SELECT {schema}.keep($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)", v.queues, v.ids, v.sorts,
@@ -106,6 +109,16 @@ func (w *work) save(patient bool) []query {
 		queries = append(queries, q)
 	}
 	return queries
+}
+
+// arrivals gives what has ended and was moved to another queue.
+func arrivals(keeps []*row) (v vectors) {
+	for _, r := range keeps {
+		if r.was.queue != r.queue {
+			v.queues, v.ids = append(v.queues, r.queue), append(v.ids, packID(r.ref.ID))
+		}
+	}
+	return v
 }
 
 // origins gives where rows were.
