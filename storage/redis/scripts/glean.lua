@@ -1,6 +1,7 @@
 -- glean: what grab.lua is for one queue, for several: claims where nothing but plain tasks
 -- wait and are pending. Where it meets anything else it has written nothing and returns
--- nothing: the caller goes to claim.lua. See there and in base.lua for what all means.
+-- nothing: the caller goes to claim.lua. See there and in base.lua for what all means. Most of
+-- this stands in grab.lua too: with its loops a claim of one task costs a seventh more.
 --
 -- KEYS  for each queue: meta, tasks, pending, waiting, leases, claims, windows; last the
 --       lanes of the first
