@@ -72,13 +72,13 @@ var errGoexit = errors.New("midge: the job called runtime.Goexit")
 type attempt struct {
 	*arrival
 
-	place int // among what the slots hold; guarded by slots.mu
-	task  taskInfo
-	fence storage.Fence
-	ctx   jobContext // what its job is given
+	place   int // among what the slots hold; guarded by slots.mu
+	suspect bool
+	task    taskInfo
+	fence   storage.Fence
+	ctx     jobContext // what its job is given
 
-	mu        sync.Mutex // guards what follows, but for suspect
-	suspect   bool
+	mu        sync.Mutex // guards what follows
 	phase     phase
 	joined    bool      // a transaction of the job's is to settle it (CompleteWith)
 	pastDue   bool      // a line about its running on was logged

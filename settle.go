@@ -167,7 +167,6 @@ func (s *settler) settle(ctx context.Context, batch []settlement) {
 	case refusesTx(err):
 		s.failInstead(&batch[0], err)
 	default: // the storage is full, or refuses one of them, or all for now
-		s.d.r.log.trouble("settle", err)
 		s.later(batch, err)
 	}
 }
@@ -175,6 +174,9 @@ func (s *settler) settle(ctx context.Context, batch []settlement) {
 // later keeps a batch for another try, each for itself: what is refused for good must hold up
 // no other. The leases are kept meanwhile; where one is over, so is its settlement.
 func (s *settler) later(batch []settlement, err error) {
+	if len(s.waiting) == 0 { // a line for each round of tries
+		s.d.r.log.trouble("settle", err)
+	}
 	for i := range batch {
 		if time.Since(batch[i].attempt.lastExtended()) >= s.d.r.cfg.Lease {
 			s.giveUp(batch[i:i+1], err)
