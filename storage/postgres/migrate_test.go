@@ -3,8 +3,8 @@ package postgres_test
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/midgehq/midge/internal/testserver"
