@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
@@ -31,18 +32,47 @@ type part struct {
 	queues []string
 	ops    int
 	bytes  int
-	head   []any  // lane field, seq, opened, home, number of Txs
-	before any    // lane field of the part of the same call before it in its slot
+	id     identity
+	before string // lane of the part of the same call before it in its slot
 	short  bool   // it may go by a short script
-	args   []any  // the Txs
+	args   []any  // the Txs, but for runs
 	units  []unit // what the Txs are, in the order of args
-	run    []run  // plain Txs that are not in args yet
+	run    []run  // plain Txs that are not in args yet: all of them where it is plain
 	count  int    // of Txs
 
 	outcome string
 	err     error
 	flight  *flight
+
+	one room
 }
+
+// room is what a part of one plain Tx needs, in the part itself.
+type room struct {
+	queue [1]string
+	unit  [1]unit
+	run   [1]run
+	tx    [1]int
+	items [2]string
+}
+
+// identity is that of a script call.
+type identity struct {
+	lane   string // that of the caller's call, and which script call of it this is
+	seq    uint64 // 0 where the call has none, and nobody remembers it
+	opened int64  // when the lane was, in microseconds
+}
+
+// identityOf is the identity of a call's i-th script call.
+func identityOf(call storage.Call, i int) identity {
+	var lane [len(call.Lane.ID) + 4]byte
+	copy(lane[:], call.Lane.ID[:])
+	binary.BigEndian.PutUint32(lane[len(call.Lane.ID):], uint32(i))
+	return identity{lane: string(lane[:]), seq: call.Seq, opened: max(call.Lane.Opened.UnixMicro(), 0)}
+}
+
+// append appends what the scripts know a call by.
+func (id *identity) append(args []any) []any { return append(args, &id.lane, &id.seq, &id.opened) }
 
 // Apply carries out each Tx whole or not at all. Calls that arrive while another is
 // under way go out together with the next.
@@ -89,8 +119,8 @@ func (s *Storage) split(call storage.Call, txs []storage.Tx) ([]*part, error) {
 		slot, grows, ops, bytes := s.slot(queues[0]), needsRoom(tx), tx.Ops(), tx.Bytes()
 		p := open[slot]
 		if p == nil || p.grows != grows || p.ops+ops > p.most(tx) || p.bytes+bytes > partBytes {
-			p = &part{slot: slot, grows: grows, head: s.laneArgs(call, len(parts))}
-			p.head = append(p.head, queues[0], nil)
+			p = &part{slot: slot, grows: grows, id: identityOf(call, len(parts))}
+			p.queues, p.units, p.run = p.one.queue[:0], p.one.unit[:0], p.one.run[:0]
 			parts = append(parts, p)
 			open[slot] = p
 		}
@@ -115,11 +145,11 @@ func shorten(parts []*part) {
 	for _, p := range parts {
 		p.before = ""
 		if l := last[p.slot]; l != nil {
-			p.before = l.head[0]
+			p.before = l.id.lane
 			long[p.slot] = long[p.slot] || !p.repeats() // nothing remembers what happened
 		}
 		last[p.slot] = p
-		long[p.slot] = long[p.slot] || p.plain == "" || p.head[1] == "1"
+		long[p.slot] = long[p.slot] || p.plain == "" || p.id.seq == 1
 	}
 	for _, p := range parts {
 		p.short = !long[p.slot]
@@ -127,7 +157,7 @@ func shorten(parts []*part) {
 }
 
 // repeats reports whether the part may be sent again: its call has an identity.
-func (p *part) repeats() bool { return p.head[1] != "0" }
+func (p *part) repeats() bool { return p.id.seq != 0 }
 
 // most is how many operations the part may have with a Tx.
 func (p *part) most(tx *storage.Tx) int {
@@ -158,11 +188,10 @@ func queuesOf(tx *storage.Tx, one *[1]string) []string {
 	return one[:]
 }
 
-// laneArgs gives the identity of a call's i-th script call: lane field, number, and
-// when the lane was opened.
-func (s *Storage) laneArgs(call storage.Call, i int) []any {
-	field := appendUint(call.Lane.ID[:len(call.Lane.ID):len(call.Lane.ID)], int64(i), 4)
-	return []any{field, strconv.FormatUint(call.Seq, 10), max(call.Lane.Opened.UnixMicro(), 0)}
+// laneArgs gives the identity of a call's i-th script call, as arguments.
+func laneArgs(call storage.Call, i int) []any {
+	id := identityOf(call, i)
+	return id.append(make([]any, 0, 8))
 }
 
 // needsRoom reports whether a Tx is to be refused by a full Redis. What ends tasks is
@@ -193,7 +222,7 @@ type run struct {
 	ids           []byte        // of completions, with commas between
 	width         int           // of each, 0 where they differ
 	lead          string        // of inserts
-	items         []any         // of inserts: id and rest of the record
+	items         []string      // of inserts: id and rest of the record
 	txs           []int
 }
 
@@ -273,10 +302,14 @@ func (p *part) addInsert(i int, txs []storage.Tx) {
 	last := len(p.run) - 1
 	if last < 0 || p.run[last].queue != in.Ref.Queue || p.run[last].lead != string(record[:leadSize]) {
 		last = len(p.run)
-		p.run = append(p.run, run{letter: insertRun, queue: in.Ref.Queue, lead: string(record[:leadSize])})
+		r := run{letter: insertRun, queue: in.Ref.Queue, lead: string(record[:leadSize])}
+		if last == 0 && len(p.units) == 0 {
+			r.txs, r.items = p.one.tx[:0], p.one.items[:0]
+		}
+		p.run = append(p.run, r)
 	}
 	r := &p.run[last]
-	r.items = append(r.items, in.Ref.ID, record[stampEnd:])
+	r.items = append(r.items, in.Ref.ID, string(record[stampEnd:]))
 	r.txs = append(r.txs, i)
 }
 
@@ -286,18 +319,16 @@ const (
 	insertRun     = "i"
 )
 
-// finish puts all that is left into args. A part of nothing but runs is plain.
+// finish puts all that is left into args. A part of nothing but runs is plain, and keeps them.
 func (p *part) finish(txs []storage.Tx) {
 	if len(p.units) > 0 {
 		p.close(txs)
-	} else {
-		p.plain = p.run[0].letter
-		for i := range p.run {
-			p.addRun(&p.run[i])
-		}
-		p.run = nil
+		return
 	}
-	p.head[4] = p.count
+	p.plain = p.run[0].letter
+	for i := range p.run {
+		p.units = append(p.units, unit{p.run[i].txs})
+	}
 }
 
 // close puts the runs into args, before Txs of another kind.
@@ -305,24 +336,52 @@ func (p *part) close(txs []storage.Tx) {
 	for i := range p.run {
 		r := &p.run[i]
 		if len(r.txs) >= shortRun {
-			p.addRun(r)
+			p.units = append(p.units, unit{r.txs})
+			p.args = r.append(p.args)
 			continue
 		}
 		for _, tx := range r.txs {
 			p.addTx(tx, &txs[tx])
 		}
 	}
-	p.run = p.run[:0]
+	p.run = nil // what is in args points to them
 }
 
-func (p *part) addRun(r *run) {
-	p.units = append(p.units, unit{r.txs})
-	p.args = append(p.args, r.letter, r.queue)
+// append appends a run as the scripts read it. The run stays where it is as long as args.
+func (r *run) append(args []any) []any {
+	args = append(args, &r.letter, &r.queue)
 	if r.letter == completionRun {
-		p.args = append(p.args, packFence(&r.fence), len(r.txs), r.width, r.ids)
-		return
+		return append(args, packFence(&r.fence), len(r.txs), r.width, r.ids)
 	}
-	p.args = append(append(p.args, r.lead, len(r.txs)), r.items...)
+	args = append(args, &r.lead, len(r.txs))
+	for i := range r.items {
+		args = append(args, &r.items[i])
+	}
+	return args
+}
+
+// append appends a part to the arguments of a script.
+func (p *part) append(args []any, to *script, s *scripts) []any {
+	args = append(p.id.append(args), &p.queues[0])
+	if to != &s.apply {
+		args = append(args, &p.before)
+	}
+	args = append(append(args, p.count), p.args...)
+	if p.plain != "" {
+		for i := range p.run {
+			args = p.run[i].append(args)
+		}
+	}
+	return args
+}
+
+// size is how many arguments it is at most.
+func (p *part) size() int {
+	n := 6 + len(p.args)
+	for i := range p.run {
+		n += 6 + len(p.run[i].items)
+	}
+	return n
 }
 
 // addTx puts one Tx into args. Deletes come before inserts, because a cursor may be

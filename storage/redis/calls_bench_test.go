@@ -39,7 +39,7 @@ type benchCalls struct {
 // scriptCall is one command.
 type scriptCall struct {
 	script *script
-	keys   []string
+	keys   []any
 	args   []any
 }
 
@@ -114,7 +114,7 @@ func (c *benchCalls) do(calls []scriptCall) []any {
 	for begin := 0; begin < len(calls); begin += piped {
 		pipe := c.store.client.Pipeline()
 		for _, call := range calls[begin:min(begin+piped, len(calls))] {
-			pipe.EvalSha(c.Context(), call.script.sha, call.keys, call.args...)
+			_ = pipe.Process(c.Context(), call.script.call(c.Context(), false, call.keys, call.args))
 		}
 		cmds, err := pipe.Exec(c.Context())
 		if err != nil {

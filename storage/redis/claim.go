@@ -277,13 +277,13 @@ func (s *Storage) askFor(ctx context.Context, req *storage.ClaimRequest, a ask) 
 }
 
 // claimArgs gives the keys and arguments of claim.lua.
-func (s *Storage) claimArgs(req *storage.ClaimRequest, a ask) (keys []string, args []any) {
+func (s *Storage) claimArgs(req *storage.ClaimRequest, a ask) (keys, args []any) {
 	args = make([]any, 0, 12+len(a.group.queues))
 	args = append(args, len(a.group.queues))
-	args = append(args, s.laneArgs(req.Call, a.index)...)
+	args = append(args, laneArgs(req.Call, a.index)...)
 	args = append(args, req.Token[:], req.Runner, a.most, a.start, string(a.suspect), req.Lease.Microseconds(),
 		s.limits.DeadFor.Microseconds(), s.limits.DeadMax)
-	keys = make([]string, 0, block*len(a.group.queues))
+	keys = make([]any, 0, block*len(a.group.queues))
 	for _, q := range a.group.queues {
 		keys = s.keys.of(q.Name, keys)
 		args = append(args, q.Max)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -21,8 +22,8 @@ const flushParts = 64
 
 // flight is one Apply under way: it lands when all its parts did.
 type flight struct {
-	left   int // parts; guarded by combiner.mu
-	landed chan struct{}
+	left   int           // parts; guarded by combiner.mu
+	landed chan struct{} // nil for one whose caller flushes it at once
 	// baton asks the caller to flush what waits in its slot, itself included. Nil for one
 	// who cannot.
 	baton chan struct{}
@@ -64,12 +65,14 @@ func (c *combiner) close() {
 
 // submit hands over the parts of one call, which has to wait for landed, or for baton to
 // flush some. Where nothing is under way, and the call can leave when its context ends, it
-// flushes its own at once: a change of goroutines can cost more than the round trip.
+// flushes its own at once, and there is no flight to wait for: a change of goroutines can
+// cost more than the round trip.
 func (c *combiner) submit(ctx context.Context, parts []*part) (*flight, error) {
 	carries := ctx.Done() == nil || c.interrupts != nil
 	f, own, err := c.enlist(parts, carries)
 	if own {
 		c.carry(ctx, f, parts)
+		return nil, nil
 	}
 	return f, err
 }
@@ -89,20 +92,48 @@ func (c *combiner) carry(ctx context.Context, f *flight, parts []*part) {
 	if ctx.Err() != nil {
 		parts, again = f.interrupted(ctx, parts)
 	}
-	c.land(parts)
+	c.land(slot, parts)
 	c.resume(slot, again)
 }
 
-// flushWithin flushes until the context of a caller, or the combiner's, ends.
+// flushWithin flushes until the context of a caller, or the combiner's, ends. The latter
+// does when the storage is closed, which closes the connections too.
 func (c *combiner) flushWithin(ctx context.Context, parts []*part) { //nolint:contextcheck // or its own
+	limit := time.Now().Add(flushTime)
 	if ctx.Done() == nil {
-		ctx = c.ctx
+		c.flush(bounded{c.ctx, limit}, parts)
+		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, flushTime)
-	defer cancel()
-	call, end := c.interrupts.begin(ctx)
+	call, end := c.interrupts.begin(bounded{ctx, limit})
 	defer end()
 	c.flush(call, parts)
+}
+
+// bounded is a context with a deadline and no timer: go-redis takes the deadline for those
+// of its connections, which is all that it does with a timer too.
+type bounded struct {
+	context.Context //nolint:containedctx // it is one
+
+	until time.Time
+}
+
+// Deadline is the earlier one.
+func (b bounded) Deadline() (time.Time, bool) {
+	if own, some := b.Context.Deadline(); some && own.Before(b.until) {
+		return own, true
+	}
+	return b.until, true
+}
+
+// Err tells of the deadline too.
+func (b bounded) Err() error {
+	if err := b.Context.Err(); err != nil {
+		return err
+	}
+	if time.Now().After(b.until) {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // mayCarry reports whether f's caller may flush the parts: those of others could be sent
@@ -144,7 +175,7 @@ func (c *combiner) takeLocked(slot int) []*part {
 
 // enlist puts the parts into the outbox, or reports that they are the caller's own.
 func (c *combiner) enlist(parts []*part, carries bool) (f *flight, own bool, err error) {
-	f = &flight{left: len(parts), landed: make(chan struct{})}
+	f = &flight{left: len(parts)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -153,13 +184,15 @@ func (c *combiner) enlist(parts []*part, carries bool) (f *flight, own bool, err
 	for _, p := range parts {
 		p.flight = f
 	}
-	if slot := parts[0].slot; carries && len(parts) == 1 {
+	carries = carries && len(parts) == 1
+	if slot := parts[0].slot; carries && !c.busy[slot] {
+		c.busy[slot] = true
+		c.flushes.Add(1)
+		return f, true, nil
+	}
+	f.landed = make(chan struct{})
+	if carries {
 		f.baton = make(chan struct{}, 1)
-		if !c.busy[slot] {
-			c.busy[slot] = true
-			c.flushes.Add(1)
-			return f, true, nil
-		}
 	}
 	for _, p := range parts {
 		c.outbox[p.slot] = append(c.outbox[p.slot], p)
@@ -257,19 +290,42 @@ func (c *combiner) empty(slot int) {
 			return
 		}
 		c.mu.Unlock()
-		c.flushWithin(c.ctx, parts)
-		c.land(parts)
+		c.flushWithin(context.WithoutCancel(c.ctx), parts)
+		c.land(slot, parts)
 	}
 }
 
-func (c *combiner) land(parts []*part) {
+// patience is how often a flush that is to begin lets others go first, once none of them
+// brings anything: some ten microseconds.
+const patience = 200
+
+// land tells callers of their outcome, and lets them come again before the next flush
+// begins. Without that the first of them would miss it, and callers in a loop would be
+// flushed in turns: all but one, and then that one alone.
+func (c *combiner) land(slot int, parts []*part) {
+	waiting := c.landAll(slot, parts)
+	most := min(waiting+len(parts), flushParts)
+	if most == 1 {
+		return
+	}
+	for yields := 0; waiting < most && yields < patience; yields++ {
+		runtime.Gosched()
+		if now := c.landAll(slot, nil); now > waiting {
+			waiting, yields = now, 0
+		}
+	}
+}
+
+// landAll lands parts of a slot, and gives how many wait there.
+func (c *combiner) landAll(slot int, parts []*part) (waiting int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range parts {
-		if p.flight.left--; p.flight.left == 0 {
+		if p.flight.left--; p.flight.left == 0 && p.flight.landed != nil {
 			close(p.flight.landed)
 		}
 	}
+	return len(c.outbox[slot])
 }
 
 // send carries out the parts of a call. A caller whose context ends has an unknown
@@ -280,7 +336,7 @@ func (s *Storage) send(ctx context.Context, parts []*part) error {
 	}
 	c := s.combiner
 	f, err := c.submit(ctx, parts)
-	if err != nil {
+	if f == nil {
 		return err
 	}
 	for {
@@ -302,9 +358,8 @@ type invocation struct {
 	queues []string
 	ops    int
 	bytes  int
-	alone  []lone // what enqueue.lua is given
 	script *script
-	keys   []string
+	keys   []any
 	args   []any
 	cmd    *goredis.Cmd
 }
@@ -312,6 +367,9 @@ type invocation struct {
 // combine joins parts. Parts that a full Redis refuses stay apart from those that it
 // has to take; the parts of one call stay in order.
 func combine(parts []*part) []*invocation {
+	if len(parts) == 1 {
+		return []*invocation{{parts: parts, queues: parts[0].queues}}
+	}
 	var all []*invocation
 	last := map[bool]int{true: -1, false: -1} // the open invocation of each class
 	placed := make(map[*flight]int, len(parts))
@@ -376,7 +434,7 @@ func (s *Storage) scriptOf(inv *invocation) *script {
 	}
 	switch inv.class() {
 	case insertRun:
-		if inv.alone = inv.alike(); inv.alone != nil {
+		if inv.alike() {
 			return &s.scripts.enqueue
 		}
 		return &s.scripts.insert
@@ -392,19 +450,19 @@ func (s *Storage) scriptOf(inv *invocation) *script {
 // invoke carries out invocations in one pipeline, and again those for which the server
 // had forgotten the script.
 func (s *Storage) invoke(ctx context.Context, invocations []*invocation) {
-	s.pipeline(ctx, invocations, func(pipe evaler, inv *invocation) {
+	for _, inv := range invocations {
 		inv.keys, inv.args = s.argsOf(inv)
-		inv.cmd = pipe.EvalSha(ctx, inv.script.sha, inv.keys, inv.args...)
-	})
+		inv.cmd = inv.script.call(ctx, false, inv.keys, inv.args)
+	}
+	s.pipeline(ctx, invocations)
 	var again []*invocation
 	for _, inv := range invocations {
 		if forgotten(inv.cmd.Err()) {
+			inv.cmd = inv.script.call(ctx, true, inv.keys, inv.args)
 			again = append(again, inv)
 		}
 	}
-	s.pipeline(ctx, again, func(pipe evaler, inv *invocation) {
-		inv.cmd = pipe.Eval(ctx, inv.script.source, inv.keys, inv.args...)
-	})
+	s.pipeline(ctx, again)
 }
 
 // separate gives each part of an invocation that failed an invocation of its own: one
@@ -423,23 +481,23 @@ func (s *Storage) separate(invocations []*invocation) (apart []*invocation) {
 	return apart
 }
 
-func (s *Storage) pipeline(ctx context.Context, invocations []*invocation, add func(evaler, *invocation)) {
+func (s *Storage) pipeline(ctx context.Context, invocations []*invocation) {
 	switch len(invocations) {
 	case 0:
 		return
 	case 1:
-		add(s.client, invocations[0])
+		_ = s.client.Process(ctx, invocations[0].cmd) // the command has its own error
 		return
 	}
 	pipe := s.client.Pipeline()
 	for _, inv := range invocations {
-		add(pipe, inv)
+		_ = pipe.Process(ctx, inv.cmd)
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_, _ = pipe.Exec(ctx) // likewise
 }
 
 // argsOf gives the keys and arguments of an invocation's script.
-func (s *Storage) argsOf(inv *invocation) (keys []string, args []any) {
+func (s *Storage) argsOf(inv *invocation) (keys, args []any) {
 	switch inv.script {
 	case &s.scripts.enqueue:
 		return s.loneArgs(inv)
@@ -448,7 +506,7 @@ func (s *Storage) argsOf(inv *invocation) (keys []string, args []any) {
 	}
 	n := 4 + len(inv.queues)
 	for _, p := range inv.parts {
-		n += len(p.head) + 1 + len(p.args)
+		n += p.size()
 	}
 	args = make([]any, 0, n)
 	if inv.script == &s.scripts.apply {
@@ -456,23 +514,19 @@ func (s *Storage) argsOf(inv *invocation) (keys []string, args []any) {
 	} else {
 		args = append(args, len(inv.queues), len(inv.parts))
 	}
-	keys = make([]string, 0, block*len(inv.queues))
+	keys = make([]any, 0, block*len(inv.queues))
 	for _, q := range inv.queues {
 		keys = s.keysOf(inv.script, q, keys)
 		args = append(args, q)
 	}
 	for _, p := range inv.parts {
-		args = append(args, p.head[:4]...)
-		if inv.script != &s.scripts.apply {
-			args = append(args, p.before)
-		}
-		args = append(append(args, p.head[4]), p.args...)
+		args = p.append(args, inv.script, s.scripts)
 	}
 	return keys, args
 }
 
 // keysOf appends the keys of a queue that a script takes.
-func (s *Storage) keysOf(sc *script, queue string, list []string) []string {
+func (s *Storage) keysOf(sc *script, queue string, list []any) []any {
 	switch sc {
 	case &s.scripts.insert:
 		return s.keys.some(queue, list, metaKey, tasksKey, waitingKey, lanesKey)

@@ -185,7 +185,7 @@ func TestACallerWhoLeavesSpoilsNoOther(t *testing.T) {
 		defer leave()
 		var calls sync.WaitGroup
 		call := func(ctx context.Context, err *error) {
-			p := &part{head: []any{"lane", "2"}}
+			p := &part{id: identity{lane: "lane", seq: 2}}
 			calls.Go(func() {
 				if *err = s.send(ctx, []*part{p}); *err == nil {
 					*err = p.err
@@ -218,7 +218,7 @@ func TestACallerWhoLeavesHandsTheBatonOn(t *testing.T) {
 			giveAll(parts, nil)
 		})
 		enlist := func() (*flight, []*part) {
-			parts := []*part{{head: []any{"lane", "2"}}}
+			parts := []*part{{id: identity{lane: "lane", seq: 2}}}
 			f, _, err := c.enlist(parts, true)
 			if err != nil {
 				t.Fatal(err)
@@ -267,8 +267,8 @@ func TestACallerWhoLeavesSpoilsNoCallWithoutIdentity(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
 		var calls sync.WaitGroup
-		call := func(ctx context.Context, seq string, err *error) {
-			p := &part{head: []any{"lane", seq}}
+		call := func(ctx context.Context, seq uint64, err *error) {
+			p := &part{id: identity{lane: "lane", seq: seq}}
 			calls.Go(func() {
 				if *err = s.send(ctx, []*part{p}); *err == nil {
 					*err = p.err
@@ -277,9 +277,9 @@ func TestACallerWhoLeavesSpoilsNoCallWithoutIdentity(t *testing.T) {
 			synctest.Wait()
 		}
 		var one, carrier, other error
-		call(t.Context(), "2", &one)
-		call(ctx, "2", &carrier)
-		call(t.Context(), "0", &other)
+		call(t.Context(), 2, &one)
+		call(ctx, 2, &carrier)
+		call(t.Context(), 0, &other)
 		close(first)
 		synctest.Wait()
 		leave()

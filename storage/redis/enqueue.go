@@ -1,74 +1,59 @@
 package redis
 
-import (
-	"bytes"
-	"strconv"
-)
+import "strconv"
 
-// lone is a part that is one insert on which nothing hangs.
-type lone struct {
-	lane            []byte // its field
-	opened          int64
-	queue, lead, id string
-	rest            any // of the record, whose version and times come between lead and it
-	priority        byte
+// lone reports whether a part has an identity and one insert on which nothing hangs, and
+// comes after no other part of its call.
+func (p *part) lone() bool {
+	return p.count == 1 && p.plain == insertRun && p.repeats() && p.before == ""
 }
 
-// lone gives the insert of a part that has an identity and nothing else, and comes after
-// no other part of its call.
-func (p *part) lone() (in lone, ok bool) {
-	if p.count != 1 || p.plain != insertRun || !p.repeats() || p.before != "" {
-		return lone{}, false
-	}
-	// A run of inserts is its letter, queue, lead and number, then id and rest of each.
-	in.queue, _ = p.args[1].(string)
-	in.lead, _ = p.args[2].(string)
-	in.id, _ = p.args[4].(string)
-	rest, _ := p.args[5].([]byte)
-	in.rest, in.priority = rest, rest[0]
-	in.lane, _ = p.head[0].([]byte)
-	in.opened, _ = p.head[2].(int64)
-	return in, true
+// insert gives the id of a lone part's insert, and its record but for lead, version and times.
+func (p *part) insert() (id, rest *string) { return &p.run[0].items[0], &p.run[0].items[1] }
+
+// priority is that of a lone part's insert, as a record has it.
+func (p *part) priority() byte {
+	_, rest := p.insert()
+	return (*rest)[0]
 }
 
-// alike gives the inserts of an invocation whose parts are all lone ones that differ in
-// nothing but lane, id and payload, each in its own: what enqueue.lua is for.
-func (inv *invocation) alike() []lone {
+// alike reports whether the parts of an invocation are all lone ones that differ in nothing
+// but lane, id and payload, each in its own: what enqueue.lua is for.
+func (inv *invocation) alike() bool {
 	if len(inv.queues) != 1 {
-		return nil
+		return false
 	}
-	all := make([]lone, 0, len(inv.parts))
-	for _, p := range inv.parts {
-		in, ok := p.lone()
-		if !ok || !in.joins(all) {
-			return nil
-		}
-		all = append(all, in)
-	}
-	return all
-}
-
-// joins reports whether in may go out with others. They are few: see flushParts.
-func (in lone) joins(others []lone) bool {
-	for i := range others {
-		if o := &others[i]; o.id == in.id || bytes.Equal(o.lane, in.lane) {
+	for i, p := range inv.parts {
+		if !p.lone() || !p.joins(inv.parts[:i]) {
 			return false
 		}
 	}
-	return len(others) == 0 || others[0].lead == in.lead && others[0].priority == in.priority
+	return true
+}
+
+// joins reports whether a lone part may go out with others. They are few: see flushParts.
+func (p *part) joins(others []*part) bool {
+	id, _ := p.insert()
+	for _, o := range others {
+		if other, _ := o.insert(); *other == *id || o.id.lane == p.id.lane {
+			return false
+		}
+	}
+	return len(others) == 0 || others[0].run[0].lead == p.run[0].lead && others[0].priority() == p.priority()
 }
 
 // loneArgs gives the keys and arguments of enqueue.lua.
-func (s *Storage) loneArgs(inv *invocation) (keys []string, args []any) {
-	first, opened := &inv.alone[0], inv.alone[0].opened
+func (s *Storage) loneArgs(inv *invocation) (keys, args []any) {
+	first := inv.parts[0]
+	opened := first.id.opened
 	args = make([]any, 4, 4+4*len(inv.parts))
-	for i := range inv.alone {
-		in := &inv.alone[i]
-		opened = min(opened, in.opened)
-		args = append(args, in.lane, inv.parts[i].head[1], in.id, in.rest)
+	for _, p := range inv.parts {
+		opened = min(opened, p.id.opened)
+		id, rest := p.insert()
+		args = append(args, &p.id.lane, &p.id.seq, id, rest)
 	}
-	args[0], args[1], args[2], args[3] = first.lead, basis(first.priority), s.keys.channel(first.queue), opened
-	return s.keys.some(first.queue, nil, metaKey, tasksKey, waitingKey, lanesKey), args
+	args[0], args[1], args[2], args[3] = &first.run[0].lead, basis(first.priority()), s.keys.channel(first.queues[0]), opened
+	return s.keys.some(first.queues[0], make([]any, 0, 4), metaKey, tasksKey, waitingKey, lanesKey), args
 }
 
 // told hands the reply of enqueue.lua, which is when the first part happened, to the parts:

@@ -96,8 +96,8 @@ func (s *Storage) extendBatch(
 			queues = append(queues, q)
 		}
 	}
-	var keys []string
-	args := append(append([]any{len(queues)}, s.laneArgs(req.Call, i)...), len(leases))
+	var keys []any
+	args := append(append([]any{len(queues)}, laneArgs(req.Call, i)...), len(leases))
 	for _, q := range queues {
 		keys = s.keys.of(q, keys)
 		args = append(args, q)
@@ -147,8 +147,8 @@ func appendExtension(args []any, e *storage.Extension) []any {
 }
 
 // beatKeys are what runners said and until when each counts as alive.
-func (s *Storage) beatKeys() []string {
-	return []string{s.keys.global("runners"), s.keys.global("alive")}
+func (s *Storage) beatKeys() []any {
+	return []any{s.keys.global("runners"), s.keys.global("alive")}
 }
 
 // beat keeps a heartbeat. Repeating it does no harm, so that it needs no identity.

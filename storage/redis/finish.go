@@ -6,7 +6,7 @@ import "slices"
 // does there: what finish.lua is for.
 func (inv *invocation) finishes() bool {
 	for _, p := range inv.parts {
-		if p.before != "" || p.head[1] == "0" {
+		if p.before != "" || !p.repeats() {
 			return false
 		}
 	}
@@ -14,15 +14,13 @@ func (inv *invocation) finishes() bool {
 }
 
 // finishArgs gives the keys and arguments of finish.lua.
-func (s *Storage) finishArgs(inv *invocation) (keys []string, args []any) {
+func (s *Storage) finishArgs(inv *invocation) (keys, args []any) {
 	args = append(make([]any, 0, 1+5*len(inv.parts)), len(inv.parts))
 	for _, p := range inv.parts {
-		args = append(append(args, p.head[:3]...), len(p.units))
-		for i := 0; i < len(p.args); i += 6 { // letter, queue, fence, number, width, ids
-			fence, _ := p.args[i+2].([]byte)
-			width, _ := p.args[i+4].(int)
-			ids, _ := p.args[i+5].([]byte)
-			args = append(args, slices.Concat([]byte{byte(width)}, fence, ids))
+		args = append(p.id.append(args), len(p.run))
+		for i := range p.run {
+			r := &p.run[i]
+			args = append(args, slices.Concat([]byte{byte(r.width)}, packFence(&r.fence), r.ids))
 		}
 	}
 	return s.keys.some(inv.queues[0], nil, metaKey, tasksKey, pendingKey, leasesKey, claimsKey, lanesKey), args

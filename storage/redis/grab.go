@@ -70,14 +70,14 @@ func (s *Storage) grabs(req *storage.ClaimRequest, a ask) bool {
 }
 
 // grabArgs gives a short script, its keys and arguments.
-func (s *Storage) grabArgs(req *storage.ClaimRequest, a ask) (sc *script, keys []string, args []any) {
+func (s *Storage) grabArgs(req *storage.ClaimRequest, a ask) (sc *script, keys, args []any) {
 	queues, most := a.group.queues, a.most
 	if len(queues) == 1 {
 		most = min(most, cmp.Or(queues[0].Max, most))
 	}
-	args = append(make([]any, 0, 8+len(queues)), s.laneArgs(req.Call, a.index)...)
+	args = append(make([]any, 0, 8+len(queues)), laneArgs(req.Call, a.index)...)
 	args = append(args, req.Token[:], req.Runner, most-1, a.start, req.Lease.Microseconds())
-	keys = make([]string, 0, 7*len(queues)+1)
+	keys = make([]any, 0, 7*len(queues)+1)
 	for i := range queues {
 		keys = s.keys.some(queues[i].Name, keys,
 			metaKey, tasksKey, pendingKey, waitingKey, leasesKey, claimsKey, windowsKey)

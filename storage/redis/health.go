@@ -252,7 +252,7 @@ func since62(version string) bool {
 // them alone is refused: Redis does not roll back what was written before the first that
 // it denies. One who may do none can still read.
 func (s *Storage) permitted(ctx context.Context, f *findings) error {
-	denied, err := s.scripts.probe.list(ctx, s.client, []string{s.keys.global("probe")}, s.keys.channel("*"))
+	denied, err := s.scripts.probe.list(ctx, s.client, []any{s.keys.global("probe")}, s.keys.channel("*"))
 	if err != nil {
 		if errors.Is(err, storage.ErrUnknown) {
 			return err
@@ -287,7 +287,7 @@ func (s *Storage) damage(ctx context.Context) []string {
 	queues = slices.Compact(queues)
 	var warnings []string
 	for _, queue := range queues[:min(len(queues), mostQueues)] {
-		n, err := s.client.HLen(ctx, s.keys.of(queue, nil)[damagedKey]).Result()
+		n, err := s.client.HLen(ctx, s.keys.key(queue, damagedKey)).Result()
 		if err == nil && n > 0 {
 			warnings = append(warnings, fmt.Sprintf("queue %s has %d damaged records, set apart", queue, n))
 		}

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"strings"
+	"sync"
 )
 
 // block is how many keys a queue has. Their order is that of scripts/base.lua.
@@ -34,41 +35,64 @@ type keys struct {
 	// shared keeps one set of lanes for all queues: one Redis is one atomic domain.
 	// On a Cluster each queue has its own, in its slot.
 	shared bool
+
+	mu    sync.RWMutex // guards what follows
+	known map[string]*[block]any
 }
 
+// knownMost is of how many queues the names are kept, ready to be sent.
+const knownMost = 1000
+
 // of appends the keys of a queue, all in the slot of its name.
-func (k keys) of(queue string, list []string) []string {
-	base := k.prefix + ":{" + queue + "}:"
-	for i := range suffixes {
-		list = append(list, k.key(base, i))
-	}
-	return list
+func (k *keys) of(queue string, list []any) []any {
+	return append(list, k.block(queue)[:]...)
 }
 
 // some appends those keys of a queue that are at these places of its block.
-func (k keys) some(queue string, list []string, places ...int) []string {
-	base := k.prefix + ":{" + queue + "}:"
+func (k *keys) some(queue string, list []any, places ...int) []any {
+	all := k.block(queue)
 	for _, at := range places {
-		list = append(list, k.key(base, at))
+		list = append(list, all[at])
 	}
 	return list
 }
 
-func (k keys) key(base string, at int) string {
+func (k *keys) block(queue string) *[block]any {
+	k.mu.RLock()
+	all := k.known[queue]
+	k.mu.RUnlock()
+	if all != nil {
+		return all
+	}
+	all = new([block]any)
+	for at := range all {
+		all[at] = k.key(queue, at)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.known) >= knownMost || k.known == nil {
+		k.known = make(map[string]*[block]any)
+	}
+	k.known[queue] = all
+	return all
+}
+
+// key is the key of a queue at a place of its block.
+func (k *keys) key(queue string, at int) string {
 	if k.shared && (at == lanesKey || at == openedKey) {
 		return k.global(suffixes[at])
 	}
-	return base + suffixes[at]
+	return k.prefix + ":{" + queue + "}:" + suffixes[at]
 }
 
 // global is a key that belongs to no queue. No queue can be named "*".
-func (k keys) global(suffix string) string { return k.prefix + ":{*}:" + suffix }
+func (k *keys) global(suffix string) string { return k.prefix + ":{*}:" + suffix }
 
 // channel is where the wake-ups of a queue are published.
-func (k keys) channel(queue string) string { return k.prefix + ":{" + queue + "}:wake" }
+func (k *keys) channel(queue string) string { return k.prefix + ":{" + queue + "}:wake" }
 
 // queueOf is the queue of a channel.
-func (k keys) queueOf(channel string) string {
+func (k *keys) queueOf(channel string) string {
 	name := strings.TrimPrefix(channel, k.prefix+":{")
 	return strings.TrimSuffix(name, "}:wake")
 }

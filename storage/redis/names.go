@@ -64,8 +64,8 @@ func (n *names) known() []string {
 }
 
 // listKeys are the list of queues and when each was last in use.
-func (s *Storage) listKeys() []string {
-	return []string{s.keys.global("queues"), s.keys.global("seen")}
+func (s *Storage) listKeys() []any {
+	return []any{s.keys.global("queues"), s.keys.global("seen")}
 }
 
 // register puts the queues into which txs insert on the list of queues, before they
@@ -113,7 +113,7 @@ func (s *Storage) registerQueues(ctx context.Context, queues []string) error {
 // forget removes a queue that was empty, without settings and untouched for a day.
 // Whatever goes wrong, the next Claim finds it again.
 func (s *Storage) forget(ctx context.Context, queue string) {
-	args := append(s.laneArgs(storage.Call{}, 0), "forget", queueLife.Microseconds())
+	args := append(laneArgs(storage.Call{}, 0), "forget", queueLife.Microseconds())
 	reply, err := s.scripts.configure.list(ctx, s.client, s.keys.of(queue, nil), args...)
 	if err == nil && len(reply) == 3 && reply[2] == "" {
 		_ = s.unlist(ctx, queue, queueLife)
@@ -159,7 +159,7 @@ func (s *Storage) configure(
 			return err
 		}
 	}
-	args := append(s.laneArgs(call, 0), verb, pause)
+	args := append(laneArgs(call, 0), verb, pause)
 	reply, err := s.scripts.configure.list(ctx, s.client, s.keys.of(queue, nil), args...)
 	if err != nil {
 		return err

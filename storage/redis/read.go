@@ -159,7 +159,7 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 
 // stats reads those of the queues that at names.
 func (s *Storage) stats(ctx context.Context, queues []string, at []int, stats []storage.Stats) error {
-	var keys []string
+	var keys []any
 	for _, i := range at {
 		keys = s.keys.of(queues[i], keys)
 	}

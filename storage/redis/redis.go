@@ -17,7 +17,7 @@ type Storage struct {
 	link
 
 	cluster bool
-	keys    keys
+	keys    *keys
 	limits  storage.Limits
 	scripts *scripts
 	health  health
@@ -76,7 +76,7 @@ func newStorage(ctx context.Context, cfg Config, l link) (*Storage, error) {
 	background, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	s := &Storage{
 		link: l, cluster: cluster, scripts: all,
-		keys:   keys{prefix: cfg.Prefix, shared: !cluster},
+		keys:   &keys{prefix: cfg.Prefix, shared: !cluster},
 		limits: cfg.Limits.WithDefaults(),
 		stop:   stop,
 	}

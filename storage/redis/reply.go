@@ -43,6 +43,12 @@ func stateOf(letter byte) storage.State {
 // others were refused, the outcome of the call is unknown: repeating it does what is
 // left.
 func gather(parts []*part, txs []storage.Tx, applied []storage.Applied) error {
+	if p := parts[0]; len(parts) == 1 {
+		if p.err != nil {
+			return p.err
+		}
+		return p.read(txs, applied)
+	}
 	errs := make([]error, len(parts))
 	for i, p := range parts {
 		if errs[i] = p.err; p.err == nil {

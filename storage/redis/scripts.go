@@ -74,27 +74,42 @@ func (s *scripts) files(name string, of *script) []string {
 	return slices.Concat([]string{"base"}, lib, []string{name})
 }
 
-// evaler runs scripts: a client or a pipeline.
-type evaler interface {
-	Eval(ctx context.Context, script string, keys []string, args ...any) *goredis.Cmd
-	EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *goredis.Cmd
+// processor carries out commands: a client or a pipeline.
+type processor interface {
+	Process(ctx context.Context, cmd goredis.Cmder) error
+}
+
+// call is the command that runs a script by its hash, or by its text.
+func (sc *script) call(ctx context.Context, whole bool, keys, args []any) *goredis.Cmd {
+	all := make([]any, 3, 3+len(keys)+len(args))
+	all[0], all[1], all[2] = "evalsha", sc.sha, len(keys)
+	if whole {
+		all[0], all[1] = "eval", sc.source
+	}
+	cmd := goredis.NewCmd(ctx, append(append(all, keys...), args...)...)
+	if len(keys) > 0 {
+		cmd.SetFirstKeyPos(3)
+	}
+	return cmd
 }
 
 // run runs a script by its hash, and by its text where the server forgot it. Its error
 // is translated.
-func (sc *script) run(ctx context.Context, c evaler, keys []string, args ...any) (any, error) {
+func (sc *script) run(ctx context.Context, c processor, keys []any, args ...any) (any, error) {
 	reply, err := heed(ctx, sc.calls, func(ctx context.Context) (any, error) {
-		reply, err := c.EvalSha(ctx, sc.sha, keys, args...).Result()
+		cmd := sc.call(ctx, false, keys, args)
+		err := c.Process(ctx, cmd)
 		if forgotten(err) {
-			reply, err = c.Eval(ctx, sc.source, keys, args...).Result()
+			cmd = sc.call(ctx, true, keys, args)
+			err = c.Process(ctx, cmd)
 		}
-		return reply, err
+		return cmd.Val(), err
 	})
 	return reply, translate(err)
 }
 
 // list runs a script that answers with a list.
-func (sc *script) list(ctx context.Context, c evaler, keys []string, args ...any) ([]any, error) {
+func (sc *script) list(ctx context.Context, c processor, keys []any, args ...any) ([]any, error) {
 	reply, err := sc.run(ctx, c, keys, args...)
 	if err != nil {
 		return nil, err

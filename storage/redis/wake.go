@@ -21,7 +21,7 @@ import (
 // Wait from before it returns at once. So nothing is lost between a Claim and the
 // Wait that follows, although neither waits for the confirmation.
 type wake struct {
-	keys   keys
+	keys   *keys
 	client goredis.UniversalClient
 	ctx    context.Context //nolint:containedctx // of the subscription; ended by Close
 
@@ -44,7 +44,7 @@ type heard struct {
 	used        time.Time
 }
 
-func newWake(ctx context.Context, client goredis.UniversalClient, k keys) *wake {
+func newWake(ctx context.Context, client goredis.UniversalClient, k *keys) *wake {
 	return &wake{
 		keys: k, client: client, ctx: ctx,
 		queues: make(map[string]*heard), changed: make(chan struct{}),
