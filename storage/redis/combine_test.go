@@ -130,10 +130,10 @@ func TestACallThatFailsSpoilsNoOther(t *testing.T) {
 func TestNobodySendsWhatNobodyWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
-		flushed := 0
+		var flushed atomic.Int64
 		c := newCombiner(t.Context(), nil, func(_ context.Context, parts []*part) {
 			<-gate
-			flushed += len(parts)
+			flushed.Add(int64(len(parts)))
 		})
 		s := &Storage{combiner: c}
 		var calls sync.WaitGroup
@@ -145,13 +145,85 @@ func TestNobodySendsWhatNobodyWaitsFor(t *testing.T) {
 		end()
 		calls.Wait()
 		c.mu.Lock()
-		waiting := len(c.outbox[0])
+		waiting := len(c.slots[0].parts)
 		c.mu.Unlock()
 		close(gate)
 		c.close()
-		if waiting > 0 || flushed != 1 {
-			t.Errorf("%d parts wait and %d were sent, want none and the one under way", waiting, flushed)
+		if waiting > 0 || flushed.Load() != 2 {
+			t.Errorf("%d parts wait and %d were sent, want none and the two under way", waiting, flushed.Load())
 		}
+	})
+}
+
+// TestCallersComeInTwoGroups: beside a flush under way the next begins as soon as as many
+// wait as that has taken along, and no third. Parts of one call never go beside each other.
+func TestCallersComeInTwoGroups(t *testing.T) {
+	type flush struct {
+		parts int
+		land  chan struct{}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		flushes := make(chan flush, 10)
+		c := newCombiner(t.Context(), interruptsOfASecond(), func(_ context.Context, parts []*part) {
+			f := flush{len(parts), make(chan struct{})}
+			flushes <- f
+			<-f.land
+		})
+		s := &Storage{combiner: c}
+		var calls sync.WaitGroup
+		call := func(parts ...*part) {
+			calls.Go(func() { _ = s.send(t.Context(), parts) })
+			synctest.Wait()
+		}
+		begins := func(parts int) flush {
+			t.Helper()
+			if len(flushes) != 1 {
+				t.Fatalf("%d flushes begin, want one of %d parts", len(flushes), parts)
+			}
+			f := <-flushes
+			if f.parts != parts {
+				t.Fatalf("a flush takes %d parts along, want %d", f.parts, parts)
+			}
+			return f
+		}
+		none := func(why string) {
+			t.Helper()
+			if len(flushes) > 0 {
+				t.Fatal("a flush begins though " + why)
+			}
+		}
+		land := func(f flush) {
+			close(f.land)
+			synctest.Wait()
+		}
+
+		call(&part{})
+		first := begins(1)
+		call(&part{})
+		second := begins(1)
+		for range 3 {
+			call(&part{})
+			none("two are under way")
+		}
+		land(first)
+		third := begins(3)
+		call(&part{})
+		call(&part{})
+		land(second)
+		none("fewer wait than are under way")
+		call(&part{})
+		fourth := begins(3)
+		land(third)
+		land(fourth)
+
+		call(&part{}, &part{})
+		whole := begins(2)
+		call(&part{}, &part{})
+		none("the parts of a call wait")
+		land(whole)
+		land(begins(2))
+		calls.Wait()
+		c.close()
 	})
 }
 
@@ -167,13 +239,13 @@ func TestACallerWhoLeavesSpoilsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flushes := make(chan int, 10)
 		first := make(chan struct{})
-		c := newCombiner(t.Context(), interruptsOf(time.Second), func(ctx context.Context, parts []*part) {
+		c := newCombiner(t.Context(), interruptsOfASecond(), func(ctx context.Context, parts []*part) {
 			flushes <- len(parts)
 			switch len(flushes) {
-			case 1: // keeps the others waiting, so that they share the next
+			case 1, 2: // keep the others waiting, so that they share the next
 				<-first
 				giveAll(parts, nil)
-			case 2: // hangs until its caller leaves
+			case 3: // hangs until its caller leaves
 				<-ctx.Done()
 				giveAll(parts, storage.ErrUnknown)
 			default:
@@ -193,8 +265,9 @@ func TestACallerWhoLeavesSpoilsNoOther(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		var one, carrier, other error
+		var one, two, carrier, other error
 		call(t.Context(), &one)
+		call(t.Context(), &two)
 		call(ctx, &carrier)
 		call(t.Context(), &other)
 		close(first)
@@ -202,11 +275,11 @@ func TestACallerWhoLeavesSpoilsNoOther(t *testing.T) {
 		leave()
 		calls.Wait()
 		c.close()
-		if one != nil || other != nil || !errors.Is(carrier, storage.ErrUnknown) || !errors.Is(carrier, context.Canceled) {
-			t.Errorf("the first gave %v, the one who left %v, the other %v", one, carrier, other)
+		if one != nil || two != nil || other != nil || !errors.Is(carrier, storage.ErrUnknown) || !errors.Is(carrier, context.Canceled) {
+			t.Errorf("the first gave %v and %v, the one who left %v, the other %v", one, two, carrier, other)
 		}
-		if len(flushes) != 3 {
-			t.Errorf("%d flushes, want three", len(flushes))
+		if len(flushes) != 4 {
+			t.Errorf("%d flushes, want four", len(flushes))
 		}
 	})
 }
@@ -214,7 +287,7 @@ func TestACallerWhoLeavesSpoilsNoOther(t *testing.T) {
 // TestACallerWhoLeavesHandsTheBatonOn that was passed to it in the same moment.
 func TestACallerWhoLeavesHandsTheBatonOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCombiner(t.Context(), interruptsOf(time.Second), func(_ context.Context, parts []*part) {
+		c := newCombiner(t.Context(), interruptsOfASecond(), func(_ context.Context, parts []*part) {
 			giveAll(parts, nil)
 		})
 		enlist := func() (*flight, []*part) {
@@ -226,6 +299,7 @@ func TestACallerWhoLeavesHandsTheBatonOn(t *testing.T) {
 			return f, parts
 		}
 		first, carried := enlist()
+		second, carriedToo := enlist()
 		leaver, left := enlist()
 		last, _ := enlist()
 		c.carry(t.Context(), first, carried) // as its caller does, and leaver has the baton
@@ -238,6 +312,7 @@ func TestACallerWhoLeavesHandsTheBatonOn(t *testing.T) {
 		}
 		c.carry(t.Context(), last, c.take(0))
 		<-last.landed
+		c.carry(t.Context(), second, carriedToo)
 		c.close()
 	})
 }
@@ -247,12 +322,12 @@ func TestACallerWhoLeavesSpoilsNoCallWithoutIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var flushes atomic.Int32
 		first := make(chan struct{})
-		c := newCombiner(t.Context(), interruptsOf(time.Second), func(ctx context.Context, parts []*part) {
+		c := newCombiner(t.Context(), interruptsOfASecond(), func(ctx context.Context, parts []*part) {
 			switch flushes.Add(1) {
-			case 1:
+			case 1, 2:
 				<-first
 				giveAll(parts, nil)
-			case 2: // the answer would come after a second
+			case 3: // the answer would come after a second
 				select {
 				case <-ctx.Done():
 					giveAll(parts, storage.ErrUnknown)
@@ -276,8 +351,9 @@ func TestACallerWhoLeavesSpoilsNoCallWithoutIdentity(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		var one, carrier, other error
+		var one, two, carrier, other error
 		call(t.Context(), 2, &one)
+		call(t.Context(), 2, &two)
 		call(ctx, 2, &carrier)
 		call(t.Context(), 0, &other)
 		close(first)
@@ -291,7 +367,7 @@ func TestACallerWhoLeavesSpoilsNoCallWithoutIdentity(t *testing.T) {
 	})
 }
 
-func interruptsOf(timeout time.Duration) *interrupts {
-	in, _ := newInterrupts(timeout)
+func interruptsOfASecond() *interrupts {
+	in, _ := newInterrupts(time.Second)
 	return in
 }

@@ -52,7 +52,8 @@ func (s *Storage) loneArgs(inv *invocation) (keys, args []any) {
 		id, rest := p.insert()
 		args = append(args, &p.id.lane, &p.id.seq, id, rest)
 	}
-	args[0], args[1], args[2], args[3] = &first.run[0].lead, basis(first.priority()), s.keys.channel(first.queues[0]), opened
+	args[0], args[1] = &first.run[0].lead, basis(first.priority())
+	args[2], args[3] = s.keys.channel(first.queues[0]), opened
 	return s.keys.some(first.queues[0], make([]any, 0, 4), metaKey, tasksKey, waitingKey, lanesKey), args
 }
 

@@ -1,0 +1,240 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// invocation is one call of apply.lua: parts of one slot and class, in order.
+type invocation struct {
+	parts  []*part
+	queues []string
+	ops    int
+	bytes  int
+	script *script
+	keys   []any
+	args   []any
+	cmd    *goredis.Cmd
+}
+
+// combine joins parts. Parts that a full Redis refuses stay apart from those that it
+// has to take; the parts of one call stay in order.
+func combine(parts []*part) []*invocation {
+	if len(parts) == 1 {
+		return []*invocation{{parts: parts, queues: parts[0].queues}}
+	}
+	var all []*invocation
+	last := map[bool]int{true: -1, false: -1} // the open invocation of each class
+	placed := make(map[*flight]int, len(parts))
+	for _, p := range parts {
+		at := last[p.grows]
+		if at < placed[p.flight] || !all[at].fits(p) {
+			at = len(all)
+			all = append(all, &invocation{})
+			last[p.grows] = at
+		}
+		placed[p.flight] = at
+		inv := all[at]
+		inv.parts = append(inv.parts, p)
+		inv.ops += p.ops
+		inv.bytes += p.bytes
+		for _, q := range p.queues {
+			if !slices.Contains(inv.queues, q) {
+				inv.queues = append(inv.queues, q)
+			}
+		}
+	}
+	return all
+}
+
+func (inv *invocation) fits(p *part) bool {
+	most := partOps
+	if p.plain != "" && inv.class() == p.plain {
+		most = runOps(p.plain == completionRun)
+	}
+	return inv.ops+p.ops <= most && inv.bytes+p.bytes <= partBytes
+}
+
+// flush carries out parts of one slot in one pipeline, by the general script where a short
+// one has left them, and one by one those that failed together.
+func (s *Storage) flush(ctx context.Context, parts []*part) {
+	invocations := combine(parts)
+	for _, inv := range invocations {
+		inv.script = s.scriptOf(inv)
+	}
+	s.invoke(ctx, invocations)
+	var left []*invocation
+	for _, inv := range invocations {
+		if errors.Is(inv.cmd.Err(), goredis.Nil) {
+			inv.script = &s.scripts.apply
+			left = append(left, inv)
+		}
+	}
+	s.invoke(ctx, left)
+	apart := s.separate(invocations)
+	s.invoke(ctx, apart)
+	for _, inv := range append(invocations, apart...) {
+		s.hand(inv)
+	}
+}
+
+// scriptOf is the script that is tried first.
+func (s *Storage) scriptOf(inv *invocation) *script {
+	for _, p := range inv.parts {
+		if !p.short {
+			return &s.scripts.apply
+		}
+	}
+	switch inv.class() {
+	case insertRun:
+		if inv.alike() {
+			return &s.scripts.enqueue
+		}
+		return &s.scripts.insert
+	case completionRun:
+		if inv.finishes() {
+			return &s.scripts.finish
+		}
+		return &s.scripts.complete
+	}
+	return &s.scripts.apply
+}
+
+// invoke carries out invocations in one pipeline, and again those for which the server
+// had forgotten the script.
+func (s *Storage) invoke(ctx context.Context, invocations []*invocation) {
+	for _, inv := range invocations {
+		inv.keys, inv.args = s.argsOf(inv)
+		inv.cmd = inv.script.call(ctx, false, inv.keys, inv.args)
+	}
+	s.pipeline(ctx, invocations)
+	var again []*invocation
+	for _, inv := range invocations {
+		if forgotten(inv.cmd.Err()) {
+			inv.cmd = inv.script.call(ctx, true, inv.keys, inv.args)
+			again = append(again, inv)
+		}
+	}
+	s.pipeline(ctx, again)
+}
+
+// separate gives each part of an invocation that failed an invocation of its own: one
+// of them, such as one on a damaged key, spoiled it for the others, and nothing happened.
+func (s *Storage) separate(invocations []*invocation) (apart []*invocation) {
+	for _, inv := range invocations {
+		err := translate(inv.cmd.Err())
+		if err == nil || len(inv.parts) == 1 || errors.Is(err, storage.ErrUnknown) ||
+			errors.Is(err, storage.ErrFull) || errors.Is(err, storage.ErrRefused) {
+			continue
+		}
+		for _, p := range inv.parts {
+			apart = append(apart, &invocation{parts: []*part{p}, queues: p.queues, script: &s.scripts.apply})
+		}
+	}
+	return apart
+}
+
+func (s *Storage) pipeline(ctx context.Context, invocations []*invocation) {
+	switch len(invocations) {
+	case 0:
+		return
+	case 1:
+		_ = s.client.Process(ctx, invocations[0].cmd) // the command has its own error
+		return
+	}
+	pipe := s.client.Pipeline()
+	for _, inv := range invocations {
+		_ = pipe.Process(ctx, inv.cmd)
+	}
+	_, _ = pipe.Exec(ctx) // likewise
+}
+
+// argsOf gives the keys and arguments of an invocation's script.
+func (s *Storage) argsOf(inv *invocation) (keys, args []any) {
+	switch inv.script {
+	case &s.scripts.enqueue:
+		return s.loneArgs(inv)
+	case &s.scripts.finish:
+		return s.finishArgs(inv)
+	}
+	n := 4 + len(inv.queues)
+	for _, p := range inv.parts {
+		n += p.size()
+	}
+	args = make([]any, 0, n)
+	if inv.script == &s.scripts.apply {
+		args = append(args, len(inv.queues), inv.refusal(), s.limits.DeadMax, len(inv.parts))
+	} else {
+		args = append(args, len(inv.queues), len(inv.parts))
+	}
+	keys = make([]any, 0, block*len(inv.queues))
+	for _, q := range inv.queues {
+		keys = s.keysOf(inv.script, q, keys)
+		args = append(args, q)
+	}
+	for _, p := range inv.parts {
+		args = p.append(args, inv.script, s.scripts)
+	}
+	return keys, args
+}
+
+// keysOf appends the keys of a queue that a script takes.
+func (s *Storage) keysOf(sc *script, queue string, list []any) []any {
+	switch sc {
+	case &s.scripts.insert:
+		return s.keys.some(queue, list, metaKey, tasksKey, waitingKey, lanesKey)
+	case &s.scripts.complete:
+		return s.keys.some(queue, list, metaKey, tasksKey, pendingKey, leasesKey, claimsKey, lanesKey)
+	}
+	return s.keys.of(queue, list)
+}
+
+// class is the letter of the runs that all parts are of, "" where they are not.
+func (inv *invocation) class() string {
+	class := inv.parts[0].plain
+	for _, p := range inv.parts {
+		if p.plain != class {
+			return ""
+		}
+	}
+	return class
+}
+
+// refusal is "1" where a full Redis is to refuse the invocation.
+func (inv *invocation) refusal() string {
+	if inv.parts[0].grows {
+		return "1"
+	}
+	return "0"
+}
+
+// hand hands the reply of an invocation to its parts.
+func (s *Storage) hand(inv *invocation) {
+	if text, ok := inv.cmd.Val().(string); ok {
+		if inv.script == &s.scripts.enqueue {
+			inv.told(text)
+		} else {
+			inv.cut(text)
+		}
+		return
+	}
+	reply, err := inv.cmd.Slice()
+	err = translate(err)
+	if err == nil && len(reply) != len(inv.parts)+1 {
+		err = fmt.Errorf("%w: %d outcomes for %d calls", errReply, len(reply)-1, len(inv.parts))
+	}
+	for i, p := range inv.parts {
+		if err != nil {
+			p.err = err
+			continue
+		}
+		p.err = nil
+		p.outcome, _ = reply[i+1].(string)
+	}
+}
