@@ -37,8 +37,10 @@ type Config struct {
 	// two more for leases and settles alone, and the listener's. They are made when they
 	// are needed, and four of them after the first Claim, so that tasks seldom wait for one.
 	Connections int
-	// ListenURL is where the listener connects, default where all else does. It needs a
-	// session of its own: behind a proxy that pools transactions, name the server itself.
+	// ListenURL is where the listener connects, default where all else does: to the same
+	// database. It needs a session of its own: behind a proxy that pools transactions, name
+	// the server itself. One that cannot be reached stops nothing, see NoListener, but
+	// Describe warns of it.
 	ListenURL string
 	// NoListener does without the listener: new work is found by the callers' slow scan.
 	NoListener bool
@@ -74,6 +76,9 @@ func (c *Config) check() error {
 	}
 	if (c.URL == "") == (c.Pool == nil) {
 		return storage.Invalid("postgres.Config", "with URL and Pool both set or both empty", "one of them")
+	}
+	if c.ListenURL != "" && c.NoListener {
+		return storage.Invalid("postgres.Config", "with ListenURL and NoListener both set", "one of them")
 	}
 	return c.Limits.Check()
 }

@@ -28,6 +28,9 @@ func (s *Storage) Flush(
 // HeldFor sets how long a transaction may be open before Describe warns of it.
 func (s *Storage) HeldFor(d time.Duration) { s.heldFor = d }
 
+// DeafFor sets how long the listener may be away before Describe warns of it.
+func (s *Storage) DeafFor(d time.Duration) { s.wake.deafFor = d }
+
 // Version is that of the tables which this client knows.
 func Version() int {
 	files, _ := steps()

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -99,6 +100,7 @@ func TestOpenRefusesABadConfig(t *testing.T) {
 		"a bad schema":         {URL: "postgres://localhost", Schema: "pg_catalog"},
 		"an upper-case schema": {URL: "postgres://localhost", Schema: "Midge"},
 		"too few connections":  {URL: "postgres://localhost", Connections: -1},
+		"a listener and none":  {URL: "postgres://localhost", ListenURL: "postgres://localhost", NoListener: true},
 		"a bad limit":          {URL: "postgres://localhost", Limits: storage.Limits{DeadMax: -1}},
 	} {
 		var invalid *storage.InvalidError
@@ -115,4 +117,41 @@ func TestOpenRefusesAMissingDatabase(t *testing.T) {
 	if _, err := postgres.Open(t.Context(), postgres.Config{URL: elsewhere}); !errors.Is(err, storage.ErrRefused) {
 		t.Errorf("got %v, want an ErrRefused", err)
 	}
+}
+
+// TestOpenRefusesAListenerElsewhere: it would listen for ever and hear nothing.
+func TestOpenRefusesAListenerElsewhere(t *testing.T) {
+	testserver.RequirePostgres(t)
+	for _, database := range []string{"nowhere", "template1"} {
+		cfg := fresh(t, postgres.Config{ListenURL: strings.Replace(shared.URL(), "/postgres?", "/"+database+"?", 1)})
+		_, err := postgres.Open(t.Context(), cfg)
+		if !errors.Is(err, storage.ErrRefused) || !strings.Contains(err.Error(), "ListenURL") {
+			t.Errorf("a listener in database %s: %v, want an ErrRefused that names ListenURL", database, err)
+		}
+	}
+}
+
+// TestDescribeWarnsOfADeafListener for as long as it is.
+func TestDescribeWarnsOfADeafListener(t *testing.T) {
+	testserver.RequirePostgres(t)
+	proxy := testserver.NewProxy(t, shared.Addr())
+	proxy.Refuse()
+	cfg := fresh(t, postgres.Config{ListenURL: "postgres://" + proxy.Addr() + "/postgres?user=midge&sslmode=disable"})
+	store, session := opened(t, cfg)
+	store.DeafFor(0)
+	if _, err := session.Claim(t.Context(), claimOf(1)); err != nil { // starts the listener
+		t.Fatal(err)
+	}
+	warned := func() bool {
+		d, err := store.Describe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(d.Warnings, func(w string) bool { return strings.Contains(w, "refused") })
+	}
+	testserver.Await(t, "a warning", warned)
+	if err := proxy.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	testserver.Await(t, "no warning", func() bool { return !warned() })
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -74,6 +75,9 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 	if err == nil {
 		err = s.examine(ctx, cfg.Schema)
 	}
+	if err == nil && cfg.ListenURL != "" {
+		err = s.wake.examine(ctx, cfg.Schema)
+	}
 	if err != nil {
 		_ = s.Close()
 		return nil, fmt.Errorf("postgres: open: %w", err)
@@ -95,7 +99,7 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 	channel, sender := "midge_"+cfg.Schema, hex.EncodeToString(id[:])
 	s.wake = &wake{
 		connect: listen, channel: channel, sender: sender, ctx: background,
-		queues: make(map[int32]heard), changed: make(chan struct{}), late: s.late,
+		queues: make(map[int32]heard), changed: make(chan struct{}), late: s.late, deafFor: deafFor,
 	}
 	s.notes = &notes{
 		channel: channel, sender: sender, local: s.wake.ring, send: s.tell, ctx: background,
@@ -224,6 +228,6 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	}
 	return storage.Description{
 		Storage: "postgres " + s.server, Now: moment(now), Durability: s.durable, Limits: s.limits,
-		Warnings: append(s.held(ctx), s.warnings...),
+		Warnings: slices.Concat(s.held(ctx), s.wake.warnings(), s.warnings),
 	}, nil
 }

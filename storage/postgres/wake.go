@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -24,6 +25,7 @@ type wake struct {
 	channel string
 	sender  string               // what begins this storage's own notifications
 	late    func(queues []int32) // told of commits that took long
+	deafFor time.Duration        // how long the listener may be away before the operator is told
 	ctx     context.Context      //nolint:containedctx // of the listener; ended by Close
 
 	mu      sync.Mutex // guards what follows; no I/O under it
@@ -33,6 +35,8 @@ type wake struct {
 	all     storage.Since // the last event that concerned every queue
 	last    storage.Since
 	changed chan struct{} // closed at the next event
+	deaf    time.Time     // since when the listener does not listen; zero where it does
+	why     error
 
 	reader sync.WaitGroup // the listener; it ends with ctx
 }
@@ -48,8 +52,66 @@ func (w *wake) start() {
 	if w.started || w.closed || w.connect == nil {
 		return
 	}
-	w.started = true
+	w.started, w.deaf = true, time.Now()
 	w.reader.Go(w.listen)
+}
+
+// deafFor is the default of wake.deafFor.
+const deafFor = 10 * time.Second
+
+// examine asks, as the storage is opened, whether the listener will get where all else is. A
+// server that cannot be reached now may be later.
+func (w *wake) examine(ctx context.Context, schema string) error {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := w.connect(ctx)
+	if err != nil {
+		return refusal(err)
+	}
+	defer hangUp(ctx, conn)
+	var database string
+	var same bool
+	const question = "SELECT current_database(), EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1)"
+	err = conn.QueryRow(ctx, question, pgx.QueryExecModeSimpleProtocol, schema).Scan(&database, &same)
+	if err == nil && !same {
+		err = fmt.Errorf("%w: database %s has no schema %s, want that of Config.URL",
+			storage.ErrRefused, database, schema)
+	}
+	return refusal(err)
+}
+
+// refusal is an error where trying again would not help.
+func refusal(err error) error {
+	if err = translate(err); !errors.Is(err, storage.ErrRefused) {
+		return nil
+	}
+	return fmt.Errorf("the listener of Config.ListenURL: %w", err)
+}
+
+// warnings tells of a listener that is away for long.
+func (w *wake) warnings() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.deaf.IsZero() || time.Since(w.deaf) < w.deafFor {
+		return nil
+	}
+	why := "it has not answered yet"
+	if w.why != nil {
+		why = w.why.Error()
+	}
+	return []string{fmt.Sprintf("no listener since %s (%s): what others enqueue is found up to a second late",
+		w.deaf.UTC().Format(time.RFC3339), why)}
+}
+
+// hears notes that the listener listens, or why it does not.
+func (w *wake) hears(why error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.why = why; why == nil {
+		w.deaf = time.Time{}
+	} else if w.deaf.IsZero() {
+		w.deaf = time.Now()
+	}
 }
 
 // since gives the number of the last event.
@@ -65,7 +127,7 @@ func (w *wake) listen() {
 	pause := 10 * time.Millisecond
 	for w.ctx.Err() == nil {
 		begun := time.Now()
-		_ = w.hear() // a lost connection is made anew
+		w.hears(w.hear()) // a lost connection is made anew
 		if time.Since(begun) > time.Second {
 			pause = 10 * time.Millisecond
 		}
@@ -91,6 +153,7 @@ func (w *wake) hear() error {
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{w.channel}.Sanitize()); err != nil {
 		return err
 	}
+	w.hears(nil)
 	w.ringAll()
 	for {
 		ctx, cancel := context.WithTimeout(w.ctx, checkEvery)
