@@ -177,8 +177,11 @@ func (s *Storage) judge(
 		return fmt.Errorf("%w: maxmemory-policy is %s, want noeviction", errUnfit, policy)
 	}
 	f.durable = durability(ctx, node, info)
-	if f.durable == durableUnknown {
+	switch f.durable {
+	case durableUnknown:
 		f.warnf("the server does not tell how it persists")
+	case durableNone:
+		f.warnf("the append-only file is off: acknowledged tasks are lost when the server stops")
 	}
 	if n, _ := strconv.Atoi(info["connected_slaves"]); n > 0 && minReplicas(ctx, node) == "0" {
 		f.warnf("min-replicas-to-write is 0: a master cut off from its replicas takes tasks that a failover loses")

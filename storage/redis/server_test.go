@@ -250,6 +250,9 @@ func TestDurabilityIsTold(t *testing.T) {
 		if err != nil || !strings.Contains(d.Durability, want) || !strings.HasPrefix(d.Storage, "redis ") {
 			t.Errorf("%s: got %q, %q, error %v", config, d.Storage, d.Durability, err)
 		}
+		if warned := strings.Contains(strings.Join(d.Warnings, "\n"), "append-only"); warned != (config == "appendonly no") {
+			t.Errorf("%s: got warnings %q", config, d.Warnings)
+		}
 	}
 }
 
