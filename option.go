@@ -231,10 +231,19 @@ func (c *call) insert(d *definition, payload []byte) storage.Insert {
 // newInsert makes the insert of a job with options, checked against everything but
 // the storage's own limit of payloads.
 func newInsert(d *definition, job any, opts []Option) (storage.Insert, error) {
+	if len(opts) == 0 { // spares an allocation: no option is given a pointer to it
+		c := newCall(d)
+		return c.newInsert(d, job)
+	}
 	c := newCall(d)
 	if err := c.read(opts); err != nil {
 		return storage.Insert{}, err
 	}
+	return c.newInsert(d, job)
+}
+
+// newInsert is the insert of a job with the options that were read.
+func (c *call) newInsert(d *definition, job any) (storage.Insert, error) {
 	payload, err := d.encode(job)
 	if err != nil {
 		return storage.Insert{}, err

@@ -39,6 +39,7 @@ type part struct {
 	units  []unit // what the Txs are, in the order of args
 	run    []run  // plain Txs that are not in args yet: all of them where it is plain
 	count  int    // of Txs
+	record []byte // room for one
 
 	outcome string
 	err     error
@@ -298,12 +299,15 @@ func (p *part) addInsert(i int, txs []storage.Tx) {
 		p.close(txs)
 	}
 	in := &txs[i].Inserts[0]
-	record, _ := newRecord(in)
+	record, _ := newRecord(in, p.record)
+	p.record = record
 	last := len(p.run) - 1
 	if last < 0 || p.run[last].queue != in.Ref.Queue || p.run[last].lead != string(record[:leadSize]) {
 		last = len(p.run)
 		r := run{letter: insertRun, queue: in.Ref.Queue, lead: string(record[:leadSize])}
-		if last == 0 && len(p.units) == 0 {
+		if left := min(len(txs)-i, insertOps); last == 0 && len(p.units) == 0 && left > 1 {
+			r.txs, r.items = make([]int, 0, left), make([]string, 0, 2*left)
+		} else if last == 0 && len(p.units) == 0 {
 			r.txs, r.items = p.one.tx[:0], p.one.items[:0]
 		}
 		p.run = append(p.run, r)
@@ -456,7 +460,7 @@ func appendInsert(args []any, in *storage.Insert) []any {
 	if in.OnConflict == storage.Skip {
 		letter = "k"
 	}
-	record, body := newRecord(in)
+	record, body := newRecord(in, nil)
 	due := dueArg(in.Delay, in.At)
 	if in.Cursor != nil {
 		due = cursorDue(in.Cursor)

@@ -295,8 +295,13 @@ func (c *combiner) land(slot int, all, parts, again []*part) {
 		o.aboard -= aboard
 	}
 	o.add(0, again...)
+	callers := 0
 	for _, p := range parts {
-		if p.flight.left--; p.flight.left == 0 && p.flight.landed != nil {
+		if p.flight.left--; p.flight.left > 0 {
+			continue
+		}
+		callers++
+		if p.flight.landed != nil {
 			close(p.flight.landed)
 		}
 	}
@@ -305,9 +310,9 @@ func (c *combiner) land(slot int, all, parts, again []*part) {
 		c.start(slot)
 		return
 	}
-	if most := (len(o.parts) + aboard) / 2; o.flights == 0 && !o.called {
+	if o.flights == 0 && !o.called {
 		o.called = true
-		c.gather(o, most)
+		c.gather(o, (len(o.parts)+callers)/2)
 		o.called = false
 	}
 	c.next(slot, o)

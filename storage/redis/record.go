@@ -74,9 +74,9 @@ func appendUint(b []byte, v int64, n int) []byte {
 	return b
 }
 
-// newRecord makes the record of an insert; the script fills in version and time. A
-// large payload is left out, for the side hash.
-func newRecord(in *storage.Insert) (record, body []byte) {
+// newRecord makes the record of an insert, in room if there is enough; the script fills in
+// version and time. A large payload is left out, for the side hash.
+func newRecord(in *storage.Insert, room []byte) (record, body []byte) {
 	var flags, more byte
 	payload := in.Payload
 	if len(payload) > largePayload {
@@ -84,7 +84,8 @@ func newRecord(in *storage.Insert) (record, body []byte) {
 	}
 	encoding := packEncoding(in.Encoding)
 	headers := packHeaders(in.Headers)
-	b := make([]byte, headerSize, headerSize+64+len(in.Kind)+len(encoding)+len(headers)+len(payload))
+	b := slices.Grow(room[:0], headerSize+64+len(in.Kind)+len(encoding)+len(headers)+len(payload))[:headerSize]
+	clear(b)
 	b[0] = format
 	b[17] = byte(in.Priority + storage.MaxPriority)
 	binary.BigEndian.PutUint16(b[20:], uint16(in.MaxRetries))

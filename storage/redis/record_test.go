@@ -56,7 +56,7 @@ func TestRecordReadsAsItWasWritten(t *testing.T) {
 		},
 	}
 	for name, in := range ins {
-		record, body := newRecord(&in)
+		record, body := newRecord(&in, nil)
 		if (len(body) > 0) != (len(in.Payload) > largePayload) {
 			t.Errorf("%s: body of %d bytes for a payload of %d", name, len(body), len(in.Payload))
 		}
@@ -74,7 +74,7 @@ func TestRecordReadsAsItWasWritten(t *testing.T) {
 func TestRecordOfAPlainTaskIsSmall(t *testing.T) {
 	record, _ := newRecord(&storage.Insert{
 		Kind: "send_welcome", Encoding: "msgpack", Payload: make([]byte, 64), MaxRetries: 20, CrashLimit: 3,
-	})
+	}, nil)
 	if len(record) > 112 {
 		t.Errorf("record: got %d bytes, want at most 112: 64 of payload, 48 of all else", len(record))
 	}
@@ -82,7 +82,7 @@ func TestRecordOfAPlainTaskIsSmall(t *testing.T) {
 
 func TestRecordCutShortIsDamaged(t *testing.T) {
 	in := full()
-	record, _ := newRecord(&in)
+	record, _ := newRecord(&in, nil)
 	for n := range record {
 		if err := readRecord(string(record[:n]), &storage.Task{}); err == nil {
 			t.Errorf("the first %d of %d bytes: got no error", n, len(record))
@@ -95,7 +95,7 @@ func TestRecordCutShortIsDamaged(t *testing.T) {
 
 func FuzzReadRecord(f *testing.F) {
 	in := full()
-	record, _ := newRecord(&in)
+	record, _ := newRecord(&in, nil)
 	f.Add(record)
 	f.Add([]byte("garbage"))
 	f.Add(bytes.Repeat([]byte{1}, 60))
@@ -126,7 +126,7 @@ func FuzzRecordRoundTrip(f *testing.F) {
 			return
 		}
 		in.Keep.For = in.Keep.For.Truncate(time.Microsecond)
-		record, body := newRecord(&in)
+		record, body := newRecord(&in, nil)
 		var got storage.Task
 		if err := readRecord(string(record)+string(body), &got); err != nil {
 			t.Fatal(err)
