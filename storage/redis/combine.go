@@ -27,8 +27,8 @@ type flight struct {
 	baton chan struct{}
 }
 
-// combiner lets concurrent Apply calls share round trips: what arrives while a flush
-// is under way goes out with the next one. A lone call goes out at once.
+// combiner lets concurrent Apply calls share round trips: what arrives while flushes
+// are under way goes out with the next one. A lone call goes out at once.
 type combiner struct {
 	// flush carries out parts of one slot, filling in their outcomes.
 	flush      func(ctx context.Context, parts []*part)
@@ -52,17 +52,28 @@ type outbox struct {
 	called bool
 }
 
+// Up to flushMost flushes of a slot are under way at the same time, from the third on of
+// flushGroup parts at least: a script costs as much as some of the parts it carries.
+const (
+	flushMost  = 4
+	flushGroup = 4
+)
+
 // ready reports whether the next flush is to begin. It is where none is under way; and
-// beside one when as many wait as that has taken along. So many who call one by one
-// come in two groups, and while the server works for one the other gets ready.
+// beside others when as many wait as one of those has taken along. So many who call one by
+// one come in groups, and while the server works for one the others get ready.
 func (o *outbox) ready() bool {
 	switch {
 	case len(o.parts) == 0 || o.called:
 		return false
 	case o.flights == 0:
 		return true
+	case o.flights == flushMost || o.chained > 0: // parts of one call stay in order
+		return false
+	case o.flights == 1:
+		return len(o.parts) >= o.aboard
 	}
-	return o.flights == 1 && o.chained == 0 && len(o.parts) >= o.aboard // parts of one call stay in order
+	return len(o.parts) >= max(o.aboard/o.flights, flushGroup)
 }
 
 // add puts parts in, behind what waits or before it.

@@ -138,7 +138,8 @@ func TestNobodySendsWhatNobodyWaitsFor(t *testing.T) {
 		s := &Storage{combiner: c}
 		var calls sync.WaitGroup
 		ctx, end := context.WithCancel(t.Context())
-		for range 10 {
+		const under = 2 + 2*flushGroup // way: two alone, two groups
+		for range under + 5 {
 			calls.Go(func() { _ = s.send(ctx, []*part{{}}) })
 			synctest.Wait()
 		}
@@ -149,15 +150,16 @@ func TestNobodySendsWhatNobodyWaitsFor(t *testing.T) {
 		c.mu.Unlock()
 		close(gate)
 		c.close()
-		if waiting > 0 || flushed.Load() != 2 {
-			t.Errorf("%d parts wait and %d were sent, want none and the two under way", waiting, flushed.Load())
+		if waiting > 0 || flushed.Load() != under {
+			t.Errorf("%d parts wait and %d were sent, want none and the %d under way", waiting, flushed.Load(), under)
 		}
 	})
 }
 
-// TestCallersComeInTwoGroups: beside a flush under way the next begins as soon as as many
-// wait as that has taken along, and no third. Parts of one call never go beside each other.
-func TestCallersComeInTwoGroups(t *testing.T) {
+// TestCallersComeInGroups: beside a flush under way the next begins when as many wait as that
+// has taken along, and a third when it is worth a script. Parts of one call never go beside
+// each other.
+func TestCallersComeInGroups(t *testing.T) {
 	type flush struct {
 		parts int
 		land  chan struct{}
@@ -201,18 +203,20 @@ func TestCallersComeInTwoGroups(t *testing.T) {
 		first := begins(1)
 		call(&part{})
 		second := begins(1)
-		for range 3 {
+		for range flushGroup - 1 {
 			call(&part{})
-			none("two are under way")
+			none("few wait, and two are under way")
 		}
+		call(&part{})
+		third := begins(flushGroup)
 		land(first)
-		third := begins(3)
-		call(&part{})
-		call(&part{})
 		land(second)
-		none("fewer wait than are under way")
+		for range flushGroup - 1 {
+			call(&part{})
+			none("fewer wait than are under way")
+		}
 		call(&part{})
-		fourth := begins(3)
+		fourth := begins(flushGroup)
 		land(third)
 		land(fourth)
 
