@@ -25,6 +25,7 @@ type flight struct {
 	// baton asks the caller to flush what waits in its slot, itself included. Nil for one
 	// who cannot.
 	baton chan struct{}
+	gone  bool // nobody waits for it any more; guarded by combiner.mu
 }
 
 // combiner lets concurrent Apply calls share round trips: what arrives while a flush
@@ -137,8 +138,8 @@ func (s *Storage) send(ctx context.Context, parts []*part) error {
 	}
 }
 
-// enlist puts the parts into their outboxes. Where a flush is to begin, and the caller can
-// leave it when his context ends, it gives what he has to flush himself, his own included.
+// enlist puts the parts into their outboxes. Where a flush is to begin that the caller may
+// carry, and leave when his context ends, it gives what he has to flush, his own included.
 // Else he has to wait for landed, or for baton to flush some.
 func (c *combiner) enlist(parts []*part, carries bool) (f *flight, all []*part, err error) {
 	f = &flight{left: len(parts), single: len(parts) == 1}
@@ -154,7 +155,7 @@ func (c *combiner) enlist(parts []*part, carries bool) (f *flight, all []*part, 
 		o.add(len(o.parts), p)
 		switch {
 		case !o.ready():
-		case carries && len(o.parts) <= flushParts:
+		case carries && len(o.parts) <= flushParts && f.mayCarry(o.parts):
 			c.flushes.Add(1)
 			return f, o.take(), nil
 		default:
@@ -294,13 +295,14 @@ func (c *combiner) land(slot int, all, parts, again []*part) {
 		o.flights--
 		o.aboard -= aboard
 	}
+	again = slices.DeleteFunc(again, func(p *part) bool { return p.flight.gone })
 	o.add(0, again...)
 	for _, p := range parts {
 		if p.flight.left--; p.flight.left == 0 && p.flight.landed != nil {
 			close(p.flight.landed)
 		}
 	}
-	if len(again) > 0 && !o.called {
+	if len(again) > 0 && !o.called && (o.flights == 0 || o.chained == 0) {
 		o.called = true
 		c.start(slot)
 		return
@@ -341,6 +343,7 @@ func (c *combiner) next(slot int, o *outbox) {
 func (c *combiner) withdraw(f *flight, parts []*part) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	f.gone = true
 	for _, p := range parts {
 		o := c.slots[p.slot]
 		if o == nil {
