@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"testing"
@@ -156,4 +157,31 @@ func TestWhatIsSentAgainTakesNoPartBesideTheOneBefore(t *testing.T) {
 		}
 		c.close()
 	})
+}
+
+// TestNothingOfACallerWhoLeftIsSent but what he gave: his slices are his again.
+func TestNothingOfACallerWhoLeftIsSent(t *testing.T) {
+	s, _ := openMini(t)
+	given := bytes.Repeat([]byte("x"), largePayload+1)
+	insert := insertOf("mail", "a")
+	insert.Inserts[0].Payload = given
+	for what, tx := range map[string]storage.Tx{
+		"an insert": insert,
+		"a change":  {Changes: []storage.Change{{Ref: insert.Inserts[0].Ref, Encoding: "json", Payload: given}}},
+		"a result": {Settles: []storage.Settle{{
+			Fence: storage.Fence{Ref: insert.Inserts[0].Ref}, Outcome: storage.Complete, Result: given,
+		}}},
+	} {
+		parts, err := s.split(callOf(1), []storage.Tx{tx})
+		if err != nil {
+			t.Fatal(err)
+		}
+		given[0] = 'y'
+		for _, arg := range parts[0].args {
+			if sent, some := arg.([]byte); some && bytes.HasPrefix(sent, []byte("yxx")) {
+				t.Errorf("%s sends what its caller wrote afterwards", what)
+			}
+		}
+		given[0] = 'x'
+	}
 }

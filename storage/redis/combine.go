@@ -230,7 +230,8 @@ func (c *combiner) flushWithin(ctx context.Context, parts []*part) {
 }
 
 // bounded is a context with a deadline and no timer: go-redis takes the deadline for those
-// of its connections, which is all that it does with a timer too.
+// of its connections. Its waits for a connection end by its own timeouts alone, which can
+// make a flush last some seconds longer where none can be had.
 type bounded struct {
 	context.Context //nolint:containedctx // it is one
 
