@@ -389,7 +389,7 @@ func (p *part) size() int {
 }
 
 // addTx puts one Tx into args. Deletes come before inserts, because a cursor may be
-// replaced.
+// replaced. What is the caller's is copied: he may leave before it is sent.
 func (p *part) addTx(i int, tx *storage.Tx) {
 	p.units = append(p.units, unit{[]int{i}})
 	args := p.args
@@ -421,7 +421,7 @@ func appendSettle(args []any, se *storage.Settle) []any {
 	switch se.Outcome {
 	case storage.Complete:
 		if se.Result != nil {
-			return append(args, "C", f.Queue, f.ID, fence, se.Result)
+			return append(args, "C", f.Queue, f.ID, fence, slices.Clone(se.Result))
 		}
 		return append(args, "c", f.Queue, f.ID, fence)
 	case storage.Fail:
@@ -465,7 +465,7 @@ func appendInsert(args []any, in *storage.Insert) []any {
 	if in.Cursor != nil {
 		due = cursorDue(in.Cursor)
 	}
-	return append(args, letter, in.Ref.Queue, in.Ref.ID, record, due, body)
+	return append(args, letter, in.Ref.Queue, in.Ref.ID, record, due, slices.Clone(body))
 }
 
 // dueArg writes a moment as the scripts read it.
@@ -513,5 +513,5 @@ func appendChange(args []any, ch *storage.Change) []any {
 		cursor, due = packCursor(ch.Cursor), cursorDue(ch.Cursor)
 	}
 	return append(args, "m", ch.Ref.Queue, ch.Ref.ID, ch.Version, target, letterOf(ch.State), due,
-		priority, parts, packEncoding(ch.Encoding), ch.Payload, headers, cursor)
+		priority, parts, packEncoding(ch.Encoding), slices.Clone(ch.Payload), headers, cursor)
 }

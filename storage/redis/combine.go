@@ -25,6 +25,7 @@ type flight struct {
 	// baton asks the caller to flush what waits in its slot, itself included. Nil for one
 	// who cannot.
 	baton chan struct{}
+	gone  bool // nobody waits for it any more; guarded by combiner.mu
 }
 
 // combiner lets concurrent Apply calls share round trips: what arrives while flushes
@@ -148,8 +149,8 @@ func (s *Storage) send(ctx context.Context, parts []*part) error {
 	}
 }
 
-// enlist puts the parts into their outboxes. Where a flush is to begin, and the caller can
-// leave it when his context ends, it gives what he has to flush himself, his own included.
+// enlist puts the parts into their outboxes. Where a flush is to begin that the caller may
+// carry, and leave when his context ends, it gives what he has to flush, his own included.
 // Else he has to wait for landed, or for baton to flush some.
 func (c *combiner) enlist(parts []*part, carries bool) (f *flight, all []*part, err error) {
 	f = &flight{left: len(parts), single: len(parts) == 1}
@@ -165,7 +166,7 @@ func (c *combiner) enlist(parts []*part, carries bool) (f *flight, all []*part, 
 		o.add(len(o.parts), p)
 		switch {
 		case !o.ready():
-		case carries && len(o.parts) <= flushParts:
+		case carries && len(o.parts) <= flushParts && f.mayCarry(o.parts):
 			c.flushes.Add(1)
 			return f, o.take(), nil
 		default:
@@ -240,7 +241,8 @@ func (c *combiner) flushWithin(ctx context.Context, parts []*part) {
 }
 
 // bounded is a context with a deadline and no timer: go-redis takes the deadline for those
-// of its connections, which is all that it does with a timer too.
+// of its connections. Its waits for a connection end by its own timeouts alone, which can
+// make a flush last some seconds longer where none can be had.
 type bounded struct {
 	context.Context //nolint:containedctx // it is one
 
@@ -305,6 +307,7 @@ func (c *combiner) land(slot int, all, parts, again []*part) {
 		o.flights--
 		o.aboard -= aboard
 	}
+	again = slices.DeleteFunc(again, func(p *part) bool { return p.flight.gone })
 	o.add(0, again...)
 	callers := 0
 	for _, p := range parts {
@@ -316,7 +319,7 @@ func (c *combiner) land(slot int, all, parts, again []*part) {
 			close(p.flight.landed)
 		}
 	}
-	if len(again) > 0 && !o.called {
+	if len(again) > 0 && !o.called && (o.flights == 0 || o.chained == 0) {
 		o.called = true
 		c.start(slot)
 		return
@@ -357,6 +360,7 @@ func (c *combiner) next(slot int, o *outbox) {
 func (c *combiner) withdraw(f *flight, parts []*part) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	f.gone = true
 	for _, p := range parts {
 		o := c.slots[p.slot]
 		if o == nil {

@@ -125,6 +125,35 @@ func TestACallThatFailsSpoilsNoOther(t *testing.T) {
 	}
 }
 
+// TestACallThatFailsKeepsTheOrderOfOthers that shares their flush.
+func TestACallThatFailsKeepsTheOrderOfOthers(t *testing.T) {
+	s, server := openMini(t)
+	if err := server.Set("midge:{bulk}:meta", "of a wrong type"); err != nil {
+		t.Fatal(err)
+	}
+	ref := storage.Ref{Queue: "mail", ID: "a"}
+	txs := []storage.Tx{insertOf("mail", "a"), {Deletes: []storage.Delete{{Ref: ref, Version: 1}}}}
+	bad, err := s.split(storage.Call{}, []storage.Tx{insertOf("bulk", "b")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts, err := s.split(callOf(1), txs)
+	if err != nil || len(parts) != 2 {
+		t.Fatal(parts, err)
+	}
+	bad[0].flight, parts[0].flight = &flight{left: 1, single: true}, &flight{left: 2}
+	parts[1].flight = parts[0].flight
+	s.flush(t.Context(), append(bad, parts...))
+	applied := make([]storage.Applied, 2)
+	if err := gather(parts, txs, applied); err != nil {
+		t.Fatal(err)
+	}
+	var refused *storage.DependencyError
+	if !errors.As(applied[1].Err, &refused) || len(refused.Stale) != 1 {
+		t.Errorf("the second Tx gave %v, want that the first one's task has another version", applied[1].Err)
+	}
+}
+
 // TestNobodySendsWhatNobodyWaitsFor: calls given up while an earlier flush is under way
 // must not pile up behind it.
 func TestNobodySendsWhatNobodyWaitsFor(t *testing.T) {

@@ -53,7 +53,12 @@ func combine(parts []*part) []*invocation {
 	return all
 }
 
+// fits reports whether a part may join. One that others of the same call come before or
+// behind joins no other call, which could spoil it: it would be late when tried again.
 func (inv *invocation) fits(p *part) bool {
+	if f := inv.parts[0].flight; f != p.flight && (!f.single || !p.flight.single) {
+		return false
+	}
 	most := partOps
 	if p.plain != "" && inv.class() == p.plain {
 		most = runOps(p.plain == completionRun)
