@@ -114,6 +114,7 @@ func TestWhatIsSentAgainTakesNoPartBesideTheOneBefore(t *testing.T) {
 				p.outcome = "sent"
 			}
 		})
+		c.most = 2
 		come := func(n int) (*flight, []*part) {
 			parts := make([]*part, n)
 			for i := range parts {

@@ -35,6 +35,7 @@ type combiner struct {
 	flush      func(ctx context.Context, parts []*part)
 	ctx        context.Context //nolint:containedctx // of the flushes that no context of a caller ends
 	interrupts *interrupts     // of all; nil where they cannot be interrupted
+	most       int             // flushes of a slot at the same time
 
 	mu      sync.Mutex // guards what follows; no I/O under it
 	closed  bool
@@ -63,13 +64,13 @@ const (
 // ready reports whether the next flush is to begin. It is where none is under way; and
 // beside others when as many wait as one of those has taken along. So many who call one by
 // one come in groups, and while the server works for one the others get ready.
-func (o *outbox) ready() bool {
+func (o *outbox) ready(most int) bool {
 	switch {
 	case len(o.parts) == 0 || o.called:
 		return false
 	case o.flights == 0:
 		return true
-	case o.flights == flushMost || o.chained > 0: // parts of one call stay in order
+	case o.flights >= most || o.chained > 0: // parts of one call stay in order
 		return false
 	case o.flights == 1:
 		return len(o.parts) >= o.aboard
@@ -106,7 +107,7 @@ func (o *outbox) take() []*part {
 }
 
 func newCombiner(ctx context.Context, in *interrupts, flush func(context.Context, []*part)) *combiner {
-	return &combiner{flush: flush, ctx: ctx, interrupts: in, slots: make(map[int]*outbox)}
+	return &combiner{flush: flush, ctx: ctx, interrupts: in, most: flushMost, slots: make(map[int]*outbox)}
 }
 
 // close waits for the flushes, whose context has ended, and refuses new ones.
@@ -165,7 +166,7 @@ func (c *combiner) enlist(parts []*part, carries bool) (f *flight, all []*part, 
 		o := c.outbox(p.slot)
 		o.add(len(o.parts), p)
 		switch {
-		case !o.ready():
+		case !o.ready(c.most):
 		case carries && len(o.parts) <= flushParts && f.mayCarry(o.parts):
 			c.flushes.Add(1)
 			return f, o.take(), nil
@@ -348,7 +349,7 @@ func (c *combiner) gather(o *outbox, most int) {
 
 // next has the next flush of a slot begun where it is time. The mutex is held.
 func (c *combiner) next(slot int, o *outbox) {
-	if o.ready() {
+	if o.ready(c.most) {
 		c.call(slot, o)
 	} else if o.flights == 0 && !o.called {
 		delete(c.slots, slot)
