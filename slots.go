@@ -123,7 +123,7 @@ func (s *slots) hold(attempts ...*attempt) {
 
 func (s *slots) holdLocked(attempts []*attempt) {
 	for _, a := range attempts {
-		a.place = len(s.held)
+		a.place = int32(len(s.held))
 		s.held = append(s.held, a)
 	}
 }
@@ -218,7 +218,7 @@ func (s *slots) settled(attempts ...*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range attempts {
-		if a.place < len(s.held) && s.held[a.place] == a {
+		if int(a.place) < len(s.held) && s.held[a.place] == a {
 			last := s.held[len(s.held)-1]
 			last.place, s.held[a.place] = a.place, last
 			s.held[len(s.held)-1] = nil
@@ -301,8 +301,8 @@ func (s *slots) running(now time.Time) []storage.Running {
 	var list []storage.Running
 	for _, a := range s.held {
 		if begun, ok := a.runningSince(); ok && len(list) < storage.MaxRunning {
-			since := now.Add(-time.Since(begun))
-			list = append(list, storage.Running{Ref: a.fence.Ref, Kind: a.task.Kind, Since: since})
+			since := now.Add(begun - a.r.clock())
+			list = append(list, storage.Running{Ref: a.fence.Ref, Kind: a.kind, Since: since})
 		}
 	}
 	return list
