@@ -73,7 +73,6 @@ func (c *claimer) turn(draining, claim, jobs context.Context) {
 		kick(d.keep.kick)
 	}
 	if more {
-		clear(claimed.Tasks)
 		c.room = storage.Claimed{Tasks: claimed.Tasks, Fences: claimed.Fences}
 	}
 	if full := more && r.slots.full(d, r.cfg.Ahead); full || !more {
