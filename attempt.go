@@ -78,7 +78,7 @@ type attempt struct {
 	created          int64 // in microseconds
 	retries, crashes int32
 	suspect          bool
-	place            int32 // among what the slots hold; guarded by slots.mu
+	place            int32 // among what is held; guarded by held.mu
 
 	mu       sync.Mutex // guards what follows
 	phase    phase
