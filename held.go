@@ -1,6 +1,7 @@
 package midge
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 )
@@ -12,12 +13,28 @@ type held struct {
 	mu  sync.Mutex // guards what follows
 	all []*attempt // each knows its place
 
-	n atomic.Int64 // how many they are, for those who cannot wait
+	n    atomic.Int64  // how many they are, for those who cannot wait
+	some chan struct{} // capacity 1: they were none, and are some
+}
+
+// wait waits until something is held, and reports false where ctx ended. It is for one caller.
+func (h *held) wait(ctx context.Context) bool {
+	for h.count() == 0 {
+		select {
+		case <-h.some:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
 }
 
 func (h *held) add(attempts []*attempt) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if len(h.all) == 0 && len(attempts) > 0 {
+		defer kick(h.some)
+	}
 	for _, a := range attempts {
 		a.place = int32(len(h.all))
 		h.all = append(h.all, a)

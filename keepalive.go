@@ -117,16 +117,10 @@ func (r *Runner) leaseLost(a *attempt) {
 }
 
 // guard ends jobs whose lease was not extended in time, until ctx ends. It looks at
-// local clocks only.
+// local clocks only, and sleeps while nothing is held.
 func (r *Runner) guard(ctx context.Context) {
-	t := time.NewTicker(max(r.cfg.Lease/20, 50*time.Millisecond))
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
-		}
+	every := max(r.cfg.Lease/20, 50*time.Millisecond)
+	for r.slots.held.wait(ctx) && rest(ctx, every, nil) {
 		for _, a := range r.slots.all(nil) {
 			if !a.hasJoined() && a.unextended() > safe(r.cfg.Lease) {
 				a.end(storage.ErrLeaseLost)

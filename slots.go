@@ -36,7 +36,7 @@ type worker struct {
 }
 
 func newSlots(limit int) *slots {
-	s := &slots{limit: limit}
+	s := &slots{limit: limit, held: held{some: make(chan struct{}, 1)}}
 	s.empty = sync.NewCond(&s.mu)
 	return s
 }

@@ -15,8 +15,9 @@ func (p place) before(q place) bool {
 
 // sorted holds values in the order of their places. It is a list of short sorted
 // chunks: inserting and removing cost two binary searches and the shift of a part
-// of one chunk, the shorter one of a removal, and next to nothing at either end, where queues are busy. Reading on
-// from any place costs the search alone, which is what pages of a listing need.
+// of one chunk, for a removal the shorter part, and next to nothing at either end, where
+// queues are busy. Reading on from any place costs the search alone, which is what pages
+// of a listing need.
 //
 // Chunks are split and never joined: every order here moves on (to later moments,
 // to higher numbers), so that what is thinned out is soon gone.
