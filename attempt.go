@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"path"
 	"runtime"
 	"runtime/debug"
@@ -68,49 +67,55 @@ var ownFunctions = []string{"runtime.", "internal/runtime/", "github.com/midgehq
 
 var errGoexit = errors.New("midge: the job called runtime.Goexit")
 
-// attempt is one claimed task on its way through a runner.
+// attempt is one claimed task on its way through a runner. Thousands may be held, most of them
+// for less than a millisecond: what one takes is a good part of what a short job costs.
 type attempt struct {
 	*arrival
 
-	place   int // among what the slots hold; guarded by slots.mu
-	suspect bool
-	task    taskInfo
-	fence   storage.Fence
-	ctx     jobContext // what its job is given
+	fence            storage.Fence
+	payload          []byte
+	headers          map[string]string
+	created          int64 // in microseconds
+	retries, crashes int32
+	suspect          bool
+	place            int32 // among what is held; guarded by held.mu
 
-	mu        sync.Mutex // guards what follows
-	phase     phase
-	joined    bool      // a transaction of the job's is to settle it (CompleteWith)
-	pastDue   bool      // a line about its running on was logged
-	why       error     // what cancelled it, first cause wins
-	begun     time.Time // zero until it runs
-	extended  time.Time // when the last extension that went through was sent
-	overSince time.Time // when its context was first seen to have ended
-	follow    []storage.Insert
-	result    []byte
+	mu       sync.Mutex // guards what follows
+	phase    phase
+	ran      bool
+	returned bool          // its job has, or is not to run
+	joined   bool          // a transaction of the job's is to settle it (CompleteWith)
+	begun    time.Duration // when it began to run, by the runner's clock
+	extended time.Duration // when the last extension that went through was sent
+	why      error         // what cancelled it, first cause wins
+	full     *fullContext  // nil until its job asks for what only that can tell
+	more     *more         // nil while there is nothing of it
 }
 
-// arrival is what the attempts of one claim have in common.
+// more is what few attempts have.
+type more struct {
+	follow    []storage.Insert
+	result    []byte
+	isOver    bool          // its context was seen to have ended
+	overSince time.Duration // when that was first
+	pastDue   bool          // a line about its running on was logged
+}
+
+// arrival is what attempts have in common that one claim brought one behind the other, of
+// tasks that were enqueued alike.
 type arrival struct {
 	r       *Runner
 	domain  *domain
-	claimed time.Time // when the claim was sent
-	arrived time.Time // when it was answered
-}
+	jobs    context.Context //nolint:containedctx // what those of jobs end with
+	claimed time.Time       // when the claim was sent
+	arrived time.Time       // when it was answered
 
-// taskInfo is what an attempt has to know of its task, a third of a storage.Task.
-type taskInfo struct {
-	Kind, Encoding string
-	Payload        []byte
-	Headers        map[string]string
-
-	Retries, MaxRetries int
-	Crashes, CrashLimit int
-	Snoozes             int
-	SnoozedSince        time.Time
-
-	Created time.Time
-	Timeout time.Duration
+	kind, encoding         string
+	maxRetries, crashLimit int
+	timeout                time.Duration
+	snoozes                int
+	snoozedSince           time.Time
+	handler                *handler // nil where the kind is unknown
 }
 
 type phase uint8
@@ -126,10 +131,14 @@ const (
 // memory of so many.
 const slab = 16
 
-// newAttempts makes attempts of what was claimed by a call sent at a moment.
-func newAttempts(d *domain, claimed *storage.Claimed, sent time.Time) []*attempt {
+// newAttempts makes attempts of what was claimed by a call sent at a moment, for jobs whose
+// contexts end with jobs.
+func newAttempts(
+	jobs context.Context, d *domain, claimed *storage.Claimed, sent time.Time,
+) []*attempt {
 	attempts := make([]*attempt, len(claimed.Tasks))
-	from := &arrival{r: d.r, domain: d, claimed: sent, arrived: time.Now()}
+	from := &arrival{r: d.r, domain: d, jobs: jobs, claimed: sent, arrived: time.Now()}
+	extended := sent.Sub(d.r.made)
 	var room []attempt
 	for i := range claimed.Tasks {
 		if len(room) == 0 {
@@ -137,39 +146,73 @@ func newAttempts(d *domain, claimed *storage.Claimed, sent time.Time) []*attempt
 		}
 		a, t := &room[0], &claimed.Tasks[i]
 		room = room[1:]
-		a.arrival, a.fence, a.extended = from, claimed.Fences[i], sent
-		a.suspect = storage.Suspect(t.Crashes, t.CrashLimit)
-		a.task = taskInfo{
-			Kind: t.Kind, Encoding: t.Encoding, Payload: t.Payload, Headers: t.Headers,
-			Retries: t.Retries, MaxRetries: t.MaxRetries, Crashes: t.Crashes, CrashLimit: t.CrashLimit,
-			Snoozes: t.Snoozes, SnoozedSince: t.SnoozedSince, Created: t.Created, Timeout: t.Timeout,
+		if !from.suits(t) {
+			from = from.with(t)
 		}
+		a.arrival, a.fence, a.extended = from, claimed.Fences[i], extended
+		a.payload, a.headers, a.created = t.Payload, t.Headers, t.Created.UnixMicro()
+		a.retries, a.crashes = int32(t.Retries), int32(t.Crashes)
+		a.suspect = storage.Suspect(t.Crashes, t.CrashLimit)
 		attempts[i] = a
 	}
 	return attempts
 }
 
+// suits reports whether t has all in common with those before it.
+func (f *arrival) suits(t *storage.Task) bool {
+	return t.Kind == f.kind && t.Encoding == f.encoding &&
+		t.MaxRetries == f.maxRetries && t.CrashLimit == f.crashLimit && t.Timeout == f.timeout &&
+		t.Snoozes == f.snoozes && t.SnoozedSince.Equal(f.snoozedSince)
+}
+
+// with gives the arrival of tasks like t.
+func (f *arrival) with(t *storage.Task) *arrival {
+	own := *f
+	own.kind, own.encoding, own.handler = t.Kind, t.Encoding, f.r.handler(t.Kind)
+	own.maxRetries, own.crashLimit, own.timeout = t.MaxRetries, t.CrashLimit, t.Timeout
+	own.snoozes, own.snoozedSince = t.Snoozes, t.SnoozedSince
+	return &own
+}
+
+// rest gives what few attempts have, for writing. The mutex is held.
+func (a *attempt) rest() *more {
+	if a.more == nil {
+		a.more = new(more)
+	}
+	return a.more
+}
+
+// result is what the job set, once it has returned or under the mutex.
+func (a *attempt) result() []byte {
+	if a.more == nil {
+		return nil
+	}
+	return a.more.result
+}
+
 // begin makes the attempt run and gives its context, or false where it was lost or
 // cancelled while it waited.
-func (a *attempt) begin(jobs context.Context, now time.Time) (context.Context, bool) {
+func (a *attempt) begin(now time.Duration) (context.Context, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.phase == lost || a.why != nil {
 		return nil, false
 	}
-	a.phase, a.begun = runs, now
-	a.ctx.attempt, a.ctx.jobs = a, jobs
-	return &a.ctx, true
+	a.phase, a.ran, a.begun = runs, true, now
+	return (*jobContext)(a), true
 }
 
 // end cancels the job's context with a cause, or keeps one that waits from running.
 func (a *attempt) end(cause error) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	if a.why == nil {
 		a.why = cause
 	}
-	a.ctx.end(cause)
+	full := a.full
+	a.mu.Unlock()
+	if full != nil {
+		full.cancel(cause)
+	}
 }
 
 // lose marks the lease as lost, so that nothing is settled under it, and reports
@@ -194,11 +237,35 @@ func (a *attempt) isLost() bool {
 	return a.phase == lost
 }
 
+// ending is how an attempt stands when its job has returned.
+type ending struct {
+	settles     bool // its verdict is to be settled
+	ran, joined bool
+}
+
+// conclude ends the job's context, so that what the job left running learns that it is over,
+// and moves the attempt to settling.
+func (a *attempt) conclude() ending {
+	a.mu.Lock()
+	a.returned = true
+	e := ending{settles: a.settlesLocked(), ran: a.ran, joined: a.joined}
+	full := a.full
+	a.mu.Unlock()
+	if full != nil {
+		full.cancel(context.Canceled)
+	}
+	return e
+}
+
 // settles moves a from waiting or running to settling and reports whether it may:
 // false where the lease is lost or somebody else settles it.
 func (a *attempt) settles() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.settlesLocked()
+}
+
+func (a *attempt) settlesLocked() bool {
 	if a.phase == lost || a.phase == settling {
 		return false
 	}
@@ -211,10 +278,10 @@ func (a *attempt) settles() bool {
 func (a *attempt) abandon() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return (a.phase == runs || a.phase == lost) && !a.begun.IsZero()
+	return (a.phase == runs || a.phase == lost) && a.ran
 }
 
-func (a *attempt) runningSince() (time.Time, bool) {
+func (a *attempt) runningSince() (time.Duration, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.begun, a.phase == runs
@@ -222,13 +289,17 @@ func (a *attempt) runningSince() (time.Time, bool) {
 
 // work runs what waits ahead, and sleeps where nothing does, until the runner drains. It is
 // the body of a worker's goroutine: one that is kept needs no new stack. Another one whose
-// job ended its goroutine leaves what is done to this one.
-func (r *Runner) work(jobs context.Context, w *worker, done *attempt, took time.Duration) {
+// job ended its goroutine leaves what is done to this one. What begins right behind another
+// one's end begins then: a look at the clock costs as much as a short job.
+func (r *Runner) work(jobs context.Context, w *worker, done *attempt, begun, ended time.Duration) {
 	for {
-		next, roused := r.slots.next(w, done, took, r.cfg.Ahead)
+		next, roused := r.slots.next(w, done, ended-begun, r.cfg.Ahead)
 		r.rouse(jobs, roused)
 		if next != nil {
-			done, took = next, r.runOne(jobs, w, next)
+			if begun = ended; done == nil {
+				begun = r.clock()
+			}
+			done, ended = next, r.runOne(jobs, w, next, begun)
 		} else if _, more := <-w.wake; more {
 			done = nil
 		} else {
@@ -236,6 +307,9 @@ func (r *Runner) work(jobs context.Context, w *worker, done *attempt, took time.
 		}
 	}
 }
+
+// clock is the time since the runner was made: what a goroutine reads for each job.
+func (r *Runner) clock() time.Duration { return time.Since(r.made) }
 
 // rouse lets a worker look for something to run.
 func (r *Runner) rouse(jobs context.Context, w *worker) {
@@ -245,37 +319,40 @@ func (r *Runner) rouse(jobs context.Context, w *worker) {
 		w.wake <- struct{}{}
 	default:
 		w.begun = true
-		go r.work(jobs, w, nil, 0) // ends when the runner drains; see slots.waitEmpty
+		go r.work(jobs, w, nil, 0, 0) // ends when the runner drains; see slots.waitEmpty
 	}
 }
 
-// runOne runs one attempt to its verdict and tells how long that took.
-func (r *Runner) runOne(jobs context.Context, w *worker, a *attempt) (took time.Duration) {
-	begun := time.Now()
+// runOne runs one attempt, from a moment on, to its verdict and tells when that was.
+func (r *Runner) runOne(
+	jobs context.Context, w *worker, a *attempt, begun time.Duration,
+) (ended time.Duration) {
 	returned := false
 	defer func() {
 		if returned {
 			return
 		}
 		// runtime.Goexit: this goroutine is ending, another one takes its place.
-		if cause := context.Cause(jobs); cause != nil {
-			a.end(cause)
-		}
-		took = time.Since(begun)
-		r.finish(a, errGoexit, took) //nolint:contextcheck // its calls outlive jobs
-		go r.work(jobs, w, a, took)
+		ended = r.over(jobs, a)
+		r.finish(a, errGoexit, ended-begun) //nolint:contextcheck // its calls outlive jobs
+		go r.work(jobs, w, a, begun, ended)
 	}()
 	var err error
-	if ctx, ok := a.begin(jobs, begun); ok {
-		err = r.call(ctx, a)
+	if ctx, ok := a.begin(begun); ok {
+		err = r.call(ctx, a) //nolint:contextcheck // it ends with jobs
 	}
-	if cause := context.Cause(jobs); cause != nil {
-		a.end(cause)
+	ended = r.over(jobs, a)
+	r.finish(a, err, ended-begun) //nolint:contextcheck // its calls outlive jobs
+	returned = true               // not before: finish asks what the job returned for its text
+	return ended
+}
+
+// over gives the moment at which a job returned, and tells its attempt where all were to end.
+func (r *Runner) over(jobs context.Context, a *attempt) time.Duration {
+	if jobs.Err() != nil {
+		a.end(context.Cause(jobs))
 	}
-	took = time.Since(begun)
-	r.finish(a, err, took) //nolint:contextcheck // its calls outlive jobs
-	returned = true        // not before: finish asks what the job returned for its text
-	return took
+	return r.clock()
 }
 
 // call runs the job with its middleware under its timeout. A panic in any of them is
@@ -285,29 +362,33 @@ func (r *Runner) call(ctx context.Context, a *attempt) (err error) {
 		if v := recover(); v != nil {
 			err = panicked(v)
 		}
-		a.ctx.end(context.Canceled) // what the job left running learns that it is over
 	}()
-	h := r.handler(a.task.Kind)
-	if h == nil {
+	if a.handler == nil {
 		return errUnknownKind
 	}
-	if t := a.task.Timeout; t > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, t, ErrTimeout)
-		defer cancel()
+	if a.timeout > 0 {
+		return r.callWithin(ctx, a)
 	}
-	if err = r.wrapped(ctx, h, &a.task); err != nil && errors.Is(context.Cause(ctx), ErrTimeout) {
-		err = fmt.Errorf("%w after %v: %w", ErrTimeout, a.task.Timeout, err)
+	return r.wrapped(ctx, a)
+}
+
+// callWithin runs the job under its timeout.
+func (r *Runner) callWithin(ctx context.Context, a *attempt) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, a.timeout, ErrTimeout)
+	defer cancel()
+	err := r.wrapped(ctx, a)
+	if err != nil && errors.Is(context.Cause(ctx), ErrTimeout) {
+		err = fmt.Errorf("%w after %v: %w", ErrTimeout, a.timeout, err)
 	}
 	return err
 }
 
 // wrapped runs a job within the middleware.
-func (r *Runner) wrapped(ctx context.Context, h *handler, t *taskInfo) error {
+func (r *Runner) wrapped(ctx context.Context, a *attempt) error {
 	if len(r.cfg.Middleware) == 0 {
-		return h.run(ctx, t.Encoding, t.Payload)
+		return a.handler.run(ctx, a.encoding, a.payload)
 	}
-	run := func(ctx context.Context) error { return h.run(ctx, t.Encoding, t.Payload) }
+	run := func(ctx context.Context) error { return a.handler.run(ctx, a.encoding, a.payload) }
 	for _, wrap := range slices.Backward(r.cfg.Middleware) {
 		run = wrap(run)
 	}
@@ -319,151 +400,3 @@ var errUnknownKind = errors.New("midge: no job of this kind is registered here")
 // handler gives that of a kind, or nil. Once the runner has started none is added, so that
 // those who run jobs need no lock.
 func (r *Runner) handler(kind string) *handler { return r.handlers[kind] }
-
-// finish turns what a job returned into the settle of its task.
-func (r *Runner) finish(a *attempt, err error, took time.Duration) {
-	if !a.settles() {
-		if a.isLost() { // else it is being given back, and that is still to be brought
-			r.slots.settled(a)
-		}
-		r.log.lost(a, took)
-		return
-	}
-	if a.hasJoined() {
-		r.finishJoined(a, err, took)
-		return
-	}
-	s, reported := r.soundVerdict(a, err)
-	s.Fence = a.fence
-	sm := settlement{attempt: a, settle: [1]storage.Settle{s}, err: reported, took: took}
-	if s.Outcome == storage.Complete {
-		sm.follow = a.follow
-	}
-	a.domain.settle.add(sm)
-}
-
-// soundVerdict is the verdict, also on an error whose methods panic, such as a nil
-// pointer in an interface: that is a panic of the job's.
-func (r *Runner) soundVerdict(a *attempt, err error) (s storage.Settle, reported error) {
-	defer func() {
-		if v := recover(); v != nil {
-			s, reported = r.verdict(a, panicked(v))
-		}
-	}()
-	return r.verdict(a, err)
-}
-
-// verdict is the settle that err asks for, and the error to report.
-func (r *Runner) verdict(a *attempt, err error) (storage.Settle, error) {
-	a.mu.Lock()
-	why, ran := a.why, !a.begun.IsZero()
-	a.mu.Unlock()
-	switch {
-	case !ran && errors.Is(why, ErrCancelled):
-		return storage.Settle{Outcome: storage.Cancel, Error: why.Error()}, why
-	case !ran:
-		return storage.Settle{Outcome: storage.Release}, why
-	case errors.Is(err, errUnknownKind):
-		return r.unknownKind(a)
-	}
-	v := verdictOf(err)
-	switch {
-	case v.kind == verdictDone:
-		return storage.Settle{Outcome: storage.Complete, Result: a.result}, nil
-	case errors.Is(err, errUndecodable):
-		return bury(reasonUndecodable, err), err
-	case errors.Is(why, ErrCancelled):
-		return failure(storage.Cancel, 0, err), err
-	case v.kind == verdictSnooze:
-		return storage.Settle{Outcome: storage.Snooze, Delay: v.delay}, beside(err)
-	case v.kind == verdictDiscard:
-		return bury(reasonDiscarded, v.err), v.err
-	case v.kind == verdictRetryIn:
-		return failure(storage.Fail, v.delay, v.err), v.err
-	case why != nil: // the shutdown, or a lease that could not be extended: no fault of the job's
-		return storage.Settle{Outcome: storage.Release}, why
-	}
-	return failure(storage.Fail, r.delay(a), err), err
-}
-
-// Why midge buries a task, beside the storage's own reasons.
-const (
-	reasonUndecodable = "undecodable payload"
-	reasonDiscarded   = "discarded"
-	reasonUnknownKind = "unknown kind"
-)
-
-func bury(reason string, err error) storage.Settle {
-	s := failure(storage.Bury, 0, err)
-	s.Reason = reason
-	return s
-}
-
-// failure is a settle with the text and stack of err.
-func failure(outcome storage.Outcome, delay time.Duration, err error) storage.Settle {
-	s := storage.Settle{Outcome: outcome, Delay: delay, Error: errorText(err)}
-	if p := (*PanicError)(nil); errors.As(err, &p) {
-		s.Stack = string(p.Stack)
-	}
-	return s
-}
-
-// errorText is err's text, even where its Error method panics.
-func errorText(err error) (text string) {
-	defer func() {
-		if v := recover(); v != nil {
-			text = fmt.Sprintf("%T whose Error method panicked: %v", err, v)
-		}
-	}()
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
-// delay asks the backoff recorded with the task, else the job's, else the runner's, how
-// long to wait before the retry.
-func (r *Runner) delay(a *attempt) (d time.Duration) {
-	defer func() {
-		if v := recover(); v != nil {
-			r.log.backoffPanic(a, v)
-			d = DefaultBackoff()(a.task.Retries + 1)
-		}
-		d = min(max(d, 0), storage.MaxDelay)
-	}()
-	backoff := r.cfg.Backoff
-	if recorded := recordedBackoff(a.task.Headers); recorded != nil {
-		backoff = recorded
-	} else if h := r.handler(a.task.Kind); h != nil && h.options.Backoff != nil {
-		backoff = h.options.Backoff
-	}
-	return backoff(a.task.Retries + 1)
-}
-
-// Unknown kinds are tried again, uncharged, this often and this long: a deploy may be
-// under way.
-const (
-	unknownFirst = time.Second
-	unknownMost  = 30 * time.Second
-	unknownFor   = 24 * time.Hour
-)
-
-func (r *Runner) unknownKind(a *attempt) (storage.Settle, error) {
-	r.mu.Lock()
-	first := !r.warned[a.task.Kind]
-	r.warned[a.task.Kind] = true
-	r.mu.Unlock()
-	if first {
-		r.log.unknownKind(a)
-	}
-	t := &a.task
-	if since := t.SnoozedSince; t.Snoozes > 0 && r.heart.storageNow(a.claimed).Sub(since) > unknownFor {
-		return bury(reasonUnknownKind, errUnknownKind), errUnknownKind
-	}
-	d := unknownMost
-	if t.Snoozes < 5 {
-		d = unknownFirst << t.Snoozes
-	}
-	d = d*3/4 + rand.N(d/2)
-	return storage.Settle{Outcome: storage.Snooze, Delay: d}, errUnknownKind
-}

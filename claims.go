@@ -73,7 +73,6 @@ func (c *claimer) turn(draining, claim, jobs context.Context) {
 		kick(d.keep.kick)
 	}
 	if more {
-		clear(claimed.Tasks)
 		c.room = storage.Claimed{Tasks: claimed.Tasks, Fences: claimed.Fences}
 	}
 	if full := more && r.slots.full(d, r.cfg.Ahead); full || !more {
@@ -105,14 +104,14 @@ func (c *claimer) take(jobs context.Context, claimed storage.Claimed, sent time.
 	// A claim that was repeated through a time of lost replies may bring old leases:
 	// claimed anew, the tasks come with fresh ones.
 	late := time.Since(sent) > r.cfg.Lease/3
-	attempts := newAttempts(d, &claimed, sent)
+	attempts := newAttempts(jobs, d, &claimed, sent)
 	if late {
 		r.slots.hold(attempts...)
 		r.releaseAll(attempts)
 		attempts = nil
 	}
 	for _, a := range attempts {
-		if a.task.Crashes > 0 {
+		if a.crashes > 0 {
 			r.log.crashed(a)
 		}
 	}

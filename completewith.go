@@ -76,10 +76,8 @@ func (a *attempt) join() (tx storage.Tx, again bool, err error) {
 		return tx, again, err
 	}
 	a.joined = true
-	return storage.Tx{
-		Inserts: slices.Clone(a.follow),
-		Settles: []storage.Settle{{Fence: a.fence, Outcome: storage.Complete, Result: a.result}},
-	}, again, nil
+	sm := settlement{attempt: a}
+	return storage.Tx{Inserts: slices.Clone(sm.follow()), Settles: []storage.Settle{sm.settle()}}, again, nil
 }
 
 // part takes the lease back from a transaction that came to nothing.
@@ -106,12 +104,11 @@ func (r *Runner) finishJoined(a *attempt, err error, took time.Duration) {
 	ctx, cancel := context.WithTimeout(a.domain.hard, r.cfg.Lease)
 	defer cancel()
 	done := settlement{attempt: a, took: took}
-	done.settle[0] = storage.Settle{Fence: a.fence, Outcome: storage.Complete}
 	switch t, failed := r.look(ctx, a.fence.Ref); {
 	case errors.Is(failed, storage.ErrNotFound), failed == nil && t.State == storage.Completed:
 		// Nobody else has ended it while the lease held: neither a settle nor a delete gets
 		// by its fence. Behind that another run may have, where this one was rolled back.
-		if time.Since(a.lastExtended()) > r.cfg.Lease {
+		if a.unextended() > r.cfg.Lease {
 			r.log.overdue(a, err, took)
 		} else {
 			if err != nil {
@@ -149,10 +146,8 @@ func (r *Runner) look(ctx context.Context, ref storage.Ref) (storage.Task, error
 func (r *Runner) settleApart(ctx context.Context, a *attempt, err error, took time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, partPatience)
 	defer cancel()
-	s, reported := r.soundVerdict(a, err)
-	s.Fence = a.fence
-	alone := []settlement{{attempt: a, settle: [1]storage.Settle{s}, err: reported, took: took}}
-	applied, failed := r.jobs.Apply(ctx, alone[0].tx())
+	alone := []settlement{r.judged(a, err, took)}
+	applied, failed := r.jobs.Apply(ctx, storage.Tx{Settles: []storage.Settle{alone[0].settle()}})
 	if failed != nil {
 		a.domain.settle.giveUp(alone, failed)
 		return

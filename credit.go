@@ -133,7 +133,7 @@ func (s *slots) room(d *domain, budget time.Duration, now time.Time) (start, ahe
 	ahead = max(ahead, 0) / hungry
 	// Finished tasks whose settle is under way are held too: a storage that is slow
 	// to settle is not asked for more.
-	if spare := 2*s.limit + 2*aheadMost - len(s.held); start+ahead > spare {
+	if spare := 2*s.limit + 2*aheadMost - s.held.count(); start+ahead > spare {
 		start, ahead = max(min(start, spare), 0), 0
 	}
 	start = min(start, claimMost)

@@ -67,13 +67,13 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 	if a == nil {
 		return RunInfo{}, false
 	}
-	t := &a.task
-	tick, _ := time.Parse(time.RFC3339Nano, t.Headers[tickHeader]) // zero where there is none
+	tick, _ := time.Parse(time.RFC3339Nano, a.headers[tickHeader]) // zero where there is none
 	return RunInfo{
-		Ref: a.fence.Ref, Kind: t.Kind, Retries: t.Retries, MaxRetries: t.MaxRetries, Crashes: t.Crashes,
+		Ref: a.fence.Ref, Kind: a.kind,
+		Retries: int(a.retries), MaxRetries: a.maxRetries, Crashes: int(a.crashes),
 		Fence:          a.fence.Version,
-		IdempotencyKey: a.fence.Ref.String() + "@" + strconv.FormatInt(t.Created.UnixMicro(), 10),
-		Headers:        t.Headers, Created: t.Created, Tick: tick,
+		IdempotencyKey: a.fence.Ref.String() + "@" + strconv.FormatInt(a.created, 10),
+		Headers:        a.headers, Created: time.UnixMicro(a.created).UTC(), Tick: tick,
 	}, true
 }
 
@@ -105,13 +105,12 @@ func FollowUp(ctx context.Context, follow any, opts ...Option) error {
 	if err := a.mayWriteLocked(); err != nil {
 		return wrap(err, "follow up")
 	}
-	tx := storage.Tx{Inserts: append(a.follow, in), Settles: []storage.Settle{{
-		Fence: a.fence, Outcome: storage.Complete, Result: a.result,
-	}}}
+	sm := settlement{attempt: a}
+	tx := storage.Tx{Inserts: append(sm.follow(), in), Settles: []storage.Settle{sm.settle()}}
 	if err := storage.CheckTxs(a.r.limits(), []storage.Tx{tx}); err != nil {
 		return wrap(err, "follow up")
 	}
-	a.follow = tx.Inserts
+	a.rest().follow = tx.Inserts
 	return nil
 }
 
@@ -132,7 +131,7 @@ func SetResult(ctx context.Context, v any) error {
 	if err := a.mayWriteLocked(); err != nil {
 		return wrap(err, "set result")
 	}
-	a.result = b
+	a.rest().result = b
 	return nil
 }
 
@@ -196,7 +195,7 @@ func LoadCheckpoint(ctx context.Context, v any) (ok bool, err error) {
 
 // encode encodes v as the task's payload is, and checks its size.
 func (a *attempt) encode(v any) ([]byte, error) {
-	b, err := encode(a.task.Encoding, v)
+	b, err := encode(a.encoding, v)
 	if err != nil {
 		return nil, storage.Invalid("value", fmt.Sprintf("of type %T", v), "one that can be encoded: %v", err)
 	}

@@ -2,23 +2,20 @@ package midge
 
 import (
 	"context"
-	"sync"
 	"time"
 )
 
-// jobContext is the context of one attempt: it carries the values of the runner's
+// jobContext is an attempt as the context of its job: it carries the values of the runner's
 // context, ends with it, or when the attempt is ended. A context of the standard
 // library's, with its channel and its place among the runner's children, is made when
 // the job first asks for what only that can tell; most short jobs never do.
-type jobContext struct {
-	attempt *attempt
-	jobs    context.Context //nolint:containedctx // this is a context, and that its parent
+type jobContext attempt
 
-	mu     sync.Mutex      // guards what follows
-	full   context.Context //nolint:containedctx // nil until it is asked for
+// fullContext is one of the standard library's.
+type fullContext struct {
+	context.Context //nolint:containedctx // that is what it is
+
 	cancel context.CancelCauseFunc
-	ended  bool
-	cause  error
 }
 
 // Deadline is the parent's.
@@ -34,7 +31,7 @@ func (c *jobContext) Err() error { return c.made().Err() }
 // in this way too.
 func (c *jobContext) Value(key any) any {
 	if key == (attemptKey{}) {
-		return c.attempt
+		return (*attempt)(c)
 	}
 	return c.made().Value(key)
 }
@@ -44,23 +41,14 @@ func (c *jobContext) made() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.full == nil {
-		c.full, c.cancel = context.WithCancelCause(c.jobs)
-		if c.ended {
-			c.cancel(c.cause)
+		ctx, cancel := context.WithCancelCause(c.jobs)
+		c.full = &fullContext{ctx, cancel}
+		switch {
+		case c.why != nil:
+			cancel(c.why)
+		case c.returned:
+			cancel(context.Canceled)
 		}
 	}
 	return c.full
-}
-
-// end ends the context with a cause; the first one holds.
-func (c *jobContext) end(cause error) {
-	c.mu.Lock()
-	if !c.ended {
-		c.ended, c.cause = true, cause
-	}
-	cancel := c.cancel
-	c.mu.Unlock()
-	if cancel != nil {
-		cancel(cause)
-	}
 }

@@ -14,17 +14,17 @@ func TestJobContextIsAContext(t *testing.T) {
 	for name, late := range map[string]bool{"looked at before it ends": false, "looked at after it ended": true} {
 		t.Run(name, func(t *testing.T) {
 			parent := context.WithValue(t.Context(), traceKey{}, "trace")
-			a := &attempt{}
-			c := &jobContext{attempt: a, jobs: parent}
+			a := &attempt{arrival: &arrival{jobs: parent}}
+			c := (*jobContext)(a)
 			if late {
-				c.end(cause)
+				a.end(cause)
 			}
 			done := c.Done()
 			child, cancel := context.WithCancel(context.WithValue(c, traceKey{}, "child"))
 			defer cancel()
 			childDone := child.Done()
-			c.end(cause)
-			c.end(errors.New("another"))
+			a.end(cause)
+			a.end(errors.New("another"))
 			<-done
 			<-childDone
 			if !errors.Is(c.Err(), context.Canceled) || !errors.Is(context.Cause(c), cause) {
@@ -46,7 +46,7 @@ func TestJobContextIsAContext(t *testing.T) {
 // TestJobContextEndsWithTheRunners, with its cause.
 func TestJobContextEndsWithTheRunners(t *testing.T) {
 	jobs, end := context.WithCancelCause(t.Context())
-	c := &jobContext{jobs: jobs}
+	c := (*jobContext)(&attempt{arrival: &arrival{jobs: jobs}})
 	if c.Err() != nil {
 		t.Errorf("before: got %v, want nil", c.Err())
 	}

@@ -78,7 +78,7 @@ func (k *keeper) beat(ctx context.Context) bool {
 		_, runs := a.runningSince()
 		req.Leases = append(req.Leases, storage.Extension{Fence: a.fence, For: k.d.r.cfg.Lease, Started: runs})
 	}
-	sent := time.Now()
+	sent := k.d.r.clock()
 	ctx, cancel := context.WithTimeout(ctx, k.d.r.cfg.Lease/3)
 	defer cancel()
 	extended, err := k.d.r.beats.Extend(ctx, req)
@@ -117,18 +117,12 @@ func (r *Runner) leaseLost(a *attempt) {
 }
 
 // guard ends jobs whose lease was not extended in time, until ctx ends. It looks at
-// local clocks only.
+// local clocks only, and sleeps while nothing is held.
 func (r *Runner) guard(ctx context.Context) {
-	t := time.NewTicker(max(r.cfg.Lease/20, 50*time.Millisecond))
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
-		}
+	every := max(r.cfg.Lease/20, 50*time.Millisecond)
+	for r.slots.held.wait(ctx) && rest(ctx, every, nil) {
 		for _, a := range r.slots.all(nil) {
-			if !a.hasJoined() && time.Since(a.lastExtended()) > safe(r.cfg.Lease) {
+			if !a.hasJoined() && a.unextended() > safe(r.cfg.Lease) {
 				a.end(storage.ErrLeaseLost)
 			}
 			if since, stuck := a.ignoresEnd(stuckAfter); stuck {
@@ -142,16 +136,17 @@ func (r *Runner) guard(ctx context.Context) {
 // so. Its lease is kept and its slot stays taken: no second run starts beside it.
 const stuckAfter = 10 * time.Second
 
-func (a *attempt) extendedAt(sent time.Time) {
+func (a *attempt) extendedAt(sent time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.extended = sent
 }
 
-func (a *attempt) lastExtended() time.Time {
+// unextended is how long ago the last extension that went through was sent.
+func (a *attempt) unextended() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.extended
+	return a.r.clock() - a.extended
 }
 
 // ignoresEnd reports, once, that the job has run on for a while after its context
@@ -159,14 +154,19 @@ func (a *attempt) lastExtended() time.Time {
 func (a *attempt) ignoresEnd(after time.Duration) (since time.Duration, first bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	over := a.why != nil || a.task.Timeout > 0 && time.Since(a.begun) > a.task.Timeout
-	if a.phase != runs && a.phase != lost || !over || a.pastDue || a.begun.IsZero() {
+	now := a.r.clock()
+	over := a.why != nil || a.timeout > 0 && now-a.begun > a.timeout
+	if a.phase != runs && a.phase != lost || !over || !a.ran {
 		return 0, false
 	}
-	if a.overSince.IsZero() {
-		a.overSince = time.Now()
+	m := a.rest()
+	if m.pastDue {
+		return 0, false
 	}
-	since = time.Since(a.overSince)
-	a.pastDue = since > after
-	return since, a.pastDue
+	if !m.isOver {
+		m.isOver, m.overSince = true, now
+	}
+	since = now - m.overSince
+	m.pastDue = since > after
+	return since, m.pastDue
 }

@@ -71,7 +71,7 @@ func (l *lifeLog) nothing() { l.warn("no job is registered: this runner can run 
 // crashed tells of a task that lost a runner before.
 func (l *lifeLog) crashed(a *attempt) {
 	l.warn(fmt.Sprintf("%s starts again, crash %d of %d: its runner died with it, or was cut off",
-		l.about(a), a.task.Crashes, a.task.CrashLimit))
+		l.about(a), a.crashes, a.crashLimit))
 }
 
 // buried tells of tasks that the storage has given up.
@@ -112,8 +112,7 @@ func (l *lifeLog) stopped(r *Runner, left int, err error) {
 
 // settled writes how an attempt ended.
 func (l *lifeLog) settled(s *settlement, state storage.State) {
-	t := &s.attempt.task
-	outcome := s.outcome()
+	a, outcome := s.attempt, s.outcome()
 	level := zapcore.InfoLevel
 	switch {
 	case state == storage.Dead:
@@ -126,8 +125,8 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 	if !l.on(level) {
 		return
 	}
-	name := t.Kind + " " + s.attempt.fence.Ref.String()
-	delay := s.settle[0].Delay
+	name := l.about(a)
+	delay := s.settle().Delay
 	var line string
 	switch {
 	case outcome == storage.Complete:
@@ -136,7 +135,7 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 		line = fmt.Sprintf("%s is dead, %s: %s", name, deadReason(s), errorText(s.err))
 	case outcome == storage.Fail && state == storage.Retry:
 		line = fmt.Sprintf("%s failed: %s, retry %d of %d in %v at %s", name, errorText(s.err),
-			t.Retries+1, t.MaxRetries, rounded(delay), time.Now().Add(delay).Format(time.RFC3339))
+			a.retries+1, a.maxRetries, rounded(delay), time.Now().Add(delay).Format(time.RFC3339))
 	case state == storage.Cancelled:
 		line = fmt.Sprintf("%s cancelled, took %v", name, rounded(s.took))
 	case outcome == storage.Snooze:
@@ -157,17 +156,17 @@ func released(s *settlement) string {
 	}
 	s.attempt.mu.Lock()
 	defer s.attempt.mu.Unlock()
-	if s.attempt.begun.IsZero() {
+	if !s.attempt.ran {
 		return "it was claimed ahead and has not started here"
 	}
 	return "its job runs on after the grace period"
 }
 
 func deadReason(s *settlement) string {
-	if r := s.settle[0].Reason; r != "" {
+	if r := s.settle().Reason; r != "" {
 		return r
 	}
-	return fmt.Sprintf("%s after %d", storage.ReasonRetries, s.attempt.task.MaxRetries)
+	return fmt.Sprintf("%s after %d", storage.ReasonRetries, s.attempt.maxRetries)
 }
 
 // rounded keeps three digits or so.
@@ -181,7 +180,7 @@ func rounded(d time.Duration) time.Duration {
 	return d.Round(time.Microsecond)
 }
 
-func (l *lifeLog) about(a *attempt) string { return a.task.Kind + " " + a.fence.Ref.String() }
+func (l *lifeLog) about(a *attempt) string { return a.kind + " " + a.fence.Ref.String() }
 
 func (l *lifeLog) leaseLost(a *attempt) {
 	l.warn(l.about(a) + " lost its lease, its context has ended")
@@ -219,7 +218,7 @@ func (l *lifeLog) stuck(a *attempt, since time.Duration) {
 
 func (l *lifeLog) unknownKind(a *attempt) {
 	l.warn(fmt.Sprintf("no job of kind %s is registered here; its tasks (first %s) are put off, uncharged, "+
-		"and are dead after %v", a.task.Kind, a.fence.Ref, unknownFor))
+		"and are dead after %v", a.kind, a.fence.Ref, unknownFor))
 }
 
 func (l *lifeLog) backoffPanic(a *attempt, v any) {

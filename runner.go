@@ -72,6 +72,7 @@ type Runner struct {
 	cfg       RunnerConfig
 	log       *lifeLog
 	id        string
+	made      time.Time
 	slots     *slots
 	jobs      *storage.Session // claims and settles: repeats for as long as a lane lives
 	beats     *storage.Session // heartbeats: the next one makes up for a lost one
@@ -117,6 +118,7 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 		cfg:      cfg,
 		log:      log,
 		id:       storage.NewID(),
+		made:     time.Now(),
 		slots:    newSlots(cfg.Concurrency),
 		changed:  make(chan struct{}, 1),
 		stop:     make(chan struct{}),

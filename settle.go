@@ -14,16 +14,55 @@ import (
 // settlement is a verdict on its way to the storage.
 type settlement struct {
 	attempt *attempt
-	settle  [1]storage.Settle
-	follow  []storage.Insert
-	err     error // to be reported, nil for success
+	verdict *storage.Settle // without fence; nil completes it with what its job set
+	err     error           // to be reported, nil for success
 	took    time.Duration
 	refused int // how often, by a storage that may take it later
 }
 
-func (sm *settlement) tx() storage.Tx { return storage.Tx{Settles: sm.settle[:], Inserts: sm.follow} }
+// settle is what the storage is asked to do.
+func (sm *settlement) settle() storage.Settle {
+	s := storage.Settle{Outcome: storage.Complete}
+	if sm.verdict != nil {
+		s = *sm.verdict
+	} else {
+		s.Result = sm.attempt.result()
+	}
+	s.Fence = sm.attempt.fence
+	return s
+}
 
-func (sm *settlement) outcome() storage.Outcome { return sm.settle[0].Outcome }
+func (sm *settlement) outcome() storage.Outcome {
+	if sm.verdict == nil {
+		return storage.Complete
+	}
+	return sm.verdict.Outcome
+}
+
+// follow are the follow-ups: they come with a completion alone.
+func (sm *settlement) follow() []storage.Insert {
+	if sm.outcome() != storage.Complete || sm.attempt.more == nil {
+		return nil
+	}
+	return sm.attempt.more.follow
+}
+
+// size is how many operations it is, and about how much they carry.
+func (sm *settlement) size() (ops, bytes int) {
+	if sm.verdict == nil && sm.attempt.more == nil {
+		return 1, 0
+	}
+	settle := [1]storage.Settle{sm.settle()}
+	tx := storage.Tx{Settles: settle[:], Inserts: sm.follow()}
+	return tx.Ops(), tx.Bytes()
+}
+
+// appendTx appends the settlement's Tx. There is room for its settle, which stays where it is.
+func (sm *settlement) appendTx(txs []storage.Tx, settles []storage.Settle) ([]storage.Tx, []storage.Settle) {
+	n := len(settles)
+	settles = append(settles, sm.settle())
+	return append(txs, storage.Tx{Settles: settles[n : n+1 : n+1], Inserts: sm.follow()}), settles
+}
 
 // settler is the actor that brings the verdicts of a domain to the storage. What finishes while a
 // call is under way goes out with the next one; a lone verdict goes at once. It
@@ -37,8 +76,9 @@ type settler struct {
 
 	// Memory that earlier calls have left, unless one of them was in doubt: it may be on its
 	// way yet, with what was handed to it.
-	spare []settlement
-	txs   []storage.Tx
+	spare   []settlement
+	txs     []storage.Tx
+	settles []storage.Settle
 
 	waiting []settlement // for another try, at next
 	next    time.Time
@@ -63,8 +103,7 @@ func (r *Runner) release(a *attempt) {
 	case a.hasJoined(): // its transaction decides: a release would wait for the lock of that
 		r.slots.settled(a)
 	case a.settles():
-		back := storage.Settle{Fence: a.fence, Outcome: storage.Release}
-		a.domain.settle.add(settlement{attempt: a, settle: [1]storage.Settle{back}})
+		a.domain.settle.add(settlement{attempt: a, verdict: &storage.Settle{Outcome: storage.Release}})
 	case a.isLost():
 		r.slots.settled(a)
 	}
@@ -132,9 +171,9 @@ func (s *settler) take() []settlement {
 func oneCall(queue []settlement) (n int) {
 	ops, bytes := 0, 0
 	for i := range queue {
-		tx := queue[i].tx()
-		ops += tx.Ops()
-		bytes += tx.Bytes()
+		more, size := queue[i].size()
+		ops += more
+		bytes += size
 		if i > 0 && (ops > storage.MaxTxOps || bytes > storage.MaxTxBytes) {
 			return i
 		}
@@ -144,16 +183,17 @@ func oneCall(queue []settlement) (n int) {
 
 // settle brings a batch to its end, or to its next try.
 func (s *settler) settle(ctx context.Context, batch []settlement) {
-	txs := s.txs[:0]
-	s.txs = nil
+	txs, settles := s.txs[:0], slices.Grow(s.settles[:0], len(batch))
+	s.txs, s.settles = nil, nil
 	for i := range batch {
-		txs = append(txs, batch[i].tx())
+		txs, settles = batch[i].appendTx(txs, settles)
 	}
 	doubts := s.d.r.store.doubts.Load()
 	applied, err := s.apply(ctx, txs)
 	if s.d.r.store.doubts.Load() == doubts {
 		clear(txs)
-		s.txs = txs
+		clear(settles)
+		s.txs, s.settles = txs, settles
 	}
 	switch {
 	case err == nil:
@@ -178,7 +218,7 @@ func (s *settler) later(batch []settlement, err error) {
 		s.d.r.log.trouble("settle", err)
 	}
 	for i := range batch {
-		if time.Since(batch[i].attempt.lastExtended()) >= s.d.r.cfg.Lease {
+		if batch[i].attempt.unextended() >= s.d.r.cfg.Lease {
 			s.giveUp(batch[i:i+1], err)
 			continue
 		}
@@ -260,10 +300,9 @@ func (s *settler) settled(batch []settlement, applied []storage.Applied) {
 // retryAsFailure queues a settlement whose follow-ups were refused again, as a failure
 // without them.
 func (s *settler) retryAsFailure(sm *settlement, err error) {
-	failed := *sm
 	fail := failure(storage.Fail, s.d.r.delay(sm.attempt), err)
-	fail.Fence = sm.attempt.fence
-	failed.settle[0], failed.follow, failed.err = fail, nil, err
+	failed := *sm
+	failed.verdict, failed.err = &fail, err
 	s.add(failed)
 }
 

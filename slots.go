@@ -11,6 +11,8 @@ import (
 // slots is what a runner holds: the attempts under its leases, which of them run,
 // and what was claimed ahead. All methods are short and do no I/O.
 type slots struct {
+	held held
+
 	mu       sync.Mutex // guards all below
 	limit    int        // how many may run
 	active   int        // how many workers run
@@ -19,13 +21,12 @@ type slots struct {
 	draining bool
 	over     bool          // nothing more is settled
 	pace     time.Duration // from the end of a job to the next one's, smoothed; 0 before the first
-	held     []*attempt    // each knows its place
 	ahead    []*attempt    // claimed, not started, in the order of their claim
 	parked   []*worker     // with nothing to do
 	coming   bool          // a worker was roused and has not yet asked for its first attempt
 	domains  []*domain     // who may claim; see credit.go
 	strict   bool          // in their order
-	empty    *sync.Cond    // signalled when held or active may have fallen to zero
+	empty    *sync.Cond    // signalled when what is held, or active, may have fallen to zero
 }
 
 // worker is a goroutine that runs attempts, one after the other.
@@ -35,7 +36,7 @@ type worker struct {
 }
 
 func newSlots(limit int) *slots {
-	s := &slots{limit: limit}
+	s := &slots{limit: limit, held: held{some: make(chan struct{}, 1)}}
 	s.empty = sync.NewCond(&s.mu)
 	return s
 }
@@ -67,9 +68,9 @@ func (s *slots) low(budget time.Duration) bool {
 // who is to be roused. In back is a suspect that came when one was here already, to be
 // released. Without attempts it sees to what more room lets run.
 func (s *slots) add(attempts ...*attempt) (roused *worker, back []*attempt) {
+	s.held.add(attempts)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.holdLocked(attempts)
 	for _, a := range attempts {
 		if a.suspect && s.suspectLocked() {
 			back = append(back, a)
@@ -115,18 +116,7 @@ func (s *slots) park(w *worker) {
 }
 
 // hold takes in claimed attempts that are to be given back.
-func (s *slots) hold(attempts ...*attempt) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.holdLocked(attempts)
-}
-
-func (s *slots) holdLocked(attempts []*attempt) {
-	for _, a := range attempts {
-		a.place = len(s.held)
-		s.held = append(s.held, a)
-	}
-}
+func (s *slots) hold(attempts ...*attempt) { s.held.add(attempts) }
 
 // suspectLocked reports whether a suspect runs, or waits ahead.
 func (s *slots) suspectLocked() bool {
@@ -215,17 +205,10 @@ func (s *slots) wakeWithheld() {
 // settled forgets attempts whose lease has ended. Room says no while too much waits for
 // its settle, so that this too is room.
 func (s *slots) settled(attempts ...*attempt) {
+	left := s.held.remove(attempts)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, a := range attempts {
-		if a.place < len(s.held) && s.held[a.place] == a {
-			last := s.held[len(s.held)-1]
-			last.place, s.held[a.place] = a.place, last
-			s.held[len(s.held)-1] = nil
-			s.held = s.held[:len(s.held)-1]
-		}
-	}
-	if len(s.held) == 0 {
+	if left == 0 {
 		s.empty.Broadcast()
 	}
 	s.wake()
@@ -239,24 +222,10 @@ func (s *slots) abandoned() {
 }
 
 // all is a snapshot of what is held, of one domain or, with nil, of all.
-func (s *slots) all(of *domain) []*attempt {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make([]*attempt, 0, len(s.held))
-	for _, a := range s.held {
-		if of == nil || a.domain == of {
-			all = append(all, a)
-		}
-	}
-	return all
-}
+func (s *slots) all(of *domain) []*attempt { return s.held.snapshot(of) }
 
 // any reports whether something is held.
-func (s *slots) any() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.held) > 0
-}
+func (s *slots) any() bool { return s.held.count() > 0 }
 
 // stale takes out everything held ahead that has no slot, where the oldest of it has waited
 // too long: a job that turned out slow blocks it, and other runners may be free.
@@ -296,13 +265,11 @@ func (s *slots) takeAhead() []*attempt {
 
 // running lists what runs, for the heartbeat; now is the storage's.
 func (s *slots) running(now time.Time) []storage.Running {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	var list []storage.Running
-	for _, a := range s.held {
+	for _, a := range s.held.snapshot(nil) {
 		if begun, ok := a.runningSince(); ok && len(list) < storage.MaxRunning {
-			since := now.Add(-time.Since(begun))
-			list = append(list, storage.Running{Ref: a.fence.Ref, Kind: a.task.Kind, Since: since})
+			since := now.Add(begun - a.r.clock())
+			list = append(list, storage.Running{Ref: a.fence.Ref, Kind: a.kind, Since: since})
 		}
 	}
 	return list
@@ -346,7 +313,7 @@ func (s *slots) drain() (running int) {
 func (s *slots) waitEmpty() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for !s.over && (len(s.held) > 0 || s.active > s.outlived) {
+	for !s.over && (s.held.count() > 0 || s.active > s.outlived) {
 		s.empty.Wait()
 	}
 }
@@ -356,9 +323,7 @@ func (s *slots) waitEmpty() {
 func (s *slots) giveUp() (left int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left = len(s.held)
-	clear(s.held)
-	s.held = nil
+	left = s.held.forget()
 	s.over = true
 	s.empty.Broadcast()
 	return left

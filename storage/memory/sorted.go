@@ -15,8 +15,9 @@ func (p place) before(q place) bool {
 
 // sorted holds values in the order of their places. It is a list of short sorted
 // chunks: inserting and removing cost two binary searches and the shift of a part
-// of one chunk, and next to nothing at either end, where queues are busy. Reading on
-// from any place costs the search alone, which is what pages of a listing need.
+// of one chunk, for a removal the shorter part, and next to nothing at either end, where
+// queues are busy. Reading on from any place costs the search alone, which is what pages
+// of a listing need.
 //
 // Chunks are split and never joined: every order here moves on (to later moments,
 // to higher numbers), so that what is thinned out is soon gone.
@@ -82,7 +83,8 @@ func (s *sorted[T]) remove(at place) {
 		s.chunks = s.chunks[1:]
 	case len(c) == 1:
 		s.chunks = slices.Delete(s.chunks, i, i+1)
-	case j == 0:
+	case j < len(c)/2:
+		copy(c[1:], c[:j])
 		c[0] = entry[T]{}
 		s.chunks[i] = c[1:]
 	default:
@@ -128,11 +130,14 @@ func (s *sorted[T]) until(now moment, n int) []T {
 	return come
 }
 
-// chunk finds the first chunk that does not end before p.
+// chunk finds the first chunk that does not end before p: in most cases the first, or none.
 func (s *sorted[T]) chunk(p place) int {
 	n := len(s.chunks)
-	if n == 0 || last(s.chunks[n-1]).before(p) {
+	switch {
+	case n == 0 || last(s.chunks[n-1]).before(p):
 		return n
+	case !last(s.chunks[0]).before(p):
+		return 0
 	}
 	return sort.Search(n, func(i int) bool { return !last(s.chunks[i]).before(p) })
 }
