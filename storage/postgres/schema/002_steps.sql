@@ -14,11 +14,10 @@ DECLARE
 	mark int8 := coalesce(pg_sequence_last_value('{schema}.clock'::regclass), 0);
 BEGIN
 	IF t + 20000 < mark THEN
-		PERFORM setval('{schema}.clock', mark + n);
-		RETURN mark + 1;
-	END IF;
-	IF t + n > mark THEN
-		PERFORM setval('{schema}.clock', t + least(n, 10000) + 2000);
+		t := mark + 1;
+		mark := setval('{schema}.clock', mark + n);
+	ELSIF t + n > mark THEN
+		mark := setval('{schema}.clock', t + least(n, 10000) + 2000);
 	END IF;
 	RETURN t;
 END $$;
@@ -288,10 +287,12 @@ END $$;
 -- ring sends a wake-up for queues with the commit: who sends, "w" for work or "c" for
 -- what concerns those without a free slot too, then queue numbers.
 CREATE FUNCTION {schema}.ring(channel text, sender text, kind text, queues int4[]) RETURNS void
-LANGUAGE sql AS $$
-	SELECT pg_notify(channel, sender || ' ' || kind || ' ' || array_to_string(queues[i:i + 499], ','))
-	FROM generate_series(1, cardinality(queues), 500) AS i
-$$;
+LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1..cardinality(queues) BY 500 LOOP
+		PERFORM pg_notify(channel, sender || ' ' || kind || ' ' || array_to_string(queues[i:i + 499], ','));
+	END LOOP;
+END $$;
 
 -- claim promotes what is due, hands out due cursors and takes tasks, in the order of the
 -- queues named. A call says first whether one of the queues needs maintenance that is
@@ -390,10 +391,14 @@ BEGIN
 		SELECT q.queue, q.paused AND (q.paused_until = 0 OR q.paused_until > base) AS paused, q.paused_until,
 			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[q.queue * 16 + 2, q.queue * 16 + 3,
 				q.queue * 16 + 5])) AS odd,
-			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[q.queue * 16 + 6, q.queue * 16 + 7])
-				AND t.sort > p_sinces[i] AND t.sort <= base) AS due,
 			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 1 AND t.sort < p_lows[i]) AS early,
-			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 8 AND t.sort <= base) AS tick
+			least(
+				(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 6 AND t.sort > p_sinces[i]
+					ORDER BY t.sort LIMIT 1),
+				(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 7 AND t.sort > p_sinces[i]
+					ORDER BY t.sort LIMIT 1)) AS due,
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 8 AND t.sort < 9223372036854775807
+				ORDER BY t.sort LIMIT 1) AS tick
 		INTO h FROM {schema}.queues q WHERE q.name = p_names[i];
 		IF NOT FOUND THEN
 			numbers := numbers || int4send(0);
@@ -421,12 +426,12 @@ BEGIN
 			take := CASE WHEN h.paused OR p_maxes[i] < 0 OR room <= 0 THEN 0
 				ELSE least(p_max - done, CASE WHEN p_maxes[i] = 0 THEN p_max ELSE p_maxes[i] END) END;
 			direct := false;
-			IF h.due THEN
+			IF h.due <= base THEN
 				direct := take > 0 AND NOT prompts AND NOT suspects AND NOT h.early
 					AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= p_froms[i])
 					AND {schema}.alike(h.queue, p_sinces[i], base, greatest(p_batch, take));
 			END IF;
-			IF h.due AND NOT direct THEN
+			IF h.due <= base AND NOT direct THEN
 				changed := true;
 				tail := {schema}.stamp(2 * p_batch + 1);
 				WITH a AS MATERIALIZED (
@@ -457,7 +462,7 @@ BEGIN
 					suspects OR coalesce(bool_or(m.flags & 8 > 0), false), count(*)
 				INTO prompts, suspects, promoted FROM moved m;
 			END IF;
-			IF h.tick THEN
+			IF h.tick <= base THEN
 				changed := true;
 				RETURN QUERY
 				WITH a AS MATERIALIZED (
@@ -564,15 +569,19 @@ BEGIN
 		END IF;
 		IF NOT more AND p_max > 0 AND p_maxes[i] >= 0 AND NOT h.paused
 				AND (repeated OR got >= take OR seen > got OR prompts OR suspects) THEN
-			rest := NOT repeated AND take > 0 AND seen > got
-				OR p_start > 0 AND (
-					EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 2)
+			rest := NOT repeated AND take > 0 AND seen > got;
+			IF NOT rest AND (repeated OR got >= take) THEN
+				rest := EXISTS (
+					SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= greatest(p_froms[i], last));
+			END IF;
+			IF NOT rest AND (repeated OR got >= take) AND p_lows[i] > 0 THEN
+				rest := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort < p_lows[i]);
+			END IF;
+			IF NOT rest AND p_start > 0 AND (prompts OR suspects) THEN
+				rest := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 2)
 					OR p_suspect AND NOT suspect
-						AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 3))
-				OR (repeated OR got >= take) AND EXISTS (
-					SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= greatest(p_froms[i], last))
-				OR (repeated OR got >= take) AND p_lows[i] > 0 AND EXISTS (
-					SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort < p_lows[i]);
+						AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 3);
+			END IF;
 			-- What a claim with room for it leaves is in somebody's transaction: later, then.
 			IF rest AND (done > 0 OR take = 0 OR repeated) THEN
 				more := true;
@@ -580,8 +589,11 @@ BEGIN
 				next := least(next, base + 100000);
 			END IF;
 		END IF;
-		due := {schema}.soonest(h.queue, p_sinces[i]);
-		IF due <= base AND (promoted + done > 0 OR repeated OR NOT h.due) THEN
+		due := least(h.due, h.tick);
+		IF due <= base THEN -- no longer, perhaps
+			due := {schema}.soonest(h.queue, p_sinces[i]);
+		END IF;
+		IF due <= base AND (promoted + done > 0 OR repeated OR h.due > base IS NOT FALSE) THEN
 			more := true;
 			clean := false;
 		ELSIF due <= base THEN -- locked too
@@ -602,8 +614,15 @@ BEGIN
 		-- Nothing happened but that the call is remembered: no need to wait for the disk.
 		PERFORM set_config('synchronous_commit', 'off', true);
 	END IF;
-	RETURN QUERY SELECT 'h'::"char", 0, NULL::bytea, base, next,
-		(more::int4 + 2 * cancels::int4 + 4 * clean::int4)::int2, 0::int2, numbers, places;
+	o_kind := 'h';
+	o_place := 0;
+	o_version := base;
+	o_at := next;
+	o_flags := more::int4 + 2 * cancels::int4 + 4 * clean::int4;
+	o_priority := 0;
+	o_past := numbers;
+	o_record := places;
+	RETURN NEXT;
 END $$;
 
 -- odd says what a queue has that few have: tasks that may only start at once, suspects,
