@@ -67,7 +67,8 @@ CREATE FUNCTION {schema}.enqueue(
 	dqueues int4[], dwaiting int4[], dscheduled int4[], timed bool, low bytea, high bytea,
 	channel text, sender text, loud int4[],
 	OUT base int8, OUT rung int4[]
-) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
+) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET lock_timeout = '50ms' AS $$
 BEGIN
 	base := {schema}.stamp(span);
 	IF timed THEN -- by itself: a query in a condition is prepared even where it is not asked
@@ -188,7 +189,8 @@ BEGIN
 END $$;
 
 -- present admits calls that go as expected and reports whether all of them were admitted.
--- Where it reports false some may have been: the caller rolls back, or had but one.
+-- Where it reports false some may have been: the caller rolls back, or had but one. Lanes are
+-- compared so that no plan but one look for each can find them.
 CREATE FUNCTION {schema}.present(lanes bytea[], opens int8[], seqs int8[], offs int8[], p_base int8)
 RETURNS bool LANGUAGE plpgsql AS $$
 DECLARE
@@ -198,10 +200,9 @@ BEGIN
 		UPDATE {schema}.lanes l SET seq = seqs[1], base = p_base + offs[1], verb = 'a', outcome = ''
 		WHERE l.lane = lanes[1] AND l.seq < seqs[1] AND l.opened + 600000000 >= p_base;
 	ELSE
-		UPDATE {schema}.lanes l SET seq = u.seq, base = p_base + u.off, verb = 'a', outcome = '' FROM (
-			SELECT u.seq, u.off, (SELECT x.ctid FROM {schema}.lanes x WHERE x.lane = u.lane) AS c
-			FROM unnest(lanes, seqs, offs) AS u (lane, seq, off) OFFSET 0
-		) u WHERE l.ctid = u.c AND l.seq < u.seq AND l.opened + 600000000 >= p_base;
+		UPDATE {schema}.lanes l SET seq = u.seq, base = p_base + u.off, verb = 'a', outcome = ''
+		FROM unnest(lanes, seqs, offs) AS u (lane, seq, off)
+		WHERE l.lane >= u.lane AND l.lane <= u.lane AND l.seq < u.seq AND l.opened + 600000000 >= p_base;
 	END IF;
 	GET DIAGNOSTICS n = ROW_COUNT;
 	IF n < cardinality(lanes) THEN -- some are new
