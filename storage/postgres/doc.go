@@ -104,7 +104,7 @@
 // # Connections
 //
 // Up to Config.Connections for claims, inserts and reads, two more for leases and settles,
-// the listener's, and one for each vacuum. A connection's first steps take twenty times as
+// the listener's, and one for vacuums. A connection's first steps take twenty times as
 // long as later ones, so that the first Claim has two made, and lets them rehearse in a
 // transaction that is rolled back (warm.go). They are the storage's own even where
 // Config.Pool is given, so that jobs which hold every connection of that pool starve nothing.
