@@ -106,7 +106,7 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 		worn: s.vacuum.due, vacuum: s.vacuumWhileBusy, again: make(chan struct{}, 1),
 	}
 	s.warmth = &warmth{up: s.warmUp, ctx: background}
-	s.combiner = &combiner{flush: s.flush, ctx: background}
+	s.combiner = &combiner{flush: s.flush, ctx: background, most: cfg.Connections - 2}
 	return nil
 }
 
