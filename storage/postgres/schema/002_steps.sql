@@ -322,10 +322,17 @@ CREATE FUNCTION {schema}.claim(
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 <<step>>
 DECLARE
-	base int8 := {schema}.told();
+	base int8;
 	known record;
-	h record;
 	r record;
+	-- Of the queue that is looked at.
+	number int4;
+	held bool;
+	held_until int8;
+	unusual bool;
+	early bool;
+	first int8;
+	tick int8;
 	repeated bool := false;
 	suspect bool := false;
 	changed bool := false;
@@ -347,9 +354,6 @@ DECLARE
 	places bytea := '';
 	clean bool := NOT p_maintained;
 	last int8;
-	more_cs tid[];
-	more_used int8;
-	more_seen int4;
 	prompts bool;
 	suspects bool;
 	direct bool;
@@ -362,7 +366,7 @@ BEGIN
 			NULL::bytea, NULL::bytea
 		FROM unnest(p_names) WITH ORDINALITY AS u (name, n)
 		JOIN {schema}.queues q ON q.name = u.name
-		WHERE {schema}.behind(q.queue, p_sinces[u.n], base);
+		WHERE {schema}.behind(q.queue, p_sinces[u.n], {schema}.told());
 		IF FOUND THEN
 			RETURN;
 		END IF;
@@ -389,73 +393,69 @@ BEGIN
 		END IF;
 	END IF;
 	FOR i IN 1..cardinality(p_names) LOOP
-		SELECT q.queue, q.paused AND (q.paused_until = 0 OR q.paused_until > base) AS paused, q.paused_until,
+		SELECT q.queue, q.paused AND (q.paused_until = 0 OR q.paused_until > base), q.paused_until,
 			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[q.queue * 16 + 2, q.queue * 16 + 3,
-				q.queue * 16 + 5])) AS odd,
-			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 1 AND t.sort < p_lows[i]) AS early,
+				q.queue * 16 + 5])),
+			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 1 AND t.sort < p_lows[i]),
 			least(
 				(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 6 AND t.sort > p_sinces[i]
 					ORDER BY t.sort LIMIT 1),
 				(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 7 AND t.sort > p_sinces[i]
-					ORDER BY t.sort LIMIT 1)) AS due,
+					ORDER BY t.sort LIMIT 1)),
 			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 8 AND t.sort < 9223372036854775807
-				ORDER BY t.sort LIMIT 1) AS tick
-		INTO h FROM {schema}.queues q WHERE q.name = p_names[i];
+				ORDER BY t.sort LIMIT 1),
+			-- To set them here costs nothing, each in an assignment as much as a call.
+			false, false, 0, 0, 0, 0, 0::int8, false, 0, '{}'::int4[], '{}'::tid[], 0::int8
+		INTO number, held, held_until, unusual, early, first, tick,
+			prompts, suspects, take, got, seen, promoted, last, direct, sixes, was, cs, used
+		FROM {schema}.queues q WHERE q.name = p_names[i];
 		IF NOT FOUND THEN
 			numbers := numbers || int4send(0);
 			places := places || int8send(0);
 			CONTINUE;
 		END IF;
-		numbers := numbers || int4send(h.queue);
-		prompts := false;
-		suspects := false;
-		IF h.odd THEN
-			SELECT cancels OR o.asked, o.prompt, o.suspect INTO cancels, prompts, suspects FROM {schema}.odd(h.queue) o;
+		numbers := numbers || int4send(number);
+		IF unusual THEN
+			SELECT cancels OR o.asked, o.prompt, o.suspect INTO cancels, prompts, suspects FROM {schema}.odd(number) o;
 		END IF;
-		take := 0;
-		got := 0;
-		seen := 0;
-		promoted := 0;
-		last := 0;
 		IF repeated THEN
 			RETURN QUERY
 			SELECT 't'::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record
 			FROM {schema}.tasks t
-			WHERE t.line IN (h.queue * 16 + 4, h.queue * 16 + 5) AND substr(t.lease, 1, 16) = substr(p_holder, 1, 16)
+			WHERE t.line IN (number * 16 + 4, number * 16 + 5) AND substr(t.lease, 1, 16) = substr(p_holder, 1, 16)
 			ORDER BY t.version;
 		ELSE
-			take := CASE WHEN h.paused OR p_maxes[i] < 0 OR room <= 0 THEN 0
+			take := CASE WHEN held OR p_maxes[i] < 0 OR room <= 0 THEN 0
 				ELSE least(p_max - done, CASE WHEN p_maxes[i] = 0 THEN p_max ELSE p_maxes[i] END) END;
-			direct := false;
-			IF h.due <= base THEN
-				direct := take > 0 AND NOT prompts AND NOT suspects AND NOT h.early
-					AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= p_froms[i])
-					AND {schema}.alike(h.queue, p_sinces[i], base, greatest(p_batch, take));
+			IF first <= base THEN
+				direct := take > 0 AND NOT prompts AND NOT suspects AND NOT early
+					AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 1 AND t.sort >= p_froms[i])
+					AND {schema}.alike(number, p_sinces[i], base, greatest(p_batch, take));
 			END IF;
-			IF h.due <= base AND NOT direct THEN
+			IF first <= base AND NOT direct THEN
 				changed := true;
 				tail := {schema}.stamp(2 * p_batch + 1);
 				WITH a AS MATERIALIZED (
 					SELECT t.ctid AS c, t.sort AS due, t.line & 15 AS was FROM {schema}.tasks t
-					WHERE t.line = h.queue * 16 + 6 AND t.sort <= base
+					WHERE t.line = number * 16 + 6 AND t.sort <= base
 					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
 				), b AS MATERIALIZED (
 					SELECT t.ctid AS c, t.sort AS due, t.line & 15 AS was FROM {schema}.tasks t
-					WHERE t.line = h.queue * 16 + 7 AND t.sort <= base
+					WHERE t.line = number * 16 + 7 AND t.sort <= base
 					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
 				), ranked AS (
 					SELECT x.c, x.was, row_number() OVER (ORDER BY x.due) AS n
 					FROM (SELECT * FROM a UNION ALL SELECT * FROM b) x
 				), moved AS (
 					UPDATE {schema}.tasks t
-					SET line = h.queue * 16
+					SET line = number * 16
 							+ CASE WHEN t.flags & 8 > 0 THEN 3 WHEN t.flags & 4 > 0 THEN 2 ELSE 1 END,
 						sort = ((9 - t.priority)::int8 << 56) + tail + k.n
 					FROM ranked k WHERE t.ctid = k.c
 					RETURNING k.was, t.flags
 				), kept AS (
 					INSERT INTO {schema}.deltas (queue, waiting, scheduled, retry)
-					SELECT h.queue, count(*), -count(*) FILTER (WHERE m.was = 6),
+					SELECT number, count(*), -count(*) FILTER (WHERE m.was = 6),
 						-count(*) FILTER (WHERE m.was = 7)
 					FROM moved m HAVING count(*) > 0
 				)
@@ -463,23 +463,21 @@ BEGIN
 					suspects OR coalesce(bool_or(m.flags & 8 > 0), false), count(*)
 				INTO prompts, suspects, promoted FROM moved m;
 			END IF;
-			IF h.tick <= base THEN
+			IF tick <= base THEN
 				changed := true;
 				RETURN QUERY
 				WITH a AS MATERIALIZED (
 					SELECT t.ctid AS c FROM {schema}.tasks t
-					WHERE t.line = h.queue * 16 + 8 AND t.sort <= base
+					WHERE t.line = number * 16 + 8 AND t.sort <= base
 					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
 				)
 				UPDATE {schema}.tasks t SET sort = base + 2000000 FROM a WHERE t.ctid = a.c
 				RETURNING 'k'::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record;
 			END IF;
 			IF take > 0 THEN
-				sixes := 0;
-				was := '{}';
 				IF direct THEN
 					SELECT d.cs, d.was, d.used INTO cs, was, used
-					FROM {schema}.due(h.queue, p_sinces[i], base, take) d;
+					FROM {schema}.due(number, p_sinces[i], base, take) d;
 					seen := cardinality(cs);
 					IF used > room THEN
 						SELECT f.cs, f.used INTO cs, used FROM {schema}.fitting(cs, room, done = 0) f;
@@ -487,13 +485,11 @@ BEGIN
 					END IF;
 					sixes := cardinality(array_positions(was, 6));
 				ELSIF done >= p_start OR NOT prompts AND NOT (suspects AND p_suspect AND NOT suspect) THEN
-					cs := '{}';
-					used := 0;
-					IF h.early THEN
+					IF early THEN
 						SELECT coalesce(array_agg(x.c), '{}'), coalesce(sum(x.size), 0), count(*) INTO cs, used, seen
 						FROM (
 							SELECT t.ctid AS c, octet_length(t.record) AS size
-							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort < p_lows[i]
+							FROM {schema}.tasks t WHERE t.line = number * 16 + 1 AND t.sort < p_lows[i]
 							ORDER BY t.sort LIMIT take FOR UPDATE SKIP LOCKED
 						) x;
 						IF used > room THEN
@@ -501,37 +497,32 @@ BEGIN
 						END IF;
 					END IF;
 					IF seen < take AND seen = cardinality(cs) THEN
-						SELECT coalesce(array_agg(x.c), '{}'), coalesce(sum(x.size), 0), count(*), coalesce(max(x.sort), 0)
-						INTO more_cs, more_used, more_seen, last
+						SELECT cs || coalesce(array_agg(x.c), '{}'), used + coalesce(sum(x.size), 0), seen + count(*)::int4,
+							coalesce(max(x.sort), 0)
+						INTO cs, used, seen, last
 						FROM (
 							SELECT t.ctid AS c, t.sort, octet_length(t.record) AS size
-							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= p_froms[i]
+							FROM {schema}.tasks t WHERE t.line = number * 16 + 1 AND t.sort >= p_froms[i]
 							ORDER BY t.sort LIMIT take - seen FOR UPDATE SKIP LOCKED
 						) x;
-						IF used + more_used > room THEN
-							SELECT f.cs, f.used, f.last INTO more_cs, more_used, last
-							FROM {schema}.fitting(more_cs, room - used, done = 0 AND seen = 0) f;
+						IF used > room THEN
+							SELECT f.cs, f.used, CASE WHEN f.last >= p_froms[i] THEN f.last ELSE 0 END INTO cs, used, last
+							FROM {schema}.fitting(cs, room, done = 0) f;
 						END IF;
-						cs := cs || more_cs;
-						used := used + more_used;
-						seen := seen + more_seen;
 					END IF;
 				ELSE
-					cs := '{}';
-					used := 0;
-					seen := 0;
 					FOR r IN
 						WITH a AS MATERIALIZED (
 							SELECT t.ctid AS c, t.sort, t.line & 15 AS state, octet_length(t.record)::int8 AS size
-							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1
+							FROM {schema}.tasks t WHERE t.line = number * 16 + 1
 							ORDER BY t.sort LIMIT take FOR UPDATE SKIP LOCKED
 						), b AS MATERIALIZED (
 							SELECT t.ctid AS c, t.sort, t.line & 15 AS state, octet_length(t.record)::int8 AS size
-							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 2
+							FROM {schema}.tasks t WHERE t.line = number * 16 + 2
 							ORDER BY t.sort LIMIT least(take, p_start - done) FOR UPDATE SKIP LOCKED
 						), s AS MATERIALIZED (
 							SELECT t.ctid AS c, t.sort, t.line & 15 AS state, octet_length(t.record)::int8 AS size
-							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 3
+							FROM {schema}.tasks t WHERE t.line = number * 16 + 3
 								AND p_suspect AND NOT suspect
 							ORDER BY t.sort LIMIT 1 FOR UPDATE SKIP LOCKED
 						)
@@ -552,7 +543,7 @@ BEGIN
 				IF cardinality(cs) > 0 THEN
 					RETURN QUERY -- in the order of cs, in which the join finds them
 					UPDATE {schema}.tasks t
-					SET line = h.queue * 16 + 4, sort = base + p_lease, version = greatest(t.version + 1, base + done + k.n - 1),
+					SET line = number * 16 + 4, sort = base + p_lease, version = greatest(t.version + 1, base + done + k.n - 1),
 						flags = (t.flags & ~2::int2) | CASE WHEN done + k.n <= p_start THEN 2::int2 ELSE 0::int2 END,
 						lease = p_holder,
 						past = CASE WHEN t.past = '' THEN int8send(t.version) ELSE t.past END
@@ -561,27 +552,27 @@ BEGIN
 					RETURNING 't'::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record;
 					GET DIAGNOSTICS got = ROW_COUNT;
 					INSERT INTO {schema}.deltas (queue, waiting, pending, scheduled, retry)
-					VALUES (h.queue, cardinality(was) - got, got, -sixes, sixes - cardinality(was));
+					VALUES (number, cardinality(was) - got, got, -sixes, sixes - cardinality(was));
 					done := done + got;
 					room := room - used;
 					changed := true;
 				END IF;
 			END IF;
 		END IF;
-		IF NOT more AND p_max > 0 AND p_maxes[i] >= 0 AND NOT h.paused
+		IF NOT more AND p_max > 0 AND p_maxes[i] >= 0 AND NOT held
 				AND (repeated OR got >= take OR seen > got OR prompts OR suspects) THEN
 			rest := NOT repeated AND take > 0 AND seen > got;
 			IF NOT rest AND (repeated OR got >= take) THEN
 				rest := EXISTS (
-					SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= greatest(p_froms[i], last));
+					SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 1 AND t.sort >= greatest(p_froms[i], last));
 			END IF;
 			IF NOT rest AND (repeated OR got >= take) AND p_lows[i] > 0 THEN
-				rest := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort < p_lows[i]);
+				rest := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 1 AND t.sort < p_lows[i]);
 			END IF;
 			IF NOT rest AND p_start > 0 AND (prompts OR suspects) THEN
-				rest := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 2)
+				rest := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 2)
 					OR p_suspect AND NOT suspect
-						AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 3);
+						AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 3);
 			END IF;
 			-- What a claim with room for it leaves is in somebody's transaction: later, then.
 			IF rest AND (done > 0 OR take = 0 OR repeated) THEN
@@ -590,24 +581,24 @@ BEGIN
 				next := least(next, base + 100000);
 			END IF;
 		END IF;
-		due := least(h.due, h.tick);
+		due := least(first, tick);
 		IF due <= base THEN -- no longer, perhaps
-			due := {schema}.soonest(h.queue, p_sinces[i]);
-		END IF;
-		IF due <= base AND (promoted + done > 0 OR repeated OR h.due > base IS NOT FALSE) THEN
-			more := true;
-			clean := false;
-		ELSIF due <= base THEN -- locked too
-			due := base + 100000;
-			clean := false;
+			due := {schema}.soonest(number, p_sinces[i]);
+			IF due <= base AND (promoted + done > 0 OR repeated OR first > base IS NOT FALSE) THEN
+				more := true;
+				clean := false;
+			ELSIF due <= base THEN -- locked too
+				due := base + 100000;
+				clean := false;
+			END IF;
 		END IF;
 		next := least(next, due);
 		places := places || int8send(last);
-		IF h.paused AND h.paused_until > 0 AND (next IS NULL OR h.paused_until < next) THEN
+		IF held AND held_until > 0 AND (next IS NULL OR held_until < next) THEN
 			IF EXISTS (
-				SELECT FROM {schema}.tasks t WHERE t.line IN (h.queue * 16 + 1, h.queue * 16 + 2, h.queue * 16 + 3)
+				SELECT FROM {schema}.tasks t WHERE t.line IN (number * 16 + 1, number * 16 + 2, number * 16 + 3)
 			) THEN
-				next := h.paused_until;
+				next := held_until;
 			END IF;
 		END IF;
 	END LOOP;
