@@ -50,9 +50,11 @@ type claim struct {
 	damaged []damage // records that cannot be read
 	verdict string   // "v" or "x" where the call is refused
 	left    bool     // maintenance was left over
-	buried  []storage.Ref
-	kind    string // of the last task
-	trial   bool   // nothing is to be learnt from it
+	// maintained says that the queues need no maintenance first, or had it.
+	maintained bool
+	buried     []storage.Ref
+	kind       string // of the last task
+	trial      bool   // nothing is to be learnt from it
 }
 
 // damage names a record that cannot be read.
@@ -68,11 +70,11 @@ func (c *claim) run(ctx context.Context) error {
 			return err
 		}
 	}
-	maintained := false
+	c.maintained = s.hints.maintained(c.req.Queues)
 	for {
 		err := s.retry(ctx, func() error {
 			c.Claimed, c.behind, c.damaged = storage.Claimed{}, nil, nil // of a try that was rolled back
-			return s.ask(ctx, s.pool, c.query(maintained))
+			return s.ask(ctx, s.pool, c.query())
 		})
 		if err != nil {
 			return translate(err)
@@ -80,7 +82,7 @@ func (c *claim) run(ctx context.Context) error {
 		if len(c.behind) == 0 {
 			break
 		}
-		maintained = true
+		c.maintained = true
 		if c.buried, c.left, err = s.maintain(ctx, c.behind, batch); err != nil {
 			return err
 		}
@@ -96,7 +98,7 @@ func (c *claim) run(ctx context.Context) error {
 }
 
 // query asks for tasks.
-func (c *claim) query(maintained bool) query {
+func (c *claim) query() query {
 	req := c.req
 	names, maxes := make([]string, len(req.Queues)), make([]int32, len(req.Queues))
 	for i, q := range req.Queues {
@@ -115,7 +117,7 @@ func (c *claim) query(maintained bool) query {
 			"{schema}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
 		args: []any{
 			req.Call.Lane.ID[:], opened, int64(req.Call.Seq), names, maxes, int32(req.Max), int32(req.Start),
-			req.Suspect, req.Lease.Microseconds(), holder, maintained, int32(batch), int64(storage.MaxClaimBytes),
+			req.Suspect, req.Lease.Microseconds(), holder, c.maintained, int32(batch), int64(storage.MaxClaimBytes),
 			lows, froms, sinces,
 		},
 		scan: each(func() error { return c.got(&r) },
@@ -157,7 +159,8 @@ func (c *claim) got(r *claimRow) error {
 			last := int64(binary.BigEndian.Uint64(r.record[8*i:]))
 			c.store.hints.learn(c.req.Queues[i].Name, seen{
 				now: r.version, from: c.asked[i], last: last, clean: r.flags&4 != 0, took: time.Since(c.begun),
-				looked: last != 0 || len(c.Tasks) < c.req.Max && c.req.Queues[i].Max >= 0,
+				maintained: !c.maintained,
+				looked:     last != 0 || len(c.Tasks) < c.req.Max && c.req.Queues[i].Max >= 0,
 			})
 		}
 	default:

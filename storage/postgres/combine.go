@@ -21,6 +21,10 @@ const (
 	flushBytes = 8 << 20
 )
 
+// largeOps is what makes a call of inserts large: it does not wait for one that is under way, as
+// what a transaction costs is little beside it. Small calls save more by sharing one.
+const largeOps = 100
+
 // The classes of calls: each is flushed by itself, so that none waits for another's.
 const (
 	classInsert  = iota // nothing but plain inserts
@@ -36,16 +40,17 @@ type flight struct{ landed chan struct{} }
 // waits for the disk: what arrives while a flush is under way goes out with the next one,
 // and with it what the callers of that flush send at once when they are answered.
 // A lone call goes out at once, in the goroutine of its caller: one of its own for each would
-// cost more than the rest of the client's work.
+// cost more than the rest of the client's work. So do large inserts, a few at once.
 type combiner struct {
 	// flush carries out parts of one class, filling in their outcomes.
 	flush func(ctx context.Context, class int, parts []*part)
 	ctx   context.Context //nolint:containedctx // of all flushes; no caller's context ends one
+	most  int             // flushes of inserts at a time; of other classes there is one
 
 	mu      sync.Mutex // guards what follows; no I/O under it
 	closed  bool
 	outbox  [classes][]*part // those that wait for their flush
-	busy    [classes]bool    // classes of which a flush is under way
+	flights [classes]int     // flushes under way
 	flushes sync.WaitGroup   // those flushes; each ends when its outbox is empty
 }
 
@@ -57,22 +62,22 @@ func (c *combiner) close() {
 	c.flushes.Wait()
 }
 
-// submit hands over a call, which has to wait for landed. Where no flush of its class is under
-// way it is alone: the caller flushes it and says so by yield.
+// submit hands over a call. Where it is alone the caller flushes it and says so by yield: no
+// flush of its class is under way, or it is a large call. Else it has to wait for landed.
 func (c *combiner) submit(class int, p *part) (alone bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.closed:
+	if c.closed {
 		return false, storage.ErrClosed
-	case c.busy[class]:
-		p.flight = &flight{landed: make(chan struct{})}
-		c.outbox[class] = append(c.outbox[class], p)
-		return false, nil
 	}
-	c.busy[class] = true
-	c.flushes.Add(1)
-	return true, nil
+	if c.flights[class] == 0 || class == classInsert && p.ops >= largeOps && c.flights[class] < c.most {
+		c.flights[class]++
+		c.flushes.Add(1)
+		return true, nil
+	}
+	p.flight = &flight{landed: make(chan struct{})}
+	c.outbox[class] = append(c.outbox[class], p)
+	return false, nil
 }
 
 // yield ends the flush of a lone call; what came meanwhile is flushed by a goroutine, which
@@ -80,8 +85,10 @@ func (c *combiner) submit(class int, p *part) (alone bool, err error) {
 func (c *combiner) yield(class int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.busy[class] = len(c.outbox[class]) > 0; c.busy[class] {
+	if len(c.outbox[class]) > 0 {
 		c.flushes.Go(func() { c.empty(class) })
+	} else {
+		c.flights[class]--
 	}
 	c.flushes.Done()
 }
@@ -99,7 +106,8 @@ func (c *combiner) empty(class int) {
 		c.mu.Lock()
 		waiting := c.outbox[class]
 		if len(waiting) == 0 {
-			c.outbox[class], c.busy[class] = nil, false
+			c.outbox[class] = nil
+			c.flights[class]--
 			c.mu.Unlock()
 			return
 		}

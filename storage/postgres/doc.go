@@ -46,7 +46,7 @@
 //
 // A lone Apply goes out in the goroutine of its caller, and one that arrives while it is
 // under way with the next: concurrent calls share transactions (combine.go). Plain inserts,
-// completions and the rest are flushed side by side.
+// completions and the rest are flushed side by side, and so are two large calls of inserts.
 //
 // A claim promotes what is due in its queue, and then takes what waits. Where nothing
 // waits, and what is due first is all alike, it takes that where it stands: one update
@@ -95,7 +95,7 @@
 // # Vacuum
 //
 // Each task leaves two dead rows, and the server vacuums a table once a minute at most. So
-// a storage counts what it leaves, and vacuums where that is a third of what lives (vacuum.go);
+// a storage counts what it leaves, and vacuums where that is half of what lives (vacuum.go);
 // that takes the owner of the tables. A transaction that stays open, whosever it is, keeps
 // every vacuum from removing what died since: claims know where they need not look
 // (hint.go), a session changes its lanes, and Describe warns. A role with pg_read_all_stats
@@ -104,7 +104,7 @@
 // # Connections
 //
 // Up to Config.Connections for claims, inserts and reads, two more for leases and settles,
-// the listener's, and one for each vacuum. A connection's first steps take twenty times as
+// the listener's, and one for vacuums. A connection's first steps take twenty times as
 // long as later ones, so that the first Claim has two made, and lets them rehearse in a
 // transaction that is rolled back (warm.go). They are the storage's own even where
 // Config.Pool is given, so that jobs which hold every connection of that pool starve nothing.

@@ -79,3 +79,28 @@ func TestALoneCallEndsWithItsContext(t *testing.T) {
 		}
 	})
 }
+
+// TestLargeCallsGoAtOnce has large calls of inserts come together: two are flushed at once, and
+// no third.
+func TestLargeCallsGoAtOnce(t *testing.T) {
+	c := &combiner{ctx: t.Context(), most: 2, flush: func(context.Context, int, []*part) {}}
+	for i := range 3 {
+		alone, err := c.submit(classInsert, &part{ops: largeOps})
+		if err != nil || alone != (i < 2) {
+			t.Errorf("call %d: alone %v, %v, want the first two alone", i, alone, err)
+		}
+	}
+	if alone, err := c.submit(classSettle, &part{ops: largeOps}); !alone || err != nil {
+		t.Errorf("completions wait for inserts, or %v", err)
+	}
+	if alone, err := c.submit(classSettle, &part{ops: largeOps}); alone || err != nil {
+		t.Errorf("two flushes of completions at once, or %v", err)
+	}
+	c.yield(classInsert)
+	c.yield(classInsert)
+	c.yield(classSettle)
+	c.close()
+	if c.flights != [classes]int{} {
+		t.Errorf("flushes under way: %v, want none", c.flights)
+	}
+}

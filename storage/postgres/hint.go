@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/midgehq/midge/storage"
 )
 
 // hints remembers where claims need not look. What was claimed leaves dead entries in the
@@ -25,6 +27,7 @@ type hints struct {
 type hint struct {
 	from, since int64
 	whole       time.Time // when all is to be looked at again
+	maintained  time.Time // when it was last seen that nothing had to be maintained
 }
 
 // seen is what a claim saw: that it looked from a place on and took what was there up to
@@ -32,6 +35,7 @@ type hint struct {
 type seen struct {
 	now, from, last int64
 	looked          bool // it had room for a task of this queue
+	maintained      bool // it saw to what has to be maintained
 	clean           bool
 	took            time.Duration
 }
@@ -46,6 +50,8 @@ const (
 	wholeEvery = time.Second
 	wholeShare = 20
 	wholeLimit = 10 * time.Second
+	// maintainEvery is how often claims ask for leases that expired and what is kept no longer.
+	maintainEvery = 250 * time.Millisecond
 	// unknown is a place before all others.
 	unknown = math.MinInt64
 )
@@ -68,6 +74,19 @@ func (h *hints) of(names []string) (lows, froms, sinces []int64) {
 	return lows, froms, sinces
 }
 
+// maintained reports whether it was seen a moment ago that none of the queues has to be
+// maintained.
+func (h *hints) maintained(queues []storage.ClaimQueue) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range queues {
+		if k := h.known[queues[i].Name]; k == nil || time.Since(k.maintained) > maintainEvery {
+			return false
+		}
+	}
+	return true
+}
+
 // learn notes what a claim saw.
 func (h *hints) learn(name string, s seen) {
 	h.mu.Lock()
@@ -79,6 +98,9 @@ func (h *hints) learn(name string, s seen) {
 	}
 	if s.from == unknown && s.looked && (s.last == 0 || s.last >= k.from) { // it came past all that was passed
 		k.whole = time.Now().Add(min(max(wholeEvery, wholeShare*s.took), wholeLimit))
+	}
+	if s.maintained {
+		k.maintained = time.Now()
 	}
 	until := s.now - lagging.Microseconds()
 	if s.clean {

@@ -105,9 +105,12 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 		channel: channel, sender: sender, local: s.wake.ring, send: s.tell, ctx: background,
 		quiet: make(map[int32]*pause),
 	}
-	s.sweep = &sweep{round: s.look, worn: s.vacuum.due, vacuum: s.vacuumTables, ctx: background}
+	s.sweep = &sweep{
+		round: s.look, ctx: background,
+		worn: s.vacuum.due, vacuum: s.vacuumWhileBusy, again: make(chan struct{}, 1),
+	}
 	s.warmth = &warmth{up: s.warmUp, ctx: background}
-	s.combiner = &combiner{flush: s.flush, ctx: background}
+	s.combiner = &combiner{flush: s.flush, ctx: background, most: cfg.Connections - 2}
 	return nil
 }
 

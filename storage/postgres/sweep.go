@@ -15,7 +15,8 @@ type sweep struct {
 	ctx   context.Context //nolint:containedctx // of the rounds; ended by Close
 
 	worn   func() bool // the tables may need a vacuum
-	vacuum func(ctx context.Context)
+	vacuum func(ctx context.Context, again <-chan struct{})
+	again  chan struct{} // tells a vacuum under way that they may need another
 
 	mu        sync.Mutex // guards what follows
 	closed    bool
@@ -39,14 +40,8 @@ func (w *sweep) visit() {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.closed && !w.vacuuming && w.worn() {
-		w.vacuuming = true
-		w.rounds.Go(func() {
-			w.vacuum(w.ctx)
-			w.mu.Lock()
-			w.vacuuming = false
-			w.mu.Unlock()
-		})
+	if !w.closed && w.worn() {
+		w.startVacuum()
 	}
 	fold, all := now.Sub(w.folded) > foldEvery, now.Sub(w.swept) > sweepEvery
 	if w.closed || w.busy || !fold && !all {
@@ -62,6 +57,24 @@ func (w *sweep) visit() {
 		}
 		w.mu.Lock()
 		w.busy = false
+		w.mu.Unlock()
+	})
+}
+
+// startVacuum has the tables vacuumed, or vacuumed again. The caller holds mu.
+func (w *sweep) startVacuum() {
+	if w.vacuuming {
+		select {
+		case w.again <- struct{}{}:
+		default: // somebody has told it
+		}
+		return
+	}
+	w.vacuuming = true
+	w.rounds.Go(func() {
+		w.vacuum(w.ctx, w.again)
+		w.mu.Lock()
+		w.vacuuming = false
 		w.mu.Unlock()
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // vacuum decides when the tables need one. A task leaves two dead rows behind, and the
@@ -12,19 +14,20 @@ import (
 // hundred times what it holds, which claims have to pass over and which no vacuum makes
 // small again.
 //
-// Each storage counts what it leaves and vacuums when that is a third of what lives. Where
+// Each storage counts what it leaves and vacuums when that is half of what lives. Where
 // an old transaction holds a vacuum back it removes nothing, and is tried now and then.
 // Only the owner of the tables can do it; for others the server does what it does.
 type vacuum struct {
 	dead  atomic.Int64 // rows that this storage left since its last vacuum
 	most  atomic.Int64 // with more of them it is time to look
-	after time.Time    // no vacuum before; this and what follows are of vacuumTables alone
+	after time.Time    // no vacuum before; this and what follows are of one goroutine
 	rest  time.Duration
 	count int64 // of vacuums so far, the server's own too
+	conn  *pgx.Conn
 }
 
 const (
-	vacuumRows  = 2000 // and a third of those that live
+	vacuumRows  = 8000 // and half of those that live
 	vacuumShare = 4    // of the time, at most one in so many
 	// A vacuum that removed too little is tried again soon, as an analysis that takes a
 	// second is an old transaction too, and then less and less often.
@@ -32,6 +35,9 @@ const (
 	vacuumRest = time.Minute
 	// vacuumLimit is more than a vacuum takes. The line may be dead.
 	vacuumLimit = 10 * time.Minute
+	// vacuumKeep is how long the connection is kept for the next vacuum: to start a process of
+	// the server costs as much as a small one.
+	vacuumKeep = 2 * time.Second
 )
 
 // left counts rows that a step has left behind.
@@ -39,6 +45,33 @@ func (v *vacuum) left(n int) { v.dead.Add(int64(n)) }
 
 // due reports whether it is time to look.
 func (v *vacuum) due() bool { return v.dead.Load() > v.most.Load() }
+
+// vacuumWhileBusy looks at the tables, and looks again when it is told to, until it was told
+// nothing for a while.
+func (s *Storage) vacuumWhileBusy(ctx context.Context, again <-chan struct{}) {
+	defer s.vacuumEnd(ctx)
+	for {
+		s.vacuumTables(ctx)
+		idle := time.NewTimer(vacuumKeep)
+		select {
+		case <-again:
+			idle.Stop()
+		case <-idle.C:
+			return
+		case <-ctx.Done():
+			idle.Stop()
+			return
+		}
+	}
+}
+
+// vacuumEnd closes the connection for vacuums.
+func (s *Storage) vacuumEnd(ctx context.Context) {
+	if s.vacuum.conn != nil {
+		hangUp(ctx, s.vacuum.conn)
+		s.vacuum.conn = nil
+	}
+}
 
 // vacuumTables looks at the tables, and vacuums them where that is worth it. What fails is
 // done by the next one.
@@ -77,21 +110,25 @@ func (s *Storage) vacuumTables(ctx context.Context) {
 }
 
 // vacuumNow vacuums the tables, on a connection of its own: it may take long.
-func (s *Storage) vacuumNow(ctx context.Context) error {
+func (s *Storage) vacuumNow(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, vacuumLimit)
 	defer cancel()
-	conn, err := dial(ctx, s.pool.Config())
-	if err != nil {
-		return err
+	v := &s.vacuum
+	if v.conn == nil {
+		if v.conn, err = dial(ctx, s.pool.Config()); err != nil {
+			return err
+		}
 	}
-	defer func() { hangUp(ctx, conn) }()
-	_, err = conn.PgConn().Exec(ctx, s.schema.in("VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) "+
+	_, err = v.conn.PgConn().Exec(ctx, s.schema.in("VACUUM (SKIP_LOCKED, TRUNCATE false, PARALLEL 0) "+
 		"{schema}.tasks, {schema}.keys, {schema}.lanes, {schema}.deltas")).ReadAll()
+	if err != nil {
+		s.vacuumEnd(ctx)
+	}
 	return err
 }
 
 // worth is how many dead rows are worth a vacuum beside live ones.
-func worth(live int64) int64 { return vacuumRows + live/3 }
+func worth(live int64) int64 { return vacuumRows + live/2 }
 
 // rowsOf tells how many tasks and dead rows the server knows of, the tasks -1 where this
 // user does not own the table.

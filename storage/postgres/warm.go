@@ -86,7 +86,7 @@ func (s *Storage) rehearseClaim(ctx context.Context, tx *transaction, name strin
 		Runner: name, Queues: []storage.ClaimQueue{{Name: name}}, Max: 1, Start: 1, Lease: storage.MinLease,
 	}}
 	add := storage.Tx{Inserts: []storage.Insert{in}}
-	return tx.run(ctx, s.trial(classInsert, add, name, queue), c.query(false))
+	return tx.run(ctx, s.trial(classInsert, add, name, queue), c.query())
 }
 
 // rehearseEnd completes a task that is pending.

@@ -14,11 +14,10 @@ DECLARE
 	mark int8 := coalesce(pg_sequence_last_value('{schema}.clock'::regclass), 0);
 BEGIN
 	IF t + 20000 < mark THEN
-		PERFORM setval('{schema}.clock', mark + n);
-		RETURN mark + 1;
-	END IF;
-	IF t + n > mark THEN
-		PERFORM setval('{schema}.clock', t + least(n, 10000) + 2000);
+		t := mark + 1;
+		mark := setval('{schema}.clock', mark + n);
+	ELSIF t + n > mark THEN
+		mark := setval('{schema}.clock', t + least(n, 10000) + 2000);
 	END IF;
 	RETURN t;
 END $$;
@@ -68,7 +67,8 @@ CREATE FUNCTION {schema}.enqueue(
 	dqueues int4[], dwaiting int4[], dscheduled int4[], timed bool, low bytea, high bytea,
 	channel text, sender text, loud int4[],
 	OUT base int8, OUT rung int4[]
-) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
+) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET lock_timeout = '50ms' AS $$
 BEGIN
 	base := {schema}.stamp(span);
 	IF timed THEN -- by itself: a query in a condition is prepared even where it is not asked
@@ -189,7 +189,8 @@ BEGIN
 END $$;
 
 -- present admits calls that go as expected and reports whether all of them were admitted.
--- Where it reports false some may have been: the caller rolls back, or had but one.
+-- Where it reports false some may have been: the caller rolls back, or had but one. Lanes are
+-- compared so that no plan but one look for each can find them.
 CREATE FUNCTION {schema}.present(lanes bytea[], opens int8[], seqs int8[], offs int8[], p_base int8)
 RETURNS bool LANGUAGE plpgsql AS $$
 DECLARE
@@ -199,10 +200,9 @@ BEGIN
 		UPDATE {schema}.lanes l SET seq = seqs[1], base = p_base + offs[1], verb = 'a', outcome = ''
 		WHERE l.lane = lanes[1] AND l.seq < seqs[1] AND l.opened + 600000000 >= p_base;
 	ELSE
-		UPDATE {schema}.lanes l SET seq = u.seq, base = p_base + u.off, verb = 'a', outcome = '' FROM (
-			SELECT u.seq, u.off, (SELECT x.ctid FROM {schema}.lanes x WHERE x.lane = u.lane) AS c
-			FROM unnest(lanes, seqs, offs) AS u (lane, seq, off) OFFSET 0
-		) u WHERE l.ctid = u.c AND l.seq < u.seq AND l.opened + 600000000 >= p_base;
+		UPDATE {schema}.lanes l SET seq = u.seq, base = p_base + u.off, verb = 'a', outcome = ''
+		FROM unnest(lanes, seqs, offs) AS u (lane, seq, off)
+		WHERE l.lane >= u.lane AND l.lane <= u.lane AND l.seq < u.seq AND l.opened + 600000000 >= p_base;
 	END IF;
 	GET DIAGNOSTICS n = ROW_COUNT;
 	IF n < cardinality(lanes) THEN -- some are new
@@ -288,10 +288,12 @@ END $$;
 -- ring sends a wake-up for queues with the commit: who sends, "w" for work or "c" for
 -- what concerns those without a free slot too, then queue numbers.
 CREATE FUNCTION {schema}.ring(channel text, sender text, kind text, queues int4[]) RETURNS void
-LANGUAGE sql AS $$
-	SELECT pg_notify(channel, sender || ' ' || kind || ' ' || array_to_string(queues[i:i + 499], ','))
-	FROM generate_series(1, cardinality(queues), 500) AS i
-$$;
+LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1..cardinality(queues) BY 500 LOOP
+		PERFORM pg_notify(channel, sender || ' ' || kind || ' ' || array_to_string(queues[i:i + 499], ','));
+	END LOOP;
+END $$;
 
 -- claim promotes what is due, hands out due cursors and takes tasks, in the order of the
 -- queues named. A call says first whether one of the queues needs maintenance that is
@@ -320,10 +322,17 @@ CREATE FUNCTION {schema}.claim(
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 <<step>>
 DECLARE
-	base int8 := {schema}.told();
+	base int8;
 	known record;
-	h record;
 	r record;
+	-- Of the queue that is looked at.
+	number int4;
+	held bool;
+	held_until int8;
+	unusual bool;
+	early bool;
+	first int8;
+	tick int8;
 	repeated bool := false;
 	suspect bool := false;
 	changed bool := false;
@@ -345,9 +354,6 @@ DECLARE
 	places bytea := '';
 	clean bool := NOT p_maintained;
 	last int8;
-	more_cs tid[];
-	more_used int8;
-	more_seen int4;
 	prompts bool;
 	suspects bool;
 	direct bool;
@@ -360,7 +366,7 @@ BEGIN
 			NULL::bytea, NULL::bytea
 		FROM unnest(p_names) WITH ORDINALITY AS u (name, n)
 		JOIN {schema}.queues q ON q.name = u.name
-		WHERE {schema}.behind(q.queue, p_sinces[u.n], base);
+		WHERE {schema}.behind(q.queue, p_sinces[u.n], {schema}.told());
 		IF FOUND THEN
 			RETURN;
 		END IF;
@@ -387,69 +393,69 @@ BEGIN
 		END IF;
 	END IF;
 	FOR i IN 1..cardinality(p_names) LOOP
-		SELECT q.queue, q.paused AND (q.paused_until = 0 OR q.paused_until > base) AS paused, q.paused_until,
+		SELECT q.queue, q.paused AND (q.paused_until = 0 OR q.paused_until > base), q.paused_until,
 			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[q.queue * 16 + 2, q.queue * 16 + 3,
-				q.queue * 16 + 5])) AS odd,
-			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[q.queue * 16 + 6, q.queue * 16 + 7])
-				AND t.sort > p_sinces[i] AND t.sort <= base) AS due,
-			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 1 AND t.sort < p_lows[i]) AS early,
-			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 8 AND t.sort <= base) AS tick
-		INTO h FROM {schema}.queues q WHERE q.name = p_names[i];
+				q.queue * 16 + 5])),
+			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 1 AND t.sort < p_lows[i]),
+			least(
+				(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 6 AND t.sort > p_sinces[i]
+					ORDER BY t.sort LIMIT 1),
+				(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 7 AND t.sort > p_sinces[i]
+					ORDER BY t.sort LIMIT 1)),
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 8 AND t.sort < 9223372036854775807
+				ORDER BY t.sort LIMIT 1),
+			-- To set them here costs nothing, each in an assignment as much as a call.
+			false, false, 0, 0, 0, 0, 0::int8, false, 0, '{}'::int4[], '{}'::tid[], 0::int8
+		INTO number, held, held_until, unusual, early, first, tick,
+			prompts, suspects, take, got, seen, promoted, last, direct, sixes, was, cs, used
+		FROM {schema}.queues q WHERE q.name = p_names[i];
 		IF NOT FOUND THEN
 			numbers := numbers || int4send(0);
 			places := places || int8send(0);
 			CONTINUE;
 		END IF;
-		numbers := numbers || int4send(h.queue);
-		prompts := false;
-		suspects := false;
-		IF h.odd THEN
-			SELECT cancels OR o.asked, o.prompt, o.suspect INTO cancels, prompts, suspects FROM {schema}.odd(h.queue) o;
+		numbers := numbers || int4send(number);
+		IF unusual THEN
+			SELECT cancels OR o.asked, o.prompt, o.suspect INTO cancels, prompts, suspects FROM {schema}.odd(number) o;
 		END IF;
-		take := 0;
-		got := 0;
-		seen := 0;
-		promoted := 0;
-		last := 0;
 		IF repeated THEN
 			RETURN QUERY
 			SELECT 't'::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record
 			FROM {schema}.tasks t
-			WHERE t.line IN (h.queue * 16 + 4, h.queue * 16 + 5) AND substr(t.lease, 1, 16) = substr(p_holder, 1, 16)
+			WHERE t.line IN (number * 16 + 4, number * 16 + 5) AND substr(t.lease, 1, 16) = substr(p_holder, 1, 16)
 			ORDER BY t.version;
 		ELSE
-			take := CASE WHEN h.paused OR p_maxes[i] < 0 OR room <= 0 THEN 0
+			take := CASE WHEN held OR p_maxes[i] < 0 OR room <= 0 THEN 0
 				ELSE least(p_max - done, CASE WHEN p_maxes[i] = 0 THEN p_max ELSE p_maxes[i] END) END;
-			direct := false;
-			IF h.due THEN
-				direct := take > 0 AND NOT prompts AND NOT suspects AND NOT h.early
-					AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= p_froms[i])
-					AND {schema}.alike(h.queue, p_sinces[i], base, greatest(p_batch, take));
+			IF first <= base THEN
+				direct := take > 0 AND NOT prompts AND NOT suspects AND NOT early
+					AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 1 AND t.sort >= p_froms[i])
+					AND {schema}.alike(number, p_sinces[i], base, greatest(p_batch, take));
 			END IF;
-			IF h.due AND NOT direct THEN
+			IF first <= base AND NOT direct THEN
 				changed := true;
 				tail := {schema}.stamp(2 * p_batch + 1);
 				WITH a AS MATERIALIZED (
 					SELECT t.ctid AS c, t.sort AS due, t.line & 15 AS was FROM {schema}.tasks t
-					WHERE t.line = h.queue * 16 + 6 AND t.sort <= base
+					WHERE t.line = number * 16 + 6 AND t.sort <= base
 					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
 				), b AS MATERIALIZED (
 					SELECT t.ctid AS c, t.sort AS due, t.line & 15 AS was FROM {schema}.tasks t
-					WHERE t.line = h.queue * 16 + 7 AND t.sort <= base
+					WHERE t.line = number * 16 + 7 AND t.sort <= base
 					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
 				), ranked AS (
 					SELECT x.c, x.was, row_number() OVER (ORDER BY x.due) AS n
 					FROM (SELECT * FROM a UNION ALL SELECT * FROM b) x
 				), moved AS (
 					UPDATE {schema}.tasks t
-					SET line = h.queue * 16
+					SET line = number * 16
 							+ CASE WHEN t.flags & 8 > 0 THEN 3 WHEN t.flags & 4 > 0 THEN 2 ELSE 1 END,
 						sort = ((9 - t.priority)::int8 << 56) + tail + k.n
 					FROM ranked k WHERE t.ctid = k.c
 					RETURNING k.was, t.flags
 				), kept AS (
 					INSERT INTO {schema}.deltas (queue, waiting, scheduled, retry)
-					SELECT h.queue, count(*), -count(*) FILTER (WHERE m.was = 6),
+					SELECT number, count(*), -count(*) FILTER (WHERE m.was = 6),
 						-count(*) FILTER (WHERE m.was = 7)
 					FROM moved m HAVING count(*) > 0
 				)
@@ -457,23 +463,21 @@ BEGIN
 					suspects OR coalesce(bool_or(m.flags & 8 > 0), false), count(*)
 				INTO prompts, suspects, promoted FROM moved m;
 			END IF;
-			IF h.tick THEN
+			IF tick <= base THEN
 				changed := true;
 				RETURN QUERY
 				WITH a AS MATERIALIZED (
 					SELECT t.ctid AS c FROM {schema}.tasks t
-					WHERE t.line = h.queue * 16 + 8 AND t.sort <= base
+					WHERE t.line = number * 16 + 8 AND t.sort <= base
 					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
 				)
 				UPDATE {schema}.tasks t SET sort = base + 2000000 FROM a WHERE t.ctid = a.c
 				RETURNING 'k'::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record;
 			END IF;
 			IF take > 0 THEN
-				sixes := 0;
-				was := '{}';
 				IF direct THEN
 					SELECT d.cs, d.was, d.used INTO cs, was, used
-					FROM {schema}.due(h.queue, p_sinces[i], base, take) d;
+					FROM {schema}.due(number, p_sinces[i], base, take) d;
 					seen := cardinality(cs);
 					IF used > room THEN
 						SELECT f.cs, f.used INTO cs, used FROM {schema}.fitting(cs, room, done = 0) f;
@@ -481,13 +485,11 @@ BEGIN
 					END IF;
 					sixes := cardinality(array_positions(was, 6));
 				ELSIF done >= p_start OR NOT prompts AND NOT (suspects AND p_suspect AND NOT suspect) THEN
-					cs := '{}';
-					used := 0;
-					IF h.early THEN
+					IF early THEN
 						SELECT coalesce(array_agg(x.c), '{}'), coalesce(sum(x.size), 0), count(*) INTO cs, used, seen
 						FROM (
 							SELECT t.ctid AS c, octet_length(t.record) AS size
-							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort < p_lows[i]
+							FROM {schema}.tasks t WHERE t.line = number * 16 + 1 AND t.sort < p_lows[i]
 							ORDER BY t.sort LIMIT take FOR UPDATE SKIP LOCKED
 						) x;
 						IF used > room THEN
@@ -495,37 +497,32 @@ BEGIN
 						END IF;
 					END IF;
 					IF seen < take AND seen = cardinality(cs) THEN
-						SELECT coalesce(array_agg(x.c), '{}'), coalesce(sum(x.size), 0), count(*), coalesce(max(x.sort), 0)
-						INTO more_cs, more_used, more_seen, last
+						SELECT cs || coalesce(array_agg(x.c), '{}'), used + coalesce(sum(x.size), 0), seen + count(*)::int4,
+							coalesce(max(x.sort), 0)
+						INTO cs, used, seen, last
 						FROM (
 							SELECT t.ctid AS c, t.sort, octet_length(t.record) AS size
-							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= p_froms[i]
+							FROM {schema}.tasks t WHERE t.line = number * 16 + 1 AND t.sort >= p_froms[i]
 							ORDER BY t.sort LIMIT take - seen FOR UPDATE SKIP LOCKED
 						) x;
-						IF used + more_used > room THEN
-							SELECT f.cs, f.used, f.last INTO more_cs, more_used, last
-							FROM {schema}.fitting(more_cs, room - used, done = 0 AND seen = 0) f;
+						IF used > room THEN
+							SELECT f.cs, f.used, CASE WHEN f.last >= p_froms[i] THEN f.last ELSE 0 END INTO cs, used, last
+							FROM {schema}.fitting(cs, room, done = 0) f;
 						END IF;
-						cs := cs || more_cs;
-						used := used + more_used;
-						seen := seen + more_seen;
 					END IF;
 				ELSE
-					cs := '{}';
-					used := 0;
-					seen := 0;
 					FOR r IN
 						WITH a AS MATERIALIZED (
 							SELECT t.ctid AS c, t.sort, t.line & 15 AS state, octet_length(t.record)::int8 AS size
-							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1
+							FROM {schema}.tasks t WHERE t.line = number * 16 + 1
 							ORDER BY t.sort LIMIT take FOR UPDATE SKIP LOCKED
 						), b AS MATERIALIZED (
 							SELECT t.ctid AS c, t.sort, t.line & 15 AS state, octet_length(t.record)::int8 AS size
-							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 2
+							FROM {schema}.tasks t WHERE t.line = number * 16 + 2
 							ORDER BY t.sort LIMIT least(take, p_start - done) FOR UPDATE SKIP LOCKED
 						), s AS MATERIALIZED (
 							SELECT t.ctid AS c, t.sort, t.line & 15 AS state, octet_length(t.record)::int8 AS size
-							FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 3
+							FROM {schema}.tasks t WHERE t.line = number * 16 + 3
 								AND p_suspect AND NOT suspect
 							ORDER BY t.sort LIMIT 1 FOR UPDATE SKIP LOCKED
 						)
@@ -546,7 +543,7 @@ BEGIN
 				IF cardinality(cs) > 0 THEN
 					RETURN QUERY -- in the order of cs, in which the join finds them
 					UPDATE {schema}.tasks t
-					SET line = h.queue * 16 + 4, sort = base + p_lease, version = greatest(t.version + 1, base + done + k.n - 1),
+					SET line = number * 16 + 4, sort = base + p_lease, version = greatest(t.version + 1, base + done + k.n - 1),
 						flags = (t.flags & ~2::int2) | CASE WHEN done + k.n <= p_start THEN 2::int2 ELSE 0::int2 END,
 						lease = p_holder,
 						past = CASE WHEN t.past = '' THEN int8send(t.version) ELSE t.past END
@@ -555,24 +552,28 @@ BEGIN
 					RETURNING 't'::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record;
 					GET DIAGNOSTICS got = ROW_COUNT;
 					INSERT INTO {schema}.deltas (queue, waiting, pending, scheduled, retry)
-					VALUES (h.queue, cardinality(was) - got, got, -sixes, sixes - cardinality(was));
+					VALUES (number, cardinality(was) - got, got, -sixes, sixes - cardinality(was));
 					done := done + got;
 					room := room - used;
 					changed := true;
 				END IF;
 			END IF;
 		END IF;
-		IF NOT more AND p_max > 0 AND p_maxes[i] >= 0 AND NOT h.paused
+		IF NOT more AND p_max > 0 AND p_maxes[i] >= 0 AND NOT held
 				AND (repeated OR got >= take OR seen > got OR prompts OR suspects) THEN
-			rest := NOT repeated AND take > 0 AND seen > got
-				OR p_start > 0 AND (
-					EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 2)
+			rest := NOT repeated AND take > 0 AND seen > got;
+			IF NOT rest AND (repeated OR got >= take) THEN
+				rest := EXISTS (
+					SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 1 AND t.sort >= greatest(p_froms[i], last));
+			END IF;
+			IF NOT rest AND (repeated OR got >= take) AND p_lows[i] > 0 THEN
+				rest := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 1 AND t.sort < p_lows[i]);
+			END IF;
+			IF NOT rest AND p_start > 0 AND (prompts OR suspects) THEN
+				rest := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 2)
 					OR p_suspect AND NOT suspect
-						AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 3))
-				OR (repeated OR got >= take) AND EXISTS (
-					SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort >= greatest(p_froms[i], last))
-				OR (repeated OR got >= take) AND p_lows[i] > 0 AND EXISTS (
-					SELECT FROM {schema}.tasks t WHERE t.line = h.queue * 16 + 1 AND t.sort < p_lows[i]);
+						AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 3);
+			END IF;
 			-- What a claim with room for it leaves is in somebody's transaction: later, then.
 			IF rest AND (done > 0 OR take = 0 OR repeated) THEN
 				more := true;
@@ -580,21 +581,24 @@ BEGIN
 				next := least(next, base + 100000);
 			END IF;
 		END IF;
-		due := {schema}.soonest(h.queue, p_sinces[i]);
-		IF due <= base AND (promoted + done > 0 OR repeated OR NOT h.due) THEN
-			more := true;
-			clean := false;
-		ELSIF due <= base THEN -- locked too
-			due := base + 100000;
-			clean := false;
+		due := least(first, tick);
+		IF due <= base THEN -- no longer, perhaps
+			due := {schema}.soonest(number, p_sinces[i]);
+			IF due <= base AND (promoted + done > 0 OR repeated OR first > base IS NOT FALSE) THEN
+				more := true;
+				clean := false;
+			ELSIF due <= base THEN -- locked too
+				due := base + 100000;
+				clean := false;
+			END IF;
 		END IF;
 		next := least(next, due);
 		places := places || int8send(last);
-		IF h.paused AND h.paused_until > 0 AND (next IS NULL OR h.paused_until < next) THEN
+		IF held AND held_until > 0 AND (next IS NULL OR held_until < next) THEN
 			IF EXISTS (
-				SELECT FROM {schema}.tasks t WHERE t.line IN (h.queue * 16 + 1, h.queue * 16 + 2, h.queue * 16 + 3)
+				SELECT FROM {schema}.tasks t WHERE t.line IN (number * 16 + 1, number * 16 + 2, number * 16 + 3)
 			) THEN
-				next := h.paused_until;
+				next := held_until;
 			END IF;
 		END IF;
 	END LOOP;
@@ -602,8 +606,15 @@ BEGIN
 		-- Nothing happened but that the call is remembered: no need to wait for the disk.
 		PERFORM set_config('synchronous_commit', 'off', true);
 	END IF;
-	RETURN QUERY SELECT 'h'::"char", 0, NULL::bytea, base, next,
-		(more::int4 + 2 * cancels::int4 + 4 * clean::int4)::int2, 0::int2, numbers, places;
+	o_kind := 'h';
+	o_place := 0;
+	o_version := base;
+	o_at := next;
+	o_flags := more::int4 + 2 * cancels::int4 + 4 * clean::int4;
+	o_priority := 0;
+	o_past := numbers;
+	o_record := places;
+	RETURN NEXT;
 END $$;
 
 -- odd says what a queue has that few have: tasks that may only start at once, suspects,
