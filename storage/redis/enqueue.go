@@ -54,7 +54,11 @@ func (s *Storage) loneArgs(inv *invocation) (keys, args []any) {
 	}
 	args[0], args[1] = &first.run[0].lead, basis(first.priority())
 	args[2], args[3] = s.keys.channel(first.queues[0]), opened
-	return s.keys.some(first.queues[0], make([]any, 0, 4), metaKey, tasksKey, waitingKey, lanesKey), args
+	place := waitingKey
+	if first.priority() == plainPriority {
+		place = lineKey
+	}
+	return s.keys.some(first.queues[0], make([]any, 0, 4), metaKey, tasksKey, place, lanesKey), args
 }
 
 // told hands the reply of enqueue.lua, which is when the first part happened, to the parts:
@@ -68,8 +72,11 @@ func (inv *invocation) told(stamp string) {
 	}
 }
 
+// plainPriority is priority 0 as a record has it.
+const plainPriority = 9
+
 // basis is the place in waiting from which the tasks of a priority, as a record has it,
-// are numbered; see place in lib.lua.
+// are numbered; see place in lib.lua. Those of priority 0 stand in the line instead.
 func basis(priority byte) string {
-	return strconv.FormatInt(-(int64(priority)-9)<<48, 10)
+	return strconv.FormatInt(-(int64(priority)-plainPriority)<<48, 10)
 }

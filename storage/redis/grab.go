@@ -77,10 +77,10 @@ func (s *Storage) grabArgs(req *storage.ClaimRequest, a ask) (sc *script, keys, 
 	}
 	args = append(make([]any, 0, 8+len(queues)), laneArgs(req.Call, a.index)...)
 	args = append(args, req.Token[:], req.Runner, most-1, a.start, req.Lease.Microseconds())
-	keys = make([]any, 0, 7*len(queues)+1)
+	keys = make([]any, 0, 9*len(queues)+1)
 	for i := range queues {
 		keys = s.keys.some(queues[i].Name, keys,
-			metaKey, tasksKey, pendingKey, waitingKey, leasesKey, claimsKey, windowsKey)
+			metaKey, tasksKey, pendingKey, waitingKey, lineKey, voidsKey, leasesKey, claimsKey, windowsKey)
 	}
 	keys = s.keys.some(queues[0].Name, keys, lanesKey)
 	if len(queues) == 1 {

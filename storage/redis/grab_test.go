@@ -18,7 +18,7 @@ func mixture(t *testing.T, s *Storage, queue string, n int) {
 	for i := range n {
 		tx := insertOf(queue, fmt.Sprintf("t%d", i))
 		in := &tx.Inserts[0]
-		in.Priority = i % 3
+		in.Priority = i%4 - 1
 		if i%5 == 0 {
 			in.Keep.For = time.Hour
 		}
@@ -133,7 +133,7 @@ func TestTheShortClaimLeavesWhatIsNotPlain(t *testing.T) {
 			server.HSet("midge:{mail}:meta", "touched", "1")
 		},
 	}
-	for _, name := range []string{"meta", "tasks", "pending", "waiting", "leases", "claims"} {
+	for _, name := range []string{"meta", "tasks", "pending", "waiting", "line", "leases", "claims"} {
 		cases[name+" of another type"] = func(_ *Storage, server *miniredis.Miniredis) {
 			server.Del("midge:{mail}:" + name)
 			_ = server.Set("midge:{mail}:"+name, "of another type")

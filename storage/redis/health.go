@@ -278,7 +278,7 @@ func (s *Storage) permitted(ctx context.Context, f *findings) error {
 }
 
 // probeWrites is how many writing commands scripts/probe.lua tries.
-const probeWrites = 6
+const probeWrites = 9
 
 // mostQueues is how many queues are looked at for damage.
 const mostQueues = 100

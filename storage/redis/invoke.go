@@ -193,7 +193,7 @@ func (s *Storage) argsOf(inv *invocation) (keys, args []any) {
 func (s *Storage) keysOf(sc *script, queue string, list []any) []any {
 	switch sc {
 	case &s.scripts.insert:
-		return s.keys.some(queue, list, metaKey, tasksKey, waitingKey, lanesKey)
+		return s.keys.some(queue, list, metaKey, tasksKey, waitingKey, lineKey, lanesKey)
 	case &s.scripts.complete:
 		return s.keys.some(queue, list, metaKey, tasksKey, pendingKey, leasesKey, claimsKey, lanesKey)
 	}

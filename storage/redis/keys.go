@@ -6,13 +6,13 @@ import (
 )
 
 // block is how many keys a queue has. Their order is that of scripts/base.lua.
-const block = 19
+const block = 21
 
 // suffixes of a queue's keys, in order.
 var suffixes = [block]string{
 	"meta", "tasks", "pending", "side", "unique", "windows", "damaged", "lanes", "opened",
 	"waiting", "suspects", "scheduled", "retry", "leases", "completed", "cancelled", "dead", "cursors",
-	"claims",
+	"claims", "line", "voids",
 }
 
 // Where some of them are in a block.
@@ -27,6 +27,8 @@ const (
 	waitingKey = 9
 	leasesKey  = 13
 	claimsKey  = 18
+	lineKey    = 19
+	voidsKey   = 20
 )
 
 // keys names all keys under one prefix.

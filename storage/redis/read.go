@@ -111,15 +111,12 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 		return page, wrap(act, err)
 	}
 	v := values(list)
-	more := v.text() == "1"
+	page.Next = v.text()
 	for len(v.list) > 0 && !v.bad {
 		letter := first(v.text())
 		t := storage.Task{Ref: storage.Ref{Queue: query.Queue, ID: v.text()}}
 		f := found{letter: letter, score: v.number(), record: v.text(), lease: v.text()}
 		f.history, f.body = v.text(), v.text()
-		if more {
-			page.Next = strconv.FormatInt(f.score, 10) + " " + t.ID
-		}
 		if s.fill(&t, &f) == nil {
 			page.Tasks = append(page.Tasks, t)
 		}

@@ -144,7 +144,7 @@ local function insertions(a)
   local recs = lookup(q[TASKS], ids)
   local stamp = pack7(now)
   local stamped = lead .. stamp .. stamp
-  local known, done, new, m, said, k = q.e, q.done or {}, q.new or {}, q.m, #out, 0
+  local known, done, new, joiners, said, k = q.e, q.done or {}, q.new or {}, q.joiners, #out, 0
   q.new = new
   local add, set = {}, {}
   for i = 1, n do
@@ -152,8 +152,10 @@ local function insertions(a)
     if not recs[i] and not known[id] and not new[id] and not done[id] then
       local rec = stamped .. rest
       new[id] = rec
-      m.tail = m.tail + 1
-      add[k + 1], add[k + 2] = place(byte(rest, 1) - 9, m.tail), id
+      local priority = byte(rest, 1) - 9
+      if priority == 0 then joiners[#joiners + 1] = {tail(q, 'l', 0), id} else
+        add[#add + 1], add[#add + 2] = tail(q, 'w', priority), id
+      end
       set[k + 1], set[k + 2] = id, rec
       k = k + 2
       out[said + i] = 'Kw'
@@ -163,7 +165,6 @@ local function insertions(a)
       single({'i', ARGV[a + 1], id, lead .. string.rep(char(0), 14) .. rest, '', ''})
     end
   end
-  bump(q, 'tail', 0)
   bump(q, 'enqueued', k / 2)
   if k > 0 then q.work, q.used = true, true end
   write(q, 'ZADD', SETS.w, add)

@@ -11,7 +11,7 @@ local floor, min = math.floor, math.min
 local META, TASKS, PENDING, SIDE, UNIQUE, WINDOWS, DAMAGED, LANES, OPENED = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local WAITING, SUSPECTS, SCHEDULED, RETRY, LEASES, COMPLETED, CANCELLED, DEAD, CURSORS, CLAIMS =
   10, 11, 12, 13, 14, 15, 16, 17, 18, 19
-local BLOCK = 19
+local LINE, VOIDS, BLOCK = 20, 21, 21
 
 -- The flags of a lease, the byte behind its fence.
 local FENCE = 23 -- bytes: token 16, version 7
@@ -27,6 +27,10 @@ local SINGLES = 4 -- fewer are no group
 -- A field of the pending hash so long that Redis never packs the hash, which is slow to
 -- fill: a claim would begin that anew each time the last task was settled.
 local PAD = string.rep('-', 65)
+
+-- In waiting what comes before the line is up to here: of a higher priority, or of priority 0
+-- and gone to its head. The others are of a lower one. See place in lib.lua.
+local BEHIND = '140737488355328'
 
 local LANELIFE = 600000000 -- storage.LaneLife
 local FORGET = 86400000000 -- a day: for how long an unused queue is kept

@@ -5,7 +5,7 @@ local SETTLES = {c = true, C = true, f = true, s = true, r = true, b = true, x =
 local FAILS = {f = true, b = true, x = true} -- those that the history tells of
 
 -- Where a Change may lead, by state; see storage.CanChange. A pending task is apart.
-local CHANGES = {w = 'wsx', z = 'wsx', s = 'wsx', r = 'wsrx', c = 'ws', x = 'wsx', d = 'ws', u = 'u'}
+local CHANGES = {w = 'wsx', l = 'wsx', z = 'wsx', s = 'wsx', r = 'wsrx', c = 'ws', x = 'wsx', d = 'ws', u = 'u'}
 local ENDED = {c = true, x = true, d = true}
 
 local queues = openall(tonumber(ARGV[1]))
@@ -25,7 +25,7 @@ end
 
 -- letter of a state as callers know it.
 local function letter(st)
-  if st == 'z' then return 'w' end
+  if st == 'z' or st == 'l' then return 'w' end
   return st or '-'
 end
 

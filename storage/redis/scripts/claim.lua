@@ -22,7 +22,7 @@ local function paused(q)
   return untl < 0 or untl > now
 end
 
--- The taking.
+-- The taking. Lua has room for 200 names in a scope: what has one use each has scopes of its own.
 
 local taken, bytes, full, suspect = 0, 0, false, false
 local claimed = 0 -- the version of all tasks taken
@@ -93,68 +93,151 @@ local function giveplain(q, id, rec)
   return true
 end
 
--- takeplain takes from the head of waiting alone: what most claims do. It goes a
--- little further than n where it passes tasks over.
-local function takeplain(q, n)
-  local at, removed, passed = 0, {}, 0
-  local limit = taken + n
-  while taken < limit and not full and passed < 100 do
-    local found = call('ZRANGE', q[SETS.w], at, at + min(limit - taken, 250) - 1)
-    if #found == 0 then break end
-    local recs = lookup(q[TASKS], found)
-    q.n = #q.deadlines
-    for i = 1, #found do
-      local id, rec = found[i], recs[i]
-      if rec and giveplain(q, id, rec) then
-        removed[#removed + 1] = id
-      elseif not rec or #rec < HEADER or byte(rec, 1) ~= 1 then
-        local e = entry(q, id)
-        e.st, e.was, e.rec = 'w', false, rec
-        setapart(q, e)
-        if rec then q.bad[#q.bad + 1] = id end
-        removed[#removed + 1] = id
-      elseif not wanted(rec) then
-        passed = passed + 1
-      elseif give(q, id, rec) then
-        removed[#removed + 1] = id
-        q.n = #q.deadlines
-      else
-        break
-      end
+local takeplain, takemixed
+
+-- shift takes the first n entries off the line, as pop does. short is that more entries are
+-- there than this call has gone past.
+local function shift(q, first, length, n, some, stay)
+  q.short = some > 0 and n < length
+  local none
+  if n > 0 then none = pop(q, first, n, some, stay) else none = unvoid(q, first) end
+  if none and q.m.void ~= 0 then set(q, 'void', 0) end
+end
+
+do
+local PASSED = 100 -- how many tasks a claim passes over
+
+-- through takes what it may of tasks in their order, up to a limit. It gives how many it came
+-- past, and notes of the others what became of them: removed, passed, or void.
+local function through(q, found, limit, note)
+  local recs = lookup(q[TASKS], found)
+  q.n = #q.deadlines
+  for i = 1, #found do
+    local id, rec = found[i], recs[i]
+    if taken >= limit then return i - 1 end
+    if id == '' then note(i, 'void')
+    elseif rec and giveplain(q, id, rec) then note(i, 'removed')
+    elseif not rec or #rec < HEADER or byte(rec, 1) ~= 1 then
+      local e = entry(q, id)
+      e.st, e.was, e.rec = 'w', false, rec
+      setapart(q, e)
+      if rec then q.bad[#q.bad + 1] = id end
+      note(i, 'removed')
+    elseif not wanted(rec) then note(i, 'passed')
+    elseif give(q, id, rec) then
+      note(i, 'removed')
+      q.n = #q.deadlines
+    else
+      return i - 1
     end
-    at = at + #found
   end
-  if #removed == 0 then return end
-  if passed == 0 then
-    write(q, 'ZREMRANGEBYRANK', SETS.w, {0, #removed - 1})
-  else
-    write(q, 'ZREM', SETS.w, removed)
+  return #found
+end
+
+-- takeranked takes from waiting, between two ranks.
+local function takeranked(q, at, to, limit, past)
+  while at < to and taken < limit and not full and past.passed < PASSED do
+    local found = call('ZRANGE', q[SETS.w], at, min(at + min(limit - taken, 250), to) - 1)
+    if #found == 0 then return end
+    at = at + through(q, found, limit, function(i, what)
+      if what == 'passed' then past.passed, past.gap = past.passed + 1, true
+      else past.removed[#past.removed + 1] = found[i] end
+    end)
+  end
+end
+
+-- takelined takes from the line, in which voids can be more than one call goes past. What is passed
+-- over waits where it would be passed by the line too.
+local function takelined(q, limit, past)
+  local first, length = firstof(q)
+  local at, some, stay = 0, 0, {}
+  local many = q.m.void > 0 and 250 or 1
+  while at < length and taken < limit and not full and past.passed < PASSED and some < MOSTVOID do
+    local from = at
+    local found = entries(q, first, at, min(math.max(limit - taken, many), 250))
+    if #found == 0 then break end
+    at = at + through(q, found, limit, function(i, what)
+      if what == 'void' then some = some + 1
+      elseif what == 'passed' then
+        past.passed = past.passed + 1
+        stay[#stay + 1], stay[#stay + 2] = first + from + i - 1, found[i]
+      end
+    end)
+  end
+  shift(q, first, length, at, some, stay)
+end
+
+-- takeplain takes from the head of what waits: what comes before the line, the line, and
+-- the rest. It is what most claims do.
+function takeplain(q, n)
+  local limit, past = taken + n, {passed = 0, removed = {}}
+  local high = call('ZCOUNT', q[SETS.w], '-inf', BEHIND)
+  takeranked(q, 0, high, limit, past)
+  takelined(q, limit, past)
+  if not q.short then takeranked(q, high, call('ZCARD', q[SETS.w]), limit, past) end
+  if past.gap then
+    write(q, 'ZREM', SETS.w, past.removed)
+  elseif #past.removed > 0 then
+    write(q, 'ZREMRANGEBYRANK', SETS.w, {0, #past.removed - 1})
   end
   write(q, 'HDEL', TASKS, q.bad)
 end
 
+end
+
+do
 -- candidates gives what may be taken of a queue in which tasks just joined, or
 -- where a suspect may be among them, in order.
 local function candidates(q, n)
   local list = {}
+  local first, length = firstof(q)
+  local ids = length > 0 and entries(q, first, 0, n + 100) or {}
+  for i, id in ipairs(ids) do
+    if id ~= '' and not q.e[id] then list[#list + 1] = {first + i - 1, id, found(entry(q, id), 'l')} end
+  end
+  local upto = length > #ids and first + #ids -- where the line goes on
+  local function add(score, id, e)
+    if not upto or score < upto then list[#list + 1] = {score, id, e} end
+  end
   for _, e in ipairs(q.fresh) do
-    if e.st == 'w' or suspects then list[#list + 1] = {e.score, e.id, e} end
+    if e.st == 'w' or e.st == 'l' or e.st == 'z' and suspects then add(e.score, e.id, e) end
   end
   for _, st in ipairs({'w', 'z'}) do
     if st == 'w' or suspects then
       local v = call('ZRANGE', q[SETS[st]], 0, st == 'w' and n + 99 or 0, 'WITHSCORES')
       for i = 1, #v, 2 do
-        list[#list + 1] = {tonumber(v[i + 1]), v[i], found(entry(q, v[i]), st)}
+        add(tonumber(v[i + 1]), v[i], found(entry(q, v[i]), st))
       end
     end
   end
   table.sort(list, function(x, y) return x[1] < y[1] end)
-  return list
+  return list, ids, first, length
+end
+
+-- settleline has the line end before those of its first ids that were taken, or are void.
+local function settleline(q, ids, first, length)
+  local last = 0
+  for i, id in ipairs(ids) do
+    local e = id ~= '' and q.e[id]
+    if i == last + 1 and not e or e and e.st ~= 'l' then last = i end
+  end
+  local some, stay = 0, {}
+  for i = 1, last do
+    local e = ids[i] ~= '' and q.e[ids[i]]
+    if not e then some = some + 1
+    elseif e.was == 'l' then
+      e.popped = true
+      if e.st == 'l' then
+        stay[#stay + 1], stay[#stay + 2] = first + i - 1, e.id
+      end
+    end
+  end
+  shift(q, first, length, last, some, stay)
 end
 
 -- takemixed takes from candidates, one after the other.
-local function takemixed(q, n)
-  local list = candidates(q, n)
+function takemixed(q, n)
+  local list, ids, first, length = candidates(q, n)
   local limit = taken + n
   local missing = {}
   for i = 1, min(#list, n + 100) do
@@ -175,22 +258,25 @@ local function takemixed(q, n)
       give(q, e.id, e.rec, e)
     end
   end
+  settleline(q, ids, first, length)
+end
 end
 
 -- beyond reports whether the same call would find more in a queue.
 local function beyond(q)
-  local waiting = call('ZCARD', q[SETS.w]) - #q.deadlines / 2
+  local waiting = call('ZCARD', q[SETS.w]) + q.lined - #q.deadlines / 2
   for _, e in ipairs(q.touched) do
-    if e.was == 'w' then waiting = waiting - 1 end
-    if e.st == 'w' then waiting = waiting + 1 end
+    if e.was == 'w' or e.was == 'l' then waiting = waiting - 1 end
+    if e.st == 'w' or e.st == 'l' then waiting = waiting + 1 end
   end
   if waiting > 0 then return true end
   return suspects and not suspect and starts > 0 and call('ZCARD', q[SETS.z]) > 0
 end
 
 local function take(q, limit)
+  q.lined = lined(q)
   if paused(q) then
-    if q.m.paused > 0 and call('ZCARD', q[SETS.w]) + call('ZCARD', q[SETS.z]) + #q.fresh > 0 then
+    if q.m.paused > 0 and call('ZCARD', q[SETS.w]) + call('ZCARD', q[SETS.z]) + q.lined + #q.fresh > 0 then
       duesoon(q.m.paused)
     end
     return
@@ -211,7 +297,7 @@ local function take(q, limit)
       takeplain(q, n)
     end
   end
-  if full or taken - before >= n then remains = remains or beyond(q) end
+  if full or q.short or taken - before >= n then remains = remains or beyond(q) end
 end
 
 local function prepare(q)

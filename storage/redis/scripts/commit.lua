@@ -61,16 +61,84 @@ local function planleft(q)
   write(q, 'HSET', CLAIMS, fewer)
 end
 
+local MOSTVOID = 500 -- void entries, or what is known of such, that one step sees to
+
+-- unvoid plans that what voids has of entries before the first of the line goes, and reports
+-- whether that is all. To unlink takes no time, however many they are.
+local function unvoid(q, first)
+  local all = call('ZCARD', q[VOIDS])
+  if all == 0 then return true end
+  local over = call('ZCOUNT', q[VOIDS], '-inf', '(' .. text(first))
+  if over == all then
+    write(q, 'UNLINK', VOIDS, {q[VOIDS]})
+  elseif over > 0 then
+    write(q, 'ZREMRANGEBYRANK', VOIDS, {0, min(over, MOSTVOID) - 1})
+  end
+  return over == all
+end
+
+-- pop plans that the first n entries of the line go, of which some were void. stay has
+-- numbers and ids of those whose tasks still wait: in their places, which come before what is
+-- left of the line. It returns what unvoid does.
+local function pop(q, first, n, some, stay)
+  write(q, 'LTRIM', LINE, {n, -1})
+  write(q, 'ZADD', SETS.w, stay)
+  if some > 0 then bump(q, 'void', -some) end
+  return unvoid(q, first + n)
+end
+
+-- sweep plans away void entries at the head, where the line has become mostly such: it is
+-- to shrink even if nobody claims. leaving are ids of which all entries will be void.
+local function sweep(q, n, leaving)
+  local first, length = firstof(q)
+  if q.m.void <= MOSTVOID or 2 * q.m.void <= length then return end
+  local ids, stay, some = entries(q, first, 0, n), {}, 0
+  for i = 1, #ids do
+    local id = ids[i]
+    if id == '' or leaving[id] then some = some + 1 else
+      stay[#stay + 1], stay[#stay + 2] = first + i - 1, id
+    end
+  end
+  pop(q, first, #ids, some, stay)
+end
+
+-- planline plans who joins the line, in their turn, and who leaves it out of turn. The
+-- entries of the latter become void up to those that join with or after them.
+local function planline(q, left)
+  local joiners, last, push, void, leaving = q.joiners, q.m.tail, {}, {}, {}
+  if #left > 0 then
+    for i = 1, #left do leaving[left[i].id] = true end
+    sweep(q, 100 + 2 * #left, leaving)
+  end
+  table.sort(joiners, function(x, y) return x[1] < y[1] end)
+  for i = 1, #joiners do
+    push[i] = joiners[i][2]
+    if joiners[i][3] then joiners[i][3].number = last + i end
+  end
+  for i = 1, #left do
+    local e = left[i]
+    void[2 * i - 1], void[2 * i] = e.number and e.number - 1 or last + #push, e.id
+  end
+  write(q, 'ZADD', VOIDS, void)
+  write(q, 'RPUSH', LINE, push)
+  if #left > 0 then bump(q, 'void', #left) end
+  if #push > 0 then
+    bump(q, 'tail', #push)
+    q.work = true
+  end
+end
+
 -- planmoves plans what the entries touched have come to: removals first.
 local function planmoves(q)
-  local rem, add, unset, reset, unlet, let = {}, {}, {}, {}, {}, {}
+  local rem, add, unset, reset, unlet, let, left = {}, {}, {}, {}, {}, {}, {}
   for i = 1, #q.touched do
     local e = q.touched[i]
     local st, was = e.st, e.was
     local group = e.group and (st ~= 'p' or e.score)
     if group then leave(q, e.group, 1) end
+    if was == 'l' and (st ~= 'l' or e.score) and not e.popped then left[#left + 1] = e end
     if was and was ~= st then
-      if not group then
+      if was ~= 'l' and not group then
         local list = rem[was]
         if not list then list = {}; rem[was] = list end
         list[#list + 1] = e.id
@@ -78,7 +146,9 @@ local function planmoves(q)
       if was == 'p' then unlet[#unlet + 1] = e.id end
       if not st then unset[#unset + 1] = e.id end
     end
-    if st and e.score then
+    if st == 'l' and e.score then
+      q.joiners[#q.joiners + 1] = {e.score, e.id, e}
+    elseif st and e.score then
       local list = add[st]
       if not list then list = {}; add[st] = list end
       list[#list + 1] = e.score
@@ -94,6 +164,7 @@ local function planmoves(q)
     write(q, 'ZADD', SETS[st], list)
     if st == 'w' or st == 'z' then q.work = true end
   end
+  if #left > 0 or #q.joiners > 0 then planline(q, left) end
   if #let > 0 and call('HLEN', q[PENDING]) == 0 then let[#let + 1] = ''; let[#let + 1] = PAD end
   write(q, 'HSET', PENDING, let)
   write(q, 'HSET', TASKS, reset)
@@ -188,7 +259,8 @@ local function commit(queues, grows, mostdead)
     q.work = q.work or sooner(q)
     any = any or #q.plan > 0
     for _, w in ipairs(q.plan) do -- a key of a wrong type fails here, in time
-      call(byte(w[1], 1) == 72 and 'HLEN' or 'ZCARD', w[2])
+      local c = byte(w[1], 1)
+      call(c == 72 and 'HLEN' or (c == 76 or c == 82) and 'LLEN' or 'ZCARD', w[2])
     end
   end
   if not any then return nil end

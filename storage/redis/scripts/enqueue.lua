@@ -4,15 +4,17 @@
 -- its script sets up. Where a lane is new, an id taken or the call no ordinary one it has
 -- written nothing, and the caller goes to apply.lua.
 --
--- KEYS  meta, tasks, waiting, lanes
--- ARGV  1 first 3 bytes of the records, 2 where their priority begins in waiting, 3
---       channel, 4 when the oldest lane was opened, then of each call, no two of which share
+-- KEYS  meta, tasks, the line or, where their priority is not 0, waiting, lanes
+-- ARGV  1 first 3 bytes of the records, 2 where their priority begins in waiting or 0,
+--       3 channel, 4 when the oldest lane was opened, then of each call, no two of which share
 --       a lane or an id: lane field, seq, id, the record behind its 17th byte
 -- Returns  when the first call happened (7 bytes), each other a microsecond after the one
 --       before it; or nothing where apply.lua has to do it.
 
 local call, A, K, char, format, sub, find = redis.call, ARGV, KEYS, string.char, string.format, string.sub, string.find
-local m, t, n = call('HMGET', K[1], 'mark', 'touched', 'enqueued', 'tail', 'awaited'), call('TIME'), (#A - 4) / 4
+local lined = A[2] == '0'
+local turn = lined and 'tail' or 'turn' -- see lib.lua
+local m, t, n = call('HMGET', K[1], 'mark', 'touched', 'enqueued', turn, 'awaited'), call('TIME'), (#A - 4) / 4
 local mark, touched = m[1], m[2]
 if not mark or not touched then return nil end
 local now = t[1] * 1000000 + t[2]
@@ -42,7 +44,12 @@ if n == 1 then
   if #last > #seq or #last == #seq and last >= seq then return nil end
   local stamp = high .. char(g + 1)
   if redis.pcall('HSETNX', K[2], id, A[1] .. stamp .. stamp .. A[8]) ~= 1 then return nil end
-  local placed = redis.pcall('ZADD', K[3], A[2] == '0' and format('%d', tail + 1) or format('%.0f', A[2] + tail + 1), id)
+  local placed
+  if lined then
+    placed = redis.pcall('RPUSH', K[3], id)
+  else
+    placed = redis.pcall('ZADD', K[3], format('%.0f', A[2] + tail + 1), id)
+  end
   if type(placed) == 'table' then -- a key of a wrong type
     call('HDEL', K[2], id)
     return placed
@@ -58,15 +65,19 @@ else
     last = sub(last, 1, find(last, ':', 1, true) - 1)
     if #last > #seq or #last == #seq and last >= seq then return nil end
   end
-  call('ZCARD', K[3]) -- a key of a wrong type fails here, in time
-  local list, digits, basis, lead = {}, A[2] == '0' and '%d' or '%.0f', A[2] + tail, A[1]
+  call(lined and 'LLEN' or 'ZCARD', K[3]) -- a key of a wrong type fails here, in time
+  local list, basis, lead = {}, A[2] + tail, A[1]
   for i = 1, n do
     local stamp = high .. char(g + i)
     list[2 * i - 1], list[2 * i] = ids[i], lead .. stamp .. stamp .. A[4 * i + 4]
   end
   if type(redis.pcall('HSET', K[2], unpack(list))) == 'table' then return nil end
-  for i = 1, n do list[2 * i - 1], list[2 * i] = format(digits, basis + i), ids[i] end
-  call('ZADD', K[3], unpack(list))
+  if lined then
+    call('RPUSH', K[3], unpack(ids))
+  else
+    for i = 1, n do list[2 * i - 1], list[2 * i] = format('%.0f', basis + i), ids[i] end
+    call('ZADD', K[3], unpack(list))
+  end
   for i = 1, n do
     list[2 * i - 1], list[2 * i] = fields[i], A[4 * i + 2] .. ':A' .. high .. char(g + i - 1) .. '*w'
   end
@@ -74,9 +85,9 @@ else
 end
 local at, enqueued = format('%.0f', now + n), format('%d', (m[3] or 0) + n)
 if m[5] == '1' then
-  call('HSET', K[1], 'mark', at, 'enqueued', enqueued, 'tail', format('%d', tail + n), 'awaited', '0')
+  call('HSET', K[1], 'mark', at, 'enqueued', enqueued, turn, format('%d', tail + n), 'awaited', '0')
   redis.pcall('PUBLISH', A[3], 'w')
 else
-  call('HSET', K[1], 'mark', at, 'enqueued', enqueued, 'tail', format('%d', tail + n))
+  call('HSET', K[1], 'mark', at, 'enqueued', enqueued, turn, format('%d', tail + n))
 end
 return high .. char(g)

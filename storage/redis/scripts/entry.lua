@@ -11,7 +11,8 @@ local function entry(q, id)
     if q.done and q.done[id] then -- its removal is planned
       e.st, e.was, e.rec, e.lease = false, false, false, false
     elseif q.new and q.new[id] then -- its insert is
-      e.st, e.was, e.rec, e.lease = 'w', 'w', q.new[id], false
+      e.st = byte(q.new[id], 18) == 9 and 'l' or 'w'
+      e.was, e.rec, e.lease = e.st, q.new[id], false
     end
   end
   return e
@@ -56,7 +57,8 @@ local function members(q, fence)
   return ids, leases, #all
 end
 
--- load finds out where a task stands. A record that stands nowhere does not count.
+-- load finds out where a task stands: in the line, where it does nowhere else. A cursor
+-- that stands nowhere does not count, nor does any other record where there is no line.
 local function load(q, id)
   local e = entry(q, id)
   if e.rec == nil then e.rec = call('HGET', q[TASKS], id) end
@@ -71,6 +73,7 @@ local function load(q, id)
     for _, st in ipairs(SEARCH) do
       if call('ZSCORE', q[SETS[st]], id) then return found(e, st) end
     end
+    if call('EXISTS', q[LINE]) == 1 then return found(e, 'l') end
   end
   return found(e, false)
 end
@@ -95,6 +98,12 @@ local function move(q, e, st, score)
   if st == 's' or st == 'r' or st == 'u' then
     if not q.soon[st] or score < q.soon[st] then q.soon[st] = score end
   end
+end
+
+-- append puts a task that waits behind all others of its priority.
+local function append(q, e, st, priority)
+  if st == 'w' and priority == 0 then st = 'l' end
+  move(q, e, st, tail(q, st, priority))
 end
 
 local function rewrite(q, e, h)

@@ -3,8 +3,8 @@
 -- nothing: the caller goes to claim.lua. See there and in base.lua for what all means. Most of
 -- this stands in grab.lua too: with its loops a claim of one task costs a seventh more.
 --
--- KEYS  for each queue: meta, tasks, pending, waiting, leases, claims, windows; last the
---       lanes of the first
+-- KEYS  for each queue: meta, tasks, pending, waiting, line, voids, leases, claims, windows;
+--       last the lanes of the first
 -- ARGV  1-8 those of grab.lua, 9... for each queue the most tasks of it
 -- Returns  what grab.lua does, with ids and a semicolon for each queue
 
@@ -12,8 +12,8 @@ local call, K, A, byte, char, format, concat = redis.call, KEYS, ARGV, string.by
 local lanes, metas = K[#K], {}
 local known, t = call('HGET', lanes, A[1]), call('TIME')
 local now, there = t[1] * 1000000 + t[2], 0
-for i = 1, (#K - 1) / 7 do
-  local m = call('HMGET', K[7 * i - 6], 'mark', 'touched', 'paused', 'cancels', 'awaited')
+for i = 1, (#K - 1) / 9 do
+  local m = call('HMGET', K[9 * i - 8], 'mark', 'touched', 'paused', 'cancels', 'awaited')
   local mark = (m[1] or 0) + 0
   if now <= mark then now = mark + 1 end
   if m[3] and m[3] ~= '0' then return nil end
@@ -35,19 +35,36 @@ local stamp, at, unpack = char((r - b) / 256, b, c, d, e, f, g), format('%.0f', 
 local fence, values, starts = A[4] .. stamp, {}, tonumber(A[7])
 local hauls, joined, left, rest, taken, bytes, width = {}, {}, A[6] + 1, 0, 0, 0
 for i = 1, #metas do
-  local k, m, n = 7 * i - 7, metas[i], tonumber(A[8 + i])
-  local waiting, pending, touched = call('ZCARD', K[k + 4]), call('HLEN', K[k + 3]), (m[2] or 0) + 0
+  local k, m, n = 9 * i - 9, metas[i], tonumber(A[8 + i])
+  local ranked, lined, pending = call('ZCARD', K[k + 4]), call('LLEN', K[k + 5]), call('HLEN', K[k + 3])
+  local waiting, touched = ranked + lined, (m[2] or 0) + 0
   -- A record for each task that waits or is pending, and no more: so no other set has any.
   if call('HLEN', K[k + 2]) ~= waiting + (pending > 0 and pending - 1 or 0)
     or touched > 0 and now - touched >= 86400000000 -- FORGET
-    or call('ZCOUNT', K[k + 5], '-inf', at) > 0 or call('EXISTS', K[k + 7]) > 0 then
+    or call('ZCOUNT', K[k + 7], '-inf', at) > 0 or call('EXISTS', K[k + 6], K[k + 9]) > 0 then
     return nil
   end
   if n > left then n = left end
   if n > waiting then n = waiting end
   rest, joined[i] = rest + waiting - n, ''
   if n > 0 then
-    local ids = call('ZRANGE', K[k + 4], '0', format('%d', n - 1))
+    local ids
+    if ranked == 0 then
+      ids, lined = call('LRANGE', K[k + 5], '0', format('%d', n - 1)), n
+    elseif lined == 0 then
+      ids, ranked = call('ZRANGE', K[k + 4], '0', format('%d', n - 1)), n
+    else -- as in grab.lua
+      local high = call('ZCOUNT', K[k + 4], '-inf', '140737488355328') -- BEHIND
+      ranked = high < n and high or n
+      ids = ranked > 0 and call('ZRANGE', K[k + 4], '0', format('%d', ranked - 1)) or {}
+      lined = lined < n - ranked and lined or n - ranked
+      local some = lined > 0 and call('LRANGE', K[k + 5], '0', format('%d', lined - 1)) or {}
+      for j = 1, lined do ids[ranked + j] = some[j] end
+      local low = n - #ids
+      some = low > 0 and call('ZRANGE', K[k + 4], format('%d', high), format('%d', high + low - 1)) or {}
+      for j = 1, low do ids[n - low + j] = some[j] end
+      ranked = ranked + low
+    end
     local recs = call('HMGET', K[k + 2], unpack(ids, 1, n < 500 and n or 500))
     for j = 501, n, 500 do
       local to = j + 499 < n and j + 499 or n
@@ -55,7 +72,7 @@ for i = 1, #metas do
       for l = j, to do recs[l] = more[l - j + 1] end
     end
     local grouped, leases, starting = n < 4 and 0 or 16, {}, starts - taken -- SINGLES, GROUPED
-    if grouped > 0 then call('HLEN', K[k + 6]) end -- a key of a wrong type fails here, in time
+    if grouped > 0 then call('HLEN', K[k + 8]) end -- a key of a wrong type fails here, in time
     if taken == 0 then width = recs[1] and #recs[1] end
     for j = 1, n do
       local rec = recs[j]
@@ -79,7 +96,7 @@ for i = 1, #metas do
       leases[2 * n + 1], leases[2 * n + 2] = '', '-----------------------------------------------------------------'
     end
     left, taken, joined[i] = left - n, taken + n, concat(ids, ',')
-    hauls[#hauls + 1] = {k, n, ids, recs, leases, now - touched > 60000000 and at, i}
+    hauls[#hauls + 1] = {k, n, ids, recs, leases, now - touched > 60000000 and at, i, ranked, lined}
     m[1] = nil
   end
 end
@@ -92,26 +109,27 @@ local outcome = A[2] .. ':C' .. stamp .. '0' .. taken .. '|' .. ids
 if taken == 0 then
   done = redis.pcall('HSET', lanes, A[1], outcome)
 else
-  done = redis.pcall('ZREMRANGEBYRANK', K[hauls[1][1] + 4], '0', format('%d', hauls[1][2] - 1))
+  done = redis.pcall('HDEL', K[hauls[1][1] + 1], '')
 end
 if type(done) == 'table' then return nil end
 for i = 1, #hauls do
   local h = hauls[i]
-  local k, n, ids, leases = h[1], h[2], h[3], h[5]
-  if i > 1 then call('ZREMRANGEBYRANK', K[k + 4], '0', format('%d', n - 1)) end
+  local k, n, ids, leases, ranked, lined = h[1], h[2], h[3], h[5], h[8], h[9]
+  if lined > 0 then call('LTRIM', K[k + 5], format('%d', lined), '-1') end
+  if ranked > 0 then call('ZREMRANGEBYRANK', K[k + 4], '0', format('%d', ranked - 1)) end
   for j = 1, #leases, 1000 do
     call('HSET', K[k + 3], unpack(leases, j, j + 999 < #leases and j + 999 or #leases))
   end
   local till = format('%.0f', now + A[8])
   if n > 3 then
-    call('ZADD', K[k + 5], till, '!' .. fence)
-    call('HSET', K[k + 6], fence, joined[h[7]], '#' .. fence, format('%d', n))
+    call('ZADD', K[k + 7], till, '!' .. fence)
+    call('HSET', K[k + 8], fence, joined[h[7]], '#' .. fence, format('%d', n))
   elseif n == 1 then
-    call('ZADD', K[k + 5], till, ids[1])
+    call('ZADD', K[k + 7], till, ids[1])
   elseif n == 2 then
-    call('ZADD', K[k + 5], till, ids[1], till, ids[2])
+    call('ZADD', K[k + 7], till, ids[1], till, ids[2])
   else
-    call('ZADD', K[k + 5], till, ids[1], till, ids[2], till, ids[3])
+    call('ZADD', K[k + 7], till, ids[1], till, ids[2], till, ids[3])
   end
   if h[6] then
     call('HSET', K[k + 1], 'mark', at, 'awaited', '1', 'touched', at)
@@ -121,7 +139,7 @@ for i = 1, #hauls do
 end
 for i = 1, #metas do -- of which nothing was taken
   local m = metas[i]
-  if m[1] and (i == 1 or m[5] ~= '1') then call('HSET', K[7 * i - 6], 'mark', at, 'awaited', '1') end
+  if m[1] and (i == 1 or m[5] ~= '1') then call('HSET', K[9 * i - 8], 'mark', at, 'awaited', '1') end
 end
 if taken == 0 then return stamp .. char(there) .. ids .. ';' end
 call('HSET', lanes, A[1], outcome)

@@ -3,7 +3,7 @@
 -- its script sets up. Where it meets anything else it has written nothing and returns
 -- nothing: the caller goes to claim.lua. See there and in base.lua for what all means.
 --
--- KEYS  meta, tasks, pending, waiting, leases, claims, windows, lanes
+-- KEYS  meta, tasks, pending, waiting, line, voids, leases, claims, windows, lanes
 -- ARGV  1 lane field, 2 seq, 3 opened, 4 token, 5 runner, 6 most tasks - 1, 7 how many
 --       start, 8 lease (µs)
 -- Returns  now, which is the version of all tasks taken (7 bytes), a byte of what there is:
@@ -13,7 +13,7 @@
 --       behind the rest.
 
 local call, K, A, byte, char, format = redis.call, KEYS, ARGV, string.byte, string.char, string.format
-local m, known, t = call('HMGET', K[1], 'mark', 'touched', 'paused', 'cancels'), call('HGET', K[8], A[1]), call('TIME')
+local m, known, t = call('HMGET', K[1], 'mark', 'touched', 'paused', 'cancels'), call('HGET', K[10], A[1]), call('TIME')
 local now, mark, touched = t[1] * 1000000 + t[2], (m[1] or 0) + 0, (m[2] or 0) + 0
 if now <= mark then now = mark + 1 end
 if not known or m[3] and m[3] ~= '0' or touched > 0 and now - touched >= 86400000000 -- FORGET
@@ -23,9 +23,10 @@ end
 local last, seq = string.sub(known, 1, string.find(known, ':', 1, true) - 1), A[2]
 if #last > #seq or #last == #seq and last >= seq then return nil end
 -- A record for each task that waits or is pending, and no more: so no other set has any.
-local at, waiting, pending = format('%.0f', now), call('ZCARD', K[4]), call('HLEN', K[3])
-if call('HLEN', K[2]) ~= waiting + (pending > 0 and pending - 1 or 0) or call('ZCOUNT', K[5], '-inf', at) > 0
-  or call('EXISTS', K[7]) > 0 then
+local at, ranked, lined, pending = format('%.0f', now), call('ZCARD', K[4]), call('LLEN', K[5]), call('HLEN', K[3])
+local waiting = ranked + lined
+if call('HLEN', K[2]) ~= waiting + (pending > 0 and pending - 1 or 0) or call('ZCOUNT', K[7], '-inf', at) > 0
+  or call('EXISTS', K[6], K[9]) > 0 then
   return nil
 end
 local g = now % 256; local r = (now - g) / 256
@@ -37,14 +38,34 @@ local b = r % 256
 local stamp = char((r - b) / 256, b, c, d, e, f, g)
 local there = m[4] and tonumber(m[4]) > 0 and 2 or 0
 if waiting == 0 then -- a full Redis refuses this, but not what the general script does
-  local done = redis.pcall('HSET', K[8], A[1], A[2] .. ':C' .. stamp .. '00|;')
+  local done = redis.pcall('HSET', K[10], A[1], A[2] .. ':C' .. stamp .. '00|;')
   if type(done) == 'table' then return nil end
   if mark > 0 then call('HSET', K[1], 'mark', at, 'awaited', '1') end
   return stamp .. char(there) .. ';;'
 end
 
-local ids = call('ZRANGE', K[4], '0', A[6])
+-- First what comes before the line, by priority or because it went to the head, then the
+-- line, then the rest.
+local ids
+if ranked == 0 then
+  ids = call('LRANGE', K[5], '0', A[6])
+elseif lined == 0 then
+  ids = call('ZRANGE', K[4], '0', A[6])
+else
+  local most, high = A[6] + 1, call('ZCOUNT', K[4], '-inf', '140737488355328') -- BEHIND
+  ids = high > 0 and call('ZRANGE', K[4], '0', format('%d', (high < most and high or most) - 1)) or {}
+  ranked = #ids
+  local some = ranked < most and call('LRANGE', K[5], '0', format('%d', most - ranked - 1)) or {}
+  lined = #some
+  for i = 1, lined do ids[ranked + i] = some[i] end
+  if #ids < most then
+    some = call('ZRANGE', K[4], format('%d', high), format('%d', high + most - #ids - 1))
+    ranked = ranked + #some
+    for i = 1, #some do ids[#ids + 1] = some[i] end
+  end
+end
 local n, unpack = #ids, unpack
+if n < ranked + lined then ranked, lined = ranked > 0 and n or 0, ranked == 0 and n or 0 end
 local recs = call('HMGET', K[2], unpack(ids, 1, n < 500 and n or 500))
 for i = 501, n, 500 do
   local last = i + 499 < n and i + 499 or n
@@ -52,7 +73,7 @@ for i = 501, n, 500 do
   for j = i, last do recs[j] = more[j - i + 1] end
 end
 local starts, grouped = tonumber(A[7]), n < 4 and 0 or 16 -- SINGLES, GROUPED
-if grouped > 0 then call('HLEN', K[6]) end -- a key of a wrong type fails here, in time
+if grouped > 0 then call('HLEN', K[8]) end -- a key of a wrong type fails here, in time
 local fence, leases, values, bytes, width = A[4] .. stamp, {}, {}, 0, recs[1] and #recs[1]
 for i = 1, n do
   local rec = recs[i]
@@ -75,8 +96,10 @@ end
 if bytes - 35 * n > 4194304 then return nil end -- storage.MaxClaimBytes
 -- The first write tells whether Redis permits any. It frees memory, so that a full one
 -- does not refuse it.
-local done = redis.pcall('ZREMRANGEBYRANK', K[4], '0', format('%d', n - 1))
-if type(done) == 'table' then return nil end
+local done = lined > 0 and redis.pcall('LTRIM', K[5], format('%d', lined), '-1')
+  or redis.pcall('ZREMRANGEBYRANK', K[4], '0', format('%d', ranked - 1))
+if type(done) == 'table' and done.err then return nil end
+if lined > 0 and ranked > 0 then call('ZREMRANGEBYRANK', K[4], '0', format('%d', ranked - 1)) end
 if pending == 0 then -- PAD
   leases[2 * n + 1], leases[2 * n + 2] = '', '-----------------------------------------------------------------'
 end
@@ -85,21 +108,21 @@ for i = 1, #leases, 1000 do
 end
 local joined, till = table.concat(ids, ','), format('%.0f', now + A[8])
 if grouped > 0 then
-  call('ZADD', K[5], till, '!' .. fence)
-  call('HSET', K[6], fence, joined, '#' .. fence, format('%d', n))
+  call('ZADD', K[7], till, '!' .. fence)
+  call('HSET', K[8], fence, joined, '#' .. fence, format('%d', n))
 elseif n == 1 then
-  call('ZADD', K[5], till, joined)
+  call('ZADD', K[7], till, joined)
 elseif n == 2 then
-  call('ZADD', K[5], till, ids[1], till, ids[2])
+  call('ZADD', K[7], till, ids[1], till, ids[2])
 else
-  call('ZADD', K[5], till, ids[1], till, ids[2], till, ids[3])
+  call('ZADD', K[7], till, ids[1], till, ids[2], till, ids[3])
 end
 if now - touched > 60000000 then
   call('HSET', K[1], 'mark', at, 'awaited', '1', 'touched', at)
 else
   call('HSET', K[1], 'mark', at, 'awaited', '1')
 end
-call('HSET', K[8], A[1], A[2] .. ':C' .. stamp .. '0' .. n .. '|' .. joined .. ';')
+call('HSET', K[10], A[1], A[2] .. ':C' .. stamp .. '0' .. n .. '|' .. joined .. ';')
 local function two(size) return char((size - size % 256) / 256, size % 256) end
 local lengths = width and two(width)
 if not lengths then

@@ -2,20 +2,21 @@
 -- key or a large payload, by calls on lanes that are known. What several calls bring is
 -- read and written together, for each command costs more than a task.
 --
--- KEYS  for each queue: meta, tasks, waiting, lanes
+-- KEYS  for each queue: meta, tasks, waiting, line, lanes
 -- ARGV, Returns  see short.lua
 
-local META, TASKS, WAITING, LANES, BLOCK = 1, 2, 3, 4, 4
+local META, TASKS, WAITING, LINE, LANES, BLOCK = 1, 2, 3, 4, 5, 5
 
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
 local queues, count, lanes = {}, tonumber(ARGV[1]), {}
 for i = 1, count do
   local at = (i - 1) * BLOCK
-  local m = call('HMGET', KEYS[at + META], 'mark', 'touched', 'enqueued', 'tail', 'awaited')
+  local m = call('HMGET', KEYS[at + META], 'mark', 'touched', 'enqueued', 'tail', 'awaited', 'turn')
   call('ZCARD', KEYS[at + WAITING]) -- a key of a wrong type fails here, in time
+  call('LLEN', KEYS[at + LINE])
   if m[1] and now <= tonumber(m[1]) then now = m[1] + 1 end
-  local q = {at = at, ids = {}, enqueued = tonumber(m[3] or 0), tail = tonumber(m[4] or 0), touched = tonumber(m[2] or 0),
+  local q = {at = at, ids = {}, ranked = 0, enqueued = tonumber(m[3] or 0), tail = tonumber(m[4] or 0), turn = tonumber(m[6] or 0), touched = tonumber(m[2] or 0),
     wakes = not m[1] or m[5] == '1'}
   queues[i], queues[ARGV[2 + i]] = q, q
 end
@@ -33,6 +34,7 @@ for i = 1, calls do
       local id = ARGV[a + 2 + 2 * j]
       if seen[id] then return nil end -- or in another queue: it is rare
       ids[have + j], seen[id] = id, true
+      if byte(ARGV[a + 3 + 2 * j], 1) ~= 9 then q.ranked = q.ranked + 1 end -- priority 0 is in the line
     end
     runs[#runs + 1] = {q = q, lead = ARGV[a + 2], at = a + 3, n = n, have = have}
     txs, a = txs - n, a + 4 + 2 * n
@@ -56,9 +58,10 @@ for i = 1, count do
   local q = queues[i]
   local at = text(now + #runs)
   local done = redis.pcall('HSET', KEYS[q.at + META], 'mark', at, 'enqueued', text(q.enqueued + #q.ids),
-    'tail', text(q.tail + #q.ids), 'touched', now - q.touched > 60000000 and at or text(q.touched), 'awaited', '0')
+    'tail', text(q.tail + #q.ids - q.ranked), 'turn', text(q.turn + q.ranked),
+    'touched', now - q.touched > 60000000 and at or text(q.touched), 'awaited', '0')
   if i == 1 and type(done) == 'table' and done.err then return nil end
-  q.records, q.places = {}, {}
+  q.records, q.places, q.line = {}, {}, q.ranked == 0 and q.ids or {}
 end
 local reply, run = {0}, 1
 for i = 1, calls do
@@ -67,12 +70,18 @@ for i = 1, calls do
     now = now + 1
     local r = runs[run]
     local q, have, stamp = r.q, r.have, pack7(now)
-    local ids, records, places, lead = q.ids, q.records, q.places, r.lead .. stamp .. stamp
+    local ids, records, places, line, ranked = q.ids, q.records, q.places, q.line, q.ranked > 0
+    local lead = r.lead .. stamp .. stamp
     for j = 1, r.n do
       local rest, k = ARGV[r.at + 2 * j], have + j
       records[2 * k - 1], records[2 * k] = ids[k], lead .. rest
-      places[2 * k - 1] = q.tail + k - (byte(rest, 1) - 9) * 281474976710656 -- place in lib.lua
-      places[2 * k] = ids[k]
+      if ranked then
+        local priority = byte(rest, 1) - 9
+        if priority == 0 then line[#line + 1] = ids[k] else
+          q.turn = q.turn + 1
+          places[#places + 1], places[#places + 2] = q.turn - priority * 281474976710656, ids[k] -- place in lib.lua
+        end
+      end
     end
     outcome = outcome .. '*w'
     run = run + 1
@@ -82,6 +91,7 @@ end
 for i = 1, count do
   local q = queues[i]
   ask('HSET', KEYS[q.at + TASKS], q.records)
+  ask('RPUSH', KEYS[q.at + LINE], q.line)
   ask('ZADD', KEYS[q.at + WAITING], q.places)
   -- A user of Redis may have no channels: a hint must not tear the step.
   if q.wakes then redis.pcall('PUBLISH', sub(KEYS[q.at + META], 1, -5) .. 'wake', 'w') end

@@ -8,13 +8,14 @@
 
 -- The sorted set of each state. A suspect (z) waits beside the others; pending
 -- tasks (p) are sorted by the deadline of their lease, those of a group as one member.
+-- What waits in the line (l) has no set: it is the record that stands in none of these.
 local SETS = {w = WAITING, z = SUSPECTS, s = SCHEDULED, r = RETRY, p = LEASES, c = COMPLETED, x = CANCELLED,
   d = DEAD, u = CURSORS}
 local SEARCH = {'w', 's', 'r', 'd', 'c', 'x', 'z'} -- where to look for a task with no lease
-local LIVE = {w = true, z = true, s = true, r = true, p = true}
+local LIVE = {w = true, l = true, z = true, s = true, r = true, p = true}
 
 -- The numbers in the meta hash.
-local FIELDS = {'mark', 'tail', 'head', 'paused', 'cancels', 'touched', 'awaited', 'enqueued', 'requeued',
+local FIELDS = {'mark', 'tail', 'turn', 'head', 'void', 'paused', 'cancels', 'touched', 'awaited', 'enqueued', 'requeued',
   'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed'}
 
 -- What hangs on a task in the side hash: history and reason, stack, result,
@@ -53,7 +54,7 @@ end
 -- open reads the numbers of the n-th queue that the call names.
 local function open(n)
   local q = {m = {}, dirty = {}, e = {}, touched = {}, side = {}, unique = {}, windows = {},
-    plan = {}, apart = {}, lanes = {}, opened = {}, soon = {}, left = {}, deaths = 0}
+    plan = {}, apart = {}, lanes = {}, opened = {}, soon = {}, left = {}, deaths = 0, joiners = {}, joins = 0}
   for i = 1, BLOCK do q[i] = KEYS[(n - 1) * BLOCK + i] end
   local v = call('HMGET', q[META], unpack(FIELDS))
   for i = 1, #FIELDS do q.m[FIELDS[i]] = tonumber(v[i] or 0) or 0 end
@@ -76,9 +77,45 @@ end
 local function set(q, field, v) q.m[field] = v; q.dirty[field] = true end
 local function bump(q, field, by) q.m[field] = q.m[field] + by; q.dirty[field] = true end
 
--- Places in waiting: by priority, then by a number that grows at the tail and falls at
--- the head. Those of priority 0 are small, for Redis writes and reads them as text.
+-- Places of what waits: by priority, then by a number that grows at the tail and falls at
+-- the head. What joins the tail of priority 0 does so in the line, whose last entry has the
+-- number tail: each push adds one, whatever leaves the line, so that the number of an entry
+-- follows from its index, and that of a cursor or a void one holds while claims take
+-- from the head. They are pushed at the end (planline): until then joins counts them.
 local function place(priority, seq) return seq - priority * 281474976710656 end
-local function tail(q, priority) bump(q, 'tail', 1); return place(priority, q.m.tail) end
 local function front(q, priority) bump(q, 'head', -1); return place(priority, q.m.head) end
+local function tail(q, st, priority)
+  if priority ~= 0 then
+    bump(q, 'turn', 1)
+    return place(priority, q.m.turn)
+  end
+  if st == 'l' then q.joins = q.joins + 1 end
+  return q.m.tail + q.joins
+end
+
+-- firstof gives the number of the first entry of the line, and how many there are.
+local function firstof(q)
+  local length = call('LLEN', q[LINE])
+  return q.m.tail - length + 1, length
+end
+
+-- lined gives how many tasks wait in the line.
+local function lined(q) return math.max(call('LLEN', q[LINE]) - q.m.void, 0) end
+
+-- vacant reports whether no record waits in the line.
+local function vacant(q) return call('LLEN', q[LINE]) == 0 or call('HLEN', q[TASKS]) == 0 end
+
+-- entries gives the ids of n entries of the line from an index on, '' for those that are
+-- void: their tasks left out of turn. voids has up to which number those of an id are.
+local function entries(q, first, from, n)
+  local ids = call('LRANGE', q[LINE], from, from + n - 1)
+  if #ids == 0 or call('ZCARD', q[VOIDS]) == 0 then return ids end
+  for i = 1, #ids, 500 do
+    local upto = call('ZMSCORE', q[VOIDS], unpack(ids, i, min(i + 499, #ids)))
+    for j = 1, #upto do
+      if upto[j] and tonumber(upto[j]) >= first + from + i + j - 2 then ids[i + j - 1] = '' end
+    end
+  end
+  return ids
+end
 

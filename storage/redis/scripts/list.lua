@@ -3,7 +3,8 @@
 -- KEYS  the keys of the queue (keys.go)
 -- ARGV  1 letter of the state, 2 page size, 3 and 4 score and id of the last task of
 --       the page before, "" for the first page
--- Returns  {"1" where there is more, then for each task: its state's letter, id, score,
+-- Returns  {score and id of the last task of this page where there is more, a space between, else
+--       "", then for each task: its state's letter, id, score,
 --       record, lease or "", history or "", large payload or ""}
 
 local MAXPAGE = 4194304 -- bytes, or one task
@@ -38,7 +39,7 @@ local function before(a, b)
   return x < y or x == y and a[2] < b[2]
 end
 
-local MOSTLOOKED = 2000 -- members of groups that a page looks at
+local MOSTLOOKED = 2000 -- members of groups, or void entries of the line, that a page looks at
 local short = false -- the page ends before the state does
 
 -- pending is a page of leases. Groups stand as one member before others of the same
@@ -77,12 +78,41 @@ local function pending()
   return list
 end
 
+-- line adds a page of the line. Where it has looked at too many void entries it ends the page
+-- before the next one, of which nothing is told.
+local function line(list)
+  local first, length = firstof(q)
+  local at, n, looked, number = 0, 0, 0, 0
+  if ARGV[3] ~= '' then at = math.max(tonumber(ARGV[3]) - first, 0) end
+  while at < length and n <= size and looked <= MOSTLOOKED do
+    local ids = entries(q, first, at, size + 1)
+    for i, id in ipairs(ids) do
+      number = first + at + i - 1
+      looked = looked + 1
+      if id ~= '' and (number ~= tonumber(ARGV[3]) or id > ARGV[4]) then
+        n = n + 1
+        list[#list + 1] = {'l', id, text(number)}
+      end
+    end
+    at = at + #ids
+  end
+  if at < length and n <= size then
+    for i = #list, 1, -1 do
+      if tonumber(list[i][3]) > number then table.remove(list, i) end
+    end
+    list[#list + 1] = {'', '', text(number + 1)}
+    short = true
+  end
+end
+
 local list = ARGV[1] == 'p' and pending() or page(ARGV[1])
 if ARGV[1] == 'w' then
   for _, t in ipairs(page('z')) do list[#list + 1] = t end
+  line(list)
   table.sort(list, before)
 end
-local reply = {(short or #list > size) and '1' or ''}
+local function place(t) return t[3] .. ' ' .. t[2] end
+local reply = {(short or #list > size) and place(list[min(#list, size)]) or ''}
 local ids, logs = {}, {}
 for i = 1, min(#list, size) do
   ids[i], logs[i] = list[i][2], 'h:' .. list[i][2]
@@ -95,7 +125,7 @@ for i = 1, #ids do
   if rec then
     bytes = bytes + (#rec >= HEADER and number(rec, 32, 4) or 0)
     if bytes > MAXPAGE and #reply > 1 then
-      reply[1] = '1'
+      reply[1] = place(list[i - 1])
       break
     end
     local large = #rec >= HEADER and has(byte(rec, 3), 4) and call('HGET', q[SIDE], 'b:' .. ids[i])

@@ -60,12 +60,6 @@ local function dues(q, st)
   return list
 end
 
--- join puts a task among those that wait; fresh are those that were not there.
-local function join(q, e, h, score)
-  move(q, e, waits(h), score)
-  q.fresh[#q.fresh + 1] = e
-end
-
 
 -- promote moves what is due to waiting, the earliest first.
 local function promote(q)
@@ -87,7 +81,12 @@ local function promote(q)
     local e = found(entry(q, id), sts[n])
     e.rec = recs[n]
     local h = head(e.rec)
-    if h then join(q, e, h, tail(q, h.priority)) else setapart(q, e) end
+    if h then
+      append(q, e, waits(h), h.priority)
+      q.fresh[#q.fresh + 1] = e
+    else
+      setapart(q, e)
+    end
   end
 end
 
@@ -174,7 +173,8 @@ local function recover(q)
       else
         h.version = now
         rewrite(q, e, h)
-        join(q, e, h, front(q, h.priority))
+        move(q, e, waits(h), front(q, h.priority))
+        q.fresh[#q.fresh + 1] = e
       end
     end
   end
@@ -236,6 +236,6 @@ local function abandoned(q)
   for _, key in pairs(SETS) do
     if call('ZCARD', q[key]) > 0 then return false end
   end
-  return call('ZCARD', q[WINDOWS]) == 0 and call('HLEN', q[DAMAGED]) == 0
+  return vacant(q) and call('ZCARD', q[WINDOWS]) == 0 and call('HLEN', q[DAMAGED]) == 0
 end
 

@@ -17,5 +17,8 @@ try('DEL', key)
 try('ZADD', key, 1, 'a')
 try('ZREM', key, 'a')
 try('ZREMRANGEBYRANK', key, 0, 0)
+try('RPUSH', key, 'a')
+try('LTRIM', key, 1, 0)
+try('UNLINK', key)
 try('PUBLISH', ARGV[1], '')
 return refused

@@ -4,7 +4,7 @@
 -- outcome says of it.
 
 -- wait puts a task where it waits for its claim.
-local function wait(q, e, h) move(q, e, waits(h), tail(q, h.priority)) end
+local function wait(q, e, h) append(q, e, waits(h), h.priority) end
 
 local function insert(a)
   local q, id, rec = Q[ARGV[a + 1]], ARGV[a + 2], ARGV[a + 3]
@@ -23,7 +23,7 @@ local function insert(a)
   end
   bump(q, 'enqueued', 1)
   if due <= now then
-    move(q, e, 'w', tail(q, byte(rec, 18) - 9))
+    append(q, e, 'w', byte(rec, 18) - 9)
     return 'w'
   end
   move(q, e, 's', due)

@@ -19,8 +19,9 @@ local function take()
     for i = 1, tonumber(ARGV[1]) do
       local q, at = {}, (i - 1) * BLOCK
       for j = 1, BLOCK do q[j] = KEYS[at + j] end
-      local m = call('HMGET', q[META], 'mark', 'touched', 'paused', 'cancels', 'tail', 'awaited')
+      local m = call('HMGET', q[META], 'mark', 'touched', 'paused', 'cancels', 'tail', 'awaited', 'turn')
       q.mark, q.touched, q.tail = tonumber(m[1] or 0), tonumber(m[2] or 0), tonumber(m[5] or 0)
+      q.turn = tonumber(m[7] or 0)
       q.deaf = m[6] ~= '1' and m[1]
       if now <= q.mark then now = q.mark + 1 end
       if tonumber(m[4] or 0) > 0 then cancels = true end
@@ -49,22 +50,27 @@ local function take()
   local function promote(q)
     if promoted > 0 then return false end -- a second queue with much to do
     local ids = call('ZRANGEBYSCORE', q[SCHEDULED], '-inf', text(now), 'LIMIT', 0, PROMOTED)
-    local recs, places = call('HMGET', q[TASKS], unpack(ids)), {}
+    local recs, places, line, turn = call('HMGET', q[TASKS], unpack(ids)), {}, {}, q.turn
     for i = 1, #ids do
       local rec = recs[i]
       if not rec or #rec < 35 or byte(rec, 1) ~= 1 then return false end -- HEADER in record.lua
       local c1, c2, l1, l2 = byte(rec, 23, 26)
       if c1 + c2 > 0 and c1 * 256 + c2 == l1 * 256 + l2 - 1 then return false end -- a suspect
-      places[2 * i - 1] = q.tail + i - (byte(rec, 18) - 9) * 281474976710656 -- place in lib.lua
-      places[2 * i] = ids[i]
+      local priority = byte(rec, 18) - 9
+      if priority == 0 then line[#line + 1] = ids[i] else
+        turn = turn + 1
+        places[#places + 1], places[#places + 2] = turn - priority * 281474976710656, ids[i] -- place in lib.lua
+      end
     end
-    call('ZCARD', q[WAITING]) -- a key of a wrong type fails here, in time
+    call('ZCARD', q[WAITING]) -- keys of a wrong type fail here, in time
+    call('LLEN', q[LINE])
     local first = redis.pcall('HDEL', q[META], '')
     if type(first) == 'table' and first.err then return false end -- the general script says why
     call('ZREMRANGEBYRANK', q[SCHEDULED], 0, #ids - 1)
     ask('ZADD', q[WAITING], places)
-    q.tail, q.mark, promoted = q.tail + #ids, now, #ids
-    call('HSET', q[META], 'mark', text(now), 'tail', text(q.tail))
+    ask('RPUSH', q[LINE], line)
+    q.tail, q.turn, q.mark, promoted = q.tail + #line, turn, now, #ids
+    call('HSET', q[META], 'mark', text(now), 'tail', text(q.tail), 'turn', text(turn))
     redis.pcall('PUBLISH', sub(q[META], 1, -5) .. 'wake', 'w')
     now = now + 1
     more = due(q[SCHEDULED], true)
@@ -76,7 +82,7 @@ local function take()
     if due(q[LEASES]) then return false end
     -- Most queues have nothing but waiting and pending tasks.
     q.bare = call('EXISTS', q[SCHEDULED], q[RETRY], q[CURSORS], q[COMPLETED], q[CANCELLED], q[WINDOWS], q[DEAD],
-      q[SUSPECTS]) == 0
+      q[SUSPECTS], q[VOIDS]) == 0
     if q.bare then return true end
     if due(q[RETRY], true) or due(q[CURSORS], true)
       or due(q[COMPLETED]) or due(q[CANCELLED]) or due(q[WINDOWS]) then
@@ -101,11 +107,42 @@ local function take()
 
   local known = {}
 
+  local function add(list, more) for i = 1, #more do list[#list + 1] = more[i] end end
+
+  -- heads gives the n tasks that come first: what is before the line in waiting, the line, and
+  -- the rest. It notes how many of them are where.
+  local function heads(q, n)
+    local ids, ranked, lined = {}, call('ZCARD', q[WAITING]), call('LLEN', q[LINE])
+    local high = ranked
+    if lined > 0 and ranked > 0 then high = call('ZCOUNT', q[WAITING], '-inf', BEHIND) end
+    remains = remains or ranked + lined > n
+    if high > 0 then ids = call('ZRANGE', q[WAITING], 0, min(high, n) - 1) end
+    q.high, q.lined = #ids, min(lined, n - #ids)
+    if q.lined > 0 then add(ids, call('LRANGE', q[LINE], 0, q.lined - 1)) end
+    if #ids < n and ranked > high then add(ids, call('ZRANGE', q[WAITING], high, high + n - #ids - 1)) end
+    q.ranked = #ids - q.lined
+    return ids
+  end
+
+  -- void reports whether one of the entries to be taken is void, as entries in lib.lua says, or
+  -- voids has no more of such: the general script sees to either.
+  local function void(q, ids)
+    local first = q.tail - call('LLEN', q[LINE]) + 1
+    if call('ZCOUNT', q[VOIDS], text(first), '+inf') == 0 then return true end
+    for i = 1, q.lined, 500 do
+      local upto = call('ZMSCORE', q[VOIDS], unpack(ids, q.high + i, q.high + min(i + 499, q.lined)))
+      for j = 1, #upto do
+        if upto[j] and tonumber(upto[j]) >= first + i + j - 2 then return true end
+      end
+    end
+    return false
+  end
+
   -- choose reads what is to be taken of a queue. It returns false where that is not plain.
   local function choose(q, n)
-    local ids = call('ZRANGE', q[WAITING], 0, n - 1)
-    local recs, all = q.recs, q.flags
+    local ids, recs, all = heads(q, n), q.recs, q.flags
     q.ids = ids
+    if not q.bare and call('EXISTS', q[VOIDS]) == 1 and void(q, ids) then return false end
     for i = 1, #ids, 500 do
       local found = call('HMGET', q[TASKS], unpack(ids, i, min(i + 499, #ids)))
       for j = 1, #found do
@@ -122,7 +159,6 @@ local function take()
         bytes = bytes + #rec - 35
       end
     end
-    if #ids >= n and call('ZCARD', q[WAITING]) > n then remains = true end
     taken = taken + #ids
     return bytes <= 4194304 -- storage.MaxClaimBytes
   end
@@ -141,7 +177,7 @@ local function take()
         local n = min(limit == 0 and most or limit, most - taken)
         if n > 0 then
           if not choose(q, n) then return false end
-        elseif call('ZCARD', q[WAITING]) > 0 then
+        elseif call('ZCARD', q[WAITING]) + call('LLEN', q[LINE]) > 0 then
           remains = true
         end
       end
@@ -166,7 +202,8 @@ local function take()
       pending[2 * i - 1], pending[2 * i] = ids[i], value
     end
     if q.pad then pending[2 * n + 1], pending[2 * n + 2] = '', PAD end
-    call('ZREMRANGEBYRANK', q[WAITING], 0, n - 1)
+    if q.ranked > 0 then call('ZREMRANGEBYRANK', q[WAITING], 0, q.ranked - 1) end
+    if q.lined > 0 then call('LTRIM', q[LINE], q.lined, -1) end
     ask('HSET', q[PENDING], pending)
     if grouped == 0 then
       local alarms = {}

@@ -1,0 +1,204 @@
+package redis_test
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/redis"
+)
+
+// listed gives the ids of all pages.
+func listed(t *testing.T, s storage.Storage, query storage.TasksQuery) (ids []string) {
+	t.Helper()
+	for {
+		page, err := s.Tasks(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range page.Tasks {
+			ids = append(ids, page.Tasks[i].ID)
+		}
+		if page.Next == "" {
+			return ids
+		}
+		query.After = page.Next
+	}
+}
+
+// onMini opens a storage on a Redis in the process, with n tasks that wait in the line of main.
+func onMini(t *testing.T, n int) (*storage.Session, *miniredis.Miniredis) {
+	t.Helper()
+	server := miniredis.RunT(t)
+	store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	session := storage.NewSession(store, 0)
+	fill(t, session, n, nil)
+	return session, server
+}
+
+// cancel ends the tasks id<from> to before id<to> before their turn.
+func cancel(t *testing.T, session *storage.Session, from, to int) {
+	t.Helper()
+	var txs []storage.Tx
+	for i := from; i < to; i++ {
+		change := storage.Change{Ref: refOf("id" + strconv.Itoa(i)), State: storage.Cancelled}
+		txs = append(txs, storage.Tx{Changes: []storage.Change{change}})
+	}
+	for len(txs) > 0 {
+		n := min(len(txs), 1000)
+		if _, err := session.Apply(t.Context(), txs[:n]...); err != nil {
+			t.Fatal(err)
+		}
+		txs = txs[n:]
+	}
+}
+
+// inLine is how many entries the line of main has, void ones included.
+func inLine(server *miniredis.Miniredis) int {
+	list, _ := server.List("midge:{main}:line")
+	return len(list)
+}
+
+func waitingIn(t *testing.T, session *storage.Session) int64 {
+	t.Helper()
+	stats, err := session.Storage().Stats(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stats[0].Waiting
+}
+
+// TestAClaimGoesPastManyVoidEntriesInParts: each call drops some and says that there is
+// more, and when all are gone the short claims are back.
+func TestAClaimGoesPastManyVoidEntriesInParts(t *testing.T) {
+	session, server := onMini(t, 6000)
+	cancel(t, session, 0, 2600)
+	if got := inLine(server); got != 6000 || waitingIn(t, session) != 3400 {
+		t.Fatalf("got %d entries for %d tasks, want 6000 for 3400", got, waitingIn(t, session))
+	}
+	calls := 0
+	for ; ; calls++ {
+		claimed, err := session.Claim(t.Context(), claimOf(2))
+		if err != nil || !claimed.More {
+			t.Fatalf("claim %d: got more %v, %v", calls, claimed.More, err)
+		}
+		if len(claimed.Tasks) > 0 {
+			if claimed.Tasks[0].ID != "id2600" || claimed.Tasks[1].ID != "id2601" {
+				t.Errorf("got %v, want id2600 and id2601", claimed.Tasks)
+			}
+			break
+		}
+	}
+	if calls != 5 || inLine(server) != 3398 || waitingIn(t, session) != 3398 {
+		t.Errorf("after %d calls: %d entries for %d tasks, want 5 calls and 3398",
+			calls, inLine(server), waitingIn(t, session))
+	}
+	got := drain(t, session)
+	if line, voids := server.Exists("midge:{main}:line"), server.Exists("midge:{main}:voids"); got != 3398 || line || voids {
+		t.Errorf("drained: got %d, want 3398 and neither line nor voids", got)
+	}
+}
+
+// TestALineOfVoidEntriesShrinks, even where nobody claims: what was inserted and cancelled
+// leaves nothing, and what waits keeps its turn.
+func TestALineOfVoidEntriesShrinks(t *testing.T) {
+	session, server := onMini(t, 4000)
+	cancel(t, session, 1, 3990)
+	if got := inLine(server); got > 700 {
+		t.Errorf("%d entries for 11 tasks, want about 500", got)
+	}
+	want := []string{"id0"}
+	for i := 3990; i < 4000; i++ {
+		want = append(want, "id"+strconv.Itoa(i))
+	}
+	query := storage.TasksQuery{Queue: "main", State: storage.Waiting, Limit: 4}
+	if got := listed(t, session.Storage(), query); !slices.Equal(got, want) || waitingIn(t, session) != 11 {
+		t.Errorf("listed %v, %d waiting, want %v", got, waitingIn(t, session), want)
+	}
+	var got []string
+	for more := true; more; {
+		claimed, err := session.Claim(t.Context(), claimOf(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range claimed.Tasks {
+			got = append(got, claimed.Tasks[i].ID)
+		}
+		more = claimed.More
+	}
+	if !slices.Equal(got, want) || inLine(server) > 0 {
+		t.Errorf("claimed %v and left %d entries, want %v", got, inLine(server), want)
+	}
+}
+
+// TestAQueueOfVoidEntriesCanBeRemoved: they are no records.
+func TestAQueueOfVoidEntriesCanBeRemoved(t *testing.T) {
+	session, server := onMini(t, 3)
+	cancel(t, session, 1, 3)
+	remove := storage.Settings{Remove: true}
+	if err := session.Configure(t.Context(), "main", remove); !errors.Is(err, storage.ErrNotEmpty) {
+		t.Errorf("with a task: got %v, want %v", err, storage.ErrNotEmpty)
+	}
+	cancel(t, session, 0, 1)
+	err := session.Configure(t.Context(), "main", remove)
+	for _, key := range []string{"meta", "line", "voids"} {
+		if err != nil || server.Exists("midge:{main}:"+key) {
+			t.Errorf("%s is still there, %v", key, err)
+		}
+	}
+}
+
+// TestPagesOfTheLineHoldWhileClaimsTakeFromItsHead: no task twice, none left out.
+func TestPagesOfTheLineHoldWhileClaimsTakeFromItsHead(t *testing.T) {
+	session, _ := onMini(t, 40)
+	cancel(t, session, 20, 22)
+	query := storage.TasksQuery{Queue: "main", State: storage.Waiting, Limit: 10}
+	page, err := session.Storage().Tasks(t.Context(), query)
+	if err != nil || page.Tasks[9].ID != "id9" {
+		t.Fatalf("got %v, %v, want id0 to id9", page.Tasks, err)
+	}
+	claimed, err := session.Claim(t.Context(), claimOf(15))
+	if err != nil || len(claimed.Tasks) != 15 {
+		t.Fatalf("claimed %d, %v, want 15", len(claimed.Tasks), err)
+	}
+	released := storage.Settle{Fence: claimed.Fences[12], Outcome: storage.Release} // before the cursor now
+	if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{released}}); err != nil {
+		t.Fatal(err)
+	}
+	query.After = page.Next
+	got := listed(t, session.Storage(), query)
+	if len(got) != 23 || got[0] != "id15" || got[5] != "id22" || got[22] != "id39" {
+		t.Errorf("got %v, want id15 to id39 without id20 and id21", got)
+	}
+}
+
+// TestAPageGoesPastManyVoidEntriesInParts: it may be empty, and says where to go on.
+func TestAPageGoesPastManyVoidEntriesInParts(t *testing.T) {
+	session, _ := onMini(t, 9000)
+	cancel(t, session, 0, 4400)
+	query := storage.TasksQuery{Queue: "main", State: storage.Waiting, Limit: 5}
+	pages := 0
+	for ; pages < 5; pages++ {
+		page, err := session.Storage().Tasks(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if query.After = page.Next; len(page.Tasks) > 0 {
+			if page.Tasks[0].ID != "id4400" {
+				t.Errorf("got %v, want id4400", page.Tasks[0].ID)
+			}
+			break
+		}
+	}
+	if pages != 2 {
+		t.Errorf("got %d empty pages, want 2", pages)
+	}
+}
