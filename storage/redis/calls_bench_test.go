@@ -16,7 +16,7 @@ import (
 // its scripts (script-µs) and in all (server-µs), for each task, or each call that has none.
 // The calls come in pipelines, so that the network and cold caches do not blur that.
 func BenchmarkCalls(b *testing.B) {
-	for _, n := range []int{1, 2, 8, 16, 100, 500} {
+	for _, n := range []int{1, 2, 8, 16, 100, insertOps} {
 		b.Run("insert/"+strconv.Itoa(n), func(b *testing.B) { newCalls(b).insert(n) })
 		b.Run("claim/"+strconv.Itoa(n), func(b *testing.B) { newCalls(b).claim(n) })
 		b.Run("complete/"+strconv.Itoa(n), func(b *testing.B) { newCalls(b).complete(n) })
@@ -206,13 +206,13 @@ func (c *benchCalls) combined(callers int) {
 
 func (c *benchCalls) claim(batch int) {
 	tasks := c.tasks(batch)
-	c.do(c.inserts(tasks, min(tasks, 500), 1))
+	c.do(c.inserts(tasks, min(tasks, insertOps), 1))
 	c.measure(tasks, c.asks(c.claims(tasks/batch, batch)))
 }
 
 func (c *benchCalls) complete(batch int) {
 	tasks := c.tasks(batch)
-	c.do(c.inserts(tasks, min(tasks, 500), 1))
+	c.do(c.inserts(tasks, min(tasks, insertOps), 1))
 	c.measure(tasks, c.completions(c.take(c.claims(tasks/batch, batch), batch)))
 }
 
