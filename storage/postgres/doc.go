@@ -95,7 +95,7 @@
 // # Vacuum
 //
 // Each task leaves two dead rows, and the server vacuums a table once a minute at most. So
-// a storage counts what it leaves, and vacuums where that is half of what lives (vacuum.go);
+// a storage counts what it leaves, and vacuums where that is a third of what lives (vacuum.go);
 // that takes the owner of the tables. A transaction that stays open, whosever it is, keeps
 // every vacuum from removing what died since: claims know where they need not look
 // (hint.go), a session changes its lanes, and Describe warns. A role with pg_read_all_stats

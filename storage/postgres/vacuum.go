@@ -14,7 +14,7 @@ import (
 // hundred times what it holds, which claims have to pass over and which no vacuum makes
 // small again.
 //
-// Each storage counts what it leaves and vacuums when that is half of what lives. Where
+// Each storage counts what it leaves and vacuums when that is a third of what lives. Where
 // an old transaction holds a vacuum back it removes nothing, and is tried now and then.
 // Only the owner of the tables can do it; for others the server does what it does.
 type vacuum struct {
@@ -27,7 +27,7 @@ type vacuum struct {
 }
 
 const (
-	vacuumRows  = 8000 // and half of those that live
+	vacuumRows  = 2000 // and a third of those that live
 	vacuumShare = 4    // of the time, at most one in so many
 	// A vacuum that removed too little is tried again soon, as an analysis that takes a
 	// second is an old transaction too, and then less and less often.
@@ -128,7 +128,7 @@ func (s *Storage) vacuumNow(ctx context.Context) (err error) {
 }
 
 // worth is how many dead rows are worth a vacuum beside live ones.
-func worth(live int64) int64 { return vacuumRows + live/2 }
+func worth(live int64) int64 { return vacuumRows + live/3 }
 
 // rowsOf tells how many tasks and dead rows the server knows of, the tasks -1 where this
 // user does not own the table.
