@@ -205,3 +205,44 @@ func (c *claimed) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	}
 	return c.Storage.Claim(ctx, req)
 }
+
+// lockedRows is a storage in which other calls hold every task locked until a moment.
+type lockedRows struct {
+	storage.Storage
+	until atomic.Int64 // in Unix nanoseconds
+}
+
+func (l *lockedRows) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	if len(req.Leases) == 0 || time.Now().UnixNano() >= l.until.Load() {
+		return l.Storage.Extend(ctx, req)
+	}
+	var extended storage.Extended
+	for i := range req.Leases {
+		extended.Locked = append(extended.Locked, req.Leases[i].Fence.Ref)
+	}
+	return extended, nil
+}
+
+// TestALeaseLivesThroughAMomentOfLocks: a heartbeat passes over tasks that are locked, such
+// as by a report of progress. The next ones come soon, before the lease is given up.
+func TestALeaseLivesThroughAMomentOfLocks(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := &lockedRows{Storage: b.store}
+		b.store = s
+		const lease = 2 * time.Second
+		b.run(midge.RunnerConfig{Lease: lease}, func(ctx context.Context, _ work) error {
+			s.until.Store(time.Now().Add(lease * 9 / 20).UnixNano()) // two heartbeats, a third of a lease apart
+			b.after(4 * lease)
+			if ctx.Err() != nil {
+				t.Errorf("the context ended by %v, want it to live on", context.Cause(ctx))
+			}
+			return nil
+		})
+		b.after(lease/3 - lease/10) // soon there is a heartbeat
+		task := b.enqueue("a")
+		b.after(time.Minute)
+		if s := b.stats(task.Queue); s.Totals.Completed != 1 || s.Totals.Failed != 0 || s.Live() != 0 {
+			t.Errorf("got %+v, want one completed", s)
+		}
+	})
+}
