@@ -138,7 +138,9 @@ func matches(pattern string, m measure.Measurement) bool {
 func systemNames() []string {
 	var names []string
 	for _, s := range system.All() {
-		names = append(names, s.Name)
+		if !s.Bare {
+			names = append(names, s.Name)
+		}
 	}
 	return names
 }

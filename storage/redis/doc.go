@@ -82,11 +82,10 @@
 // has been woken and not looked yet. A claim sets it, whether it finds anything or not.
 //
 // Apply sends Txs in script calls of up to 40 operations, or 250 that are all plain inserts,
-// or 500 that are all plain completions.
-// Calls that arrive while others are under way share the next; up to four are on their way at
-// the same time. Inserts stay apart from what a
-// full Redis has to take: Redis refuses a script at its first write that may grow, so
-// that scripts which claim, extend, settle, cancel or delete begin with one that frees.
+// or 500 that are all plain completions. Calls that arrive while others are under way share
+// the next; up to four are on their way at the same time. Inserts stay apart from what a full
+// Redis has to take: Redis refuses a script at its first write that may grow, so that
+// scripts which claim, extend, settle, cancel or delete begin with one that frees.
 //
 // # Costs
 //

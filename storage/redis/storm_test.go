@@ -108,7 +108,7 @@ func TestCombinerInAStorm(t *testing.T) {
 			}
 			callers.Wait() // a call that is left waiting is a deadlock of the bubble
 			synctest.Wait()
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) // of the bubble: what callers left behind lands
 			c.close()
 			if len(c.slots) > 0 {
 				t.Errorf("%d slots are left with nothing to send", len(c.slots))

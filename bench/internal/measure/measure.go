@@ -32,6 +32,7 @@ func (m Measurement) Takes(s system.System, on string, storage string) bool {
 // Who takes part in a measurement.
 var (
 	byDefault = func(s system.System) bool { return s.Tuned == system.Untuned }
+	framework = func(s system.System) bool { return s.Tuned == system.Untuned && !s.Bare }
 	inBulk    = func(s system.System) bool { return s.Tuned == system.Untuned && s.Bulk }
 	working   = func(s system.System) bool { return s.Tuned != system.ForPickUp }
 	tunedToo  = func(system.System) bool { return true }
@@ -62,7 +63,7 @@ func All() []Measurement {
 			drainWithCosts, anywhere, working,
 		},
 		{[]string{"drain_c1000"}, drainAt("drain_c1000", 1000), onEvery, working},
-		{[]string{"drain_q20"}, drainQueues, onQuick, byDefault},
+		{[]string{"drain_q20"}, drainQueues, onQuick, framework},
 		{[]string{"drain_c100_net1ms"}, drainFarAway, onRedis, byDefault},
 		{[]string{"mixed"}, mixedBy("mixed", 8), anywhere, working},
 		{[]string{"mixed_p64"}, mixedBy("mixed_p64", 64), anywhere, working},
@@ -72,9 +73,9 @@ func All() []Measurement {
 		{[]string{"burst_all"}, burst, onBoth, working},
 		{
 			[]string{"enqueue_p1_cmds", "enqueue_p1_trips", "drain_c100_cmds", "drain_c100_trips"},
-			traffic, onRedis, byDefault,
+			traffic, onRedis, framework,
 		},
-		{[]string{"idle_cmds", "idle_cpu"}, idle, onRedis, byDefault},
+		{[]string{"idle_cmds", "idle_cpu"}, idle, onRedis, framework},
 		{[]string{"depth", "mem_per_job"}, depth, onBoth, byDefault},
 		{
 			[]string{

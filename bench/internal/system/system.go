@@ -20,7 +20,10 @@ type System struct {
 	// free slots; 0 is none.
 	Fetch time.Duration
 	// Own is midge: what it alone promises is measured on it alone.
-	Own  bool
+	Own bool
+	// Bare is no framework: it takes part where asked for by name, and only in what is
+	// done with one queue.
+	Bare bool
 	Open func(ctx context.Context, at Place) (Instance, error)
 }
 
@@ -36,7 +39,7 @@ const (
 
 // All gives the systems in the order in which they take turns.
 func All() []System {
-	return []System{midgeSystem(), asynqSystem(), asynqTuned(), riverSystem(), riverTuned()}
+	return []System{midgeSystem(), asynqSystem(), asynqTuned(), riverSystem(), riverTuned(), bareSystem()}
 }
 
 // Named gives the system of a name.
