@@ -67,7 +67,9 @@ func (s *onBarePostgres) insert(ctx context.Context, queue string, due time.Time
 	return err
 }
 
-func (s *onBarePostgres) claim(ctx context.Context, queue string, most int) (jobs []bareJob, next time.Time, err error) {
+func (s *onBarePostgres) claim(
+	ctx context.Context, queue string, most int,
+) (jobs []bareJob, next time.Time, err error) {
 	rows, err := s.pool.Query(ctx, `WITH found AS (
 			SELECT id FROM bare WHERE queue = $1 AND after <= now() ORDER BY after, id LIMIT $2
 			FOR UPDATE SKIP LOCKED
