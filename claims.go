@@ -72,12 +72,24 @@ func (c *claimer) turn(draining, claim, jobs context.Context) {
 	if claimed.Cancels && r.slots.any() {
 		kick(d.keep.kick)
 	}
-	if more {
-		c.room = storage.Claimed{Tasks: claimed.Tasks, Fences: claimed.Fences}
-	}
+	c.keep(&claimed, more)
 	if full := more && r.slots.full(d, r.cfg.Ahead); full || !more {
 		c.idle(draining, round{queues, full, r.slots.untilStale()}, claimed)
 	}
+}
+
+// roomKept is how many tasks the memory that is kept through a pause is for.
+const roomKept = 64
+
+// keep keeps the memory of an answer for the next one: at once, or if it is not much.
+func (c *claimer) keep(claimed *storage.Claimed, more bool) {
+	if !more {
+		if cap(claimed.Tasks) > roomKept {
+			return
+		}
+		clear(claimed.Tasks) // payloads are not to be kept
+	}
+	c.room = storage.Claimed{Tasks: claimed.Tasks, Fences: claimed.Fences}
 }
 
 // failed waits after a claim that did not go through. The session has repeated it

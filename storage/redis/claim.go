@@ -326,7 +326,7 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 	answer.Cancels, answer.suspects = strings.Contains(flags, "c"), strings.Contains(flags, "s")
 	version := v.number()
 	answer.taken = int(v.number())
-	answer.room()
+	answer.room(req, a)
 	answer.suspect = v.number() == 1
 	for _, q := range a.group.queues {
 		h, last, ok := hauled(v.next())
@@ -348,9 +348,13 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 }
 
 // room makes room for all that was taken.
-func (c *claimAnswer) room() {
+func (c *claimAnswer) room(req *storage.ClaimRequest, a ask) {
+	var earlier storage.Claimed
+	if a.index == 0 { // others are asked at the same time
+		earlier = req.Room
+	}
 	n := min(max(c.taken, 0), storage.MaxClaim)
-	c.Tasks, c.Fences = make([]storage.Task, 0, n), make([]storage.Fence, 0, n)
+	c.Tasks, c.Fences = slices.Grow(earlier.Tasks[:0], n), slices.Grow(earlier.Fences[:0], n)
 }
 
 // haul is what a claim took of one queue.
