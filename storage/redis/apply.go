@@ -39,7 +39,6 @@ type part struct {
 	units  []unit // what the Txs are, in the order of args
 	run    []run  // plain Txs that are not in args yet: all of them where it is plain
 	count  int    // of Txs
-	record []byte // room for one
 
 	outcome string
 	err     error
@@ -110,6 +109,7 @@ func (s *Storage) Apply(
 func (s *Storage) split(call storage.Call, txs []storage.Tx) ([]*part, error) {
 	var parts []*part
 	open := make(map[int]*part, 1) // the last part of each slot
+	scratch := make([]byte, 0, 512)
 	var one [1]string
 	for i := range txs {
 		tx := &txs[i]
@@ -125,7 +125,7 @@ func (s *Storage) split(call storage.Call, txs []storage.Tx) ([]*part, error) {
 			parts = append(parts, p)
 			open[slot] = p
 		}
-		p.add(i, txs, queues)
+		scratch = p.add(i, txs, queues, scratch)
 		p.ops += ops
 		p.bytes += bytes
 	}
@@ -231,8 +231,9 @@ type run struct {
 const shortRun = 4
 
 // add takes on the i-th Tx of the call. Completions of one fence need not stand
-// together, for it makes no difference which is first.
-func (p *part) add(i int, txs []storage.Tx, queues []string) {
+// together, for it makes no difference which is first. scratch is memory to make a record in,
+// and so is what it returns.
+func (p *part) add(i int, txs []storage.Tx, queues []string, scratch []byte) []byte {
 	for _, q := range queues {
 		if !slices.Contains(p.queues, q) {
 			p.queues = append(p.queues, q)
@@ -243,12 +244,13 @@ func (p *part) add(i int, txs []storage.Tx, queues []string) {
 	case completes(tx):
 		p.addCompletion(i, txs)
 	case insertsPlainly(tx):
-		p.addInsert(i, txs)
+		return p.addInsert(i, txs, scratch)
 	default:
 		p.mixed = true
 		p.close(txs)
 		p.addTx(i, tx)
 	}
+	return scratch
 }
 
 // completes reports whether a Tx is a completion on which nothing hangs.
@@ -294,13 +296,12 @@ func (p *part) addCompletion(i int, txs []storage.Tx) {
 	r.txs = append(r.txs, i)
 }
 
-func (p *part) addInsert(i int, txs []storage.Tx) {
+func (p *part) addInsert(i int, txs []storage.Tx, scratch []byte) []byte {
 	if len(p.run) > 0 && p.run[0].letter != insertRun {
 		p.close(txs)
 	}
 	in := &txs[i].Inserts[0]
-	record, _ := newRecord(in, p.record)
-	p.record = record
+	record, _ := newRecord(in, scratch)
 	last := len(p.run) - 1
 	if last < 0 || p.run[last].queue != in.Ref.Queue || p.run[last].lead != string(record[:leadSize]) {
 		last = len(p.run)
@@ -315,6 +316,7 @@ func (p *part) addInsert(i int, txs []storage.Tx) {
 	r := &p.run[last]
 	r.items = append(r.items, in.Ref.ID, string(record[stampEnd:]))
 	r.txs = append(r.txs, i)
+	return record
 }
 
 // The letters of runs.
