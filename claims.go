@@ -72,8 +72,9 @@ func (c *claimer) turn(draining, claim, jobs context.Context) {
 	if claimed.Cancels && r.slots.any() {
 		kick(d.keep.kick)
 	}
-	c.keep(&claimed, more)
-	if full := more && r.slots.full(d, r.cfg.Ahead); full || !more {
+	full := more && r.slots.full(d, r.cfg.Ahead)
+	c.keep(&claimed, full || !more)
+	if full || !more {
 		c.idle(draining, round{queues, full, r.slots.untilStale()}, claimed)
 	}
 }
@@ -81,13 +82,15 @@ func (c *claimer) turn(draining, claim, jobs context.Context) {
 // roomKept is how many tasks the memory that is kept through a pause is for.
 const roomKept = 64
 
-// keep keeps the memory of an answer for the next one: at once, or if it is not much.
-func (c *claimer) keep(claimed *storage.Claimed, more bool) {
-	if !more {
+// keep keeps the memory of an answer for the next one: at once, or through a pause if it is
+// not much. Then nothing of the tasks is kept with it.
+func (c *claimer) keep(claimed *storage.Claimed, pauses bool) {
+	if pauses {
 		if cap(claimed.Tasks) > roomKept {
 			return
 		}
-		clear(claimed.Tasks) // payloads are not to be kept
+		clear(claimed.Tasks[:cap(claimed.Tasks)])
+		clear(claimed.Fences[:cap(claimed.Fences)])
 	}
 	c.room = storage.Claimed{Tasks: claimed.Tasks, Fences: claimed.Fences}
 }

@@ -33,7 +33,7 @@ func (k *keeper) loop(ctx context.Context) {
 		next := k.d.r.cfg.Lease / 3
 		if !k.beat(ctx) {
 			// No lease waits a whole turn for the next chance: it is given up after two of them.
-			next = min(max(next/4, kickGap), jitter(slowScan), next)
+			next = min(max(jitter(next/4), kickGap), jitter(slowScan), next)
 		}
 		if !rest(ctx, min(next, kickGap), nil) || !rest(ctx, next-min(next, kickGap), k.kick) {
 			return

@@ -27,6 +27,18 @@ type ClaimRequest struct {
 	Room Claimed
 }
 
+// MakeRoom gives memory for an answer of n tasks: that of Room where it is enough.
+func (r *ClaimRequest) MakeRoom(n int) ([]Task, []Fence) {
+	tasks, fences := r.Room.Tasks[:0], r.Room.Fences[:0]
+	if cap(tasks) < n {
+		tasks = make([]Task, 0, n)
+	}
+	if cap(fences) < n {
+		fences = make([]Fence, 0, n)
+	}
+	return tasks, fences
+}
+
 // ClaimQueue is one queue of a claim.
 type ClaimQueue struct {
 	Name string

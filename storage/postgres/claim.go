@@ -190,8 +190,7 @@ func (c *claim) take(r *claimRow) error {
 		return err
 	}
 	if c.Tasks == nil { // about as many as the last time
-		room := int(min(c.store.brought.Load()*9/8+1, int64(c.req.Max)))
-		c.Tasks, c.Fences = slices.Grow(c.req.Room.Tasks[:0], room), slices.Grow(c.req.Room.Fences[:0], room)
+		c.Tasks, c.Fences = c.req.MakeRoom(int(min(c.store.brought.Load()*9/8+1, int64(c.req.Max))))
 	}
 	task := t.task()
 	task.Runner, c.kind = c.req.Runner, task.Kind

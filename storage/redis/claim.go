@@ -349,12 +349,12 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 
 // room makes room for all that was taken.
 func (c *claimAnswer) room(req *storage.ClaimRequest, a ask) {
-	var earlier storage.Claimed
-	if a.index == 0 { // others are asked at the same time
-		earlier = req.Room
-	}
 	n := min(max(c.taken, 0), storage.MaxClaim)
-	c.Tasks, c.Fences = slices.Grow(earlier.Tasks[:0], n), slices.Grow(earlier.Fences[:0], n)
+	if a.index > 0 { // another is asked at the same time
+		c.Tasks, c.Fences = make([]storage.Task, 0, n), make([]storage.Fence, 0, n)
+		return
+	}
+	c.Tasks, c.Fences = req.MakeRoom(n)
 }
 
 // haul is what a claim took of one queue.

@@ -121,8 +121,10 @@ func (b *bare) Work(ctx context.Context, w Worker) error {
 		})
 	}
 	var settled error
-	settler.Go(func() { settled = b.settleAll(context.WithoutCancel(ctx), queue, done) })
-	err := b.claimAll(ctx, queue, chunks)
+	claiming, stop := context.WithCancel(ctx)
+	defer stop()
+	settler.Go(func() { settled = b.settleAll(context.WithoutCancel(ctx), queue, done, stop) })
+	err := b.claimAll(claiming, queue, chunks)
 	close(chunks)
 	slots.Wait()
 	close(done)
@@ -159,8 +161,8 @@ func (b *bare) claimAll(ctx context.Context, queue string, chunks chan<- []bareJ
 	return nil
 }
 
-// settleAll settles what has run, as much at a time as there is.
-func (b *bare) settleAll(ctx context.Context, queue string, done <-chan []bareJob) error {
+// settleAll settles what has run, as much at a time as there is, and calls stop where it cannot.
+func (b *bare) settleAll(ctx context.Context, queue string, done <-chan []bareJob, stop func()) error {
 	var failed error
 	for chunk := range done {
 		for more := true; more && len(chunk) < bareClaims; {
@@ -173,7 +175,9 @@ func (b *bare) settleAll(ctx context.Context, queue string, done <-chan []bareJo
 			}
 		}
 		if failed == nil { // else what comes is taken all the same, so that nobody waits
-			failed = b.settle(ctx, queue, chunk)
+			if failed = b.settle(ctx, queue, chunk); failed != nil {
+				stop()
+			}
 		}
 	}
 	return failed

@@ -16,6 +16,7 @@ type onBarePostgres struct {
 	pool     *pgxpool.Pool
 	listener *pgx.Conn
 	notified atomic.Int64 // when the last wake-up was sent, in Unix nanoseconds
+	owed     atomic.Bool  // one is to follow
 }
 
 const bareTables = `
@@ -60,11 +61,24 @@ func (s *onBarePostgres) insert(ctx context.Context, queue string, due time.Time
 	}
 	now, last := time.Now().UnixNano(), s.notified.Load()
 	wakes := now-last > int64(wakeEvery) && s.notified.CompareAndSwap(last, now)
+	if !wakes { // the worker may have looked in between
+		defer s.wakeLater(ctx)
+	}
 	_, err := s.pool.Exec(ctx, `WITH added AS (
 			INSERT INTO bare (queue, after, body) SELECT $1, coalesce($2, now()), unnest($3::bytea[])
 		)
 		SELECT CASE WHEN $4 THEN pg_notify('bare', '') END`, queue, after, bodies, wakes)
 	return err
+}
+
+// wakeLater sends one wake-up for all inserts of the next while.
+func (s *onBarePostgres) wakeLater(ctx context.Context) {
+	if s.owed.CompareAndSwap(false, true) {
+		time.AfterFunc(wakeEvery, func() {
+			s.owed.Store(false)
+			_, _ = s.pool.Exec(ctx, "SELECT pg_notify('bare', '')") // fails where it was closed
+		})
+	}
 }
 
 func (s *onBarePostgres) claim(
