@@ -15,7 +15,7 @@ import (
 // the other runner when the frozen one goes on, the other half still run there.
 func TestAFrozenRunnerCannotCommit(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
-		const half, lease = 10, 4 * time.Second // the heir's must not end on a busy machine
+		const half, lease = 10, 2 * time.Second
 		f := newFleet(t, s)
 		stale := []step{
 			{Do: "progress", Arg: "ran"},
