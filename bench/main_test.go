@@ -81,6 +81,18 @@ func TestRedisIsMeasured(t *testing.T) {
 	positive(t, found, "midge drain_q20", "midge mixed", "midge depth", "midge mem_per_job", "midge ping_p999")
 }
 
+// The least is no peer: who wants it names it.
+func TestTheLeastIsMeasured(t *testing.T) {
+	testserver.Require(t)
+	testserver.RequirePostgres(t)
+	for _, storage := range []string{"redis", "postgres"} {
+		found := measured(t, "-quick", "-scale", "0.01", "-storages", storage, "-systems", "bare",
+			"-metrics", "enqueue_p16,enqueue_bulk,drain_c100,mixed,burst_all,depth")
+		positive(t, found, "bare enqueue_p16", "bare enqueue_bulk", "bare drain_c100", "bare mixed",
+			"bare burst_all", "bare mem_per_job")
+	}
+}
+
 func TestPostgresIsMeasured(t *testing.T) {
 	testserver.RequirePostgres(t)
 	found := measured(t, "-quick", "-scale", "0.01", "-storages", "postgres",

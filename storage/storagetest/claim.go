@@ -103,11 +103,10 @@ func claimRoom(r *rig) {
 	r.want("claimed", ids(c.Tasks), []string{"b"})
 	r.want("task claimed, beside the task read", c.Tasks[0], r.read("b"))
 	r.want("payload of the one before", string(payload), "first")
+	second := c.Fences[0]
 	req.Room = storage.Claimed{Tasks: c.Tasks[:0], Fences: c.Fences[:0]}
-	fences := slices.Clone(c.Fences)
 	r.want("claimed where nothing waits", len(r.claim(req).Tasks), 0)
-	c.Fences = fences
-	for _, f := range []storage.Fence{fence, c.Fences[0]} {
+	for _, f := range []storage.Fence{fence, second} {
 		r.settle(held{Fence: f}, storage.Settle{Outcome: storage.Complete})
 	}
 }

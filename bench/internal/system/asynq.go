@@ -85,12 +85,7 @@ func (a *onAsynq) Totals(ctx context.Context, queues ...string) (Totals, error) 
 		if err != nil {
 			return Totals{}, err
 		}
-		sum.Waiting += t.Waiting
-		sum.Pending += t.Pending
-		sum.Later += t.Later
-		sum.Dead += t.Dead
-		sum.Completed += t.Completed
-		sum.Failed += t.Failed
+		sum = sum.plus(t)
 	}
 	return sum, nil
 }

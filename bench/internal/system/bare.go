@@ -54,13 +54,7 @@ type bareJob struct {
 type bare struct {
 	bareStore
 
-	enqueues sync.Map // barePlace -> *batcher[[]byte]
-}
-
-// barePlace is what enqueues have in common that go out together.
-type barePlace struct {
-	queue string
-	due   time.Time
+	enqueues sync.Map // queue -> *batcher
 }
 
 func newBare(store bareStore) *bare { return &bare{bareStore: store} }
@@ -80,14 +74,13 @@ func (b *bare) Enqueue(ctx context.Context, queue string, payload []byte, due ti
 	if !due.IsZero() {
 		return b.insert(ctx, queue, due, [][]byte{payload})
 	}
-	place := barePlace{queue, due}
-	all, ok := b.enqueues.Load(place)
+	all, ok := b.enqueues.Load(queue)
 	if !ok {
-		all, _ = b.enqueues.LoadOrStore(place, &batcher[[]byte]{flush: func(bodies [][]byte) error {
-			return b.insert(ctx, queue, due, bodies)
+		all, _ = b.enqueues.LoadOrStore(queue, &batcher{flush: func(bodies [][]byte) error {
+			return b.insert(ctx, queue, time.Time{}, bodies)
 		}})
 	}
-	return all.(*batcher[[]byte]).do(payload)
+	return all.(*batcher).do(payload)
 }
 
 func (b *bare) EnqueueMany(ctx context.Context, queue string, payloads [][]byte, due time.Time) error {
@@ -190,10 +183,7 @@ func (b *bare) Totals(ctx context.Context, queues ...string) (sum Totals, err er
 		if err != nil {
 			return Totals{}, err
 		}
-		sum.Waiting += t.Waiting
-		sum.Pending += t.Pending
-		sum.Later += t.Later
-		sum.Completed += t.Completed
+		sum = sum.plus(t)
 	}
 	return sum, nil
 }
@@ -201,38 +191,40 @@ func (b *bare) Totals(ctx context.Context, queues ...string) (sum Totals, err er
 func (b *bare) Close() error { return b.close() }
 
 // batcher flushes together what comes while a flush is under way.
-type batcher[T any] struct {
-	flush func([]T) error
+type batcher struct {
+	flush func(bodies [][]byte) error
 
 	mu   sync.Mutex
-	next *batch[T] // that waits for its flush; nil where none is under way
+	next *batch // that waits for its flush; nil where none is under way
 }
 
 // batch is what goes out together.
-type batch[T any] struct {
-	items []T
-	turn  chan struct{} // has one when a caller of it is to flush it
-	done  chan struct{} // closed once it was flushed
-	err   error
+type batch struct {
+	bodies [][]byte
+	turn   chan struct{} // has one when a caller of it is to flush it
+	done   chan struct{} // closed once it was flushed
+	err    error
 }
 
-// do flushes an item with others.
-func (b *batcher[T]) do(item T) error {
+func newBatch() *batch { return &batch{turn: make(chan struct{}, 1), done: make(chan struct{})} }
+
+// do flushes a body with others.
+func (b *batcher) do(body []byte) error {
 	b.mu.Lock()
 	mine := b.next
-	if mine == nil { // nobody flushes
-		mine = newBatch[T]()
-		mine.items = append(mine.items, item)
-		b.next = newBatch[T]()
-		b.mu.Unlock()
+	leads := mine == nil // nobody flushes
+	if leads {
+		mine, b.next = newBatch(), newBatch()
+	}
+	mine.bodies = append(mine.bodies, body)
+	b.mu.Unlock()
+	if leads {
 		return b.lead(mine)
 	}
-	mine.items = append(mine.items, item)
-	b.mu.Unlock()
 	select {
 	case <-mine.turn:
 		b.mu.Lock()
-		b.next = newBatch[T]()
+		b.next = newBatch()
 		b.mu.Unlock()
 		return b.lead(mine)
 	case <-mine.done:
@@ -240,17 +232,13 @@ func (b *batcher[T]) do(item T) error {
 	}
 }
 
-func newBatch[T any]() *batch[T] {
-	return &batch[T]{turn: make(chan struct{}, 1), done: make(chan struct{})}
-}
-
 // lead flushes a batch and hands on.
-func (b *batcher[T]) lead(mine *batch[T]) error {
-	mine.err = b.flush(mine.items)
+func (b *batcher) lead(mine *batch) error {
+	mine.err = b.flush(mine.bodies)
 	close(mine.done)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.next.items) > 0 {
+	if len(b.next.bodies) > 0 {
 		b.next.turn <- struct{}{}
 	} else {
 		b.next = nil

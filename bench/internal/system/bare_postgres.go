@@ -31,7 +31,7 @@ CREATE INDEX IF NOT EXISTS bare_after ON bare (queue, after, id);
 CREATE TABLE IF NOT EXISTS bare_completed (queue text NOT NULL, jobs bigint NOT NULL)`
 
 func openBarePostgres(ctx context.Context, at Place) (*onBarePostgres, error) {
-	p, err := pool(ctx, at, riverConnections)
+	p, err := pool(ctx, at, poolConnections)
 	if err != nil {
 		return nil, err
 	}

@@ -124,12 +124,10 @@ func (m *onMidge) Totals(ctx context.Context, queues ...string) (Totals, error) 
 	}
 	var sum Totals
 	for _, s := range all {
-		sum.Waiting += s.Waiting
-		sum.Pending += s.Pending
-		sum.Later += s.Scheduled + s.Retry
-		sum.Dead += s.Dead
-		sum.Completed += s.Totals.Completed
-		sum.Failed += s.Totals.Failed
+		sum = sum.plus(Totals{
+			Waiting: s.Waiting, Pending: s.Pending, Later: s.Scheduled + s.Retry, Dead: s.Dead,
+			Completed: s.Totals.Completed, Failed: s.Totals.Failed,
+		})
 	}
 	return sum, nil
 }

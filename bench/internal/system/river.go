@@ -31,9 +31,9 @@ func riverTuned() System {
 	}
 }
 
-// riverConnections bounds those of one River: enough that sixteen producers wait for the
+// poolConnections bounds those of a system to PostgreSQL: enough that sixteen producers wait for the
 // server and not for each other, where its pool by itself has as few as four.
-const riverConnections = 20
+const poolConnections = 20
 
 // onRiver is an opened River.
 type onRiver struct {
@@ -59,7 +59,7 @@ func openRiver(cfg river.Config) func(context.Context, Place) (Instance, error) 
 		}
 		r := &onRiver{cfg: cfg}
 		var err error
-		if r.pool, err = pool(ctx, at, riverConnections); err != nil {
+		if r.pool, err = pool(ctx, at, poolConnections); err != nil {
 			return nil, err
 		}
 		if r.look, err = pool(ctx, at, 1); err == nil {

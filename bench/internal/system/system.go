@@ -103,6 +103,17 @@ type Totals struct {
 	Failed           int64 // attempts that failed, over the lifetime
 }
 
+// plus adds those of another queue.
+func (t Totals) plus(other Totals) Totals {
+	t.Waiting += other.Waiting
+	t.Pending += other.Pending
+	t.Later += other.Later
+	t.Dead += other.Dead
+	t.Completed += other.Completed
+	t.Failed += other.Failed
+	return t
+}
+
 // Check returns an error unless exactly so many jobs were completed and nothing is left.
 func (t Totals) Check(completed int64) error {
 	if want := (Totals{Completed: completed}); t != want {
