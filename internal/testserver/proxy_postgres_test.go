@@ -2,6 +2,7 @@ package testserver
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -102,4 +103,44 @@ func TestStandby(t *testing.T) {
 	must(t, standby.Exec(t.Context(), "INSERT INTO a VALUES (1)"))
 	must(t, primary.Follow(standby))
 	must(t, primary.Exec(t.Context(), "SELECT 1 / count(*) FROM a"))
+}
+
+// TestPostgresCopy sends rows of copies through the proxy, also where the server refuses them:
+// what comes afterwards is answered, and faults strike what they are meant for.
+func TestPostgresCopy(t *testing.T) {
+	RequirePostgres(t)
+	server := Postgres(t, PostgresOptions{Unsafe: true})
+	proxy := NewProxy(t, server.Addr())
+	must(t, server.Exec(t.Context(), "CREATE TABLE a (b text PRIMARY KEY)"))
+	conn := connect(t, proxy)
+	many := make([][]any, 5000)
+	for i := range many {
+		many[i] = []any{fmt.Sprint("row ", i)}
+	}
+	copies := func(table string, rows ...[]any) error {
+		_, err := conn.CopyFrom(t.Context(), pgx.Identifier{table}, []string{"b"}, pgx.CopyFromRows(rows))
+		return err
+	}
+	must(t, copies("a", many...))
+	if err := copies("a", many[0]); err == nil {
+		t.Error("a row was copied twice, want it refused")
+	}
+	if err := copies("nowhere", many...); err == nil {
+		t.Error("rows were copied to a table that is not there")
+	}
+	var n int
+	must(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM a").Scan(&n))
+	if n != len(many) {
+		t.Errorf("%d rows, want %d", n, len(many))
+	}
+	lost := proxy.CutAfterRequest(Containing("copy"), 1)
+	if err := copies("a", []any{"one more"}); err == nil {
+		t.Error("a copy whose reply was lost succeeded")
+	}
+	<-lost.Struck()
+	conn = connect(t, proxy)
+	must(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM a").Scan(&n))
+	if n != len(many)+1 {
+		t.Errorf("%d rows after a copy whose reply was lost, want %d", n, len(many)+1)
+	}
 }

@@ -38,7 +38,8 @@ func (r *resp) unasked(reply []byte) bool { return reply[0] == '>' && !r.subscri
 
 // postgres is the protocol of PostgreSQL, without TLS and passwords. A command is what
 // a client sends up to the point where it waits for ReadyForQuery, a reply what comes up
-// to that. What faults are matched against is the SQL that a command executes, also where
+// to that. The rows of a copy are a command without one: that of the copy itself answers them.
+// What faults are matched against is the SQL that a command executes, also where
 // that was prepared by an earlier one.
 type postgres struct {
 	begun bool
@@ -64,7 +65,7 @@ func (p *postgres) request(b []byte) (int, bool) {
 	}
 	return upTo(b, func(message []byte) bool {
 		switch message[0] {
-		case 'Q', 'S', 'X', 'p':
+		case 'Q', 'S', 'X', 'p', 'c', 'f': // the last two end the rows of a copy
 			return true
 		}
 		return false
@@ -74,7 +75,8 @@ func (p *postgres) request(b []byte) (int, bool) {
 func (*postgres) reply(b []byte) (int, bool) {
 	first := true
 	return upTo(b, func(message []byte) bool {
-		alone := first && message[0] == 'A' // a notification, between replies
+		// A notification, between replies, or that the server is ready for the rows of a copy.
+		alone := first && (message[0] == 'A' || message[0] == 'G')
 		first = false
 		fatal := message[0] == 'E' && (bytes.Contains(message, []byte("\x00VFATAL\x00")) ||
 			bytes.Contains(message, []byte("\x00VPANIC\x00"))) // nothing comes after it
@@ -105,7 +107,7 @@ func (p *postgres) sent(request []byte) (shown []byte, answered bool) {
 	return shown, answered
 }
 
-func (*postgres) unasked(reply []byte) bool { return reply[0] == 'A' }
+func (*postgres) unasked(reply []byte) bool { return reply[0] == 'A' || reply[0] == 'G' }
 
 // fitted gives size where b holds that much, else 0.
 func fitted(size int, b []byte) int {

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -44,6 +45,26 @@ func insertMutants() []mutant {
 		breaks("at most 999 inserts", fault{apply: editing(func(tx *storage.Tx) {
 			tx.Inserts = tx.Inserts[:min(len(tx.Inserts), 999)]
 		})}, "insert/many"),
+		breaks("late inserts of a call lose their headers", fault{apply: late(func(j *storage.Insert) {
+			j.Headers = nil
+		})}, "bulk/fields"),
+		breaks("late inserts of a call have no priority", fault{apply: late(func(j *storage.Insert) {
+			j.Priority = 0
+		})}, "bulk/fields"),
+		breaks("late inserts of a call are due now", fault{apply: late(func(j *storage.Insert) {
+			j.Delay, j.At = 0, time.Time{}
+		})}, "bulk/fields"),
+		breaks("late inserts of a call are always new", fault{apply: late(func(j *storage.Insert) {
+			j.Ref.ID = storage.NewID()
+		})}, "bulk/fields", "bulk/what is there"),
+		breaks("large calls are carried out again", fault{apply: applies(func(
+			ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
+		) ([]storage.Applied, error) {
+			if len(txs) > 100 {
+				call = storage.Call{}
+			}
+			return next(ctx, call, txs...)
+		})}, "bulk/repeated"),
 		breaks("names of 64 bytes", fault{apply: refusing(func(txs []storage.Tx) error {
 			if len(txs[0].Inserts) > 0 && len(txs[0].Inserts[0].Ref.Queue) > 64 {
 				return storage.Invalid("queue name", txs[0].Inserts[0].Ref.Queue, "at most 64 bytes")
@@ -61,6 +82,23 @@ func insertMutants() []mutant {
 			}
 		})}, "insert/cursor repeated"),
 	}
+}
+
+// late alters all inserts of a call behind the hundredth.
+func late(edit func(*storage.Insert)) func(applyFunc) applyFunc {
+	return applies(func(
+		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
+	) ([]storage.Applied, error) {
+		txs = slices.Clone(txs)
+		for i := range txs {
+			if i < 100 || len(txs[i].Inserts) == 0 {
+				continue
+			}
+			txs[i].Inserts = slices.Clone(txs[i].Inserts)
+			edit(&txs[i].Inserts[0])
+		}
+		return next(ctx, call, txs...)
+	})
 }
 
 func refuseExisting(tx storage.Tx, a *storage.Applied) {
