@@ -3,7 +3,6 @@
 package faulttest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -136,10 +135,12 @@ func (k kind) isStep(request []byte) bool {
 
 // begins matches the first request of each such call.
 func (k kind) begins(request []byte) bool {
-	return k.isStep(request) || k == onePostgres && bytes.Contains(request, []byte(".enter("))
+	return k.isStep(request) || k == onePostgres && postgresBegins.Match(request)
 }
 
 var (
 	redisScript  = testserver.Command("EVALSHA", "EVAL")
 	postgresStep = regexp.MustCompile(`(?m)^COMMIT$|\.(claim|enqueue|add|finish)\(`)
+	// What the first round trip of a step of several asks.
+	postgresBegins = regexp.MustCompile(`\.enter\(|^SELECT \S+\.stamp\(`)
 )

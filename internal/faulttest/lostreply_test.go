@@ -53,6 +53,40 @@ var lossCases = map[string]func(r *lossRig, i int) storage.Totals{
 		r.none()
 		return storage.Totals{Enqueued: 5, Completed: 5}
 	},
+	// Many are enqueued by one call, and some have run and vanished before the repeat.
+	"enqueue-bulk": func(r *lossRig, i int) storage.Totals {
+		const many, gone = 150, 3
+		txs := make([]storage.Tx, many)
+		for j := range txs {
+			txs[j].Inserts = []storage.Insert{r.insert(fmt.Sprint(id(i), "-", j))}
+		}
+		r.lose(func(s *storage.Session) error {
+			applied, err := s.Apply(r.t.Context(), txs...)
+			for _, a := range applied {
+				if a.Err != nil || a.Inserted[0].Existing {
+					r.t.Errorf("%v, %+v; want each inserted", a.Err, a.Inserted)
+				}
+			}
+			return err
+		}, func() {
+			for j := range gone {
+				r.finish(fmt.Sprint(id(i), "-", j))
+			}
+		})
+		claimed, err := r.direct.Claim(r.t.Context(), r.claimRequest(many))
+		must(r.t, err)
+		if len(claimed.Tasks) != many-gone || claimed.Tasks[0].ID != fmt.Sprint(id(i), "-", gone) {
+			r.t.Errorf("%d tasks are left, want %d in their order", len(claimed.Tasks), many-gone)
+		}
+		ends := make([]storage.Tx, len(claimed.Fences))
+		for j, fence := range claimed.Fences {
+			ends[j].Settles = []storage.Settle{{Fence: fence, Outcome: storage.Complete}}
+		}
+		_, err = r.direct.Apply(r.t.Context(), ends...)
+		must(r.t, err)
+		r.none()
+		return storage.Totals{Enqueued: many, Completed: many}
+	},
 	// The unique key is free again before the repeat, which must not take it.
 	"enqueue-unique": func(r *lossRig, i int) storage.Totals {
 		in := r.insert(id(i))

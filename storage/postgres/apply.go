@@ -24,7 +24,7 @@ func (s *Storage) Apply(
 		return []storage.Applied{}, nil
 	}
 	s.sweep.visit()
-	p := newPart(call, isolated(txs))
+	p := newPart(call, txs)
 	for i := range txs {
 		s.vacuum.left(txs[i].Ops() - len(txs[i].Inserts))
 	}
@@ -33,10 +33,6 @@ func (s *Storage) Apply(
 	}
 	return p.applied, nil
 }
-
-// isolated gives txs that stay as they are, whatever the caller does with its slices once
-// its context has ended: a flush may still be under way then.
-func isolated(txs []storage.Tx) []storage.Tx { return append([]storage.Tx{}, txs...) }
 
 // classOf says how a call is flushed.
 func (s *Storage) classOf(p *part) int {

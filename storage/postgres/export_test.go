@@ -47,3 +47,8 @@ func (s *Storage) AMinuteLater() {
 		s.numbers.known[name] = k
 	}
 }
+
+// Unstick ends the steps that have been waiting for their client for that long.
+func (s *Storage) Unstick(ctx context.Context, after time.Duration) error {
+	return s.unstick(ctx, after)
+}

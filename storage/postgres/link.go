@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"io"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -60,6 +61,12 @@ func (t *transaction) run(ctx context.Context, queries ...query) error {
 		queries = append([]query{{text: "BEGIN ISOLATION LEVEL READ COMMITTED"}, {text: idleLimit}}, queries...)
 	}
 	return send(ctx, t.conn.Conn(), t.schema, queries)
+}
+
+// copy fills a table with what COPY reads from rows.
+func (t *transaction) copy(ctx context.Context, text string, rows io.Reader) error {
+	_, err := t.conn.Conn().PgConn().CopyFrom(ctx, rows, t.schema.in(text))
+	return err
 }
 
 // commit carries out the last queries, commits, and gives the connection back: who goes on

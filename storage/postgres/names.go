@@ -16,15 +16,25 @@ const (
 
 // packID gives what is kept of an id.
 func packID(id string) []byte {
-	if len(id) == madeLength {
-		b := make([]byte, madeBytes)
-		n, err := alphabet.Decode(b, []byte(id))
-		// The last digit stands for fewer bits than it has: some texts are no id's.
-		if err == nil && n == madeBytes && b[0] < firstText && unpackID(b) == id {
-			return b
-		}
+	if b, made := packMade(id); made {
+		return b[:]
 	}
 	return []byte(id)
+}
+
+// packMade gives what is kept of an id that storage.NewID made.
+func packMade(id string) (b [madeBytes]byte, made bool) {
+	if len(id) != madeLength {
+		return b, false
+	}
+	n, err := alphabet.Decode(b[:], []byte(id))
+	if err != nil || n != madeBytes || b[0] >= firstText {
+		return b, false
+	}
+	// The last digit stands for fewer bits than it has: some texts are no id's.
+	var again [madeLength]byte
+	alphabet.Encode(again[:], b[:])
+	return b, string(again[:]) == id
 }
 
 // unpackID gives an id as callers know it.

@@ -19,43 +19,100 @@ import (
 
 // plainArgs are the arguments of the steps enqueue and finish (schema/002_steps.sql).
 type plainArgs struct {
-	span                          int64
-	lanes                         [][]byte
-	opens, seqs                   []int64
-	offs                          []int64
-	queues                        []int32
-	ids                           [][]byte
-	ats, dues                     []int64
-	priorities                    []int16
-	marks                         []int16
-	records                       [][]byte
-	ends                          []int32
-	endIDs                        [][]byte
-	dqueues, dwaiting, dscheduled []int32
-	timed                         bool
-	low, high                     []byte // the ids are between these, where they are close
-	versions                      []int64
-	tokens                        [][]byte
+	presented
+	tally
+
+	queues     []int32
+	ids        [][]byte
+	ats, dues  []int64
+	priorities []int16
+	marks      []int16
+	records    [][]byte
+	timed      bool
+	low, high  []byte
+	ends       []int32
+	endIDs     [][]byte
+	versions   []int64
+	tokens     [][]byte
+}
+
+// presented are the calls of parts, each with where in the time of the step it begins: every
+// insert and completion takes a microsecond.
+type presented struct {
+	span        int64   // of all, and one more
+	offs        []int64 // of each part
+	lanes       [][]byte
+	opens, seqs []int64
+	begins      []int64 // of each lane
+}
+
+func presenting(parts []*part) presented {
+	pr := presented{offs: make([]int64, len(parts))}
+	var calls []storage.Call
+	begins := make(map[[16]byte]int64)
+	for i, p := range parts {
+		pr.offs[i] = pr.span
+		if !p.call.IsZero() {
+			calls = append(calls, p.call)
+			begins[p.call.Lane.ID] = pr.span
+		}
+		pr.span += int64(p.ops)
+	}
+	pr.span++
+	pr.lanes, pr.opens, pr.seqs = present(calls)
+	pr.begins = make([]int64, len(calls))
+	for i := range calls {
+		pr.begins[i] = begins[calls[i].Lane.ID]
+	}
+	return pr
+}
+
+// tally says of each queue how many inserts are to wait and to be scheduled.
+type tally struct{ dqueues, dwaiting, dscheduled []int32 }
+
+func newTally() tally { return tally{[]int32{}, []int32{}, []int32{}} }
+
+// count notes an insert and gives the place of its queue.
+func (t *tally) count(queue int32, later bool) int {
+	i := slices.Index(t.dqueues, queue)
+	if i < 0 {
+		i = len(t.dqueues)
+		t.dqueues = append(t.dqueues, queue)
+		t.dwaiting, t.dscheduled = append(t.dwaiting, 0), append(t.dscheduled, 0)
+	}
+	if later {
+		t.dscheduled[i]++
+	} else {
+		t.dwaiting[i]++
+	}
+	return i
+}
+
+// plainStep is a flush of plain parts under way.
+type plainStep struct {
+	class  int
+	parts  []*part
+	queues map[string]int32
+	begun  time.Time
+	base   int64   // the moment from which it counts; 0 where something was not as expected
+	offs   []int64 // of each part, from there
+	rung   []int32 // queues with new work, or with something due earlier than all else
+	told   []int32 // those of them that were notified
 }
 
 // flushPlain carries out parts of one of the plain classes. It gives those that have to
 // go the general way: all of them or none.
 func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*part {
-	var base int64
-	var offs []int64
-	var rung, told []int32
-	var queues map[string]int32
-	var begun time.Time
+	st := &plainStep{class: class, parts: parts}
 	err := s.retry(ctx, func() (err error) {
-		begun = time.Now()
-		queues, err = s.numbersOf(ctx, queuesOfParts(parts))
-		if err != nil {
+		st.begun, st.base = time.Now(), 0
+		if st.queues, err = s.numbersOf(ctx, queuesOfParts(parts)); err != nil {
 			return err
 		}
-		var args *plainArgs
-		args, offs = plain(parts, queues)
-		told = s.notes.loud(args.dqueues)
-		return heldUp(s.ask(ctx, s.poolOf(class), s.plainQuery(args, class, told, &base, &rung)), parts)
+		if isBulk(class, parts) {
+			return heldUp(s.copyStep(ctx, st), parts)
+		}
+		return heldUp(s.plainStep(ctx, st), parts)
 	})
 	switch {
 	case errors.Is(err, errBusy):
@@ -67,44 +124,50 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 			p.done, p.err = true, err
 		}
 		return nil
-	case err != nil || base == 0:
+	case err != nil || st.base == 0:
 		if class == classSettle {
 			s.odd.note(queuesOfParts(parts))
 		}
 		return parts
 	}
-	s.lateSince(ctx, begun, queues)
-	s.notes.rung(ctx, rung, told, false)
+	s.lateSince(ctx, st.begun, st.queues)
+	s.notes.rung(ctx, st.rung, st.told, false)
 	for i, p := range parts {
 		p.done = true
-		p.applied = expected(p.txs, base+offs[i])
+		p.applied = expected(p.txs, st.base+st.offs[i])
 	}
 	return nil
 }
 
+// plainStep carries out parts by one function of the server.
+func (s *Storage) plainStep(ctx context.Context, st *plainStep) error {
+	a := plain(st.parts, st.queues)
+	st.offs, st.told = a.offs, s.notes.loud(a.dqueues)
+	return s.ask(ctx, s.poolOf(st.class), s.plainQuery(a, st))
+}
+
 // plainQuery is the step of a class: enqueue, or finish where tasks are completed too.
-func (s *Storage) plainQuery(a *plainArgs, class int, told []int32, base *int64, rung *[]int32) query {
+func (s *Storage) plainQuery(a *plainArgs, st *plainStep) query {
 	args := []any{
-		a.span, blobs(a.lanes), a.opens, a.seqs, a.offs, a.queues, blobs(a.ids), a.ats, a.dues, a.priorities,
+		a.span, blobs(a.lanes), a.opens, a.seqs, a.begins, a.queues, blobs(a.ids), a.ats, a.dues, a.priorities,
 		a.marks, blobs(a.records), a.dqueues, a.dwaiting, a.dscheduled, a.timed, a.low, a.high, s.notes.channel,
-		s.notes.sender, told,
+		s.notes.sender, st.told,
 	}
 	text := "SELECT base, coalesce(rung, '{}') FROM {schema}.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, " +
 		"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)"
-	if class == classSettle {
+	if st.class == classSettle {
 		args = append(args, a.ends, blobs(a.endIDs), a.versions, blobs(a.tokens))
 		text = "SELECT base, coalesce(rung, '{}') FROM {schema}.finish($1, $2, $3, $4, $5, $6, $7, $8, $9, " +
 			"$10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)"
 	}
-	return query{text: text, args: args, scan: one(base, rung)}
+	return query{text: text, args: args, scan: one(&st.base, &st.rung)}
 }
 
 // blobs is an array that the driver writes without reflection.
 type blobs = pgtype.FlatArray[[]byte]
 
-// plain gives the arguments for parts, and where in the time of the step each part
-// begins: its inserts and then its completions take a microsecond each.
-func plain(parts []*part, queues map[string]int32) (*plainArgs, []int64) {
+// plain gives the arguments for parts.
+func plain(parts []*part, queues map[string]int32) *plainArgs {
 	inserts, settles := 0, 0
 	for _, p := range parts {
 		for j := range p.txs {
@@ -112,28 +175,16 @@ func plain(parts []*part, queues map[string]int32) (*plainArgs, []int64) {
 		}
 	}
 	a := newPlainArgs(inserts, settles)
-	offs := make([]int64, len(parts))
-	var calls []storage.Call
-	begins := make(map[[16]byte]int64)
-	for i, p := range parts {
-		offs[i] = a.span
-		if !p.call.IsZero() {
-			calls = append(calls, p.call)
-			begins[p.call.Lane.ID] = a.span
-		}
+	a.presented = presenting(parts)
+	at := int64(0)
+	for _, p := range parts {
 		for j := range p.txs {
-			a.add(&p.txs[j], queues)
+			at = a.add(&p.txs[j], queues, at)
 		}
 	}
 	a.byEnd()
-	a.bound()
-	a.span++
-	a.lanes, a.opens, a.seqs = present(calls)
-	a.offs = make([]int64, len(a.lanes))
-	for i := range calls {
-		a.offs[i] = begins[calls[i].Lane.ID]
-	}
-	return a, offs
+	a.low, a.high = bounds(a.ids, len(a.dqueues))
+	return a
 }
 
 // newPlainArgs makes room for so many inserts and completions.
@@ -142,19 +193,20 @@ func newPlainArgs(inserts, settles int) *plainArgs {
 		queues: make([]int32, 0, inserts), ids: make([][]byte, 0, inserts), ats: make([]int64, 0, inserts),
 		dues: make([]int64, 0, inserts), priorities: make([]int16, 0, inserts), marks: make([]int16, 0, inserts),
 		records: make([][]byte, 0, inserts),
-		dqueues: []int32{}, dwaiting: []int32{}, dscheduled: []int32{},
-		ends: make([]int32, 0, settles), endIDs: make([][]byte, 0, settles),
+		tally:   newTally(),
+		ends:    make([]int32, 0, settles), endIDs: make([][]byte, 0, settles),
 		versions: make([]int64, 0, settles), tokens: make([][]byte, 0, settles),
 	}
 }
 
-func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32) {
+// add takes a Tx along, whose first moment is at, and gives the moment after its last.
+func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32, at int64) int64 {
 	for k := range tx.Inserts {
 		in := &tx.Inserts[k]
 		a.queues = append(a.queues, queues[in.Ref.Queue])
 		a.ids = append(a.ids, packID(in.Ref.ID))
-		a.ats = append(a.ats, a.span)
-		a.span++
+		a.ats = append(a.ats, at)
+		at++
 		due := -in.Delay.Microseconds()
 		if !in.At.IsZero() {
 			due = max(in.At.UnixMicro(), 0)
@@ -174,8 +226,9 @@ func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32) {
 		a.endIDs = append(a.endIDs, packID(f.ID))
 		a.versions = append(a.versions, f.Version)
 		a.tokens = append(a.tokens, f.Token[:])
-		a.span++
+		at++
 	}
+	return at
 }
 
 // marks gives the flags of a plain insert.
@@ -186,37 +239,21 @@ func (sp *spec) marks() int16 {
 	return 0
 }
 
-// count notes an insert that is expected to be scheduled, or to wait.
-func (a *plainArgs) count(queue int32, later bool) {
-	i := slices.Index(a.dqueues, queue)
-	if i < 0 {
-		i = len(a.dqueues)
-		a.dqueues = append(a.dqueues, queue)
-		a.dwaiting, a.dscheduled = append(a.dwaiting, 0), append(a.dscheduled, 0)
-	}
-	if later {
-		a.dscheduled[i]++
-	} else {
-		a.dwaiting[i]++
-	}
-}
-
 // nearby is how much of the beginning of ids that are made about the same time is equal: the
 // time but for its last minute.
 const nearby = 4
 
-// bound finds the ends of where the ids of inserts are, if they are of one queue and were made
-// about the same time: one look there tells that none of them is that of a task which has
-// ended. Elsewhere it would pass over what may be millions of dead entries.
-func (a *plainArgs) bound() {
-	a.low, a.high = []byte{}, []byte{}
-	if len(a.ids) == 0 || len(a.dqueues) != 1 {
-		return
+// bounds gives the ends of where the ids of inserts are, if they are of one queue and were made
+// about the same time, else empty ones: one look there tells that none of them is that of a
+// task which has ended. Elsewhere it would pass over what may be millions of dead entries.
+func bounds(ids [][]byte, queues int) (low, high []byte) {
+	if len(ids) == 0 || queues != 1 {
+		return []byte{}, []byte{}
 	}
-	low, high := a.ids[0], a.ids[0]
-	for _, id := range a.ids {
+	low, high = ids[0], ids[0]
+	for _, id := range ids {
 		if len(id) != madeBytes || id[0] >= firstText || !bytes.Equal(id[:nearby], low[:nearby]) {
-			return
+			return []byte{}, []byte{}
 		}
 		if bytes.Compare(id, low) < 0 {
 			low = id
@@ -224,7 +261,7 @@ func (a *plainArgs) bound() {
 			high = id
 		}
 	}
-	a.low, a.high = low, high
+	return low, high
 }
 
 // byEnd puts the completions in the order of queue and id, in which tasks are locked

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -58,8 +59,13 @@ func specOf(in *storage.Insert) spec {
 }
 
 // pack writes a record.
-func (sp *spec) pack() []byte {
-	b := make([]byte, 1, 32+len(sp.Kind)+len(sp.Encoding)+len(sp.Payload))
+func (sp *spec) pack() []byte { return sp.appendTo(nil) }
+
+// appendTo writes a record behind b.
+func (sp *spec) appendTo(b []byte) []byte {
+	begin := len(b)
+	b = slices.Grow(b, 32+len(sp.Kind)+len(sp.Encoding)+len(sp.Payload))
+	b = append(b, 0) // the flags
 	b = binary.AppendUvarint(b, uint64(sp.MaxRetries))
 	b = binary.AppendUvarint(b, uint64(sp.CrashLimit))
 	b = appendText(b, sp.Kind)
@@ -93,7 +99,7 @@ func (sp *spec) pack() []byte {
 		flags |= hasCursor
 		b = appendText(b, string(packCursor(sp.Cursor)))
 	}
-	b[0] = flags
+	b[begin] = flags
 	return append(b, sp.Payload...)
 }
 

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// sweep looks after what belongs to no queue's claims: it folds what steps appended,
-// forgets lanes and runners whose time is over, and queues that nobody uses. It works in
-// the background, now and then, while the storage is used: each Claim and each flush
-// visits it, and it does the rounds that are due.
+// sweep looks after what belongs to no queue's claims: it folds what steps appended, ends
+// steps that are stuck, forgets lanes and runners whose time is over, and queues that
+// nobody uses. It works in the background, now and then, while the storage is used: each
+// Claim and each flush visits it, and it does the rounds that are due.
 type sweep struct {
 	round func(ctx context.Context, fold, all bool)
 	ctx   context.Context //nolint:containedctx // of the rounds; ended by Close
@@ -103,10 +103,17 @@ func (s *Storage) look(ctx context.Context, fold, all bool) {
 		}
 	}
 	if all {
+		_ = s.unstick(ctx, 2*flushTime)
 		_ = s.sweepLanes(ctx)
 		_ = s.sweepRunners(ctx)
 		_ = s.sweepQueues(ctx)
 	}
+}
+
+// unstick ends the connections of those who began to copy tasks so long ago and neither go on
+// nor end.
+func (s *Storage) unstick(ctx context.Context, after time.Duration) error {
+	return s.ask(ctx, s.pool, query{text: "SELECT {schema}.unstick($1)", args: []any{after.Seconds()}})
 }
 
 // sweepRunners forgets runners whose heartbeat expired.

@@ -106,9 +106,6 @@ func (s *Storage) rehearseEnd(ctx context.Context, tx *transaction, name string,
 
 // trial carries out a Tx of a plain class.
 func (s *Storage) trial(class int, plainTx storage.Tx, name string, queue int32) query {
-	var base int64
-	var rung []int32
-	p := newPart(storage.Call{}, []storage.Tx{plainTx})
-	args, _ := plain([]*part{p}, map[string]int32{name: queue})
-	return s.plainQuery(args, class, nil, &base, &rung)
+	st := &plainStep{class: class, parts: []*part{newPart(storage.Call{}, []storage.Tx{plainTx})}}
+	return s.plainQuery(plain(st.parts, map[string]int32{name: queue}), st)
 }

@@ -166,6 +166,49 @@ BEGIN
 	RETURN now;
 END $$;
 
+-- unstick ends connections on which a large enqueue has been waiting for its rows for longer than
+-- any client takes: its process is frozen, or unreachable. No setting of the server's bounds that,
+-- and meanwhile its transaction keeps every vacuum from what has died.
+CREATE FUNCTION {schema}.unstick(seconds float8) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM pg_terminate_backend(a.pid) FROM pg_stat_activity a
+	WHERE a.datname = current_database() AND a.usename = current_user AND a.state = 'active'
+		AND a.wait_event = 'ClientRead' AND a.query LIKE 'COPY {schema}.tasks %'
+		AND a.query_start < clock_timestamp() - make_interval(secs => seconds);
+END $$;
+
+-- copied ends a large enqueue, whose rows were copied into tasks under moments from base on:
+-- like enqueue, with when the first task of each queue that is scheduled is due (firsts). It
+-- raises an error of its own (P0001) where something is not as expected. Ids are told only where
+-- they are not close.
+CREATE FUNCTION {schema}.copied(
+	base int8, lanes bytea[], opens int8[], seqs int8[], offs int8[], queues int4[], ids bytea[], low bytea,
+	high bytea, dqueues int4[], dwaiting int4[], dscheduled int4[], firsts int8[],
+	channel text, sender text, loud int4[]
+) RETURNS int4[] LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+	rung int4[];
+BEGIN
+	IF low = '' AND {schema}.kept(queues, ids) OR low <> '' AND EXISTS (
+		SELECT FROM {schema}.ended e WHERE e.queue = dqueues[1] AND e.id >= low AND e.id <= high
+	) THEN
+		RAISE 'an id is that of a task which has ended, or close to one';
+	END IF;
+	IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base) THEN
+		RAISE 'a call is repeated, after its tasks have ended';
+	END IF;
+	INSERT INTO {schema}.deltas (queue, waiting, scheduled, t_enqueued)
+	SELECT d.queue, d.w, d.s, d.w + d.s FROM unnest(dqueues, dwaiting, dscheduled) AS d (queue, w, s);
+	rung := ARRAY(
+		SELECT d.queue FROM unnest(dqueues, dwaiting, firsts) AS d (queue, w, first)
+		WHERE d.w > 0 OR {schema}.soonest(d.queue, base) >= d.first);
+	IF cardinality(loud) > 0 AND rung && loud THEN
+		PERFORM {schema}.ring(channel, sender, 'w', ARRAY(SELECT unnest(rung) INTERSECT SELECT unnest(loud)));
+	END IF;
+	RETURN rung;
+END $$;
+
 -- kept reports whether one of these ids is that of a task which has ended. It is asked
 -- after the insert, which waited for a settle of the same id that was under way.
 CREATE FUNCTION {schema}.kept(queues int4[], ids bytea[]) RETURNS bool LANGUAGE plpgsql AS $$

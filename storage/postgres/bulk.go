@@ -1,0 +1,222 @@
+package postgres
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"sync"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Many plain inserts are copied into the table of tasks: the server takes rows while they are
+// packed, and a page of them at a time. It costs three round trips, of which the first
+// reserves the moments at which the tasks are made: a row says its own.
+
+// isBulk reports whether parts of a class are many plain inserts.
+func isBulk(class int, parts []*part) bool { return class == classInsert && opsOf(parts) >= largeOps }
+
+func opsOf(parts []*part) (n int) {
+	for _, p := range parts {
+		n += p.ops
+	}
+	return n
+}
+
+// copyStep carries out many plain inserts.
+func (s *Storage) copyStep(ctx context.Context, st *plainStep) error {
+	tx, err := s.begin(ctx, s.pool)
+	if err != nil {
+		return err
+	}
+	defer tx.close(ctx)
+	b := newBulk(st.parts, st.queues)
+	defer b.close()
+	st.offs = b.offs
+	err = tx.run(ctx, query{
+		text: "SELECT {schema}.stamp($1) FROM set_config('lock_timeout', '50ms', true)",
+		args: []any{b.span}, scan: one(&b.base),
+	})
+	if err != nil {
+		return err
+	}
+	err = tx.copy(ctx, copyRows, b)
+	b.close()
+	switch {
+	case code(err) == "23505": // an id is taken
+		return nil
+	case err != nil:
+		return err
+	}
+	st.told = s.notes.loud(b.dqueues)
+	if err = tx.commit(ctx, b.copied(s.notes, st)); err == nil {
+		st.base = b.base
+	}
+	return err
+}
+
+const copyRows = "COPY {schema}.tasks " + // unstick knows it by these words
+	"(sort, version, queue, line, flags, priority, id, lease, past, record) FROM STDIN BINARY"
+
+// The form that COPY reads (www.postgresql.org/docs/current/sql-copy.html): a header, rows of
+// columns behind their lengths, and an end.
+const (
+	bulkHeader = "PGCOPY\n\xff\r\n\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
+	bulkEnd    = "\xff\xff"
+	bulkWidth  = 10
+)
+
+// buffers are where rows were packed, to be used again: each holds what the driver reads at a
+// time (64 KiB) and a row more. One that a payload made larger than bufferMost is not kept.
+var buffers sync.Pool
+
+const (
+	bufferSize = 80 << 10
+	bufferMost = 128 << 10
+)
+
+func newBuffer() []byte {
+	if b, some := buffers.Get().(*[]byte); some {
+		return (*b)[:0]
+	}
+	return make([]byte, 0, bufferSize)
+}
+
+// bulk are plain inserts in the form that COPY reads; to read them is to pack them.
+type bulk struct {
+	presented
+
+	inserts []*storage.Insert
+	queues  map[string]int32
+	base    int64 // when the first of them is made
+
+	mu     sync.Mutex // guards what follows: after an error the driver may go on reading
+	closed bool
+	made   int // rows
+	buf    []byte
+	unread []byte // of buf
+	tally
+	firsts []int64 // of each queue: when the first of those that are scheduled is due
+	ids    [][]byte
+	of     []int32 // queues of the ids
+}
+
+func newBulk(parts []*part, queues map[string]int32) *bulk {
+	n := opsOf(parts)
+	b := &bulk{
+		presented: presenting(parts), tally: newTally(), queues: queues,
+		inserts: make([]*storage.Insert, 0, n), ids: make([][]byte, 0, n), of: make([]int32, 0, n),
+		buf: append(newBuffer(), bulkHeader...), firsts: []int64{},
+	}
+	b.unread = b.buf
+	for _, p := range parts {
+		for i := range p.txs {
+			for j := range p.txs[i].Inserts {
+				b.inserts = append(b.inserts, &p.txs[i].Inserts[j])
+			}
+		}
+	}
+	return b
+}
+
+// Read gives the next of the rows.
+func (b *bulk) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return 0, io.ErrClosedPipe
+	}
+	if len(b.unread) < len(p) {
+		b.buf = append(b.buf[:0], b.unread...)
+		for len(b.buf) < len(p) && b.made < len(b.inserts) {
+			b.row(b.inserts[b.made])
+			if b.made++; b.made == len(b.inserts) {
+				b.buf = append(b.buf, bulkEnd...)
+			}
+		}
+		b.unread = b.buf
+	}
+	n := copy(p, b.unread)
+	if b.unread = b.unread[n:]; n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// close ends reading, so that the inserts are the caller's again.
+func (b *bulk) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed && cap(b.buf) <= bufferMost {
+		buf := b.buf // alone: the inserts are the caller's
+		buffers.Put(&buf)
+	}
+	b.closed, b.buf, b.unread = true, nil, nil
+}
+
+// row packs an insert.
+func (b *bulk) row(in *storage.Insert) {
+	now, queue, priority := b.base+int64(b.made), b.queues[in.Ref.Queue], int16(in.Priority)
+	state, place := waiting, band(priority)+now
+	if due := dueFrom(in, now); due > now {
+		state, place = scheduled, due
+	}
+	i := b.count(queue, state == scheduled)
+	if i == len(b.firsts) {
+		b.firsts = append(b.firsts, never)
+	}
+	if state == scheduled {
+		b.firsts[i] = min(b.firsts[i], place)
+	}
+	id, sp := packID(in.Ref.ID), specOf(in)
+	b.ids, b.of = append(b.ids, id), append(b.of, queue)
+
+	to := binary.BigEndian.AppendUint16(b.buf, bulkWidth)
+	to = column64(column64(to, place), now)
+	to = column32(column32(to, queue), queue*16+int32(state))
+	to = column16(column16(to, sp.marks()), priority)
+	to = append(binary.BigEndian.AppendUint32(to, uint32(len(id))), id...)
+	to = binary.BigEndian.AppendUint32(to, 0) // no lease
+	to = binary.BigEndian.AppendUint32(to, 0) // no past
+	size := len(to)
+	to = sp.appendTo(append(to, 0, 0, 0, 0))
+	binary.BigEndian.PutUint32(to[size:], uint32(len(to)-size-4))
+	b.buf = to
+}
+
+// dueFrom is the moment at which a plain insert that is made now is due.
+func dueFrom(in *storage.Insert, now int64) int64 {
+	if in.At.IsZero() {
+		return now + in.Delay.Microseconds()
+	}
+	return in.At.UnixMicro()
+}
+
+func column64(to []byte, v int64) []byte {
+	return binary.BigEndian.AppendUint64(append(to, 0, 0, 0, 8), uint64(v))
+}
+
+func column32(to []byte, v int32) []byte {
+	return binary.BigEndian.AppendUint32(append(to, 0, 0, 0, 4), uint32(v))
+}
+
+func column16(to []byte, v int16) []byte {
+	return binary.BigEndian.AppendUint16(append(to, 0, 0, 0, 2), uint16(v))
+}
+
+// copied is the last query of the step. Where ids are close the server needs none of them.
+func (b *bulk) copied(n *notes, st *plainStep) query {
+	low, high := bounds(b.ids, len(b.dqueues))
+	if len(low) > 0 {
+		b.ids, b.of = [][]byte{}, []int32{}
+	}
+	return query{
+		text: "SELECT coalesce({schema}.copied($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, " +
+			"$15, $16), '{}')",
+		args: []any{
+			b.base, blobs(b.lanes), b.opens, b.seqs, b.begins, b.of, blobs(b.ids), low, high,
+			b.dqueues, b.dwaiting, b.dscheduled, b.firsts, n.channel, n.sender, st.told,
+		},
+		scan: one(&st.rung),
+	}
+}
