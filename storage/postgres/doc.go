@@ -28,15 +28,15 @@
 //
 // Every verb is one transaction. What a busy queue sees all day is a function in the
 // database (schema/002_steps.sql): claim, plain inserts (enqueue, and add for a lone one),
-// completions (finish).
+// completions (finish). A hundred plain inserts and more are copied into the table (bulk.go).
 // Everything else is decided by the client: a step loads and locks what it names, carries
 // its Txs out in memory, one after the other (work.go), and writes what changed over
 // arrays (save.go). A plain step that does not go as expected has done nothing and is
 // done again that way.
 //
 //	verb         round trips
-//	Apply        1 for plain inserts and completions, else 2; 3 where it has to look for
-//	             the holder of a key
+//	Apply        1 for plain inserts and completions, 3 for a hundred inserts and more,
+//	             else 2; 3 where it has to look for the holder of a key
 //	Claim        1; 4 more for each queue in which a lease has expired
 //	Extend       2
 //	Wait         0
@@ -61,7 +61,9 @@
 // are carried out one by one, and one that is still held up is handed back as an ErrUnknown,
 // for its caller to repeat. In a transaction of the application's it waits. Extend, cancel and
 // recovery pass over a task that is locked, as one is that the application settles in a
-// transaction of its own. A step of which nothing is heard for two seconds is rolled back by the server.
+// transaction of its own. A step of which nothing is heard for two seconds is rolled back by the
+// server; one that stopped in the middle of its rows, which no setting bounds, is ended by
+// another client's sweep after twenty.
 // Sizes and totals are appended as rows, and one client at a time folds them.
 // A serialization failure, a deadlock or a lost race is done again with jitter.
 //

@@ -173,7 +173,7 @@ CREATE FUNCTION {schema}.unstick(seconds float8) RETURNS void LANGUAGE plpgsql A
 BEGIN
 	PERFORM pg_terminate_backend(a.pid) FROM pg_stat_activity a
 	WHERE a.datname = current_database() AND a.usename = current_user AND a.state = 'active'
-		AND a.wait_event = 'ClientRead' AND a.query LIKE 'COPY {schema}.tasks %'
+		AND a.wait_event = 'ClientRead' AND starts_with(a.query, 'COPY {schema}.tasks ')
 		AND a.query_start < clock_timestamp() - make_interval(secs => seconds);
 END $$;
 
