@@ -15,7 +15,8 @@ func (r Ref) String() string { return r.Queue + "/" + r.ID }
 
 // Task is one enqueued job, or a cursor. Durations and times are rounded down to
 // whole microseconds. A storage neither keeps nor changes the slices and maps
-// given to it, and those it returns belong to the caller.
+// given to it, but that a call whose outcome is unknown may go on reading them for a
+// while; those it returns belong to the caller.
 type Task struct {
 	Ref
 

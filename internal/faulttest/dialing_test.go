@@ -142,5 +142,5 @@ var (
 	redisScript  = testserver.Command("EVALSHA", "EVAL")
 	postgresStep = regexp.MustCompile(`(?m)^COMMIT$|\.(claim|enqueue|add|finish)\(`)
 	// What the first round trip of a step of several asks.
-	postgresBegins = regexp.MustCompile(`\.enter\(|^SELECT \S+\.stamp\(`)
+	postgresBegins = regexp.MustCompile(`\.enter\(|\.opened\(`)
 )

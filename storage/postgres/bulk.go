@@ -33,24 +33,22 @@ func (s *Storage) copyStep(ctx context.Context, st *plainStep) error {
 	b := newBulk(st.parts, st.queues)
 	defer b.close()
 	st.offs = b.offs
-	err = tx.run(ctx, query{
-		text: "SELECT {schema}.stamp($1) FROM set_config('lock_timeout', '50ms', true)",
-		args: []any{b.span}, scan: one(&b.base),
-	})
-	if err != nil {
+	if err = tx.run(ctx, b.opened()); err != nil || b.base == 0 {
 		return err
 	}
 	err = tx.copy(ctx, copyRows, b)
 	b.close()
-	switch {
-	case code(err) == "23505": // an id is taken
-		return nil
-	case err != nil:
-		return err
+	if err == nil {
+		st.told = s.notes.loud(b.dqueues)
+		// A commit that notifies takes a lock of the whole server, however long that takes.
+		err = tx.commit(ctx, b.copied(s.notes, st), query{text: "SET LOCAL lock_timeout TO DEFAULT"})
 	}
-	st.told = s.notes.loud(b.dqueues)
-	if err = tx.commit(ctx, b.copied(s.notes, st)); err == nil {
+	switch {
+	case err == nil:
 		st.base = b.base
+	case code(err) == "23505", unexpected(err): // an id is taken
+		s.vacuum.left(b.made)
+		return nil
 	}
 	return err
 }
@@ -87,8 +85,11 @@ type bulk struct {
 	presented
 
 	inserts []*storage.Insert
-	queues  map[string]int32
-	base    int64 // when the first of them is made
+	queues  []int32 // of each
+	ids     [][]byte
+	base    int64 // when the first of them is made; 0 where an id is taken
+	// Where ids are close the server is told their ends alone.
+	low, high []byte
 
 	mu     sync.Mutex // guards what follows: after an error the driver may go on reading
 	closed bool
@@ -97,25 +98,26 @@ type bulk struct {
 	unread []byte // of buf
 	tally
 	firsts []int64 // of each queue: when the first of those that are scheduled is due
-	ids    [][]byte
-	of     []int32 // queues of the ids
 }
 
 func newBulk(parts []*part, queues map[string]int32) *bulk {
 	n := opsOf(parts)
 	b := &bulk{
-		presented: presenting(parts), tally: newTally(), queues: queues,
-		inserts: make([]*storage.Insert, 0, n), ids: make([][]byte, 0, n), of: make([]int32, 0, n),
-		buf: append(newBuffer(), bulkHeader...), firsts: []int64{},
+		presented: presenting(parts), tally: newTally(), firsts: []int64{}, buf: append(newBuffer(), bulkHeader...),
+		inserts: make([]*storage.Insert, 0, n), queues: make([]int32, 0, n), ids: make([][]byte, 0, n),
 	}
 	b.unread = b.buf
 	for _, p := range parts {
 		for i := range p.txs {
 			for j := range p.txs[i].Inserts {
-				b.inserts = append(b.inserts, &p.txs[i].Inserts[j])
+				in := &p.txs[i].Inserts[j]
+				b.inserts = append(b.inserts, in)
+				b.queues = append(b.queues, queues[in.Ref.Queue])
+				b.ids = append(b.ids, packID(in.Ref.ID))
 			}
 		}
 	}
+	b.low, b.high = bounds(b.ids, len(queues))
 	return b
 }
 
@@ -156,7 +158,7 @@ func (b *bulk) close() {
 
 // row packs an insert.
 func (b *bulk) row(in *storage.Insert) {
-	now, queue, priority := b.base+int64(b.made), b.queues[in.Ref.Queue], int16(in.Priority)
+	now, queue, priority := b.base+int64(b.made), b.queues[b.made], int16(in.Priority)
 	state, place := waiting, band(priority)+now
 	if due := dueFrom(in, now); due > now {
 		state, place = scheduled, due
@@ -168,9 +170,7 @@ func (b *bulk) row(in *storage.Insert) {
 	if state == scheduled {
 		b.firsts[i] = min(b.firsts[i], place)
 	}
-	id, sp := packID(in.Ref.ID), specOf(in)
-	b.ids, b.of = append(b.ids, id), append(b.of, queue)
-
+	id, sp := b.ids[b.made], specOf(in)
 	to := binary.BigEndian.AppendUint16(b.buf, bulkWidth)
 	to = column64(column64(to, place), now)
 	to = column32(column32(to, queue), queue*16+int32(state))
@@ -204,19 +204,33 @@ func column16(to []byte, v int16) []byte {
 	return binary.BigEndian.AppendUint16(append(to, 0, 0, 0, 2), uint16(v))
 }
 
-// copied is the last query of the step. Where ids are close the server needs none of them.
-func (b *bulk) copied(n *notes, st *plainStep) query {
-	low, high := bounds(b.ids, len(b.dqueues))
-	if len(low) > 0 {
-		b.ids, b.of = [][]byte{}, []int32{}
+// opened is the first query of the step, copied the last.
+func (b *bulk) opened() query {
+	queues, ids := b.told()
+	return query{
+		text: "SELECT {schema}.opened($1, $2, $3) FROM set_config('lock_timeout', '50ms', true)",
+		args: []any{b.span, queues, ids}, scan: one(&b.base),
 	}
+}
+
+func (b *bulk) copied(n *notes, st *plainStep) query {
+	queues, ids := b.told()
 	return query{
 		text: "SELECT coalesce({schema}.copied($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, " +
 			"$15, $16), '{}')",
 		args: []any{
-			b.base, blobs(b.lanes), b.opens, b.seqs, b.begins, b.of, blobs(b.ids), low, high,
+			b.base, blobs(b.lanes), b.opens, b.seqs, b.begins, queues, ids, b.low, b.high,
 			b.dqueues, b.dwaiting, b.dscheduled, b.firsts, n.channel, n.sender, st.told,
 		},
 		scan: one(&st.rung),
 	}
+}
+
+// told are the ids that the server is told: none where they are close. Those were made for these
+// tasks: they are taken by a repeat at most.
+func (b *bulk) told() (queues []int32, ids blobs) {
+	if len(b.low) > 0 {
+		return []int32{}, blobs{}
+	}
+	return b.queues, b.ids
 }

@@ -1,7 +1,9 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 	"time"
@@ -99,5 +101,83 @@ func TestManyMeetAnEndedTask(t *testing.T) {
 	stats, err := session.Storage().Stats(t.Context(), "q")
 	if err != nil || stats[0].Waiting != 299 || stats[0].Totals.Enqueued != 300 {
 		t.Errorf("got %+v, %v, want 299 waiting of 300", stats, err)
+	}
+}
+
+// TestManyAreRepeated repeats a large call whose ids are taken, those that were made for it and
+// the application's own.
+func TestManyAreRepeated(t *testing.T) {
+	testserver.RequirePostgres(t)
+	store, session := opened(t, fresh(t, postgres.Config{}))
+	made, named := insertTxs(200), insertTxs(200)
+	for i := range named {
+		named[i].Inserts[0].Ref.ID = fmt.Sprintf("order-%d", i)
+	}
+	for what, txs := range map[string][]storage.Tx{"made": made, "named": named} {
+		for n := range 3 {
+			applied, err := session.Apply(t.Context(), txs...)
+			if err != nil || applied[199].Err != nil || applied[199].Inserted[0].Existing != (n > 0) {
+				t.Fatalf("%s, the %dth time: %v, %v", what, n, err, applied)
+			}
+		}
+	}
+	stats, err := store.Stats(t.Context(), "q")
+	if err != nil || stats[0].Waiting != 400 || stats[0].Totals.Enqueued != 400 {
+		t.Errorf("got %+v, %v, want 400 waiting", stats, err)
+	}
+}
+
+// TestACommitThatNotifiesWaits has another transaction hold the lock that a commit with a
+// notification takes: inserts of every size wait for it as long as it takes.
+func TestACommitThatNotifiesWaits(t *testing.T) {
+	testserver.RequirePostgres(t)
+	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true})
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A commit waits for a standby that is not there, until it is cancelled.
+	must(server.Exec(t.Context(), "ALTER DATABASE postgres SET synchronous_commit = 'local'"))
+	must(server.Exec(t.Context(), "ALTER SYSTEM SET synchronous_standby_names = 'nobody'"))
+	must(server.Exec(t.Context(), "SELECT pg_reload_conf()"))
+	connect := func() *pgx.Conn {
+		conn, err := pgx.Connect(t.Context(), server.URL())
+		must(err)
+		t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+		return conn
+	}
+	slow, watch := connect(), connect()
+	must(server.Exec(t.Context(), "CREATE TABLE written (a int)"))
+	_, err := slow.Exec(t.Context(), "SET synchronous_commit = on")
+	must(err)
+	sees := func(what string) {
+		t.Helper()
+		testserver.Await(t, what, func() (seen bool) {
+			must(watch.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE "+what+")").Scan(&seen))
+			return seen
+		})
+	}
+	for _, n := range []int{1, 50, 150} {
+		_, session := opened(t, fresh(t, postgres.Config{URL: server.URL()}))
+		_, err = slow.Exec(t.Context(), "BEGIN; INSERT INTO written VALUES (1); NOTIFY other")
+		must(err)
+		committed, applied := make(chan error, 1), make(chan error, 1)
+		go func() { // ends with the wait for the standby
+			_, err := slow.Exec(t.Context(), "COMMIT")
+			committed <- err
+		}()
+		sees("wait_event = 'SyncRep'")
+		go func() { // ends with that commit
+			_, err := session.Apply(t.Context(), insertTxs(n)...)
+			applied <- err
+		}()
+		sees("wait_event_type = 'Lock' AND state_change < clock_timestamp() - interval '200 ms'")
+		must(server.Exec(t.Context(), "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))
+		must(<-committed)
+		if err := <-applied; err != nil {
+			t.Errorf("%d inserts beside a commit that takes long: %v", n, err)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -70,5 +71,32 @@ func TestClosedRowsAreLeftAlone(t *testing.T) {
 	parts[0].txs, parts[1].txs = nil, nil
 	if n, err := b.Read(make([]byte, 100)); n != 0 || err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("got %d bytes, error %v, want an error, which takes the copy back", n, err)
+	}
+}
+
+// TestARefusedCopyHangsUp has the server refuse rows: the connection is not used again.
+func TestARefusedCopyHangsUp(t *testing.T) {
+	testserver.RequirePostgres(t)
+	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true})
+	cfg := Config{URL: server.URL()}
+	if err := Migrate(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	tx, err := s.begin(t.Context(), s.pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.close(t.Context())
+	if err := tx.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	conn := tx.conn.Conn()
+	if err := tx.copy(t.Context(), copyRows, strings.NewReader("no rows")); err == nil || !conn.IsClosed() {
+		t.Errorf("got error %v, closed %v; want the copy refused and the connection hung up", err, conn.IsClosed())
 	}
 }

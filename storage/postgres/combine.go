@@ -76,7 +76,7 @@ func (c *combiner) submit(class int, p *part) (alone bool, err error) {
 		c.flushes.Add(1)
 		return true, nil
 	}
-	p.txs = slices.Clone(p.txs) // the caller's slice is his again once his context has ended
+	p.txs = slices.Clone(p.txs) // this slice is the caller's again once his context has ended
 	p.flight = &flight{landed: make(chan struct{})}
 	c.outbox[class] = append(c.outbox[class], p)
 	return false, nil

@@ -63,9 +63,17 @@ func (t *transaction) run(ctx context.Context, queries ...query) error {
 	return send(ctx, t.conn.Conn(), t.schema, queries)
 }
 
-// copy fills a table with what COPY reads from rows.
+// copy fills a table with what COPY reads from rows. Where the server refuses them the
+// connection is hung up: a PgBouncer (1.21 to 1.25) that was sent the end of a copy which had
+// failed keeps its own connection from everybody else for as long as this one stands
+// (github.com/pgbouncer/pgbouncer/pull/1470).
 func (t *transaction) copy(ctx context.Context, text string, rows io.Reader) error {
 	_, err := t.conn.Conn().PgConn().CopyFrom(ctx, rows, t.schema.in(text))
+	if err != nil {
+		t.over = true
+		_ = t.conn.Conn().Close(ctx)
+		release(t.conn)
+	}
 	return err
 }
 

@@ -119,7 +119,9 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 		flushApart(parts, func(p *part) { s.flush(ctx, class, []*part{p}) })
 		return nil
 	case err != nil && !unexpected(err):
-		err = translate(err)
+		if err = translate(err); errors.Is(err, storage.ErrUnknown) { // it may be there, and late
+			s.lateSince(ctx, st.begun, st.queues)
+		}
 		for _, p := range parts {
 			p.done, p.err = true, err
 		}
@@ -240,8 +242,8 @@ func (sp *spec) marks() int16 {
 }
 
 // nearby is how much of the beginning of ids that are made about the same time is equal: the
-// time but for its last minute.
-const nearby = 4
+// time but for its last quarter of a second.
+const nearby = 5
 
 // bounds gives the ends of where the ids of inserts are, if they are of one queue and were made
 // about the same time, else empty ones: one look there tells that none of them is that of a

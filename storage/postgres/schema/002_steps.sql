@@ -135,6 +135,7 @@ CREATE FUNCTION {schema}.add(
 	p_record bytea, channel text, note text
 ) RETURNS int8 LANGUAGE plpgsql AS $$
 DECLARE
+	waited text := current_setting('lock_timeout');
 	waits text := set_config('lock_timeout', '50ms', true);
 	scans text := set_config('enable_seqscan', 'off', true);
 	now int8 := {schema}.stamp(2);
@@ -160,7 +161,8 @@ BEGIN
 		RETURN 0;
 	END IF;
 	INSERT INTO {schema}.deltas (queue, waiting, t_enqueued) VALUES (p_queue, 1, 1);
-	IF note <> '' THEN
+	IF note <> '' THEN -- the commit takes a lock of the whole server then, however long that takes
+		waits := set_config('lock_timeout', waited, true);
 		PERFORM pg_notify(channel, note);
 	END IF;
 	RETURN now;
@@ -168,13 +170,34 @@ END $$;
 
 -- unstick ends connections on which a large enqueue has been waiting for its rows for longer than
 -- any client takes: its process is frozen, or unreachable. No setting of the server's bounds that,
--- and meanwhile its transaction keeps every vacuum from what has died.
+-- and meanwhile its transaction keeps every vacuum from what has died. Of roles that this one is
+-- no member of it cannot end any.
 CREATE FUNCTION {schema}.unstick(seconds float8) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	stuck int4;
 BEGIN
-	PERFORM pg_terminate_backend(a.pid) FROM pg_stat_activity a
-	WHERE a.datname = current_database() AND a.usename = current_user AND a.state = 'active'
-		AND a.wait_event = 'ClientRead' AND starts_with(a.query, 'COPY {schema}.tasks ')
-		AND a.query_start < clock_timestamp() - make_interval(secs => seconds);
+	FOR stuck IN
+		SELECT a.pid FROM pg_stat_activity a
+		WHERE a.datname = current_database() AND a.state = 'active' AND a.wait_event = 'ClientRead'
+			AND starts_with(a.query, 'COPY {schema}.tasks ')
+			AND a.query_start < clock_timestamp() - make_interval(secs => seconds)
+	LOOP
+		BEGIN
+			PERFORM pg_terminate_backend(stuck);
+		EXCEPTION WHEN insufficient_privilege THEN
+			CONTINUE;
+		END;
+	END LOOP;
+END $$;
+
+-- opened begins a large enqueue: it reserves its moments and gives the first, or 0 where one of
+-- these ids is taken.
+CREATE FUNCTION {schema}.opened(span int8, queues int4[], ids bytea[]) RETURNS int8 LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+	PERFORM FROM unnest(queues, ids) AS u (queue, id)
+	WHERE (SELECT true FROM {schema}.tasks t WHERE t.queue = u.queue AND t.id = u.id) LIMIT 1;
+	RETURN CASE WHEN FOUND THEN 0 ELSE {schema}.stamp(span) END;
 END $$;
 
 -- copied ends a large enqueue, whose rows were copied into tasks under moments from base on:
@@ -188,12 +211,14 @@ CREATE FUNCTION {schema}.copied(
 ) RETURNS int4[] LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
+	now int8 := {schema}.told(); -- base is older, and what was due since may have been claimed
 	rung int4[];
 BEGIN
 	IF low = '' AND {schema}.kept(queues, ids) OR low <> '' AND EXISTS (
 		SELECT FROM {schema}.ended e WHERE e.queue = dqueues[1] AND e.id >= low AND e.id <= high
+			AND (SELECT true FROM {schema}.tasks t WHERE t.queue = e.queue AND t.id = e.id)
 	) THEN
-		RAISE 'an id is that of a task which has ended, or close to one';
+		RAISE 'an id is that of a task which has ended';
 	END IF;
 	IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base) THEN
 		RAISE 'a call is repeated, after its tasks have ended';
@@ -202,7 +227,7 @@ BEGIN
 	SELECT d.queue, d.w, d.s, d.w + d.s FROM unnest(dqueues, dwaiting, dscheduled) AS d (queue, w, s);
 	rung := ARRAY(
 		SELECT d.queue FROM unnest(dqueues, dwaiting, firsts) AS d (queue, w, first)
-		WHERE d.w > 0 OR {schema}.soonest(d.queue, base) >= d.first);
+		WHERE d.w > 0 OR {schema}.soonest(d.queue, now) >= d.first);
 	IF cardinality(loud) > 0 AND rung && loud THEN
 		PERFORM {schema}.ring(channel, sender, 'w', ARRAY(SELECT unnest(rung) INTERSECT SELECT unnest(loud)));
 	END IF;
