@@ -43,7 +43,7 @@ func quickAndQuiet(t *testing.T, s *server) {
 	commands := s.commands(t, watch)
 	t.Logf("%d commands in %v without work: %v", len(commands), watch, commands)
 	most := int(2 * watch / time.Second)
-	if s.kind == onePostgres { // a claim, whether its connection lives, and what is to be folded
+	if s.kind == onePostgres { // a claim, whether its connection lives, and a sweep of several statements
 		most *= 2
 	}
 	if len(commands) > most {

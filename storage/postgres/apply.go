@@ -23,7 +23,7 @@ func (s *Storage) Apply(
 	if len(txs) == 0 {
 		return []storage.Applied{}, nil
 	}
-	s.sweep.visit()
+	s.sweep.visit(true)
 	p := newPart(call, txs)
 	for i := range txs {
 		s.vacuum.left(txs[i].Ops() - len(txs[i].Inserts))

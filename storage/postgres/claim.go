@@ -25,7 +25,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	if err := s.enter(); err != nil {
 		return storage.Claimed{}, wrap("claim", err)
 	}
-	s.sweep.visit()
+	s.sweep.visit(s.brought.Load() > 0)
 	s.warmth.begin()
 	since := s.wake.since() // before the claim looks, so that nothing is lost in between
 	c := &claim{store: s, req: &req}

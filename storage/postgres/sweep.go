@@ -11,7 +11,7 @@ import (
 // nobody uses. It works in the background, now and then, while the storage is used: each
 // Claim and each flush visits it, and it does the rounds that are due.
 type sweep struct {
-	round func(ctx context.Context, fold, all bool)
+	round func(ctx context.Context, all bool)
 	ctx   context.Context //nolint:containedctx // of the rounds; ended by Close
 
 	worn   func() bool // the tables may need a vacuum
@@ -22,6 +22,7 @@ type sweep struct {
 	closed    bool
 	busy      bool
 	vacuuming bool
+	appended  bool // by this process, since it last folded
 	folded    time.Time
 	swept     time.Time
 	rounds    sync.WaitGroup // a round and a vacuum, at most one of each at a time; they end with ctx
@@ -30,30 +31,39 @@ type sweep struct {
 const (
 	// stepAside is how long a round lets the step go first that visited it: a task may be
 	// waiting for that.
-	stepAside  = 10 * time.Millisecond
+	stepAside = 10 * time.Millisecond
+	// foldEvery is how often is folded what this process appends, and sweepEvery how often all
+	// else is done, what others have left to be folded included.
 	foldEvery  = 500 * time.Millisecond
 	sweepEvery = 10 * time.Second
 )
 
-// visit starts a round where one is due, and a vacuum.
-func (w *sweep) visit() {
+// visit starts a round where one is due, and a vacuum. appends says that the visitor is about to
+// change sizes or totals, or has.
+func (w *sweep) visit(appends bool) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.closed && w.worn() {
 		w.startVacuum()
 	}
-	fold, all := now.Sub(w.folded) > foldEvery, now.Sub(w.swept) > sweepEvery
-	if w.closed || w.busy || !fold && !all {
-		return
+	all := now.Sub(w.swept) > sweepEvery
+	fold := all || w.appended && now.Sub(w.folded) > foldEvery
+	if fold && !w.busy && !w.closed {
+		w.start(all, now)
 	}
-	w.busy, w.folded = true, now
+	w.appended = w.appended || appends // behind the round, which may not see it yet
+}
+
+// start starts a round. The caller holds mu.
+func (w *sweep) start(all bool, now time.Time) {
+	w.busy, w.folded, w.appended = true, now, false
 	if all {
 		w.swept = now
 	}
 	w.rounds.Go(func() {
 		if rest(w.ctx, stepAside) {
-			w.round(w.ctx, fold, all)
+			w.round(w.ctx, all)
 		}
 		w.mu.Lock()
 		w.busy = false
@@ -90,11 +100,12 @@ func (w *sweep) close() {
 // foldBatch is how many deltas are folded at once.
 const foldBatch = 2000
 
-// look does a round. What fails is done by the next one.
-func (s *Storage) look(ctx context.Context, fold, all bool) {
+// look does a round: it folds, and does all else where it is time. What fails is done by the
+// next one.
+func (s *Storage) look(ctx context.Context, all bool) {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
-	for n := foldBatch; fold && n == foldBatch; {
+	for n := foldBatch; n == foldBatch; {
 		err := s.ask(ctx, s.pool, query{
 			text: "SELECT {schema}.fold($1)", args: []any{int32(foldBatch)}, scan: one(&n),
 		})
