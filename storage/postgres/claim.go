@@ -25,7 +25,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	if err := s.enter(); err != nil {
 		return storage.Claimed{}, wrap("claim", err)
 	}
-	s.sweep.visit(s.brought.Load() > 0)
+	s.sweep.visit(false)
 	s.warmth.begin()
 	since := s.wake.since() // before the claim looks, so that nothing is lost in between
 	c := &claim{store: s, req: &req}
@@ -35,6 +35,9 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	c.Since = since
 	s.brought.Store(int64(len(c.Tasks)))
 	s.vacuum.left(len(c.Tasks))
+	if len(c.Tasks) > 0 {
+		s.sweep.append()
+	}
 	return c.Claimed, nil
 }
 

@@ -59,7 +59,8 @@
 // already it only reads. It waits for no lock of another transaction but that of a unique key
 // or id that is being inserted, for 50 ms: then it is rolled back, the calls that shared it
 // are carried out one by one, and one that is still held up is handed back as an ErrUnknown,
-// for its caller to repeat. In a transaction of the application's it waits. Extend, cancel and
+// for its caller to repeat. In a transaction of the application's it waits, and so does every
+// commit with a notification for those of others: PostgreSQL lets one at a time. Extend, cancel and
 // recovery pass over a task that is locked, as one is that the application settles in a
 // transaction of its own. A step of which nothing is heard for two seconds is rolled back by the
 // server; one that stopped in the middle of its rows, which no setting bounds, is ended by

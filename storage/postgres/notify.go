@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -206,13 +207,12 @@ func (s *Storage) lateSince(ctx context.Context, begun time.Time, queues map[str
 	if time.Since(begun) < lateAfter {
 		return
 	}
-	numbers := make([]int32, 0, len(queues))
-	for _, q := range queues {
-		numbers = append(numbers, q)
-	}
+	numbers := numbersIn(queues)
 	s.late(numbers)
 	_ = s.tell(ctx, "l", numbers) // a hint
 }
+
+func numbersIn(queues map[string]int32) []int32 { return slices.Collect(maps.Values(queues)) }
 
 // tellTime bounds the sending of a notification: it is a hint.
 const tellTime = time.Second

@@ -120,7 +120,7 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 		return nil
 	case err != nil && !unexpected(err):
 		if err = translate(err); errors.Is(err, storage.ErrUnknown) { // it may be there, and late
-			s.lateSince(ctx, st.begun, st.queues)
+			s.late(numbersIn(st.queues))
 		}
 		for _, p := range parts {
 			p.done, p.err = true, err

@@ -38,8 +38,8 @@ const (
 	sweepEvery = 10 * time.Second
 )
 
-// visit starts a round where one is due, and a vacuum. appends says that the visitor is about to
-// change sizes or totals, or has.
+// visit starts a round where one is due, and a vacuum. appends says that the visitor changes
+// sizes or totals.
 func (w *sweep) visit(appends bool) {
 	now := time.Now()
 	w.mu.Lock()
@@ -71,6 +71,13 @@ func (w *sweep) start(all bool, now time.Time) {
 	})
 }
 
+// append notes that this process has changed sizes or totals.
+func (w *sweep) append() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.appended = true
+}
+
 // startVacuum has the tables vacuumed, or vacuumed again. The caller holds mu.
 func (w *sweep) startVacuum() {
 	if w.vacuuming {
@@ -100,11 +107,17 @@ func (w *sweep) close() {
 // foldBatch is how many deltas are folded at once.
 const foldBatch = 2000
 
-// look does a round: it folds, and does all else where it is time. What fails is done by the
+// look does a round: all else where it is time, and then it folds. What fails is done by the
 // next one.
 func (s *Storage) look(ctx context.Context, all bool) {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
+	if all {
+		_ = s.unstick(ctx, 2*flushTime)
+		_ = s.sweepLanes(ctx)
+		_ = s.sweepRunners(ctx)
+		_ = s.sweepQueues(ctx)
+	}
 	for n := foldBatch; n == foldBatch; {
 		err := s.ask(ctx, s.pool, query{
 			text: "SELECT {schema}.fold($1)", args: []any{int32(foldBatch)}, scan: one(&n),
@@ -112,12 +125,6 @@ func (s *Storage) look(ctx context.Context, all bool) {
 		if err != nil {
 			return
 		}
-	}
-	if all {
-		_ = s.unstick(ctx, 2*flushTime)
-		_ = s.sweepLanes(ctx)
-		_ = s.sweepRunners(ctx)
-		_ = s.sweepQueues(ctx)
 	}
 }
 

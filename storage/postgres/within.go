@@ -72,6 +72,7 @@ func (j *Joined) Apply(
 	if err := ctx.Err(); err != nil || len(txs) == 0 {
 		return []storage.Applied{}, wrap("apply", err) // nothing was sent
 	}
+	j.store.sweep.visit(true)
 	p := newPart(call, txs)
 	queues, err := j.store.numbersOf(ctx, queuesOfParts([]*part{p}))
 	if err != nil {

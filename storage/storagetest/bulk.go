@@ -21,6 +21,8 @@ func bulkRules() []rule {
 			"A call of hundreds of inserts that is repeated gives its first outcome, whatever became of the tasks."),
 		state("bulk/wakes", bulkWakes,
 			"A call of hundreds of scheduled inserts wakes who waits for a later moment."),
+		state("bulk/wakes for what is due by then", bulkWakesDue,
+			"A call of hundreds of inserts that are due when it has happened, or before, wakes who waits."),
 	}
 }
 
@@ -165,6 +167,16 @@ func bulkWakes(r *rig) {
 		jobs := make([]storage.Insert, bulkSize)
 		for i := range jobs {
 			jobs[i] = delayed(fmt.Sprintf("t%03d", i), time.Hour-time.Duration(i)*time.Second)
+		}
+		r.called(r.first(), each(jobs)...)
+	})
+}
+
+func bulkWakesDue(r *rig) {
+	r.wakes("hundreds of inserts that are soon due", func(r *rig) {
+		jobs := make([]storage.Insert, 2*bulkSize)
+		for i := range jobs {
+			jobs[i] = delayed(fmt.Sprintf("t%03d", i), time.Microsecond)
 		}
 		r.called(r.first(), each(jobs)...)
 	})

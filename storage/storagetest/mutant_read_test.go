@@ -30,7 +30,8 @@ func waitMutants() []mutant {
 			})}
 		}, "wait/nothing lost since the claim", "wait/new work"),
 		breaks("nobody is woken", fault{wait: waits(never)},
-			"wait/new work", "wait/beside what waits", "wait/earlier due", "bulk/wakes", "wait/cancel", "wait/settings",
+			"wait/new work", "wait/beside what waits", "wait/earlier due", "bulk/wakes",
+			"bulk/wakes for what is due by then", "wait/cancel", "wait/settings",
 			"wait/many waiters", "wait/another handle", "wait/ends with the storage", "wait/nothing lost under load"),
 		breaks("only cancels wake", fault{wait: waits(func(
 			ctx context.Context, next waitFunc, req storage.WaitRequest,

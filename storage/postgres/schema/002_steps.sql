@@ -179,7 +179,7 @@ BEGIN
 	FOR stuck IN
 		SELECT a.pid FROM pg_stat_activity a
 		WHERE a.datname = current_database() AND a.state = 'active' AND a.wait_event = 'ClientRead'
-			AND starts_with(a.query, 'COPY {schema}.tasks ')
+			AND starts_with(a.query, 'COPY {schema}.tasks ') AND a.query LIKE '% BINARY'
 			AND a.query_start < clock_timestamp() - make_interval(secs => seconds)
 	LOOP
 		BEGIN
@@ -227,7 +227,7 @@ BEGIN
 	SELECT d.queue, d.w, d.s, d.w + d.s FROM unnest(dqueues, dwaiting, dscheduled) AS d (queue, w, s);
 	rung := ARRAY(
 		SELECT d.queue FROM unnest(dqueues, dwaiting, firsts) AS d (queue, w, first)
-		WHERE d.w > 0 OR {schema}.soonest(d.queue, now) >= d.first);
+		WHERE d.w > 0 OR d.first <= now OR {schema}.soonest(d.queue, now) >= d.first);
 	IF cardinality(loud) > 0 AND rung && loud THEN
 		PERFORM {schema}.ring(channel, sender, 'w', ARRAY(SELECT unnest(rung) INTERSECT SELECT unnest(loud)));
 	END IF;
