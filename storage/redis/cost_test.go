@@ -88,6 +88,23 @@ func commands(t *testing.T, server *testserver.Server, act func()) map[string]in
 	return counts
 }
 
+// A call of several parts brings its scripts where the server may not know them: were the first
+// part refused for that, and the script brought by another client before the second arrives,
+// the parts would change places.
+func TestPartsOfACallBringTheirScript(t *testing.T) {
+	server, _, session := started(t)
+	fill(t, session, 1000, nil) // the queue is known, and the lanes of all parts
+	do(t, server, "SCRIPT", "FLUSH")
+	for i, want := range []map[string]int{{"eval": 4}, {"evalsha": 4}} {
+		got := commands(t, server, func() {
+			fill(t, session, 1000, func(in *storage.Insert) { in.Ref.ID = fmt.Sprint(i, in.Ref.ID) })
+		})
+		if got["eval"] != want["eval"] || got["evalsha"] != want["evalsha"] {
+			t.Errorf("call %d: by text %d and by hash %d, want %v", i, got["eval"], got["evalsha"], want)
+		}
+	}
+}
+
 func TestEachVerbIsOneScriptCall(t *testing.T) {
 	server, store, session := started(t)
 	fill(t, session, 10, nil)

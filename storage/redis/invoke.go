@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -116,17 +117,48 @@ func (s *Storage) scriptOf(inv *invocation) *script {
 func (s *Storage) invoke(ctx context.Context, invocations []*invocation) {
 	for _, inv := range invocations {
 		inv.keys, inv.args = s.argsOf(inv)
-		inv.cmd = inv.script.call(ctx, false, inv.keys, inv.args)
+		inv.cmd = inv.script.call(ctx, !s.brought.knows(inv), inv.keys, inv.args)
 	}
 	s.pipeline(ctx, invocations)
 	var again []*invocation
 	for _, inv := range invocations {
+		s.brought.learn(inv)
 		if forgotten(inv.cmd.Err()) {
 			inv.cmd = inv.script.call(ctx, true, inv.keys, inv.args)
 			again = append(again, inv)
 		}
 	}
 	s.pipeline(ctx, again)
+}
+
+// brought remembers which scripts the server of a slot knows, for calls of several parts. A
+// server that knows none refuses a part, but not the one behind it where another client
+// brings the script in between: they would change places. So the first goes with its text.
+type brought struct{ scripts sync.Map } // of known
+
+type known struct {
+	script *script
+	slot   int
+}
+
+// knows reports whether an invocation may go by the hash of its script.
+func (b *brought) knows(inv *invocation) bool {
+	if f := inv.parts[0].flight; f == nil || f.single {
+		return true
+	}
+	_, knows := b.scripts.Load(known{inv.script, inv.parts[0].slot})
+	return knows
+}
+
+// learn takes note of what an invocation met.
+func (b *brought) learn(inv *invocation) {
+	at := known{inv.script, inv.parts[0].slot}
+	switch err := inv.cmd.Err(); {
+	case forgotten(err):
+		b.scripts.Delete(at)
+	case err == nil && !b.knows(inv):
+		b.scripts.Store(at, nil)
+	}
 }
 
 // separate gives each part of an invocation that failed an invocation of its own: one

@@ -24,6 +24,7 @@ type Storage struct {
 	names   names
 	wake    *wake
 	calm    calm
+	brought brought
 
 	combiner *combiner
 	// clock is the latest time that a script told, in microseconds: a queue's clock
