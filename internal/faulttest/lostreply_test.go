@@ -37,15 +37,7 @@ var lossCases = map[string]func(r *lossRig, i int) storage.Totals{
 		for j := range 5 {
 			txs = append(txs, storage.Tx{Inserts: []storage.Insert{r.insert(fmt.Sprint(id(i), "-", j))}})
 		}
-		r.lose(func(s *storage.Session) error {
-			applied, err := s.Apply(r.t.Context(), txs...)
-			for _, a := range applied {
-				if a.Err != nil || a.Inserted[0].Existing {
-					r.t.Errorf("%v, %+v; want each inserted", a.Err, a.Inserted)
-				}
-			}
-			return err
-		}, func() {
+		r.loseInserts(txs, func() {
 			for j := range 5 {
 				r.finish(fmt.Sprint(id(i), "-", j))
 			}
@@ -60,15 +52,7 @@ var lossCases = map[string]func(r *lossRig, i int) storage.Totals{
 		for j := range txs {
 			txs[j].Inserts = []storage.Insert{r.insert(fmt.Sprint(id(i), "-", j))}
 		}
-		r.lose(func(s *storage.Session) error {
-			applied, err := s.Apply(r.t.Context(), txs...)
-			for _, a := range applied {
-				if a.Err != nil || a.Inserted[0].Existing {
-					r.t.Errorf("%v, %+v; want each inserted", a.Err, a.Inserted)
-				}
-			}
-			return err
-		}, func() {
+		r.loseInserts(txs, func() {
 			for j := range gone {
 				r.finish(fmt.Sprint(id(i), "-", j))
 			}
@@ -288,6 +272,20 @@ var lossCases = map[string]func(r *lossRig, i int) storage.Totals{
 		}
 		return storage.Totals{Enqueued: 2, Completed: 2}
 	},
+}
+
+// loseInserts loses the reply of a call of several inserts, each of which has to be made.
+func (r *lossRig) loseInserts(txs []storage.Tx, meanwhile func()) {
+	r.t.Helper()
+	r.lose(func(s *storage.Session) error {
+		applied, err := s.Apply(r.t.Context(), txs...)
+		for _, a := range applied {
+			if a.Err != nil || a.Inserted[0].Existing {
+				r.t.Errorf("%v, %+v; want each inserted", a.Err, a.Inserted)
+			}
+		}
+		return err
+	}, meanwhile)
 }
 
 // loseEnd loses the reply of a settle that ends a task for good.

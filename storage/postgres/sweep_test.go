@@ -25,7 +25,7 @@ func TestWhoAppendsNothingFoldsSeldom(t *testing.T) {
 		visits := func(n int, appends bool) {
 			for range n {
 				w.visit(appends)
-				time.Sleep(time.Second)
+				time.Sleep(time.Second) // virtual
 				synctest.Wait()
 			}
 		}
