@@ -18,6 +18,7 @@ type claimer struct {
 	answered time.Time       // when it was
 	unsure   bool            // its outcome is unknown
 	room     storage.Claimed // memory for the next, of which nothing is used any more
+	dirty    int             // how much of room tasks were in since it was cleared
 }
 
 const slowScan = time.Second // ± 20 %
@@ -80,17 +81,19 @@ func (c *claimer) turn(draining, claim, jobs context.Context) {
 }
 
 // roomKept is how many tasks the memory that is kept through a pause is for.
-const roomKept = 64
+const roomKept = 256
 
 // keep keeps the memory of an answer for the next one: at once, or through a pause if it is
 // not much. Then nothing of the tasks is kept with it.
 func (c *claimer) keep(claimed *storage.Claimed, pauses bool) {
+	c.dirty = max(c.dirty, len(claimed.Tasks))
 	if pauses {
 		if cap(claimed.Tasks) > roomKept {
 			return
 		}
-		clear(claimed.Tasks[:cap(claimed.Tasks)])
-		clear(claimed.Fences[:cap(claimed.Fences)])
+		clear(claimed.Tasks[:min(c.dirty, cap(claimed.Tasks))])
+		clear(claimed.Fences[:min(c.dirty, cap(claimed.Fences))])
+		c.dirty = 0
 	}
 	c.room = storage.Claimed{Tasks: claimed.Tasks, Fences: claimed.Fences}
 }

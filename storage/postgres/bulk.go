@@ -32,7 +32,6 @@ func (s *Storage) copyStep(ctx context.Context, st *plainStep) error {
 	defer tx.close(ctx)
 	b := newBulk(st.parts, st.queues)
 	defer b.close()
-	st.offs = b.offs
 	if err = tx.run(ctx, b.opened()); err != nil || b.base == 0 {
 		return err
 	}

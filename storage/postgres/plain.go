@@ -39,30 +39,24 @@ type plainArgs struct {
 // presented are the calls of parts, each with where in the time of the step it begins: every
 // insert and completion takes a microsecond.
 type presented struct {
-	span        int64   // of all, and one more
-	offs        []int64 // of each part
+	span        int64 // of all, and one more
 	lanes       [][]byte
 	opens, seqs []int64
 	begins      []int64 // of each lane
 }
 
+// presenting lays parts out in the time of a step.
 func presenting(parts []*part) presented {
-	pr := presented{offs: make([]int64, len(parts))}
-	var calls []storage.Call
-	begins := make(map[[16]byte]int64)
-	for i, p := range parts {
-		pr.offs[i] = pr.span
-		if !p.call.IsZero() {
-			calls = append(calls, p.call)
-			begins[p.call.Lane.ID] = pr.span
-		}
+	pr := presented{span: 1}
+	for _, p := range parts {
+		p.begin = pr.span - 1
 		pr.span += int64(p.ops)
 	}
-	pr.span++
-	pr.lanes, pr.opens, pr.seqs = present(calls)
+	var calls []*part
+	calls, pr.lanes, pr.opens, pr.seqs = present(parts)
 	pr.begins = make([]int64, len(calls))
-	for i := range calls {
-		pr.begins[i] = begins[calls[i].Lane.ID]
+	for i, p := range calls {
+		pr.begins[i] = p.begin
 	}
 	return pr
 }
@@ -95,7 +89,6 @@ type plainStep struct {
 	queues map[string]int32
 	begun  time.Time
 	base   int64   // the moment from which it counts; 0 where something was not as expected
-	offs   []int64 // of each part, from there
 	rung   []int32 // queues with new work, or with something due earlier than all else
 	told   []int32 // those of them that were notified
 }
@@ -134,9 +127,9 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 	}
 	s.lateSince(ctx, st.begun, st.queues)
 	s.notes.rung(ctx, st.rung, st.told, false)
-	for i, p := range parts {
+	for _, p := range parts {
 		p.done = true
-		p.applied = expected(p.txs, st.base+st.offs[i])
+		p.applied = expected(p.txs, st.base+p.begin)
 	}
 	return nil
 }
@@ -144,7 +137,7 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 // plainStep carries out parts by one function of the server.
 func (s *Storage) plainStep(ctx context.Context, st *plainStep) error {
 	a := plain(st.parts, st.queues)
-	st.offs, st.told = a.offs, s.notes.loud(a.dqueues)
+	st.told = s.notes.loud(a.dqueues)
 	return s.ask(ctx, s.poolOf(st.class), s.plainQuery(a, st))
 }
 

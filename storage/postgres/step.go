@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"maps"
@@ -15,6 +16,8 @@ type part struct {
 	txs  []storage.Tx
 	ops  int
 	size int // bytes
+
+	begin int64 // where in the time of a plain step it begins
 
 	flight  *flight
 	applied []storage.Applied
@@ -157,30 +160,26 @@ func (st *step) enter(ctx context.Context, parts []*part) error {
 // entering asks for the time and presents the calls, in the order of their lanes, so
 // that two steps never wait for each other crosswise.
 func (st *step) entering(parts []*part) query {
-	calls := make([]storage.Call, 0, len(parts))
-	for _, p := range parts {
-		if !p.call.IsZero() {
-			calls = append(calls, p.call)
-		}
-	}
-	lanes, opens, seqs := present(calls)
+	_, lanes, opens, seqs := present(parts)
 	return query{
 		text: "SELECT base, coalesce(admitted, '{}') FROM {schema}.enter($1, $2, $3, $4::text::\"char\", $5)",
 		args: []any{lanes, opens, seqs, st.verb, moments(parts)},
 	}
 }
 
-// present gives calls as arrays, in the order of their lanes.
-func present(calls []storage.Call) (lanes [][]byte, opens, seqs []int64) {
-	slices.SortFunc(calls, func(a, b storage.Call) int {
-		return slices.Compare(a.Lane.ID[:], b.Lane.ID[:])
+// present gives the calls of parts as arrays, in the order of their lanes; calls are the parts in
+// that order, but for those that have none.
+func present(parts []*part) (calls []*part, lanes [][]byte, opens, seqs []int64) {
+	calls = slices.DeleteFunc(slices.Clone(parts), func(p *part) bool { return p.call.IsZero() })
+	slices.SortFunc(calls, func(a, b *part) int {
+		return bytes.Compare(a.call.Lane.ID[:], b.call.Lane.ID[:])
 	})
 	lanes, opens, seqs = make([][]byte, len(calls)), make([]int64, len(calls)), make([]int64, len(calls))
-	for i := range calls {
-		lanes[i] = calls[i].Lane.ID[:]
-		opens[i], seqs[i] = calls[i].Lane.Opened.UnixMicro(), int64(calls[i].Seq)
+	for i, p := range calls {
+		lanes[i] = p.call.Lane.ID[:]
+		opens[i], seqs[i] = p.call.Lane.Opened.UnixMicro(), int64(p.call.Seq)
 	}
-	return lanes, opens, seqs
+	return calls, lanes, opens, seqs
 }
 
 // named lists the tasks and unique keys that parts name. Those tasks are true that a part

@@ -55,10 +55,12 @@ type outbox struct {
 }
 
 // Up to flushMost flushes of a slot are under way at the same time, from the third on of
-// flushGroup parts at least: a script costs as much as some of the parts it carries.
+// flushGroup parts at least: a script costs as much as some of the parts it carries. None takes
+// more than its share while others may go beside it, but for the first flushShare.
 const (
 	flushMost  = 4
 	flushGroup = 4
+	flushShare = 16
 )
 
 // ready reports whether the next flush is to begin. It is where none is under way; and
@@ -88,9 +90,19 @@ func (o *outbox) add(at int, parts ...*part) {
 	}
 }
 
-// take takes what waits, as much as one flush carries.
-func (o *outbox) take() []*part {
+// load is how much of what waits the next flush takes along. Of calls of one part that is a
+// share of all there are: the server works for these while the others get ready.
+func (o *outbox) load() int {
 	n := min(len(o.parts), flushParts)
+	if o.chained > 0 {
+		return n
+	}
+	return min(n, max((len(o.parts)+o.aboard)/flushMost, flushShare))
+}
+
+// take takes what waits, as much as one flush takes along.
+func (o *outbox) take() []*part {
+	n := o.load()
 	parts := o.parts[:n:n]
 	o.parts = o.parts[n:]
 	for _, p := range parts {
@@ -167,7 +179,7 @@ func (c *combiner) enlist(parts []*part, carries bool) (f *flight, all []*part, 
 		o.add(len(o.parts), p)
 		switch {
 		case !o.ready(c.most):
-		case carries && len(o.parts) <= flushParts && f.mayCarry(o.parts):
+		case carries && o.load() == len(o.parts) && f.mayCarry(o.parts): // its own is the last
 			c.flushes.Add(1)
 			return f, o.take(), nil
 		default:

@@ -260,6 +260,53 @@ func TestCallersComeInGroups(t *testing.T) {
 	})
 }
 
+// TestNobodyIsAnsweredBeforeHisPartWasSent where more wait than the next flush takes: one that
+// was full is under way, and as many callers come.
+func TestNobodyIsAnsweredBeforeHisPartWasSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 40
+		gate := make(chan struct{})
+		var most int // that a flush of lone calls took
+		c := newCombiner(t.Context(), interruptsOfASecond(), func(_ context.Context, parts []*part) {
+			if parts[0].flight.single {
+				most = max(most, len(parts))
+			}
+			<-gate
+			for _, p := range parts {
+				p.outcome = "sent"
+			}
+		})
+		s := &Storage{combiner: c}
+		var calls sync.WaitGroup
+		var early atomic.Int64
+		call := func(parts ...*part) {
+			calls.Go(func() {
+				if err := s.send(t.Context(), parts); err != nil || parts[0].outcome == "" {
+					early.Add(1)
+				}
+			})
+			synctest.Wait()
+		}
+		full := make([]*part, many)
+		for i := range full {
+			full[i] = new(part)
+		}
+		call(full...)
+		for range many {
+			call(&part{id: identity{lane: "lane", seq: 2}}) // others may carry it
+		}
+		close(gate)
+		calls.Wait()
+		c.close()
+		if early.Load() > 0 {
+			t.Errorf("%d callers were answered before their part was sent", early.Load())
+		}
+		if want := 2 * many / flushMost; most != want {
+			t.Errorf("a flush took %d parts along, want a share of %d", most, want)
+		}
+	})
+}
+
 // giveAll gives all parts the same.
 func giveAll(parts []*part, err error) {
 	for _, p := range parts {
