@@ -138,5 +138,6 @@
 // An ACL user needs, with the default prefix: ~midge:* &midge:* +@read +@write
 // +@pubsub +@connection +@scripting +time, and for the checks at Open +info
 // +config|get. Without the last two it opens with a warning. On a Cluster it needs
-// +cluster|slots +cluster|shards too, +command for go-redis.
+// +cluster|slots +cluster|shards too, +command for go-redis. Redis 6.2 lets a new user
+// listen to all channels, and wants resetchannels before the &.
 package redis

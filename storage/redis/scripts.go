@@ -59,11 +59,12 @@ func loadScripts(in *interrupts) (*scripts, error) {
 
 // files are those of which a script is made.
 func (s *scripts) files(name string, of *script) []string {
-	lib := []string{"lib", "record", "entry", "commit"}
+	lib := []string{"lib", "record", "entry", "refusal", "commit"}
 	switch of {
-	case &s.register, &s.forget, &s.beat, &s.runners, &s.probe, &s.enqueue, &s.grab, &s.glean,
-		&s.finish:
+	case &s.forget, &s.runners, &s.probe, &s.enqueue, &s.grab, &s.glean, &s.finish:
 		return []string{name}
+	case &s.register, &s.beat:
+		return []string{"refusal", name}
 	case &s.insert, &s.complete:
 		return []string{"short", name}
 	case &s.apply:

@@ -258,7 +258,7 @@ func TestDurabilityIsTold(t *testing.T) {
 
 func TestCredentials(t *testing.T) {
 	server, _, session := started(t)
-	do(t, server, "ACL", "SETUSER", "worker", "on", ">secret", "~midge:*", "&midge:*", "+@all")
+	do(t, server, "ACL", "SETUSER", "worker", "on", ">secret", "~midge:*", "resetchannels", "&midge:*", "+@all")
 	do(t, server, "ACL", "SETUSER", "reader", "on", ">secret", "~midge:*", "+@read", "+ping", "+info", "+eval", "+evalsha", "+time", "+hello", "+client")
 	url := func(user, password string) string { return "redis://" + user + ":" + password + "@" + server.Addr() }
 	if _, err := redis.Open(t.Context(), redis.Config{URL: url("worker", "wrong")}); !errors.Is(err, storage.ErrRefused) ||
@@ -290,7 +290,7 @@ func TestUserWhoMayWriteInPartIsRefused(t *testing.T) {
 // The package comment says which permissions a user needs.
 func TestPermissionsOfThePackageComment(t *testing.T) {
 	server, _, _ := started(t)
-	do(t, server, "ACL", "SETUSER", "midge", "on", ">secret", "~midge:*", "&midge:*", "+@read", "+@write",
+	do(t, server, "ACL", "SETUSER", "midge", "on", ">secret", "~midge:*", "resetchannels", "&midge:*", "+@read", "+@write",
 		"+@pubsub", "+@connection", "+@scripting", "+time", "+info", "+config|get")
 	store, err := redis.Open(t.Context(), redis.Config{URL: "redis://midge:secret@" + server.Addr()})
 	if err != nil {

@@ -13,11 +13,7 @@ local over = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now), 'LIMIT', 0,
 over[#over + 1] = ''
 if ARGV[2] == '0' then over[#over + 1] = ARGV[1] end
 local freed = redis.pcall('HDEL', KEYS[1], unpack(over))
-if type(freed) == 'table' and freed.err then -- as refusal in commit.lua
-  local why = freed.err
-  if string.find(why, '^ERR ') or not string.find(why, '^%-?%u+ ') then why = 'REFUSED ' .. why end
-  return {err = why}
-end
+if type(freed) == 'table' and freed.err then return refusal(freed) end
 redis.call('ZREM', KEYS[2], unpack(over))
 if ARGV[2] ~= '0' then
   redis.call('ZADD', KEYS[2], text(now + tonumber(ARGV[2])), ARGV[1])

@@ -236,14 +236,6 @@ local function sooner(q)
   return false
 end
 
--- refusal is the reply where the first write was not permitted. What Redis gives no
--- code of its own (a user without permission) gets one.
-local function refusal(first)
-  local why = first.err
-  if find(why, '^ERR ') or not find(why, '^%-?%u+ ') then why = 'REFUSED ' .. why end
-  return {err = why}
-end
-
 -- commit writes what the call came to. It returns an error reply, with nothing
 -- written, where Redis permits no writing. A call that grows is refused by a full
 -- Redis because it begins with a write that may grow; the others begin with one

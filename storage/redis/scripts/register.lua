@@ -10,11 +10,7 @@ local now = string.format('%.0f', t[1] * 1000000 + t[2])
 redis.call('ZCARD', KEYS[1])
 redis.call('HLEN', KEYS[2])
 local freed = redis.pcall('HDEL', KEYS[2], '')
-if type(freed) == 'table' and freed.err then -- as refusal in commit.lua
-  local why = freed.err
-  if string.find(why, '^ERR ') or not string.find(why, '^%-?%u+ ') then why = 'REFUSED ' .. why end
-  return {err = why}
-end
+if type(freed) == 'table' and freed.err then return refusal(freed) end
 for i = 1, #ARGV do
   redis.call('ZADD', KEYS[1], 0, ARGV[i])
   redis.call('HSET', KEYS[2], ARGV[i], now)
