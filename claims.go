@@ -18,7 +18,6 @@ type claimer struct {
 	answered time.Time       // when it was
 	unsure   bool            // its outcome is unknown
 	room     storage.Claimed // memory for the next, of which nothing is used any more
-	dirty    int             // how much of room tasks were in since it was cleared
 }
 
 const slowScan = time.Second // ± 20 %
@@ -50,6 +49,7 @@ func (c *claimer) loop(draining, hard, jobs context.Context) {
 func (c *claimer) turn(draining, claim, jobs context.Context) {
 	d, r := c.d, c.d.r
 	if len(d.queues(0, 0)) == 0 { // none is served any more
+		c.room = storage.Claimed{}
 		c.pause(draining, storage.MaxDelay)
 		return
 	}
@@ -86,14 +86,12 @@ const roomKept = 256
 // keep keeps the memory of an answer for the next one: at once, or through a pause if it is
 // not much. Then nothing of the tasks is kept with it.
 func (c *claimer) keep(claimed *storage.Claimed, pauses bool) {
-	c.dirty = max(c.dirty, len(claimed.Tasks))
 	if pauses {
 		if cap(claimed.Tasks) > roomKept {
 			return
 		}
-		clear(claimed.Tasks[:min(c.dirty, cap(claimed.Tasks))])
-		clear(claimed.Fences[:min(c.dirty, cap(claimed.Fences))])
-		c.dirty = 0
+		clear(claimed.Tasks[:cap(claimed.Tasks)])
+		clear(claimed.Fences[:cap(claimed.Fences)])
 	}
 	c.room = storage.Claimed{Tasks: claimed.Tasks, Fences: claimed.Fences}
 }

@@ -21,7 +21,8 @@ type Encoding string
 const (
 	// MessagePack is the default: small and fast. Fields are renamed, or left out,
 	// by the tag `msgpack:"name"`; json tags mean nothing to it. A time.Time keeps
-	// its instant but not its zone: it is read in the local one.
+	// its instant but not its zone: it is read in the local one. What stands in a field
+	// of an interface type comes back as another: an int as an int64.
 	MessagePack Encoding = "msgpack"
 	// JSON is encoding/json, for parameters that people or other languages read. A
 	// time.Time keeps its offset but not the name of its zone.

@@ -3,6 +3,7 @@ package midge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -34,7 +35,8 @@ var errNotCommitted = errors.New(
 // begin anew before the lease is over.
 //
 // Errors: [ErrNotInJob]; *[InvalidError], where a is nil; storage.ErrLeaseLost, where the
-// task is another run's by now; *storage.DependencyError, where a follow-up cannot be
+// task is another run's by now, and with it ErrCompleted where an earlier call of this job
+// may have completed it; *storage.DependencyError, where a follow-up cannot be
 // enqueued; and what a answers. After an error nothing of this has happened, and the
 // transaction can be used on, unless the error is the transaction's.
 func CompleteWith(ctx context.Context, a Applier) error {
@@ -61,6 +63,9 @@ func CompleteWith(ctx context.Context, a Applier) error {
 		if errors.Is(err, storage.ErrLeaseLost) {
 			at.r.leaseLost(at)
 		}
+	}
+	if again && errors.Is(err, storage.ErrLeaseLost) {
+		err = fmt.Errorf("%w before, or %w", ErrCompleted, err)
 	}
 	return wrap(err, "complete %s with", at.fence.Ref)
 }

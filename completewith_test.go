@@ -128,6 +128,27 @@ func TestCompleteWithAgain(t *testing.T) {
 	})
 }
 
+// TestCompleteWithTwice in one transaction, which is refused: the error says that the job itself
+// may be the one who completed the task.
+func TestCompleteWithTwice(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
+			info, _ := midge.Current(ctx)
+			tx := &pretendTx{store: b.store}
+			err := midge.CompleteWith(ctx, tx)
+			tx.refused = &storage.DependencyError{Lost: []storage.Ref{info.Ref}}
+			again := midge.CompleteWith(ctx, tx)
+			if !errors.Is(again, midge.ErrCompleted) || !errors.Is(again, storage.ErrLeaseLost) {
+				t.Errorf("got %v, want ErrCompleted and ErrLeaseLost", again)
+			}
+			return errors.Join(err, tx.commit(ctx))
+		})
+		task := b.enqueue("a")
+		b.after(time.Second)
+		b.gone(task.Ref)
+	})
+}
+
 // TestCompleteWithRefused leaves the job as it was: it can still do all it could.
 func TestCompleteWithRefused(t *testing.T) {
 	bubble(t, func(b *bench) {

@@ -48,7 +48,8 @@ type RunnerConfig struct {
 	// another runner starts its tasks that much later.
 	Lease time.Duration
 	// Grace is how long running jobs may finish once the runner stops, before
-	// their contexts end: default 25 s, None for none.
+	// their contexts end: default 25 s, None for none. Jobs then have a second to
+	// return: allow a process two seconds more than Grace before it is killed.
 	Grace time.Duration
 	// Ahead is how much work may be claimed ahead of free slots, as the time that
 	// it will take: default 5 ms, None claims nothing ahead. It matters for jobs

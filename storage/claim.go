@@ -23,8 +23,7 @@ type ClaimRequest struct {
 	// Kinds is a hint: a storage may leave out tasks of other kinds.
 	Kinds []string
 	// Room is an earlier answer that nobody needs any more. A storage may make this one
-	// in the memory of its Tasks and Fences, if no call that it gave up can still do so,
-	// and leaves nothing of its own behind the answer's end.
+	// in the memory of its Tasks and Fences, if no call that it gave up can still do so.
 	Room Claimed
 }
 

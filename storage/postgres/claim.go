@@ -76,8 +76,7 @@ func (c *claim) run(ctx context.Context) error {
 	c.maintained = s.hints.maintained(c.req.Queues)
 	for {
 		err := s.retry(ctx, func() error {
-			clear(c.Tasks) // of a try that was rolled back: the next is made in the same memory
-			c.Claimed, c.behind, c.damaged = storage.Claimed{}, nil, nil
+			c.Claimed, c.behind, c.damaged = storage.Claimed{}, nil, nil // of a try that was rolled back
 			return s.ask(ctx, s.pool, c.query())
 		})
 		if err != nil {

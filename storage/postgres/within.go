@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -35,6 +34,10 @@ var _ storage.Applier = (*Joined)(nil)
 // first snapshot, REPEATABLE READ or SERIALIZABLE, an Apply fails to serialize (40001) that
 // inserts under an id or a unique key, or writes a task, which somebody took or changed since:
 // the caller repeats the whole transaction.
+//
+// Until the transaction ends others who enqueue under its ids or unique keys wait for it, for
+// some seconds: an Enqueue of such a key then gives ErrUnknown, which Client.Repeat resolves. So
+// it should be short.
 func (s *Storage) Within(tx pgx.Tx) *Joined {
 	return &Joined{store: s, link: joinedTx{tx: tx, schema: s.schema}}
 }
@@ -85,8 +88,11 @@ func (j *Joined) Apply(
 		}
 		undone := j.undo(ctx)
 		lost := code(err) == "23505" || code(err) == "55P03" // a race against another step, or a long wait
-		if undone != nil || !lost || try == again || ctx.Err() != nil {
-			return nil, wrap("apply", errors.Join(err, undone))
+		if undone != nil {
+			return nil, wrap("apply", fmt.Errorf("%w; the transaction has ended", err))
+		}
+		if !lost || try == again || ctx.Err() != nil {
+			return nil, wrap("apply", err)
 		}
 	}
 }

@@ -22,8 +22,8 @@ type flight struct {
 	left   int           // parts; guarded by combiner.mu
 	single bool          // it has one part
 	landed chan struct{} // nil for one whose caller flushes it at once
-	// baton asks the caller to flush what waits in its slot, itself included. Nil for one
-	// who cannot.
+	// baton asks the caller to flush what waits in its slot, most often itself included. Nil
+	// for one who cannot.
 	baton chan struct{}
 	gone  bool // nobody waits for it any more; guarded by combiner.mu
 }
@@ -90,11 +90,11 @@ func (o *outbox) add(at int, parts ...*part) {
 	}
 }
 
-// load is how much of what waits the next flush takes along. Of calls of one part that is a
-// share of all there are: the server works for these while the others get ready.
+// load is how much of what waits the next flush takes along: a share of all there are, where
+// others may go beside it: the server works for these while the others get ready.
 func (o *outbox) load() int {
 	n := min(len(o.parts), flushParts)
-	if o.chained > 0 {
+	if o.chained > 0 || o.flights == flushMost-1 {
 		return n
 	}
 	return min(n, max((len(o.parts)+o.aboard)/flushMost, flushShare))
@@ -215,6 +215,16 @@ func (c *combiner) call(slot int, o *outbox) {
 	c.start(slot)
 }
 
+// callOthers has what a flush that is about to begin has left flushed beside it, where that is
+// time.
+func (c *combiner) callOthers(slot int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o := c.outbox(slot); o.ready(c.most) {
+		c.call(slot, o)
+	}
+}
+
 // take takes what waits in a slot, for one who was called.
 func (c *combiner) take(slot int) []*part {
 	c.mu.Lock()
@@ -232,6 +242,7 @@ func (c *combiner) carry(ctx context.Context, f *flight, parts []*part) {
 		c.land(slot, all, nil, parts)
 		return
 	}
+	c.callOthers(slot)
 	c.flushWithin(ctx, parts)
 	var again []*part
 	if ctx.Err() != nil {
@@ -411,6 +422,7 @@ func (c *combiner) work(slot int) {
 	for more := true; more; slot, more = <-parked {
 		parts := c.take(slot)
 		if len(parts) > 0 { // or who waited has left
+			c.callOthers(slot)
 			c.flushWithin(context.WithoutCancel(c.ctx), parts)
 		}
 		c.land(slot, parts, parts, nil)

@@ -307,6 +307,42 @@ func TestNobodyIsAnsweredBeforeHisPartWasSent(t *testing.T) {
 	})
 }
 
+// TestWhatAFlushLeavesGoesBesideIt where more wait than it takes along: behind the parts of one
+// call, which go alone, nobody else may come who would have that seen to.
+func TestWhatAFlushLeavesGoesBesideIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var under, most int
+		c := newCombiner(t.Context(), interruptsOfASecond(), func(context.Context, []*part) {
+			mu.Lock()
+			under++
+			most = max(most, under)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			under--
+			mu.Unlock()
+		})
+		s := &Storage{combiner: c}
+		var calls sync.WaitGroup
+		call := func(parts ...*part) {
+			calls.Go(func() { _ = s.send(t.Context(), parts) })
+			synctest.Wait()
+		}
+		begun := time.Now()
+		call(new(part), new(part))
+		call(new(part), new(part))
+		for range 198 {
+			call(&part{id: identity{lane: "lane", seq: 2}})
+		}
+		calls.Wait()
+		c.close()
+		if took := time.Since(begun); most < 3 || took > 4*time.Second {
+			t.Errorf("%d flushes went beside each other, and all took %v, want three and four seconds", most, took)
+		}
+	})
+}
+
 // giveAll gives all parts the same.
 func giveAll(parts []*part, err error) {
 	for _, p := range parts {
