@@ -30,6 +30,8 @@ const (
 	oneRedis    kind = "redis"
 	aCluster    kind = "cluster"
 	onePostgres kind = "postgres"
+	// sentinels lead to a Redis. Their tests start them: see testserver.Sentinel.
+	sentinels kind = "sentinels"
 )
 
 // server is one Redis, a Cluster or a PostgreSQL, as far as these tests care.

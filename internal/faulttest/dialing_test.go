@@ -78,10 +78,14 @@ func (d dialing) open(ctx context.Context) (storage.Storage, error) {
 
 // redisURL is the address without proxies.
 func (d dialing) redisURL() string {
-	if d.Kind == aCluster {
+	switch d.Kind {
+	case aCluster:
 		return "redis+cluster://" + strings.Join(d.Addrs, ",")
+	case sentinels:
+		return "redis+sentinel://" + d.Addrs[0] + "/main"
+	default:
+		return "redis://" + d.Addrs[0]
 	}
-	return "redis://" + d.Addrs[0]
 }
 
 // client makes a go-redis client that dials through the proxies, with go-redis's own

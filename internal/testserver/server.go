@@ -41,6 +41,7 @@ type Server struct {
 	dir     string
 	env     []string
 	port    int
+	args    []string // of the program, behind its configuration
 	ownsDir bool
 
 	mu     sync.Mutex
@@ -66,7 +67,11 @@ func Redis(t testing.TB, config ...string) *Server {
 
 // Start starts a server and returns when it answers. The caller closes it.
 func Start(options Options) (*Server, error) {
-	server := &Server{dir: options.Dir, env: options.Env}
+	return start(options)
+}
+
+func start(options Options, args ...string) (*Server, error) {
+	server := &Server{dir: options.Dir, env: options.Env, args: args}
 	if server.dir == "" {
 		dir, err := os.MkdirTemp("", "midge-redis-")
 		if err != nil {
@@ -245,7 +250,7 @@ var errPortTaken = errors.New("testserver: the port is taken")
 // launch starts the process and waits until that process, and not one that took
 // its port, answers.
 func (s *Server) launch() error {
-	proc, err := startProcess(s.logPath(), s.env, redisServer, s.configPath())
+	proc, err := startProcess(s.logPath(), s.env, redisServer, append([]string{s.configPath()}, s.args...)...)
 	if err != nil {
 		return fmt.Errorf("testserver: start %s: %w", redisServer, err)
 	}

@@ -1,0 +1,82 @@
+package testserver
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Sentinels are a Redis that is the master, one that follows it, and a sentinel that has the
+// second take over two seconds after the first has gone silent.
+type Sentinels struct {
+	Master, Replica, Sentinel *Server
+	// Name is that of the master, as the sentinel knows it.
+	Name string
+}
+
+// Sentinel starts all three for the test and stops them when it ends. It returns when the
+// replica follows and the sentinel knows of both. The test fails where they do not come up.
+func Sentinel(t testing.TB) *Sentinels {
+	t.Helper()
+	s := &Sentinels{Name: "main"}
+	s.Master = Redis(t)
+	s.Replica = Redis(t, fmt.Sprintf("replicaof 127.0.0.1 %d", s.Master.port))
+	var err error
+	s.Sentinel, err = start(Options{Dir: t.TempDir(), Config: []string{
+		fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 1", s.Name, s.Master.port),
+		fmt.Sprintf("sentinel down-after-milliseconds %s 2000", s.Name),
+		fmt.Sprintf("sentinel failover-timeout %s 5000", s.Name),
+	}}, "--sentinel")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Sentinel.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	s.AwaitInStep(t)
+	Await(t, "the sentinel knows the replica", func() bool {
+		known, err := s.Sentinel.Do("SENTINEL", "MASTERS")
+		return err == nil && strings.Contains(known, "num-slaves\n1\n")
+	})
+	return s
+}
+
+// AwaitInStep waits until the replica has all that the master had written by a moment, and
+// gives the moment.
+func (s *Sentinels) AwaitInStep(t testing.TB) time.Time {
+	t.Helper()
+	at := time.Now()
+	written := offset(t, s.Master, "master_repl_offset")
+	Await(t, "the replica is in step", func() bool {
+		info, err := s.Replica.Do("INFO", "replication")
+		return err == nil && strings.Contains(info, "master_link_status:up") &&
+			offset(t, s.Replica, "slave_repl_offset") >= written
+	})
+	return at
+}
+
+// AwaitPromoted waits until the replica is a master.
+func (s *Sentinels) AwaitPromoted(t testing.TB) {
+	t.Helper()
+	Await(t, "the replica is the master", func() bool {
+		role, err := s.Replica.Do("ROLE")
+		return err == nil && strings.HasPrefix(role, "master")
+	})
+}
+
+// offset reads how much a server has written, or received.
+func offset(t testing.TB, s *Server, field string) (n int64) {
+	t.Helper()
+	info, err := s.Do("INFO", "replication")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(info, field+":")
+	if _, err := fmt.Sscan(rest, &n); err != nil && found {
+		t.Fatal(err)
+	}
+	return n
+}
