@@ -20,6 +20,7 @@ func TestParse(t *testing.T) {
 		{[]string{"-quick", "-aof", "everysec"}, []string{"redis-everysec", "memory"}, 5, 1, len(measure.All())},
 		{[]string{"-storages", "memory", "-metrics", "drain_c1*,depth", "-rounds", "5"}, []string{"memory"}, 5, 5, 7},
 		{[]string{"-storages", "postgres", "-metrics", "mixed*"}, []string{"postgres"}, 5, 3, 2},
+		{[]string{"-storage", "postgres", "-metrics", "mixed*"}, []string{"postgres"}, 5, 3, 2},
 		{[]string{"-systems", "asynq", "-aof", "off", "-metrics", "ping_p999"}, []string{"redis", "memory"}, 1, 3, 1},
 	} {
 		p, err := parse(c.args)
