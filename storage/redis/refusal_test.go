@@ -2,6 +2,7 @@ package redis
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
@@ -33,6 +34,9 @@ func TestRefusalsOfAllServersAreUnderstood(t *testing.T) {
 		err := client.Eval(t.Context(), string(text)+"return refusal({err = ARGV[1]})", nil, said).Err()
 		if got := translate(err); !errors.Is(got, want) {
 			t.Errorf("%q became %v, want %v", said, got, want)
+		}
+		if strings.Contains(said, "READONLY") && !goredis.HasErrorPrefix(err, "READONLY") {
+			t.Errorf("%q became %v, which go-redis takes for no change of the master", said, err)
 		}
 	}
 }
