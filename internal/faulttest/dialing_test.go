@@ -82,7 +82,7 @@ func (d dialing) redisURL() string {
 	case aCluster:
 		return "redis+cluster://" + strings.Join(d.Addrs, ",")
 	case sentinels:
-		return "redis+sentinel://" + d.Addrs[0] + "/main"
+		return "redis+sentinel://" + d.Addrs[0] + "/" + testserver.MasterName
 	default:
 		return "redis://" + d.Addrs[0]
 	}

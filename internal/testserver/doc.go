@@ -3,9 +3,10 @@
 //
 // [Redis] gives a test a real redis-server of its own on a free loopback port,
 // with a fresh data directory; [Cluster] gives it a Redis Cluster of three
-// masters, and [Sentinel] a master, its replica and a sentinel. [Start] and [StartCluster] do the same for a TestMain, which has no
-// testing.TB. Servers are stopped by their process id, never by name, never use a
-// standard port, and die with the test process however that ends.
+// masters, and [Sentinel] a master, its replica and a sentinel. [Start] and
+// [StartCluster] do the same for a TestMain, which has no testing.TB. Servers are
+// stopped by their process id, never by name, never use a standard port, and die
+// with the test process however that ends.
 //
 // The servers need redis-server to be installed. A test that wants one begins
 // with [Require], which skips the test unless the variable [EnvServers] is set;

@@ -9,24 +9,22 @@ import (
 
 // Sentinels are a Redis that is the master, one that follows it, and a sentinel that has the
 // second take over two seconds after the first has gone silent.
-type Sentinels struct {
-	Master, Replica, Sentinel *Server
-	// Name is that of the master, as the sentinel knows it.
-	Name string
-}
+type Sentinels struct{ Master, Replica, Sentinel *Server }
+
+// MasterName is that of the master, as the sentinel knows it.
+const MasterName = "main"
 
 // Sentinel starts all three for the test and stops them when it ends. It returns when the
 // replica follows and the sentinel knows of both. The test fails where they do not come up.
 func Sentinel(t testing.TB) *Sentinels {
 	t.Helper()
-	s := &Sentinels{Name: "main"}
-	s.Master = Redis(t)
+	s := &Sentinels{Master: Redis(t)}
 	s.Replica = Redis(t, fmt.Sprintf("replicaof 127.0.0.1 %d", s.Master.port))
 	var err error
 	s.Sentinel, err = start(Options{Dir: t.TempDir(), Config: []string{
-		fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 1", s.Name, s.Master.port),
-		fmt.Sprintf("sentinel down-after-milliseconds %s 2000", s.Name),
-		fmt.Sprintf("sentinel failover-timeout %s 5000", s.Name),
+		fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 1", MasterName, s.Master.port),
+		fmt.Sprintf("sentinel down-after-milliseconds %s 2000", MasterName),
+		fmt.Sprintf("sentinel failover-timeout %s 5000", MasterName),
 	}}, "--sentinel")
 	if err != nil {
 		t.Fatal(err)
@@ -49,11 +47,15 @@ func Sentinel(t testing.TB) *Sentinels {
 func (s *Sentinels) AwaitInStep(t testing.TB) time.Time {
 	t.Helper()
 	at := time.Now()
-	written := offset(t, s.Master, "master_repl_offset")
+	info, err := s.Master.Do("INFO", "replication")
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := offset(t, info, "master_repl_offset")
 	Await(t, "the replica is in step", func() bool {
 		info, err := s.Replica.Do("INFO", "replication")
 		return err == nil && strings.Contains(info, "master_link_status:up") &&
-			offset(t, s.Replica, "slave_repl_offset") >= written
+			offset(t, info, "slave_repl_offset") >= written
 	})
 	return at
 }
@@ -67,16 +69,12 @@ func (s *Sentinels) AwaitPromoted(t testing.TB) {
 	})
 }
 
-// offset reads how much a server has written, or received.
-func offset(t testing.TB, s *Server, field string) (n int64) {
+// offset reads in what a server says of its replication how much it has written, or received.
+func offset(t testing.TB, info, field string) (n int64) {
 	t.Helper()
-	info, err := s.Do("INFO", "replication")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(info, field+":")
-	if _, err := fmt.Sscan(rest, &n); err != nil && found {
-		t.Fatal(err)
+	_, rest, _ := strings.Cut(info, field+":")
+	if _, err := fmt.Sscan(rest, &n); err != nil {
+		t.Fatalf("no %s: %v in %q", field, err, info)
 	}
 	return n
 }
