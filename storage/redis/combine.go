@@ -91,18 +91,19 @@ func (o *outbox) add(at int, parts ...*part) {
 }
 
 // load is how much of what waits the next flush takes along: a share of all there are, where
-// others may go beside it: the server works for these while the others get ready.
-func (o *outbox) load() int {
+// others may go beside it, of which most go at a time. The server works for these while the
+// others get ready.
+func (o *outbox) load(most int) int {
 	n := min(len(o.parts), flushParts)
-	if o.chained > 0 || o.flights == flushMost-1 {
+	if o.chained > 0 || o.flights == most-1 {
 		return n
 	}
-	return min(n, max((len(o.parts)+o.aboard)/flushMost, flushShare))
+	return min(n, max((len(o.parts)+o.aboard)/most, flushShare))
 }
 
 // take takes what waits, as much as one flush takes along.
-func (o *outbox) take() []*part {
-	n := o.load()
+func (o *outbox) take(most int) []*part {
+	n := o.load(most)
 	parts := o.parts[:n:n]
 	o.parts = o.parts[n:]
 	for _, p := range parts {
@@ -179,9 +180,9 @@ func (c *combiner) enlist(parts []*part, carries bool) (f *flight, all []*part, 
 		o.add(len(o.parts), p)
 		switch {
 		case !o.ready(c.most):
-		case carries && o.load() == len(o.parts) && f.mayCarry(o.parts): // its own is the last
+		case carries && o.load(c.most) == len(o.parts) && f.mayCarry(o.parts): // its own is the last
 			c.flushes.Add(1)
-			return f, o.take(), nil
+			return f, o.take(c.most), nil
 		default:
 			c.call(p.slot, o)
 		}
@@ -229,7 +230,7 @@ func (c *combiner) callOthers(slot int) {
 func (c *combiner) take(slot int) []*part {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.outbox(slot).take()
+	return c.outbox(slot).take(c.most)
 }
 
 // carry flushes parts in the goroutine of a caller, and has the next flush begun. Where

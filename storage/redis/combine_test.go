@@ -318,7 +318,7 @@ func TestWhatAFlushLeavesGoesBesideIt(t *testing.T) {
 			under++
 			most = max(most, under)
 			mu.Unlock()
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) // virtual
 			mu.Lock()
 			under--
 			mu.Unlock()
