@@ -25,7 +25,8 @@ var (
 	ErrTimeout = errors.New("midge: job timed out")
 )
 
-// PanicError is what a job that panicked failed with.
+// PanicError is what a job that panicked failed with, and what a [Middleware] gets from
+// next then.
 type PanicError struct {
 	Value any
 	Stack []byte
@@ -355,14 +356,8 @@ func (r *Runner) over(jobs context.Context, a *attempt) time.Duration {
 	return r.clock()
 }
 
-// call runs the job with its middleware under its timeout. A panic in any of them is
-// an error with its stack.
-func (r *Runner) call(ctx context.Context, a *attempt) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = panicked(v)
-		}
-	}()
+// call runs the job with its middleware under its timeout.
+func (r *Runner) call(ctx context.Context, a *attempt) error {
 	if a.handler == nil {
 		return errUnknownKind
 	}
@@ -383,16 +378,31 @@ func (r *Runner) callWithin(ctx context.Context, a *attempt) error {
 	return err
 }
 
-// wrapped runs a job within the middleware.
-func (r *Runner) wrapped(ctx context.Context, a *attempt) error {
+// wrapped runs a job within the middleware. A panic in that is an error too.
+func (r *Runner) wrapped(ctx context.Context, a *attempt) (err error) {
 	if len(r.cfg.Middleware) == 0 {
-		return a.handler.run(ctx, a.encoding, a.payload)
+		return a.run(ctx)
 	}
-	run := func(ctx context.Context) error { return a.handler.run(ctx, a.encoding, a.payload) }
+	defer recovered(&err)
+	run := a.run
 	for _, wrap := range slices.Backward(r.cfg.Middleware) {
 		run = wrap(run)
 	}
 	return run(ctx)
+}
+
+// run runs the job alone. A panic of the job is an error with its stack, so that the
+// middleware sees it.
+func (a *attempt) run(ctx context.Context) (err error) {
+	defer recovered(&err)
+	return a.handler.run(ctx, a.encoding, a.payload)
+}
+
+// recovered turns a panic of the function that defers it into that function's error.
+func recovered(err *error) {
+	if v := recover(); v != nil {
+		*err = panicked(v)
+	}
 }
 
 var errUnknownKind = errors.New("midge: no job of this kind is registered here")

@@ -102,6 +102,11 @@ type Runner struct {
 
 // Middleware wraps the run of an attempt. It calls next, once, or returns without
 // it; what it returns is the attempt's verdict. [Current] tells the task.
+//
+// Where the job panics, next returns a *[PanicError]. Where the job succeeded and the
+// middleware returns an error all the same, the task has failed: it is retried, and the
+// job runs again. A middleware whose own work must not re-run the job logs its error and
+// returns nil.
 type Middleware func(next func(context.Context) error) func(context.Context) error
 
 // NewRunner checks the configuration and makes a runner on store. It does no I/O. Its

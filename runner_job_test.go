@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
 )
 
 func TestFollowUpsAndResultCommitWithTheCompletion(t *testing.T) {
@@ -92,6 +93,56 @@ func TestMiddlewareWrapsTheAttempt(t *testing.T) {
 		b.after(time.Second)
 		if got := strings.Join(trace, " "); got != "a b job /b /a" {
 			t.Errorf("trace %s", got)
+		}
+	})
+}
+
+// A middleware that counts or reports failures has to see panics, and its own must harm nobody.
+func TestMiddlewareSeesAPanic(t *testing.T) {
+	for name, timeout := range map[string]time.Duration{"without a timeout": 0, "within a timeout": time.Minute} {
+		bubble(t, func(b *bench) {
+			var seen []error
+			see := func(next func(context.Context) error) func(context.Context) error {
+				return func(ctx context.Context) error {
+					err := next(ctx)
+					seen = append(seen, err)
+					return err
+				}
+			}
+			b.run(midge.RunnerConfig{Middleware: []midge.Middleware{see, see}}, func(context.Context, work) error {
+				panic("boom")
+			})
+			task := b.enqueue("x", midge.MaxRetries(0), midge.Timeout(timeout))
+			b.after(time.Second)
+			if len(seen) != 2 {
+				t.Fatalf("%s: the middleware saw %d errors, want the panic in both", name, len(seen))
+			}
+			for _, err := range seen {
+				var p *midge.PanicError
+				if !errors.As(err, &p) || p.Value != "boom" || !strings.Contains(string(p.Stack), "runner_job_test.go") {
+					t.Errorf("%s: got %v, want a *PanicError with its value and stack", name, err)
+				}
+			}
+			if got := b.task(task.Ref); got.State != storage.Dead || !strings.Contains(got.Stack, "runner_job_test.go") {
+				t.Errorf("%s: got %s with stack %q, want it dead with the stack of the job", name, got.State, got.Stack)
+			}
+		})
+	}
+}
+
+func TestAPanicOfAMiddlewareFailsTheAttempt(t *testing.T) {
+	bubble(t, func(b *bench) {
+		bad := func(next func(context.Context) error) func(context.Context) error {
+			return func(ctx context.Context) error {
+				_ = next(ctx)
+				panic("of the middleware")
+			}
+		}
+		b.run(midge.RunnerConfig{Middleware: []midge.Middleware{bad}}, func(context.Context, work) error { return nil })
+		task := b.enqueue("x", midge.MaxRetries(0))
+		b.after(time.Second)
+		if got := b.task(task.Ref); got.State != storage.Dead || !strings.Contains(got.Attempts[0].Error, "panic: of the middleware") {
+			t.Errorf("got %+v, want it dead of the panic", got)
 		}
 	})
 }
