@@ -165,17 +165,10 @@ func (c *claiming) share(ctx context.Context, groups []*group) error {
 	c.remains = false
 	for i, g := range groups {
 		a := ask{g, len(groups) + i, c.left, min(c.start, c.left), leave}
-		wanted := c.req.Suspect && !c.suspect && a.start > 0
-		switch {
-		case repeated: // give what the first try took here, and no more
+		if repeated { // give what the first try took here, and no more
 			a.most, a.start = 0, 0
-		case c.left == 0:
-			c.remains = c.remains || answers[i].remains
+		} else if !c.asksAgain(&a, answers[i]) {
 			continue
-		case !answers[i].remains && !answers[i].repeated && (!wanted || !answers[i].suspects):
-			continue
-		case wanted:
-			a.suspect = give
 		}
 		answer, err := c.storage.askFor(ctx, c.req, a)
 		if err != nil {
@@ -184,6 +177,43 @@ func (c *claiming) share(ctx context.Context, groups []*group) error {
 		c.take(answer)
 	}
 	return nil
+}
+
+// asksAgain reports whether a group is to be asked in the second round, after what it gave in
+// the first, and for what. One that repeated an earlier try has had its share: that try came to
+// no second round, and what has ended since then of what it took nobody knows.
+func (c *claiming) asksAgain(a *ask, gave *claimAnswer) bool {
+	wanted := c.req.Suspect && !c.suspect && a.start > 0
+	rest, full := a.group.less(gave)
+	c.remains = c.remains || gave.remains && (c.left == 0 || gave.repeated || full > 0)
+	if wanted {
+		a.suspect = give
+	}
+	a.group = rest
+	return c.left > 0 && !gave.repeated && full < len(rest.queues) && (gave.remains || wanted && gave.suspects)
+}
+
+// less is the group after an answer: a queue may give what is left of its most, or is only
+// maintained where that is nothing. full counts the latter.
+func (g *group) less(gave *claimAnswer) (rest *group, full int) {
+	took := make(map[string]int)
+	for i := range gave.Tasks {
+		took[gave.Tasks[i].Queue]++
+	}
+	for i := range gave.damaged {
+		took[gave.damaged[i].queue]++
+	}
+	rest = &group{queues: slices.Clone(g.queues)}
+	for i := range rest.queues {
+		q := &rest.queues[i]
+		if q.Max > 0 {
+			if q.Max -= took[q.Name]; q.Max <= 0 {
+				q.Max = -1
+				full++
+			}
+		}
+	}
+	return rest, full
 }
 
 // shares deals out what is asked for to the groups. One of those that start tasks, by

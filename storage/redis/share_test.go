@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -70,6 +71,64 @@ func TestARepeatedClaimOverSlotsGivesAllItTook(t *testing.T) {
 	}
 	if len(again.Tasks) > 4 {
 		t.Errorf("the repeat gives %d tasks, want at most 4", len(again.Tasks))
+	}
+}
+
+// TestAClaimOverSlotsKeepsToTheMostOfAQueue: what the first round took of a queue counts in
+// the second, also where only some of a slot's queues have had their most.
+func TestAClaimOverSlotsKeepsToTheMostOfAQueue(t *testing.T) {
+	s, _ := openSlots(t)
+	req := asking(callOf(1), 20)
+	most := map[string]int{"mail": 1, "bulk": 3, "few": 5, "rest": 0}
+	for _, queue := range []string{"mail", "bulk", "few", "rest"} {
+		fill(t, s, queue, 10)
+		req.Queues = append(req.Queues, storage.ClaimQueue{Name: queue, Max: most[queue]})
+	}
+	for _, call := range []string{"first", "repeat"} {
+		claimed, err := s.Claim(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(map[string]int)
+		for _, task := range claimed.Tasks {
+			got[task.Queue]++
+		}
+		if want := map[string]int{"mail": 1, "bulk": 3, "few": 5, "rest": 10}; !maps.Equal(got, want) {
+			t.Errorf("the %s call took %v, want %v", call, got, want)
+		}
+		if !claimed.More {
+			t.Errorf("the %s call does not say that there is more", call)
+		}
+	}
+}
+
+// TestAClaimThatHappenedInPartKeepsToTheMostOfAQueue: the repeat of a claim that failed in one
+// slot takes no second share of the others.
+func TestAClaimThatHappenedInPartKeepsToTheMostOfAQueue(t *testing.T) {
+	s, server := openSlots(t)
+	req := asking(callOf(1), 20)
+	for _, queue := range []string{"mail", "bulk"} {
+		fill(t, s, queue, 10)
+		req.Queues = append(req.Queues, storage.ClaimQueue{Name: queue, Max: 2})
+	}
+	s.client.AddHook(silent{queue: "bulk"})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := s.Claim(ctx, req); !errors.Is(err, storage.ErrUnknown) {
+		t.Fatalf("got %v, want an unknown outcome", err)
+	}
+	s, err := Open(t.Context(), Config{URL: "redis://" + server.Addr()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	s.cluster, s.keys.shared = true, false
+	for range 2 {
+		claimed, err := s.Claim(t.Context(), req)
+		if err != nil || len(claimed.Tasks) != 4 || !claimed.More {
+			t.Errorf("the repeat took %d tasks, more %v, %v, want two of each queue and more",
+				len(claimed.Tasks), claimed.More, err)
+		}
 	}
 }
 
