@@ -8,7 +8,8 @@ import (
 
 func mutants() []mutant {
 	return slices.Concat(
-		openMutants(), identityMutants(), insertMutants(), uniqueMutants(), orderMutants(), claimMutants(),
+		openMutants(), identityMutants(), insertMutants(), uniqueMutants(), orderMutants(), promoteMutants(),
+		claimMutants(),
 		recoverMutants(), settleMutants(), fenceMutants(), applyMutants(), changeMutants(), cancelMutants(),
 		cursorMutants(), waitMutants(), readMutants(), statsMutants(), queueMutants(),
 	)

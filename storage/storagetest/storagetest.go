@@ -95,7 +95,7 @@ func (ru rule) under(limits storage.Limits) rule {
 // rules lists them all, topic by topic.
 func rules() []rule {
 	topics := [][]rule{
-		insertRules(), bulkRules(), uniqueRules(), orderRules(), claimRules(), recoverRules(),
+		insertRules(), bulkRules(), uniqueRules(), orderRules(), promoteRules(), claimRules(), recoverRules(),
 		settleRules(), extendRules(), cursorRules(), cancelRules(), changeRules(),
 		applyRules(), identityRules(), waitRules(), readRules(), queueRules(),
 		keepRules(), limitRules(), textRules(), sharingRules(), clockRules(),

@@ -530,6 +530,7 @@ BEGIN
 				SELECT prompts OR coalesce(bool_or(m.flags & 12 = 4), false),
 					suspects OR coalesce(bool_or(m.flags & 8 > 0), false), count(*)
 				INTO prompts, suspects, promoted FROM moved m;
+				early := early OR promoted > 0; -- they may stand before lows
 			END IF;
 			IF tick <= base THEN
 				changed := true;
@@ -634,7 +635,7 @@ BEGIN
 				rest := EXISTS (
 					SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 1 AND t.sort >= greatest(p_froms[i], last));
 			END IF;
-			IF NOT rest AND (repeated OR got >= take) AND p_lows[i] > 0 THEN
+			IF NOT rest AND (repeated OR got >= take) AND p_lows[i] < p_froms[i] THEN
 				rest := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 1 AND t.sort < p_lows[i]);
 			END IF;
 			IF NOT rest AND p_start > 0 AND (prompts OR suspects) THEN

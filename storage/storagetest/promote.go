@@ -1,0 +1,45 @@
+package storagetest
+
+import (
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func promoteRules() []rule {
+	return []rule{
+		state("promote/claimed at once", promoteClaimed,
+			"A Claim takes what it promotes, by priority, whatever was claimed before."),
+		state("promote/over lower priorities", promoteOver,
+			"A task that is due goes before waiting tasks of a lower priority."),
+	}
+}
+
+// dueIn is a task of a priority that is due after a delay.
+func dueIn(id string, priority int, delay time.Duration) storage.Insert {
+	j := delayed(id, delay)
+	j.Priority = priority
+	return j
+}
+
+func promoteClaimed(r *rig) {
+	r.add("a", "b")
+	for _, h := range r.hold(ask(2), 2) {
+		r.end(h, storage.Complete)
+	}
+	const delay = 300 * time.Millisecond
+	r.insert(dueIn("five", 5, delay))
+	r.insert(dueIn("seven", 7, delay+time.Millisecond))
+	r.passTo(r.read("seven").Due)
+	r.want("claimed", r.drain(), []string{"seven", "five"})
+}
+
+func promoteOver(r *rig) {
+	r.add("a", "b")
+	r.take(ask(1), "a")
+	const delay = 50 * time.Millisecond
+	r.insert(dueIn("five", 5, delay))
+	r.insert(dueIn("seven", 7, delay))
+	r.passTo(r.read("seven").Due)
+	r.want("claimed", r.drain(), []string{"seven", "five", "b"})
+}
