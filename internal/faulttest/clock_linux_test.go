@@ -1,53 +1,11 @@
 package faulttest
 
 import (
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/midgehq/midge/internal/testserver"
 )
-
-// shim is a library that puts the wall clock of a C program ahead by as many seconds
-// as MIDGE_CLOCK_AHEAD says.
-const shim = `
-#define _GNU_SOURCE
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
-
-static long ahead(void) {
-	const char *s = getenv("MIDGE_CLOCK_AHEAD");
-	return s ? atol(s) : 0;
-}
-
-int clock_gettime(clockid_t id, struct timespec *ts) {
-	int failed = syscall(SYS_clock_gettime, id, ts);
-	if (!failed && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) ts->tv_sec += ahead();
-	return failed;
-}
-
-int gettimeofday(struct timeval *tv, void *zone) {
-	struct timespec ts;
-	(void)zone;
-	if (clock_gettime(CLOCK_REALTIME, &ts)) return -1;
-	tv->tv_sec = ts.tv_sec;
-	tv->tv_usec = ts.tv_nsec / 1000;
-	return 0;
-}
-
-time_t time(time_t *to) {
-	struct timespec ts;
-	if (clock_gettime(CLOCK_REALTIME, &ts)) return -1;
-	if (to) *to = ts.tv_sec;
-	return ts.tv_sec;
-}
-`
 
 // TestTheServersClockIsTheClock is point 7 from the other side, with nothing between
 // midge and the storage: what counts is the difference between the clocks, so the server
@@ -56,17 +14,12 @@ time_t time(time_t *to) {
 func TestTheServersClockIsTheClock(t *testing.T) {
 	require(t)
 	t.Parallel()
-	dir := t.TempDir()
-	must(t, os.Chmod(filepath.Dir(dir), 0o755)) // a server may belong to another user
-	source, library := filepath.Join(dir, "shim.c"), filepath.Join(dir, "shim.so")
-	must(t, os.WriteFile(source, []byte(shim), 0o600))
-	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
-		t.Fatalf("cc: %v\n%s", err, out)
-	}
 	for name, by := range map[string]time.Duration{"ahead": farOff, "behind": -farOff} {
-		options := testserver.Options{Env: []string{
-			"LD_PRELOAD=" + library, fmt.Sprint("MIDGE_CLOCK_AHEAD=", int(by.Seconds())),
-		}}
+		clock, err := testserver.StartClock()
+		must(t, err)
+		t.Cleanup(func() { must(t, clock.Close()) })
+		clock.Set(by)
+		options := testserver.Options{Env: clock.Env()}
 		t.Run("redis-"+name, func(t *testing.T) {
 			t.Parallel()
 			redis, err := testserver.Start(options)

@@ -14,6 +14,8 @@
 //
 // [Postgres] gives a test a PostgreSQL of its own, [Standby] one that follows it.
 //
+// [StartClock] makes a clock that jumps under the servers that are started with it.
+//
 // [NewProxy] puts a TCP proxy that understands RESP, the protocol of Redis, and that of
 // PostgreSQL in front of an address: it loses requests or replies, holds them, adds
 // latency, goes silent, or refuses connections.
