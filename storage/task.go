@@ -10,8 +10,14 @@ type Ref struct {
 	ID    string
 }
 
-// String prints the ref as "queue/id".
-func (r Ref) String() string { return r.Queue + "/" + r.ID }
+// String prints the ref as "queue/id". Names that no ref may have are made printable, so
+// that an error may quote a ref before it is checked.
+func (r Ref) String() string {
+	if CheckRef(r) != nil {
+		return PrintableText(r.Queue, MaxName) + "/" + PrintableText(r.ID, MaxName)
+	}
+	return r.Queue + "/" + r.ID
+}
 
 // Task is one enqueued job, or a cursor. Durations and times are rounded down to
 // whole microseconds. A storage neither keeps nor changes the slices and maps

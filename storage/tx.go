@@ -2,6 +2,7 @@ package storage
 
 import (
 	"encoding/hex"
+	"fmt"
 	"time"
 )
 
@@ -32,8 +33,8 @@ type Token [16]byte
 // String hides the token.
 func (Token) String() string { return "***" }
 
-// GoString hides the token.
-func (Token) GoString() string { return "***" }
+// Format hides the token from every verb but %p, which asks no value.
+func (Token) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("***")) }
 
 // MarshalText hides the token.
 func (Token) MarshalText() ([]byte, error) { return []byte("***"), nil }

@@ -5,6 +5,7 @@ import (
 	"encoding/base32"
 	"encoding/binary"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -75,9 +76,13 @@ func (l Limits) Check() error {
 func Invalid(what string, got any, want string, args ...any) *InvalidError {
 	text := fmt.Sprint(got)
 	if s, ok := got.(string); ok {
-		text = fmt.Sprintf("%q", CleanText(s, 64))
+		if text = strconv.Quote(cut(s, 64)); len(s) > 64 {
+			text += "…"
+		}
 	}
-	return &InvalidError{What: what, Got: CleanText(text, 300), Want: fmt.Sprintf(want, args...)}
+	return &InvalidError{
+		What: what, Got: PrintableText(text, 300), Want: PrintableText(fmt.Sprintf(want, args...), 1<<10),
+	}
 }
 
 // CheckName gives an *InvalidError unless name matches
@@ -122,6 +127,29 @@ func CleanText(s string, limit int) string {
 		s = strings.ReplaceAll(s, "\x00", "\uFFFD")
 	}
 	return cut(strings.ToValidUTF8(s, "\uFFFD"), limit)
+}
+
+// PrintableText makes s fit for a line of a log or the text of an error: at most limit bytes,
+// with an ellipsis where there was more, in which everything that does not print is written
+// as Go quotes it. Control characters, and those that reorder a line or hide in it, change
+// nothing on a terminal then.
+func PrintableText(s string, limit int) string {
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		shown := s[i : i+n]
+		if !strconv.IsPrint(r) || r == utf8.RuneError && n == 1 {
+			quoted := strconv.Quote(shown)
+			shown = quoted[1 : len(quoted)-1]
+		}
+		if b.Len()+len(shown) > limit {
+			b.WriteString("…")
+			break
+		}
+		b.WriteString(shown)
+		i += n
+	}
+	return b.String()
 }
 
 // cut gives at most limit bytes of s, without the beginning of a rune at its end.

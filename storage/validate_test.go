@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -162,6 +163,68 @@ func FuzzCleanText(f *testing.F) {
 	})
 }
 
+// What a terminal obeys, what reorders a line or hides in one, and what is too long for one.
+const rtl, hidden = "\u202e", "\u200b"
+
+func TestPrintableText(t *testing.T) {
+	for _, c := range []struct {
+		given string
+		limit int
+		want  string
+	}{
+		{"", 0, ""},
+		{"grüße, 世界 \"a\\b\" 😀", 64, "grüße, 世界 \"a\\b\" 😀"},
+		{"pay" + rtl + "gpj.exe" + hidden, 64, `pay\u202egpj.exe\u200b`},
+		{"\x1b[2J\r\n\t\x00\x07\u0085", 64, `\x1b[2J\r\n\t\x00\a\u0085`},
+		{"a\u2028b\u2066c\ufeff", 64, `a\u2028b\u2066c\ufeff`},
+		{"a\xffb", 64, `a\xffb`},
+		{"abcdef", 6, "abcdef"},
+		{"abcdef", 5, "abcde…"},
+		{"日本", 5, "日…"},
+		{"ab\n", 3, `ab…`},
+	} {
+		if got := storage.PrintableText(c.given, c.limit); got != c.want {
+			t.Errorf("%q of %d: got %q, want %q", c.given, c.limit, got, c.want)
+		}
+	}
+}
+
+func FuzzPrintableText(f *testing.F) {
+	f.Add("plain", 3)
+	f.Add("a\x00b\xff\xfe\xed\xa0\x80c"+rtl, 7)
+	f.Fuzz(func(t *testing.T, s string, limit int) {
+		limit = min(max(limit, 0), 1<<16)
+		got := storage.PrintableText(s, limit)
+		if len(got) > limit+len("…") || strings.ContainsFunc(got, func(r rune) bool { return !strconv.IsPrint(r) }) || !utf8.ValidString(got) {
+			t.Fatalf("got %q, want at most %d printable bytes", got, limit)
+		}
+	})
+}
+
+// A name that came from anywhere must neither flood an error nor rearrange it.
+func TestNamesInErrorsAreShortAndPrintable(t *testing.T) {
+	for what, bad := range map[string]string{
+		"long": strings.Repeat("x", 1<<20), "reversed": rtl + "evil" + hidden, "a terminal's": "\x1b[2J\r", "broken": "\xff\xfe",
+	} {
+		ref := storage.Ref{Queue: bad, ID: bad}
+		for from, text := range map[string]string{
+			"a ref":     ref.String(),
+			"a task":    storage.Task{Ref: ref}.String(),
+			"CheckName": storage.CheckName("name", bad).Error(),
+			"CheckRef":  storage.CheckRef(ref).Error(),
+			"Invalid":   storage.Invalid("x", fmt.Errorf("of %s", bad), "%s", bad).Error(),
+			"a refusal": (&storage.DependencyError{Missing: []storage.Ref{ref}}).Error(),
+		} {
+			if len(text) > 2<<10 || strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
+				t.Errorf("%s, %s: got %d bytes that begin with %.80q, want a short printable text", what, from, len(text), text)
+			}
+		}
+	}
+	if got := (storage.Ref{Queue: "mail", ID: "a.b-c_7"}).String(); got != "mail/a.b-c_7" {
+		t.Errorf("a sound ref: got %q", got)
+	}
+}
+
 // Parts are told apart by their lengths: no two lists of parts are one key.
 func FuzzUniqueKey(f *testing.F) {
 	f.Add([]byte("ab"), []byte("c"), []byte("a"), []byte("bc"))
@@ -200,7 +263,12 @@ func TestTokenIsSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := fmt.Sprintf("%v %+v %#v %s %q %x %s %v", fence, fence, fence, token, token, token, asJSON, &fence)
-	for _, secret := range []string{"0123456789abcdef", token.Reveal(), "48 49 50", "0x30, 0x31"} {
+	for _, verb := range "vTtbcdoOqxXUeEfFgGs" {
+		text += fmt.Sprintf(" %"+string(verb)+" %"+string(verb)+" % #"+string(verb), token, fence, &token)
+	}
+	for _, secret := range []string{
+		"0123456789abcdef", token.Reveal(), "48 49 50", "0x30, 0x31", "0x30 0x31", "U+0030 U+0031", "'0' '1'", "0 1 2", "110000", "60 61 62",
+	} {
 		if strings.Contains(text, secret) {
 			t.Errorf("printed: got %s, want no %q in it", text, secret)
 		}
