@@ -79,6 +79,7 @@ type attempt struct {
 	created          int64 // in microseconds
 	retries, crashes int32
 	suspect          bool
+	counted, returns bool  // among the suspects, or among those given back; guarded by slots.mu
 	place            int32 // among what is held; guarded by held.mu
 
 	mu       sync.Mutex // guards what follows

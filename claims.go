@@ -53,7 +53,7 @@ func (c *claimer) turn(draining, claim, jobs context.Context) {
 		c.pause(draining, storage.MaxDelay)
 		return
 	}
-	r.releaseAll(r.slots.stale())
+	r.releaseAll(r.slots.stale(d))
 	start, ahead, suspect := r.slots.ask(d, r.cfg.Ahead)
 	queues := d.queues(start, ahead)
 	sent := time.Now()
@@ -76,7 +76,7 @@ func (c *claimer) turn(draining, claim, jobs context.Context) {
 	full := more && r.slots.full(d, r.cfg.Ahead)
 	c.keep(&claimed, full || !more)
 	if full || !more {
-		c.idle(draining, round{queues, full, r.slots.untilStale()}, claimed)
+		c.idle(draining, round{queues, full, r.slots.untilStale(d)}, claimed)
 	}
 }
 

@@ -20,6 +20,8 @@ type stake struct {
 	ahead   int
 	suspect bool // it may bring one
 
+	returning int // attempts on their way back to the storage: nothing is claimed meanwhile
+
 	// withheld says that the last claim could not ask for tasks that only start at once,
 	// or for a suspect: a slot that is free then, or a suspect's end, is worth another.
 	withheld bool
@@ -58,7 +60,7 @@ func (s *slots) ask(d *domain, budget time.Duration) (start, ahead int, suspect 
 	d.sleep.forget()
 	k.credit = 0
 	k.asked, k.start, k.ahead = now, start, ahead
-	k.suspect = start > 0 && !s.suspectLocked() && !s.suspectToCome(now)
+	k.suspect = start > 0 && s.suspects == 0 && !s.suspectToCome(now)
 	k.withheld = k.weight > 0 && !k.suspect
 	return start, ahead, k.suspect
 }
@@ -115,7 +117,7 @@ func (s *slots) suspectToCome(now time.Time) bool {
 
 // room is what a claim of d may ask for now. The mutex is held.
 func (s *slots) room(d *domain, budget time.Duration, now time.Time) (start, ahead int) {
-	if s.draining || d.stake.weight == 0 {
+	if s.draining || d.stake.weight == 0 || d.stake.returning > 0 {
 		return 0, 0
 	}
 	s.deal(now)
@@ -151,8 +153,11 @@ func (s *slots) deal(now time.Time) {
 			k.credit = 0
 			continue
 		}
+		if k.returning > 0 {
+			k.credit = 0
+		}
 		free -= k.credit + k.start
-		if k.hungry {
+		if k.hungry && k.returning == 0 {
 			takers = append(takers, d)
 		}
 	}

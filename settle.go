@@ -112,6 +112,7 @@ func (r *Runner) release(a *attempt) {
 // releaseAll gives tasks back in the order in which they were claimed: each goes to the
 // head, so the last goes first.
 func (r *Runner) releaseAll(attempts []*attempt) {
+	r.slots.returning(attempts...)
 	for _, a := range slices.Backward(attempts) {
 		r.release(a)
 	}
@@ -227,6 +228,7 @@ func (s *settler) later(batch []settlement, err error) {
 		}
 		s.waiting = append(s.waiting, batch[i])
 		s.waiting[len(s.waiting)-1].refused++
+		s.d.r.slots.unreturned(batch[i].attempt)
 	}
 	s.why = err
 }

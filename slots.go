@@ -16,8 +16,8 @@ type slots struct {
 	mu       sync.Mutex // guards all below
 	limit    int        // how many may run
 	active   int        // how many workers run
-	suspects int        // how many of those run a suspect
 	outlived int        // how many of those were given up on
+	suspects int        // how many suspects are held; those that are given back at once do not count
 	draining bool
 	over     bool          // nothing more is settled
 	pace     time.Duration // from the end of a job to the next one's, smoothed; 0 before the first
@@ -72,11 +72,15 @@ func (s *slots) add(attempts ...*attempt) (roused *worker, back []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range attempts {
-		if a.suspect && s.suspectLocked() {
+		if a.suspect && s.suspects > 0 {
 			back = append(back, a)
-		} else {
-			s.ahead = append(s.ahead, a)
+			continue
 		}
+		if a.suspect {
+			a.counted = true
+			s.suspects++
+		}
+		s.ahead = append(s.ahead, a)
 	}
 	return s.rouse(), back
 }
@@ -118,27 +122,13 @@ func (s *slots) park(w *worker) {
 // hold takes in claimed attempts that are to be given back.
 func (s *slots) hold(attempts ...*attempt) { s.held.add(attempts) }
 
-// suspectLocked reports whether a suspect runs, or waits ahead.
-func (s *slots) suspectLocked() bool {
-	// One that was to start may wait ahead where the limit was lowered meanwhile.
-	return s.suspects > 0 || slices.ContainsFunc(s.ahead, func(a *attempt) bool { return a.suspect })
-}
-
 // pop begins the oldest attempt that waits ahead. The mutex is held.
 func (s *slots) pop() *attempt {
 	a := s.ahead[0]
 	s.ahead[0] = nil
 	s.ahead = s.ahead[1:]
-	s.begin(a)
-	return a
-}
-
-// begin counts a as running. The mutex is held.
-func (s *slots) begin(a *attempt) {
 	s.active++
-	if a.suspect {
-		s.suspects++
-	}
+	return a
 }
 
 // next gives a worker an attempt to run, or parks it, and says who is to be roused before
@@ -148,7 +138,7 @@ func (s *slots) next(w *worker, done *attempt, took, budget time.Duration) (a *a
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if done != nil {
-		s.end(done, took)
+		s.end(took)
 	} else {
 		s.coming = false
 	}
@@ -160,24 +150,21 @@ func (s *slots) next(w *worker, done *attempt, took, budget time.Duration) (a *a
 	if done != nil && (a == nil || s.low(budget)) {
 		s.wake()
 	}
-	if done != nil && (a == nil || done.suspect) {
+	if done != nil && a == nil {
 		s.wakeWithheld()
 	}
 	return a, s.rouse()
 }
 
-// end counts a as no longer running. Jobs that ran beside it share the time that it took.
+// end counts a job as no longer running. Jobs that ran beside it share the time that it took.
 // The mutex is held.
-func (s *slots) end(a *attempt, took time.Duration) {
+func (s *slots) end(took time.Duration) {
 	took /= time.Duration(s.active)
 	if s.pace == 0 {
 		s.pace = took
 	}
 	s.pace = max(s.pace+(took-s.pace)/16, 1)
 	s.active--
-	if a.suspect {
-		s.suspects--
-	}
 	if s.active <= s.outlived {
 		s.empty.Broadcast()
 	}
@@ -203,7 +190,8 @@ func (s *slots) wakeWithheld() {
 }
 
 // settled forgets attempts whose lease has ended. Room says no while too much waits for
-// its settle, so that this too is room.
+// its settle, so that this too is room. A suspect counts until then: while the storage has not
+// acknowledged its settle, the next one could end the process and both would be charged.
 func (s *slots) settled(attempts ...*attempt) {
 	left := s.held.remove(attempts)
 	s.mu.Lock()
@@ -211,7 +199,46 @@ func (s *slots) settled(attempts ...*attempt) {
 	if left == 0 {
 		s.empty.Broadcast()
 	}
+	for _, a := range attempts {
+		s.returned(a)
+		if a.counted {
+			a.counted = false
+			s.suspects--
+			s.wakeWithheld()
+		}
+	}
 	s.wake()
+}
+
+// returning marks attempts that are given back. Until the storage has them their domain claims
+// nothing: what is behind them in its queues must not overtake them.
+func (s *slots) returning(attempts ...*attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range attempts {
+		if !a.returns {
+			a.returns = true
+			a.domain.stake.returning++
+		}
+	}
+}
+
+// unreturned ends the wait for attempts that the storage refuses to take back for now.
+func (s *slots) unreturned(attempts ...*attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range attempts {
+		s.returned(a)
+	}
+	s.wake()
+}
+
+// returned ends the wait for an attempt that was given back. The mutex is held.
+func (s *slots) returned(a *attempt) {
+	if a.returns {
+		a.returns = false
+		a.domain.stake.returning--
+	}
 }
 
 // abandoned counts a worker whose job will not return in time.
@@ -227,31 +254,48 @@ func (s *slots) all(of *domain) []*attempt { return s.held.snapshot(of) }
 // any reports whether something is held.
 func (s *slots) any() bool { return s.held.count() > 0 }
 
-// stale takes out everything held ahead that has no slot, where the oldest of it has waited
-// too long: a job that turned out slow blocks it, and other runners may be free.
-func (s *slots) stale() (out []*attempt) {
+// stale takes out everything of a domain that is held ahead and has no slot, where the oldest
+// of it has waited too long: a job that turned out slow blocks it, and other runners may be free.
+func (s *slots) stale(d *domain) (out []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.ready()
-	if n == len(s.ahead) || time.Since(s.ahead[n].arrived) < aheadStale {
+	oldest := s.oldestAhead(d, n)
+	if oldest == nil || time.Since(oldest.arrived) < aheadStale {
 		return nil
 	}
-	out = slices.Clone(s.ahead[n:])
-	clear(s.ahead[n:])
-	s.ahead = s.ahead[:n]
+	rest := slices.DeleteFunc(s.ahead[n:], func(a *attempt) bool {
+		if a.domain == d {
+			out = append(out, a)
+		}
+		return a.domain == d
+	})
+	s.ahead = s.ahead[:n+len(rest)]
 	s.pace = max(s.pace, aheadStale/time.Duration(s.limit)) // claims ahead begin anew, smaller
 	return out
 }
 
-// untilStale is how soon something held ahead has waited too long, 0 for never.
-func (s *slots) untilStale() time.Duration {
+// untilStale is how soon something of a domain that is held ahead has waited too long, 0 for
+// never.
+func (s *slots) untilStale(d *domain) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.ready()
-	if n == len(s.ahead) {
+	oldest := s.oldestAhead(d, s.ready())
+	if oldest == nil {
 		return 0
 	}
-	return max(aheadStale-time.Since(s.ahead[n].arrived), 1)
+	return max(aheadStale-time.Since(oldest.arrived), 1)
+}
+
+// oldestAhead is the first attempt of a domain among those ahead, but the first n, or nil. The
+// mutex is held.
+func (s *slots) oldestAhead(d *domain, n int) *attempt {
+	for _, a := range s.ahead[n:] {
+		if a.domain == d {
+			return a
+		}
+	}
+	return nil
 }
 
 // takeAhead takes out everything held ahead.

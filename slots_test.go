@@ -79,10 +79,10 @@ func TestWhatHasASlotIsNotStale(t *testing.T) {
 	s := newSlots(2)
 	long := &arrival{}
 	s.add(&attempt{arrival: long}, &attempt{arrival: long}, &attempt{arrival: long})
-	if out := s.stale(); len(out) != 1 || len(s.ahead) != 2 {
+	if out := s.stale(nil); len(out) != 1 || len(s.ahead) != 2 {
 		t.Errorf("%d are given back, %d are kept; want 1, 2", len(out), len(s.ahead))
 	}
-	if s.untilStale() != 0 || len(s.stale()) != 0 {
+	if s.untilStale(nil) != 0 || len(s.stale(nil)) != 0 {
 		t.Error("what has a slot is to be given back")
 	}
 }

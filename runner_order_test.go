@@ -1,0 +1,86 @@
+package midge_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// TestOneAtATimeKeepsTheOrder also where a job turns out slow and the tasks that were claimed
+// ahead of it are given back: no later task is claimed before their release was applied.
+func TestOneAtATimeKeepsTheOrder(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const jobs = 1200
+		for i := range jobs {
+			b.enqueue(fmt.Sprint(i))
+		}
+		var ran []string
+		b.store = slowApply{b.store, 20 * time.Millisecond}
+		b.run(midge.RunnerConfig{Concurrency: 1}, func(_ context.Context, w work) error {
+			if n := len(ran); n%40 == 39 {
+				time.Sleep(time.Duration(101+n/40%7) * time.Millisecond) // virtual
+			}
+			ran = append(ran, w.Name)
+			return nil
+		})
+		b.after(time.Minute)
+		if len(ran) != jobs {
+			t.Fatalf("%d jobs ran, want %d", len(ran), jobs)
+		}
+		breaks := 0
+		for i, name := range ran {
+			if name != fmt.Sprint(i) {
+				breaks++
+			}
+		}
+		if breaks > 0 {
+			t.Errorf("%d jobs of %d ran out of order, want none", breaks, jobs)
+		}
+	})
+}
+
+// TestASuspectStartsWhenTheOneBeforeItIsSettled: while its completion is under way the next
+// one could kill the process, and the crash would be charged to both.
+func TestASuspectStartsWhenTheOneBeforeItIsSettled(t *testing.T) {
+	bubble(t, func(b *bench) {
+		for range 2 {
+			if _, err := b.client.Enqueue(b.ctx, fragile{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := storage.NewSession(b.store, 0).Claim(b.ctx, storage.ClaimRequest{
+			Runner: "another", Queues: []storage.ClaimQueue{{Name: "default"}}, Max: 2, Start: 2, Lease: time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.after(2 * time.Second)
+		const settle = 300 * time.Millisecond
+		var mu sync.Mutex
+		var began []time.Time
+		b.store = slowApply{b.store, settle}
+		b.runner = b.newRunner(b.store, midge.RunnerConfig{Concurrency: 3}, nil)
+		if err := midge.Handle(b.runner, func(context.Context, fragile) error {
+			mu.Lock()
+			defer mu.Unlock()
+			began = append(began, time.Now())
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(time.Minute)
+		if len(began) != 2 {
+			t.Fatalf("%d suspects ran, want 2", len(began))
+		}
+		if apart := began[1].Sub(began[0]); apart < settle || apart > settle+50*time.Millisecond {
+			t.Errorf("the second suspect began %v after the end of the first; want it right after the "+
+				"%v that its settle takes", apart, settle)
+		}
+	})
+}
