@@ -1,6 +1,8 @@
 package midge
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -12,7 +14,8 @@ import (
 // Unique keeps equal tasks of a kind from being enqueued beside each other in one
 // queue: the call gives the task that is there already, and says so by
 // [Task].Existing. The zero value compares all parameters for as long as a task
-// lives.
+// lives. Parameters are compared by the names of their fields, in whatever order a type
+// declares them.
 //
 // A Unique is declared on the type by [Options], or is an [Option] of one call. What
 // is equal is decided when a task is enqueued: no later change of it, nor of the
@@ -79,7 +82,8 @@ func (u Unique) values(in *storage.Insert, d *definition, job any) (by string, v
 	case u.Key != "":
 		return "key", [][]byte{[]byte(u.Key)}, nil
 	case len(u.By) == 0:
-		return "parameters", [][]byte{[]byte(in.Encoding), in.Payload}, nil
+		value, err := canonical(d.options.Encoding, in.Payload)
+		return "parameters", [][]byte{[]byte(in.Encoding), value}, err
 	}
 	v := reflect.Indirect(reflect.ValueOf(addressable(job)))
 	for _, name := range slices.Sorted(slices.Values(u.By)) {
@@ -88,12 +92,31 @@ func (u Unique) values(in *storage.Insert, d *definition, job any) (by string, v
 			return "", nil, storage.Invalid("Unique.By", name, "a field that is there: its embedded struct is nil")
 		}
 		value, err := d.encode(field.Addr().Interface())
+		if err == nil {
+			value, err = canonical(d.options.Encoding, value)
+		}
 		if err != nil {
 			return "", nil, err
 		}
 		values = append(values, []byte(name), value)
 	}
 	return "fields", values, nil
+}
+
+// canonical gives what was encoded with the fields of structs and the entries of maps in the
+// order of their names.
+func canonical(encoding Encoding, data []byte) ([]byte, error) {
+	if encoding == MessagePack {
+		data = bytes.Clone(data)
+		return data, sortMsgpackMaps(data)
+	}
+	in := json.NewDecoder(bytes.NewReader(data))
+	in.UseNumber() // a number is compared as it is written, however large
+	var v any
+	if err := in.Decode(&v); err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
 }
 
 func fieldIndex(typ reflect.Type, name string) []int {

@@ -1,6 +1,7 @@
 package midge
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -66,6 +67,88 @@ func TestUniqueKeysAgree(t *testing.T) {
 		if pair[0].Unique.Key != pair[1].Unique.Key || pair[0].Unique.Key == "" {
 			t.Errorf("%s: got %q and %q, want one key", name, pair[0].Unique.Key, pair[1].Unique.Key)
 		}
+	}
+}
+
+// A deploy that reorders the fields of a type, or of one nested in it, lets no duplicate in.
+func TestUniqueKeysDoNotDependOnTheOrderOfFields(t *testing.T) {
+	type line struct {
+		Count int
+		Item  string
+	}
+	type reordered struct {
+		Item  string
+		Count int
+	}
+	type first struct {
+		User  int
+		Lines []line
+		ByID  map[string]line
+		Any   any
+		Name  string `json:"n" msgpack:"n"`
+		Cost  *line
+	}
+	type second struct {
+		Cost  *reordered
+		Title string `json:"n" msgpack:"n"`
+		Any   any
+		ByID  map[string]reordered
+		User  int
+		Lines []reordered
+	}
+	one := func() any {
+		return first{7, []line{{1, "a"}, {2, "b"}}, map[string]line{"x": {3, "c"}, "y": {4, "d"}}, map[string]any{"p": line{5, "e"}, "q": 1e21}, "n", &line{6, "f"}}
+	}
+	other := func() any {
+		return second{&reordered{"f", 6}, "n", map[string]any{"q": 1e21, "p": reordered{"e", 5}}, map[string]reordered{"y": {"d", 4}, "x": {"c", 3}}, 7, []reordered{{"a", 1}, {"b", 2}}}
+	}
+	swapped := func() any {
+		job := other().(second)
+		job.Lines[0], job.Lines[1] = job.Lines[1], job.Lines[0]
+		return job
+	}
+	key := func(job any, encoding Encoding, u Unique) string {
+		d, err := define(reflect.TypeOf(job))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.kind, d.options.Encoding = "order", encoding
+		in, err := newInsert(d, job, []Option{u})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return in.Unique.Key
+	}
+	for _, encoding := range []Encoding{MessagePack, JSON} {
+		for name, u := range map[string]Unique{"all parameters": {}, "by fields": {By: []string{"Lines", "ByID", "Any", "Cost"}}} {
+			if a, b := key(one(), encoding, u), key(other(), encoding, u); a != b {
+				t.Errorf("%s, %s: got keys %s and %s, want one", encoding, name, a, b)
+			}
+			if a, b := key(one(), encoding, u), key(swapped(), encoding, u); a == b {
+				t.Errorf("%s, %s: lists in another order have one key", encoding, name)
+			}
+		}
+		type plain struct {
+			User int
+			Line line
+		}
+		type moved struct {
+			Line reordered
+			User int
+		}
+		for name, u := range map[string]Unique{"all of a type without maps": {}, "a field of one": {By: []string{"Line"}}} {
+			if a, b := key(plain{7, line{1, "a"}}, encoding, u), key(moved{reordered{"a", 1}, 7}, encoding, u); a != b {
+				t.Errorf("%s, %s: got keys %s and %s, want one", encoding, name, a, b)
+			}
+		}
+	}
+}
+
+func TestTheKeyLeavesTheParametersAsTheyWere(t *testing.T) {
+	type job struct{ B, A int }
+	with, without := uniqueOf(t, job{1, 2}, Unique{}), uniqueOf(t, job{1, 2})
+	if string(with.Payload) != string(without.Payload) {
+		t.Errorf("got parameters %x, want %x", with.Payload, without.Payload)
 	}
 }
 
