@@ -133,7 +133,7 @@ func (q *Queue) Requeue(ctx context.Context, id string) error {
 func (q *Queue) RequeueAll(
 	ctx context.Context, state storage.State, match func(storage.Task) bool,
 ) (int, error) {
-	may := func(s storage.State) bool { return storage.CanChange(s, storage.Waiting) }
+	may := func(s storage.State) bool { return s.Ended() || storage.CanChange(s, storage.Waiting) }
 	return q.all("requeue", state, "requeued", may, func() (int, error) {
 		return q.client.session.RequeueAll(ctx, q.name, state, match)
 	})

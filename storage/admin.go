@@ -28,7 +28,12 @@ func (s *Session) CancelTask(ctx context.Context, ref Ref) (State, error) {
 // Requeue puts a task into waiting, due now: one that ended starts anew with its
 // retries and crashes reset, one that is scheduled or in retry runs now.
 func (s *Session) Requeue(ctx context.Context, ref Ref) error {
-	return s.ChangeTask(ctx, ref, func(Task) Change { return Change{State: Waiting} })
+	return s.ChangeTask(ctx, ref, requeue)
+}
+
+// requeue is the change that puts a task into waiting.
+func requeue(t Task) Change {
+	return Change{Ref: t.Ref, Version: t.Version, State: Waiting, Requeue: t.State.Ended()}
 }
 
 // ChangeTask reads a task and applies the change that alter gives, at the version
@@ -152,12 +157,12 @@ func EachQueue(ctx context.Context, store Storage, prefix string) iter.Seq2[stri
 // Match chooses tasks; a nil one chooses all.
 type Match func(Task) bool
 
-// RequeueAll requeues every task of a queue in an ended state that match chooses
+// RequeueAll does as Requeue to every task of a queue in a state that match chooses
 // and gives how many. Those whose unique key is taken, or that
 // moved meanwhile, stay.
 func (s *Session) RequeueAll(ctx context.Context, queue string, state State, match Match) (int, error) {
 	return s.bulk(ctx, queue, state, match, func(t Task) Tx {
-		return Tx{Changes: []Change{{Ref: t.Ref, Version: t.Version, State: Waiting}}}
+		return Tx{Changes: []Change{requeue(t)}}
 	})
 }
 

@@ -223,12 +223,19 @@ func checkChange(limits Limits, ch *Change, once func(Ref) error) error {
 
 func (ch *Change) moves() bool { return ch.Queue != "" && ch.Queue != ch.Ref.Queue }
 
-// checkMove checks the state and the moment that a change leads to.
+// checkMove checks the queue, the state and the moment that a change leads to.
 func checkMove(ch *Change) error {
 	if ch.State != "" && !ch.State.Valid() {
 		return Invalid("Change.State", string(ch.State), "one of %v", States())
 	}
-	if ch.Delay == 0 && ch.At.IsZero() {
+	if ch.Queue != "" && (ch.State != "" || ch.timed() || ch.Requeue) {
+		return Invalid("change "+ch.Ref.String(), "with Queue", "neither State, Delay, At nor Requeue with it")
+	}
+	if ch.Requeue && ch.State != "" && ch.State != Waiting && (ch.State != Scheduled || !ch.timed()) {
+		return Invalid("requeue of "+ch.Ref.String(), "into state "+string(ch.State),
+			"waiting, or scheduled with Delay or At")
+	}
+	if !ch.timed() {
 		return nil
 	}
 	if ch.Delay != 0 && !ch.At.IsZero() || ch.State != "" && ch.State != Scheduled && ch.State != Retry {
@@ -253,8 +260,8 @@ func checkCursorChange(ch *Change) error {
 	if ch.Cursor != nil && !isCursor {
 		return Invalid("Change.Cursor", ch.Ref.String(), "a cursor's id")
 	}
-	if isCursor && (ch.moves() || ch.State != "" && ch.State != Cursors || ch.Delay != 0 || !ch.At.IsZero()) {
-		return Invalid("change of cursor "+ch.Ref.String(), "with Queue, State, Delay or At", "none of them")
+	if isCursor && (ch.moves() || ch.State != "" && ch.State != Cursors || ch.timed() || ch.Requeue) {
+		return Invalid("change of cursor "+ch.Ref.String(), "with Queue, State, Delay, At or Requeue", "none of them")
 	}
 	if ch.Cursor != nil {
 		return checkCursor(ch.Cursor)
@@ -290,14 +297,51 @@ func checkCursor(c *Cursor) error {
 	if c.Overlap != "" && c.Overlap != "skip" {
 		return Invalid("Cursor.Overlap", c.Overlap, "empty or skip")
 	}
-	n := len(c.Spec) + len(c.Zone) + len(c.Declaration)
-	for _, r := range c.Replaced {
-		n += len(r)
+	n := 0
+	for _, text := range append([]string{c.Spec, c.Zone, c.Declaration}, c.Replaced...) {
+		n += len(text)
+		if err := checkText("text of a cursor", text); err != nil {
+			return err
+		}
 	}
 	if n > MaxHeaderBytes {
 		return Invalid("cursor", fmt.Sprintf("of %d bytes", n), "at most %d", MaxHeaderBytes)
 	}
 	return firstError(checkTime("Cursor.Next", c.Next), checkTime("Cursor.Last", c.Last))
+}
+
+// CheckCall is the validation that every storage does before any I/O of a call that has an
+// identity: Apply and Configure by themselves, Claim and Extend by CheckClaim and
+// CheckExtend.
+func CheckCall(call Call) error {
+	opened := call.Lane.Opened
+	switch {
+	case call == Call{}:
+		return nil
+	case call.Seq == 0 || call.Seq > MaxSeq:
+		return Invalid("Call.Seq", call.Seq, "1 to %d, or the zero Call", uint64(MaxSeq))
+	case call.Lane.ID == [16]byte{}:
+		return Invalid("Lane.ID", "of zeros", "128 random bits")
+	case opened.UnixMicro() <= 0:
+		return Invalid("Lane.Opened", opened, "the storage's time")
+	}
+	return checkTime("Lane.Opened", opened)
+}
+
+// CheckWait is the validation that every storage's Wait does before any I/O.
+func CheckWait(req *WaitRequest) error { return checkNames("WaitRequest.Queues", req.Queues) }
+
+// checkNames checks the queues that a request names.
+func checkNames(what string, queues []string) error {
+	if len(queues) == 0 || len(queues) > MaxNames {
+		return Invalid(what, fmt.Sprintf("of %d names", len(queues)), "1 to %d", MaxNames)
+	}
+	for _, name := range queues {
+		if err := CheckName("queue name", name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // CheckClaim is the validation that every storage's Claim does before any I/O.
@@ -325,6 +369,7 @@ func CheckClaim(req *ClaimRequest) error {
 		return Invalid("ClaimRequest.Lease", req.Lease, "%v to %v", MinLease, MaxDelay)
 	}
 	return firstError(
+		CheckCall(req.Call),
 		checkRange("ClaimRequest.Max", req.Max, 0, MaxClaim),
 		checkRange("ClaimRequest.Start", req.Start, 0, req.Max),
 	)
@@ -333,6 +378,9 @@ func CheckClaim(req *ClaimRequest) error {
 // CheckExtend is the validation that every storage's Extend does before any I/O.
 func CheckExtend(limits Limits, req *ExtendRequest) error {
 	limits = limits.WithDefaults()
+	if err := CheckCall(req.Call); err != nil {
+		return err
+	}
 	if req.Runner.ID != "" {
 		if err := checkRunner(&req.Runner); err != nil {
 			return err
@@ -366,6 +414,11 @@ func checkRunner(r *RunnerInfo) error {
 	if err := CheckName("runner id", r.ID); err != nil {
 		return err
 	}
+	if len(r.Queues) > 0 {
+		if err := checkNames("RunnerInfo.Queues", r.Queues); err != nil {
+			return err
+		}
+	}
 	if len(r.Running) > MaxRunning {
 		return Invalid("RunnerInfo.Running", fmt.Sprintf("of %d tasks", len(r.Running)), "at most %d", MaxRunning)
 	}
@@ -389,6 +442,7 @@ func CheckTasks(q *TasksQuery) error {
 	return firstError(
 		checkRange("TasksQuery.Limit", q.Limit, 1, MaxPage),
 		checkBytes("TasksQuery.After", []byte(q.After), 2*MaxName),
+		checkText("TasksQuery.After", q.After),
 	)
 }
 
@@ -405,6 +459,7 @@ func CheckQueues(q *QueuesQuery) error {
 	return firstError(
 		checkRange("QueuesQuery.Limit", q.Limit, 1, MaxNames),
 		checkBytes("QueuesQuery.After", []byte(q.After), 2*MaxName),
+		checkText("QueuesQuery.After", q.After),
 	)
 }
 
@@ -444,9 +499,12 @@ func checkUnique(u Unique) error {
 }
 
 func checkHeaders(h map[string]string) error {
-	for k := range h {
+	for k, v := range h {
 		if k == "" {
 			return Invalid("header name", k, "at least one character")
+		}
+		if err := firstError(checkText("header name", k), checkText("header "+k, v)); err != nil {
+			return err
 		}
 	}
 	if n := headerBytes(h); n > MaxHeaderBytes {

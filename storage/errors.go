@@ -28,6 +28,9 @@ var (
 	ErrNotEmpty = errors.New("storage: queue is not empty")
 	// ErrClosed: the storage was closed.
 	ErrClosed = errors.New("storage: closed")
+	// ErrUnavailable: the storage cannot be reached, and no try of this call got past
+	// dialling: nothing was sent, so nothing happened. It is no ErrUnknown.
+	ErrUnavailable = errors.New("storage: unavailable")
 	// ErrRefused: the storage refuses to work as it is configured or permitted,
 	// such as a Redis that evicts, a replica, wrong credentials. Nothing was
 	// changed.
@@ -58,7 +61,7 @@ type DependencyError struct {
 	// Lost are settles whose fence is not valid.
 	Lost []Ref
 	// Barred are changes and deletes that the task's state does not permit:
-	// pending tasks, and moves that CanChange rules out.
+	// deletes of pending tasks, and changes that Change.Permitted rules out.
 	Barred []Barred
 }
 

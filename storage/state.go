@@ -75,20 +75,59 @@ func RecoveredState(cancelAsked, started bool, crashes, crashLimit int) (to Stat
 // Suspect reports whether a task is one crash short of its limit.
 func Suspect(crashes, crashLimit int) bool { return crashes > 0 && crashes == crashLimit-1 }
 
-// changes lists which states a Change may move a task to, by its state now. A
-// Change with no State leaves it where it is. From an ended state it is a
-// requeue: Retries, Crashes, Snoozes and Attempts start anew and a UniqueLife
-// key is taken again.
+// changes lists which states a Change may move a task to, by its state now. What has
+// ended comes back by a requeue alone.
 var changes = map[State][]State{
 	Waiting:   {Waiting, Scheduled, Cancelled},
 	Scheduled: {Waiting, Scheduled, Cancelled},
 	Retry:     {Waiting, Scheduled, Retry, Cancelled},
 	Pending:   {Cancelled}, // marks it only: CancelAsked
-	Completed: {Waiting, Scheduled},
-	Cancelled: {Waiting, Scheduled, Cancelled}, // the last does nothing
-	Dead:      {Waiting, Scheduled},
+	Cancelled: {Cancelled}, // does nothing
 	Cursors:   {Cursors},
 }
 
-// CanChange reports whether a Change may move a task from one state to another.
+// CanChange reports whether a Change that is no requeue may move a task from one state to
+// another.
 func CanChange(from, to State) bool { return slices.Contains(changes[from], to) }
+
+// Target gives the state to which the change moves a task: its own where the change names
+// neither a state nor a moment. A moment that has come leads to Waiting instead.
+func (ch *Change) Target(from State) State {
+	switch {
+	case ch.State != "":
+		return ch.State
+	case ch.timed():
+		if from == Retry {
+			return Retry
+		}
+		return Scheduled
+	case ch.Requeue:
+		return Waiting
+	}
+	return from
+}
+
+// Permitted reports whether a task takes the change in the state in which it is. One that
+// is pending takes a request to cancel it and nothing else, one that was completed or
+// cancelled takes a requeue alone, but that cancelling again does nothing. A dead one is
+// edited and moved where it is.
+func (ch *Change) Permitted(from State) bool {
+	switch {
+	case ch.Requeue:
+		return from.Ended()
+	case from == Pending, from == Completed, from == Cancelled:
+		return ch.onlyCancels() && CanChange(from, Cancelled)
+	case ch.State == "" && !ch.timed():
+		return true
+	}
+	return CanChange(from, ch.Target(from))
+}
+
+// timed reports whether the change names a moment.
+func (ch *Change) timed() bool { return ch.Delay != 0 || !ch.At.IsZero() }
+
+// onlyCancels reports whether the change cancels and alters nothing else.
+func (ch *Change) onlyCancels() bool {
+	return ch.State == Cancelled && !ch.moves() &&
+		ch.Encoding == "" && ch.Headers == nil && ch.Priority == nil && ch.Cursor == nil
+}

@@ -3,6 +3,7 @@ package storage_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -98,9 +99,7 @@ func TestCanChange(t *testing.T) {
 		storage.Scheduled: {storage.Waiting, storage.Scheduled, storage.Cancelled},
 		storage.Retry:     {storage.Waiting, storage.Scheduled, storage.Retry, storage.Cancelled},
 		storage.Pending:   {storage.Cancelled},
-		storage.Completed: {storage.Waiting, storage.Scheduled},
-		storage.Cancelled: {storage.Waiting, storage.Scheduled, storage.Cancelled},
-		storage.Dead:      {storage.Waiting, storage.Scheduled},
+		storage.Cancelled: {storage.Cancelled},
 		storage.Cursors:   {storage.Cursors},
 	}
 	for _, from := range storage.States() {
@@ -108,6 +107,38 @@ func TestCanChange(t *testing.T) {
 			if got, want := storage.CanChange(from, to), slices.Contains(permitted[from], to); got != want {
 				t.Errorf("%s to %q: got %v, want %v", from, to, got, want)
 			}
+		}
+	}
+}
+
+func TestPermitted(t *testing.T) {
+	five := 5
+	live := []storage.State{storage.Waiting, storage.Scheduled, storage.Retry}
+	ended := []storage.State{storage.Completed, storage.Cancelled, storage.Dead}
+	for _, c := range []struct {
+		change storage.Change
+		want   []storage.State
+		target storage.State // of a dead task
+	}{
+		{storage.Change{}, append(live, storage.Dead, storage.Cursors), storage.Dead},
+		{storage.Change{Priority: &five}, append(live, storage.Dead, storage.Cursors), storage.Dead},
+		{storage.Change{Queue: "other"}, append(live, storage.Dead, storage.Cursors), storage.Dead},
+		{storage.Change{Delay: 1}, live, storage.Scheduled},
+		{storage.Change{At: time.Unix(1, 0)}, live, storage.Scheduled},
+		{storage.Change{State: storage.Waiting}, live, storage.Waiting},
+		{storage.Change{State: storage.Cancelled}, append(live, storage.Pending, storage.Cancelled), storage.Cancelled},
+		{storage.Change{State: storage.Cancelled, Priority: &five}, live, storage.Cancelled},
+		{storage.Change{Requeue: true}, ended, storage.Waiting},
+		{storage.Change{Requeue: true, State: storage.Waiting, Priority: &five}, ended, storage.Waiting},
+		{storage.Change{Requeue: true, Delay: 1}, ended, storage.Scheduled},
+	} {
+		for _, from := range storage.States() {
+			if got, want := c.change.Permitted(from), slices.Contains(c.want, from); got != want {
+				t.Errorf("%+v of a task in %s: got permitted %v, want %v", c.change, from, got, want)
+			}
+		}
+		if got := c.change.Target(storage.Dead); got != c.target {
+			t.Errorf("%+v of a dead task: got target %s, want %s", c.change, got, c.target)
 		}
 	}
 }

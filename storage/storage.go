@@ -12,7 +12,7 @@ import (
 // Errors: a nil error is a definite success and an error that wraps [ErrUnknown]
 // an unknown outcome: the call may or may not have happened, and repeating it with
 // the same Call is safe. Any other error is definite: nothing happened. Those are
-// *[InvalidError] (bad input, found before any I/O), [ErrFull], [ErrSpan],
+// *[InvalidError] (bad input, found before any I/O), [ErrFull], [ErrUnavailable],
 // [ErrClosed] and what the methods name.
 type Storage interface {
 	// Apply carries out each Tx whole or not at all. Txs are independent of each

@@ -60,8 +60,9 @@ type Task struct {
 	Started     bool      // false while it is only claimed ahead
 	CancelAsked bool      // a cancel waits for the attempt to end
 
-	// Reason says in a word why it is dead: one of the Reason constants or
-	// what Settle.Reason said.
+	// Reason says in a word why it is dead, one of the Reason constants or what
+	// Settle.Reason said, or why it was snoozed, until its next settle, recovery or
+	// requeue.
 	Reason string
 	// Attempts is the history, oldest first, at most MaxAttempts.
 	Attempts []Attempt
@@ -76,13 +77,14 @@ type Task struct {
 	Checkpoint []byte
 }
 
-// Attempt is one run that did not complete.
+// Attempt is one run that did not complete, or a requeue between two of them.
 type Attempt struct {
 	At      time.Time // when it ended
-	Version int64     // the claim's version
-	Runner  string
+	Version int64     // the claim's version; 0 of a requeue
+	Runner  string    // none of a requeue
 	// Outcome is "fail", "bury", "cancel", or "crash" where the lease of a
-	// started task expired, "expire" where one claimed ahead did.
+	// started task expired, "expire" where one claimed ahead did, "requeue" where the
+	// task was brought back after its end.
 	Outcome string
 	// Error is the text, at most MaxAttemptError bytes.
 	Error string
@@ -90,8 +92,9 @@ type Attempt struct {
 
 // Outcomes of attempts that no Settle names.
 const (
-	AttemptCrash  = "crash"
-	AttemptExpire = "expire"
+	AttemptCrash   = "crash"
+	AttemptExpire  = "expire"
+	AttemptRequeue = "requeue"
 )
 
 // Why a task is dead, where the storage decided it.

@@ -17,11 +17,22 @@ type Lane struct {
 // LaneLife is how long after its opening a lane is accepted.
 const LaneLife = 10 * time.Minute
 
+// How a storage tells a clock that was set ahead for a moment from time that passed: where a
+// step finds the clock more than JumpAfter past the mark, nothing that is timed happens until
+// the clock has gone on for JumpWait. See the package documentation.
+const (
+	JumpAfter = 10 * time.Minute
+	JumpWait  = 5 * time.Second
+)
+
 // Call identifies one mutating call. The zero Call has no identity.
 type Call struct {
 	Lane Lane
 	Seq  uint64 // from 1, growing within the lane
 }
+
+// MaxSeq is the largest number of a Call.
+const MaxSeq = 1 << 53
 
 // IsZero reports whether c has no identity.
 func (c Call) IsZero() bool { return c.Seq == 0 }
@@ -92,14 +103,16 @@ const (
 )
 
 // Change alters a task that is not pending, at its version. Zero fields leave what
-// they name as it is.
+// they name as it is. Of tasks that have ended a dead one takes Encoding and Payload,
+// Headers, Priority and Queue and stays dead; all take a Requeue.
 type Change struct {
 	Ref     Ref
 	Version int64 // 0 only where State is Cancelled: any version
 
 	// Queue moves the task: the old ref is gone, its id may collide in the
 	// target, where it joins the tail. A UniqueLife key moves with it and
-	// collides where it is taken. Cursors do not move.
+	// collides where it is taken. Cursors do not move. State, Delay, At and
+	// Requeue do not go with it.
 	Queue string
 	// Encoding and Payload are replaced together where Encoding is set.
 	Encoding string
@@ -113,7 +126,13 @@ type Change struct {
 	// is set (Retry for a task in Retry).
 	State State
 	Delay time.Duration // from now, with State Scheduled or Retry
-	At    time.Time     // the moment itself, likewise; a past one leads to waiting
+	At    time.Time     // the moment itself, likewise; one that has come leads to waiting
+	// Requeue brings back a task that has ended, and is barred for any other. It
+	// leads to waiting, or with Delay or At to scheduled; State may say so. Retries,
+	// Crashes, Snoozes, SnoozedSince, Reason and Result start anew. Attempts, Stack,
+	// Progress and Checkpoint stay, and an Attempt with outcome AttemptRequeue joins
+	// the history. A UniqueLife key is taken again.
+	Requeue bool
 	// Cursor replaces a cursor.
 	Cursor *Cursor
 }
@@ -135,7 +154,7 @@ type Settle struct {
 	Fence   Fence
 	Outcome Outcome
 	Delay   time.Duration // of Fail and Snooze
-	Reason  string        // of Bury: a word or two
+	Reason  string        // of Bury and Snooze: a word or two, for Task.Reason
 	Error   string        // of Fail, Bury, Cancel
 	Stack   string        // likewise
 	Result  []byte        // of Complete

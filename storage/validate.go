@@ -31,7 +31,7 @@ const (
 	MinSpan         = time.Millisecond           // of a duration whose zero means something else
 	MaxDelay        = 100 * 365 * 24 * time.Hour // of any duration
 	MaxPage         = 200                        // tasks of a page
-	MaxNames        = 1000                       // queue names of a page
+	MaxNames        = 1000                       // queues of a Claim, a Wait, a runner, a page of them
 )
 
 // Limits are what a storage's Config lets an application set. The zero value
@@ -199,6 +199,14 @@ var latest = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 func checkTime(what string, t time.Time) error {
 	if t.After(latest) {
 		return Invalid(what, t, "a time before the year 2200")
+	}
+	return nil
+}
+
+// checkText is for texts that are kept as they are given.
+func checkText(what, text string) error {
+	if strings.IndexByte(text, 0) >= 0 || !utf8.ValidString(text) {
+		return Invalid(what, text, "valid UTF-8 without NUL")
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func (w *twins) tx() func(s *storage.Session) storage.Tx {
 	return func(s *storage.Session) (tx storage.Tx) {
 		change := storage.Change{Ref: ref, Version: 1}
 		if have, err := s.Storage().Task(w.Context(), ref); err == nil {
-			change.Version = have.Version
+			change.Version, change.Requeue = have.Version, kind == 4 && have.State.Ended()
 		}
 		switch kind {
 		case 0:

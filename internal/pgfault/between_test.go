@@ -257,7 +257,7 @@ func TestATaskBetweenTwoLooks(t *testing.T) {
 	must(conn.Exec(t.Context(), strings.Replace(text, "lock_timeout TO '2s'", "lock_timeout TO '20s'", 1)))(t)
 	must(conn.Exec(t.Context(), "SELECT pg_advisory_lock($1)", gate))(t)
 	tx := must(connect(t, cfg.URL).Begin(t.Context()))(t)
-	requeue := storage.Change{Ref: in.Ref, Version: must(store.Task(t.Context(), in.Ref))(t).Version, State: storage.Waiting}
+	requeue := storage.Change{Ref: in.Ref, Version: must(store.Task(t.Context(), in.Ref))(t).Version, Requeue: true}
 	applied := must(store.Within(tx).Apply(t.Context(), storage.Call{}, storage.Tx{Changes: []storage.Change{requeue}}))(t)
 	succeed(t, applied[0].Err)
 	cancelled := make(chan error, 1)

@@ -195,7 +195,7 @@ func (m *mixer) change() {
 		change := storage.Change{Ref: task.Ref, Version: task.Version, State: storage.Cancelled}
 		switch m.rand.IntN(4) {
 		case 0:
-			change.State = storage.Waiting
+			change.State, change.Requeue = storage.Waiting, task.State.Ended()
 		case 1:
 			change.State, change.Queue = "", mixed[m.rand.IntN(2)]
 		case 2:

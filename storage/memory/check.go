@@ -188,7 +188,7 @@ func (s *Storage) checkChange(ch *storage.Change) *task {
 	if t == nil {
 		return nil
 	}
-	if !permitted(t, ch) {
+	if !ch.Permitted(t.State) {
 		s.bar(t)
 		return t
 	}
@@ -197,28 +197,12 @@ func (s *Storage) checkChange(ch *storage.Change) *task {
 	if moved && s.find(at) != nil {
 		s.collide(storage.Collision{Ref: at, Holder: at})
 	}
-	if t.Unique.Mode == storage.UniqueLife && live(targetState(t, ch)) && (moved || t.State.Ended()) {
+	if t.Unique.Mode == storage.UniqueLife && live(ch.Target(t.State)) && (moved || t.State.Ended()) {
 		if holder, free := s.take(at, t.Unique.Key); !free {
 			s.collide(storage.Collision{Ref: ch.Ref, Holder: holder, Unique: true})
 		}
 	}
 	return t
-}
-
-// permitted reports whether the state of t lets ch happen. A pending task takes
-// nothing but a request to cancel it.
-func permitted(t *task, ch *storage.Change) bool {
-	if t.State == storage.Pending {
-		return onlyCancels(ch)
-	}
-	to := targetState(t, ch)
-	return to == t.State && ch.State == "" || storage.CanChange(t.State, to)
-}
-
-// onlyCancels reports whether ch cancels and alters nothing else.
-func onlyCancels(ch *storage.Change) bool {
-	return ch.State == storage.Cancelled && targetQueue(ch) == ch.Ref.Queue &&
-		ch.Encoding == "" && ch.Headers == nil && ch.Priority == nil && ch.Cursor == nil
 }
 
 // targetQueue is the queue in which ch leaves its task.
@@ -228,19 +212,3 @@ func targetQueue(ch *storage.Change) string {
 	}
 	return ch.Queue
 }
-
-// targetState is the state to which ch moves t: its own where ch names none.
-func targetState(t *task, ch *storage.Change) storage.State {
-	switch {
-	case ch.State != "":
-		return ch.State
-	case !timed(ch):
-		return t.State
-	case t.State == storage.Retry:
-		return storage.Retry
-	}
-	return storage.Scheduled
-}
-
-// timed reports whether ch names a moment.
-func timed(ch *storage.Change) bool { return ch.Delay != 0 || !ch.At.IsZero() }

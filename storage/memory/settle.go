@@ -20,7 +20,7 @@ func (s *Storage) settle(t *task, se *storage.Settle) storage.Placed {
 		t.queue.totals.Failed++
 	}
 	t.Version = s.grown(t.Version)
-	s.countSnooze(t, to)
+	s.countSnooze(t, to, se.Reason)
 	switch to {
 	case storage.Waiting:
 		s.waitAtHead(t)
@@ -45,15 +45,16 @@ func (s *Storage) settle(t *task, se *storage.Settle) storage.Placed {
 
 // countSnooze counts the snoozes in a row. Only a settle of a pending task leads to
 // scheduled, so that state tells a snooze from every other end.
-func (s *Storage) countSnooze(t *task, to storage.State) {
+func (s *Storage) countSnooze(t *task, to storage.State, reason string) {
 	switch {
 	case to == storage.Scheduled:
 		if t.rest().Snoozes == 0 {
 			t.more.SnoozedSince = s.now
 		}
 		t.more.Snoozes++
+		t.more.Reason = storage.CleanText(reason, storage.MaxReason)
 	case t.more != nil:
-		t.more.Snoozes, t.more.SnoozedSince = 0, 0
+		t.more.Snoozes, t.more.SnoozedSince, t.more.Reason = 0, 0, ""
 	}
 }
 
@@ -80,6 +81,7 @@ func (s *Storage) recover(t *task) storage.State {
 		t.prompt = true
 	}
 	t.attempt(s.now, outcome, "", "")
+	t.more.Reason = "" // of a snooze before
 	if charged {
 		t.Crashes++
 		t.queue.totals.Crashed++

@@ -153,15 +153,20 @@ func (t *task) placed() storage.Placed {
 
 // attempt appends to the history of a pending task how its claim ended.
 func (t *task) attempt(now moment, outcome, text, stack string) {
+	t.append(storage.Attempt{
+		At: now.time(), Version: t.Version, Runner: t.Runner, Outcome: outcome,
+		Error: storage.CleanText(text, storage.MaxAttemptError),
+	})
+	t.more.Stack = fullText(text, stack)
+}
+
+// append adds to the history, of which the oldest go.
+func (t *task) append(a storage.Attempt) {
 	r := t.rest()
 	if n := len(r.Attempts); n >= storage.MaxAttempts {
 		r.Attempts = slices.Delete(r.Attempts, 0, n-storage.MaxAttempts+1)
 	}
-	r.Attempts = append(r.Attempts, storage.Attempt{
-		At: now.time(), Version: t.Version, Runner: t.Runner, Outcome: outcome,
-		Error: storage.CleanText(text, storage.MaxAttemptError),
-	})
-	r.Stack = fullText(text, stack)
+	r.Attempts = append(r.Attempts, a)
 }
 
 // fullText joins the stack with what the history cuts off of the error.

@@ -30,6 +30,9 @@ func (w *waiter) wake() {
 
 // Wait returns once there is an event in one of the queues after req.Since.
 func (s *Storage) Wait(ctx context.Context, req storage.WaitRequest) error {
+	if err := storage.CheckWait(&req); err != nil {
+		return err
+	}
 	w, err := s.startWait(ctx, &req)
 	if err != nil {
 		return fmt.Errorf("memory: wait: %w", err)

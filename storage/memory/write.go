@@ -67,13 +67,14 @@ func (s *Storage) change(t *task, ch *storage.Change) storage.Placed {
 	case t.State == storage.Pending:
 		s.askCancel(t)
 		return t.placed()
-	case t.State == storage.Cancelled && onlyCancels(ch):
+	case t.State == storage.Cancelled && !ch.Requeue:
 		return t.placed()
 	}
 	s.edit(t, ch)
-	if q := targetQueue(ch); q != t.queue.name {
-		s.changeQueue(t, ch, s.open(q))
-	} else {
+	switch q := targetQueue(ch); {
+	case q != t.queue.name:
+		s.transfer(t, s.open(q))
+	default:
 		s.changeState(t, ch)
 	}
 	return t.placed()
@@ -109,30 +110,17 @@ func (s *Storage) edit(t *task, ch *storage.Change) {
 	}
 }
 
-// changeQueue moves t to another queue. A task that ends in the same step ends where
-// it was and then moves, if it is kept; one that comes back to life does so where it
-// arrives.
-func (s *Storage) changeQueue(t *task, ch *storage.Change, to *queue) {
-	if targetState(t, ch).Ended() {
-		s.changeState(t, ch)
-		if t.queue.tasks[t.ID] == t {
-			s.transfer(t, to)
-		}
-		return
-	}
-	s.transfer(t, to)
-	s.changeState(t, ch)
-}
-
 // changeState puts t where a change wants it. What stays in its state keeps its
 // place, unless the change names a new priority or moment.
 func (s *Storage) changeState(t *task, ch *storage.Change) {
-	switch to := targetState(t, ch); {
-	case to == storage.Cancelled && t.State != storage.Cancelled:
-		s.end(t, storage.Cancelled)
+	if ch.Requeue {
+		t.requeued(s.now)
+	}
+	switch to := ch.Target(t.State); {
+	case to == storage.Cancelled:
+		s.end(t, to)
 	case to == storage.Waiting:
 		if t.State != storage.Waiting || ch.Priority != nil {
-			s.startAnew(t)
 			s.waitAtTail(t)
 		}
 	case to == storage.Scheduled || to == storage.Retry:
@@ -143,27 +131,23 @@ func (s *Storage) changeState(t *task, ch *storage.Change) {
 // reschedule puts t into scheduled or retry, or into waiting where it is due now.
 func (s *Storage) reschedule(t *task, ch *storage.Change, to storage.State) {
 	due := t.Due // stays where the change names no moment; none in other states
-	if timed(ch) {
+	timed := ch.Delay != 0 || !ch.At.IsZero()
+	if timed {
 		due = s.due(ch.Delay, ch.At)
 	}
 	switch {
-	case due <= s.now && (timed(ch) || t.Due == 0):
-		s.startAnew(t)
+	case due <= s.now && (timed || t.Due == 0):
 		s.waitAtTail(t)
 	case t.State != to || due != t.Due:
-		s.startAnew(t)
 		s.schedule(t, to, due)
 	}
 }
 
-// startAnew clears what an ended task was: it is requeued.
-func (s *Storage) startAnew(t *task) {
-	if !t.State.Ended() {
-		return
-	}
-	t.Retries, t.Crashes = 0, 0
+// requeued starts an ended task anew. Its history goes on.
+func (t *task) requeued(now moment) {
+	t.Retries, t.Crashes, t.prompt = 0, 0, false
 	t.Ended, t.Expires = 0, 0
-	if t.more != nil {
-		t.more = &more{Progress: t.more.Progress, Checkpoint: t.more.Checkpoint}
-	}
+	r := t.rest()
+	t.more = &more{Attempts: r.Attempts, Stack: r.Stack, Progress: r.Progress, Checkpoint: r.Checkpoint}
+	t.append(storage.Attempt{At: now.time(), Outcome: storage.AttemptRequeue})
 }

@@ -168,7 +168,7 @@ func (w *work) checkChange(ch *storage.Change) *row {
 	if !r.isPending() || !onlyCancels(ch) {
 		w.own(r) // the request to cancel what another settles or extends is not kept
 	}
-	if !permitted(r, ch) {
+	if !ch.Permitted(stateOf(r.state)) {
 		w.bar(r)
 		return r
 	}
@@ -187,16 +187,6 @@ func (w *work) checkChange(ch *storage.Change) *row {
 	return r
 }
 
-// permitted reports whether the state of r lets ch happen. A pending task takes nothing
-// but a request to cancel it.
-func permitted(r *row, ch *storage.Change) bool {
-	if r.isPending() {
-		return onlyCancels(ch)
-	}
-	from, to := stateOf(r.state), targetState(r, ch)
-	return to == from && ch.State == "" || storage.CanChange(from, to)
-}
-
 // onlyCancels reports whether ch cancels and alters nothing else.
 func onlyCancels(ch *storage.Change) bool {
 	return ch.State == storage.Cancelled && targetQueue(ch) == ch.Ref.Queue &&
@@ -213,15 +203,7 @@ func targetQueue(ch *storage.Change) string {
 
 // targetState is the state to which ch moves r: its own where ch names none.
 func targetState(r *row, ch *storage.Change) storage.State {
-	switch {
-	case ch.State != "":
-		return ch.State
-	case !timed(ch):
-		return stateOf(r.state)
-	case r.state == retry:
-		return storage.Retry
-	}
-	return storage.Scheduled
+	return ch.Target(stateOf(r.state))
 }
 
 // timed reports whether ch names a moment.

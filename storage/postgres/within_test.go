@@ -369,7 +369,7 @@ func TestWithinARepeatableRead(t *testing.T) {
 	to := s.store.Within(tx)
 	a := s.apply(to, storage.Tx{Inserts: []storage.Insert{insertOf("new"), kept}})
 	s.want("existing", [2]bool{a.Inserted[0].Existing, a.Inserted[1].Existing}, [2]bool{false, true})
-	a = s.apply(to, storage.Tx{Changes: []storage.Change{{Ref: f.Ref, Version: ended.Version, State: storage.Waiting}}})
+	a = s.apply(to, storage.Tx{Changes: []storage.Change{{Ref: f.Ref, Version: ended.Version, Requeue: true}}})
 	s.want("refused", a.Err, nil)
 	s.must(tx.Commit(t.Context()))
 	s.want("the new one", s.state("new"), storage.Waiting)

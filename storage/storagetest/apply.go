@@ -129,7 +129,7 @@ func badOperations(h held, dead int64) map[string]storage.Tx {
 		"missing change":        change(storage.Change{Ref: in("x"), Version: 1}),
 		"change of a pending":   change(storage.Change{Ref: in("holder"), Version: h.Version}),
 		"cancel of an ended":    change(storage.Change{Ref: in("ended"), State: storage.Cancelled}),
-		"colliding requeue":     change(storage.Change{Ref: in("dead"), Version: dead, State: storage.Waiting}),
+		"colliding requeue":     change(storage.Change{Ref: in("dead"), Version: dead, Requeue: true}),
 		"stale delete":          {Deletes: []storage.Delete{deleting("dead", 1)}},
 		"missing delete":        {Deletes: []storage.Delete{deleting("x", 1)}},
 		"stale depend":          {Depends: []storage.Depend{{Ref: in("dead"), Version: 1}}},

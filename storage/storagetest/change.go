@@ -25,9 +25,23 @@ func changeRules() []rule {
 		state("change/run now", changeRunNow,
 			"A scheduled or retried task changed to waiting is due now, its retries as they were."),
 		state("change/requeue", changeRequeue,
-			"Requeueing an ended task starts it anew: retries, crashes, snoozes and attempts are zero."),
+			"Requeueing an ended task starts it anew: retries, crashes and snoozes are zero, reason and result "+
+				"are gone."),
+		state("change/requeue keeps the history", changeRequeueHistory,
+			"A requeue keeps attempts, stack, progress and checkpoint, and appends an attempt with outcome requeue."),
+		state("change/requeue edits", changeRequeueEdits,
+			"A requeue can bring a new payload, headers and priority."),
+		state("change/requeue of what lives", changeRequeueBarred,
+			"A requeue of a task that has not ended is Barred, naming the state."),
+		state("change/dead is edited", changeDead,
+			"A dead task takes a new payload, headers and priority, and a move, and stays dead."),
+		state("change/ended refuses", changeEnded,
+			"A completed or cancelled task refuses every Change but a requeue, and a cancelled one lets itself "+
+				"be cancelled again; a dead one refuses states and moments."),
+		state("change/at once", changeAtOnce,
+			"A Delay of less than a microsecond is due now: the task waits at the tail."),
 		state("change/requeue with a delay", changeRequeueDelayed,
-			"An ended task can be requeued into scheduled."),
+			"An ended task can be requeued into scheduled; a moment that has come leads to waiting."),
 		state("change/move", changeMove,
 			"A Change of the queue moves a task: the old ref is gone, the new one joins the tail."),
 		state("change/move keeps the rest", changeMoveKeeps,
@@ -211,37 +225,6 @@ func changeRunNow(r *rig) {
 	s := r.stats()
 	r.want("requeued", s.Totals.Requeued, int64(0))
 	r.want("claimed", r.drain(), []string{"retry", "scheduled"})
-}
-
-func changeRequeue(r *rig) {
-	end := map[storage.State]storage.Outcome{
-		storage.Completed: storage.Complete, storage.Cancelled: storage.Cancel, storage.Dead: storage.Bury,
-	}
-	for i, state := range []storage.State{storage.Completed, storage.Cancelled, storage.Dead} {
-		id := string(state)
-		r.insert(kept(id))
-		r.crash(id)
-		r.end(r.take(ask(1), id), storage.Fail)
-		r.end(r.take(ask(1), id), storage.Snooze)
-		r.end(r.take(ask(1), id), end[state])
-		before := r.is(id, state)
-		p := r.changeNow(id, storage.Change{State: storage.Waiting})
-		t := r.is(id, storage.Waiting)
-		r.want("counters", [4]int{t.Retries, t.Crashes, t.Snoozes, len(t.Attempts)}, [4]int{})
-		r.want("the end", [3]any{t.Reason, t.Ended.IsZero(), t.Expires.IsZero()}, [3]any{"", true, true})
-		r.want("version grown", [2]bool{p.Version > before.Version, p.Version == t.Version}, [2]bool{true, true})
-		r.want("requeued", r.stats().Totals.Requeued, int64(i+1))
-		r.end(r.take(ask(1), id), storage.Complete)
-	}
-	s := r.stats()
-	r.want("dead, live", [4]int64{s.Dead, s.Cancelled, s.Totals.Dead, s.Live()}, [4]int64{0, 0, 1, 0})
-}
-
-func changeRequeueDelayed(r *rig) {
-	r.bury(job("a"))
-	r.want("placed", r.changeNow("a", storage.Change{Delay: time.Hour}).State, storage.Scheduled)
-	s := r.stats()
-	r.want("stats", [3]int64{s.Scheduled, s.Dead, s.Totals.Requeued}, [3]int64{1, 0, 1})
 }
 
 func changeMove(r *rig) {

@@ -155,7 +155,7 @@ func keepRequeued(r *rig) {
 		if r.snapshot(in(id)) == nil {
 			return // this machine took its time
 		}
-		r.changeNow(id, storage.Change{Delay: time.Hour})
+		r.changeNow(id, storage.Change{Requeue: true, Delay: time.Hour})
 	}
 	r.passTo(until)
 	r.maintain()

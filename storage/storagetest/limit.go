@@ -28,6 +28,13 @@ func limitRules() []rule {
 		state("limits/extend", limitExtend,
 			"An Extend beyond a limit is an InvalidError and writes nothing.",
 		).under(storage.Limits{MaxPayload: 1000}),
+		state("limits/cursor", limitCursor,
+			"The texts of a cursor are valid UTF-8 without NUL, of 64 KiB together, else it is an InvalidError."),
+		state("limits/wait", limitWait,
+			"A Wait names 1 to 1,000 queues by valid names, else it is an InvalidError and returns at once."),
+		state("limits/call", limitCall,
+			"A Call is zero or has a lane that was opened and a number, else every mutating call with it is an "+
+				"InvalidError and does nothing."),
 		state("limits/reads and settings", limitReads,
 			"Reads and settings beyond a limit are an InvalidError."),
 		state("limits/whole call", limitWholeCall,
@@ -65,6 +72,10 @@ func badValues() []alter[storage.Insert] {
 			j.Headers = map[string]string{"x": strings.Repeat("a", storage.MaxHeaderBytes)}
 		}},
 		{"a header with no name", func(j *storage.Insert) { j.Headers = map[string]string{"": "a"} }},
+		{"a header's name that is no text", func(j *storage.Insert) { j.Headers = map[string]string{"\xff": "a"} }},
+		{"a header's name with NUL", func(j *storage.Insert) { j.Headers = map[string]string{"\x00": "a"} }},
+		{"a header that is no text", func(j *storage.Insert) { j.Headers = map[string]string{"x": "\xff"} }},
+		{"a header with NUL", func(j *storage.Insert) { j.Headers = map[string]string{"x": "a\x00b"} }},
 		{"a priority too high", func(j *storage.Insert) { j.Priority = 10 }},
 		{"a priority too low", func(j *storage.Insert) { j.Priority = -10 }},
 		{"a negative delay", func(j *storage.Insert) { j.Delay = -1 }},
@@ -189,6 +200,14 @@ func badChanges(h held, version int64) map[string]storage.Tx {
 		"a negative delay":        change(storage.Change{Delay: -1}),
 		"a cursor of a task":      change(storage.Change{Cursor: &storage.Cursor{CatchUp: "one"}}),
 		"a bad target":            change(storage.Change{Queue: "a b"}),
+		"a move and a state":      change(storage.Change{Queue: sideQueue, State: storage.Waiting}),
+		"a move and a cancel":     change(storage.Change{Queue: mainQueue, State: storage.Cancelled}),
+		"a move and a delay":      change(storage.Change{Queue: sideQueue, Delay: time.Hour}),
+		"a move and a moment":     change(storage.Change{Queue: sideQueue, At: time.Unix(1, 0)}),
+		"a move and a requeue":    change(storage.Change{Queue: sideQueue, Requeue: true}),
+		"a requeue to an end":     change(storage.Change{Requeue: true, State: storage.Cancelled}),
+		"a requeue to no moment":  change(storage.Change{Requeue: true, State: storage.Scheduled}),
+		"a header with NUL":       change(storage.Change{Headers: map[string]string{"x": "a\x00"}}),
 		"a delete, no version":    {Deletes: []storage.Delete{{Ref: in("b")}}},
 		"a depend, no version":    {Depends: []storage.Depend{{Ref: in("b")}}},
 		"an unknown outcome":      settle(storage.Settle{Outcome: "retry"}),
@@ -206,6 +225,12 @@ func limitClaim(r *rig) {
 		{"no runner", func(c *storage.ClaimRequest) { c.Runner = "" }},
 		{"a long runner", func(c *storage.ClaimRequest) { c.Runner = long }},
 		{"no queues", func(c *storage.ClaimRequest) { c.Queues = nil }},
+		{"too many queues", func(c *storage.ClaimRequest) {
+			c.Queues = nil
+			for _, name := range manyNames() {
+				c.Queues = append(c.Queues, storage.ClaimQueue{Name: name})
+			}
+		}},
 		{"a bad queue", func(c *storage.ClaimRequest) { c.Queues[0].Name = "a b" }},
 		{"a queue twice", func(c *storage.ClaimRequest) { c.Queues = append(c.Queues, c.Queues[0]) }},
 		{"no token", func(c *storage.ClaimRequest) { c.Token = storage.Token{} }},
@@ -241,6 +266,12 @@ func limitExtend(r *rig) {
 		{"a short heartbeat", func(x *storage.ExtendRequest) {
 			x.Runner = storage.RunnerInfo{ID: "r", For: time.Second - 1}
 		}},
+		{"a heartbeat with a bad queue", func(x *storage.ExtendRequest) {
+			x.Runner = storage.RunnerInfo{ID: "r", For: time.Hour, Queues: []string{"a b"}}
+		}},
+		{"too many queues", func(x *storage.ExtendRequest) {
+			x.Runner = storage.RunnerInfo{ID: "r", For: time.Hour, Queues: make([]string, storage.MaxNames+1)}
+		}},
 		{"too much running", func(x *storage.ExtendRequest) {
 			x.Runner = storage.RunnerInfo{ID: "r", For: time.Hour}
 			x.Runner.Running = make([]storage.Running, storage.MaxRunning+1)
@@ -262,6 +293,81 @@ func limitExtend(r *rig) {
 	r.want("progress", len(r.read("a").Progress), 1000)
 }
 
+// manyNames are more queues than a request may name.
+func manyNames() []string {
+	names := make([]string, storage.MaxNames+1)
+	for i := range names {
+		names[i] = fmt.Sprintf("queue-%d", i)
+	}
+	return names
+}
+
+func limitCursor(r *rig) {
+	at := r.now().Add(time.Hour)
+	for _, text := range []string{"a\x00b", "\xff", "\xed\xa0\x80", strings.Repeat("a", storage.MaxHeaderBytes+1)} {
+		for what, alter := range map[string]func(*storage.Cursor){
+			"Spec":        func(c *storage.Cursor) { c.Spec = text },
+			"Zone":        func(c *storage.Cursor) { c.Zone = text },
+			"CatchUp":     func(c *storage.Cursor) { c.CatchUp = text },
+			"Overlap":     func(c *storage.Cursor) { c.Overlap = text },
+			"Declaration": func(c *storage.Cursor) { c.Declaration = text },
+			"Replaced":    func(c *storage.Cursor) { c.Replaced = []string{"fine", text} },
+		} {
+			j := cursor("cursor.c", at)
+			alter(j.Cursor)
+			_, err := r.session.Apply(r.ctx, inserting(j))
+			r.wantInvalid(fmt.Sprintf("%s %.10q", what, text), err)
+		}
+	}
+	j := cursor("cursor.c", at)
+	j.Cursor.Spec, j.Cursor.Declaration = "tägliche ☃\x01", strings.Repeat("a", storage.MaxHeaderBytes-100)
+	j.Cursor.Replaced = []string{"", "früher"}
+	r.insert(j)
+	r.want("placed again", r.insert(j)[0].Existing, true)
+	got := r.read("cursor.c").Cursor
+	r.want("texts", [3]any{got.Spec, got.Declaration, got.Replaced},
+		[3]any{j.Cursor.Spec, j.Cursor.Declaration, j.Cursor.Replaced})
+}
+
+func limitWait(r *rig) {
+	for what, names := range map[string][]string{
+		"no queues": nil, "a bad queue": {mainQueue, "a b"}, "1,001 queues": manyNames(),
+	} {
+		r.wantInvalid("a Wait for "+what, r.store.Wait(r.ctx, storage.WaitRequest{Queues: names}))
+	}
+}
+
+func limitCall(r *rig) {
+	h := r.holding(job("a"))
+	good := r.first()
+	for _, c := range []alter[storage.Call]{
+		{"no number", func(c *storage.Call) { c.Seq = 0 }},
+		{"a number too high", func(c *storage.Call) { c.Seq = storage.MaxSeq + 1 }},
+		{"no lane", func(c *storage.Call) { c.Lane.ID = [16]byte{} }},
+		{"a lane never opened", func(c *storage.Call) { c.Lane.Opened = time.Time{} }},
+	} {
+		call := good
+		c.alter(&call)
+		r.unchanged(func() {
+			_, err := r.store.Apply(r.ctx, call, inserting(job("b")))
+			r.wantInvalid("apply with "+c.what, err)
+			req := ask(1)
+			req.Call, req.Token = call, storage.NewToken()
+			_, err = r.store.Claim(r.ctx, req)
+			r.wantInvalid("claim with "+c.what, err)
+			_, err = r.store.Extend(r.ctx, storage.ExtendRequest{
+				Call: call, Leases: []storage.Extension{{Fence: h.Fence, Progress: []byte("p")}},
+			})
+			r.wantInvalid("extend with "+c.what, err)
+			err = r.store.Configure(r.ctx, call, mainQueue, storage.Settings{Paused: true})
+			r.wantInvalid("configure with "+c.what, err)
+		}, "a", "b")
+	}
+	r.want("paused", r.stats().Paused, false)
+	good.Seq = storage.MaxSeq
+	r.called(good, inserting(job("b")))
+}
+
 func limitReads(r *rig) {
 	r.add("a")
 	_, err := r.store.Task(r.ctx, storage.Ref{Queue: "a b", ID: "a"})
@@ -275,12 +381,18 @@ func limitReads(r *rig) {
 		"a page of 201": {Queue: mainQueue, State: storage.Waiting, Limit: 201},
 		"a page of -1":  {Queue: mainQueue, State: storage.Waiting, Limit: -1},
 		"a long cursor": {Queue: mainQueue, State: storage.Waiting, After: strings.Repeat("a", 1000)},
+		"NUL":           {Queue: mainQueue, State: storage.Waiting, After: "\x00"},
+		"no text":       {Queue: mainQueue, State: storage.Waiting, After: "\xff"},
 	} {
 		_, err := r.store.Tasks(r.ctx, q)
 		r.wantInvalid("a listing with "+what, err)
 	}
 	_, err = r.store.Queues(r.ctx, storage.QueuesQuery{Limit: 1001})
 	r.wantInvalid("a page of 1,001 queues", err)
+	for _, after := range []string{"a\x00", "\xff"} {
+		_, err = r.store.Queues(r.ctx, storage.QueuesQuery{After: after})
+		r.wantInvalid(fmt.Sprintf("queues after %q", after), err)
+	}
 	_, err = r.store.Queues(r.ctx, storage.QueuesQuery{Prefix: "*"})
 	r.wantInvalid("a prefix of other characters", err)
 	_, err = r.store.Stats(r.ctx, mainQueue, "a b")

@@ -171,8 +171,9 @@ func (m *model) requeue() {
 	if id == "" {
 		return
 	}
-	m.want("placed", m.changeNow(id, storage.Change{State: storage.Waiting}).State, storage.Waiting)
-	if m.state[id].Ended() {
+	ch := storage.Change{State: storage.Waiting, Requeue: m.state[id].Ended()}
+	m.want("placed", m.changeNow(id, ch).State, storage.Waiting)
+	if ch.Requeue {
 		m.retries[id] = 0
 		m.totals.Requeued++
 	}

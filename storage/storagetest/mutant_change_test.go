@@ -3,6 +3,7 @@ package storagetest
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -37,7 +38,7 @@ func changeMutants() []mutant {
 		}, "change/not pending"),
 		breaks("barred changes pass",
 			fault{apply: done(func(d *storage.DependencyError) bool { return len(d.Barred) > 0 })},
-			"change/table of states", "cancel/ended already"),
+			"change/table of states", "cancel/ended already", "change/ended refuses", "change/requeue of what lives"),
 		breaks("missing tasks change",
 			fault{apply: done(func(d *storage.DependencyError) bool { return len(d.Missing) > 0 })},
 			"change/missing", "cancel/missing"),
@@ -55,7 +56,7 @@ func changeMutants() []mutant {
 			if c.Encoding != "" {
 				c.Encoding = "raw"
 			}
-		})}, "change/fields"),
+		})}, "change/fields", "change/dead is edited"),
 		breaks("a new moment is late", fault{apply: changes(func(c *storage.Change) {
 			if !c.At.IsZero() {
 				c.At = c.At.Add(time.Hour)
@@ -65,12 +66,25 @@ func changeMutants() []mutant {
 			if c.State == storage.Waiting {
 				c.State, c.Delay = storage.Scheduled, time.Hour
 			}
-		})}, "change/run now", "change/requeue"),
+		})}, "change/run now"),
 		breaks("a requeue has no delay", fault{apply: changes(func(c *storage.Change) {
 			if c.Delay > 0 {
 				c.State, c.Delay = storage.Waiting, 0
 			}
 		})}, "change/requeue with a delay"),
+		breaks("a requeue changes nothing else", fault{apply: changes(func(c *storage.Change) {
+			if c.Requeue {
+				c.Priority = nil
+			}
+		})}, "change/requeue edits"),
+		breaks("a requeue leaves no trace", fault{task: shown(func(t *storage.Task) {
+			t.Attempts = slices.DeleteFunc(t.Attempts, func(a storage.Attempt) bool {
+				return a.Outcome == storage.AttemptRequeue
+			})
+		})}, "change/requeue keeps the history"),
+		breaks("a delay of nanoseconds is none", fault{apply: changes(func(c *storage.Change) {
+			c.Delay = c.Delay.Truncate(time.Microsecond)
+		})}, "change/at once"),
 		knowing("a requeue keeps its counters", func(m *mind) *fault {
 			return &fault{task: shown(func(t *storage.Task) {
 				m.locked(func() {

@@ -274,6 +274,28 @@ func queueMutants() []mutant {
 			func(q *storage.TasksQuery) { q.Limit = min(q.Limit, storage.MaxPage) },
 			func(*storage.TasksPage) {},
 		)}, "limits/reads and settings"),
+		breaks("texts of cursors cleaned", fault{apply: inserts(func(j *storage.Insert) {
+			if j.Cursor != nil {
+				c := *j.Cursor
+				c.Spec, j.Cursor = storage.CleanText(c.Spec, storage.MaxHeaderBytes), &c
+			}
+		})}, "limits/cursor"),
+		breaks("waits for nothing", fault{wait: waits(func(
+			ctx context.Context, next waitFunc, req storage.WaitRequest,
+		) error {
+			if storage.CheckWait(&req) != nil {
+				return nil
+			}
+			return next(ctx, req)
+		})}, "limits/wait"),
+		breaks("calls unchecked", fault{apply: applies(func(
+			ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
+		) ([]storage.Applied, error) {
+			if storage.CheckCall(call) != nil {
+				call = storage.Call{}
+			}
+			return next(ctx, call, txs...)
+		})}, "limits/call"),
 		breaks("valid Txs beside an invalid one", fault{apply: applies(func(
 			ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
 		) ([]storage.Applied, error) {

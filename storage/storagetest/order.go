@@ -90,7 +90,7 @@ func orderRequeued(r *rig) {
 	r.bury(job("dead"))
 	r.insert(delayed("scheduled", time.Hour))
 	r.add("a", "b")
-	r.changeNow("dead", storage.Change{State: storage.Waiting})
+	r.changeNow("dead", storage.Change{Requeue: true})
 	r.changeNow("scheduled", storage.Change{State: storage.Waiting})
 	r.add("c")
 	r.want("claimed", r.drain(), []string{"a", "b", "dead", "scheduled", "c"})

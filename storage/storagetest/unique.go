@@ -181,7 +181,7 @@ func uniqueRequeue(r *rig) {
 	j := life("a", "k")
 	r.bury(j)
 	r.keyFree("of a dead task")
-	r.changeNow("a", storage.Change{State: storage.Waiting})
+	r.changeNow("a", storage.Change{Requeue: true})
 	r.keyTaken("of a requeued task", "k", "a")
 	r.end(r.take(ask(1), "a"), storage.Complete)
 	r.keyFree("of a requeued task that completed")
@@ -192,7 +192,7 @@ func uniqueRequeueCollides(r *rig) {
 	r.insert(life("b", "k"))
 	r.unchanged(func() {
 		dep := r.refuse(storage.Tx{Changes: []storage.Change{
-			{Ref: in("a"), Version: r.read("a").Version, State: storage.Waiting},
+			{Ref: in("a"), Version: r.read("a").Version, Requeue: true},
 		}})
 		r.want("colliding", dep.Colliding, []storage.Collision{{Ref: in("a"), Holder: in("b"), Unique: true}})
 	}, "a", "b")

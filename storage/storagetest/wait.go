@@ -84,7 +84,7 @@ func waitNewWork(r *rig) {
 	r.wakes("a release", func(r *rig) { r.end(h, storage.Release) })
 	h = r.take(ask(1), "a")
 	r.end(h, storage.Bury)
-	r.wakes("a requeue", func(r *rig) { r.changeNow("a", storage.Change{State: storage.Waiting}) })
+	r.wakes("a requeue", func(r *rig) { r.changeNow("a", storage.Change{Requeue: true}) })
 	h = r.take(ask(1), "a")
 	tx := settling(h)
 	tx.Inserts = []storage.Insert{job("next")}

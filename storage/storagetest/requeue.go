@@ -1,0 +1,163 @@
+package storagetest
+
+import (
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func changeRequeue(r *rig) {
+	end := map[storage.State]storage.Outcome{
+		storage.Completed: storage.Complete, storage.Cancelled: storage.Cancel, storage.Dead: storage.Bury,
+	}
+	for i, state := range []storage.State{storage.Completed, storage.Cancelled, storage.Dead} {
+		id := string(state)
+		r.insert(kept(id))
+		r.crash(id)
+		r.end(r.take(ask(1), id), storage.Fail)
+		r.end(r.take(ask(1), id), storage.Snooze)
+		last := storage.Settle{Outcome: end[state]}
+		if state == storage.Completed {
+			last.Result = []byte("result")
+		}
+		r.settle(r.take(ask(1), id), last)
+		before := r.is(id, state)
+		p := r.changeNow(id, storage.Change{Requeue: true})
+		r.want("placed", p.State, storage.Waiting)
+		t := r.is(id, storage.Waiting)
+		r.want("counters", [3]int{t.Retries, t.Crashes, t.Snoozes}, [3]int{})
+		r.want("the end", [4]any{t.Reason, len(t.Result), t.Ended.IsZero(), t.Expires.IsZero()}, [4]any{"", 0, true, true})
+		r.want("SnoozedSince", t.SnoozedSince.IsZero(), true)
+		r.want("version grown", [2]bool{p.Version > before.Version, p.Version == t.Version}, [2]bool{true, true})
+		r.want("requeued", r.stats().Totals.Requeued, int64(i+1))
+		r.end(r.take(ask(1), id), storage.Complete)
+	}
+	s := r.stats()
+	r.want("dead, live", [4]int64{s.Dead, s.Cancelled, s.Totals.Dead, s.Live()}, [4]int64{0, 0, 1, 0})
+}
+
+func changeRequeueDelayed(r *rig) {
+	r.bury(job("a"))
+	r.want("placed", r.changeNow("a", storage.Change{Requeue: true, Delay: time.Hour}).State, storage.Scheduled)
+	s := r.stats()
+	r.want("stats", [3]int64{s.Scheduled, s.Dead, s.Totals.Requeued}, [3]int64{1, 0, 1})
+	r.bury(job("b"))
+	past := storage.Change{Requeue: true, State: storage.Scheduled, At: r.now().Add(-time.Hour)}
+	r.want("placed by a past moment", r.changeNow("b", past).State, storage.Waiting)
+	r.want("claimed", r.drain(), []string{"b"})
+}
+
+func changeRequeueHistory(r *rig) {
+	h := r.holding(kept("a"))
+	r.extend(storage.Extension{Fence: h.Fence, Progress: []byte("half"), Checkpoint: []byte("page 7")})
+	r.settle(h, storage.Settle{Outcome: storage.Bury, Error: "boom", Stack: "stack"})
+	want := r.read("a")
+	for range storage.MaxAttempts + 1 { // the history stays as long as ever
+		from := r.now()
+		r.changeNow("a", storage.Change{Requeue: true})
+		got := r.is("a", storage.Waiting)
+		last := got.Attempts[len(got.Attempts)-1]
+		r.between("the attempt's At", last.At, from, r.now())
+		r.want("the attempt", last, storage.Attempt{At: last.At, Outcome: storage.AttemptRequeue})
+		want.Attempts = append(want.Attempts, last)
+		want.Attempts = want.Attempts[max(0, len(want.Attempts)-storage.MaxAttempts):]
+		r.want("attempts", got.Attempts, want.Attempts)
+		r.want("stack, progress, checkpoint", [3]string{got.Stack, string(got.Progress), string(got.Checkpoint)},
+			[3]string{"stack", "half", "page 7"})
+		r.end(r.take(ask(1), "a"), storage.Complete)
+	}
+}
+
+func changeRequeueEdits(r *rig) {
+	five := 5
+	for _, state := range []storage.State{storage.Completed, storage.Cancelled, storage.Dead} {
+		id := string(state)
+		r.stand(id, state)
+		r.changeNow(id, storage.Change{
+			Requeue: true, State: storage.Waiting, Priority: &five, Headers: map[string]string{"x": "y"},
+			Encoding: "json", Payload: []byte("{}"),
+		})
+		t := r.take(ask(1), id)
+		r.want("edited", [4]any{t.Priority, t.Headers["x"], t.Encoding, string(t.Payload)}, [4]any{5, "y", "json", "{}"})
+	}
+}
+
+func changeRequeueBarred(r *rig) {
+	r.standInEach()
+	for _, s := range storage.States()[:4] {
+		r.barred(string(s), s, storage.Change{Requeue: true})
+	}
+}
+
+// barred fails the rule where a task of main, in a state, takes a change.
+func (r *rig) barred(id string, state storage.State, ch storage.Change) {
+	r.Helper()
+	ch.Ref = in(id)
+	if ch.State != storage.Cancelled {
+		ch.Version = r.read(id).Version
+	}
+	r.unchanged(func() {
+		r.want(string(state), *r.refuse(storage.Tx{Changes: []storage.Change{ch}}),
+			storage.DependencyError{Barred: []storage.Barred{{Ref: in(id), State: state}}})
+	}, id)
+}
+
+func changeDead(r *rig) {
+	r.stand("other", storage.Dead)
+	r.stand("a", storage.Dead)
+	want := r.read("a")
+	five := 5
+	p := r.changeNow("a", storage.Change{
+		Priority: &five, Headers: map[string]string{"x": "y"}, Encoding: "json", Payload: []byte("{}"),
+	})
+	r.want("placed", p, storage.Placed{Ref: in("a"), Version: p.Version, State: storage.Dead})
+	r.want("version grown", p.Version > want.Version, true)
+	want.Version, want.Priority, want.Headers = p.Version, 5, map[string]string{"x": "y"}
+	want.Encoding, want.Payload = "json", []byte("{}")
+	r.want("edited", r.read("a"), want)
+	r.want("order", ids(r.list(storage.Dead)), []string{"other", "a"})
+	s := r.stats()
+	r.want("requeued, dead", [2]int64{s.Totals.Requeued, s.Dead}, [2]int64{0, 2})
+	r.changeNow("a", storage.Change{Requeue: true})
+	r.want("claimed", string(r.take(ask(1), "a").Payload), "{}")
+}
+
+func changeEnded(r *rig) {
+	five := 5
+	for _, state := range []storage.State{storage.Completed, storage.Cancelled, storage.Dead} {
+		id := string(state)
+		r.stand(id, state)
+		for _, ch := range []storage.Change{
+			{State: storage.Waiting}, {State: storage.Scheduled, Delay: time.Hour}, {Delay: time.Hour},
+			{At: r.now().Add(time.Hour)}, {State: storage.Retry}, {State: storage.Cancelled, Priority: &five},
+		} {
+			r.barred(id, state, ch)
+		}
+		if state == storage.Dead {
+			continue
+		}
+		for _, ch := range []storage.Change{
+			{}, {Priority: &five}, {Headers: map[string]string{}}, {Encoding: "raw", Payload: []byte("x")},
+		} {
+			r.barred(id, state, ch)
+		}
+		to := storage.Ref{Queue: sideQueue, ID: id}
+		if ch := (storage.Change{Ref: in(id), Version: r.read(id).Version, Queue: sideQueue}); r.spans(
+			storage.Tx{Changes: []storage.Change{ch}}, in(id), to) {
+			r.barred(id, state, ch)
+		}
+	}
+	r.unchanged(func() { r.cancel(string(storage.Cancelled)) }, string(storage.Cancelled))
+}
+
+func changeAtOnce(r *rig) {
+	for id, state := range map[string]storage.State{
+		"a": storage.Waiting, "b": storage.Scheduled, "c": storage.Retry, "d": storage.Dead,
+	} {
+		r.stand(id, state)
+		r.add("before-" + id)
+		p := r.changeNow(id, storage.Change{Delay: time.Microsecond - 1, Requeue: state == storage.Dead})
+		r.want("placed from "+string(state), p.State, storage.Waiting)
+		r.want("claimed", r.drain(), []string{"before-" + id, id})
+	}
+}
