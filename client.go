@@ -96,19 +96,24 @@ type Task struct {
 // Enqueue makes a task of job, a struct or a pointer to one, and returns once the
 // storage has acknowledged it. The call is always immediate, in a running job too;
 // see [FollowUp].
+//
+// Under an [ID] that the same job has already, nothing is enqueued: the call gives that
+// task with Existing set. The error is nil where the task lives or has completed, so that a
+// producer may repeat itself, and [ErrExists] where it is dead or cancelled and will not run.
 func (c *Client) Enqueue(ctx context.Context, job any, opts ...Option) (Task, error) {
 	in, err := c.insert(job, opts)
 	if err != nil {
 		return Task{}, fmt.Errorf("midge: enqueue %T: %w", job, err)
 	}
 	applied, err := c.apply(ctx, storage.Tx{Inserts: []storage.Insert{in}})
-	if err == nil {
-		err = applied[0].Err
-	}
 	if err != nil {
 		return Task{}, fmt.Errorf("midge: enqueue %s: %w", in.Kind, err)
 	}
-	return enqueued(in, applied[0].Inserted[0]), nil
+	task, err := enqueued(in, applied[0])
+	if err != nil {
+		return task, wrap(err, "enqueue %s", in.Kind)
+	}
+	return task, nil
 }
 
 // EnqueueIn is Enqueue of a task that is due after d; see [In].
@@ -133,9 +138,9 @@ func New(job any, opts ...Option) Item { return Item{job: job, opts: opts} }
 // Result is what became of one item.
 type Result struct {
 	Task Task
-	// Err is nil where Task was enqueued or was there already. An ErrUnknown says
-	// that the item's part of the call has an unknown outcome, an [ErrNotSent] that
-	// it was not reached.
+	// Err is nil where Task was enqueued or was there already. An [ErrExists] says that
+	// Task was there and will not run, an ErrUnknown that the item's part of the call has
+	// an unknown outcome, an [ErrNotSent] that it was not reached.
 	Err error
 }
 
@@ -227,13 +232,13 @@ func (c *Client) send(ctx context.Context, k chunk, results []Result) error {
 	}
 	applied, err := c.apply(ctx, txs...)
 	for n, i := range k.places {
-		switch {
-		case err != nil:
+		if err != nil {
 			results[i].Err = err
-		case applied[n].Err != nil:
-			results[i].Err = fmt.Errorf("midge: enqueue %s: %w", k.inserts[n].Kind, applied[n].Err)
-		default:
-			results[i].Task = enqueued(k.inserts[n], applied[n].Inserted[0])
+			continue
+		}
+		task, refused := enqueued(k.inserts[n], applied[n])
+		if results[i].Task = task; refused != nil {
+			results[i].Err = wrap(refused, "enqueue %s", k.inserts[n].Kind)
 		}
 	}
 	return err
@@ -271,14 +276,16 @@ func (c *Client) Repeat(ctx context.Context, err error) ([]Result, error) {
 	}
 	results := make([]Result, len(applied))
 	for i, a := range applied {
+		refused := a.Err
 		switch {
-		case a.Err != nil:
-			results[i].Err = fmt.Errorf("midge: repeat: %w", a.Err)
-		case len(a.Inserted) > 0:
-			results[i].Task = enqueued(unknown.Txs[i].Inserts[0], a.Inserted[0])
+		case len(unknown.Txs[i].Inserts) > 0:
+			results[i].Task, refused = enqueued(unknown.Txs[i].Inserts[0], a)
 		case len(a.Changed) > 0:
 			at := a.Changed[0]
 			results[i].Task.Task = storage.Task{Ref: at.Ref, State: at.State, Version: at.Version}
+		}
+		if refused != nil {
+			results[i].Err = wrap(refused, "repeat")
 		}
 	}
 	return results, nil
@@ -346,11 +353,19 @@ func (c *Client) apply(ctx context.Context, txs ...storage.Tx) ([]storage.Applie
 	return c.within.Apply(ctx, storage.Call{}, txs...)
 }
 
-// enqueued is the task that an insert made or found.
-func enqueued(in storage.Insert, at storage.Placed) Task {
+// enqueued is the task that an insert made or found, and why it made none.
+func enqueued(in storage.Insert, applied storage.Applied) (Task, error) {
+	if applied.Err != nil {
+		return Task{}, applied.Err
+	}
+	at := applied.Inserted[0]
 	t := storage.Task{Ref: at.Ref, Kind: in.Kind, State: at.State, Version: at.Version}
 	if at.Existing {
-		return Task{Task: t, Existing: true}
+		var err error
+		if at.Ref == in.Ref && (at.State == storage.Dead || at.State == storage.Cancelled) {
+			err = fmt.Errorf("%s is %s: %w", at.Ref, at.State, ErrExists)
+		}
+		return Task{Task: t, Existing: true}, err
 	}
 	t.Encoding, t.Payload, t.Headers = in.Encoding, in.Payload, maps.Clone(in.Headers)
 	t.Priority, t.MaxRetries, t.CrashLimit = in.Priority, in.MaxRetries, in.CrashLimit
@@ -363,5 +378,5 @@ func enqueued(in storage.Insert, at storage.Placed) Task {
 	default:
 		t.Due = in.At
 	}
-	return Task{Task: t}
+	return Task{Task: t}, nil
 }

@@ -148,6 +148,73 @@ func TestEnqueueUnderALivingID(t *testing.T) {
 	}
 }
 
+// A repeat after success must not fail, and one that nothing will come of must not pass for
+// an enqueue.
+func TestEnqueueUnderAnEndedID(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.run(midge.RunnerConfig{}, func(_ context.Context, w work) error {
+			if w.Name == "dead" {
+				return midge.Discard(errors.New("boom"))
+			}
+			return nil
+		})
+		of := func(name string) (work, []midge.Option) {
+			return work{name}, []midge.Option{midge.ID(name), midge.KeepFor(time.Hour), midge.In(map[bool]time.Duration{true: time.Hour}[name == "cancelled"])}
+		}
+		var items []midge.Item
+		for _, name := range []string{"completed", "dead", "cancelled"} {
+			job, opts := of(name)
+			b.enqueue(name, opts...)
+			items = append(items, midge.New(job, opts...))
+		}
+		b.after(time.Second)
+		if _, err := b.client.Cancel(b.ctx, storage.Ref{Queue: midge.DefaultQueue, ID: "cancelled"}); err != nil {
+			t.Fatal(err)
+		}
+		lossy, err := midge.NewClient(&counted{Storage: b.store, lose: 1}, midge.ClientConfig{Patience: midge.None})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, unknown := lossy.EnqueueMany(b.ctx, items)
+		repeated, err := lossy.Repeat(b.ctx, unknown)
+		if err != nil {
+			t.Fatal(err)
+		}
+		many, err := b.client.EnqueueMany(b.ctx, items)
+		if !errors.Is(err, midge.ErrExists) || !strings.Contains(err.Error(), "2 of 3 items were refused, items[1]") {
+			t.Errorf("the whole: got %v, want ErrExists of two", err)
+		}
+		for i, name := range []string{"completed", "dead", "cancelled"} {
+			job, opts := of(name)
+			task, err := b.client.Enqueue(b.ctx, job, opts...)
+			for from, got := range map[string]midge.Result{"Enqueue": {Task: task, Err: err}, "EnqueueMany": many[i], "Repeat": repeated[i]} {
+				if errors.Is(got.Err, midge.ErrExists) != (name != "completed") || name == "completed" && got.Err != nil {
+					t.Errorf("%s, %s: got %v", name, from, got.Err)
+				}
+				if got.Task.ID != name || string(got.Task.State) != name || !got.Task.Existing {
+					t.Errorf("%s, %s: got %+v, want the existing task", name, from, got.Task)
+				}
+				if got.Err != nil && !strings.Contains(got.Err.Error(), "default/"+name+" is "+name) {
+					t.Errorf("%s, %s: got %q, want the task and its state", name, from, got.Err)
+				}
+			}
+		}
+	})
+}
+
+// A window keeps equal tasks out whatever became of the first.
+func TestAWindowIsNoErrExists(t *testing.T) {
+	bubble(t, func(b *bench) {
+		first := b.enqueue("a", midge.Unique{For: time.Hour}, midge.KeepFor(time.Hour))
+		if _, err := b.client.Cancel(b.ctx, first.Ref); err != nil {
+			t.Fatal(err)
+		}
+		if again := b.enqueue("a", midge.Unique{For: time.Hour}); !again.Existing || again.State != storage.Cancelled {
+			t.Errorf("got %+v, want the cancelled task", again)
+		}
+	})
+}
+
 func TestEnqueueDue(t *testing.T) {
 	bubble(t, func(b *bench) {
 		now := time.Now()

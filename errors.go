@@ -28,6 +28,10 @@ var (
 
 // Errors of the client.
 var (
+	// ErrExists: the id to enqueue under has a task of the same job that is dead or
+	// cancelled, so that nothing was enqueued and nothing will run. The call gives that
+	// task; [Queue.Requeue] lets it run, [Queue.Delete] frees its id.
+	ErrExists = errors.New("midge: the task of this id will not run")
 	// ErrCancelled: the task was cancelled. [Client.Await] returns it.
 	ErrCancelled = errors.New("midge: task cancelled")
 	// ErrNoResult: the task completed without a result. [Client.Await] returns it

@@ -33,9 +33,9 @@ func To(queue string) Option {
 	return option(func(c *call) { c.fail(storage.CheckName("To", queue)); c.queue = &queue })
 }
 
-// ID names the task, within its queue. While a task of that id lives, enqueueing the
-// same job with the same parameters under it gives that task, and anything else is a
-// *[DependencyError].
+// ID names the task, within its queue. As long as a task of that id is kept, enqueueing the
+// same job with the same parameters under it gives that task, with [ErrExists] where it is
+// dead or cancelled; anything else is a *[DependencyError].
 func ID(id string) Option {
 	return option(func(c *call) { c.fail(checkID(id)); c.id = &id; c.only("ID") })
 }
