@@ -53,7 +53,7 @@ func CompleteWith(ctx context.Context, a Applier) error {
 	}
 	applied, err := a.Apply(ctx, storage.Call{}, tx)
 	if err == nil {
-		err = applied[0].Err
+		err = refusedFollowUp(tx.Inserts, applied[0].Err)
 	}
 	if err == nil {
 		return nil

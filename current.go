@@ -80,9 +80,12 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 // FollowUp enqueues a job together with the completion of the running one: both happen
 // when it returns nil, or neither. The task it would make is checked now; one whose
 // unique key turns out to be taken is left out, also where the running task itself holds
-// it, as it does until the step is over. What can never commit with this task is
-// refused: another queue that shares no transaction with this one (storage.ErrSpan), or
-// too many for one transaction. Who wants to await the task names it with [ID].
+// it, as it does until the step is over. Where the follow-up has an id that is taken, the
+// completion stands if that task is of the same job and parameters, whether it lives or has
+// ended; otherwise the attempt fails with an error that names the follow-up. What can never
+// commit with this task is refused: another queue that shares no transaction with this one
+// (storage.ErrSpan), or too many for one transaction. Who wants to await the task names it
+// with [ID].
 func FollowUp(ctx context.Context, follow any, opts ...Option) error {
 	a, err := running(ctx)
 	if err != nil {

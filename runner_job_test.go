@@ -44,6 +44,57 @@ func TestFollowUpsAndResultCommitWithTheCompletion(t *testing.T) {
 	})
 }
 
+func TestAFollowUpWhoseIDIsTaken(t *testing.T) {
+	for state, existing := range map[string]work{
+		"waiting": {"child"}, "cancelled": {"child"}, "of other parameters": {"other"},
+	} {
+		for how, complete := range map[string]func(ctx context.Context, b *bench) error{
+			"returns nil": func(context.Context, *bench) error { return nil },
+			"CompleteWith": func(ctx context.Context, b *bench) error {
+				return midge.CompleteWith(ctx, storageTx{b.store})
+			},
+		} {
+			bubble(t, func(b *bench) {
+				child := storage.Ref{Queue: "elsewhere", ID: "child"}
+				if _, err := b.client.Enqueue(b.ctx, existing, midge.To(child.Queue), midge.ID(child.ID), midge.KeepFor(time.Hour)); err != nil {
+					t.Fatal(err)
+				}
+				if state == "cancelled" {
+					if _, err := b.client.Cancel(b.ctx, child); err != nil {
+						t.Fatal(err)
+					}
+				}
+				logger, lines := logged()
+				b.run(midge.RunnerConfig{Logger: logger, Backoff: midge.Constant(time.Hour)}, func(ctx context.Context, _ work) error {
+					if err := midge.FollowUp(ctx, work{"child"}, midge.To(child.Queue), midge.ID(child.ID)); err != nil {
+						return err
+					}
+					return complete(ctx, b)
+				})
+				parent := b.enqueue("parent", midge.KeepFor(time.Hour))
+				b.after(time.Second)
+				got := b.task(parent.Ref)
+				if state != "of other parameters" {
+					if got.State != storage.Completed {
+						t.Errorf("%s, %s: got %s, %+v; want it completed", state, how, got.State, got.Attempts)
+					}
+					return
+				}
+				const want = "the follow-up work elsewhere/child was refused"
+				if got.State != storage.Retry || len(got.Attempts) != 1 || !strings.Contains(got.Attempts[0].Error, want) {
+					t.Errorf("%s, %s: got %s, %+v; want a failure that names the follow-up", state, how, got.State, got.Attempts)
+				}
+				if l := lines("failed"); len(l) != 1 || !strings.Contains(l[0], want) {
+					t.Errorf("%s, %s: logged %q, want the follow-up named", state, how, l)
+				}
+			})
+		}
+	}
+}
+
+// storageTx is a transaction that commits at once.
+type storageTx struct{ storage.Storage }
+
 func TestCheckpointSurvivesTheAttempt(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var seen []int

@@ -299,9 +299,27 @@ func (s *settler) settled(batch []settlement, applied []storage.Applied) {
 	s.d.r.slots.settled(ended...)
 }
 
+// refusedFollowUp names the follow-up that an error refuses, whose id is taken: nothing else
+// of the error tells that the task itself is not meant.
+func refusedFollowUp(follow []storage.Insert, err error) error {
+	var dep *storage.DependencyError
+	if !errors.As(err, &dep) {
+		return err
+	}
+	for _, c := range dep.Colliding {
+		for i := range follow {
+			if follow[i].Ref == c.Ref {
+				return wrap(err, "the follow-up %s %s was refused", follow[i].Kind, c.Ref)
+			}
+		}
+	}
+	return err
+}
+
 // retryAsFailure queues a settlement whose follow-ups were refused again, as a failure
 // without them.
 func (s *settler) retryAsFailure(sm *settlement, err error) {
+	err = refusedFollowUp(sm.follow(), err)
 	fail := failure(storage.Fail, s.d.r.delay(sm.attempt), err)
 	failed := *sm
 	failed.verdict, failed.err = &fail, err
