@@ -88,7 +88,7 @@ type attempt struct {
 	returned bool          // its job has, or is not to run
 	joined   bool          // a transaction of the job's is to settle it (CompleteWith)
 	begun    time.Duration // when it began to run, by the runner's clock
-	extended time.Duration // when the last extension that went through was sent
+	extended moment        // when the last extension that went through, or the claim, was sent
 	why      error         // what cancelled it, first cause wins
 	full     *fullContext  // nil until its job asks for what only that can tell
 	more     *more         // nil while there is nothing of it
@@ -109,7 +109,7 @@ type arrival struct {
 	r       *Runner
 	domain  *domain
 	jobs    context.Context //nolint:containedctx // what those of jobs end with
-	claimed time.Time       // when the claim was sent
+	claimed moment          // when the claim was sent
 	arrived time.Time       // when it was answered
 
 	kind, encoding         string
@@ -136,11 +136,10 @@ const slab = 16
 // newAttempts makes attempts of what was claimed by a call sent at a moment, for jobs whose
 // contexts end with jobs.
 func newAttempts(
-	jobs context.Context, d *domain, claimed *storage.Claimed, sent time.Time,
+	jobs context.Context, d *domain, claimed *storage.Claimed, sent moment,
 ) []*attempt {
 	attempts := make([]*attempt, len(claimed.Tasks))
 	from := &arrival{r: d.r, domain: d, jobs: jobs, claimed: sent, arrived: time.Now()}
-	extended := sent.Sub(d.r.made)
 	var room []attempt
 	for i := range claimed.Tasks {
 		if len(room) == 0 {
@@ -151,7 +150,7 @@ func newAttempts(
 		if !from.suits(t) {
 			from = from.with(t)
 		}
-		a.arrival, a.fence, a.extended = from, claimed.Fences[i], extended
+		a.arrival, a.fence, a.extended = from, claimed.Fences[i], sent
 		a.payload, a.headers, a.created = t.Payload, t.Headers, t.Created.UnixMicro()
 		a.retries, a.crashes = int32(t.Retries), int32(t.Crashes)
 		a.suspect = storage.Suspect(t.Crashes, t.CrashLimit)
@@ -193,15 +192,30 @@ func (a *attempt) result() []byte {
 }
 
 // begin makes the attempt run and gives its context, or false where it was lost or
-// cancelled while it waited.
-func (a *attempt) begin(now time.Duration) (context.Context, bool) {
+// cancelled while it waited, or was not extended in time: a process that was frozen must not
+// start what others may have by now.
+func (a *attempt) begin() (context.Context, bool) {
+	now := a.r.now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.why == nil && a.overdue(now) {
+		a.why = storage.ErrLeaseLost
+	}
 	if a.phase == lost || a.why != nil {
 		return nil, false
 	}
-	a.phase, a.ran, a.begun = runs, true, now
+	a.phase, a.ran, a.begun = runs, true, now.mono
 	return (*jobContext)(a), true
+}
+
+// overdue reports whether the lease was not extended in time. The mutex is held.
+func (a *attempt) overdue(now moment) bool { return now.since(a.extended) > safe(a.r.cfg.Lease) }
+
+// isOverdue is overdue, for the guard.
+func (a *attempt) isOverdue(now moment) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.overdue(now)
 }
 
 // end cancels the job's context with a cause, or keeps one that waits from running.
@@ -291,17 +305,13 @@ func (a *attempt) runningSince() (time.Duration, bool) {
 
 // work runs what waits ahead, and sleeps where nothing does, until the runner drains. It is
 // the body of a worker's goroutine: one that is kept needs no new stack. Another one whose
-// job ended its goroutine leaves what is done to this one. What begins right behind another
-// one's end begins then: a look at the clock costs as much as a short job.
-func (r *Runner) work(jobs context.Context, w *worker, done *attempt, begun, ended time.Duration) {
+// job ended its goroutine leaves what is done to this one, and how long that took.
+func (r *Runner) work(jobs context.Context, w *worker, done *attempt, took time.Duration) {
 	for {
-		next, roused := r.slots.next(w, done, ended-begun, r.cfg.Ahead)
+		next, roused := r.slots.next(w, done, took, r.cfg.Ahead)
 		r.rouse(jobs, roused)
 		if next != nil {
-			if begun = ended; done == nil {
-				begun = r.clock()
-			}
-			done, ended = next, r.runOne(jobs, w, next, begun)
+			done, took = next, r.runOne(jobs, w, next)
 		} else if _, more := <-w.wake; more {
 			done = nil
 		} else {
@@ -309,9 +319,6 @@ func (r *Runner) work(jobs context.Context, w *worker, done *attempt, begun, end
 		}
 	}
 }
-
-// clock is the time since the runner was made: what a goroutine reads for each job.
-func (r *Runner) clock() time.Duration { return time.Since(r.made) }
 
 // rouse lets a worker look for something to run.
 func (r *Runner) rouse(jobs context.Context, w *worker) {
@@ -321,40 +328,42 @@ func (r *Runner) rouse(jobs context.Context, w *worker) {
 		w.wake <- struct{}{}
 	default:
 		w.begun = true
-		go r.work(jobs, w, nil, 0, 0) // ends when the runner drains; see slots.waitEmpty
+		go r.work(jobs, w, nil, 0) // ends when the runner drains; see slots.waitEmpty
 	}
 }
 
-// runOne runs one attempt, from a moment on, to its verdict and tells when that was.
-func (r *Runner) runOne(
-	jobs context.Context, w *worker, a *attempt, begun time.Duration,
-) (ended time.Duration) {
+// runOne runs one attempt to its verdict and tells how long that took.
+func (r *Runner) runOne(jobs context.Context, w *worker, a *attempt) (took time.Duration) {
 	returned := false
 	defer func() {
 		if returned {
 			return
 		}
 		// runtime.Goexit: this goroutine is ending, another one takes its place.
-		ended = r.over(jobs, a)
-		r.finish(a, errGoexit, ended-begun) //nolint:contextcheck // its calls outlive jobs
-		go r.work(jobs, w, a, begun, ended)
+		took = r.over(jobs, a)
+		r.finish(a, errGoexit, took) //nolint:contextcheck // its calls outlive jobs
+		go r.work(jobs, w, a, took)
 	}()
 	var err error
-	if ctx, ok := a.begin(begun); ok {
+	if ctx, ok := a.begin(); ok {
 		err = r.call(ctx, a) //nolint:contextcheck // it ends with jobs
 	}
-	ended = r.over(jobs, a)
-	r.finish(a, err, ended-begun) //nolint:contextcheck // its calls outlive jobs
-	returned = true               // not before: finish asks what the job returned for its text
-	return ended
+	took = r.over(jobs, a)
+	r.finish(a, err, took) //nolint:contextcheck // its calls outlive jobs
+	returned = true        // not before: finish asks what the job returned for its text
+	return took
 }
 
-// over gives the moment at which a job returned, and tells its attempt where all were to end.
-func (r *Runner) over(jobs context.Context, a *attempt) time.Duration {
+// over tells how long a job took that returned, 0 if it did not begin, and tells its attempt
+// where all were to end.
+func (r *Runner) over(jobs context.Context, a *attempt) (took time.Duration) {
 	if jobs.Err() != nil {
 		a.end(context.Cause(jobs))
 	}
-	return r.clock()
+	if !a.ran { // written by this goroutine alone
+		return 0
+	}
+	return r.clock() - a.begun
 }
 
 // call runs the job with its middleware under its timeout.

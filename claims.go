@@ -56,7 +56,7 @@ func (c *claimer) turn(draining, claim, jobs context.Context) {
 	r.releaseAll(r.slots.stale(d))
 	start, ahead, suspect := r.slots.ask(d, r.cfg.Ahead)
 	queues := d.queues(start, ahead)
-	sent := time.Now()
+	sent := r.now()
 	claimed, err := r.jobs.Claim(claim, storage.ClaimRequest{
 		Runner: r.id, Queues: queues, Max: start + ahead, Start: start,
 		Suspect: suspect, Lease: r.cfg.Lease, Room: c.room,
@@ -115,11 +115,11 @@ func (c *claimer) pause(draining context.Context, most time.Duration) {
 }
 
 // take starts what was claimed.
-func (c *claimer) take(jobs context.Context, claimed storage.Claimed, sent time.Time) {
+func (c *claimer) take(jobs context.Context, claimed storage.Claimed, sent moment) {
 	d, r := c.d, c.d.r
 	// A claim that was repeated through a time of lost replies may bring old leases:
 	// claimed anew, the tasks come with fresh ones.
-	late := time.Since(sent) > r.cfg.Lease/3
+	late := r.now().since(sent) > r.cfg.Lease/3
 	attempts := newAttempts(jobs, d, &claimed, sent)
 	if late {
 		r.slots.hold(attempts...)

@@ -30,7 +30,7 @@ func (r *Runner) drain(
 	ended := make(chan struct{})
 	go func() { // ends when the claim loop has, and every held task is settled
 		claims.Wait()
-		r.releaseAll(r.slots.takeAhead())
+		r.releaseAll(r.slots.takeAhead(nil))
 		r.slots.waitEmpty()
 		close(ended)
 	}()

@@ -16,7 +16,7 @@ type heart struct {
 	r *Runner
 
 	mu    sync.Mutex // guards what follows
-	local time.Time  // local moment at which the storage's clock showed base
+	local moment     // at which the storage's clock showed base
 	base  time.Time
 	born  time.Time // by the storage's clock
 }
@@ -39,7 +39,7 @@ func (h *heart) loop(ctx context.Context) {
 func (h *heart) beat(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, h.r.cfg.Lease/3)
 	defer cancel()
-	extended, err := h.r.beats.Extend(ctx, storage.ExtendRequest{Runner: h.info(h.storageNow(time.Now()))})
+	extended, err := h.r.beats.Extend(ctx, storage.ExtendRequest{Runner: h.info(h.storageNow(h.r.now()))})
 	if err != nil {
 		if !errors.Is(err, storage.ErrUnknown) && ctx.Err() == nil {
 			h.r.log.trouble("heartbeat", err)
@@ -73,7 +73,7 @@ func (h *heart) leave(base context.Context) {
 func (h *heart) sawTime(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.local, h.base = time.Now(), now
+	h.local, h.base = h.r.now(), now
 	if h.born.IsZero() {
 		h.born = now
 	}
@@ -81,13 +81,13 @@ func (h *heart) sawTime(now time.Time) {
 
 // storageNow is the storage's time at a local moment, as the last heartbeat told it;
 // before the first it is the local time.
-func (h *heart) storageNow(at time.Time) time.Time {
+func (h *heart) storageNow(at moment) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.local.IsZero() {
-		return at
+	if h.base.IsZero() {
+		return h.r.made.Add(at.wall)
 	}
-	return h.base.Add(at.Sub(h.local))
+	return h.base.Add(at.since(h.local))
 }
 
 // started is when the runner started, by the storage's clock.

@@ -79,7 +79,7 @@ func (k *keeper) beat(ctx context.Context) bool {
 		_, runs := a.runningSince()
 		req.Leases = append(req.Leases, storage.Extension{Fence: a.fence, For: k.d.r.cfg.Lease, Started: runs})
 	}
-	sent := k.d.r.clock()
+	sent := k.d.r.now()
 	ctx, cancel := context.WithTimeout(ctx, k.d.r.cfg.Lease/3)
 	defer cancel()
 	extended, err := k.d.r.beats.Extend(ctx, req)
@@ -118,15 +118,16 @@ func (r *Runner) leaseLost(a *attempt) {
 }
 
 // guard ends jobs whose lease was not extended in time, until ctx ends. It looks at
-// local clocks only, and sleeps while nothing is held.
+// local clocks only, see moment, and sleeps while nothing is held.
 func (r *Runner) guard(ctx context.Context) {
 	every := max(r.cfg.Lease/20, 50*time.Millisecond)
 	for r.slots.held.wait(ctx) && rest(ctx, every, nil) {
+		now := r.now()
 		for _, a := range r.slots.all(nil) {
-			if !a.hasJoined() && a.unextended() > safe(r.cfg.Lease) {
+			if !a.hasJoined() && a.isOverdue(now) {
 				a.end(storage.ErrLeaseLost)
 			}
-			if since, stuck := a.ignoresEnd(stuckAfter); stuck {
+			if since, stuck := a.ignoresEnd(now.mono, stuckAfter); stuck {
 				r.log.stuck(a, since)
 			}
 		}
@@ -137,7 +138,7 @@ func (r *Runner) guard(ctx context.Context) {
 // so. Its lease is kept and its slot stays taken: no second run starts beside it.
 const stuckAfter = 10 * time.Second
 
-func (a *attempt) extendedAt(sent time.Duration) {
+func (a *attempt) extendedAt(sent moment) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.extended = sent
@@ -147,15 +148,14 @@ func (a *attempt) extendedAt(sent time.Duration) {
 func (a *attempt) unextended() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.r.clock() - a.extended
+	return a.r.now().since(a.extended)
 }
 
 // ignoresEnd reports, once, that the job has run on for a while after its context
 // ended.
-func (a *attempt) ignoresEnd(after time.Duration) (since time.Duration, first bool) {
+func (a *attempt) ignoresEnd(now, after time.Duration) (since time.Duration, first bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.r.clock()
 	over := a.why != nil || a.timeout > 0 && now-a.begun > a.timeout
 	if a.phase != runs && a.phase != lost || !over || !a.ran {
 		return 0, false

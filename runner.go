@@ -74,6 +74,7 @@ type Runner struct {
 	log       *lifeLog
 	id        string
 	made      time.Time
+	skew      func() time.Duration // of the wall clock, in tests; nil for none
 	slots     *slots
 	jobs      *storage.Session // claims and settles: repeats for as long as a lane lives
 	beats     *storage.Session // heartbeats: the next one makes up for a lost one

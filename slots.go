@@ -264,14 +264,22 @@ func (s *slots) stale(d *domain) (out []*attempt) {
 	if oldest == nil || time.Since(oldest.arrived) < aheadStale {
 		return nil
 	}
+	out = s.takeFrom(n, d)
+	s.pace = max(s.pace, aheadStale/time.Duration(s.limit)) // claims ahead begin anew, smaller
+	return out
+}
+
+// takeFrom takes out what is held ahead of a domain or, with nil, of all, but the first n. The
+// mutex is held.
+func (s *slots) takeFrom(n int, d *domain) (out []*attempt) {
 	rest := slices.DeleteFunc(s.ahead[n:], func(a *attempt) bool {
-		if a.domain == d {
+		takes := d == nil || a.domain == d
+		if takes {
 			out = append(out, a)
 		}
-		return a.domain == d
+		return takes
 	})
 	s.ahead = s.ahead[:n+len(rest)]
-	s.pace = max(s.pace, aheadStale/time.Duration(s.limit)) // claims ahead begin anew, smaller
 	return out
 }
 
@@ -298,13 +306,11 @@ func (s *slots) oldestAhead(d *domain, n int) *attempt {
 	return nil
 }
 
-// takeAhead takes out everything held ahead.
-func (s *slots) takeAhead() []*attempt {
+// takeAhead takes out everything held ahead, of one domain or, with nil, of all.
+func (s *slots) takeAhead(d *domain) []*attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := s.ahead
-	s.ahead = nil
-	return out
+	return s.takeFrom(0, d)
 }
 
 // running lists what runs, for the heartbeat; now is the storage's.

@@ -23,7 +23,12 @@ func (r *Runner) finish(a *attempt, err error, took time.Duration) {
 	case e.ran && err == nil:
 		a.domain.settle.add(settlement{attempt: a, took: took})
 	default:
-		a.domain.settle.add(r.judged(a, err, took))
+		sm := r.judged(a, err, took)
+		if !e.ran && sm.outcome() == storage.Release { // what waits behind it keeps its order
+			r.releaseAll(r.slots.takeAhead(a.domain))
+			r.slots.returning(a)
+		}
+		a.domain.settle.add(sm)
 	}
 }
 
