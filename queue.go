@@ -122,7 +122,8 @@ func (q *Queue) Page(
 }
 
 // Requeue makes a task wait for a runner, due now: one that ended starts anew, with
-// its retries and crashes reset, one that is scheduled or in retry comes forward.
+// its retries and crashes reset and its history kept, to which the requeue is added; one
+// that is scheduled or in retry comes forward.
 // [ErrNotFound]; a *[DependencyError] where it runs or its unique key is taken.
 func (q *Queue) Requeue(ctx context.Context, id string) error {
 	return q.wrap("requeue", q.client.session.Requeue(ctx, q.ref(id)))
@@ -177,15 +178,17 @@ func (q *Queue) Remove(ctx context.Context) error {
 }
 
 // Change alters a task that waits for a runner or for its moment. Of the options it
-// takes [Priority], [In], [At], [Header] and [To], which moves it to another queue; the
-// others are settled when a task is enqueued. [ErrNotFound]; a *[DependencyError] where
-// it runs or has ended.
+// takes [Priority], [In], [At], [Header] and [To], which moves it to another queue and goes
+// with neither In nor At; the others are settled when a task is enqueued. [ErrNotFound]; a
+// *[DependencyError] that names the task's state where it runs or has ended.
 func (q *Queue) Change(ctx context.Context, id string, opts ...Option) error {
 	return q.wrap("change", q.change(ctx, id, nil, opts))
 }
 
 // ChangeJob is Change that replaces the parameters by those of job too, which is of
-// the task's own kind. A unique key stays that of the old parameters.
+// the task's own kind. A unique key stays that of the old parameters. Of the tasks that have
+// ended it takes a dead one, whose moment it cannot change: that stays dead, with its new
+// parameters, until [Queue.Requeue].
 func (q *Queue) ChangeJob(ctx context.Context, id string, job any, opts ...Option) error {
 	d, err := q.client.definitions.of(job)
 	if err != nil {
@@ -213,24 +216,25 @@ func (q *Queue) change(ctx context.Context, id string, r *replacement, opts []Op
 	if c.enqueueOnly != "" {
 		return storage.Invalid("option "+c.enqueueOnly, "in a change", "Priority, In, At, Header or To")
 	}
+	if c.queue != nil && c.timed != "" {
+		return storage.Invalid("option To", "beside "+c.timed, "one change after the other")
+	}
 	sample := c.change(storage.Task{}, r)
 	sample.Ref, sample.Version = q.ref(id), 1
 	limits := storage.Limits{MaxPayload: q.client.maxPayload}
 	if err := storage.CheckTxs(limits, []storage.Tx{{Changes: []storage.Change{sample}}}); err != nil {
 		return err
 	}
-	var mismatch error
-	err := q.client.session.ChangeTask(ctx, q.ref(id), func(t storage.Task) storage.Change {
-		if r != nil && t.Kind != r.kind {
-			mismatch = storage.Invalid("kind", r.kind, "the task's own, %q", t.Kind)
-			return storage.Change{State: "refused"} // which nothing is sent for
+	return q.client.session.ChangeTask(ctx, q.ref(id), func(t storage.Task) (storage.Change, error) {
+		switch {
+		case r != nil && t.Kind != r.kind:
+			return storage.Change{}, storage.Invalid("kind", r.kind, "the task's own, %q", t.Kind)
+		case r == nil && t.State == storage.Dead: // the storage refuses the others that have ended
+			barred := []storage.Barred{{Ref: t.Ref, State: t.State}}
+			return storage.Change{}, &storage.DependencyError{Barred: barred}
 		}
-		return c.change(t, r)
+		return c.change(t, r), nil
 	})
-	if mismatch != nil {
-		return mismatch
-	}
-	return err
 }
 
 // change is what the options of a call make of an existing task.
@@ -293,5 +297,5 @@ func (q *Queue) wrap(act string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("midge: %s in queue %q: %w", act, q.name, err)
+	return fmt.Errorf("midge: %s in queue %q: %w", act, storage.CleanText(q.name, storage.MaxName), err)
 }

@@ -280,6 +280,111 @@ func TestChangeWhatWaits(t *testing.T) {
 	})
 }
 
+// ended makes a task that ended in each way, under the name of its state.
+func (b *bench) ended() {
+	b.Helper()
+	b.run(midge.RunnerConfig{}, func(_ context.Context, w work) error {
+		if w.Name == "dead" {
+			return midge.Discard(errors.New("boom"))
+		}
+		return nil
+	})
+	b.enqueue("cancelled", midge.ID("cancelled"), midge.KeepFor(time.Hour), midge.In(time.Hour))
+	b.enqueue("completed", midge.ID("completed"), midge.KeepFor(time.Hour))
+	b.enqueue("dead", midge.ID("dead"))
+	b.after(time.Second)
+	if _, err := b.client.Cancel(b.ctx, storage.Ref{Queue: midge.DefaultQueue, ID: "cancelled"}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func TestChangeRefusesWhatHasEnded(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.ended()
+		q := b.client.Queue(midge.DefaultQueue)
+		for _, id := range []string{"completed", "cancelled", "dead"} {
+			ref := storage.Ref{Queue: midge.DefaultQueue, ID: id}
+			before := b.task(ref)
+			calls := map[string]error{
+				"priority":           q.Change(b.ctx, id, midge.Priority(5)),
+				"now":                q.Change(b.ctx, id, midge.In(0)),
+				"later":              q.Change(b.ctx, id, midge.In(time.Hour)),
+				"a move":             q.Change(b.ctx, id, midge.To("bulk")),
+				"a header":           q.Change(b.ctx, id, midge.Header("a", "1")),
+				"a job and a moment": q.ChangeJob(b.ctx, id, work{"other"}, midge.In(time.Hour)),
+			}
+			if id != "dead" {
+				calls["a job"] = q.ChangeJob(b.ctx, id, work{"other"})
+			}
+			for what, err := range calls {
+				var barred *midge.DependencyError
+				if !errors.As(err, &barred) || len(barred.Barred) != 1 || barred.Barred[0] != (storage.Barred{Ref: ref, State: before.State}) {
+					t.Errorf("%s of %s: got %v, want an error that says its state", what, id, err)
+				}
+			}
+			if after := b.task(ref); after.Version != before.Version {
+				t.Errorf("%s: got %+v, want it unchanged", id, after)
+			}
+		}
+	})
+}
+
+func TestChangeJobOfTheDead(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.ended()
+		q, ref := b.client.Queue(midge.DefaultQueue), storage.Ref{Queue: midge.DefaultQueue, ID: "dead"}
+		if err := q.ChangeJob(b.ctx, "dead", work{"mended"}, midge.Priority(5), midge.KeepFor(time.Hour)); err == nil {
+			t.Error("KeepFor in a change: got no error")
+		}
+		if err := q.ChangeJob(b.ctx, "dead", work{"mended"}, midge.Priority(5)); err != nil {
+			t.Fatal(err)
+		}
+		b.after(time.Minute)
+		var job work
+		got := b.task(ref)
+		if err := midge.Decode(got, &job); err != nil || job.Name != "mended" || got.State != storage.Dead || got.Priority != 5 {
+			t.Errorf("got %+v with %+v, %v; want it dead, with the new parameters", got, job, err)
+		}
+		if err := q.Requeue(b.ctx, "dead"); err != nil {
+			t.Fatal(err)
+		}
+		b.after(time.Second)
+		b.gone(ref) // it completed
+	})
+}
+
+func TestRequeueKeepsTheHistory(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.ended()
+		q, ref := b.client.Queue(midge.DefaultQueue), storage.Ref{Queue: midge.DefaultQueue, ID: "dead"}
+		if err := b.drain(); err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Requeue(b.Context(), "dead"); err != nil {
+			t.Fatal(err)
+		}
+		got := b.task(ref)
+		if n := len(got.Attempts); n != 2 || got.Attempts[0].Error != "boom" || got.Attempts[1].Outcome != storage.AttemptRequeue {
+			t.Errorf("got %+v, want the failure and the requeue", got.Attempts)
+		}
+		if got.State != storage.Waiting || got.Retries != 0 {
+			t.Errorf("got %s after %d retries, want it waiting anew", got.State, got.Retries)
+		}
+	})
+}
+
+func TestAMoveNamesNoMoment(t *testing.T) {
+	c, err := midge.NewClient(untouched{}, midge.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.Queue("mail").Change(t.Context(), "1", midge.To("bulk"), midge.In(time.Hour))
+	var invalid *midge.InvalidError
+	if !errors.As(err, &invalid) || invalid.Error() != `invalid option To "beside In": want one change after the other` {
+		t.Errorf("got %v, want an *InvalidError that names both", err)
+	}
+}
+
 // tickers runs a runner that declares two schedules: hourly, and work at three in Paris.
 func (b *bench) tickers(ran *atomic.Int64) {
 	b.Helper()

@@ -28,7 +28,7 @@ func (s *Session) CancelTask(ctx context.Context, ref Ref) (State, error) {
 // Requeue puts a task into waiting, due now: one that ended starts anew with its
 // retries and crashes reset, one that is scheduled or in retry runs now.
 func (s *Session) Requeue(ctx context.Context, ref Ref) error {
-	return s.ChangeTask(ctx, ref, requeue)
+	return s.ChangeTask(ctx, ref, func(t Task) (Change, error) { return requeue(t), nil })
 }
 
 // requeue is the change that puts a task into waiting.
@@ -38,32 +38,36 @@ func requeue(t Task) Change {
 
 // ChangeTask reads a task and applies the change that alter gives, at the version
 // that was read; it begins again where the task changed meanwhile. Ref and Version
-// of the change are filled.
-func (s *Session) ChangeTask(ctx context.Context, ref Ref, alter func(Task) Change) error {
-	return s.atVersion(ctx, "change", ref, func(t Task) Tx {
-		ch := alter(t)
+// of the change are filled. An error of alter ends it, and nothing is changed.
+func (s *Session) ChangeTask(ctx context.Context, ref Ref, alter func(Task) (Change, error)) error {
+	return s.atVersion(ctx, "change", ref, func(t Task) (Tx, error) {
+		ch, err := alter(t)
 		ch.Ref, ch.Version = t.Ref, t.Version
-		return Tx{Changes: []Change{ch}}
+		return Tx{Changes: []Change{ch}}, err
 	})
 }
 
 // DeleteTask deletes a task that is not pending, or a cursor.
 func (s *Session) DeleteTask(ctx context.Context, ref Ref) error {
-	return s.atVersion(ctx, "delete", ref, func(t Task) Tx {
-		return Tx{Deletes: []Delete{{Ref: t.Ref, Version: t.Version}}}
+	return s.atVersion(ctx, "delete", ref, func(t Task) (Tx, error) {
+		return Tx{Deletes: []Delete{{Ref: t.Ref, Version: t.Version}}}, nil
 	})
 }
 
-func (s *Session) atVersion(ctx context.Context, act string, ref Ref, tx func(Task) Tx) error {
+func (s *Session) atVersion(ctx context.Context, act string, ref Ref, txOf func(Task) (Tx, error)) error {
 	if err := CheckRef(ref); err != nil {
 		return err
 	}
 	for try := 1; ; try++ {
+		var tx Tx
 		t, err := s.store.Task(ctx, ref)
+		if err == nil {
+			tx, err = txOf(t)
+		}
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", act, ref, err)
 		}
-		_, err = s.ApplyOne(ctx, tx(t))
+		_, err = s.ApplyOne(ctx, tx)
 		var dep *DependencyError
 		if errors.As(err, &dep) && len(dep.Stale) > 0 && try < tries {
 			continue

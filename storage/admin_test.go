@@ -135,9 +135,9 @@ func TestChangeTaskBeginsAgain(t *testing.T) {
 	s := storage.NewSession(m, 0)
 	must(s.ApplyOne(t.Context(), inserting("a", "b")))(t)
 	m.times = 3
-	alter := func(read storage.Task) storage.Change {
+	alter := func(read storage.Task) (storage.Change, error) {
 		p := read.Priority + 1
-		return storage.Change{Priority: &p}
+		return storage.Change{Priority: &p}, nil
 	}
 	succeed(t, s.ChangeTask(t.Context(), ref("a"), alter))
 	got := must(m.Task(t.Context(), ref("a")))(t)
@@ -148,6 +148,13 @@ func TestChangeTaskBeginsAgain(t *testing.T) {
 	var dep *storage.DependencyError
 	if err := s.ChangeTask(t.Context(), ref("a"), alter); !errors.As(err, &dep) || len(dep.Stale) != 1 {
 		t.Errorf("a task that changes all the time: got error %v, want it stale", err)
+	}
+	m.times = 0
+	no := errors.New("no")
+	before := must(m.Task(t.Context(), ref("a")))(t)
+	err := s.ChangeTask(t.Context(), ref("a"), func(storage.Task) (storage.Change, error) { return storage.Change{}, no })
+	if after := must(m.Task(t.Context(), ref("a")))(t); !errors.Is(err, no) || after.Version != before.Version {
+		t.Errorf("refused: got %v and version %d, want the refusal and version %d", err, after.Version, before.Version)
 	}
 	m.times = 2
 	succeed(t, s.DeleteTask(t.Context(), ref("b")))

@@ -231,8 +231,8 @@ func (g *gap) requeue() {
 
 func (g *gap) putOff() {
 	for _, ref := range g.refs {
-		succeed(g, g.by.ChangeTask(g.Context(), ref, func(storage.Task) storage.Change {
-			return storage.Change{Delay: time.Hour}
+		succeed(g, g.by.ChangeTask(g.Context(), ref, func(storage.Task) (storage.Change, error) {
+			return storage.Change{Delay: time.Hour}, nil
 		}))
 	}
 }
