@@ -47,7 +47,7 @@ func (c *Client) Await(ctx context.Context, ref storage.Ref, result any) error {
 			return c.taken(ctx, t, result)
 		case errors.Is(err, storage.ErrNotFound):
 			return wrap(missing(err), "await %s: it never was, or has ended and was not kept, see KeepFor", ref)
-		case err != nil && !errors.Is(err, storage.ErrUnknown):
+		case err != nil && !unanswered(err):
 			return wrap(err, "await %s", ref)
 		}
 		timer := time.NewTimer(pause)

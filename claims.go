@@ -99,7 +99,8 @@ func (c *claimer) keep(claimed *storage.Claimed, pauses bool) {
 // failed waits after a claim that did not go through. The session has repeated it
 // already, so this is a refusal, or the drain.
 func (c *claimer) failed(draining context.Context, err error) {
-	if c.unsure = errors.Is(err, storage.ErrUnknown); !c.unsure {
+	c.unsure = errors.Is(err, storage.ErrUnknown)
+	if !unanswered(err) {
 		c.d.r.log.trouble("claim", err)
 	}
 	c.pause(draining, jitter(slowScan))

@@ -2,7 +2,6 @@ package midge
 
 import (
 	"context"
-	"errors"
 	"os"
 	"sync"
 	"time"
@@ -41,7 +40,7 @@ func (h *heart) beat(ctx context.Context) bool {
 	defer cancel()
 	extended, err := h.r.beats.Extend(ctx, storage.ExtendRequest{Runner: h.info(h.storageNow(h.r.now()))})
 	if err != nil {
-		if !errors.Is(err, storage.ErrUnknown) && ctx.Err() == nil {
+		if !unanswered(err) && ctx.Err() == nil {
 			h.r.log.trouble("heartbeat", err)
 		}
 		return false

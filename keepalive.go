@@ -2,7 +2,6 @@ package midge
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -84,7 +83,7 @@ func (k *keeper) beat(ctx context.Context) bool {
 	defer cancel()
 	extended, err := k.d.r.beats.Extend(ctx, req)
 	if err != nil { // the storage's weather is logged where all calls pass; the guard watches the leases
-		if !errors.Is(err, storage.ErrUnknown) && ctx.Err() == nil {
+		if !unanswered(err) && ctx.Err() == nil {
 			k.d.r.log.trouble("extend leases", err)
 		}
 		return false

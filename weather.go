@@ -67,9 +67,15 @@ func (w *watched) saw(ctx context.Context, err error) {
 		}
 	case errors.Is(err, storage.ErrClosed):
 		w.closed()
-	case errors.Is(err, storage.ErrUnknown) && !errors.Is(err, storage.ErrLaneExpired) && ctx.Err() == nil:
+	case unanswered(err) && !errors.Is(err, storage.ErrLaneExpired) && ctx.Err() == nil:
 		if !w.away.Swap(true) {
 			w.log.gone(err)
 		}
 	}
+}
+
+// unanswered reports whether err says that the storage is away: it could not be reached, or
+// gave no answer.
+func unanswered(err error) bool {
+	return errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable)
 }

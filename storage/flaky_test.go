@@ -18,6 +18,7 @@ const (
 	arrives   fault = iota
 	neverSent       // the request is lost
 	replyLost       // the storage has done it, and nobody learns
+	unreached       // no connection can be made
 )
 
 // errCut is what a driver says of a connection that was cut.
@@ -58,6 +59,9 @@ func (f *flaky) send(call storage.Call, deliver func() error) error {
 	defer f.end(call)
 	if fate == neverSent {
 		return fmt.Errorf("%w: %w", storage.ErrUnknown, errCut)
+	}
+	if fate == unreached {
+		return fmt.Errorf("%w: %w", storage.ErrUnavailable, errCut)
 	}
 	err := deliver()
 	if fate == replyLost {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// DefaultPatience is how long a [Session] repeats a call whose outcome is
-// unknown, unless its context ends before.
+// DefaultPatience is how long a call through a [Session] takes at most, its repeats
+// included, where the storage does not answer.
 const DefaultPatience = 5 * time.Second
 
 // lanes are used for this long, so that the last call on one can still be
@@ -21,10 +21,10 @@ const laneUse = LaneLife / 2
 // that a lane was before: PostgreSQL has, where no vacuum comes.
 const laneCalls = 1000
 
-// Session is a caller's side of the contract: it gives each mutating call its
-// identity and repeats a call whose outcome is unknown, so that a lost reply is
-// no event for those above. It is safe for concurrent use; concurrent calls get
-// lanes of their own. It holds no connection and needs no closing.
+// Session is a caller's side of the contract: it gives each mutating call its identity and
+// repeats a call whose outcome is unknown, or that found the storage unavailable, so that a
+// lost reply is no event for those above. It is safe for concurrent use; concurrent calls
+// get lanes of their own. It holds no connection and needs no closing.
 type Session struct {
 	store    Storage
 	patience time.Duration
@@ -41,8 +41,8 @@ type lane struct {
 	seq uint64
 }
 
-// NewSession makes a session on store. patience bounds the repeats of one call;
-// 0 means DefaultPatience, a negative one never repeats.
+// NewSession makes a session on store. patience bounds one call and its repeats from its
+// entry on; 0 means DefaultPatience, a negative one bounds nothing and never repeats.
 func NewSession(store Storage, patience time.Duration) *Session {
 	if patience == 0 {
 		patience = DefaultPatience
@@ -56,8 +56,6 @@ func (s *Session) Storage() Storage { return s.store }
 // UnknownError is an [ErrUnknown] that remembers its call, so that
 // [Session.Repeat] can learn the outcome while the lane lives.
 type UnknownError struct {
-	// Call is zero where the storage did not even tell the time, so that nothing
-	// was sent.
 	Call Call
 	Txs  []Tx
 	Err  error
@@ -73,7 +71,7 @@ func (e *UnknownError) Unwrap() error { return e.Err }
 // unknown the error is an *[UnknownError].
 func (s *Session) Apply(ctx context.Context, txs ...Tx) ([]Applied, error) {
 	var applied []Applied
-	call, err := s.do(ctx, func(call Call) (err error) {
+	call, err := s.do(ctx, func(ctx context.Context, call Call) (err error) {
 		applied, err = s.store.Apply(ctx, call, txs...)
 		return err
 	})
@@ -96,9 +94,8 @@ func (s *Session) ApplyOne(ctx context.Context, tx Tx) (Applied, error) {
 // the first outcome, or carries the call out if it never happened. After LaneLife
 // it answers ErrUnknown again.
 func (s *Session) Repeat(ctx context.Context, unknown *UnknownError) ([]Applied, error) {
-	if unknown.Call.IsZero() { // it was never sent: without an identity it would not be safe to
-		return s.Apply(ctx, unknown.Txs...)
-	}
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
 	var applied []Applied
 	err := s.repeat(ctx, doubting(true, func() (err error) {
 		applied, err = s.store.Apply(ctx, unknown.Call, unknown.Txs...)
@@ -117,7 +114,7 @@ func (s *Session) Claim(ctx context.Context, req ClaimRequest) (Claimed, error) 
 		req.Token = NewToken()
 	}
 	var claimed Claimed
-	_, err := s.do(ctx, func(call Call) (err error) {
+	_, err := s.do(ctx, func(ctx context.Context, call Call) (err error) {
 		req.Call = call
 		claimed, err = s.store.Claim(ctx, req)
 		return err
@@ -131,7 +128,7 @@ func (s *Session) Claim(ctx context.Context, req ClaimRequest) (Claimed, error) 
 // Extend is [Storage.Extend] under the session's identity; it fills req.Call.
 func (s *Session) Extend(ctx context.Context, req ExtendRequest) (Extended, error) {
 	var extended Extended
-	_, err := s.do(ctx, func(call Call) (err error) {
+	_, err := s.do(ctx, func(ctx context.Context, call Call) (err error) {
 		req.Call = call
 		extended, err = s.store.Extend(ctx, req)
 		return err
@@ -141,7 +138,7 @@ func (s *Session) Extend(ctx context.Context, req ExtendRequest) (Extended, erro
 
 // Configure is [Storage.Configure] under the session's identity.
 func (s *Session) Configure(ctx context.Context, queue string, settings Settings) error {
-	_, err := s.do(ctx, func(call Call) error {
+	_, err := s.do(ctx, func(ctx context.Context, call Call) error {
 		return s.store.Configure(ctx, call, queue, settings)
 	})
 	return err
@@ -181,7 +178,9 @@ func (s *Session) set(now time.Time) {
 // too old (this process was suspended, or the storage's clock jumped) did nothing:
 // it goes out again on a new lane. A lane whose last outcome is unknown is not
 // used again, so that its number stays repeatable.
-func (s *Session) do(ctx context.Context, send func(Call) error) (Call, error) {
+func (s *Session) do(ctx context.Context, send func(context.Context, Call) error) (Call, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
 	for fresh := false; ; fresh = true {
 		var ln *lane
 		err := s.repeat(ctx, func() (err error) { // it may have to ask for the time
@@ -189,14 +188,14 @@ func (s *Session) do(ctx context.Context, send func(Call) error) (Call, error) {
 			return err
 		})
 		if err != nil {
-			return Call{}, err
+			return Call{}, unsent{err}
 		}
 		ln.seq++
 		call := Call{Lane: ln.Lane, Seq: ln.seq}
 		first := true
 		expired := false
 		err = s.repeat(ctx, doubting(false, func() error {
-			err := send(call)
+			err := send(ctx, call)
 			expired = first && errors.Is(err, ErrLaneExpired)
 			first = false
 			return err
@@ -221,7 +220,11 @@ func doubting(doubt bool, send func() error) func() error {
 		err := send()
 		var invalid *InvalidError
 		decided := errors.As(err, &invalid) || errors.Is(err, ErrSpan) || errors.Is(err, ErrNotEmpty)
-		if doubt && err != nil && !decided && !errors.Is(err, ErrUnknown) {
+		switch {
+		case !doubt || err == nil || decided || errors.Is(err, ErrUnknown):
+		case errors.Is(err, ErrUnavailable): // that nothing happened is true of this try alone
+			err = fmt.Errorf("%w: %v", ErrUnknown, err) //nolint:errorlint // it hides what the error is
+		default:
 			err = fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
 		doubt = doubt || errors.Is(err, ErrUnknown)
@@ -229,19 +232,45 @@ func doubting(doubt bool, send func() error) func() error {
 	}
 }
 
-// repeat sends until the outcome is known, patience or ctx ends, the lane is past its
-// life, or the storage was closed.
+// errPatience is why a call was given up that its caller's context would have let go on.
+var errPatience = errors.New("the session's patience is over")
+
+// bounded is ctx with the session's patience, which counts from now on whether a call
+// waits, is under way or is repeated.
+func (s *Session) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.patience < 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, s.patience, errPatience)
+}
+
+// unsent is the error of a call that was never sent, for the storage did not even tell the
+// time: whatever became of that question, the call did not happen.
+type unsent struct{ error }
+
+// Is holds for ErrUnavailable in the place of ErrUnknown.
+func (e unsent) Is(target error) bool {
+	if errors.Is(e.error, ErrUnknown) && target == ErrUnavailable {
+		return true
+	}
+	return target != ErrUnknown && errors.Is(e.error, target)
+}
+
+// As finds what the storage's error has.
+func (e unsent) As(target any) bool { return errors.As(e.error, target) }
+
+// repeat sends until the outcome is known, ctx ends or leaves no time for another try, the
+// lane is past its life, or the storage was closed.
 func (s *Session) repeat(ctx context.Context, send func() error) error {
-	begun := time.Now()
 	pause := 5 * time.Millisecond
 	for {
 		err := send()
-		final := errors.Is(err, ErrLaneExpired) || errors.Is(err, ErrClosed) || ctx.Err() != nil
-		if final || !errors.Is(err, ErrUnknown) {
+		final := errors.Is(err, ErrLaneExpired) || errors.Is(err, ErrClosed) || s.patience < 0 || ctx.Err() != nil
+		if final || !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrUnavailable) {
 			return err
 		}
 		wait := pause/2 + rand.N(pause)
-		if time.Since(begun)+wait > s.patience || !sleep(ctx, wait) {
+		if end, some := ctx.Deadline(); some && time.Until(end) < wait || !sleep(ctx, wait) {
 			return err
 		}
 		pause = min(2*pause, time.Second)

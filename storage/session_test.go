@@ -165,15 +165,105 @@ func testRepeat(t *testing.T, fate fault) {
 	})
 }
 
-// An UnknownError whose call was never sent, as no lane could be opened, is sent
-// under an identity all the same.
-func TestSessionRepeatNeverSent(t *testing.T) {
-	f := openFlaky(t)
-	s := storage.NewSession(f, 0)
-	a := must(s.Repeat(t.Context(), &storage.UnknownError{Txs: []storage.Tx{inserting("a")}, Err: storage.ErrUnknown}))(t)
-	if a[0].Err != nil || f.sent()[0].IsZero() {
-		t.Errorf("got %+v by call %v, want it done under an identity", a[0], f.sent()[0])
+// A storage that does not tell its time was never sent the call: the error is definite.
+func TestSessionThatWasNeverToldTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := openFlaky(t)
+		silent := timeless{f}
+		begun := time.Now()
+		_, err := storage.NewSession(silent, time.Second).Apply(t.Context(), inserting("a"))
+		var unknown *storage.UnknownError
+		if !errors.Is(err, storage.ErrUnavailable) || errors.Is(err, storage.ErrUnknown) || errors.As(err, &unknown) {
+			t.Errorf("got %v, want an ErrUnavailable alone", err)
+		}
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("gave up after %v, want its patience of a second", took)
+		}
+		if n := len(f.sent()); n != 0 {
+			t.Errorf("sent %d calls, want none", n)
+		}
+	})
+}
+
+// timeless is a storage that does not tell its time.
+type timeless struct{ *flaky }
+
+func (s timeless) Describe(context.Context) (storage.Description, error) {
+	return storage.Description{}, fmt.Errorf("%w: %w", storage.ErrUnknown, errCut)
+}
+
+// TestSessionRepeatsWhereTheStorageIsUnavailable: it does so for its patience, and what it
+// gives in the end is definite, unless a try before may have happened.
+func TestSessionRepeatsWhereTheStorageIsUnavailable(t *testing.T) {
+	for name, c := range map[string]struct {
+		fates []fault
+		want  error
+	}{
+		"from the first try on": {nil, storage.ErrUnavailable},
+		"after a lost reply":    {[]fault{replyLost}, storage.ErrUnknown},
+		"for a while":           {[]fault{unreached, unreached, arrives}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := openFlaky(t)
+				fates := c.fates
+				f.next = func() fault {
+					if len(fates) == 0 {
+						return unreached
+					}
+					fate := fates[0]
+					fates = fates[1:]
+					return fate
+				}
+				_, err := storage.NewSession(f, 0).Apply(t.Context(), inserting("a"))
+				if !errors.Is(err, c.want) {
+					t.Fatalf("got %v, want %v", err, c.want)
+				}
+				if errors.Is(err, storage.ErrUnavailable) && errors.Is(err, storage.ErrUnknown) {
+					t.Errorf("got %v, which is an ErrUnavailable and an ErrUnknown, want %v alone", err, c.want)
+				}
+				if n := len(f.sent()); n < 3 {
+					t.Errorf("sent %d times, want it repeated", n)
+				}
+			})
+		})
 	}
+}
+
+// TestSessionPatienceCountsFromEntry: a call that asks for the time first, or hangs, takes
+// no longer than its patience in all.
+func TestSessionPatienceCountsFromEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := openFlaky(t)
+		begun := time.Now()
+		_, err := storage.NewSession(&frozen{flaky: f, free: 1}, 0).Apply(t.Context(), inserting("a"))
+		if !errors.Is(err, storage.ErrUnknown) {
+			t.Errorf("got %v, want an ErrUnknown", err)
+		}
+		if took := time.Since(begun); took > storage.DefaultPatience {
+			t.Errorf("took %v, want %v at most", took, storage.DefaultPatience)
+		}
+	})
+}
+
+// frozen is a storage that holds each call until its context ends.
+type frozen struct {
+	*flaky
+	free int // how often it tells its time, after half of the patience
+}
+
+func (s *frozen) Describe(ctx context.Context) (storage.Description, error) {
+	if s.free--; s.free < 0 {
+		<-ctx.Done()
+		return storage.Description{}, context.Cause(ctx)
+	}
+	time.Sleep(storage.DefaultPatience / 2)
+	return s.flaky.Describe(ctx)
+}
+
+func (s *frozen) Apply(ctx context.Context, _ storage.Call, _ ...storage.Tx) ([]storage.Applied, error) {
+	<-ctx.Done()
+	return nil, fmt.Errorf("%w: %w", storage.ErrUnknown, context.Cause(ctx))
 }
 
 func TestSessionLanes(t *testing.T) {

@@ -78,6 +78,11 @@ func enqueued(err error) string {
 	return enqueueRefused
 }
 
+// unanswered reports whether a call found the storage away.
+func unanswered(err error) bool {
+	return errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable)
+}
+
 // slack is what two readings of the host's clock, one of them the server's, may
 // differ by.
 const slack = 10 * time.Millisecond

@@ -103,7 +103,7 @@ func (d *driver) again(ctx context.Context, act string, call func() error) {
 		switch {
 		case err == nil, try > 0 && errors.Is(err, storage.ErrNotFound):
 			return
-		case !errors.Is(err, storage.ErrUnknown) || ctx.Err() != nil || try == 100:
+		case !unanswered(err) || ctx.Err() != nil || try == 100:
 			d.err = fmt.Errorf("%s: %w", act, err)
 		}
 	}
@@ -119,7 +119,11 @@ func (d *driver) enqueueOnce(ctx context.Context, ids []string, call func() erro
 		d.w.rec.record(event{What: enqueueBegun, Ref: d.ref(id)})
 	}
 	err := call()
-	for errors.Is(err, storage.ErrUnknown) && ctx.Err() == nil {
+	for unanswered(err) && ctx.Err() == nil {
+		if errors.Is(err, storage.ErrUnavailable) { // nothing happened
+			err = call()
+			continue
+		}
 		_, err = d.client.Repeat(ctx, err)
 	}
 	for _, id := range ids {

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -108,7 +107,7 @@ func (w *workerProcess) run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	store, err := w.cfg.Storage.open(ctx)
-	for errors.Is(err, storage.ErrUnknown) && ctx.Err() == nil { // as whoever supervises it would try again
+	for unanswered(err) && ctx.Err() == nil { // as whoever supervises it would try again
 		store, err = w.cfg.Storage.open(ctx)
 	}
 	if ctx.Err() != nil {

@@ -42,6 +42,7 @@ type part struct {
 
 	outcome string
 	err     error
+	sent    bool // one of its tries may have been
 	flight  *flight
 
 	one room

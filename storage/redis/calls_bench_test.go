@@ -114,7 +114,7 @@ func (c *benchCalls) do(calls []scriptCall) []any {
 	for begin := 0; begin < len(calls); begin += piped {
 		pipe := c.store.client.Pipeline()
 		for _, call := range calls[begin:min(begin+piped, len(calls))] {
-			_ = pipe.Process(c.Context(), call.script.call(c.Context(), false, call.keys, call.args))
+			_ = pipe.Process(c.Context(), call.script.call(c.Context(), new(sent), false, call.keys, call.args))
 		}
 		cmds, err := pipe.Exec(c.Context())
 		if err != nil {

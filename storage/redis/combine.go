@@ -157,8 +157,7 @@ func (s *Storage) send(ctx context.Context, parts []*part) error {
 		case <-f.baton:
 			c.carry(ctx, f, c.take(parts[0].slot))
 		case <-ctx.Done():
-			c.withdraw(f, parts)
-			return ended(ctx)
+			return translate(context.Cause(ctx), c.withdraw(f, parts))
 		}
 	}
 }
@@ -303,13 +302,13 @@ func (f *flight) mayCarry(parts []*part) bool {
 // that may not have happened.
 func (f *flight) interrupted(ctx context.Context, parts []*part) (done, again []*part) {
 	for _, p := range parts {
-		unknown := errors.Is(p.err, storage.ErrUnknown)
+		lost := away(p.err)
 		switch {
-		case unknown && p.flight != f && p.repeats():
+		case lost && p.flight != f && p.repeats():
 			again = append(again, p)
 			continue
-		case unknown && p.flight == f:
-			p.err = ended(ctx)
+		case lost && p.flight == f:
+			p.err = translate(context.Cause(ctx), !errors.Is(p.err, storage.ErrUnavailable))
 		}
 		done = append(done, p)
 	}
@@ -381,18 +380,23 @@ func (c *combiner) next(slot int, o *outbox) {
 }
 
 // withdraw takes back what is still to be sent of a call for which nobody waits, and has
-// another flush what it was asked to.
-func (c *combiner) withdraw(f *flight, parts []*part) {
+// another flush what it was asked to. It reports whether some of the call may have been sent.
+func (c *combiner) withdraw(f *flight, parts []*part) (sent bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.gone = true
+	kept := 0
 	for _, p := range parts {
 		o := c.slots[p.slot]
 		if o == nil {
 			continue
 		}
 		before := len(o.parts)
-		o.parts = slices.DeleteFunc(o.parts, func(other *part) bool { return other.flight == f })
+		o.parts = slices.DeleteFunc(o.parts, func(other *part) bool {
+			sent = sent || other.flight == f && other.sent
+			return other.flight == f
+		})
+		kept += before - len(o.parts)
 		if !f.single {
 			o.chained -= before - len(o.parts)
 		}
@@ -405,6 +409,7 @@ func (c *combiner) withdraw(f *flight, parts []*part) {
 		c.flushes.Done()
 	default:
 	}
+	return sent || kept < len(parts)
 }
 
 // start has a goroutine empty a slot. The mutex is held.

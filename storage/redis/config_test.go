@@ -139,9 +139,9 @@ func TestNoPartOfAPasswordIsShown(t *testing.T) {
 	}
 }
 
-func TestUnreachableServerIsUnknownWithoutSecrets(t *testing.T) {
+func TestUnreachableServerIsUnavailableWithoutSecrets(t *testing.T) {
 	_, err := Open(t.Context(), Config{URL: "redis://user:hunter2@127.0.0.1:1/0?max_retries=-1"})
-	if !errors.Is(err, storage.ErrUnknown) || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("open: got %v, want an ErrUnknown without the password", err)
+	if !errors.Is(err, storage.ErrUnavailable) || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("open: got %v, want an ErrUnavailable without the password", err)
 	}
 }

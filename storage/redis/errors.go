@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -18,14 +19,18 @@ var errReply = fmt.Errorf("%w: unexpected reply", storage.ErrUnknown)
 // passes its error through it, once. It alone decides, by the code that begins an error
 // of the server, never by the text behind it.
 //
-// What the server refused did not happen. Everything else leaves open whether it did:
-// a timeout, a lost connection, a node that is loading, failing over or busy.
-func translate(err error) error {
-	if err == nil {
-		return nil
+// What the server refused did not happen, nor did what was not sent. Everything else leaves
+// open whether it did: a timeout, a lost connection, a node that is loading, failing over or
+// busy.
+func translate(err error, sent bool) error {
+	if err == nil || errors.Is(err, storage.ErrUnknown) { // a call that goes on, given up by its caller
+		return err
 	}
 	var refused goredis.Error
 	if !errors.As(err, &refused) {
+		if !sent {
+			return fmt.Errorf("%w: %w", storage.ErrUnavailable, err)
+		}
 		return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
 	}
 	code, _, _ := strings.Cut(refused.Error(), " ")
@@ -46,8 +51,19 @@ func translate(err error) error {
 	return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
 }
 
+// translateRead is translate for a command that only reads: nothing happens by an earlier try.
+func translateRead(err error) error {
+	var dial *net.OpError
+	return translate(err, !errors.As(err, &dial) || dial.Op != "dial")
+}
+
 // forgotten reports whether the server does not know a script by its hash.
 func forgotten(err error) bool { return err != nil && goredis.HasErrorPrefix(err, "NOSCRIPT") }
+
+// away reports whether an error says that a server did not answer, or not in time.
+func away(err error) bool {
+	return errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable)
+}
 
 // wrap names the act in an error.
 func wrap(act string, err error) error {

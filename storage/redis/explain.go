@@ -94,7 +94,7 @@ func (c *Config) server() string {
 // Config gives.
 func (c *Config) explain(client goredis.UniversalClient, err error) error {
 	name := c.server()
-	if errors.Is(err, storage.ErrUnknown) {
+	if away(err) {
 		return fmt.Errorf("%s: no answer%s: %w", name, tlsHint(client, err), err)
 	}
 	if errors.Is(err, errUnfit) {

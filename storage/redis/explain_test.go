@@ -115,13 +115,13 @@ func TestTLSOnOneSideAloneIsNamed(t *testing.T) {
 
 func TestAnOwnClientWithoutAnswerIsNamed(t *testing.T) {
 	one := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1", Password: secret, MaxRetries: -1, DialerRetries: 1})
-	refused(t, redis.Config{Client: one}, storage.ErrUnknown, "open 127.0.0.1:1: no answer: ", "connection refused")
+	refused(t, redis.Config{Client: one}, storage.ErrUnavailable, "open 127.0.0.1:1: no answer: ", "connection refused")
 	socket := goredis.NewClient(&goredis.Options{Addr: filepath.Join(t.TempDir(), "no.sock"), MaxRetries: -1, DialerRetries: 1})
-	refused(t, redis.Config{Client: socket}, storage.ErrUnknown, "open the Client's server: no answer: ", "no.sock")
+	refused(t, redis.Config{Client: socket}, storage.ErrUnavailable, "open the Client's server: no answer: ", "no.sock")
 	many := goredis.NewClusterClient(&goredis.ClusterOptions{
 		Addrs: []string{"127.0.0.1:1", "127.0.0.1:2"}, Password: secret, MaxRetries: -1, DialerRetries: 1,
 	})
-	refused(t, redis.Config{Client: many}, storage.ErrUnknown, "open 127.0.0.1:1,127.0.0.1:2: no answer: ")
+	refused(t, redis.Config{Client: many}, storage.ErrUnavailable, "open 127.0.0.1:1,127.0.0.1:2: no answer: ")
 }
 
 func TestWhatAServerHasNotIsNamed(t *testing.T) {

@@ -53,13 +53,16 @@ func (s *Storage) extend(ctx context.Context, req *storage.ExtendRequest) (stora
 	}
 	if req.Runner.ID != "" {
 		if err := s.beat(ctx, &req.Runner); err != nil {
+			if len(batches) > 0 {
+				err = inPart(err)
+			}
 			return extended, err
 		}
 	}
 	if extended.Now.IsZero() {
 		now, err := s.time(ctx)
 		if err != nil {
-			return extended, translate(err)
+			return extended, inPart(translateRead(err))
 		}
 		s.told(now.UnixMicro())
 		extended.Now = moment(s.clock.Load())

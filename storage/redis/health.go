@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -85,7 +84,7 @@ func (s *Storage) examine(ctx context.Context) error {
 			return nil
 		})
 		if err != nil {
-			return translate(err)
+			return translateRead(err)
 		}
 	} else {
 		look(ctx, s.client)
@@ -136,14 +135,14 @@ func (f *findings) warnf(format string, args ...any) {
 // look examines one server.
 func (s *Storage) look(ctx context.Context, node goredis.UniversalClient) (*findings, error) {
 	if err := node.Ping(ctx).Err(); err != nil {
-		return nil, translate(err)
+		return nil, translateRead(err)
 	}
 	f := &findings{version: "of unknown version", durable: durableUnknown}
 	text, err := node.Info(ctx).Result()
-	err = translate(err)
+	err = translateRead(err)
 	info := parseInfo(text)
 	if err != nil || info["redis_version"] == "" {
-		if errors.Is(err, storage.ErrUnknown) {
+		if away(err) {
 			return nil, err
 		}
 		f.warnf("the server does not tell its version, role and memory policy")
@@ -257,7 +256,7 @@ func since62(version string) bool {
 func (s *Storage) permitted(ctx context.Context, f *findings) error {
 	denied, err := s.scripts.probe.list(ctx, s.client, []any{s.keys.global("probe")}, s.keys.channel("*"))
 	if err != nil {
-		if errors.Is(err, storage.ErrUnknown) {
+		if away(err) {
 			return err
 		}
 		f.warnf("the user cannot run scripts: %v", err)

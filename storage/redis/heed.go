@@ -52,7 +52,7 @@ func heed[T any](ctx context.Context, c *calls, do func(context.Context) (T, err
 	value, err := do(call)
 	end()
 	if err != nil && ctx.Err() != nil {
-		return nothing, ended(ctx)
+		return nothing, context.Cause(ctx)
 	}
 	return value, err
 }

@@ -46,8 +46,8 @@ func TestACallReturnsWithItsContext(t *testing.T) {
 	for name, call := range calls {
 		ctx, cancel := context.WithCancel(t.Context())
 		stop := time.AfterFunc(10*time.Millisecond, cancel)
-		if err := call(ctx); !errors.Is(err, storage.ErrUnknown) {
-			t.Errorf("%s gave %v, want an unknown outcome", name, err)
+		if err := call(ctx); !away(err) || !errors.Is(err, context.Canceled) {
+			t.Errorf("%s gave %v, want an unknown outcome, or a definite one where it was not sent", name, err)
 		}
 		stop.Stop()
 		cancel()
@@ -79,8 +79,8 @@ func TestAClaimOfAnotherQueueReturnsWithItsContext(t *testing.T) {
 	defer cancel()
 	begun := time.Now()
 	_, err = s.Claim(ctx, storage.ClaimRequest{Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}})
-	if took := time.Since(begun); took > time.Second || !errors.Is(err, storage.ErrUnknown) {
-		t.Errorf("got %v after %v, want an unknown outcome at once", err, took)
+	if took := time.Since(begun); took > time.Second || !away(err) {
+		t.Errorf("got %v after %v, want it at once, for no answer", err, took)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)

@@ -22,6 +22,7 @@ type invocation struct {
 	keys   []any
 	args   []any
 	cmd    *goredis.Cmd
+	sent   sent
 }
 
 // combine joins parts. Parts that a full Redis refuses stay apart from those that it
@@ -117,14 +118,14 @@ func (s *Storage) scriptOf(inv *invocation) *script {
 func (s *Storage) invoke(ctx context.Context, invocations []*invocation) {
 	for _, inv := range invocations {
 		inv.keys, inv.args = s.argsOf(inv)
-		inv.cmd = inv.script.call(ctx, !s.brought.knows(inv), inv.keys, inv.args)
+		inv.cmd = inv.script.call(ctx, &inv.sent, !s.brought.knows(inv), inv.keys, inv.args)
 	}
 	s.pipeline(ctx, invocations)
 	var again []*invocation
 	for _, inv := range invocations {
 		s.brought.learn(inv)
 		if forgotten(inv.cmd.Err()) {
-			inv.cmd = inv.script.call(ctx, true, inv.keys, inv.args)
+			inv.cmd = inv.script.call(ctx, &inv.sent, true, inv.keys, inv.args)
 			again = append(again, inv)
 		}
 	}
@@ -165,8 +166,8 @@ func (b *brought) learn(inv *invocation) {
 // of them, such as one on a damaged key, spoiled it for the others, and nothing happened.
 func (s *Storage) separate(invocations []*invocation) (apart []*invocation) {
 	for _, inv := range invocations {
-		err := translate(inv.cmd.Err())
-		if err == nil || len(inv.parts) == 1 || errors.Is(err, storage.ErrUnknown) ||
+		err := translate(inv.cmd.Err(), inv.sent.Load())
+		if err == nil || len(inv.parts) == 1 || away(err) ||
 			errors.Is(err, storage.ErrFull) || errors.Is(err, storage.ErrRefused) {
 			continue
 		}
@@ -262,13 +263,13 @@ func (s *Storage) hand(inv *invocation) {
 		return
 	}
 	reply, err := inv.cmd.Slice()
-	err = translate(err)
 	if err == nil && len(reply) != len(inv.parts)+1 {
 		err = fmt.Errorf("%w: %d outcomes for %d calls", errReply, len(reply)-1, len(inv.parts))
 	}
 	for i, p := range inv.parts {
+		p.sent = p.sent || inv.sent.Load()
 		if err != nil {
-			p.err = err
+			p.err = translate(err, p.sent)
 			continue
 		}
 		p.err = nil

@@ -177,7 +177,9 @@ func (s *Storage) configure(
 		return storage.ErrNotEmpty
 	}
 	if settings.Remove {
-		return s.unlist(ctx, queue, 0)
+		if err := s.unlist(ctx, queue, 0); err != nil {
+			return inPart(err) // the queue is gone
+		}
 	}
 	return nil
 }
@@ -204,7 +206,7 @@ func (s *Storage) Queues(ctx context.Context, query storage.QueuesQuery) (storag
 		}).Result()
 	})
 	if err != nil {
-		return page, wrap("queues", translate(err))
+		return page, wrap("queues", translateRead(err))
 	}
 	if len(found) > query.Limit {
 		found = found[:query.Limit]

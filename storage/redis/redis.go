@@ -45,8 +45,8 @@ var (
 // Open connects to Redis and checks that it is fit: version 6.2 or later, a master,
 // and not one that evicts keys. Errors: *storage.InvalidError for a bad Config,
 // storage.ErrRefused for a server that is not fit or does not take what the Config gives,
-// such as the password or the database, storage.ErrUnknown where it cannot be reached. ctx
-// bounds the opening alone.
+// such as the password or the database, storage.ErrUnavailable where it cannot be reached and
+// storage.ErrUnknown where it does not answer. ctx bounds the opening alone.
 func Open(ctx context.Context, cfg Config) (*Storage, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("redis: open: %w", err)
@@ -185,7 +185,7 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	}
 	now, err := s.time(ctx)
 	if err != nil {
-		return storage.Description{}, wrap("describe", translate(err))
+		return storage.Description{}, wrap("describe", translateRead(err))
 	}
 	d := s.health.describe()
 	s.told(now.UnixMicro())

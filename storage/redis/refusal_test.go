@@ -32,7 +32,7 @@ func TestRefusalsOfAllServersAreUnderstood(t *testing.T) {
 		"@user_script: 815: -NOREPLICAS Not enough good replicas to write.":           storage.ErrUnknown,
 	} {
 		err := client.Eval(t.Context(), string(text)+"return refusal({err = ARGV[1]})", nil, said).Err()
-		if got := translate(err); !errors.Is(got, want) {
+		if got := translate(err, true); !errors.Is(got, want) {
 			t.Errorf("%q became %v, want %v", said, got, want)
 		}
 		if strings.Contains(said, "READONLY") && !goredis.HasErrorPrefix(err, "READONLY") {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -80,12 +81,31 @@ type processor interface {
 	Process(ctx context.Context, cmd goredis.Cmder) error
 }
 
+// sent says whether a call may have been sent. go-redis reads the arguments of a command
+// where it writes them to a connection, at each of its tries: before that nothing happened.
+type sent struct{ atomic.Bool }
+
+// noted is an argument that notes that it was read.
+type noted struct {
+	text string
+	in   *sent
+}
+
+// MarshalBinary is what go-redis calls.
+func (n *noted) MarshalBinary() ([]byte, error) {
+	n.in.Store(true)
+	return []byte(n.text), nil
+}
+
+// String is for what looks at commands.
+func (n *noted) String() string { return n.text }
+
 // call is the command that runs a script by its hash, or by its text.
-func (sc *script) call(ctx context.Context, whole bool, keys, args []any) *goredis.Cmd {
+func (sc *script) call(ctx context.Context, in *sent, whole bool, keys, args []any) *goredis.Cmd {
 	all := make([]any, 3, 3+len(keys)+len(args))
-	all[0], all[1], all[2] = "evalsha", sc.sha, len(keys)
+	all[0], all[1], all[2] = "evalsha", &noted{sc.sha, in}, len(keys)
 	if whole {
-		all[0], all[1] = "eval", sc.source
+		all[0], all[1] = "eval", &noted{sc.source, in}
 	}
 	cmd := goredis.NewCmd(ctx, append(append(all, keys...), args...)...)
 	if len(keys) > 0 {
@@ -97,16 +117,17 @@ func (sc *script) call(ctx context.Context, whole bool, keys, args []any) *gored
 // run runs a script by its hash, and by its text where the server forgot it. Its error
 // is translated.
 func (sc *script) run(ctx context.Context, c processor, keys []any, args ...any) (any, error) {
+	var in sent
 	reply, err := heed(ctx, sc.calls, func(ctx context.Context) (any, error) {
-		cmd := sc.call(ctx, false, keys, args)
+		cmd := sc.call(ctx, &in, false, keys, args)
 		err := c.Process(ctx, cmd)
 		if forgotten(err) {
-			cmd = sc.call(ctx, true, keys, args)
+			cmd = sc.call(ctx, &in, true, keys, args)
 			err = c.Process(ctx, cmd)
 		}
 		return cmd.Val(), err
 	})
-	return reply, translate(err)
+	return reply, translate(err, in.Load())
 }
 
 // list runs a script that answers with a list.
