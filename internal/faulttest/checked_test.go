@@ -52,3 +52,29 @@ func TestTheCheckerSeesWhatIsWrong(t *testing.T) {
 		}
 	}
 }
+
+// TestTheCheckerSeesStaleStarts, and tells them from those where the lease ran out behind the
+// runner's look at it.
+func TestTheCheckerSeesStaleStarts(t *testing.T) {
+	begin := time.Now()
+	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
+	claim := event{What: claimed, At: at(1), From: at(0), For: time.Second, Fence: 1}
+	start := func(looked, ms int) event { return event{What: runStart, At: at(ms), Begun: at(looked), Fence: 1} }
+	extension := event{What: extended, At: at(901), From: at(900), For: time.Second, Fence: 1}
+	for name, c := range map[string]struct {
+		h              history
+		stale, between int
+	}{
+		"in time":         {history{claim, start(2, 3)}, 0, 0},
+		"too late":        {history{claim, start(2500, 2501)}, 1, 0},
+		"in between":      {history{claim, start(900, 2501)}, 0, 1},
+		"extended":        {history{claim, extension, start(1500, 1501)}, 0, 0},
+		"of another run":  {history{claim, {What: extended, From: at(900), For: time.Second, Fence: 2}, start(1500, 1501)}, 1, 0},
+		"with no look":    {history{claim, {What: runStart, At: at(1500), Fence: 1}}, 1, 0},
+		"extended behind": {history{claim, start(1500, 1501), extension}, 1, 0},
+	} {
+		if stale, between := staleStarts(c.h); len(stale) != c.stale || len(between) != c.between {
+			t.Errorf("%s: stale %v, in between %v; want %d and %d", name, stale, between, c.stale, c.between)
+		}
+	}
+}

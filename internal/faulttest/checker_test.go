@@ -113,7 +113,8 @@ func faultsOf(ref storage.Ref, h history) []string {
 // faultyStarts are runs of a task that began while an earlier one had the lease.
 func faultyStarts(ref storage.Ref, h history) []string {
 	var faults []string
-	starts := h.of(runStart)
+	starts := slices.Clone(h.of(runStart))
+	slices.SortStableFunc(starts, func(a, b event) int { return a.looked().Compare(b.looked()) })
 	for i, later := range starts {
 		for _, earlier := range starts[:i] {
 			switch until := leaseEnd(h, earlier.Fence); {

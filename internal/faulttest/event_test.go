@@ -35,6 +35,8 @@ const (
 	workerReady    = "ready"
 	runnerStopped  = "runner.stopped" // Run has returned
 	workerStopped  = "stopped"
+	frozen         = "frozen" // by the test; Step names the worker
+	thawed         = "thawed"
 )
 
 // event is one line of a record.
@@ -56,10 +58,20 @@ type event struct {
 	State   storage.State   `json:"state,omitempty"`
 	Retries int             `json:"retries,omitempty"`
 	Crashes int             `json:"crashes,omitempty"`
+	// Begun is when the runner had last looked whether a job may start.
+	Begun time.Time `json:"begun,omitzero"`
 	// Step is what a job did, Tick the moment that a periodic task stands for.
 	Step string `json:"step,omitempty"`
 	Tick string `json:"tick,omitempty"`
 	Err  string `json:"err,omitempty"`
+}
+
+// looked is when the runner had last looked whether the job may start, as far as is known.
+func (e event) looked() time.Time {
+	if e.Begun.IsZero() {
+		return e.At
+	}
+	return e.Begun
 }
 
 // recorder appends a process's events to its file. A nil recorder records nothing.

@@ -14,5 +14,5 @@ type gale struct{ Steps []step }
 
 // Options keep a gale from dying of what the storm does to it.
 func (gale) Options() midge.Options {
-	return midge.Options{Keep: midge.Keep{For: time.Hour}, MaxRetries: 100, CrashLimit: 1000}
+	return midge.Options{Keep: midge.Keep{For: time.Hour}, MaxRetries: 100, CrashLimit: 1000, Timeout: noTimeout}
 }

@@ -210,10 +210,14 @@ func (w *workerProcess) watch(next func(context.Context) error) func(context.Con
 	return func(ctx context.Context) error {
 		info, _ := midge.Current(ctx)
 		note := func(what string, err error) {
-			w.rec.record(event{
+			e := event{
 				What: what, Ref: info.Ref, Fence: info.Fence, Retries: info.Retries, Crashes: info.Crashes,
 				Tick: info.Headers["midge.tick"], Err: text(err),
-			})
+			}
+			if until, ok := ctx.Deadline(); ok && what == runStart {
+				e.Begun = until.Add(-noTimeout)
+			}
+			w.rec.record(e)
 		}
 		w.runs.Add(1)
 		defer w.runs.Add(-1)
