@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -147,6 +148,8 @@ func (c *claim) got(r *claimRow) error {
 		c.behind = append(c.behind, int32(*r.at))
 	case "t", "k":
 		return c.take(r)
+	case "d":
+		c.damaged = append(c.damaged, damage{c.req.Queues[r.place-1].Name, slices.Clone(r.id)})
 	case "h":
 		c.Now = moment(r.version)
 		if r.at != nil {
@@ -207,7 +210,9 @@ func (c *claim) setApart(ctx context.Context) error {
 	for _, d := range c.damaged {
 		queues, err := c.store.numbersOf(ctx, []string{d.queue})
 		if err == nil {
-			err = c.store.setApart(ctx, queues[d.queue], d.id)
+			err = c.store.retry(ctx, func() error {
+				return c.store.ask(ctx, c.store.pool, apart(queues[d.queue], d.id))
+			})
 		}
 		if err != nil {
 			return translate(err)
@@ -216,13 +221,9 @@ func (c *claim) setApart(ctx context.Context) error {
 	return nil
 }
 
-// setApart puts a record that cannot be read where it stops nobody, and counts it.
-func (s *Storage) setApart(ctx context.Context, queue int32, id []byte) error {
-	return s.retry(ctx, func() error {
-		return s.ask(ctx, s.pool, query{
-			text: "SELECT {schema}.apart($1, $2)", args: []any{queue, id},
-		})
-	})
+// apart puts a record that cannot be read where it stops nobody, and counts it.
+func apart(queue int32, id []byte) query {
+	return query{text: "SELECT {schema}.apart($1, $2)", args: []any{queue, id}}
 }
 
 // trimDead lets the oldest dead tasks go where this storage may have made too many.
@@ -299,6 +300,7 @@ func (s *Storage) recoverExpired(
 	var id []byte
 	var rec record
 	var all []*row
+	var spoiled []query
 	err = tx.run(ctx,
 		query{text: "SELECT {schema}.stamp($1)", args: []any{int64(5*2*most + 10)}, scan: one(&base)},
 		query{
@@ -308,7 +310,12 @@ func (s *Storage) recoverExpired(
 				got.held = true
 				got.lease, got.past = slices.Clone(rec.lease), slices.Clone(rec.past)
 				got.record, got.attempts = slices.Clone(rec.record), slices.Clone(rec.attempts)
-				all = append(all, got.row(storage.Ref{Queue: name, ID: unpackID(id)}, queue))
+				r := got.row(storage.Ref{Queue: name, ID: unpackID(id)}, queue)
+				if r.state == damaged {
+					spoiled = append(spoiled, apart(queue, slices.Clone(id)))
+				} else {
+					all = append(all, r)
+				}
 				return nil
 			}, &id, &rec.sort, &rec.version, &rec.state, &rec.flags, &rec.priority, &rec.lease, &rec.past,
 				&rec.record, &rec.attempts),
@@ -317,13 +324,8 @@ func (s *Storage) recoverExpired(
 		return 0, nil, err
 	}
 	w := newWork(s.limits, base, func(string) int32 { return queue })
-	var spoiled [][]byte
-	slices.SortStableFunc(all, func(a, b *row) int { return int(b.version - a.version) })
+	slices.SortStableFunc(all, func(a, b *row) int { return cmp.Compare(b.version, a.version) })
 	for _, r := range all {
-		if r.state == damaged {
-			spoiled = append(spoiled, packID(r.ref.ID))
-			continue
-		}
 		w.add(r)
 		w.recover(r)
 		if r.state == dead {
@@ -331,15 +333,12 @@ func (s *Storage) recoverExpired(
 		}
 	}
 	writes, rung := s.ringing(w)
-	if err := tx.commit(ctx, append(w.save(false), writes...)...); err != nil {
+	if err := tx.commit(ctx, slices.Concat(spoiled, w.save(false), writes)...); err != nil {
 		return 0, nil, err
 	}
 	rung(ctx)
 	s.noteDead(w)
-	for _, id := range spoiled { // now that they are no longer locked
-		_ = s.setApart(ctx, queue, id) // else by the next
-	}
-	return len(all), buried, nil
+	return len(all) + len(spoiled), buried, nil
 }
 
 // nameOf gives the name of a queue's number, "" where there is none.

@@ -154,7 +154,8 @@ func hear(info *storage.RunnerInfo, now int64) query {
 	}
 }
 
-// Runners lists the runners whose heartbeat has not expired, by id.
+// Runners lists the runners whose heartbeat has not expired, by id. A heartbeat that cannot be
+// read is left out: the runner's next one replaces it.
 func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	if err := s.enter(); err != nil {
 		return nil, wrap("runners", err)
@@ -169,10 +170,9 @@ func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 			text: "SELECT info FROM {schema}.runners WHERE until > {schema}.told() ORDER BY id",
 			scan: each(func() error {
 				var info storage.RunnerInfo
-				if err := json.Unmarshal(b, &info); err != nil {
-					return fmt.Errorf("%w: %w", errDamaged, err)
+				if json.Unmarshal(b, &info) == nil && storage.CheckName("runner id", info.ID) == nil {
+					alive = append(alive, info)
 				}
-				alive = append(alive, info)
 				return nil
 			}, &b),
 		})

@@ -100,7 +100,7 @@ func recall(r remembered, p *part) ([]storage.Applied, error) {
 	if r.verb == verbApply {
 		return expected(p.txs, r.base), nil
 	}
-	return unpackApplied(r.outcome)
+	return unpackApplied(r.outcome, p.txs)
 }
 
 // outcome is an Applied as it is remembered.
@@ -119,16 +119,25 @@ func packApplied(applied []storage.Applied) []byte {
 	return b
 }
 
-func unpackApplied(b []byte) ([]storage.Applied, error) {
+// unpackApplied reads the outcome of Txs. What is no outcome of theirs is errReply.
+func unpackApplied(b []byte, txs []storage.Tx) ([]storage.Applied, error) {
 	var all []outcome
 	if err := json.Unmarshal(b, &all); err != nil {
 		return nil, fmt.Errorf("%w: %w", errReply, err)
 	}
+	if len(all) != len(txs) {
+		return nil, errReply
+	}
 	applied := make([]storage.Applied, len(all))
 	for i, o := range all {
-		applied[i] = storage.Applied{Inserted: o.I, Changed: o.C, Settled: o.S}
-		if o.E != nil {
+		tx := &txs[i]
+		switch {
+		case o.E != nil:
 			applied[i].Err = o.E
+		case len(o.I) != len(tx.Inserts) || len(o.C) != len(tx.Changes) || len(o.S) != len(tx.Settles):
+			return nil, errReply
+		default:
+			applied[i] = storage.Applied{Inserted: o.I, Changed: o.C, Settled: o.S}
 		}
 	}
 	return applied, nil

@@ -37,10 +37,14 @@ func packMade(id string) (b [madeBytes]byte, made bool) {
 	return b, string(again[:]) == id
 }
 
-// unpackID gives an id as callers know it.
+// unpackID gives an id as callers know it, "" for what packID has not written.
 func unpackID(b []byte) string {
 	if len(b) != madeBytes || b[0] >= firstText {
-		return string(b)
+		id := string(b)
+		if _, made := packMade(id); made {
+			return ""
+		}
+		return id
 	}
 	var id [madeLength]byte
 	alphabet.Encode(id[:], b)

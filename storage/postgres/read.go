@@ -1,7 +1,10 @@
 package postgres
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"slices"
@@ -79,20 +82,28 @@ func (s *Storage) Tasks(ctx context.Context, q storage.TasksQuery) (storage.Task
 	return page, wrap("tasks of "+q.Queue, translate(err))
 }
 
+// listed is a row of a page and its id as it is kept: a place in the order, whatever it says.
+type listed struct {
+	*row
+
+	id []byte
+}
+
 func (s *Storage) list(
-	ctx context.Context, q *storage.TasksQuery, sort int64, after string,
+	ctx context.Context, q *storage.TasksQuery, sort int64, after []byte,
 ) (page storage.TasksPage, err error) {
 	var rec record
 	var id []byte
-	var all []*row
+	var all []listed
 	err = s.ask(ctx, s.pool, query{
 		text: "SELECT p.* FROM {schema}.queues q, {schema}.page(q.queue, $2, $3, $4, $5) p WHERE q.name = $1",
-		args: []any{q.Queue, numbersOfState(q.State), sort, packID(after), int32(q.Limit + 1)},
+		args: []any{q.Queue, numbersOfState(q.State), sort, after, int32(q.Limit + 1)},
 		scan: each(func() error {
 			got := rec
+			got.ended = q.State.Ended()
 			got.lease, got.past = slices.Clone(rec.lease), slices.Clone(rec.past)
 			got.record, got.attempts = slices.Clone(rec.record), slices.Clone(rec.attempts)
-			all = append(all, got.row(storage.Ref{Queue: q.Queue, ID: unpackID(id)}, 0))
+			all = append(all, listed{got.row(storage.Ref{Queue: q.Queue, ID: unpackID(id)}, 0), slices.Clone(id)})
 			return nil
 		}, &id, &rec.sort, &rec.version, &rec.state, &rec.flags, &rec.priority, &rec.lease, &rec.past, &rec.record,
 			&rec.at, &rec.reason, &rec.attempts),
@@ -101,19 +112,13 @@ func (s *Storage) list(
 		return page, err
 	}
 	// A state may be several to the tables: their orders make one.
-	slices.SortStableFunc(all, func(a, b *row) int {
-		if a.sort != b.sort {
-			if a.sort < b.sort {
-				return -1
-			}
-			return 1
-		}
-		return compareTexts(string(packID(a.ref.ID)), string(packID(b.ref.ID)))
+	slices.SortStableFunc(all, func(a, b listed) int {
+		return cmp.Or(cmp.Compare(a.sort, b.sort), bytes.Compare(a.id, b.id))
 	})
 	if len(all) > q.Limit { // one more was asked for, to know whether there is a next page
 		all = all[:q.Limit]
 		last := all[len(all)-1]
-		page.Next = strconv.FormatInt(last.sort, 10) + "," + last.ref.ID
+		page.Next = strconv.FormatInt(last.sort, 10) + "," + hex.EncodeToString(last.id)
 	}
 	for _, r := range all {
 		if r.state != damaged {
@@ -125,19 +130,23 @@ func (s *Storage) list(
 
 // parsePlace reads a place back: sort and id of a page's last task. The empty one is
 // before all others.
-func parsePlace(text string) (sort int64, id string, err error) {
+func parsePlace(text string) (sort int64, id []byte, err error) {
 	if text == "" {
-		return math.MinInt64, "", nil
+		return math.MinInt64, []byte{}, nil
 	}
-	number, id, ok := strings.Cut(text, ",")
+	number, digits, _ := strings.Cut(text, ",")
 	sort, err = strconv.ParseInt(number, 10, 64)
-	if !ok || err != nil || id == "" || strings.ContainsRune(id, 0) {
-		return 0, "", storage.Invalid("TasksQuery.After", text, "the Next of a page")
+	if err == nil {
+		id, err = hex.DecodeString(digits)
+	}
+	if err != nil || len(id) == 0 {
+		return 0, nil, storage.Invalid("TasksQuery.After", text, "the Next of a page")
 	}
 	return sort, id, nil
 }
 
-// Queues lists names of queues, sorted. Next is the last name of the page.
+// Queues lists names of queues, sorted. Next is the last name of the page. What is no name of
+// a queue is left out.
 func (s *Storage) Queues(ctx context.Context, q storage.QueuesQuery) (storage.QueuesPage, error) {
 	if err := storage.CheckQueues(&q); err != nil {
 		return storage.QueuesPage{}, err
@@ -148,8 +157,9 @@ func (s *Storage) Queues(ctx context.Context, q storage.QueuesQuery) (storage.Qu
 	ctx, cancel := context.WithTimeout(ctx, replyTime)
 	defer cancel()
 	var page storage.QueuesPage
+	var names []string
 	err := s.retry(ctx, func() error {
-		page = storage.QueuesPage{}
+		names = nil
 		var name string
 		return s.ask(ctx, s.pool, query{
 			// ~ ends a range of names: no name has it. What was not folded yet unhides a queue.
@@ -159,7 +169,7 @@ func (s *Storage) Queues(ctx context.Context, q storage.QueuesQuery) (storage.Qu
 				ORDER BY q.name LIMIT $3`,
 			args: []any{q.Prefix, q.After, int32(q.Limit + 1)},
 			scan: each(func() error {
-				page.Names = append(page.Names, name)
+				names = append(names, name)
 				return nil
 			}, &name),
 		})
@@ -167,10 +177,13 @@ func (s *Storage) Queues(ctx context.Context, q storage.QueuesQuery) (storage.Qu
 	if err != nil {
 		return page, wrap("queues", translate(err))
 	}
-	if len(page.Names) > q.Limit {
-		page.Names = page.Names[:q.Limit]
-		page.Next = page.Names[q.Limit-1]
+	if len(names) > q.Limit {
+		names = names[:q.Limit]
+		page.Next = names[q.Limit-1]
 	}
+	page.Names = slices.DeleteFunc(names, func(name string) bool {
+		return storage.CheckName("queue name", name) != nil
+	})
 	return page, nil
 }
 

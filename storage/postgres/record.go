@@ -270,11 +270,19 @@ func unpackPast(b []byte, version int64) (p past, err error) {
 	if len(r.b) > 0 {
 		p.Snoozes, p.SnoozedSince = int(r.number()), int64(r.number())
 	}
-	if r.bad {
+	const most = 1 << 31
+	if r.bad || p.Retries < 0 || p.Retries > most || p.Crashes < 0 || p.Crashes > most ||
+		p.Snoozes < 0 || p.Snoozes > most || !isMoment(p.Created) || !isMoment(p.SnoozedSince) {
 		return p, errDamaged
 	}
 	return p, nil
 }
+
+// lastMoment is the last microsecond of the year 9999: JSON has no later time.
+const lastMoment = 253402300799_999999
+
+// isMoment reports whether a time that was read is one that can be told.
+func isMoment(us int64) bool { return us >= 0 && us <= lastMoment }
 
 // micros rounds t down to whole microseconds, in UTC. The zero time stays zero.
 func micros(t time.Time) time.Time {

@@ -134,13 +134,43 @@ const (
 	sideCheckpoint
 )
 
-// decode fills what a row's past and record say. The row keeps memory of the record alone.
+// decode fills what a row's past and record say, and gives errDamaged for a row that no step
+// has written. The row keeps memory of the record alone.
 func (r *row) decode(pastBytes, record []byte) (err error) {
 	if r.past, err = unpackPast(pastBytes, r.version); err != nil {
 		return err
 	}
-	r.spec, err = unpack(record, r.spec.Kind)
-	return err
+	if r.spec, err = unpack(record, r.spec.Kind); err != nil {
+		return err
+	}
+	sp := &r.spec
+	in := storage.Insert{
+		Ref: r.ref, Kind: sp.Kind, Encoding: sp.Encoding, Payload: sp.Payload, Headers: sp.Headers,
+		Priority: int(r.priority), MaxRetries: sp.MaxRetries, CrashLimit: sp.CrashLimit, Timeout: sp.Timeout,
+		Keep: sp.Keep, Unique: sp.Unique, Cursor: sp.Cursor,
+	}
+	// The limit at its insert may have been higher than that of today.
+	limits := storage.Limits{MaxPayload: storage.MaxPayloadCap}
+	if err = storage.CheckTxs(limits, []storage.Tx{{Inserts: []storage.Insert{in}}}); err != nil {
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	if (r.state == cursor) != (sp.Cursor != nil) || r.version <= 0 || !isMoment(r.version) {
+		return errDamaged
+	}
+	return nil
+}
+
+// sane reports whether the columns of a row agree with its table and its state.
+func (r *row) sane(kept bool) bool {
+	switch {
+	case r.state < waiting || r.state == damaged || r.state > dead, r.ended() != kept:
+		return false
+	case r.state <= suspect || r.state == cursor: // the sort is a place, or never comes
+		return true
+	case r.isPending() && len(r.lease) < tokenSize:
+		return false
+	}
+	return isMoment(r.sort) && isMoment(r.at)
 }
 
 func (r *row) ended() bool { return r.state >= completed }
@@ -153,6 +183,9 @@ func (r *row) proves(f *storage.Fence) bool {
 	return r.isPending() && r.version == f.Version && len(r.lease) >= tokenSize &&
 		bytes.Equal(r.lease[:tokenSize], f.Token[:])
 }
+
+// runner gives the id of the runner that has the lease.
+func (r *row) runner() string { return string(r.lease[min(tokenSize, len(r.lease)):]) }
 
 // placed says where the task is.
 func (r *row) placed() storage.Placed {
@@ -175,7 +208,7 @@ func (r *row) task() storage.Task {
 		t.Due = moment(r.sort)
 	case r.isPending():
 		t.LeaseUntil = moment(r.sort)
-		t.Runner = string(r.lease[min(tokenSize, len(r.lease)):])
+		t.Runner = r.runner()
 		t.Started = r.flags&started != 0
 		t.CancelAsked = r.state == asked
 	case r.ended():
@@ -198,7 +231,7 @@ func (r *row) attempt(now int64, outcome, text, stack string) {
 		r.attempts = slices.Delete(r.attempts, 0, n-storage.MaxAttempts+1)
 	}
 	r.attempts = append(r.attempts, storage.Attempt{
-		At: moment(now), Version: r.version, Runner: string(r.lease[tokenSize:]), Outcome: outcome,
+		At: moment(now), Version: r.version, Runner: r.runner(), Outcome: outcome,
 		Error: storage.CleanText(text, storage.MaxAttemptError),
 	})
 	r.side.attempts = packAttempts(r.attempts)

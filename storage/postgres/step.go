@@ -381,7 +381,7 @@ func (rec *record) row(ref storage.Ref, queue int32) *row {
 	if err == nil {
 		r.attempts, err = unpackAttempts(rec.attempts)
 	}
-	if err != nil {
+	if err != nil || !r.sane(rec.ended) {
 		r.state = damaged
 	}
 	return r

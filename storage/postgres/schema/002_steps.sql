@@ -45,7 +45,7 @@ BEGIN
 		OR EXISTS (SELECT FROM {schema}.lanes k WHERE k.lane = u.lane)
 	ON CONFLICT (lane) DO UPDATE
 	SET seq = excluded.seq, base = excluded.base, verb = excluded.verb, outcome = ''
-	WHERE l.seq < excluded.seq AND l.opened + 600000000 >= excluded.base
+	WHERE l.seq < excluded.seq AND l.opened >= excluded.base - 600000000
 	RETURNING l.lane;
 END $$;
 
@@ -155,7 +155,7 @@ BEGIN
 	SELECT p_lane, p_opened, p_seq, now, 'a'
 	WHERE NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = p_queue AND e.id = p_id)
 	ON CONFLICT (lane) DO UPDATE SET seq = excluded.seq, base = excluded.base, verb = 'a', outcome = ''
-	WHERE l.seq < excluded.seq AND l.opened + 600000000 >= excluded.base;
+	WHERE l.seq < excluded.seq AND l.opened >= excluded.base - 600000000;
 	IF NOT FOUND THEN
 		PERFORM {schema}.unmake(ARRAY[p_queue], ARRAY[p_id], ARRAY[0::int8], now);
 		RETURN 0;
@@ -266,11 +266,11 @@ DECLARE
 BEGIN
 	IF cardinality(lanes) = 1 THEN
 		UPDATE {schema}.lanes l SET seq = seqs[1], base = p_base + offs[1], verb = 'a', outcome = ''
-		WHERE l.lane = lanes[1] AND l.seq < seqs[1] AND l.opened + 600000000 >= p_base;
+		WHERE l.lane = lanes[1] AND l.seq < seqs[1] AND l.opened >= p_base - 600000000;
 	ELSE
 		UPDATE {schema}.lanes l SET seq = u.seq, base = p_base + u.off, verb = 'a', outcome = ''
 		FROM unnest(lanes, seqs, offs) AS u (lane, seq, off)
-		WHERE l.lane >= u.lane AND l.lane <= u.lane AND l.seq < u.seq AND l.opened + 600000000 >= p_base;
+		WHERE l.lane >= u.lane AND l.lane <= u.lane AND l.seq < u.seq AND l.opened >= p_base - 600000000;
 	END IF;
 	GET DIAGNOSTICS n = ROW_COUNT;
 	IF n < cardinality(lanes) THEN -- some are new
@@ -369,7 +369,8 @@ END $$;
 -- again with maintained. holder is the token and the runner.
 --
 -- Rows by o_kind: 'm' maintenance (o_at the queue's number), 'v' the call is older than
--- the lane's last, 'x' its lane expired, 't' a task, 'k' a tick, 'h' last of all:
+-- the lane's last, 'x' its lane expired, 't' a task, 'k' a tick, 'd' one of these in a line
+-- of another queue than its own, 'h' last of all:
 -- o_version is the time, o_at the next due moment or null, o_flags 1 more, 2 cancels,
 -- o_past the number of each queue in four bytes, 0 where there is none.
 -- o_record the last place of what was taken behind froms, in eight bytes for each queue;
@@ -442,7 +443,7 @@ BEGIN
 	base := {schema}.stamp(p_max + 1);
 	IF p_seq > 0 THEN
 		UPDATE {schema}.lanes l SET seq = p_seq, base = step.base, verb = 'c', outcome = ''
-		WHERE l.lane = p_lane AND l.seq < p_seq AND l.opened + 600000000 >= step.base;
+		WHERE l.lane = p_lane AND l.seq < p_seq AND l.opened >= step.base - 600000000;
 		IF NOT FOUND THEN -- new, or not to be carried out
 			PERFORM FROM {schema}.admit(ARRAY[p_lane], ARRAY[p_opened], ARRAY[p_seq], ARRAY[base], 'c');
 		END IF;
@@ -488,7 +489,7 @@ BEGIN
 		END IF;
 		IF repeated THEN
 			RETURN QUERY
-			SELECT 't'::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record
+			SELECT (CASE WHEN t.queue = number THEN 't' ELSE 'd' END)::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record
 			FROM {schema}.tasks t
 			WHERE t.line IN (number * 16 + 4, number * 16 + 5) AND substr(t.lease, 1, 16) = substr(p_holder, 1, 16)
 			ORDER BY t.version;
@@ -541,7 +542,7 @@ BEGIN
 					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
 				)
 				UPDATE {schema}.tasks t SET sort = base + 2000000 FROM a WHERE t.ctid = a.c
-				RETURNING 'k'::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record;
+				RETURNING (CASE WHEN t.queue = number THEN 'k' ELSE 'd' END)::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record;
 			END IF;
 			IF take > 0 THEN
 				IF direct THEN
@@ -612,13 +613,13 @@ BEGIN
 				IF cardinality(cs) > 0 THEN
 					RETURN QUERY -- in the order of cs, in which the join finds them
 					UPDATE {schema}.tasks t
-					SET line = number * 16 + 4, sort = base + p_lease, version = greatest(t.version + 1, base + done + k.n - 1),
+					SET line = number * 16 + 4, sort = base + p_lease, version = greatest(least(t.version, 4000000000000000000) + 1, base + done + k.n - 1),
 						flags = (t.flags & ~2::int2) | CASE WHEN done + k.n <= p_start THEN 2::int2 ELSE 0::int2 END,
 						lease = p_holder,
 						past = CASE WHEN t.past = '' THEN int8send(t.version) ELSE t.past END
 					FROM unnest(cs) WITH ORDINALITY AS k (c, n)
 					WHERE t.ctid = k.c
-					RETURNING 't'::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record;
+					RETURNING (CASE WHEN t.queue = number THEN 't' ELSE 'd' END)::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record;
 					GET DIAGNOSTICS got = ROW_COUNT;
 					INSERT INTO {schema}.deltas (queue, waiting, pending, scheduled, retry)
 					VALUES (number, cardinality(was) - got, got, -sixes, sixes - cardinality(was));
@@ -816,7 +817,7 @@ BEGIN
 END $$;
 
 -- expired locks up to most tasks of a queue whose lease has expired, the first claimed
--- first, and gives them as load does.
+-- first, and gives them as load does; one in a line of another queue than its own is damaged.
 CREATE FUNCTION {schema}.expired(q int4, now int8, most int4) RETURNS TABLE (
 	o_id bytea, o_sort int8, o_version int8, o_state int2, o_flags int2,
 	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_attempts bytea
@@ -825,8 +826,8 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bit
 BEGIN
 	FOR s IN 4..5 LOOP
 		RETURN QUERY
-		SELECT t.id, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
-			{schema}.history(t.queue, t.id, t.flags)
+		SELECT t.id, t.sort, t.version, (CASE WHEN t.queue = q THEN s ELSE 9 END)::int2, t.flags, t.priority,
+			t.lease, t.past, t.record, {schema}.history(t.queue, t.id, t.flags)
 		FROM {schema}.tasks t WHERE t.line = q * 16 + s AND t.sort <= now
 		ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED;
 	END LOOP;
@@ -1134,14 +1135,22 @@ BEGIN
 	) u WHERE s.ctid = u.c;
 END $$;
 
--- apart sets a record that cannot be read apart, and counts it.
-CREATE FUNCTION {schema}.apart(q int4, i bytea) RETURNS void LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
+-- apart sets a record that cannot be read apart, and counts it. One in a line of another queue
+-- than its own is looked for along the lines.
+CREATE FUNCTION {schema}.apart(q int4, i bytea) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
+	c tid;
 	was int2;
 BEGIN
-	SELECT t.line & 15 INTO was FROM {schema}.tasks t WHERE t.queue = q AND t.id = i AND t.line & 15 < 9 FOR UPDATE;
+	SELECT t.ctid, t.line & 15 INTO c, was FROM {schema}.tasks t
+	WHERE t.queue = q AND t.id = i AND t.line > q * 16 AND t.line < q * 16 + 9 FOR UPDATE;
+	IF NOT FOUND THEN
+		SELECT t.ctid, t.line & 15 INTO c, was FROM {schema}.tasks t
+		WHERE t.line > q * 16 AND t.line < q * 16 + 9 AND t.id = i AND t.queue <> q LIMIT 1 FOR UPDATE;
+	END IF;
 	IF FOUND THEN
-		UPDATE {schema}.tasks t SET line = q * 16 + 9, sort = {schema}.told() WHERE t.queue = q AND t.id = i;
+		UPDATE {schema}.tasks t SET line = q * 16 + 9, sort = {schema}.told() WHERE t.ctid = c;
 		INSERT INTO {schema}.deltas (queue, waiting, pending, scheduled, retry, cursors, damaged, t_deleted)
 		VALUES (q, -(was IN (1, 2, 3))::int4, -(was IN (4, 5))::int4, -(was = 6)::int4, -(was = 7)::int4,
 			-(was = 8)::int4, 1, (was < 8)::int4);
@@ -1231,15 +1240,15 @@ BEGIN
 	FOR i IN 1..cardinality(states) LOOP
 		IF states[i] < 10 THEN
 			RETURN QUERY
-			SELECT t.id, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
-				0::int8, ''::text, {schema}.history(t.queue, t.id, t.flags)
+			SELECT t.id, t.sort, t.version, (CASE WHEN t.queue = q THEN states[i] ELSE 9 END)::int2, t.flags, t.priority,
+				t.lease, t.past, t.record, 0::int8, ''::text, {schema}.history(t.queue, t.id, t.flags)
 			FROM {schema}.tasks t
 			WHERE t.line = q * 16 + states[i] AND t.sort >= after_sort AND (t.sort, t.id) > (after_sort, after_id)
 			ORDER BY t.sort, t.id LIMIT most;
 		ELSE
 			RETURN QUERY
-			SELECT t.id, t.expires, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past, t.record,
-				t.at, t.reason, {schema}.history(t.queue, t.id, t.flags)
+			SELECT t.id, t.expires, t.version, (CASE WHEN t.queue = q THEN states[i] ELSE 9 END)::int2, t.flags, t.priority,
+				''::bytea, t.past, t.record, t.at, t.reason, {schema}.history(t.queue, t.id, t.flags)
 			FROM {schema}.ended t
 			WHERE t.line = q * 16 + states[i] AND t.expires >= after_sort
 				AND (t.expires, t.id) > (after_sort, after_id)

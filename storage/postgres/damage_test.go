@@ -1,0 +1,93 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// damage runs a statement behind the storage's back.
+func (s *shop) damage(sql string, args ...any) {
+	s.Helper()
+	tag, err := s.conn.Exec(s.Context(), fmt.Sprintf(sql, s.cfg.Schema), args...)
+	s.must(err)
+	if tag.RowsAffected() == 0 {
+		s.Fatalf("%s damaged nothing", sql)
+	}
+}
+
+// TestADamagedHeartbeatHidesNoOther and neither does that of a runner without a name.
+func TestADamagedHeartbeatHidesNoOther(t *testing.T) {
+	s := newShop(t)
+	for _, id := range []string{"a", "b", "c"} {
+		_, err := s.session.Extend(t.Context(), storage.ExtendRequest{
+			Runner: storage.RunnerInfo{ID: id, For: time.Minute},
+		})
+		s.must(err)
+	}
+	s.damage("UPDATE %s.runners SET info = 'garbage' WHERE id = 'a'")
+	s.damage("UPDATE %s.runners SET info = 'null' WHERE id = 'b'")
+	alive, err := s.store.Runners(t.Context())
+	s.must(err)
+	s.want("runners", len(alive), 1)
+	s.want("runner", alive[0].ID, "c")
+}
+
+// TestADamagedLaneSpoilsNoOther although they share a flush.
+func TestADamagedLaneSpoilsNoOther(t *testing.T) {
+	lane := func(s *shop) storage.Call {
+		now, err := s.store.Describe(t.Context())
+		s.must(err)
+		return storage.Call{Lane: storage.Lane{ID: storage.NewToken(), Opened: now.Now}, Seq: 1}
+	}
+	unique := func(id string) storage.Tx { // the outcome of which the lane remembers
+		in := insertOf(id)
+		in.Unique = storage.Unique{Key: id, Mode: storage.UniqueLife}
+		return storage.Tx{Inserts: []storage.Insert{in}}
+	}
+	for _, set := range []string{
+		"outcome = ''", "outcome = 'garbage'", "outcome = 'null'", "outcome = '[]'", "outcome = '[{}]'",
+		"verb = 'z'", "seq = -1", "seq = 9223372036854775807", "opened = 9223372036854775807",
+		"opened = -9223372036854775808", "base = -9223372036854775808",
+	} {
+		t.Run(set, func(t *testing.T) {
+			s := newShop(t)
+			bad, good := lane(s), lane(s)
+			_, err := s.store.Apply(t.Context(), bad, unique("a"))
+			s.must(err)
+			s.damage("UPDATE %s.lanes SET "+set+" WHERE lane = $1", bad.Lane.ID[:])
+			applied, err := s.store.Apply(t.Context(), bad, unique("a")) // a repeat
+			if err == nil {
+				s.want("outcome", len(applied[0].Inserted), 1)
+			} else if !errors.Is(err, storage.ErrUnknown) {
+				t.Errorf("got %v, want an unknown outcome", err)
+			}
+			bad.Seq++
+			_, errs := s.store.Flush(t.Context(), []storage.Call{bad, good}, []storage.Tx{unique("b"), unique("c")})
+			s.must(errs[1])
+			s.want("another call", s.state("c"), storage.Waiting)
+		})
+	}
+}
+
+// TestADamagedNameIsNoQueue but stands between others.
+func TestADamagedNameIsNoQueue(t *testing.T) {
+	s := newShop(t)
+	for _, queue := range []string{"a", "b", "c"} {
+		in := insertOf("x")
+		in.Ref.Queue = queue
+		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{in}})
+	}
+	s.damage("UPDATE %s.queues SET name = 'b '||chr(9) WHERE name = 'b'")
+	var names []string
+	for after, first := "", true; first || after != ""; first = false {
+		page, err := s.store.Queues(t.Context(), storage.QueuesQuery{After: after, Limit: 1})
+		s.must(err)
+		names = append(names, page.Names...)
+		after = page.Next
+	}
+	s.want("queues", fmt.Sprint(names), "[a c]")
+}

@@ -1,0 +1,90 @@
+package postgres
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"testing"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// FuzzRow reads rows of any content, as every step does, and has what can be read go through
+// what may become of it.
+func FuzzRow(f *testing.F) {
+	for i, sp := range specs() {
+		past := past{Created: 1, Retries: i}
+		f.Add([]byte("id"), sp.pack(), past.pack(), make([]byte, i*tokenSize), []byte("[]"), int64(1), int64(1), int64(i),
+			int16(i+1), int16(i), int16(i), i > 2)
+	}
+	f.Add([]byte{255}, []byte("garbage"), []byte{1}, []byte{0}, []byte("null"), int64(-1), int64(-1), int64(-1),
+		int16(-1), int16(-1), int16(-1), true)
+	f.Fuzz(func(t *testing.T, id, spec, past, lease, attempts []byte, sort, version, at int64,
+		state, flags, priority int16, ended bool,
+	) {
+		rec := record{
+			found: true, held: true, ended: ended, sort: sort, version: version, at: at, state: state, flags: flags,
+			priority: priority, lease: lease, past: past, record: spec, attempts: attempts,
+		}
+		ref := storage.Ref{Queue: "q", ID: unpackID(id)}
+		r := rec.row(ref, 1)
+		_ = r.task()
+		if r.state == damaged {
+			return
+		}
+		if _, err := json.Marshal(r.task()); err != nil {
+			t.Error(err)
+		}
+		w := newWork(storage.Limits{}.WithDefaults(), 1, func(string) int32 { return 1 })
+		r.held = true
+		w.add(r)
+		w.keys[key{"q", r.spec.Unique.Key}] = nil
+		w.apply(&storage.Tx{Changes: []storage.Change{{Ref: ref, State: storage.Waiting}}})
+		w.apply(&storage.Tx{Changes: []storage.Change{{Ref: ref, State: storage.Cancelled}}})
+		if r.isPending() {
+			w.recover(r)
+		}
+		w.save(false)
+	})
+}
+
+// FuzzOutcome reads what a lane remembers, whatever it is: an outcome of the Txs or an error.
+func FuzzOutcome(f *testing.F) {
+	txs := []storage.Tx{
+		{Inserts: make([]storage.Insert, 2)}, {Changes: make([]storage.Change, 1), Settles: make([]storage.Settle, 1)},
+	}
+	want := []storage.Applied{
+		{Inserted: []storage.Placed{{Version: 1}, {Version: 2}}},
+		{Err: &storage.DependencyError{Lost: []storage.Ref{{Queue: "q", ID: "i"}}}},
+	}
+	packed := packApplied(want)
+	if got, err := unpackApplied(packed, txs); err != nil || !reflect.DeepEqual(got, want) {
+		f.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	for _, b := range []string{string(packed), "", "null", "[]", "[{},{}]", "[{},{},{}]", `[{"I":[{}]},{}]`} {
+		f.Add([]byte(b))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		applied, err := unpackApplied(b, txs)
+		switch {
+		case errors.Is(err, storage.ErrUnknown):
+		case err != nil:
+			t.Errorf("got %v, want an unknown outcome", err)
+		case len(applied) != len(txs) || applied[0].Err == nil && len(applied[0].Inserted) != 2:
+			t.Errorf("got %+v for %+v", applied, txs)
+		}
+	})
+}
+
+// FuzzNote reads notifications that a stranger sent.
+func FuzzNote(f *testing.F) {
+	f.Add("sender w 1,2")
+	f.Add("joined c -1,,x")
+	f.Add("  ")
+	f.Fuzz(func(_ *testing.T, payload string) {
+		w := &wake{
+			queues: make(map[int32]heard), changed: make(chan struct{}), late: func([]int32) {}, sender: "me",
+		}
+		w.note(payload)
+	})
+}
