@@ -44,51 +44,54 @@ func TestFollowUpsAndResultCommitWithTheCompletion(t *testing.T) {
 	})
 }
 
-func TestAFollowUpWhoseIDIsTaken(t *testing.T) {
-	for state, existing := range map[string]work{
-		"waiting": {"child"}, "cancelled": {"child"}, "of other parameters": {"other"},
-	} {
-		for how, complete := range map[string]func(ctx context.Context, b *bench) error{
-			"returns nil": func(context.Context, *bench) error { return nil },
-			"CompleteWith": func(ctx context.Context, b *bench) error {
-				return midge.CompleteWith(ctx, storageTx{b.store})
-			},
-		} {
-			bubble(t, func(b *bench) {
-				child := storage.Ref{Queue: "elsewhere", ID: "child"}
-				if _, err := b.client.Enqueue(b.ctx, existing, midge.To(child.Queue), midge.ID(child.ID), midge.KeepFor(time.Hour)); err != nil {
-					t.Fatal(err)
-				}
-				if state == "cancelled" {
-					if _, err := b.client.Cancel(b.ctx, child); err != nil {
-						t.Fatal(err)
-					}
-				}
-				logger, lines := logged()
-				b.run(midge.RunnerConfig{Logger: logger, Backoff: midge.Constant(time.Hour)}, func(ctx context.Context, _ work) error {
-					if err := midge.FollowUp(ctx, work{"child"}, midge.To(child.Queue), midge.ID(child.ID)); err != nil {
-						return err
-					}
-					return complete(ctx, b)
-				})
-				parent := b.enqueue("parent", midge.KeepFor(time.Hour))
-				b.after(time.Second)
-				got := b.task(parent.Ref)
-				if state != "of other parameters" {
-					if got.State != storage.Completed {
-						t.Errorf("%s, %s: got %s, %+v; want it completed", state, how, got.State, got.Attempts)
-					}
-					return
-				}
-				const want = "the follow-up work elsewhere/child was refused"
-				if got.State != storage.Retry || len(got.Attempts) != 1 || !strings.Contains(got.Attempts[0].Error, want) {
-					t.Errorf("%s, %s: got %s, %+v; want a failure that names the follow-up", state, how, got.State, got.Attempts)
-				}
-				if l := lines("failed"); len(l) != 1 || !strings.Contains(l[0], want) {
-					t.Errorf("%s, %s: logged %q, want the follow-up named", state, how, l)
-				}
-			})
+// followed runs a job that follows up with the task elsewhere/child, beside what is there
+// already, and gives how its task stands and what was logged of a failure.
+func followed(b *bench, existing work, cancelled, joins bool) (parent storage.Task, failed []string) {
+	b.Helper()
+	child := storage.Ref{Queue: "elsewhere", ID: "child"}
+	if _, err := b.client.Enqueue(b.ctx, existing, midge.To(child.Queue), midge.ID(child.ID), midge.KeepFor(time.Hour)); err != nil {
+		b.Fatal(err)
+	}
+	if cancelled {
+		if _, err := b.client.Cancel(b.ctx, child); err != nil {
+			b.Fatal(err)
 		}
+	}
+	logger, lines := logged()
+	b.run(midge.RunnerConfig{Logger: logger, Backoff: midge.Constant(time.Hour)}, func(ctx context.Context, _ work) error {
+		err := midge.FollowUp(ctx, work{"child"}, midge.To(child.Queue), midge.ID(child.ID))
+		if err == nil && joins {
+			err = midge.CompleteWith(ctx, storageTx{b.store})
+		}
+		return err
+	})
+	task := b.enqueue("parent", midge.KeepFor(time.Hour))
+	b.after(time.Second)
+	return b.task(task.Ref), lines("failed")
+}
+
+func TestAFollowUpThatIsThereAlreadyLetsTheCompletionStand(t *testing.T) {
+	for _, c := range []struct{ cancelled, joins bool }{{}, {cancelled: true}, {joins: true}, {true, true}} {
+		bubble(t, func(b *bench) {
+			if got, _ := followed(b, work{"child"}, c.cancelled, c.joins); got.State != storage.Completed {
+				t.Errorf("%+v: got %s, %+v; want it completed", c, got.State, got.Attempts)
+			}
+		})
+	}
+}
+
+func TestAFollowUpUnderAnothersIDIsNamed(t *testing.T) {
+	for _, joins := range []bool{false, true} {
+		bubble(t, func(b *bench) {
+			const want = "the follow-up work elsewhere/child was refused"
+			got, failed := followed(b, work{"other"}, false, joins)
+			if got.State != storage.Retry || len(got.Attempts) != 1 || !strings.Contains(got.Attempts[0].Error, want) {
+				t.Errorf("joins %v: got %s, %+v; want a failure that names the follow-up", joins, got.State, got.Attempts)
+			}
+			if len(failed) != 1 || !strings.Contains(failed[0], want) {
+				t.Errorf("joins %v: logged %q, want the follow-up named", joins, failed)
+			}
+		})
 	}
 }
 

@@ -173,14 +173,14 @@ func TestPrintableText(t *testing.T) {
 		want  string
 	}{
 		{"", 0, ""},
-		{"grüße, 世界 \"a\\b\" 😀", 64, "grüße, 世界 \"a\\b\" 😀"},
+		{"grüße, € \"a\\b\" 😀", 64, "grüße, € \"a\\b\" 😀"},
 		{"pay" + rtl + "gpj.exe" + hidden, 64, `pay\u202egpj.exe\u200b`},
 		{"\x1b[2J\r\n\t\x00\x07\u0085", 64, `\x1b[2J\r\n\t\x00\a\u0085`},
 		{"a\u2028b\u2066c\ufeff", 64, `a\u2028b\u2066c\ufeff`},
 		{"a\xffb", 64, `a\xffb`},
 		{"abcdef", 6, "abcdef"},
 		{"abcdef", 5, "abcde…"},
-		{"日本", 5, "日…"},
+		{"€€", 5, "€…"},
 		{"ab\n", 3, `ab…`},
 	} {
 		if got := storage.PrintableText(c.given, c.limit); got != c.want {
