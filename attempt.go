@@ -415,8 +415,6 @@ func recovered(err *error) {
 	}
 }
 
-var errUnknownKind = errors.New("midge: no job of this kind is registered here")
-
 // handler gives that of a kind, or nil. Once the runner has started none is added, so that
 // those who run jobs need no lock.
 func (r *Runner) handler(kind string) *handler { return r.handlers[kind] }

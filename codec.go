@@ -29,10 +29,7 @@ const (
 	JSON Encoding = "json"
 )
 
-// errUndecodable marks a payload that can not be read, now or at a retry.
-var errUndecodable = errors.New("midge: undecodable payload")
-
-// undecodableError says what could not be read. Its text quotes nothing of the
+// undecodableError says what of something encoded could not be read. Its text quotes nothing of the
 // payload, which may be secret; the cause is there for errors.As.
 type undecodableError struct {
 	encoding string
@@ -73,7 +70,7 @@ func (e *undecodableError) Error() string {
 	return fmt.Sprintf("%v from %s: %s", e.into, e.encoding, e.what)
 }
 
-func (e *undecodableError) Unwrap() []error { return []error{errUndecodable, e.cause} }
+func (e *undecodableError) Unwrap() error { return e.cause }
 
 // malformedError is a payload whose very structure is wrong.
 type malformedError struct{ what string }
@@ -136,7 +133,7 @@ func checkPointer(v any) error {
 	return nil
 }
 
-// decode reads data into v, a pointer. Every error wraps errUndecodable.
+// decode reads data into v, a pointer. Every error is an *undecodableError.
 func decode(encoding string, data []byte, v any) error {
 	return decodeShaped(encoding, data, v, shapeOf(reflect.TypeOf(v)))
 }

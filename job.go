@@ -91,14 +91,13 @@ func handle[J any](r *Runner, fn func(context.Context, *J) error) error {
 	return r.add(&handler{definition: d, run: func(ctx context.Context, encoding string, payload []byte) error {
 		job := new(J)
 		if err := decodeJob(encoding, payload, job, s); err != nil {
-			return err
+			return cannotDecode(err)
 		}
 		return fn(ctx, job)
 	}})
 }
 
-// handler is a job kind and how to run it. An error of run that wraps errUndecodable
-// will be the same at every retry.
+// handler is a job kind and how to run it.
 type handler struct {
 	*definition
 	run func(ctx context.Context, encoding string, payload []byte) error

@@ -119,8 +119,8 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 		level = zapcore.ErrorLevel
 	case outcome == storage.Fail:
 		level = zapcore.WarnLevel
-	case errors.Is(s.err, errUnknownKind):
-		level = zapcore.DebugLevel // one warning a kind is written elsewhere
+	case errors.As(s.err, new(*cannotRunError)):
+		level = zapcore.DebugLevel // one warning of a kind and reason is written elsewhere
 	}
 	if !l.on(level) {
 		return
@@ -216,9 +216,9 @@ func (l *lifeLog) stuck(a *attempt, since time.Duration) {
 		l.about(a), rounded(since)))
 }
 
-func (l *lifeLog) unknownKind(a *attempt) {
-	l.warn(fmt.Sprintf("no job of kind %s is registered here; its tasks (first %s) are put off, uncharged, "+
-		"and are dead after %v", a.kind, a.fence.Ref, unknownFor))
+func (l *lifeLog) cannotRun(a *attempt, c *cannotRunError) {
+	l.warn(fmt.Sprintf("%s cannot run here, %s; tasks like it are put off, uncharged, and are dead after %v",
+		l.about(a), c.whole(), putOffFor))
 }
 
 func (l *lifeLog) backoffPanic(a *attempt, v any) {

@@ -98,7 +98,7 @@ type Runner struct {
 	queues          []string
 	weights         map[string]int
 	domains         []*domain       // of the queues above and of the schedules; grows only
-	warned          map[string]bool // unknown kinds that were logged
+	warned          map[string]bool // kinds and why they cannot run here, that were logged
 }
 
 // Middleware wraps the run of an attempt. It calls next, once, or returns without

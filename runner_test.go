@@ -10,6 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/storage"
 )
@@ -123,49 +127,108 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-type stranger struct{ X int }
+// cannotRun enqueues tasks that no runner of these tests can run, by the reason.
+func (b *bench) cannotRun() map[string]storage.Ref {
+	b.Helper()
+	refs := make(map[string]storage.Ref)
+	for id, in := range map[string]storage.Insert{
+		"unknown":   {Kind: "stranger", Encoding: "msgpack", Payload: []byte("\x81\xa1X\x01")},
+		"misfit":    {Kind: "work", Encoding: "msgpack", Payload: []byte("\x81\xa4Name\x01")},
+		"malformed": {Kind: "work", Encoding: "json", Payload: []byte("{")},
+		"foreign":   {Kind: "work", Encoding: "cbor"},
+	} {
+		in.Ref, in.MaxRetries, in.CrashLimit = storage.Ref{Queue: midge.DefaultQueue, ID: id}, 5, 3
+		if _, err := storage.NewSession(b.store, 0).ApplyOne(b.Context(), storage.Tx{Inserts: []storage.Insert{in}}); err != nil {
+			b.Fatal(err)
+		}
+		refs[id] = in.Ref
+	}
+	return refs
+}
 
-func TestUnknownKindIsPutOffUncharged(t *testing.T) {
+// A deploy may be under way: what a runner of the older or newer version cannot run is put
+// off for a day.
+func TestWhatCannotRunIsPutOffUncharged(t *testing.T) {
 	bubble(t, func(b *bench) {
+		core, logs := observer.New(zapcore.InfoLevel)
 		ran := 0
-		b.run(midge.RunnerConfig{}, func(context.Context, work) error { ran++; return nil })
-		task, err := b.client.Enqueue(b.Context(), stranger{1})
-		if err != nil {
+		b.run(midge.RunnerConfig{Logger: zap.New(core)}, func(context.Context, work) error { ran++; return nil })
+		refs := b.cannotRun()
+		b.enqueue("after them")
+		b.after(23 * time.Hour)
+		reasons := map[string]string{
+			"unknown":   "unknown kind",
+			"misfit":    `undecodable payload: got integer for field "Name", want string`,
+			"malformed": "undecodable payload: syntax error at byte 1",
+			"foreign":   `undecodable payload: invalid encoding "cbor": want "msgpack" or "json"`,
+		}
+		for id, ref := range refs {
+			got := b.task(ref)
+			if got.State != storage.Scheduled || got.Retries != 0 || len(got.Attempts) != 0 || got.Snoozes < 10 || got.Reason != reasons[id] {
+				t.Errorf("%s: got %s of reason %q after %d snoozes and %d retries, want it put off, uncharged, of %q", id, got.State, got.Reason, got.Snoozes, got.Retries, reasons[id])
+			}
+			want := got.Kind + " default/" + id + " cannot run here, " + reasons[id] +
+				"; tasks like it are put off, uncharged, and are dead after 24h0m0s"
+			if n := logs.FilterMessage(want).Len(); n != 1 {
+				t.Errorf("%s: got %d lines %q, want one", id, n, want)
+			}
+		}
+		if n := logs.FilterLevelExact(zapcore.WarnLevel).Len(); n != len(refs) {
+			t.Errorf("got %d warnings, want one of each", n)
+		}
+		if ran != 1 {
+			t.Errorf("the neighbour ran %d times, want once", ran)
+		}
+		b.after(2 * time.Hour)
+		for id, ref := range refs {
+			if got := b.task(ref); got.State != storage.Dead || !strings.HasPrefix(reasons[id], got.Reason) || len(got.Attempts) != 1 {
+				t.Errorf("%s after a day: got %s, %q, %+v; want it dead of %q", id, got.State, got.Reason, got.Attempts, reasons[id])
+			}
+		}
+	})
+}
+
+// The day begins when the task is put off first, however long its job had snoozed before.
+func TestASnoozingJobIsPutOffForAsLong(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.run(midge.RunnerConfig{}, func(context.Context, work) error { return midge.Snooze(time.Hour) })
+		task := b.enqueue("a")
+		b.after(25 * time.Hour)
+		if err := b.drain(); err != nil {
 			t.Fatal(err)
 		}
-		b.enqueue("after it")
-		b.after(10 * time.Minute)
-		got := b.task(task.Ref)
-		if ran != 1 || got.Retries != 0 || got.State != storage.Scheduled || got.Snoozes < 10 {
-			t.Errorf("ran %d, state %s, retries %d, snoozes %d; want the neighbour run and the stranger snoozed", ran, got.State, got.Retries, got.Snoozes)
+		b.ctx, b.stop = context.WithCancel(b.Context())
+		b.done = make(chan error, 1)
+		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, nil)
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(23 * time.Hour)
+		if got := b.task(task.Ref); got.State != storage.Scheduled || got.Reason != "unknown kind" {
+			t.Errorf("after most of a day: got %s, %q; want it put off", got.State, got.Reason)
 		}
-		b.after(24*time.Hour + 10*time.Minute)
+		b.after(3 * time.Hour)
 		if got := b.task(task.Ref); got.State != storage.Dead || got.Reason != "unknown kind" {
-			t.Errorf("after a day: %s, %q; want dead, unknown kind", got.State, got.Reason)
+			t.Errorf("after a day: got %s, %q; want it dead", got.State, got.Reason)
 		}
 	})
 }
 
-func TestUndecodablePayloadIsDeadAtOnce(t *testing.T) {
+// What a job reads that does not fit is a failure of the job's: its parameters did fit.
+func TestACheckpointThatDoesNotFitFailsTheAttempt(t *testing.T) {
 	bubble(t, func(b *bench) {
-		ran := 0
-		logger, lines := logged()
-		b.run(midge.RunnerConfig{Logger: logger}, func(context.Context, work) error { ran++; return nil })
-		ref := storage.Ref{Queue: midge.DefaultQueue, ID: "bad"}
-		if _, err := storage.NewSession(b.store, 0).ApplyOne(b.Context(), storage.Tx{Inserts: []storage.Insert{{
-			Ref: ref, Kind: "work", Encoding: "msgpack", Payload: []byte("\x81\xa4Name\x01"), MaxRetries: 5, CrashLimit: 3,
-		}}}); err != nil {
-			t.Fatal(err)
-		}
-		b.enqueue("good")
+		b.run(midge.RunnerConfig{Backoff: midge.Constant(time.Hour)}, func(ctx context.Context, _ work) error {
+			if err := midge.Checkpoint(ctx, "text"); err != nil {
+				return err
+			}
+			_, err := midge.LoadCheckpoint(ctx, new(int))
+			return err
+		})
+		task := b.enqueue("a")
 		b.after(time.Second)
-		if got := b.task(ref); got.State != storage.Dead || got.Reason != "undecodable payload" || ran != 1 {
-			t.Errorf("%s %q, neighbours run %d; want dead, undecodable payload, 1", got.State, got.Reason, ran)
-		}
-		want := `work default/bad is dead, undecodable payload: midge_test.work from msgpack: ` +
-			`got integer for field "Name", want string`
-		if got := lines("default/bad"); len(got) != 1 || got[0] != want {
-			t.Errorf("got %q, want %q", got, want)
+		if got := b.task(task.Ref); got.State != storage.Retry || got.Retries != 1 {
+			t.Errorf("got %s after %d retries, want a failure", got.State, got.Retries)
 		}
 	})
 }
+
+// stranger is a job that these runners do not know.
+type stranger struct{ X int }

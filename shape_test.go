@@ -1,7 +1,6 @@
 package midge
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -56,7 +55,7 @@ func TestAnIntegerThatDoesNotFitItsFieldIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = decode("msgpack", data, new(bounded))
-		if text := "midge.bounded from msgpack: got integer out of range for field " + want; !errors.Is(err, errUndecodable) || err.Error() != text {
+		if text := "midge.bounded from msgpack: got integer out of range for field " + want; !isUndecodable(err) || err.Error() != text {
 			t.Errorf("got %v, want %s", err, text)
 		}
 	}

@@ -1,9 +1,11 @@
 package midge
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -59,13 +61,12 @@ func (r *Runner) verdict(a *attempt, err error) (storage.Settle, error) {
 		return storage.Settle{Outcome: storage.Cancel, Error: why.Error()}, why
 	case !ran:
 		return storage.Settle{Outcome: storage.Release}, why
-	case errors.Is(err, errUnknownKind):
-		return r.unknownKind(a)
+	}
+	if c := (*cannotRunError)(nil); errors.As(err, &c) {
+		return r.putOff(a, c), err
 	}
 	v := verdictOf(err)
 	switch {
-	case errors.Is(err, errUndecodable):
-		return bury(reasonUndecodable, err), err
 	case errors.Is(why, ErrCancelled):
 		return failure(storage.Cancel, 0, err), err
 	case v.kind == verdictSnooze:
@@ -134,29 +135,82 @@ func (r *Runner) delay(a *attempt) (d time.Duration) {
 	return backoff(int(a.retries) + 1)
 }
 
-// Unknown kinds are tried again, uncharged, this often and this long: a deploy may be
-// under way.
+// cannotRunError says why a task cannot run on this runner. Another one may be able to: a
+// deploy may be under way.
+type cannotRunError struct {
+	reason string // in a word
+	detail string // of the reason, "" for none
+	err    error
+}
+
+func (e *cannotRunError) Error() string { return e.err.Error() }
+func (e *cannotRunError) Unwrap() error { return e.err }
+
+// whole is the reason with its detail.
+func (e *cannotRunError) whole() string {
+	if e.detail == "" {
+		return e.reason
+	}
+	return e.reason + ": " + e.detail
+}
+
+var errUnknownKind = &cannotRunError{
+	reason: reasonUnknownKind, err: errors.New("midge: no job of this kind is registered here"),
+}
+
+// cannotDecode is the error of a job whose parameters could not be decoded.
+func cannotDecode(err error) error {
+	c := &cannotRunError{reason: reasonUndecodable, err: err}
+	if u := (*undecodableError)(nil); errors.As(err, &u) {
+		c.detail = u.what
+	}
+	return c
+}
+
+// What cannot run here is tried again, uncharged, this often and this long.
 const (
-	unknownFirst = time.Second
-	unknownMost  = 30 * time.Second
-	unknownFor   = 24 * time.Hour
+	putOffFirst = time.Second
+	putOffMost  = 30 * time.Second
+	putOffFor   = 24 * time.Hour
 )
 
-func (r *Runner) unknownKind(a *attempt) (storage.Settle, error) {
+// warnedMost bounds how many reasons are remembered, and logged: texts of damaged payloads
+// may all differ.
+const warnedMost = 1000
+
+// putOff has a task come back that cannot run here, or buries it when that was so for long.
+func (r *Runner) putOff(a *attempt, c *cannotRunError) storage.Settle {
 	r.mu.Lock()
-	first := !r.warned[a.kind]
-	r.warned[a.kind] = true
+	key := a.kind + " " + c.whole()
+	first := !r.warned[key] && len(r.warned) < warnedMost
+	if first {
+		r.warned[key] = true
+	}
 	r.mu.Unlock()
 	if first {
-		r.log.unknownKind(a)
+		r.log.cannotRun(a, c)
 	}
-	if a.snoozes > 0 && r.heart.storageNow(a.claimed).Sub(a.snoozedSince) > unknownFor {
-		return bury(reasonUnknownKind, errUnknownKind), errUnknownKind
+	if a.snoozes > 0 && r.heart.storageNow(a.claimed).Sub(a.snoozedSince) > putOffFor {
+		if r.wasPutOff(a, c) {
+			return bury(c.reason, c)
+		}
+		// The job has snoozed until now. A release ends that row, so that the next snooze
+		// begins another.
+		return storage.Settle{Outcome: storage.Release}
 	}
-	d := unknownMost
+	d := putOffMost
 	if a.snoozes < 5 {
-		d = unknownFirst << a.snoozes
+		d = putOffFirst << a.snoozes
 	}
 	d = d*3/4 + rand.N(d/2)
-	return storage.Settle{Outcome: storage.Snooze, Delay: d}, errUnknownKind
+	return storage.Settle{Outcome: storage.Snooze, Delay: d, Reason: c.whole()}
+}
+
+// wasPutOff reports whether the last snooze of a task was for the same reason, rather than
+// its job's own. A claim does not tell that. Where the storage does not, nothing is buried.
+func (r *Runner) wasPutOff(a *attempt, c *cannotRunError) bool {
+	ctx, cancel := context.WithTimeout(a.domain.hard, r.cfg.Lease/3)
+	defer cancel()
+	t, err := r.store.Task(ctx, a.fence.Ref)
+	return err == nil && strings.HasPrefix(t.Reason, c.reason)
 }
