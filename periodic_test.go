@@ -104,7 +104,8 @@ func TestANewDeclarationDropsNoTick(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.declare(midge.Every(time.Hour), time.Second)
 		b.after(3 * time.Hour)
-		if n := b.declare(midge.Every(time.Hour), time.Second, midge.Priority(1)); n != 1 {
+		run := storage.JumpWait + time.Second // nobody looked for hours: that they passed is believed then
+		if n := b.declare(midge.Every(time.Hour), run, midge.Priority(1)); n != 1 {
 			t.Errorf("%d runs for the ticks missed, want 1", n)
 		}
 	})

@@ -261,7 +261,8 @@ func checkCursorChange(ch *Change) error {
 		return Invalid("Change.Cursor", ch.Ref.String(), "a cursor's id")
 	}
 	if isCursor && (ch.moves() || ch.State != "" && ch.State != Cursors || ch.timed() || ch.Requeue) {
-		return Invalid("change of cursor "+ch.Ref.String(), "with Queue, State, Delay, At or Requeue", "none of them")
+		return Invalid("change of cursor "+ch.Ref.String(), "with Queue, State, Delay, At or Requeue",
+			"none of them")
 	}
 	if ch.Cursor != nil {
 		return checkCursor(ch.Cursor)

@@ -18,18 +18,32 @@
 //
 // # Time
 //
-// The storage's clock decides everything. It never goes backwards: a storage
-// keeps a high-water mark per queue and every step that writes to a queue
-// advances it by at least a microsecond. Callers send durations; an absolute
-// time (At, Cursor.Next) is compared with the storage's clock. All times are
-// kept in whole microseconds.
+// The storage's clock decides everything, and a storage knows two times. The mark
+// of a queue only grows: each step that writes to the queue, and each Claim that
+// names it, takes it to the clock, or a microsecond on where the clock is not past
+// it. Versions, turns and fences are made from the mark. Moments (due, lease, keep,
+// window, tick, lane, pause, runner) are made from the clock as it is and compared
+// with it, and so are the times that answers tell: never early means by the
+// server's clock. Callers send durations; an absolute time (At, Cursor.Next) is
+// compared with the storage's clock. All times are kept in whole microseconds.
+//
+// A clock may be wrong for a while. Where a step finds it more than [JumpAfter]
+// past the mark, unless nothing was ever written, a wait begins: nothing is
+// promoted, recovered, ticked, expired or swept until the clock is [JumpWait] past
+// the beginning of the wait. Where the clock stands before that beginning it has
+// jumped back, and the wait is over and forgotten. Meanwhile NextDue is no later
+// than the end of the wait, and More is not set for what waits on it. So a clock
+// that is ahead for a moment ends nothing. What was stamped then keeps its moment;
+// an Extend overwrites its lease; ticks that were made are not repeated.
+// [ClockWarnings] says in Describe that a wait is on, or that the mark is far
+// ahead of the clock.
 //
 // # Versions
 //
 // A task's version is a positive number that grows on insert, change, claim,
-// recovery and settle; it is the storage's time of that step in microseconds,
-// or the last version plus one where that is more. Extending a lease, reporting
-// progress and asking for a cancel leave it alone.
+// recovery and settle; it is the mark of that step in microseconds, or the last
+// version plus one where that is more. Extending a lease, reporting progress and
+// asking for a cancel leave it alone.
 //
 // # Identity of calls
 //
@@ -45,7 +59,8 @@
 //   - A smaller number is refused with [ErrUnknown].
 //   - A lane is good for [LaneLife] after it was opened, by the storage's
 //     clock. A later call on it is refused with [ErrLaneExpired] (which is an
-//     ErrUnknown), unless it repeats the remembered number. What remembers a
+//     ErrUnknown), unless it repeats the remembered number, and so is a call on a
+//     lane that was opened more than LaneLife ahead of the clock. What remembers a
 //     lane may be swept once its life is over, and not before.
 //   - The zero Call has no identity and is never remembered; it is for steps
 //     inside a caller's own transaction.
@@ -110,8 +125,9 @@
 //   - Complete ends in completed, even where a cancel was asked.
 //   - Fail adds one to Retries; past MaxRetries the task is dead
 //     ([ReasonRetries]), else it is in retry until Delay has passed.
-//   - Snooze puts it in scheduled for Delay, uncharged; Snoozes counts those in a
-//     row and SnoozedSince is the time of the first. Any other settle clears both.
+//   - Snooze puts it in scheduled for Delay, uncharged, with Settle.Reason; Snoozes
+//     counts those in a row and SnoozedSince is the time of the first. Any other
+//     settle clears these, a recovery the reason alone.
 //   - Release puts it back at the head of waiting, uncharged.
 //   - Bury ends in dead with Settle.Reason.
 //   - Cancel ends in cancelled.

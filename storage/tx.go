@@ -17,14 +17,6 @@ type Lane struct {
 // LaneLife is how long after its opening a lane is accepted.
 const LaneLife = 10 * time.Minute
 
-// How a storage tells a clock that was set ahead for a moment from time that passed: where a
-// step finds the clock more than JumpAfter past the mark, nothing that is timed happens until
-// the clock has gone on for JumpWait. See the package documentation.
-const (
-	JumpAfter = 10 * time.Minute
-	JumpWait  = 5 * time.Second
-)
-
 // Call identifies one mutating call. The zero Call has no identity.
 type Call struct {
 	Lane Lane

@@ -90,7 +90,7 @@ func (c *claim) maintain() {
 func (s *Storage) promote(q *queue, most int) {
 	for range most {
 		t := q.firstDue()
-		if t == nil || t.Due > s.now {
+		if t == nil || t.Due > s.come {
 			return
 		}
 		s.waitAtTail(t)
@@ -110,11 +110,11 @@ func (q *queue) firstDue() *task {
 // over.
 func (s *Storage) expire(q *queue, most int) {
 	for _, order := range []*sorted[*task]{&q.completed, &q.cancelled, &q.dead} {
-		for _, t := range order.until(s.now, most) {
+		for _, t := range order.until(s.come, most) {
 			s.remove(t)
 		}
 	}
-	for _, h := range q.windows.until(s.now, most) {
+	for _, h := range q.windows.until(s.come, most) {
 		q.drop(h.key)
 	}
 }
@@ -123,7 +123,7 @@ func (s *Storage) expire(q *queue, most int) {
 // another takes them if this caller dies before it ticks.
 func (c *claim) tick(q *queue, most int) {
 	s := c.store
-	for _, t := range q.ticks.until(s.now, most) {
+	for _, t := range q.ticks.until(s.come, most) {
 		s.arm(t, s.now.after(storage.TickHide))
 		c.Ticks = append(c.Ticks, t.listed())
 	}
@@ -246,7 +246,10 @@ func (c *claim) survey() {
 		}
 		c.Cancels = c.Cancels || q.asked > 0
 		next = sooner(next, q.nextDue())
-		c.More = c.More || q.isBehind(s.now) || c.wouldFind(i)
+		c.More = c.More || q.isBehind(s.come) || c.wouldFind(i)
+	}
+	if s.jumped != 0 {
+		next = s.jumped.after(storage.JumpWait)
 	}
 	c.NextDue = next.time()
 }

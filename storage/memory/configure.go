@@ -98,10 +98,10 @@ func (s *Storage) inspectQueue() {
 	}
 	s.inspect = (s.inspect + 1) % len(s.names)
 	q := s.queues[s.names[s.inspect]]
-	for _, h := range q.windows.until(s.now, batchLeast) {
+	for _, h := range q.windows.until(s.come, batchLeast) {
 		q.drop(h.key)
 	}
-	if q.isAbandoned(s.now) {
+	if q.isAbandoned(s.come) {
 		s.removeQueue(q.name)
 	}
 }

@@ -102,7 +102,7 @@ func (s *Storage) forget(id string) {
 
 // sweepRunners forgets some runners whose heartbeat expired.
 func (s *Storage) sweepRunners(most int) {
-	for _, r := range s.runnerEnds.until(s.now, most) {
+	for _, r := range s.runnerEnds.until(s.come, most) {
 		s.forget(r.ID)
 	}
 }

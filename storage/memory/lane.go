@@ -2,7 +2,6 @@ package memory
 
 import (
 	"slices"
-	"time"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -43,7 +42,7 @@ func (s *Storage) admit(call storage.Call) (ln *lane, repeated bool, err error) 
 	if ln != nil {
 		opened = ln.Opened
 	}
-	if s.pastLife(opened) {
+	if far := s.now - momentOf(opened); max(far, -far) > moment(storage.LaneLife.Microseconds()) {
 		return nil, false, storage.ErrLaneExpired
 	}
 	if ln == nil {
@@ -79,16 +78,12 @@ func (ln *lane) rememberFences(fences []storage.Fence) {
 	}
 }
 
-func (s *Storage) pastLife(opened time.Time) bool {
-	return s.now > momentOf(opened).after(storage.LaneLife)
-}
-
 // sweepLanes forgets some lanes whose life is over: a call on one of them would be
 // refused anyway.
 func (s *Storage) sweepLanes(most int) {
 	for range most {
 		_, ln, ok := s.laneAges.head()
-		if !ok || !s.pastLife(ln.Opened) {
+		if !ok || s.come <= momentOf(ln.Opened).after(storage.LaneLife) {
 			return
 		}
 		s.laneAges.remove(ln.age)

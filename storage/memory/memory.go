@@ -10,7 +10,8 @@
 // nothing is ever undone. Nobody waits, sends or does I/O under the mutex, and no
 // goroutine runs in the background: what is due, expired or kept too long is seen to
 // by the next Claim, as the contract has it. That makes the storage exact under the
-// virtual time of testing/synctest.
+// virtual time of testing/synctest, but that an hour in which nobody looked is believed
+// only JumpWait later.
 //
 // # The files
 //
@@ -38,8 +39,6 @@
 //   - A Change to a moment that is not in the future leads to waiting, as for an
 //     Insert; a Fail or Snooze with no Delay leads to retry or scheduled, from where
 //     the next Claim promotes it.
-//   - A requeue starts anew: history, stack, result and reason are gone; progress and
-//     checkpoint stay, so that a long task can go on where it was.
 //   - A Change to the state in which a task is leaves it in its place, unless it names
 //     a priority or a moment.
 //   - Totals.Failed counts the outcome Fail, also where a cancel was asked; a Bury
@@ -68,8 +67,7 @@ type Config struct {
 	// Limits bounds payloads and what is kept of dead tasks; see storage.Limits for
 	// the defaults.
 	Limits storage.Limits
-	// Now is the wall clock, for tests of clock skew alone; nil means time.Now. A
-	// storage's time never goes backwards, whatever Now does.
+	// Now is the wall clock, for tests of clocks that are wrong; nil means time.Now.
 	Now func() time.Time
 }
 
@@ -99,7 +97,10 @@ type Storage struct {
 
 	mu     sync.Mutex // guards all that follows; nobody waits or does I/O under it
 	closed bool
-	now    moment // of the step under way, or the last one told
+	now    moment // of the step under way, by the clock
+	come   moment // up to which the step under way may find things due: now, or 0 in a wait
+	mark   moment // the last version, turn or fence; it only grows
+	jumped moment // when a wait began because the clock had jumped ahead; 0: none is on
 	// Places in the order of a queue: last grows, first shrinks.
 	first, last int64
 
@@ -131,6 +132,7 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 		Now:        s.now.time(),
 		Durability: "none: tasks are lost when the process ends",
 		Limits:     s.limits,
+		Warnings:   storage.ClockWarnings(s.now.time(), s.mark.time(), s.jumped.time()),
 	}, nil
 }
 
@@ -146,16 +148,29 @@ func (s *Storage) Close() error {
 	return nil
 }
 
-// begin locks the storage for a step that writes, which advances its time by at
-// least a microsecond. Where it returns an error nothing is locked.
-func (s *Storage) begin(ctx context.Context) error { return s.lock(ctx, time.Microsecond) }
+// begin locks the storage for a step that writes, which moves its mark. Where it returns an
+// error nothing is locked.
+func (s *Storage) begin(ctx context.Context) error {
+	if err := s.look(ctx); err != nil {
+		return err
+	}
+	switch { // see JumpAfter
+	case s.jumped == 0 && s.mark != 0 && s.now > s.mark.after(storage.JumpAfter):
+		s.jumped = s.now
+	case s.now < s.jumped, s.now >= s.jumped.after(storage.JumpWait):
+		s.jumped = 0
+	}
+	s.come = s.now
+	if s.jumped != 0 {
+		s.come = 0
+	}
+	s.mark = max(s.mark+1, s.now)
+	return nil
+}
 
-// look locks the storage for reading. Where it returns an error nothing is locked.
-func (s *Storage) look(ctx context.Context) error { return s.lock(ctx, 0) }
-
-// lock refuses a call whose context has ended, before anything happens. The clock
-// of the machine may jump; the storage's time passes by least or more.
-func (s *Storage) lock(ctx context.Context, least time.Duration) error {
+// look locks the storage for reading. It refuses a call whose context has ended, before
+// anything happens. Where it returns an error nothing is locked.
+func (s *Storage) look(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -164,6 +179,6 @@ func (s *Storage) lock(ctx context.Context, least time.Duration) error {
 		s.mu.Unlock()
 		return storage.ErrClosed
 	}
-	s.now = max(momentOf(s.clock()), s.now.after(least))
+	s.now = momentOf(s.clock())
 	return nil
 }

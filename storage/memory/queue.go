@@ -51,10 +51,10 @@ func (s *Storage) turn() int64 {
 // at is a place in an order of moments, behind all others of that moment.
 func (s *Storage) at(m moment) place { return place{int64(m), s.turn()} }
 
-// grown gives a task's next version. The storage's time never lags behind one.
+// grown gives a task's next version. The mark never lags behind one.
 func (s *Storage) grown(version int64) int64 {
-	s.now = max(s.now, moment(version+1))
-	return int64(s.now)
+	s.mark = max(s.mark, moment(version+1))
+	return int64(s.mark)
 }
 
 // waitAtTail puts t behind all that wait with its priority.

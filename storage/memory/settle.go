@@ -62,7 +62,7 @@ func (s *Storage) countSnooze(t *task, to storage.State, reason string) {
 // the head first, so that the first claimed is the first to be claimed again. It names
 // those that are dead of it.
 func (s *Storage) recoverExpired(q *queue, most int) (buried []storage.Ref) {
-	for _, t := range slices.Backward(q.deadlines.until(s.now, most)) {
+	for _, t := range slices.Backward(q.deadlines.until(s.come, most)) {
 		if s.recover(t) == storage.Dead {
 			buried = append(buried, t.ref())
 		}

@@ -116,15 +116,16 @@ func (s *Storage) changeState(t *task, ch *storage.Change) {
 	if ch.Requeue {
 		t.requeued(s.now)
 	}
-	switch to := ch.Target(t.State); {
-	case to == storage.Cancelled:
+	switch to := ch.Target(t.State); to {
+	case storage.Cancelled:
 		s.end(t, to)
-	case to == storage.Waiting:
+	case storage.Waiting:
 		if t.State != storage.Waiting || ch.Priority != nil {
 			s.waitAtTail(t)
 		}
-	case to == storage.Scheduled || to == storage.Retry:
+	case storage.Scheduled, storage.Retry:
 		s.reschedule(t, ch, to)
+	default: // a dead task or a cursor, where it is
 	}
 }
 

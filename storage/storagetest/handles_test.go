@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
@@ -14,7 +16,9 @@ import (
 // rules of several handles and of damage are tested too.
 func openMemory(t testing.TB, limits storage.Limits) Opened {
 	t.Helper()
-	base, err := memory.Open(memory.Config{Limits: limits})
+	var ahead atomic.Int64
+	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	base, err := memory.Open(memory.Config{Limits: limits, Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,6 +28,7 @@ func openMemory(t testing.TB, limits storage.Limits) Opened {
 		Storage: newHandle(d),
 		Again:   func(testing.TB) storage.Storage { return newHandle(d) },
 		Durable: true,
+		Jump:    func(d time.Duration) { ahead.Add(int64(d)) },
 		Damage:  d.damage,
 	}
 }

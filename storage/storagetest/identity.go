@@ -46,6 +46,9 @@ func identityRules() []rule {
 			"A lane's numbers only have to grow."),
 		state("identity/at once", identityAtOnce,
 			"One call that arrives several times at once is executed once."),
+		state("identity/opened ahead", identityAhead,
+			"A call on a lane that was opened more than LaneLife ahead of the storage's clock is refused with "+
+				"ErrLaneExpired."),
 		state("identity/beside others", identityBeside,
 			"A call that is repeated while others arrive changes nothing of theirs: what they are told is so."),
 		state("identity/another handle", identityHandles,
@@ -241,13 +244,26 @@ func identitySmaller(r *rig) {
 	r.want("paused", r.stats().Paused, false)
 }
 
-func identityExpired(r *rig) {
+func identityExpired(r *rig) { r.refusesLane(-storage.LaneLife - time.Second) }
+
+func identityAhead(r *rig) {
+	r.refusesLane(storage.LaneLife + time.Minute)
+	lane := r.lane()
+	lane.Opened = lane.Opened.Add(storage.LaneLife / 2)
+	r.want("placed", r.called(storage.Call{Lane: lane, Seq: 1}, inserting(job("d")))[0].Inserted[0].Ref, in("d"))
+}
+
+// refusesLane tests that no call happens on a lane that was opened at another time than now.
+func (r *rig) refusesLane(opened time.Duration) {
+	r.Helper()
 	r.add("a", "c")
 	h := r.take(ask(1), "a")
-	old := r.now().Add(-storage.LaneLife - time.Second).Truncate(time.Microsecond)
+	lane := r.lane()
+	lane.Opened = lane.Opened.Add(opened)
 	r.unchanged(func() {
 		for verb, err := range r.verbs(h, func() storage.Call {
-			return storage.Call{Lane: storage.Lane{ID: storage.NewToken(), Opened: old}, Seq: 1}
+			lane.ID = storage.NewToken()
+			return storage.Call{Lane: lane, Seq: 1}
 		}) {
 			r.wantError(verb+" on an expired lane", err, storage.ErrLaneExpired)
 			r.wantError(verb+" on an expired lane", err, storage.ErrUnknown)
@@ -357,6 +373,7 @@ func identityHandles(r *rig) {
 	if !ok {
 		return
 	}
+	r.insert(delayed("before", time.Hour))
 	call, tx := r.first(), inserting(job("a"))
 	once := r.called(call, tx)
 	r.end(r.take(ask(1), "a"), storage.Complete)

@@ -304,7 +304,8 @@ func manyNames() []string {
 
 func limitCursor(r *rig) {
 	at := r.now().Add(time.Hour)
-	for _, text := range []string{"a\x00b", "\xff", "\xed\xa0\x80", strings.Repeat("a", storage.MaxHeaderBytes+1)} {
+	long := strings.Repeat("a", storage.MaxHeaderBytes+1)
+	for _, text := range []string{"a\x00b", "\xff", "\xed\xa0\x80", long} {
 		for what, alter := range map[string]func(*storage.Cursor){
 			"Spec":        func(c *storage.Cursor) { c.Spec = text },
 			"Zone":        func(c *storage.Cursor) { c.Zone = text },

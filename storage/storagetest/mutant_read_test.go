@@ -283,10 +283,10 @@ func queueMutants() []mutant {
 		breaks("waits for nothing", fault{wait: waits(func(
 			ctx context.Context, next waitFunc, req storage.WaitRequest,
 		) error {
-			if storage.CheckWait(&req) != nil {
-				return nil
+			if len(req.Queues) > 0 {
+				return next(ctx, req)
 			}
-			return next(ctx, req)
+			return nil
 		})}, "limits/wait"),
 		breaks("calls unchecked", fault{apply: applies(func(
 			ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,

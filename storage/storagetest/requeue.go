@@ -26,7 +26,8 @@ func changeRequeue(r *rig) {
 		r.want("placed", p.State, storage.Waiting)
 		t := r.is(id, storage.Waiting)
 		r.want("counters", [3]int{t.Retries, t.Crashes, t.Snoozes}, [3]int{})
-		r.want("the end", [4]any{t.Reason, len(t.Result), t.Ended.IsZero(), t.Expires.IsZero()}, [4]any{"", 0, true, true})
+		r.want("the end", [4]any{t.Reason, len(t.Result), t.Ended.IsZero(), t.Expires.IsZero()},
+			[4]any{"", 0, true, true})
 		r.want("SnoozedSince", t.SnoozedSince.IsZero(), true)
 		r.want("version grown", [2]bool{p.Version > before.Version, p.Version == t.Version}, [2]bool{true, true})
 		r.want("requeued", r.stats().Totals.Requeued, int64(i+1))
@@ -78,7 +79,8 @@ func changeRequeueEdits(r *rig) {
 			Encoding: "json", Payload: []byte("{}"),
 		})
 		t := r.take(ask(1), id)
-		r.want("edited", [4]any{t.Priority, t.Headers["x"], t.Encoding, string(t.Payload)}, [4]any{5, "y", "json", "{}"})
+		r.want("edited", [4]any{t.Priority, t.Headers["x"], t.Encoding, string(t.Payload)},
+			[4]any{5, "y", "json", "{}"})
 	}
 }
 
@@ -128,8 +130,12 @@ func changeEnded(r *rig) {
 		id := string(state)
 		r.stand(id, state)
 		for _, ch := range []storage.Change{
-			{State: storage.Waiting}, {State: storage.Scheduled, Delay: time.Hour}, {Delay: time.Hour},
-			{At: r.now().Add(time.Hour)}, {State: storage.Retry}, {State: storage.Cancelled, Priority: &five},
+			{State: storage.Waiting},
+			{State: storage.Scheduled, Delay: time.Hour},
+			{Delay: time.Hour},
+			{At: r.now().Add(time.Hour)},
+			{State: storage.Retry},
+			{State: storage.Cancelled, Priority: &five},
 		} {
 			r.barred(id, state, ch)
 		}

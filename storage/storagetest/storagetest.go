@@ -45,6 +45,9 @@ type Opened struct {
 	Durable bool
 	// Advance moves the storage's clock forward. Without it time is real.
 	Advance func(d time.Duration)
+	// Jump sets the storage's clock ahead at once, or back where d is negative, as an
+	// administrator does. It goes on from there.
+	Jump func(d time.Duration)
 	// Damage makes the record of one task unreadable, as a broken disk or a stranger
 	// in the database would.
 	Damage func(t testing.TB, ref storage.Ref)
@@ -57,6 +60,15 @@ func Run(t *testing.T, open Opener) {
 			t.Parallel()
 			ru.check(t, open, false)
 		})
+	}
+}
+
+// RunJumps tests the rules of a clock that is set while the storage runs, one after the
+// other, so that they can share a server whose clock Opened.Jump sets. They are among the
+// rules of [Run] too, which needs a clock for each.
+func RunJumps(t *testing.T, open Opener) {
+	for _, ru := range jumpRules() {
+		t.Run(ru.name, func(t *testing.T) { ru.check(t, open, false) })
 	}
 }
 
@@ -98,7 +110,7 @@ func rules() []rule {
 		insertRules(), bulkRules(), uniqueRules(), orderRules(), promoteRules(), claimRules(), recoverRules(),
 		settleRules(), extendRules(), cursorRules(), cancelRules(), changeRules(),
 		applyRules(), identityRules(), waitRules(), readRules(), queueRules(),
-		keepRules(), limitRules(), textRules(), sharingRules(), clockRules(),
+		keepRules(), limitRules(), textRules(), sharingRules(), clockRules(), jumpRules(),
 	}
 	var all []rule
 	for _, topic := range topics {

@@ -1,0 +1,32 @@
+package storage
+
+import (
+	"fmt"
+	"time"
+)
+
+// How a storage tells a clock that was set ahead for a moment from time that passed: where a
+// step finds the clock more than JumpAfter past the mark, nothing that is timed happens until
+// the clock has gone on for JumpWait. See the package documentation.
+const (
+	JumpAfter = 10 * time.Minute
+	JumpWait  = 5 * time.Second
+)
+
+// ClockWarnings says for [Description.Warnings] what is odd about a storage's clock, which
+// shows now: mark is the latest mark of its queues and began the beginning of a wait, as it
+// was kept. Both may be zero.
+func ClockWarnings(now, mark, began time.Time) []string {
+	show := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
+	var warnings []string
+	over := began.Add(JumpWait)
+	if !began.IsZero() && !now.Before(began) && now.Before(over) {
+		warnings = append(warnings, fmt.Sprintf("the clock went ahead by more than %v at once: from %s to %s "+
+			"nothing falls due, is recovered or expires", JumpAfter, show(began), show(over)))
+	}
+	if mark.After(now.Add(JumpAfter)) {
+		warnings = append(warnings, fmt.Sprintf("the clock was ahead: it shows %s after it had shown %s; moments "+
+			"that were set meanwhile stand as they are", show(now), show(mark)))
+	}
+	return warnings
+}

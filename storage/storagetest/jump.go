@@ -1,0 +1,263 @@
+package storagetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func jumpRules() []rule {
+	return []rule{
+		state("jump/ahead and back", jumpAhead,
+			"While the clock is ahead for less than JumpWait, and after that, nothing is promoted, recovered, "+
+				"ticked or expired before its moment; then all goes on at its moment."),
+		state("jump/told", jumpTold,
+			"Describe warns while a wait is on, and while the mark is far ahead of the clock."),
+		state("jump/next due", jumpNextDue,
+			"While a wait is on, More is not set for what waits on it, and NextDue is no later than its end."),
+		state("jump/ahead for good", jumpStays,
+			"A jump that stays is believed after JumpWait: what is due by the clock happens."),
+		state("jump/looked at regularly", jumpLooked,
+			"A Claim moves the mark even where it finds nothing: a queue that is claimed from regularly begins "+
+				"no wait."),
+		state("jump/stamped meanwhile", jumpStamped,
+			"What was stamped while the clock was ahead keeps its moment; an Extend overwrites its lease."),
+		state("jump/back", jumpBack,
+			"After the clock was set back, everything timed happens by the clock as it is."),
+		state("jump/versions", jumpVersions,
+			"Versions grow whatever the clock does."),
+		state("jump/callers", jumpCallers,
+			"A session goes on after the clock was set ahead or back: it asks for the time again."),
+	}
+}
+
+// far is how far the clock is set.
+const far = 2 * time.Hour
+
+// jumps reports whether the clock can be set. In the end it is right again.
+func (r *rig) jumps() bool {
+	r.Helper()
+	if r.Jump == nil {
+		r.Log("not tested: the clock of this storage cannot be set")
+		return false
+	}
+	jump, ahead := r.Jump, time.Duration(0)
+	r.Jump = func(d time.Duration) {
+		ahead += d
+		jump(d)
+	}
+	r.Cleanup(func() { jump(-ahead) })
+	return true
+}
+
+// Each of these ends by time, in an hour or less.
+var timed = []string{"scheduled", "retry", "done", "held", "cursor.hour"}
+
+// time prepares what ends by time: the timed tasks, a window, a runner.
+func (r *rig) time() {
+	r.Helper()
+	window := delayed("scheduled", time.Hour)
+	window.Unique = storage.Unique{Key: "k", Mode: storage.UniqueWindow, For: time.Hour}
+	r.stand("retry", storage.Retry)
+	r.stand("done", storage.Completed)
+	r.holding(job("held"))
+	r.insert(window, cursor("cursor.hour", r.now().Add(time.Hour)))
+	r.heartbeat(storage.RunnerInfo{ID: "r1", For: time.Hour})
+}
+
+// quiet fails the rule where a claim finds anything.
+func (r *rig) quiet(when string) storage.Claimed {
+	r.Helper()
+	c := r.claim(ask(5))
+	r.want("claimed "+when, ids(c.Tasks), []string{})
+	r.want("ticks "+when, ids(c.Ticks), []string{})
+	r.want("buried, more "+when, [2]any{len(c.Buried), c.More}, [2]any{0, false})
+	return c
+}
+
+func jumpAhead(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	const soon = 4 * time.Second
+	r.time()
+	req := ask(1)
+	req.Lease = soon
+	r.insert(job("crashing"))
+	h := r.take(req, "crashing")
+	r.insert(delayed("soon", soon), cursor("cursor.soon", r.now().Add(soon)))
+	due := r.read("soon").Due
+	r.unchanged(func() {
+		r.Jump(far)
+		for range 3 {
+			r.quiet("while the clock is ahead")
+			r.pass(200 * time.Millisecond)
+		}
+		r.Jump(-far)
+		r.quiet("when it is right again")
+		r.want("window", r.insert(skipping("other", "k"))[0].Existing, true)
+		r.want("runners", len(r.runners()), 1)
+	}, timed...)
+	r.passTo(due)
+	r.passTo(h.LeaseUntil)
+	c := r.claim(ask(5))
+	r.want("claimed", ids(c.Tasks), []string{"crashing", "soon"})
+	r.want("ticks", ids(c.Ticks), []string{"cursor.soon"})
+}
+
+// skipping is an insert that is left out where its unique key is taken.
+func skipping(id, key string) storage.Insert {
+	j := life(id, key)
+	j.OnConflict = storage.Skip
+	return j
+}
+
+func jumpTold(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	warnings := func() int {
+		d, err := r.store.Describe(r.ctx)
+		r.must("describe", err)
+		return len(d.Warnings)
+	}
+	r.add("a")
+	before := warnings()
+	r.Jump(far)
+	r.maintain()
+	r.want("warnings while a wait is on", warnings(), before+1)
+	r.Jump(-far)
+	r.maintain()
+	r.want("warnings while the mark is ahead", warnings(), before+1)
+	r.Jump(far)
+	r.maintain()
+	r.want("warnings when the clock has come there", warnings(), before)
+}
+
+func jumpNextDue(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	r.time()
+	r.Jump(far)
+	c := r.quiet("while the clock is ahead")
+	end := c.Now.Add(storage.JumpWait)
+	for range 2 {
+		if c.NextDue.IsZero() || c.NextDue.After(end) {
+			r.Fatalf("NextDue at %v: got %v, want a moment until %v", c.Now, c.NextDue, end)
+		}
+		r.pass(100 * time.Millisecond)
+		c = r.quiet("while the wait goes on")
+	}
+	r.Jump(-far)
+	c = r.quiet("when it is right again")
+	r.want("NextDue", c.NextDue.Equal(r.read("scheduled").Due) || c.NextDue.Equal(r.read("retry").Due), true)
+}
+
+func jumpStays(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	r.time()
+	r.Jump(far)
+	r.quiet("when the clock has jumped")
+	r.pass(storage.JumpWait + time.Millisecond)
+	var tasks, ticks []string
+	for more := true; more; {
+		c := r.claim(ask(5))
+		tasks, ticks, more = append(tasks, ids(c.Tasks)...), append(ticks, ids(c.Ticks)...), c.More
+	}
+	slices.Sort(tasks)
+	r.want("claimed", tasks, []string{"held", "retry", "scheduled"})
+	r.want("ticks", ticks, []string{"cursor.hour"})
+	r.gone("done")
+	r.want("window", r.insert(skipping("other", "k"))[0].Existing, false)
+	r.want("runners", len(r.runners()), 0)
+}
+
+func jumpLooked(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	r.insert(delayed("a", time.Hour))
+	const step = storage.JumpAfter - time.Minute
+	for range time.Hour / step {
+		r.Jump(step)
+		r.quiet("before its moment")
+	}
+	r.Jump(step)
+	r.take(ask(1), "a")
+}
+
+func jumpStamped(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	h := r.holding(job("held"))
+	r.Jump(far)
+	from := r.now()
+	r.insert(delayed("later", time.Minute))
+	r.extend(storage.Extension{Fence: h.Fence, For: long})
+	until := r.now()
+	r.Jump(-far)
+	r.quiet("when it is right again")
+	r.between("Due", r.is("later", storage.Scheduled).Due, from.Add(time.Minute), until.Add(time.Minute))
+	r.between("lease", r.is("held", storage.Pending).LeaseUntil, from.Add(long), until.Add(long))
+	from = r.now()
+	r.extend(storage.Extension{Fence: h.Fence, For: storage.MinLease})
+	t := r.is("held", storage.Pending)
+	r.between("lease", t.LeaseUntil, from.Add(storage.MinLease), r.now().Add(storage.MinLease))
+	r.passTo(t.LeaseUntil)
+	r.take(ask(1), "held")
+}
+
+func jumpBack(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	r.insert(delayed("before", time.Second))
+	r.Jump(-far)
+	from := r.now()
+	r.add("crashing")
+	h := r.take(brief(1), "crashing")
+	r.between("lease", h.LeaseUntil, from.Add(storage.MinLease), r.now().Add(storage.MinLease))
+	r.insert(delayed("soon", time.Second), cursor("cursor.soon", r.now().Add(time.Second)))
+	t := r.is("soon", storage.Scheduled)
+	r.between("Created", t.Created, from, r.now())
+	r.passTo(t.Due)
+	c := r.claim(ask(5))
+	r.want("claimed", ids(c.Tasks), []string{"crashing", "soon"})
+	r.want("ticks", ids(c.Ticks), []string{"cursor.soon"})
+	r.is("before", storage.Scheduled)
+}
+
+func jumpVersions(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	r.insert(delayed("a", time.Hour))
+	last := r.read("a").Version
+	for _, d := range []time.Duration{far, -far, -far, far} {
+		r.Jump(d)
+		for range 3 {
+			v := r.changeNow("a", storage.Change{Headers: map[string]string{"x": "y"}}).Version
+			if v <= last {
+				r.Fatalf("version after the clock was set by %v: got %d, want more than %d", d, v, last)
+			}
+			last = v
+		}
+	}
+}
+
+func jumpCallers(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	for i, d := range []time.Duration{0, far, -far, -far, far} {
+		r.Jump(d)
+		id := string(rune('a' + i))
+		r.want("Existing", r.insert(job(id))[0].Existing, false)
+		r.end(r.take(ask(1), id), storage.Complete)
+	}
+}

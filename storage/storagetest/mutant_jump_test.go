@@ -1,0 +1,88 @@
+package storagetest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
+)
+
+func jumpMutants() []mutant {
+	return []mutant{
+		{
+			name:   "the clock never goes back",
+			rules:  []string{"jump/ahead and back", "jump/stamped meanwhile", "jump/back"},
+			opened: monotone,
+		},
+		{
+			name: "jumps are believed at once", rules: []string{"jump/ahead and back", "jump/next due"},
+			opened: func(t testing.TB, _ storage.Limits, o *Opened) {
+				session, jump := storage.NewSession(o.Storage, 0), o.Jump
+				o.Jump = func(d time.Duration) {
+					for ; d > storage.JumpAfter; d -= storage.JumpAfter {
+						jump(storage.JumpAfter)
+						_ = session.Configure(t.Context(), mainQueue, storage.Settings{})
+					}
+					jump(d)
+				}
+			},
+		},
+		{
+			name: "jumps ahead are never believed", rules: []string{"jump/ahead for good", "jump/looked at regularly"},
+			opened: func(_ testing.TB, _ storage.Limits, o *Opened) { o.Jump = func(time.Duration) {} },
+		},
+		breaks("the clock is not told of", fault{
+			describe: described(func(d *storage.Description) { d.Warnings = nil }),
+		}, "jump/told"),
+		knowing("versions follow the clock", func(m *mind) *fault {
+			return &fault{apply: answering(func(_ storage.Tx, a *storage.Applied) {
+				if d, err := m.Describe(context.Background()); err == nil && len(a.Changed) > 0 {
+					a.Changed[0].Version = d.Now.UnixMicro()
+				}
+			})}
+		}, "jump/versions"),
+		knowing("lanes opened ahead are good", func(m *mind) *fault {
+			return &fault{apply: applies(func(
+				ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
+			) ([]storage.Applied, error) {
+				if d, err := m.Describe(ctx); err == nil && call.Lane.Opened.After(d.Now.Add(storage.LaneLife)) {
+					call = storage.Call{}
+				}
+				return next(ctx, call, txs...)
+			})}
+		}, "identity/opened ahead"),
+		knowing("a clock that was set is never forgiven", func(m *mind) *fault {
+			return &fault{apply: applies(func(
+				ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
+			) ([]storage.Applied, error) {
+				applied, err := next(ctx, call, txs...)
+				m.locked(func() {
+					if m.count > 0 || errors.Is(err, storage.ErrLaneExpired) {
+						m.count, applied, err = 1, nil, storage.ErrLaneExpired
+					}
+				})
+				return applied, err
+			})}
+		}, "jump/callers"),
+	}
+}
+
+// monotone opens a storage whose clock stands still where it should go back.
+func monotone(t testing.TB, limits storage.Limits, o *Opened) {
+	t.Helper()
+	var ahead time.Duration
+	var last time.Time
+	s, err := memory.Open(memory.Config{Limits: limits, Now: func() time.Time {
+		if now := time.Now().Add(ahead); now.After(last) {
+			last = now
+		}
+		return last
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Storage, o.Again, o.Jump = s, nil, func(d time.Duration) { ahead += d }
+}
