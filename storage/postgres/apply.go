@@ -14,6 +14,9 @@ import (
 func (s *Storage) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {
+	if err := storage.CheckCall(call); err != nil {
+		return nil, err
+	}
 	if err := storage.CheckTxs(s.limits, txs); err != nil {
 		return nil, err
 	}

@@ -165,7 +165,7 @@ func (w *work) checkChange(ch *storage.Change) *row {
 	if r == nil {
 		return nil
 	}
-	if !r.isPending() || !onlyCancels(ch) {
+	if !r.isPending() || !ch.Permitted(storage.Pending) {
 		w.own(r) // the request to cancel what another settles or extends is not kept
 	}
 	if !ch.Permitted(stateOf(r.state)) {
@@ -178,19 +178,13 @@ func (w *work) checkChange(ch *storage.Change) *row {
 		w.collide(storage.Collision{Ref: at, Holder: at})
 	}
 	life := r.spec.Unique.Mode == storage.UniqueLife
-	to := targetState(r, ch)
+	to := ch.Target(stateOf(r.state))
 	if life && !to.Ended() && to != storage.Cursors && (moved || r.ended()) {
 		if holder, free := w.take(at, r.spec.Unique.Key); !free {
 			w.collide(storage.Collision{Ref: ch.Ref, Holder: holder, Unique: true})
 		}
 	}
 	return r
-}
-
-// onlyCancels reports whether ch cancels and alters nothing else.
-func onlyCancels(ch *storage.Change) bool {
-	return ch.State == storage.Cancelled && targetQueue(ch) == ch.Ref.Queue &&
-		ch.Encoding == "" && ch.Headers == nil && ch.Priority == nil && ch.Cursor == nil
 }
 
 // targetQueue is the queue in which ch leaves its task.
@@ -200,11 +194,3 @@ func targetQueue(ch *storage.Change) string {
 	}
 	return ch.Queue
 }
-
-// targetState is the state to which ch moves r: its own where ch names none.
-func targetState(r *row, ch *storage.Change) storage.State {
-	return ch.Target(stateOf(r.state))
-}
-
-// timed reports whether ch names a moment.
-func timed(ch *storage.Change) bool { return ch.Delay != 0 || !ch.At.IsZero() }

@@ -10,6 +10,9 @@ import (
 func (s *Storage) Configure(
 	ctx context.Context, call storage.Call, queue string, settings storage.Settings,
 ) error {
+	if err := storage.CheckCall(call); err != nil {
+		return err
+	}
 	if err := storage.CheckSettings(queue, &settings); err != nil {
 		return err
 	}

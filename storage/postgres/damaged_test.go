@@ -41,6 +41,7 @@ func FuzzRow(f *testing.F) {
 		w.keys[key{"q", r.spec.Unique.Key}] = nil
 		w.apply(&storage.Tx{Changes: []storage.Change{{Ref: ref, State: storage.Waiting}}})
 		w.apply(&storage.Tx{Changes: []storage.Change{{Ref: ref, State: storage.Cancelled}}})
+		w.apply(&storage.Tx{Changes: []storage.Change{{Ref: ref, Requeue: true}}})
 		if r.isPending() {
 			w.recover(r)
 		}

@@ -42,7 +42,7 @@ func (s *Storage) read(ctx context.Context, ref storage.Ref) (t storage.Task, er
 			rec.found = true
 			return nil
 		}, &rec.ended, &rec.sort, &rec.version, &rec.state, &rec.flags, &rec.priority, &rec.lease, &rec.past,
-			&rec.record, &rec.at, &rec.reason, &rec.attempts, &stack, &result, &progress, &checkpoint),
+			&rec.record, &rec.at, &rec.attempts, &stack, &result, &progress, &checkpoint),
 	})
 	if err != nil {
 		return t, err
@@ -106,7 +106,7 @@ func (s *Storage) list(
 			all = append(all, listed{got.row(storage.Ref{Queue: q.Queue, ID: unpackID(id)}, 0), slices.Clone(id)})
 			return nil
 		}, &id, &rec.sort, &rec.version, &rec.state, &rec.flags, &rec.priority, &rec.lease, &rec.past, &rec.record,
-			&rec.at, &rec.reason, &rec.attempts),
+			&rec.at, &rec.attempts),
 	})
 	if err != nil {
 		return page, err

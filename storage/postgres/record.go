@@ -236,22 +236,23 @@ type past struct {
 	Retries, Crashes int
 	Snoozes          int
 	SnoozedSince     int64
+	Reason           string // why it was snoozed, or is dead
 }
 
 // pack writes a past: when it was created in eight bytes, as claim writes it, then what
-// else there is (varints).
+// else there is (varints, and the reason to the end).
 func (p *past) pack() []byte {
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, 24), uint64(p.Created))
-	if p.Retries == 0 && p.Crashes == 0 && p.Snoozes == 0 {
+	if *p == (past{Created: p.Created}) {
 		return b
 	}
 	b = binary.AppendUvarint(b, uint64(p.Retries))
 	b = binary.AppendUvarint(b, uint64(p.Crashes))
-	if p.Snoozes > 0 {
+	if p.Snoozes > 0 || p.Reason != "" {
 		b = binary.AppendUvarint(b, uint64(p.Snoozes))
 		b = binary.AppendUvarint(b, uint64(p.SnoozedSince))
 	}
-	return b
+	return append(b, p.Reason...)
 }
 
 // unpackPast reads a past; an empty one is that of a task created at its version.
@@ -269,10 +270,12 @@ func unpackPast(b []byte, version int64) (p past, err error) {
 	}
 	if len(r.b) > 0 {
 		p.Snoozes, p.SnoozedSince = int(r.number()), int64(r.number())
+		p.Reason = string(r.b)
 	}
 	const most = 1 << 31
 	if r.bad || p.Retries < 0 || p.Retries > most || p.Crashes < 0 || p.Crashes > most ||
-		p.Snoozes < 0 || p.Snoozes > most || !isMoment(p.Created) || !isMoment(p.SnoozedSince) {
+		p.Snoozes < 0 || p.Snoozes > most || !isMoment(p.Created) || !isMoment(p.SnoozedSince) ||
+		p.Reason != storage.CleanText(p.Reason, storage.MaxReason) {
 		return p, errDamaged
 	}
 	return p, nil

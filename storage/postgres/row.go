@@ -89,7 +89,6 @@ type row struct {
 	priority int16
 	lease    []byte
 	at       int64 // when it ended
-	reason   string
 	past     past
 	spec     spec
 	attempts []storage.Attempt
@@ -200,7 +199,7 @@ func (r *row) task() storage.Task {
 		Priority: int(r.priority), MaxRetries: r.spec.MaxRetries, Retries: r.past.Retries,
 		CrashLimit: r.spec.CrashLimit, Crashes: r.past.Crashes, Snoozes: r.past.Snoozes,
 		SnoozedSince: moment(r.past.SnoozedSince), Timeout: r.spec.Timeout, Keep: r.spec.Keep,
-		Unique: r.spec.Unique, Created: moment(r.past.Created), Reason: r.reason,
+		Unique: r.spec.Unique, Created: moment(r.past.Created), Reason: r.past.Reason,
 		Attempts: r.attempts, Cursor: r.spec.Cursor,
 	}
 	switch {
@@ -227,16 +226,22 @@ func (r *row) due() int64 {
 
 // attempt appends to the history of a pending task how its claim ended.
 func (r *row) attempt(now int64, outcome, text, stack string) {
-	if n := len(r.attempts); n >= storage.MaxAttempts {
-		r.attempts = slices.Delete(r.attempts, 0, n-storage.MaxAttempts+1)
-	}
-	r.attempts = append(r.attempts, storage.Attempt{
+	r.addAttempt(storage.Attempt{
 		At: moment(now), Version: r.version, Runner: r.runner(), Outcome: outcome,
 		Error: storage.CleanText(text, storage.MaxAttemptError),
 	})
-	r.side.attempts = packAttempts(r.attempts)
 	r.side.stack = []byte(fullText(text, stack))
-	r.beside(sideAttempts | sideStack)
+	r.beside(sideStack)
+}
+
+// addAttempt appends to the history, of which the oldest go.
+func (r *row) addAttempt(a storage.Attempt) {
+	if n := len(r.attempts); n >= storage.MaxAttempts {
+		r.attempts = slices.Delete(r.attempts, 0, n-storage.MaxAttempts+1)
+	}
+	r.attempts = append(r.attempts, a)
+	r.side.attempts = packAttempts(r.attempts)
+	r.beside(sideAttempts)
 }
 
 // beside notes that something stands beside the task from now on.

@@ -84,8 +84,8 @@ func (w *work) save(patient bool) []query {
 	}
 	if len(c.keeps) > 0 {
 		v := vectorsOf(c.keeps, func(*row) bool { return true })
-		add("SELECT {schema}.keep($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)", v.queues, v.ids, v.sorts,
-			v.versions, v.states, v.flags, v.priorities, v.pasts, v.records, v.ats, v.reasons)
+		add("SELECT {schema}.keep($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", v.queues, v.ids, v.sorts,
+			v.versions, v.states, v.flags, v.priorities, v.pasts, v.records, v.ats)
 	}
 	if len(c.forgets) > 0 {
 		queues, ids := origins(c.forgets)
@@ -136,7 +136,6 @@ type vectors struct {
 	ids, leases, pasts, records [][]byte
 	sorts, versions, ats        []int64
 	states, flags, priorities   []int16
-	reasons                     []string
 }
 
 func vectorsOf(all []*row, recorded func(*row) bool) vectors {
@@ -157,7 +156,6 @@ func vectorsOf(all []*row, recorded func(*row) bool) vectors {
 		}
 		v.records = append(v.records, record)
 		v.ats = append(v.ats, r.at)
-		v.reasons = append(v.reasons, r.reason)
 	}
 	return v
 }

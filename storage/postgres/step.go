@@ -98,7 +98,6 @@ type record struct {
 	sort, version, at             int64
 	state, flags, priority        int16
 	lease, past, record, attempts []byte
-	reason                        string
 }
 
 func (s *Storage) newStep(l link, queues map[string]int32) *step {
@@ -294,7 +293,7 @@ func (st *step) loading(named map[storage.Ref]bool) query {
 			st.loaded[refs[n-1]] = &got
 			return nil
 		}, &n, &r.held, &r.ended, &r.sort, &r.version, &r.state, &r.flags, &r.priority, &r.lease, &r.past,
-			&r.record, &r.at, &r.reason, &r.attempts),
+			&r.record, &r.at, &r.attempts),
 	}
 }
 
@@ -371,7 +370,7 @@ func (st *step) try() (*work, error) {
 func (rec *record) row(ref storage.Ref, queue int32) *row {
 	r := &row{
 		ref: ref, queue: queue, sort: rec.sort, version: rec.version, state: rec.state, flags: rec.flags,
-		priority: rec.priority, lease: rec.lease, at: rec.at, reason: rec.reason, held: rec.held,
+		priority: rec.priority, lease: rec.lease, at: rec.at, held: rec.held,
 		was: origin{table: inTasks, queue: queue, flags: rec.flags},
 	}
 	if rec.ended {

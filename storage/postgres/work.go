@@ -200,7 +200,7 @@ func (w *work) put(r *row, to int16) {
 		r.flags &^= started
 	}
 	if to < completed {
-		r.at, r.reason = 0, ""
+		r.at = 0
 	}
 }
 

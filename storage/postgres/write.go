@@ -95,12 +95,12 @@ func (w *work) change(r *row, ch *storage.Change) storage.Placed {
 	case r.isPending():
 		w.askCancel(r)
 		return r.placed()
-	case r.state == cancelled && onlyCancels(ch):
+	case r.state == cancelled && !ch.Requeue: // it is cancelled again
 		return r.placed()
 	}
 	w.edit(r, ch)
 	if q := targetQueue(ch); q != r.ref.Queue {
-		w.changeQueue(r, ch, q)
+		w.transfer(r, q)
 	} else {
 		w.changeState(r, ch)
 	}
@@ -135,30 +135,17 @@ func (w *work) edit(r *row, ch *storage.Change) {
 	}
 }
 
-// changeQueue moves r to another queue. A task that ends in the same step ends where it
-// was and then moves, if it is kept; one that comes back to life does so where it
-// arrives.
-func (w *work) changeQueue(r *row, ch *storage.Change, to string) {
-	if targetState(r, ch).Ended() {
-		w.changeState(r, ch)
-		if w.rows[r.ref] == r {
-			w.transfer(r, to)
-		}
-		return
-	}
-	w.transfer(r, to)
-	w.changeState(r, ch)
-}
-
 // changeState puts r where a change wants it. What stays in its state keeps its place,
 // unless the change names a new priority or moment.
 func (w *work) changeState(r *row, ch *storage.Change) {
-	switch to := targetState(r, ch); {
-	case to == storage.Cancelled && r.state != cancelled:
+	if ch.Requeue {
+		w.requeue(r)
+	}
+	switch to := ch.Target(stateOf(r.state)); {
+	case to == storage.Cancelled:
 		w.end(r, cancelled)
 	case to == storage.Waiting:
 		if stateOf(r.state) != storage.Waiting || ch.Priority != nil {
-			w.startAnew(r)
 			w.waitAtTail(r)
 		}
 	case to == storage.Scheduled:
@@ -171,32 +158,26 @@ func (w *work) changeState(r *row, ch *storage.Change) {
 // reschedule puts r into scheduled or retry, or into waiting where it is due now.
 func (w *work) reschedule(r *row, ch *storage.Change, to int16) {
 	due := r.due() // stays where the change names no moment; none in other states
-	none := due == 0
-	if timed(ch) {
+	timed := ch.Delay != 0 || !ch.At.IsZero()
+	if timed || due == 0 {
 		due = w.due(ch.Delay, ch.At)
+		timed = true
 	}
 	switch {
-	case due <= w.now && (timed(ch) || none):
-		w.startAnew(r)
+	case timed && due <= w.now:
 		w.waitAtTail(r)
 	case r.state != to || due != r.due():
-		w.startAnew(r)
 		w.schedule(r, to, due)
 	}
 }
 
-// startAnew clears what an ended task was: it is requeued. What it told of its progress
-// stays.
-func (w *work) startAnew(r *row) {
-	if !r.ended() {
-		return
-	}
+// requeue starts an ended task anew. Its history goes on.
+func (w *work) requeue(r *row) {
 	r.past = past{Created: r.past.Created}
 	r.flags &^= startOnly | isSuspect
-	r.attempts = nil
-	if r.flags&hasSide != 0 || r.side.mask != 0 {
-		r.side = side{mask: sideAttempts | sideStack | sideResult}
-	}
+	r.side.result = nil
+	r.beside(sideResult)
+	r.addAttempt(storage.Attempt{At: moment(w.now), Outcome: storage.AttemptRequeue})
 }
 
 // settle ends the claim of a task whose fence was checked.
@@ -213,7 +194,7 @@ func (w *work) settle(r *row, se *storage.Settle) storage.Placed {
 		w.delta(r.ref.Queue).add(tFailed)
 	}
 	r.version = w.grown(r.version)
-	w.countSnooze(r, to)
+	w.countSnooze(r, to, se.Reason)
 	switch to {
 	case storage.Waiting:
 		w.waitAtHead(r)
@@ -229,9 +210,9 @@ func (w *work) settle(r *row, se *storage.Settle) storage.Placed {
 		w.end(r, completed)
 	case storage.Dead:
 		w.end(r, dead)
-		r.reason = storage.ReasonRetries
+		r.past.Reason = storage.ReasonRetries
 		if se.Outcome == storage.Bury {
-			r.reason = storage.CleanText(se.Reason, storage.MaxReason)
+			r.past.Reason = storage.CleanText(se.Reason, storage.MaxReason)
 		}
 	default: // cancelled
 		w.end(r, cancelled)
@@ -239,13 +220,14 @@ func (w *work) settle(r *row, se *storage.Settle) storage.Placed {
 	return r.placed()
 }
 
-// countSnooze counts the snoozes in a row. Only a settle of a pending task leads to
-// scheduled, so that state tells a snooze from every other end.
-func (w *work) countSnooze(r *row, to storage.State) {
+// countSnooze counts the snoozes in a row and keeps the reason of the last. Only a settle of
+// a pending task leads to scheduled, so that state tells a snooze from every other end.
+func (w *work) countSnooze(r *row, to storage.State, reason string) {
 	if to != storage.Scheduled {
-		r.past.Snoozes, r.past.SnoozedSince = 0, 0
+		r.past.Snoozes, r.past.SnoozedSince, r.past.Reason = 0, 0, ""
 		return
 	}
+	r.past.Reason = storage.CleanText(reason, storage.MaxReason)
 	if r.past.Snoozes == 0 {
 		r.past.SnoozedSince = w.now
 	}
@@ -263,6 +245,7 @@ func (w *work) recover(r *row) {
 		r.flags |= startOnly
 	}
 	r.attempt(w.tick(), outcome, "", "")
+	r.past.Reason = "" // of a snooze before
 	if charged {
 		r.past.Crashes++
 		w.delta(r.ref.Queue).add(tCrashed)
@@ -273,7 +256,7 @@ func (w *work) recover(r *row) {
 		w.waitAtHead(r)
 	case storage.Dead:
 		w.end(r, dead)
-		r.reason = storage.ReasonCrashes
+		r.past.Reason = storage.ReasonCrashes
 	default: // cancelled
 		w.end(r, cancelled)
 	}

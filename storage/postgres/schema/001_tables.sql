@@ -72,7 +72,7 @@ CREATE TABLE {schema}.deltas (
 -- flags: 1 its end needs more than a delete, 2 started, 4 only to start at once,
 --        8 a suspect, 16 has a row in sides, 32 a large record
 -- lease: token and runner while it is pending, else empty
--- past:  when it was created and what it went through; empty until its first claim
+-- past:  when it was created, what it went through and why; empty until its first claim
 --        or change: it was created at its version then, and went through nothing
 -- record: kind, encoding, limits, headers and payload (record.go)
 CREATE TABLE {schema}.tasks (
@@ -107,7 +107,6 @@ CREATE TABLE {schema}.ended (
 	flags    int2  NOT NULL,
 	priority int2  NOT NULL,
 	id       bytea NOT NULL,
-	reason   text  NOT NULL,
 	past     bytea NOT NULL,
 	record   bytea NOT NULL,
 	PRIMARY KEY (queue, id)

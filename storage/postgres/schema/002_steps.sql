@@ -771,7 +771,7 @@ END $$;
 -- that step, held false.
 CREATE FUNCTION {schema}.load(queues int4[], ids bytea[], locks int4, wait bool) RETURNS TABLE (
 	o_n int4, o_held bool, o_ended bool, o_sort int8, o_version int8, o_state int2, o_flags int2,
-	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_at int8, o_reason text, o_attempts bytea
+	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_at int8, o_attempts bytea
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '2s' AS $$
 DECLARE
@@ -788,12 +788,12 @@ BEGIN
 			END IF;
 			RETURN QUERY
 			SELECT n, true, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
-				0::int8, ''::text, {schema}.history(t.queue, t.id, t.flags)
+				0::int8, {schema}.history(t.queue, t.id, t.flags)
 			FROM {schema}.tasks t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
 			CONTINUE WHEN FOUND;
 			RETURN QUERY
 			SELECT n, true, true, t.expires, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past,
-				t.record, t.at, t.reason, {schema}.history(t.queue, t.id, t.flags)
+				t.record, t.at, {schema}.history(t.queue, t.id, t.flags)
 			FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
 			CONTINUE WHEN FOUND;
 		END IF;
@@ -801,17 +801,17 @@ BEGIN
 		-- other between these looks: the last one finds what was requeued behind the first.
 		RETURN QUERY
 		SELECT n, false, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
-			0::int8, ''::text, NULL::bytea
+			0::int8, NULL::bytea
 		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i;
 		CONTINUE WHEN FOUND;
 		RETURN QUERY
 		SELECT n, false, true, t.expires, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past, t.record,
-			t.at, t.reason, NULL::bytea
+			t.at, NULL::bytea
 		FROM {schema}.ended t WHERE t.queue = q AND t.id = i;
 		CONTINUE WHEN FOUND;
 		RETURN QUERY
 		SELECT n, false, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
-			0::int8, ''::text, NULL::bytea
+			0::int8, NULL::bytea
 		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i;
 	END LOOP;
 END $$;
@@ -923,8 +923,8 @@ BEGIN
 	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
 	SELECT 0, 0, u.queue, u.queue * 16, 0, 0, u.id, '', '', '' FROM unnest(queues, ids) AS u (queue, id)
 	ON CONFLICT DO NOTHING;
-	INSERT INTO {schema}.ended (expires, version, at, queue, line, flags, priority, id, reason, past, record)
-	SELECT 0, 0, 0, u.queue, u.queue * 16, 0, 0, u.id, '', '', '' FROM unnest(queues, ids) AS u (queue, id)
+	INSERT INTO {schema}.ended (expires, version, at, queue, line, flags, priority, id, past, record)
+	SELECT 0, 0, 0, u.queue, u.queue * 16, 0, 0, u.id, '', '' FROM unnest(queues, ids) AS u (queue, id)
 	ON CONFLICT DO NOTHING;
 	DELETE FROM {schema}.tasks t USING (
 		SELECT (SELECT x.ctid FROM {schema}.tasks x WHERE x.queue = u.queue AND x.id = u.id) AS c
@@ -1116,13 +1116,13 @@ END $$;
 -- keep adds tasks that have ended.
 CREATE FUNCTION {schema}.keep(
 	queues int4[], ids bytea[], sorts int8[], versions int8[], states int2[], marks int2[],
-	priorities int2[], pasts bytea[], records bytea[], ats int8[], reasons text[]
+	priorities int2[], pasts bytea[], records bytea[], ats int8[]
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-	INSERT INTO {schema}.ended (expires, version, at, queue, line, flags, priority, id, reason, past, record)
-	SELECT u.sort, u.version, u.at, u.queue, u.queue * 16 + u.state, u.mark, u.priority, u.id, u.reason, u.past, u.record
-	FROM unnest(queues, ids, sorts, versions, states, marks, priorities, pasts, records, ats, reasons)
-		AS u (queue, id, sort, version, state, mark, priority, past, record, at, reason);
+	INSERT INTO {schema}.ended (expires, version, at, queue, line, flags, priority, id, past, record)
+	SELECT u.sort, u.version, u.at, u.queue, u.queue * 16 + u.state, u.mark, u.priority, u.id, u.past, u.record
+	FROM unnest(queues, ids, sorts, versions, states, marks, priorities, pasts, records, ats)
+		AS u (queue, id, sort, version, state, mark, priority, past, record, at);
 END $$;
 
 -- shift moves what stands beside tasks to other queues.
@@ -1233,7 +1233,7 @@ $$;
 CREATE FUNCTION {schema}.page(q int4, states int2[], after_sort int8, after_id bytea, most int4)
 RETURNS TABLE (
 	o_id bytea, o_sort int8, o_version int8, o_state int2, o_flags int2, o_priority int2, o_lease bytea,
-	o_past bytea, o_record bytea, o_at int8, o_reason text, o_attempts bytea
+	o_past bytea, o_record bytea, o_at int8, o_attempts bytea
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
@@ -1241,14 +1241,14 @@ BEGIN
 		IF states[i] < 10 THEN
 			RETURN QUERY
 			SELECT t.id, t.sort, t.version, (CASE WHEN t.queue = q THEN states[i] ELSE 9 END)::int2, t.flags, t.priority,
-				t.lease, t.past, t.record, 0::int8, ''::text, {schema}.history(t.queue, t.id, t.flags)
+				t.lease, t.past, t.record, 0::int8, {schema}.history(t.queue, t.id, t.flags)
 			FROM {schema}.tasks t
 			WHERE t.line = q * 16 + states[i] AND t.sort >= after_sort AND (t.sort, t.id) > (after_sort, after_id)
 			ORDER BY t.sort, t.id LIMIT most;
 		ELSE
 			RETURN QUERY
 			SELECT t.id, t.expires, t.version, (CASE WHEN t.queue = q THEN states[i] ELSE 9 END)::int2, t.flags, t.priority,
-				''::bytea, t.past, t.record, t.at, t.reason, {schema}.history(t.queue, t.id, t.flags)
+				''::bytea, t.past, t.record, t.at, {schema}.history(t.queue, t.id, t.flags)
 			FROM {schema}.ended t
 			WHERE t.line = q * 16 + states[i] AND t.expires >= after_sort
 				AND (t.expires, t.id) > (after_sort, after_id)
@@ -1288,7 +1288,7 @@ END $$;
 -- read gives one task with all that stands beside it.
 CREATE FUNCTION {schema}.read(p_name text, p_id bytea) RETURNS TABLE (
 	o_ended bool, o_sort int8, o_version int8, o_state int2, o_flags int2, o_priority int2, o_lease bytea,
-	o_past bytea, o_record bytea, o_at int8, o_reason text,
+	o_past bytea, o_record bytea, o_at int8,
 	o_attempts bytea, o_stack bytea, o_result bytea, o_progress bytea, o_checkpoint bytea
 ) LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
@@ -1299,12 +1299,12 @@ BEGIN
 	SELECT k.* INTO s FROM {schema}.sides k WHERE k.queue = q AND k.id = p_id;
 	RETURN QUERY
 	SELECT false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
-		0::int8, ''::text, s.attempts, s.stack, s.result, s.progress, s.checkpoint
+		0::int8, s.attempts, s.stack, s.result, s.progress, s.checkpoint
 	FROM {schema}.tasks t WHERE t.queue = q AND t.id = p_id;
 	IF NOT FOUND THEN
 		RETURN QUERY
 		SELECT true, e.expires, e.version, (e.line & 15)::int2, e.flags, e.priority, ''::bytea, e.past, e.record,
-			e.at, e.reason, s.attempts, s.stack, s.result, s.progress, s.checkpoint
+			e.at, s.attempts, s.stack, s.result, s.progress, s.checkpoint
 		FROM {schema}.ended e WHERE e.queue = q AND e.id = p_id;
 	END IF;
 END $$;
