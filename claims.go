@@ -179,7 +179,7 @@ func (c *claimer) idle(draining context.Context, asked round, claimed storage.Cl
 // cost more than the tasks do. One that comes alone is claimed at once.
 func (c *claimer) gather(draining context.Context) {
 	if wait := gatherTime - time.Since(c.answered); wait > 0 && c.brought > 1 {
-		rest(draining, wait, nil)
+		rest(draining, wait)
 	}
 }
 

@@ -140,7 +140,7 @@ func (r *Runner) finishJoined(a *attempt, err error, took time.Duration) {
 func (r *Runner) look(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, slowScan) {
 		t, err := r.store.Task(ctx, ref)
-		if !unanswered(err) || !rest(ctx, jitter(pause), nil) {
+		if !unanswered(err) || !rest(ctx, jitter(pause)) {
 			return t, err
 		}
 	}

@@ -208,8 +208,20 @@ func (a *attempt) encode(v any) ([]byte, error) {
 	return b, nil
 }
 
+// largeValue is from how many bytes on a runner writes one progress or checkpoint at a time:
+// several would fill the connections and the storage, and heartbeats would wait behind them.
+const largeValue = 64 << 10
+
 // extend writes under the lease without a heartbeat.
 func (a *attempt) extend(ctx context.Context, e storage.Extension) error {
+	if len(e.Progress)+len(e.Checkpoint) >= largeValue {
+		select {
+		case a.r.large <- struct{}{}:
+			defer func() { <-a.r.large }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	extended, err := a.r.beats.Extend(ctx, storage.ExtendRequest{Leases: []storage.Extension{e}})
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", err, cause) // such as ErrLeaseLost, which ended the context

@@ -37,7 +37,7 @@ func newDomain(r *Runner, member string) *domain {
 	d := &domain{r: r, member: member}
 	d.claims = &claimer{d: d}
 	d.settle = &settler{d: d, kick: make(chan struct{}, 1)}
-	d.keep = &keeper{d: d, kick: make(chan struct{}, 1)}
+	d.keep = &keeper{d: d, kick: make(chan struct{}, 1), failed: make(chan struct{}, 1)}
 	d.ticks = &ticker{d: d, kick: make(chan struct{}, 1)}
 	return d
 }

@@ -27,7 +27,7 @@ func (h *heart) loop(ctx context.Context) {
 		if !h.beat(ctx) {
 			next = min(next, jitter(slowScan))
 		}
-		if !rest(ctx, next, nil) {
+		if !rest(ctx, next) {
 			return
 		}
 	}
@@ -36,8 +36,6 @@ func (h *heart) loop(ctx context.Context) {
 // beat reports whether it went through. The storage's weather is logged where all calls
 // pass.
 func (h *heart) beat(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, h.r.cfg.Lease/3)
-	defer cancel()
 	extended, err := h.r.beats.Extend(ctx, storage.ExtendRequest{Runner: h.info(h.storageNow(h.r.now()))})
 	if err != nil {
 		if !unanswered(err) && ctx.Err() == nil {

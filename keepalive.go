@@ -2,6 +2,7 @@ package midge
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -12,45 +13,73 @@ import (
 // the context of every job whose lease could not be extended in time, whether or not a
 // call is under way.
 type keeper struct {
-	d    *domain
-	kick chan struct{} // capacity 1: a cancel may wait
+	d      *domain
+	kick   chan struct{} // capacity 1: a cancel may wait
+	failed chan struct{} // capacity 1: an extension has
 }
 
 // safe is how long after the sending of the last successful extension a job may run
 // on. The margin lets it end before another runner may start the task.
-func safe(lease time.Duration) time.Duration {
-	return lease - min(max(time.Second, lease/6), lease/3)
-}
+func safe(lease time.Duration) time.Duration { return lease - lease/6 }
 
 // kickGap is the least time between two heartbeats. A cancel waits in its queue until its
 // job has ended, and every claim of every runner kicks.
 const kickGap = 250 * time.Millisecond
 
-// loop beats until ctx ends.
+// beatsAtOnce is how many extensions of the same leases may be under way, each for half a lease at
+// most: a slow answer still counts, and a lost one is made up for by the next call.
+const beatsAtOnce = 2
+
+// loop beats every third of the lease, sooner after a failure or for a cancel, until ctx ends.
 func (k *keeper) loop(ctx context.Context) {
+	lease := k.d.r.cfg.Lease
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	places := make(chan struct{}, beatsAtOnce)
 	for {
-		next := k.d.r.cfg.Lease / 3
-		if !k.beat(ctx) {
-			// No lease waits a whole turn for the next chance: it is given up after two of them.
-			next = min(max(jitter(next/4), kickGap), jitter(slowScan), next)
+		select {
+		case places <- struct{}{}:
+			calls.Go(func() {
+				if !k.beat(ctx) {
+					kick(k.failed)
+				}
+				<-places
+			})
+		default:
 		}
-		if !rest(ctx, min(next, kickGap), nil) || !rest(ctx, next-min(next, kickGap), k.kick) {
+		gap := min(kickGap, lease/6)
+		if !rest(ctx, gap) || !k.untilNext(ctx, lease/3-gap) {
 			return
 		}
 	}
 }
 
-// rest waits for d, or a kick, and reports false where ctx ended.
-func rest(ctx context.Context, d time.Duration, kick <-chan struct{}) bool {
+// untilNext waits for the next beat, for d at most, and reports false where ctx ended. No lease
+// waits a whole turn for another chance: it is given up after two and a half.
+func (k *keeper) untilNext(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-kick:
+	case <-k.kick:
+	case <-k.failed:
+		return rest(ctx, jitter(min(k.d.r.cfg.Lease/12, slowScan)))
 	case <-ctx.Done():
 		return false
 	}
 	return true
+}
+
+// rest waits for d and reports false where ctx ended.
+func rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // beat extends everything held, in one call, and reports whether that went through.
@@ -79,8 +108,6 @@ func (k *keeper) beat(ctx context.Context) bool {
 		req.Leases = append(req.Leases, storage.Extension{Fence: a.fence, For: k.d.r.cfg.Lease, Started: runs})
 	}
 	sent := k.d.r.now()
-	ctx, cancel := context.WithTimeout(ctx, k.d.r.cfg.Lease/3)
-	defer cancel()
 	extended, err := k.d.r.beats.Extend(ctx, req)
 	if err != nil { // the storage's weather is logged where all calls pass; the guard watches the leases
 		if !unanswered(err) && ctx.Err() == nil {
@@ -120,7 +147,7 @@ func (r *Runner) leaseLost(a *attempt) {
 // local clocks only, see moment, and sleeps while nothing is held.
 func (r *Runner) guard(ctx context.Context) {
 	every := max(r.cfg.Lease/20, 50*time.Millisecond)
-	for r.slots.held.wait(ctx) && rest(ctx, every, nil) {
+	for r.slots.held.wait(ctx) && rest(ctx, every) {
 		now := r.now()
 		for _, a := range r.slots.all(nil) {
 			if !a.hasJoined() && a.isOverdue(now) {
@@ -140,7 +167,9 @@ const stuckAfter = 10 * time.Second
 func (a *attempt) extendedAt(sent moment) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.extended = sent
+	if sent.since(a.extended) > 0 { // else a later call was answered sooner
+		a.extended = sent
+	}
 }
 
 // unextended is how long ago the last extension that went through was sent.

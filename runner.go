@@ -84,6 +84,7 @@ type Runner struct {
 	unsure    atomic.Bool  // a last claim may have taken tasks, and nobody was told
 	closed    atomic.Bool  // the storage is
 
+	large    chan struct{} // held while a large value is written; capacity 1
 	changed  chan struct{} // concurrency or queues changed; capacity 1
 	stop     chan struct{} // closed by Stop
 	stopOnce sync.Once
@@ -127,6 +128,7 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 		id:       storage.NewID(),
 		made:     time.Now(),
 		slots:    newSlots(cfg.Concurrency),
+		large:    make(chan struct{}, 1),
 		changed:  make(chan struct{}, 1),
 		stop:     make(chan struct{}),
 		handlers: make(map[string]*handler),
@@ -136,7 +138,7 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	}
 	r.store.closed = func() { r.closed.Store(true); r.Stop() }
 	r.jobs = storage.NewSession(r.store, storage.LaneLife)
-	r.beats = storage.NewSession(r.store, min(storage.DefaultPatience, cfg.Lease/6))
+	r.beats = storage.NewSession(r.store, min(cfg.Lease, DefaultLease)/2)
 	r.heart = &heart{r: r}
 	r.schedules = &schedules{}
 	return r, nil

@@ -1,0 +1,104 @@
+package midge_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// narrow is a storage with two connections for extensions, over which a large value takes a
+// while.
+type narrow struct {
+	storage.Storage
+	connections chan struct{}
+	large       time.Duration
+}
+
+func (n *narrow) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	select {
+	case n.connections <- struct{}{}:
+		defer func() { <-n.connections }()
+	case <-ctx.Done():
+		return storage.Extended{}, storage.ErrUnknown
+	}
+	if len(req.Leases) == 1 && len(req.Leases[0].Checkpoint) > 100_000 {
+		time.Sleep(n.large) // virtual
+	}
+	return n.Storage.Extend(ctx, req)
+}
+
+// TestLargeCheckpointsCostNobodyTheLease: they go out one at a time, so that heartbeats find a
+// connection.
+func TestLargeCheckpointsCostNobodyTheLease(t *testing.T) {
+	bubble(t, func(b *bench) {
+		n := &narrow{b.store, make(chan struct{}, 2), 200 * time.Millisecond}
+		var lost, written atomic.Int32
+		b.runner = b.newRunner(n, midge.RunnerConfig{Concurrency: 20, Lease: 2 * time.Second}, func(ctx context.Context, w work) error {
+			if w.Name == "large" {
+				for range 5 {
+					if err := midge.Checkpoint(ctx, make([]byte, 1_000_000)); err == nil {
+						written.Add(1)
+					}
+				}
+			}
+			select {
+			case <-ctx.Done():
+				lost.Add(1)
+			case <-time.After(30 * time.Second):
+			}
+			return nil
+		})
+		for i := range 20 {
+			b.enqueue([]string{"large", "small"}[i%2])
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(time.Minute)
+		if lost.Load() > 0 || written.Load() != 50 {
+			t.Errorf("%d jobs lost their lease, %d checkpoints were written; want 0 and 50", lost.Load(), written.Load())
+		}
+	})
+}
+
+// late is a storage that answers extensions late.
+type late struct {
+	storage.Storage
+	by time.Duration
+}
+
+func (l *late) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	extended, err := l.Storage.Extend(ctx, req)
+	select {
+	case <-time.After(l.by):
+		return extended, err
+	case <-ctx.Done():
+		return storage.Extended{}, storage.ErrUnknown
+	}
+}
+
+// TestAShortLeaseLivesThroughSlowAnswers: of a lease of a second, a busy machine may take 450 ms
+// for each extension.
+func TestAShortLeaseLivesThroughSlowAnswers(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var lost atomic.Int32
+		l := &late{b.store, 450 * time.Millisecond}
+		b.runner = b.newRunner(l, midge.RunnerConfig{Lease: time.Second}, func(ctx context.Context, _ work) error {
+			select {
+			case <-ctx.Done():
+				lost.Add(1)
+			case <-time.After(30 * time.Second):
+			}
+			return nil
+		})
+		task := b.enqueue("a")
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(time.Minute)
+		b.gone(task.Ref)
+		if lost.Load() > 0 {
+			t.Errorf("the context ended %d times, want it to live on", lost.Load())
+		}
+	})
+}
