@@ -12,8 +12,9 @@ import (
 
 // ClientConfig configures a [Client]. The zero value works.
 type ClientConfig struct {
-	// Patience is how long a call whose outcome is unknown is repeated, within its
-	// context, before it returns an [ErrUnknown]: default 5 s, None never repeats.
+	// Patience is how long a call that finds the storage away, or whose outcome is
+	// unknown, is repeated, within its context, before it returns an [ErrUnavailable] or
+	// [ErrUnknown]: default 5 s, None never repeats.
 	Patience time.Duration
 	// MaxPayload bounds the encoded parameters of a job, in bytes: default 1 MiB, at
 	// most 16 MiB. Where a storage was opened with other limits, those hold too.
@@ -24,9 +25,9 @@ type ClientConfig struct {
 // use, holds no connection of its own and needs no closing.
 //
 // Its errors wrap an *[InvalidError] for what was found wrong before any I/O, a
-// *[DependencyError] for what the tasks that are there do not permit, an [ErrUnknown]
-// where a reply was lost, or another error of the storage; but for ErrUnknown nothing
-// has happened then.
+// *[DependencyError] for what the tasks that are there do not permit, an [ErrUnavailable]
+// where the storage was not reached at all, an [ErrUnknown] where a reply was lost, or
+// another error of the storage; but for ErrUnknown nothing has happened then.
 type Client struct {
 	store       storage.Storage
 	session     *storage.Session

@@ -427,6 +427,21 @@ func TestEnqueueManyStopsAtAnUnknownOutcome(t *testing.T) {
 	}
 }
 
+// What was not sent did not happen: the caller may do something else instead.
+func TestAStorageThatIsNotReachedIsUnavailable(t *testing.T) {
+	store := &counted{Storage: openMemory(t), lose: 1, fail: fmt.Errorf("dial: %w", storage.ErrUnavailable)}
+	c := newClient(t, store)
+	results, err := c.EnqueueMany(t.Context(), items(2))
+	for _, err := range []error{err, results[0].Err, results[1].Err} {
+		if !errors.Is(err, midge.ErrUnavailable) || errors.Is(err, midge.ErrUnknown) {
+			t.Errorf("got %v, want ErrUnavailable and no ErrUnknown", err)
+		}
+	}
+	if stats, err := c.Queue(midge.DefaultQueue).Stats(t.Context()); err != nil || stats.Totals.Enqueued != 0 {
+		t.Errorf("got %+v, %v; want nothing enqueued", stats, err)
+	}
+}
+
 func TestEnqueueManyStopsAtAnError(t *testing.T) {
 	store := &counted{Storage: openMemory(t), lose: 2, fail: storage.ErrFull}
 	results, err := newClient(t, store).EnqueueMany(t.Context(), items(2001))

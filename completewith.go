@@ -151,7 +151,7 @@ func (r *Runner) look(ctx context.Context, ref storage.Ref) (storage.Task, error
 func (r *Runner) settleApart(ctx context.Context, a *attempt, err error, took time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, partPatience)
 	defer cancel()
-	alone := []settlement{r.judged(a, err, took)}
+	alone := []settlement{r.judged(a, err, took)} //nolint:contextcheck // what it asks ends with the domain
 	applied, failed := r.jobs.Apply(ctx, storage.Tx{Settles: []storage.Settle{alone[0].settle()}})
 	if failed != nil {
 		a.domain.settle.giveUp(alone, failed)

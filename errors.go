@@ -15,6 +15,9 @@ var (
 	// ErrUnknown: whether a call happened is not known, because its reply was
 	// lost. [Client.Repeat] learns its outcome or carries it out.
 	ErrUnknown = storage.ErrUnknown
+	// ErrUnavailable: the storage could not be reached for as long as the call was
+	// tried. Nothing was sent, so nothing happened. It is no ErrUnknown.
+	ErrUnavailable = storage.ErrUnavailable
 	// ErrLeaseLost: another runner may have the task; what was to be written
 	// under its lease was not.
 	ErrLeaseLost = storage.ErrLeaseLost
