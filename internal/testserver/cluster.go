@@ -4,19 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
-// Masters is how many nodes a cluster has.
+// Masters is how many masters a cluster has.
 const Masters = 3
 
 // slots is how many hash slots every Redis Cluster has.
 const slots = 16384
 
-// RedisCluster is a private Redis Cluster of three masters without replicas. Node
-// i owns the i-th third of the slots.
+// RedisCluster is a private Redis Cluster of three masters. Node i owns the i-th third of
+// the slots; where the cluster has replicas, node i + Masters follows it.
 type RedisCluster struct {
 	nodes []*Server
 }
@@ -44,13 +46,18 @@ func StartCluster(options Options) (*RedisCluster, error) {
 	if options.Dir != "" {
 		return nil, fmt.Errorf("testserver: Options.Dir of a cluster is %q, want none", options.Dir)
 	}
-	options.Config = append([]string{
+	defaults, nodes := []string{
 		"cluster-enabled yes",
 		"cluster-config-file nodes.conf",
 		"cluster-node-timeout 5000",
-	}, options.Config...)
+	}, Masters
+	if options.Replicas {
+		nodes = 2 * Masters
+		defaults = append(defaults, "cluster-node-timeout 1000", "repl-diskless-sync-delay 0")
+	}
+	options.Config = append(defaults, options.Config...)
 	cluster := &RedisCluster{}
-	for range Masters {
+	for range nodes {
 		node, err := Start(options)
 		if err != nil {
 			return nil, errors.Join(err, cluster.Close())
@@ -88,7 +95,8 @@ func (c *RedisCluster) Slot(key string) (int, error) {
 	return 0, errors.Join(errs...)
 }
 
-// Owner is the node that a key belongs to, whether it runs or not.
+// Owner is the master that a key belongs to, whether it runs or not, as long as no replica
+// has taken over.
 func (c *RedisCluster) Owner(key string) (*Server, error) {
 	slot, err := c.Slot(key)
 	if err != nil {
@@ -100,6 +108,40 @@ func (c *RedisCluster) Owner(key string) (*Server, error) {
 		}
 	}
 	return nil, fmt.Errorf("testserver: slot %d of %q, want less than %d", slot, key, slots)
+}
+
+// AwaitInStep waits until each replica has all that its master had written by a moment, and
+// gives the moment.
+func (c *RedisCluster) AwaitInStep(t testing.TB) time.Time {
+	t.Helper()
+	at := time.Now()
+	for i, master := range c.nodes[:Masters] {
+		awaitInStep(t, master, c.nodes[Masters+i])
+	}
+	return at
+}
+
+// AwaitTakenOver waits until the replica of a master is a master in its place, and the
+// cluster serves again.
+func (c *RedisCluster) AwaitTakenOver(t testing.TB, master *Server) {
+	t.Helper()
+	replica := c.nodes[Masters+slices.Index(c.nodes, master)]
+	Await(t, "the replica has taken over", func() bool {
+		role, err := replica.Do("ROLE")
+		return err == nil && strings.HasPrefix(role, "master")
+	})
+	Await(t, "the cluster serves again", func() bool {
+		for _, node := range c.nodes {
+			if node == master {
+				continue
+			}
+			info, err := node.Do("CLUSTER", "INFO")
+			if err != nil || !strings.Contains(info, "cluster_state:ok\r\n") {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // AwaitReady waits until every node serves and says that the cluster is whole, as
@@ -114,7 +156,7 @@ func (c *RedisCluster) AwaitReady() error {
 				return false
 			}
 			state = node.Addr() + ":\n" + info
-			if !whole(info) {
+			if !c.whole(info) {
 				return false
 			}
 		}
@@ -138,7 +180,7 @@ func (c *RedisCluster) Close() error {
 // join gives each node its slots and introduces the others to the first; gossip
 // does the rest.
 func (c *RedisCluster) join() error {
-	for i, node := range c.nodes {
+	for i, node := range c.nodes[:Masters] {
 		first, end := slotsOf(i)
 		add := []string{"CLUSTER", "ADDSLOTS"}
 		for slot := first; slot < end; slot++ {
@@ -161,18 +203,46 @@ func (c *RedisCluster) join() error {
 			return fmt.Errorf("testserver: introduce %s: %w", node.Addr(), err)
 		}
 	}
-	return c.AwaitReady()
+	if err := c.AwaitReady(); err != nil {
+		return err
+	}
+	for i, replica := range c.nodes[Masters:] {
+		if err := follow(replica, c.nodes[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow makes a node the replica of another, and returns when it has what that has.
+func follow(replica, master *Server) error {
+	id, err := master.Do("CLUSTER", "MYID")
+	if err != nil {
+		return fmt.Errorf("testserver: ask %s for its id: %w", master.Addr(), err)
+	}
+	linked := func() bool {
+		if _, err = replica.Do("CLUSTER", "REPLICATE", id); err != nil {
+			return false // they have not met
+		}
+		var info string
+		info, err = replica.Do("INFO", "replication")
+		return err == nil && strings.Contains(info, "master_link_status:up")
+	}
+	if !poll(awaitLimit, linked) {
+		return fmt.Errorf("testserver: %s does not follow %s: %w", replica.Addr(), master.Addr(), err)
+	}
+	return nil
 }
 
 // slotsOf gives the range of slots of node i: from first up to, not including, end.
 func slotsOf(i int) (first, end int) { return slots * i / Masters, slots * (i + 1) / Masters }
 
 // whole reports whether a node's CLUSTER INFO shows a cluster that is complete.
-func whole(info string) bool {
+func (c *RedisCluster) whole(info string) bool {
 	for _, want := range []string{
 		"cluster_state:ok",
 		"cluster_slots_ok:" + strconv.Itoa(slots),
-		"cluster_known_nodes:" + strconv.Itoa(Masters),
+		"cluster_known_nodes:" + strconv.Itoa(len(c.nodes)),
 	} {
 		if !strings.Contains(info, want+"\r\n") {
 			return false

@@ -3,7 +3,7 @@
 //
 // [Redis] gives a test a real redis-server of its own on a free loopback port,
 // with a fresh data directory; [Cluster] gives it a Redis Cluster of three
-// masters, and [Sentinel] a master, its replica and a sentinel. [Start] and
+// masters (and [StartCluster] their replicas, where asked for), and [Sentinel] a master, its replica and a sentinel. [Start] and
 // [StartCluster] do the same for a TestMain, which has no testing.TB. Servers are
 // stopped by their process id, never by name, never use a standard port, and die
 // with the test process however that ends.

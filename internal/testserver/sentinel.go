@@ -47,17 +47,23 @@ func Sentinel(t testing.TB) *Sentinels {
 func (s *Sentinels) AwaitInStep(t testing.TB) time.Time {
 	t.Helper()
 	at := time.Now()
-	info, err := s.Master.Do("INFO", "replication")
+	awaitInStep(t, s.Master, s.Replica)
+	return at
+}
+
+// awaitInStep waits until a replica has all that its master had written when it was called.
+func awaitInStep(t testing.TB, master, replica *Server) {
+	t.Helper()
+	info, err := master.Do("INFO", "replication")
 	if err != nil {
 		t.Fatal(err)
 	}
 	written := offset(t, info, "master_repl_offset")
 	Await(t, "the replica is in step", func() bool {
-		info, err := s.Replica.Do("INFO", "replication")
+		info, err := replica.Do("INFO", "replication")
 		return err == nil && strings.Contains(info, "master_link_status:up") &&
 			offset(t, info, "slave_repl_offset") >= written
 	})
-	return at
 }
 
 // AwaitPromoted waits until the replica is a master.

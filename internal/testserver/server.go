@@ -30,6 +30,9 @@ type Options struct {
 	// Dir is the data directory, which must exist. Empty means a fresh temporary
 	// one that Close deletes.
 	Dir string
+	// Replicas gives each master of a cluster a replica that takes over about two seconds
+	// after its master went silent. One server alone has none.
+	Replicas bool
 	// Env are variables for the server's process, "name=value", beside those of this
 	// one.
 	Env []string

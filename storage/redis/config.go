@@ -34,7 +34,10 @@ type Config struct {
 	// TLS replaces the TLS settings of a rediss URL, and turns TLS on with any other.
 	TLS *tls.Config
 	// Client is used instead of a URL: the application's own, a *redis.Client or a
-	// *redis.ClusterClient of go-redis. Close does not close it.
+	// *redis.ClusterClient of go-redis. Close does not close it. A ClusterClient finds a
+	// replica that took over within ten seconds, as with a URL, where its options have
+	// ClusterStateReloadInterval: time.Second, ReadTimeout: 3 * time.Second and MaxRetries: -1;
+	// the default interval alone is a minute.
 	Client goredis.UniversalClient
 	// Prefix begins every key and channel; default "midge". Storages with another
 	// prefix on the same Redis know nothing of each other. 1 to 64 letters, digits,
@@ -56,6 +59,16 @@ const (
 	ioTimeout   = 3 * time.Second
 	retries     = 2
 	dials       = 1 // the caller, or the Session above, tries again
+)
+
+// A master of a Cluster that has gone silent never says which replica took over. So the map
+// of the Cluster is loaded anew while calls are made, and a call that waits for such a master
+// is tried elsewhere before long: go-redis tries a node twice, and the client of the node no
+// more than that.
+const (
+	reloadEvery    = time.Second
+	clusterTimeout = 2 * time.Second
+	clusterRetries = -1
 )
 
 // check fills what is empty, or gives an *InvalidError.
@@ -243,7 +256,7 @@ func (c *Config) sentinel() (link, error) {
 	if err != nil || db < 0 {
 		return link{}, c.badURL("a number of 0 or more for db")
 	}
-	in, timeout, dial := dialing(m.tls)
+	in, timeout, dial := dialing(m.tls, ioTimeout)
 	client := goredis.NewFailoverClient(&goredis.FailoverOptions{
 		MasterName: m.path, SentinelAddrs: m.addrs, DB: db,
 		SentinelUsername: m.query.Get("sentinel_username"), SentinelPassword: m.query.Get("sentinel_password"),
@@ -259,17 +272,18 @@ func (c *Config) cluster() (link, error) {
 	if err != nil || m.path != "" || !m.only() {
 		return link{}, c.badURL("nodes of the cluster, and no path or options")
 	}
-	in, timeout, dial := dialing(m.tls)
+	in, timeout, dial := dialing(m.tls, clusterTimeout)
 	client := goredis.NewClusterClient(&goredis.ClusterOptions{
 		Addrs: m.addrs, Username: m.user, Password: m.password, TLSConfig: m.tls,
-		MaxRetries: retries, DialerRetries: dials, DialTimeout: dialTimeout, ReadTimeout: timeout,
+		MaxRetries: clusterRetries, DialerRetries: dials, DialTimeout: dialTimeout, ReadTimeout: timeout,
 		WriteTimeout: timeout, ContextTimeoutEnabled: true, Dialer: dial,
+		ClusterStateReloadInterval: reloadEvery,
 	})
 	return link{client: client, interrupts: in}, nil
 }
 
 // dialing is how connections to several servers are dialed, and time out.
-func dialing(over *tls.Config) (in *interrupts, timeout time.Duration, dial dialer) {
-	in, timeout = newInterrupts(ioTimeout)
+func dialing(over *tls.Config, each time.Duration) (in *interrupts, timeout time.Duration, dial dialer) {
+	in, timeout = newInterrupts(each)
 	return in, timeout, in.over(goredis.NewDialer(&goredis.Options{DialTimeout: dialTimeout, TLSConfig: over}))
 }

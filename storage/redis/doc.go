@@ -125,7 +125,8 @@
 // A queue is in the slot of its name. A Tx whose queues are in different slots is
 // refused with storage.ErrSpan; see Storage.Spans. A Claim asks each slot for a share at
 // the same time, and for what others left in a second round: the order across slots
-// is best effort. Each queue remembers lanes of its own.
+// is best effort. Each queue remembers lanes of its own. Where a master crashes or hangs and
+// its replica takes over, calls find the new one within ten seconds after it serves.
 //
 // # Limits
 //

@@ -45,7 +45,7 @@ func TestNoReplyGoesToAnother(t *testing.T) {
 	t.Run("Cluster", func(t *testing.T) {
 		testserver.Require(t)
 		cluster := testserver.Cluster(t)
-		in, timeout, dial := dialing(nil)
+		in, timeout, dial := dialing(nil, ioTimeout)
 		cancelAtRandom(t, in, goredis.NewClusterClient(&goredis.ClusterOptions{
 			Addrs: cluster.Addrs(), ReadTimeout: timeout, WriteTimeout: timeout, ContextTimeoutEnabled: true,
 			MaxRetries: retries, PoolSize: 4, Dialer: dial,

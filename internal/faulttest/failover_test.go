@@ -1,0 +1,60 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/internal/testserver"
+)
+
+// TestAClusterPromotesAReplica under load, when a master crashes and when it hangs with all
+// connections to it open: runners and clients go on within ten seconds after the Cluster
+// serves again. What was acknowledged is lost at most where the replica cannot have it.
+func TestAClusterPromotesAReplica(t *testing.T) {
+	testserver.Require(t)
+	t.Parallel()
+	for name, end := range map[string]func(*testserver.Server) error{
+		"a master that crashes": (*testserver.Server).Kill,
+		"a master that hangs":   (*testserver.Server).Pause,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster, err := testserver.StartCluster(testserver.Options{Replicas: true})
+			must(t, err)
+			t.Cleanup(func() { must(t, cluster.Close()) })
+			s := &server{kind: aCluster, cluster: cluster}
+			for _, n := range cluster.Nodes() {
+				s.nodes = append(s.nodes, n)
+			}
+			f := newFleet(t, s)
+			var runners []*worker
+			for range 2 {
+				runners = append(runners, f.start(workerConfig{Queues: []string{"q"}, Concurrency: 10, Lease: 3 * time.Second}))
+			}
+			f.awaitWhat("", workerReady, len(runners), 20*time.Second)
+			load := f.load(20 * time.Second)
+			f.awaitActive(time.Now(), runners...)
+			safe := cluster.AwaitInStep(t)
+			master, err := cluster.Owner("{q}")
+			must(t, err)
+			must(t, end(master))
+			ended := time.Now()
+			cluster.AwaitTakenOver(t, master)
+			promoted := time.Now()
+			took := f.awaitActive(promoted, runners...)
+			if took > 10*time.Second {
+				t.Errorf("a runner worked %v after the Cluster served again, want within 10s", took)
+			}
+			load.end()
+			awaitDrained(t, f.store, "q", 60*time.Second)
+			h := f.history() // two, the second of which may not know the end of the first
+			checkRuns(t, h.where(func(e event) bool { return e.At.Before(ended) }))
+			checkRuns(t, h.after(promoted))
+			acknowledged, lost := f.checkLoad(func(e event) bool { return e.At.After(safe) && e.At.Before(promoted) })
+			t.Logf("promoted %v after the end of the master; %d tasks acknowledged, %d lost; all runners worked %v after the promotion",
+				promoted.Sub(ended).Round(time.Millisecond), acknowledged, lost, took.Round(time.Millisecond))
+		})
+	}
+}
