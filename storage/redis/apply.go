@@ -80,6 +80,9 @@ func (id *identity) append(args []any) []any { return append(args, &id.lane, &id
 func (s *Storage) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {
+	if err := storage.CheckCall(call); err != nil {
+		return nil, err
+	}
 	if err := storage.CheckTxs(s.limits, txs); err != nil {
 		return nil, err
 	}
@@ -431,7 +434,7 @@ func appendSettle(args []any, se *storage.Settle) []any {
 		message, stack := texts(se)
 		return append(args, "f", f.Queue, f.ID, fence, delay, message, stack)
 	case storage.Snooze:
-		return append(args, "s", f.Queue, f.ID, fence, delay)
+		return append(args, "s", f.Queue, f.ID, fence, delay, storage.CleanText(se.Reason, storage.MaxReason))
 	case storage.Release:
 		return append(args, "r", f.Queue, f.ID, fence)
 	case storage.Bury:
@@ -476,7 +479,7 @@ func dueArg(delay time.Duration, at time.Time) string {
 	switch {
 	case !at.IsZero():
 		return "=" + strconv.FormatInt(max(at.UnixMicro(), 0), 10)
-	case delay.Microseconds() > 0:
+	case delay != 0:
 		return "+" + strconv.FormatInt(delay.Microseconds(), 10)
 	}
 	return ""
@@ -494,6 +497,9 @@ func cursorDue(c *storage.Cursor) string {
 
 func appendChange(args []any, ch *storage.Change) []any {
 	target, priority, parts, due := "", "", "", dueArg(ch.Delay, ch.At)
+	if ch.Requeue {
+		parts = "q"
+	}
 	if ch.Queue != ch.Ref.Queue {
 		target = ch.Queue
 	}
@@ -501,9 +507,9 @@ func appendChange(args []any, ch *storage.Change) []any {
 		priority = strconv.Itoa(*ch.Priority)
 	}
 	if ch.Encoding != "" {
-		parts = "p"
+		parts += "p"
 		if len(ch.Payload) > largePayload {
-			parts = "pP"
+			parts += "P"
 		}
 	}
 	var headers, cursor []byte

@@ -343,7 +343,7 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 		return nil, fmt.Errorf("%w: %v", errReply, list)
 	}
 	answer := &claimAnswer{repeated: letter == 'R'}
-	answer.Now = s.told(now)
+	answer.Now = moment(now)
 	if err := verdict(letter); err != nil {
 		return nil, err
 	}
@@ -418,7 +418,7 @@ func hauled(part any) (h haul, last string, ok bool) {
 func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, version int64, h *haul) bool {
 	shared := batch{left: h.pieces.size() + len(h.records.rest)}
 	known := h.info.rest != ""
-	lease := moment(version + req.Lease.Microseconds())
+	lease := moment(c.Now.UnixMicro() + req.Lease.Microseconds())
 	for range h.count {
 		at := len(c.Tasks) + len(c.damaged)
 		if h.records.rest == "" {

@@ -6,7 +6,8 @@
 // A queue named mail has these keys; its name is their hash tag, so that all are in
 // one slot of a Cluster. Times are microseconds of the server's clock.
 //
-//	midge:{mail}:meta        hash: clock mark, ends of the order, pause, totals, and
+//	midge:{mail}:meta        hash: mark of the last step, ends of the order, pause, totals,
+//	                         jumped: since when what is timed waits, or 0, and
 //	                         awaited: a claim has looked since the last wake-up
 //	midge:{mail}:tasks       hash: id -> record (record.go), in whatever state
 //	midge:{mail}:line        list: id of a task of priority 0, in its turn, or a void entry
@@ -34,7 +35,8 @@
 //	midge:{mail}:wake        channel: wake-ups ("w" work, "c" a cancel or settings)
 //
 //	midge:{*}:queues, seen     sorted set of queue names; hash: when each was last used
-//	midge:{*}:runners, alive   hash of heartbeats; sorted set: until when each counts
+//	midge:{*}:runners, alive   hash of heartbeats, and the mark of the last one;
+//	                           sorted set: until when each counts
 //	midge:{*}:lanes, opened    the lanes of all queues, where Redis is no Cluster
 //
 // The state of a task is the set in which it stands; a claim or a promotion does not
@@ -65,7 +67,14 @@
 // Every verb is one script call (scripts/*.lua, each with its own header), which Redis
 // runs alone. A script reads, decides and only then writes, because Redis does not roll
 // back: what can fail has failed before the first write. Scripts take their keys as
-// KEYS, and the time from TIME and the mark of each queue, the later one.
+// KEYS. Moments are made from TIME and compared with it. Versions come from the mark of the
+// queue, which each step moves to TIME, or by one where that is not later.
+//
+// A server's clock can be ahead for a moment. A step that finds it more than storage.JumpAfter
+// past the mark notes that as jumped (jump.lua), and until the clock has gone on for
+// storage.JumpWait from there claims promote, recover, tick and sweep nothing in that queue.
+// The short scripts leave such a call to the general ones. Runners' heartbeats keep a mark of
+// their own.
 //
 // A script is run through from its beginning at every call: what the general ones set up
 // costs Redis as much as forty small commands. So what most calls come to has scripts of

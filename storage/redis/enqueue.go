@@ -45,15 +45,15 @@ func (p *part) joins(others []*part) bool {
 // loneArgs gives the keys and arguments of enqueue.lua.
 func (s *Storage) loneArgs(inv *invocation) (keys, args []any) {
 	first := inv.parts[0]
-	opened := first.id.opened
-	args = make([]any, 4, 4+4*len(inv.parts))
+	oldest, newest := first.id.opened, first.id.opened
+	args = make([]any, 5, 5+4*len(inv.parts))
 	for _, p := range inv.parts {
-		opened = min(opened, p.id.opened)
+		oldest, newest = min(oldest, p.id.opened), max(newest, p.id.opened)
 		id, rest := p.insert()
 		args = append(args, &p.id.lane, &p.id.seq, id, rest)
 	}
 	args[0], args[1] = &first.run[0].lead, basis(first.priority())
-	args[2], args[3] = s.keys.channel(first.queues[0]), opened
+	args[2], args[3], args[4] = s.keys.channel(first.queues[0]), oldest, newest
 	place := waitingKey
 	if first.priority() == plainPriority {
 		place = lineKey
@@ -61,8 +61,8 @@ func (s *Storage) loneArgs(inv *invocation) (keys, args []any) {
 	return s.keys.some(first.queues[0], make([]any, 0, 4), metaKey, tasksKey, place, lanesKey), args
 }
 
-// told hands the reply of enqueue.lua, which is when the first part happened, to the parts:
-// the times differ in their last byte.
+// told hands the reply of enqueue.lua, which is the mark before the first part, to the parts:
+// their marks differ in the last byte.
 func (inv *invocation) told(stamp string) {
 	for i, p := range inv.parts {
 		p.err, p.outcome = nil, ""

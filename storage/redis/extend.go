@@ -64,8 +64,7 @@ func (s *Storage) extend(ctx context.Context, req *storage.ExtendRequest) (stora
 		if err != nil {
 			return extended, inPart(translateRead(err))
 		}
-		s.told(now.UnixMicro())
-		extended.Now = moment(s.clock.Load())
+		extended.Now = moment(now.UnixMicro())
 	}
 	return extended, nil
 }
@@ -114,7 +113,6 @@ func (s *Storage) extendBatch(
 	}
 	v := values(list)
 	letter, now := first(v.text()), v.number()
-	at := s.told(now)
 	if err := verdict(letter); err != nil {
 		return err
 	}
@@ -122,7 +120,7 @@ func (s *Storage) extendBatch(
 	if v.bad || len(marks) != len(leases) {
 		return fmt.Errorf("%w: an extension of other leases", storage.ErrUnknown)
 	}
-	to.Now = at
+	to.Now = moment(now)
 	for i := range leases {
 		switch marks[i] {
 		case 'l':

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -102,8 +103,10 @@ func (s *Storage) readGrab(req *storage.ClaimRequest, a ask, reply any) (*claimA
 	}
 	r := reader{rest: head, bad: !ok}
 	version, flags := r.number(7), r.number(1)
+	now, err := strconv.ParseInt(r.until(';'), 10, 64)
+	r.bad = r.bad || err != nil
 	answer := &claimAnswer{remains: flags&1 > 0}
-	answer.Now, answer.Cancels = s.told(version), flags&2 > 0
+	answer.Now, answer.Cancels = moment(now), flags&2 > 0
 	ids := make([]string, len(a.group.queues))
 	for i := range ids {
 		ids[i] = r.until(';')

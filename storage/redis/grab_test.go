@@ -100,7 +100,7 @@ func taken(t *testing.T, c *storage.Claimed, lease time.Duration) string {
 	t.Helper()
 	text := ""
 	for _, task := range c.Tasks {
-		if task.LeaseUntil.Sub(c.Now) != lease || task.Version != c.Now.UnixMicro() {
+		if task.LeaseUntil.Sub(c.Now) != lease || task.Version < c.Now.UnixMicro() {
 			t.Errorf("%s: version %d until %v, claimed at %v", task.Ref, task.Version, task.LeaseUntil, c.Now)
 		}
 		task.Version, task.Created, task.LeaseUntil = 0, time.Time{}, time.Time{}

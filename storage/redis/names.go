@@ -132,6 +132,9 @@ func (s *Storage) unlist(ctx context.Context, queue string, unused time.Duration
 func (s *Storage) Configure(
 	ctx context.Context, call storage.Call, queue string, settings storage.Settings,
 ) error {
+	if err := storage.CheckCall(call); err != nil {
+		return err
+	}
 	if err := storage.CheckSettings(queue, &settings); err != nil {
 		return err
 	}
@@ -165,8 +168,8 @@ func (s *Storage) configure(
 		return err
 	}
 	v := values(reply)
-	letter, now := v.text(), v.number()
-	s.told(now)
+	letter := v.text()
+	v.number() // its time
 	if err := verdict(first(letter)); err != nil {
 		return err
 	}

@@ -372,7 +372,7 @@ func (r *reader) cursor(t *storage.Task) {
 // outcomes of attempts, by the letter that stands for them.
 var outcomes = map[byte]string{
 	'f': string(storage.Fail), 'b': string(storage.Bury), 'x': string(storage.Cancel),
-	'k': storage.AttemptCrash, 'e': storage.AttemptExpire,
+	'k': storage.AttemptCrash, 'e': storage.AttemptExpire, 'q': storage.AttemptRequeue,
 }
 
 // readHistory fills t with its reason and attempts. What cannot be read is left out.

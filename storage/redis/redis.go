@@ -27,12 +27,8 @@ type Storage struct {
 	brought brought
 
 	combiner *combiner
-	// clock is the latest time that a script told, in microseconds: a queue's clock
-	// may be ahead of the server's.
-	clock atomic.Int64
-
-	stop context.CancelCauseFunc // ends what runs in the background
-	jobs sync.WaitGroup          // the goroutines that run until stop
+	stop     context.CancelCauseFunc // ends what runs in the background
+	jobs     sync.WaitGroup          // the goroutines that run until stop
 
 	closed atomic.Bool
 }
@@ -160,16 +156,6 @@ func (s *Storage) slot(queue string) int {
 	return slotOf(queue)
 }
 
-// told notes a time that a script told, in microseconds.
-func (s *Storage) told(now int64) time.Time {
-	for {
-		last := s.clock.Load()
-		if now <= last || s.clock.CompareAndSwap(last, now) {
-			return moment(now)
-		}
-	}
-}
-
 // time asks a server for its time.
 func (s *Storage) time(ctx context.Context) (time.Time, error) {
 	return heed(ctx, &s.scripts.calls, func(ctx context.Context) (time.Time, error) {
@@ -178,7 +164,7 @@ func (s *Storage) time(ctx context.Context) (time.Time, error) {
 }
 
 // Describe tells the server's version, time and durability, and what an operator
-// should know of it. The time is the server's, or that of the queue furthest ahead.
+// should know of it.
 func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	if err := s.enter(); err != nil {
 		return storage.Description{}, fmt.Errorf("redis: describe: %w", err)
@@ -188,8 +174,7 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 		return storage.Description{}, wrap("describe", translateRead(err))
 	}
 	d := s.health.describe()
-	s.told(now.UnixMicro())
-	d.Now = moment(s.clock.Load())
+	d.Now = moment(now.UnixMicro())
 	d.Limits = s.limits
 	return d, nil
 }

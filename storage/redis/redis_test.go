@@ -27,7 +27,7 @@ func TestContractOnMiniredis(t *testing.T) {
 		// Under the race detector a script of 16 MiB takes the Lua in Go many seconds.
 		url := "redis://" + server.Addr() + "?read_timeout=60s"
 		opened := opener(t, client, redis.Config{URL: url, Limits: limits})
-		opened.Advance = clock.advance
+		opened.Advance, opened.Jump = clock.advance, clock.advance
 		return opened
 	})
 }

@@ -7,13 +7,41 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/midgehq/midge/storage"
 )
 
 //go:embed scripts/*.lua
 var sources embed.FS
+
+// constants are what the scripts share with Go, by the names that they have there.
+var constants = strings.NewReplacer(
+	"LANELIFE", inMicros(storage.LaneLife),
+	"JUMPAFTER", inMicros(storage.JumpAfter),
+	"JUMPWAIT", inMicros(storage.JumpWait),
+	"TICKHIDE", inMicros(storage.TickHide),
+	"UNREADKEEP", inMicros(storage.DefaultUnreadKeep),
+	"RESULTKEEP", inMicros(storage.DefaultResultKeep),
+	"QUEUELIFE", inMicros(queueLife),
+	"MARKEVERY", inMicros(markEvery),
+	"MAXBYTES", strconv.Itoa(storage.MaxClaimBytes),
+	"MAXATTEMPTS", strconv.Itoa(storage.MaxAttempts),
+	"REASONRETRIES", "'"+storage.ReasonRetries+"'",
+	"REASONCRASHES", "'"+storage.ReasonCrashes+"'",
+	"HEADER", strconv.Itoa(headerSize),
+)
+
+func inMicros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
+
+// markEvery is how often a claim from several queues moves the marks of those in which it
+// finds nothing. It is far below storage.JumpAfter.
+const markEvery = time.Second
 
 // script is one of scripts/*.lua.
 type script struct {
@@ -52,20 +80,23 @@ func loadScripts(in *interrupts) (*scripts, error) {
 			}
 			text = append(text, piece...)
 		}
-		sum := sha1.Sum(text) //nolint:gosec // as above
-		*to = script{source: string(text), sha: hex.EncodeToString(sum[:]), calls: &s.calls}
+		source := constants.Replace(string(text))
+		sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
+		*to = script{source: source, sha: hex.EncodeToString(sum[:]), calls: &s.calls}
 	}
 	return s, nil
 }
 
 // files are those of which a script is made.
 func (s *scripts) files(name string, of *script) []string {
-	lib := []string{"lib", "record", "entry", "refusal", "commit"}
+	lib := []string{"jump", "lib", "record", "entry", "refusal", "commit"}
 	switch of {
 	case &s.forget, &s.runners, &s.probe, &s.enqueue, &s.grab, &s.glean, &s.finish:
 		return []string{name}
-	case &s.register, &s.beat:
+	case &s.register:
 		return []string{"refusal", name}
+	case &s.beat:
+		return []string{"refusal", "jump", name}
 	case &s.insert, &s.complete:
 		return []string{"short", name}
 	case &s.apply:

@@ -177,10 +177,8 @@ func (w *wake) close() {
 // Wait returns when there was an event in one of the queues since the Claim that gave
 // req.Since. It costs the server nothing.
 func (s *Storage) Wait(ctx context.Context, req storage.WaitRequest) error {
-	for _, q := range req.Queues {
-		if err := storage.CheckName("queue name", q); err != nil {
-			return err
-		}
+	if err := storage.CheckWait(&req); err != nil {
+		return err
 	}
 	s.wake.since(req.Queues)
 	for {

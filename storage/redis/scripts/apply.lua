@@ -10,9 +10,9 @@
 --       run: instead of a number of operations "c", queue, fence, number of completions,
 --       width of their ids (0 where they differ) and the ids with commas between, or "i", queue, first 3 bytes of each record, number, and of each
 --       insert the id and the record behind its 17th byte.
--- Returns  now, then for each call what admit says followed by its outcome: the time
---       before its first Tx (7 bytes), then each Tx. The n-th Tx or run happened at
---       that time + n. A Tx that happened is K and, for each insert, change and settle,
+-- Returns  now, then for each call what admit says followed by its outcome: the mark
+--       before its first Tx (7 bytes), then each Tx. The n-th Tx or run has the version
+--       that mark + n. A Tx that happened is K and, for each insert, change and settle,
 --       the letter of the state it led to (a run that happened can be * and that letter,
 --       once for all); V, letter, version where the version is
 --       not that of the Tx; E, letter, version, length and id of an existing task.
@@ -142,8 +142,7 @@ local function insertions(a)
   local ids = {}
   for i = 1, n do ids[i] = ARGV[a + 2 + 2 * i] end
   local recs = lookup(q[TASKS], ids)
-  local stamp = pack7(now)
-  local stamped = lead .. stamp .. stamp
+  local stamped = lead .. pack7(mark) .. pack7(now)
   local known, done, new, joiners, said, k = q.e, q.done or {}, q.new or {}, q.joiners, #out, 0
   q.new = new
   local add, set = {}, {}
@@ -174,7 +173,7 @@ end
 -- transact carries out one Tx whose operations begin at a, or says why not.
 local function transact(a, ops)
   step = step + 1
-  now = now + 1
+  mark = mark + 1
   obstacles, decided = nil, nil
   local at, n = a, #out + 1
   for i = 1, ops do
@@ -214,12 +213,12 @@ end
 
 -- carryout carries out the Txs of one call, which begin at a.
 local function carryout(a, txs)
-  out = {pack7(now)}
+  out = {pack7(mark)}
   while txs > 0 do
     local n = 1
     if ARGV[a] == 'c' or ARGV[a] == 'i' then
       step = step + 1
-      now = now + 1
+      mark = mark + 1
       if ARGV[a] == 'c' then completions(a) else insertions(a) end
       a, n = after(a)
     else

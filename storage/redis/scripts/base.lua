@@ -1,11 +1,16 @@
 -- base: what every script of a queue begins with: the names of its keys and of what is
 -- in them, and a few functions. It is kept short, for each call runs through all of it.
 --
--- Numbers are microseconds or counters below 2^53, which Lua holds exactly.
+-- Numbers are microseconds or counters below 2^53, which Lua holds exactly. What is written
+-- in capitals and defined nowhere here comes from Go: see constants in scripts.go.
+--
+-- There are two times. now is the server's clock as it is: moments are made from it and
+-- compared with it. mark only grows, and gives versions: it is past the mark that each queue
+-- keeps of its last step, and the clock where that is more.
 
 local KEYS, ARGV, call = KEYS, ARGV, redis.call
 local byte, char, sub, find = string.byte, string.char, string.sub, string.find
-local floor, min = math.floor, math.min
+local floor, min, abs = math.floor, math.min, math.abs
 
 -- The keys of one queue, in the order of keys.go.
 local META, TASKS, PENDING, SIDE, UNIQUE, WINDOWS, DAMAGED, LANES, OPENED = 1, 2, 3, 4, 5, 6, 7, 8, 9
@@ -32,8 +37,6 @@ local PAD = string.rep('-', 65)
 -- and gone to its head. The others are of a lower one. See place in lib.lua.
 local BEHIND = '140737488355328'
 
-local LANELIFE = 600000000 -- storage.LaneLife
-local FORGET = 86400000000 -- a day: for how long an unused queue is kept
 local NEVER = 9007199254740991 -- a cursor that is never due
 
 -- pack7 writes a number as 7 bytes, the highest first.
@@ -61,7 +64,7 @@ end
 local function follows(key, field, seq, opened, now)
   local v = call('HGET', key, field)
   local last = v and tonumber(sub(v, 1, find(v, ':', 1, true) - 1))
-  return last and tonumber(seq) > last and now - opened <= LANELIFE
+  return last and tonumber(seq) > last and abs(now - opened) <= LANELIFE
 end
 
 -- packed gives the length of each text in 4 bytes, and the texts in a few pieces: one

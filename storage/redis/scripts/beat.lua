@@ -1,5 +1,6 @@
 -- beat: keeps a runner's heartbeat and forgets those that expired. Its first write
--- frees, so that a full Redis takes it.
+-- frees, so that a full Redis takes it. Under the empty name runners has the clock of the last
+-- beat and since when the forgetting waits (jump.lua).
 --
 -- KEYS  1 what runners said, 2 until when each counts as alive
 -- ARGV  1 runner id, 2 for how long (µs), 0 where it leaves, 3 what it says
@@ -8,13 +9,16 @@
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local function text(n) return string.format('%.0f', n) end
-redis.call('HLEN', KEYS[1])
-local over = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now), 'LIMIT', 0, 100)
-over[#over + 1] = ''
+local last, noted = string.match(redis.call('HGET', KEYS[1], '') or '', '^(%d+) (%d+)$')
+local since = waitsince(tonumber(last or 0), tonumber(noted or 0), now)
+redis.call('ZCARD', KEYS[2])
+local over = since > 0 and {} or redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now), 'LIMIT', 0, 100)
+over[#over + 1] = '' -- it is written again below
 if ARGV[2] == '0' then over[#over + 1] = ARGV[1] end
 local freed = redis.pcall('HDEL', KEYS[1], unpack(over))
 if type(freed) == 'table' and freed.err then return refusal(freed) end
 redis.call('ZREM', KEYS[2], unpack(over))
+redis.call('HSET', KEYS[1], '', text(now) .. ' ' .. text(since))
 if ARGV[2] ~= '0' then
   redis.call('ZADD', KEYS[2], text(now + tonumber(ARGV[2])), ARGV[1])
   redis.call('HSET', KEYS[1], ARGV[1], text(now) .. ' ' .. ARGV[3])

@@ -1,11 +1,11 @@
 -- check: reads what apply.lua is to do, and checks whether it may be done.
 
-local WIDTH = {c = 4, C = 5, f = 7, s = 5, r = 4, b = 7, x = 6, i = 6, k = 6, m = 13, d = 4, n = 4}
+local WIDTH = {c = 4, C = 5, f = 7, s = 6, r = 4, b = 7, x = 6, i = 6, k = 6, m = 13, d = 4, n = 4}
 local SETTLES = {c = true, C = true, f = true, s = true, r = true, b = true, x = true}
 local FAILS = {f = true, b = true, x = true} -- those that the history tells of
 
--- Where a Change may lead, by state; see storage.CanChange. A pending task is apart.
-local CHANGES = {w = 'wsx', l = 'wsx', z = 'wsx', s = 'wsx', r = 'wsrx', c = 'ws', x = 'wsx', d = 'ws', u = 'u'}
+-- Where a Change may lead, by state; see storage.CanChange.
+local CHANGES = {w = 'wsx', l = 'wsx', z = 'wsx', s = 'wsx', r = 'wsrx', d = '', u = 'u'}
 local ENDED = {c = true, x = true, d = true}
 
 local queues = openall(tonumber(ARGV[1]))
@@ -125,35 +125,38 @@ local function checkdepend(a)
   checkversion(load(Q[ARGV[a + 1]], ARGV[a + 2]), ARGV[a + 3])
 end
 
--- target gives the state that a change leads to.
-local function target(st, to, due)
-  if to ~= '' then return to end
-  if st == 'u' then return 'u' end
-  if due == '' then return letter(st) end
-  return st == 'r' and 'r' or 's'
+-- requeues reports whether a change is a requeue.
+local function requeues(a) return find(ARGV[a + 8], 'q', 1, true) ~= nil end
+
+-- target gives the state that a change leads to; see storage.Change.Target. The moment of a
+-- cursor is not one of the change.
+local function target(st, a)
+  if ARGV[a + 5] ~= '' then return ARGV[a + 5] end
+  if ARGV[a + 6] ~= '' and not find(ARGV[a + 8], 'c', 1, true) then return st == 'r' and 'r' or 's' end
+  return requeues(a) and 'w' or letter(st)
 end
 
--- cancels reports whether a change asks for a cancel and nothing else.
-local function cancels(a)
-  return ARGV[a + 5] == 'x' and ARGV[a + 4] == '' and ARGV[a + 7] == '' and ARGV[a + 8] == ''
+-- permitted reports whether a change may happen in a state; see storage.Change.Permitted.
+local function permitted(st, a)
+  if requeues(a) then return ENDED[st] end
+  if st == 'p' or st == 'c' or st == 'x' then
+    return st ~= 'c' and ARGV[a + 5] == 'x' and ARGV[a + 4] == '' and ARGV[a + 7] == '' and ARGV[a + 8] == ''
+  end
+  local to = target(st, a)
+  return ARGV[a + 5] == '' and to == letter(st) or find(CHANGES[st], to, 1, true)
 end
 
 local function checkchange(a)
   local q, id = Q[ARGV[a + 1]], ARGV[a + 2]
   local e = load(q, id)
   if not checkversion(e, ARGV[a + 3]) then return end
-  if e.st == 'p' then
-    if not cancels(a) then obstacle('b', 'p') end
-    return
-  end
+  if not permitted(e.st, a) then return obstacle('b', letter(e.st)) end
+  if e.st == 'p' then return end
   local h = head(e.rec)
   if not h then return obstacle('m') end
-  local to = target(e.st, ARGV[a + 5], ARGV[a + 6])
-  local stays = ARGV[a + 5] == '' and to == letter(e.st)
-  if not stays and not find(CHANGES[e.st], to, 1, true) then return obstacle('b', letter(e.st)) end
   local t = ARGV[a + 4] ~= '' and Q[ARGV[a + 4]]
-  if t and load(t, id).st then return obstacle('c') end
-  if h.life and not ENDED[to] and (t or ENDED[e.st]) then
+  if t and load(t, id).st then obstacle('c') end
+  if h.life and not ENDED[target(e.st, a)] and (t or ENDED[e.st]) then
     local by = holderof(t or q, h.key)
     if by then return obstacle('u', char(#by) .. by) end
     reserve(t or q, h.key, id)

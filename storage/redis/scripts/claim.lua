@@ -12,13 +12,13 @@
 --       pieces}, {cursor id, record, ...}, last}, or the last alone: "f" where it may be
 --       forgotten, "!" and ids of crash loops with commas between, "b" where nothing but
 --       plain tasks waited and were pending. info is empty,
---       where the first tasks of the call started and all have the deadline version +
+--       where the first tasks of the call started and all have the deadline now +
 --       lease, or has 8 bytes for each task: 1 if started, and its deadline.
 
 -- paused reports whether tasks may not be taken, and resumes where its time is over.
 local function paused(q)
   local untl = q.m.paused
-  if untl > 0 and untl <= now then set(q, 'paused', 0) end
+  if untl > 0 and untl <= now and q.m.jumped == 0 then set(q, 'paused', 0) end
   return untl < 0 or untl > now
 end
 
@@ -378,19 +378,21 @@ if verdict == 'R' then
   end
 elseif verdict == 'N' then
   for i, q in ipairs(queues) do
-    for _, maintain in ipairs({recover, promote, tick, trim}) do
-      share = math.max(floor(left / (total - i + 1)), 2)
-      maintain(q)
+    if q.m.jumped > 0 then duesoon(q.m.jumped + JUMPWAIT) else
+      for _, maintain in ipairs({recover, promote, tick, trim}) do
+        share = math.max(floor(left / (total - i + 1)), 2)
+        maintain(q)
+      end
     end
   end
-  now = now + 1
-  claimed = now
+  mark = mark + 1
+  claimed = mark
   fence = ARGV[5] .. pack7(claimed)
   deadline = text(now + lasts)
   local parts = {}
   for i, q in ipairs(queues) do
     take(q, tonumber(ARGV[12 + i]))
-    if q.m.mark > 0 and q.m.awaited == 0 then set(q, 'awaited', 1) end
+    if q.m.mark > 0 then set(q, 'awaited', 1) end -- and the mark moves on
     seal(q)
     q.forget = abandoned(q)
     parts[i] = table.concat(q.ids, ',') .. ';'

@@ -15,7 +15,7 @@ local function admit(home, field, seq, opened)
     if seq == last then return 'R', sub(v, colon + 1) end
     if seq < last then return 'O' end
   end
-  if now - opened > LANELIFE then return 'E' end
+  if abs(now - opened) > LANELIFE then return 'E' end
   if not v then
     -- The clock of one queue may be ahead of another's, and what it swept not over here.
     local swept = call('HGET', home[LANES], SWEPT)
@@ -191,12 +191,14 @@ local function planrest(q)
   write(q, 'ZADD', WINDOWS, last)
   write(q, 'HSET', DAMAGED, q.apart)
   if #q.opened > 0 then
-    local old = call('ZRANGEBYSCORE', q[OPENED], '-inf', '(' .. text(now - LANELIFE), 'LIMIT', 0, 100)
-    write(q, 'HDEL', LANES, old)
-    write(q, 'ZREM', OPENED, old)
-    if #old > 0 then
-      q.lanes[#q.lanes + 1] = SWEPT
-      q.lanes[#q.lanes + 1] = call('ZSCORE', q[OPENED], old[#old])
+    if q.m.mark > 0 and q.m.jumped == 0 then -- else the clock may be ahead
+      local old = call('ZRANGEBYSCORE', q[OPENED], '-inf', '(' .. text(now - LANELIFE), 'LIMIT', 0, 100)
+      write(q, 'HDEL', LANES, old)
+      write(q, 'ZREM', OPENED, old)
+      if #old > 0 then
+        q.lanes[#q.lanes + 1] = SWEPT
+        q.lanes[#q.lanes + 1] = call('ZSCORE', q[OPENED], old[#old])
+      end
     end
     write(q, 'ZADD', OPENED, q.opened)
   end
@@ -209,7 +211,7 @@ local function plannumbers(q)
   if #q.plan == 0 and not next(q.dirty) then return end
   if q.m.mark == 0 and #q.touched == 0 and not next(q.dirty) then return end -- no queue yet
   if now - q.m.touched > 60000000 and (q.used or #q.touched > 0) then set(q, 'touched', now) end
-  set(q, 'mark', now)
+  set(q, 'mark', mark)
   local list = {}
   for field in pairs(q.dirty) do
     list[#list + 1] = field

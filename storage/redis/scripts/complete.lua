@@ -10,13 +10,16 @@ local FENCE, STARTED, GROUPED, ALARM, COUNT = 23, 1, 16, '!', '#' -- see base.lu
 
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
+local mark = now
 local queues, count, lanes = {}, tonumber(ARGV[1]), {}
 for i = 1, count do
   local at = (i - 1) * BLOCK
   local m = call('HMGET', KEYS[at + META], 'mark', 'touched', 'completed')
   call('ZCARD', KEYS[at + LEASES]) -- keys of a wrong type fail here, in time
   call('HLEN', KEYS[at + TASKS])
-  if m[1] and now <= tonumber(m[1]) then now = m[1] + 1 end
+  local last = tonumber(m[1] or 0)
+  if last > 0 and now - last > JUMPAFTER then return nil end
+  if mark <= last then mark = last + 1 end
   local q = {at = at, ids = {}, alarms = {}, groups = {}, seen = {}, completed = tonumber(m[3] or 0),
     touched = tonumber(m[2] or 0)}
   queues[i], queues[ARGV[2 + i]] = q, q
@@ -113,13 +116,12 @@ for i = 1, count do
   ask('HDEL', KEYS[q.at + CLAIMS], gone)
   ask('HSET', KEYS[q.at + CLAIMS], kept)
   ask('ZREM', KEYS[q.at + LEASES], q.alarms)
-  local at = text(now + #runs)
-  call('HSET', KEYS[q.at + META], 'mark', at, 'completed', text(q.completed + #q.ids),
-    'touched', now - q.touched > 60000000 and at or text(q.touched))
+  call('HSET', KEYS[q.at + META], 'mark', text(mark + #runs), 'completed', text(q.completed + #q.ids),
+    'touched', text(now - q.touched > 60000000 and now or q.touched))
 end
 local reply, run = {0}, 0
 for i = 1, calls do
-  reply[i + 1] = 'A' .. pack7(now + run) .. string.rep('*c', last[i] - run)
+  reply[i + 1] = 'A' .. pack7(mark + run) .. string.rep('*c', last[i] - run)
   run = last[i]
 end
-return recall(lanes, reply, now + run)
+return recall(lanes, reply, now)

@@ -18,7 +18,7 @@ end
 local function remove()
   if not empty() then return 'notempty' end
   if ARGV[4] == 'forget' then
-    if now - q.m.touched < tonumber(ARGV[5]) or q.m.paused ~= 0 or call('ZCARD', q[WINDOWS]) > 0 then
+    if now - q.m.touched < tonumber(ARGV[5]) or q.m.jumped > 0 or q.m.paused ~= 0 or call('ZCARD', q[WINDOWS]) > 0 then
       return 'notempty'
     end
   end

@@ -198,26 +198,25 @@ end
 local function ended(q, e, h, st, keep)
   freekey(q, h, e.id)
   if keep <= 0 then return gone(q, e, h) end
-  h.version, h.snoozes = now, 0
+  h.version = mark
   rewrite(q, e, h)
   move(q, e, st, now + keep)
 end
 
 -- The history of a task: its reason, then its attempts, each behind its length.
 
-local OUTCOMES = 10 -- storage.MaxAttempts
-
-local function attempt(q, e, h, outcome, message, stack)
-  local log = aside(q, 'h:' .. e.id) or char(0)
-  local first = 2 + (byte(log, 1) or 0)
+-- log appends an attempt.
+local function log(q, e, h, outcome, message)
+  local before = aside(q, 'h:' .. e.id) or char(0)
+  local first = 2 + (byte(before, 1) or 0)
   local i, n = first, 0
   local second
-  while i <= #log do
-    i = i + 2 + number(log, i, 2)
+  while i <= #before do
+    i = i + 2 + number(before, i, 2)
     n = n + 1
     if n == 1 then second = i end
   end
-  if n >= OUTCOMES then log = sub(log, 1, first - 1) .. sub(log, second) end
+  if n >= MAXATTEMPTS then before = sub(before, 1, first - 1) .. sub(before, second) end
   local runner = ''
   local claimed = pack7(0)
   if e.lease then
@@ -225,18 +224,30 @@ local function attempt(q, e, h, outcome, message, stack)
     claimed = sub(e.lease, 17, 23)
   end
   local item = pack7(now) .. claimed .. outcome .. char(#runner) .. runner .. message
-  put(q, 'h:' .. e.id, log .. pack2(#item) .. item)
+  put(q, 'h:' .. e.id, before .. pack2(#item) .. item)
+  h.side = true
+end
+
+-- attempt appends the attempt that ends here, and keeps its stack.
+local function attempt(q, e, h, outcome, message, stack)
+  log(q, e, h, outcome, message)
   put(q, 's:' .. e.id, stack ~= '' and stack or false)
+end
+
+-- why gives a task its reason, '' for none.
+local function why(q, e, h, reason)
+  if reason == '' and not h.side then return end
+  local before = aside(q, 'h:' .. e.id) or char(0)
+  local after = char(#reason) .. reason .. sub(before, 2 + (byte(before, 1) or 0))
+  if after == before then return end
+  put(q, 'h:' .. e.id, #after > 1 and after or false)
   h.side = true
 end
 
 -- die buries a task for a reason.
 local function die(q, e, h, reason)
-  local log = aside(q, 'h:' .. e.id)
-  log = log and sub(log, 2 + byte(log, 1)) or ''
-  put(q, 'h:' .. e.id, char(#reason) .. reason .. log)
-  h.side = true
-  h.version, h.snoozes = now, 0
+  why(q, e, h, reason)
+  h.version = mark
   freekey(q, h, e.id)
   rewrite(q, e, h)
   move(q, e, 'd', now)

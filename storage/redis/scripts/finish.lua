@@ -10,13 +10,15 @@
 local call, K, A, byte, char, sub, format = redis.call, KEYS, ARGV, string.byte, string.char, string.sub, string.format
 local m, t = call('HMGET', K[1], 'mark', 'touched', 'completed'), call('TIME')
 local now, mark, touched = t[1] * 1000000 + t[2], (m[1] or 0) + 0, (m[2] or 0) + 0
-if now <= mark then now = mark + 1 end
+if mark > 0 and now - mark > JUMPAFTER then return nil end -- see jump.lua
+mark = now > mark and now or mark + 1
 local calls, a = tonumber(A[1]), 2
 local fields, seqs, outcomes, ids, n, seen = {}, {}, {}, {}, 0, {}
 local fences, upto, runs = {}, {}, 0
 for i = 1, calls do
   local field = A[a]
-  if seen[field] or now - A[a + 2] > 600000000 then return nil end -- storage.LaneLife
+  local age = now - A[a + 2]
+  if seen[field] or age > LANELIFE or age < -LANELIFE then return nil end
   fields[i], seqs[i], seen[field], outcomes[i] = field, A[a + 1], true, tonumber(A[a + 3])
   for j = a + 4, a + 3 + outcomes[i] do
     local s = A[j]
@@ -98,11 +100,10 @@ end
 if gone then call('HDEL', K[5], unpack(gone)) end
 if kept then call('HSET', K[5], unpack(kept)) end
 for i = 1, #alarms, 500 do call('ZREM', K[4], unpack(alarms, i, i + 499 < #alarms and i + 499 or #alarms)) end
-local at = format('%.0f', now + runs)
-if now - touched > 60000000 then call('HSET', K[1], 'touched', at) end
-call('HSET', K[1], 'mark', at, 'completed', format('%d', (m[3] or 0) + n))
+if now - touched > 60000000 then call('HSET', K[1], 'touched', format('%.0f', now)) end
+call('HSET', K[1], 'mark', format('%.0f', mark + runs), 'completed', format('%d', (m[3] or 0) + n))
 for i = 1, calls do
-  local g = now % 256; local r = (now - g) / 256
+  local g = mark % 256; local r = (mark - g) / 256
   local f = r % 256; r = (r - f) / 256
   local e = r % 256; r = (r - e) / 256
   local d = r % 256; r = (r - d) / 256
@@ -110,7 +111,7 @@ for i = 1, calls do
   local b = r % 256
   local v, some = 'A' .. char((r - b) / 256, b, c, d, e, f, g) .. '*c', outcomes[i]
   if some > 1 then v = v .. string.rep('*c', some - 1) end
-  now = now + some
+  mark = mark + some
   call('HSET', K[6], fields[i], seqs[i] .. ':' .. v)
   outcomes[i] = 'N' .. v
 end

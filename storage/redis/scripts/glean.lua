@@ -12,24 +12,26 @@ local call, K, A, byte, char, format, concat = redis.call, KEYS, ARGV, string.by
 local lanes, metas = K[#K], {}
 local known, t = call('HGET', lanes, A[1]), call('TIME')
 local now, there = t[1] * 1000000 + t[2], 0
+local most = now
 for i = 1, (#K - 1) / 9 do
-  local m = call('HMGET', K[9 * i - 8], 'mark', 'touched', 'paused', 'cancels', 'awaited')
+  local m = call('HMGET', K[9 * i - 8], 'mark', 'touched', 'paused', 'cancels', 'awaited', 'jumped')
   local mark = (m[1] or 0) + 0
-  if now <= mark then now = mark + 1 end
-  if m[3] and m[3] ~= '0' then return nil end
+  if most <= mark then most = mark + 1 end
+  if m[3] and m[3] ~= '0' or m[6] and m[6] ~= '0' or mark > 0 and now - mark > JUMPAFTER then return nil end -- see jump.lua
   if m[4] and tonumber(m[4]) > 0 then there = 2 end
   metas[i] = m
 end
-if not known or now - A[3] > 600000000 then return nil end -- storage.LaneLife
+if not known or now - A[3] > LANELIFE or A[3] - now > LANELIFE then return nil end
 local last, seq = string.sub(known, 1, string.find(known, ':', 1, true) - 1), A[2]
 if #last > #seq or #last == #seq and last >= seq then return nil end
-local g = now % 256; local r = (now - g) / 256
+local g = most % 256; local r = (most - g) / 256
 local f = r % 256; r = (r - f) / 256
 local e = r % 256; r = (r - e) / 256
 local d = r % 256; r = (r - d) / 256
 local c = r % 256; r = (r - c) / 256
 local b = r % 256
-local stamp, at, unpack = char((r - b) / 256, b, c, d, e, f, g), format('%.0f', now), unpack
+local stamp, at, version = char((r - b) / 256, b, c, d, e, f, g), format('%.0f', now), format('%.0f', most)
+local unpack = unpack
 
 -- What is there, and what is to be taken of it?
 local fence, values, starts = A[4] .. stamp, {}, tonumber(A[7])
@@ -40,7 +42,7 @@ for i = 1, #metas do
   local waiting, touched = ranked + lined, (m[2] or 0) + 0
   -- A record for each task that waits or is pending, and no more: so no other set has any.
   if call('HLEN', K[k + 2]) ~= waiting + (pending > 0 and pending - 1 or 0)
-    or touched > 0 and now - touched >= 86400000000 -- FORGET
+    or touched > 0 and now - touched >= QUEUELIFE
     or call('ZCOUNT', K[k + 7], '-inf', at) > 0 or call('EXISTS', K[k + 6], K[k + 9]) > 0 then
     return nil
   end
@@ -78,7 +80,7 @@ for i = 1, #metas do
       local rec = recs[j]
       local size = rec and #rec or 0
       if size ~= width then width = nil end
-      if size < 35 or size > 65535 then return nil end -- HEADER
+      if size < HEADER or size > 65535 then return nil end
       local form, flags, others = byte(rec, 1, 3)
       if form ~= 1 or others ~= 0 and others ~= 2 then return nil end -- not to be claimed ahead, or large
       -- What takes more than its removal at its end has a flag: RECORD.
@@ -100,7 +102,7 @@ for i = 1, #metas do
     m[1] = nil
   end
 end
-if bytes - 35 * taken > 4194304 then return nil end -- storage.MaxClaimBytes
+if bytes - HEADER * taken > MAXBYTES then return nil end
 
 -- The first write tells whether Redis permits any. It frees memory, so that a full one
 -- does not refuse it; where nothing is taken none can, and the general script sees to that.
@@ -132,16 +134,18 @@ for i = 1, #hauls do
     call('ZADD', K[k + 7], till, ids[1], till, ids[2], till, ids[3])
   end
   if h[6] then
-    call('HSET', K[k + 1], 'mark', at, 'awaited', '1', 'touched', at)
+    call('HSET', K[k + 1], 'mark', version, 'awaited', '1', 'touched', at)
   else
-    call('HSET', K[k + 1], 'mark', at, 'awaited', '1')
+    call('HSET', K[k + 1], 'mark', version, 'awaited', '1')
   end
 end
 for i = 1, #metas do -- of which nothing was taken
   local m = metas[i]
-  if m[1] and (i == 1 or m[5] ~= '1') then call('HSET', K[9 * i - 8], 'mark', at, 'awaited', '1') end
+  if m[1] and (i == 1 or m[5] ~= '1' or now - m[1] > MARKEVERY) then
+    call('HSET', K[9 * i - 8], 'mark', version, 'awaited', '1')
+  end
 end
-if taken == 0 then return stamp .. char(there) .. ids .. ';' end
+if taken == 0 then return stamp .. char(there) .. at .. ';' .. ids .. ';' end
 call('HSET', lanes, A[1], outcome)
 
 local function two(size) return char((size - size % 256) / 256, size % 256) end
@@ -154,7 +158,7 @@ if not lengths then
   end
   lengths = concat(list)
 end
-local head = stamp .. char(there + (rest > 0 and 1 or 0) + (width and 4 or 0)) .. ids .. lengths .. ';'
+local head = stamp .. char(there + (rest > 0 and 1 or 0) + (width and 4 or 0)) .. at .. ';' .. ids .. lengths .. ';'
 local reply = {head}
 for i = 1, #hauls do
   local recs, n = hauls[i][4], hauls[i][2]

@@ -6,18 +6,18 @@
 -- KEYS  meta, tasks, pending, waiting, line, voids, leases, claims, windows, lanes
 -- ARGV  1 lane field, 2 seq, 3 opened, 4 token, 5 runner, 6 most tasks - 1, 7 how many
 --       start, 8 lease (µs)
--- Returns  now, which is the version of all tasks taken (7 bytes), a byte of what there is:
---       1 tasks that could be taken, 2 cancels, 4 one length for all records; ids with commas
+-- Returns  the version of all tasks taken (7 bytes), a byte of what there is: 1 tasks that could
+--       be taken, 2 cancels, 4 one length for all records; now and a semicolon; ids with commas
 --       between and a semicolon; the length of each record, or of all (2 bytes), and a
 --       semicolon; the records. Of many tasks the records are texts of their own, in a list
 --       behind the rest.
 
 local call, K, A, byte, char, format = redis.call, KEYS, ARGV, string.byte, string.char, string.format
-local m, known, t = call('HMGET', K[1], 'mark', 'touched', 'paused', 'cancels'), call('HGET', K[10], A[1]), call('TIME')
+local m, known, t = call('HMGET', K[1], 'mark', 'touched', 'paused', 'cancels', 'jumped'), call('HGET', K[10], A[1]), call('TIME')
 local now, mark, touched = t[1] * 1000000 + t[2], (m[1] or 0) + 0, (m[2] or 0) + 0
-if now <= mark then now = mark + 1 end
-if not known or m[3] and m[3] ~= '0' or touched > 0 and now - touched >= 86400000000 -- FORGET
-  or now - A[3] > 600000000 then -- storage.LaneLife
+if not known or m[3] and m[3] ~= '0' or touched > 0 and now - touched >= QUEUELIFE
+  or now - A[3] > LANELIFE or A[3] - now > LANELIFE
+  or m[5] and m[5] ~= '0' or mark > 0 and now - mark > JUMPAFTER then -- see jump.lua
   return nil
 end
 local last, seq = string.sub(known, 1, string.find(known, ':', 1, true) - 1), A[2]
@@ -29,7 +29,14 @@ if call('HLEN', K[2]) ~= waiting + (pending > 0 and pending - 1 or 0) or call('Z
   or call('EXISTS', K[6], K[9]) > 0 then
   return nil
 end
-local g = now % 256; local r = (now - g) / 256
+local version, before = at, mark
+if now <= mark then
+  mark = mark + 1
+  version = format('%.0f', mark)
+else
+  mark = now
+end
+local g = mark % 256; local r = (mark - g) / 256
 local f = r % 256; r = (r - f) / 256
 local e = r % 256; r = (r - e) / 256
 local d = r % 256; r = (r - d) / 256
@@ -40,8 +47,8 @@ local there = m[4] and tonumber(m[4]) > 0 and 2 or 0
 if waiting == 0 then -- a full Redis refuses this, but not what the general script does
   local done = redis.pcall('HSET', K[10], A[1], A[2] .. ':C' .. stamp .. '00|;')
   if type(done) == 'table' then return nil end
-  if mark > 0 then call('HSET', K[1], 'mark', at, 'awaited', '1') end
-  return stamp .. char(there) .. ';;'
+  if before > 0 then call('HSET', K[1], 'mark', version, 'awaited', '1') end
+  return stamp .. char(there) .. at .. ';;;'
 end
 
 -- First what comes before the line, by priority or because it went to the head, then the
@@ -79,7 +86,7 @@ for i = 1, n do
   local rec = recs[i]
   local size = rec and #rec or 0
   if size ~= width then width = nil end
-  if size < 35 or size > 65535 then return nil end -- HEADER
+  if size < HEADER or size > 65535 then return nil end
   local form, flags, others = byte(rec, 1, 3)
   if form ~= 1 or others ~= 0 and others ~= 2 then return nil end -- not to be claimed ahead, or large
   -- What takes more than its removal at its end has a flag: RECORD.
@@ -93,7 +100,7 @@ for i = 1, n do
   leases[2 * i - 1], leases[2 * i] = ids[i], v
   bytes = bytes + size
 end
-if bytes - 35 * n > 4194304 then return nil end -- storage.MaxClaimBytes
+if bytes - HEADER * n > MAXBYTES then return nil end
 -- The first write tells whether Redis permits any. It frees memory, so that a full one
 -- does not refuse it.
 local done = lined > 0 and redis.pcall('LTRIM', K[5], format('%d', lined), '-1')
@@ -118,9 +125,9 @@ else
   call('ZADD', K[7], till, ids[1], till, ids[2], till, ids[3])
 end
 if now - touched > 60000000 then
-  call('HSET', K[1], 'mark', at, 'awaited', '1', 'touched', at)
+  call('HSET', K[1], 'mark', version, 'awaited', '1', 'touched', at)
 else
-  call('HSET', K[1], 'mark', at, 'awaited', '1')
+  call('HSET', K[1], 'mark', version, 'awaited', '1')
 end
 call('HSET', K[10], A[1], A[2] .. ':C' .. stamp .. '0' .. n .. '|' .. joined .. ';')
 local function two(size) return char((size - size % 256) / 256, size % 256) end
@@ -131,7 +138,7 @@ if not lengths then
   lengths = table.concat(list)
 end
 there = there + (waiting > n and 1 or 0) + (width and 4 or 0)
-local head = stamp .. char(there) .. joined .. ';' .. lengths .. ';'
+local head = stamp .. char(there) .. at .. ';' .. joined .. ';' .. lengths .. ';'
 if n <= 32 then return head .. table.concat(recs) end
 local reply = {head}
 for i = 1, n, 32 do reply[#reply + 1] = table.concat(recs, '', i, i + 31 < n and i + 31 or n) end

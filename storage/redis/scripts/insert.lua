@@ -9,13 +9,16 @@ local META, TASKS, WAITING, LINE, LANES, BLOCK = 1, 2, 3, 4, 5, 5
 
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
+local mark, born = now, pack7(now)
 local queues, count, lanes = {}, tonumber(ARGV[1]), {}
 for i = 1, count do
   local at = (i - 1) * BLOCK
   local m = call('HMGET', KEYS[at + META], 'mark', 'touched', 'enqueued', 'tail', 'awaited', 'turn')
   call('ZCARD', KEYS[at + WAITING]) -- a key of a wrong type fails here, in time
   call('LLEN', KEYS[at + LINE])
-  if m[1] and now <= tonumber(m[1]) then now = m[1] + 1 end
+  local last = tonumber(m[1] or 0)
+  if last > 0 and now - last > JUMPAFTER then return nil end
+  if mark <= last then mark = last + 1 end
   local q = {at = at, ids = {}, ranked = 0, enqueued = tonumber(m[3] or 0), tail = tonumber(m[4] or 0), turn = tonumber(m[6] or 0), touched = tonumber(m[2] or 0),
     wakes = not m[1] or m[5] == '1'}
   queues[i], queues[ARGV[2 + i]] = q, q
@@ -56,22 +59,22 @@ end
 -- general script says why.
 for i = 1, count do
   local q = queues[i]
-  local at = text(now + #runs)
+  local at = text(mark + #runs)
   local done = redis.pcall('HSET', KEYS[q.at + META], 'mark', at, 'enqueued', text(q.enqueued + #q.ids),
     'tail', text(q.tail + #q.ids - q.ranked), 'turn', text(q.turn + q.ranked),
-    'touched', now - q.touched > 60000000 and at or text(q.touched), 'awaited', '0')
+    'touched', text(now - q.touched > 60000000 and now or q.touched), 'awaited', '0')
   if i == 1 and type(done) == 'table' and done.err then return nil end
   q.records, q.places, q.line = {}, {}, q.ranked == 0 and q.ids or {}
 end
 local reply, run = {0}, 1
 for i = 1, calls do
-  local outcome = 'A' .. pack7(now)
+  local outcome = 'A' .. pack7(mark)
   while run <= last[i] do
-    now = now + 1
+    mark = mark + 1
     local r = runs[run]
-    local q, have, stamp = r.q, r.have, pack7(now)
+    local q, have = r.q, r.have
     local ids, records, places, line, ranked = q.ids, q.records, q.places, q.line, q.ranked > 0
-    local lead = r.lead .. stamp .. stamp
+    local lead = r.lead .. pack7(mark) .. born
     for j = 1, r.n do
       local rest, k = ARGV[r.at + 2 * j], have + j
       records[2 * k - 1], records[2 * k] = ids[k], lead .. rest

@@ -15,7 +15,7 @@ local SEARCH = {'w', 's', 'r', 'd', 'c', 'x', 'z'} -- where to look for a task w
 local LIVE = {w = true, l = true, z = true, s = true, r = true, p = true}
 
 -- The numbers in the meta hash.
-local FIELDS = {'mark', 'tail', 'turn', 'head', 'void', 'paused', 'cancels', 'touched', 'awaited', 'enqueued', 'requeued',
+local FIELDS = {'mark', 'tail', 'turn', 'head', 'void', 'paused', 'cancels', 'touched', 'awaited', 'jumped', 'enqueued', 'requeued',
   'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed'}
 
 -- What hangs on a task in the side hash: history and reason, stack, result,
@@ -24,7 +24,7 @@ local KINDS = {'h:', 's:', 'r:', 'p:', 'c:', 'b:'}
 
 local SWEPT = '' -- the field that says up to when opened lanes were swept
 
-local now = 0 -- the time of the step under way
+local now, mark = 0, 0 -- the clock, and the mark of the step under way
 
 -- has reports whether a byte has a flag.
 local function has(flags, flag) return floor(flags / flag) % 2 == 1 end
@@ -61,20 +61,25 @@ local function open(n)
   return q
 end
 
--- openall opens all queues and sets the clock: never behind what a queue has seen.
+local function set(q, field, v) q.m[field] = v; q.dirty[field] = true end
+
+-- openall opens all queues and sets both times. Where timed maintenance of a queue waits,
+-- jumped is since when.
 local function openall(n)
   local queues = {}
   local t = call('TIME')
   now = t[1] * 1000000 + t[2]
+  mark = now
   for i = 1, n do
     local q = open(i)
     queues[i] = q
-    if q.m.mark >= now then now = q.m.mark + 1 end
+    local since = waitsince(q.m.mark, q.m.jumped, now)
+    if since ~= q.m.jumped then set(q, 'jumped', since) end
+    if q.m.mark >= mark then mark = q.m.mark + 1 end
   end
   return queues
 end
 
-local function set(q, field, v) q.m[field] = v; q.dirty[field] = true end
 local function bump(q, field, by) q.m[field] = q.m[field] + by; q.dirty[field] = true end
 
 -- Places of what waits: by priority, then by a number that grows at the tail and falls at

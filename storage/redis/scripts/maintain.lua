@@ -4,8 +4,6 @@
 local BATCH = 100 -- how much maintenance one call does, in all of its queues
 local MOSTLOOKED = 2000 -- how many members of groups it looks at
 local MIXED = 150 -- how many tasks it takes where it has to sort them
-local HIDE = 2000000 -- storage.TickHide
-local MAXBYTES = 4194304 -- storage.MaxClaimBytes
 
 local total = tonumber(ARGV[1])
 local queues = openall(total)
@@ -155,6 +153,7 @@ local function recover(q)
       local flags = e.lease and byte(e.lease, FENCE + 1) or 0
       local started, asked = has(flags, STARTED), has(flags, ASKED)
       attempt(q, e, h, started and 'k' or 'e', '', '')
+      why(q, e, h, '') -- of a snooze before
       if e.lease then unlease(q, e, h) end
       if started then
         h.crashes = h.crashes + 1
@@ -162,16 +161,15 @@ local function recover(q)
       else
         h.noahead = true
       end
-      h.snoozes = 0
       if asked then
         bump(q, 'cancelled', 1)
         ended(q, e, h, 'x', h.keep)
       elseif started and h.crashes >= h.crashlimit then
-        die(q, e, h, 'crash loop') -- storage.ReasonCrashes
+        die(q, e, h, REASONCRASHES)
         q.buried = q.buried or {}
         q.buried[#q.buried + 1] = e.id
       else
-        h.version = now
+        h.version = mark
         rewrite(q, e, h)
         move(q, e, waits(h), front(q, h.priority))
         q.fresh[#q.fresh + 1] = e
@@ -217,8 +215,8 @@ local function tick(q)
     e.rec = recs[n]
     local h = head(e.rec)
     if h then
-      move(q, e, 'u', now + HIDE)
-      duesoon(now + HIDE)
+      move(q, e, 'u', now + TICKHIDE)
+      duesoon(now + TICKHIDE)
       q.ticks[#q.ticks + 1] = id
       q.ticks[#q.ticks + 1] = h.large and e.rec .. (aside(q, 'b:' .. id) or '') or e.rec
     else
@@ -231,7 +229,7 @@ end
 -- abandoned reports whether a queue was empty, without settings and untouched for a
 -- day.
 local function abandoned(q)
-  if q.m.touched == 0 or now - q.m.touched < FORGET or q.m.paused ~= 0 then return false end
+  if q.m.touched == 0 or now - q.m.touched < QUEUELIFE or q.m.paused ~= 0 or q.m.jumped > 0 then return false end
   if #q.plan > 0 or #q.touched > 0 then return false end
   for _, key in pairs(SETS) do
     if call('ZCARD', q[key]) > 0 then return false end

@@ -1,7 +1,5 @@
 -- record: takes records apart and writes them anew; see record.go for the layout.
 
-local HEADER = 35
-
 local flagged = {} -- what the two flags of a record say
 
 local function flagsof(f, g)

@@ -2,7 +2,8 @@
 -- all that the general script sets up: for each call of Redis runs through its whole
 -- script, and all that this makes is garbage afterwards. They take a few keys of each queue, and
 -- where they meet anything out of the ordinary they have written nothing and return
--- nothing: the caller goes to apply.lua. All is read and decided before the first write.
+-- nothing: the caller goes to apply.lua. All is read and decided before the first write. Of
+-- now and mark see base.lua; a clock that may be ahead (jump.lua) is out of the ordinary.
 --
 -- ARGV  1 queues, 2 calls, then the names of the queues, then each call: lane field, seq,
 --       opened, its home queue, the field of the lane that must have carried out its part
@@ -52,7 +53,8 @@ local function follow(lanes, now)
     for i = 1, #l.args do
       local a, v, before = l.args[i], known[2 * i - 1], known[2 * i]
       local field, seq, last = ARGV[a], ARGV[a + 1], v and string.match(v, '^%d+')
-      if not last or seen[field] or tonumber(seq) <= tonumber(last) or now - ARGV[a + 2] > 600000000 then -- storage.LaneLife
+      if not last or seen[field] or tonumber(seq) <= tonumber(last) 
+        or math.abs(now - ARGV[a + 2]) > LANELIFE then
         return false
       end
       if ARGV[a + 4] ~= '' and not seen[ARGV[a + 4]] and (not before or string.match(before, '^%d+') ~= seq) then

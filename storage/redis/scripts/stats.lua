@@ -11,7 +11,7 @@ for _, q in ipairs(queues) do
   local function size(st) return call('ZCARD', q[SETS[st]]) end
   local v = {size('w') + size('z') + lined(q), math.max(call('HLEN', q[PENDING]) - 1, 0), size('s'), size('r'), size('c'), size('x'), size('d'),
     size('u'), call('HLEN', q[DAMAGED]), text(q.m.paused)}
-  for i = 10, #FIELDS do v[#v + 1] = text(q.m[FIELDS[i]]) end
+  for i = 11, #FIELDS do v[#v + 1] = text(q.m[FIELDS[i]]) end
   for _, n in ipairs(v) do reply[#reply + 1] = n end
 end
 return reply

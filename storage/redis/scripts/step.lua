@@ -10,8 +10,7 @@ local function insert(a)
   local q, id, rec = Q[ARGV[a + 1]], ARGV[a + 2], ARGV[a + 3]
   local e = entry(q, id)
   if e.st == nil then found(e, false) end
-  local stamp = pack7(now)
-  rec = sub(rec, 1, 3) .. stamp .. stamp .. sub(rec, 18)
+  rec = sub(rec, 1, 3) .. pack7(mark) .. pack7(now) .. sub(rec, 18)
   e.rec, e.lease, e.written = rec, false, true
   local f = byte(rec, 2)
   if floor(f / 16) % 4 > 0 then takekey(q, head(rec), id) end
@@ -70,7 +69,7 @@ local function replace(q, e, h, parts, a)
 end
 
 -- carry takes a task, with what hangs on it, to another queue.
-local function carry(q, e, h, t, from, to)
+local function carry(q, e, h, t, from)
   local moved = entry(t, e.id)
   if moved.st == nil then found(moved, false) end
   moved.lease = false
@@ -81,16 +80,18 @@ local function carry(q, e, h, t, from, to)
     end
   end
   freekey(q, h, e.id)
-  if LIVE[from] and LIVE[to] then
+  if LIVE[from] then
     bump(q, 'deleted', 1)
     bump(t, 'enqueued', 1)
+  elseif from == 'd' then
+    t.deaths = t.deaths + 1
   end
   gone(q, e, h)
   return moved
 end
 
--- mark asks a pending task to be cancelled.
-local function mark(q, e)
+-- askcancel asks a pending task to be cancelled.
+local function askcancel(q, e)
   local flags = byte(e.lease, FENCE + 1)
   if not has(flags, ASKED) then
     lease(q, e, sub(e.lease, 1, FENCE) .. char(flags + ASKED) .. sub(e.lease, FENCE + 2))
@@ -100,14 +101,13 @@ local function mark(q, e)
   return 'Vp' .. sub(e.lease, 17, 23)
 end
 
--- renew makes an ended task start anew.
+-- renew makes an ended task start anew. Its history goes on.
 local function renew(q, e, h)
   h.retries, h.crashes, h.snoozes, h.noahead = 0, 0, 0, false
-  if h.side then
-    put(q, 'h:' .. e.id, false)
-    put(q, 's:' .. e.id, false)
-    put(q, 'r:' .. e.id, false)
-  end
+  why(q, e, h, '')
+  if h.side then put(q, 'r:' .. e.id, false) end
+  log(q, e, h, 'q', '')
+  bump(q, 'requeued', 1)
 end
 
 -- reach gives the state and the score to which a change that is no end leads, nil
@@ -123,23 +123,22 @@ local function reach(q, e, a, to)
     return to, at
   end
   if from == 'w' then return 'w' end
-  if ENDED[from] and not ENDED[to] then return 'w' end
   return to, e.score or tonumber(call('ZSCORE', q[SETS[e.st]], e.id)) or now
 end
 
 local function change(a)
   local q, parts = Q[ARGV[a + 1]], ARGV[a + 8]
   local e = entry(q, ARGV[a + 2])
-  if e.st == 'p' then return mark(q, e) end
-  if e.st == 'x' and cancels(a) then return 'Vx' .. pack7(version(e)) end
-  local from, to = e.st, target(e.st, ARGV[a + 5], ARGV[a + 6])
+  local again = requeues(a)
+  if e.st == 'p' then return askcancel(q, e) end
+  if e.st == 'x' and not again then return 'Vx' .. pack7(version(e)) end
+  local from, to = e.st, target(e.st, a)
   local h = head(e.rec)
   if ARGV[a + 7] ~= '' then h.priority = tonumber(ARGV[a + 7]) end
   if parts ~= '' then replace(q, e, h, parts, a + 8) end
   local t = ARGV[a + 4] ~= '' and Q[ARGV[a + 4]]
-  local again = ENDED[from] and not ENDED[to]
   local st, score = reach(q, e, a, to)
-  if to == 'x' and from ~= 'x' then
+  if to == 'x' then
     st, score = to, now + h.keep
     bump(q, 'cancelled', 1)
     freekey(q, h, e.id)
@@ -149,12 +148,11 @@ local function change(a)
     end
   end
   if again then renew(q, e, h) end
-  h.version = now
+  h.version = mark
   if t then
-    e = carry(q, e, h, t, from, to)
+    e = carry(q, e, h, t, from)
     q = t
   end
-  if again then bump(q, 'requeued', 1) end
   if h.life and not ENDED[to] and (again or t) then takekey(q, {life = true, key = h.key}, e.id) end
   rewrite(q, e, h)
   if st == 'w' then
@@ -178,9 +176,11 @@ local function complete(q, e, result)
     gone(q, e)
     return 'c'
   end
+  h.snoozes = 0
+  if h.side then why(q, e, h, '') end
   local keep = h.keep
-  if keep == 0 and h.untilread then keep = 604800000000 -- storage.DefaultUnreadKeep
-  elseif keep == 0 and result then keep = 3600000000 end -- storage.DefaultResultKeep
+  if keep == 0 and h.untilread then keep = UNREADKEEP
+  elseif keep == 0 and result then keep = RESULTKEEP end
   if result and keep > 0 then
     put(q, 'r:' .. e.id, result)
     h.side = true
@@ -189,7 +189,8 @@ local function complete(q, e, result)
   return 'c'
 end
 
--- settle ends a claim in any way but completion. count is the failure it adds.
+-- settle ends a claim in any way but completion. count is the failure it adds, reason why the
+-- task dies or snoozes.
 local function settle(q, e, to, count, due, reason)
   local h = e.h
   local asked = has(byte(e.lease, FENCE + 1), ASKED)
@@ -201,6 +202,7 @@ local function settle(q, e, to, count, due, reason)
   end
   h.snoozes = to == 's' and not asked and min(h.snoozes + 1, 65535) or 0
   if h.snoozes == 1 then h.since = now end
+  why(q, e, h, h.snoozes > 0 and reason or '')
   if asked or to == 'x' then
     bump(q, 'cancelled', 1)
     ended(q, e, h, 'x', h.keep)
@@ -210,7 +212,7 @@ local function settle(q, e, to, count, due, reason)
     die(q, e, h, reason)
     return 'd'
   end
-  h.version = now
+  h.version = mark
   rewrite(q, e, h)
   if to == 'w' then move(q, e, waits(h), front(q, h.priority)) else move(q, e, to, now + due) end
   return to
@@ -242,11 +244,11 @@ local STEPS = {
   f = function(a)
     local q, e = settling(a)
     attempt(q, e, e.h, 'f', ARGV[a + 5], ARGV[a + 6])
-    return settle(q, e, 'r', 1, tonumber(ARGV[a + 4]), 'out of retries') -- storage.ReasonRetries
+    return settle(q, e, 'r', 1, tonumber(ARGV[a + 4]), REASONRETRIES)
   end,
   s = function(a)
     local q, e = settling(a)
-    return settle(q, e, 's', 0, tonumber(ARGV[a + 4]))
+    return settle(q, e, 's', 0, tonumber(ARGV[a + 4]), ARGV[a + 5])
   end,
   b = function(a)
     local q, e = settling(a)

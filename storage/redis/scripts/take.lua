@@ -8,7 +8,7 @@
 local function take()
   local queues, home = {}, KEYS[LANES]
   local most, starts, suspects = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
-  local now, nextdue, taken, bytes, fence = 0, 0, 0, 0, ''
+  local now, mark, nextdue, taken, bytes, fence = 0, 0, 0, 0, 0, ''
   local more, remains, suspicious, cancels = false, false, false, false
 
   -- open reads the clock and the numbers of the queues, and reports whether none of them
@@ -16,16 +16,20 @@ local function take()
   local function open()
     local t, good = call('TIME'), true
     now = t[1] * 1000000 + t[2]
+    mark = now
     for i = 1, tonumber(ARGV[1]) do
       local q, at = {}, (i - 1) * BLOCK
       for j = 1, BLOCK do q[j] = KEYS[at + j] end
-      local m = call('HMGET', q[META], 'mark', 'touched', 'paused', 'cancels', 'tail', 'awaited', 'turn')
+      local m = call('HMGET', q[META], 'mark', 'touched', 'paused', 'cancels', 'tail', 'awaited', 'turn', 'jumped')
       q.mark, q.touched, q.tail = tonumber(m[1] or 0), tonumber(m[2] or 0), tonumber(m[5] or 0)
       q.turn = tonumber(m[7] or 0)
       q.deaf = m[6] ~= '1' and m[1]
-      if now <= q.mark then now = q.mark + 1 end
+      if mark <= q.mark then mark = q.mark + 1 end
       if tonumber(m[4] or 0) > 0 then cancels = true end
-      if m[3] and m[3] ~= '0' or q.touched > 0 and now - q.touched >= FORGET then good = false end
+      if m[3] and m[3] ~= '0' or q.touched > 0 and now - q.touched >= QUEUELIFE
+        or m[8] and m[8] ~= '0' or q.mark > 0 and now - q.mark > JUMPAFTER then -- see jump.lua
+        good = false
+      end
       queues[i] = q
     end
     return good
@@ -53,7 +57,7 @@ local function take()
     local recs, places, line, turn = call('HMGET', q[TASKS], unpack(ids)), {}, {}, q.turn
     for i = 1, #ids do
       local rec = recs[i]
-      if not rec or #rec < 35 or byte(rec, 1) ~= 1 then return false end -- HEADER in record.lua
+      if not rec or #rec < HEADER or byte(rec, 1) ~= 1 then return false end
       local c1, c2, l1, l2 = byte(rec, 23, 26)
       if c1 + c2 > 0 and c1 * 256 + c2 == l1 * 256 + l2 - 1 then return false end -- a suspect
       local priority = byte(rec, 18) - 9
@@ -69,10 +73,10 @@ local function take()
     call('ZREMRANGEBYRANK', q[SCHEDULED], 0, #ids - 1)
     ask('ZADD', q[WAITING], places)
     ask('RPUSH', q[LINE], line)
-    q.tail, q.turn, q.mark, promoted = q.tail + #line, turn, now, #ids
-    call('HSET', q[META], 'mark', text(now), 'tail', text(q.tail), 'turn', text(turn))
+    q.tail, q.turn, q.mark, promoted = q.tail + #line, turn, mark, #ids
+    call('HSET', q[META], 'mark', text(mark), 'tail', text(q.tail), 'turn', text(turn))
     redis.pcall('PUBLISH', sub(q[META], 1, -5) .. 'wake', 'w')
-    now = now + 1
+    mark = mark + 1
     more = due(q[SCHEDULED], true)
     return true
   end
@@ -147,7 +151,7 @@ local function take()
       local found = call('HMGET', q[TASKS], unpack(ids, i, min(i + 499, #ids)))
       for j = 1, #found do
         local rec = found[j]
-        if not rec or #rec < 35 then return false end -- HEADER in record.lua
+        if not rec or #rec < HEADER then return false end
         local lead = sub(rec, 1, 3)
         local flags = known[lead]
         if flags == nil then
@@ -156,11 +160,11 @@ local function take()
         end
         if not flags then return false end
         recs[i + j - 1], all[i + j - 1] = rec, flags
-        bytes = bytes + #rec - 35
+        bytes = bytes + #rec - HEADER
       end
     end
     taken = taken + #ids
-    return bytes <= 4194304 -- storage.MaxClaimBytes
+    return bytes <= MAXBYTES
   end
 
   -- look goes through the queues and reports whether all is plain.
@@ -218,7 +222,7 @@ local function take()
   -- keep writes the numbers of a queue.
   local function keep(q)
     local list = {}
-    if #q.ids > 0 or q.mark > 0 and q == queues[1] then list = {'mark', text(now)} end
+    if #q.ids > 0 or q.mark > 0 and (q == queues[1] or now - q.mark > MARKEVERY) then list = {'mark', text(mark)} end
     if #q.ids > 0 and now - q.touched > 60000000 then list[3], list[4] = 'touched', text(now) end
     if q.deaf then list[#list + 1] = 'awaited'; list[#list + 1] = '1' end
     if #list > 0 then call('HSET', q[META], unpack(list)) end
@@ -227,11 +231,11 @@ local function take()
   if not open() or not follows(home, ARGV[2], ARGV[3], ARGV[4], now) or not look() then return nil end
   local first = redis.pcall('HDEL', KEYS[META], '')
   if type(first) == 'table' and first.err then return nil end -- the general script says why
-  now = now + 1
-  fence = ARGV[5] .. pack7(now)
-  local outcome = {'C' .. pack7(now) .. '0' .. taken .. '|'}
+  mark = mark + 1
+  fence = ARGV[5] .. pack7(mark)
+  local outcome = {'C' .. pack7(mark) .. '0' .. taken .. '|'}
   local reply = {'N', text(now), text(nextdue), (more and 'm' or '') .. (remains and 't' or '') ..
-    (cancels and 'c' or '') .. (suspicious and 's' or ''), text(now), taken, 0}
+    (cancels and 'c' or '') .. (suspicious and 's' or ''), text(mark), taken, 0}
   for i, q in ipairs(queues) do
     local joined, last = table.concat(q.ids, ','), q.bare and 'b' or ''
     reply[7 + i] = last
