@@ -43,14 +43,13 @@ func TestBatchMeetsEndedTask(t *testing.T) {
 	}
 }
 
-// TestAnEndedTaskMovesToWhereItsIDIsFree: the application moves a task that has ended to
+// TestAnEndedTaskMovesToWhereItsIDIsFree: the application moves a dead task to
 // another queue, in a transaction that is still open when somebody enqueues its id there.
 func TestAnEndedTaskMovesToWhereItsIDIsFree(t *testing.T) {
 	s := newShop(t)
 	kept := insertOf("a")
-	kept.Keep.For = time.Hour
 	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{kept}})
-	s.apply(s.store, storage.Tx{Settles: []storage.Settle{{Fence: s.claim(1).Fences[0], Outcome: storage.Complete}}})
+	s.apply(s.store, storage.Tx{Settles: []storage.Settle{{Fence: s.claim(1).Fences[0], Outcome: storage.Bury}}})
 	arrives := storage.Ref{Queue: "archive", ID: "a"}
 	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{{
 		Ref: storage.Ref{Queue: arrives.Queue, ID: "other"}, Kind: "kind", Encoding: "json", CrashLimit: 3,

@@ -38,8 +38,11 @@ func TestRecordsReadAsWritten(t *testing.T) {
 		}
 	}
 	for _, want := range []past{
-		{Created: 1}, {Created: 2, Crashes: 1}, {Created: 3, Retries: 300, Snoozes: 7, SnoozedSince: 5},
-		{Created: 4, Reason: "why"}, {Created: 5, Snoozes: 1, SnoozedSince: 2, Reason: "é"},
+		{Created: 1},
+		{Created: 2, Crashes: 1},
+		{Created: 3, Retries: 300, Snoozes: 7, SnoozedSince: 5},
+		{Created: 4, Reason: "why"},
+		{Created: 5, Snoozes: 1, SnoozedSince: 2, Reason: "é"},
 	} {
 		if got, err := unpackPast(want.pack(), 9); err != nil || got != want {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)

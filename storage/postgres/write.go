@@ -141,17 +141,18 @@ func (w *work) changeState(r *row, ch *storage.Change) {
 	if ch.Requeue {
 		w.requeue(r)
 	}
-	switch to := ch.Target(stateOf(r.state)); {
-	case to == storage.Cancelled:
+	switch ch.Target(stateOf(r.state)) {
+	case storage.Cancelled:
 		w.end(r, cancelled)
-	case to == storage.Waiting:
+	case storage.Waiting:
 		if stateOf(r.state) != storage.Waiting || ch.Priority != nil {
 			w.waitAtTail(r)
 		}
-	case to == storage.Scheduled:
+	case storage.Scheduled:
 		w.reschedule(r, ch, scheduled)
-	case to == storage.Retry:
+	case storage.Retry:
 		w.reschedule(r, ch, retry)
+	default: // it stays where it is
 	}
 }
 
