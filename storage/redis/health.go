@@ -279,16 +279,21 @@ func (s *Storage) permitted(ctx context.Context, f *findings) error {
 // probeWrites is how many writing commands scripts/probe.lua tries.
 const probeWrites = 9
 
-// mostQueues is how many queues are looked at for damage.
+// mostQueues is how many queues are looked at for what to warn of.
 const mostQueues = 100
 
-// damage warns of damaged records in queues that this process uses.
-func (s *Storage) damage(ctx context.Context) []string {
+// used lists queues that this process uses, at most mostQueues.
+func (s *Storage) used() []string {
 	queues := append(s.names.known(), s.wake.known()...)
 	slices.Sort(queues)
 	queues = slices.Compact(queues)
+	return queues[:min(len(queues), mostQueues)]
+}
+
+// damage warns of damaged records in queues that this process uses.
+func (s *Storage) damage(ctx context.Context) []string {
 	var warnings []string
-	for _, queue := range queues[:min(len(queues), mostQueues)] {
+	for _, queue := range s.used() {
 		n, err := s.client.HLen(ctx, s.keys.key(queue, damagedKey)).Result()
 		if err == nil && n > 0 {
 			warnings = append(warnings, fmt.Sprintf("queue %s has %d damaged records, set apart", queue, n))

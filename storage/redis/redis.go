@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -163,18 +164,56 @@ func (s *Storage) time(ctx context.Context) (time.Time, error) {
 	})
 }
 
+// clocks are the server's time, the latest mark of the queues that this process uses, and since
+// when one of them waits: the last two are zero where there is none.
+type clocks struct{ now, mark, jumped time.Time }
+
+// clocks reads them in one round trip.
+func (s *Storage) clocks(ctx context.Context) (clocks, error) {
+	return heed(ctx, &s.scripts.calls, func(ctx context.Context) (c clocks, err error) {
+		pipe := s.client.Pipeline()
+		now := pipe.Time(ctx)
+		var metas []*goredis.SliceCmd
+		for _, queue := range s.used() {
+			metas = append(metas, pipe.HMGet(ctx, s.keys.key(queue, metaKey), "mark", "jumped"))
+		}
+		_, _ = pipe.Exec(ctx) // each has its own error
+		if c.now, err = now.Result(); err != nil {
+			return c, err
+		}
+		c.now = moment(c.now.UnixMicro())
+		for _, meta := range metas {
+			var at [2]time.Time // none of a key that cannot be read
+			for i, v := range meta.Val() {
+				text, _ := v.(string)
+				if us, err := strconv.ParseInt(text, 10, 64); err == nil && us > 0 {
+					at[i] = moment(us)
+				}
+			}
+			if at[0].After(c.mark) {
+				c.mark = at[0]
+			}
+			if at[1].After(c.jumped) && !at[1].After(c.now) { // else the clock has jumped back
+				c.jumped = at[1]
+			}
+		}
+		return c, nil
+	})
+}
+
 // Describe tells the server's version, time and durability, and what an operator
 // should know of it.
 func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	if err := s.enter(); err != nil {
 		return storage.Description{}, fmt.Errorf("redis: describe: %w", err)
 	}
-	now, err := s.time(ctx)
+	c, err := s.clocks(ctx)
 	if err != nil {
 		return storage.Description{}, wrap("describe", translateRead(err))
 	}
 	d := s.health.describe()
-	d.Now = moment(now.UnixMicro())
+	d.Now = c.now
+	d.Warnings = append(d.Warnings, storage.ClockWarnings(c.now, c.mark, c.jumped)...)
 	d.Limits = s.limits
 	return d, nil
 }
