@@ -67,7 +67,7 @@ func undecodable(encoding string, data []byte, v any, cause error) *undecodableE
 }
 
 func (e *undecodableError) Error() string {
-	return fmt.Sprintf("%v from %s: %s", e.into, e.encoding, e.what)
+	return fmt.Sprintf("%v from %s: %s", e.into, storage.PrintableText(e.encoding, 64), e.what)
 }
 
 func (e *undecodableError) Unwrap() error { return e.cause }

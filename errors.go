@@ -94,10 +94,11 @@ type DeadError struct {
 
 // Error says which task, why, and the last error.
 func (e *DeadError) Error() string {
+	text := fmt.Sprintf("midge: %s is dead: %s", e.Ref, storage.PrintableText(e.Reason, storage.MaxReason))
 	if e.Last == "" {
-		return fmt.Sprintf("midge: %s is dead: %s", e.Ref, e.Reason)
+		return text
 	}
-	return fmt.Sprintf("midge: %s is dead: %s: %s", e.Ref, e.Reason, e.Last)
+	return text + ": " + storage.PrintableText(e.Last, storage.MaxAttemptError)
 }
 
 // Discard makes a job's error final: the task is dead at once, whatever retries

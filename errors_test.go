@@ -3,6 +3,7 @@ package midge
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,7 +65,11 @@ func TestDeadErrorText(t *testing.T) {
 	if got, want := e.Error(), "midge: mail/7 is dead: out of retries: smtp refused"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	e.Last = ""
+	e.Last, e.Reason = "a\x1b[2J\u202eb\n"+strings.Repeat("x", 1<<20), "odd\u200b"
+	if got, want := e.Error(), `midge: mail/7 is dead: odd\u200b: a\x1b[2J\u202eb\nx`; !strings.HasPrefix(got, want) || len(got) > 2<<10 {
+		t.Errorf("got %d bytes %.100q, want %q and little more", len(got), got, want)
+	}
+	e.Last, e.Reason = "", "out of retries"
 	if got, want := e.Error(), "midge: mail/7 is dead: out of retries"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

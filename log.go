@@ -3,10 +3,8 @@ package midge
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -26,30 +24,24 @@ func newLifeLog(log *zap.Logger) *lifeLog {
 	return &lifeLog{log.WithOptions(zap.WithCaller(false), zap.AddStacktrace(zapcore.InvalidLevel))}
 }
 
+// What a line and the text of an error in it are cut to.
+const (
+	lineMost  = 8 << 10
+	briefMost = 4 << 10
+)
+
 // write writes a line. The texts of errors in it may have several, or what a terminal obeys:
 // such characters are written as Go would quote them.
 func (l *lifeLog) write(level zapcore.Level, text string) {
-	if strings.ContainsFunc(text, breaks) {
-		var line strings.Builder
-		for _, r := range text {
-			if !breaks(r) {
-				line.WriteRune(r)
-				continue
-			}
-			quoted := strconv.QuoteRune(r)
-			line.WriteString(quoted[1 : len(quoted)-1])
-		}
-		text = line.String()
-	}
-	l.log.Log(level, text)
+	l.log.Log(level, storage.PrintableText(text, lineMost))
 }
+
+// brief is the text of an error as a line quotes it.
+func brief(err error) string { return storage.PrintableText(errorText(err), briefMost) }
 
 func (l *lifeLog) info(text string)  { l.write(zapcore.InfoLevel, text) }
 func (l *lifeLog) warn(text string)  { l.write(zapcore.WarnLevel, text) }
 func (l *lifeLog) error(text string) { l.write(zapcore.ErrorLevel, text) }
-
-// breaks reports whether a character ends a line or controls a terminal.
-func breaks(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' }
 
 func (l *lifeLog) on(level zapcore.Level) bool { return l.log.Core().Enabled(level) }
 
@@ -91,7 +83,7 @@ func (l *lifeLog) draining(runner string, running int, grace time.Duration) {
 func (l *lifeLog) stopped(r *Runner, left int, err error) {
 	line, level, back := "runner "+r.id+" stopped", zapcore.InfoLevel, r.released.Load()
 	if err != nil {
-		line, level = line+": "+err.Error(), zapcore.WarnLevel
+		line, level = line+": "+brief(err), zapcore.WarnLevel
 	}
 	if back > 0 {
 		line += fmt.Sprintf(", %d given back", back)
@@ -132,16 +124,16 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 	case outcome == storage.Complete:
 		line = fmt.Sprintf("%s succeeded, took %v", name, rounded(s.took))
 	case state == storage.Dead:
-		line = fmt.Sprintf("%s is dead, %s: %s", name, deadReason(s), errorText(s.err))
+		line = fmt.Sprintf("%s is dead, %s: %s", name, deadReason(s), s.text())
 	case outcome == storage.Fail && state == storage.Retry:
-		line = fmt.Sprintf("%s failed: %s, retry %d of %d in %v at %s", name, errorText(s.err),
+		line = fmt.Sprintf("%s failed: %s, retry %d of %d in %v at %s", name, s.text(),
 			a.retries+1, a.maxRetries, rounded(delay), time.Now().Add(delay).Format(time.RFC3339))
 	case state == storage.Cancelled:
 		line = fmt.Sprintf("%s cancelled, took %v", name, rounded(s.took))
 	case outcome == storage.Snooze:
 		line = fmt.Sprintf("%s snoozed for %v", name, rounded(delay))
 		if s.err != nil {
-			line += ": " + errorText(s.err)
+			line += ": " + s.text()
 		}
 	default:
 		line = name + " released: " + released(s)
@@ -152,7 +144,7 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 // released says why a task was given back: what ended its job, or else who gave it back.
 func released(s *settlement) string {
 	if s.err != nil {
-		return errorText(s.err)
+		return s.text()
 	}
 	s.attempt.mu.Lock()
 	defer s.attempt.mu.Unlock()
@@ -194,7 +186,7 @@ func (l *lifeLog) lost(a *attempt, took time.Duration) {
 // dropped tells what a job returned behind the commit that completed its task.
 func (l *lifeLog) dropped(a *attempt, err error) {
 	l.warn(fmt.Sprintf("%s was completed by its transaction, and returned an error that changes nothing: %s",
-		l.about(a), errorText(err)))
+		l.about(a), brief(err)))
 }
 
 // overdue tells of a task that has ended when the lease of its transaction was over.
@@ -202,13 +194,13 @@ func (l *lifeLog) overdue(a *attempt, err error, took time.Duration) {
 	line := fmt.Sprintf("%s has ended, by its transaction or by a later run: "+
 		"its job took longer than the lease, %v", l.about(a), rounded(took))
 	if err != nil {
-		line += ", and returned: " + errorText(err)
+		line += ", and returned: " + brief(err)
 	}
 	l.warn(line)
 }
 
 func (l *lifeLog) unsettled(a *attempt, err error) {
-	l.error(fmt.Sprintf("%s could not be settled and will run again: %v", l.about(a), err))
+	l.error(fmt.Sprintf("%s could not be settled and will run again: %s", l.about(a), brief(err)))
 }
 
 func (l *lifeLog) stuck(a *attempt, since time.Duration) {
@@ -222,18 +214,18 @@ func (l *lifeLog) cannotRun(a *attempt, c *cannotRunError) {
 }
 
 func (l *lifeLog) backoffPanic(a *attempt, v any) {
-	l.error(fmt.Sprintf("the backoff of %s panicked: %v; the default is used", l.about(a), v))
+	l.error(fmt.Sprintf("the backoff of %s: %s; the default is used", l.about(a), brief(panicked(v))))
 }
 
 // trouble tells of a call that was refused; of a closed storage Run's error tells.
 func (l *lifeLog) trouble(act string, err error) {
 	if !errors.Is(err, storage.ErrClosed) {
-		l.warn(fmt.Sprintf("%s: %v", act, err))
+		l.warn(fmt.Sprintf("%s: %s", act, brief(err)))
 	}
 }
 
 func (l *lifeLog) gone(err error) {
-	l.warn(fmt.Sprintf("the storage does not answer, running jobs go on: %v", err))
+	l.warn(fmt.Sprintf("the storage does not answer, running jobs go on: %s", brief(err)))
 }
 
 func (l *lifeLog) back() { l.info("the storage answers again") }

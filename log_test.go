@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -36,6 +39,8 @@ func TestAnErrorOfManyLinesIsOneLineOfTheLog(t *testing.T) {
 		"returns":    "one\r\ntwo\rthree",
 		"a terminal": "\x1b[2J\x00\x07",
 		"separators": "a\u2028b\u2029c\u0085d",
+		"a reversal": "pay\u202egpj.exe\u200b\u2066\ufeff",
+		"broken":     "\xff\xfe",
 	} {
 		bubble(t, func(b *bench) {
 			logger, lines := logged()
@@ -49,12 +54,50 @@ func TestAnErrorOfManyLinesIsOneLineOfTheLog(t *testing.T) {
 				t.Fatalf("%s: got %q, want a failure and its end", name, got)
 			}
 			for _, line := range got {
-				if strings.ContainsAny(line, "\n\r\x1b\x00\x07\u2028\u2029\u0085") {
+				if strings.ContainsFunc(line, func(r rune) bool { return !strconv.IsPrint(r) }) || !utf8.ValidString(line) {
 					t.Errorf("%s: %q breaks its line", name, line)
 				}
 			}
 			if name == "joined" && !strings.Contains(got[0], `dial\nrunner stopped`) {
 				t.Errorf("got %q, want the break shown", got[0])
+			}
+		})
+	}
+}
+
+// huge is an error whose text is large, and dear to make.
+type huge struct{ made *atomic.Int64 }
+
+func (h huge) Error() string {
+	h.made.Add(1)
+	return "huge " + strings.Repeat("x", 4<<20)
+}
+
+// A text of any size is made once for an attempt, and costs the log a short line.
+func TestAHugeErrorIsAShortLineOfTheLog(t *testing.T) {
+	for name, end := range map[string]func(error) error{
+		"a failure": func(err error) error { return err },
+		"a discard": midge.Discard,
+		"a snooze":  func(err error) error { return errors.Join(err, midge.Snooze(time.Hour)) },
+		"a panic":   func(err error) error { panic(err) },
+	} {
+		bubble(t, func(b *bench) {
+			logger, lines := logged()
+			var made atomic.Int64
+			b.run(midge.RunnerConfig{Logger: logger, Backoff: midge.Constant(time.Hour)}, func(context.Context, work) error {
+				return end(huge{&made})
+			})
+			task := b.enqueue("a", midge.ID("failing"))
+			b.after(time.Second)
+			got := lines("failing")
+			if len(got) != 1 || len(got[0]) > 5<<10 || !strings.Contains(got[0], "huge xxx") || !strings.Contains(got[0], "x…") {
+				t.Errorf("%s: got %d lines of %d bytes, want a short one that shows the cut", name, len(got), len(strings.Join(got, "")))
+			}
+			if n := made.Load(); n != 1 {
+				t.Errorf("%s: the text was made %d times, want once", name, n)
+			}
+			if a := b.task(task.Ref).Attempts; name != "a snooze" && (len(a) != 1 || !strings.Contains(a[0].Error, "huge xxx")) {
+				t.Errorf("%s: got %d attempts, want the error kept", name, len(a))
 			}
 		})
 	}

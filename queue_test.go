@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -77,6 +78,35 @@ func TestQueueNamesAreCheckedBeforeAnyIO(t *testing.T) {
 		var invalid *midge.InvalidError
 		if !errors.As(err, &invalid) {
 			t.Errorf("%s: got %v, want an *InvalidError", name, err)
+		}
+	}
+}
+
+// Names come from requests and flags: what is wrong with one is told in a short line.
+func TestErrorsQuoteNamesShortAndPrintable(t *testing.T) {
+	c, err := midge.NewClient(untouched{}, midge.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	for what, bad := range map[string]string{
+		"long": strings.Repeat("x", 1<<20), "reversed": "a\u202eb\u200b", "a terminal's": "\x1b[2J\r\n", "broken": "\xff\x00",
+	} {
+		q, ref := c.Queue(bad), storage.Ref{Queue: bad, ID: bad}
+		decode := midge.Decode(storage.Task{Ref: ref, Encoding: bad}, new(work))
+		for call, err := range map[string]error{
+			"To": second(c.Enqueue(ctx, work{}, midge.To(bad))), "ID": second(c.Enqueue(ctx, work{}, midge.ID(bad))),
+			"Unique.By": second(c.Enqueue(ctx, work{}, midge.Unique{By: []string{bad}})),
+			"Task":      second(c.Task(ctx, ref)), "Cancel": second(c.Cancel(ctx, ref)), "Await": c.Await(ctx, ref, nil), "await into": c.Await(ctx, ref, 7),
+			"Pause": q.Pause(ctx), "Stats": second(q.Stats(ctx)), "Page": second(q.Page(ctx, storage.Dead, "", 0)),
+			"a state": second(c.Queue("a").DeleteAll(ctx, storage.State(bad), nil)),
+			"Requeue": q.Requeue(ctx, bad), "Delete": q.Delete(ctx, bad), "Change": q.Change(ctx, bad, midge.Priority(1)),
+			"ChangeJob": q.ChangeJob(ctx, bad, work{}), "Remove": q.Remove(ctx), "RunSchedule": second(q.RunSchedule(ctx, bad)),
+			"RemoveSchedule": q.RemoveSchedule(ctx, bad), "Decode": decode, "Decode of nothing": midge.Decode(storage.Task{Ref: ref}, nil),
+		} {
+			if err == nil || len(err.Error()) > 1<<10 || strings.ContainsFunc(err.Error(), func(r rune) bool { return !strconv.IsPrint(r) }) {
+				t.Errorf("%s, %s: got %.200q, want a short printable error", call, what, fmt.Sprint(err))
+			}
 		}
 	}
 }

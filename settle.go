@@ -39,6 +39,15 @@ func (sm *settlement) outcome() storage.Outcome {
 	return sm.verdict.Outcome
 }
 
+// text is that of the error to be reported, cut as a line of the log quotes it. The verdict
+// has it already where the task keeps it: a long text is made once.
+func (sm *settlement) text() string {
+	if sm.verdict != nil && sm.verdict.Error != "" {
+		return storage.PrintableText(sm.verdict.Error, briefMost)
+	}
+	return brief(sm.err)
+}
+
 // follow are the follow-ups: they come with a completion alone.
 func (sm *settlement) follow() []storage.Insert {
 	if sm.outcome() != storage.Complete || sm.attempt.more == nil {

@@ -134,6 +134,10 @@ func CleanText(s string, limit int) string {
 // as Go quotes it. Control characters, and those that reorder a line or hide in it, change
 // nothing on a terminal then.
 func PrintableText(s string, limit int) string {
+	odd := func(r rune) bool { return !strconv.IsPrint(r) }
+	if len(s) <= limit && utf8.ValidString(s) && !strings.ContainsFunc(s, odd) {
+		return s
+	}
 	var b strings.Builder
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
