@@ -93,10 +93,47 @@ func encode(encoding string, v any) (b []byte, err error) {
 	default:
 		return nil, checkEncoding("encoding", Encoding(encoding))
 	}
+	if err == nil && len(b) > maxDepth { // a level takes a byte at least
+		err = check(Encoding(encoding), b)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("encode %T as %s: %w", v, encoding, err)
 	}
 	return b, nil
+}
+
+// maxDepth bounds how many arrays, maps and structs of something encoded stand within each
+// other. A decoder's recursion ends the process where it is too deep, which no recover
+// prevents.
+const maxDepth = 100
+
+func errTooDeep() error {
+	return storage.Invalid("nesting", "too deep", "at most %d levels", maxDepth)
+}
+
+// check looks at what is to be decoded, or was encoded and will be, without decoding it.
+func check(encoding Encoding, data []byte) error {
+	if encoding == MessagePack {
+		return checkMsgpack(data)
+	}
+	depth, text := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case c == '"':
+			text = !text
+		case text:
+			if c == '\\' {
+				i++
+			}
+		case c == '[', c == '{':
+			if depth++; depth > maxDepth {
+				return errTooDeep()
+			}
+		case c == ']', c == '}':
+			depth--
+		}
+	}
+	return nil
 }
 
 // addressable gives a pointer to a struct, so that encoders with pointer receivers are
@@ -156,13 +193,16 @@ func decodeAs(encoding Encoding, data []byte, v any) (err error) {
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	switch encoding {
-	case MessagePack:
-		return decodeMsgpack(data, v)
-	case JSON:
-		return json.Unmarshal(data, v)
+	if err := checkEncoding("encoding", encoding); err != nil {
+		return err
 	}
-	return checkEncoding("encoding", encoding)
+	if err := check(encoding, data); err != nil {
+		return err
+	}
+	if encoding == MessagePack {
+		return decodeMsgpack(data, v)
+	}
+	return json.Unmarshal(data, v)
 }
 
 func checkEncoding(what string, e Encoding) error {

@@ -295,6 +295,61 @@ func TestBombs(t *testing.T) {
 	}
 }
 
+// nested gives lists within lists.
+func nested(levels int) any {
+	var v any = "x"
+	for range levels {
+		v = []any{v}
+	}
+	return v
+}
+
+// What is nested too deep is refused where it is enqueued, and where it is read all the same.
+func TestDepthIsBounded(t *testing.T) {
+	type deep struct{ Any any }
+	for _, encoding := range []Encoding{MessagePack, JSON} {
+		fits, err := encode(string(encoding), deep{nested(maxDepth - 1)})
+		if err != nil {
+			t.Fatalf("%s: got %v, want %d levels encoded", encoding, err, maxDepth)
+		}
+		if err := decode(string(encoding), fits, new(deep)); err != nil {
+			t.Errorf("%s: got %v, want %d levels read", encoding, err, maxDepth)
+		}
+		d, err := define(reflect.TypeFor[deep]())
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.options.Encoding = encoding
+		_, err = d.encode(deep{nested(maxDepth)})
+		wantsTooDeep(t, encoding, err)
+		payloads := map[Encoding]string{
+			MessagePack: "\x81\xa3Any" + strings.Repeat("\x91", maxDepth) + "\x01",
+			JSON:        `{"Any":` + strings.Repeat("[", maxDepth) + "1" + strings.Repeat("]", maxDepth) + "}",
+		}
+		err = decode(string(encoding), []byte(payloads[encoding]), new(deep))
+		wantsTooDeep(t, encoding, err)
+		if !isUndecodable(err) {
+			t.Errorf("%s: got %v, want it undecodable", encoding, err)
+		}
+	}
+	texts := deep{[]string{strings.Repeat("[{", maxDepth), `"` + strings.Repeat(`\"[`, maxDepth), `\`, "]"}}
+	b, err := encode("json", texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := decode("json", b, new(deep)); err != nil {
+		t.Errorf("brackets in texts: got %v, want them read", err)
+	}
+}
+
+func wantsTooDeep(t *testing.T, encoding Encoding, err error) {
+	t.Helper()
+	var invalid *InvalidError
+	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "at most 100 levels") {
+		t.Errorf("%s: got %v, want an *InvalidError that names the bound", encoding, err)
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	for _, encoding := range []string{"msgpack", "json"} {
 		b, err := encode(encoding, example())

@@ -11,10 +11,6 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// maxDepth bounds the nesting of a payload, as encoding/json has it: beyond it the
-// decoder's recursion would end the process, which no recover prevents.
-const maxDepth = 10_000
-
 func encodeMsgpack(v any) ([]byte, error) {
 	buf := bytes.NewBuffer(make([]byte, 0, 128))
 	enc := msgpack.GetEncoder()
@@ -37,9 +33,6 @@ type msgpackDecoder struct {
 }
 
 func decodeMsgpack(data []byte, v any) error {
-	if err := checkMsgpack(data); err != nil {
-		return err
-	}
 	dec, _ := decoders.Get().(*msgpackDecoder)
 	dec.in.Reset(data)
 	dec.Reset(&dec.in)
@@ -71,9 +64,8 @@ func decodeAnyMap(dec *msgpack.Decoder) (any, error) {
 	return byName, nil
 }
 
-// checkMsgpack checks that data is one whole value: that its depth is bounded, and
-// that no array or map announces more than data can hold, for which the decoder would
-// make room.
+// checkMsgpack checks that data is one whole value of a bounded depth, and that no array or
+// map announces more than data can hold, for which the decoder would make room.
 func checkMsgpack(data []byte) error {
 	w := msgpackWalk{data: data}
 	end, err := w.value(0, 0)
@@ -100,12 +92,12 @@ type msgpackWalk struct {
 
 // value walks over the value at a place and gives the place behind it.
 func (w msgpackWalk) value(at, depth int) (int, error) {
-	if depth > maxDepth {
-		return 0, &malformedError{fmt.Sprintf("nested deeper than %d", maxDepth)}
-	}
 	at, body, items, isMap, err := w.head(at)
 	if err != nil {
 		return 0, err
+	}
+	if items > 0 && depth == maxDepth {
+		return 0, errTooDeep()
 	}
 	if left := len(w.data) - at; body > left || items > left {
 		return 0, &malformedError{"cut short"}
