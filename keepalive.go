@@ -95,6 +95,9 @@ func (k *keeper) beat(ctx context.Context) bool {
 		if a.hasJoined() { // the lock of its transaction is its lease
 			continue
 		}
+		if storage.CheckRef(a.fence.Ref) != nil { // damaged: a lease that is refused would cost all others theirs
+			continue
+		}
 		if other := byRef[a.fence.Ref]; other == nil || other.fence.Version < a.fence.Version {
 			byRef[a.fence.Ref] = a
 		}

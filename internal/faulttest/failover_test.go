@@ -34,7 +34,7 @@ func TestAClusterPromotesAReplica(t *testing.T) {
 				runners = append(runners, f.start(workerConfig{Queues: []string{"q"}, Concurrency: 10, Lease: 3 * time.Second}))
 			}
 			f.awaitWhat("", workerReady, len(runners), 20*time.Second)
-			load := f.load(20 * time.Second)
+			load := f.load()
 			f.awaitActive(time.Now(), runners...)
 			safe := cluster.AwaitInStep(t)
 			master, err := cluster.Owner("{q}")

@@ -108,7 +108,7 @@ func takeOver(t *testing.T, p *pair, way handover) {
 		runners = append(runners, f.start(workerConfig{Queues: []string{"q"}, Concurrency: 10, Lease: lease}))
 	}
 	f.awaitWhat("", workerReady, len(runners), 20*time.Second)
-	load := f.load(20 * time.Second)
+	load := f.load()
 	f.awaitActive(time.Now(), runners...)
 	safe := time.Now()
 	if way.lags {

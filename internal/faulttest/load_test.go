@@ -26,10 +26,12 @@ type load struct {
 	stop context.CancelFunc
 }
 
+const loadPatience = 20 * time.Second // of each enqueue: longer than a failover
+
 // load begins to enqueue.
-func (f *fleet) load(patience time.Duration) *load {
+func (f *fleet) load() *load {
 	f.t.Helper()
-	client, err := midge.NewClient(newLedger(f.store, f.rec), midge.ClientConfig{Patience: patience})
+	client, err := midge.NewClient(newLedger(f.store, f.rec), midge.ClientConfig{Patience: loadPatience})
 	must(f.t, err)
 	ctx, stop := context.WithCancel(f.t.Context())
 	l := &load{stop: stop}

@@ -21,7 +21,7 @@ func TestACrashedServerLosesNothing(t *testing.T) {
 		runners = append(runners, f.start(workerConfig{Queues: []string{"q"}, Concurrency: 10, Lease: 20 * time.Second}))
 	}
 	f.awaitWhat("", workerReady, len(runners), 20*time.Second)
-	load := f.load(20 * time.Second)
+	load := f.load()
 	crashes := count(3, 30)
 	var slowest time.Duration
 	for range crashes {

@@ -102,7 +102,8 @@ type claiming struct {
 	damaged []fenced
 }
 
-// fenced is a task whose record cannot be read, under the fence of its claim.
+// fenced is a task whose record cannot be read, or that nobody can name, under the fence of
+// its claim.
 type fenced struct {
 	queue, id string
 	fence     []byte
@@ -433,7 +434,8 @@ func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, versi
 		}
 		c.Tasks = append(c.Tasks, storage.Task{Ref: fence.Ref})
 		t := &c.Tasks[len(c.Tasks)-1]
-		if err := shared.readRecord(h.records.text(int(h.lengths.number(h.wide))), t); err != nil {
+		err := shared.readRecord(h.records.text(int(h.lengths.number(h.wide))), t)
+		if err != nil || storage.CheckRef(fence.Ref) != nil {
 			c.Tasks = c.Tasks[:len(c.Tasks)-1]
 			c.damaged = append(c.damaged, fenced{queue, fence.ID, packFence(&fence)})
 			continue

@@ -149,7 +149,7 @@ end
 local function recover(q)
   for _, e in ipairs(expired(q)) do
     local h = e.h
-    if not h then setapart(q, e) else
+    if not h or not valid(e.id) then setapart(q, e) else
       local flags = e.lease and byte(e.lease, FENCE + 1) or 0
       local started, asked = has(flags, STARTED), has(flags, ASKED)
       attempt(q, e, h, started and 'k' or 'e', '', '')
@@ -213,7 +213,7 @@ local function tick(q)
   for n, id in ipairs(due) do
     local e = found(entry(q, id), 'u')
     e.rec = recs[n]
-    local h = head(e.rec)
+    local h = valid(id) and head(e.rec)
     if h then
       move(q, e, 'u', now + TICKHIDE)
       duesoon(now + TICKHIDE)

@@ -1,0 +1,46 @@
+package midge_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// misnaming is a storage that hands each task out twice, once under an id that none takes.
+type misnaming struct{ storage.Storage }
+
+func (m misnaming) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	claimed, err := m.Storage.Claim(ctx, req)
+	for i := range claimed.Tasks {
+		task, fence := claimed.Tasks[i], claimed.Fences[i]
+		task.ID, fence.ID = "not an id", "not an id"
+		claimed.Tasks, claimed.Fences = append(claimed.Tasks, task), append(claimed.Fences, fence)
+	}
+	return claimed, err
+}
+
+// TestALeaseThatIsRefusedCostsNoOtherIts: a storage refuses a whole Extend for one lease that
+// cannot be.
+func TestALeaseThatIsRefusedCostsNoOtherIts(t *testing.T) {
+	bubble(t, func(b *bench) {
+		runs := make(map[string]int)
+		b.runner = b.newRunner(misnaming{b.store}, midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
+			info, _ := midge.Current(ctx)
+			runs[info.Ref.ID]++
+			time.Sleep(time.Hour)
+			return nil
+		})
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		synctest.Wait()
+		task := b.enqueue("long")
+		b.after(2 * time.Hour)
+		b.gone(task.Ref)
+		if runs[task.ID] != 1 {
+			t.Errorf("%d runs, want 1", runs[task.ID])
+		}
+	})
+}
