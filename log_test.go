@@ -103,6 +103,53 @@ func TestAHugeErrorIsAShortLineOfTheLog(t *testing.T) {
 	}
 }
 
+// Parameters, headers, results and checkpoints may be secret: neither the log nor the history
+// of a task quotes them, however it ends.
+func TestNothingSecretIsLogged(t *testing.T) {
+	const canary = "canary-7f3a"
+	bubble(t, func(b *bench) {
+		logger, lines := logged()
+		b.run(midge.RunnerConfig{Logger: logger, Backoff: midge.Constant(time.Second)}, func(ctx context.Context, w work) error {
+			err := errors.Join(midge.SetResult(ctx, canary), midge.Progress(ctx, canary), midge.Checkpoint(ctx, canary))
+			switch how, _, _ := strings.Cut(w.Name, " "); {
+			case err != nil:
+				return err
+			case how == "fails":
+				return errors.New("boom")
+			case how == "snoozes":
+				return midge.Snooze(time.Hour)
+			case how == "panics":
+				panic("boom")
+			case how == "misreads":
+				_, err = midge.LoadCheckpoint(ctx, new(int))
+			}
+			return err
+		})
+		for _, how := range []string{"completes", "fails", "snoozes", "panics", "misreads"} {
+			b.enqueue(how+" "+canary, midge.ID(how), midge.Header("secret", canary), midge.MaxRetries(1), midge.Unique{Key: canary})
+		}
+		bad := storage.Insert{
+			Ref: storage.Ref{Queue: midge.DefaultQueue, ID: "bad"}, Kind: "work", Encoding: "json", CrashLimit: 3,
+			Payload: []byte(`{"Name": ["` + canary + `"]}`), Headers: map[string]string{"secret": canary},
+		}
+		if _, err := storage.NewSession(b.store, 0).ApplyOne(b.ctx, storage.Tx{Inserts: []storage.Insert{bad}}); err != nil {
+			t.Fatal(err)
+		}
+		b.after(25 * time.Hour)
+		if got := lines(canary); len(got) > 0 {
+			t.Errorf("got %d lines with it, such as %q", len(got), got[0])
+		}
+		if got := lines("default/"); len(got) < 10 {
+			t.Errorf("got %d lines of tasks, want some of each", len(got))
+		}
+		for _, task := range b.list(storage.Dead) {
+			if text := fmt.Sprint(task.Attempts, task.Reason); strings.Contains(text, canary) {
+				t.Errorf("%s: got %q with it", task.Ref, text)
+			}
+		}
+	})
+}
+
 // The logger of zap.NewProduction adds a stack to each error, that of NewDevelopment to each
 // warning too.
 func TestALineHasNeitherCallerNorStack(t *testing.T) {

@@ -138,13 +138,22 @@ func TestPauseAndResume(t *testing.T) {
 	})
 }
 
-// ids lists the tasks of a state.
-func (b *bench) ids(queue string, state storage.State) (ids []string) {
+// list lists the tasks of a state in the default queue.
+func (b *bench) list(state storage.State) (tasks []storage.Task) {
 	b.Helper()
-	for task, err := range b.client.Queue(queue).Tasks(b.ctx, state) {
+	for task, err := range b.client.Queue(midge.DefaultQueue).Tasks(b.ctx, state) {
 		if err != nil {
 			b.Fatal(err)
 		}
+		tasks = append(tasks, task)
+	}
+	return tasks
+}
+
+// ids lists their ids.
+func (b *bench) ids(state storage.State) (ids []string) {
+	b.Helper()
+	for _, task := range b.list(state) {
 		ids = append(ids, task.ID)
 	}
 	return ids
@@ -167,7 +176,7 @@ func TestQueueListsAndPages(t *testing.T) {
 		if _, err := b.client.EnqueueMany(b.ctx, items(450)); err != nil {
 			t.Fatal(err)
 		}
-		if ids := b.ids("default", storage.Waiting); len(ids) != 450 || ids[449] != "w-449" {
+		if ids := b.ids(storage.Waiting); len(ids) != 450 || ids[449] != "w-449" {
 			t.Errorf("got %d tasks, want 450 in order", len(ids))
 		}
 		q := b.client.Queue("default")
@@ -225,7 +234,7 @@ func TestRequeueAndDeleteTheDead(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.after(time.Second)
-		if dead := b.ids("default", storage.Dead); len(dead) != 6 {
+		if dead := b.ids(storage.Dead); len(dead) != 6 {
 			t.Fatalf("got %v, want 6 dead", dead)
 		}
 		repaired.Store(true)
