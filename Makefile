@@ -2,6 +2,7 @@
 
 GO ?= go
 LINT := bin/golangci-lint
+VULNCHECK := bin/govulncheck
 RUNTESTS := bin/runtests
 SYSTEMS := linux darwin windows
 BENCH_FLAGS ?=
@@ -30,13 +31,19 @@ tidy: # fails where go.mod or go.sum would change
 	$(GO) mod tidy -diff
 	$(GO) mod tidy -C bench -diff
 
-lint: $(LINT) ## all linters; .golangci.yml says which are off and why
+lint: $(LINT) $(VULNCHECK) ## all linters, known vulnerabilities; .golangci.yml says which are off and why
 	$(LINT) run ./...
 	cd bench && ../$(LINT) run ./...
+	tools/vulncheck.sh $(VULNCHECK)
+	cd bench && ../tools/vulncheck.sh ../$(VULNCHECK)
 
 $(LINT): tools/go.mod tools/go.sum
 	cd tools && $(GO) build -o ../$(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@touch $(LINT)
+
+$(VULNCHECK): tools/go.mod tools/go.sum
+	cd tools && $(GO) build -o ../$(VULNCHECK) golang.org/x/vuln/cmd/govulncheck
+	@touch $(VULNCHECK)
 
 # One package after the other: leases of two seconds are lost where two suites starve
 # each other on two cores.
