@@ -14,16 +14,16 @@
 //	midge:{mail}:voids       sorted set: id by the number up to which its entries are void
 //	midge:{mail}:waiting     sorted set: id by priority and turn, of those not in the line
 //	midge:{mail}:suspects    sorted set: the same, of tasks one crash short of their limit
-//	midge:{mail}:scheduled   sorted set: id by due time
-//	midge:{mail}:retry       sorted set: id by due time
+//	midge:{mail}:scheduled   sorted set: place and id by due time
+//	midge:{mail}:retry       sorted set: place and id by due time
 //	midge:{mail}:leases      sorted set: id of a pending task by the end of its lease, or
 //	                         ! and the fence of a claim for all tasks still in its group
 //	midge:{mail}:pending     hash: id -> fence, flags and runner of the lease; one long
 //	                         field keeps Redis from packing it
 //	midge:{mail}:claims      hash: fence -> ids of a group, # and fence -> how many are left
-//	midge:{mail}:completed   sorted set: id by expiry
-//	midge:{mail}:cancelled   sorted set: id by expiry
-//	midge:{mail}:dead        sorted set: id by time of death
+//	midge:{mail}:completed   sorted set: place and id by expiry
+//	midge:{mail}:cancelled   sorted set: place and id by expiry
+//	midge:{mail}:dead        sorted set: place and id by time of death
 //	midge:{mail}:cursors     sorted set: id of a schedule by when it is handed out
 //	midge:{mail}:side        hash: what few tasks have: history, stack, result, progress,
 //	                         checkpoint, a payload over 4 KiB
@@ -41,6 +41,10 @@
 //
 // The state of a task is the set in which it stands; a claim or a promotion does not
 // touch its record. What stands in none waits in the line. No key has a TTL.
+//
+// A place is a number that grows, in 7 bytes: of the tasks of one moment that comes first which
+// a step put there first. The record says it too, so that a task is found in its set by its id.
+// After a promotion the record still does, and nothing stands there.
 //
 // # The line
 //

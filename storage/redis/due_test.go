@@ -2,6 +2,7 @@ package redis
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,13 +19,13 @@ func TestWhatFallsDueAtOnceComesInItsOrder(t *testing.T) {
 	at := now.Add(200 * time.Millisecond)
 	txs := make([]storage.Tx, n)
 	for i := range txs {
-		txs[i] = insertOf("mail", fmt.Sprintf("t%04d", i))
+		txs[i] = insertOf("mail", fmt.Sprintf("t%04d", n-i)) // not the order of the ids
 		txs[i].Inserts[0].At = at
 	}
 	if _, err := s.Apply(t.Context(), callOf(1), txs...); err != nil {
 		t.Fatal(err)
 	}
-	server.HSet("midge:{mail}:tasks", "t0450", "damaged")
+	server.HSet("midge:{mail}:tasks", "t0250", "damaged")
 	server.SetTime(at)
 	var got []string
 	for seq := uint64(2); len(got) < n-1; seq++ {
@@ -44,7 +45,7 @@ func TestWhatFallsDueAtOnceComesInItsOrder(t *testing.T) {
 		if next == 450 {
 			next++
 		}
-		if want := fmt.Sprintf("t%04d", next); id != want {
+		if want := fmt.Sprintf("t%04d", n-next); id != want {
 			t.Fatalf("claimed %s, want %s", id, want)
 		}
 		next++
@@ -52,5 +53,66 @@ func TestWhatFallsDueAtOnceComesInItsOrder(t *testing.T) {
 	stats, err := s.Stats(t.Context(), "mail")
 	if err != nil || stats[0].Damaged != 1 || stats[0].Pending != n-1 {
 		t.Errorf("got %d damaged and %d pending, %v, want 1 and %d", stats[0].Damaged, stats[0].Pending, err, n-1)
+	}
+}
+
+// TestTheSameMomentKeepsTheOrderOfSteps in listings, promotions and the trimming of dead tasks,
+// whatever was done to the tasks meanwhile.
+func TestTheSameMomentKeepsTheOrderOfSteps(t *testing.T) {
+	j := newJumping(t)
+	at := j.begun.Add(time.Minute)
+	due := func(id string) storage.Insert {
+		in := insertOf("mail", id).Inserts[0]
+		in.At = at
+		return in
+	}
+	j.apply(insertOf("mail", "retry"))
+	held := j.claim().Fences[0]
+	j.apply(storage.Tx{Inserts: []storage.Insert{due("z"), due("y"), due("m")}}, storage.Tx{Inserts: []storage.Insert{due("x")}})
+	fail := settleOf(held, storage.Fail)
+	fail.Settles[0].Delay = time.Minute
+	j.apply(fail)
+	j.apply(storage.Tx{Inserts: []storage.Insert{due("a"), due("moved"), due("c"), due("b"), due("gone")}})
+	change := func(id string, ch storage.Change) {
+		t.Helper()
+		task, err := j.s.Task(t.Context(), storage.Ref{Queue: "mail", ID: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ch.Ref, ch.Version = task.Ref, task.Version
+		j.apply(storage.Tx{Changes: []storage.Change{ch}})
+	}
+	change("y", storage.Change{Headers: map[string]string{"a": "b"}}) // stays in its place
+	change("z", storage.Change{At: at})                               // likewise
+	change("c", storage.Change{Delay: time.Hour})
+	change("c", storage.Change{At: at}) // comes again
+	change("moved", storage.Change{Queue: "bulk"})
+	change("gone", storage.Change{State: storage.Cancelled})
+	want := []string{"z", "y", "m", "x", "a", "b", "c"}
+	for _, size := range []int{1, 2, 50} {
+		got := j.pages(storage.Scheduled, size)
+		if !slices.Equal(got, want) {
+			t.Errorf("listed in pages of %d: %v, want %v", size, got, want)
+		}
+	}
+	j.at(time.Minute)
+	c := j.want("due", j.claim("bulk"), "z", "y", "m", "x", "retry", "a", "b", "c", "moved")
+	j.s.limits.DeadMax = 5
+	var bury storage.Tx
+	for _, f := range c.Fences[:8] {
+		bury.Settles = append(bury.Settles, storage.Settle{Fence: f, Outcome: storage.Bury})
+	}
+	j.apply(bury)
+	j.claim() // trims
+	for _, size := range []int{1, 2, 50} {
+		got := j.pages(storage.Dead, size)
+		if want := []string{"x", "retry", "a", "b", "c"}; !slices.Equal(got, want) {
+			t.Errorf("dead tasks in pages of %d: %v, want %v", size, got, want)
+		}
+	}
+	for _, key := range []string{"scheduled", "retry", "cancelled"} {
+		if left, err := j.server.ZMembers("midge:{mail}:" + key); err == nil {
+			t.Errorf("%s is left with %q", key, left)
+		}
 	}
 }

@@ -346,3 +346,22 @@ func TestAJumpForgetsNoRunner(t *testing.T) {
 		t.Errorf("after the clock had gone on the runners are %q, want the one that beat", got)
 	}
 }
+
+// pages gives the ids of all tasks of a state in mail, in pages of a size.
+func (j *jumping) pages(state storage.State, size int) (ids []string) {
+	j.Helper()
+	query := storage.TasksQuery{Queue: "mail", State: state, Limit: size}
+	for {
+		page, err := j.s.Tasks(j.Context(), query)
+		if err != nil {
+			j.Fatal(err)
+		}
+		for i := range page.Tasks {
+			ids = append(ids, page.Tasks[i].ID)
+		}
+		if page.Next == "" {
+			return ids
+		}
+		query.After = page.Next
+	}
+}

@@ -19,11 +19,11 @@ import (
 //	1   flags: 1 keep, 2 until read, 4 snoozed, 8 timeout, 16 unique for life,
 //	    32 unique for a window, 64 cursor
 //	2   flags: 1 not to be claimed ahead, 2 something in the side hash, 4 the payload
-//	    is in the side hash
+//	    is in the side hash, 8 a place
 //	3   version (7), created (7), priority + 9 (1)
 //	18  retries, most retries, crashes, crash limit (2 each)
 //	26  lengths: kind (1), encoding (1), headers (3), payload (4)
-//	35  keep (7); snoozes (2) and since when (7); timeout (7); unique key behind its
+//	35  place (7); keep (7); snoozes (2) and since when (7); timeout (7); unique key behind its
 //	    length (1), then how long for a window (7); cursor behind its length (3)
 //	    kind, encoding, headers, payload
 const (
@@ -40,6 +40,8 @@ const (
 	uniqueSpan  = 32
 	isCursor    = 64
 	largeRecord = 4 // of the second flags
+	hasPlace    = 8 // likewise
+	placeSize   = 7
 
 	// largePayload is where a payload moves to the side hash, so that reading and
 	// rewriting a record stays cheap.
@@ -255,13 +257,15 @@ func readInto(record string, t *storage.Task, keep func(string) []byte) error {
 	}
 	r := reader{rest: record[1:]}
 	flags, more := byte(r.number(1)), byte(r.number(1))
-	_ = more
 	t.Version = r.number(7)
 	t.Created = moment(r.number(7))
 	t.Priority = int(r.number(1)) - storage.MaxPriority
 	t.Retries, t.MaxRetries = int(r.number(2)), int(r.number(2))
 	t.Crashes, t.CrashLimit = int(r.number(2)), int(r.number(2))
 	kind, encoding, headers, payload := r.number(1), r.number(1), r.number(3), r.number(4)
+	if more&hasPlace != 0 {
+		r.text(placeSize) // it means something to the scripts alone
+	}
 	if flags&hasKeep != 0 {
 		t.Keep.For = span(r.number(7))
 	}

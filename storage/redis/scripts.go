@@ -1,14 +1,15 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1" //nolint:gosec // names scripts as EVALSHA wants them; guards nothing
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -21,21 +22,36 @@ import (
 var sources embed.FS
 
 // constants are what the scripts share with Go, by the names that they have there.
-var constants = strings.NewReplacer(
-	"LANELIFE", inMicros(storage.LaneLife),
-	"JUMPAFTER", inMicros(storage.JumpAfter),
-	"JUMPWAIT", inMicros(storage.JumpWait),
-	"TICKHIDE", inMicros(storage.TickHide),
-	"UNREADKEEP", inMicros(storage.DefaultUnreadKeep),
-	"RESULTKEEP", inMicros(storage.DefaultResultKeep),
-	"QUEUELIFE", inMicros(queueLife),
-	"MARKEVERY", inMicros(markEvery),
-	"MAXBYTES", strconv.Itoa(storage.MaxClaimBytes),
-	"MAXATTEMPTS", strconv.Itoa(storage.MaxAttempts),
-	"REASONRETRIES", "'"+storage.ReasonRetries+"'",
-	"REASONCRASHES", "'"+storage.ReasonCrashes+"'",
-	"HEADER", strconv.Itoa(headerSize),
-)
+var constants = map[string]string{
+	"LANELIFE":      inMicros(storage.LaneLife),
+	"JUMPAFTER":     inMicros(storage.JumpAfter),
+	"JUMPWAIT":      inMicros(storage.JumpWait),
+	"TICKHIDE":      inMicros(storage.TickHide),
+	"UNREADKEEP":    inMicros(storage.DefaultUnreadKeep),
+	"RESULTKEEP":    inMicros(storage.DefaultResultKeep),
+	"QUEUELIFE":     inMicros(queueLife),
+	"MARKEVERY":     inMicros(markEvery),
+	"NEVER":         strconv.FormatInt(never, 10),
+	"MAXBYTES":      strconv.Itoa(storage.MaxClaimBytes),
+	"MAXATTEMPTS":   strconv.Itoa(storage.MaxAttempts),
+	"REASONRETRIES": "'" + storage.ReasonRetries + "'",
+	"REASONCRASHES": "'" + storage.ReasonCrashes + "'",
+	"HEADER":        strconv.Itoa(headerSize),
+	"PLACE":         strconv.Itoa(placeSize),
+	"HASPLACE":      strconv.Itoa(hasPlace),
+	"FENCE":         strconv.Itoa(fenceSize),
+	"STARTED":       strconv.Itoa(leaseStarted),
+	"ASKED":         strconv.Itoa(leaseAsked),
+}
+
+var capitals = regexp.MustCompile(`\b[A-Z]+\b`)
+
+// complete puts the constants into a script.
+func complete(source string) string {
+	return capitals.ReplaceAllStringFunc(source, func(name string) string {
+		return cmp.Or(constants[name], name)
+	})
+}
 
 func inMicros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
@@ -80,7 +96,7 @@ func loadScripts(in *interrupts) (*scripts, error) {
 			}
 			text = append(text, piece...)
 		}
-		source := constants.Replace(string(text))
+		source := complete(string(text))
 		sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
 		*to = script{source: source, sha: hex.EncodeToString(sum[:]), calls: &s.calls}
 	}

@@ -18,9 +18,8 @@ local WAITING, SUSPECTS, SCHEDULED, RETRY, LEASES, COMPLETED, CANCELLED, DEAD, C
   10, 11, 12, 13, 14, 15, 16, 17, 18, 19
 local LINE, VOIDS, BLOCK = 20, 21, 21
 
--- The flags of a lease, the byte behind its fence.
-local FENCE = 23 -- bytes: token 16, version 7
-local STARTED, ASKED, ASIDE, RECORD, GROUPED = 1, 2, 4, 8, 16
+-- The flags of a lease, the byte behind its fence: a token of 16 bytes and a version of 7.
+local ASIDE, RECORD, GROUPED = 4, 8, 16 -- STARTED is 1, ASKED 2
 
 -- Tasks that one claim took from a queue share one deadline, as a group: its fence behind
 -- ALARM is its member of the leases. The claims hash has the ids of a group, and behind
@@ -28,6 +27,11 @@ local STARTED, ASKED, ASIDE, RECORD, GROUPED = 1, 2, 4, 8, 16
 -- task out of its group.
 local ALARM, COUNT = '!', '#'
 local SINGLES = 4 -- fewer are no group
+
+-- Where tasks stand by a moment, what stands for each is a place, a number that grows, and its
+-- id: of those with the same moment that came first which a step put there first. The record
+-- has the place behind its header. It can be an old one: a promotion leaves records alone.
+local PLACED = {s = true, r = true, c = true, x = true, d = true}
 
 -- A field of the pending hash so long that Redis never packs the hash, which is slow to
 -- fill: a claim would begin that anew each time the last task was settled.
@@ -37,7 +41,6 @@ local PAD = string.rep('-', 65)
 -- and gone to its head. The others are of a lower one. See place in lib.lua.
 local BEHIND = '140737488355328'
 
-local NEVER = 9007199254740991 -- a cursor that is never due
 
 -- pack7 writes a number as 7 bytes, the highest first.
 local function pack7(v)

@@ -80,7 +80,7 @@ local function wanted(rec) return taken < starts or byte(rec, 3) % 2 == 0 end
 local function giveplain(q, id, rec)
   local form, f, g = byte(rec, 1, 3)
   local size = #rec - HEADER
-  if form ~= 1 or g ~= 0 or size < 0 or bytes + size > MAXBYTES or needs[f * 256] ~= 0 then return false end
+  if form ~= 1 or g ~= 0 and g ~= HASPLACE or size < 0 or bytes + size > MAXBYTES or needs[f * 256] ~= 0 then return false end
   local value = q.leases[taken < starts and STARTED or 0]
   if not value then return false end -- give makes it
   bytes = bytes + size

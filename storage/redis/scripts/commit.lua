@@ -137,12 +137,12 @@ local function planmoves(q)
     local group = e.group and (st ~= 'p' or e.score)
     if group then leave(q, e.group, 1) end
     if was == 'l' and (st ~= 'l' or e.score) and not e.popped then left[#left + 1] = e end
+    if was and was ~= 'l' and not group and (was ~= st or e.joins) then
+      local list = rem[was]
+      if not list then list = {}; rem[was] = list end
+      list[#list + 1] = e.member or e.id
+    end
     if was and was ~= st then
-      if was ~= 'l' and not group then
-        local list = rem[was]
-        if not list then list = {}; rem[was] = list end
-        list[#list + 1] = e.id
-      end
       if was == 'p' then unlet[#unlet + 1] = e.id end
       if not st then unset[#unset + 1] = e.id end
     end
@@ -152,7 +152,7 @@ local function planmoves(q)
       local list = add[st]
       if not list then list = {}; add[st] = list end
       list[#list + 1] = e.score
-      list[#list + 1] = e.id
+      list[#list + 1] = e.joins or e.id
     end
     if st and e.written then reset[#reset + 1] = e.id; reset[#reset + 1] = e.rec end
     if st == 'p' and e.leased then let[#let + 1] = e.id; let[#let + 1] = e.lease end

@@ -6,7 +6,7 @@
 -- ARGV, Returns  see short.lua
 
 local META, TASKS, PENDING, LEASES, CLAIMS, LANES, BLOCK = 1, 2, 3, 4, 5, 6, 6
-local FENCE, STARTED, GROUPED, ALARM, COUNT = 23, 1, 16, '!', '#' -- see base.lua
+local GROUPED, ALARM, COUNT = 16, '!', '#' -- see base.lua
 
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]

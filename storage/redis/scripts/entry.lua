@@ -18,11 +18,20 @@ local function entry(q, id)
   return e
 end
 
--- found notes where a task was found.
-local function found(e, st)
-  e.st, e.was = st, st
+-- found notes where a task was found, and as what where that is not its id.
+local function found(e, st, member)
+  e.st, e.was, e.member = st, st, member
   return e
 end
+
+-- memberof gives what stands for a task in the set of a state.
+local function memberof(st, id, rec)
+  if not PLACED[st] or not has(byte(rec, 3) or 0, HASPLACE) then return id end
+  return sub(rec, HEADER + 1, HEADER + PLACE) .. id
+end
+
+-- idof gives the id of a member of a set of tasks that have places.
+local function idof(member) return sub(member, PLACE + 1) end
 
 -- leased notes the lease under which a task was found, false for none.
 local function leased(e, value)
@@ -71,7 +80,8 @@ local function load(q, id)
       return found(e, false)
     end
     for _, st in ipairs(SEARCH) do
-      if call('ZSCORE', q[SETS[st]], id) then return found(e, st) end
+      local member = memberof(st, id, e.rec)
+      if call('ZSCORE', q[SETS[st]], member) then return found(e, st, member) end
     end
     if call('EXISTS', q[LINE]) == 1 then return found(e, 'l') end
   end
@@ -91,10 +101,11 @@ local function touch(q, e)
   end
 end
 
--- move puts a task into a state at a score; false is nowhere.
-local function move(q, e, st, score)
+-- move puts a task into a state at a score; false is nowhere. joins is what stands for it
+-- there, where that is not its id.
+local function move(q, e, st, score, joins)
   touch(q, e)
-  e.st, e.score = st, score
+  e.st, e.score, e.joins = st, score, joins
   if st == 's' or st == 'r' or st == 'u' then
     if not q.soon[st] or score < q.soon[st] then q.soon[st] = score end
   end
@@ -109,6 +120,18 @@ end
 local function rewrite(q, e, h)
   touch(q, e)
   e.rec, e.written = compose(h), true
+end
+
+-- stand puts a task into a state by its score, behind all others of that score, and writes its
+-- record.
+local function stand(q, e, h, st, score)
+  h.place = nil
+  if PLACED[st] then
+    bump(q, 'turn', 1)
+    h.place = pack7(q.m.turn)
+  end
+  rewrite(q, e, h)
+  move(q, e, st, score, h.place and h.place .. e.id)
 end
 
 local function lease(q, e, value)
@@ -199,8 +222,7 @@ local function ended(q, e, h, st, keep)
   freekey(q, h, e.id)
   if keep <= 0 then return gone(q, e, h) end
   h.version = mark
-  rewrite(q, e, h)
-  move(q, e, st, now + keep)
+  stand(q, e, h, st, now + keep)
 end
 
 -- The history of a task: its reason, then its attempts, each behind its length.
@@ -249,8 +271,7 @@ local function die(q, e, h, reason)
   why(q, e, h, reason)
   h.version = mark
   freekey(q, h, e.id)
-  rewrite(q, e, h)
-  move(q, e, 'd', now)
+  stand(q, e, h, 'd', now)
   bump(q, 'dead', 1)
   q.deaths = q.deaths + 1
 end
@@ -267,11 +288,11 @@ local function setapart(q, e)
 end
 
 -- drop removes tasks that ended long ago, all at once.
-local function drop(q, st, ids)
-  for i = 1, #ids do
-    local e = entry(q, ids[i])
+local function drop(q, st, members)
+  for i = 1, #members do
+    local e = entry(q, idof(members[i]))
     if e.st == nil or e.st == st then
-      found(e, st)
+      found(e, st, members[i])
       gone(q, e)
     end
   end

@@ -88,6 +88,7 @@ for i = 1, n do
   if size ~= width then width = nil end
   if size < HEADER or size > 65535 then return nil end
   local form, flags, others = byte(rec, 1, 3)
+  if others > 7 then others = others - 8 end -- HASPLACE
   if form ~= 1 or others ~= 0 and others ~= 2 then return nil end -- not to be claimed ahead, or large
   -- What takes more than its removal at its end has a flag: RECORD.
   local lease = grouped + (i <= starts and 1 or 0) -- STARTED

@@ -1,9 +1,9 @@
 -- list: reads a page of one state of a queue. It writes nothing.
 --
 -- KEYS  the keys of the queue (keys.go)
--- ARGV  1 letter of the state, 2 page size, 3 and 4 score and id of the last task of
+-- ARGV  1 letter of the state, 2 page size, 3 and 4 score and id, or place, of the last task of
 --       the page before, "" for the first page
--- Returns  {score and id of the last task of this page where there is more, a space between, else
+-- Returns  {score and id, or place, of the last task of this page where there is more, a space between, else
 --       "", then for each task: its state's letter, id, score,
 --       record, lease or "", history or "", large payload or ""}
 
@@ -12,15 +12,17 @@ local MAXPAGE = 4194304 -- bytes, or one task
 local q = openall(1)[1]
 local size = tonumber(ARGV[2])
 
--- behind gives the rank of the first member after a place: scores decide, then ids,
--- as Redis sorts them.
+-- behind gives the rank of the first member after a place: scores decide, then places or
+-- ids, as Redis sorts them.
 local function behind(key)
   if ARGV[3] == '' then return 0 end
   local low, high = call('ZCOUNT', key, '-inf', '(' .. ARGV[3]), call('ZCOUNT', key, '-inf', ARGV[3])
   while low < high do
     local middle = floor((low + high) / 2)
     local id = call('ZRANGE', key, middle, middle)[1]
-    if id and id <= ARGV[4] then low = middle + 1 else high = middle end
+    local before = id and (PLACED[ARGV[1]] and number(id, 1, PLACE) <= (tonumber(ARGV[4]) or 0)
+      or not PLACED[ARGV[1]] and id <= ARGV[4])
+    if before then low = middle + 1 else high = middle end
   end
   return low
 end
@@ -30,7 +32,10 @@ local function page(st)
   local from = behind(key)
   local v = call('ZRANGE', key, from, from + size, 'WITHSCORES')
   local list = {}
-  for i = 1, #v, 2 do list[#list + 1] = {st, v[i], v[i + 1]} end
+  for i = 1, #v, 2 do
+    if PLACED[st] then list[#list + 1] = {st, idof(v[i]), v[i + 1], text(number(v[i], 1, PLACE))}
+    else list[#list + 1] = {st, v[i], v[i + 1]} end
+  end
   return list
 end
 
@@ -111,7 +116,7 @@ if ARGV[1] == 'w' then
   line(list)
   table.sort(list, before)
 end
-local function place(t) return t[3] .. ' ' .. t[2] end
+local function place(t) return t[3] .. ' ' .. (t[4] or t[2]) end
 local reply = {(short or #list > size) and place(list[min(#list, size)]) or ''}
 local ids, logs = {}, {}
 for i = 1, min(#list, size) do

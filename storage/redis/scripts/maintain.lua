@@ -44,7 +44,7 @@ local function after(key)
   if v[1] then duesoon(tonumber(v[2])) end
 end
 
--- dues gives what of a state is due: ids and their moments.
+-- dues gives what of a state is due: members and their moments.
 local function dues(q, st)
   local at = first(q[SETS[st]])
   if not at then return {} end
@@ -61,22 +61,17 @@ end
 
 -- promote moves what is due to waiting, the earliest first.
 local function promote(q)
-  local a, b = dues(q, 's'), dues(q, 'r')
-  local ids, sts = {}, {}
-  local i, j = 1, 1
-  while a[i] or b[j] do
-    if not b[j] or a[i] and tonumber(a[i + 1]) <= tonumber(b[j + 1]) then
-      ids[#ids + 1], sts[#sts + 1] = a[i], 's'
-      i = i + 2
-    else
-      ids[#ids + 1], sts[#sts + 1] = b[j], 'r'
-      j = j + 2
-    end
+  local due = {}
+  for st, list in pairs({s = dues(q, 's'), r = dues(q, 'r')}) do
+    for i = 1, #list, 2 do due[#due + 1] = {tonumber(list[i + 1]), number(list[i], 1, PLACE), list[i], st} end
   end
-  if #ids == 0 then return end
+  if #due == 0 then return end
+  table.sort(due, function(x, y) return x[1] < y[1] or x[1] == y[1] and x[2] < y[2] end)
+  local ids = {}
+  for n = 1, #due do ids[n] = idof(due[n][3]) end
   local recs = lookup(q[TASKS], ids)
   for n, id in ipairs(ids) do
-    local e = found(entry(q, id), sts[n])
+    local e = found(entry(q, id), due[n][4], due[n][3])
     e.rec = recs[n]
     local h = head(e.rec)
     if h then
@@ -170,8 +165,7 @@ local function recover(q)
         q.buried[#q.buried + 1] = e.id
       else
         h.version = mark
-        rewrite(q, e, h)
-        move(q, e, waits(h), front(q, h.priority))
+        stand(q, e, h, waits(h), front(q, h.priority))
         q.fresh[#q.fresh + 1] = e
       end
     end

@@ -6,7 +6,7 @@ local function flagsof(f, g)
   local known = flagged[f * 256 + g]
   if not known then
     known = {keep = has(f, 1), untilread = has(f, 2), snoozed = has(f, 4), timed = has(f, 8), life = has(f, 16),
-      window = has(f, 32), cursor = has(f, 64), noahead = has(g, 1), side = has(g, 2), large = has(g, 4)}
+      window = has(f, 32), cursor = has(f, 64), noahead = has(g, 1), side = has(g, 2), large = has(g, 4), placed = has(g, HASPLACE)}
     flagged[f * 256 + g] = known
   end
   return known
@@ -26,6 +26,7 @@ local function head(rec)
     keep = 0, snoozes = 0, since = 0, untilread = is.untilread, timed = is.timed, life = is.life, window = is.window,
     cursor = is.cursor, noahead = is.noahead, side = is.side, large = is.large}
   local i = HEADER + 1
+  if is.placed then h.place = sub(rec, i, i + PLACE - 1); i = i + PLACE end
   if is.keep then h.keep = number(rec, i, 7); i = i + 7 end
   if is.snoozed then h.snoozes = number(rec, i, 2); h.since = number(rec, i + 2, 7); i = i + 9 end
   h.rest = i
@@ -57,11 +58,12 @@ local function compose(h)
   if h.noahead then g = 1 end
   if h.side then g = g + 2 end
   if h.large then g = g + 4 end
+  if h.place then g = g + HASPLACE end
   local r, m, c, l = h.retries % 256, h.maxretries % 256, h.crashes % 256, h.crashlimit % 256
   return char(1, f, g) .. pack7(h.version) .. h.created ..
     char(h.priority + 9, (h.retries - r) / 256, r, (h.maxretries - m) / 256, m, (h.crashes - c) / 256, c,
       (h.crashlimit - l) / 256, l) ..
-    (h.sizes or sub(h.rec, 27, 35)) .. keep .. snooze .. (h.tail or sub(h.rec, h.rest))
+    (h.sizes or sub(h.rec, 27, 35)) .. (h.place or '') .. keep .. snooze .. (h.tail or sub(h.rec, h.rest))
 end
 
 -- waits gives the state in which a task waits: as a suspect, or with the others.

@@ -10,22 +10,27 @@ local function insert(a)
   local q, id, rec = Q[ARGV[a + 1]], ARGV[a + 2], ARGV[a + 3]
   local e = entry(q, id)
   if e.st == nil then found(e, false) end
-  rec = sub(rec, 1, 3) .. pack7(mark) .. pack7(now) .. sub(rec, 18)
+  local due, g, place = moment(ARGV[a + 4]), byte(rec, 3), ''
+  local later = due > now and floor(byte(rec, 2) / 64) % 2 == 0
+  if later then
+    bump(q, 'turn', 1)
+    g, place = g + HASPLACE, pack7(q.m.turn)
+  end
+  rec = sub(rec, 1, 2) .. char(g) .. pack7(mark) .. pack7(now) .. sub(rec, 18, HEADER) .. place .. sub(rec, HEADER + 1)
   e.rec, e.lease, e.written = rec, false, true
   local f = byte(rec, 2)
   if floor(f / 16) % 4 > 0 then takekey(q, head(rec), id) end
   if ARGV[a + 5] ~= '' then put(q, 'b:' .. id, ARGV[a + 5]) end
-  local due = moment(ARGV[a + 4])
   if floor(f / 64) % 2 == 1 then
     move(q, e, 'u', due)
     return 'u'
   end
   bump(q, 'enqueued', 1)
-  if due <= now then
+  if not later then
     append(q, e, 'w', byte(rec, 18) - 9)
     return 'w'
   end
-  move(q, e, 's', due)
+  move(q, e, 's', due, place .. id)
   return 's'
 end
 
@@ -110,6 +115,8 @@ local function renew(q, e, h)
   bump(q, 'requeued', 1)
 end
 
+local function scoreof(q, e) return e.score or tonumber(call('ZSCORE', q[SETS[e.st]], e.member or e.id) or nil) end
+
 -- reach gives the state and the score to which a change that is no end leads, nil
 -- where the task stays where it is.
 local function reach(q, e, a, to)
@@ -120,10 +127,11 @@ local function reach(q, e, a, to)
   if due ~= '' then
     local at = moment(due)
     if to ~= 'u' and at <= now then return 'w' end
+    if from == to and at == scoreof(q, e) then return nil end
     return to, at
   end
   if from == 'w' then return 'w' end
-  return to, e.score or tonumber(call('ZSCORE', q[SETS[e.st]], e.id)) or now
+  return to, scoreof(q, e) or now
 end
 
 local function change(a)
@@ -154,12 +162,13 @@ local function change(a)
     q = t
   end
   if h.life and not ENDED[to] and (again or t) then takekey(q, {life = true, key = h.key}, e.id) end
-  rewrite(q, e, h)
   if st == 'w' then
+    h.place = nil
+    rewrite(q, e, h)
     wait(q, e, h)
     return 'w'
   end
-  if st then move(q, e, st, score) end
+  if st then stand(q, e, h, st, score) else rewrite(q, e, h) end
   return letter(e.st)
 end
 
@@ -213,8 +222,7 @@ local function settle(q, e, to, count, due, reason)
     return 'd'
   end
   h.version = mark
-  rewrite(q, e, h)
-  if to == 'w' then move(q, e, waits(h), front(q, h.priority)) else move(q, e, to, now + due) end
+  if to == 'w' then stand(q, e, h, waits(h), front(q, h.priority)) else stand(q, e, h, to, now + due) end
   return to
 end
 

@@ -54,6 +54,7 @@ local function take()
   local function promote(q)
     if promoted > 0 then return false end -- a second queue with much to do
     local ids = call('ZRANGEBYSCORE', q[SCHEDULED], '-inf', text(now), 'LIMIT', 0, PROMOTED)
+    for i = 1, #ids do ids[i] = sub(ids[i], PLACE + 1) end
     local recs, places, line, turn = call('HMGET', q[TASKS], unpack(ids)), {}, {}, q.turn
     for i = 1, #ids do
       local rec = recs[i]
@@ -104,6 +105,7 @@ local function take()
   -- begins with; false where it is not plain.
   local function leaseof(lead)
     local form, f, g = byte(lead, 1, 3)
+    g = g % HASPLACE
     if form ~= 1 or g ~= 0 and g ~= 2 then return false end -- not to be claimed ahead, or large
     if f % 4 > 0 or floor(f / 16) % 2 == 1 or g == 2 then return RECORD end -- as in claim.lua
     return 0

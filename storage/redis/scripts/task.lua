@@ -12,7 +12,7 @@ if not e.st or not e.rec then return {} end
 local fields = {}
 for i, kind in ipairs(KINDS) do fields[i] = kind .. id end
 local aside = call('HMGET', q[SIDE], unpack(fields))
-local score = e.lease and expiry(q, id, e.lease) or SETS[e.st] and call('ZSCORE', q[SETS[e.st]], id)
+local score = e.lease and expiry(q, id, e.lease) or SETS[e.st] and call('ZSCORE', q[SETS[e.st]], e.member or id)
 local reply = {e.st, score or '0', e.rec, e.lease or ''}
 for i = 1, #KINDS do reply[4 + i] = aside[i] end
 return reply
