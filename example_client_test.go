@@ -65,6 +65,27 @@ func ExampleClient_Enqueue() {
 	// true
 }
 
+// Where the task of an id will never run, an enqueue under it is an error: the caller decides
+// whether it runs after all.
+func ExampleClient_Enqueue_ended() {
+	_, client := set()
+	ctx := context.Background()
+	job, id := Resize{Path: "cat.png", Width: 100}, midge.ID("cat-100")
+	task, err := client.Enqueue(ctx, job, id, midge.KeepFor(time.Hour))
+	must(err)
+	_, err = client.Cancel(ctx, task.Ref)
+	must(err)
+
+	task, err = client.Enqueue(ctx, job, id)
+	fmt.Println(errors.Is(err, midge.ErrExists), task.State)
+	must(client.Queue(task.Queue).Requeue(ctx, task.ID))
+	task, err = client.Enqueue(ctx, job, id)
+	fmt.Println(err, task.State, task.Existing)
+	// Output:
+	// true cancelled
+	// <nil> waiting true
+}
+
 func ExampleClient_EnqueueIn() {
 	_, client := set()
 	task, err := client.EnqueueIn(context.Background(), 3*time.Minute, Resize{Path: "cat.png"})
@@ -265,4 +286,34 @@ func ExampleQueue_Change() {
 	must(err)
 	fmt.Println(moved.Ref, moved.State, moved.Priority)
 	// Output: bulk/cat scheduled 9
+}
+
+// A task that is dead of its parameters is mended and then requeued.
+func ExampleQueue_ChangeJob() {
+	runner, client := set()
+	must(midge.Handle(runner, func(ctx context.Context, job Resize) error {
+		if job.Width == 0 {
+			return midge.Discard(errors.New("no width"))
+		}
+		return midge.SetResult(ctx, job.Width)
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+	task, err := client.Enqueue(ctx, Resize{Path: "cat.png"})
+	must(err)
+	fmt.Println(client.Await(ctx, task.Ref, nil) != nil)
+
+	queue := client.Queue(task.Queue)
+	must(queue.ChangeJob(ctx, task.ID, Resize{Path: "cat.png", Width: 100}))
+	changed, err := client.Task(ctx, task.Ref)
+	must(err)
+	fmt.Println(changed.State)
+
+	must(queue.Requeue(ctx, task.ID))
+	var width int
+	fmt.Println(client.Await(ctx, task.Ref, &width), width)
+	// Output:
+	// true
+	// dead
+	// <nil> 100
 }

@@ -329,6 +329,34 @@ func ExampleMiddleware() {
 	// Output: resize: <nil>
 }
 
+// A middleware sees the panic of a job as an error, and may report it.
+func ExamplePanicError() {
+	store, err := memory.Open(memory.Config{})
+	must(err)
+	panics := make(chan any, 1)
+	report := func(next func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			err := next(ctx)
+			var panicked *midge.PanicError
+			if errors.As(err, &panicked) {
+				panics <- panicked.Value // panicked.Stack says where
+			}
+			return err
+		}
+	}
+	runner, err := midge.NewRunner(store, midge.RunnerConfig{Middleware: []midge.Middleware{report}})
+	must(err)
+	client, err := midge.NewClient(store, midge.ClientConfig{})
+	must(err)
+	must(midge.Handle(runner, func(context.Context, Resize) error { panic("no such picture") }))
+	ctx, stop := start(runner)
+	defer stop()
+	_, err = client.Enqueue(ctx, Resize{Path: "cat.png"}, midge.MaxRetries(0))
+	must(err)
+	fmt.Println(<-panics)
+	// Output: no such picture
+}
+
 // Cleanup is enqueued by a schedule.
 type Cleanup struct{}
 
