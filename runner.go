@@ -93,7 +93,7 @@ type Runner struct {
 	running         bool
 	jobContexts     context.Context //nolint:containedctx // what those of jobs end with; nil before Run
 	describedLimits storage.Limits
-	doubts          []string // of the storage, when the runner started
+	warnings        []string // of the storage, when the runner started
 	definitions     definitions
 	handlers        map[string]*handler
 	queues          []string
@@ -314,7 +314,8 @@ func (r *Runner) Run(ctx context.Context) error {
 	var all crew
 	all.others.Go(func() { r.heart.loop(hard) })
 	all.others.Go(func() { r.guard(hard) })
-	all.others.Go(func() { (&sweeper{r: r, warned: r.doubts}).loop(draining) })
+	all.others.Go(func() { (&sweeper{r}).loop(draining) })
+	all.others.Go(func() { r.watchWarnings(draining) })
 	r.spread(draining, hard, jobs, &all)
 	drain()
 	left, err := r.drain(&all.claims, endJobs, hardStop)
@@ -378,7 +379,7 @@ func (r *Runner) start(ctx context.Context) error {
 		return fmt.Errorf("midge: start the runner: %w", err)
 	}
 	r.mu.Lock()
-	r.describedLimits, r.doubts = d.Limits, d.Warnings
+	r.describedLimits, r.warnings = d.Limits, d.Warnings
 	r.mu.Unlock()
 	r.log.started(r, d)
 	return nil

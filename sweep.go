@@ -2,49 +2,74 @@ package midge
 
 import (
 	"context"
+	"hash/fnv"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/midgehq/midge/storage"
 )
 
 // sweeper is the actor that maintains the queues that its runner does not serve: tasks
-// that fall due or lose their lease where no runner claims. It looks after the storage too.
+// that fall due or lose their lease where no runner claims. The runners that live share the
+// queues out among them, so that each is swept by one at a time, without a leader.
 type sweeper struct {
 	r *Runner
-	// warned are the storage's warnings as of the last look, which are in the log.
-	warned []string
 }
 
+// A turn takes so long for each queue that there is, whoever sweeps it, within bounds, so that
+// all runners together ask for about a hundred queues a second at most. Each queue has its turn
+// within five minutes, also where the runner that had it died: its share falls to the others
+// when its heartbeat expires.
 const (
-	sweepScan = 30 * time.Second // ± 20 %
-	sweepSize = 50               // queues of one call
+	sweepPace  = 10 * time.Millisecond
+	sweepLeast = 30 * time.Second
+	sweepMost  = 4 * time.Minute
+	sweepSize  = 50 // queues of one call
+	sweepOpen  = 50 // calls that are put together at a time
 )
 
-// loop sweeps until ctx ends.
+// loop sweeps, turn after turn, until ctx ends.
 func (s *sweeper) loop(ctx context.Context) {
-	for {
-		t := time.NewTimer(jitter(sweepScan))
-		select {
-		case <-t.C:
-			s.sweep(ctx)
-			s.look(ctx)
-		case <-ctx.Done():
-			t.Stop()
-			return
-		}
+	for length := sweepLeast; rest(ctx, jitter(length)); {
+		length = s.turn(ctx)
 	}
 }
 
-// sweep goes over all queues once, in calls that each stay within a domain.
-func (s *sweeper) sweep(ctx context.Context) {
-	var open [][]string // the queues of calls to come
+// turn sweeps this runner's share of the queues once, in calls spread evenly over the turn, and
+// gives the gap until the next turn. No call waits for one that gets no answer.
+func (s *sweeper) turn(ctx context.Context) time.Duration {
+	calls, length := s.share(ctx)
+	gap := length / time.Duration(max(len(calls), 1))
+	var underWay sync.WaitGroup
+	defer underWay.Wait()
+	begun := time.Now()
+	for i, queues := range calls {
+		if !rest(ctx, time.Until(begun.Add(gap*time.Duration(i)))) {
+			break
+		}
+		underWay.Go(func() { s.maintain(ctx, queues) })
+	}
+	return gap
+}
+
+// share lists the queues that are this runner's to sweep, by calls that each stay within a
+// domain, and tells how long the turn is to take.
+func (s *sweeper) share(ctx context.Context) (calls [][]string, length time.Duration) {
+	runners, err := s.r.store.Runners(ctx)
+	if err != nil {
+		s.trouble(ctx, "list the runners", err)
+		return nil, sweepLeast
+	}
+	var open [][]string // calls with room
+	all := 0
 	for name, err := range storage.EachQueue(ctx, s.r.store, "") {
 		if err != nil {
 			s.trouble(ctx, "list the queues", err)
-			return
+			return nil, sweepLeast
 		}
-		if s.r.serves(name) {
+		all++
+		if s.r.serves(name) || !s.has(name, runners) {
 			continue
 		}
 		at := slices.IndexFunc(open, func(queues []string) bool {
@@ -54,28 +79,31 @@ func (s *sweeper) sweep(ctx context.Context) {
 			at, open = len(open), append(open, nil)
 		}
 		if open[at] = append(open[at], name); len(open[at]) == sweepSize {
-			s.maintain(ctx, open[at])
-			open = slices.Delete(open, at, at+1)
+			calls, open = append(calls, open[at]), slices.Delete(open, at, at+1)
+		}
+		if len(open) > sweepOpen {
+			calls, open = append(calls, open[0]), slices.Delete(open, 0, 1)
 		}
 	}
-	for _, queues := range open {
-		s.maintain(ctx, queues)
-	}
+	return append(calls, open...), min(max(time.Duration(all)*sweepPace, sweepLeast), sweepMost)
 }
 
-// look logs what the storage warns of now and did not before.
-func (s *sweeper) look(ctx context.Context) {
-	d, err := s.r.store.Describe(ctx)
-	if err != nil {
-		s.trouble(ctx, "look at the storage", err)
-		return
-	}
-	for _, w := range d.Warnings {
-		if !slices.Contains(s.warned, w) {
-			s.r.log.warn(w)
-		}
-	}
-	s.warned = d.Warnings
+// has reports whether a queue is this runner's among those that live: each queue weighs the
+// runners, in an order of its own, and has the heaviest. So a runner that comes or goes moves
+// no queues but its own.
+func (s *sweeper) has(queue string, runners []storage.RunnerInfo) bool {
+	own := weight(s.r.id, queue)
+	return !slices.ContainsFunc(runners, func(other storage.RunnerInfo) bool {
+		return weight(other.ID, queue) > own
+	})
+}
+
+// weight is a runner's for a queue, the same wherever it is asked for.
+func weight(runner, queue string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(runner))
+	_, _ = h.Write([]byte(queue))
+	return h.Sum64()
 }
 
 // maintain maintains queues of one domain. One that does not answer is left for the next
@@ -97,7 +125,7 @@ func (s *sweeper) maintain(ctx context.Context, queues []string) {
 }
 
 func (s *sweeper) trouble(ctx context.Context, act string, err error) {
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && !unanswered(err) {
 		s.r.log.trouble(act, err)
 	}
 }

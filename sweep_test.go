@@ -2,7 +2,8 @@ package midge_test
 
 import (
 	"context"
-	"sync/atomic"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,39 +11,123 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// doubtful is a storage that warns of something.
-type doubtful struct {
+// sweeps is a storage that notes the claims which maintain alone.
+type sweeps struct {
 	storage.Storage
 
-	of atomic.Pointer[string]
+	mu     sync.Mutex // guards what follows
+	last   map[string]time.Time
+	gap    time.Duration // the longest between two sweeps of a queue
+	swept  int
+	window time.Time // the begin of ten seconds
+	inIt   int       // how many queues were swept in them
+	most   int       // in any
 }
 
-func (d *doubtful) Describe(ctx context.Context) (storage.Description, error) {
-	described, err := d.Storage.Describe(ctx)
-	if w := d.of.Load(); w != nil {
-		described.Warnings = append(described.Warnings, *w)
+func (s *sweeps) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	if req.Queues[0].Max < 0 {
+		s.note(req.Queues)
 	}
-	return described, err
+	return s.Storage.Claim(ctx, req)
 }
 
-// TestNewWarningsAreLogged has the storage warn while a runner runs: once for as long as
-// it does, and again when it begins again.
-func TestNewWarningsAreLogged(t *testing.T) {
+func (s *sweeps) note(queues []storage.ClaimQueue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if now.Sub(s.window) >= 10*time.Second {
+		s.window, s.inIt = now, 0
+	}
+	s.inIt += len(queues)
+	s.swept += len(queues)
+	s.most = max(s.most, s.inIt)
+	for _, q := range queues {
+		s.gap = max(s.gap, now.Sub(s.last[q.Name]))
+		s.last[q.Name] = now
+	}
+}
+
+// oldest is the longest that a queue has waited for its sweep, now or ever.
+func (s *sweeps) oldest() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, last := range s.last {
+		s.gap = max(s.gap, time.Since(last))
+	}
+	return s.gap
+}
+
+// silentLeave is a storage that a runner cannot tell that it leaves, as where it was killed.
+type silentLeave struct{ storage.Storage }
+
+func (s silentLeave) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	if req.Runner.Leaving {
+		return storage.Extended{}, nil
+	}
+	return s.Storage.Extend(ctx, req)
+}
+
+// TestEachQueueIsSweptByOneRunnerAtATime: ten thousand queues that nobody serves, five runners,
+// of which one is killed.
+func TestEachQueueIsSweptByOneRunnerAtATime(t *testing.T) {
 	bubble(t, func(b *bench) {
-		store := &doubtful{Storage: b.store}
-		b.store = store
-		logger, lines := logged()
-		b.run(midge.RunnerConfig{Logger: logger}, func(context.Context, work) error { return nil })
-		warning := "the disk is on fire"
-		for i, c := range []struct {
-			of   *string
-			want int
-		}{{nil, 0}, {&warning, 1}, {&warning, 1}, {nil, 1}, {&warning, 2}} {
-			store.of.Store(c.of)
-			b.after(time.Minute)
-			if got := lines(warning); len(got) != c.want {
-				t.Errorf("after %d minutes: got %d lines, want %d", i+1, len(got), c.want)
-			}
+		const queues = 10_000
+		s := &sweeps{Storage: b.store, last: make(map[string]time.Time, queues)}
+		items := make([]midge.Item, queues)
+		for i := range items {
+			q := fmt.Sprintf("q%04d", i)
+			items[i] = midge.New(work{}, midge.To(q))
+			s.last[q] = time.Now()
 		}
+		if _, err := b.client.EnqueueMany(b.ctx, items); err != nil {
+			t.Fatal(err)
+		}
+		stops := make([]context.CancelFunc, 5)
+		var all sync.WaitGroup
+		for i := range stops {
+			var ctx context.Context
+			ctx, stops[i] = context.WithCancel(b.ctx)
+			r := b.newRunner(silentLeave{s}, midge.RunnerConfig{Queues: []string{"served"}}, nil)
+			all.Go(func() { _ = r.Run(ctx) })
+			b.after(3 * time.Second)
+		}
+		b.after(2 * time.Minute)
+		s.mu.Lock()
+		s.swept = 0
+		s.mu.Unlock()
+		b.after(4 * time.Minute)
+		if want := 4 * 60 * 100; s.swept > want*5/4 {
+			t.Errorf("%d queues were swept in four minutes, want about %d", s.swept, want)
+		}
+		stops[1]()
+		b.after(6 * time.Minute)
+		if got := s.oldest(); got > 5*time.Minute {
+			t.Errorf("a queue waited %v for its sweep, want 5 minutes at most", got)
+		}
+		if s.most > 2000 {
+			t.Errorf("%d queues were swept in ten seconds, want 2000 at most", s.most)
+		}
+		b.stop()
+		all.Wait()
+	})
+}
+
+// TestASweepIsHeldUpByNoSilentSlice.
+func TestASweepIsHeldUpByNoSilentSlice(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := &sliced{Storage: b.store, t: t}
+		for i := range 20 {
+			b.enqueue("x", midge.To(fmt.Sprint("a", i)))
+			b.enqueue("x", midge.To(fmt.Sprint("b", i)))
+		}
+		task := b.enqueue("x", midge.To("c0"), midge.In(time.Minute))
+		s.silence('b')
+		b.store = s
+		b.run(midge.RunnerConfig{Queues: []string{"served"}}, func(context.Context, work) error { return nil })
+		b.after(3 * time.Minute)
+		if got := b.task(task.Ref).State; got != storage.Waiting {
+			t.Errorf("a task that is due in a queue which nobody serves is %s, want it waiting", got)
+		}
+		s.speak()
 	})
 }

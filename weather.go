@@ -3,7 +3,9 @@ package midge
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -78,4 +80,27 @@ func (w *watched) saw(ctx context.Context, err error) {
 // gave no answer.
 func unanswered(err error) bool {
 	return errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable)
+}
+
+// warningsScan is how often the storage's warnings are looked at.
+const warningsScan = 30 * time.Second // ± 20 %
+
+// watchWarnings logs what the storage warns of and did not when it was last looked at, until
+// ctx ends.
+func (r *Runner) watchWarnings(ctx context.Context) {
+	for last := r.warnings; rest(ctx, jitter(warningsScan)); {
+		d, err := r.store.Describe(ctx)
+		if err != nil {
+			if ctx.Err() == nil && !unanswered(err) {
+				r.log.trouble("look at the storage", err)
+			}
+			continue
+		}
+		for _, w := range d.Warnings {
+			if !slices.Contains(last, w) {
+				r.log.warn(w)
+			}
+		}
+		last = d.Warnings
+	}
 }
