@@ -32,11 +32,17 @@ type stake struct {
 // where nothing has room for it soon.
 func (k *stake) overdue(now time.Time) bool { return !k.asked.IsZero() && now.Sub(k.asked) > slowScan }
 
-// arrange tells the domains, in their order where it is strict, each with its weight.
-func (s *slots) arrange(domains []*domain, weights []int, strict bool) {
+// arrange tells the domains, in their order where it is strict, each with its weight, and the
+// queues that are served. It takes out what is held ahead of others.
+func (s *slots) arrange(domains []*domain, weights []int, strict bool, queues []string) (back []*attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.domains, s.strict = domains, strict
+	s.served = make(map[string]bool, len(queues))
+	for _, q := range queues {
+		s.served[q] = true
+	}
+	back = s.takeFrom(0, func(a *attempt) bool { return !s.served[a.fence.Queue] })
 	for i, d := range domains {
 		k := &d.stake
 		k.hungry = k.hungry || weights[i] > k.weight
@@ -45,6 +51,7 @@ func (s *slots) arrange(domains []*domain, weights []int, strict bool) {
 		}
 	}
 	s.deal(time.Now())
+	return back
 }
 
 // ask says how many tasks d's next claim may bring: start at once, and ahead as much as

@@ -57,8 +57,9 @@ func (d *domain) begin(draining, hard, jobs context.Context, all *crew) {
 }
 
 // arrange deals the queues that are served, and those of declared schedules, out to
-// their domains. The caller holds r.mu.
-func (r *Runner) arrange() {
+// their domains. In back is what is held ahead of queues that are served no more. The caller
+// holds r.mu.
+func (r *Runner) arrange() (back []*attempt) {
 	served := make(map[*domain][]string, 1)
 	for _, q := range r.queues {
 		d := r.domainOf(q)
@@ -86,10 +87,11 @@ func (r *Runner) arrange() {
 			shares[i] += max(r.weights[q], 1)
 		}
 	}
-	r.slots.arrange(order, shares, r.weights == nil)
+	back = r.slots.arrange(order, shares, r.weights == nil, r.queues)
 	for _, d := range r.domains { // now that all know
 		d.sleep.change()
 	}
+	return back
 }
 
 // domainOf gives the domain of a queue, a new one where it shares a step with no other.

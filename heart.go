@@ -12,7 +12,8 @@ import (
 // heart is the actor that tells the storage, every third of the lease, that the runner
 // lives and what it does, and learns the storage's time.
 type heart struct {
-	r *Runner
+	r    *Runner
+	kick chan struct{} // capacity 1: what it tells has changed
 
 	mu    sync.Mutex // guards what follows
 	local moment     // at which the storage's clock showed base
@@ -22,29 +23,44 @@ type heart struct {
 
 // loop beats until ctx ends.
 func (h *heart) loop(ctx context.Context) {
-	for {
-		next := h.r.cfg.Lease / 3
-		if !h.beat(ctx) {
+	next := h.r.cfg.Lease / 3 // the first was sent when the runner started
+	for h.rest(ctx, next) {
+		if next = h.r.cfg.Lease / 3; !h.beat(ctx) {
 			next = min(next, jitter(slowScan))
 		}
-		if !rest(ctx, next) {
-			return
-		}
 	}
+}
+
+// rest waits for d, or a change, and reports false where ctx ended.
+func (h *heart) rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-h.kick:
+	case <-ctx.Done():
+		return false
+	}
+	return true
 }
 
 // beat reports whether it went through. The storage's weather is logged where all calls
 // pass.
 func (h *heart) beat(ctx context.Context) bool {
-	extended, err := h.r.beats.Extend(ctx, storage.ExtendRequest{Runner: h.info(h.storageNow(h.r.now()))})
-	if err != nil {
-		if !unanswered(err) && ctx.Err() == nil {
-			h.r.log.trouble("heartbeat", err)
-		}
-		return false
+	err := h.send(ctx)
+	if err != nil && !unanswered(err) && ctx.Err() == nil {
+		h.r.log.trouble("heartbeat", err)
 	}
-	h.sawTime(extended.Now)
-	return true
+	return err == nil
+}
+
+// send sends a heartbeat.
+func (h *heart) send(ctx context.Context) error {
+	extended, err := h.r.beats.Extend(ctx, storage.ExtendRequest{Runner: h.info(h.storageNow(h.r.now()))})
+	if err == nil {
+		h.sawTime(extended.Now)
+	}
+	return err
 }
 
 // info is what a heartbeat tells.

@@ -139,7 +139,7 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	r.store.closed = func() { r.closed.Store(true); r.Stop() }
 	r.jobs = storage.NewSession(r.store, storage.LaneLife)
 	r.beats = storage.NewSession(r.store, min(cfg.Lease, DefaultLease)/2)
-	r.heart = &heart{r: r}
+	r.heart = &heart{r: r, kick: make(chan struct{}, 1)}
 	r.schedules = &schedules{}
 	return r, nil
 }
@@ -265,7 +265,9 @@ func (r *Runner) SetConcurrency(n int) error {
 }
 
 // SetQueues changes the queues that are served, also while the runner runs. With
-// weights nil they are served in strict order.
+// weights nil they are served in strict order. Once it has returned no job of a queue that is
+// served no more begins: what was claimed there is given back. Jobs that have begun go on.
+// [Client.Runners] tells of the change with the next heartbeat, which goes out at once.
 func (r *Runner) SetQueues(queues []string, weights map[string]int) error {
 	if len(queues) == 0 {
 		return fmt.Errorf("midge: set queues: %w", storage.Invalid("queues", "none", "at least one queue"))
@@ -274,10 +276,31 @@ func (r *Runner) SetQueues(queues []string, weights map[string]int) error {
 		return fmt.Errorf("midge: set queues: %w", err)
 	}
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.checkNamed("queues", queues); err != nil {
+		return fmt.Errorf("midge: set queues: %w", err)
+	}
 	r.queues, r.weights = slices.Clone(queues), maps.Clone(weights)
-	r.arrange()
-	r.mu.Unlock()
+	r.releaseAll(r.arrange())
 	kick(r.changed)
+	kick(r.heart.kick)
+	return nil
+}
+
+// checkNamed checks that queues, given under such a name, and those of the declared schedules
+// are no more than a runner may name. The mutex is held.
+func (r *Runner) checkNamed(what string, queues []string) error {
+	named := make(map[string]bool, len(queues))
+	for _, q := range queues {
+		named[q] = true
+	}
+	for _, d := range r.schedules.declared() {
+		named[d.Ref.Queue] = true
+	}
+	if len(named) > storage.MaxNames {
+		return storage.Invalid(what, fmt.Sprintf("%d of them, those of schedules included", len(named)),
+			"at most %d", storage.MaxNames)
+	}
 	return nil
 }
 
@@ -366,8 +389,14 @@ func (r *Runner) start(ctx context.Context) error {
 	}
 	r.running = true
 	unserved := r.settleQueues()
-	r.arrange()
+	err := r.checkNamed("queues", r.queues)
+	if err == nil {
+		r.arrange()
+	}
 	r.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("midge: start the runner: %w", err)
+	}
 	for _, h := range unserved {
 		r.log.unserved(h)
 	}
@@ -381,6 +410,11 @@ func (r *Runner) start(ctx context.Context) error {
 	r.mu.Lock()
 	r.describedLimits, r.warnings = d.Limits, d.Warnings
 	r.mu.Unlock()
+	r.heart.sawTime(d.Now)
+	// The first heartbeat comes before the first claim: no task names a runner that nobody lists.
+	if err := r.heart.send(ctx); err != nil {
+		return fmt.Errorf("midge: start the runner: %w", err)
+	}
 	r.log.started(r, d)
 	return nil
 }

@@ -2,12 +2,17 @@ package midge_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
 )
 
 func TestQueuesInStrictOrder(t *testing.T) {
@@ -78,6 +83,106 @@ func TestTheQueuesOfRegisteredJobsAreServed(t *testing.T) {
 		b.after(time.Second)
 		if ran != 1 {
 			t.Errorf("ran %d times, want 1", ran)
+		}
+	})
+}
+
+// TestNoJobOfAQueueThatWasDroppedBegins once SetQueues has returned: neither what waits ahead of
+// a job, nor what a claim under way brings.
+func TestNoJobOfAQueueThatWasDroppedBegins(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := &sluggish{Storage: b.store}
+		b.store = s
+		var slow, dropped atomic.Bool
+		var begun atomic.Int32
+		b.run(midge.RunnerConfig{Queues: []string{"a"}, Concurrency: 1}, func(ctx context.Context, _ work) error {
+			if begun.Add(1); dropped.Load() {
+				task, _ := midge.Current(ctx)
+				t.Errorf("a job of queue %s begins", task.Ref.Queue)
+			}
+			if slow.Load() {
+				s.claims.Store(int64(300 * time.Millisecond))
+				time.Sleep(150 * time.Millisecond) // virtual
+			}
+			return nil
+		})
+		for range 3000 {
+			b.enqueue("x", midge.To("a"))
+		}
+		for begun.Load() < 500 {
+			b.after(time.Millisecond)
+		}
+		slow.Store(true)
+		b.after(200 * time.Millisecond) // one has ended, a claim for the next is under way
+		if err := b.runner.SetQueues([]string{"b"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		dropped.Store(true)
+		b.after(time.Minute)
+		got := b.stats("a")
+		if got.Waiting != 3000-got.Totals.Completed || got.Totals.Failed+got.Totals.Crashed > 0 {
+			t.Errorf("got %+v, want all waiting that have not run", got)
+		}
+	})
+}
+
+// TestARunnerIsListedBeforeItClaims, and what it serves right behind a change.
+func TestARunnerIsListedBeforeItClaims(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.store = &listed{b.store, t}
+		b.enqueue("x", midge.To("a"))
+		b.run(midge.RunnerConfig{Queues: []string{"a"}}, func(context.Context, work) error { return nil })
+		b.after(time.Second)
+		if err := b.runner.SetQueues([]string{"b"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		runners, err := b.client.Runners(b.ctx)
+		if err != nil || len(runners) != 1 || !slices.Equal(runners[0].Queues, []string{"b"}) {
+			t.Errorf("got %+v, %v; want one that serves b", runners, err)
+		}
+	})
+}
+
+// listed is a storage that minds claims of runners which it does not list.
+type listed struct {
+	storage.Storage
+	t *testing.T
+}
+
+func (l *listed) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	runners, err := l.Runners(ctx)
+	if err != nil || !slices.ContainsFunc(runners, func(r storage.RunnerInfo) bool { return r.ID == req.Runner }) {
+		l.t.Errorf("runner %s claims and is not listed: %+v, %v", req.Runner, runners, err)
+	}
+	return l.Storage.Claim(ctx, req)
+}
+
+// TestNoRunnerNamesTooManyQueues, those of its schedules included: no call could name them.
+func TestNoRunnerNamesTooManyQueues(t *testing.T) {
+	bubble(t, func(b *bench) {
+		many := make([]string, storage.MaxNames+1)
+		for i := range many {
+			many[i] = fmt.Sprint("q", i)
+		}
+		var invalid *midge.InvalidError
+		if _, err := midge.NewRunner(b.store, midge.RunnerConfig{Queues: many}); !errors.As(err, &invalid) {
+			t.Errorf("NewRunner with %d queues: got %v, want an *InvalidError", len(many), err)
+		}
+		r := b.newRunner(b.store, midge.RunnerConfig{Queues: many[1:]}, nil)
+		if err := r.SetQueues(many, nil); !errors.As(err, &invalid) {
+			t.Errorf("SetQueues with %d queues: got %v, want an *InvalidError", len(many), err)
+		}
+		if err := r.Periodic(midge.Every(time.Hour), work{}, midge.To(many[0])); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.SetQueues(many[1:], nil); !errors.As(err, &invalid) {
+			t.Errorf("SetQueues beside a schedule: got %v, want an *InvalidError", err)
+		}
+		ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+		defer cancel()
+		if err := r.Run(ctx); !errors.As(err, &invalid) {
+			t.Errorf("Run: got %v, want an *InvalidError", err)
 		}
 	})
 }

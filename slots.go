@@ -19,14 +19,15 @@ type slots struct {
 	outlived int        // how many of those were given up on
 	suspects int        // how many suspects are held; those that are given back at once do not count
 	draining bool
-	over     bool          // nothing more is settled
-	pace     time.Duration // from the end of a job to the next one's, smoothed; 0 before the first
-	ahead    []*attempt    // claimed, not started, in the order of their claim
-	parked   []*worker     // with nothing to do
-	coming   bool          // a worker was roused and has not yet asked for its first attempt
-	domains  []*domain     // who may claim; see credit.go
-	strict   bool          // in their order
-	empty    *sync.Cond    // signalled when what is held, or active, may have fallen to zero
+	over     bool            // nothing more is settled
+	pace     time.Duration   // from the end of a job to the next one's, smoothed; 0 before the first
+	ahead    []*attempt      // claimed, not started, in the order of their claim
+	parked   []*worker       // with nothing to do
+	coming   bool            // a worker was roused and has not yet asked for its first attempt
+	domains  []*domain       // who may claim; see credit.go
+	served   map[string]bool // their queues
+	strict   bool            // in their order
+	empty    *sync.Cond      // signalled when what is held, or active, may have fallen to zero
 }
 
 // worker is a goroutine that runs attempts, one after the other.
@@ -65,14 +66,15 @@ func (s *slots) low(budget time.Duration) bool {
 }
 
 // add takes in claimed attempts, in order. They wait ahead until a worker comes for them,
-// who is to be roused. In back is a suspect that came when one was here already, to be
-// released. Without attempts it sees to what more room lets run.
+// who is to be roused. In back, to be released, is a suspect that came when one was here already,
+// and what a claim brought of queues that are served no more. Without attempts it sees to what
+// more room lets run.
 func (s *slots) add(attempts ...*attempt) (roused *worker, back []*attempt) {
 	s.held.add(attempts)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range attempts {
-		if a.suspect && s.suspects > 0 {
+		if a.suspect && s.suspects > 0 || !s.served[a.fence.Queue] {
 			back = append(back, a)
 			continue
 		}
@@ -264,16 +266,15 @@ func (s *slots) stale(d *domain) (out []*attempt) {
 	if oldest == nil || time.Since(oldest.arrived) < aheadStale {
 		return nil
 	}
-	out = s.takeFrom(n, d)
+	out = s.takeFrom(n, func(a *attempt) bool { return a.domain == d })
 	s.pace = max(s.pace, aheadStale/time.Duration(s.limit)) // claims ahead begin anew, smaller
 	return out
 }
 
-// takeFrom takes out what is held ahead of a domain or, with nil, of all, but the first n. The
-// mutex is held.
-func (s *slots) takeFrom(n int, d *domain) (out []*attempt) {
+// takeFrom takes out those held ahead that are wanted, but the first n. The mutex is held.
+func (s *slots) takeFrom(n int, wanted func(*attempt) bool) (out []*attempt) {
 	rest := slices.DeleteFunc(s.ahead[n:], func(a *attempt) bool {
-		takes := d == nil || a.domain == d
+		takes := wanted(a)
 		if takes {
 			out = append(out, a)
 		}
@@ -310,7 +311,7 @@ func (s *slots) oldestAhead(d *domain, n int) *attempt {
 func (s *slots) takeAhead(d *domain) []*attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.takeFrom(0, d)
+	return s.takeFrom(0, func(a *attempt) bool { return d == nil || a.domain == d })
 }
 
 // running lists what runs, for the heartbeat; now is the storage's.

@@ -7,10 +7,17 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
+// slotsOf makes slots that serve one queue, and attempts without any.
+func slotsOf(limit int) *slots {
+	s := newSlots(limit)
+	s.served = map[string]bool{"q": true, "": true}
+	return s
+}
+
 // TestASuspectThatWaitsIsTheOnlyOne: one that was claimed to start and found its slot
 // gone must not be joined by another.
 func TestASuspectThatWaitsIsTheOnlyOne(t *testing.T) {
-	s := newSlots(2)
+	s := slotsOf(2)
 	s.resize(0)
 	pill := &attempt{suspect: true, fence: storage.Fence{Ref: storage.Ref{Queue: "q", ID: "a"}}}
 	if roused, _ := s.add(pill); roused != nil {
@@ -18,7 +25,7 @@ func TestASuspectThatWaitsIsTheOnlyOne(t *testing.T) {
 	}
 	s.resize(3)
 	d := newDomain(&Runner{}, "q")
-	s.arrange([]*domain{d}, []int{1}, true)
+	s.arrange([]*domain{d}, []int{1}, true, []string{"q"})
 	if start, _, suspect := s.ask(d, 0); start != 2 || suspect {
 		t.Errorf("asked for %d, another suspect: %v; want 2, false", start, suspect)
 	}
@@ -27,7 +34,7 @@ func TestASuspectThatWaitsIsTheOnlyOne(t *testing.T) {
 // TestReleaseLeavesASettleToItsEnd: a job that returns as its grace ends is settled by
 // itself, and its runner waits for that.
 func TestReleaseLeavesASettleToItsEnd(t *testing.T) {
-	r := &Runner{slots: newSlots(1)}
+	r := &Runner{slots: slotsOf(1)}
 	a := &attempt{arrival: &arrival{r: r, domain: newDomain(r, "q")}, phase: settling}
 	r.slots.hold(a)
 	r.release(a)
@@ -38,7 +45,7 @@ func TestReleaseLeavesASettleToItsEnd(t *testing.T) {
 
 // TestASecondSuspectIsGivenBack, also where it came with the claim of another domain.
 func TestASecondSuspectIsGivenBack(t *testing.T) {
-	s := newSlots(4)
+	s := slotsOf(4)
 	first, second := &attempt{suspect: true}, &attempt{suspect: true}
 	if _, back := s.add(first); len(back) != 0 {
 		t.Fatalf("the first: %d are given back, want 0", len(back))
@@ -51,7 +58,7 @@ func TestASecondSuspectIsGivenBack(t *testing.T) {
 // TestWorkersComeOneByOne, each before the one before it runs its job: what is short is
 // run by a few, and a job that blocks keeps nobody from starting.
 func TestWorkersComeOneByOne(t *testing.T) {
-	s := newSlots(3)
+	s := slotsOf(3)
 	roused, _ := s.add(&attempt{}, &attempt{}, &attempt{}, &attempt{})
 	if again, _ := s.add(&attempt{}); roused == nil || again != nil {
 		t.Fatalf("roused %v, then %v; want one worker", roused, again)
@@ -76,7 +83,7 @@ func TestWorkersComeOneByOne(t *testing.T) {
 
 // TestWhatHasASlotIsNotStale, however late its worker comes.
 func TestWhatHasASlotIsNotStale(t *testing.T) {
-	s := newSlots(2)
+	s := slotsOf(2)
 	long := &arrival{}
 	s.add(&attempt{arrival: long}, &attempt{arrival: long}, &attempt{arrival: long})
 	if out := s.stale(nil); len(out) != 1 || len(s.ahead) != 2 {
@@ -88,7 +95,7 @@ func TestWhatHasASlotIsNotStale(t *testing.T) {
 }
 
 func TestWhatIsWantedAheadHasNoOverflow(t *testing.T) {
-	s := newSlots(mostAtOnce)
+	s := slotsOf(mostAtOnce)
 	s.pace = 1
 	if got := s.aheadWanted(storage.MaxDelay / 3); got != aheadMost {
 		t.Errorf("got %d, want %d", got, aheadMost)
