@@ -32,7 +32,7 @@ var damages = []damage{
 	{"record", `'garbage'`, "wpsc"},
 	{"record", `'\x80ffffffffffffffffff01'`, "wpsc"},
 	{"record", `substr(record, 1, 4)`, "wpsc"},
-	{"version", "-1", "wpsc"},
+	{"version", "-1", "pc"},
 	{"version", "9223372036854775807", "wpsc"},
 	{"sort", "-1", "p"},
 	{"sort", "9223372036854775807", ""},

@@ -11,7 +11,7 @@ import (
 
 // Many plain inserts are copied into the table of tasks: the server takes rows while they are
 // packed, and a page of them at a time. It costs three round trips, of which the first
-// reserves the moments at which the tasks are made: a row says its own.
+// reserves the versions of the tasks: a row says its own.
 
 // isBulk reports whether parts of a class are many plain inserts.
 func isBulk(class int, parts []*part) bool { return class == classInsert && opsOf(parts) >= largeOps }
@@ -86,7 +86,9 @@ type bulk struct {
 	inserts []*storage.Insert
 	queues  []int32 // of each
 	ids     [][]byte
-	base    int64 // when the first of them is made; 0 where an id is taken
+	base    int64 // the version of the first of them; 0 where something is not as expected
+	now     int64 // by the clock
+	timed   bool  // some are due at a moment that is named
 	// Where ids are close the server is told their ends alone.
 	low, high []byte
 
@@ -113,6 +115,7 @@ func newBulk(parts []*part, queues map[string]int32) *bulk {
 				b.inserts = append(b.inserts, in)
 				b.queues = append(b.queues, queues[in.Ref.Queue])
 				b.ids = append(b.ids, packID(in.Ref.ID))
+				b.timed = b.timed || !in.At.IsZero()
 			}
 		}
 	}
@@ -157,8 +160,9 @@ func (b *bulk) close() {
 
 // row packs an insert.
 func (b *bulk) row(in *storage.Insert) {
-	now, queue, priority := b.base+int64(b.made), b.queues[b.made], int16(in.Priority)
-	state, place := waiting, band(priority)+now
+	version, now := b.base+int64(b.made), b.now+int64(b.made)
+	queue, priority := b.queues[b.made], int16(in.Priority)
+	state, place := waiting, band(priority)+version
 	if due := dueFrom(in, now); due > now {
 		state, place = scheduled, due
 	}
@@ -171,12 +175,16 @@ func (b *bulk) row(in *storage.Insert) {
 	}
 	id, sp := b.ids[b.made], specOf(in)
 	to := binary.BigEndian.AppendUint16(b.buf, bulkWidth)
-	to = column64(column64(to, place), now)
+	to = column64(column64(to, place), version)
 	to = column32(column32(to, queue), queue*16+int32(state))
 	to = column16(column16(to, sp.marks()), priority)
 	to = append(binary.BigEndian.AppendUint32(to, uint32(len(id))), id...)
 	to = binary.BigEndian.AppendUint32(to, 0) // no lease
-	to = binary.BigEndian.AppendUint32(to, 0) // no past
+	if version == now {
+		to = binary.BigEndian.AppendUint32(to, 0) // no past
+	} else {
+		to = column64(to, now)
+	}
 	size := len(to)
 	to = sp.appendTo(append(to, 0, 0, 0, 0))
 	binary.BigEndian.PutUint32(to[size:], uint32(len(to)-size-4))
@@ -207,8 +215,8 @@ func column16(to []byte, v int16) []byte {
 func (b *bulk) opened() query {
 	queues, ids := b.told()
 	return query{
-		text: "SELECT {schema}.opened($1, $2, $3) FROM set_config('lock_timeout', '50ms', true)",
-		args: []any{b.span, queues, ids}, scan: one(&b.base),
+		text: "SELECT base, now FROM set_config('lock_timeout', '50ms', true), {schema}.opened($1, $2, $3, $4)",
+		args: []any{b.span, queues, ids, b.timed}, scan: one(&b.base, &b.now),
 	}
 }
 

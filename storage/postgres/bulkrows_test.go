@@ -36,6 +36,7 @@ func TestRowsAreReadInPieces(t *testing.T) {
 		t.Helper()
 		b := newBulk(parts, queues)
 		b.base = 1_800_000_000_000_000
+		b.now = b.base
 		all, err := io.ReadAll(piecewise(b))
 		if err != nil {
 			t.Fatal(err)
@@ -47,7 +48,7 @@ func TestRowsAreReadInPieces(t *testing.T) {
 		t.Error("the rows have no header, or no end")
 	}
 	if b.dwaiting[0] != 67 || b.dscheduled[0] != 133 || b.firsts[0] != b.base+1+1_000_000 || b.span != 201 {
-		t.Errorf("got %d waiting, %d scheduled from %d on, in %d moments", b.dwaiting[0], b.dscheduled[0], b.firsts[0], b.span)
+		t.Errorf("got %d waiting, %d scheduled from %d on, in %d versions", b.dwaiting[0], b.dscheduled[0], b.firsts[0], b.span)
 	}
 	for name, piecewise := range map[string]func(io.Reader) io.Reader{
 		"byte by byte": iotest.OneByteReader, "halves": iotest.HalfReader,

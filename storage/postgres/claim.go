@@ -160,13 +160,14 @@ func (c *claim) got(r *claimRow) error {
 		if c.trial {
 			break
 		}
+		base := int64(binary.BigEndian.Uint64(r.id))
 		for i := range c.req.Queues {
 			c.store.numbers.hear(c.req.Queues[i].Name, int32(binary.BigEndian.Uint32(r.past[4*i:])))
 			last := int64(binary.BigEndian.Uint64(r.record[8*i:]))
 			c.store.hints.learn(c.req.Queues[i].Name, seen{
-				now: r.version, from: c.asked[i], last: last, clean: r.flags&4 != 0, took: time.Since(c.begun),
-				maintained: !c.maintained,
-				looked:     last != 0 || len(c.Tasks) < c.req.Max && c.req.Queues[i].Max >= 0,
+				now: r.version, base: base, from: c.asked[i], last: last, clean: r.flags&4 != 0,
+				took: time.Since(c.begun), maintained: !c.maintained,
+				looked: last != 0 || len(c.Tasks) < c.req.Max && c.req.Queues[i].Max >= 0,
 			})
 		}
 	default:
@@ -272,7 +273,7 @@ func (s *Storage) maintain(
 func (s *Storage) trim(ctx context.Context, queue int32, most int) (n int, err error) {
 	err = s.retry(ctx, func() error {
 		return s.ask(ctx, s.pool, query{
-			text: "SELECT {schema}.trim($1, {schema}.told(), $2, $3)",
+			text: "SELECT {schema}.trim($1, {schema}.come({schema}.told()), $2, $3)",
 			args: []any{queue, int32(most), int64(s.limits.DeadMax)},
 			scan: one(&n),
 		})
@@ -296,15 +297,16 @@ func (s *Storage) recoverExpired(
 		return 0, nil, err
 	}
 	defer tx.close(ctx)
-	var base int64
+	var now, base int64
 	var id []byte
 	var rec record
 	var all []*row
 	var spoiled []query
 	err = tx.run(ctx,
-		query{text: "SELECT {schema}.stamp($1)", args: []any{int64(5*2*most + 10)}, scan: one(&base)},
+		query{text: stamping, args: []any{int64(5*2*most + 10)}, scan: one(&now, &base)},
 		query{
-			text: "SELECT * FROM {schema}.expired($1, {schema}.told(), $2)", args: []any{queue, int32(most)},
+			text: "SELECT * FROM {schema}.expired($1, {schema}.come({schema}.told()), $2)",
+			args: []any{queue, int32(most)},
 			scan: each(func() error {
 				got := rec
 				got.held = true
@@ -323,7 +325,7 @@ func (s *Storage) recoverExpired(
 	if err != nil {
 		return 0, nil, err
 	}
-	w := newWork(s.limits, base, func(string) int32 { return queue })
+	w := newWork(s.limits, now, base, func(string) int32 { return queue })
 	slices.SortStableFunc(all, func(a, b *row) int { return cmp.Compare(b.version, a.version) })
 	for _, r := range all {
 		w.add(r)

@@ -10,11 +10,12 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestTimeKeepsPace has steps that reserve many moments: the storage's time stays with the
-// server's clock, which is this machine's.
-func TestTimeKeepsPace(t *testing.T) {
+// TestTheMarkKeepsPace has steps that reserve many versions: the mark stays with the server's
+// clock, which is this machine's.
+func TestTheMarkKeepsPace(t *testing.T) {
 	testserver.RequirePostgres(t)
-	store, session := opened(t, fresh(t, postgres.Config{}))
+	cfg := fresh(t, postgres.Config{})
+	_, session := opened(t, cfg)
 	req := claimOf(storage.MaxClaim)
 	req.Queues = nil
 	for i := range 100 {
@@ -28,22 +29,22 @@ func TestTimeKeepsPace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d, err := store.Describe(t.Context())
+	a, err := session.ApplyOne(t.Context(), insertTx())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ahead := time.Until(d.Now); ahead > 0 {
-		t.Errorf("the storage's time is %v ahead of the clock", ahead)
+	if ahead := time.Until(time.UnixMicro(a.Inserted[0].Version)); ahead > 0 {
+		t.Errorf("a version is %v ahead of the clock", ahead)
 	}
 }
 
 // TestClockSetBack has the mark an hour ahead of the clock, as it is once that was set
-// back: time goes on from the mark, with each step, and does not run away.
+// back: versions go on from the mark, with each step, and do not run away.
 func TestClockSetBack(t *testing.T) {
 	testserver.RequirePostgres(t)
 	cfg := fresh(t, postgres.Config{})
 	ahead := time.Now().Add(time.Hour).Truncate(time.Microsecond)
-	err := shared.Exec(t.Context(), "SELECT setval('"+cfg.Schema+".clock', $1)", ahead.UnixMicro())
+	err := shared.Exec(t.Context(), "SELECT setval('"+cfg.Schema+".mark', $1)", ahead.UnixMicro())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,6 +67,6 @@ func TestClockSetBack(t *testing.T) {
 		last = version
 	}
 	if moved := time.UnixMicro(last).Sub(ahead); moved > steps*100*time.Microsecond {
-		t.Errorf("%d inserts and claims of one task moved the time by %v", steps, moved)
+		t.Errorf("%d inserts and claims of one task moved the mark by %v", steps, moved)
 	}
 }

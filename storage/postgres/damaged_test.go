@@ -35,7 +35,7 @@ func FuzzRow(f *testing.F) {
 		if _, err := json.Marshal(r.task()); err != nil {
 			t.Error(err)
 		}
-		w := newWork(storage.Limits{}.WithDefaults(), 1, func(string) int32 { return 1 })
+		w := newWork(storage.Limits{}.WithDefaults(), 1, 1, func(string) int32 { return 1 })
 		r.held = true
 		w.add(r)
 		w.keys[key{"q", r.spec.Unique.Key}] = nil

@@ -5,8 +5,7 @@
 //
 // # Tables
 //
-// All are in one schema (Config.Schema); schema/001_tables.sql tells every column. Times
-// are microseconds of the server's clock.
+// All are in one schema (Config.Schema); schema/001_tables.sql tells every column.
 //
 //	queues      a row a queue: its number, pause, sizes and totals
 //	tasks       every task that has not ended, and the cursors
@@ -16,7 +15,8 @@
 //	lanes       the last call of each lane, and its outcome
 //	deltas      what steps changed of sizes and totals, until it is folded into queues
 //	runners     heartbeats
-//	clock       a sequence: the mark that the storage's time never falls behind
+//	mark        a sequence: the mark, one for all queues
+//	jumped      a sequence: when a wait began because the clock had jumped ahead
 //	migrations  the version of all this
 //
 // tasks has two indexes: its key (queue, id), and (line, sort), in which a line is a queue
@@ -84,8 +84,14 @@
 //
 // # Time
 //
-// The clock is clock_timestamp(). The sequence stands a little ahead of all that was told;
-// where the server's clock is set back by more than 20 ms time goes on from there.
+// Moments are those of clock_timestamp(), in microseconds. Versions and places among what waits
+// come from the mark, a sequence that stands a little ahead of what was given, so that few steps
+// move it: a step takes the time by the clock, and where the clock is more than 20 ms behind the
+// mark the next number.
+//
+// A step that finds the clock more than storage.JumpAfter past the mark keeps the time in a second
+// sequence. For storage.JumpWait from there nothing is promoted, recovered, ticked, expired or
+// swept. Both sequences belong to no transaction: a step that is rolled back has moved them too.
 //
 // # Wake-ups
 //

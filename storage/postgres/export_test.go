@@ -52,3 +52,6 @@ func (s *Storage) AMinuteLater() {
 func (s *Storage) Unstick(ctx context.Context, after time.Duration) error {
 	return s.unstick(ctx, after)
 }
+
+// Look does what a sweep does.
+func (s *Storage) Look(ctx context.Context) { s.look(ctx, true) }

@@ -66,8 +66,8 @@ func (s *Storage) extend(
 		}
 		return x, firstError(p.err, err)
 	}
-	w := newWork(s.limits, st.base, func(name string) int32 { return queues[name] })
-	x.Now = moment(st.base)
+	w := newWork(s.limits, st.now, st.base, func(name string) int32 { return queues[name] })
+	x.Now = moment(st.now)
 	for i := range req.Leases {
 		e := &req.Leases[i]
 		if st.extendOne(w, e, &x) {
@@ -80,7 +80,7 @@ func (s *Storage) extend(
 	}
 	writes := w.save(false)
 	if req.Runner.ID != "" {
-		writes = append(writes, hear(&req.Runner, st.base))
+		writes = append(writes, hear(&req.Runner, st.now))
 	}
 	if !req.Call.IsZero() {
 		b, err := json.Marshal(&x)

@@ -39,7 +39,7 @@ func TestACheckpointIsNotSkipped(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "SELECT FROM "+cfg.Schema+".tasks FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
-	hasty := storage.NewSession(store, time.Millisecond)
+	hasty := storage.NewSession(store, -1)
 	extended, err := hasty.Extend(t.Context(), storage.ExtendRequest{
 		Leases: []storage.Extension{{Fence: fence, For: time.Minute}},
 	})

@@ -33,11 +33,11 @@ type hint struct {
 // seen is what a claim saw: that it looked from a place on and took what was there up to
 // the last; whether it left nothing undone; and how long that took.
 type seen struct {
-	now, from, last int64
-	looked          bool // it had room for a task of this queue
-	maintained      bool // it saw to what has to be maintained
-	clean           bool
-	took            time.Duration
+	now, base, from, last int64 // base is its first version, of which places are made
+	looked                bool  // it had room for a task of this queue
+	maintained            bool  // it saw to what has to be maintained
+	clean                 bool
+	took                  time.Duration
 }
 
 const (
@@ -102,16 +102,15 @@ func (h *hints) learn(name string, s seen) {
 	if s.maintained {
 		k.maintained = time.Now()
 	}
-	until := s.now - lagging.Microseconds()
-	if s.clean {
-		k.since = max(k.since, until)
+	if until := s.now - lagging.Microseconds(); s.clean || until < k.since { // a clock may be set back
+		k.since = until
 	}
 	if s.last == 0 || !isTail(s.last) {
 		return
 	}
 	// Nothing is left between where it looked and the last, so nothing that old is left
 	// in the band of the last.
-	from := min(s.last, bandOf(s.last)+until)
+	from := min(s.last, bandOf(s.last)+s.base-lagging.Microseconds())
 	if k.from == unknown || bandOf(k.from) != bandOf(from) || from > k.from {
 		k.from = from
 	}

@@ -16,7 +16,7 @@ func TestHintsFollowAShortQueue(t *testing.T) {
 	for range 10 {
 		now += second
 		_, froms, _ := h.of([]string{"q"})
-		h.learn("q", seen{now: now, from: froms[0], last: band + now - 100, looked: true, clean: true})
+		h.learn("q", seen{now: now, base: now, from: froms[0], last: band + now - 100, looked: true, clean: true})
 	}
 	lows, froms, sinces := h.of([]string{"q"})
 	if want := now - lagging.Microseconds(); lows[0] != band || froms[0] != band+want || sinces[0] != want {

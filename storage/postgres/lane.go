@@ -158,7 +158,7 @@ func remembering(parts []*part) (query, bool) {
 // anyway.
 func (s *Storage) sweepLanes(ctx context.Context) error {
 	return s.ask(ctx, s.pool, query{
-		text: "SELECT {schema}.sweep({schema}.told() - $1)",
+		text: "SELECT {schema}.sweep({schema}.come({schema}.told()) - $1)",
 		args: []any{(storage.LaneLife + time.Minute).Microseconds()},
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -125,10 +126,19 @@ func steps() ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		texts[i] = string(text)
+		texts[i] = constants.Replace(string(text))
 	}
 	return texts, nil
 }
+
+// constants are the contract's, in microseconds.
+var constants = strings.NewReplacer(
+	"{jumpafter}", inMicros(storage.JumpAfter),
+	"{jumpwait}", inMicros(storage.JumpWait),
+	"{lanelife}", inMicros(storage.LaneLife),
+)
+
+func inMicros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
 // rower asks for one row.
 type rower interface {

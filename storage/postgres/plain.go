@@ -88,7 +88,7 @@ type plainStep struct {
 	parts  []*part
 	queues map[string]int32
 	begun  time.Time
-	base   int64   // the moment from which it counts; 0 where something was not as expected
+	base   int64   // the version from which it counts; 0 where something was not as expected
 	rung   []int32 // queues with new work, or with something due earlier than all else
 	told   []int32 // those of them that were notified
 }
@@ -279,8 +279,9 @@ func (a *plainArgs) byEnd() {
 	}
 }
 
-// expected gives the outcome of plain Txs that went as expected, from a moment on. It
-// depends on nothing else, therefore a lane remembers the moment alone.
+// expected gives the outcome of plain Txs that went as expected, from a version on. It
+// depends on nothing else, therefore a lane remembers the version alone: where some are due at
+// a moment, that was the time by the clock too.
 func expected(txs []storage.Tx, at int64) []storage.Applied {
 	applied := make([]storage.Applied, len(txs))
 	n := 0

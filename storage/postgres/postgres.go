@@ -222,15 +222,20 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, replyTime)
 	defer cancel()
-	var now int64
+	var now, mark, jumped int64
 	err := s.retry(ctx, func() error {
-		return s.ask(ctx, s.pool, query{text: "SELECT {schema}.told()", scan: one(&now)})
+		return s.ask(ctx, s.pool, query{
+			text: `SELECT {schema}.told(), coalesce(pg_sequence_last_value('{schema}.mark'::regclass), 0),
+				coalesce(nullif(pg_sequence_last_value('{schema}.jumped'::regclass), 1), 0)`,
+			scan: one(&now, &mark, &jumped),
+		})
 	})
 	if err != nil {
 		return storage.Description{}, wrap("describe", translate(err))
 	}
 	return storage.Description{
 		Storage: "postgres " + s.server, Now: moment(now), Durability: s.durable, Limits: s.limits,
-		Warnings: slices.Concat(s.held(ctx), s.wake.warnings(), s.warnings),
+		Warnings: slices.Concat(storage.ClockWarnings(moment(now), moment(mark), moment(jumped)), s.held(ctx),
+			s.wake.warnings(), s.warnings),
 	}, nil
 }

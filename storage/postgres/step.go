@@ -85,7 +85,8 @@ type step struct {
 	verb  string
 
 	queues  map[string]int32
-	base    int64
+	now     int64 // by the clock
+	base    int64 // the first version
 	loaded  map[storage.Ref]*record
 	keys    map[key]*hold
 	parts   []*part // that were admitted
@@ -127,9 +128,8 @@ func queuesOfParts(parts []*part) []string {
 	return queuesOf(set)
 }
 
-// moments is how much of the storage's time parts can take: a few microseconds for each
-// operation.
-func moments(parts []*part) int64 {
+// versions is how many versions and places parts can take: a few for each operation.
+func versions(parts []*part) int64 {
 	n := int64(1)
 	for _, p := range parts {
 		n += 4 * int64(p.ops)
@@ -142,7 +142,7 @@ func moments(parts []*part) int64 {
 func (st *step) enter(ctx context.Context, parts []*part) error {
 	queries := []query{st.entering(parts)}
 	var admitted [][]byte
-	queries[0].scan = one(&st.base, &admitted)
+	queries[0].scan = one(&st.now, &st.base, &admitted)
 	refs, keys := named(parts)
 	if len(refs) > 0 {
 		queries = append(queries, st.loading(refs))
@@ -161,10 +161,13 @@ func (st *step) enter(ctx context.Context, parts []*part) error {
 func (st *step) entering(parts []*part) query {
 	_, lanes, opens, seqs := present(parts)
 	return query{
-		text: "SELECT base, coalesce(admitted, '{}') FROM {schema}.enter($1, $2, $3, $4::text::\"char\", $5)",
-		args: []any{lanes, opens, seqs, st.verb, moments(parts)},
+		text: "SELECT now, base, coalesce(admitted, '{}') FROM {schema}.enter($1, $2, $3, $4::text::\"char\", $5)",
+		args: []any{lanes, opens, seqs, st.verb, versions(parts)},
 	}
 }
+
+// stamping tells the time and reserves versions.
+const stamping = "SELECT t.now, {schema}.stamp(t.now, $1) FROM {schema}.told() AS t (now)"
 
 // present gives the calls of parts as arrays, in the order of their lanes; calls are the parts in
 // that order, but for those that have none.
@@ -342,7 +345,7 @@ func (st *step) carryOut(ctx context.Context) (*work, error) {
 
 // try carries out the parts in memory.
 func (st *step) try() (*work, error) {
-	w := newWork(st.store.limits, st.base, func(name string) int32 { return st.queues[name] })
+	w := newWork(st.store.limits, st.now, st.base, func(name string) int32 { return st.queues[name] })
 	for ref, rec := range st.loaded {
 		w.rows[ref] = nil
 		if rec.found {

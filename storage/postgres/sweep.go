@@ -136,7 +136,9 @@ func (s *Storage) unstick(ctx context.Context, after time.Duration) error {
 
 // sweepRunners forgets runners whose heartbeat expired.
 func (s *Storage) sweepRunners(ctx context.Context) error {
-	return s.ask(ctx, s.pool, query{text: "DELETE FROM {schema}.runners WHERE until < {schema}.told()"})
+	return s.ask(ctx, s.pool, query{
+		text: "DELETE FROM {schema}.runners WHERE until < {schema}.come({schema}.told())",
+	})
 }
 
 // How long a queue outlives its last record and setting, and its row the queue: a number

@@ -122,7 +122,7 @@ func (j *Joined) try(ctx context.Context, p *part, queues map[string]int32) erro
 	refs, keys := named(st.parts)
 	queries := []query{
 		{text: "SAVEPOINT midge"},
-		{text: "SELECT {schema}.stamp($1)", args: []any{moments(st.parts)}, scan: one(&st.base)},
+		{text: stamping, args: []any{versions(st.parts)}, scan: one(&st.now, &st.base)},
 	}
 	if len(refs) > 0 {
 		queries = append(queries, st.loading(refs))

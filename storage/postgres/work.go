@@ -16,7 +16,8 @@ import (
 // done and begins again: until it had all, nothing was written.
 type work struct {
 	limits storage.Limits
-	now    int64 // the storage's time; each change takes the next microsecond
+	now    int64 // by the clock
+	mark   int64 // the last version or place in the order that was given
 
 	rows map[storage.Ref]*row // nil where there is none
 	keys map[key]*hold        // nil where it is free
@@ -46,10 +47,10 @@ type hold struct {
 	fresh bool // the table does not say so yet
 }
 
-// newWork makes the work of a step at a time; ids numbers queues.
-func newWork(limits storage.Limits, now int64, ids func(string) int32) *work {
+// newWork makes the work of a step at a time, from a version on; ids numbers queues.
+func newWork(limits storage.Limits, now, base int64, ids func(string) int32) *work {
 	return &work{
-		limits: limits, now: now, ids: ids,
+		limits: limits, now: now, mark: base, ids: ids,
 		rows: make(map[storage.Ref]*row), keys: make(map[key]*hold),
 		needRows: make(map[storage.Ref]bool), needKeys: make(map[key]bool), frees: make(map[key]string),
 		rings: make(map[string]bool), sizes: make(map[string]*delta),
@@ -82,16 +83,16 @@ func (w *work) holder(k key) (string, bool) {
 // complete reports whether all that was asked for is there.
 func (w *work) complete() bool { return len(w.needRows) == 0 && len(w.needKeys) == 0 }
 
-// tick advances the time and gives it.
-func (w *work) tick() int64 {
-	w.now++
-	return w.now
+// turn gives the next place in the order of what waits.
+func (w *work) turn() int64 {
+	w.mark++
+	return w.mark
 }
 
 // grown gives a task's next version.
 func (w *work) grown(version int64) int64 {
-	w.now = max(w.now+1, version+1)
-	return w.now
+	w.mark = max(w.mark, version) + 1
+	return w.mark
 }
 
 // after gives the moment that long from now.
@@ -101,10 +102,10 @@ func (w *work) after(d time.Duration) int64 { return w.now + d.Microseconds() }
 func (w *work) ring(queue string, alert bool) { w.rings[queue] = w.rings[queue] || alert }
 
 // waitAtTail puts r behind all that wait with its priority.
-func (w *work) waitAtTail(r *row) { w.wait(r, w.tick()) }
+func (w *work) waitAtTail(r *row) { w.wait(r, w.turn()) }
 
 // waitAtHead puts r before all that wait with its priority.
-func (w *work) waitAtHead(r *row) { w.wait(r, -w.tick()) }
+func (w *work) waitAtHead(r *row) { w.wait(r, -w.turn()) }
 
 func (w *work) wait(r *row, turn int64) {
 	r.sort = band(r.priority) + turn

@@ -47,7 +47,7 @@ func (w *work) insert(in *storage.Insert) storage.Placed {
 		ref: in.Ref, queue: w.ids(in.Ref.Queue), priority: int16(in.Priority), spec: specOf(in), held: true,
 	}
 	r.version = w.grown(0)
-	r.past.Created = r.version
+	r.past.Created = w.now
 	w.add(r)
 	if in.Unique.Mode == storage.UniqueWindow {
 		w.keys[key{in.Ref.Queue, in.Unique.Key}] = &hold{
@@ -184,10 +184,9 @@ func (w *work) requeue(r *row) {
 // settle ends the claim of a task whose fence was checked.
 func (w *work) settle(r *row, se *storage.Settle) storage.Placed {
 	to := storage.SettledState(se.Outcome, r.state == asked, r.past.Retries, r.spec.MaxRetries)
-	now := w.tick()
 	switch se.Outcome {
 	case storage.Fail, storage.Bury, storage.Cancel:
-		r.attempt(now, string(se.Outcome), se.Error, se.Stack)
+		r.attempt(w.now, string(se.Outcome), se.Error, se.Stack)
 	default: // no attempt that did not complete
 	}
 	if se.Outcome == storage.Fail {
@@ -245,7 +244,7 @@ func (w *work) recover(r *row) {
 	} else {
 		r.flags |= startOnly
 	}
-	r.attempt(w.tick(), outcome, "", "")
+	r.attempt(w.now, outcome, "", "")
 	r.past.Reason = "" // of a snooze before
 	if charged {
 		r.past.Crashes++

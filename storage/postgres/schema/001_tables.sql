@@ -1,9 +1,13 @@
 -- The tables of a storage. {schema} is replaced by the schema's quoted name.
--- Times are microseconds since the Unix epoch, by the server's clock.
+-- Times are microseconds since the Unix epoch. Moments are those of the server's clock;
+-- versions, and places among what waits, come from the mark, which only grows.
 
--- The mark that the storage's time never falls behind; see stamp(). A sequence
--- belongs to no transaction: it serialises nobody and no rollback takes it back.
-CREATE SEQUENCE {schema}.clock;
+-- The mark; see stamp(). A sequence belongs to no transaction: it serialises nobody and no
+-- rollback takes it back.
+CREATE SEQUENCE {schema}.mark;
+
+-- When a wait began because the clock had jumped ahead, 1 once it is over; see come().
+CREATE SEQUENCE {schema}.jumped;
 
 -- One row a queue: its number, its settings, its folded sizes and totals. A row that
 -- is hidden stands for no queue: not used yet, removed, or abandoned.

@@ -3,49 +3,63 @@
 -- make its plans independent of statistics: every access is along an index. What only
 -- other steps call has the settings of those; to set some costs as much as a small step.
 
--- stamp reserves n moments of the storage's time and gives the first: that of the server's
--- clock. The mark stands a little ahead of all that was told, so that few steps have to
--- move it, and never further than told() takes for granted. Where the clock has fallen
--- behind the mark by more than that it was set back: time goes on from the mark, and by no
--- more than what is reserved, until the clock has caught up.
-CREATE FUNCTION {schema}.stamp(n int8) RETURNS int8 LANGUAGE plpgsql AS $$
+-- told gives the time by the server's clock. It costs no call: the planner puts its body there.
+CREATE FUNCTION {schema}.told() RETURNS int8 LANGUAGE sql AS $$
+	SELECT (date_part('epoch', clock_timestamp()) * 1000000)::int8
+$$;
+
+-- stamp reserves n versions from the mark on and gives the first: now, by the clock, where the
+-- mark is not further. The mark stands a little ahead of what was given, so that few steps have
+-- to move it; where the clock has fallen behind it by more than that it was set back.
+CREATE FUNCTION {schema}.stamp(now int8, n int8) RETURNS int8 LANGUAGE plpgsql AS $$
 DECLARE
-	t int8 := (date_part('epoch', clock_timestamp()) * 1000000)::int8;
-	mark int8 := coalesce(pg_sequence_last_value('{schema}.clock'::regclass), 0);
+	mark int8 := coalesce(pg_sequence_last_value('{schema}.mark'::regclass), 0);
 BEGIN
-	IF t + 20000 < mark THEN
-		t := mark + 1;
-		mark := setval('{schema}.clock', mark + n);
-	ELSIF t + n > mark THEN
-		mark := setval('{schema}.clock', t + least(n, 10000) + 2000);
+	IF now + n <= mark AND now + 20000 >= mark THEN
+		RETURN now;
+	ELSIF now + 20000 < mark THEN
+		RETURN setval('{schema}.mark', mark + n) - n + 1;
+	ELSIF now > mark + {jumpafter} THEN
+		PERFORM {schema}.come(now); -- a wait may begin
 	END IF;
-	RETURN t;
+	PERFORM setval('{schema}.mark', now + least(n, 10000) + 2000);
+	RETURN now;
 END $$;
 
--- told gives the storage's time and reserves nothing.
-CREATE FUNCTION {schema}.told() RETURNS int8 LANGUAGE plpgsql AS $$
+-- come gives the moment up to which what is timed happens: now, by the clock, or 0 in a wait.
+-- One begins where the clock is far past the mark, which is that of the last step. A clock that
+-- is before the beginning jumped back.
+CREATE FUNCTION {schema}.come(now int8) RETURNS int8 LANGUAGE plpgsql AS $$
 DECLARE
-	t int8 := (date_part('epoch', clock_timestamp()) * 1000000)::int8;
-	mark int8 := coalesce(pg_sequence_last_value('{schema}.clock'::regclass), 0);
+	mark int8 := coalesce(pg_sequence_last_value('{schema}.mark'::regclass), 0);
+	began int8 := coalesce(pg_sequence_last_value('{schema}.jumped'::regclass), 1);
 BEGIN
-	RETURN CASE WHEN t + 20000 < mark THEN mark + 1 ELSE t END;
+	IF began = 1 AND mark > 0 AND now > mark + {jumpafter} THEN
+		PERFORM setval('{schema}.jumped', now);
+		RETURN 0;
+	ELSIF began > 1 AND now >= began AND now < began + {jumpwait} THEN
+		RETURN 0;
+	ELSIF began > 1 THEN
+		PERFORM setval('{schema}.jumped', 1);
+	END IF;
+	RETURN now;
 END $$;
 
--- admit decides which calls happen: those whose number is new to a lane that lives.
--- It gives the lanes admitted, and keeps their numbers and the moment from which each is
--- to count. One call that is on its way twice waits here for itself.
-CREATE FUNCTION {schema}.admit(lanes bytea[], opens int8[], seqs int8[], bases int8[], v "char")
+-- admit decides which calls happen: those whose number is new to a lane that lives, and was
+-- not opened ahead of the clock. It gives the lanes admitted, and keeps their numbers and the
+-- version from which each is to count. One call that is on its way twice waits here for itself.
+CREATE FUNCTION {schema}.admit(lanes bytea[], opens int8[], seqs int8[], bases int8[], v "char", now int8)
 RETURNS SETOF bytea LANGUAGE plpgsql AS $$
 BEGIN
 	RETURN QUERY
 	INSERT INTO {schema}.lanes AS l (lane, opened, seq, base, verb)
 	SELECT u.lane, u.opened, u.seq, u.base, v
 	FROM unnest(lanes, opens, seqs, bases) AS u (lane, opened, seq, base)
-	WHERE u.opened + 600000000 >= u.base
+	WHERE u.opened BETWEEN now - {lanelife} AND now + {lanelife}
 		OR EXISTS (SELECT FROM {schema}.lanes k WHERE k.lane = u.lane)
 	ON CONFLICT (lane) DO UPDATE
 	SET seq = excluded.seq, base = excluded.base, verb = excluded.verb, outcome = ''
-	WHERE l.seq < excluded.seq AND l.opened >= excluded.base - 600000000
+	WHERE l.seq < excluded.seq AND l.opened BETWEEN now - {lanelife} AND now + {lanelife}
 	RETURNING l.lane;
 END $$;
 
@@ -55,7 +69,8 @@ END $$;
 --
 -- Each call counts from base plus its offset (offs), each insert is made at base plus its
 -- own (ats). A due moment is absolute where positive, from then on where negative, then
--- where 0. span is how many moments there are in all. dqueues, dwaiting and dscheduled
+-- where 0. span is how many versions there are in all. An absolute moment is as expected only
+-- where the clock is not behind the mark: its outcome is told by the versions alone. dqueues, dwaiting and dscheduled
 -- say how many of a queue are expected to wait and to be scheduled; timed that some have
 -- an absolute moment, which decides it. All ids are between low and high, where these are not
 -- empty: then they are of one queue, and so close that few others can be between them.
@@ -69,10 +84,16 @@ CREATE FUNCTION {schema}.enqueue(
 	OUT base int8, OUT rung int4[]
 ) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 SET lock_timeout = '50ms' AS $$
+DECLARE
+	now int8 := {schema}.told();
+	born bytea := '';
 BEGIN
-	base := {schema}.stamp(span);
+	base := {schema}.stamp(now, span);
+	IF base <> now THEN
+		born := int8send(now);
+	END IF;
 	IF timed THEN -- by itself: a query in a condition is prepared even where it is not asked
-		IF EXISTS (
+		IF base <> now OR EXISTS (
 			SELECT FROM (
 				SELECT u.queue, count(*) FILTER (WHERE u.due < 0 OR u.due > base + u.at) AS n
 				FROM unnest(queues, ats, dues) AS u (queue, at, due) GROUP BY u.queue
@@ -86,11 +107,11 @@ BEGIN
 	-- costs almost as much as the insert. Here a conflict takes back all of them.
 	BEGIN
 		INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
-		SELECT CASE WHEN u.due < 0 THEN base + u.at - u.due WHEN u.due > base + u.at THEN u.due
+		SELECT CASE WHEN u.due < 0 THEN now + u.at - u.due WHEN u.due > base + u.at THEN u.due
 				ELSE ((9 - u.priority)::int8 << 56) + base + u.at END,
 			base + u.at, u.queue,
 			u.queue * 16 + CASE WHEN u.due < 0 OR u.due > base + u.at THEN 6 ELSE 1 END,
-			u.mark, u.priority, u.id, '', '', u.record
+			u.mark, u.priority, u.id, '', born, u.record
 		FROM unnest(queues, ids, ats, dues, priorities, marks, records)
 			AS u (queue, id, at, due, priority, mark, record);
 		IF (low = '' OR EXISTS (
@@ -102,7 +123,7 @@ BEGIN
 		base := 0;
 		RETURN;
 	END;
-	IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base) THEN
+	IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base, now) THEN
 		-- A repeat of something that has gone. Lanes of other calls may have been admitted
 		-- by now: all is rolled back, so that none remembers what did not happen.
 		RAISE 'a call is repeated, after its tasks have ended';
@@ -117,7 +138,7 @@ BEGIN
 	IF dscheduled = array_fill(0, ARRAY[cardinality(dqueues)]) THEN
 		rung := dqueues;
 	ELSE
-		rung := {schema}.concerned(queues, ats, dues, dqueues, dwaiting, base);
+		rung := {schema}.concerned(queues, ats, dues, dqueues, dwaiting, now);
 	END IF;
 	IF cardinality(loud) > 0 AND rung && loud THEN
 		PERFORM {schema}.ring(channel, sender, 'w', ARRAY(SELECT unnest(rung) INTERSECT SELECT unnest(loud)));
@@ -125,7 +146,7 @@ BEGIN
 END $$;
 
 -- add is enqueue for a lone insert that is to wait, as most are: half as long a step. It
--- gives when the task was made, or 0 where something does not go as expected and nothing
+-- gives the task's version, or 0 where something does not go as expected and nothing
 -- was done. note is what is notified with the commit, if anything.
 --
 -- What a function declares to be set costs as much as one of its statements: here it is set
@@ -134,30 +155,32 @@ CREATE FUNCTION {schema}.add(
 	p_lane bytea, p_opened int8, p_seq int8, p_queue int4, p_id bytea, p_priority int2, p_mark int2,
 	p_record bytea, channel text, note text
 ) RETURNS int8 LANGUAGE plpgsql AS $$
+<<step>>
 DECLARE
 	waited text := current_setting('lock_timeout');
 	waits text := set_config('lock_timeout', '50ms', true);
 	scans text := set_config('enable_seqscan', 'off', true);
-	now int8 := {schema}.stamp(2);
+	now int8 := {schema}.told();
+	base int8 := {schema}.stamp(now, 2);
 BEGIN
-	IF p_opened + 600000000 < now THEN
+	IF NOT p_opened BETWEEN now - {lanelife} AND now + {lanelife} THEN
 		RETURN 0;
 	END IF;
 	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
-	VALUES (((9 - p_priority)::int8 << 56) + now, now, p_queue, p_queue * 16 + 1, p_mark,
-		p_priority, p_id, '', '', p_record)
+	VALUES (((9 - p_priority)::int8 << 56) + base, base, p_queue, p_queue * 16 + 1, p_mark,
+		p_priority, p_id, '', CASE WHEN base = now THEN '' ELSE int8send(now) END, p_record)
 	ON CONFLICT DO NOTHING;
 	IF NOT FOUND THEN
 		RETURN 0;
 	END IF;
 	-- A statement of its own: the insert may have waited for a settle of the same id.
 	INSERT INTO {schema}.lanes AS l (lane, opened, seq, base, verb)
-	SELECT p_lane, p_opened, p_seq, now, 'a'
+	SELECT p_lane, p_opened, p_seq, step.base, 'a'
 	WHERE NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = p_queue AND e.id = p_id)
 	ON CONFLICT (lane) DO UPDATE SET seq = excluded.seq, base = excluded.base, verb = 'a', outcome = ''
-	WHERE l.seq < excluded.seq AND l.opened >= excluded.base - 600000000;
+	WHERE l.seq < excluded.seq AND l.opened BETWEEN now - {lanelife} AND now + {lanelife};
 	IF NOT FOUND THEN
-		PERFORM {schema}.unmake(ARRAY[p_queue], ARRAY[p_id], ARRAY[0::int8], now);
+		PERFORM {schema}.unmake(ARRAY[p_queue], ARRAY[p_id], ARRAY[0::int8], base);
 		RETURN 0;
 	END IF;
 	INSERT INTO {schema}.deltas (queue, waiting, t_enqueued) VALUES (p_queue, 1, 1);
@@ -165,7 +188,7 @@ BEGIN
 		waits := set_config('lock_timeout', waited, true);
 		PERFORM pg_notify(channel, note);
 	END IF;
-	RETURN now;
+	RETURN base;
 END $$;
 
 -- unstick ends connections on which a large enqueue has been waiting for its rows for longer than
@@ -180,7 +203,7 @@ BEGIN
 		SELECT a.pid FROM pg_stat_activity a
 		WHERE a.datname = current_database() AND a.state = 'active' AND a.wait_event = 'ClientRead'
 			AND starts_with(a.query, 'COPY {schema}.tasks ') AND a.query LIKE '% BINARY'
-			AND a.query_start < clock_timestamp() - make_interval(secs => seconds)
+			AND a.query_start < clock_timestamp() - make_interval(secs => seconds) AND {schema}.come({schema}.told()) > 0
 	LOOP
 		BEGIN
 			PERFORM pg_terminate_backend(stuck);
@@ -190,17 +213,24 @@ BEGIN
 	END LOOP;
 END $$;
 
--- opened begins a large enqueue: it reserves its moments and gives the first, or 0 where one of
--- these ids is taken.
-CREATE FUNCTION {schema}.opened(span int8, queues int4[], ids bytea[]) RETURNS int8 LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+-- opened begins a large enqueue: it reserves its versions and gives the first, or 0 where one of
+-- these ids is taken, or some are due at a moment (timed) and the clock is behind the mark.
+CREATE FUNCTION {schema}.opened(span int8, queues int4[], ids bytea[], timed bool, OUT base int8, OUT now int8)
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
+	base := 0;
+	now := {schema}.told();
 	PERFORM FROM unnest(queues, ids) AS u (queue, id)
 	WHERE (SELECT true FROM {schema}.tasks t WHERE t.queue = u.queue AND t.id = u.id) LIMIT 1;
-	RETURN CASE WHEN FOUND THEN 0 ELSE {schema}.stamp(span) END;
+	IF NOT FOUND THEN
+		base := {schema}.stamp(now, span);
+	END IF;
+	IF timed AND base <> now THEN
+		base := 0;
+	END IF;
 END $$;
 
--- copied ends a large enqueue, whose rows were copied into tasks under moments from base on:
+-- copied ends a large enqueue, whose rows were copied into tasks under versions from base on:
 -- like enqueue, with when the first task of each queue that is scheduled is due (firsts). It
 -- raises an error of its own (P0001) where something is not as expected. Ids are told only where
 -- they are not close.
@@ -211,7 +241,7 @@ CREATE FUNCTION {schema}.copied(
 ) RETURNS int4[] LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
-	now int8 := {schema}.told(); -- base is older, and what was due since may have been claimed
+	now int8 := {schema}.told(); -- what was due since the rows were made may have been claimed
 	rung int4[];
 BEGIN
 	IF low = '' AND {schema}.kept(queues, ids) OR low <> '' AND EXISTS (
@@ -220,7 +250,7 @@ BEGIN
 	) THEN
 		RAISE 'an id is that of a task which has ended';
 	END IF;
-	IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base) THEN
+	IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base, now) THEN
 		RAISE 'a call is repeated, after its tasks have ended';
 	END IF;
 	INSERT INTO {schema}.deltas (queue, waiting, scheduled, t_enqueued)
@@ -259,23 +289,24 @@ END $$;
 -- present admits calls that go as expected and reports whether all of them were admitted.
 -- Where it reports false some may have been: the caller rolls back, or had but one. Lanes are
 -- compared so that no plan but one look for each can find them.
-CREATE FUNCTION {schema}.present(lanes bytea[], opens int8[], seqs int8[], offs int8[], p_base int8)
+CREATE FUNCTION {schema}.present(lanes bytea[], opens int8[], seqs int8[], offs int8[], p_base int8, now int8)
 RETURNS bool LANGUAGE plpgsql AS $$
 DECLARE
 	n int8;
 BEGIN
 	IF cardinality(lanes) = 1 THEN
 		UPDATE {schema}.lanes l SET seq = seqs[1], base = p_base + offs[1], verb = 'a', outcome = ''
-		WHERE l.lane = lanes[1] AND l.seq < seqs[1] AND l.opened >= p_base - 600000000;
+		WHERE l.lane = lanes[1] AND l.seq < seqs[1] AND l.opened BETWEEN now - {lanelife} AND now + {lanelife};
 	ELSE
 		UPDATE {schema}.lanes l SET seq = u.seq, base = p_base + u.off, verb = 'a', outcome = ''
 		FROM unnest(lanes, seqs, offs) AS u (lane, seq, off)
-		WHERE l.lane >= u.lane AND l.lane <= u.lane AND l.seq < u.seq AND l.opened >= p_base - 600000000;
+		WHERE l.lane >= u.lane AND l.lane <= u.lane AND l.seq < u.seq
+			AND l.opened BETWEEN now - {lanelife} AND now + {lanelife};
 	END IF;
 	GET DIAGNOSTICS n = ROW_COUNT;
 	IF n < cardinality(lanes) THEN -- some are new
 		SELECT n + count(*) INTO n FROM {schema}.admit(lanes, opens, seqs, ARRAY(
-			SELECT p_base + o.off FROM unnest(offs) WITH ORDINALITY AS o (off, n) ORDER BY o.n), 'a');
+			SELECT p_base + o.off FROM unnest(offs) WITH ORDINALITY AS o (off, n) ORDER BY o.n), 'a', now);
 	END IF;
 	RETURN n = cardinality(lanes);
 END $$;
@@ -283,13 +314,13 @@ END $$;
 -- concerned gives the queues of an enqueue that somebody may wait for: those with new
 -- work, and those in which something is now due earlier than all else.
 CREATE FUNCTION {schema}.concerned(
-	queues int4[], ats int8[], dues int8[], dqueues int4[], dwaiting int4[], base int8
+	queues int4[], ats int8[], dues int8[], dqueues int4[], dwaiting int4[], now int8
 ) RETURNS int4[] LANGUAGE plpgsql AS $$
 BEGIN
 	RETURN ARRAY(
 		SELECT d.queue FROM unnest(dqueues, dwaiting) AS d (queue, w)
-		WHERE d.w > 0 OR {schema}.soonest(d.queue, base) >= (
-			SELECT min(CASE WHEN u.due < 0 THEN base + u.at - u.due ELSE u.due END)
+		WHERE d.w > 0 OR {schema}.soonest(d.queue, now) >= (
+			SELECT min(CASE WHEN u.due < 0 THEN now + u.at - u.due ELSE u.due END)
 			FROM unnest(queues, ats, dues) AS u (queue, at, due) WHERE u.queue = d.queue));
 END $$;
 
@@ -307,6 +338,7 @@ CREATE FUNCTION {schema}.finish(
 SET jit = off SET lock_timeout = '50ms' AS $$
 DECLARE
 	n int8;
+	now int8;
 BEGIN
 	-- Each row is looked up by its id, whatever the planner believes: told the ids as a list, or
 	-- that queues are equal, it would read a table that it takes for empty from end to end, with
@@ -329,8 +361,9 @@ BEGIN
 			ats, dues, priorities, marks, records, dqueues, dwaiting, dscheduled, timed, low, high, channel, sender,
 			loud) e;
 	ELSE
-		base := {schema}.stamp(span);
-		IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base) THEN
+		now := {schema}.told();
+		base := {schema}.stamp(now, span);
+		IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base, now) THEN
 			base := 0;
 		END IF;
 	END IF;
@@ -371,7 +404,8 @@ END $$;
 -- Rows by o_kind: 'm' maintenance (o_at the queue's number), 'v' the call is older than
 -- the lane's last, 'x' its lane expired, 't' a task, 'k' a tick, 'd' one of these in a line
 -- of another queue than its own, 'h' last of all:
--- o_version is the time, o_at the next due moment or null, o_flags 1 more, 2 cancels,
+-- o_version is the time, o_id the first version of the step in eight bytes, o_at the next due
+-- moment or null, o_flags 1 more, 2 cancels,
 -- o_past the number of each queue in four bytes, 0 where there is none.
 -- o_record the last place of what was taken behind froms, in eight bytes for each queue;
 -- 4 in o_flags says that nothing is left to maintain.
@@ -391,6 +425,8 @@ CREATE FUNCTION {schema}.claim(
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 <<step>>
 DECLARE
+	now int8 := {schema}.told();
+	come int8 := {schema}.come(now);
 	base int8;
 	known record;
 	r record;
@@ -435,26 +471,26 @@ BEGIN
 			NULL::bytea, NULL::bytea
 		FROM unnest(p_names) WITH ORDINALITY AS u (name, n)
 		JOIN {schema}.queues q ON q.name = u.name
-		WHERE {schema}.behind(q.queue, p_sinces[u.n], {schema}.told());
+		WHERE {schema}.behind(q.queue, p_sinces[u.n], come);
 		IF FOUND THEN
 			RETURN;
 		END IF;
 	END IF;
-	base := {schema}.stamp(p_max + 1);
+	base := {schema}.stamp(now, p_max + 1);
 	IF p_seq > 0 THEN
 		UPDATE {schema}.lanes l SET seq = p_seq, base = step.base, verb = 'c', outcome = ''
-		WHERE l.lane = p_lane AND l.seq < p_seq AND l.opened >= step.base - 600000000;
+		WHERE l.lane = p_lane AND l.seq < p_seq AND l.opened BETWEEN now - {lanelife} AND now + {lanelife};
 		IF NOT FOUND THEN -- new, or not to be carried out
-			PERFORM FROM {schema}.admit(ARRAY[p_lane], ARRAY[p_opened], ARRAY[p_seq], ARRAY[base], 'c');
+			PERFORM FROM {schema}.admit(ARRAY[p_lane], ARRAY[p_opened], ARRAY[p_seq], ARRAY[base], 'c', now);
 		END IF;
 		IF NOT FOUND THEN
 			SELECT l.seq, l.verb INTO known FROM {schema}.lanes l WHERE l.lane = p_lane;
 			IF NOT FOUND OR known.seq < p_seq THEN
-				RETURN QUERY SELECT 'x'::"char", 0, NULL::bytea, base, NULL::int8, 0::int2, 0::int2,
+				RETURN QUERY SELECT 'x'::"char", 0, NULL::bytea, now, NULL::int8, 0::int2, 0::int2,
 					NULL::bytea, NULL::bytea;
 				RETURN;
 			ELSIF known.seq > p_seq OR known.verb <> 'c' THEN
-				RETURN QUERY SELECT 'v'::"char", 0, NULL::bytea, base, NULL::int8, 0::int2, 0::int2,
+				RETURN QUERY SELECT 'v'::"char", 0, NULL::bytea, now, NULL::int8, 0::int2, 0::int2,
 					NULL::bytea, NULL::bytea;
 				RETURN;
 			END IF;
@@ -462,7 +498,7 @@ BEGIN
 		END IF;
 	END IF;
 	FOR i IN 1..cardinality(p_names) LOOP
-		SELECT q.queue, q.paused AND (q.paused_until = 0 OR q.paused_until > base), q.paused_until,
+		SELECT q.queue, q.paused AND (q.paused_until = 0 OR q.paused_until > now), q.paused_until,
 			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[q.queue * 16 + 2, q.queue * 16 + 3,
 				q.queue * 16 + 5])),
 			EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 1 AND t.sort < p_lows[i]),
@@ -496,21 +532,21 @@ BEGIN
 		ELSE
 			take := CASE WHEN held OR p_maxes[i] < 0 OR room <= 0 THEN 0
 				ELSE least(p_max - done, CASE WHEN p_maxes[i] = 0 THEN p_max ELSE p_maxes[i] END) END;
-			IF first <= base THEN
+			IF first <= come THEN
 				direct := take > 0 AND NOT prompts AND NOT suspects AND NOT early
 					AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 1 AND t.sort >= p_froms[i])
-					AND {schema}.alike(number, p_sinces[i], base, greatest(p_batch, take));
+					AND {schema}.alike(number, p_sinces[i], come, greatest(p_batch, take));
 			END IF;
-			IF first <= base AND NOT direct THEN
+			IF first <= come AND NOT direct THEN
 				changed := true;
-				tail := {schema}.stamp(2 * p_batch + 1);
+				tail := {schema}.stamp(now, 2 * p_batch + 1);
 				WITH a AS MATERIALIZED (
 					SELECT t.ctid AS c, t.sort AS due, t.line & 15 AS was FROM {schema}.tasks t
-					WHERE t.line = number * 16 + 6 AND t.sort <= base
+					WHERE t.line = number * 16 + 6 AND t.sort <= come
 					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
 				), b AS MATERIALIZED (
 					SELECT t.ctid AS c, t.sort AS due, t.line & 15 AS was FROM {schema}.tasks t
-					WHERE t.line = number * 16 + 7 AND t.sort <= base
+					WHERE t.line = number * 16 + 7 AND t.sort <= come
 					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
 				), ranked AS (
 					SELECT x.c, x.was, row_number() OVER (ORDER BY x.due) AS n
@@ -533,21 +569,21 @@ BEGIN
 				INTO prompts, suspects, promoted FROM moved m;
 				early := early OR promoted > 0; -- they may stand before lows
 			END IF;
-			IF tick <= base THEN
+			IF tick <= come THEN
 				changed := true;
 				RETURN QUERY
 				WITH a AS MATERIALIZED (
 					SELECT t.ctid AS c FROM {schema}.tasks t
-					WHERE t.line = number * 16 + 8 AND t.sort <= base
+					WHERE t.line = number * 16 + 8 AND t.sort <= come
 					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
 				)
-				UPDATE {schema}.tasks t SET sort = base + 2000000 FROM a WHERE t.ctid = a.c
+				UPDATE {schema}.tasks t SET sort = now + 2000000 FROM a WHERE t.ctid = a.c
 				RETURNING (CASE WHEN t.queue = number THEN 'k' ELSE 'd' END)::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record;
 			END IF;
 			IF take > 0 THEN
 				IF direct THEN
 					SELECT d.cs, d.was, d.used INTO cs, was, used
-					FROM {schema}.due(number, p_sinces[i], base, take) d;
+					FROM {schema}.due(number, p_sinces[i], come, take) d;
 					seen := cardinality(cs);
 					IF used > room THEN
 						SELECT f.cs, f.used INTO cs, used FROM {schema}.fitting(cs, room, done = 0) f;
@@ -613,7 +649,7 @@ BEGIN
 				IF cardinality(cs) > 0 THEN
 					RETURN QUERY -- in the order of cs, in which the join finds them
 					UPDATE {schema}.tasks t
-					SET line = number * 16 + 4, sort = base + p_lease, version = greatest(least(t.version, 4000000000000000000) + 1, base + done + k.n - 1),
+					SET line = number * 16 + 4, sort = now + p_lease, version = greatest(least(t.version, 4000000000000000000) + 1, base + done + k.n - 1),
 						flags = (t.flags & ~2::int2) | CASE WHEN done + k.n <= p_start THEN 2::int2 ELSE 0::int2 END,
 						lease = p_holder,
 						past = CASE WHEN t.past = '' THEN int8send(t.version) ELSE t.past END
@@ -648,17 +684,17 @@ BEGIN
 			IF rest AND (done > 0 OR take = 0 OR repeated) THEN
 				more := true;
 			ELSIF rest THEN
-				next := least(next, base + 100000);
+				next := least(next, now + 100000);
 			END IF;
 		END IF;
 		due := least(first, tick);
-		IF due <= base THEN -- no longer, perhaps
+		IF due <= come THEN -- no longer, perhaps
 			due := {schema}.soonest(number, p_sinces[i]);
-			IF due <= base AND (promoted + done > 0 OR repeated OR first > base IS NOT FALSE) THEN
+			IF due <= come AND (promoted + done > 0 OR repeated OR first > come IS NOT FALSE) THEN
 				more := true;
 				clean := false;
-			ELSIF due <= base THEN -- locked too
-				due := base + 100000;
+			ELSIF due <= come THEN -- locked too
+				due := now + 100000;
 				clean := false;
 			END IF;
 		END IF;
@@ -672,13 +708,18 @@ BEGIN
 			END IF;
 		END IF;
 	END LOOP;
+	IF come = 0 THEN -- nothing that is timed happens before the end of the wait
+		next := pg_sequence_last_value('{schema}.jumped'::regclass) + {jumpwait};
+		clean := false;
+	END IF;
 	IF NOT changed THEN
 		-- Nothing happened but that the call is remembered: no need to wait for the disk.
 		PERFORM set_config('synchronous_commit', 'off', true);
 	END IF;
 	o_kind := 'h';
 	o_place := 0;
-	o_version := base;
+	o_id := int8send(base);
+	o_version := now;
 	o_at := next;
 	o_flags := more::int4 + 2 * cancels::int4 + 4 * clean::int4;
 	o_priority := 0;
@@ -754,15 +795,17 @@ BEGIN
 			AND k.until > since AND k.until <= now);
 END $$;
 
--- enter begins a step that the client decides: it admits calls and reserves n moments.
+-- enter begins a step that the client decides: it tells the time, admits calls and reserves n
+-- versions.
 CREATE FUNCTION {schema}.enter(lanes bytea[], opens int8[], seqs int8[], v "char", n int8,
-	OUT base int8, OUT admitted bytea[]) LANGUAGE plpgsql
+	OUT now int8, OUT base int8, OUT admitted bytea[]) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '2s' AS $$
 BEGIN
-	base := {schema}.stamp(n);
+	now := {schema}.told();
+	base := {schema}.stamp(now, n);
 	IF cardinality(lanes) > 0 THEN
 		admitted := ARRAY(SELECT {schema}.admit(lanes, opens, seqs,
-			array_fill(base, ARRAY[cardinality(lanes)]), v));
+			array_fill(base, ARRAY[cardinality(lanes)]), v, now));
 	END IF;
 END $$;
 
@@ -1262,9 +1305,9 @@ END $$;
 CREATE FUNCTION {schema}.abandon(idle int8, over int8) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE
-	now int8 := {schema}.told();
+	now int8 := {schema}.come({schema}.told());
 BEGIN
-	UPDATE {schema}.queues SET hidden = true, touched = now WHERE queue = ANY (ARRAY(
+	UPDATE {schema}.queues SET hidden = true, touched = {schema}.told() WHERE queue = ANY (ARRAY(
 		SELECT q.queue FROM {schema}.queues q
 		WHERE NOT q.hidden AND q.touched < now - idle
 			AND (NOT q.paused OR q.paused_until BETWEEN 1 AND now) AND {schema}.unused(q.queue)
