@@ -26,7 +26,7 @@ func (n *narrow) Extend(ctx context.Context, req storage.ExtendRequest) (storage
 		return storage.Extended{}, storage.ErrUnknown
 	}
 	if len(req.Leases) == 1 && len(req.Leases[0].Checkpoint) > 100_000 {
-		time.Sleep(n.large) // virtual
+		<-time.After(n.large) // virtual
 	}
 	return n.Storage.Extend(ctx, req)
 }

@@ -2,6 +2,7 @@ package midge_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,10 +28,13 @@ func (m misnaming) Claim(ctx context.Context, req storage.ClaimRequest) (storage
 // cannot be.
 func TestALeaseThatIsRefusedCostsNoOtherIts(t *testing.T) {
 	bubble(t, func(b *bench) {
+		var mu sync.Mutex // guards runs
 		runs := make(map[string]int)
 		b.runner = b.newRunner(misnaming{b.store}, midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
 			info, _ := midge.Current(ctx)
+			mu.Lock()
 			runs[info.Ref.ID]++
+			mu.Unlock()
 			time.Sleep(time.Hour)
 			return nil
 		})
@@ -39,6 +43,8 @@ func TestALeaseThatIsRefusedCostsNoOtherIts(t *testing.T) {
 		task := b.enqueue("long")
 		b.after(2 * time.Hour)
 		b.gone(task.Ref)
+		mu.Lock()
+		defer mu.Unlock()
 		if runs[task.ID] != 1 {
 			t.Errorf("%d runs, want 1", runs[task.ID])
 		}

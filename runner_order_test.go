@@ -23,7 +23,7 @@ func TestOneAtATimeKeepsTheOrder(t *testing.T) {
 		b.store = slowApply{b.store, 20 * time.Millisecond}
 		b.run(midge.RunnerConfig{Concurrency: 1}, func(_ context.Context, w work) error {
 			if n := len(ran); n%40 == 39 {
-				time.Sleep(time.Duration(101+n/40%7) * time.Millisecond) // virtual
+				<-time.After(time.Duration(101+n/40%7) * time.Millisecond) // virtual
 			}
 			ran = append(ran, w.Name)
 			return nil

@@ -124,7 +124,7 @@ func TestAWallClockThatIsSetBackChangesNothing(t *testing.T) {
 		b.runner = b.newRunner(b.store, midge.RunnerConfig{Lease: time.Second}, func(ctx context.Context, _ work) error {
 			runs.Add(1)
 			skew.Add(-int64(time.Hour))
-			time.Sleep(5 * time.Second) // virtual
+			<-time.After(5 * time.Second) // virtual
 			return ctx.Err()
 		})
 		b.runner.SkewWallClock(func() time.Duration { return time.Duration(skew.Load()) })
