@@ -305,6 +305,22 @@ func TestALaneOpenedAheadIsRefused(t *testing.T) {
 	}
 }
 
+// TestLanesAreOpenedWhereTheClockWentBack to before those that were swept while it was ahead.
+func TestLanesAreOpenedWhereTheClockWentBack(t *testing.T) {
+	j := newJumping(t)
+	j.apply(insertOf("mail", "a"))
+	for _, after := range []time.Duration{time.Hour, time.Hour + storage.JumpWait + time.Second} {
+		j.at(after)
+		j.opened = j.now // a new lane, with which old ones are swept
+		j.apply(insertOf("mail", fmt.Sprint("at-", int(after.Seconds()))))
+	}
+	if swept := j.server.HGet(j.s.keys.key("mail", lanesKey), ""); swept == "" {
+		t.Fatal("no lane was swept: a test that proves nothing")
+	}
+	j.at(-time.Minute)
+	j.apply(insertOf("mail", "b"))
+}
+
 // TestAJumpForgetsNoRunner before the clock has gone on.
 func TestAJumpForgetsNoRunner(t *testing.T) {
 	j := newJumping(t)

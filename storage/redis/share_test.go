@@ -204,13 +204,15 @@ func TestAHealthySlotKeepsItsLeases(t *testing.T) {
 // the call again on a new one, and what the other slot did would be done twice.
 func TestALaneThatExpiredInOneSlotHidesNoOther(t *testing.T) {
 	s, server := openSlots(t)
-	ahead := time.Now().Add(time.Hour).UnixMicro()
-	server.HSet("midge:{bulk}:lanes", "", strconv.FormatInt(ahead, 10)) // up to where lanes were swept
-	_, err := s.Apply(t.Context(), callOf(1), insertOf("mail", "a"), insertOf("bulk", "b"))
+	first, second := callOf(1), callOf(2)
+	opened := time.Now()
+	server.HSet("midge:{bulk}:lanes", "", strconv.FormatInt(opened.UnixMicro(), 10)) // up to where lanes were swept
+	server.SetTime(opened.Add(time.Second))
+	_, err := s.Apply(t.Context(), first, insertOf("mail", "a"), insertOf("bulk", "b"))
 	if !errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrLaneExpired) {
 		t.Errorf("Apply gave %v, want an unknown outcome", err)
 	}
-	_, err = s.Claim(t.Context(), asking(callOf(2), 8, "mail", "bulk"))
+	_, err = s.Claim(t.Context(), asking(second, 8, "mail", "bulk"))
 	if !errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrLaneExpired) {
 		t.Errorf("Claim gave %v, want an unknown outcome", err)
 	}

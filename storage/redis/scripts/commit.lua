@@ -17,9 +17,11 @@ local function admit(home, field, seq, opened)
   end
   if abs(now - opened) > LANELIFE then return 'E' end
   if not v then
-    -- The clock of one queue may be ahead of another's, and what it swept not over here.
-    local swept = call('HGET', home[LANES], SWEPT)
-    if swept and opened <= tonumber(swept) then return 'E' end
+    -- The clock may have been ahead, and what it swept then is not over by now: the lane may be
+    -- that of a repeat. Where the clock has gone back to before all that was swept, lanes have
+    -- to be opened there, and whoever had one then has long ceased to repeat.
+    local swept = tonumber(call('HGET', home[LANES], SWEPT) or now)
+    if swept < now and opened <= swept then return 'E' end
     home.opened[#home.opened + 1] = opened
     home.opened[#home.opened + 1] = field
   end
