@@ -376,7 +376,8 @@ func CheckClaim(req *ClaimRequest) error {
 	)
 }
 
-// CheckExtend is the validation that every storage's Extend does before any I/O.
+// CheckExtend is the validation that every storage's Extend does before any I/O. It cleans
+// the texts of the heartbeat.
 func CheckExtend(limits Limits, req *ExtendRequest) error {
 	limits = limits.WithDefaults()
 	if err := CheckCall(req.Call); err != nil {
@@ -415,6 +416,7 @@ func checkRunner(r *RunnerInfo) error {
 	if err := CheckName("runner id", r.ID); err != nil {
 		return err
 	}
+	r.Host, r.Version = CleanText(r.Host, MaxName), CleanText(r.Version, MaxName)
 	if len(r.Queues) > 0 {
 		if err := checkNames("RunnerInfo.Queues", r.Queues); err != nil {
 			return err

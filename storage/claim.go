@@ -60,8 +60,8 @@ type Claimed struct {
 	// are dead now, for whoever keeps a log. It tells once: a repeat may leave them out.
 	Buried []Ref
 	// Now is the storage's time, and NextDue the earliest moment at which
-	// something scheduled, retried or ticking in these queues is due, zero if
-	// nothing is.
+	// something scheduled, retried or ticking in these queues is due, or a pause
+	// that keeps tasks waiting ends; zero if nothing is.
 	Now, NextDue time.Time
 	// More says that another call would find work at once: tasks beyond Max, if Max
 	// was not 0, or maintenance left over.

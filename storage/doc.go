@@ -13,7 +13,8 @@
 // # Atomic steps
 //
 // Everything that changes a task is a [Tx] given to [Storage.Apply], a Claim or
-// an Extend. A Tx happens whole or not at all. No crash at any point leaves a
+// an Extend. A Tx happens whole or not at all, and one that is refused leaves no
+// trace: a queue that only it named does not exist. No crash at any point leaves a
 // task in two states or in none. The arrows between states are in state.go.
 //
 // # Time
@@ -55,7 +56,8 @@
 //
 //   - The same number again gives the first outcome, and does nothing. A Claim
 //     gives the tasks of the first outcome that are still claimed under its
-//     token; it may leave out ticks, and what it buried.
+//     token; it may leave out ticks, and what it buried. With other content nothing
+//     happens, and the answer means nothing: it may be an ErrUnknown.
 //   - A smaller number is refused with [ErrUnknown].
 //   - A lane is good for [LaneLife] after it was opened, by the storage's
 //     clock. A later call on it is refused with [ErrLaneExpired] (which is an
@@ -85,15 +87,30 @@
 // taken and released in the same step. [UniqueWindow] holds it for exactly
 // Unique.For from the insert, whatever becomes of the task. An insert with a
 // taken key is a collision that names the holder, or with OnConflict Skip it is
-// left out, the rest of the Tx proceeds, and Placed names the holder. Requeueing
-// a finished task takes its UniqueLife key again and collides where it is taken.
+// left out, the rest of the Tx proceeds, and Placed says where the Tx left the
+// holder: one that is gone, of which a window may be left or which ended in this Tx,
+// is named with neither version nor state. Requeueing a finished task takes its
+// UniqueLife key again and collides where it is taken. A move collides by id, by
+// key, or by both, and tells both.
 //
 // # Rules of order
 //
 // Waiting tasks are claimed by priority, highest first, then first in, first
 // out. What is released or recovered goes to the head of its priority; what is
-// enqueued, promoted, requeued or re-prioritised joins its tail. Tasks due
-// earlier are promoted first.
+// enqueued, promoted, requeued or re-prioritised joins its tail; a Change that
+// names neither a priority nor a moment leaves a task that stays in its state where
+// it is. Within a Tx what is settled comes before what is changed, and that before
+// what is inserted, each in their order. Of tasks that are released together each
+// goes to the head, so that the last one is claimed first. Of tasks that one Claim
+// recovers those that were claimed first wait first: versions grow along the tasks
+// of a Claim. Tasks due earlier are promoted first, and those due at the same moment
+// in the order in which steps scheduled them.
+//
+// Waiting tasks are listed in the order of their claim, whoever may claim them;
+// scheduled and retried ones as they are promoted; pending ones by the end of their
+// lease; ended ones by when they expire; cursors by when they are handed out next,
+// those that are never due last. A TasksQuery.After that is the Next of another
+// listing gives an *[InvalidError], or tasks of the queue and state asked for.
 //
 // # Rules of claim
 //
@@ -103,6 +120,13 @@
 // is; the Change that ticks one ends its hiding. Of the tasks it returns the first
 // ClaimRequest.Start are started; the others are claimed ahead and count as
 // started from the next Extend that says so.
+//
+// Tasks, Fences, Ticks and Now of a Claimed are exact, as they stood at the step.
+// NextDue, More and Cancels are what the step knew: another step may have made
+// them wrong by the time they are read, and a runner that misses something finds it
+// by a scan of its own every few seconds. NextDue does not cover leases, which
+// such a scan finds too: after a crash a task starts again within its lease and
+// the time between two scans. It covers the end of a pause that keeps tasks waiting.
 //
 // Recovery of an expired lease: a task that was started gets Crashes+1 and is dead
 // ([ReasonCrashes]) when that reaches its CrashLimit, and the Claim names it in
@@ -128,7 +152,8 @@
 //   - Snooze puts it in scheduled for Delay, uncharged, with Settle.Reason; Snoozes
 //     counts those in a row and SnoozedSince is the time of the first. Any other
 //     settle clears these, a recovery the reason alone.
-//   - Release puts it back at the head of waiting, uncharged.
+//   - Release puts it back at the head of waiting, uncharged. With no Delay a failure
+//     or snooze is due at once, and still in retry or scheduled until the next Claim.
 //   - Bury ends in dead with Settle.Reason.
 //   - Cancel ends in cancelled.
 //
@@ -138,7 +163,8 @@
 // Fail, Bury, Cancel and a recovery each append an [Attempt].
 //
 // A queue exists from its first record or setting until it is removed, or was empty,
-// without settings and untouched for a day.
+// without settings and untouched for a day. Removing one that does not exist does
+// nothing.
 //
 // # Keeping
 //
@@ -152,6 +178,11 @@
 //
 // # Bounds
 //
+// Names are of [CheckName]'s characters. The texts of headers and cursors and each
+// After of a query are valid UTF-8 without NUL, else the call is refused; errors,
+// stacks, reasons, and host and version of a runner are made so. Payloads, results,
+// progress and checkpoints are any bytes.
+//
 // Nothing is O(all tasks); no step holds a server for more than 5 ms. Limits are
 // checked before any I/O by the functions of validate.go, which every storage
 // calls first. A Claim returns at most MaxClaimBytes of payload, or one task.
@@ -164,5 +195,6 @@
 //	interface   says                                          without it
 //	[Spanner]   which queues can share one Tx                 any queues can
 //
-// A Tx whose queues cannot share an atomic step is refused with [ErrSpan].
+// A Tx whose queues cannot share an atomic step is refused with [ErrSpan], the other
+// Txs of the call are not.
 package storage

@@ -22,7 +22,7 @@ var (
 	// ErrFull: the storage has no room for the insert. Nothing was changed.
 	ErrFull = errors.New("storage: full")
 	// ErrSpan: the queues of the Tx cannot share one atomic step here. Nothing
-	// was changed. See Spanner.
+	// was changed by it; the other Txs of the call happen. See Spanner.
 	ErrSpan = errors.New("storage: queues cannot share a transaction")
 	// ErrNotEmpty: the queue to be removed holds tasks or cursors.
 	ErrNotEmpty = errors.New("storage: queue is not empty")
@@ -72,10 +72,12 @@ type Stale struct {
 	Have int64
 }
 
-// Collision is an insert whose id, or unique key, is taken.
+// Collision is an insert, a move or a requeue whose id, or unique key, is taken. A move can
+// be in two of them.
 type Collision struct {
+	// Ref is that of the operation: of a move the task's ref before it.
 	Ref Ref
-	// Holder has the id (it equals Ref) or the unique key.
+	// Holder has the id, or the unique key, where the task would be.
 	Holder Ref
 	// Unique is set where it is the unique key that is taken.
 	Unique bool
@@ -115,7 +117,7 @@ func (e *DependencyError) Error() string {
 		if c.Unique {
 			add("%s: unique key is held by %s", c.Ref, c.Holder)
 		} else {
-			add("%s: another task has this id", c.Ref)
+			add("%s: another task has this id", c.Holder)
 		}
 	}
 	for _, b := range e.Barred {

@@ -17,8 +17,8 @@ import (
 type Storage interface {
 	// Apply carries out each Tx whole or not at all. Txs are independent of each
 	// other and happen in order where they concern one queue. The result has one
-	// element per Tx; a Tx that was refused has Applied.Err, a *[DependencyError],
-	// and changed nothing.
+	// element per Tx; a Tx that was refused has Applied.Err, a *[DependencyError] or
+	// an [ErrSpan], and changed nothing.
 	Apply(ctx context.Context, call Call, txs ...Tx) ([]Applied, error)
 
 	// Claim maintains the queues named, then moves tasks from waiting to pending

@@ -71,7 +71,7 @@ type Task struct {
 	Cursor *Cursor
 
 	// Only [Storage.Task] fills these.
-	Stack      string // of the last attempt, with its full error
+	Stack      string // of the last attempt, behind its full error where Attempts cut that
 	Result     []byte
 	Progress   []byte
 	Checkpoint []byte

@@ -159,7 +159,8 @@ type Applied struct {
 	Inserted []Placed
 	Changed  []Placed
 	Settled  []Placed
-	// Err is nil or a *DependencyError: the Tx was refused and changed nothing.
+	// Err is nil, a *DependencyError, or an ErrSpan: the Tx was refused and changed
+	// nothing.
 	Err error
 }
 
@@ -171,6 +172,7 @@ type Placed struct {
 	// state in which it ended. A pending task whose cancel was asked is Pending.
 	State State
 	// Existing is set on an insert that found the same task there, or was skipped
-	// for the holder of its unique key: Ref, Version and State are that one's.
+	// for the holder of its unique key: Ref, Version and State are that one's, the
+	// last two zero where it is gone.
 	Existing bool
 }

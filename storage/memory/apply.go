@@ -72,12 +72,12 @@ func (s *Storage) apply(tx *storage.Tx, a *storage.Applied, room []storage.Place
 		a.Changed[i] = s.change(p.changes[i], &tx.Changes[i])
 	}
 	for i := range tx.Inserts {
-		if !p.inserts[i].existing() {
+		if p.inserts[i] == (storage.Ref{}) {
 			a.Inserted[i] = s.insert(&tx.Inserts[i])
 		}
 	}
 	for i := range tx.Inserts { // last, so that they tell what the step made of them
-		if p.inserts[i].existing() {
+		if p.inserts[i] != (storage.Ref{}) {
 			a.Inserted[i] = s.existing(p.inserts[i])
 		}
 	}

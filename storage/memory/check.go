@@ -7,7 +7,7 @@ import (
 // plan is what checking a Tx found, for the writing that follows: one element per
 // operation. It is used again by the next Tx.
 type plan struct {
-	inserts []planned
+	inserts []storage.Ref // what is there already: the same task, or the holder of the key
 	changes []*task
 	deletes []*task
 	settles []*task
@@ -16,14 +16,6 @@ type plan struct {
 	// refused is nil while nothing stands in the way.
 	refused *storage.DependencyError
 }
-
-// planned is an insert: of a new task, or for which there is one already.
-type planned struct {
-	found  *task       // the same task, or the holder of its unique key
-	holder storage.Ref // of its unique key, where the insert is to be skipped
-}
-
-func (p planned) existing() bool { return p.found != nil || p.holder != storage.Ref{} }
 
 type taken struct{ queue, key string }
 
@@ -130,25 +122,26 @@ func (s *Storage) fenced(f *storage.Fence) *task {
 	return t
 }
 
-func (s *Storage) checkInsert(tx *storage.Tx, in *storage.Insert) planned {
+// checkInsert gives the zero Ref, or that of the task for which in is left out.
+func (s *Storage) checkInsert(tx *storage.Tx, in *storage.Insert) storage.Ref {
 	if t := s.find(in.Ref); t != nil && !replaces(tx, in) {
 		if !t.isInsertOf(in) {
 			s.collide(storage.Collision{Ref: in.Ref, Holder: in.Ref})
 		}
-		return planned{found: t}
+		return in.Ref
 	}
 	if in.Unique.Mode == "" {
-		return planned{}
+		return storage.Ref{}
 	}
 	holder, free := s.take(in.Ref, in.Unique.Key)
 	switch {
 	case free:
-		return planned{}
+		return storage.Ref{}
 	case in.OnConflict == storage.Skip:
-		return planned{found: s.find(holder), holder: holder}
+		return holder
 	}
 	s.collide(storage.Collision{Ref: in.Ref, Holder: holder, Unique: true})
-	return planned{}
+	return storage.Ref{}
 }
 
 // replaces reports whether in is a cursor that the Tx deletes and inserts anew.
@@ -195,7 +188,7 @@ func (s *Storage) checkChange(ch *storage.Change) *task {
 	at := storage.Ref{Queue: targetQueue(ch), ID: ch.Ref.ID}
 	moved := at != ch.Ref
 	if moved && s.find(at) != nil {
-		s.collide(storage.Collision{Ref: at, Holder: at})
+		s.collide(storage.Collision{Ref: ch.Ref, Holder: at})
 	}
 	if t.Unique.Mode == storage.UniqueLife && live(ch.Target(t.State)) && (moved || t.State.Ended()) {
 		if holder, free := s.take(at, t.Unique.Key); !free {

@@ -123,8 +123,8 @@ func (s *Storage) expire(q *queue, most int) {
 // another takes them if this caller dies before it ticks.
 func (c *claim) tick(q *queue, most int) {
 	s := c.store
-	for _, t := range q.ticks.until(s.come, most) {
-		s.arm(t, s.now.after(storage.TickHide))
+	for _, t := range q.cursors.until(s.come, most) {
+		s.put(t, storage.Cursors, s.tickAt(t, s.now.after(storage.TickHide)))
 		c.Ticks = append(c.Ticks, t.listed())
 	}
 }
@@ -132,7 +132,7 @@ func (c *claim) tick(q *queue, most int) {
 // isBehind reports whether a part of the maintenance was left over.
 func (q *queue) isBehind(now moment) bool {
 	for _, order := range []*sorted[*task]{
-		&q.scheduled, &q.retry, &q.deadlines, &q.ticks, &q.completed, &q.cancelled, &q.dead,
+		&q.scheduled, &q.retry, &q.pending, &q.cursors, &q.completed, &q.cancelled, &q.dead,
 	} {
 		if at, _, ok := order.head(); ok && at.major <= int64(now) {
 			return true
@@ -199,15 +199,11 @@ func (q *queue) next(starts, suspects bool) *task {
 
 // start moves a waiting task to pending.
 func (c *claim) start(t *task, starts bool) {
-	s, q := c.store, t.queue
-	turn := s.turn()
-	s.put(t, storage.Pending, place{0, turn})
-	t.Version = s.grown(t.Version)
-	t.lease = lease{
-		token: c.req.Token, Runner: c.req.Runner, Started: starts, LeaseUntil: s.now.after(c.req.Lease),
-	}
-	t.alarm = place{int64(t.LeaseUntil), turn}
-	q.deadlines.insert(t.alarm, t)
+	s := c.store
+	until := s.now.after(c.req.Lease)
+	s.put(t, storage.Pending, s.at(until))
+	t.Version = s.version()
+	t.lease = lease{token: c.req.Token, Runner: c.req.Runner, Started: starts, LeaseUntil: until}
 	c.add(t)
 }
 
@@ -259,7 +255,7 @@ func (c *claim) survey() {
 func (c *claim) wouldFind(i int) bool {
 	q, most := c.open(i)
 	starts := c.req.Start > 0
-	return most > 0 && q.next(starts, starts && c.req.Suspect && !c.suspect) != nil
+	return min(most, c.req.Max) > 0 && q.next(starts, starts && c.req.Suspect && !c.suspect) != nil
 }
 
 // nextDue is the earliest moment at which something in the queue is due, 0 if nothing
@@ -269,7 +265,7 @@ func (q *queue) nextDue() moment {
 	if t := q.firstDue(); t != nil {
 		due = t.Due
 	}
-	if at, _, ok := q.ticks.head(); ok {
+	if at, _, ok := q.cursors.head(); ok && at.major != never {
 		due = sooner(due, moment(at.major))
 	}
 	if q.paused && q.waiting() > 0 {

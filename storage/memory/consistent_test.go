@@ -66,10 +66,6 @@ func (q *queue) consistent(s *Storage) error {
 	switch {
 	case stand != len(q.tasks):
 		return fmt.Errorf("%d stand in orders, of %d tasks", stand, len(q.tasks))
-	case q.deadlines.size != q.pending.size:
-		return fmt.Errorf("%d deadlines of %d pending", q.deadlines.size, q.pending.size)
-	case q.ticks.size > q.cursors.size:
-		return fmt.Errorf("%d ticks of %d cursors", q.ticks.size, q.cursors.size)
 	case asked != q.asked:
 		return fmt.Errorf("%d cancels asked, counted %d", asked, q.asked)
 	case len(q.keys) != held+q.windows.size:

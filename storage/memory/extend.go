@@ -58,9 +58,9 @@ func (s *Storage) extend(t *task, e *storage.Extension) {
 	if e.For > 0 {
 		t.LeaseUntil = s.now.after(e.For)
 		q := t.queue
-		q.deadlines.remove(t.alarm)
-		t.alarm.major = int64(t.LeaseUntil)
-		q.deadlines.insert(t.alarm, t)
+		q.pending.remove(t.place)
+		t.place.major = int64(t.LeaseUntil)
+		q.pending.insert(t.place, t)
 	}
 	t.Started = t.Started || e.Started
 	if e.Progress != nil {

@@ -30,27 +30,6 @@
 //	wait.go      Wait, and the wake-ups that end it
 //	configure.go settings, and the life of a queue
 //	read.go      Task, Tasks, Queues, Stats
-//
-// # Where the contract leaves a choice
-//
-//   - A Tx is checked against the state before it: a settle does not free a unique
-//     key for an insert of its own Tx. Two inserts of one Tx with the same key do
-//     collide with each other.
-//   - A Change to a moment that is not in the future leads to waiting, as for an
-//     Insert; a Fail or Snooze with no Delay leads to retry or scheduled, from where
-//     the next Claim promotes it.
-//   - A Change to the state in which a task is leaves it in its place, unless it names
-//     a priority or a moment.
-//   - Totals.Failed counts the outcome Fail, also where a cancel was asked; a Bury
-//     counts as dead alone.
-//   - Task.Stack begins with the full error where the history had to cut it.
-//   - Leases that expired are recovered so that those claimed first wait first.
-//   - A Claim hands out ticks also where its Max is 0: a runner without a free slot
-//     still ticks. NextDue knows the end of a pause that keeps tasks waiting.
-//   - Where a unique window outlives its task, what is skipped for it names the holder
-//     with neither version nor state.
-//   - Pending tasks and cursors are listed in the order of their claim or insert,
-//     ended tasks in the order in which they expire.
 package memory
 
 import (

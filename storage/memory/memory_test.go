@@ -52,14 +52,6 @@ func (h *harness) claim(n int) storage.Claimed {
 	return claimed
 }
 
-func ids(tasks []storage.Task) string {
-	all := ""
-	for _, t := range tasks {
-		all += t.ID
-	}
-	return all
-}
-
 func TestOpenRefusesLimits(t *testing.T) {
 	_, err := Open(Config{Limits: storage.Limits{DeadMax: -1}})
 	var invalid *storage.InvalidError
@@ -98,44 +90,6 @@ func TestDueTaskIsClaimedAtItsMoment(t *testing.T) {
 			t.Errorf("claimed %v after its moment, want at once", late)
 		}
 	})
-}
-
-func TestRecoveredTasksKeepTheirOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHarness(t)
-		h.add(job("a"), job("b"), job("c"), job("d"))
-		h.claim(3)
-		time.Sleep(2 * time.Minute)
-		if got := ids(h.claim(4).Tasks); got != "abcd" {
-			t.Errorf("claimed after recovery: got %s, want abcd", got)
-		}
-	})
-}
-
-// TestCheckedAgainstTheStateBefore: what a Tx ends still holds its key for the
-// inserts of the same Tx.
-func TestCheckedAgainstTheStateBefore(t *testing.T) {
-	h := newHarness(t)
-	unique := func(id string) storage.Insert {
-		in := job(id)
-		in.Unique, in.OnConflict = storage.Unique{Key: "k", Mode: storage.UniqueLife}, storage.Skip
-		return in
-	}
-	h.add(unique("a"))
-	fence := h.claim(1).Fences[0]
-	applied, err := h.store.Apply(t.Context(), storage.Call{}, storage.Tx{
-		Settles: []storage.Settle{{Fence: fence, Outcome: storage.Complete}},
-		Inserts: []storage.Insert{unique("b")},
-	})
-	if err != nil || applied[0].Err != nil {
-		t.Fatal(err, applied)
-	}
-	got := applied[0].Inserted[0]
-	if got.Ref.ID != "a" || got.State != storage.Completed || !got.Existing {
-		t.Errorf("insert beside the end of the holder: got %+v, want it skipped for a, which is completed", got)
-	}
-	h.add(unique("b"))
-	h.consistent()
 }
 
 func TestRequeueKeepsTheCheckpoint(t *testing.T) {

@@ -1,11 +1,13 @@
 package memory
 
 import (
+	"math"
+
 	"github.com/midgehq/midge/storage"
 )
 
 // queue is a named set of tasks. Each task stands in exactly one of its orders, the
-// one of its state; deadlines and ticks are second orders beside those.
+// one of its state.
 type queue struct {
 	name  string
 	tasks map[string]*task // every record, by id
@@ -13,14 +15,11 @@ type queue struct {
 	ready     [kinds]sorted[*task] // waiting, by priority and turn: three kinds, one order
 	scheduled sorted[*task]        // by when they are due
 	retry     sorted[*task]        // by when they are due
-	pending   sorted[*task]        // by their claim
+	pending   sorted[*task]        // by the end of their lease
 	completed sorted[*task]        // by when they expire
 	cancelled sorted[*task]        // by when they expire
 	dead      sorted[*task]        // by when they expire
-	cursors   sorted[*task]        // by their insert
-
-	deadlines sorted[*task] // pending, by the end of their lease
-	ticks     sorted[*task] // cursors that are ever due, by when they are handed out
+	cursors   sorted[*task]        // by when they are handed out next
 
 	keys    map[string]*hold // the unique keys that are held
 	windows sorted[*hold]    // those held for a time, by its end
@@ -51,9 +50,9 @@ func (s *Storage) turn() int64 {
 // at is a place in an order of moments, behind all others of that moment.
 func (s *Storage) at(m moment) place { return place{int64(m), s.turn()} }
 
-// grown gives a task's next version. The mark never lags behind one.
-func (s *Storage) grown(version int64) int64 {
-	s.mark = max(s.mark, moment(version+1))
+// version gives the next version, of a record that no other has.
+func (s *Storage) version() int64 {
+	s.mark++
 	return int64(s.mark)
 }
 
@@ -81,17 +80,16 @@ func (s *Storage) schedule(t *task, state storage.State, due moment) {
 	}
 }
 
-// arm puts a cursor where it is handed out at its next moment, but not before
+// never is the place of a cursor that is never due, behind all others.
+const never = math.MaxInt64
+
+// tickAt is where a cursor stands that is handed out at its next moment, but not before
 // hidden.
-func (s *Storage) arm(t *task, hidden moment) {
-	q, next := t.queue, t.more.Cursor.Next
-	q.ticks.remove(t.alarm)
-	t.alarm = place{}
-	if next.IsZero() {
-		return
+func (s *Storage) tickAt(t *task, hidden moment) place {
+	if t.more.Cursor.Next.IsZero() {
+		return place{never, s.turn()}
 	}
-	t.alarm = s.at(max(momentOf(next), hidden))
-	q.ticks.insert(t.alarm, t)
+	return s.at(max(momentOf(t.more.Cursor.Next), hidden))
 }
 
 // end puts t into an ended state, or out of the storage where it is not kept.
@@ -180,17 +178,10 @@ func (q *queue) lift(t *task) {
 		return // it is new here
 	}
 	q.order(t).remove(t.place)
-	if t.State == storage.Cursors {
-		q.ticks.remove(t.alarm)
+	if t.CancelAsked {
+		q.asked--
 	}
-	if t.State == storage.Pending {
-		q.deadlines.remove(t.alarm)
-		if t.CancelAsked {
-			q.asked--
-		}
-		t.lease = lease{}
-	}
-	t.alarm = place{}
+	t.lease = lease{}
 }
 
 // order is where t stands.

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"github.com/midgehq/midge/storage"
@@ -19,7 +20,7 @@ func (s *Storage) settle(t *task, se *storage.Settle) storage.Placed {
 		t.Retries++
 		t.queue.totals.Failed++
 	}
-	t.Version = s.grown(t.Version)
+	t.Version = s.version()
 	s.countSnooze(t, to, se.Reason)
 	switch to {
 	case storage.Waiting:
@@ -62,7 +63,9 @@ func (s *Storage) countSnooze(t *task, to storage.State, reason string) {
 // the head first, so that the first claimed is the first to be claimed again. It names
 // those that are dead of it.
 func (s *Storage) recoverExpired(q *queue, most int) (buried []storage.Ref) {
-	for _, t := range slices.Backward(q.deadlines.until(s.come, most)) {
+	expired := q.pending.until(s.come, most)
+	slices.SortFunc(expired, func(a, b *task) int { return cmp.Compare(b.Version, a.Version) })
+	for _, t := range expired {
 		if s.recover(t) == storage.Dead {
 			buried = append(buried, t.ref())
 		}
@@ -86,7 +89,7 @@ func (s *Storage) recover(t *task) storage.State {
 		t.Crashes++
 		t.queue.totals.Crashed++
 	}
-	t.Version = s.grown(t.Version)
+	t.Version = s.version()
 	switch to {
 	case storage.Waiting:
 		s.waitAtHead(t)

@@ -40,9 +40,6 @@ type task struct {
 
 	// place is where it stands among the tasks of its state.
 	place place
-	// alarm is where it stands in a second order: a pending task in
-	// queue.deadlines, a cursor in queue.ticks. Zero where it stands in none.
-	alarm place
 	// prompt is set once its lease expired while it was only claimed ahead: from
 	// then on it is claimed only to start at once.
 	prompt bool

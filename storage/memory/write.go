@@ -14,14 +14,13 @@ import (
 func (s *Storage) insert(in *storage.Insert) storage.Placed {
 	q := s.open(in.Ref.Queue)
 	t := newTask(q, in, s.now)
-	t.Version = s.grown(0)
+	t.Version = s.version()
 	q.tasks[t.ID] = t
 	s.holdForWindow(t)
 	due := s.due(in.Delay, in.At)
 	switch {
 	case in.Cursor != nil:
-		s.put(t, storage.Cursors, place{0, s.turn()})
-		s.armAnew(t)
+		s.arm(t)
 	case due > s.now:
 		s.schedule(t, storage.Scheduled, due)
 	default:
@@ -30,16 +29,13 @@ func (s *Storage) insert(in *storage.Insert) storage.Placed {
 	return t.placed()
 }
 
-// existing says where the task is that an insert found, or was skipped for.
-func (s *Storage) existing(p planned) storage.Placed {
-	t := p.found
-	if t == nil { // the holder was inserted by this Tx, or only its window is left
-		t = s.find(p.holder)
+// existing says where the Tx left the task that an insert found, or was skipped for: of that
+// only the window may be left.
+func (s *Storage) existing(ref storage.Ref) storage.Placed {
+	placed := storage.Placed{Ref: ref}
+	if t := s.find(ref); t != nil {
+		placed = t.placed()
 	}
-	if t == nil {
-		return storage.Placed{Ref: p.holder, Existing: true}
-	}
-	placed := t.placed()
 	placed.Existing = true
 	return placed
 }
@@ -52,11 +48,11 @@ func (s *Storage) due(delay time.Duration, at time.Time) moment {
 	return momentOf(at)
 }
 
-// armAnew has a cursor handed out at its next moment, and tells those who wait if
-// that is earlier than they know.
-func (s *Storage) armAnew(t *task) {
-	s.arm(t, 0)
-	if _, head, _ := t.queue.ticks.head(); head == t {
+// arm has a cursor handed out at its next moment, and tells those who wait if that is
+// earlier than they know.
+func (s *Storage) arm(t *task) {
+	s.put(t, storage.Cursors, s.tickAt(t, 0))
+	if _, head, _ := t.queue.cursors.head(); head == t {
 		s.ring(t.queue, false)
 	}
 }
@@ -93,7 +89,7 @@ func (s *Storage) askCancel(t *task) {
 
 // edit replaces what a change names, apart from where the task stands.
 func (s *Storage) edit(t *task, ch *storage.Change) {
-	t.Version = s.grown(t.Version)
+	t.Version = s.version()
 	t.queue.touched = s.now
 	if ch.Encoding != "" {
 		t.Encoding, t.Payload = ch.Encoding, bytes.Clone(ch.Payload)
@@ -106,7 +102,7 @@ func (s *Storage) edit(t *task, ch *storage.Change) {
 	}
 	if ch.Cursor != nil {
 		t.rest().Cursor = copyCursor(ch.Cursor)
-		s.armAnew(t)
+		s.arm(t)
 	}
 }
 

@@ -22,8 +22,10 @@ func applyRules() []rule {
 			"A Tx can insert, change, delete, depend and settle at once."),
 		state("apply/many queues", applyManyQueues,
 			"The Txs of one Apply may concern different queues, whether or not those can share a Tx."),
-		state("apply/refused in each queue", applySpanTyped,
-			"A Tx whose queues cannot share a step is refused with ErrSpan, and nothing of the call happens."),
+		state("apply/refused in each queue", applySpan,
+			"A Tx whose queues cannot share a step is refused with ErrSpan, and the others of the call happen."),
+		state("apply/no trace", applyNoTrace,
+			"A refused Tx leaves no trace: a queue that only it named is not in Queues."),
 	}
 }
 
@@ -208,16 +210,51 @@ func applyManyQueues(r *rig) {
 	r.want("waiting", [3]int64{s[0].Waiting, s[1].Waiting, s[2].Waiting}, [3]int64{1, 1, 2})
 }
 
-func applySpanTyped(r *rig) {
+func applySpan(r *rig) {
 	there := job("b")
 	there.Ref.Queue = sideQueue
 	both := inserting(job("a"), there)
-	if r.spans(both, in("a"), there.Ref) {
-		r.apply(both)
+	applied, err := r.session.Apply(r.ctx, inserting(job("c")), both, inserting(job("d")))
+	r.must("apply", err)
+	r.want("the others", [2]error{applied[0].Err, applied[2].Err}, [2]error{})
+	r.is("c", storage.Waiting)
+	r.is("d", storage.Waiting)
+	if storage.Spans(r.store, mainQueue, sideQueue) {
+		r.must("a Tx across queues", applied[1].Err)
 		r.want("there", [2]bool{r.snapshot(in("a")) != nil, r.snapshot(there.Ref) != nil}, [2]bool{true, true})
 		return
 	}
-	_, err := r.session.Apply(r.ctx, inserting(job("c")), both)
-	r.wantError("a call with a Tx across queues", err, storage.ErrSpan)
-	r.gone("a", "c")
+	r.wantError("a Tx across queues that do not span", applied[1].Err, storage.ErrSpan)
+	r.want("placed", applied[1].Inserted, []storage.Placed(nil))
+	r.gone("a")
+	r.want("there", r.snapshot(there.Ref), nil)
+}
+
+func applyNoTrace(r *rig) {
+	txs := map[string]storage.Tx{
+		"new": inserting(job("a")), "changed": {Changes: []storage.Change{{Ref: in("a"), Version: 1}}},
+		"cancelled": {Changes: []storage.Change{{Ref: in("a"), State: storage.Cancelled}}},
+		"deleted":   {Deletes: []storage.Delete{deleting("a", 1)}},
+		"depended":  {Depends: []storage.Depend{{Ref: in("a"), Version: 1}}},
+		"settled":   settling(held{Fence: storage.Fence{Ref: in("a"), Version: 1}}),
+	}
+	for queue, tx := range txs {
+		for i := range tx.Inserts {
+			tx.Inserts[i].Ref.Queue = queue
+			tx.Depends = []storage.Depend{{Ref: storage.Ref{Queue: queue, ID: "b"}, Version: 1}}
+		}
+		for i := range tx.Changes {
+			tx.Changes[i].Ref.Queue = queue
+		}
+		for i := range tx.Deletes {
+			tx.Deletes[i].Ref.Queue = queue
+		}
+		for i := range tx.Settles {
+			tx.Settles[i].Fence.Queue = queue
+		}
+		_ = r.refuse(tx)
+	}
+	p, err := r.store.Queues(r.ctx, storage.QueuesQuery{})
+	r.must("queues", err)
+	r.want("queues", len(p.Names), 0)
 }

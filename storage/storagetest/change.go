@@ -29,6 +29,8 @@ func changeRules() []rule {
 				"are gone."),
 		state("change/requeue keeps the history", changeRequeueHistory,
 			"A requeue keeps attempts, stack, progress and checkpoint, and appends an attempt with outcome requeue."),
+		state("change/requeue may be ahead", changeRequeueAhead,
+			"A requeued task can be claimed ahead, whatever it was before it ended."),
 		state("change/requeue edits", changeRequeueEdits,
 			"A requeue can bring a new payload, headers and priority."),
 		state("change/requeue of what lives", changeRequeueBarred,
@@ -49,6 +51,8 @@ func changeRules() []rule {
 				"in no totals."),
 		state("change/move collides", changeMoveCollides,
 			"A move to a queue where the id is taken is a collision and changes nothing."),
+		state("change/move collides twice", changeMoveCollidesTwice,
+			"A move that collides by id and by unique key reports both. Collision.Ref is the task's ref before it."),
 		state("change/delete", changeDelete,
 			"A Delete removes a task in any state but pending, at its version; a live one counts as deleted."),
 		state("change/depend", changeDepend,
@@ -290,10 +294,26 @@ func changeMoveCollides(r *rig) {
 	}
 	r.unchanged(func() {
 		dep := r.refuse(tx)
-		r.want("colliding", len(dep.Colliding), 1)
-		r.want("holder", [2]any{dep.Colliding[0].Holder, dep.Colliding[0].Unique}, [2]any{there.Ref, false})
+		r.want("colliding", dep.Colliding, []storage.Collision{{Ref: in("a"), Holder: there.Ref}})
 	}, "a")
 	r.want("there", r.snapshot(there.Ref) != nil, true)
+}
+
+func changeMoveCollidesTwice(r *rig) {
+	byID, byKey := job("a"), life("b", "k")
+	byID.Ref.Queue, byKey.Ref.Queue = sideQueue, sideQueue
+	r.insert(byID)
+	r.insert(byKey)
+	r.insert(life("a", "k"))
+	tx := storage.Tx{Changes: []storage.Change{{Ref: in("a"), Version: r.read("a").Version, Queue: sideQueue}}}
+	if !r.spans(tx, in("a"), byID.Ref) {
+		return
+	}
+	r.unchanged(func() {
+		r.want("colliding", r.refuse(tx).Colliding, []storage.Collision{
+			{Ref: in("a"), Holder: byID.Ref}, {Ref: in("a"), Holder: byKey.Ref, Unique: true},
+		})
+	}, "a")
 }
 
 func changeDelete(r *rig) {

@@ -141,6 +141,10 @@ func claimMaxZero(r *rig) {
 	}
 	s := r.stats()
 	r.want("waiting, scheduled, pending", [3]int64{s.Waiting, s.Scheduled, s.Pending}, [3]int64{3, 0, 0})
+	req := ask(0)
+	req.Queues[0].Max = 5
+	c := r.claim(req)
+	r.want("claimed, More with a queue's own Max", [2]any{len(c.Tasks), c.More}, [2]any{0, false})
 }
 
 func claimMore(r *rig) {
@@ -192,6 +196,7 @@ func claimNextDue(r *rig) {
 	due("nothing", time.Time{})
 	r.add("a")
 	due("a waiting task", time.Time{})
+	due("a pending task", time.Time{})
 	r.insert(cursor("cursor.c", r.now().Add(4*time.Hour)))
 	due("a cursor", r.read("cursor.c").Cursor.Next)
 	r.settle(r.holding(job("failed")), storage.Settle{Outcome: storage.Fail, Delay: 3 * time.Hour})

@@ -188,10 +188,18 @@ func (s split) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) 
 	if err := storage.CheckTxs(s.limits, txs); err != nil {
 		return nil, err
 	}
+	applied, spanning := make([]storage.Applied, len(txs)), []storage.Tx(nil)
+	var at []int
 	for i := range txs {
 		if !s.Spans(txs[i].Queues()...) {
-			return nil, fmt.Errorf("split: apply: %w", storage.ErrSpan)
+			applied[i].Err = fmt.Errorf("split: apply: %w", storage.ErrSpan)
+			continue
 		}
+		spanning, at = append(spanning, txs[i]), append(at, i)
 	}
-	return s.Storage.Apply(ctx, call, txs...)
+	some, err := s.Storage.Apply(ctx, call, spanning...)
+	for i := range at[:min(len(at), len(some))] {
+		applied[at[i]] = some[i]
+	}
+	return applied, err
 }

@@ -49,6 +49,9 @@ func identityRules() []rule {
 		state("identity/opened ahead", identityAhead,
 			"A call on a lane that was opened more than LaneLife ahead of the storage's clock is refused with "+
 				"ErrLaneExpired."),
+		state("identity/other content", identityOther,
+			"The same number with other content does nothing; its answer means nothing, and its error is an "+
+				"ErrUnknown."),
 		state("identity/beside others", identityBeside,
 			"A call that is repeated while others arrive changes nothing of theirs: what they are told is so."),
 		state("identity/another handle", identityHandles,
@@ -251,6 +254,29 @@ func identityAhead(r *rig) {
 	lane := r.lane()
 	lane.Opened = lane.Opened.Add(storage.LaneLife / 2)
 	r.want("placed", r.called(storage.Call{Lane: lane, Seq: 1}, inserting(job("d")))[0].Inserted[0].Ref, in("d"))
+}
+
+func identityOther(r *rig) {
+	r.add("a", "c")
+	h := r.take(ask(1), "a")
+	call := r.first()
+	r.called(call, inserting(delayed("first", time.Hour)))
+	r.unchanged(func() {
+		for verb, err := range r.verbs(h, func() storage.Call { return call }) {
+			if err != nil {
+				r.wantError(verb+" with the number of another call", err, storage.ErrUnknown)
+			}
+		}
+	}, "a", "b", "c", "first")
+	r.want("paused", r.stats().Paused, false)
+	one, two := inserting(job("d")), inserting(job("e"), job("f"))
+	for _, txs := range [][]storage.Tx{{one}, {one, two}, nil} {
+		if _, err := r.store.Apply(r.ctx, call, txs...); err != nil {
+			r.wantError("other Txs with the number of another call", err, storage.ErrUnknown)
+		}
+	}
+	r.gone("d", "e", "f")
+	r.want("enqueued", r.stats().Totals.Enqueued, int64(3))
 }
 
 // refusesLane tests that no call happens on a lane that was opened at another time than now.

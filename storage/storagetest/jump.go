@@ -96,7 +96,7 @@ func jumpAhead(r *rig) {
 		}
 		r.Jump(-far)
 		r.quiet("when it is right again")
-		r.want("window", r.insert(skipping("other", "k"))[0].Existing, true)
+		r.want("window", r.insert(skipping("other"))[0].Existing, true)
 		r.want("runners", len(r.runners()), 1)
 	}, timed...)
 	r.passTo(due)
@@ -106,9 +106,9 @@ func jumpAhead(r *rig) {
 	r.want("ticks", ids(c.Ticks), []string{"cursor.soon"})
 }
 
-// skipping is an insert that is left out where its unique key is taken.
-func skipping(id, key string) storage.Insert {
-	j := life(id, key)
+// skipping is an insert that is left out where the unique key k is taken.
+func skipping(id string) storage.Insert {
+	j := life(id, "k")
 	j.OnConflict = storage.Skip
 	return j
 }
@@ -172,7 +172,7 @@ func jumpStays(r *rig) {
 	r.want("claimed", tasks, []string{"held", "retry", "scheduled"})
 	r.want("ticks", ticks, []string{"cursor.hour"})
 	r.gone("done")
-	r.want("window", r.insert(skipping("other", "k"))[0].Existing, false)
+	r.want("window", r.insert(skipping("other"))[0].Existing, false)
 	r.want("runners", len(r.runners()), 0)
 }
 

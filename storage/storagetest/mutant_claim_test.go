@@ -18,7 +18,8 @@ func orderMutants() []mutant {
 		breaks("last in first out", fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
 			slices.Reverse(c.Tasks)
 			slices.Reverse(c.Fences)
-		})}, "order/first in first out", "insert/many", "stats/model"),
+		})}, "order/first in first out", "insert/many", "stats/model", "order/due together",
+			"order/recovered together"),
 		knowing("release to the tail", func(m *mind) *fault {
 			return &fault{claim: tailing(m, func(t storage.Task) bool { return t.Crashes == 0 })}
 		}, "order/released to the head"),

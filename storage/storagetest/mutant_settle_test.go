@@ -240,14 +240,17 @@ func halved(m *mind) func(applyFunc) applyFunc {
 	return applies(func(
 		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
 	) ([]storage.Applied, error) {
-		if len(txs) != 1 || len(txs[0].Queues()) < 2 {
-			return next(ctx, call, txs...)
-		}
-		if len(txs[0].Inserts) > 0 {
-			if _, err := m.Apply(ctx, storage.Call{}, storage.Tx{Inserts: txs[0].Inserts[:1]}); err != nil {
-				return nil, err
+		for i := range txs {
+			if len(txs[i].Queues()) < 2 {
+				continue
 			}
+			if len(txs[i].Inserts) > 0 {
+				if _, err := m.Apply(ctx, storage.Call{}, storage.Tx{Inserts: txs[i].Inserts[:1]}); err != nil {
+					return nil, err
+				}
+			}
+			return nil, errors.New("half of it was done")
 		}
-		return nil, errors.New("half of it was done")
+		return next(ctx, call, txs...)
 	})
 }

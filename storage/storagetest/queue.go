@@ -60,6 +60,7 @@ func pauseFor(r *rig) {
 	c := r.claim(ask(1))
 	if c.Now.Before(until) {
 		r.want("claimed while paused", len(c.Tasks), 0)
+		r.want("NextDue while paused", c.NextDue.Equal(until), true)
 		r.passTo(until)
 		r.take(ask(1), "a")
 	}

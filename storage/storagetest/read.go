@@ -45,7 +45,7 @@ func readRules() []rule {
 			"Describe tells the limits that the storage was opened with, defaults filled.",
 		).under(storage.Limits{MaxPayload: 1000, DeadFor: time.Minute}),
 		state("describe/time goes on", describeTime,
-			"The storage's time never goes backwards, whoever asks."),
+			"The storage's time goes on, whoever asks, unless its clock is set."),
 	}
 }
 

@@ -30,6 +30,8 @@ func recoverRules() []rule {
 			"A recovery ends the fence: settle and extension of the earlier claim are refused and change nothing."),
 		state("recover/cancelled", recoverCancelled,
 			"A task whose cancel was asked ends in cancelled when its lease expires."),
+		state("recover/keeps snoozes", recoverKeepsSnoozes,
+			"A recovery is no settle: Snoozes and SnoozedSince stay."),
 		state("recover/many at once", recoverMany,
 			"Recovery goes in bounded batches, and goes on until all that expired was recovered."),
 		state("suspect/passed over", suspectPassedOver,
@@ -194,6 +196,22 @@ func recoverCancelled(r *rig) {
 		[2]int{1, 0})
 	s := r.stats()
 	r.want("cancelled, crashed", [3]int64{s.Cancelled, s.Totals.Cancelled, s.Totals.Crashed}, [3]int64{2, 2, 1})
+}
+
+func recoverKeepsSnoozes(r *rig) {
+	r.add("a")
+	for range 2 {
+		r.end(r.take(ask(1), "a"), storage.Snooze)
+	}
+	before := r.read("a")
+	for _, req := range []storage.ClaimRequest{ahead(), brief(1)} {
+		r.expire(r.take(req, "a"))
+		t := r.is("a", storage.Waiting)
+		r.want("snoozes", [2]any{t.Snoozes, t.SnoozedSince}, [2]any{2, before.SnoozedSince})
+	}
+	r.end(r.take(ask(1), "a"), storage.Snooze)
+	t := r.read("a")
+	r.want("snoozes", [2]any{t.Snoozes, t.SnoozedSince}, [2]any{3, before.SnoozedSince})
 }
 
 func recoverMany(r *rig) {

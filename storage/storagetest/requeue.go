@@ -57,6 +57,7 @@ func changeRequeueHistory(r *rig) {
 		from := r.now()
 		r.changeNow("a", storage.Change{Requeue: true})
 		got := r.is("a", storage.Waiting)
+		r.want("attempts", len(got.Attempts), min(len(want.Attempts)+1, storage.MaxAttempts))
 		last := got.Attempts[len(got.Attempts)-1]
 		r.between("the attempt's At", last.At, from, r.now())
 		r.want("the attempt", last, storage.Attempt{At: last.At, Outcome: storage.AttemptRequeue})
@@ -67,6 +68,14 @@ func changeRequeueHistory(r *rig) {
 			[3]string{"stack", "half", "page 7"})
 		r.end(r.take(ask(1), "a"), storage.Complete)
 	}
+}
+
+func changeRequeueAhead(r *rig) {
+	r.add("a")
+	r.expire(r.take(ahead(), "a"))
+	r.end(r.take(ask(1), "a"), storage.Bury)
+	r.changeNow("a", storage.Change{Requeue: true})
+	r.want("started", r.take(ahead(), "a").Started, false)
 }
 
 func changeRequeueEdits(r *rig) {

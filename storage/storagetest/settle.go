@@ -22,6 +22,10 @@ func settleRules() []rule {
 			"Snooze puts a task into scheduled for Delay, uncharged and with no attempt."),
 		state("settle/snoozes in a row", settleSnoozes,
 			"A task counts its snoozes in a row and keeps the time of the first; any other settle clears both."),
+		state("settle/reason of a snooze", settleSnoozeReason,
+			"A snooze may say why: the reason stays until the next settle, recovery or requeue."),
+		state("settle/no delay", settleNoDelay,
+			"A failure or snooze with no Delay leads to retry or scheduled, from where the next Claim takes it."),
 		state("settle/release", settleRelease,
 			"Release puts a task back into waiting, uncharged and with no attempt."),
 		state("settle/bury", settleBury,
@@ -148,6 +152,49 @@ func settleSnoozes(r *rig) {
 	}
 }
 
+func settleSnoozeReason(r *rig) {
+	const why = "parameters do not fit"
+	r.insert(kept("a"))
+	snooze := func(reason string) {
+		r.settle(r.take(ask(1), "a"), storage.Settle{Outcome: storage.Snooze, Reason: reason})
+	}
+	snooze(why)
+	r.want("reason", r.is("a", storage.Scheduled).Reason, why)
+	r.want("reason listed", r.list(storage.Scheduled)[0].Reason, why)
+	r.changeNow("a", storage.Change{State: storage.Waiting})
+	r.want("reason while it waits", r.is("a", storage.Waiting).Reason, why)
+	snooze(odd)
+	r.want("another reason, cleaned", r.read("a").Reason, storage.CleanText(odd, storage.MaxReason))
+	snooze("")
+	r.want("reason after a snooze without", r.read("a").Reason, "")
+	for _, o := range outcomes() {
+		snooze(why)
+		r.end(r.take(ask(1), "a"), o)
+		want := ""
+		if o == storage.Snooze || o == storage.Bury {
+			want = r.read("a").Reason // of its own
+			r.want("a reason of before after "+string(o), want == why, false)
+		}
+		r.want("reason after "+string(o), r.read("a").Reason, want)
+		if r.read("a").State.Ended() {
+			r.changeNow("a", storage.Change{Requeue: true})
+		}
+	}
+	snooze(why)
+	r.crash("a")
+	r.want("reason after a recovery", r.is("a", storage.Waiting).Reason, "")
+}
+
+func settleNoDelay(r *rig) {
+	for o, state := range map[storage.Outcome]storage.State{
+		storage.Fail: storage.Retry, storage.Snooze: storage.Scheduled,
+	} {
+		r.want("placed", r.end(r.holding(job(string(o))), o).State, state)
+		r.is(string(o), state)
+		r.end(r.take(ask(1), string(o)), storage.Complete)
+	}
+}
+
 func settleRelease(r *rig) {
 	h := r.holding(job("a"))
 	r.want("placed", r.end(h, storage.Release).State, storage.Waiting)
@@ -201,6 +248,7 @@ func settleCancelBeatsRest(r *rig) {
 	}
 	s := r.stats()
 	r.want("cancelled, dead, live", [3]int64{s.Totals.Cancelled, s.Totals.Dead, s.Live()}, [3]int64{5, 0, 0})
+	r.want("failed", s.Totals.Failed, int64(1))
 }
 
 func settleStale(r *rig) {

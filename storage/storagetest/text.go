@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/midgehq/midge/storage"
@@ -14,6 +15,8 @@ func textRules() []rule {
 		state("texts/bounded", textsBounded,
 			"Texts of any length are cut, never refused: a reason to 128 bytes, an attempt's error to 1 "+
 				"KiB, stack and full error to 64 KiB each."),
+		state("texts/of a runner", textsRunner,
+			"Host and version of a heartbeat are made valid UTF-8 without NUL, of 128 bytes each; none stops it."),
 		state("texts/odd but valid", textsKept,
 			"Texts that are valid come back as they were given."),
 	}
@@ -72,4 +75,12 @@ func textsKept(r *rig) {
 	r.want("reason, error", [2]string{t.Reason, t.Attempts[0].Error}, [2]string{text, text})
 	r.want("stack", strings.Contains(t.Stack, text), true)
 	r.want("listed", r.list(storage.Dead)[0].Attempts[0].Error, text)
+}
+
+func textsRunner(r *rig) {
+	long := strings.Repeat("é", storage.MaxName)
+	got := r.heartbeat(storage.RunnerInfo{ID: "r1", For: time.Hour, Host: odd, Version: long})
+	r.want("runners", len(got), 1)
+	r.want("texts", [2]string{got[0].Host, got[0].Version},
+		[2]string{storage.CleanText(odd, storage.MaxName), storage.CleanText(long, storage.MaxName)})
 }

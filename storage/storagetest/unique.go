@@ -21,6 +21,11 @@ func uniqueRules() []rule {
 		state("unique/skipped", uniqueSkipped,
 			"With OnConflict Skip an insert whose key is taken is left out, the rest proceeds, and "+
 				"Placed names the holder."),
+		state("unique/skipped for one that ends", uniqueSkippedEnding,
+			"A holder that ends in the same Tx holds its key still. A skip tells where the Tx left it; where it is "+
+				"gone it is named, with neither version nor state."),
+		state("unique/skipped for one that is gone", uniqueSkippedGone,
+			"A skip for a window whose task is gone names the task, with neither version nor state."),
 		state("unique/per queue", uniquePerQueue,
 			"A unique key belongs to a queue: another queue knows nothing of it."),
 		state("unique/repeat of the holder", uniqueRepeat,
@@ -122,6 +127,41 @@ func uniqueSkipped(r *rig) {
 	r.gone("b")
 	r.want("enqueued", r.stats().Totals.Enqueued, int64(3))
 	r.want("claimed", r.drain(), []string{"before", "after"})
+}
+
+func uniqueSkippedEnding(r *rig) {
+	beside := func(j storage.Insert) storage.Applied {
+		tx := settling(r.holding(j))
+		tx.Inserts = []storage.Insert{skipping("b")}
+		return r.apply(tx)
+	}
+	r.want("placed", beside(life("a", "k")).Inserted[0], storage.Placed{Ref: in("a"), Existing: true})
+	r.gone("a", "b")
+	j := life("a", "k")
+	j.Keep.For = time.Hour
+	a := beside(j)
+	r.want("placed beside one that is kept", a.Inserted[0], storage.Placed{
+		Ref: in("a"), Version: a.Settled[0].Version, State: storage.Completed, Existing: true,
+	})
+	r.gone("b")
+	r.delete("a")
+	r.insert(life("a", "k"))
+	tx := storage.Tx{
+		Deletes: []storage.Delete{deleting("a", r.read("a").Version)},
+		Inserts: []storage.Insert{skipping("b")},
+	}
+	r.want("placed beside a delete", r.apply(tx).Inserted[0], storage.Placed{Ref: in("a"), Existing: true})
+	r.gone("a", "b")
+}
+
+func uniqueSkippedGone(r *rig) {
+	j := job("a")
+	j.Unique = storage.Unique{Key: "k", Mode: storage.UniqueWindow, For: time.Hour}
+	r.insert(j)
+	r.delete("a")
+	r.want("placed", r.insert(skipping("b"))[0], storage.Placed{Ref: in("a"), Existing: true})
+	dep := r.refuse(inserting(life("c", "k")))
+	r.want("colliding", dep.Colliding, []storage.Collision{{Ref: in("c"), Holder: in("a"), Unique: true}})
 }
 
 func uniquePerQueue(r *rig) {
