@@ -100,9 +100,7 @@ func (c *claimer) keep(claimed *storage.Claimed, pauses bool) {
 // already, so this is a refusal, or the drain.
 func (c *claimer) failed(draining context.Context, err error) {
 	c.unsure = errors.Is(err, storage.ErrUnknown)
-	if !unanswered(err) {
-		c.d.r.log.trouble("claim", err)
-	}
+	c.d.r.log.trouble("claim", err)
 	c.pause(draining, jitter(slowScan))
 }
 

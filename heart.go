@@ -48,7 +48,7 @@ func (h *heart) rest(ctx context.Context, d time.Duration) bool {
 // pass.
 func (h *heart) beat(ctx context.Context) bool {
 	err := h.send(ctx)
-	if err != nil && !unanswered(err) && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil {
 		h.r.log.trouble("heartbeat", err)
 	}
 	return err == nil

@@ -2,6 +2,7 @@ package midge
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -84,24 +85,22 @@ func rest(ctx context.Context, d time.Duration) bool {
 
 // beat extends everything held, in one call, and reports whether that went through.
 func (k *keeper) beat(ctx context.Context) bool {
-	held := k.d.r.slots.all(k.d)
-	if len(held) == 0 {
-		return true
-	}
 	// A task can be held twice: claimed again while the reply of its release is still to
 	// come. The older lease is over, and a call names each task once.
-	byRef := make(map[storage.Ref]*attempt, len(held))
-	for _, a := range held {
+	byRef := make(map[storage.Ref]*attempt)
+	for _, a := range k.d.r.slots.all(k.d) {
 		if a.hasJoined() { // the lock of its transaction is its lease
-			continue
-		}
-		if storage.CheckRef(a.fence.Ref) != nil { // damaged: a lease that is refused would cost all others theirs
 			continue
 		}
 		if other := byRef[a.fence.Ref]; other == nil || other.fence.Version < a.fence.Version {
 			byRef[a.fence.Ref] = a
 		}
 	}
+	return k.extend(ctx, byRef)
+}
+
+// extend extends the leases of some attempts and reports whether that went through.
+func (k *keeper) extend(ctx context.Context, byRef map[storage.Ref]*attempt) bool {
 	if len(byRef) == 0 {
 		return true
 	}
@@ -112,11 +111,15 @@ func (k *keeper) beat(ctx context.Context) bool {
 	}
 	sent := k.d.r.now()
 	extended, err := k.d.r.beats.Extend(ctx, req)
-	if err != nil { // the storage's weather is logged where all calls pass; the guard watches the leases
-		if !unanswered(err) && ctx.Err() == nil {
+	var invalid *storage.InvalidError
+	switch {
+	case errors.As(err, &invalid) && len(byRef) > 1:
+		return k.extendApart(ctx, byRef)
+	case err != nil: // the storage's weather is logged where all calls pass; the guard watches the leases
+		if ctx.Err() == nil {
 			k.d.r.log.trouble("extend leases", err)
 		}
-		return false
+		return invalid != nil // another try would change nothing
 	}
 	for _, ref := range extended.Lost {
 		if a := byRef[ref]; a != nil {
@@ -136,6 +139,20 @@ func (k *keeper) beat(ctx context.Context) bool {
 		a.extendedAt(sent)
 	}
 	return len(extended.Locked) == 0
+}
+
+// extendApart extends leases in two calls, for one of them was refused, before any I/O: it must
+// not cost the others theirs.
+func (k *keeper) extendApart(ctx context.Context, byRef map[storage.Ref]*attempt) bool {
+	other := make(map[storage.Ref]*attempt, len(byRef)/2)
+	for ref, a := range byRef {
+		if len(other) < len(byRef) {
+			other[ref] = a
+			delete(byRef, ref)
+		}
+	}
+	ok := k.extend(ctx, other)
+	return k.extend(ctx, byRef) && ok
 }
 
 // leaseLost ends an attempt whose lease the storage says is gone. One that is claimed

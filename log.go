@@ -217,9 +217,10 @@ func (l *lifeLog) backoffPanic(a *attempt, v any) {
 	l.error(fmt.Sprintf("the backoff of %s: %s; the default is used", l.about(a), brief(panicked(v))))
 }
 
-// trouble tells of a call that was refused; of a closed storage Run's error tells.
+// trouble tells of a call that was refused. Of a closed storage Run's error tells, and of one that
+// is away the first call that finds it so.
 func (l *lifeLog) trouble(act string, err error) {
-	if !errors.Is(err, storage.ErrClosed) {
+	if !errors.Is(err, storage.ErrClosed) && !unanswered(err) {
 		l.warn(fmt.Sprintf("%s: %s", act, brief(err)))
 	}
 }

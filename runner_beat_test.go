@@ -102,3 +102,51 @@ func TestAShortLeaseLivesThroughSlowAnswers(t *testing.T) {
 		}
 	})
 }
+
+// picky is a storage that refuses extensions of one task as invalid.
+type picky struct {
+	storage.Storage
+	ref     storage.Ref
+	refused atomic.Int64 // calls
+}
+
+func (p *picky) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	for _, l := range req.Leases {
+		if l.Fence.Ref == p.ref {
+			p.refused.Add(1)
+			return storage.Extended{}, storage.Invalid("ref", l.Fence.ID, "another one")
+		}
+	}
+	return p.Storage.Extend(ctx, req)
+}
+
+// TestALeaseThatIsRefusedCostsNoOther.
+func TestALeaseThatIsRefusedCostsNoOther(t *testing.T) {
+	bubble(t, func(b *bench) {
+		p := &picky{Storage: b.store}
+		var lost, ended atomic.Int32
+		b.runner = b.newRunner(p, midge.RunnerConfig{Concurrency: 200, Lease: 2 * time.Second}, func(ctx context.Context, _ work) error {
+			select {
+			case <-ctx.Done():
+				lost.Add(1)
+			case <-time.After(30 * time.Second):
+				ended.Add(1)
+			}
+			return midge.Discard(ctx.Err())
+		})
+		for i := range 100 {
+			task := b.enqueue("a")
+			if i == 50 {
+				p.ref = task.Ref
+			}
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(time.Minute)
+		if lost.Load() != 1 || ended.Load() != 99 {
+			t.Errorf("%d jobs lost their lease and %d ended, want 1 and 99", lost.Load(), ended.Load())
+		}
+		if n := p.refused.Load(); n > 100 {
+			t.Errorf("%d calls were refused, want a few for each heartbeat", n)
+		}
+	})
+}

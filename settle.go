@@ -261,17 +261,19 @@ func (s *settler) retry(ctx context.Context) {
 }
 
 // apply applies the Txs and repeats them under their first identity for as long as the
-// outcome is unknown. Once that identity has expired, the fences still keep a second
-// try from committing twice.
+// outcome is unknown, and under a new one where they were never sent, or that has expired:
+// then the fences still keep a second try from committing twice.
 func (s *settler) apply(ctx context.Context, txs []storage.Tx) ([]storage.Applied, error) {
 	applied, err := s.d.r.jobs.Apply(ctx, txs...)
 	for ctx.Err() == nil {
 		var unknown *storage.UnknownError
 		switch {
-		case !errors.As(err, &unknown) || errors.Is(err, storage.ErrClosed):
+		case errors.Is(err, storage.ErrClosed):
 			return applied, err
-		case errors.Is(err, storage.ErrLaneExpired):
+		case errors.Is(err, storage.ErrUnavailable), errors.Is(err, storage.ErrLaneExpired):
 			applied, err = s.d.r.jobs.Apply(ctx, txs...)
+		case !errors.As(err, &unknown):
+			return applied, err
 		default:
 			applied, err = s.d.r.jobs.Repeat(ctx, unknown)
 		}

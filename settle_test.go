@@ -3,6 +3,8 @@ package midge_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,5 +86,72 @@ func TestASettleThatIsRefusedHoldsUpNoOther(t *testing.T) {
 		alone := b.enqueue("alone")
 		b.after(time.Second)
 		b.gone(alone.Ref)
+	})
+}
+
+// unreachable is a storage that cannot be reached while it is away.
+type unreachable struct {
+	storage.Storage
+	away atomic.Bool
+}
+
+func (u *unreachable) err() error {
+	if u.away.Load() {
+		return fmt.Errorf("dial: refused: %w", storage.ErrUnavailable)
+	}
+	return nil
+}
+
+func (u *unreachable) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	if err := u.err(); err != nil {
+		return nil, err
+	}
+	return u.Storage.Apply(ctx, call, txs...)
+}
+
+func (u *unreachable) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	if err := u.err(); err != nil {
+		return storage.Claimed{}, err
+	}
+	return u.Storage.Claim(ctx, req)
+}
+
+func (u *unreachable) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	if err := u.err(); err != nil {
+		return storage.Extended{}, err
+	}
+	return u.Storage.Extend(ctx, req)
+}
+
+func (u *unreachable) Describe(ctx context.Context) (storage.Description, error) {
+	if err := u.err(); err != nil {
+		return storage.Description{}, err
+	}
+	return u.Storage.Describe(ctx)
+}
+
+// TestASettleOutlivesAStorageThatCannotBeReached, however long: it is weather, told once.
+func TestASettleOutlivesAStorageThatCannotBeReached(t *testing.T) {
+	bubble(t, func(b *bench) {
+		u := &unreachable{Storage: b.store}
+		b.store = u
+		logger, lines := logged()
+		b.run(midge.RunnerConfig{Logger: logger}, func(context.Context, work) error {
+			time.Sleep(time.Second) // virtual
+			return nil
+		})
+		task := b.enqueue("a")
+		b.after(time.Second / 2)
+		u.away.Store(true)
+		b.after(25 * time.Minute)
+		u.away.Store(false)
+		b.after(time.Minute)
+		b.gone(task.Ref)
+		if got := lines("does not answer"); len(got) != 1 {
+			t.Errorf("got %q, want one line that it is away", got)
+		}
+		if got := append(lines("settle"), append(lines("extend"), lines("claim:")...)...); len(got) != 0 {
+			t.Errorf("got %q, want no line for each call", got)
+		}
 	})
 }

@@ -125,7 +125,7 @@ func (s *sweeper) maintain(ctx context.Context, queues []string) {
 }
 
 func (s *sweeper) trouble(ctx context.Context, act string, err error) {
-	if ctx.Err() == nil && !unanswered(err) {
+	if ctx.Err() == nil {
 		s.r.log.trouble(act, err)
 	}
 }

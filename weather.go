@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -91,16 +93,29 @@ func (r *Runner) watchWarnings(ctx context.Context) {
 	for last := r.warnings; rest(ctx, jitter(warningsScan)); {
 		d, err := r.store.Describe(ctx)
 		if err != nil {
-			if ctx.Err() == nil && !unanswered(err) {
+			if ctx.Err() == nil {
 				r.log.trouble("look at the storage", err)
 			}
 			continue
 		}
 		for _, w := range d.Warnings {
-			if !slices.Contains(last, w) {
+			if !slices.ContainsFunc(last, func(l string) bool { return sameWarning(l, w) }) {
 				r.log.warn(w)
 			}
 		}
 		last = d.Warnings
 	}
+}
+
+// sameWarning reports whether two warnings differ in numbers alone, such as the time.
+func sameWarning(a, b string) bool {
+	words := func(text string) string {
+		return strings.Map(func(r rune) rune {
+			if unicode.IsDigit(r) {
+				return -1
+			}
+			return r
+		}, text)
+	}
+	return words(a) == words(b)
 }
