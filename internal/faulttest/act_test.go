@@ -3,6 +3,7 @@
 package faulttest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,6 +63,9 @@ func sleep(d time.Duration) step { return step{Do: "sleep", For: d} }
 // steps makes a job.
 func steps(s ...step) act { return act{Steps: s} }
 
+// again is after how long a task that fails or snoozes comes back, where it does not say.
+const again = 50 * time.Millisecond
+
 var errActed = errors.New("as the job was told")
 
 // act runs the job.
@@ -111,12 +115,12 @@ func (w *workerProcess) step(ctx context.Context, info midge.RunInfo, s step) (d
 		return true, errActed
 	case "fail once":
 		if info.Retries == 0 {
-			return true, midge.RetryIn(50*time.Millisecond, errActed)
+			return true, midge.RetryIn(cmp.Or(s.For, again), errActed)
 		}
 	case "discard":
 		return true, midge.Discard(errActed)
 	case "snooze once":
-		return w.snoozeOnce(ctx)
+		return w.snoozeOnce(ctx, cmp.Or(s.For, again))
 	default:
 		w.write(ctx, info, s)
 	}
@@ -154,7 +158,7 @@ const followPrefix = "follow-"
 
 // snoozeOnce snoozes in the first run and goes on in the next, which a checkpoint
 // tells apart.
-func (w *workerProcess) snoozeOnce(ctx context.Context) (done bool, err error) {
+func (w *workerProcess) snoozeOnce(ctx context.Context, d time.Duration) (done bool, err error) {
 	var before string
 	var found bool
 	err = insist(func() (err error) {
@@ -167,7 +171,7 @@ func (w *workerProcess) snoozeOnce(ctx context.Context) (done bool, err error) {
 	if err := insist(func() error { return midge.Checkpoint(ctx, "snoozed") }); err != nil {
 		return true, err
 	}
-	return true, midge.Snooze(50 * time.Millisecond)
+	return true, midge.Snooze(d)
 }
 
 // insist makes a call that may be made twice, a few times over.

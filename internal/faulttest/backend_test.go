@@ -85,14 +85,19 @@ func (s *server) close() error {
 // start starts a server. Each config is a line of redis.conf; a PostgreSQL is durable
 // without being told, unless nobody disturbs it.
 func start(k kind, disturbed bool, config ...string) (*server, error) {
+	return startWith(nil, k, disturbed, config...)
+}
+
+// startWith starts a server with more variables in its environment.
+func startWith(env []string, k kind, disturbed bool, config ...string) (*server, error) {
 	s := &server{kind: k}
 	switch k {
 	case oneRedis:
-		redis, err := testserver.Start(testserver.Options{Config: config})
+		redis, err := testserver.Start(testserver.Options{Config: config, Env: env})
 		s.nodes = []node{redis}
 		return s, err
 	case aCluster:
-		cluster, err := testserver.StartCluster(testserver.Options{Config: config})
+		cluster, err := testserver.StartCluster(testserver.Options{Config: config, Env: env})
 		if err != nil {
 			return nil, err
 		}
@@ -102,7 +107,7 @@ func start(k kind, disturbed bool, config ...string) (*server, error) {
 		}
 		return s, nil
 	default:
-		pg, err := testserver.StartPostgres(testserver.PostgresOptions{Unsafe: !disturbed})
+		pg, err := testserver.StartPostgres(testserver.PostgresOptions{Unsafe: !disturbed, Env: env})
 		s.nodes = []node{pg}
 		return s, err
 	}

@@ -103,6 +103,9 @@ func checkRuns(t *testing.T, h history) {
 			t.Error(fault)
 		}
 	}
+	if faults := faultyVersions(h); len(faults) > 0 {
+		t.Errorf("%d versions that do not grow, such as: %s", len(faults), faults[0])
+	}
 }
 
 // faultsOf says what is wrong in the history of a task.
@@ -129,6 +132,36 @@ func faultyStarts(ref storage.Ref, h history) []string {
 	}
 	return faults
 }
+
+// faultyVersions are claims and enqueues that were sent when another one in the same queue
+// had been answered, and whose fences and versions do not grow.
+func faultyVersions(h history) []string {
+	var faults []string
+	byQueue := make(map[string]history)
+	for _, e := range h.of(claimed, enqueueDone) {
+		if e.Fence > 0 {
+			byQueue[e.Ref.Queue] = append(byQueue[e.Ref.Queue], e)
+		}
+	}
+	for _, answers := range byQueue { // by when they came
+		var most event // of those so far
+		next := 0
+		for _, e := range slices.SortedStableFunc(slices.Values(answers), bySent) {
+			for ; next < len(answers) && answers[next].At.Before(e.From); next++ {
+				if answers[next].Fence > most.Fence {
+					most = answers[next]
+				}
+			}
+			if e.Fence <= most.Fence {
+				faults = append(faults, fmt.Sprintf("%s: %s, sent at %v, gave version %d; %s had %d at %v",
+					e.Ref, e.What, clock(e.From), e.Fence, most.Ref, most.Fence, clock(most.At)))
+			}
+		}
+	}
+	return faults
+}
+
+func bySent(a, b event) int { return a.From.Compare(b.From) }
 
 // leaseEnd is how long the lease of a fence held at least: until it was settled, else
 // for what the storage granted.

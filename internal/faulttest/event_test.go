@@ -46,7 +46,7 @@ type event struct {
 	Worker string      `json:"worker"`
 	Pid    int         `json:"pid"`
 	Ref    storage.Ref `json:"ref,omitzero"`
-	// Fence is the version of the claim.
+	// Fence is the version of the claim, or that which an enqueue gave.
 	Fence int64 `json:"fence,omitempty"`
 	// From is when the call was sent, For the lease that it granted.
 	From time.Time     `json:"from,omitzero"`

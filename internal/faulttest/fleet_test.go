@@ -316,8 +316,13 @@ func (f *fleet) enqueue(queue, id string, job any, opts ...midge.Option) storage
 // enqueue enqueues a job under an id and records the call.
 func enqueue(ctx context.Context, c *midge.Client, rec *recorder, queue, id string, job any, opts ...midge.Option) (storage.Ref, error) {
 	ref := storage.Ref{Queue: queue, ID: id}
-	rec.record(event{What: enqueueBegun, Ref: ref})
-	_, err := c.Enqueue(ctx, job, append(opts, midge.To(queue), midge.ID(id))...)
-	rec.record(event{What: enqueued(err), Ref: ref, Err: text(err)})
+	from := time.Now()
+	rec.record(event{What: enqueueBegun, Ref: ref, At: from})
+	task, err := c.Enqueue(ctx, job, append(opts, midge.To(queue), midge.ID(id))...)
+	done := event{What: enqueued(err), Ref: ref, From: from, Err: text(err)}
+	if !task.Existing {
+		done.Fence = task.Version
+	}
+	rec.record(done)
 	return ref, err
 }

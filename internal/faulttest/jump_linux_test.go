@@ -1,0 +1,319 @@
+package faulttest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+)
+
+// jump is what the clock of a server does: it goes to an offset from the host's, and where
+// it does not stay, back after a second and a half.
+type jump struct {
+	name  string
+	to    time.Duration
+	stays bool
+}
+
+const (
+	jumpFor   = 1500 * time.Millisecond
+	jumpLease = 2 * time.Second
+	jumpDelay = 2 * time.Second
+	jumpBound = jumpLease + 10*time.Second // for what is to go on
+)
+
+// TestAJumpOfTheServersClock: the clock of the server jumps under runners at work. What is
+// due, fails, snoozes, ticks or loses its runner goes on within the lease and ten seconds;
+// nothing expires, is promoted or is recovered that should not be; fences and versions grow.
+func TestAJumpOfTheServersClock(t *testing.T) {
+	require(t)
+	t.Parallel()
+	for name, jumps := range map[string][]jump{
+		"ahead for a moment, then behind": {{"ahead", 2 * time.Hour, false}, {"behind", -time.Hour, true}},
+		"ahead for good":                  {{"ahead", time.Hour, true}},
+	} {
+		for _, k := range []kind{oneRedis, aCluster, onePostgres} {
+			t.Run(string(k)+" "+name, func(t *testing.T) {
+				t.Parallel()
+				c, s := underClock(t, k)
+				rig := &jumpRig{fleet: newFleet(t, s), clock: c}
+				rig.begin()
+				for _, j := range jumps {
+					rig.live(j)
+				}
+				rig.judge()
+			})
+		}
+	}
+}
+
+// underClock starts a server for one test alone, under a clock that the test moves.
+func underClock(t *testing.T, k kind, config ...string) (*testserver.Clock, *server) {
+	t.Helper()
+	c, err := testserver.StartClock()
+	must(t, err)
+	t.Cleanup(func() { must(t, c.Close()) })
+	if k == aCluster { // whose nodes would take a jump for a silence
+		config = append(config, "cluster-node-timeout 86400000")
+	}
+	s, err := startWith(c.Env(), k, true, config...)
+	must(t, err)
+	t.Cleanup(func() {
+		if err := s.close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return c, s
+}
+
+// jumpRig is a fleet under a clock that jumps: runners of which each has a queue of its own
+// besides the common one, so that it is known whose jobs are whose.
+type jumpRig struct {
+	*fleet
+	clock   *testserver.Clock
+	runners map[string]*worker
+	gaps    int // in the ticks that there may be
+}
+
+func (r *jumpRig) begin() {
+	r.runners = make(map[string]*worker)
+	for _, name := range []string{"early", "late", "never"} { // when they are killed
+		r.add(name)
+	}
+	r.awaitWhat("", workerReady, len(r.runners), 20*time.Second)
+	r.await("a tick", 20*time.Second, func(h history) bool { return len(ticksOf(h)) > 0 })
+}
+
+func (r *jumpRig) add(name string) {
+	r.runners[name] = r.start(workerConfig{Queues: []string{"q", name}, Concurrency: 20, Lease: jumpLease, Every: tickEvery})
+}
+
+// live has the clock jump once, among work of all kinds.
+func (r *jumpRig) live(j jump) {
+	r.t.Helper()
+	before := r.clock.Ahead()
+	forward := j.to > before
+	long := r.longJobs(j)
+	delayed := r.delayed(j.name+"-before", forward)
+	kept := r.kept(j, before)
+	if forward { // the leases that it leaves behind end when the clock says so, which is no later
+		r.runners["early"].kill()
+	}
+	r.clock.Set(j.to)
+	jumped := time.Now()
+	var during []storage.Ref
+	for i := range 10 {
+		during = append(during, r.enqueue("q", fmt.Sprint(j.name, "-during-", i), do("follow")))
+	}
+	if !j.stays {
+		<-time.NewTimer(jumpFor - time.Since(jumped)).C
+		r.clock.Set(before)
+	}
+	over := time.Now()
+	r.goesOn(j, "what came during the jump", over, during)
+	if forward {
+		if j.stays {
+			r.gaps++ // a schedule makes up for a hundred ticks at most
+		}
+		r.add("early")
+		r.goesOn(j, "what was delayed before the jump", over, delayed)
+		r.checkNoneEarly(j, delayed)
+	}
+	delayed = r.delayed(j.name+"-after", true)
+	r.goesOn(j, "what was delayed after the jump", time.Now(), delayed)
+	r.checkNoneEarly(j, delayed)
+	r.checkWarned(j)
+	if forward {
+		r.goesOnAfter(j, "the schedule", over, func(h history) bool { return len(ticksOf(h.after(over))) > 0 })
+		r.takenOver(j, "early", long["early"], over)
+	}
+	late := r.runners["late"]
+	r.await("the late runner extends its leases", 10*time.Second, func(h history) bool {
+		return len(h.of(extended).by(late.name).after(over).refs()) >= len(long["late"])
+	})
+	late.kill()
+	killed := time.Now()
+	r.add("late")
+	r.takenOver(j, "late", long["late"], killed)
+	r.letThrough("end of " + j.name)
+	r.checkKept(j, kept)
+	r.checkLong(j, long)
+}
+
+// longJobs begins some on each runner, that run on until the jump has been lived through.
+func (r *jumpRig) longJobs(j jump) map[string][]storage.Ref {
+	long := make(map[string][]storage.Ref)
+	for name := range r.runners {
+		for i := range 3 {
+			id := fmt.Sprint(j.name, "-long-", i)
+			long[name] = append(long[name], r.enqueue(name, id, steps(gate("end of "+j.name), step{Do: "follow"})))
+		}
+		r.await("the long jobs run", 10*time.Second, func(h history) bool {
+			return len(h.of(runStart).where(among(long[name])).refs()) == len(long[name])
+		})
+	}
+	return long
+}
+
+// delayed enqueues what is due in two seconds, and what comes back then, and waits until
+// it is known to be stored.
+func (r *jumpRig) delayed(name string, due bool) []storage.Ref {
+	if !due {
+		return nil // the clock goes back: it would keep its moment
+	}
+	var refs []storage.Ref
+	for i := range 5 {
+		id := fmt.Sprint(name, "-", i)
+		refs = append(refs,
+			r.enqueue("q", "in-"+id, do("follow"), midge.In(jumpDelay)),
+			r.enqueue("q", "retried-"+id, steps(step{Do: "fail once", For: jumpDelay}, step{Do: "follow"})),
+			r.enqueue("q", "snoozed-"+id, steps(step{Do: "snooze once", For: jumpDelay}, step{Do: "follow"})))
+	}
+	r.await("what fails and snoozes has", jumpBound, func(h history) bool {
+		return len(h.of(settleDone).where(among(refs)).refs()) >= len(refs)*2/3
+	})
+	return refs
+}
+
+// kept is what must not expire, nor come early, while the clock jumps for a moment, or more
+// than an hour after it has jumped by one.
+func (r *jumpRig) kept(j jump, before time.Duration) time.Duration {
+	span := 30 * time.Minute
+	if j.stays {
+		span += max(j.to-before, 0)
+	}
+	r.enqueue("q", j.name+"-far", act{}, midge.In(span))
+	short := r.enqueue("q", j.name+"-kept", act{}, midge.KeepFor(span))
+	_, err := r.client.Enqueue(r.t.Context(), act{}, midge.To("q"), midge.ID(j.name+"-window"),
+		midge.Unique{Key: j.name, For: span})
+	must(r.t, err)
+	must(r.t, r.client.Queue("paused").PauseFor(r.t.Context(), span))
+	r.enqueue("paused", j.name+"-paused", act{})
+	r.await("what is kept has ended", 10*time.Second, func(h history) bool {
+		return len(h.of(settleDone).about(short)) > 0
+	})
+	return span
+}
+
+// checkWarned checks that who looks is told that the clock was ahead of what it is.
+func (r *jumpRig) checkWarned(j jump) {
+	r.t.Helper()
+	told, err := r.store.Describe(r.t.Context())
+	must(r.t, err)
+	wasAhead := j.to <= 0 || !j.stays
+	if warned := strings.Contains(strings.Join(told.Warnings, "\n"), "clock"); warned != wasAhead {
+		r.t.Errorf("%s: a warning of the clock: %t, want %t; the warnings are %q", j.name, warned, wasAhead, told.Warnings)
+	}
+}
+
+func (r *jumpRig) checkKept(j jump, span time.Duration) {
+	r.t.Helper()
+	ctx := r.t.Context()
+	want := map[string]storage.State{"far": storage.Scheduled, "kept": storage.Completed}
+	for name, state := range want {
+		task, err := r.store.Task(ctx, storage.Ref{Queue: "q", ID: j.name + "-" + name})
+		if err != nil || task.State != state {
+			r.t.Errorf("%s: what was %s for %v is %s, %v; want it %s", j.name, name, span, task.State, err, state)
+		}
+	}
+	again, err := r.client.Enqueue(ctx, act{}, midge.To("q"), midge.Unique{Key: j.name, For: span})
+	if err != nil || !again.Existing {
+		r.t.Errorf("%s: a unique key held for %v: existing %t, %v; want it held", j.name, span, again.Existing, err)
+	}
+	stats, err := r.client.Queue("paused").Stats(ctx)
+	if err != nil || !stats.Paused {
+		r.t.Errorf("%s: a queue paused for %v: paused %t, %v; want it paused", j.name, span, stats.Paused, err)
+	}
+}
+
+// takenOver checks that the long jobs of a killed runner run again, charged once.
+func (r *jumpRig) takenOver(j jump, name string, long []storage.Ref, since time.Time) {
+	r.t.Helper()
+	r.goesOnAfter(j, "the jobs of the runner that was killed "+name, since, func(h history) bool {
+		crashed := h.of(runStart).where(func(e event) bool { return e.Crashes == 1 })
+		return len(crashed.where(among(long)).refs()) == len(long)
+	})
+}
+
+// checkLong checks how often the long jobs were started.
+func (r *jumpRig) checkLong(j jump, long map[string][]storage.Ref) {
+	r.t.Helper()
+	for name, refs := range long {
+		want := 2
+		if name == "never" || name == "early" && j.to < 0 {
+			want = 1
+		}
+		for _, ref := range refs {
+			if runs := r.history().of(runStart).about(ref); len(runs) != want {
+				r.t.Errorf("%s: %s was started %d times, want %d:\n%v", j.name, ref, len(runs), want, runs)
+			}
+		}
+	}
+}
+
+// goesOn waits until each of n tasks has run to its end since a moment.
+func (r *jumpRig) goesOn(j jump, what string, since time.Time, refs []storage.Ref) {
+	r.t.Helper()
+	which := among(refs)
+	r.goesOnAfter(j, what, since, func(h history) bool {
+		ended := func(e event) bool { return e.State == storage.Completed && which(e) }
+		return len(h.of(settleDone).where(ended).refs()) == len(refs)
+	})
+}
+
+// checkNoneEarly checks that what was delayed did not end before its time. The clock that
+// counts is the server's, but a jump of a moment must not be taken for time.
+func (r *jumpRig) checkNoneEarly(j jump, refs []storage.Ref) {
+	r.t.Helper()
+	h := r.history().where(among(refs))
+	for _, ref := range refs {
+		own := h.about(ref)
+		for _, e := range own.of(settleDone) {
+			if took := e.At.Sub(own[0].At); e.State == storage.Completed && took < jumpDelay {
+				r.t.Errorf("%s: %s ended after %v, want %v at least", j.name, ref, took, jumpDelay)
+			}
+		}
+	}
+}
+
+func (r *jumpRig) goesOnAfter(j jump, what string, since time.Time, holds func(h history) bool) {
+	r.t.Helper()
+	if !poll(time.Until(since.Add(jumpBound)), func() bool { return holds(r.history()) }) {
+		r.t.Errorf("%s: %s stood still for %v", j.name, what, time.Since(since).Round(time.Millisecond))
+		return
+	}
+	r.t.Logf("%s: %s went on within %v", j.name, what, time.Since(since).Round(time.Millisecond))
+}
+
+func (r *jumpRig) judge() {
+	r.t.Helper()
+	for _, q := range []string{"q", "early", "late", "never"} {
+		awaitDrained(r.t, r.store, q, 30*time.Second)
+	}
+	for _, w := range r.runners { // so that nothing ticks while the tasks are counted
+		w.terminate()
+		w.ended(r.t, 30*time.Second)
+	}
+	checkRuns(r.t, r.history())
+	tasks := tasksOf(r.t, r.store, "q")
+	checkTotals(r.t, r.store, "q", tasks)
+	r.t.Logf("%d ticks, each with one task", checkTicksBut(r.t, tasks, r.gaps))
+}
+
+// among matches the events of some tasks.
+func among(refs []storage.Ref) func(e event) bool {
+	in := make(map[storage.Ref]bool, len(refs))
+	for _, ref := range refs {
+		in[ref] = true
+	}
+	return func(e event) bool { return in[e.Ref] }
+}
+
+// ticksOf gives the starts of periodic tasks.
+func ticksOf(h history) history {
+	return h.of(runStart).where(func(e event) bool { return e.Tick != "" })
+}
