@@ -301,6 +301,9 @@ func (s *settler) settled(batch []settlement, applied []storage.Applied) {
 			s.d.r.log.settled(sm, applied[i].Settled[0].State)
 		case errors.Is(err, storage.ErrLeaseLost):
 			s.d.r.log.lost(sm.attempt, sm.took)
+		case !refusesTx(err): // its queue is damaged, say
+			s.later(batch[i:i+1], err)
+			continue
 		default:
 			s.retryAsFailure(sm, err)
 			continue

@@ -103,6 +103,11 @@ func (s *Storage) Apply(
 		return nil, wrap("apply", err)
 	}
 	applied := make([]storage.Applied, len(txs))
+	if len(txs) > 1 {
+		if parts, err = s.applyEach(ctx, call, parts, txs, applied); err != nil {
+			return nil, wrap("apply", err)
+		}
+	}
 	if err := gather(parts, txs, applied); err != nil {
 		return nil, wrap("apply", err)
 	}

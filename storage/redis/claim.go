@@ -42,7 +42,11 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 
 func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage.Claimed, error) {
 	since := s.wake.since(served(req.Queues))
-	groups := s.groups(req.Queues)
+	sound, again := s.unsound.sort(req.Queues)
+	groups := s.groups(sound)
+	for _, q := range again {
+		groups = append(groups, &group{queues: []storage.ClaimQueue{q}})
+	}
 	c := claiming{storage: s, req: req, left: req.Max, start: req.Start}
 	c.Since = since
 	var err error
@@ -55,6 +59,11 @@ func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage
 		return storage.Claimed{}, err
 	}
 	c.finish(ctx)
+	if c.Now.IsZero() { // no queue answered: all of them are damaged
+		if c.Now, err = s.time(ctx); err != nil {
+			return storage.Claimed{}, translateRead(err)
+		}
+	}
 	return c.Claimed, nil
 }
 
@@ -134,7 +143,7 @@ func (c *claiming) turns(ctx context.Context, groups []*group) error {
 		if c.req.Suspect && !c.suspect {
 			a.suspect = give
 		}
-		answer, err := c.storage.askFor(ctx, c.req, a)
+		answer, err := c.storage.askSound(ctx, c.req, a)
 		if err != nil {
 			return c.failed(err, i > 0)
 		}
@@ -150,7 +159,7 @@ func (c *claiming) share(ctx context.Context, groups []*group) error {
 	errs := make([]error, len(groups))
 	var all sync.WaitGroup
 	for i, a := range c.shares(groups) {
-		all.Go(func() { answers[i], errs[i] = c.storage.askFor(ctx, c.req, a) })
+		all.Go(func() { answers[i], errs[i] = c.storage.askSound(ctx, c.req, a) })
 	}
 	all.Wait()
 	repeated := true
@@ -171,7 +180,7 @@ func (c *claiming) share(ctx context.Context, groups []*group) error {
 		} else if !c.asksAgain(&a, answers[i]) {
 			continue
 		}
-		answer, err := c.storage.askFor(ctx, c.req, a)
+		answer, err := c.storage.askSound(ctx, c.req, a)
 		if err != nil {
 			return c.failed(err, true)
 		}
@@ -294,7 +303,7 @@ func (s *Storage) askFor(ctx context.Context, req *storage.ClaimRequest, a ask) 
 		if err == nil {
 			return s.readGrab(req, a, reply)
 		}
-		if !errors.Is(err, goredis.Nil) {
+		if !errors.Is(err, goredis.Nil) && !spoiled(err) {
 			return nil, err
 		}
 		s.calm.vain(a.group.queues)

@@ -60,6 +60,14 @@ func translateRead(err error) error {
 // forgotten reports whether the server does not know a script by its hash.
 func forgotten(err error) bool { return err != nil && goredis.HasErrorPrefix(err, "NOSCRIPT") }
 
+// spoiled reports whether a script failed of itself: it met a key of another type, or what it
+// cannot read in one. Nothing happened.
+func spoiled(err error) bool {
+	var refused goredis.Error
+	return errors.As(err, &refused) && !away(err) &&
+		!errors.Is(err, storage.ErrFull) && !errors.Is(err, storage.ErrRefused) && !errors.Is(err, goredis.Nil)
+}
+
 // away reports whether an error says that a server did not answer, or not in time.
 func away(err error) bool {
 	return errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable)

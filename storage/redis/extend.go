@@ -35,11 +35,16 @@ func (s *Storage) extend(ctx context.Context, req *storage.ExtendRequest) (stora
 	parts, errs := make([]storage.Extended, len(batches)), make([]error, len(batches))
 	var all sync.WaitGroup
 	for i, b := range batches { // at once: one that fails or hangs must not cost the others their leases
-		all.Go(func() { errs[i] = s.extendBatch(ctx, req, i, b, &parts[i]) })
+		all.Go(func() {
+			if errs[i] = s.extendBatch(ctx, req, i, b, &parts[i]); spoiled(errs[i]) {
+				errs[i] = s.extendEach(ctx, req, i, b, &parts[i])
+			}
+		})
 	}
 	all.Wait()
 	for i := range parts {
 		extended.Lost = append(extended.Lost, parts[i].Lost...)
+		extended.Locked = append(extended.Locked, parts[i].Locked...)
 		extended.CancelAsked = append(extended.CancelAsked, parts[i].CancelAsked...)
 		if parts[i].Now.After(extended.Now) {
 			extended.Now = parts[i].Now

@@ -69,7 +69,7 @@ func (inv *invocation) fits(p *part) bool {
 }
 
 // flush carries out parts of one slot in one pipeline, by the general script where a short
-// one has left them, and one by one those that failed together.
+// one has left them or was spoiled, and one by one those that failed together.
 func (s *Storage) flush(ctx context.Context, parts []*part) {
 	invocations := combine(parts)
 	for _, inv := range invocations {
@@ -78,7 +78,8 @@ func (s *Storage) flush(ctx context.Context, parts []*part) {
 	s.invoke(ctx, invocations)
 	var left []*invocation
 	for _, inv := range invocations {
-		if errors.Is(inv.cmd.Err(), goredis.Nil) {
+		err := inv.cmd.Err()
+		if errors.Is(err, goredis.Nil) || inv.script != &s.scripts.apply && spoiled(translate(err, true)) {
 			inv.script = &s.scripts.apply
 			left = append(left, inv)
 		}

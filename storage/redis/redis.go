@@ -22,6 +22,7 @@ type Storage struct {
 	limits  storage.Limits
 	scripts *scripts
 	health  health
+	unsound unsound
 	names   names
 	wake    *wake
 	calm    calm
@@ -212,6 +213,7 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 		return storage.Description{}, wrap("describe", translateRead(err))
 	}
 	d := s.health.describe()
+	d.Warnings = append(d.Warnings, s.unsound.warnings()...)
 	d.Now = c.now
 	d.Warnings = append(d.Warnings, storage.ClockWarnings(c.now, c.mark, c.jumped)...)
 	d.Limits = s.limits

@@ -43,6 +43,9 @@ func stateOf(letter byte) storage.State {
 // others were refused, the outcome of the call is unknown: repeating it does what is
 // left.
 func gather(parts []*part, txs []storage.Tx, applied []storage.Applied) error {
+	if len(parts) == 0 {
+		return nil
+	}
 	if p := parts[0]; len(parts) == 1 {
 		if p.err != nil {
 			return p.err

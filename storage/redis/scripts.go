@@ -68,7 +68,7 @@ type script struct {
 // scripts are all of them.
 type scripts struct {
 	// These work on queues and have base.lua and lib.lua before them.
-	apply, claim, extend, configure, apart, task, list, stats script
+	apply, claim, extend, configure, apart, task, list, stats, inspect script
 	// These are short ones for what most calls of apply are.
 	enqueue, insert, complete, finish script
 	// And what most claims are, of one queue and of several.
@@ -83,7 +83,7 @@ func loadScripts(in *interrupts) (*scripts, error) {
 	s := &scripts{calls: calls{interrupts: in}}
 	for name, to := range map[string]*script{
 		"apply": &s.apply, "claim": &s.claim, "extend": &s.extend, "configure": &s.configure,
-		"apart": &s.apart, "task": &s.task, "list": &s.list, "stats": &s.stats,
+		"apart": &s.apart, "inspect": &s.inspect, "task": &s.task, "list": &s.list, "stats": &s.stats,
 		"register": &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
 		"probe": &s.probe, "enqueue": &s.enqueue, "insert": &s.insert, "complete": &s.complete,
 		"grab": &s.grab, "glean": &s.glean, "finish": &s.finish,

@@ -66,7 +66,7 @@ end
 -- admit in lib.lua knows what else it may be.
 local function follows(key, field, seq, opened, now)
   local v = call('HGET', key, field)
-  local last = v and tonumber(sub(v, 1, find(v, ':', 1, true) - 1))
+  local last = v and tonumber(sub(v, 1, (find(v, ':', 1, true) or 1) - 1))
   return last and tonumber(seq) > last and abs(now - opened) <= LANELIFE
 end
 
@@ -79,7 +79,7 @@ local function packed(texts)
     local v = known[n]
     if not v then
       v = char(floor(n / 16777216), floor(n / 65536) % 256, floor(n / 256) % 256, n % 256)
-      known[n] = v
+      if n < 65536 then known[n] = v end -- an index that no Lua takes for a place in an array
     end
     lengths[i] = v
   end

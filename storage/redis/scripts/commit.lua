@@ -11,7 +11,7 @@ local function admit(home, field, seq, opened)
   if v == nil then v = call('HGET', home[LANES], field) end
   if v then
     local colon = find(v, ':', 1, true)
-    local last = tonumber(sub(v, 1, colon - 1))
+    local last = colon and tonumber(sub(v, 1, colon - 1)) or 0 -- 0: it is damaged
     if seq == last then return 'R', sub(v, colon + 1) end
     if seq < last then return 'O' end
   end

@@ -11,17 +11,17 @@ local GROUPED, ALARM, COUNT = 16, '!', '#' -- see base.lua
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
 local mark = now
-local queues, count, lanes = {}, tonumber(ARGV[1]), {}
-for i = 1, count do
+local queues, total, lanes = {}, tonumber(ARGV[1]), {}
+for i = 1, total do
   local at = (i - 1) * BLOCK
   local m = call('HMGET', KEYS[at + META], 'mark', 'touched', 'completed')
   call('ZCARD', KEYS[at + LEASES]) -- keys of a wrong type fail here, in time
   call('HLEN', KEYS[at + TASKS])
-  local last = tonumber(m[1] or 0)
+  local last = count(m[1])
   if last > 0 and now - last > JUMPAFTER then return nil end
   if mark <= last then mark = last + 1 end
-  local q = {at = at, ids = {}, alarms = {}, groups = {}, seen = {}, completed = tonumber(m[3] or 0),
-    touched = tonumber(m[2] or 0)}
+  local q = {at = at, ids = {}, alarms = {}, groups = {}, seen = {}, completed = count(m[3]),
+    touched = count(m[2])}
   queues[i], queues[ARGV[2 + i]] = q, q
 end
 
@@ -43,7 +43,7 @@ local function spread(s, n, width, list, seen)
   return true
 end
 
-local calls, runs, last, a = tonumber(ARGV[2]), {}, {}, 3 + count
+local calls, runs, last, a = tonumber(ARGV[2]), {}, {}, 3 + total
 for i = 1, calls do
   note(lanes, KEYS[queues[ARGV[a + 3]].at + LANES], a, i)
   local txs = tonumber(ARGV[a + 5])
@@ -57,7 +57,7 @@ for i = 1, calls do
   last[i] = #runs
 end
 if not follow(lanes, now) then return nil end
-for i = 1, count do
+for i = 1, total do
   local q, leases = queues[i], {}
   for j = 1, #q.ids, 500 do
     local found = call('HMGET', KEYS[q.at + PENDING], unpack(q.ids, j, min(j + 499, #q.ids)))
@@ -84,7 +84,7 @@ for i = 1, #runs do
   end
   if grouped > 0 then q.groups[r.fence] = (q.groups[r.fence] or 0) + grouped end
 end
-for i = 1, count do
+for i = 1, total do
   local q, fields, list = queues[i], {}, {}
   for fence in pairs(q.groups) do
     list[#list + 1], fields[#fields + 1] = fence, COUNT .. fence
@@ -97,7 +97,7 @@ end
 
 -- The first write tells whether Redis permits any; where not, the general script says
 -- why. It frees memory, so that a full Redis does not refuse it.
-for i = 1, count do
+for i = 1, total do
   local q = queues[i]
   for j = 1, #q.ids, 500 do
     local done = redis.pcall('HDEL', KEYS[q.at + PENDING], unpack(q.ids, j, min(j + 499, #q.ids)))

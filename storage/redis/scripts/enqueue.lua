@@ -21,6 +21,8 @@ local now = t[1] * 1000000 + t[2]
 -- The mark is never before touched: a clock that may be ahead (jump.lua) is left here too.
 if now - touched > 60000000 or now - A[4] > LANELIFE or A[5] - now > LANELIFE then return nil end
 mark = mark + 0
+local tail, enqueued = (m[4] or 0) + 0, (m[3] or 0) + n
+if not (mark < NEVER) then return nil end
 if mark < now then mark = now else mark = mark + 1 end
 local g, h = mark % 256, now % 256
 if g + n > 255 then -- the versions of the calls differ in their last byte alone
@@ -35,7 +37,7 @@ local function six(r)
   local b = r % 256
   return char((r - b) / 256, b, c, d, e, f)
 end
-local high, tail = six((mark - g) / 256), m[4] or 0
+local high = six((mark - g) / 256)
 local born = (now - h == mark - g and high or six((now - h) / 256)) .. char(h)
 
 -- The first write tells whether Redis permits any, which a full one does not; then the
@@ -85,7 +87,8 @@ else
   end
   call('HSET', K[4], unpack(list))
 end
-local at, enqueued = format('%.0f', mark + n), format('%d', (m[3] or 0) + n)
+local at = format('%.0f', mark + n)
+enqueued = format('%d', enqueued)
 if m[5] == '1' then
   call('HSET', K[1], 'mark', at, 'enqueued', enqueued, turn, format('%d', tail + n), 'awaited', '0')
   redis.pcall('PUBLISH', A[3], 'w')

@@ -9,7 +9,8 @@
 
 local call, K, A, byte, char, sub, format = redis.call, KEYS, ARGV, string.byte, string.char, string.sub, string.format
 local m, t = call('HMGET', K[1], 'mark', 'touched', 'completed'), call('TIME')
-local now, mark, touched = t[1] * 1000000 + t[2], (m[1] or 0) + 0, (m[2] or 0) + 0
+local now, mark, touched, completed = t[1] * 1000000 + t[2], (m[1] or 0) + 0, (m[2] or 0) + 0, (m[3] or 0) + 0
+if not (mark < NEVER) then return nil end
 if mark > 0 and now - mark > JUMPAFTER then return nil end -- see jump.lua
 mark = now > mark and now or mark + 1
 local calls, a = tonumber(A[1]), 2
@@ -101,7 +102,7 @@ if gone then call('HDEL', K[5], unpack(gone)) end
 if kept then call('HSET', K[5], unpack(kept)) end
 for i = 1, #alarms, 500 do call('ZREM', K[4], unpack(alarms, i, i + 499 < #alarms and i + 499 or #alarms)) end
 if now - touched > 60000000 then call('HSET', K[1], 'touched', format('%.0f', now)) end
-call('HSET', K[1], 'mark', format('%.0f', mark + runs), 'completed', format('%d', (m[3] or 0) + n))
+call('HSET', K[1], 'mark', format('%.0f', mark + runs), 'completed', format('%d', completed + n))
 for i = 1, calls do
   local g = mark % 256; local r = (mark - g) / 256
   local f = r % 256; r = (r - f) / 256

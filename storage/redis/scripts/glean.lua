@@ -16,6 +16,7 @@ local most = now
 for i = 1, (#K - 1) / 9 do
   local m = call('HMGET', K[9 * i - 8], 'mark', 'touched', 'paused', 'cancels', 'awaited', 'jumped')
   local mark = (m[1] or 0) + 0
+  if not (mark < NEVER) then return nil end
   if most <= mark then most = mark + 1 end
   if m[3] and m[3] ~= '0' or m[6] and m[6] ~= '0' or mark > 0 and now - mark > JUMPAFTER then return nil end -- see jump.lua
   if m[4] and tonumber(m[4]) > 0 then there = 2 end

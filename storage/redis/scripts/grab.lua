@@ -15,7 +15,7 @@
 local call, K, A, byte, char, format = redis.call, KEYS, ARGV, string.byte, string.char, string.format
 local m, known, t = call('HMGET', K[1], 'mark', 'touched', 'paused', 'cancels', 'jumped'), call('HGET', K[10], A[1]), call('TIME')
 local now, mark, touched = t[1] * 1000000 + t[2], (m[1] or 0) + 0, (m[2] or 0) + 0
-if not known or m[3] and m[3] ~= '0' or touched > 0 and now - touched >= QUEUELIFE
+if not known or not (mark < NEVER) or m[3] and m[3] ~= '0' or touched > 0 and now - touched >= QUEUELIFE
   or now - A[3] > LANELIFE or A[3] - now > LANELIFE
   or m[5] and m[5] ~= '0' or mark > 0 and now - mark > JUMPAFTER then -- see jump.lua
   return nil

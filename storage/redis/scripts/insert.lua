@@ -10,21 +10,21 @@ local META, TASKS, WAITING, LINE, LANES, BLOCK = 1, 2, 3, 4, 5, 5
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
 local mark, born = now, pack7(now)
-local queues, count, lanes = {}, tonumber(ARGV[1]), {}
-for i = 1, count do
+local queues, total, lanes = {}, tonumber(ARGV[1]), {}
+for i = 1, total do
   local at = (i - 1) * BLOCK
   local m = call('HMGET', KEYS[at + META], 'mark', 'touched', 'enqueued', 'tail', 'awaited', 'turn')
   call('ZCARD', KEYS[at + WAITING]) -- a key of a wrong type fails here, in time
   call('LLEN', KEYS[at + LINE])
-  local last = tonumber(m[1] or 0)
+  local last = count(m[1])
   if last > 0 and now - last > JUMPAFTER then return nil end
   if mark <= last then mark = last + 1 end
-  local q = {at = at, ids = {}, ranked = 0, enqueued = tonumber(m[3] or 0), tail = tonumber(m[4] or 0), turn = tonumber(m[6] or 0), touched = tonumber(m[2] or 0),
+  local q = {at = at, ids = {}, ranked = 0, enqueued = count(m[3]), tail = count(m[4]), turn = count(m[6]), touched = count(m[2]),
     wakes = not m[1] or m[5] == '1'}
   queues[i], queues[ARGV[2 + i]] = q, q
 end
 
-local calls, runs, seen, a = tonumber(ARGV[2]), {}, {}, 3 + count
+local calls, runs, seen, a = tonumber(ARGV[2]), {}, {}, 3 + total
 local last = {} -- of each call, its last run
 for i = 1, calls do
   note(lanes, KEYS[queues[ARGV[a + 3]].at + LANES], a, i)
@@ -45,7 +45,7 @@ for i = 1, calls do
   last[i] = #runs
 end
 if not follow(lanes, now) then return nil end
-for i = 1, count do
+for i = 1, total do
   local q = queues[i]
   for j = 1, #q.ids, 500 do
     local found = call('HMGET', KEYS[q.at + TASKS], unpack(q.ids, j, min(j + 499, #q.ids)))
@@ -57,7 +57,7 @@ end
 
 -- The first write tells whether Redis permits any, which a full one does not; then the
 -- general script says why.
-for i = 1, count do
+for i = 1, total do
   local q = queues[i]
   local at = text(mark + #runs)
   local done = redis.pcall('HSET', KEYS[q.at + META], 'mark', at, 'enqueued', text(q.enqueued + #q.ids),
@@ -91,7 +91,7 @@ for i = 1, calls do
   end
   reply[i + 1] = outcome
 end
-for i = 1, count do
+for i = 1, total do
   local q = queues[i]
   ask('HSET', KEYS[q.at + TASKS], q.records)
   ask('RPUSH', KEYS[q.at + LINE], q.line)

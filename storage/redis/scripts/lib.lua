@@ -55,13 +55,20 @@ local function lookup(key, fields)
   return all
 end
 
+-- sane gives the number that a text of the meta hash is, nil where it is none: a mark beyond
+-- all others must not become that of the queues in the same step.
+local function sane(v)
+  local n = tonumber(v)
+  return n and n > -NEVER and n < NEVER and n or nil
+end
+
 -- open reads the numbers of the n-th queue that the call names.
 local function open(n)
   local q = {m = {}, dirty = {}, e = {}, touched = {}, side = {}, unique = {}, windows = {},
     plan = {}, apart = {}, lanes = {}, opened = {}, soon = {}, left = {}, deaths = 0, joiners = {}, joins = 0}
   for i = 1, BLOCK do q[i] = KEYS[(n - 1) * BLOCK + i] end
   local v = call('HMGET', q[META], unpack(FIELDS))
-  for i = 1, #FIELDS do q.m[FIELDS[i]] = tonumber(v[i] or 0) or 0 end
+  for i = 1, #FIELDS do q.m[FIELDS[i]] = v[i] and sane(v[i]) or 0 end
   return q
 end
 

@@ -27,6 +27,13 @@ end
 
 local function text(n) return string.format('%.0f', n) end
 
+-- count gives a number of meta. What is none fails here, in time.
+local function count(v)
+  local n = tonumber(v or 0)
+  if n > -NEVER and n < NEVER then return n end
+  error('no number')
+end
+
 -- ask gives a command a list in pieces.
 local function ask(command, key, list)
   for i = 1, #list, 500 do call(command, key, unpack(list, i, min(i + 499, #list))) end

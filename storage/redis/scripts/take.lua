@@ -11,6 +11,12 @@ local function take()
   local now, mark, nextdue, taken, bytes, fence = 0, 0, 0, 0, 0, ''
   local more, remains, suspicious, cancels = false, false, false, false
 
+  -- count gives a number of meta, 0 where it is none.
+  local function count(v)
+    local n = tonumber(v or 0)
+    return n and n > -NEVER and n < NEVER and n or 0
+  end
+
   -- open reads the clock and the numbers of the queues, and reports whether none of them
   -- is paused or may be forgotten.
   local function open()
@@ -21,11 +27,10 @@ local function take()
       local q, at = {}, (i - 1) * BLOCK
       for j = 1, BLOCK do q[j] = KEYS[at + j] end
       local m = call('HMGET', q[META], 'mark', 'touched', 'paused', 'cancels', 'tail', 'awaited', 'turn', 'jumped')
-      q.mark, q.touched, q.tail = tonumber(m[1] or 0), tonumber(m[2] or 0), tonumber(m[5] or 0)
-      q.turn = tonumber(m[7] or 0)
+      q.mark, q.touched, q.tail, q.turn = count(m[1]), count(m[2]), count(m[5]), count(m[7])
       q.deaf = m[6] ~= '1' and m[1]
       if mark <= q.mark then mark = q.mark + 1 end
-      if tonumber(m[4] or 0) > 0 then cancels = true end
+      if count(m[4]) > 0 then cancels = true end
       if m[3] and m[3] ~= '0' or q.touched > 0 and now - q.touched >= QUEUELIFE
         or m[8] and m[8] ~= '0' or q.mark > 0 and now - q.mark > JUMPAFTER then -- see jump.lua
         good = false

@@ -1,0 +1,225 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// unsound are queues with a key or field that scripts cannot work with. One of them would
+// spoil each script call that names others too, so that claims leave it alone but for a try
+// now and then. Describe tells of it.
+type unsound struct {
+	mu     sync.Mutex // guards queues
+	queues map[string]unsoundness
+}
+
+type unsoundness struct {
+	why   string
+	again time.Time
+}
+
+// unsoundAgain is how long a damaged queue is left alone.
+const unsoundAgain = 30 * time.Second
+
+// sort gives the queues that are sound, and those to be tried again. It leaves out the others.
+func (u *unsound) sort(queues []storage.ClaimQueue) (sound, again []storage.ClaimQueue) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.queues) == 0 {
+		return queues, nil
+	}
+	for _, q := range queues {
+		is, damaged := u.queues[q.Name]
+		switch {
+		case !damaged:
+			sound = append(sound, q)
+		case !time.Now().Before(is.again):
+			again = append(again, q)
+		}
+	}
+	return sound, again
+}
+
+func (u *unsound) note(queue, why string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.queues == nil {
+		u.queues = make(map[string]unsoundness)
+	}
+	u.queues[queue] = unsoundness{why, time.Now().Add(unsoundAgain)}
+}
+
+// mended notes that a queue is sound.
+func (u *unsound) mended(queue string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.queues, queue)
+}
+
+// warnings has one for each queue.
+func (u *unsound) warnings() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	all := make([]string, 0, len(u.queues))
+	for queue, is := range u.queues {
+		all = append(all, fmt.Sprintf("queue %s is damaged and left alone: %s", queue, is.why))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// askSound is askFor where a queue of the group may be damaged: that one gives nothing, and
+// costs the others a call for each.
+func (s *Storage) askSound(ctx context.Context, req *storage.ClaimRequest, a ask) (*claimAnswer, error) {
+	answer, err := s.askFor(ctx, req, a)
+	queues := a.group.queues
+	switch {
+	case len(queues) > 1 && spoiled(err):
+		return s.askEach(ctx, req, a)
+	case spoiled(err):
+		s.unsound.note(queues[0].Name, s.inspect(ctx, queues[0].Name, err))
+		return &claimAnswer{}, nil
+	case err == nil && len(queues) == 1:
+		s.unsound.mended(queues[0].Name)
+	}
+	return answer, err
+}
+
+// askEach asks the queues of a group one after the other.
+func (s *Storage) askEach(ctx context.Context, req *storage.ClaimRequest, a ask) (*claimAnswer, error) {
+	all := &claimAnswer{}
+	for i, q := range a.group.queues {
+		one := a
+		one.group = &group{queues: []storage.ClaimQueue{q}}
+		one.index = apartIndex(a.index, i)
+		one.most, one.start = a.most-all.taken, max(a.start-all.taken, 0)
+		if all.suspect {
+			one.suspect = leave
+		}
+		answer, err := s.askSound(ctx, req, one)
+		if err != nil {
+			return nil, inPart(err)
+		}
+		all.add(answer)
+	}
+	return all, nil
+}
+
+// apartIndex is the index of the i-th script call that one at an index, which was spoiled, is
+// made of.
+func apartIndex(index, i int) int { return (i+1)<<16 + index }
+
+// add takes on the answer of another queue.
+func (c *claimAnswer) add(a *claimAnswer) {
+	c.Tasks, c.Fences = append(c.Tasks, a.Tasks...), append(c.Fences, a.Fences...)
+	c.Ticks, c.Buried = append(c.Ticks, a.Ticks...), append(c.Buried, a.Buried...)
+	c.forget, c.damaged = append(c.forget, a.forget...), append(c.damaged, a.damaged...)
+	c.taken += a.taken
+	c.Cancels, c.suspect, c.suspects = c.Cancels || a.Cancels, c.suspect || a.suspect, c.suspects || a.suspects
+	c.more, c.remains, c.repeated = c.more || a.more, c.remains || a.remains, c.repeated || a.repeated
+	if !a.NextDue.IsZero() && (c.NextDue.IsZero() || a.NextDue.Before(c.NextDue)) {
+		c.NextDue = a.NextDue
+	}
+	if a.Now.After(c.Now) {
+		c.Now = a.Now
+	}
+}
+
+// inspect says what is wrong with a queue that spoiled a script: which keys and fields, or
+// what the server says.
+func (s *Storage) inspect(ctx context.Context, queue string, spoil error) string {
+	list, err := s.scripts.inspect.list(ctx, s.client, s.keys.of(queue, nil))
+	v := values(list)
+	var found []string
+	for err == nil && len(v.list) > 0 && !v.bad {
+		found = append(found, v.text())
+	}
+	if len(found) == 0 {
+		return spoil.Error()
+	}
+	return strings.Join(found, "; ")
+}
+
+// applyEach carries out, one after the other, the Txs of parts that a damaged queue spoiled for
+// one another: what that queue refuses is the error of the Txs that name it. It gives the parts
+// that were not spoiled.
+func (s *Storage) applyEach(
+	ctx context.Context, call storage.Call, parts []*part, txs []storage.Tx, applied []storage.Applied,
+) (sound []*part, err error) {
+	for _, p := range parts {
+		if !spoiled(p.err) {
+			sound = append(sound, p)
+			continue
+		}
+		for _, u := range p.units {
+			for _, i := range u.txs {
+				err := s.applyApart(ctx, call, apartIndex(len(parts), i), txs[i:i+1], applied[i:i+1])
+				if err != nil && !spoiled(err) {
+					return nil, inPart(err)
+				}
+				if err != nil {
+					applied[i].Err = err
+				}
+			}
+		}
+	}
+	return sound, nil
+}
+
+// applyApart carries out one Tx as the script call of an index.
+func (s *Storage) applyApart(
+	ctx context.Context, call storage.Call, index int, tx []storage.Tx, applied []storage.Applied,
+) error {
+	parts, err := s.split(call, tx)
+	if err != nil {
+		return err
+	}
+	parts[0].id = identityOf(call, index)
+	if err := s.send(ctx, parts); err != nil {
+		return err
+	}
+	return gather(parts, tx, applied)
+}
+
+// extendEach extends the leases of a batch queue by queue, after one of them spoiled the batch.
+// The leases of a damaged queue are passed over.
+func (s *Storage) extendEach(
+	ctx context.Context, req *storage.ExtendRequest, index int, leases []storage.Extension, to *storage.Extended,
+) error {
+	for i, some := range byQueue(leases) {
+		err := s.extendBatch(ctx, req, apartIndex(index, i), some, to)
+		if err == nil {
+			continue
+		}
+		if !spoiled(err) {
+			return inPart(err)
+		}
+		for _, e := range some {
+			if e.Progress != nil || e.Checkpoint != nil {
+				return err
+			}
+			to.Locked = append(to.Locked, e.Fence.Ref)
+		}
+	}
+	return nil
+}
+
+// byQueue sorts leases by queue, in order.
+func byQueue(leases []storage.Extension) (all [][]storage.Extension) {
+	at := make(map[string]int)
+	for _, e := range leases {
+		n, some := at[e.Fence.Queue]
+		if !some {
+			n = len(all)
+			at[e.Fence.Queue], all = n, append(all, nil)
+		}
+		all[n] = append(all[n], e)
+	}
+	return all
+}
