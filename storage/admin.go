@@ -186,41 +186,54 @@ func (s *Session) CancelAll(ctx context.Context, queue string, state State, matc
 	})
 }
 
-// bulk applies a Tx to each matching task, a page's worth a call. Tasks that were
-// changed leave the state and so the listing; listing goes on behind those that
-// stayed.
+// bulk applies a Tx to each matching task, a page's worth a call, and lists the next page
+// meanwhile. Tasks that were changed leave the state and so the listing; listing goes on
+// behind those that stayed.
 func (s *Session) bulk(
 	ctx context.Context, queue string, state State, match Match, tx func(Task) Tx,
-) (int, error) {
-	done := 0
+) (done int, err error) {
 	var txs []Tx
-	flush := func() error {
+	applied := make(chan error, 1) // the outcome of the call before; done is its until then
+	applied <- nil
+	apply := func() error {
 		if len(txs) == 0 {
 			return nil
 		}
-		applied, err := s.Apply(ctx, txs...)
-		for _, a := range applied {
-			if a.Err == nil {
-				done++
-			}
+		if err := <-applied; err != nil {
+			return err
 		}
-		txs = txs[:0]
-		return err
+		batch := txs
+		txs = nil
+		go func() {
+			answers, err := s.Apply(ctx, batch...)
+			for _, a := range answers {
+				if a.Err == nil {
+					done++
+				}
+			}
+			applied <- err
+		}()
+		return nil
 	}
 	for t, err := range Each(ctx, s.store, queue, state) {
 		if err != nil {
+			<-applied
 			return done, err
 		}
 		if match != nil && !match(t) {
 			continue
 		}
 		if txs = append(txs, tx(t)); len(txs) == MaxPage {
-			if err := flush(); err != nil {
+			if err := apply(); err != nil {
 				return done, err
 			}
 		}
 	}
-	return done, flush()
+	if err := apply(); err != nil {
+		return done, err
+	}
+	err = <-applied
+	return done, err
 }
 
 // RemoveQueue deletes every task and cursor of a queue and then the queue.

@@ -228,6 +228,62 @@ func TestBulkLeavesWhatStands(t *testing.T) {
 	}
 }
 
+// overlapping is a storage whose first Apply waits until two pages were listed.
+type overlapping struct {
+	storage.Storage
+	pages  int
+	listed chan struct{}
+}
+
+func (o *overlapping) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+	if o.pages++; o.pages == 2 {
+		close(o.listed)
+	}
+	return o.Storage.Tasks(ctx, q)
+}
+
+func (o *overlapping) Apply(ctx context.Context, c storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	select {
+	case <-o.listed:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return o.Storage.Apply(ctx, c, txs...)
+}
+
+func TestBulkListsWhileItApplies(t *testing.T) {
+	d := openDesk(t)
+	const n = 2*storage.MaxPage + 1
+	for i := range n {
+		d.insert(job(fmt.Sprint("t", i)))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	session := storage.NewSession(&overlapping{Storage: d.store, listed: make(chan struct{})}, -1)
+	if got := must(session.CancelAll(ctx, "q", storage.Waiting, nil))(t); got != n {
+		t.Errorf("cancelled: got %d, want %d", got, n)
+	}
+}
+
+// A call that fails ends the act, and what was done is counted.
+func TestBulkEndsWithItsFirstError(t *testing.T) {
+	d := openDesk(t)
+	for i := range 2 * storage.MaxPage {
+		d.insert(job(fmt.Sprint("t", i)))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := 0
+	got, err := d.CancelAll(ctx, "q", storage.Waiting, func(storage.Task) bool {
+		if seen++; seen == storage.MaxPage+1 {
+			cancel()
+		}
+		return true
+	})
+	if !errors.Is(err, context.Canceled) || got != storage.MaxPage && got != 0 {
+		t.Errorf("cancelled: got %d, error %v, want a page or nothing and the context's error", got, err)
+	}
+}
+
 func TestRemoveQueue(t *testing.T) {
 	d := openDesk(t)
 	d.insert(job("held"))
