@@ -86,23 +86,24 @@ func (s *Storage) Apply(
 	if err := storage.CheckTxs(s.limits, txs); err != nil {
 		return nil, err
 	}
-	parts, err := s.split(call, txs)
-	if err != nil {
-		return nil, fmt.Errorf("redis: apply: %w", err)
-	}
+	parts, apart := s.split(call, txs)
 	if err := s.enter(); err != nil {
 		return nil, fmt.Errorf("redis: apply: %w", err)
 	}
-	if len(txs) == 0 {
-		return []storage.Applied{}, nil
+	applied := make([]storage.Applied, len(txs))
+	for _, i := range apart {
+		applied[i].Err = storage.ErrSpan
 	}
-	if err := s.register(ctx, txs); err != nil {
+	if len(parts) == 0 {
+		return applied, nil
+	}
+	fresh, err := s.register(ctx, txs)
+	if err != nil {
 		return nil, wrap("apply: register queues", err)
 	}
 	if err := s.send(ctx, parts); err != nil {
 		return nil, wrap("apply", err)
 	}
-	applied := make([]storage.Applied, len(txs))
 	if len(txs) > 1 {
 		if parts, err = s.applyEach(ctx, call, parts, txs, applied); err != nil {
 			return nil, wrap("apply", err)
@@ -111,12 +112,12 @@ func (s *Storage) Apply(
 	if err := gather(parts, txs, applied); err != nil {
 		return nil, wrap("apply", err)
 	}
+	s.unregister(ctx, fresh, txs, applied)
 	return applied, nil
 }
 
-// split makes the parts of a call. A Tx across slots is refused.
-func (s *Storage) split(call storage.Call, txs []storage.Tx) ([]*part, error) {
-	var parts []*part
+// split makes the parts of a call. apart are the Txs across slots, which are in none.
+func (s *Storage) split(call storage.Call, txs []storage.Tx) (parts []*part, apart []int) {
 	open := make(map[int]*part, 1) // the last part of each slot
 	scratch := make([]byte, 0, 512)
 	var one [1]string
@@ -124,7 +125,8 @@ func (s *Storage) split(call storage.Call, txs []storage.Tx) ([]*part, error) {
 		tx := &txs[i]
 		queues := queuesOf(tx, &one)
 		if !s.Spans(queues...) {
-			return nil, storage.ErrSpan
+			apart = append(apart, i)
+			continue
 		}
 		slot, grows, ops, bytes := s.slot(queues[0]), needsRoom(tx), tx.Ops(), tx.Bytes()
 		p := open[slot]
@@ -142,7 +144,7 @@ func (s *Storage) split(call storage.Call, txs []storage.Tx) ([]*part, error) {
 		p.finish(txs)
 	}
 	shorten(parts)
-	return parts, nil
+	return parts, apart
 }
 
 // shorten lets the parts of a call in one slot go by short scripts where all of them may,

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -22,6 +23,9 @@ const queueLife = 24 * time.Hour
 type names struct {
 	mu    sync.Mutex // guards what follows
 	since map[string]time.Time
+	// fresh are queues that were not on the list before, and of which no call has yet told
+	// that it left something there.
+	fresh map[string]bool
 }
 
 // due gives those of the queues that are to be registered: never means that this
@@ -39,21 +43,39 @@ func (n *names) due(queues []string) (due []string, never bool) {
 	return due, never
 }
 
-func (n *names) done(queues []string) {
+// done notes that a queue is on the list and in use.
+func (n *names) done(queue string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.since == nil {
 		n.since = make(map[string]time.Time)
 	}
-	for _, q := range queues {
-		n.since[q] = time.Now()
+	n.since[queue] = time.Now()
+	delete(n.fresh, queue)
+}
+
+// listed notes that a queue was put on the list, and reports whether it is fresh.
+func (n *names) listed(queue string, added bool) bool {
+	n.mu.Lock()
+	if added && n.fresh == nil {
+		n.fresh = make(map[string]bool)
 	}
+	if added {
+		n.fresh[queue] = true
+	}
+	fresh := n.fresh[queue]
+	n.mu.Unlock()
+	if !fresh {
+		n.done(queue)
+	}
+	return fresh
 }
 
 func (n *names) drop(queue string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.since, queue)
+	delete(n.fresh, queue)
 }
 
 // known lists the queues in use.
@@ -68,46 +90,85 @@ func (s *Storage) listKeys() []any {
 	return []any{s.keys.global("queues"), s.keys.global("seen")}
 }
 
-// register puts the queues into which txs insert on the list of queues, before they
-// are used first and then once a minute.
-func (s *Storage) register(ctx context.Context, txs []storage.Tx) error {
+// register puts the queues into which txs insert on the list of queues, before they are used
+// first and then once a minute. It gives those that were not there yet, and the moment by which
+// the list knows each.
+func (s *Storage) register(ctx context.Context, txs []storage.Tx) (fresh map[string]string, err error) {
 	var queues []string
-	add := func(queue string) {
-		if queue != "" && !slices.Contains(queues, queue) {
-			queues = append(queues, queue)
-		}
-	}
 	for i := range txs {
-		for j := range txs[i].Inserts {
-			add(txs[i].Inserts[j].Ref.Queue)
-		}
-		for j := range txs[i].Changes {
-			add(txs[i].Changes[j].Queue)
+		for queue := range fillsOf(&txs[i]) {
+			if !slices.Contains(queues, queue) {
+				queues = append(queues, queue)
+			}
 		}
 	}
 	return s.registerQueues(ctx, queues)
 }
 
-func (s *Storage) registerQueues(ctx context.Context, queues []string) error {
+// fillsOf gives the queues into which a Tx puts tasks, some more than once.
+func fillsOf(tx *storage.Tx) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range tx.Inserts {
+			if !yield(tx.Inserts[i].Ref.Queue) {
+				return
+			}
+		}
+		for i := range tx.Changes {
+			if queue := tx.Changes[i].Queue; queue != "" && !yield(queue) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Storage) registerQueues(ctx context.Context, queues []string) (fresh map[string]string, err error) {
 	if len(queues) == 0 {
-		return nil
+		return nil, nil
 	}
 	due, never := s.names.due(queues)
 	if len(due) == 0 {
-		return nil
+		return nil, nil
 	}
 	args := make([]any, len(due))
 	for i, q := range due {
 		args[i] = q
 	}
-	if _, err := s.scripts.register.run(ctx, s.client, s.listKeys(), args...); err != nil {
+	list, err := s.scripts.register.list(ctx, s.client, s.listKeys(), args...)
+	if err != nil {
 		if never {
-			return err
+			return nil, err
 		}
-		return nil // it is on the list since a minute ago
+		return nil, nil // they are on the list since a minute ago
 	}
-	s.names.done(due)
-	return nil
+	told := values(list)
+	for _, q := range due {
+		r := reader{rest: told.text()}
+		if s.names.listed(q, r.text(1) == "1") {
+			if fresh == nil {
+				fresh = make(map[string]string)
+			}
+			fresh[q] = r.rest
+		}
+	}
+	return fresh, nil
+}
+
+// unregister takes fresh queues off the list in which no Tx of a call put anything.
+func (s *Storage) unregister(ctx context.Context, fresh map[string]string, txs []storage.Tx, applied []storage.Applied) {
+	if len(fresh) == 0 {
+		return
+	}
+	for i := range txs {
+		for queue := range fillsOf(&txs[i]) {
+			if _, some := fresh[queue]; some && applied[i].Err == nil {
+				s.names.done(queue)
+				delete(fresh, queue)
+			}
+		}
+	}
+	for queue, at := range fresh {
+		_ = s.unlist(ctx, queue, "="+at) // or it stays there, empty
+	}
 }
 
 // forget removes a queue that was empty, without settings and untouched for a day.
@@ -116,14 +177,14 @@ func (s *Storage) forget(ctx context.Context, queue string) {
 	args := append(laneArgs(storage.Call{}, 0), "forget", queueLife.Microseconds())
 	reply, err := s.scripts.configure.list(ctx, s.client, s.keys.of(queue, nil), args...)
 	if err == nil && len(reply) == 3 && reply[2] == "" {
-		_ = s.unlist(ctx, queue, queueLife)
+		_ = s.unlist(ctx, queue, inMicros(queueLife))
 	}
 }
 
-// unlist takes a queue off the list, unless it was registered within a time.
-func (s *Storage) unlist(ctx context.Context, queue string, unused time.Duration) error {
+// unlist takes a queue off the list, unless it was in use since, as forget.lua has it.
+func (s *Storage) unlist(ctx context.Context, queue, since string) error {
 	s.names.drop(queue)
-	_, err := s.scripts.forget.run(ctx, s.client, s.listKeys(), queue, unused.Microseconds())
+	_, err := s.scripts.forget.run(ctx, s.client, s.listKeys(), queue, since)
 	return err
 }
 
@@ -158,7 +219,7 @@ func (s *Storage) configure(
 		pause = -1
 	}
 	if settings.Paused {
-		if err := s.registerQueues(ctx, []string{queue}); err != nil {
+		if _, err := s.registerQueues(ctx, []string{queue}); err != nil {
 			return err
 		}
 	}
@@ -180,7 +241,7 @@ func (s *Storage) configure(
 		return storage.ErrNotEmpty
 	}
 	if settings.Remove {
-		if err := s.unlist(ctx, queue, 0); err != nil {
+		if err := s.unlist(ctx, queue, "0"); err != nil {
 			return inPart(err) // the queue is gone
 		}
 	}

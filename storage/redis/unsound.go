@@ -176,10 +176,7 @@ func (s *Storage) applyEach(
 func (s *Storage) applyApart(
 	ctx context.Context, call storage.Call, index int, tx []storage.Tx, applied []storage.Applied,
 ) error {
-	parts, err := s.split(call, tx)
-	if err != nil {
-		return err
-	}
+	parts, _ := s.split(call, tx)
 	parts[0].id = identityOf(call, index)
 	if err := s.send(ctx, parts); err != nil {
 		return err

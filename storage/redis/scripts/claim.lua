@@ -123,7 +123,9 @@ local function through(q, found, limit, note)
       setapart(q, e)
       if rec then q.bad[#q.bad + 1] = id end
       note(i, 'removed')
-    elseif not wanted(rec) then note(i, 'passed')
+    elseif not wanted(rec) then
+      q.passed = true
+      note(i, 'passed')
     elseif give(q, id, rec) then
       note(i, 'removed')
       q.n = #q.deadlines
@@ -256,6 +258,8 @@ function takemixed(q, n)
       if taken < starts and not suspect then suspect = give(q, e.id, e.rec, e) end
     elseif wanted(e.rec) then
       give(q, e.id, e.rec, e)
+    else
+      q.passed = true
     end
   end
   settleline(q, ids, first, length)
@@ -297,7 +301,7 @@ local function take(q, limit)
       takeplain(q, n)
     end
   end
-  if full or q.short or taken - before >= n then remains = remains or beyond(q) end
+  if full or q.short or taken - before >= n or q.passed and starts > 0 then remains = remains or beyond(q) end
 end
 
 local function prepare(q)

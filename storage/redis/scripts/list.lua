@@ -33,8 +33,9 @@ local function page(st)
   local v = call('ZRANGE', key, from, from + size, 'WITHSCORES')
   local list = {}
   for i = 1, #v, 2 do
-    if PLACED[st] then list[#list + 1] = {st, idof(v[i]), v[i + 1], text(number(v[i], 1, PLACE))}
-    else list[#list + 1] = {st, v[i], v[i + 1]} end
+    local score = text(tonumber(v[i + 1])) -- without an exponent
+    if PLACED[st] then list[#list + 1] = {st, idof(v[i]), score, text(number(v[i], 1, PLACE))}
+    else list[#list + 1] = {st, v[i], score} end
   end
   return list
 end
@@ -69,7 +70,7 @@ local function pending()
   repeat
     v = call('ZRANGE', key, from, from + size, 'WITHSCORES')
     for i = 1, #v, 2 do
-      local m, score = v[i], v[i + 1]
+      local m, score = v[i], text(tonumber(v[i + 1]))
       if score ~= last and #list > 0 and (#list > size or looked > MOSTLOOKED) then
         short = true
         break

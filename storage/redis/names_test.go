@@ -1,0 +1,94 @@
+package redis
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// queuesListed are the names that Queues gives.
+func queuesListed(t *testing.T, s *Storage) string {
+	t.Helper()
+	page, err := s.Queues(t.Context(), storage.QueuesQuery{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(page.Names, " ")
+}
+
+// TestARefusedTxLeavesNoQueue on the list, but for a queue that others use.
+func TestARefusedTxLeavesNoQueue(t *testing.T) {
+	s, _ := openMini(t)
+	refused := func(queue string) storage.Tx {
+		tx := insertOf(queue, "refused")
+		tx.Depends = []storage.Depend{{Ref: storage.Ref{Queue: queue, ID: "missing"}, Version: 1}}
+		return tx
+	}
+	apply := func(txs ...storage.Tx) []storage.Applied {
+		t.Helper()
+		applied, err := s.Apply(t.Context(), storage.Call{}, txs...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return applied
+	}
+	if a := apply(refused("mail")); a[0].Err == nil {
+		t.Fatal("the Tx was not refused")
+	}
+	if got := queuesListed(t, s); got != "" {
+		t.Errorf("after a refused Tx there are the queues %q", got)
+	}
+	apply(refused("mail"), insertOf("bulk", "a"), refused("bulk"), insertOf("mail", "a"))
+	apply(refused("mail"), refused("few"))
+	if got := queuesListed(t, s); got != "bulk mail" {
+		t.Errorf("there are the queues %q, want bulk and mail", got)
+	}
+	// Another process, to whom the queue is new, and one who came between.
+	other, err := Open(t.Context(), Config{Client: s.client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	if _, err := other.Apply(t.Context(), storage.Call{}, refused("mail")); err != nil {
+		t.Fatal(err)
+	}
+	fresh, err := s.register(t.Context(), []storage.Tx{refused("few")})
+	if err != nil || len(fresh) != 1 {
+		t.Fatal(fresh, err)
+	}
+	if _, err := other.Apply(t.Context(), storage.Call{}, insertOf("few", "a")); err != nil {
+		t.Fatal(err)
+	}
+	s.unregister(t.Context(), fresh, []storage.Tx{refused("few")}, []storage.Applied{{Err: storage.ErrSpan}})
+	if got := queuesListed(t, s); got != "bulk few mail" {
+		t.Errorf("there are the queues %q, want all that are in use", got)
+	}
+}
+
+// TestATxThatDoesNotSpanFailsAlone: its neighbours go on.
+func TestATxThatDoesNotSpanFailsAlone(t *testing.T) {
+	s, _ := openSlots(t)
+	both := insertOf("mail", "b")
+	both.Inserts = append(both.Inserts, insertOf("bulk", "b").Inserts...)
+	for call, txs := range map[uint64][]storage.Tx{
+		1: {insertOf("mail", "a"), both, insertOf("bulk", "c")}, 2: {both}, 3: {both, both, insertOf("few", "d")},
+	} {
+		for range 2 {
+			applied, err := s.Apply(t.Context(), callOf(call), txs...)
+			if err != nil || len(applied) != len(txs) {
+				t.Fatalf("call %d: %v, %v", call, applied, err)
+			}
+			for i, a := range applied {
+				if across := len(txs[i].Inserts) > 1; errors.Is(a.Err, storage.ErrSpan) != across || !across && a.Err != nil {
+					t.Errorf("call %d: Tx %d gave %v", call, i, a.Err)
+				}
+			}
+		}
+	}
+	if got := strings.Fields(queuesListed(t, s)); !slices.Equal(got, []string{"bulk", "few", "mail"}) {
+		t.Errorf("there are the queues %q", got)
+	}
+}
