@@ -199,7 +199,7 @@ func (r *outcome) refusal(tx *storage.Tx) *storage.DependencyError {
 		case "b":
 			e.Barred = append(e.Barred, storage.Barred{Ref: op.ref, State: r.state()})
 		case "c":
-			e.Colliding = append(e.Colliding, storage.Collision{Ref: op.target, Holder: op.target})
+			e.Colliding = append(e.Colliding, storage.Collision{Ref: op.ref, Holder: op.target})
 		case "u":
 			holder := storage.Ref{Queue: op.target.Queue, ID: r.text(int(r.number(1)))}
 			e.Colliding = append(e.Colliding, storage.Collision{Ref: op.ref, Holder: holder, Unique: true})

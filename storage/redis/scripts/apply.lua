@@ -189,23 +189,18 @@ local function transact(a, ops)
   end
   out[n] = 'K'
   at = a
-  local released, told
+  local told
   for i = 1, ops do
     local o = ARGV[at]
     out[n + i] = ''
     if decided and decided[i] then
       told = told or {}
       told[#told + 1] = {n + i, Q[ARGV[at + 1]], decided[i]}
-    elseif o == 'r' and ops > 1 then
-      released = released or {}
-      released[#released + 1] = {n + i, at}
     else
       out[n + i] = STEPS[o](at) or ''
     end
     at = at + WIDTH[o]
   end
-  -- Those released go to the head from the last to the first: they keep their order.
-  for i = released and #released or 0, 1, -1 do out[released[i][1]] = STEPS.r(released[i][2]) end
   -- What was there already is told last: as this Tx leaves it.
   for i = 1, told and #told or 0 do out[told[i][1]] = existing(told[i][2], told[i][3]) end
   return at
