@@ -44,8 +44,9 @@ type RunnerConfig struct {
 	// Concurrency is how many jobs run at once, up to 1,000,000. Default: GOMAXPROCS × 4.
 	Concurrency int
 	// Lease is how long a task stays this runner's without a heartbeat: default
-	// 30 s, at least 1 s. Heartbeats go out every third of it. After a crash
-	// another runner starts its tasks that much later.
+	// 30 s, at least 1 s. Heartbeats go out every third of it; where none that was sent
+	// within the last five sixths of it went through, the job's context ends with
+	// storage.ErrLeaseLost. After a crash another runner starts its tasks that much later.
 	Lease time.Duration
 	// Grace is how long running jobs may finish once the runner stops, before
 	// their contexts end: default 25 s, None for none. Jobs then have a second to
