@@ -162,6 +162,13 @@
 // end of an attempt, and a requeue too.
 // Fail, Bury, Cancel and a recovery each append an [Attempt].
 //
+// # Rules of change
+//
+// What has ended comes back by [Change].Requeue alone, which starts its counters anew
+// and keeps its history. Otherwise a completed or cancelled task refuses every Change,
+// but that cancelling again does nothing, and a dead one is edited and moved where it
+// is; see [Change.Permitted]. A move goes alone, in the state in which the task is.
+//
 // A queue exists from its first record or setting until it is removed, or was empty,
 // without settings and untouched for a day. Removing one that does not exist does
 // nothing.
