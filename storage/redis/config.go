@@ -29,7 +29,8 @@ type Config struct {
 	// rediss+sentinel and rediss+cluster are those over TLS. The user may be left
 	// out. sentinel_username and sentinel_password are for the sentinels. One Redis
 	// takes the query parameters of go-redis, such as pool_size, too; its read_timeout is
-	// for writes as well.
+	// for writes as well. With skip_verify=true whoever is on the way can read and change
+	// everything: Describe warns of it.
 	URL string
 	// TLS replaces the TLS settings of a rediss URL, and turns TLS on with any other.
 	TLS *tls.Config
@@ -97,6 +98,12 @@ type link struct {
 	client     goredis.UniversalClient
 	own        bool        // it is to be closed
 	interrupts *interrupts // of its calls; nil where they cannot be interrupted
+	unverified bool        // TLS takes whatever server answers
+}
+
+// unverified reports whether TLS takes whatever server answers.
+func unverified(c *tls.Config) bool {
+	return c != nil && c.InsecureSkipVerify && c.VerifyConnection == nil && c.VerifyPeerCertificate == nil
 }
 
 // connect makes a client; it does not dial yet.
@@ -174,7 +181,7 @@ func (c *Config) single() (link, error) {
 		o.ReadTimeout, o.WriteTimeout = timeout, timeout
 	}
 	o.Dialer = in.over(goredis.NewDialer(o))
-	return link{client: goredis.NewClient(o), interrupts: in}, nil
+	return link{client: goredis.NewClient(o), interrupts: in, unverified: unverified(o.TLSConfig)}, nil
 }
 
 func orDefault[T comparable](v, otherwise T) T {
@@ -264,7 +271,7 @@ func (c *Config) sentinel() (link, error) {
 		MaxRetries: retries, DialerRetries: dials, DialTimeout: dialTimeout, ReadTimeout: timeout,
 		WriteTimeout: timeout, ContextTimeoutEnabled: true, Dialer: dial,
 	})
-	return link{client: client, interrupts: in}, nil
+	return link{client: client, interrupts: in, unverified: unverified(m.tls)}, nil
 }
 
 func (c *Config) cluster() (link, error) {
@@ -279,7 +286,7 @@ func (c *Config) cluster() (link, error) {
 		WriteTimeout: timeout, ContextTimeoutEnabled: true, Dialer: dial,
 		ClusterStateReloadInterval: reloadEvery,
 	})
-	return link{client: client, interrupts: in}, nil
+	return link{client: client, interrupts: in, unverified: unverified(m.tls)}, nil
 }
 
 // dialing is how connections to several servers are dialed, and time out.

@@ -149,9 +149,18 @@
 //
 // # Permissions
 //
-// An ACL user needs, with the default prefix: ~midge:* &midge:* +@read +@write
-// +@pubsub +@connection +@scripting +time, and for the checks at Open +info
-// +config|get. Without the last two it opens with a warning. On a Cluster it needs
-// +cluster|slots +cluster|shards too, +command for go-redis. Redis 6.2 lets a new user
-// listen to all channels, and wants resetchannels before the &.
+// An ACL user needs this and no more, with the default prefix:
+//
+//	resetkeys ~midge:* resetchannels &midge:* -@all
+//	+hello +auth +ping +eval +evalsha +time +publish +subscribe +unsubscribe +exists +type +del +unlink
+//	+hget +hmget +hset +hsetnx +hdel +hlen
+//	+zadd +zcard +zcount +zrange +zrangebyscore +zrevrangebyscore +zrangebylex +zscore +zmscore +zrem
+//	+zremrangebyrank +llen +lrange +rpush +ltrim
+//	+info +config|get
+//	+cluster|slots +command
+//
+// +info and +config|get are for the checks at Open, which warns where it may not ask. The last
+// line is for a Cluster alone; a database other than 0 wants +select. Categories such as
+// +@connection or +@write hold what can harm others: CLIENT KILL, FLUSHALL, MIGRATE. Redis 6.2
+// lets a new user listen to all channels, so that resetchannels stands before the &.
 package redis

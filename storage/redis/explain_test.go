@@ -2,9 +2,11 @@ package redis_test
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -111,6 +113,40 @@ func TestTLSOnOneSideAloneIsNamed(t *testing.T) {
 		"no answer without TLS (want rediss:// if it wants that)")
 	refused(t, redis.Config{URL: "rediss://" + encrypted.Addr()}, storage.ErrUnknown,
 		": no answer: ", "failed to verify certificate")
+}
+
+// TestTLSThatVerifiesNothingIsWarnedOf, for a URL says it in passing.
+func TestTLSThatVerifiesNothingIsWarnedOf(t *testing.T) {
+	web := httptest.NewTLSServer(nil) // for its certificate
+	defer web.Close()
+	server, err := miniredis.RunTLS(&tls.Config{Certificates: web.TLS.Certificates, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(web.Certificate())
+	for url, warned := range map[string]bool{
+		"rediss://" + server.Addr() + "?skip_verify=true": true,
+		"rediss://" + server.Addr():                       false,
+	} {
+		cfg := redis.Config{URL: url}
+		if !warned {
+			cfg.TLS = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, ServerName: "example.com"}
+		}
+		store, err := redis.Open(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := store.Describe(t.Context())
+		got := slices.ContainsFunc(d.Warnings, func(w string) bool { return strings.Contains(w, "TLS does not verify") })
+		if err != nil || got != warned {
+			t.Errorf("%s: got %q, %v, want a warning: %v", url, d.Warnings, err, warned)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func TestAnOwnClientWithoutAnswerIsNamed(t *testing.T) {

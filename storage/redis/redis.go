@@ -214,6 +214,10 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	}
 	d := s.health.describe()
 	d.Warnings = append(d.Warnings, s.unsound.warnings()...)
+	if s.unverified {
+		d.Warnings = append(d.Warnings,
+			"TLS does not verify the server: whoever is on the way can read and change everything")
+	}
 	d.Now = c.now
 	d.Warnings = append(d.Warnings, storage.ClockWarnings(c.now, c.mark, c.jumped)...)
 	d.Limits = s.limits

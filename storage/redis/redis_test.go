@@ -53,16 +53,18 @@ func (c *clock) advance(d time.Duration) {
 	c.server.SetTime(c.now)
 }
 
-// TestContractOnRedis runs the contract on a real server.
+// TestContractOnRedis runs the contract on a real server, as a user who may do what the package
+// documents and no more.
 func TestContractOnRedis(t *testing.T) {
 	testserver.Require(t)
 	server := testserver.Redis(t)
 	client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
+	restricted(t, server)
 	var n atomic.Int64
 	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
 		return opener(t, client, redis.Config{
-			URL: "redis://" + server.Addr(), Limits: limits, Prefix: fmt.Sprintf("p%d", n.Add(1)),
+			URL: "redis://app:secret@" + server.Addr(), Limits: limits, Prefix: fmt.Sprintf("midge:p%d", n.Add(1)),
 		})
 	})
 }
@@ -73,10 +75,12 @@ func TestContractOnCluster(t *testing.T) {
 	cluster := testserver.Cluster(t)
 	client := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { _ = client.Close() })
+	restricted(t, cluster.Nodes()...)
 	var n atomic.Int64
 	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
 		return opener(t, client, redis.Config{
-			URL: "redis+cluster://" + cluster.Addrs()[0], Limits: limits, Prefix: fmt.Sprintf("p%d", n.Add(1)),
+			URL:    "redis+cluster://app:secret@" + cluster.Addrs()[0],
+			Limits: limits, Prefix: fmt.Sprintf("midge:p%d", n.Add(1)),
 		})
 	})
 }

@@ -1,0 +1,64 @@
+package redis_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/midgehq/midge/internal/testserver"
+)
+
+// restricted makes the user app on servers, who may do what doc.go lists. At the end of the
+// test nothing must have been denied.
+func restricted(t *testing.T, servers ...*testserver.Server) {
+	t.Helper()
+	rules := documented(t)
+	for _, server := range servers {
+		do(t, server, append([]string{"ACL", "SETUSER", "app", "reset", "on", ">secret"}, rules...)...)
+		t.Cleanup(func() {
+			if denied := do(t, server, "ACL", "LOG"); denied != "" {
+				t.Errorf("denied:\n%s", denied)
+			}
+		})
+	}
+}
+
+// documented are the rules of the package's comment.
+func documented(t *testing.T) (rules []string) {
+	t.Helper()
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(doc), "// # Permissions\n")
+	for line := range strings.Lines(section) {
+		if list, is := strings.CutPrefix(line, "//\t"); is {
+			rules = append(rules, strings.Fields(list)...)
+		}
+	}
+	return rules
+}
+
+// TestTheDocumentedUserMayDoNoHarm: nothing of what would reach beyond midge's keys.
+func TestTheDocumentedUserMayDoNoHarm(t *testing.T) {
+	testserver.Require(t)
+	server := testserver.Redis(t)
+	do(t, server, append([]string{"ACL", "SETUSER", "app", "reset", "on", ">secret"}, documented(t)...)...)
+	client := goredis.NewClient(&goredis.Options{Addr: server.Addr(), Username: "app", Password: "secret"})
+	defer func() { _ = client.Close() }()
+	for _, command := range []string{
+		"FLUSHALL", "FLUSHDB", "KEYS *", "MIGRATE h 1 midge:k 0 1", "SCRIPT FLUSH", "CLIENT KILL ID 1", "CLIENT PAUSE 1",
+		"CONFIG SET maxmemory 1", "SHUTDOWN", "REPLICAOF NO ONE", "ACL LIST", "SAVE", "MONITOR",
+		"SORT midge:k", "SCAN 0", "RANDOMKEY", "SWAPDB 0 1", "GET other:k", "HGET other:k f", "PUBLISH other m",
+	} {
+		var args []any
+		for _, word := range strings.Fields(command) {
+			args = append(args, word)
+		}
+		if err := client.Do(t.Context(), args...).Err(); err == nil || !goredis.HasErrorPrefix(err, "NOPERM") {
+			t.Errorf("%s gave %v, want NOPERM", command, err)
+		}
+	}
+}
