@@ -217,7 +217,7 @@ func (s *Session) bulk(
 	}
 	for t, err := range Each(ctx, s.store, queue, state) {
 		if err != nil {
-			_ = <-applied
+			err = errors.Join(err, <-applied)
 			return done, err
 		}
 		if match != nil && !match(t) {
