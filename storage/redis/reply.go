@@ -109,12 +109,16 @@ func (r *outcome) all(letter string, of []int, txs []storage.Tx, applied []stora
 	room := make([]storage.Placed, len(of))
 	for n, i := range of {
 		placed := room[n : n+1 : n+1]
-		if tx := &txs[i]; len(tx.Settles) == 1 {
+		switch tx := &txs[i]; {
+		case len(tx.Settles) == 1:
 			applied[i].Settled = placed
 			placed[0].Ref = tx.Settles[0].Fence.Ref
-		} else {
+		case len(tx.Inserts) == 1:
 			applied[i].Inserted = placed
 			placed[0].Ref = tx.Inserts[0].Ref
+		default: // a damaged outcome: no run has such a Tx
+			r.bad = true
+			return
 		}
 		placed[0].Version, placed[0].State = r.version, state
 	}

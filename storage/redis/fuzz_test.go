@@ -1,0 +1,74 @@
+package redis
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// FuzzStored reads what stands in Redis beside records: whatever it is, nothing panics.
+func FuzzStored(f *testing.F) {
+	f.Add("", "", "")
+	f.Add("\x00", "\x02no\x00\x10abcdefghijklmnfxy", strings.Repeat("t", fenceSize)+"\x03runner")
+	f.Add("\x01", "\xff", "short")
+	f.Fuzz(func(t *testing.T, record, history, held string) {
+		var task storage.Task
+		readHistory(history, &task)
+		if _, err := readLease(held); err == nil && len(held) <= fenceSize {
+			t.Errorf("a lease of %d bytes was read", len(held))
+		}
+		s := &Storage{}
+		for _, letter := range "wlzpsrcxdu?" {
+			v := values([]any{string(letter), "17", record, held, history, "stack", nil, nil, nil, record})
+			_, _ = s.readTask(storage.Ref{Queue: "q", ID: "a"}, v)
+		}
+	})
+}
+
+// FuzzOutcome reads the outcome of a call, as a lane remembers it, for Txs of each kind.
+func FuzzOutcome(f *testing.F) {
+	f.Add("NA1234567*w")
+	f.Add("RA1234567KwV1w7654321E\x01w7654321\x02id")
+	f.Add("NA1234567R\x00\x01u\x00\x01\x02idR\x00\x02s\x00\x011234567b\x00\x01d")
+	f.Add("E")
+	f.Fuzz(func(_ *testing.T, text string) {
+		ref := storage.Ref{Queue: "q", ID: "a"}
+		txs := []storage.Tx{
+			{Inserts: []storage.Insert{{Ref: ref}}},
+			{Settles: []storage.Settle{{Fence: storage.Fence{Ref: ref}}}},
+			{Changes: []storage.Change{{Ref: ref}}},
+			{Deletes: []storage.Delete{{Ref: ref}}, Depends: []storage.Depend{{Ref: ref}}},
+			{},
+		}
+		for i := range txs {
+			applied := make([]storage.Applied, len(txs))
+			p := &part{outcome: text, units: []unit{{[]int{i}}, {[]int{0, 1, 2, 3, 4}}}}
+			_ = p.read(txs, applied)
+		}
+	})
+}
+
+// FuzzClaimed reads what scripts answer to a claim, which holds bytes as they are stored.
+func FuzzClaimed(f *testing.F) {
+	record, _ := newRecord(&storage.Insert{Kind: "job", Encoding: "json", Payload: []byte("{}")}, nil)
+	f.Add("12345674000;a;"+string([]byte{0, byte(len(record))})+";"+string(record), "a", string(record), "b")
+	f.Add("", "a,b", "\x00\x00\x00\x01", "!a,b")
+	f.Add("1234567\x00;;;", "", "", "f")
+	f.Fuzz(func(_ *testing.T, text, ids, bytes, last string) {
+		s := &Storage{}
+		req := &storage.ClaimRequest{Token: storage.NewToken(), Runner: "r", Lease: time.Minute, Max: 2, Start: 1}
+		a := ask{group: &group{queues: []storage.ClaimQueue{{Name: "q"}}}, most: 2, start: 1}
+		for _, reply := range []any{text, []any{text, bytes}, []any{}, nil, int64(1)} {
+			_, _ = s.readGrab(req, a, reply)
+		}
+		for _, info := range []string{"", text} {
+			part := []any{info, ids, bytes, []any{bytes, text}, []any{ids, bytes, "odd"}, last}
+			for _, count := range []any{int64(1), text, "-1", "nan"} {
+				_, _ = s.readClaim(req, a, []any{"N", "17", count, "mtcs", "17", count, int64(0), part})
+			}
+			_, _ = s.readClaim(req, a, []any{"R", "17", "0", "", "17", int64(1), int64(0), last})
+		}
+	})
+}
