@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -68,5 +69,43 @@ func TestClockSetBack(t *testing.T) {
 	}
 	if moved := time.UnixMicro(last).Sub(ahead); moved > steps*100*time.Microsecond {
 		t.Errorf("%d inserts and claims of one task moved the mark by %v", steps, moved)
+	}
+}
+
+// TestClockSetBackUnderManyProcesses: none of them is given a version that another one was
+// given, or moves the mark back.
+func TestClockSetBackUnderManyProcesses(t *testing.T) {
+	testserver.RequirePostgres(t)
+	cfg := fresh(t, postgres.Config{})
+	ahead := time.Now().Add(time.Hour).UnixMicro()
+	if err := shared.Exec(t.Context(), "SELECT setval('"+cfg.Schema+".mark', $1)", ahead); err != nil {
+		t.Fatal(err)
+	}
+	const processes, steps = 4, 100
+	versions := make([][]int64, processes)
+	var all sync.WaitGroup
+	for i := range processes {
+		_, session := opened(t, cfg)
+		all.Go(func() {
+			for range steps {
+				a, err := session.ApplyOne(t.Context(), insertTx())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				versions[i] = append(versions[i], a.Inserted[0].Version)
+			}
+		})
+	}
+	all.Wait()
+	seen := make(map[int64]bool)
+	for _, own := range versions {
+		last := ahead
+		for _, version := range own {
+			if version <= last || seen[version] {
+				t.Errorf("version %d after %d, given before: %t; want it new, and more", version, last, seen[version])
+			}
+			last, seen[version] = version, true
+		}
 	}
 }

@@ -14,11 +14,15 @@ $$;
 CREATE FUNCTION {schema}.stamp(now int8, n int8) RETURNS int8 LANGUAGE plpgsql AS $$
 DECLARE
 	mark int8 := coalesce(pg_sequence_last_value('{schema}.mark'::regclass), 0);
+	moved record;
 BEGIN
 	IF now + n <= mark AND now + 20000 >= mark THEN
 		RETURN now;
 	ELSIF now + 20000 < mark THEN
-		RETURN setval('{schema}.mark', mark + n) - n + 1;
+		SELECT pg_advisory_lock(hashtext('{schema}.mark')),
+			setval('{schema}.mark', pg_sequence_last_value('{schema}.mark'::regclass) + n) AS last,
+			pg_advisory_unlock(hashtext('{schema}.mark')) INTO moved;
+		RETURN moved.last - n + 1;
 	ELSIF now > mark + {jumpafter} THEN
 		PERFORM {schema}.come(now); -- a wait may begin
 	END IF;
