@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -57,11 +58,15 @@ func (s *Storage) extend(ctx context.Context, req *storage.ExtendRequest) (stora
 		return extended, err
 	}
 	if req.Runner.ID != "" {
-		if err := s.beat(ctx, &req.Runner); err != nil {
+		heard, err := s.beat(ctx, req.Call, &req.Runner)
+		if err != nil {
 			if len(batches) > 0 {
 				err = inPart(err)
 			}
 			return extended, err
+		}
+		if len(batches) == 0 {
+			extended.Now = heard
 		}
 	}
 	if extended.Now.IsZero() {
@@ -157,18 +162,30 @@ func (s *Storage) beatKeys() []any {
 	return []any{s.keys.global("runners"), s.keys.global("alive")}
 }
 
-// beat keeps a heartbeat. Repeating it does no harm, so that it needs no identity.
-func (s *Storage) beat(ctx context.Context, info *storage.RunnerInfo) error {
+// beat keeps a heartbeat, and tells when it was heard. The last call of a runner is kept with
+// what it said.
+func (s *Storage) beat(ctx context.Context, call storage.Call, info *storage.RunnerInfo) (heard time.Time, err error) {
 	said, err := json.Marshal(info)
 	if err != nil {
-		return storage.Invalid("RunnerInfo", info.ID, "what JSON can hold: %v", err)
+		return heard, storage.Invalid("RunnerInfo", info.ID, "what JSON can hold: %v", err)
 	}
 	lasts := info.For.Microseconds()
 	if info.Leaving {
 		lasts = 0
 	}
-	_, err = s.scripts.beat.run(ctx, s.client, s.beatKeys(), info.ID, lasts, said)
-	return err
+	id := identityOf(call, 0)
+	list, err := s.scripts.beat.list(ctx, s.client, s.beatKeys(), info.ID, lasts, said,
+		hex.EncodeToString([]byte(id.lane)), id.seq, id.opened)
+	if err != nil {
+		return heard, err
+	}
+	v := values(list)
+	letter := first(v.text())
+	heard = moment(v.number())
+	if v.bad {
+		return heard, errReply
+	}
+	return heard, verdict(letter)
 }
 
 // Runners lists the runners whose heartbeat has not expired, by id.
@@ -184,6 +201,7 @@ func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	for _, item := range list {
 		text, _ := item.(string)
 		seen, said, _ := strings.Cut(text, " ")
+		_, said, _ = strings.Cut(said, " ") // the call
 		us, err := strconv.ParseInt(seen, 10, 64)
 		var info storage.RunnerInfo
 		if err != nil || json.Unmarshal([]byte(said), &info) != nil {

@@ -98,7 +98,7 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 		return page, err
 	}
 	score, id, ok := strings.Cut(query.After, " ")
-	if _, err := strconv.ParseInt(score, 10, 64); query.After != "" && (err != nil || !ok) {
+	if query.After != "" && (!ok || !scored(score)) {
 		return page, storage.Invalid("TasksQuery.After", query.After, "the Next of a page")
 	}
 	act := "tasks of " + query.Queue
@@ -125,6 +125,12 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 		return storage.TasksPage{}, wrap(act, errReply)
 	}
 	return page, nil
+}
+
+// scored reports whether a text is a score as list.lua gives it.
+func scored(text string) bool {
+	_, err := strconv.ParseFloat(text, 64)
+	return err == nil && strings.Trim(text, "-.0123456789") == ""
 }
 
 // Stats gives sizes and totals, in one script call for each slot and 64 queues.

@@ -411,6 +411,7 @@ const (
 	fenceSize    = 23
 	leaseStarted = 1
 	leaseAsked   = 2
+	leaseGrouped = 16
 )
 
 func readLease(packed string) (lease, error) {
@@ -418,6 +419,9 @@ func readLease(packed string) (lease, error) {
 	r.text(fenceSize - 7)
 	l := lease{version: r.number(7)}
 	flags := byte(r.number(1))
+	if flags&leaseGrouped == 0 {
+		r.text(2) // its rank in the claim
+	}
 	l.started, l.asked, l.runner = flags&leaseStarted != 0, flags&leaseAsked != 0, r.rest
 	if r.bad {
 		return lease{}, errDamaged

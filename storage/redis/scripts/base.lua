@@ -24,7 +24,8 @@ local ASIDE, RECORD, GROUPED = 4, 8, 16 -- STARTED is 1, ASKED 2
 -- Tasks that one claim took from a queue share one deadline, as a group: its fence behind
 -- ALARM is its member of the leases. The claims hash has the ids of a group, and behind
 -- COUNT how many are still in it. Whatever ends a lease or moves its deadline takes the
--- task out of its group.
+-- task out of its group. Its lease has its rank in the claim behind the flags then, in two
+-- bytes: what is recovered goes back in the order of the claims.
 local ALARM, COUNT = '!', '#'
 local SINGLES = 4 -- fewer are no group
 

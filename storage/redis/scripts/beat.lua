@@ -3,12 +3,19 @@
 -- beat and since when the forgetting waits (jump.lua).
 --
 -- KEYS  1 what runners said, 2 until when each counts as alive
--- ARGV  1 runner id, 2 for how long (µs), 0 where it leaves, 3 what it says
--- Returns  1
+-- ARGV  1 runner id, 2 for how long (µs), 0 where it leaves, 3 what it says, 4 lane field, 5 seq,
+--       0 for none, 6 when the lane was opened
+-- Returns  {verdict as in commit.lua, now}. The last call of a runner stands before what it said.
 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local function text(n) return string.format('%.0f', n) end
+local seen, lane, seq = string.match(redis.call('HGET', KEYS[1], ARGV[1]) or '', '^(%d+) (%x*):(%d+) ')
+if ARGV[5] ~= '0' then
+  if lane == ARGV[4] and seq == ARGV[5] then return {'R', seen} end
+  if lane == ARGV[4] and tonumber(seq) > tonumber(ARGV[5]) then return {'O', text(now)} end
+  if math.abs(now - ARGV[6]) > LANELIFE then return {'E', text(now)} end
+end
 local last, noted = string.match(redis.call('HGET', KEYS[1], '') or '', '^(%d+) (%d+)$')
 local since = waitsince(tonumber(last or 0), tonumber(noted or 0), now)
 redis.call('ZCARD', KEYS[2])
@@ -21,6 +28,6 @@ redis.call('ZREM', KEYS[2], unpack(over))
 redis.call('HSET', KEYS[1], '', text(now) .. ' ' .. text(since))
 if ARGV[2] ~= '0' then
   redis.call('ZADD', KEYS[2], text(now + tonumber(ARGV[2])), ARGV[1])
-  redis.call('HSET', KEYS[1], ARGV[1], text(now) .. ' ' .. ARGV[3])
+  redis.call('HSET', KEYS[1], ARGV[1], text(now) .. ' ' .. ARGV[4] .. ':' .. ARGV[5] .. ' ' .. ARGV[3])
 end
-return 1
+return {'N', text(now)}

@@ -61,7 +61,7 @@ local function give(q, id, rec, e)
   end
   if e then
     move(q, e, 'p', deadline)
-    lease(q, e, value)
+    lease(q, e, ranked(value, #q.ids))
   else
     local n = #q.deadlines
     q.deadlines[n + 1], q.deadlines[n + 2] = deadline, id
@@ -313,6 +313,7 @@ local function seal(q)
   local pending, n = q.pending, #q.pending / 2
   if n == 0 then return end
   if n < SINGLES then
+    for i = 1, n do pending[2 * i] = ranked(pending[2 * i], i - 1) end
     write(q, 'ZADD', SETS.p, q.deadlines)
   else
     local groups = {}

@@ -41,6 +41,14 @@ local function leased(e, value)
   found(e, 'p')
 end
 
+-- ranked puts a rank into a lease of no group.
+local function ranked(value, rank) return sub(value, 1, FENCE + 1) .. pack2(rank) .. sub(value, FENCE + 2) end
+
+-- runnerof gives the runner of a lease.
+local function runnerof(value)
+  return sub(value, has(byte(value, FENCE + 1) or 0, GROUPED) and FENCE + 2 or FENCE + 4)
+end
+
 -- bare reports whether nothing hangs on a lease with these flags.
 local function bare(flags) return flags % GROUPED <= STARTED end
 
@@ -50,20 +58,20 @@ local function expiry(q, id, value)
   return call('ZSCORE', q[SETS.p], grouped and ALARM .. sub(value, 1, FENCE) or id)
 end
 
--- members gives those of a group that are still in it: ids and leases, in the order of
+-- members gives those of a group that are still in it: ids, leases and ranks, in the order of
 -- their claim; and how many it had.
 local function members(q, fence)
-  local ids, leases, all = {}, {}, {}
+  local ids, leases, ranks, all = {}, {}, {}, {}
   for id in string.gmatch(call('HGET', q[CLAIMS], fence) or '', '[^,]+') do all[#all + 1] = id end
-  if #all == 0 then return ids, leases, 0 end
+  if #all == 0 then return ids, leases, ranks, 0 end
   local values = lookup(q[PENDING], all)
   for i, id in ipairs(all) do
     local v = values[i]
     if v and sub(v, 1, FENCE) == fence and has(byte(v, FENCE + 1) or 0, GROUPED) then
-      ids[#ids + 1], leases[#leases + 1] = id, v
+      ids[#ids + 1], leases[#leases + 1], ranks[#ranks + 1] = id, v, i - 1
     end
   end
-  return ids, leases, #all
+  return ids, leases, ranks, #all
 end
 
 -- load finds out where a task stands: in the line, where it does nowhere else. A cursor
@@ -242,7 +250,7 @@ local function log(q, e, h, outcome, message)
   local runner = ''
   local claimed = pack7(0)
   if e.lease then
-    runner = sub(e.lease, FENCE + 2)
+    runner = runnerof(e.lease)
     claimed = sub(e.lease, 17, 23)
   end
   local item = pack7(now) .. claimed .. outcome .. char(#runner) .. runner .. message

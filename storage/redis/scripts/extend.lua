@@ -28,6 +28,20 @@ local function prefetch(n)
   end
 end
 
+-- rankof gives the rank of a task in the claim of its group.
+local function rankof(q, e)
+  q.ranks = q.ranks or {}
+  local ranks = q.ranks[e.group]
+  if not ranks then
+    ranks = {n = 0}
+    for id in string.gmatch(call('HGET', q[CLAIMS], e.group) or '', '[^,]+') do
+      ranks[id], ranks.n = ranks.n, ranks.n + 1
+    end
+    q.ranks[e.group] = ranks
+  end
+  return ranks[e.id] or 0
+end
+
 local function extend(i)
   local q, id, marks = Q[ARGV[i]], ARGV[i + 1], ARGV[i + 4]
   local e = entry(q, id)
@@ -38,10 +52,11 @@ local function extend(i)
   if find(marks, 'p', 1, true) then put(q, 'p:' .. id, ARGV[i + 5]) end
   if find(marks, 'c', 1, true) then put(q, 'c:' .. id, ARGV[i + 6]) end
   if find(marks, '[pc]') and not has(flags, ASIDE) then flags = flags + ASIDE end
-  if ARGV[i + 3] ~= '0' and has(flags, GROUPED) then flags = flags - GROUPED end
-  if flags ~= byte(e.lease, FENCE + 1) then
-    lease(q, e, sub(e.lease, 1, FENCE) .. char(flags) .. sub(e.lease, FENCE + 2))
+  local rest = sub(e.lease, FENCE + 2)
+  if ARGV[i + 3] ~= '0' and has(flags, GROUPED) then
+    flags, rest = flags - GROUPED, pack2(rankof(q, e)) .. rest
   end
+  if flags ~= byte(e.lease, FENCE + 1) then lease(q, e, sub(e.lease, 1, FENCE) .. char(flags) .. rest) end
   if ARGV[i + 3] ~= '0' then move(q, e, 'p', now + tonumber(ARGV[i + 3])) end
   return asked and 'c' or '.'
 end

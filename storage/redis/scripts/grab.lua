@@ -94,7 +94,9 @@ for i = 1, n do
   local lease = grouped + (i <= starts and 1 or 0) -- STARTED
   if flags > 0 and (flags % 4 > 0 or flags % 32 > 15) or others == 2 then lease = lease + 8 end
   local v = values[lease]
-  if not v then
+  if grouped == 0 then
+    v = fence .. char(lease, 0, i - 1) .. A[5]
+  elseif not v then
     v = fence .. char(lease) .. A[5]
     values[lease] = v
   end

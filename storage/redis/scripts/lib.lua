@@ -101,12 +101,13 @@ local function bump(q, field, by) q.m[field] = q.m[field] + by; q.dirty[field] =
 local function place(priority, seq) return seq - priority * 281474976710656 end
 local function front(q, priority) bump(q, 'head', -1); return place(priority, q.m.head) end
 local function tail(q, st, priority)
-  if priority ~= 0 then
-    bump(q, 'turn', 1)
-    return place(priority, q.m.turn)
+  if st == 'l' then
+    q.joins = q.joins + 1
+    return q.m.tail + q.joins
   end
-  if st == 'l' then q.joins = q.joins + 1 end
-  return q.m.tail + q.joins
+  bump(q, 'turn', 1)
+  if priority ~= 0 then return place(priority, q.m.turn) end
+  return q.m.tail + q.joins + (q.m.turn % 1048576 + 1) / 1048577 -- a suspect, between two of the line
 end
 
 -- firstof gives the number of the first entry of the line, and how many there are.

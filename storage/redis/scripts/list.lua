@@ -27,13 +27,16 @@ local function behind(key)
   return low
 end
 
+-- scored gives a score without an exponent.
+local function scored(score) return string.format('%.17g', tonumber(score)) end
+
 local function page(st)
   local key = q[SETS[st]]
   local from = behind(key)
   local v = call('ZRANGE', key, from, from + size, 'WITHSCORES')
   local list = {}
   for i = 1, #v, 2 do
-    local score = text(tonumber(v[i + 1])) -- without an exponent
+    local score = scored(v[i + 1])
     if PLACED[st] then list[#list + 1] = {st, idof(v[i]), score, text(number(v[i], 1, PLACE))}
     else list[#list + 1] = {st, v[i], score} end
   end
@@ -53,7 +56,7 @@ local short = false -- the page ends before the state does
 local function pending()
   local key, list, looked = q[SETS.p], {}, 0
   local function expand(group, score)
-    local ids, _, had = members(q, group)
+    local ids, _, _, had = members(q, group)
     looked = looked + had
     for _, id in ipairs(ids) do
       if id > ARGV[4] or tonumber(score) ~= tonumber(ARGV[3]) then list[#list + 1] = {'p', id, score} end
@@ -70,7 +73,7 @@ local function pending()
   repeat
     v = call('ZRANGE', key, from, from + size, 'WITHSCORES')
     for i = 1, #v, 2 do
-      local m, score = v[i], text(tonumber(v[i + 1]))
+      local m, score = v[i], scored(v[i + 1])
       if score ~= last and #list > 0 and (#list > size or looked > MOSTLOOKED) then
         short = true
         break
@@ -88,14 +91,14 @@ end
 -- before the next one, of which nothing is told.
 local function line(list)
   local first, length = firstof(q)
-  local at, n, looked, number = 0, 0, 0, 0
-  if ARGV[3] ~= '' then at = math.max(tonumber(ARGV[3]) - first, 0) end
+  local at, n, looked, number, after = 0, 0, 0, 0, tonumber(ARGV[3])
+  if after then at = math.max(floor(after) - first, 0) end
   while at < length and n <= size and looked <= MOSTLOOKED do
     local ids = entries(q, first, at, size + 1)
     for i, id in ipairs(ids) do
       number = first + at + i - 1
       looked = looked + 1
-      if id ~= '' and (number ~= tonumber(ARGV[3]) or id > ARGV[4]) then
+      if id ~= '' and (not after or number > after or number == after and id > ARGV[4]) then
         n = n + 1
         list[#list + 1] = {'l', id, text(number)}
       end

@@ -90,52 +90,53 @@ local function ids(list)
   return out
 end
 
--- overdue gives tasks of the leases that expired, the last first: ids, leases and
--- deadlines. What a group leaves over is for the next call.
+-- overdue gives tasks of the leases that expired, the last first: ids, leases, and ranks of
+-- those in groups. What a group leaves over is for the next call.
 local function overdue(q)
   local found = call('ZREVRANGEBYSCORE', q[SETS.p], text(now), '-inf', 'WITHSCORES', 'LIMIT', 0, share)
-  local ids, leases, ends, looked = {}, {}, {}, 0
+  local ids, leases, ranks, looked = {}, {}, {}, 0
   for i = 1, #found, 2 do
     if #ids >= share or looked > MOSTLOOKED then break end
-    local member, at = found[i], tonumber(found[i + 1])
+    local member = found[i]
     if sub(member, 1, 1) == ALARM then
       local group = sub(member, 2)
-      local names, values, had = members(q, group)
+      local names, values, places, had = members(q, group)
       looked = looked + had
       if #names == 0 then leave(q, group, NEVER) end
       for j = #names, math.max(#names - (share - #ids) + 1, 1), -1 do
-        ids[#ids + 1], leases[#ids + 1], ends[#ids + 1] = names[j], values[j], at
+        local n = #ids + 1
+        ids[n], leases[n], ranks[n] = names[j], values[j], places[j]
       end
     else
-      ids[#ids + 1], leases[#ids + 1], ends[#ids + 1] = member, call('HGET', q[PENDING], member), at
+      local n = #ids + 1
+      ids[n], leases[n] = member, call('HGET', q[PENDING], member)
     end
   end
   spend(#ids)
   more = more or looked > MOSTLOOKED
-  return ids, leases, ends
+  return ids, leases, ranks
 end
 
--- expired gives leases that expired, as entries, the last first: each will go to the
--- head, so that the first claimed is the first to be claimed again. Of one claim it is
--- the age of the task that tells.
+-- expired gives leases that expired, as entries, the last claimed first: each will go to the
+-- head, so that the first claimed is the first to be claimed again.
 local function expired(q)
   local at = first(q[SETS.p])
   if not at or at > now then return {} end
-  local names, leases, ends = overdue(q)
+  local names, leases, ranks = overdue(q)
   if #names == 0 then return {} end
   local list, recs = {}, lookup(q[TASKS], names)
   for n, id in ipairs(names) do
     local e = found(entry(q, id), 'p')
     leased(e, leases[n])
-    e.rec, e.at = recs[n], ends[n]
+    e.rec = recs[n]
     e.h = head(e.rec)
-    e.made = e.h and e.h.created or ''
+    e.claim = e.lease and number(e.lease, FENCE - 6, 7) or 0
+    e.rank = ranks[n] or e.lease and number(e.lease, FENCE + 2, 2) or 0
     list[n] = e
   end
   table.sort(list, function(x, y)
-    if x.at ~= y.at then return x.at > y.at end
-    if x.made ~= y.made then return x.made > y.made end
-    return x.id > y.id
+    if x.claim ~= y.claim then return x.claim > y.claim end
+    return x.rank > y.rank
   end)
   return list
 end

@@ -206,7 +206,9 @@ local function take()
       local f = flags[i] + grouped
       if q.first + i <= starts then f = f + STARTED end
       local value = values[f]
-      if not value then
+      if grouped == 0 then
+        value = fence .. char(f, 0, i - 1) .. ARGV[6]
+      elseif not value then
         value = fence .. char(f) .. ARGV[6]
         values[f] = value
       end
