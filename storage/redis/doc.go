@@ -8,7 +8,8 @@
 //
 //	midge:{mail}:meta        hash: mark of the last step, ends of the order, pause, totals,
 //	                         jumped: since when what is timed waits, or 0, and
-//	                         awaited: a claim has looked since the last wake-up
+//	                         awaited: a claim has looked since the last wake-up; and
+//	                         still: at which mark nothing was due, and until when
 //	midge:{mail}:tasks       hash: id -> record (record.go), in whatever state
 //	midge:{mail}:line        list: id of a task of priority 0, in its turn, or a void entry
 //	midge:{mail}:voids       sorted set: id by the number up to which its entries are void

@@ -31,6 +31,7 @@ var constants = map[string]string{
 	"RESULTKEEP":    inMicros(storage.DefaultResultKeep),
 	"QUEUELIFE":     inMicros(queueLife),
 	"MARKEVERY":     inMicros(markEvery),
+	"RESTFOR":       inMicros(restFor),
 	"NEVER":         strconv.FormatInt(never, 10),
 	"MAXBYTES":      strconv.Itoa(storage.MaxClaimBytes),
 	"MAXATTEMPTS":   strconv.Itoa(storage.MaxAttempts),
@@ -58,6 +59,11 @@ func inMicros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(
 // markEvery is how often a claim from several queues moves the marks of those in which it
 // finds nothing. It is far below storage.JumpAfter.
 const markEvery = time.Second
+
+// restFor is how long the mark of a queue rests in which nothing is due, where it is only
+// maintained. It too is below storage.JumpAfter, and below that less the five minutes in which
+// each queue is swept.
+const restFor = 4 * time.Minute
 
 // script is one of scripts/*.lua.
 type script struct {

@@ -26,9 +26,9 @@ local function take()
     for i = 1, tonumber(ARGV[1]) do
       local q, at = {}, (i - 1) * BLOCK
       for j = 1, BLOCK do q[j] = KEYS[at + j] end
-      local m = call('HMGET', q[META], 'mark', 'touched', 'paused', 'cancels', 'tail', 'awaited', 'turn', 'jumped')
+      local m = call('HMGET', q[META], 'mark', 'touched', 'paused', 'cancels', 'tail', 'awaited', 'turn', 'jumped', 'still')
       q.mark, q.touched, q.tail, q.turn = count(m[1]), count(m[2]), count(m[5]), count(m[7])
-      q.deaf = m[6] ~= '1' and m[1]
+      q.deaf, q.still = m[6] ~= '1' and m[1], m[9]
       if mark <= q.mark then mark = q.mark + 1 end
       if count(m[4]) > 0 then cancels = true end
       if m[3] and m[3] ~= '0' or q.touched > 0 and now - q.touched >= QUEUELIFE
@@ -40,14 +40,17 @@ local function take()
     return good
   end
 
-  -- due reports whether the first of a set is due; what is later is noted where it is
+  local soonest, work -- when anything is due of the queue under way, and work is, NEVER for none
+
+  -- due reports whether the first of a set is due; what is later is noted, and where it is
   -- work to come.
-  local function due(key, work)
+  local function due(key, works)
     local v = call('ZRANGE', key, 0, 0, 'WITHSCORES')
     local at = v[1] and tonumber(v[2])
     if not at then return false end
     if at <= now then return true end
-    if work and at < NEVER and (nextdue == 0 or at < nextdue) then nextdue = at end
+    soonest = min(soonest, at)
+    if works then work = min(work, at) end
     return false
   end
 
@@ -81,6 +84,7 @@ local function take()
     ask('RPUSH', q[LINE], line)
     q.tail, q.turn, q.mark, promoted = q.tail + #line, turn, mark, #ids
     call('HSET', q[META], 'mark', text(mark), 'tail', text(q.tail), 'turn', text(turn))
+    q.moved = true
     redis.pcall('PUBLISH', sub(q[META], 1, -5) .. 'wake', 'w')
     mark = mark + 1
     more = due(q[SCHEDULED], true)
@@ -102,8 +106,19 @@ local function take()
     if dead > 0 then
       local oldest = call('ZRANGE', q[DEAD], 0, 0, 'WITHSCORES')[2]
       if dead > tonumber(ARGV[12]) or tonumber(oldest) <= now - ARGV[11] then return false end
+      soonest = min(soonest, oldest + ARGV[11])
     end
     return not due(q[SCHEDULED], true) or promote(q)
+  end
+
+  -- rests reports whether a queue has been found quiet before, and nothing has happened there or
+  -- fallen due since: each step that writes to a queue moves its mark. That is all that a call
+  -- reads which only maintains it.
+  local function rests(q)
+    local seen, untl, works = string.match(q.still or '', '^(%d+):(%d+):(%d+)$')
+    if tonumber(seen) ~= q.mark or now >= tonumber(untl) then return false end
+    soonest, work = tonumber(untl), tonumber(works)
+    return true
   end
 
   -- leaseof gives the flags that the lease of a record begins with, by what the record
@@ -179,7 +194,11 @@ local function take()
     for i, q in ipairs(queues) do
       q.ids, q.recs, q.flags, q.first = {}, {}, {}, taken
       local limit = tonumber(ARGV[12 + i])
-      if not quiet(q) then return false end
+      soonest, work = q.touched > 0 and q.touched + QUEUELIFE or NEVER, NEVER
+      q.rests = limit < 0 and rests(q)
+      if not q.rests and not quiet(q) then return false end
+      if work < NEVER and (nextdue == 0 or work < nextdue) then nextdue = work end
+      if limit < 0 and not q.moved then q.seen = text(soonest) .. ':' .. text(work) end
       if limit >= 0 then
         if suspects ~= '0' and not q.bare and call('ZCARD', q[SUSPECTS]) > 0 then
           if suspects == '1' then return false end
@@ -192,7 +211,7 @@ local function take()
           remains = true
         end
       end
-      if call('HLEN', q[PENDING]) == 0 then q.pad = true end -- also: a key of a wrong type fails here, in time
+      if #q.ids > 0 and call('HLEN', q[PENDING]) == 0 then q.pad = true end -- also: a key of a wrong type fails here, in time
       if #q.ids >= SINGLES then call('HLEN', q[CLAIMS]) end
     end
     return true
@@ -230,6 +249,12 @@ local function take()
 
   -- keep writes the numbers of a queue.
   local function keep(q)
+    if q.seen then -- it was only looked at
+      if q.mark > 0 and (not q.rests or now - q.mark > RESTFOR) then
+        call('HSET', q[META], 'mark', text(mark), 'still', text(mark) .. ':' .. q.seen)
+      end
+      return
+    end
     local list = {}
     if #q.ids > 0 or q.mark > 0 and (q == queues[1] or now - q.mark > MARKEVERY) then list = {'mark', text(mark)} end
     if #q.ids > 0 and now - q.touched > 60000000 then list[3], list[4] = 'touched', text(now) end
