@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/midgehq/midge/internal/codec"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -70,8 +71,8 @@ type resultError struct {
 
 func (e *resultError) Error() string {
 	text := fmt.Sprintf("the result of %s is of another shape than %T", e.kind, e.into)
-	if u := (*undecodableError)(nil); errors.As(e.cause, &u) {
-		text += fmt.Sprintf(": %s: %s", u.encoding, u.what)
+	if u := (*codec.DecodeError)(nil); errors.As(e.cause, &u) {
+		text += fmt.Sprintf(": %s: %s", u.Encoding, u.Problem)
 	}
 	return text
 }
@@ -94,7 +95,7 @@ func (c *Client) taken(ctx context.Context, t storage.Task, result any) error {
 	case t.Result == nil:
 		return wrap(ErrNoResult, "await %s", t.Ref)
 	}
-	if err := decode(t.Encoding, t.Result, result); err != nil {
+	if err := codec.Decode(t.Encoding, t.Result, result); err != nil {
 		return wrap(&resultError{kind: t.Kind, into: result, cause: err}, "await %s", t.Ref)
 	}
 	if t.Keep.UntilRead {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/midgehq/midge/internal/codec"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -190,7 +191,7 @@ func LoadCheckpoint(ctx context.Context, v any) (ok bool, err error) {
 	if len(t.Checkpoint) == 0 {
 		return false, nil
 	}
-	if err := decode(t.Encoding, t.Checkpoint, v); err != nil {
+	if err := codec.Decode(t.Encoding, t.Checkpoint, v); err != nil {
 		return false, wrap(err, "load checkpoint of %s", a.fence.Ref)
 	}
 	return true, nil
@@ -198,7 +199,7 @@ func LoadCheckpoint(ctx context.Context, v any) (ok bool, err error) {
 
 // encode encodes v as the task's payload is, and checks its size.
 func (a *attempt) encode(v any) ([]byte, error) {
-	b, err := encode(a.encoding, v)
+	b, err := codec.Encode(a.encoding, v)
 	if err != nil {
 		return nil, storage.Invalid("value", fmt.Sprintf("of type %T", v), "one that can be encoded: %v", err)
 	}

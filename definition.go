@@ -1,14 +1,11 @@
 package midge
 
 import (
-	"encoding"
-	"encoding/json"
 	"reflect"
 	"strings"
 	"sync"
 
-	"github.com/vmihailenco/msgpack/v5"
-
+	"github.com/midgehq/midge/internal/codec"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -18,8 +15,7 @@ type definition struct {
 	queue   string
 	options Options // with defaults filled
 	typ     reflect.Type
-	// unsorted says that encoded parameters may hold maps, which have no order.
-	unsorted bool
+	codec   codec.Parameters
 }
 
 // definitions remembers the types that were seen. The zero value works; it is safe
@@ -56,7 +52,7 @@ func define(typ reflect.Type) (*definition, error) {
 	if typ.Kind() != reflect.Struct {
 		return nil, storage.Invalid("job", typ.String(), "a struct, or a pointer to one")
 	}
-	if typ.NumField() > 0 && !exportsFields(typ) && !encodesItself(typ) {
+	if typ.NumField() > 0 && !exportsFields(typ) && !codec.EncodesItself(typ) {
 		return nil, storage.Invalid("job type", typ.String(), "exported fields: the others are not stored")
 	}
 	zero := reflect.New(typ).Interface()
@@ -67,7 +63,7 @@ func define(typ reflect.Type) (*definition, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &definition{kind: kind, typ: typ}
+	d := &definition{kind: kind, typ: typ, codec: codec.ParametersOf(typ)}
 	if o, ok := zero.(interface{ Options() Options }); ok {
 		if d.options, err = ask(typ, "Options", o.Options); err != nil {
 			return nil, err
@@ -75,7 +71,6 @@ func define(typ reflect.Type) (*definition, error) {
 	}
 	d.options.fill()
 	d.queue = d.options.Queue
-	d.unsorted = d.options.Encoding == MessagePack && hasMaps(typ, make(map[reflect.Type]bool))
 	return d, d.check()
 }
 
@@ -129,14 +124,11 @@ func (d *definition) check() error {
 
 // encode writes a job's parameters, equal ones as equal bytes.
 func (d *definition) encode(job any) ([]byte, error) {
-	payload, err := encode(string(d.options.Encoding), job)
+	payload, err := d.codec.Encode(string(d.options.Encoding), job)
 	if err != nil {
 		return nil, storage.Invalid("job", d.typ.String(), "parameters that can be encoded: %v", err)
 	}
-	if d.unsorted {
-		err = sortMsgpackMaps(payload)
-	}
-	return payload, err
+	return payload, nil
 }
 
 // exportsFields reports whether a struct has a field that is encoded.
@@ -149,16 +141,6 @@ func exportsFields(typ reflect.Type) bool {
 		if f.Anonymous && f.Type.Kind() == reflect.Struct && exportsFields(f.Type) { // promoted
 			return true
 		}
-	}
-	return false
-}
-
-// encodesItself reports whether a type, or its pointer, writes itself.
-func encodesItself(typ reflect.Type) bool {
-	switch reflect.New(typ).Interface().(type) {
-	case msgpack.CustomEncoder, msgpack.Marshaler, json.Marshaler,
-		encoding.BinaryMarshaler, encoding.TextMarshaler:
-		return true
 	}
 	return false
 }

@@ -1,7 +1,6 @@
 package midge
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"reflect"
@@ -9,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/midgehq/midge/internal/codec"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -87,10 +87,9 @@ func handle[J any](r *Runner, fn func(context.Context, *J) error) error {
 	if err != nil {
 		return fmt.Errorf("midge: register %v: %w", typ, err)
 	}
-	s := shapeOf(typ)
 	return r.add(&handler{definition: d, run: func(ctx context.Context, encoding string, payload []byte) error {
 		job := new(J)
-		if err := decodeJob(encoding, payload, job, s); err != nil {
+		if err := d.codec.Decode(encoding, payload, job); err != nil {
 			return cannotDecode(err)
 		}
 		return fn(ctx, job)
@@ -103,13 +102,46 @@ type handler struct {
 	run func(ctx context.Context, encoding string, payload []byte) error
 }
 
-// decodeJob reads parameters. Nothing encoded is no job with zero parameters.
-func decodeJob(encoding string, payload []byte, job any, s *shape) error {
-	if Encoding(encoding) == MessagePack && bytes.Equal(payload, []byte{0xc0}) ||
-		Encoding(encoding) == JSON && bytes.Equal(bytes.TrimSpace(payload), []byte("null")) {
-		return undecodable(encoding, payload, job, &malformedError{"nothing encoded"})
+// Encoding names how a job's parameters are written. It is recorded with each task,
+// so that tasks of both encodings can stand in one queue and a kind can change from
+// one to the other while tasks of it wait. A task's result and checkpoint have the
+// encoding of its parameters.
+type Encoding string
+
+// The encodings. Both write exported fields alone, tolerate fields that they do not
+// know, and write equal values as equal bytes, with the keys of maps sorted.
+const (
+	// MessagePack is the default: small and fast. Fields are renamed, or left out,
+	// by the tag `msgpack:"name"`; json tags mean nothing to it. A time.Time keeps
+	// its instant but not its zone: it is read in the local one. What stands in a field
+	// of an interface type comes back as another: an int as an int64.
+	MessagePack Encoding = "msgpack"
+	// JSON is encoding/json, for parameters that people or other languages read. A
+	// time.Time keeps its offset but not the name of its zone.
+	JSON Encoding = "json"
+)
+
+// Decode reads the parameters of a task into job, a pointer to its type, by the
+// encoding recorded with the task: for those who look at tasks, such as the match
+// functions of [Queue.RequeueAll] or a page for operators. The error says what does not
+// fit; nothing of the payload is quoted.
+func Decode(t storage.Task, job any) error {
+	err := checkPointer(job)
+	if err == nil {
+		err = codec.ParametersOf(reflect.TypeOf(job)).Decode(t.Encoding, t.Payload, job)
 	}
-	return decodeShaped(encoding, payload, job, s)
+	if err != nil {
+		return fmt.Errorf("midge: decode %s: %w", t.Ref, err)
+	}
+	return nil
+}
+
+// checkPointer refuses a value that nothing can be decoded into.
+func checkPointer(v any) error {
+	if p := reflect.ValueOf(v); p.Kind() != reflect.Pointer || p.IsNil() {
+		return storage.Invalid("value", fmt.Sprintf("of type %T", v), "a pointer that is not nil")
+	}
+	return nil
 }
 
 // kindOf gives the kind of a job type: what its method Kind says, else its name in

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/codec"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -25,7 +26,7 @@ func (o *Options) check() error {
 		checkRange("Options.CrashLimit", o.CrashLimit, 1, storage.MaxLimit, ", or 0 for the default"),
 		checkSpan("Options.Timeout", o.Timeout, "0 for none"),
 		checkSpan("Options.Keep.For", o.Keep.For, "0"),
-		checkEncoding("Options.Encoding", o.Encoding),
+		codec.CheckEncoding("Options.Encoding", string(o.Encoding)),
 	} {
 		if err != nil {
 			return err

@@ -1,13 +1,12 @@
 package midge
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
 	"time"
 
+	"github.com/midgehq/midge/internal/codec"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -82,10 +81,10 @@ func (u Unique) values(in *storage.Insert, d *definition, job any) (by string, v
 	case u.Key != "":
 		return "key", [][]byte{[]byte(u.Key)}, nil
 	case len(u.By) == 0:
-		value, err := canonical(d.options.Encoding, in.Payload)
+		value, err := codec.Canonical(in.Encoding, in.Payload)
 		return "parameters", [][]byte{[]byte(in.Encoding), value}, err
 	}
-	v := reflect.Indirect(reflect.ValueOf(addressable(job)))
+	v := reflect.Indirect(reflect.ValueOf(codec.Addressable(job)))
 	for _, name := range slices.Sorted(slices.Values(u.By)) {
 		field, err := v.FieldByIndexErr(fieldIndex(d.typ, name))
 		if err != nil {
@@ -93,7 +92,7 @@ func (u Unique) values(in *storage.Insert, d *definition, job any) (by string, v
 		}
 		value, err := d.encode(field.Addr().Interface())
 		if err == nil {
-			value, err = canonical(d.options.Encoding, value)
+			value, err = codec.Canonical(in.Encoding, value)
 		}
 		if err != nil {
 			return "", nil, err
@@ -101,22 +100,6 @@ func (u Unique) values(in *storage.Insert, d *definition, job any) (by string, v
 		values = append(values, []byte(name), value)
 	}
 	return "fields", values, nil
-}
-
-// canonical gives what was encoded with the fields of structs and the entries of maps in the
-// order of their names.
-func canonical(encoding Encoding, data []byte) ([]byte, error) {
-	if encoding == MessagePack {
-		data = bytes.Clone(data)
-		return data, sortMsgpackMaps(data)
-	}
-	in := json.NewDecoder(bytes.NewReader(data))
-	in.UseNumber() // a number is compared as it is written, however large
-	var v any
-	if err := in.Decode(&v); err != nil {
-		return nil, err
-	}
-	return json.Marshal(v)
 }
 
 func fieldIndex(typ reflect.Type, name string) []int {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/codec"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -161,8 +162,8 @@ var errUnknownKind = &cannotRunError{
 // cannotDecode is the error of a job whose parameters could not be decoded.
 func cannotDecode(err error) error {
 	c := &cannotRunError{reason: reasonUndecodable, err: err}
-	if u := (*undecodableError)(nil); errors.As(err, &u) {
-		c.detail = u.what
+	if u := (*codec.DecodeError)(nil); errors.As(err, &u) {
+		c.detail = u.Problem
 	}
 	return c
 }

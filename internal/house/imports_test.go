@@ -25,11 +25,10 @@ type rule struct {
 var table = []rule{
 	{
 		room:  ".",
-		rooms: []string{"storage"},
+		rooms: []string{"storage", "internal/codec"},
 		modules: []string{
-			"go.uber.org/zap",                // logging, the one foreign type in the root's signatures
-			"github.com/robfig/cron/v3",      // schedules as text
-			"github.com/vmihailenco/msgpack", // payloads
+			"go.uber.org/zap",           // logging, the one foreign type in the root's signatures
+			"github.com/robfig/cron/v3", // schedules as text
 		},
 		testRooms: []string{"storage/..."},
 	},
@@ -60,6 +59,7 @@ var table = []rule{
 		modules: []string{"github.com/jackc/pgx/v5"},                 // an application's own transaction
 	},
 	{room: "internal"},
+	{room: "internal/codec", rooms: []string{"storage"}, modules: []string{"github.com/vmihailenco/msgpack"}},
 	{room: "internal/testserver", modules: []string{"github.com/jackc/pgx/v5"}}, // to see that a server answers
 	{
 		room:        "internal/pgfault",
@@ -119,7 +119,11 @@ func TestTheImportTableItself(t *testing.T) {
 		{"client.go", "go.uber.org/goleak", false},
 		{"client.go", "go.uber.org/zap/zapcore", true},
 		{"client.go", "go.uber.org/zapper", false},
-		{"client.go", "github.com/vmihailenco/msgpack/v5", true},
+		{"client.go", "github.com/vmihailenco/msgpack/v5", false},
+		{"client.go", module + "/internal/codec", true},
+		{"internal/codec/msgpack.go", "github.com/vmihailenco/msgpack/v5", true},
+		{"internal/codec/codec.go", module + "/storage", true},
+		{"internal/codec/codec.go", module, false},
 		{"storage/task.go", "go.uber.org/zap", false},
 		{"storage/task.go", module, false},
 		{"storage/redis/redis.go", module + "/storage", true},

@@ -1,4 +1,4 @@
-package midge
+package codec
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/midgehq/midge/storage"
 )
 
 type inner struct {
@@ -51,14 +53,14 @@ func example() kitchen {
 }
 
 func TestRoundTrip(t *testing.T) {
-	for _, encoding := range []Encoding{MessagePack, JSON} {
+	for _, encoding := range []string{MessagePack, JSON} {
 		for name, want := range map[string]kitchen{"filled": example(), "zero": {}} {
-			b, err := encode(string(encoding), want)
+			b, err := Encode(encoding, want)
 			if err != nil {
 				t.Fatalf("%s %s: %v", encoding, name, err)
 			}
 			var got kitchen
-			if err := decode(string(encoding), b, &got); err != nil {
+			if err := Decode(encoding, b, &got); err != nil {
 				t.Fatalf("%s %s: %v", encoding, name, err)
 			}
 			if !got.Moment.Equal(want.Moment) || got.Moment.IsZero() != want.Moment.IsZero() {
@@ -83,18 +85,18 @@ func TestTimesKeepTheirInstant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, encoding := range []Encoding{MessagePack, JSON} {
+	for _, encoding := range []string{MessagePack, JSON} {
 		for _, want := range []time.Time{
 			{},
 			time.Unix(0, 0), time.Unix(-1, 1), time.Date(2026, 10, 25, 2, 30, 0, 0, paris), time.Now(),
 			time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC),
 		} {
-			b, err := encode(string(encoding), &job{want})
+			b, err := Encode(encoding, &job{want})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var got job
-			if err := decode(string(encoding), b, &got); err != nil || !got.At.Equal(want) {
+			if err := Decode(encoding, b, &got); err != nil || !got.At.Equal(want) {
 				t.Errorf("%s: got %v, %v; want %v", encoding, got.At, err, want)
 			}
 		}
@@ -103,11 +105,11 @@ func TestTimesKeepTheirInstant(t *testing.T) {
 
 func TestIntegersOfAnyAreWide(t *testing.T) {
 	var got struct{ V any }
-	b, err := encode("msgpack", &struct{ V any }{7})
+	b, err := Encode("msgpack", &struct{ V any }{7})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := decode("msgpack", b, &got); err != nil || got.V != int64(7) {
+	if err := Decode("msgpack", b, &got); err != nil || got.V != int64(7) {
 		t.Errorf("got %T %v, %v; want an int64", got.V, got.V, err)
 	}
 }
@@ -125,26 +127,23 @@ func TestEqualJobsAreEqualBytes(t *testing.T) {
 		j.List = []any{map[int]int{1: 2, 3: 4, 5: 6}}
 		return j
 	}
-	d, err := define(reflect.TypeFor[job]())
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := d.encode(make1())
+	of := ParametersOf(reflect.TypeFor[job]())
+	want, err := of.Encode("msgpack", make1())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 50 {
-		if got, err := d.encode(make1()); err != nil || !bytes.Equal(got, want) {
+		if got, err := of.Encode("msgpack", make1()); err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("got other bytes for an equal job, %v", err)
 		}
 	}
 	var back job
-	if err := decode("msgpack", want, &back); err != nil || len(back.Nested) != 20 || len(back.Nested["k"]) != 3 {
+	if err := Decode("msgpack", want, &back); err != nil || len(back.Nested) != 20 || len(back.Nested["k"]) != 3 {
 		t.Errorf("got %+v, %v; want all entries", back, err)
 	}
 }
 
-func isUndecodable(err error) bool { return errors.As(err, new(*undecodableError)) }
+func isDecodeError(err error) bool { return errors.As(err, new(*DecodeError)) }
 
 // panicky panics when it is written or read.
 type panicky struct{ X int }
@@ -156,12 +155,12 @@ func (*panicky) UnmarshalJSON([]byte) error      { panic("at the reader's") }
 
 func TestPanicsOfFieldsAreErrors(t *testing.T) {
 	for _, encoding := range []string{"msgpack", "json"} {
-		if _, err := encode(encoding, &struct{ P panicky }{}); err == nil || !strings.Contains(err.Error(), "at the writer's") {
+		if _, err := Encode(encoding, &struct{ P panicky }{}); err == nil || !strings.Contains(err.Error(), "at the writer's") {
 			t.Errorf("%s: got %v, want the panic as an error", encoding, err)
 		}
 	}
 	for encoding, payload := range map[string]string{"msgpack": "\x81\xa1P\x80", "json": `{"P":{}}`} {
-		if err := decode(encoding, []byte(payload), &struct{ P panicky }{}); !isUndecodable(err) {
+		if err := Decode(encoding, []byte(payload), &struct{ P panicky }{}); !isDecodeError(err) {
 			t.Errorf("%s: got %v, want it undecodable", encoding, err)
 		}
 	}
@@ -170,7 +169,7 @@ func TestPanicsOfFieldsAreErrors(t *testing.T) {
 func TestUnsupportedFieldsAreErrors(t *testing.T) {
 	for _, encoding := range []string{"msgpack", "json"} {
 		for _, v := range []any{&struct{ F func() }{}, &struct{ C chan int }{make(chan int)}, &struct{ Z complex128 }{}} {
-			if _, err := encode(encoding, v); err == nil {
+			if _, err := Encode(encoding, v); err == nil {
 				t.Errorf("%s of %T: got no error", encoding, v)
 			}
 		}
@@ -188,8 +187,8 @@ func TestUndecodableTextQuotesNothing(t *testing.T) {
 		"canary!": {"{}"},
 	} {
 		for _, payload := range payloads {
-			err := decode(encoding, []byte(payload), new(job))
-			if !isUndecodable(err) {
+			err := Decode(encoding, []byte(payload), new(job))
+			if !isDecodeError(err) {
 				t.Fatalf("%s %q: got %v, want it undecodable", encoding, payload, err)
 			}
 			if text := err.Error(); encoding != "canary!" && strings.Contains(text, "canary") || strings.Contains(text, "1e99") || strings.Contains(text, "3.14") {
@@ -199,17 +198,17 @@ func TestUndecodableTextQuotesNothing(t *testing.T) {
 	}
 }
 
-// misfits is a job whose parameters were others once.
-type misfits struct {
+// changed is a job whose parameters were others once.
+type changed struct {
 	Count   int
 	At      time.Time
 	Inner   struct{ Deep struct{ Truth bool } }
-	Next    *misfits
+	Next    *changed
 	List    []int
 	Renamed string `json:"r" msgpack:"r"`
 }
 
-func TestAMisfitNamesItsField(t *testing.T) {
+func TestAMismatchNamesItsField(t *testing.T) {
 	deep := func(v any) any { return map[string]any{"Deep": map[string]any{"Truth": v}} }
 	for _, c := range []struct {
 		given         any
@@ -230,19 +229,19 @@ func TestAMisfitNamesItsField(t *testing.T) {
 			`got string for field "At", which the decoder of time.Time refused (*errors.errorString)`,
 			`got string for field "At", which the decoder of time.Time refused (*time.ParseError)`,
 		},
-		{"x", `got string, want midge.misfits`, ""},
-		{[]byte{1}, `got bytes, want midge.misfits`, `got string, want midge.misfits`},
+		{"x", `got string, want codec.changed`, ""},
+		{[]byte{1}, `got bytes, want codec.changed`, `got string, want codec.changed`},
 	} {
 		for _, e := range []struct {
-			name Encoding
+			name string
 			want string
 		}{{MessagePack, c.packed}, {JSON, cmp.Or(c.asked, c.packed)}} {
-			data, err := encode(string(e.name), c.given)
+			data, err := Encode(e.name, c.given)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := "midge.misfits from " + string(e.name) + ": " + e.want
-			if err := decode(string(e.name), data, new(misfits)); err == nil || err.Error() != want {
+			want := "codec.changed from " + e.name + ": " + e.want
+			if err := Decode(e.name, data, new(changed)); err == nil || err.Error() != want {
 				t.Errorf("%v: got %v, want %s", c.given, err, want)
 			}
 		}
@@ -250,10 +249,10 @@ func TestAMisfitNamesItsField(t *testing.T) {
 }
 
 // To find what does not fit costs no more than a few times its reading.
-func TestADeepMisfitIsFoundInTime(t *testing.T) {
+func TestADeepMismatchIsFoundInTime(t *testing.T) {
 	data := []byte(strings.Repeat("\x82\xa1Z\x01\xa4Next", maxDepth-1) + "\x81\xa5Count\xa1x")
 	begun := time.Now()
-	err := decode("msgpack", data, new(misfits))
+	err := Decode("msgpack", data, new(changed))
 	if err == nil || !strings.Contains(err.Error(), `"Next.Next.Next.Next.Next.Next.Next.Next" whose elements do not all fit`) {
 		t.Errorf("got %v, want it undecodable, somewhere behind eight steps", err)
 	}
@@ -283,14 +282,14 @@ func TestBombs(t *testing.T) {
 		"two values":       "\x80\x80",
 	} {
 		begun := time.Now()
-		if err := decode("msgpack", []byte(payload), new(job)); !isUndecodable(err) {
+		if err := Decode("msgpack", []byte(payload), new(job)); !isDecodeError(err) {
 			t.Errorf("%s: got %v, want it undecodable", name, err)
 		}
 		if took := time.Since(begun); took > time.Second {
 			t.Errorf("%s: took %v", name, took)
 		}
 	}
-	if err := decode("json", []byte(`{"Any":`+strings.Repeat("[", 1<<20)), new(job)); !isUndecodable(err) {
+	if err := Decode("json", []byte(`{"Any":`+strings.Repeat("[", 1<<20)), new(job)); !isDecodeError(err) {
 		t.Errorf("deep JSON: got %v, want it undecodable", err)
 	}
 }
@@ -307,52 +306,47 @@ func nested(levels int) any {
 // What is nested too deep is refused where it is enqueued, and where it is read all the same.
 func TestDepthIsBounded(t *testing.T) {
 	type deep struct{ Any any }
-	for _, encoding := range []Encoding{MessagePack, JSON} {
-		fits, err := encode(string(encoding), deep{nested(maxDepth - 1)})
+	for _, encoding := range []string{MessagePack, JSON} {
+		fits, err := Encode(encoding, deep{nested(maxDepth - 1)})
 		if err != nil {
 			t.Fatalf("%s: got %v, want %d levels encoded", encoding, err, maxDepth)
 		}
-		if err := decode(string(encoding), fits, new(deep)); err != nil {
+		if err := Decode(encoding, fits, new(deep)); err != nil {
 			t.Errorf("%s: got %v, want %d levels read", encoding, err, maxDepth)
 		}
-		d, err := define(reflect.TypeFor[deep]())
-		if err != nil {
-			t.Fatal(err)
-		}
-		d.options.Encoding = encoding
-		_, err = d.encode(deep{nested(maxDepth)})
+		_, err = ParametersOf(reflect.TypeFor[deep]()).Encode(encoding, deep{nested(maxDepth)})
 		wantsTooDeep(t, encoding, err)
-		payloads := map[Encoding]string{
+		payloads := map[string]string{
 			MessagePack: "\x81\xa3Any" + strings.Repeat("\x91", maxDepth) + "\x01",
 			JSON:        `{"Any":` + strings.Repeat("[", maxDepth) + "1" + strings.Repeat("]", maxDepth) + "}",
 		}
-		err = decode(string(encoding), []byte(payloads[encoding]), new(deep))
+		err = Decode(encoding, []byte(payloads[encoding]), new(deep))
 		wantsTooDeep(t, encoding, err)
-		if !isUndecodable(err) {
+		if !isDecodeError(err) {
 			t.Errorf("%s: got %v, want it undecodable", encoding, err)
 		}
 	}
 	texts := deep{[]string{strings.Repeat("[{", maxDepth), `"` + strings.Repeat(`\"[`, maxDepth), `\`, "]"}}
-	b, err := encode("json", texts)
+	b, err := Encode("json", texts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := decode("json", b, new(deep)); err != nil {
+	if err := Decode("json", b, new(deep)); err != nil {
 		t.Errorf("brackets in texts: got %v, want them read", err)
 	}
 }
 
-func wantsTooDeep(t *testing.T, encoding Encoding, err error) {
+func wantsTooDeep(t *testing.T, encoding string, err error) {
 	t.Helper()
-	var invalid *InvalidError
+	var invalid *storage.InvalidError
 	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "at most 100 levels") {
-		t.Errorf("%s: got %v, want an *InvalidError that names the bound", encoding, err)
+		t.Errorf("%s: got %v, want an *storage.InvalidError that names the bound", encoding, err)
 	}
 }
 
 func FuzzDecode(f *testing.F) {
 	for _, encoding := range []string{"msgpack", "json"} {
-		b, err := encode(encoding, example())
+		b, err := Encode(encoding, example())
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -362,15 +356,15 @@ func FuzzDecode(f *testing.F) {
 	f.Add("msgpack", []byte("\x82\xa3Any\xd6\xff\x00\x00\x00\x00\xa6Moment\x92\x01\x02"))
 	f.Fuzz(func(t *testing.T, encoding string, data []byte) {
 		var first, second kitchen
-		if decode(encoding, data, &first) != nil {
+		if Decode(encoding, data, &first) != nil {
 			return
 		}
 		first.Any = nil // what it holds need not be something that can be written
-		b, err := encode(encoding, &first)
+		b, err := Encode(encoding, &first)
 		if err != nil {
 			return // such as a JSON number beyond the range of years
 		}
-		if err := decode(encoding, b, &second); err != nil {
+		if err := Decode(encoding, b, &second); err != nil {
 			t.Fatalf("%s %q was read, written and then not read: %v", encoding, data, err)
 		}
 	})

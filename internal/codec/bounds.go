@@ -1,4 +1,4 @@
-package midge
+package codec
 
 import (
 	"bytes"
@@ -11,63 +11,63 @@ import (
 	"strings"
 )
 
-// shape is where integers are in what a type is decoded from. The decoder of MessagePack cuts
-// those that are too large for their fields; fits finds them, but for those of structs that are
-// written as arrays. A nil shape has none.
-type shape struct {
+// bounds tells where the encoded form of a type has integers, and how large they may be. The
+// decoder of MessagePack cuts integers that are too large for their fields; check finds them,
+// but for those of structs that are written as arrays. Nil bounds allow everything.
+type bounds struct {
 	typ    reflect.Type
-	low    int64             // of an integer
-	high   uint64            // likewise
-	fields map[string]*shape // of a struct; nil for a name that is not clear
-	key    *shape            // of a map
-	elem   *shape            // of a map, slice or array
+	low    int64              // of an integer
+	high   uint64             // likewise
+	fields map[string]*bounds // of a struct; nil for a name that is not clear
+	key    *bounds            // of a map
+	elem   *bounds            // of a map, slice or array
 	// narrow says that it has integers of less than 64 bits, or without sign. Into others
 	// everything fits but a uint64 of 2⁶³ or more.
 	narrow bool
 }
 
-// shapeOf gives the shape of a type, nil where it holds no integers or reads itself.
-func shapeOf(typ reflect.Type) *shape {
-	s := makeShape(typ, make(map[reflect.Type]*shape))
-	if s != nil {
-		s.narrow = has(s.typ, isNarrow, make(map[reflect.Type]bool))
+// boundsOf gives the bounds of a type, nil where it holds no integers or reads itself.
+func boundsOf(typ reflect.Type) *bounds {
+	b := makeBounds(typ, make(map[reflect.Type]*bounds))
+	if b != nil {
+		b.narrow = has(b.typ, isNarrow, make(map[reflect.Type]bool))
 	}
-	return s
+	return b
 }
 
-func makeShape(typ reflect.Type, known map[reflect.Type]*shape) *shape {
+func makeBounds(typ reflect.Type, known map[reflect.Type]*bounds) *bounds {
 	typ = pointed(typ)
-	if s, ok := known[typ]; ok {
-		return s
+	if b, ok := known[typ]; ok {
+		return b
 	}
 	if !has(typ, isInteger, make(map[reflect.Type]bool)) {
 		return nil
 	}
-	s := &shape{typ: typ}
-	known[typ] = s
+	b := &bounds{typ: typ}
+	known[typ] = b
 	switch {
 	case isInteger(typ) && typ.Kind() >= reflect.Uint:
-		s.high = math.MaxUint64 >> (64 - typ.Bits())
+		b.high = math.MaxUint64 >> (64 - typ.Bits())
 	case isInteger(typ):
-		s.low, s.high = math.MinInt64>>(64-typ.Bits()), math.MaxInt64>>(64-typ.Bits())
+		b.low, b.high = math.MinInt64>>(64-typ.Bits()), math.MaxInt64>>(64-typ.Bits())
 	case typ.Kind() == reflect.Struct:
-		s.fields = fieldsOf(typ, known, nil)
+		b.fields = fieldsOf(typ, known, nil)
 	case typ.Kind() == reflect.Map:
-		s.key, s.elem = makeShape(typ.Key(), known), makeShape(typ.Elem(), known)
+		b.key, b.elem = makeBounds(typ.Key(), known), makeBounds(typ.Elem(), known)
 	default:
-		s.elem = makeShape(typ.Elem(), known)
+		b.elem = makeBounds(typ.Elem(), known)
 	}
-	return s
+	return b
 }
 
-// fieldsOf gives the shapes of a struct's fields, and of those of structs embedded in it, by
+// fieldsOf gives the bounds of a struct's fields, and of those of structs embedded in it, by
 // the names that the decoder knows. Where names collide it gives less than the decoder reads,
 // never more: what is not there is not looked at.
-func fieldsOf(typ reflect.Type, known map[reflect.Type]*shape, outer []reflect.Type) map[string]*shape {
-	fields := make(map[string]*shape, typ.NumField())
+func fieldsOf(typ reflect.Type, known map[reflect.Type]*bounds, outer []reflect.Type) map[string]*bounds {
+	fields := make(map[string]*bounds, typ.NumField())
 	for i := range typ.NumField() {
 		f := typ.Field(i)
-		name, more, _ := strings.Cut(f.Tag.Get(string(MessagePack)), ",")
+		name, more, _ := strings.Cut(f.Tag.Get(MessagePack), ",")
 		if name == "-" || !f.IsExported() && !f.Anonymous {
 			continue
 		}
@@ -87,7 +87,7 @@ func fieldsOf(typ reflect.Type, known map[reflect.Type]*shape, outer []reflect.T
 		for _, n := range names {
 			_, taken := fields[n]
 			if fields[n] = nil; !taken {
-				fields[n] = makeShape(f.Type, known)
+				fields[n] = makeBounds(f.Type, known)
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func fieldsOf(typ reflect.Type, known map[reflect.Type]*shape, outer []reflect.T
 }
 
 // collide reports whether two structs have fields of one name.
-func collide(a, b map[string]*shape) bool {
+func collide(a, b map[string]*bounds) bool {
 	for name := range a {
 		if _, both := b[name]; both {
 			return true
@@ -140,24 +140,24 @@ func has(typ reflect.Type, kind func(reflect.Type) bool, seen map[reflect.Type]b
 // code64 is the code of an unsigned integer of 64 bits.
 const code64 = 0xcf
 
-// fits gives a *misfit for the first integer of a payload, which the decoder has read, that
-// was too large for its field.
-func (s *shape) fits(data []byte) error {
-	if s == nil || !s.narrow && bytes.IndexByte(data, code64) < 0 {
+// check gives a *mismatch for the first integer of a payload, which the decoder has read, that
+// is too large for its field.
+func (b *bounds) check(data []byte) error {
+	if b == nil || !b.narrow && bytes.IndexByte(data, code64) < 0 {
 		return nil
 	}
-	if _, bad := s.fit(msgpackWalk{data: data}, 0); bad != nil {
+	if _, bad := b.walk(msgpackWalk{data: data}, 0); bad != nil {
 		return bad
 	}
 	return nil
 }
 
-// fit walks over the value at a place and gives the place behind it, or what does not fit.
-func (s *shape) fit(w msgpackWalk, at int) (end int, bad *misfit) {
+// walk walks over the value at a place and gives the place behind it, or the mismatch.
+func (b *bounds) walk(w msgpackWalk, at int) (end int, bad *mismatch) {
 	next, body, items, isMap, _ := w.head(at) // which is sound: it was read
-	if s == nil || s.fields != nil && !isMap || items == 0 {
-		if s != nil && isInteger(s.typ) && !s.holds(w.data[at:]) {
-			return next, &misfit{given: "integer out of range", into: s.typ}
+	if b == nil || b.fields != nil && !isMap || items == 0 {
+		if b != nil && isInteger(b.typ) && !b.holds(w.data[at:]) {
+			return next, &mismatch{given: "integer out of range", into: b.typ}
 		}
 		if items > 0 {
 			end, _ = w.value(at, 0)
@@ -167,38 +167,38 @@ func (s *shape) fit(w msgpackWalk, at int) (end int, bad *misfit) {
 	}
 	for end = next; items > 0 && bad == nil; items-- {
 		switch {
-		case s.fields != nil:
+		case b.fields != nil:
 			text, length, _, _, _ := w.head(end) // the decoder takes nothing else for a name
 			name := w.data[text : text+length]
-			if end, bad = s.fields[string(name)].fit(w, text+length); bad != nil {
+			if end, bad = b.fields[string(name)].walk(w, text+length); bad != nil {
 				bad.field = strings.TrimSuffix(string(name)+"."+bad.field, ".")
 			}
 			items--
 		case isMap && items%2 == 0:
-			end, bad = s.key.fit(w, end)
+			end, bad = b.key.walk(w, end)
 		default:
-			end, bad = s.elem.fit(w, end)
+			end, bad = b.elem.walk(w, end)
 		}
 	}
 	return end, bad
 }
 
-// holds reports whether the integer that data begins with is within bounds; what is none is.
-func (s *shape) holds(data []byte) bool {
+// holds reports whether the integer that data begins with is within bounds; any other value is.
+func (b *bounds) holds(data []byte) bool {
 	c := data[0]
 	if c < 0x80 || c >= 0xe0 {
-		return int8(c) >= 0 && uint64(c) <= s.high || int8(c) < 0 && int64(int8(c)) >= s.low
+		return int8(c) >= 0 && uint64(c) <= b.high || int8(c) < 0 && int64(int8(c)) >= b.low
 	}
 	if c < 0xcc || c > 0xd3 {
 		return true
 	}
-	var b [8]byte
+	var wide [8]byte
 	width := 1 << ((c - 0xcc) % 4)
-	copy(b[8-width:], data[1:1+width])
-	n := binary.BigEndian.Uint64(b[:])
+	copy(wide[8-width:], data[1:1+width])
+	n := binary.BigEndian.Uint64(wide[:])
 	if c <= code64 {
-		return n <= s.high
+		return n <= b.high
 	}
 	signed := int64(n<<(64-8*width)) >> (64 - 8*width)
-	return signed < 0 && signed >= s.low || signed >= 0 && uint64(signed) <= s.high
+	return signed < 0 && signed >= b.low || signed >= 0 && uint64(signed) <= b.high
 }

@@ -1,7 +1,6 @@
-package midge
+package codec
 
 import (
-	"encoding"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -12,16 +11,16 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// misfit is an error that says what of a payload does not go into the type it is read into.
-// It names fields, and the kind of what is there, and quotes nothing.
-type misfit struct {
+// mismatch is an error that says which part of a payload does not fit the type that it is read
+// into. It names fields, and the kind of the encoded value, and quotes nothing.
+type mismatch struct {
 	field string       // its path, "" for the whole payload
-	given string       // such as string
-	into  reflect.Type // what it was to become
+	given string       // the kind of the encoded value, such as string
+	into  reflect.Type // the type of the field
 	cause error
 }
 
-func (m *misfit) Error() string {
+func (m *mismatch) Error() string {
 	text := "got " + m.given
 	if m.field != "" {
 		text += fmt.Sprintf(" for field %q", m.field)
@@ -41,17 +40,17 @@ func (m *misfit) Error() string {
 	return fmt.Sprintf("%s, want %v", text, m.into)
 }
 
-// misfitDepth bounds the path of a field: each step of it decodes what is below again.
-const misfitDepth = 8
+// mismatchDepth bounds the path of a field: each step of it decodes what is below again.
+const mismatchDepth = 8
 
-// findMisfit finds what does not fit by decoding each field alone: few decoders name it.
-func findMisfit(encoding Encoding, data []byte, typ reflect.Type, cause error) *misfit {
-	m := &misfit{given: given(encoding, data), into: pointed(typ), cause: cause}
-	for range misfitDepth {
+// findMismatch finds the field that does not fit by decoding each alone: few decoders name it.
+func findMismatch(encoding string, data []byte, typ reflect.Type, cause error) *mismatch {
+	m := &mismatch{given: given(encoding, data), into: pointed(typ), cause: cause}
+	for range mismatchDepth {
 		if m.into.Kind() != reflect.Struct || decodesItself(m.into) {
 			break
 		}
-		name, value, err := firstMisfit(encoding, data, m.into)
+		name, value, err := firstMismatch(encoding, data, m.into)
 		field, ok := fieldNamed(m.into, encoding, name)
 		if err == nil || !ok {
 			break
@@ -62,7 +61,7 @@ func findMisfit(encoding Encoding, data []byte, typ reflect.Type, cause error) *
 	return m
 }
 
-// pointed is what a type points to in the end.
+// pointed gives the type that a pointer leads to in the end.
 func pointed(typ reflect.Type) reflect.Type {
 	for typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()
@@ -70,8 +69,8 @@ func pointed(typ reflect.Type) reflect.Type {
 	return typ
 }
 
-// firstMisfit gives the first field of an encoded struct that does not decode.
-func firstMisfit(encoding Encoding, data []byte, typ reflect.Type) (name string, value []byte, err error) {
+// firstMismatch gives the first field of an encoded struct that does not decode.
+func firstMismatch(encoding string, data []byte, typ reflect.Type) (name string, value []byte, err error) {
 	each := msgpackFields
 	if encoding == JSON {
 		each = jsonFields
@@ -120,10 +119,10 @@ func jsonFields(data []byte, yield func(name string, value, alone []byte) bool) 
 }
 
 // fieldNamed gives the type of the field that is read from a name.
-func fieldNamed(typ reflect.Type, encoding Encoding, name string) (reflect.Type, bool) {
+func fieldNamed(typ reflect.Type, encoding string, name string) (reflect.Type, bool) {
 	for _, f := range reflect.VisibleFields(typ) {
 		own := f.Name
-		if tag, _, _ := strings.Cut(f.Tag.Get(string(encoding)), ","); tag != "" {
+		if tag, _, _ := strings.Cut(f.Tag.Get(encoding), ","); tag != "" {
 			own = tag
 		}
 		if f.IsExported() && (own == name || encoding == JSON && strings.EqualFold(own, name)) {
@@ -133,18 +132,8 @@ func fieldNamed(typ reflect.Type, encoding Encoding, name string) (reflect.Type,
 	return nil, false
 }
 
-// decodesItself reports whether a type reads itself, as far as a decoder asks.
-func decodesItself(typ reflect.Type) bool {
-	switch reflect.New(typ).Interface().(type) {
-	case msgpack.CustomDecoder, msgpack.Unmarshaler, json.Unmarshaler,
-		encoding.BinaryUnmarshaler, encoding.TextUnmarshaler:
-		return true
-	}
-	return false
-}
-
 // given names the kind of an encoded value.
-func given(encoding Encoding, data []byte) string {
+func given(encoding string, data []byte) string {
 	if encoding == JSON {
 		return givenJSON(data)
 	}

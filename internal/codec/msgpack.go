@@ -1,4 +1,4 @@
-package midge
+package codec
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ func encodeMsgpack(v any) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// decoders are those at rest, each with its reader.
+// decoders pools decoders, each with its reader.
 var decoders = sync.Pool{New: func() any { return &msgpackDecoder{Decoder: msgpack.NewDecoder(nil)} }}
 
 type msgpackDecoder struct {
@@ -75,9 +75,9 @@ func checkMsgpack(data []byte) error {
 	return err
 }
 
-// sortMsgpackMaps puts the entries of every map into the order of their keys, in
+// sortMaps puts the entries of every map into the order of their keys, in
 // place, so that equal values are equal bytes.
-func sortMsgpackMaps(data []byte) error {
+func sortMaps(data []byte) error {
 	w := msgpackWalk{data: data, sort: true}
 	_, err := w.value(0, 0)
 	return err

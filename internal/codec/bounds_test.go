@@ -1,4 +1,4 @@
-package midge
+package codec
 
 import (
 	"fmt"
@@ -50,12 +50,12 @@ func TestAnIntegerThatDoesNotFitItsFieldIsRefused(t *testing.T) {
 		`"Next.Next.Tiny", want int8`: map[string]any{"Next": map[string]any{"Next": map[string]any{"Tiny": -129}}},
 		`"Many.n", want uint16`:       map[string]any{"Many": []any{map[string]any{"n": 1}, map[string]any{"n": 1 << 16}}},
 	} {
-		data, err := encode("msgpack", was)
+		data, err := Encode("msgpack", was)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = decode("msgpack", data, new(bounded))
-		if text := "midge.bounded from msgpack: got integer out of range for field " + want; !isUndecodable(err) || err.Error() != text {
+		err = Decode("msgpack", data, new(bounded))
+		if text := "codec.bounded from msgpack: got integer out of range for field " + want; !isDecodeError(err) || err.Error() != text {
 			t.Errorf("got %v, want %s", err, text)
 		}
 	}
@@ -72,12 +72,12 @@ func TestIntegersAtTheirBoundsFit(t *testing.T) {
 			Many: []bounded{{Tiny: -1}, {Tiny: -33, Whole: 1 << 63}},
 		},
 	} {
-		data, err := encode("msgpack", want)
+		data, err := Encode("msgpack", want)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got bounded
-		if err := decode("msgpack", data, &got); err != nil {
+		if err := Decode("msgpack", data, &got); err != nil {
 			t.Errorf("got %v, want it to fit", err)
 		}
 		if fmt.Sprintf("%+v", got.List) != fmt.Sprintf("%+v", want.List) || got.Whole != want.Whole || got.Level != want.Level {
@@ -97,18 +97,18 @@ func TestNamesThatCollideAreNotLookedAt(t *testing.T) {
 		graded
 		Level int64
 	})} {
-		data, err := encode("msgpack", map[string]any{"Level": 1 << 20})
+		data, err := Encode("msgpack", map[string]any{"Level": 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := decode("msgpack", data, v); err != nil {
+		if err := Decode("msgpack", data, v); err != nil {
 			t.Errorf("%T: got %v, want 1<<20 in an int64", v, err)
 		}
 	}
 }
 
 func TestOnlyWhatMayNotFitIsLookedAt(t *testing.T) {
-	if s := shapeOf(reflect.TypeFor[struct {
+	if s := boundsOf(reflect.TypeFor[struct {
 		Text  string
 		At    time.Time
 		Bytes [16]byte
@@ -116,7 +116,7 @@ func TestOnlyWhatMayNotFitIsLookedAt(t *testing.T) {
 	}]()); s != nil {
 		t.Errorf("without integers: got %+v, want nothing to look at", s)
 	}
-	if s := shapeOf(reflect.TypeFor[struct{ N int64 }]()); s == nil || s.narrow {
+	if s := boundsOf(reflect.TypeFor[struct{ N int64 }]()); s == nil || s.narrow {
 		t.Errorf("with an int64: got %+v, want nothing narrow", s)
 	}
 }
@@ -136,14 +136,14 @@ func BenchmarkDecode(b *testing.B) {
 		"large":  &wide{"a", "b@example.org", "hello", 1 << 60, 1},
 		"narrow": &narrow{"a", "b@example.org", "hello", 7, 1},
 	} {
-		data, err := encode("msgpack", v)
+		data, err := Encode("msgpack", v)
 		if err != nil {
 			b.Fatal(err)
 		}
-		for _, s := range []*shape{nil, shapeOf(reflect.TypeOf(v))} {
+		for _, s := range []*bounds{nil, boundsOf(reflect.TypeOf(v))} {
 			b.Run(fmt.Sprintf("%s/checked=%t", name, s != nil), func(b *testing.B) {
 				for b.Loop() {
-					if err := decodeShaped("msgpack", data, v, s); err != nil {
+					if err := s.decode("msgpack", data, v); err != nil {
 						b.Fatal(err)
 					}
 				}
