@@ -49,8 +49,8 @@ type ClaimQueue struct {
 
 // Claimed is what a Claim took.
 type Claimed struct {
-	// Tasks in the order of their claim, each Pending. Attempts, Stack, Result,
-	// Progress and Checkpoint are left out.
+	// Tasks in the order of their claim, each Pending. Attempts, Stack, Result, Progress
+	// and Checkpoint are left out, and Reason may be.
 	Tasks []Task
 	// Fences has one element per task.
 	Fences []Fence
@@ -64,7 +64,8 @@ type Claimed struct {
 	// that keeps tasks waiting ends; zero if nothing is.
 	Now, NextDue time.Time
 	// More says that another call would find work at once: tasks beyond Max, if Max
-	// was not 0, or maintenance left over.
+	// was not 0, or maintenance left over. It may be set where all that is left may only
+	// start at once and the call asked for none of those.
 	More bool
 	// Cancels says that a cancel of a pending task waits in one of the queues: a
 	// runner with tasks running extends now to learn whether it is one of its own.

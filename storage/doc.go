@@ -115,15 +115,17 @@
 // # Rules of claim
 //
 // A Claim first maintains the queues that it names, in bounded batches: promotes
-// what is due, recovers what expired, trims what is kept too long. It never
+// what is due, recovers what expired, trims what is kept too long. It may claim a
+// due task where it stands, leave another due task to a later Claim, and put off
+// recovery and trimming for less than a second. It never
 // blocks and takes nothing from a paused queue. It hands out due cursors whatever Max
 // is; the Change that ticks one ends its hiding. Of the tasks it returns the first
 // ClaimRequest.Start are started; the others are claimed ahead and count as
 // started from the next Extend that says so.
 //
 // Tasks, Fences, Ticks and Now of a Claimed are exact, as they stood at the step.
-// NextDue, More and Cancels are what the step knew: another step may have made
-// them wrong by the time they are read, and a runner that misses something finds it
+// NextDue, More and Cancels are what the step knew (a repeated call may set More where
+// nothing is left): another step may have made them wrong by the time they are read, and a runner that misses something finds it
 // by a scan of its own every few seconds. NextDue does not cover leases, which
 // such a scan finds too: after a crash a task starts again within its lease and
 // the time between two scans. It covers the end of a pause that keeps tasks waiting.
