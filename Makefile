@@ -52,11 +52,13 @@ unit: ## the tests, with real servers; a skip is a failure
 	MIDGE_TEST_SERVERS=1 $(RUNTESTS) -race -p 1 ./...
 	cd bench && MIDGE_TEST_SERVERS=1 ../$(RUNTESTS) ./...
 
-# Half an hour on two cores. One after the other, as some measure time.
-test-long: servers ## the failures of PostgreSQL in full, with their figures
+# An hour on two cores. One after the other, as some measure time; the storm is last.
+test-long: servers ## failures and storms in full, with their figures
 	MIDGE_TEST_SERVERS=1 $(GO) test -tags long -count=1 -timeout 60m -v ./internal/pgfault
 	MIDGE_TEST_SERVERS=1 $(GO) test -tags long -count=1 -timeout 60m -v \
 		-run 'TestACrashedServerLosesNothing|TestAStandbyTakesOver|TestEachOrderIsSoldOnce' ./internal/faulttest
+	MIDGE_TEST_SERVERS=1 $(GO) test -tags long -count=1 -timeout 60m -v \
+		-run 'TestAThawedRunnerStartsNothingStale|TestAStorm' ./internal/faulttest
 
 bench: servers ## measure midge beside its peers: BENCH_FLAGS="-quick -metrics 'drain_*'"; bench/README.md
 	@$(GO) run -C bench . $(BENCH_FLAGS)

@@ -31,7 +31,7 @@ type tick struct{}
 
 // Options keeps ticks, so that they can be counted.
 func (tick) Options() midge.Options {
-	return midge.Options{Keep: midge.Keep{For: time.Hour}, Timeout: noTimeout}
+	return midge.Options{Keep: midge.Keep{For: keepForever}, Timeout: noTimeout}
 }
 
 // noTimeout is longer than any test. That jobs have a timeout tells when they began: it

@@ -82,32 +82,27 @@ func (s *server) close() error {
 	return errors.Join(errs...)
 }
 
-// start starts a server. Each config is a line of redis.conf; a PostgreSQL is durable
+// start starts a server; of the options a PostgreSQL takes the environment. It is durable
 // without being told, unless nobody disturbs it.
-func start(k kind, disturbed bool, config ...string) (*server, error) {
-	return startWith(nil, k, disturbed, config...)
-}
-
-// startWith starts a server with more variables in its environment.
-func startWith(env []string, k kind, disturbed bool, config ...string) (*server, error) {
+func start(k kind, disturbed bool, options testserver.Options) (*server, error) {
 	s := &server{kind: k}
 	switch k {
 	case oneRedis:
-		redis, err := testserver.Start(testserver.Options{Config: config, Env: env})
+		redis, err := testserver.Start(options)
 		s.nodes = []node{redis}
 		return s, err
 	case aCluster:
-		cluster, err := testserver.StartCluster(testserver.Options{Config: config, Env: env})
+		cluster, err := testserver.StartCluster(options)
 		if err != nil {
 			return nil, err
 		}
 		s.cluster = cluster
-		for _, master := range cluster.Nodes() {
-			s.nodes = append(s.nodes, master)
+		for _, n := range cluster.Nodes() {
+			s.nodes = append(s.nodes, n)
 		}
 		return s, nil
 	default:
-		pg, err := testserver.StartPostgres(testserver.PostgresOptions{Unsafe: !disturbed, Env: env})
+		pg, err := testserver.StartPostgres(testserver.PostgresOptions{Unsafe: !disturbed, Env: options.Env})
 		s.nodes = []node{pg}
 		return s, err
 	}
@@ -154,7 +149,7 @@ func sharedServer(t *testing.T, k kind) *server {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if shared.servers[k] == nil {
-		s, err := start(k, false)
+		s, err := start(k, false, testserver.Options{})
 		must(t, err)
 		if shared.servers == nil {
 			shared.servers = make(map[kind]*server)
@@ -184,15 +179,15 @@ func ownServers(t *testing.T, kinds []kind, test func(t *testing.T, s *server), 
 	for _, k := range kinds {
 		t.Run(string(k), func(t *testing.T) {
 			t.Parallel()
-			test(t, ownServer(t, k, config...))
+			test(t, ownServer(t, k, testserver.Options{Config: config}))
 		})
 	}
 }
 
 // ownServer starts a server for one test alone.
-func ownServer(t *testing.T, k kind, config ...string) *server {
+func ownServer(t *testing.T, k kind, options testserver.Options) *server {
 	t.Helper()
-	s, err := start(k, true, config...)
+	s, err := start(k, true, options)
 	must(t, err)
 	t.Cleanup(func() {
 		if err := s.close(); err != nil {

@@ -11,7 +11,7 @@
 // and the servers share.
 //
 // With the build tag long what is expensive is done as often as it is worth, else a tenth
-// of that; with torture there is a storm in which everything happens at once.
+// of that or less: the storm, in which everything happens at once, too.
 //
 // The tests need redis-server, PostgreSQL and a Unix system; see internal/testserver.
 package faulttest

@@ -37,6 +37,8 @@ const (
 	workerStopped  = "stopped"
 	frozen         = "frozen" // by the test; Step names the worker
 	thawed         = "thawed"
+	outageBegun    = "outage" // the storage, or a part of it, is away
+	outageOver     = "outage.over"
 )
 
 // event is one line of a record.

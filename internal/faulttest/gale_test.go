@@ -12,7 +12,10 @@ import (
 // all follow-ups are.
 type gale struct{ Steps []step }
 
+// keepForever outlasts all that a clock is moved by.
+const keepForever = 1000 * time.Hour
+
 // Options keep a gale from dying of what the storm does to it.
 func (gale) Options() midge.Options {
-	return midge.Options{Keep: midge.Keep{For: time.Hour}, MaxRetries: 100, CrashLimit: 1000, Timeout: noTimeout}
+	return midge.Options{Keep: midge.Keep{For: keepForever}, MaxRetries: 100, CrashLimit: 1000, Timeout: noTimeout}
 }

@@ -22,7 +22,7 @@ func TestAnIdleRunnerIsQuickAndQuiet(t *testing.T) {
 	for _, k := range []kind{oneRedis, aCluster} {
 		t.Run(string(k), func(t *testing.T) {
 			t.Parallel()
-			quickAndQuiet(t, ownServer(t, k))
+			quickAndQuiet(t, ownServer(t, k, testserver.Options{}))
 		})
 	}
 	t.Run("postgres", func(t *testing.T) {

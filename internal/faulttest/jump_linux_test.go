@@ -60,14 +60,7 @@ func underClock(t *testing.T, k kind, config ...string) (*testserver.Clock, *ser
 	if k == aCluster { // whose nodes would take a jump for a silence
 		config = append(config, "cluster-node-timeout 86400000")
 	}
-	s, err := startWith(c.Env(), k, true, config...)
-	must(t, err)
-	t.Cleanup(func() {
-		if err := s.close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return c, s
+	return c, ownServer(t, k, testserver.Options{Config: config, Env: c.Env()})
 }
 
 // jumpRig is a fleet under a clock that jumps: runners of which each has a queue of its own
@@ -311,9 +304,4 @@ func among(refs []storage.Ref) func(e event) bool {
 		in[ref] = true
 	}
 	return func(e event) bool { return in[e.Ref] }
-}
-
-// ticksOf gives the starts of periodic tasks.
-func ticksOf(h history) history {
-	return h.of(runStart).where(func(e event) bool { return e.Tick != "" })
 }

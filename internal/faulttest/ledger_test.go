@@ -18,12 +18,22 @@ type ledger struct {
 	storage.Storage
 	rec *recorder
 
-	mu     sync.Mutex // guards fences
+	mu     sync.Mutex // guards what follows
 	fences map[storage.Ref]storage.Fence
+	sent   map[storage.Lane]sending // the last call of each lane
+}
+
+// sending is when a call was first sent: it may be repeated, and then has its first outcome.
+type sending struct {
+	seq  uint64
+	from time.Time
 }
 
 func newLedger(store storage.Storage, rec *recorder) *ledger {
-	return &ledger{Storage: store, rec: rec, fences: make(map[storage.Ref]storage.Fence)}
+	return &ledger{
+		Storage: store, rec: rec,
+		fences: make(map[storage.Ref]storage.Fence), sent: make(map[storage.Lane]sending),
+	}
 }
 
 // Spans passes the optional ability of the storage through.
@@ -36,10 +46,25 @@ func (l *ledger) fence(ref storage.Ref) storage.Fence {
 	return l.fences[ref]
 }
 
+// firstSent gives when a call is first sent: now, or before.
+func (l *ledger) firstSent(call storage.Call) time.Time {
+	now := time.Now()
+	if call.IsZero() {
+		return now
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if last := l.sent[call.Lane]; last.seq == call.Seq {
+		return last.from
+	}
+	l.sent[call.Lane] = sending{call.Seq, now}
+	return now
+}
+
 func (l *ledger) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
-	from := time.Now()
+	from := l.firstSent(req.Call)
 	if req.Max > 0 {
-		l.rec.record(event{What: claimBegun, At: from, N: req.Max})
+		l.rec.record(event{What: claimBegun, N: req.Max})
 	}
 	answer, err := l.Storage.Claim(ctx, req)
 	for i, t := range answer.Tasks {
@@ -56,7 +81,7 @@ func (l *ledger) Claim(ctx context.Context, req storage.ClaimRequest) (storage.C
 }
 
 func (l *ledger) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
-	from := time.Now()
+	from := l.firstSent(req.Call)
 	answer, err := l.Storage.Extend(ctx, req)
 	if err != nil {
 		return answer, err
@@ -79,7 +104,7 @@ func (l *ledger) Extend(ctx context.Context, req storage.ExtendRequest) (storage
 }
 
 func (l *ledger) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
-	from := time.Now()
+	from := l.firstSent(call)
 	each(txs, func(_ int, _ int, s storage.Settle) {
 		l.rec.record(event{What: settleBegun, Ref: s.Fence.Ref, Fence: s.Fence.Version, Outcome: s.Outcome})
 	})

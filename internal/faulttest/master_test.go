@@ -21,7 +21,7 @@ func TestAMasterThatHangsLosesNothing(t *testing.T) {
 	testserver.Require(t)
 	t.Parallel()
 	const lease, most = 2 * time.Second, 20
-	s := ownServer(t, aCluster)
+	s := ownServer(t, aCluster, testserver.Options{})
 	f := newFleet(t, s)
 	queues := queuesOf(t, s.cluster)
 	for range 2 {
@@ -79,12 +79,13 @@ func TestAMasterThatHangsLosesNothing(t *testing.T) {
 // queuesOf names a queue on each master, in order.
 func queuesOf(t *testing.T, cluster *testserver.RedisCluster) []string {
 	t.Helper()
-	names := make([]string, len(cluster.Nodes()))
+	masters := cluster.Nodes()[:testserver.Masters]
+	names := make([]string, len(masters))
 	for i, missing := 0, len(names); missing > 0; i++ {
 		name := fmt.Sprint("q", i)
 		owner, err := cluster.Owner("{" + name + "}")
 		must(t, err)
-		for j, node := range cluster.Nodes() {
+		for j, node := range masters {
 			if node == owner && names[j] == "" {
 				names[j] = name
 				missing--

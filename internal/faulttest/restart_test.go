@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/midgehq/midge/internal/testserver"
 )
 
 // TestACrashedServerLosesNothing: PostgreSQL crashes under load, again and again, and
@@ -14,7 +16,7 @@ import (
 func TestACrashedServerLosesNothing(t *testing.T) {
 	require(t)
 	t.Parallel()
-	s := ownServer(t, onePostgres)
+	s := ownServer(t, onePostgres, testserver.Options{})
 	f := newFleet(t, s)
 	var runners []*worker
 	for range 2 {

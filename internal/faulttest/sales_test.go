@@ -136,7 +136,7 @@ func TestEachOrderIsSoldOnce(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
-	s := ownServer(t, onePostgres)
+	s := ownServer(t, onePostgres, testserver.Options{})
 	f := newFleet(t, s)
 	pg := s.nodes[0].(*testserver.PostgresServer)
 	for _, table := range []string{"orders", "witnesses"} {

@@ -1,16 +1,15 @@
-//go:build unix && torture
+//go:build unix
 
 package faulttest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -42,63 +41,80 @@ var gales = []struct {
 // envStorm is the environment variable that sets the seed of the storm.
 const envStorm = "MIDGE_STORM_SEED"
 
-// TestAStorm lets everything happen at once, at random: runners are killed, frozen and
-// terminated, replies and connections are lost, the server hangs and crashes, while clients
-// go on enqueueing. Afterwards each task that was acknowledged is where it belongs, committed
-// once, and none ran while an earlier run had its lease.
+// TestAStorm lets everything happen at once, as planned and in an order left to chance:
+// runners are killed, frozen and terminated, replies and connections are lost, the server
+// hangs and crashes, its clock jumps ahead and back, records and keys are damaged, while
+// clients go on enqueueing. Afterwards each task that was acknowledged is where it belongs,
+// committed once; none ran while an earlier run had its lease, none was started under a lease
+// that had run out, and none stood still for more than the lease and ten seconds.
+//
+// The three storms together are 200,000 jobs, 1,000 kills and 400 freezes where the build
+// tag is long, and a hundredth of that else. Masters of the Cluster fail over then too, under
+// load and with what their replicas have not got; what is lost by that is listed by name.
 func TestAStorm(t *testing.T) {
-	eachOwnServer(t, func(t *testing.T, s *server) {
-		seed, err := strconv.ParseUint(os.Getenv(envStorm), 10, 64)
-		if err != nil {
-			seed = uint64(time.Now().UnixNano())
-		}
-		t.Logf("seed %d", seed)
-		storm := newStorm(t, s)
-		client := storm.dial(t) // while the weather is good
-		ctx, calm := context.WithTimeout(t.Context(), 12*time.Second)
-		defer calm()
-		var all sync.WaitGroup
-		all.Go(func() { storm.enqueue(ctx, client) })
-		for i := range uint64(2) { // so that faults overlap
-			n := nemesis{storm: storm, random: rand.New(rand.NewPCG(seed, i))}
-			all.Go(func() { n.rage(ctx) })
-		}
-		all.Wait()
-		storm.heal()
-		storm.judge()
-	}, "appendonly yes", "appendfsync always")
+	require(t)
+	t.Parallel()
+	seed, err := strconv.ParseUint(os.Getenv(envStorm), 10, 64)
+	if err != nil {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("seed %d: set it as %s", seed, envStorm)
+	for _, k := range []kind{oneRedis, aCluster, onePostgres} {
+		t.Run(string(k), func(t *testing.T) {
+			t.Parallel()
+			clock, server := stormServer(t, k)
+			storm := newStorm(t, server, clock)
+			storm.blow(seed)
+			storm.heal()
+			storm.judge()
+		})
+	}
 }
 
 // storm is a fleet in bad weather.
 type storm struct {
 	*fleet
+	plan    plan
+	clock   mover // nil where none can be moved
 	queues  []string
+	ill     []string // queues whose keys are damaged
 	proxied dialing
 	proxies []*testserver.Proxy
-	servers sync.Mutex // held by who stops or starts one
+	begun   time.Time
+	calmed  time.Time // when all had come to its end but for what waits for another clock
+
+	timeline sync.Mutex // held by who needs what is acknowledged to last; guards lapses
+	lapses   []lapse
 
 	turns   sync.Mutex // guards what follows
 	runners []*worker
-	done    map[string]int // what happened, how often
+	resting map[*worker]bool // frozen: not to be killed
+	done    map[string]int   // what happened, how often
+	wounds  []wound
+	offsets []offset // of the clock, in their order
 }
 
-// nemesis is what does bad things to a storm, one after the other.
-type nemesis struct {
-	*storm
-	random *rand.Rand
-}
+const (
+	stormLease = 2 * time.Second
+	// stormClients is how many goroutines enqueue.
+	stormClients = 8
+)
 
-const stormLease = 2 * time.Second
-
-func newStorm(t *testing.T, s *server) *storm {
+func newStorm(t *testing.T, s *server, clock mover) *storm {
 	t.Helper()
 	f := newFleet(t, s)
-	st := &storm{fleet: f, queues: []string{"q"}, done: make(map[string]int)}
+	st := &storm{
+		fleet: f, plan: planOf(s.kind, clock != nil), clock: clock, queues: []string{"q"},
+		resting: make(map[*worker]bool), done: make(map[string]int),
+	}
 	if s.cluster != nil {
 		st.queues = queuesOf(t, s.cluster)
 	}
+	for i := range st.plan[damageKey] {
+		st.ill = append(st.ill, fmt.Sprint("ill", i))
+	}
 	st.proxied, st.proxies = f.dialing.through(t)
-	for range 4 {
+	for range 5 {
 		st.runners = append(st.runners, st.begin())
 	}
 	return st
@@ -106,47 +122,57 @@ func newStorm(t *testing.T, s *server) *storm {
 
 func (s *storm) begin() *worker {
 	return s.start(workerConfig{
-		Storage: s.proxied, Queues: s.queues, Concurrency: 8, Lease: stormLease, Grace: time.Second / 2, Every: tickEvery,
+		Storage: s.proxied, Queues: append(append([]string(nil), s.queues...), s.ill...),
+		Concurrency: 8, Lease: stormLease, Grace: time.Second / 2, Every: tickEvery,
 	})
 }
 
+// blow has all that is planned happen, each part of it spread over the storm.
+func (s *storm) blow(seed uint64) {
+	client := s.dial() // while the weather is good
+	s.awaitWhat("", workerReady, len(s.runners), 30*time.Second)
+	s.await("a tick", 30*time.Second, func(h history) bool { return len(ticksOf(h)) > 0 })
+	s.begun = time.Now()
+	s.offsets = []offset{{at: s.begun}}
+	var all sync.WaitGroup
+	all.Go(func() { s.enqueueAll(client) })
+	for i, part := range parts {
+		n := nemesis{storm: s, random: rand.New(rand.NewPCG(seed, uint64(i)))}
+		all.Go(func() { n.rage(part) })
+	}
+	all.Wait()
+}
+
 // dial gives a client whose calls go through the proxies.
-func (s *storm) dial(t *testing.T) *midge.Client {
-	t.Helper()
-	store, err := s.proxied.open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
+func (s *storm) dial() *midge.Client {
+	s.t.Helper()
+	store, err := s.proxied.open(s.t.Context())
+	must(s.t, err)
+	s.t.Cleanup(func() { _ = store.Close() })
 	client, err := midge.NewClient(store, midge.ClientConfig{Patience: 2 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(s.t, err)
 	return client
 }
 
-// enqueue goes on enqueueing, half of it through the proxies, and cancels some of it.
-func (s *storm) enqueue(ctx context.Context, client *midge.Client) {
+// enqueueAll enqueues, half of it through the proxies, and cancels some of it.
+func (s *storm) enqueueAll(client *midge.Client) {
 	var all sync.WaitGroup
 	for first := range stormClients {
 		c := client
 		if first%2 == 1 { // past the proxies
 			c = s.client
 		}
-		all.Go(func() { s.enqueueEach(ctx, c, first) })
+		all.Go(func() { s.enqueueEach(c, first) })
 	}
 	all.Wait()
 }
 
-// stormClients is how many goroutines enqueue.
-const stormClients = 8
-
 // enqueueEach enqueues every stormClients-th task, from the first.
-func (s *storm) enqueueEach(ctx context.Context, client *midge.Client, first int) {
-	every := time.NewTicker(stormClients * 5 * time.Millisecond)
-	defer every.Stop()
-	for n := first; ctx.Err() == nil; n += stormClients {
-		<-every.C
+func (s *storm) enqueueEach(client *midge.Client, first int) {
+	jobs := s.plan[jobs]
+	ctx := context.WithoutCancel(s.t.Context())
+	for n := first; n < jobs; n += stormClients {
+		s.until(n, jobs)
 		g := gales[n%len(gales)]
 		queue := s.queues[n%len(s.queues)]
 		id, opts := fmt.Sprint(g.name, "-", n), g.opts
@@ -156,7 +182,7 @@ func (s *storm) enqueueEach(ctx context.Context, client *midge.Client, first int
 		ref, err := enqueue(ctx, client, s.rec, queue, id, g.job, opts...)
 		if err == nil && g.state == storage.Cancelled {
 			// Past the proxies: what is wanted is a cancel that has happened.
-			_, err = s.client.Cancel(context.WithoutCancel(ctx), ref)
+			err = insist(func() error { _, err := s.client.Cancel(ctx, ref); return err })
 			if err != nil {
 				s.t.Errorf("cancel %s: %v", ref, err)
 			}
@@ -164,115 +190,40 @@ func (s *storm) enqueueEach(ctx context.Context, client *midge.Client, first int
 	}
 }
 
-// rage does bad things until ctx ends, and ends what it began.
-func (n *nemesis) rage(ctx context.Context) {
-	things := n.things() //nolint:contextcheck // a proxy lives on when ctx has ended
-	names := slices.Sorted(maps.Keys(things))
-	for ctx.Err() == nil {
-		name := names[n.random.IntN(len(names))]
-		things[name]()
-		n.turns.Lock()
-		n.done[name]++
-		n.turns.Unlock()
-		n.pause(200 * time.Millisecond)
-	}
+// until waits for the moment of the i-th of n things, which are spread evenly over the storm.
+func (s *storm) until(i, n int) {
+	at := s.begun.Add(stormLength * time.Duration(i) / time.Duration(n))
+	<-time.NewTimer(time.Until(at)).C
 }
 
-// things are what it can do.
-func (n *nemesis) things() map[string]func() {
-	return map[string]func(){
-		"kill":      func() { n.replace((*worker).kill) },
-		"terminate": func() { n.replace((*worker).terminate) },
-		"freeze": func() {
-			w := n.victim()
-			w.freeze()
-			n.pause(2 * stormLease)
-			w.thaw()
-		},
-		"lose replies":  func() { n.proxy().CutAfterRequest(n.server.kind.isStep, 1+n.random.IntN(20)) },
-		"lose requests": func() { n.proxy().CutBeforeRequest(n.server.kind.isStep, 1+n.random.IntN(20)) },
-		"late replies": func() {
-			held := n.proxy().HoldReply(n.server.kind.isStep)
-			n.pause(stormLease)
-			held.Release()
-		},
-		"late requests": func() {
-			held := n.proxy().Hold(n.server.kind.isStep)
-			n.pause(2 * stormLease)
-			held.Release()
-		},
-		"black hole": func() {
-			p := n.proxy()
-			p.Blackhole()
-			n.pause(stormLease)
-			p.Heal()
-		},
-		"refuse": func() {
-			p := n.proxy()
-			p.Refuse()
-			n.pause(time.Second)
-			_ = p.Accept()
-		},
-		"hang": func() {
-			n.servers.Lock()
-			defer n.servers.Unlock()
-			node := n.server.nodes[n.random.IntN(len(n.server.nodes))]
-			_ = node.Pause()
-			n.pause(stormLease)
-			_ = node.Resume()
-		},
-		"crash": func() {
-			n.servers.Lock()
-			defer n.servers.Unlock()
-			node := n.server.nodes[n.random.IntN(len(n.server.nodes))]
-			if err := node.Kill(); err != nil {
-				n.t.Error(err)
-			}
-			n.pause(stormLease / 2)
-			if err := node.Restart(); err != nil {
-				n.t.Error(err)
-			}
-		},
-	}
-}
-
-func (n *nemesis) proxy() *testserver.Proxy { return n.proxies[n.random.IntN(len(n.proxies))] }
-
-func (n *nemesis) victim() *worker {
-	n.turns.Lock()
-	defer n.turns.Unlock()
-	return n.runners[n.random.IntN(len(n.runners))]
-}
-
-// replace ends a runner and begins another.
-func (n *nemesis) replace(end func(w *worker)) {
-	n.turns.Lock()
-	defer n.turns.Unlock()
-	i := n.random.IntN(len(n.runners))
-	end(n.runners[i])
-	n.runners[i] = n.begin()
-}
-
-// pause waits for a random time up to most.
-func (n *nemesis) pause(most time.Duration) {
-	timer := time.NewTimer(time.Duration(n.random.Int64N(int64(most))))
-	<-timer.C
+// happened notes that something planned did.
+func (s *storm) happened(name string) {
+	s.turns.Lock()
+	defer s.turns.Unlock()
+	s.done[name]++
 }
 
 // heal ends the storm and waits until all that was enqueued has come to its end.
 func (s *storm) heal() {
-	s.t.Logf("what happened: %v", s.done)
+	s.t.Logf("what happened, in %v: %v", time.Since(s.begun).Round(time.Second), s.done)
+	for _, w := range s.wounds {
+		s.t.Logf("damaged: %s, %s", w.ref, w.how)
+	}
 	must(s.t, s.server.ready())
 	for _, p := range s.proxies { // what faults are left strike at nobody
 		p.Refuse()
 		must(s.t, p.Accept())
 	}
 	s.killAll()
-	s.start(workerConfig{Name: "calm", Queues: s.queues, Concurrency: 40, Lease: stormLease})
+	s.start(workerConfig{
+		Name: "calm", Queues: append(append([]string(nil), s.queues...), s.ill...), Concurrency: 40, Lease: stormLease,
+	})
 	s.awaitWhat("calm", workerReady, 1, 20*time.Second)
-	for _, q := range s.queues {
-		awaitDrained(s.t, s.store, q, 60*time.Second)
+	for _, q := range s.queues { // what is damaged while it runs is found when its lease has run out
+		awaitDrainedBut(s.t, s.store, q, stormDrain, int64(len(s.wounds)))
 	}
+	s.calmed = time.Now()
+	s.outwait()
 	s.mu.Lock()
 	workers := append([]*worker(nil), s.workers...)
 	s.mu.Unlock()
@@ -287,78 +238,42 @@ func (s *storm) heal() {
 
 // killAll kills the runners in the middle of a job at least.
 func (s *storm) killAll() {
-	for _, w := range s.runners {
-		w.thaw()
-	}
-	last := s.fleet.enqueue(s.queues[0], "plain-last", gale(steps(sleep(5*time.Second), step{Do: "follow"})))
+	last := storage.Ref{Queue: s.queues[0], ID: "plain-last"}
+	err := insist(func() error { // a server that crashed may have taken the first
+		_, err := enqueue(s.t.Context(), s.client, s.rec, last.Queue, last.ID, gale(steps(sleep(stormLease), step{Do: "follow"})))
+		return err
+	})
+	must(s.t, err)
 	s.await("the last job runs", 60*time.Second, func(h history) bool { return len(h.of(runStart).about(last)) > 0 })
 	for _, w := range s.runners {
 		w.kill()
 	}
 }
 
-// judge checks what became of everything.
-func (s *storm) judge() {
-	t := s.t
-	h := s.history()
-	checkRuns(t, h)
-	states := make(map[string]storage.State)
-	for _, g := range gales {
-		states[g.name] = g.state
+// outwait puts the clock past all moments that were stamped while it was ahead of what it is
+// now, once it is known of each task that they are why it waits.
+func (s *storm) outwait() {
+	if len(s.offsets) <= 1 {
+		return
 	}
-	ticks := make(map[string]storage.Task)
-	runs, crashes, lost, unfounded := len(h.of(runStart)), 0, 0, 0
-	started := make(map[storage.Ref]int)
-	for _, e := range h.of(runStart) {
-		started[e.Ref]++
+	s.checkWaits()
+	ahead := time.Duration(0)
+	for _, o := range s.offsets {
+		ahead = max(ahead, o.ahead)
 	}
+	s.clock.Set(ahead + 2*time.Hour)
 	for _, q := range s.queues {
-		tasks := tasksOf(t, s.store, q)
-		checkTotals(t, s.store, q, tasks)
-		checkFollowUps(t, tasks, func(id string) bool { return tasks[id].Kind != "tick" })
-		for id, task := range tasks {
-			crashes += task.Crashes
-			unfounded += max(task.Crashes-started[task.Ref], 0)
-			name, _, _ := strings.Cut(id, "-")
-			switch want := states[name]; {
-			case task.Kind == "tick":
-				ticks[id] = task
-			case strings.HasPrefix(id, followPrefix):
-				if task.State != storage.Completed {
-					t.Errorf("%s is %s (%s), want completed", task.Ref, task.State, task.Reason)
-				}
-			case want == storage.Cancelled && task.State == storage.Scheduled && !acknowledgedIn(h, task.Ref):
-			case task.State != want:
-				t.Errorf("%s is %s (%s), want %s", task.Ref, task.State, task.Reason, want)
-			}
-		}
-		for ref := range h.of(enqueueDone).where(func(e event) bool { return e.Ref.Queue == q }).refs() {
-			if _, found := tasks[ref.ID]; !found {
-				lost++
-				t.Errorf("%s was acknowledged and is lost", ref)
-			}
-		}
-	}
-	t.Logf("%d enqueued, %d unknown, %d runs, %d crashes charged (%d more than there were runs), %d settles too late, %d ticks",
-		len(h.of(enqueueDone)), len(h.of(enqueueUnknown)), runs, crashes, unfounded, len(h.of(settleLost)), checkTicks(t, ticks))
-	s.checkKeysAreFree(h)
-	if crashes == 0 {
-		t.Error("no task lost its runner: a storm that proves nothing")
+		awaitDrained(s.t, s.store, q, stormDrain)
 	}
 }
 
-// checkKeysAreFree checks that no unique key outlived the task that held it.
-func (s *storm) checkKeysAreFree(h history) {
-	for ref := range h.of(enqueueDone).refs() {
-		if !strings.HasPrefix(ref.ID, "unique-") {
-			continue
-		}
-		task, err := s.client.Enqueue(s.t.Context(), gale{}, midge.To(ref.Queue), midge.Unique{Key: ref.ID})
-		if err != nil || task.Existing {
-			s.t.Errorf("the unique key of %s: %v, existing %t; want it free", ref, err, task.Existing)
+// planned is how often a thing is to happen.
+func (s *storm) planned() int {
+	n := 0
+	for name, times := range maps.All(s.plan) {
+		if name != jobs {
+			n += times
 		}
 	}
+	return cmp.Or(n, 1)
 }
-
-// acknowledgedIn reports whether the enqueueing of a task was acknowledged.
-func acknowledgedIn(h history, ref storage.Ref) bool { return len(h.of(enqueueDone).about(ref)) > 0 }

@@ -78,3 +78,8 @@ func latestTick(h history) time.Duration {
 	}
 	return late
 }
+
+// ticksOf gives the starts of periodic tasks.
+func ticksOf(h history) history {
+	return h.of(runStart).where(func(e event) bool { return e.Tick != "" })
+}

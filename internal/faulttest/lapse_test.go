@@ -1,0 +1,103 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+)
+
+// lapse is a failover: what was acknowledged in a queue from safe on may be undone, up to when
+// the replica had been promoted.
+type lapse struct {
+	queue                 string
+	safe, ended, promoted time.Time
+}
+
+// failover has the replica of a master take over while the master is written to. The master
+// follows it then.
+func (n *nemesis) failover() bool {
+	n.timeline.Lock()
+	defer n.timeline.Unlock()
+	i := len(n.lapses)
+	nodes := n.server.cluster.Nodes()
+	master, replica := nodes[i], nodes[testserver.Masters+i]
+	l := lapse{queue: n.queues[i], safe: time.Now()}
+	written, err := replicated(master)
+	inStep := func() bool {
+		has, err := replicated(replica)
+		return err == nil && has >= written
+	}
+	if err != nil || !poll(stormLease, inStep) {
+		return false
+	}
+	return n.outage(func() {
+		_ = master.Kill()
+		l.ended = time.Now()
+		if !poll(30*time.Second, func() bool { return isMaster(replica) && n.serves(master) }) {
+			n.t.Errorf("no replica of %s took over", master.Addr())
+		}
+		l.promoted = time.Now()
+		n.lapses = append(n.lapses, l)
+	}, 0, master.Restart)
+}
+
+// replicated is how much a node has written, or received of what its master has.
+func replicated(node *testserver.Server) (n int64, err error) {
+	info, err := node.Do("INFO", "replication")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(info, "master_repl_offset:")
+	_, err = fmt.Sscan(rest, &n)
+	return n, err
+}
+
+func isMaster(node *testserver.Server) bool {
+	role, err := node.Do("ROLE")
+	return err == nil && strings.HasPrefix(role, "master")
+}
+
+// serves reports whether all nodes but one say that the Cluster is whole.
+func (n *nemesis) serves(but *testserver.Server) bool {
+	for _, node := range n.server.cluster.Nodes() {
+		if node == but {
+			continue
+		}
+		info, err := node.Do("CLUSTER", "INFO")
+		if err != nil || !strings.Contains(info, "cluster_state:ok") {
+			return false
+		}
+	}
+	return true
+}
+
+// undone reports whether what happened to a task at a moment may have been undone.
+func (s *storm) undone(queue string, at time.Time) bool {
+	for _, l := range s.lapses {
+		if l.queue == queue && at.After(l.safe) && at.Before(l.promoted) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkTimelines is checkRuns. Of what a failover may have undone each part is checked by itself.
+func (s *storm) checkTimelines(h history) {
+	touched := make(map[storage.Ref]bool)
+	for _, e := range h {
+		if s.undone(e.Ref.Queue, e.At) {
+			touched[e.Ref] = true
+		}
+	}
+	checkRuns(s.t, h.where(func(e event) bool { return !touched[e.Ref] }))
+	for _, l := range s.lapses {
+		own := h.where(func(e event) bool { return touched[e.Ref] && e.Ref.Queue == l.queue })
+		checkRuns(s.t, own.where(func(e event) bool { return e.At.Before(l.ended) }))
+		checkRuns(s.t, own.after(l.promoted))
+	}
+}

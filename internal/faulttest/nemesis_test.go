@@ -1,0 +1,296 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/internal/testserver"
+)
+
+// plan is how often what happens in a storm.
+type plan map[string]int
+
+// What a plan names.
+const (
+	jobs         = "jobs"
+	kill         = "kill"
+	terminate    = "terminate"
+	freeze       = "freeze"
+	loseReplies  = "lose replies"
+	loseRequests = "lose requests"
+	lateReplies  = "late replies"
+	lateRequests = "late requests"
+	blackHole    = "black hole"
+	refuse       = "refuse"
+	hang         = "hang"
+	crash        = "crash"
+	failover     = "failover"    // of a master whose replica has not got all
+	clockAhead   = "clock ahead" // for a moment
+	clockBack    = "clock back"  // for good
+	damageRecord = "damage record"
+	damageKey    = "damage key"
+)
+
+// parts are what happens one after the other; the parts happen beside each other.
+var parts = [][]string{
+	{kill, terminate},
+	{freeze},
+	{loseReplies, loseRequests, lateReplies, lateRequests, blackHole, refuse},
+	{hang, crash, failover, clockAhead, clockBack},
+	{damageRecord, damageKey},
+}
+
+// planOf is the plan of one storm of three.
+func planOf(k kind, clock bool) plan {
+	p := plan{
+		jobs: count(700, 66_700), kill: count(5, 334), terminate: count(1, 30), freeze: count(2, 134),
+		loseReplies: count(1, 60), loseRequests: count(1, 60), lateReplies: count(1, 30), lateRequests: count(1, 30),
+		blackHole: count(1, 20), refuse: count(1, 20), hang: count(1, 12), crash: count(1, 12),
+		clockAhead: count(1, 8), clockBack: count(1, 4), damageRecord: count(4, 80), damageKey: count(2, 30),
+	}
+	if !clock {
+		p[clockAhead], p[clockBack] = 0, 0
+	}
+	if k == aCluster {
+		p[failover] = count(0, 3)
+	}
+	if k == onePostgres { // which has no keys
+		p[damageKey] = 0
+	}
+	return p
+}
+
+// stormOptions are those of a server that loses nothing when it crashes. The masters of a
+// Cluster have replicas, which take over from one that is away for longer than it hangs.
+func stormOptions(k kind) testserver.Options {
+	options := testserver.Options{Config: []string{"appendonly yes", "appendfsync always"}}
+	if k == aCluster {
+		options.Replicas = true
+		options.Config = append(options.Config, "cluster-node-timeout 4000")
+	}
+	return options
+}
+
+// stormLength is how long the storm rages, stormDrain how long what it leaves may take.
+var (
+	stormLength = time.Duration(count(8, 900)) * time.Second
+	stormDrain  = time.Minute
+)
+
+// nemesis is what does bad things to a storm, one after the other.
+type nemesis struct {
+	*storm
+	random *rand.Rand
+}
+
+// rage does a part of what is planned. What has not come about, because its victim was gone
+// or nothing passed that it could have struck, is tried twice more.
+func (n *nemesis) rage(part []string) {
+	things := n.things()
+	var names []string
+	for _, name := range part {
+		for range n.plan[name] {
+			names = append(names, name)
+		}
+	}
+	n.random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	// The clock goes back for good at the end: schedules stand still from then on.
+	slices.SortStableFunc(names, func(a, b string) int {
+		return order(a == clockBack) - order(b == clockBack)
+	})
+	for i, name := range names {
+		n.until(i, len(names))
+		for range 3 {
+			if things[name]() {
+				n.happened(name)
+				break
+			}
+		}
+	}
+}
+
+func order(last bool) int {
+	if last {
+		return 1
+	}
+	return 0
+}
+
+// things are what it can do. Each reports whether that came about.
+func (n *nemesis) things() map[string]func() bool {
+	all := map[string]func() bool{
+		kill:      func() bool { return n.replace((*worker).kill) },
+		terminate: func() bool { return n.replace((*worker).terminate) },
+		freeze:    n.freeze,
+		loseReplies: func() bool {
+			return n.strikes(n.proxy().CutAfterRequest(n.server.kind.isStep, 1+n.random.IntN(5)), 0)
+		},
+		loseRequests: func() bool {
+			return n.strikes(n.proxy().CutBeforeRequest(n.server.kind.isStep, 1+n.random.IntN(5)), 0)
+		},
+		lateReplies:  func() bool { return n.strikes(n.proxy().HoldReply(n.server.kind.isStep), stormLease) },
+		lateRequests: func() bool { return n.strikes(n.proxy().Hold(n.server.kind.isStep), 2*stormLease) },
+		blackHole: func() bool {
+			p := n.proxy()
+			return n.outage(func() { p.Blackhole() }, stormLease, func() error { p.Heal(); return nil })
+		},
+		refuse: func() bool {
+			p := n.proxy()
+			return n.outage(p.Refuse, time.Second, p.Accept)
+		},
+		hang: func() bool {
+			node := n.node()
+			return n.outage(func() { _ = node.Pause() }, stormLease, node.Resume)
+		},
+		crash: func() bool {
+			node := n.node()
+			return n.outage(func() { _ = node.Kill() }, stormLease/2, node.Restart)
+		},
+	}
+	maps.Copy(all, map[string]func() bool{
+		failover: n.failover, clockAhead: n.clockAhead, clockBack: n.clockBack,
+		damageRecord: n.damageRecord, damageKey: n.damageKey,
+	})
+	return all
+}
+
+// proxy is one in front of a node that is written to.
+func (n *nemesis) proxy() *testserver.Proxy {
+	for {
+		i := n.random.IntN(len(n.proxies))
+		if n.server.cluster == nil || isMaster(n.server.cluster.Nodes()[i]) {
+			return n.proxies[i]
+		}
+	}
+}
+
+func (n *nemesis) node() node { return n.server.nodes[n.random.IntN(len(n.server.nodes))] }
+
+// outage takes the storage, or a part of it, away for a while, and records it.
+func (n *nemesis) outage(begin func(), most time.Duration, end func() error) bool {
+	n.rec.record(event{What: outageBegun})
+	begin()
+	n.pause(most)
+	err := end()
+	if err != nil {
+		n.t.Error(err)
+	}
+	n.rec.record(event{What: outageOver})
+	return err == nil
+}
+
+// strikes reports whether a fault befalls what it is for, and ends it: a hold after a
+// while, from when it holds something.
+func (n *nemesis) strikes(f *testserver.Fault, hold time.Duration) bool {
+	defer f.Release()
+	select {
+	case <-f.Struck():
+		if hold > 0 {
+			n.pause(hold)
+		}
+		return true
+	case <-time.NewTimer(2 * stormLease).C:
+		return false
+	}
+}
+
+// freeze stops a runner for one lease to two, and reports whether it lived through that.
+func (n *nemesis) freeze() bool {
+	n.turns.Lock()
+	var running []*worker
+	for _, w := range n.runners {
+		select {
+		case <-w.done:
+		default:
+			running = append(running, w)
+		}
+	}
+	if len(running) == 0 {
+		n.turns.Unlock()
+		return false
+	}
+	w := running[n.random.IntN(len(running))]
+	n.resting[w] = true
+	n.turns.Unlock()
+	n.freezeFor(w, 0, stormLease+time.Duration(n.random.Int64N(int64(stormLease))))
+	n.turns.Lock()
+	delete(n.resting, w)
+	n.turns.Unlock()
+	select {
+	case <-w.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// replace ends a runner that is not frozen, and begins another.
+func (n *nemesis) replace(end func(w *worker)) bool {
+	n.turns.Lock()
+	defer n.turns.Unlock()
+	i := n.random.IntN(len(n.runners))
+	for n.resting[n.runners[i]] {
+		i = (i + 1) % len(n.runners)
+	}
+	end(n.runners[i])
+	n.runners[i] = n.begin()
+	for i, w := range n.runners { // one cannot start while the storage is away: who supervises it tries again
+		select {
+		case <-w.done:
+			n.runners[i] = n.begin()
+		default:
+		}
+	}
+	return true
+}
+
+// pause waits for a random time up to most.
+func (n *nemesis) pause(most time.Duration) {
+	if most <= 0 {
+		return
+	}
+	<-time.NewTimer(time.Duration(n.random.Int64N(int64(most)))).C
+}
+
+// mover is a clock of servers that a test moves.
+type mover interface{ Set(ahead time.Duration) }
+
+// offset is where the clock was put, and when.
+type offset struct {
+	at    time.Time
+	ahead time.Duration
+}
+
+// clockAhead has the clock be further ahead than ever for a second and a half.
+func (n *nemesis) clockAhead() bool {
+	n.turns.Lock()
+	was, most := n.offsets[len(n.offsets)-1].ahead, time.Duration(0)
+	for _, o := range n.offsets {
+		most = max(most, o.ahead)
+	}
+	n.turns.Unlock()
+	n.move(most + 2*time.Hour)
+	<-time.NewTimer(1500 * time.Millisecond).C
+	n.move(was)
+	return true
+}
+
+// clockBack has the clock go back by an hour for good.
+func (n *nemesis) clockBack() bool {
+	n.turns.Lock()
+	was := n.offsets[len(n.offsets)-1].ahead
+	n.turns.Unlock()
+	n.move(was - time.Hour)
+	return true
+}
+
+func (n *nemesis) move(ahead time.Duration) {
+	n.turns.Lock()
+	defer n.turns.Unlock()
+	n.clock.Set(ahead)
+	n.offsets = append(n.offsets, offset{time.Now(), ahead})
+}

@@ -1,0 +1,262 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// judge checks what became of everything.
+func (s *storm) judge() {
+	t := s.t
+	h := s.history()
+	s.checkTimelines(h)
+	between := checkStarts(t, h)
+	states := make(map[string]storage.State)
+	for _, g := range gales {
+		states[g.name] = g.state
+	}
+	acknowledged := h.of(enqueueDone).refs()
+	enqueuedAt := make(map[storage.Ref]time.Time)
+	for _, e := range h.of(enqueueDone) {
+		enqueuedAt[e.Ref] = e.At
+	}
+	started := runsOf(h)
+	ticks := make(map[string]storage.Task)
+	crashes, unfounded := 0, 0
+	for _, q := range s.queues {
+		tasks := tasksOf(t, s.store, q)
+		checkTotalsBut(t, s.store, q, tasks, s.checkWounds(h, q, tasks))
+		checkFollowUps(t, tasks, func(id string) bool {
+			return tasks[id].Kind != "tick" && !damaged(id) && !strings.HasPrefix(id, "cancelled-")
+		})
+		for id, task := range tasks {
+			crashes += task.Crashes
+			unfounded += max(task.Crashes-started[task.Ref], 0)
+			name, _, _ := strings.Cut(id, "-")
+			switch want := states[name]; {
+			case task.Kind == "tick":
+				ticks[id] = task
+			case damaged(id):
+			case strings.HasPrefix(id, followPrefix):
+				if task.State != storage.Completed {
+					t.Errorf("%s is %s (%s), want completed", task.Ref, task.State, task.Reason)
+				}
+			case want == storage.Cancelled && !acknowledged[task.Ref]: // nobody cancelled it
+			case want == storage.Cancelled && s.undone(q, enqueuedAt[task.Ref]): // or that was lost
+			case task.State != want:
+				t.Errorf("%s is %s (%s), want %s", task.Ref, task.State, task.Reason, want)
+			}
+		}
+		for ref := range acknowledged {
+			_, found := tasks[ref.ID]
+			switch at := enqueuedAt[ref]; {
+			case found || ref.Queue != q || damaged(ref.ID):
+			case s.undone(q, at):
+				t.Logf("%s was acknowledged at %v and is lost in the failover", ref, clock(at))
+			default:
+				t.Errorf("%s was acknowledged at %v and is lost", ref, clock(at))
+			}
+		}
+	}
+	t.Logf("%d enqueued, %d unknown, %d runs, %d crashes charged (%d more than there were runs), %d settles too late, %d ticks",
+		len(acknowledged), len(h.of(enqueueUnknown).refs()), len(h.of(runStart)), crashes, unfounded, len(h.of(settleLost)),
+		checkTicks(t, ticks))
+	t.Logf("%d starts in which the lease ran out between the look at it and the job", between)
+	s.checkKeysAreFree(acknowledged)
+	s.checkStandstills(h)
+	s.checkHappened(h, crashes)
+}
+
+// checkHappened checks that the storm was one: a run in which what was planned did not come
+// about, or nothing came of it, proves nothing.
+func (s *storm) checkHappened(h history, crashes int) {
+	s.t.Helper()
+	done := 0
+	for name, times := range s.plan {
+		if name == jobs {
+			continue
+		}
+		done += s.done[name]
+		if times > 0 && s.done[name] == 0 {
+			s.t.Errorf("an invalid run: no %s of %d came about", name, times)
+		}
+	}
+	if planned := s.planned(); done*100 < planned*95 {
+		s.t.Errorf("an invalid run: of %d faults %d came about: %v of %v", planned, done, s.done, s.plan)
+	}
+	if crashes == 0 {
+		s.t.Error("an invalid run: no task lost its runner")
+	}
+	if lost := len(h.of(settleLost, extendLost)); full && lost == 0 { // a short storm may do without
+		s.t.Error("an invalid run: no lease was lost")
+	}
+	if unknown := len(h.of(enqueueUnknown, settleUnknown)); full && unknown == 0 {
+		s.t.Error("an invalid run: no outcome was unknown")
+	}
+}
+
+// damaged reports whether a task was enqueued to be damaged.
+func damaged(id string) bool { return strings.HasPrefix(id, damagedPrefix) }
+
+// checkWounds checks that each task of a queue that was damaged is set apart, or was completed
+// in spite of it by the runner that had it, and gives how many are set apart.
+func (s *storm) checkWounds(h history, queue string, tasks map[string]storage.Task) (apart int64) {
+	s.t.Helper()
+	outcomes := make(map[string]int)
+	completed := h.of(settleDone).where(func(e event) bool { return e.State == storage.Completed }).refs()
+	for _, w := range s.wounds {
+		if w.ref.Queue != queue {
+			continue
+		}
+		task, found := tasks[w.ref.ID]
+		switch {
+		case !found && completed[w.ref]:
+			outcomes[w.how+" is completed, and gone"]++
+		case !found:
+			apart++
+			outcomes[w.how+" is set apart"]++
+		case task.State.Ended():
+			outcomes[w.how+" is "+string(task.State)]++
+		default:
+			s.t.Errorf("%s, %s damaged, is still %s", w.ref, w.how, task.State)
+		}
+	}
+	if len(outcomes) > 0 {
+		s.t.Logf("queue %s: %v", queue, outcomes)
+	}
+	return apart
+}
+
+// checkKeysAreFree checks that no unique key outlived the task that held it.
+func (s *storm) checkKeysAreFree(acknowledged map[storage.Ref]bool) {
+	for ref := range acknowledged {
+		if !strings.HasPrefix(ref.ID, "unique-") {
+			continue
+		}
+		ctx := context.WithoutCancel(s.t.Context())
+		task, err := s.client.Enqueue(ctx, gale{}, midge.To(ref.Queue), midge.Unique{Key: ref.ID})
+		if err != nil || task.Existing {
+			s.t.Errorf("the unique key of %s: %v, existing %t; want it free", ref, err, task.Existing)
+		}
+	}
+}
+
+// checkWaits checks that what has not ended, though the storm is over, waits for a moment
+// that was stamped while the clock was ahead of what it is.
+func (s *storm) checkWaits() {
+	s.t.Helper()
+	told, err := s.store.Describe(s.t.Context())
+	must(s.t, err)
+	n := 0
+	for _, q := range s.queues {
+		for _, state := range []storage.State{storage.Scheduled, storage.Retry, storage.Pending} {
+			for task, err := range storage.Each(s.t.Context(), s.store, q, state) {
+				must(s.t, err)
+				n++
+				if strings.HasPrefix(task.ID, "cancelled-") { // nobody did: it is due in an hour
+					continue
+				}
+				moment := task.Due
+				if state == storage.Pending {
+					moment = task.LeaseUntil
+				}
+				if !s.stamped(moment) {
+					s.t.Errorf("%s is %s until %v, at %v by the clock, for no known reason", task.Ref, state, clock(moment), clock(told.Now))
+				}
+			}
+		}
+	}
+	s.t.Logf("%d tasks wait for moments that were stamped while the clock was ahead of what it is now", n)
+}
+
+// stamped reports whether a moment can have been stamped, by the clock as it was put then.
+func (s *storm) stamped(moment time.Time) bool {
+	const most = stormLease + time.Second // from when it was stamped
+	for i, o := range s.offsets {
+		over := time.Now()
+		if i+1 < len(s.offsets) {
+			over = s.offsets[i+1].at
+		}
+		if at := moment.Add(-o.ahead); at.After(o.at.Add(-slack)) && at.Before(over.Add(most)) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkStandstills checks that no task stood still, with nothing heard of it, for longer than
+// the lease and ten seconds in which the storage was to be had. What waits for a moment that
+// was stamped under another clock, and what was damaged, is judged elsewhere.
+func (s *storm) checkStandstills(h history) {
+	s.t.Helper()
+	const bound = stormLease + 10*time.Second
+	outages := outagesOf(h)
+	byRef := make(map[storage.Ref]history)
+	for _, e := range h {
+		if e.Ref != (storage.Ref{}) && !damaged(e.Ref.ID) && !strings.HasPrefix(e.Ref.Queue, "ill") {
+			byRef[e.Ref] = append(byRef[e.Ref], e)
+		}
+	}
+	var longest time.Duration
+	for ref, events := range byRef {
+		for i, e := range events[1:] {
+			before := events[i]
+			stood := e.At.Sub(before.At) - outages.within(before.At, e.At)
+			if before.State.Ended() || strings.HasPrefix(ref.ID, "cancelled-") || e.At.After(s.calmed) {
+				continue
+			}
+			longest = max(longest, stood)
+			if stood > bound {
+				s.t.Errorf("%s stood still for %v, outages of %v left out, from %s at %v to %s at %v", ref, stood.Round(time.Millisecond),
+					outages.within(before.At, e.At).Round(time.Millisecond), before.What, clock(before.At), e.What, clock(e.At))
+			}
+		}
+	}
+	s.t.Logf("no task stood still for longer than %v, outages left out", longest.Round(time.Millisecond))
+}
+
+// span is a time.
+type span struct{ from, to time.Time }
+
+// spans do not overlap and are in their order.
+type spans []span
+
+// outagesOf gives the times in which the storage, or a part of it, was away.
+func outagesOf(h history) spans {
+	var all spans
+	away := 0
+	for _, e := range h.of(outageBegun, outageOver) {
+		switch {
+		case e.What == outageBegun && away == 0:
+			all = append(all, span{e.At, e.At})
+			away++
+		case e.What == outageBegun:
+			away++
+		default:
+			away--
+			all[len(all)-1].to = e.At
+		}
+	}
+	return all
+}
+
+// within is how much of the spans is between two moments.
+func (all spans) within(from, to time.Time) (sum time.Duration) {
+	for _, s := range all {
+		begin, end := s.from, s.to
+		if begin.Before(from) {
+			begin = from
+		}
+		if end.After(to) {
+			end = to
+		}
+		sum += max(end.Sub(begin), 0)
+	}
+	return sum
+}

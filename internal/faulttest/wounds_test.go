@@ -1,0 +1,154 @@
+//go:build unix
+
+package faulttest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+)
+
+// wound is a task that was damaged in a storm.
+type wound struct {
+	ref storage.Ref
+	how string
+}
+
+// harm is a way to damage a task: what it has to do then, and what is damaged of it.
+type harm struct {
+	name  string
+	state storage.State
+	redis string // a script, behind stands: what it damages; "" for nothing
+	sql   string // with the schema for %s: $1 is the id
+}
+
+// stands begins the scripts: KEYS[1] begins the keys of the queue, ARGV[1] is the id. A task
+// that is neither pending nor kept has its record alone.
+const stands = `
+local function has(set)
+	for _, member in ipairs(redis.call('ZRANGE', KEYS[1]..set, 0, -1)) do
+		if member:sub(-#ARGV[1]) == ARGV[1] then return true end
+	end
+	return false
+end
+local runs = redis.call('HEXISTS', KEYS[1]..'pending', ARGV[1]) == 1
+local waits = has('scheduled')
+`
+
+var harms = []harm{
+	{
+		"the record of a task that is due", storage.Scheduled,
+		`if waits then redis.call('HSET', KEYS[1]..'tasks', ARGV[1], 'garbage') return 1 end return 0`,
+		`UPDATE %s.tasks SET record = '\x00' WHERE id = $1 AND line & 15 = 6`,
+	},
+	{
+		"the past of a task that is due", storage.Scheduled,
+		`if waits then redis.call('HSET', KEYS[1]..'tasks', ARGV[1], '') return 1 end return 0`,
+		`UPDATE %s.tasks SET past = '\x00' WHERE id = $1 AND line & 15 = 6`,
+	},
+	{
+		"the lease of a task that runs", storage.Pending,
+		"", // one that is in the group of its claim still is not found: it is neither recovered nor set apart
+		`UPDATE %s.tasks SET lease = '\x00' WHERE id = $1 AND line & 15 IN (4, 5)`,
+	},
+	{
+		"the record of a task that runs", storage.Pending,
+		`if runs then redis.call('HSET', KEYS[1]..'tasks', ARGV[1], 'garbage') return 1 end return 0`,
+		`UPDATE %s.tasks SET record = '\x00' WHERE id = $1 AND line & 15 IN (4, 5)`,
+	},
+}
+
+// damagedPrefix begins the ids of tasks that are enqueued to be damaged.
+const damagedPrefix = "damaged-"
+
+// damageRecord enqueues a task and damages it, and reports whether it had not ended before.
+func (n *nemesis) damageRecord() bool {
+	h := harms[n.random.IntN(len(harms))]
+	for h.redis == "" && n.server.kind != onePostgres {
+		h = harms[n.random.IntN(len(harms))]
+	}
+	ref := storage.Ref{Queue: n.queues[n.random.IntN(len(n.queues))], ID: damagedPrefix + storage.NewID()}
+	job, opts := gale{}, []midge.Option{midge.In(time.Second)}
+	if h.state == storage.Pending {
+		job, opts = gale(steps(sleep(time.Second))), nil
+	}
+	n.timeline.Lock()
+	defer n.timeline.Unlock()
+	ctx := context.WithoutCancel(n.t.Context())
+	if _, err := enqueue(ctx, n.client, n.rec, ref.Queue, ref.ID, job, opts...); err != nil {
+		return false
+	}
+	reached := func() bool {
+		task, err := n.store.Task(ctx, ref)
+		return err == nil && task.State == h.state
+	}
+	if !poll(2*stormLease, reached) || !n.injure(h, ref) {
+		return false
+	}
+	n.turns.Lock()
+	defer n.turns.Unlock()
+	n.wounds = append(n.wounds, wound{ref, h.name})
+	return true
+}
+
+// injure damages a task where it stands, and reports whether it stood there.
+func (n *nemesis) injure(h harm, ref storage.Ref) bool {
+	if n.server.kind == onePostgres {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.t.Context()), 5*time.Second)
+		defer cancel()
+		conn, err := pgx.Connect(ctx, n.server.nodes[0].(*testserver.PostgresServer).URL())
+		if err != nil {
+			return false
+		}
+		defer func() { _ = conn.Close(ctx) }()
+		done, err := conn.Exec(ctx, fmt.Sprintf(h.sql, n.dialing.Place), []byte(ref.ID))
+		return err == nil && done.RowsAffected() == 1
+	}
+	answer, err := n.redis("EVAL", stands+h.redis, "1", n.key(ref.Queue, ""), ref.ID)
+	return err == nil && answer == "1"
+}
+
+// key is that of a queue.
+func (n *nemesis) key(queue, name string) string {
+	return n.dialing.Place + ":{" + queue + "}:" + name
+}
+
+// redis has whichever node has the key carry out a command.
+func (n *nemesis) redis(args ...string) (answer string, err error) {
+	for _, node := range n.server.nodes {
+		answer, err = node.(*testserver.Server).Do(args...)
+		if err == nil {
+			break
+		}
+	}
+	return answer, err
+}
+
+// damageKey puts something into a queue of its own and damages a key or field of it.
+func (n *nemesis) damageKey() bool {
+	n.turns.Lock()
+	queue := n.ill[n.done[damageKey]]
+	n.turns.Unlock()
+	ctx := context.WithoutCancel(n.t.Context())
+	if _, err := enqueue(ctx, n.client, n.rec, queue, "ill", gale{}); err != nil {
+		return false
+	}
+	all := damages()
+	d := all[n.random.IntN(len(all))]
+	do := slices.Clone(d.do)
+	do[1] = fmt.Sprintf(do[1], n.key(queue, ""))
+	if d.tell { // else it would not take the type
+		if _, err := n.redis("DEL", do[1]); err != nil {
+			return false
+		}
+	}
+	_, err := n.redis(do...)
+	return err == nil
+}
