@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/codec"
+	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -68,7 +69,7 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 	if a == nil {
 		return RunInfo{}, false
 	}
-	tick, _ := time.Parse(time.RFC3339Nano, a.headers[tickHeader]) // zero where there is none
+	tick, _ := time.Parse(time.RFC3339Nano, a.headers[schedule.TickHeader]) // zero where there is none
 	return RunInfo{
 		Ref: a.fence.Ref, Kind: a.kind,
 		Retries: int(a.retries), MaxRetries: a.maxRetries, Crashes: int(a.crashes),

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/codec"
+	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -80,8 +81,8 @@ func checkMoment(what string, t time.Time) error {
 	switch {
 	case t.IsZero():
 		return storage.Invalid(what, "zero time", "a moment; one that has passed is due now")
-	case t.UTC().Year() >= lastYear:
-		return storage.Invalid(what, t.Round(0), "a moment before the year %d", lastYear)
+	case t.UTC().Year() >= schedule.LastYear:
+		return storage.Invalid(what, t.Round(0), "a moment before the year %d", schedule.LastYear)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package midge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,11 +9,30 @@ import (
 	"sync"
 	"time"
 
+	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
 )
 
-// tickHeader is the header of a periodic task that holds the moment it stands for.
-const tickHeader = "midge.tick"
+// Schedule is a series of moments: made by [Every] or [Cron], declared by
+// [Runner.Periodic].
+type Schedule struct{ moments schedule.Schedule }
+
+// Every ticks each d, a second or more in whole milliseconds, aligned to the Unix
+// epoch: Every(time.Hour) ticks on the hour in UTC, whenever it was declared.
+func Every(d time.Duration) Schedule { return Schedule{schedule.Every(d)} }
+
+// Cron ticks by a crontab line of five fields (minute, hour, monthday, month, weekday)
+// or six with the second in front, or by a descriptor such as "@daily" or
+// "@every 1h30m". Days of the week are 0 (Sunday) to 6, or names.
+//
+// The line is read in UTC unless [Zone] says otherwise. Where a zone's clock leaps
+// forward, a time that does not exist ticks at the first moment that does. Where it
+// falls back, a time that exists twice ticks once, the first time; but lines that have
+// an interval (*, ? or /) as their second, minute or hour, such as "*/10 * * * *" or
+// "0 * * * *", tick both times.
+//
+// An invalid line is an *[InvalidError] where the schedule is declared.
+func Cron(line string) Schedule { return Schedule{schedule.Cron(line)} }
 
 // Periodic declares that a job is enqueued by a schedule, once per tick however many
 // runners declare it. It is stored when the runner runs, and again with each heartbeat:
@@ -23,17 +43,145 @@ func (r *Runner) Periodic(s Schedule, job any, opts ...PeriodicOption) error {
 	if err != nil {
 		return fmt.Errorf("midge: periodic %T: %w", job, err)
 	}
-	in, err := cursorInsert(d, job, s, opts, time.Time{})
+	in, err := cursorInsert(d, job, s, opts)
 	if err != nil {
 		return fmt.Errorf("midge: periodic %s: %w", d.kind, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.running {
-		return wrap(ErrRunning, "periodic %s", scheduleRef(in.Ref))
+		return wrap(ErrRunning, "periodic %s", schedule.Name(in.Ref))
 	}
 	if err := r.schedules.declare(in); err != nil {
 		return fmt.Errorf("midge: periodic %s: %w", d.kind, err)
+	}
+	return nil
+}
+
+// PeriodicOption says more about a schedule. Every [Option] is one, for the tasks that
+// it enqueues, except those that name a moment, an id or a unique key.
+type PeriodicOption interface {
+	declare(d *scheduleTerms)
+}
+
+type periodicOption func(d *scheduleTerms)
+
+func (o periodicOption) declare(d *scheduleTerms) { o(d) }
+
+// scheduleTerms is what the options of a schedule say.
+type scheduleTerms struct {
+	call
+	name, zone       string
+	catchUp, overlap string
+	catchUpCap       int
+	missed           string // the option that said what becomes of missed ticks
+}
+
+// Zone is the time zone in which a [Cron] line is read, such as "Europe/Paris". The
+// zones' rules are part of the program.
+func Zone(name string) PeriodicOption {
+	return periodicOption(func(d *scheduleTerms) { d.zone = name })
+}
+
+// Named names the schedule, within its queue: default the kind. A kind with two
+// schedules names one of them.
+func Named(name string) PeriodicOption {
+	return periodicOption(func(d *scheduleTerms) { d.fail(checkScheduleName("Named", name)); d.name = name })
+}
+
+// SkipMissed leaves out ticks that were missed while no runner lived, instead of
+// making up for all of them by one task. A tick within the last five seconds is late,
+// not missed.
+func SkipMissed() PeriodicOption {
+	return periodicOption(func(d *scheduleTerms) {
+		d.catchUp = schedule.SkipMissed
+		d.either(&d.missed, "SkipMissed")
+	})
+}
+
+// AllMissed makes up for each tick that was missed while no runner lived, the latest
+// limit of them: 1 to 100, 0 means 100.
+func AllMissed(limit int) PeriodicOption {
+	return periodicOption(func(d *scheduleTerms) {
+		if limit < 0 || limit > schedule.MaxCatchUp {
+			d.fail(storage.Invalid("AllMissed", limit, "0 to %d", schedule.MaxCatchUp))
+		}
+		d.catchUp, d.catchUpCap = schedule.AllMissed, cmp.Or(limit, schedule.MaxCatchUp)
+		d.either(&d.missed, "AllMissed")
+	})
+}
+
+// NoOverlap leaves a tick out while the task of an earlier one has not ended.
+func NoOverlap() PeriodicOption {
+	return periodicOption(func(d *scheduleTerms) { d.overlap = schedule.SkipOverlap })
+}
+
+// cursorInsert makes the insert of a schedule, checked. Cursor.Next is filled where it is stored.
+func cursorInsert(d *definition, job any, s Schedule, opts []PeriodicOption) (storage.Insert, error) {
+	terms := scheduleTerms{call: newCall(d), name: d.kind, catchUp: schedule.OneMissed}
+	if err := terms.read(opts); err != nil {
+		return storage.Insert{}, err
+	}
+	moments, err := s.moments.In(terms.zone)
+	if err != nil {
+		return storage.Insert{}, err
+	}
+	if err := checkScheduleName("schedule name", terms.name); err != nil {
+		return storage.Insert{}, err
+	}
+	payload, err := d.encode(job)
+	if err != nil {
+		return storage.Insert{}, err
+	}
+	in := terms.insert(d, payload)
+	in.Ref.ID = storage.CursorPrefix + terms.name
+	in.Cursor = &storage.Cursor{
+		Spec: moments.Spec, Zone: terms.zone,
+		CatchUp: terms.catchUp, CatchUpCap: terms.catchUpCap, Overlap: terms.overlap,
+	}
+	if moments.Next(time.Unix(0, 0)).IsZero() {
+		return storage.Insert{}, storage.Invalid("schedule", moments.Spec, "one that ticks at all")
+	}
+	in.Cursor.Declaration = schedule.Declaration(&in)
+	return in, checkInsert(in)
+}
+
+// read takes in options.
+func (t *scheduleTerms) read(opts []PeriodicOption) error {
+	for _, o := range opts {
+		if isNil(o) {
+			return storage.Invalid("option", "nil", "an option")
+		}
+		o.declare(t)
+	}
+	switch {
+	case t.err != nil:
+		return t.err
+	case t.timed != "" || t.id != nil || t.unique:
+		return storage.Invalid("option", t.barred(), "none of In, At, ID and Unique with a schedule; see NoOverlap")
+	}
+	return nil
+}
+
+// barred names the option that does not go with a schedule.
+func (t *scheduleTerms) barred() string {
+	switch {
+	case t.timed != "":
+		return t.timed
+	case t.id != nil:
+		return "ID"
+	}
+	return "Unique"
+}
+
+// checkScheduleName leaves room for the prefix of the cursor's id. what says what gave the
+// name.
+func checkScheduleName(what, name string) error {
+	if err := storage.CheckName(what, name); err != nil {
+		return err
+	}
+	if most := storage.MaxName - len(storage.CursorPrefix); len(name) > most {
+		return storage.Invalid(what, name, "at most %d characters, see Named", most)
 	}
 	return nil
 }
@@ -49,7 +197,7 @@ func (s *schedules) declare(in storage.Insert) error {
 	defer s.mu.Unlock()
 	for _, other := range s.inserts {
 		if other.Ref == in.Ref {
-			return storage.Invalid("schedule", scheduleRef(in.Ref)+" twice",
+			return storage.Invalid("schedule", schedule.Name(in.Ref)+" twice",
 				"each declared once; tell them apart by Named")
 		}
 	}
@@ -83,7 +231,7 @@ func (r *Runner) storeSchedule(ctx context.Context, in storage.Insert) error {
 	stored, err := r.store.Task(ctx, in.Ref)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
-		if in, err = withNext(in, storage.Cursor{}, now); err != nil {
+		if in, err = schedule.WithNext(in, storage.Cursor{}, now); err != nil {
 			return err
 		}
 		_, err = r.beats.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{in}})
@@ -112,7 +260,7 @@ func (r *Runner) replaceSchedule(
 			return err
 		}
 	}
-	in, err := withNext(in, *stored.Cursor, now)
+	in, err := schedule.WithNext(in, *stored.Cursor, now)
 	if err != nil {
 		return err
 	}
@@ -137,34 +285,3 @@ func (r *Runner) declaresLive(ctx context.Context, cursor storage.Task) (bool, e
 		return slices.Contains(other.Schedules, want)
 	}), nil
 }
-
-// withNext fills in when a schedule is next due: when the declaration before it was, if
-// its moments are the same, so that a deploy drops no tick; else after now, and strictly
-// later than the last tick.
-func withNext(in storage.Insert, before storage.Cursor, now time.Time) (storage.Insert, error) {
-	c := *in.Cursor
-	s, err := parseSchedule(c.Spec, c.Zone)
-	if err != nil {
-		return in, err
-	}
-	from := now
-	if before.Last.After(from) {
-		from = before.Last
-	}
-	c.Next = s.next(from)
-	if before.Spec == c.Spec && before.Zone == c.Zone && !before.Next.IsZero() {
-		c.Next = before.Next
-	}
-	c.Last = before.Last
-	if before.Declaration != "" {
-		c.Replaced = append(slices.DeleteFunc(slices.Clone(before.Replaced), func(d string) bool {
-			return d == c.Declaration
-		}), before.Declaration)
-		c.Replaced = c.Replaced[max(len(c.Replaced)-replacedMost, 0):]
-	}
-	in.Cursor = &c
-	return in, nil
-}
-
-// replacedMost bounds how many earlier declarations a cursor remembers.
-const replacedMost = 16

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -70,7 +71,7 @@ func (t *ticker) declareAll(ctx context.Context) {
 			continue
 		}
 		if err := r.storeSchedule(ctx, s); err != nil && ctx.Err() == nil {
-			r.log.trouble("declare schedule "+scheduleRef(s.Ref), err)
+			r.log.trouble("declare schedule "+schedule.Name(s.Ref), err)
 		}
 	}
 }
@@ -82,9 +83,9 @@ func (r *Runner) tick(ctx context.Context, session *storage.Session, d dueCursor
 	if err != nil || !live {
 		return // it is handed out again in TickHide, and stands still while nobody declares it
 	}
-	due, next, err := ticks(*c.Cursor, d.now)
+	due, next, err := schedule.Ticks(*c.Cursor, d.now)
 	if err != nil {
-		r.log.trouble("schedule "+scheduleRef(c.Ref), err)
+		r.log.trouble("schedule "+schedule.Name(c.Ref), err)
 		return
 	}
 	moved := *c.Cursor
@@ -102,7 +103,7 @@ func (r *Runner) tick(ctx context.Context, session *storage.Session, d dueCursor
 	_, err = session.ApplyOne(ctx, tx)
 	var dep *storage.DependencyError
 	if err != nil && !errors.As(err, &dep) && ctx.Err() == nil { // a dep: another runner ticked
-		r.log.trouble("tick "+scheduleRef(c.Ref), err)
+		r.log.trouble("tick "+schedule.Name(c.Ref), err)
 	}
 }
 
@@ -111,7 +112,7 @@ func tickTask(cursor storage.Task, at time.Time) storage.Insert {
 	in := cursor.TickInsert(storage.NewID())
 	headers := make(map[string]string, len(in.Headers)+1)
 	maps.Copy(headers, in.Headers)
-	headers[tickHeader] = at.UTC().Format(time.RFC3339Nano)
+	headers[schedule.TickHeader] = at.UTC().Format(time.RFC3339Nano)
 	in.Headers = headers
 	return in
 }

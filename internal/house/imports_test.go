@@ -25,10 +25,9 @@ type rule struct {
 var table = []rule{
 	{
 		room:  ".",
-		rooms: []string{"storage", "internal/codec"},
+		rooms: []string{"storage", "internal/codec", "internal/schedule"},
 		modules: []string{
-			"go.uber.org/zap",           // logging, the one foreign type in the root's signatures
-			"github.com/robfig/cron/v3", // schedules as text
+			"go.uber.org/zap", // logging, the one foreign type in the root's signatures
 		},
 		testRooms: []string{"storage/..."},
 	},
@@ -60,6 +59,7 @@ var table = []rule{
 	},
 	{room: "internal"},
 	{room: "internal/codec", rooms: []string{"storage"}, modules: []string{"github.com/vmihailenco/msgpack"}},
+	{room: "internal/schedule", rooms: []string{"storage"}, modules: []string{"github.com/robfig/cron/v3"}},
 	{room: "internal/testserver", modules: []string{"github.com/jackc/pgx/v5"}}, // to see that a server answers
 	{
 		room:        "internal/pgfault",

@@ -1,4 +1,4 @@
-package midge
+package schedule
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ func at(t *testing.T, text string) time.Time {
 
 func mustSchedule(t testing.TB, spec, zone string) Schedule {
 	t.Helper()
-	s, err := parseSchedule(spec, zone)
+	s, err := Parse(spec, zone)
 	if err != nil {
 		t.Fatalf("%s in %q: %v", spec, zone, err)
 	}
@@ -30,7 +30,7 @@ func mustSchedule(t testing.TB, spec, zone string) Schedule {
 
 // between lists the ticks after from until to.
 func between(s Schedule, from, to time.Time) (ticks []time.Time) {
-	for tick := s.next(from); !tick.IsZero() && !tick.After(to); tick = s.next(tick) {
+	for tick := s.Next(from); !tick.IsZero() && !tick.After(to); tick = s.Next(tick) {
 		ticks = append(ticks, tick)
 	}
 	return ticks
@@ -136,7 +136,7 @@ func TestCronNext(t *testing.T) {
 		{"0 3 * * *", "", "2199-12-31T12:00:00Z", "0001-01-01T00:00:00Z"}, // beyond what storages keep
 	}
 	for _, c := range cases {
-		s, err := Cron(c.line).in(c.zone)
+		s, err := Cron(c.line).In(c.zone)
 		if err != nil {
 			t.Errorf("%s: %v", c.line, err)
 			continue
@@ -145,7 +145,7 @@ func TestCronNext(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := s.next(after).Format(time.RFC3339Nano); got != c.want {
+		if got := s.Next(after).Format(time.RFC3339Nano); got != c.want {
 			t.Errorf("%s in %q after %s: got %s, want %s", c.line, c.zone, c.after, got, c.want)
 		}
 	}
@@ -180,7 +180,7 @@ func TestInvalidSchedules(t *testing.T) {
 		{"a zone with Every", Every(time.Hour), "Europe/Paris"},
 	}
 	for _, c := range cases {
-		_, err := c.s.in(c.zone)
+		_, err := c.s.In(c.zone)
 		var invalid *storage.InvalidError
 		if !errors.As(err, &invalid) {
 			t.Errorf("%s: got %v, want an *InvalidError", c.name, err)
@@ -204,13 +204,13 @@ func FuzzSchedule(f *testing.F) {
 		f.Add(seed.spec, seed.zone, int64(1774746000))
 	}
 	f.Fuzz(func(t *testing.T, spec, zone string, seconds int64) {
-		s, err := parseSchedule(spec, zone)
+		s, err := Parse(spec, zone)
 		if err != nil {
 			return
 		}
 		after := time.Unix(seconds%(200*365*24*3600), 0)
 		for range 3 {
-			tick := s.next(after)
+			tick := s.Next(after)
 			if tick.IsZero() {
 				break
 			}
@@ -219,9 +219,9 @@ func FuzzSchedule(f *testing.F) {
 			}
 			after = tick
 		}
-		again := s.spec
-		if s, err = parseSchedule(again, zone); err != nil || s.spec != again {
-			t.Fatalf("%q reads back as %q, %v", again, s.spec, err)
+		again := s.Spec
+		if s, err = Parse(again, zone); err != nil || s.Spec != again {
+			t.Fatalf("%q reads back as %q, %v", again, s.Spec, err)
 		}
 	})
 }
@@ -234,7 +234,7 @@ func TestImpossibleDatesAreFoundQuickly(t *testing.T) {
 			best := time.Hour
 			for range 20 { // the best of several: other processes take their time too
 				begun := time.Now()
-				s.next(begun)
+				s.Next(begun)
 				best = min(best, time.Since(begun))
 			}
 			if best > time.Millisecond {

@@ -1,0 +1,132 @@
+// Package schedule computes the moments of schedules: of intervals, and of crontab lines in the
+// time zones of the world; and the ticks that a stored cursor is due.
+package schedule
+
+import (
+	"strings"
+	"time"
+	_ "time/tzdata" // zones of schedules, on machines that have none
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Schedule is a series of moments: made by [Every], [Cron] or [Parse]. The zero value is none.
+type Schedule struct {
+	Spec  string        // its text, as cursors keep it
+	every time.Duration // of Every
+	cron  *cronSpec     // of Cron
+	err   error         // what is wrong with it, told by In
+}
+
+// Every ticks each d, a second or more in whole milliseconds, aligned to the Unix epoch.
+func Every(d time.Duration) Schedule {
+	s := Schedule{Spec: "every " + d.String(), every: d}
+	if d < time.Second || d > storage.MaxDelay || d%time.Millisecond != 0 {
+		s.err = storage.Invalid("Every", d, "1s to 100 years, in whole milliseconds")
+	}
+	return s
+}
+
+// Cron ticks by a crontab line of five or six fields, or by a descriptor. A line is read in UTC
+// unless [Schedule.In] says otherwise.
+func Cron(line string) Schedule {
+	line = strings.Join(strings.Fields(line), " ")
+	if every, ok := strings.CutPrefix(line, "@every "); ok {
+		d, err := time.ParseDuration(every)
+		if err != nil {
+			return Schedule{err: storage.Invalid("Cron", line, "a duration after @every")}
+		}
+		return Every(d)
+	}
+	cron, err := parseCron(line)
+	return Schedule{Spec: "cron " + line, cron: cron, err: err}
+}
+
+// Parse reads the text of a schedule as cursors keep it: "every 1h0m0s" or
+// "cron 0 3 * * *", and the name of a zone, "" for UTC.
+func Parse(spec, zone string) (Schedule, error) {
+	how, what, _ := strings.Cut(spec, " ")
+	var s Schedule
+	switch how {
+	case "every":
+		d, err := time.ParseDuration(what)
+		if err != nil {
+			return Schedule{}, storage.Invalid("schedule", spec, "every and a duration")
+		}
+		s = Every(d)
+	case "cron":
+		s = Cron(what)
+	default:
+		return Schedule{}, storage.Invalid("schedule", spec, `"every …" or "cron …"`)
+	}
+	return s.In(zone)
+}
+
+// In gives the schedule in a zone, or says what is wrong with the schedule or the zone.
+func (s Schedule) In(zone string) (Schedule, error) {
+	switch {
+	case s.err != nil:
+		return s, s.err
+	case s.every == 0 && s.cron == nil:
+		return s, storage.Invalid("schedule", "that is empty", "one made by Every or Cron")
+	case zone == "" || zone == "UTC":
+		return s, nil
+	case s.cron == nil:
+		return s, storage.Invalid("Zone", zone, "none beside Every, which ticks by UTC")
+	}
+	if zone == "Local" || len(zone) > storage.MaxName {
+		return s, storage.Invalid("Zone", zone, `a name such as "Europe/Paris", the same on every machine`)
+	}
+	location, err := time.LoadLocation(zone)
+	if err != nil {
+		return s, storage.Invalid("Zone", zone, `a name such as "Europe/Paris"`)
+	}
+	cron := *s.cron
+	cron.zone = location
+	s.cron = &cron
+	return s, nil
+}
+
+// Next gives the first tick strictly after a moment, or the zero time where there is
+// none, as for the 30th of February.
+func (s Schedule) Next(after time.Time) time.Time {
+	var t time.Time
+	if s.cron != nil {
+		t = s.cron.next(after)
+	} else {
+		// Milliseconds, as nanoseconds since the epoch end in 2262.
+		period, ms := s.every.Milliseconds(), after.UnixMilli()
+		whole := ms / period
+		if ms < 0 && ms%period != 0 {
+			whole--
+		}
+		t = time.UnixMilli((whole + 1) * period).UTC()
+	}
+	if t.Year() >= LastYear {
+		return time.Time{}
+	}
+	return t
+}
+
+// LastYear is the first that storages do not have to represent.
+const LastYear = 2200
+
+// latest gives the last tick from first, a tick itself, to now. It looks for the last
+// moment whose next tick is not after now, in steps that do not grow with the number
+// of ticks between.
+func (s Schedule) latest(first, now time.Time) time.Time {
+	latest := first
+	// first+low is followed by a tick until now, first+high is not.
+	low, high := int64(0), now.Sub(first).Microseconds()
+	for low < high {
+		middle := low + (high-low)/2
+		tick := s.Next(first.Add(time.Duration(middle) * time.Microsecond))
+		if tick.IsZero() || tick.After(now) {
+			high = middle
+			continue
+		}
+		latest = tick
+		low = tick.Sub(first).Microseconds()
+	}
+	return latest
+}
