@@ -54,7 +54,7 @@ func TestTheDocumentedUserMayDoNoHarm(t *testing.T) {
 		"SORT midge:k", "SCAN 0", "RANDOMKEY", "SWAPDB 0 1", "GET other:k", "HGET other:k f", "PUBLISH other m",
 	} {
 		var args []any
-		for _, word := range strings.Fields(command) {
+		for word := range strings.FieldsSeq(command) {
 			args = append(args, word)
 		}
 		if err := client.Do(t.Context(), args...).Err(); err == nil || !goredis.HasErrorPrefix(err, "NOPERM") {
