@@ -98,7 +98,8 @@ func (c *claim) run(ctx context.Context) error {
 		return storage.ErrLaneExpired
 	}
 	c.More, c.Buried = c.More || c.left, c.buried
-	return c.setApart(ctx)
+	c.setApart(ctx)
+	return nil
 }
 
 // query asks for tasks.
@@ -206,20 +207,17 @@ func (c *claim) take(r *claimRow) error {
 	return err
 }
 
-// setApart puts records that cannot be read where they stop nobody.
-func (c *claim) setApart(ctx context.Context) error {
+// setApart puts records that cannot be read where they stop nobody. Where that fails they are
+// pending, and set apart when their leases expire.
+func (c *claim) setApart(ctx context.Context) {
 	for _, d := range c.damaged {
 		queues, err := c.store.numbersOf(ctx, []string{d.queue})
 		if err == nil {
-			err = c.store.retry(ctx, func() error {
+			_ = c.store.retry(ctx, func() error {
 				return c.store.ask(ctx, c.store.pool, apart(queues[d.queue], d.id))
 			})
 		}
-		if err != nil {
-			return translate(err)
-		}
 	}
-	return nil
 }
 
 // apart puts a record that cannot be read where it stops nobody, and counts it.

@@ -95,11 +95,13 @@ func (c *combiner) yield(class int) {
 	c.flushes.Done()
 }
 
-// withdraw takes back a call for which nobody waits, if it was not sent yet.
-func (c *combiner) withdraw(class int, p *part) {
+// withdraw takes back a call for which nobody waits, and reports false where it was being sent.
+func (c *combiner) withdraw(class int, p *part) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	before := len(c.outbox[class])
 	c.outbox[class] = slices.DeleteFunc(c.outbox[class], func(other *part) bool { return other == p })
+	return len(c.outbox[class]) < before
 }
 
 // empty flushes one class until nothing is left to send.
@@ -203,8 +205,7 @@ func (s *Storage) send(ctx context.Context, class int, p *part) error {
 	case <-p.flight.landed:
 		return p.err
 	case <-ctx.Done():
-		s.combiner.withdraw(class, p)
-		return ended(ctx)
+		return ended(ctx, !s.combiner.withdraw(class, p))
 	}
 }
 
@@ -227,7 +228,7 @@ func (s *Storage) flush(ctx context.Context, class int, parts []*part) {
 func (s *Storage) flushAll(ctx context.Context, class int, parts []*part) {
 	err := s.retry(ctx, func() error { return s.flushOnce(ctx, class, parts) })
 	err = translate(err)
-	if len(parts) > 1 && err != nil && (errors.Is(err, errBusy) || !errors.Is(err, storage.ErrUnknown) &&
+	if len(parts) > 1 && err != nil && (errors.Is(err, errBusy) || !away(err) &&
 		!errors.Is(err, storage.ErrFull) && !errors.Is(err, storage.ErrRefused)) {
 		flushApart(parts, func(p *part) { s.flushAll(ctx, class, []*part{p}) })
 		return

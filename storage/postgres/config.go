@@ -149,7 +149,11 @@ func dial(ctx context.Context, cfg *pgxpool.Config) (*pgx.Conn, error) {
 			return nil, err
 		}
 	}
-	return pgx.ConnectConfig(ctx, conn)
+	made, err := pgx.ConnectConfig(ctx, conn)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnsent, err)
+	}
+	return made, nil
 }
 
 // listen gives what makes the listener's connection, or nil for none.

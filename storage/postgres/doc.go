@@ -87,7 +87,8 @@
 // Moments are those of clock_timestamp(), in microseconds. Versions and places among what waits
 // come from the mark, a sequence that stands a little ahead of what was given, so that few steps
 // move it: a step takes the time by the clock, and where the clock is more than 20 ms behind the
-// mark the next number.
+// mark the next number. It relies on a clock that runs: two steps within a microsecond of it may have
+// the same versions, each task its own ever growing ones.
 //
 // A step that finds the clock more than storage.JumpAfter past the mark keeps the time in a second
 // sequence. For storage.JumpWait from there nothing is promoted, recovered, ticked, expired or

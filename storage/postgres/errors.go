@@ -12,40 +12,52 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
+// errUnsent is of a step for which there was no connection: nothing of it was sent.
+var errUnsent = errors.New("no connection")
+
 // errReply is an answer that no step of this version gives.
 var errReply = fmt.Errorf("%w: unexpected reply", storage.ErrUnknown)
 
 // translate says what an error of pgx means to a caller: every error of pgx passes
 // through it, once. It alone decides, by the SQLSTATE, never by the text.
 //
-// What the server refused did not happen. Everything else leaves open whether it did: a
-// timeout, a lost connection, a server that is going down.
+// What the server refused did not happen, nor did what was not sent. Everything else leaves
+// open whether it did: a timeout, a lost connection, a server that is going down.
 func translate(err error) error {
 	if err == nil || translated(err) {
 		return err
 	}
+	unknown := storage.ErrUnknown
+	if errors.Is(err, errUnsent) || pgconn.SafeToRetry(err) {
+		unknown = storage.ErrUnavailable
+	}
 	var refused *pgconn.PgError
 	if !errors.As(err, &refused) {
-		return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
+		return fmt.Errorf("%w: %w", unknown, err)
 	}
 	switch class(refused.Code) {
 	case "53": // insufficient resources
 		if refused.Code == "53300" { // too many connections: others will end
-			return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
+			return fmt.Errorf("%w: %w", unknown, err)
 		}
 		return fmt.Errorf("%w: %w", storage.ErrFull, err)
 	case "28", "3D", "42": // credentials; a database, permissions or tables that are not there
 		return fmt.Errorf("%w: %w", storage.ErrRefused, err)
 	case "08", "57", "58", "40", "25", "55":
-		return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
+		return fmt.Errorf("%w: %w", unknown, err)
 	}
 	return err
 }
 
 // translated reports whether an error says already what it means to a caller.
 func translated(err error) bool {
-	return errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrClosed) ||
+	return away(err) || errors.Is(err, storage.ErrClosed) ||
 		errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrNotEmpty)
+}
+
+// away reports whether an error says that the server did not answer.
+func away(err error) bool {
+	return errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable)
 }
 
 func class(code string) string {
@@ -102,12 +114,15 @@ func (s *Storage) forgetPrepared() {
 // again is how often a step that lost a race is done again.
 const again = 10
 
-// retry does a step until it succeeds or fails for good.
+// retry does a step until it succeeds or fails for good. A try that was sent leaves it unknown
+// what happened, whether a later one is sent or not.
 func (s *Storage) retry(ctx context.Context, step func() error) error {
 	pause := time.Millisecond
 	for try := 1; ; try++ {
 		err := step()
 		switch {
+		case errors.Is(err, errUnsent) && try > 1:
+			return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
 		case err == nil:
 			return nil
 		case unprepared(err):
@@ -145,7 +160,11 @@ func wrap(act string, err error) error {
 	return fmt.Errorf("postgres: %s: %w", act, err)
 }
 
-// ended is the error of a caller whose context ended while its call was under way.
-func ended(ctx context.Context) error {
+// ended is the error of a caller whose context ended while its call was under way, or was
+// still to be sent.
+func ended(ctx context.Context, sent bool) error {
+	if !sent {
+		return fmt.Errorf("%w: %w", storage.ErrUnavailable, context.Cause(ctx))
+	}
 	return fmt.Errorf("%w: %w", storage.ErrUnknown, context.Cause(ctx))
 }

@@ -58,7 +58,7 @@ var _ storage.Storage = (*Storage)(nil)
 // Open connects to PostgreSQL and checks that it is fit: version 13 or later, one that
 // takes writes, with the tables of this version. Errors: *storage.InvalidError for a bad
 // Config, *SchemaError for other tables (Migrate makes them), storage.ErrRefused for a
-// server that is not fit, storage.ErrUnknown where it cannot be reached. ctx bounds the
+// server that is not fit, storage.ErrUnavailable where it cannot be reached. ctx bounds the
 // opening alone.
 func Open(ctx context.Context, cfg Config) (*Storage, error) {
 	if err := cfg.check(); err != nil {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -75,7 +76,7 @@ func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	for {
 		conn, err := pool.Acquire(ctx)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", errUnsent, err)
 		}
 		used, some := conn.Conn().PgConn().CustomData()[lastUsed].(time.Time)
 		if !some || time.Since(used) < quietLimit {
@@ -83,7 +84,7 @@ func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 		}
 		lives, err := answers(ctx, conn)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", errUnsent, err)
 		}
 		if lives {
 			return conn, nil
