@@ -266,18 +266,29 @@ function takemixed(q, n)
 end
 end
 
--- beyond reports whether the same call would find more in a queue.
+local take
+
+do
+-- beyond reports whether more waits in a queue than was taken, suspects apart.
 local function beyond(q)
   local waiting = call('ZCARD', q[SETS.w]) + q.lined - #q.deadlines / 2
   for _, e in ipairs(q.touched) do
     if e.was == 'w' or e.was == 'l' then waiting = waiting - 1 end
     if e.st == 'w' or e.st == 'l' then waiting = waiting + 1 end
   end
-  if waiting > 0 then return true end
-  return suspects and not suspect and starts > 0 and call('ZCARD', q[SETS.z]) > 0
+  return waiting > 0
 end
 
-local function take(q, limit)
+-- doubtful reports whether the same call would find a suspect.
+local function doubtful(q)
+  if not suspects or suspect or starts == 0 then return false end
+  for _, e in ipairs(q.fresh) do
+    if e.st == 'z' then return true end
+  end
+  return call('ZCARD', q[SETS.z]) > 0
+end
+
+function take(q, limit)
   q.lined = lined(q)
   if paused(q) then
     if q.m.paused > 0 and call('ZCARD', q[SETS.w]) + call('ZCARD', q[SETS.z]) + q.lined + #q.fresh > 0 then
@@ -301,7 +312,10 @@ local function take(q, limit)
       takeplain(q, n)
     end
   end
-  if full or q.short or taken - before >= n or q.passed and starts > 0 then remains = remains or beyond(q) end
+  local left = full or q.short or taken - before >= n or q.passed and starts > 0
+  remains = remains or left and beyond(q) or doubtful(q)
+end
+
 end
 
 local function prepare(q)
