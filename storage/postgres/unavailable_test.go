@@ -108,15 +108,16 @@ func TestALostReplyIsUnknown(t *testing.T) {
 			step = ".add("
 		}
 		fault := proxy.CutAfterRequest(testserver.Containing(step), 1)
-		go func() {
+		var refused sync.WaitGroup
+		refused.Go(func() {
 			<-fault.Struck()
 			proxy.Refuse()
-		}()
+		})
 		err := call(t.Context(), callOn(n))
 		if !errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable) {
 			t.Errorf("%s gave %v, want an ErrUnknown alone", name, err)
 		}
-		<-fault.Struck()
+		refused.Wait()
 		if err := proxy.Accept(); err != nil {
 			t.Fatal(err)
 		}
