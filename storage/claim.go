@@ -113,8 +113,9 @@ type Extended struct {
 	// Lost are the leases whose fence is no longer valid; nothing of their
 	// extension was written.
 	Lost []Ref
-	// Locked are tasks that were passed over, for a transaction of the application's or a
-	// step under way has them locked: their leases are neither extended nor lost.
+	// Locked are tasks that were passed over, because a transaction of the application's or
+	// a step under way has them locked, or because their queue is damaged: their leases are
+	// neither extended nor lost.
 	Locked []Ref
 	// CancelAsked are the tasks whose cancel was asked.
 	CancelAsked []Ref

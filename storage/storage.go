@@ -17,12 +17,14 @@ import (
 type Storage interface {
 	// Apply carries out each Tx whole or not at all. Txs are independent of each
 	// other and happen in order where they concern one queue. The result has one
-	// element per Tx; a Tx that was refused has Applied.Err, a *[DependencyError] or
-	// an [ErrSpan], and changed nothing.
+	// element per Tx; a Tx that was refused has Applied.Err and changed nothing: a
+	// *[DependencyError], an [ErrSpan], or the storage's error where a queue that it
+	// names is damaged.
 	Apply(ctx context.Context, call Call, txs ...Tx) ([]Applied, error)
 
 	// Claim maintains the queues named, then moves tasks from waiting to pending
-	// under a lease. It never blocks; no tasks is not an error.
+	// under a lease. It never blocks; no tasks is not an error. A queue that is damaged
+	// is passed over: Describe and Stats.Damaged tell of it.
 	Claim(ctx context.Context, req ClaimRequest) (Claimed, error)
 
 	// Extend is a runner's heartbeat: it extends leases, marks tasks started,
