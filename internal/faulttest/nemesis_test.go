@@ -65,12 +65,12 @@ func planOf(k kind, clock bool) plan {
 }
 
 // stormOptions are those of a server that loses nothing when it crashes. The masters of a
-// Cluster have replicas, which take over from one that is away for longer than it hangs.
+// Cluster have replicas, which take over from one that is away for much longer than it hangs.
 func stormOptions(k kind) testserver.Options {
 	options := testserver.Options{Config: []string{"appendonly yes", "appendfsync always"}}
 	if k == aCluster {
 		options.Replicas = true
-		options.Config = append(options.Config, "cluster-node-timeout 4000")
+		options.Config = append(options.Config, "cluster-node-timeout 10000")
 	}
 	return options
 }
