@@ -189,7 +189,7 @@ func recoverMutants() []mutant {
 		breaks("extensions do not last", fault{extend: extending(func(e *storage.Extension) { e.For = 0 })},
 			"recover/lease holds", "extend/new deadline"),
 		breaks("all tasks start", fault{claim: asked(func(c *storage.ClaimRequest) { c.Start = c.Max })},
-			"claim/start", "recover/ahead is not charged", "recover/never ahead again"),
+			"claim/start", "recover/ahead is not charged", "recover/never ahead again", "recover/passed over"),
 		breaks("tasks claimed ahead are charged", fault{claim: func(next claimFunc) claimFunc {
 			started := asked(func(c *storage.ClaimRequest) { c.Start = c.Max })
 			return giving(func(t *storage.Task) { t.Started = false })(started(next))

@@ -16,6 +16,8 @@ func recoverRules() []rule {
 			"A task whose lease expires while it is only claimed ahead is not charged."),
 		state("recover/never ahead again", recoverNeverAhead,
 			"A task that expired while claimed ahead is from then on claimed only to start at once."),
+		state("recover/passed over", recoverPassedOver,
+			"A task that a Claim passes over stays waiting, and what the Claim takes instead is claimed once."),
 		state("recover/started by extend", recoverStarted,
 			"A task claimed ahead counts as started from the next Extend that says so."),
 		state("recover/crash loop", recoverCrashLoop,
@@ -97,6 +99,21 @@ func recoverNeverAhead(r *rig) {
 	r.want("claimed ahead", [2]string{holds[0].ID, holds[1].ID}, [2]string{"b", "c"})
 	r.want("claimed ahead with it alone there", len(r.claim(req).Tasks), 0)
 	r.want("started", r.take(ask(1), "a").Started, true)
+}
+
+func recoverPassedOver(r *rig) {
+	r.add("a")
+	r.expire(r.take(ahead(), "a"))
+	r.settle(r.take(ask(1), "a"), storage.Settle{Outcome: storage.Snooze, Delay: time.Hour})
+	r.changeNow("a", storage.Change{State: storage.Waiting})
+	low := job("low")
+	low.Priority = -storage.MaxPriority
+	r.insert(low)
+	h := r.take(ahead(), "low")
+	r.want("waiting", ids(r.list(storage.Waiting)), []string{"a"})
+	r.settle(h, storage.Settle{Outcome: storage.Complete})
+	r.take(ask(1), "a")
+	r.hold(ask(2), 0)
 }
 
 func recoverStarted(r *rig) {

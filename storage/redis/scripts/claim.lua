@@ -161,7 +161,7 @@ local function takelined(q, limit, past)
     at = at + through(q, found, limit, function(i, what)
       if what == 'void' then some = some + 1
       elseif what == 'passed' then
-        past.passed = past.passed + 1
+        past.passed, past.gap = past.passed + 1, true -- it goes to waiting, before what is taken there
         stay[#stay + 1], stay[#stay + 2] = first + from + i - 1, found[i]
       end
     end)
