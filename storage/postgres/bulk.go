@@ -53,14 +53,14 @@ func (s *Storage) copyStep(ctx context.Context, st *plainStep) error {
 }
 
 const copyRows = "COPY {schema}.tasks " + // unstick knows it by these words
-	"(sort, version, queue, line, flags, priority, id, lease, past, record) FROM STDIN BINARY"
+	"(sort, turn, version, queue, line, flags, priority, id, lease, past, record) FROM STDIN BINARY"
 
 // The form that COPY reads (www.postgresql.org/docs/current/sql-copy.html): a header, rows of
 // columns behind their lengths, and an end.
 const (
 	bulkHeader = "PGCOPY\n\xff\r\n\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
 	bulkEnd    = "\xff\xff"
-	bulkWidth  = 10
+	bulkWidth  = 11
 )
 
 // buffers are where rows were packed, to be used again: each holds what the driver reads at a
@@ -175,7 +175,7 @@ func (b *bulk) row(in *storage.Insert) {
 	}
 	id, sp := b.ids[b.made], specOf(in)
 	to := binary.BigEndian.AppendUint16(b.buf, bulkWidth)
-	to = column64(column64(to, place), version)
+	to = column64(column64(column64(to, place), version), version)
 	to = column32(column32(to, queue), queue*16+int32(state))
 	to = column16(column16(to, sp.marks()), priority)
 	to = append(binary.BigEndian.AppendUint32(to, uint32(len(id))), id...)

@@ -23,7 +23,7 @@ func TestAStuckCopyIsEnded(t *testing.T) {
 	testserver.RequirePostgres(t)
 	cfg := fresh(t, postgres.Config{})
 	store, _ := opened(t, cfg)
-	const columns = " (sort, version, queue, line, flags, priority, id, lease, past, record) FROM STDIN BINARY"
+	const columns = " (sort, turn, version, queue, line, flags, priority, id, lease, past, record) FROM STDIN BINARY"
 	tables := `"` + cfg.Schema + `".`
 	application, giveUp := stuck(t, "COPY "+tables+"ended FROM STDIN BINARY")
 	frozen, _ := stuck(t, "COPY "+tables+"tasks"+columns)

@@ -7,7 +7,7 @@ import (
 // plan is what checking a Tx found, for the writing that follows: one element per
 // operation.
 type plan struct {
-	inserts []planned
+	inserts []storage.Ref // what is there already: the same task, or the holder of the key
 	changes []*row
 	deletes []*row
 	settles []*row
@@ -16,14 +16,6 @@ type plan struct {
 	// refused is nil while nothing stands in the way.
 	refused *storage.DependencyError
 }
-
-// planned is an insert: of a new task, or for which there is one already.
-type planned struct {
-	found  *row        // the same task, or the holder of its unique key
-	holder storage.Ref // of its unique key, where the insert is to be skipped
-}
-
-func (p planned) existing() bool { return p.found != nil || p.holder != storage.Ref{} }
 
 // refuse gives the error to which a reason is added.
 func (p *plan) refuse() *storage.DependencyError {
@@ -109,25 +101,26 @@ func (w *work) checkSettle(f *storage.Fence) *row {
 	return r
 }
 
-func (w *work) checkInsert(tx *storage.Tx, in *storage.Insert) planned {
+// checkInsert gives the zero Ref, or that of the task for which in is left out.
+func (w *work) checkInsert(tx *storage.Tx, in *storage.Insert) storage.Ref {
 	if r := w.find(in.Ref); r != nil && !replaces(tx, in) {
 		if r.state == damaged || !r.spec.isInsertOf(in) {
 			w.collide(storage.Collision{Ref: in.Ref, Holder: in.Ref})
 		}
-		return planned{found: r}
+		return in.Ref
 	}
 	if in.Unique.Mode == "" {
-		return planned{}
+		return storage.Ref{}
 	}
 	holder, free := w.take(in.Ref, in.Unique.Key)
 	switch {
 	case free:
-		return planned{}
+		return storage.Ref{}
 	case in.OnConflict == storage.Skip:
-		return planned{found: w.find(holder), holder: holder}
+		return holder
 	}
 	w.collide(storage.Collision{Ref: in.Ref, Holder: holder, Unique: true})
-	return planned{}
+	return storage.Ref{}
 }
 
 // replaces reports whether in is a cursor that the Tx deletes and inserts anew.
@@ -175,7 +168,7 @@ func (w *work) checkChange(ch *storage.Change) *row {
 	at := storage.Ref{Queue: targetQueue(ch), ID: ch.Ref.ID}
 	moved := at != ch.Ref
 	if moved && w.find(at) != nil {
-		w.collide(storage.Collision{Ref: at, Holder: at})
+		w.collide(storage.Collision{Ref: ch.Ref, Holder: at})
 	}
 	life := r.spec.Unique.Mode == storage.UniqueLife
 	to := ch.Target(stateOf(r.state))

@@ -317,7 +317,7 @@ func (s *Storage) recoverExpired(
 					all = append(all, r)
 				}
 				return nil
-			}, &id, &rec.sort, &rec.version, &rec.state, &rec.flags, &rec.priority, &rec.lease, &rec.past,
+			}, &id, &rec.sort, &rec.turn, &rec.version, &rec.state, &rec.flags, &rec.priority, &rec.lease, &rec.past,
 				&rec.record, &rec.attempts),
 		})
 	if err != nil {

@@ -91,3 +91,25 @@ func TestADamagedNameIsNoQueue(t *testing.T) {
 	}
 	s.want("queues", fmt.Sprint(names), "[a c]")
 }
+
+// TestAListingGoesOnBehindDamagedIDs of any length.
+func TestAListingGoesOnBehindDamagedIDs(t *testing.T) {
+	s := newShop(t)
+	for _, id := range []string{"a", "b", "c", "d"} {
+		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf(id)}})
+	}
+	s.damage("UPDATE %s.tasks SET id = '\\x00ff' WHERE id = 'a'")
+	s.damage("UPDATE %s.tasks SET id = convert_to(repeat('x', 1000), 'utf8') WHERE id = 'c'")
+	var ids []string
+	for after, first := "", true; first || after != ""; first = false {
+		page, err := s.store.Tasks(t.Context(), storage.TasksQuery{
+			Queue: "q", State: storage.Waiting, After: after, Limit: 1,
+		})
+		s.must(err)
+		for _, task := range page.Tasks {
+			ids = append(ids, task.ID)
+		}
+		after = page.Next
+	}
+	s.want("listed", fmt.Sprint(ids), "[b d]")
+}

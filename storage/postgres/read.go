@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/hex"
+	"encoding/base64"
 	"fmt"
 	"math"
 	"slices"
@@ -65,7 +65,7 @@ func (s *Storage) Tasks(ctx context.Context, q storage.TasksQuery) (storage.Task
 	if err := storage.CheckTasks(&q); err != nil {
 		return storage.TasksPage{}, err
 	}
-	sort, id, err := parsePlace(q.After)
+	after, err := parsePlace(q.After)
 	if err != nil {
 		return storage.TasksPage{}, err
 	}
@@ -76,73 +76,95 @@ func (s *Storage) Tasks(ctx context.Context, q storage.TasksQuery) (storage.Task
 	defer cancel()
 	var page storage.TasksPage
 	err = s.retry(ctx, func() (err error) {
-		page, err = s.list(ctx, &q, sort, id)
+		page, err = s.list(ctx, &q, after)
 		return err
 	})
 	return page, wrap("tasks of "+q.Queue, translate(err))
 }
 
-// listed is a row of a page and its id as it is kept: a place in the order, whatever it says.
-type listed struct {
-	*row
+// spot is the place of a task in the order of its state.
+type spot struct {
+	sort, turn int64
+	id         []byte // as it is kept, whatever it says
+}
 
-	id []byte
+func (a spot) compare(b spot) int {
+	return cmp.Or(cmp.Compare(a.sort, b.sort), cmp.Compare(a.turn, b.turn), bytes.Compare(a.id, b.id))
+}
+
+// listed is a row of a page.
+type listed struct {
+	spot
+	row *row
 }
 
 func (s *Storage) list(
-	ctx context.Context, q *storage.TasksQuery, sort int64, after []byte,
+	ctx context.Context, q *storage.TasksQuery, after spot,
 ) (page storage.TasksPage, err error) {
 	var rec record
 	var id []byte
 	var all []listed
 	err = s.ask(ctx, s.pool, query{
-		text: "SELECT p.* FROM {schema}.queues q, {schema}.page(q.queue, $2, $3, $4, $5) p WHERE q.name = $1",
-		args: []any{q.Queue, numbersOfState(q.State), sort, after, int32(q.Limit + 1)},
+		text: "SELECT p.* FROM {schema}.queues q, {schema}.page(q.queue, $2, $3, $4, $5, $6) p WHERE q.name = $1",
+		args: []any{q.Queue, numbersOfState(q.State), after.sort, after.turn, after.id, int32(q.Limit + 1)},
 		scan: each(func() error {
 			got := rec
 			got.ended = q.State.Ended()
 			got.lease, got.past = slices.Clone(rec.lease), slices.Clone(rec.past)
 			got.record, got.attempts = slices.Clone(rec.record), slices.Clone(rec.attempts)
-			all = append(all, listed{got.row(storage.Ref{Queue: q.Queue, ID: unpackID(id)}, 0), slices.Clone(id)})
+			all = append(all, listed{
+				spot: spot{got.sort, got.turn, slices.Clone(id)},
+				row:  got.row(storage.Ref{Queue: q.Queue, ID: unpackID(id)}, 0),
+			})
 			return nil
-		}, &id, &rec.sort, &rec.version, &rec.state, &rec.flags, &rec.priority, &rec.lease, &rec.past, &rec.record,
-			&rec.at, &rec.attempts),
+		}, &id, &rec.sort, &rec.turn, &rec.version, &rec.state, &rec.flags, &rec.priority, &rec.lease, &rec.past,
+			&rec.record, &rec.at, &rec.attempts),
 	})
 	if err != nil {
 		return page, err
 	}
 	// A state may be several to the tables: their orders make one.
-	slices.SortStableFunc(all, func(a, b listed) int {
-		return cmp.Or(cmp.Compare(a.sort, b.sort), bytes.Compare(a.id, b.id))
-	})
+	slices.SortFunc(all, func(a, b listed) int { return a.compare(b.spot) })
 	if len(all) > q.Limit { // one more was asked for, to know whether there is a next page
 		all = all[:q.Limit]
-		last := all[len(all)-1]
-		page.Next = strconv.FormatInt(last.sort, 10) + "," + hex.EncodeToString(last.id)
+		page.Next = all[len(all)-1].String()
 	}
-	for _, r := range all {
-		if r.state != damaged {
-			page.Tasks = append(page.Tasks, r.task())
+	for _, l := range all {
+		if l.row.state != damaged {
+			page.Tasks = append(page.Tasks, l.row.task())
 		}
 	}
 	return page, nil
 }
 
-// parsePlace reads a place back: sort and id of a page's last task. The empty one is
-// before all others.
-func parsePlace(text string) (sort int64, id []byte, err error) {
+// String is the place for [storage.TasksPage]. An id that is damaged may be long: its place is
+// behind all others.
+func (a spot) String() string {
+	if len(a.id) > storage.MaxName {
+		a.id = []byte{0xff}
+	}
+	return fmt.Sprintf("%d,%d,%s", a.sort, a.turn, base64.RawURLEncoding.EncodeToString(a.id))
+}
+
+// parsePlace reads the place of a page's last task back. The empty one is before all others.
+func parsePlace(text string) (after spot, err error) {
 	if text == "" {
-		return math.MinInt64, []byte{}, nil
+		return spot{math.MinInt64, math.MinInt64, []byte{}}, nil
 	}
-	number, digits, _ := strings.Cut(text, ",")
-	sort, err = strconv.ParseInt(number, 10, 64)
-	if err == nil {
-		id, err = hex.DecodeString(digits)
+	parts := strings.Split(text, ",")
+	if len(parts) == 3 {
+		after.sort, err = strconv.ParseInt(parts[0], 10, 64)
+		if err == nil {
+			after.turn, err = strconv.ParseInt(parts[1], 10, 64)
+		}
+		if err == nil {
+			after.id, err = base64.RawURLEncoding.DecodeString(parts[2])
+		}
 	}
-	if err != nil || len(id) == 0 {
-		return 0, nil, storage.Invalid("TasksQuery.After", text, "the Next of a page")
+	if err != nil || len(after.id) == 0 {
+		return spot{}, storage.Invalid("TasksQuery.After", text, "the Next of a page")
 	}
-	return sort, id, nil
+	return after, nil
 }
 
 // Queues lists names of queues, sorted. Next is the last name of the page. What is no name of

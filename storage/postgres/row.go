@@ -83,6 +83,7 @@ type row struct {
 	ref      storage.Ref
 	queue    int32
 	sort     int64
+	turn     int64
 	version  int64
 	state    int16
 	flags    int16

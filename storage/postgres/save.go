@@ -71,13 +71,13 @@ func (w *work) save(patient bool) []query {
 	}
 	if len(c.puts) > 0 {
 		v := vectorsOf(c.puts, func(r *row) bool { return r.recorded })
-		add("SELECT {schema}.put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", v.queues, v.ids, v.sorts,
-			v.versions, v.states, v.flags, v.priorities, v.leases, v.pasts, v.records)
+		add("SELECT {schema}.put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)", v.queues, v.ids, v.sorts,
+			v.turns, v.versions, v.states, v.flags, v.priorities, v.leases, v.pasts, v.records)
 	}
 	if len(c.makes) > 0 {
 		v := vectorsOf(c.makes, func(*row) bool { return true })
-		add("SELECT {schema}.make($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", v.queues, v.ids, v.sorts,
-			v.versions, v.states, v.flags, v.priorities, v.pasts, v.records, patient)
+		add("SELECT {schema}.make($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)", v.queues, v.ids, v.sorts,
+			v.turns, v.versions, v.states, v.flags, v.priorities, v.pasts, v.records, patient)
 	}
 	if arrived := arrivals(c.keeps); len(arrived.queues) > 0 {
 		add("SELECT {schema}.arrive($1, $2, $3)", arrived.queues, arrived.ids, patient)
@@ -134,7 +134,7 @@ func origins(all []*row) (queues []int32, ids [][]byte) {
 type vectors struct {
 	queues                      []int32
 	ids, leases, pasts, records [][]byte
-	sorts, versions, ats        []int64
+	sorts, turns, versions, ats []int64
 	states, flags, priorities   []int16
 }
 
@@ -144,6 +144,7 @@ func vectorsOf(all []*row, recorded func(*row) bool) vectors {
 		v.queues = append(v.queues, r.queue)
 		v.ids = append(v.ids, packID(r.ref.ID))
 		v.sorts = append(v.sorts, r.sort)
+		v.turns = append(v.turns, r.turn)
 		v.versions = append(v.versions, r.version)
 		v.states = append(v.states, r.state)
 		v.flags = append(v.flags, r.marks())

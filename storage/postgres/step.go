@@ -96,7 +96,7 @@ type step struct {
 // record is a task as it was loaded.
 type record struct {
 	found, held, ended            bool
-	sort, version, at             int64
+	sort, turn, version, at       int64
 	state, flags, priority        int16
 	lease, past, record, attempts []byte
 }
@@ -295,7 +295,7 @@ func (st *step) loading(named map[storage.Ref]bool) query {
 			got.record, got.attempts = slices.Clone(r.record), slices.Clone(r.attempts)
 			st.loaded[refs[n-1]] = &got
 			return nil
-		}, &n, &r.held, &r.ended, &r.sort, &r.version, &r.state, &r.flags, &r.priority, &r.lease, &r.past,
+		}, &n, &r.held, &r.ended, &r.sort, &r.turn, &r.version, &r.state, &r.flags, &r.priority, &r.lease, &r.past,
 			&r.record, &r.at, &r.attempts),
 	}
 }
@@ -372,8 +372,8 @@ func (st *step) try() (*work, error) {
 // row makes the row of a task that was loaded. One that cannot be read is damaged.
 func (rec *record) row(ref storage.Ref, queue int32) *row {
 	r := &row{
-		ref: ref, queue: queue, sort: rec.sort, version: rec.version, state: rec.state, flags: rec.flags,
-		priority: rec.priority, lease: rec.lease, at: rec.at, held: rec.held,
+		ref: ref, queue: queue, sort: rec.sort, turn: rec.turn, version: rec.version, state: rec.state,
+		flags: rec.flags, priority: rec.priority, lease: rec.lease, at: rec.at, held: rec.held,
 		was: origin{table: inTasks, queue: queue, flags: rec.flags},
 	}
 	if rec.ended {

@@ -93,8 +93,9 @@ func (s *Storage) rehearseClaim(ctx context.Context, tx *transaction, name strin
 func (s *Storage) rehearseEnd(ctx context.Context, tx *transaction, name string, queue int32) error {
 	f := storage.Fence{Ref: storage.Ref{Queue: name, ID: storage.NewID()}, Version: 1, Token: storage.NewToken()}
 	err := tx.run(ctx, query{
-		text: `INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
-			VALUES (0, 1, $1, $1::int4 * 16 + 4, 0, 0, $2, $3, '', '')`,
+		text: `INSERT INTO {schema}.tasks
+				(sort, turn, version, queue, line, flags, priority, id, lease, past, record)
+			VALUES (0, 0, 1, $1, $1::int4 * 16 + 4, 0, 0, $2, $3, '', '')`,
 		args: []any{queue, packID(f.ID), f.Token[:]},
 	})
 	if err != nil {

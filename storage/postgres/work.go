@@ -125,7 +125,7 @@ func (w *work) wait(r *row, turn int64) {
 
 // schedule puts r into scheduled or retry.
 func (w *work) schedule(r *row, state int16, due int64) {
-	r.sort = due
+	r.sort, r.turn = due, w.turn()
 	if storage.Suspect(r.past.Crashes, r.spec.CrashLimit) {
 		r.flags |= isSuspect
 	} else {
@@ -137,7 +137,7 @@ func (w *work) schedule(r *row, state int16, due int64) {
 
 // arm puts a cursor where it is handed out at its next moment.
 func (w *work) arm(r *row) {
-	r.sort = never
+	r.sort, r.turn = never, w.turn()
 	if !r.spec.Cursor.Next.IsZero() {
 		r.sort = r.spec.Cursor.Next.UnixMicro()
 		w.ring(r.ref.Queue, false)

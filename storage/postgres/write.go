@@ -26,12 +26,12 @@ func (w *work) apply(tx *storage.Tx) (a storage.Applied) {
 	}
 	a.Inserted = make([]storage.Placed, len(tx.Inserts))
 	for i := range tx.Inserts {
-		if !p.inserts[i].existing() {
+		if p.inserts[i] == (storage.Ref{}) {
 			a.Inserted[i] = w.insert(&tx.Inserts[i])
 		}
 	}
 	for i := range tx.Inserts { // last, so that they tell what the step made of them
-		if p.inserts[i].existing() {
+		if p.inserts[i] != (storage.Ref{}) {
 			a.Inserted[i] = w.existing(p.inserts[i])
 		}
 	}
@@ -67,16 +67,13 @@ func (w *work) insert(in *storage.Insert) storage.Placed {
 	return r.placed()
 }
 
-// existing says where the task is that an insert found, or was skipped for.
-func (w *work) existing(p planned) storage.Placed {
-	r := p.found
-	if r == nil { // the holder was inserted by this Tx, or only its window is left
-		r = w.find(p.holder)
+// existing says where the task is that an insert found, or was skipped for: the step may have
+// ended it, and only its window may be left.
+func (w *work) existing(ref storage.Ref) storage.Placed {
+	placed := storage.Placed{Ref: ref}
+	if r := w.find(ref); r != nil {
+		placed = r.placed()
 	}
-	if r == nil {
-		return storage.Placed{Ref: p.holder, Existing: true}
-	}
-	placed := r.placed()
 	placed.Existing = true
 	return placed
 }

@@ -73,6 +73,7 @@ CREATE TABLE {schema}.deltas (
 -- sort:  its place in that line. Waiting: by priority, then turn.
 --        Pending: when the lease expires. Scheduled, retry: when it is due.
 --        Cursor: when it is handed out next.
+-- turn:  its place among those of the same sort: the mark when it was scheduled last
 -- flags: 1 its end needs more than a delete, 2 started, 4 only to start at once,
 --        8 a suspect, 16 has a row in sides, 32 a large record
 -- lease: token and runner while it is pending, else empty
@@ -81,6 +82,7 @@ CREATE TABLE {schema}.deltas (
 -- record: kind, encoding, limits, headers and payload (record.go)
 CREATE TABLE {schema}.tasks (
 	sort     int8  NOT NULL,
+	turn     int8  NOT NULL,
 	version  int8  NOT NULL,
 	queue    int4  NOT NULL,
 	line     int4  NOT NULL,
@@ -99,7 +101,7 @@ CREATE TABLE {schema}.tasks (
 -- A record is small or goes to TOAST whole; compressing it is the application's choice.
 ALTER TABLE {schema}.tasks ALTER record SET STORAGE EXTERNAL;
 -- Every order of every state: claims, promotions, recoveries, listings.
-CREATE INDEX tasks_order ON {schema}.tasks (line, sort);
+CREATE INDEX tasks_order ON {schema}.tasks (line, sort, turn);
 
 -- What has ended and is kept. The states in line: 10 completed, 11 cancelled, 12 dead.
 CREATE TABLE {schema}.ended (

@@ -110,10 +110,10 @@ BEGIN
 	-- An insert that may conflict looks for each id before and confirms it afterwards, which
 	-- costs almost as much as the insert. Here a conflict takes back all of them.
 	BEGIN
-		INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
+		INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
 		SELECT CASE WHEN u.due < 0 THEN now + u.at - u.due WHEN u.due > base + u.at THEN u.due
 				ELSE ((9 - u.priority)::int8 << 56) + base + u.at END,
-			base + u.at, u.queue,
+			base + u.at, base + u.at, u.queue,
 			u.queue * 16 + CASE WHEN u.due < 0 OR u.due > base + u.at THEN 6 ELSE 1 END,
 			u.mark, u.priority, u.id, '', born, u.record
 		FROM unnest(queues, ids, ats, dues, priorities, marks, records)
@@ -170,8 +170,8 @@ BEGIN
 	IF NOT p_opened BETWEEN now - {lanelife} AND now + {lanelife} THEN
 		RETURN 0;
 	END IF;
-	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
-	VALUES (((9 - p_priority)::int8 << 56) + base, base, p_queue, p_queue * 16 + 1, p_mark,
+	INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
+	VALUES (((9 - p_priority)::int8 << 56) + base, base, base, p_queue, p_queue * 16 + 1, p_mark,
 		p_priority, p_id, '', CASE WHEN base = now THEN '' ELSE int8send(now) END, p_record)
 	ON CONFLICT DO NOTHING;
 	IF NOT FOUND THEN
@@ -545,15 +545,15 @@ BEGIN
 				changed := true;
 				tail := {schema}.stamp(now, 2 * p_batch + 1);
 				WITH a AS MATERIALIZED (
-					SELECT t.ctid AS c, t.sort AS due, t.line & 15 AS was FROM {schema}.tasks t
+					SELECT t.ctid AS c, t.sort AS due, t.turn, t.line & 15 AS was FROM {schema}.tasks t
 					WHERE t.line = number * 16 + 6 AND t.sort <= come
-					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
+					ORDER BY t.sort, t.turn LIMIT p_batch FOR UPDATE SKIP LOCKED
 				), b AS MATERIALIZED (
-					SELECT t.ctid AS c, t.sort AS due, t.line & 15 AS was FROM {schema}.tasks t
+					SELECT t.ctid AS c, t.sort AS due, t.turn, t.line & 15 AS was FROM {schema}.tasks t
 					WHERE t.line = number * 16 + 7 AND t.sort <= come
-					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
+					ORDER BY t.sort, t.turn LIMIT p_batch FOR UPDATE SKIP LOCKED
 				), ranked AS (
-					SELECT x.c, x.was, row_number() OVER (ORDER BY x.due) AS n
+					SELECT x.c, x.was, row_number() OVER (ORDER BY x.due, x.turn) AS n
 					FROM (SELECT * FROM a UNION ALL SELECT * FROM b) x
 				), moved AS (
 					UPDATE {schema}.tasks t
@@ -579,7 +579,7 @@ BEGIN
 				WITH a AS MATERIALIZED (
 					SELECT t.ctid AS c FROM {schema}.tasks t
 					WHERE t.line = number * 16 + 8 AND t.sort <= come
-					ORDER BY t.sort LIMIT p_batch FOR UPDATE SKIP LOCKED
+					ORDER BY t.sort, t.turn LIMIT p_batch FOR UPDATE SKIP LOCKED
 				)
 				UPDATE {schema}.tasks t SET sort = now + 2000000 FROM a WHERE t.ctid = a.c
 				RETURNING (CASE WHEN t.queue = number THEN 'k' ELSE 'd' END)::"char", i, t.id, t.version, t.sort, t.flags, t.priority, t.past, t.record;
@@ -747,10 +747,10 @@ CREATE FUNCTION {schema}.alike(q int4, since int8, now int8, most int4) RETURNS 
 BEGIN
 	RETURN (SELECT min(x.priority) = max(x.priority) AND max(x.flags & 12) = 0 FROM (
 		(SELECT t.priority, t.flags FROM {schema}.tasks t
-		WHERE t.line = q * 16 + 6 AND t.sort > since AND t.sort <= now ORDER BY t.sort LIMIT most)
+		WHERE t.line = q * 16 + 6 AND t.sort > since AND t.sort <= now ORDER BY t.sort, t.turn LIMIT most)
 		UNION ALL
 		(SELECT t.priority, t.flags FROM {schema}.tasks t
-		WHERE t.line = q * 16 + 7 AND t.sort > since AND t.sort <= now ORDER BY t.sort LIMIT most)
+		WHERE t.line = q * 16 + 7 AND t.sort > since AND t.sort <= now ORDER BY t.sort, t.turn LIMIT most)
 	) x);
 END $$;
 
@@ -760,17 +760,17 @@ CREATE FUNCTION {schema}.due(q int4, since int8, now int8, most int4, OUT cs tid
 LANGUAGE plpgsql AS $$
 BEGIN
 	WITH a AS MATERIALIZED (
-		SELECT t.ctid AS c, t.sort, 6 AS state, octet_length(t.record) AS size FROM {schema}.tasks t
+		SELECT t.ctid AS c, t.sort, t.turn, 6 AS state, octet_length(t.record) AS size FROM {schema}.tasks t
 		WHERE t.line = q * 16 + 6 AND t.sort > since AND t.sort <= now
-		ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED
+		ORDER BY t.sort, t.turn LIMIT most FOR UPDATE SKIP LOCKED
 	), b AS MATERIALIZED (
-		SELECT t.ctid AS c, t.sort, 7 AS state, octet_length(t.record) AS size FROM {schema}.tasks t
+		SELECT t.ctid AS c, t.sort, t.turn, 7 AS state, octet_length(t.record) AS size FROM {schema}.tasks t
 		WHERE t.line = q * 16 + 7 AND t.sort > since AND t.sort <= now
-		ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED
+		ORDER BY t.sort, t.turn LIMIT most FOR UPDATE SKIP LOCKED
 	)
 	SELECT coalesce(array_agg(x.c), '{}'), coalesce(array_agg(x.state), '{}'), coalesce(sum(x.size), 0)
 	INTO cs, was, used FROM (
-		SELECT * FROM (SELECT * FROM a UNION ALL SELECT * FROM b) y ORDER BY y.sort LIMIT most
+		SELECT * FROM (SELECT * FROM a UNION ALL SELECT * FROM b) y ORDER BY y.sort, y.turn LIMIT most
 	) x;
 END $$;
 
@@ -817,7 +817,7 @@ END $$;
 -- asked to. What it does not lock, or another step has locked, is given as it was before
 -- that step, held false.
 CREATE FUNCTION {schema}.load(queues int4[], ids bytea[], locks int4, wait bool) RETURNS TABLE (
-	o_n int4, o_held bool, o_ended bool, o_sort int8, o_version int8, o_state int2, o_flags int2,
+	o_n int4, o_held bool, o_ended bool, o_sort int8, o_turn int8, o_version int8, o_state int2, o_flags int2,
 	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_at int8, o_attempts bytea
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '2s' AS $$
@@ -834,12 +834,12 @@ BEGIN
 				PERFORM FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE;
 			END IF;
 			RETURN QUERY
-			SELECT n, true, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
+			SELECT n, true, false, t.sort, t.turn, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
 				0::int8, {schema}.history(t.queue, t.id, t.flags)
 			FROM {schema}.tasks t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
 			CONTINUE WHEN FOUND;
 			RETURN QUERY
-			SELECT n, true, true, t.expires, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past,
+			SELECT n, true, true, t.expires, 0::int8, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past,
 				t.record, t.at, {schema}.history(t.queue, t.id, t.flags)
 			FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
 			CONTINUE WHEN FOUND;
@@ -847,17 +847,17 @@ BEGIN
 		-- Not to be locked, locked by another, or not there. It may pass from one table to the
 		-- other between these looks: the last one finds what was requeued behind the first.
 		RETURN QUERY
-		SELECT n, false, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
+		SELECT n, false, false, t.sort, t.turn, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
 			0::int8, NULL::bytea
 		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i;
 		CONTINUE WHEN FOUND;
 		RETURN QUERY
-		SELECT n, false, true, t.expires, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past, t.record,
+		SELECT n, false, true, t.expires, 0::int8, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past, t.record,
 			t.at, NULL::bytea
 		FROM {schema}.ended t WHERE t.queue = q AND t.id = i;
 		CONTINUE WHEN FOUND;
 		RETURN QUERY
-		SELECT n, false, false, t.sort, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
+		SELECT n, false, false, t.sort, t.turn, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
 			0::int8, NULL::bytea
 		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i;
 	END LOOP;
@@ -866,14 +866,14 @@ END $$;
 -- expired locks up to most tasks of a queue whose lease has expired, the first claimed
 -- first, and gives them as load does; one in a line of another queue than its own is damaged.
 CREATE FUNCTION {schema}.expired(q int4, now int8, most int4) RETURNS TABLE (
-	o_id bytea, o_sort int8, o_version int8, o_state int2, o_flags int2,
+	o_id bytea, o_sort int8, o_turn int8, o_version int8, o_state int2, o_flags int2,
 	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_attempts bytea
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
 	FOR s IN 4..5 LOOP
 		RETURN QUERY
-		SELECT t.id, t.sort, t.version, (CASE WHEN t.queue = q THEN s ELSE 9 END)::int2, t.flags, t.priority,
+		SELECT t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN s ELSE 9 END)::int2, t.flags, t.priority,
 			t.lease, t.past, t.record, {schema}.history(t.queue, t.id, t.flags)
 		FROM {schema}.tasks t WHERE t.line = q * 16 + s AND t.sort <= now
 		ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED;
@@ -920,18 +920,18 @@ END $$;
 
 -- put rewrites tasks that load has locked; an empty record leaves the record.
 CREATE FUNCTION {schema}.put(
-	queues int4[], ids bytea[], sorts int8[], versions int8[], states int2[], marks int2[],
+	queues int4[], ids bytea[], sorts int8[], turns int8[], versions int8[], states int2[], marks int2[],
 	priorities int2[], leases bytea[], pasts bytea[], records bytea[]
 ) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
 	UPDATE {schema}.tasks t
-	SET sort = u.sort, version = u.version, line = u.queue * 16 + u.state, flags = u.mark, priority = u.priority,
+	SET sort = u.sort, turn = u.turn, version = u.version, line = u.queue * 16 + u.state, flags = u.mark, priority = u.priority,
 		lease = u.lease, past = u.past, record = CASE WHEN u.record = '' THEN t.record ELSE u.record END
 	FROM (
 		SELECT u.*, (SELECT x.ctid FROM {schema}.tasks x WHERE x.queue = u.queue AND x.id = u.id) AS c
-		FROM unnest(queues, ids, sorts, versions, states, marks, priorities, leases, pasts, records)
-			AS u (queue, id, sort, version, state, mark, priority, lease, past, record) OFFSET 0
+		FROM unnest(queues, ids, sorts, turns, versions, states, marks, priorities, leases, pasts, records)
+			AS u (queue, id, sort, turn, version, state, mark, priority, lease, past, record) OFFSET 0
 	) u WHERE t.ctid = u.c;
 END $$;
 
@@ -939,7 +939,7 @@ END $$;
 -- a transaction of the application's that keeps its first snapshot, where it was taken
 -- since, it is a serialization_failure.
 CREATE FUNCTION {schema}.make(
-	queues int4[], ids bytea[], sorts int8[], versions int8[], states int2[], marks int2[],
+	queues int4[], ids bytea[], sorts int8[], turns int8[], versions int8[], states int2[], marks int2[],
 	priorities int2[], pasts bytea[], records bytea[], patient bool
 ) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
@@ -950,10 +950,10 @@ BEGIN
 	IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
 		PERFORM {schema}.unseen(queues, ids);
 	END IF;
-	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
-	SELECT u.sort, u.version, u.queue, u.queue * 16 + u.state, u.mark, u.priority, u.id, '', u.past, u.record
-	FROM unnest(queues, ids, sorts, versions, states, marks, priorities, pasts, records)
-		AS u (queue, id, sort, version, state, mark, priority, past, record);
+	INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
+	SELECT u.sort, u.turn, u.version, u.queue, u.queue * 16 + u.state, u.mark, u.priority, u.id, '', u.past, u.record
+	FROM unnest(queues, ids, sorts, turns, versions, states, marks, priorities, pasts, records)
+		AS u (queue, id, sort, turn, version, state, mark, priority, past, record);
 	PERFORM FROM unnest(queues, ids) AS u (queue, id)
 	WHERE (SELECT true FROM {schema}.ended e WHERE e.queue = u.queue AND e.id = u.id) LIMIT 1;
 	IF FOUND THEN
@@ -967,8 +967,8 @@ END $$;
 CREATE FUNCTION {schema}.unseen(queues int4[], ids bytea[]) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN
-	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
-	SELECT 0, 0, u.queue, u.queue * 16, 0, 0, u.id, '', '', '' FROM unnest(queues, ids) AS u (queue, id)
+	INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
+	SELECT 0, 0, 0, u.queue, u.queue * 16, 0, 0, u.id, '', '', '' FROM unnest(queues, ids) AS u (queue, id)
 	ON CONFLICT DO NOTHING;
 	INSERT INTO {schema}.ended (expires, version, at, queue, line, flags, priority, id, past, record)
 	SELECT 0, 0, 0, u.queue, u.queue * 16, 0, 0, u.id, '', '' FROM unnest(queues, ids) AS u (queue, id)
@@ -1155,8 +1155,8 @@ BEGIN
 	IF patient THEN
 		PERFORM set_config('lock_timeout', '2s', true);
 	END IF;
-	INSERT INTO {schema}.tasks (sort, version, queue, line, flags, priority, id, lease, past, record)
-	SELECT 0, 0, u.queue, u.queue * 16, 0, 0, u.id, '', '', '' FROM unnest(queues, ids) AS u (queue, id);
+	INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
+	SELECT 0, 0, 0, u.queue, u.queue * 16, 0, 0, u.id, '', '', '' FROM unnest(queues, ids) AS u (queue, id);
 	PERFORM {schema}.drop(queues, ids, false);
 END $$;
 
@@ -1277,9 +1277,9 @@ CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 $$;
 
 -- page lists tasks of some states of one queue, in order, behind a place.
-CREATE FUNCTION {schema}.page(q int4, states int2[], after_sort int8, after_id bytea, most int4)
+CREATE FUNCTION {schema}.page(q int4, states int2[], after_sort int8, after_turn int8, after_id bytea, most int4)
 RETURNS TABLE (
-	o_id bytea, o_sort int8, o_version int8, o_state int2, o_flags int2, o_priority int2, o_lease bytea,
+	o_id bytea, o_sort int8, o_turn int8, o_version int8, o_state int2, o_flags int2, o_priority int2, o_lease bytea,
 	o_past bytea, o_record bytea, o_at int8, o_attempts bytea
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
@@ -1287,14 +1287,15 @@ BEGIN
 	FOR i IN 1..cardinality(states) LOOP
 		IF states[i] < 10 THEN
 			RETURN QUERY
-			SELECT t.id, t.sort, t.version, (CASE WHEN t.queue = q THEN states[i] ELSE 9 END)::int2, t.flags, t.priority,
+			SELECT t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN states[i] ELSE 9 END)::int2, t.flags, t.priority,
 				t.lease, t.past, t.record, 0::int8, {schema}.history(t.queue, t.id, t.flags)
 			FROM {schema}.tasks t
-			WHERE t.line = q * 16 + states[i] AND t.sort >= after_sort AND (t.sort, t.id) > (after_sort, after_id)
-			ORDER BY t.sort, t.id LIMIT most;
+			WHERE t.line = q * 16 + states[i] AND (t.sort, t.turn) >= (after_sort, after_turn)
+				AND (t.sort, t.turn, t.id) > (after_sort, after_turn, after_id)
+			ORDER BY t.sort, t.turn, t.id LIMIT most;
 		ELSE
 			RETURN QUERY
-			SELECT t.id, t.expires, t.version, (CASE WHEN t.queue = q THEN states[i] ELSE 9 END)::int2, t.flags, t.priority,
+			SELECT t.id, t.expires, 0::int8, t.version, (CASE WHEN t.queue = q THEN states[i] ELSE 9 END)::int2, t.flags, t.priority,
 				''::bytea, t.past, t.record, t.at, {schema}.history(t.queue, t.id, t.flags)
 			FROM {schema}.ended t
 			WHERE t.line = q * 16 + states[i] AND t.expires >= after_sort
