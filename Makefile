@@ -52,11 +52,12 @@ unit: ## the tests, with real servers; a skip is a failure
 	MIDGE_TEST_SERVERS=1 $(RUNTESTS) -race -p 1 ./...
 	cd bench && MIDGE_TEST_SERVERS=1 ../$(RUNTESTS) ./...
 
-# An hour on two cores. One after the other, as some measure time; the storm is last.
+# Two hours on two cores. One after the other, as some measure time; the storm is last.
 test-long: servers ## failures and storms in full, with their figures
 	MIDGE_TEST_SERVERS=1 $(GO) test -tags long -count=1 -timeout 60m -v ./internal/pgfault
 	MIDGE_TEST_SERVERS=1 $(GO) test -tags long -count=1 -timeout 60m -v \
 		-run 'TestACrashedServerLosesNothing|TestAStandbyTakesOver|TestEachOrderIsSoldOnce' ./internal/faulttest
+	MIDGE_TEST_SERVERS=1 $(GO) test -tags long -count=1 -timeout 120m ./internal/difftest
 	MIDGE_TEST_SERVERS=1 $(GO) test -tags long -count=1 -timeout 60m -v \
 		-run 'TestAThawedRunnerStartsNothingStale|TestCancelAllLeavesOthersAlone|TestAStorm' ./internal/faulttest
 

@@ -67,6 +67,11 @@ var table = []rule{
 		testModules: []string{"go.uber.org/zap", "github.com/jackc/pgx/v5"}, // what a runner logs; transactions of others
 	},
 	{
+		room:        "internal/difftest",
+		testRooms:   []string{"storage/..."},
+		testModules: []string{"github.com/alicebob/miniredis/v2"}, // where no server is installed
+	},
+	{
 		room:      "internal/faulttest",
 		testRooms: []string{".", "storage/..."},
 		testModules: []string{

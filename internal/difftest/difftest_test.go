@@ -1,0 +1,244 @@
+package difftest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"go.uber.org/goleak"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
+	"github.com/midgehq/midge/storage/redis"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// limits of every storage: dead tasks go while the sequence lasts.
+var limits = storage.Limits{DeadFor: 225*grid + grid/2}
+
+// opener opens fresh storages, of which the first is memory, and gives what moves their
+// clocks. They are closed with t.
+type opener func(t testing.TB) ([]*side, func(now time.Time))
+
+// openMemory opens the side with which the others are compared.
+func openMemory(t testing.TB) (*side, func(time.Time)) {
+	t.Helper()
+	var ahead atomic.Int64
+	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	store, err := memory.Open(memory.Config{Limits: limits, Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return newSide("memory", store), func(to time.Time) { ahead.Store(int64(time.Until(to))) }
+}
+
+func openRedis(t testing.TB, name, url, prefix string) *side {
+	t.Helper()
+	store, err := redis.Open(t.Context(), redis.Config{URL: url, Prefix: prefix, Limits: limits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return newSide(name, store)
+}
+
+// TestMiniredis needs no server.
+func TestMiniredis(t *testing.T) {
+	sequences(t, 1, 300, func(t testing.TB) ([]*side, func(time.Time)) {
+		reference, move := openMemory(t)
+		server := miniredis.NewMiniRedis()
+		server.SetTime(begin)
+		if err := server.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(server.Close)
+		return []*side{reference, openRedis(t, "miniredis", "redis://"+server.Addr(), "")}, func(now time.Time) {
+			move(now)
+			server.SetTime(now)
+		}
+	})
+}
+
+// number gives a number of the environment, or another where there is none.
+func number(t *testing.T, name string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// sequences runs so many seeds, or the one that the environment names.
+func sequences(t *testing.T, seeds, steps int, open opener) {
+	t.Helper()
+	steps = number(t, "MIDGE_DIFF_STEPS", steps)
+	first := number(t, "MIDGE_DIFF_SEED", 0)
+	if first > 0 {
+		seeds = 1
+	} else {
+		first = 1
+	}
+	for seed := first; seed < first+seeds; seed++ {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { sequence(t, uint64(seed), steps, open) })
+	}
+}
+
+// wholeEvery is after how many steps everything is compared.
+const wholeEvery = 50
+
+// again is how often a sequence may begin again because a step took too long.
+const again = 5
+
+func sequence(t *testing.T, seed uint64, steps int, open opener) {
+	for range again {
+		if done := false; t.Run("try", func(t *testing.T) { done = try(t, seed, steps, open) }) && !done {
+			continue
+		}
+		return
+	}
+	t.Fatalf("seed %d: %d times in a row a step took too long", seed, again)
+}
+
+// try runs a sequence, and reports whether it came to its end or to a difference.
+func try(t *testing.T, seed uint64, steps int, open opener) bool {
+	t.Helper()
+	sides, move := open(t)
+	w := newWorld(t, sides, move)
+	g := newGenerator(seed, w)
+	var done []step
+	for n := 1; n <= steps; n++ {
+		st := g.next()
+		if n%wholeEvery == 0 {
+			st = &whole{names: all, page: pick(g, 1, 3, 50)}
+		}
+		done = append(done, st)
+		diff := w.do(st)
+		if _, reads := st.(*whole); w.late() && !reads {
+			t.Logf("step %d took %v", n, time.Since(w.moved))
+			return false
+		}
+		if diff == "" {
+			continue
+		}
+		if number(t, "MIDGE_DIFF_SHRINK", 0) > 0 {
+			done = shrink(t, done, open)
+			w, diff, _ = replay(t, done, open)
+			t.Logf("shrunk to %d steps", len(done))
+		}
+		t.Fatalf("seed %d, step %d:\n%s\nThe last steps, and what memory answered:\n%s", seed, n, diff, w.told(number(t, "MIDGE_DIFF_LOG", 12)))
+	}
+	return true
+}
+
+// replay runs a sequence on fresh storages up to its first difference.
+func replay(t testing.TB, steps []step, open opener) (w *world, diff string, at int) {
+	t.Helper()
+	sides, move := open(t)
+	w = newWorld(t, sides, move)
+	for i, st := range steps {
+		if diff = w.do(st); diff != "" {
+			return w, diff, i
+		}
+	}
+	return w, "", len(steps)
+}
+
+// shrinkFor bounds the search.
+const shrinkFor = 4 * time.Minute
+
+// shrink leaves out what the difference does not need.
+func shrink(t *testing.T, steps []step, open opener) []step {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), shrinkFor)
+	defer cancel()
+	differs := func(steps []step) (found bool) {
+		t.Run("try", func(t *testing.T) {
+			_, _, at := replay(t, steps, open)
+			found = at == len(steps)-1 // an earlier one is another difference
+		})
+		return found
+	}
+	for size := len(steps) / 2; size > 0; size /= 2 {
+		for at := 0; at+size < len(steps) && ctx.Err() == nil; { // the last one is the difference
+			idle := waiting(steps[at : at+size])
+			fewer := slices.Concat(steps[:at], idle, steps[at+size:])
+			if onlyWaits(steps[at:at+size]) && len(idle) == size || !differs(fewer) {
+				at += size
+				continue
+			}
+			steps = fewer
+		}
+	}
+	for i := range steps {
+		if a, ok := steps[i].(*apply); ok && ctx.Err() == nil {
+			steps[i] = shrinkApply(a, func(smaller *apply) bool {
+				tried := slices.Clone(steps)
+				tried[i] = smaller
+				return differs(tried)
+			})
+		}
+	}
+	return steps
+}
+
+// waiting gives steps that do nothing and take as long.
+func waiting(steps []step) (idle []step) {
+	var by time.Duration
+	for _, st := range steps {
+		if a, ok := st.(*advance); ok {
+			by += a.by
+		} else {
+			by += grid
+		}
+	}
+	for ; by > 0; by -= min(by, unlooked-grid) {
+		idle = append(idle, &advance{min(by, unlooked-grid)})
+	}
+	return idle
+}
+
+func onlyWaits(steps []step) bool {
+	return !slices.ContainsFunc(steps, func(st step) bool {
+		_, ok := st.(*advance)
+		return !ok
+	})
+}
+
+// shrinkApply leaves out Txs and operations that the difference does not need.
+func shrinkApply(a *apply, differs func(*apply) bool) *apply {
+	for size := max(len(a.txs)/2, 1); size > 0 && a.spanning < 0; size /= 2 {
+		for at := 0; at+size <= len(a.txs) && len(a.txs) > size; {
+			smaller := &apply{call: a.call, txs: slices.Delete(slices.Clone(a.txs), at, at+size), spanning: -1}
+			if !differs(smaller) {
+				at += size
+				continue
+			}
+			a = smaller
+		}
+	}
+	for i := range a.txs {
+		for at := 0; at < len(a.txs[i]) && len(a.txs[i]) > 1; {
+			smaller := &apply{call: a.call, txs: slices.Clone(a.txs), spanning: a.spanning}
+			smaller.txs[i] = slices.Delete(slices.Clone(a.txs[i]), at, at+1)
+			if !differs(smaller) {
+				at++
+				continue
+			}
+			a = smaller
+		}
+	}
+	return a
+}

@@ -1,0 +1,139 @@
+package difftest
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// moment renders a time without the little that a step takes.
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Sub(begin).Truncate(grid / 2).String()
+}
+
+// bytesOf renders bytes, large ones by their sum.
+func bytesOf(b []byte) string {
+	if len(b) > 40 {
+		return fmt.Sprintf("%d:%x", len(b), sha256.Sum256(b))[:20]
+	}
+	return fmt.Sprintf("%q", b)
+}
+
+// task renders all of a task that is not zero.
+func (s *side) task(t *storage.Task) string {
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "%s %s %s %s/%s/%s", t.Ref, t.State, s.saw(t.Ref, t.Version), t.Kind, t.Encoding, bytesOf(t.Payload))
+	add := adder(b)
+	add("headers", t.Headers, len(t.Headers) > 0)
+	add("priority", t.Priority, t.Priority != 0)
+	add("retries", fmt.Sprint(t.Retries, "/", t.MaxRetries), t.Retries+t.MaxRetries > 0)
+	add("crashes", fmt.Sprint(t.Crashes, "/", t.CrashLimit), true)
+	add("snoozes", t.Snoozes, t.Snoozes > 0)
+	add("snoozed", moment(t.SnoozedSince), !t.SnoozedSince.IsZero())
+	add("timeout", t.Timeout, t.Timeout != 0)
+	add("keep", t.Keep, t.Keep != storage.Keep{})
+	add("unique", t.Unique, t.Unique != storage.Unique{})
+	add("created", moment(t.Created), true)
+	add("due", moment(t.Due), !t.Due.IsZero())
+	add("ended", moment(t.Ended), !t.Ended.IsZero())
+	add("expires", moment(t.Expires), !t.Expires.IsZero())
+	add("runner", t.Runner, t.Runner != "")
+	add("lease", moment(t.LeaseUntil), !t.LeaseUntil.IsZero())
+	add("started", true, t.Started)
+	add("cancel", true, t.CancelAsked)
+	add("reason", t.Reason, t.Reason != "")
+	for _, a := range t.Attempts {
+		// Its version may be of a queue in which the task was before it was moved.
+		add("attempt", []any{moment(a.At), a.Outcome, s.attempt(t.Ref, a.Version), a.Runner, bytesOf([]byte(a.Error))}, true)
+	}
+	add("cursor", cursor(t.Cursor), t.Cursor != nil)
+	add("stack", bytesOf([]byte(t.Stack)), t.Stack != "")
+	add("result", bytesOf(t.Result), len(t.Result) > 0)
+	add("progress", bytesOf(t.Progress), len(t.Progress) > 0)
+	add("checkpoint", bytesOf(t.Checkpoint), len(t.Checkpoint) > 0)
+	return b.String()
+}
+
+// adder prints fields, those that hold something.
+func adder(b *strings.Builder) func(name string, value any, some bool) {
+	return func(name string, value any, some bool) {
+		if some {
+			fmt.Fprintf(b, " %s=%v", name, value)
+		}
+	}
+}
+
+// attempt renders the version of a claim.
+func (s *side) attempt(ref storage.Ref, version int64) string {
+	if version == 0 {
+		return "v-"
+	}
+	return s.knows(ref, version)
+}
+
+func cursor(c *storage.Cursor) string {
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprint(moment(c.Next), moment(c.Last), c.Spec, c.Zone, c.CatchUp, c.CatchUpCap, c.Overlap, c.Declaration,
+		c.Replaced)
+}
+
+// stats renders the sizes of a queue. Loosely, what is due may be promoted or not.
+func stats(s *storage.Stats, loosely bool) string {
+	live := fmt.Sprintf("waiting %d scheduled %d retry %d", s.Waiting, s.Scheduled, s.Retry)
+	if loosely {
+		live = fmt.Sprintf("waiting, scheduled or retry %d", s.Waiting+s.Scheduled+s.Retry)
+	}
+	return fmt.Sprintf("%s: %s pending %d completed %d cancelled %d dead %d cursors %d damaged %d paused %v %s %+v",
+		s.Queue, live, s.Pending, s.Completed, s.Cancelled, s.Dead, s.Cursors, s.Damaged, s.Paused,
+		moment(s.PausedUntil), s.Totals)
+}
+
+// runners renders those that are alive.
+func runners(all []storage.RunnerInfo) outcome {
+	var out outcome
+	for _, r := range all {
+		for i := range r.Running {
+			r.Running[i].Since = r.Running[i].Since.UTC()
+		}
+		out = append(out, fmt.Sprintf("runner %s %s %d %s %v %d %s %v %v %v seen %s", r.ID, r.Host, r.PID, r.Version,
+			r.Queues, r.Concurrency, moment(r.Started), r.Running, r.Schedules, r.For, moment(r.Seen)))
+	}
+	return out
+}
+
+// without leaves out the lines that begin with a text.
+func (o outcome) without(prefix string) outcome {
+	return slices.DeleteFunc(slices.Clone(o), func(line string) bool { return strings.HasPrefix(line, prefix) })
+}
+
+// differ gives the lines in which two outcomes differ.
+func differ(want, got outcome) string {
+	if slices.Equal(want, got) {
+		return ""
+	}
+	b := &strings.Builder{}
+	without := func(a, b outcome) outcome {
+		return slices.DeleteFunc(slices.Clone(a), func(line string) bool { return slices.Contains(b, line) })
+	}
+	for _, line := range without(want, got) {
+		fmt.Fprintf(b, "  want %s\n", line)
+	}
+	for _, line := range without(got, want) {
+		fmt.Fprintf(b, "  got  %s\n", line)
+	}
+	for i := 0; b.Len() == 0 && i < max(len(want), len(got)); i++ { // another order, or number
+		if i >= len(want) || i >= len(got) || want[i] != got[i] {
+			fmt.Fprintf(b, "  in another order from line %d on\n  want %q\n  got  %q\n", i, want[i:], got[i:])
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,295 @@
+package difftest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// side is one storage under the sequence, and what its answers told that differs between
+// storages: versions, and fences. Everything else is the same on all sides.
+type side struct {
+	name  string
+	store storage.Storage
+	// slots says that queues may be unable to share a step: the order of a claim across
+	// them is best effort.
+	slots bool
+	// lazy says that a claim may take a task that is due where it stands, so that others
+	// which are due too are promoted by a later claim.
+	lazy bool
+	// fresh says that a claim passes over maintenance where the one before it saw none a
+	// moment ago, by a clock that no test moves, unless it names a queue that is new.
+	fresh bool
+
+	versions map[storage.Ref][]int64
+	fences   map[storage.Ref][]storage.Fence
+	sent     map[[16]byte]sent // the last call of each lane
+	unheard  int               // numbers queues that nobody else names
+}
+
+// sent is a call as it was sent, to be repeated, and its outcome.
+type sent struct {
+	again func(ctx context.Context) outcome
+	first outcome
+}
+
+// outcome is what a step led to on one side, in lines that are the same on every side.
+type outcome []string
+
+func newSide(name string, store storage.Storage) *side {
+	return &side{
+		name: name, store: store,
+		versions: make(map[storage.Ref][]int64), fences: make(map[storage.Ref][]storage.Fence),
+		sent: make(map[[16]byte]sent),
+	}
+}
+
+// begin is the moment at which each sequence begins.
+var begin = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// saw gives a version its number in the order in which those of the task were seen.
+func (s *side) saw(ref storage.Ref, version int64) string {
+	if version == 0 {
+		return "v-"
+	}
+	seen := s.versions[ref]
+	if i := slices.Index(seen, version); i >= 0 {
+		return fmt.Sprint("v", i)
+	}
+	s.versions[ref] = append(seen, version)
+	if n := len(seen); n > 0 && version < seen[n-1] {
+		return fmt.Sprint("v", n, " which is smaller than the one before")
+	}
+	return fmt.Sprint("v", len(seen))
+}
+
+// knows is as saw, of a version that a caller named.
+func (s *side) knows(ref storage.Ref, version int64) string {
+	if slices.Contains(s.versions[ref], version) {
+		return s.saw(ref, version)
+	}
+	return "v?"
+}
+
+// moved has a task go on with its versions under another ref.
+func (s *side) moved(from, to storage.Ref) { s.versions[to] = slices.Clone(s.versions[from]) }
+
+// none is a version that no task has.
+const none = 1
+
+// version gives the version that a task has now, or with back one that it had before.
+func (s *side) version(ctx context.Context, ref storage.Ref, back int) int64 {
+	if t, err := s.store.Task(ctx, ref); err == nil {
+		s.saw(ref, t.Version)
+		if back == 0 {
+			return t.Version
+		}
+	}
+	seen := s.versions[ref]
+	if n := len(seen) - 1 - back; n >= 0 {
+		return seen[n]
+	}
+	return none
+}
+
+// fence gives the fence of the last claim of a task, or with back of one before it.
+func (s *side) fence(ref storage.Ref, back int) storage.Fence {
+	got := s.fences[ref]
+	if n := len(got) - 1 - back; n >= 0 {
+		return got[n]
+	}
+	return storage.Fence{Ref: ref, Version: none, Token: storage.Token{1}}
+}
+
+// failed renders the error of a call.
+func (s *side) failed(err error) outcome {
+	var invalid *storage.InvalidError
+	for _, known := range []error{
+		storage.ErrLaneExpired, storage.ErrUnknown, storage.ErrNotEmpty, storage.ErrNotFound, storage.ErrSpan,
+	} {
+		if errors.Is(err, known) {
+			return outcome{"error: " + known.Error()}
+		}
+	}
+	if errors.As(err, &invalid) {
+		return outcome{"error: " + invalid.Error()}
+	}
+	return outcome{"error: " + err.Error()}
+}
+
+func (s *side) applied(all []storage.Applied, err error) outcome {
+	if err != nil {
+		return s.failed(err)
+	}
+	var out outcome
+	for i, a := range all {
+		var dep *storage.DependencyError
+		switch {
+		case errors.As(a.Err, &dep):
+			out = append(out, s.refused(i, dep)...)
+			continue
+		case errors.Is(a.Err, storage.ErrSpan):
+			out = append(out, fmt.Sprintf("tx %d: refused", i))
+			continue
+		case a.Err != nil:
+			out = append(out, fmt.Sprintf("tx %d: %v", i, a.Err))
+			continue
+		}
+		for what, placed := range map[string][]storage.Placed{
+			"inserted": a.Inserted, "changed": a.Changed, "settled": a.Settled,
+		} {
+			for j, p := range placed {
+				line := fmt.Sprintf("tx %d: %s %d: %s %s %s", i, what, j, p.Ref, p.State, s.saw(p.Ref, p.Version))
+				if p.Existing && unmended["a holder that ends in the same Tx"] && (p.State == "" || p.State.Ended()) {
+					line = fmt.Sprintf("tx %d: %s %d: %s has ended", i, what, j, p.Ref)
+				}
+				if p.Existing {
+					line += " existing"
+				}
+				out = append(out, line)
+			}
+		}
+	}
+	sort.Strings(out)
+	return out
+}
+
+// refused renders what stood in the way of a Tx, in no order.
+func (s *side) refused(i int, dep *storage.DependencyError) outcome {
+	var out outcome
+	add := func(format string, args ...any) {
+		out = append(out, fmt.Sprintf("tx %d: refused: ", i)+fmt.Sprintf(format, args...))
+	}
+	for _, r := range dep.Missing {
+		add("missing %s", r)
+	}
+	for _, r := range dep.Lost {
+		add("lost %s", r)
+	}
+	for _, st := range dep.Stale {
+		add("stale %s: want %s, have %s", st.Ref, s.knows(st.Ref, st.Want), s.saw(st.Ref, st.Have))
+	}
+	for _, c := range dep.Colliding {
+		if unmended["collision of a move"] && !c.Unique {
+			c.Ref = c.Holder
+		}
+		add("collision of %s with %s, unique %v", c.Ref, c.Holder, c.Unique)
+	}
+	for _, b := range dep.Barred {
+		add("barred %s: %s", b.Ref, b.State)
+	}
+	sort.Strings(out)
+	return out
+}
+
+func (s *side) claimed(req *storage.ClaimRequest, c storage.Claimed, err error) outcome {
+	if err != nil {
+		return s.failed(err)
+	}
+	var out outcome
+	for i := range c.Tasks {
+		if c.Tasks[i].Ref != c.Fences[i].Ref {
+			out = append(out, fmt.Sprintf("the fence of %s is that of %s", c.Tasks[i].Ref, c.Fences[i].Ref))
+		}
+		if got := s.fences[c.Fences[i].Ref]; !slices.Contains(got, c.Fences[i]) {
+			s.fences[c.Fences[i].Ref] = append(got, c.Fences[i])
+		}
+	}
+	if s.slots { // the queues may come in another order
+		slices.SortStableFunc(c.Tasks, func(a, b storage.Task) int {
+			return turn(req, a.Queue) - turn(req, b.Queue)
+		})
+	}
+	for i := range c.Tasks {
+		c.Tasks[i].Reason = "" // may be left out
+		out = append(out, "claimed "+s.task(&c.Tasks[i]))
+	}
+	out = append(out, s.found(c)...)
+	if c.More {
+		out = append(out, more)
+	}
+	return append(out, fmt.Sprint("cancels ", c.Cancels), nextDue+moment(c.NextDue))
+}
+
+// Lines that are not compared always.
+const (
+	more    = "more"
+	nextDue = "next due "
+)
+
+// found renders what the maintenance of a claim came across, in no order.
+func (s *side) found(c storage.Claimed) outcome {
+	var out outcome
+	for i := range c.Ticks {
+		out = append(out, "tick "+s.task(&c.Ticks[i]))
+	}
+	for _, ref := range c.Buried {
+		out = append(out, "buried "+ref.String())
+	}
+	sort.Strings(out)
+	return out
+}
+
+func turn(req *storage.ClaimRequest, queue string) int {
+	return slices.IndexFunc(req.Queues, func(q storage.ClaimQueue) bool { return q.Name == queue })
+}
+
+func (s *side) extended(e storage.Extended, err error) outcome {
+	if err != nil {
+		return s.failed(err)
+	}
+	var out outcome
+	for what, refs := range map[string][]storage.Ref{
+		"lost": e.Lost, "locked": e.Locked, "cancel asked": e.CancelAsked,
+	} {
+		for _, ref := range refs {
+			out = append(out, what+" "+ref.String())
+		}
+	}
+	sort.Strings(out)
+	return out
+}
+
+// maintain has a queue's maintenance done to its end, and gives what it came across.
+func (s *side) maintain(t testing.TB, queue string) outcome {
+	var all outcome
+	for range 100 {
+		req := storage.ClaimRequest{Runner: "maintainer", Queues: []storage.ClaimQueue{{Name: queue}}}
+		c, err := s.store.Claim(t.Context(), *s.asking(&req))
+		if err != nil {
+			return s.failed(err)
+		}
+		all = append(all, s.found(c)...)
+		if !c.More {
+			sort.Strings(all)
+			return all
+		}
+	}
+	return append(all, "the maintenance of "+queue+" comes to no end")
+}
+
+// asking gives the request as this side has to be asked.
+func (s *side) asking(req *storage.ClaimRequest) *storage.ClaimRequest {
+	if !s.fresh {
+		return req
+	}
+	asking := *req
+	s.unheard++
+	asking.Queues = append(slices.Clone(req.Queues), storage.ClaimQueue{Name: fmt.Sprint("unheard-", s.unheard)})
+	return &asking
+}
+
+// remember keeps a call for those who repeat it, and its outcome.
+func (s *side) remember(ctx context.Context, call storage.Call, send func(context.Context) outcome) outcome {
+	out := send(ctx)
+	if !call.IsZero() {
+		s.sent[call.Lane.ID] = sent{again: send, first: out}
+	}
+	return out
+}

@@ -1,0 +1,391 @@
+package difftest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// step is one call, the same on every side: versions and fences stand in it as how far back
+// in the life of a task they are.
+type step interface {
+	// queues are those whose tasks the outcome depends on.
+	queues() []string
+	run(ctx context.Context, s *side) outcome
+	String() string
+}
+
+// op is one operation of a Tx. One of the pointers is set.
+type op struct {
+	insert *storage.Insert
+	change *storage.Change
+	delete *storage.Delete
+	depend *storage.Depend
+	settle *storage.Settle
+	back   int // how long ago the version, or the fence, was that of the task
+}
+
+func (o *op) ref() storage.Ref {
+	switch {
+	case o.insert != nil:
+		return o.insert.Ref
+	case o.change != nil:
+		return o.change.Ref
+	case o.delete != nil:
+		return o.delete.Ref
+	case o.depend != nil:
+		return o.depend.Ref
+	}
+	return o.settle.Fence.Ref
+}
+
+func (o *op) String() string {
+	b := &strings.Builder{}
+	switch {
+	case o.insert != nil:
+		b.WriteString(inserted(o.insert))
+	case o.change != nil:
+		ch := o.change
+		fmt.Fprintf(b, "change %s", ch.Ref)
+		add := adder(b)
+		add("state", ch.State, ch.State != "")
+		add("queue", ch.Queue, ch.Queue != "")
+		add("delay", ch.Delay, ch.Delay != 0)
+		add("at", moment(ch.At), !ch.At.IsZero())
+		add("requeue", true, ch.Requeue)
+		add("payload", ch.Encoding+"/"+bytesOf(ch.Payload), ch.Encoding != "")
+		add("headers", ch.Headers, ch.Headers != nil)
+		if ch.Priority != nil {
+			add("priority", *ch.Priority, true)
+		}
+		add("cursor", cursor(ch.Cursor), ch.Cursor != nil)
+	case o.settle != nil:
+		fmt.Fprintf(b, "settle %s %s", o.ref(), o.settle.Outcome)
+		add := adder(b)
+		add("delay", o.settle.Delay, o.settle.Delay != 0)
+		add("reason", o.settle.Reason, o.settle.Reason != "")
+		add("result", bytesOf(o.settle.Result), o.settle.Result != nil)
+	case o.delete != nil:
+		fmt.Fprintf(b, "delete %s", o.ref())
+	default:
+		fmt.Fprintf(b, "depend on %s", o.ref())
+	}
+	if o.back > 0 {
+		fmt.Fprintf(b, " of %d versions ago", o.back)
+	}
+	return b.String()
+}
+
+// inserted prints what an insert asks for.
+func inserted(in *storage.Insert) string {
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "insert %s %s/%s/%s", in.Ref, in.Kind, in.Encoding, bytesOf(in.Payload))
+	add := adder(b)
+	add("headers", in.Headers, len(in.Headers) > 0)
+	add("priority", in.Priority, in.Priority != 0)
+	add("delay", in.Delay, in.Delay != 0)
+	add("at", moment(in.At), !in.At.IsZero())
+	add("retries", in.MaxRetries, in.MaxRetries > 0)
+	add("crashes", in.CrashLimit, true)
+	add("timeout", in.Timeout, in.Timeout != 0)
+	add("keep", in.Keep, in.Keep != storage.Keep{})
+	add("unique", in.Unique, in.Unique != storage.Unique{})
+	add("conflict", in.OnConflict, in.Unique != storage.Unique{})
+	add("cursor", cursor(in.Cursor), in.Cursor != nil)
+	return b.String()
+}
+
+// tx is a Tx whose versions and fences each side fills in.
+type tx []op
+
+func (x tx) resolve(ctx context.Context, s *side) storage.Tx {
+	var out storage.Tx
+	for i := range x {
+		o := &x[i]
+		switch {
+		case o.insert != nil:
+			out.Inserts = append(out.Inserts, *o.insert)
+		case o.change != nil:
+			ch := *o.change
+			if ch.Version != 0 || ch.State != storage.Cancelled {
+				ch.Version = s.version(ctx, ch.Ref, o.back)
+			}
+			out.Changes = append(out.Changes, ch)
+		case o.delete != nil:
+			out.Deletes = append(out.Deletes, storage.Delete{Ref: o.ref(), Version: s.version(ctx, o.ref(), o.back)})
+		case o.depend != nil:
+			out.Depends = append(out.Depends, storage.Depend{Ref: o.ref(), Version: s.version(ctx, o.ref(), o.back)})
+		default:
+			settle := *o.settle
+			settle.Fence = s.fence(o.ref(), o.back)
+			out.Settles = append(out.Settles, settle)
+		}
+	}
+	return out
+}
+
+// apply is a call of Apply.
+type apply struct {
+	call storage.Call
+	txs  []tx
+	// spanning is a Tx that a Cluster cannot carry out and others refuse, -1 for none.
+	spanning int
+}
+
+func (a *apply) queues() []string {
+	var names []string
+	for _, x := range a.txs {
+		for i := range x {
+			names = append(names, x[i].ref().Queue)
+			if x[i].change != nil && x[i].change.Queue != "" {
+				names = append(names, x[i].change.Queue)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (a *apply) run(ctx context.Context, s *side) outcome {
+	txs := make([]storage.Tx, len(a.txs))
+	for i := range a.txs {
+		txs[i] = a.txs[i].resolve(ctx, s)
+	}
+	return s.remember(ctx, a.call, func(ctx context.Context) outcome {
+		applied, err := s.store.Apply(ctx, a.call, txs...)
+		for i := range applied {
+			for j, p := range applied[i].Changed {
+				if from := txs[i].Changes[j].Ref; p.Ref != from {
+					s.moved(from, p.Ref)
+				}
+			}
+		}
+		out := s.applied(applied, err)
+		if a.spanning < 0 {
+			return out
+		}
+		refused := fmt.Sprintf("tx %d: refused", a.spanning)
+		for i := range out {
+			if strings.HasPrefix(out[i], refused) {
+				out[i] = refused
+			}
+		}
+		return slices.Compact(out)
+	})
+}
+
+func (a *apply) String() string {
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "apply %x.%d", a.call.Lane.ID[:3], a.call.Seq)
+	for i, x := range a.txs {
+		if i > 9 && i < len(a.txs)-1 { // one of many that are alike
+			continue
+		}
+		for j := range x {
+			fmt.Fprintf(b, "\n    tx %d: %s", i, x[j].String())
+		}
+	}
+	return b.String()
+}
+
+// claim is a call of Claim.
+type claim struct{ req storage.ClaimRequest }
+
+func (c *claim) queues() []string { return nil } // it promotes what was not promoted yet
+
+func (c *claim) run(ctx context.Context, s *side) outcome {
+	return s.remember(ctx, c.req.Call, func(ctx context.Context) outcome {
+		req := s.asking(&c.req)
+		claimed, err := s.store.Claim(ctx, *req)
+		return s.claimed(req, claimed, err)
+	})
+}
+
+func (c *claim) String() string {
+	return fmt.Sprintf("claim %x.%d for %s: at most %d of %v, start %d, suspect %v, lease %v", c.req.Call.Lane.ID[:3],
+		c.req.Call.Seq, c.req.Runner, c.req.Max, c.req.Queues, c.req.Start, c.req.Suspect, c.req.Lease)
+}
+
+// extend is a call of Extend.
+type extend struct {
+	req  storage.ExtendRequest
+	back []int // of each lease
+}
+
+func (e *extend) queues() []string { return nil }
+
+func (e *extend) run(ctx context.Context, s *side) outcome {
+	req := e.req
+	req.Leases = slices.Clone(req.Leases)
+	for i := range req.Leases {
+		req.Leases[i].Fence = s.fence(req.Leases[i].Fence.Ref, e.back[i])
+	}
+	return s.remember(ctx, req.Call, func(ctx context.Context) outcome {
+		extended, err := s.store.Extend(ctx, req)
+		return s.extended(extended, err)
+	})
+}
+
+func (e *extend) String() string {
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "extend %x.%d", e.req.Call.Lane.ID[:3], e.req.Call.Seq)
+	if e.req.Runner.ID != "" {
+		fmt.Fprintf(b, " of %+v", e.req.Runner)
+	}
+	for i, l := range e.req.Leases {
+		fmt.Fprintf(b, "\n    %s of %d claims ago: for %v, started %v, progress %s, checkpoint %s", l.Fence.Ref, e.back[i],
+			l.For, l.Started, bytesOf(l.Progress), bytesOf(l.Checkpoint))
+	}
+	return b.String()
+}
+
+// configure is a call of Configure.
+type configure struct {
+	call     storage.Call
+	queue    string
+	settings storage.Settings
+}
+
+func (c *configure) queues() []string { return nil }
+
+func (c *configure) run(ctx context.Context, s *side) outcome {
+	return s.remember(ctx, c.call, func(ctx context.Context) outcome {
+		if err := s.store.Configure(ctx, c.call, c.queue, c.settings); err != nil {
+			return s.failed(err)
+		}
+		return outcome{"configured"}
+	})
+}
+
+func (c *configure) String() string {
+	return fmt.Sprintf("configure %x.%d: %s %+v", c.call.Lane.ID[:3], c.call.Seq, c.queue, c.settings)
+}
+
+// repeat is the last call of a lane once more.
+type repeat struct {
+	lane storage.Lane
+	what string
+	// reads are the queues whose tasks the answer tells of anew.
+	reads []string
+}
+
+func (r *repeat) queues() []string { return r.reads }
+
+func (r *repeat) run(ctx context.Context, s *side) outcome {
+	last, ok := s.sent[r.lane.ID]
+	if !ok {
+		return outcome{"nothing to repeat"}
+	}
+	out := last.again(ctx)
+	if r.what == "apply" && differ(last.first, out) != "" {
+		out = append(out, "the first outcome was another:\n"+differ(last.first, out))
+	}
+	return out
+}
+
+func (r *repeat) String() string {
+	return fmt.Sprintf("repeat the last %s of lane %x", r.what, r.lane.ID[:3])
+}
+
+// read reads one task.
+type read struct{ ref storage.Ref }
+
+func (r *read) queues() []string { return []string{r.ref.Queue} }
+
+func (r *read) run(ctx context.Context, s *side) outcome {
+	t, err := s.store.Task(ctx, r.ref)
+	if err != nil {
+		return s.failed(err)
+	}
+	return outcome{s.task(&t)}
+}
+
+func (r *read) String() string { return "read " + r.ref.String() }
+
+// advance moves the clocks.
+type advance struct{ by time.Duration }
+
+func (a *advance) queues() []string                   { return nil }
+func (a *advance) run(context.Context, *side) outcome { return nil }
+func (a *advance) String() string                     { return fmt.Sprint("advance by ", a.by) }
+
+// ordered are the states in whose listings each task has a place of its own. Others are
+// listed by a moment that many can share.
+var ordered = []storage.State{storage.Waiting, storage.Scheduled, storage.Retry}
+
+// place is the moment by which a task is listed.
+func place(t *storage.Task) time.Time {
+	if t.State == storage.Pending {
+		return t.LeaseUntil
+	}
+	return t.Expires
+}
+
+// whole lists all that a side holds.
+type whole struct {
+	names []string
+	page  int
+}
+
+func (w *whole) queues() []string { return w.names }
+
+func (w *whole) run(ctx context.Context, s *side) (out outcome) {
+	for _, name := range w.names {
+		for _, state := range storage.States() {
+			listed := s.list(ctx, storage.TasksQuery{Queue: name, State: state, Limit: w.page})
+			if !slices.Contains(ordered, state) {
+				sort.Strings(listed)
+			}
+			out = append(out, listed...)
+		}
+	}
+	alive, err := s.store.Runners(ctx)
+	if err != nil {
+		return append(out, s.failed(err)...)
+	}
+	page, err := s.store.Queues(ctx, storage.QueuesQuery{})
+	if err != nil {
+		return append(out, s.failed(err)...)
+	}
+	out = append(out, runners(alive)...)
+	return append(out, fmt.Sprint("queues ", page.Names))
+}
+
+// list gives all tasks of a state, page after page, and each as it reads by itself.
+func (s *side) list(ctx context.Context, query storage.TasksQuery) (out outcome) {
+	for last := (time.Time{}); ; {
+		page, err := s.store.Tasks(ctx, query)
+		if err != nil {
+			return append(out, s.failed(err)...)
+		}
+		for i := range page.Tasks {
+			t := &page.Tasks[i]
+			if place(t).Before(last) {
+				out = append(out, fmt.Sprintf("%s is listed too late", t.Ref))
+			}
+			last = place(t)
+			out = append(out, "listed "+s.task(t))
+			out = append(out, (&read{t.Ref}).run(ctx, s)...)
+		}
+		if query.After = page.Next; page.Next == "" {
+			return out
+		}
+	}
+}
+
+func (w *whole) String() string { return fmt.Sprintf("list everything in pages of %d", w.page) }
+
+// sortedNames gives the queues of a claim.
+func sortedNames(queues []storage.ClaimQueue) []string {
+	var names []string
+	for _, q := range queues {
+		names = append(names, q.Name)
+	}
+	sort.Strings(names)
+	return names
+}

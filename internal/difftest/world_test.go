@@ -1,0 +1,285 @@
+package difftest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// world is all sides under one sequence. What the first side, memory, does is right.
+type world struct {
+	t     testing.TB
+	sides []*side
+	move  func(now time.Time) // the clocks of all sides, which go on from there
+
+	now     time.Time                 // as the step began
+	moved   time.Time                 // when that was, by the clock of the machine
+	touched map[string]time.Time      // when a queue was last claimed from
+	behind  map[string]bool           // queues in which some sides may not have promoted all that is due
+	tasks   map[string][]storage.Task // of memory, by queue
+	log     []string                  // what was done so far
+}
+
+// The queues. The first three are in one slot of a Cluster, and can share a Tx there.
+var (
+	together = []string{"q68", "q2973", "q8796"}
+	apart    = []string{"b", "c"}
+	queues   = slices.Concat(together, apart)
+	removed  = "gone" // is empty for most of the time
+	all      = append(slices.Clone(queues), removed)
+)
+
+const (
+	// grid is what the clock moves by a multiple of.
+	grid = 8 * time.Second
+	// unlooked is how long a queue may be left alone: less than storage.JumpAfter, so that
+	// no side takes what passed for a jump of the clock.
+	unlooked = 9 * time.Minute
+	// crowd is how much one claim may find to maintain: less than any side does at once.
+	crowd = 40
+)
+
+func newWorld(t testing.TB, sides []*side, move func(time.Time)) *world {
+	w := &world{
+		t: t, sides: sides, move: move, now: begin, touched: map[string]time.Time{}, behind: map[string]bool{},
+	}
+	for _, name := range all {
+		w.touched[name] = begin
+	}
+	w.pass(0)
+	w.look()
+	return w
+}
+
+// pass moves the clocks.
+func (w *world) pass(by time.Duration) {
+	w.now = w.now.Add(by)
+	w.moved = time.Now()
+	w.move(w.now)
+}
+
+// late reports whether the step took so long that its outcome was not certain.
+func (w *world) late() bool { return time.Since(w.moved) > grid/5 }
+
+// do carries out a step on all sides, and gives the difference that it makes, or "".
+func (w *world) do(st step) string {
+	by := grid
+	if a, ok := st.(*advance); ok {
+		by = a.by
+	}
+	if diff := w.maintain(w.alone(by)); diff != "" {
+		return diff
+	}
+	w.pass(by)
+	if diff := w.maintain(w.unsure(st)); diff != "" {
+		return diff
+	}
+	diff := w.compare(st.String(), st, func(s *side) outcome { return st.run(w.t.Context(), s) })
+	if c, ok := st.(*claim); ok {
+		w.claimed(c)
+	}
+	w.look()
+	return diff + w.sizes()
+}
+
+// alone names the queues that nobody looked at for so long that a side might take what
+// passes for a jump of the clock.
+func (w *world) alone(by time.Duration) (names []string) {
+	for name, at := range w.touched {
+		if w.now.Add(by).Sub(at) > unlooked {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// unsure names the queues in which the contract leaves more than one outcome of a step open
+// until they are maintained.
+func (w *world) unsure(st step) (names []string) {
+	switch st := st.(type) {
+	case *claim:
+		found := 0
+		for _, q := range st.req.Queues {
+			found += w.found(q.Name)
+		}
+		if found > crowd { // not every side does so much at once
+			names = sortedNames(st.req.Queues)
+		}
+	case *repeat: // some sides maintain the queues of a claim that they repeat
+		names = st.reads
+	case *whole: // where everything shows
+		names = st.names
+	default:
+		for _, name := range st.queues() {
+			if w.behind[name] {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// maintain has the maintenance of queues done to its end.
+func (w *world) maintain(names []string) string {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		diff := w.compare("maintain "+name, nil, func(s *side) outcome { return s.maintain(w.t, name) })
+		w.touched[name] = w.now
+		delete(w.behind, name)
+		if diff != "" {
+			return diff
+		}
+	}
+	if len(names) > 0 {
+		w.look()
+	}
+	return ""
+}
+
+// claimed notes what a claim may have left to be promoted on some sides.
+func (w *world) claimed(c *claim) {
+	for _, q := range c.req.Queues {
+		w.touched[q.Name] = w.now
+		if c.req.Max == 0 || q.Max < 0 {
+			delete(w.behind, q.Name)
+		} else if w.due(q.Name) {
+			w.behind[q.Name] = true
+		}
+	}
+}
+
+// moreMayBe reports whether a claim may say that there is more where there is nothing for it:
+// one that is repeated may, and one that leaves tasks which it may not take.
+func (w *world) moreMayBe(st step) bool {
+	switch st := st.(type) {
+	case *repeat:
+		return st.what == "claim"
+	case *claim:
+		all, err := w.sides[0].store.Stats(w.t.Context(), sortedNames(st.req.Queues)...)
+		return err == nil && slices.ContainsFunc(all, func(s storage.Stats) bool { return s.Waiting > 0 })
+	}
+	return false
+}
+
+// lagging reports whether a step may leave something on some sides that is due.
+func (w *world) lagging(st step) bool {
+	c, ok := st.(*claim)
+	return ok && slices.ContainsFunc(c.req.Queues, func(q storage.ClaimQueue) bool {
+		return w.behind[q.Name] || w.due(q.Name)
+	})
+}
+
+// due reports whether something in a queue was to be promoted before the step.
+func (w *world) due(queue string) bool {
+	return slices.ContainsFunc(w.in([]string{queue}, storage.Scheduled, storage.Retry), func(t storage.Task) bool {
+		return !t.Due.After(w.now)
+	})
+}
+
+// found counts what a claim finds to maintain in a queue.
+func (w *world) found(queue string) int {
+	n := 0
+	for i := range w.tasks[queue] {
+		t := &w.tasks[queue][i]
+		for _, at := range []time.Time{t.Due, t.Expires, t.LeaseUntil} {
+			if !at.IsZero() && !at.After(w.now) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// compare has all sides do something at the same time.
+func (w *world) compare(what string, st step, act func(s *side) outcome) string {
+	outcomes := make([]outcome, len(w.sides))
+	var running sync.WaitGroup
+	for i, s := range w.sides {
+		running.Go(func() { outcomes[i] = act(s) })
+	}
+	running.Wait()
+	w.log = append(w.log, what+"\n    -> "+strings.Join(outcomes[0][:min(len(outcomes[0]), 12)], "\n    -> "))
+	b := &strings.Builder{}
+	for i, s := range w.sides[1:] {
+		want, got := outcomes[0], outcomes[i+1]
+		if s.lazy && w.lagging(st) {
+			want, got = want.without(nextDue), got.without(nextDue)
+		}
+		if !slices.Contains(want, more) && w.moreMayBe(st) {
+			got = got.without(more)
+		}
+		if diff := differ(want, got); diff != "" {
+			fmt.Fprintf(b, "%s differs from memory in: %s\n%s", s.name, what, diff)
+		}
+	}
+	return b.String()
+}
+
+// sizes compares sizes and totals.
+func (w *world) sizes() string {
+	lists := make([][]storage.Stats, len(w.sides))
+	var running sync.WaitGroup
+	for i, s := range w.sides {
+		running.Go(func() {
+			var err error
+			if lists[i], err = s.store.Stats(w.t.Context(), all...); err != nil {
+				w.t.Errorf("%s: stats: %v", s.name, err)
+				lists[i] = make([]storage.Stats, len(all))
+			}
+		})
+	}
+	running.Wait()
+	b := &strings.Builder{}
+	for i, s := range w.sides[1:] {
+		for j, name := range all {
+			loosely := s.lazy && w.behind[name]
+			want, got := stats(&lists[0][j], loosely), stats(&lists[i+1][j], loosely)
+			if want != got {
+				fmt.Fprintf(b, "%s differs from memory in its sizes\n  want %s\n  got  %s\n", s.name, want, got)
+			}
+		}
+	}
+	return b.String()
+}
+
+// look takes in the state of memory, from which the next step is made.
+func (w *world) look() {
+	w.tasks = make(map[string][]storage.Task, len(all))
+	for _, name := range all {
+		for _, state := range storage.States() {
+			query := storage.TasksQuery{Queue: name, State: state, Limit: storage.MaxPage}
+			for {
+				page, err := w.sides[0].store.Tasks(w.t.Context(), query)
+				if err != nil {
+					w.t.Fatalf("memory: tasks: %v", err)
+				}
+				w.tasks[name] = append(w.tasks[name], page.Tasks...)
+				if query.After = page.Next; page.Next == "" {
+					break
+				}
+			}
+		}
+	}
+}
+
+// in gives the tasks of some queues that are in one of some states.
+func (w *world) in(names []string, states ...storage.State) []storage.Task {
+	var found []storage.Task
+	for _, name := range names {
+		for i := range w.tasks[name] {
+			if slices.Contains(states, w.tasks[name][i].State) {
+				found = append(found, w.tasks[name][i])
+			}
+		}
+	}
+	return found
+}
+
+// told gives the end of what was done.
+func (w *world) told(last int) string {
+	return strings.Join(w.log[max(0, len(w.log)-last):], "\n")
+}
