@@ -12,9 +12,11 @@ import (
 
 // ClientConfig configures a [Client]. The zero value works.
 type ClientConfig struct {
-	// Patience is how long a call that finds the storage away, or whose outcome is
-	// unknown, is repeated, within its context, before it returns an [ErrUnavailable] or
-	// [ErrUnknown]: default 5 s, None never repeats.
+	// Patience bounds how long a call that changes something is repeated, within its
+	// context, where the storage is away or the outcome is unknown, before it returns an
+	// [ErrUnavailable] or [ErrUnknown]: default 5 s, None never repeats. Calls that read,
+	// and calls that have to read a task before they change it, such as Requeue, return
+	// the error of the read at once.
 	Patience time.Duration
 	// MaxPayload bounds the encoded parameters of a job, in bytes: default 1 MiB, at
 	// most 16 MiB. Where a storage was opened with other limits, those hold too.

@@ -141,7 +141,7 @@ func SetResult(ctx context.Context, v any) error {
 }
 
 // Progress stores how far the running job is, for those who look at it, at once and
-// under its lease. v is stored as JSON.
+// under its lease. v is stored as JSON. Its errors are those of [Checkpoint].
 func Progress(ctx context.Context, v any) error {
 	a, err := running(ctx)
 	if err != nil {
@@ -159,7 +159,12 @@ func Progress(ctx context.Context, v any) error {
 }
 
 // Checkpoint stores v, at once and under the lease, for a later run of the task to
-// begin from; see [LoadCheckpoint]. It is gone when the task has ended.
+// begin from; see [LoadCheckpoint]. It stays with the task for as long as the task is kept, and
+// a requeue keeps it: to run a task from its beginning, delete it and enqueue it again.
+//
+// While the storage is away Checkpoint waits for it, for up to [RunnerConfig].Lease / 6, 5 s at
+// most, and then returns an [ErrUnavailable] or [ErrUnknown]. A job that can go on without it
+// ignores those.
 func Checkpoint(ctx context.Context, v any) error {
 	a, err := running(ctx)
 	if err != nil {

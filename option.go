@@ -35,7 +35,8 @@ func To(queue string) Option {
 
 // ID names the task, within its queue. As long as a task of that id is kept, enqueueing the
 // same job with the same parameters under it gives that task, with [ErrExists] where it is
-// dead or cancelled; anything else is a *[DependencyError].
+// dead or cancelled; anything else is a *[DependencyError]. A completed task is kept only as
+// its Keep says: with [KeepFor] an id guards against a repeat after the completion too.
 func ID(id string) Option {
 	return option(func(c *call) { c.fail(checkID(id)); c.id = &id; c.only("ID") })
 }

@@ -121,8 +121,9 @@ func (q *Queue) Page(
 	return page, q.wrap("list tasks", err)
 }
 
-// Requeue makes a task wait for a runner, due now: one that ended starts anew, with
-// its retries and crashes reset and its history kept, to which the requeue is added; one
+// Requeue makes a task wait for a runner, due now. A task that ended starts anew, with its
+// retries and crashes reset. Its history is kept, and the requeue is added to it; its
+// checkpoint and its idempotency key stay too, so that a job resumes where it was. A task
 // that is scheduled or in retry comes forward.
 // [ErrNotFound]; a *[DependencyError] where it runs or its unique key is taken.
 func (q *Queue) Requeue(ctx context.Context, id string) error {

@@ -109,7 +109,9 @@ type Runner struct {
 // Where the job panics, next returns a *[PanicError]. Where the job succeeded and the
 // middleware returns an error all the same, the task has failed: it is retried, and the
 // job runs again. A middleware whose own work must not re-run the job logs its error and
-// returns nil.
+// returns nil. A middleware that adds to an error wraps it with %w: what [Snooze], [Discard],
+// [RetryIn] and parameters that do not fit return is told by its type. A task whose kind is
+// not registered here does not pass the middleware.
 type Middleware func(next func(context.Context) error) func(context.Context) error
 
 // NewRunner checks the configuration and makes a runner on store. It does no I/O. Its
@@ -239,9 +241,9 @@ func (r *Runner) SetConcurrency(n int) error {
 	return nil
 }
 
-// ErrGraceExceeded is what Run returns where jobs outlived the grace period: their
-// contexts have ended and their tasks were released, but their goroutines may still
-// run.
+// ErrGraceExceeded is what Run returns where jobs had not returned a second after the
+// grace period, when their contexts ended: their tasks were released, but their
+// goroutines may still run.
 var ErrGraceExceeded = errors.New("midge: jobs outlived the grace period")
 
 // Run claims tasks and runs their jobs until ctx ends or Stop is called. Then it
@@ -250,7 +252,9 @@ var ErrGraceExceeded = errors.New("midge: jobs outlived the grace period")
 // uncharged. The contexts of jobs carry the values of ctx but do not end with it.
 //
 // Run returns nil after a drain, ErrGraceExceeded, ErrRunning when it was called
-// before, or what kept it from starting: the storage refused, or did not answer. Where the
+// before, or what kept it from starting: the storage refused, or did not answer. A program
+// that is to wait for its storage makes a new runner then. Tasks that could not be settled
+// because the storage was away run again; the log names them, Run's error does not. Where the
 // storage is closed before Run has returned, it stops as by Stop and returns an error that
 // wraps storage.ErrClosed.
 func (r *Runner) Run(ctx context.Context) error {

@@ -53,7 +53,8 @@ func declares(r storage.RunnerInfo, cursor storage.Task) bool {
 }
 
 // RunSchedule enqueues the task of a schedule now, beside its ticks, which it does not
-// move, and gives its ref. [ErrNotFound].
+// move, and gives its ref. With [NoOverlap], where the task of an earlier tick or run has
+// not ended, nothing is enqueued and the ref is that task's. [ErrNotFound].
 func (q *Queue) RunSchedule(ctx context.Context, name string) (storage.Ref, error) {
 	if err := q.checkSchedule(name); err != nil {
 		return storage.Ref{}, q.wrap("run schedule", err)
