@@ -18,7 +18,8 @@ import (
 // else.
 type Config struct {
 	// URL of the database, or a connection string of libpq. A password in it is never
-	// printed. With several hosts the one that takes writes is used.
+	// printed. With several hosts the one that takes writes is used. Without
+	// sslmode=verify-full a server elsewhere may be an impostor: Describe warns.
 	//
 	//	postgres://user:password@host:5432/database?sslmode=verify-full
 	//	postgres://user:password@one,two/database

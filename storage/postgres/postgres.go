@@ -76,7 +76,10 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 		err = s.examine(ctx, cfg.Schema)
 	}
 	if err == nil && cfg.ListenURL != "" {
-		err = s.wake.examine(ctx, cfg.Schema)
+		var lacks string
+		if lacks, err = s.wake.examine(ctx, cfg.Schema); lacks != "" {
+			s.warnings = append(s.warnings, "the listener: "+lacks)
+		}
 	}
 	if err != nil {
 		_ = s.Close()
@@ -150,6 +153,19 @@ func (s *Storage) examine(ctx context.Context, name string) error {
 		return &SchemaError{Schema: name, Have: have, Want: len(files)}
 	}
 	s.judge(fsync, commit, pages)
+	return s.judgeLine(ctx)
+}
+
+// judgeLine warns of a connection that others can read, or where they can answer.
+func (s *Storage) judgeLine(ctx context.Context) error {
+	conn, err := acquire(ctx, s.pool)
+	if err != nil {
+		return translate(err)
+	}
+	defer release(conn)
+	if lacks := insecurity(conn.Conn().PgConn().Conn(), conn.Conn().Config().TLSConfig); lacks != "" {
+		s.warnings = append(s.warnings, lacks)
+	}
 	return nil
 }
 

@@ -59,16 +59,17 @@ func (w *wake) start() {
 // deafFor is the default of wake.deafFor.
 const deafFor = 10 * time.Second
 
-// examine asks, as the storage is opened, whether the listener will get where all else is. A
-// server that cannot be reached now may be later.
-func (w *wake) examine(ctx context.Context, schema string) error {
+// examine asks, as the storage is opened, whether the listener will get where all else is, and
+// says what its connection lacks. A server that cannot be reached now may be later.
+func (w *wake) examine(ctx context.Context, schema string) (lacks string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	conn, err := w.connect(ctx)
 	if err != nil {
-		return refusal(err)
+		return "", refusal(err)
 	}
 	defer hangUp(ctx, conn)
+	lacks = insecurity(conn.PgConn().Conn(), conn.Config().TLSConfig)
 	var database string
 	var same bool
 	const question = "SELECT current_database(), EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1)"
@@ -77,7 +78,7 @@ func (w *wake) examine(ctx context.Context, schema string) error {
 		err = fmt.Errorf("%w: database %s has no schema %s, want that of Config.URL",
 			storage.ErrRefused, database, schema)
 	}
-	return refusal(err)
+	return lacks, refusal(err)
 }
 
 // refusal is an error where trying again would not help.

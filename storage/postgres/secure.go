@@ -1,0 +1,26 @@
+package postgres
+
+import (
+	"crypto/tls"
+	"net"
+)
+
+// insecurity says for Describe what a connection lacks that leaves this machine, "" for nothing.
+// settings are those of its TLS, nil for none.
+func insecurity(conn net.Conn, settings *tls.Config) string {
+	addr, remote := conn.RemoteAddr().(*net.TCPAddr)
+	if !remote || addr.IP.IsLoopback() { // a socket of this machine
+		return ""
+	}
+	line, encrypted := conn.(*tls.Conn)
+	switch {
+	case !encrypted:
+		return "the connection to the server is not encrypted: set sslmode=verify-full"
+	case len(line.ConnectionState().VerifiedChains) > 0:
+		return ""
+	case settings != nil && (settings.VerifyPeerCertificate != nil || settings.VerifyConnection != nil):
+		return "" // it verifies by itself, as with sslmode=verify-ca
+	}
+	return "the server's certificate is not verified, so that another server can stand in its place: " +
+		"set sslmode=verify-full"
+}
