@@ -164,7 +164,9 @@ func (s *Storage) beatKeys() []any {
 
 // beat keeps a heartbeat, and tells when it was heard. The last call of a runner is kept with
 // what it said.
-func (s *Storage) beat(ctx context.Context, call storage.Call, info *storage.RunnerInfo) (heard time.Time, err error) {
+func (s *Storage) beat(
+	ctx context.Context, call storage.Call, info *storage.RunnerInfo,
+) (heard time.Time, err error) {
 	said, err := json.Marshal(info)
 	if err != nil {
 		return heard, storage.Invalid("RunnerInfo", info.ID, "what JSON can hold: %v", err)

@@ -189,49 +189,53 @@ func TestWhatIsRecoveredWaitsInTheOrderOfItsClaims(t *testing.T) {
 	for _, size := range []int{1, 3, 8} {
 		for _, busy := range []string{"", "mail", "bulk"} { // by grab.lua, take.lua and claim.lua, glean.lua
 			t.Run(fmt.Sprintf("%d, busy %q", size, busy), func(t *testing.T) {
-				j := newJumping(t)
-				var want []string
-				var txs []storage.Tx
-				for i := range 16 {
-					id := fmt.Sprintf("t%02d", 99-i)
-					txs, want = append(txs, insertOf("mail", id)), append(want, id)
-				}
-				j.apply(txs...)
-				queues := []string{"mail"}
-				switch busy {
-				case "mail":
-					j.insert("later", 100*time.Hour)
-				case "bulk":
-					queues = append(queues, busy)
-				}
-				for _, q := range queues {
-					j.s.calm.saw(q, busy != "mail")
-				}
-				var fences []storage.Fence
-				for len(fences) < len(want) {
-					req := asking(j.call(), size, queues...)
-					req.Lease = time.Duration(100-len(fences)) * time.Second // later ones end first
-					c, err := j.s.Claim(t.Context(), req)
-					if err != nil || len(c.Fences) == 0 {
-						t.Fatal(c, err)
-					}
-					fences = append(fences, c.Fences...)
-				}
-				for _, i := range []int{7, 6, 2, 1} {
-					req := storage.ExtendRequest{Call: j.call(), Leases: []storage.Extension{
-						{Fence: fences[i+1], For: 110 * time.Second, Started: true}, {Fence: fences[i], For: 110 * time.Second},
-					}}
-					if _, err := j.s.Extend(t.Context(), req); err != nil {
-						t.Fatal(err)
-					}
-				}
-				task, err := j.s.Task(t.Context(), fences[1].Ref)
-				if err != nil || task.Runner != "r" {
-					t.Errorf("the runner is %q, %v", task.Runner, err)
-				}
-				j.at(3 * time.Minute)
-				j.want("recovered", j.claim(), want...)
+				testRecoveredOrder(newJumping(t), size, busy)
 			})
 		}
 	}
+}
+
+func testRecoveredOrder(j *jumping, size int, busy string) {
+	j.Helper()
+	var want []string
+	var txs []storage.Tx
+	for i := range 16 {
+		id := fmt.Sprintf("t%02d", 99-i)
+		txs, want = append(txs, insertOf("mail", id)), append(want, id)
+	}
+	j.apply(txs...)
+	queues := []string{"mail"}
+	switch busy {
+	case "mail":
+		j.insert("later", 100*time.Hour)
+	case "bulk":
+		queues = append(queues, busy)
+	}
+	for _, q := range queues {
+		j.s.calm.saw(q, busy != "mail")
+	}
+	var fences []storage.Fence
+	for len(fences) < len(want) {
+		req := asking(j.call(), size, queues...)
+		req.Lease = time.Duration(100-len(fences)) * time.Second // later ones end first
+		c, err := j.s.Claim(j.Context(), req)
+		if err != nil || len(c.Fences) == 0 {
+			j.Fatal(c, err)
+		}
+		fences = append(fences, c.Fences...)
+	}
+	for _, i := range []int{7, 6, 2, 1} {
+		req := storage.ExtendRequest{Call: j.call(), Leases: []storage.Extension{
+			{Fence: fences[i+1], For: 110 * time.Second, Started: true}, {Fence: fences[i], For: 110 * time.Second},
+		}}
+		if _, err := j.s.Extend(j.Context(), req); err != nil {
+			j.Fatal(err)
+		}
+	}
+	task, err := j.s.Task(j.Context(), fences[1].Ref)
+	if err != nil || task.Runner != "r" {
+		j.Errorf("the runner is %q, %v", task.Runner, err)
+	}
+	j.at(3 * time.Minute)
+	j.want("recovered", j.claim(), want...)
 }

@@ -244,8 +244,8 @@ func TestAQueueThatIsLookedAtNeverWaits(t *testing.T) {
 					j.apply(tx)
 				}
 				j.claim(queues...)
-				for n := range time.Duration(6) {
-					j.at((n + 1) * 9 * time.Minute)
+				for at := 9 * time.Minute; at < time.Hour; at += 9 * time.Minute {
+					j.at(at)
 					j.claim(queues...)
 				}
 				tx := insertOf(last, "later")

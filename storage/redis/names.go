@@ -123,11 +123,11 @@ func fillsOf(tx *storage.Tx) iter.Seq[string] {
 
 func (s *Storage) registerQueues(ctx context.Context, queues []string) (fresh map[string]string, err error) {
 	if len(queues) == 0 {
-		return nil, nil
+		return fresh, nil
 	}
 	due, never := s.names.due(queues)
 	if len(due) == 0 {
-		return nil, nil
+		return fresh, nil
 	}
 	args := make([]any, len(due))
 	for i, q := range due {
@@ -138,7 +138,7 @@ func (s *Storage) registerQueues(ctx context.Context, queues []string) (fresh ma
 		if never {
 			return nil, err
 		}
-		return nil, nil // they are on the list since a minute ago
+		return fresh, nil // they are on the list since a minute ago
 	}
 	told := values(list)
 	for _, q := range due {
@@ -154,7 +154,9 @@ func (s *Storage) registerQueues(ctx context.Context, queues []string) (fresh ma
 }
 
 // unregister takes fresh queues off the list in which no Tx of a call put anything.
-func (s *Storage) unregister(ctx context.Context, fresh map[string]string, txs []storage.Tx, applied []storage.Applied) {
+func (s *Storage) unregister(
+	ctx context.Context, fresh map[string]string, txs []storage.Tx, applied []storage.Applied,
+) {
 	if len(fresh) == 0 {
 		return
 	}

@@ -174,8 +174,9 @@ func (s *Storage) clocks(ctx context.Context) (clocks, error) {
 	return heed(ctx, &s.scripts.calls, func(ctx context.Context) (c clocks, err error) {
 		pipe := s.client.Pipeline()
 		now := pipe.Time(ctx)
-		var metas []*goredis.SliceCmd
-		for _, queue := range s.used() {
+		queues := s.used()
+		metas := make([]*goredis.SliceCmd, 0, len(queues))
+		for _, queue := range queues {
 			metas = append(metas, pipe.HMGet(ctx, s.keys.key(queue, metaKey), "mark", "jumped"))
 		}
 		_, _ = pipe.Exec(ctx) // each has its own error
