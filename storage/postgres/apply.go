@@ -73,9 +73,16 @@ func isPlain(tx *storage.Tx) bool {
 	return true
 }
 
-// poolOf gives the connections of a class: what ends a lease has a reserve.
-func (s *Storage) poolOf(class int) *pgxpool.Pool {
-	if class == classInsert {
+// largeBytes is what is too much for the reserve: heartbeats do not wait for its transmission.
+const largeBytes = 64 << 10
+
+// poolOf gives the connections of a flush: what ends a lease has a reserve, unless it is large.
+func (s *Storage) poolOf(class int, parts []*part) *pgxpool.Pool {
+	size := 0
+	for _, p := range parts {
+		size += p.size
+	}
+	if class == classInsert || size > largeBytes {
 		return s.pool
 	}
 	return s.reserve
@@ -93,7 +100,7 @@ func (s *Storage) flushTogether(ctx context.Context, class int, parts []*part) e
 		return err
 	}
 	begun := time.Now()
-	tx, err := s.begin(ctx, s.poolOf(class))
+	tx, err := s.begin(ctx, s.poolOf(class, parts))
 	if err != nil {
 		return err
 	}

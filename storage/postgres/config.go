@@ -34,8 +34,8 @@ type Config struct {
 	// each other. 1 to 40 lower-case letters, digits and '_', not beginning with a digit
 	// or "pg_".
 	Schema string
-	// Connections bounds those for claims, inserts and reads; default 4. There are up to
-	// two more for leases and settles alone, and the listener's. They are made when they
+	// Connections bounds those for claims, inserts, reads and what carries much; default 4. There
+	// are up to two more for leases and settles alone, and the listener's. They are made when they
 	// are needed, and four of them after the first Claim, so that tasks seldom wait for one.
 	Connections int
 	// ListenURL is where the listener connects, default where all else does: to the same

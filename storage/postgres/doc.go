@@ -113,8 +113,8 @@
 //
 // # Connections
 //
-// Up to Config.Connections for claims, inserts and reads, two more for leases and settles,
-// the listener's, and one for vacuums. A connection's first steps take twenty times as
+// Up to Config.Connections for claims, inserts, reads and what carries more than 64 KiB, two
+// more for leases and settles, the listener's, and one for vacuums. A connection's first steps take twenty times as
 // long as later ones, so that the first Claim has two made, and lets them rehearse in a
 // transaction that is rolled back (warm.go). They are the storage's own even where
 // Config.Pool is given, so that jobs which hold every connection of that pool starve nothing.

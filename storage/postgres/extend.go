@@ -11,7 +11,7 @@ import (
 )
 
 // Extend extends leases and keeps the runner's heartbeat, in one transaction of two round
-// trips on a connection of the reserve. A task that another transaction has locked for
+// trips on a connection of the reserve, unless it carries a large checkpoint. A task that another transaction has locked for
 // more than a moment, as a settle in the application's own does, is neither extended nor
 // lost. Progress or a checkpoint for it is an error: nothing was written.
 func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
@@ -50,7 +50,10 @@ func (s *Storage) extend(
 	if err != nil {
 		return x, err
 	}
-	tx, err := s.begin(ctx, s.reserve)
+	for i := range req.Leases {
+		p.size += len(req.Leases[i].Progress) + len(req.Leases[i].Checkpoint)
+	}
+	tx, err := s.begin(ctx, s.poolOf(classSettle, []*part{p}))
 	if err != nil {
 		return x, err
 	}

@@ -20,7 +20,7 @@ import (
 
 // Storage keeps tasks in PostgreSQL. It is safe for concurrent use.
 type Storage struct {
-	pool    *pgxpool.Pool // claims, inserts, reads
+	pool    *pgxpool.Pool // claims, inserts, reads, what carries much
 	reserve *pgxpool.Pool // leases and settles
 	schema  schema
 	limits  storage.Limits
