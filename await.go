@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/codec"
+	"github.com/midgehq/midge/internal/runner"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -48,7 +49,7 @@ func (c *Client) Await(ctx context.Context, ref storage.Ref, result any) error {
 			return c.taken(ctx, t, result)
 		case errors.Is(err, storage.ErrNotFound):
 			return wrap(missing(err), "await %s: it never was, or has ended and was not kept, see KeepFor", ref)
-		case err != nil && !unanswered(err):
+		case err != nil && !runner.Unanswered(err):
 			return wrap(err, "await %s", ref)
 		}
 		timer := time.NewTimer(pause)

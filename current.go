@@ -3,45 +3,27 @@ package midge
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/midgehq/midge/internal/codec"
+	"github.com/midgehq/midge/internal/runner"
 	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
 )
 
-type attemptKey struct{}
-
 // ErrNotInJob is returned by what belongs to a running task where the context is not
 // a job's, or the job has returned.
-var ErrNotInJob = errors.New("midge: the context is not that of a running job")
+var ErrNotInJob = runner.ErrNotInJob
 
 // running gives the attempt of a job's context while it runs.
-func running(ctx context.Context) (*attempt, error) {
-	a, _ := ctx.Value(attemptKey{}).(*attempt)
+func running(ctx context.Context) (*runner.Attempt, error) {
+	a := runner.FromContext(ctx)
 	if a == nil {
 		return nil, ErrNotInJob
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a, a.mayWriteLocked()
-}
-
-// mayWriteLocked says why the job can no longer add to what it commits.
-func (a *attempt) mayWriteLocked() error {
-	switch {
-	case a.phase == runs && a.joined:
-		return fmt.Errorf("%w: %s", ErrCompleted, a.fence.Ref)
-	case a.phase == runs:
-		return nil
-	case a.phase == lost:
-		return fmt.Errorf("%s: %w", a.fence.Ref, storage.ErrLeaseLost)
-	default:
-		return ErrNotInJob
-	}
+	return a, a.MayAdd()
 }
 
 // RunInfo tells a running job about itself.
@@ -65,17 +47,17 @@ type RunInfo struct {
 // Current tells a running job about itself. ok is false where ctx is not that of a
 // job.
 func Current(ctx context.Context) (info RunInfo, ok bool) {
-	a, _ := ctx.Value(attemptKey{}).(*attempt)
+	a := runner.FromContext(ctx)
 	if a == nil {
 		return RunInfo{}, false
 	}
-	tick, _ := time.Parse(time.RFC3339Nano, a.headers[schedule.TickHeader]) // zero where there is none
+	tick, _ := time.Parse(time.RFC3339Nano, a.Headers[schedule.TickHeader]) // zero where there is none
 	return RunInfo{
-		Ref: a.fence.Ref, Kind: a.kind,
-		Retries: int(a.retries), MaxRetries: a.maxRetries, Crashes: int(a.crashes),
-		Fence:          a.fence.Version,
-		IdempotencyKey: a.fence.Ref.String() + "@" + strconv.FormatInt(a.created, 10),
-		Headers:        a.headers, Created: time.UnixMicro(a.created).UTC(), Tick: tick,
+		Ref: a.Fence.Ref, Kind: a.Kind,
+		Retries: int(a.Retries), MaxRetries: a.MaxRetries, Crashes: int(a.Crashes),
+		Fence:          a.Fence.Version,
+		IdempotencyKey: a.Fence.Ref.String() + "@" + strconv.FormatInt(a.Created, 10),
+		Headers:        a.Headers, Created: time.UnixMicro(a.Created).UTC(), Tick: tick,
 	}, true
 }
 
@@ -93,7 +75,7 @@ func FollowUp(ctx context.Context, follow any, opts ...Option) error {
 	if err != nil {
 		return wrap(err, "follow up")
 	}
-	d, err := a.r.definitions.of(follow)
+	d, err := definitionsOf(a).of(follow)
 	if err != nil {
 		return wrap(err, "follow up")
 	}
@@ -102,21 +84,20 @@ func FollowUp(ctx context.Context, follow any, opts ...Option) error {
 		return wrap(err, "follow up")
 	}
 	in.OnConflict = storage.Skip
-	if q := a.fence.Queue; !storage.Spans(a.r.store, q, in.Ref.Queue) {
-		return fmt.Errorf("midge: follow up in queue %s from queue %s: %w", in.Ref.Queue, q, storage.ErrSpan)
+	if !a.Spans(in.Ref.Queue) {
+		return fmt.Errorf("midge: follow up in queue %s from queue %s: %w",
+			in.Ref.Queue, a.Fence.Queue, storage.ErrSpan)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err := a.mayWriteLocked(); err != nil {
+	if err := a.FollowUp(in); err != nil {
 		return wrap(err, "follow up")
 	}
-	sm := settlement{attempt: a}
-	tx := storage.Tx{Inserts: append(sm.follow(), in), Settles: []storage.Settle{sm.settle()}}
-	if err := storage.CheckTxs(a.r.limits(), []storage.Tx{tx}); err != nil {
-		return wrap(err, "follow up")
-	}
-	a.rest().follow = tx.Inserts
 	return nil
+}
+
+// definitionsOf gives the job types that the attempt's runner knows.
+func definitionsOf(a *runner.Attempt) *definitions {
+	j, _ := a.Jobs().(*jobs) // no others are made
+	return &j.definitions
 }
 
 // SetResult sets the result that is stored with the completion of the running job, for
@@ -127,16 +108,13 @@ func SetResult(ctx context.Context, v any) error {
 	if err != nil {
 		return wrap(err, "set result")
 	}
-	b, err := a.encode(v)
+	b, err := encodeFor(a, v)
+	if err == nil {
+		err = a.SetResult(b)
+	}
 	if err != nil {
 		return wrap(err, "set result")
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err := a.mayWriteLocked(); err != nil {
-		return wrap(err, "set result")
-	}
-	a.rest().result = b
 	return nil
 }
 
@@ -152,8 +130,8 @@ func Progress(ctx context.Context, v any) error {
 		err = storage.Invalid("value", fmt.Sprintf("of type %T", v), "one that JSON can hold: %v", err)
 		return wrap(err, "progress")
 	}
-	if err := a.extend(ctx, storage.Extension{Fence: a.fence, Started: true, Progress: b}); err != nil {
-		return wrap(err, "progress of %s", a.fence.Ref)
+	if err := a.Store(ctx, b, nil); err != nil {
+		return wrap(err, "progress of %s", a.Fence.Ref)
 	}
 	return nil
 }
@@ -169,12 +147,12 @@ func Checkpoint(ctx context.Context, v any) error {
 	if err != nil {
 		return wrap(err, "checkpoint")
 	}
-	b, err := a.encode(v)
+	b, err := encodeFor(a, v)
 	if err != nil {
 		return wrap(err, "checkpoint")
 	}
-	if err := a.extend(ctx, storage.Extension{Fence: a.fence, Started: true, Checkpoint: b}); err != nil {
-		return wrap(err, "checkpoint of %s", a.fence.Ref)
+	if err := a.Store(ctx, nil, b); err != nil {
+		return wrap(err, "checkpoint of %s", a.Fence.Ref)
 	}
 	return nil
 }
@@ -189,55 +167,27 @@ func LoadCheckpoint(ctx context.Context, v any) (ok bool, err error) {
 	if err := checkPointer(v); err != nil {
 		return false, wrap(err, "load checkpoint")
 	}
-	t, err := a.r.store.Task(ctx, a.fence.Ref)
+	t, err := a.Task(ctx)
 	if err != nil {
-		return false, wrap(err, "load checkpoint of %s", a.fence.Ref)
+		return false, wrap(err, "load checkpoint of %s", a.Fence.Ref)
 	}
 	if len(t.Checkpoint) == 0 {
 		return false, nil
 	}
 	if err := codec.Decode(t.Encoding, t.Checkpoint, v); err != nil {
-		return false, wrap(err, "load checkpoint of %s", a.fence.Ref)
+		return false, wrap(err, "load checkpoint of %s", a.Fence.Ref)
 	}
 	return true, nil
 }
 
-// encode encodes v as the task's payload is, and checks its size.
-func (a *attempt) encode(v any) ([]byte, error) {
-	b, err := codec.Encode(a.encoding, v)
+// encodeFor encodes v as the task's payload is, and checks its size.
+func encodeFor(a *runner.Attempt, v any) ([]byte, error) {
+	b, err := codec.Encode(a.Encoding, v)
 	if err != nil {
 		return nil, storage.Invalid("value", fmt.Sprintf("of type %T", v), "one that can be encoded: %v", err)
 	}
-	if most := a.r.limits().MaxPayload; len(b) > most {
+	if most := a.MaxPayload(); len(b) > most {
 		return nil, storage.Invalid("value", fmt.Sprintf("of %d bytes", len(b)), "at most %d bytes", most)
 	}
 	return b, nil
-}
-
-// largeValue is from how many bytes on a runner writes one progress or checkpoint at a time:
-// several would fill the connections and the storage, and heartbeats would wait behind them.
-const largeValue = 64 << 10
-
-// extend writes under the lease without a heartbeat.
-func (a *attempt) extend(ctx context.Context, e storage.Extension) error {
-	if len(e.Progress)+len(e.Checkpoint) >= largeValue {
-		select {
-		case a.r.large <- struct{}{}:
-			defer func() { <-a.r.large }()
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	extended, err := a.r.beats.Extend(ctx, storage.ExtendRequest{Leases: []storage.Extension{e}})
-	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
-		return fmt.Errorf("%w: %w", err, cause) // such as ErrLeaseLost, which ended the context
-	}
-	if err != nil {
-		return err
-	}
-	if len(extended.Lost) > 0 {
-		a.r.leaseLost(a)
-		return storage.ErrLeaseLost
-	}
-	return nil
 }

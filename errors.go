@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/runner"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -36,7 +37,7 @@ var (
 	// task; [Queue.Requeue] lets it run, [Queue.Delete] frees its id.
 	ErrExists = errors.New("midge: the task of this id will not run")
 	// ErrCancelled: the task was cancelled. [Client.Await] returns it.
-	ErrCancelled = errors.New("midge: task cancelled")
+	ErrCancelled = runner.ErrCancelled
 	// ErrNoResult: the task completed without a result. [Client.Await] returns it
 	// where a result was asked for.
 	ErrNoResult = errors.New("midge: task completed without a result")
@@ -58,7 +59,7 @@ type actError struct {
 
 func (e *actError) Error() string {
 	const prefix = "midge: "
-	cause := strings.TrimPrefix(errorText(e.err), prefix)
+	cause := strings.TrimPrefix(runner.ErrorText(e.err), prefix)
 	return prefix + e.act + ": " + strings.ReplaceAll(cause, ": "+prefix, ": ")
 }
 
@@ -158,49 +159,33 @@ func beside(err error) error {
 	return errors.Join(rest...)
 }
 
-// verdict is what a job's return value asks for.
-type verdict struct {
-	kind  verdictKind
-	delay time.Duration // of verdictRetryIn and verdictSnooze; shortestDelay to storage.MaxDelay
-	err   error         // what the job returned, nil for verdictDone and verdictSnooze
-}
-
-type verdictKind int
-
-const (
-	verdictDone    verdictKind = iota // complete
-	verdictRetry                      // fail, the delay by the backoff
-	verdictRetryIn                    // fail, the delay chosen
-	verdictSnooze                     // come back, uncharged
-	verdictDiscard                    // bury
-)
-
 // verdictOf reads what a job returned, through wrapping and errors.Join. Where
 // several verdicts are joined the gravest holds: Discard before RetryIn before
 // Snooze.
-func verdictOf(err error) verdict {
-	if err == nil {
-		return verdict{}
-	}
-	return verdictOfError(err)
-}
-
-func verdictOfError(err error) verdict {
+func verdictOf(err error) runner.Judgement {
 	var (
+		cannot  *runner.CannotRunError
 		discard *discardError
 		retry   *retryInError
 		snooze  *snoozeError
+		panics  *PanicError
 	)
-	switch {
-	case errors.As(err, &discard):
-		return verdict{kind: verdictDiscard, err: err}
-	case errors.As(err, &retry):
-		return verdict{kind: verdictRetryIn, delay: clampDelay(retry.delay, storage.MaxDelay), err: err}
-	case errors.As(err, &snooze):
-		if snooze.delay <= 0 {
-			return verdict{kind: verdictSnooze, delay: time.Second}
-		}
-		return verdict{kind: verdictSnooze, delay: clampDelay(snooze.delay, storage.MaxDelay)}
+	j := runner.Judgement{Err: err}
+	if errors.As(err, &panics) {
+		j.Stack = string(panics.Stack)
 	}
-	return verdict{kind: verdictRetry, err: err}
+	switch {
+	case errors.As(err, &cannot):
+		j.CannotRun = cannot
+	case errors.As(err, &discard):
+		j.Ask = runner.Discard
+	case errors.As(err, &retry):
+		j.Ask, j.Delay = runner.RetryIn, clampDelay(retry.delay, storage.MaxDelay)
+	case errors.As(err, &snooze):
+		j.Ask, j.Delay, j.Beside = runner.Snooze, clampDelay(snooze.delay, storage.MaxDelay), beside(err)
+		if snooze.delay <= 0 {
+			j.Delay = time.Second
+		}
+	}
+	return j
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge/internal/runner"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -16,37 +17,37 @@ func TestVerdictOf(t *testing.T) {
 	cases := []struct {
 		name  string
 		err   error
-		kind  verdictKind
+		ask   runner.Ask
 		delay time.Duration
 		text  string
 	}{
-		{"nil", nil, verdictDone, 0, ""},
-		{"an error", boom, verdictRetry, 0, "boom"},
-		{"Discard", Discard(boom), verdictDiscard, 0, "boom"},
-		{"Discard of nil", Discard(nil), verdictDone, 0, ""},
-		{"RetryIn", RetryIn(time.Minute, boom), verdictRetryIn, time.Minute, "boom"},
-		{"RetryIn of nil", RetryIn(time.Minute, nil), verdictDone, 0, ""},
-		{"RetryIn in the past", RetryIn(-time.Minute, boom), verdictRetryIn, shortestDelay, "boom"},
-		{"RetryIn far too late", RetryIn(1<<62, boom), verdictRetryIn, storage.MaxDelay, "boom"},
-		{"Snooze", Snooze(time.Hour), verdictSnooze, time.Hour, ""},
-		{"Snooze for less than nothing", Snooze(-time.Hour), verdictSnooze, time.Second, ""},
-		{"Snooze for nothing", Snooze(0), verdictSnooze, time.Second, ""},
-		{"wrapped Discard", wrap(Discard(boom)), verdictDiscard, 0, "send: boom"},
-		{"wrapped RetryIn", wrap(RetryIn(time.Second, boom)), verdictRetryIn, time.Second, "send: boom"},
-		{"wrapped Snooze", wrap(Snooze(time.Second)), verdictSnooze, time.Second, ""},
-		{"joined Snooze", errors.Join(boom, Snooze(time.Second)), verdictSnooze, time.Second, ""},
-		{"Discard of RetryIn", Discard(RetryIn(time.Second, boom)), verdictDiscard, 0, "boom"},
-		{"RetryIn of Discard", RetryIn(time.Second, Discard(boom)), verdictDiscard, 0, "boom"},
-		{"all joined", errors.Join(Snooze(1), RetryIn(1, boom), Discard(boom)), verdictDiscard, 0, "snoozed for 1ns\nboom\nboom"},
+		{"nil", nil, runner.Retry, 0, ""},
+		{"an error", boom, runner.Retry, 0, "boom"},
+		{"Discard", Discard(boom), runner.Discard, 0, "boom"},
+		{"Discard of nil", Discard(nil), runner.Retry, 0, ""},
+		{"RetryIn", RetryIn(time.Minute, boom), runner.RetryIn, time.Minute, "boom"},
+		{"RetryIn of nil", RetryIn(time.Minute, nil), runner.Retry, 0, ""},
+		{"RetryIn in the past", RetryIn(-time.Minute, boom), runner.RetryIn, shortestDelay, "boom"},
+		{"RetryIn far too late", RetryIn(1<<62, boom), runner.RetryIn, storage.MaxDelay, "boom"},
+		{"Snooze", Snooze(time.Hour), runner.Snooze, time.Hour, "snoozed for 1h0m0s"},
+		{"Snooze for less than nothing", Snooze(-time.Hour), runner.Snooze, time.Second, "snoozed for -1h0m0s"},
+		{"Snooze for nothing", Snooze(0), runner.Snooze, time.Second, "snoozed for 0s"},
+		{"wrapped Discard", wrap(Discard(boom)), runner.Discard, 0, "send: boom"},
+		{"wrapped RetryIn", wrap(RetryIn(time.Second, boom)), runner.RetryIn, time.Second, "send: boom"},
+		{"wrapped Snooze", wrap(Snooze(time.Second)), runner.Snooze, time.Second, "send: snoozed for 1s"},
+		{"joined Snooze", errors.Join(boom, Snooze(time.Second)), runner.Snooze, time.Second, "boom\nsnoozed for 1s"},
+		{"Discard of RetryIn", Discard(RetryIn(time.Second, boom)), runner.Discard, 0, "boom"},
+		{"RetryIn of Discard", RetryIn(time.Second, Discard(boom)), runner.Discard, 0, "boom"},
+		{"all joined", errors.Join(Snooze(1), RetryIn(1, boom), Discard(boom)), runner.Discard, 0, "snoozed for 1ns\nboom\nboom"},
 	}
 	for _, c := range cases {
 		v := verdictOf(c.err)
 		text := ""
-		if v.err != nil {
-			text = v.err.Error()
+		if v.Err != nil {
+			text = v.Err.Error()
 		}
-		if v.kind != c.kind || v.delay != c.delay || text != c.text {
-			t.Errorf("%s: got %v %v %q, want %v %v %q", c.name, v.kind, v.delay, text, c.kind, c.delay, c.text)
+		if v.Ask != c.ask || v.Delay != c.delay || text != c.text {
+			t.Errorf("%s: got %v %v %q, want %v %v %q", c.name, v.Ask, v.Delay, text, c.ask, c.delay, c.text)
 		}
 	}
 }

@@ -83,7 +83,7 @@ func handle[J any](r *Runner, fn func(context.Context, *J) error) error {
 	if typ.Kind() != reflect.Struct {
 		return fmt.Errorf("midge: register: %w", storage.Invalid("job type", typ.String(), "a struct type"))
 	}
-	d, err := r.definitions.ofType(typ)
+	d, err := r.jobs.definitions.ofType(typ)
 	if err != nil {
 		return fmt.Errorf("midge: register %v: %w", typ, err)
 	}

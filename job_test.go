@@ -197,7 +197,7 @@ func TestHandlerRuns(t *testing.T) {
 	if err := Handle(r, func(_ context.Context, j plain) error { got = append(got, j.Name); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	run := r.handlers["plain"].run
+	run := r.jobs.handlers["plain"].run
 	for _, c := range []struct{ encoding, payload string }{
 		{"msgpack", "\x81\xa4Name\xa1a"},
 		{"json", `{"Name":"b"}`},

@@ -2,11 +2,7 @@ package midge
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/midgehq/midge/internal/schedule"
@@ -39,7 +35,7 @@ func Cron(line string) Schedule { return Schedule{schedule.Cron(line)} }
 // a schedule that no live runner declares stands still. A later version of it replaces
 // the stored one, which keeps its last tick.
 func (r *Runner) Periodic(s Schedule, job any, opts ...PeriodicOption) error {
-	d, err := r.definitions.of(job)
+	d, err := r.jobs.definitions.of(job)
 	if err != nil {
 		return fmt.Errorf("midge: periodic %T: %w", job, err)
 	}
@@ -52,7 +48,7 @@ func (r *Runner) Periodic(s Schedule, job any, opts ...PeriodicOption) error {
 	if r.running {
 		return wrap(ErrRunning, "periodic %s", schedule.Name(in.Ref))
 	}
-	if err := r.schedules.declare(in); err != nil {
+	if err := r.actors.Declare(in); err != nil {
 		return fmt.Errorf("midge: periodic %s: %w", d.kind, err)
 	}
 	return nil
@@ -184,104 +180,4 @@ func checkScheduleName(what, name string) error {
 		return storage.Invalid(what, name, "at most %d characters, see Named", most)
 	}
 	return nil
-}
-
-// schedules are those that a runner declares.
-type schedules struct {
-	mu      sync.Mutex // guards inserts
-	inserts []storage.Insert
-}
-
-func (s *schedules) declare(in storage.Insert) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, other := range s.inserts {
-		if other.Ref == in.Ref {
-			return storage.Invalid("schedule", schedule.Name(in.Ref)+" twice",
-				"each declared once; tell them apart by Named")
-		}
-	}
-	s.inserts = append(s.inserts, in)
-	return nil
-}
-
-// declared lists them as a heartbeat does.
-func (s *schedules) declared() []storage.Declared {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := make([]storage.Declared, len(s.inserts))
-	for i, in := range s.inserts {
-		list[i] = storage.Declared{Ref: in.Ref, Declaration: in.Cursor.Declaration}
-	}
-	return list
-}
-
-func (s *schedules) all() []storage.Insert {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.inserts)
-}
-
-// storeSchedule inserts a schedule, or replaces an older declaration of it.
-func (r *Runner) storeSchedule(ctx context.Context, in storage.Insert) error {
-	now, err := r.beats.Now(ctx)
-	if err != nil {
-		return err
-	}
-	stored, err := r.store.Task(ctx, in.Ref)
-	switch {
-	case errors.Is(err, storage.ErrNotFound):
-		if in, err = schedule.WithNext(in, storage.Cursor{}, now); err != nil {
-			return err
-		}
-		_, err = r.beats.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{in}})
-	case err == nil:
-		err = r.replaceSchedule(ctx, stored, in, now)
-	}
-	var dep *storage.DependencyError
-	if errors.As(err, &dep) {
-		return nil // another runner was faster; the next heartbeat looks again
-	}
-	return err
-}
-
-// replaceSchedule lets a new declaration take the place of the stored one, if its time has
-// come: one that was replaced itself comes back only when no live runner declares its
-// successor.
-func (r *Runner) replaceSchedule(
-	ctx context.Context, stored storage.Task, in storage.Insert, now time.Time,
-) error {
-	if stored.Cursor == nil || stored.Cursor.Declaration == in.Cursor.Declaration {
-		return nil
-	}
-	if slices.Contains(stored.Cursor.Replaced, in.Cursor.Declaration) {
-		live, err := r.declaresLive(ctx, stored)
-		if live || err != nil {
-			return err
-		}
-	}
-	in, err := schedule.WithNext(in, *stored.Cursor, now)
-	if err != nil {
-		return err
-	}
-	_, err = r.beats.ApplyOne(ctx, storage.Tx{
-		Deletes: []storage.Delete{{Ref: stored.Ref, Version: stored.Version}},
-		Inserts: []storage.Insert{in},
-	})
-	return err
-}
-
-// declaresLive reports whether a live runner declares the cursor as it is stored.
-func (r *Runner) declaresLive(ctx context.Context, cursor storage.Task) (bool, error) {
-	want := storage.Declared{Ref: cursor.Ref, Declaration: cursor.Cursor.Declaration}
-	if slices.Contains(r.schedules.declared(), want) {
-		return true, nil
-	}
-	runners, err := r.store.Runners(ctx)
-	if err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(runners, func(other storage.RunnerInfo) bool {
-		return slices.Contains(other.Schedules, want)
-	}), nil
 }

@@ -9,11 +9,11 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/midgehq/midge/internal/runner"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -70,37 +70,14 @@ type RunnerConfig struct {
 // Runner claims tasks and runs their jobs. Make it with [NewRunner], register the
 // jobs, then call Run once.
 type Runner struct {
-	store     *watched
-	cfg       RunnerConfig
-	log       *lifeLog
-	id        string
-	made      time.Time
-	skew      func() time.Duration // of the wall clock, in tests; nil for none
-	slots     *slots
-	jobs      *storage.Session // claims and settles: repeats for as long as a lane lives
-	beats     *storage.Session // heartbeats: the next one makes up for a lost one
-	heart     *heart
-	schedules *schedules
-	released  atomic.Int64 // tasks given back, since the drain began
-	unsure    atomic.Bool  // a last claim may have taken tasks, and nobody was told
-	closed    atomic.Bool  // the storage is
+	actors *runner.Runner
+	jobs   *jobs
+	log    zapLog
 
-	large    chan struct{} // held while a large value is written; capacity 1
-	changed  chan struct{} // concurrency or queues changed; capacity 1
-	stop     chan struct{} // closed by Stop
-	stopOnce sync.Once
-
-	mu              sync.Mutex // guards what follows
-	running         bool
-	jobContexts     context.Context //nolint:containedctx // what those of jobs end with; nil before Run
-	describedLimits storage.Limits
-	warnings        []string // of the storage, when the runner started
-	definitions     definitions
-	handlers        map[string]*handler
-	queues          []string
-	weights         map[string]int
-	domains         []*domain       // of the queues above and of the schedules; grows only
-	warned          map[string]bool // kinds and why they cannot run here, that were logged
+	mu      sync.Mutex // guards what follows
+	running bool
+	queues  []string // none for those of the jobs and schedules, until Run
+	weights map[string]int
 }
 
 // Middleware wraps the run of an attempt. It calls next, once, or returns without
@@ -123,28 +100,15 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, fmt.Errorf("midge: new runner: %w", err)
 	}
-	log := newLifeLog(cfg.Logger)
-	r := &Runner{
-		store:    &watched{Storage: store, log: log},
-		cfg:      cfg,
-		log:      log,
-		id:       storage.NewID(),
-		made:     time.Now(),
-		slots:    newSlots(cfg.Concurrency),
-		large:    make(chan struct{}, 1),
-		changed:  make(chan struct{}, 1),
-		stop:     make(chan struct{}),
-		handlers: make(map[string]*handler),
-		queues:   cfg.Queues,
-		weights:  cfg.Weights,
-		warned:   make(map[string]bool),
-	}
-	r.store.closed = func() { r.closed.Store(true); r.Stop() }
-	r.jobs = storage.NewSession(r.store, storage.LaneLife)
-	r.beats = storage.NewSession(r.store, min(cfg.Lease, DefaultLease)/2)
-	r.heart = &heart{r: r, kick: make(chan struct{}, 1)}
-	r.schedules = &schedules{}
-	return r, nil
+	log := newZapLog(cfg.Logger)
+	jobs := &jobs{handlers: make(map[string]*handler), middleware: cfg.Middleware, backoff: cfg.Backoff}
+	return &Runner{
+		actors: runner.New(runner.Config{
+			Store: store, Jobs: jobs, Log: log, Version: Version, Concurrency: cfg.Concurrency,
+			Lease: cfg.Lease, Grace: cfg.Grace, Ahead: cfg.Ahead,
+		}),
+		jobs: jobs, log: log, queues: cfg.Queues, weights: cfg.Weights,
+	}, nil
 }
 
 // fill checks what was given and sets the defaults.
@@ -213,16 +177,16 @@ func (r *Runner) add(h *handler) error {
 	if r.running {
 		return wrap(ErrRunning, "register %s", h.kind)
 	}
-	if other, ok := r.handlers[h.kind]; ok {
+	if other, ok := r.jobs.handlers[h.kind]; ok {
 		return fmt.Errorf("midge: register: %w", storage.Invalid("kind", h.kind,
 			"each kind registered once: %v and %v both have it", other.typ, h.typ))
 	}
-	r.handlers[h.kind] = h
+	r.jobs.handlers[h.kind] = h
 	return nil
 }
 
 // ID is the runner's id, as tasks and lists of runners show it.
-func (r *Runner) ID() string { return r.id }
+func (r *Runner) ID() string { return r.actors.ID() }
 
 // SetConcurrency changes how many jobs run at once, 1 to 1,000,000, also while the runner
 // runs. What waits ahead starts at once where there is more room; lowering it lets running
@@ -231,20 +195,14 @@ func (r *Runner) SetConcurrency(n int) error {
 	if err := checkConcurrency("concurrency", n); err != nil {
 		return fmt.Errorf("midge: set concurrency: %w", err)
 	}
-	r.slots.resize(n)
-	r.mu.Lock()
-	jobs := r.jobContexts
-	r.mu.Unlock()
-	if jobs != nil {
-		r.launch(jobs)
-	}
+	r.actors.SetConcurrency(n)
 	return nil
 }
 
 // ErrGraceExceeded is what Run returns where jobs had not returned a second after the
 // grace period, when their contexts ended: their tasks were released, but their
 // goroutines may still run.
-var ErrGraceExceeded = errors.New("midge: jobs outlived the grace period")
+var ErrGraceExceeded = runner.ErrGraceExceeded
 
 // Run claims tasks and runs their jobs until ctx ends or Stop is called. Then it
 // claims no more, gives back what it claimed ahead, lets running jobs finish for the
@@ -258,117 +216,116 @@ var ErrGraceExceeded = errors.New("midge: jobs outlived the grace period")
 // storage is closed before Run has returned, it stops as by Stop and returns an error that
 // wraps storage.ErrClosed.
 func (r *Runner) Run(ctx context.Context) error {
-	if err := r.start(ctx); err != nil {
+	unserved, err := r.begin()
+	if err != nil {
 		return err
 	}
-	// Everything below outlives ctx: hard ends storage calls once the drain is over.
-	base := context.WithoutCancel(ctx)
-	hard, hardStop := context.WithCancel(base)
-	jobs, endJobs := context.WithCancelCause(base)
-	defer endJobs(nil)
-	defer hardStop()
-	r.mu.Lock()
-	r.jobContexts = jobs
-	r.mu.Unlock()
-
-	draining, drain := context.WithCancel(ctx)
-	defer drain()
-	var all crew
-	all.others.Go(func() { r.heart.loop(hard) })
-	all.others.Go(func() { r.guard(hard) })
-	all.others.Go(func() { (&sweeper{r}).loop(draining) })
-	all.others.Go(func() { r.watchWarnings(draining) })
-	r.spread(draining, hard, jobs, &all)
-	drain()
-	left, err := r.drain(&all.claims, endJobs, hardStop)
-	hardStop()
-	all.others.Wait()
-	r.heart.leave(base) // last: a heartbeat behind it would bring the runner back
-	if r.closed.Load() {
-		err = errors.Join(errClosed, err)
+	for _, h := range unserved {
+		r.log.warnf("jobs of kind %s go to queue %s, which this runner does not serve", h.kind, h.queue)
 	}
-	r.log.stopped(r, left, err)
-	return err
+	if len(r.jobs.handlers) == 0 {
+		r.log.warnf("no job is registered: this runner can run nothing")
+	}
+	return r.actors.Run(ctx)
 }
 
-var errClosed = fmt.Errorf(
-	"midge: the storage was closed while the runner ran: close it after Run has returned: %w", storage.ErrClosed)
-
-// spread gives each domain its actors, also those that come with a change of the queues,
-// until the runner is to stop.
-func (r *Runner) spread(draining, hard, jobs context.Context, all *crew) {
-	for started := 0; ; {
-		r.mu.Lock()
-		fresh := r.domains[started:]
-		r.mu.Unlock()
-		for _, d := range fresh {
-			d.begin(draining, hard, jobs, all)
-		}
-		started += len(fresh)
-		select {
-		case <-r.changed:
-		case <-draining.Done():
-			return
-		case <-r.stop:
-			return
+// begin marks the runner as started, settles its queues and gives the handlers whose queue is not
+// served.
+func (r *Runner) begin() (unserved []*handler, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running {
+		return nil, fmt.Errorf("%w: Run can be called once; make a new runner", ErrRunning)
+	}
+	r.running = true
+	declared := map[string]int{DefaultQueue: 1}
+	for _, h := range r.jobs.handlers {
+		declared[h.queue] = 1
+	}
+	for _, d := range r.actors.Declared() {
+		declared[d.Ref.Queue] = 1
+	}
+	if len(r.queues) == 0 {
+		r.queues = slices.Sorted(maps.Keys(declared))
+		if len(r.queues) > 1 {
+			r.weights = declared
 		}
 	}
+	for _, h := range r.jobs.handlers {
+		if !slices.Contains(r.queues, h.queue) {
+			unserved = append(unserved, h)
+		}
+	}
+	if err := r.serve("queues", r.queues, r.weights); err != nil {
+		return nil, fmt.Errorf("midge: start the runner: %w", err)
+	}
+	return unserved, nil
 }
 
 // Stop stops the runner and cuts the grace period short: the contexts of running
 // jobs end at once. It does not wait; Run returns soon after.
-func (r *Runner) Stop() { r.stopOnce.Do(func() { close(r.stop) }) }
+func (r *Runner) Stop() { r.actors.Stop() }
 
-// start marks the runner as started and asks the storage what it is worth.
-func (r *Runner) start(ctx context.Context) error {
-	r.mu.Lock()
-	if r.running {
-		r.mu.Unlock()
-		return fmt.Errorf("%w: Run can be called once; make a new runner", ErrRunning)
+// SetQueues changes the queues that are served, also while the runner runs. With
+// weights nil they are served in strict order. Once it has returned no job of a queue that is
+// served no more begins: what was claimed there is given back. Jobs that have begun go on.
+// [Client.Runners] tells of the change with the next heartbeat, which goes out at once.
+func (r *Runner) SetQueues(queues []string, weights map[string]int) error {
+	if len(queues) == 0 {
+		return fmt.Errorf("midge: set queues: %w", storage.Invalid("queues", "none", "at least one queue"))
 	}
-	r.running = true
-	unserved := r.settleQueues()
-	err := r.checkNamed("queues", r.queues)
-	if err == nil {
-		r.arrange()
-	}
-	r.mu.Unlock()
-	if err != nil {
-		return fmt.Errorf("midge: start the runner: %w", err)
-	}
-	for _, h := range unserved {
-		r.log.unserved(h)
-	}
-	if len(r.handlers) == 0 {
-		r.log.nothing()
-	}
-	d, err := r.store.Describe(ctx)
-	if err != nil {
-		return fmt.Errorf("midge: start the runner: %w", err)
+	if err := checkQueues("queues", queues, "weights", weights); err != nil {
+		return fmt.Errorf("midge: set queues: %w", err)
 	}
 	r.mu.Lock()
-	r.describedLimits, r.warnings = d.Limits, d.Warnings
-	r.mu.Unlock()
-	r.heart.sawTime(d.Now)
-	// The first heartbeat comes before the first claim: no task names a runner that nobody lists.
-	if err := r.heart.send(ctx); err != nil {
-		return fmt.Errorf("midge: start the runner: %w", err)
+	defer r.mu.Unlock()
+	if err := r.serve("queues", queues, weights); err != nil {
+		return fmt.Errorf("midge: set queues: %w", err)
 	}
-	r.log.started(r, d)
 	return nil
 }
 
-// limits are those of the storage.
-func (r *Runner) limits() storage.Limits {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.describedLimits.WithDefaults()
+// serve has the runner serve queues, given under such a name. With the queues of the declared
+// schedules they are no more than a runner may name. The mutex is held.
+func (r *Runner) serve(what string, queues []string, weights map[string]int) error {
+	named := make(map[string]bool, len(queues))
+	for _, q := range queues {
+		named[q] = true
+	}
+	for _, d := range r.actors.Declared() {
+		named[d.Ref.Queue] = true
+	}
+	if len(named) > storage.MaxNames {
+		return storage.Invalid(what, fmt.Sprintf("%d of them, those of schedules included", len(named)),
+			"at most %d", storage.MaxNames)
+	}
+	r.queues, r.weights = slices.Clone(queues), maps.Clone(weights)
+	r.actors.SetQueues(queues, weights)
+	return nil
 }
 
-// kick wakes a loop that selects on a channel of capacity 1.
-func kick(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+// checkQueues checks queues and their weights, which were given under such names.
+func checkQueues(what string, queues []string, whatWeights string, weights map[string]int) error {
+	if len(queues) > storage.MaxNames {
+		return storage.Invalid(what, fmt.Sprintf("%d of them", len(queues)), "at most %d", storage.MaxNames)
 	}
+	seen := make(map[string]bool, len(queues))
+	for _, q := range queues {
+		if err := storage.CheckName("name in "+what, q); err != nil {
+			return err
+		}
+		if seen[q] {
+			return storage.Invalid(what, q+" twice", "each queue once")
+		}
+		seen[q] = true
+	}
+	for _, q := range slices.Sorted(maps.Keys(weights)) {
+		if !seen[q] {
+			return storage.Invalid(whatWeights, q, "queues that are served, see %s", what)
+		}
+		if err := checkRange(fmt.Sprintf("%s[%q]", whatWeights, q), weights[q], 1, mostAtOnce, ""); err != nil {
+			return err
+		}
+	}
+	return nil
 }

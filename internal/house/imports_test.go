@@ -25,7 +25,7 @@ type rule struct {
 var table = []rule{
 	{
 		room:  ".",
-		rooms: []string{"storage", "internal/codec", "internal/schedule"},
+		rooms: []string{"storage", "internal/codec", "internal/runner", "internal/schedule"},
 		modules: []string{
 			"go.uber.org/zap", // logging, the one foreign type in the root's signatures
 		},
@@ -59,6 +59,7 @@ var table = []rule{
 	},
 	{room: "internal"},
 	{room: "internal/codec", rooms: []string{"storage"}, modules: []string{"github.com/vmihailenco/msgpack"}},
+	{room: "internal/runner", rooms: []string{"storage", "internal/schedule"}},
 	{room: "internal/schedule", rooms: []string{"storage"}, modules: []string{"github.com/robfig/cron/v3"}},
 	{room: "internal/testserver", modules: []string{"github.com/jackc/pgx/v5"}}, // to see that a server answers
 	{
@@ -129,6 +130,9 @@ func TestTheImportTableItself(t *testing.T) {
 		{"internal/codec/msgpack.go", "github.com/vmihailenco/msgpack/v5", true},
 		{"internal/codec/codec.go", module + "/storage", true},
 		{"internal/codec/codec.go", module, false},
+		{"internal/runner/claimer.go", module, false},
+		{"internal/runner/claimer.go", module + "/internal/codec", false},
+		{"internal/runner/log.go", "go.uber.org/zap", false},
 		{"storage/task.go", "go.uber.org/zap", false},
 		{"storage/task.go", module, false},
 		{"storage/redis/redis.go", module + "/storage", true},

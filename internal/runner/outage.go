@@ -1,4 +1,4 @@
-package midge
+package runner
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// watched is a runner's storage with an eye on the weather: the first call that finds
-// the storage away is logged, and the first that finds it back. It counts what is in
-// doubt, and adds nothing else.
+// watched is a runner's storage that logs outages: the first call that finds
+// the storage away, and the first that finds it back. It counts the calls in doubt, and adds
+// nothing else.
 type watched struct {
 	storage.Storage
 	log    *lifeLog
@@ -61,7 +61,7 @@ func (w *watched) Wait(ctx context.Context, req storage.WaitRequest) error {
 	return err
 }
 
-// saw logs a change of the weather. A lane that expired, or a context that ended, says
+// saw logs the begin and the end of an outage. A lane that expired, or a context that ended, says
 // nothing of the storage.
 func (w *watched) saw(ctx context.Context, err error) {
 	switch {
@@ -71,36 +71,35 @@ func (w *watched) saw(ctx context.Context, err error) {
 		}
 	case errors.Is(err, storage.ErrClosed):
 		w.closed()
-	case unanswered(err) && !errors.Is(err, storage.ErrLaneExpired) && ctx.Err() == nil:
+	case Unanswered(err) && !errors.Is(err, storage.ErrLaneExpired) && ctx.Err() == nil:
 		if !w.away.Swap(true) {
 			w.log.gone(err)
 		}
 	}
 }
 
-// unanswered reports whether err says that the storage is away: it could not be reached, or
+// Unanswered reports whether err says that the storage is away: it could not be reached, or
 // gave no answer.
-func unanswered(err error) bool {
+func Unanswered(err error) bool {
 	return errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable)
 }
 
-// warningsScan is how often the storage's warnings are looked at.
-const warningsScan = 30 * time.Second // ± 20 %
+// warningsScan is how often the storage's warnings are read, ± 20 %.
+const warningsScan = 30 * time.Second
 
-// watchWarnings logs what the storage warns of and did not when it was last looked at, until
-// ctx ends.
-func (r *Runner) watchWarnings(ctx context.Context) {
-	for last := r.warnings; rest(ctx, jitter(warningsScan)); {
-		d, err := r.store.Describe(ctx)
+// watchWarnings logs the warnings of the storage that it did not give the last time, until ctx ends.
+func (s *shared) watchWarnings(ctx context.Context, last []string) {
+	for sleep(ctx, jitter(warningsScan)) {
+		d, err := s.store.Describe(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				r.log.trouble("look at the storage", err)
+				s.log.trouble("look at the storage", err)
 			}
 			continue
 		}
 		for _, w := range d.Warnings {
 			if !slices.ContainsFunc(last, func(l string) bool { return sameWarning(l, w) }) {
-				r.log.warn(w)
+				s.log.warn(w)
 			}
 		}
 		last = d.Warnings

@@ -1,4 +1,4 @@
-package midge
+package runner
 
 import (
 	"context"
@@ -9,12 +9,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// keeper is the actor that keeps the leases of a domain alive: one call every third of
+// keeper is the actor that keeps the leases of a shard alive: one call every third of
 // the lease extends them all, independent of claims and settles. The runner's guard ends
 // the context of every job whose lease could not be extended in time, whether or not a
 // call is under way.
 type keeper struct {
-	d      *domain
+	*shared
+
+	shard  *shard
 	kick   chan struct{} // capacity 1: a cancel may wait
 	failed chan struct{} // capacity 1: an extension has
 }
@@ -23,20 +25,20 @@ type keeper struct {
 // on. The margin lets it end before another runner may start the task.
 func safe(lease time.Duration) time.Duration { return lease - lease/6 }
 
-// kickGap is the least time between two heartbeats. A cancel waits in its queue until its
+// kickGap is the least time between two calls. A cancel waits in its queue until its
 // job has ended, and every claim of every runner kicks.
 const kickGap = 250 * time.Millisecond
 
-// beatsAtOnce is how many extensions of the same leases may be under way, each for half a lease at
+// extensionsAtOnce is how many extensions of the same leases may be under way, each for half a lease at
 // most: a slow answer still counts, and a lost one is made up for by the next call.
-const beatsAtOnce = 2
+const extensionsAtOnce = 2
 
 // loop beats every third of the lease, sooner after a failure or for a cancel, until ctx ends.
 func (k *keeper) loop(ctx context.Context) {
-	lease := k.d.r.cfg.Lease
+	lease := k.lease
 	var calls sync.WaitGroup
 	defer calls.Wait()
-	places := make(chan struct{}, beatsAtOnce)
+	places := make(chan struct{}, extensionsAtOnce)
 	for {
 		select {
 		case places <- struct{}{}:
@@ -49,7 +51,7 @@ func (k *keeper) loop(ctx context.Context) {
 		default:
 		}
 		gap := min(kickGap, lease/6)
-		if !rest(ctx, gap) || !k.untilNext(ctx, lease/3-gap) {
+		if !sleep(ctx, gap) || !k.untilNext(ctx, lease/3-gap) {
 			return
 		}
 	}
@@ -64,67 +66,55 @@ func (k *keeper) untilNext(ctx context.Context, d time.Duration) bool {
 	case <-t.C:
 	case <-k.kick:
 	case <-k.failed:
-		return rest(ctx, jitter(min(k.d.r.cfg.Lease/12, slowScan)))
+		return sleep(ctx, jitter(min(k.lease/12, slowScan)))
 	case <-ctx.Done():
 		return false
 	}
 	return true
 }
 
-// rest waits for d and reports false where ctx ended.
-func rest(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// beat extends everything held, in one call, and reports whether that went through.
+// beat extends every lease of the shard, in one call, and reports whether that went through.
 func (k *keeper) beat(ctx context.Context) bool {
-	// A task can be held twice: claimed again while the reply of its release is still to
+	// A task can be in flight twice: claimed again while the reply of its release is still to
 	// come. The older lease is over, and a call names each task once.
-	byRef := make(map[storage.Ref]*attempt)
-	for _, a := range k.d.r.slots.all(k.d) {
+	byRef := make(map[storage.Ref]*Attempt)
+	for _, a := range k.slots.all(k.shard) {
 		if a.hasJoined() { // the lock of its transaction is its lease
 			continue
 		}
-		if other := byRef[a.fence.Ref]; other == nil || other.fence.Version < a.fence.Version {
-			byRef[a.fence.Ref] = a
+		if other := byRef[a.Fence.Ref]; other == nil || other.Fence.Version < a.Fence.Version {
+			byRef[a.Fence.Ref] = a
 		}
 	}
 	return k.extend(ctx, byRef)
 }
 
 // extend extends the leases of some attempts and reports whether that went through.
-func (k *keeper) extend(ctx context.Context, byRef map[storage.Ref]*attempt) bool {
+func (k *keeper) extend(ctx context.Context, byRef map[storage.Ref]*Attempt) bool {
 	if len(byRef) == 0 {
 		return true
 	}
 	req := storage.ExtendRequest{Leases: make([]storage.Extension, 0, len(byRef))}
 	for _, a := range byRef {
 		_, runs := a.runningSince()
-		req.Leases = append(req.Leases, storage.Extension{Fence: a.fence, For: k.d.r.cfg.Lease, Started: runs})
+		req.Leases = append(req.Leases, storage.Extension{Fence: a.Fence, For: k.lease, Started: runs})
 	}
-	sent := k.d.r.now()
-	extended, err := k.d.r.beats.Extend(ctx, req)
+	sent := k.now()
+	extended, err := k.beats.Extend(ctx, req)
 	var invalid *storage.InvalidError
 	switch {
 	case errors.As(err, &invalid) && len(byRef) > 1:
 		return k.extendApart(ctx, byRef)
-	case err != nil: // the storage's weather is logged where all calls pass; the guard watches the leases
+	case err != nil: // outages are logged where all calls pass; the guard watches the leases
 		if ctx.Err() == nil {
-			k.d.r.log.trouble("extend leases", err)
+			k.log.trouble("extend leases", err)
 		}
 		return invalid != nil // another try would change nothing
 	}
 	for _, ref := range extended.Lost {
 		if a := byRef[ref]; a != nil {
 			delete(byRef, ref)
-			k.d.r.leaseLost(a)
+			k.leaseLost(a)
 		}
 	}
 	for _, ref := range extended.CancelAsked {
@@ -143,8 +133,8 @@ func (k *keeper) extend(ctx context.Context, byRef map[storage.Ref]*attempt) boo
 
 // extendApart extends leases in two calls, for one of them was refused, before any I/O: it must
 // not cost the others theirs.
-func (k *keeper) extendApart(ctx context.Context, byRef map[storage.Ref]*attempt) bool {
-	other := make(map[storage.Ref]*attempt, len(byRef)/2)
+func (k *keeper) extendApart(ctx context.Context, byRef map[storage.Ref]*Attempt) bool {
+	other := make(map[storage.Ref]*Attempt, len(byRef)/2)
 	for ref, a := range byRef {
 		if len(other) < len(byRef) {
 			other[ref] = a
@@ -157,24 +147,27 @@ func (k *keeper) extendApart(ctx context.Context, byRef map[storage.Ref]*attempt
 
 // leaseLost ends an attempt whose lease the storage says is gone. One that is claimed
 // ahead or settling is dropped where its turn comes.
-func (r *Runner) leaseLost(a *attempt) {
+func (s *shared) leaseLost(a *Attempt) {
 	if _, runs := a.runningSince(); a.lose() && runs {
-		r.log.leaseLost(a)
+		s.log.leaseLost(a)
 	}
 }
 
-// guard ends jobs whose lease was not extended in time, until ctx ends. It looks at
-// local clocks only, see moment, and sleeps while nothing is held.
-func (r *Runner) guard(ctx context.Context) {
-	every := max(r.cfg.Lease/20, 50*time.Millisecond)
-	for r.slots.held.wait(ctx) && rest(ctx, every) {
-		now := r.now()
-		for _, a := range r.slots.all(nil) {
+// guard is the actor that ends the contexts of jobs whose lease was not extended in time. It looks
+// at local clocks only, see moment, and sleeps while no attempt is in flight.
+type guard struct{ *shared }
+
+// loop guards until ctx ends.
+func (g *guard) loop(ctx context.Context) {
+	every := max(g.lease/20, 50*time.Millisecond)
+	for g.slots.inFlight.wait(ctx) && sleep(ctx, every) {
+		now := g.now()
+		for _, a := range g.slots.all(nil) {
 			if !a.hasJoined() && a.isOverdue(now) {
 				a.end(storage.ErrLeaseLost)
 			}
 			if since, stuck := a.ignoresEnd(now.mono, stuckAfter); stuck {
-				r.log.stuck(a, since)
+				g.log.stuck(a, since)
 			}
 		}
 	}
@@ -184,7 +177,7 @@ func (r *Runner) guard(ctx context.Context) {
 // so. Its lease is kept and its slot stays taken: no second run starts beside it.
 const stuckAfter = 10 * time.Second
 
-func (a *attempt) extendedAt(sent moment) {
+func (a *Attempt) extendedAt(sent moment) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if sent.since(a.extended) > 0 { // else a later call was answered sooner
@@ -193,22 +186,22 @@ func (a *attempt) extendedAt(sent moment) {
 }
 
 // unextended is how long ago the last extension that went through was sent.
-func (a *attempt) unextended() time.Duration {
+func (a *Attempt) unextended() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.r.now().since(a.extended)
+	return a.now().since(a.extended)
 }
 
 // ignoresEnd reports, once, that the job has run on for a while after its context
 // ended.
-func (a *attempt) ignoresEnd(now, after time.Duration) (since time.Duration, first bool) {
+func (a *Attempt) ignoresEnd(now, after time.Duration) (since time.Duration, first bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	over := a.why != nil || a.timeout > 0 && now-a.begun > a.timeout
+	over := a.cause != nil || a.timeout > 0 && now-a.startedAt > a.timeout
 	if a.phase != runs && a.phase != lost || !over || !a.ran {
 		return 0, false
 	}
-	m := a.rest()
+	m := a.extra()
 	if m.pastDue {
 		return 0, false
 	}

@@ -1,9 +1,10 @@
-package midge
+package runner
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -13,14 +14,14 @@ import (
 
 // settlement is a verdict on its way to the storage.
 type settlement struct {
-	attempt *attempt
+	attempt *Attempt
 	verdict *storage.Settle // without fence; nil completes it with what its job set
 	err     error           // to be reported, nil for success
 	took    time.Duration
 	refused int // how often, by a storage that may take it later
 }
 
-// settle is what the storage is asked to do.
+// settle is the settle that the storage is asked for.
 func (sm *settlement) settle() storage.Settle {
 	s := storage.Settle{Outcome: storage.Complete}
 	if sm.verdict != nil {
@@ -28,7 +29,7 @@ func (sm *settlement) settle() storage.Settle {
 	} else {
 		s.Result = sm.attempt.result()
 	}
-	s.Fence = sm.attempt.fence
+	s.Fence = sm.attempt.Fence
 	return s
 }
 
@@ -39,7 +40,7 @@ func (sm *settlement) outcome() storage.Outcome {
 	return sm.verdict.Outcome
 }
 
-// text is that of the error to be reported, cut as a line of the log quotes it. The verdict
+// text is the text of the error to be reported, cut as a line of the log quotes it. The verdict
 // has it already where the task keeps it: a long text is made once.
 func (sm *settlement) text() string {
 	if sm.verdict != nil && sm.verdict.Error != "" {
@@ -48,21 +49,21 @@ func (sm *settlement) text() string {
 	return brief(sm.err)
 }
 
-// follow are the follow-ups: they come with a completion alone.
-func (sm *settlement) follow() []storage.Insert {
-	if sm.outcome() != storage.Complete || sm.attempt.more == nil {
+// followUps are the follow-ups: they come with a completion alone.
+func (sm *settlement) followUps() []storage.Insert {
+	if sm.outcome() != storage.Complete || sm.attempt.extras == nil {
 		return nil
 	}
-	return sm.attempt.more.follow
+	return sm.attempt.extras.followUps
 }
 
 // size is how many operations it is, and about how much they carry.
 func (sm *settlement) size() (ops, bytes int) {
-	if sm.verdict == nil && sm.attempt.more == nil {
+	if sm.verdict == nil && sm.attempt.extras == nil {
 		return 1, 0
 	}
 	settle := [1]storage.Settle{sm.settle()}
-	tx := storage.Tx{Settles: settle[:], Inserts: sm.follow()}
+	tx := storage.Tx{Settles: settle[:], Inserts: sm.followUps()}
 	return tx.Ops(), tx.Bytes()
 }
 
@@ -70,15 +71,18 @@ func (sm *settlement) size() (ops, bytes int) {
 func (sm *settlement) appendTx(txs []storage.Tx, settles []storage.Settle) ([]storage.Tx, []storage.Settle) {
 	n := len(settles)
 	settles = append(settles, sm.settle())
-	return append(txs, storage.Tx{Settles: settles[n : n+1 : n+1], Inserts: sm.follow()}), settles
+	return append(txs, storage.Tx{Settles: settles[n : n+1 : n+1], Inserts: sm.followUps()}), settles
 }
 
-// settler is the actor that brings the verdicts of a domain to the storage. What finishes while a
+// settler is the actor that brings the verdicts of a shard to the storage. What finishes while a
 // call is under way goes out with the next one; a lone verdict goes at once. It
 // repeats a call for as long as its outcome is unknown.
 type settler struct {
-	d    *domain
-	kick chan struct{} // capacity 1
+	*shared
+
+	shard *shard
+	judge *judge
+	kick  chan struct{} // capacity 1
 
 	mu    sync.Mutex // guards queue
 	queue []settlement
@@ -107,23 +111,23 @@ func (s *settler) add(sm settlement) {
 
 // release gives a task back, uncharged, unless it is being settled already: then that
 // settle is still to be brought.
-func (r *Runner) release(a *attempt) {
+func (s *shared) release(a *Attempt) {
 	switch {
 	case a.hasJoined(): // its transaction decides: a release would wait for the lock of that
-		r.slots.settled(a)
+		s.slots.settled(a)
 	case a.settles():
-		a.domain.settle.add(settlement{attempt: a, verdict: &storage.Settle{Outcome: storage.Release}})
+		a.shard.settler.add(settlement{attempt: a, verdict: &storage.Settle{Outcome: storage.Release}})
 	case a.isLost():
-		r.slots.settled(a)
+		s.slots.settled(a)
 	}
 }
 
 // releaseAll gives tasks back in the order in which they were claimed: each goes to the
 // head, so the last goes first.
-func (r *Runner) releaseAll(attempts []*attempt) {
-	r.slots.returning(attempts...)
+func (s *shared) releaseAll(attempts []*Attempt) {
+	s.slots.returning(attempts...)
 	for _, a := range slices.Backward(attempts) {
-		r.release(a)
+		s.release(a)
 	}
 }
 
@@ -133,7 +137,7 @@ func (s *settler) loop(ctx context.Context) {
 	timer := time.NewTimer(slowScan)
 	defer timer.Stop()
 	for {
-		for all := s.take(); len(all) > 0; all = s.take() {
+		for all := s.takeQueue(); len(all) > 0; all = s.takeQueue() {
 			s.settleAll(ctx, all)
 		}
 		var due <-chan time.Time
@@ -154,20 +158,20 @@ func (s *settler) loop(ctx context.Context) {
 
 // settleAll brings what was queued in as few calls as may carry it.
 func (s *settler) settleAll(ctx context.Context, all []settlement) {
-	doubts := s.d.r.store.doubts.Load()
+	doubts := s.store.doubts.Load()
 	for rest := all; len(rest) > 0; {
 		n := oneCall(rest)
 		s.settle(ctx, rest[:n])
 		rest = rest[n:]
 	}
-	if s.d.r.store.doubts.Load() == doubts && cap(all) <= spareMost {
+	if s.store.doubts.Load() == doubts && cap(all) <= spareMost {
 		clear(all)
 		s.spare = all[:0]
 	}
 }
 
-// take gives all that is queued.
-func (s *settler) take() []settlement {
+// takeQueue empties the queue and gives the settlements in it.
+func (s *settler) takeQueue() []settlement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := s.queue
@@ -198,9 +202,9 @@ func (s *settler) settle(ctx context.Context, batch []settlement) {
 	for i := range batch {
 		txs, settles = batch[i].appendTx(txs, settles)
 	}
-	doubts := s.d.r.store.doubts.Load()
+	doubts := s.store.doubts.Load()
 	applied, err := s.apply(ctx, txs)
-	if s.d.r.store.doubts.Load() == doubts {
+	if s.store.doubts.Load() == doubts {
 		clear(txs)
 		clear(settles)
 		s.txs, s.settles = txs, settles
@@ -225,10 +229,10 @@ func (s *settler) settle(ctx context.Context, batch []settlement) {
 // no other. The leases are kept meanwhile; where one is over, so is its settlement.
 func (s *settler) later(batch []settlement, err error) {
 	if len(s.waiting) == 0 { // a line for each round of tries
-		s.d.r.log.trouble("settle", err)
+		s.log.trouble("settle", err)
 	}
 	for i := range batch {
-		if batch[i].attempt.unextended() >= s.d.r.cfg.Lease {
+		if batch[i].attempt.unextended() >= s.lease {
 			s.giveUp(batch[i:i+1], err)
 			continue
 		}
@@ -237,7 +241,7 @@ func (s *settler) later(batch []settlement, err error) {
 		}
 		s.waiting = append(s.waiting, batch[i])
 		s.waiting[len(s.waiting)-1].refused++
-		s.d.r.slots.unreturned(batch[i].attempt)
+		s.slots.unreturned(batch[i].attempt)
 	}
 	s.why = err
 }
@@ -264,18 +268,18 @@ func (s *settler) retry(ctx context.Context) {
 // outcome is unknown, and under a new one where they were never sent, or that has expired:
 // then the fences still keep a second try from committing twice.
 func (s *settler) apply(ctx context.Context, txs []storage.Tx) ([]storage.Applied, error) {
-	applied, err := s.d.r.jobs.Apply(ctx, txs...)
+	applied, err := s.tasks.Apply(ctx, txs...)
 	for ctx.Err() == nil {
 		var unknown *storage.UnknownError
 		switch {
 		case errors.Is(err, storage.ErrClosed):
 			return applied, err
 		case errors.Is(err, storage.ErrUnavailable), errors.Is(err, storage.ErrLaneExpired):
-			applied, err = s.d.r.jobs.Apply(ctx, txs...)
+			applied, err = s.tasks.Apply(ctx, txs...)
 		case !errors.As(err, &unknown):
 			return applied, err
 		default:
-			applied, err = s.d.r.jobs.Repeat(ctx, unknown)
+			applied, err = s.tasks.Repeat(ctx, unknown)
 		}
 	}
 	return applied, err
@@ -290,17 +294,17 @@ func refusesTx(err error) bool {
 
 // settled reports a batch that went through, Tx by Tx.
 func (s *settler) settled(batch []settlement, applied []storage.Applied) {
-	ended := make([]*attempt, 0, len(batch))
+	ended := make([]*Attempt, 0, len(batch))
 	for i := range batch {
 		sm := &batch[i]
 		switch err := applied[i].Err; {
 		case err == nil:
 			if sm.outcome() == storage.Release {
-				s.d.r.released.Add(1)
+				s.released.Add(1)
 			}
-			s.d.r.log.settled(sm, applied[i].Settled[0].State)
+			s.log.settled(sm, applied[i].Settled[0].State)
 		case errors.Is(err, storage.ErrLeaseLost):
-			s.d.r.log.lost(sm.attempt, sm.took)
+			s.log.lost(sm.attempt, sm.took)
 		case !refusesTx(err): // its queue is damaged, say
 			s.later(batch[i:i+1], err)
 			continue
@@ -310,7 +314,7 @@ func (s *settler) settled(batch []settlement, applied []storage.Applied) {
 		}
 		ended = append(ended, sm.attempt)
 	}
-	s.d.r.slots.settled(ended...)
+	s.slots.settled(ended...)
 }
 
 // refusedFollowUp names the follow-up that an error refuses, whose id is taken: nothing else
@@ -323,7 +327,7 @@ func refusedFollowUp(follow []storage.Insert, err error) error {
 	for _, c := range dep.Colliding {
 		for i := range follow {
 			if follow[i].Ref == c.Ref {
-				return wrap(err, "the follow-up %s %s was refused", follow[i].Kind, c.Ref)
+				return fmt.Errorf("midge: the follow-up %s %s was refused: %w", follow[i].Kind, c.Ref, err)
 			}
 		}
 	}
@@ -333,8 +337,8 @@ func refusedFollowUp(follow []storage.Insert, err error) error {
 // retryAsFailure queues a settlement whose follow-ups were refused again, as a failure
 // without them.
 func (s *settler) retryAsFailure(sm *settlement, err error) {
-	err = refusedFollowUp(sm.follow(), err)
-	fail := failure(storage.Fail, s.d.r.delay(sm.attempt), err)
+	err = refusedFollowUp(sm.followUps(), err)
+	fail := failure(storage.Fail, s.judge.delay(sm.attempt), Judgement{Err: err})
 	failed := *sm
 	failed.verdict, failed.err = &fail, err
 	s.add(failed)
@@ -352,7 +356,7 @@ func (s *settler) failInstead(sm *settlement, err error) {
 // giveUp leaves a batch to the expiry of its leases.
 func (s *settler) giveUp(batch []settlement, err error) {
 	for i := range batch {
-		s.d.r.log.unsettled(batch[i].attempt, err)
-		s.d.r.slots.settled(batch[i].attempt)
+		s.log.unsettled(batch[i].attempt, err)
+		s.slots.settled(batch[i].attempt)
 	}
 }

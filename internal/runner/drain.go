@@ -1,4 +1,4 @@
-package midge
+package runner
 
 import (
 	"context"
@@ -13,11 +13,11 @@ import (
 const shutdownTail = time.Second
 
 // drain sees running jobs out, and tells how many tasks were left to the expiry of their
-// leases. The claim loop has been told to end.
+// leases. The claimers have been told to end.
 func (r *Runner) drain(
 	claims *sync.WaitGroup, endJobs context.CancelCauseFunc, hardStop func(),
 ) (left int, err error) {
-	period := r.cfg.Grace
+	period := r.grace
 	select {
 	case <-r.stop:
 		period = 0
@@ -28,9 +28,9 @@ func (r *Runner) drain(
 	r.released.Store(0)
 	r.log.draining(r.id, r.slots.drain(), period)
 	ended := make(chan struct{})
-	go func() { // ends when the claim loop has, and every held task is settled
+	go func() { // ends when the claim loop has, and every task in flight is settled
 		claims.Wait()
-		r.releaseAll(r.slots.takeAhead(nil))
+		r.releaseAll(r.slots.removeAllAhead(nil))
 		r.slots.waitEmpty()
 		close(ended)
 	}()
@@ -64,7 +64,7 @@ func (r *Runner) drain(
 		left = r.slots.giveUp()
 		<-ended
 	}
-	outlived = max(outlived, r.slots.busy()) // one whose lease was lost may be held no more
+	outlived = max(outlived, r.slots.busy()) // one whose lease was lost may be in flight no more
 	if outlived > 0 {
 		return left, fmt.Errorf("%w: %d still run", ErrGraceExceeded, outlived)
 	}

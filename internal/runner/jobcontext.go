@@ -1,4 +1,4 @@
-package midge
+package runner
 
 import (
 	"context"
@@ -6,20 +6,28 @@ import (
 )
 
 // jobContext is an attempt as the context of its job: it carries the values of the runner's
-// context, ends with it, or when the attempt is ended. A context of the standard
-// library's, with its channel and its place among the runner's children, is made when
+// context, and ends with that or when the attempt is ended. A context of the standard
+// library, with its channel and its place among the runner's children, is made when
 // the job first asks for what only that can tell; most short jobs never do.
-type jobContext attempt
+type jobContext Attempt
 
-// fullContext is one of the standard library's.
+type attemptKey struct{}
+
+// FromContext gives the attempt of a job's context, or nil.
+func FromContext(ctx context.Context) *Attempt {
+	a, _ := ctx.Value(attemptKey{}).(*Attempt)
+	return a
+}
+
+// fullContext is a context of the standard library.
 type fullContext struct {
-	context.Context //nolint:containedctx // that is what it is
+	context.Context
 
 	cancel context.CancelCauseFunc
 }
 
 // Deadline is the parent's.
-func (c *jobContext) Deadline() (time.Time, bool) { return c.jobs.Deadline() }
+func (c *jobContext) Deadline() (time.Time, bool) { return c.ctx.Deadline() }
 
 // Done is closed when the attempt is ended.
 func (c *jobContext) Done() <-chan struct{} { return c.made().Done() }
@@ -31,7 +39,7 @@ func (c *jobContext) Err() error { return c.made().Err() }
 // in this way too.
 func (c *jobContext) Value(key any) any {
 	if key == (attemptKey{}) {
-		return (*attempt)(c)
+		return (*Attempt)(c)
 	}
 	return c.made().Value(key)
 }
@@ -41,11 +49,11 @@ func (c *jobContext) made() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.full == nil {
-		ctx, cancel := context.WithCancelCause(c.jobs)
+		ctx, cancel := context.WithCancelCause(c.ctx)
 		c.full = &fullContext{ctx, cancel}
 		switch {
-		case c.why != nil:
-			cancel(c.why)
+		case c.cause != nil:
+			cancel(c.cause)
 		case c.returned:
 			cancel(context.Canceled)
 		}

@@ -1,4 +1,4 @@
-package midge
+package runner
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package midge
+package runner
 
 import (
 	"context"
@@ -14,7 +14,10 @@ import (
 // that fall due or lose their lease where no runner claims. The runners that live share the
 // queues out among them, so that each is swept by one at a time, without a leader.
 type sweeper struct {
-	r *Runner
+	*shared
+
+	queues    *queues
+	schedules *schedules
 }
 
 // A turn takes so long for each queue that there is, whoever sweeps it, within bounds, so that
@@ -31,7 +34,7 @@ const (
 
 // loop sweeps, turn after turn, until ctx ends.
 func (s *sweeper) loop(ctx context.Context) {
-	for length := sweepLeast; rest(ctx, jitter(length)); {
+	for length := sweepLeast; sleep(ctx, jitter(length)); {
 		length = s.turn(ctx)
 	}
 }
@@ -45,7 +48,7 @@ func (s *sweeper) turn(ctx context.Context) time.Duration {
 	defer underWay.Wait()
 	begun := time.Now()
 	for i, queues := range calls {
-		if !rest(ctx, time.Until(begun.Add(gap*time.Duration(i)))) {
+		if !sleep(ctx, time.Until(begun.Add(gap*time.Duration(i)))) {
 			break
 		}
 		underWay.Go(func() { s.maintain(ctx, queues) })
@@ -54,26 +57,26 @@ func (s *sweeper) turn(ctx context.Context) time.Duration {
 }
 
 // share lists the queues that are this runner's to sweep, by calls that each stay within a
-// domain, and tells how long the turn is to take.
+// shard, and tells how long the turn is to take.
 func (s *sweeper) share(ctx context.Context) (calls [][]string, length time.Duration) {
-	runners, err := s.r.store.Runners(ctx)
+	runners, err := s.store.Runners(ctx)
 	if err != nil {
 		s.trouble(ctx, "list the runners", err)
 		return nil, sweepLeast
 	}
-	var open [][]string // calls with room
+	var open [][]string // calls that take more
 	all := 0
-	for name, err := range storage.EachQueue(ctx, s.r.store, "") {
+	for name, err := range storage.EachQueue(ctx, s.store, "") {
 		if err != nil {
 			s.trouble(ctx, "list the queues", err)
 			return nil, sweepLeast
 		}
 		all++
-		if s.r.serves(name) || !s.has(name, runners) {
+		if s.queues.serves(name) || !s.sweeps(name, runners) {
 			continue
 		}
 		at := slices.IndexFunc(open, func(queues []string) bool {
-			return storage.Spans(s.r.store, queues[0], name)
+			return storage.Spans(s.store, queues[0], name)
 		})
 		if at < 0 {
 			at, open = len(open), append(open, nil)
@@ -88,11 +91,11 @@ func (s *sweeper) share(ctx context.Context) (calls [][]string, length time.Dura
 	return append(calls, open...), min(max(time.Duration(all)*sweepPace, sweepLeast), sweepMost)
 }
 
-// has reports whether a queue is this runner's among those that live: each queue weighs the
+// sweeps reports whether a queue is this runner's among those that live: each queue weighs the
 // runners, in an order of its own, and has the heaviest. So a runner that comes or goes moves
 // no queues but its own.
-func (s *sweeper) has(queue string, runners []storage.RunnerInfo) bool {
-	own := weight(s.r.id, queue)
+func (s *sweeper) sweeps(queue string, runners []storage.RunnerInfo) bool {
+	own := weight(s.id, queue)
 	return !slices.ContainsFunc(runners, func(other storage.RunnerInfo) bool {
 		return weight(other.ID, queue) > own
 	})
@@ -106,26 +109,26 @@ func weight(runner, queue string) uint64 {
 	return h.Sum64()
 }
 
-// maintain maintains queues of one domain. One that does not answer is left for the next
+// maintain maintains queues of one shard. One that does not answer is left for the next
 // sweep.
 func (s *sweeper) maintain(ctx context.Context, queues []string) {
-	req := storage.ClaimRequest{Runner: s.r.id}
+	req := storage.ClaimRequest{Runner: s.id}
 	for _, q := range queues {
 		req.Queues = append(req.Queues, storage.ClaimQueue{Name: q, Max: -1})
 	}
-	claimed, err := s.r.beats.Claim(ctx, req)
+	claimed, err := s.beats.Claim(ctx, req)
 	if err != nil {
 		s.trouble(ctx, "maintain queues", err)
 		return
 	}
-	s.r.log.buried(claimed.Buried)
+	s.log.buried(claimed.Buried)
 	for _, t := range claimed.Ticks {
-		s.r.tick(ctx, s.r.beats, dueCursor{t, claimed.Now})
+		s.schedules.tick(ctx, s.beats, dueCursor{t, claimed.Now})
 	}
 }
 
 func (s *sweeper) trouble(ctx context.Context, act string, err error) {
 	if ctx.Err() == nil {
-		s.r.log.trouble(act, err)
+		s.log.trouble(act, err)
 	}
 }

@@ -1,4 +1,4 @@
-package midge
+package runner
 
 import (
 	"context"
@@ -14,7 +14,7 @@ func TestJobContextIsAContext(t *testing.T) {
 	for name, late := range map[string]bool{"looked at before it ends": false, "looked at after it ended": true} {
 		t.Run(name, func(t *testing.T) {
 			parent := context.WithValue(t.Context(), traceKey{}, "trace")
-			a := &attempt{arrival: &arrival{jobs: parent}}
+			a := &Attempt{batch: &batch{ctx: parent}}
 			c := (*jobContext)(a)
 			if late {
 				a.end(cause)
@@ -46,7 +46,7 @@ func TestJobContextIsAContext(t *testing.T) {
 // TestJobContextEndsWithTheRunners, with its cause.
 func TestJobContextEndsWithTheRunners(t *testing.T) {
 	jobs, end := context.WithCancelCause(t.Context())
-	c := (*jobContext)(&attempt{arrival: &arrival{jobs: jobs}})
+	c := (*jobContext)(&Attempt{batch: &batch{ctx: jobs}})
 	if c.Err() != nil {
 		t.Errorf("before: got %v, want nil", c.Err())
 	}

@@ -1,0 +1,243 @@
+package runner
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Attempt is one claimed task on its way through a runner. Thousands may be in flight, most of them
+// for less than a millisecond: the size of an attempt is a good part of the cost of a short job.
+// The exported fields do not change.
+type Attempt struct {
+	*batch
+
+	Fence            storage.Fence
+	Payload          []byte
+	Headers          map[string]string
+	Created          int64 // in microseconds
+	Retries, Crashes int32
+
+	suspect          bool
+	counted, returns bool  // among the suspects, or among the attempts given back; guarded by slots.mu
+	place            int32 // among the attempts in flight; guarded by inFlight.mu
+
+	mu        sync.Mutex // guards what follows
+	phase     phase
+	ran       bool
+	returned  bool          // its job has, or is not to run
+	joined    bool          // a transaction of the job's is to settle it, see CompleteWith
+	startedAt time.Duration // when it began to run, by the runner's clock
+	extended  moment        // when the last extension that went through, or the claim, was sent
+	cause     error         // what cancelled it; the first cause wins
+	full      *fullContext  // nil until its job asks for what only that can tell
+	extras    *extras       // nil while there are none
+}
+
+// extras are what few attempts have.
+type extras struct {
+	followUps []storage.Insert
+	result    []byte
+	isOver    bool          // its context was seen to have ended
+	overSince time.Duration // when that was first
+	pastDue   bool          // a line about its running on was logged
+}
+
+// batch is what attempts have in common that one claim brought one behind the other, of
+// tasks that were enqueued alike.
+type batch struct {
+	*shared
+
+	shard   *shard
+	ctx     context.Context // the contexts of jobs end with it
+	claimed moment          // when the claim was sent
+	arrived time.Time       // when it was answered
+
+	Kind, Encoding         string
+	MaxRetries, CrashLimit int
+	timeout                time.Duration
+	snoozes                int
+	snoozedSince           time.Time
+}
+
+type phase uint8
+
+const (
+	claimedAhead phase = iota
+	runs
+	settling // its verdict is on the way to the storage
+	lost     // its lease is lost; nothing more is settled
+)
+
+// slab is how many attempts are allocated together. One that runs for long keeps the
+// memory of so many.
+const slab = 16
+
+// newAttempts makes attempts of the tasks of a claim, which was sent at a moment.
+func (w *workers) newAttempts(of *shard, claimed *storage.Claimed, sent moment) []*Attempt {
+	attempts := make([]*Attempt, len(claimed.Tasks))
+	from := &batch{shared: w.shared, shard: of, ctx: w.context(), claimed: sent, arrived: time.Now()}
+	var room []Attempt
+	for i := range claimed.Tasks {
+		if len(room) == 0 {
+			room = make([]Attempt, min(slab, len(claimed.Tasks)-i))
+		}
+		a, t := &room[0], &claimed.Tasks[i]
+		room = room[1:]
+		if !from.suits(t) {
+			from = from.with(t)
+		}
+		a.batch, a.Fence, a.extended = from, claimed.Fences[i], sent
+		a.Payload, a.Headers, a.Created = t.Payload, t.Headers, t.Created.UnixMicro()
+		a.Retries, a.Crashes = int32(t.Retries), int32(t.Crashes)
+		a.suspect = storage.Suspect(t.Crashes, t.CrashLimit)
+		attempts[i] = a
+	}
+	return attempts
+}
+
+// suits reports whether t has all in common with the tasks before it.
+func (b *batch) suits(t *storage.Task) bool {
+	return t.Kind == b.Kind && t.Encoding == b.Encoding &&
+		t.MaxRetries == b.MaxRetries && t.CrashLimit == b.CrashLimit && t.Timeout == b.timeout &&
+		t.Snoozes == b.snoozes && t.SnoozedSince.Equal(b.snoozedSince)
+}
+
+// with gives the batch of tasks like t.
+func (b *batch) with(t *storage.Task) *batch {
+	own := *b
+	own.Kind, own.Encoding = t.Kind, t.Encoding
+	own.MaxRetries, own.CrashLimit, own.timeout = t.MaxRetries, t.CrashLimit, t.Timeout
+	own.snoozes, own.snoozedSince = t.Snoozes, t.SnoozedSince
+	return &own
+}
+
+// extra gives the extras, for writing. The mutex is held.
+func (a *Attempt) extra() *extras {
+	if a.extras == nil {
+		a.extras = new(extras)
+	}
+	return a.extras
+}
+
+// result is what the job set, once it has returned or under the mutex.
+func (a *Attempt) result() []byte {
+	if a.extras == nil {
+		return nil
+	}
+	return a.extras.result
+}
+
+// start makes the attempt run and gives its context, or false where it was lost or
+// cancelled while it waited, or was not extended in time: a process that was frozen must not
+// start a task that another runner may have by now.
+func (a *Attempt) start() (context.Context, bool) {
+	now := a.now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.cause == nil && a.overdue(now) {
+		a.cause = storage.ErrLeaseLost
+	}
+	if a.phase == lost || a.cause != nil {
+		return nil, false
+	}
+	a.phase, a.ran, a.startedAt = runs, true, now.mono
+	return (*jobContext)(a), true
+}
+
+// overdue reports whether the lease was not extended in time. The mutex is held.
+func (a *Attempt) overdue(now moment) bool { return now.since(a.extended) > safe(a.lease) }
+
+// isOverdue is overdue, for the guard.
+func (a *Attempt) isOverdue(now moment) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.overdue(now)
+}
+
+// end cancels the job's context with a cause, or keeps one that waits from running.
+func (a *Attempt) end(cause error) {
+	a.mu.Lock()
+	if a.cause == nil {
+		a.cause = cause
+	}
+	full := a.full
+	a.mu.Unlock()
+	if full != nil {
+		full.cancel(cause)
+	}
+}
+
+// lose marks the lease as lost, so that nothing is settled under it, and reports
+// whether that is news: a lease that ends by its own settle is not lost, nor one that was
+// handed to a transaction.
+func (a *Attempt) lose() bool {
+	a.mu.Lock()
+	news := (a.phase == claimedAhead || a.phase == runs) && !a.joined
+	if news {
+		a.phase = lost
+	}
+	a.mu.Unlock()
+	if news {
+		a.end(storage.ErrLeaseLost)
+	}
+	return news
+}
+
+func (a *Attempt) isLost() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.phase == lost
+}
+
+// ending tells how an attempt stands when its job has returned.
+type ending struct {
+	settles     bool // its verdict is to be settled
+	ran, joined bool
+}
+
+// conclude ends the job's context, so that goroutines that the job left running learn that it is over,
+// and moves the attempt to settling.
+func (a *Attempt) conclude() ending {
+	a.mu.Lock()
+	a.returned = true
+	e := ending{settles: a.settlesLocked(), ran: a.ran, joined: a.joined}
+	full := a.full
+	a.mu.Unlock()
+	if full != nil {
+		full.cancel(context.Canceled)
+	}
+	return e
+}
+
+// settles moves a from waiting or running to settling and reports whether it may:
+// false where the lease is lost or somebody else settles it.
+func (a *Attempt) settles() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.settlesLocked()
+}
+
+func (a *Attempt) settlesLocked() bool {
+	if a.phase == lost || a.phase == settling {
+		return false
+	}
+	a.phase = settling
+	return true
+}
+
+// abandon reports whether a still runs, so that its task has to be released under
+// its job's feet.
+func (a *Attempt) abandon() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return (a.phase == runs || a.phase == lost) && a.ran
+}
+
+func (a *Attempt) runningSince() (time.Duration, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.startedAt, a.phase == runs
+}

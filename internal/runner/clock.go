@@ -1,0 +1,56 @@
+package runner
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// clock tells the time since a runner was made.
+type clock struct {
+	made time.Time
+	skew func() time.Duration // of the wall clock, in tests; nil for none
+}
+
+// moment is a time since the runner was made, by two clocks: the monotonic one stands still
+// while the machine is suspended, and the wall clock may be set.
+type moment struct{ mono, wall time.Duration }
+
+// since is how long ago an earlier moment was, by the clock that says longer: a lease ends by
+// the storage's clock, also while this machine is suspended. A wall clock that was set forward
+// looks the same and costs a start; the lease is given back.
+func (m moment) since(earlier moment) time.Duration {
+	return max(m.mono-earlier.mono, m.wall-earlier.wall)
+}
+
+// now is the moment that it is.
+func (c *clock) now() moment {
+	t := time.Now()
+	m := moment{mono: t.Sub(c.made), wall: time.Duration(t.UnixNano() - c.made.UnixNano())}
+	if c.skew != nil {
+		m.wall += c.skew()
+	}
+	return m
+}
+
+// elapsed is the time since the runner was made by the monotonic clock alone: what a goroutine
+// reads for each job.
+func (c *clock) elapsed() time.Duration { return time.Since(c.made) }
+
+// slowScan is how often an actor looks that nothing wakes, ± 20 %.
+const slowScan = time.Second
+
+// jitter spreads d by ± 20 %, so that the runners of a fleet do not scan in step.
+func jitter(d time.Duration) time.Duration { return d*4/5 + rand.N(d*2/5) }
+
+// sleep waits for d and reports false where ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,133 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// ErrCompleted is returned where a transaction has completed the task. The root package documents it.
+var ErrCompleted = errors.New("midge: the task was completed with a transaction")
+
+// errNotCommitted is what a job failed with that called CompleteWith, committed nothing
+// and returned nil.
+var errNotCommitted = errors.New(
+	"midge: the job returned nil, and the transaction that completes its task was not committed")
+
+// CompleteWith completes the task as a part of a transaction of the job's own.
+func (a *Attempt) CompleteWith(ctx context.Context, with storage.Applier) error {
+	tx, again, err := a.join()
+	if err != nil {
+		return err
+	}
+	applied, err := with.Apply(ctx, storage.Call{}, tx)
+	if err == nil {
+		err = refusedFollowUp(tx.Inserts, applied[0].Err)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case again && errors.Is(err, storage.ErrLeaseLost):
+		err = fmt.Errorf("%w before, or %w", ErrCompleted, err)
+	case !again && !errors.Is(err, storage.ErrUnknown): // else it may have happened: finish looks
+		a.part()
+		if errors.Is(err, storage.ErrLeaseLost) {
+			a.leaseLost(a)
+		}
+	}
+	return fmt.Errorf("%s: %w", a.Fence.Ref, err)
+}
+
+// join gives what completes the task and hands its lease to a transaction; again says that
+// it was handed to one before.
+func (a *Attempt) join() (tx storage.Tx, again bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	again, a.joined = a.joined, false
+	if err := a.mayAddLocked(); err != nil {
+		a.joined = again
+		return tx, again, err
+	}
+	a.joined = true
+	sm := settlement{attempt: a}
+	return storage.Tx{Inserts: slices.Clone(sm.followUps()), Settles: []storage.Settle{sm.settle()}}, again, nil
+}
+
+// part takes the lease back from a transaction that came to nothing.
+func (a *Attempt) part() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.joined = false
+}
+
+// hasJoined reports whether the lease is a transaction's.
+func (a *Attempt) hasJoined() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.joined
+}
+
+// partPatience bounds how long the settle of a task is tried whose transaction was not
+// committed. One that the job left open keeps it locked for longer.
+const partPatience = 5 * time.Second
+
+// finishJoined ends an attempt whose lease was handed to a transaction, in its worker: it
+// looks whether that was committed.
+func (j *judge) finishJoined(a *Attempt, err error, took time.Duration) {
+	ctx, cancel := context.WithTimeout(a.shard.hard, j.lease)
+	defer cancel()
+	done := settlement{attempt: a, took: took}
+	switch t, failed := j.look(ctx, a.Fence.Ref); {
+	case errors.Is(failed, storage.ErrNotFound), failed == nil && t.State == storage.Completed:
+		// Nobody else has ended it while the lease held: neither a settle nor a delete gets
+		// by its fence. Behind that another run may have, where this one was rolled back.
+		if a.unextended() > j.lease {
+			j.log.overdue(a, err, took)
+		} else {
+			if err != nil {
+				j.log.dropped(a, err)
+			}
+			j.log.settled(&done, storage.Completed)
+		}
+		j.slots.settled(a)
+	case failed != nil:
+		a.shard.settler.giveUp([]settlement{done}, failed)
+	case t.Version != a.Fence.Version:
+		j.slots.settled(a)
+		j.log.lost(a, took)
+	default:
+		if err == nil {
+			err = errNotCommitted
+		}
+		a.part()
+		j.settleApart(ctx, a, err, took)
+	}
+}
+
+// look reads a task, again for as long as the storage does not answer.
+func (j *judge) look(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, slowScan) {
+		t, err := j.store.Task(ctx, ref)
+		if !Unanswered(err) || !sleep(ctx, jitter(pause)) {
+			return t, err
+		}
+	}
+}
+
+// settleApart settles what err asks for in a call of its own: a transaction that the job
+// left open must not hold up the settles of others.
+func (j *judge) settleApart(ctx context.Context, a *Attempt, err error, took time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, partPatience)
+	defer cancel()
+	alone := []settlement{j.settlement(a, err, took)} //nolint:contextcheck // its calls end with the shard
+	applied, failed := j.tasks.Apply(ctx, storage.Tx{Settles: []storage.Settle{alone[0].settle()}})
+	if failed != nil {
+		a.shard.settler.giveUp(alone, failed)
+		return
+	}
+	a.shard.settler.settled(alone, applied)
+}

@@ -1,0 +1,207 @@
+package runner
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// grant is what slots know of a shard: its turn, and what it may claim. Free slots are
+// granted to the shards that may have work, in strict order or by weight, and a claim asks
+// for no more than its shard was granted: so claims that are under way at the same time never
+// bring more tasks than there are slots.
+type grant struct {
+	weight  int  // in draws; 0 is granted nothing
+	hungry  bool // there may be tasks that no claim has asked for
+	granted int  // slots set aside for its next claim
+
+	asked   time.Time // when the claim under way was sent, zero for none
+	start   int       // how many tasks it asked for, to start at once
+	ahead   int       // and ahead
+	suspect bool      // it may bring a suspect
+
+	returning int // attempts on their way back to the storage: nothing is claimed meanwhile
+
+	// withheld says that the last claim could not ask for tasks that only start at once,
+	// or for a suspect: a slot that is free then, or a suspect's end, is worth another.
+	withheld bool
+}
+
+// overdue reports whether the claim under way has taken so long that the slots it asked
+// for are better used elsewhere. What it brings then waits ahead, and is given back
+// where no slot is free for it soon.
+func (g *grant) overdue(now time.Time) bool { return !g.asked.IsZero() && now.Sub(g.asked) > slowScan }
+
+// arrange tells the shards, in their order where it is strict, each with its weight, and the
+// queues that are served. It removes the attempts ahead of other queues, and gives them.
+func (s *slots) arrange(shards []*shard, weights []int, strict bool, queues []string) (back []*Attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shards, s.strict = shards, strict
+	s.served = make(map[string]bool, len(queues))
+	for _, q := range queues {
+		s.served[q] = true
+	}
+	back = s.removeAhead(0, func(a *Attempt) bool { return !s.served[a.Fence.Queue] })
+	for i, d := range shards {
+		g := &d.grant
+		g.hungry = g.hungry || weights[i] > g.weight
+		if g.weight = weights[i]; g.weight == 0 {
+			g.hungry, g.granted = false, 0
+		}
+	}
+	s.deal(time.Now())
+	return back
+}
+
+// ask says how many tasks d's next claim may bring: start at once, and ahead as much as
+// takes the time of the budget to run; and whether a suspect may be among them. They are set aside until
+// the claim is answered.
+func (s *slots) ask(d *shard) (start, ahead int, suspect bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	g := &d.grant
+	g.hungry = g.weight > 0
+	start, ahead = s.allowance(d, now)
+	d.wakeUp.forgetSlot()
+	g.granted = 0
+	g.asked, g.start, g.ahead = now, start, ahead
+	g.suspect = start > 0 && s.suspects == 0 && !s.suspectToCome(now)
+	g.withheld = g.weight > 0 && !g.suspect
+	return start, ahead, g.suspect
+}
+
+// withheld reports whether d's last claim could not ask for all.
+func (s *slots) withheld(d *shard) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return d.grant.withheld
+}
+
+// full reports whether no slot is free for the tasks that d may have.
+func (s *slots) full(d *shard) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	start, ahead := s.allowance(d, time.Now())
+	return d.grant.weight > 0 && start+ahead == 0
+}
+
+// answered ends the claim of d that is under way, which said whether there is more, and
+// reports whether d may have work: what was not asked for may be there too.
+func (s *slots) answered(d *shard, more bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := &d.grant
+	more = more || g.weight > 0 && g.start+g.ahead == 0
+	s.ended(d, more && g.weight > 0)
+	return more
+}
+
+// refused ends a claim that failed: until the next one others may have d's slots.
+func (s *slots) refused(d *shard) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended(d, false)
+}
+
+// ended ends the claim under way. The mutex is held.
+func (s *slots) ended(d *shard, hungry bool) {
+	g := &d.grant
+	g.asked, g.start, g.ahead, g.suspect = time.Time{}, 0, 0, false
+	if g.hungry = hungry; !hungry {
+		g.granted = 0
+	}
+	s.deal(time.Now())
+}
+
+// suspectToCome reports whether a claim under way may bring one. The mutex is held.
+func (s *slots) suspectToCome(now time.Time) bool {
+	return slices.ContainsFunc(s.shards, func(d *shard) bool {
+		return d.grant.suspect && !d.grant.overdue(now)
+	})
+}
+
+// allowance is what a claim of d may ask for now. The mutex is held.
+func (s *slots) allowance(d *shard, now time.Time) (start, ahead int) {
+	if s.draining || d.grant.weight == 0 || d.grant.returning > 0 {
+		return 0, 0
+	}
+	s.deal(now)
+	start = d.grant.granted
+	ahead = s.aheadWanted() - len(s.ahead)
+	hungry := 1
+	for _, e := range s.shards {
+		if e != d && !e.grant.overdue(now) {
+			ahead -= e.grant.ahead
+			if e.grant.hungry {
+				hungry++
+			}
+		}
+	}
+	ahead = max(ahead, 0) / hungry
+	// Finished tasks whose settle is under way are in flight too: a storage that is slow
+	// to settle is not asked for more.
+	if spare := 2*s.limit + 2*aheadMost - s.inFlight.count(); start+ahead > spare {
+		start, ahead = max(min(start, spare), 0), 0
+	}
+	start = min(start, claimMost)
+	return start, min(ahead, claimMost-start)
+}
+
+// deal gives slots that are free, and nobody's, to the hungry shards, and wakes those
+// that got some. The mutex is held.
+func (s *slots) deal(now time.Time) {
+	free := s.limit - s.active - len(s.ahead)
+	var hungry []*shard
+	for _, d := range s.shards {
+		g := &d.grant
+		if g.overdue(now) {
+			g.granted = 0
+			continue
+		}
+		if g.returning > 0 {
+			g.granted = 0
+		}
+		free -= g.granted + g.start
+		if g.hungry && g.returning == 0 {
+			hungry = append(hungry, d)
+		}
+	}
+	for _, d := range hungry { // the limit was lowered
+		back := min(d.grant.granted, max(-free, 0))
+		d.grant.granted -= back
+		free += back
+	}
+	if free <= 0 || len(hungry) == 0 {
+		return
+	}
+	if s.strict || len(hungry) == 1 {
+		hungry[0].grantSlots(free)
+		return
+	}
+	for range free {
+		drawn(hungry).grantSlots(1)
+	}
+}
+
+// grantSlots sets n more slots aside for a shard. The slots' mutex is held.
+func (s *shard) grantSlots(n int) {
+	s.grant.granted += n
+	s.wakeUp.slotFree()
+}
+
+// drawn is one of several shards, by weight.
+func drawn(hungry []*shard) *shard {
+	total := 0
+	for _, d := range hungry {
+		total += d.grant.weight
+	}
+	at := rand.IntN(total)
+	for _, d := range hungry {
+		if at -= d.grant.weight; at < 0 {
+			return d
+		}
+	}
+	return hungry[len(hungry)-1]
+}

@@ -1,0 +1,119 @@
+package runner
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// heartbeat is the actor that tells the storage, every third of the lease, that the runner
+// lives and what it does, and learns the storage's time.
+type heartbeat struct {
+	*shared
+
+	queues    *queues
+	schedules *schedules
+	version   string        // of midge
+	kick      chan struct{} // capacity 1: what it tells has changed
+
+	mu    sync.Mutex // guards what follows
+	local moment     // at which the storage's clock showed base
+	base  time.Time
+	born  time.Time // by the storage's clock
+}
+
+// heartbeatPatience bounds how long a heartbeat is repeated.
+const heartbeatPatience = 15 * time.Second
+
+// loop sends heartbeats until ctx ends.
+func (h *heartbeat) loop(ctx context.Context) {
+	next := h.lease / 3 // the first was sent when the runner started
+	for h.wait(ctx, next) {
+		if next = h.lease / 3; !h.beat(ctx) {
+			next = min(next, jitter(slowScan))
+		}
+	}
+}
+
+// wait waits for d, or a change, and reports false where ctx ended.
+func (h *heartbeat) wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-h.kick:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// beat reports whether a heartbeat went through. Outages are logged where all calls pass.
+func (h *heartbeat) beat(ctx context.Context) bool {
+	err := h.send(ctx)
+	if err != nil && ctx.Err() == nil {
+		h.log.trouble("heartbeat", err)
+	}
+	return err == nil
+}
+
+// send sends a heartbeat.
+func (h *heartbeat) send(ctx context.Context) error {
+	extended, err := h.beats.Extend(ctx, storage.ExtendRequest{Runner: h.info(h.storageTime(h.now()))})
+	if err == nil {
+		h.sawTime(extended.Now)
+	}
+	return err
+}
+
+// info is what a heartbeat tells.
+func (h *heartbeat) info(now time.Time) storage.RunnerInfo {
+	host, _ := os.Hostname() // an unnamed host is listed without a name
+	return storage.RunnerInfo{
+		ID: h.id, Host: host, PID: os.Getpid(), Version: h.version, Queues: h.queues.list(),
+		Concurrency: h.slots.limitNow(), Started: h.started(now),
+		Running: h.slots.running(now, h.elapsed()), Schedules: h.schedules.declared(),
+		For: h.lease,
+	}
+}
+
+// leave tells the storage that the runner is gone.
+func (h *heartbeat) leave(base context.Context) {
+	ctx, cancel := context.WithTimeout(base, shutdownTail/4)
+	defer cancel()
+	// One that could not be told expires.
+	_, _ = h.beats.Extend(ctx, storage.ExtendRequest{Runner: storage.RunnerInfo{ID: h.id, Leaving: true}})
+}
+
+func (h *heartbeat) sawTime(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.local, h.base = h.now(), now
+	if h.born.IsZero() {
+		h.born = now
+	}
+}
+
+// storageTime is the storage's time at a local moment, as the last heartbeat told it;
+// before the first it is the local time.
+func (h *heartbeat) storageTime(at moment) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.base.IsZero() {
+		return h.made.Add(at.wall)
+	}
+	return h.base.Add(at.since(h.local))
+}
+
+// started is when the runner started, by the storage's clock.
+func (h *heartbeat) started(now time.Time) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.born.IsZero() {
+		return now
+	}
+	return h.born
+}

@@ -1,0 +1,102 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// ErrNotInJob is returned where the job has returned. The root package documents it.
+var ErrNotInJob = errors.New("midge: the context is not that of a running job")
+
+// MayAdd says why the job can no longer add to what it commits, nil where it can.
+func (a *Attempt) MayAdd() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.mayAddLocked()
+}
+
+func (a *Attempt) mayAddLocked() error {
+	switch {
+	case a.phase == runs && a.joined:
+		return fmt.Errorf("%w: %s", ErrCompleted, a.Fence.Ref)
+	case a.phase == runs:
+		return nil
+	case a.phase == lost:
+		return fmt.Errorf("%s: %w", a.Fence.Ref, storage.ErrLeaseLost)
+	default:
+		return ErrNotInJob
+	}
+}
+
+// Jobs are the Jobs that run the attempt.
+func (a *Attempt) Jobs() Jobs { return a.jobs }
+
+// MaxPayload bounds what is encoded, in bytes, by the limits of the storage.
+func (a *Attempt) MaxPayload() int { return a.limits.Load().MaxPayload }
+
+// Spans reports whether a queue can share an atomic step with the task's own.
+func (a *Attempt) Spans(queue string) bool { return storage.Spans(a.store, a.Fence.Queue, queue) }
+
+// Task reads the task.
+func (a *Attempt) Task(ctx context.Context) (storage.Task, error) {
+	return a.store.Task(ctx, a.Fence.Ref)
+}
+
+// FollowUp adds an insert to the completion of the task.
+func (a *Attempt) FollowUp(in storage.Insert) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.mayAddLocked(); err != nil {
+		return err
+	}
+	sm := settlement{attempt: a}
+	tx := storage.Tx{Inserts: append(sm.followUps(), in), Settles: []storage.Settle{sm.settle()}}
+	if err := storage.CheckTxs(*a.limits.Load(), []storage.Tx{tx}); err != nil {
+		return err
+	}
+	a.extra().followUps = tx.Inserts
+	return nil
+}
+
+// SetResult sets the result that is stored with the completion of the task.
+func (a *Attempt) SetResult(result []byte) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.mayAddLocked(); err != nil {
+		return err
+	}
+	a.extra().result = result
+	return nil
+}
+
+// largeValue is from how many bytes on a runner writes one progress or checkpoint at a time:
+// several would fill the connections and the storage, and heartbeats would wait behind them.
+const largeValue = 64 << 10
+
+// Store stores a progress or a checkpoint under the lease, at once.
+func (a *Attempt) Store(ctx context.Context, progress, checkpoint []byte) error {
+	if len(progress)+len(checkpoint) >= largeValue {
+		select {
+		case a.large <- struct{}{}:
+			defer func() { <-a.large }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	e := storage.Extension{Fence: a.Fence, Started: true, Progress: progress, Checkpoint: checkpoint}
+	extended, err := a.beats.Extend(ctx, storage.ExtendRequest{Leases: []storage.Extension{e}})
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", err, cause) // such as ErrLeaseLost, which ended the context
+	}
+	if err != nil {
+		return err
+	}
+	if len(extended.Lost) > 0 {
+		a.leaseLost(a)
+		return storage.ErrLeaseLost
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Log takes the lines of a runner.
+type Log interface {
+	Enabled(level slog.Level) bool
+	Write(level slog.Level, line string)
+}
+
+// lifeLog writes the lines that a person reads to follow a runner. A line names the
+// kind and the task; payloads, headers and tokens never appear.
+type lifeLog struct{ log Log }
+
+// A line, and the text of an error in it, are cut to these lengths.
+const (
+	lineMost  = 8 << 10
+	briefMost = 4 << 10
+)
+
+// write writes a line. The texts of errors in it may have several, or characters that a terminal
+// obeys: those are written as Go would quote them.
+func (l *lifeLog) write(level slog.Level, text string) {
+	l.log.Write(level, storage.PrintableText(text, lineMost))
+}
+
+// brief is the text of an error as a line quotes it.
+func brief(err error) string { return storage.PrintableText(ErrorText(err), briefMost) }
+
+func (l *lifeLog) info(text string)  { l.write(slog.LevelInfo, text) }
+func (l *lifeLog) warn(text string)  { l.write(slog.LevelWarn, text) }
+func (l *lifeLog) error(text string) { l.write(slog.LevelError, text) }
+
+func (l *lifeLog) started(r *Runner, d storage.Description) {
+	l.info(fmt.Sprintf("runner %s started on %s, %d at once, queues %s",
+		r.id, d.Storage, r.slots.limitNow(), strings.Join(r.queues.list(), ", ")))
+	l.info("durability: " + d.Durability)
+	for _, w := range d.Warnings {
+		l.warn(w)
+	}
+}
+
+// crashed tells of a task that lost a runner before.
+func (l *lifeLog) crashed(a *Attempt) {
+	l.warn(fmt.Sprintf("%s starts again, crash %d of %d: its runner died with it, or was cut off",
+		l.about(a), a.Crashes, a.CrashLimit))
+}
+
+// buried tells of tasks that the storage has given up.
+func (l *lifeLog) buried(refs []storage.Ref) {
+	for _, ref := range refs {
+		l.error(fmt.Sprintf("%s is dead, %s: too often its runner died with it, or was cut off",
+			ref, storage.ReasonCrashes))
+	}
+}
+
+func (l *lifeLog) draining(runner string, running int, grace time.Duration) {
+	l.info(fmt.Sprintf("runner %s drains: %d running, grace %v", runner, running, grace))
+}
+
+// stopped tells how many tasks were given back, how many left to the expiry of their
+// leases, whether there may be more, and what Run returns.
+func (l *lifeLog) stopped(r *shared, left int, err error) {
+	line, level, back := "runner "+r.id+" stopped", slog.LevelInfo, r.released.Load()
+	if err != nil {
+		line, level = line+": "+brief(err), slog.LevelWarn
+	}
+	if back > 0 {
+		line += fmt.Sprintf(", %d given back", back)
+	}
+	if left > 0 {
+		line, level = line+fmt.Sprintf(", %d left until their leases expire", left), slog.LevelWarn
+	}
+	switch {
+	case back > 0 || left > 0 || err != nil:
+	case r.unsure.Load():
+		line += "; the storage did not answer: tasks may be held until their leases expire"
+		level = slog.LevelWarn
+	default:
+		line += ", nothing left behind"
+	}
+	l.write(level, line)
+}
+
+// settled writes how an attempt ended.
+func (l *lifeLog) settled(s *settlement, state storage.State) {
+	a, outcome := s.attempt, s.outcome()
+	level := slog.LevelInfo
+	switch {
+	case state == storage.Dead:
+		level = slog.LevelError
+	case outcome == storage.Fail:
+		level = slog.LevelWarn
+	case errors.As(s.err, new(*CannotRunError)):
+		level = slog.LevelDebug // one warning of a kind and reason is written elsewhere
+	}
+	if !l.log.Enabled(level) {
+		return
+	}
+	name := l.about(a)
+	delay := s.settle().Delay
+	var line string
+	switch {
+	case outcome == storage.Complete:
+		line = fmt.Sprintf("%s succeeded, took %v", name, rounded(s.took))
+	case state == storage.Dead:
+		line = fmt.Sprintf("%s is dead, %s: %s", name, deadReason(s), s.text())
+	case outcome == storage.Fail && state == storage.Retry:
+		line = fmt.Sprintf("%s failed: %s, retry %d of %d in %v at %s", name, s.text(),
+			a.Retries+1, a.MaxRetries, rounded(delay), time.Now().Add(delay).Format(time.RFC3339))
+	case state == storage.Cancelled:
+		line = fmt.Sprintf("%s cancelled, took %v", name, rounded(s.took))
+	case outcome == storage.Snooze:
+		line = fmt.Sprintf("%s snoozed for %v", name, rounded(delay))
+		if s.err != nil {
+			line += ": " + s.text()
+		}
+	default:
+		line = name + " released: " + released(s)
+	}
+	l.write(level, line)
+}
+
+// released says why a task was given back: what ended its job, or else who gave it back.
+func released(s *settlement) string {
+	if s.err != nil {
+		return s.text()
+	}
+	s.attempt.mu.Lock()
+	defer s.attempt.mu.Unlock()
+	if !s.attempt.ran {
+		return "it was claimed ahead and has not started here"
+	}
+	return "its job runs on after the grace period"
+}
+
+func deadReason(s *settlement) string {
+	if r := s.settle().Reason; r != "" {
+		return r
+	}
+	return fmt.Sprintf("%s after %d", storage.ReasonRetries, s.attempt.MaxRetries)
+}
+
+// rounded keeps three digits or so.
+func rounded(d time.Duration) time.Duration {
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(100 * time.Millisecond)
+	case d >= 10*time.Millisecond:
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(time.Microsecond)
+}
+
+func (l *lifeLog) about(a *Attempt) string { return a.Kind + " " + a.Fence.Ref.String() }
+
+func (l *lifeLog) leaseLost(a *Attempt) {
+	l.warn(l.about(a) + " lost its lease, its context has ended")
+}
+
+func (l *lifeLog) lost(a *Attempt, took time.Duration) {
+	l.warn(fmt.Sprintf("%s came too late: its lease was lost, nothing was stored, took %v",
+		l.about(a), rounded(took)))
+}
+
+// dropped tells what a job returned behind the commit that completed its task.
+func (l *lifeLog) dropped(a *Attempt, err error) {
+	l.warn(fmt.Sprintf("%s was completed by its transaction, and returned an error that changes nothing: %s",
+		l.about(a), brief(err)))
+}
+
+// overdue tells of a task that has ended when the lease of its transaction was over.
+func (l *lifeLog) overdue(a *Attempt, err error, took time.Duration) {
+	line := fmt.Sprintf("%s has ended, by its transaction or by a later run: "+
+		"its job took longer than the lease, %v", l.about(a), rounded(took))
+	if err != nil {
+		line += ", and returned: " + brief(err)
+	}
+	l.warn(line)
+}
+
+func (l *lifeLog) unsettled(a *Attempt, err error) {
+	l.error(fmt.Sprintf("%s could not be settled and will run again: %s", l.about(a), brief(err)))
+}
+
+func (l *lifeLog) stuck(a *Attempt, since time.Duration) {
+	l.error(fmt.Sprintf("%s ignores the end of its context since %v; its lease is kept, its slot taken",
+		l.about(a), rounded(since)))
+}
+
+func (l *lifeLog) cannotRun(a *Attempt, c *CannotRunError) {
+	l.warn(fmt.Sprintf("%s cannot run here, %s; tasks like it are put off, uncharged, and are dead after %v",
+		l.about(a), c.whole(), putOffFor))
+}
+
+func (l *lifeLog) backoffFailed(a *Attempt, err error) {
+	l.error(fmt.Sprintf("the backoff of %s: %s; the default is used", l.about(a), brief(err)))
+}
+
+// trouble tells of a call that was refused. Of a closed storage Run's error tells, and of one that
+// is away the first call that finds it so.
+func (l *lifeLog) trouble(act string, err error) {
+	if !errors.Is(err, storage.ErrClosed) && !Unanswered(err) {
+		l.warn(fmt.Sprintf("%s: %s", act, brief(err)))
+	}
+}
+
+func (l *lifeLog) gone(err error) {
+	l.warn(fmt.Sprintf("the storage does not answer, running jobs go on: %s", brief(err)))
+}
+
+func (l *lifeLog) back() { l.info("the storage answers again") }

@@ -1,0 +1,98 @@
+package runner
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// queues are the queues that a runner serves, dealt out to its shards.
+type queues struct {
+	*shared
+
+	workers   *workers
+	schedules *schedules
+
+	mu      sync.Mutex // guards what follows
+	names   []string
+	weights map[string]int // nil for strict order
+	shards  []*shard       // of the queues above and of the schedules; grows only
+}
+
+// set changes the queues, deals them and those of the schedules out to the shards, and gives the
+// attempts that are held ahead of queues that are served no more.
+func (q *queues) set(names []string, weights map[string]int) (back []*Attempt) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.names, q.weights = slices.Clone(names), maps.Clone(weights)
+	served := make(map[*shard][]string, 1)
+	for _, name := range q.names {
+		s := q.shardOf(name)
+		served[s] = append(served[s], name)
+	}
+	ticking := make(map[*shard][]string)
+	for _, d := range q.schedules.declared() {
+		name := d.Ref.Queue
+		s := q.shardOf(name)
+		if !slices.Contains(q.names, name) && !slices.Contains(ticking[s], name) {
+			ticking[s] = append(ticking[s], name)
+		}
+	}
+	order := slices.Clone(q.shards)
+	rank := func(s *shard) int { // shards without a served queue come last, and are granted nothing
+		if len(served[s]) == 0 {
+			return len(q.names)
+		}
+		return slices.Index(q.names, served[s][0])
+	}
+	slices.SortStableFunc(order, func(a, b *shard) int { return rank(a) - rank(b) })
+	shares := make([]int, len(order))
+	for i, s := range order {
+		s.serve(served[s], q.weights, ticking[s])
+		for _, name := range served[s] {
+			shares[i] += max(q.weights[name], 1)
+		}
+	}
+	back = q.slots.arrange(order, shares, q.weights == nil, q.names)
+	for _, s := range q.shards { // now that all know
+		s.wakeUp.queuesChanged()
+	}
+	return back
+}
+
+// shardOf gives the shard of a queue, a new one where it shares a step with no other. The mutex
+// is held.
+func (q *queues) shardOf(queue string) *shard {
+	for _, s := range q.shards {
+		if s.member == queue || storage.Spans(q.store, s.member, queue) {
+			return s
+		}
+	}
+	s := newShard(q.workers, q.schedules, queue)
+	q.shards = append(q.shards, s)
+	return s
+}
+
+// from lists the shards but the first n.
+func (q *queues) from(n int) []*shard {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.shards[n:]
+}
+
+// list gives the names of the queues.
+func (q *queues) list() []string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.names)
+}
+
+// serves reports whether tasks of a queue, or schedules in it, are claimed here.
+func (q *queues) serves(queue string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ticks := func(d storage.Declared) bool { return d.Ref.Queue == queue }
+	return slices.Contains(q.names, queue) || slices.ContainsFunc(q.schedules.declared(), ticks)
+}

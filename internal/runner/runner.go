@@ -1,0 +1,226 @@
+// Package runner claims tasks, runs them side by side and brings their verdicts to the storage.
+// It has one actor a file: a claimer, a settler, a keeper of leases and a ticker for each shard
+// of the queues, workers, and for the whole runner a heartbeat, a guard of the leases and a
+// sweeper. It knows the storage and how to have a task run, see [Jobs]; types of jobs, options
+// and encodings are the business of the root package.
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Config configures a Runner. It was checked, and has no defaults of its own.
+type Config struct {
+	Store       storage.Storage
+	Jobs        Jobs
+	Log         Log
+	Version     string // of midge, as heartbeats report it
+	Concurrency int
+	Lease       time.Duration
+	Grace       time.Duration
+	Ahead       time.Duration
+}
+
+// Jobs runs tasks and reads what they return.
+type Jobs interface {
+	// Run runs the job of a task. Its errors include a *CannotRunError; it does not panic.
+	Run(ctx context.Context, a *Attempt) error
+	// Judge reads an error that Run returned. It does not panic, whatever the error's methods do.
+	Judge(err error) Judgement
+	// Backoff is how long a failed task waits for its next retry; an error says why the default
+	// stands in for the task's own backoff.
+	Backoff(a *Attempt) (time.Duration, error)
+}
+
+// Runner runs the tasks of queues.
+type Runner struct {
+	*shared
+
+	heartbeat *heartbeat
+	schedules *schedules
+	queues    *queues
+	workers   *workers
+	grace     time.Duration
+	changed   chan struct{} // the queues have; capacity 1
+	stop      chan struct{} // closed by Stop
+	stopOnce  sync.Once
+}
+
+// shared is what the actors of a runner have in common.
+type shared struct {
+	clock
+
+	id    string
+	lease time.Duration
+	jobs  Jobs
+	log   *lifeLog
+	slots *slots
+	store *watched
+	tasks *storage.Session // claims and settles: repeats for as long as a lane lives
+	beats *storage.Session // heartbeats: the next one makes up for a lost one
+
+	limits   atomic.Pointer[storage.Limits] // of the storage; nil before it was asked
+	large    chan struct{}                  // filled while a large value is written; capacity 1
+	released atomic.Int64                   // tasks given back since the drain began
+	unsure   atomic.Bool                    // a last claim may have claimed tasks, and nobody was told
+	closed   atomic.Bool                    // the storage is
+}
+
+// Errors that end the contexts of jobs, or tell how a run ended. The root package documents them.
+var (
+	ErrShutdown      = errors.New("midge: the runner is shutting down")
+	ErrTimeout       = errors.New("midge: job timed out")
+	ErrCancelled     = errors.New("midge: task cancelled")
+	ErrGraceExceeded = errors.New("midge: jobs outlived the grace period")
+
+	errClosed = fmt.Errorf(
+		"midge: the storage was closed while the runner ran: close it after Run has returned: %w", storage.ErrClosed)
+)
+
+// New makes a runner. It does no I/O.
+func New(cfg Config) *Runner {
+	log := &lifeLog{cfg.Log}
+	s := &shared{
+		clock: clock{made: time.Now()},
+		id:    storage.NewID(), lease: cfg.Lease, jobs: cfg.Jobs, log: log,
+		slots: newSlots(cfg.Concurrency, cfg.Ahead), store: &watched{Storage: cfg.Store, log: log},
+		large: make(chan struct{}, 1),
+	}
+	s.tasks = storage.NewSession(s.store, storage.LaneLife)
+	s.beats = storage.NewSession(s.store, min(cfg.Lease/2, heartbeatPatience))
+	r := &Runner{
+		shared: s, schedules: &schedules{shared: s}, grace: cfg.Grace,
+		changed: make(chan struct{}, 1), stop: make(chan struct{}),
+	}
+	r.heartbeat = &heartbeat{
+		shared: s, schedules: r.schedules, version: cfg.Version, kick: make(chan struct{}, 1),
+	}
+	judge := &judge{shared: s, heartbeat: r.heartbeat, warned: make(map[string]bool)}
+	r.workers = &workers{shared: s, judge: judge}
+	r.queues = &queues{shared: s, workers: r.workers, schedules: r.schedules}
+	r.heartbeat.queues = r.queues
+	s.store.closed = func() { s.closed.Store(true); r.Stop() }
+	return r
+}
+
+// SkewWallClock has the wall clock read so much more than the monotonic one tells, as behind a
+// suspension of the machine. It is for tests, and called before Run.
+func (r *Runner) SkewWallClock(skew func() time.Duration) { r.skew = skew }
+
+// ID is the runner's id, as tasks and lists of runners show it.
+func (r *Runner) ID() string { return r.id }
+
+// SetConcurrency changes how many jobs run at once. What waits ahead starts at once where more
+// slots are free; lowering it lets running jobs finish.
+func (r *Runner) SetConcurrency(n int) {
+	r.slots.resize(n)
+	r.workers.launch()
+}
+
+// SetQueues changes the queues that are served: in strict order, or with weights. Once it has
+// returned no job of a queue that is served no more begins: what was claimed there is given back.
+func (r *Runner) SetQueues(names []string, weights map[string]int) {
+	r.releaseAll(r.queues.set(names, weights))
+	kick(r.changed)
+	kick(r.heartbeat.kick)
+}
+
+// Declare has the runner store a schedule, keep it declared and turn its ticks into tasks. It is
+// called before Run.
+func (r *Runner) Declare(in storage.Insert) error { return r.schedules.declare(in) }
+
+// Declared lists the schedules, as heartbeats tell them.
+func (r *Runner) Declared() []storage.Declared { return r.schedules.declared() }
+
+// Run claims tasks of the queues and runs them until ctx ends or Stop is called, and drains. It is
+// called once.
+func (r *Runner) Run(ctx context.Context) error {
+	warnings, err := r.start(ctx)
+	if err != nil {
+		return fmt.Errorf("midge: start the runner: %w", err)
+	}
+	// Everything below outlives ctx: hard ends storage calls once the drain is over.
+	base := context.WithoutCancel(ctx)
+	hard, hardStop := context.WithCancel(base)
+	jobs, endJobs := context.WithCancelCause(base)
+	defer endJobs(nil)
+	defer hardStop()
+	r.workers.open(jobs)
+
+	draining, drain := context.WithCancel(ctx)
+	defer drain()
+	var all crew
+	all.others.Go(func() { r.heartbeat.loop(hard) })
+	all.others.Go(func() { (&guard{r.shared}).loop(hard) })
+	all.others.Go(func() { (&sweeper{r.shared, r.queues, r.schedules}).loop(draining) })
+	all.others.Go(func() { r.watchWarnings(draining, warnings) })
+	r.spread(draining, hard, &all)
+	drain()
+	left, err := r.drain(&all.claims, endJobs, hardStop)
+	hardStop()
+	all.others.Wait()
+	r.heartbeat.leave(base) // last: a heartbeat behind it would bring the runner back
+	if r.closed.Load() {
+		err = errors.Join(errClosed, err)
+	}
+	r.log.stopped(r.shared, left, err)
+	return err
+}
+
+// start asks the storage what it is worth, tells it of the runner, and gives its warnings. The
+// first heartbeat comes before the first claim: no task names a runner that nobody lists.
+func (r *Runner) start(ctx context.Context) (warnings []string, err error) {
+	d, err := r.store.Describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limits := d.Limits.WithDefaults()
+	r.limits.Store(&limits)
+	r.heartbeat.sawTime(d.Now)
+	if err := r.heartbeat.send(ctx); err != nil {
+		return nil, err
+	}
+	r.log.started(r, d)
+	return d.Warnings, nil
+}
+
+// crew is who works for a runner: the claimers, which end when it drains, and the other actors,
+// which see it out.
+type crew struct{ claims, others sync.WaitGroup }
+
+// spread starts the actors of each shard, also of shards that come with a change of the queues,
+// until the runner is to stop.
+func (r *Runner) spread(draining, hard context.Context, all *crew) {
+	for started := 0; ; {
+		fresh := r.queues.from(started)
+		for _, s := range fresh {
+			s.start(draining, hard, all)
+		}
+		started += len(fresh)
+		select {
+		case <-r.changed:
+		case <-draining.Done():
+			return
+		case <-r.stop:
+			return
+		}
+	}
+}
+
+// Stop stops the runner and cuts the grace period short. It does not wait.
+func (r *Runner) Stop() { r.stopOnce.Do(func() { close(r.stop) }) }
+
+// kick wakes a loop that selects on a channel of capacity 1.
+func kick(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,113 @@
+package runner
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// shard is a runner's part for queues that can share an atomic step: all of them on
+// most storages, the queues of one hash slot on a Redis Cluster. Each shard has actors of its
+// own and no call of theirs names queues of two, so that a part of the storage that does
+// not answer holds up no other.
+type shard struct {
+	member  string // a queue of it
+	wakeUp  wakeUp // of the claimer
+	claimer *claimer
+	settler *settler
+	keeper  *keeper
+	ticker  *ticker
+
+	grant grant // guarded by slots.mu
+
+	hard context.Context // of calls that outlive a drain; ends with the actors
+
+	mu      sync.Mutex // guards what follows
+	served  []string   // in order
+	weights map[string]int
+	ticking []string // queues not served whose schedules are declared here
+}
+
+func newShard(w *workers, schedules *schedules, member string) *shard {
+	s := &shard{member: member}
+	s.claimer = &claimer{shared: w.shared, shard: s, workers: w}
+	s.settler = &settler{shared: w.shared, shard: s, judge: w.judge, kick: make(chan struct{}, 1)}
+	s.keeper = &keeper{shared: w.shared, shard: s, kick: make(chan struct{}, 1), failed: make(chan struct{}, 1)}
+	s.ticker = &ticker{shared: w.shared, shard: s, schedules: schedules, kick: make(chan struct{}, 1)}
+	return s
+}
+
+// start starts the actors of the shard. The claimer ends with draining, the others with hard.
+func (s *shard) start(draining, hard context.Context, all *crew) {
+	s.hard = hard
+	all.others.Go(func() { s.settler.loop(hard) })
+	all.others.Go(func() { s.keeper.loop(hard) })
+	all.others.Go(func() { s.ticker.loop(hard) })
+	all.claims.Go(func() { s.claimer.loop(draining, hard) })
+}
+
+func (s *shard) serve(queues []string, weights map[string]int, ticking []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.served, s.weights, s.ticking = queues, maps.Clone(weights), ticking
+}
+
+// queues lists the queues of the next claim, of tasks to start and some ahead: those
+// served, in their order or shared by weight, then those whose schedules tick here.
+func (s *shard) queues(start, ahead int) []storage.ClaimQueue {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]storage.ClaimQueue, 0, len(s.served)+len(s.ticking))
+	if s.weights == nil {
+		for _, n := range s.served {
+			list = append(list, storage.ClaimQueue{Name: n})
+		}
+	} else {
+		list = shares(s.served, s.weights, start+ahead, ahead/4, rand.IntN)
+	}
+	for _, n := range s.ticking {
+		list = append(list, storage.ClaimQueue{Name: n, Max: -1})
+	}
+	return list
+}
+
+// shares deals most tasks out to the queues by weight, one draw each, and lists the
+// queues in the order drawn. None is given less than least while there is something
+// left: a few of many queues at a time cost the storage less, and the draws make up for
+// it. A queue that drew none comes last and may still take what the others leave, so
+// that no slot stays free while there is work.
+func shares(
+	names []string, weights map[string]int, most, least int, draw func(int) int,
+) []storage.ClaimQueue {
+	left := make(map[string]int, len(names))
+	total := 0
+	for _, n := range names {
+		left[n] = max(weights[n], 1)
+		total += left[n]
+	}
+	list := make([]storage.ClaimQueue, 0, len(names))
+	for len(left) > 0 {
+		pick, at := "", draw(total)
+		for _, n := range names {
+			if w := left[n]; w > 0 {
+				if pick = n; at < w {
+					break
+				}
+				at -= w
+			}
+		}
+		w := left[pick]
+		share := max((most*w+total-1)/total, least)
+		list = append(list, storage.ClaimQueue{Name: pick, Max: max(share, 1)})
+		most -= min(share, most)
+		total -= w
+		delete(left, pick)
+	}
+	if n := len(list); n > 0 {
+		list[n-1].Max = 0 // whatever is left
+	}
+	return list
+}

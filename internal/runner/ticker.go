@@ -1,0 +1,77 @@
+package runner
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/internal/schedule"
+	"github.com/midgehq/midge/storage"
+)
+
+// ticker is the actor that declares a shard's schedules and turns its due cursors into
+// tasks. Any number of tickers may be handed the same cursor: the change of the cursor
+// at its version lets one of them through.
+type ticker struct {
+	*shared
+
+	shard     *shard
+	schedules *schedules
+	kick      chan struct{} // capacity 1: a cursor is due
+
+	mu    sync.Mutex // guards queue
+	queue []dueCursor
+}
+
+// dueCursor is a cursor that a claim handed out.
+type dueCursor struct {
+	cursor storage.Task
+	now    time.Time // the storage's time of that claim
+}
+
+// due takes in a cursor that is due.
+func (t *ticker) due(cursor storage.Task, now time.Time) {
+	t.mu.Lock()
+	t.queue = append(t.queue, dueCursor{cursor, now})
+	t.mu.Unlock()
+	kick(t.kick)
+}
+
+// loop declares and ticks until ctx ends.
+func (t *ticker) loop(ctx context.Context) {
+	t.declareAll(ctx)
+	again := time.NewTicker(t.lease / 3)
+	defer again.Stop()
+	for {
+		select {
+		case <-again.C:
+			t.declareAll(ctx)
+		case <-t.kick:
+			for _, due := range t.takeQueue() {
+				t.schedules.tick(ctx, t.tasks, due)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (t *ticker) takeQueue() []dueCursor {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	queue := t.queue
+	t.queue = nil
+	return queue
+}
+
+// declareAll stores what this runner declares in the shard, where it is not stored yet.
+func (t *ticker) declareAll(ctx context.Context) {
+	for _, s := range t.schedules.all() {
+		if !storage.Spans(t.store, t.shard.member, s.Ref.Queue) {
+			continue
+		}
+		if err := t.schedules.keep(ctx, s); err != nil && ctx.Err() == nil {
+			t.log.trouble("declare schedule "+schedule.Name(s.Ref), err)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Judgement is what an error that a job returned asks for.
+type Judgement struct {
+	Ask       Ask
+	Delay     time.Duration   // of RetryIn and Snooze
+	Err       error           // as the job returned it, or the panic of one of its methods
+	Beside    error           // what the job returned beside a Snooze, nil for nothing
+	Stack     string          // of a panic
+	CannotRun *CannotRunError // not nil where the job could not be run at all
+}
+
+// Ask is what to do with a task whose job returned an error.
+type Ask int
+
+// What a job may ask for.
+const (
+	Retry   Ask = iota // the task fails; the backoff delays its retry
+	RetryIn            // the task fails; the job chose the delay
+	Snooze             // the task comes back, uncharged
+	Discard            // the task is dead
+)
+
+// CannotRunError says why a task cannot run on this runner. Another one may be able to: a
+// deploy may be under way.
+type CannotRunError struct {
+	Reason string // in a word
+	Detail string // of the reason, "" for none
+	Err    error
+}
+
+func (e *CannotRunError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *CannotRunError) Unwrap() error { return e.Err }
+
+// whole is the reason with its detail.
+func (e *CannotRunError) whole() string {
+	if e.Detail == "" {
+		return e.Reason
+	}
+	return e.Reason + ": " + e.Detail
+}
+
+// reasonDiscarded is why the runner buries a task, beside the reasons of the storage and of Jobs.
+const reasonDiscarded = "discarded"
+
+// judge turns what jobs return into the settlements of their tasks.
+type judge struct {
+	*shared
+
+	heartbeat *heartbeat
+
+	mu     sync.Mutex      // guards warned
+	warned map[string]bool // kinds and why they cannot run here, that were logged
+}
+
+// finish turns what a job returned into the settle of its task.
+func (j *judge) finish(a *Attempt, err error, took time.Duration) {
+	e := a.conclude()
+	switch {
+	case !e.settles:
+		if a.isLost() { // else it is being given back, and that settle is still to be sent
+			j.slots.settled(a)
+		}
+		j.log.lost(a, took)
+	case e.joined:
+		j.finishJoined(a, err, took)
+	case e.ran && err == nil:
+		a.shard.settler.add(settlement{attempt: a, took: took})
+	default:
+		sm := j.settlement(a, err, took)
+		if !e.ran && sm.outcome() == storage.Release { // the tasks that wait behind it keep their order
+			j.releaseAll(j.slots.removeAllAhead(a.shard))
+			j.slots.returning(a)
+		}
+		a.shard.settler.add(sm)
+	}
+}
+
+// settlement is the settlement that err asks for.
+func (j *judge) settlement(a *Attempt, err error, took time.Duration) settlement {
+	s, reported := j.verdict(a, err)
+	return settlement{attempt: a, verdict: &s, err: reported, took: took}
+}
+
+// verdict is the settle that err asks for, and the error to report.
+func (j *judge) verdict(a *Attempt, err error) (storage.Settle, error) {
+	a.mu.Lock()
+	cause, ran := a.cause, a.ran
+	a.mu.Unlock()
+	cancelled := errors.Is(cause, ErrCancelled)
+	switch {
+	case !ran && cancelled:
+		return storage.Settle{Outcome: storage.Cancel, Error: cause.Error()}, cause
+	case !ran:
+		return storage.Settle{Outcome: storage.Release}, cause
+	}
+	asked := j.jobs.Judge(err)
+	switch {
+	case asked.CannotRun != nil:
+		return j.putOff(a, asked.CannotRun), asked.Err
+	case cancelled:
+		return failure(storage.Cancel, 0, asked), asked.Err
+	case asked.Ask == Snooze:
+		return storage.Settle{Outcome: storage.Snooze, Delay: asked.Delay}, asked.Beside
+	case asked.Ask == Discard:
+		s := failure(storage.Bury, 0, asked)
+		s.Reason = reasonDiscarded
+		return s, asked.Err
+	case asked.Ask == RetryIn:
+		return failure(storage.Fail, asked.Delay, asked), asked.Err
+	case cause != nil: // the shutdown, or a lease that could not be extended: no fault of the job's
+		return storage.Settle{Outcome: storage.Release}, cause
+	}
+	return failure(storage.Fail, j.delay(a), asked), asked.Err
+}
+
+// failure is a settle with the text and stack of an error.
+func failure(outcome storage.Outcome, delay time.Duration, of Judgement) storage.Settle {
+	return storage.Settle{Outcome: outcome, Delay: delay, Error: ErrorText(of.Err), Stack: of.Stack}
+}
+
+// ErrorText is err's text, even where its Error method panics.
+func ErrorText(err error) (text string) {
+	defer func() {
+		if v := recover(); v != nil {
+			text = fmt.Sprintf("%T whose Error method panicked: %v", err, v)
+		}
+	}()
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// delay is how long to wait before the next retry.
+func (j *judge) delay(a *Attempt) time.Duration {
+	d, err := j.jobs.Backoff(a)
+	if err != nil {
+		j.log.backoffFailed(a, err)
+	}
+	return min(max(d, 0), storage.MaxDelay)
+}
+
+// A task that cannot run here is tried again, uncharged, this often and this long.
+const (
+	putOffFirst = time.Second
+	putOffMost  = 30 * time.Second
+	putOffFor   = 24 * time.Hour
+)
+
+// warnedMost bounds how many reasons are remembered, and logged: texts of damaged payloads
+// may all differ.
+const warnedMost = 1000
+
+// putOff has a task come back that cannot run here, or buries it when that was so for long.
+func (j *judge) putOff(a *Attempt, c *CannotRunError) storage.Settle {
+	j.mu.Lock()
+	key := a.Kind + " " + c.whole()
+	first := !j.warned[key] && len(j.warned) < warnedMost
+	if first {
+		j.warned[key] = true
+	}
+	j.mu.Unlock()
+	if first {
+		j.log.cannotRun(a, c)
+	}
+	if a.snoozes > 0 && j.heartbeat.storageTime(a.claimed).Sub(a.snoozedSince) > putOffFor {
+		if j.wasPutOff(a, c) {
+			return storage.Settle{Outcome: storage.Bury, Reason: c.Reason, Error: ErrorText(c)}
+		}
+		// The job has snoozed until now. A release ends that row, so that the next snooze
+		// begins another.
+		return storage.Settle{Outcome: storage.Release}
+	}
+	d := putOffMost
+	if a.snoozes < 5 {
+		d = putOffFirst << a.snoozes
+	}
+	d = d*3/4 + rand.N(d/2)
+	return storage.Settle{Outcome: storage.Snooze, Delay: d, Reason: c.whole()}
+}
+
+// wasPutOff reports whether the last snooze of a task was for the same reason, rather than
+// its job's own. A claim does not tell that. Where the storage does not, nothing is buried.
+func (j *judge) wasPutOff(a *Attempt, c *CannotRunError) bool {
+	ctx, cancel := context.WithTimeout(a.shard.hard, j.lease/3)
+	defer cancel()
+	t, err := j.store.Task(ctx, a.Fence.Ref)
+	return err == nil && strings.HasPrefix(t.Reason, c.Reason)
+}

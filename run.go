@@ -1,0 +1,155 @@
+package midge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/internal/codec"
+	"github.com/midgehq/midge/internal/runner"
+)
+
+// Why the context of a job ended, as context.Cause tells it.
+var (
+	// ErrShutdown: the runner stops and the grace period is over. The task is
+	// released, uncharged, unless the job returns nil.
+	ErrShutdown = runner.ErrShutdown
+	// ErrTimeout: the job ran longer than its timeout; it counts as a failure,
+	// unless the job returns nil.
+	ErrTimeout = runner.ErrTimeout
+)
+
+// jobs are the jobs of a runner: it runs them and reads what they return.
+type jobs struct {
+	definitions definitions
+	handlers    map[string]*handler // by kind; none is added once the runner has started
+	middleware  []Middleware
+	backoff     Backoff
+}
+
+// Run runs the job of a task within the middleware. A panic in that is an error too.
+func (j *jobs) Run(ctx context.Context, a *runner.Attempt) (err error) {
+	h := j.handlers[a.Kind]
+	switch {
+	case h == nil:
+		return errUnknownKind
+	case len(j.middleware) == 0:
+		return h.call(ctx, a)
+	}
+	defer recovered(&err)
+	run := func(ctx context.Context) error { return h.call(ctx, a) }
+	for _, wrap := range slices.Backward(j.middleware) {
+		run = wrap(run)
+	}
+	return run(ctx)
+}
+
+// call runs the job alone. A panic of the job is an error with its stack, so that the
+// middleware sees it.
+func (h *handler) call(ctx context.Context, a *runner.Attempt) (err error) {
+	defer recovered(&err)
+	return h.run(ctx, a.Encoding, a.Payload)
+}
+
+// recovered turns a panic of the function that defers it into that function's error.
+func recovered(err *error) {
+	if v := recover(); v != nil {
+		*err = panicked(v)
+	}
+}
+
+// Judge reads an error of a job, also one whose methods panic, such as a nil
+// pointer in an interface: that is a panic of the job's.
+func (j *jobs) Judge(err error) (asked runner.Judgement) {
+	defer func() {
+		if v := recover(); v != nil {
+			asked = verdictOf(panicked(v))
+		}
+	}()
+	return verdictOf(err)
+}
+
+// Backoff asks the backoff recorded with the task, else the job's, else the runner's, how
+// long to wait before the retry.
+func (j *jobs) Backoff(a *runner.Attempt) (d time.Duration, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			d, err = DefaultBackoff()(int(a.Retries)+1), panicked(v)
+		}
+	}()
+	backoff := j.backoff
+	if recorded := recordedBackoff(a.Headers); recorded != nil {
+		backoff = recorded
+	} else if h := j.handlers[a.Kind]; h != nil && h.options.Backoff != nil {
+		backoff = h.options.Backoff
+	}
+	return backoff(int(a.Retries) + 1), nil
+}
+
+// Why a task cannot run on this runner.
+const (
+	reasonUndecodable = "undecodable payload"
+	reasonUnknownKind = "unknown kind"
+)
+
+var errUnknownKind = &runner.CannotRunError{
+	Reason: reasonUnknownKind, Err: errors.New("midge: no job of this kind is registered here"),
+}
+
+// cannotDecode is the error of a job whose parameters could not be decoded.
+func cannotDecode(err error) error {
+	c := &runner.CannotRunError{Reason: reasonUndecodable, Err: err}
+	if u := (*codec.DecodeError)(nil); errors.As(err, &u) {
+		c.Detail = u.Problem
+	}
+	return c
+}
+
+// PanicError is what a job that panicked failed with, and what a [Middleware] gets from
+// next then.
+type PanicError struct {
+	Value any
+	Stack []byte
+
+	at string // the line of code, such as "main.go:48", "" where it is not known
+}
+
+// Error prints the value of the panic, and the line of the job's code that it came from.
+func (e *PanicError) Error() string {
+	if e.at == "" {
+		return fmt.Sprintf("panic: %v", e.Value)
+	}
+	return fmt.Sprintf("panic: %v (%s)", e.Value, e.at)
+}
+
+// panicked makes the error of a panic that was just recovered, in the deferred function.
+func panicked(v any) *PanicError {
+	return &PanicError{Value: v, Stack: debug.Stack(), at: panickedAt()}
+}
+
+// panickedAt gives the line of the innermost frame that is neither the runtime's nor midge's.
+func panickedAt() string {
+	var pcs [32]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
+	for {
+		f, more := frames.Next()
+		own := func(begin string) bool { return strings.HasPrefix(f.Function, begin) }
+		if f.Function != "" && !slices.ContainsFunc(ownFunctions, own) {
+			return fmt.Sprintf("%s:%d", path.Base(f.File), f.Line)
+		}
+		if !more {
+			return ""
+		}
+	}
+}
+
+// ownFunctions are the beginnings of the names of functions that are not the job's.
+var ownFunctions = []string{
+	"runtime.", "internal/runtime/", "github.com/midgehq/midge.", "github.com/midgehq/midge/internal/",
+}
