@@ -241,7 +241,7 @@ func (c *claim) survey() {
 			continue
 		}
 		c.Cancels = c.Cancels || q.asked > 0
-		next = sooner(next, q.nextDue())
+		next = sooner(next, q.nextDue(s.now))
 		c.More = c.More || q.isBehind(s.come) || c.wouldFind(i)
 	}
 	if s.jumped != 0 {
@@ -260,7 +260,7 @@ func (c *claim) wouldFind(i int) bool {
 
 // nextDue is the earliest moment at which something in the queue is due, 0 if nothing
 // is: a task, a tick, or the end of a pause that keeps tasks waiting.
-func (q *queue) nextDue() moment {
+func (q *queue) nextDue(now moment) moment {
 	var due moment
 	if t := q.firstDue(); t != nil {
 		due = t.Due
@@ -268,7 +268,7 @@ func (q *queue) nextDue() moment {
 	if at, _, ok := q.cursors.head(); ok && at.major != never {
 		due = sooner(due, moment(at.major))
 	}
-	if q.paused && q.waiting() > 0 {
+	if q.isPaused(now) && q.waiting() > 0 {
 		due = sooner(due, q.pausedUntil)
 	}
 	return due

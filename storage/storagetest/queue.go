@@ -52,7 +52,7 @@ func pauseElse(r *rig) {
 }
 
 func pauseFor(r *rig) {
-	r.add("a")
+	r.add("a", "b")
 	from := r.now()
 	r.configure(storage.Settings{Paused: true, PauseFor: 400 * time.Millisecond})
 	until := r.stats().PausedUntil
@@ -62,7 +62,9 @@ func pauseFor(r *rig) {
 		r.want("claimed while paused", len(c.Tasks), 0)
 		r.want("NextDue while paused", c.NextDue.Equal(until), true)
 		r.passTo(until)
-		r.take(ask(1), "a")
+		c = r.claim(ask(1))
+		r.want("claimed after it", ids(c.Tasks), []string{"a"})
+		r.want("NextDue after it", c.NextDue.IsZero(), true)
 	}
 	s := r.stats()
 	r.want("paused after it", s.Paused, false)
