@@ -54,7 +54,7 @@ func (g *generator) delay() time.Duration {
 	for {
 		d := g.halved(1, 80)
 		due := g.w.now.Add(grid + d)
-		if said, some := g.dues[due]; !some || said.Equal(g.w.now) && !unmended["due at the same moment"] {
+		if said, some := g.dues[due]; !some || said.Equal(g.w.now) {
 			g.dues[due] = g.w.now
 			return d
 		}
@@ -256,11 +256,8 @@ func (g *generator) priority() int { return pick(g, 0, 0, 0, 0, 0, -9, -1, 1, 5,
 // at is a moment, seldom a past one, and often the same for many. It is a second before
 // those that a delay leads to.
 func (g *generator) at() time.Time {
-	switch {
-	case g.chance(20):
+	if g.chance(20) {
 		return g.w.now.Add(-g.halved(1, 10))
-	case unmended["due at the same moment"]:
-		return g.w.now.Add(grid + g.delay() - time.Second)
 	}
 	since := g.w.now.Sub(begin).Truncate(8 * grid)
 	return begin.Add(since + time.Duration(1+g.IntN(4))*8*grid + grid/2 - time.Second)
@@ -408,22 +405,12 @@ func (g *generator) change(ref storage.Ref, domain []string) (*storage.Change, b
 	if g.chance(40) {
 		p := g.priority()
 		ch.Priority = &p
-		for _, t := range g.w.tasks[ref.Queue] {
-			if t.Ref == ref && t.Priority == p && unmended["a priority that stays"] {
-				ch.Priority = nil
-			}
-		}
 	}
 	if g.chance(25) {
 		ch.Encoding, ch.Payload = "e2", g.payload()
 	}
 	if g.chance(20) {
 		ch.Headers = map[string]string{"changed": "1"}
-	}
-	if waits := slices.ContainsFunc(g.w.in([]string{ref.Queue}, storage.Waiting), func(t storage.Task) bool {
-		return t.Ref == ref
-	}); waits && unmended["a change that names the state it has"] {
-		ch.Delay, ch.At, ch.State = 0, time.Time{}, ""
 	}
 	cursor := strings.HasPrefix(ref.ID, storage.CursorPrefix)
 	if cursor {

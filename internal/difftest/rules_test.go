@@ -93,7 +93,7 @@ func (g *generator) extend() step {
 func (g *generator) configure() step {
 	c := &configure{queue: pick(g, queues...)}
 	switch n := g.IntN(10); {
-	case n < 3 && !unmended["a pause that is over"]:
+	case n < 3:
 		c.settings = storage.Settings{Paused: true, PauseFor: g.halved(1, 20)}
 	case n == 3:
 		c.settings = storage.Settings{Paused: true}

@@ -146,9 +146,6 @@ func (s *side) applied(all []storage.Applied, err error) outcome {
 		} {
 			for j, p := range placed {
 				line := fmt.Sprintf("tx %d: %s %d: %s %s %s", i, what, j, p.Ref, p.State, s.saw(p.Ref, p.Version))
-				if p.Existing && unmended["a holder that ends in the same Tx"] && (p.State == "" || p.State.Ended()) {
-					line = fmt.Sprintf("tx %d: %s %d: %s has ended", i, what, j, p.Ref)
-				}
 				if p.Existing {
 					line += " existing"
 				}
@@ -176,9 +173,6 @@ func (s *side) refused(i int, dep *storage.DependencyError) outcome {
 		add("stale %s: want %s, have %s", st.Ref, s.knows(st.Ref, st.Want), s.saw(st.Ref, st.Have))
 	}
 	for _, c := range dep.Colliding {
-		if unmended["collision of a move"] && !c.Unique {
-			c.Ref = c.Holder
-		}
 		add("collision of %s with %s, unique %v", c.Ref, c.Holder, c.Unique)
 	}
 	for _, b := range dep.Barred {
