@@ -206,9 +206,6 @@ func (s *storm) happened(name string) {
 // heal ends the storm and waits until all that was enqueued has come to its end.
 func (s *storm) heal() {
 	s.t.Logf("what happened, in %v: %v", time.Since(s.begun).Round(time.Second), s.done)
-	for _, w := range s.wounds {
-		s.t.Logf("damaged: %s, %s", w.ref, w.how)
-	}
 	must(s.t, s.server.ready())
 	for _, p := range s.proxies { // what faults are left strike at nobody
 		p.Refuse()

@@ -239,3 +239,24 @@ func testRecoveredOrder(j *jumping, size int, busy string) {
 	j.at(3 * time.Minute)
 	j.want("recovered", j.claim(), want...)
 }
+
+// TestATaskWhoseLeaseIsDamagedIsRecovered with the others of its claim.
+func TestATaskWhoseLeaseIsDamagedIsRecovered(t *testing.T) {
+	const tasks = 40
+	s, server, held := claimed(t, tasks, time.Minute)
+	server.HSet("midge:{mail}:pending", held.Tasks[0].ID, "garbage")
+	server.SetTime(held.Now.Add(time.Minute + time.Second))
+	seen := make(map[string]bool)
+	for range 3 {
+		again, err := s.Claim(t.Context(), asking(storage.Call{}, tasks, "mail"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range again.Tasks {
+			seen[again.Tasks[i].ID] = true
+		}
+	}
+	if len(seen) != tasks {
+		t.Errorf("%d tasks of %d were claimed again, the one whose lease was damaged: %t", len(seen), tasks, seen[held.Tasks[0].ID])
+	}
+}

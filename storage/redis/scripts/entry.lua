@@ -59,7 +59,8 @@ local function expiry(q, id, value)
 end
 
 -- members gives those of a group that are still in it: ids, leases and ranks, in the order of
--- their claim; and how many it had.
+-- their claim; and how many it had. A lease too short to tell its fence counts: with its group
+-- it ends.
 local function members(q, fence)
   local ids, leases, ranks, all = {}, {}, {}, {}
   for id in string.gmatch(call('HGET', q[CLAIMS], fence) or '', '[^,]+') do all[#all + 1] = id end
@@ -67,7 +68,7 @@ local function members(q, fence)
   local values = lookup(q[PENDING], all)
   for i, id in ipairs(all) do
     local v = values[i]
-    if v and sub(v, 1, FENCE) == fence and has(byte(v, FENCE + 1) or 0, GROUPED) then
+    if v and (#v <= FENCE or sub(v, 1, FENCE) == fence and has(byte(v, FENCE + 1), GROUPED)) then
       ids[#ids + 1], leases[#leases + 1], ranks[#ranks + 1] = id, v, i - 1
     end
   end
