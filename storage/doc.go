@@ -34,8 +34,12 @@
 // the beginning of the wait. Where the clock stands before that beginning it has
 // jumped back, and the wait is over and forgotten. Meanwhile NextDue is no later
 // than the end of the wait, and More is not set for what waits on it. So a clock
-// that is ahead for a moment ends nothing. What was stamped then keeps its moment;
-// an Extend overwrites its lease; ticks that were made are not repeated.
+// that is ahead for a moment promotes, recovers, ticks and expires nothing. Pauses,
+// unique windows, lanes and runners are judged by the clock as it is, in a wait too: a
+// window whose end has passed by that clock lets an insert through. What was stamped
+// then keeps its moment; an Extend overwrites its lease; ticks that were made are not
+// repeated. The mark stays where the clock once was, so that a second jump to a moment
+// before it is no longer told from time that passes.
 // [ClockWarnings] says in Describe that a wait is on, or that the mark is far
 // ahead of the clock.
 //
@@ -80,7 +84,8 @@
 // An insert whose Ref exists succeeds when kind, encoding and payload are those
 // of the existing task (cursors: when the record is a cursor too, kind, encoding,
 // payload and the cursor's Declaration are the same); Placed.Existing says so.
-// Otherwise it is a collision. A record guards its id only while it lives.
+// Otherwise it is a collision. A record guards its id for as long as it is kept, and
+// an insert whose id and unique key are both taken is judged by its id.
 //
 // A unique key belongs to a queue. [UniqueLife] holds it from the insert to any
 // end of the task (completed, dead, cancelled, deleted, moved away) and it is
@@ -99,8 +104,8 @@
 // out. What is released or recovered goes to the head of its priority; what is
 // enqueued, promoted, requeued or re-prioritised joins its tail; a Change that
 // names neither a priority nor a moment leaves a task that stays in its state where
-// it is. Within a Tx what is settled comes before what is changed, and that before
-// what is inserted, each in their order. Of tasks that are released together each
+// it is. In a queue the tasks that a Tx settles come before the tasks that it changes,
+// and those before the tasks that it inserts, each in their order. Of tasks that are released together each
 // goes to the head, so that the last one is claimed first. Of tasks that one Claim
 // recovers those that were claimed first wait first: versions grow along the tasks
 // of a Claim. Tasks due earlier are promoted first, and those due at the same moment
@@ -196,8 +201,10 @@
 // checked before any I/O by the functions of validate.go, which every storage
 // calls first. A Claim returns at most MaxClaimBytes of payload, or one task.
 // History is the last [MaxAttempts] attempts with [MaxAttemptError] bytes of error
-// each; stack and full error are those of the last. A record that cannot be read
-// is set apart, counted in Stats.Damaged, and stops nobody.
+// each; stack and full error are those of the last. A record that cannot be read stops
+// nobody: a Claim that meets it sets it apart and counts it in Stats.Damaged. Until then
+// listings leave it out, a read of it is an error that is no [ErrUnknown], and its id
+// is taken.
 //
 // # Optional abilities
 //
