@@ -350,9 +350,6 @@ func (c *Client) apply(ctx context.Context, txs ...storage.Tx) ([]storage.Applie
 	if c.within == nil {
 		return c.session.Apply(ctx, txs...)
 	}
-	if err := storage.CheckTxs(storage.Limits{MaxPayload: c.maxPayload}, txs); err != nil {
-		return nil, err
-	}
 	return c.within.Apply(ctx, storage.Call{}, txs...)
 }
 

@@ -130,7 +130,7 @@ func TestLostRepliesLoseNothing(t *testing.T) {
 				for i := range 200 {
 					b.enqueue(fmt.Sprint(i))
 				}
-				for range 100 { // the weather changes every few milliseconds
+				for range 100 { // it changes every few milliseconds
 					f.down.Store(!f.down.Load())
 					b.after(7 * time.Millisecond)
 				}

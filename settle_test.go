@@ -130,7 +130,7 @@ func (u *unreachable) Describe(ctx context.Context) (storage.Description, error)
 	return u.Storage.Describe(ctx)
 }
 
-// TestASettleOutlivesAStorageThatCannotBeReached, however long: it is weather, told once.
+// TestASettleOutlivesAStorageThatCannotBeReached, however long: the outage is told once.
 func TestASettleOutlivesAStorageThatCannotBeReached(t *testing.T) {
 	bubble(t, func(b *bench) {
 		u := &unreachable{Storage: b.store}

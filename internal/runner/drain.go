@@ -28,7 +28,7 @@ func (r *Runner) drain(
 	r.released.Store(0)
 	r.log.draining(r.id, r.slots.drain(), period)
 	ended := make(chan struct{})
-	go func() { // ends when the claim loop has, and every task in flight is settled
+	go func() { // ends when the claimers have, and every task in flight is settled
 		claims.Wait()
 		r.releaseAll(r.slots.removeAllAhead(nil))
 		r.slots.waitEmpty()

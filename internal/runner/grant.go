@@ -12,7 +12,7 @@ import (
 // bring more tasks than there are slots.
 type grant struct {
 	weight  int  // in draws; 0 is granted nothing
-	hungry  bool // there may be tasks that no claim has asked for
+	wanting bool // there may be tasks that no claim has asked for
 	granted int  // slots set aside for its next claim
 
 	asked   time.Time // when the claim under way was sent, zero for none
@@ -45,9 +45,9 @@ func (s *slots) arrange(shards []*shard, weights []int, strict bool, queues []st
 	back = s.removeAhead(0, func(a *Attempt) bool { return !s.served[a.Fence.Queue] })
 	for i, d := range shards {
 		g := &d.grant
-		g.hungry = g.hungry || weights[i] > g.weight
+		g.wanting = g.wanting || weights[i] > g.weight
 		if g.weight = weights[i]; g.weight == 0 {
-			g.hungry, g.granted = false, 0
+			g.wanting, g.granted = false, 0
 		}
 	}
 	s.deal(time.Now())
@@ -62,7 +62,7 @@ func (s *slots) ask(d *shard) (start, ahead int, suspect bool) {
 	defer s.mu.Unlock()
 	now := time.Now()
 	g := &d.grant
-	g.hungry = g.weight > 0
+	g.wanting = g.weight > 0
 	start, ahead = s.allowance(d, now)
 	d.wakeUp.forgetSlot()
 	g.granted = 0
@@ -106,10 +106,10 @@ func (s *slots) refused(d *shard) {
 }
 
 // ended ends the claim under way. The mutex is held.
-func (s *slots) ended(d *shard, hungry bool) {
+func (s *slots) ended(d *shard, wanting bool) {
 	g := &d.grant
 	g.asked, g.start, g.ahead, g.suspect = time.Time{}, 0, 0, false
-	if g.hungry = hungry; !hungry {
+	if g.wanting = wanting; !wanting {
 		g.granted = 0
 	}
 	s.deal(time.Now())
@@ -130,16 +130,16 @@ func (s *slots) allowance(d *shard, now time.Time) (start, ahead int) {
 	s.deal(now)
 	start = d.grant.granted
 	ahead = s.aheadWanted() - len(s.ahead)
-	hungry := 1
+	wanting := 1
 	for _, e := range s.shards {
 		if e != d && !e.grant.overdue(now) {
 			ahead -= e.grant.ahead
-			if e.grant.hungry {
-				hungry++
+			if e.grant.wanting {
+				wanting++
 			}
 		}
 	}
-	ahead = max(ahead, 0) / hungry
+	ahead = max(ahead, 0) / wanting
 	// Finished tasks whose settle is under way are in flight too: a storage that is slow
 	// to settle is not asked for more.
 	if spare := 2*s.limit + 2*aheadMost - s.inFlight.count(); start+ahead > spare {
@@ -149,11 +149,11 @@ func (s *slots) allowance(d *shard, now time.Time) (start, ahead int) {
 	return start, min(ahead, claimMost-start)
 }
 
-// deal gives slots that are free, and nobody's, to the hungry shards, and wakes those
+// deal gives slots that are free, and nobody's, to the wanting shards, and wakes those
 // that got some. The mutex is held.
 func (s *slots) deal(now time.Time) {
 	free := s.limit - s.active - len(s.ahead)
-	var hungry []*shard
+	var wanting []*shard
 	for _, d := range s.shards {
 		g := &d.grant
 		if g.overdue(now) {
@@ -164,24 +164,24 @@ func (s *slots) deal(now time.Time) {
 			g.granted = 0
 		}
 		free -= g.granted + g.start
-		if g.hungry && g.returning == 0 {
-			hungry = append(hungry, d)
+		if g.wanting && g.returning == 0 {
+			wanting = append(wanting, d)
 		}
 	}
-	for _, d := range hungry { // the limit was lowered
+	for _, d := range wanting { // the limit was lowered
 		back := min(d.grant.granted, max(-free, 0))
 		d.grant.granted -= back
 		free += back
 	}
-	if free <= 0 || len(hungry) == 0 {
+	if free <= 0 || len(wanting) == 0 {
 		return
 	}
-	if s.strict || len(hungry) == 1 {
-		hungry[0].grantSlots(free)
+	if s.strict || len(wanting) == 1 {
+		wanting[0].grantSlots(free)
 		return
 	}
 	for range free {
-		drawn(hungry).grantSlots(1)
+		drawn(wanting).grantSlots(1)
 	}
 }
 
@@ -192,16 +192,16 @@ func (s *shard) grantSlots(n int) {
 }
 
 // drawn is one of several shards, by weight.
-func drawn(hungry []*shard) *shard {
+func drawn(wanting []*shard) *shard {
 	total := 0
-	for _, d := range hungry {
+	for _, d := range wanting {
 		total += d.grant.weight
 	}
 	at := rand.IntN(total)
-	for _, d := range hungry {
+	for _, d := range wanting {
 		if at -= d.grant.weight; at < 0 {
 			return d
 		}
 	}
-	return hungry[len(hungry)-1]
+	return wanting[len(wanting)-1]
 }

@@ -22,7 +22,7 @@ type queues struct {
 }
 
 // set changes the queues, deals them and those of the schedules out to the shards, and gives the
-// attempts that are held ahead of queues that are served no more.
+// attempts ahead of queues that are served no more.
 func (q *queues) set(names []string, weights map[string]int) (back []*Attempt) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -131,7 +131,7 @@ func (s *shared) releaseAll(attempts []*Attempt) {
 	}
 }
 
-// loop settles until ctx ends, which is after everything held was settled or given
+// loop settles until ctx ends, which is after every attempt in flight was settled or given
 // up on.
 func (s *settler) loop(ctx context.Context) {
 	timer := time.NewTimer(slowScan)

@@ -12,7 +12,7 @@ import (
 // methods are short and do no I/O.
 type slots struct {
 	inFlight inFlight
-	budget   time.Duration // how long the work held ahead may take
+	budget   time.Duration // how long the attempts ahead may take
 
 	mu       sync.Mutex // guards all below
 	limit    int        // how many may run
@@ -37,7 +37,7 @@ func newSlots(limit int, budget time.Duration) *slots {
 	return s
 }
 
-// claimMost bounds what one call claims: a storage that takes twice as many at once is held
+// claimMost bounds what one call claims: a storage that hands out twice as many at once is busy
 // twice as long, for next to nothing. aheadMost bounds what is claimed ahead, however short the
 // jobs are: some claims' worth to work on while the next is under way. aheadStale is how long it
 // may wait before it is given back to others.
@@ -55,7 +55,7 @@ func (s *slots) aheadWanted() int {
 	return int(min(s.budget/s.pace, aheadMost))
 }
 
-// low reports whether what is held ahead has fallen under half of what is wanted.
+// low reports whether no more than half of the wanted attempts are ahead.
 func (s *slots) low() bool {
 	return len(s.ahead) <= s.aheadWanted()/2
 }
@@ -144,7 +144,7 @@ func (s *slots) next(w *worker, done *Attempt, took time.Duration) (a *Attempt, 
 		s.park(w)
 	}
 	if done != nil && (a == nil || s.low()) {
-		s.wake()
+		s.wakeShards()
 	}
 	if done != nil && a == nil {
 		s.wakeWithheld()
@@ -166,10 +166,10 @@ func (s *slots) end(took time.Duration) {
 	}
 }
 
-// wake wakes the shards that may have work. The mutex is held.
-func (s *slots) wake() {
+// wakeShards wakes the shards that may have work. The mutex is held.
+func (s *slots) wakeShards() {
 	for _, d := range s.shards {
-		if d.grant.hungry {
+		if d.grant.wanting {
 			d.wakeUp.slotFree()
 		}
 	}
@@ -203,7 +203,7 @@ func (s *slots) settled(attempts ...*Attempt) {
 			s.wakeWithheld()
 		}
 	}
-	s.wake()
+	s.wakeShards()
 }
 
 // returning marks attempts that are given back. Until the storage has them their shard claims
@@ -226,7 +226,7 @@ func (s *slots) unreturned(attempts ...*Attempt) {
 	for _, a := range attempts {
 		s.returned(a)
 	}
-	s.wake()
+	s.wakeShards()
 }
 
 // returned ends the wait for an attempt that was given back. The mutex is held.
@@ -265,7 +265,8 @@ func (s *slots) removeStale(d *shard) (out []*Attempt) {
 	return out
 }
 
-// removeAhead removes the attempts ahead that match, but the first n, and gives them. The mutex is held.
+// removeAhead removes the attempts ahead that match, but the first n, and gives them. The mutex
+// is held.
 func (s *slots) removeAhead(n int, match func(*Attempt) bool) (out []*Attempt) {
 	rest := slices.DeleteFunc(s.ahead[n:], func(a *Attempt) bool {
 		matches := match(a)
