@@ -138,3 +138,24 @@ func TestAWallClockThatIsSetBackChangesNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestAWallClockThatIsSetForwardBuriesNothing: how long a task was put off the storage's clock
+// tells.
+func TestAWallClockThatIsSetForwardBuriesNothing(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var skew atomic.Int64
+		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, nil)
+		b.runner.SkewWallClock(func() time.Duration { return time.Duration(skew.Load()) })
+		task := b.enqueue("a") // of a kind that this runner does not know
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(500 * time.Millisecond)
+		if got := b.task(task.Ref); got.Snoozes != 1 {
+			t.Fatalf("got %+v, want it put off once", got)
+		}
+		skew.Store(int64(25 * time.Hour))
+		b.after(4 * time.Second)
+		if got := b.task(task.Ref); got.State == storage.Dead || got.Snoozes < 2 {
+			t.Errorf("the task is %s, put off %d times; want it put off again", got.State, got.Snoozes)
+		}
+	})
+}

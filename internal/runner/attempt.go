@@ -52,8 +52,8 @@ type batch struct {
 
 	shard   *shard
 	ctx     context.Context // the contexts of jobs end with it
-	claimed moment          // when the claim was sent
-	arrived time.Time       // when it was answered
+	arrived time.Time       // when the claim was answered
+	told    time.Time       // the storage's time of the claim
 
 	Kind, Encoding         string
 	MaxRetries, CrashLimit int
@@ -78,7 +78,7 @@ const slab = 16
 // newAttempts makes attempts of the tasks of a claim, which was sent at a moment.
 func (w *workers) newAttempts(of *shard, claimed *storage.Claimed, sent moment) []*Attempt {
 	attempts := make([]*Attempt, len(claimed.Tasks))
-	from := &batch{shared: w.shared, shard: of, ctx: w.context(), claimed: sent, arrived: time.Now()}
+	from := &batch{shared: w.shared, shard: of, ctx: w.context(), arrived: time.Now(), told: claimed.Now}
 	var room []Attempt
 	for i := range claimed.Tasks {
 		if len(room) == 0 {

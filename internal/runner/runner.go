@@ -102,7 +102,7 @@ func New(cfg Config) *Runner {
 	r.heartbeat = &heartbeat{
 		shared: s, schedules: r.schedules, version: cfg.Version, kick: make(chan struct{}, 1),
 	}
-	judge := &judge{shared: s, heartbeat: r.heartbeat, warned: make(map[string]bool)}
+	judge := &judge{shared: s, warned: make(map[string]bool)}
 	r.workers = &workers{shared: s, judge: judge}
 	r.queues = &queues{shared: s, workers: r.workers, schedules: r.schedules}
 	r.heartbeat.queues = r.queues

@@ -61,8 +61,6 @@ const reasonDiscarded = "discarded"
 type judge struct {
 	*shared
 
-	heartbeat *heartbeat
-
 	mu     sync.Mutex      // guards warned
 	warned map[string]bool // kinds and why they cannot run here, that were logged
 }
@@ -178,7 +176,7 @@ func (j *judge) putOff(a *Attempt, c *CannotRunError) storage.Settle {
 	if first {
 		j.log.cannotRun(a, c)
 	}
-	if a.snoozes > 0 && j.heartbeat.storageTime(a.claimed).Sub(a.snoozedSince) > putOffFor {
+	if a.snoozes > 0 && a.told.Sub(a.snoozedSince) > putOffFor {
 		if j.wasPutOff(a, c) {
 			return storage.Settle{Outcome: storage.Bury, Reason: c.Reason, Error: ErrorText(c)}
 		}
