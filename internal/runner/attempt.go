@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -167,6 +168,18 @@ func (a *Attempt) end(cause error) {
 	a.mu.Unlock()
 	if full != nil {
 		full.cancel(cause)
+	}
+}
+
+// errServedNoMore is why a task is given back that a worker had taken when its queue was dropped.
+var errServedNoMore = errors.New("midge: its queue is served here no more")
+
+// keepBack keeps the attempt from running, unless it runs already.
+func (a *Attempt) keepBack() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.phase == claimedAhead && a.cause == nil {
+		a.cause = errServedNoMore
 	}
 }
 

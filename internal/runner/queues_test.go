@@ -1,0 +1,28 @@
+package runner
+
+import (
+	"testing"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// TestWhatAWorkerTookOfADroppedQueueDoesNotBegin: SetQueues has returned before the worker comes
+// to its job, as on a machine that is busy.
+func TestWhatAWorkerTookOfADroppedQueueDoesNotBegin(t *testing.T) {
+	r := New(Config{Concurrency: 1, Lease: storage.MinLease})
+	r.SetQueues([]string{"a"}, nil)
+	fence := storage.Fence{Ref: storage.Ref{Queue: "a", ID: "x"}}
+	claimed := &storage.Claimed{Tasks: []storage.Task{{Ref: fence.Ref}}, Fences: []storage.Fence{fence}}
+	a := r.workers.newAttempts(r.queues.from(0)[0], claimed, r.now())[0]
+	worker, _ := r.slots.add(a)
+	if next, _ := r.slots.next(worker, nil, 0); next != a {
+		t.Fatalf("the worker got %v, want the task", next)
+	}
+	r.SetQueues([]string{"b"}, nil)
+	if _, starts := a.start(); starts {
+		t.Error("the job begins after SetQueues has returned")
+	}
+	if settle, _ := r.workers.judge.verdict(a, nil); settle.Outcome != storage.Release {
+		t.Errorf("got %s, want the task released", settle.Outcome)
+	}
+}
