@@ -10,6 +10,8 @@ import (
 // to its job, as on a machine that is busy.
 func TestWhatAWorkerTookOfADroppedQueueDoesNotBegin(t *testing.T) {
 	r := New(Config{Concurrency: 1, Lease: storage.MinLease})
+	ctx := t.Context()
+	r.workers.ctx.Store(&ctx)
 	r.SetQueues([]string{"a"}, nil)
 	fence := storage.Fence{Ref: storage.Ref{Queue: "a", ID: "x"}}
 	claimed := &storage.Claimed{Tasks: []storage.Task{{Ref: fence.Ref}}, Fences: []storage.Fence{fence}}
