@@ -87,13 +87,7 @@ type scripts struct {
 
 func loadScripts(in *interrupts) (*scripts, error) {
 	s := &scripts{calls: calls{interrupts: in}}
-	for name, to := range map[string]*script{
-		"apply": &s.apply, "claim": &s.claim, "extend": &s.extend, "configure": &s.configure,
-		"apart": &s.apart, "inspect": &s.inspect, "task": &s.task, "list": &s.list, "stats": &s.stats,
-		"register": &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
-		"probe": &s.probe, "enqueue": &s.enqueue, "insert": &s.insert, "complete": &s.complete,
-		"grab": &s.grab, "glean": &s.glean, "finish": &s.finish,
-	} {
+	for name, to := range s.named() {
 		var text []byte
 		for _, file := range s.files(name, to) {
 			piece, err := sources.ReadFile("scripts/" + file + ".lua")
@@ -107,6 +101,17 @@ func loadScripts(in *interrupts) (*scripts, error) {
 		*to = script{source: source, sha: hex.EncodeToString(sum[:]), calls: &s.calls}
 	}
 	return s, nil
+}
+
+// named gives the scripts by their names.
+func (s *scripts) named() map[string]*script {
+	return map[string]*script{
+		"apply": &s.apply, "claim": &s.claim, "extend": &s.extend, "configure": &s.configure,
+		"apart": &s.apart, "inspect": &s.inspect, "task": &s.task, "list": &s.list, "stats": &s.stats,
+		"register": &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
+		"probe": &s.probe, "enqueue": &s.enqueue, "insert": &s.insert, "complete": &s.complete,
+		"grab": &s.grab, "glean": &s.glean, "finish": &s.finish,
+	}
 }
 
 // files are those of which a script is made.
