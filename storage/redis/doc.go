@@ -47,6 +47,12 @@
 // a step put there first. The record says it too, so that a task is found in its set by its id.
 // After a promotion the record still does, and nothing stands there.
 //
+// A record that cannot be read is set apart, into damaged, by the Claim that meets it: where its
+// task falls due, is to be taken or recovered, or, for one that ended, is trimmed at its expiry or
+// as one dead task too many; a step that buries others trims too. Until then a set that counts
+// the task has it, listings leave it out, its id is taken, and a change or a delete of it finds no
+// task unless it is pending.
+//
 // # The line
 //
 // Most tasks have priority 0 and join its tail. They stand in a list, which costs half of

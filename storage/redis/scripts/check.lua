@@ -82,7 +82,7 @@ local function checkinsert(a)
   local e = entry(q, id)
   if e.rec == nil or e.rec then
     load(q, id)
-    if e.st and e.leaving ~= step then
+    if taken(e) and e.leaving ~= step then
       if same(q, id, e.rec, rec, ARGV[a + 5]) then decide(id)
       else obstacle('c') end
       return
@@ -155,7 +155,7 @@ local function checkchange(a)
   local h = head(e.rec)
   if not h then return obstacle('m') end
   local t = ARGV[a + 4] ~= '' and Q[ARGV[a + 4]]
-  if t and load(t, id).st then obstacle('c') end
+  if t and taken(load(t, id)) then obstacle('c') end
   if h.life and not ENDED[target(e.st, a)] and (t or ENDED[e.st]) then
     local by = holderof(t or q, h.key)
     if by then return obstacle('u', char(#by) .. by) end

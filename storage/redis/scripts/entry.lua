@@ -97,6 +97,10 @@ local function load(q, id)
   return found(e, false)
 end
 
+-- taken reports whether an insert may not have the id of an entry that was loaded: its task
+-- stands somewhere, or may do so, for a damaged record does not say in which place.
+local function taken(e) return e.st or e.rec and not head(e.rec) end
+
 -- record gives the header of an entry's record, nil where it is damaged or gone.
 local function record(q, e)
   if e.rec == nil then e.rec = call('HGET', q[TASKS], e.id) end
@@ -151,8 +155,8 @@ end
 -- version of an entry that stands somewhere, nil where its record is damaged.
 local function version(e)
   if e.st == 'p' then return number(e.lease, 17, 7) end
-  if not e.rec or #e.rec < HEADER or byte(e.rec, 1) ~= 1 then return nil end
-  return number(e.rec, 4, 7)
+  local h = head(e.rec)
+  return h and h.version
 end
 
 -- What hangs on a task.
@@ -296,13 +300,20 @@ local function setapart(q, e)
   gone(q, e)
 end
 
--- drop removes tasks that ended long ago, all at once.
+-- drop removes tasks that ended long ago, all at once. It sets apart those whose records are
+-- damaged.
 local function drop(q, st, members)
+  if #members == 0 then return end
+  local ids = {}
+  for i = 1, #members do ids[i] = idof(members[i]) end
+  local recs = lookup(q[TASKS], ids)
   for i = 1, #members do
-    local e = entry(q, idof(members[i]))
+    local e = entry(q, ids[i])
     if e.st == nil or e.st == st then
       found(e, st, members[i])
-      gone(q, e)
+      if e.rec == nil then e.rec = recs[i] end
+      local h = head(e.rec)
+      if h then gone(q, e, h) else setapart(q, e) end
     end
   end
 end

@@ -39,10 +39,6 @@ end
 -- pack2 writes a number as 2 bytes, the highest first.
 local function pack2(v) return char(floor(v / 256), v % 256) end
 
--- valid reports whether an id is one that callers can name: storage.CheckName. What no
--- insert could have written is damaged.
-local function valid(id) return #id <= 128 and find(id, '^%w[%w_.-]*$') end
-
 -- lookup is an HMGET of any number of fields.
 local function lookup(key, fields)
   if #fields <= 500 then return call('HMGET', key, unpack(fields)) end

@@ -141,6 +141,10 @@ local function expired(q)
   return list
 end
 
+-- valid reports whether an id is one that callers can name: storage.CheckName. What no
+-- insert could have written is damaged.
+local function valid(id) return #id <= 128 and find(id, '^%w[%w_.-]*$') end
+
 -- recover ends leases that expired.
 local function recover(q)
   for _, e in ipairs(expired(q)) do
