@@ -85,10 +85,10 @@
 // # Time
 //
 // Moments are those of clock_timestamp(), in microseconds. Versions and places among what waits
-// come from the mark, a sequence that stands a little ahead of what was given, so that few steps
-// move it: a step takes the time by the clock, and where the clock is more than 20 ms behind the
-// mark the next number. It relies on a clock that runs: two steps within a microsecond of it may have
-// the same versions, each task its own ever growing ones.
+// come from the mark, a sequence that stands a little ahead of what was given, so that few
+// steps move it: a step takes the time by the clock, and where the clock is more than 20 ms
+// behind the mark the next number. It relies on a clock that runs: two steps within a
+// microsecond of it may have the same versions, each task its own ever growing ones.
 //
 // A step that finds the clock more than storage.JumpAfter past the mark keeps the time in a second
 // sequence. For storage.JumpWait from there nothing is promoted, recovered, ticked, expired or
@@ -114,10 +114,11 @@
 // # Connections
 //
 // Up to Config.Connections for claims, inserts, reads and what carries more than 64 KiB, two
-// more for leases and settles, the listener's, and one for vacuums. A connection's first steps take twenty times as
-// long as later ones, so that the first Claim has two made, and lets them rehearse in a
-// transaction that is rolled back (warm.go). They are the storage's own even where
-// Config.Pool is given, so that jobs which hold every connection of that pool starve nothing.
+// more for leases and settles, the listener's, and one for vacuums. A connection's first steps
+// take twenty times as long as later ones, so that the first Claim has two made, and lets them
+// rehearse in a transaction that is rolled back (warm.go). They are the storage's own even
+// where Config.Pool is given, so that jobs which hold every connection of that pool starve
+// nothing.
 //
 // A connection may be dead without a sign of it. Each call waits for some seconds, whatever
 // its context says, and then its outcome is unknown and its connection given up (reply.go).

@@ -11,9 +11,10 @@ import (
 )
 
 // Extend extends leases and keeps the runner's heartbeat, in one transaction of two round
-// trips on a connection of the reserve, unless it carries a large checkpoint. A task that another transaction has locked for
-// more than a moment, as a settle in the application's own does, is neither extended nor
-// lost. Progress or a checkpoint for it is an error: nothing was written.
+// trips on a connection of the reserve, unless it carries a large checkpoint. A task that
+// another transaction has locked for more than a moment, as a settle in the application's own
+// does, is neither extended nor lost. Progress or a checkpoint for it is an error: nothing was
+// written.
 func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
 	if err := storage.CheckExtend(s.limits, &req); err != nil {
 		return storage.Extended{}, err

@@ -824,41 +824,54 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bit
 DECLARE
 	q int4;
 	i bytea;
+	have bool[] := array_fill(false, ARRAY[cardinality(queues)]);
 BEGIN
+	IF wait THEN
+		FOR n IN 1..locks LOOP
+			PERFORM FROM {schema}.tasks t WHERE t.queue = queues[n] AND t.id = ids[n] FOR UPDATE;
+			PERFORM FROM {schema}.ended t WHERE t.queue = queues[n] AND t.id = ids[n] FOR UPDATE;
+		END LOOP;
+	END IF;
+	FOR o_n, o_held, o_ended, o_sort, o_turn, o_version, o_state, o_flags, o_priority, o_lease, o_past, o_record,
+			o_at, o_attempts IN
+		SELECT u.n, true, false, t.sort, t.turn, t.version, t.line & 15, t.flags, t.priority, t.lease, t.past, t.record,
+			0, t.attempts
+		FROM unnest(queues[:locks], ids[:locks]) WITH ORDINALITY AS u (queue, id, n), LATERAL (
+			SELECT t.*, (CASE WHEN t.flags & 16 > 0 THEN
+				(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END) AS attempts
+			FROM {schema}.tasks t WHERE t.queue = u.queue AND t.id = u.id FOR UPDATE OF t SKIP LOCKED
+		) t
+	LOOP
+		have[o_n] := true;
+		RETURN NEXT;
+	END LOOP;
 	FOR n IN 1..cardinality(queues) LOOP
+		CONTINUE WHEN have[n];
 		q := queues[n];
 		i := ids[n];
 		IF n <= locks THEN
-			IF wait THEN
-				PERFORM FROM {schema}.tasks t WHERE t.queue = q AND t.id = i FOR UPDATE;
-				PERFORM FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE;
-			END IF;
-			RETURN QUERY
-			SELECT n, true, false, t.sort, t.turn, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
-				0::int8, {schema}.history(t.queue, t.id, t.flags)
-			FROM {schema}.tasks t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
-			CONTINUE WHEN FOUND;
 			RETURN QUERY
 			SELECT n, true, true, t.expires, 0::int8, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past,
-				t.record, t.at, {schema}.history(t.queue, t.id, t.flags)
+				t.record, t.at, (CASE WHEN t.flags & 16 > 0 THEN
+					(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 			FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
 			CONTINUE WHEN FOUND;
 		END IF;
 		-- Not to be locked, locked by another, or not there. It may pass from one table to the
 		-- other between these looks: the last one finds what was requeued behind the first.
 		RETURN QUERY
-		SELECT n, false, false, t.sort, t.turn, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
-			0::int8, NULL::bytea
+		SELECT n, false, false, t.sort, t.turn, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past,
+			t.record, 0::int8, NULL::bytea
 		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i;
 		CONTINUE WHEN FOUND;
 		RETURN QUERY
-		SELECT n, false, true, t.expires, 0::int8, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past, t.record,
-			t.at, NULL::bytea
+		SELECT n, false, true, t.expires, 0::int8, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past,
+			t.record, t.at, NULL::bytea
 		FROM {schema}.ended t WHERE t.queue = q AND t.id = i;
 		CONTINUE WHEN FOUND;
 		RETURN QUERY
-		SELECT n, false, false, t.sort, t.turn, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past, t.record,
-			0::int8, NULL::bytea
+		SELECT n, false, false, t.sort, t.turn, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past,
+			t.record, 0::int8, NULL::bytea
 		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i;
 	END LOOP;
 END $$;
@@ -874,18 +887,11 @@ BEGIN
 	FOR s IN 4..5 LOOP
 		RETURN QUERY
 		SELECT t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN s ELSE 9 END)::int2, t.flags, t.priority,
-			t.lease, t.past, t.record, {schema}.history(t.queue, t.id, t.flags)
+			t.lease, t.past, t.record, (CASE WHEN t.flags & 16 > 0 THEN
+				(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 		FROM {schema}.tasks t WHERE t.line = q * 16 + s AND t.sort <= now
 		ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED;
 	END LOOP;
-END $$;
-
--- history gives the attempts of a task that has some.
-CREATE FUNCTION {schema}.history(q int4, i bytea, flags int2) RETURNS bytea LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
-BEGIN
-	RETURN CASE WHEN flags & 16 > 0 THEN
-		(SELECT s.attempts FROM {schema}.sides s WHERE s.queue = q AND s.id = i) END;
 END $$;
 
 -- found gives who holds unique keys.
@@ -1288,7 +1294,8 @@ BEGIN
 		IF states[i] < 10 THEN
 			RETURN QUERY
 			SELECT t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN states[i] ELSE 9 END)::int2, t.flags, t.priority,
-				t.lease, t.past, t.record, 0::int8, {schema}.history(t.queue, t.id, t.flags)
+				t.lease, t.past, t.record, 0::int8, (CASE WHEN t.flags & 16 > 0 THEN
+					(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 			FROM {schema}.tasks t
 			WHERE t.line = q * 16 + states[i] AND (t.sort, t.turn) >= (after_sort, after_turn)
 				AND (t.sort, t.turn, t.id) > (after_sort, after_turn, after_id)
@@ -1296,7 +1303,8 @@ BEGIN
 		ELSE
 			RETURN QUERY
 			SELECT t.id, t.expires, 0::int8, t.version, (CASE WHEN t.queue = q THEN states[i] ELSE 9 END)::int2, t.flags, t.priority,
-				''::bytea, t.past, t.record, t.at, {schema}.history(t.queue, t.id, t.flags)
+				''::bytea, t.past, t.record, t.at, (CASE WHEN t.flags & 16 > 0 THEN
+					(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 			FROM {schema}.ended t
 			WHERE t.line = q * 16 + states[i] AND t.expires >= after_sort
 				AND (t.expires, t.id) > (after_sort, after_id)
