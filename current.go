@@ -140,8 +140,8 @@ func Progress(ctx context.Context, v any) error {
 // begin from; see [LoadCheckpoint]. It stays with the task for as long as the task is kept, and
 // a requeue keeps it: to run a task from its beginning, delete it and enqueue it again.
 //
-// While the storage is away Checkpoint waits for it, for half of the lease and 15 s at most, and
-// then returns an [ErrUnavailable] or [ErrUnknown]. A job that can go on without it ignores those.
+// While the storage is away Checkpoint waits for it, for as long as the lease at most, and then
+// returns an [ErrUnavailable] or [ErrUnknown]. A job that can go on without it ignores those.
 func Checkpoint(ctx context.Context, v any) error {
 	a, err := running(ctx)
 	if err != nil {

@@ -150,3 +150,23 @@ func TestALeaseThatIsRefusedCostsNoOther(t *testing.T) {
 		}
 	})
 }
+
+// TestACheckpointMayTakeLongerThanHalfTheLease: no other call makes up for it, as the next
+// heartbeat does for the one before.
+func TestACheckpointMayTakeLongerThanHalfTheLease(t *testing.T) {
+	bubble(t, func(b *bench) {
+		n := &narrow{b.store, make(chan struct{}, 3), 700 * time.Millisecond}
+		var err error
+		b.runner = b.newRunner(n, midge.RunnerConfig{Lease: time.Second}, func(ctx context.Context, _ work) error {
+			err = midge.Checkpoint(ctx, make([]byte, 1_000_000))
+			return nil
+		})
+		task := b.enqueue("a")
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(10 * time.Second)
+		b.gone(task.Ref)
+		if err != nil {
+			t.Errorf("got %v, want it written", err)
+		}
+	})
+}

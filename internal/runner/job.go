@@ -87,7 +87,10 @@ func (a *Attempt) Store(ctx context.Context, progress, checkpoint []byte) error 
 		}
 	}
 	e := storage.Extension{Fence: a.Fence, Started: true, Progress: progress, Checkpoint: checkpoint}
-	extended, err := a.beats.Extend(ctx, storage.ExtendRequest{Leases: []storage.Extension{e}})
+	// A heartbeat has another one behind it, and this call has not: it may take the whole lease.
+	call, cancel := context.WithTimeout(ctx, a.lease)
+	defer cancel()
+	extended, err := a.tasks.Extend(call, storage.ExtendRequest{Leases: []storage.Extension{e}})
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", err, cause) // such as ErrLeaseLost, which ended the context
 	}
