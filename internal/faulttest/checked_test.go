@@ -78,3 +78,39 @@ func TestTheCheckerSeesStaleStarts(t *testing.T) {
 		}
 	}
 }
+
+// TestTheCheckerSeesStandstills, and tells them from a wait in turn.
+func TestTheCheckerSeesStandstills(t *testing.T) {
+	begin := time.Now()
+	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
+	waits := func(id string, from, to int) pause {
+		ref := storage.Ref{Queue: "q", ID: id}
+		return pause{ref, event{What: enqueueDone, At: at(from), Ref: ref}, event{What: claimed, At: at(to), Ref: ref}}
+	}
+	backlog := func(before, after int) []pause { // one claim a second, for forty seconds
+		var all []pause
+		for i := range 40 {
+			all = append(all, waits("other", i-before, i+after))
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		others []pause
+		want   time.Duration
+	}{
+		"in its turn":            {backlog(40, 1), time.Second},
+		"the queue stands still": {nil, 40 * time.Second},
+		"others go before it":    {backlog(-1, 1), 38 * time.Second},
+	} {
+		own := waits("own", 0, 40)
+		got := turnsOf(append(c.others, own))["q"].stood(own, nil)
+		if off := (got - c.want).Abs(); off > 2*time.Second {
+			t.Errorf("%s: stood still for %v, want about %v", name, got, c.want)
+		}
+	}
+	outages := spans{{at(5), at(35)}}
+	own := waits("own", 0, 40)
+	if got := turnsOf([]pause{own})["q"].stood(own, outages); got != 10*time.Second {
+		t.Errorf("with an outage of 30s: stood still for %v, want 10s", got)
+	}
+}

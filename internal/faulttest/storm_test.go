@@ -123,7 +123,7 @@ func newStorm(t *testing.T, s *server, clock mover) *storm {
 func (s *storm) begin() *worker {
 	return s.start(workerConfig{
 		Storage: s.proxied, Queues: append(append([]string(nil), s.queues...), s.ill...),
-		Concurrency: 8, Lease: stormLease, Grace: time.Second / 2, Every: tickEvery,
+		Fair: true, Concurrency: 8, Lease: stormLease, Grace: time.Second / 2, Every: tickEvery,
 	})
 }
 
@@ -213,7 +213,7 @@ func (s *storm) heal() {
 	}
 	s.killAll()
 	s.start(workerConfig{
-		Name: "calm", Queues: append(append([]string(nil), s.queues...), s.ill...), Concurrency: 40, Lease: stormLease,
+		Name: "calm", Queues: append(append([]string(nil), s.queues...), s.ill...), Fair: true, Concurrency: 40, Lease: stormLease,
 	})
 	s.awaitWhat("calm", workerReady, 1, 20*time.Second)
 	for _, q := range s.queues { // what is damaged while it runs is found when its lease has run out

@@ -35,6 +35,9 @@ type workerConfig struct {
 	Concurrency int
 	Lease       time.Duration
 	Grace       time.Duration
+	// Fair shares the claims among the queues alike, where strict order would let the last of
+	// them stand still as long as there is more to do than the runners can.
+	Fair bool
 	// Every makes it declare a schedule in its first queue, with catch-up all.
 	Every time.Duration
 	// Gates that are open from the start.
@@ -153,8 +156,12 @@ func (w *workerProcess) run() error {
 }
 
 func (w *workerProcess) runRunner(ctx context.Context) error {
+	var weights map[string]int
+	if w.cfg.Fair {
+		weights = make(map[string]int) // each has weight 1
+	}
 	runner, err := midge.NewRunner(w.led, midge.RunnerConfig{
-		Queues: w.cfg.Queues, Concurrency: w.cfg.Concurrency, Lease: w.cfg.Lease, Grace: w.cfg.Grace,
+		Queues: w.cfg.Queues, Weights: weights, Concurrency: w.cfg.Concurrency, Lease: w.cfg.Lease, Grace: w.cfg.Grace,
 		Backoff: midge.Constant(50 * time.Millisecond), Logger: w.log, Middleware: []midge.Middleware{w.watch},
 	})
 	if err != nil {
