@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -9,50 +10,43 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestHeartbeatsPassLargeCheckpoints has large checkpoints and results under way that get no
-// further: a heartbeat of their neighbour does not wait for a connection.
+// TestHeartbeatsPassLargeCheckpoints has large checkpoints under way that get no further, as many
+// as there are connections for leases: a heartbeat of their neighbour waits for none.
 func TestHeartbeatsPassLargeCheckpoints(t *testing.T) {
+	const large = 2
 	s := newShop(t)
-	proxy := testserver.NewProxy(t, shared.Addr())
-	cfg := s.cfg
-	cfg.URL = "postgres://" + proxy.Addr() + "/postgres?user=midge&sslmode=disable"
-	store, session := opened(t, cfg)
-	const large = 3
-	if _, err := session.Apply(t.Context(), insertTxs(large+2)...); err != nil {
-		t.Fatal(err)
-	}
-	claimed, err := session.Claim(t.Context(), claimOf(large+2))
-	if err != nil || len(claimed.Fences) != large+2 {
-		t.Fatalf("claimed %d, %v, want %d", len(claimed.Fences), err, large+2)
-	}
-	held := proxy.Hold(testserver.Containing(".side("))
-	defer held.Release()
+	_, err := s.session.Apply(t.Context(), insertTxs(large+1)...)
+	s.must(err)
+	fences := s.claim(large + 1).Fences
+	lock, err := s.conn.Begin(t.Context())
+	s.must(err)
+	_, err = lock.Exec(t.Context(), "LOCK TABLE "+s.cfg.Schema+".sides IN EXCLUSIVE MODE")
+	s.must(err)
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	for _, f := range claimed.Fences[:large] {
-		go func() { // ends with ctx
-			_, _ = store.Extend(ctx, storage.ExtendRequest{
-				Leases: []storage.Extension{{Fence: f, Checkpoint: make([]byte, 1<<20)}},
-			})
-		}()
+	var all sync.WaitGroup
+	for _, f := range fences[:large] {
+		all.Go(func() {
+			for ctx.Err() == nil { // each is given up after a while
+				_, _ = s.store.Extend(ctx, storage.ExtendRequest{
+					Leases: []storage.Extension{{Fence: f, Checkpoint: make([]byte, 1<<20)}},
+				})
+			}
+		})
 	}
-	go func() { // likewise
-		_, _ = store.Apply(ctx, storage.Call{}, storage.Tx{Settles: []storage.Settle{
-			{Fence: claimed.Fences[large], Outcome: storage.Complete, Result: make([]byte, 1<<20)},
-		}})
-	}()
 	testserver.Await(t, "they are under way", func() bool {
 		var n int
-		s.must(s.db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity "+
-			"WHERE state = 'idle in transaction' AND query LIKE '%load%' AND strpos(query, $1) > 0", s.cfg.Schema).Scan(&n))
-		return n >= 2
+		s.must(s.db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "+
+			"AND strpos(query, $1) > 0", `"`+s.cfg.Schema+`".side(`).Scan(&n))
+		return n == large
 	})
-	ctx, cancel = context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	extended, err := store.Extend(ctx, storage.ExtendRequest{
-		Leases: []storage.Extension{{Fence: claimed.Fences[large+1], For: time.Minute}},
+	begun := time.Now()
+	extended, err := s.store.Extend(t.Context(), storage.ExtendRequest{
+		Leases: []storage.Extension{{Fence: fences[large], For: time.Minute}},
 	})
-	if err != nil || len(extended.Lost) > 0 {
-		t.Errorf("a heartbeat gave %+v, %v, want the lease extended", extended, err)
+	if took := time.Since(begun); err != nil || len(extended.Lost) > 0 || took > 2*time.Second {
+		t.Errorf("a heartbeat gave %+v, %v, after %v, want the lease extended at once", extended, err, took)
 	}
+	cancel()
+	s.must(lock.Rollback(t.Context()))
+	all.Wait()
 }
