@@ -130,10 +130,11 @@
 //
 // Tasks, Fences, Ticks and Now of a Claimed are exact, as they stood at the step.
 // NextDue, More and Cancels are what the step knew (a repeated call may set More where
-// nothing is left): another step may have made them wrong by the time they are read, and a runner that misses something finds it
-// by a scan of its own every few seconds. NextDue does not cover leases, which
-// such a scan finds too: after a crash a task starts again within its lease and
-// the time between two scans. It covers the end of a pause that keeps tasks waiting.
+// nothing is left): another step may have made them wrong by the time they are read, and
+// a runner that misses something finds it by a scan of its own every few seconds. NextDue
+// does not cover leases, which such a scan finds too: after a crash a task starts again
+// within its lease and the time between two scans. It covers the end of a pause that keeps
+// tasks waiting.
 //
 // Recovery of an expired lease: a task that was started gets Crashes+1 and is dead
 // ([ReasonCrashes]) when that reaches its CrashLimit, and the Claim names it in
