@@ -47,11 +47,11 @@ func (s *Storage) check(tx *storage.Tx) *storage.DependencyError {
 	for i := range tx.Deletes {
 		p.deletes = append(p.deletes, s.checkDelete(&tx.Deletes[i]))
 	}
-	for i := range tx.Inserts {
-		p.inserts = append(p.inserts, s.checkInsert(tx, &tx.Inserts[i]))
-	}
 	for i := range tx.Changes {
 		p.changes = append(p.changes, s.checkChange(&tx.Changes[i]))
+	}
+	for i := range tx.Inserts {
+		p.inserts = append(p.inserts, s.checkInsert(tx, &tx.Inserts[i]))
 	}
 	for i := range tx.Depends {
 		s.atVersion(tx.Depends[i].Ref, tx.Depends[i].Version)

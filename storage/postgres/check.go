@@ -33,11 +33,11 @@ func (w *work) check(tx *storage.Tx) *storage.DependencyError {
 	for i := range tx.Deletes {
 		p.deletes = append(p.deletes, w.checkDelete(&tx.Deletes[i]))
 	}
-	for i := range tx.Inserts {
-		p.inserts = append(p.inserts, w.checkInsert(tx, &tx.Inserts[i]))
-	}
 	for i := range tx.Changes {
 		p.changes = append(p.changes, w.checkChange(&tx.Changes[i]))
+	}
+	for i := range tx.Inserts {
+		p.inserts = append(p.inserts, w.checkInsert(tx, &tx.Inserts[i]))
 	}
 	for i := range tx.Depends {
 		w.own(w.atVersion(tx.Depends[i].Ref, tx.Depends[i].Version))

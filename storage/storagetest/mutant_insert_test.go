@@ -148,7 +148,7 @@ func uniqueMutants() []mutant {
 		breaks("window too short", fault{apply: inserts(func(j *storage.Insert) { j.Unique.For /= 2 })},
 			"unique/window outlasts the task"),
 		breaks("skip refuses", fault{apply: inserts(func(j *storage.Insert) { j.OnConflict = storage.Refuse })},
-			"unique/skipped"),
+			"unique/skipped", "unique/requeue before insert"),
 		breaks("refuse skips", fault{apply: inserts(func(j *storage.Insert) { j.OnConflict = storage.Skip })},
 			"unique/held for life"),
 		breaks("requeue ignores the key", fault{apply: done(func(d *storage.DependencyError) bool {

@@ -36,6 +36,8 @@ func uniqueRules() []rule {
 			"A UniqueWindow key is held for exactly Unique.For from the insert, whatever becomes of the task."),
 		state("unique/requeue takes the key", uniqueRequeue,
 			"Requeueing a finished task takes its UniqueLife key again."),
+		state("unique/requeue before insert", uniqueRequeueFirst,
+			"A task that a Tx requeues or moves takes its key before the inserts of the Tx."),
 		state("unique/requeue collides", uniqueRequeueCollides,
 			"Requeueing a finished task whose UniqueLife key is taken is refused, naming the holder."),
 		state("unique/moves along", uniqueMoves,
@@ -225,6 +227,19 @@ func uniqueRequeue(r *rig) {
 	r.keyTaken("of a requeued task", "k", "a")
 	r.end(r.take(ask(1), "a"), storage.Complete)
 	r.keyFree("of a requeued task that completed")
+}
+
+func uniqueRequeueFirst(r *rig) {
+	r.bury(life("a", "k"))
+	skip := life("b", "k")
+	skip.OnConflict = storage.Skip
+	placed := r.apply(storage.Tx{
+		Inserts: []storage.Insert{skip},
+		Changes: []storage.Change{{Ref: in("a"), Version: r.read("a").Version, Requeue: true}},
+	})
+	r.want("requeued", [2]any{placed.Changed[0].Ref, placed.Changed[0].State}, [2]any{in("a"), storage.Waiting})
+	r.want("skipped for", [2]any{placed.Inserted[0].Ref, placed.Inserted[0].Existing}, [2]any{in("a"), true})
+	r.keyTaken("of a requeued task", "k", "a")
 }
 
 func uniqueRequeueCollides(r *rig) {

@@ -1,0 +1,149 @@
+package difftest
+
+import (
+	"fmt"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// claim asks for tasks: of queues that share a slot for any number, and across slots, where
+// the order is best effort, for so many that only the most of each queue bounds them.
+func (g *generator) claim() step {
+	req := storage.ClaimRequest{
+		Runner: fmt.Sprint("runner-", g.IntN(3)), Token: storage.Token(g.id()), Lease: g.halved(2, 30),
+	}
+	var names []string
+	if g.chance(75) {
+		names = append(names, g.domain()...)
+		req.Max = g.IntN(7)
+		req.Start = g.IntN(req.Max + 1)
+		req.Suspect = g.chance(50)
+		if g.chance(50) {
+			req.Start = req.Max
+		}
+	} else {
+		names = append(names, queues...)
+		req.Max = 500
+		req.Start = pick(g, 0, req.Max)
+	}
+	g.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	for _, name := range names {
+		q := storage.ClaimQueue{Name: name}
+		switch {
+		case req.Max == 500:
+			q.Max = pick(g, -1, 1, 1, 2, 3, 5)
+		case g.chance(40):
+			q.Max = pick(g, -1, 1, 2)
+		}
+		req.Queues = append(req.Queues, q)
+	}
+	if g.chance(90) {
+		req.Call = g.call("claim", names)
+		g.last.reads = names
+	} else {
+		g.last = nil
+	}
+	return &claim{req}
+}
+
+// extend extends some leases, seldom those that are lost, and tells of a runner.
+func (g *generator) extend() step {
+	e := &extend{}
+	seen := map[storage.Ref]bool{}
+	var names []string
+	for range g.IntN(5) {
+		x := storage.Extension{Fence: storage.Fence{Ref: g.anyRef(queues)}, Started: g.chance(60)}
+		if pending := g.w.in(queues, storage.Pending); len(pending) > 0 && g.chance(90) {
+			x.Fence.Ref = pick(g, pending...).Ref
+		}
+		if seen[x.Fence.Ref] {
+			continue
+		}
+		seen[x.Fence.Ref] = true
+		if g.chance(80) {
+			x.For = g.halved(2, 30)
+		}
+		if g.chance(20) {
+			x.Progress = []byte(pick(g, "", "half"))
+		}
+		if g.chance(20) {
+			x.Checkpoint = []byte(pick(g, "", "page 7", string(g.payload())))
+		}
+		back := 0
+		if g.chance(6) {
+			back = 1
+		}
+		e.req.Leases, e.back = append(e.req.Leases, x), append(e.back, back)
+		names = append(names, x.Fence.Queue)
+	}
+	if g.chance(40) {
+		e.req.Runner = storage.RunnerInfo{
+			ID: fmt.Sprint("runner-", g.IntN(3)), Host: "h", PID: 7, Version: "v1", Queues: queues, Concurrency: 4,
+			Started: begin, For: g.halved(2, 40), Leaving: g.chance(15),
+		}
+	}
+	if len(e.req.Leases) == 0 && e.req.Runner.ID == "" {
+		return nil
+	}
+	e.req.Call = g.call("extend", names)
+	return e
+}
+
+// configure pauses, resumes or removes a queue.
+func (g *generator) configure() step {
+	c := &configure{queue: pick(g, queues...)}
+	switch n := g.IntN(10); {
+	case n < 3:
+		c.settings = storage.Settings{Paused: true, PauseFor: g.halved(1, 20)}
+	case n == 3:
+		c.settings = storage.Settings{Paused: true}
+	case n == 4:
+		c.settings = storage.Settings{Remove: true}
+	case n == 5:
+		c.queue, c.settings = removed, storage.Settings{Remove: true}
+	case n == 6:
+		c.queue, c.settings = removed, storage.Settings{Paused: true}
+	case n == 7: // something for it to hold
+		return g.sealed(&apply{spanning: -1, txs: []tx{{{insert: g.insert(removed)}}}})
+	case n == 8:
+		if found := g.w.in([]string{removed}, storage.Waiting, storage.Scheduled, storage.Dead); len(found) > 0 {
+			gone := &storage.Delete{Ref: pick(g, found...).Ref}
+			return g.sealed(&apply{spanning: -1, txs: []tx{{{delete: gone}}}})
+		}
+	}
+	if g.chance(10) { // a queue that only what is refused names
+		c.queue = fmt.Sprint("never-", g.IntN(5))
+		in := g.insert(c.queue)
+		missing := &storage.Depend{Ref: storage.Ref{Queue: c.queue, ID: "nowhere"}}
+		return g.sealed(&apply{spanning: -1, txs: []tx{{{insert: in}, {depend: missing}}}})
+	}
+	c.call = g.call("configure", []string{c.queue})
+	return c
+}
+
+// outdated is a call that its lane does not let happen.
+func (g *generator) outdated() step {
+	queue := pick(g, queues...)
+	a := &apply{txs: []tx{{{insert: g.insert(queue)}}}, spanning: -1}
+	g.last = nil
+	ln := g.lanes[fmt.Sprint("apply", []string{queue})]
+	if ln != nil && ln.seq > 1 && g.w.now.Sub(ln.Opened) < laneUse && g.chance(50) {
+		a.call = storage.Call{Lane: ln.Lane, Seq: ln.seq - 1}
+		return a
+	}
+	opened := g.w.now.Add(-storage.LaneLife - grid - g.halved(0, 12))
+	a.call = storage.Call{Lane: storage.Lane{ID: g.id(), Opened: opened}, Seq: 1}
+	return a
+}
+
+// across is a Tx whose queues are in several slots, and which is refused elsewhere too; what
+// shares its call goes on.
+func (g *generator) across() step {
+	refused := tx{
+		{insert: g.insert(pick(g, together...))},
+		{depend: &storage.Depend{Ref: storage.Ref{Queue: pick(g, apart...), ID: "nowhere"}}},
+	}
+	a := &apply{txs: []tx{{{insert: g.insert(pick(g, together...))}}, refused, {{insert: g.insert(pick(g, apart...))}}}}
+	a.spanning = 1
+	return g.sealed(a)
+}
