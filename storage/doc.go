@@ -78,8 +78,8 @@
 // # Rules of insert
 //
 // All of a Tx is checked against the state before it: a task that the Tx ends still
-// holds its unique key for the inserts of the same Tx, and the second of two inserts
-// with one key collides with the first.
+// holds its unique key for the inserts of the same Tx, and of two operations with one
+// key the second collides with the first; changes come before inserts.
 //
 // An insert whose Ref exists succeeds when kind, encoding and payload are those
 // of the existing task (cursors: when the record is a cursor too, kind, encoding,
