@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -261,26 +262,35 @@ func sortedKeys(set map[key]bool) []key {
 	return keys
 }
 
+// place is where a task is looked for.
+type place struct {
+	ref   storage.Ref
+	lock  bool
+	queue int32
+	id    []byte
+}
+
 // loading reads tasks and locks those that are true.
 func (st *step) loading(named map[storage.Ref]bool) query {
-	refs := slices.SortedFunc(maps.Keys(named), func(a, b storage.Ref) int {
-		switch { // those to be locked first, in the order in which all steps lock
-		case named[a] != named[b]:
-			if named[a] {
+	places := make([]place, 0, len(named))
+	for ref, lock := range named {
+		places = append(places, place{ref, lock, st.queues[ref.Queue], packID(ref.ID)})
+		st.loaded[ref] = &record{}
+	}
+	slices.SortFunc(places, func(a, b place) int {
+		if a.lock != b.lock { // those to be locked first, in the order in which all steps lock
+			if a.lock {
 				return -1
 			}
 			return 1
-		case a.Queue != b.Queue:
-			return int(st.queues[a.Queue]) - int(st.queues[b.Queue])
 		}
-		return slices.Compare(packID(a.ID), packID(b.ID))
+		return cmp.Or(cmp.Compare(a.queue, b.queue), bytes.Compare(a.id, b.id))
 	})
 	locks := int32(0)
-	queues, ids := make([]int32, len(refs)), make([][]byte, len(refs))
-	for i, ref := range refs {
-		queues[i], ids[i] = st.queues[ref.Queue], packID(ref.ID)
-		st.loaded[ref] = &record{}
-		if named[ref] {
+	queues, ids := make([]int32, len(places)), make([][]byte, len(places))
+	for i, p := range places {
+		queues[i], ids[i] = p.queue, p.id
+		if p.lock {
 			locks++
 		}
 	}
@@ -293,7 +303,7 @@ func (st *step) loading(named map[storage.Ref]bool) query {
 			got.found = true
 			got.lease, got.past = slices.Clone(r.lease), slices.Clone(r.past)
 			got.record, got.attempts = slices.Clone(r.record), slices.Clone(r.attempts)
-			st.loaded[refs[n-1]] = &got
+			st.loaded[places[n-1].ref] = &got
 			return nil
 		}, &n, &r.held, &r.ended, &r.sort, &r.turn, &r.version, &r.state, &r.flags, &r.priority, &r.lease, &r.past,
 			&r.record, &r.at, &r.attempts),
