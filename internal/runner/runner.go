@@ -180,6 +180,9 @@ func (r *Runner) Run(ctx context.Context) error {
 	return err
 }
 
+// startTries is how often the first heartbeat is sent: a refusal may be a moment's.
+const startTries = 3
+
 // start asks the storage what it is worth, tells it of the runner, and gives its warnings. The
 // first heartbeat comes before the first claim: no task names a runner that nobody lists.
 func (r *Runner) start(ctx context.Context) (warnings []string, err error) {
@@ -190,8 +193,13 @@ func (r *Runner) start(ctx context.Context) (warnings []string, err error) {
 	limits := d.Limits.WithDefaults()
 	r.limits.Store(&limits)
 	r.heartbeat.sawTime(d.Now)
-	if err := r.heartbeat.send(ctx); err != nil {
-		return nil, err
+	for try := 1; ; try++ {
+		if err = r.heartbeat.send(ctx); err == nil {
+			break
+		}
+		if try == startTries {
+			return nil, err
+		}
 	}
 	r.log.started(r, d)
 	return d.Warnings, nil
