@@ -45,42 +45,64 @@ func TestOneAtATimeKeepsTheOrder(t *testing.T) {
 }
 
 // TestASuspectStartsWhenTheOneBeforeItIsSettled: while its completion is under way the next
-// one could kill the process, and the crash would be charged to both.
+// one could kill the process, and the crash would be charged to both. The second one starts
+// right after that, also where the first one's job ends while a claim is under way.
 func TestASuspectStartsWhenTheOneBeforeItIsSettled(t *testing.T) {
-	bubble(t, func(b *bench) {
-		for range 2 {
-			if _, err := b.client.Enqueue(b.ctx, fragile{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		_, err := storage.NewSession(b.store, 0).Claim(b.ctx, storage.ClaimRequest{
-			Runner: "another", Queues: []storage.ClaimQueue{{Name: "default"}}, Max: 2, Start: 2, Lease: time.Second,
-		})
-		if err != nil {
+	for _, claim := range []time.Duration{0, 20 * time.Millisecond} {
+		bubble(t, func(b *bench) { oneSuspectAfterTheOther(t, b, claim) })
+	}
+}
+
+func oneSuspectAfterTheOther(t *testing.T, b *bench, claim time.Duration) {
+	t.Helper()
+	for range 2 {
+		if _, err := b.client.Enqueue(b.ctx, fragile{}); err != nil {
 			t.Fatal(err)
 		}
-		b.after(2 * time.Second)
-		const settle = 300 * time.Millisecond
-		var mu sync.Mutex
-		var began []time.Time
-		b.store = slowApply{b.store, settle}
-		b.runner = b.newRunner(b.store, midge.RunnerConfig{Concurrency: 3}, nil)
-		if err := midge.Handle(b.runner, func(context.Context, fragile) error {
-			mu.Lock()
-			defer mu.Unlock()
-			began = append(began, time.Now())
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-		go func() { b.done <- b.runner.Run(b.ctx) }()
-		b.after(time.Minute)
-		if len(began) != 2 {
-			t.Fatalf("%d suspects ran, want 2", len(began))
-		}
-		if apart := began[1].Sub(began[0]); apart < settle || apart > settle+50*time.Millisecond {
-			t.Errorf("the second suspect began %v after the end of the first; want it right after the "+
-				"%v that its settle takes", apart, settle)
-		}
+	}
+	_, err := storage.NewSession(b.store, 0).Claim(b.ctx, storage.ClaimRequest{
+		Runner: "another", Queues: []storage.ClaimQueue{{Name: "default"}}, Max: 2, Start: 2, Lease: time.Second,
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.after(2 * time.Second)
+	const settle = 300 * time.Millisecond
+	var mu sync.Mutex
+	var began []time.Time
+	b.store = slowClaim{slowApply{b.store, settle}, claim}
+	b.runner = b.newRunner(b.store, midge.RunnerConfig{Concurrency: 3}, nil)
+	if err := midge.Handle(b.runner, func(context.Context, fragile) error {
+		mu.Lock()
+		defer mu.Unlock()
+		began = append(began, time.Now())
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	go func() { b.done <- b.runner.Run(b.ctx) }()
+	b.after(time.Minute)
+	if len(began) != 2 {
+		t.Fatalf("%d suspects ran, want 2", len(began))
+	}
+	if apart := began[1].Sub(began[0]); apart < settle || apart > settle+claim+50*time.Millisecond {
+		t.Errorf("with claims of %v the second suspect began %v after the end of the first; want it right after the "+
+			"%v that its settle takes", claim, apart, settle)
+	}
+}
+
+// slowClaim is a storage whose Claim takes a while.
+type slowClaim struct {
+	storage.Storage
+
+	by time.Duration
+}
+
+func (s slowClaim) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	select {
+	case <-time.After(s.by):
+		return s.Storage.Claim(ctx, req)
+	case <-ctx.Done():
+		return storage.Claimed{}, storage.ErrUnknown
+	}
 }

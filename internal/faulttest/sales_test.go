@@ -153,14 +153,17 @@ func TestEachOrderIsSoldOnce(t *testing.T) {
 		fleet = append(fleet, begin(i))
 	}
 	f.awaitWhat("", workerReady, len(fleet), 20*time.Second)
+	// On, until a kill has cut off a transaction and another one a run.
 	kills := 0
-	for ended := 0; ended < transactions; kills++ {
+	killed := make(map[string]bool)
+	for !soldEnough(t, f, transactions, killed) {
 		pause := time.NewTimer(100*time.Millisecond + time.Duration(random.Int64N(int64(400*time.Millisecond))))
 		<-pause.C
 		i := random.IntN(len(fleet))
 		fleet[i].kill()
+		killed[fleet[i].name] = true
+		kills++
 		fleet[i] = begin(i)
-		ended = len(f.history().of(orderCommitted, orderRolledBack))
 	}
 	f.letThrough("enough")
 	for i := range fleet {
@@ -170,6 +173,19 @@ func TestEachOrderIsSoldOnce(t *testing.T) {
 	}
 	awaitDrained(t, f.store, "q", 60*time.Second)
 	checkSales(t, f, pg, kills)
+}
+
+// soldEnough reports whether so many transactions have ended, and killed processes have left
+// one open and a task whose lease has run out since.
+func soldEnough(t *testing.T, f *fleet, transactions int, killed map[string]bool) bool {
+	t.Helper()
+	h := f.history()
+	ended := h.of(orderCommitted, orderRolledBack)
+	cutOff := len(h.of(orderBegun).where(func(e event) bool { return killed[e.Worker] })) -
+		len(ended.where(func(e event) bool { return killed[e.Worker] }))
+	stats, err := f.store.Stats(t.Context(), "q")
+	must(t, err)
+	return len(ended) >= transactions && cutOff > 0 && stats[0].Totals.Crashed > 0
 }
 
 func checkSales(t *testing.T, f *fleet, pg *testserver.PostgresServer, kills int) {

@@ -31,10 +31,10 @@ func TestAThawedRunnerStartsNothingStale(t *testing.T) {
 		f.start(cfg)
 		f.awaitWhat("", workerReady, runners+1, 20*time.Second)
 		for round := range rounds {
+			begun := time.Now() // jobs start before all of them are enqueued
 			f.enqueueMany("q", each, func(i int) (string, any) {
 				return fmt.Sprintf("job-%d-%d", round, i), steps(step{Do: "compute", For: time.Millisecond})
 			})
-			begun := time.Now()
 			f.await("each runner runs", 20*time.Second, func(h history) bool {
 				h = h.of(runStart).after(begun)
 				for _, w := range fleet {

@@ -175,11 +175,11 @@ func (s *slots) wakeShards() {
 	}
 }
 
-// wakeWithheld wakes the shards whose last claim could not ask for all. The mutex is held.
+// wakeWithheld wakes the shards whose last claim could not ask for all. They keep that mark until
+// the next claim: one that is about to wait looks at it, and must not miss this. The mutex is held.
 func (s *slots) wakeWithheld() {
 	for _, d := range s.shards {
 		if d.grant.withheld {
-			d.grant.withheld = false
 			d.wakeUp.slotFree()
 		}
 	}
