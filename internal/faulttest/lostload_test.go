@@ -57,7 +57,7 @@ func TestARunnerThatLosesRepliesRunsEachTaskOnce(t *testing.T) {
 		store, err := d.open(t.Context())
 		must(t, err)
 		t.Cleanup(func() { _ = store.Close() })
-		client, err := midge.NewClient(newLedger(store, f.rec), midge.ClientConfig{})
+		client, err := midge.NewClient(newLedger(store, f.rec), midge.ClientConfig{Patience: time.Minute})
 		must(t, err)
 		f.start(workerConfig{Name: "runner", Storage: d, Queues: []string{"q"}, Concurrency: 10, Lease: 10 * time.Second})
 		f.awaitWhat("runner", workerReady, 1, 20*time.Second)
