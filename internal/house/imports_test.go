@@ -32,7 +32,12 @@ var table = []rule{
 		testRooms: []string{"storage/..."},
 	},
 	{room: "storage", testRooms: []string{"storage/memory"}}, // what is derived is tested on a storage
-	{room: "storage/memory", rooms: []string{"storage"}, testRooms: []string{"storage/storagetest"}},
+	{room: "storage/internal/engine", rooms: []string{"storage"}},
+	{
+		room:      "storage/memory",
+		rooms:     []string{"storage", "storage/internal/engine"},
+		testRooms: []string{"storage/storagetest"},
+	},
 	{
 		room:        "storage/redis",
 		rooms:       []string{"storage"},
@@ -42,7 +47,7 @@ var table = []rule{
 	},
 	{
 		room:      "storage/postgres",
-		rooms:     []string{"storage"},
+		rooms:     []string{"storage", "storage/internal/engine"},
 		modules:   []string{"github.com/jackc/pgx/v5"},
 		testRooms: []string{"storage/storagetest"},
 	},

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // Many plain inserts are copied into the table of tasks: the server takes rows while they are
@@ -162,22 +163,22 @@ func (b *bulk) close() {
 func (b *bulk) row(in *storage.Insert) {
 	version, now := b.base+int64(b.made), b.now+int64(b.made)
 	queue, priority := b.queues[b.made], int16(in.Priority)
-	state, place := waiting, band(priority)+version
+	state, place := engine.Waiting, engine.Band(priority)+version
 	if due := dueFrom(in, now); due > now {
-		state, place = scheduled, due
+		state, place = engine.Scheduled, due
 	}
-	i := b.count(queue, state == scheduled)
+	i := b.count(queue, state == engine.Scheduled)
 	if i == len(b.firsts) {
-		b.firsts = append(b.firsts, never)
+		b.firsts = append(b.firsts, engine.Never)
 	}
-	if state == scheduled {
+	if state == engine.Scheduled {
 		b.firsts[i] = min(b.firsts[i], place)
 	}
-	id, sp := b.ids[b.made], specOf(in)
+	id, sp := b.ids[b.made], engine.SpecOf(in)
 	to := binary.BigEndian.AppendUint16(b.buf, bulkWidth)
 	to = column64(column64(column64(to, place), version), version)
 	to = column32(column32(to, queue), queue*16+int32(state))
-	to = column16(column16(to, sp.marks()), priority)
+	to = column16(column16(to, int16(marks(&sp))), priority)
 	to = append(binary.BigEndian.AppendUint32(to, uint32(len(id))), id...)
 	to = binary.BigEndian.AppendUint32(to, 0) // no lease
 	if version == now {
@@ -186,7 +187,7 @@ func (b *bulk) row(in *storage.Insert) {
 		to = column64(to, now)
 	}
 	size := len(to)
-	to = sp.appendTo(append(to, 0, 0, 0, 0))
+	to = packSpec(append(to, 0, 0, 0, 0), &sp)
 	binary.BigEndian.PutUint32(to[size:], uint32(len(to)-size-4))
 	b.buf = to
 }

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -12,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // batch is how much of each kind of maintenance one Claim does in each of its queues.
@@ -152,9 +152,9 @@ func (c *claim) got(r *claimRow) error {
 	case "d":
 		c.damaged = append(c.damaged, damage{c.req.Queues[r.place-1].Name, slices.Clone(r.id)})
 	case "h":
-		c.Now = moment(r.version)
+		c.Now = engine.Time(r.version)
 		if r.at != nil {
-			c.NextDue = moment(*r.at)
+			c.NextDue = engine.Time(*r.at)
 		}
 		c.More = r.flags&1 != 0
 		c.Cancels = r.flags&2 != 0
@@ -180,14 +180,14 @@ func (c *claim) got(r *claimRow) error {
 // take takes in a task or a tick.
 func (c *claim) take(r *claimRow) error {
 	queue := c.req.Queues[r.place-1].Name
-	t := row{
-		ref: storage.Ref{Queue: queue, ID: unpackID(r.id)}, sort: *r.at, version: r.version, state: pending,
-		flags: r.flags, priority: r.priority,
-	}
+	t := row{Record: engine.Record{
+		Ref: storage.Ref{Queue: queue, ID: unpackID(r.id)}, Place: engine.Place{Sort: *r.at}, Version: r.version,
+		State: engine.Pending, Flags: engine.Flags(r.flags), Priority: r.priority, Runner: c.req.Runner,
+	}}
 	if r.kind == "k" {
-		t.state = cursor
+		t.State = engine.Cursor
 	}
-	t.spec.Kind = c.kind
+	t.Kind = c.kind
 	err := t.decode(r.past, r.record)
 	if errors.Is(err, errDamaged) {
 		c.damaged = append(c.damaged, damage{queue, slices.Clone(r.id)})
@@ -201,7 +201,7 @@ func (c *claim) take(r *claimRow) error {
 		c.Tasks, c.Fences = c.req.MakeRoom(int(min(c.store.brought.Load()*9/8+1, int64(c.req.Max))))
 	}
 	task := t.task()
-	task.Runner, c.kind = c.req.Runner, task.Kind
+	c.kind = task.Kind
 	c.Tasks = append(c.Tasks, task)
 	c.Fences = append(c.Fences, storage.Fence{Ref: task.Ref, Version: r.version, Token: c.req.Token})
 	return err
@@ -281,8 +281,7 @@ func (s *Storage) trim(ctx context.Context, queue int32, most int) (n int, err e
 
 // recoverExpired ends leases of one queue that expired, up to most of them. What another
 // step has locked, such as a settle in a transaction of the application's, it leaves
-// alone. The last claimed goes back to the head first, so that the first claimed is the
-// first to be claimed again. It names those that are dead of it.
+// alone. It names those that are dead of it.
 func (s *Storage) recoverExpired(
 	ctx context.Context, queue int32, most int,
 ) (n int, buried []storage.Ref, err error) {
@@ -306,12 +305,9 @@ func (s *Storage) recoverExpired(
 			text: "SELECT * FROM {schema}.expired($1, {schema}.come({schema}.told()), $2)",
 			args: []any{queue, int32(most)},
 			scan: each(func() error {
-				got := rec
-				got.held = true
-				got.lease, got.past = slices.Clone(rec.lease), slices.Clone(rec.past)
-				got.record, got.attempts = slices.Clone(rec.record), slices.Clone(rec.attempts)
-				r := got.row(storage.Ref{Queue: name, ID: unpackID(id)}, queue)
-				if r.state == damaged {
+				r := rec.clone().row(storage.Ref{Queue: name, ID: unpackID(id)}, queue)
+				r.Locked = false
+				if r.State == engine.Damaged {
 					spoiled = append(spoiled, apart(queue, slices.Clone(id)))
 				} else {
 					all = append(all, r)
@@ -324,14 +320,12 @@ func (s *Storage) recoverExpired(
 		return 0, nil, err
 	}
 	w := newWork(s.limits, now, base, func(string) int32 { return queue })
-	slices.SortStableFunc(all, func(a, b *row) int { return cmp.Compare(b.version, a.version) })
-	for _, r := range all {
-		w.add(r)
-		w.recover(r)
-		if r.state == dead {
-			buried = append(buried, r.ref)
-		}
+	expired := make([]*engine.Record, len(all))
+	for i, r := range all {
+		w.load(r)
+		expired[i] = &r.Record
 	}
+	buried = w.step.Recover(expired)
 	writes, rung := s.ringing(w)
 	if err := tx.commit(ctx, slices.Concat(spoiled, w.save(false), writes)...); err != nil {
 		return 0, nil, err
@@ -359,8 +353,8 @@ func (s *Storage) nameOf(ctx context.Context, queue int32) (string, error) {
 
 // noteDead remembers the queues in which a work made dead tasks: they may be too many.
 func (s *Storage) noteDead(w *work) {
-	for name, d := range w.sizes {
-		if d[nDead] > 0 {
+	for name, q := range w.queues {
+		if q.Sizes[engine.Dead] > 0 {
 			s.overfull.note([]string{name})
 		}
 	}

@@ -7,14 +7,15 @@ import (
 	"testing"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // FuzzRow reads rows of any content, as every step does, and has what can be read go through
 // what may become of it.
 func FuzzRow(f *testing.F) {
 	for i, sp := range specs() {
-		past := past{Created: 1, Retries: i}
-		f.Add([]byte("id"), sp.pack(), past.pack(), make([]byte, i*tokenSize), []byte("[]"), int64(1), int64(1), int64(i),
+		past := engine.Past{Created: 1, Retries: i}
+		f.Add([]byte("id"), packSpec(nil, &sp), packPast(&past), make([]byte, i*tokenSize), []byte("[]"), int64(1), int64(1), int64(i),
 			int16(i+1), int16(i), int16(i), i > 2)
 	}
 	f.Add([]byte{255}, []byte("garbage"), []byte{1}, []byte{0}, []byte("null"), int64(-1), int64(-1), int64(-1),
@@ -29,21 +30,26 @@ func FuzzRow(f *testing.F) {
 		ref := storage.Ref{Queue: "q", ID: unpackID(id)}
 		r := rec.row(ref, 1)
 		_ = r.task()
-		if r.state == damaged {
+		if r.State == engine.Damaged {
 			return
 		}
 		if _, err := json.Marshal(r.task()); err != nil {
 			t.Error(err)
 		}
 		w := newWork(storage.Limits{}.WithDefaults(), 1, 1, func(string) int32 { return 1 })
-		r.held = true
-		w.add(r)
-		w.keys[key{"q", r.spec.Unique.Key}] = nil
-		w.apply(&storage.Tx{Changes: []storage.Change{{Ref: ref, State: storage.Waiting}}})
-		w.apply(&storage.Tx{Changes: []storage.Change{{Ref: ref, State: storage.Cancelled}}})
-		w.apply(&storage.Tx{Changes: []storage.Change{{Ref: ref, Requeue: true}}})
-		if r.isPending() {
-			w.recover(r)
+		w.load(r)
+		w.keys[key{"q", r.Unique.Key}] = nil
+		txs := []storage.Tx{
+			{Changes: []storage.Change{{Ref: ref, State: storage.Waiting}}},
+			{Changes: []storage.Change{{Ref: ref, State: storage.Cancelled}}},
+			{Changes: []storage.Change{{Ref: ref, Requeue: true}}},
+		}
+		applied := engine.Answers(txs)
+		for i := range txs {
+			w.step.Apply(&txs[i], &applied[i])
+		}
+		if r.State.IsPending() {
+			w.step.Recover([]*engine.Record{&r.Record})
 		}
 		w.save(false)
 	})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // Extend extends leases and keeps the runner's heartbeat, in one transaction of two round
@@ -70,11 +71,11 @@ func (s *Storage) extend(
 		}
 		return x, firstError(p.err, err)
 	}
-	w := newWork(s.limits, st.now, st.base, func(name string) int32 { return queues[name] })
-	x.Now = moment(st.now)
+	w := st.loadedWork()
+	x.Now = engine.Time(st.now)
 	for i := range req.Leases {
 		e := &req.Leases[i]
-		if st.extendOne(w, e, &x) {
+		if w.step.Extend(e, &x) {
 			continue
 		}
 		if insist || e.Progress != nil || e.Checkpoint != nil {
@@ -98,57 +99,18 @@ func (s *Storage) extend(
 	return x, tx.commit(ctx, writes...)
 }
 
-// extendOne carries out one extension of a valid lease, expired or not. The version
-// stays. It reports false where another transaction has the task locked.
-func (st *step) extendOne(w *work, e *storage.Extension, x *storage.Extended) bool {
-	rec := st.loaded[e.Fence.Ref]
-	var r *row
-	if rec != nil && rec.found {
-		r = rec.row(e.Fence.Ref, st.queues[e.Fence.Queue])
-	}
-	if r == nil || !r.proves(&e.Fence) {
-		x.Lost = append(x.Lost, e.Fence.Ref)
-		return true
-	}
-	if r.state == asked {
-		x.CancelAsked = append(x.CancelAsked, e.Fence.Ref)
-	}
-	if !r.held {
-		return false
-	}
-	if e.For > 0 {
-		r.sort, r.dirty = w.after(e.For), true
-	}
-	if e.Started && r.flags&started == 0 {
-		r.flags |= started
-		r.dirty = true
-	}
-	if e.Progress != nil {
-		r.side.progress = e.Progress
-		r.beside(sideProgress)
-		r.dirty = true
-	}
-	if e.Checkpoint != nil {
-		r.side.checkpoint = e.Checkpoint
-		r.beside(sideCheckpoint)
-		r.dirty = true
-	}
-	w.add(r)
-	return true
-}
-
 // hear keeps a heartbeat, or forgets a runner that leaves.
 func hear(info *storage.RunnerInfo, now int64) query {
 	if info.Leaving {
 		return query{text: "DELETE FROM {schema}.runners WHERE id = $1", args: []any{info.ID}}
 	}
 	copied := *info
-	copied.Seen = moment(now)
-	copied.Started = micros(info.Started)
+	copied.Seen = engine.Time(now)
+	copied.Started = engine.Round(info.Started)
 	copied.For = info.For.Truncate(time.Microsecond)
 	copied.Running = slices.Clone(info.Running)
 	for i := range copied.Running {
-		copied.Running[i].Since = micros(copied.Running[i].Since)
+		copied.Running[i].Since = engine.Round(copied.Running[i].Since)
 	}
 	b, _ := json.Marshal(&copied) //nolint:errchkjson // cannot fail: texts, numbers, times of this century
 	return query{

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // A call that inserts one task which is to wait is a step of its own: nobody shares its
@@ -55,12 +56,12 @@ func (s *Storage) adding(call storage.Call, in *storage.Insert, queue int32, lou
 	if loud {
 		note = s.notes.sender + " w " + strconv.Itoa(int(queue))
 	}
-	sp := specOf(in)
+	sp := engine.SpecOf(in)
 	return query{
 		text: "SELECT {schema}.add($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
 		args: []any{
 			call.Lane.ID[:], call.Lane.Opened.UnixMicro(), int64(call.Seq), queue, packID(in.Ref.ID),
-			int16(in.Priority), sp.marks(), sp.pack(), s.notes.channel, note,
+			int16(in.Priority), int16(marks(&sp)), packSpec(nil, &sp), s.notes.channel, note,
 		},
 		scan: one(at),
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // Plain inserts and completions, which is what a busy queue sees all day, take one round
@@ -211,9 +212,9 @@ func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32, at int64) int64
 		// Whether a moment is in the future the server decides: this is what is expected.
 		a.count(queues[in.Ref.Queue], due < 0 || due > time.Now().UnixMicro())
 		a.priorities = append(a.priorities, int16(in.Priority))
-		sp := specOf(in)
-		a.marks = append(a.marks, sp.marks())
-		a.records = append(a.records, sp.pack())
+		sp := engine.SpecOf(in)
+		a.marks = append(a.marks, int16(marks(&sp)))
+		a.records = append(a.records, packSpec(nil, &sp))
 	}
 	for k := range tx.Settles {
 		f := &tx.Settles[k].Fence
@@ -227,9 +228,9 @@ func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32, at int64) int64
 }
 
 // marks gives the flags of a plain insert.
-func (sp *spec) marks() int16 {
+func marks(sp *engine.Spec) engine.Flags {
 	if sp.Keep.For > 0 || sp.Keep.UntilRead {
-		return special
+		return engine.Special
 	}
 	return 0
 }
@@ -283,44 +284,24 @@ func (a *plainArgs) byEnd() {
 // depends on nothing else, therefore a lane remembers the version alone: where some are due at
 // a moment, that was the time by the clock too.
 func expected(txs []storage.Tx, at int64) []storage.Applied {
-	applied := make([]storage.Applied, len(txs))
-	n := 0
+	applied := engine.Answers(txs)
 	for i := range txs {
-		n += txs[i].Ops()
-	}
-	places := make([]storage.Placed, 0, n) // of all, cut into pieces
-	for i := range txs {
-		tx := &txs[i]
-		begin := len(places)
+		tx, a := &txs[i], &applied[i]
 		for j := range tx.Inserts {
 			in := &tx.Inserts[j]
-			placed := storage.Placed{Ref: in.Ref, Version: at, State: storage.Waiting}
+			a.Inserted[j] = storage.Placed{Ref: in.Ref, Version: at, State: storage.Waiting}
 			if in.Delay.Microseconds() > 0 || !in.At.IsZero() && in.At.UnixMicro() > at {
-				placed.State = storage.Scheduled
+				a.Inserted[j].State = storage.Scheduled
 			}
-			places = append(places, placed)
 			at++
 		}
-		applied[i].Inserted = cut(places, begin)
-		begin = len(places)
 		for j := range tx.Settles {
 			f := &tx.Settles[j].Fence
-			places = append(places, storage.Placed{
-				Ref: f.Ref, Version: max(at, f.Version+1), State: storage.Completed,
-			})
+			a.Settled[j] = storage.Placed{Ref: f.Ref, Version: max(at, f.Version+1), State: storage.Completed}
 			at++
 		}
-		applied[i].Settled = cut(places, begin)
 	}
 	return applied
-}
-
-// cut gives what was appended since begin, nil for nothing.
-func cut(places []storage.Placed, begin int) []storage.Placed {
-	if begin == len(places) {
-		return nil
-	}
-	return places[begin:len(places):len(places)]
 }
 
 // oddities remembers for a while in which queues completions need the general way, as

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // Storage keeps tasks in PostgreSQL. It is safe for concurrent use.
@@ -250,8 +251,8 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 		return storage.Description{}, wrap("describe", translate(err))
 	}
 	return storage.Description{
-		Storage: "postgres " + s.server, Now: moment(now), Durability: s.durable, Limits: s.limits,
-		Warnings: slices.Concat(storage.ClockWarnings(moment(now), moment(mark), moment(jumped)), s.held(ctx),
+		Storage: "postgres " + s.server, Now: engine.Time(now), Durability: s.durable, Limits: s.limits,
+		Warnings: slices.Concat(storage.ClockWarnings(engine.Time(now), engine.Time(mark), engine.Time(jumped)), s.held(ctx),
 			s.wake.warnings(), s.warnings),
 	}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // Task reads one task. [storage.ErrNotFound] where there is none.
@@ -51,7 +52,7 @@ func (s *Storage) read(ctx context.Context, ref storage.Ref) (t storage.Task, er
 		return t, storage.ErrNotFound
 	}
 	r := rec.row(ref, 0)
-	if r.state == damaged {
+	if r.State == engine.Damaged {
 		return t, errDamaged
 	}
 	t = r.task()
@@ -108,10 +109,8 @@ func (s *Storage) list(
 		text: "SELECT p.* FROM {schema}.queues q, {schema}.page(q.queue, $2, $3, $4, $5, $6) p WHERE q.name = $1",
 		args: []any{q.Queue, numbersOfState(q.State), after.sort, after.turn, after.id, int32(q.Limit + 1)},
 		scan: each(func() error {
-			got := rec
+			got := rec.clone()
 			got.ended = q.State.Ended()
-			got.lease, got.past = slices.Clone(rec.lease), slices.Clone(rec.past)
-			got.record, got.attempts = slices.Clone(rec.record), slices.Clone(rec.attempts)
 			all = append(all, listed{
 				spot: spot{got.sort, got.turn, slices.Clone(id)},
 				row:  got.row(storage.Ref{Queue: q.Queue, ID: unpackID(id)}, 0),
@@ -130,7 +129,7 @@ func (s *Storage) list(
 		page.Next = all[len(all)-1].String()
 	}
 	for _, l := range all {
-		if l.row.state != damaged {
+		if l.row.State != engine.Damaged {
 			page.Tasks = append(page.Tasks, l.row.task())
 		}
 	}
@@ -261,7 +260,7 @@ func statsOf(name string, paused bool, until int64, v []int64) storage.Stats {
 		},
 	}
 	if paused {
-		st.PausedUntil = moment(until)
+		st.PausedUntil = engine.Time(until)
 	}
 	return st
 }

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // A record is what is said of a task once, at its insert, and seldom changed:
@@ -17,52 +17,13 @@ import (
 //	flags (1), most retries and crash limit (varints), kind behind its length, encoding
 //	behind its length or as one small byte, then what its flags say: keep, timeout, unique key behind its
 //	length and its window (varints), headers behind their length (JSON), cursor behind
-//	its length (JSON), and the payload to the end.
-const (
-	hasKeep = 1 << iota
-	untilRead
-	hasTimeout
-	uniqueLife
-	uniqueWindow
-	hasHeaders
-	hasCursor
-	isRecord // always set: no text begins so
-)
-
-// known are the encodings that take one byte in a record: their place in the list. The
-// length of any other is written with so many added.
-var known = [...]string{"msgpack", "json"}
+//	its length (JSON), and the payload to the end. The registry of the engine has the numbers.
 
 // errDamaged is a record that cannot be read.
 var errDamaged = errors.New("damaged record")
 
-// spec is what a record says.
-type spec struct {
-	Kind, Encoding string
-	Payload        []byte
-	Headers        map[string]string
-
-	MaxRetries, CrashLimit int
-
-	Timeout time.Duration
-	Keep    storage.Keep
-	Unique  storage.Unique
-	Cursor  *storage.Cursor
-}
-
-func specOf(in *storage.Insert) spec {
-	return spec{
-		Kind: in.Kind, Encoding: in.Encoding, Payload: in.Payload, Headers: in.Headers,
-		MaxRetries: in.MaxRetries, CrashLimit: in.CrashLimit, Timeout: in.Timeout, Keep: in.Keep,
-		Unique: in.Unique, Cursor: in.Cursor,
-	}
-}
-
-// pack writes a record.
-func (sp *spec) pack() []byte { return sp.appendTo(nil) }
-
-// appendTo writes a record behind b.
-func (sp *spec) appendTo(b []byte) []byte {
+// packSpec writes a record behind b.
+func packSpec(b []byte, sp *engine.Spec) []byte {
 	begin := len(b)
 	b = slices.Grow(b, 32+len(sp.Kind)+len(sp.Encoding)+len(sp.Payload))
 	b = append(b, 0) // the flags
@@ -70,33 +31,33 @@ func (sp *spec) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(sp.CrashLimit))
 	b = appendText(b, sp.Kind)
 	b = appendEncoding(b, sp.Encoding)
-	flags := byte(isRecord)
+	flags := engine.IsRecord
 	if keep := sp.Keep.For.Microseconds(); keep > 0 {
-		flags |= hasKeep
+		flags |= engine.RecordKeep
 		b = binary.AppendUvarint(b, uint64(keep))
 	}
 	if sp.Keep.UntilRead {
-		flags |= untilRead
+		flags |= engine.RecordUntilRead
 	}
 	if timeout := sp.Timeout.Microseconds(); timeout > 0 {
-		flags |= hasTimeout
+		flags |= engine.RecordTimeout
 		b = binary.AppendUvarint(b, uint64(timeout))
 	}
 	switch sp.Unique.Mode {
 	case storage.UniqueLife:
-		flags |= uniqueLife
+		flags |= engine.RecordUniqueLife
 		b = appendText(b, sp.Unique.Key)
 	case storage.UniqueWindow:
-		flags |= uniqueWindow
+		flags |= engine.RecordUniqueWindow
 		b = appendText(b, sp.Unique.Key)
 		b = binary.AppendUvarint(b, uint64(sp.Unique.For.Microseconds()))
 	}
 	if len(sp.Headers) > 0 {
-		flags |= hasHeaders
+		flags |= engine.RecordHeaders
 		b = appendText(b, string(packHeaders(sp.Headers)))
 	}
 	if sp.Cursor != nil {
-		flags |= hasCursor
+		flags |= engine.RecordCursor
 		b = appendText(b, string(packCursor(sp.Cursor)))
 	}
 	b[begin] = flags
@@ -104,12 +65,12 @@ func (sp *spec) appendTo(b []byte) []byte {
 }
 
 func appendEncoding(b []byte, name string) []byte {
-	for i, encoding := range known {
+	for i, encoding := range engine.Encodings {
 		if name == encoding {
 			return append(b, byte(i))
 		}
 	}
-	b = binary.AppendUvarint(b, uint64(len(known)+len(name)))
+	b = binary.AppendUvarint(b, uint64(len(engine.Encodings)+len(name)))
 	return append(b, name...)
 }
 
@@ -127,11 +88,9 @@ func packHeaders(headers map[string]string) []byte {
 	return b
 }
 
-// packCursor writes a cursor, its times rounded down to microseconds.
+// packCursor writes a cursor.
 func packCursor(c *storage.Cursor) []byte {
-	copied := *c
-	copied.Next, copied.Last = micros(c.Next), micros(c.Last)
-	b, _ := json.Marshal(&copied) //nolint:errchkjson // cannot fail: checked times, and texts
+	b, _ := json.Marshal(engine.CopyCursor(c)) //nolint:errchkjson // cannot fail: checked times, and texts
 	return b
 }
 
@@ -155,10 +114,10 @@ func (r *reader) bytes() []byte { return r.take(r.number()) }
 
 func (r *reader) encoding() string {
 	n := r.number()
-	if n < uint64(len(known)) {
-		return known[n]
+	if n < uint64(len(engine.Encodings)) {
+		return engine.Encodings[n]
 	}
-	return string(r.take(n - uint64(len(known))))
+	return string(r.take(n - uint64(len(engine.Encodings))))
 }
 
 func (r *reader) take(n uint64) []byte {
@@ -173,8 +132,8 @@ func (r *reader) take(n uint64) []byte {
 
 // unpack reads a record. The payload shares its memory, and the kind that of like where they
 // are the same.
-func unpack(b []byte, like string) (sp spec, err error) {
-	if len(b) == 0 || b[0]&isRecord == 0 {
+func unpack(b []byte, like string) (sp engine.Spec, err error) {
+	if len(b) == 0 || b[0]&engine.IsRecord == 0 {
 		return sp, errDamaged
 	}
 	flags := b[0]
@@ -186,21 +145,21 @@ func unpack(b []byte, like string) (sp spec, err error) {
 		sp.Kind = string(kind)
 	}
 	sp.Encoding = r.encoding()
-	if flags&hasKeep != 0 {
+	if flags&engine.RecordKeep != 0 {
 		sp.Keep.For = time.Duration(r.number()) * time.Microsecond
 	}
-	sp.Keep.UntilRead = flags&untilRead != 0
-	if flags&hasTimeout != 0 {
+	sp.Keep.UntilRead = flags&engine.RecordUntilRead != 0
+	if flags&engine.RecordTimeout != 0 {
 		sp.Timeout = time.Duration(r.number()) * time.Microsecond
 	}
 	switch {
-	case flags&uniqueLife != 0:
+	case flags&engine.RecordUniqueLife != 0:
 		sp.Unique = storage.Unique{Mode: storage.UniqueLife, Key: string(r.bytes())}
-	case flags&uniqueWindow != 0:
+	case flags&engine.RecordUniqueWindow != 0:
 		sp.Unique = storage.Unique{Mode: storage.UniqueWindow, Key: string(r.bytes())}
 		sp.Unique.For = time.Duration(r.number()) * time.Microsecond
 	}
-	if flags&hasHeaders != 0 {
+	if flags&engine.RecordHeaders != 0 {
 		pairs := reader{b: r.bytes()}
 		sp.Headers = make(map[string]string)
 		for len(pairs.b) > 0 && !pairs.bad {
@@ -209,7 +168,7 @@ func unpack(b []byte, like string) (sp spec, err error) {
 		}
 		r.bad = r.bad || pairs.bad
 	}
-	if flags&hasCursor != 0 {
+	if flags&engine.RecordCursor != 0 {
 		sp.Cursor = &storage.Cursor{}
 		if err := json.Unmarshal(r.bytes(), sp.Cursor); err != nil {
 			return sp, fmt.Errorf("%w: %w", errDamaged, err)
@@ -222,28 +181,11 @@ func unpack(b []byte, like string) (sp spec, err error) {
 	return sp, nil
 }
 
-// isInsertOf reports whether in would insert what is there already.
-func (sp *spec) isInsertOf(in *storage.Insert) bool {
-	if sp.Kind != in.Kind || sp.Encoding != in.Encoding || !bytes.Equal(sp.Payload, in.Payload) {
-		return false
-	}
-	return in.Cursor == nil || sp.Cursor != nil && sp.Cursor.Declaration == in.Cursor.Declaration
-}
-
-// past is what a task went through, and when it was created.
-type past struct {
-	Created          int64
-	Retries, Crashes int
-	Snoozes          int
-	SnoozedSince     int64
-	Reason           string // why it was snoozed, or is dead
-}
-
-// pack writes a past: when it was created in eight bytes, as claim writes it, then what
+// packPast writes a past: when it was created in eight bytes, as claim writes it, then what
 // else there is (varints, and the reason to the end).
-func (p *past) pack() []byte {
+func packPast(p *engine.Past) []byte {
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, 24), uint64(p.Created))
-	if *p == (past{Created: p.Created}) {
+	if *p == (engine.Past{Created: p.Created}) {
 		return b
 	}
 	b = binary.AppendUvarint(b, uint64(p.Retries))
@@ -256,9 +198,9 @@ func (p *past) pack() []byte {
 }
 
 // unpackPast reads a past; an empty one is that of a task created at its version.
-func unpackPast(b []byte, version int64) (p past, err error) {
+func unpackPast(b []byte, version int64) (p engine.Past, err error) {
 	if len(b) == 0 {
-		return past{Created: version}, nil
+		return engine.Past{Created: version}, nil
 	}
 	if len(b) < 8 {
 		return p, errDamaged
@@ -286,19 +228,3 @@ const lastMoment = 253402300799_999999
 
 // isMoment reports whether a time that was read is one that can be told.
 func isMoment(us int64) bool { return us >= 0 && us <= lastMoment }
-
-// micros rounds t down to whole microseconds, in UTC. The zero time stays zero.
-func micros(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return time.UnixMicro(t.UnixMicro()).UTC()
-}
-
-// moment gives microseconds as callers know them: in UTC, the zero time for 0.
-func moment(us int64) time.Time {
-	if us == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(us).UTC()
-}

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-func specs() []spec {
-	return []spec{
+func specs() []engine.Spec {
+	return []engine.Spec{
 		{Kind: "k", Encoding: "json", CrashLimit: 3},
 		{Kind: "k", Encoding: "raw", CrashLimit: 1, MaxRetries: storage.MaxLimit, Payload: []byte{0, 255}},
 		{
@@ -29,7 +30,7 @@ func specs() []spec {
 
 func TestRecordsReadAsWritten(t *testing.T) {
 	for _, want := range specs() {
-		got, err := unpack(want.pack(), "")
+		got, err := unpack(packSpec(nil, &want), "")
 		if len(got.Payload) == 0 {
 			got.Payload = nil
 		}
@@ -37,25 +38,25 @@ func TestRecordsReadAsWritten(t *testing.T) {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
 	}
-	for _, want := range []past{
+	for _, want := range []engine.Past{
 		{Created: 1},
 		{Created: 2, Crashes: 1},
 		{Created: 3, Retries: 300, Snoozes: 7, SnoozedSince: 5},
 		{Created: 4, Reason: "why"},
 		{Created: 5, Snoozes: 1, SnoozedSince: 2, Reason: "é"},
 	} {
-		if got, err := unpackPast(want.pack(), 9); err != nil || got != want {
+		if got, err := unpackPast(packPast(&want), 9); err != nil || got != want {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
 	}
-	if got, err := unpackPast(nil, 9); err != nil || got != (past{Created: 9}) {
+	if got, err := unpackPast(nil, 9); err != nil || got != (engine.Past{Created: 9}) {
 		t.Errorf("an empty past: got %+v, %v, want one created at its version", got, err)
 	}
 }
 
 func FuzzUnpack(f *testing.F) {
 	for _, sp := range specs() {
-		f.Add(sp.pack())
+		f.Add(packSpec(nil, &sp))
 	}
 	f.Add([]byte("garbage"))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"slices"
+
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // Saving writes what a work has changed: a handful of statements over arrays, however
@@ -16,13 +18,14 @@ type changes struct {
 
 func (w *work) changes() changes {
 	var c changes
-	slices.SortStableFunc(w.all, func(a, b *row) int { return compareRefs(a.ref, b.ref) })
+	slices.SortStableFunc(w.all, func(a, b *row) int { return compareRefs(a.Ref, b.Ref) })
 	for _, r := range w.all {
-		if !r.dirty {
+		if r.Touched == 0 {
 			continue
 		}
-		present := w.rows[r.ref] == r
-		stays := present && r.was.queue == r.queue && r.was.table == inTasks && !r.ended()
+		r.queue = w.ids(r.Ref.Queue)
+		present, ended := w.rows[r.Ref] == r, r.State.HasEnded()
+		stays := present && r.was.queue == r.queue && r.was.table == inTasks && !ended
 		switch {
 		case stays:
 			c.puts = append(c.puts, r)
@@ -33,19 +36,19 @@ func (w *work) changes() changes {
 		}
 		switch {
 		case !present:
-		case r.ended():
+		case ended:
 			c.keeps = append(c.keeps, r)
 		case !stays:
 			c.makes = append(c.makes, r)
 		}
-		hadSide := r.was.table != nowhere && r.was.flags&hasSide != 0
+		hadSide := r.was.table != nowhere && r.was.flags&engine.HasSide != 0
 		switch {
 		case hadSide && !present:
 			c.forgets = append(c.forgets, r)
 		case hadSide && r.was.queue != r.queue:
 			c.shifts = append(c.shifts, r)
 		}
-		if present && r.side.mask != 0 {
+		if present && r.Touched&engine.SideParts != 0 {
 			c.sides = append(c.sides, r)
 		}
 	}
@@ -70,7 +73,7 @@ func (w *work) save(patient bool) []query {
 		add("SELECT {schema}.drop($1, $2, true)", queues, ids)
 	}
 	if len(c.puts) > 0 {
-		v := vectorsOf(c.puts, func(r *row) bool { return r.recorded })
+		v := vectorsOf(c.puts, func(r *row) bool { return r.Touched&engine.PartSpec != 0 })
 		add("SELECT {schema}.put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)", v.queues, v.ids, v.sorts,
 			v.turns, v.versions, v.states, v.flags, v.priorities, v.leases, v.pasts, v.records)
 	}
@@ -115,7 +118,7 @@ func (w *work) save(patient bool) []query {
 func arrivals(keeps []*row) (v vectors) {
 	for _, r := range keeps {
 		if r.was.queue != r.queue {
-			v.queues, v.ids = append(v.queues, r.queue), append(v.ids, packID(r.ref.ID))
+			v.queues, v.ids = append(v.queues, r.queue), append(v.ids, packID(r.ID))
 		}
 	}
 	return v
@@ -125,7 +128,7 @@ func arrivals(keeps []*row) (v vectors) {
 func origins(all []*row) (queues []int32, ids [][]byte) {
 	queues, ids = make([]int32, len(all)), make([][]byte, len(all))
 	for i, r := range all {
-		queues[i], ids[i] = r.was.queue, packID(r.ref.ID)
+		queues[i], ids[i] = r.was.queue, packID(r.ID)
 	}
 	return queues, ids
 }
@@ -142,42 +145,41 @@ func vectorsOf(all []*row, recorded func(*row) bool) vectors {
 	var v vectors
 	for _, r := range all {
 		v.queues = append(v.queues, r.queue)
-		v.ids = append(v.ids, packID(r.ref.ID))
-		v.sorts = append(v.sorts, r.sort)
-		v.turns = append(v.turns, r.turn)
-		v.versions = append(v.versions, r.version)
-		v.states = append(v.states, r.state)
-		v.flags = append(v.flags, r.marks())
-		v.priorities = append(v.priorities, r.priority)
-		v.leases = append(v.leases, append([]byte{}, r.lease...))
+		v.ids = append(v.ids, packID(r.ID))
+		v.sorts = append(v.sorts, r.Sort)
+		v.turns = append(v.turns, r.Turn)
+		v.versions = append(v.versions, r.Version)
+		v.states = append(v.states, int16(r.State))
+		v.flags = append(v.flags, int16(r.marks()))
+		v.priorities = append(v.priorities, r.Priority)
+		v.leases = append(v.leases, r.lease())
 		v.pasts = append(v.pasts, r.packPast())
 		record := []byte{}
 		if recorded(r) {
-			record = r.spec.pack()
+			record = packSpec(nil, &r.Spec)
 		}
 		v.records = append(v.records, record)
-		v.ats = append(v.ats, r.at)
+		v.ats = append(v.ats, r.Ended)
 	}
 	return v
 }
 
 // marks gives the flags of a row that is written: whether its end needs more than a
 // delete is known here.
-func (r *row) marks() int16 {
-	flags := r.flags &^ special
-	if flags&hasSide != 0 || r.state == cursor || r.spec.Unique.Mode != "" || r.spec.Keep.For > 0 ||
-		r.spec.Keep.UntilRead {
-		flags |= special
+func (r *row) marks() engine.Flags {
+	flags := r.Flags &^ engine.Special
+	if flags&engine.HasSide != 0 || r.State == engine.Cursor || r.Unique.Mode != "" || marks(&r.Spec) != 0 {
+		flags |= engine.Special
 	}
 	return flags
 }
 
 // packPast leaves the past of a new task empty: its version says when it was created.
 func (r *row) packPast() []byte {
-	if r.was.table == nowhere && r.past == (past{Created: r.version}) {
+	if r.was.table == nowhere && r.Past == (engine.Past{Created: r.Version}) {
 		return []byte{}
 	}
-	return r.past.pack()
+	return packPast(&r.Past)
 }
 
 // siding writes what stands beside tasks.
@@ -189,11 +191,14 @@ func siding(all []*row) query {
 		columns[i] = make([][]byte, n)
 	}
 	for i, r := range all {
-		queues[i], ids[i], masks[i] = r.queue, packID(r.ref.ID), r.side.mask
-		for j, b := range [5][]byte{
-			r.side.attempts, r.side.stack, r.side.result, r.side.progress, r.side.checkpoint,
-		} {
-			columns[j][i] = b
+		queues[i], ids[i], masks[i] = r.queue, packID(r.ID), int16(r.Touched&engine.SideParts)
+		side := r.Side
+		columns[2][i], columns[3][i], columns[4][i] = side.Result, side.Progress, side.Checkpoint
+		if r.Touched&engine.PartAttempts != 0 {
+			columns[0][i] = packAttempts(side.Attempts)
+		}
+		if r.Touched&engine.PartStack != 0 {
+			columns[1][i] = []byte(side.Stack)
 		}
 	}
 	return query{
@@ -233,11 +238,11 @@ func (w *work) taking(patient bool) (query, bool) {
 	var untils []int64
 	for _, k := range sortedKeys(set) {
 		queues, names = append(queues, w.ids(k.queue)), append(names, k.key)
-		ids, untils = append(ids, packID(w.keys[k].id)), append(untils, w.keys[k].until)
+		ids, untils = append(ids, packID(w.keys[k].ID)), append(untils, w.keys[k].Until)
 	}
 	return query{
 		text: "SELECT {schema}.take($1, $2, $3, $4, $5, $6)",
-		args: []any{queues, names, ids, untils, w.now, patient},
+		args: []any{queues, names, ids, untils, w.step.Now, patient},
 	}, true
 }
 
@@ -245,9 +250,9 @@ func (w *work) taking(patient bool) (query, bool) {
 func (w *work) counting() (query, bool) {
 	var queues []int32
 	values := make([][]int32, columns)
-	for _, name := range queuesOf(w.sizes) {
-		d := w.sizes[name]
-		if d.empty() {
+	for _, name := range queuesOf(w.queues) {
+		d := deltaOf(w.queues[name])
+		if d == (delta{}) {
 			continue
 		}
 		queues = append(queues, w.ids(name))

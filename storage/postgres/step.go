@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // part is one call of Apply: its Txs are carried out in one transaction.
@@ -100,6 +101,14 @@ type record struct {
 	sort, turn, version, at       int64
 	state, flags, priority        int16
 	lease, past, record, attempts []byte
+}
+
+// clone copies a record whose memory the next row uses again.
+func (rec *record) clone() *record {
+	c := *rec
+	c.lease, c.past = slices.Clone(rec.lease), slices.Clone(rec.past)
+	c.record, c.attempts = slices.Clone(rec.record), slices.Clone(rec.attempts)
+	return &c
 }
 
 func (s *Storage) newStep(l link, queues map[string]int32) *step {
@@ -211,7 +220,7 @@ func nameIn(tx *storage.Tx, seen map[storage.Ref]bool, wanted map[key]bool) {
 	for j := range tx.Changes {
 		ch := &tx.Changes[j]
 		seen[ch.Ref] = true
-		tell(seen, storage.Ref{Queue: targetQueue(ch), ID: ch.Ref.ID})
+		tell(seen, storage.Ref{Queue: engine.TargetQueue(ch), ID: ch.Ref.ID})
 	}
 	for j := range tx.Deletes {
 		seen[tx.Deletes[j].Ref] = true
@@ -299,11 +308,9 @@ func (st *step) loading(named map[storage.Ref]bool) query {
 	return query{
 		text: "SELECT * FROM {schema}.load($1, $2, $3, $4)", args: []any{queues, ids, locks, st.wait},
 		scan: each(func() error {
-			got := r
+			got := r.clone()
 			got.found = true
-			got.lease, got.past = slices.Clone(r.lease), slices.Clone(r.past)
-			got.record, got.attempts = slices.Clone(r.record), slices.Clone(r.attempts)
-			st.loaded[places[n-1].ref] = &got
+			st.loaded[places[n-1].ref] = got
 			return nil
 		}, &n, &r.held, &r.ended, &r.sort, &r.turn, &r.version, &r.state, &r.flags, &r.priority, &r.lease, &r.past,
 			&r.record, &r.at, &r.attempts),
@@ -323,7 +330,7 @@ func (st *step) finding(keys []key) query {
 	return query{
 		text: "SELECT * FROM {schema}.found($1, $2)", args: []any{queues, names},
 		scan: each(func() error {
-			st.keys[keys[n-1]] = &hold{id: unpackID(id), until: until}
+			st.keys[keys[n-1]] = &hold{Hold: engine.Hold{ID: unpackID(id), Until: until}}
 			return nil
 		}, &n, &id, &until),
 	}
@@ -355,22 +362,15 @@ func (st *step) carryOut(ctx context.Context) (*work, error) {
 
 // try carries out the parts in memory.
 func (st *step) try() (*work, error) {
-	w := newWork(st.store.limits, st.now, st.base, func(name string) int32 { return st.queues[name] })
-	for ref, rec := range st.loaded {
-		w.rows[ref] = nil
-		if rec.found {
-			w.add(rec.row(ref, st.queues[ref.Queue]))
-		}
-	}
-	maps.Copy(w.keys, st.keys)
+	w := st.loadedWork()
 	for _, p := range st.parts {
-		p.applied = make([]storage.Applied, len(p.txs))
+		p.applied = engine.Answers(p.txs)
 		for i := range p.txs {
-			p.applied[i] = w.apply(&p.txs[i])
+			w.step.Apply(&p.txs[i], &p.applied[i])
 		}
-		if w.busy {
+		if w.step.Busy {
 			st.blocked[p] = true
-			w.busy = false
+			w.step.Busy = false
 		}
 	}
 	if len(st.blocked) > 0 && w.complete() {
@@ -379,22 +379,39 @@ func (st *step) try() (*work, error) {
 	return w, nil
 }
 
+// loadedWork makes the work of what is loaded.
+func (st *step) loadedWork() *work {
+	w := newWork(st.store.limits, st.now, st.base, func(name string) int32 { return st.queues[name] })
+	for ref, rec := range st.loaded {
+		w.rows[ref] = nil
+		if rec.found {
+			w.load(rec.row(ref, st.queues[ref.Queue]))
+		}
+	}
+	maps.Copy(w.keys, st.keys)
+	return w
+}
+
 // row makes the row of a task that was loaded. One that cannot be read is damaged.
 func (rec *record) row(ref storage.Ref, queue int32) *row {
 	r := &row{
-		ref: ref, queue: queue, sort: rec.sort, turn: rec.turn, version: rec.version, state: rec.state,
-		flags: rec.flags, priority: rec.priority, lease: rec.lease, at: rec.at, held: rec.held,
-		was: origin{table: inTasks, queue: queue, flags: rec.flags},
+		Record: engine.Record{
+			Ref: ref, Place: engine.Place{Sort: rec.sort, Turn: rec.turn}, Version: rec.version,
+			State: engine.State(rec.state), Flags: engine.Flags(rec.flags), Priority: rec.priority,
+			Ended: rec.at, Locked: !rec.held,
+		},
+		was: origin{table: inTasks, queue: queue, flags: engine.Flags(rec.flags)},
 	}
 	if rec.ended {
 		r.was.table = inEnded
 	}
 	err := r.decode(rec.past, rec.record)
-	if err == nil {
-		r.attempts, err = unpackAttempts(rec.attempts)
+	if err == nil && len(rec.attempts) > 0 {
+		r.Side = new(engine.Side)
+		r.Side.Attempts, err = unpackAttempts(rec.attempts)
 	}
-	if err != nil || !r.sane(rec.ended) {
-		r.state = damaged
+	if err != nil || !r.sane(rec.ended) || !r.setLease(rec.lease) {
+		r.State = engine.Damaged
 	}
 	return r
 }

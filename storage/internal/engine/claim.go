@@ -1,0 +1,176 @@
+package engine
+
+import "github.com/midgehq/midge/storage"
+
+// Claim is one claim under way: it decides which tasks a runner gets, and what there is for the
+// next claim.
+type Claim struct {
+	Req *storage.ClaimRequest
+	// Queues are those of the request, nil for one that is not there.
+	Queues []*Queue
+	// Taken are the tasks taken, in the order of their claim.
+	Taken []*Record
+
+	step    *Step
+	bytes   int  // of the payloads that came up
+	suspect bool // one was taken
+}
+
+// Claim begins a claim.
+func (s *Step) Claim(req *storage.ClaimRequest, queues []*Queue) Claim {
+	return Claim{Req: req, Queues: queues, step: s}
+}
+
+// Again takes the tasks that an earlier outcome of the same call gave and that are still
+// claimed under its fences.
+func (c *Claim) Again(fences []storage.Fence) {
+	for i := range fences {
+		if r := c.step.Store.Find(fences[i].Ref); r != nil && r.Proves(&fences[i]) {
+			c.add(r)
+		}
+	}
+}
+
+// Take moves tasks to pending, queue after queue: of each those of the highest priority first,
+// and of one priority in the order in which they came to wait.
+func (c *Claim) Take() {
+	for i := range c.Queues {
+		for n := 0; ; n++ {
+			starts := len(c.Taken) < c.Req.Start
+			r := c.next(c.Queues[i], starts)
+			if r == nil || !c.admit(i, n, len(r.Payload)) {
+				break
+			}
+			c.start(r, starts)
+		}
+	}
+}
+
+// next gives the first waiting task of a queue that may be claimed, or nil. A task that is to
+// start at once is one where starts is set, and a suspect is the only one of its claim.
+func (c *Claim) next(q *Queue, starts bool) *Record {
+	if q == nil {
+		return nil
+	}
+	first := c.step.Lines.First(q, Waiting)
+	if starts {
+		first = earlier(first, c.step.Lines.First(q, Prompt))
+	}
+	if starts && c.Req.Suspect && !c.suspect {
+		first = earlier(first, c.step.Lines.First(q, Suspect))
+	}
+	return first
+}
+
+// earlier gives the record of two whose place comes first; either may be nil.
+func earlier(a, b *Record) *Record {
+	if a == nil || b != nil && b.Before(a.Place) {
+		return b
+	}
+	return a
+}
+
+// admit reports whether a task of the i-th queue may be taken, as the n-th of that queue from 0
+// on, where its payload has so many bytes. Every limit is asked here before a task counts as
+// taken, and nowhere else. A payload that is too large ends the claim: no later task overtakes it.
+func (c *Claim) admit(i, n, bytes int) bool {
+	most := c.Req.Queues[i].Max
+	if most == 0 {
+		most = c.Req.Max
+	}
+	if n >= most || len(c.Taken) >= c.Req.Max || c.Queues[i].IsPaused(c.step.Now) {
+		return false
+	}
+	c.bytes += bytes
+	return len(c.Taken) == 0 || c.bytes <= storage.MaxClaimBytes
+}
+
+// start moves a waiting task to pending.
+func (c *Claim) start(r *Record, starts bool) {
+	s := c.step
+	s.put(r, Pending, Place{s.after(c.Req.Lease), s.turn()})
+	s.grow(r)
+	r.Token, r.Runner = c.Req.Token, c.Req.Runner
+	if starts {
+		r.Flags |= Started
+	}
+	c.add(r)
+}
+
+// add puts a claimed task among those taken.
+func (c *Claim) add(r *Record) {
+	c.suspect = c.suspect || r.Flags&IsSuspect != 0
+	c.Taken = append(c.Taken, r)
+}
+
+// Survey gives the earliest moment at which something in the queues is due, 0 if nothing is, and
+// reports whether another claim would find work at once: maintenance that was left over, or a
+// task for the same request. A second suspect does not count: a runner that was given one asks
+// for no other.
+func (c *Claim) Survey() (next int64, more bool) {
+	again := Claim{Req: c.Req, Queues: c.Queues, step: c.step, suspect: c.suspect}
+	for i, q := range c.Queues {
+		if q == nil {
+			continue
+		}
+		next = sooner(next, c.step.nextDue(q))
+		more = more || c.step.isBehind(q) || again.next(q, c.Req.Start > 0) != nil && again.admit(i, 0, 0)
+	}
+	return next, more
+}
+
+// nextDue is the earliest moment at which something in a queue is due: a task, a cursor, or the
+// end of a pause that keeps tasks waiting.
+func (s *Step) nextDue(q *Queue) (next int64) {
+	if r := s.firstDue(q); r != nil {
+		next = r.Sort
+	}
+	if r := s.Lines.First(q, Cursor); r != nil && r.Sort != Never {
+		next = sooner(next, r.Sort)
+	}
+	if q.IsPaused(s.Now) && q.Stats().Waiting > 0 {
+		next = sooner(next, q.PausedUntil)
+	}
+	return next
+}
+
+// sooner gives the earlier of two moments, either of which may be none.
+func sooner(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// isBehind reports whether a part of the maintenance of a queue was left over.
+func (s *Step) isBehind(q *Queue) bool {
+	for _, line := range [...]State{Scheduled, Retry, Pending, Cursor, Completed, Cancelled, Dead} {
+		if r := s.Lines.First(q, line); r != nil && r.Sort <= s.Come {
+			return true
+		}
+	}
+	return false
+}
+
+// firstDue gives the record that is due first of the scheduled and the retried, or nil.
+func (s *Step) firstDue(q *Queue) *Record {
+	return earlier(s.Lines.First(q, Scheduled), s.Lines.First(q, Retry))
+}
+
+// Promote moves up to most tasks that are due to the tail of waiting, in the order in which they
+// were due.
+func (s *Step) Promote(q *Queue, most int) {
+	for range most {
+		r := s.firstDue(q)
+		if r == nil || r.Sort > s.Come {
+			return
+		}
+		s.waitAtTail(r)
+	}
+}
+
+// Hide puts a cursor that is handed out where other claims find it only after a while, so that
+// another runner ticks it if this one dies before.
+func (s *Step) Hide(r *Record) {
+	s.put(r, Cursor, Place{max(r.Cursor.Next.UnixMicro(), s.after(storage.TickHide)), s.turn()})
+}

@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"math"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Never is the Sort of a cursor that is never due, behind all others.
+const Never = math.MaxInt64
+
+// Band begins the Sorts of a priority in the order of what waits: half of them before it, for
+// what goes to the head, half behind.
+func Band(priority int16) int64 { return int64(storage.MaxPriority-priority) << 56 }
+
+// waitAtTail puts r behind all that wait with its priority.
+func (s *Step) waitAtTail(r *Record) { s.wait(r, s.turn()) }
+
+// waitAtHead puts r before all that wait with its priority.
+func (s *Step) waitAtHead(r *Record) { s.wait(r, -s.turn()) }
+
+func (s *Step) wait(r *Record, turn int64) {
+	s.put(r, r.waitingLine(), Place{Band(r.Priority) + turn, 0})
+	s.Store.Ring(r, false)
+}
+
+// waitingLine gives the line in which r waits, and notes whether r is a suspect.
+func (r *Record) waitingLine() State {
+	r.Flags &^= IsSuspect
+	switch {
+	case storage.Suspect(r.Crashes, r.CrashLimit):
+		r.Flags |= IsSuspect
+		return Suspect
+	case r.Flags&StartOnly != 0:
+		return Prompt
+	}
+	return Waiting
+}
+
+// schedule puts r into scheduled or retry.
+func (s *Step) schedule(r *Record, to State, due int64) {
+	r.waitingLine() // for its promotion
+	s.put(r, to, Place{due, s.turn()})
+	s.Store.Ring(r, false)
+}
+
+// arm has a cursor handed out at its next moment.
+func (s *Step) arm(r *Record) {
+	at := Place{Never, s.turn()}
+	if !r.Cursor.Next.IsZero() {
+		at.Sort = r.Cursor.Next.UnixMicro()
+	}
+	s.put(r, Cursor, at)
+	if at.Sort != Never {
+		s.Store.Ring(r, false)
+	}
+}
+
+// end puts r into an ended state, or out of the storage where it is not kept.
+func (s *Step) end(r *Record, to State) {
+	r.Ended = s.Now
+	keep := r.Keep.Of(to.Public(), r.Side != nil && r.Side.Result != nil)
+	if to == Dead {
+		keep = s.Limits.DeadFor
+	}
+	if keep > 0 {
+		s.put(r, to, Place{s.after(keep), s.turn()})
+		return
+	}
+	s.count(r, to)
+	s.Store.Remove(r)
+	r.touch(PartRest)
+	r.State = to
+}
+
+// Remove takes r out of the storage.
+func (s *Step) Remove(r *Record) {
+	s.count(r, None)
+	s.Store.Remove(r)
+	r.touch(PartRest)
+}
+
+// transfer moves r to another queue, in the state in which it is.
+func (s *Step) transfer(r *Record, to *Queue) {
+	s.count(r, None)
+	s.Store.Transfer(r, to)
+	state := r.State
+	r.State, r.Queue, r.Ref.Queue = None, to, to.Name
+	switch state {
+	case Waiting, Prompt, Suspect:
+		s.waitAtTail(r)
+	case Scheduled, Retry:
+		s.schedule(r, state, r.Sort)
+	default: // ended: pending tasks and cursors do not move
+		s.put(r, state, Place{r.Sort, s.turn()})
+	}
+}
+
+// put takes r from the line in which it stands to a place in another. Every arrow between
+// states passes here, or through end and Remove where the record goes.
+func (s *Step) put(r *Record, to State, at Place) {
+	s.count(r, to)
+	r.Queue.Sizes[to]++
+	s.Store.Move(r, to, at)
+	r.State, r.Place = to, at
+	r.touch(PartRest)
+	if !to.IsPending() {
+		r.Token, r.Runner = storage.Token{}, ""
+		r.Flags &^= Started
+	}
+	if !to.HasEnded() {
+		r.Ended = 0
+	}
+}
+
+// count counts that r leaves its line for another, or for good, and keeps the unique key that
+// a task holds for its life. Only an arrow across the border of the live states counts in the
+// totals, therefore at any moment
+// Enqueued + Requeued = Completed + Dead + Cancelled + Deleted + live tasks.
+func (s *Step) count(r *Record, to State) {
+	q, from := r.Queue, r.State
+	if from != None {
+		q.Sizes[from]--
+	}
+	life := r.Unique.Mode == storage.UniqueLife
+	switch {
+	case to.isLive() && !from.isLive():
+		if from == None {
+			q.Totals.Enqueued++
+		} else {
+			q.Totals.Requeued++
+		}
+		if life {
+			s.Store.Hold(q, r.Unique.Key, Hold{ID: r.ID})
+		}
+	case from.isLive() && !to.isLive():
+		switch to {
+		case Completed:
+			q.Totals.Completed++
+		case Dead:
+			q.Totals.Dead++
+		case Cancelled:
+			q.Totals.Cancelled++
+		default:
+			q.Totals.Deleted++
+		}
+		if life {
+			s.Store.Free(q, r.Unique.Key, r.ID)
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package engine
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Record is a task or cursor.
+//
+// It is no storage.Task itself because there may be millions: the collector passes over a
+// record of this size, which most tasks never outgrow, several times faster.
+type Record struct {
+	storage.Ref
+
+	Queue *Queue
+
+	Spec
+	Past
+	Place // in the line of its state
+
+	State    State
+	Flags    Flags
+	Priority int16
+	// Locked says that another transaction has the record locked: a step that writes or
+	// relies on it has to wait for that.
+	Locked bool
+	// Touched is what steps have written since the record was loaded.
+	Touched Parts
+
+	Version int64
+	Ended   int64         // when it ended
+	Token   storage.Token // while it is pending
+	Runner  string        // likewise
+
+	Side *Side // nil where nothing stands beside it
+}
+
+// Spec is what an insert says of a task, seldom changed later.
+type Spec struct {
+	Kind, Encoding string
+	Payload        []byte
+	Headers        map[string]string
+
+	MaxRetries, CrashLimit int
+
+	Timeout time.Duration
+	Keep    storage.Keep
+	Unique  storage.Unique
+	Cursor  *storage.Cursor
+}
+
+// Past is what a task went through, and when it was created.
+type Past struct {
+	Created          int64
+	Retries, Crashes int
+	Snoozes          int
+	SnoozedSince     int64
+	Reason           string // why it was snoozed, or is dead
+}
+
+// Place is a place in a line: by Sort, and by Turn where those are equal. Sort is a moment: when
+// a task is due, its lease or its record expires, or a cursor is handed out. For waiting tasks
+// it is their turn behind those of a higher priority.
+type Place struct{ Sort, Turn int64 }
+
+// Before reports whether p comes before o.
+func (p Place) Before(o Place) bool { return p.Sort < o.Sort || p.Sort == o.Sort && p.Turn < o.Turn }
+
+// Side is what few tasks have.
+type Side struct {
+	Attempts                     []storage.Attempt
+	Stack                        string
+	Result, Progress, Checkpoint []byte
+}
+
+// Queue is a named set of records, and what a Step counts of it. A Store that counts changes
+// alone hands out queues that begin with zeros.
+type Queue struct {
+	Name   string
+	Sizes  [States]int64 // the records in each line
+	Totals storage.Totals
+
+	Paused      bool
+	PausedUntil int64 // 0: until it is resumed
+
+	Own any // of the Store
+}
+
+// IsPaused reports whether no task of the queue may be claimed now.
+func (q *Queue) IsPaused(now int64) bool {
+	return q.Paused && (q.PausedUntil == 0 || now < q.PausedUntil)
+}
+
+// Stats gives the sizes and totals.
+func (q *Queue) Stats() storage.Stats {
+	n := &q.Sizes
+	return storage.Stats{
+		Queue: q.Name, Waiting: n[Waiting] + n[Prompt] + n[Suspect], Pending: n[Pending] + n[Asked],
+		Scheduled: n[Scheduled], Retry: n[Retry], Completed: n[Completed], Cancelled: n[Cancelled],
+		Dead: n[Dead], Cursors: n[Cursor], Damaged: n[Damaged], Totals: q.Totals,
+	}
+}
+
+// SpecOf gives what an insert says. It shares the insert's memory.
+func SpecOf(in *storage.Insert) Spec {
+	sp := Spec{
+		Kind: in.Kind, Encoding: in.Encoding, Payload: in.Payload, Headers: in.Headers,
+		MaxRetries: in.MaxRetries, CrashLimit: in.CrashLimit, Timeout: in.Timeout.Truncate(time.Microsecond),
+		Keep: in.Keep, Unique: in.Unique, Cursor: in.Cursor,
+	}
+	sp.Keep.For = in.Keep.For.Truncate(time.Microsecond)
+	sp.Unique.For = in.Unique.For.Truncate(time.Microsecond)
+	return sp
+}
+
+// isInsertOf reports whether in would insert what is there already.
+func (sp *Spec) isInsertOf(in *storage.Insert) bool {
+	if sp.Kind != in.Kind || sp.Encoding != in.Encoding || !bytes.Equal(sp.Payload, in.Payload) {
+		return false
+	}
+	return in.Cursor == nil || sp.Cursor != nil && sp.Cursor.Declaration == in.Cursor.Declaration
+}
+
+// Proves reports whether a fence proves the lease on r.
+func (r *Record) Proves(f *storage.Fence) bool {
+	return r.State.IsPending() && r.Version == f.Version && r.Token == f.Token
+}
+
+// CopyTo fills t with the task as a listing gives it. They share payload, headers, cursor and
+// attempts.
+func (r *Record) CopyTo(t *storage.Task) {
+	*t = storage.Task{
+		Ref: r.Ref, Kind: r.Kind, Encoding: r.Encoding, Payload: r.Payload, Headers: r.Headers,
+		State: r.State.Public(), Version: r.Version, Priority: int(r.Priority),
+		MaxRetries: r.MaxRetries, Retries: r.Retries, CrashLimit: r.CrashLimit, Crashes: r.Crashes,
+		Snoozes: r.Snoozes, SnoozedSince: Time(r.SnoozedSince), Timeout: r.Timeout, Keep: r.Keep,
+		Unique: r.Unique, Created: Time(r.Created), Reason: r.Reason, Cursor: r.Cursor,
+	}
+	if r.Side != nil {
+		t.Attempts = r.Side.Attempts
+	}
+	switch {
+	case r.State == Scheduled || r.State == Retry:
+		t.Due = Time(r.Sort)
+	case r.State.IsPending():
+		t.LeaseUntil, t.Runner = Time(r.Sort), r.Runner
+		t.Started, t.CancelAsked = r.Flags&Started != 0, r.State == Asked
+	case r.State.HasEnded():
+		t.Ended, t.Expires = Time(r.Ended), Time(r.Sort)
+	}
+}
+
+// placed says where r is.
+func (r *Record) placed() storage.Placed {
+	return storage.Placed{Ref: r.Ref, Version: r.Version, State: r.State.Public()}
+}
+
+// dueAt is when a scheduled or retried task is due, else 0.
+func (r *Record) dueAt() int64 {
+	if r.State == Scheduled || r.State == Retry {
+		return r.Sort
+	}
+	return 0
+}
+
+// touch notes that parts of r were written.
+func (r *Record) touch(parts Parts) {
+	r.Touched |= parts
+	if parts&SideParts != 0 {
+		r.Flags |= HasSide
+	}
+}
+
+// beside gives what stands beside r, for writing parts of it.
+func (r *Record) beside(parts Parts) *Side {
+	r.touch(parts)
+	if r.Side == nil {
+		r.Side = new(Side)
+	}
+	return r.Side
+}
+
+// endAttempt appends to the history of a pending task how its claim ended.
+func (r *Record) endAttempt(now int64, outcome, text, stack string) {
+	r.addAttempt(storage.Attempt{
+		At: Time(now), Version: r.Version, Runner: r.Runner, Outcome: outcome,
+		Error: storage.CleanText(text, storage.MaxAttemptError),
+	})
+	r.beside(PartStack).Stack = fullText(text, stack)
+}
+
+// addAttempt appends to the history, of which the oldest go.
+func (r *Record) addAttempt(a storage.Attempt) {
+	side := r.beside(PartAttempts)
+	if n := len(side.Attempts); n >= storage.MaxAttempts {
+		side.Attempts = slices.Delete(side.Attempts, 0, n-storage.MaxAttempts+1)
+	}
+	side.Attempts = append(side.Attempts, a)
+}
+
+// fullText joins the stack with what the history cuts off of the error.
+func fullText(text, stack string) string {
+	stack = storage.CleanText(stack, storage.MaxText)
+	if len(text) <= storage.MaxAttemptError {
+		return stack
+	}
+	text = storage.CleanText(text, storage.MaxText)
+	if stack == "" {
+		return text
+	}
+	return text + "\n\n" + stack
+}
+
+// CopyCursor copies a cursor, its times rounded down to microseconds; nil for nil.
+func CopyCursor(c *storage.Cursor) *storage.Cursor {
+	if c == nil {
+		return nil
+	}
+	copied := *c
+	copied.Next, copied.Last = Round(c.Next), Round(c.Last)
+	copied.Replaced = slices.Clone(c.Replaced)
+	return &copied
+}
+
+// Time gives a moment as callers know it: in UTC, the zero time for none.
+func Time(moment int64) time.Time {
+	if moment == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(moment).UTC()
+}
+
+// Moment rounds t down to a moment, the zero time to none.
+func Moment(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+// Round rounds t down to whole microseconds, in UTC. The zero time stays zero.
+func Round(t time.Time) time.Time { return Time(Moment(t)) }

@@ -1,0 +1,132 @@
+package engine
+
+import "github.com/midgehq/midge/storage"
+
+// The writing half of a Tx. Everything was checked: nothing here fails.
+
+// insert adds a task or cursor. A moment that is not in the future is due now.
+func (s *Step) insert(in *storage.Insert) storage.Placed {
+	q := s.Store.Queue(in.Ref.Queue)
+	r := s.Store.Add(q, in)
+	r.Ref, r.Queue, r.Priority, r.Created = in.Ref, q, int16(in.Priority), s.Now
+	s.grow(r)
+	if r.Unique.Mode == storage.UniqueWindow {
+		s.Store.Hold(q, r.Unique.Key, Hold{r.ID, s.after(r.Unique.For)})
+	}
+	due := s.due(in.Delay, in.At)
+	switch {
+	case in.Cursor != nil:
+		s.arm(r)
+	case due > s.Now:
+		s.schedule(r, Scheduled, due)
+	default:
+		s.waitAtTail(r)
+	}
+	return r.placed()
+}
+
+// existing says where the step left the task that an insert found, or was skipped for: of that
+// only the window may be left.
+func (s *Step) existing(ref storage.Ref) storage.Placed {
+	placed := storage.Placed{Ref: ref}
+	if r := s.Store.Find(ref); r != nil {
+		placed = r.placed()
+	}
+	placed.Existing = true
+	return placed
+}
+
+// change alters a task that is not pending, or asks for the cancel of one that is.
+func (s *Step) change(r *Record, ch *storage.Change) storage.Placed {
+	switch {
+	case r.State.IsPending():
+		s.askCancel(r)
+		return r.placed()
+	case r.State == Cancelled && !ch.Requeue: // it is cancelled again
+		return r.placed()
+	}
+	s.edit(r, ch)
+	if q := TargetQueue(ch); q != r.Queue.Name {
+		s.transfer(r, s.Store.Queue(q))
+	} else {
+		s.changeState(r, ch)
+	}
+	return r.placed()
+}
+
+// askCancel marks a pending task and wakes those who may be running it. A task that is locked
+// is about to end.
+func (s *Step) askCancel(r *Record) {
+	if r.State == Asked || r.Locked {
+		return
+	}
+	s.put(r, Asked, r.Place)
+	s.Store.Ring(r, true)
+}
+
+// edit replaces what a change names, apart from where the task stands.
+func (s *Step) edit(r *Record, ch *storage.Change) {
+	s.grow(r)
+	r.touch(PartRest)
+	if ch.Encoding != "" {
+		r.Encoding, r.Payload = ch.Encoding, ch.Payload
+		r.touch(PartSpec)
+	}
+	if ch.Headers != nil {
+		r.Headers = ch.Headers
+		r.touch(PartSpec)
+	}
+	if ch.Priority != nil {
+		r.Priority = int16(*ch.Priority)
+	}
+	if ch.Cursor != nil {
+		r.Cursor = ch.Cursor
+		r.touch(PartSpec)
+		s.arm(r)
+	}
+}
+
+// changeState puts r where a change wants it. What stays in its state keeps its place,
+// unless the change names a new priority or moment.
+func (s *Step) changeState(r *Record, ch *storage.Change) {
+	if ch.Requeue {
+		s.requeue(r)
+	}
+	switch from := r.State.Public(); ch.Target(from) {
+	case storage.Cancelled:
+		s.end(r, Cancelled)
+	case storage.Waiting:
+		if from != storage.Waiting || ch.Priority != nil {
+			s.waitAtTail(r)
+		}
+	case storage.Scheduled:
+		s.reschedule(r, ch, Scheduled)
+	case storage.Retry:
+		s.reschedule(r, ch, Retry)
+	default: // a dead task or a cursor stays where it is
+	}
+}
+
+// reschedule puts r into scheduled or retry, or into waiting where it is due now. A change
+// that names no moment leaves the one there is; only scheduled and retry have one.
+func (s *Step) reschedule(r *Record, ch *storage.Change, to State) {
+	due := r.dueAt()
+	timed := due == 0 || ch.Delay != 0 || !ch.At.IsZero()
+	if timed {
+		due = s.due(ch.Delay, ch.At)
+	}
+	switch {
+	case timed && due <= s.Now:
+		s.waitAtTail(r)
+	case r.State != to || due != r.Sort:
+		s.schedule(r, to, due)
+	}
+}
+
+// requeue starts an ended task anew. Its history goes on.
+func (s *Step) requeue(r *Record) {
+	r.Past = Past{Created: r.Created}
+	r.Flags &^= StartOnly | IsSuspect
+	r.beside(PartResult).Result = nil
+	r.addAttempt(storage.Attempt{At: Time(s.Now), Outcome: storage.AttemptRequeue})
+}
