@@ -3,9 +3,11 @@ package memory
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // batch is how much of each kind of maintenance one Claim does: so much in all of
@@ -28,41 +30,39 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	if err != nil {
 		return storage.Claimed{}, fmt.Errorf("memory: claim: %w", err)
 	}
-	c := claim{store: s, req: &req}
+	queues := make([]*engine.Queue, len(req.Queues))
+	for i := range queues {
+		if q := s.queues[req.Queues[i].Name]; q != nil {
+			queues[i] = &q.Queue
+		}
+	}
+	c := claim{Claim: s.step.Claim(&req, queues), store: s}
+	c.Taken = s.taken[:0]
 	if repeated {
 		fences, ok := ln.outcome.([]storage.Fence)
 		if !ok {
 			return storage.Claimed{}, fmt.Errorf("memory: claim: repeats another call: %w", storage.ErrUnknown)
 		}
-		c.again(fences)
+		c.Again(fences) // ticks are left out: others get them when they are no longer hidden
+		c.give()
 	} else {
 		c.maintain()
-		c.take()
-		ln.rememberFences(c.Fences)
+		c.Take()
+		c.give()
+		ln.rememberFences(c.answer.Fences)
 	}
 	c.survey()
-	return c.Claimed, nil
+	s.taken = c.Taken
+	clear(s.taken)
+	return c.answer, nil
 }
 
 // claim is one Claim under way.
 type claim struct {
-	storage.Claimed
+	engine.Claim
 
-	store   *Storage
-	req     *storage.ClaimRequest
-	tasks   []*task // those taken so far
-	suspect bool    // one was taken
-}
-
-// again gives the tasks of the first outcome that are still claimed under its
-// fences. Ticks are left out: others get them when they are no longer hidden.
-func (c *claim) again(fences []storage.Fence) {
-	for i := range fences {
-		if t := c.store.fenced(&fences[i]); t != nil {
-			c.add(t)
-		}
-	}
-	c.give()
+	store  *Storage
+	answer storage.Claimed
 }
 
 // maintain does a bounded part of what is due in the queues named, and hands out
@@ -72,212 +72,66 @@ func (c *claim) maintain() {
 	s.sweepLanes(batch)
 	s.sweepRunners(batch)
 	s.inspectQueue()
-	share := max(batch/len(c.req.Queues), batchLeast)
-	for i := range c.req.Queues {
-		q := s.queues[c.req.Queues[i].Name]
+	share := max(batch/len(c.Queues), batchLeast)
+	for _, q := range c.Queues {
 		if q == nil {
 			continue
 		}
-		s.promote(q, share)
-		c.Buried = append(c.Buried, s.recoverExpired(q, share)...)
-		s.expire(q, share)
-		c.tick(q, share)
-	}
-}
-
-// promote moves up to most tasks that are due to the tail of waiting, those due
-// earlier first.
-func (s *Storage) promote(q *queue, most int) {
-	for range most {
-		t := q.firstDue()
-		if t == nil || t.Due > s.come {
-			return
+		s.step.Promote(q, share)
+		expired := ours(q).line(engine.Pending).until(s.step.Come, share)
+		c.answer.Buried = append(c.answer.Buried, s.step.Recover(expired)...)
+		(*records)(s).trimDead()
+		s.expire(ours(q), share)
+		for _, r := range ours(q).line(engine.Cursor).until(s.step.Come, share) {
+			s.step.Hide(r)
+			c.answer.Ticks = append(c.answer.Ticks, listed(r))
 		}
-		s.waitAtTail(t)
 	}
-}
-
-// firstDue gives what is due first of the scheduled and the retried, or nil.
-func (q *queue) firstDue() *task {
-	at, t, ok := q.scheduled.head()
-	if retryAt, r, some := q.retry.head(); some && (!ok || retryAt.before(at)) {
-		return r
-	}
-	return t
 }
 
 // expire removes up to most records of each state, and unique windows, whose time is
 // over.
 func (s *Storage) expire(q *queue, most int) {
-	for _, order := range []*sorted[*task]{&q.completed, &q.cancelled, &q.dead} {
-		for _, t := range order.until(s.come, most) {
-			s.remove(t)
+	for _, state := range [...]engine.State{engine.Completed, engine.Cancelled, engine.Dead} {
+		for _, r := range q.line(state).until(s.step.Come, most) {
+			s.step.Remove(r)
 		}
 	}
-	for _, h := range q.windows.until(s.come, most) {
+	for _, h := range q.windows.until(s.step.Come, most) {
 		q.drop(h.key)
 	}
-}
-
-// tick hands out the cursors that are due and hides them for a while, so that
-// another takes them if this caller dies before it ticks.
-func (c *claim) tick(q *queue, most int) {
-	s := c.store
-	for _, t := range q.cursors.until(s.come, most) {
-		s.put(t, storage.Cursors, s.tickAt(t, s.now.after(storage.TickHide)))
-		c.Ticks = append(c.Ticks, t.listed())
-	}
-}
-
-// isBehind reports whether a part of the maintenance was left over.
-func (q *queue) isBehind(now moment) bool {
-	for _, order := range []*sorted[*task]{
-		&q.scheduled, &q.retry, &q.pending, &q.cursors, &q.completed, &q.cancelled, &q.dead,
-	} {
-		if at, _, ok := order.head(); ok && at.major <= int64(now) {
-			return true
-		}
-	}
-	return false
-}
-
-// take moves tasks to pending, queue after queue.
-func (c *claim) take() {
-	waiting := 0
-	for i := range c.req.Queues {
-		if q, most := c.open(i); most > 0 {
-			waiting += q.waiting()
-		}
-	}
-	n := min(waiting, c.req.Max)
-	c.tasks, c.Fences = make([]*task, 0, n), slices.Grow(c.req.Room.Fences[:0], n)
-	room := storage.MaxClaimBytes
-	for i := range c.req.Queues {
-		q, most := c.open(i)
-		for ; most > 0 && len(c.tasks) < c.req.Max && room > 0; most-- {
-			starts := len(c.tasks) < c.req.Start
-			t := q.next(starts, starts && c.req.Suspect && !c.suspect)
-			if t == nil {
-				break
-			}
-			if room -= len(t.Payload); room >= 0 || len(c.tasks) == 0 {
-				c.start(t, starts)
-			}
-		}
-	}
-	c.give()
-}
-
-// open gives the i-th queue named and how many may be taken from it, 0 where it is
-// not there or paused.
-func (c *claim) open(i int) (q *queue, most int) {
-	name, most := c.req.Queues[i].Name, c.req.Queues[i].Max
-	if most == 0 {
-		most = c.req.Max
-	}
-	q = c.store.queues[name]
-	if q == nil || q.isPaused(c.store.now) {
-		return nil, 0
-	}
-	return q, most
-}
-
-// next gives the first waiting task that may be claimed, or nil: one that is only to
-// start at once where starts is set, a suspect where suspects is.
-func (q *queue) next(starts, suspects bool) *task {
-	at, first, ok := q.ready[plain].head()
-	for kind, allowed := range [kinds]bool{prompt: starts, suspect: suspects} {
-		if !allowed {
-			continue
-		}
-		if place, t, some := q.ready[kind].head(); some && (!ok || place.before(at)) {
-			at, first, ok = place, t, true
-		}
-	}
-	return first
-}
-
-// start moves a waiting task to pending.
-func (c *claim) start(t *task, starts bool) {
-	s := c.store
-	until := s.now.after(c.req.Lease)
-	s.put(t, storage.Pending, s.at(until))
-	t.Version = s.version()
-	t.lease = lease{token: c.req.Token, Runner: c.req.Runner, Started: starts, LeaseUntil: until}
-	c.add(t)
-}
-
-// add puts a claimed task among those of the answer.
-func (c *claim) add(t *task) {
-	c.suspect = c.suspect || t.kind() == suspect
-	c.tasks = append(c.tasks, t)
-	c.Fences = append(c.Fences, storage.Fence{Ref: t.ref(), Version: t.Version, Token: t.token})
 }
 
 // give copies the tasks taken into the answer. Their payloads share one piece of
 // memory.
 func (c *claim) give() {
-	bytes := 0
-	for _, t := range c.tasks {
-		bytes += len(t.Payload)
+	n, size := len(c.Taken), 0
+	for _, r := range c.Taken {
+		size += len(r.Payload)
 	}
-	room := make([]byte, bytes)
-	c.Tasks = slices.Grow(c.req.Room.Tasks[:0], len(c.tasks))[:len(c.tasks)]
-	for i, t := range c.tasks {
-		n := copy(room, t.Payload)
-		t.copyTo(&c.Tasks[i], room[:n:n])
-		room = room[n:]
+	room, a := make([]byte, size), &c.answer
+	a.Tasks = slices.Grow(c.Req.Room.Tasks[:0], n)[:n]
+	a.Fences = slices.Grow(c.Req.Room.Fences[:0], n)[:n]
+	for i, r := range c.Taken {
+		t := &a.Tasks[i]
+		r.CopyTo(t)
+		n := copy(room, r.Payload)
+		t.Payload, room = room[:n:n], room[n:]
+		t.Headers, t.Attempts = maps.Clone(t.Headers), nil
+		a.Fences[i] = storage.Fence{Ref: r.Ref, Version: r.Version, Token: r.Token}
 	}
 }
 
 // survey says what there is to do next, as things stand after the claim.
 func (c *claim) survey() {
-	s := c.store
-	c.Now, c.Since = s.now.time(), s.events
-	var next moment
-	for i := range c.req.Queues {
-		q := s.queues[c.req.Queues[i].Name]
-		if q == nil {
-			continue
-		}
-		c.Cancels = c.Cancels || q.asked > 0
-		next = sooner(next, q.nextDue(s.now))
-		c.More = c.More || q.isBehind(s.come) || c.wouldFind(i)
+	s, a := c.store, &c.answer
+	a.Now, a.Since = engine.Time(s.step.Now), s.events
+	for _, q := range c.Queues {
+		a.Cancels = a.Cancels || q != nil && q.Sizes[engine.Asked] > 0
 	}
+	next, more := c.Survey()
 	if s.jumped != 0 {
-		next = s.jumped.after(storage.JumpWait)
+		next = s.jumped + storage.JumpWait.Microseconds()
 	}
-	c.NextDue = next.time()
-}
-
-// wouldFind reports whether the same request again would find a task in its i-th
-// queue. A second suspect does not count: whoever was given one asks for no other.
-func (c *claim) wouldFind(i int) bool {
-	q, most := c.open(i)
-	starts := c.req.Start > 0
-	return min(most, c.req.Max) > 0 && q.next(starts, starts && c.req.Suspect && !c.suspect) != nil
-}
-
-// nextDue is the earliest moment at which something in the queue is due, 0 if nothing
-// is: a task, a tick, or the end of a pause that keeps tasks waiting.
-func (q *queue) nextDue(now moment) moment {
-	var due moment
-	if t := q.firstDue(); t != nil {
-		due = t.Due
-	}
-	if at, _, ok := q.cursors.head(); ok && at.major != never {
-		due = sooner(due, moment(at.major))
-	}
-	if q.isPaused(now) && q.waiting() > 0 {
-		due = sooner(due, q.pausedUntil)
-	}
-	return due
-}
-
-// sooner gives the earlier of two moments, either of which may be none.
-func sooner(a, b moment) moment {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
+	a.NextDue, a.More = engine.Time(next), more
 }

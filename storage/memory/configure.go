@@ -49,7 +49,7 @@ func (s *Storage) Configure(
 func (s *Storage) configure(name string, settings *storage.Settings) error {
 	q := s.queues[name]
 	switch {
-	case settings.Remove && q != nil && len(q.tasks) > 0:
+	case settings.Remove && q != nil && len(q.records) > 0:
 		return storage.ErrNotEmpty
 	case settings.Remove:
 		s.removeQueue(name)
@@ -57,26 +57,14 @@ func (s *Storage) configure(name string, settings *storage.Settings) error {
 	case q == nil && !settings.Paused:
 		return nil // no settings, and no queue that could have had some
 	}
-	q = s.open(name)
-	q.paused, q.pausedUntil = settings.Paused, 0
+	q = ours((*records)(s).Queue(name))
+	q.Paused, q.PausedUntil = settings.Paused, 0
 	if settings.PauseFor > 0 {
-		q.pausedUntil = s.now.after(settings.PauseFor)
+		q.PausedUntil = s.step.Now + settings.PauseFor.Microseconds()
 	}
-	q.touched = s.now
+	q.touched = s.step.Now
 	s.ring(q, true)
 	return nil
-}
-
-// open gives the queue of a name, which it makes where there is none.
-func (s *Storage) open(name string) *queue {
-	if q := s.queues[name]; q != nil {
-		return q
-	}
-	q := &queue{name: name, touched: s.now, tasks: make(map[string]*task), keys: make(map[string]*hold)}
-	s.queues[name] = q
-	i, _ := slices.BinarySearch(s.names, name)
-	s.names = slices.Insert(s.names, i, name)
-	return q
 }
 
 func (s *Storage) removeQueue(name string) {
@@ -98,22 +86,18 @@ func (s *Storage) inspectQueue() {
 	}
 	s.inspect = (s.inspect + 1) % len(s.names)
 	q := s.queues[s.names[s.inspect]]
-	for _, h := range q.windows.until(s.come, batchLeast) {
+	for _, h := range q.windows.until(s.step.Come, batchLeast) {
 		q.drop(h.key)
 	}
-	if q.isAbandoned(s.come) {
-		s.removeQueue(q.name)
+	if q.isAbandoned(s.step.Come) {
+		s.removeQueue(q.Name)
 	}
 }
 
 // isAbandoned reports whether a queue was empty, without settings and untouched for
 // a day. A unique window that is held is promised for exactly as long as it was
 // asked for, and keeps its queue.
-func (q *queue) isAbandoned(now moment) bool {
-	return len(q.tasks) == 0 && q.windows.size == 0 && !q.isPaused(now) &&
-		now >= q.touched.after(queueLife)
-}
-
-func (q *queue) isPaused(now moment) bool {
-	return q.paused && (q.pausedUntil == 0 || now < q.pausedUntil)
+func (q *queue) isAbandoned(now int64) bool {
+	return len(q.records) == 0 && q.windows.size == 0 && !q.IsPaused(now) &&
+		now >= q.touched+queueLife.Microseconds()
 }

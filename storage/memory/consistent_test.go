@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // consistent fails the test unless every record of the storage stands in exactly the
@@ -26,52 +27,50 @@ func (h *harness) consistent() {
 	}
 	for _, q := range s.queues {
 		if err := q.consistent(s); err != nil {
-			h.Errorf("queue %s: %v", q.name, err)
+			h.Errorf("queue %s: %v", q.Name, err)
 		}
 	}
 }
 
 func (q *queue) consistent(s *Storage) error {
-	orders := []*sorted[*task]{
-		&q.ready[plain], &q.ready[prompt], &q.ready[suspect], &q.scheduled, &q.retry,
-		&q.pending, &q.completed, &q.cancelled, &q.dead, &q.cursors,
-	}
-	stand, asked, held := 0, 0, 0
-	for _, order := range orders {
+	stand, held := 0, 0
+	sizes := [engine.States]int64{}
+	for state := range q.lines {
+		order := &q.lines[state]
 		if n := len(order.after(first, order.size+1, nil)); n != order.size {
 			return fmt.Errorf("an order of %d holds %d", order.size, n)
 		}
 		stand += order.size
 	}
-	for id, t := range q.tasks {
-		if t.ID != id || t.queue != q {
-			return fmt.Errorf("%s stands here as %s", t.ref(), id)
+	for id, r := range q.records {
+		if r.ID != id || r.Queue != &q.Queue || r.Ref.Queue != q.Name {
+			return fmt.Errorf("%s stands here as %s", r.Ref, id)
 		}
-		if !slices.ContainsFunc(q.order(t).after(first, q.order(t).size, nil), t.isAt(t.place)) {
-			return fmt.Errorf("%s is %s and not where those are", t.ref(), t.State)
+		line := q.line(r.State)
+		if !slices.ContainsFunc(line.after(first, line.size, nil), isAt(r)) {
+			return fmt.Errorf("%s is %s and not where those are", r.Ref, r.State.Public())
 		}
-		if t.CancelAsked {
-			asked++
-		}
-		if live(t.State) && t.Unique.Mode == storage.UniqueLife {
+		sizes[r.State]++
+		state := r.State.Public()
+		if state != storage.Cursors && !state.Ended() && r.Unique.Mode == storage.UniqueLife {
 			held++
-			if hold := q.keys[t.Unique.Key]; hold == nil || hold.id != t.ID {
-				return fmt.Errorf("%s does not hold its key", t.ref())
+			if hold := q.keys[r.Unique.Key]; hold == nil || hold.ID != r.ID {
+				return fmt.Errorf("%s does not hold its key", r.Ref)
 			}
 		}
 	}
-	st := q.stats()
+	st := q.Stats()
 	in := st.Totals.Enqueued + st.Totals.Requeued
 	out := st.Totals.Completed + st.Totals.Dead + st.Totals.Cancelled + st.Totals.Deleted
 	switch {
-	case stand != len(q.tasks):
-		return fmt.Errorf("%d stand in orders, of %d tasks", stand, len(q.tasks))
-	case asked != q.asked:
-		return fmt.Errorf("%d cancels asked, counted %d", asked, q.asked)
+	case stand != len(q.records):
+		return fmt.Errorf("%d stand in orders, of %d tasks", stand, len(q.records))
+	case sizes != q.Sizes:
+		return fmt.Errorf("sizes %v, counted %v", sizes, q.Sizes)
 	case len(q.keys) != held+q.windows.size:
 		return fmt.Errorf("%d keys of %d lives and %d windows", len(q.keys), held, q.windows.size)
-	case q.dead.size > s.limits.DeadMax:
-		return fmt.Errorf("%d dead, at most %d", q.dead.size, s.limits.DeadMax)
+	case st.Dead > int64(s.step.Limits.DeadMax):
+		return fmt.Errorf("%d dead, at most %d", st.Dead, s.step.Limits.DeadMax)
 	case in != out+st.Live():
 		return fmt.Errorf("%+v do not add up with %d live", st.Totals, st.Live())
 	}
@@ -81,8 +80,8 @@ func (q *queue) consistent(s *Storage) error {
 // first is before every place.
 var first, _ = parsePlace("")
 
-func (t *task) isAt(at place) func(entry[*task]) bool {
-	return func(e entry[*task]) bool { return e.value == t && e.place == at }
+func isAt(r *engine.Record) func(entry[*engine.Record]) bool {
+	return func(e entry[*engine.Record]) bool { return e.value == r && e.place == r.Place }
 }
 
 // chaos does random things to a few tasks of two queues.
@@ -219,7 +218,7 @@ func (c *chaos) extend() {
 func TestConsistentAfterEveryStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
-		h.store.limits.DeadMax = 5
+		h.store.step.Limits.DeadMax = 5
 		c := h.chaos(1)
 		for i := range 20_000 {
 			if i%1000 == 0 {
@@ -239,7 +238,7 @@ func TestConsistentAfterEveryStep(t *testing.T) {
 
 func TestConsistentUnderConcurrency(t *testing.T) {
 	h := newHarness(t)
-	h.store.limits.DeadMax = 5
+	h.store.step.Limits.DeadMax = 5
 	var all sync.WaitGroup
 	for i := range uint64(16) {
 		all.Go(func() {

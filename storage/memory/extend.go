@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // Extend extends leases and keeps the runner's heartbeat. A lease that is lost
 // leaves the others of the call alone.
 func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
-	if err := storage.CheckExtend(s.limits, &req); err != nil {
+	if err := storage.CheckExtend(s.step.Limits, &req); err != nil {
 		return storage.Extended{}, err
 	}
 	if err := s.begin(ctx); err != nil {
@@ -32,44 +33,16 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 		}
 		return copyExtended(first), nil
 	}
-	extended := storage.Extended{Now: s.now.time()}
-	for i := range req.Leases {
-		e := &req.Leases[i]
-		t := s.fenced(&e.Fence)
-		if t == nil {
-			extended.Lost = append(extended.Lost, e.Fence.Ref)
-			continue
-		}
-		s.extend(t, e)
-		if t.CancelAsked {
-			extended.CancelAsked = append(extended.CancelAsked, t.ref())
-		}
+	extended := storage.Extended{Now: engine.Time(s.step.Now)}
+	for _, e := range req.Leases {
+		e.Progress, e.Checkpoint = bytes.Clone(e.Progress), bytes.Clone(e.Checkpoint)
+		s.step.Extend(&e, &extended)
 	}
 	if req.Runner.ID != "" {
 		s.hear(&req.Runner)
 	}
 	ln.remember(copyExtended(extended))
 	return extended, nil
-}
-
-// extend carries out one extension of a valid lease, expired or not. The version
-// stays.
-func (s *Storage) extend(t *task, e *storage.Extension) {
-	if e.For > 0 {
-		t.LeaseUntil = s.now.after(e.For)
-		q := t.queue
-		q.pending.remove(t.place)
-		t.place.major = int64(t.LeaseUntil)
-		q.pending.insert(t.place, t)
-	}
-	t.Started = t.Started || e.Started
-	if e.Progress != nil {
-		t.rest().Progress = bytes.Clone(e.Progress)
-	}
-	if e.Checkpoint != nil {
-		t.rest().Checkpoint = bytes.Clone(e.Checkpoint)
-	}
-	t.queue.touched = s.now
 }
 
 // runner is what was last heard of a runner.
@@ -87,8 +60,8 @@ func (s *Storage) hear(info *storage.RunnerInfo) {
 		return
 	}
 	r := &runner{RunnerInfo: copyRunner(info)}
-	r.Seen = s.now.time()
-	r.end = s.at(s.now.after(r.For))
+	r.Seen = engine.Time(s.step.Now)
+	r.end = s.at(s.step.Now + r.For.Microseconds())
 	s.runners[r.ID] = r
 	s.runnerEnds.insert(r.end, r)
 }
@@ -102,7 +75,7 @@ func (s *Storage) forget(id string) {
 
 // sweepRunners forgets some runners whose heartbeat expired.
 func (s *Storage) sweepRunners(most int) {
-	for _, r := range s.runnerEnds.until(s.come, most) {
+	for _, r := range s.runnerEnds.until(s.step.Come, most) {
 		s.forget(r.ID)
 	}
 }
@@ -115,7 +88,7 @@ func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	defer s.mu.Unlock()
 	var alive []storage.RunnerInfo
 	for _, r := range s.runners {
-		if r.end.major > int64(s.now) {
+		if r.end.Sort > s.step.Now {
 			alive = append(alive, copyRunner(&r.RunnerInfo))
 		}
 	}
@@ -128,10 +101,10 @@ func copyRunner(r *storage.RunnerInfo) storage.RunnerInfo {
 	c.Queues = slices.Clone(r.Queues)
 	c.Running = slices.Clone(r.Running)
 	c.Schedules = slices.Clone(r.Schedules)
-	c.Started = micros(r.Started)
+	c.Started = engine.Round(r.Started)
 	c.For = r.For.Truncate(time.Microsecond)
 	for i := range c.Running {
-		c.Running[i].Since = micros(c.Running[i].Since)
+		c.Running[i].Since = engine.Round(c.Running[i].Since)
 	}
 	return c
 }

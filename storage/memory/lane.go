@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // lane remembers the last call of one storage.Lane.
@@ -42,12 +43,12 @@ func (s *Storage) admit(call storage.Call) (ln *lane, repeated bool, err error) 
 	if ln != nil {
 		opened = ln.Opened
 	}
-	if far := s.now - momentOf(opened); max(far, -far) > moment(storage.LaneLife.Microseconds()) {
+	if far := s.step.Now - engine.Moment(opened); max(far, -far) > storage.LaneLife.Microseconds() {
 		return nil, false, storage.ErrLaneExpired
 	}
 	if ln == nil {
 		s.sweepLanes(2) // a call opens one lane at most, so that this keeps up
-		ln = &lane{Lane: call.Lane, age: s.at(momentOf(opened))}
+		ln = &lane{Lane: call.Lane, age: s.at(engine.Moment(opened))}
 		s.lanes[ln.ID] = ln
 		s.laneAges.insert(ln.age, ln)
 	}
@@ -83,7 +84,7 @@ func (ln *lane) rememberFences(fences []storage.Fence) {
 func (s *Storage) sweepLanes(most int) {
 	for range most {
 		_, ln, ok := s.laneAges.head()
-		if !ok || s.come <= momentOf(ln.Opened).after(storage.LaneLife) {
+		if !ok || s.step.Come <= engine.Moment(ln.Opened)+storage.LaneLife.Microseconds() {
 			return
 		}
 		s.laneAges.remove(ln.age)
@@ -123,7 +124,7 @@ func copyApplied(
 
 // copyInto takes room for a copy, and gives back the rest.
 func copyInto(room, placed []storage.Placed) (copied, rest []storage.Placed) {
-	copied, rest = cut(room, len(placed))
+	copied, rest = engine.Cut(room, len(placed))
 	copy(copied, placed)
 	return copied, rest
 }

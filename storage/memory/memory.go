@@ -1,7 +1,7 @@
 // Package memory is the storage that lives in the process: for tests, for programs
-// of one process, and as the reading copy of the contract. What package storage says
-// in words stands here in plain Go, and a storage of another kind can be written by
-// reading this one beside it.
+// of one process, and as the reading copy of the contract. Its rules stand in
+// storage/internal/engine, which PostgreSQL shares; this package keeps the records. A
+// storage of another kind can be written by reading the two.
 //
 // # The shape
 //
@@ -18,13 +18,9 @@
 //	memory.go    Open, the clock, Close
 //	lane.go      which calls happened, and with what outcome
 //	sorted.go    the one data structure: values in order, O(log n)
-//	task.go      a record, and the copies of it that callers get
-//	queue.go     a queue: its states, orders, unique keys, totals; every arrow
-//	             between states ends here
-//	apply.go     Apply: each Tx checked whole, then written
-//	check.go     what stands in the way of a Tx
-//	write.go     inserts, changes, deletes
-//	settle.go    the ends of a claim: settles and recoveries
+//	records.go   queues with their records, lines and unique keys, for the engine; and the
+//	             copies that callers get
+//	apply.go     Apply
 //	claim.go     Claim: maintenance, then tasks and ticks
 //	extend.go    Extend: leases, and the runners' heartbeats
 //	wait.go      Wait, and the wake-ups that end it
@@ -39,6 +35,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // Config is how a storage is opened. The zero value works.
@@ -59,35 +56,31 @@ func Open(cfg Config) (*Storage, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Storage{
-		limits:  cfg.Limits.WithDefaults(),
+	s := &Storage{
 		clock:   cfg.Now,
 		queues:  make(map[string]*queue),
 		lanes:   make(map[[16]byte]*lane),
 		runners: make(map[string]*runner),
 		waiters: make(map[string][]*waiter),
-	}, nil
+	}
+	s.step = engine.Step{Store: (*records)(s), Lines: (*records)(s), Limits: cfg.Limits.WithDefaults()}
+	return s, nil
 }
 
 // Storage keeps tasks in the memory of this process. It is safe for concurrent use.
 type Storage struct {
-	limits storage.Limits
-	clock  func() time.Time
+	clock func() time.Time
 
 	mu     sync.Mutex // guards all that follows; nobody waits or does I/O under it
 	closed bool
-	now    moment // of the step under way, by the clock
-	come   moment // up to which the step under way may find things due: now, or 0 in a wait
-	mark   moment // the last version, turn or fence; it only grows
-	jumped moment // when a wait began because the clock had jumped ahead; 0: none is on
-	// Places in the order of a queue: last grows, first shrinks.
-	first, last int64
+	step   engine.Step // the one under way; its limits never change
+	jumped int64       // when a wait began because the clock had jumped ahead; 0: none is on
 
 	queues   map[string]*queue
-	names    []string // of the queues, sorted
-	inspect  int      // which of names is inspected next
-	overfull []*queue // those with more dead tasks than the limit
-	plan     plan     // of the Tx under way
+	names    []string         // of the queues, sorted
+	inspect  int              // which of names is inspected next
+	overfull []*queue         // those with more dead tasks than the limit
+	taken    []*engine.Record // memory for the next claim
 
 	lanes      map[[16]byte]*lane
 	laneAges   sorted[*lane] // by when they were opened
@@ -108,10 +101,11 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	defer s.mu.Unlock()
 	return storage.Description{
 		Storage:    "memory",
-		Now:        s.now.time(),
+		Now:        engine.Time(s.step.Now),
 		Durability: "none: tasks are lost when the process ends",
-		Limits:     s.limits,
-		Warnings:   storage.ClockWarnings(s.now.time(), s.mark.time(), s.jumped.time()),
+		Limits:     s.step.Limits,
+		Warnings: storage.ClockWarnings(
+			engine.Time(s.step.Now), engine.Time(s.step.Mark), engine.Time(s.jumped)),
 	}, nil
 }
 
@@ -133,17 +127,18 @@ func (s *Storage) begin(ctx context.Context) error {
 	if err := s.look(ctx); err != nil {
 		return err
 	}
+	st := &s.step
 	switch { // see JumpAfter
-	case s.jumped == 0 && s.mark != 0 && s.now > s.mark.after(storage.JumpAfter):
-		s.jumped = s.now
-	case s.now < s.jumped, s.now >= s.jumped.after(storage.JumpWait):
+	case s.jumped == 0 && st.Mark != 0 && st.Now > st.Mark+storage.JumpAfter.Microseconds():
+		s.jumped = st.Now
+	case st.Now < s.jumped, st.Now >= s.jumped+storage.JumpWait.Microseconds():
 		s.jumped = 0
 	}
-	s.come = s.now
+	st.Come = st.Now
 	if s.jumped != 0 {
-		s.come = 0
+		st.Come = 0
 	}
-	s.mark = max(s.mark+1, s.now)
+	st.Mark = max(st.Mark+1, st.Now)
 	return nil
 }
 
@@ -158,6 +153,12 @@ func (s *Storage) look(ctx context.Context) error {
 		s.mu.Unlock()
 		return storage.ErrClosed
 	}
-	s.now = momentOf(s.clock())
+	s.step.Now = engine.Moment(s.clock())
 	return nil
+}
+
+// at is a place in an order of moments, behind all others of that moment.
+func (s *Storage) at(moment int64) place {
+	s.step.Turn++
+	return place{Sort: moment, Turn: s.step.Turn}
 }

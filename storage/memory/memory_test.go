@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 	"github.com/midgehq/midge/storage/storagetest"
 )
 
@@ -147,7 +148,7 @@ func TestNothingIsLeft(t *testing.T) {
 			h.claim(0)
 		}
 		s, q := h.store, h.store.queues["q"]
-		left := len(q.tasks) + len(q.keys) + len(q.completed.chunks) + len(q.windows.chunks) +
+		left := len(q.records) + len(q.keys) + len(q.lines[engine.Completed].chunks) + len(q.windows.chunks) +
 			len(s.runners) + len(s.runnerEnds.chunks) + len(s.waiters)
 		if left > 0 || len(s.lanes) > 20 || len(s.lanes) != s.laneAges.size {
 			t.Errorf("left: got %d things and %d lanes, want nothing and those of the last ten minutes",

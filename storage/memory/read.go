@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // Task reads one task. [storage.ErrNotFound] where there is none.
@@ -20,11 +21,11 @@ func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, erro
 		return storage.Task{}, fmt.Errorf("memory: task %s: %w", ref, err)
 	}
 	defer s.mu.Unlock()
-	t := s.find(ref)
-	if t == nil {
+	r := (*records)(s).Find(ref)
+	if r == nil {
 		return storage.Task{}, fmt.Errorf("memory: task %s: %w", ref, storage.ErrNotFound)
 	}
-	return t.whole(), nil
+	return whole(r), nil
 }
 
 // Tasks lists a page of the tasks of one state, in the order of that state. Next is
@@ -49,38 +50,35 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 	found := q.list(query.State, after, query.Limit+1)
 	if len(found) > query.Limit { // one more was asked for, to know whether there is a next page
 		found = found[:query.Limit]
-		page.Next = last(found).String()
+		page.Next = showPlace(last(found))
 	}
 	page.Tasks = make([]storage.Task, len(found))
 	for i := range found {
-		page.Tasks[i] = found[i].value.listed()
+		page.Tasks[i] = listed(found[i].value)
 	}
 	return page, nil
 }
 
 // list gives up to n tasks of a state that come after a place, in order.
-func (q *queue) list(state storage.State, after place, n int) []entry[*task] {
-	if state != storage.Waiting {
-		return q.orderOf(state).after(after, n, nil)
+func (q *queue) list(state storage.State, after place, n int) []entry[*engine.Record] {
+	var found []entry[*engine.Record]
+	for _, line := range engine.StatesOf(state) {
+		found = q.lines[line].after(after, n, found)
 	}
-	var found []entry[*task]
-	for kind := range q.ready {
-		found = q.ready[kind].after(after, n, found)
-	}
-	sort.Slice(found, func(i, j int) bool { return found[i].before(found[j].place) })
+	sort.Slice(found, func(i, j int) bool { return found[i].Before(found[j].place) })
 	return found[:min(n, len(found))]
 }
 
-// String gives a place as a caller carries it from page to page.
-func (p place) String() string { return fmt.Sprintf("%d.%d", p.major, p.minor) }
+// showPlace gives a place as a caller carries it from page to page.
+func showPlace(p place) string { return fmt.Sprintf("%d.%d", p.Sort, p.Turn) }
 
 // parsePlace reads a place back. The empty one is before all others.
 func parsePlace(text string) (place, error) {
 	if text == "" {
-		return place{math.MinInt64, math.MinInt64}, nil
+		return place{Sort: math.MinInt64, Turn: math.MinInt64}, nil
 	}
 	var p place
-	if n, err := fmt.Sscanf(text, "%d.%d", &p.major, &p.minor); err != nil || n != 2 || p.String() != text {
+	if n, err := fmt.Sscanf(text, "%d.%d", &p.Sort, &p.Turn); err != nil || n != 2 || showPlace(p) != text {
 		return place{}, storage.Invalid("TasksQuery.After", text, "the Next of a page")
 	}
 	return p, nil
@@ -101,7 +99,7 @@ func (s *Storage) Queues(ctx context.Context, query storage.QueuesQuery) (storag
 		i++
 	}
 	for ; i < len(s.names) && strings.HasPrefix(s.names[i], query.Prefix); i++ {
-		if s.queues[s.names[i]].isAbandoned(s.now) {
+		if s.queues[s.names[i]].isAbandoned(s.step.Now) {
 			continue // to be removed when it is next inspected
 		}
 		if len(page.Names) == query.Limit {
@@ -128,35 +126,11 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	for i, name := range queues {
 		stats[i] = storage.Stats{Queue: name}
 		if q := s.queues[name]; q != nil {
-			stats[i] = q.stats()
-			if q.isPaused(s.now) {
-				stats[i].Paused, stats[i].PausedUntil = true, q.pausedUntil.time()
+			stats[i] = q.Stats()
+			if q.IsPaused(s.step.Now) {
+				stats[i].Paused, stats[i].PausedUntil = true, engine.Time(q.PausedUntil)
 			}
 		}
 	}
 	return stats, nil
-}
-
-func (q *queue) stats() storage.Stats {
-	return storage.Stats{
-		Queue:     q.name,
-		Waiting:   int64(q.waiting()),
-		Pending:   int64(q.pending.size),
-		Scheduled: int64(q.scheduled.size),
-		Retry:     int64(q.retry.size),
-		Completed: int64(q.completed.size),
-		Cancelled: int64(q.cancelled.size),
-		Dead:      int64(q.dead.size),
-		Cursors:   int64(q.cursors.size),
-		Totals:    q.totals,
-	}
-}
-
-// waiting counts the waiting tasks of all kinds.
-func (q *queue) waiting() int {
-	n := 0
-	for kind := range q.ready {
-		n += q.ready[kind].size
-	}
-	return n
 }

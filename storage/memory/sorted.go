@@ -3,15 +3,12 @@ package memory
 import (
 	"slices"
 	"sort"
+
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// place is a position in an order: by major, and by minor where those are equal. No
-// two values of one order have the same place. The zero place is nobody's.
-type place struct{ major, minor int64 }
-
-func (p place) before(q place) bool {
-	return p.major < q.major || p.major == q.major && p.minor < q.minor
-}
+// place is a position in an order. No two values of one order have the same.
+type place = engine.Place
 
 // sorted holds values in the order of their places. It is a list of short sorted
 // chunks: inserting and removing cost two binary searches and the shift of a part
@@ -58,7 +55,7 @@ func (s *sorted[T]) insert(at place, value T) {
 		s.chunks = slices.Insert(s.chunks, i+1, slices.Clone(c[half:]))
 		clear(c[half:])
 		s.chunks[i] = c[:half]
-		if s.chunks[i][half-1].before(at) {
+		if s.chunks[i][half-1].Before(at) {
 			i++
 		}
 	}
@@ -117,11 +114,11 @@ func (s *sorted[T]) after(p place, n int, list []entry[T]) []entry[T] {
 }
 
 // until gives the values of an order of moments that have come, at most n of them.
-func (s *sorted[T]) until(now moment, n int) []T {
+func (s *sorted[T]) until(now int64, n int) []T {
 	var come []T
 	for _, c := range s.chunks {
 		for i := range c {
-			if c[i].major > int64(now) || len(come) == n {
+			if c[i].Sort > now || len(come) == n {
 				return come
 			}
 			come = append(come, c[i].value)
@@ -134,20 +131,20 @@ func (s *sorted[T]) until(now moment, n int) []T {
 func (s *sorted[T]) chunk(p place) int {
 	n := len(s.chunks)
 	switch {
-	case n == 0 || last(s.chunks[n-1]).before(p):
+	case n == 0 || last(s.chunks[n-1]).Before(p):
 		return n
-	case !last(s.chunks[0]).before(p):
+	case !last(s.chunks[0]).Before(p):
 		return 0
 	}
-	return sort.Search(n, func(i int) bool { return !last(s.chunks[i]).before(p) })
+	return sort.Search(n, func(i int) bool { return !last(s.chunks[i]).Before(p) })
 }
 
 func last[T any](c []entry[T]) place { return c[len(c)-1].place }
 
 // search finds the first entry of c that is not before p.
 func search[T any](c []entry[T], p place) int {
-	if !c[0].before(p) {
+	if !c[0].Before(p) {
 		return 0
 	}
-	return sort.Search(len(c), func(i int) bool { return !c[i].before(p) })
+	return sort.Search(len(c), func(i int) bool { return !c[i].Before(p) })
 }

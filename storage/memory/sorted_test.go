@@ -13,19 +13,19 @@ func TestSortedBesideASlice(t *testing.T) {
 	var model []place
 	random := rand.New(rand.NewPCG(1, 2))
 	compare := func(a, b place) int {
-		if a.before(b) {
+		if a.Before(b) {
 			return -1
 		}
-		if b.before(a) {
+		if b.Before(a) {
 			return 1
 		}
 		return 0
 	}
 	for minor := range int64(20_000) {
-		at := place{random.Int64N(7), minor + 1}
+		at := place{Sort: random.Int64N(7), Turn: minor + 1}
 		i, _ := slices.BinarySearchFunc(model, at, compare)
 		model = slices.Insert(model, i, at)
-		s.insert(at, at.minor)
+		s.insert(at, at.Turn)
 		// It grows and shrinks in turn: at the head, in the middle, and at the tail.
 		for range random.IntN(2) + int(minor/5000)%2 {
 			if len(model) == 0 {
@@ -51,7 +51,7 @@ func sameOrder(t *testing.T, s *sorted[int64], model []place, random *rand.Rand)
 	if at, _, ok := s.head(); ok != (len(model) > 0) || ok && at != model[0] {
 		t.Fatalf("head: got %v %v, want the first of %d", at, ok, len(model))
 	}
-	from := place{math.MinInt64, math.MinInt64}
+	from := place{Sort: math.MinInt64, Turn: math.MinInt64}
 	i := 0
 	if len(model) > 0 && random.IntN(2) == 0 {
 		i = random.IntN(len(model))
@@ -65,7 +65,7 @@ func sameOrder(t *testing.T, s *sorted[int64], model []place, random *rand.Rand)
 		t.Fatalf("after %v: got %d values, want %d", from, len(got), len(want))
 	}
 	for i := range got {
-		if got[i].place != want[i] || got[i].value != want[i].minor {
+		if got[i].place != want[i] || got[i].value != want[i].Turn {
 			t.Fatalf("after %v: got %v, want %v", from, got[i], want[i])
 		}
 	}
@@ -73,9 +73,9 @@ func sameOrder(t *testing.T, s *sorted[int64], model []place, random *rand.Rand)
 
 func TestSortedUntil(t *testing.T) {
 	var s sorted[string]
-	const noon = moment(1_000_000)
+	const noon = int64(1_000_000)
 	for i, name := range []string{"early", "due", "due too", "late"} {
-		s.insert(place{int64(noon) + []int64{-1, 0, 0, 1}[i], int64(i + 1)}, name)
+		s.insert(place{Sort: noon + []int64{-1, 0, 0, 1}[i], Turn: int64(i + 1)}, name)
 	}
 	for n, want := range map[int][]string{
 		0: nil, 2: {"early", "due"}, 9: {"early", "due", "due too"},
@@ -87,8 +87,10 @@ func TestSortedUntil(t *testing.T) {
 }
 
 func TestPlaceIsReadBack(t *testing.T) {
-	for _, p := range []place{{-9, 7}, {9, -7}, {math.MaxInt64, math.MinInt64}} {
-		got, err := parsePlace(p.String())
+	for _, p := range []place{
+		{Sort: -9, Turn: 7}, {Sort: 9, Turn: -7}, {Sort: math.MaxInt64, Turn: math.MinInt64},
+	} {
+		got, err := parsePlace(showPlace(p))
 		if err != nil || got != p {
 			t.Errorf("place %v: got %v, error %v", p, got, err)
 		}

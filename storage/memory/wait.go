@@ -92,7 +92,7 @@ func (s *Storage) ring(q *queue, alert bool) {
 		q.alert = s.events
 	}
 	if len(s.waiters) > 0 {
-		s.wake(q.name, alert)
+		s.wake(q.Name, alert)
 	}
 }
 

@@ -1,0 +1,227 @@
+package memory
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
+)
+
+// queue is a named set of records. Each record stands in exactly one of its lines.
+type queue struct {
+	engine.Queue
+
+	records map[string]*engine.Record // by id
+	lines   [engine.States]sorted[*engine.Record]
+
+	keys    map[string]*hold // the unique keys that are held
+	windows sorted[*hold]    // the holds for a time, by its end
+
+	touched     int64         // when a record was last removed, or the settings replaced
+	rang, alert storage.Since // the last event, and the last that is not new work
+}
+
+// hold is a unique key that is taken.
+type hold struct {
+	engine.Hold
+
+	key   string
+	place place // in queue.windows
+}
+
+// line gives the line of a state. A task whose cancel was asked stays among the pending.
+func (q *queue) line(state engine.State) *sorted[*engine.Record] {
+	if state == engine.Asked {
+		state = engine.Pending
+	}
+	return &q.lines[state]
+}
+
+// drop forgets what a key was held by: a window that is over.
+func (q *queue) drop(key string) {
+	if h := q.keys[key]; h != nil {
+		q.windows.remove(h.place)
+		delete(q.keys, key)
+	}
+}
+
+// ours gives the memory storage's own queue of an engine's.
+func ours(q *engine.Queue) *queue {
+	own, _ := q.Own.(*queue)
+	return own
+}
+
+// records is a Storage as the engine sees it. What a record holds is the storage's own: copied
+// when it comes in, copied when it goes out.
+type records Storage
+
+var _ engine.Store = (*records)(nil)
+
+// Queue gives the queue of a name, made where there is none.
+func (s *records) Queue(name string) *engine.Queue {
+	if q := s.queues[name]; q != nil {
+		return &q.Queue
+	}
+	q := &queue{
+		Queue: engine.Queue{Name: name}, touched: s.step.Now,
+		records: make(map[string]*engine.Record), keys: make(map[string]*hold),
+	}
+	q.Own = q
+	s.queues[name] = q
+	i, _ := slices.BinarySearch(s.names, name)
+	s.names = slices.Insert(s.names, i, name)
+	return &q.Queue
+}
+
+// Find gives the record of a ref, or nil.
+func (s *records) Find(ref storage.Ref) *engine.Record {
+	if q := s.queues[ref.Queue]; q != nil {
+		return q.records[ref.ID]
+	}
+	return nil
+}
+
+// Holder gives the hold on a unique key.
+func (s *records) Holder(name, key string) (engine.Hold, bool) {
+	if q := s.queues[name]; q != nil && q.keys[key] != nil {
+		return q.keys[key].Hold, true
+	}
+	return engine.Hold{}, false
+}
+
+// Hold replaces the hold on a unique key.
+func (s *records) Hold(to *engine.Queue, key string, h engine.Hold) {
+	q := ours(to)
+	q.drop(key)
+	held := &hold{Hold: h, key: key}
+	q.keys[key] = held
+	if h.Until != 0 {
+		held.place = (*Storage)(s).at(h.Until)
+		q.windows.insert(held.place, held)
+	}
+}
+
+// Free ends the hold that a task has for its life.
+func (s *records) Free(q *engine.Queue, key, _ string) { delete(ours(q).keys, key) }
+
+// Add makes the record of an insert.
+func (s *records) Add(q *engine.Queue, in *storage.Insert) *engine.Record {
+	r := &engine.Record{Spec: engine.SpecOf(in)}
+	r.Payload, r.Headers = bytes.Clone(in.Payload), maps.Clone(in.Headers)
+	r.Cursor = engine.CopyCursor(in.Cursor)
+	ours(q).records[in.Ref.ID] = r
+	return r
+}
+
+// Move takes a record from its line to another.
+func (s *records) Move(r *engine.Record, to engine.State, at place) {
+	q := ours(r.Queue)
+	q.lift(r)
+	q.line(to).insert(at, r)
+	if to == engine.Dead && q.lines[to].size > s.step.Limits.DeadMax {
+		s.overfull = append(s.overfull, q)
+	}
+}
+
+// lift takes a record out of the line in which it stands.
+func (q *queue) lift(r *engine.Record) {
+	if r.State != engine.None {
+		q.line(r.State).remove(r.Place)
+	}
+}
+
+// Transfer takes a record to another queue, where it stands in no line yet.
+func (s *records) Transfer(r *engine.Record, to *engine.Queue) {
+	s.Remove(r)
+	ours(to).records[r.ID] = r
+}
+
+// Remove takes a record out of the storage.
+func (s *records) Remove(r *engine.Record) {
+	q := ours(r.Queue)
+	q.lift(r)
+	delete(q.records, r.ID)
+	q.touched = s.step.Now
+}
+
+// First gives the first record in a line.
+func (s *records) First(q *engine.Queue, line engine.State) *engine.Record {
+	_, r, _ := ours(q).lines[line].head()
+	return r
+}
+
+// Ring notes an event of a record's queue. A due moment is one where it is earlier than those
+// that are known.
+func (s *records) Ring(r *engine.Record, alert bool) {
+	switch r.State {
+	case engine.Scheduled, engine.Retry, engine.Cursor:
+		if s.First(r.Queue, r.State) != r {
+			return
+		}
+	default:
+	}
+	(*Storage)(s).ring(ours(r.Queue), alert)
+}
+
+// copyIn gives the storage copies of what the changes and results of a Tx left in its records.
+func (s *records) copyIn(tx *storage.Tx, a *storage.Applied) {
+	if a.Err != nil {
+		return
+	}
+	for i := range tx.Changes {
+		ch := &tx.Changes[i]
+		r := s.Find(a.Changed[i].Ref)
+		if r == nil || ch.Encoding == "" && ch.Headers == nil && ch.Cursor == nil {
+			continue
+		}
+		r.Payload, r.Headers, r.Cursor = bytes.Clone(r.Payload), maps.Clone(r.Headers), engine.CopyCursor(r.Cursor)
+	}
+	for i := range tx.Settles {
+		if se := &tx.Settles[i]; se.Result != nil {
+			if r := s.Find(se.Fence.Ref); r != nil && r.Side != nil {
+				r.Side.Result = bytes.Clone(r.Side.Result)
+			}
+		}
+	}
+}
+
+// trimDead lets the oldest dead tasks go where there are too many. It comes at the end of a
+// step, because the step may yet have to do with one of them.
+func (s *records) trimDead() {
+	for _, q := range s.overfull {
+		for q.lines[engine.Dead].size > s.step.Limits.DeadMax {
+			s.step.Remove(s.First(&q.Queue, engine.Dead))
+		}
+	}
+	clear(s.overfull)
+	s.overfull = s.overfull[:0]
+}
+
+// copyOut gives a caller copies of what a task shares with its record, but for the payload.
+func copyOut(t *storage.Task) {
+	t.Headers = maps.Clone(t.Headers)
+	t.Cursor = engine.CopyCursor(t.Cursor)
+	t.Attempts = slices.Clone(t.Attempts)
+}
+
+// listed gives a record as a listing shows it.
+func listed(r *engine.Record) storage.Task {
+	var t storage.Task
+	r.CopyTo(&t)
+	t.Payload = bytes.Clone(t.Payload)
+	copyOut(&t)
+	return t
+}
+
+// whole gives everything of a record but its token.
+func whole(r *engine.Record) storage.Task {
+	t := listed(r)
+	if side := r.Side; side != nil {
+		t.Stack = side.Stack
+		t.Result, t.Progress = bytes.Clone(side.Result), bytes.Clone(side.Progress)
+		t.Checkpoint = bytes.Clone(side.Checkpoint)
+	}
+	return t
+}
