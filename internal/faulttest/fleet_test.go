@@ -288,14 +288,14 @@ func (f *fleet) awaitWhat(worker, what string, n int, limit time.Duration) histo
 	})
 }
 
-// poll looks at a condition until it holds or the limit has passed, and reports
-// whether it holds.
+// poll looks at a condition until it holds or the limit has passed, which is longer on a
+// busy machine, and reports whether it holds.
 func poll(limit time.Duration, holds func() bool) bool {
-	deadline := time.Now().Add(limit)
+	begun := time.Now()
 	every := time.NewTicker(10 * time.Millisecond)
 	defer every.Stop()
 	for !holds() {
-		if time.Now().After(deadline) {
+		if took := time.Since(begun); took > limit && took > machine.Stretch(limit, begun) {
 			return false
 		}
 		<-every.C

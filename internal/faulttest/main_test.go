@@ -10,12 +10,17 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
+
+	"github.com/midgehq/midge/internal/testserver"
 )
 
 // atOnce is how many tests run beside each other. They wait for leases, outages and
 // ticks more than they compute, so that the number of processors is no measure; but
 // twelve of them starved the leases of each other on two processors.
 const atOnce = "6"
+
+// machine is how busy the machine is while the tests run.
+var machine *testserver.Pace
 
 func TestMain(m *testing.M) {
 	logging.Disable() // what go-redis writes of each dial that failed; these tests cut lines all the time
@@ -26,7 +31,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	machine = testserver.NewPace()
 	code := m.Run()
+	machine.Close()
 	if err := stopShared(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)

@@ -55,9 +55,10 @@ func TestATerminatedRunnerGivesItsTasksBack(t *testing.T) {
 		took["leaver"] = time.Since(told)
 		t.Logf("ended after the signal: the leaver in %v, with a grace of %v, the busy one in %v",
 			took["leaver"].Round(time.Millisecond), grace, took["busy"].Round(time.Millisecond))
+		bound := grace + machine.Stretch(2*time.Second, told)
 		for name, d := range took {
-			if d > grace+2*time.Second {
-				t.Errorf("%s ended %v after SIGTERM, want at most %v", name, d, grace+2*time.Second)
+			if d > bound {
+				t.Errorf("%s ended %v after SIGTERM, want at most %v", name, d, bound)
 			}
 		}
 		h := f.await("all that was left behind runs elsewhere", 20*time.Second, func(h history) bool {
@@ -90,7 +91,7 @@ func (f *fleet) enqueueBacklog(queue string, n int) {
 // started nothing more.
 func checkNoNewClaims(t *testing.T, h history, told time.Time) {
 	t.Helper()
-	const atOnce = 200 * time.Millisecond // for the signal to arrive
+	atOnce := machine.Stretch(200*time.Millisecond, told) // for the signal to arrive
 	for _, e := range h.of(claimBegun, runStart).after(told.Add(atOnce)) {
 		if e.Worker != "stays" {
 			t.Errorf("%s: %s %s %v after SIGTERM, want none", e.Worker, e.What, e.Ref, e.At.Sub(told))
@@ -118,8 +119,8 @@ func checkGivenBack(t *testing.T, h history, told time.Time) {
 		}
 	}
 	t.Logf("%d tasks were released; the slowest started %v later elsewhere", len(released), slowest.Round(time.Millisecond))
-	if slowest > time.Second {
-		t.Errorf("a released task started %v later, want within a second", slowest)
+	if bound := machine.Stretch(time.Second, told); slowest > bound {
+		t.Errorf("a released task started %v later, want within %v", slowest, bound)
 	}
 	if left := len(released.where(leftBehind)); left != 15 {
 		t.Errorf("%d of the jobs that outlast the grace were released, want 15", left)
@@ -155,10 +156,11 @@ func TestShutdownWhileTheStorageIsAway(t *testing.T) {
 		run := f.awaitWhat("leaver", runnerStopped, 1, time.Second).of(runnerStopped)[0].At.Sub(told)
 		t.Logf("Run returned %v after the signal, with a grace of %v; the process ended after %v",
 			run.Round(time.Millisecond), grace, took.Round(time.Millisecond))
-		const closing = 1500 * time.Millisecond // a second for Close, and the end of the process
-		if run > grace+2*time.Second || took > grace+2*time.Second+closing {
+		bound := grace + machine.Stretch(2*time.Second, told)
+		closing := machine.Stretch(1500*time.Millisecond, told) // a second for Close, and the end of the process
+		if run > bound || took > bound+closing {
 			t.Errorf("Run returned %v after SIGTERM and the process ended after %v, want at most %v, and %v to close",
-				run, took, grace+2*time.Second, closing)
+				run, took, bound, closing)
 		}
 		must(t, outages[1].back(s))
 		f.letThrough("end")

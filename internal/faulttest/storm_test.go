@@ -71,7 +71,7 @@ func TestAStorm(t *testing.T) {
 	}
 }
 
-// storm is a fleet in bad weather.
+// storm is a fleet to which everything happens at once.
 type storm struct {
 	*fleet
 	plan    plan
@@ -129,7 +129,7 @@ func (s *storm) begin() *worker {
 
 // blow has all that is planned happen, each part of it spread over the storm.
 func (s *storm) blow(seed uint64) {
-	client := s.dial() // while the weather is good
+	client := s.dial() // before the first fault
 	s.awaitWhat("", workerReady, len(s.runners), 30*time.Second)
 	s.await("a tick", 30*time.Second, func(h history) bool { return len(ticksOf(h)) > 0 })
 	s.begun = time.Now()

@@ -49,13 +49,14 @@ type pickups struct {
 	cfg    postgres.Config
 	client *midge.Client
 	took   chan time.Duration
+	pace   *testserver.Pace
 }
 
 // newPickups starts a runner. Tasks are enqueued by another process's storage, so that
 // nothing but a notification tells the runner.
 func newPickups(t *testing.T, from, to postgres.Config) *pickups {
 	t.Helper()
-	p := &pickups{T: t, cfg: to, took: make(chan time.Duration, 100)}
+	p := &pickups{T: t, cfg: to, took: make(chan time.Duration, 100), pace: testserver.StartPace(t)}
 	producer, _ := opened(t, from)
 	p.client = must(midge.NewClient(producer, midge.ClientConfig{}))(t)
 	store, _ := opened(t, to)
@@ -91,8 +92,8 @@ func (p *pickups) once(n int) []time.Duration {
 	for i := range waited {
 		select {
 		case waited[i] = <-p.took:
-		case <-time.After(10 * time.Second):
-			p.Fatal("a job was not picked up in 10 s")
+		case <-time.After(time.Minute):
+			p.Fatal("a job was not picked up in a minute")
 		}
 	}
 	return waited
@@ -101,6 +102,7 @@ func (p *pickups) once(n int) []time.Duration {
 // measure has n jobs picked up, some at a time, and compares the last hundredth.
 func (p *pickups) measure(what string, n, atOnce int, limit time.Duration) {
 	p.Helper()
+	begun := time.Now()
 	var waited []time.Duration
 	for len(waited) < n {
 		waited = append(waited, p.once(atOnce)...)
@@ -108,7 +110,7 @@ func (p *pickups) measure(what string, n, atOnce int, limit time.Duration) {
 	slices.Sort(waited)
 	half, p99 := waited[len(waited)/2], waited[(len(waited)-1)*99/100]
 	p.Logf("%s: %d jobs picked up after %v, p99 %v", what, n, half.Round(time.Microsecond), p99.Round(time.Microsecond))
-	if p99 > limit {
+	if p99 > p.pace.Stretch(limit, begun) {
 		p.Errorf("%s: p99 %v, want at most %v", what, p99, limit)
 	}
 }
@@ -127,8 +129,9 @@ func (p *pickups) cut(times int) {
 	for range times {
 		testserver.Await(p, "the listener is back", back)
 		last = pid
+		begun := time.Now()
 		value[bool](p, conn, "SELECT pg_terminate_backend($1)", pid)
-		if waited := p.once(1)[0]; waited > scanned {
+		if waited := p.once(1)[0]; waited > p.pace.Stretch(scanned, begun) {
 			p.Errorf("beside an end of the listener: picked up after %v", waited)
 		}
 	}

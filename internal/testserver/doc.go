@@ -20,6 +20,8 @@
 // PostgreSQL in front of an address: it loses requests or replies, holds them, adds
 // latency, goes silent, or refuses connections.
 //
+// [Pace] tells a slow program from a busy machine, for tests with a bound in time.
+//
 // Nothing here sleeps for a fixed time: it polls a condition until a deadline, as
 // tests do with [Await].
 package testserver

@@ -79,12 +79,12 @@ func (l *link) carry(ctx context.Context, in []byte, to net.Conn, w way) (int, b
 	return seen, l.send(ctx, to, in[sent:seen])
 }
 
-// send writes what the weather lets through, and reports whether it could.
+// send writes what the faults of the proxy let through, and reports whether it could.
 func (l *link) send(ctx context.Context, to net.Conn, b []byte) bool {
 	if len(b) == 0 {
 		return true
 	}
-	_, delay := l.proxy.weather()
+	_, delay := l.proxy.passage()
 	if delay > 0 {
 		timer := time.NewTimer(delay)
 		defer timer.Stop()
@@ -94,7 +94,7 @@ func (l *link) send(ctx context.Context, to net.Conn, b []byte) bool {
 			return false
 		}
 	}
-	gate, _ := l.proxy.weather()
+	gate, _ := l.proxy.passage()
 	if !wait(ctx, gate) {
 		return false
 	}

@@ -187,9 +187,9 @@ func (p *Proxy) forward(ctx context.Context, client net.Conn) {
 	l.lost()
 }
 
-// weather gives what applies to a packet that arrives now: the gate, closed once
+// passage gives what applies to a packet that arrives now: the gate, closed once
 // it is open, and the delay of one direction.
-func (p *Proxy) weather() (gate <-chan struct{}, delay time.Duration) {
+func (p *Proxy) passage() (gate <-chan struct{}, delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.gate, p.delay / 2

@@ -32,13 +32,13 @@ func Require(t testing.TB) {
 // awaitLimit is how long [Await] and the servers' own conditions may take. It is
 // long because it is spent only where something is broken, and a loaded machine
 // under the race detector is slow.
-const awaitLimit = 20 * time.Second
+const awaitLimit = time.Minute
 
 // pollEvery is the pause between two looks at a condition.
 const pollEvery = 5 * time.Millisecond
 
 // Await looks at a condition until it holds and fails the test where that takes
-// more than 20 seconds. what says what is awaited, such as "the task is dead".
+// more than a minute. what says what is awaited, such as "the task is dead".
 func Await(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	if !poll(awaitLimit, condition) {
