@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/midgehq/midge/internal/runner"
+	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -220,8 +221,8 @@ func (r *Runner) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, h := range unserved {
-		r.log.warnf("jobs of kind %s go to queue %s, which this runner does not serve", h.kind, h.queue)
+	for _, line := range unserved {
+		r.log.warnf("%s", line)
 	}
 	if len(r.jobs.handlers) == 0 {
 		r.log.warnf("no job is registered: this runner can run nothing")
@@ -229,9 +230,9 @@ func (r *Runner) Run(ctx context.Context) error {
 	return r.actors.Run(ctx)
 }
 
-// begin marks the runner as started, settles its queues and gives the handlers whose queue is not
-// served.
-func (r *Runner) begin() (unserved []*handler, err error) {
+// begin marks the runner as started, settles its queues and says what goes to queues that it does
+// not serve.
+func (r *Runner) begin() (unserved []string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.running {
@@ -251,15 +252,27 @@ func (r *Runner) begin() (unserved []*handler, err error) {
 			r.weights = declared
 		}
 	}
-	for _, h := range r.jobs.handlers {
-		if !slices.Contains(r.queues, h.queue) {
-			unserved = append(unserved, h)
-		}
-	}
 	if err := r.serve("queues", r.queues, r.weights); err != nil {
 		return nil, fmt.Errorf("midge: start the runner: %w", err)
 	}
-	return unserved, nil
+	return r.unserved(), nil
+}
+
+// unserved says which jobs and schedules go to queues that are not served. The mutex is held.
+func (r *Runner) unserved() []string {
+	var lines []string
+	const not = "queue %s, which this runner does not serve"
+	for _, kind := range slices.Sorted(maps.Keys(r.jobs.handlers)) {
+		if queue := r.jobs.handlers[kind].queue; !slices.Contains(r.queues, queue) {
+			lines = append(lines, fmt.Sprintf("jobs of kind %s go to "+not, kind, queue))
+		}
+	}
+	for _, d := range r.actors.Declared() {
+		if !slices.Contains(r.queues, d.Ref.Queue) {
+			lines = append(lines, fmt.Sprintf("schedule %s enqueues to "+not, schedule.Name(d.Ref), d.Ref.Queue))
+		}
+	}
+	return lines
 }
 
 // Stop stops the runner and cuts the grace period short: the contexts of running
@@ -269,7 +282,8 @@ func (r *Runner) Stop() { r.actors.Stop() }
 // SetQueues changes the queues that are served, also while the runner runs. With
 // weights nil they are served in strict order. Once it has returned no job of a queue that is
 // served no more begins: what was claimed there is given back. Jobs that have begun go on.
-// [Client.Runners] tells of the change with the next heartbeat, which goes out at once.
+// [Client.Runners] tells of the change with the next heartbeat, which goes out at once. The log
+// warns of the jobs and schedules whose queue is served no more.
 func (r *Runner) SetQueues(queues []string, weights map[string]int) error {
 	if len(queues) == 0 {
 		return fmt.Errorf("midge: set queues: %w", storage.Invalid("queues", "none", "at least one queue"))
@@ -277,12 +291,27 @@ func (r *Runner) SetQueues(queues []string, weights map[string]int) error {
 	if err := checkQueues("queues", queues, "weights", weights); err != nil {
 		return fmt.Errorf("midge: set queues: %w", err)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.serve("queues", queues, weights); err != nil {
+	unserved, err := r.serveOthers(queues, weights)
+	if err != nil {
 		return fmt.Errorf("midge: set queues: %w", err)
 	}
+	for _, line := range unserved {
+		r.log.warnf("%s", line)
+	}
 	return nil
+}
+
+// serveOthers has the runner serve other queues and says what goes to those that it serves no
+// more. Before Run, which says that itself, it says nothing.
+func (r *Runner) serveOthers(queues []string, weights map[string]int) (unserved []string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.unserved()
+	if err := r.serve("queues", queues, weights); err != nil || !r.running {
+		return nil, err
+	}
+	known := func(line string) bool { return slices.Contains(before, line) }
+	return slices.DeleteFunc(r.unserved(), known), nil
 }
 
 // serve has the runner serve queues, given under such a name. With the queues of the declared

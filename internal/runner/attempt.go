@@ -158,17 +158,21 @@ func (a *Attempt) isOverdue(now moment) bool {
 	return a.overdue(now)
 }
 
-// end cancels the job's context with a cause, or keeps one that waits from running.
-func (a *Attempt) end(cause error) {
+// end cancels the job's context with a cause, or keeps one that waits from running. It reports
+// whether that ended a job which ran.
+func (a *Attempt) end(cause error) bool {
 	a.mu.Lock()
-	if a.cause == nil {
+	first := a.cause == nil
+	if first {
 		a.cause = cause
 	}
+	ended := first && a.phase == runs
 	full := a.full
 	a.mu.Unlock()
 	if full != nil {
 		full.cancel(cause)
 	}
+	return ended
 }
 
 // errServedNoMore is why a task is given back that a worker had taken when its queue was dropped.

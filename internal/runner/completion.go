@@ -30,6 +30,7 @@ func (a *Attempt) CompleteWith(ctx context.Context, with storage.Applier) error 
 	}
 	switch {
 	case err == nil:
+		a.tellLeftOut(a, tx.Inserts, applied[0].Inserted)
 		return nil
 	case again && errors.Is(err, storage.ErrLeaseLost):
 		err = fmt.Errorf("%w before, or %w", ErrCompleted, err)
@@ -125,9 +126,12 @@ func (j *judge) settleApart(ctx context.Context, a *Attempt, err error, took tim
 	defer cancel()
 	alone := []settlement{j.settlement(a, err, took)} //nolint:contextcheck // its calls end with the shard
 	applied, failed := j.tasks.Apply(ctx, storage.Tx{Settles: []storage.Settle{alone[0].settle()}})
-	if failed != nil {
+	switch {
+	case failed != nil:
 		a.shard.settler.giveUp(alone, failed)
-		return
+	case mayComeLater(applied[0].Err): // the settler alone knows what waits for another try
+		a.shard.settler.add(alone[0])
+	default:
+		a.shard.settler.settled(alone, applied)
 	}
-	a.shard.settler.settled(alone, applied)
 }

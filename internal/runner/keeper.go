@@ -155,22 +155,39 @@ func (s *shared) leaseLost(a *Attempt) {
 
 // guard is the actor that ends the contexts of jobs whose lease was not extended in time. It looks
 // at local clocks only, see moment, and sleeps while no attempt is in flight.
-type guard struct{ *shared }
+type guard struct {
+	*shared
+
+	told bool // a line about the jobs that it ends was logged, and some lease is overdue since
+}
 
 // loop guards until ctx ends.
 func (g *guard) loop(ctx context.Context) {
 	every := max(g.lease/20, 50*time.Millisecond)
 	for g.slots.inFlight.wait(ctx) && sleep(ctx, every) {
-		now := g.now()
-		for _, a := range g.slots.all(nil) {
-			if !a.hasJoined() && a.isOverdue(now) {
-				a.end(storage.ErrLeaseLost)
-			}
-			if since, stuck := a.ignoresEnd(now.mono, stuckAfter); stuck {
-				g.log.stuck(a, since)
+		g.look(g.now())
+	}
+}
+
+// look ends the contexts of the jobs whose leases are overdue, and says so once for all that
+// come to it one after the other.
+func (g *guard) look(now moment) {
+	overdue, ended := false, 0
+	for _, a := range g.slots.all(nil) {
+		if !a.hasJoined() && a.isOverdue(now) {
+			overdue = true
+			if a.end(storage.ErrLeaseLost) {
+				ended++
 			}
 		}
+		if since, stuck := a.ignoresEnd(now.mono, stuckAfter); stuck {
+			g.log.stuck(a, since)
+		}
 	}
+	if ended > 0 && !g.told {
+		g.log.overdueEnded(ended, g.lease)
+	}
+	g.told = overdue && (g.told || ended > 0)
 }
 
 // stuckAfter is how long a job may run on after its context ended before a line says

@@ -166,6 +166,18 @@ func (l *lifeLog) leaseLost(a *Attempt) {
 	l.warn(l.about(a) + " lost its lease, its context has ended")
 }
 
+// overdueEnded tells of the first jobs that end because no call has extended their leases in time.
+func (l *lifeLog) overdueEnded(jobs int, lease time.Duration) {
+	l.warn(fmt.Sprintf("no call has extended the lease of %d running jobs for most of its %v: "+
+		"their contexts have ended, and those of others that come to this; their tasks run again", jobs, lease))
+}
+
+// leftOut tells of a follow-up that was not enqueued because its id has a task that will not run.
+func (l *lifeLog) leftOut(a *Attempt, follow *storage.Insert, there storage.State) {
+	l.warn(fmt.Sprintf("the follow-up %s %s of %s was left out: a task of this id is %s",
+		follow.Kind, follow.Ref, l.about(a), there))
+}
+
 func (l *lifeLog) lost(a *Attempt, took time.Duration) {
 	l.warn(fmt.Sprintf("%s came too late: its lease was lost, nothing was stored, took %v",
 		l.about(a), rounded(took)))

@@ -164,7 +164,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	defer drain()
 	var all crew
 	all.others.Go(func() { r.heartbeat.loop(hard) })
-	all.others.Go(func() { (&guard{r.shared}).loop(hard) })
+	all.others.Go(func() { (&guard{shared: r.shared}).loop(hard) })
 	all.others.Go(func() { (&sweeper{r.shared, r.queues, r.schedules}).loop(draining) })
 	all.others.Go(func() { r.watchWarnings(draining, warnings) })
 	r.spread(draining, hard, &all)

@@ -292,6 +292,12 @@ func refusesTx(err error) bool {
 	return errors.As(err, &invalid) || errors.As(err, &dep) || errors.Is(err, storage.ErrSpan)
 }
 
+// mayComeLater reports whether the storage may yet take the Tx that it refused: its queue is
+// damaged, say.
+func mayComeLater(err error) bool {
+	return err != nil && !errors.Is(err, storage.ErrLeaseLost) && !refusesTx(err)
+}
+
 // settled reports a batch that went through, Tx by Tx.
 func (s *settler) settled(batch []settlement, applied []storage.Applied) {
 	ended := make([]*Attempt, 0, len(batch))
@@ -303,9 +309,10 @@ func (s *settler) settled(batch []settlement, applied []storage.Applied) {
 				s.released.Add(1)
 			}
 			s.log.settled(sm, applied[i].Settled[0].State)
+			s.tellLeftOut(sm.attempt, sm.followUps(), applied[i].Inserted)
 		case errors.Is(err, storage.ErrLeaseLost):
 			s.log.lost(sm.attempt, sm.took)
-		case !refusesTx(err): // its queue is damaged, say
+		case mayComeLater(err):
 			s.later(batch[i:i+1], err)
 			continue
 		default:
@@ -315,6 +322,15 @@ func (s *settler) settled(batch []settlement, applied []storage.Applied) {
 		ended = append(ended, sm.attempt)
 	}
 	s.slots.settled(ended...)
+}
+
+// tellLeftOut logs the follow-ups whose ids have tasks that will not run.
+func (s *shared) tellLeftOut(a *Attempt, follow []storage.Insert, placed []storage.Placed) {
+	for i := range min(len(follow), len(placed)) {
+		if p := placed[i]; p.Existing && p.Ref == follow[i].Ref && (p.State == storage.Dead || p.State == storage.Cancelled) {
+			s.log.leftOut(a, &follow[i], p.State)
+		}
+	}
 }
 
 // refusedFollowUp names the follow-up that an error refuses, whose id is taken: nothing else
