@@ -218,7 +218,7 @@ func recoverMutants() []mutant {
 		})}, "suspect/starts at once"),
 		breaks("suspects last", fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
 			slices.SortStableFunc(c.Tasks, func(a, b storage.Task) int { return a.Crashes - b.Crashes })
-		})}, "suspect/keeps its place"),
+		})}, "suspect/keeps its place", "suspect/joins the tail"),
 		knowing("suspects not counted", func(m *mind) *fault {
 			return &fault{stats: counted(func(s *storage.Stats) {
 				for t := range storage.Each(context.Background(), m.Storage, s.Queue, storage.Waiting) { //nolint:errcheck // a lie

@@ -44,6 +44,9 @@ func recoverRules() []rule {
 			"A suspect is claimed only to start at once, never ahead."),
 		state("suspect/keeps its place", suspectPlace,
 			"A suspect's place in the order is that of any other task."),
+		state("suspect/joins the tail", suspectJoins,
+			"A suspect that is promoted to the tail of its priority stands before the tasks that join later, "+
+				"whatever the same Claim promotes and takes."),
 		state("suspect/counted as waiting", suspectCounted,
 			"Suspects are counted and listed as waiting."),
 		state("suspect/no work at once", suspectNoMore,
@@ -306,6 +309,20 @@ func suspectPlace(r *rig) {
 	r.add("a")
 	c := r.claim(asking(3))
 	r.want("claimed", ids(c.Tasks), []string{"urgent", "poison", "a"})
+}
+
+func suspectJoins(r *rig) {
+	r.suspects("poison")
+	h := r.take(asking(1), "poison")
+	r.insert(delayed("a", time.Second))
+	r.settle(h, storage.Settle{Outcome: storage.Snooze, Delay: time.Second})
+	r.passTo(r.read("poison").Due)
+	r.take(ask(1), "a")
+	r.maintain()
+	r.add("later")
+	want := []string{"poison", "later"}
+	r.want("listed", ids(r.list(storage.Waiting)), want)
+	r.want("claimed", ids(r.claim(asking(2)).Tasks), want)
 }
 
 func suspectCounted(r *rig) {

@@ -105,29 +105,34 @@ local function sweep(q, n, leaving)
 end
 
 -- planline plans who joins the line, in their turn, and who leaves it out of turn. The
--- entries of the latter become void up to those that join with or after them.
+-- entries of the latter become void up to those that join with or after them. Suspects get
+-- their places between those that join after all: who joined and left in this call has none.
 local function planline(q, left)
-  local joiners, last, push, void, leaving = q.joiners, q.m.tail, {}, {}, {}
+  local joiners, last, push, between, void, leaving = q.joiners, q.m.tail, {}, {}, {}, {}
   if #left > 0 then
     for i = 1, #left do leaving[left[i].id] = true end
     sweep(q, 100 + 2 * #left, leaving)
   end
   table.sort(joiners, function(x, y) return x[1] < y[1] end)
   for i = 1, #joiners do
-    push[i] = joiners[i][2]
-    if joiners[i][3] then joiners[i][3].number = last + i end
+    local score, id, e = unpack(joiners[i])
+    if e and e.st == 'z' then
+      between[#between + 1], between[#between + 2] = last + #push + score % 1, id
+    else
+      push[#push + 1] = id
+      if e then e.number = last + #push end
+    end
   end
   for i = 1, #left do
     local e = left[i]
     void[2 * i - 1], void[2 * i] = e.number and e.number - 1 or last + #push, e.id
   end
   write(q, 'ZADD', VOIDS, void)
+  write(q, 'ZADD', SETS.z, between)
   write(q, 'RPUSH', LINE, push)
   if #left > 0 then bump(q, 'void', #left) end
-  if #push > 0 then
-    bump(q, 'tail', #push)
-    q.work = true
-  end
+  if #push > 0 then bump(q, 'tail', #push) end
+  q.work = q.work or #push + #between > 0
 end
 
 -- planmoves plans what the entries touched have come to: removals first.
@@ -148,7 +153,7 @@ local function planmoves(q)
       if was == 'p' then unlet[#unlet + 1] = e.id end
       if not st then unset[#unset + 1] = e.id end
     end
-    if st == 'l' and e.score then
+    if e.score and (st == 'l' or st == 'z' and e.score % 1 > 0) then -- see tail
       q.joiners[#q.joiners + 1] = {e.score, e.id, e}
     elseif st and e.score then
       local list = add[st]
