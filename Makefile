@@ -9,19 +9,17 @@ BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test test-long check servers systems tidy lint unit bench generate fmt
+.PHONY: help test test-long servers systems tidy lint linters vulncheck unit bench generate fmt
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: servers check unit ## everything: servers, systems, lint, drift, all tests under the race detector
-
-check: systems tidy lint ## everything but the tests
+test: servers unit ## all tests, with real servers, under the race detector; a skip is a failure
 
 servers: # installs redis-server, PostgreSQL and pgbouncer where they are missing, or says how
 	@tools/need-servers.sh
 
-systems: ## build, and vet with the tests, for linux, darwin and windows
+systems: # builds, and vets with the tests, for linux, darwin and windows
 	@for os in $(SYSTEMS); do \
 		echo "$$os: build and vet"; \
 		CGO_ENABLED=0 GOOS=$$os $(GO) build ./... && CGO_ENABLED=0 GOOS=$$os $(GO) vet ./... || exit 1; \
@@ -31,9 +29,13 @@ tidy: # fails where go.mod or go.sum would change
 	$(GO) mod tidy -diff
 	$(GO) mod tidy -C bench -diff
 
-lint: $(LINT) $(VULNCHECK) ## all linters, known vulnerabilities; .golangci.yml says which are off and why
+lint: tidy systems linters vulncheck ## go.mod, the three systems, all linters, known vulnerabilities
+
+linters: $(LINT) # .golangci.yml says which are off and why
 	$(LINT) run ./...
 	cd bench && ../$(LINT) run ./...
+
+vulncheck: $(VULNCHECK)
 	tools/vulncheck.sh $(VULNCHECK)
 	cd bench && ../tools/vulncheck.sh ../$(VULNCHECK)
 
@@ -45,12 +47,18 @@ $(VULNCHECK): tools/go.mod tools/go.sum
 	cd tools && $(GO) build -o ../$(VULNCHECK) golang.org/x/vuln/cmd/govulncheck
 	@touch $(VULNCHECK)
 
-# One package after the other: leases of two seconds are lost where two suites starve
-# each other on two cores.
-unit: ## the tests, with real servers; a skip is a failure
+# The packages whose tests measure time, or starve each other's leases of two seconds on two
+# cores: they run alone, one after the other. All others run side by side.
+ALONE := ./internal/pgfault ./internal/faulttest
+BESIDE = $(filter-out $(ALONE:./%=github.com/midgehq/midge/%),$(shell $(GO) list ./...))
+
+unit: # the tests without a look at what is installed
 	$(GO) build -o $(RUNTESTS) ./internal/runtests
-	MIDGE_TEST_SERVERS=1 $(RUNTESTS) -race -p 1 -timeout 30m ./...
-	cd bench && MIDGE_TEST_SERVERS=1 ../$(RUNTESTS) ./...
+	status=0; export MIDGE_TEST_SERVERS=1; \
+	$(RUNTESTS) -race -p 2 -timeout 20m $(BESIDE) || status=1; \
+	$(RUNTESTS) -race -p 1 -timeout 20m $(ALONE) || status=1; \
+	(cd bench && ../$(RUNTESTS) ./...) || status=1; \
+	exit $$status
 
 # Two hours on two cores. One after the other, as some measure time; the storm is last.
 test-long: servers ## failures and storms in full, with their figures
