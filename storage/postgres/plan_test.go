@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ func TestPlansNeedNoStatistics(t *testing.T) {
 		everything(t, session, 3)
 	}
 	everything(t, session, 3000)
+	amongManyLanes(t, server, cfg)
 	lines := strings.Split(server.Log(), "\n")
 	for i, line := range lines {
 		switch {
@@ -96,6 +98,30 @@ func everything(t *testing.T, session *storage.Session, n int) {
 	if _, err := session.DeleteAll(t.Context(), "q", storage.Dead, nil); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// amongManyLanes has sessions insert side by side, so that their calls share flushes, while the
+// storage remembers the lanes of many others.
+func amongManyLanes(t *testing.T, server *testserver.PostgresServer, cfg postgres.Config) {
+	t.Helper()
+	if err := server.Exec(t.Context(), `INSERT INTO `+cfg.Schema+`.lanes (lane, opened, seq, base, verb, outcome)
+		SELECT decode(md5(n::text), 'hex'), (date_part('epoch', now()) * 1000000)::int8, 1, 1, 'a', ''
+		FROM generate_series(1, 5000) n`); err != nil {
+		t.Fatal(err)
+	}
+	store, _ := opened(t, cfg)
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			session := storage.NewSession(store, 0)
+			for range 20 {
+				if _, err := session.Apply(t.Context(), insertTxs(1)...); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 // endings extends leases, and ends them in all ways there are: most by a completion.

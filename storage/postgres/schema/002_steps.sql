@@ -167,7 +167,7 @@ DECLARE
 	now int8 := {schema}.told();
 	base int8 := {schema}.stamp(now, 2);
 BEGIN
-	IF NOT p_opened BETWEEN now - {lanelife} AND now + {lanelife} THEN
+	IF p_opened NOT BETWEEN now - {lanelife} AND now + {lanelife} THEN
 		RETURN 0;
 	END IF;
 	INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
@@ -292,7 +292,8 @@ END $$;
 
 -- present admits calls that go as expected and reports whether all of them were admitted.
 -- Where it reports false some may have been: the caller rolls back, or had but one. Lanes are
--- compared so that no plan but one look for each can find them.
+-- compared so that no plan but one look for each can find them, and their age stands in a
+-- call, which tells the planner nothing: as a mere range it made it read all lanes.
 CREATE FUNCTION {schema}.present(lanes bytea[], opens int8[], seqs int8[], offs int8[], p_base int8, now int8)
 RETURNS bool LANGUAGE plpgsql AS $$
 DECLARE
@@ -300,12 +301,12 @@ DECLARE
 BEGIN
 	IF cardinality(lanes) = 1 THEN
 		UPDATE {schema}.lanes l SET seq = seqs[1], base = p_base + offs[1], verb = 'a', outcome = ''
-		WHERE l.lane = lanes[1] AND l.seq < seqs[1] AND l.opened BETWEEN now - {lanelife} AND now + {lanelife};
+		WHERE l.lane = lanes[1] AND l.seq < seqs[1] AND coalesce(l.opened BETWEEN now - {lanelife} AND now + {lanelife}, false);
 	ELSE
 		UPDATE {schema}.lanes l SET seq = u.seq, base = p_base + u.off, verb = 'a', outcome = ''
 		FROM unnest(lanes, seqs, offs) AS u (lane, seq, off)
 		WHERE l.lane >= u.lane AND l.lane <= u.lane AND l.seq < u.seq
-			AND l.opened BETWEEN now - {lanelife} AND now + {lanelife};
+			AND coalesce(l.opened BETWEEN now - {lanelife} AND now + {lanelife}, false);
 	END IF;
 	GET DIAGNOSTICS n = ROW_COUNT;
 	IF n < cardinality(lanes) THEN -- some are new
@@ -483,7 +484,7 @@ BEGIN
 	base := {schema}.stamp(now, p_max + 1);
 	IF p_seq > 0 THEN
 		UPDATE {schema}.lanes l SET seq = p_seq, base = step.base, verb = 'c', outcome = ''
-		WHERE l.lane = p_lane AND l.seq < p_seq AND l.opened BETWEEN now - {lanelife} AND now + {lanelife};
+		WHERE l.lane = p_lane AND l.seq < p_seq AND coalesce(l.opened BETWEEN now - {lanelife} AND now + {lanelife}, false);
 		IF NOT FOUND THEN -- new, or not to be carried out
 			PERFORM FROM {schema}.admit(ARRAY[p_lane], ARRAY[p_opened], ARRAY[p_seq], ARRAY[base], 'c', now);
 		END IF;
