@@ -20,8 +20,8 @@ type rule struct {
 }
 
 // table is the import table of the house. Imports run one way: examples to the
-// root to storage, and every storage to storage alone, never to the root or a
-// sibling. A module of others is used in the room named for it.
+// root to storage, and every storage to storage and the parts that storages share,
+// never to the root or a sibling. A module of others is used in the room named for it.
 var table = []rule{
 	{
 		room:  ".",
@@ -32,22 +32,22 @@ var table = []rule{
 		testRooms: []string{"storage/..."},
 	},
 	{room: "storage", testRooms: []string{"storage/memory"}}, // what is derived is tested on a storage
-	{room: "storage/internal/engine", rooms: []string{"storage"}},
+	{room: "storage/internal", rooms: []string{"storage"}},   // parts that storages share
 	{
 		room:      "storage/memory",
-		rooms:     []string{"storage", "storage/internal/engine"},
+		rooms:     []string{"storage", "storage/internal/..."},
 		testRooms: []string{"storage/storagetest"},
 	},
 	{
 		room:        "storage/redis",
-		rooms:       []string{"storage"},
+		rooms:       []string{"storage", "storage/internal/..."},
 		modules:     []string{"github.com/redis/go-redis/v9"},
 		testRooms:   []string{"storage/storagetest"},
 		testModules: []string{"github.com/alicebob/miniredis/v2"},
 	},
 	{
 		room:      "storage/postgres",
-		rooms:     []string{"storage", "storage/internal/engine"},
+		rooms:     []string{"storage", "storage/internal/..."},
 		modules:   []string{"github.com/jackc/pgx/v5"},
 		testRooms: []string{"storage/storagetest"},
 	},

@@ -45,7 +45,7 @@
 //	Within       2 (database/sql: one a statement, about 6)
 //
 // A lone Apply goes out in the goroutine of its caller, and one that arrives while it is
-// under way with the next: concurrent calls share transactions (combine.go). Plain inserts,
+// under way with the next: concurrent calls share transactions (flush.go). Plain inserts,
 // completions and the rest are flushed side by side, and so are two large calls of inserts.
 //
 // A claim promotes what is due in its queue, and then takes what waits. Where nothing

@@ -159,12 +159,3 @@ func wrap(act string, err error) error {
 	}
 	return fmt.Errorf("postgres: %s: %w", act, err)
 }
-
-// ended is the error of a caller whose context ended while its call was under way, or was
-// still to be sent.
-func ended(ctx context.Context, sent bool) error {
-	if !sent {
-		return fmt.Errorf("%w: %w", storage.ErrUnavailable, context.Cause(ctx))
-	}
-	return fmt.Errorf("%w: %w", storage.ErrUnknown, context.Cause(ctx))
-}

@@ -18,7 +18,9 @@ func (s *Storage) Flush(
 		p := newPart(call, txs[i:i+1])
 		parts, class = append(parts, p), max(class, s.classOf(p))
 	}
-	s.flush(ctx, class, parts)
+	if spoiled := s.flush(ctx, class, parts); len(spoiled) > 0 {
+		s.flushApart(ctx, class, spoiled)
+	}
 	for _, p := range parts {
 		applied, errs = append(applied, p.applied), append(errs, p.err)
 	}

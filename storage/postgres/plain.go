@@ -94,11 +94,11 @@ type plainStep struct {
 	told   []int32 // those of them that were notified
 }
 
-// flushPlain carries out parts of one of the plain classes. It gives those that have to
-// go the general way: all of them or none.
-func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*part {
+// flushPlain carries out parts of one of the plain classes, and reports whether they are left, to
+// go the general way. After errBusy none of them happened.
+func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) (left bool, err error) {
 	st := &plainStep{class: class, parts: parts}
-	err := s.retry(ctx, func() (err error) {
+	err = s.retry(ctx, func() (err error) {
 		st.begun, st.base = time.Now(), 0
 		if st.queues, err = s.numbersOf(ctx, queuesOfParts(parts)); err != nil {
 			return err
@@ -110,8 +110,7 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 	})
 	switch {
 	case errors.Is(err, errBusy):
-		flushApart(parts, func(p *part) { s.flush(ctx, class, []*part{p}) })
-		return nil
+		return false, err
 	case err != nil && !unexpected(err):
 		if err = translate(err); errors.Is(err, storage.ErrUnknown) { // it may be there, and late
 			s.late(numbersIn(st.queues))
@@ -119,12 +118,12 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 		for _, p := range parts {
 			p.done, p.err = true, err
 		}
-		return nil
+		return false, nil
 	case err != nil || st.base == 0:
 		if class == classSettle {
 			s.odd.note(queuesOfParts(parts))
 		}
-		return parts
+		return true, nil
 	}
 	s.lateSince(ctx, st.begun, st.queues)
 	s.notes.rung(ctx, st.rung, st.told, false)
@@ -132,7 +131,7 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) []*p
 		p.done = true
 		p.applied = expected(p.txs, st.base+p.begin)
 	}
-	return nil
+	return false, nil
 }
 
 // plainStep carries out parts by one function of the server.

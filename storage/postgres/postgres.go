@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/combine"
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
@@ -36,7 +37,7 @@ type Storage struct {
 	// overfull are queues in which this storage made dead tasks since they were trimmed.
 	overfull oddities
 
-	combiner *combiner
+	combiner *combine.Combiner[*part]
 	server   string // its version
 	warnings []string
 	durable  string
@@ -50,8 +51,9 @@ type Storage struct {
 
 	allowance allowance // of claims
 
-	stop   context.CancelCauseFunc // ends what runs in the background
-	closed atomic.Bool
+	background context.Context         //nolint:containedctx // of what no caller's context ends
+	stop       context.CancelCauseFunc // ends background
+	closed     atomic.Bool
 }
 
 var _ storage.Storage = (*Storage)(nil)
@@ -71,7 +73,7 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 		odd: oddities{until: make(map[string]time.Time)}, overfull: oddities{until: make(map[string]time.Time)},
 	}
 	background, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	s.stop = stop
+	s.background, s.stop = background, stop
 	err := s.connect(background, &cfg)
 	if err == nil {
 		err = s.examine(ctx, cfg.Schema)
@@ -114,7 +116,7 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 		worn: s.vacuum.due, vacuum: s.vacuumWhileBusy, again: make(chan struct{}, 1),
 	}
 	s.warmth = &warmth{up: s.warmUp, ctx: background}
-	s.combiner = &combiner{flush: s.flush, ctx: background, most: cfg.Connections - 2}
+	s.combiner = s.newCombiner(cfg.Connections)
 	return nil
 }
 
@@ -209,7 +211,7 @@ func (s *Storage) Close() error {
 		defer close(ended)
 		var all sync.WaitGroup
 		if s.combiner != nil {
-			all.Go(s.combiner.close)
+			all.Go(s.combiner.Close)
 			all.Go(s.wake.close)
 			all.Go(s.notes.close)
 			all.Go(s.sweep.close)

@@ -9,11 +9,14 @@ import (
 	"slices"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/combine"
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // part is one call of Apply: its Txs are carried out in one transaction.
 type part struct {
+	combine.Call
+
 	call storage.Call
 	txs  []storage.Tx
 	ops  int
@@ -21,7 +24,6 @@ type part struct {
 
 	begin int64 // where in the time of a plain step it begins
 
-	flight  *flight
 	applied []storage.Applied
 	outcome []byte // what the lane remembers, of a verb that is no Apply
 	err     error

@@ -43,7 +43,8 @@ type part struct {
 	outcome string
 	err     error
 	sent    bool // one of its tries may have been
-	flight  *flight
+	spoiled bool // it did not happen, because another part spoiled their script call
+	of      *slotCall
 
 	one room
 }
@@ -101,7 +102,7 @@ func (s *Storage) Apply(
 	if err != nil {
 		return nil, wrap("apply: register queues", err)
 	}
-	if err := s.send(ctx, parts); err != nil {
+	if err := s.send(ctx, call, parts); err != nil {
 		return nil, wrap("apply", err)
 	}
 	if len(txs) > 1 {

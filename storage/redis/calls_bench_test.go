@@ -93,10 +93,12 @@ func (c *benchCalls) applies(txs []storage.Tx, callers int) scriptCall {
 	var parts []*part
 	each := len(txs) / callers
 	for i := range callers {
-		some, _ := c.store.split(c.call(i), txs[i*each:(i+1)*each])
+		call := c.call(i)
+		some, _ := c.store.split(call, txs[i*each:(i+1)*each])
+		bySlot(call, some)
 		parts = append(parts, some...)
 	}
-	all := combine(parts)
+	all := invocationsOf(parts)
 	if len(all) != 1 {
 		c.Fatalf("%d script calls, want one", len(all))
 	}

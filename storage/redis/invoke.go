@@ -2,14 +2,11 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 
 	goredis "github.com/redis/go-redis/v9"
-
-	"github.com/midgehq/midge/storage"
 )
 
 // invocation is one call of apply.lua: parts of one slot and class, in order.
@@ -25,23 +22,23 @@ type invocation struct {
 	sent   sent
 }
 
-// combine joins parts. Parts that a full Redis refuses stay apart from those that it
+// invocationsOf joins parts. Parts that a full Redis refuses stay apart from those that it
 // has to take; the parts of one call stay in order.
-func combine(parts []*part) []*invocation {
+func invocationsOf(parts []*part) []*invocation {
 	if len(parts) == 1 {
 		return []*invocation{{parts: parts, queues: parts[0].queues}}
 	}
 	var all []*invocation
 	last := map[bool]int{true: -1, false: -1} // the open invocation of each class
-	placed := make(map[*flight]int, len(parts))
+	placed := make(map[*slotCall]int, len(parts))
 	for _, p := range parts {
 		at := last[p.grows]
-		if at < placed[p.flight] || !all[at].fits(p) {
+		if at < placed[p.of] || !all[at].fits(p) {
 			at = len(all)
 			all = append(all, &invocation{})
 			last[p.grows] = at
 		}
-		placed[p.flight] = at
+		placed[p.of] = at
 		inv := all[at]
 		inv.parts = append(inv.parts, p)
 		inv.ops += p.ops
@@ -58,7 +55,7 @@ func combine(parts []*part) []*invocation {
 // fits reports whether a part may join. One that others of the same call come before or
 // behind joins no other call, which could spoil it: it would be late when tried again.
 func (inv *invocation) fits(p *part) bool {
-	if f := inv.parts[0].flight; f != p.flight && (!f.single || !p.flight.single) {
+	if c := inv.parts[0].of; c != p.of && (len(c.parts) > 1 || len(p.of.parts) > 1) {
 		return false
 	}
 	most := partOps
@@ -66,30 +63,6 @@ func (inv *invocation) fits(p *part) bool {
 		most = runOps(p.plain == completionRun)
 	}
 	return inv.ops+p.ops <= most && inv.bytes+p.bytes <= partBytes
-}
-
-// flush carries out parts of one slot in one pipeline, by the general script where a short
-// one has left them or was spoiled, and one by one those that failed together.
-func (s *Storage) flush(ctx context.Context, parts []*part) {
-	invocations := combine(parts)
-	for _, inv := range invocations {
-		inv.script = s.scriptOf(inv)
-	}
-	s.invoke(ctx, invocations)
-	var left []*invocation
-	for _, inv := range invocations {
-		err := inv.cmd.Err()
-		if errors.Is(err, goredis.Nil) || inv.script != &s.scripts.apply && spoiled(translate(err, true)) {
-			inv.script = &s.scripts.apply
-			left = append(left, inv)
-		}
-	}
-	s.invoke(ctx, left)
-	apart := s.separate(invocations)
-	s.invoke(ctx, apart)
-	for _, inv := range append(invocations, apart...) {
-		s.hand(inv)
-	}
 }
 
 // scriptOf is the script that is tried first.
@@ -145,7 +118,7 @@ type known struct {
 
 // knows reports whether an invocation may go by the hash of its script.
 func (b *brought) knows(inv *invocation) bool {
-	if f := inv.parts[0].flight; f == nil || f.single {
+	if len(inv.parts[0].of.parts) == 1 {
 		return true
 	}
 	_, knows := b.scripts.Load(known{inv.script, inv.parts[0].slot})
@@ -161,22 +134,6 @@ func (b *brought) learn(inv *invocation) {
 	case err == nil && !b.knows(inv):
 		b.scripts.Store(at, nil)
 	}
-}
-
-// separate gives each part of an invocation that failed an invocation of its own: one
-// of them, such as one on a damaged key, spoiled it for the others, and nothing happened.
-func (s *Storage) separate(invocations []*invocation) (apart []*invocation) {
-	for _, inv := range invocations {
-		err := translate(inv.cmd.Err(), inv.sent.Load())
-		if err == nil || len(inv.parts) == 1 || away(err) ||
-			errors.Is(err, storage.ErrFull) || errors.Is(err, storage.ErrRefused) {
-			continue
-		}
-		for _, p := range inv.parts {
-			apart = append(apart, &invocation{parts: []*part{p}, queues: p.queues, script: &s.scripts.apply})
-		}
-	}
-	return apart
 }
 
 func (s *Storage) pipeline(ctx context.Context, invocations []*invocation) {
@@ -268,9 +225,10 @@ func (s *Storage) hand(inv *invocation) {
 		err = fmt.Errorf("%w: %d outcomes for %d calls", errReply, len(reply)-1, len(inv.parts))
 	}
 	for i, p := range inv.parts {
-		p.sent = p.sent || inv.sent.Load()
+		p.sent, p.spoiled = p.sent || inv.sent.Load(), false
 		if err != nil {
 			p.err = translate(err, p.sent)
+			p.spoiled = len(inv.parts) > 1 && spoiled(p.err)
 			continue
 		}
 		p.err = nil

@@ -11,6 +11,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/combine"
 )
 
 // Storage keeps tasks in Redis. It is safe for concurrent use.
@@ -28,9 +29,10 @@ type Storage struct {
 	calm    calm
 	brought brought
 
-	combiner *combiner
-	stop     context.CancelCauseFunc // ends what runs in the background
-	jobs     sync.WaitGroup          // the goroutines that run until stop
+	combiner   *combine.Combiner[*slotCall]
+	background context.Context         //nolint:containedctx // of what no caller's context ends
+	stop       context.CancelCauseFunc // ends background
+	jobs       sync.WaitGroup          // the goroutines that run until stop
 
 	closed atomic.Bool
 }
@@ -75,12 +77,12 @@ func newStorage(ctx context.Context, cfg Config, l link) (*Storage, error) {
 	background, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	s := &Storage{
 		link: l, cluster: cluster, scripts: all,
-		keys:   &keys{prefix: cfg.Prefix, shared: !cluster},
-		limits: cfg.Limits.WithDefaults(),
-		stop:   stop,
+		keys:       &keys{prefix: cfg.Prefix, shared: !cluster},
+		limits:     cfg.Limits.WithDefaults(),
+		background: background, stop: stop,
 	}
 	s.health.allowEviction = cfg.AllowEviction
-	s.combiner = newCombiner(background, l.interrupts, s.flush)
+	s.combiner = s.newCombiner()
 	s.wake = newWake(background, l.client, s.keys)
 	return s, nil
 }
@@ -91,7 +93,7 @@ func (s *Storage) begin(ctx context.Context) error {
 		s.stop(storage.ErrClosed)
 		return err
 	}
-	s.jobs.Go(func() { s.watch(s.combiner.ctx) })
+	s.jobs.Go(func() { s.watch(s.background) })
 	return nil
 }
 
@@ -117,7 +119,7 @@ func (s *Storage) Close() error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.combiner.close()
+		s.combiner.Close()
 		s.wake.close()
 		s.jobs.Wait()
 		s.scripts.calls.close()

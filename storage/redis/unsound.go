@@ -178,7 +178,7 @@ func (s *Storage) applyApart(
 ) error {
 	parts, _ := s.split(call, tx)
 	parts[0].id = identityOf(call, index)
-	if err := s.send(ctx, parts); err != nil {
+	if err := s.send(ctx, call, parts); err != nil {
 		return err
 	}
 	return gather(parts, tx, applied)

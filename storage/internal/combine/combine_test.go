@@ -1,0 +1,343 @@
+package combine_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/combine"
+)
+
+// flushing is a flush under way.
+type flushing struct {
+	calls []*call
+	land  chan struct{} // closed by the test
+}
+
+// rig is a Combiner whose flushes land when the test says so.
+type rig struct {
+	*combine.Combiner[*call]
+
+	t       *testing.T
+	flushes chan flushing
+	callers sync.WaitGroup
+}
+
+func newRig(t *testing.T, cfg combine.Config[*call]) *rig {
+	t.Helper()
+	r := &rig{t: t, flushes: make(chan flushing, 100)}
+	cfg.Context, cfg.Interruptible = context.WithoutCancel(t.Context()), true
+	if cfg.Flush == nil {
+		cfg.Flush = r.flush
+	}
+	r.Combiner = combine.New(cfg)
+	return r
+}
+
+func (r *rig) flush(ctx context.Context, _ int, calls []*call) []*call {
+	f := flushing{calls, make(chan struct{})}
+	r.flushes <- f
+	select {
+	case <-f.land:
+	case <-ctx.Done():
+		calls[0].outcome = "unknown"
+	}
+	return nil
+}
+
+// do makes calls, in a goroutine, and gives their error when it has come.
+func (r *rig) do(ctx context.Context, calls ...*call) <-chan error {
+	done := make(chan error, 1)
+	r.callers.Go(func() { done <- r.Do(ctx, calls...) })
+	synctest.Wait()
+	return done
+}
+
+// begins expects one flush of so many calls to have begun.
+func (r *rig) begins(calls int) flushing {
+	r.t.Helper()
+	if len(r.flushes) != 1 {
+		r.t.Fatalf("%d flushes begin, want one of %d calls", len(r.flushes), calls)
+	}
+	f := <-r.flushes
+	if len(f.calls) != calls {
+		r.t.Fatalf("a flush carries %d calls, want %d", len(f.calls), calls)
+	}
+	return f
+}
+
+func (r *rig) none(why string) {
+	r.t.Helper()
+	if len(r.flushes) > 0 {
+		r.t.Fatal("a flush begins though " + why)
+	}
+}
+
+func (r *rig) land(f flushing) {
+	close(f.land)
+	synctest.Wait()
+}
+
+// end waits for all callers.
+func (r *rig) end() {
+	r.callers.Wait()
+	r.Close()
+}
+
+// TestCallsThatArriveMeanwhileShareTheNextFlush, in the order of their arrival.
+func TestCallsThatArriveMeanwhileShareTheNextFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, combine.Config[*call]{Calls: 3, Beside: 1})
+		r.do(t.Context(), &call{})
+		first := r.begins(1)
+		var want []*call
+		for range 4 {
+			c := &call{}
+			r.do(t.Context(), c)
+			r.none("another is under way")
+			want = append(want, c)
+		}
+		r.land(first)
+		second := r.begins(3)
+		r.land(second)
+		third := r.begins(1)
+		r.land(third)
+		r.end()
+		if got := slices.Concat(second.calls, third.calls); !slices.Equal(got, want) {
+			t.Error("calls are flushed out of their order")
+		}
+	})
+}
+
+// TestARepeatNeverSharesAFlushWithItsFirstTry nor passes it.
+func TestARepeatNeverSharesAFlushWithItsFirstTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, combine.Config[*call]{Calls: 10, Beside: 1})
+		r.do(t.Context(), &call{})
+		first := r.begins(1)
+		lane := combine.Call{Identity: storage.Call{Lane: storage.Lane{ID: [16]byte{1}}, Seq: 1}}
+		try, repeat := &call{Call: lane}, &call{Call: lane}
+		for _, c := range []*call{{}, try, {}, repeat, {}} {
+			r.do(t.Context(), c)
+		}
+		r.land(first)
+		second := r.begins(3)
+		r.land(second)
+		third := r.begins(2)
+		r.land(third)
+		r.end()
+		if second.calls[1] != try || third.calls[0] != repeat {
+			t.Error("the repeat is not flushed after its first try")
+		}
+	})
+}
+
+// TestGroupsGoBesideEachOther: beside a flush the next begins when as many calls wait as that carries, and
+// a third when they are worth it.
+func TestGroupsGoBesideEachOther(t *testing.T) {
+	const group = 4
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, combine.Config[*call]{Beside: 3, Group: group})
+		call := func(why string) {
+			r.do(t.Context(), &call{})
+			if why != "" {
+				r.none(why)
+			}
+		}
+		call("")
+		first := r.begins(1)
+		call("")
+		second := r.begins(1)
+		for range group - 1 {
+			call("few wait, and two are under way")
+		}
+		call("")
+		third := r.begins(group)
+		r.land(first)
+		r.land(second)
+		for range group - 1 {
+			call("fewer wait than are under way")
+		}
+		call("")
+		fourth := r.begins(group)
+		r.land(third)
+		r.land(fourth)
+		r.end()
+	})
+}
+
+// TestLargeCallsDoNotWait for the flush under way, as long as few are.
+func TestLargeCallsDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, combine.Config[*call]{Beside: 2})
+		large := func() *call { return &call{Call: combine.Call{Large: true}} }
+		r.do(t.Context(), large())
+		first := r.begins(1)
+		r.do(t.Context(), large())
+		second := r.begins(1)
+		r.do(t.Context(), large())
+		r.do(t.Context(), &call{})
+		r.none("two large ones are under way")
+		r.land(first)
+		third := r.begins(2)
+		r.land(second)
+		r.land(third)
+		r.end()
+	})
+}
+
+// TestACallerWhoLeavesEndsHisOwnCallAlone whether it waits, shares a flush or is flushed by him.
+func TestACallerWhoLeavesEndsHisOwnCallAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, combine.Config[*call]{Beside: 1})
+		ctx, leave := context.WithCancelCause(t.Context())
+		why := errors.New("no patience")
+		own := &call{}
+		first := r.do(ctx, own)
+		r.begins(1)
+		second := r.do(t.Context(), &call{})
+		leave(why)
+		if err := <-first; err != nil || own.outcome != "unknown" {
+			t.Errorf("the caller who flushed his call got %v and the outcome %q", err, own.outcome)
+		}
+		synctest.Wait()
+		under := r.begins(1)
+
+		ctx, leave = context.WithCancelCause(t.Context())
+		shares, stays := r.do(ctx, &call{}), r.do(t.Context(), &call{})
+		r.land(under)
+		shared := r.begins(2)
+		waits, next := r.do(ctx, &call{}), r.do(t.Context(), &call{})
+		leave(why)
+		if err := <-shares; !errors.Is(err, storage.ErrUnknown) || !errors.Is(err, why) {
+			t.Errorf("the caller whose call was under way got %v, want ErrUnknown", err)
+		}
+		if err := <-waits; !errors.Is(err, storage.ErrUnavailable) || !errors.Is(err, why) {
+			t.Errorf("the caller whose call waited got %v, want ErrUnavailable", err)
+		}
+		r.land(shared)
+		r.land(r.begins(1)) // without the call of the caller who left
+		for _, done := range []<-chan error{second, stays, next} {
+			if err := <-done; err != nil {
+				t.Errorf("another caller got %v", err)
+			}
+		}
+		r.end()
+	})
+}
+
+// TestCallsOfSeveralLinesGoTogether has one caller make them, who returns when all have landed.
+func TestCallsOfSeveralLinesGoTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, combine.Config[*call]{Beside: 1})
+		done := r.do(t.Context(), &call{Call: combine.Call{Line: 1}}, &call{Call: combine.Call{Line: 2}})
+		first, second := <-r.flushes, <-r.flushes
+		r.land(first)
+		if len(done) > 0 {
+			t.Error("the caller returned before its second call landed")
+		}
+		r.land(second)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		r.end()
+	})
+}
+
+// TestASpoiledFlushIsCarriedOutApart: what one call spoiled for the others happens all the same.
+func TestASpoiledFlushIsCarriedOutApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var apart []*call
+		gate := make(chan struct{})
+		r := newRig(t, combine.Config[*call]{
+			Beside: 1,
+			Flush: func(_ context.Context, _ int, calls []*call) []*call {
+				if len(calls) == 1 {
+					<-gate
+					return nil
+				}
+				return calls[1:] // the first has its outcome
+			},
+			Apart: func(_ context.Context, _ int, calls []*call) { apart = calls },
+		})
+		calls := []*call{{}, {}, {}}
+		r.do(t.Context(), &call{})
+		for _, c := range calls {
+			r.do(t.Context(), c)
+		}
+		close(gate)
+		r.end()
+		if !slices.Equal(apart, calls[1:]) {
+			t.Errorf("%d calls are carried out apart, want the two that were spoiled", len(apart))
+		}
+	})
+}
+
+// TestCallersInALoopAreFlushedTogether has callers call again as soon as they have their outcome. Were
+// they flushed in turns, all but one and then that one, there would be two flushes for each of their calls.
+func TestCallersInALoopAreFlushedTogether(t *testing.T) {
+	const callers, calls = 16, 200
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		flushes, flushed := 0, 0
+		r := newRig(t, combine.Config[*call]{
+			Beside: 1,
+			Flush: func(_ context.Context, _ int, calls []*call) []*call {
+				mu.Lock()
+				flushes++
+				flushed += len(calls)
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+				return nil
+			},
+		})
+		for range callers {
+			r.callers.Go(func() {
+				for range calls {
+					if err := r.Do(t.Context(), &call{}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		r.end()
+		if flushed != callers*calls || flushes > calls*7/4 {
+			t.Errorf("%d calls in %d flushes, want all %d in less than %d", flushed, flushes, callers*calls, calls*7/4)
+		}
+	})
+}
+
+// TestCloseWaitsForFlushes and refuses what comes later.
+func TestCloseWaitsForFlushes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, combine.Config[*call]{Beside: 1})
+		r.do(t.Context(), &call{})
+		first := r.begins(1)
+		waiting := r.do(t.Context(), &call{})
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			r.Close()
+		}()
+		synctest.Wait()
+		if err := r.Do(t.Context(), &call{}); !errors.Is(err, storage.ErrClosed) {
+			t.Errorf("got %v, want ErrClosed", err)
+		}
+		r.land(first)
+		select {
+		case <-closed:
+			t.Error("Close returned before a call that waited was flushed")
+		default:
+		}
+		r.land(r.begins(1))
+		<-closed
+		if err := <-waiting; err != nil {
+			t.Error(err)
+		}
+	})
+}

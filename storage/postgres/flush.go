@@ -1,0 +1,113 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/combine"
+)
+
+// flushTime bounds one flush, all retries included.
+const flushTime = 10 * time.Second
+
+// A flush takes along no more than this.
+const (
+	flushCalls = 256
+	flushOps   = 2000
+	flushBytes = 8 << 20
+)
+
+// largeOps is what makes a call of inserts large: it does not wait for a flush that is under way, as
+// what a transaction costs is little beside it. Small calls save more by sharing one. From so
+// many on inserts are copied, three round trips included.
+const largeOps = 100
+
+// The classes of calls: each is flushed by itself, so that none waits for another's.
+const (
+	classInsert  = iota // nothing but plain inserts
+	classSettle         // completions, with plain inserts or without
+	classGeneral        // everything else
+)
+
+// newCombiner makes what flushes calls, whose lines are their classes. A flush shares a transaction, and
+// with it round trips and waits for the disk.
+func (s *Storage) newCombiner(connections int) *combine.Combiner[*part] {
+	return combine.New(combine.Config[*part]{
+		Flush: s.flush, Apart: s.flushApart, Context: s.background, Interruptible: true,
+		// The slice of Txs is the caller's again once its context has ended.
+		Keep:  func(p *part) { p.txs = slices.Clone(p.txs) },
+		Calls: flushCalls, Ops: flushOps, Bytes: flushBytes, Beside: connections - 2,
+	})
+}
+
+// send has a call carried out. A caller whose context ends has an unknown outcome; a flush that others
+// share goes on for them.
+func (s *Storage) send(ctx context.Context, class int, p *part) error {
+	p.Call = combine.Call{
+		Identity: p.call, Line: class, Ops: p.ops, Bytes: p.size, Large: class == classInsert && p.ops >= largeOps,
+	}
+	if err := s.combiner.Do(ctx, p); err != nil {
+		return err
+	}
+	return p.err
+}
+
+// flush carries out parts of one class. It gives back those that another of them held up.
+func (s *Storage) flush(ctx context.Context, class int, parts []*part) (spoiled []*part) {
+	ctx, cancel := context.WithTimeout(ctx, flushTime)
+	defer cancel()
+	defer context.AfterFunc(s.background, cancel)() //nolint:contextcheck // it ends with either
+	if in, lone := parts[0].lone(); lone && len(parts) == 1 {
+		if s.add(ctx, parts[0], in) {
+			return nil
+		}
+	} else if class != classGeneral {
+		switch left, err := s.flushPlain(ctx, class, parts); {
+		case errors.Is(err, errBusy):
+			return parts
+		case !left:
+			return nil
+		}
+	}
+	return s.flushGeneral(ctx, class, parts)
+}
+
+// flushGeneral carries out parts in one transaction, the general way. Where one of them spoils it for the
+// others it gives them back.
+func (s *Storage) flushGeneral(ctx context.Context, class int, parts []*part) (spoiled []*part) {
+	err := translate(s.retry(ctx, func() error { return s.flushOnce(ctx, class, parts) }))
+	if err == nil {
+		return nil
+	}
+	left := slices.DeleteFunc(slices.Clone(parts), func(p *part) bool { return p.done })
+	if len(parts) > 1 && (errors.Is(err, errBusy) || !away(err) &&
+		!errors.Is(err, storage.ErrFull) && !errors.Is(err, storage.ErrRefused)) {
+		return left
+	}
+	for _, p := range left {
+		p.err = err
+	}
+	return nil
+}
+
+// flushApart carries out parts one by one. One that waits for what another transaction is
+// taking is handed back, for its caller to repeat, and so are those that want the same: for
+// what may be taken for long a flush waits for little and once.
+func (s *Storage) flushApart(ctx context.Context, class int, parts []*part) {
+	awaited := make(map[any]bool)
+	for _, p := range parts {
+		wanted := p.takes()
+		if slices.ContainsFunc(wanted, func(w any) bool { return awaited[w] }) {
+			p.err = translate(errAwaited)
+			continue
+		}
+		if s.flush(ctx, class, []*part{p}); errors.Is(p.err, errAwaited) {
+			for _, w := range wanted {
+				awaited[w] = true
+			}
+		}
+	}
+}
