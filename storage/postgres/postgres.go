@@ -254,7 +254,8 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	}
 	return storage.Description{
 		Storage: "postgres " + s.server, Now: engine.Time(now), Durability: s.durable, Limits: s.limits,
-		Warnings: slices.Concat(storage.ClockWarnings(engine.Time(now), engine.Time(mark), engine.Time(jumped)), s.held(ctx),
+		Warnings: slices.Concat(storage.ClockWarnings(engine.Time(now), engine.Time(mark),
+			engine.Time(jumped)), s.held(ctx),
 			s.wake.warnings(), s.warnings),
 	}, nil
 }

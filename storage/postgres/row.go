@@ -62,10 +62,11 @@ func (r *row) decode(pastBytes, record []byte) (err error) {
 
 // sane reports whether the columns of a row agree with its table and its state.
 func (r *row) sane(ended bool) bool {
+	s := r.State
 	switch {
-	case r.State < engine.Waiting || r.State == engine.Damaged || r.State > engine.Dead, r.State.HasEnded() != ended:
+	case s < engine.Waiting || s == engine.Damaged || s > engine.Dead, s.HasEnded() != ended:
 		return false
-	case r.State <= engine.Suspect || r.State == engine.Cursor: // the sort is a place, or never comes
+	case s <= engine.Suspect || s == engine.Cursor: // the sort is a place, or never comes
 		return true
 	}
 	return isMoment(r.Sort) && isMoment(r.Ended)
@@ -99,11 +100,12 @@ func (r *row) task() (t storage.Task) {
 
 // numbersOfState gives the states of the tables that make up one that callers know.
 func numbersOfState(state storage.State) []int16 {
-	var all []int16
-	for _, s := range engine.StatesOf(state) {
-		all = append(all, int16(s))
+	states := engine.StatesOf(state)
+	numbers := make([]int16, len(states))
+	for i, s := range states {
+		numbers[i] = int16(s)
 	}
-	return all
+	return numbers
 }
 
 func packAttempts(attempts []storage.Attempt) []byte {
