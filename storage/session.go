@@ -94,8 +94,9 @@ func (s *Session) ApplyOne(ctx context.Context, tx Tx) (Applied, error) {
 // the first outcome, or carries the call out if it never happened. After LaneLife
 // it answers ErrUnknown again.
 func (s *Session) Repeat(ctx context.Context, unknown *UnknownError) ([]Applied, error) {
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
+	bounded := patient(ctx, s.patience)
+	defer bounded.stop()
+	ctx = bounded //nolint:contextcheck // it is the caller's, with a bound
 	var applied []Applied
 	err := s.repeat(ctx, doubting(true, func() (err error) {
 		applied, err = s.store.Apply(ctx, unknown.Call, unknown.Txs...)
@@ -179,8 +180,9 @@ func (s *Session) set(now time.Time) {
 // it goes out again on a new lane. A lane whose last outcome is unknown is not
 // used again, so that its number stays repeatable.
 func (s *Session) do(ctx context.Context, send func(context.Context, Call) error) (Call, error) {
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
+	bounded := patient(ctx, s.patience)
+	defer bounded.stop()
+	ctx = bounded //nolint:contextcheck // it is the caller's, with a bound
 	for fresh := false; ; fresh = true {
 		var ln *lane
 		err := s.repeat(ctx, func() (err error) { // it may have to ask for the time
@@ -230,18 +232,6 @@ func doubting(doubt bool, send func() error) func() error {
 		doubt = doubt || errors.Is(err, ErrUnknown)
 		return err
 	}
-}
-
-// errPatience is why a call was given up that its caller's context would have let go on.
-var errPatience = errors.New("the session's patience is over")
-
-// bounded is ctx with the session's patience, which counts from now on whether a call
-// waits, is under way or is repeated.
-func (s *Session) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	if s.patience < 0 {
-		return ctx, func() {}
-	}
-	return context.WithTimeoutCause(ctx, s.patience, errPatience)
 }
 
 // unsent is the error of a call that was never sent, for the storage did not even tell the

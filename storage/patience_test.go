@@ -1,0 +1,79 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestPatienceIsADeadline: it ends as a deadline does, at its moment or the caller's, whoever
+// asks first, and tells which of them it was.
+func TestPatienceIsADeadline(t *testing.T) {
+	for name, c := range map[string]struct {
+		caller   time.Duration // of the caller's context, 0 for none
+		patience time.Duration
+		ends     time.Duration
+		cause    error
+	}{
+		"the patience ends first":    {caller: time.Minute, patience: time.Second, ends: time.Second, cause: errPatience},
+		"the caller ends first":      {caller: time.Second, patience: time.Minute, ends: time.Second, cause: context.DeadlineExceeded},
+		"a caller without a bound":   {patience: time.Second, ends: time.Second, cause: errPatience},
+		"a patience without a bound": {caller: time.Second, patience: -1, ends: time.Second, cause: context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				caller := t.Context()
+				if c.caller > 0 {
+					var cancel context.CancelFunc
+					caller, cancel = context.WithTimeout(caller, c.caller)
+					defer cancel()
+				}
+				endsAsADeadline(caller, t, c.patience, c.ends, c.cause)
+			})
+		})
+	}
+}
+
+func endsAsADeadline(caller context.Context, t *testing.T, patience, ends time.Duration, cause error) {
+	t.Helper()
+	begun := time.Now()
+	p, asked := patient(caller, patience), patient(caller, patience)
+	defer p.stop()
+	defer asked.stop()
+	if until, ok := p.Deadline(); !ok || until.Sub(begun) != ends {
+		t.Errorf("the deadline is after %v, %v; want %v", until.Sub(begun), ok, ends)
+	}
+	if p.Err() != nil || asked.Err() != nil {
+		t.Errorf("over at once: %v, %v", p.Err(), asked.Err())
+	}
+	<-p.Done()
+	if took := time.Since(begun); took != ends {
+		t.Errorf("over after %v, want %v", took, ends)
+	}
+	for _, ctx := range []context.Context{p, asked} { // asked had no timer so far
+		why := context.Cause(ctx) //nolint:contextcheck // it is the caller's, with a bound
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) || !errors.Is(why, cause) {
+			t.Errorf("ended by %v, because of %v; want a deadline, %v", ctx.Err(), why, cause)
+		}
+	}
+}
+
+// TestAPatientContextCostsNoGoroutine: neither by itself nor for a context that is derived of it.
+func TestAPatientContextCostsNoGoroutine(t *testing.T) {
+	before := runtime.NumGoroutine()
+	p := patient(t.Context(), time.Minute)
+	defer p.stop()
+	for range 100 {
+		_, cancel := context.WithTimeout(p, time.Second)
+		defer cancel()
+	}
+	if n := runtime.NumGoroutine() - before; n > 10 {
+		t.Errorf("%d goroutines were started, want none", n)
+	}
+	if got := testing.AllocsPerRun(100, func() { patient(t.Context(), time.Minute).stop() }); got > 1 {
+		t.Errorf("%v allocations, want one", got)
+	}
+}
