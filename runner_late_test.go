@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -244,58 +243,6 @@ func TestALeaseLivesThroughAMomentOfLocks(t *testing.T) {
 		b.after(time.Minute)
 		if s := b.stats(task.Queue); s.Totals.Completed != 1 || s.Totals.Failed != 0 || s.Live() != 0 {
 			t.Errorf("got %+v, want one completed", s)
-		}
-	})
-}
-
-// rooms is a storage that looks into the memory that claims are given after a pause.
-type rooms struct {
-	storage.Storage
-	mu       sync.Mutex // guards what follows
-	answered time.Time
-	given    int // memory for so many tasks
-	kept     int // payloads and ids in it
-}
-
-func (r *rooms) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if time.Since(r.answered) > time.Second/2 {
-		r.given = max(r.given, cap(req.Room.Tasks))
-		for _, t := range req.Room.Tasks[:cap(req.Room.Tasks)] {
-			if t.Payload != nil {
-				r.kept++
-			}
-		}
-		for _, f := range req.Room.Fences[:cap(req.Room.Fences)] {
-			if f.ID != "" {
-				r.kept++
-			}
-		}
-	}
-	claimed, err := r.Storage.Claim(ctx, req)
-	r.answered = time.Now()
-	return claimed, err
-}
-
-// TestNoTaskIsKeptThroughAPause: claims are made in the memory of earlier ones, which must not
-// hold on to payloads while there is nothing to do.
-func TestNoTaskIsKeptThroughAPause(t *testing.T) {
-	bubble(t, func(b *bench) {
-		r := &rooms{Storage: b.store}
-		b.store = r
-		b.run(midge.RunnerConfig{Concurrency: 50, Ahead: midge.None}, func(context.Context, work) error {
-			b.after(time.Minute)
-			return nil
-		})
-		for range 60 { // fifty, none for lack of room, and ten
-			b.enqueue("a")
-		}
-		b.after(time.Hour)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.given == 0 || r.kept > 0 {
-			t.Errorf("memory for %d tasks was kept, want some; and %d payloads and ids, want none", r.given, r.kept)
 		}
 	})
 }

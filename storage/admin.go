@@ -13,18 +13,6 @@ import (
 // tries bounds how often a change is made anew because the task moved meanwhile.
 const tries = 10
 
-// CancelTask cancels a task: one that waits ends at once, a running one when its
-// attempt ends, unless it completes first. It gives the task's state now: Pending
-// where the cancel was asked, Cancelled where it ended. A task that has ended
-// otherwise is a *DependencyError that names its state; ErrNotFound.
-func (s *Session) CancelTask(ctx context.Context, ref Ref) (State, error) {
-	applied, err := s.ApplyOne(ctx, Tx{Changes: []Change{{Ref: ref, State: Cancelled}}})
-	if err != nil {
-		return "", fmt.Errorf("cancel %s: %w", ref, err)
-	}
-	return applied.Changed[0].State, nil
-}
-
 // Requeue puts a task into waiting, due now: one that ended starts anew with its
 // retries and crashes reset, one that is scheduled or in retry runs now.
 func (s *Session) Requeue(ctx context.Context, ref Ref) error {

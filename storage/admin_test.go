@@ -67,30 +67,6 @@ func (d *desk) want(id string, want storage.State) {
 	}
 }
 
-func TestCancelTask(t *testing.T) {
-	d := openDesk(t)
-	d.insert(job("pending"))
-	d.claim()
-	d.insert(job("waiting"))
-	for id, want := range map[string]storage.State{"waiting": storage.Cancelled, "pending": storage.Pending} {
-		if got := must(d.CancelTask(t.Context(), ref(id)))(t); got != want {
-			t.Errorf("%s: got %s, want %s", id, got, want)
-		}
-	}
-	if _, err := d.CancelTask(t.Context(), ref("none")); !errors.Is(err, storage.ErrNotFound) {
-		t.Errorf("a missing task: got error %v, want ErrNotFound", err)
-	}
-	d.dead(job("dead"))
-	var dep *storage.DependencyError
-	if _, err := d.CancelTask(t.Context(), ref("dead")); !errors.As(err, &dep) || dep.Barred[0].State != storage.Dead {
-		t.Errorf("a dead task: got error %v, want a *DependencyError that names its state", err)
-	}
-	var bad *storage.InvalidError
-	if _, err := d.CancelTask(t.Context(), storage.Ref{Queue: "q"}); !errors.As(err, &bad) {
-		t.Errorf("no id: got error %v, want an *InvalidError", err)
-	}
-}
-
 func TestRequeue(t *testing.T) {
 	d := openDesk(t)
 	d.dead(job("dead"))

@@ -20,23 +20,6 @@ type ClaimRequest struct {
 	Suspect bool
 	// Lease is how long the claim holds unless it is extended.
 	Lease time.Duration
-	// Kinds is a hint: a storage may leave out tasks of other kinds.
-	Kinds []string
-	// Room is an earlier answer that nobody needs any more. A storage may make this one
-	// in the memory of its Tasks and Fences, if no call that it gave up can still do so.
-	Room Claimed
-}
-
-// MakeRoom gives memory for an answer of n tasks: that of Room where it is enough.
-func (r *ClaimRequest) MakeRoom(n int) ([]Task, []Fence) {
-	tasks, fences := r.Room.Tasks[:0], r.Room.Fences[:0]
-	if cap(tasks) < n {
-		tasks = make([]Task, 0, n)
-	}
-	if cap(fences) < n {
-		fences = make([]Fence, 0, n)
-	}
-	return tasks, fences
 }
 
 // ClaimQueue is one queue of a claim.

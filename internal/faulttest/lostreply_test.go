@@ -188,9 +188,9 @@ var lossCases = map[string]func(r *lossRig, i int) storage.Totals{
 	"cancel-waiting": func(r *lossRig, i int) storage.Totals {
 		r.add(id(i))
 		r.lose(func(s *storage.Session) error {
-			state, err := s.CancelTask(r.t.Context(), storage.Ref{Queue: r.queue, ID: id(i)})
-			if err == nil && state != storage.Cancelled {
-				r.t.Errorf("%s is %s, want it cancelled", id(i), state)
+			a, err := s.ApplyOne(r.t.Context(), cancelOf(storage.Ref{Queue: r.queue, ID: id(i)}))
+			if err == nil && a.Changed[0].State != storage.Cancelled {
+				r.t.Errorf("%s is %s, want it cancelled", id(i), a.Changed[0].State)
 			}
 			return err
 		}, func() { r.add(id(i)) })
@@ -204,7 +204,7 @@ var lossCases = map[string]func(r *lossRig, i int) storage.Totals{
 		r.add(id(i))
 		_, fence := r.take()
 		r.lose(func(s *storage.Session) error {
-			_, err := s.CancelTask(r.t.Context(), fence.Ref)
+			_, err := s.ApplyOne(r.t.Context(), cancelOf(fence.Ref))
 			return err
 		}, func() {
 			r.settle(fence, storage.Release)
@@ -364,4 +364,9 @@ func sum(a, b storage.Totals) storage.Totals {
 		Dead: a.Dead + b.Dead, Cancelled: a.Cancelled + b.Cancelled, Deleted: a.Deleted + b.Deleted,
 		Failed: a.Failed + b.Failed, Crashed: a.Crashed + b.Crashed,
 	}
+}
+
+// cancelOf is a Tx that cancels a task.
+func cancelOf(ref storage.Ref) storage.Tx {
+	return storage.Tx{Changes: []storage.Change{{Ref: ref, State: storage.Cancelled}}}
 }

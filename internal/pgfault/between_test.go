@@ -219,8 +219,13 @@ func (g *gap) extend() {
 
 func (g *gap) cancel() {
 	for _, ref := range g.refs {
-		must(g.by.CancelTask(g.Context(), ref))(g)
+		must(g.by.ApplyOne(g.Context(), cancelOf(ref)))(g)
 	}
+}
+
+// cancelOf is a Tx that cancels a task.
+func cancelOf(ref storage.Ref) storage.Tx {
+	return storage.Tx{Changes: []storage.Change{{Ref: ref, State: storage.Cancelled}}}
 }
 
 func (g *gap) requeue() {
@@ -262,7 +267,7 @@ func TestATaskBetweenTwoLooks(t *testing.T) {
 	succeed(t, applied[0].Err)
 	cancelled := make(chan error, 1)
 	go func() { // ends with the test
-		_, err := session.CancelTask(t.Context(), in.Ref)
+		_, err := session.ApplyOne(t.Context(), cancelOf(in.Ref))
 		cancelled <- err
 	}()
 	testserver.Await(t, "a step waits at the gate", func() bool {

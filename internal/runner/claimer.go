@@ -16,10 +16,9 @@ type claimer struct {
 
 	shard    *shard
 	workers  *workers
-	brought  int             // tasks of the last claim
-	answered time.Time       // when it was
-	doubtful bool            // its outcome is unknown
-	memory   storage.Claimed // for the next answer; nothing of it is used any more
+	brought  int       // tasks of the last claim
+	answered time.Time // when it was
+	doubtful bool      // its outcome is unknown
 }
 
 // gatherTime is how soon after a claim of several tasks the next one comes, where it is new
@@ -46,7 +45,6 @@ func (c *claimer) loop(draining, hard context.Context) {
 func (c *claimer) turn(draining, claim context.Context) {
 	d := c.shard
 	if len(d.queues(0, 0)) == 0 { // none is served any more
-		c.memory = storage.Claimed{}
 		c.pause(draining, storage.MaxDelay)
 		return
 	}
@@ -56,9 +54,8 @@ func (c *claimer) turn(draining, claim context.Context) {
 	sent := c.now()
 	claimed, err := c.tasks.Claim(claim, storage.ClaimRequest{
 		Runner: c.id, Queues: queues, Max: start + ahead, Start: start,
-		Suspect: suspect, Lease: c.lease, Room: c.memory,
+		Suspect: suspect, Lease: c.lease,
 	})
-	c.memory = storage.Claimed{}
 	if err != nil {
 		c.slots.refused(d)
 		c.failed(draining, err)
@@ -71,26 +68,9 @@ func (c *claimer) turn(draining, claim context.Context) {
 		kick(d.keeper.kick)
 	}
 	full := more && c.slots.full(d)
-	c.reuse(&claimed, full || !more)
 	if full || !more {
 		c.idle(draining, round{queues, full, c.slots.untilStale(d)}, claimed)
 	}
-}
-
-// memoryKept is how many tasks the memory that is kept through a pause is for.
-const memoryKept = 256
-
-// reuse keeps the memory of an answer for the next one: at once, or through a pause if it is
-// not much. Then nothing of the tasks is kept with it.
-func (c *claimer) reuse(claimed *storage.Claimed, pauses bool) {
-	if pauses {
-		if cap(claimed.Tasks) > memoryKept {
-			return
-		}
-		clear(claimed.Tasks[:cap(claimed.Tasks)])
-		clear(claimed.Fences[:cap(claimed.Fences)])
-	}
-	c.memory = storage.Claimed{Tasks: claimed.Tasks, Fences: claimed.Fences}
 }
 
 // failed waits after a claim that did not go through. The session has repeated it

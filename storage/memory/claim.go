@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
@@ -110,8 +109,7 @@ func (c *claim) give() {
 		size += len(r.Payload)
 	}
 	room, a := make([]byte, size), &c.answer
-	a.Tasks = slices.Grow(c.Req.Room.Tasks[:0], n)[:n]
-	a.Fences = slices.Grow(c.Req.Room.Fences[:0], n)[:n]
+	a.Tasks, a.Fences = make([]storage.Task, n), make([]storage.Fence, n)
 	for i, r := range c.Taken {
 		t := &a.Tasks[i]
 		r.CopyTo(t)

@@ -198,7 +198,8 @@ func (c *claim) take(r *claimRow) error {
 		return err
 	}
 	if c.Tasks == nil { // about as many as the last time
-		c.Tasks, c.Fences = c.req.MakeRoom(int(min(c.store.brought.Load()*9/8+1, int64(c.req.Max))))
+		n := min(c.store.brought.Load()*9/8+1, int64(c.req.Max))
+		c.Tasks, c.Fences = make([]storage.Task, 0, n), make([]storage.Fence, 0, n)
 	}
 	task := t.task()
 	c.kind = task.Kind

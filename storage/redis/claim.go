@@ -269,7 +269,7 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 	answer.Cancels, answer.suspects = strings.Contains(flags, "c"), strings.Contains(flags, "s")
 	version := v.number()
 	answer.taken = int(v.number())
-	answer.room(req, a)
+	answer.allocate()
 	answer.suspect = v.number() == 1
 	for _, q := range a.group.queues {
 		h, last, ok := hauled(v.next())
@@ -290,14 +290,10 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 	return answer, nil
 }
 
-// room makes room for all that was taken.
-func (c *claimAnswer) room(req *storage.ClaimRequest, a ask) {
+// allocate makes the slices for all that was taken.
+func (c *claimAnswer) allocate() {
 	n := min(max(c.taken, 0), storage.MaxClaim)
-	if a.index > 0 { // another is asked at the same time
-		c.Tasks, c.Fences = make([]storage.Task, 0, n), make([]storage.Fence, 0, n)
-		return
-	}
-	c.Tasks, c.Fences = req.MakeRoom(n)
+	c.Tasks, c.Fences = make([]storage.Task, 0, n), make([]storage.Fence, 0, n)
 }
 
 // haul is what a claim took of one queue.

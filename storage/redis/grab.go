@@ -112,7 +112,7 @@ func (s *Storage) readGrab(req *storage.ClaimRequest, a ask, reply any) (*claimA
 		ids[i] = r.until(';')
 		answer.taken += countIDs(ids[i])
 	}
-	answer.room(req, a)
+	answer.allocate()
 	h := haul{wide: 2}
 	if flags&4 > 0 {
 		h.lengths.rest = strings.Repeat(r.text(h.wide), answer.taken)

@@ -130,7 +130,8 @@ func TestFullRedisRefusesInsertsAndDrains(t *testing.T) {
 	if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{fail}}); err != nil {
 		t.Errorf("fail: %v", err)
 	}
-	if _, err := session.CancelTask(t.Context(), refOf("id7")); err != nil {
+	cancel := storage.Tx{Changes: []storage.Change{{Ref: refOf("id7"), State: storage.Cancelled}}}
+	if _, err := session.ApplyOne(t.Context(), cancel); err != nil {
 		t.Errorf("cancel: %v", err)
 	}
 	if err := session.DeleteTask(t.Context(), refOf("id8")); err != nil {

@@ -174,7 +174,7 @@ func applyInOrder(r *rig) {
 	version := r.read("a").Version
 	applied, err := r.session.Apply(r.ctx,
 		storage.Tx{Changes: []storage.Change{{Ref: in("a"), Version: version, State: storage.Waiting}}},
-		storage.Tx{Changes: []storage.Change{{Ref: in("a"), State: storage.Cancelled}}},
+		cancelOf(in("a")),
 		storage.Tx{Inserts: []storage.Insert{job("a")}},
 		storage.Tx{Inserts: []storage.Insert{job("a")}},
 		storage.Tx{Changes: []storage.Change{{Ref: in("a"), Version: version, State: storage.Waiting}}},
@@ -233,7 +233,7 @@ func applySpan(r *rig) {
 func applyNoTrace(r *rig) {
 	txs := map[string]storage.Tx{
 		"new": inserting(job("a")), "changed": {Changes: []storage.Change{{Ref: in("a"), Version: 1}}},
-		"cancelled": {Changes: []storage.Change{{Ref: in("a"), State: storage.Cancelled}}},
+		"cancelled": cancelOf(in("a")),
 		"deleted":   {Deletes: []storage.Delete{deleting("a", 1)}},
 		"depended":  {Depends: []storage.Depend{{Ref: in("a"), Version: 1}}},
 		"settled":   settling(held{Fence: storage.Fence{Ref: in("a"), Version: 1}}),

@@ -111,7 +111,7 @@ func cancelEnded(r *rig) {
 	r.cancel("cancelled")
 	for _, s := range []storage.State{storage.Completed, storage.Dead} {
 		r.unchanged(func() {
-			dep := r.refuse(storage.Tx{Changes: []storage.Change{{Ref: in(string(s)), State: storage.Cancelled}}})
+			dep := r.refuse(cancelOf(in(string(s))))
 			r.want("refused", *dep, storage.DependencyError{Barred: []storage.Barred{{Ref: in(string(s)), State: s}}})
 		}, string(s))
 	}
@@ -120,7 +120,7 @@ func cancelEnded(r *rig) {
 }
 
 func cancelMissing(r *rig) {
-	dep := r.refuse(storage.Tx{Changes: []storage.Change{{Ref: in("a"), State: storage.Cancelled}}})
+	dep := r.refuse(cancelOf(in("a")))
 	r.want("refused", *dep, storage.DependencyError{Missing: []storage.Ref{in("a")}})
 	r.wantError("a cancel of a missing task", dep, storage.ErrNotFound)
 }
@@ -135,7 +135,7 @@ func cancelRaces(r *rig) {
 				r.Errorf("complete %s: %v", h.ID, err)
 			}
 		})
-		all.Go(func() { _, _ = r.session.CancelTask(r.ctx, in(h.ID)) })
+		all.Go(func() { _, _ = r.session.ApplyOne(r.ctx, cancelOf(in(h.ID))) })
 	}
 	all.Wait()
 	s := r.stats()

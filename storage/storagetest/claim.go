@@ -2,7 +2,6 @@ package storagetest
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -35,8 +34,6 @@ func claimRules() []rule {
 		state("claim/4 MiB", claimBytes,
 			"A Claim returns at most MaxClaimBytes of payload, or one task where that is larger.",
 		).under(storage.Limits{MaxPayload: 8 << 20}),
-		state("claim/kinds are a hint", claimKinds,
-			"Tasks of the kinds that a Claim names are among what it takes."),
 		state("claim/many due at once", claimManyDue,
 			"Maintenance goes in bounded batches, and goes on until all that is due was promoted."),
 		state("claim/no task twice", claimDisjoint,
@@ -44,8 +41,6 @@ func claimRules() []rule {
 		state("claim/versions grow", claimVersions,
 			"A version grows on insert, change, claim, recovery and settle, and not on extend, progress "+
 				"or a cancel request."),
-		state("claim/room", claimRoom,
-			"A Claim may use the memory of Room's Tasks and Fences, whatever was in them, and changes nothing else."),
 		state("claim/other queues untouched", claimOtherQueues,
 			"A Claim takes from the queues that it names alone."),
 	}
@@ -88,27 +83,6 @@ func claimWhole(r *rig) {
 		t.Attempts, t.Stack, t.Result, t.Progress, t.Checkpoint = nil, "", nil, nil, nil
 	}
 	r.want("task claimed, beside the task read", got, want)
-}
-
-func claimRoom(r *rig) {
-	j := job("a")
-	j.Headers, j.Payload = map[string]string{"x": "y"}, []byte("first")
-	r.insert(j)
-	used := r.claim(ask(1))
-	payload, fence := used.Tasks[0].Payload, used.Fences[0]
-	r.insert(job("b"))
-	req := ask(2)
-	req.Room = used
-	c := r.claim(req)
-	r.want("claimed", ids(c.Tasks), []string{"b"})
-	r.want("task claimed, beside the task read", c.Tasks[0], r.read("b"))
-	r.want("payload of the one before", string(payload), "first")
-	second := c.Fences[0]
-	req.Room = storage.Claimed{Tasks: c.Tasks[:0], Fences: c.Fences[:0]}
-	r.want("claimed where nothing waits", len(r.claim(req).Tasks), 0)
-	for _, f := range []storage.Fence{fence, second} {
-		r.settle(held{Fence: f}, storage.Settle{Outcome: storage.Complete})
-	}
 }
 
 func claimNothing(r *rig) {
@@ -240,17 +214,6 @@ func claimBytes(r *rig) {
 		r.want("More", c.More, len(got) < 5)
 	}
 	r.want("claimed", got, []string{"t1", "t2", "t3", "t4", "t5"})
-}
-
-func claimKinds(r *rig) {
-	a, b := job("a"), job("b")
-	b.Kind = "wanted"
-	r.insert(a, b)
-	req := ask(10)
-	req.Kinds = []string{"wanted"}
-	if got := ids(r.claim(req).Tasks); !slices.Contains(got, "b") {
-		r.Fatalf("claimed: got %v, want b among them", got)
-	}
 }
 
 func claimManyDue(r *rig) {

@@ -97,7 +97,7 @@ func identityInsert(r *rig) {
 
 func identityRefusal(r *rig) {
 	call := r.first()
-	tx := storage.Tx{Changes: []storage.Change{{Ref: in("a"), State: storage.Cancelled}}}
+	tx := cancelOf(in("a"))
 	once := r.called(call, tx)
 	var dep *storage.DependencyError
 	r.want("refused", errors.As(once[0].Err, &dep), true)

@@ -81,16 +81,6 @@ func claimMutants() []mutant {
 	return []mutant{
 		breaks("claims go without headers", fault{claim: giving(func(t *storage.Task) { t.Headers = nil })},
 			"claim/whole task"),
-		breaks("something left in the room", fault{claim: func(next claimFunc) claimFunc {
-			return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
-				before := slices.Clone(req.Room.Tasks)
-				c, err := next(ctx, req)
-				for i := range min(len(before), len(c.Tasks)) {
-					c.Tasks[i].Headers = before[i].Headers
-				}
-				return c, err
-			}
-		}}, "claim/room"),
 		breaks("no tasks is an error", fault{claim: func(next claimFunc) claimFunc {
 			return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
 				c, err := next(ctx, req)
@@ -140,9 +130,6 @@ func claimMutants() []mutant {
 			c.Now = c.Now.Add(-time.Hour)
 		})}, "claim/time", "describe/time goes on"),
 		breaks("claims beyond 4 MiB", fault{claim: twice}, "claim/4 MiB"),
-		breaks("kinds are the opposite", fault{claim: given(func(req storage.ClaimRequest, c *storage.Claimed) {
-			withdraw(c, func(t storage.Task) bool { return slices.Contains(req.Kinds, t.Kind) })
-		})}, "claim/kinds are a hint"),
 		knowing("tasks are claimed twice", func(m *mind) *fault {
 			return &fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
 				m.locked(func() {

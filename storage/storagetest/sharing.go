@@ -171,7 +171,7 @@ func (r *rig) work(worker int, ended *atomic.Int64, tasks int64) {
 		for i, f := range c.Fences {
 			outcome := []storage.Outcome{storage.Complete, storage.Release, storage.Cancel}[(i+worker)%3]
 			if outcome == storage.Cancel {
-				_, _ = r.session.CancelTask(r.ctx, f.Ref)
+				_, _ = r.session.ApplyOne(r.ctx, cancelOf(f.Ref))
 			}
 			a, err := r.session.ApplyOne(r.ctx, storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: outcome}}})
 			if err != nil {

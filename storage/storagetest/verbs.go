@@ -105,6 +105,11 @@ func (r *rig) cancel(id string) storage.Placed {
 	return r.change(storage.Change{Ref: in(id), State: storage.Cancelled})
 }
 
+// cancelOf is a Tx that cancels a task.
+func cancelOf(ref storage.Ref) storage.Tx {
+	return storage.Tx{Changes: []storage.Change{{Ref: ref, State: storage.Cancelled}}}
+}
+
 // deleting is a delete of a task of main.
 func deleting(id string, version int64) storage.Delete {
 	return storage.Delete{Ref: in(id), Version: version}
