@@ -331,7 +331,7 @@ func TestACrashLoopIsLogged(t *testing.T) {
 		}
 		b.run(midge.RunnerConfig{Logger: logger}, func(context.Context, work) error { return nil })
 		b.after(2 * time.Minute)
-		for _, about := range []string{"default/pill", "elsewhere/pill"} {
+		for _, about := range []string{"work default/pill", "work elsewhere/pill"} {
 			want := about + " is dead, crash loop: too often its runner died with it, or was cut off"
 			if got := lines(about); len(got) != 1 || got[0] != want {
 				t.Errorf("got %q, want %q", got, want)

@@ -39,9 +39,10 @@ type Claimed struct {
 	Fences []Fence
 	// Ticks are cursors that are due, for the caller to tick. They need no fence.
 	Ticks []Task
-	// Buried are tasks that the maintenance of this call found in a crash loop and that
-	// are dead now, for whoever keeps a log. It tells once: a repeat may leave them out.
-	Buried []Ref
+	// Ended are the tasks that the maintenance of this call ended, for whoever keeps a
+	// log: those in a crash loop are dead, those whose cancel was asked are cancelled.
+	// A repeat of the call may leave them out.
+	Ended []Ended
 	// Now is the storage's time, and NextDue the earliest moment at which
 	// something scheduled, retried or ticking in these queues is due, or a pause
 	// that keeps tasks waiting ends; zero if nothing is.
@@ -55,6 +56,14 @@ type Claimed struct {
 	Cancels bool
 	// Since is for the Wait that follows.
 	Since Since
+}
+
+// Ended is a task that a storage ended by itself, because its lease expired.
+type Ended struct {
+	Ref    Ref
+	Kind   string
+	State  State  // Dead or Cancelled
+	Reason string // why it is dead, as in Task.Reason; "" where it is cancelled
 }
 
 // Since marks a point in a storage's stream of wake-ups. It means something only

@@ -60,7 +60,7 @@
 //
 //   - The same number again gives the first outcome, and does nothing. A Claim
 //     gives the tasks of the first outcome that are still claimed under its
-//     token; it may leave out ticks, and what it buried. With other content nothing
+//     token; it may leave out Ticks and Ended. With other content nothing
 //     happens, and the answer means nothing: it may be an ErrUnknown.
 //   - A smaller number is refused with [ErrUnknown].
 //   - A lane is good for [LaneLife] after it was opened, by the storage's
@@ -137,10 +137,10 @@
 // tasks waiting.
 //
 // Recovery of an expired lease: a task that was started gets Crashes+1 and is dead
-// ([ReasonCrashes]) when that reaches its CrashLimit, and the Claim names it in
-// Claimed.Buried; one that was only claimed
+// ([ReasonCrashes]) when that reaches its CrashLimit, one that was only claimed
 // ahead is not charged, and from then on is claimed only to start at once. A task
-// whose cancel was asked ends in cancelled. All others go to the head of waiting.
+// whose cancel was asked ends in cancelled. All others go to the head of waiting. The
+// Claim names the tasks that it ends so in Claimed.Ended.
 // A lease that expired but was not recovered yet can still be settled.
 //
 // A suspect is a task with at least one crash whose Crashes is CrashLimit-1. Its

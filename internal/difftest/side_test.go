@@ -223,8 +223,8 @@ func (s *side) found(c storage.Claimed) outcome {
 	for i := range c.Ticks {
 		out = append(out, "tick "+s.task(&c.Ticks[i]))
 	}
-	for _, ref := range c.Buried {
-		out = append(out, "buried "+ref.String())
+	for _, e := range c.Ended {
+		out = append(out, fmt.Sprintf("ended %s of kind %s: %s %s", e.Ref, e.Kind, e.State, e.Reason))
 	}
 	sort.Strings(out)
 	return out

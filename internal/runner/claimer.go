@@ -108,7 +108,7 @@ func (c *claimer) start(claimed storage.Claimed, sent moment) {
 		}
 	}
 	c.workers.launch(attempts...)
-	c.log.buried(claimed.Buried)
+	c.log.ended(claimed.Ended)
 	for _, t := range claimed.Ticks {
 		d.ticker.due(t, claimed.Now)
 	}

@@ -54,11 +54,15 @@ func (l *lifeLog) crashed(a *Attempt) {
 		l.about(a), a.Crashes, a.CrashLimit))
 }
 
-// buried tells of tasks that the storage has given up.
-func (l *lifeLog) buried(refs []storage.Ref) {
-	for _, ref := range refs {
-		l.error(fmt.Sprintf("%s is dead, %s: too often its runner died with it, or was cut off",
-			ref, storage.ReasonCrashes))
+// ended tells of tasks that the storage has ended, because their leases expired.
+func (l *lifeLog) ended(tasks []storage.Ended) {
+	for _, e := range tasks {
+		if e.State == storage.Dead {
+			l.error(fmt.Sprintf("%s %s is dead, %s: too often its runner died with it, or was cut off",
+				e.Kind, e.Ref, e.Reason))
+		} else {
+			l.info(fmt.Sprintf("%s %s is %s: its lease expired", e.Kind, e.Ref, e.State))
+		}
 	}
 }
 

@@ -121,7 +121,7 @@ func (s *sweeper) maintain(ctx context.Context, queues []string) {
 		s.trouble(ctx, "maintain queues", err)
 		return
 	}
-	s.log.buried(claimed.Buried)
+	s.log.ended(claimed.Ended)
 	for _, t := range claimed.Ticks {
 		s.schedules.tick(ctx, s.beats, dueCursor{t, claimed.Now})
 	}

@@ -78,7 +78,7 @@ func (c *claim) maintain() {
 		}
 		s.step.Promote(q, share)
 		expired := ours(q).line(engine.Pending).until(s.step.Come, share)
-		c.answer.Buried = append(c.answer.Buried, s.step.Recover(expired)...)
+		c.answer.Ended = append(c.answer.Ended, s.step.Recover(expired)...)
 		(*records)(s).trimDead()
 		s.expire(ours(q), share)
 		for _, r := range ours(q).line(engine.Cursor).until(s.step.Come, share) {

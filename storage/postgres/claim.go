@@ -56,7 +56,7 @@ type claim struct {
 	left    bool     // maintenance was left over
 	// maintained says that the queues need no maintenance first, or had it.
 	maintained bool
-	buried     []storage.Ref
+	ended      []storage.Ended
 	kind       string // of the last task
 	trial      bool   // nothing is to be learnt from it
 }
@@ -87,7 +87,7 @@ func (c *claim) run(ctx context.Context) error {
 			break
 		}
 		c.maintained = true
-		if c.buried, c.left, err = s.maintain(ctx, c.behind, batch); err != nil {
+		if c.ended, c.left, err = s.maintain(ctx, c.behind, batch); err != nil {
 			return err
 		}
 	}
@@ -97,7 +97,7 @@ func (c *claim) run(ctx context.Context) error {
 	case "x":
 		return storage.ErrLaneExpired
 	}
-	c.More, c.Buried = c.More || c.left, c.buried
+	c.More, c.Ended = c.More || c.left, c.ended
 	c.setApart(ctx)
 	return nil
 }
@@ -241,17 +241,17 @@ func (c *claim) trimDead(ctx context.Context, names []string) error {
 }
 
 // maintain recovers what expired and deletes what is kept no longer, in queues by their
-// numbers, up to most of each. It names what is dead of it, and reports whether more is
-// left.
+// numbers, up to most of each. It gives the tasks that ended of it, and reports whether more
+// is left.
 func (s *Storage) maintain(
 	ctx context.Context, queues []int32, most int,
-) (buried []storage.Ref, left bool, err error) {
+) (ended []storage.Ended, left bool, err error) {
 	most = max(most/len(queues), 20)
 	for _, q := range queues {
 		n := 0
-		var dead []storage.Ref
+		var some []storage.Ended
 		err := s.retry(ctx, func() (err error) {
-			n, dead, err = s.recoverExpired(ctx, q, most)
+			n, some, err = s.recoverExpired(ctx, q, most)
 			return err
 		})
 		if err != nil {
@@ -262,9 +262,9 @@ func (s *Storage) maintain(
 			return nil, false, err
 		}
 		left = left || n >= most || trimmed >= most
-		buried = append(buried, dead...)
+		ended = append(ended, some...)
 	}
-	return buried, left, nil
+	return ended, left, nil
 }
 
 // trim deletes what a queue keeps no longer, and its oldest dead tasks where it has too
@@ -282,10 +282,10 @@ func (s *Storage) trim(ctx context.Context, queue int32, most int) (n int, err e
 
 // recoverExpired ends leases of one queue that expired, up to most of them. What another
 // step has locked, such as a settle in a transaction of the application's, it leaves
-// alone. It names those that are dead of it.
+// alone. It gives the tasks that ended of it.
 func (s *Storage) recoverExpired(
 	ctx context.Context, queue int32, most int,
-) (n int, buried []storage.Ref, err error) {
+) (n int, ended []storage.Ended, err error) {
 	name, err := s.nameOf(ctx, queue)
 	if err != nil || name == "" {
 		return 0, nil, err
@@ -326,14 +326,14 @@ func (s *Storage) recoverExpired(
 		w.load(r)
 		expired[i] = &r.Record
 	}
-	buried = w.step.Recover(expired)
+	ended = w.step.Recover(expired)
 	writes, rung := s.ringing(w)
 	if err := tx.commit(ctx, slices.Concat(spoiled, w.save(false), writes)...); err != nil {
 		return 0, nil, err
 	}
 	rung(ctx)
 	s.noteDead(w)
-	return len(all) + len(spoiled), buried, nil
+	return len(all) + len(spoiled), ended, nil
 }
 
 // nameOf gives the name of a queue's number, "" where there is none.

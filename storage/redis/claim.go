@@ -277,10 +277,8 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 		if last == "f" {
 			answer.forget = append(answer.forget, q.Name)
 		}
-		if buried, some := strings.CutPrefix(last, "!"); some {
-			for id := range strings.SplitSeq(buried, ",") {
-				answer.Buried = append(answer.Buried, storage.Ref{Queue: q.Name, ID: id})
-			}
+		if list, some := strings.CutPrefix(last, "!"); some {
+			v.bad = !answer.readEnded(q.Name, list) || v.bad
 		}
 		v.bad = !answer.read(req, a, q.Name, version, &h) || !ok || v.bad
 	}
@@ -288,6 +286,22 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 		return nil, fmt.Errorf("%w: a claim of another shape", errReply)
 	}
 	return answer, nil
+}
+
+// readEnded reads the tasks of a queue that maintenance ended: for each the letter of its state,
+// its id behind its length, and its kind likewise.
+func (c *claimAnswer) readEnded(queue, list string) bool {
+	r := reader{rest: list}
+	for r.rest != "" && !r.bad {
+		e := storage.Ended{State: stateOf(byte(r.number(1)))}
+		e.Ref = storage.Ref{Queue: queue, ID: r.text(int(r.number(1)))}
+		e.Kind = r.text(int(r.number(1)))
+		if e.State == storage.Dead {
+			e.Reason = storage.ReasonCrashes
+		}
+		c.Ended = append(c.Ended, e)
+	}
+	return !r.bad
 }
 
 // allocate makes the slices for all that was taken.
@@ -370,7 +384,7 @@ func (c *claiming) take(a *claimAnswer) {
 		c.Fences = append(c.Fences, a.Fences...)
 	}
 	c.Ticks = append(c.Ticks, a.Ticks...)
-	c.Buried = append(c.Buried, a.Buried...)
+	c.Ended = append(c.Ended, a.Ended...)
 	c.Cancels = c.Cancels || a.Cancels
 	c.left = max(c.left-a.taken, 0)
 	c.start = max(c.start-a.taken, 0)

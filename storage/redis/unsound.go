@@ -118,7 +118,7 @@ func apartIndex(index, i int) int { return (i+1)<<16 + index }
 // add takes on the answer of another queue.
 func (c *claimAnswer) add(a *claimAnswer) {
 	c.Tasks, c.Fences = append(c.Tasks, a.Tasks...), append(c.Fences, a.Fences...)
-	c.Ticks, c.Buried = append(c.Ticks, a.Ticks...), append(c.Buried, a.Buried...)
+	c.Ticks, c.Ended = append(c.Ticks, a.Ticks...), append(c.Ended, a.Ended...)
 	c.forget, c.damaged = append(c.forget, a.forget...), append(c.damaged, a.damaged...)
 	c.taken += a.taken
 	c.Cancels, c.suspect, c.suspects = c.Cancels || a.Cancels, c.suspect || a.suspect, c.suspects || a.suspects

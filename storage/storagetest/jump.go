@@ -72,7 +72,7 @@ func (r *rig) quiet(when string) storage.Claimed {
 	c := r.claim(ask(5))
 	r.want("claimed "+when, ids(c.Tasks), []string{})
 	r.want("ticks "+when, ids(c.Ticks), []string{})
-	r.want("buried, more "+when, [2]any{len(c.Buried), c.More}, [2]any{0, false})
+	r.want("ended, more "+when, [2]any{len(c.Ended), c.More}, [2]any{0, false})
 	return c
 }
 

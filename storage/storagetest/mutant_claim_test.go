@@ -189,8 +189,18 @@ func recoverMutants() []mutant {
 		breaks("crashes go on for ever", fault{apply: inserts(func(j *storage.Insert) { j.CrashLimit++ })},
 			"recover/crash loop", "unique/released by a crash loop"),
 		breaks("crash loops are kept secret",
-			fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) { c.Buried = nil })},
-			"recover/crash loop told"),
+			fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) { c.Ended = nil })},
+			"recover/ends told"),
+		breaks("ends of cancelled tasks are kept secret",
+			fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
+				c.Ended = slices.DeleteFunc(c.Ended, func(e storage.Ended) bool { return e.State != storage.Dead })
+			})}, "recover/ends told"),
+		breaks("ends are told without a kind",
+			fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {
+				for i := range c.Ended {
+					c.Ended[i].Kind = ""
+				}
+			})}, "recover/ends told"),
 		knowing("an expired lease cannot settle", func(m *mind) *fault { return &fault{apply: punctual(m)} },
 			"recover/late settle"),
 		breaks("suspects are nobody", fault{claim: asked(func(c *storage.ClaimRequest) { c.Suspect = c.Start > 0 })},

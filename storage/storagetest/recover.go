@@ -2,6 +2,8 @@ package storagetest
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -22,8 +24,9 @@ func recoverRules() []rule {
 			"A task claimed ahead counts as started from the next Extend that says so."),
 		state("recover/crash loop", recoverCrashLoop,
 			"A task whose crashes reach its crash limit is dead, with the reason \"crash loop\"."),
-		state("recover/crash loop told", recoverBuriedTold,
-			"The Claim that recovers a task into a crash loop names it in Buried, and no other does."),
+		state("recover/ends told", recoverEndsTold,
+			"The Claim that recovers a task into a crash loop or into cancelled names it in Ended, and no other "+
+				"Claim does."),
 		state("recover/lease holds", recoverLeaseHolds,
 			"A lease holds until its deadline, and an extension moves the deadline."),
 		state("recover/late settle", recoverLateSettle,
@@ -144,16 +147,27 @@ func recoverCrashLoop(r *rig) {
 	r.want("claimed", r.drain(), []string{})
 }
 
-func recoverBuriedTold(r *rig) {
-	last, first := job("a"), job("b")
+func recoverEndsTold(r *rig) {
+	last, first, asked := job("a"), job("b"), kept("c")
 	last.CrashLimit, first.CrashLimit = 1, 3
-	r.insert(last, first)
-	r.passTo(r.hold(brief(2), 2)[1].LeaseUntil)
+	last.Kind, asked.Kind = "poison", "endless"
+	r.insert(last, first, asked, job("d"))
+	r.passTo(r.hold(brief(4), 4)[3].LeaseUntil)
+	for _, id := range []string{"c", "d"} {
+		r.cancel(id)
+	}
 	c := r.claim(ask(1))
 	r.want("taken", ids(c.Tasks), []string{"b"})
-	r.want("buried", c.Buried, []storage.Ref{last.Ref})
-	r.want("buried by a later claim", len(r.maintain().Buried), 0)
+	slices.SortFunc(c.Ended, func(a, b storage.Ended) int { return strings.Compare(a.Ref.ID, b.Ref.ID) })
+	r.want("ended", c.Ended, []storage.Ended{
+		{Ref: in("a"), Kind: "poison", State: storage.Dead, Reason: storage.ReasonCrashes},
+		{Ref: in("c"), Kind: "endless", State: storage.Cancelled},
+		{Ref: in("d"), Kind: first.Kind, State: storage.Cancelled},
+	})
+	r.want("ended by a later claim", len(r.maintain().Ended), 0)
 	r.is("a", storage.Dead)
+	r.is("c", storage.Cancelled)
+	r.gone("d")
 }
 
 func recoverLeaseHolds(r *rig) {

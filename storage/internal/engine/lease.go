@@ -60,17 +60,17 @@ func (s *Step) countSnooze(r *Record, to storage.State, reason string) {
 }
 
 // Recover ends the claims of tasks whose leases expired. The last claimed goes back to the head
-// first, so that the first claimed is the first to be claimed again. It names those that are
-// dead of it.
-func (s *Step) Recover(expired []*Record) (buried []storage.Ref) {
+// first, so that the first claimed is the first to be claimed again. It gives the tasks that
+// ended of it.
+func (s *Step) Recover(expired []*Record) (ended []storage.Ended) {
 	slices.SortStableFunc(expired, func(a, b *Record) int { return cmp.Compare(b.Version, a.Version) })
 	for _, r := range expired {
 		s.recoverOne(r)
-		if r.State == Dead {
-			buried = append(buried, r.Ref)
+		if r.State.HasEnded() {
+			ended = append(ended, storage.Ended{Ref: r.Ref, Kind: r.Kind, State: r.State.Public(), Reason: r.Reason})
 		}
 	}
-	return buried
+	return ended
 }
 
 func (s *Step) recoverOne(r *Record) {

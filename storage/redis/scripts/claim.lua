@@ -10,7 +10,7 @@
 --       of all tasks, how many were taken, whether a suspect was, queues...}. A queue
 --       is {info, ids with commas between, length of each record (4 bytes), {records in
 --       pieces}, {cursor id, record, ...}, last}, or the last alone: "f" where it may be
---       forgotten, "!" and ids of crash loops with commas between, "b" where nothing but
+--       forgotten, "!" and the tasks that ended (maintain.lua), "b" where nothing but
 --       plain tasks waited and were pending. info is empty,
 --       where the first tasks of the call started and all have the deadline now +
 --       lease, or has 8 bytes for each task: 1 if started, and its deadline.
@@ -319,7 +319,7 @@ end
 end
 
 local function prepare(q)
-  q.fresh, q.recs, q.ids, q.deadlines, q.pending, q.leases, q.bad, q.ticks = {}, {}, {}, {}, {}, {}, {}, {}
+  q.fresh, q.recs, q.ids, q.deadlines, q.pending, q.leases, q.bad, q.ticks, q.ended = {}, {}, {}, {}, {}, {}, {}, {}, {}
 end
 
 -- seal plans what was taken, as a group where it is worth one.
@@ -351,7 +351,7 @@ end
 -- answer gives the queue's part of the reply.
 local function answer(q)
   local lengths, pieces = packed(q.recs)
-  local last = q.buried and '!' .. table.concat(q.buried, ',') or q.forget and 'f' or ''
+  local last = #q.ended > 0 and '!' .. table.concat(q.ended) or q.forget and 'f' or ''
   return {q.info or '', table.concat(q.ids, ','), lengths, pieces, q.ticks, last}
 end
 

@@ -147,6 +147,12 @@ local function valid(id) return #id <= 128 and find(id, '^%w[%w_.-]*$') end
 
 -- recover ends leases that expired.
 local function recover(q)
+  -- tell notes a task that ends, for the answer: the letter of its state, its id behind its
+  -- length, and its kind likewise.
+  local function tell(e, h, st)
+    local kind = sub(h.rec, h.kindat, h.kindat + h.kind - 1)
+    q.ended[#q.ended + 1] = st .. char(#e.id) .. e.id .. char(#kind) .. kind
+  end
   for _, e in ipairs(expired(q)) do
     local h = e.h
     if not h or not valid(e.id) then setapart(q, e) else
@@ -162,12 +168,12 @@ local function recover(q)
         h.noahead = true
       end
       if asked then
+        tell(e, h, 'x')
         bump(q, 'cancelled', 1)
         ended(q, e, h, 'x', h.keep)
       elseif started and h.crashes >= h.crashlimit then
+        tell(e, h, 'd')
         die(q, e, h, REASONCRASHES)
-        q.buried = q.buried or {}
-        q.buried[#q.buried + 1] = e.id
       else
         h.version = mark
         stand(q, e, h, waits(h), front(q, h.priority))
