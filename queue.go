@@ -51,7 +51,7 @@ func (q *Queue) Name() string { return q.name }
 // Pause stops runners from claiming tasks of the queue until it is resumed. Tasks that
 // run go on; tasks can be enqueued.
 func (q *Queue) Pause(ctx context.Context) error {
-	return q.configure(ctx, "pause", storage.Settings{Paused: true})
+	return q.configure(ctx, "pause", storage.Settings{Pause: &storage.Pause{On: true}})
 }
 
 // PauseFor is Pause for a time; it ends by itself.
@@ -59,12 +59,12 @@ func (q *Queue) PauseFor(ctx context.Context, d time.Duration) error {
 	if d < storage.MinSpan || d > storage.MaxDelay {
 		return q.wrap("pause", storage.Invalid("PauseFor", d, "%v to "+longest, storage.MinSpan))
 	}
-	return q.configure(ctx, "pause", storage.Settings{Paused: true, PauseFor: d})
+	return q.configure(ctx, "pause", storage.Settings{Pause: &storage.Pause{On: true, For: d}})
 }
 
 // Resume ends a pause.
 func (q *Queue) Resume(ctx context.Context) error {
-	return q.configure(ctx, "resume", storage.Settings{})
+	return q.configure(ctx, "resume", storage.Settings{Pause: &storage.Pause{}})
 }
 
 func (q *Queue) configure(ctx context.Context, act string, s storage.Settings) error {

@@ -471,13 +471,17 @@ func CheckSettings(queue string, s *Settings) error {
 	if err := CheckName("queue name", queue); err != nil {
 		return err
 	}
-	if s.Remove && (s.Paused || s.PauseFor != 0) {
-		return Invalid("Settings", "with Remove and Paused", "one of them")
+	switch {
+	case s.Remove && s.Pause != nil:
+		return Invalid("Settings", "with Remove and Pause", "one of them")
+	case s.Remove:
+		return nil
+	case s.Pause == nil:
+		return Invalid("Settings", "with nothing to change", "Pause or Remove")
+	case s.Pause.For != 0 && !s.Pause.On:
+		return Invalid("Pause.For", s.Pause.For, "On with it")
 	}
-	if s.PauseFor != 0 && !s.Paused {
-		return Invalid("Settings.PauseFor", s.PauseFor, "Paused with it")
-	}
-	return checkSpan("Settings.PauseFor", s.PauseFor)
+	return checkSpan("Pause.For", s.Pause.For)
 }
 
 func checkUnique(u Unique) error {

@@ -37,7 +37,7 @@ func TestSessionRepeatsUntilKnown(t *testing.T) {
 				settle := storage.Tx{Settles: []storage.Settle{{Fence: c.Fences[0], Outcome: storage.Complete}}}
 				must(s.ApplyOne(t.Context(), settle))(t)
 				f.fate(fates...)
-				succeed(t, s.Configure(t.Context(), "q", storage.Settings{Paused: true}))
+				succeed(t, s.Configure(t.Context(), "q", storage.Settings{Pause: &storage.Pause{On: true}}))
 				got := stats(t, f)
 				if len(x.Lost) > 0 || got.Waiting != 1 || got.Pending != 0 || got.Totals.Completed != 1 || !got.Paused {
 					t.Errorf("got %+v, lost %v, want one task completed, one waiting, and a pause", got, x.Lost)

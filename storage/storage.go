@@ -60,8 +60,9 @@ type Storage interface {
 	// Runners lists the runners whose heartbeat has not expired, by id.
 	Runners(ctx context.Context) ([]RunnerInfo, error)
 
-	// Configure replaces the settings of a queue. With Settings.Remove the queue
-	// itself goes, its totals too; [ErrNotEmpty] where it still holds a record.
+	// Configure changes the settings of a queue that settings names, and leaves the
+	// others as they are. With Settings.Remove the queue itself goes, its totals too;
+	// [ErrNotEmpty] where it still holds a record.
 	Configure(ctx context.Context, call Call, queue string, settings Settings) error
 
 	// Describe tells the storage's name, time and what an acknowledgement is
@@ -111,15 +112,22 @@ type Description struct {
 	Warnings []string
 }
 
-// Settings of a queue.
+// Settings is a change of a queue's settings: a nil field leaves its setting as it is.
+// A change names at least one setting, or Remove alone.
 type Settings struct {
-	// Paused stops claims from the queue. Enqueueing, settling, schedules and
-	// maintenance go on.
-	Paused bool
-	// PauseFor bounds the pause, at least MinSpan; 0 pauses until it is resumed.
-	PauseFor time.Duration
+	// Pause pauses the queue, or resumes it.
+	Pause *Pause
 	// Remove deletes the queue, which must be empty.
 	Remove bool
+}
+
+// Pause says whether a queue is paused. The zero Pause resumes the queue.
+type Pause struct {
+	// On stops claims from the queue. Enqueueing, settling, schedules and maintenance
+	// go on.
+	On bool
+	// For bounds a pause, at least MinSpan; 0 pauses until the queue is resumed.
+	For time.Duration
 }
 
 // Stats are a queue's sizes and its totals over its lifetime.

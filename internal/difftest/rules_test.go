@@ -91,18 +91,19 @@ func (g *generator) extend() step {
 
 // configure pauses, resumes or removes a queue.
 func (g *generator) configure() step {
-	c := &configure{queue: pick(g, queues...)}
+	resume := storage.Settings{Pause: &storage.Pause{}}
+	c := &configure{queue: pick(g, queues...), settings: resume}
 	switch n := g.IntN(10); {
 	case n < 3:
-		c.settings = storage.Settings{Paused: true, PauseFor: g.halved(1, 20)}
+		c.settings = storage.Settings{Pause: &storage.Pause{On: true, For: g.halved(1, 20)}}
 	case n == 3:
-		c.settings = storage.Settings{Paused: true}
+		c.settings = storage.Settings{Pause: &storage.Pause{On: true}}
 	case n == 4:
 		c.settings = storage.Settings{Remove: true}
 	case n == 5:
 		c.queue, c.settings = removed, storage.Settings{Remove: true}
 	case n == 6:
-		c.queue, c.settings = removed, storage.Settings{Paused: true}
+		c.queue, c.settings = removed, storage.Settings{Pause: &storage.Pause{On: true}}
 	case n == 7: // something for it to hold
 		return g.sealed(&apply{spanning: -1, txs: []tx{{{insert: g.insert(removed)}}}})
 	case n == 8:

@@ -263,7 +263,11 @@ func (c *configure) run(ctx context.Context, s *side) outcome {
 }
 
 func (c *configure) String() string {
-	return fmt.Sprintf("configure %x.%d: %s %+v", c.call.Lane.ID[:3], c.call.Seq, c.queue, c.settings)
+	to := "remove"
+	if c.settings.Pause != nil {
+		to = fmt.Sprintf("%+v", *c.settings.Pause)
+	}
+	return fmt.Sprintf("configure %x.%d: %s %s", c.call.Lane.ID[:3], c.call.Seq, c.queue, to)
 }
 
 // repeat is the last call of a lane once more.

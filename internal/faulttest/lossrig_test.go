@@ -54,7 +54,7 @@ func (r *lossRig) warmUp() {
 	_, err := r.direct.Extend(r.t.Context(), storage.ExtendRequest{Leases: []storage.Extension{{Fence: fence}}})
 	must(r.t, err)
 	r.settle(fence, storage.Complete)
-	must(r.t, r.direct.Configure(r.t.Context(), r.queue, storage.Settings{}))
+	must(r.t, r.direct.Configure(r.t.Context(), r.queue, storage.Settings{Pause: &storage.Pause{}}))
 	const rounds, many = 3, 2 // each kind of call has a script of its own once its lane is known
 	for i := range rounds {
 		r.add(fmt.Sprint("warm-up-", i))

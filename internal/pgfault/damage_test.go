@@ -109,13 +109,13 @@ func victims(t *testing.T, session *storage.Session, queue string) {
 		t.Fatalf("claimed %d, want 1", n)
 	}
 	must(session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{waiting, scheduled, cursor}}))(t)
-	succeed(t, session.Configure(t.Context(), queue, storage.Settings{Paused: true}))
+	succeed(t, session.Configure(t.Context(), queue, storage.Settings{Pause: &storage.Pause{On: true}}))
 }
 
 func resumeAll(t *testing.T, session *storage.Session, queues []string) error {
 	t.Helper()
 	for _, q := range queues {
-		if err := session.Configure(t.Context(), q, storage.Settings{}); err != nil {
+		if err := session.Configure(t.Context(), q, storage.Settings{Pause: &storage.Pause{}}); err != nil {
 			return err
 		}
 	}

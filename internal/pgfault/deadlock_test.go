@@ -237,7 +237,7 @@ func (m *mixer) extend() {
 
 // look reads, and pauses and removes a queue that comes and goes.
 func (m *mixer) look() {
-	settings := storage.Settings{Paused: m.rand.IntN(2) == 0}
+	settings := storage.Settings{Pause: &storage.Pause{On: m.rand.IntN(2) == 0}}
 	if m.rand.IntN(2) == 0 {
 		settings = storage.Settings{Remove: true}
 	}

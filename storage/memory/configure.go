@@ -12,7 +12,7 @@ import (
 // configured is the outcome of a Configure: its error, or nil.
 type configured struct{ err error }
 
-// Configure replaces the settings of a queue, or removes it.
+// Configure changes the settings of a queue, or removes it.
 func (s *Storage) Configure(
 	ctx context.Context, call storage.Call, queue string, settings storage.Settings,
 ) error {
@@ -54,13 +54,13 @@ func (s *Storage) configure(name string, settings *storage.Settings) error {
 	case settings.Remove:
 		s.removeQueue(name)
 		return nil
-	case q == nil && !settings.Paused:
+	case q == nil && !settings.Pause.On:
 		return nil // no settings, and no queue that could have had some
 	}
 	q = ours((*records)(s).Queue(name))
-	q.Paused, q.PausedUntil = settings.Paused, 0
-	if settings.PauseFor > 0 {
-		q.PausedUntil = s.step.Now + settings.PauseFor.Microseconds()
+	q.Paused, q.PausedUntil = settings.Pause.On, 0
+	if settings.Pause.For > 0 {
+		q.PausedUntil = s.step.Now + settings.Pause.For.Microseconds()
 	}
 	q.touched = s.step.Now
 	s.ring(q, true)

@@ -195,7 +195,7 @@ func TestAbandonedQueueGoes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := session.Configure(t.Context(), "paused", storage.Settings{Paused: true}); err != nil {
+		if err := session.Configure(t.Context(), "paused", storage.Settings{Pause: &storage.Pause{On: true}}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(23 * time.Hour)

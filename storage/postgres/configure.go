@@ -6,7 +6,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Configure replaces the settings of a queue, or removes it.
+// Configure changes the settings of a queue, or removes it.
 func (s *Storage) Configure(
 	ctx context.Context, call storage.Call, queue string, settings storage.Settings,
 ) error {
@@ -45,11 +45,15 @@ func (s *Storage) configure(
 		}
 		return p.err
 	}
+	var pause storage.Pause // none where the queue is removed
+	if settings.Pause != nil {
+		pause = *settings.Pause
+	}
 	var done bool
 	var number *int32
 	err = tx.run(ctx, query{
 		text: "SELECT done, number FROM {schema}.configure($1, $2, $3, $4)",
-		args: []any{queue, settings.Paused, settings.PauseFor.Microseconds(), settings.Remove},
+		args: []any{queue, pause.On, pause.For.Microseconds(), settings.Remove},
 		scan: one(&done, &number),
 	})
 	if err != nil {

@@ -63,7 +63,7 @@ func verbs(s *postgres.Storage) map[string]func(context.Context, storage.Call) e
 			return err
 		},
 		"Configure": func(ctx context.Context, call storage.Call) error {
-			return s.Configure(ctx, call, "q", storage.Settings{})
+			return s.Configure(ctx, call, "q", storage.Settings{Pause: &storage.Pause{}})
 		},
 	}
 }

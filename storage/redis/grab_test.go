@@ -119,7 +119,7 @@ func TestTheShortClaimLeavesWhatIsNotPlain(t *testing.T) {
 			_, _ = s.Apply(t.Context(), storage.Call{}, tx)
 		},
 		"paused": func(s *Storage, _ *miniredis.Miniredis) {
-			_ = s.Configure(t.Context(), storage.Call{}, "mail", storage.Settings{Paused: true})
+			_ = s.Configure(t.Context(), storage.Call{}, "mail", storage.Settings{Pause: &storage.Pause{On: true}})
 		},
 		"damaged": func(_ *Storage, server *miniredis.Miniredis) { server.HSet("midge:{mail}:tasks", "t0", "?") },
 		"missing": func(_ *Storage, server *miniredis.Miniredis) { server.HDel("midge:{mail}:tasks", "t0") },

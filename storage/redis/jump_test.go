@@ -148,7 +148,7 @@ func TestAJumpOfTheClockExpiresNothing(t *testing.T) {
 			}
 		},
 		"configure": func(j *jumping, _ []storage.Fence) {
-			if err := j.s.Configure(j.Context(), j.call(), "mail", storage.Settings{}); err != nil {
+			if err := j.s.Configure(j.Context(), j.call(), "mail", storage.Settings{Pause: &storage.Pause{}}); err != nil {
 				j.Fatal(err)
 			}
 		},
@@ -290,7 +290,7 @@ func TestALaneOpenedAheadIsRefused(t *testing.T) {
 		_, refused["extend"] = j.s.Extend(t.Context(), storage.ExtendRequest{
 			Call: call(lane), Leases: []storage.Extension{{Fence: held.Fences[0], For: time.Minute}},
 		})
-		refused["configure"] = j.s.Configure(t.Context(), call(lane), "mail", storage.Settings{})
+		refused["configure"] = j.s.Configure(t.Context(), call(lane), "mail", storage.Settings{Pause: &storage.Pause{}})
 		for verb, err := range refused {
 			if !errors.Is(err, storage.ErrLaneExpired) {
 				t.Errorf("%s on lane %d: got %v, want ErrLaneExpired", verb, lane.ID[0], err)

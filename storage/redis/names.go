@@ -190,7 +190,7 @@ func (s *Storage) unlist(ctx context.Context, queue, since string) error {
 	return err
 }
 
-// Configure replaces the settings of a queue. With Remove the queue goes, unless it
+// Configure changes the settings of a queue. With Remove the queue goes, unless it
 // holds a record.
 func (s *Storage) Configure(
 	ctx context.Context, call storage.Call, queue string, settings storage.Settings,
@@ -215,12 +215,12 @@ func (s *Storage) configure(
 	switch {
 	case settings.Remove:
 		verb = "remove"
-	case settings.Paused && settings.PauseFor.Microseconds() > 0:
-		pause = settings.PauseFor.Microseconds()
-	case settings.Paused:
+	case settings.Pause.For > 0:
+		pause = settings.Pause.For.Microseconds()
+	case settings.Pause.On:
 		pause = -1
 	}
-	if settings.Paused {
+	if pause != 0 {
 		if _, err := s.registerQueues(ctx, []string{queue}); err != nil {
 			return err
 		}

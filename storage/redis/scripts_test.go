@@ -142,7 +142,7 @@ func (w *world) acts() map[string]func() error {
 			return err
 		},
 		"pause": func() error {
-			return w.session.Configure(w.t.Context(), "main", storage.Settings{Paused: true})
+			return w.session.Configure(w.t.Context(), "main", storage.Settings{Pause: &storage.Pause{On: true}})
 		},
 	}
 }

@@ -40,7 +40,7 @@ func verbs(s *redis.Storage) map[string]func(context.Context, storage.Call) erro
 			return err
 		},
 		"Configure": func(ctx context.Context, call storage.Call) error {
-			return s.Configure(ctx, call, "mail", storage.Settings{Paused: true})
+			return s.Configure(ctx, call, "mail", storage.Settings{Pause: &storage.Pause{On: true}})
 		},
 	}
 }

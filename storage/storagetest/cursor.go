@@ -177,7 +177,7 @@ func cursorStale(r *rig) {
 
 func cursorPaused(r *rig) {
 	r.insert(cursor("cursor.c", r.now()))
-	r.configure(storage.Settings{Paused: true})
+	r.configure(pausing(0))
 	t := r.tick()
 	r.apply(ticking(t, r.now().Add(time.Hour), "a"))
 	r.is("a", storage.Waiting)

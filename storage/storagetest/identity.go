@@ -201,11 +201,11 @@ func identityConfigure(r *rig) {
 	r.add("a")
 	call := r.first()
 	pause := func() {
-		r.must("configure", r.store.Configure(r.ctx, call, mainQueue, storage.Settings{Paused: true}))
+		r.must("configure", r.store.Configure(r.ctx, call, mainQueue, pausing(0)))
 	}
 	pause()
 	r.want("paused", r.stats().Paused, true)
-	r.configure(storage.Settings{})
+	r.configure(resuming())
 	pause()
 	r.want("paused again", r.stats().Paused, false)
 	r.take(ask(1), "a")
@@ -224,7 +224,7 @@ func (r *rig) verbs(h held, call func() storage.Call) map[string]error {
 	_, extendErr := r.store.Extend(r.ctx, extend)
 	return map[string]error{
 		"apply": applyErr, "settle": settleErr, "claim": claimErr, "extend": extendErr,
-		"configure": r.store.Configure(r.ctx, call(), mainQueue, storage.Settings{Paused: true}),
+		"configure": r.store.Configure(r.ctx, call(), mainQueue, pausing(0)),
 	}
 }
 

@@ -360,7 +360,7 @@ func limitCall(r *rig) {
 				Call: call, Leases: []storage.Extension{{Fence: h.Fence, Progress: []byte("p")}},
 			})
 			r.wantInvalid("extend with "+c.what, err)
-			err = r.store.Configure(r.ctx, call, mainQueue, storage.Settings{Paused: true})
+			err = r.store.Configure(r.ctx, call, mainQueue, pausing(0))
 			r.wantInvalid("configure with "+c.what, err)
 		}, "a", "b")
 	}
@@ -399,13 +399,15 @@ func limitReads(r *rig) {
 	_, err = r.store.Stats(r.ctx, mainQueue, "a b")
 	r.wantInvalid("stats of a bad queue", err)
 	for what, s := range map[string]storage.Settings{
-		"a negative pause": {Paused: true, PauseFor: -1}, "a time but no pause": {PauseFor: time.Second},
-		"a pause under 1ms": {Paused: true, PauseFor: time.Millisecond - 1},
-		"removal and pause": {Remove: true, Paused: true},
+		"a negative pause":    {Pause: &storage.Pause{On: true, For: -1}},
+		"a time but no pause": {Pause: &storage.Pause{For: time.Second}},
+		"a pause under 1ms":   {Pause: &storage.Pause{On: true, For: time.Millisecond - 1}},
+		"removal and pause":   {Remove: true, Pause: &storage.Pause{On: true}},
+		"nothing to change":   {},
 	} {
 		r.wantInvalid(what, r.session.Configure(r.ctx, mainQueue, s))
 	}
-	r.wantInvalid("settings of a bad queue", r.session.Configure(r.ctx, "", storage.Settings{}))
+	r.wantInvalid("settings of a bad queue", r.session.Configure(r.ctx, "", resuming()))
 	r.want("paused", r.stats().Paused, false)
 }
 

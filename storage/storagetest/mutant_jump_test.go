@@ -24,7 +24,7 @@ func jumpMutants() []mutant {
 				o.Jump = func(d time.Duration) {
 					for ; d > storage.JumpAfter; d -= storage.JumpAfter {
 						jump(storage.JumpAfter)
-						_ = session.Configure(t.Context(), mainQueue, storage.Settings{})
+						_ = session.Configure(t.Context(), mainQueue, resuming())
 					}
 					jump(d)
 				}

@@ -233,10 +233,16 @@ func (m *mind) spoiled(ctx context.Context) bool {
 func queueMutants() []mutant {
 	return []mutant{
 		breaks("pauses ignored", fault{configure: configured(func(_ *storage.Call, s *storage.Settings) {
-			s.Paused, s.PauseFor = false, 0
+			if s.Pause != nil {
+				s.Pause = &storage.Pause{}
+			}
 		})}, "pause/stops claims", "pause/for a time", "pause/other queues", "pause/told"),
 		breaks("pauses without end",
-			fault{configure: configured(func(_ *storage.Call, s *storage.Settings) { s.PauseFor = 0 })},
+			fault{configure: configured(func(_ *storage.Call, s *storage.Settings) {
+				if s.Pause != nil {
+					s.Pause = &storage.Pause{On: s.Pause.On}
+				}
+			})},
 			"pause/for a time", "pause/told"),
 		knowing("pauses stop everything", func(m *mind) *fault {
 			return &fault{claim: func(next claimFunc) claimFunc {

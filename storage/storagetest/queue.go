@@ -27,20 +27,20 @@ func queueRules() []rule {
 
 func pauseStops(r *rig) {
 	r.add("a")
-	r.configure(storage.Settings{Paused: true})
+	r.configure(pausing(0))
 	c := r.claim(ask(1))
 	r.want("claimed", len(c.Tasks), 0)
 	r.want("More of a paused queue", c.More, false)
-	r.configure(storage.Settings{Paused: true})
+	r.configure(pausing(0))
 	r.hold(ask(1), 0)
-	r.configure(storage.Settings{})
+	r.configure(resuming())
 	r.take(ask(1), "a")
 }
 
 func pauseElse(r *rig) {
 	r.add("a", "b")
 	a, b := r.take(ask(1), "a"), r.take(brief(1), "b")
-	r.configure(storage.Settings{Paused: true})
+	r.configure(pausing(0))
 	r.add("c")
 	r.insert(delayed("d", 10*time.Millisecond))
 	r.extend(storage.Extension{Fence: a.Fence, For: long})
@@ -54,7 +54,7 @@ func pauseElse(r *rig) {
 func pauseFor(r *rig) {
 	r.add("a", "b")
 	from := r.now()
-	r.configure(storage.Settings{Paused: true, PauseFor: 400 * time.Millisecond})
+	r.configure(pausing(400 * time.Millisecond))
 	until := r.stats().PausedUntil
 	r.between("PausedUntil", until, from.Add(400*time.Millisecond), r.now().Add(400*time.Millisecond))
 	c := r.claim(ask(1))
@@ -72,7 +72,7 @@ func pauseFor(r *rig) {
 
 func pauseOthers(r *rig) {
 	r.add("a")
-	r.must("configure", r.session.Configure(r.ctx, sideQueue, storage.Settings{Paused: true}))
+	r.must("configure", r.session.Configure(r.ctx, sideQueue, pausing(0)))
 	j := job("b")
 	j.Ref.Queue = sideQueue
 	r.insert(j)
@@ -88,17 +88,17 @@ func pauseTold(r *rig) {
 		r.want("paused, until", [2]bool{s.Paused, s.PausedUntil.IsZero()}, [2]bool{want, true})
 	}
 	told(false)
-	r.configure(storage.Settings{Paused: true})
+	r.configure(pausing(0))
 	told(true)
-	r.configure(storage.Settings{Paused: true, PauseFor: time.Hour})
+	r.configure(pausing(time.Hour))
 	r.want("PausedUntil of a pause for a time", r.stats().PausedUntil.IsZero(), false)
-	r.configure(storage.Settings{})
+	r.configure(resuming())
 	told(false)
 }
 
 func removeEmpty(r *rig) {
 	r.end(r.holding(job("a")), storage.Complete)
-	r.configure(storage.Settings{Paused: true})
+	r.configure(pausing(0))
 	r.configure(storage.Settings{Remove: true})
 	r.want("stats", r.stats(), storage.Stats{Queue: mainQueue})
 	p, err := r.store.Queues(r.ctx, storage.QueuesQuery{})

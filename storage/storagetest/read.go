@@ -247,7 +247,7 @@ func queuesListed(r *rig) {
 	}
 	r.want("queues", names(), []string{})
 	r.add("a")
-	r.must("configure", r.session.Configure(r.ctx, "alone", storage.Settings{Paused: true}))
+	r.must("configure", r.session.Configure(r.ctx, "alone", pausing(0)))
 	j := job("a")
 	j.Ref.Queue = "Zoo"
 	r.insert(j)

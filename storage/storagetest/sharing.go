@@ -195,9 +195,9 @@ func sharingHandles(r *rig) {
 	r.want("read", r.read("a"), other.read("a"))
 	r.end(h, storage.Complete)
 	other.gone("a")
-	other.configure(storage.Settings{Paused: true})
+	other.configure(pausing(0))
 	r.hold(ask(1), 0)
-	r.configure(storage.Settings{})
+	r.configure(resuming())
 	other.take(ask(1), "b")
 	r.want("stats", r.stats(), other.stats())
 }
@@ -241,7 +241,7 @@ func sharingClosed(r *rig) {
 	_, errs["Queues"] = r.store.Queues(r.ctx, storage.QueuesQuery{})
 	_, errs["Stats"] = r.store.Stats(r.ctx, mainQueue)
 	_, errs["Runners"] = r.store.Runners(r.ctx)
-	errs["Configure"] = r.store.Configure(r.ctx, call, mainQueue, storage.Settings{Paused: true})
+	errs["Configure"] = r.store.Configure(r.ctx, call, mainQueue, pausing(0))
 	_, errs["Describe"] = r.store.Describe(r.ctx)
 	for verb, err := range errs {
 		r.wantError(verb+" after Close", err, storage.ErrClosed)

@@ -225,6 +225,14 @@ func (r *rig) extend(e storage.Extension) storage.Extended {
 	return x
 }
 
+// pausing pauses a queue, for a time unless that is 0.
+func pausing(d time.Duration) storage.Settings {
+	return storage.Settings{Pause: &storage.Pause{On: true, For: d}}
+}
+
+// resuming ends a pause.
+func resuming() storage.Settings { return storage.Settings{Pause: &storage.Pause{}} }
+
 // configure configures main.
 func (r *rig) configure(s storage.Settings) {
 	r.Helper()

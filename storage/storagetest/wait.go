@@ -115,8 +115,8 @@ func waitCancel(r *rig) {
 
 func waitSettings(r *rig) {
 	r.add("a")
-	r.wakes("a pause", func(r *rig) { r.configure(storage.Settings{Paused: true}) })
-	r.wakes("a resumption", func(r *rig) { r.configure(storage.Settings{}) })
+	r.wakes("a pause", func(r *rig) { r.configure(pausing(0)) })
+	r.wakes("a resumption", func(r *rig) { r.configure(resuming()) })
 }
 
 func waitSince(r *rig) {
@@ -166,7 +166,7 @@ func waitOtherHandle(r *rig) {
 	r.wakes("another's cancel", func(*rig) { other.cancel("a") })
 	r.end(h, storage.Cancel)
 	r.wakes("another's delayed insert", func(*rig) { other.insert(delayed("b", time.Hour)) })
-	r.wakes("another's pause", func(*rig) { other.configure(storage.Settings{Paused: true}) })
+	r.wakes("another's pause", func(*rig) { other.configure(pausing(0)) })
 }
 
 func waitCancelsOnly(r *rig) {
