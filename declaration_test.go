@@ -20,6 +20,15 @@ func cursorOf(s Schedule, job any, opts ...PeriodicOption) (storage.Insert, erro
 	return cursorInsert(d, job, s, opts)
 }
 
+func declarationOf(t *testing.T, in storage.Insert) storage.Declaration {
+	t.Helper()
+	d, err := in.Cursor.Decode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 func TestCursorInsert(t *testing.T) {
 	in, err := cursorOf(Cron("0 3 * * *"), Report{"daily"}, Zone("Europe/Paris"), Named("nightly"), To("reports"),
 		Priority(3), MaxRetries(2), Timeout(time.Minute), Header("tenant", "7"), AllMissed(10), NoOverlap(), KeepFor(time.Hour))
@@ -32,18 +41,19 @@ func TestCursorInsert(t *testing.T) {
 	if in.Priority != 3 || in.MaxRetries != 2 || in.Timeout != time.Minute || in.Headers["tenant"] != "7" || in.Keep.For != time.Hour {
 		t.Errorf("got %+v, want the options of its tasks", in)
 	}
-	c := *in.Cursor
-	if c.Declaration == "" {
-		t.Error("got no declaration")
+	d := declarationOf(t, in)
+	if d.Hash == "" {
+		t.Error("got no hash of the declaration")
 	}
-	c.Declaration = ""
-	want := storage.Cursor{
+	d.Hash = ""
+	want := storage.Declaration{
 		Spec: "cron 0 3 * * *", Zone: "Europe/Paris", CatchUp: "all", CatchUpCap: 10, Overlap: "skip",
 	}
-	if !reflect.DeepEqual(c, want) {
-		t.Errorf("got %+v, want %+v", c, want)
+	if !reflect.DeepEqual(d, want) {
+		t.Errorf("got %+v, want %+v", d, want)
 	}
-	if in, err = cursorOf(Every(time.Hour), &Report{}); err != nil || in.Ref.ID != "cursor.report" || in.Cursor.CatchUp != "one" {
+	if in, err = cursorOf(Every(time.Hour), &Report{}); err != nil || in.Ref.ID != "cursor.report" ||
+		declarationOf(t, in).CatchUp != "one" {
 		t.Errorf("got %+v, %v; want the kind as the name and one task for all missed", in, err)
 	}
 }
@@ -77,10 +87,11 @@ func TestDeclarationTellsSchedulesApart(t *testing.T) {
 		if err != nil || again.Cursor.Declaration != in.Cursor.Declaration {
 			t.Errorf("declaration %d: got another one the second time", i)
 		}
-		if other, ok := seen[in.Cursor.Declaration]; ok {
-			t.Errorf("declarations %d and %d are the same", other, i)
+		hash := declarationOf(t, in).Hash
+		if other, ok := seen[hash]; ok {
+			t.Errorf("declarations %d and %d have the same hash", other, i)
 		}
-		seen[in.Cursor.Declaration] = i
+		seen[hash] = i
 	}
 }
 

@@ -378,7 +378,7 @@ func ExampleRunner_Periodic() {
 	schedules, err := client.Queue(midge.DefaultQueue).Schedules(ctx)
 	must(err)
 	for _, s := range schedules {
-		fmt.Printf("%s: %s %q\n", s.Name, s.Cursor.Spec, s.Cursor.Zone)
+		fmt.Printf("%s: %s %q\n", s.Name, s.Declared.Spec, s.Declared.Zone)
 	}
 	stop()
 	// Output:

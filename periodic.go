@@ -131,14 +131,15 @@ func cursorInsert(d *definition, job any, s Schedule, opts []PeriodicOption) (st
 	}
 	in := terms.insert(d, payload)
 	in.Ref.ID = storage.CursorPrefix + terms.name
-	in.Cursor = &storage.Cursor{
-		Spec: moments.Spec, Zone: terms.zone,
-		CatchUp: terms.catchUp, CatchUpCap: terms.catchUpCap, Overlap: terms.overlap,
-	}
 	if moments.Next(time.Unix(0, 0)).IsZero() {
 		return storage.Insert{}, storage.Invalid("schedule", moments.Spec, "one that ticks at all")
 	}
-	in.Cursor.Declaration = schedule.Declaration(&in)
+	declaration := storage.Declaration{
+		Spec: moments.Spec, Zone: terms.zone,
+		CatchUp: terms.catchUp, CatchUpCap: terms.catchUpCap, Overlap: terms.overlap,
+	}
+	declaration.Hash = schedule.Hash(&in, &declaration)
+	in.Cursor = &storage.Cursor{Declaration: declaration.Encode()}
 	return in, checkInsert(in)
 }
 

@@ -110,3 +110,43 @@ func TestANewDeclarationDropsNoTick(t *testing.T) {
 		}
 	})
 }
+
+// TestADamagedDeclarationStopsNothingElse: the storage gave bytes that nobody wrote. The cursor is
+// named and ticks no more, the one beside it goes on, and who declares it anew mends it.
+func TestADamagedDeclarationStopsNothingElse(t *testing.T) {
+	bubble(t, func(b *bench) {
+		logger, lines := logged()
+		b.declare(midge.Every(time.Minute), time.Second, midge.Named("damaged"))
+		c := b.cursors(midge.DefaultQueue)[0]
+		damaged := *c.Cursor
+		damaged.Declaration = "\x01{"
+		spoil := storage.Tx{Changes: []storage.Change{{Ref: c.Ref, Version: c.Version, Cursor: &damaged}}}
+		if _, err := storage.NewSession(b.store, 0).ApplyOne(b.Context(), spoil); err != nil {
+			t.Fatal(err)
+		}
+		ticks := 0
+		b.runner = b.newRunner(b.store, midge.RunnerConfig{Logger: logger}, func(context.Context, work) error {
+			ticks++
+			return nil
+		})
+		if err := b.runner.Periodic(midge.Every(time.Minute), work{"tick"}); err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(10 * time.Minute)
+		if got := lines("default/damaged is damaged"); ticks != 10 || len(got) != 1 {
+			t.Errorf("%d ticks beside a damaged schedule and the log %q, want 10 and one line", ticks, got)
+		}
+		for _, s := range b.schedules(b.client.Queue(midge.DefaultQueue)) {
+			if is := s.Name == "damaged"; s.Damaged != is || s.Orphaned != is || is != s.Due.IsZero() {
+				t.Errorf("got %+v, want the damaged one alone told so, and still", s)
+			}
+		}
+		b.declare(midge.Every(time.Minute), 2*time.Minute, midge.Named("damaged"))
+		for _, s := range b.schedules(b.client.Queue(midge.DefaultQueue)) {
+			if s.Damaged || s.Cursor.Last.IsZero() {
+				t.Errorf("got %+v, want each sound, and ticking", s)
+			}
+		}
+	})
+}

@@ -450,7 +450,7 @@ func TestSchedulesAreListedAndRun(t *testing.T) {
 			t.Fatalf("got %+v, want two schedules that are declared", list)
 		}
 		i := slices.IndexFunc(list, func(s midge.ScheduleInfo) bool { return s.Name == "hourly" })
-		if c := list[i].Cursor; c.Spec != "every 1h0m0s" || c.Next.Sub(c.Last) != time.Hour || ran.Load() != 1 {
+		if c := list[i].Cursor; list[i].Declared.Spec != "every 1h0m0s" || c.Next.Sub(c.Last) != time.Hour || ran.Load() != 1 {
 			t.Errorf("got %+v after %d runs, want one tick and the next in an hour", c, ran.Load())
 		}
 		if until := time.Until(list[i].Due); until <= 0 || until > time.Hour {

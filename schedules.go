@@ -11,12 +11,17 @@ import (
 )
 
 // ScheduleInfo is a schedule as it is stored. Due is its next tick, zero where there
-// will be none; an orphaned one stands still, and Due may have passed. Cursor tells its
-// text, zone and policies, and its last tick.
+// will be none; an orphaned one stands still, and Due may have passed. Cursor.Last is its
+// last tick.
 type ScheduleInfo struct {
 	storage.Task
 	// Name of the schedule, within its queue.
 	Name string
+	// Declared tells its text, zone and policies.
+	Declared storage.Declaration
+	// Damaged says that Declared could not be read: the schedule stands still until a
+	// runner declares it anew, or it is removed.
+	Damaged bool
 	// Orphaned says that no live runner declares it: it stands still until one does,
 	// or it is removed.
 	Orphaned bool
@@ -40,16 +45,15 @@ func (q *Queue) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
 		if t.Cursor != nil {
 			info.Due = t.Cursor.Next
 		}
-		info.Orphaned = !slices.ContainsFunc(runners, func(r storage.RunnerInfo) bool { return declares(r, t) })
+		info.Declared, err = t.Cursor.Decode()
+		info.Damaged = err != nil
+		declared := storage.Declared{Ref: t.Ref, Hash: info.Declared.Hash}
+		info.Orphaned = info.Damaged || !slices.ContainsFunc(runners, func(r storage.RunnerInfo) bool {
+			return slices.Contains(r.Schedules, declared)
+		})
 		list = append(list, info)
 	}
 	return list, nil
-}
-
-// declares reports whether a runner declares a cursor as it is stored.
-func declares(r storage.RunnerInfo, cursor storage.Task) bool {
-	return cursor.Cursor != nil && slices.Contains(r.Schedules,
-		storage.Declared{Ref: cursor.Ref, Declaration: cursor.Cursor.Declaration})
 }
 
 // RunSchedule enqueues the task of a schedule now, beside its ticks, which it does not

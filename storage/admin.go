@@ -78,21 +78,26 @@ func (s *Session) RunSchedule(ctx context.Context, cursor Ref) (Ref, error) {
 	if t.State != Cursors {
 		return Ref{}, Invalid("schedule", cursor.String(), "the ref of a cursor")
 	}
-	applied, err := s.ApplyOne(ctx, Tx{Inserts: []Insert{t.TickInsert(NewID())}})
+	d, err := t.Cursor.Decode()
+	if err != nil {
+		return Ref{}, fmt.Errorf("run %s: %w", cursor, err)
+	}
+	applied, err := s.ApplyOne(ctx, Tx{Inserts: []Insert{t.TickInsert(NewID(), &d)}})
 	if err != nil {
 		return Ref{}, fmt.Errorf("run %s: %w", cursor, err)
 	}
 	return applied.Inserted[0].Ref, nil
 }
 
-// TickInsert gives the insert that a tick of the cursor t makes, under an id.
-func (t *Task) TickInsert(id string) Insert {
+// TickInsert gives the insert that a tick of the cursor t, which is declared as d, makes
+// under an id.
+func (t *Task) TickInsert(id string, d *Declaration) Insert {
 	in := Insert{
 		Ref: Ref{Queue: t.Queue, ID: id}, Kind: t.Kind, Encoding: t.Encoding, Payload: t.Payload,
 		Headers: t.Headers, Priority: t.Priority, MaxRetries: t.MaxRetries, CrashLimit: t.CrashLimit,
 		Timeout: t.Timeout, Keep: t.Keep,
 	}
-	if t.Cursor != nil && t.Cursor.Overlap == "skip" {
+	if d.Overlap == "skip" {
 		in.Unique = Unique{Key: UniqueKey([]byte("schedule"), []byte(t.ID)), Mode: UniqueLife}
 		in.OnConflict = Skip
 	}

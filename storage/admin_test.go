@@ -266,7 +266,7 @@ func TestRemoveQueue(t *testing.T) {
 	fence := d.claim()
 	d.dead(job("dead"))
 	later, cursor := job("later"), job(storage.CursorPrefix+"c")
-	later.Delay, cursor.Cursor = time.Hour, &storage.Cursor{CatchUp: "one"}
+	later.Delay, cursor.Cursor = time.Hour, &storage.Cursor{}
 	d.insert(job("waiting"), later, cursor)
 	if err := d.RemoveQueue(t.Context(), "q"); !errors.Is(err, storage.ErrNotEmpty) {
 		t.Errorf("a queue with a pending task: got error %v, want ErrNotEmpty", err)
@@ -287,7 +287,7 @@ func TestRunSchedule(t *testing.T) {
 	d := openDesk(t)
 	in := job(storage.CursorPrefix + "c")
 	in.Kind, in.Payload, in.Priority = "report", []byte("p"), 3
-	in.Cursor = &storage.Cursor{CatchUp: "one", Overlap: "skip", Next: time.Now().Add(time.Hour)}
+	in.Cursor = &storage.Cursor{Next: time.Now().Add(time.Hour), Declaration: `{"spec":"every 1h","overlap":"skip"}`}
 	d.insert(in, job("task"))
 	first := must(d.RunSchedule(t.Context(), in.Ref))(t)
 	got := must(d.store.Task(t.Context(), first))(t)
@@ -307,6 +307,12 @@ func TestRunSchedule(t *testing.T) {
 	}
 	if _, err := d.RunSchedule(t.Context(), ref("none")); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("a missing cursor: got error %v, want ErrNotFound", err)
+	}
+	damaged := job(storage.CursorPrefix + "damaged")
+	damaged.Cursor = &storage.Cursor{Declaration: "garbage"}
+	d.insert(damaged)
+	if _, err := d.RunSchedule(t.Context(), damaged.Ref); !errors.As(err, &bad) {
+		t.Errorf("a damaged cursor: got error %v, want an *InvalidError", err)
 	}
 }
 
@@ -371,9 +377,9 @@ func TestTickInsert(t *testing.T) {
 	cursor := storage.Task{
 		Ref: ref(storage.CursorPrefix + "c"), Kind: "k", Encoding: "raw", Payload: []byte("p"),
 		Headers: map[string]string{"x": "y"}, Priority: 2, MaxRetries: 4, CrashLimit: 5, Timeout: time.Minute,
-		Keep: storage.Keep{For: time.Hour}, Cursor: &storage.Cursor{CatchUp: "one"},
+		Keep: storage.Keep{For: time.Hour}, Cursor: &storage.Cursor{},
 	}
-	in := cursor.TickInsert("id")
+	in := cursor.TickInsert("id", &storage.Declaration{})
 	if in.Ref != ref("id") || in.Kind != "k" || in.MaxRetries != 4 || in.CrashLimit != 5 || in.Timeout != time.Minute ||
 		in.Keep != cursor.Keep || in.Priority != 2 || in.Headers["x"] != "y" || in.Unique != (storage.Unique{}) {
 		t.Errorf("got %+v, want the task of the schedule", in)
@@ -381,8 +387,7 @@ func TestTickInsert(t *testing.T) {
 	if err := storage.CheckTxs(storage.Limits{}, []storage.Tx{{Inserts: []storage.Insert{in}}}); err != nil {
 		t.Errorf("its insert: got %v, want a good one", err)
 	}
-	cursor.Cursor.Overlap = "skip"
-	in = cursor.TickInsert("id")
+	in = cursor.TickInsert("id", &storage.Declaration{Overlap: "skip"})
 	if in.Unique.Mode != storage.UniqueLife || in.OnConflict != storage.Skip {
 		t.Errorf("with overlap skip: got %+v, want a unique insert that is skipped", in)
 	}

@@ -290,25 +290,14 @@ func checkSettle(limits Limits, s *Settle, once func(Ref) error) error {
 }
 
 func checkCursor(c *Cursor) error {
-	switch c.CatchUp {
-	case "skip", "one", "all":
-	default:
-		return Invalid("Cursor.CatchUp", c.CatchUp, "skip, one or all")
+	if n := len(c.Declaration); n > MaxHeaderBytes {
+		return Invalid("Cursor.Declaration", fmt.Sprintf("of %d bytes", n), "at most %d bytes", MaxHeaderBytes)
 	}
-	if c.Overlap != "" && c.Overlap != "skip" {
-		return Invalid("Cursor.Overlap", c.Overlap, "empty or skip")
-	}
-	n := 0
-	for _, text := range append([]string{c.Spec, c.Zone, c.Declaration}, c.Replaced...) {
-		n += len(text)
-		if err := checkText("text of a cursor", text); err != nil {
-			return err
-		}
-	}
-	if n > MaxHeaderBytes {
-		return Invalid("cursor", fmt.Sprintf("of %d bytes", n), "at most %d", MaxHeaderBytes)
-	}
-	return firstError(checkTime("Cursor.Next", c.Next), checkTime("Cursor.Last", c.Last))
+	return firstError(
+		checkText("Cursor.Declaration", c.Declaration),
+		checkTime("Cursor.Next", c.Next),
+		checkTime("Cursor.Last", c.Last),
+	)
 }
 
 // CheckCall is the validation that every storage does before any I/O of a call that has an

@@ -145,6 +145,6 @@ type Running struct {
 
 // Declared is one periodic schedule that a runner declares.
 type Declared struct {
-	Ref         Ref // the cursor's
-	Declaration string
+	Ref  Ref    // the cursor's
+	Hash string // of its declaration
 }

@@ -147,39 +147,3 @@ type Unique struct {
 	Mode UniqueMode
 	For  time.Duration // of UniqueWindow, at least a millisecond
 }
-
-// Cursor is a periodic schedule: a record in state Cursors whose kind, encoding,
-// payload, headers, priority, limits, timeout and keep are those of the task that
-// each tick inserts. It has no lease, no retries and no place in waiting, and a
-// pause of its queue does not stop it. A Claim hands out due cursors as Ticks and
-// hides each from other Claims for TickHide; the tick itself is a Change of the
-// cursor to its next moment at its version, with the inserts, in one Tx. The
-// storage reads nothing of it but Next; the fields are for those who list.
-type Cursor struct {
-	// Next is when it is due; zero never.
-	Next time.Time
-	// Last is the last tick that was enqueued, zero before the first.
-	Last time.Time
-	// Spec is the schedule as text, such as "every 1h" or "cron 0 3 * * *".
-	Spec string
-	// Zone is the time zone's name, "" for UTC.
-	Zone string
-	// CatchUp is the policy for missed ticks: "skip", "one" or "all".
-	CatchUp string
-	// CatchUpCap bounds "all".
-	CatchUpCap int
-	// Overlap is "" to enqueue each tick, "skip" to leave one out while the task
-	// of an earlier one has not ended.
-	Overlap string
-	// Declaration identifies this declaration of the schedule: a hash of all that
-	// is declared.
-	Declaration string
-	// Replaced are earlier declarations, oldest first.
-	Replaced []string
-}
-
-// CursorPrefix begins the id of every cursor, and of no task.
-const CursorPrefix = "cursor."
-
-// TickHide is how long a cursor handed out by a Claim is hidden from others.
-const TickHide = 2 * time.Second

@@ -89,7 +89,7 @@ func TestCheckTxsNamesTheMistake(t *testing.T) {
 func TestCheckTxsCursor(t *testing.T) {
 	ref := storage.Ref{Queue: "q", ID: storage.CursorPrefix + "c"}
 	good := storage.Insert{
-		Ref: ref, Kind: "k", Encoding: "raw", CrashLimit: 1, Cursor: &storage.Cursor{CatchUp: "one"},
+		Ref: ref, Kind: "k", Encoding: "raw", CrashLimit: 1, Cursor: &storage.Cursor{},
 	}
 	check := func(tx storage.Tx) error { return storage.CheckTxs(storage.Limits{}, []storage.Tx{tx}) }
 	if err := check(storage.Tx{
@@ -101,10 +101,8 @@ func TestCheckTxsCursor(t *testing.T) {
 		"a delay":            func(in *storage.Insert) { in.Delay = 1 },
 		"a moment":           func(in *storage.Insert) { in.At = time.Unix(1, 0) },
 		"a unique key":       func(in *storage.Insert) { in.Unique = storage.Unique{Key: "k", Mode: storage.UniqueLife} },
-		"no catch-up policy": func(in *storage.Insert) { in.Cursor = &storage.Cursor{} },
-		"an unknown overlap": func(in *storage.Insert) { in.Cursor = &storage.Cursor{CatchUp: "one", Overlap: "wait"} },
 		"a long declaration": func(in *storage.Insert) {
-			in.Cursor = &storage.Cursor{CatchUp: "one", Declaration: strings.Repeat("d", storage.MaxHeaderBytes+1)}
+			in.Cursor = &storage.Cursor{Declaration: strings.Repeat("d", storage.MaxHeaderBytes+1)}
 		},
 		"no cursor": func(in *storage.Insert) { in.Cursor = nil },
 	} {

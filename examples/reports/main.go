@@ -136,7 +136,7 @@ func (o *office) list(ctx context.Context) error {
 	}
 	o.printf("» %-6s %-20s %-13s %-9s %-9s", "name", "schedule", "zone", "last", "next")
 	for _, s := range schedules {
-		zone, err := time.LoadLocation(s.Cursor.Zone)
+		zone, err := time.LoadLocation(s.Declared.Zone)
 		if err != nil {
 			return fmt.Errorf("zone of %s: %w", s.Name, err)
 		}
@@ -147,7 +147,7 @@ func (o *office) list(ctx context.Context) error {
 		if s.Orphaned {
 			orphaned = "orphaned: no runner declares it"
 		}
-		o.printf("» %-6s %-20s %-13s %-9s %-9s %s", s.Name, s.Cursor.Spec, zone, last,
+		o.printf("» %-6s %-20s %-13s %-9s %-9s %s", s.Name, s.Declared.Spec, zone, last,
 			s.Cursor.Next.In(zone).Format(time.TimeOnly), orphaned)
 	}
 	return nil

@@ -429,14 +429,11 @@ func (g *generator) cursor(queue string) *storage.Insert {
 
 func (g *generator) schedule() *storage.Cursor {
 	c := &storage.Cursor{
-		Next: g.w.now.Add(g.halved(1, 30)), Spec: "every 1m", Zone: pick(g, "", "Europe/Paris"),
-		CatchUp: pick(g, "skip", "one", "all"), Overlap: pick(g, "", "skip"), Declaration: pick(g, "d1", "d2"),
+		Next:        g.w.now.Add(g.halved(1, 30)),
+		Declaration: pick(g, `{"spec":"every 1m"}`, `{"spec":"every 2m","zone":"Europe/Paris"}`, "garbage"),
 	}
 	if g.chance(20) {
 		c.Next = time.Time{}
-	}
-	if g.chance(20) {
-		c.Replaced = []string{"d0"}
 	}
 	return c
 }

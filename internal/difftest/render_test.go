@@ -82,8 +82,7 @@ func cursor(c *storage.Cursor) string {
 	if c == nil {
 		return ""
 	}
-	return fmt.Sprint(moment(c.Next), moment(c.Last), c.Spec, c.Zone, c.CatchUp, c.CatchUpCap, c.Overlap, c.Declaration,
-		c.Replaced)
+	return fmt.Sprint(moment(c.Next), moment(c.Last), c.Declaration)
 }
 
 // stats renders the sizes of a queue. Loosely, what is due may be promoted or not.

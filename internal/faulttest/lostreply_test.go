@@ -256,7 +256,7 @@ var lossCases = map[string]func(r *lossRig, i int) storage.Totals{
 			moved := *c.Cursor
 			moved.Last, moved.Next = moved.Next, moved.Next.Add(time.Second)
 			_, err := s.ApplyOne(r.t.Context(), storage.Tx{
-				Inserts: []storage.Insert{c.TickInsert(id)},
+				Inserts: []storage.Insert{c.TickInsert(id, &storage.Declaration{})},
 				Changes: []storage.Change{{Ref: c.Ref, Version: c.Version, Cursor: &moved}},
 			})
 			return err
@@ -330,7 +330,7 @@ func (r *lossRig) cursor() storage.Task {
 		return task
 	}
 	in := r.insert(ref.ID)
-	in.Cursor = &storage.Cursor{Spec: "every 1s", CatchUp: "all", Next: time.Now().Add(time.Hour).Truncate(time.Second)}
+	in.Cursor = &storage.Cursor{Next: time.Now().Add(time.Hour).Truncate(time.Second), Declaration: `{"spec":"every 1s"}`}
 	r.do(storage.Tx{Inserts: []storage.Insert{in}})
 	task, err = r.store.Task(r.t.Context(), ref)
 	must(r.t, err)

@@ -100,7 +100,7 @@ func victims(t *testing.T, session *storage.Session, queue string) {
 	scheduled.Delay = 2 * time.Second
 	cursor := work(queue, storage.CursorPrefix+"c")
 	cursor.Cursor = &storage.Cursor{
-		Spec: "every 1h", CatchUp: "skip", Next: time.Now().Add(2 * time.Second), Declaration: "none",
+		Next: time.Now().Add(2 * time.Second), Declaration: `{"spec":"every 1h","catch_up":"skip"}`,
 	}
 	must(session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{pending}}))(t)
 	req := claimOf(1, queue)

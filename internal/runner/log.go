@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -210,6 +211,11 @@ func (l *lifeLog) unsettled(a *Attempt, err error) {
 func (l *lifeLog) stuck(a *Attempt, since time.Duration) {
 	l.error(fmt.Sprintf("%s ignores the end of its context since %v; its lease is kept, its slot taken",
 		l.about(a), rounded(since)))
+}
+
+func (l *lifeLog) damagedSchedule(cursor storage.Ref, err error) {
+	l.error(fmt.Sprintf("schedule %s is damaged and stands still until a runner declares it anew: %s",
+		schedule.Name(cursor), brief(err)))
 }
 
 func (l *lifeLog) cannotRun(a *Attempt, c *CannotRunError) {

@@ -16,20 +16,31 @@ import (
 type schedules struct {
 	*shared
 
-	mu      sync.Mutex // guards inserts
-	inserts []storage.Insert
+	mu  sync.Mutex // guards own
+	own []ownSchedule
+}
+
+// ownSchedule is a schedule that this runner declares: the insert of its cursor, of which the
+// moments are still to be filled in, and what that declares.
+type ownSchedule struct {
+	insert      storage.Insert
+	declaration storage.Declaration
 }
 
 func (s *schedules) declare(in storage.Insert) error {
+	d, err := in.Cursor.Decode()
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, other := range s.inserts {
-		if other.Ref == in.Ref {
+	for _, other := range s.own {
+		if other.insert.Ref == in.Ref {
 			return storage.Invalid("schedule", schedule.Name(in.Ref)+" twice",
 				"each declared once; tell them apart by Named")
 		}
 	}
-	s.inserts = append(s.inserts, in)
+	s.own = append(s.own, ownSchedule{in, d})
 	return nil
 }
 
@@ -37,34 +48,31 @@ func (s *schedules) declare(in storage.Insert) error {
 func (s *schedules) declared() []storage.Declared {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := make([]storage.Declared, len(s.inserts))
-	for i, in := range s.inserts {
-		list[i] = storage.Declared{Ref: in.Ref, Declaration: in.Cursor.Declaration}
+	list := make([]storage.Declared, len(s.own))
+	for i, own := range s.own {
+		list[i] = storage.Declared{Ref: own.insert.Ref, Hash: own.declaration.Hash}
 	}
 	return list
 }
 
-func (s *schedules) all() []storage.Insert {
+func (s *schedules) all() []ownSchedule {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.inserts)
+	return slices.Clone(s.own)
 }
 
 // keep inserts a schedule, or replaces an older declaration of it.
-func (s *schedules) keep(ctx context.Context, in storage.Insert) error {
+func (s *schedules) keep(ctx context.Context, own ownSchedule) error {
 	now, err := s.beats.Now(ctx)
 	if err != nil {
 		return err
 	}
-	stored, err := s.store.Task(ctx, in.Ref)
+	stored, err := s.store.Task(ctx, own.insert.Ref)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
-		if in, err = schedule.WithNext(in, storage.Cursor{}, now); err != nil {
-			return err
-		}
-		_, err = s.beats.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{in}})
+		err = s.put(ctx, own, storage.Tx{}, nil, now)
 	case err == nil:
-		err = s.replace(ctx, stored, in, now)
+		err = s.replace(ctx, &stored, own, now)
 	}
 	var dep *storage.DependencyError
 	if errors.As(err, &dep) {
@@ -73,35 +81,43 @@ func (s *schedules) keep(ctx context.Context, in storage.Insert) error {
 	return err
 }
 
-// replace lets a new declaration take the place of the stored one, if its time has
-// come: one that was replaced itself comes back only when no live runner declares its
-// successor.
-func (s *schedules) replace(
-	ctx context.Context, stored storage.Task, in storage.Insert, now time.Time,
-) error {
-	if stored.Cursor == nil || stored.Cursor.Declaration == in.Cursor.Declaration {
-		return nil
-	}
-	if slices.Contains(stored.Cursor.Replaced, in.Cursor.Declaration) {
-		live, err := s.declaredLive(ctx, stored)
-		if live || err != nil {
-			return err
+// replace lets a declaration take the place of the stored one, if its time has come: one that
+// was replaced itself comes back only when no live runner declares its successor. A damaged one
+// is replaced at once.
+func (s *schedules) replace(ctx context.Context, stored *storage.Task, own ownSchedule, now time.Time) error {
+	if before, err := stored.Cursor.Decode(); err == nil {
+		hash := own.declaration.Hash
+		if before.Hash == hash {
+			return nil
+		}
+		if slices.Contains(before.Replaced, hash) {
+			live, err := s.declaredLive(ctx, storage.Declared{Ref: stored.Ref, Hash: before.Hash})
+			if live || err != nil {
+				return err
+			}
 		}
 	}
-	in, err := schedule.WithNext(in, *stored.Cursor, now)
-	if err != nil {
+	tx := storage.Tx{Deletes: []storage.Delete{{Ref: stored.Ref, Version: stored.Version}}}
+	return s.put(ctx, own, tx, stored.Cursor, now)
+}
+
+// put inserts the cursor of a schedule in the place of the one before it, if there is one, which
+// tx deletes.
+func (s *schedules) put(
+	ctx context.Context, own ownSchedule, tx storage.Tx, before *storage.Cursor, now time.Time,
+) error {
+	in := own.insert
+	var err error
+	if in.Cursor, err = schedule.After(before, own.declaration, now); err != nil {
 		return err
 	}
-	_, err = s.beats.ApplyOne(ctx, storage.Tx{
-		Deletes: []storage.Delete{{Ref: stored.Ref, Version: stored.Version}},
-		Inserts: []storage.Insert{in},
-	})
+	tx.Inserts = []storage.Insert{in}
+	_, err = s.beats.ApplyOne(ctx, tx)
 	return err
 }
 
-// declaredLive reports whether a live runner declares the cursor as it is stored.
-func (s *schedules) declaredLive(ctx context.Context, cursor storage.Task) (bool, error) {
-	want := storage.Declared{Ref: cursor.Ref, Declaration: cursor.Cursor.Declaration}
+// declaredLive reports whether a live runner declares a schedule so.
+func (s *schedules) declaredLive(ctx context.Context, want storage.Declared) (bool, error) {
 	if slices.Contains(s.declared(), want) {
 		return true, nil
 	}
@@ -117,11 +133,16 @@ func (s *schedules) declaredLive(ctx context.Context, cursor storage.Task) (bool
 // tick enqueues the tasks of a due cursor and moves it on, in one step.
 func (s *schedules) tick(ctx context.Context, session *storage.Session, d dueCursor) {
 	c := d.cursor
-	live, err := s.declaredLive(ctx, c)
+	declaration, err := c.Cursor.Decode()
+	if err != nil {
+		s.setApart(ctx, session, &c, err)
+		return
+	}
+	live, err := s.declaredLive(ctx, storage.Declared{Ref: c.Ref, Hash: declaration.Hash})
 	if err != nil || !live {
 		return // it is handed out again in TickHide, and stands still while nobody declares it
 	}
-	due, next, err := schedule.Ticks(*c.Cursor, d.now)
+	due, next, err := schedule.Ticks(&declaration, c.Cursor.Next, d.now)
 	if err != nil {
 		s.log.trouble("schedule "+schedule.Name(c.Ref), err)
 		return
@@ -135,19 +156,39 @@ func (s *schedules) tick(ctx context.Context, session *storage.Session, d dueCur
 			break
 		}
 		moved.Last = at
-		tx.Inserts = append(tx.Inserts, tickTask(c, at))
+		tx.Inserts = append(tx.Inserts, tickTask(&c, &declaration, at))
 	}
+	s.move(ctx, session, &c, tx, moved)
+}
+
+// move carries out tx, with a due cursor moved on.
+func (s *schedules) move(
+	ctx context.Context, session *storage.Session, c *storage.Task, tx storage.Tx, moved storage.Cursor,
+) {
 	tx.Changes = []storage.Change{{Ref: c.Ref, Version: c.Version, Cursor: &moved}}
-	_, err = session.ApplyOne(ctx, tx)
+	_, err := session.ApplyOne(ctx, tx)
 	var dep *storage.DependencyError
 	if err != nil && !errors.As(err, &dep) && ctx.Err() == nil { // a dep: another runner ticked
 		s.log.trouble("tick "+schedule.Name(c.Ref), err)
 	}
 }
 
+// setApart has a cursor whose declaration is damaged tick no more. Who declares it anew replaces
+// it.
+func (s *schedules) setApart(ctx context.Context, session *storage.Session, c *storage.Task, why error) {
+	s.log.damagedSchedule(c.Ref, why)
+	if c.Cursor == nil {
+		return
+	}
+	still := storage.Cursor{
+		Last: c.Cursor.Last, Declaration: storage.CleanText(c.Cursor.Declaration, storage.MaxHeaderBytes),
+	}
+	s.move(ctx, session, c, storage.Tx{}, still)
+}
+
 // tickTask is the insert that stands for the tick at a moment.
-func tickTask(cursor storage.Task, at time.Time) storage.Insert {
-	in := cursor.TickInsert(storage.NewID())
+func tickTask(cursor *storage.Task, d *storage.Declaration, at time.Time) storage.Insert {
+	in := cursor.TickInsert(storage.NewID(), d)
 	headers := make(map[string]string, len(in.Headers)+1)
 	maps.Copy(headers, in.Headers)
 	headers[schedule.TickHeader] = at.UTC().Format(time.RFC3339Nano)

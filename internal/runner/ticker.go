@@ -66,12 +66,13 @@ func (t *ticker) takeQueue() []dueCursor {
 
 // declareAll stores what this runner declares in the shard, where it is not stored yet.
 func (t *ticker) declareAll(ctx context.Context) {
-	for _, s := range t.schedules.all() {
-		if !storage.Spans(t.store, t.shard.member, s.Ref.Queue) {
+	for _, own := range t.schedules.all() {
+		ref := own.insert.Ref
+		if !storage.Spans(t.store, t.shard.member, ref.Queue) {
 			continue
 		}
-		if err := t.schedules.keep(ctx, s); err != nil && ctx.Err() == nil {
-			t.log.trouble("declare schedule "+schedule.Name(s.Ref), err)
+		if err := t.schedules.keep(ctx, own); err != nil && ctx.Err() == nil {
+			t.log.trouble("declare schedule "+schedule.Name(ref), err)
 		}
 	}
 }

@@ -59,28 +59,28 @@ func TestTicks(t *testing.T) {
 		return moments
 	}
 	cases := []struct {
-		name   string
-		cursor storage.Cursor
-		now    time.Duration // from base
-		want   []time.Time
-		next   int // minutes from base
+		name string
+		d    storage.Declaration
+		now  time.Duration // from base
+		want []time.Time
+		next int // minutes from base
 	}{
-		{"not due", storage.Cursor{CatchUp: "one"}, -time.Second, nil, 0},
-		{"on time", storage.Cursor{CatchUp: "one"}, 0, minutes(0), 1},
-		{"on time, skip", storage.Cursor{CatchUp: "skip"}, 3 * time.Millisecond, minutes(0), 1},
-		{"a little late, skip", storage.Cursor{CatchUp: "skip"}, lateAfter, minutes(0), 1},
-		{"missed, skip", storage.Cursor{CatchUp: "skip"}, lateAfter + 1, nil, 1},
-		{"ten missed, one", storage.Cursor{CatchUp: "one"}, 10*time.Minute + 30*time.Second, minutes(10), 11},
-		{"ten missed, skip", storage.Cursor{CatchUp: "skip"}, 10*time.Minute + 30*time.Second, nil, 11},
-		{"ten missed and one on time, skip", storage.Cursor{CatchUp: "skip"}, 10*time.Minute + time.Second, minutes(10), 11},
-		{"three missed, all", storage.Cursor{CatchUp: "all"}, 3*time.Minute + 30*time.Second, minutes(0, 1, 2, 3), 4},
-		{"ten missed, all to 3", storage.Cursor{CatchUp: "all", CatchUpCap: 3}, 10 * time.Minute, minutes(8, 9, 10), 11},
-		{"ten missed, all without overlap", storage.Cursor{CatchUp: "all", Overlap: "skip"}, 10 * time.Minute, minutes(10), 11},
+		{"not due", storage.Declaration{CatchUp: "one"}, -time.Second, nil, 0},
+		{"on time", storage.Declaration{CatchUp: "one"}, 0, minutes(0), 1},
+		{"on time, skip", storage.Declaration{CatchUp: "skip"}, 3 * time.Millisecond, minutes(0), 1},
+		{"a little late, skip", storage.Declaration{CatchUp: "skip"}, lateAfter, minutes(0), 1},
+		{"missed, skip", storage.Declaration{CatchUp: "skip"}, lateAfter + 1, nil, 1},
+		{"ten missed, one", storage.Declaration{CatchUp: "one"}, 10*time.Minute + 30*time.Second, minutes(10), 11},
+		{"ten missed, skip", storage.Declaration{CatchUp: "skip"}, 10*time.Minute + 30*time.Second, nil, 11},
+		{"ten missed and one on time, skip", storage.Declaration{CatchUp: "skip"}, 10*time.Minute + time.Second, minutes(10), 11},
+		{"three missed, all", storage.Declaration{CatchUp: "all"}, 3*time.Minute + 30*time.Second, minutes(0, 1, 2, 3), 4},
+		{"ten missed, all to 3", storage.Declaration{CatchUp: "all", CatchUpCap: 3}, 10 * time.Minute, minutes(8, 9, 10), 11},
+		{"ten missed, all without overlap", storage.Declaration{CatchUp: "all", Overlap: "skip"}, 10 * time.Minute, minutes(10), 11},
 	}
 	for _, c := range cases {
 		for _, spec := range []string{"every 1m0s", "cron * * * * *"} {
-			c.cursor.Spec, c.cursor.Next = spec, base
-			due, next, err := Ticks(c.cursor, base.Add(c.now))
+			c.d.Spec = spec
+			due, next, err := Ticks(&c.d, base, base.Add(c.now))
 			if err != nil || !reflect.DeepEqual(due, c.want) || !next.Equal(minutes(c.next)[0]) {
 				t.Errorf("%s, %s: got %v then %v, %v; want %v then %v", c.name, spec, due, next, err, c.want, minutes(c.next)[0])
 			}
@@ -94,7 +94,7 @@ func TestTicksAfterAYear(t *testing.T) {
 	now := first.AddDate(1, 0, 0)
 	begun := time.Now()
 	for _, spec := range []string{"every 1s", "cron * * * * * *", "cron * * 1 1 *"} {
-		due, next, err := Ticks(storage.Cursor{Spec: spec, Next: first, CatchUp: "all"}, now)
+		due, next, err := Ticks(&storage.Declaration{Spec: spec, CatchUp: "all"}, first, now)
 		if err != nil || len(due) != MaxCatchUp || !next.After(now) {
 			t.Fatalf("%s: got %d ticks then %v, %v; want %d then a later one", spec, len(due), next, err, MaxCatchUp)
 		}
@@ -114,7 +114,7 @@ func TestTicksAfterAYear(t *testing.T) {
 }
 
 func TestTicksOfADamagedCursor(t *testing.T) {
-	_, _, err := Ticks(storage.Cursor{Spec: "now and then", Next: time.Now(), CatchUp: "one"}, time.Now())
+	_, _, err := Ticks(&storage.Declaration{Spec: "now and then", CatchUp: "one"}, time.Now(), time.Now())
 	var invalid *storage.InvalidError
 	if !errors.As(err, &invalid) {
 		t.Errorf("got %v, want an *InvalidError", err)
@@ -122,7 +122,7 @@ func TestTicksOfADamagedCursor(t *testing.T) {
 }
 
 func TestTicksOfNever(t *testing.T) {
-	due, next, err := Ticks(storage.Cursor{Spec: "cron 0 0 30 2 *", CatchUp: "one"}, time.Now())
+	due, next, err := Ticks(&storage.Declaration{Spec: "cron 0 0 30 2 *", CatchUp: "one"}, time.Time{}, time.Now())
 	if due != nil || !next.IsZero() || err != nil {
 		t.Errorf("got %v, %v, %v; want nothing", due, next, err)
 	}

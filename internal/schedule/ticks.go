@@ -37,13 +37,12 @@ func Name(cursor storage.Ref) string {
 	return cursor.Queue + "/" + strings.TrimPrefix(cursor.ID, storage.CursorPrefix)
 }
 
-// Declaration hashes all that is declared of a schedule.
-func Declaration(in *storage.Insert) string {
-	c := in.Cursor
+// Hash hashes all that is declared of a schedule: the task that its ticks insert, and d.
+func Hash(in *storage.Insert, d *storage.Declaration) string {
 	parts := [][]byte{
 		[]byte(in.Kind), []byte(in.Encoding), in.Payload,
 		fmt.Append(nil, in.Priority, in.MaxRetries, in.CrashLimit, in.Timeout, in.Keep.For, in.Keep.UntilRead),
-		[]byte(c.Spec), []byte(c.Zone), []byte(c.CatchUp), fmt.Append(nil, c.CatchUpCap), []byte(c.Overlap),
+		[]byte(d.Spec), []byte(d.Zone), []byte(d.CatchUp), fmt.Append(nil, d.CatchUpCap), []byte(d.Overlap),
 	}
 	parts = slices.Grow(parts, 2*len(in.Headers))
 	for _, name := range slices.Sorted(maps.Keys(in.Headers)) {
@@ -52,62 +51,64 @@ func Declaration(in *storage.Insert) string {
 	return storage.UniqueKey(parts...)
 }
 
-// Ticks decides what a due cursor enqueues at the storage's time now: the ticks that
-// are due by its policy, oldest first, and the next one, strictly later than now; zero
-// where there will be none.
-func Ticks(c storage.Cursor, now time.Time) (due []time.Time, next time.Time, err error) {
-	s, err := Parse(c.Spec, c.Zone)
+// Ticks decides what a cursor that is declared as d and due at next enqueues at the storage's
+// time now: the ticks that are due by its policy, oldest first, and the next one, strictly later
+// than now; zero where there will be none.
+func Ticks(d *storage.Declaration, next, now time.Time) (due []time.Time, after time.Time, err error) {
+	s, err := Parse(d.Spec, d.Zone)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	if c.Next.IsZero() || c.Next.After(now) {
-		return nil, c.Next, nil
-	}
-	next = s.Next(now)
-	latest := s.latest(c.Next, now)
-	switch {
-	case c.CatchUp == SkipMissed && now.Sub(latest) > lateAfter:
+	if next.IsZero() || next.After(now) {
 		return nil, next, nil
-	case c.CatchUp != AllMissed || c.Overlap == SkipOverlap: // of tasks that must not overlap one is enough
-		return []time.Time{latest}, next, nil
 	}
-	most := c.CatchUpCap
+	after = s.Next(now)
+	latest := s.latest(next, now)
+	switch {
+	case d.CatchUp == SkipMissed && now.Sub(latest) > lateAfter:
+		return nil, after, nil
+	case d.CatchUp != AllMissed || d.Overlap == SkipOverlap: // of tasks that must not overlap one is enough
+		return []time.Time{latest}, after, nil
+	}
+	most := d.CatchUpCap
 	if most < 1 || most > MaxCatchUp {
 		most = MaxCatchUp
 	}
 	due = []time.Time{latest}
-	for len(due) < most && latest.After(c.Next) {
-		latest = s.latest(c.Next, latest.Add(-time.Microsecond))
+	for len(due) < most && latest.After(next) {
+		latest = s.latest(next, latest.Add(-time.Microsecond))
 		due = append(due, latest)
 	}
 	slices.Reverse(due)
-	return due, next, nil
+	return due, after, nil
 }
 
-// WithNext fills in when the cursor of an insert is next due: when the cursor before it was, if
-// its moments are the same, so that a deploy drops no tick; else after now, and strictly
-// later than the last tick.
-func WithNext(in storage.Insert, before storage.Cursor, now time.Time) (storage.Insert, error) {
-	c := *in.Cursor
-	s, err := Parse(c.Spec, c.Zone)
+// After makes the cursor that takes the place of the one before it, if there is one, where a
+// schedule is declared as d. It is next due when that one was, if their moments are the same, so
+// that a deploy drops no tick; else after now, and strictly later than the last tick. Of a cursor
+// whose declaration is damaged the last tick alone is known.
+func After(before *storage.Cursor, d storage.Declaration, now time.Time) (*storage.Cursor, error) {
+	s, err := Parse(d.Spec, d.Zone)
 	if err != nil {
-		return in, err
+		return nil, err
+	}
+	if before == nil {
+		return &storage.Cursor{Next: s.Next(now), Declaration: d.Encode()}, nil
 	}
 	from := now
 	if before.Last.After(from) {
 		from = before.Last
 	}
-	c.Next = s.Next(from)
-	if before.Spec == c.Spec && before.Zone == c.Zone && !before.Next.IsZero() {
-		c.Next = before.Next
+	c := &storage.Cursor{Next: s.Next(from), Last: before.Last}
+	if old, err := before.Decode(); err == nil {
+		if old.Spec == d.Spec && old.Zone == d.Zone && !before.Next.IsZero() {
+			c.Next = before.Next
+		}
+		d.Replaced = append(slices.DeleteFunc(slices.Clone(old.Replaced), func(hash string) bool {
+			return hash == d.Hash
+		}), old.Hash)
+		d.Replaced = d.Replaced[max(len(d.Replaced)-maxReplaced, 0):]
 	}
-	c.Last = before.Last
-	if before.Declaration != "" {
-		c.Replaced = append(slices.DeleteFunc(slices.Clone(before.Replaced), func(d string) bool {
-			return d == c.Declaration
-		}), before.Declaration)
-		c.Replaced = c.Replaced[max(len(c.Replaced)-maxReplaced, 0):]
-	}
-	in.Cursor = &c
-	return in, nil
+	c.Declaration = d.Encode()
+	return c, nil
 }

@@ -23,7 +23,7 @@ func specs() []engine.Spec {
 		{Kind: "k", Encoding: "a", CrashLimit: 3, Unique: storage.Unique{Key: "u", Mode: storage.UniqueLife}},
 		{
 			Kind: "k", Encoding: "ab", CrashLimit: 3,
-			Cursor: &storage.Cursor{Next: time.Unix(1, 0).UTC(), Spec: "every 1h", Replaced: []string{"x"}},
+			Cursor: &storage.Cursor{Next: time.Unix(1, 0).UTC(), Declaration: `{"spec":"every 1h"}`},
 		},
 	}
 }

@@ -368,7 +368,7 @@ func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, versi
 	}
 	for len(h.ticks.list) > 0 && !h.ticks.bad {
 		t := storage.Task{Ref: storage.Ref{Queue: queue, ID: h.ticks.text()}, State: storage.Cursors}
-		if err := readRecord(h.ticks.text(), &t); err == nil {
+		if err := readRecord(h.ticks.text(), &t); err == nil && t.Cursor != nil {
 			c.Ticks = append(c.Ticks, t)
 		}
 	}

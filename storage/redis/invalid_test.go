@@ -33,7 +33,7 @@ func testInvalidID(t *testing.T, bad, set string) {
 	in := insertOf("good")
 	if set == "cursors" {
 		in.Ref.ID, in.Cursor = "cursor.good", &storage.Cursor{
-			Spec: "@daily", CatchUp: "skip", Overlap: "skip", Declaration: "d", Next: begun.Add(-time.Second),
+			Declaration: `{"spec":"cron @daily"}`, Next: begun.Add(-time.Second),
 		}
 	}
 	if _, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}}); err != nil {

@@ -103,7 +103,7 @@ func TestWhatIsTimedGoesOnAfterTheClockWasAhead(t *testing.T) {
 	j.at(time.Second)
 	j.insert("later", 2*time.Second)
 	tick := insertOf("mail", "cursor.c")
-	tick.Inserts[0].Cursor = &storage.Cursor{CatchUp: "one", Next: j.now.Add(3 * time.Second)}
+	tick.Inserts[0].Cursor = &storage.Cursor{Next: j.now.Add(3 * time.Second)}
 	j.apply(tick)
 	c := j.want("at once", j.claim(), "a", "ahead")
 	if !c.Now.Equal(j.now) || !c.Tasks[0].LeaseUntil.Equal(j.now.Add(time.Minute)) {
@@ -165,7 +165,7 @@ func TestAJumpOfTheClockExpiresNothing(t *testing.T) {
 				held := j.claim("bulk").Fences
 				j.insert("later", time.Hour)
 				keep := insertOf("mail", "cursor.c")
-				keep.Inserts[0].Cursor = &storage.Cursor{CatchUp: "one", Next: j.now.Add(time.Hour)}
+				keep.Inserts[0].Cursor = &storage.Cursor{Next: j.now.Add(time.Hour)}
 				j.apply(keep)
 				j.at(2 * time.Hour)
 				j.apply(insertOf("other", "z")) // the lane is known: short scripts may go

@@ -152,14 +152,6 @@ func packCursor(c *storage.Cursor) []byte {
 	b := append(appendUint([]byte{0, 0, 0}, int64(len(c.Declaration)), 3), c.Declaration...)
 	b = binary.AppendVarint(b, micros(c.Next))
 	b = binary.AppendVarint(b, micros(c.Last))
-	for _, s := range []string{c.Spec, c.Zone, c.CatchUp, c.Overlap} {
-		b = appendText(b, s)
-	}
-	b = binary.AppendVarint(b, int64(c.CatchUpCap))
-	b = binary.AppendUvarint(b, uint64(len(c.Replaced)))
-	for _, s := range c.Replaced {
-		b = appendText(b, s)
-	}
 	copy(b, appendUint(nil, int64(len(b)-3), 3))
 	return b
 }
@@ -362,13 +354,6 @@ func (r *reader) cursor(t *storage.Task) {
 	c := reader{rest: r.text(int(r.number(3))), bad: r.bad}
 	cursor := &storage.Cursor{Declaration: c.text(int(c.number(3)))}
 	cursor.Next, cursor.Last = moment(c.varint()), moment(c.varint())
-	for _, s := range []*string{&cursor.Spec, &cursor.Zone, &cursor.CatchUp, &cursor.Overlap} {
-		*s = c.string()
-	}
-	cursor.CatchUpCap = int(c.varint())
-	for n := c.uvarint(); n > 0 && !c.bad; n-- {
-		cursor.Replaced = append(cursor.Replaced, c.string())
-	}
 	r.bad = r.bad || c.bad || c.rest != ""
 	t.Cursor = cursor
 }

@@ -20,8 +20,7 @@ func full() storage.Insert {
 		Keep:   storage.Keep{For: storage.MaxDelay, UntilRead: true},
 		Unique: storage.Unique{Key: strings.Repeat("k", storage.MaxName), Mode: storage.UniqueWindow, For: time.Second},
 		Cursor: &storage.Cursor{
-			Next: time.UnixMicro(1 << 50).UTC(), Spec: "every 1h", Zone: "UTC", CatchUp: "all", CatchUpCap: 7,
-			Overlap: "skip", Declaration: "d", Replaced: []string{"x", ""},
+			Next: time.UnixMicro(1 << 50).UTC(), Last: time.UnixMicro(1).UTC(), Declaration: `{"spec":"every 1h"}`,
 		},
 	}
 }

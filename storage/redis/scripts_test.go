@@ -81,7 +81,7 @@ func newWorld(t *testing.T, store storage.Storage) *world {
 	unique, later, cursor := insertOf("unique"), insertOf("later"), insertOf("cursor.c")
 	unique.Unique = storage.Unique{Key: "k", Mode: storage.UniqueLife}
 	later.Delay = time.Hour
-	cursor.Cursor = &storage.Cursor{CatchUp: "one", Next: time.Now().Add(-time.Hour)}
+	cursor.Cursor = &storage.Cursor{Next: time.Now().Add(-time.Hour)}
 	w.must(storage.Tx{Inserts: []storage.Insert{unique, later, cursor, insertOf("waiting")}})
 	return w
 }

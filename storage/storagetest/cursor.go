@@ -45,8 +45,7 @@ func cursor(id string, next time.Time) storage.Insert {
 	j := job(id)
 	j.Headers = map[string]string{"x": "y"}
 	j.Cursor = &storage.Cursor{
-		Next: next.Truncate(time.Microsecond), Spec: "every 1h", Zone: "Europe/Paris", CatchUp: "all",
-		CatchUpCap: 7, Overlap: "skip", Declaration: "d1", Replaced: []string{"d0", "d00"},
+		Next: next.Truncate(time.Microsecond), Declaration: `{"spec":"every 1h","zone":"Europe/Paris"}`,
 	}
 	return j
 }

@@ -159,7 +159,7 @@ func runnersHeartbeat(r *rig) {
 		ID: "r2", Host: "host \"é\"", PID: 42, Version: "v1", Queues: []string{mainQueue, sideQueue},
 		Concurrency: 8, Started: now, For: time.Hour,
 		Running:   []storage.Running{{Ref: in("a"), Kind: "job", Since: now}},
-		Schedules: []storage.Declared{{Ref: in("cursor.c"), Declaration: "d"}},
+		Schedules: []storage.Declared{{Ref: in("cursor.c"), Hash: "d"}},
 	}
 	got := r.heartbeat(info)
 	r.want("runners", len(got), 1)

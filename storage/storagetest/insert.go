@@ -190,7 +190,7 @@ func insertCursorRepeated(r *rig) {
 	c := cursor("cursor.c", time.Time{})
 	r.insert(c)
 	again := cursor("cursor.c", r.now())
-	again.Cursor.Spec = "every 2h"
+	again.Cursor.Last = r.now().Truncate(time.Microsecond)
 	r.unchanged(func() {
 		r.want("Existing", r.insert(again)[0].Existing, true)
 		again.Cursor.Declaration = "other"

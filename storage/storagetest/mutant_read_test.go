@@ -283,7 +283,7 @@ func queueMutants() []mutant {
 		breaks("texts of cursors cleaned", fault{apply: inserts(func(j *storage.Insert) {
 			if j.Cursor != nil {
 				c := *j.Cursor
-				c.Spec, j.Cursor = storage.CleanText(c.Spec, storage.MaxHeaderBytes), &c
+				c.Declaration, j.Cursor = storage.CleanText(c.Declaration, storage.MaxHeaderBytes), &c
 			}
 		})}, "limits/cursor"),
 		breaks("waits for nothing", fault{wait: waits(func(

@@ -118,10 +118,10 @@ func readIsolated(r *rig) {
 	whole("after it all", r.read("a"))
 	c := cursor("cursor.c", time.Time{})
 	r.insert(c)
-	c.Cursor.Replaced[0], c.Cursor.Spec = "changed", "changed"
-	r.read("cursor.c").Cursor.Replaced[0] = "changed"
-	got := r.read("cursor.c").Cursor
-	r.want("cursor", [2]string{got.Replaced[0], got.Spec}, [2]string{"d0", "every 1h"})
+	declaration := c.Cursor.Declaration
+	c.Cursor.Declaration = "changed"
+	r.read("cursor.c").Cursor.Declaration = "changed"
+	r.want("cursor", r.read("cursor.c").Cursor.Declaration, declaration)
 }
 
 func listStates(r *rig) {

@@ -221,7 +221,6 @@ func CopyCursor(c *storage.Cursor) *storage.Cursor {
 	}
 	copied := *c
 	copied.Next, copied.Last = Round(c.Next), Round(c.Last)
-	copied.Replaced = slices.Clone(c.Replaced)
 	return &copied
 }
 

@@ -1,0 +1,71 @@
+package storage
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Cursor is a periodic schedule: a record in state Cursors whose kind, encoding,
+// payload, headers, priority, limits, timeout and keep are those of the task that
+// each tick inserts. It has no lease, no retries and no place in waiting, and a
+// pause of its queue does not stop it. A Claim hands out due cursors as Ticks and
+// hides each from other Claims for TickHide; the tick itself is a Change of the
+// cursor to its next moment at its version, with the inserts, in one Tx.
+//
+// A storage reads Next, compares Declaration where a cursor is inserted again, and
+// keeps the rest.
+type Cursor struct {
+	// Next is when it is due; zero never.
+	Next time.Time
+	// Last is the last tick that was enqueued, zero before the first.
+	Last time.Time
+	// Declaration is a [Declaration] as JSON: valid UTF-8 without NUL, of at most
+	// MaxHeaderBytes. A tick leaves it as it is.
+	Declaration string
+}
+
+// CursorPrefix begins the id of every cursor, and of no task.
+const CursorPrefix = "cursor."
+
+// TickHide is how long a cursor handed out by a Claim is hidden from others.
+const TickHide = 2 * time.Second
+
+// Declaration says when a cursor ticks, and who declared it so. A reader ignores members
+// of the JSON that it does not know.
+type Declaration struct {
+	// Spec is the schedule as text, such as "every 1h" or "cron 0 3 * * *".
+	Spec string `json:"spec"`
+	// Zone is the time zone's name, "" for UTC.
+	Zone string `json:"zone,omitempty"`
+	// CatchUp is the policy for missed ticks: "skip", "one" or "all".
+	CatchUp string `json:"catch_up,omitempty"`
+	// CatchUpCap bounds "all".
+	CatchUpCap int `json:"catch_up_cap,omitempty"`
+	// Overlap is "" to enqueue each tick, "skip" to leave one out while the task
+	// of an earlier one has not ended.
+	Overlap string `json:"overlap,omitempty"`
+	// Hash is that of all that is declared, the task of each tick included: it tells
+	// two declarations of one cursor apart.
+	Hash string `json:"hash,omitempty"`
+	// Replaced are the hashes of earlier declarations of the cursor, oldest first.
+	Replaced []string `json:"replaced,omitempty"`
+}
+
+// Encode writes the declaration as [Cursor.Declaration] has it.
+func (d *Declaration) Encode() string {
+	b, _ := json.Marshal(d) //nolint:errchkjson // cannot fail: texts and a number
+	return string(b)
+}
+
+// Decode reads the declaration. It gives an *InvalidError where that is damaged: where it is
+// no JSON of this shape, or names no schedule. Nothing is damaged but this cursor.
+func (c *Cursor) Decode() (Declaration, error) {
+	var d Declaration
+	if c == nil {
+		return d, Invalid("cursor", "nil", "a schedule")
+	}
+	if err := json.Unmarshal([]byte(c.Declaration), &d); err != nil || d.Spec == "" {
+		return Declaration{}, Invalid("declaration", c.Declaration, "the JSON of a schedule")
+	}
+	return d, nil
+}
