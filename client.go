@@ -302,7 +302,7 @@ func (c *Client) Cancel(ctx context.Context, ref storage.Ref) (storage.State, er
 	if err := storage.CheckRef(ref); err != nil {
 		return "", fmt.Errorf("midge: cancel: %w", err)
 	}
-	applied, err := c.apply(ctx, storage.Tx{Changes: []storage.Change{{Ref: ref, State: storage.Cancelled}}})
+	applied, err := c.apply(ctx, storage.Tx{Changes: []storage.Change{{Ref: ref, Cancel: true}}})
 	if err == nil {
 		err = applied[0].Err
 	}

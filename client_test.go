@@ -464,7 +464,7 @@ func (x *transaction) Apply(_ context.Context, call storage.Call, txs ...storage
 			applied[i].Inserted = append(applied[i].Inserted, storage.Placed{Ref: in.Ref, Version: 1, State: storage.Waiting})
 		}
 		for _, ch := range tx.Changes {
-			applied[i].Changed = append(applied[i].Changed, storage.Placed{Ref: ch.Ref, Version: 1, State: ch.State})
+			applied[i].Changed = append(applied[i].Changed, storage.Placed{Ref: ch.Ref, Version: 1, State: ch.Target(storage.Waiting)})
 		}
 	}
 	return applied, nil

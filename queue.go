@@ -135,7 +135,8 @@ func (q *Queue) Requeue(ctx context.Context, id string) error {
 func (q *Queue) RequeueAll(
 	ctx context.Context, state storage.State, match func(storage.Task) bool,
 ) (int, error) {
-	may := func(s storage.State) bool { return s.Ended() || storage.CanChange(s, storage.Waiting) }
+	now, again := storage.Change{Now: true}, storage.Change{Requeue: true}
+	may := func(s storage.State) bool { return now.Permitted(s) || again.Permitted(s) }
 	return q.all("requeue", state, "requeued", may, func() (int, error) {
 		return q.client.session.RequeueAll(ctx, q.name, state, match)
 	})
@@ -146,7 +147,8 @@ func (q *Queue) RequeueAll(
 func (q *Queue) CancelAll(
 	ctx context.Context, state storage.State, match func(storage.Task) bool,
 ) (int, error) {
-	may := func(s storage.State) bool { return storage.CanChange(s, storage.Cancelled) }
+	cancel := storage.Change{Cancel: true}
+	may := cancel.Permitted
 	return q.all("cancel", state, "cancelled", may, func() (int, error) {
 		return q.client.session.CancelAll(ctx, q.name, state, match)
 	})
@@ -245,7 +247,7 @@ func (c *call) change(t storage.Task, r *replacement) storage.Change {
 		ch.Queue = *c.queue
 	}
 	if c.timed != "" && c.delay == 0 && c.at.IsZero() {
-		ch.State = storage.Waiting // due now
+		ch.Now = true
 	}
 	if len(c.options.Headers) > 0 {
 		ch.Headers = maps.Clone(t.Headers)

@@ -21,7 +21,8 @@ func (s *Session) Requeue(ctx context.Context, ref Ref) error {
 
 // requeue is the change that puts a task into waiting.
 func requeue(t Task) Change {
-	return Change{Ref: t.Ref, Version: t.Version, State: Waiting, Requeue: t.State.Ended()}
+	ended := t.State.Ended()
+	return Change{Ref: t.Ref, Version: t.Version, Requeue: ended, Now: !ended}
 }
 
 // ChangeTask reads a task and applies the change that alter gives, at the version
@@ -175,7 +176,7 @@ func (s *Session) DeleteAll(ctx context.Context, queue string, state State, matc
 // gives how many were cancelled or asked to.
 func (s *Session) CancelAll(ctx context.Context, queue string, state State, match Match) (int, error) {
 	return s.bulk(ctx, queue, state, match, func(t Task) Tx {
-		return Tx{Changes: []Change{{Ref: t.Ref, State: Cancelled}}}
+		return Tx{Changes: []Change{{Ref: t.Ref, Cancel: true}}}
 	})
 }
 

@@ -8,7 +8,8 @@ import (
 )
 
 // CheckTxs is the validation that every storage's Apply does before any I/O. It
-// gives an *InvalidError that names the first thing wrong.
+// gives an *InvalidError that names the first thing wrong. Which operations of a change
+// go together is said at [Change].
 func CheckTxs(limits Limits, txs []Tx) error {
 	limits = limits.WithDefaults()
 	for i := range txs {
@@ -191,83 +192,6 @@ func checkInsert(limits Limits, in *Insert, once func(Ref) error) error {
 		checkSpan("Insert.Keep.For", in.Keep.For),
 		checkUnique(in.Unique),
 	)
-}
-
-func checkChange(limits Limits, ch *Change, once func(Ref) error) error {
-	if err := once(ch.Ref); err != nil {
-		return err
-	}
-	if ch.moves() {
-		if err := once(Ref{Queue: ch.Queue, ID: ch.Ref.ID}); err != nil {
-			return err
-		}
-	}
-	if ch.Version < 1 && (ch.Version != 0 || ch.State != Cancelled) {
-		return Invalid("Change.Version", ch.Version, "the version that was read (0 only to cancel)")
-	}
-	if ch.Priority != nil {
-		if err := checkPriority(*ch.Priority); err != nil {
-			return err
-		}
-	}
-	return firstError(
-		checkMove(ch),
-		checkRecode(ch),
-		checkCursorChange(ch),
-		checkBytes("payload", ch.Payload, limits.MaxPayload),
-		checkHeaders(ch.Headers),
-		checkDuration("Change.Delay", ch.Delay),
-		checkTime("Change.At", ch.At),
-	)
-}
-
-func (ch *Change) moves() bool { return ch.Queue != "" && ch.Queue != ch.Ref.Queue }
-
-// checkMove checks the queue, the state and the moment that a change leads to.
-func checkMove(ch *Change) error {
-	if ch.State != "" && !ch.State.Valid() {
-		return Invalid("Change.State", string(ch.State), "one of %v", States())
-	}
-	if ch.Queue != "" && (ch.State != "" || ch.timed() || ch.Requeue) {
-		return Invalid("change "+ch.Ref.String(), "with Queue", "neither State, Delay, At nor Requeue with it")
-	}
-	if ch.Requeue && ch.State != "" && ch.State != Waiting && (ch.State != Scheduled || !ch.timed()) {
-		return Invalid("requeue of "+ch.Ref.String(), "into state "+string(ch.State),
-			"waiting, or scheduled with Delay or At")
-	}
-	if !ch.timed() {
-		return nil
-	}
-	if ch.Delay != 0 && !ch.At.IsZero() || ch.State != "" && ch.State != Scheduled && ch.State != Retry {
-		return Invalid("change "+ch.Ref.String(), "with Delay or At", "one of them, in state scheduled or retry")
-	}
-	return nil
-}
-
-// checkRecode checks that a new payload comes with its encoding.
-func checkRecode(ch *Change) error {
-	if ch.Encoding != "" {
-		return CheckName("encoding", ch.Encoding)
-	}
-	if ch.Payload != nil {
-		return Invalid("Change.Encoding", "", "the encoding of the new payload")
-	}
-	return nil
-}
-
-func checkCursorChange(ch *Change) error {
-	isCursor := strings.HasPrefix(ch.Ref.ID, CursorPrefix)
-	if ch.Cursor != nil && !isCursor {
-		return Invalid("Change.Cursor", ch.Ref.String(), "a cursor's id")
-	}
-	if isCursor && (ch.moves() || ch.State != "" && ch.State != Cursors || ch.timed() || ch.Requeue) {
-		return Invalid("change of cursor "+ch.Ref.String(), "with Queue, State, Delay, At or Requeue",
-			"none of them")
-	}
-	if ch.Cursor != nil {
-		return checkCursor(ch.Cursor)
-	}
-	return nil
 }
 
 func checkSettle(limits Limits, s *Settle, once func(Ref) error) error {

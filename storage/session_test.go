@@ -117,7 +117,7 @@ func TestSessionDoesNotRepeatRefusals(t *testing.T) {
 	if _, err := s.Apply(t.Context(), storage.Tx{}); !errors.As(err, &bad) {
 		t.Errorf("an empty Tx: got error %v, want an *InvalidError", err)
 	}
-	cancel := storage.Tx{Changes: []storage.Change{{Ref: job("a").Ref, State: storage.Cancelled}}}
+	cancel := storage.Tx{Changes: []storage.Change{{Ref: job("a").Ref, Cancel: true}}}
 	if _, err := s.ApplyOne(t.Context(), cancel); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("a missing task: got error %v, want ErrNotFound", err)
 	}

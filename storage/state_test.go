@@ -93,24 +93,6 @@ func TestSuspect(t *testing.T) {
 	}
 }
 
-func TestCanChange(t *testing.T) {
-	permitted := map[storage.State][]storage.State{
-		storage.Waiting:   {storage.Waiting, storage.Scheduled, storage.Cancelled},
-		storage.Scheduled: {storage.Waiting, storage.Scheduled, storage.Cancelled},
-		storage.Retry:     {storage.Waiting, storage.Scheduled, storage.Retry, storage.Cancelled},
-		storage.Pending:   {storage.Cancelled},
-		storage.Cancelled: {storage.Cancelled},
-		storage.Cursors:   {storage.Cursors},
-	}
-	for _, from := range storage.States() {
-		for _, to := range append(storage.States(), "") {
-			if got, want := storage.CanChange(from, to), slices.Contains(permitted[from], to); got != want {
-				t.Errorf("%s to %q: got %v, want %v", from, to, got, want)
-			}
-		}
-	}
-}
-
 func TestPermitted(t *testing.T) {
 	five := 5
 	live := []storage.State{storage.Waiting, storage.Scheduled, storage.Retry}
@@ -125,11 +107,10 @@ func TestPermitted(t *testing.T) {
 		{storage.Change{Queue: "other"}, append(live, storage.Dead, storage.Cursors), storage.Dead},
 		{storage.Change{Delay: 1}, live, storage.Scheduled},
 		{storage.Change{At: time.Unix(1, 0)}, live, storage.Scheduled},
-		{storage.Change{State: storage.Waiting}, live, storage.Waiting},
-		{storage.Change{State: storage.Cancelled}, append(live, storage.Pending, storage.Cancelled), storage.Cancelled},
-		{storage.Change{State: storage.Cancelled, Priority: &five}, live, storage.Cancelled},
+		{storage.Change{Now: true}, live, storage.Waiting},
+		{storage.Change{Cancel: true}, append(live, storage.Pending, storage.Cancelled), storage.Cancelled},
 		{storage.Change{Requeue: true}, ended, storage.Waiting},
-		{storage.Change{Requeue: true, State: storage.Waiting, Priority: &five}, ended, storage.Waiting},
+		{storage.Change{Requeue: true, Priority: &five}, ended, storage.Waiting},
 		{storage.Change{Requeue: true, Delay: 1}, ended, storage.Scheduled},
 	} {
 		for _, from := range storage.States() {

@@ -94,41 +94,6 @@ const (
 	Skip   Conflict = "skip"   // this insert is left out
 )
 
-// Change alters a task that is not pending, at its version. Zero fields leave what
-// they name as it is. Of tasks that have ended a dead one takes Encoding and Payload,
-// Headers, Priority and Queue and stays dead; all take a Requeue.
-type Change struct {
-	Ref     Ref
-	Version int64 // 0 only where State is Cancelled: any version
-
-	// Queue moves the task: the old ref is gone, its id may collide in the
-	// target, where it joins the tail. A UniqueLife key moves with it and
-	// collides where it is taken. Cursors do not move. State, Delay, At and
-	// Requeue do not go with it.
-	Queue string
-	// Encoding and Payload are replaced together where Encoding is set.
-	Encoding string
-	Payload  []byte
-	// Headers replaces all headers where it is not nil.
-	Headers map[string]string
-	// Priority joins the tail of its new priority.
-	Priority *int
-	// State moves it; see CanChange. Waiting is due now. Cancelled ends it at
-	// once, or marks a pending one. It defaults to Scheduled where Delay or At
-	// is set (Retry for a task in Retry).
-	State State
-	Delay time.Duration // from now, with State Scheduled or Retry
-	At    time.Time     // the moment itself, likewise; one that has come leads to waiting
-	// Requeue brings back a task that has ended, and is barred for any other. It
-	// leads to waiting, or with Delay or At to scheduled; State may say so. Retries,
-	// Crashes, Snoozes, SnoozedSince, Reason and Result start anew. Attempts, Stack,
-	// Progress and Checkpoint stay, and an Attempt with outcome AttemptRequeue joins
-	// the history. A UniqueLife key is taken again.
-	Requeue bool
-	// Cursor replaces a cursor.
-	Cursor *Cursor
-}
-
 // Delete removes a task that is not pending, or a cursor, at its version.
 type Delete struct {
 	Ref     Ref

@@ -72,8 +72,8 @@ func TestCheckTxsNamesTheMistake(t *testing.T) {
 		"Settle.Outcome \"explode\"":      {Settles: []storage.Settle{{Fence: fence, Outcome: "explode"}}},
 		"Settle.Fence.Version 0":          {Settles: []storage.Settle{{Fence: storage.Fence{Ref: fence.Ref}, Outcome: storage.Fail}}},
 		"Delete.Version 0":                {Deletes: []storage.Delete{{Ref: good.Ref}}},
-		"Change.Version 0":                {Changes: []storage.Change{{Ref: good.Ref, State: storage.Waiting}}},
-		"Change.State \"gone\"":           {Changes: []storage.Change{{Ref: good.Ref, Version: 1, State: "gone"}}},
+		"Change.Version 0":                {Changes: []storage.Change{{Ref: good.Ref, Now: true}}},
+		"a requeue with new content":      {Changes: []storage.Change{{Ref: good.Ref, Cancel: true, Requeue: true}}},
 	} {
 		err := storage.CheckTxs(storage.Limits{}, []storage.Tx{tx})
 		invalid(t, want, err)
@@ -111,7 +111,7 @@ func TestCheckTxsCursor(t *testing.T) {
 		invalid(t, what, check(storage.Tx{Inserts: []storage.Insert{in}}))
 	}
 	for what, ch := range map[string]storage.Change{
-		"a state": {State: storage.Waiting}, "a cancel": {State: storage.Cancelled},
+		"a moment": {Now: true}, "a cancel": {Cancel: true}, "a requeue": {Requeue: true},
 		"a queue": {Queue: "other"}, "a delay": {Delay: 1},
 	} {
 		ch.Ref, ch.Version = ref, 1

@@ -370,7 +370,7 @@ func (g *generator) operation(domain []string) (op, bool) {
 	case n < 11:
 		return g.tick(domain)
 	case n < 13:
-		return op{change: &storage.Change{Ref: ref, State: storage.Cancelled}}, true
+		return op{change: &storage.Change{Ref: ref, Cancel: true}}, true
 	default:
 		ch, ok := g.change(ref, domain)
 		o.change = ch
@@ -391,10 +391,9 @@ func (g *generator) change(ref storage.Ref, domain []string) (*storage.Change, b
 			ch.Delay = g.delay()
 		}
 	case n < 3:
-		ch.State = storage.Waiting
+		ch.Now = true
 	case n < 4:
 		ch.Delay = g.delay()
-		ch.State = pick(g, "", "", storage.Scheduled, storage.Retry)
 	case n < 5:
 		ch.At = g.at()
 	case n < 6:
@@ -414,7 +413,7 @@ func (g *generator) change(ref storage.Ref, domain []string) (*storage.Change, b
 	}
 	cursor := strings.HasPrefix(ref.ID, storage.CursorPrefix)
 	if cursor {
-		ch.Queue, ch.State, ch.Delay, ch.At, ch.Requeue = "", "", 0, time.Time{}, false
+		ch.Queue, ch.Now, ch.Delay, ch.At, ch.Requeue = "", false, 0, time.Time{}, false
 	}
 	return ch, !cursor || ch.Priority != nil || ch.Encoding != ""
 }

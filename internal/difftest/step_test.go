@@ -53,7 +53,8 @@ func (o *op) String() string {
 		ch := o.change
 		fmt.Fprintf(b, "change %s", ch.Ref)
 		add := adder(b)
-		add("state", ch.State, ch.State != "")
+		add("cancel", true, ch.Cancel)
+		add("now", true, ch.Now)
 		add("queue", ch.Queue, ch.Queue != "")
 		add("delay", ch.Delay, ch.Delay != 0)
 		add("at", moment(ch.At), !ch.At.IsZero())
@@ -112,7 +113,7 @@ func (x tx) resolve(ctx context.Context, s *side) storage.Tx {
 			out.Inserts = append(out.Inserts, *o.insert)
 		case o.change != nil:
 			ch := *o.change
-			if ch.Version != 0 || ch.State != storage.Cancelled {
+			if ch.Version != 0 || !ch.Cancel {
 				ch.Version = s.version(ctx, ch.Ref, o.back)
 			}
 			out.Changes = append(out.Changes, ch)

@@ -221,7 +221,7 @@ var lossCases = map[string]func(r *lossRig, i int) storage.Totals{
 		version := r.do(storage.Tx{Inserts: []storage.Insert{in}}).Inserted[0].Version
 		r.lose(func(s *storage.Session) error {
 			_, err := s.ApplyOne(r.t.Context(), storage.Tx{Changes: []storage.Change{
-				{Ref: in.Ref, Version: version, State: storage.Waiting},
+				{Ref: in.Ref, Version: version, Now: true},
 			}})
 			return err
 		}, func() { r.finish(id(i)) })
@@ -368,5 +368,5 @@ func sum(a, b storage.Totals) storage.Totals {
 
 // cancelOf is a Tx that cancels a task.
 func cancelOf(ref storage.Ref) storage.Tx {
-	return storage.Tx{Changes: []storage.Change{{Ref: ref, State: storage.Cancelled}}}
+	return storage.Tx{Changes: []storage.Change{{Ref: ref, Cancel: true}}}
 }

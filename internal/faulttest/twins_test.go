@@ -70,13 +70,13 @@ func (w *twins) tx() func(s *storage.Session) storage.Tx {
 			tx.Deletes = []storage.Delete{{Ref: ref, Version: change.Version}}
 			return tx
 		case 1:
-			change.State, change.Version = storage.Cancelled, 0
+			change.Cancel, change.Version = true, 0
 		case 2:
 			change.Priority = &priority
 		case 3:
 			change.Delay = time.Hour
 		case 4:
-			change.State = storage.Waiting
+			change.Now = !change.Requeue
 		case 5:
 			change.Encoding, change.Payload = "raw", []byte("new")
 		case 6:

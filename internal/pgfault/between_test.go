@@ -225,7 +225,7 @@ func (g *gap) cancel() {
 
 // cancelOf is a Tx that cancels a task.
 func cancelOf(ref storage.Ref) storage.Tx {
-	return storage.Tx{Changes: []storage.Change{{Ref: ref, State: storage.Cancelled}}}
+	return storage.Tx{Changes: []storage.Change{{Ref: ref, Cancel: true}}}
 }
 
 func (g *gap) requeue() {

@@ -192,12 +192,12 @@ func (m *mixer) change() {
 		if err != nil {
 			continue // it is gone
 		}
-		change := storage.Change{Ref: task.Ref, Version: task.Version, State: storage.Cancelled}
+		change := storage.Change{Ref: task.Ref, Version: task.Version, Cancel: true}
 		switch m.rand.IntN(4) {
 		case 0:
-			change.State, change.Requeue = storage.Waiting, task.State.Ended()
+			change.Cancel, change.Requeue, change.Now = false, task.State.Ended(), !task.State.Ended()
 		case 1:
-			change.State, change.Queue = "", mixed[m.rand.IntN(2)]
+			change.Cancel, change.Queue = false, mixed[m.rand.IntN(2)]
 		case 2:
 			txs = append(txs, storage.Tx{Deletes: []storage.Delete{{Ref: task.Ref, Version: task.Version}}})
 			continue

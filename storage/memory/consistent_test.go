@@ -153,11 +153,17 @@ func (c *chaos) addTo(tx *storage.Tx) {
 		}
 		tx.Inserts = append(tx.Inserts, in)
 	case 2:
-		ch := storage.Change{Ref: c.ref(), State: storage.State(c.pick("", "waiting", "scheduled", "cancelled"))}
+		ch := storage.Change{Ref: c.ref()}
 		ch.Version = c.version(ch.Ref)
-		ch.Queue = c.pick("", "", "a", "b")
-		if ch.State == storage.Scheduled || ch.State == "" {
+		switch c.random.IntN(4) {
+		case 0:
+			ch.Now = true
+		case 1:
 			ch.Delay = c.delay()
+		case 2:
+			ch.Cancel = true
+		default:
+			ch.Queue = c.pick("a", "b")
 		}
 		tx.Changes = append(tx.Changes, ch)
 	case 3:

@@ -40,8 +40,8 @@ func FuzzRow(f *testing.F) {
 		w.load(r)
 		w.keys[key{"q", r.Unique.Key}] = nil
 		txs := []storage.Tx{
-			{Changes: []storage.Change{{Ref: ref, State: storage.Waiting}}},
-			{Changes: []storage.Change{{Ref: ref, State: storage.Cancelled}}},
+			{Changes: []storage.Change{{Ref: ref, Now: true}}},
+			{Changes: []storage.Change{{Ref: ref, Cancel: true}}},
 			{Changes: []storage.Change{{Ref: ref, Requeue: true}}},
 		}
 		applied := engine.Answers(txs)

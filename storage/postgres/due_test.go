@@ -75,7 +75,7 @@ func TestWhatATransactionHoldsIsLookedAtLater(t *testing.T) {
 			await(s)
 			tx, err := s.conn.Begin(t.Context())
 			s.must(err)
-			cancel := storage.Tx{Changes: []storage.Change{{Ref: in.Ref, State: storage.Cancelled}}}
+			cancel := storage.Tx{Changes: []storage.Change{{Ref: in.Ref, Cancel: true}}}
 			s.must(s.apply(s.store.Within(tx), cancel).Err)
 			claimed := s.claim(1)
 			s.want("claimed", len(claimed.Tasks), 0)

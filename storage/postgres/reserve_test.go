@@ -27,7 +27,7 @@ func TestLateStepsDoNotStarve(t *testing.T) {
 	var all sync.WaitGroup
 	for _, tx := range []storage.Tx{
 		{Settles: []storage.Settle{{Fence: fence, Outcome: storage.Complete}}},
-		{Changes: []storage.Change{{Ref: storage.Ref{Queue: "q", ID: "cancelled"}, State: storage.Cancelled}}},
+		{Changes: []storage.Change{{Ref: storage.Ref{Queue: "q", ID: "cancelled"}, Cancel: true}}},
 	} {
 		all.Go(func() {
 			if _, err := s.session.ApplyOne(ctx, tx); err != nil {

@@ -108,7 +108,7 @@ func (s *shop) apply(to storage.Applier, tx storage.Tx) storage.Applied {
 
 // cancelOf is a Tx that cancels a task.
 func cancelOf(ref storage.Ref) storage.Tx {
-	return storage.Tx{Changes: []storage.Change{{Ref: ref, State: storage.Cancelled}}}
+	return storage.Tx{Changes: []storage.Change{{Ref: ref, Cancel: true}}}
 }
 
 // state is the state of a task, "" where there is none.
@@ -283,7 +283,7 @@ func TestWithinTheWholeTx(t *testing.T) {
 		s.must(err)
 		s.want("moved", moved.State, storage.Waiting)
 		do(false, func(to storage.Applier) {
-			ch := storage.Change{Ref: moved.Ref, Version: moved.Version, State: storage.Cancelled}
+			ch := storage.Change{Ref: moved.Ref, Version: moved.Version, Cancel: true}
 			s.want("refused", s.apply(to, storage.Tx{Changes: []storage.Change{ch}}).Err, nil)
 		})
 		again, err := s.store.Task(s.Context(), moved.Ref)

@@ -504,7 +504,13 @@ func cursorDue(c *storage.Cursor) string {
 }
 
 func appendChange(args []any, ch *storage.Change) []any {
-	target, priority, parts, due := "", "", "", dueArg(ch.Delay, ch.At)
+	target, to, priority, parts, due := "", "", "", "", dueArg(ch.Delay, ch.At)
+	switch {
+	case ch.Cancel:
+		to = letterOf(storage.Cancelled)
+	case ch.Now:
+		to = letterOf(storage.Waiting)
+	}
 	if ch.Requeue {
 		parts = "q"
 	}
@@ -529,6 +535,6 @@ func appendChange(args []any, ch *storage.Change) []any {
 		parts += "c"
 		cursor, due = packCursor(ch.Cursor), cursorDue(ch.Cursor)
 	}
-	return append(args, "m", ch.Ref.Queue, ch.Ref.ID, ch.Version, target, letterOf(ch.State), due,
+	return append(args, "m", ch.Ref.Queue, ch.Ref.ID, ch.Version, target, to, due,
 		priority, parts, packEncoding(ch.Encoding), slices.Clone(ch.Payload), headers, cursor)
 }

@@ -87,7 +87,7 @@ func TestTheSameMomentKeepsTheOrderOfSteps(t *testing.T) {
 	change("c", storage.Change{Delay: time.Hour})
 	change("c", storage.Change{At: at}) // comes again
 	change("moved", storage.Change{Queue: "bulk"})
-	change("gone", storage.Change{State: storage.Cancelled})
+	change("gone", storage.Change{Cancel: true})
 	want := []string{"z", "y", "m", "x", "a", "b", "c"}
 	for _, size := range []int{1, 2, 50} {
 		got := j.pages(storage.Scheduled, size)

@@ -49,7 +49,7 @@ func cancel(t *testing.T, session *storage.Session, from, to int) {
 	t.Helper()
 	var txs []storage.Tx
 	for i := from; i < to; i++ {
-		change := storage.Change{Ref: refOf("id" + strconv.Itoa(i)), State: storage.Cancelled}
+		change := storage.Change{Ref: refOf("id" + strconv.Itoa(i)), Cancel: true}
 		txs = append(txs, storage.Tx{Changes: []storage.Change{change}})
 	}
 	for len(txs) > 0 {

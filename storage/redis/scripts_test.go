@@ -119,8 +119,8 @@ func (w *world) acts() map[string]func() error {
 		"snooze":           settle(3, storage.Settle{Outcome: storage.Snooze, Delay: time.Hour}),
 		"release":          settle(4, storage.Settle{Outcome: storage.Release}),
 		"bury":             settle(5, storage.Settle{Outcome: storage.Bury, Reason: "r"}),
-		"cancel":           apply(storage.Tx{Changes: []storage.Change{{Ref: refOf("later"), State: storage.Cancelled}}}),
-		"cancel in turn":   apply(storage.Tx{Changes: []storage.Change{{Ref: refOf("waiting"), State: storage.Cancelled}}}),
+		"cancel":           apply(storage.Tx{Changes: []storage.Change{{Ref: refOf("later"), Cancel: true}}}),
+		"cancel in turn":   apply(storage.Tx{Changes: []storage.Change{{Ref: refOf("waiting"), Cancel: true}}}),
 		"claim": func() error {
 			_, err := w.session.Claim(w.t.Context(), claimOf(5))
 			return err

@@ -130,7 +130,7 @@ func TestFullRedisRefusesInsertsAndDrains(t *testing.T) {
 	if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{fail}}); err != nil {
 		t.Errorf("fail: %v", err)
 	}
-	cancel := storage.Tx{Changes: []storage.Change{{Ref: refOf("id7"), State: storage.Cancelled}}}
+	cancel := storage.Tx{Changes: []storage.Change{{Ref: refOf("id7"), Cancel: true}}}
 	if _, err := session.ApplyOne(t.Context(), cancel); err != nil {
 		t.Errorf("cancel: %v", err)
 	}

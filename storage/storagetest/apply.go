@@ -51,17 +51,17 @@ func applyListsEverything(r *rig) {
 	r.end(lost, storage.Complete)
 	r.holding(job("pending"))
 	pending := r.read("pending").Version
-	r.insert(job("stale1"), job("stale2"), job("stale3"), job("taken"), life("holder", "k"), job("dead"))
+	r.insert(job("stale1"), job("stale2"), job("stale3"), job("taken"), life("holder", "k"), job("live"))
 	version := r.read("stale1").Version
 	other := job("taken")
 	other.Kind = "other"
 	dep := r.refuse(storage.Tx{
 		Inserts: []storage.Insert{job("fine"), other, life("second", "k")},
 		Changes: []storage.Change{
-			{Ref: in("missing1"), Version: 7, State: storage.Waiting},
-			{Ref: in("stale1"), Version: version + 1, State: storage.Waiting},
-			{Ref: in("pending"), Version: pending, State: storage.Waiting},
-			{Ref: in("dead"), Version: r.read("dead").Version, State: storage.Dead},
+			{Ref: in("missing1"), Version: 7, Now: true},
+			{Ref: in("stale1"), Version: version + 1, Now: true},
+			{Ref: in("pending"), Version: pending, Now: true},
+			{Ref: in("live"), Version: r.read("live").Version, Requeue: true},
 		},
 		Deletes: []storage.Delete{{Ref: in("missing2"), Version: 7}, {Ref: in("stale2"), Version: 7}},
 		Depends: []storage.Depend{{Ref: in("missing3"), Version: 7}, {Ref: in("stale3"), Version: 8}},
@@ -84,7 +84,7 @@ func applyListsEverything(r *rig) {
 	slices.Sort(barred)
 	slices.Sort(colliding)
 	r.want("stale", stale, []string{"stale1", "stale2", "stale3"})
-	r.want("barred", barred, []string{"dead is waiting", "pending is pending"})
+	r.want("barred", barred, []string{"live is waiting", "pending is pending"})
 	r.want("colliding", colliding, []string{"second with holder true", "taken with taken false"})
 }
 
@@ -130,7 +130,7 @@ func badOperations(h held, dead int64) map[string]storage.Tx {
 		"insert of a taken key": inserting(life("x", "k")),
 		"missing change":        change(storage.Change{Ref: in("x"), Version: 1}),
 		"change of a pending":   change(storage.Change{Ref: in("holder"), Version: h.Version}),
-		"cancel of an ended":    change(storage.Change{Ref: in("ended"), State: storage.Cancelled}),
+		"cancel of an ended":    change(storage.Change{Ref: in("ended"), Cancel: true}),
 		"colliding requeue":     change(storage.Change{Ref: in("dead"), Version: dead, Requeue: true}),
 		"stale delete":          {Deletes: []storage.Delete{deleting("dead", 1)}},
 		"missing delete":        {Deletes: []storage.Delete{deleting("x", 1)}},
@@ -173,11 +173,11 @@ func applyInOrder(r *rig) {
 	r.insert(delayed("a", time.Hour))
 	version := r.read("a").Version
 	applied, err := r.session.Apply(r.ctx,
-		storage.Tx{Changes: []storage.Change{{Ref: in("a"), Version: version, State: storage.Waiting}}},
+		storage.Tx{Changes: []storage.Change{{Ref: in("a"), Version: version, Now: true}}},
 		cancelOf(in("a")),
 		storage.Tx{Inserts: []storage.Insert{job("a")}},
 		storage.Tx{Inserts: []storage.Insert{job("a")}},
-		storage.Tx{Changes: []storage.Change{{Ref: in("a"), Version: version, State: storage.Waiting}}},
+		storage.Tx{Changes: []storage.Change{{Ref: in("a"), Version: version, Now: true}}},
 	)
 	r.must("apply", err)
 	for i, a := range applied[:4] {

@@ -96,11 +96,11 @@ func cancelAnyVersion(r *rig) {
 	version := r.read("a").Version
 	r.unchanged(func() {
 		dep := r.refuse(storage.Tx{Changes: []storage.Change{
-			{Ref: in("a"), Version: version + 1, State: storage.Cancelled},
+			{Ref: in("a"), Version: version + 1, Cancel: true},
 		}})
 		r.want("stale", dep.Stale, []storage.Stale{{Ref: in("a"), Want: version + 1, Have: version}})
 	}, "a")
-	r.change(storage.Change{Ref: in("a"), Version: version, State: storage.Cancelled})
+	r.change(storage.Change{Ref: in("a"), Version: version, Cancel: true})
 	r.is("a", storage.Cancelled)
 }
 

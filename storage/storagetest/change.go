@@ -11,7 +11,7 @@ func changeRules() []rule {
 		state("change/fields", changeFields,
 			"A Change replaces what it names and leaves the rest as it is."),
 		state("change/table of states", changeTable,
-			"A Change moves a task between the states that CanChange permits; any other move is Barred, "+
+			"A Change leads a task from each state that Permitted names to its Target; in any other it is Barred, "+
 				"naming the state."),
 		state("change/not pending", changePending,
 			"A pending task changes only by its fence, the cancel mark apart: changes and deletes are Barred."),
@@ -85,7 +85,7 @@ func changeFields(r *rig) {
 	step(storage.Change{Encoding: "json", Payload: []byte("{}")}, func(t *storage.Task) {
 		t.Encoding, t.Payload = "json", []byte("{}")
 	})
-	step(storage.Change{State: storage.Waiting}, func(*storage.Task) {})
+	step(storage.Change{Now: true}, func(*storage.Task) {})
 }
 
 // standInEach makes a task stand in each state, named for it.
@@ -130,20 +130,18 @@ func changeTable(r *rig) {
 		if from == storage.Pending {
 			continue // the next rule's
 		}
-		for _, to := range storage.States()[:7] {
+		for what, ch := range map[string]storage.Change{
+			"now": {Now: true}, "later": {Delay: time.Hour}, "requeue": {Requeue: true},
+			"requeue later": {Requeue: true, Delay: time.Hour}, "cancel": {Cancel: true},
+		} {
 			r.stand("a", from)
-			ch := storage.Change{Ref: in("a"), Version: r.read("a").Version, State: to}
-			if to == storage.Scheduled || to == storage.Retry {
-				ch.Delay = time.Hour
-			}
-			if storage.CanChange(from, to) {
-				r.want("placed from "+string(from)+" to "+string(to), r.change(ch).State, to)
+			ch.Ref, ch.Version = in("a"), r.read("a").Version
+			if what += " in " + string(from); ch.Permitted(from) {
+				to := ch.Target(from)
+				r.want("placed by "+what, r.change(ch).State, to)
 				r.is("a", to)
 			} else {
-				r.unchanged(func() {
-					r.want(string(from)+" to "+string(to), *r.refuse(storage.Tx{Changes: []storage.Change{ch}}),
-						storage.DependencyError{Barred: []storage.Barred{{Ref: in("a"), State: from}}})
-				}, "a")
+				r.barred("a", from, ch)
 			}
 			r.delete("a")
 		}
@@ -155,7 +153,7 @@ func changePending(r *rig) {
 	five := 5
 	barred := storage.DependencyError{Barred: []storage.Barred{{Ref: in("a"), State: storage.Pending}}}
 	for _, ch := range []storage.Change{
-		{State: storage.Waiting},
+		{Now: true},
 		{Priority: &five},
 		{Headers: map[string]string{}},
 		{Encoding: "raw", Payload: []byte("x")},
@@ -180,7 +178,7 @@ func changeStale(r *rig) {
 	stale := storage.DependencyError{Stale: []storage.Stale{{Ref: in("a"), Want: old, Have: now}}}
 	r.unchanged(func() {
 		for what, tx := range map[string]storage.Tx{
-			"change":     {Changes: []storage.Change{{Ref: in("a"), Version: old, State: storage.Waiting}}},
+			"change":     {Changes: []storage.Change{{Ref: in("a"), Version: old, Now: true}}},
 			"delete":     {Deletes: []storage.Delete{{Ref: in("a"), Version: old}}},
 			"dependency": {Depends: []storage.Depend{{Ref: in("a"), Version: old}}},
 		} {
@@ -192,7 +190,7 @@ func changeStale(r *rig) {
 func changeMissing(r *rig) {
 	missing := storage.DependencyError{Missing: []storage.Ref{in("a")}}
 	for what, tx := range map[string]storage.Tx{
-		"change":     {Changes: []storage.Change{{Ref: in("a"), Version: 1, State: storage.Waiting}}},
+		"change":     {Changes: []storage.Change{{Ref: in("a"), Version: 1, Now: true}}},
 		"delete":     {Deletes: []storage.Delete{{Ref: in("a"), Version: 1}}},
 		"dependency": {Depends: []storage.Depend{{Ref: in("a"), Version: 1}}},
 	} {
@@ -221,11 +219,11 @@ func changeDue(r *rig) {
 
 func changeRunNow(r *rig) {
 	r.stand("retry", storage.Retry)
-	r.want("placed", r.changeNow("retry", storage.Change{State: storage.Waiting}).State, storage.Waiting)
+	r.want("placed", r.changeNow("retry", storage.Change{Now: true}).State, storage.Waiting)
 	t := r.is("retry", storage.Waiting)
 	r.want("retries, attempts", [2]int{t.Retries, len(t.Attempts)}, [2]int{1, 1})
 	r.stand("scheduled", storage.Scheduled)
-	r.changeNow("scheduled", storage.Change{State: storage.Waiting})
+	r.changeNow("scheduled", storage.Change{Now: true})
 	s := r.stats()
 	r.want("requeued", s.Totals.Requeued, int64(0))
 	r.want("claimed", r.drain(), []string{"retry", "scheduled"})

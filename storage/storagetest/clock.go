@@ -28,13 +28,13 @@ func timeMicroseconds(r *rig) {
 	t := r.read("a")
 	r.want("durations", [3]time.Duration{t.Timeout, t.Keep.For, t.Unique.For},
 		[3]time.Duration{whole, whole, whole})
-	r.changeNow("a", storage.Change{State: storage.Waiting})
+	r.changeNow("a", storage.Change{Now: true})
 	h := r.take(ask(1), "a")
 	r.extend(storage.Extension{Fence: h.Fence, For: odd})
 	pending := r.read("a")
 	r.settle(h, storage.Settle{Outcome: storage.Snooze, Delay: odd})
 	snoozed := r.read("a")
-	r.changeNow("a", storage.Change{State: storage.Waiting})
+	r.changeNow("a", storage.Change{Now: true})
 	r.settle(r.take(ask(1), "a"), storage.Settle{Outcome: storage.Bury})
 	dead := r.read("a")
 	for what, moment := range map[string]time.Time{

@@ -171,7 +171,7 @@ func (m *model) requeue() {
 	if id == "" {
 		return
 	}
-	ch := storage.Change{State: storage.Waiting, Requeue: m.state[id].Ended()}
+	ch := storage.Change{Now: true, Requeue: m.state[id].Ended()}
 	m.want("placed", m.changeNow(id, ch).State, storage.Waiting)
 	if ch.Requeue {
 		m.retries[id] = 0

@@ -49,7 +49,7 @@ func changeMutants() []mutant {
 			"change/move", "unique/moves along"),
 		breaks("a move is due now", fault{apply: changes(func(c *storage.Change) {
 			if c.Queue != "" {
-				c.State = storage.Waiting
+				c.Queue, c.Now = "", true // of the queue where it is
 			}
 		})}, "change/move keeps the rest"),
 		breaks("a payload keeps its encoding", fault{apply: changes(func(c *storage.Change) {
@@ -63,13 +63,13 @@ func changeMutants() []mutant {
 			}
 		})}, "change/due"),
 		breaks("what runs now runs later", fault{apply: changes(func(c *storage.Change) {
-			if c.State == storage.Waiting {
-				c.State, c.Delay = storage.Scheduled, time.Hour
+			if c.Now {
+				c.Now, c.Delay = false, time.Hour
 			}
 		})}, "change/run now"),
 		breaks("a requeue has no delay", fault{apply: changes(func(c *storage.Change) {
 			if c.Delay > 0 {
-				c.State, c.Delay = storage.Waiting, 0
+				c.Delay = 0
 			}
 		})}, "change/requeue with a delay"),
 		breaks("a requeue changes nothing else", fault{apply: changes(func(c *storage.Change) {
@@ -192,7 +192,7 @@ func deaf(m *mind, state storage.State) func(applyFunc) applyFunc {
 	return applies(func(
 		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
 	) ([]storage.Applied, error) {
-		if len(txs) == 1 && len(txs[0].Changes) == 1 && txs[0].Changes[0].State == storage.Cancelled {
+		if len(txs) == 1 && len(txs[0].Changes) == 1 && txs[0].Changes[0].Cancel {
 			t, err := m.Task(ctx, txs[0].Changes[0].Ref)
 			if err == nil && t.State == state {
 				placed := []storage.Placed{{Ref: t.Ref, Version: t.Version, State: t.State}}

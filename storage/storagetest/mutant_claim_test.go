@@ -32,14 +32,14 @@ func orderMutants() []mutant {
 			}
 		})}, "order/promoted to the tail"),
 		breaks("requeue to the head", fault{apply: changes(func(c *storage.Change) {
-			if c.State == storage.Waiting {
+			if c.Requeue || c.Now {
 				c.Priority = &one
 			}
 		})}, "order/requeued to the tail"),
 		breaks("new priority keeps its place", fault{apply: changes(func(c *storage.Change) { c.Priority = nil })},
 			"order/re-prioritised to the tail"),
 		breaks("any change goes to the tail", fault{apply: changes(func(c *storage.Change) {
-			if c.State == "" {
+			if !c.Now && !c.Cancel {
 				c.Priority = new(int)
 			}
 		})}, "order/kept by other changes"),

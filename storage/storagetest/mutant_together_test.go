@@ -16,7 +16,7 @@ func togetherMutants() []mutant {
 		})}, "order/released together"),
 		breaks("inserts before changes", fault{apply: applies(insertsFirst)}, "order/within a Tx"),
 		breaks("whatever is to wait goes to the tail", fault{apply: changes(func(c *storage.Change) {
-			if c.State == storage.Waiting && c.Priority == nil {
+			if c.Now && c.Priority == nil {
 				c.Priority = new(int)
 			}
 		})}, "order/kept by its own state"),

@@ -91,7 +91,7 @@ func orderRequeued(r *rig) {
 	r.insert(delayed("scheduled", time.Hour))
 	r.add("a", "b")
 	r.changeNow("dead", storage.Change{Requeue: true})
-	r.changeNow("scheduled", storage.Change{State: storage.Waiting})
+	r.changeNow("scheduled", storage.Change{Now: true})
 	r.add("c")
 	r.want("claimed", r.drain(), []string{"a", "b", "dead", "scheduled", "c"})
 }

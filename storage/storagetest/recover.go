@@ -111,7 +111,7 @@ func recoverPassedOver(r *rig) {
 	r.add("a")
 	r.expire(r.take(ahead(), "a"))
 	r.settle(r.take(ask(1), "a"), storage.Settle{Outcome: storage.Snooze, Delay: time.Hour})
-	r.changeNow("a", storage.Change{State: storage.Waiting})
+	r.changeNow("a", storage.Change{Now: true})
 	low := job("low")
 	low.Priority = -storage.MaxPriority
 	r.insert(low)

@@ -43,7 +43,7 @@ func changeRequeueDelayed(r *rig) {
 	s := r.stats()
 	r.want("stats", [3]int64{s.Scheduled, s.Dead, s.Totals.Requeued}, [3]int64{1, 0, 1})
 	r.bury(job("b"))
-	past := storage.Change{Requeue: true, State: storage.Scheduled, At: r.now().Add(-time.Hour)}
+	past := storage.Change{Requeue: true, At: r.now().Add(-time.Hour)}
 	r.want("placed by a past moment", r.changeNow("b", past).State, storage.Waiting)
 	r.want("claimed", r.drain(), []string{"b"})
 }
@@ -84,7 +84,7 @@ func changeRequeueEdits(r *rig) {
 		id := string(state)
 		r.stand(id, state)
 		r.changeNow(id, storage.Change{
-			Requeue: true, State: storage.Waiting, Priority: &five, Headers: map[string]string{"x": "y"},
+			Requeue: true, Priority: &five, Headers: map[string]string{"x": "y"},
 			Encoding: "json", Payload: []byte("{}"),
 		})
 		t := r.take(ask(1), id)
@@ -104,7 +104,7 @@ func changeRequeueBarred(r *rig) {
 func (r *rig) barred(id string, state storage.State, ch storage.Change) {
 	r.Helper()
 	ch.Ref = in(id)
-	if ch.State != storage.Cancelled {
+	if !ch.Cancel {
 		ch.Version = r.read(id).Version
 	}
 	r.unchanged(func() {
@@ -139,12 +139,10 @@ func changeEnded(r *rig) {
 		id := string(state)
 		r.stand(id, state)
 		for _, ch := range []storage.Change{
-			{State: storage.Waiting},
-			{State: storage.Scheduled, Delay: time.Hour},
+			{Now: true},
 			{Delay: time.Hour},
 			{At: r.now().Add(time.Hour)},
-			{State: storage.Retry},
-			{State: storage.Cancelled, Priority: &five},
+			{Now: true, Priority: &five},
 		} {
 			r.barred(id, state, ch)
 		}

@@ -161,7 +161,7 @@ func settleSnoozeReason(r *rig) {
 	snooze(why)
 	r.want("reason", r.is("a", storage.Scheduled).Reason, why)
 	r.want("reason listed", r.list(storage.Scheduled)[0].Reason, why)
-	r.changeNow("a", storage.Change{State: storage.Waiting})
+	r.changeNow("a", storage.Change{Now: true})
 	r.want("reason while it waits", r.is("a", storage.Waiting).Reason, why)
 	snooze(odd)
 	r.want("another reason, cleaned", r.read("a").Reason, storage.CleanText(odd, storage.MaxReason))

@@ -21,8 +21,8 @@ func togetherRules() []rule {
 		state("order/within a Tx", orderWithinTx,
 			"Within a Tx what is changed joins the tail before what is inserted."),
 		state("order/kept by its own state", orderOwnState,
-			"A Change to the state in which a task is leaves it in its place and at its moment, unless it names "+
-				"a priority or a moment."),
+			"A Change that names neither a priority nor a moment leaves a task in its place and at its moment, "+
+				"and so does one that has a waiting task be due now."),
 	}
 }
 
@@ -84,8 +84,8 @@ func orderWithinTx(r *rig) {
 	r.apply(storage.Tx{
 		Inserts: []storage.Insert{job("y"), job("x")},
 		Changes: []storage.Change{
-			{Ref: in("b"), Version: r.read("b").Version, State: storage.Waiting},
-			{Ref: in("a"), Version: r.read("a").Version, State: storage.Waiting},
+			{Ref: in("b"), Version: r.read("b").Version, Now: true},
+			{Ref: in("a"), Version: r.read("a").Version, Now: true},
 		},
 	})
 	r.want("claimed", r.drain(), []string{"b", "a", "y", "x"})
@@ -93,13 +93,13 @@ func orderWithinTx(r *rig) {
 
 func orderOwnState(r *rig) {
 	r.add("a", "b")
-	r.changeNow("a", storage.Change{State: storage.Waiting})
+	r.changeNow("a", storage.Change{Now: true})
 	r.want("claimed", r.drain(), []string{"a", "b"})
 	r.stand("retry", storage.Retry)
 	r.stand("scheduled", storage.Scheduled)
 	for _, s := range []storage.State{storage.Scheduled, storage.Retry} {
 		before := r.read(string(s))
-		p := r.changeNow(string(s), storage.Change{State: s})
+		p := r.changeNow(string(s), storage.Change{Headers: map[string]string{"x": "y"}})
 		r.want("placed", p.State, s)
 		r.want("Due", r.is(string(s), s).Due, before.Due)
 	}

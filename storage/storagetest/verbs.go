@@ -102,12 +102,12 @@ func (r *rig) changeNow(id string, ch storage.Change) storage.Placed {
 // cancel asks for the cancel of a task.
 func (r *rig) cancel(id string) storage.Placed {
 	r.Helper()
-	return r.change(storage.Change{Ref: in(id), State: storage.Cancelled})
+	return r.change(storage.Change{Ref: in(id), Cancel: true})
 }
 
 // cancelOf is a Tx that cancels a task.
 func cancelOf(ref storage.Ref) storage.Tx {
-	return storage.Tx{Changes: []storage.Change{{Ref: ref, State: storage.Cancelled}}}
+	return storage.Tx{Changes: []storage.Change{{Ref: ref, Cancel: true}}}
 }
 
 // deleting is a delete of a task of main.

@@ -1,0 +1,203 @@
+package storage
+
+import (
+	"strings"
+	"time"
+)
+
+// Change alters a task that is not pending, or asks for the cancel of one that is. It makes
+// one or more of these operations; what none of them names stays as it is. CheckTxs refuses
+// combinations that are not in the table:
+//
+//	operation   fields                      goes with
+//	edit        Encoding, Payload, Headers  prioritise, reschedule, requeue, move, tick
+//	prioritise  Priority                    edit, reschedule, requeue, move, tick
+//	reschedule  Now, Delay or At            edit, prioritise, requeue
+//	requeue     Requeue                     edit, prioritise, reschedule
+//	move        Queue                       edit, prioritise
+//	cancel      Cancel                      nothing
+//	tick        Cursor                      edit, prioritise
+//
+// Cursors take edit, prioritise and tick, other tasks all but tick.
+type Change struct {
+	Ref Ref
+	// Version is that of the task as it was read; a cancel may leave it 0, for any.
+	Version int64
+
+	// Encoding and Payload are replaced together where Encoding is set.
+	Encoding string
+	Payload  []byte
+	// Headers replaces all headers where it is not nil.
+	Headers map[string]string
+
+	// Priority has a waiting task join the tail of its new priority.
+	Priority *int
+
+	// Now, Delay and At, of which a change names one, give a task a new moment.
+	// Now, or a moment that has come, leads to the tail of waiting; a later one to
+	// scheduled, or to retry from there. Now leaves a task that waits already where it is.
+	Now   bool
+	Delay time.Duration // from now
+	At    time.Time     // the moment itself
+
+	// Requeue brings back a task that has ended, due now unless Delay or At says
+	// otherwise. Retries, Crashes, Snoozes, SnoozedSince, Reason and Result start anew.
+	// Attempts, Stack, Progress and Checkpoint stay, and an Attempt with outcome
+	// AttemptRequeue joins the history. A UniqueLife key is taken again.
+	Requeue bool
+
+	// Queue moves the task, in the state in which it is: the old ref is gone, and a
+	// waiting task joins the tail. Its id may collide in the target, and so may a
+	// UniqueLife key, which moves along.
+	Queue string
+
+	// Cancel ends the task at once, or marks a pending one.
+	Cancel bool
+
+	// Cursor replaces what a cursor says of its moments and its declaration.
+	Cursor *Cursor
+}
+
+// Target gives the state to which the change leads a task: its own where the change neither
+// names a moment nor ends it or brings it back. A moment that has come leads to Waiting instead.
+func (ch *Change) Target(from State) State {
+	switch {
+	case ch.Cancel:
+		return Cancelled
+	case ch.timed() && from == Retry:
+		return Retry
+	case ch.timed():
+		return Scheduled
+	case ch.Now, ch.Requeue:
+		return Waiting
+	}
+	return from
+}
+
+// Permitted reports whether a task takes the change in the state in which it is. What has ended
+// takes a requeue, and nothing else does. A pending task takes a cancel alone, and a cancelled
+// one may be cancelled again, which does nothing. A dead one is edited and moved where it is.
+func (ch *Change) Permitted(from State) bool {
+	waits := from == Waiting || from == Scheduled || from == Retry
+	switch {
+	case ch.Requeue:
+		return from.Ended()
+	case ch.Cancel:
+		return waits || from == Pending || from == Cancelled
+	case ch.Now, ch.timed():
+		return waits
+	}
+	return waits || from == Dead || from == Cursors
+}
+
+// timed reports whether the change names a moment other than now.
+func (ch *Change) timed() bool { return ch.Delay != 0 || !ch.At.IsZero() }
+
+// moves reports whether the change leads to another queue.
+func (ch *Change) moves() bool { return ch.Queue != "" && ch.Queue != ch.Ref.Queue }
+
+// The operations of a change.
+const (
+	opEdit = 1 << iota
+	opPrioritise
+	opReschedule
+	opRequeue
+	opMove
+	opCancel
+	opTick
+)
+
+// combinations says with which others the operations of a change go that do not go with all.
+var combinations = []struct {
+	operation, with int
+	want            string
+}{
+	{opReschedule, opEdit | opPrioritise | opRequeue, "a new moment with new content, a priority or a requeue alone"},
+	{opRequeue, opEdit | opPrioritise | opReschedule, "a requeue with new content, a priority or a moment alone"},
+	{opMove, opEdit | opPrioritise, "a move with new content or a priority alone"},
+	{opCancel, 0, "a cancel alone"},
+	{opTick, opEdit | opPrioritise, "a cursor with new content or a priority alone"},
+}
+
+// operations gives those that the change makes.
+func (ch *Change) operations() (made int) {
+	add := func(operation int, makes bool) {
+		if makes {
+			made |= operation
+		}
+	}
+	add(opEdit, ch.Encoding != "" || ch.Payload != nil || ch.Headers != nil)
+	add(opPrioritise, ch.Priority != nil)
+	add(opReschedule, ch.Now || ch.timed())
+	add(opRequeue, ch.Requeue)
+	add(opMove, ch.Queue != "")
+	add(opCancel, ch.Cancel)
+	add(opTick, ch.Cursor != nil)
+	return made
+}
+
+func checkChange(limits Limits, ch *Change, once func(Ref) error) error {
+	if err := once(ch.Ref); err != nil {
+		return err
+	}
+	if ch.moves() {
+		if err := once(Ref{Queue: ch.Queue, ID: ch.Ref.ID}); err != nil {
+			return err
+		}
+	}
+	if ch.Version < 1 && (ch.Version != 0 || !ch.Cancel) {
+		return Invalid("Change.Version", ch.Version, "the version that was read (0 only to cancel)")
+	}
+	if ch.Priority != nil {
+		if err := checkPriority(*ch.Priority); err != nil {
+			return err
+		}
+	}
+	if ch.Cursor != nil {
+		if err := checkCursor(ch.Cursor); err != nil {
+			return err
+		}
+	}
+	return firstError(
+		checkOperations(ch),
+		checkRecode(ch),
+		checkBytes("payload", ch.Payload, limits.MaxPayload),
+		checkHeaders(ch.Headers),
+		checkDuration("Change.Delay", ch.Delay),
+		checkTime("Change.At", ch.At),
+	)
+}
+
+// checkOperations checks that the operations of a change go together.
+func checkOperations(ch *Change) error {
+	made := ch.operations()
+	invalid := func(want string) error {
+		return Invalid("change", "of "+ch.Ref.String()+", of operations that do not go together", "%s", want)
+	}
+	for _, c := range combinations {
+		if made&c.operation != 0 && made&^(c.operation|c.with) != 0 {
+			return invalid(c.want)
+		}
+	}
+	isCursor := strings.HasPrefix(ch.Ref.ID, CursorPrefix)
+	switch {
+	case isCursor && made&^(opEdit|opPrioritise|opTick) != 0:
+		return invalid("new content, a priority or a cursor, of what is a cursor")
+	case !isCursor && made&opTick != 0:
+		return invalid("a cursor of what is a cursor alone")
+	case ch.Now && ch.timed(), ch.Delay != 0 && !ch.At.IsZero():
+		return invalid("one of Now, Delay and At")
+	}
+	return nil
+}
+
+// checkRecode checks that a new payload comes with its encoding.
+func checkRecode(ch *Change) error {
+	if ch.Encoding != "" {
+		return CheckName("encoding", ch.Encoding)
+	}
+	if ch.Payload != nil {
+		return Invalid("Change.Encoding", "", "the encoding of the new payload")
+	}
+	return nil
+}
