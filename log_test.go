@@ -324,7 +324,7 @@ func TestACrashLoopIsLogged(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c, err := session.Claim(b.Context(), storage.ClaimRequest{
-				Runner: "died", Queues: []storage.ClaimQueue{{Name: queue}}, Max: 1, Start: 1, Lease: time.Second,
+				Runner: "died", Queues: []storage.ClaimQueue{{Name: queue}}, Start: 1, Lease: time.Second,
 			}); err != nil || len(c.Tasks) != 1 {
 				t.Fatalf("claim: %d tasks, %v", len(c.Tasks), err)
 			}

@@ -163,7 +163,7 @@ func TestARunningSuspectCostsNoClaims(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := storage.NewSession(b.store, 0).Claim(b.ctx, storage.ClaimRequest{
-			Runner: "another", Queues: []storage.ClaimQueue{{Name: "default"}}, Max: 1, Start: 1, Lease: time.Second,
+			Runner: "another", Queues: []storage.ClaimQueue{{Name: "default"}}, Start: 1, Lease: time.Second,
 		})
 		if err != nil {
 			t.Fatal(err)

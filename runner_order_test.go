@@ -61,7 +61,7 @@ func oneSuspectAfterTheOther(t *testing.T, b *bench, claim time.Duration) {
 		}
 	}
 	_, err := storage.NewSession(b.store, 0).Claim(b.ctx, storage.ClaimRequest{
-		Runner: "another", Queues: []storage.ClaimQueue{{Name: "default"}}, Max: 2, Start: 2, Lease: time.Second,
+		Runner: "another", Queues: []storage.ClaimQueue{{Name: "default"}}, Start: 2, Lease: time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)

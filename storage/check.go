@@ -276,17 +276,20 @@ func CheckClaim(req *ClaimRequest) error {
 		}
 		seen[q.Name] = struct{}{}
 	}
-	if req.Max > 0 && req.Token == (Token{}) {
+	if err := firstError(
+		CheckCall(req.Call),
+		checkRange("ClaimRequest.Start", req.Start, 0, MaxClaim),
+		checkRange("ClaimRequest.Ahead", req.Ahead, 0, MaxClaim-req.Start),
+	); err != nil || req.Most() == 0 {
+		return err
+	}
+	if req.Token == (Token{}) {
 		return Invalid("ClaimRequest.Token", "of zeros", "128 random bits")
 	}
-	if req.Max > 0 && (req.Lease < MinLease || req.Lease > MaxDelay) {
+	if req.Lease < MinLease || req.Lease > MaxDelay {
 		return Invalid("ClaimRequest.Lease", req.Lease, "%v to %v", MinLease, MaxDelay)
 	}
-	return firstError(
-		CheckCall(req.Call),
-		checkRange("ClaimRequest.Max", req.Max, 0, MaxClaim),
-		checkRange("ClaimRequest.Start", req.Start, 0, req.Max),
-	)
+	return nil
 }
 
 // CheckExtend is the validation that every storage's Extend does before any I/O. It cleans

@@ -12,21 +12,24 @@ type ClaimRequest struct {
 	Runner string
 	// Queues to claim from, in order: the first is emptied before the second.
 	Queues []ClaimQueue
-	// Max bounds the tasks of the call, at most MaxClaim; 0 only maintains.
-	Max int
-	// Start is how many of them start at once; the rest are claimed ahead.
-	Start int
-	// Suspect lets one suspect be among those that start.
+	// Start is how many tasks the runner can start at once, and Ahead how many more it
+	// claims ahead, to be started later. They are at most MaxClaim together; a claim
+	// with neither only maintains.
+	Start, Ahead int
+	// Suspect lets one suspect be among the tasks that start.
 	Suspect bool
 	// Lease is how long the claim holds unless it is extended.
 	Lease time.Duration
 }
 
+// Most is how many tasks the claim takes at most.
+func (r *ClaimRequest) Most() int { return r.Start + r.Ahead }
+
 // ClaimQueue is one queue of a claim.
 type ClaimQueue struct {
 	Name string
-	// Max bounds what is taken from this queue; 0 means the request's Max, a
-	// negative one takes nothing and only maintains.
+	// Max bounds the tasks that the claim takes from this queue, of those that it takes
+	// at most: 0 sets no bound of its own, a negative Max takes nothing and only maintains.
 	Max int
 }
 
@@ -47,9 +50,9 @@ type Claimed struct {
 	// something scheduled, retried or ticking in these queues is due, or a pause
 	// that keeps tasks waiting ends; zero if nothing is.
 	Now, NextDue time.Time
-	// More says that another call would find work at once: tasks beyond Max, if Max
-	// was not 0, or maintenance left over. It may be set where all that is left may only
-	// start at once and the call asked for none of those.
+	// More says that the same call again would find work at once: tasks, if it may take
+	// some, or maintenance left over. It may be set where all tasks that are left may only
+	// start at once and the call's Start is 0.
 	More bool
 	// Cancels says that a cancel of a pending task waits in one of the queues: a
 	// runner with tasks running extends now to learn whether it is one of its own.

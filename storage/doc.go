@@ -123,8 +123,8 @@
 // what is due, recovers what expired, trims what is kept too long. It may claim a
 // due task where it stands, leave another due task to a later Claim, and put off
 // recovery and trimming for less than a second. It never
-// blocks and takes nothing from a paused queue. It hands out due cursors whatever Max
-// is; the Change that ticks one ends its hiding. Of the tasks it returns the first
+// blocks and takes nothing from a paused queue. It hands out due cursors however many tasks
+// it may take; the Change that ticks one ends its hiding. Of the tasks it returns the first
 // ClaimRequest.Start are started; the others are claimed ahead and count as
 // started from the next Extend that says so.
 //

@@ -164,7 +164,7 @@ func inserting(ids ...string) storage.Tx {
 // ask is a claim of n tasks of q.
 func ask(n int) storage.ClaimRequest {
 	return storage.ClaimRequest{
-		Runner: "r", Queues: []storage.ClaimQueue{{Name: "q"}}, Max: n, Start: n, Lease: storage.DefaultPatience * 12,
+		Runner: "r", Queues: []storage.ClaimQueue{{Name: "q"}}, Start: n, Lease: storage.DefaultPatience * 12,
 	}
 }
 

@@ -74,3 +74,15 @@ func RecoveredState(cancelAsked, started bool, crashes, crashLimit int) (to Stat
 
 // Suspect reports whether a task is one crash short of its limit.
 func Suspect(crashes, crashLimit int) bool { return crashes > 0 && crashes == crashLimit-1 }
+
+// PassedOver gives the Task.PassedOver of a waiting task. startOnly says that its lease
+// expired while it was only claimed ahead.
+func PassedOver(crashes, crashLimit int, startOnly bool) string {
+	switch {
+	case Suspect(crashes, crashLimit):
+		return PassedOverSuspect
+	case startOnly:
+		return PassedOverStartOnly
+	}
+	return ""
+}

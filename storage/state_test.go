@@ -93,6 +93,21 @@ func TestSuspect(t *testing.T) {
 	}
 }
 
+func TestPassedOver(t *testing.T) {
+	for _, c := range []struct {
+		crashes, limit int
+		startOnly      bool
+		want           string
+	}{
+		{0, 3, false, ""}, {0, 3, true, storage.PassedOverStartOnly}, {1, 3, true, storage.PassedOverStartOnly},
+		{2, 3, false, storage.PassedOverSuspect}, {2, 3, true, storage.PassedOverSuspect},
+	} {
+		if got := storage.PassedOver(c.crashes, c.limit, c.startOnly); got != c.want {
+			t.Errorf("%+v: got %q", c, got)
+		}
+	}
+}
+
 func TestPermitted(t *testing.T) {
 	five := 5
 	live := []storage.State{storage.Waiting, storage.Scheduled, storage.Retry}

@@ -54,6 +54,10 @@ type Task struct {
 	Ended   time.Time // completed, cancelled, dead: since when
 	Expires time.Time // completed, cancelled, dead: when its record may go
 
+	// PassedOver says why Claims may pass over the task while it waits, one of the
+	// PassedOver constants, or "".
+	PassedOver string
+
 	// While it is pending:
 	Runner      string    // who holds the lease
 	LeaseUntil  time.Time // when it expires
@@ -76,6 +80,16 @@ type Task struct {
 	Progress   []byte
 	Checkpoint []byte
 }
+
+// Why a Claim may pass over a waiting task.
+const (
+	// PassedOverStartOnly: the lease of the task expired while it was only claimed ahead,
+	// so that a Claim takes it only to start at once.
+	PassedOverStartOnly = "start-only"
+	// PassedOverSuspect: the next crash makes the task dead, so that a Claim takes it
+	// only to start at once and where ClaimRequest.Suspect is set.
+	PassedOverSuspect = "suspect"
+)
 
 // Attempt is one run that did not complete, or a requeue between two of them.
 type Attempt struct {

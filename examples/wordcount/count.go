@@ -94,7 +94,7 @@ func insert(queue, id, kind string, v any) (storage.Insert, error) {
 func (c *count) claim(ctx context.Context, worker, queue string, most int) (storage.Claimed, error) {
 	claimed, err := c.session.Claim(ctx, storage.ClaimRequest{
 		Runner: worker, Queues: []storage.ClaimQueue{{Name: queue}},
-		Max: most, Start: most, Suspect: true, Lease: lease,
+		Start: most, Suspect: true, Lease: lease,
 	})
 	if err != nil {
 		return claimed, fmt.Errorf("claim from %s: %w", queue, err)

@@ -44,6 +44,7 @@ func (s *side) task(t *storage.Task) string {
 	add("due", moment(t.Due), !t.Due.IsZero())
 	add("ended", moment(t.Ended), !t.Ended.IsZero())
 	add("expires", moment(t.Expires), !t.Expires.IsZero())
+	add("passed over", t.PassedOver, t.PassedOver != "")
 	add("runner", t.Runner, t.Runner != "")
 	add("lease", moment(t.LeaseUntil), !t.LeaseUntil.IsZero())
 	add("started", true, t.Started)

@@ -15,22 +15,23 @@ func (g *generator) claim() step {
 	var names []string
 	if g.chance(75) {
 		names = append(names, g.domain()...)
-		req.Max = g.IntN(7)
-		req.Start = g.IntN(req.Max + 1)
+		most := g.IntN(7)
+		req.Start = g.IntN(most + 1)
 		req.Suspect = g.chance(50)
 		if g.chance(50) {
-			req.Start = req.Max
+			req.Start = most
 		}
+		req.Ahead = most - req.Start
 	} else {
 		names = append(names, queues...)
-		req.Max = 500
-		req.Start = pick(g, 0, req.Max)
+		req.Start = pick(g, 0, 500)
+		req.Ahead = 500 - req.Start
 	}
 	g.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	for _, name := range names {
 		q := storage.ClaimQueue{Name: name}
 		switch {
-		case req.Max == 500:
+		case req.Most() == 500:
 			q.Max = pick(g, -1, 1, 1, 2, 3, 5)
 		case g.chance(40):
 			q.Max = pick(g, -1, 1, 2)

@@ -208,8 +208,8 @@ func (c *claim) run(ctx context.Context, s *side) outcome {
 }
 
 func (c *claim) String() string {
-	return fmt.Sprintf("claim %x.%d for %s: at most %d of %v, start %d, suspect %v, lease %v", c.req.Call.Lane.ID[:3],
-		c.req.Call.Seq, c.req.Runner, c.req.Max, c.req.Queues, c.req.Start, c.req.Suspect, c.req.Lease)
+	return fmt.Sprintf("claim %x.%d for %s: of %v, start %d, ahead %d, suspect %v, lease %v", c.req.Call.Lane.ID[:3],
+		c.req.Call.Seq, c.req.Runner, c.req.Queues, c.req.Start, c.req.Ahead, c.req.Suspect, c.req.Lease)
 }
 
 // extend is a call of Extend.

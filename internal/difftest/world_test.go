@@ -144,7 +144,7 @@ func (w *world) maintain(names []string) string {
 func (w *world) claimed(c *claim) {
 	for _, q := range c.req.Queues {
 		w.touched[q.Name] = w.now
-		if c.req.Max == 0 || q.Max < 0 {
+		if c.req.Most() == 0 || q.Max < 0 {
 			delete(w.behind, q.Name)
 		} else if w.due(q.Name) {
 			w.behind[q.Name] = true

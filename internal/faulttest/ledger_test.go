@@ -63,8 +63,8 @@ func (l *ledger) firstSent(call storage.Call) time.Time {
 
 func (l *ledger) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
 	from := l.firstSent(req.Call)
-	if req.Max > 0 {
-		l.rec.record(event{What: claimBegun, N: req.Max})
+	if req.Most() > 0 {
+		l.rec.record(event{What: claimBegun, N: req.Most()})
 	}
 	answer, err := l.Storage.Claim(ctx, req)
 	for i, t := range answer.Tasks {

@@ -153,7 +153,7 @@ func (r *lossRig) settle(fence storage.Fence, outcome storage.Outcome) {
 // claimRequest asks for tasks.
 func (r *lossRig) claimRequest(n int) storage.ClaimRequest {
 	return storage.ClaimRequest{
-		Runner: "runner", Queues: []storage.ClaimQueue{{Name: r.queue}}, Max: n, Start: n, Lease: time.Minute,
+		Runner: "runner", Queues: []storage.ClaimQueue{{Name: r.queue}}, Start: n, Lease: time.Minute,
 	}
 }
 

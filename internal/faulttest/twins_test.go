@@ -125,7 +125,7 @@ func (w *twins) claim() {
 	start, suspect := w.random.IntN(n+1), w.random.IntN(2) == 0
 	w.both("claim", func(i int, s *storage.Session) (text string) {
 		claimed, err := s.Claim(w.Context(), storage.ClaimRequest{
-			Runner: "r", Queues: queues, Max: n, Start: start, Suspect: suspect, Lease: time.Hour,
+			Runner: "r", Queues: queues, Start: start, Ahead: n - start, Suspect: suspect, Lease: time.Hour,
 		})
 		if err != nil {
 			w.Fatal(err)

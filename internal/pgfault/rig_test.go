@@ -118,7 +118,7 @@ func claimOf(n int, queues ...string) storage.ClaimRequest {
 	if len(queues) == 0 {
 		queues = []string{"q"}
 	}
-	req := storage.ClaimRequest{Runner: "runner", Max: n, Start: n, Lease: time.Minute}
+	req := storage.ClaimRequest{Runner: "runner", Start: n, Lease: time.Minute}
 	for _, q := range queues {
 		req.Queues = append(req.Queues, storage.ClaimQueue{Name: q})
 	}

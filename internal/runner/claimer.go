@@ -53,7 +53,7 @@ func (c *claimer) turn(draining, claim context.Context) {
 	queues := d.queues(start, ahead)
 	sent := c.now()
 	claimed, err := c.tasks.Claim(claim, storage.ClaimRequest{
-		Runner: c.id, Queues: queues, Max: start + ahead, Start: start,
+		Runner: c.id, Queues: queues, Start: start, Ahead: ahead,
 		Suspect: suspect, Lease: c.lease,
 	})
 	if err != nil {

@@ -198,7 +198,7 @@ func (c *chaos) version(ref storage.Ref) int64 {
 func (c *chaos) claim() {
 	n := c.random.IntN(4)
 	claimed, err := c.store.Claim(c.Context(), storage.ClaimRequest{
-		Call: c.next(), Token: storage.NewToken(), Runner: "runner", Max: n, Start: c.random.IntN(n + 1),
+		Call: c.next(), Token: storage.NewToken(), Runner: "runner", Start: n, Ahead: c.random.IntN(4),
 		Queues: []storage.ClaimQueue{{Name: "a"}, {Name: "b"}}, Lease: time.Second + c.delay(),
 		Suspect: c.random.IntN(2) == 0,
 	})

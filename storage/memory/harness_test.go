@@ -84,7 +84,7 @@ func (h *harness) drain(size int) {
 	for {
 		claimed, err := h.store.Claim(h.Context(), storage.ClaimRequest{
 			Call: c.next(), Token: storage.NewToken(), Runner: "runner",
-			Queues: []storage.ClaimQueue{{Name: "q"}}, Max: size, Start: size, Lease: 30 * time.Second,
+			Queues: []storage.ClaimQueue{{Name: "q"}}, Start: size, Lease: 30 * time.Second,
 		})
 		if err != nil {
 			h.Error(err)

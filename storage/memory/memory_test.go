@@ -44,7 +44,7 @@ func (h *harness) add(ins ...storage.Insert) {
 func (h *harness) claim(n int) storage.Claimed {
 	h.Helper()
 	claimed, err := h.store.Claim(h.Context(), storage.ClaimRequest{
-		Call: h.caller().next(), Token: storage.NewToken(), Runner: "runner", Max: n, Start: n,
+		Call: h.caller().next(), Token: storage.NewToken(), Runner: "runner", Start: n,
 		Queues: []storage.ClaimQueue{{Name: "q"}}, Lease: time.Minute,
 	})
 	if err != nil {

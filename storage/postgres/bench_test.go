@@ -208,6 +208,6 @@ func insertTxs(n int) (txs []storage.Tx) {
 
 func claimOf(n int) storage.ClaimRequest {
 	return storage.ClaimRequest{
-		Runner: "runner", Queues: []storage.ClaimQueue{{Name: "q"}}, Max: n, Start: n, Lease: time.Minute,
+		Runner: "runner", Queues: []storage.ClaimQueue{{Name: "q"}}, Start: n, Lease: time.Minute,
 	}
 }

@@ -121,7 +121,7 @@ func (c *claim) query() query {
 		text: "SELECT o_kind::text, o_place, o_id, o_version, o_at, o_flags, o_priority, o_past, o_record FROM " +
 			"{schema}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
 		args: []any{
-			req.Call.Lane.ID[:], opened, int64(req.Call.Seq), names, maxes, int32(req.Max), int32(req.Start),
+			req.Call.Lane.ID[:], opened, int64(req.Call.Seq), names, maxes, int32(req.Most()), int32(req.Start),
 			req.Suspect, req.Lease.Microseconds(), holder, c.maintained, int32(batch), int64(storage.MaxClaimBytes),
 			lows, froms, sinces,
 		},
@@ -168,7 +168,7 @@ func (c *claim) got(r *claimRow) error {
 			c.store.hints.learn(c.req.Queues[i].Name, seen{
 				now: r.version, base: base, from: c.asked[i], last: last, clean: r.flags&4 != 0,
 				took: time.Since(c.begun), maintained: !c.maintained,
-				looked: last != 0 || len(c.Tasks) < c.req.Max && c.req.Queues[i].Max >= 0,
+				looked: last != 0 || len(c.Tasks) < c.req.Most() && c.req.Queues[i].Max >= 0,
 			})
 		}
 	default:
@@ -198,7 +198,7 @@ func (c *claim) take(r *claimRow) error {
 		return err
 	}
 	if c.Tasks == nil { // about as many as the last time
-		n := min(c.store.brought.Load()*9/8+1, int64(c.req.Max))
+		n := min(c.store.brought.Load()*9/8+1, int64(c.req.Most()))
 		c.Tasks, c.Fences = make([]storage.Task, 0, n), make([]storage.Fence, 0, n)
 	}
 	task := t.task()

@@ -61,9 +61,9 @@ func TestWhatATransactionHoldsIsLookedAtLater(t *testing.T) {
 		"only to be started": func(s *shop) { // its lease expired while it was claimed ahead
 			s.apply(s.store, storage.Tx{Inserts: []storage.Insert{in}})
 			req := claimOf(1)
-			req.Start, req.Lease = 0, storage.MinLease
+			req.Start, req.Ahead, req.Lease = 0, 1, storage.MinLease
 			s.want("claimed ahead", len(s.claimed(req).Tasks), 1)
-			req.Max = 0
+			req.Ahead = 0
 			testserver.Await(s, "it waits again", func() bool {
 				s.claimed(req)
 				return s.state("a") == storage.Waiting

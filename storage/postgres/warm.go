@@ -83,7 +83,7 @@ func (s *Storage) rehearse(ctx context.Context, pool *pgxpool.Pool, act rehearsa
 func (s *Storage) rehearseClaim(ctx context.Context, tx *transaction, name string, queue int32) error {
 	in := storage.Insert{Ref: storage.Ref{Queue: name, ID: storage.NewID()}, Kind: "trial"}
 	c := claim{store: s, trial: true, req: &storage.ClaimRequest{
-		Runner: name, Queues: []storage.ClaimQueue{{Name: name}}, Max: 1, Start: 1, Lease: storage.MinLease,
+		Runner: name, Queues: []storage.ClaimQueue{{Name: name}}, Start: 1, Lease: storage.MinLease,
 	}}
 	add := storage.Tx{Inserts: []storage.Insert{in}}
 	return tx.run(ctx, s.trial(classInsert, add, name, queue), c.query())

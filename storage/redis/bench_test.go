@@ -77,7 +77,7 @@ func claimAndComplete(b *testing.B, session *storage.Session, batch int) {
 	b.Helper()
 	claimed, err := session.Claim(b.Context(), storage.ClaimRequest{
 		Runner: "host.example-1234-0f0f0f0f", Queues: []storage.ClaimQueue{{Name: "mail"}},
-		Max: batch, Start: min(batch, 100), Suspect: true, Lease: time.Minute,
+		Start: min(batch, 100), Ahead: max(batch-100, 0), Suspect: true, Lease: time.Minute,
 	})
 	if err != nil || len(claimed.Tasks) != batch {
 		b.Fatal(len(claimed.Tasks), err)

@@ -145,7 +145,7 @@ func (c *benchCalls) claims(calls, most int) []claimCall {
 		queues := []storage.ClaimQueue{{Name: "mail"}}
 		all = append(all, claimCall{storage.ClaimRequest{
 			Call: c.call(0), Token: storage.NewToken(), Runner: "host.example-1234-0f0f0f0f",
-			Queues: queues, Max: most, Start: most, Suspect: true, Lease: time.Minute,
+			Queues: queues, Start: most, Suspect: true, Lease: time.Minute,
 		}, ask{&group{queues}, 0, most, most, give}})
 	}
 	return all

@@ -45,7 +45,7 @@ func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage
 	for _, q := range again {
 		groups = append(groups, &group{queues: []storage.ClaimQueue{q}})
 	}
-	c := claiming{storage: s, req: req, left: req.Max, start: req.Start}
+	c := claiming{storage: s, req: req, left: req.Most(), start: req.Start}
 	c.Since = since
 	var err error
 	if s.cluster && len(groups) > 1 {
@@ -408,7 +408,7 @@ func (c *claiming) take(a *claimAnswer) {
 
 // finish sees to what a claim came across.
 func (c *claiming) finish(ctx context.Context) {
-	c.More = c.more || c.remains && c.req.Max > 0
+	c.More = c.more || c.remains && c.req.Most() > 0
 	for _, f := range c.damaged {
 		_, _ = c.storage.scripts.apart.run(ctx, c.storage.client, c.storage.keys.of(f.queue, nil), f.fence, f.id)
 		c.More = true // what was taken in its place

@@ -58,7 +58,7 @@ func FuzzClaimed(f *testing.F) {
 	f.Add("1234567\x00;;;", "", "", "f")
 	f.Fuzz(func(_ *testing.T, text, ids, bytes, last string) {
 		s := &Storage{}
-		req := &storage.ClaimRequest{Token: storage.NewToken(), Runner: "r", Lease: time.Minute, Max: 2, Start: 1}
+		req := &storage.ClaimRequest{Token: storage.NewToken(), Runner: "r", Lease: time.Minute, Start: 1, Ahead: 1}
 		a := ask{group: &group{queues: []storage.ClaimQueue{{Name: "q"}}}, most: 2, start: 1}
 		for _, reply := range []any{text, []any{text, bytes}, []any{}, nil, int64(1)} {
 			_, _ = s.readGrab(req, a, reply)

@@ -68,7 +68,7 @@ func claimedBy(t *testing.T, short bool, n int, queues []storage.ClaimQueue) str
 		s.calm.saw(q.Name, short)
 	}
 	req := asking(callOf(2), n)
-	req.Queues, req.Start = queues, n-1
+	req.Queues, req.Start, req.Ahead = queues, n-1, 1
 	first, err := s.Claim(t.Context(), req)
 	if err != nil || len(first.Tasks) != n || !s.calm.are(queues) {
 		t.Fatalf("got %d tasks, %v, want %d", len(first.Tasks), err, n)

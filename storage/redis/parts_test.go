@@ -49,7 +49,7 @@ func TestPartsStayInOrderWhereAnotherBringsTheScript(t *testing.T) {
 			t.Fatal(err)
 		}
 		claimed, err := session.Claim(t.Context(), storage.ClaimRequest{
-			Runner: "runner", Queues: []storage.ClaimQueue{{Name: queue}}, Max: 500, Start: 500, Lease: 1e9,
+			Runner: "runner", Queues: []storage.ClaimQueue{{Name: queue}}, Start: 500, Lease: 1e9,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -70,6 +70,8 @@ func (s *Storage) fill(t *storage.Task, f *found) error {
 	readHistory(f.history, t)
 	t.State = stateOf(f.letter)
 	switch t.State {
+	case storage.Waiting:
+		t.PassedOver = storage.PassedOver(t.Crashes, t.CrashLimit, f.record[2]&startOnly != 0)
 	case storage.Scheduled, storage.Retry:
 		t.Due = moment(f.score)
 	case storage.Pending:

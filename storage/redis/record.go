@@ -39,7 +39,8 @@ const (
 	uniqueLife  = 16
 	uniqueSpan  = 32
 	isCursor    = 64
-	largeRecord = 4 // of the second flags
+	startOnly   = 1 // of the second flags
+	largeRecord = 4 // likewise
 	hasPlace    = 8 // likewise
 	placeSize   = 7
 

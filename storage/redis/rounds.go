@@ -86,7 +86,7 @@ func (c *claiming) shares(groups []*group) []ask {
 	asks := make([]ask, len(groups))
 	left, starting := c.start, 0
 	for i, g := range groups {
-		most := (c.req.Max + len(groups) - 1 - i) / len(groups)
+		most := (c.req.Most() + len(groups) - 1 - i) / len(groups)
 		asks[i] = ask{g, i, most, min(left, most), leave}
 		if c.req.Suspect {
 			asks[i].suspect = tell

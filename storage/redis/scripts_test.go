@@ -157,7 +157,7 @@ func insertOf(id string) storage.Insert {
 
 func claimOf(n int) storage.ClaimRequest {
 	return storage.ClaimRequest{
-		Runner: "r1", Queues: []storage.ClaimQueue{{Name: "main"}}, Max: n, Start: n, Lease: time.Minute,
+		Runner: "r1", Queues: []storage.ClaimQueue{{Name: "main"}}, Start: n, Lease: time.Minute,
 	}
 }
 

@@ -37,7 +37,7 @@ func fill(t *testing.T, s *Storage, queue string, n int) {
 // asking is a claim of up to most tasks of several queues.
 func asking(call storage.Call, most int, queues ...string) storage.ClaimRequest {
 	req := storage.ClaimRequest{
-		Call: call, Token: storage.NewToken(), Runner: "r", Max: most, Start: most, Suspect: true, Lease: time.Minute,
+		Call: call, Token: storage.NewToken(), Runner: "r", Start: most, Suspect: true, Lease: time.Minute,
 	}
 	for _, q := range queues {
 		req.Queues = append(req.Queues, storage.ClaimQueue{Name: q})

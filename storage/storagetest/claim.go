@@ -17,9 +17,10 @@ func claimRules() []rule {
 		state("claim/nothing", claimNothing,
 			"A Claim that finds no tasks is not an error, on a queue that does not exist neither, and creates none."),
 		state("claim/max", claimMax,
-			"A Claim takes at most Max tasks, and ClaimQueue.Max from one queue; a negative one takes nothing."),
-		state("claim/max 0 maintains", claimMaxZero,
-			"A Claim with Max 0 takes nothing and still promotes and recovers."),
+			"A Claim takes at most Start and Ahead tasks together, and ClaimQueue.Max from one queue; a negative "+
+				"one takes nothing."),
+		state("claim/none maintains", claimMaxZero,
+			"A Claim with neither Start nor Ahead takes nothing and still promotes and recovers."),
 		state("claim/more", claimMore,
 			"More says that another call would find work at once, and is not set where it would find none."),
 		state("claim/start", claimStart,
@@ -134,7 +135,7 @@ func claimMore(r *rig) {
 func claimStart(r *rig) {
 	r.add("a", "b", "c")
 	req := ask(3)
-	req.Start = 1
+	req.Start, req.Ahead = 1, 2
 	got := make([]bool, 3)
 	for i, h := range r.hold(req, 3) {
 		got[i] = h.Started

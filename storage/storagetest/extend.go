@@ -47,7 +47,7 @@ func extendDeadline(r *rig) {
 func extendStale(r *rig) {
 	r.add("a", "b")
 	req := ask(1)
-	req.Start = 0
+	req.Start, req.Ahead = 0, req.Start
 	h := r.take(req, "a")
 	for what, f := range map[string]storage.Fence{
 		"another version": {Ref: in("a"), Version: h.Version + 1, Token: h.Fence.Token},

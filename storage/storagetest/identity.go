@@ -25,7 +25,7 @@ func identityRules() []rule {
 			"A repeated Claim gives the tasks of the first that are still claimed under its token, and "+
 				"takes no others."),
 		state("identity/claim of nothing", identityClaimNothing,
-			"A repeated Claim that took nothing takes nothing again."),
+			"A repeated Claim that took nothing takes nothing, or what is there now, and from then on the same."),
 		state("identity/extend", identityExtend,
 			"A repeated Extend gives the first outcome and writes nothing."),
 		state("identity/configure", identityConfigure,
@@ -173,9 +173,10 @@ func identityClaimNothing(r *rig) {
 	req := ask(2)
 	req.Call, req.Token = r.first(), storage.NewToken()
 	r.want("claimed", len(r.claimedAs(req)), 0)
-	r.add("a")
-	r.want("repeated", len(r.claimedAs(req)), 0)
-	r.is("a", storage.Waiting)
+	r.add("a", "b", "c")
+	taken := r.claimedAs(req)
+	r.want("repeated again", r.claimedAs(req), taken)
+	r.want("pending", r.stats().Pending, int64(len(taken)))
 }
 
 func identityExtend(r *rig) {

@@ -239,9 +239,10 @@ func limitClaim(r *rig) {
 		{"no token", func(c *storage.ClaimRequest) { c.Token = storage.Token{} }},
 		{"a short lease", func(c *storage.ClaimRequest) { c.Lease = storage.MinLease - 1 }},
 		{"a long lease", func(c *storage.ClaimRequest) { c.Lease = storage.MaxDelay + 1 }},
-		{"too many", func(c *storage.ClaimRequest) { c.Max = storage.MaxClaim + 1 }},
-		{"a negative number", func(c *storage.ClaimRequest) { c.Max, c.Start = -1, 0 }},
-		{"more to start than to take", func(c *storage.ClaimRequest) { c.Start = c.Max + 1 }},
+		{"too many", func(c *storage.ClaimRequest) { c.Start = storage.MaxClaim + 1 }},
+		{"too many ahead", func(c *storage.ClaimRequest) { c.Ahead = storage.MaxClaim - c.Start + 1 }},
+		{"a negative number", func(c *storage.ClaimRequest) { c.Start = -1 }},
+		{"a negative number ahead", func(c *storage.ClaimRequest) { c.Ahead = -1 }},
 	} {
 		req := ask(5)
 		req.Call, req.Token = r.first(), storage.NewToken()
@@ -251,7 +252,7 @@ func limitClaim(r *rig) {
 		r.is("a", storage.Waiting)
 	}
 	req := brief(storage.MaxClaim)
-	req.Runner, req.Start = long[1:], 0
+	req.Runner, req.Start, req.Ahead = long[1:], 0, storage.MaxClaim
 	r.hold(req, 1)
 }
 

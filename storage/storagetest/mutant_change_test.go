@@ -237,7 +237,7 @@ func cursorMutants() []mutant {
 			})}
 		}, "cursor/not paused"),
 		breaks("cursors count towards max", fault{claim: given(func(req storage.ClaimRequest, c *storage.Claimed) {
-			c.Ticks = c.Ticks[:min(len(c.Ticks), req.Max)]
+			c.Ticks = c.Ticks[:min(len(c.Ticks), req.Most())]
 		})}, "cursor/beside the tasks"),
 		breaks("cursors are tasks", fault{stats: counted(func(s *storage.Stats) { s.Totals.Enqueued += s.Cursors })},
 			"cursor/a state of its own"),

@@ -95,14 +95,14 @@ func claimMutants() []mutant {
 				c.Queues[i].Max = 0
 			}
 		})}, "claim/max"),
-		breaks("max 0 does nothing", fault{claim: func(next claimFunc) claimFunc {
+		breaks("a claim of none does nothing", fault{claim: func(next claimFunc) claimFunc {
 			return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
-				if req.Max == 0 {
+				if req.Most() == 0 {
 					return storage.Claimed{Now: time.Now()}, nil
 				}
 				return next(ctx, req)
 			}
-		}}, "claim/max 0 maintains"),
+		}}, "claim/none maintains"),
 		breaks("queues beside are claimed too", fault{claim: asked(func(c *storage.ClaimRequest) {
 			if len(c.Queues) == 1 && c.Queues[0].Name == mainQueue {
 				c.Queues = append(c.Queues, storage.ClaimQueue{Name: sideQueue})
@@ -161,8 +161,9 @@ func twice(next claimFunc) claimFunc {
 		if err != nil || len(c.Tasks) == 0 {
 			return c, err
 		}
-		req.Call, req.Max = storage.Call{}, req.Max-len(c.Tasks)
-		req.Start = min(req.Start, req.Max)
+		left := req.Most() - len(c.Tasks)
+		req.Call, req.Start = storage.Call{}, min(req.Start, left)
+		req.Ahead = left - req.Start
 		more, err := next(ctx, req)
 		c.Tasks, c.Fences, c.More = append(c.Tasks, more.Tasks...), append(c.Fences, more.Fences...), more.More
 		return c, err
@@ -175,10 +176,10 @@ func recoverMutants() []mutant {
 			"claim/takes under a lease"),
 		breaks("extensions do not last", fault{extend: extending(func(e *storage.Extension) { e.For = 0 })},
 			"recover/lease holds", "extend/new deadline"),
-		breaks("all tasks start", fault{claim: asked(func(c *storage.ClaimRequest) { c.Start = c.Max })},
+		breaks("all tasks start", fault{claim: asked(func(c *storage.ClaimRequest) { c.Start, c.Ahead = c.Most(), 0 })},
 			"claim/start", "recover/ahead is not charged", "recover/never ahead again", "recover/passed over"),
 		breaks("tasks claimed ahead are charged", fault{claim: func(next claimFunc) claimFunc {
-			started := asked(func(c *storage.ClaimRequest) { c.Start = c.Max })
+			started := asked(func(c *storage.ClaimRequest) { c.Start, c.Ahead = c.Most(), 0 })
 			return giving(func(t *storage.Task) { t.Started = false })(started(next))
 		}}, "recover/ahead is not charged", "recover/never ahead again"),
 		breaks("tasks claimed ahead never start",
@@ -203,6 +204,8 @@ func recoverMutants() []mutant {
 			})}, "recover/ends told"),
 		knowing("an expired lease cannot settle", func(m *mind) *fault { return &fault{apply: punctual(m)} },
 			"recover/late settle"),
+		breaks("nobody hears why a task waits on",
+			fault{task: shown(func(t *storage.Task) { t.PassedOver = "" })}, "suspect/told"),
 		breaks("suspects are nobody", fault{claim: asked(func(c *storage.ClaimRequest) { c.Suspect = c.Start > 0 })},
 			"suspect/passed over"),
 		breaks("suspects are never taken", fault{claim: asked(func(c *storage.ClaimRequest) { c.Suspect = false })},
@@ -210,7 +213,7 @@ func recoverMutants() []mutant {
 		breaks("suspects together", fault{claim: twice}, "suspect/one at a time"),
 		breaks("suspects are claimed ahead", fault{claim: asked(func(c *storage.ClaimRequest) {
 			if c.Suspect {
-				c.Start = max(c.Start, min(1, c.Max))
+				c.Start, c.Ahead = c.Most(), 0
 			}
 		})}, "suspect/starts at once"),
 		breaks("suspects last", fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {

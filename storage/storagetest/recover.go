@@ -55,6 +55,9 @@ func recoverRules() []rule {
 		state("suspect/no work at once", suspectNoMore,
 			"More is not set for what the same Claim would pass over again: suspects, and tasks that may "+
 				"not be claimed ahead."),
+		state("suspect/told", passedOverTold,
+			"A read of a waiting task says whether Claims pass it over, as start-only or as a suspect; a read of "+
+				"any other task does not."),
 		state("suspect/a limit of one", suspectLimitOne,
 			"A task with no crash is no suspect, whatever its limit."),
 	}
@@ -80,7 +83,7 @@ func recoverCharged(r *rig) {
 // ahead claims the next task without starting it.
 func ahead() storage.ClaimRequest {
 	req := brief(1)
-	req.Start = 0
+	req.Start, req.Ahead = 0, req.Start
 	return req
 }
 
@@ -100,7 +103,7 @@ func recoverNeverAhead(r *rig) {
 	r.add("a", "b", "c")
 	r.expire(r.take(ahead(), "a"))
 	req := ask(2)
-	req.Start = 0
+	req.Start, req.Ahead = 0, req.Start
 	holds := r.hold(req, 2)
 	r.want("claimed ahead", [2]string{holds[0].ID, holds[1].ID}, [2]string{"b", "c"})
 	r.want("claimed ahead with it alone there", len(r.claim(req).Tasks), 0)
@@ -312,7 +315,7 @@ func suspectStarts(r *rig) {
 	r.suspects("poison")
 	r.add("a", "b")
 	req := asking(5)
-	req.Start = 0
+	req.Start, req.Ahead = 0, req.Start
 	r.hold(req, 2)
 	r.want("started", r.take(asking(1), "poison").Started, true)
 }
@@ -355,6 +358,28 @@ func suspectNoMore(r *rig) {
 	r.take(ask(1), "cold")
 	r.suspects("poison")
 	r.want("More with a suspect", r.claim(ask(5)).More, false)
+}
+
+func passedOverTold(r *rig) {
+	told := func(id, want string) {
+		r.want("passed over, "+id+" read", r.read(id).PassedOver, want)
+		for _, t := range r.list(storage.Waiting) {
+			if t.ID == id {
+				r.want("passed over, "+id+" listed", t.PassedOver, want)
+			}
+		}
+	}
+	r.insert(job("cold"))
+	told("cold", "")
+	r.expire(r.take(ahead(), "cold"))
+	told("cold", storage.PassedOverStartOnly)
+	h := r.take(ask(1), "cold")
+	r.want("passed over, claimed", h.PassedOver, "")
+	told("cold", "")
+	r.settle(h, storage.Settle{Outcome: storage.Snooze, Delay: time.Hour})
+	told("cold", "")
+	r.suspects("poison")
+	told("poison", storage.PassedOverSuspect)
 }
 
 func suspectLimitOne(r *rig) {

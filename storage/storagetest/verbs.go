@@ -124,7 +124,7 @@ func (r *rig) delete(id string) {
 // ask is a claim of up to n tasks of main, all to start, under a long lease.
 func ask(n int) storage.ClaimRequest {
 	return storage.ClaimRequest{
-		Runner: runner, Queues: []storage.ClaimQueue{{Name: mainQueue}}, Max: n, Start: n, Lease: long,
+		Runner: runner, Queues: []storage.ClaimQueue{{Name: mainQueue}}, Start: n, Lease: long,
 	}
 }
 
@@ -140,9 +140,9 @@ func (r *rig) claim(req storage.ClaimRequest) storage.Claimed {
 	r.Helper()
 	c, err := r.session.Claim(r.ctx, req)
 	r.must("claim", err)
-	if len(c.Tasks) != len(c.Fences) || len(c.Tasks) > max(req.Max, 0) {
+	if len(c.Tasks) != len(c.Fences) || len(c.Tasks) > req.Most() {
 		r.Fatalf("claim: got %d tasks and %d fences, want as many, at most %d",
-			len(c.Tasks), len(c.Fences), req.Max)
+			len(c.Tasks), len(c.Fences), req.Most())
 	}
 	return c
 }
@@ -164,7 +164,8 @@ func (r *rig) hold(req storage.ClaimRequest, n int) []held {
 // take claims the one task that must be next.
 func (r *rig) take(req storage.ClaimRequest, id string) held {
 	r.Helper()
-	req.Max, req.Start = 1, min(req.Start, 1)
+	req.Start = min(req.Start, 1)
+	req.Ahead = 1 - req.Start
 	h := r.hold(req, 1)[0]
 	r.want("the task claimed", h.Task.ID, id)
 	return h

@@ -76,9 +76,9 @@ func earlier(a, b *Record) *Record {
 func (c *Claim) admit(i, n, bytes int) bool {
 	most := c.Req.Queues[i].Max
 	if most == 0 {
-		most = c.Req.Max
+		most = c.Req.Most()
 	}
-	if n >= most || len(c.Taken) >= c.Req.Max || c.Queues[i].IsPaused(c.step.Now) {
+	if n >= most || len(c.Taken) >= c.Req.Most() || c.Queues[i].IsPaused(c.step.Now) {
 		return false
 	}
 	c.bytes += bytes

@@ -143,6 +143,8 @@ func (r *Record) CopyTo(t *storage.Task) {
 		t.Attempts = r.Side.Attempts
 	}
 	switch {
+	case t.State == storage.Waiting:
+		t.PassedOver = storage.PassedOver(r.Crashes, r.CrashLimit, r.Flags&StartOnly != 0)
 	case r.State == Scheduled || r.State == Retry:
 		t.Due = Time(r.Sort)
 	case r.State.IsPending():
