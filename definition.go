@@ -119,7 +119,7 @@ func (d *definition) check() error {
 	}
 	c := newCall(d)
 	in := c.insert(d, nil)
-	return storage.CheckTxs(storage.Limits{}, []storage.Tx{{Inserts: []storage.Insert{in}}})
+	return storage.CheckInsert(storage.Limits{}, &in)
 }
 
 // encode writes a job's parameters, equal ones as equal bytes.

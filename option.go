@@ -255,15 +255,11 @@ func (c *call) newInsert(d *definition, job any) (storage.Insert, error) {
 			return storage.Insert{}, err
 		}
 	}
-	return in, checkInsert(in)
+	return in, storage.CheckInsert(highestLimits(), &in)
 }
 
-// checkInsert is the storage's validation, with the highest limit of payloads that a
-// storage can have.
-func checkInsert(in storage.Insert) error {
-	limits := storage.Limits{MaxPayload: storage.MaxPayloadCap}
-	return storage.CheckTxs(limits, []storage.Tx{{Inserts: []storage.Insert{in}}})
-}
+// highestLimits are the highest that a storage can have. What its own limits forbid it says itself.
+func highestLimits() storage.Limits { return storage.Limits{MaxPayload: storage.MaxPayloadCap} }
 
 func ceilMicrosecond(d time.Duration) time.Duration {
 	if rest := d % time.Microsecond; rest > 0 {

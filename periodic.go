@@ -140,7 +140,7 @@ func cursorInsert(d *definition, job any, s Schedule, opts []PeriodicOption) (st
 	}
 	declaration.Hash = schedule.Hash(&in, &declaration)
 	in.Cursor = &storage.Cursor{Declaration: declaration.Encode()}
-	return in, checkInsert(in)
+	return in, storage.CheckInsert(highestLimits(), &in)
 }
 
 // read takes in options.

@@ -153,6 +153,12 @@ func checkVersioned(what string, ref Ref, version int64, once func(Ref) error) e
 	return once(ref)
 }
 
+// CheckInsert is the validation that CheckTxs makes of each insert, for callers who tell
+// what is wrong with it before they call a storage.
+func CheckInsert(limits Limits, in *Insert) error {
+	return checkInsert(limits.WithDefaults(), in, CheckRef)
+}
+
 func checkInsert(limits Limits, in *Insert, once func(Ref) error) error {
 	if err := once(in.Ref); err != nil {
 		return err

@@ -51,7 +51,7 @@ func (r *row) decode(pastBytes, record []byte) (err error) {
 	}
 	// The limit at its insert may have been higher than that of today.
 	limits := storage.Limits{MaxPayload: storage.MaxPayloadCap}
-	if err = storage.CheckTxs(limits, []storage.Tx{{Inserts: []storage.Insert{in}}}); err != nil {
+	if err = storage.CheckInsert(limits, &in); err != nil {
 		return fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	if (r.State == engine.Cursor) != (sp.Cursor != nil) || r.Version <= 0 || !isMoment(r.Version) {

@@ -54,7 +54,7 @@ func TestACallAndItsRepeatInOneFlushHappenOnce(t *testing.T) {
 	}
 	claimed, err := s.Claim(t.Context(), storage.ClaimRequest{
 		Token: storage.NewToken(), Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}},
-		Max: 1, Start: 1, Lease: time.Minute,
+		Start: 1, Lease: time.Minute,
 	})
 	if err != nil || len(claimed.Fences) != 1 {
 		t.Fatal(claimed, err)
