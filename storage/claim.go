@@ -28,8 +28,8 @@ func (r *ClaimRequest) Most() int { return r.Start + r.Ahead }
 // ClaimQueue is one queue of a claim.
 type ClaimQueue struct {
 	Name string
-	// Max bounds the tasks that the claim takes from this queue, of those that it takes
-	// at most: 0 sets no bound of its own, a negative Max takes nothing and only maintains.
+	// Max bounds the tasks that the claim takes from this queue. 0 sets no bound of its
+	// own; with a negative Max the claim takes nothing from the queue and only maintains it.
 	Max int
 }
 
@@ -108,9 +108,10 @@ type Extended struct {
 	// Lost are the leases whose fence is no longer valid; nothing of their
 	// extension was written.
 	Lost []Ref
-	// Locked are tasks that were passed over, because a transaction of the application's or
-	// a step under way has them locked, or because their queue is damaged: their leases are
-	// neither extended nor lost.
+	// Locked are the tasks whose leases were neither extended nor found lost, because a
+	// transaction of the application's or a step under way has the task locked, or because
+	// its queue is damaged. Such a lease runs to its old deadline: the caller must not
+	// count it as extended, and tries again soon.
 	Locked []Ref
 	// CancelAsked are the tasks whose cancel was asked.
 	CancelAsked []Ref

@@ -29,9 +29,9 @@ type Storage interface {
 
 	// Extend is a runner's heartbeat: it extends leases, marks tasks started,
 	// writes progress and checkpoints under the leases, and says which leases are
-	// lost and which cancels were asked. It charges and versions nothing. Where somebody
-	// else can lock a task, a lease alone may be passed over, and Locked says so; progress
-	// or a checkpoint never: the call fails.
+	// lost and which cancels were asked. It charges and versions nothing. Extended.Locked
+	// names the leases that could not be extended now; where an extension carries progress
+	// or a checkpoint, the call fails instead.
 	Extend(ctx context.Context, req ExtendRequest) (Extended, error)
 
 	// Wait returns nil when there may be new work, an earlier due moment, a
