@@ -9,14 +9,14 @@ import (
 // one or more of these operations; what none of them names stays as it is. CheckTxs refuses
 // combinations that are not in the table:
 //
-//	operation   fields                      goes with
-//	edit        Encoding, Payload, Headers  prioritise, reschedule, requeue, move, tick
-//	prioritise  Priority                    edit, reschedule, requeue, move, tick
-//	reschedule  Now, Delay or At            edit, prioritise, requeue
-//	requeue     Requeue                     edit, prioritise, reschedule
-//	move        Queue                       edit, prioritise
-//	cancel      Cancel                      nothing
-//	tick        Cursor                      edit, prioritise
+//	operation    fields                      goes with
+//	edit:        Encoding, Payload, Headers  prioritise, reschedule, requeue, move, tick
+//	prioritise:  Priority                    edit, reschedule, requeue, move, tick
+//	reschedule:  Now, Delay or At            edit, prioritise, requeue
+//	requeue:     Requeue                     edit, prioritise, reschedule
+//	move:        Queue                       edit, prioritise
+//	cancel:      Cancel                      nothing
+//	tick:        Cursor                      edit, prioritise
 //
 // Cursors take edit, prioritise and tick, other tasks all but tick.
 type Change struct {
@@ -112,11 +112,11 @@ var combinations = []struct {
 	operation, with int
 	want            string
 }{
-	{opReschedule, opEdit | opPrioritise | opRequeue, "a new moment with new content, a priority or a requeue alone"},
-	{opRequeue, opEdit | opPrioritise | opReschedule, "a requeue with new content, a priority or a moment alone"},
-	{opMove, opEdit | opPrioritise, "a move with new content or a priority alone"},
+	{opReschedule, opEdit | opPrioritise | opRequeue, "a moment only with new content, a priority or a requeue"},
+	{opRequeue, opEdit | opPrioritise | opReschedule, "a requeue only with new content, a priority or a moment"},
+	{opMove, opEdit | opPrioritise, "a move only with new content or a priority"},
 	{opCancel, 0, "a cancel alone"},
-	{opTick, opEdit | opPrioritise, "a cursor with new content or a priority alone"},
+	{opTick, opEdit | opPrioritise, "a cursor only with new content or a priority"},
 }
 
 // operations gives those that the change makes.

@@ -99,8 +99,11 @@ func TestPassedOver(t *testing.T) {
 		startOnly      bool
 		want           string
 	}{
-		{0, 3, false, ""}, {0, 3, true, storage.PassedOverStartOnly}, {1, 3, true, storage.PassedOverStartOnly},
-		{2, 3, false, storage.PassedOverSuspect}, {2, 3, true, storage.PassedOverSuspect},
+		{0, 3, false, ""},
+		{0, 3, true, storage.PassedOverStartOnly},
+		{1, 3, true, storage.PassedOverStartOnly},
+		{2, 3, false, storage.PassedOverSuspect},
+		{2, 3, true, storage.PassedOverSuspect},
 	} {
 		if got := storage.PassedOver(c.crashes, c.limit, c.startOnly); got != c.want {
 			t.Errorf("%+v: got %q", c, got)

@@ -73,7 +73,7 @@ func TestCheckTxsNamesTheMistake(t *testing.T) {
 		"Settle.Fence.Version 0":          {Settles: []storage.Settle{{Fence: storage.Fence{Ref: fence.Ref}, Outcome: storage.Fail}}},
 		"Delete.Version 0":                {Deletes: []storage.Delete{{Ref: good.Ref}}},
 		"Change.Version 0":                {Changes: []storage.Change{{Ref: good.Ref, Now: true}}},
-		"a requeue with new content":      {Changes: []storage.Change{{Ref: good.Ref, Cancel: true, Requeue: true}}},
+		"a requeue only with new content": {Changes: []storage.Change{{Ref: good.Ref, Cancel: true, Requeue: true}}},
 	} {
 		err := storage.CheckTxs(storage.Limits{}, []storage.Tx{tx})
 		invalid(t, want, err)
@@ -98,9 +98,9 @@ func TestCheckTxsCursor(t *testing.T) {
 		t.Errorf("a cursor replaced: got %v, want nil", err)
 	}
 	for what, alter := range map[string]func(*storage.Insert){
-		"a delay":            func(in *storage.Insert) { in.Delay = 1 },
-		"a moment":           func(in *storage.Insert) { in.At = time.Unix(1, 0) },
-		"a unique key":       func(in *storage.Insert) { in.Unique = storage.Unique{Key: "k", Mode: storage.UniqueLife} },
+		"a delay":      func(in *storage.Insert) { in.Delay = 1 },
+		"a moment":     func(in *storage.Insert) { in.At = time.Unix(1, 0) },
+		"a unique key": func(in *storage.Insert) { in.Unique = storage.Unique{Key: "k", Mode: storage.UniqueLife} },
 		"a long declaration": func(in *storage.Insert) {
 			in.Cursor = &storage.Cursor{Declaration: strings.Repeat("d", storage.MaxHeaderBytes+1)}
 		},

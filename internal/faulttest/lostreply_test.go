@@ -244,7 +244,9 @@ var lossCases = map[string]func(r *lossRig, i int) storage.Totals{
 	"configure": func(r *lossRig, i int) storage.Totals {
 		r.lose(func(s *storage.Session) error {
 			return s.Configure(r.t.Context(), r.queue, storage.Settings{Pause: &storage.Pause{On: true}})
-		}, func() { must(r.t, r.direct.Configure(r.t.Context(), r.queue, storage.Settings{Pause: &storage.Pause{}})) })
+		}, func() {
+			must(r.t, r.direct.Configure(r.t.Context(), r.queue, storage.Settings{Pause: &storage.Pause{}}))
+		})
 		r.add(id(i))
 		r.finish(id(i))
 		return storage.Totals{Enqueued: 1, Completed: 1}

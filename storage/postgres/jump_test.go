@@ -39,7 +39,9 @@ func TestAnyStepFindsAJump(t *testing.T) {
 		"a unique one":    apply(other(func(in *storage.Insert) { in.Unique = storage.Unique{Key: "k", Mode: "life"} })),
 		"a sweep":         func(s *shop) { s.store.Look(s.Context()) },
 		"a heartbeat":     func(s *shop) { s.beat() },
-		"a setting":       func(s *shop) { s.must(s.store.Configure(s.Context(), call(s), "other", storage.Settings{Pause: &storage.Pause{}})) },
+		"a setting": func(s *shop) {
+			s.must(s.store.Configure(s.Context(), call(s), "other", storage.Settings{Pause: &storage.Pause{}}))
+		},
 		"a claim elsewhere": func(s *shop) {
 			req := claimOf(1)
 			req.Queues[0].Name = "other"

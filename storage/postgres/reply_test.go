@@ -26,11 +26,13 @@ func TestDeadConnectionsAreGivenUp(t *testing.T) {
 	claim := claimOf(1)
 	claim.Token = storage.NewToken()
 	calls := map[string]func(ctx context.Context) error{
-		"claim":     func(ctx context.Context) error { _, err := store.Claim(ctx, claim); return err },
-		"extend":    func(ctx context.Context) error { _, err := store.Extend(ctx, beat()); return err },
-		"configure": func(ctx context.Context) error { return store.Configure(ctx, storage.Call{}, "q", storage.Settings{Pause: &storage.Pause{}}) },
-		"describe":  func(ctx context.Context) error { _, err := store.Describe(ctx); return err },
-		"task":      func(ctx context.Context) error { _, err := store.Task(ctx, insertOf("a").Ref); return err },
+		"claim":  func(ctx context.Context) error { _, err := store.Claim(ctx, claim); return err },
+		"extend": func(ctx context.Context) error { _, err := store.Extend(ctx, beat()); return err },
+		"configure": func(ctx context.Context) error {
+			return store.Configure(ctx, storage.Call{}, "q", storage.Settings{Pause: &storage.Pause{}})
+		},
+		"describe": func(ctx context.Context) error { _, err := store.Describe(ctx); return err },
+		"task":     func(ctx context.Context) error { _, err := store.Task(ctx, insertOf("a").Ref); return err },
 		"tasks": func(ctx context.Context) error {
 			_, err := store.Tasks(ctx, storage.TasksQuery{Queue: "q", State: storage.Waiting, Limit: 1})
 			return err
