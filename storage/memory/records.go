@@ -39,7 +39,7 @@ func (q *queue) line(state engine.State) *sorted[*engine.Record] {
 	return &q.lines[state]
 }
 
-// drop forgets what a key was held by: a window that is over.
+// drop forgets the hold on a key: a window that is over.
 func (q *queue) drop(key string) {
 	if h := q.keys[key]; h != nil {
 		q.windows.remove(h.place)
@@ -53,7 +53,7 @@ func ours(q *engine.Queue) *queue {
 	return own
 }
 
-// records is a Storage as the engine sees it. What a record holds is the storage's own: copied
+// records is a Storage as the engine sees it. The memory of a record is the storage's own: copied
 // when it comes in, copied when it goes out.
 type records Storage
 
@@ -152,8 +152,7 @@ func (s *records) First(q *engine.Queue, line engine.State) *engine.Record {
 	return r
 }
 
-// Ring notes an event of a record's queue. A due moment is one where it is earlier than those
-// that are known.
+// Ring notes an event of a record's queue. A due moment counts where it is the first of its line.
 func (s *records) Ring(r *engine.Record, alert bool) {
 	switch r.State {
 	case engine.Scheduled, engine.Retry, engine.Cursor:
@@ -165,7 +164,8 @@ func (s *records) Ring(r *engine.Record, alert bool) {
 	(*Storage)(s).ring(ours(r.Queue), alert)
 }
 
-// copyIn gives the storage copies of what the changes and results of a Tx left in its records.
+// copyIn replaces memory of the caller's, which the changes and results of a Tx left in records,
+// by copies.
 func (s *records) copyIn(tx *storage.Tx, a *storage.Applied) {
 	if a.Err != nil {
 		return
@@ -199,7 +199,7 @@ func (s *records) trimDead() {
 	s.overfull = s.overfull[:0]
 }
 
-// copyOut gives a caller copies of what a task shares with its record, but for the payload.
+// copyOut replaces memory that a task shares with its record, except the payload, by copies.
 func copyOut(t *storage.Task) {
 	t.Headers = maps.Clone(t.Headers)
 	t.Cursor = engine.CopyCursor(t.Cursor)

@@ -34,7 +34,7 @@ const (
 	inEnded
 )
 
-// decode fills what a row's past and record say, and gives errDamaged for a row that no step
+// decode fills a row from its past and its record, and gives errDamaged for a row that no step
 // has written. The row keeps memory of the record alone.
 func (r *row) decode(pastBytes, record []byte) (err error) {
 	if r.Past, err = unpackPast(pastBytes, r.Version); err != nil {
@@ -92,13 +92,13 @@ func (r *row) lease() []byte {
 	return append(r.Token[:tokenSize:tokenSize], r.Runner...)
 }
 
-// task gives the task as callers know it, without what stands beside it but its attempts.
+// task gives the task as a listing shows it.
 func (r *row) task() (t storage.Task) {
 	r.CopyTo(&t)
 	return t
 }
 
-// numbersOfState gives the states of the tables that make up one that callers know.
+// numbersOfState gives the states of the tables that callers know as one.
 func numbersOfState(state storage.State) []int16 {
 	states := engine.StatesOf(state)
 	numbers := make([]int16, len(states))

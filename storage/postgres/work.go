@@ -9,14 +9,14 @@ import (
 
 // work is the part of the storage that one step is about: the tasks and unique keys that
 // it names, loaded and locked. The engine carries out Txs on it one after the other, and
-// what has changed is written in one go (save.go).
+// the changes are written in one go (save.go).
 //
-// What is not loaded yet is noted as needed. The step then loads it, forgets what it has
-// done and begins again: until it had all, nothing was written.
+// A task or key that is not loaded yet is noted as needed. The step then loads it and begins
+// again, with a new work: nothing was written before.
 type work struct {
 	step engine.Step
 
-	queues map[string]*engine.Queue // what the step changes of sizes and totals
+	queues map[string]*engine.Queue // with the changes of sizes and totals
 	rows   map[storage.Ref]*row     // nil where there is none
 	keys   map[key]*hold            // nil where it is free
 	// frees are the keys that the table says are held, and by whom, and that this step
@@ -65,7 +65,7 @@ func (w *work) load(r *row) {
 // complete reports whether all that was asked for is there.
 func (w *work) complete() bool { return len(w.needRows) == 0 && len(w.needKeys) == 0 }
 
-// Queue gives what the step changes of a queue.
+// Queue gives a queue whose sizes and totals begin with zeros.
 func (w *work) Queue(name string) *engine.Queue {
 	q := w.queues[name]
 	if q == nil {
@@ -75,11 +75,11 @@ func (w *work) Queue(name string) *engine.Queue {
 	return q
 }
 
-// Find gives the task of a ref, or nil; one that is not loaded is needed.
+// Find gives the task of a ref, or nil; a task that is not loaded is needed.
 func (w *work) Find(ref storage.Ref) *engine.Record {
 	r, known := w.rows[ref]
 	if !known {
-		w.needRows[ref] = false // what is written was named
+		w.needRows[ref] = false // a task that is written was named
 	}
 	if r == nil {
 		return nil
@@ -87,7 +87,7 @@ func (w *work) Find(ref storage.Ref) *engine.Record {
 	return &r.Record
 }
 
-// Holder gives the hold on a unique key; one that is not loaded is needed.
+// Holder gives the hold on a unique key; a key that is not loaded is needed.
 func (w *work) Holder(queue, name string) (engine.Hold, bool) {
 	k := key{queue, name}
 	h, known := w.keys[k]
@@ -134,7 +134,7 @@ func (w *work) Transfer(r *engine.Record, to *engine.Queue) {
 	w.rows[storage.Ref{Queue: to.Name, ID: r.ID}] = moved
 }
 
-// Remove forgets a row; what was loaded of it is deleted when the work is saved.
+// Remove forgets a row, which is deleted when the work is saved.
 func (w *work) Remove(r *engine.Record) { w.rows[r.Ref] = nil }
 
 // Ring notes an event of a queue.
@@ -164,7 +164,7 @@ const (
 	columns
 )
 
-// delta is what a step changes of a queue's sizes and totals.
+// delta are the changes of a queue's sizes and totals.
 type delta [columns]int32
 
 func deltaOf(q *engine.Queue) (d delta) {

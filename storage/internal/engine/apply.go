@@ -2,7 +2,7 @@ package engine
 
 import "github.com/midgehq/midge/storage"
 
-// Answers makes one piece of memory for what Apply says of txs.
+// Answers makes the memory for the answers of Apply to txs, in one piece.
 func Answers(txs []storage.Tx) []storage.Applied {
 	n := 0
 	for i := range txs {
@@ -48,7 +48,7 @@ func (s *Step) Apply(tx *storage.Tx, a *storage.Applied) {
 			a.Inserted[i] = s.insert(&tx.Inserts[i])
 		}
 	}
-	for i := range tx.Inserts { // last, so that they tell what the step made of them
+	for i := range tx.Inserts { // last: the step may have changed the tasks that they tell of
 		if p.inserts[i] != (storage.Ref{}) {
 			a.Inserted[i] = s.existing(p.inserts[i])
 		}

@@ -2,10 +2,10 @@ package engine
 
 import "github.com/midgehq/midge/storage"
 
-// plan is what checking a Tx found, for the writing that follows: one element per
-// operation. Its memory is used again by the next Tx.
+// plan is the finding of a check, for the writing that follows: one element per operation. Its
+// memory is used again by the next Tx.
 type plan struct {
-	inserts []storage.Ref // what is there already: the same task, or the holder of the key
+	inserts []storage.Ref // the task that stands in the way: the same one, or the holder of the key
 	changes []*Record
 	deletes []*Record
 	settles []*Record
@@ -148,7 +148,7 @@ func replaces(tx *storage.Tx, in *storage.Insert) bool {
 	return false
 }
 
-// reserve takes a unique key for ref in ref's queue, or names who has it: a task, or another
+// reserve takes a unique key for ref in ref's queue, or names its holder: a task, or another
 // operation of this Tx. A window that is over holds nothing, swept or not.
 func (s *Step) reserve(ref storage.Ref, name string) (holder storage.Ref, free bool) {
 	h, held := s.Store.Holder(ref.Queue, name)
@@ -172,7 +172,7 @@ func (s *Step) checkChange(ch *storage.Change) *Record {
 		return nil
 	}
 	if !r.State.IsPending() || !ch.Permitted(storage.Pending) {
-		s.rely(r) // the request to cancel what another settles or extends is not kept
+		s.rely(r) // no cancel is asked of a task that another transaction settles or extends
 	}
 	state := r.State.Public()
 	if !ch.Permitted(state) {

@@ -2,11 +2,11 @@ package engine
 
 import "github.com/midgehq/midge/storage"
 
-// Claim is one claim under way: it decides which tasks a runner gets, and what there is for the
-// next claim.
+// Claim is one claim under way: it decides which tasks a runner gets, and whether another claim
+// would find work.
 type Claim struct {
 	Req *storage.ClaimRequest
-	// Queues are those of the request, nil for one that is not there.
+	// Queues are the queues of the request, nil where there is no such queue.
 	Queues []*Queue
 	// Taken are the tasks taken, in the order of their claim.
 	Taken []*Record
@@ -31,8 +31,8 @@ func (c *Claim) Again(fences []storage.Fence) {
 	}
 }
 
-// Take moves tasks to pending, queue after queue: of each those of the highest priority first,
-// and of one priority in the order in which they came to wait.
+// Take moves tasks to pending, queue after queue: in each by priority, and within a priority in
+// the order in which they came to wait.
 func (c *Claim) Take() {
 	for i := range c.Queues {
 		for n := 0; ; n++ {
@@ -97,7 +97,7 @@ func (c *Claim) start(r *Record, starts bool) {
 	c.add(r)
 }
 
-// add puts a claimed task among those taken.
+// add appends a claimed task.
 func (c *Claim) add(r *Record) {
 	c.suspect = c.suspect || r.Flags&IsSuspect != 0
 	c.Taken = append(c.Taken, r)

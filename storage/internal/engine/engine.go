@@ -1,12 +1,12 @@
-// Package engine holds the rules of a storage: what stands in the way of a transaction, what
-// its operations do, how a claim ends, and when a unique key is free. Each rule is decided
-// here once, in memory and for one record at a time. Where records are kept, how they are
-// found and how they are written is the business of a [Store].
+// Package engine holds the rules of a storage: the checks of a transaction, the effects of its
+// operations, the choice of a claim and its end, and the life of a unique key. Each rule is
+// decided here once, in memory and for one record at a time. A [Store] finds records and keeps
+// them.
 //
-// A storage that keeps everything in memory hands out what it has. One that loads records
-// answers "none" for what it has not loaded and notes it; its driver loads that and carries
-// out the same step again on fresh records. Therefore a [Step] is deterministic, and reads
-// nothing but its fields and its Store.
+// The memory storage hands out the records themselves. PostgreSQL loads records: its Store
+// answers "none" for a record that is not loaded, and notes it; the driver then loads the
+// record and carries out the same step again, on fresh copies. Therefore a [Step] is
+// deterministic, and reads nothing but its fields and its Store.
 //
 // Redis decides in scripts beside its data. They are the second and only other expression of
 // these rules, and the differential test holds the two together.
@@ -17,9 +17,9 @@
 //	registry.go the numbers of states, flags and parts
 //	record.go   a record, and the Task that callers get of it
 //	apply.go    Apply: each Tx checked whole, then carried out
-//	check.go    what stands in the way of a Tx
+//	check.go    the checks of a Tx
 //	write.go    inserts and changes
-//	claim.go    which tasks a claim takes, and what there is for the next
+//	claim.go    which tasks a claim takes, and whether another would find work
 //	lease.go    the ends of a claim, and the extension of one
 //	move.go     the arrows between states: lines, sizes, totals and keys for life
 package engine
@@ -54,9 +54,9 @@ type Store interface {
 	Transfer(r *Record, to *Queue)
 	// Remove takes a record from its line and its queue for good.
 	Remove(r *Record)
-	// Ring notes an event of a record's queue: new work, an earlier due moment or, with
-	// alert, an event for those too who have no slot for work. A Store may leave out a due
-	// moment that is not the first of its line.
+	// Ring notes an event of a record's queue: new work or an earlier due moment. An alert
+	// concerns runners without a free slot too. A Store may leave out a due moment that is
+	// not the first of its line.
 	Ring(r *Record, alert bool)
 }
 

@@ -9,8 +9,8 @@ import (
 // Never is the Sort of a cursor that is never due, behind all others.
 const Never = math.MaxInt64
 
-// Band begins the Sorts of a priority in the order of what waits: half of them before it, for
-// what goes to the head, half behind.
+// Band is the middle of the Sorts of a priority in the lines of waiting tasks: turns at the head
+// stand before it, and turns at the tail behind it.
 func Band(priority int16) int64 { return int64(storage.MaxPriority-priority) << 56 }
 
 // waitAtTail puts r behind all that wait with its priority.

@@ -27,7 +27,7 @@ type Record struct {
 	// Locked says that another transaction has the record locked: a step that writes or
 	// relies on it has to wait for that.
 	Locked bool
-	// Touched is what steps have written since the record was loaded.
+	// Touched names the parts that steps have written since the record was loaded.
 	Touched Parts
 
 	Version int64
@@ -35,10 +35,10 @@ type Record struct {
 	Token   storage.Token // while it is pending
 	Runner  string        // likewise
 
-	Side *Side // nil where nothing stands beside it
+	Side *Side // nil for most
 }
 
-// Spec is what an insert says of a task, seldom changed later.
+// Spec is the content of an insert, seldom changed later.
 type Spec struct {
 	Kind, Encoding string
 	Payload        []byte
@@ -52,7 +52,7 @@ type Spec struct {
 	Cursor  *storage.Cursor
 }
 
-// Past is what a task went through, and when it was created.
+// Past is the history of a task in numbers, from its creation on.
 type Past struct {
 	Created          int64
 	Retries, Crashes int
@@ -61,22 +61,22 @@ type Past struct {
 	Reason           string // why it was snoozed, or is dead
 }
 
-// Place is a place in a line: by Sort, and by Turn where those are equal. Sort is a moment: when
-// a task is due, its lease or its record expires, or a cursor is handed out. For waiting tasks
-// it is their turn behind those of a higher priority.
+// Place is a place in a line: by Sort, and by Turn where two Sorts are equal. Sort is a moment:
+// when a task is due, its lease or its record expires, or a cursor is handed out. For waiting
+// tasks it is made of priority and turn; see Band.
 type Place struct{ Sort, Turn int64 }
 
 // Before reports whether p comes before o.
 func (p Place) Before(o Place) bool { return p.Sort < o.Sort || p.Sort == o.Sort && p.Turn < o.Turn }
 
-// Side is what few tasks have.
+// Side holds the parts that few tasks have.
 type Side struct {
 	Attempts                     []storage.Attempt
 	Stack                        string
 	Result, Progress, Checkpoint []byte
 }
 
-// Queue is a named set of records, and what a Step counts of it. A Store that counts changes
+// Queue is a named set of records, with its counts and settings. A Store that counts changes
 // alone hands out queues that begin with zeros.
 type Queue struct {
 	Name   string
@@ -104,7 +104,7 @@ func (q *Queue) Stats() storage.Stats {
 	}
 }
 
-// SpecOf gives what an insert says. It shares the insert's memory.
+// SpecOf gives the content of an insert. It shares the insert's memory.
 func SpecOf(in *storage.Insert) Spec {
 	sp := Spec{
 		Kind: in.Kind, Encoding: in.Encoding, Payload: in.Payload, Headers: in.Headers,
@@ -116,7 +116,7 @@ func SpecOf(in *storage.Insert) Spec {
 	return sp
 }
 
-// isInsertOf reports whether in would insert what is there already.
+// isInsertOf reports whether in inserts the same task again.
 func (sp *Spec) isInsertOf(in *storage.Insert) bool {
 	if sp.Kind != in.Kind || sp.Encoding != in.Encoding || !bytes.Equal(sp.Payload, in.Payload) {
 		return false
@@ -176,7 +176,7 @@ func (r *Record) touch(parts Parts) {
 	}
 }
 
-// beside gives what stands beside r, for writing parts of it.
+// beside gives the Side of r, for writing parts of it.
 func (r *Record) beside(parts Parts) *Side {
 	r.touch(parts)
 	if r.Side == nil {
@@ -203,7 +203,7 @@ func (r *Record) addAttempt(a storage.Attempt) {
 	side.Attempts = append(side.Attempts, a)
 }
 
-// fullText joins the stack with what the history cuts off of the error.
+// fullText joins the stack with the full error, where the history cuts that.
 func fullText(text, stack string) string {
 	stack = storage.CleanText(stack, storage.MaxText)
 	if len(text) <= storage.MaxAttemptError {

@@ -51,7 +51,7 @@ func (s State) HasEnded() bool { return s >= Completed }
 // isLive reports whether a task in s has not ended. Cursors do not count.
 func (s State) isLive() bool { return s >= Waiting && s <= Retry }
 
-// StatesOf gives the states that make up one that callers know.
+// StatesOf gives the states that callers know as one.
 func StatesOf(state storage.State) []State {
 	var all []State
 	for s := Waiting; s < States; s++ {
@@ -62,7 +62,7 @@ func StatesOf(state storage.State) []State {
 	return all
 }
 
-// Flags say what a record is apart from its state.
+// Flags are facts of a record apart from its state.
 type Flags int16
 
 // The flags. 32 marks a large record to PostgreSQL's claims.
@@ -71,11 +71,11 @@ const (
 	Started                     // pending, and not claimed ahead
 	StartOnly                   // its lease expired once while it was claimed ahead
 	IsSuspect                   // it is one crash short of its limit
-	HasSide                     // something stands beside it
+	HasSide                     // it has a Side
 )
 
-// Parts are parts of a record, by which a Step says what it touched. The low ones stand beside
-// the record, in the order of Side.
+// Parts name the parts of a record that a Step touched. The low ones are those of Side, in its
+// order.
 type Parts uint8
 
 // The parts.
@@ -85,7 +85,7 @@ const (
 	PartResult
 	PartProgress
 	PartCheckpoint
-	PartSpec // what its insert said
+	PartSpec
 	PartRest // anything else
 
 	SideParts = PartAttempts | PartStack | PartResult | PartProgress | PartCheckpoint
@@ -103,6 +103,6 @@ const (
 	IsRecord // always set: no text begins so
 )
 
-// Encodings are those that take one byte in a packed record: their place here. The length of
-// the name of any other is written with so many added.
+// Encodings lists the encodings that take one byte in a packed record, which is their place here.
+// The length of any other encoding's name is written with so many added.
 var Encodings = [...]string{"msgpack", "json"}

@@ -6,7 +6,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestNumbersStay: what storages have written keeps its meaning.
+// TestNumbersStay holds the numbers that storages have written.
 func TestNumbersStay(t *testing.T) {
 	for i, want := range []storage.State{
 		"", storage.Waiting, storage.Waiting, storage.Waiting, storage.Pending, storage.Pending, storage.Scheduled,

@@ -36,7 +36,7 @@ func (s *Step) existing(ref storage.Ref) storage.Placed {
 	return placed
 }
 
-// change alters a task that is not pending, or asks for the cancel of one that is.
+// change alters a task that is not pending, or asks for the cancel of a pending task.
 func (s *Step) change(r *Record, ch *storage.Change) storage.Placed {
 	switch {
 	case r.State.IsPending():
@@ -54,7 +54,7 @@ func (s *Step) change(r *Record, ch *storage.Change) storage.Placed {
 	return r.placed()
 }
 
-// askCancel marks a pending task and wakes those who may be running it. A task that is locked
+// askCancel marks a pending task and wakes the runners, one of which may be running it. A task that is locked
 // is about to end.
 func (s *Step) askCancel(r *Record) {
 	if r.State == Asked || r.Locked {
@@ -64,7 +64,7 @@ func (s *Step) askCancel(r *Record) {
 	s.Store.Ring(r, true)
 }
 
-// edit replaces what a change names, apart from where the task stands.
+// edit replaces the content that a change names, and not the place of the task.
 func (s *Step) edit(r *Record, ch *storage.Change) {
 	s.grow(r)
 	r.touch(PartRest)
@@ -86,7 +86,7 @@ func (s *Step) edit(r *Record, ch *storage.Change) {
 	}
 }
 
-// changeState puts r where a change wants it. What stays in its state keeps its place,
+// changeState puts r where a change wants it. A task that stays in its state keeps its place,
 // unless the change names a new priority or moment.
 func (s *Step) changeState(r *Record, ch *storage.Change) {
 	if ch.Requeue {
