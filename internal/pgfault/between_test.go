@@ -177,7 +177,7 @@ func (g *gap) apply(txs []storage.Tx) {
 func (g *gap) expire(table, column string) {
 	g.Helper()
 	_, err := g.conn.Exec(g.Context(), fmt.Sprintf(
-		"UPDATE %[1]s.%[2]s SET %[3]s = %[1]s.told() - 1000 WHERE id = ANY ($1)", g.schema, table, column), g.ids)
+		"UPDATE %[1]s.%[2]s SET %[3]s = "+clockNow+" - 1000 WHERE id = ANY ($1)", g.schema, table, column), g.ids)
 	succeed(g, err)
 }
 

@@ -21,6 +21,9 @@ var shared *testserver.PostgresServer
 // schemas numbers the schemas that tests make.
 var schemas atomic.Int64
 
+// clockNow is the time by the server's clock, in microseconds.
+const clockNow = "(date_part('epoch', clock_timestamp()) * 1000000)::int8"
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {

@@ -86,7 +86,7 @@ func leastLease(t *testing.T, cfg postgres.Config, d time.Duration) time.Duratio
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for begun := time.Now(); time.Since(begun) < d; <-tick.C {
-		least = min(least, value[int64](t, conn, "SELECT coalesce(min(sort) - "+cfg.Schema+".told(), 0)"+
+		least = min(least, value[int64](t, conn, "SELECT coalesce(min(sort) - "+clockNow+", 0)"+
 			" FROM "+cfg.Schema+".tasks WHERE line & 15 IN (4, 5)"))
 	}
 	return time.Duration(least) * time.Microsecond

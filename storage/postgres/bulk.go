@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
@@ -53,7 +54,7 @@ func (s *Storage) copyStep(ctx context.Context, st *plainStep) error {
 	return err
 }
 
-const copyRows = "COPY {schema}.tasks " + // unstick knows it by these words
+const copyRows = "COPY {schema}.tasks " +
 	"(sort, turn, version, queue, line, flags, priority, id, lease, past, record) FROM STDIN BINARY"
 
 // The form that COPY reads (www.postgresql.org/docs/current/sql-copy.html): a header, rows of
@@ -212,11 +213,37 @@ func column16(to []byte, v int16) []byte {
 	return binary.BigEndian.AppendUint16(append(to, 0, 0, 0, 2), uint16(v))
 }
 
+// copying marks a transaction that copies tasks: as long as it lasts the server's locks tell its
+// process. Nobody waits for it.
+const copying = "pg_advisory_xact_lock_shared(" + copyingKeys + ")"
+
+const copyingKeys = "hashtext('midge.copy'), hashtext('{schema}')"
+
+// unstick ends processes of the server whose client began to copy tasks so long ago and neither
+// goes on nor ends: it is frozen, or unreachable. No setting of the server's bounds that, and
+// meanwhile the transaction keeps every vacuum from what has died. It passes over processes of
+// roles of which its own is no member.
+func (s *Storage) unstick(ctx context.Context, after time.Duration) error {
+	return s.ask(ctx, s.pool, query{
+		text: `SELECT pg_terminate_backend(a.pid)
+			FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND a.datid = l.database
+			WHERE l.locktype = 'advisory' AND l.objsubid = 2
+				AND (l.classid::int8, l.objid::int8) = (SELECT k.a::int8 & 4294967295, k.b::int8 & 4294967295
+					FROM (SELECT ` + copyingKeys + `) AS k (a, b))
+				AND a.datname = current_database() AND pg_has_role(a.usesysid, 'MEMBER')
+				AND a.state = 'active' AND a.wait_event = 'ClientRead'
+				AND a.query_start < clock_timestamp() - make_interval(secs => $1)
+				AND {schema}.come({schema}.told()) > 0`,
+		args: []any{after.Seconds()},
+	})
+}
+
 // opened is the first query of the step, copied the last.
 func (b *bulk) opened() query {
 	queues, ids := b.told()
 	return query{
-		text: "SELECT base, now FROM set_config('lock_timeout', '50ms', true), {schema}.opened($1, $2, $3, $4)",
+		text: "SELECT base, now FROM set_config('lock_timeout', '50ms', true), " + copying +
+			", {schema}.opened($1, $2, $3, $4)",
 		args: []any{b.span, queues, ids, b.timed}, scan: one(&b.base, &b.now),
 	}
 }

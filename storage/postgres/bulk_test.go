@@ -25,8 +25,8 @@ func TestAStuckCopyIsEnded(t *testing.T) {
 	store, _ := opened(t, cfg)
 	const columns = " (sort, turn, version, queue, line, flags, priority, id, lease, past, record) FROM STDIN BINARY"
 	tables := `"` + cfg.Schema + `".`
-	application, giveUp := stuck(t, "COPY "+tables+"ended FROM STDIN BINARY")
-	frozen, _ := stuck(t, "COPY "+tables+"tasks"+columns)
+	application, giveUp := stuck(t, "SELECT 1", "COPY "+tables+"tasks"+columns)
+	frozen, _ := stuck(t, postgres.InSchema("SELECT "+postgres.Copying, `"`+cfg.Schema+`"`), "COPY "+tables+"tasks"+columns)
 	if err := store.Unstick(t.Context(), time.Hour); err != nil {
 		t.Fatal(err)
 	}
@@ -49,12 +49,15 @@ func TestAStuckCopyIsEnded(t *testing.T) {
 	}
 }
 
-// stuck copies nothing and does not end before it gives up; the channel gives its error. It
-// waits until the server waits for its rows.
-func stuck(t *testing.T, copies string) (ended <-chan error, giveUp func()) {
+// stuck begins a transaction, copies nothing and does not end before it gives up; the channel
+// gives its error. It waits until the server waits for its rows.
+func stuck(t *testing.T, begins, copies string) (ended <-chan error, giveUp func()) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), shared.URL())
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = conn.Exec(t.Context(), "BEGIN; "+begins); err != nil {
 		t.Fatal(err)
 	}
 	rows, w := io.Pipe()
@@ -71,8 +74,8 @@ func stuck(t *testing.T, copies string) (ended <-chan error, giveUp func()) {
 		t.Fatal(err)
 	}
 	testserver.Await(t, "the server waits for rows", func() (waits bool) {
-		err := watch.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query = $1 AND wait_event = 'ClientRead')",
-			copies).Scan(&waits)
+		err := watch.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND query = $2 AND wait_event = 'ClientRead')",
+			conn.PgConn().PID(), copies).Scan(&waits)
 		return err == nil && waits
 	})
 	_ = watch.Close(t.Context())

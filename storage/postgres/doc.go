@@ -5,7 +5,7 @@
 //
 // # Tables
 //
-// All are in one schema (Config.Schema); schema/001_tables.sql tells every column.
+// All are in one schema (Config.Schema); schema/tables tells every column.
 //
 //	queues      a row a queue: its number, pause, sizes and totals
 //	tasks       every task that has not ended, and the cursors
@@ -17,7 +17,8 @@
 //	runners     heartbeats
 //	mark        a sequence: the mark, one for all queues
 //	jumped      a sequence: when a wait began because the clock had jumped ahead
-//	migrations  the version of all this
+//	migrations  the migrations of these tables that were applied
+//	functions   the versions of functions that are here
 //
 // tasks has two indexes: its key (queue, id), and (line, sort), in which a line is a queue
 // and a state. That one order serves claims, promotions, recoveries and listings, so that
@@ -27,7 +28,7 @@
 // # Steps
 //
 // Every verb is one transaction. What a busy queue sees all day is a function in the
-// database (schema/002_steps.sql): claim, plain inserts (enqueue, and add for a lone one),
+// database (schema/functions): claim, plain inserts (enqueue, and add for a lone one),
 // completions (finish). A hundred plain inserts and more are copied into the table (bulk.go).
 // Everything else is decided by the client: a step loads and locks what it names, carries
 // its Txs out in memory, one after the other (work.go), and writes what changed over
@@ -128,6 +129,20 @@
 // was made, unnamed ones from then on. Name the proxy in Config.URL and the server itself
 // in Config.ListenURL, as the listener alone needs a session; or set Config.NoListener, and
 // tasks are found within a second or so. Nothing else is to be configured.
+//
+// # Upgrades
+//
+// Functions carry a version in their names (claim_1), and each client calls those of its own
+// version, so that two versions work side by side on the same tables. To upgrade, call Migrate
+// of the new version, by itself or as its first process starts; then replace the processes, in
+// any order. To go back, start the old version again: its functions are still there, and its
+// Migrate changes nothing. A migration of the tables only adds to them.
+//
+// Migrate drops functions alone that do no right on its tables: those before the oldest version
+// that its release notes name. A client of such a version, running or new, is refused then. No
+// client tells that it is there, so an operator stops them first; SELECT version FROM
+// midge.functions lists the versions that a schema serves. Functions that nobody calls cost
+// nothing.
 //
 // # Permissions
 //

@@ -21,7 +21,7 @@ func TestDueTasksAreClaimedWhereTheyStand(t *testing.T) {
 		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{in}})
 	}
 	testserver.Await(t, "they are due", func() (due bool) {
-		s.must(s.db.QueryRowContext(t.Context(), "SELECT "+s.cfg.Schema+".told() > max(sort) FROM "+
+		s.must(s.db.QueryRowContext(t.Context(), "SELECT "+clockNow+" > max(sort) FROM "+
 			s.cfg.Schema+".tasks").Scan(&due))
 		return due
 	})
@@ -41,7 +41,7 @@ func TestDueTasksAreClaimedWhereTheyStand(t *testing.T) {
 func (s *shop) awaitAllDue() {
 	s.Helper()
 	testserver.Await(s, "all is due", func() (due bool) {
-		s.must(s.db.QueryRowContext(s.Context(), "SELECT "+s.cfg.Schema+".told() > max(sort) FROM "+
+		s.must(s.db.QueryRowContext(s.Context(), "SELECT "+clockNow+" > max(sort) FROM "+
 			s.cfg.Schema+".tasks WHERE line & 15 IN (6, 7)").Scan(&due))
 		return due
 	})

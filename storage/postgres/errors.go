@@ -35,6 +35,10 @@ func translate(err error) error {
 	if !errors.As(err, &refused) {
 		return fmt.Errorf("%w: %w", unknown, err)
 	}
+	if refused.Code == "42883" { // no such function
+		return fmt.Errorf("%w: the schema serves version %d no longer, update the client: %w",
+			storage.ErrRefused, version, err)
+	}
 	switch class(refused.Code) {
 	case "53": // insufficient resources
 		if refused.Code == "53300" { // too many connections: others will end
@@ -52,7 +56,8 @@ func translate(err error) error {
 // translated reports whether an error says already what it means to a caller.
 func translated(err error) bool {
 	return away(err) || errors.Is(err, storage.ErrClosed) ||
-		errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrNotEmpty)
+		errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrNotEmpty) ||
+		errors.Is(err, errNewer)
 }
 
 // away reports whether an error says that the server did not answer.

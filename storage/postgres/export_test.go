@@ -33,11 +33,11 @@ func (s *Storage) HeldFor(d time.Duration) { s.heldFor = d }
 // DeafFor sets how long the listener may be away before Describe warns of it.
 func (s *Storage) DeafFor(d time.Duration) { s.wake.deafFor = d }
 
-// Version is that of the tables which this client knows.
-func Version() int {
-	files, _ := steps()
-	return len(files)
-}
+// Version is that of this client.
+const Version = version
+
+// InSchema puts the names that the server knows into a text.
+func InSchema(text, schema string) string { return inSchema(text, schema) }
 
 // AMinuteLater has the numbers of queues that were read so far be as old as they will be
 // when they are no longer trusted.
@@ -49,6 +49,9 @@ func (s *Storage) AMinuteLater() {
 		s.numbers.known[name] = k
 	}
 }
+
+// Copying marks a transaction that copies tasks.
+const Copying = copying
 
 // Unstick ends the steps that have been waiting for their client for that long.
 func (s *Storage) Unstick(ctx context.Context, after time.Duration) error {

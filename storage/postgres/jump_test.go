@@ -60,14 +60,14 @@ func TestAnyStepFindsAJump(t *testing.T) {
 			in.Delay = time.Millisecond
 			s.apply(s.store, storage.Tx{Inserts: []storage.Insert{in}})
 			s.awaitAllDue()
-			s.damage("SELECT setval('%[1]s.mark', %[1]s.told() - 3600000000)")
+			s.damage("SELECT setval('%[1]s.mark', " + clockNow + " - 3600000000)")
 			first(s)
 			claimed := s.claim(1)
 			s.want("claimed, more", [2]any{len(claimed.Tasks), claimed.More}, [2]any{0, false})
 			if wait := claimed.NextDue.Sub(claimed.Now); wait <= 0 || wait > storage.JumpWait {
 				t.Errorf("NextDue is %v later, want the end of the wait", wait)
 			}
-			s.damage("SELECT setval('%[1]s.jumped', %[1]s.told() - $1)", storage.JumpWait.Microseconds())
+			s.damage("SELECT setval('%[1]s.jumped', "+clockNow+" - $1)", storage.JumpWait.Microseconds())
 			s.want("claimed after the wait", len(s.claim(1).Tasks), 1)
 		})
 	}

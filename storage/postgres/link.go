@@ -3,7 +3,10 @@ package postgres
 import (
 	"context"
 	"io"
+	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -11,7 +14,7 @@ import (
 
 // query is one statement of a step and what is done with its rows.
 type query struct {
-	text string // {schema} stands for the schema's name
+	text string // {schema} stands for the schema's name, see inSchema
 	args []any
 	scan func(rows) error // nil where there are none to read
 }
@@ -28,17 +31,39 @@ type link interface {
 	run(ctx context.Context, queries ...query) error
 }
 
-// schema is the quoted name of a schema.
-type schema string
+// schema is where the tables are, and the functions of this version. All texts are constants.
+type schema struct {
+	quoted string
+	texts  sync.Map // of queries, with names that the server knows
+}
 
-func (s schema) in(text string) string { return strings.ReplaceAll(text, "{schema}", string(s)) }
+// in puts the names that the server knows into a text.
+func (s *schema) in(text string) string {
+	if known, some := s.texts.Load(text); some {
+		return known.(string) //nolint:forcetypeassert // nothing else is stored
+	}
+	made := inSchema(text, s.quoted)
+	s.texts.Store(text, made)
+	return made
+}
+
+// function matches the name of a function where it is made or called: no table's name stands
+// right before a parenthesis.
+var function = regexp.MustCompile(`\{schema\}\.([a-z]+)\(`)
+
+// inSchema puts the quoted name of a schema into a text, and this version behind the names of
+// functions.
+func inSchema(text, quoted string) string {
+	text = function.ReplaceAllString(text, "{schema}.${1}_"+strconv.Itoa(version)+"(")
+	return strings.ReplaceAll(text, "{schema}", quoted)
+}
 
 // transaction is one of the storage's own, on a connection of a pool. Its first and
 // its last round trip begin and commit it beside what else they carry. Between two the
 // server waits no longer than idleLimit, and rolls back: the locks of a process that froze,
 // or whose line is dead, would keep its tasks from everybody for hours.
 type transaction struct {
-	schema schema
+	schema *schema
 	conn   *pgxpool.Conn
 	begun  bool
 	over   bool
@@ -107,7 +132,7 @@ type batcher interface {
 }
 
 // send carries out queries in one round trip.
-func send(ctx context.Context, conn batcher, in schema, queries []query) (err error) {
+func send(ctx context.Context, conn batcher, in *schema, queries []query) (err error) {
 	var batch pgx.Batch
 	for i := range queries {
 		batch.Queue(in.in(queries[i].text), queries[i].args...)

@@ -2,12 +2,9 @@ package postgres
 
 import (
 	"context"
-	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
-	"strconv"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,35 +12,44 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// migrations are the files schema/001_tables.sql and on, applied in order. One that was
-// released is never changed: what is new is a new file.
-//
-//go:embed schema/*.sql
-var migrations embed.FS
-
-// SchemaError says that the tables in the database are not those of this version.
+// SchemaError says that a schema does not serve this client, and what to do.
 type SchemaError struct {
 	Schema string
-	// Have is the version of the tables, 0 where there are none; Want is this client's.
-	Have, Want int
+	// Want is the version of this client. Found are the versions that the schema serves, in
+	// order: none where there is no schema, or one of a time before versions had numbers.
+	Want  int
+	Found []int
+	// Oldest is the oldest version that the schema can serve, 0 where Found is empty.
+	Oldest int
+	// Unnumbered says that the schema was made before versions had numbers.
+	Unnumbered bool
 }
 
-// Error says what to do.
+// Error says what was found, what was wanted, and what to do.
 func (e *SchemaError) Error() string {
-	if e.Have > e.Want {
-		return fmt.Sprintf("postgres: schema %s has version %d, this client knows %d: update the client",
-			e.Schema, e.Have, e.Want)
+	switch {
+	case e.Unnumbered:
+		return fmt.Sprintf("postgres: schema %s was made before versions had numbers, this client has version %d: "+
+			"drop the schema or name another, then call postgres.Migrate", e.Schema, e.Want)
+	case len(e.Found) == 0:
+		return fmt.Sprintf("postgres: schema %s has no tables, this client needs those of version %d: "+
+			"call postgres.Migrate", e.Schema, e.Want)
+	case e.Want < e.Oldest:
+		return fmt.Sprintf("postgres: schema %s serves versions %v and none before %d, this client has version %d: "+
+			"update the client", e.Schema, e.Found, e.Oldest, e.Want)
 	}
-	return fmt.Sprintf("postgres: schema %s has version %d, this client needs %d: call postgres.Migrate",
-		e.Schema, e.Have, e.Want)
+	return fmt.Sprintf("postgres: schema %s serves versions %v, this client has version %d: "+
+		"call postgres.Migrate", e.Schema, e.Found, e.Want)
 }
 
 // Is makes errors.Is(err, storage.ErrRefused) hold.
 func (e *SchemaError) Is(target error) bool { return target == storage.ErrRefused }
 
-// Migrate brings the tables in the database to this version, all in one transaction.
-// Any number of starters may call it at once: one works, the others wait for it. Where
-// there is nothing to do it takes no lock. A newer schema is a *SchemaError.
+// Migrate has a schema serve this version: it makes or changes the tables, adds the functions
+// of this version, and drops those of versions that the tables no longer serve, all in one
+// transaction. Clients of the other versions go on meanwhile and afterwards. Where there is
+// nothing to do it takes no lock; any number of starters may call it at once: one works, the
+// others wait for it. A schema that can no longer serve this version is a *SchemaError.
 func Migrate(ctx context.Context, cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return fmt.Errorf("postgres: migrate: %w", err)
@@ -63,99 +69,92 @@ func Migrate(ctx context.Context, cfg Config) error {
 }
 
 func migrate(ctx context.Context, conn *pgx.Conn, schema string) error {
-	files, err := steps()
-	if err != nil {
-		return err
-	}
-	have, err := version(ctx, conn, schema)
+	found, err := installedIn(ctx, conn, schema)
 	if err != nil {
 		return translate(err)
 	}
-	if have == len(files) {
+	if found.serves(version) {
 		return nil
 	}
-	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		// The lock ends with the transaction, whatever pools connections in between.
-		_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext($1))", "midge.migrate."+schema)
-		if err != nil {
-			return err
+	for try := 1; ; try++ {
+		err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			return migrateIn(ctx, tx, schema)
+		})
+		if code(err) != "55P03" || try == again || !rest(ctx, lockPause) {
+			break
 		}
-		if have, err = version(ctx, tx, schema); err != nil {
-			return err
-		}
-		if have > len(files) {
-			return &SchemaError{Schema: schema, Have: have, Want: len(files)}
-		}
-		return advance(ctx, tx, schema, files[have:], have)
-	})
-	var known *SchemaError
-	if errors.As(err, &known) {
+	}
+	var refused *SchemaError
+	if errors.As(err, &refused) {
 		return err
 	}
 	return translate(err)
 }
 
-// advance applies the files that come after version have.
-func advance(ctx context.Context, tx pgx.Tx, schema string, files []string, have int) error {
-	quoted := pgx.Identifier{schema}.Sanitize()
-	for i, text := range files {
-		if have+i == 0 {
-			text = "CREATE SCHEMA IF NOT EXISTS {schema};" +
-				"CREATE TABLE {schema}.migrations (" +
-				"version int4 PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now());" + text
-		}
-		text += ";INSERT INTO {schema}.migrations (version) VALUES (" + strconv.Itoa(have+i+1) + ");"
-		// Several statements at once go by the simple protocol alone.
-		_, err := tx.Conn().PgConn().Exec(ctx, strings.ReplaceAll(text, "{schema}", quoted)).ReadAll()
-		if err != nil {
-			return fmt.Errorf("version %d: %w", have+i+1, err)
-		}
-	}
-	return nil
-}
-
-// steps gives the text of each migration, in order.
-func steps() ([]string, error) {
-	names, err := fs.Glob(migrations, "schema/*.sql")
-	if err != nil {
-		return nil, err
-	}
-	texts := make([]string, len(names))
-	for i, name := range names {
-		text, err := migrations.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		texts[i] = constants.Replace(string(text))
-	}
-	return texts, nil
-}
-
-// constants are the contract's, in microseconds.
-var constants = strings.NewReplacer(
-	"{jumpafter}", inMicros(storage.JumpAfter),
-	"{jumpwait}", inMicros(storage.JumpWait),
-	"{lanelife}", inMicros(storage.LaneLife),
+// A change of a table waits for every transaction that uses it, and whoever comes then waits for
+// the change: after lockTime it lets them go first, and tries again after lockPause.
+const (
+	lockTime  = "SET LOCAL lock_timeout = '1s'"
+	lockPause = time.Second
 )
 
-func inMicros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
+func migrateIn(ctx context.Context, tx pgx.Tx, schema string) error {
+	// The lock ends with the transaction, whatever pools connections in between.
+	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext($1))", "midge.migrate."+schema)
+	if err != nil {
+		return err
+	}
+	found, err := installedIn(ctx, tx, schema)
+	if err != nil || found.serves(version) {
+		return err
+	}
+	if found.unnumbered || version < found.oldest {
+		return found.refusal(schema)
+	}
+	if _, err = tx.Exec(ctx, lockTime); err != nil {
+		return err
+	}
+	return install(ctx, &migration{tx: tx, schema: schema, quoted: pgx.Identifier{schema}.Sanitize()}, found)
+}
+
+// installed is what a schema holds.
+type installed struct {
+	tables     int   // the number of the last migration, 0 where there are no tables
+	versions   []int // of functions, in order
+	oldest     int   // the oldest version that the tables serve
+	unnumbered bool  // its tables are of a time before versions had numbers
+}
+
+// installedIn reads what a schema holds.
+func installedIn(ctx context.Context, conn rower, schema string) (found installed, err error) {
+	var tables, functions bool
+	// A query and not to_regclass, which may know what was there before the lock.
+	err = conn.QueryRow(ctx, "SELECT coalesce(bool_or(c.relname = 'migrations'), false), "+
+		"coalesce(bool_or(c.relname = 'functions'), false) FROM pg_catalog.pg_class c "+
+		"JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1", schema,
+	).Scan(&tables, &functions)
+	if err != nil || !functions {
+		return installed{unnumbered: tables}, err
+	}
+	in := pgx.Identifier{schema}.Sanitize()
+	err = conn.QueryRow(ctx, "SELECT (SELECT coalesce(max(version), 0) FROM "+in+".migrations), "+
+		"coalesce(array_agg(version ORDER BY version), '{}'), coalesce(max(oldest), 0) FROM "+in+".functions",
+	).Scan(&found.tables, &found.versions, &found.oldest)
+	return found, err
+}
 
 // rower asks for one row.
 type rower interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// version reads the version of the tables, 0 where there are none.
-func version(ctx context.Context, conn rower, schema string) (have int, err error) {
-	var there bool
-	// A query and not to_regclass, which may know what was there before the lock.
-	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c "+
-		"JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "+
-		"WHERE n.nspname = $1 AND c.relname = 'migrations')", schema).Scan(&there)
-	if err != nil || !there {
-		return 0, err
+// serves reports whether a client of a version works here. What its functions need is there
+// with them, as a migration drops functions that do no right on its tables.
+func (i *installed) serves(version int) bool { return slices.Contains(i.versions, version) }
+
+// refusal is the error of a client that is not served.
+func (i *installed) refusal(schema string) *SchemaError {
+	return &SchemaError{
+		Schema: schema, Want: version, Found: i.versions, Oldest: i.oldest, Unnumbered: i.unnumbered,
 	}
-	err = conn.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM "+
-		pgx.Identifier{schema}.Sanitize()+".migrations").Scan(&have)
-	return have, err
 }

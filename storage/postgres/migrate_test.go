@@ -3,7 +3,12 @@ package postgres_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,13 +21,8 @@ import (
 func TestTwentyStartersMigrateOnce(t *testing.T) {
 	testserver.RequirePostgres(t)
 	for name, before := range map[string]string{
-		"from nothing": "DROP SCHEMA %[1]s CASCADE",
-		"from an older version": `DELETE FROM %[1]s.migrations WHERE version > 1;
-			DO $$ DECLARE f regprocedure; BEGIN
-				FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = '%[1]s'::regnamespace LOOP
-					EXECUTE 'DROP FUNCTION ' || f;
-				END LOOP;
-			END $$`,
+		"from nothing":          "DROP SCHEMA %[1]s CASCADE",
+		"from an older version": dropOurs + "INSERT INTO %[1]s.functions (version, oldest, names) VALUES (0, 0, '{}');",
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := fresh(t, postgres.Config{})
@@ -33,6 +33,15 @@ func TestTwentyStartersMigrateOnce(t *testing.T) {
 		})
 	}
 }
+
+// dropOurs drops the functions of this version, as a version that does not serve it would.
+const dropOurs = `DROP VIEW IF EXISTS %[1]s.jobs;
+	DO $$ DECLARE f regprocedure; BEGIN
+		FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = '%[1]s'::regnamespace LOOP
+			EXECUTE 'DROP FUNCTION ' || f;
+		END LOOP;
+	END $$;
+	DELETE FROM %[1]s.functions;`
 
 func startTwenty(t *testing.T, cfg postgres.Config) {
 	t.Helper()
@@ -59,37 +68,125 @@ func startTwenty(t *testing.T, cfg postgres.Config) {
 	}
 }
 
-func TestOpenRefusesOtherTables(t *testing.T) {
+// TestASchemaSaysWhomItServes has schemas in which other versions than this one have been.
+func TestASchemaSaysWhomItServes(t *testing.T) {
 	testserver.RequirePostgres(t)
+	newer := strconv.Itoa(postgres.Version + 1)
 	for name, c := range map[string]struct {
-		disturb string
-		migrate bool // is refused too
-		have    int
+		disturb         string
+		opens, migrates bool
+		want            postgres.SchemaError // that Open gives
 	}{
-		"much newer": {"INSERT INTO %s.migrations (version) VALUES (1000)", true, 1000},
-		"newer by one": {
-			"INSERT INTO %[1]s.migrations (version) SELECT max(version) + 1 FROM %[1]s.migrations", true, postgres.Version() + 1,
+		"a newer version beside ours": {
+			disturb: "INSERT INTO %[1]s.functions (version, oldest, names) VALUES (" + newer + ", 1, '{}')",
+			opens:   true, migrates: true,
 		},
-		"older": {"DELETE FROM %s.migrations WHERE version > 1", false, 1},
-		"none":  {"DROP SCHEMA %s CASCADE", false, 0},
+		"a newer version that could serve us": {
+			disturb: dropOurs + "INSERT INTO %[1]s.functions (version, oldest, names) VALUES (" + newer + ", 1, '{}')",
+			opens:   false, migrates: true,
+			want: postgres.SchemaError{Found: []int{postgres.Version + 1}, Oldest: 1},
+		},
+		"a newer version that cannot serve us": {
+			disturb: dropOurs + "INSERT INTO %[1]s.functions (version, oldest, names) VALUES (" + newer + ", " + newer + ", '{}')",
+			opens:   false, migrates: false,
+			want: postgres.SchemaError{Found: []int{postgres.Version + 1}, Oldest: postgres.Version + 1},
+		},
+		"an older version": {
+			disturb: dropOurs + "INSERT INTO %[1]s.functions (version, oldest, names) VALUES (0, 0, '{}')",
+			opens:   false, migrates: true, want: postgres.SchemaError{Found: []int{0}},
+		},
+		"before there were numbers": {
+			disturb: "DROP TABLE %[1]s.functions", opens: false, migrates: false,
+			want: postgres.SchemaError{Unnumbered: true},
+		},
+		"no schema": {disturb: "DROP SCHEMA %[1]s CASCADE", opens: false, migrates: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := fresh(t, postgres.Config{})
 			if err := shared.Exec(t.Context(), fmt.Sprintf(c.disturb, cfg.Schema)); err != nil {
 				t.Fatal(err)
 			}
-			_, err := postgres.Open(t.Context(), cfg)
-			refusals := []error{err}
-			if c.migrate {
-				refusals = append(refusals, postgres.Migrate(t.Context(), cfg))
+			c.want.Schema, c.want.Want = cfg.Schema, postgres.Version
+			opens(t, cfg, c.opens, &c.want)
+			err := postgres.Migrate(t.Context(), cfg)
+			if refused(err, &c.want) == c.migrates || c.migrates && err != nil {
+				t.Errorf("Migrate: %v, want it to succeed: %t", err, c.migrates)
 			}
-			for _, err := range refusals {
-				var other *postgres.SchemaError
-				if !errors.As(err, &other) || other.Have != c.have || !errors.Is(err, storage.ErrRefused) {
-					t.Errorf("got %v, want a *SchemaError of version %d, an ErrRefused", err, c.have)
-				}
-			}
+			opens(t, cfg, c.migrates, &c.want)
 		})
+	}
+}
+
+// opens opens a storage, or is refused as is wanted.
+func opens(t *testing.T, cfg postgres.Config, want bool, as *postgres.SchemaError) {
+	t.Helper()
+	store, err := postgres.Open(t.Context(), cfg)
+	if err == nil {
+		_ = store.Close()
+	}
+	if refused(err, as) == want || want && err != nil {
+		t.Errorf("Open: %v, want it to succeed: %t, else %v", err, want, as)
+	}
+}
+
+// refused reports whether an error is the refusal that is wanted.
+func refused(err error, want *postgres.SchemaError) bool {
+	var got *postgres.SchemaError
+	return errors.As(err, &got) && errors.Is(err, storage.ErrRefused) && reflect.DeepEqual(got, want)
+}
+
+// TestMigrateDropsWhatNobodyIsServedBy and no function of the application's.
+func TestMigrateDropsWhatNobodyIsServedBy(t *testing.T) {
+	testserver.RequirePostgres(t)
+	cfg := fresh(t, postgres.Config{})
+	before := dropOurs + `INSERT INTO %[1]s.functions (version, oldest, names) VALUES (0, 0, '{claim,told}');
+		CREATE FUNCTION %[1]s.claim_0() RETURNS int LANGUAGE sql AS 'SELECT 1';
+		CREATE FUNCTION %[1]s.told_0(a int, b text) RETURNS int LANGUAGE sql AS 'SELECT 1';
+		CREATE FUNCTION %[1]s.orders_0() RETURNS int LANGUAGE sql AS 'SELECT 1';`
+	if err := shared.Exec(t.Context(), fmt.Sprintf(before, cfg.Schema)); err != nil {
+		t.Fatal(err)
+	}
+	if err := postgres.Migrate(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"claim_0": 0, "told_0": 0, "orders_0": 1, "claim_" + strconv.Itoa(postgres.Version): 1} {
+		there := fmt.Sprintf("SELECT 1 / (count(*) = %d)::int FROM pg_proc WHERE proname = '%s' "+
+			"AND pronamespace = '%s'::regnamespace", want, name, cfg.Schema)
+		if err := shared.Exec(t.Context(), there); err != nil {
+			t.Errorf("%s: %v, want %d of it", name, err, want)
+		}
+	}
+}
+
+// TestAClientWhoseFunctionsAreGoneIsRefused while it runs.
+func TestAClientWhoseFunctionsAreGoneIsRefused(t *testing.T) {
+	s := newShop(t)
+	s.apply(s.store, insertTx())
+	_, err := s.conn.Exec(t.Context(), fmt.Sprintf(dropOurs, s.cfg.Schema))
+	s.must(err)
+	_, err = s.session.ApplyOne(t.Context(), insertTx())
+	if !errors.Is(err, storage.ErrRefused) || !strings.Contains(err.Error(), "update the client") {
+		t.Errorf("got %v, want an ErrRefused that says what to do", err)
+	}
+}
+
+// TestEachFunctionIsAFile of its name, so that a migration knows what it makes.
+func TestEachFunctionIsAFile(t *testing.T) {
+	made := regexp.MustCompile(`CREATE (?:OR REPLACE )?FUNCTION (\S+)\(`)
+	files, err := filepath.Glob("schema/*/*.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	files = slices.DeleteFunc(files, func(file string) bool { return strings.Contains(file, "tables") })
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "{schema}." + strings.TrimSuffix(filepath.Base(file), ".sql")
+		if got := made.FindAllStringSubmatch(string(text), -1); len(got) != 1 || got[0][1] != want {
+			t.Errorf("%s makes %v, want %s alone", file, got, want)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // trip: a step of the database does them if all go as expected, and nothing where one
 // does not. Then the general way (step.go) finds out what stands in the way.
 
-// plainArgs are the arguments of the steps enqueue and finish (schema/002_steps.sql).
+// plainArgs are the arguments of the steps enqueue and finish (schema/functions).
 type plainArgs struct {
 	presented
 	tally

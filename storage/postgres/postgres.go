@@ -24,7 +24,7 @@ import (
 type Storage struct {
 	pool    *pgxpool.Pool // claims, inserts, reads, what carries much
 	reserve *pgxpool.Pool // leases and settles
-	schema  schema
+	schema  *schema
 	limits  storage.Limits
 	numbers *numbers
 	hints   *hints
@@ -59,16 +59,16 @@ type Storage struct {
 var _ storage.Storage = (*Storage)(nil)
 
 // Open connects to PostgreSQL and checks that it is fit: version 13 or later, one that
-// takes writes, with the tables of this version. Errors: *storage.InvalidError for a bad
-// Config, *SchemaError for other tables (Migrate makes them), storage.ErrRefused for a
-// server that is not fit, storage.ErrUnavailable where it cannot be reached. ctx bounds the
-// opening alone.
+// takes writes, with a schema that serves this version, whatever others it serves. Errors:
+// *storage.InvalidError for a bad Config, *SchemaError for a schema that does not (see Migrate),
+// storage.ErrRefused for a server that is not fit, storage.ErrUnavailable where it cannot be
+// reached. ctx bounds the opening alone.
 func Open(ctx context.Context, cfg Config) (*Storage, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("postgres: open: %w", err)
 	}
 	s := &Storage{
-		schema: schema(pgx.Identifier{cfg.Schema}.Sanitize()), limits: cfg.Limits.WithDefaults(), heldFor: heldFor,
+		schema: &schema{quoted: pgx.Identifier{cfg.Schema}.Sanitize()}, limits: cfg.Limits.WithDefaults(), heldFor: heldFor,
 		numbers: newNumbers(), hints: &hints{known: make(map[string]*hint)},
 		odd: oddities{until: make(map[string]time.Time)}, overfull: oddities{until: make(map[string]time.Time)},
 	}
@@ -140,20 +140,16 @@ func (s *Storage) examine(ctx context.Context, name string) error {
 		return fmt.Errorf("%w: a standby, which takes no writes", storage.ErrRefused)
 	}
 	s.strict = !strings.HasPrefix(isolation, "read ")
-	files, err := steps()
-	if err != nil {
-		return err
-	}
-	var have int
+	var found installed
 	err = s.retry(ctx, func() (err error) {
-		have, err = version(ctx, s.pool, name)
+		found, err = installedIn(ctx, s.pool, name)
 		return err
 	})
 	if err != nil {
 		return translate(err)
 	}
-	if have != len(files) {
-		return &SchemaError{Schema: name, Have: have, Want: len(files)}
+	if !found.serves(version) {
+		return found.refusal(name)
 	}
 	s.judge(fsync, commit, pages)
 	return s.judgeLine(ctx)

@@ -25,7 +25,7 @@ func TestARowIsTakenBackIntoUse(t *testing.T) {
 	if _, err := session.ApplyOne(t.Context(), insertTx()); err != nil {
 		t.Fatal(err)
 	}
-	recent := "SELECT 1 / count(*) FROM " + cfg.Schema + ".queues WHERE touched > " + cfg.Schema + ".told() - 60000000"
+	recent := "SELECT 1 / count(*) FROM " + cfg.Schema + ".queues WHERE touched > " + clockNow + " - 60000000"
 	if err := shared.Exec(t.Context(), recent); err != nil {
 		t.Errorf("the row is still old: %v", err)
 	}
@@ -83,6 +83,6 @@ func TestClaimsKeepNoNumber(t *testing.T) {
 // exec acts on the tables behind the storage's back.
 func (s *shop) exec(statement string) {
 	s.Helper()
-	_, err := s.conn.Exec(s.Context(), strings.ReplaceAll(statement, "{schema}", s.cfg.Schema))
+	_, err := s.conn.Exec(s.Context(), postgres.InSchema(statement, s.cfg.Schema))
 	s.must(err)
 }

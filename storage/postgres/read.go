@@ -52,7 +52,10 @@ func (s *Storage) read(ctx context.Context, ref storage.Ref) (t storage.Task, er
 		return t, storage.ErrNotFound
 	}
 	r := rec.row(ref, 0)
-	if r.State == engine.Damaged {
+	switch {
+	case r.Flags&newer != 0:
+		return t, errNewer
+	case r.State == engine.Damaged:
 		return t, errDamaged
 	}
 	t = r.task()

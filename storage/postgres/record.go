@@ -15,12 +15,20 @@ import (
 // A record is what is said of a task once, at its insert, and seldom changed:
 //
 //	flags (1), most retries and crash limit (varints), kind behind its length, encoding
-//	behind its length or as one small byte, then what its flags say: keep, timeout, unique key behind its
-//	length and its window (varints), headers behind their length (JSON), cursor behind
-//	its length (JSON), and the payload to the end. The registry of the engine has the numbers.
+//	behind its length or as one small byte, then what its flags say: keep (twice its time, and one
+//	more until it is read), timeout, unique key behind its length and its window (varints),
+//	headers behind their length, cursor behind its length (JSON), parts behind their length,
+//	and the payload to the end. The registry of the engine has the numbers.
+//
+// Parts are for newer versions: each a number, its length and its content. This version knows
+// none, and writes those of a record anew as they were. What an older client must not pass over
+// in a record is said by a flag of the task that it does not know.
 
 // errDamaged is a record that cannot be read.
 var errDamaged = errors.New("damaged record")
+
+// errNewer is a task that this version leaves to clients of a newer one.
+var errNewer = errors.New("a newer version of midge wrote this task, and can read it")
 
 // packSpec writes a record behind b.
 func packSpec(b []byte, sp *engine.Spec) []byte {
@@ -32,12 +40,13 @@ func packSpec(b []byte, sp *engine.Spec) []byte {
 	b = appendText(b, sp.Kind)
 	b = appendEncoding(b, sp.Encoding)
 	flags := engine.IsRecord
-	if keep := sp.Keep.For.Microseconds(); keep > 0 {
-		flags |= engine.RecordKeep
-		b = binary.AppendUvarint(b, uint64(keep))
-	}
+	keep := 2 * uint64(sp.Keep.For.Microseconds())
 	if sp.Keep.UntilRead {
-		flags |= engine.RecordUntilRead
+		keep++
+	}
+	if keep > 0 {
+		flags |= engine.RecordKeep
+		b = binary.AppendUvarint(b, keep)
 	}
 	if timeout := sp.Timeout.Microseconds(); timeout > 0 {
 		flags |= engine.RecordTimeout
@@ -59,6 +68,10 @@ func packSpec(b []byte, sp *engine.Spec) []byte {
 	if sp.Cursor != nil {
 		flags |= engine.RecordCursor
 		b = appendText(b, string(packCursor(sp.Cursor)))
+	}
+	if len(sp.Rest) > 0 {
+		flags |= engine.RecordParts
+		b = appendText(b, string(sp.Rest))
 	}
 	b[begin] = flags
 	return append(b, sp.Payload...)
@@ -146,9 +159,10 @@ func unpack(b []byte, like string) (sp engine.Spec, err error) {
 	}
 	sp.Encoding = r.encoding()
 	if flags&engine.RecordKeep != 0 {
-		sp.Keep.For = time.Duration(r.number()) * time.Microsecond
+		keep := r.number()
+		sp.Keep.For = time.Duration(keep/2) * time.Microsecond
+		sp.Keep.UntilRead = keep%2 > 0
 	}
-	sp.Keep.UntilRead = flags&engine.RecordUntilRead != 0
 	if flags&engine.RecordTimeout != 0 {
 		sp.Timeout = time.Duration(r.number()) * time.Microsecond
 	}
@@ -173,6 +187,9 @@ func unpack(b []byte, like string) (sp engine.Spec, err error) {
 		if err := json.Unmarshal(r.bytes(), sp.Cursor); err != nil {
 			return sp, fmt.Errorf("%w: %w", errDamaged, err)
 		}
+	}
+	if flags&engine.RecordParts != 0 {
+		sp.Rest = r.bytes()
 	}
 	if r.bad || sp.Kind == "" {
 		return sp, errDamaged

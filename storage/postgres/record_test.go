@@ -25,6 +25,7 @@ func specs() []engine.Spec {
 			Kind: "k", Encoding: "ab", CrashLimit: 3,
 			Cursor: &storage.Cursor{Next: time.Unix(1, 0).UTC(), Declaration: `{"spec":"every 1h"}`},
 		},
+		{Kind: "k", Encoding: "raw", CrashLimit: 3, Keep: storage.Keep{UntilRead: true}, Rest: []byte{1, 2, 'h', 'i'}},
 	}
 }
 

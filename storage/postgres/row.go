@@ -8,6 +8,10 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
+// newer are the flags that this version does not know. A task with one of them has a form that a
+// newer version knows alone: it is left to the clients of that version.
+const newer = ^engine.Flags(engine.Special | engine.Started | engine.StartOnly | engine.IsSuspect | engine.HasSide)
+
 const tokenSize = len(storage.Token{})
 
 // row is a task as it is kept.

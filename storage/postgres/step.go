@@ -412,7 +412,7 @@ func (rec *record) row(ref storage.Ref, queue int32) *row {
 		r.Side = new(engine.Side)
 		r.Side.Attempts, err = unpackAttempts(rec.attempts)
 	}
-	if err != nil || !r.sane(rec.ended) || !r.setLease(rec.lease) {
+	if err != nil || !r.sane(rec.ended) || !r.setLease(rec.lease) || r.Flags&newer != 0 {
 		r.State = engine.Damaged
 	}
 	return r

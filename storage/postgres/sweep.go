@@ -128,12 +128,6 @@ func (s *Storage) look(ctx context.Context, all bool) {
 	}
 }
 
-// unstick ends the connections of those who began to copy tasks so long ago and neither go on
-// nor end.
-func (s *Storage) unstick(ctx context.Context, after time.Duration) error {
-	return s.ask(ctx, s.pool, query{text: "SELECT {schema}.unstick($1)", args: []any{after.Seconds()}})
-}
-
 // sweepRunners forgets runners whose heartbeat expired.
 func (s *Storage) sweepRunners(ctx context.Context) error {
 	return s.ask(ctx, s.pool, query{

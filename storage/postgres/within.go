@@ -158,7 +158,7 @@ func (j *Joined) try(ctx context.Context, p *part, queues map[string]int32) erro
 // joinedTx sends queries in a transaction of pgx, all in one round trip.
 type joinedTx struct {
 	tx     pgx.Tx
-	schema schema
+	schema *schema
 }
 
 func (l joinedTx) run(ctx context.Context, queries ...query) error {
@@ -170,7 +170,7 @@ func (l joinedTx) rollback(ctx context.Context) error { return l.tx.Rollback(ctx
 // joinedSQL sends queries in a transaction of database/sql.
 type joinedSQL struct {
 	tx     *sql.Tx
-	schema schema
+	schema *schema
 }
 
 func (l joinedSQL) run(ctx context.Context, queries ...query) error {

@@ -8,7 +8,7 @@ import "github.com/midgehq/midge/storage"
 // State is a state as a storage keeps it. Callers know fewer: see [State.Public].
 type State int16
 
-// The states. PostgreSQL keeps them in the low four bits of a line (001_tables.sql). 13 is
+// The states. PostgreSQL keeps them in the low four bits of a line (schema/tables). 13 is
 // kept for held tasks, and 14 for lines of kinds.
 const (
 	None      State = iota // in no line
@@ -65,7 +65,7 @@ func StatesOf(state storage.State) []State {
 // Flags are facts of a record apart from its state.
 type Flags int16
 
-// The flags. 32 marks a large record to PostgreSQL's claims.
+// The flags. PostgreSQL's clients pass over a task with a flag that they do not know.
 const (
 	Special   Flags = 1 << iota // its end needs more than a delete
 	Started                     // pending, and not claimed ahead
@@ -94,7 +94,7 @@ const (
 // The flags in the first byte of a packed record (storage/postgres/record.go).
 const (
 	RecordKeep byte = 1 << iota
-	RecordUntilRead
+	RecordParts
 	RecordTimeout
 	RecordUniqueLife
 	RecordUniqueWindow

@@ -1,0 +1,151 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// scripts make what a schema holds. The migrations of tables are applied in order; one that was
+// released is never changed. They only add, so that clients of the version before go on: a column
+// has a default, and nothing is renamed. Each function is a file; those of a version that was
+// released are changed together with the version alone (version.go). The view is for people.
+//
+//go:embed schema
+var scripts embed.FS
+
+// texts reads the scripts of a pattern, in order of their names.
+func texts(pattern string) (names, texts []string, err error) {
+	files, err := fs.Glob(scripts, "schema/"+pattern)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, file := range files {
+		text, err := scripts.ReadFile(file)
+		if err != nil {
+			return nil, nil, err
+		}
+		names = append(names, strings.TrimSuffix(path.Base(file), ".sql"))
+		texts = append(texts, constants.Replace(string(text)))
+	}
+	return names, texts, nil
+}
+
+// constants are those that scripts share with the client; times are in microseconds.
+var constants = strings.NewReplacer(
+	"{newer}", strconv.Itoa(int(newer)),
+	"{jumpafter}", inMicros(storage.JumpAfter),
+	"{jumpwait}", inMicros(storage.JumpWait),
+	"{lanelife}", inMicros(storage.LaneLife),
+)
+
+func inMicros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
+
+// migration is one that is under way.
+type migration struct {
+	tx     pgx.Tx
+	schema string
+	quoted string
+}
+
+// install has a schema serve this version.
+func install(ctx context.Context, m *migration, found installed) error {
+	if err := m.tables(ctx, found.tables); err != nil {
+		return err
+	}
+	if err := m.functions(ctx); err != nil {
+		return err
+	}
+	for _, other := range found.versions {
+		if other > version {
+			return nil // that version has made the view, and has dropped what it does not serve
+		}
+	}
+	if err := m.view(ctx); err != nil {
+		return err
+	}
+	return m.drop(ctx)
+}
+
+// tables applies the migrations that come after the one of a number.
+func (m *migration) tables(ctx context.Context, last int) error {
+	_, all, err := texts("tables/*.sql")
+	if err != nil {
+		return err
+	}
+	all = append(all, laterTables()...)
+	if last == 0 {
+		if err := m.run(ctx, "CREATE SCHEMA IF NOT EXISTS {schema}"); err != nil {
+			return err
+		}
+	}
+	for i := last; i < len(all); i++ {
+		number := strconv.Itoa(i + 1)
+		err := m.run(ctx, all[i]+";INSERT INTO {schema}.migrations (version) VALUES ("+number+")")
+		if err != nil {
+			return fmt.Errorf("tables %s: %w", number, err)
+		}
+	}
+	return nil
+}
+
+// functions adds the functions of this version. They call each other, so that their bodies are
+// checked when they are called first.
+func (m *migration) functions(ctx context.Context) error {
+	names, all, err := texts("functions/*.sql")
+	if err != nil {
+		return err
+	}
+	decoders, more, err := texts("view/*.sql")
+	if err != nil {
+		return err
+	}
+	names, all = append(names, decoders...), append(all, more...)
+	all = append([]string{"SET LOCAL check_function_bodies = off;"}, all...)
+	if err := m.run(ctx, strings.Join(all, "\n")); err != nil {
+		return fmt.Errorf("functions: %w", err)
+	}
+	_, err = m.tx.Exec(ctx, "INSERT INTO "+m.quoted+".functions (version, oldest, names) VALUES ($1, $2, $3)",
+		version, oldest, names)
+	return err
+}
+
+// view makes the view jobs, or has it call the functions of this version.
+func (m *migration) view(ctx context.Context) error {
+	_, text, err := texts("jobs.sql")
+	if err != nil {
+		return err
+	}
+	return m.run(ctx, strings.Join(text, "\n"))
+}
+
+// drop drops the functions of versions that the tables no longer serve.
+func (m *migration) drop(ctx context.Context) error {
+	var dropped []string
+	err := m.tx.QueryRow(ctx, "SELECT coalesce(array_agg(p.oid::regprocedure::text), '{}') "+
+		"FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "+
+		"WHERE n.nspname = $1 AND p.proname IN (SELECT name || '_' || f.version FROM "+m.quoted+".functions f, "+
+		"unnest(f.names) AS name WHERE f.version < $2)", m.schema, oldest).Scan(&dropped)
+	if err != nil || len(dropped) == 0 {
+		return err
+	}
+	if err := m.run(ctx, "DROP FUNCTION "+strings.Join(dropped, ", ")); err != nil {
+		return err
+	}
+	return m.run(ctx, "DELETE FROM {schema}.functions WHERE version < "+strconv.Itoa(oldest))
+}
+
+// run carries out statements. Several at once go by the simple protocol alone.
+func (m *migration) run(ctx context.Context, text string) error {
+	_, err := m.tx.Conn().PgConn().Exec(ctx, inSchema(text, m.quoted)).ReadAll()
+	return err
+}

@@ -1,0 +1,17 @@
+-- abandon hides some queues that were empty, without settings and untouched for long, and
+-- deletes some rows that have been hidden for longer.
+CREATE FUNCTION {schema}.abandon(idle int8, over int8) RETURNS void LANGUAGE plpgsql
+AS $$
+DECLARE
+	now int8 := {schema}.come({schema}.told());
+BEGIN
+	UPDATE {schema}.queues SET hidden = true, touched = {schema}.told() WHERE queue = ANY (ARRAY(
+		SELECT q.queue FROM {schema}.queues q
+		WHERE NOT q.hidden AND q.touched < now - idle
+			AND (NOT q.paused OR q.paused_until BETWEEN 1 AND now) AND {schema}.unused(q.queue)
+		LIMIT 100 FOR UPDATE SKIP LOCKED));
+	DELETE FROM {schema}.queues WHERE queue = ANY (ARRAY(
+		SELECT q.queue FROM {schema}.queues q
+		WHERE q.hidden AND q.touched < now - over AND {schema}.unused(q.queue)
+		LIMIT 100 FOR UPDATE SKIP LOCKED));
+END $$;

@@ -1,0 +1,45 @@
+-- add is enqueue for a lone insert that is to wait, as most are: half as long a step. It
+-- gives the task's version, or 0 where something does not go as expected and nothing
+-- was done. note is what is notified with the commit, if anything.
+--
+-- What a function declares to be set costs as much as one of its statements: here it is set
+-- for what is left of the transaction.
+CREATE FUNCTION {schema}.add(
+	p_lane bytea, p_opened int8, p_seq int8, p_queue int4, p_id bytea, p_priority int2, p_mark int2,
+	p_record bytea, channel text, note text
+) RETURNS int8 LANGUAGE plpgsql AS $$
+<<step>>
+DECLARE
+	waited text := current_setting('lock_timeout');
+	waits text := set_config('lock_timeout', '50ms', true);
+	scans text := set_config('enable_seqscan', 'off', true);
+	now int8 := {schema}.told();
+	base int8 := {schema}.stamp(now, 2);
+BEGIN
+	IF NOT p_opened BETWEEN now - {lanelife} AND now + {lanelife} THEN
+		RETURN 0;
+	END IF;
+	INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
+	VALUES (((9 - p_priority)::int8 << 56) + base, base, base, p_queue, p_queue * 16 + 1, p_mark,
+		p_priority, p_id, '', CASE WHEN base = now THEN '' ELSE int8send(now) END, p_record)
+	ON CONFLICT DO NOTHING;
+	IF NOT FOUND THEN
+		RETURN 0;
+	END IF;
+	-- A statement of its own: the insert may have waited for a settle of the same id.
+	INSERT INTO {schema}.lanes AS l (lane, opened, seq, base, verb)
+	SELECT p_lane, p_opened, p_seq, step.base, 'a'
+	WHERE NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = p_queue AND e.id = p_id)
+	ON CONFLICT (lane) DO UPDATE SET seq = excluded.seq, base = excluded.base, verb = 'a', outcome = ''
+	WHERE l.seq < excluded.seq AND l.opened BETWEEN now - {lanelife} AND now + {lanelife};
+	IF NOT FOUND THEN
+		PERFORM {schema}.unmake(ARRAY[p_queue], ARRAY[p_id], ARRAY[0::int8], base);
+		RETURN 0;
+	END IF;
+	INSERT INTO {schema}.deltas (queue, waiting, t_enqueued) VALUES (p_queue, 1, 1);
+	IF note <> '' THEN -- the commit takes a lock of the whole server then, however long that takes
+		waits := set_config('lock_timeout', waited, true);
+		PERFORM pg_notify(channel, note);
+	END IF;
+	RETURN base;
+END $$;

@@ -1,0 +1,12 @@
+-- arrive sees to it that ids under which tasks that have ended come from another queue are
+-- free among the tasks, or it is a unique_violation; who inserts one meanwhile waits.
+CREATE FUNCTION {schema}.arrive(queues int4[], ids bytea[], patient bool) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
+BEGIN
+	IF patient THEN
+		PERFORM set_config('lock_timeout', '2s', true);
+	END IF;
+	INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
+	SELECT 0, 0, 0, u.queue, u.queue * 16, 0, 0, u.id, '', '', '' FROM unnest(queues, ids) AS u (queue, id);
+	PERFORM {schema}.drop(queues, ids, false);
+END $$;

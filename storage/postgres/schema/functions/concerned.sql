@@ -1,0 +1,12 @@
+-- concerned gives the queues of an enqueue that somebody may wait for: those with new
+-- work, and those in which something is now due earlier than all else.
+CREATE FUNCTION {schema}.concerned(
+	queues int4[], ats int8[], dues int8[], dqueues int4[], dwaiting int4[], now int8
+) RETURNS int4[] LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN ARRAY(
+		SELECT d.queue FROM unnest(dqueues, dwaiting) AS d (queue, w)
+		WHERE d.w > 0 OR {schema}.soonest(d.queue, now) >= (
+			SELECT min(CASE WHEN u.due < 0 THEN now + u.at - u.due ELSE u.due END)
+			FROM unnest(queues, ats, dues) AS u (queue, at, due) WHERE u.queue = d.queue));
+END $$;

@@ -1,0 +1,46 @@
+-- configure replaces the settings of a queue, or removes it. It reports false where the
+-- queue to be removed holds a record. It passes over all deltas, which have no index; a scan
+-- that is off seems so dear to the planner that it would compile the plan. A removal keeps fold away first: that locks deltas and
+-- then the queue, and this the other way round.
+CREATE FUNCTION {schema}.configure(p_name text, p_paused bool, p_for int8, p_remove bool, OUT done bool, OUT number int4)
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
+BEGIN
+	done := true;
+	IF p_remove THEN
+		PERFORM pg_advisory_xact_lock(hashtext('{schema}.fold'));
+	END IF;
+	SELECT q.queue INTO number FROM {schema}.queues q WHERE q.name = p_name FOR UPDATE;
+	IF NOT FOUND THEN
+		IF p_remove OR NOT p_paused THEN
+			RETURN; -- no settings, and no queue that could have had some
+		END IF;
+		INSERT INTO {schema}.queues (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
+		SELECT q.queue INTO number FROM {schema}.queues q WHERE q.name = p_name FOR UPDATE;
+	END IF;
+	IF p_remove THEN
+		-- One statement, which sees one moment: what is inserted meanwhile stays whole.
+		WITH e AS MATERIALIZED (
+			SELECT NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.queue = number AND t.line & 15 < 9)
+				AND NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = number) AS empty
+		), damaged AS (
+			DELETE FROM {schema}.tasks t USING e WHERE e.empty AND t.queue = number AND t.line & 15 = 9
+		), beside AS (
+			DELETE FROM {schema}.sides s USING e WHERE e.empty AND s.queue = number
+		), held AS ( -- a key that is taken meanwhile is at another place
+			DELETE FROM {schema}.keys k USING e, (SELECT x.ctid AS c FROM {schema}.keys x WHERE x.queue = number) x
+			WHERE e.empty AND k.ctid = x.c
+		), counted AS (
+			DELETE FROM {schema}.deltas d USING e WHERE e.empty AND d.queue = number
+		)
+		UPDATE {schema}.queues q SET hidden = true, paused = false, paused_until = 0, touched = {schema}.told(),
+			waiting = 0, pending = 0, scheduled = 0, retry = 0, completed = 0, cancelled = 0, dead = 0, cursors = 0,
+			damaged = 0, t_enqueued = 0, t_requeued = 0, t_completed = 0, t_dead = 0, t_cancelled = 0,
+			t_deleted = 0, t_failed = 0, t_crashed = 0
+		FROM e WHERE e.empty AND q.queue = number;
+		done := FOUND;
+		RETURN;
+	END IF;
+	UPDATE {schema}.queues q SET hidden = q.hidden AND NOT p_paused, paused = p_paused, touched = {schema}.told(),
+		paused_until = CASE WHEN p_for > 0 THEN {schema}.told() + p_for ELSE 0 END
+	WHERE q.queue = number;
+END $$;

@@ -1,0 +1,81 @@
+-- enqueue carries out calls that ask for nothing but plain inserts (no unique key, no
+-- cursor), if all of them go as expected; else it does nothing and gives base 0, or
+-- raises an error of its own (P0001).
+--
+-- Each call counts from base plus its offset (offs), each insert is made at base plus its
+-- own (ats). A due moment is absolute where positive, from then on where negative, then
+-- where 0. span is how many versions there are in all. An absolute moment is as expected only
+-- where the clock is not behind the mark: its outcome is told by the versions alone. dqueues, dwaiting and dscheduled
+-- say how many of a queue are expected to wait and to be scheduled; timed that some have
+-- an absolute moment, which decides it. All ids are between low and high, where these are not
+-- empty: then they are of one queue, and so close that few others can be between them.
+-- rung are the queues with new work, or with something due earlier than all else; those
+-- of them that are in loud are notified with the commit.
+CREATE FUNCTION {schema}.enqueue(
+	span int8, lanes bytea[], opens int8[], seqs int8[], offs int8[],
+	queues int4[], ids bytea[], ats int8[], dues int8[], priorities int2[], marks int2[], records bytea[],
+	dqueues int4[], dwaiting int4[], dscheduled int4[], timed bool, low bytea, high bytea,
+	channel text, sender text, loud int4[],
+	OUT base int8, OUT rung int4[]
+) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET lock_timeout = '50ms' AS $$
+DECLARE
+	now int8 := {schema}.told();
+	born bytea := '';
+BEGIN
+	base := {schema}.stamp(now, span);
+	IF base <> now THEN
+		born := int8send(now);
+	END IF;
+	IF timed THEN -- by itself: a query in a condition is prepared even where it is not asked
+		IF base <> now OR EXISTS (
+			SELECT FROM (
+				SELECT u.queue, count(*) FILTER (WHERE u.due < 0 OR u.due > base + u.at) AS n
+				FROM unnest(queues, ats, dues) AS u (queue, at, due) GROUP BY u.queue
+			) have JOIN unnest(dqueues, dscheduled) AS want (queue, n) ON want.queue = have.queue AND want.n <> have.n
+		) THEN
+			base := 0;
+			RETURN;
+		END IF;
+	END IF;
+	-- An insert that may conflict looks for each id before and confirms it afterwards, which
+	-- costs almost as much as the insert. Here a conflict takes back all of them.
+	BEGIN
+		INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
+		SELECT CASE WHEN u.due < 0 THEN now + u.at - u.due WHEN u.due > base + u.at THEN u.due
+				ELSE ((9 - u.priority)::int8 << 56) + base + u.at END,
+			base + u.at, base + u.at, u.queue,
+			u.queue * 16 + CASE WHEN u.due < 0 OR u.due > base + u.at THEN 6 ELSE 1 END,
+			u.mark, u.priority, u.id, '', born, u.record
+		FROM unnest(queues, ids, ats, dues, priorities, marks, records)
+			AS u (queue, id, at, due, priority, mark, record);
+		IF (low = '' OR EXISTS (
+			SELECT FROM {schema}.ended e WHERE e.queue = queues[1] AND e.id >= low AND e.id <= high
+		)) AND {schema}.kept(queues, ids) THEN
+			RAISE unique_violation;
+		END IF;
+	EXCEPTION WHEN unique_violation THEN
+		base := 0;
+		RETURN;
+	END;
+	IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base, now) THEN
+		-- A repeat of something that has gone. Lanes of other calls may have been admitted
+		-- by now: all is rolled back, so that none remembers what did not happen.
+		RAISE 'a call is repeated, after its tasks have ended';
+	END IF;
+	IF cardinality(dqueues) = 1 THEN
+		INSERT INTO {schema}.deltas (queue, waiting, scheduled, t_enqueued)
+		VALUES (dqueues[1], dwaiting[1], dscheduled[1], dwaiting[1] + dscheduled[1]);
+	ELSE
+		INSERT INTO {schema}.deltas (queue, waiting, scheduled, t_enqueued)
+		SELECT u.queue, u.w, u.s, u.w + u.s FROM unnest(dqueues, dwaiting, dscheduled) AS u (queue, w, s);
+	END IF;
+	IF dscheduled = array_fill(0, ARRAY[cardinality(dqueues)]) THEN
+		rung := dqueues;
+	ELSE
+		rung := {schema}.concerned(queues, ats, dues, dqueues, dwaiting, now);
+	END IF;
+	IF cardinality(loud) > 0 AND rung && loud THEN
+		PERFORM {schema}.ring(channel, sender, 'w', ARRAY(SELECT unnest(rung) INTERSECT SELECT unnest(loud)));
+	END IF;
+END $$;

@@ -1,0 +1,50 @@
+-- finish carries out calls that ask for nothing but completions and plain inserts, if all
+-- of them go as expected; else it does nothing and gives base 0. The completions, by
+-- queue, id, version and token, sorted by the first two, take no moments of their own here.
+CREATE FUNCTION {schema}.finish(
+	span int8, lanes bytea[], opens int8[], seqs int8[], offs int8[],
+	queues int4[], ids bytea[], ats int8[], dues int8[], priorities int2[], marks int2[], records bytea[],
+	dqueues int4[], dwaiting int4[], dscheduled int4[], timed bool, low bytea, high bytea,
+	channel text, sender text, loud int4[],
+	ends int4[], endids bytea[], versions int8[], tokens bytea[],
+	OUT base int8, OUT rung int4[]
+) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
+SET jit = off SET lock_timeout = '50ms' AS $$
+DECLARE
+	n int8;
+	now int8;
+BEGIN
+	-- Each row is looked up by its id, whatever the planner believes: told the ids as a list, or
+	-- that queues are equal, it would read a table that it takes for empty from end to end, with
+	-- all that died there. By what it knows these comparisons find many, enough to compile them.
+	DELETE FROM {schema}.tasks t USING unnest(ends, endids, versions, tokens) AS u (queue, id, version, token)
+	WHERE t.queue = ANY (ARRAY[u.queue]) AND t.id >= u.id AND t.id <= u.id
+		AND t.version = u.version AND t.line & 15 = 4 AND t.flags & 1 = 0 AND substr(t.lease, 1, 16) = u.token;
+	GET DIAGNOSTICS n = ROW_COUNT;
+	IF n <> cardinality(ends) THEN
+		RAISE 'not as expected';
+	END IF;
+	IF ends[1] = ends[n] THEN
+		INSERT INTO {schema}.deltas (queue, pending, t_completed) VALUES (ends[1], -n, n);
+	ELSE
+		INSERT INTO {schema}.deltas (queue, pending, t_completed)
+		SELECT e.queue, -count(*), count(*) FROM unnest(ends) AS e (queue) GROUP BY e.queue;
+	END IF;
+	IF cardinality(ids) > 0 THEN
+		SELECT e.base, e.rung INTO base, rung FROM {schema}.enqueue(span, lanes, opens, seqs, offs, queues, ids,
+			ats, dues, priorities, marks, records, dqueues, dwaiting, dscheduled, timed, low, high, channel, sender,
+			loud) e;
+	ELSE
+		now := {schema}.told();
+		base := {schema}.stamp(now, span);
+		IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base, now) THEN
+			base := 0;
+		END IF;
+	END IF;
+	IF base = 0 THEN
+		RAISE 'not as expected';
+	END IF;
+EXCEPTION WHEN raise_exception OR lock_not_available THEN
+	base := 0;
+	rung := NULL;
+END $$;

@@ -1,0 +1,62 @@
+-- load reads tasks by their refs and locks the first of them; it waits for no lock unless
+-- asked to. What it does not lock, or another step has locked, is given as it was before
+-- that step, held false.
+CREATE FUNCTION {schema}.load(queues int4[], ids bytea[], locks int4, wait bool) RETURNS TABLE (
+	o_n int4, o_held bool, o_ended bool, o_sort int8, o_turn int8, o_version int8, o_state int2, o_flags int2,
+	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_at int8, o_attempts bytea
+) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '2s' AS $$
+DECLARE
+	q int4;
+	i bytea;
+	have bool[] := array_fill(false, ARRAY[cardinality(queues)]);
+BEGIN
+	IF wait THEN
+		FOR n IN 1..locks LOOP
+			PERFORM FROM {schema}.tasks t WHERE t.queue = queues[n] AND t.id = ids[n] FOR UPDATE;
+			PERFORM FROM {schema}.ended t WHERE t.queue = queues[n] AND t.id = ids[n] FOR UPDATE;
+		END LOOP;
+	END IF;
+	FOR o_n, o_held, o_ended, o_sort, o_turn, o_version, o_state, o_flags, o_priority, o_lease, o_past, o_record,
+			o_at, o_attempts IN
+		SELECT u.n, true, false, t.sort, t.turn, t.version, t.line & 15, t.flags, t.priority, t.lease, t.past, t.record,
+			0, t.attempts
+		FROM unnest(queues[:locks], ids[:locks]) WITH ORDINALITY AS u (queue, id, n), LATERAL (
+			SELECT t.*, (CASE WHEN t.flags & 16 > 0 THEN
+				(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END) AS attempts
+			FROM {schema}.tasks t WHERE t.queue = u.queue AND t.id = u.id FOR UPDATE OF t SKIP LOCKED
+		) t
+	LOOP
+		have[o_n] := true;
+		RETURN NEXT;
+	END LOOP;
+	FOR n IN 1..cardinality(queues) LOOP
+		CONTINUE WHEN have[n];
+		q := queues[n];
+		i := ids[n];
+		IF n <= locks THEN
+			RETURN QUERY
+			SELECT n, true, true, t.expires, 0::int8, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past,
+				t.record, t.at, (CASE WHEN t.flags & 16 > 0 THEN
+					(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
+			FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
+			CONTINUE WHEN FOUND;
+		END IF;
+		-- Not to be locked, locked by another, or not there. It may pass from one table to the
+		-- other between these looks: the last one finds what was requeued behind the first.
+		RETURN QUERY
+		SELECT n, false, false, t.sort, t.turn, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past,
+			t.record, 0::int8, NULL::bytea
+		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i;
+		CONTINUE WHEN FOUND;
+		RETURN QUERY
+		SELECT n, false, true, t.expires, 0::int8, t.version, (t.line & 15)::int2, t.flags, t.priority, ''::bytea, t.past,
+			t.record, t.at, NULL::bytea
+		FROM {schema}.ended t WHERE t.queue = q AND t.id = i;
+		CONTINUE WHEN FOUND;
+		RETURN QUERY
+		SELECT n, false, false, t.sort, t.turn, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past,
+			t.record, 0::int8, NULL::bytea
+		FROM {schema}.tasks t WHERE t.queue = q AND t.id = i;
+	END LOOP;
+END $$;

@@ -1,0 +1,25 @@
+-- make adds tasks. An id that is taken, among what has ended too, is a unique_violation; in
+-- a transaction of the application's that keeps its first snapshot, where it was taken
+-- since, it is a serialization_failure.
+CREATE FUNCTION {schema}.make(
+	queues int4[], ids bytea[], sorts int8[], turns int8[], versions int8[], states int2[], marks int2[],
+	priorities int2[], pasts bytea[], records bytea[], patient bool
+) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
+BEGIN
+	IF patient THEN
+		PERFORM set_config('lock_timeout', '2s', true);
+	END IF;
+	IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+		PERFORM {schema}.unseen(queues, ids);
+	END IF;
+	INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
+	SELECT u.sort, u.turn, u.version, u.queue, u.queue * 16 + u.state, u.mark, u.priority, u.id, '', u.past, u.record
+	FROM unnest(queues, ids, sorts, turns, versions, states, marks, priorities, pasts, records)
+		AS u (queue, id, sort, turn, version, state, mark, priority, past, record);
+	PERFORM FROM unnest(queues, ids) AS u (queue, id)
+	WHERE (SELECT true FROM {schema}.ended e WHERE e.queue = u.queue AND e.id = u.id) LIMIT 1;
+	IF FOUND THEN
+		RAISE unique_violation USING MESSAGE = 'midge: the id is taken by a task that has ended';
+	END IF;
+END $$;

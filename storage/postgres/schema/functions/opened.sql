@@ -1,0 +1,16 @@
+-- opened begins a large enqueue: it reserves its versions and gives the first, or 0 where one of
+-- these ids is taken, or some are due at a moment (timed) and the clock is behind the mark.
+CREATE FUNCTION {schema}.opened(span int8, queues int4[], ids bytea[], timed bool, OUT base int8, OUT now int8)
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+	base := 0;
+	now := {schema}.told();
+	PERFORM FROM unnest(queues, ids) AS u (queue, id)
+	WHERE (SELECT true FROM {schema}.tasks t WHERE t.queue = u.queue AND t.id = u.id) LIMIT 1;
+	IF NOT FOUND THEN
+		base := {schema}.stamp(now, span);
+	END IF;
+	IF timed AND base <> now THEN
+		base := 0;
+	END IF;
+END $$;

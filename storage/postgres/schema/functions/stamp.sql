@@ -1,0 +1,21 @@
+-- stamp reserves n versions from the mark on and gives the first: now, by the clock, where the
+-- mark is not further. The mark stands a little ahead of what was given, so that few steps have
+-- to move it; where the clock has fallen behind it by more than that it was set back, and the
+-- mark moves on one by one: of two steps that set it one could move it back.
+CREATE FUNCTION {schema}.stamp(now int8, n int8) RETURNS int8 LANGUAGE plpgsql AS $$
+DECLARE
+	mark int8 := coalesce(pg_sequence_last_value('{schema}.mark'::regclass), 0);
+	base int8;
+BEGIN
+	IF now + n <= mark AND now + 20000 >= mark THEN
+		RETURN now;
+	ELSIF now + 20000 < mark THEN
+		base := nextval('{schema}.mark');
+		PERFORM nextval('{schema}.mark') FROM generate_series(2, n);
+		RETURN base;
+	ELSIF now > mark + {jumpafter} THEN
+		PERFORM {schema}.come(now); -- a wait may begin
+	END IF;
+	PERFORM setval('{schema}.mark', now + least(n, 10000) + 2000);
+	RETURN now;
+END $$;

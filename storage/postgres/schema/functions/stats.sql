@@ -1,0 +1,24 @@
+-- stats gives the sizes and totals of queues.
+CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
+	o_name text, o_paused bool, o_until int8, o_values int8[]
+) LANGUAGE sql STABLE AS $$
+	SELECT q.name, q.paused AND (q.paused_until = 0 OR q.paused_until > {schema}.told()), q.paused_until, ARRAY[
+		q.waiting + coalesce(d.waiting, 0), q.pending + coalesce(d.pending, 0),
+		q.scheduled + coalesce(d.scheduled, 0), q.retry + coalesce(d.retry, 0),
+		q.completed + coalesce(d.completed, 0), q.cancelled + coalesce(d.cancelled, 0),
+		q.dead + coalesce(d.dead, 0), q.cursors + coalesce(d.cursors, 0), q.damaged + coalesce(d.damaged, 0),
+		q.t_enqueued + coalesce(d.t_enqueued, 0), q.t_requeued + coalesce(d.t_requeued, 0),
+		q.t_completed + coalesce(d.t_completed, 0), q.t_dead + coalesce(d.t_dead, 0),
+		q.t_cancelled + coalesce(d.t_cancelled, 0), q.t_deleted + coalesce(d.t_deleted, 0),
+		q.t_failed + coalesce(d.t_failed, 0), q.t_crashed + coalesce(d.t_crashed, 0)]
+	FROM {schema}.queues q LEFT JOIN (
+		SELECT x.queue, sum(x.waiting) AS waiting, sum(x.pending) AS pending, sum(x.scheduled) AS scheduled,
+			sum(x.retry) AS retry, sum(x.completed) AS completed, sum(x.cancelled) AS cancelled,
+			sum(x.dead) AS dead, sum(x.cursors) AS cursors, sum(x.damaged) AS damaged,
+			sum(x.t_enqueued) AS t_enqueued, sum(x.t_requeued) AS t_requeued, sum(x.t_completed) AS t_completed,
+			sum(x.t_dead) AS t_dead, sum(x.t_cancelled) AS t_cancelled, sum(x.t_deleted) AS t_deleted,
+			sum(x.t_failed) AS t_failed, sum(x.t_crashed) AS t_crashed
+		FROM {schema}.deltas x GROUP BY x.queue
+	) d ON d.queue = q.queue
+	WHERE q.name = ANY (names)
+$$;

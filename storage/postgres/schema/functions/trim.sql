@@ -1,0 +1,43 @@
+-- trim deletes up to most of what a queue keeps no longer, and up to most of its dead
+-- tasks beyond dead_max, the oldest first. It gives how many tasks went. It reads the deltas,
+-- which have no index: what that seems to cost would have the server compile the plan.
+CREATE FUNCTION {schema}.trim(q int4, now int8, most int4, dead_max int8) RETURNS int4 LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+	n int4;
+	gone int4 := 0;
+	over int8;
+BEGIN
+	FOR s IN 10..12 LOOP
+		over := 0;
+		IF s = 12 THEN
+			SELECT {schema}.dead(q) - dead_max INTO over;
+		END IF;
+		WITH a AS MATERIALIZED (
+			SELECT k.c FROM (
+				SELECT t.ctid AS c, t.expires, row_number() OVER (ORDER BY t.expires) AS n FROM (
+					SELECT e.ctid, e.expires FROM {schema}.ended e WHERE e.line = q * 16 + s
+					ORDER BY e.expires LIMIT most FOR UPDATE SKIP LOCKED
+				) t
+			) k WHERE k.expires <= now OR k.n <= over
+		), d AS (
+			DELETE FROM {schema}.ended e USING a WHERE e.ctid = a.c RETURNING e.queue, e.id, e.flags
+		), f AS (
+			DELETE FROM {schema}.sides s USING (
+				SELECT (SELECT x.ctid FROM {schema}.sides x WHERE x.queue = d.queue AND x.id = d.id) AS c
+				FROM d WHERE d.flags & 16 > 0 OFFSET 0
+			) u WHERE s.ctid = u.c
+		)
+		SELECT count(*) INTO n FROM d;
+		IF n > 0 THEN
+			INSERT INTO {schema}.deltas (queue, completed, cancelled, dead) VALUES (q,
+				CASE WHEN s = 10 THEN -n ELSE 0 END, CASE WHEN s = 11 THEN -n ELSE 0 END,
+				CASE WHEN s = 12 THEN -n ELSE 0 END);
+		END IF;
+		gone := gone + n;
+	END LOOP;
+	DELETE FROM {schema}.keys k WHERE k.ctid = ANY (ARRAY(
+		SELECT w.ctid FROM {schema}.keys w WHERE w.queue + 0 = q AND w.until > 0 AND w.until <= now
+		ORDER BY w.until LIMIT most FOR UPDATE SKIP LOCKED));
+	RETURN gone;
+END $$;

@@ -1,0 +1,190 @@
+-- The tables of a storage. {schema} is replaced by the schema's quoted name.
+--
+-- A migration after this one only adds to them, as clients of the version before go on with
+-- their own functions beside it (version.go). What a task has more stands in its record
+-- (record.go), which they write anew as they found it; a column that they do not know is lost
+-- where they move the task to another table or queue.
+--
+-- Times are microseconds since the Unix epoch. Moments are those of the server's clock;
+-- versions, and places among what waits, come from the mark, which only grows.
+
+-- The migrations of the tables that were applied.
+CREATE TABLE {schema}.migrations (
+	version int4 PRIMARY KEY,
+	applied timestamptz NOT NULL DEFAULT now()
+);
+
+-- The versions of functions that are here, each for the clients of its version: the function
+-- claim of version 1 is claim_1. oldest is the oldest version whose functions do right on the
+-- tables of this one.
+CREATE TABLE {schema}.functions (
+	version int4 PRIMARY KEY,
+	oldest  int4 NOT NULL,
+	names   text[] NOT NULL,
+	applied timestamptz NOT NULL DEFAULT now()
+);
+
+-- The mark; see stamp(). A sequence belongs to no transaction: it serialises nobody and no
+-- rollback takes it back.
+CREATE SEQUENCE {schema}.mark;
+
+-- When a wait began because the clock had jumped ahead, 1 once it is over; see come().
+CREATE SEQUENCE {schema}.jumped;
+
+-- One row a queue: its number, its settings, its folded sizes and totals. A row that
+-- is hidden stands for no queue: not used yet, removed, or abandoned.
+CREATE TABLE {schema}.queues (
+	queue        int4 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	name         text COLLATE "C" NOT NULL UNIQUE,
+	hidden       bool NOT NULL DEFAULT true,
+	paused       bool NOT NULL DEFAULT false,
+	paused_until int8 NOT NULL DEFAULT 0, -- 0: until it is resumed
+	touched      int8 NOT NULL DEFAULT 0, -- when something was last folded into it
+	waiting      int8 NOT NULL DEFAULT 0,
+	pending      int8 NOT NULL DEFAULT 0,
+	scheduled    int8 NOT NULL DEFAULT 0,
+	retry        int8 NOT NULL DEFAULT 0,
+	completed    int8 NOT NULL DEFAULT 0,
+	cancelled    int8 NOT NULL DEFAULT 0,
+	dead         int8 NOT NULL DEFAULT 0,
+	cursors      int8 NOT NULL DEFAULT 0,
+	damaged      int8 NOT NULL DEFAULT 0,
+	t_enqueued   int8 NOT NULL DEFAULT 0,
+	t_requeued   int8 NOT NULL DEFAULT 0,
+	t_completed  int8 NOT NULL DEFAULT 0,
+	t_dead       int8 NOT NULL DEFAULT 0,
+	t_cancelled  int8 NOT NULL DEFAULT 0,
+	t_deleted    int8 NOT NULL DEFAULT 0,
+	t_failed     int8 NOT NULL DEFAULT 0,
+	t_crashed    int8 NOT NULL DEFAULT 0
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0.2);
+
+-- What each step changed of a queue's sizes and totals. Steps append, so that none
+-- waits for another; the sweep folds rows into queues and deletes them.
+CREATE TABLE {schema}.deltas (
+	queue       int4 NOT NULL,
+	waiting     int4 NOT NULL DEFAULT 0,
+	pending     int4 NOT NULL DEFAULT 0,
+	scheduled   int4 NOT NULL DEFAULT 0,
+	retry       int4 NOT NULL DEFAULT 0,
+	completed   int4 NOT NULL DEFAULT 0,
+	cancelled   int4 NOT NULL DEFAULT 0,
+	dead        int4 NOT NULL DEFAULT 0,
+	cursors     int4 NOT NULL DEFAULT 0,
+	damaged     int4 NOT NULL DEFAULT 0,
+	t_enqueued  int4 NOT NULL DEFAULT 0,
+	t_requeued  int4 NOT NULL DEFAULT 0,
+	t_completed int4 NOT NULL DEFAULT 0,
+	t_dead      int4 NOT NULL DEFAULT 0,
+	t_cancelled int4 NOT NULL DEFAULT 0,
+	t_deleted   int4 NOT NULL DEFAULT 0,
+	t_failed    int4 NOT NULL DEFAULT 0,
+	t_crashed   int4 NOT NULL DEFAULT 0
+) WITH (
+	autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0,
+	autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0
+);
+
+-- Every task that has not ended, and the cursors. No column is ever null, so that a
+-- row has no null bitmap.
+--
+-- line:  the line in which it stands: 16 times its queue, plus its state: 1 waiting,
+--        2 waiting and only to start at once, 3 waiting and a suspect, 4 pending,
+--        5 pending with its cancel asked, 6 scheduled, 7 retry, 8 cursor, 9 damaged.
+--        One column, so that no plan can take the one index for the other's work
+-- sort:  its place in that line. Waiting: by priority, then turn.
+--        Pending: when the lease expires. Scheduled, retry: when it is due.
+--        Cursor: when it is handed out next.
+-- turn:  its place among those of the same sort: the mark when it was scheduled last
+-- flags: 1 its end needs more than a delete, 2 started, 4 only to start at once,
+--        8 a suspect, 16 has a row in sides. All others are those of newer versions: a client
+--        passes over a task with a flag that it does not know
+-- lease: token and runner while it is pending, else empty
+-- past:  when it was created, what it went through and why; empty until its first claim
+--        or change: it was created at its version then, and went through nothing
+-- record: kind, encoding, limits, headers and payload (record.go)
+CREATE TABLE {schema}.tasks (
+	sort     int8  NOT NULL,
+	turn     int8  NOT NULL,
+	version  int8  NOT NULL,
+	queue    int4  NOT NULL,
+	line     int4  NOT NULL,
+	flags    int2  NOT NULL,
+	priority int2  NOT NULL,
+	id       bytea NOT NULL, -- names.go
+	lease    bytea NOT NULL,
+	past     bytea NOT NULL,
+	record   bytea NOT NULL,
+	PRIMARY KEY (queue, id)
+) WITH (
+	autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.05,
+	autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 10000,
+	autovacuum_vacuum_cost_delay = 0
+);
+-- A record is small or goes to TOAST whole; compressing it is the application's choice.
+ALTER TABLE {schema}.tasks ALTER record SET STORAGE EXTERNAL;
+-- Every order of every state: claims, promotions, recoveries, listings.
+CREATE INDEX tasks_order ON {schema}.tasks (line, sort, turn);
+
+-- What has ended and is kept. The states in line: 10 completed, 11 cancelled, 12 dead.
+CREATE TABLE {schema}.ended (
+	expires  int8  NOT NULL,
+	version  int8  NOT NULL,
+	at       int8  NOT NULL, -- when it ended
+	queue    int4  NOT NULL,
+	line     int4  NOT NULL,
+	flags    int2  NOT NULL,
+	priority int2  NOT NULL,
+	id       bytea NOT NULL,
+	past     bytea NOT NULL,
+	record   bytea NOT NULL,
+	PRIMARY KEY (queue, id)
+);
+ALTER TABLE {schema}.ended ALTER record SET STORAGE EXTERNAL;
+CREATE INDEX ended_order ON {schema}.ended (line, expires);
+
+-- What few tasks have, apart from the rows that claims read.
+CREATE TABLE {schema}.sides (
+	queue      int4  NOT NULL,
+	id         bytea NOT NULL,
+	attempts   bytea, -- JSON
+	stack      bytea,
+	result     bytea,
+	progress   bytea,
+	checkpoint bytea,
+	PRIMARY KEY (queue, id)
+);
+
+-- The unique keys that are held: for a task's life (until = 0), or until a moment.
+CREATE TABLE {schema}.keys (
+	queue int4  NOT NULL,
+	key   text  COLLATE "C" NOT NULL,
+	id    bytea NOT NULL,
+	until int8  NOT NULL,
+	PRIMARY KEY (queue, key)
+);
+-- The expression keeps the two indexes from doing each other's work.
+CREATE INDEX keys_until ON {schema}.keys ((queue + 0), until) WHERE until > 0;
+
+-- The last call of each lane. verb: 'a' an Apply that went as expected from base on,
+-- 'o' one with an outcome of its own, 'c' a Claim, 'e' an Extend, 's' a Configure.
+CREATE TABLE {schema}.lanes (
+	lane    bytea  PRIMARY KEY,
+	opened  int8   NOT NULL,
+	seq     int8   NOT NULL,
+	base    int8   NOT NULL,
+	verb    "char" NOT NULL,
+	outcome bytea  NOT NULL DEFAULT ''
+) WITH (
+	fillfactor = 40, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.2,
+	autovacuum_vacuum_cost_delay = 0
+);
+CREATE INDEX lanes_opened ON {schema}.lanes (opened);
+
+-- The runners that were heard of.
+CREATE TABLE {schema}.runners (
+	id    text COLLATE "C" PRIMARY KEY,
+	seen  int8 NOT NULL,
+	until int8 NOT NULL,
+	info  bytea NOT NULL -- JSON
+) WITH (fillfactor = 50);
