@@ -72,6 +72,7 @@ var table = []rule{
 		testRooms:   []string{".", "storage/..."},
 		testModules: []string{"go.uber.org/zap", "github.com/jackc/pgx/v5"}, // what a runner logs; transactions of others
 	},
+	{room: "internal/pgfault/peer", rooms: []string{".", "storage/postgres"}}, // an application of two versions
 	{
 		room:        "internal/difftest",
 		testRooms:   []string{"storage/..."},

@@ -81,7 +81,8 @@ BEGIN
 	base := {schema}.stamp(now, p_max + 1);
 	IF p_seq > 0 THEN
 		UPDATE {schema}.lanes l SET seq = p_seq, base = step.base, verb = 'c', outcome = ''
-		WHERE l.lane = p_lane AND l.seq < p_seq AND l.opened BETWEEN now - {lanelife} AND now + {lanelife};
+		WHERE l.lane = p_lane AND l.seq < p_seq
+			AND coalesce(l.opened BETWEEN now - {lanelife} AND now + {lanelife}, false);
 		IF NOT FOUND THEN -- new, or not to be carried out
 			PERFORM FROM {schema}.admit(ARRAY[p_lane], ARRAY[p_opened], ARRAY[p_seq], ARRAY[base], 'c', now);
 		END IF;

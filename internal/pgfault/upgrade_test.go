@@ -1,0 +1,197 @@
+package pgfault
+
+import (
+	"bufio"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage/postgres"
+)
+
+// TestAnUpgradeLosesNothing has an application whose processes are of this version: while they
+// work the next version migrates, works beside them, they are restarted beside it, it takes
+// over, and they come back. Every job that was acknowledged runs, and Stats agree.
+func TestAnUpgradeLosesNothing(t *testing.T) {
+	testserver.RequirePostgres(t)
+	cfg := fresh(t, postgres.Config{})
+	store, _ := opened(t, cfg)
+	fleet := &fleet{T: t, cfg: cfg, programs: programs(t)}
+
+	one, two := fleet.start("this"), fleet.start("this")
+	fleet.works(one, two)
+	next := fleet.start("next", "-migrate")
+	fleet.works(one, two, next)
+	two.stop()
+	two = fleet.start("this", "-migrate") // which finds all as it needs it
+	fleet.works(one, two, next)
+	one.stop()
+	two.stop()
+	fleet.works(next)
+	one = fleet.start("this")
+	next.stop()
+	fleet.works(one)
+
+	one.quieten()
+	testserver.Await(t, "all that is left has run", func() bool {
+		stats, err := store.Stats(t.Context(), "default")
+		return err == nil && stats[0].Live() == 0
+	})
+	one.stop()
+	fleet.check(store)
+	served := value[int](t, connect(t, cfg.URL), "SELECT count(*) FROM "+cfg.Schema+".functions")
+	if served != 2 {
+		t.Errorf("the schema serves %d versions, want both", served)
+	}
+}
+
+// programs builds peer as it is, and the version after it.
+func programs(t *testing.T) map[string]string {
+	t.Helper()
+	dir, built := t.TempDir(), make(map[string]string)
+	for name, tags := range map[string]string{"this": "", "next": "midge_next"} {
+		built[name] = filepath.Join(dir, name)
+		cmd := exec.CommandContext(t.Context(), "go", "build", "-tags", tags, "-o", built[name], "./peer")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("build %s: %v\n%s", name, err, out)
+		}
+	}
+	return built
+}
+
+// fleet is an application of several processes and what they said.
+type fleet struct {
+	*testing.T
+
+	cfg      postgres.Config
+	programs map[string]string
+
+	mu       sync.Mutex // guards what follows
+	enqueued map[string]bool
+	ran      map[string]int
+}
+
+// peer is a process of a fleet.
+type peer struct {
+	fleet *fleet
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	ended chan struct{} // closed when all that it printed was read
+
+	mu    sync.Mutex // guards what follows
+	lines int
+}
+
+// start starts a process of a version.
+func (f *fleet) start(version string, more ...string) *peer {
+	f.Helper()
+	args := append([]string{"-url", f.cfg.URL, "-schema", f.cfg.Schema}, more...)
+	p := &peer{fleet: f, cmd: exec.CommandContext(f.Context(), f.programs[version], args...), ended: make(chan struct{})}
+	var failed strings.Builder
+	p.cmd.Stderr = &failed
+	in, err := p.cmd.StdinPipe()
+	succeed(f, err)
+	p.in = in
+	out, err := p.cmd.StdoutPipe()
+	succeed(f, err)
+	succeed(f, p.cmd.Start())
+	go func() { // ends with the process
+		defer close(p.ended)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			p.said(lines.Text())
+		}
+		if err := p.cmd.Wait(); err != nil && f.Context().Err() == nil {
+			f.Errorf("a process of the %s version: %v\n%s", version, err, failed.String())
+		}
+	}()
+	return p
+}
+
+// said notes a line of a process.
+func (p *peer) said(line string) {
+	p.mu.Lock()
+	p.lines++
+	p.mu.Unlock()
+	verb, id, _ := strings.Cut(line, " ")
+	f := p.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ran == nil {
+		f.enqueued, f.ran = make(map[string]bool), make(map[string]int)
+	}
+	switch verb {
+	case "enqueued":
+		f.enqueued[id] = true
+	case "ran":
+		f.ran[id]++
+	}
+}
+
+// works waits until each of the processes has enqueued and run some more.
+func (f *fleet) works(peers ...*peer) {
+	f.Helper()
+	for _, p := range peers {
+		begin := p.count()
+		testserver.Await(f, "a process enqueues and runs jobs", func() bool {
+			select {
+			case <-p.ended:
+				f.Fatal("it has ended")
+			default:
+			}
+			return p.count() > begin+1000
+		})
+	}
+}
+
+func (p *peer) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lines
+}
+
+// quieten has a process enqueue no more.
+func (p *peer) quieten() {
+	p.fleet.Helper()
+	_, err := io.WriteString(p.in, "\n")
+	succeed(p.fleet, err)
+}
+
+// stop ends a process, which lets its jobs finish.
+func (p *peer) stop() {
+	p.fleet.Helper()
+	succeed(p.fleet, p.in.Close())
+	select {
+	case <-p.ended:
+	case <-time.After(20 * time.Second):
+		p.fleet.Fatal("a process does not end")
+	}
+}
+
+// check compares what the processes said, and what the storage says.
+func (f *fleet) check(store *postgres.Storage) {
+	f.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id := range f.enqueued {
+		switch n := f.ran[id]; {
+		case n == 0:
+			f.Errorf("job %s was acknowledged and never ran", id)
+		case n > 1:
+			f.Errorf("job %s ran %d times, and no process has died", id, n)
+		}
+	}
+	stats, err := store.Stats(f.Context(), "default")
+	succeed(f, err)
+	got := stats[0]
+	if n := int64(len(f.enqueued)); got.Totals.Enqueued != n || got.Totals.Completed != n || got.Damaged != 0 || got.Dead != 0 {
+		f.Errorf("got %+v, want %d enqueued and completed", got, n)
+	}
+	if len(f.enqueued) == 0 {
+		f.Error("nothing was enqueued")
+	}
+}

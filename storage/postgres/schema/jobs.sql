@@ -1,0 +1,23 @@
+-- jobs is for people with psql, and for them alone: no code depends on it. It shows all tasks, packed
+-- as they are, in words. What of a task cannot be read is null.
+--
+-- It reads every task of the queues that are asked for, and decodes what is selected: some 10 to
+-- 50 microseconds a task. Name the queue, and do not ask it again and again: the statistics of
+-- the storage tell sizes at once.
+--
+-- run_at is null where a task waits, lease_until but for tasks that run or are about to.
+CREATE OR REPLACE VIEW {schema}.jobs (
+	queue, id, kind, state, priority, run_at, retries, created_at, lease_until, last_error
+) AS
+SELECT q.name, {schema}.jobid(t.id), {schema}.jobkind(substr(t.record, 1, 200)), {schema}.jobstate(t.line),
+	t.priority, CASE WHEN t.line & 15 IN (6, 7) THEN {schema}.jobtime(t.sort) END,
+	{schema}.jobretries(t.past), {schema}.jobcreated(t.past, t.version),
+	CASE WHEN t.line & 15 IN (4, 5) THEN {schema}.jobtime(t.sort) END,
+	(SELECT {schema}.joberror(s.attempts) FROM {schema}.sides s WHERE s.queue = t.queue AND s.id = t.id)
+FROM {schema}.tasks t LEFT JOIN {schema}.queues q ON q.queue = t.queue
+WHERE t.line & 15 <> 8 -- cursors are no tasks
+UNION ALL
+SELECT q.name, {schema}.jobid(e.id), {schema}.jobkind(substr(e.record, 1, 200)), {schema}.jobstate(e.line),
+	e.priority, NULL, {schema}.jobretries(e.past), {schema}.jobcreated(e.past, e.version), NULL,
+	(SELECT {schema}.joberror(s.attempts) FROM {schema}.sides s WHERE s.queue = e.queue AND s.id = e.id)
+FROM {schema}.ended e LEFT JOIN {schema}.queues q ON q.queue = e.queue;

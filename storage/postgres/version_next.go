@@ -1,0 +1,14 @@
+//go:build midge_next
+
+package postgres
+
+// This is a version after that of version.go, for the test of rolling upgrades
+// (internal/pgfault): the same functions under another number, and tables that have changed.
+const (
+	version = 1001
+	oldest  = 1
+)
+
+func laterTables() []string {
+	return []string{"ALTER TABLE {schema}.tasks ADD COLUMN later int4 NOT NULL DEFAULT 0"}
+}
