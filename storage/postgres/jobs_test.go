@@ -79,7 +79,7 @@ func TestJobsSaysWhatTheContractSays(t *testing.T) {
 	s := newShop(t)
 	seed := rand.Uint64()
 	t.Log("seed", seed)
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's
+	random := rand.New(rand.NewPCG(seed, 0))
 	for n := range 30 {
 		s.randomStep(random, n)
 	}

@@ -35,8 +35,8 @@ func (e *SchemaError) Error() string {
 		return fmt.Sprintf("postgres: schema %s has no tables, this client needs those of version %d: "+
 			"call postgres.Migrate", e.Schema, e.Want)
 	case e.Want < e.Oldest:
-		return fmt.Sprintf("postgres: schema %s serves versions %v and none before %d, this client has version %d: "+
-			"update the client", e.Schema, e.Found, e.Oldest, e.Want)
+		return fmt.Sprintf("postgres: schema %s serves versions %v and none before %d, "+
+			"this client has version %d: update the client", e.Schema, e.Found, e.Oldest, e.Want)
 	}
 	return fmt.Sprintf("postgres: schema %s serves versions %v, this client has version %d: "+
 		"call postgres.Migrate", e.Schema, e.Found, e.Want)

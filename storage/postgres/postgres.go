@@ -68,7 +68,8 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 		return nil, fmt.Errorf("postgres: open: %w", err)
 	}
 	s := &Storage{
-		schema: &schema{quoted: pgx.Identifier{cfg.Schema}.Sanitize()}, limits: cfg.Limits.WithDefaults(), heldFor: heldFor,
+		schema: &schema{quoted: pgx.Identifier{cfg.Schema}.Sanitize()},
+		limits: cfg.Limits.WithDefaults(), heldFor: heldFor,
 		numbers: newNumbers(), hints: &hints{known: make(map[string]*hint)},
 		odd: oddities{until: make(map[string]time.Time)}, overfull: oddities{until: make(map[string]time.Time)},
 	}

@@ -10,7 +10,7 @@ import (
 
 // newer are the flags that this version does not know. A task with one of them has a form that a
 // newer version knows alone: it is left to the clients of that version.
-const newer = ^engine.Flags(engine.Special | engine.Started | engine.StartOnly | engine.IsSuspect | engine.HasSide)
+const newer = ^(engine.Special | engine.Started | engine.StartOnly | engine.IsSuspect | engine.HasSide)
 
 const tokenSize = len(storage.Token{})
 
