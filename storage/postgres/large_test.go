@@ -8,6 +8,7 @@ import (
 
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/postgres"
 )
 
 // TestHeartbeatsPassLargeCheckpoints has large checkpoints under way that get no further, as many
@@ -36,7 +37,7 @@ func TestHeartbeatsPassLargeCheckpoints(t *testing.T) {
 	testserver.Await(t, "they are under way", func() bool {
 		var n int
 		s.must(s.db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "+
-			"AND strpos(query, $1) > 0", `"`+s.cfg.Schema+`".side(`).Scan(&n))
+			"AND strpos(query, $1) > 0", postgres.InSchema("{schema}.side(", `"`+s.cfg.Schema+`"`)).Scan(&n))
 		return n == large
 	})
 	pace, begun := testserver.StartPace(t), time.Now()
