@@ -42,7 +42,7 @@ func TestOneDeadConnection(t *testing.T) {
 	start(t, runner)
 	<-ran
 	var struck atomic.Bool
-	isClaim := testserver.Containing(".claim(")
+	isClaim := testserver.Containing(".claim_")
 	held := proxy.HoldReply(func(request []byte) bool { return isClaim(request) && !struck.Swap(true) })
 	defer held.Release()
 	<-held.Struck()

@@ -103,9 +103,9 @@ func TestALostReplyIsUnknown(t *testing.T) {
 		step := "COMMIT"
 		switch name {
 		case "Claim":
-			step = ".claim("
+			step = ".claim_"
 		case "insert":
-			step = ".add("
+			step = ".add_"
 		}
 		fault := proxy.CutAfterRequest(testserver.Containing(step), 1)
 		var refused sync.WaitGroup

@@ -421,7 +421,7 @@ func (c *cutter) cut(text string) {
 func TestWithinACutIsUndone(t *testing.T) {
 	order := func(s *shop) string { return "INSERT INTO " + s.cfg.Schema + ".orders VALUES ('gone on')" }
 	t.Run("pgx", func(t *testing.T) {
-		s, cfg, cut := cuttable(t, ".load(")
+		s, cfg, cut := cuttable(t, ".load_")
 		conn, err := pgx.ConnectConfig(t.Context(), cfg)
 		s.must(err)
 		defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
