@@ -433,7 +433,7 @@ func TestWithinACutIsUndone(t *testing.T) {
 		})
 	})
 	t.Run("database sql", func(t *testing.T) {
-		s, cfg, cut := cuttable(t, ".drop(")
+		s, cfg, cut := cuttable(t, ".drop_")
 		db := stdlib.OpenDB(*cfg)
 		defer func() { _ = db.Close() }()
 		tx, err := db.BeginTx(t.Context(), nil)
