@@ -123,7 +123,7 @@ func (c *claim) give() {
 // survey says what there is to do next, as things stand after the claim.
 func (c *claim) survey() {
 	s, a := c.store, &c.answer
-	a.Now, a.Since = engine.Time(s.step.Now), s.events
+	a.Now, a.Since = engine.Time(s.step.Now), s.events.Since()
 	for _, q := range c.Queues {
 		a.Cancels = a.Cancels || q != nil && q.Sizes[engine.Asked] > 0
 	}

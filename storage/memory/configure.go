@@ -69,6 +69,7 @@ func (s *Storage) configure(name string, settings *storage.Settings) error {
 
 func (s *Storage) removeQueue(name string) {
 	delete(s.queues, name)
+	s.events.Forget(name)
 	if i, found := slices.BinarySearch(s.names, name); found {
 		s.names = slices.Delete(s.names, i, i+1)
 	}

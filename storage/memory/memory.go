@@ -23,7 +23,7 @@
 //	apply.go     Apply
 //	claim.go     Claim: maintenance, then tasks and ticks
 //	extend.go    Extend: leases, and the runners' heartbeats
-//	wait.go      Wait, and the wake-ups that end it
+//	wait.go      Wait, and the events that end it
 //	configure.go settings, and the life of a queue
 //	read.go      Task, Tasks, Queues, Stats
 package memory
@@ -36,6 +36,7 @@ import (
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
 // Config is how a storage is opened. The zero value works.
@@ -61,7 +62,6 @@ func Open(cfg Config) (*Storage, error) {
 		queues:  make(map[string]*queue),
 		lanes:   make(map[[16]byte]*lane),
 		runners: make(map[string]*runner),
-		waiters: make(map[string][]*waiter),
 	}
 	s.step = engine.Step{Store: (*records)(s), Lines: (*records)(s), Limits: cfg.Limits.WithDefaults()}
 	return s, nil
@@ -87,8 +87,7 @@ type Storage struct {
 	runners    map[string]*runner
 	runnerEnds sorted[*runner] // by when their heartbeat expires
 
-	events  storage.Since // numbers what Wait may wait for
-	waiters map[string][]*waiter
+	events wakeup.Stream
 }
 
 var _ storage.Storage = (*Storage)(nil)
@@ -114,9 +113,7 @@ func (s *Storage) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	for name := range s.waiters {
-		s.wake(name, true)
-	}
+	s.events.Close()
 	s.queues, s.names = nil, nil
 	return nil
 }

@@ -149,7 +149,7 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 		s, q := h.store, h.store.queues["q"]
 		left := len(q.records) + len(q.keys) + len(q.lines[engine.Completed].chunks) + len(q.windows.chunks) +
-			len(s.runners) + len(s.runnerEnds.chunks) + len(s.waiters)
+			len(s.runners) + len(s.runnerEnds.chunks)
 		if left > 0 || len(s.lanes) > 20 || len(s.lanes) != s.laneAges.size {
 			t.Errorf("left: got %d things and %d lanes, want nothing and those of the last ten minutes",
 				left, len(s.lanes))

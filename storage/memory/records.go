@@ -19,8 +19,7 @@ type queue struct {
 	keys    map[string]*hold // the unique keys that are held
 	windows sorted[*hold]    // the holds for a time, by its end
 
-	touched     int64         // when a record was last removed, or the settings replaced
-	rang, alert storage.Since // the last event, and the last that is not new work
+	touched int64 // when a record was last removed, or the settings replaced
 }
 
 // hold is a unique key that is taken.

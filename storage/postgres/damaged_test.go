@@ -89,9 +89,7 @@ func FuzzNote(f *testing.F) {
 	f.Add("joined c -1,,x")
 	f.Add("  ")
 	f.Fuzz(func(_ *testing.T, payload string) {
-		w := &wake{
-			queues: make(map[int32]heard), changed: make(chan struct{}), late: func([]int32) {}, sender: "me",
-		}
+		w := &wake{late: func([]int32) {}, name: func(int32) string { return unnamed }, sender: "me"}
 		w.note(payload)
 	})
 }

@@ -106,8 +106,9 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 	channel, sender := "midge_"+cfg.Schema, hex.EncodeToString(id[:])
 	s.wake = &wake{
 		connect: listen, channel: channel, sender: sender, ctx: background,
-		queues: make(map[int32]heard), changed: make(chan struct{}), late: s.late, deafFor: deafFor,
+		late: s.late, name: s.numbers.name, deafFor: deafFor,
 	}
+	s.numbers.named = func(name string) { s.wake.events.Ring(true, name) }
 	s.notes = &notes{
 		channel: channel, sender: sender, local: s.wake.ring, send: s.tell, ctx: background,
 		quiet: make(map[int32]*pause),

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -12,6 +13,8 @@ type numbers struct {
 	mu    sync.Mutex // guards known; no I/O under it
 	known map[string]number
 	names map[int32]string
+	// named is told of a queue whose number was not known: wake-ups of it were not known to be its own.
+	named func(name string)
 }
 
 type number struct {
@@ -24,7 +27,7 @@ type number struct {
 const trust = time.Minute
 
 func newNumbers() *numbers {
-	return &numbers{known: make(map[string]number), names: make(map[int32]string)}
+	return &numbers{known: make(map[string]number), names: make(map[int32]string), named: func(string) {}}
 }
 
 // of gives what is known of these queues, and the others.
@@ -50,7 +53,15 @@ func (n *numbers) learn(name string, queue int32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.known[name] = number{queue: queue, read: time.Now()}
-	n.names[queue] = name
+	n.call(queue, name)
+}
+
+// call notes the name of a number. The caller holds mu.
+func (n *numbers) call(queue int32, name string) {
+	if n.names[queue] != name {
+		n.names[queue] = name
+		n.named(name)
+	}
 }
 
 // hear notes the number of a queue that a claim saw, 0 for none. Its row may be about to go:
@@ -65,7 +76,7 @@ func (n *numbers) hear(name string, queue int32) {
 	if n.known[name].queue != queue {
 		n.known[name] = number{queue: queue}
 	}
-	n.names[queue] = name
+	n.call(queue, name)
 }
 
 // name gives the name of a queue's number, "" where it was never heard of.
@@ -75,20 +86,14 @@ func (n *numbers) name(queue int32) string {
 	return n.names[queue]
 }
 
-// numbered gives the numbers of queues that were ever heard of, and whether there are
-// others among these.
-func (n *numbers) numbered(names []string) (set map[int32]bool, others bool) {
+// knows reports whether the numbers of all these queues were heard of.
+func (n *numbers) knows(names []string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	set = make(map[int32]bool, len(names))
-	for _, name := range names {
-		if k, ok := n.known[name]; ok {
-			set[k.queue] = true
-		} else {
-			others = true
-		}
-	}
-	return set, others
+	return !slices.ContainsFunc(names, func(name string) bool {
+		_, known := n.known[name]
+		return !known
+	})
 }
 
 // numbersOf gives the numbers of queues, hidden rows made for those that have none.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,38 +13,28 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
-// wake numbers the wake-ups of queues: those that this storage caused, at once, and those
-// that others notify, as the listener hears them.
-//
-// The listener is started by the first Claim or Wait. Each time it begins to listen
-// counts as an event of every queue: whatever was missed until then, a Wait from before
-// returns at once. So nothing is lost between a Claim and the Wait that follows.
+// wake hears the wake-ups of queues: those that this storage caused, at once, and those
+// that others notify, as the listener hears them. The listener is started by the first Claim or Wait.
 type wake struct {
 	connect func(ctx context.Context) (*pgx.Conn, error) // nil without a listener
 	channel string
 	sender  string               // what begins this storage's own notifications
 	late    func(queues []int32) // told of commits that took long
-	deafFor time.Duration        // how long the listener may be away before the operator is told
-	ctx     context.Context      //nolint:containedctx // of the listener; ended by Close
+	name    func(queue int32) string
+	deafFor time.Duration   // how long the listener may be away before the operator is told
+	ctx     context.Context //nolint:containedctx // of the listener; ended by Close
+
+	events wakeup.Stream
 
 	mu      sync.Mutex // guards what follows; no I/O under it
 	closed  bool
 	started bool
-	queues  map[int32]heard
-	all     storage.Since // the last event that concerned every queue
-	last    storage.Since
-	changed chan struct{} // closed at the next event
-	deaf    time.Time     // since when the listener does not listen; zero where it does
-	why     error
 
 	reader sync.WaitGroup // the listener; it ends with ctx
 }
-
-// heard is what was heard of a queue: the number of its last event, and of the last that
-// concerns those too who have no room for work.
-type heard struct{ work, alert storage.Since }
 
 // start begins to listen, once.
 func (w *wake) start() {
@@ -52,7 +43,8 @@ func (w *wake) start() {
 	if w.started || w.closed || w.connect == nil {
 		return
 	}
-	w.started, w.deaf = true, time.Now()
+	w.started = true
+	w.events.Silent(nil)
 	w.reader.Go(w.listen)
 }
 
@@ -91,36 +83,22 @@ func refusal(err error) error {
 
 // warnings tells of a listener that is away for long.
 func (w *wake) warnings() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.deaf.IsZero() || time.Since(w.deaf) < w.deafFor {
+	since, reason := w.events.Silence()
+	if since.IsZero() || time.Since(since) < w.deafFor {
 		return nil
 	}
 	why := "it has not answered yet"
-	if w.why != nil {
-		why = w.why.Error()
+	if reason != nil {
+		why = reason.Error()
 	}
 	return []string{fmt.Sprintf("no listener since %s (%s): what others enqueue is found up to a second late",
-		w.deaf.UTC().Format(time.RFC3339), why)}
-}
-
-// hears notes that the listener listens, or why it does not.
-func (w *wake) hears(why error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.why = why; why == nil {
-		w.deaf = time.Time{}
-	} else if w.deaf.IsZero() {
-		w.deaf = time.Now()
-	}
+		since.UTC().Format(time.RFC3339), why)}
 }
 
 // since gives the number of the last event.
 func (w *wake) since() storage.Since {
 	w.start()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.last
+	return w.events.Since()
 }
 
 // listen hears notifications until ctx ends, on one connection after the other.
@@ -128,7 +106,7 @@ func (w *wake) listen() {
 	pause := 10 * time.Millisecond
 	for w.ctx.Err() == nil {
 		begun := time.Now()
-		w.hears(w.hear()) // a lost connection is made anew
+		w.events.Silent(w.hear()) // a lost connection is made anew
 		if time.Since(begun) > time.Second {
 			pause = 10 * time.Millisecond
 		}
@@ -154,8 +132,7 @@ func (w *wake) hear() error {
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{w.channel}.Sanitize()); err != nil {
 		return err
 	}
-	w.hears(nil)
-	w.ringAll()
+	w.events.Heard()
 	for {
 		ctx, cancel := context.WithTimeout(w.ctx, checkEvery)
 		note, err := conn.WaitForNotification(ctx)
@@ -205,93 +182,44 @@ func (w *wake) note(payload string) {
 	w.ring(queues, parts[1] == "c")
 }
 
+// unnamed stands for the queues whose name this storage does not know: it knows no more of them than their
+// numbers. It is no name of a queue.
+const unnamed = ""
+
 // ring numbers an event of queues.
 func (w *wake) ring(queues []int32, alert bool) {
 	if len(queues) == 0 {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.last++
-	for _, q := range queues {
-		h := w.queues[q]
-		h.work = w.last
-		if alert {
-			h.alert = w.last
-		}
-		w.queues[q] = h
+	names := make([]string, len(queues))
+	for i, q := range queues {
+		names[i] = w.name(q)
 	}
-	w.tell()
-}
-
-// ringAll numbers an event of every queue.
-func (w *wake) ringAll() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.last++
-	w.all = w.last
-	w.tell()
-}
-
-// tell wakes those who wait. The caller holds mu.
-func (w *wake) tell() {
-	close(w.changed)
-	w.changed = make(chan struct{})
+	w.events.Ring(alert, names...)
 }
 
 // close ends every Wait and waits for the listener, whose context has ended.
 func (w *wake) close() {
 	w.mu.Lock()
 	w.closed = true
-	w.tell()
 	w.mu.Unlock()
+	w.events.Close()
 	w.reader.Wait()
 }
 
 // Wait returns when there was an event in one of the queues since the Claim that gave
-// req.Since. It costs the server nothing.
+// req.Since. It costs the server nothing. An event of a queue whose name is not known may be of any whose
+// number is not.
 func (s *Storage) Wait(ctx context.Context, req storage.WaitRequest) error {
 	if err := storage.CheckWait(&req); err != nil {
 		return err
 	}
 	s.wake.start()
-	for {
-		happened, changed, err := s.wake.look(&req, s.numbers)
-		if err != nil {
-			return fmt.Errorf("postgres: wait: %w", err)
-		}
-		if happened {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("postgres: wait: %w", ctx.Err())
-		}
+	if !s.numbers.knows(req.Queues) {
+		req.Queues = append(slices.Clone(req.Queues), unnamed)
 	}
-}
-
-// look reports whether what req waits for has happened, and what to wait for if not. An
-// event of a queue whose name is not known yet may be of any.
-func (w *wake) look(
-	req *storage.WaitRequest, names *numbers,
-) (happened bool, changed <-chan struct{}, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return false, nil, storage.ErrClosed
+	if err := s.wake.events.Wait(ctx, req); err != nil {
+		return fmt.Errorf("postgres: wait: %w", err)
 	}
-	if w.all > req.Since {
-		return true, nil, nil
-	}
-	wanted, loose := names.numbered(req.Queues)
-	for q, h := range w.queues {
-		if h.alert <= req.Since && (req.CancelsOnly || h.work <= req.Since) {
-			continue
-		}
-		if wanted[q] || loose && names.name(q) == "" {
-			return true, nil, nil
-		}
-	}
-	return false, w.changed, nil
+	return nil
 }

@@ -12,9 +12,10 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
-// wake listens to the wake-ups of queues on one connection, and numbers them.
+// wake listens to the wake-ups of queues on one connection.
 //
 // A queue is listened to from its first Claim or Wait on. Its listening is confirmed
 // by an event of its own, as is every reconnection: whatever was missed until then, a
@@ -25,53 +26,41 @@ type wake struct {
 	client goredis.UniversalClient
 	ctx    context.Context //nolint:containedctx // of the subscription; ended by Close
 
-	turns sync.Mutex // one subscribes at a time, lest an older wish undoes a newer one
+	events wakeup.Stream
+	turns  sync.Mutex // one subscribes at a time, lest an older wish undoes a newer one
 
-	mu      sync.Mutex // guards what follows; no I/O under it
-	closed  bool
-	pubsub  *goredis.PubSub // nil until the first queue
-	queues  map[string]*heard
-	last    storage.Since
-	changed chan struct{} // closed at the next event
+	mu     sync.Mutex // guards what follows; no I/O under it
+	closed bool
+	pubsub *goredis.PubSub      // nil until the first queue
+	used   map[string]time.Time // when a queue that is listened to was last asked for
 
 	reader sync.WaitGroup // the goroutines that read and subscribe; they end when pubsub is closed
 }
 
-// heard is what was heard of a queue: the number of its last event, and of the last
-// that concerns those too who have no room for work.
-type heard struct {
-	work, alert storage.Since
-	used        time.Time
-}
-
 func newWake(ctx context.Context, client goredis.UniversalClient, k *keys) *wake {
-	return &wake{
-		keys: k, client: client, ctx: ctx,
-		queues: make(map[string]*heard), changed: make(chan struct{}),
-	}
+	return &wake{keys: k, client: client, ctx: ctx, used: make(map[string]time.Time)}
 }
 
 // since listens to these queues, and gives the number of the last event.
 func (w *wake) since(queues []string) storage.Since {
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return 0
+	}
 	now := time.Now()
 	var fresh []string
 	for _, q := range queues {
-		h := w.queues[q]
-		if h == nil && !w.closed {
-			h = &heard{}
-			w.queues[q] = h
+		if _, known := w.used[q]; !known {
 			fresh = append(fresh, w.keys.channel(q))
 		}
-		if h != nil {
-			h.used = now
-		}
+		w.used[q] = now
 	}
 	var stale []string
 	if len(fresh) > 0 {
 		stale = w.stale(now)
 	}
-	since, pubsub := w.last, w.pubsub
+	pubsub := w.pubsub
 	if len(fresh) > 0 && pubsub == nil {
 		pubsub = w.client.Subscribe(w.ctx)
 		w.pubsub = pubsub
@@ -82,8 +71,7 @@ func (w *wake) since(queues []string) storage.Since {
 	if len(fresh) > 0 { // nobody waits for it: the server may hang
 		w.reader.Go(func() { w.subscribe(pubsub, fresh, stale) })
 	}
-	w.mu.Unlock()
-	return since
+	return w.events.Since()
 }
 
 // subscribe listens to channels, and no longer to those that are stale, unless somebody
@@ -96,7 +84,8 @@ func (w *wake) subscribe(pubsub *goredis.PubSub, fresh, stale []string) {
 	_ = pubsub.Subscribe(w.ctx, fresh...)
 	w.mu.Lock()
 	stale = slices.DeleteFunc(stale, func(channel string) bool {
-		return w.queues[w.keys.queueOf(channel)] != nil
+		_, again := w.used[w.keys.queueOf(channel)]
+		return again
 	})
 	w.mu.Unlock()
 	if len(stale) > 0 {
@@ -111,9 +100,10 @@ const staleAfter = 5 * time.Minute
 // The caller holds mu.
 func (w *wake) stale(now time.Time) []string {
 	var channels []string
-	for q, h := range w.queues {
-		if now.Sub(h.used) > staleAfter {
-			delete(w.queues, q)
+	for q, used := range w.used {
+		if now.Sub(used) > staleAfter {
+			delete(w.used, q)
+			w.events.Forget(q)
 			channels = append(channels, w.keys.channel(q))
 		}
 	}
@@ -124,7 +114,7 @@ func (w *wake) stale(now time.Time) []string {
 func (w *wake) known() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Collect(maps.Keys(w.queues))
+	return slices.Collect(maps.Keys(w.used))
 }
 
 // pingEvery is how long the connection may be silent before it is tested.
@@ -147,17 +137,9 @@ func (w *wake) read(events <-chan any) {
 func (w *wake) ring(queue string, alert bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h := w.queues[queue]
-	if h == nil {
-		return
+	if _, known := w.used[queue]; known {
+		w.events.Ring(alert, queue)
 	}
-	w.last++
-	h.work = w.last
-	if alert {
-		h.alert = w.last
-	}
-	close(w.changed)
-	w.changed = make(chan struct{})
 }
 
 // close ends the subscription and waits for its goroutine.
@@ -165,9 +147,8 @@ func (w *wake) close() {
 	w.mu.Lock()
 	w.closed = true
 	pubsub := w.pubsub
-	close(w.changed)
-	w.changed = make(chan struct{})
 	w.mu.Unlock()
+	w.events.Close()
 	if pubsub != nil {
 		_ = pubsub.Close()
 		w.reader.Wait()
@@ -181,34 +162,8 @@ func (s *Storage) Wait(ctx context.Context, req storage.WaitRequest) error {
 		return err
 	}
 	s.wake.since(req.Queues)
-	for {
-		happened, changed, err := s.wake.look(&req)
-		if err != nil {
-			return fmt.Errorf("redis: wait: %w", err)
-		}
-		if happened {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("redis: wait: %w", ctx.Err())
-		}
+	if err := s.wake.events.Wait(ctx, req); err != nil {
+		return fmt.Errorf("redis: wait: %w", err)
 	}
-}
-
-// look reports whether what req waits for has happened, and what to wait for if not.
-func (w *wake) look(req *storage.WaitRequest) (happened bool, changed <-chan struct{}, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return false, nil, storage.ErrClosed
-	}
-	for _, q := range req.Queues {
-		h := w.queues[q]
-		if h != nil && (h.alert > req.Since || h.work > req.Since && !req.CancelsOnly) {
-			return true, nil, nil
-		}
-	}
-	return false, w.changed, nil
+	return nil
 }

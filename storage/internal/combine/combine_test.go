@@ -171,6 +171,28 @@ func TestGroupsGoBesideEachOther(t *testing.T) {
 	})
 }
 
+// TestCallsThatAFlushLeavesGoBesideIt where they are enough for another.
+func TestCallsThatAFlushLeavesGoBesideIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, combine.Config[*call]{Calls: 2, Beside: 4, Group: 2})
+		r.do(t.Context(), &call{})
+		flushes := []flushing{r.begins(1)}
+		r.do(t.Context(), &call{})
+		flushes = append(flushes, r.begins(1))
+		r.do(t.Context(), &call{}, &call{}, &call{}, &call{})
+		for range 2 {
+			if len(r.flushes) == 0 {
+				t.Fatal("the calls that a flush left wait until it lands")
+			}
+			flushes = append(flushes, <-r.flushes)
+		}
+		for _, f := range flushes {
+			r.land(f)
+		}
+		r.end()
+	})
+}
+
 // TestLargeCallsDoNotWait for the flush under way, as long as few are.
 func TestLargeCallsDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
