@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
@@ -59,7 +58,7 @@ func (s *Storage) hear(info *storage.RunnerInfo) {
 	if info.Leaving {
 		return
 	}
-	r := &runner{RunnerInfo: copyRunner(info)}
+	r := &runner{RunnerInfo: engine.CopyRunner(info)}
 	r.Seen = engine.Time(s.step.Now)
 	r.end = s.at(s.step.Now + r.For.Microseconds())
 	s.runners[r.ID] = r
@@ -89,22 +88,9 @@ func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	var alive []storage.RunnerInfo
 	for _, r := range s.runners {
 		if r.end.Sort > s.step.Now {
-			alive = append(alive, copyRunner(&r.RunnerInfo))
+			alive = append(alive, engine.CopyRunner(&r.RunnerInfo))
 		}
 	}
 	slices.SortFunc(alive, func(a, b storage.RunnerInfo) int { return cmp.Compare(a.ID, b.ID) })
 	return alive, nil
-}
-
-func copyRunner(r *storage.RunnerInfo) storage.RunnerInfo {
-	c := *r
-	c.Queues = slices.Clone(r.Queues)
-	c.Running = slices.Clone(r.Running)
-	c.Schedules = slices.Clone(r.Schedules)
-	c.Started = engine.Round(r.Started)
-	c.For = r.For.Truncate(time.Microsecond)
-	for i := range c.Running {
-		c.Running[i].Since = engine.Round(c.Running[i].Since)
-	}
-	return c
 }

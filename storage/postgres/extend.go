@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
@@ -104,14 +102,8 @@ func hear(info *storage.RunnerInfo, now int64) query {
 	if info.Leaving {
 		return query{text: "DELETE FROM {schema}.runners WHERE id = $1", args: []any{info.ID}}
 	}
-	copied := *info
+	copied := engine.CopyRunner(info)
 	copied.Seen = engine.Time(now)
-	copied.Started = engine.Round(info.Started)
-	copied.For = info.For.Truncate(time.Microsecond)
-	copied.Running = slices.Clone(info.Running)
-	for i := range copied.Running {
-		copied.Running[i].Since = engine.Round(copied.Running[i].Since)
-	}
 	b, _ := json.Marshal(&copied) //nolint:errchkjson // cannot fail: texts, numbers, times of this century
 	return query{
 		text: `INSERT INTO {schema}.runners (id, seen, until, info) VALUES ($1, $2, $3, $4)

@@ -229,6 +229,18 @@ func CopyCursor(c *storage.Cursor) *storage.Cursor {
 	return &copied
 }
 
+// CopyRunner copies a heartbeat, its times and durations rounded down to microseconds.
+func CopyRunner(r *storage.RunnerInfo) storage.RunnerInfo {
+	c := *r
+	c.Queues, c.Schedules = slices.Clone(r.Queues), slices.Clone(r.Schedules)
+	c.Running = slices.Clone(r.Running)
+	for i := range c.Running {
+		c.Running[i].Since = Round(c.Running[i].Since)
+	}
+	c.Started, c.For = Round(r.Started), r.For.Truncate(time.Microsecond)
+	return c
+}
+
 // Time gives a moment as callers know it: in UTC, the zero time for none.
 func Time(moment int64) time.Time {
 	if moment == 0 {
