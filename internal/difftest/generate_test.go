@@ -18,8 +18,9 @@ type generator struct {
 	w     *world
 	lanes map[string]*lane
 	dues  map[time.Time]time.Time // the moments at which something falls due by a delay, and when that was said
-	bulk  int                     // numbers the tasks of large calls
+	bulk  int                     // numbers the tasks of large calls, and those that clash
 	last  *repeat
+	plan  []step // what comes next, where it was not left to chance
 }
 
 // lane numbers calls on the same queues: each atomic domain remembers lanes for itself.
@@ -82,6 +83,11 @@ func (g *generator) id() (id [16]byte) {
 
 // next gives the next step.
 func (g *generator) next() step {
+	if len(g.plan) > 0 {
+		st := g.plan[0]
+		g.plan = g.plan[1:]
+		return st
+	}
 	live := len(g.w.in(queues, storage.Waiting, storage.Pending, storage.Scheduled, storage.Retry))
 	for {
 		var st step
@@ -106,7 +112,11 @@ func (g *generator) next() step {
 			st = g.outdated()
 		case n < 97:
 			st = g.across()
-		case n >= 97:
+		case n < 98:
+			st = g.refusal()
+		case n < 99:
+			st = g.clash()
+		default:
 			st = &read{g.anyRef(all)}
 		}
 		if st != nil {

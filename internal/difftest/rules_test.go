@@ -132,6 +132,34 @@ func (g *generator) outdated() step {
 	return a
 }
 
+// refusal is a Tx that is refused, in a queue that is in no other step: nobody lists it.
+func (g *generator) refusal() step {
+	x := tx{{insert: g.insert(unused)}, {depend: &storage.Depend{Ref: storage.Ref{Queue: unused, ID: "nowhere"}}}}
+	a := &apply{txs: []tx{x}, spanning: -1}
+	g.sealed(a)
+	return &refusal{a}
+}
+
+// clash moves a task to where both its id and its unique key are taken, by two others.
+func (g *generator) clash() step {
+	g.bulk++
+	id, from := fmt.Sprint("clash", g.bulk), g.IntN(len(together))
+	to := together[(from+1)%len(together)]
+	holds := func(ref storage.Ref, unique bool) tx {
+		in := g.insert(ref.Queue)
+		in.Ref, in.Unique = ref, storage.Unique{}
+		if unique {
+			in.Unique = storage.Unique{Key: id, Mode: storage.UniqueLife}
+		}
+		return tx{{insert: in}}
+	}
+	task := storage.Ref{Queue: together[from], ID: id}
+	g.plan = append(g.plan, &apply{txs: []tx{{{change: &storage.Change{Ref: task, Queue: to}}}}, spanning: -1})
+	return g.sealed(&apply{spanning: -1, txs: []tx{
+		holds(task, true), holds(storage.Ref{Queue: to, ID: id}, false), holds(storage.Ref{Queue: to, ID: id + "b"}, true),
+	}})
+}
+
 // across is a Tx whose queues are in several slots, and which is refused elsewhere too; what
 // shares its call goes on.
 func (g *generator) across() step {

@@ -194,6 +194,13 @@ func (a *apply) String() string {
 	return b.String()
 }
 
+// refusal is an apply behind which all queues are listed.
+type refusal struct{ *apply }
+
+func (r *refusal) run(ctx context.Context, s *side) outcome {
+	return append(r.apply.run(ctx, s), s.queues(ctx)...)
+}
+
 // claim is a call of Claim.
 type claim struct{ req storage.ClaimRequest }
 
@@ -353,12 +360,17 @@ func (w *whole) run(ctx context.Context, s *side) (out outcome) {
 	if err != nil {
 		return append(out, s.failed(err)...)
 	}
+	out = append(out, runners(alive)...)
+	return append(out, s.queues(ctx)...)
+}
+
+// queues lists all queues.
+func (s *side) queues(ctx context.Context) outcome {
 	page, err := s.store.Queues(ctx, storage.QueuesQuery{})
 	if err != nil {
-		return append(out, s.failed(err)...)
+		return s.failed(err)
 	}
-	out = append(out, runners(alive)...)
-	return append(out, fmt.Sprint("queues ", page.Names))
+	return outcome{fmt.Sprint("queues ", page.Names)}
 }
 
 // list gives all tasks of a state, page after page, and each as it reads by itself.

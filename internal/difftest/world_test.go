@@ -30,7 +30,8 @@ var (
 	together = []string{"q68", "q2973", "q8796"}
 	apart    = []string{"b", "c"}
 	queues   = slices.Concat(together, apart)
-	removed  = "gone" // is empty for most of the time
+	removed  = "gone"   // is empty for most of the time
+	unused   = "unused" // is never filled
 	all      = append(slices.Clone(queues), removed)
 )
 
