@@ -64,8 +64,9 @@ func (w *world) pass(by time.Duration) {
 	w.move(w.now)
 }
 
-// late reports whether the step took so long that its outcome was not certain.
-func (w *world) late() bool { return time.Since(w.moved) > grid/5 }
+// late reports whether the step took so long that its outcome was not certain: something may fall
+// due three seconds behind its beginning.
+func (w *world) late() bool { return time.Since(w.moved) > 5*time.Second/2 }
 
 // do carries out a step on all sides, and gives the difference that it makes, or "".
 func (w *world) do(st step) string {
