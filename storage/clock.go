@@ -6,8 +6,8 @@ import (
 )
 
 // How a storage tells a clock that was set ahead for a moment from time that passed: where a
-// step finds the clock more than JumpAfter past the mark, nothing that is timed happens until
-// the clock has gone on for JumpWait. See the package documentation.
+// step finds the clock more than JumpAfter past that of the step before it, nothing that is timed
+// happens until the clock has gone on for JumpWait. See the package documentation.
 const (
 	JumpAfter = 10 * time.Minute
 	JumpWait  = 5 * time.Second

@@ -32,17 +32,17 @@
 // the clock's too: a task that is never early is never early by the server's clock.
 //
 // A clock may be wrong for a while. Where a step finds the clock more than [JumpAfter]
-// past the mark, and something was written before, a wait begins: the storage promotes,
-// recovers, ticks, expires and sweeps nothing until the clock is [JumpWait] past the
-// beginning of the wait. So a clock that is ahead for a moment does none of that. Where
-// the clock stands before the beginning of the wait it has jumped back, and the wait is
+// past the clock of the step before it, which a storage may know to a minute alone, a
+// wait begins: the storage promotes, recovers, ticks, expires and sweeps nothing until
+// the clock is [JumpWait] past the beginning of the wait. So a clock that is ahead for a
+// moment does none of that. Where the clock jumps on during a wait, another wait begins;
+// where it stands before the beginning of the wait it has jumped back, and the wait is
 // over. During a wait NextDue is no later than its end, and More is not set for work that
 // waits for its end. Pauses, unique windows, lanes and runners are judged by the clock
 // during a wait too: a window whose end has passed by that clock lets an insert through.
 // A record that was stamped by the wrong clock keeps its moment; an Extend overwrites the
-// moment of its lease, and ticks that were made are not repeated. The mark stays where
-// the wrong clock was, so that a second jump to a moment before it looks like time that
-// passes. [ClockWarnings] says in Describe that a wait is on, or that the mark is far
+// moment of its lease, and ticks that were made are not repeated.
+// [ClockWarnings] says in Describe that a wait is on, or that the mark is far
 // ahead of the clock.
 //
 // # Versions

@@ -54,8 +54,8 @@ func damages() []damage {
 		}
 	}
 	for _, field := range []string{
-		"mark", "tail", "turn", "head", "void", "paused", "cancels", "touched", "awaited", "jumped", "enqueued",
-		"requeued", "completed", "dead", "cancelled", "deleted", "failed", "crashed",
+		"mark", "tail", "turn", "head", "void", "paused", "cancels", "touched", "awaited", "jumped", "clock",
+		"enqueued", "requeued", "completed", "dead", "cancelled", "deleted", "failed", "crashed",
 	} {
 		for _, value := range []string{"x", "1e300", "nan"} {
 			all = append(all, damage{fmt.Sprintf("%s is %q", field, value), []string{"HSET", "%smeta", field, value}, false})

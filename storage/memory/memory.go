@@ -74,6 +74,7 @@ type Storage struct {
 	mu     sync.Mutex // guards all that follows; nobody waits or does I/O under it
 	closed bool
 	step   engine.Step // the one under way; its limits never change
+	seen   int64       // by the clock of the last step that wrote
 	jumped int64       // when a wait began because the clock had jumped ahead; 0: none is on
 
 	queues   map[string]*queue
@@ -126,12 +127,12 @@ func (s *Storage) begin(ctx context.Context) error {
 	}
 	st := &s.step
 	switch { // see JumpAfter
-	case s.jumped == 0 && st.Mark != 0 && st.Now > st.Mark+storage.JumpAfter.Microseconds():
+	case s.seen != 0 && st.Now > s.seen+storage.JumpAfter.Microseconds():
 		s.jumped = st.Now
 	case st.Now < s.jumped, st.Now >= s.jumped+storage.JumpWait.Microseconds():
 		s.jumped = 0
 	}
-	st.Come = st.Now
+	s.seen, st.Come = st.Now, st.Now
 	if s.jumped != 0 {
 		st.Come = 0
 	}

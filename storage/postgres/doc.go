@@ -17,6 +17,7 @@
 //	runners     heartbeats
 //	mark        a sequence: the mark, one for all queues
 //	jumped      a sequence: when a wait began because the clock had jumped ahead
+//	clock       a sequence: the clock of the last steps, where the mark is ahead of it
 //	migrations  the migrations of these tables that were applied
 //	functions   the versions of functions that are here
 //
@@ -91,9 +92,11 @@
 // behind the mark the next number. It relies on a clock that runs: two steps within a
 // microsecond of it may have the same versions, each task its own ever growing ones.
 //
-// A step that finds the clock more than storage.JumpAfter past the mark keeps the time in a second
-// sequence. For storage.JumpWait from there nothing is promoted, recovered, ticked, expired or
-// swept. Both sequences belong to no transaction: a step that is rolled back has moved them too.
+// A step that finds the clock more than storage.JumpAfter past that of the last step keeps the time
+// in a second sequence. For storage.JumpWait from there nothing is promoted, recovered, ticked,
+// expired or swept. The mark tells the clock of the last step, or a third sequence where the mark
+// is that of a clock which was ahead. The sequences belong to no transaction: a step that is rolled
+// back has moved them too.
 //
 // # Wake-ups
 //

@@ -7,7 +7,8 @@
 // one slot of a Cluster. Times are microseconds of the server's clock.
 //
 //	midge:{mail}:meta        hash: mark of the last step, ends of the order, pause, totals,
-//	                         jumped: since when what is timed waits, or 0, and
+//	                         jumped: since when what is timed waits, or 0, clock: that of the
+//	                         last step where the mark is ahead of it, or 0, and
 //	                         awaited: a claim has looked since the last wake-up; and
 //	                         still: at which mark nothing was due, and until when
 //	midge:{mail}:tasks       hash: id -> record (record.go), in whatever state
@@ -82,10 +83,12 @@
 // queue, which each step moves to TIME, or by one where that is not later.
 //
 // A server's clock can be ahead for a moment. A step that finds it more than storage.JumpAfter
-// past the mark notes that as jumped (jump.lua), and until the clock has gone on for
+// past that of the last step notes that as jumped (jump.lua), and until the clock has gone on for
 // storage.JumpWait from there claims promote, recover, tick and sweep nothing in that queue.
-// The short scripts leave such a call to the general ones. Runners' heartbeats keep a mark of
-// their own.
+// The mark tells the clock of the last step, unless the clock was ahead before and is right
+// again: then the mark stays ahead, and a field of its own has the clock. The short scripts
+// leave the calls of both times to the general ones. Runners' heartbeats keep a clock of their
+// own.
 //
 // A script is run through from its beginning at every call: what the general ones set up
 // costs Redis as much as forty small commands. So what most calls come to has scripts of

@@ -26,6 +26,7 @@ var constants = map[string]string{
 	"LANELIFE":      inMicros(storage.LaneLife),
 	"JUMPAFTER":     inMicros(storage.JumpAfter),
 	"JUMPWAIT":      inMicros(storage.JumpWait),
+	"JUMPBACK":      inMicros(jumpBack),
 	"TICKHIDE":      inMicros(storage.TickHide),
 	"UNREADKEEP":    inMicros(storage.DefaultUnreadKeep),
 	"RESULTKEEP":    inMicros(storage.DefaultResultKeep),
@@ -55,6 +56,10 @@ func complete(source string) string {
 }
 
 func inMicros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
+
+// jumpBack is by how much a mark is ahead of a clock that was set back. The general scripts keep
+// that clock beside the mark then, and the short ones leave all calls to them.
+const jumpBack = time.Second
 
 // markEvery is how often a claim from several queues moves the marks of those in which it
 // finds nothing. It is far below storage.JumpAfter.

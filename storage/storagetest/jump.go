@@ -12,6 +12,8 @@ func jumpRules() []rule {
 		state("jump/ahead and back", jumpAhead,
 			"While the clock is ahead for less than JumpWait, and after that, nothing is promoted, recovered, "+
 				"ticked or expired before its moment; then all goes on at its moment."),
+		state("jump/again", jumpAgain,
+			"A second jump, as far as an earlier one or during its wait, is believed no sooner than the first."),
 		state("jump/told", jumpTold,
 			"Describe warns while a wait is on, and while the mark is far ahead of the clock."),
 		state("jump/next due", jumpNextDue,
@@ -106,6 +108,23 @@ func jumpAhead(r *rig) {
 	r.want("ticks", ids(c.Ticks), []string{"cursor.soon"})
 }
 
+func jumpAgain(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	r.time()
+	r.unchanged(func() {
+		for range 3 {
+			r.Jump(far)
+			r.quiet("while the clock is ahead")
+			r.Jump(far)
+			r.quiet("while it is further ahead")
+			r.Jump(-2 * far)
+			r.quiet("when it is right again")
+		}
+	}, timed...)
+}
+
 // skipping is an insert that is left out where the unique key k is taken.
 func skipping(id string) storage.Insert {
 	j := life(id, "k")
@@ -131,6 +150,9 @@ func jumpTold(r *rig) {
 	r.maintain()
 	r.want("warnings while the mark is ahead", warnings(), before+1)
 	r.Jump(far)
+	r.maintain()
+	r.want("warnings while another wait is on", warnings(), before+1)
+	r.pass(storage.JumpWait + time.Millisecond)
 	r.maintain()
 	r.want("warnings when the clock has come there", warnings(), before)
 }

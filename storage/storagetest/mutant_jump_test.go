@@ -19,16 +19,11 @@ func jumpMutants() []mutant {
 		},
 		{
 			name: "jumps are believed at once", rules: []string{"jump/ahead and back", "jump/next due"},
-			opened: func(t testing.TB, _ storage.Limits, o *Opened) {
-				session, jump := storage.NewSession(o.Storage, 0), o.Jump
-				o.Jump = func(d time.Duration) {
-					for ; d > storage.JumpAfter; d -= storage.JumpAfter {
-						jump(storage.JumpAfter)
-						_ = session.Configure(t.Context(), mainQueue, resuming())
-					}
-					jump(d)
-				}
-			},
+			opened: func(t testing.TB, _ storage.Limits, o *Opened) { believing(t, o, 0) },
+		},
+		{
+			name: "the first jump alone is doubted", rules: []string{"jump/again"},
+			opened: func(t testing.TB, _ storage.Limits, o *Opened) { believing(t, o, 1) },
 		},
 		{
 			name: "jumps ahead are never believed", rules: []string{"jump/ahead for good", "jump/looked at regularly"},
@@ -67,6 +62,20 @@ func jumpMutants() []mutant {
 				return applied, err
 			})}
 		}, "jump/callers"),
+	}
+}
+
+// believing has the clock seem to go on, and not to jump, but for the first few jumps.
+func believing(t testing.TB, o *Opened, doubted int) {
+	t.Helper()
+	session, jump := storage.NewSession(o.Storage, 0), o.Jump
+	o.Jump = func(d time.Duration) {
+		doubted--
+		for ; d > storage.JumpAfter && doubted < 0; d -= storage.JumpAfter {
+			jump(storage.JumpAfter)
+			_ = session.Configure(t.Context(), mainQueue, resuming())
+		}
+		jump(d)
 	}
 }
 

@@ -219,6 +219,8 @@ local function plannumbers(q)
   if q.m.mark == 0 and #q.touched == 0 and not next(q.dirty) then return end -- no queue yet
   if now - q.m.touched > 60000000 and (q.used or #q.touched > 0) then set(q, 'touched', now) end
   set(q, 'mark', mark)
+  local clock = mark - now > JUMPBACK and now or 0 -- the mark is that of a clock that was ahead
+  if clock ~= q.m.clock then set(q, 'clock', clock) end
   local list = {}
   for field in pairs(q.dirty) do
     list[#list + 1] = field

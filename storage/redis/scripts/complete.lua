@@ -18,7 +18,7 @@ for i = 1, total do
   call('ZCARD', KEYS[at + LEASES]) -- keys of a wrong type fail here, in time
   call('HLEN', KEYS[at + TASKS])
   local last = count(m[1])
-  if last > 0 and now - last > JUMPAFTER then return nil end
+  if last > 0 and (now - last > JUMPAFTER or last - now > JUMPBACK) then return nil end -- see jump.lua
   if mark <= last then mark = last + 1 end
   local q = {at = at, ids = {}, alarms = {}, groups = {}, seen = {}, completed = count(m[3]),
     touched = count(m[2])}

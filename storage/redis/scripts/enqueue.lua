@@ -22,7 +22,7 @@ local now = t[1] * 1000000 + t[2]
 if now - touched > 60000000 or now - A[4] > LANELIFE or A[5] - now > LANELIFE then return nil end
 mark = mark + 0
 local tail, enqueued = (m[4] or 0) + 0, (m[3] or 0) + n
-if not (mark < NEVER) then return nil end
+if not (mark < NEVER) or mark - now > JUMPBACK then return nil end
 if mark < now then mark = now else mark = mark + 1 end
 local g, h = mark % 256, now % 256
 if g + n > 255 then -- the versions of the calls differ in their last byte alone

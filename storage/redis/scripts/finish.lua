@@ -11,7 +11,7 @@ local call, K, A, byte, char, sub, format = redis.call, KEYS, ARGV, string.byte,
 local m, t = call('HMGET', K[1], 'mark', 'touched', 'completed'), call('TIME')
 local now, mark, touched, completed = t[1] * 1000000 + t[2], (m[1] or 0) + 0, (m[2] or 0) + 0, (m[3] or 0) + 0
 if not (mark < NEVER) then return nil end
-if mark > 0 and now - mark > JUMPAFTER then return nil end -- see jump.lua
+if mark > 0 and (now - mark > JUMPAFTER or mark - now > JUMPBACK) then return nil end -- see jump.lua
 mark = now > mark and now or mark + 1
 local calls, a = tonumber(A[1]), 2
 local fields, seqs, outcomes, ids, n, seen = {}, {}, {}, {}, 0, {}

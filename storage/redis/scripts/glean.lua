@@ -18,7 +18,8 @@ for i = 1, (#K - 1) / 9 do
   local mark = (m[1] or 0) + 0
   if not (mark < NEVER) then return nil end
   if most <= mark then most = mark + 1 end
-  if m[3] and m[3] ~= '0' or m[6] and m[6] ~= '0' or mark > 0 and now - mark > JUMPAFTER then return nil end -- see jump.lua
+  if m[3] and m[3] ~= '0' or m[6] and m[6] ~= '0' then return nil end
+  if mark > 0 and (now - mark > JUMPAFTER or mark - now > JUMPBACK) then return nil end -- see jump.lua
   if m[4] and tonumber(m[4]) > 0 then there = 2 end
   metas[i] = m
 end

@@ -17,7 +17,7 @@ local m, known, t = call('HMGET', K[1], 'mark', 'touched', 'paused', 'cancels', 
 local now, mark, touched = t[1] * 1000000 + t[2], (m[1] or 0) + 0, (m[2] or 0) + 0
 if not known or not (mark < NEVER) or m[3] and m[3] ~= '0' or touched > 0 and now - touched >= QUEUELIFE
   or now - A[3] > LANELIFE or A[3] - now > LANELIFE
-  or m[5] and m[5] ~= '0' or mark > 0 and now - mark > JUMPAFTER then -- see jump.lua
+  or m[5] and m[5] ~= '0' or mark > 0 and (now - mark > JUMPAFTER or mark - now > JUMPBACK) then -- see jump.lua
   return nil
 end
 local last, seq = string.sub(known, 1, string.find(known, ':', 1, true) - 1), A[2]

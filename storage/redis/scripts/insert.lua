@@ -17,7 +17,7 @@ for i = 1, total do
   call('ZCARD', KEYS[at + WAITING]) -- a key of a wrong type fails here, in time
   call('LLEN', KEYS[at + LINE])
   local last = count(m[1])
-  if last > 0 and now - last > JUMPAFTER then return nil end
+  if last > 0 and (now - last > JUMPAFTER or last - now > JUMPBACK) then return nil end -- see jump.lua
   if mark <= last then mark = last + 1 end
   local q = {at = at, ids = {}, ranked = 0, enqueued = count(m[3]), tail = count(m[4]), turn = count(m[6]), touched = count(m[2]),
     wakes = not m[1] or m[5] == '1'}

@@ -15,8 +15,8 @@ local SEARCH = {'w', 's', 'r', 'd', 'c', 'x', 'z'} -- where to look for a task w
 local LIVE = {w = true, l = true, z = true, s = true, r = true, p = true}
 
 -- The numbers in the meta hash.
-local FIELDS = {'mark', 'tail', 'turn', 'head', 'void', 'paused', 'cancels', 'touched', 'awaited', 'jumped', 'enqueued', 'requeued',
-  'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed'}
+local FIELDS = {'mark', 'tail', 'turn', 'head', 'void', 'paused', 'cancels', 'touched', 'awaited', 'jumped', 'clock', 'enqueued',
+  'requeued', 'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed'}
 
 -- What hangs on a task in the side hash: history and reason, stack, result,
 -- progress, checkpoint, large payload (body).
@@ -80,7 +80,7 @@ local function openall(n)
   for i = 1, n do
     local q = open(i)
     queues[i] = q
-    local since = waitsince(q.m.mark, q.m.jumped, now)
+    local since = waitsince(q.m.clock > 0 and q.m.clock or q.m.mark, q.m.jumped, now)
     if since ~= q.m.jumped then set(q, 'jumped', since) end
     if q.m.mark >= mark then mark = q.m.mark + 1 end
   end

@@ -37,7 +37,7 @@ for n = 0, ARGV[1] - 1 do
   for _, i in ipairs({LEASES, WINDOWS, VOIDS}) do read('ZCARD', key(i)) end
   v[9] = (read('HLEN', key(DAMAGED)) or 0) + damaged
   v[10] = text(m.paused)
-  for i = 11, #FIELDS do v[i] = text(m[FIELDS[i]]) end
+  for i = 12, #FIELDS do v[i - 1] = text(m[FIELDS[i]]) end
   for i = 1, #v do reply[#reply + 1] = v[i] end
 end
 return reply

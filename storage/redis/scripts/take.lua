@@ -32,7 +32,7 @@ local function take()
       if mark <= q.mark then mark = q.mark + 1 end
       if count(m[4]) > 0 then cancels = true end
       if m[3] and m[3] ~= '0' or q.touched > 0 and now - q.touched >= QUEUELIFE
-        or m[8] and m[8] ~= '0' or q.mark > 0 and now - q.mark > JUMPAFTER then -- see jump.lua
+        or m[8] and m[8] ~= '0' or q.mark > 0 and (now - q.mark > JUMPAFTER or q.mark - now > JUMPBACK) then -- see jump.lua
         good = false
       end
       queues[i] = q

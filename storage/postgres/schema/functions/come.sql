@@ -1,12 +1,20 @@
 -- come gives the moment up to which what is timed happens: now, by the clock, or 0 in a wait.
--- One begins where the clock is far past the mark, which is that of the last step. A clock that
--- is before the beginning jumped back.
+-- One begins where the clock is far past that of the last step. That is the mark, unless the
+-- clock was ahead before and is right again: then the mark stays ahead, and the clock is kept by
+-- itself, moved once a minute. A clock that is before the beginning of a wait jumped back.
 CREATE FUNCTION {schema}.come(now int8) RETURNS int8 LANGUAGE plpgsql AS $$
 DECLARE
 	mark int8 := coalesce(pg_sequence_last_value('{schema}.mark'::regclass), 0);
+	clock int8 := coalesce(pg_sequence_last_value('{schema}.clock'::regclass), 1);
 	began int8 := coalesce(pg_sequence_last_value('{schema}.jumped'::regclass), 1);
+	last int8 := CASE WHEN clock > 1 THEN clock ELSE mark END;
 BEGIN
-	IF began = 1 AND mark > 0 AND now > mark + {jumpafter} THEN
+	IF now + 20000 < mark AND abs(now - last) > 60000000 THEN
+		PERFORM setval('{schema}.clock', now);
+	ELSIF now + 20000 >= mark AND clock > 1 THEN
+		PERFORM setval('{schema}.clock', 1);
+	END IF;
+	IF last > 0 AND now > last + {jumpafter} AND NOT now BETWEEN began AND began + {jumpafter} THEN
 		PERFORM setval('{schema}.jumped', now);
 		RETURN 0;
 	ELSIF began > 1 AND now >= began AND now < began + {jumpwait} THEN

@@ -7,14 +7,15 @@ DECLARE
 	mark int8 := coalesce(pg_sequence_last_value('{schema}.mark'::regclass), 0);
 	base int8;
 BEGIN
+	IF now + 20000 < mark OR now > mark + {jumpafter} OR pg_sequence_last_value('{schema}.clock'::regclass) > 1 THEN
+		PERFORM {schema}.come(now); -- a wait may begin, and the clock is kept
+	END IF;
 	IF now + n <= mark AND now + 20000 >= mark THEN
 		RETURN now;
 	ELSIF now + 20000 < mark THEN
 		base := nextval('{schema}.mark');
 		PERFORM nextval('{schema}.mark') FROM generate_series(2, n);
 		RETURN base;
-	ELSIF now > mark + {jumpafter} THEN
-		PERFORM {schema}.come(now); -- a wait may begin
 	END IF;
 	PERFORM setval('{schema}.mark', now + least(n, 10000) + 2000);
 	RETURN now;

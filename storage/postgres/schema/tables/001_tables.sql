@@ -31,6 +31,10 @@ CREATE SEQUENCE {schema}.mark;
 -- When a wait began because the clock had jumped ahead, 1 once it is over; see come().
 CREATE SEQUENCE {schema}.jumped;
 
+-- The clock of the last steps, to a minute, where the mark is that of a clock which was ahead
+-- and is right again; 1 where the mark tells it. See come().
+CREATE SEQUENCE {schema}.clock;
+
 -- One row a queue: its number, its settings, its folded sizes and totals. A row that
 -- is hidden stands for no queue: not used yet, removed, or abandoned.
 CREATE TABLE {schema}.queues (
