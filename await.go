@@ -9,6 +9,7 @@ import (
 
 	"github.com/midgehq/midge/internal/codec"
 	"github.com/midgehq/midge/internal/runner"
+	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -52,12 +53,7 @@ func (c *Client) Await(ctx context.Context, ref storage.Ref, result any) error {
 		case err != nil && !runner.Unanswered(err):
 			return wrap(err, "await %s", ref)
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
+		sleep.For(ctx, pause)
 		pause = min(pause+pause/2, awaitMost)
 	}
 }

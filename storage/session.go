@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/midgehq/midge/internal/sleep"
 )
 
 // DefaultPatience is how long a call through a [Session] takes at most, its repeats
@@ -260,7 +262,7 @@ func (s *Session) repeat(ctx context.Context, send func() error) error {
 			return err
 		}
 		wait := pause/2 + rand.N(pause)
-		if end, some := ctx.Deadline(); some && time.Until(end) < wait || !sleep(ctx, wait) {
+		if end, some := ctx.Deadline(); some && time.Until(end) < wait || !sleep.For(ctx, wait) {
 			return err
 		}
 		pause = min(2*pause, time.Second)
@@ -286,16 +288,4 @@ func (s *Session) take(ctx context.Context, fresh bool) (*lane, error) {
 		}
 	}
 	return &lane{Lane: Lane{ID: random16(), Opened: now.Truncate(time.Microsecond)}}, nil
-}
-
-// sleep waits for d and reports false where ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -129,6 +129,20 @@ func CleanText(s string, limit int) string {
 	return cut(strings.ToValidUTF8(s, "\uFFFD"), limit)
 }
 
+// AttemptTexts gives the error that the history keeps of an attempt, and the stack of a task behind the
+// part of the error that does not fit there.
+func AttemptTexts(text, stack string) (kept, full string) {
+	kept, full = CleanText(text, MaxAttemptError), CleanText(stack, MaxText)
+	if len(text) <= MaxAttemptError {
+		return kept, full
+	}
+	text = CleanText(text, MaxText)
+	if full == "" {
+		return kept, text
+	}
+	return kept, text + "\n\n" + full
+}
+
 // PrintableText makes s fit for a line of a log or the text of an error: at most limit bytes,
 // with an ellipsis where there was more, in which everything that does not print is written
 // as Go quotes it. Control characters, and those that reorder a line or hide in it, change

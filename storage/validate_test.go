@@ -136,6 +136,22 @@ func TestTxQueues(t *testing.T) {
 	}
 }
 
+// TestAttemptTexts: the history keeps the beginning of a long error, and the stack all of it.
+func TestAttemptTexts(t *testing.T) {
+	long := strings.Repeat("x", storage.MaxAttemptError+1)
+	for _, c := range [][4]string{
+		{"short", "stack", "short", "stack"},
+		{"short", "", "short", ""},
+		{long, "stack", long[1:], long + "\n\nstack"},
+		{long, "", long[1:], long},
+	} {
+		if kept, full := storage.AttemptTexts(c[0], c[1]); kept != c[2] || full != c[3] {
+			t.Errorf("of %d and %d bytes: got %d and %d, want %d and %d",
+				len(c[0]), len(c[1]), len(kept), len(full), len(c[2]), len(c[3]))
+		}
+	}
+}
+
 func FuzzCleanText(f *testing.F) {
 	f.Add("plain", 3)
 	f.Add("a\x00b\xff\xfe\xed\xa0\x80c\U0001F600", 7)

@@ -25,14 +25,14 @@ type rule struct {
 var table = []rule{
 	{
 		room:  ".",
-		rooms: []string{"storage", "internal/codec", "internal/runner", "internal/schedule"},
+		rooms: []string{"storage", "internal/codec", "internal/runner", "internal/schedule", "internal/sleep"},
 		modules: []string{
 			"go.uber.org/zap", // logging, the one foreign type in the root's signatures
 		},
 		testRooms: []string{"storage/..."},
 	},
-	{room: "storage", testRooms: []string{"storage/memory"}}, // what is derived is tested on a storage
-	{room: "storage/internal", rooms: []string{"storage"}},   // parts that storages share
+	{room: "storage", rooms: []string{"internal/sleep"}, testRooms: []string{"storage/memory"}}, // what is derived is tested on a storage
+	{room: "storage/internal", rooms: []string{"storage"}},                                      // parts that storages share
 	{
 		room:      "storage/memory",
 		rooms:     []string{"storage", "storage/internal/..."},
@@ -47,7 +47,7 @@ var table = []rule{
 	},
 	{
 		room:      "storage/postgres",
-		rooms:     []string{"storage", "storage/internal/..."},
+		rooms:     []string{"storage", "storage/internal/...", "internal/sleep"},
 		modules:   []string{"github.com/jackc/pgx/v5"},
 		testRooms: []string{"storage/storagetest"},
 	},
@@ -64,7 +64,7 @@ var table = []rule{
 	},
 	{room: "internal"},
 	{room: "internal/codec", rooms: []string{"storage"}, modules: []string{"github.com/vmihailenco/msgpack"}},
-	{room: "internal/runner", rooms: []string{"storage", "internal/schedule"}},
+	{room: "internal/runner", rooms: []string{"storage", "internal/schedule", "internal/sleep"}},
 	{room: "internal/schedule", rooms: []string{"storage"}, modules: []string{"github.com/robfig/cron/v3"}},
 	{room: "internal/testserver", modules: []string{"github.com/jackc/pgx/v5"}}, // to see that a server answers
 	{

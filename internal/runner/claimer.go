@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -147,7 +148,7 @@ func (c *claimer) idle(draining context.Context, asked round, claimed storage.Cl
 // cost more than the tasks do. One that comes alone is claimed at once.
 func (c *claimer) gather(draining context.Context) {
 	if wait := gatherTime - time.Since(c.answered); wait > 0 && c.brought > 1 {
-		sleep(draining, wait)
+		sleep.For(draining, wait)
 	}
 }
 

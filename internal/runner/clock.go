@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -42,15 +41,3 @@ const slowScan = time.Second
 
 // jitter spreads d by ± 20 %, so that the runners of a fleet do not scan in step.
 func jitter(d time.Duration) time.Duration { return d*4/5 + rand.N(d*2/5) }
-
-// sleep waits for d and reports false where ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

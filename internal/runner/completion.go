@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -113,7 +114,7 @@ func (j *judge) finishJoined(a *Attempt, err error, took time.Duration) {
 func (j *judge) look(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, slowScan) {
 		t, err := j.store.Task(ctx, ref)
-		if !Unanswered(err) || !sleep(ctx, jitter(pause)) {
+		if !Unanswered(err) || !sleep.For(ctx, jitter(pause)) {
 			return t, err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -51,7 +52,7 @@ func (k *keeper) loop(ctx context.Context) {
 		default:
 		}
 		gap := min(kickGap, lease/6)
-		if !sleep(ctx, gap) || !k.untilNext(ctx, lease/3-gap) {
+		if !sleep.For(ctx, gap) || !k.untilNext(ctx, lease/3-gap) {
 			return
 		}
 	}
@@ -66,7 +67,7 @@ func (k *keeper) untilNext(ctx context.Context, d time.Duration) bool {
 	case <-t.C:
 	case <-k.kick:
 	case <-k.failed:
-		return sleep(ctx, jitter(min(k.lease/12, slowScan)))
+		return sleep.For(ctx, jitter(min(k.lease/12, slowScan)))
 	case <-ctx.Done():
 		return false
 	}
@@ -164,7 +165,7 @@ type guard struct {
 // loop guards until ctx ends.
 func (g *guard) loop(ctx context.Context) {
 	every := max(g.lease/20, 50*time.Millisecond)
-	for g.slots.inFlight.wait(ctx) && sleep(ctx, every) {
+	for g.slots.inFlight.wait(ctx) && sleep.For(ctx, every) {
 		g.look(g.now())
 	}
 }

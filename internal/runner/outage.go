@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -89,7 +90,7 @@ const warningsScan = 30 * time.Second
 
 // watchWarnings logs the warnings of the storage that it did not give the last time, until ctx ends.
 func (s *shared) watchWarnings(ctx context.Context, last []string) {
-	for sleep(ctx, jitter(warningsScan)) {
+	for sleep.For(ctx, jitter(warningsScan)) {
 		d, err := s.store.Describe(ctx)
 		if err != nil {
 			if ctx.Err() == nil {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -34,7 +35,7 @@ const (
 
 // loop sweeps, turn after turn, until ctx ends.
 func (s *sweeper) loop(ctx context.Context) {
-	for length := sweepLeast; sleep(ctx, jitter(length)); {
+	for length := sweepLeast; sleep.For(ctx, jitter(length)); {
 		length = s.turn(ctx)
 	}
 }
@@ -48,7 +49,7 @@ func (s *sweeper) turn(ctx context.Context) time.Duration {
 	defer underWay.Wait()
 	begun := time.Now()
 	for i, queues := range calls {
-		if !sleep(ctx, time.Until(begun.Add(gap*time.Duration(i)))) {
+		if !sleep.For(ctx, time.Until(begun.Add(gap*time.Duration(i)))) {
 			break
 		}
 		underWay.Go(func() { s.maintain(ctx, queues) })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -138,22 +139,10 @@ func (s *Storage) retry(ctx context.Context, step func() error) error {
 		case !transient(err):
 			return err
 		}
-		if try == again || !rest(ctx, pause/2+rand.N(pause)) {
+		if try == again || !sleep.For(ctx, pause/2+rand.N(pause)) {
 			return err
 		}
 		pause = min(2*pause, 100*time.Millisecond)
-	}
-}
-
-// rest waits for d and reports false where ctx ended first.
-func rest(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -80,7 +81,7 @@ func migrate(ctx context.Context, conn *pgx.Conn, schema string) error {
 		err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 			return migrateIn(ctx, tx, schema)
 		})
-		if code(err) != "55P03" || try == again || !rest(ctx, lockPause) {
+		if code(err) != "55P03" || try == again || !sleep.For(ctx, lockPause) {
 			break
 		}
 	}

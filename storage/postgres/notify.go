@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/midgehq/midge/internal/sleep"
 )
 
 // notes sends wake-ups to other processes. A notification takes a lock of the whole
@@ -98,7 +100,7 @@ func (n *notes) extend(queue int32) {
 func (n *notes) sendLater() {
 	for {
 		until, some := n.next()
-		if !some || !rest(n.ctx, time.Until(until)) {
+		if !some || !sleep.For(n.ctx, time.Until(until)) {
 			return
 		}
 		work, alerts := n.over()

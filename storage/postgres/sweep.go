@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/midgehq/midge/internal/sleep"
 )
 
 // sweep looks after what belongs to no queue's claims: it folds what steps appended, ends
@@ -62,7 +64,7 @@ func (w *sweep) start(all bool, now time.Time) {
 		w.swept = now
 	}
 	w.rounds.Go(func() {
-		if rest(w.ctx, stepAside) {
+		if sleep.For(w.ctx, stepAside) {
 			w.round(w.ctx, all)
 		}
 		w.mu.Lock()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/wakeup"
 )
@@ -110,7 +111,7 @@ func (w *wake) listen() {
 		if time.Since(begun) > time.Second {
 			pause = 10 * time.Millisecond
 		}
-		if !rest(w.ctx, pause) {
+		if !sleep.For(w.ctx, pause) {
 			return
 		}
 		pause = min(2*pause, time.Second)

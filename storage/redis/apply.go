@@ -439,34 +439,20 @@ func appendSettle(args []any, se *storage.Settle) []any {
 		}
 		return append(args, "c", f.Queue, f.ID, fence)
 	case storage.Fail:
-		message, stack := texts(se)
+		message, stack := storage.AttemptTexts(se.Error, se.Stack)
 		return append(args, "f", f.Queue, f.ID, fence, delay, message, stack)
 	case storage.Snooze:
 		return append(args, "s", f.Queue, f.ID, fence, delay, storage.CleanText(se.Reason, storage.MaxReason))
 	case storage.Release:
 		return append(args, "r", f.Queue, f.ID, fence)
 	case storage.Bury:
-		message, stack := texts(se)
+		message, stack := storage.AttemptTexts(se.Error, se.Stack)
 		reason := storage.CleanText(se.Reason, storage.MaxReason)
 		return append(args, "b", f.Queue, f.ID, fence, reason, message, stack)
 	default: // cancel
-		message, stack := texts(se)
+		message, stack := storage.AttemptTexts(se.Error, se.Stack)
 		return append(args, "x", f.Queue, f.ID, fence, message, stack)
 	}
-}
-
-// texts gives what an attempt keeps of an error, and the stack with what that cuts off.
-func texts(se *storage.Settle) (message, stack string) {
-	message = storage.CleanText(se.Error, storage.MaxAttemptError)
-	stack = storage.CleanText(se.Stack, storage.MaxText)
-	if len(se.Error) <= storage.MaxAttemptError {
-		return message, stack
-	}
-	full := storage.CleanText(se.Error, storage.MaxText)
-	if stack == "" {
-		return message, full
-	}
-	return message, full + "\n\n" + stack
 }
 
 func appendInsert(args []any, in *storage.Insert) []any {

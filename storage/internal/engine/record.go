@@ -190,11 +190,11 @@ func (r *Record) beside(parts Parts) *Side {
 
 // endAttempt appends to the history of a pending task how its claim ended.
 func (r *Record) endAttempt(now int64, outcome, text, stack string) {
+	text, stack = storage.AttemptTexts(text, stack)
 	r.addAttempt(storage.Attempt{
-		At: Time(now), Version: r.Version, Runner: r.Runner, Outcome: outcome,
-		Error: storage.CleanText(text, storage.MaxAttemptError),
+		At: Time(now), Version: r.Version, Runner: r.Runner, Outcome: outcome, Error: text,
 	})
-	r.beside(PartStack).Stack = fullText(text, stack)
+	r.beside(PartStack).Stack = stack
 }
 
 // addAttempt appends to the history, of which the oldest go.
@@ -204,19 +204,6 @@ func (r *Record) addAttempt(a storage.Attempt) {
 		side.Attempts = slices.Delete(side.Attempts, 0, n-storage.MaxAttempts+1)
 	}
 	side.Attempts = append(side.Attempts, a)
-}
-
-// fullText joins the stack with the full error, where the history cuts that.
-func fullText(text, stack string) string {
-	stack = storage.CleanText(stack, storage.MaxText)
-	if len(text) <= storage.MaxAttemptError {
-		return stack
-	}
-	text = storage.CleanText(text, storage.MaxText)
-	if stack == "" {
-		return text
-	}
-	return text + "\n\n" + stack
 }
 
 // CopyCursor copies a cursor, its times rounded down to microseconds; nil for nil.
