@@ -24,7 +24,7 @@ const (
 // [UntilRead] it is deleted when it was read into result.
 //
 // Await returns a *[DeadError], [ErrCancelled], [ErrNoResult], [ErrNotFound] where the
-// task is not there or has ended without being kept, or the cause of ctx's end. A result
+// task is not there or has ended without being kept, [ErrDamaged], or the cause of ctx's end. A result
 // that does not fit result's type is an error that names both and leaves the task. The
 // storage being away for a while is waited out. Results wake nobody: Await reads the
 // task after 20 ms, then ever more rarely, at last each second.

@@ -24,6 +24,8 @@ var (
 	ErrLeaseLost = storage.ErrLeaseLost
 	// ErrNotFound: there is no such task. One that ended and is not kept is gone.
 	ErrNotFound = storage.ErrNotFound
+	// ErrDamaged: the record of the task cannot be read.
+	ErrDamaged = storage.ErrDamaged
 	// ErrFull: the storage has no room; nothing was enqueued.
 	ErrFull = storage.ErrFull
 	// ErrNotEmpty: the queue to be removed has a running task, or new ones came.

@@ -19,6 +19,9 @@ var (
 	ErrLeaseLost = errors.New("storage: lease lost")
 	// ErrNotFound: there is no such task.
 	ErrNotFound = errors.New("storage: task not found")
+	// ErrDamaged: the record of the task cannot be read, and no repeat helps. Its id is
+	// taken, and Stats count it once the storage has set it apart.
+	ErrDamaged = errors.New("storage: damaged record")
 	// ErrFull: the storage has no room for the insert. Nothing was changed.
 	ErrFull = errors.New("storage: full")
 	// ErrSpan: the queues of the Tx cannot share one atomic step here. Nothing

@@ -42,7 +42,8 @@ type Storage interface {
 	Wait(ctx context.Context, req WaitRequest) error
 
 	// Task reads one task with its history, stack, result, progress and
-	// checkpoint, but never a token. [ErrNotFound] where there is none.
+	// checkpoint, but never a token. [ErrNotFound] where there is none, [ErrDamaged]
+	// where its record cannot be read.
 	Task(ctx context.Context, ref Ref) (Task, error)
 
 	// Tasks lists tasks of one queue and state, a page at a time: a best-effort

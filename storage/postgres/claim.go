@@ -189,7 +189,7 @@ func (c *claim) take(r *claimRow) error {
 	}
 	t.Kind = c.kind
 	err := t.decode(r.past, r.record)
-	if errors.Is(err, errDamaged) {
+	if errors.Is(err, storage.ErrDamaged) {
 		c.damaged = append(c.damaged, damage{queue, slices.Clone(r.id)})
 		return nil
 	}

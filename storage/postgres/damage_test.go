@@ -113,3 +113,26 @@ func TestAListingGoesOnBehindDamagedIDs(t *testing.T) {
 	}
 	s.want("listed", fmt.Sprint(ids), "[b d]")
 }
+
+// TestADamagedTaskIsAFinalError for whoever reads it, waiting or ended, set apart or not.
+func TestADamagedTaskIsAFinalError(t *testing.T) {
+	s := newShop(t)
+	in := insertOf("ended")
+	in.Keep = storage.Keep{For: time.Hour}
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{in}})
+	s.apply(s.store, storage.Tx{Settles: []storage.Settle{{Fence: s.claim(1).Fences[0], Outcome: storage.Complete}}})
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("waits")}})
+	s.damage("UPDATE %s.ended SET record = 'garbage' WHERE id = 'ended'")
+	s.damage("UPDATE %s.tasks SET record = 'garbage' WHERE id = 'waits'")
+	final := func(id string) {
+		t.Helper()
+		_, err := s.store.Task(t.Context(), storage.Ref{Queue: "q", ID: id})
+		if !errors.Is(err, storage.ErrDamaged) || errors.Is(err, storage.ErrUnknown) {
+			t.Errorf("%s: got %v, want an ErrDamaged alone", id, err)
+		}
+	}
+	final("ended")
+	final("waits")
+	s.want("claimed", len(s.claim(1).Tasks), 0)
+	final("waits")
+}

@@ -58,7 +58,7 @@ func translate(err error) error {
 func translated(err error) bool {
 	return away(err) || errors.Is(err, storage.ErrClosed) ||
 		errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrNotEmpty) ||
-		errors.Is(err, errNewer)
+		errors.Is(err, storage.ErrDamaged) || errors.Is(err, errNewer)
 }
 
 // away reports whether an error says that the server did not answer.

@@ -56,7 +56,7 @@ func (s *Storage) read(ctx context.Context, ref storage.Ref) (t storage.Task, er
 	case r.Flags&newer != 0:
 		return t, errNewer
 	case r.State == engine.Damaged:
-		return t, errDamaged
+		return t, storage.ErrDamaged
 	}
 	t = r.task()
 	t.Stack, t.Result, t.Progress, t.Checkpoint = string(stack), result, progress, checkpoint

@@ -24,9 +24,6 @@ import (
 // none, and writes those of a record anew as they were. What an older client must not pass over
 // in a record is said by a flag of the task that it does not know.
 
-// errDamaged is a record that cannot be read.
-var errDamaged = errors.New("damaged record")
-
 // errNewer is a task that this version leaves to clients of a newer one.
 var errNewer = errors.New("a newer version of midge wrote this task, and can read it")
 
@@ -147,7 +144,7 @@ func (r *reader) take(n uint64) []byte {
 // are the same.
 func unpack(b []byte, like string) (sp engine.Spec, err error) {
 	if len(b) == 0 || b[0]&engine.IsRecord == 0 {
-		return sp, errDamaged
+		return sp, storage.ErrDamaged
 	}
 	flags := b[0]
 	r := reader{b: b[1:]}
@@ -185,14 +182,14 @@ func unpack(b []byte, like string) (sp engine.Spec, err error) {
 	if flags&engine.RecordCursor != 0 {
 		sp.Cursor = &storage.Cursor{}
 		if err := json.Unmarshal(r.bytes(), sp.Cursor); err != nil {
-			return sp, fmt.Errorf("%w: %w", errDamaged, err)
+			return sp, fmt.Errorf("%w: %w", storage.ErrDamaged, err)
 		}
 	}
 	if flags&engine.RecordParts != 0 {
 		sp.Rest = r.bytes()
 	}
 	if r.bad || sp.Kind == "" {
-		return sp, errDamaged
+		return sp, storage.ErrDamaged
 	}
 	sp.Payload = r.b
 	return sp, nil
@@ -220,7 +217,7 @@ func unpackPast(b []byte, version int64) (p engine.Past, err error) {
 		return engine.Past{Created: version}, nil
 	}
 	if len(b) < 8 {
-		return p, errDamaged
+		return p, storage.ErrDamaged
 	}
 	p.Created = int64(binary.BigEndian.Uint64(b))
 	r := reader{b: b[8:]}
@@ -235,7 +232,7 @@ func unpackPast(b []byte, version int64) (p engine.Past, err error) {
 	if r.bad || p.Retries < 0 || p.Retries > most || p.Crashes < 0 || p.Crashes > most ||
 		p.Snoozes < 0 || p.Snoozes > most || !isMoment(p.Created) || !isMoment(p.SnoozedSince) ||
 		p.Reason != storage.CleanText(p.Reason, storage.MaxReason) {
-		return p, errDamaged
+		return p, storage.ErrDamaged
 	}
 	return p, nil
 }

@@ -61,10 +61,10 @@ func FuzzUnpack(f *testing.F) {
 	}
 	f.Add([]byte("garbage"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if _, err := unpack(b, ""); err != nil && !errors.Is(err, errDamaged) {
+		if _, err := unpack(b, ""); err != nil && !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("got %v, want a damaged record", err)
 		}
-		if _, err := unpackPast(b, 1); err != nil && !errors.Is(err, errDamaged) {
+		if _, err := unpackPast(b, 1); err != nil && !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("got %v, want a damaged record", err)
 		}
 	})

@@ -38,7 +38,7 @@ const (
 	inEnded
 )
 
-// decode fills a row from its past and its record, and gives errDamaged for a row that no step
+// decode fills a row from its past and its record, and gives storage.ErrDamaged for a row that no step
 // has written. The row keeps memory of the record alone.
 func (r *row) decode(pastBytes, record []byte) (err error) {
 	if r.Past, err = unpackPast(pastBytes, r.Version); err != nil {
@@ -56,10 +56,10 @@ func (r *row) decode(pastBytes, record []byte) (err error) {
 	// The limit at its insert may have been higher than that of today.
 	limits := storage.Limits{MaxPayload: storage.MaxPayloadCap}
 	if err = storage.CheckInsert(limits, &in); err != nil {
-		return fmt.Errorf("%w: %w", errDamaged, err)
+		return fmt.Errorf("%w: %w", storage.ErrDamaged, err)
 	}
 	if (r.State == engine.Cursor) != (sp.Cursor != nil) || r.Version <= 0 || !isMoment(r.Version) {
-		return errDamaged
+		return storage.ErrDamaged
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func unpackAttempts(b []byte) ([]storage.Attempt, error) {
 	}
 	var attempts []storage.Attempt
 	if err := json.Unmarshal(b, &attempts); err != nil {
-		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+		return nil, fmt.Errorf("%w: %w", storage.ErrDamaged, err)
 	}
 	return attempts, nil
 }

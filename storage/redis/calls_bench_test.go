@@ -146,7 +146,7 @@ func (c *benchCalls) claims(calls, most int) []claimCall {
 		all = append(all, claimCall{storage.ClaimRequest{
 			Call: c.call(0), Token: storage.NewToken(), Runner: "host.example-1234-0f0f0f0f",
 			Queues: queues, Start: most, Suspect: true, Lease: time.Minute,
-		}, ask{&group{queues}, 0, most, most, give}})
+		}, ask{&group{queues: queues}, 0, most, most, give}})
 	}
 	return all
 }

@@ -18,6 +18,16 @@ const claimQueues = 64
 // one slot.
 type group struct {
 	queues []storage.ClaimQueue
+	index  int   // among all groups of the claim
+	places []int // of the queues among all of the group; nil where none was left out
+}
+
+// place is that of the i-th queue among all of the group.
+func (g *group) place(i int) int {
+	if g.places == nil {
+		return i
+	}
+	return g.places[i]
 }
 
 // Claim maintains the queues named and takes tasks from them. On one Redis one script
@@ -40,13 +50,10 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 
 func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage.Claimed, error) {
 	since := s.wake.since(served(req.Queues))
-	sound, again := s.unsound.sort(req.Queues)
-	groups := s.groups(sound)
-	for _, q := range again {
-		groups = append(groups, &group{queues: []storage.ClaimQueue{q}})
-	}
-	c := claiming{storage: s, req: req, left: req.Most(), start: req.Start}
+	groups := s.groups(req.Queues)
+	c := claiming{storage: s, req: req, left: req.Most(), start: req.Start, groups: len(groups)}
 	c.Since = since
+	groups = s.unsound.sort(groups)
 	var err error
 	if s.cluster && len(groups) > 1 {
 		err = c.share(ctx, groups)
@@ -85,7 +92,7 @@ func (s *Storage) groups(queues []storage.ClaimQueue) []*group {
 		slot := s.slot(q.Name)
 		g := open[slot]
 		if g == nil || len(g.queues) == claimQueues {
-			g = &group{}
+			g = &group{index: len(groups)}
 			open[slot] = g
 			groups = append(groups, g)
 		}
@@ -100,6 +107,7 @@ type claiming struct {
 
 	storage *Storage
 	req     *storage.ClaimRequest
+	groups  int // of its queues, unsound ones included
 	left    int // how many may still be taken
 	start   int // how many of them start
 	suspect bool
@@ -137,7 +145,7 @@ const (
 // turns asks one group after the other, each for all that is left.
 func (c *claiming) turns(ctx context.Context, groups []*group) error {
 	for i, g := range groups {
-		a := ask{g, i, c.left, min(c.start, c.left), leave}
+		a := ask{g, g.index, c.left, min(c.start, c.left), leave}
 		if c.req.Suspect && !c.suspect {
 			a.suspect = give
 		}

@@ -31,7 +31,8 @@
 //	                         checkpoint, a payload over 4 KiB
 //	midge:{mail}:unique      hash: unique key -> holder, and the end of a window
 //	midge:{mail}:windows     sorted set: unique key by the end of its window
-//	midge:{mail}:damaged     hash: id -> record that could not be read
+//	midge:{mail}:damaged     hash: id -> record that could not be read, or member of a set
+//	                         or of the line that has no record -> ""
 //	midge:{mail}:lanes       hash: lane -> number and outcome of its last call
 //	midge:{mail}:opened      sorted set: lane by when it was opened
 //	midge:{mail}:wake        channel: wake-ups ("w" work, "c" a cancel or settings)

@@ -151,7 +151,7 @@ func TestTheShortClaimLeavesWhatIsNotPlain(t *testing.T) {
 			before := server.Dump()
 			req := storage.ClaimRequest{Call: callOf(2), Runner: "r", Lease: time.Minute}
 			for _, queues := range [][]storage.ClaimQueue{{{Name: "mail"}}, {{Name: "bulk"}, {Name: "mail"}}} {
-				sc, keys, args := s.grabArgs(&req, ask{group: &group{queues}, most: 10, start: 10})
+				sc, keys, args := s.grabArgs(&req, ask{group: &group{queues: queues}, most: 10, start: 10})
 				reply, err := sc.run(t.Context(), s.client, keys, args...)
 				if after := server.Dump(); err == nil || after != before {
 					t.Errorf("got %q, %v, and\n%s\nwas\n%s", reply, err, after, before)

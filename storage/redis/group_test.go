@@ -260,3 +260,40 @@ func TestATaskWhoseLeaseIsDamagedIsRecovered(t *testing.T) {
 		t.Errorf("%d tasks of %d were claimed again, the one whose lease was damaged: %t", len(seen), tasks, seen[held.Tasks[0].ID])
 	}
 }
+
+// TestATaskOfAnyNameKeepsItsRank in the claim of its group: also one that is named as Lua code
+// might name a count.
+func TestATaskOfAnyNameKeepsItsRank(t *testing.T) {
+	s, server := openMini(t)
+	now := time.Now()
+	server.SetTime(now)
+	want := []string{"a", "n", "b", "c", "d"}
+	for _, id := range want {
+		if _, err := s.Apply(t.Context(), storage.Call{}, insertOf("mail", id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	req := asking(callOf(1), len(want), "mail")
+	req.Lease = time.Minute
+	c, err := s.claim(t.Context(), &req)
+	if err != nil || len(c.Fences) != len(want) {
+		t.Fatalf("claimed %d, %v, want %d", len(c.Fences), err, len(want))
+	}
+	var x storage.ExtendRequest
+	for _, f := range slices.Backward(c.Fences) {
+		x.Leases = append(x.Leases, storage.Extension{Fence: f, For: time.Minute})
+	}
+	if _, err := s.Extend(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	server.SetTime(now.Add(2 * time.Minute))
+	req = asking(callOf(2), len(want), "mail")
+	c, err = s.claim(t.Context(), &req)
+	var got []string
+	for i := range c.Tasks {
+		got = append(got, c.Tasks[i].ID)
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("recovered in the order %q, %v, want %q", got, err, want)
+	}
+}

@@ -9,7 +9,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Task reads one task, in one script call. [storage.ErrNotFound] where there is none.
+// Task reads one task, in one script call. [storage.ErrNotFound] where there is none,
+// [storage.ErrDamaged] where its record cannot be read or was set apart.
 func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	var none storage.Task
 	if err := storage.CheckRef(ref); err != nil {
@@ -35,7 +36,11 @@ func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, erro
 
 func (s *Storage) readTask(ref storage.Ref, v *reply) (storage.Task, error) {
 	t := storage.Task{Ref: ref}
-	f := found{letter: first(v.text()), score: v.number(), record: v.text(), lease: v.text()}
+	letter := first(v.text())
+	if letter == '!' {
+		return t, storage.ErrDamaged
+	}
+	f := found{letter: letter, score: v.number(), record: v.text(), lease: v.text()}
 	if v.bad {
 		return t, errReply
 	}

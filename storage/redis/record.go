@@ -3,7 +3,6 @@ package redis
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -48,9 +47,6 @@ const (
 	// rewriting a record stays cheap.
 	largePayload = 4 << 10
 )
-
-// errDamaged is a record, or what hangs on one, that cannot be read.
-var errDamaged = errors.New("damaged record")
 
 // encodings that take one byte in a record. Names begin with a letter or digit.
 var encodings = []string{"", "msgpack", "json"}
@@ -238,7 +234,7 @@ func (r *reader) string() string {
 }
 
 // readRecord fills t with what a record says. A payload of the side hash follows the
-// record. It gives errDamaged where the record cannot be read, t being of no use.
+// record. It gives storage.ErrDamaged where the record cannot be read, t being of no use.
 func readRecord(record string, t *storage.Task) error {
 	return readInto(record, t, func(payload string) []byte { return []byte(payload) })
 }
@@ -246,7 +242,7 @@ func readRecord(record string, t *storage.Task) error {
 // readInto is readRecord with a payload that keep copies.
 func readInto(record string, t *storage.Task, keep func(string) []byte) error {
 	if len(record) < headerSize || record[0] != format {
-		return errDamaged
+		return storage.ErrDamaged
 	}
 	r := reader{rest: record[1:]}
 	flags, more := byte(r.number(1)), byte(r.number(1))
@@ -278,7 +274,7 @@ func readInto(record string, t *storage.Task, keep func(string) []byte) error {
 	t.Encoding = unpackEncoding(r.text(int(encoding)))
 	r.headers(int(headers), t)
 	if r.bad || int64(len(r.rest)) != payload {
-		return errDamaged
+		return storage.ErrDamaged
 	}
 	if payload > 0 {
 		t.Payload = keep(r.rest)
@@ -410,7 +406,7 @@ func readLease(packed string) (lease, error) {
 	}
 	l.started, l.asked, l.runner = flags&leaseStarted != 0, flags&leaseAsked != 0, r.rest
 	if r.bad {
-		return lease{}, errDamaged
+		return lease{}, storage.ErrDamaged
 	}
 	return l, nil
 }

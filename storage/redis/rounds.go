@@ -28,7 +28,7 @@ func (c *claiming) share(ctx context.Context, groups []*group) error {
 	}
 	c.remains = false
 	for i, g := range groups {
-		a := ask{g, len(groups) + i, c.left, min(c.start, c.left), leave}
+		a := ask{g, c.groups + g.index, c.left, min(c.start, c.left), leave}
 		if repeated { // give what the first try took here, and no more
 			a.most, a.start = 0, 0
 		} else if !c.asksAgain(&a, answers[i]) {
@@ -67,7 +67,7 @@ func (g *group) less(gave *claimAnswer) (rest *group, full int) {
 	for i := range gave.damaged {
 		took[gave.damaged[i].queue]++
 	}
-	rest = &group{queues: slices.Clone(g.queues)}
+	rest = &group{queues: slices.Clone(g.queues), index: g.index, places: g.places}
 	for i := range rest.queues {
 		q := &rest.queues[i]
 		if q.Max > 0 {
@@ -87,7 +87,7 @@ func (c *claiming) shares(groups []*group) []ask {
 	left, starting := c.start, 0
 	for i, g := range groups {
 		most := (c.req.Most() + len(groups) - 1 - i) / len(groups)
-		asks[i] = ask{g, i, most, min(left, most), leave}
+		asks[i] = ask{g, g.index, most, min(left, most), leave}
 		if c.req.Suspect {
 			asks[i].suspect = tell
 		}

@@ -15,8 +15,15 @@ import (
 // spoil each script call that names others too, so that claims leave it alone but for a try
 // now and then. Describe tells of it.
 type unsound struct {
-	mu     sync.Mutex // guards queues
+	mu     sync.Mutex // guards what follows
 	queues map[string]unsoundness
+	split  map[splitCall]uint64 // the numbers of calls whose queues were asked one by one
+}
+
+// splitCall is a script call of a claim: on which lane, and its index in the lane field.
+type splitCall struct {
+	lane  [16]byte
+	index int
 }
 
 type unsoundness struct {
@@ -27,23 +34,58 @@ type unsoundness struct {
 // unsoundAgain is how long a damaged queue is left alone.
 const unsoundAgain = 30 * time.Second
 
-// sort gives the queues that are sound, and those to be tried again. It leaves out the others.
-func (u *unsound) sort(queues []storage.ClaimQueue) (sound, again []storage.ClaimQueue) {
+// sort gives the groups without queues that are unsound, and each of those by itself that is to
+// be tried again. Whatever is left out, a group keeps its index and its queues their places, so
+// that a repeat asks as the first try did.
+func (u *unsound) sort(groups []*group) []*group {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.queues) == 0 {
-		return queues, nil
+		return groups
 	}
-	for _, q := range queues {
-		is, damaged := u.queues[q.Name]
-		switch {
-		case !damaged:
-			sound = append(sound, q)
-		case !time.Now().Before(is.again):
-			again = append(again, q)
+	var sound, again []*group
+	for _, g := range groups {
+		rest := &group{index: g.index}
+		for i, q := range g.queues {
+			is, damaged := u.queues[q.Name]
+			switch {
+			case !damaged:
+				rest.queues, rest.places = append(rest.queues, q), append(rest.places, i)
+			case !time.Now().Before(is.again):
+				again = append(again, g.only(i))
+			}
+		}
+		if len(rest.queues) > 0 {
+			sound = append(sound, rest)
 		}
 	}
-	return sound, again
+	return append(sound, again...)
+}
+
+// only is the i-th queue of a group, asked by itself.
+func (g *group) only(i int) *group {
+	return &group{queues: g.queues[i : i+1], index: apartIndex(g.index, g.place(i))}
+}
+
+// mostSplit bounds what is known of calls: the lane of each is left sooner or later.
+const mostSplit = 1000
+
+// splits notes that the queues of a script call are asked one by one.
+func (u *unsound) splits(call storage.Call, index int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.split == nil || len(u.split) == mostSplit {
+		u.split = make(map[splitCall]uint64)
+	}
+	u.split[splitCall{call.Lane.ID, index}] = call.Seq
+}
+
+// wasSplit reports whether that is a repeat of such a call.
+func (u *unsound) wasSplit(call storage.Call, index int) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	seq, known := u.split[splitCall{call.Lane.ID, index}]
+	return known && seq == call.Seq && !call.IsZero()
 }
 
 func (u *unsound) note(queue, why string) {
@@ -77,10 +119,14 @@ func (u *unsound) warnings() []string {
 // askSound is askFor where a queue of the group may be damaged: that one gives nothing, and
 // costs the others a call for each.
 func (s *Storage) askSound(ctx context.Context, req *storage.ClaimRequest, a ask) (*claimAnswer, error) {
+	if s.unsound.wasSplit(req.Call, a.index) {
+		return s.askEach(ctx, req, a)
+	}
 	answer, err := s.askFor(ctx, req, a)
 	queues := a.group.queues
 	switch {
 	case len(queues) > 1 && spoiled(err):
+		s.unsound.splits(req.Call, a.index)
 		return s.askEach(ctx, req, a)
 	case spoiled(err):
 		s.unsound.note(queues[0].Name, s.inspect(ctx, queues[0].Name, err))
@@ -94,10 +140,10 @@ func (s *Storage) askSound(ctx context.Context, req *storage.ClaimRequest, a ask
 // askEach asks the queues of a group one after the other.
 func (s *Storage) askEach(ctx context.Context, req *storage.ClaimRequest, a ask) (*claimAnswer, error) {
 	all := &claimAnswer{}
-	for i, q := range a.group.queues {
+	for i := range a.group.queues {
 		one := a
-		one.group = &group{queues: []storage.ClaimQueue{q}}
-		one.index = apartIndex(a.index, i)
+		one.group = a.group.only(i)
+		one.index = apartIndex(a.index, a.group.place(i))
 		one.most, one.start = a.most-all.taken, max(a.start-all.taken, 0)
 		if all.suspect {
 			one.suspect = leave

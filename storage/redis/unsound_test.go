@@ -1,12 +1,15 @@
 package redis_test
 
 import (
+	"bytes"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/redis"
 )
@@ -82,5 +85,128 @@ func TestADamagedQueueIsNamed(t *testing.T) {
 	stats, err := store.Stats(t.Context(), "one", "two", "three")
 	if err != nil || stats[0].Damaged+stats[2].Damaged != 0 || stats[1].Damaged != 2 {
 		t.Errorf("got %+v, %v, want two keys damaged in the second queue", stats, err)
+	}
+}
+
+// TestADamagedTaskIsAFinalError for whoever reads it, set apart or not.
+func TestADamagedTaskIsAFinalError(t *testing.T) {
+	server := miniredis.RunT(t)
+	store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	session := storage.NewSession(store, 0)
+	in := insertOf("a")
+	if _, err := session.Apply(t.Context(), storage.Tx{Inserts: []storage.Insert{in}}); err != nil {
+		t.Fatal(err)
+	}
+	server.HSet("midge:{"+in.Ref.Queue+"}:tasks", "a", "garbage")
+	for _, when := range []string{"where it stands", "set apart"} {
+		_, err := store.Task(t.Context(), in.Ref)
+		if !errors.Is(err, storage.ErrDamaged) || errors.Is(err, storage.ErrUnknown) {
+			t.Errorf("%s: got %v, want an ErrDamaged alone", when, err)
+		}
+		if claimed, err := session.Claim(t.Context(), claimOf(1)); err != nil || len(claimed.Tasks) > 0 {
+			t.Errorf("claimed %v, %v, want none", claimed.Tasks, err)
+		}
+	}
+}
+
+// TestARepeatBesideADamagedQueueClaimsNothingAnew: a queue turns out to be damaged, and the reply
+// for one of the others is lost. The repeat gives what the first try claimed.
+func TestARepeatBesideADamagedQueueClaimsNothingAnew(t *testing.T) {
+	server := miniredis.RunT(t)
+	proxy := testserver.NewProxy(t, server.Addr())
+	store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + proxy.Addr()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	queues := []string{"one", "two", "three"}
+	var txs []storage.Tx
+	req := claimOf(10)
+	req.Queues = nil
+	for _, queue := range queues {
+		for _, id := range []string{"a", "b"} {
+			in := insertOf(id)
+			in.Ref.Queue = queue
+			txs = append(txs, storage.Tx{Inserts: []storage.Insert{in}})
+		}
+		req.Queues = append(req.Queues, storage.ClaimQueue{Name: queue, Max: 1})
+	}
+	if _, err := storage.NewSession(store, 0).Apply(t.Context(), txs...); err != nil {
+		t.Fatal(err)
+	}
+	server.Del("midge:{one}:waiting")
+	if err := server.Set("midge:{one}:waiting", "x"); err != nil {
+		t.Fatal(err)
+	}
+	d, err := store.Describe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Token = storage.NewToken()
+	req.Call = storage.Call{Lane: storage.Lane{ID: storage.NewToken(), Opened: d.Now}, Seq: 1}
+	third := func(request []byte) bool {
+		return bytes.Contains(request, []byte("{three}")) && !bytes.Contains(request, []byte("{two}"))
+	}
+	lost := proxy.CutAfterRequest(third, -1) // its tries too
+	if _, err := store.Claim(t.Context(), req); !errors.Is(err, storage.ErrUnknown) {
+		t.Fatalf("got %v, want an unknown outcome", err)
+	}
+	lost.Release()
+	claimed, err := store.Claim(t.Context(), req)
+	var got []string
+	for _, task := range claimed.Tasks {
+		got = append(got, task.Ref.String())
+	}
+	if err != nil || !slices.Equal(got, []string{"two/a", "three/a"}) {
+		t.Errorf("the repeat gave %q, %v, want what the first try claimed", got, err)
+	}
+	for _, queue := range queues[1:] {
+		stats, err := store.Stats(t.Context(), queue)
+		if err != nil || stats[0].Pending != 1 {
+			t.Errorf("%s: %+v, %v, want one pending", queue, stats, err)
+		}
+	}
+}
+
+// TestWhatHasNoRecordIsCounted under its own name, whatever state it is in.
+func TestWhatHasNoRecordIsCounted(t *testing.T) {
+	for set, member := range map[string]string{
+		"scheduled": "garbage", "retry": "garbage", "waiting": "none", "line": "none", "leases": "none", "dead": "garbage",
+	} {
+		t.Run(set, func(t *testing.T) {
+			server := miniredis.RunT(t)
+			store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = store.Close() }()
+			session := storage.NewSession(store, 0)
+			in := insertOf("a")
+			if _, err := session.Apply(t.Context(), storage.Tx{Inserts: []storage.Insert{in}}); err != nil {
+				t.Fatal(err)
+			}
+			key := "midge:{" + in.Ref.Queue + "}:"
+			if set == "line" {
+				_, err = server.Push(key+set, member)
+			} else {
+				_, err = server.ZAdd(key+set, 1, member)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if _, err := session.Claim(t.Context(), claimOf(10)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stats, err := store.Stats(t.Context(), in.Ref.Queue)
+			if names, _ := server.HKeys(key + "damaged"); err != nil || stats[0].Damaged != 1 || !slices.Equal(names, []string{member}) {
+				t.Errorf("%d damaged, %q, %v, want %q", stats[0].Damaged, names, err, member)
+			}
+		})
 	}
 }

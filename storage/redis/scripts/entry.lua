@@ -289,12 +289,11 @@ local function die(q, e, h, reason)
   q.deaths = q.deaths + 1
 end
 
--- setapart puts a damaged record where it stops nobody.
+-- setapart puts a damaged record where it stops nobody. What stands in the set of a state and
+-- has no record is kept by its own name: it may have been that of a task, which nobody finds now.
 local function setapart(q, e)
-  if e.rec then
-    q.apart[#q.apart + 1] = e.id
-    q.apart[#q.apart + 1] = e.rec
-  end
+  q.apart[#q.apart + 1] = e.rec and e.id or e.member or e.id
+  q.apart[#q.apart + 1] = e.rec or ''
   if LIVE[e.st] then bump(q, 'deleted', 1) end
   if e.st == 'p' and e.lease then unlease(q, e) end
   gone(q, e)

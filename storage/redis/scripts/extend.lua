@@ -33,9 +33,10 @@ local function rankof(q, e)
   q.ranks = q.ranks or {}
   local ranks = q.ranks[e.group]
   if not ranks then
-    ranks = {n = 0}
+    local n = 0
+    ranks = {}
     for id in string.gmatch(call('HGET', q[CLAIMS], e.group) or '', '[^,]+') do
-      ranks[id], ranks.n = ranks.n, ranks.n + 1
+      ranks[id], n = n, n + 1
     end
     q.ranks[e.group] = ranks
   end

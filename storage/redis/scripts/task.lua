@@ -2,13 +2,13 @@
 --
 -- KEYS  the keys of the queue (keys.go)
 -- ARGV  1 id
--- Returns  nothing where there is none, else {letter of its state, score in it, record,
+-- Returns  nothing where there is none, {"!"} where it was set apart, else {letter of its state, score in it, record,
 --       lease or "", then what hangs on it in the order of KINDS, nil where nothing}
 
 local q = openall(1)[1]
 local id = ARGV[1]
 local e = load(q, id)
-if not e.st or not e.rec then return {} end
+if not e.st or not e.rec then return call('HGET', q[DAMAGED], id) and {'!'} or {} end
 local fields = {}
 for i, kind in ipairs(KINDS) do fields[i] = kind .. id end
 local aside = call('HMGET', q[SIDE], unpack(fields))
