@@ -163,14 +163,6 @@ func (r *Record) placed() storage.Placed {
 	return storage.Placed{Ref: r.Ref, Version: r.Version, State: r.State.Public()}
 }
 
-// dueAt is when a scheduled or retried task is due, else 0.
-func (r *Record) dueAt() int64 {
-	if r.State == Scheduled || r.State == Retry {
-		return r.Sort
-	}
-	return 0
-}
-
 // touch notes that parts of r were written.
 func (r *Record) touch(parts Parts) {
 	r.Touched |= parts

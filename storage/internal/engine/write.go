@@ -107,16 +107,15 @@ func (s *Step) changeState(r *Record, ch *storage.Change) {
 	}
 }
 
-// reschedule puts r into scheduled or retry, or into waiting where it is due now. A change
-// that names no moment leaves the one there is; only scheduled and retry have one.
+// reschedule puts r into scheduled or retry at the moment that a change names, or into waiting
+// where that has come. A change that names none leaves r where it is.
 func (s *Step) reschedule(r *Record, ch *storage.Change, to State) {
-	due := r.dueAt()
-	timed := due == 0 || ch.Delay != 0 || !ch.At.IsZero()
-	if timed {
-		due = s.due(ch.Delay, ch.At)
+	if ch.Delay == 0 && ch.At.IsZero() {
+		return
 	}
+	due := s.due(ch.Delay, ch.At)
 	switch {
-	case timed && due <= s.Now:
+	case due <= s.Now:
 		s.waitAtTail(r)
 	case r.State != to || due != r.Sort:
 		s.schedule(r, to, due)

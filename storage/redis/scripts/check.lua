@@ -4,8 +4,7 @@ local WIDTH = {c = 4, C = 5, f = 7, s = 6, r = 4, b = 7, x = 6, i = 6, k = 6, m 
 local SETTLES = {c = true, C = true, f = true, s = true, r = true, b = true, x = true}
 local FAILS = {f = true, b = true, x = true} -- those that the history tells of
 
--- Where a Change may lead, by state; see storage.CanChange.
-local CHANGES = {w = 'wsx', l = 'wsx', z = 'wsx', s = 'wsx', r = 'wsrx', d = '', u = 'u'}
+-- The states of tasks that have ended.
 local ENDED = {c = true, x = true, d = true}
 
 local queues = openall(tonumber(ARGV[1]))
@@ -128,22 +127,23 @@ end
 -- requeues reports whether a change is a requeue.
 local function requeues(a) return find(ARGV[a + 8], 'q', 1, true) ~= nil end
 
--- target gives the state that a change leads to; see storage.Change.Target. The moment of a
--- cursor is not one of the change.
+-- timed reports whether a change names a moment. That of a cursor is not one of the change.
+local function timed(a) return ARGV[a + 6] ~= '' and not find(ARGV[a + 8], 'c', 1, true) end
+
+-- target gives the state that a change leads to; see storage.Change.Target.
 local function target(st, a)
   if ARGV[a + 5] ~= '' then return ARGV[a + 5] end
-  if ARGV[a + 6] ~= '' and not find(ARGV[a + 8], 'c', 1, true) then return st == 'r' and 'r' or 's' end
+  if timed(a) then return st == 'r' and 'r' or 's' end
   return requeues(a) and 'w' or letter(st)
 end
 
 -- permitted reports whether a change may happen in a state; see storage.Change.Permitted.
 local function permitted(st, a)
+  local to, waits = ARGV[a + 5], find('wlzsr', st, 1, true)
   if requeues(a) then return ENDED[st] end
-  if st == 'p' or st == 'c' or st == 'x' then
-    return st ~= 'c' and ARGV[a + 5] == 'x' and ARGV[a + 4] == '' and ARGV[a + 7] == '' and ARGV[a + 8] == ''
-  end
-  local to = target(st, a)
-  return ARGV[a + 5] == '' and to == letter(st) or find(CHANGES[st], to, 1, true)
+  if to == 'x' then return waits or st == 'p' or st == 'x' end
+  if to == 'w' or timed(a) then return waits end
+  return waits or st == 'd' or st == 'u'
 end
 
 local function checkchange(a)
