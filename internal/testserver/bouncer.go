@@ -34,15 +34,7 @@ type PgBouncer struct {
 func Bouncer(t testing.TB, server *PostgresServer, config ...string) *PgBouncer {
 	t.Helper()
 	b, err := startBouncer(server, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := b.close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return b
+	return started(t, b, err)
 }
 
 // URL is where a client connects, as [PostgresServer.URL].
@@ -74,7 +66,7 @@ func startBouncer(server *PostgresServer, config []string) (*PgBouncer, error) {
 		err = b.launch(owner, path)
 	}
 	if err != nil {
-		return nil, errors.Join(err, b.close())
+		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
 }
@@ -144,8 +136,8 @@ func (b *PgBouncer) answers() bool {
 	return conn.Close(ctx) == nil
 }
 
-// close kills the process, which keeps nothing, and deletes its directory.
-func (b *PgBouncer) close() error {
+// Close kills the process, which keeps nothing, and deletes its directory.
+func (b *PgBouncer) Close() error {
 	if b.proc != nil && !b.proc.ended() {
 		_ = b.proc.kill()
 		<-b.proc.done

@@ -29,15 +29,7 @@ type RedisCluster struct {
 func Cluster(t testing.TB, config ...string) *RedisCluster {
 	t.Helper()
 	cluster, err := StartCluster(Options{Config: config})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return cluster
+	return started(t, cluster, err)
 }
 
 // StartCluster starts a cluster and returns when every node serves. The caller

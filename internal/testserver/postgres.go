@@ -62,15 +62,7 @@ func RequirePostgres(t testing.TB) {
 func Postgres(t testing.TB, options PostgresOptions) *PostgresServer {
 	t.Helper()
 	server, err := StartPostgres(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return server
+	return started(t, server, err)
 }
 
 // StartPostgres makes a fresh database in a fresh directory, starts a server on it and

@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"testing"
@@ -27,6 +28,20 @@ func Require(t testing.TB) {
 	if _, err := exec.LookPath(redisServer); err != nil {
 		t.Fatalf("%s is set: %v; make test installs it", EnvServers, err)
 	}
+}
+
+// started gives a server for the test, which closes it when it ends, or fails where it did not start.
+func started[S io.Closer](t testing.TB, server S, err error) S {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return server
 }
 
 // awaitLimit is how long [Await] and the servers' own conditions may take. It is

@@ -26,14 +26,7 @@ func Sentinel(t testing.TB) *Sentinels {
 		fmt.Sprintf("sentinel down-after-milliseconds %s 2000", MasterName),
 		fmt.Sprintf("sentinel failover-timeout %s 5000", MasterName),
 	}}, "--sentinel")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Sentinel.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
+	started(t, s.Sentinel, err)
 	s.AwaitInStep(t)
 	Await(t, "the sentinel knows the replica", func() bool {
 		known, err := s.Sentinel.Do("SENTINEL", "MASTERS")

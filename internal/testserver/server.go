@@ -57,15 +57,7 @@ type Server struct {
 func Redis(t testing.TB, config ...string) *Server {
 	t.Helper()
 	server, err := Start(Options{Config: config, Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return server
+	return started(t, server, err)
 }
 
 // Start starts a server and returns when it answers. The caller closes it.

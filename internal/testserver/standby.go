@@ -11,15 +11,7 @@ import (
 func Standby(t testing.TB, primary *PostgresServer) *PostgresServer {
 	t.Helper()
 	server, err := startPostgres(PostgresOptions{}, func(s *PostgresServer) error { return s.Follow(primary) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return server
+	return started(t, server, err)
 }
 
 // Follow makes the server a standby of another, at its own address: it is stopped, its
