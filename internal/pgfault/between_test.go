@@ -256,7 +256,7 @@ func TestATaskBetweenTwoLooks(t *testing.T) {
 	must(session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{{Fence: fence, Outcome: storage.Bury}}}))(t)
 	conn := connect(t, cfg.URL)
 	text := value[string](t, conn, "SELECT pg_get_functiondef(p.oid) FROM pg_proc p "+
-		"JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname = 'load'", cfg.Schema)
+		"JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname ~ '^load_[0-9]+$'", cfg.Schema)
 	at := strings.LastIndex(text[:strings.LastIndex(text, "RETURN QUERY")], "RETURN QUERY")
 	text = text[:at] + fmt.Sprintf("PERFORM pg_advisory_lock_shared(%d), pg_advisory_unlock_shared(%d);\n", gate, gate) + text[at:]
 	must(conn.Exec(t.Context(), strings.Replace(text, "lock_timeout TO '2s'", "lock_timeout TO '20s'", 1)))(t)

@@ -143,7 +143,7 @@ func (f *fleet) works(peers ...*peer) {
 				f.Fatal("it has ended")
 			default:
 			}
-			return p.count() > begin+1000
+			return p.count() > begin+500
 		})
 	}
 }

@@ -1,0 +1,8 @@
+-- again gives the tasks of a queue that a holder of a token has claimed, in the order of their claim.
+CREATE FUNCTION {schema}.again(q int4, holder bytea) RETURNS SETOF {schema}.tasks LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN QUERY
+	SELECT t.* FROM {schema}.tasks t
+	WHERE t.line IN (q * 16 + 4, q * 16 + 5) AND substr(t.lease, 1, 16) = substr(holder, 1, 16)
+	ORDER BY t.version;
+END $$;

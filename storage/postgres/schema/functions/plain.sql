@@ -1,0 +1,39 @@
+-- plain locks up to most tasks of a queue that wait and may be claimed by anybody, in their order:
+-- where low is given those before it first, and then those from a place on. It gives their
+-- places, as many as have room for their records; the bytes of these; how many it saw; and the
+-- last place behind the one from which it looked, 0 for none.
+CREATE FUNCTION {schema}.plain(
+	q int4, low int8, since int8, most int4, room int8, needed bool,
+	OUT cs tid[], OUT used int8, OUT seen int4, OUT last int8
+) LANGUAGE plpgsql AS $$
+BEGIN
+	cs := '{}';
+	used := 0;
+	seen := 0;
+	last := 0;
+	IF low IS NOT NULL THEN
+		SELECT coalesce(array_agg(x.c), '{}'), coalesce(sum(x.size), 0), count(*) INTO cs, used, seen
+		FROM (
+			SELECT t.ctid AS c, octet_length(t.record) AS size FROM {schema}.tasks t
+			WHERE t.line = q * 16 + 1 AND t.sort < low AND t.flags & {newer} = 0
+			ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED
+		) x;
+		IF used > room THEN
+			SELECT f.cs, f.used INTO cs, used FROM {schema}.fitting(cs, room, needed) f;
+		END IF;
+	END IF;
+	IF seen < most AND seen = cardinality(cs) THEN
+		SELECT cs || coalesce(array_agg(x.c), '{}'), used + coalesce(sum(x.size), 0), seen + count(*)::int4,
+			coalesce(max(x.sort), 0)
+		INTO cs, used, seen, last
+		FROM (
+			SELECT t.ctid AS c, t.sort, octet_length(t.record) AS size FROM {schema}.tasks t
+			WHERE t.line = q * 16 + 1 AND t.sort >= since AND t.flags & {newer} = 0
+			ORDER BY t.sort LIMIT most - seen FOR UPDATE SKIP LOCKED
+		) x;
+		IF used > room THEN
+			SELECT f.cs, f.used, CASE WHEN f.last >= since THEN f.last ELSE 0 END INTO cs, used, last
+			FROM {schema}.fitting(cs, room, needed) f;
+		END IF;
+	END IF;
+END $$;
