@@ -31,13 +31,7 @@ DECLARE
 	come int8 := {schema}.come(now);
 	base int8;
 	lane "char" := 'n';
-	s record; -- the queue that is looked at
-	p record; -- the places of what is picked there, and what was seen
-	o record; -- what is left of it
-	direct bool; -- it is picked where it stands, as it is due
-	take int4;
-	promoted int4;
-	got int4;
+	s record; -- of the queue that is looked at, and what is picked there
 	done int4 := 0;
 	room int8 := p_room;
 	suspect bool := false;
@@ -67,30 +61,31 @@ BEGIN
 		END IF;
 	END IF;
 	FOR i IN 1..cardinality(p_names) LOOP
-		SELECT x.* INTO s FROM {schema}.survey(p_names[i], now, p_lows[i], p_sinces[i]) x;
-		SELECT '{}'::tid[] AS cs, '{}'::int4[] AS was, 0::int8 AS used, 0 AS seen, 0::int8 AS last INTO p;
-		SELECT 0, false, 0, 0, numbers || int4send(coalesce(s.number, 0)), cancels OR s.asked IS TRUE
-		INTO take, direct, promoted, got, numbers, cancels;
+		SELECT x.*, false AS direct, 0 AS promoted, 0 AS take, '{}'::tid[] AS cs, '{}'::int4[] AS was, 0::int8 AS used,
+			0 AS seen, 0::int8 AS last, 0 AS got
+		INTO s FROM {schema}.survey(p_names[i], now, p_lows[i], p_sinces[i]) x;
+		numbers := numbers || int4send(coalesce(s.number, 0));
 		IF s.number IS NULL THEN
 			places := places || int8send(0);
 			CONTINUE;
 		END IF;
+		cancels := cancels OR s.asked;
 		IF lane = 'r' THEN
 			RETURN QUERY
 			SELECT (CASE WHEN t.queue = s.number THEN 't' ELSE 'd' END)::"char", i, t.id, t.version, t.sort, t.flags,
 				t.priority, t.past, t.record
 			FROM {schema}.again(s.number, p_holder) t;
 		ELSE
-			take := CASE WHEN s.held OR p_maxes[i] < 0 OR room <= 0 THEN 0
+			s.take := CASE WHEN s.held OR p_maxes[i] < 0 OR room <= 0 THEN 0
 				ELSE least(p_max - done, CASE WHEN p_maxes[i] = 0 THEN p_max ELSE p_maxes[i] END) END;
 			IF s.first <= come THEN
-				direct := take > 0 AND NOT s.prompts AND NOT s.suspects AND NOT s.early
+				s.direct := s.take > 0 AND NOT s.prompts AND NOT s.suspects AND NOT s.early
 					AND NOT {schema}.remains(s.number, p_froms[i], NULL, false, false)
-					AND {schema}.alike(s.number, p_sinces[i], come, greatest(p_batch, take));
+					AND {schema}.alike(s.number, p_sinces[i], come, greatest(p_batch, s.take));
 			END IF;
-			IF s.first <= come AND NOT direct THEN
+			IF s.first <= come AND NOT s.direct THEN
 				SELECT m.promoted, s.prompts OR m.prompts, s.suspects OR m.suspects, s.early OR m.promoted > 0, true
-				INTO promoted, s.prompts, s.suspects, s.early, changed -- they may stand before lows
+				INTO s.promoted, s.prompts, s.suspects, s.early, changed -- they may stand before lows
 				FROM {schema}.promote(s.number, now, come, p_batch) m;
 			END IF;
 			IF s.tick <= come THEN
@@ -100,52 +95,53 @@ BEGIN
 					t.priority, t.past, t.record
 				FROM {schema}.hide(s.number, now, come, p_batch) t;
 			END IF;
-			IF direct THEN
-				SELECT d.*, 0::int8 AS last INTO p
-				FROM {schema}.due(s.number, p_sinces[i], come, take, room, done = 0) d;
-			ELSIF take > 0 AND (done >= p_start OR NOT s.prompts AND NOT (s.suspects AND p_suspect AND NOT suspect)) THEN
-				SELECT w.*, '{}'::int4[] AS was INTO p
-				FROM {schema}.plain(s.number, CASE WHEN s.early THEN p_lows[i] END, p_froms[i], take, room, done = 0) w;
-			ELSIF take > 0 THEN
-				SELECT m.*, '{}'::int4[] AS was, 0::int8 AS last INTO p
-				FROM {schema}.mixed(s.number, take, p_start - done, p_suspect AND NOT suspect, room, done = 0) m;
-				suspect := suspect OR p.suspect;
+			IF s.direct THEN
+				SELECT d.cs, d.was, d.used, d.seen INTO s.cs, s.was, s.used, s.seen
+				FROM {schema}.due(s.number, p_sinces[i], come, s.take, room, done = 0) d;
+			ELSIF s.take > 0 AND (done >= p_start OR NOT s.prompts AND NOT (s.suspects AND p_suspect AND NOT suspect)) THEN
+				SELECT w.cs, w.used, w.seen, w.last INTO s.cs, s.used, s.seen, s.last
+				FROM {schema}.plain(s.number, CASE WHEN s.early THEN p_lows[i] END, p_froms[i], s.take, room, done = 0) w;
+			ELSIF s.take > 0 THEN
+				SELECT m.cs, m.used, m.seen, step.suspect OR m.suspect INTO s.cs, s.used, s.seen, suspect
+				FROM {schema}.mixed(s.number, s.take, p_start - done, p_suspect AND NOT suspect, room, done = 0) m;
 			END IF;
-			IF cardinality(p.cs) > 0 THEN
+			IF cardinality(s.cs) > 0 THEN
 				RETURN QUERY -- in the order of its places, in which the join finds it
 				UPDATE {schema}.tasks t
 				SET line = s.number * 16 + 4, sort = now + p_lease, lease = p_holder,
 					version = greatest(least(t.version, 4000000000000000000) + 1, base + done + k.n - 1),
 					flags = (t.flags & ~2::int2) | CASE WHEN done + k.n <= p_start THEN 2::int2 ELSE 0::int2 END,
 					past = CASE WHEN t.past = '' THEN int8send(t.version) ELSE t.past END
-				FROM unnest(p.cs) WITH ORDINALITY AS k (c, n) WHERE t.ctid = k.c
+				FROM unnest(s.cs) WITH ORDINALITY AS k (c, n) WHERE t.ctid = k.c
 				RETURNING (CASE WHEN t.queue = s.number THEN 't' ELSE 'd' END)::"char", i, t.id, t.version, t.sort, t.flags,
 					t.priority, t.past, t.record;
-				GET DIAGNOSTICS got = ROW_COUNT;
+				GET DIAGNOSTICS s.got = ROW_COUNT;
 				INSERT INTO {schema}.deltas (queue, waiting, pending, scheduled, retry)
-				SELECT s.number, cardinality(p.was) - got, got, -w.sixes, w.sixes - cardinality(p.was)
-				FROM cardinality(array_positions(p.was, 6)) AS w (sixes);
-				done := done + got;
-				room := room - p.used;
+				SELECT s.number, cardinality(s.was) - s.got, s.got, -w.sixes, w.sixes - cardinality(s.was)
+				FROM cardinality(array_positions(s.was, 6)) AS w (sixes);
+				done := done + s.got;
+				room := room - s.used;
 				changed := true;
 			END IF;
 		END IF;
 		IF NOT more AND p_max > 0 AND p_maxes[i] >= 0 AND NOT s.held
-				AND (lane = 'r' OR got >= take OR p.seen > got OR s.prompts OR s.suspects)
-				AND (p.seen > got OR {schema}.remains(s.number,
-					CASE WHEN lane = 'r' OR got >= take THEN greatest(p_froms[i], p.last) END,
-					CASE WHEN (lane = 'r' OR got >= take) AND p_lows[i] < p_froms[i] THEN p_lows[i] END,
+				AND (lane = 'r' OR s.got >= s.take OR s.seen > s.got OR s.prompts OR s.suspects)
+				AND (s.seen > s.got OR {schema}.remains(s.number,
+					CASE WHEN lane = 'r' OR s.got >= s.take THEN greatest(p_froms[i], s.last) END,
+					CASE WHEN (lane = 'r' OR s.got >= s.take) AND p_lows[i] < p_froms[i] THEN p_lows[i] END,
 					p_start > 0 AND (s.prompts OR s.suspects), p_suspect AND NOT suspect)) THEN
 			-- What a claim with room for it leaves is in somebody's transaction: later, then.
-			more := done > 0 OR take = 0 OR lane = 'r';
+			more := done > 0 OR s.take = 0 OR lane = 'r';
 			next := least(next, CASE WHEN NOT more THEN now + 100000 END);
 		END IF;
-		SELECT x.* INTO o FROM {schema}.outlook(s.number, now, come, p_sinces[i], least(s.first, s.tick),
-			promoted + done > 0 OR lane = 'r' OR s.first > come IS NOT FALSE, CASE WHEN s.held THEN s.held_until END) x;
-		next := least(next, o.next);
-		more := more OR o.more;
-		clean := clean AND o.clean;
-		places := places || int8send(p.last);
+		IF least(s.first, s.tick) <= come OR s.held AND s.held_until > 0 THEN
+			SELECT least(step.next, x.next), step.more OR x.more, step.clean AND x.clean INTO next, more, clean
+			FROM {schema}.outlook(s.number, now, come, p_sinces[i], least(s.first, s.tick),
+				s.promoted + done > 0 OR lane = 'r' OR s.first > come IS NOT FALSE, CASE WHEN s.held THEN s.held_until END) x;
+		ELSE
+			next := least(next, s.first, s.tick);
+		END IF;
+		places := places || int8send(s.last);
 	END LOOP;
 	IF come = 0 THEN -- nothing that is timed happens before the end of the wait
 		next := pg_sequence_last_value('{schema}.jumped'::regclass) + {jumpwait};
