@@ -188,7 +188,7 @@ func (b *bulk) row(in *storage.Insert) {
 		to = column64(to, now)
 	}
 	size := len(to)
-	to = packSpec(append(to, 0, 0, 0, 0), &sp)
+	to = packSpec(append(to, 0, 0, 0, 0), &sp, nil)
 	binary.BigEndian.PutUint32(to[size:], uint32(len(to)-size-4))
 	b.buf = to
 }

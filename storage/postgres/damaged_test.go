@@ -15,7 +15,7 @@ import (
 func FuzzRow(f *testing.F) {
 	for i, sp := range specs() {
 		past := engine.Past{Created: 1, Retries: i}
-		f.Add([]byte("id"), packSpec(nil, &sp), packPast(&past), make([]byte, i*tokenSize), []byte("[]"), int64(1), int64(1), int64(i),
+		f.Add([]byte("id"), packSpec(nil, &sp, nil), packPast(&past), make([]byte, i*tokenSize), []byte("[]"), int64(1), int64(1), int64(i),
 			int16(i+1), int16(i), int16(i), i > 2)
 	}
 	f.Add([]byte{255}, []byte("garbage"), []byte{1}, []byte{0}, []byte("null"), int64(-1), int64(-1), int64(-1),

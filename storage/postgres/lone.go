@@ -61,7 +61,7 @@ func (s *Storage) adding(call storage.Call, in *storage.Insert, queue int32, lou
 		text: "SELECT {schema}.add($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
 		args: []any{
 			call.Lane.ID[:], call.Lane.Opened.UnixMicro(), int64(call.Seq), queue, packID(in.Ref.ID),
-			int16(in.Priority), int16(marks(&sp)), packSpec(nil, &sp), s.notes.channel, note,
+			int16(in.Priority), int16(marks(&sp)), packSpec(nil, &sp, nil), s.notes.channel, note,
 		},
 		scan: one(at),
 	}

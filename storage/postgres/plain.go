@@ -213,7 +213,7 @@ func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32, at int64) int64
 		a.priorities = append(a.priorities, int16(in.Priority))
 		sp := engine.SpecOf(in)
 		a.marks = append(a.marks, int16(marks(&sp)))
-		a.records = append(a.records, packSpec(nil, &sp))
+		a.records = append(a.records, packSpec(nil, &sp, nil))
 	}
 	for k := range tx.Settles {
 		f := &tx.Settles[k].Fence

@@ -27,8 +27,8 @@ import (
 // errNewer is a task that this version leaves to clients of a newer one.
 var errNewer = errors.New("a newer version of midge wrote this task, and can read it")
 
-// packSpec writes a record behind b.
-func packSpec(b []byte, sp *engine.Spec) []byte {
+// packSpec writes a record behind b. The rest are parts that only newer versions know.
+func packSpec(b []byte, sp *engine.Spec, rest []byte) []byte {
 	begin := len(b)
 	b = slices.Grow(b, 32+len(sp.Kind)+len(sp.Encoding)+len(sp.Payload))
 	b = append(b, 0) // the flags
@@ -66,9 +66,9 @@ func packSpec(b []byte, sp *engine.Spec) []byte {
 		flags |= engine.RecordCursor
 		b = appendText(b, string(packCursor(sp.Cursor)))
 	}
-	if len(sp.Rest) > 0 {
+	if len(rest) > 0 {
 		flags |= engine.RecordParts
-		b = appendText(b, string(sp.Rest))
+		b = appendText(b, string(rest))
 	}
 	b[begin] = flags
 	return append(b, sp.Payload...)
@@ -140,11 +140,11 @@ func (r *reader) take(n uint64) []byte {
 	return b
 }
 
-// unpack reads a record. The payload shares its memory, and the kind that of like where they
-// are the same.
-func unpack(b []byte, like string) (sp engine.Spec, err error) {
+// unpack reads a record. The payload and the rest share its memory, and the kind that of like
+// where they are the same.
+func unpack(b []byte, like string) (sp engine.Spec, rest []byte, err error) {
 	if len(b) == 0 || b[0]&engine.IsRecord == 0 {
-		return sp, storage.ErrDamaged
+		return sp, nil, storage.ErrDamaged
 	}
 	flags := b[0]
 	r := reader{b: b[1:]}
@@ -182,17 +182,17 @@ func unpack(b []byte, like string) (sp engine.Spec, err error) {
 	if flags&engine.RecordCursor != 0 {
 		sp.Cursor = &storage.Cursor{}
 		if err := json.Unmarshal(r.bytes(), sp.Cursor); err != nil {
-			return sp, fmt.Errorf("%w: %w", storage.ErrDamaged, err)
+			return sp, nil, fmt.Errorf("%w: %w", storage.ErrDamaged, err)
 		}
 	}
 	if flags&engine.RecordParts != 0 {
-		sp.Rest = r.bytes()
+		rest = r.bytes()
 	}
 	if r.bad || sp.Kind == "" {
-		return sp, storage.ErrDamaged
+		return sp, nil, storage.ErrDamaged
 	}
 	sp.Payload = r.b
-	return sp, nil
+	return sp, rest, nil
 }
 
 // packPast writes a past: when it was created in eight bytes, as claim writes it, then what

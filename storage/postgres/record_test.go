@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"errors"
 	"reflect"
 	"testing"
@@ -25,18 +26,19 @@ func specs() []engine.Spec {
 			Kind: "k", Encoding: "ab", CrashLimit: 3,
 			Cursor: &storage.Cursor{Next: time.Unix(1, 0).UTC(), Declaration: `{"spec":"every 1h"}`},
 		},
-		{Kind: "k", Encoding: "raw", CrashLimit: 3, Keep: storage.Keep{UntilRead: true}, Rest: []byte{1, 2, 'h', 'i'}},
+		{Kind: "k", Encoding: "raw", CrashLimit: 3, Keep: storage.Keep{UntilRead: true}},
 	}
 }
 
 func TestRecordsReadAsWritten(t *testing.T) {
-	for _, want := range specs() {
-		got, err := unpack(packSpec(nil, &want), "")
+	for i, want := range specs() {
+		parts := []byte{1, 2, 'h', 'i'}[:4*(i%2)]
+		got, rest, err := unpack(packSpec(nil, &want, parts), "")
 		if len(got.Payload) == 0 {
 			got.Payload = nil
 		}
-		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		if err != nil || !reflect.DeepEqual(got, want) || !bytes.Equal(rest, parts) {
+			t.Errorf("got %+v, %x, %v, want %+v, %x", got, rest, err, want, parts)
 		}
 	}
 	for _, want := range []engine.Past{
@@ -57,11 +59,12 @@ func TestRecordsReadAsWritten(t *testing.T) {
 
 func FuzzUnpack(f *testing.F) {
 	for _, sp := range specs() {
-		f.Add(packSpec(nil, &sp))
+		f.Add(packSpec(nil, &sp, nil))
+		f.Add(packSpec(nil, &sp, []byte{1, 2, 'h', 'i'}))
 	}
 	f.Add([]byte("garbage"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if _, err := unpack(b, ""); err != nil && !errors.Is(err, storage.ErrDamaged) {
+		if _, _, err := unpack(b, ""); err != nil && !errors.Is(err, storage.ErrDamaged) {
 			t.Errorf("got %v, want a damaged record", err)
 		}
 		if _, err := unpackPast(b, 1); err != nil && !errors.Is(err, storage.ErrDamaged) {

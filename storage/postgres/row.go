@@ -19,7 +19,8 @@ type row struct {
 	engine.Record
 
 	was   origin
-	queue int32 // the number of its queue, once it is to be saved
+	queue int32  // the number of its queue, once it is to be saved
+	rest  []byte // the parts of its record that only newer versions know
 }
 
 // origin is where a row was when it was loaded.
@@ -44,7 +45,7 @@ func (r *row) decode(pastBytes, record []byte) (err error) {
 	if r.Past, err = unpackPast(pastBytes, r.Version); err != nil {
 		return err
 	}
-	if r.Spec, err = unpack(record, r.Kind); err != nil {
+	if r.Spec, r.rest, err = unpack(record, r.Kind); err != nil {
 		return err
 	}
 	sp := &r.Spec

@@ -156,7 +156,7 @@ func vectorsOf(all []*row, recorded func(*row) bool) vectors {
 		v.pasts = append(v.pasts, r.packPast())
 		record := []byte{}
 		if recorded(r) {
-			record = packSpec(nil, &r.Spec)
+			record = packSpec(nil, &r.Spec, r.rest)
 		}
 		v.records = append(v.records, record)
 		v.ats = append(v.ats, r.Ended)

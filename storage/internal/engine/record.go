@@ -50,9 +50,6 @@ type Spec struct {
 	Keep    storage.Keep
 	Unique  storage.Unique
 	Cursor  *storage.Cursor
-
-	// Rest are the parts of a packed record that only newer versions know.
-	Rest []byte
 }
 
 // Past is the history of a task in numbers, from its creation on.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"testing"
+	"unsafe"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -31,5 +32,13 @@ func TestNumbersStay(t *testing.T) {
 				t.Errorf("state %d: is not %s", n, s)
 			}
 		}
+	}
+}
+
+// TestRecordsAreSmall: the memory storage keeps millions of them, and 352 bytes is a size in
+// which Go allocates.
+func TestRecordsAreSmall(t *testing.T) {
+	if got := unsafe.Sizeof(Record{}); got > 352 {
+		t.Errorf("a record takes %d bytes, want at most 352", got)
 	}
 }
