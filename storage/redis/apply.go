@@ -34,7 +34,7 @@ type part struct {
 	bytes  int
 	id     identity
 	before string // lane of the part of the same call before it in its slot
-	short  bool   // it may go by a short script
+	short  bool   // it may go by a short way, and so may all parts of its call: they stay in order
 	args   []any  // the Txs, but for runs
 	units  []unit // what the Txs are, in the order of args
 	run    []run  // plain Txs that are not in args yet: all of them where it is plain
@@ -45,17 +45,6 @@ type part struct {
 	sent    bool // one of its tries may have been
 	spoiled bool // it did not happen, because another part spoiled their script call
 	of      *slotCall
-
-	one room
-}
-
-// room is what a part of one plain Tx needs, in the part itself.
-type room struct {
-	queue [1]string
-	unit  [1]unit
-	run   [1]run
-	tx    [1]int
-	items [2]string
 }
 
 // identity is that of a script call.
@@ -133,7 +122,6 @@ func (s *Storage) split(call storage.Call, txs []storage.Tx) (parts []*part, apa
 		p := open[slot]
 		if p == nil || p.grows != grows || p.ops+ops > p.most(tx) || p.bytes+bytes > partBytes {
 			p = &part{slot: slot, grows: grows, id: identityOf(call, len(parts))}
-			p.queues, p.units, p.run = p.one.queue[:0], p.one.unit[:0], p.one.run[:0]
 			parts = append(parts, p)
 			open[slot] = p
 		}
@@ -141,32 +129,17 @@ func (s *Storage) split(call storage.Call, txs []storage.Tx) (parts []*part, apa
 		p.ops += ops
 		p.bytes += bytes
 	}
+	short, before := true, make(map[int]string, 1)
 	for _, p := range parts {
 		p.finish(txs)
+		p.before, before[p.slot] = before[p.slot], p.id.lane
+		short = short && p.repeats() && (p.plain == insertRun && len(p.queues) == 1 ||
+			p.plain == completionRun && len(parts) == 1)
 	}
-	shorten(parts)
+	for _, p := range parts {
+		p.short = short
+	}
 	return parts, apart
-}
-
-// shorten lets the parts of a call in one slot go by short scripts where all of them may,
-// but for the first call of a lane, which those would leave to the general one anyway.
-// Such a script leaves some parts to the general one, and parts must stay in order: so
-// each looks whether the one before it has happened.
-func shorten(parts []*part) {
-	last := make(map[int]*part, 1)
-	long := make(map[int]bool)
-	for _, p := range parts {
-		p.before = ""
-		if l := last[p.slot]; l != nil {
-			p.before = l.id.lane
-			long[p.slot] = long[p.slot] || !p.repeats() // nothing remembers what happened
-		}
-		last[p.slot] = p
-		long[p.slot] = long[p.slot] || p.plain == "" || p.id.seq == 1
-	}
-	for _, p := range parts {
-		p.short = !long[p.slot]
-	}
 }
 
 // repeats reports whether the part may be sent again: its call has an identity.
@@ -320,8 +293,6 @@ func (p *part) addInsert(i int, txs []storage.Tx, scratch []byte) []byte {
 		r := run{letter: insertRun, queue: in.Ref.Queue, lead: string(record[:leadSize])}
 		if left := min(len(txs)-i, insertOps); last == 0 && len(p.units) == 0 && left > 1 {
 			r.txs, r.items = make([]int, 0, left), make([]string, 0, 2*left)
-		} else if last == 0 && len(p.units) == 0 {
-			r.txs, r.items = p.one.tx[:0], p.one.items[:0]
 		}
 		p.run = append(p.run, r)
 	}
@@ -378,16 +349,25 @@ func (r *run) append(args []any) []any {
 	return args
 }
 
-// append appends a part to the arguments of a script.
-func (p *part) append(args []any, to *script, s *scripts) []any {
-	args = append(p.id.append(args), &p.queues[0])
-	if to != &s.apply {
-		args = append(args, &p.before)
-	}
-	args = append(append(args, p.count), p.args...)
+// append appends a part to the arguments of apply.lua.
+func (p *part) append(args []any) []any {
+	args = append(append(p.id.append(args), &p.queues[0], p.count), p.args...)
 	if p.plain != "" {
 		for i := range p.run {
 			args = p.run[i].append(args)
+		}
+	}
+	return args
+}
+
+// appendInserts appends a part of plain inserts into one queue to the arguments of shortinsert.lua.
+func (p *part) appendInserts(args []any) []any {
+	args = append(p.id.append(args), &p.before, len(p.run))
+	for i := range p.run {
+		r := &p.run[i]
+		args = append(args, &r.lead, len(r.txs))
+		for j := range r.items {
+			args = append(args, &r.items[j])
 		}
 	}
 	return args

@@ -55,9 +55,7 @@ func newCalls(b *testing.B) *benchCalls {
 	b.Cleanup(func() { _ = store.Close() })
 	c := &benchCalls{B: b, store: store, lanes: make([]storage.Lane, 16)}
 	all := store.scripts
-	for _, sc := range []*script{
-		&all.apply, &all.claim, &all.grab, &all.glean, &all.enqueue, &all.insert, &all.complete, &all.finish,
-	} {
+	for _, sc := range []*script{&all.apply, &all.claim, &all.insert, &all.complete} {
 		if err := store.client.ScriptLoad(b.Context(), sc.source).Err(); err != nil {
 			b.Fatal(err)
 		}
@@ -155,8 +153,8 @@ func (c *benchCalls) claims(calls, most int) []claimCall {
 func (c *benchCalls) asks(claims []claimCall) []scriptCall {
 	calls := make([]scriptCall, len(claims))
 	for i := range claims {
-		sc, keys, args := c.store.grabArgs(&claims[i].req, claims[i].ask)
-		calls[i] = scriptCall{sc, keys, args}
+		keys, args := c.store.claimArgs(&claims[i].req, claims[i].ask)
+		calls[i] = scriptCall{&c.store.scripts.claim, keys, args}
 	}
 	return calls
 }
@@ -165,7 +163,8 @@ func (c *benchCalls) asks(claims []claimCall) []scriptCall {
 func (c *benchCalls) take(claims []claimCall, want int) [][]storage.Tx {
 	var all [][]storage.Tx
 	for i, reply := range c.do(c.asks(claims)) {
-		answer, err := c.store.readGrab(&claims[i].req, claims[i].ask, reply)
+		list, _ := reply.([]any)
+		answer, err := c.store.readClaim(&claims[i].req, claims[i].ask, list)
 		if err != nil {
 			c.Fatal(err)
 		}
@@ -217,16 +216,11 @@ func (c *benchCalls) complete(batch int) {
 
 func (c *benchCalls) empty() { c.measure(c.N, c.asks(c.claims(c.N, 8))) }
 
-// measure reports what calls cost the server for each of n, and that none of them had to
-// be left to a general script.
+// measure reports what calls cost the server for each of n.
 func (c *benchCalls) measure(n int, calls []scriptCall) {
 	script, server := c.spent()
 	c.ResetTimer()
-	for i, reply := range c.do(calls) {
-		if reply == nil {
-			c.Fatalf("call %d was left to the general script", i)
-		}
-	}
+	c.do(calls)
 	c.StopTimer()
 	scripts, servers := c.spent()
 	c.ReportMetric((scripts-script)/float64(n), "script-µs")

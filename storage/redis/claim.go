@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	goredis "github.com/redis/go-redis/v9"
-
 	"github.com/midgehq/midge/storage"
 )
 
@@ -206,19 +204,8 @@ func inPart(err error) error {
 	return fmt.Errorf("%w: a part of the call failed: %v", storage.ErrUnknown, err)
 }
 
-// askFor makes one script call, or another where the short script has left it.
+// askFor makes one script call.
 func (s *Storage) askFor(ctx context.Context, req *storage.ClaimRequest, a ask) (*claimAnswer, error) {
-	if s.grabs(req, a) {
-		sc, keys, args := s.grabArgs(req, a)
-		reply, err := sc.run(ctx, s.client, keys, args...)
-		if err == nil {
-			return s.readGrab(req, a, reply)
-		}
-		if !errors.Is(err, goredis.Nil) && !spoiled(err) {
-			return nil, err
-		}
-		s.calm.vain(a.group.queues)
-	}
 	keys, args := s.claimArgs(req, a)
 	list, err := s.scripts.claim.list(ctx, s.client, keys, args...)
 	if err != nil {
@@ -229,11 +216,10 @@ func (s *Storage) askFor(ctx context.Context, req *storage.ClaimRequest, a ask) 
 
 // claimArgs gives the keys and arguments of claim.lua.
 func (s *Storage) claimArgs(req *storage.ClaimRequest, a ask) (keys, args []any) {
-	args = make([]any, 0, 12+len(a.group.queues))
+	args = make([]any, 0, 10+len(a.group.queues))
 	args = append(args, len(a.group.queues))
 	args = append(args, laneArgs(req.Call, a.index)...)
-	args = append(args, req.Token[:], req.Runner, a.most, a.start, string(a.suspect), req.Lease.Microseconds(),
-		s.limits.DeadFor.Microseconds(), s.limits.DeadMax)
+	args = append(args, req.Token[:], req.Runner, a.most, a.start, string(a.suspect), req.Lease.Microseconds())
 	keys = make([]any, 0, block*len(a.group.queues))
 	for _, q := range a.group.queues {
 		keys = s.keys.of(q.Name, keys)
@@ -281,7 +267,6 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*clai
 	answer.suspect = v.number() == 1
 	for _, q := range a.group.queues {
 		h, last, ok := hauled(v.next())
-		s.calm.saw(q.Name, last == "b")
 		if last == "f" {
 			answer.forget = append(answer.forget, q.Name)
 		}
@@ -323,8 +308,7 @@ type haul struct {
 	info    reader // of each task, where they are not all alike
 	ids     string // with commas between
 	count   int
-	wide    int    // bytes of each length
-	lengths reader // of the records
+	lengths reader // of the records, in 4 bytes each
 	pieces  reply  // records, several in a text
 	records reader // those of the piece under way
 	ticks   reply  // id and record of each cursor
@@ -337,9 +321,9 @@ func hauled(part any) (h haul, last string, ok bool) {
 	}
 	list, ok := part.([]any)
 	r := values(list)
-	h = haul{info: reader{rest: r.text()}, ids: r.text(), wide: 4}
+	h = haul{info: reader{rest: r.text()}, ids: r.text()}
 	h.lengths.rest = r.text()
-	h.count = len(h.lengths.rest) / h.wide
+	h.count = len(h.lengths.rest) / 4
 	h.pieces, h.ticks = *r.sublist(), *r.sublist()
 	last = r.text()
 	return h, last, ok && !r.bad
@@ -364,7 +348,7 @@ func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, versi
 		}
 		c.Tasks = append(c.Tasks, storage.Task{Ref: fence.Ref})
 		t := &c.Tasks[len(c.Tasks)-1]
-		err := shared.readRecord(h.records.text(int(h.lengths.number(h.wide))), t)
+		err := shared.readRecord(h.records.text(int(h.lengths.number(4))), t)
 		if err != nil || storage.CheckRef(fence.Ref) != nil {
 			c.Tasks = c.Tasks[:len(c.Tasks)-1]
 			c.damaged = append(c.damaged, fenced{queue, fence.ID, packFence(&fence)})

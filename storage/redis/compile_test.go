@@ -7,6 +7,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
 )
 
 // TestEachScriptCompiles as it is sent: an error of the compiler, such as more than 200 local
@@ -23,7 +24,7 @@ func testCompiles(t *testing.T, address string) {
 	t.Helper()
 	client := goredis.NewClient(&goredis.Options{Addr: address})
 	defer func() { _ = client.Close() }()
-	all, err := loadScripts(nil)
+	all, err := loadScripts(nil, storage.Limits{}.WithDefaults(), true)
 	if err != nil {
 		t.Fatal(err)
 	}

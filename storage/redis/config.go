@@ -50,6 +50,8 @@ type Config struct {
 	// AllowEviction opens a Redis that may evict keys when it is full. Tasks can be
 	// lost then; without it such a Redis is refused.
 	AllowEviction bool
+
+	general bool // calls go by no short way of their scripts: for tests
 }
 
 const defaultPrefix = "midge"

@@ -7,10 +7,10 @@
 // one slot of a Cluster. Times are microseconds of the server's clock.
 //
 //	midge:{mail}:meta        hash: mark of the last step, ends of the order, pause, totals,
+//	                         soon, due and odd: when a short claim may be taken, see below,
 //	                         jumped: since when what is timed waits, or 0, clock: that of the
 //	                         last step where the mark is ahead of it, or 0, and
-//	                         awaited: a claim has looked since the last wake-up; and
-//	                         still: at which mark nothing was due, and until when
+//	                         awaited: a claim has looked since the last wake-up
 //	midge:{mail}:tasks       hash: id -> record (record.go), in whatever state
 //	midge:{mail}:line        list: id of a task of priority 0, in its turn, or a void entry
 //	midge:{mail}:voids       sorted set: id by the number up to which its entries are void
@@ -60,7 +60,7 @@
 // Most tasks have priority 0 and join its tail. They stand in a list, which costs half of
 // what a sorted set does. In waiting stand the others: those of another priority, and at
 // priority 0 those that were claimed and went back to the head. So claims take what waiting
-// has before the line (scores up to BEHIND in base.lua), then the line, then the rest of waiting.
+// has before the line (scores up to BEHIND in scripts.go), then the line, then the rest of waiting.
 //
 // The entries of the line are numbered: the last has the number tail in meta, and each push
 // adds one, so that the number of any other follows from its index. Cursors of pages tell it.
@@ -72,8 +72,7 @@
 // so that sizes are exact. A claim drops those that it meets, a few hundred a call, and says
 // where it is to be asked again; and a step that leaves more than 500 void, and most of
 // the line, behind sweeps the head: void entries go, and tasks move to waiting with their
-// numbers, which are their places there. While a queue has voids, grab.lua and
-// glean.lua leave it, and take.lua does where an entry that it would take is void.
+// numbers, which are their places there.
 //
 // # Steps
 //
@@ -87,21 +86,27 @@
 // past that of the last step notes that as jumped (jump.lua), and until the clock has gone on for
 // storage.JumpWait from there claims promote, recover, tick and sweep nothing in that queue.
 // The mark tells the clock of the last step, unless the clock was ahead before and is right
-// again: then the mark stays ahead, and a field of its own has the clock. The short scripts
+// again: then the mark stays ahead, and a field of its own has the clock. The short ways
 // leave the calls of both times to the general ones. Runners' heartbeats keep a clock of their
 // own.
 //
-// A script is run through from its beginning at every call: what the general ones set up
-// costs Redis as much as forty small commands. So what most calls come to has scripts of
-// its own, with a few keys. Inserts of many callers one by one (enqueue.lua), calls of many
-// inserts (insert.lua), completions in one queue (finish.lua) and in several (complete.lua)
-// leave what is out of the ordinary to apply.lua, in a second call. Claims from one calm
-// queue, in which plain tasks wait or are pending and nothing else is, have grab.lua, and
-// those from several glean.lua: they are tried where the claims before found the queues calm,
-// and leave what they find otherwise to claim.lua, in a second call too. That has a short way
-// of its own for queues in which nothing is due but scheduled tasks (take.lua).
+// A script is run through from its beginning at every call: what the general ways set up costs
+// Redis as much as forty small commands. So each hot verb has a short way for what most calls come
+// to: plain inserts into one queue (shortinsert.lua), plain completions (shortcomplete.lua), and
+// claims of plain tasks from queues in which nothing is due (shortclaim.lua). Where that meets
+// anything else it has written nothing, and the general way follows: of a claim in the same script,
+// of inserts and completions in a second call of apply.lua. A test can switch the short ways off.
 //
-// What joins waiting rings on the queue's channel. Inserts by the short scripts ring once:
+// Two numbers of a queue, which each step keeps, say when a claim may go the short way. soon is a
+// lower bound of all moments of the queue: when a task falls due, a lease ends, a task or a window
+// expires, a cursor ticks. It is 0 where nobody knows, and while the queue is paused or waits after
+// a jump. A general claim that finds it past maintains the queue, in a step of its own before it
+// takes tasks, and finds out anew. odd grows with each suspect that joins the queue: once there was
+// one, a claim that wants suspects looks where the first of them stands, and goes the short way if
+// others come before. With soon goes due, the moment of the next task or cursor alone, which a
+// claim tells its caller. Scheduled, retried, kept and dead tasks cost the short way nothing.
+//
+// What joins waiting rings on the queue's channel. Inserts by the short way ring once:
 // the first after a claim does, and those after it find that awaited is 0, for whoever sleeps
 // has been woken and not looked yet. A claim sets it, whether it finds anything or not.
 //
@@ -119,10 +124,9 @@
 //	verb         round trips   commands           complexity
 //	Apply        1 a flush     n/250 or n/40      O(n log N); the first to a queue, and
 //	                                              each minute, 1 and 1 more; 1 and 1 more
-//	                                              too where a short script leaves it
+//	                                              too where a short way leaves it
 //	Claim        1             1 per 64 queues    O(n log N), and at most 100 of maintenance
-//	  Cluster    1 or 2        1 or 2 per slot    and 64 queues; 1 and 1 more where a
-//	                                              queue is calm no longer
+//	  Cluster    1 or 2        1 or 2 per slot    and 64 queues
 //	Extend       2             n/200 and 1        O(n log N); the second is the heartbeat
 //	Wait         0             0                  one connection listens for all queues
 //	Task         1             1                  O(log N)
@@ -134,7 +138,7 @@
 //
 // Redis keeps a processor busy for about 15 µs with the script of one insert, 20 µs with
 // that of one completion or a claim of one task, and 12 µs with a claim that finds nothing;
-// with those from twenty calm queues 100 µs more, and 300 µs where one is not calm.
+// with those from twenty queues 100 µs more, and 300 µs where something is due.
 // The network takes about as much again where calls do not come in pipelines. Eight tasks at
 // once take 6 µs each to claim and 4 µs to complete; in batches of 250 it is 2 to 3 µs a
 // task inserted and 3 to 4 µs a task claimed and completed. One that falls due takes 3 µs more;

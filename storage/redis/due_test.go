@@ -97,7 +97,13 @@ func TestTheSameMomentKeepsTheOrderOfSteps(t *testing.T) {
 	}
 	j.at(time.Minute)
 	c := j.want("due", j.claim("bulk"), "z", "y", "m", "x", "retry", "a", "b", "c", "moved")
-	j.s.limits.DeadMax = 5
+	limits := j.s.limits
+	limits.DeadMax = 5
+	scripts, err := loadScripts(nil, limits, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.s.scripts = scripts
 	var bury storage.Tx
 	for _, f := range c.Fences[:8] {
 		bury.Settles = append(bury.Settles, storage.Settle{Fence: f, Outcome: storage.Bury})

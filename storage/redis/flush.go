@@ -91,8 +91,8 @@ func partsOf(calls []*slotCall) []*part {
 	return parts
 }
 
-// flushTogether carries out parts of one slot in one pipeline, and by the general script those that a
-// short one has left or was spoiled by.
+// flushTogether carries out parts of one slot in one pipeline, and by apply.lua those that a short way
+// has left or was spoiled by.
 func (s *Storage) flushTogether(ctx context.Context, parts []*part) {
 	invocations := invocationsOf(parts)
 	for _, inv := range invocations {
@@ -109,7 +109,7 @@ func (s *Storage) flushTogether(ctx context.Context, parts []*part) {
 	}
 	s.invoke(ctx, left)
 	for _, inv := range invocations {
-		s.hand(inv)
+		inv.hand()
 	}
 }
 
@@ -125,7 +125,7 @@ func (s *Storage) flushApart(ctx context.Context, _ int, calls []*slotCall) {
 			}
 			s.invoke(ctx, invocations)
 			for _, inv := range invocations {
-				s.hand(inv)
+				inv.hand()
 			}
 		})
 	}

@@ -14,8 +14,14 @@ import (
 // openMini opens a storage on a Redis in the process.
 func openMini(t *testing.T) (*Storage, *miniredis.Miniredis) {
 	t.Helper()
+	return openMiniBy(t, false)
+}
+
+// openMiniBy is openMini by the general ways of the scripts alone, or not.
+func openMiniBy(t *testing.T, general bool) (*Storage, *miniredis.Miniredis) {
+	t.Helper()
 	server := miniredis.RunT(t)
-	s, err := Open(t.Context(), Config{URL: "redis://" + server.Addr()})
+	s, err := Open(t.Context(), Config{URL: "redis://" + server.Addr(), general: general})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -184,18 +184,20 @@ func TestACompletionInTwoCallsOfOneFlushHappensOnce(t *testing.T) {
 }
 
 // TestWhatIsRecoveredWaitsInTheOrderOfItsClaims, as a group, one by one or extended meanwhile, and
-// by whichever script it was claimed.
+// by whichever way it was claimed.
 func TestWhatIsRecoveredWaitsInTheOrderOfItsClaims(t *testing.T) {
 	for _, size := range []int{1, 3, 8} {
-		for _, busy := range []string{"", "mail", "bulk"} { // by grab.lua, take.lua and claim.lua, glean.lua
-			t.Run(fmt.Sprintf("%d, busy %q", size, busy), func(t *testing.T) {
-				testRecoveredOrder(newJumping(t), size, busy)
-			})
+		for _, queues := range [][]string{{"mail"}, {"mail", "bulk"}} {
+			for _, general := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%d, %v, general %v", size, queues, general), func(t *testing.T) {
+					testRecoveredOrder(newJumpingBy(t, general), size, queues)
+				})
+			}
 		}
 	}
 }
 
-func testRecoveredOrder(j *jumping, size int, busy string) {
+func testRecoveredOrder(j *jumping, size int, queues []string) {
 	j.Helper()
 	var want []string
 	var txs []storage.Tx
@@ -204,16 +206,6 @@ func testRecoveredOrder(j *jumping, size int, busy string) {
 		txs, want = append(txs, insertOf("mail", id)), append(want, id)
 	}
 	j.apply(txs...)
-	queues := []string{"mail"}
-	switch busy {
-	case "mail":
-		j.insert("later", 100*time.Hour)
-	case "bulk":
-		queues = append(queues, busy)
-	}
-	for _, q := range queues {
-		j.s.calm.saw(q, busy != "mail")
-	}
 	var fences []storage.Fence
 	for len(fences) < len(want) {
 		req := asking(j.call(), size, queues...)

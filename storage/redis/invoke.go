@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -65,23 +66,18 @@ func (inv *invocation) fits(p *part) bool {
 	return inv.ops+p.ops <= most && inv.bytes+p.bytes <= partBytes
 }
 
-// scriptOf is the script that is tried first.
+// scriptOf is the script of an invocation: a short way where all parts may go by it. It may leave
+// them to apply.lua, in a second call, but parts of one call stay in order: so each insert looks
+// whether the part before it has happened, and completions in several parts go by apply.lua at
+// once.
 func (s *Storage) scriptOf(inv *invocation) *script {
-	for _, p := range inv.parts {
-		if !p.short {
-			return &s.scripts.apply
-		}
+	if slices.ContainsFunc(inv.parts, func(p *part) bool { return !p.short }) {
+		return &s.scripts.apply
 	}
-	switch inv.class() {
-	case insertRun:
-		if inv.alike() {
-			return &s.scripts.enqueue
-		}
+	switch class := inv.class(); {
+	case class == insertRun && len(inv.queues) == 1:
 		return &s.scripts.insert
-	case completionRun:
-		if inv.finishes() {
-			return &s.scripts.finish
-		}
+	case class == completionRun:
 		return &s.scripts.complete
 	}
 	return &s.scripts.apply
@@ -153,70 +149,62 @@ func (s *Storage) pipeline(ctx context.Context, invocations []*invocation) {
 
 // argsOf gives the keys and arguments of an invocation's script.
 func (s *Storage) argsOf(inv *invocation) (keys, args []any) {
-	switch inv.script {
-	case &s.scripts.enqueue:
-		return s.loneArgs(inv)
-	case &s.scripts.finish:
-		return s.finishArgs(inv)
+	if inv.script == &s.scripts.insert {
+		return s.insertArgs(inv)
 	}
-	n := 4 + len(inv.queues)
+	n := 3 + len(inv.queues)
 	for _, p := range inv.parts {
 		n += p.size()
 	}
-	args = make([]any, 0, n)
-	if inv.script == &s.scripts.apply {
-		args = append(args, len(inv.queues), inv.refusal(), s.limits.DeadMax, len(inv.parts))
-	} else {
-		args = append(args, len(inv.queues), len(inv.parts))
-	}
-	keys = make([]any, 0, block*len(inv.queues))
+	args = append(make([]any, 0, n), len(inv.queues), inv.class(), len(inv.parts))
+	places := s.scripts.places(inv.script)
+	keys = make([]any, 0, cmp.Or(len(places), block)*len(inv.queues))
 	for _, q := range inv.queues {
-		keys = s.keysOf(inv.script, q, keys)
+		keys = s.keys.some(q, keys, places)
 		args = append(args, q)
 	}
 	for _, p := range inv.parts {
-		args = p.append(args, inv.script, s.scripts)
+		args = p.append(args)
 	}
 	return keys, args
 }
 
-// keysOf appends the keys of a queue that a script takes.
-func (s *Storage) keysOf(sc *script, queue string, list []any) []any {
-	switch sc {
-	case &s.scripts.insert:
-		return s.keys.some(queue, list, metaKey, tasksKey, waitingKey, lineKey, lanesKey)
-	case &s.scripts.complete:
-		return s.keys.some(queue, list, metaKey, tasksKey, pendingKey, leasesKey, claimsKey, lanesKey)
+// insertArgs gives those of shortinsert.lua.
+func (s *Storage) insertArgs(inv *invocation) (keys, args []any) {
+	n := 1
+	for _, p := range inv.parts {
+		n += p.size()
 	}
-	return s.keys.of(queue, list)
+	args = append(make([]any, 0, n), len(inv.parts))
+	for _, p := range inv.parts {
+		args = p.appendInserts(args)
+	}
+	places := s.scripts.places(inv.script)
+	return s.keys.some(inv.queues[0], make([]any, 0, len(places)), places), args
 }
 
-// class is the letter of the runs that all parts are of, "" where they are not.
+// class is the letter of the runs that all parts are of. Where they are not it is "1" if a full
+// Redis is to refuse the invocation, else "0".
 func (inv *invocation) class() string {
 	class := inv.parts[0].plain
 	for _, p := range inv.parts {
-		if p.plain != class {
-			return ""
+		if p.plain != class || class == "" {
+			if p.grows {
+				return "1"
+			}
+			return "0"
 		}
 	}
 	return class
 }
 
-// refusal is "1" where a full Redis is to refuse the invocation.
-func (inv *invocation) refusal() string {
-	if inv.parts[0].grows {
-		return "1"
-	}
-	return "0"
-}
-
 // hand hands the reply of an invocation to its parts.
-func (s *Storage) hand(inv *invocation) {
-	if text, ok := inv.cmd.Val().(string); ok {
-		if inv.script == &s.scripts.enqueue {
-			inv.told(text)
-		} else {
-			inv.cut(text)
+func (inv *invocation) hand() {
+	if text, ok := inv.cmd.Val().(string); ok { // N, A, a time and two letters for each run of each part
+		for _, p := range inv.parts {
+			n := min(9+2*len(p.units), len(text))
+			p.sent, p.spoiled = p.sent || inv.sent.Load(), false
+			p.err, p.outcome, text = nil, text[:n], text[n:]
 		}
 		return
 	}

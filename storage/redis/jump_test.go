@@ -26,7 +26,13 @@ type jumping struct {
 
 func newJumping(t *testing.T) *jumping {
 	t.Helper()
-	s, server := openMini(t)
+	return newJumpingBy(t, false)
+}
+
+// newJumpingBy is newJumping by the general ways of the scripts alone, or not.
+func newJumpingBy(t *testing.T, general bool) *jumping {
+	t.Helper()
+	s, server := openMiniBy(t, general)
 	j := &jumping{T: t, s: s, server: server, begun: time.Now().Truncate(time.Microsecond)}
 	j.at(0)
 	j.opened = j.now
@@ -168,7 +174,7 @@ func TestAJumpOfTheClockExpiresNothing(t *testing.T) {
 				keep.Inserts[0].Cursor = &storage.Cursor{Next: j.now.Add(time.Hour)}
 				j.apply(keep)
 				j.at(2 * time.Hour)
-				j.apply(insertOf("other", "z")) // the lane is known: short scripts may go
+				j.apply(insertOf("other", "z")) // the lane is known: short ways may be taken
 				step(j, held)
 				j.stands(t, "right after", held)
 				j.at(2*time.Hour + 4*time.Second)
@@ -227,22 +233,17 @@ func (j *jumping) goesOn(t *testing.T) {
 }
 
 // TestAQueueThatIsLookedAtNeverWaits: a claim that finds nothing moves the mark too, of each of
-// its queues and by whichever script.
+// its queues and by either way.
 func TestAQueueThatIsLookedAtNeverWaits(t *testing.T) {
 	for _, queues := range [][]string{nil, {"bulk", "few"}} {
-		for _, busy := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%v, busy %v", queues, busy), func(t *testing.T) {
-				j := newJumping(t)
+		for _, general := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, general %v", queues, general), func(t *testing.T) {
+				j := newJumpingBy(t, general)
 				j.apply(insertOf("mail", "a"), insertOf("bulk", "b"), insertOf("few", "c"))
 				for _, f := range j.claim("bulk", "few").Fences {
 					j.apply(settleOf(f, storage.Complete))
 				}
 				last := []string{"mail", "bulk", "few"}[len(queues)]
-				if busy { // not calm: the general script looks
-					tx := insertOf(last, "kept")
-					tx.Inserts[0].Delay = 100 * time.Hour
-					j.apply(tx)
-				}
 				j.claim(queues...)
 				for at := 9 * time.Minute; at < time.Hour; at += 9 * time.Minute {
 					j.at(at)

@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// block is how many keys a queue has. Their order is that of scripts/base.lua.
+// block is how many keys a queue has.
 const block = 21
 
-// suffixes of a queue's keys, in order.
+// suffixes of a queue's keys, in order. The scripts know their places by these names in capitals.
 var suffixes = [block]string{
 	"meta", "tasks", "pending", "side", "unique", "windows", "damaged", "lanes", "opened",
 	"waiting", "suspects", "scheduled", "retry", "leases", "completed", "cancelled", "dead", "cursors",
@@ -20,7 +20,6 @@ const (
 	metaKey    = 0
 	tasksKey   = 1
 	pendingKey = 2
-	windowsKey = 5
 	damagedKey = 6
 	lanesKey   = 7
 	openedKey  = 8
@@ -28,7 +27,6 @@ const (
 	leasesKey  = 13
 	claimsKey  = 18
 	lineKey    = 19
-	voidsKey   = 20
 )
 
 // keys names all keys under one prefix.
@@ -50,9 +48,12 @@ func (k *keys) of(queue string, list []any) []any {
 	return append(list, k.block(queue)[:]...)
 }
 
-// some appends those keys of a queue that are at these places of its block.
-func (k *keys) some(queue string, list []any, places ...int) []any {
+// some appends those keys of a queue that are at these places of its block, all where they are none.
+func (k *keys) some(queue string, list []any, places []int) []any {
 	all := k.block(queue)
+	if places == nil {
+		return append(list, all[:]...)
+	}
 	for _, at := range places {
 		list = append(list, all[at])
 	}

@@ -3,6 +3,7 @@ package redis
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,24 +13,28 @@ import (
 
 // A record is a header of fixed positions, which the scripts read with string.byte,
 // then what is there only if its flag says so, then names and bytes. Numbers are
-// big-endian.
+// big-endian. Flags that are not named here, and the parts of later versions, are kept by
+// whoever does not know them. What nobody can work with who does not know it has another format: a
+// record of a later one is left to those who do.
 //
-//	0   format, 1
+//	0   format, 1; those of later versions are up to 15
 //	1   flags: 1 keep, 2 until read, 4 snoozed, 8 timeout, 16 unique for life,
 //	    32 unique for a window, 64 cursor
 //	2   flags: 1 not to be claimed ahead, 2 something in the side hash, 4 the payload
-//	    is in the side hash, 8 a place
+//	    is in the side hash, 8 a place, 16 parts of a later version
 //	3   version (7), created (7), priority + 9 (1)
 //	18  retries, most retries, crashes, crash limit (2 each)
 //	26  lengths: kind (1), encoding (1), headers (3), payload (4)
-//	35  place (7); keep (7); snoozes (2) and since when (7); timeout (7); unique key behind its
-//	    length (1), then how long for a window (7); cursor behind its length (3)
+//	35  place (7); keep (7); snoozes (2) and since when (7); parts of a later version behind
+//	    their length (2); timeout (7); unique key behind its length (1), then how long for a
+//	    window (7); cursor behind its length (3)
 //	    kind, encoding, headers, payload
 const (
-	format     = 1
-	headerSize = 35
-	leadSize   = 3  // format and flags
-	stampEnd   = 17 // lead, version and time
+	format       = 1
+	latestFormat = 15
+	headerSize   = 35
+	leadSize     = 3  // format and flags
+	stampEnd     = 17 // lead, version and time
 
 	hasKeep     = 1
 	untilRead   = 2
@@ -41,12 +46,16 @@ const (
 	startOnly   = 1 // of the second flags
 	largeRecord = 4 // likewise
 	hasPlace    = 8 // likewise
+	hasMore     = 16
 	placeSize   = 7
 
 	// largePayload is where a payload moves to the side hash, so that reading and
 	// rewriting a record stays cheap.
 	largePayload = 4 << 10
 )
+
+// errLater is a record of a later version, which those who know it can read.
+var errLater = fmt.Errorf("%w: written by a later version of midge", storage.ErrDamaged)
 
 // encodings that take one byte in a record. Names begin with a letter or digit.
 var encodings = []string{"", "msgpack", "json"}
@@ -191,13 +200,6 @@ func (r *reader) text(n int) string {
 	return s
 }
 
-// until reads up to a byte, and past it.
-func (r *reader) until(end byte) string {
-	s := r.text(strings.IndexByte(r.rest, end))
-	r.text(1)
-	return s
-}
-
 func (r *reader) number(n int) int64 {
 	var v int64
 	for _, b := range []byte(r.text(n)) {
@@ -241,7 +243,10 @@ func readRecord(record string, t *storage.Task) error {
 
 // readInto is readRecord with a payload that keep copies.
 func readInto(record string, t *storage.Task, keep func(string) []byte) error {
-	if len(record) < headerSize || record[0] != format {
+	switch {
+	case record != "" && record[0] > format && record[0] <= latestFormat:
+		return errLater
+	case len(record) < headerSize || record[0] != format:
 		return storage.ErrDamaged
 	}
 	r := reader{rest: record[1:]}
@@ -262,6 +267,9 @@ func readInto(record string, t *storage.Task, keep func(string) []byte) error {
 	if flags&hasSnoozes != 0 {
 		t.Snoozes = int(r.number(2))
 		t.SnoozedSince = moment(r.number(7))
+	}
+	if more&hasMore != 0 {
+		r.text(int(r.number(2)))
 	}
 	if flags&hasTimeout != 0 {
 		t.Timeout = span(r.number(7))
@@ -388,12 +396,15 @@ type lease struct {
 	asked   bool // to be cancelled
 }
 
-// The flags of a lease that Go reads; see scripts/base.lua.
+// A lease begins with a fence, a token of 16 bytes and a version of 7. A byte of flags follows, and
+// outside of a group the rank of the task in its claim.
 const (
 	fenceSize    = 23
 	leaseStarted = 1
-	leaseAsked   = 2
-	leaseGrouped = 16
+	leaseAsked   = 2  // to be cancelled
+	leaseAside   = 4  // something came into the side hash since the claim
+	leaseRecord  = 8  // its end takes more than the removal of the task
+	leaseGrouped = 16 // it shares its deadline with others
 )
 
 func readLease(packed string) (lease, error) {

@@ -26,7 +26,6 @@ type Storage struct {
 	unsound unsound
 	names   names
 	wake    *wake
-	calm    calm
 	brought brought
 
 	combiner   *combine.Combiner[*slotCall]
@@ -43,7 +42,8 @@ var (
 )
 
 // Open connects to Redis and checks that it is fit: version 6.2 or later, a master,
-// and not one that evicts keys. Errors: *storage.InvalidError for a bad Config,
+// and not one that evicts keys. Errors: *storage.InvalidError for a bad Config, *LayoutError for
+// data that this version cannot read,
 // storage.ErrRefused for a server that is not fit or does not take what the Config gives,
 // such as the password or the database, storage.ErrUnavailable where it cannot be reached and
 // storage.ErrUnknown where it does not answer. ctx bounds the opening alone.
@@ -70,7 +70,8 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 
 func newStorage(ctx context.Context, cfg Config, l link) (*Storage, error) {
 	_, cluster := l.client.(*goredis.ClusterClient)
-	all, err := loadScripts(l.interrupts)
+	limits := cfg.Limits.WithDefaults()
+	all, err := loadScripts(l.interrupts, limits, !cfg.general)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +79,7 @@ func newStorage(ctx context.Context, cfg Config, l link) (*Storage, error) {
 	s := &Storage{
 		link: l, cluster: cluster, scripts: all,
 		keys:       &keys{prefix: cfg.Prefix, shared: !cluster},
-		limits:     cfg.Limits.WithDefaults(),
+		limits:     limits,
 		background: background, stop: stop,
 	}
 	s.health.allowEviction = cfg.AllowEviction
@@ -89,7 +90,11 @@ func newStorage(ctx context.Context, cfg Config, l link) (*Storage, error) {
 
 // begin checks the server and starts what runs until Close.
 func (s *Storage) begin(ctx context.Context) error {
-	if err := s.examine(ctx); err != nil {
+	err := s.examine(ctx)
+	if err == nil {
+		err = s.checkLayout(ctx)
+	}
+	if err != nil {
 		s.stop(storage.ErrClosed)
 		return err
 	}

@@ -19,6 +19,14 @@ import (
 // TestContractOnMiniredis runs the contract on a Redis in the process, whose clock the
 // suite moves.
 func TestContractOnMiniredis(t *testing.T) {
+	onMiniredis(t, func(cfg redis.Config) redis.Config { return cfg })
+}
+
+// TestContractWithoutShortWays runs it where each call goes by the general way of its script.
+func TestContractWithoutShortWays(t *testing.T) { onMiniredis(t, redis.WithoutShortWays) }
+
+func onMiniredis(t *testing.T, ways func(redis.Config) redis.Config) {
+	t.Helper()
 	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
 		server := miniredis.RunT(t)
 		clock := newClock(server)
@@ -26,7 +34,7 @@ func TestContractOnMiniredis(t *testing.T) {
 		t.Cleanup(func() { _ = client.Close() })
 		// Under the race detector a script of 16 MiB takes the Lua in Go many seconds.
 		url := "redis://" + server.Addr() + "?read_timeout=60s"
-		opened := opener(t, client, redis.Config{URL: url, Limits: limits})
+		opened := opener(t, client, ways(redis.Config{URL: url, Limits: limits}))
 		opened.Advance, opened.Jump = clock.advance, clock.advance
 		return opened
 	})

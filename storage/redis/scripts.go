@@ -7,9 +7,11 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -22,44 +24,90 @@ import (
 var sources embed.FS
 
 // constants are what the scripts share with Go, by the names that they have there.
-var constants = map[string]string{
-	"LANELIFE":      inMicros(storage.LaneLife),
-	"JUMPAFTER":     inMicros(storage.JumpAfter),
-	"JUMPWAIT":      inMicros(storage.JumpWait),
-	"JUMPBACK":      inMicros(jumpBack),
-	"TICKHIDE":      inMicros(storage.TickHide),
-	"UNREADKEEP":    inMicros(storage.DefaultUnreadKeep),
-	"RESULTKEEP":    inMicros(storage.DefaultResultKeep),
-	"QUEUELIFE":     inMicros(queueLife),
-	"MARKEVERY":     inMicros(markEvery),
-	"RESTFOR":       inMicros(restFor),
-	"NEVER":         strconv.FormatInt(never, 10),
-	"MAXBYTES":      strconv.Itoa(storage.MaxClaimBytes),
-	"MAXATTEMPTS":   strconv.Itoa(storage.MaxAttempts),
-	"REASONRETRIES": "'" + storage.ReasonRetries + "'",
-	"REASONCRASHES": "'" + storage.ReasonCrashes + "'",
-	"HEADER":        strconv.Itoa(headerSize),
-	"PLACE":         strconv.Itoa(placeSize),
-	"HASPLACE":      strconv.Itoa(hasPlace),
-	"FENCE":         strconv.Itoa(fenceSize),
-	"STARTED":       strconv.Itoa(leaseStarted),
-	"ASKED":         strconv.Itoa(leaseAsked),
+func constants(limits storage.Limits, short bool) map[string]string {
+	all := map[string]string{
+		"SHORT":         strconv.FormatBool(short),
+		"DEADFOR":       inMicros(limits.DeadFor),
+		"DEADMAX":       strconv.Itoa(limits.DeadMax),
+		"LANELIFE":      inMicros(storage.LaneLife),
+		"JUMPAFTER":     inMicros(storage.JumpAfter),
+		"JUMPWAIT":      inMicros(storage.JumpWait),
+		"JUMPBACK":      inMicros(jumpBack),
+		"TICKHIDE":      inMicros(storage.TickHide),
+		"UNREADKEEP":    inMicros(storage.DefaultUnreadKeep),
+		"RESULTKEEP":    inMicros(storage.DefaultResultKeep),
+		"QUEUELIFE":     inMicros(queueLife),
+		"TOUCHEVERY":    inMicros(touchEvery),
+		"MARKEVERY":     inMicros(markEvery),
+		"PUTOFF":        inMicros(putOff),
+		"RESTFOR":       inMicros(restFor),
+		"NEVER":         strconv.FormatInt(never, 10),
+		"SPREAD":        strconv.FormatInt(spread, 10),
+		"BEHIND":        quote(strconv.FormatInt(spread/2, 10)),
+		"MAXPRIORITY":   strconv.Itoa(storage.MaxPriority),
+		"MAXBYTES":      strconv.Itoa(storage.MaxClaimBytes),
+		"MAXATTEMPTS":   strconv.Itoa(storage.MaxAttempts),
+		"REASONRETRIES": quote(storage.ReasonRetries),
+		"REASONCRASHES": quote(storage.ReasonCrashes),
+		"FORMAT":        strconv.Itoa(format),
+		"LATEST":        strconv.Itoa(latestFormat),
+		"HEADER":        strconv.Itoa(headerSize),
+		"PLACE":         strconv.Itoa(placeSize),
+		"HASPLACE":      strconv.Itoa(hasPlace),
+		"HASMORE":       strconv.Itoa(hasMore),
+		"FENCE":         strconv.Itoa(fenceSize),
+		"STARTED":       strconv.Itoa(leaseStarted),
+		"ASKED":         strconv.Itoa(leaseAsked),
+		"ASIDE":         strconv.Itoa(leaseAside),
+		"RECORD":        strconv.Itoa(leaseRecord),
+		"GROUPED":       strconv.Itoa(leaseGrouped),
+		"SINGLES":       strconv.Itoa(singles),
+		"ALARM":         quote(alarmSign),
+		"COUNT":         quote(countSign),
+		"PAD":           quote(strings.Repeat("-", padSize)),
+		"BLOCK":         strconv.Itoa(block),
+	}
+	for at, suffix := range suffixes {
+		all[strings.ToUpper(suffix)] = strconv.Itoa(at + 1)
+	}
+	return all
 }
+
+// spread is how far the places of two priorities in waiting are apart. Places up to half of that
+// come before the line: of a higher priority, or of priority 0 and gone to its head.
+const spread = 1 << 48
+
+// Tasks that one claim took from a queue share one deadline, as a group: its fence behind the sign
+// of an alarm is its member of the leases. The claims hash has the ids of a group under its fence,
+// and behind the sign of a count how many are still in it. Whatever ends a lease or moves its
+// deadline takes the task out of its group. Outside of a group a lease has its rank in the claim,
+// in two bytes: what is recovered goes back in the order of the claims.
+const (
+	alarmSign = "!"
+	countSign = "#"
+	singles   = 4 // fewer are no group
+)
+
+// padSize is the length of a field of the pending hash that keeps Redis from packing it, which is
+// slow to fill: a claim would begin that anew each time the last task was settled.
+const padSize = 65
+
+func quote(text string) string { return "'" + text + "'" }
 
 var capitals = regexp.MustCompile(`\b[A-Z]+\b`)
 
-// complete puts the constants into a script.
-func complete(source string) string {
-	return capitals.ReplaceAllStringFunc(source, func(name string) string {
-		return cmp.Or(constants[name], name)
-	})
-}
-
 func inMicros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
-// jumpBack is by how much a mark is ahead of a clock that was set back. The general scripts keep
+// jumpBack is by how much a mark is ahead of a clock that was set back. The general ways keep
 // that clock beside the mark then, and the short ones leave all calls to them.
 const jumpBack = time.Second
+
+// touchEvery is how often steps note that a queue is in use.
+const touchEvery = time.Minute
+
+// putOff is how long recovery and trimming wait after a claim that maintained the queue, so that
+// they come in batches where tasks expire all the time. The contract permits less than a second.
+const putOff = time.Second / 2
 
 // markEvery is how often a claim from several queues moves the marks of those in which it
 // finds nothing. It is far below storage.JumpAfter.
@@ -78,34 +126,77 @@ type script struct {
 
 // scripts are all of them.
 type scripts struct {
-	// These work on queues and have base.lua and lib.lua before them.
+	// These work on queues and have base.lua and lib.lua before them. claim begins with its short
+	// way.
 	apply, claim, extend, configure, apart, task, list, stats, inspect script
-	// These are short ones for what most calls of apply are.
-	enqueue, insert, complete, finish script
-	// And what most claims are, of one queue and of several.
-	grab, glean script
 	// These work on the global keys.
-	register, forget, beat, runners, probe script
+	register, forget, beat, runners, probe, layout script
+	// These are the short ways of apply, with few keys; see shortKeys.
+	insert, complete script
 
 	calls calls // of scripts, and of the few other commands
 }
 
-func loadScripts(in *interrupts) (*scripts, error) {
+// loadScripts makes the scripts. Without short the short ways leave everything to the general ones.
+func loadScripts(in *interrupts, limits storage.Limits, short bool) (*scripts, error) {
 	s := &scripts{calls: calls{interrupts: in}}
+	known := constants(limits, short)
 	for name, to := range s.named() {
-		var text []byte
-		for _, file := range s.files(name, to) {
-			piece, err := sources.ReadFile("scripts/" + file + ".lua")
-			if err != nil {
-				return nil, err
-			}
-			text = append(text, piece...)
+		source, err := sourceOf(s.files(name, to), within(known, shortKeys[name]))
+		if err != nil {
+			return nil, err
 		}
-		source := complete(string(text))
 		sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
 		*to = script{source: source, sha: hex.EncodeToString(sum[:]), calls: &s.calls}
 	}
 	return s, nil
+}
+
+// shortKeys are the keys of a queue that scripts take that are a short way alone. A key costs a
+// script, and the client who sends it, as much as a small command.
+var shortKeys = map[string][]int{
+	"insert":   {metaKey, tasksKey, waitingKey, lineKey, lanesKey},
+	"complete": {metaKey, tasksKey, pendingKey, leasesKey, claimsKey, lanesKey},
+}
+
+// places gives the places of the keys that a script takes, nil where it takes all.
+func (s *scripts) places(of *script) []int {
+	switch of {
+	case &s.insert:
+		return shortKeys["insert"]
+	case &s.complete:
+		return shortKeys["complete"]
+	}
+	return nil
+}
+
+// within gives the constants of a script that takes some of the keys of a queue, all where some
+// are none.
+func within(known map[string]string, some []int) map[string]string {
+	if some == nil {
+		return known
+	}
+	known = maps.Clone(known)
+	for i, at := range some {
+		known[strings.ToUpper(suffixes[at])] = strconv.Itoa(i + 1)
+	}
+	known["BLOCK"] = strconv.Itoa(len(some))
+	return known
+}
+
+// sourceOf joins files to a script, with constants.
+func sourceOf(files []string, known map[string]string) (string, error) {
+	var text []byte
+	for _, file := range files {
+		piece, err := sources.ReadFile("scripts/" + file + ".lua")
+		if err != nil {
+			return "", err
+		}
+		text = append(text, piece...)
+	}
+	return capitals.ReplaceAllStringFunc(string(text), func(name string) string {
+		return cmp.Or(known[name], name)
+	}), nil
 }
 
 // named gives the scripts by their names.
@@ -114,29 +205,28 @@ func (s *scripts) named() map[string]*script {
 		"apply": &s.apply, "claim": &s.claim, "extend": &s.extend, "configure": &s.configure,
 		"apart": &s.apart, "inspect": &s.inspect, "task": &s.task, "list": &s.list, "stats": &s.stats,
 		"register": &s.register, "forget": &s.forget, "beat": &s.beat, "runners": &s.runners,
-		"probe": &s.probe, "enqueue": &s.enqueue, "insert": &s.insert, "complete": &s.complete,
-		"grab": &s.grab, "glean": &s.glean, "finish": &s.finish,
+		"probe": &s.probe, "layout": &s.layout, "insert": &s.insert, "complete": &s.complete,
 	}
 }
 
 // files are those of which a script is made.
 func (s *scripts) files(name string, of *script) []string {
-	lib := []string{"jump", "lib", "record", "entry", "refusal", "commit"}
+	lib := []string{"base", "jump", "lib", "record", "entry", "refusal", "commit"}
 	switch of {
-	case &s.forget, &s.runners, &s.probe, &s.enqueue, &s.grab, &s.glean, &s.finish:
+	case &s.forget, &s.runners, &s.probe, &s.layout:
 		return []string{name}
+	case &s.insert, &s.complete:
+		return []string{"pack", "short" + name}
 	case &s.register:
 		return []string{"refusal", name}
 	case &s.beat:
 		return []string{"refusal", "jump", name}
-	case &s.insert, &s.complete:
-		return []string{"short", name}
 	case &s.apply:
-		return slices.Concat([]string{"base"}, lib, []string{"check", "step", name})
+		return slices.Concat([]string{"pack"}, lib, []string{"check", "step", name})
 	case &s.claim:
-		return slices.Concat([]string{"base", "take"}, lib, []string{"maintain", name})
+		return slices.Concat([]string{"pack", "lease", "shortclaim"}, lib, []string{"maintain", name})
 	}
-	return slices.Concat([]string{"base"}, lib, []string{name})
+	return slices.Concat([]string{"pack"}, lib, []string{name})
 }
 
 // processor carries out commands: a client or a pipeline.

@@ -13,6 +13,6 @@ for i = 2, #ARGV do
     n = n + 1
   end
 end
-local refused = commit({q}, false, 0)
+local refused = commit({q}, false)
 if refused then return refused end
 return n

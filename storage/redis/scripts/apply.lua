@@ -2,8 +2,8 @@
 --
 -- KEYS  the keys of each queue named (keys.go), queue after queue
 -- ARGV  1 queues, 2 "1" where a full Redis is to refuse the call, "i" likewise where all
---       are runs of inserts, "c" where all are runs of completions, 3 dead tasks that a
---       queue keeps, 4 calls, then the names of the queues, then each call: lane
+--       are runs of inserts, "c" where all are runs of completions, else "0", 3 calls, then the
+--       names of the queues, then each call: lane
 --       field, seq, opened, its home queue, Txs; each Tx: operations; each operation:
 --       its letter, its queue, the id and what the functions below read. An operation
 --       is as many arguments as WIDTH says. Txs of one plain operation can come as a
@@ -151,7 +151,7 @@ local function insertions(a)
     if not recs[i] and not known[id] and not new[id] and not done[id] then
       local rec = stamped .. rest
       new[id] = rec
-      local priority = byte(rest, 1) - 9
+      local priority = byte(rest, 1) - MAXPRIORITY
       if priority == 0 then joiners[#joiners + 1] = {tail(q, 'l', 0), id} else
         add[#add + 1], add[#add + 2] = tail(q, 'w', priority), id
       end
@@ -233,10 +233,10 @@ local function skip(a, txs)
   return a
 end
 
-prefetch(5 + #queues, tonumber(ARGV[4]))
+prefetch(4 + #queues, tonumber(ARGV[3]))
 local reply = {0}
-local a = 5 + #queues
-for _ = 1, tonumber(ARGV[4]) do
+local a = 4 + #queues
+for _ = 1, tonumber(ARGV[3]) do
   local field, seq, home, txs = ARGV[a], ARGV[a + 1], Q[ARGV[a + 3]], tonumber(ARGV[a + 4])
   local verdict, outcome = admit(home, field, seq, tonumber(ARGV[a + 2]))
   if verdict == 'N' then
@@ -248,7 +248,7 @@ for _ = 1, tonumber(ARGV[4]) do
   end
   reply[#reply + 1] = verdict .. (outcome or '')
 end
-local refused = commit(queues, ARGV[2] == '1' or ARGV[2] == 'i', tonumber(ARGV[3]))
+local refused = commit(queues, ARGV[2] == '1' or ARGV[2] == 'i')
 if refused then return refused end
 reply[1] = text(now)
 return reply

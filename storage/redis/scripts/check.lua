@@ -9,7 +9,7 @@ local ENDED = {c = true, x = true, d = true}
 
 local queues = openall(tonumber(ARGV[1]))
 local Q = {}
-for i, q in ipairs(queues) do Q[ARGV[4 + i]] = q end
+for i, q in ipairs(queues) do Q[ARGV[3 + i]] = q end
 
 local step = 0       -- numbers the Txs
 local obstacles      -- of the Tx under way, nil while there are none

@@ -38,6 +38,38 @@ end
 
 -- Commit.
 
+-- Two numbers of a queue say when a short claim may be taken. soon is a lower bound of all its
+-- moments: when a task falls due, a lease ends, a task or a window expires, a cursor ticks. It is
+-- 0 where that is unknown, and while the queue is paused or waits after a jump; a general claim
+-- finds it out anew. odd grows with each suspect that joins. due goes with soon: unless that is 0,
+-- it is the moment when the next task or cursor falls due, 0 for none.
+
+-- WORK are the states whose tasks and cursors fall due.
+local WORK = {s = true, r = true, u = true}
+
+-- lower notes a moment.
+local function lower(q, at)
+  if at < q.m.soon then set(q, 'soon', at) end
+end
+
+-- moments notes what the move of an entry does to these numbers.
+local function moments(q, e)
+  local st, at = e.st, e.score
+  if e.was and WORK[e.was] and (at or st ~= e.was) then set(q, 'soon', 0) end -- it may have been the next
+  if not at then return end
+  if st == 'z' then
+    bump(q, 'odd', 1)
+  elseif st == 'd' then
+    lower(q, at + DEADFOR)
+  elseif SETS[st] and st ~= 'w' then
+    lower(q, at)
+  end
+  if WORK[st] and at < NEVER and (q.m.due == 0 or at < q.m.due) then
+    set(q, 'due', at)
+    q.work = true -- before all else: whoever sleeps until then wakes up
+  end
+end
+
 -- write plans a variadic command with a list of arguments, or a part of it.
 local function write(q, command, key, list, from, to)
   to = to or #list
@@ -70,7 +102,7 @@ local MOSTVOID = 500 -- void entries, or what is known of such, that one step se
 local function unvoid(q, first)
   local all = call('ZCARD', q[VOIDS])
   if all == 0 then return true end
-  local over = call('ZCOUNT', q[VOIDS], '-inf', '(' .. text(first))
+  local over = q.m.void == 0 and all or call('ZCOUNT', q[VOIDS], '-inf', '(' .. text(first))
   if over == all then
     write(q, 'UNLINK', VOIDS, {q[VOIDS]})
   elseif over > 0 then
@@ -97,7 +129,7 @@ local function sweep(q, n, leaving)
   local ids, stay, some = entries(q, first, 0, n), {}, 0
   for i = 1, #ids do
     local id = ids[i]
-    if id == '' or leaving[id] then some = some + 1 else
+    if not id or leaving[id] then some = some + 1 else
       stay[#stay + 1], stay[#stay + 2] = first + i - 1, id
     end
   end
@@ -141,6 +173,7 @@ local function planmoves(q)
   for i = 1, #q.touched do
     local e = q.touched[i]
     local st, was = e.st, e.was
+    moments(q, e)
     local group = e.group and (st ~= 'p' or e.score)
     if group then leave(q, e.group, 1) end
     if was == 'l' and (st ~= 'l' or e.score) and not e.popped then left[#left + 1] = e end
@@ -187,7 +220,10 @@ local function planrest(q)
   for key in pairs(q.owned or {}) do
     local v, untl = q.unique[key], q.windows[key]
     if v then own[#own + 1] = key; own[#own + 1] = v else free[#free + 1] = key end
-    if untl then last[#last + 1] = untl; last[#last + 1] = key end
+    if untl then
+      lower(q, untl)
+      last[#last + 1] = untl; last[#last + 1] = key
+    end
     if untl == false then close[#close + 1] = key end
   end
   write(q, 'HDEL', SIDE, del)
@@ -217,7 +253,7 @@ end
 local function plannumbers(q)
   if #q.plan == 0 and not next(q.dirty) then return end
   if q.m.mark == 0 and #q.touched == 0 and not next(q.dirty) then return end -- no queue yet
-  if now - q.m.touched > 60000000 and (q.used or #q.touched > 0) then set(q, 'touched', now) end
+  if now - q.m.touched > TOUCHEVERY and (q.used or #q.touched > 0) then set(q, 'touched', now) end
   set(q, 'mark', mark)
   local clock = mark - now > JUMPBACK and now or 0 -- the mark is that of a clock that was ahead
   if clock ~= q.m.clock then set(q, 'clock', clock) end
@@ -230,36 +266,27 @@ local function plannumbers(q)
 end
 
 -- trimdead plans away the oldest dead tasks beyond what a queue keeps.
-local function trimdead(q, most)
+local function trimdead(q)
   if q.deaths == 0 then return end
-  local excess = call('ZCARD', q[SETS.d]) + q.deaths - most
-  if excess > 0 then
-    drop(q, 'd', call('ZRANGE', q[SETS.d], 0, min(excess, q.deaths + 100) - 1))
-  end
-end
-
--- sooner reports whether something became due before all else of its state.
-local function sooner(q)
-  for st, score in pairs(q.soon) do
-    local first = call('ZRANGE', q[SETS[st]], 0, 0, 'WITHSCORES')
-    if not first[1] or score < tonumber(first[2]) then return true end
-  end
-  return false
+  local excess = call('ZCARD', q[DEAD]) + q.deaths - DEADMAX
+  if excess <= 0 then return end
+  local old = call('ZRANGE', q[DEAD], 0, min(excess, q.deaths + 100) - 1)
+  drop(q, 'd', old)
+  if #old < excess then set(q, 'soon', 0) end
 end
 
 -- commit writes what the call came to. It returns an error reply, with nothing
 -- written, where Redis permits no writing. A call that grows is refused by a full
 -- Redis because it begins with a write that may grow; the others begin with one
--- that frees, after which Redis refuses nothing.
-local function commit(queues, grows, mostdead)
+-- that frees, after which Redis refuses nothing. hush is that the caller rings.
+local function commit(queues, grows, hush)
   local any = false
   for _, q in ipairs(queues) do
-    trimdead(q, mostdead)
+    trimdead(q)
     planmoves(q)
     planleft(q)
     planrest(q)
     plannumbers(q)
-    q.work = q.work or sooner(q)
     any = any or #q.plan > 0
     for _, w in ipairs(q.plan) do -- a key of a wrong type fails here, in time
       local c = byte(w[1], 1)
@@ -279,7 +306,7 @@ local function commit(queues, grows, mostdead)
       local command, key, list, to = w[1], w[2], w[3], w[5]
       for i = w[4], to, 500 do call(command, key, unpack(list, i, min(i + 499, to))) end
     end
-    if q.work or q.asked then -- a user of Redis may have no channels: a hint must not tear the step
+    if (q.work or q.asked) and not hush then -- a user of Redis may have no channels: a hint must not tear the step
       redis.pcall('PUBLISH', sub(q[META], 1, -5) .. 'wake', (q.work and 'w' or '') .. (q.asked and 'c' or ''))
     end
   end

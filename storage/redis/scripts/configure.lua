@@ -38,6 +38,7 @@ if ARGV[4] == 'set' then
   if pause ~= 0 or q.m.mark > 0 then
     set(q, 'paused', pause > 0 and now + pause or pause)
     set(q, 'touched', now)
+    set(q, 'soon', 0)
     q.asked = true -- settings concern those too who have no room for work
     q.work = true
   end
@@ -45,7 +46,7 @@ else
   outcome = remove()
 end
 remember(q, ARGV[1], ARGV[2], 'S' .. outcome)
-local refused = commit({q}, false, 0)
+local refused = commit({q}, false)
 if refused then return refused end
 if q.removed then -- all but its lanes, which still answer for calls that happened
   for i = 1, BLOCK do

@@ -1,5 +1,10 @@
 -- entry: tasks and what hangs on them, as one call sees them.
 
+-- Where tasks stand by a moment, what stands for each is a place, a number that grows, and its
+-- id: of those with the same moment that came first which a step put there first. The record
+-- has the place behind its header. It can be an old one: a promotion leaves records alone.
+local PLACED = {s = true, r = true, c = true, x = true, d = true}
+
 -- Entries: one task as this call sees it. st is its state and score its place
 -- there, was the state in which it was found; false is none, nil not looked up.
 
@@ -11,7 +16,7 @@ local function entry(q, id)
     if q.done and q.done[id] then -- its removal is planned
       e.st, e.was, e.rec, e.lease = false, false, false, false
     elseif q.new and q.new[id] then -- its insert is
-      e.st = byte(q.new[id], 18) == 9 and 'l' or 'w'
+      e.st = byte(q.new[id], 18) == MAXPRIORITY and 'l' or 'w'
       e.was, e.rec, e.lease = e.st, q.new[id], false
     end
   end
@@ -119,9 +124,6 @@ end
 local function move(q, e, st, score, joins)
   touch(q, e)
   e.st, e.score, e.joins = st, score, joins
-  if st == 's' or st == 'r' or st == 'u' then
-    if not q.soon[st] or score < q.soon[st] then q.soon[st] = score end
-  end
 end
 
 -- append puts a task that waits behind all others of its priority.
@@ -291,7 +293,13 @@ end
 
 -- setapart puts a damaged record where it stops nobody. What stands in the set of a state and
 -- has no record is kept by its own name: it may have been that of a task, which nobody finds now.
+-- A record of a later version stays where it is: q.later says that there is something left to do
+-- for those who know it.
 local function setapart(q, e)
+  if later(e.rec) then
+    q.later = true
+    return
+  end
   q.apart[#q.apart + 1] = e.rec and e.id or e.member or e.id
   q.apart[#q.apart + 1] = e.rec or ''
   if LIVE[e.st] then bump(q, 'deleted', 1) end

@@ -74,6 +74,6 @@ local out = {}
 for i = 1, n do out[i] = extend(begin + (i - 1) * 7) end
 outcome = table.concat(out)
 remember(queues[1], ARGV[2], ARGV[3], 'X' .. pack7(now) .. outcome)
-local refused = commit(queues, false, 0)
+local refused = commit(queues, false)
 if refused then return refused end
 return {verdict, text(now), outcome}

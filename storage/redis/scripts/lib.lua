@@ -1,4 +1,4 @@
--- lib: what the scripts of a queue share, with record.lua, entry.lua and commit.lua. All
+-- lib: what the general scripts of a queue share, with record.lua, entry.lua and commit.lua. All
 -- are prepended to each of them, behind base.lua.
 --
 -- A script reads what it needs into entries and overlays, decides on them alone,
@@ -15,8 +15,9 @@ local SEARCH = {'w', 's', 'r', 'd', 'c', 'x', 'z'} -- where to look for a task w
 local LIVE = {w = true, l = true, z = true, s = true, r = true, p = true}
 
 -- The numbers in the meta hash.
-local FIELDS = {'mark', 'tail', 'turn', 'head', 'void', 'paused', 'cancels', 'touched', 'awaited', 'jumped', 'clock', 'enqueued',
-  'requeued', 'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed'}
+local TOTALS = {'enqueued', 'requeued', 'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed'}
+local FIELDS = {'mark', 'soon', 'due', 'odd', 'tail', 'turn', 'head', 'void', 'paused', 'cancels', 'touched', 'awaited',
+  'jumped', 'clock', unpack(TOTALS)}
 
 -- What hangs on a task in the side hash: history and reason, stack, result,
 -- progress, checkpoint, large payload (body).
@@ -39,29 +40,10 @@ end
 -- pack2 writes a number as 2 bytes, the highest first.
 local function pack2(v) return char(floor(v / 256), v % 256) end
 
--- lookup is an HMGET of any number of fields.
-local function lookup(key, fields)
-  if #fields <= 500 then return call('HMGET', key, unpack(fields)) end
-  local all = {}
-  for i = 1, #fields, 500 do
-    local last = min(i + 499, #fields)
-    local part = call('HMGET', key, unpack(fields, i, last))
-    for j = 1, last - i + 1 do all[i + j - 1] = part[j] end
-  end
-  return all
-end
-
--- sane gives the number that a text of the meta hash is, nil where it is none: a mark beyond
--- all others must not become that of the queues in the same step.
-local function sane(v)
-  local n = tonumber(v)
-  return n and n > -NEVER and n < NEVER and n or nil
-end
-
 -- open reads the numbers of the n-th queue that the call names.
 local function open(n)
   local q = {m = {}, dirty = {}, e = {}, touched = {}, side = {}, unique = {}, windows = {},
-    plan = {}, apart = {}, lanes = {}, opened = {}, soon = {}, left = {}, deaths = 0, joiners = {}, joins = 0}
+    plan = {}, apart = {}, lanes = {}, opened = {}, left = {}, deaths = 0, joiners = {}, joins = 0}
   for i = 1, BLOCK do q[i] = KEYS[(n - 1) * BLOCK + i] end
   local v = call('HMGET', q[META], unpack(FIELDS))
   for i = 1, #FIELDS do q.m[FIELDS[i]] = v[i] and sane(v[i]) or 0 end
@@ -81,7 +63,10 @@ local function openall(n)
     local q = open(i)
     queues[i] = q
     local since = waitsince(q.m.clock > 0 and q.m.clock or q.m.mark, q.m.jumped, now)
-    if since ~= q.m.jumped then set(q, 'jumped', since) end
+    if since ~= q.m.jumped then
+      set(q, 'jumped', since)
+      set(q, 'soon', 0)
+    end
     if q.m.mark >= mark then mark = q.m.mark + 1 end
   end
   return queues
@@ -94,7 +79,7 @@ local function bump(q, field, by) q.m[field] = q.m[field] + by; q.dirty[field] =
 -- number tail: each push adds one, whatever leaves the line, so that the number of an entry
 -- follows from its index, and that of a cursor or a void one holds while claims take
 -- from the head. They are pushed at the end (planline): until then joins counts them.
-local function place(priority, seq) return seq - priority * 281474976710656 end
+local function place(priority, seq) return seq - priority * SPREAD end
 local function front(q, priority) bump(q, 'head', -1); return place(priority, q.m.head) end
 local function tail(q, st, priority)
   if st == 'l' then
@@ -113,12 +98,12 @@ local function firstof(q)
 end
 
 -- lined gives how many tasks wait in the line.
-local function lined(q) return math.max(call('LLEN', q[LINE]) - q.m.void, 0) end
+local function lined(q) return max(call('LLEN', q[LINE]) - q.m.void, 0) end
 
 -- vacant reports whether no record waits in the line.
 local function vacant(q) return call('LLEN', q[LINE]) == 0 or call('HLEN', q[TASKS]) == 0 end
 
--- entries gives the ids of n entries of the line from an index on, '' for those that are
+-- entries gives the ids of n entries of the line from an index on, false for those that are
 -- void: their tasks left out of turn. voids has up to which number those of an id are.
 local function entries(q, first, from, n)
   local ids = call('LRANGE', q[LINE], from, from + n - 1)
@@ -126,7 +111,7 @@ local function entries(q, first, from, n)
   for i = 1, #ids, 500 do
     local upto = call('ZMSCORE', q[VOIDS], unpack(ids, i, min(i + 499, #ids)))
     for j = 1, #upto do
-      if upto[j] and tonumber(upto[j]) >= first + from + i + j - 2 then ids[i + j - 1] = '' end
+      if upto[j] and tonumber(upto[j]) >= first + from + i + j - 2 then ids[i + j - 1] = false end
     end
   end
   return ids

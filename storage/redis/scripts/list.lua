@@ -92,13 +92,13 @@ end
 local function line(list)
   local first, length = firstof(q)
   local at, n, looked, number, after = 0, 0, 0, 0, tonumber(ARGV[3])
-  if after then at = math.max(floor(after) - first, 0) end
+  if after then at = max(floor(after) - first, 0) end
   while at < length and n <= size and looked <= MOSTLOOKED do
     local ids = entries(q, first, at, size + 1)
     for i, id in ipairs(ids) do
       number = first + at + i - 1
       looked = looked + 1
-      if id ~= '' and (not after or number > after or number == after and id > ARGV[4]) then
+      if id and (not after or number > after or number == after and id > ARGV[4]) then
         n = n + 1
         list[#list + 1] = {'l', id, text(number)}
       end

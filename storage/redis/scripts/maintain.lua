@@ -1,30 +1,17 @@
--- maintain: what claim.lua does before it takes tasks: it recovers, promotes, ticks and
--- trims, in bounded batches.
+-- maintain: what claim.lua does first in queues in which something may be due: it recovers,
+-- promotes, ticks and trims, in bounded batches. That is a step of its own.
 
 local BATCH = 100 -- how much maintenance one call does, in all of its queues
 local MOSTLOOKED = 2000 -- how many members of groups it looks at
-local MIXED = 150 -- how many tasks it takes where it has to sort them
 
-local total = tonumber(ARGV[1])
-local queues = openall(total)
-local home = queues[1]
-local most, starts, lasts = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[10])
-local suspects, telling, suspicious = ARGV[9] == '1', ARGV[9] == 't', false
-local keepdead, mostdead = tonumber(ARGV[11]), tonumber(ARGV[12])
-
-local nextdue = 0
-local more, remains = false, false
 local left = BATCH -- of the maintenance
 local share = 0 -- the part of it for one kind in one queue
+local more = false -- some is left over
 
 -- spend notes that n of a share were found, in a list that has been limited to it.
 local function spend(n)
   left = left - n
   if n >= share then more = true end
-end
-
-local function duesoon(at)
-  if nextdue == 0 or at < nextdue then nextdue = at end
 end
 
 -- first gives the score of the first member of a set, nil where it is empty.
@@ -33,61 +20,35 @@ local function first(key)
   return v[1] and tonumber(v[2])
 end
 
--- upto gives members whose score is not after a moment, the earliest first.
-local function upto(key, moment, n)
-  return call('ZRANGEBYSCORE', key, '-inf', text(moment), 'WITHSCORES', 'LIMIT', 0, n)
-end
-
--- after notes when something in a set is due next, behind what is due now.
-local function after(key)
-  local v = call('ZRANGEBYSCORE', key, '(' .. text(now), NEVER - 1, 'WITHSCORES', 'LIMIT', 0, 1)
-  if v[1] then duesoon(tonumber(v[2])) end
-end
-
--- dues gives what of a state is due: members and their moments.
-local function dues(q, st)
-  local at = first(q[SETS[st]])
-  if not at then return {} end
-  if at > now then
-    if at < NEVER then duesoon(at) end
-    return {}
+-- upto gives a share of the members whose score is not after a moment, the earliest first, and
+-- their scores.
+local function upto(key, moment)
+  local v = call('ZRANGEBYSCORE', key, '-inf', text(moment), 'WITHSCORES', 'LIMIT', 0, share)
+  local members, scores = {}, {}
+  for i = 1, #v, 2 do
+    members[#members + 1], scores[#scores + 1] = v[i], tonumber(v[i + 1])
   end
-  local list = upto(q[SETS[st]], now, share)
-  spend(#list / 2)
-  after(q[SETS[st]])
-  return list
+  spend(#members)
+  return members, scores
 end
-
 
 -- promote moves what is due to waiting, the earliest first.
 local function promote(q)
-  local due = {}
-  for st, list in pairs({s = dues(q, 's'), r = dues(q, 'r')}) do
-    for i = 1, #list, 2 do due[#due + 1] = {tonumber(list[i + 1]), number(list[i], 1, PLACE), list[i], st} end
+  local due, ids = {}, {}
+  for _, st in ipairs({'s', 'r'}) do
+    local members, scores = upto(q[SETS[st]], now)
+    for i, member in ipairs(members) do due[#due + 1] = {scores[i], number(member, 1, PLACE), member, st} end
   end
   if #due == 0 then return end
   table.sort(due, function(x, y) return x[1] < y[1] or x[1] == y[1] and x[2] < y[2] end)
-  local ids = {}
   for n = 1, #due do ids[n] = idof(due[n][3]) end
   local recs = lookup(q[TASKS], ids)
   for n, id in ipairs(ids) do
     local e = found(entry(q, id), due[n][4], due[n][3])
     e.rec = recs[n]
     local h = head(e.rec)
-    if h then
-      append(q, e, waits(h), h.priority)
-      q.fresh[#q.fresh + 1] = e
-    else
-      setapart(q, e)
-    end
+    if h then append(q, e, waits(h), h.priority) else setapart(q, e) end
   end
-end
-
--- ids gives the members of a list with scores.
-local function ids(list)
-  local out = {}
-  for i = 1, #list, 2 do out[#out + 1] = list[i] end
-  return out
 end
 
 -- overdue gives tasks of the leases that expired, the last first: ids, leases, and ranks of
@@ -103,7 +64,7 @@ local function overdue(q)
       local names, values, places, had = members(q, group)
       looked = looked + had
       if #names == 0 then leave(q, group, NEVER) end
-      for j = #names, math.max(#names - (share - #ids) + 1, 1), -1 do
+      for j = #names, max(#names - (share - #ids) + 1, 1), -1 do
         local n = #ids + 1
         ids[n], leases[n], ranks[n] = names[j], values[j], places[j]
       end
@@ -120,8 +81,6 @@ end
 -- expired gives leases that expired, as entries, the last claimed first: each will go to the
 -- head, so that the first claimed is the first to be claimed again.
 local function expired(q)
-  local at = first(q[SETS.p])
-  if not at or at > now then return {} end
   local names, leases, ranks = overdue(q)
   if #names == 0 then return {} end
   local list, recs = {}, lookup(q[TASKS], names)
@@ -147,6 +106,7 @@ local function valid(id) return #id <= 128 and find(id, '^%w[%w_.-]*$') end
 
 -- recover ends leases that expired.
 local function recover(q)
+  q.ended = {}
   -- tell notes a task that ends, for the answer: the letter of its state, its id behind its
   -- length, and its kind likewise.
   local function tell(e, h, st)
@@ -177,7 +137,6 @@ local function recover(q)
       else
         h.version = mark
         stand(q, e, h, waits(h), front(q, h.priority))
-        q.fresh[#q.fresh + 1] = e
       end
     end
   end
@@ -186,34 +145,21 @@ end
 -- trim removes what was kept long enough.
 local function trim(q)
   for _, st in ipairs({'c', 'x', 'd'}) do
-    local till = st == 'd' and now - keepdead or now
-    local old = call('ZRANGEBYSCORE', q[SETS[st]], '-inf', text(till), 'LIMIT', 0, share)
-    spend(#old)
-    if #old > 0 then drop(q, st, old) end
+    local old = upto(q[SETS[st]], st == 'd' and now - DEADFOR or now)
+    drop(q, st, old)
   end
-  local excess = call('ZCARD', q[SETS.d]) - mostdead
+  local excess = min(call('ZCARD', q[SETS.d]) - DEADMAX, share)
   if excess > 0 then
-    excess = min(excess, share)
     spend(excess)
     drop(q, 'd', call('ZRANGE', q[SETS.d], 0, excess - 1))
   end
-  local over = call('ZRANGEBYSCORE', q[WINDOWS], '-inf', text(now), 'LIMIT', 0, share)
-  spend(#over)
-  for _, key in ipairs(over) do own(q, key, false, false) end
+  for _, key in ipairs((upto(q[WINDOWS], now))) do own(q, key, false, false) end
 end
 
 -- tick hands out the cursors that are due and hides them.
 local function tick(q)
   q.ticks = {}
-  local at = first(q[SETS.u])
-  if not at then return end
-  if at > now then
-    if at < NEVER then duesoon(at) end
-    return
-  end
-  local due = ids(upto(q[SETS.u], now, share))
-  spend(#due)
-  after(q[SETS.u])
+  local due = upto(q[SETS.u], now)
   local recs = lookup(q[TASKS], due)
   for n, id in ipairs(due) do
     local e = found(entry(q, id), 'u')
@@ -221,14 +167,31 @@ local function tick(q)
     local h = valid(id) and head(e.rec)
     if h then
       move(q, e, 'u', now + TICKHIDE)
-      duesoon(now + TICKHIDE)
       q.ticks[#q.ticks + 1] = id
       q.ticks[#q.ticks + 1] = h.large and e.rec .. (aside(q, 'b:' .. id) or '') or e.rec
     else
       setapart(q, e)
     end
   end
-  q.soon.u = nil
+end
+
+-- look finds out when something is due next in a queue that was maintained.
+local function look(q, unfinished)
+  if q.m.mark == 0 then return end -- no queue yet
+  local soon, due = q.m.touched > 0 and q.m.touched + QUEUELIFE or NEVER - 1, 0
+  for _, st in ipairs({'s', 'r', 'u'}) do
+    local v = call('ZRANGEBYSCORE', q[SETS[st]], '(' .. text(now), NEVER - 1, 'WITHSCORES', 'LIMIT', 0, 1)
+    if v[1] and (due == 0 or tonumber(v[2]) < due) then due = tonumber(v[2]) end
+  end
+  if due > 0 then soon = min(soon, due) end
+  for _, key in ipairs({LEASES, COMPLETED, CANCELLED, DEAD, WINDOWS}) do
+    local at = first(q[key])
+    if at and key == DEAD then at = at + DEADFOR end
+    if at then soon = min(soon, max(at, now + PUTOFF)) end
+  end
+  if unfinished or call('ZCARD', q[DEAD]) > DEADMAX or q.m.paused ~= 0 or q.m.jumped > 0 then soon = 0 end
+  set(q, 'due', due)
+  set(q, 'soon', soon)
 end
 
 -- abandoned reports whether a queue was empty, without settings and untouched for a

@@ -6,30 +6,35 @@ local function flagsof(f, g)
   local known = flagged[f * 256 + g]
   if not known then
     known = {keep = has(f, 1), untilread = has(f, 2), snoozed = has(f, 4), timed = has(f, 8), life = has(f, 16),
-      window = has(f, 32), cursor = has(f, 64), noahead = has(g, 1), side = has(g, 2), large = has(g, 4), placed = has(g, HASPLACE)}
+      window = has(f, 32), cursor = has(f, 64), noahead = has(g, 1), side = has(g, 2), large = has(g, 4), placed = has(g, HASPLACE),
+      unknown = {f - f % 128, g - g % HASMORE}, more = has(g, HASMORE)}
     flagged[f * 256 + g] = known
   end
   return known
 end
 
--- head reads the header of a record. nil where it is damaged.
+-- later reports whether a record is one of a later version, for those who know it.
+local function later(rec) return rec and #rec > 0 and byte(rec, 1) > FORMAT and byte(rec, 1) <= LATEST end
+
+-- head reads the header of a record. nil where it is damaged, or one of a later version.
 local function head(rec)
-  if not rec or #rec < HEADER or byte(rec, 1) ~= 1 then return nil end
+  if not rec or #rec < HEADER or byte(rec, 1) ~= FORMAT then return nil end
   local f, g, a, b, c, d, e, x, y = byte(rec, 2, 10)
   local is = flagsof(f, g)
   local priority, r1, r2, m1, m2, c1, c2, l1, l2, kind, encoding, h1, h2, h3, p1, p2, p3, p4 = byte(rec, 18, 35)
-  local h = {rec = rec, created = sub(rec, 11, 17), priority = priority - 9,
+  local h = {rec = rec, created = sub(rec, 11, 17), priority = priority - MAXPRIORITY,
     version = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + x) * 256 + y,
     retries = r1 * 256 + r2, maxretries = m1 * 256 + m2, crashes = c1 * 256 + c2, crashlimit = l1 * 256 + l2,
     kind = kind, encoding = encoding, headers = (h1 * 256 + h2) * 256 + h3,
     payload = ((p1 * 256 + p2) * 256 + p3) * 256 + p4,
     keep = 0, snoozes = 0, since = 0, untilread = is.untilread, timed = is.timed, life = is.life, window = is.window,
-    cursor = is.cursor, noahead = is.noahead, side = is.side, large = is.large}
+    cursor = is.cursor, noahead = is.noahead, side = is.side, large = is.large, unknown = is.unknown}
   local i = HEADER + 1
   if is.placed then h.place = sub(rec, i, i + PLACE - 1); i = i + PLACE end
   if is.keep then h.keep = number(rec, i, 7); i = i + 7 end
   if is.snoozed then h.snoozes = number(rec, i, 2); h.since = number(rec, i + 2, 7); i = i + 9 end
   h.rest = i
+  if is.more then i = i + 2 + number(rec, i, 2) end
   if h.timed then i = i + 7 end
   if h.life or h.window then
     local n = byte(rec, i) or 0
@@ -45,23 +50,24 @@ local function head(rec)
   return h
 end
 
--- compose writes a record anew with what changed in its header.
+-- compose writes a record anew with what changed in its header. Flags and parts that a later
+-- version put there stay.
 local function compose(h)
-  local f, g, keep, snooze = 0, 0, '', ''
-  if h.keep > 0 then f = 1; keep = pack7(h.keep) end
+  local f, g, keep, snooze = h.unknown[1], h.unknown[2], '', ''
+  if h.keep > 0 then f = f + 1; keep = pack7(h.keep) end
   if h.untilread then f = f + 2 end
   if h.snoozes > 0 then f = f + 4; snooze = pack2(h.snoozes) .. pack7(h.since) end
   if h.timed then f = f + 8 end
   if h.life then f = f + 16 end
   if h.window then f = f + 32 end
   if h.cursor then f = f + 64 end
-  if h.noahead then g = 1 end
+  if h.noahead then g = g + 1 end
   if h.side then g = g + 2 end
   if h.large then g = g + 4 end
   if h.place then g = g + HASPLACE end
   local r, m, c, l = h.retries % 256, h.maxretries % 256, h.crashes % 256, h.crashlimit % 256
-  return char(1, f, g) .. pack7(h.version) .. h.created ..
-    char(h.priority + 9, (h.retries - r) / 256, r, (h.maxretries - m) / 256, m, (h.crashes - c) / 256, c,
+  return char(FORMAT, f, g) .. pack7(h.version) .. h.created ..
+    char(h.priority + MAXPRIORITY, (h.retries - r) / 256, r, (h.maxretries - m) / 256, m, (h.crashes - c) / 256, c,
       (h.crashlimit - l) / 256, l) ..
     (h.sizes or sub(h.rec, 27, 35)) .. (h.place or '') .. keep .. snooze .. (h.tail or sub(h.rec, h.rest))
 end

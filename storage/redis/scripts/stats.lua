@@ -4,7 +4,7 @@
 -- KEYS  the keys of each queue (keys.go), queue after queue
 -- ARGV  1 queues
 -- Returns  {now, then for each queue: waiting, pending, scheduled, retry, completed,
---       cancelled, dead, cursors, damaged, paused, and the totals in the order of FIELDS}
+--       cancelled, dead, cursors, damaged, paused, and the TOTALS in their order}
 
 local damaged
 
@@ -30,14 +30,14 @@ for n = 0, ARGV[1] - 1 do
   local function key(i) return KEYS[n * BLOCK + i] end
   local function size(st) return read('ZCARD', key(SETS[st])) or 0 end
   local m = numbers(key(META))
-  local waiting = size('w') + size('z') + math.max((read('LLEN', key(LINE)) or 0) - m.void, 0)
-  local v = {waiting, math.max((read('HLEN', key(PENDING)) or 0) - 1, 0), size('s'), size('r'), size('c'), size('x'),
+  local waiting = size('w') + size('z') + max((read('LLEN', key(LINE)) or 0) - m.void, 0)
+  local v = {waiting, max((read('HLEN', key(PENDING)) or 0) - 1, 0), size('s'), size('r'), size('c'), size('x'),
     size('d'), size('u')}
   for _, i in ipairs({TASKS, SIDE, UNIQUE, CLAIMS}) do read('HLEN', key(i)) end
   for _, i in ipairs({LEASES, WINDOWS, VOIDS}) do read('ZCARD', key(i)) end
   v[9] = (read('HLEN', key(DAMAGED)) or 0) + damaged
   v[10] = text(m.paused)
-  for i = 12, #FIELDS do v[i - 1] = text(m[FIELDS[i]]) end
+  for i = 1, #TOTALS do v[10 + i] = text(m[TOTALS[i]]) end
   for i = 1, #v do reply[#reply + 1] = v[i] end
 end
 return reply

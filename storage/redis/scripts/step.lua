@@ -27,7 +27,7 @@ local function insert(a)
   end
   bump(q, 'enqueued', 1)
   if not later then
-    append(q, e, 'w', byte(rec, 18) - 9)
+    append(q, e, 'w', byte(rec, 18) - MAXPRIORITY)
     return 'w'
   end
   move(q, e, 's', due, place .. id)

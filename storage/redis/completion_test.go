@@ -6,7 +6,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestTheSecondOfTwoCompletionsInACallIsLost: the short script leaves such a call.
+// TestTheSecondOfTwoCompletionsInACallIsLost: the short way leaves such a call.
 func TestTheSecondOfTwoCompletionsInACallIsLost(t *testing.T) {
 	s, _ := openMini(t)
 	mixture(t, s, "mail", 8)
@@ -17,7 +17,7 @@ func TestTheSecondOfTwoCompletionsInACallIsLost(t *testing.T) {
 	done := func(i int) storage.Tx {
 		return storage.Tx{Settles: []storage.Settle{{Fence: claimed.Fences[i], Outcome: storage.Complete}}}
 	}
-	for seq, i := range []int{0, 1} { // the second call goes by the short script
+	for seq, i := range []int{0, 1} { // the second call goes by the short way
 		applied, err := s.Apply(t.Context(), callOf(uint64(seq+2)), done(i))
 		if err != nil || applied[0].Err != nil {
 			t.Fatal(applied, err)

@@ -1,0 +1,13 @@
+-- layout: notes the layout of the data, unless the process that asks cannot read what is there.
+--
+-- KEYS  1 the layout that was written, and the least that a process has to know to read it
+-- ARGV  1 the layout that the process knows and writes, 2 the least that reads what it writes
+-- Returns  {layout, least reader} as they were, 0 where none was noted
+
+local have = redis.call('HMGET', KEYS[1], 'layout', 'reader')
+local layout, reader = tonumber(have[1] or 0) or 0, tonumber(have[2] or 0) or 0
+local knows, wants = tonumber(ARGV[1]), tonumber(ARGV[2])
+if reader <= knows and (layout < knows or reader < wants) then -- who may not write can still read
+  redis.pcall('HSET', KEYS[1], 'layout', math.max(layout, knows), 'reader', math.max(reader, wants))
+end
+return {layout, reader}

@@ -1,0 +1,52 @@
+-- lease: what both ways of a claim know of the leases that it writes and of its reply. These
+-- functions use no names of others: to make one that does costs more than half of a command.
+
+-- needs gives the flag of a lease that says that its end takes more than the removal of the task,
+-- by the flags of its record.
+local function needs(f, g)
+  return (f % 4 > 0 or f % 32 > 15 or g % 8 > 1) and RECORD or 0
+end
+
+-- leases gives what a claim under a fence writes of the tasks that it took from a queue: of the
+-- pending hash, of the leases and, where they are a group, of the claims. joined are their ids.
+local function leases(ids, flags, fence, runner, deadline, joined)
+  local n, pending, char = #ids, {}, string.char
+  if n < SINGLES then
+    local alarms = {}
+    for i = 1, n do
+      pending[2 * i - 1], pending[2 * i] = ids[i], fence .. char(flags[i], 0, i - 1) .. runner
+      alarms[2 * i - 1], alarms[2 * i] = deadline, ids[i]
+    end
+    return pending, alarms
+  end
+  local values = {}
+  for i = 1, n do
+    local value = values[flags[i]]
+    if not value then
+      value = fence .. char(flags[i] + GROUPED) .. runner
+      values[flags[i]] = value
+    end
+    pending[2 * i - 1], pending[2 * i] = ids[i], value
+  end
+  return pending, {deadline, ALARM .. fence}, {fence, joined, COUNT .. fence, n}
+end
+
+-- packed gives the length of each record in 4 bytes, and the records in a few pieces: one
+-- long text costs Lua more than it saves, and each of its own costs the client.
+local function packed(records)
+  local lengths, known, pieces, concat = {}, {}, {}, table.concat
+  for i = 1, #records do
+    local n = #records[i]
+    local v = known[n]
+    if not v then
+      local d, c, b = n % 256, n % 65536, n % 16777216
+      v = string.char((n - b) / 16777216, (b - c) / 65536, (c - d) / 256, d)
+      if n < 65536 then known[n] = v end -- an index that no Lua takes for a place in an array
+    end
+    lengths[i] = v
+  end
+  for i = 1, #records, 32 do
+    pieces[#pieces + 1] = concat(records, '', i, i + 31 < #records and i + 31 or #records)
+  end
+  return concat(lengths), pieces
+end

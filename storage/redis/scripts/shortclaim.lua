@@ -1,0 +1,133 @@
+-- shortclaim: the short way of claim.lua, which most claims take: from queues in which nothing is
+-- due, of tasks on which nothing special hangs. It stands before claim.lua in its script, whose
+-- KEYS, ARGV and reply it shares. Where it meets anything else it has written nothing, and what
+-- follows carries the call out. All is read and decided before the first write. Whether anything
+-- is due says the number soon of a queue: see moments in commit.lua. Why it is one long function
+-- says shortinsert.lua.
+
+if SHORT then
+  local function claim()
+    local call, K, A, byte, text = redis.call, KEYS, ARGV, string.byte, string.format
+    local t, v = call('TIME'), call('HGET', K[LANES], A[2])
+    local now, lane = t[1] * 1000000 + t[2], v and tonumber(string.match(v, '^%d+'))
+    local total, most, starts, age = tonumber(A[1]), tonumber(A[7]), tonumber(A[8]), now - A[4]
+    if not lane or tonumber(A[3]) <= lane or age > LANELIFE or age < -LANELIFE then return nil end
+    local mark, nextdue, cancels, suspicious, remains = now, 0, false, false, false
+    local metas = {}
+    for i = 1, total do
+      local m = call('HMGET', K[(i - 1) * BLOCK + META], 'mark', 'soon', 'due', 'odd', 'tail', 'void', 'touched', 'cancels', 'awaited')
+      local last, soon, due = tonumber(m[1]), tonumber(m[2]), tonumber(m[3] or 0)
+      if not (last and last < NEVER and soon and due) or soon <= now or now - last > JUMPAFTER or last - now > JUMPBACK then
+        return nil
+      end
+      if mark <= last then mark = last + 1 end
+      if due > 0 and (nextdue == 0 or due < nextdue) then nextdue = due end
+      cancels = cancels or m[8] and m[8] ~= '0'
+      m[1], m[2], metas[i] = last, soon, m
+    end
+
+    -- What is taken of each queue: what is before the line in waiting, the line, and the rest.
+    local taken, bytes, hauls, known = 0, 0, {}, {}
+    for i = 1, total do
+      local at, m, limit, ids = (i - 1) * BLOCK, metas[i], tonumber(A[10 + i]), {}
+      local recs, flags, ranked, lined = {}, {}, 0, 0
+      if limit >= 0 then
+        ranked, lined = call('ZCARD', K[at + WAITING]), call('LLEN', K[at + LINE])
+        local n, before, void = most - taken, tonumber(m[5] or 0) - lined, tonumber(m[6] or 0)
+        if limit > 0 and limit < n then n = limit end
+        if m[4] and A[9] ~= '0' then -- there was a suspect: is it the turn of one?
+          local suspect = call('ZRANGE', K[at + SUSPECTS], 0, 0, 'WITHSCORES')
+          suspicious = suspicious or suspect[1]
+          if suspect[1] and A[9] == '1' and starts > 0 then
+            remains = true
+            if taken < starts and n > 0 and (ranked > 0 or n > lined or tonumber(suspect[2]) < before + n) then return nil end
+          end
+        end
+        remains = remains or n < ranked + lined - void
+        if n > ranked + lined then n = ranked + lined end
+        local high = ranked
+        if ranked > 0 and lined > 0 then high = call('ZCOUNT', K[at + WAITING], '-inf', BEHIND) end
+        if high > n then high = n end
+        if lined > n - high then lined = n - high end
+        if high > 0 then ids = call('ZRANGE', K[at + WAITING], 0, high - 1) end
+        if lined > 0 then
+          local line = call('LRANGE', K[at + LINE], 0, lined - 1)
+          local upto = void > 0 and call('ZMSCORE', K[at + VOIDS], unpack(line))
+          for j = 1, lined do
+            if upto and upto[j] and tonumber(upto[j]) >= before + j then return nil end -- see entries in lib.lua
+            ids[high + j] = line[j]
+          end
+        end
+        ranked = n - lined
+        if ranked > high then
+          local rest = call('ZRANGE', K[at + WAITING], high, ranked - 1)
+          for j = 1, #rest do ids[high + lined + j] = rest[j] end
+        end
+      end
+      local n = #ids
+      if n > 0 then
+        recs = call('HMGET', K[at + TASKS], unpack(ids))
+        for j = 1, n do
+          local rec, begins = recs[j], taken + j <= starts
+          if not rec or #rec < HEADER or ids[j] == '' then return nil end
+          local form, f, g = byte(rec, 1, 3)
+          if form ~= FORMAT or g % 2 == 1 and not begins then return nil end -- damaged, or only to start at once
+          if g % 8 > 3 then
+            rec = rec .. (call('HGET', K[at + SIDE], 'b:' .. ids[j]) or '')
+            recs[j] = rec
+          end
+          local flag = known[f * 256 + g]
+          if not flag then
+            flag = needs(f, g)
+            known[f * 256 + g] = flag
+          end
+          flags[j] = begins and flag + STARTED or flag
+          bytes = bytes + #rec - HEADER
+        end
+        taken = taken + n
+        m.bare = call('HLEN', K[at + PENDING]) == 0
+        call('ZCARD', K[at + LEASES]) -- keys of a wrong type fail here, in time
+        if n >= SINGLES then call('HLEN', K[at + CLAIMS]) end
+      end
+      hauls[i] = {ids, recs, flags, ranked, lined, limit}
+    end
+    if bytes > MAXBYTES then return nil end
+
+    -- The first write tells whether Redis permits any. It frees, so that a full Redis takes it.
+    if type(redis.pcall('HDEL', K[META], '')) == 'table' then return nil end
+    local stamp, at, deadline, outcome = pack7(mark), text('%.0f', mark), now + A[10], {}
+    local fence, till = A[5] .. stamp, text('%.0f', deadline)
+    local reply = {'N', text('%.0f', now), text('%.0f', nextdue),
+      (remains and 't' or '') .. (cancels and 'c' or '') .. (suspicious and 's' or ''), at, taken, 0}
+    for i = 1, total do
+      local k, m, h, joined = (i - 1) * BLOCK, metas[i], hauls[i], ''
+      local ids, limit = h[1], h[6]
+      local n, rests = #ids, limit < 0 and RESTFOR or i > 1 and MARKEVERY or -NEVER
+      reply[7 + i] = ''
+      if n > 0 then
+        joined = table.concat(ids, ',')
+        if h[4] > 0 then call('ZREMRANGEBYRANK', K[k + WAITING], 0, h[4] - 1) end
+        if h[5] > 0 then call('LTRIM', K[k + LINE], h[5], -1) end
+        local pending, alarms, group = leases(ids, h[3], fence, A[6], till, joined)
+        if m.bare then pending[2 * n + 1], pending[2 * n + 2] = '', PAD end
+        call('HSET', K[k + PENDING], unpack(pending))
+        call('ZADD', K[k + LEASES], unpack(alarms))
+        if group then call('HSET', K[k + CLAIMS], unpack(group)) end
+        local touched, soon = tonumber(m[7] or 0) or 0, m[2]
+        call('HSET', K[k + META], 'mark', at, 'awaited', '1', 'soon', text('%.0f', deadline < soon and deadline or soon),
+          'touched', text('%.0f', now - touched > TOUCHEVERY and now or touched))
+        local lengths, pieces = packed(h[2])
+        reply[7 + i] = {'', joined, lengths, pieces, {}, ''}
+      elseif limit >= 0 and m[9] ~= '1' then
+        call('HSET', K[k + META], 'mark', at, 'awaited', '1')
+      elseif now - m[1] > rests then
+        call('HSET', K[k + META], 'mark', at)
+      end
+      outcome[i] = joined
+    end
+    call('HSET', K[LANES], A[2], A[3] .. ':C' .. stamp .. '0' .. taken .. '|' .. table.concat(outcome, ';') .. ';')
+    return reply
+  end
+  local reply = claim()
+  if reply then return reply end
+end

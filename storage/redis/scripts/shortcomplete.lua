@@ -1,0 +1,116 @@
+-- shortcomplete: the short way of apply.lua for calls that are nothing but runs of plain
+-- completions, as most are. Where it meets anything out of the ordinary it has written nothing and
+-- returns nothing: the caller goes to apply.lua. See shortinsert.lua.
+--
+-- KEYS  for each queue: meta, tasks, pending, leases, claims, lanes
+-- ARGV, Returns  see apply.lua
+
+local call, K, A, byte, sub, text = redis.call, KEYS, ARGV, string.byte, string.sub, string.format
+local t, lanes, queues, lined = call('TIME'), K[LANES], {}, {}
+local total, calls, now = tonumber(A[1]), tonumber(A[3]), t[1] * 1000000 + t[2]
+local mark = now
+if not SHORT then return nil end
+for i = 1, total do
+  local at = (i - 1) * BLOCK
+  local m = call('HMGET', K[at + META], 'mark', 'touched', 'completed')
+  local last, touched, completed = tonumber(m[1] or 0), tonumber(m[2] or 0), tonumber(m[3] or 0)
+  if not (last and last < NEVER and touched and completed)
+    or last > 0 and (now - last > JUMPAFTER or last - now > JUMPBACK) -- see jump.lua
+    or K[at + LANES] ~= lanes then
+    return nil
+  end
+  if mark <= last then mark = last + 1 end
+  local q = {at = at, ids = {}, fences = {}, upto = {}, alarms = {}, touched = touched, completed = completed}
+  queues[i], queues[A[3 + i]] = q, q
+end
+
+-- The ids of each queue, and the outcomes that the calls come to.
+local fields, seqs, outcomes, a = {}, {}, {}, 4 + total
+for i = 1, calls do
+  local field, txs, outcome = A[a], tonumber(A[a + 4]), 'A' .. pack7(mark)
+  local age = now - A[a + 2]
+  if lined[field] or age > LANELIFE or age < -LANELIFE then return nil end
+  lined[field], fields[i], seqs[i] = true, field, A[a + 1]
+  a = a + 5
+  while txs > 0 do
+    local q, n, width, s = queues[A[a + 1]], tonumber(A[a + 3]), tonumber(A[a + 4]), A[a + 5]
+    local ids, runs = q.ids, #q.fences + 1
+    local have = #ids
+    if width > 0 then
+      for j = 1, n do
+        local from = (j - 1) * (width + 1)
+        ids[have + j] = sub(s, from + 1, from + width)
+      end
+    else
+      for id in string.gmatch(s, '[^,]+') do ids[#ids + 1] = id end
+    end
+    q.fences[runs], q.upto[runs] = A[a + 2], #ids
+    mark, outcome = mark + 1, outcome .. '*c'
+    txs, a = txs - n, a + 6
+  end
+  outcomes[i] = outcome
+end
+
+-- The calls are the next ones of lanes that are known.
+local known, list, reply = call('HMGET', lanes, unpack(fields)), {}, {text('%.0f', now)}
+for i = 1, calls do
+  local last = known[i] and tonumber(string.match(known[i], '^%d+'))
+  if not last or tonumber(seqs[i]) <= last then return nil end
+  list[2 * i - 1], list[2 * i], reply[i + 1] = fields[i], seqs[i] .. ':' .. outcomes[i], 'N' .. outcomes[i]
+end
+
+-- All tasks are leased under their fences, each is completed once, and nothing hangs on them.
+-- Those that are of no group have an alarm of their own.
+for i = 1, total do
+  local q, from, groups, seen = queues[i], 1, false, {}
+  local ids, alarms, at = q.ids, q.alarms, q.at
+  local found = call('HMGET', K[at + PENDING], unpack(ids))
+  for run = 1, #q.fences do
+    local fence, good, grouped = q.fences[run], {}, 0
+    for j = from, q.upto[run] do
+      local id, lease = ids[j], found[j]
+      if seen[id] or not lease then return nil end
+      seen[id] = true
+      local flags = good[lease]
+      if not flags then
+        flags = sub(lease, 1, FENCE) == fence and byte(lease, FENCE + 1)
+        if not flags or flags % GROUPED > STARTED then return nil end
+        good[lease] = flags
+      end
+      if flags < GROUPED then alarms[#alarms + 1] = id else grouped = grouped + 1 end
+    end
+    if grouped > 0 then
+      groups = groups or {}
+      groups[fence] = (groups[fence] or 0) + grouped
+    end
+    from = q.upto[run] + 1
+  end
+  for fence, some in pairs(groups or {}) do
+    local left = tonumber(call('HGET', K[at + CLAIMS], COUNT .. fence) or 0) - some
+    groups[fence] = left
+    if left <= 0 then alarms[#alarms + 1] = ALARM .. fence end
+  end
+  q.groups = groups
+  call('HLEN', K[at + TASKS]) -- keys of a wrong type fail here, in time
+  if #alarms > 0 then call('ZCARD', K[at + LEASES]) end
+end
+
+-- The first write tells whether Redis permits any; where not, the general way says why. It
+-- frees memory, so that a full Redis does not refuse it.
+for i = 1, total do
+  local q = queues[i]
+  local at = q.at
+  local done = redis.pcall('HDEL', K[at + PENDING], unpack(q.ids))
+  if i == 1 and type(done) == 'table' then return nil end
+  call('HDEL', K[at + TASKS], unpack(q.ids))
+  for fence, left in pairs(q.groups or {}) do
+    if left > 0 then call('HSET', K[at + CLAIMS], COUNT .. fence, text('%.0f', left)) else
+      call('HDEL', K[at + CLAIMS], fence, COUNT .. fence)
+    end
+  end
+  if #q.alarms > 0 then call('ZREM', K[at + LEASES], unpack(q.alarms)) end
+  call('HSET', K[at + META], 'mark', text('%.0f', mark), 'completed', text('%.0f', q.completed + #q.ids),
+    'touched', text('%.0f', now - q.touched > TOUCHEVERY and now or q.touched))
+end
+call('HSET', lanes, unpack(list))
+return reply
