@@ -144,7 +144,7 @@ func (k kind) begins(request []byte) bool {
 
 var (
 	redisScript  = testserver.Command("EVALSHA", "EVAL")
-	postgresStep = regexp.MustCompile(`(?m)^COMMIT$|\.(claim|enqueue|add|finish)\(`)
+	postgresStep = regexp.MustCompile(`(?m)^COMMIT$|\.(claim|enqueue|add|finish)_[0-9]+\(`)
 	// What the first round trip of a step of several asks.
-	postgresBegins = regexp.MustCompile(`\.enter\(|\.opened\(`)
+	postgresBegins = regexp.MustCompile(`\.(enter|opened)_[0-9]+\(`)
 )
