@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage/internal/combine"
 )
 
-// flushTime bounds one flush, all retries included.
+// flushTime bounds one flush, all retries included, and likewise what is carried out apart after it.
 const flushTime = 10 * time.Second
 
 // A flush takes along no more than this.
@@ -95,8 +95,11 @@ func (s *Storage) flushGeneral(ctx context.Context, class int, parts []*part) (s
 
 // flushApart carries out parts one by one. One that waits for what another transaction is
 // taking is handed back, for its caller to repeat, and so are those that want the same: for
-// what may be taken for long a flush waits for little and once.
+// what may be taken for long a flush waits for little and once. All of them together have the
+// time of one flush, as others wait for the next.
 func (s *Storage) flushApart(ctx context.Context, class int, parts []*part) {
+	ctx, cancel := context.WithTimeout(ctx, flushTime)
+	defer cancel()
 	awaited := make(map[any]bool)
 	for _, p := range parts {
 		wanted := p.takes()

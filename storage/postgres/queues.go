@@ -13,7 +13,8 @@ type numbers struct {
 	mu    sync.Mutex // guards known; no I/O under it
 	known map[string]number
 	names map[int32]string
-	// named is told of a queue whose number was not known: wake-ups of it were not known to be its own.
+	// named is told of a queue whose number was not known, or is known no longer: wake-ups of it were
+	// not known to be its own, or will not be.
 	named func(name string)
 }
 
@@ -70,7 +71,10 @@ func (n *numbers) hear(name string, queue int32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if queue == 0 {
-		delete(n.known, name)
+		if _, known := n.known[name]; known {
+			delete(n.known, name)
+			n.named(name) // a Wait under way counts on the number
+		}
 		return
 	}
 	if n.known[name].queue != queue {
