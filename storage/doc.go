@@ -38,8 +38,8 @@
 // moment does none of that. Where the clock jumps on during a wait, another wait begins;
 // where it stands before the beginning of the wait it has jumped back, and the wait is
 // over. During a wait NextDue is no later than its end, and More is not set for work that
-// waits for its end. Pauses, unique windows, lanes and runners are judged by the clock
-// during a wait too: a window whose end has passed by that clock lets an insert through.
+// waits for its end, and no pause of a queue ends. Unique windows, lanes and runners are
+// judged by the clock during a wait too: a window whose end has passed by that clock lets an insert through.
 // A record that was stamped by the wrong clock keeps its moment; an Extend overwrites the
 // moment of its lease, and ticks that were made are not repeated.
 // [ClockWarnings] says in Describe that a wait is on, or that the mark is far

@@ -14,6 +14,8 @@ func jumpRules() []rule {
 				"ticked or expired before its moment; then all goes on at its moment."),
 		state("jump/again", jumpAgain,
 			"A second jump, as far as an earlier one or during its wait, is believed no sooner than the first."),
+		state("jump/pause", jumpPause,
+			"A queue that is paused for a time stays paused while a wait is on."),
 		state("jump/told", jumpTold,
 			"Describe warns while a wait is on, and while the mark is far ahead of the clock."),
 		state("jump/next due", jumpNextDue,
@@ -123,6 +125,24 @@ func jumpAgain(r *rig) {
 			r.quiet("when it is right again")
 		}
 	}, timed...)
+}
+
+func jumpPause(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	r.configure(storage.Settings{Pause: &storage.Pause{On: true, For: time.Hour}})
+	r.add("a")
+	r.Jump(far)
+	c := r.quiet("while the clock is ahead")
+	r.want("NextDue ahead", c.NextDue.After(c.Now), true)
+	r.Jump(-far)
+	r.quiet("when it is right again")
+	r.want("paused", r.stats().Paused, true)
+	r.Jump(far)
+	r.quiet("when it has jumped for good")
+	r.pass(storage.JumpWait + time.Millisecond)
+	r.take(ask(1), "a")
 }
 
 // skipping is an insert that is left out where the unique key k is taken.

@@ -29,6 +29,16 @@ func jumpMutants() []mutant {
 			name: "jumps ahead are never believed", rules: []string{"jump/ahead for good", "jump/looked at regularly"},
 			opened: func(_ testing.TB, _ storage.Limits, o *Opened) { o.Jump = func(time.Duration) {} },
 		},
+		knowing("pauses end by the clock alone", func(m *mind) *fault {
+			return &fault{claim: func(next claimFunc) claimFunc {
+				return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+					if s, err := m.Stats(ctx, mainQueue); err == nil && !s[0].Paused {
+						_ = m.Configure(ctx, storage.Call{}, mainQueue, resuming())
+					}
+					return next(ctx, req)
+				}
+			}}
+		}, "jump/pause"),
 		breaks("the clock is not told of", fault{
 			describe: described(func(d *storage.Description) { d.Warnings = nil }),
 		}, "jump/told"),

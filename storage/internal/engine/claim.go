@@ -78,7 +78,7 @@ func (c *Claim) admit(i, n, bytes int) bool {
 	if most == 0 {
 		most = c.Req.Most()
 	}
-	if n >= most || len(c.Taken) >= c.Req.Most() || c.Queues[i].IsPaused(c.step.Now) {
+	if n >= most || len(c.Taken) >= c.Req.Most() || c.Queues[i].IsPaused(c.step.Come) {
 		return false
 	}
 	c.bytes += bytes

@@ -57,11 +57,12 @@ local function upkeep()
   return nil
 end
 
--- paused reports whether tasks may not be taken, and resumes where its time is over.
+-- paused reports whether tasks may not be taken, and resumes where its time is over. No pause
+-- ends in a wait (jump.lua).
 local function paused(q)
   local untl = q.m.paused
   if untl > 0 and untl <= now and q.m.jumped == 0 then set(q, 'paused', 0) end
-  return untl < 0 or untl > now
+  return untl < 0 or untl > now or untl > 0 and q.m.jumped > 0
 end
 
 local take
@@ -171,7 +172,7 @@ function take(q, limit)
   q.ids, q.recs, q.flags, q.out = {}, {}, {}, 0
   local waiting = call('ZCARD', q[WAITING]) + lined(q)
   if paused(q) then
-    if q.m.paused > 0 and waiting + call('ZCARD', q[SUSPECTS]) > 0 then duesoon(q.m.paused) end
+    if q.m.paused > now and waiting + call('ZCARD', q[SUSPECTS]) > 0 then duesoon(q.m.paused) end
     return false
   end
   if limit < 0 then return true end

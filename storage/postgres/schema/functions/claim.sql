@@ -63,7 +63,7 @@ BEGIN
 	FOR i IN 1..cardinality(p_names) LOOP
 		SELECT x.*, false AS direct, 0 AS promoted, 0 AS take, '{}'::tid[] AS cs, '{}'::int4[] AS was, 0::int8 AS used,
 			0 AS seen, 0::int8 AS last, 0 AS got
-		INTO s FROM {schema}.survey(p_names[i], now, p_lows[i], p_sinces[i]) x;
+		INTO s FROM {schema}.survey(p_names[i], come, p_lows[i], p_sinces[i]) x;
 		numbers := numbers || int4send(coalesce(s.number, 0));
 		IF s.number IS NULL THEN
 			places := places || int8send(0);

@@ -1,15 +1,15 @@
--- survey tells a claim what it has to know of a queue: its number, null where there is none, and
--- whether it is paused and until when; whether tasks wait before a place (early), some that may
--- only start at once (prompts) or are suspects, and whether the cancel of one that runs was asked;
--- and when a task (first) and a cursor (tick) are due next.
+-- survey tells a claim what it has to know of a queue: its number, null where there is none;
+-- whether it is paused and until when (no pause ends in a wait, see come); whether tasks wait
+-- before a place (early), some that may only start at once (prompts) or are suspects, and whether
+-- the cancel of one that runs was asked; and when a task (first) and a cursor (tick) are due next.
 CREATE FUNCTION {schema}.survey(
-	p_name text, now int8, low int8, since int8, OUT number int4, OUT held bool, OUT held_until int8,
+	p_name text, come int8, low int8, since int8, OUT number int4, OUT held bool, OUT held_until int8,
 	OUT early bool, OUT prompts bool, OUT suspects bool, OUT asked bool, OUT first int8, OUT tick int8
 ) LANGUAGE plpgsql AS $$
 DECLARE
 	unusual bool;
 BEGIN
-	SELECT q.queue, q.paused AND (q.paused_until = 0 OR q.paused_until > now), q.paused_until,
+	SELECT q.queue, q.paused AND (q.paused_until = 0 OR q.paused_until > come), q.paused_until,
 		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[q.queue * 16 + 2, q.queue * 16 + 3,
 			q.queue * 16 + 5])),
 		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 1 AND t.sort < low),
