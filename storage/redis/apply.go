@@ -133,7 +133,8 @@ func (s *Storage) split(call storage.Call, txs []storage.Tx) (parts []*part, apa
 	for _, p := range parts {
 		p.finish(txs)
 		p.before, before[p.slot] = before[p.slot], p.id.lane
-		short = short && p.repeats() && (p.plain == insertRun && len(p.queues) == 1 ||
+		// They would leave the first call of a lane, and one without.
+		short = short && p.id.seq > 1 && (p.plain == insertRun && len(p.queues) == 1 ||
 			p.plain == completionRun && len(parts) == 1)
 	}
 	for _, p := range parts {
