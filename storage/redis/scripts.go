@@ -114,9 +114,9 @@ const putOff = time.Second / 2
 const markEvery = time.Second
 
 // restFor is how long the mark of a queue rests in which nothing is due, where it is only
-// maintained. It too is below storage.JumpAfter, and below that less the five minutes in which
-// each queue is swept.
-const restFor = 4 * time.Minute
+// maintained: whoever sweeps the queue again and again in that time does not write to it. The mark
+// tells when the queue was last looked at, so that this is far below storage.JumpAfter.
+const restFor = 7 * time.Second
 
 // script is one of scripts/*.lua.
 type script struct {
