@@ -117,9 +117,13 @@ func (g *generator) configure() step {
 	return c
 }
 
-// outdated is a call that its lane does not let happen.
+// outdated is a call that its lane does not let happen. As its outcome is unknown to the caller, a
+// queue that was not listed may be so afterwards.
 func (g *generator) outdated() step {
 	queue := pick(g, queues...)
+	if !g.w.lists(queue) {
+		return nil
+	}
 	a := &apply{txs: []tx{{{insert: g.insert(queue)}}}, spanning: -1}
 	g.last = nil
 	ln := g.lanes[fmt.Sprint("apply", []string{queue})]

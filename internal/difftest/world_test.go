@@ -268,6 +268,12 @@ func (w *world) look() {
 	}
 }
 
+// lists reports whether memory lists a queue.
+func (w *world) lists(queue string) bool {
+	page, err := w.sides[0].store.Queues(w.t.Context(), storage.QueuesQuery{})
+	return err == nil && slices.Contains(page.Names, queue)
+}
+
 // in gives the tasks of some queues that are in one of some states.
 func (w *world) in(names []string, states ...storage.State) []storage.Task {
 	var found []storage.Task

@@ -242,6 +242,9 @@ func (s *Storage) configure(
 	case outcome == "notempty":
 		return storage.ErrNotEmpty
 	}
+	if pause != 0 {
+		s.names.done(queue)
+	}
 	if settings.Remove {
 		if err := s.unlist(ctx, queue, "0"); err != nil {
 			return inPart(err) // the queue is gone

@@ -92,3 +92,20 @@ func TestATxThatDoesNotSpanFailsAlone(t *testing.T) {
 		t.Errorf("there are the queues %q", got)
 	}
 }
+
+// TestARefusedTxTakesNoSettingsOffTheList: a queue that holds nothing but a pause stays listed.
+func TestARefusedTxTakesNoSettingsOffTheList(t *testing.T) {
+	s, _ := openMini(t)
+	paused := storage.Settings{Pause: &storage.Pause{On: true}}
+	if err := s.Configure(t.Context(), storage.Call{}, "mail", paused); err != nil {
+		t.Fatal(err)
+	}
+	tx := insertOf("mail", "refused")
+	tx.Depends = []storage.Depend{{Ref: storage.Ref{Queue: "mail", ID: "missing"}, Version: 1}}
+	if applied, err := s.Apply(t.Context(), storage.Call{}, tx); err != nil || applied[0].Err == nil {
+		t.Fatalf("got %+v, %v, want a refusal", applied, err)
+	}
+	if got := queuesListed(t, s); got != "mail" {
+		t.Errorf("there are the queues %q, want the one that is paused", got)
+	}
+}
