@@ -27,7 +27,6 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 		return storage.Claimed{}, wrap("claim", err)
 	}
 	s.sweep.visit(false)
-	s.warmth.begin()
 	since := s.wake.since() // before the claim looks, so that nothing is lost in between
 	c := &claim{store: s, req: &req}
 	if err := s.allowance.with(ctx, c.run); err != nil {
@@ -58,7 +57,6 @@ type claim struct {
 	maintained bool
 	ended      []storage.Ended
 	kind       string // of the last task
-	trial      bool   // nothing is to be learnt from it
 }
 
 // damage names a record that cannot be read.
@@ -158,9 +156,6 @@ func (c *claim) got(r *claimRow) error {
 		}
 		c.More = r.flags&1 != 0
 		c.Cancels = r.flags&2 != 0
-		if c.trial {
-			break
-		}
 		base := int64(binary.BigEndian.Uint64(r.id))
 		for i := range c.req.Queues {
 			c.store.numbers.hear(c.req.Queues[i].Name, int32(binary.BigEndian.Uint32(r.past[4*i:])))

@@ -36,7 +36,7 @@ type Config struct {
 	Schema string
 	// Connections bounds those for claims, inserts, reads and what carries much; default 4. There
 	// are up to two more for leases and settles alone, and the listener's. They are made when they
-	// are needed, and four of them after the first Claim, so that tasks seldom wait for one.
+	// are needed.
 	Connections int
 	// ListenURL is where the listener connects, default where all else does: to the same
 	// database. It needs a session of its own: behind a proxy that pools transactions, name

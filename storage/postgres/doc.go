@@ -119,10 +119,8 @@
 //
 // Up to Config.Connections for claims, inserts, reads and what carries more than 64 KiB, two
 // more for leases and settles, the listener's, and one for vacuums. A connection's first steps
-// take twenty times as long as later ones, so that the first Claim has two made, and lets them
-// rehearse in a transaction that is rolled back (warm.go). They are the storage's own even
-// where Config.Pool is given, so that jobs which hold every connection of that pool starve
-// nothing.
+// take twenty times as long as later ones. They are the storage's own even where Config.Pool is
+// given, so that jobs which hold every connection of that pool starve nothing.
 //
 // A connection may be dead without a sign of it. Each call waits for some seconds, whatever
 // its context says, and then its outcome is unknown and its connection given up (reply.go).
@@ -151,5 +149,7 @@
 //
 // Migrate needs CREATE on the database, or on the schema where that exists. All else needs
 // USAGE on the schema, EXECUTE on its functions, SELECT, INSERT, UPDATE and DELETE on its
-// tables, and USAGE, SELECT and UPDATE on its sequences.
+// tables, and USAGE, SELECT and UPDATE on its sequences. Each version brings new functions: where
+// not everybody may execute new ones by default, grant that again after Migrate. To read the view
+// jobs takes USAGE on the schema and SELECT on the view.
 package postgres

@@ -31,7 +31,6 @@ type Storage struct {
 	wake    *wake
 	notes   *notes
 	sweep   *sweep
-	warmth  *warmth
 	vacuum  vacuum
 	odd     oddities // queues in which completions need the general way
 	// overfull are queues in which this storage made dead tasks since they were trimmed.
@@ -117,7 +116,6 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 		round: s.look, ctx: background,
 		worn: s.vacuum.due, vacuum: s.vacuumWhileBusy, again: make(chan struct{}, 1),
 	}
-	s.warmth = &warmth{up: s.warmUp, ctx: background}
 	s.combiner = s.newCombiner(cfg.Connections)
 	return nil
 }
@@ -213,7 +211,6 @@ func (s *Storage) Close() error {
 			all.Go(s.wake.close)
 			all.Go(s.notes.close)
 			all.Go(s.sweep.close)
-			all.Go(s.warmth.close)
 		}
 		all.Wait()
 		if s.pool != nil {
