@@ -20,6 +20,7 @@
 //	clock       a sequence: the clock of the last steps, where the mark is ahead of it
 //	migrations  the migrations of these tables that were applied
 //	functions   the versions of functions that are here
+//	jobs        a view of the tasks for people with psql; see schema/jobs.sql for its cost
 //
 // tasks has two indexes: its key (queue, id), and (line, sort), in which a line is a queue
 // and a state. That one order serves claims, promotions, recoveries and listings, so that
