@@ -96,3 +96,34 @@ func TestPartsOfANewerVersionSurvive(t *testing.T) {
 	s.must(err)
 	s.want("its payload", string(task.Payload), "other")
 }
+
+// TestClaimsGoOnWhereTheTableOfTasksGrows: a newer version adds a column while sessions of this one
+// have its functions at hand.
+func TestClaimsGoOnWhereTheTableOfTasksGrows(t *testing.T) {
+	s := newShop(t)
+	tick := insertOf("cursor.c")
+	tick.Cursor = &storage.Cursor{Next: time.Now()}
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{tick, insertOf("a"), insertOf("b")}})
+	d, err := s.store.Describe(t.Context())
+	s.must(err)
+	req := claimOf(1)
+	req.Token = storage.NewToken()
+	for seq := range uint64(2) {
+		req.Call = storage.Call{Lane: storage.Lane{ID: [16]byte{1}, Opened: d.Now.Truncate(time.Microsecond)}, Seq: seq + 1}
+		ticks := 0
+		testserver.Await(t, "the cursor is due", func() bool {
+			claimed, err := s.store.Claim(t.Context(), storage.ClaimRequest{Runner: "r", Queues: req.Queues})
+			s.must(err)
+			ticks += len(claimed.Ticks)
+			return ticks > 0
+		})
+		for range 2 {
+			claimed, err := s.store.Claim(t.Context(), req)
+			s.must(err)
+			s.want("claimed", len(claimed.Tasks) > 0, true)
+		}
+		if seq == 0 {
+			s.exec("ALTER TABLE {schema}.tasks ADD COLUMN later int4 NOT NULL DEFAULT 0")
+		}
+	}
+}
