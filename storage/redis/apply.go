@@ -45,6 +45,17 @@ type part struct {
 	sent    bool // one of its tries may have been
 	spoiled bool // it did not happen, because another part spoiled their script call
 	of      *slotCall
+
+	lone lone
+}
+
+// lone is what a part of one plain Tx needs, in the part itself: most calls are one such.
+type lone struct {
+	queue [1]string
+	unit  [1]unit
+	run   [1]run
+	tx    [1]int
+	items [2]string
 }
 
 // identity is that of a script call.
@@ -122,6 +133,7 @@ func (s *Storage) split(call storage.Call, txs []storage.Tx) (parts []*part, apa
 		p := open[slot]
 		if p == nil || p.grows != grows || p.ops+ops > p.most(tx) || p.bytes+bytes > partBytes {
 			p = &part{slot: slot, grows: grows, id: identityOf(call, len(parts))}
+			p.queues, p.units, p.run = p.lone.queue[:0], p.lone.unit[:0], p.lone.run[:0]
 			parts = append(parts, p)
 			open[slot] = p
 		}
@@ -294,6 +306,8 @@ func (p *part) addInsert(i int, txs []storage.Tx, scratch []byte) []byte {
 		r := run{letter: insertRun, queue: in.Ref.Queue, lead: string(record[:leadSize])}
 		if left := min(len(txs)-i, insertOps); last == 0 && len(p.units) == 0 && left > 1 {
 			r.txs, r.items = make([]int, 0, left), make([]string, 0, 2*left)
+		} else if last == 0 && len(p.units) == 0 {
+			r.txs, r.items = p.lone.tx[:0], p.lone.items[:0]
 		}
 		p.run = append(p.run, r)
 	}

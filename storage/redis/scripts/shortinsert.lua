@@ -77,7 +77,8 @@ if places and #line > 0 then call('ZADD', K[WAITING], unpack(places)) end
 call('HSET', K[TASKS], unpack(records))
 call('HSET', K[LANES], unpack(list))
 call('HSET', K[META], 'mark', text('%.0f', mark), 'enqueued', text('%.0f', enqueued + k), 'tail', text('%.0f', tail + #line),
-  'turn', text('%.0f', turn), 'touched', text('%.0f', now - touched > TOUCHEVERY and now or touched), 'awaited', '0')
+  'turn', places and text('%.0f', turn) or m[5] or '0',
+  'touched', now - touched > TOUCHEVERY and text('%.0f', now) or m[2], 'awaited', '0')
 -- A user of Redis may have no channels: a hint must not tear the step.
 if m[6] == '1' or not m[1] then redis.pcall('PUBLISH', string.sub(K[META], 1, -5) .. 'wake', 'w') end
 return 'N' .. table.concat(outcomes, 'N')
