@@ -155,9 +155,6 @@ func (s *Storage) split(call storage.Call, txs []storage.Tx) (parts []*part, apa
 	return parts, apart
 }
 
-// repeats reports whether the part may be sent again: its call has an identity.
-func (p *part) repeats() bool { return p.id.seq != 0 }
-
 // most is how many operations the part may have with a Tx.
 func (p *part) most(tx *storage.Tx) int {
 	if p.mixed || !completes(tx) && !insertsPlainly(tx) {
