@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -159,7 +160,13 @@ func jumpTold(r *rig) {
 	warnings := func() int {
 		d, err := r.store.Describe(r.ctx)
 		r.must("describe", err)
-		return len(d.Warnings)
+		n := 0
+		for _, w := range d.Warnings { // others depend on the clock: what is open seems old
+			if strings.HasPrefix(w, "the clock ") {
+				n++
+			}
+		}
+		return n
 	}
 	r.add("a")
 	before := warnings()

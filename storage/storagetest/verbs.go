@@ -184,11 +184,21 @@ func (r *rig) maintain() storage.Claimed {
 	return r.claim(storage.ClaimRequest{Runner: runner, Queues: []storage.ClaimQueue{{Name: mainQueue}}})
 }
 
-// expire lets the lease of a held task run out, and has it recovered.
+// expire lets the lease of a held task run out, and has it recovered: within a second, as a
+// storage need not look each time.
 func (r *rig) expire(h held) {
 	r.Helper()
 	r.passTo(h.LeaseUntil)
-	r.maintain()
+	for c := r.maintain(); r.holds(h) && c.Now.Before(h.LeaseUntil.Add(time.Second)); c = r.maintain() {
+		r.pass(50 * time.Millisecond)
+	}
+}
+
+// holds reports whether a task is still under the lease.
+func (r *rig) holds(h held) bool {
+	r.Helper()
+	t, err := r.store.Task(r.ctx, h.Fence.Ref)
+	return err == nil && t.State == storage.Pending && t.Version == h.Fence.Version
 }
 
 // crash claims the next task, which must be this one, and lets its lease run out.
