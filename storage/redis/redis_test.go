@@ -22,8 +22,15 @@ func TestContractOnMiniredis(t *testing.T) {
 	onMiniredis(t, func(cfg redis.Config) redis.Config { return cfg })
 }
 
-// TestContractWithoutShortWays runs it where each call goes by the general way of its script.
-func TestContractWithoutShortWays(t *testing.T) { onMiniredis(t, redis.WithoutShortWays) }
+// TestContractWithoutShortWays runs it where each call goes by the general way of its script: on a
+// real server where there is one, because the Lua in Go is ten times as slow.
+func TestContractWithoutShortWays(t *testing.T) {
+	if testserver.Enabled() {
+		onRedis(t, redis.WithoutShortWays)
+	} else {
+		onMiniredis(t, redis.WithoutShortWays)
+	}
+}
 
 func onMiniredis(t *testing.T, ways func(redis.Config) redis.Config) {
 	t.Helper()
@@ -65,15 +72,20 @@ func (c *clock) advance(d time.Duration) {
 // documents and no more.
 func TestContractOnRedis(t *testing.T) {
 	testserver.Require(t)
+	onRedis(t, func(cfg redis.Config) redis.Config { return cfg })
+}
+
+func onRedis(t *testing.T, ways func(redis.Config) redis.Config) {
+	t.Helper()
 	server := testserver.Redis(t)
 	client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	restricted(t, server)
 	var n atomic.Int64
 	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
-		return opener(t, client, redis.Config{
+		return opener(t, client, ways(redis.Config{
 			URL: "redis://app:secret@" + server.Addr(), Limits: limits, Prefix: fmt.Sprintf("midge:p%d", n.Add(1)),
-		})
+		}))
 	})
 }
 
