@@ -71,8 +71,11 @@ func (p *Pace) add(s sample) {
 }
 
 // Stretch gives the time that d is on this machine, as busy as it has been since a moment: d
-// itself where it was free.
+// itself where it was free, and where p is nil.
 func (p *Pace) Stretch(d time.Duration, since time.Time) time.Duration {
+	if p == nil {
+		return d
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sum, n := 0.0, 0.0
