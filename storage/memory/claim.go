@@ -109,7 +109,8 @@ func (c *claim) give() {
 		size += len(r.Payload)
 	}
 	room, a := make([]byte, size), &c.answer
-	a.Tasks, a.Fences = make([]storage.Task, n), make([]storage.Fence, n)
+	a.Grow(n)
+	a.Tasks, a.Fences = a.Tasks[:n], make([]storage.Fence, n)
 	for i, r := range c.Taken {
 		t := &a.Tasks[i]
 		r.CopyTo(t)

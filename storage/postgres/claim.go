@@ -194,7 +194,8 @@ func (c *claim) take(r *claimRow) error {
 	}
 	if c.Tasks == nil { // about as many as the last time
 		n := min(c.store.brought.Load()*9/8+1, int64(c.req.Most()))
-		c.Tasks, c.Fences = make([]storage.Task, 0, n), make([]storage.Fence, 0, n)
+		c.Grow(int(n))
+		c.Fences = make([]storage.Fence, 0, n)
 	}
 	task := t.task()
 	c.kind = task.Kind

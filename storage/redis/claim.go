@@ -300,7 +300,8 @@ func (c *claimAnswer) readEnded(queue, list string) bool {
 // allocate makes the slices for all that was taken.
 func (c *claimAnswer) allocate() {
 	n := min(max(c.taken, 0), storage.MaxClaim)
-	c.Tasks, c.Fences = make([]storage.Task, 0, n), make([]storage.Fence, 0, n)
+	c.Grow(n)
+	c.Fences = make([]storage.Fence, 0, n)
 }
 
 // haul is what a claim took of one queue.
