@@ -197,9 +197,10 @@ func (c *claim) take(r *claimRow) error {
 		c.Grow(int(n))
 		c.Fences = make([]storage.Fence, 0, n)
 	}
-	task := t.task()
+	c.Tasks = append(c.Tasks, storage.Task{})
+	task := &c.Tasks[len(c.Tasks)-1]
+	t.CopyTo(task)
 	c.kind = task.Kind
-	c.Tasks = append(c.Tasks, task)
 	c.Fences = append(c.Fences, storage.Fence{Ref: task.Ref, Version: r.version, Token: c.req.Token})
 	return err
 }
