@@ -24,7 +24,9 @@ func TestAWaitSurvivesTheEndOfItsQueue(t *testing.T) {
 		wait()
 		s.numbers.hear("mail", 0)
 		if synctest.Wait(); len(woken) > 0 { // it begins anew
-			<-woken
+			if err := <-woken; err != nil {
+				t.Fatal(err)
+			}
 			wait()
 		}
 		s.wake.ring([]int32{6}, false)
