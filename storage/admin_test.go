@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -274,7 +275,7 @@ func TestRemoveQueue(t *testing.T) {
 	d.want("held", storage.Pending)
 	d.settle(storage.Settle{Fence: fence, Outcome: storage.Complete})
 	succeed(t, d.RemoveQueue(t.Context(), "q"))
-	if got := stats(t, d.store); got != (storage.Stats{Queue: "q"}) {
+	if got := stats(t, d.store); !reflect.DeepEqual(got, storage.Stats{Queue: "q"}) {
 		t.Errorf("got %+v, want nothing left", got)
 	}
 	var bad *storage.InvalidError

@@ -202,9 +202,10 @@ func checkInsert(limits Limits, in *Insert, once func(Ref) error) error {
 
 func checkSettle(limits Limits, s *Settle, once func(Ref) error) error {
 	switch s.Outcome {
-	case Complete, Fail, Snooze, Release, Bury, Cancel:
+	case Complete, Fail, Snooze, Release, Bury, Cancel, Decline:
 	default:
-		return Invalid("Settle.Outcome", string(s.Outcome), "complete, fail, snooze, release, bury or cancel")
+		return Invalid("Settle.Outcome", string(s.Outcome),
+			"complete, fail, snooze, release, bury, cancel or decline")
 	}
 	if s.Result != nil && s.Outcome != Complete {
 		return Invalid("Settle.Result", "with outcome "+string(s.Outcome), "outcome complete")
@@ -284,6 +285,7 @@ func CheckClaim(req *ClaimRequest) error {
 	}
 	if err := firstError(
 		CheckCall(req.Call),
+		checkKinds("ClaimRequest.Kinds", req.Kinds),
 		checkRange("ClaimRequest.Start", req.Start, 0, MaxClaim),
 		checkRange("ClaimRequest.Ahead", req.Ahead, 0, MaxClaim-req.Start),
 	); err != nil || req.Most() == 0 {
@@ -294,6 +296,19 @@ func CheckClaim(req *ClaimRequest) error {
 	}
 	if req.Lease < MinLease || req.Lease > MaxDelay {
 		return Invalid("ClaimRequest.Lease", req.Lease, "%v to %v", MinLease, MaxDelay)
+	}
+	return nil
+}
+
+// checkKinds checks the kinds that a request names.
+func checkKinds(what string, kinds []string) error {
+	if len(kinds) > MaxKinds {
+		return Invalid(what, fmt.Sprintf("of %d names", len(kinds)), "at most %d", MaxKinds)
+	}
+	for _, name := range kinds {
+		if err := CheckName("kind", name); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -343,6 +358,9 @@ func checkRunner(r *RunnerInfo) error {
 		if err := checkNames("RunnerInfo.Queues", r.Queues); err != nil {
 			return err
 		}
+	}
+	if err := checkKinds("RunnerInfo.Kinds", r.Kinds); err != nil {
+		return err
 	}
 	if len(r.Running) > MaxRunning {
 		return Invalid("RunnerInfo.Running", fmt.Sprintf("of %d tasks", len(r.Running)), "at most %d", MaxRunning)

@@ -21,6 +21,10 @@ type ClaimRequest struct {
 	Start, Ahead int
 	// Suspect lets one suspect be among the tasks that start.
 	Suspect bool
+	// Kinds are those that the runner can run, at most MaxKinds; none means all. They
+	// choose among the declined tasks alone: the claim may bring a task of another kind
+	// that was not declined yet.
+	Kinds []string
 	// Lease is how long the claim holds unless it is extended.
 	Lease time.Duration
 }
@@ -46,7 +50,8 @@ type Claimed struct {
 	// Ticks are cursors that are due, for the caller to tick. They need no fence.
 	Ticks []Task
 	// Ended are the tasks that the maintenance of this call ended, for whoever keeps a
-	// log: those in a crash loop are dead, those whose cancel was asked are cancelled.
+	// log: those in a crash loop and those of a kind that no runner knows are dead, those
+	// whose cancel was asked are cancelled.
 	// A repeat of the call may leave them out.
 	Ended []Ended
 	// Now is the storage's time, and NextDue the earliest moment at which
@@ -91,7 +96,8 @@ func (c *Claimed) Free() {
 	tasksMemory.Put(&tasks)
 }
 
-// Ended is a task that a storage ended by itself, because its lease expired.
+// Ended is a task that a storage ended by itself, because its lease expired or no runner
+// knows its kind.
 type Ended struct {
 	Ref    Ref
 	Kind   string
@@ -156,6 +162,7 @@ type RunnerInfo struct {
 	PID         int
 	Version     string // of midge
 	Queues      []string
+	Kinds       []string // those that it can run, at most MaxKinds
 	Concurrency int
 	Started     time.Time // by the storage's clock
 	// Running lists what it runs, at most MaxRunning.

@@ -103,7 +103,8 @@
 // Claims take waiting tasks by priority, highest first, then first in, first out. A task
 // that is released or recovered goes to the head of its priority. A task that is
 // enqueued, promoted, requeued or re-prioritised joins the tail. A Change that names
-// neither a priority nor a moment leaves a task in its place.
+// neither a priority nor a moment leaves a task in its place. Declined tasks stand apart:
+// see the rules of kinds.
 //
 // Within a Tx and a queue, settled tasks join before changed ones, and those before
 // inserted ones, each in their order. Each task that a Tx releases goes to the head, so
@@ -113,7 +114,8 @@
 // which steps scheduled them.
 //
 // A listing has the order of its state: waiting tasks as they are claimed, whoever may
-// claim them; scheduled and retried tasks as they are promoted; pending tasks by the end
+// claim them, and behind them those that were declined, by the name of their kind and in
+// the order of its line; scheduled and retried tasks as they are promoted; pending tasks by the end
 // of their lease; ended tasks by when they expire; cursors by when they are handed out
 // next, those that are never due last. A TasksQuery.After that is the Next of another
 // listing gives an *[InvalidError], or tasks of the queue and state asked for.
@@ -148,6 +150,27 @@
 // unless ClaimRequest.Suspect is set, takes at most one suspect then, and takes it only
 // to start at once, so that the neighbours of a poison pill do not die with it.
 //
+// # Rules of kinds
+//
+// A Claim may bring a task of a kind that its runner cannot run. The runner declines it
+// with the outcome [Decline], which charges nothing and appends no attempt. A queue keeps
+// a line for each kind whose tasks were declined, and a declined task waits there, by
+// priority, then by when it was declined. Only a Claim whose Kinds name the kind, or that
+// names none, takes it: before the other tasks of its priority. For other Claims it does
+// not exist: it counts neither for their More nor for their NextDue. A Claim that names no
+// kinds may leave out lines behind the first MaxKinds.
+//
+// A declined task is still start-only or a suspect where it was, and the next of its line
+// does not wait for it. A release, a recovery, a promotion, a requeue, a Change with a
+// priority or with Now, and a move lead to the line of the tasks that every Claim takes, so
+// that a task is declined at most once for each time that it joins there. A cancel and a
+// delete work as for any waiting task. A decline wakes a Wait as new work does.
+//
+// A declined task is dead ([ReasonKind]) once it has waited in its line for
+// Limits.DeclinedFor, and no Claim of the queue named its kind for as long: a storage may
+// keep the time of the last such Claim to a twenty-fourth of DeclinedFor. The Claim that
+// finds it so names it in Claimed.Ended. No declined task dies in a paused queue.
+//
 // # Rules of settle
 //
 // A Settle needs a valid fence, else the whole Tx is refused and lists the task in
@@ -162,6 +185,7 @@
 //   - Release puts the task back at the head of waiting, uncharged.
 //   - Bury ends the task in dead with Settle.Reason.
 //   - Cancel ends the task in cancelled.
+//   - Decline puts the task into the line of its kind, uncharged.
 //
 // A failure or snooze with no Delay is due at once, and stands in retry or scheduled
 // until the next Claim. Where a cancel was asked, every outcome but Complete ends in
@@ -185,8 +209,9 @@
 //
 // The waiting tasks of a queue stand in lines: for each priority one of the tasks that
 // every Claim takes, one of the tasks that are claimed only to start at once, and one of
-// the suspects. The age of a line is how long the first task that joined its tail has
-// stood there, by the storage's clock. Tasks that were put back at the head stand before
+// the suspects; and one for each kind and priority of those that were declined. The age of
+// a line is how long the first task that joined its tail has stood there, by the storage's
+// clock. Tasks that were put back at the head stand before
 // it and do not count; a line that holds no other tasks, or none, has the age zero. The
 // oldest waiting task of a queue is as old as the oldest of its lines. The heads of the
 // lines tell the age, so that a storage can answer in constant time. No method tells it

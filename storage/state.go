@@ -40,6 +40,7 @@ const (
 	Release  Outcome = "release"
 	Bury     Outcome = "bury"
 	Cancel   Outcome = "cancel"
+	Decline  Outcome = "decline"
 )
 
 // SettledState gives the state that a settle with outcome leads to: the whole
@@ -57,7 +58,7 @@ func SettledState(outcome Outcome, cancelAsked bool, retries, maxRetries int) St
 	case outcome == Snooze:
 		return Scheduled
 	}
-	return Waiting // released
+	return Waiting // released or declined
 }
 
 // RecoveredState gives the state that an expired lease leads to, and whether it

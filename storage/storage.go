@@ -134,14 +134,22 @@ type Pause struct {
 // Stats are a queue's sizes and its totals over its lifetime.
 type Stats struct {
 	Queue string
-	// Sizes by state. Waiting counts suspects too.
+	// Sizes by state. Waiting counts suspects and declined tasks too.
 	Waiting, Pending, Scheduled, Retry, Completed, Cancelled, Dead, Cursors int64
+	// Declined are the kinds of the declined tasks, by name: the first MaxStatsKinds.
+	Declined []KindSize
 	// Damaged counts records that could not be read and were set apart.
 	Damaged int64
 	Totals  Totals
 	// Paused, and until when; a zero PausedUntil means until resumed.
 	Paused      bool
 	PausedUntil time.Time
+}
+
+// KindSize is how many tasks of a kind there are.
+type KindSize struct {
+	Kind  string
+	Tasks int64
 }
 
 // Live is the number of tasks that have not ended.

@@ -57,6 +57,9 @@ type Task struct {
 	// PassedOver says why Claims may pass over the task while it waits, one of the
 	// PassedOver constants, or "".
 	PassedOver string
+	// Declined is since when the task waits for a Claim that names its kind, zero where
+	// every Claim may take it.
+	Declined time.Time
 
 	// While it is pending:
 	Runner      string    // who holds the lease
@@ -89,6 +92,9 @@ const (
 	// PassedOverSuspect: the next crash makes the task dead, so that a Claim takes it
 	// only to start at once and where ClaimRequest.Suspect is set.
 	PassedOverSuspect = "suspect"
+	// PassedOverKind: a runner declined the task, so that a Claim takes it only where
+	// ClaimRequest.Kinds names its kind. Such a task may be start-only or a suspect too.
+	PassedOverKind = "kind"
 )
 
 // Attempt is one run that did not complete, or a requeue between two of them.
@@ -115,6 +121,7 @@ const (
 const (
 	ReasonRetries = "out of retries"
 	ReasonCrashes = "crash loop"
+	ReasonKind    = "unknown kind"
 )
 
 // Keep says how long a completed or cancelled task is kept. The zero Keep keeps

@@ -32,6 +32,8 @@ const (
 	MaxDelay        = 100 * 365 * 24 * time.Hour // of any duration
 	MaxPage         = 200                        // tasks of a page
 	MaxNames        = 1000                       // queues of a Claim, a Wait, a runner, a page of them
+	MaxKinds        = 1000                       // kinds of a Claim, a runner
+	MaxStatsKinds   = 20                         // kinds of Stats.Declined
 )
 
 // Limits are what a storage's Config lets an application set. The zero value
@@ -44,6 +46,9 @@ type Limits struct {
 	DeadFor time.Duration
 	// DeadMax is how many dead tasks a queue keeps: default 10,000.
 	DeadMax int
+	// DeclinedFor is how long a task waits in the line of its kind while no Claim names
+	// that kind, before it is dead: default 24 hours.
+	DeclinedFor time.Duration
 }
 
 // WithDefaults fills what is zero.
@@ -57,6 +62,9 @@ func (l Limits) WithDefaults() Limits {
 	if l.DeadMax == 0 {
 		l.DeadMax = 10_000
 	}
+	if l.DeclinedFor == 0 {
+		l.DeclinedFor = 24 * time.Hour
+	}
 	return l
 }
 
@@ -68,7 +76,10 @@ func (l Limits) Check() error {
 	case l.DeadMax < 0:
 		return Invalid("Limits.DeadMax", l.DeadMax, "0 or more")
 	}
-	return checkSpan("Limits.DeadFor", l.DeadFor)
+	return firstError(
+		checkSpan("Limits.DeadFor", l.DeadFor),
+		checkSpan("Limits.DeclinedFor", l.DeclinedFor),
+	)
 }
 
 // Invalid makes an *InvalidError. got is printed with %v, strings quoted, and

@@ -45,17 +45,18 @@ func TestLimits(t *testing.T) {
 	if err := (storage.Limits{}).Check(); err != nil {
 		t.Errorf("zero limits: got %v, want nil", err)
 	}
-	want := storage.Limits{MaxPayload: 1 << 20, DeadFor: 90 * 24 * time.Hour, DeadMax: 10_000}
+	want := storage.Limits{MaxPayload: 1 << 20, DeadFor: 90 * 24 * time.Hour, DeadMax: 10_000, DeclinedFor: 24 * time.Hour}
 	if got := (storage.Limits{}).WithDefaults(); got != want {
 		t.Errorf("defaults: got %+v, want %+v", got, want)
 	}
-	own := storage.Limits{MaxPayload: storage.MaxPayloadCap, DeadFor: time.Second, DeadMax: 1}
+	own := storage.Limits{MaxPayload: storage.MaxPayloadCap, DeadFor: time.Second, DeadMax: 1, DeclinedFor: time.Minute}
 	if err := own.Check(); err != nil || own.WithDefaults() != own {
 		t.Errorf("own limits: got %+v, error %v, want them as they are", own.WithDefaults(), err)
 	}
 	for what, l := range map[string]storage.Limits{
 		"a payload too big": {MaxPayload: storage.MaxPayloadCap + 1}, "a negative payload": {MaxPayload: -1},
 		"a negative age": {DeadFor: -1}, "90 days without their unit": {DeadFor: 90}, "too old": {DeadFor: storage.MaxDelay + 1}, "a negative number": {DeadMax: -1},
+		"24 hours without their unit": {DeclinedFor: 24},
 	} {
 		invalid(t, what, l.Check())
 	}

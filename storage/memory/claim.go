@@ -81,6 +81,7 @@ func (c *claim) maintain() {
 		c.answer.Ended = append(c.answer.Ended, s.step.Recover(expired)...)
 		(*records)(s).trimDead()
 		s.expire(ours(q), share)
+		c.answer.Ended = append(c.answer.Ended, s.abandon(ours(q), c.Req.Kinds, share)...)
 		for _, r := range ours(q).line(engine.Cursor).until(s.step.Come, share) {
 			s.step.Hide(r)
 			c.answer.Ticks = append(c.answer.Ticks, listed(r))

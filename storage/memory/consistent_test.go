@@ -3,6 +3,7 @@ package memory
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -42,11 +43,21 @@ func (q *queue) consistent(s *Storage) error {
 		}
 		stand += order.size
 	}
+	for kind, l := range q.kinds.lines {
+		if l.size == 0 || !slices.Contains(q.kinds.names, kind) || len(q.kinds.names) != q.kinds.looks.size {
+			return fmt.Errorf("the line of %s holds %d, of %d lines and %d looks",
+				kind, l.size, len(q.kinds.names), q.kinds.looks.size)
+		}
+		stand += l.size
+	}
 	for id, r := range q.records {
 		if r.ID != id || r.Queue != &q.Queue || r.Ref.Queue != q.Name {
 			return fmt.Errorf("%s stands here as %s", r.Ref, id)
 		}
 		line := q.line(r.State)
+		if r.State == engine.Declined {
+			line = &q.kinds.lines[r.Kind].sorted
+		}
 		if !slices.ContainsFunc(line.after(first, line.size, nil), isAt(r)) {
 			return fmt.Errorf("%s is %s and not where those are", r.Ref, r.State.Public())
 		}
@@ -78,7 +89,7 @@ func (q *queue) consistent(s *Storage) error {
 }
 
 // first is before every place.
-var first, _ = parsePlace("")
+var first = place{Sort: math.MinInt64}
 
 func isAt(r *engine.Record) func(entry[*engine.Record]) bool {
 	return func(e entry[*engine.Record]) bool { return e.value == r && e.place == r.Place }

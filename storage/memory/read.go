@@ -34,7 +34,7 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 	if err := storage.CheckTasks(&query); err != nil {
 		return storage.TasksPage{}, err
 	}
-	after, err := parsePlace(query.After)
+	after, err := parseMark(query.After)
 	if err != nil {
 		return storage.TasksPage{}, err
 	}
@@ -50,7 +50,7 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 	found := q.list(query.State, after, query.Limit+1)
 	if len(found) > query.Limit { // one more was asked for, to know whether there is a next page
 		found = found[:query.Limit]
-		page.Next = showPlace(last(found))
+		page.Next = markOf(found[query.Limit-1]).String()
 	}
 	page.Tasks = make([]storage.Task, len(found))
 	for i := range found {
@@ -59,29 +59,63 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 	return page, nil
 }
 
-// list gives up to n tasks of a state that come after a place, in order.
-func (q *queue) list(state storage.State, after place, n int) []entry[*engine.Record] {
+// list gives up to n tasks of a state that come after a mark, in order: last those that were
+// declined, kind after kind.
+func (q *queue) list(state storage.State, after mark, n int) []entry[*engine.Record] {
 	var found []entry[*engine.Record]
-	for _, line := range engine.StatesOf(state) {
-		found = q.lines[line].after(after, n, found)
+	if after.kind == "" {
+		for _, line := range engine.StatesOf(state) {
+			found = q.lines[line].after(after.place, n, found)
+		}
+		sort.Slice(found, func(i, j int) bool { return found[i].Before(found[j].place) })
+		found = found[:min(n, len(found))]
 	}
-	sort.Slice(found, func(i, j int) bool { return found[i].Before(found[j].place) })
-	return found[:min(n, len(found))]
+	if state == storage.Waiting {
+		found = q.kinds.list(after.kind, after.place, n, found)
+	}
+	return found
 }
 
-// showPlace gives a place as a caller carries it from page to page.
-func showPlace(p place) string { return fmt.Sprintf("%d.%d", p.Sort, p.Turn) }
+// mark is where a page ends: at a place among the tasks of a state or, where kind is set, in the
+// line of that kind.
+type mark struct {
+	place
 
-// parsePlace reads a place back. The empty one is before all others.
-func parsePlace(text string) (place, error) {
+	kind string
+}
+
+func markOf(e entry[*engine.Record]) mark {
+	m := mark{place: e.place}
+	if e.value.State == engine.Declined {
+		m.kind = e.value.Kind
+	}
+	return m
+}
+
+// String gives a mark as a caller carries it from page to page.
+func (m mark) String() string {
+	text := fmt.Sprintf("%d.%d", m.Sort, m.Turn)
+	if m.kind != "" {
+		text += "." + m.kind
+	}
+	return text
+}
+
+// parseMark reads a mark back. The empty one is before all others.
+func parseMark(text string) (mark, error) {
 	if text == "" {
-		return place{Sort: math.MinInt64, Turn: math.MinInt64}, nil
+		return mark{place: place{Sort: math.MinInt64, Turn: math.MinInt64}}, nil
 	}
-	var p place
-	if n, err := fmt.Sscanf(text, "%d.%d", &p.Sort, &p.Turn); err != nil || n != 2 || showPlace(p) != text {
-		return place{}, storage.Invalid("TasksQuery.After", text, "the Next of a page")
+	var m mark
+	parts := strings.SplitN(text, ".", 3)
+	if len(parts) == 3 {
+		m.kind = parts[2]
 	}
-	return p, nil
+	n, err := fmt.Sscanf(strings.Join(parts[:min(2, len(parts))], "."), "%d.%d", &m.Sort, &m.Turn)
+	if err != nil || n != 2 || m.String() != text {
+		return mark{}, storage.Invalid("TasksQuery.After", text, "the Next of a page")
+	}
+	return m, nil
 }
 
 // Queues lists names of queues, sorted. Next is the last name of the page.
@@ -127,6 +161,7 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 		stats[i] = storage.Stats{Queue: name}
 		if q := s.queues[name]; q != nil {
 			stats[i] = q.Stats()
+			stats[i].Declined = q.kinds.sizes()
 			if q.IsPaused(s.step.Now) {
 				stats[i].Paused, stats[i].PausedUntil = true, engine.Time(q.PausedUntil)
 			}

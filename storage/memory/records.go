@@ -15,6 +15,7 @@ type queue struct {
 
 	records map[string]*engine.Record // by id
 	lines   [engine.States]sorted[*engine.Record]
+	kinds   kindLines // of the declined tasks
 
 	keys    map[string]*hold // the unique keys that are held
 	windows sorted[*hold]    // the holds for a time, by its end
@@ -118,6 +119,10 @@ func (s *records) Add(q *engine.Queue, in *storage.Insert) *engine.Record {
 func (s *records) Move(r *engine.Record, to engine.State, at place) {
 	q := ours(r.Queue)
 	q.lift(r)
+	if to == engine.Declined {
+		(*Storage)(s).joinKind(q, r, at)
+		return
+	}
 	q.line(to).insert(at, r)
 	if to == engine.Dead && q.lines[to].size > s.step.Limits.DeadMax {
 		s.overfull = append(s.overfull, q)
@@ -126,7 +131,11 @@ func (s *records) Move(r *engine.Record, to engine.State, at place) {
 
 // lift takes a record out of the line in which it stands.
 func (q *queue) lift(r *engine.Record) {
-	if r.State != engine.None {
+	switch r.State {
+	case engine.None:
+	case engine.Declined:
+		q.kinds.leave(r)
+	default:
 		q.line(r.State).remove(r.Place)
 	}
 }
@@ -149,6 +158,18 @@ func (s *records) Remove(r *engine.Record) {
 func (s *records) First(q *engine.Queue, line engine.State) *engine.Record {
 	_, r, _ := ours(q).lines[line].head()
 	return r
+}
+
+// KindLines gives those of the kinds whose lines hold tasks.
+func (s *records) KindLines(q *engine.Queue, kinds []string) []string {
+	return ours(q).kinds.among(kinds)
+}
+
+// FirstDeclined gives the first task in the line of a kind from a place on that has none of some flags.
+func (s *records) FirstDeclined(
+	q *engine.Queue, kind string, from place, without engine.Flags,
+) *engine.Record {
+	return ours(q).kinds.first(kind, from, without)
 }
 
 // Ring notes an event of a record's queue. A due moment counts where it is the first of its line.

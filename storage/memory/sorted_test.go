@@ -86,18 +86,21 @@ func TestSortedUntil(t *testing.T) {
 	}
 }
 
-func TestPlaceIsReadBack(t *testing.T) {
-	for _, p := range []place{
-		{Sort: -9, Turn: 7}, {Sort: 9, Turn: -7}, {Sort: math.MaxInt64, Turn: math.MinInt64},
+func TestMarkIsReadBack(t *testing.T) {
+	for _, m := range []mark{
+		{place{Sort: -9, Turn: 7}, ""},
+		{place{Sort: 9, Turn: -7}, ""},
+		{place{Sort: math.MaxInt64, Turn: math.MinInt64}, "mail"},
+		{place{Sort: 1}, "a.b.3"},
 	} {
-		got, err := parsePlace(showPlace(p))
-		if err != nil || got != p {
-			t.Errorf("place %v: got %v, error %v", p, got, err)
+		got, err := parseMark(m.String())
+		if err != nil || got != m {
+			t.Errorf("mark %v: got %v, error %v", m, got, err)
 		}
 	}
-	for _, text := range []string{"1", "1.", "1.2.3", "x.1", " 1.2", "01.2", "1.2 "} {
-		if p, err := parsePlace(text); err == nil {
-			t.Errorf("place %q: got %v, want an error", text, p)
+	for _, text := range []string{"1", "1.", "1.2.", "x.1", " 1.2", "01.2", "1.2 "} {
+		if m, err := parseMark(text); err == nil {
+			t.Errorf("mark %q: got %v, want an error", text, m)
 		}
 	}
 }

@@ -70,6 +70,7 @@ func opener(t testing.TB, cfg postgres.Config) storagetest.Opened {
 		return s
 	}
 	return storagetest.Opened{
+		NoKinds: true,
 		Storage: open(t),
 		Again:   open,
 		Durable: true,

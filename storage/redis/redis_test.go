@@ -118,6 +118,7 @@ func opener(t testing.TB, client goredis.UniversalClient, cfg redis.Config) stor
 		return s
 	}
 	return storagetest.Opened{
+		NoKinds: true,
 		Storage: open(t),
 		Again:   open,
 		Durable: true,

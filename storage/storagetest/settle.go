@@ -247,7 +247,7 @@ func settleCancelBeatsRest(r *rig) {
 		r.want("reason", t.Reason, "")
 	}
 	s := r.stats()
-	r.want("cancelled, dead, live", [3]int64{s.Totals.Cancelled, s.Totals.Dead, s.Live()}, [3]int64{5, 0, 0})
+	r.want("cancelled, dead, live", [3]int64{s.Totals.Cancelled, s.Totals.Dead, s.Live()}, [3]int64{6, 0, 0})
 	r.want("failed", s.Totals.Failed, int64(1))
 }
 

@@ -262,6 +262,7 @@ func (r *rig) read(id string) storage.Task {
 func outcomes() []storage.Outcome {
 	return []storage.Outcome{
 		storage.Complete, storage.Fail, storage.Snooze, storage.Release, storage.Bury, storage.Cancel,
+		storage.Decline,
 	}
 }
 

@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/midgehq/midge/storage"
+import (
+	"math"
+
+	"github.com/midgehq/midge/storage"
+)
 
 // Claim is one claim under way: it decides which tasks a runner gets, and whether another claim
 // would find work.
@@ -14,6 +18,16 @@ type Claim struct {
 	step    *Step
 	bytes   int  // of the payloads that came up
 	suspect bool // one was taken
+	looked  bool // for declined tasks
+	// declined are the tasks that were declined, by queue; nil where there are none for this claim.
+	declined []declined
+}
+
+// declined are the first tasks in the lines of kinds, in one queue.
+type declined struct {
+	kinds   []string
+	first   []*Record // by kind, nil where the claim may take none
+	without Flags     // of tasks that it may not take
 }
 
 // Claim begins a claim.
@@ -37,7 +51,7 @@ func (c *Claim) Take() {
 	for i := range c.Queues {
 		for n := 0; ; n++ {
 			starts := len(c.Taken) < c.Req.Start
-			r := c.next(c.Queues[i], starts)
+			r := c.next(i, starts)
 			if r == nil || !c.admit(i, n, len(r.Payload)) {
 				break
 			}
@@ -46,9 +60,10 @@ func (c *Claim) Take() {
 	}
 }
 
-// next gives the first waiting task of a queue that may be claimed, or nil. A task that is to
-// start at once is one where starts is set, and a suspect is the only one of its claim.
-func (c *Claim) next(q *Queue, starts bool) *Record {
+// next gives the first waiting task of the i-th queue that may be claimed, or nil. A task that is
+// to start at once is one where starts is set, and a suspect is the only one of its claim.
+func (c *Claim) next(i int, starts bool) *Record {
+	q := c.Queues[i]
 	if q == nil {
 		return nil
 	}
@@ -56,10 +71,55 @@ func (c *Claim) next(q *Queue, starts bool) *Record {
 	if starts {
 		first = earlier(first, c.step.Lines.First(q, Prompt))
 	}
+	without := StartOnly | IsSuspect
+	if starts {
+		without = IsSuspect
+	}
 	if starts && c.Req.Suspect && !c.suspect {
 		first = earlier(first, c.step.Lines.First(q, Suspect))
+		without = 0
 	}
-	return first
+	return earlier(first, c.nextDeclined(i, without))
+}
+
+// nextDeclined gives the first declined task of the i-th queue that has none of some flags, of the
+// kinds that the claim names; nil where there is none.
+func (c *Claim) nextDeclined(i int, without Flags) (next *Record) {
+	c.lookForDeclined()
+	if c.declined == nil {
+		return nil
+	}
+	d := &c.declined[i]
+	again := d.without != without
+	d.without = without
+	for n, kind := range d.kinds {
+		if first := d.first[n]; again || first != nil && first.State != Declined { // that was taken
+			d.first[n] = c.step.Lines.FirstDeclined(c.Queues[i], kind, Place{Sort: math.MinInt64}, without)
+		}
+		next = earlier(next, d.first[n])
+	}
+	return next
+}
+
+// lookForDeclined finds the kinds of declined tasks that the claim names. There are seldom any.
+func (c *Claim) lookForDeclined() {
+	if c.looked {
+		return
+	}
+	c.looked = true
+	for i, q := range c.Queues {
+		if q == nil {
+			continue
+		}
+		kinds := c.step.Lines.KindLines(q, c.Req.Kinds)
+		if len(kinds) == 0 {
+			continue
+		}
+		if c.declined == nil {
+			c.declined = make([]declined, len(c.Queues))
+		}
+		c.declined[i] = declined{kinds: kinds, first: make([]*Record, len(kinds)), without: -1}
+	}
 }
 
 // earlier gives the record of two whose place comes first; either may be nil.
@@ -114,22 +174,31 @@ func (c *Claim) Survey() (next int64, more bool) {
 			continue
 		}
 		next = sooner(next, c.step.nextDue(q))
-		more = more || c.step.isBehind(q) || again.next(q, c.Req.Start > 0) != nil && again.admit(i, 0, 0)
+		if q.IsPaused(c.step.Now) && again.waits(i) {
+			next = sooner(next, q.PausedUntil)
+		}
+		more = more || c.step.isBehind(q) || again.next(i, c.Req.Start > 0) != nil && again.admit(i, 0, 0)
 	}
 	return next, more
 }
 
-// nextDue is the earliest moment at which something in a queue is due: a task, a cursor, or the
-// end of a pause that keeps tasks waiting.
+// waits reports whether tasks wait in the i-th queue for which the claim could be made.
+func (c *Claim) waits(i int) bool {
+	for _, line := range [...]State{Waiting, Prompt, Suspect} {
+		if c.step.Lines.First(c.Queues[i], line) != nil {
+			return true
+		}
+	}
+	return c.nextDeclined(i, 0) != nil
+}
+
+// nextDue is the earliest moment at which something in a queue is due: a task or a cursor.
 func (s *Step) nextDue(q *Queue) (next int64) {
 	if r := s.firstDue(q); r != nil {
 		next = r.Sort
 	}
 	if r := s.Lines.First(q, Cursor); r != nil && r.Sort != Never {
 		next = sooner(next, r.Sort)
-	}
-	if q.IsPaused(s.Now) && q.Stats().Waiting > 0 {
-		next = sooner(next, q.PausedUntil)
 	}
 	return next
 }

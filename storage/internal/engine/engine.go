@@ -65,6 +65,12 @@ type Lines interface {
 	// First gives the first record in the line of a state, nil where there is none. Tasks
 	// whose cancel was asked may stand in the line of the pending ones.
 	First(q *Queue, line State) *Record
+	// KindLines gives those of the kinds, each once, whose lines hold declined tasks of the
+	// queue. Where none is named it gives the first MaxKinds of all, by name.
+	KindLines(q *Queue, kinds []string) []string
+	// FirstDeclined gives the first task in the line of a kind at or behind a place that has none of
+	// some flags, nil where there is none.
+	FirstDeclined(q *Queue, kind string, from Place, without Flags) *Record
 }
 
 // Hold is the hold on a unique key by a task: until a moment or, where that is 0, for the

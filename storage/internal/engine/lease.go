@@ -23,7 +23,11 @@ func (s *Step) settle(r *Record, se *storage.Settle) storage.Placed {
 	s.countSnooze(r, to, se.Reason)
 	switch to {
 	case storage.Waiting:
-		s.waitAtHead(r)
+		if se.Outcome == storage.Decline {
+			s.decline(r)
+		} else {
+			s.waitAtHead(r)
+		}
 	case storage.Scheduled:
 		s.schedule(r, Scheduled, s.after(se.Delay))
 	case storage.Retry:
@@ -98,6 +102,18 @@ func (s *Step) recoverOne(r *Record) {
 	default:
 		s.end(r, Cancelled)
 	}
+}
+
+// Abandon ends declined tasks that waited too long while no claim named their kind. It gives the
+// tasks that ended of it.
+func (s *Step) Abandon(unknown []*Record) (ended []storage.Ended) {
+	for _, r := range unknown {
+		s.grow(r)
+		r.Reason = storage.ReasonKind
+		s.end(r, Dead)
+		ended = append(ended, storage.Ended{Ref: r.Ref, Kind: r.Kind, State: storage.Dead, Reason: r.Reason})
+	}
+	return ended
 }
 
 // Extend carries out one extension of a valid lease, expired or not. The version stays. It

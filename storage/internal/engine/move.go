@@ -13,6 +13,20 @@ const Never = math.MaxInt64
 // stand before it, and turns at the tail behind it.
 func Band(priority int16) int64 { return int64(storage.MaxPriority-priority) << 56 }
 
+// beforeHead is how far before the middle of a band the declined tasks of a priority stand, so that
+// they come before those that were put at its head.
+const beforeHead = 1 << 55
+
+// DeclinedBand is the place before all declined tasks of a priority in the line of a kind.
+func DeclinedBand(priority int16) Place { return Place{Sort: Band(priority) - beforeHead} }
+
+// decline puts r into the line of its kind.
+func (s *Step) decline(r *Record) {
+	r.waitingLine() // for a later claim
+	s.put(r, Declined, Place{Band(r.Priority) - beforeHead + s.turn(), s.Now})
+	s.Store.Ring(r, false)
+}
+
 // waitAtTail puts r behind all that wait with its priority.
 func (s *Step) waitAtTail(r *Record) { s.wait(r, s.turn()) }
 
@@ -87,7 +101,7 @@ func (s *Step) transfer(r *Record, to *Queue) {
 	state := r.State
 	r.State, r.Queue, r.Ref.Queue = None, to, to.Name
 	switch state {
-	case Waiting, Prompt, Suspect:
+	case Waiting, Prompt, Suspect, Declined:
 		s.waitAtTail(r)
 	case Scheduled, Retry:
 		s.schedule(r, state, r.Sort)

@@ -63,7 +63,8 @@ type Past struct {
 
 // Place is a place in a line: by Sort, and by Turn where two Sorts are equal. Sort is a moment:
 // when a task is due, its lease or its record expires, or a cursor is handed out. For waiting
-// tasks it is made of priority and turn; see Band.
+// tasks it is made of priority and turn; see Band. The Turn of a declined task is when it was
+// declined.
 type Place struct{ Sort, Turn int64 }
 
 // Before reports whether p comes before o.
@@ -98,7 +99,7 @@ func (q *Queue) IsPaused(now int64) bool {
 func (q *Queue) Stats() storage.Stats {
 	n := &q.Sizes
 	return storage.Stats{
-		Queue: q.Name, Waiting: n[Waiting] + n[Prompt] + n[Suspect], Pending: n[Pending] + n[Asked],
+		Queue: q.Name, Waiting: n[Waiting] + n[Prompt] + n[Suspect] + n[Declined], Pending: n[Pending] + n[Asked],
 		Scheduled: n[Scheduled], Retry: n[Retry], Completed: n[Completed], Cancelled: n[Cancelled],
 		Dead: n[Dead], Cursors: n[Cursor], Damaged: n[Damaged], Totals: q.Totals,
 	}
@@ -143,6 +144,8 @@ func (r *Record) CopyTo(t *storage.Task) {
 		t.Attempts = r.Side.Attempts
 	}
 	switch {
+	case r.State == Declined:
+		t.PassedOver, t.Declined = storage.PassedOverKind, Time(r.Turn)
 	case t.State == storage.Waiting:
 		t.PassedOver = storage.PassedOver(r.Crashes, r.CrashLimit, r.Flags&StartOnly != 0)
 	case r.State == Scheduled || r.State == Retry:
@@ -208,7 +211,7 @@ func CopyCursor(c *storage.Cursor) *storage.Cursor {
 // CopyRunner copies a heartbeat, its times and durations rounded down to microseconds.
 func CopyRunner(r *storage.RunnerInfo) storage.RunnerInfo {
 	c := *r
-	c.Queues, c.Schedules = slices.Clone(r.Queues), slices.Clone(r.Schedules)
+	c.Queues, c.Kinds, c.Schedules = slices.Clone(r.Queues), slices.Clone(r.Kinds), slices.Clone(r.Schedules)
 	c.Running = slices.Clone(r.Running)
 	for i := range c.Running {
 		c.Running[i].Since = Round(c.Running[i].Since)

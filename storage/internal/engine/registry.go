@@ -8,8 +8,7 @@ import "github.com/midgehq/midge/storage"
 // State is a state as a storage keeps it. Callers know fewer: see [State.Public].
 type State int16
 
-// The states. PostgreSQL keeps them in the low four bits of a line (schema/tables). 13 is
-// kept for held tasks, and 14 for lines of kinds.
+// The states. PostgreSQL keeps them in the low four bits of a line (schema/tables).
 const (
 	None      State = iota // in no line
 	Waiting                // to be claimed, to start at once or ahead
@@ -24,14 +23,16 @@ const (
 	Completed
 	Cancelled
 	Dead
-	States // how many there are
+	_        // kept for held tasks
+	Declined // waiting for a claim that names its kind, in the line of that kind
+	States   // how many there are
 )
 
 // public are the states that callers know.
 var public = [States]storage.State{
 	Waiting: storage.Waiting, Prompt: storage.Waiting, Suspect: storage.Waiting, Pending: storage.Pending,
 	Asked: storage.Pending, Scheduled: storage.Scheduled, Retry: storage.Retry, Cursor: storage.Cursors,
-	Completed: storage.Completed, Cancelled: storage.Cancelled, Dead: storage.Dead,
+	Completed: storage.Completed, Cancelled: storage.Cancelled, Dead: storage.Dead, Declined: storage.Waiting,
 }
 
 // Public gives the state that callers know, "" for none and for a damaged record.
@@ -46,10 +47,10 @@ func (s State) Public() storage.State {
 func (s State) IsPending() bool { return s == Pending || s == Asked }
 
 // HasEnded reports whether a task in s has come to its end.
-func (s State) HasEnded() bool { return s >= Completed }
+func (s State) HasEnded() bool { return s >= Completed && s <= Dead }
 
 // isLive reports whether a task in s has not ended. Cursors do not count.
-func (s State) isLive() bool { return s >= Waiting && s <= Retry }
+func (s State) isLive() bool { return s >= Waiting && s <= Retry || s == Declined }
 
 // StatesOf gives the states that callers know as one.
 func StatesOf(state storage.State) []State {

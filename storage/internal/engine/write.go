@@ -96,7 +96,7 @@ func (s *Step) changeState(r *Record, ch *storage.Change) {
 	case storage.Cancelled:
 		s.end(r, Cancelled)
 	case storage.Waiting:
-		if from != storage.Waiting || ch.Priority != nil {
+		if from != storage.Waiting || ch.Priority != nil || ch.Now && r.State == Declined {
 			s.waitAtTail(r)
 		}
 	case storage.Scheduled:
