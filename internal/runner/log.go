@@ -104,7 +104,7 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 		level = slog.LevelError
 	case outcome == storage.Fail:
 		level = slog.LevelWarn
-	case errors.As(s.err, new(*CannotRunError)):
+	case s.err != nil && errors.As(s.err, new(*CannotRunError)): // most attempts have no error, and pay for no look at it
 		level = slog.LevelDebug // one warning of a kind and reason is written elsewhere
 	}
 	if !l.log.Enabled(level) {
