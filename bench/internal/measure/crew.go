@@ -17,10 +17,11 @@ import (
 type crew struct {
 	instance system.Instance // the worker's
 	look     system.Instance
-	queues   []string // which are counted
-	beside   []string // queues that are served too
-	want     int64    // jobs
-	dead     bool     // every job asks to be dead
+	queues   []string      // which are counted
+	beside   []string      // queues that are served too
+	want     int64         // jobs
+	dead     bool          // every job asks to be dead
+	others   system.Totals // of the tasks that were there before; those that wait are among the jobs
 
 	started time.Time
 	first   atomic.Int64 // nanoseconds from the start to the first run, 0 before it
@@ -120,7 +121,7 @@ func (c *crew) settled(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if t.Completed+t.Dead >= c.want && t.Waiting == 0 && t.Pending == 0 {
+		if t.Completed+t.Dead-c.others.Dead >= c.want && t.Waiting == 0 && t.Pending == 0 {
 			return nil
 		}
 		select {
@@ -141,6 +142,7 @@ func (c *crew) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	t.Later, t.Dead, t.Failed = t.Later-c.others.Later, t.Dead-c.others.Dead, t.Failed-c.others.Failed
 	if c.dead {
 		t.Dead, t.Completed, t.Failed = 0, t.Dead, 0
 	}

@@ -17,6 +17,7 @@ type stage struct {
 	Queues []string
 	Tasks  int
 	Beside []string // further queues that the worker serves, where nothing waits
+	Litter bool     // scheduled, retried, dead and suspect tasks stand in the queues
 }
 
 func oneQueue(tasks int) []stage {
@@ -108,6 +109,16 @@ func drainQueues(ctx context.Context, r *Rig) (Values, error) {
 	return Values{"drain_q20": perSecond(s.Tasks, d.Took[0])}, nil
 }
 
+// drainLittered measures a drain beside the tasks that stand in every queue of production.
+func drainLittered(ctx context.Context, r *Rig) (Values, error) {
+	tasks := r.Sizes.Tasks
+	d, err := r.drain(ctx, drainSpec{Stages: []stage{{Queues: []string{defaultQueue}, Tasks: tasks, Litter: true}}})
+	if err != nil {
+		return nil, err
+	}
+	return Values{"drain_littered": perSecond(tasks, d.Took[0])}, nil
+}
+
 func drainRole(ctx context.Context, text []byte, _ func()) (any, error) {
 	var spec drainSpec
 	if err := json.Unmarshal(text, &spec); err != nil {
@@ -119,11 +130,15 @@ func drainRole(ctx context.Context, text []byte, _ func()) (any, error) {
 	}
 	var d drained
 	for _, s := range spec.Stages {
-		if spec.Target.inProcess() {
+		var left system.Totals
+		if s.Litter {
+			left, err = litter(ctx, instance, s.Queues)
+		}
+		if err == nil && (spec.Target.inProcess() || s.Litter) {
 			err = s.fill(ctx, instance)
 		}
 		if err == nil {
-			err = spec.stage(ctx, s, instance, look, &d)
+			err = spec.stage(ctx, s, instance, look, left, &d)
 		}
 		if err != nil {
 			return nil, errors.Join(err, leave())
@@ -143,10 +158,28 @@ func (s stage) fill(ctx context.Context, instance system.Instance) error {
 	return nil
 }
 
-// stage drains one stage and adds to the report.
-func (s drainSpec) stage(ctx context.Context, st stage, instance, look system.Instance, d *drained) error {
-	crew := newCrew(instance, look, int64(st.Tasks), st.Queues...)
-	crew.dead, crew.beside = s.Discard, st.Beside
+// litter adds to queues what stands in every queue of production, and gives what their totals gain.
+func litter(ctx context.Context, instance system.Instance, queues []string) (gains system.Totals, err error) {
+	litterer, ok := instance.(system.Litterer)
+	if !ok {
+		return gains, errors.New("the system cannot litter a queue")
+	}
+	for _, queue := range queues {
+		more, err := litterer.Litter(ctx, queue)
+		if err != nil {
+			return gains, err
+		}
+		gains = gains.Plus(more)
+	}
+	return gains, nil
+}
+
+// stage drains one stage, in whose queues others stand already, and adds to the report.
+func (s drainSpec) stage(
+	ctx context.Context, st stage, instance, look system.Instance, others system.Totals, d *drained,
+) error {
+	crew := newCrew(instance, look, int64(st.Tasks)+others.Waiting, st.Queues...)
+	crew.dead, crew.beside, crew.others = s.Discard, st.Beside, others
 	before, err := s.Target.cpu()
 	if err != nil {
 		return err

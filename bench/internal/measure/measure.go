@@ -64,6 +64,7 @@ func All() []Measurement {
 		},
 		{[]string{"drain_c1000"}, drainAt("drain_c1000", 1000), onEvery, working},
 		{[]string{"drain_q20"}, drainQueues, onQuick, framework},
+		{[]string{"drain_littered"}, drainLittered, onEvery, midgeOnly},
 		{[]string{"drain_c100_net1ms"}, drainFarAway, onRedis, byDefault},
 		{[]string{"mixed"}, mixedBy("mixed", 8), anywhere, working},
 		{[]string{"mixed_p64"}, mixedBy("mixed_p64", 64), anywhere, working},

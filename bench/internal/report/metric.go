@@ -78,6 +78,7 @@ var targets = map[string]target{
 	"drain_c100_srvcpu": {bound: 3.5, most: true},
 	"drain_c100_wrkcpu": {bound: 5.5, most: true},
 	"drain_q20":         {bound: 0.8, system: self, metric: "drain_c100"},
+	"drain_littered":    {bound: 0.8, system: self, metric: "drain_c100"},
 	"drain_c100_net1ms": {bound: 60_000},
 	"mixed":             {bound: 3.5, system: asynq},
 	"mixed_p64":         {bound: 10, system: asynq},
@@ -96,7 +97,10 @@ var targets = map[string]target{
 }
 
 // memoryTargets are those of the memory storage.
-var memoryTargets = map[string]target{"drain_c100": {bound: 800_000}}
+var memoryTargets = map[string]target{
+	"drain_c100":     {bound: 800_000},
+	"drain_littered": {bound: 0.8, system: self, metric: "drain_c100"},
+}
 
 // postgresTargets are those of PostgreSQL.
 var postgresTargets = map[string]target{
@@ -106,6 +110,7 @@ var postgresTargets = map[string]target{
 	"drain_c10":         {bound: 15, system: riverTuned},
 	"drain_c100":        {bound: 4, system: riverTuned},
 	"drain_c1000":       {bound: 3, system: riverTuned},
+	"drain_littered":    {bound: 0.8, system: self, metric: "drain_c100"},
 	"drain_c100_srvcpu": {bound: 18, most: true},
 	"mixed":             {bound: 1.8, system: riverTuned},
 	"mixed_p64":         {bound: 8, system: riverTuned},

@@ -85,7 +85,7 @@ func (a *onAsynq) Totals(ctx context.Context, queues ...string) (Totals, error) 
 		if err != nil {
 			return Totals{}, err
 		}
-		sum = sum.plus(t)
+		sum = sum.Plus(t)
 	}
 	return sum, nil
 }

@@ -183,7 +183,7 @@ func (b *bare) Totals(ctx context.Context, queues ...string) (sum Totals, err er
 		if err != nil {
 			return Totals{}, err
 		}
-		sum = sum.plus(t)
+		sum = sum.Plus(t)
 	}
 	return sum, nil
 }

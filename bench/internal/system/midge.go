@@ -124,7 +124,7 @@ func (m *onMidge) Totals(ctx context.Context, queues ...string) (Totals, error) 
 	}
 	var sum Totals
 	for _, s := range all {
-		sum = sum.plus(Totals{
+		sum = sum.Plus(Totals{
 			Waiting: s.Waiting, Pending: s.Pending, Later: s.Scheduled + s.Retry, Dead: s.Dead,
 			Completed: s.Totals.Completed, Failed: s.Totals.Failed,
 		})

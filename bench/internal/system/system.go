@@ -103,8 +103,8 @@ type Totals struct {
 	Failed           int64 // attempts that failed, over the lifetime
 }
 
-// plus adds those of another queue.
-func (t Totals) plus(other Totals) Totals {
+// Plus adds those of another queue.
+func (t Totals) Plus(other Totals) Totals {
 	t.Waiting += other.Waiting
 	t.Pending += other.Pending
 	t.Later += other.Later
