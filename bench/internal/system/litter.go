@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -45,7 +44,9 @@ func (m *onMidge) Litter(ctx context.Context, queue string) (Totals, error) {
 }
 
 // settled enqueues tasks, claims and settles them.
-func (m *onMidge) settled(ctx context.Context, s *storage.Session, queue string, n int, se storage.Settle) error {
+func (m *onMidge) settled(
+	ctx context.Context, s *storage.Session, queue string, n int, se storage.Settle,
+) error {
 	for ; n > 0; n -= storage.MaxTxOps {
 		some := min(n, storage.MaxTxOps)
 		if err := fill(ctx, m, queue, some, time.Time{}); err != nil {
@@ -92,11 +93,11 @@ func (m *onMidge) claimed(
 
 // suspects leaves tasks that are one crash short of their limit.
 func (m *onMidge) suspects(ctx context.Context, s *storage.Session, queue string) error {
-	tasks, err := m.client.EnqueueMany(ctx, []midge.Item{midge.New(bench{}, midgeOptions(queue, time.Time{})...)})
+	sample, err := m.client.Enqueue(ctx, bench{}, midgeOptions(queue, time.Time{})...)
 	if err != nil {
 		return err
 	}
-	first, err := m.store.Task(ctx, storage.Ref{Queue: queue, ID: tasks[0].Task.ID})
+	first, err := m.store.Task(ctx, storage.Ref{Queue: queue, ID: sample.ID})
 	if err != nil {
 		return err
 	}
