@@ -257,8 +257,10 @@ func (s *Session) repeat(ctx context.Context, send func() error) error {
 	pause := 5 * time.Millisecond
 	for {
 		err := send()
-		final := errors.Is(err, ErrLaneExpired) || errors.Is(err, ErrClosed) || s.patience < 0 || ctx.Err() != nil
-		if final || !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrUnavailable) {
+		if !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrUnavailable) {
+			return err
+		}
+		if errors.Is(err, ErrLaneExpired) || errors.Is(err, ErrClosed) || s.patience < 0 || ctx.Err() != nil {
 			return err
 		}
 		wait := pause/2 + rand.N(pause)
