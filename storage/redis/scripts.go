@@ -1,14 +1,12 @@
 package redis
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha1" //nolint:gosec // names scripts as EVALSHA wants them; guards nothing
 	"embed"
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,8 +92,6 @@ const padSize = 65
 
 func quote(text string) string { return "'" + text + "'" }
 
-var capitals = regexp.MustCompile(`\b[A-Z]+\b`)
-
 func inMicros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
 // jumpBack is by how much a mark is ahead of a clock that was set back. The general ways keep
@@ -141,8 +137,13 @@ type scripts struct {
 func loadScripts(in *interrupts, limits storage.Limits, short bool) (*scripts, error) {
 	s := &scripts{calls: calls{interrupts: in}}
 	known := constants(limits, short)
+	libraries := make(map[string]string) // the files of scripts that take all keys, filled once
 	for name, to := range s.named() {
-		source, err := sourceOf(s.files(name, to), within(known, shortKeys[name]))
+		filled := libraries
+		if shortKeys[name] != nil {
+			filled = make(map[string]string)
+		}
+		source, err := sourceOf(s.files(name, to), within(known, shortKeys[name]), filled)
 		if err != nil {
 			return nil, err
 		}
@@ -184,19 +185,48 @@ func within(known map[string]string, some []int) map[string]string {
 	return known
 }
 
-// sourceOf joins files to a script, with constants.
-func sourceOf(files []string, known map[string]string) (string, error) {
-	var text []byte
+// sourceOf joins files to a script. It keeps the text of each, with the constants in it, in filled.
+func sourceOf(files []string, known, filled map[string]string) (string, error) {
+	var all strings.Builder
 	for _, file := range files {
-		piece, err := sources.ReadFile("scripts/" + file + ".lua")
-		if err != nil {
-			return "", err
+		if filled[file] == "" {
+			text, err := sources.ReadFile("scripts/" + file + ".lua")
+			if err != nil {
+				return "", err
+			}
+			filled[file] = substitute(text, known)
 		}
-		text = append(text, piece...)
+		all.WriteString(filled[file])
 	}
-	return capitals.ReplaceAllStringFunc(string(text), func(name string) string {
-		return cmp.Or(known[name], name)
-	}), nil
+	return all.String(), nil
+}
+
+// substitute puts the constants into a text, in place of the words that name them. A regular expression
+// would take each Open 20 ms.
+func substitute(text []byte, known map[string]string) string {
+	var out strings.Builder
+	for begin := 0; begin < len(text); {
+		end := begin
+		for end < len(text) && inWord(text[end]) {
+			end++
+		}
+		word := text[begin:end]
+		if value, ok := known[string(word)]; ok {
+			out.WriteString(value)
+		} else {
+			out.Write(word)
+		}
+		begin = end
+		for begin < len(text) && !inWord(text[begin]) {
+			begin++
+		}
+		out.Write(text[end:begin])
+	}
+	return out.String()
+}
+
+func inWord(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
 }
 
 // named gives the scripts by their names.
