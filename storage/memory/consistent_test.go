@@ -152,7 +152,7 @@ func (c *chaos) addTo(tx *storage.Tx) {
 	switch c.random.IntN(5) {
 	case 0, 1:
 		in := storage.Insert{
-			Ref: c.ref(), Kind: "kind", Encoding: "raw", Delay: c.delay(), MaxRetries: c.random.IntN(2),
+			Ref: c.ref(), Kind: c.pick("x", "y", "z"), Encoding: "raw", Delay: c.delay(), MaxRetries: c.random.IntN(2),
 			CrashLimit: 1 + c.random.IntN(3), Priority: c.random.IntN(3),
 			Keep: storage.Keep{For: c.delay()}, OnConflict: storage.Conflict(c.pick("skip", "refuse")),
 		}
@@ -185,7 +185,7 @@ func (c *chaos) addTo(tx *storage.Tx) {
 			return
 		}
 		i := c.random.IntN(len(c.fences))
-		outcome := storage.Outcome(c.pick("complete", "fail", "snooze", "release", "bury", "cancel"))
+		outcome := storage.Outcome(c.pick("complete", "fail", "snooze", "release", "bury", "cancel", "decline", "decline"))
 		se := storage.Settle{Fence: c.fences[i], Outcome: outcome}
 		if outcome == storage.Fail || outcome == storage.Snooze {
 			se.Delay = c.delay()
@@ -211,7 +211,7 @@ func (c *chaos) claim() {
 	claimed, err := c.store.Claim(c.Context(), storage.ClaimRequest{
 		Call: c.next(), Token: storage.NewToken(), Runner: "runner", Start: n, Ahead: c.random.IntN(4),
 		Queues: []storage.ClaimQueue{{Name: "a"}, {Name: "b"}}, Lease: time.Second + c.delay(),
-		Suspect: c.random.IntN(2) == 0,
+		Suspect: c.random.IntN(2) == 0, Kinds: []string{"x", "y", "z"}[:c.random.IntN(3)],
 	})
 	if err != nil {
 		c.Error(err)
@@ -235,7 +235,7 @@ func (c *chaos) extend() {
 func TestConsistentAfterEveryStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
-		h.store.step.Limits.DeadMax = 5
+		h.store.step.Limits.DeadMax, h.store.step.Limits.DeclinedFor = 5, 24*time.Second
 		c := h.chaos(1)
 		for i := range 20_000 {
 			if i%1000 == 0 {
@@ -255,7 +255,7 @@ func TestConsistentAfterEveryStep(t *testing.T) {
 
 func TestConsistentUnderConcurrency(t *testing.T) {
 	h := newHarness(t)
-	h.store.step.Limits.DeadMax = 5
+	h.store.step.Limits.DeadMax, h.store.step.Limits.DeclinedFor = 5, 24*time.Second
 	var all sync.WaitGroup
 	for i := range uint64(16) {
 		all.Go(func() {
