@@ -79,9 +79,9 @@ func (c *claim) maintain() {
 		s.step.Promote(q, share)
 		expired := ours(q).line(engine.Pending).until(s.step.Come, share)
 		c.answer.Ended = append(c.answer.Ended, s.step.Recover(expired)...)
+		c.answer.Ended = append(c.answer.Ended, s.abandon(ours(q), c.Req.Kinds, share)...)
 		(*records)(s).trimDead()
 		s.expire(ours(q), share)
-		c.answer.Ended = append(c.answer.Ended, s.abandon(ours(q), c.Req.Kinds, share)...)
 		for _, r := range ours(q).line(engine.Cursor).until(s.step.Come, share) {
 			s.step.Hide(r)
 			c.answer.Ticks = append(c.answer.Ticks, listed(r))
