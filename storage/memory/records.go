@@ -172,6 +172,9 @@ func (s *records) FirstDeclined(
 	return ours(q).kinds.first(kind, from, without)
 }
 
+// Size gives the bytes of a record's payload.
+func (s *records) Size(r *engine.Record) int { return len(r.Payload) }
+
 // Ring notes an event of a record's queue. A due moment counts where it is the first of its line.
 func (s *records) Ring(r *engine.Record, alert bool) {
 	switch r.State {

@@ -72,7 +72,7 @@ func Benchmark(b *testing.B) {
 	testserver.RequirePostgres(b)
 	server := testserver.Postgres(b, testserver.PostgresOptions{})
 	storagetest.Bench(b, func(t testing.TB, limits storage.Limits) storagetest.Opened {
-		return opener(t, fresh(t, postgres.Config{URL: server.URL(), Limits: limits}))
+		return opener(t, fresh(t, postgres.Config{URL: server.URL(), Limits: limits}), func(*postgres.Storage) {})
 	})
 }
 

@@ -28,7 +28,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	}
 	s.sweep.visit(false)
 	since := s.wake.since() // before the claim looks, so that nothing is lost in between
-	c := &claim{store: s, req: &req}
+	c := &claim{store: s, req: &req, general: s.noShort}
 	if err := s.allowance.with(ctx, c.run); err != nil {
 		return storage.Claimed{}, wrap("claim", err)
 	}
@@ -51,12 +51,20 @@ type claim struct {
 	begun   time.Time
 	behind  []int32  // numbers of queues that need maintenance first
 	damaged []damage // records that cannot be read
-	verdict string   // "v" or "x" where the call is refused
+	verdict string   // "v" or "x" where the call is refused, "g" where the engine is to choose
 	left    bool     // maintenance was left over
-	// maintained says that the queues need no maintenance first, or had it.
-	maintained bool
-	ended      []storage.Ended
-	kind       string // of the last task
+	// maintained says that the queues need no maintenance first, or had it, and looked that this
+	// claim has found none.
+	maintained, looked bool
+	// general says that the engine chooses the tasks (choose.go); ticks were handed out before it
+	// was asked.
+	general bool
+	ticks   []storage.Task
+	queues  map[string]int32 // those that there are
+	base    int64            // the first version
+	repeat  bool             // the lane knows the call
+	ended   []storage.Ended
+	kind    string // of the last task
 }
 
 // damage names a record that cannot be read.
@@ -73,20 +81,22 @@ func (c *claim) run(ctx context.Context) error {
 		}
 	}
 	c.maintained = s.hints.maintained(c.req.Queues)
-	for {
-		err := s.retry(ctx, func() error {
-			c.Claimed, c.behind, c.damaged = storage.Claimed{}, nil, nil // of a try that was rolled back
-			return s.ask(ctx, s.pool, c.query())
-		})
-		if err != nil {
+	for over := false; !over; {
+		if err := s.retry(ctx, func() error { return c.try(ctx) }); err != nil {
 			return translate(err)
 		}
-		if len(c.behind) == 0 {
-			break
-		}
-		c.maintained = true
-		if c.ended, c.left, err = s.maintain(ctx, c.behind, batch); err != nil {
-			return err
+		switch {
+		case c.verdict == "g":
+			c.looked, c.general, c.ticks = !c.maintained, true, c.Ticks
+			c.maintained = true
+		case len(c.behind) > 0:
+			c.maintained = true
+			var err error
+			if c.ended, c.left, err = s.maintain(ctx, c.behind, batch); err != nil {
+				return err
+			}
+		default:
+			over = true
 		}
 	}
 	switch c.verdict {
@@ -100,12 +110,25 @@ func (c *claim) run(ctx context.Context) error {
 	return nil
 }
 
-// query asks for tasks.
+// try asks for tasks, the short way or the general way. It forgets a try that was rolled back.
+func (c *claim) try(ctx context.Context) error {
+	c.Claimed = storage.Claimed{Ticks: slices.Clone(c.ticks)}
+	c.behind, c.damaged, c.verdict, c.repeat, c.kind = nil, nil, "", false, ""
+	if c.general {
+		return c.choose(ctx)
+	}
+	return c.store.ask(ctx, c.store.pool, c.query())
+}
+
+// query asks for tasks, and on the general way for no task but those of a repeat.
 func (c *claim) query() query {
-	req := c.req
+	req, start := c.req, int32(c.req.Start)
 	names, maxes := make([]string, len(req.Queues)), make([]int32, len(req.Queues))
 	for i, q := range req.Queues {
 		names[i], maxes[i] = q.Name, int32(max(min(q.Max, storage.MaxClaim), -1))
+		if c.general {
+			maxes[i], start = -1, 0
+		}
 	}
 	holder := append(slices.Clone(req.Token[:]), req.Runner...)
 	opened := int64(0)
@@ -119,7 +142,7 @@ func (c *claim) query() query {
 		text: "SELECT o_kind::text, o_place, o_id, o_version, o_at, o_flags, o_priority, o_past, o_record FROM " +
 			"{schema}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
 		args: []any{
-			req.Call.Lane.ID[:], opened, int64(req.Call.Seq), names, maxes, int32(req.Most()), int32(req.Start),
+			req.Call.Lane.ID[:], opened, int64(req.Call.Seq), names, maxes, int32(req.Most()), start,
 			req.Suspect, req.Lease.Microseconds(), holder, c.maintained, int32(batch), int64(storage.MaxClaimBytes),
 			lows, froms, sinces,
 		},
@@ -156,20 +179,33 @@ func (c *claim) got(r *claimRow) error {
 		}
 		c.More = r.flags&1 != 0
 		c.Cancels = r.flags&2 != 0
-		base := int64(binary.BigEndian.Uint64(r.id))
-		for i := range c.req.Queues {
-			c.store.numbers.hear(c.req.Queues[i].Name, int32(binary.BigEndian.Uint32(r.past[4*i:])))
-			last := int64(binary.BigEndian.Uint64(r.record[8*i:]))
-			c.store.hints.learn(c.req.Queues[i].Name, seen{
-				now: r.version, base: base, from: c.asked[i], last: last, clean: r.flags&4 != 0,
-				took: time.Since(c.begun), maintained: !c.maintained,
-				looked: last != 0 || len(c.Tasks) < c.req.Most() && c.req.Queues[i].Max >= 0,
-			})
-		}
+		c.repeat = r.flags&8 != 0
+		c.learn(r)
 	default:
 		c.verdict = r.kind
 	}
 	return nil
+}
+
+// learn takes in what the last row says of the queues.
+func (c *claim) learn(r *claimRow) {
+	c.base = int64(binary.BigEndian.Uint64(r.id))
+	if c.general {
+		c.queues = make(map[string]int32, len(c.req.Queues))
+	}
+	for i := range c.req.Queues {
+		name, number := c.req.Queues[i].Name, int32(binary.BigEndian.Uint32(r.past[4*i:]))
+		c.store.numbers.hear(name, number)
+		if c.general && number != 0 {
+			c.queues[name] = number
+		}
+		last := int64(binary.BigEndian.Uint64(r.record[8*i:]))
+		c.store.hints.learn(name, seen{
+			now: r.version, base: c.base, from: c.asked[i], last: last, clean: r.flags&4 != 0,
+			took: time.Since(c.begun), maintained: !c.maintained || c.looked,
+			looked: last != 0 || !c.general && len(c.Tasks) < c.req.Most() && c.req.Queues[i].Max >= 0,
+		})
+	}
 }
 
 // take takes in a task or a tick.
@@ -193,16 +229,26 @@ func (c *claim) take(r *claimRow) error {
 		return err
 	}
 	if c.Tasks == nil { // about as many as the last time
-		n := min(c.store.brought.Load()*9/8+1, int64(c.req.Most()))
-		c.Grow(int(n))
-		c.Fences = make([]storage.Fence, 0, n)
+		c.grow(int(min(c.store.brought.Load()*9/8+1, int64(c.req.Most()))))
 	}
+	c.kind = t.Kind
+	c.give(&t.Record)
+	return err
+}
+
+// grow makes room for n tasks.
+func (c *claim) grow(n int) {
+	c.Grow(n)
+	c.Fences = make([]storage.Fence, 0, n)
+}
+
+// give appends a task to the answer.
+func (c *claim) give(r *engine.Record) {
 	c.Tasks = append(c.Tasks, storage.Task{})
 	task := &c.Tasks[len(c.Tasks)-1]
-	t.CopyTo(task)
-	c.kind = task.Kind
-	c.Fences = append(c.Fences, storage.Fence{Ref: task.Ref, Version: r.version, Token: c.req.Token})
-	return err
+	r.CopyTo(task)
+	task.Attempts = nil
+	c.Fences = append(c.Fences, storage.Fence{Ref: task.Ref, Version: r.Version, Token: c.req.Token})
 }
 
 // setApart puts records that cannot be read where they stop nobody. Where that fails they are

@@ -40,7 +40,8 @@
 //	verb         round trips
 //	Apply        1 for plain inserts and completions, 3 for a hundred inserts and more,
 //	             else 2; 3 where it has to look for the holder of a key
-//	Claim        1; 4 more for each queue in which a lease has expired
+//	Claim        1; 3 more, and at most 5, where the engine chooses; 4 more for each queue in
+//	             which a lease has expired
 //	Extend       2
 //	Wait         0
 //	Configure    3
@@ -51,9 +52,9 @@
 // under way with the next: concurrent calls share transactions (flush.go). Plain inserts,
 // completions and the rest are flushed side by side, and so are two large calls of inserts.
 //
-// A claim promotes what is due in its queue, and then takes what waits. Where nothing
-// waits, and what is due first is all alike, it takes that where it stands: one update
-// instead of two.
+// A claim promotes what is due in its queues, and then takes what waits. Where one of them has
+// tasks that only some claims may take, the engine chooses (choose.go): it reads candidates
+// without a lock and without payloads, and locks exactly the chosen ones.
 //
 // # Locks
 //

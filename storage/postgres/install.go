@@ -46,6 +46,7 @@ var constants = strings.NewReplacer(
 	"{jumpafter}", inMicros(storage.JumpAfter),
 	"{jumpwait}", inMicros(storage.JumpWait),
 	"{lanelife}", inMicros(storage.LaneLife),
+	"{tickhide}", inMicros(storage.TickHide),
 )
 
 func inMicros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }

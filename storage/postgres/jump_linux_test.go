@@ -20,7 +20,7 @@ func TestJumps(t *testing.T) {
 	t.Cleanup(func() { _ = clock.Close() })
 	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true, Env: clock.Env()})
 	storagetest.RunJumps(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
-		opened := opener(t, fresh(t, postgres.Config{URL: server.URL(), Limits: limits}))
+		opened := opener(t, fresh(t, postgres.Config{URL: server.URL(), Limits: limits}), func(*postgres.Storage) {})
 		opened.Jump = func(d time.Duration) { clock.Set(clock.Ahead() + d) }
 		return opened
 	})

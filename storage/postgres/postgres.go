@@ -47,6 +47,8 @@ type Storage struct {
 	// strict says that transactions here are no READ COMMITTED unless they say so. Steps rely
 	// on that: each of their statements sees what was committed before it.
 	strict bool
+	// noShort has claims go the general way, for tests.
+	noShort bool
 
 	allowance allowance // of claims
 

@@ -40,7 +40,15 @@ func run(m *testing.M) int {
 func TestContract(t *testing.T) {
 	testserver.RequirePostgres(t)
 	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
-		return opener(t, fresh(t, postgres.Config{Limits: limits}))
+		return opener(t, fresh(t, postgres.Config{Limits: limits}), func(*postgres.Storage) {})
+	})
+}
+
+// TestContractOfTheGeneralClaim runs it with every claim on the general way.
+func TestContractOfTheGeneralClaim(t *testing.T) {
+	testserver.RequirePostgres(t)
+	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
+		return opener(t, fresh(t, postgres.Config{Limits: limits}), (*postgres.Storage).NoShort)
 	})
 }
 
@@ -57,8 +65,8 @@ func fresh(t testing.TB, cfg postgres.Config) postgres.Config {
 	return cfg
 }
 
-// opener opens a storage, and again on the same data.
-func opener(t testing.TB, cfg postgres.Config) storagetest.Opened {
+// opener opens a storage, and again on the same data, and prepares each.
+func opener(t testing.TB, cfg postgres.Config, prepare func(*postgres.Storage)) storagetest.Opened {
 	t.Helper()
 	open := func(t testing.TB) storage.Storage {
 		t.Helper()
@@ -67,6 +75,7 @@ func opener(t testing.TB, cfg postgres.Config) storagetest.Opened {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close() })
+		prepare(s)
 		return s
 	}
 	return storagetest.Opened{

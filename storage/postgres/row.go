@@ -21,6 +21,7 @@ type row struct {
 	was   origin
 	queue int32  // the number of its queue, once it is to be saved
 	rest  []byte // the parts of its record that only newer versions know
+	size  int    // of its record, where that alone is known of it
 }
 
 // origin is where a row was when it was loaded.

@@ -27,6 +27,7 @@ type work struct {
 	needRows map[storage.Ref]bool // false: they are only told of
 	needKeys map[key]bool
 
+	lines map[line][]*row // of the candidates of a claim (choose.go)
 	rings map[string]bool // queues to wake; true for an alert
 	ids   func(queue string) int32
 }

@@ -52,7 +52,7 @@ func (c *Claim) Take() {
 		for n := 0; ; n++ {
 			starts := len(c.Taken) < c.Req.Start
 			r := c.next(i, starts)
-			if r == nil || !c.admit(i, n, len(r.Payload)) {
+			if r == nil || !c.admit(i, n, c.step.Lines.Size(r)) {
 				break
 			}
 			c.start(r, starts)

@@ -71,6 +71,8 @@ type Lines interface {
 	// FirstDeclined gives the first task in the line of a kind at or behind a place that has none of
 	// some flags, nil where there is none.
 	FirstDeclined(q *Queue, kind string, from Place, without Flags) *Record
+	// Size gives the bytes of a record's payload, which need not be loaded.
+	Size(r *Record) int
 }
 
 // Hold is the hold on a unique key by a task: until a moment or, where that is 0, for the

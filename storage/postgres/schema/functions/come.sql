@@ -1,7 +1,8 @@
 -- come gives the moment up to which what is timed happens: now, by the clock, or 0 in a wait.
 -- One begins where the clock is far past that of the last step. That is the mark, unless the
 -- clock was ahead before and is right again: then the mark stays ahead, and the clock is kept by
--- itself, moved once a minute. A clock that is before the beginning of a wait jumped back.
+-- itself, moved once a minute. A clock that is before the beginning of a wait jumped back, unless
+-- another step began it in this very moment.
 CREATE FUNCTION {schema}.come(now int8) RETURNS int8 LANGUAGE plpgsql AS $$
 DECLARE
 	mark int8 := coalesce(pg_sequence_last_value('{schema}.mark'::regclass), 0);
@@ -14,10 +15,10 @@ BEGIN
 	ELSIF now + 20000 >= mark AND clock > 1 THEN
 		PERFORM setval('{schema}.clock', 1);
 	END IF;
-	IF last > 0 AND now > last + {jumpafter} AND NOT now BETWEEN began AND began + {jumpafter} THEN
+	IF last > 0 AND now > last + {jumpafter} AND NOT now BETWEEN began - 20000 AND began + {jumpafter} THEN
 		PERFORM setval('{schema}.jumped', now);
 		RETURN 0;
-	ELSIF began > 1 AND now >= began AND now < began + {jumpwait} THEN
+	ELSIF began > 1 AND now >= began - 20000 AND now < began + {jumpwait} THEN
 		RETURN 0;
 	ELSIF began > 1 THEN
 		PERFORM setval('{schema}.jumped', 1);

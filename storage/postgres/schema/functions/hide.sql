@@ -1,13 +1,16 @@
 -- hide puts up to most cursors of a queue that are due where other claims find them only after a
--- while, and gives them.
-CREATE FUNCTION {schema}.hide(q int4, now int8, come int8, most int4) RETURNS SETOF {schema}.tasks
-LANGUAGE plpgsql AS $$
+-- while, and gives their places.
+CREATE FUNCTION {schema}.hide(q int4, now int8, come int8, most int4) RETURNS tid[] LANGUAGE plpgsql AS $$
+DECLARE
+	ticks tid[];
 BEGIN
-	RETURN QUERY
 	WITH a AS MATERIALIZED (
 		SELECT t.ctid AS c FROM {schema}.tasks t
 		WHERE t.line = q * 16 + 8 AND t.sort <= come AND t.flags & {newer} = 0
 		ORDER BY t.sort, t.turn LIMIT most FOR UPDATE SKIP LOCKED
+	), hidden AS (
+		UPDATE {schema}.tasks t SET sort = now + {tickhide} FROM a WHERE t.ctid = a.c RETURNING t.ctid AS c
 	)
-	UPDATE {schema}.tasks t SET sort = now + 2000000 FROM a WHERE t.ctid = a.c RETURNING t.*;
+	SELECT coalesce(array_agg(h.c), '{}') INTO ticks FROM hidden h;
+	RETURN ticks;
 END $$;

@@ -1,0 +1,250 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
+)
+
+// The general way of a claim: the engine chooses among candidates, which are read without a lock
+// and without their payloads. Exactly the chosen ones are locked and looked at again; where some
+// are no longer what they were, the engine chooses anew. All else is the short way's: the step
+// claim presents the call and sees to what is timed.
+
+const (
+	// chooseRounds is how often the chosen tasks are locked. After that the claim takes what it has.
+	chooseRounds = 3
+	// spare is how many candidates are read beyond what a claim may take: others may take those.
+	spare = 100
+	// heldPause is when to claim again where the tasks that are left are locked by others.
+	heldPause = 100 * time.Millisecond
+)
+
+// choice is the choice of a claim under way.
+type choice struct {
+	*claim
+
+	step       *step
+	candidates []candidate
+	gone       map[storage.Ref]bool // no longer what they were
+	held       bool                 // others have some of them locked
+	left       bool                 // some were not looked at
+}
+
+// candidate is a task that the claim may take, as it was read.
+type candidate struct {
+	place        int32 // of its queue among the names
+	foreign      bool  // it stands in a line of another queue than its own
+	state, flags int16
+	id           []byte
+	version      int64
+	sort         int64
+	size         int32
+	ref          storage.Ref
+}
+
+// line is where candidates stand in an order.
+type line struct {
+	queue string
+	state engine.State
+}
+
+// choose takes tasks in one transaction.
+func (c *claim) choose(ctx context.Context) error {
+	tx, err := c.store.begin(ctx, c.store.pool)
+	if err != nil {
+		return err
+	}
+	defer tx.close(ctx)
+	ch := &choice{claim: c, gone: make(map[storage.Ref]bool)}
+	if err := tx.run(ctx, c.query(), ch.query()); err != nil {
+		return err
+	}
+	if c.verdict != "" || len(c.behind) > 0 {
+		return nil
+	}
+	ch.step = c.store.newStep(tx, c.queues)
+	ch.step.now, ch.step.base = c.Now.UnixMicro(), c.base
+	w, chosen, err := ch.rounds(ctx)
+	if err != nil {
+		return err
+	}
+	writes := w.save(false)
+	if len(writes) > 0 { // the step claim, which has taken nothing, may have done without the disk
+		writes = append(writes, query{text: "SET LOCAL synchronous_commit TO DEFAULT"})
+	}
+	if err := tx.commit(ctx, writes...); err != nil {
+		return err
+	}
+	next, more := chosen.Survey()
+	c.More = c.More || more || ch.left
+	if ch.held && !c.More {
+		next = c.Now.Add(heldPause).UnixMicro()
+	}
+	if due := engine.Time(next); !due.IsZero() && (c.NextDue.IsZero() || due.Before(c.NextDue)) {
+		c.NextDue = due
+	}
+	if !c.repeat {
+		c.grow(len(chosen.Taken))
+		for _, r := range chosen.Taken {
+			c.give(r)
+		}
+	}
+	return nil
+}
+
+// query reads the candidates.
+func (ch *choice) query() query {
+	names := make([]string, len(ch.req.Queues))
+	for i := range names {
+		names[i] = ch.req.Queues[i].Name
+	}
+	suspects := 0
+	if ch.req.Suspect {
+		suspects = 1 + spare
+	}
+	var r candidate
+	return query{
+		text: "SELECT * FROM {schema}.candidates($1, $2, $3, $4)",
+		args: []any{names, int32(ch.req.Most() + spare), int32(ch.req.Start + spare), int32(suspects)},
+		scan: each(func() error {
+			got := r
+			got.id = slices.Clone(r.id)
+			got.ref = storage.Ref{Queue: ch.req.Queues[r.place-1].Name, ID: unpackID(got.id)}
+			if got.foreign || got.ref.ID == "" {
+				ch.damaged = append(ch.damaged, damage{got.ref.Queue, got.id})
+			} else {
+				ch.candidates = append(ch.candidates, got)
+			}
+			return nil
+		}, &r.place, &r.foreign, &r.state, &r.id, &r.version, &r.sort, &r.flags, &r.size),
+	}
+}
+
+// rounds chooses and locks until all that is chosen is locked.
+func (ch *choice) rounds(ctx context.Context) (*work, *engine.Claim, error) {
+	for round := 0; ; round++ {
+		w, chosen := ch.choose(round == chooseRounds)
+		wanted := make(map[storage.Ref]bool)
+		for _, r := range chosen.Taken {
+			if !ch.repeat && ch.step.loaded[r.Ref] == nil {
+				wanted[r.Ref] = true
+			}
+		}
+		if len(wanted) == 0 {
+			return w, chosen, nil
+		}
+		if err := ch.step.link.run(ctx, ch.step.loading(wanted)); err != nil {
+			return nil, nil, err
+		}
+		ch.lookAgain(wanted)
+	}
+}
+
+// choose has the engine choose among the candidates that are there, or among those that are locked
+// alone.
+func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
+	st := ch.step
+	w := newWork(st.store.limits, st.now, st.base, func(name string) int32 { return st.queues[name] })
+	w.step.Lines, w.lines = w, make(map[line][]*row)
+	for i := range ch.candidates {
+		cand := &ch.candidates[i]
+		rec := st.loaded[cand.ref]
+		if ch.gone[cand.ref] {
+			continue
+		}
+		if locked && rec == nil {
+			ch.left = true
+			continue
+		}
+		var r *row
+		if rec != nil {
+			r = rec.row(cand.ref, st.queues[cand.ref.Queue])
+			w.load(r)
+		} else {
+			r = &row{Record: engine.Record{
+				Ref: cand.ref, Queue: w.Queue(cand.ref.Queue), Place: engine.Place{Sort: cand.sort},
+				State: engine.State(cand.state), Flags: engine.Flags(cand.flags), Version: cand.version,
+			}}
+			w.rows[cand.ref] = r
+		}
+		r.size = int(cand.size)
+		at := line{cand.ref.Queue, r.State}
+		w.lines[at] = append(w.lines[at], r)
+	}
+	queues := make([]*engine.Queue, len(ch.req.Queues))
+	for i := range queues {
+		if name := ch.req.Queues[i].Name; st.queues[name] != 0 {
+			queues[i] = w.Queue(name)
+		}
+	}
+	claim := w.step.Claim(ch.req, queues)
+	if ch.repeat {
+		claim.Again(ch.again(w))
+	} else {
+		claim.Take()
+	}
+	return w, &claim
+}
+
+// again makes rows of the tasks that a repeat was given, and gives their fences.
+func (ch *choice) again(w *work) []storage.Fence {
+	for i := range ch.Tasks {
+		t, f := &ch.Tasks[i], &ch.Fences[i]
+		r := &row{Record: engine.Record{Ref: t.Ref, State: engine.Pending, Version: f.Version, Token: f.Token}}
+		if storage.Suspect(t.Crashes, t.CrashLimit) {
+			r.Flags = engine.IsSuspect
+		}
+		w.rows[t.Ref] = r
+	}
+	return ch.Fences
+}
+
+// lookAgain strikes out the candidates that were to be locked and are not, or are no longer what
+// they were.
+func (ch *choice) lookAgain(wanted map[storage.Ref]bool) {
+	for i := range ch.candidates {
+		cand := &ch.candidates[i]
+		if !wanted[cand.ref] {
+			continue
+		}
+		rec := ch.step.loaded[cand.ref]
+		switch {
+		case !rec.found || rec.version != cand.version || rec.state != cand.state || rec.sort != cand.sort:
+			ch.gone[cand.ref] = true
+		case !rec.held:
+			ch.gone[cand.ref], ch.held = true, true
+		case rec.row(cand.ref, 0).State == engine.Damaged:
+			ch.gone[cand.ref] = true
+			ch.damaged = append(ch.damaged, damage{cand.ref.Queue, cand.id})
+		}
+	}
+}
+
+// First gives the first candidate in a line. Those that the claim has taken have another state.
+func (w *work) First(q *engine.Queue, state engine.State) *engine.Record {
+	at := line{q.Name, state}
+	all := w.lines[at]
+	for len(all) > 0 && all[0].State != state {
+		all = all[1:]
+	}
+	w.lines[at] = all
+	if len(all) == 0 {
+		return nil
+	}
+	return &all[0].Record
+}
+
+// Size gives the bytes of the record of a candidate, of which the payload is nearly all.
+func (w *work) Size(r *engine.Record) int { return w.rows[r.Ref].size }
+
+// KindLines gives none: nothing is declined yet.
+func (w *work) KindLines(*engine.Queue, []string) []string { return nil }
+
+// FirstDeclined gives none.
+func (w *work) FirstDeclined(*engine.Queue, string, engine.Place, engine.Flags) *engine.Record {
+	return nil
+}

@@ -1,0 +1,106 @@
+package postgres_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// promptly has all waiting tasks whose id is like a pattern start at once alone.
+func (s *shop) promptly(like string) {
+	s.Helper()
+	s.damage("UPDATE %s.tasks SET line = line + 1, flags = flags | 4 WHERE line & 15 = 1 AND id LIKE $1::text::bytea", like)
+}
+
+// TestAClaimLocksWhatItChooses and no other task: where somebody has the first ones locked it
+// takes those behind them, and says when to look again for the rest.
+func TestAClaimLocksWhatItChooses(t *testing.T) {
+	s := newShop(t)
+	for i := range 8 {
+		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf(fmt.Sprint("t", i))}})
+	}
+	s.promptly("t%")
+	tx, err := s.conn.Begin(t.Context())
+	s.must(err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM "+s.cfg.Schema+".tasks WHERE id IN ('t0', 't1', 't4') FOR UPDATE")
+	s.must(err)
+	ids := func(c storage.Claimed) (all []string) {
+		for _, task := range c.Tasks {
+			all = append(all, task.ID)
+		}
+		return all
+	}
+	first := s.claim(2)
+	s.want("claimed behind the locked ones", slices.Equal(ids(first), []string{"t2", "t3"}), true)
+	s.want("there are more", first.More, true)
+	second := s.claim(10)
+	s.want("claimed beside the locked one", slices.Equal(ids(second), []string{"t5", "t6", "t7"}), true)
+	s.want("the locked ones are looked at later", [2]bool{second.More, second.NextDue.After(second.Now)}, [2]bool{false, true})
+	s.must(tx.Rollback(t.Context()))
+	s.want("the rest", slices.Equal(ids(s.claim(10)), []string{"t0", "t1", "t4"}), true)
+}
+
+// TestClaimsThatChooseTakeEachTaskOnce although they choose among the same.
+func TestClaimsThatChooseTakeEachTaskOnce(t *testing.T) {
+	const tasks, suspects, claimers = 400, 12, 4
+	s := newShop(t)
+	var txs []storage.Tx
+	for i := range tasks {
+		txs = append(txs, storage.Tx{Inserts: []storage.Insert{insertOf(fmt.Sprintf("t%03d", i))}})
+	}
+	_, err := s.session.Apply(t.Context(), txs...)
+	s.must(err)
+	s.damage("UPDATE %s.tasks SET line = line + 2, flags = flags | 8 WHERE line & 15 = 1 AND id < $1::text::bytea",
+		fmt.Sprintf("t%03d", suspects))
+	s.promptly("t%5")
+	var mu sync.Mutex
+	claimed := make(map[string]int)
+	isSuspect := func(task *storage.Task) bool { return task.ID < fmt.Sprintf("t%03d", suspects) }
+	take := func(c *storage.Claimed) {
+		mu.Lock()
+		defer mu.Unlock()
+		of := 0
+		for i := range c.Tasks {
+			task := &c.Tasks[i]
+			claimed[task.ID]++
+			if isSuspect(task) {
+				of++
+			}
+			if !task.Started && (isSuspect(task) || task.ID[3] == '5') {
+				t.Errorf("%s was claimed ahead", task.ID)
+			}
+		}
+		if of > 1 {
+			t.Errorf("one claim took %d suspects", of)
+		}
+	}
+	var all sync.WaitGroup
+	for range claimers {
+		session := storage.NewSession(s.store, 0)
+		all.Go(func() {
+			for empty := 0; empty < 3; {
+				req := claimOf(15)
+				req.Start, req.Ahead, req.Suspect = 10, 5, true
+				c, err := session.Claim(t.Context(), req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if len(c.Tasks) == 0 && !c.More {
+					empty++
+				}
+				take(&c)
+			}
+		})
+	}
+	all.Wait()
+	s.want("claimed", len(claimed), tasks)
+	for id, n := range claimed {
+		s.want(id+" was claimed so often", n, 1)
+	}
+	stats := s.stats()
+	s.want("waiting, pending", [2]int64{stats.Waiting, stats.Pending}, [2]int64{0, tasks})
+}

@@ -1,0 +1,63 @@
+-- ready sees to what is timed in a queue, and tells a claim what it has to know of it: its
+-- number, null where there is none; whether it is paused (no pause ends in a wait, see come);
+-- whether tasks wait before a place (early), some that may only start at once (prompts) or are
+-- suspects, and whether the cancel of one that runs was asked; what became of what was due: the
+-- places of cursors that are handed out (ticks), whether anything was changed, whether more of it
+-- is to be had at once, and whether nothing is left of it (clean); and when something is due next.
+CREATE FUNCTION {schema}.ready(
+	p_name text, now int8, come int8, low int8, since int8, most int4, OUT number int4, OUT held bool,
+	OUT early bool, OUT prompts bool, OUT suspects bool, OUT asked bool, OUT ticks tid[], OUT changed bool,
+	OUT more bool, OUT clean bool, OUT next int8
+) LANGUAGE plpgsql AS $$
+DECLARE
+	unusual bool;
+	until int8;
+	first int8;
+	tick int8;
+	promoted int4 := 0;
+BEGIN
+	SELECT q.queue, q.paused AND (q.paused_until = 0 OR q.paused_until > come), q.paused_until,
+		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[q.queue * 16 + 2, q.queue * 16 + 3,
+			q.queue * 16 + 5])),
+		EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 1 AND t.sort < low),
+		least(
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 6 AND t.sort > since
+				ORDER BY t.sort LIMIT 1),
+			(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 7 AND t.sort > since
+				ORDER BY t.sort LIMIT 1)),
+		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 8 AND t.sort < 9223372036854775807
+			ORDER BY t.sort LIMIT 1),
+		false, false, false, '{}', false, false, true
+	INTO number, held, until, unusual, early, first, tick, prompts, suspects, asked, ticks, changed, more, clean
+	FROM {schema}.queues q WHERE q.name = p_name;
+	next := least(first, tick);
+	IF next <= come THEN
+		IF first <= come THEN
+			promoted := {schema}.promote(number, now, come, most);
+		END IF;
+		IF tick <= come THEN
+			ticks := {schema}.hide(number, now, come, most);
+		END IF;
+		changed := promoted > 0 OR ticks <> '{}';
+		early := early OR promoted > 0; -- they may stand before low
+		unusual := unusual OR promoted > 0;
+		next := {schema}.soonest(number, since);
+		IF next <= come THEN
+			clean := false;
+			more := changed;
+			IF NOT changed THEN -- somebody has it locked for a while
+				next := now + 100000;
+			END IF;
+		END IF;
+	END IF;
+	IF unusual THEN
+		prompts := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 2);
+		suspects := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 3);
+		asked := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 5);
+	END IF;
+	IF held AND until > 0 AND (next IS NULL OR until < next) AND EXISTS (
+		SELECT FROM {schema}.tasks t WHERE t.line IN (number * 16 + 1, number * 16 + 2, number * 16 + 3)
+	) THEN
+		next := until;
+	END IF;
+END $$;
