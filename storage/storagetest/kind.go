@@ -46,6 +46,9 @@ func kindRules() []rule {
 		state("kind/many die", kindManyDie,
 			"Declined tasks of all priorities die in bounded batches, until all that waited too long are dead, and "+
 				"none that has not.").under(brief),
+		state("kind/dead are bounded", kindDeadBounded,
+			"Tasks that die of an unknown kind count among the dead that a queue keeps.",
+		).under(storage.Limits{DeclinedFor: time.Second, DeadMax: 3}),
 		state("kind/repeated", kindRepeated,
 			"A repeated Claim gives the declined tasks that it took, and takes no others."),
 		state("kind/runners tell", kindRunners,
@@ -391,6 +394,21 @@ func kindManyDie(r *rig) {
 	if told < tasks {
 		r.Fatalf("told: got %d, want %d", told, tasks)
 	}
+}
+
+func kindDeadBounded(r *rig) {
+	for i := range 8 {
+		r.decline(of("mail", fmt.Sprintf("t%d", i)))
+	}
+	r.pass(time.Second)
+	from := r.now()
+	for s := r.stats(); s.Totals.Dead < 8 || s.Dead > 3; s = r.stats() {
+		if c := r.another(); c.Now.Sub(from) > 10*time.Second {
+			r.Fatalf("after 10 s: got %d kept of %d dead, want 3 of 8", s.Dead, s.Totals.Dead)
+		}
+		r.pass(50 * time.Millisecond)
+	}
+	r.want("kept", len(r.list(storage.Dead)), 3)
 }
 
 func kindRepeated(r *rig) {

@@ -49,6 +49,13 @@ func kindMutants() []mutant {
 				return l
 			},
 		},
+		mutant{
+			name: "more dead are kept", rules: []string{"kind/dead are bounded"},
+			limits: func(l storage.Limits) storage.Limits {
+				l.DeadMax = max(l.DeadMax, 5)
+				return l
+			},
+		},
 		breaks("only a claim of tasks names kinds", fault{claim: asked(func(c *storage.ClaimRequest) {
 			if c.Most() == 0 {
 				c.Kinds = []string{"none"}
