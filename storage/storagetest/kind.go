@@ -41,8 +41,8 @@ func kindRules() []rule {
 			"A declined task is dead, reason \"unknown kind\", once no Claim named its kind for DeclinedFor; "+
 				"the Claim that finds it so names it in Ended.").under(brief),
 		state("kind/maintained alone", kindMaintained,
-			"A Claim with a negative Max names no kinds in the queue: it keeps no declined task alive, and gives none "+
-				"and no More for any.").under(brief),
+			"A Claim with a negative Max names no kinds in the queue: it keeps no declined task alive, and gives "+
+				"none and no More for any.").under(brief),
 		state("kind/known lives", kindLives,
 			"A declined task lives while Claims name its kind, even if they do not take it, and while its queue is "+
 				"paused.").under(brief),

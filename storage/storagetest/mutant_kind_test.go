@@ -54,7 +54,7 @@ func kindMutants() []mutant {
 				c.Queues[i].Max = max(c.Queues[i].Max, 0)
 			}
 		})}, "kind/maintained alone"),
-		mutant{
+		{
 			name: "more dead are kept", rules: []string{"kind/dead are bounded"},
 			limits: func(l storage.Limits) storage.Limits {
 				l.DeadMax = max(l.DeadMax, 5)
