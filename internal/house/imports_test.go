@@ -51,6 +51,12 @@ var table = []rule{
 		modules:   []string{"github.com/jackc/pgx/v5"},
 		testRooms: []string{"storage/storagetest"},
 	},
+	{
+		room:      "storage/sqlite",
+		rooms:     []string{"storage", "storage/internal/...", "internal/sleep"},
+		modules:   []string{"github.com/fsnotify/fsnotify"}, // commits of other processes
+		testRooms: []string{"storage/storagetest"},
+	},
 	{room: "storage/storagetest", rooms: []string{"storage"}, testRooms: []string{"storage/memory"}},
 	{
 		room:    "examples",

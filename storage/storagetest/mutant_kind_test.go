@@ -49,12 +49,7 @@ func kindMutants() []mutant {
 				return l
 			},
 		},
-		breaks("whoever maintains names all kinds", fault{claim: asked(func(c *storage.ClaimRequest) {
-			for i := range c.Queues {
-				c.Queues[i].Max = max(c.Queues[i].Max, 0)
-			}
-		})}, "kind/maintained alone"),
-		{
+		mutant{
 			name: "more dead are kept", rules: []string{"kind/dead are bounded"},
 			limits: func(l storage.Limits) storage.Limits {
 				l.DeadMax = max(l.DeadMax, 5)

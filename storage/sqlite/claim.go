@@ -1,0 +1,250 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/combine"
+	"github.com/midgehq/midge/storage/internal/engine"
+)
+
+// batch is how much of each kind of maintenance one Claim does: so much in all of its queues together, but
+// a little in each.
+const (
+	batch      = 200
+	batchLeast = 10
+)
+
+// Claim maintains the queues named and takes tasks from them.
+func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	if err := storage.CheckClaim(&req); err != nil {
+		return storage.Claimed{}, err
+	}
+	req.Lease = max(req.Lease, s.cfg.MinLease)
+	since := s.rings.since(&s.events, req.Queues) // before the claim looks, so that nothing is lost in between
+	var answer storage.Claimed
+	// A claim that is lost in a power cut has its tasks waiting, and nobody is left who runs them.
+	c := &call{Call: combine.Call{Identity: req.Call}}
+	c.run = func(w *work) (err error) {
+		answer, err = w.claim(&req)
+		answer.Since = since
+		return err
+	}
+	if err := s.do(ctx, c); err != nil {
+		return storage.Claimed{}, wrap("claim", err)
+	}
+	return answer, nil
+}
+
+func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err error) {
+	outcome, repeated, err := w.admit(req.Call, verbClaim)
+	if err != nil {
+		return answer, err
+	}
+	queues := make([]*engine.Queue, len(req.Queues))
+	for i := range queues {
+		if q := w.lookup(req.Queues[i].Name); q != nil {
+			queues[i] = &q.Queue
+		}
+	}
+	c := w.step.Claim(req, queues)
+	if repeated {
+		c.Again(w.fencesOf(unpackTasks(outcome), queues, req.Token)) // ticks are left out: others get them later
+		give(&c, &answer)
+	} else {
+		before := w.changed
+		w.changed = false
+		w.sweep()
+		w.maintain(req, queues, &answer)
+		w.loadWaiting(queues, req.Most())
+		c.Take()
+		give(&c, &answer)
+		w.save()
+		if w.changed {
+			w.remember(req.Call, verbClaim, packTasks(w.rowsOf(c.Taken)))
+		}
+		w.changed = w.changed || before
+	}
+	w.survey(&c, &answer)
+	return answer, nil
+}
+
+// maintain does a bounded part of what is due in the queues named, and hands out their due cursors.
+func (w *work) maintain(req *storage.ClaimRequest, queues []*engine.Queue, answer *storage.Claimed) {
+	share := max(batch/len(queues), batchLeast)
+	for i, eq := range queues {
+		if eq == nil {
+			continue
+		}
+		q := ours(eq)
+		if req.Queues[i].Max >= 0 {
+			w.nameKinds(q, req.Kinds)
+		}
+		w.step.Promote(eq, share)
+		if first := w.First(eq, engine.Pending); first != nil && first.Sort <= w.step.Come {
+			answer.Ended = append(answer.Ended, w.recover(q, share)...)
+		}
+		answer.Ended = append(answer.Ended, w.abandon(q, share)...)
+		w.trimDead()
+		for _, state := range [...]engine.State{engine.Completed, engine.Cancelled, engine.Dead} {
+			w.expire(eq, state, share)
+		}
+		if first := w.First(eq, engine.Cursor); first != nil && first.Sort <= w.step.Come {
+			w.save()
+			for _, r := range w.firstOf(q, engine.Cursor, w.step.Come, share) {
+				w.step.Hide(&r.Record)
+				var t storage.Task
+				r.CopyTo(&t)
+				t.Cursor = engine.CopyCursor(t.Cursor)
+				answer.Ticks = append(answer.Ticks, t)
+			}
+		}
+	}
+}
+
+// recover ends expired leases of a queue.
+func (w *work) recover(q *queue, most int) []storage.Ended {
+	w.save()
+	rows := w.firstOf(q, engine.Pending, w.step.Come, most)
+	expired := make([]*engine.Record, len(rows))
+	for i, r := range rows {
+		expired[i] = w.Find(r.Ref) // with its history
+	}
+	return w.step.Recover(expired)
+}
+
+// expire removes records of a state that were kept long enough.
+func (w *work) expire(q *engine.Queue, state engine.State, most int) {
+	for range most {
+		r := w.First(q, state)
+		if r == nil || r.Sort > w.step.Come {
+			return
+		}
+		w.step.Remove(r)
+	}
+}
+
+// loadWaiting reads as many tasks as the claim may take, and one more for its survey.
+func (w *work) loadWaiting(queues []*engine.Queue, most int) {
+	left := int64(most)
+	for _, q := range queues {
+		if q != nil && left > 0 && q.Sizes[engine.Waiting] > 0 && !q.IsPaused(w.step.Come) {
+			w.load(ours(q), engine.Waiting, int(left)+1)
+			left -= q.Sizes[engine.Waiting]
+		}
+	}
+}
+
+// give puts the tasks taken into the answer.
+func give(c *engine.Claim, a *storage.Claimed) {
+	a.Grow(len(c.Taken))
+	a.Tasks, a.Fences = a.Tasks[:len(c.Taken)], make([]storage.Fence, len(c.Taken))
+	for i, r := range c.Taken {
+		r.CopyTo(&a.Tasks[i])
+		a.Tasks[i].Attempts = nil
+		a.Fences[i] = storage.Fence{Ref: r.Ref, Version: r.Version, Token: r.Token}
+	}
+}
+
+// fencesOf gives the fences of tasks by their numbers, of those in the queues that a claim still holds.
+func (w *work) fencesOf(tasks []int64, queues []*engine.Queue, token storage.Token) (fences []storage.Fence) {
+	for _, task := range tasks {
+		for _, q := range queues {
+			if q == nil {
+				continue
+			}
+			for _, r := range w.read(ours(q), "SELECT "+columns+" FROM {p}tasks t WHERE t.task = ? AND t.queue = ?",
+				[]any{task, ours(q).number}, 0) {
+				if r.Token == token {
+					fences = append(fences, storage.Fence{Ref: r.Ref, Version: r.Version, Token: token})
+				}
+			}
+		}
+	}
+	return fences
+}
+
+// rowsOf gives the rows of records.
+func (w *work) rowsOf(records []*engine.Record) []*row {
+	rows := make([]*row, len(records))
+	for i, r := range records {
+		rows[i] = w.rows[r.Ref]
+	}
+	return rows
+}
+
+// survey says what there is to do next, as things stand after the claim.
+func (w *work) survey(c *engine.Claim, a *storage.Claimed) {
+	a.Now = engine.Time(w.step.Now)
+	for _, q := range c.Queues {
+		a.Cancels = a.Cancels || q != nil && q.Sizes[engine.Asked] > 0
+	}
+	next, more := c.Survey()
+	if w.meta.jumped != 0 {
+		next = w.meta.jumped + storage.JumpWait.Microseconds()
+	}
+	a.NextDue, a.More = engine.Time(next), more
+}
+
+const (
+	sweepEvery = 500_000 // microseconds
+	sweepMost  = 200
+	// queueLife is how long a queue outlives its last record and setting.
+	queueLife = 24 * time.Hour
+)
+
+// sweep looks after what belongs to no queue, and after some queues that perhaps nobody names any more.
+func (w *work) sweep() {
+	s, come := w.store, w.step.Come
+	last := s.swept.Load()
+	if w.step.Now-last < sweepEvery && w.step.Now >= last || come == 0 {
+		return
+	}
+	s.swept.Store(w.step.Now)
+	w.exec("DELETE FROM {p}lanes WHERE lane IN "+
+		"(SELECT lane FROM {p}lanes WHERE opened < ? ORDER BY opened LIMIT ?)",
+		come-(storage.LaneLife+time.Minute).Microseconds(), sweepMost)
+	w.exec("DELETE FROM {p}runners WHERE until <= ?", come)
+	w.exec("DELETE FROM {p}keys WHERE until > 0 AND (queue, key) IN (SELECT queue, key FROM {p}keys "+
+		"WHERE until > 0 AND until <= ? ORDER BY until LIMIT ?)", come, sweepMost)
+	var names []string
+	var name string
+	var number int64
+	w.each("SELECT queue, name FROM {p}queues WHERE queue > ? ORDER BY queue LIMIT ?",
+		[]any{s.visited.Load(), batchLeast}, func() bool {
+			names = append(names, name)
+			return true
+		}, &number, &name)
+	if len(names) < batchLeast {
+		number = 0
+	}
+	s.visited.Store(number)
+	for _, name := range names {
+		if q := w.lookup(name); q != nil && q.isAbandoned(come) && !w.hasWindow(q) {
+			w.removeQueue(q)
+		}
+	}
+}
+
+// isAbandoned reports whether a queue was empty, without settings and untouched for a day. A unique window
+// that is held keeps its queue, apart from that.
+func (q *queue) isAbandoned(now int64) bool {
+	return q.Sizes == [engine.States]int64{} && !q.IsPaused(now) && now >= q.touched+queueLife.Microseconds()
+}
+
+// hasWindow reports whether a unique window of a queue is held.
+func (w *work) hasWindow(q *queue) bool {
+	var one int
+	return w.one("SELECT 1 FROM {p}keys WHERE queue = ? AND until > ? LIMIT 1",
+		[]any{q.number, w.step.Now}, &one)
+}
+
+// removeQueue deletes an empty queue.
+func (w *work) removeQueue(q *queue) {
+	w.exec("DELETE FROM {p}keys WHERE queue = ?", q.number)
+	w.exec("DELETE FROM {p}kinds WHERE queue = ?", q.number)
+	w.exec("DELETE FROM {p}queues WHERE queue = ?", q.number)
+	w.queues[q.Name] = nil
+	w.store.events.Forget(q.Name)
+}

@@ -1,0 +1,45 @@
+// Package sqlite keeps tasks in a file, by SQLite: durable, without a server, and open to several processes
+// of one machine at once. It imports no driver; package storage/sqlite/modernc, a module of its own, brings
+// one:
+//
+//	store, err := modernc.Open(ctx, "jobs.db")
+//
+// Its rules are those of storage/internal/engine, which the memory storage and PostgreSQL share; this
+// package finds records and keeps them. The tables are described in schema.go. Each call is a few statements
+// in one transaction, and concurrent calls share that, and its fsync (storage/internal/combine).
+//
+// # Durability
+//
+// The file has a write-ahead log, and a commit waits for its fsync: an acknowledged task survives a power
+// cut. Config.Relaxed gives that up for speed. Claims and extensions of leases alone never wait for an
+// fsync: where a power cut takes them, nobody is left who relies on them, and the log is written in its
+// order. Checkpoints are SQLite's own, PASSIVE ones of 1,000 pages; Config.NoCheckpoints leaves them to
+// others, such as Litestream.
+//
+// # Several processes
+//
+// SQLite has one writer at a time. Each step begins as one (BEGIN IMMEDIATE) and waits up to five seconds
+// for another to end, then it is a storage.ErrUnavailable. A process that is frozen while it writes, and a
+// transaction of the application's that is left open, stop all others, their heartbeats too. Therefore a
+// lease lasts at least Config.MinLease; and after the lock was held for longer than a third of that,
+// nothing is recovered for as long, so that the runners that live extend their leases first. Describe
+// warns of such waits.
+//
+// # The application's transactions
+//
+// Storage.Within joins a transaction on the same database: what it enqueues or completes commits with it.
+// A transaction that is to write begins as a writer: with modernc.org/sqlite, _txlock=immediate in the name
+// of the database. One that began deferred fails with a *DeferredError where another wrote after it had read.
+//
+// # Wake-ups
+//
+// Commits of this process wake at once. For those of others, and of the application's transactions, the
+// storage watches the folder of the file, and compares numbers that queues keep (rings, alerts) at most every
+// 5 ms. Where the system tells nothing, or late, it looks once a second.
+//
+// # For people
+//
+// The view midge_jobs shows all tasks in words:
+//
+//	sqlite3 jobs.db 'SELECT id, kind, state, last_error FROM midge_jobs WHERE queue = "mail"'
+package sqlite

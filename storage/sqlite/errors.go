@@ -1,0 +1,148 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Problem says what is wrong with a file.
+type Problem string
+
+// The problems of files.
+const (
+	Foreign  Problem = "is not a file of midge's"
+	Broken   Problem = "is damaged"
+	Network  Problem = "is on a network file system, where SQLite's locks do not hold"
+	ReadOnly Problem = "cannot be written, or its folder cannot"
+	NoWAL    Problem = "has no write-ahead log"
+)
+
+// FileError says that a file cannot serve. It is a storage.ErrRefused.
+type FileError struct {
+	Path    string
+	Problem Problem
+	Remedy  string // what to do
+	Err     error  // of the driver, or nil
+}
+
+// Error says what is wrong and what to do.
+func (e *FileError) Error() string {
+	text := fmt.Sprintf("the file %s %s: %s", e.Path, e.Problem, e.Remedy)
+	if e.Err != nil {
+		text += " (" + e.Err.Error() + ")"
+	}
+	return text
+}
+
+// Unwrap gives the error of the driver.
+func (e *FileError) Unwrap() error { return e.Err }
+
+// Is makes it a storage.ErrRefused.
+func (e *FileError) Is(target error) bool { return target == storage.ErrRefused }
+
+// DeferredError says that a transaction of the application's began as a reader and cannot write any
+// more, because somebody else wrote after it had read. Nothing of the call happened, and no repeat in
+// this transaction helps.
+type DeferredError struct{ Err error }
+
+// Error says what to do.
+func (e *DeferredError) Error() string {
+	return "the transaction began deferred, and another one wrote after it had read: roll it back and repeat " +
+		"it whole, and have transactions begin as writers, with _txlock=immediate in the name of the database (" +
+		e.Err.Error() + ")"
+}
+
+// Unwrap gives the error of the driver.
+func (e *DeferredError) Unwrap() error { return e.Err }
+
+// The result codes of SQLite that decide. The low byte is the primary code.
+const (
+	codePerm     = 3
+	codeBusy     = 5
+	codeLocked   = 6
+	codeReadOnly = 8
+	codeIO       = 10
+	codeCorrupt  = 11
+	codeFull     = 13
+	codeCantOpen = 14
+	codeNotADB   = 26
+	codeSnapshot = 5 | 2<<8
+)
+
+// codeOf gives the result code of an error that has one as a method.
+func codeOf(err error) int {
+	var coded interface{ Code() int }
+	if errors.As(err, &coded) {
+		return coded.Code()
+	}
+	return 0
+}
+
+// primary gives the primary result code of an error.
+func (s *Storage) primary(err error) int { return s.cfg.Code(err) & 0xff }
+
+// isBusy reports whether another connection is in the way.
+func (s *Storage) isBusy(err error) bool {
+	code := s.primary(err)
+	return code == codeBusy || code == codeLocked
+}
+
+// translate says what an error of the driver means to a caller: every one passes through it, once. Of a
+// step that did not come to its commit nothing happened; committing says that this one did.
+func (s *Storage) translate(err error, committing bool) error {
+	if err == nil || translated(err) {
+		return err
+	}
+	switch s.primary(err) {
+	case codeBusy, codeLocked:
+		if s.cfg.Code(err) == codeSnapshot {
+			return &DeferredError{Err: err}
+		}
+		return fmt.Errorf("%w: another process or a transaction of the application's holds the write lock: %w",
+			storage.ErrUnavailable, err)
+	case codeFull:
+		return fmt.Errorf("%w: the disk, or the database: %w", storage.ErrFull, err)
+	case codeReadOnly, codeCantOpen, codePerm:
+		return &FileError{
+			Path: s.path, Problem: ReadOnly, Err: err,
+			Remedy: "let this process write the file, and make files beside it in the folder",
+		}
+	case codeCorrupt, codeNotADB:
+		return &FileError{
+			Path: s.path, Problem: Broken, Err: err,
+			Remedy: "put a backup in its place, or save what can be read with sqlite3's .recover",
+		}
+	}
+	if committing {
+		return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
+	}
+	if s.cfg.Code(err) != 0 && s.primary(err) != codeIO {
+		return err // the statement is wrong, or its tables
+	}
+	return fmt.Errorf("%w: %w", storage.ErrUnavailable, err)
+}
+
+// translated reports whether an error says already what it means to a caller.
+func translated(err error) bool {
+	for _, known := range []error{
+		storage.ErrUnknown, storage.ErrUnavailable, storage.ErrClosed, storage.ErrNotFound, storage.ErrNotEmpty,
+		storage.ErrDamaged, storage.ErrRefused, storage.ErrFull, context.Canceled, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	var deferred *DeferredError
+	return errors.As(err, &deferred)
+}
+
+// wrap names the act in an error.
+func wrap(act string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("sqlite: %s: %w", act, err)
+}

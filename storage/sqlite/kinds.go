@@ -1,0 +1,205 @@
+package sqlite
+
+import (
+	"slices"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
+)
+
+// kindLine is the line in which the declined tasks of a kind wait.
+type kindLine struct {
+	kind   string
+	number int64
+	named  int64 // when a claim last named the kind, or the line began, to a twenty-fourth of DeclinedFor
+	look   int64 // when it is looked at next for tasks that waited too long
+	tasks  int64
+
+	changed bool
+}
+
+// kindsOf gives the lines of the declined tasks of a queue, by the names of their kinds.
+func (w *work) kindsOf(q *queue) []*kindLine {
+	if !q.kindsRead {
+		q.kindsRead = true
+		var l kindLine
+		w.each("SELECT line, kind, named, look, tasks FROM {p}kinds WHERE queue = ? ORDER BY kind", []any{q.number},
+			func() bool {
+				read := l
+				q.kinds = append(q.kinds, &read)
+				return true
+			}, &l.number, &l.kind, &l.named, &l.look, &l.tasks)
+	}
+	return q.kinds
+}
+
+// kindLine gives the line of a kind, or nil.
+func (w *work) kindLine(q *queue, kind string) *kindLine {
+	i, known := findKind(w.kindsOf(q), kind)
+	if !known {
+		return nil
+	}
+	return q.kinds[i]
+}
+
+func findKind(kinds []*kindLine, kind string) (int, bool) {
+	return slices.BinarySearchFunc(kinds, kind, func(l *kindLine, kind string) int {
+		switch {
+		case l.kind < kind:
+			return -1
+		case l.kind > kind:
+			return 1
+		}
+		return 0
+	})
+}
+
+// joinKind counts a task that joins the line of its kind.
+func (w *work) joinKind(q *queue, kind string) {
+	l := w.kindLine(q, kind)
+	if l == nil {
+		l = &kindLine{kind: kind, named: w.step.Now, look: w.step.Now + w.store.limits.DeclinedFor.Microseconds()}
+		l.number = w.exec("INSERT INTO {p}kinds (queue, kind, named, look, tasks) VALUES (?, ?, ?, ?, 0)",
+			q.number, kind, l.named, l.look)
+		i, _ := findKind(q.kinds, kind)
+		q.kinds = slices.Insert(q.kinds, i, l)
+	}
+	l.tasks++
+	l.changed = true
+}
+
+// leaveKind counts a task that leaves the line of its kind.
+func (w *work) leaveKind(q *queue, kind string) {
+	if l := w.kindLine(q, kind); l != nil {
+		l.tasks--
+		l.changed = true
+	}
+}
+
+// saveKinds writes the lines that changed. One without tasks ends.
+func (w *work) saveKinds(q *queue) {
+	q.kinds = slices.DeleteFunc(q.kinds, func(l *kindLine) bool {
+		switch {
+		case !l.changed:
+		case l.tasks <= 0:
+			w.exec("DELETE FROM {p}kinds WHERE line = ?", l.number)
+			return true
+		default:
+			w.exec("UPDATE {p}kinds SET named = ?, look = ?, tasks = ? WHERE line = ?",
+				l.named, l.look, l.tasks, l.number)
+		}
+		l.changed = false
+		return false
+	})
+}
+
+// among gives those of some kinds that have a line with tasks, or the first of all where none is named.
+func (w *work) among(q *queue, kinds []string) (found []*kindLine) {
+	if q.Sizes[engine.Declined] == 0 {
+		return nil
+	}
+	for _, l := range w.kindsOf(q) {
+		if l.tasks > 0 && (len(kinds) == 0 && len(found) < storage.MaxKinds || slices.Contains(kinds, l.kind)) {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+// KindLines gives those of some kinds that have declined tasks.
+func (w *work) KindLines(q *engine.Queue, kinds []string) (found []string) {
+	for _, l := range w.among(ours(q), kinds) {
+		found = append(found, l.kind)
+	}
+	return found
+}
+
+const declinedFrom = "SELECT " + columns + " FROM {p}tasks t WHERE t.line = ? AND (t.sort, t.turn) >= (?, ?) "
+
+// FirstDeclined gives the first task in the line of a kind from a place on that has none of some flags.
+func (w *work) FirstDeclined(
+	eq *engine.Queue, kind string, from engine.Place, without engine.Flags,
+) *engine.Record {
+	q := ours(eq)
+	for w.err == nil {
+		l := w.kindLine(q, kind)
+		if l == nil || l.tasks <= 0 {
+			break
+		}
+		w.save()
+		all := w.read(q, declinedFrom+"AND t.flags & ? = 0 ORDER BY t.sort, t.turn LIMIT 1",
+			[]any{l.line(), from.Sort, from.Turn, int(without)}, 0)
+		if len(all) == 0 {
+			break
+		}
+		if r := all[0]; r.State != engine.Damaged {
+			return &r.Record
+		}
+		w.setApart(q, all[0])
+	}
+	return nil
+}
+
+// line gives the number of the line for the table of tasks.
+func (l *kindLine) line() int64 { return l.number<<4 + int64(engine.Declined) }
+
+// nameKinds notes that a claim names kinds.
+func (w *work) nameKinds(q *queue, kinds []string) {
+	long := w.store.limits.DeclinedFor.Microseconds()
+	for _, l := range w.among(q, kinds) {
+		if w.step.Now-l.named >= long/24 {
+			l.named, l.changed = w.step.Now, true
+		}
+	}
+}
+
+// abandon ends tasks whose kind no claim has named for long.
+func (w *work) abandon(q *queue, most int) []storage.Ended {
+	long := w.store.limits.DeclinedFor.Microseconds()
+	if q.Sizes[engine.Declined] == 0 || q.IsPaused(w.step.Now) {
+		return nil
+	}
+	var unknown []*engine.Record
+	for _, l := range w.kindsOf(q) {
+		if l.look > w.step.Come || len(unknown) >= most {
+			continue
+		}
+		if n := most - len(unknown); l.named+long <= w.step.Come {
+			unknown = append(unknown, w.declinedSince(q, l, w.step.Come-long, n)...)
+		}
+		if len(unknown) < most { // else it is looked at again by the next claim
+			l.look, l.changed = max(l.named+long, w.step.Come+long/24), true
+		}
+	}
+	return w.step.Abandon(unknown)
+}
+
+// declinedSince gives up to n tasks that have waited since a moment or longer: in each priority they stand
+// first.
+func (w *work) declinedSince(q *queue, l *kindLine, moment int64, n int) (found []*engine.Record) {
+	w.save()
+	for p := int16(storage.MaxPriority); p >= -storage.MaxPriority && len(found) < n; p-- {
+		from := engine.DeclinedBand(p)
+		for _, r := range w.read(q, declinedFrom+"ORDER BY t.sort, t.turn LIMIT ?",
+			[]any{l.line(), from.Sort, from.Turn, n - len(found)}, 0) {
+			if r.State == engine.Damaged {
+				w.setApart(q, r)
+				continue
+			}
+			if r.Priority != p || r.Turn > moment {
+				break
+			}
+			found = append(found, w.Find(r.Ref)) // with its history
+		}
+	}
+	return found
+}
+
+// declinedSizes gives the first kinds and how many tasks of each wait here.
+func (w *work) declinedSizes(q *queue) (all []storage.KindSize) {
+	lines := w.among(q, nil)
+	for _, l := range lines[:min(len(lines), storage.MaxStatsKinds)] {
+		all = append(all, storage.KindSize{Kind: l.kind, Tasks: l.tasks})
+	}
+	return all
+}

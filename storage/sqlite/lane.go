@@ -1,0 +1,171 @@
+package sqlite
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
+)
+
+// The verbs that a lane remembers.
+const (
+	verbApply     = "a"
+	verbClaim     = "c"
+	verbExtend    = "e"
+	verbConfigure = "s"
+)
+
+// admit decides whether a call may happen. It gives the outcome of a call that its lane remembers.
+func (w *work) admit(c storage.Call, verb string) (outcome []byte, repeated bool, err error) {
+	if c.IsZero() {
+		return nil, false, nil
+	}
+	var opened, seq int64
+	var was string
+	known := w.one("SELECT opened, seq, verb, outcome FROM {p}lanes WHERE lane = ?", []any{c.Lane.ID[:]},
+		&opened, &seq, &was, &outcome)
+	switch {
+	case known && int64(c.Seq) == seq && was == verb:
+		return outcome, true, nil
+	case known && int64(c.Seq) == seq:
+		return nil, false, fmt.Errorf("repeats another call: %w", storage.ErrUnknown)
+	case known && int64(c.Seq) < seq:
+		return nil, false, fmt.Errorf("%w: older than the last call of its lane", storage.ErrUnknown)
+	case !known:
+		opened = engine.Moment(c.Lane.Opened)
+	}
+	if far := w.step.Now - opened; max(far, -far) > storage.LaneLife.Microseconds() {
+		return nil, false, storage.ErrLaneExpired
+	}
+	return nil, false, nil
+}
+
+// remember keeps the outcome of a call.
+func (w *work) remember(c storage.Call, verb string, outcome []byte) {
+	if !c.IsZero() {
+		if outcome == nil {
+			outcome = []byte{}
+		}
+		w.exec("INSERT INTO {p}lanes (lane, opened, seq, verb, outcome) VALUES (?, ?, ?, ?, ?) "+
+			"ON CONFLICT DO UPDATE SET seq = excluded.seq, verb = excluded.verb, outcome = excluded.outcome",
+			c.Lane.ID[:], engine.Moment(c.Lane.Opened), int64(c.Seq), verb, outcome)
+	}
+}
+
+// states number the states in an outcome; they only grow in number.
+var states = storage.States()
+
+// The head of a Placed in an outcome: its state, counted from 1, and these.
+const (
+	placedExisting = 1 << 6
+	placedOther    = 1 << 7 // its ref is not the one that the operation names
+)
+
+// packApplied packs the outcome of Txs. A Tx that was refused is 1 and its error as JSON; of all others
+// the operations are listed, in the order of packedPlaces.
+func packApplied(txs []storage.Tx, applied []storage.Applied) []byte {
+	var b []byte
+	for i := range applied {
+		a := &applied[i]
+		if a.Err != nil {
+			b = appendJSON(append(b, 1), a.Err)
+			continue
+		}
+		b = append(b, 0)
+		eachPlaced(&txs[i], a, func(ref storage.Ref, p *storage.Placed) {
+			head := byte(0)
+			for n, state := range states {
+				if p.State == state {
+					head = byte(n + 1)
+				}
+			}
+			if p.Existing {
+				head |= placedExisting
+			}
+			if p.Ref != ref {
+				head |= placedOther
+			}
+			b = binary.AppendUvarint(append(b, head), uint64(p.Version))
+			if p.Ref != ref {
+				b = appendText(appendText(b, p.Ref.Queue), p.Ref.ID)
+			}
+		})
+	}
+	return b
+}
+
+// eachPlaced calls f for each answer of a Tx, with the ref that its operation names.
+func eachPlaced(tx *storage.Tx, a *storage.Applied, f func(storage.Ref, *storage.Placed)) {
+	for i := range a.Inserted {
+		f(tx.Inserts[i].Ref, &a.Inserted[i])
+	}
+	for i := range a.Changed {
+		f(storage.Ref{Queue: engine.TargetQueue(&tx.Changes[i]), ID: tx.Changes[i].Ref.ID}, &a.Changed[i])
+	}
+	for i := range a.Settled {
+		f(tx.Settles[i].Fence.Ref, &a.Settled[i])
+	}
+}
+
+// unpackApplied reads the outcome of the same Txs.
+func unpackApplied(b []byte, txs []storage.Tx) ([]storage.Applied, error) {
+	applied := engine.Answers(txs)
+	r := reader{b: b}
+	for i := range txs {
+		if refused := r.number(); refused == 1 {
+			dep := new(storage.DependencyError)
+			r.json(dep)
+			applied[i] = storage.Applied{Err: dep}
+			continue
+		}
+		eachPlaced(&txs[i], &applied[i], func(ref storage.Ref, p *storage.Placed) {
+			head := r.take(1)
+			if r.bad {
+				return
+			}
+			p.Ref, p.Version = ref, int64(r.number())
+			if n := int(head[0] & 15); n > 0 && n <= len(states) {
+				p.State = states[n-1]
+			}
+			p.Existing = head[0]&placedExisting != 0
+			if head[0]&placedOther != 0 {
+				p.Ref = storage.Ref{Queue: string(r.bytes()), ID: string(r.bytes())}
+			}
+		})
+	}
+	if r.bad || len(r.b) > 0 {
+		return nil, fmt.Errorf("%w: the outcome that is remembered is of other transactions", storage.ErrUnknown)
+	}
+	return applied, nil
+}
+
+// packTasks packs the numbers of the tasks of a claim, which mostly follow each other.
+func packTasks(rows []*row) []byte {
+	var b []byte
+	last := int64(0)
+	for _, r := range rows {
+		b = binary.AppendVarint(b, r.task-last)
+		last = r.task
+	}
+	return b
+}
+
+func unpackTasks(b []byte) (tasks []int64) {
+	last := int64(0)
+	for len(b) > 0 {
+		step, n := binary.Varint(b)
+		if n <= 0 {
+			break
+		}
+		last += step
+		tasks, b = append(tasks, last), b[n:]
+	}
+	return tasks
+}
+
+func packExtended(x *storage.Extended) []byte {
+	b, _ := json.Marshal(x) //nolint:errchkjson // cannot fail: texts and a time of this century
+	return b
+}

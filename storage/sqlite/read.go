@@ -1,0 +1,248 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/internal/sleep"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
+)
+
+// look reads, at one moment. It is done again where somebody opens or closes the file.
+func (s *Storage) look(ctx context.Context, read func(*work)) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	for begun := time.Now(); ; {
+		err := s.lookOnce(ctx, read)
+		if !s.isBusy(err) || time.Since(begun) > lockTime {
+			return s.translate(err, false)
+		}
+		if !sleep.For(ctx, pauseMost/2+rand.N(pauseMost)) {
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *Storage) lookOnce(ctx context.Context, read func(*work)) error {
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	w := s.newWork(ctx, tx, nil)
+	read(w)
+	return w.err
+}
+
+// Task reads one task. [storage.ErrNotFound] where there is none.
+func (s *Storage) Task(ctx context.Context, ref storage.Ref) (t storage.Task, err error) {
+	if err := storage.CheckRef(ref); err != nil {
+		return t, err
+	}
+	var verdict error
+	err = s.look(ctx, func(w *work) {
+		verdict = nil
+		r := w.Find(ref)
+		switch {
+		case r == nil:
+			verdict = storage.ErrNotFound
+			return
+		case r.State == engine.Damaged:
+			verdict = storage.ErrDamaged
+			return
+		}
+		r.CopyTo(&t)
+		w.one("SELECT coalesce(stack, ''), result, progress, checkpoint FROM {p}sides WHERE task = ?",
+			[]any{w.rows[ref].task}, &t.Stack, &t.Result, &t.Progress, &t.Checkpoint)
+	})
+	return t, wrap("task "+ref.String(), cmp.Or(err, verdict))
+}
+
+// place is a place of a listing: that of a task in its line, and its number.
+type place struct {
+	engine.Place
+
+	task int64
+	kind string // of declined tasks, which are listed behind all others that wait
+}
+
+func (p place) compare(o place) int {
+	return cmp.Or(cmp.Compare(p.Sort, o.Sort), cmp.Compare(p.Turn, o.Turn), cmp.Compare(p.task, o.task))
+}
+
+// String is the place for [storage.TasksPage].
+func (p place) String() string {
+	text := fmt.Sprintf("%d.%d.%d", p.Sort, p.Turn, p.task)
+	if p.kind != "" {
+		text += "." + p.kind
+	}
+	return text
+}
+
+// beginning is before all other places.
+var beginning = place{Place: engine.Place{Sort: math.MinInt64, Turn: math.MinInt64}}
+
+// parsePlace reads the place of a page's last task back. The empty one is before all others.
+func parsePlace(text string) (p place, err error) {
+	if text == "" {
+		return beginning, nil
+	}
+	parts := strings.SplitN(text, ".", 4)
+	if len(parts) == 4 {
+		p.kind = parts[3]
+	}
+	n, err := fmt.Sscanf(strings.Join(parts[:min(3, len(parts))], "."), "%d.%d.%d", &p.Sort, &p.Turn, &p.task)
+	if err != nil || n != 3 || p.String() != text {
+		return place{}, storage.Invalid("TasksQuery.After", text, "the Next of a page")
+	}
+	return p, nil
+}
+
+// Tasks lists a page of the tasks of one state, in the order of that state. Next is the place of the page's
+// last task. Records that cannot be read are left out.
+func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (page storage.TasksPage, err error) {
+	if err := storage.CheckTasks(&query); err != nil {
+		return page, err
+	}
+	after, err := parsePlace(query.After)
+	if err != nil {
+		return page, err
+	}
+	err = s.look(ctx, func(w *work) {
+		page = storage.TasksPage{}
+		if q := w.lookup(query.Queue); q != nil {
+			page = w.list(q, &query, after)
+		}
+	})
+	return page, wrap("tasks of "+query.Queue, err)
+}
+
+func (w *work) list(q *queue, query *storage.TasksQuery, after place) (page storage.TasksPage) {
+	var all []*row
+	if after.kind == "" {
+		for _, state := range engine.StatesOf(query.State) {
+			if state != engine.Declined {
+				all = append(all, w.listLine(q, q.number<<4+int64(state), after, query.Limit+1)...)
+			}
+		}
+		slices.SortFunc(all, func(a, b *row) int { return placeOf(a).compare(placeOf(b)) })
+	}
+	if query.State == storage.Waiting && q.Sizes[engine.Declined] > 0 {
+		for _, l := range w.kindsOf(q) {
+			switch n := query.Limit + 1 - len(all); {
+			case n <= 0 || l.kind < after.kind:
+			case l.kind == after.kind:
+				all = append(all, w.listLine(q, l.line(), after, n)...)
+			default:
+				all = append(all, w.listLine(q, l.line(), beginning, n)...)
+			}
+		}
+	}
+	if len(all) > query.Limit { // one more was asked for, to know whether there is a next page
+		all = all[:query.Limit]
+		page.Next = placeOf(all[len(all)-1]).String()
+	}
+	for _, r := range all {
+		if r.State == engine.Damaged {
+			continue
+		}
+		var t storage.Task
+		w.Find(r.Ref) // with its history
+		r.CopyTo(&t)
+		page.Tasks = append(page.Tasks, t)
+	}
+	return page
+}
+
+// listLine gives some tasks of a line after a place.
+func (w *work) listLine(q *queue, line int64, after place, most int) []*row {
+	return w.read(q, "SELECT "+columns+" FROM {p}tasks t "+
+		"WHERE t.line = ? AND (t.sort, t.turn, t.task) > (?, ?, ?) ORDER BY t.sort, t.turn, t.task LIMIT ?",
+		[]any{line, after.Sort, after.Turn, after.task, most}, 0)
+}
+
+func placeOf(r *row) place {
+	p := place{Place: r.place, task: r.task}
+	if r.was == engine.Declined {
+		p.kind = r.Kind
+	}
+	return p
+}
+
+// Queues lists names of queues, sorted. Next is the last name of the page.
+func (s *Storage) Queues(
+	ctx context.Context, query storage.QueuesQuery,
+) (page storage.QueuesPage, err error) {
+	if err := storage.CheckQueues(&query); err != nil {
+		return page, err
+	}
+	err = s.look(ctx, func(w *work) {
+		page = storage.QueuesPage{}
+		w.step.Now = engine.Moment(s.cfg.Now())
+		for after := query.After; ; {
+			names := w.names(query.Prefix, after, query.Limit+1)
+			for _, name := range names {
+				after = name
+				if q := w.lookup(name); q == nil || q.isAbandoned(w.step.Now) && !w.hasWindow(q) {
+					continue // to be removed when it is next inspected
+				}
+				if len(page.Names) == query.Limit {
+					page.Next = page.Names[query.Limit-1]
+					return
+				}
+				page.Names = append(page.Names, name)
+			}
+			if len(names) <= query.Limit {
+				return
+			}
+		}
+	})
+	return page, wrap("queues", err)
+}
+
+// names gives some names of queues after another. ~ ends a range of names: no name has it.
+func (w *work) names(prefix, after string, most int) (names []string) {
+	var name string
+	w.each("SELECT name FROM {p}queues WHERE name >= ? AND name > ? AND name < ? ORDER BY name LIMIT ?",
+		[]any{prefix, after, prefix + "~", most}, func() bool {
+			names = append(names, name)
+			return true
+		}, &name)
+	return names
+}
+
+// Stats gives the sizes and totals of queues, all at one moment.
+func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
+	for _, name := range queues {
+		if err := storage.CheckName("queue name", name); err != nil {
+			return nil, err
+		}
+	}
+	stats := make([]storage.Stats, len(queues))
+	err := s.look(ctx, func(w *work) {
+		now := engine.Moment(s.cfg.Now())
+		for i, name := range queues {
+			stats[i] = storage.Stats{Queue: name}
+			if q := w.lookup(name); q != nil {
+				stats[i] = q.Stats()
+				stats[i].Declined = w.declinedSizes(q)
+				if q.IsPaused(now) {
+					stats[i].Paused, stats[i].PausedUntil = true, engine.Time(q.PausedUntil)
+				}
+			}
+		}
+	})
+	if err != nil {
+		return nil, wrap("stats", err)
+	}
+	return stats, nil
+}

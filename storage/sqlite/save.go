@@ -1,0 +1,198 @@
+package sqlite
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
+)
+
+// inserted is how many tasks one statement inserts.
+const inserted = 16
+
+const (
+	inserting = "INSERT INTO {p}tasks (queue, id, kind, line, sort, turn, version, flags, priority, retries, " +
+		"created, lease, past, record) VALUES "
+	values = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+var insertingMany = inserting + values + strings.Repeat(", "+values, inserted-1)
+
+// save writes the rows that changed: those that went, before those that came in their places.
+func (w *work) save() {
+	for _, r := range w.all {
+		if r.gone && r.task != 0 {
+			w.drop(r)
+		}
+	}
+	var fresh []*row
+	kept := w.all[:0]
+	for _, r := range w.all {
+		switch {
+		case r.gone:
+			continue
+		case r.Touched == 0:
+		case r.task == 0:
+			fresh = append(fresh, r)
+		default:
+			w.update(r)
+		}
+		kept = append(kept, r)
+	}
+	clear(w.all[len(kept):])
+	w.all = kept
+	for len(fresh) >= inserted {
+		w.insert(insertingMany, fresh[:inserted])
+		fresh = fresh[inserted:]
+	}
+	for i := range fresh {
+		w.insert(inserting+values, fresh[i:i+1])
+	}
+	w.moved = false
+}
+
+// drop deletes a row.
+func (w *work) drop(r *row) {
+	w.exec("DELETE FROM {p}tasks WHERE task = ?", r.task)
+	if r.hadAny {
+		w.exec("DELETE FROM {p}sides WHERE task = ?", r.task)
+	}
+}
+
+// lineNumber gives the number of the line in which a row stands.
+func (w *work) lineNumber(r *row) int64 {
+	if r.State == engine.Declined {
+		if l := w.kindLine(ours(r.Queue), r.Kind); l != nil {
+			return l.line()
+		}
+	}
+	return ours(r.Queue).number<<4 + int64(r.State)
+}
+
+// lease packs the lease of a row: empty where it is not pending.
+func (r *row) lease() []byte {
+	if !r.State.IsPending() {
+		return []byte{}
+	}
+	return append(r.Token[:len(r.Token):len(r.Token)], r.Runner...)
+}
+
+// insert writes new rows, all by one statement.
+func (w *work) insert(text string, rows []*row) {
+	args := make([]any, 0, 14*len(rows))
+	for _, r := range rows {
+		args = append(args, ours(r.Queue).number, r.ID, r.Kind, w.lineNumber(r), r.Sort, r.Turn, r.Version,
+			int(r.Flags), int(r.Priority), r.Retries, r.Created, r.lease(), packPast(&r.Record),
+			packSpec(&r.Spec, r.rest))
+	}
+	last := w.exec(text, args...)
+	for i, r := range rows { // one statement gives them numbers in a row
+		r.task = last - int64(len(rows)-1-i)
+		w.saved(r)
+	}
+}
+
+// update writes what changed of a row.
+func (w *work) update(r *row) {
+	const text = "UPDATE {p}tasks SET line = ?, sort = ?, turn = ?, version = ?, flags = ?, priority = ?, " +
+		"retries = ?, lease = ?, past = ?"
+	args := []any{
+		w.lineNumber(r), r.Sort, r.Turn, r.Version, int(r.Flags), int(r.Priority), r.Retries, r.lease(),
+		packPast(&r.Record),
+	}
+	switch queue := ours(r.Queue).number; {
+	case r.Touched&engine.PartSpec != 0 || w.moved:
+		args = append(args, queue, packSpec(&r.Spec, r.rest), r.task)
+		w.exec(text+", queue = ?, record = ? WHERE task = ?", args...)
+	default:
+		w.exec(text+" WHERE task = ?", append(args, r.task)...)
+	}
+	w.saved(r)
+}
+
+// saved writes what stands beside a row, and notes that all of it is written.
+func (w *work) saved(r *row) {
+	sides := [...]struct {
+		part  engine.Parts
+		name  string
+		value func() any
+	}{
+		{engine.PartAttempts, "attempts", func() any { return packAttempts(r.Side.Attempts) }},
+		{engine.PartStack, "stack", func() any { return r.Side.Stack }},
+		{engine.PartResult, "result", func() any { return r.Side.Result }},
+		{engine.PartProgress, "progress", func() any { return r.Side.Progress }},
+		{engine.PartCheckpoint, "checkpoint", func() any { return r.Side.Checkpoint }},
+	}
+	if r.Touched&engine.SideParts != 0 {
+		for _, side := range sides {
+			if r.Touched&side.part != 0 {
+				w.exec("INSERT INTO {p}sides (task, "+side.name+") VALUES (?, ?) ON CONFLICT DO UPDATE SET "+
+					side.name+" = excluded."+side.name, r.task, side.value())
+			}
+		}
+		r.hadAny = true
+	}
+	r.Touched = 0
+	r.was, r.place = r.State, r.Place
+}
+
+// finish writes all that the transaction changed.
+func (w *work) finish() {
+	w.save()
+	for _, q := range w.queues {
+		if q != nil {
+			w.saveQueue(q)
+		}
+	}
+	if !w.changed {
+		return
+	}
+	st := &w.step
+	w.meta.mark, w.meta.clock = max(st.Mark, st.Turn), st.Now
+	w.exec("UPDATE {p}meta SET mark = ?, clock = ?, jumped = ?, calm = ?", w.meta.mark, st.Now, w.meta.jumped,
+		w.meta.calm)
+}
+
+// saveQueue writes the sizes and totals of a queue, and that it rang.
+func (w *work) saveQueue(q *queue) {
+	w.saveKinds(q)
+	counts := packCounts(&q.Queue)
+	if string(counts) == string(q.was) && !q.rang {
+		return
+	}
+	if q.rang {
+		q.rings++
+	}
+	if q.alerted {
+		q.alerts++
+	}
+	w.exec("UPDATE {p}queues SET counts = ?, rings = ?, alerts = ?, touched = ? WHERE queue = ?",
+		counts, q.rings, q.alerts, w.step.Now, q.number)
+}
+
+// trimDead lets the oldest dead tasks go where there are too many. It comes at the end of a step, because
+// the step may yet have to do with one of them.
+func (w *work) trimDead() {
+	for _, q := range w.queues {
+		for q != nil && q.Sizes[engine.Dead] > int64(w.store.limits.DeadMax) {
+			r := w.First(&q.Queue, engine.Dead)
+			if r == nil {
+				break
+			}
+			w.step.Remove(r)
+		}
+	}
+}
+
+func packAttempts(attempts []storage.Attempt) string {
+	b, _ := json.Marshal(attempts) //nolint:errchkjson // cannot fail: times of this century, and texts
+	return string(b)
+}
+
+func unpackAttempts(b []byte) (attempts []storage.Attempt, err error) {
+	if len(b) > 0 {
+		err = json.Unmarshal(b, &attempts)
+	}
+	return attempts, err
+}

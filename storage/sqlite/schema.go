@@ -1,0 +1,176 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// version is that of the tables that this version of midge makes, and works with.
+const version = 1
+
+// applicationID marks a file of the storage's own, as "midg" does in its header.
+const applicationID = 0x6d696467
+
+// tables are made by the first migration. {p} is replaced by the prefix. Times are microseconds since
+// the Unix epoch.
+//
+//	meta    one row: the version of the tables and the least that a process has to know to use them;
+//	        the mark and the clock of the last step, when a wait after a jump of the clock began, and
+//	        up to when no lease is recovered
+//	queues  their settings, sizes and totals (counts, record.go), and how often they rang
+//	tasks   line: in which line a task stands, 16 times the number of its queue plus its state (the
+//	        registry of the engine); for declined tasks 16 times the number of a line of kinds.
+//	        sort and turn: the place there. lease: token and runner while it is pending.
+//	        past and record: record.go
+//	sides   what few tasks have: their history, results, progress and checkpoints
+//	kinds   the lines of declined tasks, one for each kind of a queue (kinds.go)
+//	keys    unique keys that are held: for a task's life (until = 0), or until a moment
+//	lanes   the last call of each lane and its outcome (lane.go)
+//	runners their last heartbeats
+const tables = `
+CREATE TABLE {p}meta (
+	one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, least INTEGER NOT NULL,
+	mark INTEGER NOT NULL, clock INTEGER NOT NULL, jumped INTEGER NOT NULL, calm INTEGER NOT NULL
+);
+CREATE TABLE {p}queues (
+	queue INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
+	paused INTEGER NOT NULL DEFAULT 0, paused_until INTEGER NOT NULL DEFAULT 0, touched INTEGER NOT NULL,
+	rings INTEGER NOT NULL DEFAULT 0, alerts INTEGER NOT NULL DEFAULT 0, counts BLOB NOT NULL DEFAULT x''
+);
+CREATE TABLE {p}tasks (
+	task INTEGER PRIMARY KEY, queue INTEGER NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL,
+	line INTEGER NOT NULL, sort INTEGER NOT NULL, turn INTEGER NOT NULL, version INTEGER NOT NULL,
+	flags INTEGER NOT NULL, priority INTEGER NOT NULL, retries INTEGER NOT NULL, created INTEGER NOT NULL,
+	lease BLOB NOT NULL, past BLOB NOT NULL, record BLOB NOT NULL
+);
+CREATE UNIQUE INDEX {p}tasks_id ON {p}tasks (queue, id);
+CREATE INDEX {p}tasks_line ON {p}tasks (line, sort, turn);
+CREATE TABLE {p}sides (
+	task INTEGER PRIMARY KEY, attempts TEXT, stack TEXT, result BLOB, progress BLOB, checkpoint BLOB
+);
+CREATE TABLE {p}kinds (
+	line INTEGER PRIMARY KEY AUTOINCREMENT, queue INTEGER NOT NULL, kind TEXT NOT NULL, named INTEGER NOT NULL,
+	look INTEGER NOT NULL, tasks INTEGER NOT NULL, UNIQUE (queue, kind)
+);
+CREATE TABLE {p}keys (
+	queue INTEGER NOT NULL, key TEXT NOT NULL, id TEXT NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (queue, key)
+) WITHOUT ROWID;
+CREATE INDEX {p}keys_until ON {p}keys (until) WHERE until > 0;
+CREATE TABLE {p}lanes (
+	lane BLOB PRIMARY KEY, opened INTEGER NOT NULL, seq INTEGER NOT NULL, verb TEXT NOT NULL,
+	outcome BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX {p}lanes_opened ON {p}lanes (opened);
+CREATE TABLE {p}runners (
+	id TEXT PRIMARY KEY, until INTEGER NOT NULL, info TEXT NOT NULL
+) WITHOUT ROWID;
+INSERT INTO {p}meta VALUES (1, 1, 1, 0, 0, 0, 0);
+`
+
+// jobs is a view for people with a tool for SQLite, and for them alone: no code depends on it.
+const jobs = `
+DROP VIEW IF EXISTS {p}jobs;
+CREATE VIEW {p}jobs (
+	queue, id, kind, state, priority, run_at, retries, created_at, lease_until, last_error
+) AS
+SELECT q.name, t.id, t.kind,
+	CASE t.line & 15 WHEN 4 THEN 'pending' WHEN 5 THEN 'pending' WHEN 6 THEN 'scheduled' WHEN 7 THEN 'retry'
+		WHEN 9 THEN 'damaged' WHEN 10 THEN 'completed' WHEN 11 THEN 'cancelled' WHEN 12 THEN 'dead'
+		ELSE 'waiting' END,
+	t.priority,
+	CASE WHEN t.line & 15 IN (6, 7) THEN strftime('%Y-%m-%d %H:%M:%f', t.sort / 1e6, 'unixepoch') END,
+	t.retries, strftime('%Y-%m-%d %H:%M:%f', t.created / 1e6, 'unixepoch'),
+	CASE WHEN t.line & 15 IN (4, 5) THEN strftime('%Y-%m-%d %H:%M:%f', t.sort / 1e6, 'unixepoch') END,
+	(SELECT json_extract(s.attempts, '$[#-1].Error') FROM {p}sides s WHERE s.task = t.task)
+FROM {p}tasks t JOIN {p}queues q ON q.queue = t.queue
+WHERE t.line & 15 <> 8; -- cursors are no tasks
+`
+
+// migrations lead from one version of the tables to the next.
+var migrations = [version]string{tables + jobs}
+
+// SchemaError says that tables do not serve this version of midge.
+type SchemaError struct {
+	Found int // the version of the tables, 0 where there are none
+	Least int // the least version that can use them
+}
+
+// Error says what to do.
+func (e *SchemaError) Error() string {
+	if e.Found == 0 {
+		return "no tables of midge are in this database: call sqlite.Migrate"
+	}
+	if e.Found < version {
+		return fmt.Sprintf("the tables are of version %d, and this midge needs %d: call sqlite.Migrate",
+			e.Found, version)
+	}
+	return fmt.Sprintf("the tables are of version %d, for processes of version %d and later, and this midge "+
+		"is of version %d: update it", e.Found, e.Least, version)
+}
+
+// Is makes it a storage.ErrRefused.
+func (e *SchemaError) Is(target error) bool { return target == storage.ErrRefused }
+
+// Migrate makes the tables of a storage in the application's database (Config.DB), or brings them up to
+// this version. It sets journal_mode=WAL, which stays with the file. Processes of the version before go
+// on beside a new one.
+func Migrate(ctx context.Context, cfg Config) error {
+	s, err := open(ctx, cfg, true)
+	if err != nil {
+		return fmt.Errorf("sqlite: migrate: %w", err)
+	}
+	return s.Close()
+}
+
+// installed reads the version of the tables, and the least that can use them.
+func (w *work) installed() (found SchemaError) {
+	n := 0
+	w.one("SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?",
+		[]any{w.store.prefix + "meta"}, &n)
+	if n > 0 {
+		w.one("SELECT version, least FROM {p}meta", nil, &found.Found, &found.Least)
+	}
+	return found
+}
+
+// examine checks the tables, and makes or migrates them where it is to.
+func (s *Storage) examine(w *work, migrate bool) error {
+	var file, others int
+	if s.own {
+		w.one("PRAGMA application_id", nil, &file)
+		w.one("SELECT count(*) FROM sqlite_schema", nil, &others)
+	}
+	if w.err != nil {
+		return w.err
+	}
+	if s.own && file != applicationID && (file != 0 || others > 0) {
+		return &FileError{
+			Path: s.path, Problem: Foreign,
+			Remedy: "name another path, or open the database as Config.DB to have midge's tables in it",
+		}
+	}
+	found := w.installed()
+	if w.err != nil {
+		return w.err
+	}
+	switch {
+	case found.Least > version, found.Found < version && !migrate:
+		return &found
+	case found.Found >= version:
+		return nil
+	}
+	for v := found.Found; v < version; v++ {
+		w.exec(migrations[v])
+	}
+	w.exec("UPDATE {p}meta SET version = ?", version)
+	if s.own {
+		w.exec(fmt.Sprintf("PRAGMA application_id = %d", applicationID))
+	}
+	return w.err
+}
+
+// in puts the prefix into a statement.
+func (s *Storage) in(text string) string { return strings.ReplaceAll(text, "{p}", s.prefix) }

@@ -1,0 +1,267 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/midgehq/midge/internal/sleep"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/combine"
+	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/wakeup"
+)
+
+// Storage keeps tasks in a file. It is safe for concurrent use.
+type Storage struct {
+	cfg    Config
+	prefix string
+	limits storage.Limits
+	db     *sql.DB
+	own    bool   // the database is the storage's
+	path   string // of the file
+	server string // the version of SQLite
+
+	// writer is the connection that writes, for whoever received it; nil where it has to be made anew.
+	writer   chan *writer
+	combiner *combine.Combiner[*call]
+	events   wakeup.Stream
+	rings    rings
+	lock     lock
+	swept    atomic.Int64 // when this process looked after the whole file last
+	visited  atomic.Int64 // the number of the queue that it inspected last
+
+	background context.Context         //nolint:containedctx // of what no caller's context ends
+	stop       context.CancelCauseFunc // ends background
+	watching   sync.WaitGroup          // the goroutine that watches the file; it ends with background
+	closed     atomic.Bool
+}
+
+var _ storage.Storage = (*Storage)(nil)
+
+// writer is a connection with what is prepared on it.
+type writer struct {
+	conn    *sql.Conn
+	stmts   map[string]*sql.Stmt
+	relaxed bool  // its commits wait for no fsync
+	seen    int64 // data_version, when others' commits were last looked at
+}
+
+// Open opens a file of the storage's own, made where there is none, or the application's database, in
+// which Migrate has made the tables. Errors: *storage.InvalidError for a bad Config, *FileError for a file
+// that cannot serve, *SchemaError for tables that do not, storage.ErrUnavailable where others hold the
+// file. ctx bounds the opening alone.
+func Open(ctx context.Context, cfg Config) (*Storage, error) {
+	s, err := open(ctx, cfg, false)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: open: %w", err)
+	}
+	if err := s.watch(); err != nil { //nolint:contextcheck // the watch outlives the opening
+		_ = s.Close()
+		return nil, fmt.Errorf("sqlite: open: watch %s: %w", s.path, err)
+	}
+	return s, nil
+}
+
+// open opens a storage that watches nothing yet.
+func open(ctx context.Context, cfg Config, migrate bool) (*Storage, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	db, own, err := cfg.connect()
+	if err != nil {
+		return nil, err
+	}
+	s := &Storage{
+		cfg: cfg, prefix: cfg.Prefix, limits: cfg.Limits.WithDefaults(), db: db, own: own, path: cfg.Path,
+		writer: make(chan *writer, 1),
+	}
+	s.writer <- nil
+	s.background, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.combiner = combine.New(combine.Config[*call]{
+		Flush: s.flush, Apart: s.flushApart, Context: s.background,
+		Keep:  func(c *call) { c.keep() },
+		Calls: flushCalls, Ops: flushOps, Bytes: flushBytes, Beside: 1,
+	})
+	if err := s.prepare(ctx, migrate || own); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// prepare checks the file, and makes or migrates its tables where it is to.
+func (s *Storage) prepare(ctx context.Context, migrate bool) error {
+	for begun := time.Now(); ; {
+		err := s.install(ctx, migrate)
+		if !s.isBusy(err) || time.Since(begun) > lockTime {
+			return s.translate(err, false)
+		}
+		if !sleep.For(ctx, pauseMost/2+rand.N(pauseMost)) {
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *Storage) install(ctx context.Context, migrate bool) error {
+	wr, err := s.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	ok := false
+	defer func() { s.release(wr, ok) }()
+	plain := context.WithoutCancel(ctx)
+	w := s.newWork(plain, wr.conn, wr.stmts)
+	var mode, name string
+	var seq int
+	w.one("SELECT sqlite_version()", nil, &s.server)
+	w.one("PRAGMA database_list", nil, &seq, &name, &s.path)
+	w.one("PRAGMA journal_mode", nil, &mode)
+	if mode != "wal" && migrate {
+		if found := w.installed(); w.err == nil && s.own && found.Found == 0 {
+			w.err = s.examine(w, false)                                            // a file of others is left as it is
+			if refused, none := w.err.(*SchemaError); none && refused.Found == 0 { //nolint:errorlint // made here
+				w.err = nil
+			}
+		}
+		w.one("PRAGMA journal_mode = WAL", nil, &mode)
+	}
+	if w.err == nil && (mode != "wal" || s.path == "") {
+		w.err = &FileError{Path: s.path, Problem: NoWAL, Remedy: "use a file on a disk, and call sqlite.Migrate"}
+	}
+	if w.err != nil {
+		return w.err
+	}
+	if err := s.begin(ctx, wr.conn); err != nil {
+		return err
+	}
+	if err := s.examine(w, migrate); err != nil {
+		_, _ = wr.conn.ExecContext(plain, "ROLLBACK")
+		return err
+	}
+	_, err = wr.conn.ExecContext(plain, "COMMIT")
+	ok = err == nil
+	return err
+}
+
+// acquire takes the connection that writes. A caller whose context ends does without.
+func (s *Storage) acquire(ctx context.Context) (*writer, error) {
+	select {
+	case wr := <-s.writer:
+		if wr != nil {
+			return wr, nil
+		}
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", storage.ErrUnavailable, context.Cause(ctx))
+	}
+	wr, err := s.dial(context.WithoutCancel(ctx))
+	if err != nil {
+		s.writer <- nil
+	}
+	return wr, err
+}
+
+// dial makes a connection that writes.
+func (s *Storage) dial(ctx context.Context) (*writer, error) {
+	if s.closed.Load() {
+		return nil, storage.ErrClosed
+	}
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	wr := &writer{conn: conn, stmts: make(map[string]*sql.Stmt)}
+	checkpoints := 1000 // pages, as SQLite's own default is
+	if s.cfg.NoCheckpoints {
+		checkpoints = 0
+	}
+	_, err = conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = 0; PRAGMA wal_autocheckpoint = %d; "+
+		"PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16000", checkpoints))
+	if err == nil {
+		wr.relaxed = !s.cfg.Relaxed
+		err = wr.relax(ctx, s.cfg.Relaxed)
+	}
+	if err != nil {
+		wr.close()
+		return nil, err
+	}
+	return wr, nil
+}
+
+// relax says whether the commits that follow wait for an fsync.
+func (wr *writer) relax(ctx context.Context, relaxed bool) error {
+	if wr.relaxed == relaxed {
+		return nil
+	}
+	level := "FULL"
+	if relaxed {
+		level = "NORMAL"
+	}
+	_, err := wr.conn.ExecContext(ctx, "PRAGMA synchronous = "+level)
+	wr.relaxed = relaxed
+	return err
+}
+
+func (wr *writer) close() {
+	for _, st := range wr.stmts {
+		_ = st.Close()
+	}
+	_ = wr.conn.Close()
+}
+
+// release gives the connection back. One that failed is not used again.
+func (s *Storage) release(wr *writer, ok bool) {
+	if !ok {
+		wr.close()
+		wr = nil
+	}
+	s.writer <- wr
+}
+
+// Describe tells what the file is and what an acknowledgement is worth.
+func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
+	d := storage.Description{Storage: "sqlite " + s.server, Limits: s.limits}
+	d.Durability = "an acknowledged task is on the disk: it survives a power cut (synchronous=FULL)"
+	if s.cfg.Relaxed {
+		d.Durability = "an acknowledged task survives its process; a power cut loses those of the last moments " +
+			"(synchronous=NORMAL)"
+	}
+	err := s.look(ctx, func(w *work) {
+		w.begin()
+		d.Now = engine.Time(w.step.Now)
+		d.Warnings = append(storage.ClockWarnings(d.Now, engine.Time(w.meta.mark), engine.Time(w.meta.jumped)),
+			s.lock.warnings()...)
+	})
+	return d, wrap("describe", err)
+}
+
+// Close ends every Wait and what runs in the background. Calls under way may fail with an ErrUnknown.
+func (s *Storage) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.stop(storage.ErrClosed)
+	s.events.Close()
+	s.combiner.Close()
+	s.watching.Wait()
+	if wr := <-s.writer; wr != nil {
+		wr.close()
+	}
+	s.writer <- nil
+	if s.own {
+		return s.db.Close()
+	}
+	return nil
+}
+
+// enter refuses a call of a closed storage.
+func (s *Storage) enter() error {
+	if s.closed.Load() {
+		return storage.ErrClosed
+	}
+	return nil
+}

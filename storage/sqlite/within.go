@@ -1,0 +1,81 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Joined writes within a transaction of the application's: what it does is invisible until that commits,
+// and gone if it rolls back. Like the transaction it is for one goroutine at a time.
+type Joined struct {
+	store *Storage
+	tx    *sql.Tx
+}
+
+var _ storage.Applier = (*Joined)(nil)
+
+// Within joins a transaction on the same file. It should have begun as a writer, see *DeferredError, and
+// be short: until it ends nobody else writes, and no runner extends a lease.
+func (s *Storage) Within(tx *sql.Tx) *Joined { return &Joined{store: s, tx: tx} }
+
+// undoTime bounds how long a try is rolled back, whether its context has ended or not.
+const undoTime = 5 * time.Second
+
+// Apply carries out each Tx whole or not at all, within the application's transaction. The call has no
+// identity: it must be the zero Call.
+//
+// A Tx that is refused (Applied.Err) has changed nothing and leaves the transaction usable. So does an
+// error, also that of a context which ended: what this Apply did is rolled back. Where that does not go
+// through, the transaction ends. A *DeferredError says that the transaction can write nothing.
+func (j *Joined) Apply(
+	ctx context.Context, call storage.Call, txs ...storage.Tx,
+) ([]storage.Applied, error) {
+	if err := storage.CheckTxs(j.store.limits, txs); err != nil {
+		return nil, err
+	}
+	if !call.IsZero() {
+		return nil, storage.Invalid("call", "with an identity", "the zero Call within a transaction")
+	}
+	if err := j.store.enter(); err != nil {
+		return nil, wrap("apply", err)
+	}
+	if err := ctx.Err(); err != nil || len(txs) == 0 {
+		return []storage.Applied{}, wrap("apply", err) // nothing was written
+	}
+	if _, err := j.tx.ExecContext(ctx, "SAVEPOINT midge"); err != nil {
+		return nil, wrap("apply", j.store.translate(err, false))
+	}
+	w := j.store.newWork(ctx, j.tx, nil)
+	w.exec("UPDATE {p}meta SET mark = mark") // it locks: nobody writes between what is read and written
+	w.begin()
+	applied := w.apply(txs)
+	w.finish()
+	w.exec("RELEASE midge")
+	if w.err == nil {
+		return applied, nil
+	}
+	err := j.store.translate(w.err, false)
+	if undone := j.undo(ctx); undone != nil {
+		err = fmt.Errorf("%w; the transaction has ended", err)
+	}
+	return nil, wrap("apply", err)
+}
+
+// undo rolls back a try. Where that fails it ends the transaction: the application must not commit half of
+// a step.
+func (j *Joined) undo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	_, err := j.tx.ExecContext(ctx, "ROLLBACK TO midge")
+	if err == nil {
+		_, err = j.tx.ExecContext(ctx, "RELEASE midge")
+	}
+	if err != nil {
+		_ = j.tx.Rollback() // where this fails too the transaction is over
+	}
+	return err
+}

@@ -1,0 +1,534 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
+)
+
+// work is one transaction of the database: the engine's Store. It reads records when they are asked for,
+// and keeps them until save writes those that have changed. An error of the driver sticks: from then on
+// nothing is read or written, and the transaction is rolled back.
+type work struct {
+	step  engine.Step
+	store *Storage
+	err   error
+
+	ctx   context.Context //nolint:containedctx // of the transaction; nothing outlives it
+	link  link
+	stmts map[string]*sql.Stmt // prepared on link; nil where it is not the storage's own
+
+	meta    meta
+	rows    map[storage.Ref]*row // nil where there is none
+	all     []*row               // the rows that were read or made, in order
+	queues  map[string]*queue    // nil where there is none
+	changed bool                 // the transaction has written something
+	moved   bool                 // a task left its queue
+}
+
+// link is a connection or a transaction of database/sql.
+type link interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
+}
+
+// meta is the row of that name.
+type meta struct{ mark, clock, jumped, calm int64 }
+
+// row is a task as it is kept.
+type row struct {
+	engine.Record
+
+	task   int64        // its number, 0 where it is not written yet
+	gone   bool         // it was removed
+	was    engine.State // where it stood when it was read or saved
+	place  engine.Place
+	hadAny bool   // it had a row in sides
+	rest   []byte // the parts of its record that only newer versions know
+}
+
+// queue is a queue with what the storage knows of it.
+type queue struct {
+	engine.Queue
+
+	number        int64
+	touched       int64
+	rings, alerts int64
+	rang, alerted bool // in this transaction
+	was           []byte
+	lines         [engine.States]*line
+	kinds         []*kindLine
+	kindsRead     bool
+	soon          [engine.States]int64 // the earliest moment in a line, 0 where it was not asked for
+}
+
+// line is the beginning of a line of tasks, as it was read.
+type line struct {
+	rows []*row
+	size int // how many were asked for
+}
+
+func ours(q *engine.Queue) *queue {
+	own, _ := q.Own.(*queue)
+	return own
+}
+
+func (s *Storage) newWork(ctx context.Context, l link, stmts map[string]*sql.Stmt) *work {
+	w := &work{
+		store: s, ctx: ctx, link: l, stmts: stmts,
+		rows: make(map[storage.Ref]*row), queues: make(map[string]*queue),
+	}
+	w.step = engine.Step{Store: w, Lines: w, Limits: s.limits}
+	return w
+}
+
+var (
+	_ engine.Store = (*work)(nil)
+	_ engine.Lines = (*work)(nil)
+)
+
+// fail keeps the first error.
+func (w *work) fail(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+// prepared gives a statement that stays prepared.
+func (w *work) prepared(text string) *sql.Stmt {
+	st := w.stmts[text]
+	if st == nil && w.err == nil {
+		var err error
+		if st, err = w.link.PrepareContext(w.ctx, w.store.in(text)); err != nil {
+			w.fail(err)
+			return nil
+		}
+		w.stmts[text] = st
+	}
+	return st
+}
+
+// exec writes. It gives the number of the last row that was inserted.
+func (w *work) exec(text string, args ...any) (last int64) {
+	if w.err != nil {
+		return 0
+	}
+	var done sql.Result
+	var err error
+	if w.stmts == nil || len(args) == 0 { // those without arguments are rare
+		done, err = w.link.ExecContext(w.ctx, w.store.in(text), args...)
+	} else if st := w.prepared(text); st != nil { //nolint:sqlclosecheck // it stays prepared
+		done, err = st.ExecContext(w.ctx, args...)
+	}
+	if err != nil || done == nil {
+		w.fail(err)
+		return 0
+	}
+	n, err := done.RowsAffected()
+	w.fail(err)
+	w.changed = w.changed || n > 0
+	last, err = done.LastInsertId()
+	w.fail(err)
+	return last
+}
+
+// each reads rows; got is called for each, after its columns were scanned into the places.
+func (w *work) each(text string, args []any, got func() bool, places ...any) {
+	if w.err != nil {
+		return
+	}
+	var rows *sql.Rows
+	var err error
+	if w.stmts == nil {
+		rows, err = w.link.QueryContext(w.ctx, w.store.in(text), args...)
+	} else if st := w.prepared(text); st != nil { //nolint:sqlclosecheck // it stays prepared
+		rows, err = st.QueryContext(w.ctx, args...)
+	}
+	if err != nil || rows == nil {
+		w.fail(err)
+		return
+	}
+	for rows.Next() {
+		if err = rows.Scan(places...); err != nil || !got() {
+			break
+		}
+	}
+	w.fail(errors.Join(err, rows.Err(), rows.Close()))
+}
+
+// one reads the first row, if any.
+func (w *work) one(text string, args []any, places ...any) (found bool) {
+	w.each(text, args, func() bool {
+		found = true
+		return false
+	}, places...)
+	return found
+}
+
+// begin reads the time of the step. It sets the mark on, which is written where anything is.
+func (w *work) begin() {
+	m := &w.meta
+	w.one("SELECT mark, clock, jumped, calm FROM {p}meta", nil, &m.mark, &m.clock, &m.jumped, &m.calm)
+	st := &w.step
+	st.Now = engine.Moment(w.store.cfg.Now())
+	switch { // see storage.JumpAfter
+	case m.clock != 0 && st.Now > m.clock+storage.JumpAfter.Microseconds():
+		m.jumped, w.changed = st.Now, true
+	case m.jumped != 0 && (st.Now < m.jumped || st.Now >= m.jumped+storage.JumpWait.Microseconds()):
+		m.jumped, w.changed = 0, true
+	}
+	if ago := st.Now - m.clock; ago > clockKept || ago < 0 {
+		w.changed = true
+	}
+	st.Come = st.Now
+	if m.jumped != 0 {
+		st.Come = 0
+	}
+	st.Mark = max(m.mark+1, st.Now)
+	st.Turn = st.Mark
+}
+
+// clockKept is how long the clock of the last step is kept where steps write nothing else: a minute.
+const clockKept = 60_000_000
+
+// lookup gives the queue of a name, nil where there is none.
+func (w *work) lookup(name string) *queue {
+	q, known := w.queues[name]
+	if known {
+		return q
+	}
+	q = &queue{Queue: engine.Queue{Name: name}}
+	q.Own = q
+	if !w.one("SELECT queue, paused, paused_until, touched, rings, alerts, counts FROM {p}queues WHERE name = ?",
+		[]any{name}, &q.number, &q.Paused, &q.PausedUntil, &q.touched, &q.rings, &q.alerts, &q.was) {
+		q = nil
+	} else {
+		unpackCounts(q.was, &q.Queue)
+	}
+	w.queues[name] = q
+	return q
+}
+
+// Queue gives the queue of a name, made where there is none.
+func (w *work) Queue(name string) *engine.Queue {
+	q := w.lookup(name)
+	if q == nil {
+		w.exec("INSERT INTO {p}queues (name, touched) VALUES (?, ?)", name, w.step.Now)
+		delete(w.queues, name)
+		if q = w.lookup(name); q == nil { // the transaction has failed
+			q = &queue{Queue: engine.Queue{Name: name}}
+			q.Own = q
+			w.queues[name] = q
+		}
+	}
+	return &q.Queue
+}
+
+// Find gives the record of a ref, or nil.
+func (w *work) Find(ref storage.Ref) *engine.Record {
+	r, known := w.rows[ref]
+	if !known {
+		w.prefetch(ref.Queue, []string{ref.ID})
+		r = w.rows[ref]
+	}
+	if r == nil {
+		return nil
+	}
+	if r.Flags&engine.HasSide != 0 && r.Side == nil {
+		w.readAttempts(r)
+	}
+	return &r.Record
+}
+
+// columns of a task, and the names of those of its record.
+const columns = "t.task, t.id, t.kind, t.line, t.sort, t.turn, t.version, t.flags, t.priority, t.retries, " +
+	"t.created, t.lease, t.past, t.record"
+
+// fetched is how many tasks one statement finds by their ids.
+const fetched = 32
+
+var fetching = [...]string{
+	"SELECT " + columns + " FROM {p}tasks t WHERE t.queue = ? AND t.id = ?",
+	"SELECT " + columns + " FROM {p}tasks t WHERE t.queue = ? AND t.id IN (?" +
+		strings.Repeat(", ?", fetched-1) + ")",
+}
+
+// prefetch reads the tasks of some ids that were not read yet.
+func (w *work) prefetch(name string, ids []string) {
+	q := w.lookup(name)
+	for len(ids) > 0 && w.err == nil {
+		n, text := min(len(ids), fetched), fetching[1]
+		if n == 1 {
+			text = fetching[0]
+		}
+		args := make([]any, 1, fetched+1)
+		for _, id := range ids[:n] {
+			ref := storage.Ref{Queue: name, ID: id}
+			if _, known := w.rows[ref]; !known {
+				w.rows[ref] = nil
+				args = append(args, id)
+			}
+		}
+		for ids = ids[n:]; n > 1 && len(args) > 1 && len(args) < cap(args); {
+			args = append(args, args[len(args)-1]) // the statement has so many places
+		}
+		if q != nil && len(args) > 1 {
+			args[0] = q.number
+			w.read(q, text, args, 0)
+		}
+	}
+}
+
+// read reads tasks of a queue, in the order of the statement, until they have so many bytes; 0 is no
+// limit. A row that was read before is given as it is now, and left out where it is gone.
+func (w *work) read(q *queue, text string, args []any, most int) (all []*row) {
+	var r row
+	var line, size int64
+	var lease, past, record sql.RawBytes
+	w.each(text, args, func() bool {
+		r.Queue, r.Ref.Queue, r.State = &q.Queue, q.Name, engine.State(line&15)
+		got := w.rows[r.Ref]
+		if got == nil {
+			got = w.take(r, lease, past, record)
+		}
+		if !got.gone {
+			all = append(all, got)
+		}
+		size += int64(len(record))
+		return most == 0 || size <= int64(most)
+	}, &r.task, &r.ID, &r.Kind, &line, &r.Sort, &r.Turn, &r.Version, &r.Flags, &r.Priority, &r.Retries,
+		&r.Created, &lease, &past, &record)
+	return all
+}
+
+// take takes in a row that was read. One that cannot be read is damaged.
+func (w *work) take(read row, lease, past, record []byte) *row {
+	r := &read
+	r.was, r.place, r.hadAny = r.State, r.Place, r.Flags&engine.HasSide != 0
+	rest, err := decode(&r.Record, lease, past, slices.Clone(record))
+	if r.rest = rest; err != nil {
+		r.State = engine.Damaged
+	}
+	w.rows[r.Ref] = r
+	w.all = append(w.all, r)
+	return r
+}
+
+// readAttempts reads the history of a task.
+func (w *work) readAttempts(r *row) {
+	r.Side = new(engine.Side)
+	var text sql.RawBytes
+	var err error
+	w.each("SELECT attempts FROM {p}sides WHERE task = ?", []any{r.task}, func() bool {
+		r.Side.Attempts, err = unpackAttempts(text)
+		return false
+	}, &text)
+	if err != nil {
+		r.Side.Attempts = nil // of a history that cannot be read nothing is kept
+	}
+}
+
+// Holder gives the hold on a unique key.
+func (w *work) Holder(name, key string) (h engine.Hold, held bool) {
+	if q := w.lookup(name); q != nil {
+		held = w.one("SELECT id, until FROM {p}keys WHERE queue = ? AND key = ?",
+			[]any{q.number, key}, &h.ID, &h.Until)
+	}
+	return h, held
+}
+
+// Hold replaces the hold on a unique key.
+func (w *work) Hold(q *engine.Queue, key string, h engine.Hold) {
+	w.exec("INSERT INTO {p}keys (queue, key, id, until) VALUES (?, ?, ?, ?) "+
+		"ON CONFLICT DO UPDATE SET id = excluded.id, until = excluded.until", ours(q).number, key, h.ID, h.Until)
+}
+
+// Free ends the hold that a task has for its life.
+func (w *work) Free(q *engine.Queue, key, id string) {
+	w.exec("DELETE FROM {p}keys WHERE queue = ? AND key = ? AND id = ? AND until = 0", ours(q).number, key, id)
+}
+
+// Add makes the record of an insert.
+func (w *work) Add(_ *engine.Queue, in *storage.Insert) *engine.Record {
+	r := &row{Record: engine.Record{Spec: engine.SpecOf(in)}}
+	r.Cursor = engine.CopyCursor(in.Cursor)
+	w.rows[in.Ref] = r
+	w.all = append(w.all, r)
+	return &r.Record
+}
+
+// Move takes a record from its line to another, whose beginning is read anew when it is next asked for.
+func (w *work) Move(r *engine.Record, to engine.State, _ engine.Place) {
+	q := ours(r.Queue)
+	q.lines[lineOf(to)] = nil
+	w.leave(r)
+	if to == engine.Declined {
+		w.joinKind(q, r.Kind)
+	}
+}
+
+// leave counts a task that leaves the line of its kind, if it stands there.
+func (w *work) leave(r *engine.Record) {
+	if r.State == engine.Declined {
+		w.leaveKind(ours(r.Queue), r.Kind)
+	}
+}
+
+// lineOf gives the state in whose line tasks stand: those whose cancel was asked stand with the pending.
+func lineOf(state engine.State) engine.State {
+	if state == engine.Asked {
+		return engine.Pending
+	}
+	return state
+}
+
+// Transfer takes a record to another queue.
+func (w *work) Transfer(r *engine.Record, to *engine.Queue) {
+	w.leave(r)
+	own := w.rows[r.Ref]
+	w.rows[r.Ref] = nil
+	w.rows[storage.Ref{Queue: to.Name, ID: r.ID}] = own
+	w.moved = true
+}
+
+// Remove takes a record out of the storage.
+func (w *work) Remove(r *engine.Record) {
+	w.leave(r)
+	if own := w.rows[r.Ref]; own != nil {
+		own.gone = true
+	}
+	w.rows[r.Ref] = nil
+}
+
+// Ring notes an event of a record's queue. A due moment counts where it is the first of its line.
+func (w *work) Ring(r *engine.Record, alert bool) {
+	switch r.State {
+	case engine.Scheduled, engine.Retry, engine.Cursor:
+		if !w.isFirst(r) {
+			return
+		}
+	default:
+	}
+	w.ring(ours(r.Queue), alert)
+}
+
+func (w *work) ring(q *queue, alert bool) {
+	q.rang, q.alerted = true, q.alerted || alert
+}
+
+// isFirst reports whether no task of the line of r is due before it. One that was and left it in this
+// transaction counts still: whoever waits for its moment looks then.
+func (w *work) isFirst(r *engine.Record) bool {
+	q := ours(r.Queue)
+	if q.soon[r.State] == 0 {
+		soon := int64(engine.Never)
+		w.one("SELECT sort FROM {p}tasks WHERE line = ? ORDER BY sort, turn LIMIT 1",
+			[]any{q.number<<4 + int64(r.State)}, &soon)
+		q.soon[r.State] = soon
+	}
+	if r.Sort >= q.soon[r.State] {
+		return false
+	}
+	q.soon[r.State] = r.Sort
+	return true
+}
+
+// First gives the first record in a line. Tasks whose cancel was asked stand in that of the pending.
+func (w *work) First(eq *engine.Queue, state engine.State) *engine.Record {
+	q := ours(eq)
+	if state == engine.Pending && w.step.Now < w.meta.calm {
+		return nil // no lease is recovered now: that one has expired is no work
+	}
+	l := q.lines[state]
+	for w.err == nil && q.Sizes[state]+q.asked(state) > 0 {
+		for l != nil && len(l.rows) > 0 {
+			if r := l.rows[0]; !r.gone && r.Queue == eq && lineOf(r.State) == state {
+				return &r.Record
+			}
+			l.rows = l.rows[1:]
+		}
+		size := 1
+		if l != nil {
+			size = min(max(8*l.size, 8), storage.MaxClaim)
+		}
+		all := q.Sizes[state]
+		l = w.load(q, state, size)
+		if len(l.rows) == 0 && q.Sizes[state] == all { // the size is wrong
+			break
+		}
+	}
+	return nil
+}
+
+// Size gives the bytes of a record's payload.
+func (w *work) Size(r *engine.Record) int { return len(r.Payload) }
+
+// asked is how many tasks stand in a line that another state has besides.
+func (q *queue) asked(state engine.State) int64 {
+	if state == engine.Pending {
+		return q.Sizes[engine.Asked]
+	}
+	return 0
+}
+
+// load reads the beginning of a line.
+func (w *work) load(q *queue, state engine.State, size int) *line {
+	w.save()
+	q.lines[state] = &line{size: size, rows: w.firstOf(q, state, engine.Never, size)}
+	return q.lines[state]
+}
+
+// firstOf gives the first tasks of a line whose moments have come, up to so many or some megabytes. Tasks
+// that cannot be read are set apart. Everything was saved.
+func (w *work) firstOf(q *queue, state engine.State, come int64, most int) (all []*row) {
+	states := []engine.State{state}
+	if q.asked(state) > 0 {
+		states = append(states, engine.Asked)
+	}
+	for _, st := range states {
+		all = append(all, w.read(q, "SELECT "+columns+" FROM {p}tasks t WHERE t.line = ? AND t.sort <= ? "+
+			"ORDER BY t.sort, t.turn LIMIT ?", []any{q.number<<4 + int64(st), come, most}, storage.MaxClaimBytes)...)
+	}
+	if len(states) > 1 {
+		slices.SortStableFunc(all, func(a, b *row) int { return comparePlaces(a.Place, b.Place) })
+		all = all[:min(len(all), most)]
+	}
+	return slices.DeleteFunc(all, func(r *row) bool {
+		if r.State == engine.Damaged {
+			w.setApart(q, r)
+			return true
+		}
+		return false
+	})
+}
+
+// setApart puts a task that cannot be read where it stops nobody, and counts it.
+func (w *work) setApart(q *queue, r *row) {
+	q.Sizes[r.was]--
+	q.Sizes[engine.Damaged]++
+	if r.was != engine.Cursor {
+		q.Totals.Deleted++
+	}
+	if r.was == engine.Declined {
+		w.leaveKind(q, r.Kind)
+	}
+	w.exec("UPDATE {p}tasks SET line = ?, sort = ? WHERE task = ?",
+		q.number<<4+int64(engine.Damaged), w.step.Now, r.task)
+	r.was = engine.Damaged
+}
+
+func comparePlaces(a, b engine.Place) int {
+	switch {
+	case a.Before(b):
+		return -1
+	case b.Before(a):
+		return 1
+	}
+	return 0
+}
