@@ -20,8 +20,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// limits of every storage: dead tasks go while the sequence lasts.
-var limits = storage.Limits{DeadFor: 225*grid + grid/2}
+// limits of every storage: dead tasks go while the sequence lasts, and so do declined ones. A
+// storage may keep the last naming of a kind to a twenty-fourth of DeclinedFor, which is less than
+// passes between two steps: so it is certain in which step a task dies.
+var limits = storage.Limits{DeadFor: 225*grid + grid/2, DeclinedFor: 11*grid + grid/2}
 
 // opener opens fresh storages, of which the first is memory, and gives what moves their
 // clocks. They are closed with t.
@@ -47,7 +49,9 @@ func openRedis(t testing.TB, name, url, prefix string) *side {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	return newSide(name, store)
+	s := newSide(name, store)
+	s.unkind = true
+	return s
 }
 
 // TestMiniredis needs no server.

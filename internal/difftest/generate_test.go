@@ -115,7 +115,7 @@ func (g *generator) next() step {
 		case n < 98:
 			st = g.refusal()
 		case n < 99:
-			st = g.clash()
+			st = pick[func() step](g, g.clash, g.jump)()
 		default:
 			st = &read{g.anyRef(all)}
 		}
@@ -224,8 +224,8 @@ func (g *generator) insert(queue string) *storage.Insert {
 	case 2:
 		in.At = g.at()
 	}
-	if g.chance(5) {
-		in.Kind = "k1"
+	if g.chance(25) {
+		in.Kind = pick(g, kinds...)
 	}
 	if g.chance(40) {
 		in.Keep = storage.Keep{For: g.halved(5, 80), UntilRead: g.chance(20)}
@@ -301,6 +301,9 @@ func (g *generator) settles() step {
 func (g *generator) settle(domain []string) (op, bool) {
 	se := &storage.Settle{Outcome: pick(g, storage.Complete, storage.Complete, storage.Complete, storage.Fail, storage.Fail,
 		storage.Fail, storage.Snooze, storage.Release, storage.Bury, storage.Cancel)}
+	if g.w.kinds && g.chance(25) {
+		se.Outcome = storage.Decline
+	}
 	pending, keeps := g.w.in(domain, storage.Pending), false
 	switch {
 	case g.chance(5):

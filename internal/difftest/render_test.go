@@ -44,6 +44,7 @@ func (s *side) task(t *storage.Task) string {
 	add("due", moment(t.Due), !t.Due.IsZero())
 	add("ended", moment(t.Ended), !t.Ended.IsZero())
 	add("expires", moment(t.Expires), !t.Expires.IsZero())
+	add("declined", moment(t.Declined), !t.Declined.IsZero())
 	add("passed over", t.PassedOver, t.PassedOver != "")
 	add("runner", t.Runner, t.Runner != "")
 	add("lease", moment(t.LeaseUntil), !t.LeaseUntil.IsZero())
@@ -92,8 +93,8 @@ func stats(s *storage.Stats, loosely bool) string {
 	if loosely {
 		live = fmt.Sprintf("waiting, scheduled or retry %d", s.Waiting+s.Scheduled+s.Retry)
 	}
-	return fmt.Sprintf("%s: %s pending %d completed %d cancelled %d dead %d cursors %d damaged %d paused %v %s %+v",
-		s.Queue, live, s.Pending, s.Completed, s.Cancelled, s.Dead, s.Cursors, s.Damaged, s.Paused,
+	return fmt.Sprintf("%s: %s declined %v pending %d completed %d cancelled %d dead %d cursors %d damaged %d paused %v %s %+v",
+		s.Queue, live, s.Declined, s.Pending, s.Completed, s.Cancelled, s.Dead, s.Cursors, s.Damaged, s.Paused,
 		moment(s.PausedUntil), s.Totals)
 }
 
@@ -104,8 +105,8 @@ func runners(all []storage.RunnerInfo) outcome {
 		for i := range r.Running {
 			r.Running[i].Since = r.Running[i].Since.UTC()
 		}
-		out = append(out, fmt.Sprintf("runner %s %s %d %s %v %d %s %v %v %v seen %s", r.ID, r.Host, r.PID, r.Version,
-			r.Queues, r.Concurrency, moment(r.Started), r.Running, r.Schedules, r.For, moment(r.Seen)))
+		out = append(out, fmt.Sprintf("runner %s %s %d %s %v %v %d %s %v %v %v seen %s", r.ID, r.Host, r.PID, r.Version,
+			r.Queues, r.Kinds, r.Concurrency, moment(r.Started), r.Running, r.Schedules, r.For, moment(r.Seen)))
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package difftest
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -37,6 +38,9 @@ func (g *generator) claim() step {
 			q.Max = pick(g, -1, 1, 2)
 		}
 		req.Queues = append(req.Queues, q)
+	}
+	if g.w.kinds {
+		req.Kinds = pick(g, nil, kinds[:1], kinds[:1], kinds[1:], kinds[2:], []string{"k9"})
 	}
 	if g.chance(90) {
 		req.Call = g.call("claim", names)
@@ -81,6 +85,9 @@ func (g *generator) extend() step {
 		e.req.Runner = storage.RunnerInfo{
 			ID: fmt.Sprint("runner-", g.IntN(3)), Host: "h", PID: 7, Version: "v1", Queues: queues, Concurrency: 4,
 			Started: begin, For: g.halved(2, 40), Leaving: g.chance(15),
+		}
+		if g.w.kinds {
+			e.req.Runner.Kinds = pick(g, nil, kinds)
 		}
 	}
 	if len(e.req.Leases) == 0 && e.req.Runner.ID == "" {
@@ -163,6 +170,9 @@ func (g *generator) clash() step {
 		holds(task, true), holds(storage.Ref{Queue: to, ID: id}, false), holds(storage.Ref{Queue: to, ID: id + "b"}, true),
 	}})
 }
+
+// jump sets the clocks ahead.
+func (g *generator) jump() step { return &jump{grid * time.Duration(pick(g, 80, 100, 250))} }
 
 // across is a Tx whose queues are in several slots, and which is refused elsewhere too; what
 // shares its call goes on.

@@ -27,6 +27,9 @@ type side struct {
 	// moment ago, by a clock that no test moves, unless it names a queue that is new.
 	fresh bool
 
+	// unkind says that the storage does not know the rules of kinds.
+	unkind bool
+
 	versions map[storage.Ref][]int64
 	fences   map[storage.Ref][]storage.Fence
 	sent     map[[16]byte]sent // the last call of each lane
@@ -250,11 +253,12 @@ func (s *side) extended(e storage.Extended, err error) outcome {
 	return out
 }
 
-// maintain has a queue's maintenance done to its end, and gives what it came across.
-func (s *side) maintain(t testing.TB, queue string) outcome {
+// maintain has a queue's maintenance done to its end, by claims that name some kinds, and gives
+// what it came across.
+func (s *side) maintain(t testing.TB, queue string, kinds []string) outcome {
 	var all outcome
 	for range 100 {
-		req := storage.ClaimRequest{Runner: "maintainer", Queues: []storage.ClaimQueue{{Name: queue}}}
+		req := storage.ClaimRequest{Runner: "maintainer", Queues: []storage.ClaimQueue{{Name: queue}}, Kinds: kinds}
 		c, err := s.store.Claim(t.Context(), *s.asking(&req))
 		if err != nil {
 			return s.failed(err)

@@ -215,8 +215,8 @@ func (c *claim) run(ctx context.Context, s *side) outcome {
 }
 
 func (c *claim) String() string {
-	return fmt.Sprintf("claim %x.%d for %s: of %v, start %d, ahead %d, suspect %v, lease %v", c.req.Call.Lane.ID[:3],
-		c.req.Call.Seq, c.req.Runner, c.req.Queues, c.req.Start, c.req.Ahead, c.req.Suspect, c.req.Lease)
+	return fmt.Sprintf("claim %x.%d for %s: of %v, kinds %v, start %d, ahead %d, suspect %v, lease %v", c.req.Call.Lane.ID[:3],
+		c.req.Call.Seq, c.req.Runner, c.req.Queues, c.req.Kinds, c.req.Start, c.req.Ahead, c.req.Suspect, c.req.Lease)
 }
 
 // extend is a call of Extend.
@@ -325,6 +325,14 @@ type advance struct{ by time.Duration }
 func (a *advance) queues() []string                   { return nil }
 func (a *advance) run(context.Context, *side) outcome { return nil }
 func (a *advance) String() string                     { return fmt.Sprint("advance by ", a.by) }
+
+// jump sets the clocks ahead by more than passes between two looks, and goes on when the storages
+// have waited whether they stay there.
+type jump struct{ by time.Duration }
+
+func (j *jump) queues() []string                   { return nil }
+func (j *jump) run(context.Context, *side) outcome { return nil }
+func (j *jump) String() string                     { return fmt.Sprint("the clocks jump by ", j.by) }
 
 // ordered are the states in whose listings each task has a place of its own. Others are
 // listed by a moment that many can share.

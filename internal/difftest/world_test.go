@@ -16,6 +16,7 @@ type world struct {
 	t     testing.TB
 	sides []*side
 	move  func(now time.Time) // the clocks of all sides, which go on from there
+	kinds bool                // whether all sides know the rules of kinds
 
 	now     time.Time                 // as the step began
 	moved   time.Time                 // when that was, by the clock of the machine
@@ -35,6 +36,9 @@ var (
 	all      = append(slices.Clone(queues), removed)
 )
 
+// The kinds of tasks, of which the first is that of most.
+var kinds = []string{"k0", "k1", "k2"}
+
 const (
 	// grid is what the clock moves by a multiple of.
 	grid = 8 * time.Second
@@ -49,6 +53,7 @@ func newWorld(t testing.TB, sides []*side, move func(time.Time)) *world {
 	w := &world{
 		t: t, sides: sides, move: move, now: begin, touched: map[string]time.Time{}, behind: map[string]bool{},
 	}
+	w.kinds = !slices.ContainsFunc(sides, func(s *side) bool { return s.unkind })
 	for _, name := range all {
 		w.touched[name] = begin
 	}
@@ -77,13 +82,23 @@ func (w *world) do(st step) string {
 	if diff := w.maintain(w.alone(by)); diff != "" {
 		return diff
 	}
+	if j, ok := st.(*jump); ok {
+		before := w.maintain(all)
+		w.pass(j.by)
+		if diff := before + w.maintain(all); diff != "" { // which finds the jump in each queue
+			return diff
+		}
+	}
 	w.pass(by)
 	if diff := w.maintain(w.unsure(st)); diff != "" {
 		return diff
 	}
 	diff := w.compare(st.String(), st, func(s *side) outcome { return st.run(w.t.Context(), s) })
-	if c, ok := st.(*claim); ok {
-		w.claimed(c)
+	switch st := st.(type) {
+	case *claim:
+		w.claimed(st)
+	case *repeat: // which some sides take for a claim that names its kinds
+		diff += w.maintain(st.reads, kinds...)
 	}
 	w.look()
 	return diff + w.sizes()
@@ -126,10 +141,13 @@ func (w *world) unsure(st step) (names []string) {
 	return names
 }
 
-// maintain has the maintenance of queues done to its end.
-func (w *world) maintain(names []string) string {
+// maintain has the maintenance of queues done to its end, by claims that name some kinds.
+func (w *world) maintain(names []string, kinds ...string) string {
+	if w.kinds && len(kinds) == 0 {
+		kinds = []string{"k9"} // a claim that names none counts as one that names all
+	}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		diff := w.compare("maintain "+name, nil, func(s *side) outcome { return s.maintain(w.t, name) })
+		diff := w.compare("maintain "+name, nil, func(s *side) outcome { return s.maintain(w.t, name, kinds) })
 		w.touched[name] = w.now
 		delete(w.behind, name)
 		if diff != "" {
@@ -162,7 +180,15 @@ func (w *world) moreMayBe(st step) bool {
 		return st.what == "claim"
 	case *claim:
 		all, err := w.sides[0].store.Stats(w.t.Context(), sortedNames(st.req.Queues)...)
-		return err == nil && slices.ContainsFunc(all, func(s storage.Stats) bool { return s.Waiting > 0 })
+		return err == nil && slices.ContainsFunc(all, func(s storage.Stats) bool {
+			left := s.Waiting
+			for _, of := range s.Declined {
+				if len(st.req.Kinds) > 0 && !slices.Contains(st.req.Kinds, of.Kind) {
+					left -= of.Tasks
+				}
+			}
+			return left > 0
+		})
 	}
 	return false
 }
@@ -187,13 +213,21 @@ func (w *world) found(queue string) int {
 	n := 0
 	for i := range w.tasks[queue] {
 		t := &w.tasks[queue][i]
-		for _, at := range []time.Time{t.Due, t.Expires, t.LeaseUntil} {
+		for _, at := range []time.Time{t.Due, t.Expires, t.LeaseUntil, abandoned(t)} {
 			if !at.IsZero() && !at.After(w.now) {
 				n++
 			}
 		}
 	}
 	return n
+}
+
+// abandoned is when a declined task is dead at the soonest.
+func abandoned(t *storage.Task) time.Time {
+	if t.Declined.IsZero() {
+		return time.Time{}
+	}
+	return t.Declined.Add(limits.DeclinedFor)
 }
 
 // compare has all sides do something at the same time.
