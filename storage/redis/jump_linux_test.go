@@ -16,6 +16,7 @@ import (
 // TestJumpsOnRedis runs the rules of clocks that are set on a real server.
 func TestJumpsOnRedis(t *testing.T) {
 	testserver.Require(t)
+	t.Parallel()
 	clock := startClock(t)
 	server, err := testserver.Start(testserver.Options{Env: clock.Env()})
 	if err != nil {
@@ -30,6 +31,7 @@ func TestJumpsOnRedis(t *testing.T) {
 // TestJumpsOnCluster does so on a real Cluster, whose nodes are not to suspect each other.
 func TestJumpsOnCluster(t *testing.T) {
 	testserver.Require(t)
+	t.Parallel()
 	clock := startClock(t)
 	cluster, err := testserver.StartCluster(testserver.Options{
 		Env: clock.Env(), Config: []string{"cluster-node-timeout 86400000"},

@@ -1,7 +1,10 @@
 package redis_test
 
 import (
+	"flag"
 	"fmt"
+	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +19,18 @@ import (
 	"github.com/midgehq/midge/storage/storagetest"
 )
 
+// atOnce is how many tests run beside each other. On real servers they wait for leases and jumps of
+// the clock more than they compute.
+const atOnce = "8"
+
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
 // TestContractOnMiniredis runs the contract on a Redis in the process, whose clock the
 // suite moves.
 func TestContractOnMiniredis(t *testing.T) {
@@ -26,6 +41,7 @@ func TestContractOnMiniredis(t *testing.T) {
 // real server where there is one, because the Lua in Go is ten times as slow.
 func TestContractWithoutShortWays(t *testing.T) {
 	if testserver.Enabled() {
+		t.Parallel()
 		onRedis(t, redis.WithoutShortWays)
 	} else {
 		onMiniredis(t, redis.WithoutShortWays)
@@ -34,7 +50,10 @@ func TestContractWithoutShortWays(t *testing.T) {
 
 func onMiniredis(t *testing.T, ways func(redis.Config) redis.Config) {
 	t.Helper()
+	processors := make(chan struct{}, runtime.GOMAXPROCS(0)) // its rules compute, and never wait
 	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
+		processors <- struct{}{}
+		t.Cleanup(func() { <-processors })
 		server := miniredis.RunT(t)
 		clock := newClock(server)
 		client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
@@ -72,6 +91,7 @@ func (c *clock) advance(d time.Duration) {
 // documents and no more.
 func TestContractOnRedis(t *testing.T) {
 	testserver.Require(t)
+	t.Parallel()
 	onRedis(t, func(cfg redis.Config) redis.Config { return cfg })
 }
 
@@ -92,6 +112,7 @@ func onRedis(t *testing.T, ways func(redis.Config) redis.Config) {
 // TestContractOnCluster runs the contract on a real Cluster of three masters.
 func TestContractOnCluster(t *testing.T) {
 	testserver.Require(t)
+	t.Parallel()
 	cluster := testserver.Cluster(t)
 	client := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { _ = client.Close() })
