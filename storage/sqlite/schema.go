@@ -159,8 +159,9 @@ func (s *Storage) examine(w *work, migrate bool) error {
 	switch {
 	case found.Least > version, found.Found < version && !migrate:
 		return &found
-	case found.Found >= version:
-		return nil
+	case found.Found >= version: // what can only be read refuses this, and not the beginning of a transaction
+		w.exec("UPDATE {p}meta SET version = version")
+		return w.err
 	}
 	for v := found.Found; v < version; v++ {
 		w.exec(migrations[v])

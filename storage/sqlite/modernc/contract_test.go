@@ -1,7 +1,6 @@
 package modernc_test
 
 import (
-	"database/sql"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -39,17 +38,4 @@ func TestContract(t *testing.T) {
 			},
 		}
 	})
-}
-
-// execute writes to a file beside the storage.
-func execute(t testing.TB, path, text string, args ...any) {
-	t.Helper()
-	db, err := sql.Open(modernc.Driver, path+"?_pragma=busy_timeout(5000)")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	if _, err := db.ExecContext(t.Context(), text, args...); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -1,0 +1,143 @@
+package modernc_test
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/sqlite"
+	"github.com/midgehq/midge/storage/sqlite/modernc"
+)
+
+// wantProblem fails the test where err is no *FileError of a problem.
+func wantProblem(t *testing.T, err error, want sqlite.Problem) {
+	t.Helper()
+	var problem *sqlite.FileError
+	if !errors.As(err, &problem) || problem.Problem != want || !errors.Is(err, storage.ErrRefused) {
+		t.Fatalf("got %v, want a *FileError: %s", err, want)
+	}
+	t.Log(err)
+}
+
+func TestAForeignFileIsRefused(t *testing.T) {
+	path := file(t)
+	execute(t, path, "CREATE TABLE orders (id TEXT)")
+	before, err := os.ReadFile(path)
+	must(t, err)
+	_, err = modernc.Open(t.Context(), path)
+	wantProblem(t, err, sqlite.Foreign)
+	after, err := os.ReadFile(path)
+	must(t, err)
+	if string(after) != string(before) {
+		t.Error("the file of others was changed")
+	}
+}
+
+func TestABrokenFileIsRefused(t *testing.T) {
+	path := file(t)
+	must(t, os.WriteFile(path, []byte("these are 40 kB of a text, which is no database at all"), 0o600))
+	_, err := modernc.Open(t.Context(), path)
+	wantProblem(t, err, sqlite.Broken)
+}
+
+func TestAFileThatBreaksIsTold(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	for range 30 {
+		ids := make([]storage.Insert, 100)
+		for i := range ids {
+			ids[i] = job(storage.NewID())
+		}
+		_, err := s.session.ApplyOne(t.Context(), storage.Tx{Inserts: ids})
+		must(t, err)
+	}
+	must(t, s.store.Close())
+	content, err := os.ReadFile(path)
+	must(t, err)
+	for i := 4096 * 20; i < len(content); i++ {
+		content[i] = 0x5a
+	}
+	must(t, os.WriteFile(path, content, 0o600))
+	s = open(t, path)
+	_, err = s.claim(t.Context(), 1000)
+	wantProblem(t, err, sqlite.Broken)
+}
+
+func TestAFolderThatIsMissingIsTold(t *testing.T) {
+	_, err := modernc.Open(t.Context(), file(t)+"/no/jobs.db")
+	wantProblem(t, err, sqlite.ReadOnly)
+}
+
+func TestAReadOnlyFileIsTold(t *testing.T) {
+	path := file(t)
+	must(t, open(t, path).store.Close())
+	_, err := sqlite.Open(t.Context(), sqlite.Config{DB: database(t, "file:"+path, "&mode=ro")})
+	wantProblem(t, err, sqlite.ReadOnly)
+}
+
+func TestANewerSchemaIsTold(t *testing.T) {
+	path := file(t)
+	must(t, open(t, path).store.Close())
+	execute(t, path, "UPDATE midge_meta SET version = 8")
+	must(t, open(t, path).store.Close()) // one that this version can use
+	execute(t, path, "UPDATE midge_meta SET version = 9, least = 7")
+	_, err := modernc.Open(t.Context(), path)
+	var newer *sqlite.SchemaError
+	if !errors.As(err, &newer) || newer.Found != 9 || newer.Least != 7 || !errors.Is(err, storage.ErrRefused) {
+		t.Fatalf("got %v, want a *SchemaError of version 9, least 7", err)
+	}
+}
+
+// TestAFullDiskLosesNothing fills a database that may not grow. What was acknowledged is there, and can be
+// worked off; then there is room again.
+func TestAFullDiskLosesNothing(t *testing.T) {
+	path := file(t)
+	db := database(t, path, "&_pragma=max_page_count(120)")
+	must(t, sqlite.Migrate(t.Context(), sqlite.Config{DB: db}))
+	s := opened(t, sqlite.Config{DB: db, MinLease: time.Second})
+	acknowledged := 0
+	for {
+		err := s.insert(t.Context(), storage.NewID())
+		if err == nil {
+			acknowledged++
+			continue
+		}
+		if !errors.Is(err, storage.ErrFull) {
+			t.Fatalf("after %d tasks: got %v, want an ErrFull", acknowledged, err)
+		}
+		break
+	}
+	stats, err := s.store.Stats(t.Context(), queue)
+	must(t, err)
+	if stats[0].Waiting != int64(acknowledged) || acknowledged < 100 {
+		t.Fatalf("%d tasks were acknowledged, and %d wait", acknowledged, stats[0].Waiting)
+	}
+	wantSound(t, path)
+}
+
+func TestNamesOfFiles(t *testing.T) {
+	for _, name := range []string{"a b.db", "a?b.db", "a#b%20.db", "ä.db"} {
+		path := t.TempDir() + "/" + name
+		must(t, open(t, path).store.Close())
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestConfigsThatMakeNoSense(t *testing.T) {
+	for what, cfg := range map[string]sqlite.Config{
+		"nothing":       {},
+		"no driver":     {Path: "a.db"},
+		"a prefix":      {Path: "a.db", Driver: modernc.Driver, Prefix: "a-b"},
+		"a short lease": {Path: "a.db", Driver: modernc.Driver, MinLease: time.Millisecond},
+		"a driver":      {Path: "a.db", Driver: "nobody's"},
+	} {
+		_, err := sqlite.Open(t.Context(), cfg)
+		if _, refused := errors.AsType[*storage.InvalidError](err); !refused {
+			t.Errorf("%s: got %v, want an *InvalidError", what, err)
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package modernc_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/midgehq/midge/storage"
+)
+
+const (
+	powerTasks = 150 // that the recorded process enqueues; it completes every third
+	powerCuts  = 100
+	sector     = 512
+)
+
+// write enqueues and completes tasks, and says what was acknowledged.
+func write(ctx context.Context, s *side) error {
+	for i := range powerTasks {
+		if err := s.insert(ctx, strconv.Itoa(i)); err != nil {
+			return err
+		}
+		fmt.Printf("e %d\n", i)
+		if i%3 != 0 {
+			continue
+		}
+		claimed, err := s.claim(ctx, 1)
+		if err != nil {
+			return err
+		}
+		for _, fence := range claimed.Fences {
+			if err := s.complete(ctx, fence); err != nil {
+				return err
+			}
+			fmt.Printf("d %s\n", fence.ID)
+		}
+	}
+	return nil
+}
+
+// operation is what a process did to a file, or what it said.
+type operation struct {
+	file string // the name of the file; "" for what it said
+	at   int64
+	data []byte // written
+	size int64  // to which it was truncated; -1 for none
+	sync bool
+}
+
+// traced reads the calls of a process that strace wrote down.
+var (
+	tracedWrite = regexp.MustCompile(`^\d+ +pwrite64\(\d+<([^>]+)>, "((?:\\x[0-9a-f]{2})*)", \d+, (\d+)\) += (\d+)`)
+	tracedSync  = regexp.MustCompile(`^\d+ +(?:fsync|fdatasync)\(\d+<([^>]+)>\) += 0`)
+	tracedTrunc = regexp.MustCompile(`^\d+ +ftruncate\(\d+<([^>]+)>, (\d+)\) += 0`)
+	tracedSaid  = regexp.MustCompile(`^\d+ +write\(1<[^>]*>, "((?:\\x[0-9a-f]{2})*)", \d+\) += \d+`)
+)
+
+// parse reads a trace. A call that another thread's interrupted stands in two lines.
+func parse(t *testing.T, trace []byte, dir string) (ops []operation) {
+	t.Helper()
+	unfinished := make(map[string]string)
+	lines := bufio.NewScanner(bytes.NewReader(trace))
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		pid, _, _ := strings.Cut(line, " ")
+		if begun, cut := strings.CutSuffix(line, " <unfinished ...>"); cut {
+			unfinished[pid] = begun
+			continue
+		}
+		if _, rest, resumed := strings.Cut(line, " resumed>"); resumed {
+			line = unfinished[pid] + rest
+		}
+		op := operation{size: -1}
+		path := ""
+		if m := tracedWrite.FindStringSubmatch(line); m != nil {
+			path = m[1]
+			op.at, _ = strconv.ParseInt(m[3], 10, 64)
+			n, _ := strconv.Atoi(m[4])
+			op.data = unescape(t, m[2])[:n]
+		} else if m := tracedSync.FindStringSubmatch(line); m != nil {
+			path, op.sync = m[1], true
+		} else if m := tracedTrunc.FindStringSubmatch(line); m != nil {
+			path = m[1]
+			op.size, _ = strconv.ParseInt(m[2], 10, 64)
+		} else if m := tracedSaid.FindStringSubmatch(line); m != nil {
+			op.data = unescape(t, m[1])
+			ops = append(ops, op)
+			continue
+		}
+		if name := string(unescape(t, path)); filepath.Dir(name) == dir {
+			op.file = filepath.Base(name)
+			ops = append(ops, op)
+		}
+	}
+	must(t, lines.Err())
+	return ops
+}
+
+// unescape reads a text of which strace wrote each byte in hexadecimal.
+func unescape(t *testing.T, text string) []byte {
+	t.Helper()
+	data := make([]byte, len(text)/4)
+	for i := range data {
+		b, err := strconv.ParseUint(text[4*i+2:4*i+4], 16, 8)
+		must(t, err)
+		data[i] = byte(b)
+	}
+	return data
+}
+
+// disk is what a disk holds of files.
+type disk map[string][]byte
+
+// apply writes an operation as a whole, or of a write those of its sectors that keep names.
+func (d disk) apply(op operation, keep func() bool) {
+	content := d[op.file]
+	if op.size >= 0 {
+		d[op.file] = append(content[:min(int64(len(content)), op.size)], make([]byte, max(op.size-int64(len(content)), 0))...)
+		return
+	}
+	for begin := int64(0); begin < int64(len(op.data)); {
+		at := op.at + begin
+		end := min(begin+sector-at%sector, int64(len(op.data)))
+		if keep() {
+			if grow := op.at + end - int64(len(content)); grow > 0 {
+				content = append(content, make([]byte, grow)...)
+			}
+			copy(content[at:], op.data[begin:end])
+		}
+		begin = end
+	}
+	d[op.file] = content
+}
+
+// cut gives what a disk holds after a power cut behind so many operations, and what was acknowledged before:
+// what was synced, and of each later operation all, nothing or some sectors.
+func cut(ops []operation, behind int) (d disk, said string) {
+	synced := make(map[string]int)
+	for i, op := range ops[:behind] {
+		if op.sync {
+			synced[op.file] = i
+		}
+	}
+	d = make(disk)
+	all := func() bool { return true }
+	for i, op := range ops[:behind] {
+		switch choice := rand.IntN(3); {
+		case op.file == "":
+			said += string(op.data)
+		case op.sync:
+		case i < synced[op.file], choice == 0:
+			d.apply(op, all)
+		case choice == 1:
+			d.apply(op, func() bool { return rand.IntN(2) == 0 })
+		}
+	}
+	return d, said
+}
+
+// TestAPowerCutLosesNothing records what a process writes to its file, and replays it up to many moments, as
+// a disk may hold it after a power cut then. Each time the file opens and holds what was acknowledged.
+func TestAPowerCutLosesNothing(t *testing.T) {
+	path := file(t)
+	trace := filepath.Join(t.TempDir(), "trace")
+	cmd := exec.Command("strace", "-f", "-y", "-xx", "-s", "1000000", "-o", trace,
+		"-e", "trace=pwrite64,fsync,fdatasync,ftruncate,write", os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"=write "+path)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("strace (tools/need-servers.sh installs it): %v\n%s", err, out)
+	}
+	text, err := os.ReadFile(trace)
+	must(t, err)
+	ops := parse(t, text, filepath.Dir(path))
+	writes, syncs := 0, 0
+	for _, op := range ops {
+		if op.sync {
+			syncs++
+		} else if op.file != "" {
+			writes++
+		}
+	}
+	if syncs < powerTasks || writes < 2*syncs {
+		t.Fatalf("recorded %d writes and %d fsyncs of %d tasks: want one fsync for each at least", writes, syncs, powerTasks)
+	}
+	begun := slices.IndexFunc(ops, func(op operation) bool { return op.file == "" })
+	acknowledged := 0
+	for range powerCuts {
+		behind := begun + rand.IntN(len(ops)-begun) + 1
+		d, said := cut(ops, behind)
+		acknowledged += wantAfterCut(t, d, said)
+		if t.Failed() {
+			t.Fatalf("after a power cut behind %d of %d operations", behind, len(ops))
+		}
+	}
+	t.Logf("%d cuts of %d writes and %d fsyncs: %d acknowledgements held", powerCuts, writes, syncs, acknowledged)
+}
+
+// wantAfterCut opens what a disk holds, and looks for what was acknowledged.
+func wantAfterCut(t *testing.T, d disk, said string) (acknowledged int) {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "jobs.db")
+	for name, content := range d {
+		// The first is made anew from the log, the second was deleted before the first task.
+		if !strings.HasSuffix(name, "-shm") && !strings.HasSuffix(name, "-journal") {
+			must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+		}
+	}
+	s := open(t, path)
+	want := make(map[string]storage.State)
+	for line := range strings.Lines(said) {
+		switch what, id, _ := strings.Cut(strings.TrimSpace(line), " "); what {
+		case "e":
+			want[id] = ""
+		case "d":
+			want[id] = storage.Completed
+		}
+	}
+	for id, state := range want {
+		if got := s.state(t, id); got == "" || state != "" && got != state {
+			t.Errorf("task %s: got %q, want it, and %q", id, got, state)
+		}
+	}
+	must(t, s.store.Close())
+	wantSound(t, path)
+	return len(want)
+}

@@ -1,0 +1,142 @@
+package modernc_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/sqlite"
+	"github.com/midgehq/midge/storage/sqlite/modernc"
+)
+
+// queue is the queue of these tests.
+const queue = "q"
+
+// childEnv names the act that this program performs for a test that started it again.
+const childEnv = "MIDGE_SQLITE_CHILD"
+
+func TestMain(m *testing.M) {
+	if act := os.Getenv(childEnv); act != "" {
+		if err := child(act); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// child performs the act of a process of a test: its name and the file, apart by a space.
+func child(act string) error {
+	name, path, _ := strings.Cut(act, " ")
+	ctx := context.Background()
+	acts := map[string]func(context.Context, *side) error{"work": work, "write": write}
+	s, err := sqlite.Open(ctx, sqlite.Config{Path: path, Driver: modernc.Driver, MinLease: time.Second})
+	if err != nil {
+		return err
+	}
+	return acts[name](ctx, &side{store: s, session: storage.NewSession(s, 0)})
+}
+
+// side is one process's storage.
+type side struct {
+	store   *sqlite.Storage
+	session *storage.Session
+}
+
+// file gives the path of a file that does not exist.
+func file(t testing.TB) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "jobs.db")
+}
+
+// open opens a file with short leases.
+func open(t testing.TB, path string) *side {
+	t.Helper()
+	return opened(t, sqlite.Config{Path: path, Driver: modernc.Driver, MinLease: time.Second})
+}
+
+func opened(t testing.TB, cfg sqlite.Config) *side {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return &side{store: s, session: storage.NewSession(s, 0)}
+}
+
+// database opens a file beside the storage, as an application does.
+func database(t testing.TB, path, options string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(modernc.Driver, path+"?_pragma=busy_timeout(5000)"+options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func execute(t testing.TB, path, text string, args ...any) {
+	t.Helper()
+	if _, err := database(t, path, "").ExecContext(t.Context(), text, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// job is a task that is kept once it has completed.
+func job(id string) storage.Insert {
+	return storage.Insert{
+		Ref: ref(id), Kind: "kind", Encoding: "json", Payload: []byte(`{"to":"someone"}`), CrashLimit: 100,
+		Keep: storage.Keep{For: time.Hour},
+	}
+}
+
+func ref(id string) storage.Ref { return storage.Ref{Queue: queue, ID: id} }
+
+// insert enqueues tasks, each in a call of its own.
+func (s *side) insert(ctx context.Context, ids ...string) error {
+	for _, id := range ids {
+		if _, err := s.session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{job(id)}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *side) claim(ctx context.Context, most int) (storage.Claimed, error) {
+	return s.session.Claim(ctx, storage.ClaimRequest{
+		Runner: "runner", Queues: []storage.ClaimQueue{{Name: queue}}, Start: most, Lease: time.Second, Suspect: true,
+	})
+}
+
+func (s *side) complete(ctx context.Context, fence storage.Fence) error {
+	_, err := s.session.ApplyOne(ctx, storage.Tx{
+		Settles: []storage.Settle{{Fence: fence, Outcome: storage.Complete}},
+	})
+	return err
+}
+
+// must fails the test where err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// state gives the state of a task, "" where there is none.
+func (s *side) state(t testing.TB, id string) storage.State {
+	t.Helper()
+	task, err := s.store.Task(t.Context(), ref(id))
+	if err != nil {
+		return ""
+	}
+	return task.State
+}

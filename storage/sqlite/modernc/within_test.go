@@ -1,0 +1,140 @@
+package modernc_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/sqlite"
+)
+
+// TestWithinATransaction enqueues and completes in transactions of the application's.
+func TestWithinATransaction(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	db := database(t, path, "&_txlock=immediate")
+	_, err := db.ExecContext(t.Context(), "CREATE TABLE orders (id TEXT PRIMARY KEY)")
+	must(t, err)
+	insert := storage.Tx{Inserts: []storage.Insert{job("a")}}
+	for _, commits := range []bool{false, true} {
+		tx, err := db.BeginTx(t.Context(), nil)
+		must(t, err)
+		_, err = tx.ExecContext(t.Context(), "INSERT INTO orders VALUES ('a')")
+		must(t, err)
+		_, err = s.store.Within(tx).Apply(t.Context(), storage.Call{}, insert)
+		must(t, err)
+		if state := s.state(t, "a"); state != "" {
+			t.Fatalf("before the transaction ends the task is %s, want none", state)
+		}
+		want := storage.State("")
+		if commits {
+			must(t, tx.Commit())
+			want = storage.Waiting
+		} else {
+			must(t, tx.Rollback())
+		}
+		if state := s.state(t, "a"); state != want {
+			t.Fatalf("committed %t: the task is %q, want %q", commits, state, want)
+		}
+	}
+	claimed, err := s.claim(t.Context(), 1)
+	must(t, err)
+	for _, commits := range []bool{false, true} {
+		tx, err := db.BeginTx(t.Context(), nil)
+		must(t, err)
+		joined := s.store.Within(tx)
+		refused, err := joined.Apply(t.Context(), storage.Call{}, storage.Tx{Deletes: []storage.Delete{{Ref: ref("b"), Version: 1}}})
+		must(t, err)
+		if !errors.Is(refused[0].Err, storage.ErrNotFound) {
+			t.Fatalf("a delete of nothing: got %v, want an ErrNotFound", refused[0].Err)
+		}
+		_, err = joined.Apply(t.Context(), storage.Call{}, storage.Tx{
+			Settles: []storage.Settle{{Fence: claimed.Fences[0], Outcome: storage.Complete}},
+		})
+		must(t, err)
+		want := storage.Pending
+		if commits {
+			must(t, tx.Commit())
+			want = storage.Completed
+		} else {
+			must(t, tx.Rollback())
+		}
+		if state := s.state(t, "a"); state != want {
+			t.Fatalf("committed %t: the task is %q, want %q", commits, state, want)
+		}
+	}
+}
+
+// TestADeferredTransactionIsTold reads in a transaction that began as a reader, lets another write, and
+// enqueues: no repeat helps, and the error says what does.
+func TestADeferredTransactionIsTold(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	must(t, s.insert(t.Context(), "a"))
+	tx, err := database(t, path, "").BeginTx(t.Context(), nil)
+	must(t, err)
+	var n int
+	must(t, tx.QueryRowContext(t.Context(), "SELECT count(*) FROM midge_jobs").Scan(&n))
+	must(t, s.insert(t.Context(), "b"))
+	_, err = s.store.Within(tx).Apply(t.Context(), storage.Call{}, storage.Tx{Inserts: []storage.Insert{job("c")}})
+	if _, told := errors.AsType[*sqlite.DeferredError](err); !told {
+		t.Fatalf("got %v, want a *DeferredError", err)
+	}
+	must(t, tx.QueryRowContext(t.Context(), "SELECT count(*) FROM midge_jobs").Scan(&n))
+	must(t, tx.Rollback())
+}
+
+// TestTheApplicationsDatabase keeps tasks beside the application's tables, under a prefix.
+func TestTheApplicationsDatabase(t *testing.T) {
+	path := file(t)
+	execute(t, path, "CREATE TABLE orders (id TEXT PRIMARY KEY)")
+	cfg := sqlite.Config{DB: database(t, path, "&_txlock=immediate"), Prefix: "work_"}
+	_, err := sqlite.Open(t.Context(), cfg)
+	if !errors.Is(err, storage.ErrRefused) {
+		t.Fatalf("open before Migrate: got %v, want an ErrRefused", err)
+	}
+	must(t, sqlite.Migrate(t.Context(), cfg))
+	must(t, sqlite.Migrate(t.Context(), cfg))
+	s := opened(t, cfg)
+	must(t, s.insert(t.Context(), "a"))
+	var tasks int
+	must(t, cfg.DB.QueryRowContext(t.Context(), "SELECT count(*) FROM work_jobs WHERE id = 'a'").Scan(&tasks))
+	must(t, s.store.Close())
+	if err := cfg.DB.PingContext(t.Context()); err != nil || tasks != 1 {
+		t.Fatalf("after Close: %v, %d tasks; want the database open, and one", err, tasks)
+	}
+	cfg.DB.SetMaxOpenConns(2)
+	var invalid *storage.InvalidError
+	if _, err := sqlite.Open(t.Context(), cfg); !errors.As(err, &invalid) {
+		t.Fatalf("a pool of two: got %v, want an *InvalidError", err)
+	}
+}
+
+// TestTheViewOfJobs shows tasks in words.
+func TestTheViewOfJobs(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	must(t, s.insert(t.Context(), "a", "b", "c"))
+	c, err := s.claim(t.Context(), 2)
+	must(t, err)
+	_, err = s.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{
+		{Fence: c.Fences[0], Outcome: storage.Bury, Error: "out of paper"},
+	}})
+	must(t, err)
+	rows, err := database(t, path, "").QueryContext(t.Context(), "SELECT id || ' ' || kind || ' ' || state || ' ' || "+
+		"coalesce(last_error, '') || ' ' || (lease_until IS NOT NULL) || ' ' || (abs(julianday() - julianday(created_at)) < 1) "+
+		"FROM midge_jobs WHERE queue = 'q' ORDER BY id")
+	must(t, err)
+	defer func() { _ = rows.Close() }()
+	for _, want := range []string{"a kind dead out of paper 0 1", "b kind pending  1 1", "c kind waiting  0 1"} {
+		var got string
+		if !rows.Next() {
+			t.Fatalf("no row, want %q", want)
+		}
+		must(t, rows.Scan(&got))
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	must(t, rows.Err())
+}
