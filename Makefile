@@ -66,14 +66,17 @@ unit: # the tests without a look at what is installed
 	(cd bench && ../$(RUNTESTS) ./...) || status=1; \
 	exit $$status
 
-# Two hours on two cores. One after the other, as some measure time; the storm is last.
+# Four hours on two cores. One after the other, as some measure time; the storm is last. The tag
+# midge_general makes storages without short ways: the random sequences and the storm run with and without.
+WAYS := long long,midge_general
+LONG = MIDGE_TEST_SERVERS=1 $(GO) test -count=1 -timeout 120m
+
 test-long: servers ## failures and storms in full, with their figures
-	MIDGE_TEST_SERVERS=1 $(GO) test -tags long -count=1 -timeout 60m -v ./internal/pgfault
-	MIDGE_TEST_SERVERS=1 $(GO) test -tags long -count=1 -timeout 60m -v \
-		-run 'TestACrashedServerLosesNothing|TestAStandbyTakesOver|TestEachOrderIsSoldOnce' ./internal/faulttest
-	MIDGE_TEST_SERVERS=1 $(GO) test -tags long -count=1 -timeout 120m ./internal/difftest
-	MIDGE_TEST_SERVERS=1 $(GO) test -tags long -count=1 -timeout 60m -v \
-		-run 'TestAThawedRunnerStartsNothingStale|TestCancelAllLeavesOthersAlone|TestAStorm' ./internal/faulttest
+	$(LONG) -tags long -v ./internal/pgfault
+	$(LONG) -tags long -v -run 'TestACrashedServerLosesNothing|TestAStandbyTakesOver|TestEachOrderIsSoldOnce' ./internal/faulttest
+	for tags in $(WAYS); do $(LONG) -tags $$tags ./internal/difftest || exit 1; done
+	$(LONG) -tags long -v -run 'TestAThawedRunnerStartsNothingStale|TestCancelAllLeavesOthersAlone' ./internal/faulttest
+	for tags in $(WAYS); do $(LONG) -tags $$tags -v -run TestAStorm ./internal/faulttest || exit 1; done
 
 bench: servers ## measure midge beside its peers: BENCH_FLAGS="-quick -metrics 'drain_*'"; bench/README.md
 	@$(GO) run -C bench . $(BENCH_FLAGS)

@@ -21,9 +21,9 @@ type ClaimRequest struct {
 	Start, Ahead int
 	// Suspect lets one suspect be among the tasks that start.
 	Suspect bool
-	// Kinds are those that the runner can run, at most MaxKinds; none means all. They
-	// choose among the declined tasks alone: the claim may bring a task of another kind
-	// that was not declined yet.
+	// Kinds are those that the runner can run, at most MaxKinds; an empty list means all.
+	// They choose among the declined tasks alone: the claim may bring a task of another
+	// kind that was not declined yet. They hold for the queues without a negative Max.
 	Kinds []string
 	// Lease is how long the claim holds unless it is extended.
 	Lease time.Duration
@@ -36,7 +36,8 @@ func (r *ClaimRequest) Most() int { return r.Start + r.Ahead }
 type ClaimQueue struct {
 	Name string
 	// Max bounds the tasks that the claim takes from this queue. 0 sets no bound of its
-	// own; with a negative Max the claim takes nothing from the queue and only maintains it.
+	// own; with a negative Max the claim takes nothing from the queue, names no kinds there,
+	// and only maintains it.
 	Max int
 }
 

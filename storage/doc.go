@@ -167,7 +167,8 @@
 // delete work as for any waiting task. A decline wakes a Wait as new work does.
 //
 // A declined task is dead ([ReasonKind]) once it has waited in its line for
-// Limits.DeclinedFor, and no Claim of the queue named its kind for as long: a storage may
+// Limits.DeclinedFor, and no Claim named its kind in the queue for as long; one that only
+// maintains the queue, by a negative ClaimQueue.Max, names none there. A storage may
 // keep the time of the last such Claim to a twenty-fourth of DeclinedFor. The Claim that
 // finds it so names it in Claimed.Ended. No declined task dies in a paused queue.
 //

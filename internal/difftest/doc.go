@@ -14,4 +14,5 @@
 //
 // A failure names its seed. MIDGE_DIFF_SEED=7 runs that one alone, MIDGE_DIFF_STEPS sets
 // another length, and MIDGE_DIFF_SHRINK=1 looks for the shortest sequence that still differs.
+// The build tag midge_general compares storages whose calls go by no short way.
 package difftest

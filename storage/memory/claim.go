@@ -72,14 +72,17 @@ func (c *claim) maintain() {
 	s.sweepRunners(batch)
 	s.inspectQueue()
 	share := max(batch/len(c.Queues), batchLeast)
-	for _, q := range c.Queues {
+	for i, q := range c.Queues {
 		if q == nil {
 			continue
 		}
 		s.step.Promote(q, share)
 		expired := ours(q).line(engine.Pending).until(s.step.Come, share)
 		c.answer.Ended = append(c.answer.Ended, s.step.Recover(expired)...)
-		c.answer.Ended = append(c.answer.Ended, s.abandon(ours(q), c.Req.Kinds, share)...)
+		if c.Req.Queues[i].Max >= 0 {
+			s.nameKinds(ours(q), c.Req.Kinds)
+		}
+		c.answer.Ended = append(c.answer.Ended, s.abandon(ours(q), share)...)
 		(*records)(s).trimDead()
 		s.expire(ours(q), share)
 		for _, r := range ours(q).line(engine.Cursor).until(s.step.Come, share) {

@@ -120,17 +120,22 @@ func (k *kindLines) sizes() []storage.KindSize {
 	return all
 }
 
-// abandon notes which kinds a claim names, and ends tasks whose kind none has named for long.
-func (s *Storage) abandon(q *queue, kinds []string, most int) []storage.Ended {
+// nameKinds notes that a claim names kinds.
+func (s *Storage) nameKinds(q *queue, kinds []string) {
 	k, long := &q.kinds, s.step.Limits.DeclinedFor.Microseconds()
 	for _, kind := range k.among(kinds) {
 		if l := k.lines[kind]; s.step.Now-l.named >= long/24 {
 			l.named = s.step.Now
 		}
 	}
+}
+
+// abandon ends tasks whose kind no claim has named for long.
+func (s *Storage) abandon(q *queue, most int) []storage.Ended {
 	if q.IsPaused(s.step.Now) {
 		return nil
 	}
+	k, long := &q.kinds, s.step.Limits.DeclinedFor.Microseconds()
 	var unknown []*engine.Record
 	for _, l := range k.looks.until(s.step.Come, most) {
 		if n := most - len(unknown); l.named+long <= s.step.Come {

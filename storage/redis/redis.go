@@ -71,7 +71,7 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 func newStorage(ctx context.Context, cfg Config, l link) (*Storage, error) {
 	_, cluster := l.client.(*goredis.ClusterClient)
 	limits := cfg.Limits.WithDefaults()
-	all, err := loadScripts(l.interrupts, limits, !cfg.general)
+	all, err := loadScripts(l.interrupts, limits, shortWays && !cfg.general)
 	if err != nil {
 		return nil, err
 	}

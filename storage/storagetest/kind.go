@@ -40,6 +40,9 @@ func kindRules() []rule {
 		state("kind/unknown dies", kindDies,
 			"A declined task is dead, reason \"unknown kind\", once no Claim named its kind for DeclinedFor; "+
 				"the Claim that finds it so names it in Ended.").under(brief),
+		state("kind/maintained alone", kindMaintained,
+			"A Claim with a negative Max names no kinds in the queue: it keeps no declined task alive, and gives "+
+				"none and no More for any.").under(brief),
 		state("kind/known lives", kindLives,
 			"A declined task lives while Claims name its kind, even if they do not take it, and while its queue is "+
 				"paused.").under(brief),
@@ -339,6 +342,20 @@ func kindDies(r *rig) {
 	r.balanced(s)
 	r.changeNow("a", storage.Change{Requeue: true})
 	r.take(ask(1), "a")
+}
+
+func kindMaintained(r *rig) {
+	r.decline(of("mail", "a"))
+	req := ask(5)
+	req.Queues[0].Max = -1
+	for from := r.now(); r.read("a").State != storage.Dead; r.pass(100 * time.Millisecond) {
+		c := r.claim(req)
+		r.want("claimed, More", [2]any{len(c.Tasks), c.More}, [2]any{0, false})
+		if c.Now.Sub(from) > 10*time.Second {
+			r.Fatalf("a is not dead after 10 s")
+		}
+	}
+	r.want("reason", r.read("a").Reason, storage.ReasonKind)
 }
 
 func kindLives(r *rig) {

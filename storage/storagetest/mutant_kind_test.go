@@ -49,7 +49,12 @@ func kindMutants() []mutant {
 				return l
 			},
 		},
-		mutant{
+		breaks("whoever maintains names all kinds", fault{claim: asked(func(c *storage.ClaimRequest) {
+			for i := range c.Queues {
+				c.Queues[i].Max = max(c.Queues[i].Max, 0)
+			}
+		})}, "kind/maintained alone"),
+		{
 			name: "more dead are kept", rules: []string{"kind/dead are bounded"},
 			limits: func(l storage.Limits) storage.Limits {
 				l.DeadMax = max(l.DeadMax, 5)
