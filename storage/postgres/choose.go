@@ -44,12 +44,14 @@ type candidate struct {
 	sort         int64
 	size         int32
 	ref          storage.Ref
+	kind         string // of a line of a kind
 }
 
 // line is where candidates stand in an order.
 type line struct {
 	queue string
 	state engine.State
+	kind  string // of declined tasks
 }
 
 // choose takes tasks in one transaction.
@@ -60,7 +62,7 @@ func (c *claim) choose(ctx context.Context) error {
 	}
 	defer tx.close(ctx)
 	ch := &choice{claim: c, gone: make(map[storage.Ref]bool)}
-	if err := tx.run(ctx, c.query(), ch.query()); err != nil {
+	if err := tx.run(ctx, c.query(), c.naming(), ch.query()); err != nil {
 		return err
 	}
 	if c.verdict != "" || len(c.behind) > 0 {
@@ -98,18 +100,17 @@ func (c *claim) choose(ctx context.Context) error {
 
 // query reads the candidates.
 func (ch *choice) query() query {
-	names := make([]string, len(ch.req.Queues))
-	for i := range names {
-		names[i] = ch.req.Queues[i].Name
-	}
 	suspects := 0
 	if ch.req.Suspect {
 		suspects = 1 + spare
 	}
 	var r candidate
 	return query{
-		text: "SELECT * FROM {schema}.candidates($1, $2, $3, $4)",
-		args: []any{names, int32(ch.req.Most() + spare), int32(ch.req.Start + spare), int32(suspects)},
+		text: "SELECT * FROM {schema}.candidates($1, $2, $3, $4, $5)",
+		args: []any{
+			ch.open(), ch.kinds(), int32(ch.req.Most() + spare), int32(ch.req.Start + spare),
+			int32(suspects),
+		},
 		scan: each(func() error {
 			got := r
 			got.id = slices.Clone(r.id)
@@ -120,7 +121,7 @@ func (ch *choice) query() query {
 				ch.candidates = append(ch.candidates, got)
 			}
 			return nil
-		}, &r.place, &r.foreign, &r.state, &r.id, &r.version, &r.sort, &r.flags, &r.size),
+		}, &r.place, &r.foreign, &r.state, &r.kind, &r.id, &r.version, &r.sort, &r.flags, &r.size),
 	}
 }
 
@@ -172,7 +173,7 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 			w.rows[cand.ref] = r
 		}
 		r.size = int(cand.size)
-		at := line{cand.ref.Queue, r.State}
+		at := line{cand.ref.Queue, r.State, cand.kind}
 		w.lines[at] = append(w.lines[at], r)
 	}
 	queues := make([]*engine.Queue, len(ch.req.Queues))
@@ -226,7 +227,7 @@ func (ch *choice) lookAgain(wanted map[storage.Ref]bool) {
 
 // First gives the first candidate in a line. Those that the claim has taken have another state.
 func (w *work) First(q *engine.Queue, state engine.State) *engine.Record {
-	at := line{q.Name, state}
+	at := line{q.Name, state, ""}
 	all := w.lines[at]
 	for len(all) > 0 && all[0].State != state {
 		all = all[1:]
@@ -241,10 +242,24 @@ func (w *work) First(q *engine.Queue, state engine.State) *engine.Record {
 // Size gives the bytes of the record of a candidate, of which the payload is nearly all.
 func (w *work) Size(r *engine.Record) int { return w.rows[r.Ref].size }
 
-// KindLines gives none: nothing is declined yet.
-func (w *work) KindLines(*engine.Queue, []string) []string { return nil }
+// KindLines gives the kinds of the candidates that were declined: those that the claim names.
+func (w *work) KindLines(q *engine.Queue, _ []string) (kinds []string) {
+	for at := range w.lines {
+		if at.queue == q.Name && at.state == engine.Declined {
+			kinds = append(kinds, at.kind)
+		}
+	}
+	return kinds
+}
 
-// FirstDeclined gives none.
-func (w *work) FirstDeclined(*engine.Queue, string, engine.Place, engine.Flags) *engine.Record {
+// FirstDeclined gives the first candidate of a kind from a place on that has none of some flags.
+func (w *work) FirstDeclined(
+	q *engine.Queue, kind string, from engine.Place, without engine.Flags,
+) *engine.Record {
+	for _, r := range w.lines[line{q.Name, engine.Declined, kind}] {
+		if r.State == engine.Declined && r.Flags&without == 0 && !r.Before(from) {
+			return &r.Record
+		}
+	}
 	return nil
 }

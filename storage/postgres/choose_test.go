@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/postgres"
 )
 
 // promptly has all waiting tasks whose id is like a pattern start at once alone.
@@ -41,6 +42,25 @@ func TestAClaimLocksWhatItChooses(t *testing.T) {
 	s.want("the locked ones are looked at later", [2]bool{second.More, second.NextDue.After(second.Now)}, [2]bool{false, true})
 	s.must(tx.Rollback(t.Context()))
 	s.want("the rest", slices.Equal(ids(s.claim(10)), []string{"t0", "t1", "t4"}), true)
+}
+
+// claimAll claims until nothing is left.
+func claimAll(t *testing.T, store *postgres.Storage, take func(*storage.Claimed)) {
+	t.Helper()
+	session := storage.NewSession(store, 0)
+	req := claimOf(10)
+	req.Ahead, req.Suspect = 5, true
+	for empty := 0; empty < 3; {
+		c, err := session.Claim(t.Context(), req)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if len(c.Tasks) == 0 && !c.More {
+			empty++
+		}
+		take(&c)
+	}
 }
 
 // TestClaimsThatChooseTakeEachTaskOnce although they choose among the same.
@@ -79,22 +99,7 @@ func TestClaimsThatChooseTakeEachTaskOnce(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	for range claimers {
-		session := storage.NewSession(s.store, 0)
-		all.Go(func() {
-			for empty := 0; empty < 3; {
-				req := claimOf(15)
-				req.Start, req.Ahead, req.Suspect = 10, 5, true
-				c, err := session.Claim(t.Context(), req)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if len(c.Tasks) == 0 && !c.More {
-					empty++
-				}
-				take(&c)
-			}
-		})
+		all.Go(func() { claimAll(t, s.store, take) })
 	}
 	all.Wait()
 	s.want("claimed", len(claimed), tasks)

@@ -92,7 +92,7 @@ func (c *claim) run(ctx context.Context) error {
 		case len(c.behind) > 0:
 			c.maintained = true
 			var err error
-			if c.ended, c.left, err = s.maintain(ctx, c.behind, batch); err != nil {
+			if err = c.maintain(ctx, batch); err != nil {
 				return err
 			}
 		default:
@@ -120,15 +120,12 @@ func (c *claim) try(ctx context.Context) error {
 	return c.store.ask(ctx, c.store.pool, c.query())
 }
 
-// query asks for tasks, and on the general way for no task but those of a repeat.
+// query asks for tasks, on the general way for none but those of a repeat.
 func (c *claim) query() query {
-	req, start := c.req, int32(c.req.Start)
+	req := c.req
 	names, maxes := make([]string, len(req.Queues)), make([]int32, len(req.Queues))
 	for i, q := range req.Queues {
 		names[i], maxes[i] = q.Name, int32(max(min(q.Max, storage.MaxClaim), -1))
-		if c.general {
-			maxes[i], start = -1, 0
-		}
 	}
 	holder := append(slices.Clone(req.Token[:]), req.Runner...)
 	opened := int64(0)
@@ -140,15 +137,43 @@ func (c *claim) query() query {
 	var r claimRow
 	return query{
 		text: "SELECT o_kind::text, o_place, o_id, o_version, o_at, o_flags, o_priority, o_past, o_record FROM " +
-			"{schema}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
+			"{schema}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
 		args: []any{
-			req.Call.Lane.ID[:], opened, int64(req.Call.Seq), names, maxes, int32(req.Most()), start,
-			req.Suspect, req.Lease.Microseconds(), holder, c.maintained, int32(batch), int64(storage.MaxClaimBytes),
-			lows, froms, sinces,
+			req.Call.Lane.ID[:], opened, int64(req.Call.Seq), names, maxes, int32(req.Most()), int32(req.Start),
+			req.Suspect, c.general, req.Lease.Microseconds(), holder, c.maintained, int32(batch),
+			int64(storage.MaxClaimBytes), lows, froms, sinces, c.kinds(),
 		},
 		scan: each(func() error { return c.got(&r) },
 			&r.kind, &r.place, &r.id, &r.version, &r.at, &r.flags, &r.priority, &r.past, &r.record),
 	}
+}
+
+// open gives the names of the queues, "" for those that are to be maintained alone.
+func (c *claim) open() []string {
+	names := make([]string, len(c.req.Queues))
+	for i, q := range c.req.Queues {
+		if q.Max >= 0 {
+			names[i] = q.Name
+		}
+	}
+	return names
+}
+
+// namings is how often in DeclinedFor a claim that names a kind is noted.
+const namings = 24
+
+// naming notes the kinds that the claim names.
+func (c *claim) naming() query {
+	span := c.store.limits.DeclinedFor.Microseconds() / namings
+	return query{text: "SELECT {schema}.name($1, $2, $3)", args: []any{c.open(), c.kinds(), span}}
+}
+
+// kinds gives the kinds that the claim names, none for all.
+func (c *claim) kinds() []string {
+	if c.req.Kinds == nil {
+		return []string{} // nil would be null
+	}
+	return c.req.Kinds
 }
 
 // claimRow is a row that the step claim gives.
@@ -283,31 +308,29 @@ func (c *claim) trimDead(ctx context.Context, names []string) error {
 	return nil
 }
 
-// maintain recovers what expired and deletes what is kept no longer, in queues by their
-// numbers, up to most of each. It gives the tasks that ended of it, and reports whether more
-// is left.
-func (s *Storage) maintain(
-	ctx context.Context, queues []int32, most int,
-) (ended []storage.Ended, left bool, err error) {
-	most = max(most/len(queues), 20)
-	for _, q := range queues {
+// maintain recovers what expired and deletes what is kept no longer, in the queues that are behind,
+// up to most of each.
+func (c *claim) maintain(ctx context.Context, most int) error {
+	s := c.store
+	most = max(most/len(c.behind), 20)
+	for _, q := range c.behind {
 		n := 0
 		var some []storage.Ended
 		err := s.retry(ctx, func() (err error) {
-			n, some, err = s.recoverExpired(ctx, q, most)
+			n, some, err = c.recoverExpired(ctx, q, most)
 			return err
 		})
 		if err != nil {
-			return nil, false, translate(err)
+			return translate(err)
 		}
 		trimmed, err := s.trim(ctx, q, most)
 		if err != nil {
-			return nil, false, err
+			return err
 		}
-		left = left || n >= most || trimmed >= most
-		ended = append(ended, some...)
+		c.left = c.left || n >= most || trimmed >= most
+		c.ended = append(c.ended, some...)
 	}
-	return ended, left, nil
+	return nil
 }
 
 // trim deletes what a queue keeps no longer, and its oldest dead tasks where it has too
@@ -323,12 +346,13 @@ func (s *Storage) trim(ctx context.Context, queue int32, most int) (n int, err e
 	return n, translate(err)
 }
 
-// recoverExpired ends leases of one queue that expired, up to most of them. What another
-// step has locked, such as a settle in a transaction of the application's, it leaves
-// alone. It gives the tasks that ended of it.
-func (s *Storage) recoverExpired(
+// recoverExpired ends leases of one queue that expired, and declined tasks that waited too long, up
+// to most of each. What another step has locked, such as a settle in a transaction of the
+// application's, it leaves alone. It gives the tasks that ended of it.
+func (c *claim) recoverExpired(
 	ctx context.Context, queue int32, most int,
 ) (n int, ended []storage.Ended, err error) {
+	s := c.store
 	name, err := s.nameOf(ctx, queue)
 	if err != nil || name == "" {
 		return 0, nil, err
@@ -343,11 +367,13 @@ func (s *Storage) recoverExpired(
 	var rec record
 	var all []*row
 	var spoiled []query
+	long := s.limits.DeclinedFor.Microseconds()
 	err = tx.run(ctx,
 		query{text: stamping, args: []any{int64(5*2*most + 10)}, scan: one(&now, &base)},
+		c.naming(), // first: what it names has not waited in vain
 		query{
-			text: "SELECT * FROM {schema}.expired($1, {schema}.come({schema}.told()), $2)",
-			args: []any{queue, int32(most)},
+			text: "SELECT * FROM {schema}.expired($1, {schema}.come({schema}.told()), $2, $3)",
+			args: []any{queue, int32(most), long},
 			scan: each(func() error {
 				r := rec.clone().row(storage.Ref{Queue: name, ID: unpackID(id)}, queue)
 				r.Locked = false
@@ -364,12 +390,16 @@ func (s *Storage) recoverExpired(
 		return 0, nil, err
 	}
 	w := newWork(s.limits, now, base, func(string) int32 { return queue })
-	expired := make([]*engine.Record, len(all))
-	for i, r := range all {
+	var expired, unknown []*engine.Record
+	for _, r := range all {
 		w.load(r)
-		expired[i] = &r.Record
+		if r.State == engine.Declined {
+			unknown = append(unknown, &r.Record)
+		} else {
+			expired = append(expired, &r.Record)
+		}
 	}
-	ended = w.step.Recover(expired)
+	ended = append(w.step.Recover(expired), w.step.Abandon(unknown)...)
 	writes, rung := s.ringing(w)
 	if err := tx.commit(ctx, slices.Concat(spoiled, w.save(false), writes)...); err != nil {
 		return 0, nil, err

@@ -9,6 +9,7 @@
 //
 //	queues      a row a queue: its number, pause, sizes and totals
 //	tasks       every task that has not ended, and the cursors
+//	kinds       the lines in which declined tasks wait, one for each kind of a queue
 //	ended       completed, cancelled and dead tasks that are kept
 //	sides       what few tasks have: history, stack, result, progress, checkpoint
 //	keys        unique keys that are held
@@ -24,7 +25,9 @@
 //
 // tasks has two indexes: its key (queue, id), and (line, sort), in which a line is a queue
 // and a state. That one order serves claims, promotions, recoveries and listings, so that
-// every arrow between states is one update. A large payload stands apart by TOAST. What
+// every arrow between states is one update. A declined task stands in the line of its kind,
+// a number below 0; a claim looks at kinds once for each queue that it names, and inserts and
+// completions never do. A large payload stands apart by TOAST. What
 // has ended is out of tasks, and most tasks are deleted when they complete.
 //
 // # Steps

@@ -47,6 +47,8 @@ var constants = strings.NewReplacer(
 	"{jumpwait}", inMicros(storage.JumpWait),
 	"{lanelife}", inMicros(storage.LaneLife),
 	"{tickhide}", inMicros(storage.TickHide),
+	"{maxkinds}", strconv.Itoa(storage.MaxKinds),
+	"{maxstatskinds}", strconv.Itoa(storage.MaxStatsKinds),
 )
 
 func inMicros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }

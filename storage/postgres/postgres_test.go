@@ -79,7 +79,6 @@ func opener(t testing.TB, cfg postgres.Config, prepare func(*postgres.Storage)) 
 		return s
 	}
 	return storagetest.Opened{
-		NoKinds: true,
 		Storage: open(t),
 		Again:   open,
 		Durable: true,

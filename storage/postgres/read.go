@@ -42,8 +42,8 @@ func (s *Storage) read(ctx context.Context, ref storage.Ref) (t storage.Task, er
 		scan: each(func() error {
 			rec.found = true
 			return nil
-		}, &rec.ended, &rec.sort, &rec.version, &rec.state, &rec.flags, &rec.priority, &rec.lease, &rec.past,
-			&rec.record, &rec.at, &rec.attempts, &stack, &result, &progress, &checkpoint),
+		}, &rec.ended, &rec.sort, &rec.turn, &rec.version, &rec.state, &rec.flags, &rec.priority, &rec.lease,
+			&rec.past, &rec.record, &rec.at, &rec.attempts, &stack, &result, &progress, &checkpoint),
 	})
 	if err != nil {
 		return t, err
@@ -88,12 +88,14 @@ func (s *Storage) Tasks(ctx context.Context, q storage.TasksQuery) (storage.Task
 
 // spot is the place of a task in the order of its state.
 type spot struct {
+	kind       string // of the line in which a declined task stands, else ""
 	sort, turn int64
 	id         []byte // as it is kept, whatever it says
 }
 
 func (a spot) compare(b spot) int {
-	return cmp.Or(cmp.Compare(a.sort, b.sort), cmp.Compare(a.turn, b.turn), bytes.Compare(a.id, b.id))
+	return cmp.Or(compareTexts(a.kind, b.kind), cmp.Compare(a.sort, b.sort), cmp.Compare(a.turn, b.turn),
+		bytes.Compare(a.id, b.id))
 }
 
 // listed is a row of a page.
@@ -106,21 +108,25 @@ func (s *Storage) list(
 	ctx context.Context, q *storage.TasksQuery, after spot,
 ) (page storage.TasksPage, err error) {
 	var rec record
+	var kind string
 	var id []byte
 	var all []listed
 	err = s.ask(ctx, s.pool, query{
-		text: "SELECT p.* FROM {schema}.queues q, {schema}.page(q.queue, $2, $3, $4, $5, $6) p WHERE q.name = $1",
-		args: []any{q.Queue, numbersOfState(q.State), after.sort, after.turn, after.id, int32(q.Limit + 1)},
+		text: `SELECT p.* FROM {schema}.queues q, {schema}.page(q.queue, $2, $3, $4, $5, $6, $7) p
+			WHERE q.name = $1`,
+		args: []any{
+			q.Queue, numbersOfState(q.State), after.kind, after.sort, after.turn, after.id, int32(q.Limit + 1),
+		},
 		scan: each(func() error {
 			got := rec.clone()
 			got.ended = q.State.Ended()
 			all = append(all, listed{
-				spot: spot{got.sort, got.turn, slices.Clone(id)},
+				spot: spot{kind, got.sort, got.turn, slices.Clone(id)},
 				row:  got.row(storage.Ref{Queue: q.Queue, ID: unpackID(id)}, 0),
 			})
 			return nil
-		}, &id, &rec.sort, &rec.turn, &rec.version, &rec.state, &rec.flags, &rec.priority, &rec.lease, &rec.past,
-			&rec.record, &rec.at, &rec.attempts),
+		}, &kind, &id, &rec.sort, &rec.turn, &rec.version, &rec.state, &rec.flags, &rec.priority, &rec.lease,
+			&rec.past, &rec.record, &rec.at, &rec.attempts),
 	})
 	if err != nil {
 		return page, err
@@ -145,16 +151,17 @@ func (a spot) String() string {
 	if len(a.id) > storage.MaxName {
 		a.id = []byte{0xff}
 	}
-	return fmt.Sprintf("%d,%d,%s", a.sort, a.turn, base64.RawURLEncoding.EncodeToString(a.id))
+	return fmt.Sprintf("%d,%d,%s,%s", a.sort, a.turn, base64.RawURLEncoding.EncodeToString(a.id), a.kind)
 }
 
 // parsePlace reads the place of a page's last task back. The empty one is before all others.
 func parsePlace(text string) (after spot, err error) {
 	if text == "" {
-		return spot{math.MinInt64, math.MinInt64, []byte{}}, nil
+		return spot{"", math.MinInt64, math.MinInt64, []byte{}}, nil
 	}
 	parts := strings.Split(text, ",")
-	if len(parts) == 3 {
+	if len(parts) == 4 {
+		after.kind = parts[3]
 		after.sort, err = strconv.ParseInt(parts[0], 10, 64)
 		if err == nil {
 			after.turn, err = strconv.ParseInt(parts[1], 10, 64)
@@ -162,6 +169,9 @@ func parsePlace(text string) (after spot, err error) {
 		if err == nil {
 			after.id, err = base64.RawURLEncoding.DecodeString(parts[2])
 		}
+	}
+	if err == nil && after.kind != "" {
+		err = storage.CheckName("kind", after.kind)
 	}
 	if err != nil || len(after.id) == 0 {
 		return spot{}, storage.Invalid("TasksQuery.After", text, "the Next of a page")
@@ -228,17 +238,22 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	var name string
 	var paused bool
 	var until int64
-	var v []int64
+	var v, tasks []int64
+	var kinds []string
 	err := s.retry(ctx, func() error {
 		return s.ask(ctx, s.pool, query{
 			text: "SELECT * FROM {schema}.stats($1)", args: []any{append([]string{}, queues...)},
 			scan: each(func() error {
-				if len(v) != columns {
+				if len(v) != columns || len(kinds) != len(tasks) {
 					return fmt.Errorf("%w: %d sizes", errReply, len(v))
 				}
-				found[name] = statsOf(name, paused, until, v)
+				st := statsOf(name, paused, until, v)
+				for i, kind := range kinds {
+					st.Declined = append(st.Declined, storage.KindSize{Kind: kind, Tasks: tasks[i]})
+				}
+				found[name] = st
 				return nil
-			}, &name, &paused, &until, &v),
+			}, &name, &paused, &until, &v, &kinds, &tasks),
 		})
 	})
 	if err != nil {

@@ -26,9 +26,10 @@ type row struct {
 
 // origin is where a row was when it was loaded.
 type origin struct {
-	table table
-	queue int32
-	flags engine.Flags
+	table    table
+	queue    int32
+	flags    engine.Flags
+	declined bool
 }
 
 // table is where a row stands.
@@ -70,8 +71,10 @@ func (r *row) decode(pastBytes, record []byte) (err error) {
 func (r *row) sane(ended bool) bool {
 	s := r.State
 	switch {
-	case s < engine.Waiting || s == engine.Damaged || s > engine.Dead, s.HasEnded() != ended:
+	case s.Public() == "", s.HasEnded() != ended:
 		return false
+	case s == engine.Declined: // the turn is a moment
+		return isMoment(r.Turn)
 	case s <= engine.Suspect || s == engine.Cursor: // the sort is a place, or never comes
 		return true
 	}

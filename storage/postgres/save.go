@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/midgehq/midge/storage/internal/engine"
@@ -64,6 +66,9 @@ func (w *work) save(patient bool) []query {
 	if len(w.frees) > 0 {
 		queries = append(queries, w.freeing())
 	}
+	if q, some := w.joining(); some {
+		queries = append(queries, q)
+	}
 	if len(c.drops) > 0 {
 		queues, ids := origins(c.drops)
 		add("SELECT {schema}.drop($1, $2, false)", queues, ids)
@@ -74,8 +79,8 @@ func (w *work) save(patient bool) []query {
 	}
 	if len(c.puts) > 0 {
 		v := vectorsOf(c.puts, func(r *row) bool { return r.Touched&engine.PartSpec != 0 })
-		add("SELECT {schema}.put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)", v.queues, v.ids, v.sorts,
-			v.turns, v.versions, v.states, v.flags, v.priorities, v.leases, v.pasts, v.records)
+		add("SELECT {schema}.put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)", v.queues, v.ids, v.sorts,
+			v.turns, v.versions, v.states, v.flags, v.priorities, v.leases, v.pasts, v.records, v.kinds)
 	}
 	if len(c.makes) > 0 {
 		v := vectorsOf(c.makes, func(*row) bool { return true })
@@ -139,6 +144,7 @@ type vectors struct {
 	ids, leases, pasts, records [][]byte
 	sorts, turns, versions, ats []int64
 	states, flags, priorities   []int16
+	kinds                       []string // of those that were declined, else ""
 }
 
 func vectorsOf(all []*row, recorded func(*row) bool) vectors {
@@ -160,6 +166,11 @@ func vectorsOf(all []*row, recorded func(*row) bool) vectors {
 		}
 		v.records = append(v.records, record)
 		v.ats = append(v.ats, r.Ended)
+		kind := ""
+		if r.State == engine.Declined {
+			kind = r.Kind
+		}
+		v.kinds = append(v.kinds, kind)
 	}
 	return v
 }
@@ -243,6 +254,45 @@ func (w *work) taking(patient bool) (query, bool) {
 	return query{
 		text: "SELECT {schema}.take($1, $2, $3, $4, $5, $6)",
 		args: []any{queues, names, ids, untils, w.step.Now, patient},
+	}, true
+}
+
+// joining counts the tasks that join the lines of kinds and leave them.
+func (w *work) joining() (query, bool) {
+	type kindLine struct {
+		queue int32
+		kind  string
+	}
+	counts := make(map[kindLine]int32)
+	joined := make(map[kindLine]bool)
+	for _, r := range w.all {
+		is := w.rows[r.Ref] == r && r.State == engine.Declined
+		if r.Touched == 0 || is == r.was.declined {
+			continue
+		}
+		if is {
+			at := kindLine{r.queue, r.Kind}
+			counts[at]++
+			joined[at] = true
+		} else {
+			counts[kindLine{r.was.queue, r.Kind}]--
+		}
+	}
+	if len(counts) == 0 {
+		return query{}, false
+	}
+	lines := slices.SortedFunc(maps.Keys(counts), func(a, b kindLine) int {
+		return cmp.Or(cmp.Compare(a.queue, b.queue), compareTexts(a.kind, b.kind))
+	})
+	n := len(lines)
+	queues, kinds, changes, joins := make([]int32, n), make([]string, n), make([]int32, n), make([]bool, n)
+	for i, l := range lines {
+		queues[i], kinds[i], changes[i], joins[i] = l.queue, l.kind, counts[l], joined[l]
+	}
+	look := w.step.Now + w.step.Limits.DeclinedFor.Microseconds()
+	return query{
+		text: "SELECT {schema}.joining($1, $2, $3, $4, $5, $6)",
+		args: []any{queues, kinds, changes, joins, w.step.Now, look},
 	}, true
 }
 

@@ -402,7 +402,10 @@ func (rec *record) row(ref storage.Ref, queue int32) *row {
 			State: engine.State(rec.state), Flags: engine.Flags(rec.flags), Priority: rec.priority,
 			Ended: rec.at, Locked: !rec.held,
 		},
-		was: origin{table: inTasks, queue: queue, flags: engine.Flags(rec.flags)},
+		was: origin{
+			table: inTasks, queue: queue, flags: engine.Flags(rec.flags),
+			declined: engine.State(rec.state) == engine.Declined,
+		},
 	}
 	if rec.ended {
 		r.was.table = inEnded

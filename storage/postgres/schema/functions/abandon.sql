@@ -1,10 +1,18 @@
 -- abandon hides some queues that were empty, without settings and untouched for long, and
--- deletes some rows that have been hidden for longer.
+-- deletes some rows that have been hidden for longer, and some lines of kinds that were empty and
+-- not named for long.
 CREATE FUNCTION {schema}.abandon(idle int8, over int8) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE
 	now int8 := {schema}.come({schema}.told());
+	lines tid[] := ARRAY(
+		SELECT k.ctid FROM {schema}.kinds k
+		WHERE k.named < now - idle AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line)
+		LIMIT 100 FOR UPDATE SKIP LOCKED);
 BEGIN
+	-- A statement of its own: a task may have joined a line until it was locked.
+	DELETE FROM {schema}.kinds k
+	WHERE k.ctid = ANY (lines) AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line);
 	UPDATE {schema}.queues SET hidden = true, touched = {schema}.told() WHERE queue = ANY (ARRAY(
 		SELECT q.queue FROM {schema}.queues q
 		WHERE NOT q.hidden AND q.touched < now - idle

@@ -1,6 +1,7 @@
 -- claim sees to what is timed in queues and takes waiting tasks, in the order of the queues
--- named: those that every claim may take. Where a queue has others for this claim, it leaves the
--- choice to the client, which takes part by part what this function does at once (choose.go).
+-- named: those that every claim may take. Where a queue has others for this claim, declined ones of
+-- the kinds that it names too, it leaves the choice to the client. That asks again as a part of it
+-- (general: to take nothing; choose.go).
 -- A call says first whether one of the queues needs maintenance that is not its own ('m' rows,
 -- and nothing else happens); the client sees to it and calls again with maintained. holder is
 -- the token and the runner.
@@ -21,8 +22,8 @@
 -- in the order of what waits, and up to sinces where tasks wait for a moment (hint.go).
 CREATE FUNCTION {schema}.claim(
 	p_lane bytea, p_opened int8, p_seq int8, p_names text[], p_maxes int4[], p_max int4, p_start int4,
-	p_suspect bool, p_lease int8, p_holder bytea, p_maintained bool, p_batch int4, p_room int8,
-	p_lows int8[], p_froms int8[], p_sinces int8[]
+	p_suspect bool, p_general bool, p_lease int8, p_holder bytea, p_maintained bool, p_batch int4, p_room int8,
+	p_lows int8[], p_froms int8[], p_sinces int8[], p_kinds text[]
 ) RETURNS TABLE (
 	o_kind "char", o_place int4, o_id bytea, o_version int8, o_at int8, o_flags int2, o_priority int2,
 	o_past bytea, o_record bytea
@@ -63,9 +64,10 @@ BEGIN
 		END IF;
 	END IF;
 	FOR i IN 1..cardinality(p_names) LOOP
-		SELECT x.* INTO s FROM {schema}.ready(p_names[i], now, come, p_lows[i], p_sinces[i], p_batch) x;
+		SELECT x.* INTO s FROM {schema}.ready(p_names[i], CASE WHEN p_maxes[i] >= 0 THEN p_kinds END, now, come,
+			p_lows[i], p_sinces[i], p_batch) x;
 		numbers := numbers || s.number;
-		takes := takes || CASE WHEN s.held IS NOT FALSE OR p_max = 0 OR p_maxes[i] < 0 THEN -1 WHEN p_maxes[i] = 0 THEN p_max
+		takes := takes || CASE WHEN p_general OR s.held IS NOT FALSE OR p_max = 0 OR p_maxes[i] < 0 THEN -1 WHEN p_maxes[i] = 0 THEN p_max
 			ELSE p_maxes[i] END;
 		lows := lows || CASE WHEN s.early THEN p_lows[i] END;
 		named := named || int4send(coalesce(s.number, 0));
@@ -81,7 +83,7 @@ BEGIN
 				t.priority, t.past, t.record
 			FROM {schema}.tasks t WHERE t.ctid = ANY (s.ticks);
 		END IF;
-		IF takes[i] > 0 AND p_start > 0 AND (s.prompts OR s.suspects AND p_suspect) THEN
+		IF NOT p_general AND (s.declined OR takes[i] > 0 AND p_start > 0 AND (s.prompts OR s.suspects AND p_suspect)) THEN
 			RETURN QUERY SELECT 'g'::"char", i, NULL::bytea, now, NULL::int8, 0::int2, 0::int2, NULL::bytea, NULL::bytea;
 			RETURN;
 		END IF;

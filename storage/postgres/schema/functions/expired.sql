@@ -1,10 +1,14 @@
 -- expired locks up to most tasks of a queue whose lease has expired, the first claimed
--- first, and gives them as load does; one in a line of another queue than its own is damaged.
-CREATE FUNCTION {schema}.expired(q int4, now int8, most int4) RETURNS TABLE (
+-- first, and as many that were declined and waited for that long while no claim named their kind.
+-- It gives them as load does; one in a line of another queue than its own is damaged.
+CREATE FUNCTION {schema}.expired(q int4, now int8, most int4, long int8) RETURNS TABLE (
 	o_id bytea, o_sort int8, o_turn int8, o_version int8, o_state int2, o_flags int2,
 	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_attempts bytea
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+	k record;
+	n int8;
 BEGIN
 	FOR s IN 4..5 LOOP
 		RETURN QUERY
@@ -13,5 +17,27 @@ BEGIN
 				(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 		FROM {schema}.tasks t WHERE t.line = q * 16 + s AND t.sort <= now AND t.flags & {newer} = 0
 		ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED;
+	END LOOP;
+	FOR k IN
+		SELECT x.line, x.named FROM {schema}.kinds x JOIN {schema}.queues y ON y.queue = x.queue
+		WHERE x.queue = q AND x.look <= now AND NOT (y.paused AND (y.paused_until = 0 OR y.paused_until > now))
+		ORDER BY x.kind LIMIT 20 FOR NO KEY UPDATE OF x SKIP LOCKED
+	LOOP
+		n := 0;
+		IF k.named <= now - long THEN -- in each priority those that were declined first stand first
+			RETURN QUERY
+			SELECT t.* FROM generate_series(0, 18) AS p (n), LATERAL (
+				SELECT t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN 14 ELSE 9 END)::int2, t.flags, t.priority,
+					t.lease, t.past, t.record, (CASE WHEN t.flags & 16 > 0 THEN
+						(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
+				FROM {schema}.tasks t WHERE t.line = k.line AND t.sort >= (p.n::int8 << 56) - (1::int8 << 55)
+					AND t.sort <= (p.n::int8 << 56) - (1::int8 << 55) + now AND t.turn <= now - long AND t.flags & {newer} = 0
+				ORDER BY t.sort LIMIT most FOR UPDATE OF t SKIP LOCKED
+			) t LIMIT most;
+			GET DIAGNOSTICS n = ROW_COUNT;
+		END IF;
+		IF n < most THEN
+			UPDATE {schema}.kinds x SET look = greatest(k.named + long, now + long / 24) WHERE x.line = k.line AND x.queue = q;
+		END IF;
 	END LOOP;
 END $$;

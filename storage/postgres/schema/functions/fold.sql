@@ -1,4 +1,4 @@
--- fold adds up to most deltas to their queues. One folds at a time; another does nothing
+-- fold adds up to most deltas to their queues and lines of kinds. One folds at a time; another does nothing
 -- and gives 0, else it gives how many there were.
 CREATE FUNCTION {schema}.fold(most int4) RETURNS int4 LANGUAGE plpgsql SET jit = off AS $$
 DECLARE
@@ -20,6 +20,8 @@ BEGIN
 			sum(t_dead) AS t_dead, sum(t_cancelled) AS t_cancelled, sum(t_deleted) AS t_deleted,
 			sum(t_failed) AS t_failed, sum(t_crashed) AS t_crashed
 		FROM d GROUP BY queue ORDER BY queue
+	), k AS (
+		UPDATE {schema}.kinds k SET tasks = k.tasks + s.waiting FROM s WHERE k.line = s.queue AND s.queue < 0
 	), u AS (
 		UPDATE {schema}.queues q SET
 			hidden = false, touched = {schema}.told(),

@@ -1,12 +1,12 @@
 -- ready sees to what is timed in a queue, and tells a claim what it has to know of it: its
 -- number, null where there is none; whether it is paused (no pause ends in a wait, see come);
--- whether tasks wait before a place (early), some that may only start at once (prompts) or are
--- suspects, and whether the cancel of one that runs was asked; what became of what was due: the
+-- whether tasks wait before a place (early), some that may only start at once (prompts), are
+-- suspects, or were declined and are of some kinds; whether the cancel of one that runs was asked; what became of what was due: the
 -- places of cursors that are handed out (ticks), whether anything was changed, whether more of it
 -- is to be had at once, and whether nothing is left of it (clean); and when something is due next.
 CREATE FUNCTION {schema}.ready(
-	p_name text, now int8, come int8, low int8, since int8, most int4, OUT number int4, OUT held bool,
-	OUT early bool, OUT prompts bool, OUT suspects bool, OUT asked bool, OUT ticks tid[], OUT changed bool,
+	p_name text, p_kinds text[], now int8, come int8, low int8, since int8, most int4, OUT number int4, OUT held bool,
+	OUT early bool, OUT prompts bool, OUT suspects bool, OUT declined bool, OUT asked bool, OUT ticks tid[], OUT changed bool,
 	OUT more bool, OUT clean bool, OUT next int8
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -27,8 +27,11 @@ BEGIN
 				ORDER BY t.sort LIMIT 1)),
 		(SELECT t.sort FROM {schema}.tasks t WHERE t.line = q.queue * 16 + 8 AND t.sort < 9223372036854775807
 			ORDER BY t.sort LIMIT 1),
+		EXISTS (SELECT FROM {schema}.kinds k WHERE k.queue = q.queue AND (p_kinds = '{}' OR k.kind = ANY (p_kinds))
+			AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line)),
 		false, false, false, '{}', false, false, true
-	INTO number, held, until, unusual, early, first, tick, prompts, suspects, asked, ticks, changed, more, clean
+	INTO number, held, until, unusual, early, first, tick, declined, prompts, suspects, asked, ticks, changed, more,
+		clean
 	FROM {schema}.queues q WHERE q.name = p_name;
 	next := least(first, tick);
 	IF next <= come THEN
@@ -55,9 +58,9 @@ BEGIN
 		suspects := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 3);
 		asked := EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = number * 16 + 5);
 	END IF;
-	IF held AND until > 0 AND (next IS NULL OR until < next) AND EXISTS (
+	IF held AND until > 0 AND (next IS NULL OR until < next) AND (declined OR EXISTS (
 		SELECT FROM {schema}.tasks t WHERE t.line IN (number * 16 + 1, number * 16 + 2, number * 16 + 3)
-	) THEN
+	)) THEN
 		next := until;
 	END IF;
 END $$;

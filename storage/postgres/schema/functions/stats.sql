@@ -1,6 +1,8 @@
--- stats gives the sizes and totals of queues.
+-- stats gives the sizes and totals of queues, and the first kinds of their declined tasks with how
+-- many there are.
 CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
-	o_name text, o_paused bool, o_until int8, o_values int8[]
+	o_name text, o_paused bool, o_until int8, o_values int8[], o_kinds text[],
+	o_tasks int8[]
 ) LANGUAGE sql STABLE AS $$
 	SELECT q.name, q.paused AND (q.paused_until = 0 OR q.paused_until > {schema}.told()), q.paused_until, ARRAY[
 		q.waiting + coalesce(d.waiting, 0), q.pending + coalesce(d.pending, 0),
@@ -10,7 +12,8 @@ CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 		q.t_enqueued + coalesce(d.t_enqueued, 0), q.t_requeued + coalesce(d.t_requeued, 0),
 		q.t_completed + coalesce(d.t_completed, 0), q.t_dead + coalesce(d.t_dead, 0),
 		q.t_cancelled + coalesce(d.t_cancelled, 0), q.t_deleted + coalesce(d.t_deleted, 0),
-		q.t_failed + coalesce(d.t_failed, 0), q.t_crashed + coalesce(d.t_crashed, 0)]
+		q.t_failed + coalesce(d.t_failed, 0), q.t_crashed + coalesce(d.t_crashed, 0)],
+		coalesce(k.kinds, '{}'), coalesce(k.tasks, '{}')
 	FROM {schema}.queues q LEFT JOIN (
 		SELECT x.queue, sum(x.waiting) AS waiting, sum(x.pending) AS pending, sum(x.scheduled) AS scheduled,
 			sum(x.retry) AS retry, sum(x.completed) AS completed, sum(x.cancelled) AS cancelled,
@@ -19,6 +22,13 @@ CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 			sum(x.t_dead) AS t_dead, sum(x.t_cancelled) AS t_cancelled, sum(x.t_deleted) AS t_deleted,
 			sum(x.t_failed) AS t_failed, sum(x.t_crashed) AS t_crashed
 		FROM {schema}.deltas x GROUP BY x.queue
-	) d ON d.queue = q.queue
+	) d ON d.queue = q.queue LEFT JOIN LATERAL (
+		SELECT array_agg(z.kind ORDER BY z.kind) AS kinds, array_agg(z.tasks ORDER BY z.kind) AS tasks FROM (
+			SELECT y.kind, y.tasks + coalesce((SELECT sum(x.waiting) FROM {schema}.deltas x WHERE x.queue = y.line), 0)::int8
+				AS tasks
+			FROM {schema}.kinds y WHERE y.queue = q.queue
+			AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = y.line) ORDER BY y.kind LIMIT {maxstatskinds}
+		) z WHERE z.tasks > 0
+	) k ON true
 	WHERE q.name = ANY (names)
 $$;

@@ -63,10 +63,11 @@ CREATE TABLE {schema}.queues (
 	t_crashed    int8 NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0.2);
 
--- What each step changed of a queue's sizes and totals. Steps append, so that none
--- waits for another; the sweep folds rows into queues and deletes them.
+-- What each step changed of a queue's sizes and totals, or of the tasks that wait in the line of a
+-- kind. Steps append, so that none waits for another; the sweep folds rows into queues and kinds
+-- and deletes them.
 CREATE TABLE {schema}.deltas (
-	queue       int4 NOT NULL,
+	queue       int4 NOT NULL, -- or the line
 	waiting     int4 NOT NULL DEFAULT 0,
 	pending     int4 NOT NULL DEFAULT 0,
 	scheduled   int4 NOT NULL DEFAULT 0,
@@ -89,17 +90,32 @@ CREATE TABLE {schema}.deltas (
 	autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0
 );
 
+-- The lines of kinds, in which declined tasks wait. A row may outlive the tasks of its line by a
+-- day, and its number is given once.
+CREATE SEQUENCE {schema}.kindlines;
+CREATE TABLE {schema}.kinds (
+	queue int4 NOT NULL,
+	kind  text COLLATE "C" NOT NULL,
+	line  int4 NOT NULL DEFAULT 14 - 16 * nextval('{schema}.kindlines'),
+	named int8 NOT NULL, -- when a claim last named the kind, or the line began
+	look  int8 NOT NULL, -- when to look for tasks that waited too long
+	tasks int8 NOT NULL DEFAULT 0,
+	PRIMARY KEY (queue, kind)
+) WITH (fillfactor = 50);
+
 -- Every task that has not ended, and the cursors. No column is ever null, so that a
 -- row has no null bitmap.
 --
 -- line:  the line in which it stands: 16 times its queue, plus its state: 1 waiting,
 --        2 waiting and only to start at once, 3 waiting and a suspect, 4 pending,
 --        5 pending with its cancel asked, 6 scheduled, 7 retry, 8 cursor, 9 damaged.
---        One column, so that no plan can take the one index for the other's work
--- sort:  its place in that line. Waiting: by priority, then turn.
+--        A declined task stands in the line of its kind: a number below 0 (kinds), whose state
+--        is 14. One column, so that no plan can take the one index for the other's work
+-- sort:  its place in that line. Waiting, declined: by priority, then turn.
 --        Pending: when the lease expires. Scheduled, retry: when it is due.
 --        Cursor: when it is handed out next.
--- turn:  its place among those of the same sort: the mark when it was scheduled last
+-- turn:  its place among those of the same sort: the mark when it was scheduled last. Declined:
+--        since when
 -- flags: 1 its end needs more than a delete, 2 started, 4 only to start at once,
 --        8 a suspect, 16 has a row in sides. All others are those of newer versions: a client
 --        passes over a task with a flag that it does not know

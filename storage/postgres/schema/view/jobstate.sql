@@ -2,5 +2,5 @@
 -- task has.
 CREATE FUNCTION {schema}.jobstate(line int4) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 	SELECT (ARRAY['waiting', 'waiting', 'waiting', 'pending', 'pending', 'scheduled', 'retry', NULL,
-		'damaged', 'completed', 'cancelled', 'dead'])[line & 15]
+		'damaged', 'completed', 'cancelled', 'dead', NULL, 'waiting'])[line & 15]
 $$;

@@ -1,0 +1,201 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// decline inserts a task of a kind, claims it and declines it.
+func (s *shop) decline(kind, id string) {
+	s.Helper()
+	in := insertOf(id)
+	in.Kind = kind
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{in}})
+	f := s.naming(1, "another").Fences[0]
+	s.must(s.apply(s.store, storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Decline}}}).Err)
+}
+
+// naming claims up to n tasks for a runner of these kinds.
+func (s *shop) naming(n int, kinds ...string) storage.Claimed {
+	s.Helper()
+	req := claimOf(n)
+	req.Kinds = kinds
+	return s.claimed(req)
+}
+
+// daysPass has everything that was declined stand in its line for two days, in which no claim
+// named its kind.
+func (s *shop) daysPass() {
+	s.Helper()
+	const days = "172800000000"
+	s.damage("UPDATE %s.tasks SET sort = sort - " + days + ", turn = turn - " + days + " WHERE line < 0")
+	s.damage("UPDATE %s.kinds SET named = named - " + days + ", look = look - " + days)
+}
+
+// TestTheFirstClaimThatNamesAKindSavesItsTasks although none named the kind for days.
+func TestTheFirstClaimThatNamesAKindSavesItsTasks(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind      string
+		max       int
+		dead      bool
+		claimable int
+	}{
+		"it names the kind":      {kind: "mail", claimable: 1},
+		"it names another":       {kind: "news", dead: true},
+		"it maintains the queue": {kind: "mail", max: -1, dead: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			s.decline("mail", "a")
+			s.daysPass()
+			req := claimOf(1)
+			req.Queues[0].Max, req.Kinds = c.max, []string{c.kind}
+			store, session := opened(t, s.cfg) // that has seen nothing yet
+			claimed, err := session.Claim(t.Context(), req)
+			s.must(err)
+			s.want("claimed", len(claimed.Tasks), c.claimable)
+			s.want("ended", len(claimed.Ended) == 1 && claimed.Ended[0].Reason == storage.ReasonKind, c.dead)
+			task, err := store.Task(t.Context(), storage.Ref{Queue: "q", ID: "a"})
+			s.must(err)
+			s.want("dead", task.State == storage.Dead, c.dead)
+		})
+	}
+}
+
+// TestEmptyLinesOfKindsAreForgotten once no claim has named them for a day, and no line that holds
+// a task.
+func TestEmptyLinesOfKindsAreForgotten(t *testing.T) {
+	s := newShop(t)
+	s.decline("mail", "a")
+	s.decline("news", "b")
+	s.want("claimed", len(s.naming(1, "news").Tasks), 1)
+	s.daysPass()
+	s.store.Look(t.Context())
+	var left string
+	s.must(s.conn.QueryRow(t.Context(), "SELECT string_agg(kind, ',') FROM "+s.cfg.Schema+".kinds").Scan(&left))
+	s.want("left", left, "mail")
+	s.decline("news", "c")
+	s.want("declined", fmt.Sprint(s.stats().Declined), "[{mail 1} {news 1}]")
+}
+
+// TestADamagedDeclinedTaskIsSetApart and counted.
+func TestADamagedDeclinedTaskIsSetApart(t *testing.T) {
+	s := newShop(t)
+	s.decline("mail", "a")
+	s.decline("mail", "b")
+	s.damage("UPDATE %s.tasks SET record = 'garbage' WHERE id = 'a'")
+	s.want("claimed", len(s.naming(2, "mail").Tasks), 1)
+	got := s.stats()
+	s.want("waiting, pending, damaged, kinds", [4]any{got.Waiting, got.Pending, got.Damaged, len(got.Declined)},
+		[4]any{int64(0), int64(1), int64(1), 0})
+}
+
+// TestTheViewShowsDeclinedTasksAsWaiting whatever line they stand in.
+func TestTheViewShowsDeclinedTasksAsWaiting(t *testing.T) {
+	s := newShop(t)
+	s.decline("mail", "a")
+	var got string
+	s.must(s.conn.QueryRow(t.Context(),
+		"SELECT concat_ws(' ', queue, id, kind, state, run_at) FROM "+s.cfg.Schema+".jobs").Scan(&got))
+	s.want("shown", got, "q a mail waiting")
+}
+
+// TestADeclineInATransactionHoldsUpNoOther of the same kind, which already has a line.
+func TestADeclineInATransactionHoldsUpNoOther(t *testing.T) {
+	s := newShop(t)
+	s.decline("mail", "a")
+	in := insertOf("b")
+	in.Kind = "mail"
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{in}})
+	f := s.naming(1, "another").Fences[0]
+	tx, err := s.conn.Begin(t.Context())
+	s.must(err)
+	s.must(s.apply(s.store.Within(tx), storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Decline}}}).Err)
+	s.decline("mail", "c")
+	s.want("declined", fmt.Sprint(s.stats().Declined), "[{mail 2}]")
+	s.must(tx.Commit(t.Context()))
+	s.want("declined after the commit", fmt.Sprint(s.stats().Declined), "[{mail 3}]")
+}
+
+// TestDeclinesAndClaimsSideBySide loses no task and takes none twice: some decline what others
+// claim by kind.
+func TestDeclinesAndClaimsSideBySide(t *testing.T) {
+	const tasks, kinds = 300, 3
+	s := newShop(t)
+	var txs []storage.Tx
+	for i := range tasks {
+		in := insertOf(fmt.Sprint("t", i))
+		in.Kind = fmt.Sprint("kind", i%kinds)
+		txs = append(txs, storage.Tx{Inserts: []storage.Insert{in}})
+	}
+	_, err := s.session.Apply(t.Context(), txs...)
+	s.must(err)
+	var mu sync.Mutex
+	done := make(map[string]int)
+	note := func(ended []string) (over bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, id := range ended {
+			done[id]++
+		}
+		return len(done) == tasks
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var all sync.WaitGroup
+	for k := range kinds {
+		all.Go(func() { runKind(ctx, t, storage.NewSession(s.store, 0), fmt.Sprint("kind", k), note) })
+	}
+	all.Wait()
+	for id, n := range done {
+		s.want(id+" was done so often", n, 1)
+	}
+	got := s.stats()
+	s.want("live, kinds, completed", [3]any{got.Live(), len(got.Declined), got.Totals.Completed}, [3]any{int64(0), 0, int64(tasks)})
+}
+
+// runKind claims and completes the tasks of a kind until all of all kinds are done.
+func runKind(ctx context.Context, t *testing.T, session *storage.Session, kind string, note func([]string) bool) {
+	t.Helper()
+	req := claimOf(10)
+	req.Kinds = []string{kind}
+	for over := false; !over; {
+		c, err := session.Claim(ctx, req)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		ended, err := endOrDecline(ctx, session, &c, kind)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		over = note(ended)
+	}
+}
+
+// endOrDecline completes the tasks of a kind, and declines the others.
+func endOrDecline(
+	ctx context.Context, session *storage.Session, c *storage.Claimed, kind string,
+) (ended []string, err error) {
+	var txs []storage.Tx
+	for i, f := range c.Fences {
+		outcome := storage.Decline
+		if c.Tasks[i].Kind == kind {
+			outcome = storage.Complete
+			ended = append(ended, f.ID)
+		}
+		txs = append(txs, storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: outcome}}})
+	}
+	applied, err := session.Apply(ctx, txs...)
+	for _, a := range applied {
+		err = errors.Join(err, a.Err)
+	}
+	return ended, err
+}

@@ -1,0 +1,22 @@
+-- joining counts the tasks that join the lines of kinds and leave them. A line that tasks join is
+-- made where there is none, and kept until the commit; look is when to look for tasks that waited
+-- too long.
+CREATE FUNCTION {schema}.joining(queues int4[], names text[], counts int4[], joined bool[], now int8, look int8)
+RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '2s' AS $$
+DECLARE
+	n int8;
+BEGIN
+	INSERT INTO {schema}.kinds (queue, kind, named, look)
+	SELECT u.queue, u.kind, now, look FROM unnest(queues, names, joined) AS u (queue, kind, joined) WHERE u.joined
+	ON CONFLICT DO NOTHING;
+	PERFORM FROM unnest(queues, names, joined) AS u (queue, kind, joined)
+	JOIN {schema}.kinds k ON k.queue = u.queue AND k.kind = u.kind WHERE u.joined FOR KEY SHARE OF k;
+	GET DIAGNOSTICS n = ROW_COUNT;
+	IF n < cardinality(array_positions(joined, true)) THEN
+		RAISE serialization_failure USING MESSAGE = 'midge: an empty line of a kind was removed meanwhile';
+	END IF;
+	INSERT INTO {schema}.deltas (queue, waiting)
+	SELECT k.line, u.n FROM unnest(queues, names, counts) AS u (queue, kind, n)
+	JOIN {schema}.kinds k ON k.queue = u.queue AND k.kind = u.kind WHERE u.n <> 0;
+END $$;
