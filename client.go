@@ -319,10 +319,7 @@ func (c *Client) Task(ctx context.Context, ref storage.Ref) (storage.Task, error
 		return storage.Task{}, fmt.Errorf("midge: read task: %w", err)
 	}
 	t, err := c.store.Task(ctx, ref)
-	if err != nil {
-		return storage.Task{}, fmt.Errorf("midge: read task %s: %w", ref, missing(err))
-	}
-	return t, nil
+	return t, wrap(missing(err), "read task %s", ref)
 }
 
 // insert makes the checked insert of a job.

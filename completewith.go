@@ -38,8 +38,5 @@ func CompleteWith(ctx context.Context, a Applier) error {
 	if at == nil {
 		return wrap(ErrNotInJob, "complete with")
 	}
-	if err := at.CompleteWith(ctx, a); err != nil {
-		return wrap(err, "complete with")
-	}
-	return nil
+	return wrap(at.CompleteWith(ctx, a), "complete with")
 }

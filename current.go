@@ -17,13 +17,16 @@ import (
 // a job's, or the job has returned.
 var ErrNotInJob = runner.ErrNotInJob
 
-// running gives the attempt of a job's context while it runs.
-func running(ctx context.Context) (*runner.Attempt, error) {
+// inJob does something for the job of a context while it runs, and says what where that fails.
+func inJob(ctx context.Context, act string, do func(a *runner.Attempt) error) error {
 	a := runner.FromContext(ctx)
 	if a == nil {
-		return nil, ErrNotInJob
+		return wrap(ErrNotInJob, "%s", act)
 	}
-	return a, a.MayAdd()
+	if err := a.MayAdd(); err != nil {
+		return wrap(err, "%s", act)
+	}
+	return wrap(do(a), "%s of %s", act, a.Fence.Ref)
 }
 
 // RunInfo tells a running job about itself.
@@ -71,27 +74,21 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 // (storage.ErrSpan), or too many for one transaction. Who wants to await the task names it
 // with [ID].
 func FollowUp(ctx context.Context, follow any, opts ...Option) error {
-	a, err := running(ctx)
-	if err != nil {
-		return wrap(err, "follow up")
-	}
-	d, err := definitionsOf(a).of(follow)
-	if err != nil {
-		return wrap(err, "follow up")
-	}
-	in, err := newInsert(d, follow, opts)
-	if err != nil {
-		return wrap(err, "follow up")
-	}
-	in.OnConflict = storage.Skip
-	if !a.Spans(in.Ref.Queue) {
-		return fmt.Errorf("midge: follow up in queue %s from queue %s: %w",
-			in.Ref.Queue, a.Fence.Queue, storage.ErrSpan)
-	}
-	if err := a.FollowUp(in); err != nil {
-		return wrap(err, "follow up")
-	}
-	return nil
+	return inJob(ctx, "follow up", func(a *runner.Attempt) error {
+		d, err := definitionsOf(a).of(follow)
+		if err != nil {
+			return err
+		}
+		in, err := newInsert(d, follow, opts)
+		if err != nil {
+			return err
+		}
+		in.OnConflict = storage.Skip
+		if !a.Spans(in.Ref.Queue) {
+			return fmt.Errorf("in queue %s: %w", in.Ref.Queue, storage.ErrSpan)
+		}
+		return a.FollowUp(in)
+	})
 }
 
 // definitionsOf gives the job types that the attempt's runner knows.
@@ -104,36 +101,25 @@ func definitionsOf(a *runner.Attempt) *definitions {
 // [Client.Await]. The last one counts. The task is then kept for an hour unless its
 // options say otherwise.
 func SetResult(ctx context.Context, v any) error {
-	a, err := running(ctx)
-	if err != nil {
-		return wrap(err, "set result")
-	}
-	b, err := encodeFor(a, v)
-	if err == nil {
-		err = a.SetResult(b)
-	}
-	if err != nil {
-		return wrap(err, "set result")
-	}
-	return nil
+	return inJob(ctx, "set result", func(a *runner.Attempt) error {
+		b, err := encodeFor(a, v)
+		if err != nil {
+			return err
+		}
+		return a.SetResult(b)
+	})
 }
 
 // Progress stores how far the running job is, for those who look at it, at once and
 // under its lease. v is stored as JSON. Its errors are those of [Checkpoint].
 func Progress(ctx context.Context, v any) error {
-	a, err := running(ctx)
-	if err != nil {
-		return wrap(err, "progress")
-	}
-	b, err := json.Marshal(v)
-	if err != nil {
-		err = storage.Invalid("value", fmt.Sprintf("of type %T", v), "one that JSON can hold: %v", err)
-		return wrap(err, "progress")
-	}
-	if err := a.Store(ctx, b, nil); err != nil {
-		return wrap(err, "progress of %s", a.Fence.Ref)
-	}
-	return nil
+	return inJob(ctx, "progress", func(a *runner.Attempt) error {
+		b, err := json.Marshal(v)
+		if err != nil {
+			return storage.Invalid("value", fmt.Sprintf("of type %T", v), "one that JSON can hold: %v", err)
+		}
+		return a.Store(ctx, b, nil)
+	})
 }
 
 // Checkpoint stores v, at once and under the lease, for a later run of the task to
@@ -143,41 +129,30 @@ func Progress(ctx context.Context, v any) error {
 // While the storage is away Checkpoint waits for it, for as long as the lease at most, and then
 // returns an [ErrUnavailable] or [ErrUnknown]. A job that can go on without it ignores those.
 func Checkpoint(ctx context.Context, v any) error {
-	a, err := running(ctx)
-	if err != nil {
-		return wrap(err, "checkpoint")
-	}
-	b, err := encodeFor(a, v)
-	if err != nil {
-		return wrap(err, "checkpoint")
-	}
-	if err := a.Store(ctx, nil, b); err != nil {
-		return wrap(err, "checkpoint of %s", a.Fence.Ref)
-	}
-	return nil
+	return inJob(ctx, "checkpoint", func(a *runner.Attempt) error {
+		b, err := encodeFor(a, v)
+		if err != nil {
+			return err
+		}
+		return a.Store(ctx, nil, b)
+	})
 }
 
 // LoadCheckpoint reads the last checkpoint of the running task into v, a pointer. ok is
 // false where there is none.
 func LoadCheckpoint(ctx context.Context, v any) (ok bool, err error) {
-	a, err := running(ctx)
-	if err != nil {
-		return false, wrap(err, "load checkpoint")
-	}
-	if err := checkPointer(v); err != nil {
-		return false, wrap(err, "load checkpoint")
-	}
-	t, err := a.Task(ctx)
-	if err != nil {
-		return false, wrap(err, "load checkpoint of %s", a.Fence.Ref)
-	}
-	if len(t.Checkpoint) == 0 {
-		return false, nil
-	}
-	if err := codec.Decode(t.Encoding, t.Checkpoint, v); err != nil {
-		return false, wrap(err, "load checkpoint of %s", a.Fence.Ref)
-	}
-	return true, nil
+	err = inJob(ctx, "load checkpoint", func(a *runner.Attempt) error {
+		if err := checkPointer(v); err != nil {
+			return err
+		}
+		t, err := a.Task(ctx)
+		if err != nil || len(t.Checkpoint) == 0 {
+			return err
+		}
+		ok = true
+		return codec.Decode(t.Encoding, t.Checkpoint, v)
+	})
+	return ok && err == nil, err
 }
 
 // encodeFor encodes v as the task's payload is, and checks its size.

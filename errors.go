@@ -48,9 +48,12 @@ var (
 	ErrNotSent = errors.New("midge: not sent")
 )
 
-// wrap says what midge was about when err came. Where err is of midge too, the two have one
-// prefix.
+// wrap says what midge was about when err came, and gives nil for nil. Where err is of midge too,
+// the two have one prefix.
 func wrap(err error, act string, args ...any) error {
+	if err == nil {
+		return nil
+	}
 	return &actError{fmt.Sprintf(act, args...), err}
 }
 

@@ -116,13 +116,7 @@ func UntilRead() Option {
 func Header(name, value string) Option {
 	return option(func(c *call) {
 		c.fail(checkHeader("name of Header", name))
-		if !c.ownHeaders {
-			c.options.Headers, c.ownHeaders = maps.Clone(c.options.Headers), true
-		}
-		if c.options.Headers == nil {
-			c.options.Headers = make(map[string]string, 1)
-		}
-		c.options.Headers[name] = value
+		c.options.Headers = merged(c.options.Headers, map[string]string{name: value})
 	})
 }
 
@@ -139,8 +133,7 @@ func (g Geometric) declare(d *scheduleTerms) { g.apply(&d.call) }
 
 // call is what the options of one call say.
 type call struct {
-	options    Options // the type's, overridden
-	ownHeaders bool    // options.Headers is no longer the type's map
+	options Options // the type's, overridden
 
 	queue    *string
 	priority *int
@@ -220,13 +213,17 @@ func (c *call) insert(d *definition, payload []byte) storage.Insert {
 		in.Priority = *c.priority
 	}
 	if c.backoff != nil {
-		in.Headers = maps.Clone(in.Headers)
-		if in.Headers == nil {
-			in.Headers = make(map[string]string, 1)
-		}
-		in.Headers[backoffHeader] = c.backoff.header()
+		in.Headers = merged(in.Headers, map[string]string{backoffHeader: c.backoff.header()})
 	}
 	return in
+}
+
+// merged gives a copy of headers with others, which win.
+func merged(headers, others map[string]string) map[string]string {
+	all := make(map[string]string, len(headers)+len(others))
+	maps.Copy(all, headers)
+	maps.Copy(all, others)
+	return all
 }
 
 // newInsert makes the insert of a job with options, checked against everything but

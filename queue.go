@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"maps"
 	"strings"
 	"time"
 
@@ -26,10 +25,7 @@ func (c *Client) Queue(name string) *Queue { return &Queue{client: c, name: name
 func (c *Client) Queues(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for name, err := range storage.EachQueue(ctx, c.store, prefix) {
-			if err != nil {
-				err = fmt.Errorf("midge: list queues: %w", err)
-			}
-			if !yield(name, err) {
+			if !yield(name, wrap(err, "list queues")) {
 				return
 			}
 		}
@@ -39,10 +35,7 @@ func (c *Client) Queues(ctx context.Context, prefix string) iter.Seq2[string, er
 // Runners lists the live runners and what they run, by id.
 func (c *Client) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	runners, err := c.store.Runners(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("midge: list runners: %w", err)
-	}
-	return runners, nil
+	return runners, wrap(err, "list runners")
 }
 
 // Name is the queue's name.
@@ -250,11 +243,7 @@ func (c *call) change(t storage.Task, r *replacement) storage.Change {
 		ch.Now = true
 	}
 	if len(c.options.Headers) > 0 {
-		ch.Headers = maps.Clone(t.Headers)
-		if ch.Headers == nil {
-			ch.Headers = make(map[string]string, len(c.options.Headers))
-		}
-		maps.Copy(ch.Headers, c.options.Headers)
+		ch.Headers = merged(t.Headers, c.options.Headers)
 	}
 	if r != nil {
 		ch.Encoding, ch.Payload = r.encoding, r.payload
