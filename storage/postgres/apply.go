@@ -42,7 +42,7 @@ func (s *Storage) classOf(p *part) int {
 	class := classInsert
 	for i := range p.txs {
 		tx := &p.txs[i]
-		if !isPlain(tx) {
+		if s.noShort || !isPlain(tx) {
 			return classGeneral
 		}
 		if len(tx.Settles) > 0 {

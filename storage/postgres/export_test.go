@@ -61,5 +61,5 @@ func (s *Storage) Unstick(ctx context.Context, after time.Duration) error {
 // Look does what a sweep does.
 func (s *Storage) Look(ctx context.Context) { s.look(ctx, true) }
 
-// NoShort has every claim go the general way from now on.
+// NoShort has every claim and flush go the general way from now on.
 func (s *Storage) NoShort() { s.noShort = true }

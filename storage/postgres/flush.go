@@ -60,7 +60,7 @@ func (s *Storage) flush(ctx context.Context, class int, parts []*part) (spoiled 
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
 	defer context.AfterFunc(s.background, cancel)() //nolint:contextcheck // it ends with either
-	if in, lone := parts[0].lone(); lone && len(parts) == 1 {
+	if in, lone := parts[0].lone(); lone && len(parts) == 1 && !s.noShort {
 		if s.add(ctx, parts[0], in) {
 			return nil
 		}

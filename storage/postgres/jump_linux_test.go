@@ -13,6 +13,7 @@ import (
 // TestJumps runs the rules of clocks that are set on a real server.
 func TestJumps(t *testing.T) {
 	testserver.RequirePostgres(t)
+	t.Parallel()
 	clock, err := testserver.StartClock()
 	if err != nil {
 		t.Fatal(err)

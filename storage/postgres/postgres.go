@@ -47,7 +47,7 @@ type Storage struct {
 	// strict says that transactions here are no READ COMMITTED unless they say so. Steps rely
 	// on that: each of their statements sees what was committed before it.
 	strict bool
-	// noShort has claims go the general way, for tests.
+	// noShort has claims and flushes go the general way, for tests.
 	noShort bool
 
 	allowance allowance // of claims
@@ -70,7 +70,7 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 	}
 	s := &Storage{
 		schema: &schema{quoted: pgx.Identifier{cfg.Schema}.Sanitize()},
-		limits: cfg.Limits.WithDefaults(), heldFor: heldFor,
+		limits: cfg.Limits.WithDefaults(), heldFor: heldFor, noShort: !shortWays,
 		numbers: newNumbers(), hints: &hints{known: make(map[string]*hint)},
 		odd: oddities{until: make(map[string]time.Time)}, overfull: oddities{until: make(map[string]time.Time)},
 	}
