@@ -92,11 +92,6 @@ type Barred struct {
 	State State
 }
 
-// Empty reports whether nothing stands in the way.
-func (e *DependencyError) Empty() bool {
-	return len(e.Missing)+len(e.Stale)+len(e.Colliding)+len(e.Lost)+len(e.Barred) == 0
-}
-
 // Is makes errors.Is(err, ErrLeaseLost) and errors.Is(err, ErrNotFound) hold where
 // Lost or Missing is not empty.
 func (e *DependencyError) Is(target error) bool {

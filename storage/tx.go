@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"encoding/hex"
 	"fmt"
 	"time"
 )
@@ -41,9 +40,6 @@ func (Token) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("***")) }
 
 // MarshalText hides the token.
 func (Token) MarshalText() ([]byte, error) { return []byte("***"), nil }
-
-// Reveal gives the token as 32 hexadecimal digits, for a storage's own use.
-func (t Token) Reveal() string { return hex.EncodeToString(t[:]) }
 
 // Fence proves the lease of one claimed task. It is compared for equality.
 type Fence struct {

@@ -282,14 +282,11 @@ func TestTokenIsSecret(t *testing.T) {
 		text += fmt.Sprintf(" %"+string(verb)+" %"+string(verb)+" % #"+string(verb), token, fence, &token)
 	}
 	for _, secret := range []string{
-		"0123456789abcdef", token.Reveal(), "48 49 50", "0x30, 0x31", "0x30 0x31", "U+0030 U+0031", "'0' '1'", "0 1 2", "110000", "60 61 62",
+		"0123456789abcdef", "30313233343536373839616263646566", "48 49 50", "0x30, 0x31", "0x30 0x31", "U+0030 U+0031", "'0' '1'", "0 1 2", "110000", "60 61 62",
 	} {
 		if strings.Contains(text, secret) {
 			t.Errorf("printed: got %s, want no %q in it", text, secret)
 		}
-	}
-	if token.Reveal() != "30313233343536373839616263646566" {
-		t.Errorf("revealed: got %s, want its 32 digits", token.Reveal())
 	}
 }
 

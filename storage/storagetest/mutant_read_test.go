@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -80,7 +81,8 @@ func readMutants() []mutant {
 		}}, "read/not found"),
 		knowing("reads show the token", func(m *mind) *fault {
 			return &fault{claim: remembering(m), task: shown(func(t *storage.Task) {
-				t.Reason = m.fence(storage.Fence{Ref: t.Ref}).Token.Reveal()
+				token := m.fence(storage.Fence{Ref: t.Ref}).Token
+				t.Reason = hex.EncodeToString(token[:])
 			})}
 		}, "read/no token"),
 		breaks("claims show the token", fault{claim: given(func(_ storage.ClaimRequest, c *storage.Claimed) {

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -77,7 +78,7 @@ func readNoToken(r *rig) {
 	_, err = r.session.Apply(r.ctx, storage.Tx{Settles: []storage.Settle{{Fence: stale, Outcome: "nonsense"}}})
 	r.apply(storage.Tx{Settles: []storage.Settle{{Fence: c.Fences[0], Outcome: storage.Complete}}})
 	secrets := []string{
-		string(req.Token[:]), req.Token.Reveal(), strings.ToUpper(req.Token.Reveal()),
+		string(req.Token[:]), hex.EncodeToString(req.Token[:]), strings.ToUpper(hex.EncodeToString(req.Token[:])),
 		base64.StdEncoding.EncodeToString(req.Token[:]), base64.RawURLEncoding.EncodeToString(req.Token[:]),
 		strings.Trim(fmt.Sprintf("%d", req.Token[:]), "[]"),
 	}
