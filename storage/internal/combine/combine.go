@@ -74,8 +74,14 @@ type Combiner[C Embedding] struct {
 	mu      sync.Mutex // guards the fields below; no I/O under it
 	closed  bool
 	lines   map[int]*line[C] // they stay: a storage has few
-	flushes sync.WaitGroup   // all of them; each goroutine ends when its line has nothing to flush
+	flushes sync.WaitGroup   // all of them, and the goroutines that wait for the next
+	idle    int              // goroutines that wait for a line to flush
+	next    chan *line[C]    // has room for what idle goroutines are asked; closed by Close
 }
+
+// idleMost is how many goroutines wait for the next flush. The stack of one has grown to what a flush
+// needs; to grow that of a new one each time takes a twentieth of a busy client's processor time.
+const idleMost = 16
 
 // line holds the calls of a line that wait for their flush.
 type line[C Embedding] struct {
@@ -90,13 +96,16 @@ type line[C Embedding] struct {
 
 // New makes a Combiner.
 func New[C Embedding](cfg Config[C]) *Combiner[C] {
-	return &Combiner[C]{cfg: cfg, lines: make(map[int]*line[C])}
+	return &Combiner[C]{cfg: cfg, lines: make(map[int]*line[C]), next: make(chan *line[C], idleMost)}
 }
 
 // Close refuses further calls and waits for the flushes, whose context has ended.
 func (c *Combiner[C]) Close() {
 	c.mu.Lock()
-	c.closed = true
+	if !c.closed {
+		c.closed = true
+		close(c.next)
+	}
 	c.mu.Unlock()
 	c.flushes.Wait()
 }
@@ -208,15 +217,28 @@ func (c *Combiner[C]) ready(l *line[C], waiting int) bool {
 
 // call has a goroutine flush the calls that wait in a line, where the next flush begins. The mutex is held.
 func (c *Combiner[C]) call(l *line[C]) {
-	if c.ready(l, len(l.waiting)) {
-		l.called = true
-		l.flights++
-		c.flushes.Go(func() { c.work(l) })
+	if !c.ready(l, len(l.waiting)) {
+		return
 	}
+	l.called = true
+	l.flights++
+	if c.idle > 0 && !c.closed {
+		c.idle--
+		c.next <- l // it has room
+		return
+	}
+	c.flushes.Go(func() {
+		for more := true; more; {
+			if more = c.work(l); more {
+				l, more = <-c.next
+			}
+		}
+	})
 }
 
-// work flushes the calls that wait in a line, until no further flush begins.
-func (c *Combiner[C]) work(l *line[C]) {
+// work flushes the calls that wait in a line, until no further flush begins. It reports whether its
+// goroutine is to wait for another line.
+func (c *Combiner[C]) work(l *line[C]) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
@@ -234,10 +256,15 @@ func (c *Combiner[C]) work(l *line[C]) {
 		l.flights--
 		l.aboard -= len(calls)
 		if !c.ready(l, len(l.waiting)) {
-			return
+			break
 		}
 		l.flights++
 	}
+	if c.closed || c.idle == idleMost {
+		return false
+	}
+	c.idle++
+	return true
 }
 
 // take takes the calls of the next flush. The mutex is held.
