@@ -163,8 +163,7 @@ func (c *benchCalls) asks(claims []claimCall) []scriptCall {
 func (c *benchCalls) take(claims []claimCall, want int) [][]storage.Tx {
 	var all [][]storage.Tx
 	for i, reply := range c.do(c.asks(claims)) {
-		list, _ := reply.([]any)
-		answer, err := c.store.readClaim(&claims[i].req, claims[i].ask, list)
+		answer, err := c.store.readClaim(&claims[i].req, claims[i].ask, reply)
 		if err != nil {
 			c.Fatal(err)
 		}

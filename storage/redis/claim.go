@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/midgehq/midge/storage"
@@ -207,11 +208,11 @@ func inPart(err error) error {
 // askFor makes one script call.
 func (s *Storage) askFor(ctx context.Context, req *storage.ClaimRequest, a ask) (*claimAnswer, error) {
 	keys, args := s.claimArgs(req, a)
-	list, err := s.scripts.claim.list(ctx, s.client, keys, args...)
+	reply, err := s.scripts.claim.run(ctx, s.client, keys, args...)
 	if err != nil {
 		return nil, err
 	}
-	return s.readClaim(req, a, list)
+	return s.readClaim(req, a, reply)
 }
 
 // claimArgs gives the keys and arguments of claim.lua.
@@ -242,40 +243,47 @@ type claimAnswer struct {
 	damaged  []fenced
 }
 
-func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, list []any) (*claimAnswer, error) {
+// readClaim reads the reply of claim.lua.
+func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, reply any) (*claimAnswer, error) {
+	list, some := reply.([]any)
+	if !some {
+		list = []any{reply}
+	}
 	v := values(list)
-	letter := first(v.text())
-	now := v.number()
-	if v.bad {
-		return nil, fmt.Errorf("%w: %v", errReply, list)
+	head := reader{rest: v.text()}
+	letter, now := first(head.text(1)), head.digits(16)
+	if head.bad {
+		return nil, fmt.Errorf("%w: %v", errReply, reply)
 	}
 	answer := &claimAnswer{repeated: letter == 'R'}
 	answer.Now = moment(now)
 	if err := verdict(letter); err != nil {
 		return nil, err
 	}
-	if due := v.number(); due > 0 {
+	if due := head.digits(16); due > 0 {
 		answer.NextDue = moment(due)
 	}
-	flags := v.text()
+	version := head.digits(16)
+	answer.taken = int(head.digits(4))
+	flags, rest, _ := strings.Cut(head.rest, ";")
 	// What came since the first try has rung before this one listened: it asks again.
 	answer.more, answer.remains = strings.Contains(flags, "m"), answer.repeated || strings.Contains(flags, "t")
 	answer.Cancels, answer.suspects = strings.Contains(flags, "c"), strings.Contains(flags, "s")
-	version := v.number()
-	answer.taken = int(v.number())
+	answer.suspect = strings.Contains(flags, "z")
 	answer.allocate()
-	answer.suspect = v.number() == 1
-	for _, q := range a.group.queues {
-		h, last, ok := hauled(v.next())
+	h := haulOf(rest, v.list, len(a.group.queues))
+	for i, q := range a.group.queues {
+		info, ticks, last := h.rare(i)
 		if last == "f" {
 			answer.forget = append(answer.forget, q.Name)
+		} else if list, some := strings.CutPrefix(last, "!"); some {
+			h.pieces.bad = !answer.readEnded(q.Name, list) || h.pieces.bad
 		}
-		if list, some := strings.CutPrefix(last, "!"); some {
-			v.bad = !answer.readEnded(q.Name, list) || v.bad
-		}
-		v.bad = !answer.read(req, a, q.Name, version, &h) || !ok || v.bad
+		fence := storage.Fence{Ref: storage.Ref{Queue: q.Name}, Version: version, Token: req.Token}
+		answer.read(req, a, fence, h, h.queues[i], info)
+		answer.readTicks(q.Name, ticks)
 	}
-	if v.bad {
+	if h.bad() {
 		return nil, fmt.Errorf("%w: a claim of another shape", errReply)
 	}
 	return answer, nil
@@ -304,68 +312,109 @@ func (c *claimAnswer) allocate() {
 	c.Fences = make([]storage.Fence, 0, n)
 }
 
-// haul is what a claim took of one queue.
+// haul is what a claim took.
 type haul struct {
-	info    reader // of each task, where they are not all alike
-	ids     string // with commas between
-	count   int
+	queues  []takenOf
 	lengths reader // of the records, in 4 bytes each
-	pieces  reply  // records, several in a text
-	records reader // those of the piece under way
-	ticks   reply  // id and record of each cursor
+	records reader // those of the text under way
+	pieces  reply  // further records, several in a text
+	special []any  // lists of what is rare, by queue: see claim.lua
+	shared  batch
 }
 
-// hauled reads what claim.lua tells of one queue: the last of it alone where there is no more.
-func hauled(part any) (h haul, last string, ok bool) {
-	if last, ok = part.(string); ok {
-		return haul{}, last, true
+// takenOf are the tasks of one queue: their ids with commas between.
+type takenOf struct {
+	ids   string
+	count int
+}
+
+// haulOf takes apart what follows the numbers of a reply: text, and the rest of the list.
+func haulOf(text string, list []any, queues int) *haul {
+	h := &haul{queues: make([]takenOf, queues)}
+	r, all := reader{rest: text}, 0
+	sizes := reader{rest: r.text(12 * queues)}
+	for i := range h.queues {
+		h.queues[i].count = int(sizes.digits(4))
+		h.queues[i].ids = r.text(int(sizes.digits(8)))
+		all += h.queues[i].count
 	}
-	list, ok := part.([]any)
-	r := values(list)
-	h = haul{info: reader{rest: r.text()}, ids: r.text()}
-	h.lengths.rest = r.text()
-	h.count = len(h.lengths.rest) / 4
-	h.pieces, h.ticks = *r.sublist(), *r.sublist()
-	last = r.text()
-	return h, last, ok && !r.bad
+	h.lengths.rest = r.text(4 * all)
+	h.records = r
+	h.records.bad = r.bad || sizes.bad
+	from := slices.IndexFunc(list, func(v any) bool { _, rare := v.([]any); return rare })
+	if from < 0 {
+		from = len(list)
+	}
+	h.pieces.list, h.special = list[:from], list[from:]
+	h.shared.left = h.pieces.size() + len(r.rest)
+	return h
 }
 
-// read takes on the tasks and ticks of one queue.
-func (c *claimAnswer) read(req *storage.ClaimRequest, a ask, queue string, version int64, h *haul) bool {
-	shared := batch{left: h.pieces.size() + len(h.records.rest)}
-	known := h.info.rest != ""
+// bad reports whether the reply is of another shape.
+func (h *haul) bad() bool { return h.lengths.bad || h.records.bad || h.pieces.bad }
+
+// next gives the next record.
+func (h *haul) next() string {
+	if h.records.rest == "" {
+		h.records.rest = h.pieces.text()
+	}
+	return h.records.text(int(h.lengths.number(4)))
+}
+
+// rare gives what a reply tells of the i-th queue besides its tasks, if anything: of each task whether
+// it started and until when it is leased, where they are not all alike; id and record of each cursor
+// that ticks; and what maintenance came to.
+func (h *haul) rare(i int) (info reader, ticks *reply, last string) {
+	if len(h.special) == 0 {
+		return reader{}, &reply{}, ""
+	}
+	list, _ := h.special[0].([]any)
+	v := values(list)
+	if v.number() != int64(i) {
+		return reader{}, &reply{}, ""
+	}
+	h.special = h.special[1:]
+	info, ticks, last = reader{rest: v.text()}, v.sublist(), v.text()
+	h.pieces.bad = h.pieces.bad || v.bad
+	return info, ticks, last
+}
+
+// read takes on the tasks of one queue.
+func (c *claimAnswer) read(
+	req *storage.ClaimRequest, a ask, fence storage.Fence, h *haul, q takenOf, info reader,
+) {
+	known := info.rest != ""
 	lease := moment(c.Now.UnixMicro() + req.Lease.Microseconds())
-	for range h.count {
+	for range q.count {
 		at := len(c.Tasks) + len(c.damaged)
-		if h.records.rest == "" {
-			h.records.rest = h.pieces.text()
-		}
-		var id string
-		id, h.ids, _ = strings.Cut(h.ids, ",")
-		fence := storage.Fence{Ref: storage.Ref{Queue: queue, ID: id}, Version: version, Token: req.Token}
+		fence.ID, q.ids, _ = strings.Cut(q.ids, ",")
 		started, until := at < a.start, lease
 		if known {
-			started, until = h.info.text(1) == "1", moment(h.info.number(7))
+			started, until = info.text(1) == "1", moment(info.number(7))
 		}
 		c.Tasks = append(c.Tasks, storage.Task{Ref: fence.Ref})
 		t := &c.Tasks[len(c.Tasks)-1]
-		err := shared.readRecord(h.records.text(int(h.lengths.number(4))), t)
+		err := h.shared.readRecord(h.next(), t)
 		if err != nil || storage.CheckRef(fence.Ref) != nil {
 			c.Tasks = c.Tasks[:len(c.Tasks)-1]
-			c.damaged = append(c.damaged, fenced{queue, fence.ID, packFence(&fence)})
+			c.damaged = append(c.damaged, fenced{fence.Queue, fence.ID, packFence(&fence)})
 			continue
 		}
-		t.State, t.Version, t.Runner = storage.Pending, version, req.Runner
+		t.State, t.Version, t.Runner = storage.Pending, fence.Version, req.Runner
 		t.LeaseUntil, t.Started = until, started
 		c.Fences = append(c.Fences, fence)
 	}
-	for len(h.ticks.list) > 0 && !h.ticks.bad {
-		t := storage.Task{Ref: storage.Ref{Queue: queue, ID: h.ticks.text()}, State: storage.Cursors}
-		if err := readRecord(h.ticks.text(), &t); err == nil && t.Cursor != nil {
+	h.pieces.bad = h.pieces.bad || q.ids != "" || info.bad
+}
+
+// readTicks takes on the cursors of one queue that tick.
+func (c *claimAnswer) readTicks(queue string, ticks *reply) {
+	for len(ticks.list) > 0 && !ticks.bad {
+		t := storage.Task{Ref: storage.Ref{Queue: queue, ID: ticks.text()}, State: storage.Cursors}
+		if err := readRecord(ticks.text(), &t); err == nil && t.Cursor != nil {
 			c.Ticks = append(c.Ticks, t)
 		}
 	}
-	return !h.pieces.bad && !h.records.bad && !h.ticks.bad && !h.info.bad && h.ids == ""
 }
 
 // take adds what one script call gave.

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -60,12 +61,17 @@ func FuzzClaimed(f *testing.F) {
 		s := &Storage{}
 		req := &storage.ClaimRequest{Token: storage.NewToken(), Runner: "r", Lease: time.Minute, Start: 1, Ahead: 1}
 		a := ask{group: &group{queues: []storage.ClaimQueue{{Name: "q"}}}, most: 2, start: 1}
-		for _, info := range []string{"", text} {
-			part := []any{info, ids, bytes, []any{bytes, text}, []any{ids, bytes, "odd"}, last}
-			for _, count := range []any{int64(1), text, "-1", "nan"} {
-				_, _ = s.readClaim(req, a, []any{"N", "17", count, "mtcs", "17", count, int64(0), part})
-			}
-			_, _ = s.readClaim(req, a, []any{"R", "17", "0", "", "17", int64(1), int64(0), last})
+		numbers := strings.Repeat("17", 24) + "0001mtcsz;" + fmt.Sprintf("0001%08d", len(ids))
+		rare := []any{int64(0), text, []any{ids, bytes, "odd"}, last}
+		for _, reply := range []any{
+			text, "N" + text, "N" + numbers + ids + bytes + text, "R" + numbers + ids + bytes,
+			[]any{"N" + numbers + ids + bytes, text, rare},
+			[]any{"R" + numbers + ids, rare, text},
+			[]any{},
+			[]any{rare},
+			int64(17),
+		} {
+			_, _ = s.readClaim(req, a, reply)
 		}
 	})
 }

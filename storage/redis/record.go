@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -205,6 +206,13 @@ func (r *reader) number(n int) int64 {
 	for _, b := range []byte(r.text(n)) {
 		v = v<<8 | int64(b)
 	}
+	return v
+}
+
+// digits reads a decimal number of n digits.
+func (r *reader) digits(n int) int64 {
+	v, err := strconv.ParseInt(r.text(n), 10, 64)
+	r.bad = r.bad || err != nil
 	return v
 }
 

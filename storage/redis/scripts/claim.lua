@@ -4,14 +4,17 @@
 -- ARGV  1 queues, 2 lane field, 3 seq, 4 opened, 5 token, 6 runner, 7 most tasks,
 --       8 how many start, 9 "1" where a suspect is wanted, "t" to tell of one, 10 lease (µs),
 --       11... for each queue the most tasks of it, 0 as many as of all, negative none
--- Returns  {verdict, now, next due or 0, "m" where maintenance is left over, "t" where
---       tasks are that could be taken, "c" for cancels, "s" where suspects wait, version
---       of all tasks, how many were taken, whether a suspect was, queues...}. A queue
---       is {info, ids with commas between, length of each record (4 bytes), {records in
---       pieces}, {cursor id, record, ...}, last}, or the last alone: "f" where it may be
---       forgotten, "!" and the tasks that ended (maintain.lua). info is empty,
---       where the first tasks of the call started and all have the deadline now +
---       lease, or has 8 bytes for each task: 1 if started, and its deadline.
+-- Returns  a text, or a list that begins with it: verdict, the clock, the next due moment or 0 and
+--       the version of all tasks (16 digits each), how many were taken (4 digits); "m" where
+--       maintenance is left over, "t" where tasks are that could be taken, "c" for cancels, "s" where
+--       suspects wait, "z" where one was taken, and a semicolon; for each queue the number of its
+--       tasks (4 digits) and the length of their ids (8); the ids of each queue with commas between;
+--       the length of each record (4 bytes); the records. Those of many tasks are texts of their own
+--       in the list. Behind them stand lists of queues in which something is
+--       rare: number, info, {cursor id, record, ...}, last. info has 8 bytes for each task, 1 if
+--       started, and its deadline, unless the first tasks of the call started and all have the
+--       deadline now + lease. last is "f" where the queue may be forgotten, or "!" and the tasks that
+--       ended (maintain.lua).
 
 local total = tonumber(ARGV[1])
 local queues = openall(total)
@@ -200,12 +203,11 @@ local function seal(q)
   q.used = true
 end
 
--- answer gives the part of the i-th queue of the reply.
-local function answer(q, i)
-  local lengths, pieces = packed(q.recs)
+-- rare adds to the reply what is rare of the i-th queue.
+local function rare(reply, q, i)
   local ticks, ended = news[i] and news[i].ticks or {}, news[i] and news[i].ended or {}
   local last = #ended > 0 and '!' .. table.concat(ended) or q.forget and 'f' or ''
-  return {q.info or '', table.concat(q.ids, ','), lengths, pieces, ticks, last}
+  if q.info or #ticks > 0 or last ~= '' then reply[#reply + 1] = {i - 1, q.info or '', ticks, last} end
 end
 
 -- again gives the tasks of the first outcome that are still claimed.
@@ -237,7 +239,7 @@ end
 
 local verdict, outcome = admit(queues[1], ARGV[2], ARGV[3], tonumber(ARGV[4]))
 if verdict == 'R' then
-  if byte(outcome, 1) ~= 67 then return {'O', text(now)} end
+  if byte(outcome, 1) ~= 67 then return string.format('O%016.0f', now) end
   for _, q in ipairs(queues) do q.ids, q.recs = {}, {} end
   again(outcome)
   for _, q in ipairs(queues) do
@@ -266,14 +268,22 @@ elseif verdict == 'N' then
   refused = commit(queues, false)
   if refused then return refused end
 else
-  return {verdict, text(now)}
+  return string.format('%s%016.0f', verdict, now)
 end
 
 local cancels = false
 for _, q in ipairs(queues) do
   if q.m.cancels > 0 then cancels = true end
 end
-local reply = {verdict, text(now), text(nextdue), (more and 'm' or '') .. (remains and 't' or '') ..
-  (cancels and 'c' or '') .. (suspicious and 's' or ''), text(claimed), taken, suspect and 1 or 0}
-for i, q in ipairs(queues) do reply[7 + i] = answer(q, i) end
+local joined, records, sizes = {}, {}, {}
+for i, q in ipairs(queues) do
+  joined[i] = table.concat(q.ids, ',')
+  sizes[i] = string.format('%04d%08d', #q.ids, #joined[i])
+  for j = 1, #q.recs do records[#records + 1] = q.recs[j] end
+end
+local lengths, pieces = packed(records)
+local reply = {string.format('%s%016.0f%016.0f%016.0f%04d', verdict, now, nextdue, claimed, taken) ..
+  (more and 'm' or '') .. (remains and 't' or '') .. (cancels and 'c' or '') .. (suspicious and 's' or '') ..
+  (suspect and 'z' or '') .. ';' .. table.concat(sizes) .. table.concat(joined) .. lengths, unpack(pieces)}
+for i, q in ipairs(queues) do rare(reply, q, i) end
 return reply

@@ -34,17 +34,16 @@ end
 -- packed gives the length of each record in 4 bytes, and the records in a few pieces: one
 -- long text costs Lua more than it saves, and each of its own costs the client.
 local function packed(records)
-  local lengths, known, pieces, concat = {}, {}, {}, table.concat
+  local lengths, pieces, concat, last, v = {}, {}, table.concat, nil, nil
   for i = 1, #records do
     local n = #records[i]
-    local v = known[n]
-    if not v then
+    if n ~= last then
       local d, c, b = n % 256, n % 65536, n % 16777216
-      v = string.char((n - b) / 16777216, (b - c) / 65536, (c - d) / 256, d)
-      if n < 65536 then known[n] = v end -- an index that no Lua takes for a place in an array
+      last, v = n, string.char((n - b) / 16777216, (b - c) / 65536, (c - d) / 256, d)
     end
     lengths[i] = v
   end
+  if #records == 1 then return v, records end
   for i = 1, #records, 32 do
     pieces[#pieces + 1] = concat(records, '', i, i + 31 < #records and i + 31 or #records)
   end

@@ -15,25 +15,26 @@ if SHORT then
     local mark, nextdue, cancels, suspicious, remains = now, 0, false, false, false
     local metas = {}
     for i = 1, total do
-      local m = call('HMGET', K[(i - 1) * BLOCK + META], 'mark', 'soon', 'due', 'odd', 'tail', 'void', 'touched', 'cancels', 'awaited')
+      local m = call('HMGET', K[(i - 1) * BLOCK + META], 'mark', 'soon', 'due', 'odd', 'void', 'touched', 'cancels', 'awaited')
       local last, soon, due = tonumber(m[1]), tonumber(m[2]), tonumber(m[3] or 0)
       if not (last and last < NEVER and soon and due) or soon <= now or now - last > JUMPAFTER or last - now > JUMPBACK then
         return nil
       end
       if mark <= last then mark = last + 1 end
       if due > 0 and (nextdue == 0 or due < nextdue) then nextdue = due end
-      cancels = cancels or m[8] and m[8] ~= '0'
+      cancels = cancels or m[7] and m[7] ~= '0'
       m[1], m[2], metas[i] = last, soon, m
     end
 
     -- What is taken of each queue: what is before the line in waiting, the line, and the rest.
-    local taken, bytes, hauls, known = 0, 0, {}, {}
+    local taken, bytes, hauls = 0, 0, {}
     for i = 1, total do
       local at, m, limit, ids = (i - 1) * BLOCK, metas[i], tonumber(A[10 + i]), {}
       local recs, flags, ranked, lined = {}, {}, 0, 0
       if limit >= 0 then
         ranked, lined = call('ZCARD', K[at + WAITING]), call('LLEN', K[at + LINE])
-        local n, before, void = most - taken, tonumber(m[5] or 0) - lined, tonumber(m[6] or 0)
+        local n, void, before = most - taken, tonumber(m[5] or 0), 0
+        if void > 0 or m[4] then before = tonumber(call('HGET', K[at + META], 'tail') or 0) - lined end
         if limit > 0 and limit < n then n = limit end
         if m[4] and A[9] ~= '0' then -- there was a suspect: is it the turn of one?
           local suspect = call('ZRANGE', K[at + SUSPECTS], 0, 0, 'WITHSCORES')
@@ -76,36 +77,29 @@ if SHORT then
             rec = rec .. (call('HGET', K[at + SIDE], 'b:' .. ids[j]) or '')
             recs[j] = rec
           end
-          local flag = known[f * 256 + g]
-          if not flag then
-            flag = needs(f, g)
-            known[f * 256 + g] = flag
-          end
-          flags[j] = begins and flag + STARTED or flag
+          flags[j] = (f + g > 0 and needs(f, g) or 0) + (begins and STARTED or 0)
           bytes = bytes + #rec - HEADER
         end
         taken = taken + n
         m.bare = call('HLEN', K[at + PENDING]) == 0
-        call('ZCARD', K[at + LEASES]) -- keys of a wrong type fail here, in time
-        if n >= SINGLES then call('HLEN', K[at + CLAIMS]) end
+        if n >= SINGLES then call('HLEN', K[at + CLAIMS]) end -- keys of a wrong type fail here, in time
       end
+      -- The first write tells whether Redis permits any. It frees, so that a full Redis takes it.
+      if (n > 0 or i == total) and type(redis.pcall('ZREM', K[at + LEASES], '')) == 'table' then return nil end
       hauls[i] = {ids, recs, flags, ranked, lined, limit}
     end
     if bytes > MAXBYTES then return nil end
 
-    -- The first write tells whether Redis permits any. It frees, so that a full Redis takes it.
-    if type(redis.pcall('HDEL', K[META], '')) == 'table' then return nil end
-    local stamp, at, deadline, outcome = pack7(mark), text('%.0f', mark), now + A[10], {}
-    local fence, till = A[5] .. stamp, text('%.0f', deadline)
-    local reply = {'N', text('%.0f', now), text('%.0f', nextdue),
-      (remains and 't' or '') .. (cancels and 'c' or '') .. (suspicious and 's' or ''), at, taken, 0}
+    local stamp, at, deadline, outcome, records, sizes = pack7(mark), text('%d', mark), now + A[10], {}, {}, ''
+    if tonumber(at) ~= mark then return nil end -- Redis for 32 bits
+    local fence, till = A[5] .. stamp, text('%d', deadline)
     for i = 1, total do
       local k, m, h, joined = (i - 1) * BLOCK, metas[i], hauls[i], ''
       local ids, limit = h[1], h[6]
       local n, rests = #ids, limit < 0 and RESTFOR or i > 1 and MARKEVERY or -NEVER
-      reply[7 + i] = ''
+      for j = 1, total > 1 and n or 0 do records[#records + 1] = h[2][j] end
       if n > 0 then
-        joined = table.concat(ids, ',')
+        joined = n > 1 and table.concat(ids, ',') or ids[1]
         if h[4] > 0 then call('ZREMRANGEBYRANK', K[k + WAITING], 0, h[4] - 1) end
         if h[5] > 0 then call('LTRIM', K[k + LINE], h[5], -1) end
         local pending, alarms, group = leases(ids, h[3], fence, A[6], till, joined)
@@ -113,20 +107,27 @@ if SHORT then
         call('HSET', K[k + PENDING], unpack(pending))
         call('ZADD', K[k + LEASES], unpack(alarms))
         if group then call('HSET', K[k + CLAIMS], unpack(group)) end
-        local touched, soon = tonumber(m[7] or 0) or 0, m[2]
-        call('HSET', K[k + META], 'mark', at, 'awaited', '1', 'soon', text('%.0f', deadline < soon and deadline or soon),
-          'touched', text('%.0f', now - touched > TOUCHEVERY and now or touched))
-        local lengths, pieces = packed(h[2])
-        reply[7 + i] = {'', joined, lengths, pieces, {}, ''}
-      elseif limit >= 0 and m[9] ~= '1' then
+        if deadline < m[2] or now - (tonumber(m[6] or 0) or 0) > TOUCHEVERY then
+          call('HSET', K[k + META], 'mark', at, 'awaited', '1', 'touched', text('%d', now),
+            'soon', text('%d', deadline < m[2] and deadline or m[2]))
+        else
+          call('HSET', K[k + META], 'mark', at, 'awaited', '1')
+        end
+      elseif limit >= 0 and m[8] ~= '1' then
         call('HSET', K[k + META], 'mark', at, 'awaited', '1')
       elseif now - m[1] > rests then
         call('HSET', K[k + META], 'mark', at)
       end
-      outcome[i] = joined
+      outcome[i], sizes = joined, sizes .. text('%04d%08d', n, #joined)
     end
     call('HSET', K[LANES], A[2], A[3] .. ':C' .. stamp .. '0' .. taken .. '|' .. table.concat(outcome, ';') .. ';')
-    return reply
+    local head = text('N%016d%016d%016d%04d', now, nextdue, mark, taken) .. (remains and 't' or '') ..
+      (cancels and 'c' or '') .. (suspicious and 's' or '') .. ';' .. sizes
+    if taken == 0 then return head end
+    head = head .. table.concat(outcome)
+    local lengths, pieces = packed(total > 1 and records or hauls[1][2])
+    if #pieces == 1 then return head .. lengths .. pieces[1] end
+    return {head .. lengths, unpack(pieces)}
   end
   local reply = claim()
   if reply then return reply end

@@ -3,7 +3,8 @@
 -- returns nothing: the caller goes to apply.lua. See shortinsert.lua.
 --
 -- KEYS  for each queue: meta, tasks, pending, leases, claims, lanes
--- ARGV, Returns  see apply.lua
+-- ARGV  see apply.lua
+-- Returns  what shortinsert.lua does
 
 local call, K, A, byte, sub, text = redis.call, KEYS, ARGV, string.byte, string.sub, string.format
 local t, lanes, queues, lined = call('TIME'), K[LANES], {}, {}
@@ -52,11 +53,11 @@ for i = 1, calls do
 end
 
 -- The calls are the next ones of lanes that are known.
-local known, list, reply = call('HMGET', lanes, unpack(fields)), {}, {text('%.0f', now)}
+local known, list = call('HMGET', lanes, unpack(fields)), {}
 for i = 1, calls do
   local last = known[i] and tonumber(string.match(known[i], '^%d+'))
   if not last or tonumber(seqs[i]) <= last then return nil end
-  list[2 * i - 1], list[2 * i], reply[i + 1] = fields[i], seqs[i] .. ':' .. outcomes[i], 'N' .. outcomes[i]
+  list[2 * i - 1], list[2 * i] = fields[i], seqs[i] .. ':' .. outcomes[i]
 end
 
 -- All tasks are leased under their fences, each is completed once, and nothing hangs on them.
@@ -91,26 +92,29 @@ for i = 1, total do
     if left <= 0 then alarms[#alarms + 1] = ALARM .. fence end
   end
   q.groups = groups
-  call('HLEN', K[at + TASKS]) -- keys of a wrong type fail here, in time
+  if i > 1 then call('HLEN', K[at + TASKS]) end -- keys of a wrong type fail here, in time
   if #alarms > 0 then call('ZCARD', K[at + LEASES]) end
 end
+
+local moment = text('%d', mark)
+if tonumber(moment) ~= mark then return nil end -- Redis for 32 bits
 
 -- The first write tells whether Redis permits any; where not, the general way says why. It
 -- frees memory, so that a full Redis does not refuse it.
 for i = 1, total do
   local q = queues[i]
   local at = q.at
-  local done = redis.pcall('HDEL', K[at + PENDING], unpack(q.ids))
+  local done = redis.pcall('HDEL', K[at + TASKS], unpack(q.ids))
   if i == 1 and type(done) == 'table' then return nil end
-  call('HDEL', K[at + TASKS], unpack(q.ids))
+  call('HDEL', K[at + PENDING], unpack(q.ids))
   for fence, left in pairs(q.groups or {}) do
     if left > 0 then call('HSET', K[at + CLAIMS], COUNT .. fence, text('%.0f', left)) else
       call('HDEL', K[at + CLAIMS], fence, COUNT .. fence)
     end
   end
   if #q.alarms > 0 then call('ZREM', K[at + LEASES], unpack(q.alarms)) end
-  call('HSET', K[at + META], 'mark', text('%.0f', mark), 'completed', text('%.0f', q.completed + #q.ids),
-    'touched', text('%.0f', now - q.touched > TOUCHEVERY and now or q.touched))
+  call('HSET', K[at + META], 'mark', moment, 'completed', text('%d', q.completed + #q.ids))
+  if now - q.touched > TOUCHEVERY then call('HSET', K[at + META], 'touched', text('%d', now)) end
 end
 call('HSET', lanes, unpack(list))
-return reply
+return 'N' .. table.concat(outcomes, 'N')

@@ -12,15 +12,16 @@
 -- Returns  what apply.lua does, in one text and without the time
 
 local call, K, A, byte, text = redis.call, KEYS, ARGV, string.byte, string.format
-local m, t = call('HMGET', K[META], 'mark', 'touched', 'enqueued', 'tail', 'turn', 'awaited'), call('TIME')
+local m, t = call('HMGET', K[META], 'mark', 'touched', 'enqueued', 'tail', 'awaited'), call('TIME')
 local now, last, touched = t[1] * 1000000 + t[2], tonumber(m[1] or 0), tonumber(m[2] or 0)
-local enqueued, tail, turn = tonumber(m[3] or 0), tonumber(m[4] or 0), tonumber(m[5] or 0)
-if not SHORT or not (last and last < NEVER and touched and enqueued and tail and turn)
+local enqueued, tail, turn = tonumber(m[3] or 0), tonumber(m[4] or 0), nil
+if not SHORT or not (last and last < NEVER and touched and enqueued and tail)
   or last > 0 and (now - last > JUMPAFTER or last - now > JUMPBACK) then -- see jump.lua
   return nil
 end
 local mark = now > last and now or last + 1
-local calls, a, stamp, born, ids, k = tonumber(A[1]), 2, pack7(mark), pack7(now), {}, 0
+local calls, a, born, ids, k = tonumber(A[1]), 2, pack7(now), {}, 0
+local stamp = mark == now and born or pack7(mark)
 local fields, seqs, befores, outcomes, records, line, places, seen = {}, {}, false, {}, {}, {}, false, {}
 for i = 1, calls do
   local field, age, runs, outcome = A[a], now - A[a + 2], tonumber(A[a + 4]), 'A' .. stamp
@@ -42,7 +43,9 @@ for i = 1, calls do
       seen[id], ids[k], records[2 * k - 1], records[2 * k] = true, id, id, lead .. rest
       local priority = byte(rest, 1) - MAXPRIORITY
       if priority == 0 then line[#line + 1] = id else
-        places, turn = places or {}, turn + 1
+        turn = (turn or tonumber(call('HGET', K[META], 'turn') or 0) or NEVER) + 1
+        if turn > NEVER then return nil end
+        places = places or {}
         places[#places + 1], places[#places + 2] = text('%.0f', turn - priority * SPREAD), id -- place in lib.lua
       end
     end
@@ -68,6 +71,8 @@ for i = 1, k do
   if found[i] then return nil end
 end
 if places then call('ZCARD', K[WAITING]) end -- a key of a wrong type fails here, in time
+local at = text('%d', mark)
+if tonumber(at) ~= mark then return nil end -- Redis for 32 bits
 
 -- The first write tells whether Redis permits any, which a full one does not; then apply.lua says
 -- why.
@@ -76,9 +81,11 @@ if type(done) == 'table' then return nil end
 if places and #line > 0 then call('ZADD', K[WAITING], unpack(places)) end
 call('HSET', K[TASKS], unpack(records))
 call('HSET', K[LANES], unpack(list))
-call('HSET', K[META], 'mark', text('%.0f', mark), 'enqueued', text('%.0f', enqueued + k), 'tail', text('%.0f', tail + #line),
-  'turn', places and text('%.0f', turn) or m[5] or '0',
-  'touched', now - touched > TOUCHEVERY and text('%.0f', now) or m[2], 'awaited', '0')
+local numbers = {'mark', at, 'enqueued', text('%d', enqueued + k), 'tail', text('%d', tail + #line)}
+if turn then numbers[7], numbers[8] = 'turn', text('%d', turn) end
+if m[5] ~= '0' then numbers[#numbers + 1], numbers[#numbers + 2] = 'awaited', '0' end
+if now - touched > TOUCHEVERY then numbers[#numbers + 1], numbers[#numbers + 2] = 'touched', text('%d', now) end
+call('HSET', K[META], unpack(numbers))
 -- A user of Redis may have no channels: a hint must not tear the step.
-if m[6] == '1' or not m[1] then redis.pcall('PUBLISH', string.sub(K[META], 1, -5) .. 'wake', 'w') end
+if m[5] == '1' or not m[1] then redis.pcall('PUBLISH', string.sub(K[META], 1, -5) .. 'wake', 'w') end
 return 'N' .. table.concat(outcomes, 'N')
