@@ -38,7 +38,7 @@ func parse(args []string) (plan, error) {
 	quick := flags.Bool("quick", false, "smaller sizes, one round, no everysec: under three minutes")
 	asJSON := flags.Bool("json", false, "print one JSON object a line instead of a table")
 	systems := flags.String("systems", strings.Join(systemNames(), ","), "the systems, in their order")
-	storages := flags.String("storages", "redis,memory", "where they keep their jobs: also postgres")
+	storages := flags.String("storages", "redis,memory", "where they keep their jobs: also postgres, sqlite")
 	flags.StringVar(storages, "storage", *storages, "the same, for one")
 	aof := flags.String("aof", "off,everysec", "how Redis keeps its append-only file; a quick run has off")
 	metrics := flags.String("metrics", "*", "patterns of the metrics, such as drain_*,mixed")

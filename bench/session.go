@@ -139,6 +139,7 @@ func versions() string {
 		"github.com/redis/go-redis/v9": "go-redis",
 		"github.com/riverqueue/river":  "River",
 		"github.com/jackc/pgx/v5":      "pgx",
+		"modernc.org/sqlite":           "modernc.org/sqlite",
 	}
 	var names []string
 	for _, module := range info.Deps {

@@ -43,10 +43,10 @@ var (
 var (
 	onRedis   = []string{system.Redis}
 	onQuick   = []string{system.Redis, system.Memory}
-	onEvery   = []string{system.Redis, system.Memory, system.Postgres}
-	onServers = []string{system.Redis, server.Everysec, system.Postgres}
-	onBoth    = []string{system.Redis, system.Postgres}
-	anywhere  = []string{system.Redis, server.Everysec, system.Memory, system.Postgres}
+	onEvery   = []string{system.Redis, system.Memory, system.Postgres, system.SQLite}
+	onServers = []string{system.Redis, server.Everysec, system.Postgres, system.SQLite}
+	onBoth    = []string{system.Redis, system.Postgres, system.SQLite}
+	anywhere  = []string{system.Redis, server.Everysec, system.Memory, system.Postgres, system.SQLite}
 )
 
 // All gives the measurements in their order: what enqueues, what drains, both at once,

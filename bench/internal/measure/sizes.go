@@ -52,7 +52,7 @@ const onDisk = 0.2
 
 // On gives the sizes for a storage.
 func (s Sizes) On(storage string) Sizes {
-	if storage == system.Postgres {
+	if storage == system.Postgres || storage == system.SQLite {
 		s.Singles = int(float64(s.Singles) * onDisk)
 	}
 	return s

@@ -48,7 +48,7 @@ const (
 
 // peerOn is the one on a storage where no target names another.
 func peerOn(storage string) string {
-	if storage == "postgres" {
+	if storage == "postgres" || storage == "sqlite" {
 		return river
 	}
 	return asynq
@@ -123,6 +123,24 @@ var postgresTargets = map[string]target{
 	"mem_per_job":       {bound: 0.8, most: true, system: river},
 }
 
+// sqliteTargets are those of SQLite.
+var sqliteTargets = map[string]target{
+	"enqueue_p1":       {bound: 1, system: river},
+	"enqueue_p16":      {bound: 4, system: river},
+	"enqueue_bulk":     {bound: 1.5, system: river},
+	"drain_c10":        {bound: 4, system: riverTuned},
+	"drain_c100":       {bound: 20_000},
+	"drain_littered":   {bound: 0.8, system: self, metric: "drain_c100"},
+	"mixed":            {bound: 4, system: riverTuned},
+	"mixed_p64":        {bound: 4, system: riverTuned},
+	"latency_idle_p50": {bound: 6, most: true},
+	"latency_idle_p99": {bound: 15, most: true},
+	"sched_p99":        {bound: 4, most: true},
+	"sched_early":      {bound: 0, most: true},
+	"depth":            {bound: 0.9},
+	"mem_per_job":      {bound: 260, most: true},
+}
+
 // targetOf gives the target of a metric on a server.
 func targetOf(storage, metric string) (target, bool) {
 	switch storage {
@@ -134,6 +152,9 @@ func targetOf(storage, metric string) (target, bool) {
 		return t, ok
 	case "postgres":
 		t, ok := postgresTargets[metric]
+		return t, ok
+	case "sqlite":
+		t, ok := sqliteTargets[metric]
 		return t, ok
 	}
 	return target{}, false

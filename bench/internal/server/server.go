@@ -28,7 +28,9 @@ type Server interface {
 }
 
 // Names lists the servers that can be started.
-func Names() []string { return []string{system.Redis, Everysec, system.Memory, system.Postgres} }
+func Names() []string {
+	return []string{system.Redis, Everysec, system.Memory, system.Postgres, system.SQLite}
+}
 
 // Start starts a server of a name.
 func Start(name string) (Server, error) {
@@ -41,6 +43,8 @@ func Start(name string) (Server, error) {
 		return none{}, nil
 	case system.Postgres:
 		return startPostgres()
+	case system.SQLite:
+		return startSQLite()
 	}
 	return nil, fmt.Errorf("no storage is named %q, only %q", name, Names())
 }

@@ -12,7 +12,9 @@ import (
 // retries, fences, recovery or codec, and one queue to a worker. It says what the storage
 // and the machine leave to be reached.
 func bareSystem() System {
-	return System{Name: "bare", Storages: []string{Redis, Postgres}, Bulk: true, Bare: true, Open: openBare}
+	return System{
+		Name: "bare", Storages: []string{Redis, Postgres, SQLite}, Bulk: true, Bare: true, Open: openBare,
+	}
 }
 
 func openBare(ctx context.Context, at Place) (Instance, error) {
@@ -21,6 +23,12 @@ func openBare(ctx context.Context, at Place) (Instance, error) {
 		return newBare(openBareRedis(at)), nil
 	case Postgres:
 		store, err := openBarePostgres(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		return newBare(store), nil
+	case SQLite:
+		store, err := openBareSQLite(ctx, at)
 		if err != nil {
 			return nil, err
 		}
@@ -46,7 +54,7 @@ type bareStore interface {
 // bareJob is a job under its lease.
 type bareJob struct {
 	id   string // Redis's
-	row  int64  // PostgreSQL's
+	row  int64  // PostgreSQL's and SQLite's
 	body []byte
 }
 

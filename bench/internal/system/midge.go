@@ -11,13 +11,15 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 	"github.com/midgehq/midge/storage/postgres"
 	"github.com/midgehq/midge/storage/redis"
+	"github.com/midgehq/midge/storage/sqlite"
+	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
 // midgeSystem is midge as it comes: leases, heartbeats and fences on, work ahead of
 // free slots as by default.
 func midgeSystem() System {
 	return System{
-		Name: "midge", Storages: []string{Redis, Memory, Postgres}, Bulk: true, Own: true, Open: openMidge,
+		Name: "midge", Storages: []string{Redis, Memory, Postgres, SQLite}, Bulk: true, Own: true, Open: openMidge,
 	}
 }
 
@@ -55,6 +57,8 @@ func openStorage(ctx context.Context, at Place) (storage.Storage, error) {
 			return nil, err
 		}
 		return postgres.Open(ctx, cfg)
+	case SQLite:
+		return sqlite.Open(ctx, sqlite.Config{Path: at.Addr, Driver: modernc.Driver, Limits: limits})
 	}
 	return nil, fmt.Errorf("midge: no storage is named %q", at.Storage)
 }

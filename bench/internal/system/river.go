@@ -17,7 +17,7 @@ import (
 // riverSystem is River with its defaults.
 func riverSystem() System {
 	return System{
-		Name: "river", Storages: []string{Postgres}, Bulk: true,
+		Name: "river", Storages: []string{Postgres, SQLite}, Bulk: true,
 		Fetch: river.FetchCooldownDefault, Open: openRiver(river.Config{}),
 	}
 }
@@ -26,7 +26,7 @@ func riverSystem() System {
 func riverTuned() System {
 	cfg := river.Config{FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond}
 	return System{
-		Name: "river-tuned", Storages: []string{Postgres}, Tuned: ForWork, Bulk: true,
+		Name: "river-tuned", Storages: []string{Postgres, SQLite}, Tuned: ForWork, Bulk: true,
 		Fetch: cfg.FetchCooldown, Open: openRiver(cfg),
 	}
 }
@@ -54,6 +54,9 @@ func openRiver(cfg river.Config) func(context.Context, Place) (Instance, error) 
 	// parent's.
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	return func(ctx context.Context, at Place) (Instance, error) {
+		if at.Storage == SQLite {
+			return openRiverSQLite(ctx, at, cfg)
+		}
 		if at.Storage != Postgres {
 			return nil, fmt.Errorf("river: no storage is named %q", at.Storage)
 		}
@@ -104,18 +107,22 @@ func (r *onRiver) Enqueue(ctx context.Context, queue string, payload []byte, due
 
 // EnqueueMany is the quicker of River's two ways: it copies, and says nothing of the jobs.
 func (r *onRiver) EnqueueMany(ctx context.Context, queue string, payloads [][]byte, due time.Time) error {
+	_, err := r.client.InsertManyFast(context.WithoutCancel(ctx), riverItems(queue, payloads, due))
+	return err
+}
+
+func riverItems(queue string, payloads [][]byte, due time.Time) []river.InsertManyParams {
 	items := make([]river.InsertManyParams, len(payloads))
 	for i, p := range payloads {
 		items[i] = river.InsertManyParams{
 			Args: riverArgs{p}, InsertOpts: &river.InsertOpts{Queue: queue, ScheduledAt: due},
 		}
 	}
-	_, err := r.client.InsertManyFast(context.WithoutCancel(ctx), items)
-	return err
+	return items
 }
 
-func (r *onRiver) Work(ctx context.Context, w Worker) error {
-	cfg := r.cfg
+// riverWorker makes the configuration of a worker.
+func riverWorker(cfg river.Config, w Worker) (river.Config, error) {
 	cfg.Queues = make(map[string]river.QueueConfig, len(w.Queues))
 	for _, queue := range w.Queues {
 		cfg.Queues[queue] = river.QueueConfig{MaxWorkers: w.Concurrency}
@@ -129,6 +136,11 @@ func (r *onRiver) Work(ctx context.Context, w Worker) error {
 			}
 			return err
 		}))
+	return cfg, err
+}
+
+func (r *onRiver) Work(ctx context.Context, w Worker) error {
+	cfg, err := riverWorker(r.cfg, w)
 	if err != nil {
 		return err
 	}
@@ -154,22 +166,28 @@ func (r *onRiver) Totals(ctx context.Context, queues ...string) (t Totals, err e
 	var state string
 	var jobs, failed int64
 	_, err = pgx.ForEachRow(rows, []any{&state, &jobs, &failed}, func() error {
-		t.Failed += failed
-		switch state {
-		case "available":
-			t.Waiting += jobs
-		case "running":
-			t.Pending += jobs
-		case "completed":
-			t.Completed += jobs
-		case "cancelled", "discarded":
-			t.Dead += jobs
-		default:
-			t.Later += jobs
-		}
+		t = t.Plus(riverTotals(state, jobs, failed))
 		return nil
 	})
 	return t, err
+}
+
+// riverTotals are those of jobs in one of River's states.
+func riverTotals(state string, jobs, failed int64) (t Totals) {
+	t.Failed = failed
+	switch state {
+	case "available":
+		t.Waiting += jobs
+	case "running":
+		t.Pending += jobs
+	case "completed":
+		t.Completed += jobs
+	case "cancelled", "discarded":
+		t.Dead += jobs
+	default:
+		t.Later += jobs
+	}
+	return t
 }
 
 // Close closes the connections.

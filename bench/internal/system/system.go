@@ -57,12 +57,13 @@ const (
 	Redis    = "redis"
 	Memory   = "memory"
 	Postgres = "postgres"
+	SQLite   = "sqlite"
 )
 
 // Place says where a storage is.
 type Place struct {
 	Storage string
-	Addr    string // host and port, a URL of PostgreSQL, "" for memory
+	Addr    string // host and port, a URL of PostgreSQL, a path for SQLite, "" for memory
 	// DeadMax is how many dead tasks a queue keeps, 0 being the default. Only midge
 	// heeds it.
 	DeadMax int

@@ -1,0 +1,42 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/midgehq/midge/bench/internal/system"
+)
+
+// sqlite is a file in a folder of its own.
+type sqlite struct{ folder string }
+
+func startSQLite() (*sqlite, error) {
+	folder, err := os.MkdirTemp("", "midge-bench")
+	return &sqlite{folder}, err
+}
+
+func (s *sqlite) path() string { return filepath.Join(s.folder, "jobs.db") }
+
+// Place is the path of the file.
+func (s *sqlite) Place() system.Place { return system.Place{Storage: system.SQLite, Addr: s.path()} }
+
+// Pid is none: the database is in each process.
+func (s *sqlite) Pid() int { return 0 }
+
+// Reset deletes the file.
+func (s *sqlite) Reset(context.Context) error {
+	return errors.Join(os.RemoveAll(s.folder), os.Mkdir(s.folder, 0o700))
+}
+
+// Memory is what the pages that are in use take, the log's included.
+func (s *sqlite) Memory(ctx context.Context) (int64, error) { return system.SQLiteSize(ctx, s.path()) }
+
+// Describe names the version and the settings that matter.
+func (s *sqlite) Describe(ctx context.Context) (string, error) {
+	return system.SQLiteVersion(ctx)
+}
+
+// Close deletes the folder.
+func (s *sqlite) Close() error { return os.RemoveAll(s.folder) }
