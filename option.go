@@ -1,6 +1,7 @@
 package midge
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"time"
@@ -38,7 +39,7 @@ func To(queue string) Option {
 // dead or cancelled; anything else is a *[DependencyError]. A completed task is kept only as
 // its Keep says: with [KeepFor] an id guards against a repeat after the completion too.
 func ID(id string) Option {
-	return option(func(c *call) { c.fail(checkID(id)); c.id = &id; c.only("ID") })
+	return option(func(c *call) { c.fail(checkID(id)); c.id = &id; c.only("ID"); c.ofOne("ID") })
 }
 
 // In makes the task due after d. A negative d is an *[InvalidError].
@@ -125,7 +126,7 @@ func NotUnique() Option {
 	return option(func(c *call) { c.options.Unique = nil; c.only("NotUnique") })
 }
 
-func (u Unique) apply(c *call)            { c.options.Unique = &u; c.only("Unique"); c.unique = true }
+func (u Unique) apply(c *call)            { c.options.Unique = &u; c.only("Unique"); c.ofOne("Unique") }
 func (u Unique) declare(d *scheduleTerms) { u.apply(&d.call) }
 
 func (g Geometric) apply(c *call)            { c.fail(g.check()); c.backoff = &g; c.only("Geometric") }
@@ -139,7 +140,6 @@ type call struct {
 	priority *int
 	id       *string
 	backoff  *Geometric
-	unique   bool // a Unique was among the options
 
 	kept  string // the option that said how long the task is kept
 	timed string // the option that named the moment
@@ -147,6 +147,7 @@ type call struct {
 	at    time.Time
 
 	enqueueOnly string // an option that does nothing to a task that exists
+	oneTask     string // the first option that can hold for one task alone, not for those of a schedule
 	err         error  // the first thing wrong
 }
 
@@ -178,6 +179,9 @@ func (c *call) fail(err error) {
 // only notes an option that does nothing to a task that exists.
 func (c *call) only(option string) { c.enqueueOnly = option }
 
+// ofOne notes an option that can hold for one task alone.
+func (c *call) ofOne(option string) { c.oneTask = cmp.Or(c.oneTask, option) }
+
 // either notes an option in place and refuses it beside another that says the same thing.
 func (c *call) either(place *string, option string) {
 	if *place != "" && *place != option {
@@ -192,6 +196,7 @@ func (c *call) moment(option string) {
 		c.fail(storage.Invalid("option "+option, "beside "+c.timed, "one moment"))
 	}
 	c.timed = option
+	c.ofOne(option)
 }
 
 // insert makes the insert of a task without payload and id.

@@ -151,24 +151,10 @@ func (t *scheduleTerms) read(opts []PeriodicOption) error {
 		}
 		o.declare(t)
 	}
-	switch {
-	case t.err != nil:
-		return t.err
-	case t.timed != "" || t.id != nil || t.unique:
-		return storage.Invalid("option", t.barred(), "none of In, At, ID and Unique with a schedule; see NoOverlap")
+	if t.err == nil && t.oneTask != "" {
+		t.err = storage.Invalid("option", t.oneTask, "none of In, At, ID and Unique with a schedule; see NoOverlap")
 	}
-	return nil
-}
-
-// barred names the option that does not go with a schedule.
-func (t *scheduleTerms) barred() string {
-	switch {
-	case t.timed != "":
-		return t.timed
-	case t.id != nil:
-		return "ID"
-	}
-	return "Unique"
+	return t.err
 }
 
 // checkScheduleName leaves room for the prefix of the cursor's id. what says what gave the

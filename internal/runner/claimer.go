@@ -66,7 +66,7 @@ func (c *claimer) turn(draining, claim context.Context) {
 	c.brought, c.answered, c.doubtful = len(claimed.Tasks), time.Now(), false
 	claimed.Free()
 	more := c.slots.answered(d, claimed.More)
-	if claimed.Cancels && c.slots.any() {
+	if claimed.Cancels && c.slots.inFlight.count() > 0 {
 		kick(d.keeper.kick)
 	}
 	full := more && c.slots.full(d)

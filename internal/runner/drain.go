@@ -49,7 +49,7 @@ func (r *Runner) drain(
 	case <-tail.C:
 	}
 	outlived := 0
-	for _, a := range r.slots.all(nil) {
+	for _, a := range r.slots.inFlight.snapshot(nil) {
 		if a.abandon() {
 			outlived++
 			r.slots.abandoned()

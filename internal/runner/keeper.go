@@ -79,7 +79,7 @@ func (k *keeper) beat(ctx context.Context) bool {
 	// A task can be in flight twice: claimed again while the reply of its release is still to
 	// come. The older lease is over, and a call names each task once.
 	byRef := make(map[storage.Ref]*Attempt)
-	for _, a := range k.slots.all(k.shard) {
+	for _, a := range k.slots.inFlight.snapshot(k.shard) {
 		if a.hasJoined() { // the lock of its transaction is its lease
 			continue
 		}
@@ -174,7 +174,7 @@ func (g *guard) loop(ctx context.Context) {
 // come to it one after the other.
 func (g *guard) look(now moment) {
 	overdue, ended := false, 0
-	for _, a := range g.slots.all(nil) {
+	for _, a := range g.slots.inFlight.snapshot(nil) {
 		if !a.hasJoined() && a.isOverdue(now) {
 			overdue = true
 			if a.end(storage.ErrLeaseLost) {

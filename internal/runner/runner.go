@@ -129,7 +129,7 @@ func (r *Runner) SetConcurrency(n int) {
 // returned no job of a queue that is served no more begins: what was claimed there is given back.
 func (r *Runner) SetQueues(names []string, weights map[string]int) {
 	r.releaseAll(r.queues.set(names, weights))
-	for _, a := range r.slots.all(nil) { // a worker may have one that has not begun
+	for _, a := range r.slots.inFlight.snapshot(nil) { // a worker may have one that has not begun
 		if !slices.Contains(names, a.Fence.Queue) {
 			a.keepBack()
 		}

@@ -244,12 +244,6 @@ func (s *slots) abandoned() {
 	s.outlived++
 }
 
-// all is a snapshot of the attempts in flight, of one shard or, with nil, of all.
-func (s *slots) all(of *shard) []*Attempt { return s.inFlight.snapshot(of) }
-
-// any reports whether an attempt is in flight.
-func (s *slots) any() bool { return s.inFlight.count() > 0 }
-
 // removeStale removes every attempt of a shard that is ahead and has no slot, where the oldest
 // has waited too long: a job that turned out slow blocks them, and other runners may be free.
 func (s *slots) removeStale(d *shard) (out []*Attempt) {

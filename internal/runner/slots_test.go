@@ -38,7 +38,7 @@ func TestReleaseLeavesASettleToItsEnd(t *testing.T) {
 	a := &Attempt{batch: &batch{shared: r, shard: newShard(&workers{shared: r}, nil, "q")}, phase: settling}
 	r.slots.addReturning(a)
 	r.release(a)
-	if !r.slots.any() {
+	if r.slots.inFlight.count() == 0 {
 		t.Error("a task whose settle is under way is forgotten")
 	}
 }
@@ -72,7 +72,7 @@ func TestWorkersComeOneByOne(t *testing.T) {
 			woken = another
 		}
 	}
-	done := s.all(nil)[0]
+	done := s.inFlight.snapshot(nil)[0]
 	for left := 2; left >= 0; left-- {
 		a, another := s.next(woken, done, time.Microsecond)
 		if (a != nil) != (left > 0) || another != nil {
