@@ -76,6 +76,7 @@ test-long: servers ## failures and storms in full, with their figures
 	$(LONG) -tags long -v -run 'TestACrashedServerLosesNothing|TestAStandbyTakesOver|TestEachOrderIsSoldOnce' ./internal/faulttest
 	for tags in $(WAYS); do $(LONG) -tags $$tags ./internal/difftest || exit 1; done
 	$(LONG) -tags long -v -run 'TestAThawedRunnerStartsNothingStale|TestCancelAllLeavesOthersAlone' ./internal/faulttest
+	cd storage/sqlite/modernc && $(LONG) -tags long -v -run "TestKilled|TestAPowerCut" .
 	for tags in $(WAYS); do $(LONG) -tags $$tags -v -run TestAStorm ./internal/faulttest || exit 1; done
 
 bench: servers ## measure midge beside its peers: BENCH_FLAGS="-quick -metrics 'drain_*'"; bench/README.md

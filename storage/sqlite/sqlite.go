@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -206,11 +207,12 @@ func (wr *writer) relax(ctx context.Context, relaxed bool) error {
 	return err
 }
 
+// close ends the connection. The application's pool does not get it back: it has settings of the storage's.
 func (wr *writer) close() {
 	for _, st := range wr.stmts {
 		_ = st.Close()
 	}
-	_ = wr.conn.Close()
+	_ = wr.conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
 // release gives the connection back. One that failed is not used again.

@@ -16,6 +16,9 @@ import (
 const (
 	// lookPause is the least time between two looks at what others committed.
 	lookPause = 5 * time.Millisecond
+	// lookLast is the longest pause before a look that follows an event: what was written is committed
+	// a moment later, of which the system tells nothing.
+	lookLast = 80 * time.Millisecond
 	// lookEvery is how often the storage looks where the system tells it of nothing.
 	lookEvery = time.Second
 	// heardFor is for how long a queue that nobody has waited for is looked at.
@@ -81,8 +84,9 @@ func (r *rings) learn(events *wakeup.Stream, name string, rings, alerts int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := r.queues[name]
-	if q == nil {
-		return // nobody waits for it
+	if q == nil { // of this process: others are not looked at
+		events.Ring(true, name)
+		return
 	}
 	if !q.known || rings != q.rings { // fewer where the queue was made anew
 		events.Ring(!q.known || alerts != q.alerts, name)
@@ -135,6 +139,8 @@ func (s *Storage) watchFile(watcher *fsnotify.Watcher) {
 	log := filepath.Base(s.path) + "-wal"
 	slow := time.NewTicker(lookEvery)
 	defer slow.Stop()
+	again, pause := time.NewTimer(lookEvery), lookPause
+	defer again.Stop()
 	for {
 		select {
 		case ev, open := <-watcher.Events:
@@ -144,15 +150,21 @@ func (s *Storage) watchFile(watcher *fsnotify.Watcher) {
 			if filepath.Base(ev.Name) != log {
 				continue
 			}
+			pause = lookPause
 		case _, open := <-watcher.Errors: // events were lost
 			if !open {
 				return
 			}
+		case <-again.C:
+			pause *= 2
 		case <-slow.C:
 		case <-s.background.Done():
 			return
 		}
 		s.lookForOthers()
+		if pause <= lookLast {
+			again.Reset(pause)
+		}
 		select { // what happens meanwhile is looked at then
 		case <-time.After(lookPause):
 		case <-s.background.Done():

@@ -17,9 +17,6 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// kills is how many processes are killed.
-const kills = 40
-
 // work enqueues, claims and completes until the process is killed, and says what was acknowledged: "e id"
 // and "d id".
 func work(ctx context.Context, s *side) error {

@@ -100,8 +100,10 @@ func TestTheApplicationsDatabase(t *testing.T) {
 	var tasks int
 	must(t, cfg.DB.QueryRowContext(t.Context(), "SELECT count(*) FROM work_jobs WHERE id = 'a'").Scan(&tasks))
 	must(t, s.store.Close())
-	if err := cfg.DB.PingContext(t.Context()); err != nil || tasks != 1 {
-		t.Fatalf("after Close: %v, %d tasks; want the database open, and one", err, tasks)
+	var timeout int // of the application's connections, the one that the storage had among them
+	err = cfg.DB.QueryRowContext(t.Context(), "PRAGMA busy_timeout").Scan(&timeout)
+	if err != nil || tasks != 1 || timeout != 5000 {
+		t.Fatalf("after Close: %v, %d tasks, busy_timeout %d; want the database open, one, and 5000", err, tasks, timeout)
 	}
 	cfg.DB.SetMaxOpenConns(2)
 	var invalid *storage.InvalidError
