@@ -269,8 +269,9 @@ func (c *claim) grow(n int) {
 
 // give appends a task to the answer.
 func (c *claim) give(r *engine.Record) {
-	c.Tasks = append(c.Tasks, storage.Task{})
-	task := &c.Tasks[len(c.Tasks)-1]
+	n := len(c.Tasks)
+	c.Tasks = slices.Grow(c.Tasks, 1)[:n+1] // CopyTo writes all of it
+	task := &c.Tasks[n]
 	r.CopyTo(task)
 	task.Attempts = nil
 	c.Fences = append(c.Fences, storage.Fence{Ref: task.Ref, Version: r.Version, Token: c.req.Token})

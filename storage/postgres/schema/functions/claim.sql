@@ -67,8 +67,8 @@ BEGIN
 		SELECT x.* INTO s FROM {schema}.ready(p_names[i], CASE WHEN p_maxes[i] >= 0 THEN p_kinds END, now, come,
 			p_lows[i], p_sinces[i], p_batch) x;
 		numbers := numbers || s.number;
-		takes := takes || CASE WHEN p_general OR s.held IS NOT FALSE OR p_max = 0 OR p_maxes[i] < 0 THEN -1 WHEN p_maxes[i] = 0 THEN p_max
-			ELSE p_maxes[i] END;
+		takes := takes || CASE WHEN p_general OR s.held IS NOT FALSE OR p_max = 0 THEN -1
+			ELSE coalesce(nullif(p_maxes[i], 0), p_max) END;
 		lows := lows || CASE WHEN s.early THEN p_lows[i] END;
 		named := named || int4send(coalesce(s.number, 0));
 		CONTINUE WHEN s.number IS NULL;
@@ -84,17 +84,17 @@ BEGIN
 			FROM {schema}.tasks t WHERE t.ctid = ANY (s.ticks);
 		END IF;
 		IF NOT p_general AND (s.declined OR takes[i] > 0 AND p_start > 0 AND (s.prompts OR s.suspects AND p_suspect)) THEN
-			RETURN QUERY SELECT 'g'::"char", i, NULL::bytea, now, NULL::int8, 0::int2, 0::int2, NULL::bytea, NULL::bytea;
-			RETURN;
+			lane := 'g';
+			EXIT;
 		END IF;
 	END LOOP;
 	base := {schema}.stamp(now, p_max + 1);
-	IF p_seq > 0 THEN
+	IF p_seq > 0 AND lane <> 'g' THEN
 		lane := {schema}.recall(p_lane, p_opened, p_seq, base, now);
-		IF lane IN ('v', 'x') THEN
-			RETURN QUERY SELECT lane, 0, NULL::bytea, now, NULL::int8, 0::int2, 0::int2, NULL::bytea, NULL::bytea;
-			RETURN;
-		END IF;
+	END IF;
+	IF lane IN ('v', 'x', 'g') THEN
+		RETURN QUERY SELECT lane, 0, NULL::bytea, now, NULL::int8, 0::int2, 0::int2, NULL::bytea, NULL::bytea;
+		RETURN;
 	END IF;
 	FOR i IN 1..cardinality(p_names) LOOP
 		take := CASE WHEN lane = 'r' OR room <= 0 THEN 0 ELSE greatest(least(takes[i], p_max - done), 0) END;
@@ -126,15 +126,12 @@ BEGIN
 			room := room - used;
 			changed := true;
 		END IF;
-		IF NOT more AND takes[i] >= 0 AND (seen > got OR (lane = 'r' OR got >= take) AND {schema}.remains(
-				numbers[i], greatest(p_froms[i], last), CASE WHEN p_lows[i] < p_froms[i] THEN p_lows[i] END)) THEN
-			more := true;
-		END IF;
+		more := more OR takes[i] >= 0 AND (seen > got OR (lane = 'r' OR got >= take) AND {schema}.remains(
+			numbers[i], greatest(p_froms[i], last), CASE WHEN p_lows[i] < p_froms[i] THEN p_lows[i] END));
 		places := places || int8send(last);
 	END LOOP;
 	IF come = 0 THEN -- nothing that is timed happens before the end of the wait
 		next := pg_sequence_last_value('{schema}.jumped'::regclass) + {jumpwait};
-		clean := false;
 	END IF;
 	IF NOT changed THEN
 		-- Nothing happened but that the call is remembered: no need to wait for the disk.

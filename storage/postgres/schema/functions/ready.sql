@@ -1,9 +1,10 @@
 -- ready sees to what is timed in a queue, and tells a claim what it has to know of it: its
 -- number, null where there is none; whether it is paused (no pause ends in a wait, see come);
 -- whether tasks wait before a place (early), some that may only start at once (prompts), are
--- suspects, or were declined and are of some kinds; whether the cancel of one that runs was asked; what became of what was due: the
--- places of cursors that are handed out (ticks), whether anything was changed, whether more of it
--- is to be had at once, and whether nothing is left of it (clean); and when something is due next.
+-- suspects, or were declined and are of some kinds; whether the cancel of one that runs was asked;
+-- what became of what was due: the places of cursors that are handed out (ticks), whether anything
+-- was changed, whether more of it is to be had at once, and whether nothing is left of it (clean);
+-- and when something is due next.
 CREATE FUNCTION {schema}.ready(
 	p_name text, p_kinds text[], now int8, come int8, low int8, since int8, most int4, OUT number int4, OUT held bool,
 	OUT early bool, OUT prompts bool, OUT suspects bool, OUT declined bool, OUT asked bool, OUT ticks tid[], OUT changed bool,
@@ -29,7 +30,7 @@ BEGIN
 			ORDER BY t.sort LIMIT 1),
 		EXISTS (SELECT FROM {schema}.kinds k WHERE k.queue = q.queue AND (p_kinds = '{}' OR k.kind = ANY (p_kinds))
 			AND EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line)),
-		false, false, false, '{}', false, false, true
+		false, false, false, '{}', false, false, come > 0
 	INTO number, held, until, unusual, early, first, tick, declined, prompts, suspects, asked, ticks, changed, more,
 		clean
 	FROM {schema}.queues q WHERE q.name = p_name;
