@@ -62,9 +62,10 @@
 // # Locks
 //
 // Nothing serialises the fleet. Claims skip what others have locked. A step locks the
-// tasks that it writes or relies on, in the order of queue and id; what an insert finds there
-// already it only reads. It waits for no lock of another transaction but that of a unique key
-// or id that is being inserted, for 50 ms: then it is rolled back, the calls that shared it
+// tasks that it writes or relies on, in the order of queue and id, then the lines of kinds that
+// they join, then unique keys; what an insert finds there already it only reads. It waits for no lock
+// of another transaction but that of a unique key, an id or a line of a kind that is being inserted,
+// for 50 ms: then it is rolled back, the calls that shared it
 // are carried out one by one, and one that is still held up is handed back as an ErrUnknown,
 // for its caller to repeat. In a transaction of the application's it waits, and so does every
 // commit with a notification for those of others: PostgreSQL lets one at a time. Extend, cancel and

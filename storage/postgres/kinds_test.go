@@ -75,7 +75,7 @@ func TestEmptyLinesOfKindsAreForgotten(t *testing.T) {
 	s.decline("mail", "a")
 	s.decline("news", "b")
 	s.want("claimed", len(s.naming(1, "news").Tasks), 1)
-	s.daysPass()
+	s.damage("UPDATE %s.kinds SET named = named - 172800000000")
 	s.store.Look(t.Context())
 	var left string
 	s.must(s.conn.QueryRow(t.Context(), "SELECT string_agg(kind, ',') FROM "+s.cfg.Schema+".kinds").Scan(&left))
@@ -198,4 +198,28 @@ func endOrDecline(
 		err = errors.Join(err, a.Err)
 	}
 	return ended, err
+}
+
+// TestTheFirstDeclineOfAKindMayStandInATransaction that stays open: another first one is handed
+// back, and goes through once the transaction is over.
+func TestTheFirstDeclineOfAKindMayStandInATransaction(t *testing.T) {
+	s := newShop(t)
+	var fences []storage.Fence
+	for _, id := range []string{"a", "b"} {
+		in := insertOf(id)
+		in.Kind = "mail"
+		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{in}})
+		fences = append(fences, s.naming(1, "another").Fences[0])
+	}
+	decline := func(f storage.Fence) storage.Tx {
+		return storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Decline}}}
+	}
+	tx, err := s.conn.Begin(t.Context())
+	s.must(err)
+	s.must(s.apply(s.store.Within(tx), decline(fences[0])).Err)
+	_, err = storage.NewSession(s.store, -1).ApplyOne(t.Context(), decline(fences[1]))
+	s.want("another is handed back", errors.Is(err, storage.ErrUnknown), true)
+	s.must(tx.Commit(t.Context()))
+	s.must(s.apply(s.store, decline(fences[1])).Err)
+	s.want("declined", fmt.Sprint(s.stats().Declined), "[{mail 2}]")
 }

@@ -63,11 +63,11 @@ func (w *work) save(patient bool) []query {
 	c := w.changes()
 	var queries []query
 	add := func(text string, args ...any) { queries = append(queries, query{text: text, args: args}) }
+	if q, some := w.joining(patient); some { // before keys, in all steps
+		queries = append(queries, q)
+	}
 	if len(w.frees) > 0 {
 		queries = append(queries, w.freeing())
-	}
-	if q, some := w.joining(); some {
-		queries = append(queries, q)
 	}
 	if len(c.drops) > 0 {
 		queues, ids := origins(c.drops)
@@ -258,7 +258,7 @@ func (w *work) taking(patient bool) (query, bool) {
 }
 
 // joining counts the tasks that join the lines of kinds and leave them.
-func (w *work) joining() (query, bool) {
+func (w *work) joining(patient bool) (query, bool) {
 	type kindLine struct {
 		queue int32
 		kind  string
@@ -291,8 +291,8 @@ func (w *work) joining() (query, bool) {
 	}
 	look := w.step.Now + w.step.Limits.DeclinedFor.Microseconds()
 	return query{
-		text: "SELECT {schema}.joining($1, $2, $3, $4, $5, $6)",
-		args: []any{queues, kinds, changes, joins, w.step.Now, look},
+		text: "SELECT {schema}.joining($1, $2, $3, $4, $5, $6, $7)",
+		args: []any{queues, kinds, changes, joins, w.step.Now, look, patient},
 	}, true
 }
 

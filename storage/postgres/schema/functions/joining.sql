@@ -1,12 +1,16 @@
 -- joining counts the tasks that join the lines of kinds and leave them. A line that tasks join is
 -- made where there is none, and kept until the commit; look is when to look for tasks that waited
 -- too long.
-CREATE FUNCTION {schema}.joining(queues int4[], names text[], counts int4[], joined bool[], now int8, look int8)
-RETURNS void LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '2s' AS $$
+CREATE FUNCTION {schema}.joining(
+	queues int4[], names text[], counts int4[], joined bool[], now int8, look int8, patient bool
+) RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET lock_timeout = '50ms' AS $$
 DECLARE
 	n int8;
 BEGIN
+	IF patient THEN
+		PERFORM set_config('lock_timeout', '2s', true);
+	END IF;
 	INSERT INTO {schema}.kinds (queue, kind, named, look)
 	SELECT u.queue, u.kind, now, look FROM unnest(queues, names, joined) AS u (queue, kind, joined) WHERE u.joined
 	ON CONFLICT DO NOTHING;
