@@ -150,7 +150,8 @@ func TestAnOutageLongerThanTheLease(t *testing.T) {
 		h := f.awaitWhat("runner", ctxDone, running, 3*lease)
 		last := h.of(ctxDone)[running-1].At.Sub(away)
 		t.Logf("the last context ended %v after the storage went, with a lease of %v", last.Round(time.Millisecond), lease)
-		if last > lease {
+		// The guard ends it a sixth before that; where the machine is busy it wakes up late.
+		if last > lease*5/6+machine.Stretch(lease/6, away) {
 			t.Errorf("a context ended %v after the storage went, want it before the lease of %v had run out", last, lease)
 		}
 		f.await("the leases have run out", 3*lease, func(history) bool { return time.Since(away) > 2*lease })

@@ -11,7 +11,7 @@ import (
 )
 
 // TestTablesStaySmall is F51: many jobs pass through a short queue, at half the rate that
-// two cores are good for, and leave the tables small.
+// two cores are good for, or half of what a busy machine is, and leave the tables small.
 func TestTablesStaySmall(t *testing.T) {
 	testserver.RequirePostgres(t)
 	const jobs, window, step, every = 2_000_000 / share, 10_000, 1000, 80 * time.Millisecond
@@ -23,20 +23,21 @@ func TestTablesStaySmall(t *testing.T) {
 		must(session.Apply(t.Context(), inserts(step)...))(t)
 	}
 	first, most := size(t, conn, cfg.Schema), int64(0)
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	begun := time.Now()
+	pace, begun := testserver.StartPace(t), time.Now()
 	for range jobs / step {
-		<-tick.C
+		passing := time.Now()
 		pass(t, session, step)
+		took := time.Since(passing)
 		most = max(most, size(t, conn, cfg.Schema))
+		<-time.NewTimer(max(took, every-took)).C
 	}
 	took := time.Since(begun)
 	times := float64(most) / float64(first)
 	t.Logf("%d jobs through a window of %d in %v, %.0f/s: %d kB fresh, %d kB at most, %.1f times",
 		jobs, window, took.Round(time.Millisecond), jobs/took.Seconds(), first>>10, most>>10, times)
-	if times > 3 {
-		t.Errorf("tables and indexes were %.1f times as large as fresh ones, want 3 at most", times)
+	// What is dead stands until a vacuum comes to it, which takes a busy machine longer.
+	if limit := 1 + 2*pace.Stretch(time.Second, begun).Seconds(); times > limit {
+		t.Errorf("tables and indexes were %.1f times as large as fresh ones, want %.1f at most", times, limit)
 	}
 }
 

@@ -2,6 +2,7 @@ package pgfault
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -26,7 +27,14 @@ const clockNow = "(date_part('epoch', clock_timestamp()) * 1000000)::int8"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
+// atOnce is how many rules of the contract run beside each other: half of their time they wait.
+const atOnce = "4"
+
 func run(m *testing.M) int {
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	if testserver.Enabled() {
 		server, err := testserver.StartPostgres(testserver.PostgresOptions{Unsafe: true})
 		if err != nil {
