@@ -6,7 +6,7 @@ VULNCHECK := bin/govulncheck
 RUNTESTS := bin/runtests
 SYSTEMS := linux darwin windows
 # The modules beside the root's, for what it is not to download.
-MODULES := bench storage/sqlite/modernc
+MODULES := bench storage/sqlite/modernc examples/embedded
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
@@ -71,6 +71,7 @@ unit: # the tests without a look at what is installed
 	$(RUNTESTS) -race -timeout 20m -run $(STORM) ./internal/faulttest || status=1; \
 	$(RUNTESTS) -timeout 20m -skip $(STORM) ./internal/faulttest || status=1; \
 	(cd storage/sqlite/modernc && $(CURDIR)/$(RUNTESTS) -race $(UNRACED) -timeout 20m ./...) || status=1; \
+	(cd examples/embedded && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
 	(cd bench && ../$(RUNTESTS) ./...) || status=1; \
 	exit $$status
 

@@ -11,7 +11,7 @@ import (
 var ErrCompleted = runner.ErrCompleted
 
 // CompleteWith completes the task of the running job as a part of a transaction of the
-// job's own: with the storage on PostgreSQL, CompleteWith(ctx, store.Within(tx)). What the
+// job's own: with the storage on PostgreSQL or SQLite, CompleteWith(ctx, store.Within(tx)). What the
 // job wrote in that transaction happens exactly once: it commits together with the
 // completion, or neither does. The follow-ups and the result that were set before are part
 // of it; what comes after is refused with [ErrCompleted].
