@@ -50,7 +50,7 @@ func TestServers(t *testing.T) {
 			_ = pg.Exec(context.WithoutCancel(t.Context()), "DROP SCHEMA "+name+" CASCADE")
 		})
 		tables := newSide("postgres", store)
-		tables.lazy, tables.fresh, tables.unkind = true, true, true
+		tables.lazy, tables.fresh = true, true
 		return []*side{reference, openRedis(t, "redis", one.URL(), name), slots, tables}, func(now time.Time) {
 			move(now)
 			clock.Set(time.Until(now))
