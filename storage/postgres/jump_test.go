@@ -73,6 +73,20 @@ func TestAnyStepFindsAJump(t *testing.T) {
 	}
 }
 
+// TestAStepThatWasHeldUpIsNoClockSetBack: a step that took the time before others moved the mark
+// on by minutes, because its process stood still, says nothing about the clock.
+func TestAStepThatWasHeldUpIsNoClockSetBack(t *testing.T) {
+	s := newShop(t)
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("a")}})
+	var come string
+	s.must(s.conn.QueryRow(s.Context(), "SELECT p.oid::regproc::text FROM pg_proc p "+
+		"WHERE pronamespace = $1::regnamespace AND proname ~ '^come_[0-9]+$'", s.cfg.Schema).Scan(&come))
+	s.damage("SELECT " + come + "(" + clockNow + " - 540000000) FROM %[1]s.queues")
+	var clock int64
+	s.must(s.conn.QueryRow(s.Context(), "SELECT coalesce(pg_sequence_last_value('"+s.cfg.Schema+".clock'::regclass), 1)").Scan(&clock))
+	s.want("the clock kept beside the mark", clock, int64(1))
+}
+
 func (s *shop) beat() {
 	s.Helper()
 	_, err := s.session.Extend(s.Context(), storage.ExtendRequest{Runner: storage.RunnerInfo{ID: "r", For: time.Hour}})

@@ -10,6 +10,9 @@ DECLARE
 	began int8 := coalesce(pg_sequence_last_value('{schema}.jumped'::regclass), 1);
 	last int8 := CASE WHEN clock > 1 THEN clock ELSE mark END;
 BEGIN
+	IF now + 20000 < mark THEN -- or this step took the time long ago, and others have gone on
+		now := greatest(now, {schema}.told());
+	END IF;
 	IF now + 20000 < mark AND abs(now - last) > 60000000 THEN
 		PERFORM setval('{schema}.clock', now);
 	ELSIF now + 20000 >= mark AND clock > 1 THEN
