@@ -128,8 +128,9 @@ func (s *side) pickUp(t *testing.T, enqueue func(id string) error) time.Duration
 		for ctx.Err() == nil {
 			c, err := s.claim(ctx, 1)
 			if err == nil && len(c.Tasks) == 1 && c.Tasks[0].ID == id {
-				claimed <- time.Now()
+				at := time.Now()
 				_ = s.complete(ctx, c.Fences[0]) // else later claims would bring it again
+				claimed <- at
 				return
 			}
 			_ = s.store.Wait(ctx, storage.WaitRequest{Queues: []string{queue}, Since: c.Since})
