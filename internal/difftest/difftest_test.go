@@ -50,7 +50,6 @@ func openRedis(t testing.TB, name, url, prefix string) *side {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	s := newSide(name, store)
-	s.unkind = true
 	return s
 }
 

@@ -301,7 +301,7 @@ func (g *generator) settles() step {
 func (g *generator) settle(domain []string) (op, bool) {
 	se := &storage.Settle{Outcome: pick(g, storage.Complete, storage.Complete, storage.Complete, storage.Fail, storage.Fail,
 		storage.Fail, storage.Snooze, storage.Release, storage.Bury, storage.Cancel)}
-	if g.w.kinds && g.chance(25) {
+	if g.chance(25) {
 		se.Outcome = storage.Decline
 	}
 	pending, keeps := g.w.in(domain, storage.Pending), false

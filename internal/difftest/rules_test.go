@@ -39,9 +39,7 @@ func (g *generator) claim() step {
 		}
 		req.Queues = append(req.Queues, q)
 	}
-	if g.w.kinds {
-		req.Kinds = pick(g, nil, kinds[:1], kinds[:1], kinds[1:], kinds[2:], []string{"k9"})
-	}
+	req.Kinds = pick(g, nil, kinds[:1], kinds[:1], kinds[1:], kinds[2:], []string{"k9"})
 	if g.chance(90) {
 		req.Call = g.call("claim", names)
 		g.last.reads = names
@@ -86,9 +84,7 @@ func (g *generator) extend() step {
 			ID: fmt.Sprint("runner-", g.IntN(3)), Host: "h", PID: 7, Version: "v1", Queues: queues, Concurrency: 4,
 			Started: begin, For: g.halved(2, 40), Leaving: g.chance(15),
 		}
-		if g.w.kinds {
-			e.req.Runner.Kinds = pick(g, nil, kinds)
-		}
+		e.req.Runner.Kinds = pick(g, nil, kinds)
 	}
 	if len(e.req.Leases) == 0 && e.req.Runner.ID == "" {
 		return nil

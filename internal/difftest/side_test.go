@@ -27,9 +27,6 @@ type side struct {
 	// moment ago, by a clock that no test moves, unless it names a queue that is new.
 	fresh bool
 
-	// unkind says that the storage does not know the rules of kinds.
-	unkind bool
-
 	versions map[storage.Ref][]int64
 	fences   map[storage.Ref][]storage.Fence
 	sent     map[[16]byte]sent // the last call of each lane

@@ -16,7 +16,6 @@ type world struct {
 	t     testing.TB
 	sides []*side
 	move  func(now time.Time) // the clocks of all sides, which go on from there
-	kinds bool                // whether all sides know the rules of kinds
 
 	now     time.Time                 // as the step began
 	moved   time.Time                 // when that was, by the clock of the machine
@@ -46,14 +45,13 @@ const (
 	// no side takes what passed for a jump of the clock.
 	unlooked = 9 * time.Minute
 	// crowd is how much one claim may find to maintain: less than any side does at once.
-	crowd = 40
+	crowd = 19
 )
 
 func newWorld(t testing.TB, sides []*side, move func(time.Time)) *world {
 	w := &world{
 		t: t, sides: sides, move: move, now: begin, touched: map[string]time.Time{}, behind: map[string]bool{},
 	}
-	w.kinds = !slices.ContainsFunc(sides, func(s *side) bool { return s.unkind })
 	for _, name := range all {
 		w.touched[name] = begin
 	}
@@ -143,7 +141,7 @@ func (w *world) unsure(st step) (names []string) {
 
 // maintain has the maintenance of queues done to its end, by claims that name some kinds.
 func (w *world) maintain(names []string, kinds ...string) string {
-	if w.kinds && len(kinds) == 0 {
+	if len(kinds) == 0 {
 		kinds = []string{"k9"} // a claim that names none counts as one that names all
 	}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {

@@ -437,6 +437,8 @@ func appendSettle(args []any, se *storage.Settle) []any {
 		return append(args, "s", f.Queue, f.ID, fence, delay, storage.CleanText(se.Reason, storage.MaxReason))
 	case storage.Release:
 		return append(args, "r", f.Queue, f.ID, fence)
+	case storage.Decline:
+		return append(args, "y", f.Queue, f.ID, fence)
 	case storage.Bury:
 		message, stack := storage.AttemptTexts(se.Error, se.Stack)
 		reason := storage.CleanText(se.Reason, storage.MaxReason)

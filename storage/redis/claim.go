@@ -217,7 +217,7 @@ func (s *Storage) askFor(ctx context.Context, req *storage.ClaimRequest, a ask) 
 
 // claimArgs gives the keys and arguments of claim.lua.
 func (s *Storage) claimArgs(req *storage.ClaimRequest, a ask) (keys, args []any) {
-	args = make([]any, 0, 10+len(a.group.queues))
+	args = make([]any, 0, 11+2*len(a.group.queues))
 	args = append(args, len(a.group.queues))
 	args = append(args, laneArgs(req.Call, a.index)...)
 	args = append(args, req.Token[:], req.Runner, a.most, a.start, string(a.suspect), req.Lease.Microseconds())
@@ -225,6 +225,10 @@ func (s *Storage) claimArgs(req *storage.ClaimRequest, a ask) (keys, args []any)
 	for _, q := range a.group.queues {
 		keys = s.keys.of(q.Name, keys)
 		args = append(args, q.Max)
+	}
+	args = append(args, strings.Join(req.Kinds, ","))
+	for _, q := range a.group.queues {
+		args = append(args, s.looked.at(q.Name, req.Kinds))
 	}
 	return keys, args
 }
@@ -273,7 +277,10 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, reply any) (*claim
 	answer.allocate()
 	h := haulOf(rest, v.list, len(a.group.queues))
 	for i, q := range a.group.queues {
-		info, ticks, last := h.rare(i)
+		info, ticks, last, lines := h.rare(i)
+		if lines != "" {
+			s.looked.note(q.Name, req.Kinds, lines)
+		}
 		if last == "f" {
 			answer.forget = append(answer.forget, q.Name)
 		} else if list, some := strings.CutPrefix(last, "!"); some {
@@ -289,16 +296,20 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, reply any) (*claim
 	return answer, nil
 }
 
-// readEnded reads the tasks of a queue that maintenance ended: for each the letter of its state,
-// its id behind its length, and its kind likewise.
+// readEnded reads the tasks of a queue that maintenance ended: for each the letter of its state, k
+// where it is dead of an unknown kind, its id behind its length, and its kind likewise.
 func (c *claimAnswer) readEnded(queue, list string) bool {
 	r := reader{rest: list}
 	for r.rest != "" && !r.bad {
-		e := storage.Ended{State: stateOf(byte(r.number(1)))}
+		letter := byte(r.number(1))
+		e := storage.Ended{State: stateOf(letter)}
 		e.Ref = storage.Ref{Queue: queue, ID: r.text(int(r.number(1)))}
 		e.Kind = r.text(int(r.number(1)))
-		if e.State == storage.Dead {
+		switch letter {
+		case 'd':
 			e.Reason = storage.ReasonCrashes
+		case 'k':
+			e.State, e.Reason = storage.Dead, storage.ReasonKind
 		}
 		c.Ended = append(c.Ended, e)
 	}
@@ -363,20 +374,20 @@ func (h *haul) next() string {
 
 // rare gives what a reply tells of the i-th queue besides its tasks, if anything: of each task whether
 // it started and until when it is leased, where they are not all alike; id and record of each cursor
-// that ticks; and what maintenance came to.
-func (h *haul) rare(i int) (info reader, ticks *reply, last string) {
+// that ticks; what maintenance came to; and at which of its lines no kind of the claim has any.
+func (h *haul) rare(i int) (info reader, ticks *reply, last, lines string) {
 	if len(h.special) == 0 {
-		return reader{}, &reply{}, ""
+		return reader{}, &reply{}, "", ""
 	}
 	list, _ := h.special[0].([]any)
 	v := values(list)
 	if v.number() != int64(i) {
-		return reader{}, &reply{}, ""
+		return reader{}, &reply{}, "", ""
 	}
 	h.special = h.special[1:]
-	info, ticks, last = reader{rest: v.text()}, v.sublist(), v.text()
+	info, ticks, last, lines = reader{rest: v.text()}, v.sublist(), v.text(), v.text()
 	h.pieces.bad = h.pieces.bad || v.bad
-	return info, ticks, last
+	return info, ticks, last, lines
 }
 
 // read takes on the tasks of one queue.

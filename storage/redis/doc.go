@@ -10,12 +10,15 @@
 //	                         soon, due and odd: when a short claim may be taken, see below,
 //	                         jumped: since when what is timed waits, or 0, clock: that of the
 //	                         last step where the mark is ahead of it, or 0, and
-//	                         awaited: a claim has looked since the last wake-up
+//	                         awaited: a claim has looked since the last wake-up,
+//	                         lines: the mark when the line of a kind last began, and
+//	                         looks: when the lines are looked at for tasks to end
 //	midge:{mail}:tasks       hash: id -> record (record.go), in whatever state
 //	midge:{mail}:line        list: id of a task of priority 0, in its turn, or a void entry
 //	midge:{mail}:voids       sorted set: id by the number up to which its entries are void
 //	midge:{mail}:waiting     sorted set: id by priority and turn, of those not in the line
 //	midge:{mail}:suspects    sorted set: the same, of tasks one crash short of their limit
+//	midge:{mail}:declined    sorted set, all scores 0: kind, NUL, priority, place, moment and id
 //	midge:{mail}:scheduled   sorted set: place and id by due time
 //	midge:{mail}:retry       sorted set: place and id by due time
 //	midge:{mail}:leases      sorted set: id of a pending task by the end of its lease, or
@@ -28,7 +31,8 @@
 //	midge:{mail}:dead        sorted set: place and id by time of death
 //	midge:{mail}:cursors     sorted set: id of a schedule by when it is handed out
 //	midge:{mail}:side        hash: what few tasks have: history, stack, result, progress,
-//	                         checkpoint, a payload over 4 KiB
+//	                         checkpoint, a payload over 4 KiB; and for each kind of
+//	                         declined tasks when a claim last named it, and their number
 //	midge:{mail}:unique      hash: unique key -> holder, and the end of a window
 //	midge:{mail}:windows     sorted set: unique key by the end of its window
 //	midge:{mail}:damaged     hash: id -> record that could not be read, or member of a set
@@ -105,6 +109,8 @@
 // one, a claim that wants suspects looks where the first of them stands, and goes the short way if
 // others come before. With soon goes due, the moment of the next task or cursor alone, which a
 // claim tells its caller. Scheduled, retried, kept and dead tasks cost the short way nothing.
+// A claim that finds no declined task of its kinds remembers the number lines, and does not look again
+// before that changes (lines.go).
 //
 // What joins waiting rings on the queue's channel. Inserts by the short way ring once:
 // the first after a claim does, and those after it find that awaited is 0, for whoever sleeps

@@ -6,13 +6,13 @@ import (
 )
 
 // block is how many keys a queue has.
-const block = 21
+const block = 22
 
 // suffixes of a queue's keys, in order. The scripts know their places by these names in capitals.
 var suffixes = [block]string{
 	"meta", "tasks", "pending", "side", "unique", "windows", "damaged", "lanes", "opened",
 	"waiting", "suspects", "scheduled", "retry", "leases", "completed", "cancelled", "dead", "cursors",
-	"claims", "line", "voids",
+	"claims", "line", "voids", "declined",
 }
 
 // Where some of them are in a block.

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -76,6 +77,10 @@ func (s *Storage) fill(t *storage.Task, f *found) error {
 	t.State = stateOf(f.letter)
 	switch t.State {
 	case storage.Waiting:
+		if f.letter == 'k' {
+			t.PassedOver, t.Declined = storage.PassedOverKind, moment(f.score)
+			break
+		}
 		t.PassedOver = storage.PassedOver(t.Crashes, t.CrashLimit, f.record[2]&startOnly != 0)
 	case storage.Scheduled, storage.Retry:
 		t.Due = moment(f.score)
@@ -105,7 +110,7 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 		return page, err
 	}
 	score, id, ok := strings.Cut(query.After, " ")
-	if query.After != "" && (!ok || !scored(score)) {
+	if query.After != "" && (!ok || !scored(score) && !placed(score, id)) {
 		return page, storage.Invalid("TasksQuery.After", query.After, "the Next of a page")
 	}
 	act := "tasks of " + query.Queue
@@ -138,6 +143,13 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 func scored(text string) bool {
 	_, err := strconv.ParseFloat(text, 64)
 	return err == nil && strings.Trim(text, "-.0123456789") == ""
+}
+
+// placed reports whether two texts are kind and place of a declined task as list.lua gives them.
+func placed(kind, place string) bool {
+	name, declined := strings.CutPrefix(kind, "!")
+	_, err := hex.DecodeString(place)
+	return declined && storage.CheckName("kind", name) == nil && err == nil && len(place) == 2+2*placeSize
 }
 
 // Stats gives sizes and totals, in one script call for each slot and 64 queues.
@@ -193,10 +205,25 @@ func (s *Storage) stats(ctx context.Context, queues []string, at []int, stats []
 			Enqueued: v.number(), Requeued: v.number(), Completed: v.number(), Dead: v.number(),
 			Cancelled: v.number(), Deleted: v.number(), Failed: v.number(), Crashed: v.number(),
 		}
+		st.Declined = kindSizes(v.text())
 		stats[i] = st
 	}
 	if v.bad {
 		return errReply
 	}
 	return nil
+}
+
+// kindSizes reads kinds as stats.lua gives them: each with a colon, how many tasks it has, and a comma.
+func kindSizes(text string) []storage.KindSize {
+	var all []storage.KindSize
+	for one := range strings.SplitSeq(strings.TrimSuffix(text, ","), ",") {
+		at := strings.LastIndexByte(one, ':')
+		if at < 0 {
+			continue
+		}
+		n, _ := strconv.ParseInt(one[at+1:], 10, 64) // 0 for what is no number
+		all = append(all, storage.KindSize{Kind: one[:at], Tasks: n})
+	}
+	return all
 }

@@ -27,6 +27,7 @@ type Storage struct {
 	names   names
 	wake    *wake
 	brought brought
+	looked  looked
 
 	combiner   *combine.Combiner[*slotCall]
 	background context.Context         //nolint:containedctx // of what no caller's context ends

@@ -139,7 +139,6 @@ func opener(t testing.TB, client goredis.UniversalClient, cfg redis.Config) stor
 		return s
 	}
 	return storagetest.Opened{
-		NoKinds: true,
 		Storage: open(t),
 		Again:   open,
 		Durable: true,

@@ -19,7 +19,7 @@ func letterOf(state storage.State) string { return letters[state] }
 // stateOf is the state of a letter; "" for a task that is nowhere.
 func stateOf(letter byte) storage.State {
 	switch letter {
-	case 'w', 'l', 'z':
+	case 'w', 'l', 'z', 'k':
 		return storage.Waiting
 	case 'p':
 		return storage.Pending

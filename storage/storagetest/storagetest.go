@@ -22,7 +22,6 @@
 package storagetest
 
 import (
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,8 +51,6 @@ type Opened struct {
 	// Damage makes the record of one task unreadable, as a broken disk or a stranger
 	// in the database would.
 	Damage func(t testing.TB, ref storage.Ref)
-	// NoKinds says that the storage has no lines of kinds yet.
-	NoKinds bool
 }
 
 // Run tests every rule of the contract, each as a parallel subtest of t.
@@ -132,10 +129,5 @@ func (ru rule) check(t testing.TB, open Opener, virtual bool) {
 			t.Logf("the rule that is broken, %q: %s", ru.name, ru.says)
 		}
 	})
-	r := newRig(t, open, ru.limits, virtual)
-	if r.NoKinds && strings.HasPrefix(ru.name, "kind/") {
-		t.Log("not tested: this storage has no lines of kinds yet")
-		return
-	}
-	ru.test(r)
+	ru.test(newRig(t, open, ru.limits, virtual))
 }

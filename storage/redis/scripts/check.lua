@@ -1,7 +1,7 @@
 -- check: reads what apply.lua is to do, and checks whether it may be done.
 
-local WIDTH = {c = 4, C = 5, f = 7, s = 6, r = 4, b = 7, x = 6, i = 6, k = 6, m = 13, d = 4, n = 4}
-local SETTLES = {c = true, C = true, f = true, s = true, r = true, b = true, x = true}
+local WIDTH = {c = 4, C = 5, f = 7, s = 6, r = 4, b = 7, x = 6, y = 4, i = 6, k = 6, m = 13, d = 4, n = 4}
+local SETTLES = {c = true, C = true, f = true, s = true, r = true, b = true, x = true, y = true}
 local FAILS = {f = true, b = true, x = true} -- those that the history tells of
 
 -- The states of tasks that have ended.
@@ -24,7 +24,7 @@ end
 
 -- letter of a state as callers know it.
 local function letter(st)
-  if st == 'z' or st == 'l' then return 'w' end
+  if st == 'z' or st == 'l' or st == 'k' then return 'w' end
   return st or '-'
 end
 
@@ -139,7 +139,7 @@ end
 
 -- permitted reports whether a change may happen in a state; see storage.Change.Permitted.
 local function permitted(st, a)
-  local to, waits = ARGV[a + 5], find('wlzsr', st, 1, true)
+  local to, waits = ARGV[a + 5], find('wlzksr', st, 1, true)
   if requeues(a) then return ENDED[st] end
   if to == 'x' then return waits or st == 'p' or st == 'x' end
   if to == 'w' or timed(a) then return waits end

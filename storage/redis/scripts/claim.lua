@@ -3,7 +3,9 @@
 -- KEYS  the keys of each queue (keys.go), queue after queue; the first is home
 -- ARGV  1 queues, 2 lane field, 3 seq, 4 opened, 5 token, 6 runner, 7 most tasks,
 --       8 how many start, 9 "1" where a suspect is wanted, "t" to tell of one, 10 lease (µs),
---       11... for each queue the most tasks of it, 0 as many as of all, negative none
+--       11... for each queue the most tasks of it, 0 as many as of all, negative none, then the kinds
+--       with commas between, "" for all, and for each queue the number lines of its meta hash at
+--       which a claim of these kinds found none of its own there (planlines in commit.lua)
 -- Returns  a text, or a list that begins with it: verdict, the clock, the next due moment or 0 and
 --       the version of all tasks (16 digits each), how many were taken (4 digits); "m" where
 --       maintenance is left over, "t" where tasks are that could be taken, "c" for cancels, "s" where
@@ -11,10 +13,11 @@
 --       tasks (4 digits) and the length of their ids (8); the ids of each queue with commas between;
 --       the length of each record (4 bytes); the records. Those of many tasks are texts of their own
 --       in the list. Behind them stand lists of queues in which something is
---       rare: number, info, {cursor id, record, ...}, last. info has 8 bytes for each task, 1 if
+--       rare: number, info, {cursor id, record, ...}, last, lines. info has 8 bytes for each task, 1 if
 --       started, and its deadline, unless the first tasks of the call started and all have the
 --       deadline now + lease. last is "f" where the queue may be forgotten, or "!" and the tasks that
---       ended (maintain.lua).
+--       ended (maintain.lua). lines is that of the meta hash where the queue has no task in lines of
+--       these kinds.
 
 local total = tonumber(ARGV[1])
 local queues = openall(total)
@@ -31,6 +34,28 @@ local function duesoon(at)
   if at > 0 and (nextdue == 0 or at < nextdue) then nextdue = at end
 end
 
+-- named gives those kinds of the claim that have a line in a queue, notes that they were named, and
+-- gives how many tasks are in these lines.
+local function named(q)
+  local own, n, kinds, fields, known = {}, 0, {}, {}, {}
+  if q.m.lines == 0 then return own, n end
+  if call('ZCARD', q[DECLINED]) > 0 then
+    for kind in string.gmatch(ARGV[11 + total], '[^,]+') do kinds[#kinds + 1] = kind end
+    if #kinds == 0 then kinds = kindsof(q[DECLINED], nil, MAXKINDS) end
+  end
+  for i = 1, #kinds do fields[i] = 'k:' .. kinds[i] end
+  local v = lookup(q[SIDE], fields)
+  for i, kind in ipairs(kinds) do
+    if v[i] and not known[kind] then
+      known[kind] = true
+      own[#own + 1], n = kind, n + (tonumber(sub(v[i], PLACE + 1)) or 0)
+      if now - number(v[i], 1, PLACE) >= DECLINEDFOR / 24 then put(q, fields[i], pack7(now) .. sub(v[i], PLACE + 1)) end
+    end
+  end
+  if #own == 0 then q.lines = text(q.m.lines) end
+  return own, n
+end
+
 -- upkeep maintains the queues in which something may be due, as a step of its own. It returns the
 -- error reply where Redis permits no writing.
 local function upkeep()
@@ -40,11 +65,12 @@ local function upkeep()
     if q.m.jumped == 0 and q.m.soon <= now then
       -- Keys of a wrong type fail here: before this step, and not after it in the next.
       for _, key in ipairs({TASKS, PENDING, SIDE, CLAIMS, DAMAGED}) do call('HLEN', q[key]) end
-      for _, key in ipairs({WAITING, SUSPECTS, LEASES, VOIDS}) do call('ZCARD', q[key]) end
+      for _, key in ipairs({WAITING, SUSPECTS, DECLINED, LEASES, VOIDS}) do call('ZCARD', q[key]) end
       call('LLEN', q[LINE])
+      if tonumber(ARGV[10 + i]) >= 0 then named(q) end -- before a task of such a kind may die
       local before = more
       more = false
-      for _, maintain in ipairs({recover, promote, tick, trim}) do
+      for _, maintain in ipairs({recover, promote, tick, forsake, trim}) do
         share = max(floor(left / (total - i + 1)), 2)
         maintain(q)
       end
@@ -73,6 +99,24 @@ local take
 do
 local PASSED = 100 -- how many tasks a claim passes over
 
+local MOSTDECLINED = 2000 -- of how many declined tasks a claim chooses
+
+-- declined adds the first tasks in the lines of the claim's kinds, as many as may be taken, and gives the
+-- place behind which there may be others.
+local function declined(q, list, n)
+  local horizon, most = NEVER, max(min(n, floor(MOSTDECLINED / #q.own)), 1)
+  for _, kind in ipairs(q.own) do
+    local lead = kind .. '\0'
+    local v, at = call('ZRANGEBYLEX', q[DECLINED], '[' .. lead, '[' .. lead .. '\255', 'LIMIT', 0, most), nil
+    for _, member in ipairs(v) do
+      at = place(MAXPRIORITY - byte(member, #lead + 1), number(member, #lead + 2, PLACE) - SPREAD / 2)
+      list[#list + 1] = {st = 'k', id = sub(member, #lead + 2 + 2 * PLACE), at = at, member = member}
+    end
+    if #v == most then horizon = min(horizon, at) end
+  end
+  return horizon
+end
+
 -- candidates gives what may be taken of a queue, in its order, and the number of the first entry
 -- of the line. Of a suspect that is wanted the place is known up to where the line is read.
 local function candidates(q, n)
@@ -91,6 +135,12 @@ local function candidates(q, n)
     while list[i] and list[i].at < z.at do i = i + 1 end
     if list[i] or #ids == length then table.insert(list, i, z) end
   end
+  if #q.own == 0 then return list, from end
+  local horizon = #list >= n and list[#list].at or NEVER
+  horizon = min(horizon, declined(q, list, n))
+  table.sort(list, function(x, y) return x.at < y.at end)
+  q.cut = list[#list] and list[#list].at > horizon
+  while list[#list] and list[#list].at > horizon do list[#list] = nil end
   return list, from
 end
 
@@ -107,7 +157,8 @@ local function give(q, c, rec)
   if has(g, 4) then rec = rec .. (call('HGET', q[SIDE], 'b:' .. c.id) or '') end
   local n = #q.ids + 1
   q.ids[n], q.recs[n], q.flags[n] = c.id, rec, needs(f, g) + (taken <= starts and STARTED or 0)
-  if c.st == 'z' then suspect = true else q.out = q.out + 1 end
+  if c.st == 'z' or c.doubtful then suspect = true end
+  if c.st ~= 'z' then q.out = q.out + 1 end
   return true
 end
 
@@ -119,12 +170,19 @@ local function fate(q, c, rec)
     return 'passed'
   end
   if not rec or #rec < HEADER or byte(rec, 1) ~= FORMAT or c.id == '' then -- that is PAD's
-    local e = found(entry(q, c.id), c.st)
+    local e = found(entry(q, c.id), c.st, c.member)
     e.rec, e.popped = rec, true
     setapart(q, e)
     q.out = q.out + 1
     return 'apart'
   end
+  local h = c.st == 'k' and head(rec)
+  c.doubtful = h and waits(h) == 'z'
+  if c.doubtful and (not suspects or suspect or taken >= starts) then -- nobody is told of it
+    q.out = q.out + 1
+    return 'passed'
+  end
+  if c.st == 'z' and suspect then return 'passed' end -- a declined one was taken
   if taken >= starts and (c.st == 'z' or byte(rec, 3) % 2 == 1) then
     q.passed = true
     return 'passed'
@@ -137,7 +195,7 @@ end
 local function pick(q, n)
   local limit, most = taken + n, n + (q.m.void > 0 and MOSTVOID or PASSED)
   local list, from = candidates(q, most)
-  local popped, void, stay, gone, recs = 0, 0, {}, {w = {}, z = {}}, nil
+  local popped, void, stay, gone, recs = 0, 0, {}, {w = {}, z = {}, k = {}}, nil
   local some = min(max(n, 10), 250) -- how many records are read together
   for i, c in ipairs(list) do
     if taken >= limit then break end
@@ -154,12 +212,14 @@ local function pick(q, n)
       if what == 'passed' then stay[#stay + 1], stay[#stay + 2] = c.at, c.id end
     elseif what == 'taken' then
       local list = gone[c.st]
-      list[#list + 1] = c.id
+      list[#list + 1] = c.member or c.id
+      if c.member then countkind(q, c.member, -1) end
     end
   end
   q.short = void > 0
   write(q, 'ZREM', WAITING, gone.w)
   write(q, 'ZREM', SUSPECTS, gone.z)
+  write(q, 'ZREM', DECLINED, gone.k)
   local none
   if popped > 0 then none = pop(q, from, popped, void, stay) else none = unvoid(q, from) end
   if none and q.m.void ~= 0 then set(q, 'void', 0) end
@@ -173,7 +233,10 @@ end
 -- take takes tasks from a queue, and reports whether others wait there.
 function take(q, limit)
   q.ids, q.recs, q.flags, q.out = {}, {}, {}, 0
-  local waiting = call('ZCARD', q[WAITING]) + lined(q)
+  local owned = 0
+  q.own = {}
+  if limit >= 0 then q.own, owned = named(q) end
+  local waiting = call('ZCARD', q[WAITING]) + lined(q) + owned
   if paused(q) then
     if q.m.paused > now and waiting + call('ZCARD', q[SUSPECTS]) > 0 then duesoon(q.m.paused) end
     return false
@@ -183,7 +246,7 @@ function take(q, limit)
   local n, before = min(limit == 0 and most or limit, most - taken), taken
   if n > 0 and not full then pick(q, n) end
   local others = waiting > q.out
-  local left = full or q.short or taken - before >= n or q.passed and starts > 0
+  local left = full or q.short or q.cut or taken - before >= n or q.passed and starts > 0
   remains = remains or left and others or doubtful(q)
   return others
 end
@@ -207,7 +270,9 @@ end
 local function rare(reply, q, i)
   local ticks, ended = news[i] and news[i].ticks or {}, news[i] and news[i].ended or {}
   local last = #ended > 0 and '!' .. table.concat(ended) or q.forget and 'f' or ''
-  if q.info or #ticks > 0 or last ~= '' then reply[#reply + 1] = {i - 1, q.info or '', ticks, last} end
+  if q.info or #ticks > 0 or last ~= '' or q.lines then
+    reply[#reply + 1] = {i - 1, q.info or '', ticks, last, q.lines or ''}
+  end
 end
 
 -- again gives the tasks of the first outcome that are still claimed.

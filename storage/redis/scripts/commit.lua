@@ -61,7 +61,7 @@ local function moments(q, e)
     bump(q, 'odd', 1)
   elseif st == 'd' then
     lower(q, at + DEADFOR)
-  elseif SETS[st] and st ~= 'w' then
+  elseif SETS[st] and st ~= 'w' and st ~= 'k' then
     lower(q, at)
   end
   if WORK[st] and at < NEVER and (q.m.due == 0 or at < q.m.due) then
@@ -176,6 +176,8 @@ local function planmoves(q)
     moments(q, e)
     local group = e.group and (st ~= 'p' or e.score)
     if group then leave(q, e.group, 1) end
+    if was == 'k' and (st ~= 'k' or e.joins) then countkind(q, e.member, -1) end
+    if st == 'k' and e.joins then countkind(q, e.joins, 1) end
     if was == 'l' and (st ~= 'l' or e.score) and not e.popped then left[#left + 1] = e end
     if was and was ~= 'l' and not group and (was ~= st or e.joins) then
       local list = rem[was]
@@ -202,12 +204,32 @@ local function planmoves(q)
   write(q, 'HDEL', TASKS, unset)
   for st, list in pairs(add) do
     write(q, 'ZADD', SETS[st], list)
-    if st == 'w' or st == 'z' then q.work = true end
+    if st == 'w' or st == 'z' or st == 'k' then q.work = true end
   end
   if #left > 0 or #q.joiners > 0 then planline(q, left) end
   if #let > 0 and call('HLEN', q[PENDING]) == 0 then let[#let + 1] = ''; let[#let + 1] = PAD end
   write(q, 'HSET', PENDING, let)
   write(q, 'HSET', TASKS, reset)
+end
+
+-- planlines plans what the side hash has of each line of a kind: when a claim last named the kind, or the
+-- line began, and how many tasks it holds. lines is the mark when one last began: a claim that has
+-- found none of its own need not look before that changes. looks is when the lines are looked at for tasks
+-- that waited too long (forsake in maintain.lua).
+local function planlines(q)
+  for kind, by in pairs(q.kinds) do
+    local field = 'k:' .. kind
+    local v = aside(q, field)
+    local n = (v and tonumber(sub(v, PLACE + 1)) or 0) + by
+    if n <= 0 then put(q, field, false) else
+      put(q, field, (v and sub(v, 1, PLACE) or pack7(now)) .. n)
+      if not v then
+        set(q, 'lines', mark)
+        if q.m.looks == 0 then set(q, 'looks', now + DECLINEDFOR) end
+        lower(q, q.m.looks)
+      end
+    end
+  end
 end
 
 -- planrest plans what hangs on tasks, keys, damage, lanes and numbers.
@@ -284,6 +306,7 @@ local function commit(queues, grows, hush)
   for _, q in ipairs(queues) do
     trimdead(q)
     planmoves(q)
+    planlines(q)
     planleft(q)
     planrest(q)
     plannumbers(q)

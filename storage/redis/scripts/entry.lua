@@ -35,6 +35,25 @@ local function memberof(st, id, rec)
   return sub(rec, HEADER + 1, HEADER + PLACE) .. id
 end
 
+-- A declined task stands in the set of them, whose scores are all 0, by the name of its kind, NUL, its
+-- priority in a byte, the highest first, and its place, behind which are the moment of its decline and
+-- its id.
+
+-- lineof gives what leads the members of a kind and priority.
+local function lineof(kind, priority) return kind .. '\0' .. char(MAXPRIORITY - priority) end
+
+-- kindof gives the kind of a task.
+local function kindof(h) return sub(h.rec, h.kindat, h.kindat + h.kind - 1) end
+
+-- declinedas gives what stands for a declined task, nil where it is none.
+local function declinedas(q, id, rec)
+  local h = has(byte(rec, 3) or 0, HASPLACE) and head(rec)
+  if not h then return nil end
+  local lead = lineof(kindof(h), h.priority) .. h.place
+  local v = call('ZRANGEBYLEX', q[DECLINED], '[' .. lead, '[' .. lead .. '\255', 'LIMIT', 0, 1)
+  return v[1] and sub(v[1], #lead + PLACE + 1) == id and v[1] or nil
+end
+
 -- idof gives the id of a member of a set of tasks that have places.
 local function idof(member) return sub(member, PLACE + 1) end
 
@@ -97,6 +116,8 @@ local function load(q, id)
       local member = memberof(st, id, e.rec)
       if call('ZSCORE', q[SETS[st]], member) then return found(e, st, member) end
     end
+    local declined = declinedas(q, id, e.rec)
+    if declined then return found(e, 'k', declined) end
     if call('EXISTS', q[LINE]) == 1 then return found(e, 'l') end
   end
   return found(e, false)
@@ -132,6 +153,12 @@ local function append(q, e, st, priority)
   move(q, e, st, tail(q, st, priority))
 end
 
+-- countkind notes that tasks joined the line of a kind, or left it, by what stands for one of them.
+local function countkind(q, member, by)
+  local kind = string.match(member, '^[^%z]*')
+  q.kinds[kind] = (q.kinds[kind] or 0) + by
+end
+
 local function rewrite(q, e, h)
   touch(q, e)
   e.rec, e.written = compose(h), true
@@ -147,6 +174,14 @@ local function stand(q, e, h, st, score)
   end
   rewrite(q, e, h)
   move(q, e, st, score, h.place and h.place .. e.id)
+end
+
+-- decline puts a task into the line of its kind.
+local function decline(q, e, h)
+  bump(q, 'turn', 1)
+  h.place = pack7(q.m.turn)
+  rewrite(q, e, h)
+  move(q, e, 'k', 0, lineof(kindof(h), h.priority) .. h.place .. pack7(now) .. e.id)
 end
 
 local function lease(q, e, value)

@@ -36,7 +36,8 @@ local function rankof(q, e)
     local n = 0
     ranks = {}
     for id in string.gmatch(call('HGET', q[CLAIMS], e.group) or '', '[^,]+') do
-      ranks[id], n = n, n + 1
+      ranks[id] = n -- in a statement of its own: miniredis gives n + 1 otherwise
+      n = n + 1
     end
     q.ranks[e.group] = ranks
   end

@@ -4,7 +4,7 @@
 -- Returns  a text for each key and field
 
 local TYPES = {'hash', 'hash', 'hash', 'hash', 'hash', 'zset', 'hash', 'hash', 'zset', 'zset', 'zset', 'zset', 'zset',
-  'zset', 'zset', 'zset', 'zset', 'zset', 'hash', 'list', 'zset'}
+  'zset', 'zset', 'zset', 'zset', 'zset', 'hash', 'list', 'zset', 'zset'}
 
 local found = {}
 for i = 1, BLOCK do

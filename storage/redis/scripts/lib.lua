@@ -8,16 +8,17 @@
 
 -- The sorted set of each state. A suspect (z) waits beside the others; pending
 -- tasks (p) are sorted by the deadline of their lease, those of a group as one member.
--- What waits in the line (l) has no set: it is the record that stands in none of these.
+-- What waits in the line (l) has no set: it is the record that stands in none of these. Declined
+-- tasks (k) wait in the lines of their kinds, which are one set: see lineof in entry.lua.
 local SETS = {w = WAITING, z = SUSPECTS, s = SCHEDULED, r = RETRY, p = LEASES, c = COMPLETED, x = CANCELLED,
-  d = DEAD, u = CURSORS}
+  d = DEAD, u = CURSORS, k = DECLINED}
 local SEARCH = {'w', 's', 'r', 'd', 'c', 'x', 'z'} -- where to look for a task with no lease
-local LIVE = {w = true, l = true, z = true, s = true, r = true, p = true}
+local LIVE = {w = true, l = true, z = true, k = true, s = true, r = true, p = true}
 
 -- The numbers in the meta hash.
 local TOTALS = {'enqueued', 'requeued', 'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed'}
 local FIELDS = {'mark', 'soon', 'due', 'odd', 'tail', 'turn', 'head', 'void', 'paused', 'cancels', 'touched', 'awaited',
-  'jumped', 'clock', unpack(TOTALS)}
+  'jumped', 'clock', 'lines', 'looks', unpack(TOTALS)}
 
 -- What hangs on a task in the side hash: history and reason, stack, result,
 -- progress, checkpoint, large payload (body).
@@ -43,7 +44,7 @@ local function pack2(v) return char(floor(v / 256), v % 256) end
 -- open reads the numbers of the n-th queue that the call names.
 local function open(n)
   local q = {m = {}, dirty = {}, e = {}, touched = {}, side = {}, unique = {}, windows = {},
-    plan = {}, apart = {}, lanes = {}, opened = {}, left = {}, deaths = 0, joiners = {}, joins = 0}
+    plan = {}, apart = {}, lanes = {}, opened = {}, left = {}, kinds = {}, deaths = 0, joiners = {}, joins = 0}
   for i = 1, BLOCK do q[i] = KEYS[(n - 1) * BLOCK + i] end
   local v = call('HMGET', q[META], unpack(FIELDS))
   for i = 1, #FIELDS do q.m[FIELDS[i]] = v[i] and sane(v[i]) or 0 end
@@ -117,3 +118,16 @@ local function entries(q, first, from, n)
   return ids
 end
 
+
+-- kindsof gives the kinds behind one, by name, whose lines hold tasks in a set of declined tasks: up to
+-- so many.
+local function kindsof(key, behind, most)
+  local kinds, from = {}, behind and '[' .. behind .. '\1' or '-'
+  while #kinds < most do
+    local v = call('ZRANGEBYLEX', key, from, '+', 'LIMIT', 0, 1)
+    if not v[1] then break end
+    kinds[#kinds + 1] = string.match(v[1], '^[^%z]*')
+    from = '[' .. kinds[#kinds] .. '\1'
+  end
+  return kinds
+end

@@ -2,7 +2,8 @@
 --
 -- KEYS  the keys of the queue (keys.go)
 -- ARGV  1 letter of the state, 2 page size, 3 and 4 score and id, or place, of the last task of
---       the page before, "" for the first page
+--       the page before, "" for the first page; of a declined task "!" and its kind, and its
+--       priority and place in hexadecimal digits
 -- Returns  {score and id, or place, of the last task of this page where there is more, a space between, else
 --       "", then for each task: its state's letter, id, score,
 --       record, lease or "", history or "", large payload or ""}
@@ -114,13 +115,33 @@ local function line(list)
   end
 end
 
-local list = ARGV[1] == 'p' and pending() or page(ARGV[1])
-if ARGV[1] == 'w' then
-  for _, t in ipairs(page('z')) do list[#list + 1] = t end
-  line(list)
-  table.sort(list, before)
+-- declined adds declined tasks, which come behind the others, to a page.
+local function declined(list)
+  local from = '-'
+  if sub(ARGV[3], 1, 1) == '!' then
+    local place = string.gsub(ARGV[4], '%x%x', function(x) return char(tonumber(x, 16)) end)
+    from = '(' .. sub(ARGV[3], 2) .. '\0' .. place .. '\255'
+  end
+  for _, m in ipairs(call('ZRANGEBYLEX', q[DECLINED], from, '+', 'LIMIT', 0, max(size + 1 - #list, 0))) do
+    local kind = string.match(m, '^[^%z]*')
+    local at = #kind + 2
+    local place = string.gsub(sub(m, at, at + PLACE), '.', function(c) return string.format('%02x', byte(c)) end)
+    list[#list + 1] = {'k', sub(m, at + 2 * PLACE + 1), text(number(m, at + PLACE + 1, PLACE)), place, '!' .. kind}
+  end
 end
-local function place(t) return t[3] .. ' ' .. (t[4] or t[2]) end
+
+local list = {}
+if ARGV[1] == 'p' then list = pending()
+elseif sub(ARGV[3], 1, 1) ~= '!' then list = page(ARGV[1]) end
+if ARGV[1] == 'w' then
+  if sub(ARGV[3], 1, 1) ~= '!' then
+    for _, t in ipairs(page('z')) do list[#list + 1] = t end
+    line(list)
+    table.sort(list, before)
+  end
+  if not short then declined(list) end
+end
+local function place(t) return (t[5] or t[3]) .. ' ' .. (t[4] or t[2]) end
 local reply = {(short or #list > size) and place(list[min(#list, size)]) or ''}
 local ids, logs = {}, {}
 for i = 1, min(#list, size) do

@@ -104,15 +104,16 @@ end
 -- insert could have written is damaged.
 local function valid(id) return #id <= 128 and find(id, '^%w[%w_.-]*$') end
 
+-- tell notes a task that ends, for the answer: the letter of its state, k where it is dead of an unknown
+-- kind, its id behind its length, and its kind likewise.
+local function tell(q, e, h, st)
+  local kind = kindof(h)
+  q.ended[#q.ended + 1] = st .. char(#e.id) .. e.id .. char(#kind) .. kind
+end
+
 -- recover ends leases that expired.
 local function recover(q)
   q.ended = {}
-  -- tell notes a task that ends, for the answer: the letter of its state, its id behind its
-  -- length, and its kind likewise.
-  local function tell(e, h, st)
-    local kind = sub(h.rec, h.kindat, h.kindat + h.kind - 1)
-    q.ended[#q.ended + 1] = st .. char(#e.id) .. e.id .. char(#kind) .. kind
-  end
   for _, e in ipairs(expired(q)) do
     local h = e.h
     if not h or not valid(e.id) then setapart(q, e) else
@@ -128,11 +129,11 @@ local function recover(q)
         h.noahead = true
       end
       if asked then
-        tell(e, h, 'x')
+        tell(q, e, h, 'x')
         bump(q, 'cancelled', 1)
         ended(q, e, h, 'x', h.keep)
       elseif started and h.crashes >= h.crashlimit then
-        tell(e, h, 'd')
+        tell(q, e, h, 'd')
         die(q, e, h, REASONCRASHES)
       else
         h.version = mark
@@ -140,6 +141,53 @@ local function recover(q)
       end
     end
   end
+end
+
+local LINES = 20 -- how many lines of kinds one step looks at
+
+-- unknown gives a share of the tasks of a kind that have waited in its line for too long: what stands
+-- for each. In each priority they come first.
+local function unknown(q, kind)
+  local members = {}
+  for priority = MAXPRIORITY, -MAXPRIORITY, -1 do
+    local lead = lineof(kind, priority)
+    local v = call('ZRANGEBYLEX', q[DECLINED], '[' .. lead, '[' .. lead .. '\255', 'LIMIT', 0, share - #members)
+    for i = 1, #v do
+      if number(v[i], #lead + PLACE + 1, PLACE) + DECLINEDFOR > now then break end
+      members[#members + 1] = v[i]
+    end
+  end
+  return members
+end
+
+-- forsake ends declined tasks that waited too long while no claim named their kind. It goes on with the
+-- lines behind those at which the last step looked, of which the side hash has the last.
+local function forsake(q)
+  if q.m.looks == 0 or q.m.looks > now or q.m.paused < 0 or q.m.paused > now then return end
+  local behind = aside(q, 'k:') or nil
+  local kinds, none = kindsof(q[DECLINED], behind, LINES), not behind
+  for _, kind in ipairs(kinds) do
+    local v = aside(q, 'k:' .. kind)
+    local members = v and number(v, 1, PLACE) + DECLINEDFOR > now and {} or unknown(q, kind)
+    for _, member in ipairs(members) do
+      local id = sub(member, #lineof(kind, 0) + 2 * PLACE + 1)
+      local e = found(entry(q, id), 'k', member)
+      e.rec = call('HGET', q[TASKS], id)
+      local h = head(e.rec)
+      if h then
+        tell(q, e, h, 'k')
+        die(q, e, h, REASONKIND)
+      else
+        setapart(q, e)
+      end
+    end
+    spend(#members)
+    if #members >= share then break end
+    behind = kind
+  end
+  local over = #kinds == 0 or #kinds < LINES and behind == kinds[#kinds]
+  put(q, 'k:', not over and behind or false)
+  if over then set(q, 'looks', #kinds == 0 and none and 0 or now + DECLINEDFOR / 24) end
 end
 
 -- trim removes what was kept long enough.
@@ -184,6 +232,7 @@ local function look(q, unfinished)
     if v[1] and (due == 0 or tonumber(v[2]) < due) then due = tonumber(v[2]) end
   end
   if due > 0 then soon = min(soon, due) end
+  if q.m.looks > 0 then soon = min(soon, max(q.m.looks, now + PUTOFF)) end
   for _, key in ipairs({LEASES, COMPLETED, CANCELLED, DEAD, WINDOWS}) do
     local at = first(q[key])
     if at and key == DEAD then at = at + DEADFOR end

@@ -15,11 +15,12 @@ if SHORT then
     local mark, nextdue, cancels, suspicious, remains = now, 0, false, false, false
     local metas = {}
     for i = 1, total do
-      local m = call('HMGET', K[(i - 1) * BLOCK + META], 'mark', 'soon', 'due', 'odd', 'void', 'touched', 'cancels', 'awaited')
+      local m = call('HMGET', K[(i - 1) * BLOCK + META], 'mark', 'soon', 'due', 'odd', 'void', 'touched', 'cancels', 'awaited', 'lines')
       local last, soon, due = tonumber(m[1]), tonumber(m[2]), tonumber(m[3] or 0)
       if not (last and last < NEVER and soon and due) or soon <= now or now - last > JUMPAFTER or last - now > JUMPBACK then
         return nil
       end
+      if m[9] and m[9] ~= A[11 + total + i] and tonumber(A[10 + i]) >= 0 then return nil end -- to look at lines of kinds
       if mark <= last then mark = last + 1 end
       if due > 0 and (nextdue == 0 or due < nextdue) then nextdue = due end
       cancels = cancels or m[7] and m[7] ~= '0'

@@ -4,7 +4,8 @@
 -- KEYS  the keys of each queue (keys.go), queue after queue
 -- ARGV  1 queues
 -- Returns  {now, then for each queue: waiting, pending, scheduled, retry, completed,
---       cancelled, dead, cursors, damaged, paused, and the TOTALS in their order}
+--       cancelled, dead, cursors, damaged, paused, the TOTALS in their order, and the first kinds of
+--       declined tasks, each with a colon and the number of its tasks and a comma}
 
 local damaged
 
@@ -30,7 +31,7 @@ for n = 0, ARGV[1] - 1 do
   local function key(i) return KEYS[n * BLOCK + i] end
   local function size(st) return read('ZCARD', key(SETS[st])) or 0 end
   local m = numbers(key(META))
-  local waiting = size('w') + size('z') + max((read('LLEN', key(LINE)) or 0) - m.void, 0)
+  local waiting = size('w') + size('z') + size('k') + max((read('LLEN', key(LINE)) or 0) - m.void, 0)
   local v = {waiting, max((read('HLEN', key(PENDING)) or 0) - 1, 0), size('s'), size('r'), size('c'), size('x'),
     size('d'), size('u')}
   for _, i in ipairs({TASKS, SIDE, UNIQUE, CLAIMS}) do read('HLEN', key(i)) end
@@ -38,6 +39,14 @@ for n = 0, ARGV[1] - 1 do
   v[9] = (read('HLEN', key(DAMAGED)) or 0) + damaged
   v[10] = text(m.paused)
   for i = 1, #TOTALS do v[10 + i] = text(m[TOTALS[i]]) end
+  local kinds = {}
+  if size('k') > 0 then
+    for i, kind in ipairs(kindsof(key(DECLINED), nil, STATSKINDS)) do
+      local line = read('HGET', key(SIDE), 'k:' .. kind)
+      kinds[i] = kind .. ':' .. (line and tonumber(sub(line, PLACE + 1)) or 0) .. ','
+    end
+  end
+  v[#v + 1] = table.concat(kinds)
   for i = 1, #v do reply[#reply + 1] = v[i] end
 end
 return reply

@@ -122,7 +122,8 @@ local function scoreof(q, e) return e.score or tonumber(call('ZSCORE', q[SETS[e.
 local function reach(q, e, a, to)
   local from, due = letter(e.st), ARGV[a + 6]
   local moved = ARGV[a + 4] ~= ''
-  if due == '' and from == to and not moved and not (to == 'w' and ARGV[a + 7] ~= '') then return nil end
+  local rejoins = to == 'w' and (ARGV[a + 7] ~= '' or e.st == 'k' and ARGV[a + 5] == 'w')
+  if due == '' and from == to and not moved and not rejoins then return nil end
   if to == 'w' then return 'w' end
   if due ~= '' then
     local at = moment(due)
@@ -222,6 +223,10 @@ local function settle(q, e, to, count, due, reason)
     return 'd'
   end
   h.version = mark
+  if to == 'k' then
+    decline(q, e, h)
+    return 'w'
+  end
   if to == 'w' then stand(q, e, h, waits(h), front(q, h.priority)) else stand(q, e, h, to, now + due) end
   return to
 end
@@ -248,6 +253,10 @@ local STEPS = {
   r = function(a)
     local q, e = settling(a)
     return settle(q, e, 'w', 0)
+  end,
+  y = function(a)
+    local q, e = settling(a)
+    return settle(q, e, 'k', 0)
   end,
   f = function(a)
     local q, e = settling(a)

@@ -13,6 +13,7 @@ local fields = {}
 for i, kind in ipairs(KINDS) do fields[i] = kind .. id end
 local aside = call('HMGET', q[SIDE], unpack(fields))
 local score = e.lease and expiry(q, id, e.lease) or SETS[e.st] and call('ZSCORE', q[SETS[e.st]], e.member or id)
+if e.st == 'k' then score = text(number(e.member, #e.member - #id - PLACE + 1, PLACE)) end -- when it was declined
 local reply = {e.st, score or '0', e.rec, e.lease or ''}
 for i = 1, #KINDS do reply[4 + i] = aside[i] end
 return reply
