@@ -3,6 +3,7 @@ package midge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -187,6 +188,25 @@ func TestRegisterRefuses(t *testing.T) {
 
 // stranger is a storage that nothing is asked of: any call would be a nil pointer.
 type stranger struct{ storage.Storage }
+
+// TestRunRefusesMoreKindsThanAClaimNames, and tells how many there are.
+func TestRunRefusesMoreKindsThanAClaimNames(t *testing.T) {
+	r, err := NewRunner(stranger{}, RunnerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range storage.MaxKinds + 1 {
+		d := &definition{kind: fmt.Sprint("kind", i), queue: DefaultQueue}
+		if err := r.add(&handler{definition: d}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = r.Run(t.Context())
+	var invalid *InvalidError
+	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "1001") || !strings.Contains(err.Error(), "1000") {
+		t.Errorf("got %v, want an *InvalidError that names 1001 kinds and the bound", err)
+	}
+}
 
 func TestHandlerRuns(t *testing.T) {
 	r, err := NewRunner(stranger{}, RunnerConfig{})

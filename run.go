@@ -29,17 +29,18 @@ var (
 type jobs struct {
 	definitions definitions
 	handlers    map[string]*handler // by kind; none is added once the runner has started
+	kinds       []string            // of the handlers, once it has
 	middleware  []Middleware
 	backoff     Backoff
 }
 
+// Kinds gives the kinds that are registered.
+func (j *jobs) Kinds() []string { return j.kinds }
+
 // Run runs the job of a task within the middleware. A panic in that is an error too.
 func (j *jobs) Run(ctx context.Context, a *runner.Attempt) (err error) {
 	h := j.handlers[a.Kind]
-	switch {
-	case h == nil:
-		return errUnknownKind
-	case len(j.middleware) == 0:
+	if len(j.middleware) == 0 {
 		return h.call(ctx, a)
 	}
 	defer recovered(&err)
@@ -92,15 +93,8 @@ func (j *jobs) Backoff(a *runner.Attempt) (d time.Duration, err error) {
 	return backoff(int(a.Retries) + 1), nil
 }
 
-// Why a task cannot run on this runner.
-const (
-	reasonUndecodable = "undecodable payload"
-	reasonUnknownKind = "unknown kind"
-)
-
-var errUnknownKind = &runner.CannotRunError{
-	Reason: reasonUnknownKind, Err: errors.New("midge: no job of this kind is registered here"),
-}
+// reasonUndecodable is why a task cannot run on this runner.
+const reasonUndecodable = "undecodable payload"
 
 // cannotDecode is the error of a job whose parameters could not be decoded.
 func cannotDecode(err error) error {

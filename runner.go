@@ -211,7 +211,8 @@ var ErrGraceExceeded = runner.ErrGraceExceeded
 // uncharged. The contexts of jobs carry the values of ctx but do not end with it.
 //
 // Run returns nil after a drain, ErrGraceExceeded, ErrRunning when it was called
-// before, or what kept it from starting: the storage refused, or did not answer. A program
+// before, or what kept it from starting: the storage refused, or did not answer, or more than
+// storage.MaxKinds kinds are registered (an *[InvalidError]). A program
 // that is to wait for its storage makes a new runner then. Tasks that could not be settled
 // because the storage was away run again; the log names them, Run's error does not. Where the
 // storage is closed before Run has returned, it stops as by Stop and returns an error that
@@ -225,7 +226,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		r.log.warnf("%s", line)
 	}
 	if len(r.jobs.handlers) == 0 {
-		r.log.warnf("no job is registered: this runner can run nothing")
+		r.log.warnf("no job is registered: this runner only maintains queues and keeps schedules")
 	}
 	return r.actors.Run(ctx)
 }
@@ -239,6 +240,11 @@ func (r *Runner) begin() (unserved []string, err error) {
 		return nil, fmt.Errorf("%w: Run can be called once; make a new runner", ErrRunning)
 	}
 	r.running = true
+	if n := len(r.jobs.handlers); n > storage.MaxKinds {
+		return nil, fmt.Errorf("midge: start the runner: %w",
+			storage.Invalid("kinds", fmt.Sprintf("%d registered", n), "at most %d in a runner", storage.MaxKinds))
+	}
+	r.jobs.kinds = slices.Sorted(maps.Keys(r.jobs.handlers))
 	declared := map[string]int{DefaultQueue: 1}
 	for _, h := range r.jobs.handlers {
 		declared[h.queue] = 1

@@ -144,10 +144,10 @@ func TestAWallClockThatIsSetBackChangesNothing(t *testing.T) {
 func TestAWallClockThatIsSetForwardBuriesNothing(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var skew atomic.Int64
-		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, nil)
-		b.runner.SkewWallClock(func() time.Duration { return time.Duration(skew.Load()) })
-		task := b.enqueue("a") // of a kind that this runner does not know
-		go func() { b.done <- b.runner.Run(b.ctx) }()
+		r := b.newRunner(b.store, midge.RunnerConfig{}, nil)
+		r.SkewWallClock(func() time.Duration { return time.Duration(skew.Load()) })
+		task := b.enqueue("a")
+		b.runRenamed(r)
 		b.after(500 * time.Millisecond)
 		if got := b.task(task.Ref); got.Snoozes != 1 {
 			t.Fatalf("got %+v, want it put off once", got)

@@ -93,7 +93,8 @@ func TestEachQueueIsSweptByOneRunnerAtATime(t *testing.T) {
 		for i := range stops {
 			var ctx context.Context
 			ctx, stops[i] = context.WithCancel(b.ctx)
-			r := b.newRunner(silentLeave{s}, midge.RunnerConfig{Queues: []string{"served"}}, nil)
+			r := b.newRunner(silentLeave{s}, midge.RunnerConfig{Queues: []string{"served"}},
+				func(context.Context, work) error { return nil })
 			all.Go(func() { _ = r.Run(ctx) })
 			b.after(3 * time.Second)
 		}

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,6 +58,7 @@ type batch struct {
 	told    time.Time       // the storage's time of the claim
 
 	Kind, Encoding         string
+	known                  bool // a job of the kind is registered here
 	MaxRetries, CrashLimit int
 	timeout                time.Duration
 	snoozes                int
@@ -110,6 +112,7 @@ func (b *batch) suits(t *storage.Task) bool {
 func (b *batch) with(t *storage.Task) *batch {
 	own := *b
 	own.Kind, own.Encoding = t.Kind, t.Encoding
+	_, own.known = slices.BinarySearch(own.jobs.Kinds(), t.Kind)
 	own.MaxRetries, own.CrashLimit, own.timeout = t.MaxRetries, t.CrashLimit, t.Timeout
 	own.snoozes, own.snoozedSince = t.Snoozes, t.SnoozedSince
 	return &own

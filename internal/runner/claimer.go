@@ -55,7 +55,7 @@ func (c *claimer) turn(draining, claim context.Context) {
 	sent := c.now()
 	claimed, err := c.tasks.Claim(claim, storage.ClaimRequest{
 		Runner: c.id, Queues: queues, Start: start, Ahead: ahead,
-		Suspect: suspect, Lease: c.lease,
+		Suspect: suspect, Kinds: c.jobs.Kinds(), Lease: c.lease,
 	})
 	if err != nil {
 		c.slots.refused(d)
@@ -98,9 +98,9 @@ func (c *claimer) start(claimed storage.Claimed, sent moment) {
 	// A claim that was repeated through a time of lost replies may bring old leases:
 	// claimed anew, the tasks come with fresh ones.
 	late := c.now().since(sent) > c.lease/3
-	attempts := c.workers.newAttempts(d, &claimed, sent)
+	attempts := c.workers.judge.decline(d, c.workers.newAttempts(d, &claimed, sent))
 	if late {
-		c.slots.addReturning(attempts...)
+		c.slots.inFlight.add(attempts)
 		c.releaseAll(attempts)
 		attempts = nil
 	}

@@ -74,7 +74,7 @@ func (h *heartbeat) info(now time.Time) storage.RunnerInfo {
 	host, _ := os.Hostname() // an unnamed host is listed without a name
 	return storage.RunnerInfo{
 		ID: h.id, Host: host, PID: os.Getpid(), Version: h.version, Queues: h.queues.list(),
-		Concurrency: h.slots.limitNow(), Started: h.started(now),
+		Kinds: h.jobs.Kinds(), Concurrency: h.slots.limitNow(), Started: h.started(now),
 		Running: h.slots.running(now, h.elapsed()), Schedules: h.schedules.declared(),
 		For: h.lease,
 	}

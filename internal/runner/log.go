@@ -55,13 +55,17 @@ func (l *lifeLog) crashed(a *Attempt) {
 		l.about(a), a.Crashes, a.CrashLimit))
 }
 
-// ended tells of tasks that the storage has ended, because their leases expired.
+// ended tells of tasks that the storage has ended by itself.
 func (l *lifeLog) ended(tasks []storage.Ended) {
 	for _, e := range tasks {
-		if e.State == storage.Dead {
+		switch {
+		case e.Reason == storage.ReasonKind:
+			l.error(fmt.Sprintf("%s %s is dead, %s: no runner of its queue has known the kind for long",
+				e.Kind, e.Ref, e.Reason))
+		case e.State == storage.Dead:
 			l.error(fmt.Sprintf("%s %s is dead, %s: too often its runner died with it, or was cut off",
 				e.Kind, e.Ref, e.Reason))
-		} else {
+		default:
 			l.info(fmt.Sprintf("%s %s is %s: its lease expired", e.Kind, e.Ref, e.State))
 		}
 	}
@@ -104,7 +108,8 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 		level = slog.LevelError
 	case outcome == storage.Fail:
 		level = slog.LevelWarn
-	case s.err != nil && errors.As(s.err, new(*CannotRunError)): // most attempts have no error, and pay for no look at it
+	case outcome == storage.Decline && state != storage.Cancelled,
+		s.err != nil && errors.As(s.err, new(*CannotRunError)): // most attempts have no error, and pay for no look at it
 		level = slog.LevelDebug // one warning of a kind and reason is written elsewhere
 	}
 	if !l.log.Enabled(level) {
@@ -128,6 +133,8 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 		if s.err != nil {
 			line += ": " + s.text()
 		}
+	case outcome == storage.Decline:
+		line = name + " declined"
 	default:
 		line = name + " released: " + released(s)
 	}
@@ -221,6 +228,13 @@ func (l *lifeLog) damagedSchedule(cursor storage.Ref, err error) {
 func (l *lifeLog) cannotRun(a *Attempt, c *CannotRunError) {
 	l.warn(fmt.Sprintf("%s cannot run here, %s; tasks like it are put off, uncharged, and are dead after %v",
 		l.about(a), c.whole(), putOffFor))
+}
+
+// declined tells of the first task of a kind that this runner does not know.
+func (l *lifeLog) declined(a *Attempt) {
+	l.warn(fmt.Sprintf("%s declined, %s: no job of this kind is registered here; tasks of it wait, uncharged, "+
+		"for a runner that knows them, and are dead where none has come for %v",
+		l.about(a), storage.ReasonKind, a.limits.Load().DeclinedFor))
 }
 
 func (l *lifeLog) backoffFailed(a *Attempt, err error) {

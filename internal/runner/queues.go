@@ -41,7 +41,8 @@ func (q *queues) set(names []string, weights map[string]int) (back []*Attempt) {
 		}
 	}
 	order := slices.Clone(q.shards)
-	rank := func(s *shard) int { // shards without a served queue come last, and are granted nothing
+	able := len(q.jobs.Kinds()) > 0 // a runner without a job only maintains its queues
+	rank := func(s *shard) int {    // shards without a served queue come last, and are granted nothing
 		if len(served[s]) == 0 {
 			return len(q.names)
 		}
@@ -50,6 +51,10 @@ func (q *queues) set(names []string, weights map[string]int) (back []*Attempt) {
 	slices.SortStableFunc(order, func(a, b *shard) int { return rank(a) - rank(b) })
 	shares := make([]int, len(order))
 	for i, s := range order {
+		if !able {
+			s.serve(nil, nil, append(served[s], ticking[s]...))
+			continue
+		}
 		s.serve(served[s], q.weights, ticking[s])
 		for _, name := range served[s] {
 			shares[i] += max(q.weights[name], 1)

@@ -6,15 +6,24 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
+// jobsOf are jobs of some kinds, of which none is run.
+type jobsOf struct {
+	Jobs
+
+	kinds []string
+}
+
+func (j jobsOf) Kinds() []string { return j.kinds }
+
 // TestWhatAWorkerTookOfADroppedQueueDoesNotBegin: SetQueues has returned before the worker comes
 // to its job, as on a machine that is busy.
 func TestWhatAWorkerTookOfADroppedQueueDoesNotBegin(t *testing.T) {
-	r := New(Config{Concurrency: 1, Lease: storage.MinLease})
+	r := New(Config{Jobs: jobsOf{kinds: []string{"work"}}, Concurrency: 1, Lease: storage.MinLease})
 	ctx := t.Context()
 	r.workers.ctx.Store(&ctx)
 	r.SetQueues([]string{"a"}, nil)
 	fence := storage.Fence{Ref: storage.Ref{Queue: "a", ID: "x"}}
-	claimed := &storage.Claimed{Tasks: []storage.Task{{Ref: fence.Ref}}, Fences: []storage.Fence{fence}}
+	claimed := &storage.Claimed{Tasks: []storage.Task{{Ref: fence.Ref, Kind: "work"}}, Fences: []storage.Fence{fence}}
 	a := r.workers.newAttempts(r.queues.from(0)[0], claimed, r.now())[0]
 	worker, _ := r.slots.add(a)
 	if next, _ := r.slots.next(worker, nil, 0); next != a {

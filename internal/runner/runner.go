@@ -31,7 +31,10 @@ type Config struct {
 
 // Jobs runs tasks and reads what they return.
 type Jobs interface {
-	// Run runs the job of a task. Its errors include a *CannotRunError; it does not panic.
+	// Kinds lists the kinds of the jobs, sorted. The list is fixed from the last SetQueues before
+	// Run on.
+	Kinds() []string
+	// Run runs the job of a task of one of the Kinds. Its errors include a *CannotRunError; it does not panic.
 	Run(ctx context.Context, a *Attempt) error
 	// Judge reads an error that Run returned. It does not panic, whatever the error's methods do.
 	Judge(err error) Judgement

@@ -101,10 +101,10 @@ type settler struct {
 // spareMost bounds the memory that is kept: what is more was a time without the storage.
 const spareMost = 4 * storage.MaxTxOps
 
-// add queues a settlement.
-func (s *settler) add(sm settlement) {
+// add queues settlements.
+func (s *settler) add(sms ...settlement) {
 	s.mu.Lock()
-	s.queue = append(s.queue, sm)
+	s.queue = append(s.queue, sms...)
 	s.mu.Unlock()
 	kick(s.kick)
 }

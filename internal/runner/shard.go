@@ -28,7 +28,7 @@ type shard struct {
 	mu      sync.Mutex // guards what follows
 	served  []string   // in order
 	weights map[string]int
-	ticking []string // queues not served whose schedules are declared here
+	ticking []string // queues that are maintained alone: their schedules are declared here, say
 }
 
 func newShard(w *workers, schedules *schedules, member string) *shard {
@@ -56,7 +56,7 @@ func (s *shard) serve(queues []string, weights map[string]int, ticking []string)
 }
 
 // queues lists the queues of the next claim, of tasks to start and some ahead: those
-// served, in their order or shared by weight, then those whose schedules tick here.
+// served, in their order or shared by weight, then those that are maintained alone.
 func (s *shard) queues(start, ahead int) []storage.ClaimQueue {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -115,9 +115,6 @@ func (s *slots) park(w *worker) {
 	s.parked = append(s.parked, w)
 }
 
-// addReturning adds claimed attempts that are to be given back at once.
-func (s *slots) addReturning(attempts ...*Attempt) { s.inFlight.add(attempts) }
-
 // pop activates the oldest attempt ahead. The mutex is held.
 func (s *slots) pop() *Attempt {
 	a := s.ahead[0]

@@ -36,7 +36,7 @@ func TestASuspectThatWaitsIsTheOnlyOne(t *testing.T) {
 func TestReleaseLeavesASettleToItsEnd(t *testing.T) {
 	r := &shared{slots: slotsOf(1)}
 	a := &Attempt{batch: &batch{shared: r, shard: newShard(&workers{shared: r}, nil, "q")}, phase: settling}
-	r.slots.addReturning(a)
+	r.slots.inFlight.add([]*Attempt{a})
 	r.release(a)
 	if r.slots.inFlight.count() == 0 {
 		t.Error("a task whose settle is under way is forgotten")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -153,7 +154,7 @@ func (j *judge) delay(a *Attempt) time.Duration {
 	return min(max(d, 0), storage.MaxDelay)
 }
 
-// A task that cannot run here is tried again, uncharged, this often and this long.
+// A task whose parameters do not fit is tried again, uncharged, this often and this long.
 const (
 	putOffFirst = time.Second
 	putOffMost  = 30 * time.Second
@@ -164,16 +165,46 @@ const (
 // may all differ.
 const warnedMost = 1000
 
-// putOff has a task come back that cannot run here, or buries it when that was so for long.
-func (j *judge) putOff(a *Attempt, c *CannotRunError) storage.Settle {
+// isNew reports whether a kind, or a kind and a reason, is to be warned of for the first time.
+func (j *judge) isNew(key string) bool {
 	j.mu.Lock()
-	key := a.Kind + " " + c.whole()
+	defer j.mu.Unlock()
 	first := !j.warned[key] && len(j.warned) < warnedMost
 	if first {
 		j.warned[key] = true
 	}
-	j.mu.Unlock()
-	if first {
+	return first
+}
+
+// decline declines the tasks of a claim whose kind this runner does not know, and gives the other
+// attempts. A declined task takes no slot, and keeps no claim waiting: it needs no place before
+// the tasks behind it.
+func (j *judge) decline(of *shard, claimed []*Attempt) (known []*Attempt) {
+	var declined []*Attempt
+	known = slices.DeleteFunc(claimed, func(a *Attempt) bool {
+		if !a.known {
+			declined = append(declined, a)
+		}
+		return !a.known
+	})
+	settlements := make([]settlement, len(declined))
+	for i, a := range declined {
+		if j.isNew(a.Kind) {
+			j.log.declined(a)
+		}
+		a.phase = settling // nobody else has it yet
+		settlements[i] = settlement{attempt: a, verdict: &storage.Settle{Outcome: storage.Decline}}
+	}
+	if len(declined) > 0 {
+		j.slots.inFlight.add(declined)
+		of.settler.add(settlements...)
+	}
+	return known
+}
+
+// putOff has a task come back that cannot run here, or buries it when that was so for long.
+func (j *judge) putOff(a *Attempt, c *CannotRunError) storage.Settle {
+	if j.isNew(a.Kind + " " + c.whole()) {
 		j.log.cannotRun(a, c)
 	}
 	if a.snoozes > 0 && a.told.Sub(a.snoozedSince) > putOffFor {
