@@ -62,8 +62,9 @@ func positive(t *testing.T, found map[string]float64, names ...string) {
 }
 
 func TestMemoryIsMeasured(t *testing.T) {
-	found := measured(t, "-quick", "-scale", "0.01", "-storages", "memory", "-metrics", "drain_c100,drain_q20,mixed")
-	positive(t, found, "midge drain_c100", "midge drain_q20", "midge mixed")
+	found := measured(t, "-quick", "-scale", "0.01", "-storages", "memory", "-metrics", "drain_c100,drain_q20,mixed,kinds_*")
+	positive(t, found, "midge drain_c100", "midge drain_q20", "midge mixed", "midge kinds_drain", "midge kinds_p99",
+		"midge kinds_worst")
 }
 
 func TestRedisIsMeasured(t *testing.T) {

@@ -17,11 +17,12 @@ import (
 type crew struct {
 	instance system.Instance // the worker's
 	look     system.Instance
-	queues   []string      // which are counted
-	beside   []string      // queues that are served too
-	want     int64         // jobs
-	dead     bool          // every job asks to be dead
-	others   system.Totals // of the tasks that were there before; those that wait are among the jobs
+	queues   []string          // which are counted
+	beside   []string          // queues that are served too
+	also     []system.Instance // further workers'
+	want     int64             // jobs
+	dead     bool              // every job asks to be dead
+	others   system.Totals     // of the tasks that were there before; those that wait are among the jobs
 
 	started time.Time
 	first   atomic.Int64 // nanoseconds from the start to the first run, 0 before it
@@ -50,8 +51,8 @@ func newCrew(instance, look system.Instance, want int64, queues ...string) *crew
 	return &crew{instance: instance, look: look, queues: queues, want: want, all: make(chan struct{})}
 }
 
-// during runs a worker while act does something. each sees every payload, nil sees none.
-// The error is that of act, or what ended the worker before act was done.
+// during runs the workers while act does something. each sees every payload, nil sees none.
+// The error is that of act, or what ended a worker before act was done.
 func (c *crew) during(
 	ctx context.Context, slots int, each func([]byte), act func(context.Context) error,
 ) error {
@@ -60,18 +61,20 @@ func (c *crew) during(
 	acting, give := context.WithCancelCause(ctx)
 	defer give(nil)
 	w := system.Worker{Queues: slices.Concat(c.queues, c.beside), Concurrency: slots, Run: c.runner(each)}
-	var ended error
 	var worker sync.WaitGroup
 	c.started = time.Now()
-	worker.Go(func() {
-		ended = c.instance.Work(working, w)
-		give(errors.Join(errEarly, ended))
-	})
+	ended := make([]error, 1+len(c.also))
+	for i, instance := range append([]system.Instance{c.instance}, c.also...) {
+		worker.Go(func() {
+			ended[i] = instance.Work(working, w)
+			give(errors.Join(errEarly, ended[i]))
+		})
+	}
 	err := act(acting)
 	stop()
 	worker.Wait()
 	if err == nil {
-		err = ended
+		err = errors.Join(ended...)
 	}
 	return err
 }
@@ -143,6 +146,7 @@ func (c *crew) check(ctx context.Context) error {
 		return err
 	}
 	t.Later, t.Dead, t.Failed = t.Later-c.others.Later, t.Dead-c.others.Dead, t.Failed-c.others.Failed
+	t.Declined -= c.others.Declined
 	if c.dead {
 		t.Dead, t.Completed, t.Failed = 0, t.Dead, 0
 	}

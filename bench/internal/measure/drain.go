@@ -14,10 +14,11 @@ import (
 
 // stage is a number of waiting jobs in some queues, equally, which one worker drains.
 type stage struct {
-	Queues []string
-	Tasks  int
-	Beside []string // further queues that the worker serves, where nothing waits
-	Litter bool     // scheduled, retried, dead and suspect tasks stand in the queues
+	Queues   []string
+	Tasks    int
+	Beside   []string // further queues that the worker serves, where nothing waits
+	Litter   bool     // scheduled, retried, dead and suspect tasks stand in the queues
+	Declined int      // so many tasks stand in each queue that the worker has declined
 }
 
 func oneQueue(tasks int) []stage {
@@ -111,12 +112,21 @@ func drainQueues(ctx context.Context, r *Rig) (Values, error) {
 
 // drainLittered measures a drain beside the tasks that stand in every queue of production.
 func drainLittered(ctx context.Context, r *Rig) (Values, error) {
-	tasks := r.Sizes.Tasks
-	d, err := r.drain(ctx, drainSpec{Stages: []stage{{Queues: []string{defaultQueue}, Tasks: tasks, Litter: true}}})
+	return r.drainBeside(ctx, "drain_littered", stage{Litter: true})
+}
+
+// drainDeclined measures a drain beside declined tasks of a kind that the worker does not know.
+func drainDeclined(ctx context.Context, r *Rig) (Values, error) {
+	return r.drainBeside(ctx, "kinds_drain", stage{Declined: r.Sizes.Tasks})
+}
+
+func (r *Rig) drainBeside(ctx context.Context, metric string, s stage) (Values, error) {
+	s.Queues, s.Tasks = []string{defaultQueue}, r.Sizes.Tasks
+	d, err := r.drain(ctx, drainSpec{Stages: []stage{s}})
 	if err != nil {
 		return nil, err
 	}
-	return Values{"drain_littered": perSecond(tasks, d.Took[0])}, nil
+	return Values{metric: perSecond(s.Tasks, d.Took[0])}, nil
 }
 
 func drainRole(ctx context.Context, text []byte, _ func()) (any, error) {
@@ -130,11 +140,8 @@ func drainRole(ctx context.Context, text []byte, _ func()) (any, error) {
 	}
 	var d drained
 	for _, s := range spec.Stages {
-		var left system.Totals
-		if s.Litter {
-			left, err = litter(ctx, instance, s.Queues)
-		}
-		if err == nil && (spec.Target.inProcess() || s.Litter) {
+		left, err := s.litter(ctx, instance)
+		if err == nil && (spec.Target.inProcess() || s.Litter || s.Declined > 0) {
 			err = s.fill(ctx, instance)
 		}
 		if err == nil {
@@ -158,18 +165,30 @@ func (s stage) fill(ctx context.Context, instance system.Instance) error {
 	return nil
 }
 
-// litter adds to queues what stands in every queue of production, and gives what their totals gain.
-func litter(ctx context.Context, instance system.Instance, queues []string) (gains system.Totals, err error) {
-	litterer, ok := instance.(system.Litterer)
-	if !ok {
-		return gains, errors.New("the system cannot litter a queue")
-	}
-	for _, queue := range queues {
-		more, err := litterer.Litter(ctx, queue)
+// litter adds to the queues what stands there beside the jobs, and gives what their totals gain.
+func (s stage) litter(ctx context.Context, instance system.Instance) (gains system.Totals, err error) {
+	own, ok := instance.(interface {
+		system.Litterer
+		system.Kinds
+	})
+	for _, queue := range s.Queues {
+		var litter, declined system.Totals
+		switch {
+		case !s.Litter && s.Declined == 0:
+			return gains, nil
+		case !ok:
+			return gains, errors.New("the system cannot litter a queue")
+		}
+		if s.Litter {
+			litter, err = own.Litter(ctx, queue)
+		}
+		if s.Declined > 0 && err == nil {
+			declined, err = own.Decline(ctx, queue, s.Declined)
+		}
 		if err != nil {
 			return gains, err
 		}
-		gains = gains.Plus(more)
+		gains = gains.Plus(litter).Plus(declined)
 	}
 	return gains, nil
 }

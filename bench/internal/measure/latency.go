@@ -21,10 +21,13 @@ type pickupSpec struct {
 	Tasks     int           // of all producers together
 	Every     time.Duration // one job of each producer
 	Jitter    time.Duration // up to so much later, at random
+	// Kinds has every other producer enqueue jobs of a second kind, which a worker of its own
+	// runs. Both workers are idle before.
+	Kinds bool
 }
 
 // pickup is what it reports: from the call of Enqueue to the start of the job.
-type pickup struct{ P50, P99 time.Duration }
+type pickup struct{ P50, P99, Worst time.Duration }
 
 // latencyIdle measures how soon a worker starts a job that comes after a pause.
 func latencyIdle(ctx context.Context, r *Rig) (Values, error) {
@@ -65,6 +68,21 @@ func latencyHalf(ctx context.Context, r *Rig) (Values, error) {
 	return Values{"latency_half_p99": milliseconds(p.P99)}, nil
 }
 
+// latencyOfKinds measures how soon jobs of two kinds start that come to one queue, one each
+// millisecond, where each of two workers knows one kind.
+func latencyOfKinds(ctx context.Context, r *Rig) (Values, error) {
+	const producers = 8
+	spec := pickupSpec{
+		Target: r.target(), Producers: producers, Tasks: r.Sizes.Kinds, Every: producers * time.Millisecond,
+		Kinds: true,
+	}
+	var p pickup
+	if err := play(ctx, "pickup", spec, &p); err != nil {
+		return nil, err
+	}
+	return Values{"kinds_p99": milliseconds(p.P99), "kinds_worst": milliseconds(p.Worst)}, nil
+}
+
 // warmUps are jobs that open connections and load scripts; they are not measured.
 const warmUps = 10
 
@@ -81,20 +99,28 @@ func pickupRole(ctx context.Context, text []byte, _ func()) (any, error) {
 	}
 	epoch, log := time.Now(), newLog(spec.Tasks+warmUps)
 	crew := newCrew(instance, producer, int64(spec.Tasks+warmUps), defaultQueue)
+	producers := []system.Instance{producer}
+	if spec.Kinds {
+		crew.also = []system.Instance{instance.(system.Kinds).Other()}
+		producers = append(producers, producer.(system.Kinds).Other())
+	}
 	each := func(payload []byte) {
 		called := time.Duration(binary.LittleEndian.Uint64(payload))
 		log.note(time.Since(epoch) - called)
 	}
 	err = crew.during(ctx, concurrency, each, func(ctx context.Context) error {
-		for range warmUps {
-			if err := stamped(ctx, producer, epoch); err != nil {
+		for i := range warmUps {
+			if err := stamped(ctx, producers[i%len(producers)], epoch); err != nil {
 				return err
 			}
 		}
 		if err := log.reaches(ctx, warmUps); err != nil {
 			return err
 		}
-		if err := spec.pace(ctx, producer, epoch); err != nil {
+		if err := until(ctx, time.Now().Add(spec.rest())); err != nil {
+			return err
+		}
+		if err := spec.pace(ctx, producers, epoch); err != nil {
 			return err
 		}
 		return crew.settled(ctx)
@@ -103,7 +129,16 @@ func pickupRole(ctx context.Context, text []byte, _ func()) (any, error) {
 		err = crew.check(ctx)
 	}
 	measured := log.sorted(warmUps)
-	return pickup{P50: percentile(measured, 0.5), P99: percentile(measured, 0.99)}, errors.Join(err, leave())
+	p := pickup{P50: percentile(measured, 0.5), P99: percentile(measured, 0.99), Worst: percentile(measured, 1)}
+	return p, errors.Join(err, leave())
+}
+
+// rest is how long the workers are idle before.
+func (s pickupSpec) rest() time.Duration {
+	if s.Kinds {
+		return 3 * time.Second
+	}
+	return 0
 }
 
 // stamped enqueues a job that knows when that was.
@@ -113,8 +148,9 @@ func stamped(ctx context.Context, instance system.Instance, epoch time.Time) err
 	return instance.Enqueue(ctx, defaultQueue, p, time.Time{})
 }
 
-// pace lets the producers enqueue, each at its moments. One that is late catches up.
-func (s pickupSpec) pace(ctx context.Context, instance system.Instance, epoch time.Time) error {
+// pace lets the producers enqueue, by the instances in turn, each at its moments. One that is late
+// catches up.
+func (s pickupSpec) pace(ctx context.Context, instances []system.Instance, epoch time.Time) error {
 	errs := make([]error, s.Producers)
 	var left atomic.Int64
 	left.Store(int64(s.Tasks))
@@ -125,7 +161,7 @@ func (s pickupSpec) pace(ctx context.Context, instance system.Instance, epoch ti
 			next := time.Now().Add(s.Every * time.Duration(i) / time.Duration(s.Producers))
 			for left.Add(-1) >= 0 && errs[i] == nil {
 				if errs[i] = until(ctx, next); errs[i] == nil {
-					errs[i] = stamped(ctx, instance, epoch)
+					errs[i] = stamped(ctx, instances[i%len(instances)], epoch)
 				}
 				next = next.Add(s.Every)
 				if s.Jitter > 0 {

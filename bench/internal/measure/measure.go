@@ -65,11 +65,13 @@ func All() []Measurement {
 		{[]string{"drain_c1000"}, drainAt("drain_c1000", 1000), onEvery, working},
 		{[]string{"drain_q20"}, drainQueues, onQuick, framework},
 		{[]string{"drain_littered"}, drainLittered, onEvery, midgeOnly},
+		{[]string{"kinds_drain"}, drainDeclined, onEvery, midgeOnly},
 		{[]string{"drain_c100_net1ms"}, drainFarAway, onRedis, byDefault},
 		{[]string{"mixed"}, mixedBy("mixed", 8), anywhere, working},
 		{[]string{"mixed_p64"}, mixedBy("mixed_p64", 64), anywhere, working},
 		{[]string{"latency_idle_p50", "latency_idle_p99"}, latencyIdle, onEvery, tunedToo},
 		{[]string{"latency_half_p99"}, latencyHalf, onRedis, tunedToo},
+		{[]string{"kinds_p99", "kinds_worst"}, latencyOfKinds, onEvery, midgeOnly},
 		{[]string{"sched_p99", "sched_early"}, schedule, onBoth, tunedToo},
 		{[]string{"burst_all"}, burst, onBoth, working},
 		{

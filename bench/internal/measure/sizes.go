@@ -13,6 +13,7 @@ type Sizes struct {
 	Far      int           // drained at 1 ms of delay
 	Counted  int           // whose commands are counted
 	Samples  int           // of the idle pick-up
+	Kinds    int           // tasks of two kinds in one queue
 	Half     time.Duration // of enqueueing at half of the rate
 	Due      int           // tasks due evenly
 	Over     time.Duration // what they are spread over
@@ -28,7 +29,7 @@ type Sizes struct {
 func Full() Sizes {
 	return Sizes{
 		Tasks: 100_000, Singles: 100_000, Far: 100_000, Counted: 20_000,
-		Samples: 400, Half: 4 * time.Second,
+		Samples: 400, Kinds: 5000, Half: 4 * time.Second,
 		Due: 1000, Over: 4 * time.Second, Burst: 100_000, Lead: 8 * time.Second,
 		Idle: 20 * time.Second,
 		Deep: 1_000_000, Shallow: 10_000, Shallows: 10,
@@ -39,7 +40,7 @@ func Full() Sizes {
 func Quick() Sizes {
 	return Sizes{
 		Tasks: 100_000, Singles: 30_000, Far: 50_000, Counted: 5000,
-		Samples: 60, Half: 2 * time.Second,
+		Samples: 60, Kinds: 2000, Half: 2 * time.Second,
 		Due: 1000, Over: 4 * time.Second, Burst: 50_000, Lead: 3 * time.Second,
 		Idle: 4 * time.Second,
 		Deep: 100_000, Shallow: 10_000, Shallows: 5,
@@ -60,7 +61,7 @@ func (s Sizes) On(storage string) Sizes {
 
 // Scaled gives the sizes with the numbers of tasks multiplied, but none below a few.
 func (s Sizes) Scaled(by float64) Sizes {
-	for _, n := range []*int{&s.Tasks, &s.Singles, &s.Far, &s.Counted, &s.Burst, &s.Deep, &s.Shallow} {
+	for _, n := range []*int{&s.Tasks, &s.Singles, &s.Far, &s.Counted, &s.Kinds, &s.Burst, &s.Deep, &s.Shallow} {
 		*n = max(int(float64(*n)*by), min(*n, 100))
 	}
 	return s

@@ -15,6 +15,7 @@ var units = []struct{ ending, unit string }{
 	{"_p50", "ms"},
 	{"_p99", "ms"},
 	{"_p999", "ms"},
+	{"_worst", "ms"},
 	{"slowlog_max", "ms"},
 	{"slowlog", "scripts"},
 	{"slowlog_waiting", "scripts"},
@@ -79,6 +80,9 @@ var targets = map[string]target{
 	"drain_c100_wrkcpu": {bound: 5.5, most: true},
 	"drain_q20":         {bound: 0.8, system: self, metric: "drain_c100"},
 	"drain_littered":    {bound: 0.8, system: self, metric: "drain_c100"},
+	"kinds_drain":       {bound: 0.95, system: self, metric: "drain_c100"},
+	"kinds_p99":         {bound: 50, most: true},
+	"kinds_worst":       {bound: 1000, most: true},
 	"drain_c100_net1ms": {bound: 60_000},
 	"mixed":             {bound: 3.5, system: asynq},
 	"mixed_p64":         {bound: 10, system: asynq},
@@ -100,6 +104,9 @@ var targets = map[string]target{
 var memoryTargets = map[string]target{
 	"drain_c100":     {bound: 800_000},
 	"drain_littered": {bound: 0.8, system: self, metric: "drain_c100"},
+	"kinds_drain":    {bound: 0.95, system: self, metric: "drain_c100"},
+	"kinds_p99":      {bound: 50, most: true},
+	"kinds_worst":    {bound: 1000, most: true},
 }
 
 // postgresTargets are those of PostgreSQL.
@@ -111,6 +118,9 @@ var postgresTargets = map[string]target{
 	"drain_c100":        {bound: 4, system: riverTuned},
 	"drain_c1000":       {bound: 3, system: riverTuned},
 	"drain_littered":    {bound: 0.8, system: self, metric: "drain_c100"},
+	"kinds_drain":       {bound: 0.95, system: self, metric: "drain_c100"},
+	"kinds_p99":         {bound: 50, most: true},
+	"kinds_worst":       {bound: 1000, most: true},
 	"drain_c100_srvcpu": {bound: 18, most: true},
 	"mixed":             {bound: 1.8, system: riverTuned},
 	"mixed_p64":         {bound: 8, system: riverTuned},
@@ -131,6 +141,9 @@ var sqliteTargets = map[string]target{
 	"drain_c10":        {bound: 4, system: riverTuned},
 	"drain_c100":       {bound: 20_000},
 	"drain_littered":   {bound: 0.8, system: self, metric: "drain_c100"},
+	"kinds_drain":      {bound: 0.95, system: self, metric: "drain_c100"},
+	"kinds_p99":        {bound: 50, most: true},
+	"kinds_worst":      {bound: 1000, most: true},
 	"mixed":            {bound: 4, system: riverTuned},
 	"mixed_p64":        {bound: 4, system: riverTuned},
 	"latency_idle_p50": {bound: 6, most: true},

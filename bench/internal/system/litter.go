@@ -43,6 +43,13 @@ func (m *onMidge) Litter(ctx context.Context, queue string) (Totals, error) {
 	return gains, nil
 }
 
+// Decline adds declined tasks of the second kind.
+func (m *onMidge) Decline(ctx context.Context, queue string, n int) (Totals, error) {
+	second := &onMidge{store: m.store, client: m.client, other: true}
+	s, declined := storage.NewSession(m.store, 0), storage.Settle{Outcome: storage.Decline}
+	return Totals{Declined: int64(n)}, second.settled(ctx, s, queue, n, declined)
+}
+
 // settled enqueues tasks, claims and settles them.
 func (m *onMidge) settled(
 	ctx context.Context, s *storage.Session, queue string, n int, se storage.Settle,
@@ -78,12 +85,13 @@ func fill(ctx context.Context, m *onMidge, queue string, n int, due time.Time) e
 	return nil
 }
 
-// claimed claims exactly n tasks.
+// claimed claims exactly n tasks, none of them declined.
 func (m *onMidge) claimed(
 	ctx context.Context, s *storage.Session, queue string, n int, lease time.Duration,
 ) ([]storage.Fence, error) {
 	c, err := s.Claim(ctx, storage.ClaimRequest{
-		Runner: "litter", Queues: []storage.ClaimQueue{{Name: queue}}, Start: n, Lease: lease,
+		Runner: "litter", Queues: []storage.ClaimQueue{{Name: queue}}, Kinds: []string{"none"},
+		Start: n, Lease: lease,
 	})
 	if err == nil && len(c.Fences) != n {
 		err = fmt.Errorf("a claim gave %d tasks, want %d", len(c.Fences), n)

@@ -26,10 +26,33 @@ func midgeSystem() System {
 // bench is the job. Its kind is as long as that of the other systems.
 type bench struct{ Payload []byte }
 
+// other is the second kind.
+type other struct{ Payload []byte }
+
 // onMidge is an opened midge.
 type onMidge struct {
 	store  storage.Storage
 	client *midge.Client
+	other  bool // its jobs are of the second kind
+}
+
+// Other gives the instance of the second kind.
+func (m *onMidge) Other() Instance {
+	return otherMidge{&onMidge{store: m.store, client: m.client, other: true}}
+}
+
+// otherMidge leaves the storage to the instance that opened it.
+type otherMidge struct{ *onMidge }
+
+// Close does nothing.
+func (otherMidge) Close() error { return nil }
+
+// job makes a job of the instance's kind.
+func (m *onMidge) job(payload []byte) any {
+	if m.other {
+		return other{payload}
+	}
+	return bench{payload}
 }
 
 func openMidge(ctx context.Context, at Place) (Instance, error) {
@@ -66,14 +89,14 @@ func openStorage(ctx context.Context, at Place) (storage.Storage, error) {
 // Enqueue waits for its answer however long that takes, as asynq's does.
 func (m *onMidge) Enqueue(ctx context.Context, queue string, payload []byte, due time.Time) error {
 	ctx = context.WithoutCancel(ctx)
-	_, err := m.client.Enqueue(ctx, bench{payload}, midgeOptions(queue, due)...)
+	_, err := m.client.Enqueue(ctx, m.job(payload), midgeOptions(queue, due)...)
 	return err
 }
 
 func (m *onMidge) EnqueueMany(ctx context.Context, queue string, payloads [][]byte, due time.Time) error {
 	items := make([]midge.Item, len(payloads))
 	for i, p := range payloads {
-		items[i] = midge.New(bench{p}, midgeOptions(queue, due)...)
+		items[i] = midge.New(m.job(p), midgeOptions(queue, due)...)
 	}
 	_, err := m.client.EnqueueMany(ctx, items)
 	return err
@@ -99,13 +122,18 @@ func (m *onMidge) Work(ctx context.Context, w Worker) error {
 	if err != nil {
 		return err
 	}
-	err = midge.Handle(runner, func(_ context.Context, job bench) error {
-		err := w.Run(job.Payload)
+	run := func(payload []byte) error {
+		err := w.Run(payload)
 		if errors.Is(err, ErrDiscard) {
 			return midge.Discard(err)
 		}
 		return err
-	})
+	}
+	if m.other {
+		err = midge.Handle(runner, func(_ context.Context, job other) error { return run(job.Payload) })
+	} else {
+		err = midge.Handle(runner, func(_ context.Context, job bench) error { return run(job.Payload) })
+	}
 	if err != nil {
 		return err
 	}
@@ -128,9 +156,13 @@ func (m *onMidge) Totals(ctx context.Context, queues ...string) (Totals, error) 
 	}
 	var sum Totals
 	for _, s := range all {
+		var declined int64
+		for _, k := range s.Declined {
+			declined += k.Tasks
+		}
 		sum = sum.Plus(Totals{
-			Waiting: s.Waiting, Pending: s.Pending, Later: s.Scheduled + s.Retry, Dead: s.Dead,
-			Completed: s.Totals.Completed, Failed: s.Totals.Failed,
+			Waiting: s.Waiting - declined, Declined: declined, Pending: s.Pending,
+			Later: s.Scheduled + s.Retry, Dead: s.Dead, Completed: s.Totals.Completed, Failed: s.Totals.Failed,
 		})
 	}
 	return sum, nil

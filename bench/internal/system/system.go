@@ -85,6 +85,16 @@ type Bulk interface {
 	EnqueueMany(ctx context.Context, queue string, payloads [][]byte, due time.Time) error
 }
 
+// Kinds is an instance whose queues may have jobs of a second kind, which its workers do not know.
+type Kinds interface {
+	// Other gives an instance on the same storage that enqueues and runs jobs of the second kind
+	// alone. Closing it does nothing.
+	Other() Instance
+	// Decline adds tasks of the second kind to a queue that a worker of the first has declined,
+	// and gives what the totals of the queue gain.
+	Decline(ctx context.Context, queue string, n int) (Totals, error)
+}
+
 // Worker says how jobs are run. Several queues are served equally.
 type Worker struct {
 	Queues      []string
@@ -98,6 +108,7 @@ var ErrDiscard = errors.New("discard")
 // Totals are the sizes of queues and what they counted in their lifetime.
 type Totals struct {
 	Waiting, Pending int64
+	Declined         int64 // waiting, of a kind that a worker did not know; Waiting leaves them out
 	Later            int64 // scheduled or to be retried
 	Dead             int64
 	Completed        int64 // settled as completed, over the lifetime
@@ -107,6 +118,7 @@ type Totals struct {
 // Plus adds those of another queue.
 func (t Totals) Plus(other Totals) Totals {
 	t.Waiting += other.Waiting
+	t.Declined += other.Declined
 	t.Pending += other.Pending
 	t.Later += other.Later
 	t.Dead += other.Dead
