@@ -99,22 +99,43 @@ local take
 do
 local PASSED = 100 -- how many tasks a claim passes over
 
-local MOSTDECLINED = 2000 -- of how many declined tasks a claim chooses
-
--- declined adds the first tasks in the lines of the claim's kinds, as many as may be taken, and gives the
--- place behind which there may be others.
-local function declined(q, list, n)
-  local horizon, most = NEVER, max(min(n, floor(MOSTDECLINED / #q.own)), 1)
-  for _, kind in ipairs(q.own) do
-    local lead = kind .. '\0'
-    local v, at = call('ZRANGEBYLEX', q[DECLINED], '[' .. lead, '[' .. lead .. '\255', 'LIMIT', 0, most), nil
-    for _, member in ipairs(v) do
-      at = place(MAXPRIORITY - byte(member, #lead + 1), number(member, #lead + 2, PLACE) - SPREAD / 2)
-      list[#list + 1] = {st = 'k', id = sub(member, #lead + 2 + 2 * PLACE), at = at, member = member}
+-- declined gives the first tasks in the lines of the claim's kinds, in their order, and the place behind
+-- which there may be others: it reads the more of a line the fewer there are, and then goes on with the
+-- one behind whose last task it does not know the next.
+local function declined(q, n)
+  local list, lines, each, horizon = {}, {}, max(floor(n / #q.own), 1), NEVER
+  local function read(line, count)
+    local lead, kind = #line.kind + 2, line.kind
+    local v = call('ZRANGEBYLEX', q[DECLINED], line.from, '[' .. kind .. '\0\255', 'LIMIT', 0, count)
+    line.at = NEVER
+    for i = 1, #v do
+      local p, a, b, c, d, e, f, g = byte(v[i], lead, lead + PLACE)
+      local turn = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+      local at = place(MAXPRIORITY - p, turn - SPREAD / 2)
+      list[#list + 1] = {st = 'k', id = sub(v[i], lead + 1 + 2 * PLACE), at = at, member = v[i], kind = kind}
+      if i == count then line.from, line.at = '(' .. v[i], at end
     end
-    if #v == most then horizon = min(horizon, at) end
   end
-  return horizon
+  for i, kind in ipairs(q.own) do
+    lines[i] = {kind = kind, from = '[' .. kind .. '\0'}
+    read(lines[i], each)
+  end
+  for _ = 1, 10 do
+    local first, before = lines[1], 0
+    for i = 2, #lines do
+      if lines[i].at < first.at then first = lines[i] end
+    end
+    horizon = first.at
+    for i = 1, #list do
+      if list[i].at <= horizon then before = before + 1 end
+    end
+    if horizon == NEVER or before >= n then break end
+    read(first, 100)
+    horizon = 0
+  end
+  for i = 1, horizon == 0 and #lines or 0 do horizon = i == 1 and lines[1].at or min(horizon, lines[i].at) end
+  if #lines > 1 then table.sort(list, function(x, y) return x.at < y.at end) end
+  return list, horizon
 end
 
 -- candidates gives what may be taken of a queue, in its order, and the number of the first entry
@@ -136,12 +157,18 @@ local function candidates(q, n)
     if list[i] or #ids == length then table.insert(list, i, z) end
   end
   if #q.own == 0 then return list, from end
-  local horizon = #list >= n and list[#list].at or NEVER
-  horizon = min(horizon, declined(q, list, n))
-  table.sort(list, function(x, y) return x.at < y.at end)
-  q.cut = list[#list] and list[#list].at > horizon
-  while list[#list] and list[#list].at > horizon do list[#list] = nil end
-  return list, from
+  local known = #list >= n and list[#list].at or NEVER
+  local others, horizon = declined(q, n)
+  local merged, i = {}, 1
+  horizon = min(horizon, known)
+  for _, c in ipairs(others) do
+    while list[i] and list[i].at < c.at do merged[#merged + 1], i = list[i], i + 1 end
+    merged[#merged + 1] = c
+  end
+  for j = i, #list do merged[#merged + 1] = list[j] end
+  q.cut = merged[#merged] and merged[#merged].at > horizon
+  while merged[#merged] and merged[#merged].at > horizon do merged[#merged] = nil end
+  return merged, from
 end
 
 -- give adds a task to those taken. False where the answer has no room for it.
@@ -176,8 +203,7 @@ local function fate(q, c, rec)
     q.out = q.out + 1
     return 'apart'
   end
-  local h = c.st == 'k' and head(rec)
-  c.doubtful = h and waits(h) == 'z'
+  c.doubtful = c.st == 'k' and suspected(rec)
   if c.doubtful and (not suspects or suspect or taken >= starts) then -- nobody is told of it
     q.out = q.out + 1
     return 'passed'
@@ -213,7 +239,7 @@ local function pick(q, n)
     elseif what == 'taken' then
       local list = gone[c.st]
       list[#list + 1] = c.member or c.id
-      if c.member then countkind(q, c.member, -1) end
+      if c.member then countkind(q, c.kind, -1) end
     end
   end
   q.short = void > 0

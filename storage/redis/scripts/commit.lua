@@ -176,8 +176,8 @@ local function planmoves(q)
     moments(q, e)
     local group = e.group and (st ~= 'p' or e.score)
     if group then leave(q, e.group, 1) end
-    if was == 'k' and (st ~= 'k' or e.joins) then countkind(q, e.member, -1) end
-    if st == 'k' and e.joins then countkind(q, e.joins, 1) end
+    if was == 'k' and (st ~= 'k' or e.joins) then countkind(q, kindin(e.member), -1) end
+    if st == 'k' and e.joins then countkind(q, kindin(e.joins), 1) end
     if was == 'l' and (st ~= 'l' or e.score) and not e.popped then left[#left + 1] = e end
     if was and was ~= 'l' and not group and (was ~= st or e.joins) then
       local list = rem[was]

@@ -153,11 +153,11 @@ local function append(q, e, st, priority)
   move(q, e, st, tail(q, st, priority))
 end
 
--- countkind notes that tasks joined the line of a kind, or left it, by what stands for one of them.
-local function countkind(q, member, by)
-  local kind = string.match(member, '^[^%z]*')
-  q.kinds[kind] = (q.kinds[kind] or 0) + by
-end
+-- kindin gives the kind in what stands for a declined task.
+local function kindin(member) return string.match(member, '^[^%z]*') end
+
+-- countkind notes that tasks joined the line of a kind, or left it.
+local function countkind(q, kind, by) q.kinds[kind] = (q.kinds[kind] or 0) + by end
 
 local function rewrite(q, e, h)
   touch(q, e)

@@ -72,6 +72,12 @@ local function compose(h)
     (h.sizes or sub(h.rec, 27, 35)) .. (h.place or '') .. keep .. snooze .. (h.tail or sub(h.rec, h.rest))
 end
 
+-- suspected reports whether a record is that of a suspect.
+local function suspected(rec)
+  local c1, c2, l1, l2 = byte(rec, 23, 26)
+  return c1 + c2 > 0 and c1 * 256 + c2 == l1 * 256 + l2 - 1
+end
+
 -- waits gives the state in which a task waits: as a suspect, or with the others.
 local function waits(h)
   if h.crashes > 0 and h.crashes == h.crashlimit - 1 then return 'z' end
