@@ -3,8 +3,6 @@ package modernc_test
 import (
 	"bufio"
 	"bytes"
-	"context"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -19,34 +17,9 @@ import (
 )
 
 const (
-	powerTasks = 150 // that the recorded process enqueues; it completes every third
-	powerCuts  = 100
-	sector     = 512
+	powerCuts = 100
+	sector    = 512
 )
-
-// write enqueues and completes tasks, and says what was acknowledged.
-func write(ctx context.Context, s *side) error {
-	for i := range powerTasks {
-		if err := s.insert(ctx, strconv.Itoa(i)); err != nil {
-			return err
-		}
-		fmt.Printf("e %d\n", i)
-		if i%3 != 0 {
-			continue
-		}
-		claimed, err := s.claim(ctx, 1)
-		if err != nil {
-			return err
-		}
-		for _, fence := range claimed.Fences {
-			if err := s.complete(ctx, fence); err != nil {
-				return err
-			}
-			fmt.Printf("d %s\n", fence.ID)
-		}
-	}
-	return nil
-}
 
 // operation is what a process did to a file, or what it said.
 type operation struct {

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -39,6 +40,33 @@ func work(ctx context.Context, s *side) error {
 			}
 		}
 	}
+}
+
+// powerTasks is how many tasks the process of the power cuts enqueues. It completes every third.
+const powerTasks = 150
+
+// write enqueues and completes tasks, and says what was acknowledged.
+func write(ctx context.Context, s *side) error {
+	for i := range powerTasks {
+		if err := s.insert(ctx, strconv.Itoa(i)); err != nil {
+			return err
+		}
+		fmt.Printf("e %d\n", i)
+		if i%3 != 0 {
+			continue
+		}
+		claimed, err := s.claim(ctx, 1)
+		if err != nil {
+			return err
+		}
+		for _, fence := range claimed.Fences {
+			if err := s.complete(ctx, fence); err != nil {
+				return err
+			}
+			fmt.Printf("d %s\n", fence.ID)
+		}
+	}
+	return nil
 }
 
 // ledger is what processes said.
