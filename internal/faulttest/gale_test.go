@@ -12,6 +12,12 @@ import (
 // all follow-ups are.
 type gale struct{ Steps []step }
 
+// drift is a gale of a kind that some runners do not know.
+type drift struct{ Steps []step }
+
+// Options are those of a gale.
+func (drift) Options() midge.Options { return gale{}.Options() }
+
 // keepForever outlasts all that a clock is moved by.
 const keepForever = 1000 * time.Hour
 

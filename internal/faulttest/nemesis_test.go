@@ -237,11 +237,11 @@ func (n *nemesis) replace(end func(w *worker)) bool {
 		i = (i + 1) % len(n.runners)
 	}
 	end(n.runners[i])
-	n.runners[i] = n.begin()
+	n.runners[i] = n.begin(i)
 	for i, w := range n.runners { // one cannot start while the storage is away: who supervises it tries again
 		select {
 		case <-w.done:
-			n.runners[i] = n.begin()
+			n.runners[i] = n.begin(i)
 		default:
 		}
 	}

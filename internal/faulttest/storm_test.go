@@ -22,7 +22,7 @@ import (
 // gales are the jobs of a storm: what each does, and where its task has to end.
 var gales = []struct {
 	name  string
-	job   gale
+	job   any
 	opts  []midge.Option
 	state storage.State
 }{
@@ -36,6 +36,8 @@ var gales = []struct {
 	{"delayed", gale(do("follow")), []midge.Option{midge.In(300 * time.Millisecond)}, storage.Completed},
 	{"cancelled", gale{}, []midge.Option{midge.In(time.Hour)}, storage.Cancelled},
 	{"unique", gale(do("fail once", "follow")), nil, storage.Completed}, // under a key of its own
+	{"strange", drift(do("fail once", "follow")), nil, storage.Completed},
+	{"stranger", drift(do("follow")), []midge.Option{midge.Priority(1)}, storage.Completed},
 }
 
 // envStorm is the environment variable that sets the seed of the storm.
@@ -95,7 +97,8 @@ type storm struct {
 }
 
 const (
-	stormLease = 2 * time.Second
+	stormLease   = 2 * time.Second
+	stormRunners = 5
 	// stormClients is how many goroutines enqueue.
 	stormClients = 8
 )
@@ -114,14 +117,16 @@ func newStorm(t *testing.T, s *server, clock mover) *storm {
 		st.ill = append(st.ill, fmt.Sprint("ill", i))
 	}
 	st.proxied, st.proxies = f.dialing.through(t)
-	for range 5 {
-		st.runners = append(st.runners, st.begin())
+	for i := range stormRunners {
+		st.runners = append(st.runners, st.begin(i))
 	}
 	return st
 }
 
-func (s *storm) begin() *worker {
+// begin starts the i-th runner. The last two belong to a fleet that does not know the kind drift.
+func (s *storm) begin(i int) *worker {
 	return s.start(workerConfig{
+		Blind:   i >= stormRunners-2,
 		Storage: s.proxied, Queues: append(append([]string(nil), s.queues...), s.ill...),
 		Fair: true, Concurrency: 8, Lease: stormLease, Grace: time.Second / 2, Every: tickEvery,
 	})

@@ -93,6 +93,10 @@ func (s *storm) checkHappened(h history, crashes int) {
 	if crashes == 0 {
 		s.t.Error("an invalid run: no task lost its runner")
 	}
+	declined := h.of(settleDone).where(func(e event) bool { return e.Outcome == storage.Decline })
+	if len(declined) == 0 {
+		s.t.Error("an invalid run: no task was declined")
+	}
 	if lost := len(h.of(settleLost, extendLost)); full && lost == 0 { // a short storm may do without
 		s.t.Error("an invalid run: no lease was lost")
 	}

@@ -38,6 +38,8 @@ type workerConfig struct {
 	// Fair shares the claims among the queues alike, where strict order would let the last of
 	// them stand still as long as there is more to do than the runners can.
 	Fair bool
+	// Blind leaves its runner without the kind drift.
+	Blind bool
 	// Every makes it declare a schedule in its first queue, with catch-up all.
 	Every time.Duration
 	// Gates that are open from the start.
@@ -172,6 +174,11 @@ func (w *workerProcess) runRunner(ctx context.Context) error {
 	}
 	if err := midge.Handle(runner, func(ctx context.Context, job gale) error { return w.act(ctx, act(job)) }); err != nil {
 		return err
+	}
+	if !w.cfg.Blind {
+		if err := midge.Handle(runner, func(ctx context.Context, job drift) error { return w.act(ctx, act(job)) }); err != nil {
+			return err
+		}
 	}
 	if err := midge.Handle(runner, w.sell); err != nil {
 		return err
