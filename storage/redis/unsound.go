@@ -149,6 +149,9 @@ func (s *Storage) askEach(ctx context.Context, req *storage.ClaimRequest, a ask)
 			one.suspect = leave
 		}
 		answer, err := s.askSound(ctx, req, one)
+		if err != nil && all.Now.IsZero() { // no other queue has answered, and none was claimed from
+			return nil, err
+		}
 		if err != nil {
 			return nil, inPart(err)
 		}

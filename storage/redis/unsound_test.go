@@ -88,6 +88,32 @@ func TestADamagedQueueIsNamed(t *testing.T) {
 	}
 }
 
+// TestAnExpiredLaneShowsBesideADamagedQueue: whoever keeps lanes asks for the time again then, and does
+// not take the call for one that may have happened.
+func TestAnExpiredLaneShowsBesideADamagedQueue(t *testing.T) {
+	server := miniredis.RunT(t)
+	store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	if err := server.Set("midge:{one}:meta", "x"); err != nil {
+		t.Fatal(err)
+	}
+	described, err := store.Describe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := claimOf(10)
+	req.Token = storage.NewToken()
+	req.Queues = []storage.ClaimQueue{{Name: "one"}, {Name: "two"}}
+	opened := described.Now.Add(-2 * storage.LaneLife)
+	req.Call = storage.Call{Lane: storage.Lane{ID: storage.NewToken(), Opened: opened}, Seq: 1}
+	if _, err := store.Claim(t.Context(), req); !errors.Is(err, storage.ErrLaneExpired) {
+		t.Errorf("got error %v, want ErrLaneExpired", err)
+	}
+}
+
 // TestADamagedTaskIsAFinalError for whoever reads it, set apart or not.
 func TestADamagedTaskIsAFinalError(t *testing.T) {
 	server := miniredis.RunT(t)
