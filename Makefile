@@ -66,7 +66,7 @@ STORM := TestAStorm
 unit: # the tests without a look at what is installed
 	$(GO) build -o $(RUNTESTS) ./internal/runtests
 	status=0; export MIDGE_TEST_SERVERS=1; \
-	$(RUNTESTS) -race -p 3 -timeout 20m $(BESIDE) || status=1; \
+	$(RUNTESTS) -race -p 2 -timeout 20m $(BESIDE) || status=1; \
 	$(RUNTESTS) -race -timeout 20m ./internal/pgfault || status=1; \
 	$(RUNTESTS) -race -timeout 20m -run $(STORM) ./internal/faulttest || status=1; \
 	$(RUNTESTS) -timeout 20m -skip $(STORM) ./internal/faulttest || status=1; \

@@ -175,7 +175,7 @@
 //	resetkeys ~midge:* resetchannels &midge:* -@all
 //	+hello +auth +ping +eval +evalsha +time +publish +subscribe +unsubscribe +exists +type +del +unlink
 //	+hget +hmget +hset +hsetnx +hdel +hlen
-//	+zadd +zcard +zcount +zrange +zrangebyscore +zrevrangebyscore +zrangebylex +zscore +zmscore +zrem
+//	+zadd +zcard +zcount +zrange +zrangebyscore +zrevrangebyscore +zrangebylex +zlexcount +zscore +zmscore +zrem
 //	+zremrangebyrank +llen +lrange +rpush +ltrim
 //	+info +config|get
 //	+cluster|slots +command

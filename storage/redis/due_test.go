@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -120,5 +121,42 @@ func TestTheSameMomentKeepsTheOrderOfSteps(t *testing.T) {
 		if left, err := j.server.ZMembers("midge:{mail}:" + key); err == nil {
 			t.Errorf("%s is left with %q", key, left)
 		}
+	}
+}
+
+// TestWhatFallsDueDuringAClaimIsNotForgotten: a claim reads the clock for its maintenance, and again
+// when it looks what is due next. What falls due between the two is due at once.
+func TestWhatFallsDueDuringAClaimIsNotForgotten(t *testing.T) {
+	testserver.Require(t)
+	store, err := Open(t.Context(), Config{URL: "redis://" + testserver.Redis(t).Addr()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	session := storage.NewSession(store, 0)
+	const tasks = 8
+	for round := range 200 {
+		queue := fmt.Sprintf("q%d", round)
+		var tx storage.Tx
+		for i := range tasks {
+			in := insertOf(queue, fmt.Sprintf("t%d", i)).Inserts[0]
+			in.Delay = time.Millisecond + time.Duration(i)*50*time.Microsecond
+			tx.Inserts = append(tx.Inserts, in)
+		}
+		if _, err := session.ApplyOne(t.Context(), tx); err != nil {
+			t.Fatal(err)
+		}
+		req := storage.ClaimRequest{
+			Runner: "runner", Queues: []storage.ClaimQueue{{Name: queue}}, Start: tasks, Lease: time.Minute,
+		}
+		got := 0
+		testserver.Await(t, "all tasks are due and claimed", func() bool {
+			claimed, err := session.Claim(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += len(claimed.Tasks)
+			return got == tasks
+		})
 	}
 }

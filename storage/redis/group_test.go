@@ -289,3 +289,32 @@ func TestATaskOfAnyNameKeepsItsRank(t *testing.T) {
 		t.Errorf("recovered in the order %q, %v, want %q", got, err, want)
 	}
 }
+
+// TestADamagedCountOfAGroupHoldsNobody: who is in the group is counted anew.
+func TestADamagedCountOfAGroupHoldsNobody(t *testing.T) {
+	s, server, c := claimed(t, 6, time.Minute)
+	session := storage.NewSession(s, 0)
+	fields, err := server.HKeys("midge:{mail}:claims")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range fields {
+		if field[:1] == countSign {
+			server.HSet("midge:{mail}:claims", field, "")
+		}
+	}
+	tx := storage.Tx{Settles: []storage.Settle{{Fence: c.Fences[0], Outcome: storage.Fail, Delay: time.Hour}}}
+	if _, err := session.ApplyOne(t.Context(), tx); err != nil {
+		t.Errorf("a settle: got error %v", err)
+	}
+	server.SetTime(time.Now().Add(2 * time.Minute))
+	if _, err := session.Claim(t.Context(), storage.ClaimRequest{
+		Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	stats, err := s.Stats(t.Context(), "mail")
+	if err != nil || stats[0].Pending != 0 || stats[0].Waiting != 5 {
+		t.Errorf("after the leases: got %+v, %v, want 5 waiting", stats, err)
+	}
+}

@@ -3,13 +3,15 @@ package redis
 import (
 	"hash/maphash"
 	"sync"
+	"time"
 )
 
 // looked has, by queue and kinds, the number lines of the queue (planlines in commit.lua) at which a
-// claim found no declined task of these kinds. The claims after it need not look before that changes.
+// claim found no declined task of these kinds. The claims of the next second need not look before that
+// changes. After it one looks all the same: a failover may have taken back the end of a line.
 type looked struct {
 	mu  sync.Mutex // guards all
-	all map[lookedFor]string
+	all map[lookedFor]foundNone
 }
 
 type lookedFor struct {
@@ -17,8 +19,17 @@ type lookedFor struct {
 	kinds uint64
 }
 
-// lookedMost bounds what is known: whoever forgets it looks once more.
-const lookedMost = 10_000
+type foundNone struct {
+	lines string
+	at    time.Time
+}
+
+const (
+	// lookedMost bounds what is known: whoever forgets it looks once more.
+	lookedMost = 10_000
+	// lookedFresh is for how long it is heeded.
+	lookedFresh = time.Second
+)
 
 var kindsSeed = maphash.MakeSeed()
 
@@ -36,7 +47,11 @@ func (l *looked) at(queue string, kinds []string) string {
 	if len(l.all) == 0 { // no queue has had declined tasks
 		return ""
 	}
-	return l.all[lookedFor{queue, hashOf(kinds)}]
+	known := l.all[lookedFor{queue, hashOf(kinds)}]
+	if time.Since(known.at) > lookedFresh {
+		return ""
+	}
+	return known.lines
 }
 
 // note keeps a number that a claim told.
@@ -44,7 +59,7 @@ func (l *looked) note(queue string, kinds []string, lines string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.all == nil || len(l.all) >= lookedMost {
-		l.all = make(map[lookedFor]string)
+		l.all = make(map[lookedFor]foundNone)
 	}
-	l.all[lookedFor{queue, hashOf(kinds)}] = lines
+	l.all[lookedFor{queue, hashOf(kinds)}] = foundNone{lines, time.Now()}
 }

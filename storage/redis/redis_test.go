@@ -21,7 +21,7 @@ import (
 
 // atOnce is how many tests run beside each other. On real servers they wait for leases and jumps of
 // the clock more than they compute.
-const atOnce = "8"
+const atOnce = "4"
 
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", atOnce); err != nil {

@@ -43,7 +43,7 @@ func kindMutants() []mutant {
 			c.Ended = nil
 		})}, "kind/unknown dies", "kind/many die"),
 		{
-			name: "declined tasks die early", rules: []string{"kind/unknown dies", "kind/many die"},
+			name: "declined tasks die early", rules: []string{"kind/unknown dies"},
 			limits: func(l storage.Limits) storage.Limits {
 				l.DeclinedFor = min(l.DeclinedFor, 50*time.Millisecond)
 				return l

@@ -38,8 +38,10 @@ end
 -- gives how many tasks are in these lines.
 local function named(q)
   local own, n, kinds, fields, known = {}, 0, {}, {}, {}
+  local some = call('ZCARD', q[DECLINED]) > 0
+  if some and q.m.lines == 0 then set(q, 'lines', mark) end -- it is damaged
   if q.m.lines == 0 then return own, n end
-  if call('ZCARD', q[DECLINED]) > 0 then
+  if some then
     for kind in string.gmatch(ARGV[11 + total], '[^,]+') do kinds[#kinds + 1] = kind end
     if #kinds == 0 then kinds = kindsof(q[DECLINED], nil, MAXKINDS) end
   end

@@ -83,7 +83,8 @@ local function leave(q, group, n) q.left[group] = (q.left[group] or 0) + n end
 local function planleft(q)
   local over, alarms, fewer = {}, {}, {}
   for group, n in pairs(q.left) do
-    local count = tonumber(call('HGET', q[CLAIMS], COUNT .. group) or 0) - n
+    local count = tonumber(call('HGET', q[CLAIMS], COUNT .. group) or '') -- none where it is damaged
+    count = (count or #(members(q, group))) - n
     if count <= 0 then
       over[#over + 1], over[#over + 2], alarms[#alarms + 1] = group, COUNT .. group, ALARM .. group
     else
@@ -225,7 +226,7 @@ local function planlines(q)
       put(q, field, (v and sub(v, 1, PLACE) or pack7(now)) .. n)
       if not v then
         set(q, 'lines', mark)
-        if q.m.looks == 0 then set(q, 'looks', now + DECLINEDFOR) end
+        if q.m.looks == 0 then set(q, 'looks', now + floor(DECLINEDFOR / 24)) end
         lower(q, q.m.looks)
       end
     end

@@ -145,13 +145,13 @@ end
 
 local LINES = 20 -- how many lines of kinds one step looks at
 
--- unknown gives a share of the tasks of a kind that have waited in its line for too long: what stands
+-- unknown gives up to so many tasks of a kind that have waited in its line for too long: what stands
 -- for each. In each priority they come first.
-local function unknown(q, kind)
+local function unknown(q, kind, most)
   local members = {}
   for priority = MAXPRIORITY, -MAXPRIORITY, -1 do
     local lead = lineof(kind, priority)
-    local v = call('ZRANGEBYLEX', q[DECLINED], '[' .. lead, '[' .. lead .. '\255', 'LIMIT', 0, share - #members)
+    local v = call('ZRANGEBYLEX', q[DECLINED], '[' .. lead, '[' .. lead .. '\255', 'LIMIT', 0, most - #members)
     for i = 1, #v do
       if number(v[i], #lead + PLACE + 1, PLACE) + DECLINEDFOR > now then break end
       members[#members + 1] = v[i]
@@ -160,15 +160,26 @@ local function unknown(q, kind)
   return members
 end
 
+-- namedat gives when a claim last named a kind. Where the side hash does not tell, or not how many tasks
+-- are in the line, they are counted anew, and the kind counts as named now.
+local function namedat(q, kind)
+  local v = aside(q, 'k:' .. kind)
+  if v and tonumber(sub(v, PLACE + 1)) then return number(v, 1, PLACE) end
+  local n = call('ZLEXCOUNT', q[DECLINED], '[' .. kind .. '\0', '[' .. kind .. '\0\255')
+  put(q, 'k:' .. kind, pack7(now) .. n)
+  return now
+end
+
 -- forsake ends declined tasks that waited too long while no claim named their kind. It goes on with the
 -- lines behind those at which the last step looked, of which the side hash has the last.
 local function forsake(q)
   if q.m.looks == 0 or q.m.looks > now or q.m.paused < 0 or q.m.paused > now then return end
-  local behind = aside(q, 'k:') or nil
-  local kinds, none = kindsof(q[DECLINED], behind, LINES), not behind
+  local behind, ends = aside(q, 'k:') or nil, 0
+  local kinds, none, again = kindsof(q[DECLINED], behind, LINES), not behind, now + floor(DECLINEDFOR / 24)
   for _, kind in ipairs(kinds) do
-    local v = aside(q, 'k:' .. kind)
-    local members = v and number(v, 1, PLACE) + DECLINEDFOR > now and {} or unknown(q, kind)
+    local over = namedat(q, kind) + DECLINEDFOR
+    if over > now then again = min(again, over) end
+    local members = over > now and {} or unknown(q, kind, share - ends)
     for _, member in ipairs(members) do
       local id = sub(member, #lineof(kind, 0) + 2 * PLACE + 1)
       local e = found(entry(q, id), 'k', member)
@@ -181,13 +192,14 @@ local function forsake(q)
         setapart(q, e)
       end
     end
-    spend(#members)
-    if #members >= share then break end
+    ends = ends + #members
+    if ends >= share then break end
     behind = kind
   end
+  spend(ends)
   local over = #kinds == 0 or #kinds < LINES and behind == kinds[#kinds]
   put(q, 'k:', not over and behind or false)
-  if over then set(q, 'looks', #kinds == 0 and none and 0 or now + DECLINEDFOR / 24) end
+  if over then set(q, 'looks', #kinds == 0 and none and 0 or again) end
 end
 
 -- trim removes what was kept long enough.
@@ -227,11 +239,13 @@ end
 local function look(q, unfinished)
   if q.m.mark == 0 then return end -- no queue yet
   local soon, due = q.m.touched > 0 and q.m.touched + QUEUELIFE or NEVER - 1, 0
+  local from = unfinished and '(' .. text(now) or '-inf' -- the clock has moved on since the maintenance
   for _, st in ipairs({'s', 'r', 'u'}) do
-    local v = call('ZRANGEBYSCORE', q[SETS[st]], '(' .. text(now), NEVER - 1, 'WITHSCORES', 'LIMIT', 0, 1)
+    local v = call('ZRANGEBYSCORE', q[SETS[st]], from, NEVER - 1, 'WITHSCORES', 'LIMIT', 0, 1)
     if v[1] and (due == 0 or tonumber(v[2]) < due) then due = tonumber(v[2]) end
   end
   if due > 0 then soon = min(soon, due) end
+  if q.m.looks == 0 and call('ZCARD', q[DECLINED]) > 0 then set(q, 'looks', now) end -- it is damaged
   if q.m.looks > 0 then soon = min(soon, max(q.m.looks, now + PUTOFF)) end
   for _, key in ipairs({LEASES, COMPLETED, CANCELLED, DEAD, WINDOWS}) do
     local at = first(q[key])
