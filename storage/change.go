@@ -35,7 +35,8 @@ type Change struct {
 
 	// Now, Delay and At, of which a change names one, give a task a new moment.
 	// Now, or a moment that has come, leads to the tail of waiting; a later one to
-	// scheduled, or to retry from there. Now leaves a task that waits already where it is.
+	// scheduled, or to retry from there. Now leaves a task that waits already where it is,
+	// unless it was declined.
 	Now   bool
 	Delay time.Duration // from now
 	At    time.Time     // the moment itself

@@ -114,10 +114,10 @@
 // which steps scheduled them.
 //
 // A listing has the order of its state: waiting tasks as they are claimed, whoever may
-// claim them, and behind them those that were declined, by the name of their kind and in
-// the order of its line; scheduled and retried tasks as they are promoted; pending tasks by the end
-// of their lease; ended tasks by when they expire; cursors by when they are handed out
-// next, those that are never due last. A TasksQuery.After that is the Next of another
+// claim them, but the declined ones behind all others, by the name of their kind and in
+// the order of its line; scheduled and retried tasks as they are promoted; pending tasks
+// by the end of their lease; ended tasks by when they expire; cursors by when they are
+// handed out next, those that are never due last. A TasksQuery.After that is the Next of another
 // listing gives an *[InvalidError], or tasks of the queue and state asked for.
 //
 // # Rules of claim
@@ -155,22 +155,27 @@
 // A Claim may bring a task of a kind that its runner cannot run. The runner declines it
 // with the outcome [Decline], which charges nothing and appends no attempt. A queue keeps
 // a line for each kind whose tasks were declined, and a declined task waits there, by
-// priority, then by when it was declined. Only a Claim whose Kinds name the kind, or that
-// names none, takes it: before the other tasks of its priority. For other Claims it does
-// not exist: it counts neither for their More nor for their NextDue. A Claim that names no
-// kinds may leave out lines behind the first MaxKinds.
+// priority, then by when it was declined.
+//
+// A Claim names the kinds in its Kinds, and all kinds where Kinds is empty. It takes the
+// declined tasks of the kinds that it names before the other tasks of their priority, and
+// those of several kinds by when they were declined. The declined tasks of other kinds do
+// not exist for it: they count neither for its More nor for its NextDue. A Claim names no
+// kind in a queue with a negative ClaimQueue.Max. One with empty Kinds may leave out lines
+// behind the first MaxKinds, and a Claim may take fewer declined tasks at once than it asks
+// for, and set More.
 //
 // A declined task is still start-only or a suspect where it was, and the next of its line
 // does not wait for it. A release, a recovery, a promotion, a requeue, a Change with a
-// priority or with Now, and a move lead to the line of the tasks that every Claim takes, so
-// that a task is declined at most once for each time that it joins there. A cancel and a
-// delete work as for any waiting task. A decline wakes a Wait as new work does.
+// priority or with Now, and a move take it out of its line, to where every Claim may take
+// it and another runner may decline it again. A cancel and a delete work as for any waiting
+// task. A decline wakes a Wait as new work does.
 //
 // A declined task is dead ([ReasonKind]) once it has waited in its line for
-// Limits.DeclinedFor, and no Claim named its kind in the queue for as long; one that only
-// maintains the queue, by a negative ClaimQueue.Max, names none there. A storage may
-// keep the time of the last such Claim to a twenty-fourth of DeclinedFor. The Claim that
-// finds it so names it in Claimed.Ended. No declined task dies in a paused queue.
+// Limits.DeclinedFor, and no Claim has named its kind in the queue for as long, whether the
+// Claim could take tasks or not. A storage may forget up to a twenty-fourth of DeclinedFor
+// of that time, so that a task may die so much earlier after the last such Claim. The Claim
+// that ends the task names it in Claimed.Ended. No declined task dies in a paused queue.
 //
 // # Rules of settle
 //

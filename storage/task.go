@@ -57,8 +57,8 @@ type Task struct {
 	// PassedOver says why Claims may pass over the task while it waits, one of the
 	// PassedOver constants, or "".
 	PassedOver string
-	// Declined is since when the task waits for a Claim that names its kind, zero where
-	// every Claim may take it.
+	// Declined is since when the task waits in the line of its kind, zero where every
+	// Claim may take it.
 	Declined time.Time
 
 	// While it is pending:
@@ -93,7 +93,8 @@ const (
 	// only to start at once and where ClaimRequest.Suspect is set.
 	PassedOverSuspect = "suspect"
 	// PassedOverKind: a runner declined the task, so that a Claim takes it only where
-	// ClaimRequest.Kinds names its kind. Such a task may be start-only or a suspect too.
+	// ClaimRequest.Kinds names its kind or is empty. Such a task may be start-only or a
+	// suspect too.
 	PassedOverKind = "kind"
 )
 

@@ -175,8 +175,8 @@
 //	resetkeys ~midge:* resetchannels &midge:* -@all
 //	+hello +auth +ping +eval +evalsha +time +publish +subscribe +unsubscribe +exists +type +del +unlink
 //	+hget +hmget +hset +hsetnx +hdel +hlen
-//	+zadd +zcard +zcount +zrange +zrangebyscore +zrevrangebyscore +zrangebylex +zlexcount +zscore +zmscore +zrem
-//	+zremrangebyrank +llen +lrange +rpush +ltrim
+//	+zadd +zcard +zcount +zrange +zrangebyscore +zrevrangebyscore +zrangebylex +zlexcount +zscore +zmscore
+//	+zrem +zremrangebyrank +llen +lrange +rpush +ltrim
 //	+info +config|get
 //	+cluster|slots +command
 //
