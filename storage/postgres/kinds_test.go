@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -222,4 +223,29 @@ func TestTheFirstDeclineOfAKindMayStandInATransaction(t *testing.T) {
 	s.must(tx.Commit(t.Context()))
 	s.must(s.apply(s.store, decline(fences[1])).Err)
 	s.want("declined", fmt.Sprint(s.stats().Declined), "[{mail 2}]")
+}
+
+// TestARemovalLeavesTheLineThatATaskJoinsMeanwhile: a task that is declined during the removal of its
+// queue, which was empty, can be claimed.
+func TestARemovalLeavesTheLineThatATaskJoinsMeanwhile(t *testing.T) {
+	s := newShop(t)
+	s.decline("mail", "a")
+	f := s.naming(1, "mail").Fences[0]
+	s.must(s.apply(s.store, storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Complete}}}).Err)
+	s.damage("INSERT INTO %s.deltas (queue) SELECT queue FROM " + s.cfg.Schema + ".queues WHERE name = 'q'")
+	tx, err := s.conn.Begin(t.Context())
+	s.must(err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM "+s.cfg.Schema+".deltas WHERE queue > 0 FOR UPDATE")
+	s.must(err)
+	removed := make(chan error)
+	go func() { removed <- s.session.Configure(t.Context(), "q", storage.Settings{Remove: true}) }()
+	testserver.Await(t, "the removal waits for a row", func() (waits bool) {
+		s.must(tx.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' "+
+			"AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))").Scan(&waits))
+		return waits
+	})
+	s.decline("mail", "b")
+	s.must(tx.Rollback(t.Context()))
+	s.must(<-removed)
+	s.want("claimed", len(s.naming(1, "mail").Tasks), 1)
 }

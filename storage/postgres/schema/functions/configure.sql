@@ -18,7 +18,8 @@ BEGIN
 		SELECT q.queue INTO number FROM {schema}.queues q WHERE q.name = p_name FOR UPDATE;
 	END IF;
 	IF p_remove THEN
-		-- One statement, which sees one moment: what is inserted meanwhile stays whole.
+		-- One statement, which sees one moment: what is inserted meanwhile stays whole. The empty lines of
+		-- kinds stay too, as a task may join one meanwhile; abandon forgets them.
 		WITH e AS MATERIALIZED (
 			SELECT NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.queue = number AND t.line & 15 <> 9)
 				AND NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = number) AS empty
@@ -29,8 +30,6 @@ BEGIN
 		), held AS ( -- a key that is taken meanwhile is at another place
 			DELETE FROM {schema}.keys k USING e, (SELECT x.ctid AS c FROM {schema}.keys x WHERE x.queue = number) x
 			WHERE e.empty AND k.ctid = x.c
-		), kinds AS (
-			DELETE FROM {schema}.kinds k USING e WHERE e.empty AND k.queue = number
 		), counted AS (
 			DELETE FROM {schema}.deltas d USING e WHERE e.empty AND d.queue = number
 		)
