@@ -15,7 +15,8 @@ import (
 // claim presents the call and sees to what is timed.
 
 const (
-	// chooseRounds is how often the chosen tasks are locked. After that the claim takes what it has.
+	// chooseRounds is how often others may have changed some of what was chosen. After that the claim
+	// takes what it has. What others hold it passes over: that is bounded by the candidates.
 	chooseRounds = 3
 	// spare is how many candidates are read beyond what a claim may take: others may take those.
 	spare = 100
@@ -127,7 +128,7 @@ func (ch *choice) query() query {
 
 // rounds chooses and locks until all that is chosen is locked.
 func (ch *choice) rounds(ctx context.Context) (*work, *engine.Claim, error) {
-	for round := 0; ; round++ {
+	for round := 0; ; {
 		w, chosen := ch.choose(round == chooseRounds)
 		wanted := make(map[storage.Ref]bool)
 		for _, r := range chosen.Taken {
@@ -141,7 +142,9 @@ func (ch *choice) rounds(ctx context.Context) (*work, *engine.Claim, error) {
 		if err := ch.step.link.run(ctx, ch.step.loading(wanted)); err != nil {
 			return nil, nil, err
 		}
-		ch.lookAgain(wanted)
+		if ch.lookAgain(wanted) {
+			round++
+		}
 	}
 }
 
@@ -205,8 +208,8 @@ func (ch *choice) again(w *work) []storage.Fence {
 }
 
 // lookAgain strikes out the candidates that were to be locked and are not, or are no longer what
-// they were.
-func (ch *choice) lookAgain(wanted map[storage.Ref]bool) {
+// they were. It reports whether there were some of the latter.
+func (ch *choice) lookAgain(wanted map[storage.Ref]bool) (changed bool) {
 	for i := range ch.candidates {
 		cand := &ch.candidates[i]
 		if !wanted[cand.ref] {
@@ -215,7 +218,7 @@ func (ch *choice) lookAgain(wanted map[storage.Ref]bool) {
 		rec := ch.step.loaded[cand.ref]
 		switch {
 		case !rec.found || rec.version != cand.version || rec.state != cand.state || rec.sort != cand.sort:
-			ch.gone[cand.ref] = true
+			ch.gone[cand.ref], changed = true, true
 		case !rec.held:
 			ch.gone[cand.ref], ch.held = true, true
 		case rec.row(cand.ref, 0).State == engine.Damaged:
@@ -223,6 +226,7 @@ func (ch *choice) lookAgain(wanted map[storage.Ref]bool) {
 			ch.damaged = append(ch.damaged, damage{cand.ref.Queue, cand.id})
 		}
 	}
+	return changed
 }
 
 // First gives the first candidate in a line. Those that the claim has taken have another state.

@@ -109,3 +109,46 @@ func TestClaimsThatChooseTakeEachTaskOnce(t *testing.T) {
 	stats := s.stats()
 	s.want("waiting, pending", [2]int64{stats.Waiting, stats.Pending}, [2]int64{0, tasks})
 }
+
+// TestAClaimPassesOverTasksThatATransactionHas although it has many at the head, and says when to look
+// for them again, whether the engine chooses or the short way.
+func TestAClaimPassesOverTasksThatATransactionHas(t *testing.T) {
+	const tasks, had, most = 60, 40, 10
+	for name, general := range map[string]bool{"the short way": false, "the engine chooses": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			var txs, changes []storage.Tx
+			if general {
+				s.decline("mail", "a")
+				changes = append(changes, cancelOf(storage.Ref{Queue: "q", ID: "a"}))
+			}
+			for i := range tasks {
+				in := insertOf(fmt.Sprintf("t%02d", i))
+				txs = append(txs, storage.Tx{Inserts: []storage.Insert{in}})
+				if i < had {
+					changes = append(changes, cancelOf(in.Ref))
+				}
+			}
+			_, err := s.session.Apply(t.Context(), txs...)
+			s.must(err)
+			tx, err := s.conn.Begin(t.Context())
+			s.must(err)
+			_, err = s.store.Within(tx).Apply(t.Context(), storage.Call{}, changes...)
+			s.must(err)
+			for n := range (tasks - had) / most {
+				got := s.naming(most, "mail")
+				s.want("claimed", len(got.Tasks), most)
+				s.want("the first of them", got.Tasks[0].ID, fmt.Sprintf("t%02d", had+n*most))
+			}
+			rest := s.naming(most, "mail")
+			s.want("claimed of what is held", len(rest.Tasks), 0)
+			if general {
+				s.want("there are more, later", [2]bool{rest.More, rest.NextDue.After(rest.Now)}, [2]bool{false, true})
+			}
+			s.must(tx.Rollback(t.Context()))
+			for range had / most {
+				s.want("claimed once it is over", len(s.naming(most, "mail").Tasks), most)
+			}
+		})
+	}
+}
