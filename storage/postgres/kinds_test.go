@@ -249,3 +249,25 @@ func TestARemovalLeavesTheLineThatATaskJoinsMeanwhile(t *testing.T) {
 	s.must(<-removed)
 	s.want("claimed", len(s.naming(1, "mail").Tasks), 1)
 }
+
+// TestOneClaimEndsABatchOfDeclinedTasks at most, of however many kinds, and the next ones the others.
+func TestOneClaimEndsABatchOfDeclinedTasks(t *testing.T) {
+	const kinds, each, batch = 6, 100, 500
+	s := newShop(t)
+	for k := range kinds {
+		s.decline(fmt.Sprint("kind", k), fmt.Sprint("t", k))
+	}
+	s.damage("INSERT INTO %s.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)" +
+		" SELECT sort + n, turn, version, queue, line, flags, priority, id || ('-' || n)::bytea, lease, past, record FROM " +
+		s.cfg.Schema + ".tasks, generate_series(1, " + fmt.Sprint(each-1) + ") n WHERE line < 0")
+	s.daysPass()
+	_, session := opened(t, s.cfg)
+	req := claimOf(1)
+	req.Kinds = []string{"other"}
+	for _, want := range []int{batch, kinds*each - batch, 0} {
+		c, err := session.Claim(t.Context(), req)
+		s.must(err)
+		s.want("ended", len(c.Ended), want)
+		s.want("more is left", c.More, want == batch)
+	}
+}

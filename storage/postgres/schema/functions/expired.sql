@@ -1,5 +1,5 @@
 -- expired locks up to most tasks of a queue whose lease has expired, the first claimed
--- first, and as many that were declined and waited for that long while no claim named their kind.
+-- first, and as many in all that were declined and waited for that long while no claim named their kind.
 -- It gives them as load does; one in a line of another queue than its own is damaged.
 CREATE FUNCTION {schema}.expired(q int4, now int8, most int4, long int8) RETURNS TABLE (
 	o_id bytea, o_sort int8, o_turn int8, o_version int8, o_state int2, o_flags int2,
@@ -9,6 +9,7 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bit
 DECLARE
 	k record;
 	n int8;
+	room int8 := most;
 BEGIN
 	FOR s IN 4..5 LOOP
 		RETURN QUERY
@@ -23,7 +24,7 @@ BEGIN
 		WHERE x.queue = q AND x.look <= now AND NOT (y.paused AND (y.paused_until = 0 OR y.paused_until > now))
 		ORDER BY x.kind LIMIT 20 FOR NO KEY UPDATE OF x SKIP LOCKED
 	LOOP
-		n := 0;
+		EXIT WHEN room <= 0; -- the other lines are looked at by the next claim
 		IF k.named <= now - long THEN -- in each priority those that were declined first stand first
 			RETURN QUERY
 			SELECT t.* FROM generate_series(0, 18) AS p (n), LATERAL (
@@ -32,11 +33,12 @@ BEGIN
 						(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 				FROM {schema}.tasks t WHERE t.line = k.line AND t.sort >= (p.n::int8 << 56) - (1::int8 << 55)
 					AND t.sort <= (p.n::int8 << 56) - (1::int8 << 55) + now AND t.turn <= now - long AND t.flags & {newer} = 0
-				ORDER BY t.sort LIMIT most FOR UPDATE OF t SKIP LOCKED
-			) t LIMIT most;
+				ORDER BY t.sort LIMIT room FOR UPDATE OF t SKIP LOCKED
+			) t LIMIT room;
 			GET DIAGNOSTICS n = ROW_COUNT;
+			room := room - n;
 		END IF;
-		IF n < most THEN
+		IF room > 0 THEN
 			UPDATE {schema}.kinds x SET look = greatest(k.named + long, now + long / 24) WHERE x.line = k.line AND x.queue = q;
 		END IF;
 	END LOOP;
