@@ -271,3 +271,19 @@ func TestOneClaimEndsABatchOfDeclinedTasks(t *testing.T) {
 		s.want("more is left", c.More, want == batch)
 	}
 }
+
+// TestADeclinedTaskDiesWhileTheMarkIsAhead of a clock that was wrong and is right again.
+func TestADeclinedTaskDiesWhileTheMarkIsAhead(t *testing.T) {
+	const month = "2592000000000"
+	s := newShop(t)
+	s.exec("SELECT setval('{schema}.mark', " + clockNow + " + " + month + ")")
+	s.decline("mail", "a")
+	s.daysPass()
+	_, session := opened(t, s.cfg)
+	req := claimOf(1)
+	req.Kinds = []string{"news"}
+	c, err := session.Claim(t.Context(), req)
+	s.must(err)
+	s.want("ended", len(c.Ended), 1)
+	s.want("state", s.state("a"), storage.Dead)
+}

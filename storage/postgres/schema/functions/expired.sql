@@ -32,7 +32,7 @@ BEGIN
 					t.lease, t.past, t.record, (CASE WHEN t.flags & 16 > 0 THEN
 						(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 				FROM {schema}.tasks t WHERE t.line = k.line AND t.sort >= (p.n::int8 << 56) - (1::int8 << 55)
-					AND t.sort <= (p.n::int8 << 56) - (1::int8 << 55) + now AND t.turn <= now - long AND t.flags & {newer} = 0
+					AND t.sort < (p.n::int8 << 56) + (1::int8 << 55) AND t.turn <= now - long AND t.flags & {newer} = 0
 				ORDER BY t.sort LIMIT room FOR UPDATE OF t SKIP LOCKED
 			) t LIMIT room;
 			GET DIAGNOSTICS n = ROW_COUNT;
