@@ -44,6 +44,7 @@ type candidate struct {
 	version      int64
 	sort         int64
 	size         int32
+	last         bool // what stands behind it in its line was not looked at
 	ref          storage.Ref
 	kind         string // of a line of a kind
 }
@@ -101,16 +102,18 @@ func (c *claim) choose(ctx context.Context) error {
 
 // query reads the candidates.
 func (ch *choice) query() query {
-	suspects := 0
-	if ch.req.Suspect {
-		suspects = 1 + spare
+	starts, suspects := 0, 0
+	if ch.req.Start > 0 {
+		starts = ch.req.Start + spare
+		if ch.req.Suspect {
+			suspects = 1 + spare
+		}
 	}
 	var r candidate
 	return query{
 		text: "SELECT * FROM {schema}.candidates($1, $2, $3, $4, $5)",
 		args: []any{
-			ch.open(), ch.kinds(), int32(ch.req.Most() + spare), int32(ch.req.Start + spare),
-			int32(suspects),
+			ch.open(), ch.kinds(), int32(ch.req.Most() + spare), int32(starts), int32(suspects),
 		},
 		scan: each(func() error {
 			got := r
@@ -122,7 +125,8 @@ func (ch *choice) query() query {
 				ch.candidates = append(ch.candidates, got)
 			}
 			return nil
-		}, &r.place, &r.foreign, &r.state, &r.kind, &r.id, &r.version, &r.sort, &r.flags, &r.size),
+		}, &r.place, &r.foreign, &r.state, &r.kind, &r.id, &r.version, &r.sort, &r.flags, &r.size,
+			&r.last),
 	}
 }
 
@@ -160,6 +164,7 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 		if ch.gone[cand.ref] {
 			continue
 		}
+		ch.left = ch.left || cand.last && rec != nil
 		if locked && rec == nil {
 			ch.left = true
 			continue

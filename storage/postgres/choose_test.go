@@ -152,3 +152,64 @@ func TestAClaimPassesOverTasksThatATransactionHas(t *testing.T) {
 		})
 	}
 }
+
+// declineMany has a task of each of some kinds declined, and so many more of those whose id is like a pattern.
+func (s *shop) declineMany(more int, like string, kinds ...string) {
+	s.Helper()
+	for _, kind := range kinds {
+		s.decline(kind, kind)
+	}
+	s.damage("INSERT INTO %s.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)"+
+		" SELECT sort + n, turn, version, queue, line, flags, priority, id || ('-' || n)::bytea, lease, past, record FROM "+
+		s.cfg.Schema+".tasks, generate_series(1, $1::int) n WHERE line < 0 AND id LIKE $2::text::bytea", more, like)
+	s.exec("VACUUM ANALYZE {schema}.tasks")
+}
+
+// read gives how many tasks were read by way of an index.
+func (s *shop) read() (n int) {
+	s.Helper()
+	s.exec("SELECT pg_stat_force_next_flush()")
+	s.must(s.conn.QueryRow(s.Context(), "SELECT idx_tup_fetch FROM pg_stat_all_tables WHERE relid = '"+
+		s.cfg.Schema+".tasks'::regclass").Scan(&n))
+	return n
+}
+
+// kindsNamed names n kinds.
+func kindsNamed(n int) (kinds []string) {
+	for k := range n {
+		kinds = append(kinds, fmt.Sprint("kind", k))
+	}
+	return kinds
+}
+
+// TestAClaimReadsAFewOfManyDeclinedTasks of one kind and of many, with suspects and without.
+func TestAClaimReadsAFewOfManyDeclinedTasks(t *testing.T) {
+	for kinds, more := range map[int]int{1: 20_000, 50: 400} {
+		for _, suspects := range []int{0, 100} {
+			t.Run(fmt.Sprint(kinds, " kinds, suspects ", suspects), func(t *testing.T) {
+				s := newShop(t)
+				s.declineMany(more, "%", kindsNamed(kinds)...)
+				before, found := s.read(), 0
+				s.must(s.conn.QueryRow(t.Context(), postgres.InSchema(
+					"SELECT count(*) FROM {schema}.candidates('{q}', '{}', 300, 200, $1)", s.cfg.Schema), suspects).Scan(&found))
+				read := s.read() - before
+				t.Logf("%d found, %d read", found, read)
+				s.want("found enough, read few", [2]bool{found >= 300, read >= 300 && read <= 2500}, [2]bool{true, true})
+			})
+		}
+	}
+}
+
+// TestClaimsTakeAllOfManyKinds although each reads no more than a share of a line.
+func TestClaimsTakeAllOfManyKinds(t *testing.T) {
+	const kinds, more = 50, 100
+	s := newShop(t)
+	s.declineMany(more, "kind0", kindsNamed(kinds)...)
+	taken, claims := 0, 0
+	for over := false; !over; claims++ {
+		got := s.naming(200, kindsNamed(kinds)...)
+		taken, over = taken+len(got.Tasks), !got.More
+	}
+	s.want("taken", taken, kinds+more)
+	s.want("by a few claims", claims > 1 && claims < 6, true)
+}

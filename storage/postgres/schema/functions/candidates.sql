@@ -1,30 +1,45 @@
 -- candidates gives the tasks from which the client chooses those of a claim: unlocked, without what
 -- only their reader needs, up to so many of each queue that every claim may take (most), that only
--- start at once (starts), and that are suspects, and as many of each sort that were declined and
--- are of some kinds. Queues that are paused have none.
+-- start at once (starts, 0 where the claim takes none), and that are suspects (the same). Those that
+-- were declined and are of some kinds come from the heads of their lines, up to most of each, which are
+-- read no further than share: no more than some 2,000 rows are read of all lines. o_last says that what
+-- stands behind a task was not looked at. Queues that are paused have none.
 CREATE FUNCTION {schema}.candidates(
 	names text[], kinds text[], most int4, starts int4, suspects int4
 ) RETURNS TABLE (
 	o_place int4, o_foreign bool, o_state int2, o_kind text, o_id bytea, o_version int8, o_sort int8, o_flags int2,
-	o_size int4
+	o_size int4, o_last bool
 ) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
 	come int8 := {schema}.come({schema}.told());
+	barred int2 := CASE WHEN starts = 0 THEN 12 WHEN suspects = 0 THEN 8 ELSE 0 END; -- flags
 BEGIN
 	RETURN QUERY
-	SELECT u.n::int4, t.queue <> q.queue, (t.line & 15)::int2, l.kind, t.id, t.version, t.sort, t.flags,
-		octet_length(t.record)
-	FROM unnest(names) WITH ORDINALITY AS u (name, n) JOIN {schema}.queues q ON q.name = u.name
-		AND NOT (q.paused AND (q.paused_until = 0 OR q.paused_until > come)),
-		unnest(ARRAY[most, starts, suspects]) WITH ORDINALITY AS s (most, state), LATERAL (
-			SELECT (q.queue * 16 + s.state)::int4 AS line, '' AS kind
-			UNION ALL (SELECT k.line, k.kind FROM {schema}.kinds k
-				WHERE k.queue = q.queue AND (kinds = '{}' OR k.kind = ANY (kinds)) ORDER BY k.kind LIMIT {maxkinds})
-		) l, LATERAL (
-			SELECT x.* FROM {schema}.tasks x WHERE x.line = l.line AND x.flags & {newer} = 0 AND (l.line > 0
-				OR s.state = CASE WHEN x.flags & 8 > 0 THEN 3 WHEN x.flags & 4 > 0 THEN 2 ELSE 1 END)
-			ORDER BY x.sort LIMIT s.most
-		) t
-	ORDER BY t.sort;
+	WITH q AS MATERIALIZED (
+		SELECT u.n::int4, q.queue FROM unnest(names) WITH ORDINALITY AS u (name, n)
+		JOIN {schema}.queues q ON q.name = u.name AND NOT (q.paused AND (q.paused_until = 0 OR q.paused_until > come))
+	), l AS MATERIALIZED (
+		SELECT q.n, q.queue, k.line, k.kind, greatest(2000 / count(*) OVER (), 1) AS share FROM q, LATERAL (
+			SELECT k.line, k.kind
+			FROM {schema}.kinds k, LATERAL (SELECT FROM {schema}.tasks x WHERE x.line = k.line LIMIT 1) x
+			WHERE k.queue = q.queue AND (kinds = '{}' OR k.kind = ANY (kinds)) ORDER BY k.kind LIMIT {maxkinds}
+		) k
+	)
+	SELECT q.n, t.queue <> q.queue, s.state::int2, '', t.id, t.version, t.sort, t.flags, octet_length(t.record), false
+	FROM q, unnest(ARRAY[most, starts, suspects]) WITH ORDINALITY AS s (most, state), LATERAL (
+		SELECT x.* FROM {schema}.tasks x WHERE x.line = (q.queue * 16 + s.state)::int4 AND x.flags & {newer} = 0
+		ORDER BY x.sort LIMIT s.most
+	) t
+	UNION ALL
+	SELECT l.n, t.queue <> l.queue, 14::int2, l.kind, t.id, t.version, t.sort, t.flags, octet_length(t.record),
+		t.nth = l.share
+	FROM l, LATERAL (
+		SELECT x.* FROM (
+			SELECT y.*, row_number() OVER (ORDER BY y.sort) AS nth FROM (
+				SELECT z.* FROM {schema}.tasks z WHERE z.line = l.line ORDER BY z.sort LIMIT l.share
+			) y
+		) x WHERE x.flags & ({newer} | barred) = 0 ORDER BY x.sort LIMIT most
+	) t
+	ORDER BY 7;
 END $$;
