@@ -22,7 +22,7 @@ type crew struct {
 	also     []system.Instance // further workers'
 	want     int64             // jobs
 	dead     bool              // every job asks to be dead
-	others   system.Totals     // of the tasks that were there before; those that wait are among the jobs
+	others   system.Totals     // of the tasks that stood in the queues before; the waiting ones count as jobs
 
 	started time.Time
 	first   atomic.Int64 // nanoseconds from the start to the first run, 0 before it

@@ -133,7 +133,7 @@ var postgresTargets = map[string]target{
 	"mem_per_job":       {bound: 0.8, most: true, system: river},
 }
 
-// sqliteTargets are those of SQLite.
+// sqliteTargets are the targets on SQLite.
 var sqliteTargets = map[string]target{
 	"enqueue_p1":       {bound: 1, system: river},
 	"enqueue_p16":      {bound: 4, system: river},

@@ -42,8 +42,8 @@ func SQLiteVersion(ctx context.Context) (version string, err error) {
 	return fmt.Sprintf("SQLite %s, journal_mode WAL, synchronous FULL", version), errors.Join(err, db.Close())
 }
 
-// onBareSQLite has one table, of which a row says from when on it may be claimed, and one that counts
-// what was settled. All is done on one connection.
+// onBareSQLite has a table of jobs, each with the moment from which it may be claimed, and a table that
+// counts the settled jobs. All is done on one connection.
 type onBareSQLite struct {
 	db   *sql.DB
 	wake chan struct{} // of this process
