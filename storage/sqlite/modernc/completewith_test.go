@@ -45,14 +45,12 @@ func TestCompleteWith(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- runner.Run(running) }()
 	var totals storage.Stats
-	for deadline := time.Now().Add(30 * time.Second); totals.Totals.Completed < orders; {
+	await(t, "all orders are completed", func() bool {
 		stats, err := s.store.Stats(t.Context(), queue)
 		must(t, err)
-		if totals = stats[0]; time.Now().After(deadline) {
-			t.Fatalf("not done: %+v", totals)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		totals = stats[0]
+		return totals.Totals.Completed == orders
+	})
 	stop()
 	must(t, <-ended)
 	var rows, distinct int

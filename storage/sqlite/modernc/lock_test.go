@@ -33,17 +33,14 @@ func TestAfterALongLockLivingRunnersExtendFirst(t *testing.T) {
 		}
 		claimed <- c
 	}()
-	for {
+	await(t, "the lease is over, and a warning tells of the lock", func() bool {
 		d, err := other.store.Describe(t.Context())
 		must(t, err)
-		if len(d.Warnings) > 0 && d.Now.After(held.Tasks[0].LeaseUntil) {
-			if !strings.Contains(d.Warnings[0], "write lock") {
-				t.Fatalf("warnings: got %q, want one about the write lock", d.Warnings)
-			}
-			break
+		if len(d.Warnings) > 0 && !strings.Contains(d.Warnings[0], "write lock") {
+			t.Fatalf("warnings: got %q, want one about the write lock", d.Warnings)
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return len(d.Warnings) > 0 && d.Now.After(held.Tasks[0].LeaseUntil)
+	})
 	must(t, tx.Rollback())
 
 	if c := <-claimed; len(c.Tasks) != 0 || c.More {
@@ -56,17 +53,14 @@ func TestAfterALongLockLivingRunnersExtendFirst(t *testing.T) {
 	if len(x.Lost) != 0 {
 		t.Fatal("the lease was lost although its runner lives")
 	}
-	for { // the runner dies
+	await(t, "the task of a dead runner is claimed again", func() bool {
 		c, err := other.claim(t.Context(), 1)
 		must(t, err)
-		if len(c.Tasks) == 1 {
-			return
-		}
 		if c.Now.After(held.Tasks[0].LeaseUntil.Add(10 * time.Second)) {
-			t.Fatal("the task of a dead runner was not claimed again")
+			t.Fatal("the task of a dead runner was not claimed again within 10s")
 		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return len(c.Tasks) == 1
+	})
 }
 
 // TestALockedFileIsUnavailable says what a step answers that waited for the lock in vain: nothing happened.
@@ -117,6 +111,20 @@ func TestWakesOfOtherProcesses(t *testing.T) {
 	}
 }
 
+// quiet waits until nothing has rung for a while: the looks that follow an earlier commit have ended then,
+// and whoever waits is waiting.
+func (s *side) quiet(t *testing.T) {
+	t.Helper()
+	await(t, "nothing rings", func() bool {
+		c, err := s.claim(t.Context(), 0)
+		must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		err = s.store.Wait(ctx, storage.WaitRequest{Queues: []string{queue}, Since: c.Since})
+		return errors.Is(err, context.DeadlineExceeded)
+	})
+}
+
 // pickUp gives the time from an enqueue to a claim that waited for it.
 func (s *side) pickUp(t *testing.T, enqueue func(id string) error) time.Duration {
 	t.Helper()
@@ -136,7 +144,7 @@ func (s *side) pickUp(t *testing.T, enqueue func(id string) error) time.Duration
 			_ = s.store.Wait(ctx, storage.WaitRequest{Queues: []string{queue}, Since: c.Since})
 		}
 	}()
-	time.Sleep(300 * time.Millisecond) // until it waits, and looks at what was before have ended
+	s.quiet(t)
 	begun := time.Now()
 	must(t, enqueue(id))
 	select {

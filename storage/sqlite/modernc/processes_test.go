@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -94,6 +93,13 @@ func (l *ledger) read(out io.Reader) {
 	}
 }
 
+// acknowledged is how many acknowledgements the processes told of.
+func (l *ledger) acknowledged() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.enqueued) + len(l.done)
+}
+
 // start starts a process.
 func (l *ledger) start(t *testing.T, act string) (*exec.Cmd, *sync.WaitGroup) {
 	t.Helper()
@@ -130,7 +136,8 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 		_ = p.cmd.Wait()
 	}
 	for range kills {
-		time.Sleep(20*time.Millisecond + rand.N(150*time.Millisecond))
+		more := l.acknowledged() + 1 + rand.IntN(40)
+		await(t, "the processes go on", func() bool { return l.acknowledged() >= more })
 		i := rand.IntN(len(running))
 		end(running[i])
 		running[i].cmd, running[i].read = l.start(t, "work "+path)
@@ -164,23 +171,21 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 // drain completes all that is left.
 func (s *side) drain(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; {
-		claimed, err := s.claim(t.Context(), 100)
-		must(t, err)
-		for _, fence := range claimed.Fences {
-			must(t, s.complete(t.Context(), fence))
+	await(t, "all tasks are completed", func() bool {
+		for {
+			claimed, err := s.claim(t.Context(), 100)
+			must(t, err)
+			if len(claimed.Tasks) == 0 {
+				break
+			}
+			for _, fence := range claimed.Fences {
+				must(t, s.complete(t.Context(), fence))
+			}
 		}
 		stats, err := s.store.Stats(t.Context(), queue)
 		must(t, err)
-		switch {
-		case stats[0].Live() == 0:
-			return
-		case time.Now().After(deadline):
-			t.Fatalf("not drained after a minute: %+v", stats[0])
-		case len(claimed.Tasks) == 0:
-			time.Sleep(20 * time.Millisecond)
-		}
-	}
+		return stats[0].Live() == 0
+	})
 }
 
 // wantSound has SQLite check a file, and compares what queues say of themselves with their tasks.

@@ -140,3 +140,15 @@ func (s *side) state(t testing.TB, id string) storage.State {
 	}
 	return task.State
 }
+
+// await looks at a condition every few milliseconds until it holds, a minute at most.
+func await(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(time.Minute); !condition(); {
+		if <-tick.C; time.Now().After(deadline) {
+			t.Fatalf("waited a minute, and still not: %s", what)
+		}
+	}
+}
