@@ -15,8 +15,8 @@ import (
 // claim presents the call and sees to what is timed.
 
 const (
-	// chooseRounds is how often others may have changed some of what was chosen. After that the claim
-	// takes what it has. What others hold it passes over: that is bounded by the candidates.
+	// chooseRounds is how often others may have changed some of what was chosen, or hold it. After that the
+	// claim takes what it has.
 	chooseRounds = 3
 	// spare is how many candidates are read beyond what a claim may take: others may take those.
 	spare = 100
@@ -64,7 +64,7 @@ func (c *claim) choose(ctx context.Context) error {
 	}
 	defer tx.close(ctx)
 	ch := &choice{claim: c, gone: make(map[storage.Ref]bool)}
-	if err := tx.run(ctx, c.query(), c.naming(), ch.query()); err != nil {
+	if err := tx.run(ctx, c.query(), c.naming(), ch.query(false)); err != nil {
 		return err
 	}
 	if c.verdict != "" || len(c.behind) > 0 {
@@ -100,8 +100,9 @@ func (c *claim) choose(ctx context.Context) error {
 	return nil
 }
 
-// query reads the candidates.
-func (ch *choice) query() query {
+// query reads the candidates: where free is true, only those that nobody else has locked.
+func (ch *choice) query(free bool) query {
+	ch.candidates = nil
 	starts, suspects := 0, 0
 	if ch.req.Start > 0 {
 		starts = ch.req.Start + spare
@@ -111,9 +112,9 @@ func (ch *choice) query() query {
 	}
 	var r candidate
 	return query{
-		text: "SELECT * FROM {schema}.candidates($1, $2, $3, $4, $5)",
+		text: "SELECT * FROM {schema}.candidates($1, $2, $3, $4, $5, $6)",
 		args: []any{
-			ch.open(), ch.kinds(), int32(ch.req.Most() + spare), int32(starts), int32(suspects),
+			ch.open(), ch.kinds(), int32(ch.req.Most() + spare), int32(starts), int32(suspects), free,
 		},
 		scan: each(func() error {
 			got := r
@@ -146,8 +147,15 @@ func (ch *choice) rounds(ctx context.Context) (*work, *engine.Claim, error) {
 		if err := ch.step.link.run(ctx, ch.step.loading(wanted)); err != nil {
 			return nil, nil, err
 		}
-		if ch.lookAgain(wanted) {
+		changed, held := ch.lookAgain(wanted)
+		if changed || held {
 			round++
+		}
+		if held {
+			ch.held = true
+			if err := ch.step.link.run(ctx, ch.query(true)); err != nil {
+				return nil, nil, err
+			}
 		}
 	}
 }
@@ -213,8 +221,8 @@ func (ch *choice) again(w *work) []storage.Fence {
 }
 
 // lookAgain strikes out the candidates that were to be locked and are not, or are no longer what
-// they were. It reports whether there were some of the latter.
-func (ch *choice) lookAgain(wanted map[storage.Ref]bool) (changed bool) {
+// they were. It reports whether some have changed, and whether others hold some.
+func (ch *choice) lookAgain(wanted map[storage.Ref]bool) (changed, held bool) {
 	for i := range ch.candidates {
 		cand := &ch.candidates[i]
 		if !wanted[cand.ref] {
@@ -225,13 +233,13 @@ func (ch *choice) lookAgain(wanted map[storage.Ref]bool) (changed bool) {
 		case !rec.found || rec.version != cand.version || rec.state != cand.state || rec.sort != cand.sort:
 			ch.gone[cand.ref], changed = true, true
 		case !rec.held:
-			ch.gone[cand.ref], ch.held = true, true
+			ch.gone[cand.ref], held = true, true
 		case rec.row(cand.ref, 0).State == engine.Damaged:
 			ch.gone[cand.ref] = true
 			ch.damaged = append(ch.damaged, damage{cand.ref.Queue, cand.id})
 		}
 	}
-	return changed
+	return changed, held
 }
 
 // First gives the first candidate in a line. Those that the claim has taken have another state.

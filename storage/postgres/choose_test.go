@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/postgres"
 )
@@ -110,10 +111,10 @@ func TestClaimsThatChooseTakeEachTaskOnce(t *testing.T) {
 	s.want("waiting, pending", [2]int64{stats.Waiting, stats.Pending}, [2]int64{0, tasks})
 }
 
-// TestAClaimPassesOverTasksThatATransactionHas although it has many at the head, and says when to look
-// for them again, whether the engine chooses or the short way.
+// TestAClaimPassesOverTasksThatATransactionHas although it has more at the head than a claim reads, and says
+// when to look for them again, whether the engine chooses or the short way.
 func TestAClaimPassesOverTasksThatATransactionHas(t *testing.T) {
-	const tasks, had, most = 60, 40, 10
+	const tasks, had, most = 360, 340, 10
 	for name, general := range map[string]bool{"the short way": false, "the engine chooses": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)
@@ -123,7 +124,7 @@ func TestAClaimPassesOverTasksThatATransactionHas(t *testing.T) {
 				changes = append(changes, cancelOf(storage.Ref{Queue: "q", ID: "a"}))
 			}
 			for i := range tasks {
-				in := insertOf(fmt.Sprintf("t%02d", i))
+				in := insertOf(fmt.Sprintf("t%03d", i))
 				txs = append(txs, storage.Tx{Inserts: []storage.Insert{in}})
 				if i < had {
 					changes = append(changes, cancelOf(in.Ref))
@@ -138,7 +139,7 @@ func TestAClaimPassesOverTasksThatATransactionHas(t *testing.T) {
 			for n := range (tasks - had) / most {
 				got := s.naming(most, "mail")
 				s.want("claimed", len(got.Tasks), most)
-				s.want("the first of them", got.Tasks[0].ID, fmt.Sprintf("t%02d", had+n*most))
+				s.want("the first of them", got.Tasks[0].ID, fmt.Sprintf("t%03d", had+n*most))
 			}
 			rest := s.naming(most, "mail")
 			s.want("claimed of what is held", len(rest.Tasks), 0)
@@ -146,11 +147,40 @@ func TestAClaimPassesOverTasksThatATransactionHas(t *testing.T) {
 				s.want("there are more, later", [2]bool{rest.More, rest.NextDue.After(rest.Now)}, [2]bool{false, true})
 			}
 			s.must(tx.Rollback(t.Context()))
-			for range had / most {
-				s.want("claimed once it is over", len(s.naming(most, "mail").Tasks), most)
-			}
+			left := had
+			testserver.Await(t, "all are claimed once it is over", func() bool {
+				left -= len(s.naming(most, "mail").Tasks)
+				return left == 0
+			})
 		})
 	}
+}
+
+// TestAClaimPassesOverDeclinedTasksThatATransactionHas although it has more of a kind than a claim reads.
+func TestAClaimPassesOverDeclinedTasksThatATransactionHas(t *testing.T) {
+	const more, most = 3000, 10
+	s := newShop(t)
+	s.declineMany(more, "%", "mail")
+	tx, err := s.conn.Begin(t.Context())
+	s.must(err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM "+s.cfg.Schema+".tasks ORDER BY sort LIMIT $1 FOR UPDATE", more)
+	s.must(err)
+	got := s.naming(most, "mail")
+	s.want("claimed", len(got.Tasks), 1)
+	s.want("it is the last", got.Tasks[0].ID, fmt.Sprint("mail-", more))
+	s.want("there are more, later", [2]bool{got.More, got.NextDue.After(got.Now)}, [2]bool{false, true})
+	s.must(tx.Rollback(t.Context()))
+	s.want("claimed once it is over", len(s.naming(most, "mail").Tasks), most)
+}
+
+// TestAClaimOfAllKindsTakesWhatStandsBehindEmptiedLines however many there are of those.
+func TestAClaimOfAllKindsTakesWhatStandsBehindEmptiedLines(t *testing.T) {
+	const emptied = 1200
+	s := newShop(t)
+	s.decline("mail", "a")
+	s.damage("INSERT INTO %s.kinds (queue, kind, named, look) SELECT queue, 'a' || n, named, look FROM "+
+		s.cfg.Schema+".kinds, generate_series(1, $1::int) n", emptied)
+	s.want("claimed", len(s.naming(1).Tasks), 1)
 }
 
 // declineMany has a task of each of some kinds declined, and so many more of those whose id is like a pattern.
@@ -191,7 +221,7 @@ func TestAClaimReadsAFewOfManyDeclinedTasks(t *testing.T) {
 				s.declineMany(more, "%", kindsNamed(kinds)...)
 				before, found := s.read(), 0
 				s.must(s.conn.QueryRow(t.Context(), postgres.InSchema(
-					"SELECT count(*) FROM {schema}.candidates('{q}', '{}', 300, 200, $1)", s.cfg.Schema), suspects).Scan(&found))
+					"SELECT count(*) FROM {schema}.candidates('{q}', '{}', 300, 200, $1, false)", s.cfg.Schema), suspects).Scan(&found))
 				read := s.read() - before
 				t.Logf("%d found, %d read", found, read)
 				s.want("found enough, read few", [2]bool{found >= 300, read >= 300 && read <= 2500}, [2]bool{true, true})

@@ -257,44 +257,62 @@ func (w *work) taking(patient bool) (query, bool) {
 	}, true
 }
 
-// joining counts the tasks that join the lines of kinds and leave them.
-func (w *work) joining(patient bool) (query, bool) {
-	type kindLine struct {
+// kindLines are the lines of kinds that a work changes, in the order in which all steps lock them.
+type kindLines struct {
+	queues  []int32
+	kinds   []string
+	changes []int32 // of the tasks in each
+	joined  []bool  // whether some join it
+}
+
+func (w *work) kindLines() (l kindLines) {
+	type place struct {
 		queue int32
 		kind  string
 	}
-	counts := make(map[kindLine]int32)
-	joined := make(map[kindLine]bool)
+	counts, joined := make(map[place]int32), make(map[place]bool)
 	for _, r := range w.all {
 		is := w.rows[r.Ref] == r && r.State == engine.Declined
 		if r.Touched == 0 || is == r.was.declined {
 			continue
 		}
 		if is {
-			at := kindLine{r.queue, r.Kind}
+			at := place{w.ids(r.Ref.Queue), r.Kind}
 			counts[at]++
 			joined[at] = true
 		} else {
-			counts[kindLine{r.was.queue, r.Kind}]--
+			counts[place{r.was.queue, r.Kind}]--
 		}
 	}
-	if len(counts) == 0 {
-		return query{}, false
-	}
-	lines := slices.SortedFunc(maps.Keys(counts), func(a, b kindLine) int {
+	for _, at := range slices.SortedFunc(maps.Keys(counts), func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.queue, b.queue), compareTexts(a.kind, b.kind))
-	})
-	n := len(lines)
-	queues, kinds, changes, joins := make([]int32, n), make([]string, n), make([]int32, n), make([]bool, n)
-	for i, l := range lines {
-		queues[i], kinds[i], changes[i], joins[i] = l.queue, l.kind, counts[l], joined[l]
+	}) {
+		l.queues, l.kinds = append(l.queues, at.queue), append(l.kinds, at.kind)
+		l.changes, l.joined = append(l.changes, counts[at]), append(l.joined, joined[at])
 	}
-	look := w.step.Now + w.step.Limits.DeclinedFor.Microseconds()
+	return l
+}
+
+// joining counts the tasks that join the lines of kinds and leave them.
+func (w *work) joining(patient bool) (query, bool) {
+	l := w.kindLines()
 	return query{
 		text: "SELECT {schema}.joining($1, $2, $3, $4, $5, $6, $7)",
-		args: []any{queues, kinds, changes, joins, w.step.Now, look, patient},
-	}, true
+		args: []any{l.queues, l.kinds, l.changes, l.joined, w.step.Now, w.look(), patient},
+	}, len(l.queues) > 0
 }
+
+// opening makes the lines of kinds that tasks join where there are none.
+func (w *work) opening() (query, bool) {
+	l := w.kindLines()
+	return query{
+		text: "SELECT {schema}.open($1, $2, $3, $4, $5)",
+		args: []any{l.queues, l.kinds, l.joined, w.step.Now, w.look()},
+	}, slices.Contains(l.joined, true)
+}
+
+// look is when to look for tasks in a line of a kind that waited too long.
+func (w *work) look() int64 { return w.step.Now + w.step.Limits.DeclinedFor.Microseconds() }
 
 // counting appends what changed of sizes and totals.
 func (w *work) counting() (query, bool) {

@@ -32,8 +32,8 @@ var _ storage.Applier = (*Joined)(nil)
 
 // Within joins a transaction of pgx. It may have any isolation level. In one that keeps its
 // first snapshot, REPEATABLE READ or SERIALIZABLE, an Apply fails to serialize (40001) that
-// inserts under an id or a unique key, or writes a task, which somebody took or changed since:
-// the caller repeats the whole transaction.
+// inserts under an id or a unique key, or writes a task, which somebody took or changed since, or
+// that is the first to decline a task of its kind: the caller repeats the whole transaction.
 //
 // Until the transaction ends others who enqueue under its ids or unique keys wait for it, for
 // some seconds: an Enqueue of such a key then gives ErrUnknown, which Client.Repeat resolves. So
@@ -136,6 +136,11 @@ func (j *Joined) try(ctx context.Context, p *part, queues map[string]int32) erro
 	w, err := st.carryOut(ctx)
 	if err != nil {
 		return err
+	}
+	if q, some := w.opening(); some { // outside of the transaction, so that no other decline waits for it
+		if err := j.store.ask(ctx, j.store.pool, q); err != nil {
+			return err
+		}
 	}
 	writes := w.save(true)
 	for name, alert := range w.rings {

@@ -1,11 +1,11 @@
--- candidates gives the tasks from which the client chooses those of a claim: unlocked, without what
--- only their reader needs, up to so many of each queue that every claim may take (most), that only
+-- candidates gives the tasks from which the client chooses those of a claim: unlocked, those that others
+-- have locked too unless it is to leave them out (free), without what only their reader needs, up to so many of each queue that every claim may take (most), that only
 -- start at once (starts, 0 where the claim takes none), and that are suspects (the same). Those that
 -- were declined and are of some kinds come from the heads of their lines, up to most of each, which are
 -- read no further than share: no more than some 2,000 rows are read of all lines. o_last says that what
 -- stands behind a task was not looked at. Queues that are paused have none.
 CREATE FUNCTION {schema}.candidates(
-	names text[], kinds text[], most int4, starts int4, suspects int4
+	names text[], kinds text[], most int4, starts int4, suspects int4, free bool
 ) RETURNS TABLE (
 	o_place int4, o_foreign bool, o_state int2, o_kind text, o_id bytea, o_version int8, o_sort int8, o_flags int2,
 	o_size int4, o_last bool
@@ -27,19 +27,17 @@ BEGIN
 		) k
 	)
 	SELECT q.n, t.queue <> q.queue, s.state::int2, '', t.id, t.version, t.sort, t.flags, octet_length(t.record), false
-	FROM q, unnest(ARRAY[most, starts, suspects]) WITH ORDINALITY AS s (most, state), LATERAL (
-		SELECT x.* FROM {schema}.tasks x WHERE x.line = (q.queue * 16 + s.state)::int4 AND x.flags & {newer} = 0
-		ORDER BY x.sort LIMIT s.most
-	) t
+	FROM q, unnest(ARRAY[most, starts, suspects]) WITH ORDINALITY AS s (most, state),
+		unnest({schema}.heads((q.queue * 16 + s.state)::int4, s.most, free)) AS h (c), LATERAL (
+			SELECT x.* FROM {schema}.tasks x WHERE x.ctid = h.c OFFSET 0
+		) t
 	UNION ALL
 	SELECT l.n, t.queue <> l.queue, 14::int2, l.kind, t.id, t.version, t.sort, t.flags, octet_length(t.record),
 		t.nth = l.share
 	FROM l, LATERAL (
-		SELECT x.* FROM (
-			SELECT y.*, row_number() OVER (ORDER BY y.sort) AS nth FROM (
-				SELECT z.* FROM {schema}.tasks z WHERE z.line = l.line ORDER BY z.sort LIMIT l.share
-			) y
-		) x WHERE x.flags & ({newer} | barred) = 0 ORDER BY x.sort LIMIT most
+		SELECT x.*, h.nth FROM unnest({schema}.heads(l.line, l.share, free)) WITH ORDINALITY AS h (c, nth), LATERAL (
+			SELECT y.* FROM {schema}.tasks y WHERE y.ctid = h.c OFFSET 0
+		) x WHERE x.flags & barred = 0 ORDER BY h.nth LIMIT most
 	) t
 	ORDER BY 7;
 END $$;

@@ -1,6 +1,5 @@
 -- joining counts the tasks that join the lines of kinds and leave them. A line that tasks join is
--- made where there is none, and kept until the commit; look is when to look for tasks that waited
--- too long.
+-- made where there is none, and kept until the commit.
 CREATE FUNCTION {schema}.joining(
 	queues int4[], names text[], counts int4[], joined bool[], now int8, look int8, patient bool
 ) RETURNS void LANGUAGE plpgsql
@@ -11,9 +10,7 @@ BEGIN
 	IF patient THEN
 		PERFORM set_config('lock_timeout', '2s', true);
 	END IF;
-	INSERT INTO {schema}.kinds (queue, kind, named, look)
-	SELECT u.queue, u.kind, now, look FROM unnest(queues, names, joined) AS u (queue, kind, joined) WHERE u.joined
-	ON CONFLICT DO NOTHING;
+	PERFORM {schema}.open(queues, names, joined, now, look);
 	PERFORM FROM unnest(queues, names, joined) AS u (queue, kind, joined)
 	JOIN {schema}.kinds k ON k.queue = u.queue AND k.kind = u.kind WHERE u.joined FOR KEY SHARE OF k;
 	GET DIAGNOSTICS n = ROW_COUNT;

@@ -1,0 +1,16 @@
+-- heads gives the places of the first tasks of a line, up to most: where it is to give those that nobody
+-- has locked (free) it locks them, and lets go of them at once.
+CREATE FUNCTION {schema}.heads(l int4, most int8, free bool) RETURNS tid[] LANGUAGE plpgsql AS $$
+DECLARE
+	cs tid[];
+BEGIN
+	IF free THEN
+		cs := ARRAY(SELECT t.ctid FROM {schema}.tasks t WHERE t.line = l AND t.flags & {newer} = 0
+			ORDER BY t.sort LIMIT most FOR UPDATE SKIP LOCKED);
+		RAISE 'let go';
+	END IF;
+	RETURN ARRAY(SELECT t.ctid FROM {schema}.tasks t WHERE t.line = l AND t.flags & {newer} = 0
+		ORDER BY t.sort LIMIT most);
+EXCEPTION WHEN raise_exception THEN
+	RETURN cs;
+END $$;
