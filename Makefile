@@ -91,8 +91,9 @@ test-long: servers ## failures and storms in full, with their figures
 bench: servers ## measure midge beside its peers: BENCH_FLAGS="-quick -metrics 'drain_*'"; bench/README.md
 	@$(GO) run -C bench . $(BENCH_FLAGS)
 
-generate: ## rewrite what is generated: docs/api.txt
+generate: ## rewrite what is generated: docs/api.txt, sums of SQL functions
 	$(GO) test -count=1 ./internal/house -run '^TestSurface$$' -update
+	$(GO) test -count=1 ./storage/postgres -run '^TestAReleasedFunctionIsNotChanged$$' -update
 
 fmt: $(LINT) ## format the code
 	$(LINT) fmt ./... $(MODULES:%=%/...)

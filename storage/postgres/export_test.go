@@ -36,6 +36,9 @@ func (s *Storage) DeafFor(d time.Duration) { s.wake.deafFor = d }
 // Version is that of this client.
 const Version = version
 
+// Scripts gives the names and texts of the scripts in a folder of schema.
+func Scripts(dir string) (names, all []string, err error) { return texts(dir + "/*.sql") }
+
 // InSchema puts the names that the server knows into a text.
 func InSchema(text, schema string) string { return inSchema(text, schema) }
 

@@ -1,0 +1,109 @@
+package postgres_test
+
+import (
+	"crypto/sha256"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/midgehq/midge/storage/postgres"
+)
+
+// sumsFile keeps the sums of all functions of a version and of all migrations, behind the version and
+// whether it was released. Who releases it writes so there.
+var sumsFile = filepath.Join("testdata", "functions.sum")
+
+const (
+	released   = "released"
+	unreleased = "unreleased"
+)
+
+var update = flag.Bool("update", false, "rewrite "+sumsFile)
+
+// TestAReleasedFunctionIsNotChanged without a new version: processes of the version that was released
+// call it under the same name. A migration that was released is not changed at all.
+func TestAReleasedFunctionIsNotChanged(t *testing.T) {
+	b, err := os.ReadFile(sumsFile)
+	if err != nil {
+		t.Fatalf("%v; make generate writes it", err)
+	}
+	lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(string(b), "\r\n", "\n")), "\n")
+	got := sumsNow(t)
+	var of int
+	var state string
+	if _, err := fmt.Sscanf(lines[0], "version %d %s", &of, &state); err != nil || state != released && state != unreleased {
+		t.Fatalf("%s begins with %q, want a version that is %s or %s", sumsFile, lines[0], released, unreleased)
+	}
+	if *update && !(state == released && of == postgres.Version) {
+		text := fmt.Sprintf("version %d %s\n%s\n", postgres.Version, unreleased, strings.Join(got, "\n"))
+		if err := os.WriteFile(sumsFile, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	for _, what := range mistakes(of, state, lines[1:], got) {
+		t.Error(what)
+	}
+}
+
+// sumsNow gives a line for each function and migration that a schema is made of.
+func sumsNow(t *testing.T) (lines []string) {
+	t.Helper()
+	for _, dir := range []string{"functions", "view", "tables"} {
+		names, texts, err := postgres.Scripts(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, text := range texts {
+			lines = append(lines, fmt.Sprintf("%x %s/%s", sha256.Sum256([]byte(text)), dir, names[i]))
+		}
+	}
+	return lines
+}
+
+// mistakes says what may not be: kept are the sums of a version, and got those of now.
+func mistakes(of int, state string, kept, got []string) (what []string) {
+	if of != postgres.Version && state == unreleased {
+		return []string{fmt.Sprintf("%s is of version %d, and version.go of %d: run make generate", sumsFile, of, postgres.Version)}
+	}
+	for _, line := range slices.Concat(kept, got) { // what has changed is in both
+		_, name, _ := strings.Cut(line, " ")
+		old := slices.Contains(kept, line)
+		switch {
+		case old == slices.Contains(got, line):
+		case state == unreleased:
+			what = append(what, name+" has changed, in a version that is not released: run make generate")
+		case old && strings.HasPrefix(name, "tables/"):
+			what = append(what, fmt.Sprintf("%s of version %d has changed: restore it, and write a migration after it", name, of))
+		case of == postgres.Version:
+			what = append(what, fmt.Sprintf("%s is not that of version %d, which was released: raise version in version.go, "+
+				"then run make generate", name, of))
+		}
+	}
+	return slices.Compact(what)
+}
+
+// TestAChangeIsRefused where it would change what a released version calls.
+func TestAChangeIsRefused(t *testing.T) {
+	was, now := []string{"1 functions/claim", "1 tables/001"}, []string{"2 functions/claim", "2 tables/001"}
+	for _, c := range []struct {
+		what, state string
+		version     int
+		kept        []string
+		want        int
+	}{
+		{"nothing", released, postgres.Version, now, 0},
+		{"a function and a migration of the version released", released, postgres.Version, was, 4},
+		{"a function and a migration after it", released, postgres.Version - 1, was, 1},
+		{"what was not released", unreleased, postgres.Version, was, 4},
+		{"the version", unreleased, postgres.Version - 1, now, 1},
+	} {
+		if got := mistakes(c.version, c.state, c.kept, now); len(got) != c.want {
+			t.Errorf("where %s has changed: refused %q, want %d", c.what, got, c.want)
+		}
+	}
+}
