@@ -102,19 +102,26 @@ func (s *Storage) Apply(
 	if err != nil {
 		return nil, wrap("apply: register queues", err)
 	}
-	if err := s.send(ctx, call, parts); err != nil {
+	err = s.carryOut(ctx, call, parts, txs, applied)
+	s.unregister(ctx, fresh, txs, applied, err)
+	if err != nil {
 		return nil, wrap("apply", err)
 	}
-	if len(txs) > 1 {
-		if parts, err = s.applyEach(ctx, call, parts, txs, applied); err != nil {
-			return nil, wrap("apply", err)
-		}
-	}
-	if err := gather(parts, txs, applied); err != nil {
-		return nil, wrap("apply", err)
-	}
-	s.unregister(ctx, fresh, txs, applied)
 	return applied, nil
+}
+
+// carryOut sends the parts of a call and reads what became of its Txs.
+func (s *Storage) carryOut(
+	ctx context.Context, call storage.Call, parts []*part, txs []storage.Tx, applied []storage.Applied,
+) error {
+	err := s.send(ctx, call, parts)
+	if err == nil && len(txs) > 1 {
+		parts, err = s.applyEach(ctx, call, parts, txs, applied)
+	}
+	if err != nil {
+		return err
+	}
+	return gather(parts, txs, applied)
 }
 
 // split makes the parts of a call. apart are the Txs across slots, which are in none.

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"maps"
 	"slices"
@@ -25,7 +26,12 @@ type names struct {
 	since map[string]time.Time
 	// fresh are queues that were not on the list before, and of which no call has yet told
 	// that it left something there.
-	fresh map[string]bool
+	fresh map[string]freshness
+}
+
+type freshness struct {
+	at    string // when the queue is in use by the list
+	calls int    // that may have left something there
 }
 
 // due gives those of the queues that are to be registered: never means that this
@@ -54,21 +60,34 @@ func (n *names) done(queue string) {
 	delete(n.fresh, queue)
 }
 
-// listed notes that a queue was put on the list, and reports whether it is fresh.
-func (n *names) listed(queue string, added bool) bool {
+// listed notes that a call has a queue on the list, as in use at a moment, and reports whether it is fresh.
+func (n *names) listed(queue string, added bool, at string) bool {
 	n.mu.Lock()
-	if added && n.fresh == nil {
-		n.fresh = make(map[string]bool)
+	is, fresh := n.fresh[queue]
+	if fresh = fresh || added; fresh {
+		if n.fresh == nil {
+			n.fresh = make(map[string]freshness)
+		}
+		n.fresh[queue] = freshness{at, is.calls + 1}
 	}
-	if added {
-		n.fresh[queue] = true
-	}
-	fresh := n.fresh[queue]
 	n.mu.Unlock()
 	if !fresh {
 		n.done(queue)
 	}
 	return fresh
+}
+
+// leave notes that a call left nothing in a fresh queue. Where that holds for all it gives the moment at
+// which the queue is in use by the list, else "".
+func (n *names) leave(queue string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	is, fresh := n.fresh[queue]
+	if is.calls--; fresh && is.calls > 0 {
+		n.fresh[queue] = is
+		return ""
+	}
+	return is.at
 }
 
 func (n *names) drop(queue string) {
@@ -91,9 +110,8 @@ func (s *Storage) listKeys() []any {
 }
 
 // register puts the queues into which txs insert on the list of queues, before they are used
-// first and then once a minute. It gives those that were not there yet, and the moment by which
-// the list knows each.
-func (s *Storage) register(ctx context.Context, txs []storage.Tx) (fresh map[string]string, err error) {
+// first and then once a minute. It gives those that were not there yet.
+func (s *Storage) register(ctx context.Context, txs []storage.Tx) (fresh []string, err error) {
 	var queues []string
 	for i := range txs {
 		for queue := range fillsOf(&txs[i]) {
@@ -121,7 +139,7 @@ func fillsOf(tx *storage.Tx) iter.Seq[string] {
 	}
 }
 
-func (s *Storage) registerQueues(ctx context.Context, queues []string) (fresh map[string]string, err error) {
+func (s *Storage) registerQueues(ctx context.Context, queues []string) (fresh []string, err error) {
 	if len(queues) == 0 {
 		return fresh, nil
 	}
@@ -143,33 +161,42 @@ func (s *Storage) registerQueues(ctx context.Context, queues []string) (fresh ma
 	told := values(list)
 	for _, q := range due {
 		r := reader{rest: told.text()}
-		if s.names.listed(q, r.text(1) == "1") {
-			if fresh == nil {
-				fresh = make(map[string]string)
-			}
-			fresh[q] = r.rest
+		if s.names.listed(q, r.text(1) == "1", r.rest) {
+			fresh = append(fresh, q)
 		}
 	}
 	return fresh, nil
 }
 
-// unregister takes fresh queues off the list in which no Tx of a call put anything.
+// unregister takes fresh queues off the list in which a call put nothing, as txs and applied or its
+// error tell.
 func (s *Storage) unregister(
-	ctx context.Context, fresh map[string]string, txs []storage.Tx, applied []storage.Applied,
+	ctx context.Context, fresh []string, txs []storage.Tx, applied []storage.Applied, err error,
 ) {
 	if len(fresh) == 0 {
 		return
 	}
 	for i := range txs {
 		for queue := range fillsOf(&txs[i]) {
-			if _, some := fresh[queue]; some && applied[i].Err == nil {
+			if at := slices.Index(fresh, queue); at >= 0 && err == nil && applied[i].Err == nil {
 				s.names.done(queue)
-				delete(fresh, queue)
+				fresh = slices.Delete(fresh, at, at+1)
 			}
 		}
 	}
-	for queue, at := range fresh {
-		_ = s.unlist(ctx, queue, "="+at) // or it stays there, empty
+	s.leave(ctx, fresh, err)
+}
+
+// leave takes fresh queues off the list in which a call with an error put nothing, unless another call
+// may have. Where the error does not say whether it did they stay.
+func (s *Storage) leave(ctx context.Context, fresh []string, err error) {
+	if away(err) && !errors.Is(err, storage.ErrLaneExpired) {
+		return
+	}
+	for _, queue := range fresh {
+		if at := s.names.leave(queue); at != "" {
+			_ = s.unlist(ctx, queue, "="+at) // or it stays there, empty
+		}
 	}
 }
 
@@ -220,11 +247,30 @@ func (s *Storage) configure(
 	case settings.Pause.On:
 		pause = -1
 	}
+	var fresh []string
 	if pause != 0 {
-		if _, err := s.registerQueues(ctx, []string{queue}); err != nil {
+		var err error
+		if fresh, err = s.registerQueues(ctx, []string{queue}); err != nil {
 			return err
 		}
 	}
+	if err := s.configured(ctx, call, queue, verb, pause); err != nil {
+		s.leave(ctx, fresh, err)
+		return err
+	}
+	if pause != 0 {
+		s.names.done(queue)
+	}
+	if settings.Remove {
+		if err := s.unlist(ctx, queue, "0"); err != nil {
+			return inPart(err) // the queue is gone
+		}
+	}
+	return nil
+}
+
+// configured makes the script call.
+func (s *Storage) configured(ctx context.Context, call storage.Call, queue, verb string, pause int64) error {
 	args := append(laneArgs(call, 0), verb, pause)
 	reply, err := s.scripts.configure.list(ctx, s.client, s.keys.of(queue, nil), args...)
 	if err != nil {
@@ -241,14 +287,6 @@ func (s *Storage) configure(
 		return errReply
 	case outcome == "notempty":
 		return storage.ErrNotEmpty
-	}
-	if pause != 0 {
-		s.names.done(queue)
-	}
-	if settings.Remove {
-		if err := s.unlist(ctx, queue, "0"); err != nil {
-			return inPart(err) // the queue is gone
-		}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -62,7 +63,7 @@ func TestARefusedTxLeavesNoQueue(t *testing.T) {
 	if _, err := other.Apply(t.Context(), storage.Call{}, insertOf("few", "a")); err != nil {
 		t.Fatal(err)
 	}
-	s.unregister(t.Context(), fresh, []storage.Tx{refused("few")}, []storage.Applied{{Err: storage.ErrSpan}})
+	s.unregister(t.Context(), fresh, []storage.Tx{refused("few")}, []storage.Applied{{Err: storage.ErrSpan}}, nil)
 	if got := queuesListed(t, s); got != "bulk few mail" {
 		t.Errorf("there are the queues %q, want all that are in use", got)
 	}
@@ -107,5 +108,48 @@ func TestARefusedTxTakesNoSettingsOffTheList(t *testing.T) {
 	}
 	if got := queuesListed(t, s); got != "mail" {
 		t.Errorf("there are the queues %q, want the one that is paused", got)
+	}
+}
+
+// TestAnExpiredLaneLeavesNoQueue on the list: nothing of its call happened.
+func TestAnExpiredLaneLeavesNoQueue(t *testing.T) {
+	s, _ := openMini(t)
+	expired := callOf(1)
+	expired.Lane.Opened = time.Now().Add(-2 * storage.LaneLife)
+	if _, err := s.Apply(t.Context(), expired, insertOf("mail", "a")); !errors.Is(err, storage.ErrLaneExpired) {
+		t.Errorf("apply: got %v, want %v", err, storage.ErrLaneExpired)
+	}
+	paused := storage.Settings{Pause: &storage.Pause{On: true}}
+	if err := s.Configure(t.Context(), expired, "bulk", paused); !errors.Is(err, storage.ErrLaneExpired) {
+		t.Errorf("pause: got %v, want %v", err, storage.ErrLaneExpired)
+	}
+	if got := queuesListed(t, s); got != "" {
+		t.Errorf("there are the queues %q, want none", got)
+	}
+}
+
+// TestARefusedTxTakesNoQueueOfOthersOffTheList, whose calls began before and end after it.
+func TestARefusedTxTakesNoQueueOfOthersOffTheList(t *testing.T) {
+	none, done := []storage.Applied{{Err: storage.ErrSpan}}, []storage.Applied{{}}
+	for _, order := range [][2][]storage.Applied{{none, done}, {done, none}, {none, none}} {
+		s, _ := openMini(t)
+		txs := []storage.Tx{insertOf("mail", "a")}
+		var fresh [2][]string
+		for i := range fresh {
+			var err error
+			if fresh[i], err = s.register(t.Context(), txs); err != nil || len(fresh[i]) != 1 {
+				t.Fatal(fresh[i], err)
+			}
+		}
+		want := ""
+		for i := range fresh {
+			s.unregister(t.Context(), fresh[1-i], txs, order[i], nil)
+			if order[i][0].Err == nil {
+				want = "mail"
+			}
+		}
+		if got := queuesListed(t, s); got != want {
+			t.Errorf("after %v there are the queues %q, want %q", order, got, want)
+		}
 	}
 }

@@ -227,10 +227,7 @@ func (s *Storage) applyApart(
 ) error {
 	parts, _ := s.split(call, tx)
 	parts[0].id = identityOf(call, index)
-	if err := s.send(ctx, call, parts); err != nil {
-		return err
-	}
-	return gather(parts, tx, applied)
+	return s.carryOut(ctx, call, parts, tx, applied)
 }
 
 // extendEach extends the leases of a batch queue by queue, after one of them spoiled the batch.
