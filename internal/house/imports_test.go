@@ -33,6 +33,7 @@ var table = []rule{
 	},
 	{room: "storage", rooms: []string{"internal/sleep"}, testRooms: []string{"storage/memory"}}, // what is derived is tested on a storage
 	{room: "storage/internal", rooms: []string{"storage"}},                                      // parts that storages share
+	{room: "storage/internal/record", rooms: []string{"storage", "storage/internal/engine"}},    // packs what the engine decides about
 	{
 		room:      "storage/memory",
 		rooms:     []string{"storage", "storage/internal/..."},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // The verbs that a lane remembers.
@@ -70,7 +71,8 @@ func packApplied(txs []storage.Tx, applied []storage.Applied) []byte {
 	for i := range applied {
 		a := &applied[i]
 		if a.Err != nil {
-			b = appendJSON(append(b, 1), a.Err)
+			refusal, _ := json.Marshal(a.Err) //nolint:errchkjson // cannot fail: texts and numbers
+			b = record.AppendText(append(b, 1), refusal)
 			continue
 		}
 		b = append(b, 0)
@@ -89,7 +91,7 @@ func packApplied(txs []storage.Tx, applied []storage.Applied) []byte {
 			}
 			b = binary.AppendUvarint(append(b, head), uint64(p.Version))
 			if p.Ref != ref {
-				b = appendText(appendText(b, p.Ref.Queue), p.Ref.ID)
+				b = record.AppendText(record.AppendText(b, p.Ref.Queue), p.Ref.ID)
 			}
 		})
 	}
@@ -112,30 +114,30 @@ func eachPlaced(tx *storage.Tx, a *storage.Applied, f func(storage.Ref, *storage
 // unpackApplied reads the outcome of the same Txs.
 func unpackApplied(b []byte, txs []storage.Tx) ([]storage.Applied, error) {
 	applied := engine.Answers(txs)
-	r := reader{b: b}
+	r := record.Reader{Rest: b}
 	for i := range txs {
-		if refused := r.number(); refused == 1 {
+		if refused := r.Number(); refused == 1 {
 			dep := new(storage.DependencyError)
-			r.json(dep)
+			r.JSON(dep)
 			applied[i] = storage.Applied{Err: dep}
 			continue
 		}
 		eachPlaced(&txs[i], &applied[i], func(ref storage.Ref, p *storage.Placed) {
-			head := r.take(1)
-			if r.bad {
+			head := r.Take(1)
+			if r.Bad {
 				return
 			}
-			p.Ref, p.Version = ref, int64(r.number())
+			p.Ref, p.Version = ref, int64(r.Number())
 			if n := int(head[0] & 15); n > 0 && n <= len(states) {
 				p.State = states[n-1]
 			}
 			p.Existing = head[0]&placedExisting != 0
 			if head[0]&placedOther != 0 {
-				p.Ref = storage.Ref{Queue: string(r.bytes()), ID: string(r.bytes())}
+				p.Ref = storage.Ref{Queue: string(r.Bytes()), ID: string(r.Bytes())}
 			}
 		})
 	}
-	if r.bad || len(r.b) > 0 {
+	if r.Bad || len(r.Rest) > 0 {
 		return nil, fmt.Errorf("%w: the outcome that is remembered is of other transactions", storage.ErrUnknown)
 	}
 	return applied, nil

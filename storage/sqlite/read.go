@@ -14,6 +14,7 @@ import (
 	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // look reads, at one moment. It is done again where somebody opens or closes the file.
@@ -55,6 +56,9 @@ func (s *Storage) Task(ctx context.Context, ref storage.Ref) (t storage.Task, er
 		switch {
 		case r == nil:
 			verdict = storage.ErrNotFound
+			return
+		case r.Flags&record.Newer != 0:
+			verdict = record.ErrNewer
 			return
 		case r.State == engine.Damaged:
 			verdict = storage.ErrDamaged

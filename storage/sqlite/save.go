@@ -1,11 +1,10 @@
 package sqlite
 
 import (
-	"encoding/json"
 	"strings"
 
-	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // inserted is how many tasks one statement inserts.
@@ -13,8 +12,8 @@ const inserted = 16
 
 const (
 	inserting = "INSERT INTO {p}tasks (queue, id, kind, line, sort, turn, version, flags, priority, retries, " +
-		"created, lease, past, record) VALUES "
-	values = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+		"created, ended, lease, past, record) VALUES "
+	values = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 var insertingMany = inserting + values + strings.Repeat(", "+values, inserted-1)
@@ -70,21 +69,12 @@ func (w *work) lineNumber(r *row) int64 {
 	return ours(r.Queue).number<<4 + int64(r.State)
 }
 
-// lease packs the lease of a row: empty where it is not pending.
-func (r *row) lease() []byte {
-	if !r.State.IsPending() {
-		return []byte{}
-	}
-	return append(r.Token[:len(r.Token):len(r.Token)], r.Runner...)
-}
-
 // insert writes new rows, all by one statement.
 func (w *work) insert(text string, rows []*row) {
-	args := make([]any, 0, 14*len(rows))
+	args := make([]any, 0, 15*len(rows))
 	for _, r := range rows {
 		args = append(args, ours(r.Queue).number, r.ID, r.Kind, w.lineNumber(r), r.Sort, r.Turn, r.Version,
-			int(r.Flags), int(r.Priority), r.Retries, r.Created, r.lease(), packPast(&r.Record),
-			packSpec(&r.Spec, r.rest))
+			int(r.Flags), int(r.Priority), r.Retries, r.Created, r.Ended, record.Lease(&r.Record), packPast(r), packSpec(r))
 	}
 	last := w.exec(text, args...)
 	for i, r := range rows { // one statement gives them numbers in a row
@@ -96,14 +86,14 @@ func (w *work) insert(text string, rows []*row) {
 // update writes what changed of a row.
 func (w *work) update(r *row) {
 	const text = "UPDATE {p}tasks SET line = ?, sort = ?, turn = ?, version = ?, flags = ?, priority = ?, " +
-		"retries = ?, lease = ?, past = ?"
+		"retries = ?, ended = ?, lease = ?, past = ?"
 	args := []any{
-		w.lineNumber(r), r.Sort, r.Turn, r.Version, int(r.Flags), int(r.Priority), r.Retries, r.lease(),
-		packPast(&r.Record),
+		w.lineNumber(r), r.Sort, r.Turn, r.Version, int(r.Flags), int(r.Priority), r.Retries, r.Ended,
+		record.Lease(&r.Record), packPast(r),
 	}
 	switch queue := ours(r.Queue).number; {
 	case r.Touched&engine.PartSpec != 0 || w.moved:
-		args = append(args, queue, packSpec(&r.Spec, r.rest), r.task)
+		args = append(args, queue, packSpec(r), r.task)
 		w.exec(text+", queue = ?, record = ? WHERE task = ?", args...)
 	default:
 		w.exec(text+" WHERE task = ?", append(args, r.task)...)
@@ -118,7 +108,7 @@ func (w *work) saved(r *row) {
 		name  string
 		value func() any
 	}{
-		{engine.PartAttempts, "attempts", func() any { return packAttempts(r.Side.Attempts) }},
+		{engine.PartAttempts, "attempts", func() any { return string(record.PackAttempts(r.Side.Attempts)) }},
 		{engine.PartStack, "stack", func() any { return r.Side.Stack }},
 		{engine.PartResult, "result", func() any { return r.Side.Result }},
 		{engine.PartProgress, "progress", func() any { return r.Side.Progress }},
@@ -183,16 +173,4 @@ func (w *work) trimDead() {
 			w.step.Remove(r)
 		}
 	}
-}
-
-func packAttempts(attempts []storage.Attempt) string {
-	b, _ := json.Marshal(attempts) //nolint:errchkjson // cannot fail: times of this century, and texts
-	return string(b)
-}
-
-func unpackAttempts(b []byte) (attempts []storage.Attempt, err error) {
-	if len(b) > 0 {
-		err = json.Unmarshal(b, &attempts)
-	}
-	return attempts, err
 }

@@ -24,7 +24,7 @@ const applicationID = 0x6d696467
 //	tasks   line: in which line a task stands, 16 times the number of its queue plus its state (the
 //	        registry of the engine); for declined tasks 16 times the number of a line of kinds.
 //	        sort and turn: the place there. lease: token and runner while it is pending.
-//	        past and record: record.go
+//	        past and record: storage/internal/record. retries are those of past, for people
 //	sides   what few tasks have: their history, results, progress and checkpoints
 //	kinds   the lines of declined tasks, one for each kind of a queue (kinds.go)
 //	keys    unique keys that are held: for a task's life (until = 0), or until a moment
@@ -44,7 +44,7 @@ CREATE TABLE {p}tasks (
 	task INTEGER PRIMARY KEY, queue INTEGER NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL,
 	line INTEGER NOT NULL, sort INTEGER NOT NULL, turn INTEGER NOT NULL, version INTEGER NOT NULL,
 	flags INTEGER NOT NULL, priority INTEGER NOT NULL, retries INTEGER NOT NULL, created INTEGER NOT NULL,
-	lease BLOB NOT NULL, past BLOB NOT NULL, record BLOB NOT NULL
+	ended INTEGER NOT NULL, lease BLOB NOT NULL, past BLOB NOT NULL, record BLOB NOT NULL
 );
 CREATE UNIQUE INDEX {p}tasks_id ON {p}tasks (queue, id);
 CREATE INDEX {p}tasks_line ON {p}tasks (line, sort, turn);

@@ -4,9 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"time"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/joined"
 )
 
 // Joined writes within a transaction of the application's: what it does is invisible until that commits,
@@ -22,9 +22,6 @@ var _ storage.Applier = (*Joined)(nil)
 // be short: until it ends nobody else writes, and no runner extends a lease.
 func (s *Storage) Within(tx *sql.Tx) *Joined { return &Joined{store: s, tx: tx} }
 
-// undoTime bounds how long a try is rolled back, whether its context has ended or not.
-const undoTime = 5 * time.Second
-
 // Apply carries out each Tx whole or not at all, within the application's transaction. The call has no
 // identity: it must be the zero Call.
 //
@@ -34,11 +31,8 @@ const undoTime = 5 * time.Second
 func (j *Joined) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {
-	if err := storage.CheckTxs(j.store.limits, txs); err != nil {
+	if err := joined.Check(j.store.limits, call, txs); err != nil {
 		return nil, err
-	}
-	if !call.IsZero() {
-		return nil, storage.Invalid("call", "with an identity", "the zero Call within a transaction")
 	}
 	if err := j.store.enter(); err != nil {
 		return nil, wrap("apply", err)
@@ -65,17 +59,10 @@ func (j *Joined) Apply(
 	return nil, wrap("apply", err)
 }
 
-// undo rolls back a try. Where that fails it ends the transaction: the application must not commit half of
-// a step.
+// undo rolls back a try.
 func (j *Joined) undo(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
-	defer cancel()
-	_, err := j.tx.ExecContext(ctx, "ROLLBACK TO midge")
-	if err == nil {
-		_, err = j.tx.ExecContext(ctx, "RELEASE midge")
-	}
-	if err != nil {
-		_ = j.tx.Rollback() // where this fails too the transaction is over
-	}
-	return err
+	return joined.Undo(ctx, func(ctx context.Context, statement string) error {
+		_, err := j.tx.ExecContext(ctx, statement)
+		return err
+	}, func(context.Context) error { return j.tx.Rollback() })
 }

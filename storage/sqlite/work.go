@@ -4,11 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // work is one transaction of the database: the engine's Store. It reads records when they are asked for,
@@ -246,9 +248,12 @@ func (w *work) Find(ref storage.Ref) *engine.Record {
 	return &r.Record
 }
 
-// columns of a task, and the names of those of its record.
-const columns = "t.task, t.id, t.kind, t.line, t.sort, t.turn, t.version, t.flags, t.priority, t.retries, " +
-	"t.created, t.lease, t.past, t.record"
+// columns of a task.
+const columns = "t.task, t.id, t.kind, t.line, t.sort, t.turn, t.version, t.flags, t.priority, " +
+	"t.created, t.ended, t.lease, t.past, t.record"
+
+// readable leaves the tasks of newer versions out, for a Claim, which sets apart what it cannot read.
+var readable = fmt.Sprintf("AND t.flags & %d = 0 ", record.Newer)
 
 // fetched is how many tasks one statement finds by their ids.
 const fetched = 32
@@ -302,8 +307,8 @@ func (w *work) read(q *queue, text string, args []any, most int) (all []*row) {
 		}
 		size += int64(len(record))
 		return most == 0 || size <= int64(most)
-	}, &r.task, &r.ID, &r.Kind, &line, &r.Sort, &r.Turn, &r.Version, &r.Flags, &r.Priority, &r.Retries,
-		&r.Created, &lease, &past, &record)
+	}, &r.task, &r.ID, &r.Kind, &line, &r.Sort, &r.Turn, &r.Version, &r.Flags, &r.Priority,
+		&r.Created, &r.Ended, &lease, &past, &record)
 	return all
 }
 
@@ -326,7 +331,7 @@ func (w *work) readAttempts(r *row) {
 	var text sql.RawBytes
 	var err error
 	w.each("SELECT attempts FROM {p}sides WHERE task = ?", []any{r.task}, func() bool {
-		r.Side.Attempts, err = unpackAttempts(text)
+		r.Side.Attempts, err = record.Attempts(text)
 		return false
 	}, &text)
 	if err != nil {
@@ -492,7 +497,7 @@ func (w *work) firstOf(q *queue, state engine.State, come int64, most int) (all 
 		states = append(states, engine.Asked)
 	}
 	for _, st := range states {
-		all = append(all, w.read(q, "SELECT "+columns+" FROM {p}tasks t WHERE t.line = ? AND t.sort <= ? "+
+		all = append(all, w.read(q, "SELECT "+columns+" FROM {p}tasks t WHERE t.line = ? AND t.sort <= ? "+readable+
 			"ORDER BY t.sort, t.turn LIMIT ?", []any{q.number<<4 + int64(st), come, most}, storage.MaxClaimBytes)...)
 	}
 	if len(states) > 1 {

@@ -92,7 +92,7 @@ const (
 	SideParts = PartAttempts | PartStack | PartResult | PartProgress | PartCheckpoint
 )
 
-// The flags in the first byte of a packed record (storage/postgres/record.go).
+// The flags in the first byte of a packed record (storage/internal/record).
 const (
 	RecordKeep byte = 1 << iota
 	RecordParts

@@ -3,6 +3,7 @@ package modernc_test
 import (
 	"errors"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -139,5 +140,28 @@ func TestConfigsThatMakeNoSense(t *testing.T) {
 		if _, refused := errors.AsType[*storage.InvalidError](err); !refused {
 			t.Errorf("%s: got %v, want an *InvalidError", what, err)
 		}
+	}
+}
+
+// TestATaskOfANewerVersionIsLeftAlone gives a task a flag that this version does not know. Claims pass it
+// over and leave it as it is.
+func TestATaskOfANewerVersionIsLeftAlone(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	must(t, s.insert(t.Context(), "a", "b"))
+	execute(t, path, "UPDATE midge_tasks SET flags = flags | 1024 WHERE id = 'a'")
+	for _, want := range []string{"b", "a"} {
+		claimed, err := s.claim(t.Context(), 10)
+		must(t, err)
+		if len(claimed.Tasks) != 1 || claimed.Tasks[0].ID != want {
+			t.Fatalf("claimed %+v, want %s alone", claimed.Tasks, want)
+		}
+		if want == "a" {
+			break
+		}
+		if _, err := s.store.Task(t.Context(), ref("a")); err == nil || !strings.Contains(err.Error(), "newer version") {
+			t.Fatalf("the task: got %v, want an error that names a newer version", err)
+		}
+		execute(t, path, "UPDATE midge_tasks SET flags = flags & 1023 WHERE id = 'a'")
 	}
 }
