@@ -28,7 +28,7 @@ const (
 // that does not fit result's type is an error that names both and leaves the task. The
 // storage being away for a while is waited out. Results wake nobody: Await reads the
 // task after 20 ms, then ever more rarely, at last each second.
-func (c *Client) Await(ctx context.Context, ref storage.Ref, result any) error {
+func (c *Client) Await(ctx context.Context, ref Ref, result any) error {
 	if v := reflect.ValueOf(result); result != nil && (v.Kind() != reflect.Pointer || v.IsNil()) {
 		given := fmt.Sprintf("%T", result)
 		if v.Kind() == reflect.Pointer {
@@ -76,8 +76,16 @@ func (e *resultError) Error() string {
 
 func (e *resultError) Unwrap() error { return e.cause }
 
+// resultInto decodes the result of a task.
+func resultInto(t Task, v any) error {
+	if err := codec.Decode(t.Encoding, t.Result, v); err != nil {
+		return &resultError{kind: t.Kind, into: v, cause: err}
+	}
+	return nil
+}
+
 // taken gives what an ended task came to.
-func (c *Client) taken(ctx context.Context, t storage.Task, result any) error {
+func (c *Client) taken(ctx context.Context, t Task, result any) error {
 	switch {
 	case t.State == storage.Cancelled:
 		return wrap(ErrCancelled, "await %s", t.Ref)
@@ -92,8 +100,8 @@ func (c *Client) taken(ctx context.Context, t storage.Task, result any) error {
 	case t.Result == nil:
 		return wrap(ErrNoResult, "await %s", t.Ref)
 	}
-	if err := codec.Decode(t.Encoding, t.Result, result); err != nil {
-		return wrap(&resultError{kind: t.Kind, into: result, cause: err}, "await %s", t.Ref)
+	if err := resultInto(t, result); err != nil {
+		return wrap(err, "await %s", t.Ref)
 	}
 	if t.Keep.UntilRead {
 		// The reader has what it asked for. What cannot be deleted now, or was by

@@ -121,3 +121,6 @@ func (b *bench) stats(queue string) storage.Stats {
 	}
 	return s[0]
 }
+
+// ref is the ref of a queue and an id.
+func ref(queue, id string) midge.Ref { return midge.Ref{Queue: queue, ID: id} }

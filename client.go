@@ -87,15 +87,6 @@ func (noApplier) Apply(context.Context, storage.Call, ...storage.Tx) ([]storage.
 
 func errNoApplier() error { return storage.Invalid("Applier", "nil", "store.Within(tx)") }
 
-// Task is what an enqueue gives: the task as it was enqueued.
-type Task struct {
-	storage.Task
-	// Existing says that this task was there already, by its id or unique key, and
-	// that nothing was enqueued. Of an existing task only Ref, Kind, State and
-	// Version are known here.
-	Existing bool
-}
-
 // Enqueue makes a task of job, a struct or a pointer to one, and returns once the
 // storage has acknowledged it. The call is always immediate, in a running job too;
 // see [FollowUp].
@@ -285,41 +276,13 @@ func (c *Client) Repeat(ctx context.Context, err error) ([]Result, error) {
 			results[i].Task, refused = enqueued(unknown.Txs[i].Inserts[0], a)
 		case len(a.Changed) > 0:
 			at := a.Changed[0]
-			results[i].Task.Task = storage.Task{Ref: at.Ref, State: at.State, Version: at.Version}
+			results[i].Task = Task{Ref: at.Ref, State: at.State, Version: at.Version}
 		}
 		if refused != nil {
 			results[i].Err = wrap(refused, "repeat")
 		}
 	}
 	return results, nil
-}
-
-// Cancel cancels a task and gives its state now: cancelled, or pending where it runs
-// and its job's context is about to end. A running job that completes all the same has
-// completed. A task that has ended otherwise is a *[DependencyError] that names its
-// state; [ErrNotFound].
-func (c *Client) Cancel(ctx context.Context, ref storage.Ref) (storage.State, error) {
-	if err := storage.CheckRef(ref); err != nil {
-		return "", fmt.Errorf("midge: cancel: %w", err)
-	}
-	applied, err := c.apply(ctx, storage.Tx{Changes: []storage.Change{{Ref: ref, Cancel: true}}})
-	if err == nil {
-		err = applied[0].Err
-	}
-	if err != nil {
-		return "", fmt.Errorf("midge: cancel %s: %w", ref, err)
-	}
-	return applied[0].Changed[0].State, nil
-}
-
-// Task reads a task: its state, history, last stack, progress and result.
-// [ErrNotFound].
-func (c *Client) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
-	if err := storage.CheckRef(ref); err != nil {
-		return storage.Task{}, fmt.Errorf("midge: read task: %w", err)
-	}
-	t, err := c.store.Task(ctx, ref)
-	return t, wrap(missing(err), "read task %s", ref)
 }
 
 // insert makes the checked insert of a job.
@@ -356,13 +319,13 @@ func enqueued(in storage.Insert, applied storage.Applied) (Task, error) {
 		return Task{}, applied.Err
 	}
 	at := applied.Inserted[0]
-	t := storage.Task{Ref: at.Ref, Kind: in.Kind, State: at.State, Version: at.Version}
+	t := Task{Ref: at.Ref, Kind: in.Kind, State: at.State, Version: at.Version, Existing: at.Existing}
 	if at.Existing {
 		var err error
 		if at.Ref == in.Ref && (at.State == storage.Dead || at.State == storage.Cancelled) {
 			err = fmt.Errorf("%s is %s: %w", at.Ref, at.State, ErrExists)
 		}
-		return Task{Task: t, Existing: true}, err
+		return t, err
 	}
 	t.Encoding, t.Payload, t.Headers = in.Encoding, in.Payload, maps.Clone(in.Headers)
 	t.Priority, t.MaxRetries, t.CrashLimit = in.Priority, in.MaxRetries, in.CrashLimit
@@ -375,5 +338,5 @@ func enqueued(in storage.Insert, applied storage.Applied) (Task, error) {
 	default:
 		t.Due = in.At
 	}
-	return Task{Task: t}, nil
+	return t, nil
 }

@@ -37,7 +37,6 @@ func TestBadInputIsFoundBeforeAnyIO(t *testing.T) {
 		_, err := c.EnqueueIn(t.Context(), d, work{})
 		return err
 	}
-	ref := func(queue, id string) storage.Ref { return storage.Ref{Queue: queue, ID: id} }
 	for name, err := range map[string]error{
 		"a payload over the limit": enqueue(work{strings.Repeat("x", 1<<20)}),
 		"a nil job":                enqueue(nil),

@@ -36,7 +36,7 @@ var (
 var (
 	// ErrExists: the id to enqueue under has a task of the same job that is dead or
 	// cancelled, so that nothing was enqueued and nothing will run. The call gives that
-	// task; [Queue.Requeue] lets it run, [Queue.Delete] frees its id.
+	// task; [Client.Requeue] lets it run, [Client.Delete] frees its id.
 	ErrExists = errors.New("midge: the task of this id will not run")
 	// ErrCancelled: the task was cancelled. [Client.Await] returns it.
 	ErrCancelled = runner.ErrCancelled
@@ -91,7 +91,7 @@ type UnknownError = storage.UnknownError
 
 // DeadError tells [Client.Await] that the task is dead.
 type DeadError struct {
-	Ref storage.Ref
+	Ref Ref
 	// Reason is why, in a word: "out of retries", "crash loop", "discarded" …
 	Reason string
 	// Last is the text of the last attempt's error, "" if there was none.

@@ -78,7 +78,7 @@ func ExampleClient_Enqueue_ended() {
 
 	task, err = client.Enqueue(ctx, job, id)
 	fmt.Println(errors.Is(err, midge.ErrExists), task.State)
-	must(client.Queue(task.Queue).Requeue(ctx, task.ID))
+	must(client.Requeue(ctx, task.Ref))
 	task, err = client.Enqueue(ctx, job, id)
 	fmt.Println(err, task.State, task.Existing)
 	// Output:
@@ -249,13 +249,50 @@ func ExampleDecode() {
 	ctx := context.Background()
 	_, err := client.Enqueue(ctx, Resize{Path: "cat.png", Width: 300})
 	must(err)
-	for task, err := range client.Queue(midge.DefaultQueue).Tasks(ctx, storage.Waiting) {
+	for task, err := range client.Queue(midge.DefaultQueue).Tasks(ctx, midge.Waiting) {
 		must(err)
 		var job Resize
 		must(midge.Decode(task, &job))
 		fmt.Println(task.Kind, job.Path, job.Width)
 	}
 	// Output: resize cat.png 300
+}
+
+// What a task came to, how far it is and where it would go on can be read from the task.
+func ExampleDecodeResult() {
+	runner, client := set()
+	must(midge.Handle(runner, func(ctx context.Context, job Resize) error {
+		must(midge.Progress(ctx, "resized"))
+		return midge.SetResult(ctx, job.Width)
+	}))
+	ctx, stop := start(runner)
+	defer stop()
+	task, err := client.Enqueue(ctx, Resize{Path: "cat.png", Width: 300})
+	must(err)
+	must(client.Await(ctx, task.Ref, nil))
+
+	task, err = client.Task(ctx, task.Ref)
+	must(err)
+	var width int
+	var progress string
+	must(midge.DecodeResult(task, &width))
+	must(midge.DecodeProgress(task, &progress))
+	fmt.Println(task.State, width, progress)
+	// Output: completed 300 resized
+}
+
+// A ref that was printed, in a URL or on a command line, is read again.
+func ExampleParseRef() {
+	_, client := set()
+	ctx := context.Background()
+	_, err := client.Enqueue(ctx, Resize{Path: "cat.png"}, midge.ID("cat"))
+	must(err)
+	ref, err := midge.ParseRef("default/cat")
+	must(err)
+	must(client.Delete(ctx, ref))
+	_, err = client.Task(ctx, ref)
+	fmt.Println(errors.Is(err, midge.ErrNotFound))
+	// Output: true
 }
 
 // A paused queue takes tasks and gives none.
@@ -274,22 +311,21 @@ func ExampleQueue_Pause() {
 }
 
 // What waits can be brought forward, put off, moved and re-prioritised.
-func ExampleQueue_Change() {
+func ExampleClient_Change() {
 	_, client := set()
 	ctx := context.Background()
 	task, err := client.Enqueue(ctx, Resize{Path: "cat.png"}, midge.ID("cat"))
 	must(err)
-	queue := client.Queue("default")
-	must(queue.Change(ctx, task.ID, midge.Priority(9), midge.In(time.Hour)))
-	must(queue.ChangeJob(ctx, task.ID, Resize{Path: "dog.png"}, midge.To("bulk")))
-	moved, err := client.Task(ctx, storage.Ref{Queue: "bulk", ID: "cat"})
+	must(client.Change(ctx, task.Ref, midge.Priority(9), midge.In(time.Hour)))
+	must(client.ChangeJob(ctx, task.Ref, Resize{Path: "dog.png"}, midge.To("bulk")))
+	moved, err := client.Task(ctx, midge.Ref{Queue: "bulk", ID: "cat"})
 	must(err)
 	fmt.Println(moved.Ref, moved.State, moved.Priority)
 	// Output: bulk/cat scheduled 9
 }
 
 // A task that is dead of its parameters is mended and then requeued.
-func ExampleQueue_ChangeJob() {
+func ExampleClient_ChangeJob() {
 	runner, client := set()
 	must(midge.Handle(runner, func(ctx context.Context, job Resize) error {
 		if job.Width == 0 {
@@ -303,13 +339,12 @@ func ExampleQueue_ChangeJob() {
 	must(err)
 	fmt.Println(client.Await(ctx, task.Ref, nil) != nil)
 
-	queue := client.Queue(task.Queue)
-	must(queue.ChangeJob(ctx, task.ID, Resize{Path: "cat.png", Width: 100}))
+	must(client.ChangeJob(ctx, task.Ref, Resize{Path: "cat.png", Width: 100}))
 	changed, err := client.Task(ctx, task.Ref)
 	must(err)
 	fmt.Println(changed.State)
 
-	must(queue.Requeue(ctx, task.ID))
+	must(client.Requeue(ctx, task.Ref))
 	var width int
 	fmt.Println(client.Await(ctx, task.Ref, &width), width)
 	// Output:

@@ -8,7 +8,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/midgehq/midge/internal/codec"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -120,29 +119,6 @@ const (
 	// time.Time keeps its offset but not the name of its zone.
 	JSON Encoding = "json"
 )
-
-// Decode reads the parameters of a task into job, a pointer to its type, by the
-// encoding recorded with the task: for those who look at tasks, such as the match
-// functions of [Queue.RequeueAll] or a page for operators. The error says what does not
-// fit; nothing of the payload is quoted.
-func Decode(t storage.Task, job any) error {
-	err := checkPointer(job)
-	if err == nil {
-		err = codec.ParametersOf(reflect.TypeOf(job)).Decode(t.Encoding, t.Payload, job)
-	}
-	if err != nil {
-		return fmt.Errorf("midge: decode %s: %w", t.Ref, err)
-	}
-	return nil
-}
-
-// checkPointer refuses a value that nothing can be decoded into.
-func checkPointer(v any) error {
-	if p := reflect.ValueOf(v); p.Kind() != reflect.Pointer || p.IsNil() {
-		return storage.Invalid("value", fmt.Sprintf("of type %T", v), "a pointer that is not nil")
-	}
-	return nil
-}
 
 // kindOf gives the kind of a job type: what its method Kind says, else its name in
 // snake case.

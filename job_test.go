@@ -288,7 +288,7 @@ func TestDecodeReadsATasksParameters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	task := storage.Task{Ref: in.Ref, Encoding: in.Encoding, Payload: in.Payload}
+	task := storage.Task{Ref: in.Ref, Kind: in.Kind, Encoding: in.Encoding, Payload: in.Payload}
 	var got sums
 	if err := Decode(task, &got); err != nil || len(got.Of) != 2 {
 		t.Errorf("decoded %+v, %v", got, err)

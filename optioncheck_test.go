@@ -163,10 +163,10 @@ func TestWrongQuestionsAboutAQueueAreNamedAsTheyWereAsked(t *testing.T) {
 	wantsWord(t, q.PauseFor(ctx, -1), "PauseFor", "-1ns: want 1ms to 100 years")
 	wantsWord(t, q.PauseFor(ctx, 60), "PauseFor", "60ns: want 1ms to 100 years")
 	wantsWord(t, q.PauseFor(ctx, 1<<62), "PauseFor", "want 1ms to 100 years")
-	wantsWord(t, q.Change(ctx, "1", In(-1)), "In", "-1ns: want")
-	wantsWord(t, q.Change(ctx, "1", At(time.Time{})), "At", "zero time")
-	wantsWord(t, q.Change(ctx, "1", To("a b")), "To", `"a b": want`)
-	wantsWord(t, q.Change(ctx, "1", MaxRetries(1)), "option MaxRetries", "want Priority, In, At, Header or To")
+	wantsWord(t, c.Change(ctx, Ref{Queue: "mail", ID: "1"}, In(-1)), "In", "-1ns: want")
+	wantsWord(t, c.Change(ctx, Ref{Queue: "mail", ID: "1"}, At(time.Time{})), "At", "zero time")
+	wantsWord(t, c.Change(ctx, Ref{Queue: "mail", ID: "1"}, To("a b")), "To", `"a b": want`)
+	wantsWord(t, c.Change(ctx, Ref{Queue: "mail", ID: "1"}, MaxRetries(1)), "option MaxRetries", "want Priority, In, At, Header or To")
 }
 
 func TestWrongConfigurationsAreNamedAsTheyWereWritten(t *testing.T) {

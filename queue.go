@@ -2,8 +2,10 @@ package midge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,24 +69,27 @@ func (q *Queue) configure(ctx context.Context, act string, s storage.Settings) e
 	return q.wrap(act, q.client.session.Configure(ctx, q.name, s))
 }
 
+// Stats are a queue's sizes and its totals.
+type Stats = storage.Stats
+
 // Stats gives the queue's sizes by state and its totals, in constant time.
-func (q *Queue) Stats(ctx context.Context) (storage.Stats, error) {
+func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	if err := q.check(); err != nil {
-		return storage.Stats{}, q.wrap("read stats", err)
+		return Stats{}, q.wrap("read stats", err)
 	}
 	stats, err := q.client.store.Stats(ctx, q.name)
 	if err != nil {
-		return storage.Stats{}, q.wrap("read stats", err)
+		return Stats{}, q.wrap("read stats", err)
 	}
 	return stats[0], nil
 }
 
 // Tasks lists the queue's tasks in a state, in the state's own order, as they are
 // while it lists. It ends after an error.
-func (q *Queue) Tasks(ctx context.Context, state storage.State) iter.Seq2[storage.Task, error] {
-	return func(yield func(storage.Task, error) bool) {
+func (q *Queue) Tasks(ctx context.Context, state State) iter.Seq2[Task, error] {
+	return func(yield func(Task, error) bool) {
 		if err := q.checkState(state); err != nil {
-			yield(storage.Task{}, q.wrap("list tasks", err))
+			yield(Task{}, q.wrap("list tasks", err))
 			return
 		}
 		for t, err := range storage.Each(ctx, q.client.store, q.name, state) {
@@ -98,7 +103,7 @@ func (q *Queue) Tasks(ctx context.Context, state storage.State) iter.Seq2[storag
 // Page is a page of Tasks: after is the Next of the page before, "" for the first one,
 // and limit its size, up to 200, where 0 means 50.
 func (q *Queue) Page(
-	ctx context.Context, state storage.State, after string, limit int,
+	ctx context.Context, state State, after string, limit int,
 ) (storage.TasksPage, error) {
 	if err := q.checkState(state); err != nil {
 		return storage.TasksPage{}, q.wrap("list tasks", err)
@@ -114,22 +119,13 @@ func (q *Queue) Page(
 	return page, q.wrap("list tasks", err)
 }
 
-// Requeue makes a task wait for a runner, due now. A task that ended starts anew, with its
-// retries and crashes reset. Its history is kept, and the requeue is added to it; its
-// checkpoint and its idempotency key stay too, so that a job resumes where it was. A task
-// that is scheduled or in retry comes forward.
-// [ErrNotFound]; a *[DependencyError] where it runs or its unique key is taken.
-func (q *Queue) Requeue(ctx context.Context, id string) error {
-	return q.wrap("requeue", q.client.session.Requeue(ctx, q.ref(id)))
-}
-
 // RequeueAll requeues the tasks of a state, all but pending, that match accepts, nil
 // accepting all, and gives how many. Those whose unique key is taken stay.
 func (q *Queue) RequeueAll(
-	ctx context.Context, state storage.State, match func(storage.Task) bool,
+	ctx context.Context, state State, match func(Task) bool,
 ) (int, error) {
 	now, again := storage.Change{Now: true}, storage.Change{Requeue: true}
-	may := func(s storage.State) bool { return now.Permitted(s) || again.Permitted(s) }
+	may := func(s State) bool { return now.Permitted(s) || again.Permitted(s) }
 	return q.all("requeue", state, "requeued", may, func() (int, error) {
 		return q.client.session.RequeueAll(ctx, q.name, state, match)
 	})
@@ -138,7 +134,7 @@ func (q *Queue) RequeueAll(
 // CancelAll cancels the tasks of a state, all but completed and dead, that match accepts,
 // nil accepting all, and gives how many were cancelled or, where they run, are about to be.
 func (q *Queue) CancelAll(
-	ctx context.Context, state storage.State, match func(storage.Task) bool,
+	ctx context.Context, state State, match func(Task) bool,
 ) (int, error) {
 	cancel := storage.Change{Cancel: true}
 	may := cancel.Permitted
@@ -147,18 +143,12 @@ func (q *Queue) CancelAll(
 	})
 }
 
-// Delete deletes a task that does not run. [ErrNotFound]; a *[DependencyError] where
-// it runs.
-func (q *Queue) Delete(ctx context.Context, id string) error {
-	return q.wrap("delete", q.client.session.DeleteTask(ctx, q.ref(id)))
-}
-
 // DeleteAll deletes the tasks of a state, all but pending, that match accepts, nil
 // accepting all, and gives how many.
 func (q *Queue) DeleteAll(
-	ctx context.Context, state storage.State, match func(storage.Task) bool,
+	ctx context.Context, state State, match func(Task) bool,
 ) (int, error) {
-	may := func(s storage.State) bool { return s != storage.Pending }
+	may := func(s State) bool { return s != storage.Pending }
 	return q.all("delete", state, "deleted", may, func() (int, error) {
 		return q.client.session.DeleteAll(ctx, q.name, state, match)
 	})
@@ -173,88 +163,10 @@ func (q *Queue) Remove(ctx context.Context) error {
 	return q.wrap("remove", q.client.session.RemoveQueue(ctx, q.name))
 }
 
-// Change alters a task that waits for a runner or for its moment. Of the options it
-// takes [Priority], [In], [At], [Header] and [To], which moves it to another queue and goes
-// with neither In nor At; the others are settled when a task is enqueued. [ErrNotFound]; a
-// *[DependencyError] that names the task's state where it runs or has ended.
-func (q *Queue) Change(ctx context.Context, id string, opts ...Option) error {
-	return q.wrap("change", q.change(ctx, id, nil, opts))
-}
-
-// ChangeJob is Change that replaces the parameters by those of job too, which is of
-// the task's own kind. A unique key stays that of the old parameters. Of the tasks that have
-// ended it takes a dead one, whose moment it cannot change: that stays dead, with its new
-// parameters, until [Queue.Requeue].
-func (q *Queue) ChangeJob(ctx context.Context, id string, job any, opts ...Option) error {
-	d, err := q.client.definitions.of(job)
-	if err != nil {
-		return q.wrap("change", err)
-	}
-	payload, err := d.encode(job)
-	if err != nil {
-		return q.wrap("change", err)
-	}
-	r := &replacement{kind: d.kind, encoding: string(d.options.Encoding), payload: payload}
-	return q.wrap("change", q.change(ctx, id, r, opts))
-}
-
-// replacement is new parameters for a task of a kind.
-type replacement struct {
-	kind, encoding string
-	payload        []byte
-}
-
-func (q *Queue) change(ctx context.Context, id string, r *replacement, opts []Option) error {
-	var c call
-	if err := c.read(opts); err != nil {
-		return err
-	}
-	if c.enqueueOnly != "" {
-		return storage.Invalid("option "+c.enqueueOnly, "in a change", "Priority, In, At, Header or To")
-	}
-	if c.queue != nil && c.timed != "" {
-		return storage.Invalid("option To", "beside "+c.timed, "one change after the other")
-	}
-	sample := c.change(storage.Task{}, r)
-	sample.Ref, sample.Version = q.ref(id), 1
-	limits := storage.Limits{MaxPayload: q.client.maxPayload}
-	if err := storage.CheckTxs(limits, []storage.Tx{{Changes: []storage.Change{sample}}}); err != nil {
-		return err
-	}
-	return q.client.session.ChangeTask(ctx, q.ref(id), func(t storage.Task) (storage.Change, error) {
-		switch {
-		case r != nil && t.Kind != r.kind:
-			return storage.Change{}, storage.Invalid("kind", r.kind, "the task's own, %q", t.Kind)
-		case r == nil && t.State == storage.Dead: // the storage refuses the others that have ended
-			barred := []storage.Barred{{Ref: t.Ref, State: t.State}}
-			return storage.Change{}, &storage.DependencyError{Barred: barred}
-		}
-		return c.change(t, r), nil
-	})
-}
-
-// change is what the options of a call make of an existing task.
-func (c *call) change(t storage.Task, r *replacement) storage.Change {
-	ch := storage.Change{Priority: c.priority, Delay: c.delay, At: c.at}
-	if c.queue != nil {
-		ch.Queue = *c.queue
-	}
-	if c.timed != "" && c.delay == 0 && c.at.IsZero() {
-		ch.Now = true
-	}
-	if len(c.options.Headers) > 0 {
-		ch.Headers = merged(t.Headers, c.options.Headers)
-	}
-	if r != nil {
-		ch.Encoding, ch.Payload = r.encoding, r.payload
-	}
-	return ch
-}
-
 // all does something to the tasks of a state, which are done is the word for then; may tells
 // the states in which they can be.
 func (q *Queue) all(
-	act string, state storage.State, done string, may func(storage.State) bool, do func() (int, error),
+	act string, state State, done string, may func(State) bool, do func() (int, error),
 ) (int, error) {
 	if err := q.checkState(state); err != nil {
 		return 0, q.wrap(act, err)
@@ -273,12 +185,94 @@ func (q *Queue) all(
 	return n, q.wrap(act, err)
 }
 
-func (q *Queue) ref(id string) storage.Ref { return storage.Ref{Queue: q.name, ID: id} }
+// ScheduleInfo is a schedule as it is stored. Due is its next tick, zero where there
+// will be none; an orphaned one stands still, and Due may have passed. Cursor.Last is its
+// last tick.
+type ScheduleInfo struct {
+	Task
+	// Name of the schedule, within its queue.
+	Name string
+	// Declared tells its text, zone and policies.
+	Declared storage.Declaration
+	// Damaged says that Declared could not be read: the schedule stands still until a
+	// runner declares it anew, or it is removed.
+	Damaged bool
+	// Orphaned says that no live runner declares it: it stands still until one does,
+	// or it is removed.
+	Orphaned bool
+}
+
+// Schedules lists the queue's schedules.
+func (q *Queue) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
+	if err := q.check(); err != nil {
+		return nil, q.wrap("list schedules", err)
+	}
+	runners, err := q.client.store.Runners(ctx)
+	if err != nil {
+		return nil, q.wrap("list schedules", err)
+	}
+	var list []ScheduleInfo
+	for t, err := range storage.Each(ctx, q.client.store, q.name, storage.Cursors) {
+		if err != nil {
+			return nil, q.wrap("list schedules", err)
+		}
+		info := ScheduleInfo{Task: t, Name: strings.TrimPrefix(t.ID, storage.CursorPrefix)}
+		if t.Cursor != nil {
+			info.Due = t.Cursor.Next
+		}
+		info.Declared, err = t.Cursor.Decode()
+		info.Damaged = err != nil
+		declared := storage.Declared{Ref: t.Ref, Hash: info.Declared.Hash}
+		info.Orphaned = info.Damaged || !slices.ContainsFunc(runners, func(r storage.RunnerInfo) bool {
+			return slices.Contains(r.Schedules, declared)
+		})
+		list = append(list, info)
+	}
+	return list, nil
+}
+
+// RunSchedule enqueues the task of a schedule now, beside its ticks, which it does not
+// move, and gives its ref. With [NoOverlap], where the task of an earlier tick or run has
+// not ended, nothing is enqueued and the ref is that task's. [ErrNotFound].
+func (q *Queue) RunSchedule(ctx context.Context, name string) (Ref, error) {
+	if err := q.checkSchedule(name); err != nil {
+		return Ref{}, q.wrap("run schedule", err)
+	}
+	ref, err := q.client.session.RunSchedule(ctx, q.ref(storage.CursorPrefix+name))
+	return ref, q.wrap("run schedule", ofSchedule(name, err))
+}
+
+// RemoveSchedule removes a schedule; the tasks that it enqueued stay. A runner that
+// declares it brings it back with its next heartbeat. [ErrNotFound].
+func (q *Queue) RemoveSchedule(ctx context.Context, name string) error {
+	if err := q.checkSchedule(name); err != nil {
+		return q.wrap("remove schedule", err)
+	}
+	err := q.client.session.DeleteTask(ctx, q.ref(storage.CursorPrefix+name))
+	return q.wrap("remove schedule", ofSchedule(name, err))
+}
+
+func (q *Queue) checkSchedule(name string) error {
+	if err := q.check(); err != nil {
+		return err
+	}
+	return checkScheduleName("schedule name", name)
+}
+
+// ofSchedule says what is not there in words of who declared it.
+func ofSchedule(name string, err error) error {
+	if errors.Is(err, storage.ErrNotFound) {
+		return fmt.Errorf("no schedule is named %s: %w", name, storage.ErrNotFound)
+	}
+	return err
+}
+
+func (q *Queue) ref(id string) Ref { return Ref{Queue: q.name, ID: id} }
 
 func (q *Queue) check() error { return storage.CheckName("queue name", q.name) }
 
 // checkState checks the name too.
-func (q *Queue) checkState(state storage.State) error {
+func (q *Queue) checkState(state State) error {
 	if !state.Valid() {
 		return storage.Invalid("state", string(state), "one of %v", storage.States())
 	}

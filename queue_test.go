@@ -52,23 +52,23 @@ func TestQueueNamesAreCheckedBeforeAnyIO(t *testing.T) {
 		"Page":                    second(bad.Page(ctx, storage.Dead, "", 0)),
 		"Page of no state":        second(mail.Page(ctx, "lost", "", 0)),
 		"a page too large":        second(mail.Page(ctx, storage.Dead, "", 201)),
-		"Requeue":                 bad.Requeue(ctx, "1"),
-		"Requeue of no id":        mail.Requeue(ctx, ""),
+		"Requeue":                 c.Requeue(ctx, ref("a b", "1")),
+		"Requeue of no id":        c.Requeue(ctx, ref("mail", "")),
 		"RequeueAll":              second(bad.RequeueAll(ctx, storage.Dead, nil)),
 		"RequeueAll of no state":  second(mail.RequeueAll(ctx, "lost", nil)),
 		"CancelAll":               second(bad.CancelAll(ctx, storage.Waiting, nil)),
-		"Delete":                  bad.Delete(ctx, "1"),
+		"Delete":                  c.Delete(ctx, ref("a b", "1")),
 		"DeleteAll":               second(bad.DeleteAll(ctx, storage.Dead, nil)),
 		"Remove":                  bad.Remove(ctx),
-		"Change":                  bad.Change(ctx, "1", midge.Priority(1)),
-		"Change to nowhere":       mail.Change(ctx, "1", midge.To("a b")),
-		"Change by too much":      mail.Change(ctx, "1", midge.Priority(10)),
-		"Change into the past":    mail.Change(ctx, "1", midge.In(-1)),
-		"Change of the id":        mail.Change(ctx, "1", midge.ID("2")),
-		"Change of the retries":   mail.Change(ctx, "1", midge.MaxRetries(2)),
-		"Change of the key":       mail.Change(ctx, "1", midge.Unique{}),
-		"ChangeJob to nil":        mail.ChangeJob(ctx, "1", nil),
-		"ChangeJob to too much":   mail.ChangeJob(ctx, "1", work{strings.Repeat("x", 1<<20)}),
+		"Change":                  c.Change(ctx, ref("a b", "1"), midge.Priority(1)),
+		"Change to nowhere":       c.Change(ctx, ref("mail", "1"), midge.To("a b")),
+		"Change by too much":      c.Change(ctx, ref("mail", "1"), midge.Priority(10)),
+		"Change into the past":    c.Change(ctx, ref("mail", "1"), midge.In(-1)),
+		"Change of the id":        c.Change(ctx, ref("mail", "1"), midge.ID("2")),
+		"Change of the retries":   c.Change(ctx, ref("mail", "1"), midge.MaxRetries(2)),
+		"Change of the key":       c.Change(ctx, ref("mail", "1"), midge.Unique{}),
+		"ChangeJob to nil":        c.ChangeJob(ctx, ref("mail", "1"), nil),
+		"ChangeJob to too much":   c.ChangeJob(ctx, ref("mail", "1"), work{strings.Repeat("x", 1<<20)}),
 		"Schedules":               second(bad.Schedules(ctx)),
 		"RunSchedule":             second(bad.RunSchedule(ctx, "x")),
 		"RunSchedule of no name":  second(mail.RunSchedule(ctx, "")),
@@ -100,8 +100,8 @@ func TestErrorsQuoteNamesShortAndPrintable(t *testing.T) {
 			"Task":      second(c.Task(ctx, ref)), "Cancel": second(c.Cancel(ctx, ref)), "Await": c.Await(ctx, ref, nil), "await into": c.Await(ctx, ref, 7),
 			"Pause": q.Pause(ctx), "Stats": second(q.Stats(ctx)), "Page": second(q.Page(ctx, storage.Dead, "", 0)),
 			"a state": second(c.Queue("a").DeleteAll(ctx, storage.State(bad), nil)),
-			"Requeue": q.Requeue(ctx, bad), "Delete": q.Delete(ctx, bad), "Change": q.Change(ctx, bad, midge.Priority(1)),
-			"ChangeJob": q.ChangeJob(ctx, bad, work{}), "Remove": q.Remove(ctx), "RunSchedule": second(q.RunSchedule(ctx, bad)),
+			"Requeue": c.Requeue(ctx, ref), "Delete": c.Delete(ctx, ref), "Change": c.Change(ctx, ref, midge.Priority(1)),
+			"ChangeJob": c.ChangeJob(ctx, ref, work{}), "Remove": q.Remove(ctx), "RunSchedule": second(q.RunSchedule(ctx, bad)),
 			"RemoveSchedule": q.RemoveSchedule(ctx, bad), "Decode": decode, "Decode of nothing": midge.Decode(storage.Task{Ref: ref}, nil),
 		} {
 			if err == nil || len(err.Error()) > 1<<10 || strings.ContainsFunc(err.Error(), func(r rune) bool { return !strconv.IsPrint(r) }) {
@@ -238,13 +238,13 @@ func TestRequeueAndDeleteTheDead(t *testing.T) {
 			t.Fatalf("got %v, want 6 dead", dead)
 		}
 		repaired.Store(true)
-		if err := q.Requeue(b.ctx, "w-0"); err != nil {
+		if err := b.client.Requeue(b.ctx, ref("default", "w-0")); err != nil {
 			t.Error(err)
 		}
-		if err := q.Requeue(b.ctx, "nobody"); !errors.Is(err, midge.ErrNotFound) {
+		if err := b.client.Requeue(b.ctx, ref("default", "nobody")); !errors.Is(err, midge.ErrNotFound) {
 			t.Errorf("got %v, want ErrNotFound", err)
 		}
-		if err := q.Delete(b.ctx, "w-1"); err != nil {
+		if err := b.client.Delete(b.ctx, ref("default", "w-1")); err != nil {
 			t.Error(err)
 		}
 		odd := func(t storage.Task) bool { return t.ID == "w-3" || t.ID == "w-5" }
@@ -282,7 +282,6 @@ func TestCancelAllAndRemove(t *testing.T) {
 
 func TestChangeWhatWaits(t *testing.T) {
 	bubble(t, func(b *bench) {
-		q := b.client.Queue("default")
 		now := time.Now()
 		task := b.enqueue("a", midge.Header("a", "1"), midge.Header("b", "1"))
 		step := func(err error, want func(storage.Task) bool) {
@@ -294,22 +293,22 @@ func TestChangeWhatWaits(t *testing.T) {
 				b.Errorf("got %+v", got)
 			}
 		}
-		step(q.Change(b.ctx, task.ID, midge.Priority(5)), func(t storage.Task) bool {
+		step(b.client.Change(b.ctx, task.Ref, midge.Priority(5)), func(t storage.Task) bool {
 			return t.Priority == 5 && t.State == storage.Waiting && len(t.Headers) == 2
 		})
-		step(q.Change(b.ctx, task.ID, midge.In(time.Hour), midge.Header("b", "2")), func(t storage.Task) bool {
+		step(b.client.Change(b.ctx, task.Ref, midge.In(time.Hour), midge.Header("b", "2")), func(t storage.Task) bool {
 			return t.State == storage.Scheduled && t.Due.Sub(now) >= time.Hour && t.Headers["a"] == "1" && t.Headers["b"] == "2"
 		})
-		step(q.Change(b.ctx, task.ID, midge.At(now.Add(3*time.Hour))), func(t storage.Task) bool {
+		step(b.client.Change(b.ctx, task.Ref, midge.At(now.Add(3*time.Hour))), func(t storage.Task) bool {
 			return t.State == storage.Scheduled && t.Due.Equal(now.Add(3*time.Hour))
 		})
-		step(q.Change(b.ctx, task.ID, midge.In(0)), func(t storage.Task) bool { return t.State == storage.Waiting && t.Priority == 5 })
-		step(q.ChangeJob(b.ctx, task.ID, work{"b"}), func(t storage.Task) bool { return strings.Contains(string(t.Payload), "\xa1b") })
+		step(b.client.Change(b.ctx, task.Ref, midge.In(0)), func(t storage.Task) bool { return t.State == storage.Waiting && t.Priority == 5 })
+		step(b.client.ChangeJob(b.ctx, task.Ref, work{"b"}), func(t storage.Task) bool { return strings.Contains(string(t.Payload), "\xa1b") })
 		var invalid *midge.InvalidError
-		if err := q.ChangeJob(b.ctx, task.ID, stranger{1}); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "stranger") {
+		if err := b.client.ChangeJob(b.ctx, task.Ref, stranger{1}); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "stranger") {
 			t.Errorf("another kind: got %v, want an *InvalidError that names it", err)
 		}
-		if err := q.Change(b.ctx, task.ID, midge.To("bulk")); err != nil {
+		if err := b.client.Change(b.ctx, task.Ref, midge.To("bulk")); err != nil {
 			t.Error(err)
 		}
 		b.gone(task.Ref)
@@ -340,20 +339,19 @@ func (b *bench) ended() {
 func TestChangeRefusesWhatHasEnded(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.ended()
-		q := b.client.Queue(midge.DefaultQueue)
 		for _, id := range []string{"completed", "cancelled", "dead"} {
 			ref := storage.Ref{Queue: midge.DefaultQueue, ID: id}
 			before := b.task(ref)
 			calls := map[string]error{
-				"priority":           q.Change(b.ctx, id, midge.Priority(5)),
-				"now":                q.Change(b.ctx, id, midge.In(0)),
-				"later":              q.Change(b.ctx, id, midge.In(time.Hour)),
-				"a move":             q.Change(b.ctx, id, midge.To("bulk")),
-				"a header":           q.Change(b.ctx, id, midge.Header("a", "1")),
-				"a job and a moment": q.ChangeJob(b.ctx, id, work{"other"}, midge.In(time.Hour)),
+				"priority":           b.client.Change(b.ctx, ref, midge.Priority(5)),
+				"now":                b.client.Change(b.ctx, ref, midge.In(0)),
+				"later":              b.client.Change(b.ctx, ref, midge.In(time.Hour)),
+				"a move":             b.client.Change(b.ctx, ref, midge.To("bulk")),
+				"a header":           b.client.Change(b.ctx, ref, midge.Header("a", "1")),
+				"a job and a moment": b.client.ChangeJob(b.ctx, ref, work{"other"}, midge.In(time.Hour)),
 			}
 			if id != "dead" {
-				calls["a job"] = q.ChangeJob(b.ctx, id, work{"other"})
+				calls["a job"] = b.client.ChangeJob(b.ctx, ref, work{"other"})
 			}
 			for what, err := range calls {
 				var barred *midge.DependencyError
@@ -371,11 +369,11 @@ func TestChangeRefusesWhatHasEnded(t *testing.T) {
 func TestChangeJobOfTheDead(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.ended()
-		q, ref := b.client.Queue(midge.DefaultQueue), storage.Ref{Queue: midge.DefaultQueue, ID: "dead"}
-		if err := q.ChangeJob(b.ctx, "dead", work{"mended"}, midge.Priority(5), midge.KeepFor(time.Hour)); err == nil {
+		ref := storage.Ref{Queue: midge.DefaultQueue, ID: "dead"}
+		if err := b.client.ChangeJob(b.ctx, ref, work{"mended"}, midge.Priority(5), midge.KeepFor(time.Hour)); err == nil {
 			t.Error("KeepFor in a change: got no error")
 		}
-		if err := q.ChangeJob(b.ctx, "dead", work{"mended"}, midge.Priority(5)); err != nil {
+		if err := b.client.ChangeJob(b.ctx, ref, work{"mended"}, midge.Priority(5)); err != nil {
 			t.Fatal(err)
 		}
 		b.after(time.Minute)
@@ -384,7 +382,7 @@ func TestChangeJobOfTheDead(t *testing.T) {
 		if err := midge.Decode(got, &job); err != nil || job.Name != "mended" || got.State != storage.Dead || got.Priority != 5 {
 			t.Errorf("got %+v with %+v, %v; want it dead, with the new parameters", got, job, err)
 		}
-		if err := q.Requeue(b.ctx, "dead"); err != nil {
+		if err := b.client.Requeue(b.ctx, ref); err != nil {
 			t.Fatal(err)
 		}
 		b.after(time.Second)
@@ -395,11 +393,11 @@ func TestChangeJobOfTheDead(t *testing.T) {
 func TestRequeueKeepsTheHistory(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.ended()
-		q, ref := b.client.Queue(midge.DefaultQueue), storage.Ref{Queue: midge.DefaultQueue, ID: "dead"}
+		ref := storage.Ref{Queue: midge.DefaultQueue, ID: "dead"}
 		if err := b.drain(); err != nil {
 			t.Fatal(err)
 		}
-		if err := q.Requeue(b.Context(), "dead"); err != nil {
+		if err := b.client.Requeue(b.Context(), ref); err != nil {
 			t.Fatal(err)
 		}
 		got := b.task(ref)
@@ -417,7 +415,7 @@ func TestAMoveNamesNoMoment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = c.Queue("mail").Change(t.Context(), "1", midge.To("bulk"), midge.In(time.Hour))
+	err = c.Change(t.Context(), ref("mail", "1"), midge.To("bulk"), midge.In(time.Hour))
 	var invalid *midge.InvalidError
 	if !errors.As(err, &invalid) || invalid.Error() != `invalid option To "beside In": want one change after the other` {
 		t.Errorf("got %v, want an *InvalidError that names both", err)

@@ -3,7 +3,6 @@ package storage
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 )
 
@@ -29,7 +28,7 @@ func requeue(t Task) Change {
 // that was read; it begins again where the task changed meanwhile. Ref and Version
 // of the change are filled. An error of alter ends it, and nothing is changed.
 func (s *Session) ChangeTask(ctx context.Context, ref Ref, alter func(Task) (Change, error)) error {
-	return s.atVersion(ctx, "change", ref, func(t Task) (Tx, error) {
+	return s.atVersion(ctx, ref, func(t Task) (Tx, error) {
 		ch, err := alter(t)
 		ch.Ref, ch.Version = t.Ref, t.Version
 		return Tx{Changes: []Change{ch}}, err
@@ -38,12 +37,12 @@ func (s *Session) ChangeTask(ctx context.Context, ref Ref, alter func(Task) (Cha
 
 // DeleteTask deletes a task that is not pending, or a cursor.
 func (s *Session) DeleteTask(ctx context.Context, ref Ref) error {
-	return s.atVersion(ctx, "delete", ref, func(t Task) (Tx, error) {
+	return s.atVersion(ctx, ref, func(t Task) (Tx, error) {
 		return Tx{Deletes: []Delete{{Ref: t.Ref, Version: t.Version}}}, nil
 	})
 }
 
-func (s *Session) atVersion(ctx context.Context, act string, ref Ref, txOf func(Task) (Tx, error)) error {
+func (s *Session) atVersion(ctx context.Context, ref Ref, txOf func(Task) (Tx, error)) error {
 	if err := CheckRef(ref); err != nil {
 		return err
 	}
@@ -54,17 +53,14 @@ func (s *Session) atVersion(ctx context.Context, act string, ref Ref, txOf func(
 			tx, err = txOf(t)
 		}
 		if err != nil {
-			return fmt.Errorf("%s %s: %w", act, ref, err)
+			return err
 		}
 		_, err = s.ApplyOne(ctx, tx)
 		var dep *DependencyError
 		if errors.As(err, &dep) && len(dep.Stale) > 0 && try < tries {
 			continue
 		}
-		if err != nil {
-			return fmt.Errorf("%s %s: %w", act, ref, err)
-		}
-		return nil
+		return err
 	}
 }
 
@@ -74,18 +70,18 @@ func (s *Session) atVersion(ctx context.Context, act string, ref Ref, txOf func(
 func (s *Session) RunSchedule(ctx context.Context, cursor Ref) (Ref, error) {
 	t, err := s.store.Task(ctx, cursor)
 	if err != nil {
-		return Ref{}, fmt.Errorf("run %s: %w", cursor, err)
+		return Ref{}, err
 	}
 	if t.State != Cursors {
 		return Ref{}, Invalid("schedule", cursor.String(), "the ref of a cursor")
 	}
 	d, err := t.Cursor.Decode()
 	if err != nil {
-		return Ref{}, fmt.Errorf("run %s: %w", cursor, err)
+		return Ref{}, err
 	}
 	applied, err := s.ApplyOne(ctx, Tx{Inserts: []Insert{t.TickInsert(NewID(), &d)}})
 	if err != nil {
-		return Ref{}, fmt.Errorf("run %s: %w", cursor, err)
+		return Ref{}, err
 	}
 	return applied.Inserted[0].Ref, nil
 }
@@ -239,16 +235,13 @@ func (s *Session) RemoveQueue(ctx context.Context, queue string) error {
 				continue
 			}
 			if _, err := s.DeleteAll(ctx, queue, state, nil); err != nil {
-				return fmt.Errorf("remove queue %s: %w", queue, err)
+				return err
 			}
 		}
 		err := s.Configure(ctx, queue, Settings{Remove: true})
 		if errors.Is(err, ErrNotEmpty) && try < tries {
 			continue
 		}
-		if err != nil {
-			return fmt.Errorf("remove queue %s: %w", queue, err)
-		}
-		return nil
+		return err
 	}
 }

@@ -1,8 +1,14 @@
 package storage
 
 import (
+	"fmt"
+	"io"
+	"reflect"
 	"time"
 )
+
+// TickHeader is the header of a task that a tick made: the moment of the tick.
+const TickHeader = "midge.tick"
 
 // Ref is a task's identity.
 type Ref struct {
@@ -33,8 +39,12 @@ type Task struct {
 	Payload  []byte
 	Headers  map[string]string
 
-	State    State
-	Version  int64
+	State   State
+	Version int64
+	// Existing says that the task was there already, by its id or unique key, so that an
+	// enqueue enqueued nothing. midge's client alone sets it. Of an existing task it fills Ref,
+	// Kind, State and Version.
+	Existing bool
 	Priority int // -9 to 9, higher first
 
 	MaxRetries int // failures that are retried; one more is dead
@@ -84,6 +94,44 @@ type Task struct {
 	Checkpoint []byte
 }
 
+// StartedAt is since when the task runs, zero where it does not. A task that was claimed ahead
+// began so much later than its claim, which this tells.
+func (t Task) StartedAt() time.Time {
+	if t.State != Pending || !t.Started {
+		return time.Time{}
+	}
+	return time.UnixMicro(t.Version).UTC()
+}
+
+// Tick is the moment of its schedule that the task stands for, zero where no tick made it.
+func (t Task) Tick() time.Time {
+	at, _ := time.Parse(time.RFC3339Nano, t.Headers[TickHeader]) // zero where there is none
+	return at
+}
+
+// Format prints the task's Ref, and for %+v all fields that are set. Of the parameters and of
+// what else a job wrote it prints the length alone: those may be secret, and long.
+func (t Task) Format(f fmt.State, verb rune) {
+	if verb != 'v' || !f.Flag('+') {
+		_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), t.Ref.String())
+		return
+	}
+	_, _ = fmt.Fprintf(f, "{%s", t.Ref)
+	for v, i := reflect.ValueOf(t), 1; i < v.NumField(); i++ { // behind the Ref
+		field := reflect.Indirect(v.Field(i))
+		switch name := v.Type().Field(i).Name; {
+		case v.Field(i).IsZero():
+		case field.Type() == reflect.TypeFor[[]byte]():
+			_, _ = fmt.Fprintf(f, " %s:(%d bytes)", name, field.Len())
+		case field.Type() == reflect.TypeFor[time.Time]():
+			_, _ = fmt.Fprintf(f, " %s:%s", name, field.Interface().(time.Time).UTC().Format(time.RFC3339Nano))
+		default:
+			_, _ = fmt.Fprintf(f, " %s:%+v", name, field.Interface())
+		}
+	}
+	_, _ = io.WriteString(f, "}")
+}
+
 // Why a Claim may pass over a waiting task.
 const (
 	// PassedOverStartOnly: the lease of the task expired while it was only claimed ahead,
@@ -109,6 +157,14 @@ type Attempt struct {
 	Outcome string
 	// Error is the text, at most MaxAttemptError bytes.
 	Error string
+}
+
+// Took is how long the attempt took from its claim to its end, 0 of a requeue.
+func (a Attempt) Took() time.Duration {
+	if a.Version == 0 {
+		return 0
+	}
+	return max(0, a.At.Sub(time.UnixMicro(a.Version)))
 }
 
 // Outcomes of attempts that no Settle names.

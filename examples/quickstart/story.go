@@ -107,7 +107,7 @@ func (s *story) death(ctx context.Context) error {
 	}
 	s.mended.Store(true)
 	s.say.Info("» the file is mended, the task is requeued") // told first: it runs at once
-	if err := s.client.Queue(queue).Requeue(ctx, task.ID); err != nil {
+	if err := s.client.Requeue(ctx, task.Ref); err != nil {
 		return err
 	}
 	return s.client.Await(ctx, task.Ref, nil)

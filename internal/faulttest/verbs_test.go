@@ -70,7 +70,7 @@ func driveVerbs(ctx context.Context, w *workerProcess) error {
 	d.cancel(ctx, "never")
 	session := storage.NewSession(w.led, 0)
 	d.again(ctx, "hasten", func() error { return session.Requeue(ctx, d.ref("hastened")) })
-	d.again(ctx, "delete", func() error { return d.client.Queue(d.queue).Delete(ctx, "deleted") })
+	d.again(ctx, "delete", func() error { return d.client.Delete(ctx, d.ref("deleted")) })
 	select {
 	case <-w.gates.at("stopped runs"):
 		d.cancel(ctx, "stopped")

@@ -30,7 +30,7 @@ const (
 )
 
 // TickHeader is the header of a periodic task that holds the moment it stands for.
-const TickHeader = "midge.tick"
+const TickHeader = storage.TickHeader
 
 // Name prints a cursor's ref as its schedule is known to those who declare it.
 func Name(cursor storage.Ref) string {

@@ -1,0 +1,260 @@
+package midge
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/midgehq/midge/internal/codec"
+	"github.com/midgehq/midge/storage"
+)
+
+// Ref is a task's identity, a queue and an id. It prints as "queue/id"; see [ParseRef].
+type Ref = storage.Ref
+
+// Task is an enqueued job: what [Client.Enqueue] gives, and what [Client.Task] and the lists of
+// a [Queue] read. With %v it prints as its Ref, with %+v as its fields.
+type Task = storage.Task
+
+// State is where a task stands.
+type State = storage.State
+
+// The states of a task.
+const (
+	Waiting   = storage.Waiting   // for a runner
+	Pending   = storage.Pending   // a runner has it
+	Scheduled = storage.Scheduled // until its moment, or snoozed
+	Retry     = storage.Retry     // failed, until its next attempt
+	Completed = storage.Completed // kept as its Keep says
+	Cancelled = storage.Cancelled // kept as its Keep says
+	Dead      = storage.Dead      // out of retries, or refused; kept for long
+)
+
+// ParseRef reads what Ref.String printed, "queue/id": the id is behind the last slash. Its
+// errors are *[InvalidError].
+func ParseRef(text string) (Ref, error) {
+	at := strings.LastIndexByte(text, '/')
+	if at < 0 {
+		return Ref{}, wrap(storage.Invalid("ref", text, "a queue and an id, as in mail/7"), "parse ref")
+	}
+	ref := Ref{Queue: text[:at], ID: text[at+1:]}
+	if err := storage.CheckRef(ref); err != nil {
+		return Ref{}, wrap(err, "parse ref")
+	}
+	return ref, nil
+}
+
+// Task reads a task: its state, history, last stack, progress, checkpoint and result.
+// [ErrNotFound]; [ErrDamaged].
+func (c *Client) Task(ctx context.Context, ref Ref) (Task, error) {
+	if err := storage.CheckRef(ref); err != nil {
+		return Task{}, wrap(err, "read task")
+	}
+	t, err := c.store.Task(ctx, ref)
+	return t, wrap(missing(err), "read task %s", ref)
+}
+
+// Cancel cancels a task and gives its state now: cancelled, or pending where it runs
+// and its job's context is about to end. A running job that completes all the same has
+// completed. A task that has ended otherwise is a *[DependencyError] that names its
+// state; [ErrNotFound].
+func (c *Client) Cancel(ctx context.Context, ref Ref) (State, error) {
+	if err := storage.CheckRef(ref); err != nil {
+		return "", wrap(err, "cancel")
+	}
+	applied, err := c.apply(ctx, storage.Tx{Changes: []storage.Change{{Ref: ref, Cancel: true}}})
+	if err == nil {
+		err = applied[0].Err
+	}
+	if err != nil {
+		return "", wrap(err, "cancel %s", ref)
+	}
+	return applied[0].Changed[0].State, nil
+}
+
+// Requeue makes a task wait for a runner, due now. A task that ended starts anew, with its
+// retries and crashes reset. Its history is kept, and the requeue is added to it; its
+// checkpoint and its idempotency key stay too, so that a job resumes where it was. A task
+// that is scheduled or in retry comes forward.
+// [ErrNotFound]; a *[DependencyError] where it runs or its unique key is taken.
+func (c *Client) Requeue(ctx context.Context, ref Ref) error {
+	if err := storage.CheckRef(ref); err != nil {
+		return wrap(err, "requeue")
+	}
+	return wrap(missing(c.session.Requeue(ctx, ref)), "requeue %s", ref)
+}
+
+// Delete deletes a task that does not run. [ErrNotFound]; a *[DependencyError] where
+// it runs.
+func (c *Client) Delete(ctx context.Context, ref Ref) error {
+	if err := storage.CheckRef(ref); err != nil {
+		return wrap(err, "delete")
+	}
+	return wrap(missing(c.session.DeleteTask(ctx, ref)), "delete %s", ref)
+}
+
+// Change alters a task that waits for a runner or for its moment. Of the options it
+// takes [Priority], [In], [At], [Header] and [To], which moves it to another queue and goes
+// with neither In nor At; the others are settled when a task is enqueued. [ErrNotFound]; a
+// *[DependencyError] that names the task's state where it runs or has ended.
+func (c *Client) Change(ctx context.Context, ref Ref, opts ...Option) error {
+	return c.change(ctx, ref, nil, opts)
+}
+
+// ChangeJob is Change that replaces the parameters by those of job too, which is of
+// the task's own kind. A unique key stays that of the old parameters. Of the tasks that have
+// ended it takes a dead one, whose moment it cannot change: that stays dead, with its new
+// parameters, until [Client.Requeue].
+func (c *Client) ChangeJob(ctx context.Context, ref Ref, job any, opts ...Option) error {
+	d, err := c.definitions.of(job)
+	if err != nil {
+		return wrap(err, "change %s", ref)
+	}
+	payload, err := d.encode(job)
+	if err != nil {
+		return wrap(err, "change %s", ref)
+	}
+	return c.change(ctx, ref, &replacement{d.kind, string(d.options.Encoding), payload}, opts)
+}
+
+// replacement is new parameters for a task of a kind.
+type replacement struct {
+	kind, encoding string
+	payload        []byte
+}
+
+func (c *Client) change(ctx context.Context, ref Ref, r *replacement, opts []Option) error {
+	var asked call
+	if err := storage.CheckRef(ref); err != nil {
+		return wrap(err, "change")
+	}
+	if err := asked.checkChange(c.maxPayload, ref, r, opts); err != nil {
+		return wrap(err, "change %s", ref)
+	}
+	err := c.session.ChangeTask(ctx, ref, func(t Task) (storage.Change, error) {
+		switch {
+		case r != nil && t.Kind != r.kind:
+			return storage.Change{}, storage.Invalid("kind", r.kind, "the task's own, %q", t.Kind)
+		case r == nil && t.State == Dead: // the storage refuses the others that have ended
+			barred := []storage.Barred{{Ref: t.Ref, State: t.State}}
+			return storage.Change{}, &DependencyError{Barred: barred}
+		}
+		return asked.change(t, r), nil
+	})
+	return wrap(missing(err), "change %s", ref)
+}
+
+// checkChange takes in the options of a change and checks them, before any I/O.
+func (c *call) checkChange(maxPayload int, ref Ref, r *replacement, opts []Option) error {
+	if err := c.read(opts); err != nil {
+		return err
+	}
+	if c.enqueueOnly != "" {
+		return storage.Invalid("option "+c.enqueueOnly, "in a change", "Priority, In, At, Header or To")
+	}
+	if c.queue != nil && c.timed != "" {
+		return storage.Invalid("option To", "beside "+c.timed, "one change after the other")
+	}
+	sample := c.change(Task{}, r)
+	sample.Ref, sample.Version = ref, 1
+	limits := storage.Limits{MaxPayload: maxPayload}
+	return storage.CheckTxs(limits, []storage.Tx{{Changes: []storage.Change{sample}}})
+}
+
+// change is what the options of a call make of an existing task.
+func (c *call) change(t Task, r *replacement) storage.Change {
+	ch := storage.Change{Priority: c.priority, Delay: c.delay, At: c.at}
+	if c.queue != nil {
+		ch.Queue = *c.queue
+	}
+	if c.timed != "" && c.delay == 0 && c.at.IsZero() {
+		ch.Now = true
+	}
+	if len(c.options.Headers) > 0 {
+		ch.Headers = merged(t.Headers, c.options.Headers)
+	}
+	if r != nil {
+		ch.Encoding, ch.Payload = r.encoding, r.payload
+	}
+	return ch
+}
+
+// Decode reads the parameters of a task into job, by the encoding recorded with the task: for
+// those who look at tasks, such as the match functions of [Queue.RequeueAll] or a page for
+// operators. job is a pointer to the job's type; a struct of another kind is an *[InvalidError].
+// A pointer to what is no struct, such as a map, takes the parameters of any kind. The error
+// says what does not fit; nothing of the payload is quoted.
+func Decode(t Task, job any) error {
+	err := checkPointer(job)
+	if err == nil {
+		err = decodeParameters(t, job)
+	}
+	return wrap(err, "decode %s", t.Ref)
+}
+
+func decodeParameters(t Task, job any) error {
+	typ := reflect.TypeOf(job)
+	if typ.Elem().Kind() == reflect.Struct {
+		kind, err := kindOf(typ.Elem(), job)
+		if err == nil && kind != t.Kind {
+			err = storage.Invalid("kind", kind, "the task's own, %q", t.Kind)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return codec.ParametersOf(typ).Decode(t.Encoding, t.Payload, job)
+}
+
+// DecodeResult reads the result of a task, as [Client.Task] gives it, into v, a pointer: for
+// those who do not [Client.Await] it. [ErrNoResult] where there is none.
+func DecodeResult(t Task, v any) error {
+	err := checkPointer(v)
+	switch {
+	case err != nil:
+	case t.Result == nil:
+		err = ErrNoResult
+	default:
+		err = resultInto(t, v)
+	}
+	return wrap(err, "decode result of %s", t.Ref)
+}
+
+// DecodeProgress reads the progress of a task, as [Client.Task] gives it, into v, a pointer. A
+// task without progress is an *[InvalidError].
+func DecodeProgress(t Task, v any) error {
+	err := checkStored(t.Progress, "progress", v)
+	if err == nil {
+		err = json.Unmarshal(t.Progress, v)
+	}
+	return wrap(err, "decode progress of %s", t.Ref)
+}
+
+// DecodeCheckpoint reads the checkpoint of a task, as [Client.Task] gives it, into v, a
+// pointer. A task without a checkpoint is an *[InvalidError]. In a job [LoadCheckpoint] does
+// so for the running task.
+func DecodeCheckpoint(t Task, v any) error {
+	err := checkStored(t.Checkpoint, "checkpoint", v)
+	if err == nil {
+		err = codec.Decode(t.Encoding, t.Checkpoint, v)
+	}
+	return wrap(err, "decode checkpoint of %s", t.Ref)
+}
+
+// checkStored refuses a task that has nothing to be decoded.
+func checkStored(data []byte, what string, into any) error {
+	if len(data) == 0 {
+		return storage.Invalid("task", "without "+what, "one that has stored it, as Client.Task reads it")
+	}
+	return checkPointer(into)
+}
+
+// checkPointer refuses a value that nothing can be decoded into.
+func checkPointer(v any) error {
+	if p := reflect.ValueOf(v); p.Kind() != reflect.Pointer || p.IsNil() {
+		return storage.Invalid("value", fmt.Sprintf("of type %T", v), "a pointer that is not nil")
+	}
+	return nil
+}

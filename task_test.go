@@ -1,0 +1,127 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+func TestARefIsReadAsItPrints(t *testing.T) {
+	for _, want := range []midge.Ref{ref("mail", "7"), ref("a.b-c_d", "cursor.x")} {
+		if got, err := midge.ParseRef(want.String()); err != nil || got != want {
+			t.Errorf("%s: got %v, %v", want, got, err)
+		}
+	}
+	for _, text := range []string{"", "mail", "mail/", "/7", "a b/7", "mail/7/", strings.Repeat("x", 1<<20)} {
+		var invalid *midge.InvalidError
+		if got, err := midge.ParseRef(text); !errors.As(err, &invalid) || got != (midge.Ref{}) {
+			t.Errorf("%.20q: got %v, %.200v; want an *InvalidError", text, got, err)
+		}
+	}
+}
+
+func TestATaskPrintsItsFields(t *testing.T) {
+	task := midge.Task{
+		Ref: ref("mail", "7"), Kind: "work", Payload: []byte("secret"), State: midge.Retry,
+		Due: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), Headers: map[string]string{"a": "1"},
+		Attempts: []storage.Attempt{{Outcome: "fail", Error: "boom"}}, Cursor: &storage.Cursor{Declaration: "x"},
+	}
+	if got := fmt.Sprint(task); got != "mail/7" {
+		t.Errorf("got %q, want the ref", got)
+	}
+	got := fmt.Sprintf("%+v", task)
+	for _, want := range []string{
+		"{mail/7 Kind:work", "Payload:(6 bytes)", "State:retry", "Due:2026-11-23T12:00:00Z", "Headers:map[a:1]", "Error:boom", "Declaration:x",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %s, want %s in it", got, want)
+		}
+	}
+	for _, never := range []string{"secret", "Ended:", "Keep:"} {
+		if strings.Contains(got, never) {
+			t.Errorf("got %s, want no %s in it", got, never)
+		}
+	}
+}
+
+func TestWhatATaskStoredIsDecoded(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.run(midge.RunnerConfig{}, func(ctx context.Context, w work) error {
+			if w.Name == "silent" {
+				return nil
+			}
+			return errors.Join(midge.Progress(ctx, 7), midge.Checkpoint(ctx, w), midge.SetResult(ctx, w))
+		})
+		told := b.enqueue("told", midge.KeepFor(time.Hour))
+		silent := b.enqueue("silent", midge.KeepFor(time.Hour))
+		b.after(time.Second)
+		var done int
+		var result, checkpoint, job work
+		task := b.task(told.Ref)
+		for what, err := range map[string]error{
+			"result": midge.DecodeResult(task, &result), "progress": midge.DecodeProgress(task, &done),
+			"checkpoint": midge.DecodeCheckpoint(task, &checkpoint), "parameters": midge.Decode(task, &job),
+		} {
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if want := (work{"told"}); done != 7 || result != want || checkpoint != want || job != want {
+			t.Errorf("got %d, %v, %v, %v; want 7 and the job three times", done, result, checkpoint, job)
+		}
+		without := b.task(silent.Ref)
+		if err := midge.DecodeResult(without, &result); !errors.Is(err, midge.ErrNoResult) {
+			t.Errorf("got %v, want ErrNoResult", err)
+		}
+		for what, err := range map[string]error{
+			"no progress": midge.DecodeProgress(without, &done), "no checkpoint": midge.DecodeCheckpoint(without, &done),
+			"a result into a value": midge.DecodeResult(task, result), "progress into nil": midge.DecodeProgress(task, nil),
+			"another kind": midge.Decode(task, new(stranger)), "no kind": midge.Decode(task, new(struct{ Name string })),
+		} {
+			var invalid *midge.InvalidError
+			if !errors.As(err, &invalid) {
+				t.Errorf("%s: got %v, want an *InvalidError", what, err)
+			}
+		}
+		if err := midge.DecodeResult(task, &done); err == nil || !strings.Contains(err.Error(), "the result of work is of another shape than *int") {
+			t.Errorf("got %v, want both types named", err)
+		}
+		var any map[string]any
+		if err := midge.Decode(task, &any); err != nil || any["Name"] != "told" {
+			t.Errorf("got %v, %v; want the parameters by their names", any, err)
+		}
+	})
+}
+
+func TestATaskTellsSinceWhenItRuns(t *testing.T) {
+	bubble(t, func(b *bench) {
+		began := time.Now()
+		b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
+			<-time.After(time.Minute) // virtual
+			return errors.New("boom")
+		})
+		task := b.enqueue("a")
+		b.after(30 * time.Second)
+		if got := b.task(task.Ref).StartedAt(); got.Before(began) || got.After(began.Add(time.Second)) {
+			t.Errorf("got %v, want about %v", got, began)
+		}
+		b.after(31 * time.Second)
+		got := b.task(task.Ref)
+		if took := got.Attempts[0].Took(); took.Round(time.Second) != time.Minute || !got.StartedAt().IsZero() {
+			t.Errorf("got %v of %+v, want a minute, and nothing that runs", took, got)
+		}
+		if !got.Tick().IsZero() {
+			t.Errorf("got %v, want no tick", got.Tick())
+		}
+		got.Headers = map[string]string{storage.TickHeader: "2026-11-23T12:00:00Z"}
+		if want := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC); !got.Tick().Equal(want) {
+			t.Errorf("got %v, want %v", got.Tick(), want)
+		}
+	})
+}
