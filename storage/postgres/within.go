@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/joined"
 )
 
 // Joined writes within a transaction of the application's: what it does is invisible
@@ -19,7 +20,7 @@ import (
 // the transaction it is for one goroutine at a time.
 type Joined struct {
 	store *Storage
-	link  joinedLink
+	link  joinedLink // nil where the transaction is
 }
 
 // joinedLink is a transaction of the application's.
@@ -39,12 +40,18 @@ var _ storage.Applier = (*Joined)(nil)
 // some seconds: an Enqueue of such a key then gives ErrUnknown, which Client.Repeat resolves. So
 // it should be short.
 func (s *Storage) Within(tx pgx.Tx) *Joined {
+	if tx == nil {
+		return &Joined{store: s} // whose Apply says so
+	}
 	return &Joined{store: s, link: joinedTx{tx: tx, schema: s.schema}}
 }
 
 // WithinSQL joins a transaction of database/sql, whatever its driver for PostgreSQL. Each
 // statement is a round trip of its own there.
 func (s *Storage) WithinSQL(tx *sql.Tx) *Joined {
+	if tx == nil {
+		return &Joined{store: s}
+	}
 	return &Joined{store: s, link: joinedSQL{tx: tx, schema: s.schema}}
 }
 
@@ -63,6 +70,9 @@ const senderJoined = "-"
 func (j *Joined) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {
+	if j.link == nil {
+		return nil, joined.NoTransaction()
+	}
 	if err := storage.CheckTxs(j.store.limits, txs); err != nil {
 		return nil, err
 	}

@@ -334,6 +334,15 @@ func TestWithinRefusesAnIdentity(t *testing.T) {
 	s.want("an *InvalidError", errors.As(err, &invalid), true)
 }
 
+func TestWithinRefusesNoTransaction(t *testing.T) {
+	s := newShop(t)
+	for _, joined := range []*postgres.Joined{s.store.Within(nil), s.store.WithinSQL(nil)} {
+		_, err := joined.Apply(t.Context(), storage.Call{}, insertTx())
+		var invalid *storage.InvalidError
+		s.want("an *InvalidError", errors.As(err, &invalid), true)
+	}
+}
+
 // TestWithinAnOldSnapshotTakesNoIDTwice has a transaction of the application's whose snapshot
 // is older than a task enqueue under that task's id. It fails to serialize, whether the task
 // has ended by now or not; else the id would be in two tables, and its settle fail for ever.

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -72,6 +73,8 @@ func (c *Config) check() error {
 	switch {
 	case (c.Path == "") == (c.DB == nil):
 		return storage.Invalid("sqlite.Config", "with Path and DB both set or both empty", "one of them")
+	case c.Path == ":memory:", strings.HasPrefix(c.Path, "file:"): // SQLite's words, which would become names of files
+		return storage.Invalid("Config.Path", c.Path, "the path of a file, such as jobs.db; storage/memory needs none")
 	case c.Path != "" && c.Driver == "":
 		return storage.Invalid("Config.Driver", "", "the name of a driver, such as sqlite")
 	case !prefixPattern.MatchString(c.Prefix):

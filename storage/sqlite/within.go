@@ -31,6 +31,9 @@ func (s *Storage) Within(tx *sql.Tx) *Joined { return &Joined{store: s, tx: tx} 
 func (j *Joined) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {
+	if j.tx == nil {
+		return nil, joined.NoTransaction()
+	}
 	if err := joined.Check(j.store.limits, call, txs); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
+// NoTransaction is the error of an Apply within a transaction that is nil.
+func NoTransaction() error { return storage.Invalid("transaction", "nil", "one that has begun") }
+
 // Check gives an *InvalidError where an Apply must not be tried: bad input, or a call with an identity.
 func Check(limits storage.Limits, call storage.Call, txs []storage.Tx) error {
 	if err := storage.CheckTxs(limits, txs); err != nil {

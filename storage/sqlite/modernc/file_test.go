@@ -134,6 +134,8 @@ func TestConfigsThatMakeNoSense(t *testing.T) {
 		"no driver":     {Path: "a.db"},
 		"a prefix":      {Path: "a.db", Driver: modernc.Driver, Prefix: "a-b"},
 		"a short lease": {Path: "a.db", Driver: modernc.Driver, MinLease: time.Millisecond},
+		"no file":       {Path: ":memory:", Driver: modernc.Driver},
+		"a URI":         {Path: "file:a.db", Driver: modernc.Driver},
 		"a driver":      {Path: "a.db", Driver: "nobody's"},
 	} {
 		_, err := sqlite.Open(t.Context(), cfg)

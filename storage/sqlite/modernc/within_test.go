@@ -140,3 +140,11 @@ func TestTheViewOfJobs(t *testing.T) {
 	}
 	must(t, rows.Err())
 }
+
+func TestWithinRefusesNoTransaction(t *testing.T) {
+	s := open(t, file(t))
+	_, err := s.store.Within(nil).Apply(t.Context(), storage.Call{}, storage.Tx{Inserts: []storage.Insert{job("a")}})
+	if _, refused := errors.AsType[*storage.InvalidError](err); !refused {
+		t.Errorf("got %v, want an *InvalidError", err)
+	}
+}
