@@ -14,17 +14,14 @@ import (
 // delay that is negative, or beyond a hundred years, within those bounds.
 type Backoff func(retry int) time.Duration
 
-// DefaultBackoff is the backoff of jobs and runners that do not say otherwise:
-// 2 s × 2ⁿ up to 6 h, ± 10 %.
-func DefaultBackoff() Backoff { return Geometric{}.Delay }
-
 // Constant is a backoff of the same delay each time, without jitter.
 func Constant(d time.Duration) Backoff {
 	return func(int) time.Duration { return clampDelay(d, storage.MaxDelay) }
 }
 
 // Geometric grows the delay by a factor with each retry; its method Delay is a
-// [Backoff]. The zero value is the default one.
+// [Backoff]. The zero value is the backoff of jobs and runners that do not say otherwise:
+// 2 s × 2ⁿ up to 6 h, ± 10 %.
 //
 // A Geometric is an [Option] too: it is recorded with the task, whose retries it
 // delays instead of the backoff of the kind.

@@ -80,7 +80,7 @@ func checkBounds(t *testing.T, g Geometric, retry int) {
 func TestDelayVaries(t *testing.T) {
 	seen := make(map[time.Duration]bool)
 	for range 100 {
-		d := DefaultBackoff()(1)
+		d := Geometric{}.Delay(1)
 		if d < 1800*time.Millisecond || d > 2200*time.Millisecond {
 			t.Fatalf("got %v, want 2s ± 10 %%", d)
 		}

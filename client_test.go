@@ -50,7 +50,7 @@ func TestBadInputIsFoundBeforeAnyIO(t *testing.T) {
 		"the id of a cursor":       enqueue(work{}, midge.ID("cursor.x")),
 		"a priority of 10":         enqueue(work{}, midge.Priority(10)),
 		"a priority of -10":        enqueue(work{}, midge.Priority(-10)),
-		"retries of -2":            enqueue(work{}, midge.MaxRetries(-2)),
+		"retries of -2":            enqueue(work{}, midge.Retries(-2)),
 		"a negative timeout":       enqueue(work{}, midge.Timeout(-time.Second)),
 		"a negative keep":          enqueue(work{}, midge.KeepFor(-time.Second)),
 		"a negative delay":         in(-time.Second),

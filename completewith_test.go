@@ -317,7 +317,7 @@ func TestCompleteWithBehindItsLease(t *testing.T) {
 				return nil
 			}
 			err := midge.CompleteWith(ctx, &pretendTx{store: b.store}) // rolled back
-			<-time.After(2 * midge.DefaultLease)
+			<-time.After(time.Minute)
 			return err
 		})
 		task := b.enqueue("a", midge.ID("late"))

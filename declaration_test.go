@@ -31,7 +31,7 @@ func declarationOf(t *testing.T, in storage.Insert) storage.Declaration {
 
 func TestCursorInsert(t *testing.T) {
 	in, err := cursorOf(Cron("0 3 * * *"), Report{"daily"}, Zone("Europe/Paris"), Named("nightly"), To("reports"),
-		Priority(3), MaxRetries(2), Timeout(time.Minute), Header("tenant", "7"), AllMissed(10), NoOverlap(), KeepFor(time.Hour))
+		Priority(3), Retries(2), Timeout(time.Minute), Header("tenant", "7"), AllMissed(10), NoOverlap(), KeepFor(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +65,8 @@ func TestDeclarationTellsSchedulesApart(t *testing.T) {
 		func() (storage.Insert, error) { return cursorOf(Every(time.Minute), Report{}) },
 		func() (storage.Insert, error) { return cursorOf(Every(time.Hour), Report{"x"}) },
 		func() (storage.Insert, error) { return cursorOf(Every(time.Hour), Report{}, Priority(1)) },
-		func() (storage.Insert, error) { return cursorOf(Every(time.Hour), Report{}, MaxRetries(1)) },
-		func() (storage.Insert, error) { return cursorOf(Every(time.Hour), Report{}, MaxRetries(11)) },
+		func() (storage.Insert, error) { return cursorOf(Every(time.Hour), Report{}, Retries(1)) },
+		func() (storage.Insert, error) { return cursorOf(Every(time.Hour), Report{}, Retries(11)) },
 		func() (storage.Insert, error) { return cursorOf(Every(time.Hour), Report{}, Timeout(time.Second)) },
 		func() (storage.Insert, error) { return cursorOf(Every(time.Hour), Report{}, KeepFor(time.Second)) },
 		func() (storage.Insert, error) { return cursorOf(Every(time.Hour), Report{}, UntilRead()) },

@@ -93,11 +93,11 @@ func (o *Options) fill() {
 	if o.Queue == "" {
 		o.Queue = DefaultQueue
 	}
-	switch o.MaxRetries {
+	switch o.Retries {
 	case 0:
-		o.MaxRetries = defaultMaxRetries
+		o.Retries = defaultRetries
 	case None:
-		o.MaxRetries = 0
+		o.Retries = 0
 	}
 	if o.CrashLimit == 0 {
 		o.CrashLimit = defaultCrashLimit

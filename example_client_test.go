@@ -20,13 +20,13 @@ type Statement struct {
 // Options hold for every task of the type, unless a call says otherwise.
 func (Statement) Options() midge.Options {
 	return midge.Options{
-		Queue:      "billing",
-		Priority:   2,
-		MaxRetries: 5,
-		Timeout:    time.Minute,
-		Backoff:    midge.Geometric{First: 10 * time.Second, Max: time.Hour}.Delay,
-		Unique:     &midge.Unique{By: []string{"Customer", "Month"}},
-		Encoding:   midge.JSON,
+		Queue:    "billing",
+		Priority: 2,
+		Retries:  5,
+		Timeout:  time.Minute,
+		Backoff:  midge.Geometric{First: 10 * time.Second, Max: time.Hour}.Delay,
+		Unique:   &midge.Unique{By: []string{"Customer", "Month"}},
+		Encoding: midge.JSON,
 	}
 }
 
@@ -39,7 +39,7 @@ func ExampleOptions() {
 	fmt.Println(task.Queue, task.Priority, task.MaxRetries, task.Timeout, string(task.Payload))
 
 	task, err = client.Enqueue(ctx, Statement{Customer: "bob", Month: "May"},
-		midge.To("bulk"), midge.Priority(-1), midge.MaxRetries(0), midge.Timeout(0))
+		midge.To("bulk"), midge.Priority(-1), midge.Retries(midge.None), midge.Timeout(0))
 	must(err)
 	fmt.Println(task.Queue, task.Priority, task.MaxRetries, task.Timeout)
 	// Output:
@@ -205,7 +205,7 @@ func ExampleQueue_RequeueAll() {
 	disk <- "old.png"
 	ctx, stop := start(runner)
 	defer stop()
-	task, err := client.Enqueue(ctx, Resize{Path: "cat.png"}, midge.MaxRetries(0))
+	task, err := client.Enqueue(ctx, Resize{Path: "cat.png"}, midge.Retries(midge.None))
 	must(err)
 	fmt.Println(client.Await(ctx, task.Ref, nil) != nil)
 

@@ -351,7 +351,7 @@ func ExamplePanicError() {
 	must(midge.Handle(runner, func(context.Context, Resize) error { panic("no such picture") }))
 	ctx, stop := start(runner)
 	defer stop()
-	_, err = client.Enqueue(ctx, Resize{Path: "cat.png"}, midge.MaxRetries(0))
+	_, err = client.Enqueue(ctx, Resize{Path: "cat.png"}, midge.Retries(midge.None))
 	must(err)
 	fmt.Println(<-panics)
 	// Output: no such picture
@@ -359,6 +359,14 @@ func ExamplePanicError() {
 
 // Cleanup is enqueued by a schedule.
 type Cleanup struct{}
+
+// A page for operators shows when a schedule ticks next.
+func ExampleSchedule_Next() {
+	weekdays := midge.Cron("0 9 * * 1-5")
+	friday := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	fmt.Println(weekdays.Next(friday))
+	// Output: 2026-11-30 09:00:00 +0000 UTC
+}
 
 // A schedule is declared in code. Every runner of a fleet declares it, and each tick
 // makes one task.

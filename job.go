@@ -22,9 +22,9 @@ type Options struct {
 	Queue string
 	// Priority among the waiting tasks of the queue, -9 to 9, higher first.
 	Priority int
-	// MaxRetries is how often a failed task is run again before it is dead: default
+	// Retries is how often a failed task is run again before it is dead: default
 	// 20, None for none.
-	MaxRetries int
+	Retries int
 	// CrashLimit is how often a task may lose its runner while it runs before it is
 	// dead: default 3.
 	CrashLimit int
@@ -46,7 +46,7 @@ type Options struct {
 
 // Defaults of Options.
 const (
-	defaultMaxRetries = 20
+	defaultRetries    = 20
 	defaultCrashLimit = 3
 )
 

@@ -127,8 +127,8 @@ func TestOptionsAreChecked(t *testing.T) {
 	for name, o := range map[string]Options{
 		"a bad queue":           {Queue: "a b"},
 		"a priority of 10":      {Priority: 10},
-		"retries of -2":         {MaxRetries: -2},
-		"retries beyond reason": {MaxRetries: 10_000},
+		"retries of -2":         {Retries: -2},
+		"retries beyond reason": {Retries: 10_000},
 		"a crash limit of -1":   {CrashLimit: -1},
 		"a negative timeout":    {Timeout: -1},
 		"a negative keep":       {Keep: Keep{For: -1}},
@@ -148,9 +148,9 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Errorf("%s: got %v, want an *InvalidError", name, err)
 		}
 	}
-	optionsUnderTest = Options{MaxRetries: None}
+	optionsUnderTest = Options{Retries: None}
 	d, err := new(definitions).of(optional{})
-	if err != nil || d.options.MaxRetries != 0 || d.options.CrashLimit != 3 || d.options.Encoding != MessagePack {
+	if err != nil || d.options.Retries != 0 || d.options.CrashLimit != 3 || d.options.Encoding != MessagePack {
 		t.Errorf("got %+v, %v; want no retries and the defaults", d, err)
 	}
 }

@@ -47,7 +47,7 @@ func TestAnErrorOfManyLinesIsOneLineOfTheLog(t *testing.T) {
 			b.run(midge.RunnerConfig{Logger: logger, Backoff: midge.Constant(time.Second)}, func(context.Context, work) error {
 				return errors.New(text)
 			})
-			b.enqueue("a", midge.ID("failing"), midge.MaxRetries(1))
+			b.enqueue("a", midge.ID("failing"), midge.Retries(1))
 			b.after(time.Minute)
 			got := lines("failing")
 			if len(got) != 2 || !strings.Contains(got[0], "failed: ") || !strings.Contains(got[1], "is dead") {
@@ -126,7 +126,7 @@ func TestNothingSecretIsLogged(t *testing.T) {
 			return err
 		})
 		for _, how := range []string{"completes", "fails", "snoozes", "panics", "misreads"} {
-			b.enqueue(how+" "+canary, midge.ID(how), midge.Header("secret", canary), midge.MaxRetries(1), midge.Unique{Key: canary})
+			b.enqueue(how+" "+canary, midge.ID(how), midge.Header("secret", canary), midge.Retries(1), midge.Unique{Key: canary})
 		}
 		bad := storage.Insert{
 			Ref: storage.Ref{Queue: midge.DefaultQueue, ID: "bad"}, Kind: "work", Encoding: "json", CrashLimit: 3,
@@ -157,7 +157,7 @@ func TestALineHasNeitherCallerNorStack(t *testing.T) {
 		core, logs := observer.New(zapcore.DebugLevel)
 		logger := zap.New(core, zap.AddCaller(), zap.AddStacktrace(zapcore.WarnLevel))
 		b.run(midge.RunnerConfig{Logger: logger}, func(context.Context, work) error { return errors.New("boom") })
-		b.enqueue("a", midge.MaxRetries(1))
+		b.enqueue("a", midge.Retries(1))
 		b.after(time.Minute)
 		if n := logs.FilterLevelExact(zapcore.ErrorLevel).Len(); n != 1 {
 			t.Errorf("got %d lines of errors, want that of the dead task", n)

@@ -10,7 +10,7 @@ import (
 )
 
 // Option overrides, for one call, what the job's type declares. An option says exactly
-// what it says: MaxRetries(0) is no retries, Timeout(0) no timeout.
+// what it says: Timeout(0) is no timeout.
 type Option interface {
 	// PeriodicOption says that each option of a task goes with a schedule too,
 	// except for those that name a moment, an id or a unique key.
@@ -68,16 +68,25 @@ func dueAt(name string, t time.Time) Option {
 	})
 }
 
-// MaxRetries is how often a failed task is run again before it is dead; 0 and None are
-// none.
-func MaxRetries(n int) Option {
-	if n == None {
-		n = 0
-	}
+// Retries is how often a failed task is run again before it is dead: 1 to 9,999, None for
+// none. 0, which means the default in [Options], is an *[InvalidError] here.
+func Retries(n int) Option {
 	return option(func(c *call) {
-		c.fail(checkRange("MaxRetries", n, 0, storage.MaxLimit, ", or None"))
-		c.options.MaxRetries = n
-		c.only("MaxRetries")
+		if n != None {
+			c.fail(checkRange("Retries", n, 1, storage.MaxLimit, ", or None for none"))
+		}
+		c.options.Retries = max(n, 0)
+		c.only("Retries")
+	})
+}
+
+// CrashLimit is how often the task may lose its runner while it runs before it is dead, 1 to
+// 9,999.
+func CrashLimit(n int) Option {
+	return option(func(c *call) {
+		c.fail(checkRange("CrashLimit", n, 1, storage.MaxLimit, ""))
+		c.options.CrashLimit = n
+		c.only("CrashLimit")
 	})
 }
 
@@ -205,7 +214,7 @@ func (c *call) insert(d *definition, payload []byte) storage.Insert {
 	in := storage.Insert{
 		Ref: storage.Ref{Queue: d.queue, ID: storage.NewID()}, Kind: d.kind,
 		Encoding: string(o.Encoding), Payload: payload, Headers: o.Headers, Priority: o.Priority,
-		Delay: c.delay, At: c.at, MaxRetries: o.MaxRetries, CrashLimit: o.CrashLimit,
+		Delay: c.delay, At: c.at, MaxRetries: o.Retries, CrashLimit: o.CrashLimit,
 		Timeout: o.Timeout, Keep: o.Keep,
 	}
 	if c.queue != nil {

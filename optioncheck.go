@@ -23,7 +23,7 @@ func (o *Options) check() error {
 	for _, err := range []error{
 		storage.CheckName("Options.Queue", o.Queue),
 		checkPriority("Options.Priority", o.Priority),
-		checkRange("Options.MaxRetries", o.MaxRetries, 0, storage.MaxLimit, ", or None; 0 means the default"),
+		checkRange("Options.Retries", o.Retries, 0, storage.MaxLimit, ", or None; 0 means the default"),
 		checkRange("Options.CrashLimit", o.CrashLimit, 1, storage.MaxLimit, ", or 0 for the default"),
 		checkSpan("Options.Timeout", o.Timeout, "0 for none"),
 		checkSpan("Options.Keep.For", o.Keep.For, "0"),

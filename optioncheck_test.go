@@ -51,8 +51,10 @@ func TestWrongOptionsAreNamedAsTheyWereWritten(t *testing.T) {
 		{In(1 << 62), "In", "want 0 to 100 years"},
 		{At(time.Time{}), "At", `"zero time": want a moment`},
 		{At(far), "At", "2300-01-01 00:00:00 +0000 UTC: want a moment before the year 2200"},
-		{MaxRetries(-2), "MaxRetries", "-2: want 0 to 9999, or None"},
-		{MaxRetries(10_000), "MaxRetries", "10000: want"},
+		{Retries(0), "Retries", "0: want 1 to 9999, or None for none"},
+		{Retries(-2), "Retries", "-2: want 1 to 9999, or None for none"},
+		{CrashLimit(0), "CrashLimit", "0: want 1 to 9999"},
+		{Retries(10_000), "Retries", "10000: want"},
 		{Timeout(-1), "Timeout", "-1ns: want"},
 		{Timeout(30), "Timeout", "30ns: want 0 for none, or 1ms to 100 years"},
 		{KeepFor(60), "KeepFor", "60ns: want 0, or 1ms to 100 years"},
@@ -91,7 +93,7 @@ func TestWrongOptionsOfATypeAreNamedAsTheyWereDeclared(t *testing.T) {
 	for what, o := range map[string]Options{
 		"Options.Queue":           {Queue: "a b"},
 		"Options.Priority":        {Priority: 10},
-		"Options.MaxRetries":      {MaxRetries: -2},
+		"Options.Retries":         {Retries: -2},
 		"Options.CrashLimit":      {CrashLimit: -1},
 		"Options.Timeout":         {Timeout: 30},
 		"Options.Keep.For":        {Keep: Keep{For: 60}},
@@ -166,7 +168,7 @@ func TestWrongQuestionsAboutAQueueAreNamedAsTheyWereAsked(t *testing.T) {
 	wantsWord(t, c.Change(ctx, Ref{Queue: "mail", ID: "1"}, In(-1)), "In", "-1ns: want")
 	wantsWord(t, c.Change(ctx, Ref{Queue: "mail", ID: "1"}, At(time.Time{})), "At", "zero time")
 	wantsWord(t, c.Change(ctx, Ref{Queue: "mail", ID: "1"}, To("a b")), "To", `"a b": want`)
-	wantsWord(t, c.Change(ctx, Ref{Queue: "mail", ID: "1"}, MaxRetries(1)), "option MaxRetries", "want Priority, In, At, Header or To")
+	wantsWord(t, c.Change(ctx, Ref{Queue: "mail", ID: "1"}, Retries(1)), "option Retries", "want Priority, In, At, Header or To")
 }
 
 func TestWrongConfigurationsAreNamedAsTheyWereWritten(t *testing.T) {

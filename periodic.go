@@ -30,6 +30,10 @@ func Every(d time.Duration) Schedule { return Schedule{schedule.Every(d)} }
 // An invalid line is an *[InvalidError] where the schedule is declared.
 func Cron(line string) Schedule { return Schedule{schedule.Cron(line)} }
 
+// Next gives the first tick strictly after a moment, in that moment's zone, in which a [Cron]
+// line is read too. It is the zero time where none comes, or where the schedule is invalid.
+func (s Schedule) Next(after time.Time) time.Time { return s.moments.Local(after) }
+
 // Periodic declares that a job is enqueued by a schedule, once per tick however many
 // runners declare it. It is stored when the runner runs, and again with each heartbeat:
 // a schedule that no live runner declares stands still. A later version of it replaces

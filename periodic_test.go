@@ -10,6 +10,29 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
+func TestTheNextTickIsInTheZoneOfTheMoment(t *testing.T) {
+	paris, err := time.LoadLocation("Europe/Paris")
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := time.Date(2026, 3, 28, 12, 0, 0, 0, paris)
+	for _, c := range []struct {
+		schedule midge.Schedule
+		want     time.Time
+	}{
+		{midge.Cron("0 9 * * *"), time.Date(2026, 3, 29, 9, 0, 0, 0, paris)}, // the clock leapt forward before
+		{midge.Every(24 * time.Hour), time.Date(2026, 3, 29, 0, 0, 0, 0, time.UTC)},
+		{midge.Cron("0 0 30 2 *"), time.Time{}},
+		{midge.Cron("nonsense"), time.Time{}},
+		{midge.Every(-1), time.Time{}},
+		{midge.Schedule{}, time.Time{}},
+	} {
+		if got := c.schedule.Next(after); !got.Equal(c.want) || !got.IsZero() && got.Location() != paris {
+			t.Errorf("%v: got %v, want %v", c.schedule, got, c.want)
+		}
+	}
+}
+
 func TestOneTaskPerTickHoweverManyRunners(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var ticks []time.Time

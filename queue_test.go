@@ -65,7 +65,7 @@ func TestQueueNamesAreCheckedBeforeAnyIO(t *testing.T) {
 		"Change by too much":      c.Change(ctx, ref("mail", "1"), midge.Priority(10)),
 		"Change into the past":    c.Change(ctx, ref("mail", "1"), midge.In(-1)),
 		"Change of the id":        c.Change(ctx, ref("mail", "1"), midge.ID("2")),
-		"Change of the retries":   c.Change(ctx, ref("mail", "1"), midge.MaxRetries(2)),
+		"Change of the retries":   c.Change(ctx, ref("mail", "1"), midge.Retries(2)),
 		"Change of the key":       c.Change(ctx, ref("mail", "1"), midge.Unique{}),
 		"ChangeJob to nil":        c.ChangeJob(ctx, ref("mail", "1"), nil),
 		"ChangeJob to too much":   c.ChangeJob(ctx, ref("mail", "1"), work{strings.Repeat("x", 1<<20)}),

@@ -81,7 +81,7 @@ func (j *jobs) Judge(err error) (asked runner.Judgement) {
 func (j *jobs) Backoff(a *runner.Attempt) (d time.Duration, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			d, err = DefaultBackoff()(int(a.Retries)+1), panicked(v)
+			d, err = Geometric{}.Delay(int(a.Retries)+1), panicked(v)
 		}
 	}()
 	backoff := j.backoff

@@ -21,12 +21,14 @@ import (
 // Version of midge, as runners report it.
 const Version = "0.1.0"
 
-// Defaults of a runner.
+// DefaultQueue is the queue of jobs and runners that do not say otherwise.
+const DefaultQueue = "default"
+
+// The other defaults of a runner.
 const (
-	DefaultQueue = "default"
-	DefaultLease = 30 * time.Second
-	DefaultGrace = 25 * time.Second
-	DefaultAhead = 5 * time.Millisecond
+	defaultLease = 30 * time.Second
+	defaultGrace = 25 * time.Second
+	defaultAhead = 5 * time.Millisecond
 )
 
 // None is for settings whose zero value means the default: it says none, such as
@@ -58,8 +60,8 @@ type RunnerConfig struct {
 	// shorter than that; slow jobs are never claimed ahead. At most a third of the
 	// lease.
 	Ahead time.Duration
-	// Backoff delays retries of jobs whose type does not say. Default:
-	// DefaultBackoff.
+	// Backoff delays retries of jobs whose type does not say. Default: that of the zero
+	// Geometric.
 	Backoff Backoff
 	// Logger gets the lifecycle lines, without caller and stack: a line says all there
 	// is to say, and the stack of a job's panic is kept with its task. Nil logs nothing.
@@ -116,14 +118,14 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 func (c *RunnerConfig) fill() error {
 	c.Queues, c.Weights = slices.Clone(c.Queues), maps.Clone(c.Weights)
 	c.Concurrency = cmp.Or(c.Concurrency, runtime.GOMAXPROCS(0)*4)
-	c.Lease = cmp.Or(c.Lease, DefaultLease)
+	c.Lease = cmp.Or(c.Lease, defaultLease)
 	if err := c.check(); err != nil {
 		return err
 	}
-	c.Grace = durationOr(c.Grace, DefaultGrace)
-	c.Ahead = durationOr(c.Ahead, DefaultAhead)
+	c.Grace = durationOr(c.Grace, defaultGrace)
+	c.Ahead = durationOr(c.Ahead, defaultAhead)
 	if c.Backoff == nil {
-		c.Backoff = DefaultBackoff()
+		c.Backoff = Geometric{}.Delay
 	}
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()

@@ -166,7 +166,7 @@ func TestMiddlewareSeesAPanic(t *testing.T) {
 			b.run(midge.RunnerConfig{Middleware: []midge.Middleware{see, see}}, func(context.Context, work) error {
 				panic("boom")
 			})
-			task := b.enqueue("x", midge.MaxRetries(0), midge.Timeout(timeout))
+			task := b.enqueue("x", midge.Retries(midge.None), midge.Timeout(timeout))
 			b.after(time.Second)
 			if len(seen) != 2 {
 				t.Fatalf("%s: the middleware saw %d errors, want the panic in both", name, len(seen))
@@ -193,7 +193,7 @@ func TestAPanicOfAMiddlewareFailsTheAttempt(t *testing.T) {
 			}
 		}
 		b.run(midge.RunnerConfig{Middleware: []midge.Middleware{bad}}, func(context.Context, work) error { return nil })
-		task := b.enqueue("x", midge.MaxRetries(0))
+		task := b.enqueue("x", midge.Retries(midge.None))
 		b.after(time.Second)
 		if got := b.task(task.Ref); got.State != storage.Dead || !strings.Contains(got.Attempts[0].Error, "panic: of the middleware") {
 			t.Errorf("got %+v, want it dead of the panic", got)

@@ -45,7 +45,7 @@ func TestRunnerRetriesUntilDead(t *testing.T) {
 			at = append(at, time.Since(begun))
 			return fmt.Errorf("boom %d", runs)
 		})
-		task := b.enqueue("a", midge.MaxRetries(2))
+		task := b.enqueue("a", midge.Retries(2))
 		b.after(10 * time.Minute)
 		got := b.task(task.Ref)
 		if runs != 3 || got.State != storage.Dead || got.Retries != 3 || got.Reason != storage.ReasonRetries {
@@ -75,9 +75,9 @@ func TestPanicIsAFailureWithItsStack(t *testing.T) {
 			}
 			return nil
 		})
-		p := b.enqueue("panic", midge.MaxRetries(midge.None))
-		g := b.enqueue("goexit", midge.MaxRetries(midge.None))
-		m := b.enqueue("nil map", midge.MaxRetries(midge.None))
+		p := b.enqueue("panic", midge.Retries(midge.None))
+		g := b.enqueue("goexit", midge.Retries(midge.None))
+		m := b.enqueue("nil map", midge.Retries(midge.None))
 		ok := b.enqueue("ok")
 		b.after(time.Second)
 		if got := b.task(p.Ref); got.State != storage.Dead || !strings.Contains(got.Attempts[0].Error, "at the disco") ||

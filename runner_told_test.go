@@ -134,7 +134,7 @@ func TestASettleByItselfComesAgain(t *testing.T) {
 		})
 		go func() { b.done <- b.runner.Run(b.ctx) }()
 		synctest.Wait()
-		task := b.enqueue("a", midge.MaxRetries(midge.None))
+		task := b.enqueue("a", midge.Retries(midge.None))
 		b.after(2 * time.Second)
 		s.ill.Store(false)
 		b.after(5 * time.Second)

@@ -21,9 +21,12 @@ import (
 // type, moves its key.
 type Unique struct {
 	// For is how long from its enqueueing a task keeps equal ones out, whatever
-	// becomes of it: at least a millisecond. 0 is until the task has ended:
-	// completed, dead, cancelled or deleted.
+	// becomes of it: at least a millisecond. 0 is as Life says.
 	For time.Duration
+	// Life says that a task keeps equal ones out until it has ended: completed, dead,
+	// cancelled or deleted. It is so without Life too where For is 0; Life and For
+	// exclude each other.
+	Life bool
 	// By names the fields to compare. Default: all parameters.
 	By []string
 	// Key is compared instead of parameters; it is hashed, never shown.
@@ -37,6 +40,9 @@ type Unique struct {
 func (u Unique) check(d *definition) error {
 	if err := checkSpan("Unique.For", u.For, "0"); err != nil {
 		return err
+	}
+	if u.Life && u.For != 0 {
+		return storage.Invalid("Unique", "with Life and For", "one of them")
 	}
 	if u.Key != "" && len(u.By) > 0 {
 		return storage.Invalid("Unique", "with Key and By", "one of them")

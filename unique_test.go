@@ -16,6 +16,15 @@ type payment struct {
 
 type refund payment
 
+func TestUniqueTakesLifeOrATime(t *testing.T) {
+	byDefault, life := uniqueOf(t, once{}, Unique{Key: "a"}), uniqueOf(t, once{}, Unique{Key: "a", Life: true})
+	if byDefault.Unique != life.Unique || life.Unique.Mode != storage.UniqueLife {
+		t.Errorf("got %+v and %+v, want one key for the life of the task", byDefault.Unique, life.Unique)
+	}
+	_, err := newInsert(mustDefine(t, once{}), once{}, []Option{Unique{Life: true, For: time.Hour}})
+	wantsWord(t, err, "Unique", `"with Life and For": want one of them`)
+}
+
 func uniqueOf(t *testing.T, job any, opts ...Option) storage.Insert {
 	t.Helper()
 	d, err := new(definitions).of(job)
@@ -168,19 +177,19 @@ func TestUniqueModes(t *testing.T) {
 type once struct{ A int }
 
 func (once) Options() Options {
-	return Options{Unique: &Unique{}, Headers: map[string]string{"a": "type"}, Keep: Keep{For: time.Hour}, MaxRetries: 3}
+	return Options{Unique: &Unique{}, Headers: map[string]string{"a": "type"}, Keep: Keep{For: time.Hour}, Retries: 3}
 }
 
 func TestOptionsOverrideTheType(t *testing.T) {
 	if in := uniqueOf(t, once{}); in.Unique.Key == "" || in.Headers["a"] != "type" || in.Keep.For != time.Hour || in.MaxRetries != 3 {
 		t.Errorf("got %+v, want what the type declares", in)
 	}
-	in := uniqueOf(t, once{}, NotUnique(), Header("a", "call"), Header("b", "call"), KeepFor(0), MaxRetries(0), Timeout(time.Second), Priority(-9), To("q"))
+	in := uniqueOf(t, once{}, NotUnique(), Header("a", "call"), Header("b", "call"), KeepFor(0), Retries(None), Timeout(time.Second), Priority(-9), To("q"))
 	if in.Unique.Key != "" || in.Headers["a"] != "call" || in.Headers["b"] != "call" || in.Keep != (Keep{}) ||
 		in.MaxRetries != 0 || in.Timeout != time.Second || in.Priority != -9 || in.Ref.Queue != "q" {
 		t.Errorf("got %+v, want what the call says", in)
 	}
-	if in := uniqueOf(t, once{}, MaxRetries(None), UntilRead()); in.MaxRetries != 0 || !in.Keep.UntilRead || in.Headers["a"] != "type" {
+	if in := uniqueOf(t, once{}, Retries(None), CrashLimit(7), UntilRead()); in.MaxRetries != 0 || in.CrashLimit != 7 || !in.Keep.UntilRead || in.Headers["a"] != "type" {
 		t.Errorf("got %+v, want no retries and the type's own headers untouched", in)
 	}
 	in = uniqueOf(t, once{}, Geometric{First: time.Minute, Jitter: -1})

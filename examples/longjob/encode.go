@@ -28,7 +28,7 @@ type Encode struct {
 // Options give no timeout: such a job takes as long as it takes.
 func (Encode) Options() midge.Options {
 	return midge.Options{
-		Queue: queue, MaxRetries: 3, Backoff: midge.Constant(500 * time.Millisecond),
+		Queue: queue, Retries: 3, Backoff: midge.Constant(500 * time.Millisecond),
 		Keep: midge.Keep{For: time.Minute},
 	}
 }

@@ -54,7 +54,7 @@ type ImportFile struct {
 
 // Options allow a single retry.
 func (ImportFile) Options() midge.Options {
-	return midge.Options{Queue: queue, MaxRetries: 1, Backoff: midge.Constant(300 * time.Millisecond)}
+	return midge.Options{Queue: queue, Retries: 1, Backoff: midge.Constant(300 * time.Millisecond)}
 }
 
 // importFile makes the function that runs ImportFile: a closure brings what cannot be

@@ -42,7 +42,7 @@ func (o *office) newRunner() (*midge.Runner, error) {
 			midge.Named("audit"), midge.NoOverlap()),
 		// Three at night in Paris, summer and winter; a night that was missed is left out.
 		runner.Periodic(midge.Cron("0 3 * * *"), Report{About: "daily"}, midge.Named("daily"),
-			midge.Zone("Europe/Paris"), midge.SkipMissed(), midge.MaxRetries(3)),
+			midge.Zone("Europe/Paris"), midge.SkipMissed(), midge.Retries(3)),
 	)
 }
 

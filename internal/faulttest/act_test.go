@@ -40,7 +40,7 @@ const noTimeout = 6 * time.Hour
 
 // Options lets a task of a test end by itself alone: kept, so that it can be counted.
 func (act) Options() midge.Options {
-	return midge.Options{Keep: midge.Keep{For: time.Hour}, MaxRetries: 5, Timeout: noTimeout}
+	return midge.Options{Keep: midge.Keep{For: time.Hour}, Retries: 5, Timeout: noTimeout}
 }
 
 // do makes a job of steps without arguments.

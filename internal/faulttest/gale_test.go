@@ -23,5 +23,5 @@ const keepForever = 1000 * time.Hour
 
 // Options keep a gale from dying of what the storm does to it.
 func (gale) Options() midge.Options {
-	return midge.Options{Keep: midge.Keep{For: keepForever}, MaxRetries: 100, CrashLimit: 1000, Timeout: noTimeout}
+	return midge.Options{Keep: midge.Keep{For: keepForever}, Retries: 100, CrashLimit: 1000, Timeout: noTimeout}
 }

@@ -24,7 +24,7 @@ import (
 type sale struct{ Order string }
 
 // Options let a sale be run as often as it is killed.
-func (sale) Options() midge.Options { return midge.Options{MaxRetries: 100, CrashLimit: 1000} }
+func (sale) Options() midge.Options { return midge.Options{Retries: 100, CrashLimit: 1000} }
 
 // What happens to a transaction of a client that writes orders; its task is named for the
 // order.

@@ -32,7 +32,7 @@ var gales = []struct {
 	{"retried", gale(do("fail once", "follow")), nil, storage.Completed},
 	{"snoozed", gale(do("snooze once", "follow")), nil, storage.Completed},
 	{"discarded", gale(do("follow", "discard")), nil, storage.Dead},
-	{"exhausted", gale(do("follow", "fail")), []midge.Option{midge.MaxRetries(2)}, storage.Dead},
+	{"exhausted", gale(do("follow", "fail")), []midge.Option{midge.Retries(2)}, storage.Dead},
 	{"delayed", gale(do("follow")), []midge.Option{midge.In(300 * time.Millisecond)}, storage.Completed},
 	{"cancelled", gale{}, []midge.Option{midge.In(time.Hour)}, storage.Cancelled},
 	{"unique", gale(do("fail once", "follow")), nil, storage.Completed}, // under a key of its own

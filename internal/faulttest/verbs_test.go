@@ -61,7 +61,7 @@ func driveVerbs(ctx context.Context, w *workerProcess) error {
 	d.enqueueAt(ctx, "at", commit)
 	d.enqueueMany(ctx, map[string]act{"many-1": commit, "many-2": {}, "many-3": {}})
 	d.enqueue(ctx, "retried", do("fail once", "result", "follow"))
-	d.enqueue(ctx, "exhausted", do("follow", "fail"), midge.MaxRetries(1))
+	d.enqueue(ctx, "exhausted", do("follow", "fail"), midge.Retries(1))
 	d.enqueue(ctx, "discarded", do("follow", "discard"))
 	d.enqueue(ctx, "snoozed", do("snooze once", "result", "follow"))
 	d.enqueue(ctx, "hastened", commit, midge.In(long))

@@ -81,19 +81,38 @@ func (s Schedule) In(zone string) (Schedule, error) {
 	if err != nil {
 		return s, storage.Invalid("Zone", zone, `a name such as "Europe/Paris"`)
 	}
-	cron := *s.cron
-	cron.zone = location
-	s.cron = &cron
-	return s, nil
+	return s.at(location), nil
+}
+
+// at gives the schedule with its line, if it has one, read in a zone.
+func (s Schedule) at(location *time.Location) Schedule {
+	if s.cron != nil {
+		cron := *s.cron
+		cron.zone = location
+		s.cron = &cron
+	}
+	return s
+}
+
+// Local is Next with the line read in the zone of after, in which the tick is given too.
+func (s Schedule) Local(after time.Time) time.Time {
+	t := s.at(after.Location()).Next(after)
+	if t.IsZero() {
+		return t
+	}
+	return t.In(after.Location())
 }
 
 // Next gives the first tick strictly after a moment, or the zero time where there is
-// none, as for the 30th of February.
+// none, as for the 30th of February and what is no schedule.
 func (s Schedule) Next(after time.Time) time.Time {
 	var t time.Time
-	if s.cron != nil {
+	switch {
+	case s.err != nil || s.every == 0 && s.cron == nil:
+		return t
+	case s.cron != nil:
 		t = s.cron.next(after)
-	} else {
+	default:
 		// Milliseconds, as nanoseconds since the epoch end in 2262.
 		period, ms := s.every.Milliseconds(), after.UnixMilli()
 		whole := ms / period
