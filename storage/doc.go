@@ -219,9 +219,10 @@
 // a line is how long the first task that joined its tail has stood there, by the storage's
 // clock. Tasks that were put back at the head stand before
 // it and do not count; a line that holds no other tasks, or none, has the age zero. The
-// oldest waiting task of a queue is as old as the oldest of its lines. The heads of the
-// lines tell the age, so that a storage can answer in constant time. No method tells it
-// yet.
+// oldest waiting task of a queue is as old as the oldest of its lines. Stats.Oldest tells the
+// age of the oldest line that holds no declined tasks, so that a kind which nobody runs does not
+// hide how long all others wait. The first tasks tell the age: a storage makes at most
+// 19 reads for each of the three lines. After the clock was set back the age may be too small.
 //
 // # Keeping
 //

@@ -140,7 +140,10 @@ type Stats struct {
 	Declined []KindSize
 	// Damaged counts records that could not be read and were set apart.
 	Damaged int64
-	Totals  Totals
+	// Oldest is the age of the oldest waiting task that was not declined, 0 where there is none:
+	// see "Age of waiting tasks". It grows while the queue is paused, too.
+	Oldest time.Duration
+	Totals Totals
 	// Paused, and until when; a zero PausedUntil means until resumed.
 	Paused      bool
 	PausedUntil time.Time

@@ -137,6 +137,7 @@ func (s *Storage) begin(ctx context.Context) error {
 		st.Come = 0
 	}
 	st.Mark = max(st.Mark+1, st.Now)
+	st.Turn = max(st.Turn, st.Now)
 	return nil
 }
 

@@ -162,10 +162,19 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 		if q := s.queues[name]; q != nil {
 			stats[i] = q.Stats()
 			stats[i].Declined = q.kinds.sizes()
+			stats[i].Oldest = engine.Oldest(&q.Queue, s.step.Now, q.firstBehind)
 			if q.IsPaused(s.step.Now) {
 				stats[i].Paused, stats[i].PausedUntil = true, engine.Time(q.PausedUntil)
 			}
 		}
 	}
 	return stats, nil
+}
+
+// firstBehind gives the first place behind another in a line of waiting tasks.
+func (q *queue) firstBehind(line engine.State, behind place) (place, bool) {
+	for _, e := range q.lines[line].after(behind, 1, nil) {
+		return e.place, true
+	}
+	return place{}, false
 }

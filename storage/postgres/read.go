@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
@@ -239,6 +240,7 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	var paused bool
 	var until int64
 	var v, tasks []int64
+	var oldest int64
 	var kinds []string
 	err := s.retry(ctx, func() error {
 		return s.ask(ctx, s.pool, query{
@@ -248,12 +250,13 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 					return fmt.Errorf("%w: %d sizes", errReply, len(v))
 				}
 				st := statsOf(name, paused, until, v)
+				st.Oldest = time.Duration(oldest) * time.Microsecond
 				for i, kind := range kinds {
 					st.Declined = append(st.Declined, storage.KindSize{Kind: kind, Tasks: tasks[i]})
 				}
 				found[name] = st
 				return nil
-			}, &name, &paused, &until, &v, &kinds, &tasks),
+			}, &name, &paused, &until, &v, &kinds, &tasks, &oldest),
 		})
 	})
 	if err != nil {

@@ -46,12 +46,13 @@
 //	                           sorted set: until when each counts
 //	midge:{*}:lanes, opened    the lanes of all queues, where Redis is no Cluster
 //
-// The state of a task is the set in which it stands; a claim or a promotion does not
-// touch its record. What stands in none waits in the line. No key has a TTL.
+// The state of a task is the set in which it stands; a claim does not touch its record. What
+// stands in none waits in the line. No key has a TTL.
 //
 // A place is a number that grows, in 7 bytes: of the tasks of one moment that comes first which
 // a step put there first. The record says it too, so that a task is found in its set by its id.
-// After a promotion the record still does, and nothing stands there.
+// After a promotion, and where a change puts a task at the tail, the record has the moment there
+// instead: since when the task waits.
 //
 // A record that cannot be read is set apart, into damaged, by the Claim that meets it: where its
 // task falls due, is to be taken or recovered, or, for one that ended, is trimmed at its expiry or
@@ -138,7 +139,8 @@
 //	Task         1             1                  O(log N)
 //	Tasks        1             1                  O(log N) for a page
 //	Queues       1             1                  O(log N) for a page
-//	Stats        1 a slot      1 per 64 queues    O(1) a queue
+//	Stats        1 a slot      1 per 64 queues    O(1) a queue; its Oldest passes over
+//	                                              500 void entries of the line at most
 //	Runners      1             1                  O(runners)
 //	Configure    1 or 2        1 or 2             O(1); to remove a queue O(damaged records)
 //

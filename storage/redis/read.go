@@ -206,6 +206,7 @@ func (s *Storage) stats(ctx context.Context, queues []string, at []int, stats []
 			Cancelled: v.number(), Deleted: v.number(), Failed: v.number(), Crashed: v.number(),
 		}
 		st.Declined = kindSizes(v.text())
+		st.Oldest = span(v.number())
 		stats[i] = st
 	}
 	if v.bad {

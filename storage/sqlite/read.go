@@ -239,6 +239,9 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 			if q := w.lookup(name); q != nil {
 				stats[i] = q.Stats()
 				stats[i].Declined = w.declinedSizes(q)
+				stats[i].Oldest = engine.Oldest(&q.Queue, now, func(line engine.State, behind engine.Place) (engine.Place, bool) {
+					return w.firstBehind(q, line, behind)
+				})
 				if q.IsPaused(now) {
 					stats[i].Paused, stats[i].PausedUntil = true, engine.Time(q.PausedUntil)
 				}
@@ -249,4 +252,14 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 		return nil, wrap("stats", err)
 	}
 	return stats, nil
+}
+
+// firstBehind gives the first place behind another in a line of waiting tasks.
+func (w *work) firstBehind(q *queue, line engine.State, behind engine.Place) (at engine.Place, found bool) {
+	w.each("SELECT sort FROM {p}tasks WHERE line = ? AND sort > ? ORDER BY sort LIMIT 1",
+		[]any{q.number<<4 + int64(line), behind.Sort}, func() bool {
+			found = true
+			return false
+		}, &at.Sort)
+	return at, found
 }

@@ -168,6 +168,10 @@ func statsMutants() []mutant {
 				}
 			})}
 		}, "time/versions", "time/each step"),
+		breaks("ages not told", fault{stats: counted(func(s *storage.Stats) { s.Oldest = 0 })},
+			"stats/oldest", "stats/oldest joins the tail"),
+		breaks("ages in milliseconds", fault{stats: counted(func(s *storage.Stats) { s.Oldest /= 1000 })},
+			"stats/oldest", "stats/oldest joins the tail"),
 		breaks("stats sorted", fault{stats: func(next statsFunc) statsFunc {
 			return func(ctx context.Context, queues ...string) ([]storage.Stats, error) {
 				own := slices.Clone(queues)

@@ -36,6 +36,11 @@ func readRules() []rule {
 		state("stats/sizes", statsSizes,
 			"Stats give the size of each state of the queues named, in their order; of a queue that does "+
 				"not exist zeros."),
+		state("stats/oldest", statsOldest,
+			"Stats.Oldest tells how long the first task that joined the tail of its line has stood there, of all "+
+				"lines but those of declined tasks."),
+		state("stats/oldest joins the tail", statsOldestJoins,
+			"A task is as old as its time at the tail: from its insert, promotion, requeue or new priority on."),
 		state("stats/model", statsModel,
 			"After any sequence of steps every task is in the state that the state machine says, sizes "+
 				"and listings agree, claims come in order, and Enqueued + Requeued = Completed + Dead + "+
@@ -296,6 +301,7 @@ func statsSizes(r *rig) {
 	r.insert(cursor("cursor.c", time.Time{}))
 	s, err := r.store.Stats(r.ctx, "nowhere", mainQueue, sideQueue)
 	r.must("stats", err)
+	s[1].Oldest = 0
 	r.want("stats", s, []storage.Stats{
 		{Queue: "nowhere"},
 		{

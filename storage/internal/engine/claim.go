@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -190,6 +191,24 @@ func (c *Claim) waits(i int) bool {
 		}
 	}
 	return c.nextDeclined(i, 0) != nil
+}
+
+// Oldest gives the age of the oldest waiting task of a queue that was not declined. first gives the
+// first place behind another in a line, false where there is none.
+func Oldest(q *Queue, now int64, first func(line State, behind Place) (Place, bool)) time.Duration {
+	var oldest int64
+	for _, line := range [...]State{Waiting, Prompt, Suspect} {
+		if q.Sizes[line] == 0 {
+			continue
+		}
+		for p := int16(storage.MaxPriority); p >= -storage.MaxPriority; p-- {
+			// Behind the middle of the band turns are those of the tail, which are moments.
+			if at, ok := first(line, Place{Sort: Band(p)}); ok && at.Sort < Band(p-1)-beforeHead {
+				oldest = max(oldest, now-(at.Sort-Band(p)))
+			}
+		}
+	}
+	return time.Duration(oldest) * time.Microsecond
 }
 
 // nextDue is the earliest moment at which something in a queue is due: a task or a cursor.

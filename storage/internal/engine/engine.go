@@ -95,7 +95,8 @@ type Step struct {
 	// that jumped ahead is not believed.
 	Come int64
 	// Mark is the last version that was given, and Turn the last place in the order of a
-	// line. Both only grow, from step to step.
+	// line. Both only grow, from step to step, and a step that writes begins no earlier than Now:
+	// the turn of a task that joined the tail of a line is when it did.
 	Mark, Turn int64
 	// Busy is set where the step relies on a record that another transaction has locked.
 	Busy bool

@@ -2,7 +2,7 @@
 
 -- Where tasks stand by a moment, what stands for each is a place, a number that grows, and its
 -- id: of those with the same moment that came first which a step put there first. The record
--- has the place behind its header. It can be an old one: a promotion leaves records alone.
+-- has the place behind its header. A promotion replaces it: see joined in stats.lua.
 local PLACED = {s = true, r = true, c = true, x = true, d = true}
 
 -- Entries: one task as this call sees it. st is its state and score its place

@@ -32,6 +32,9 @@ local function upto(key, moment)
   return members, scores
 end
 
+-- since puts into a record that has a place when its task came to wait: see joined in stats.lua.
+local function since(rec) return sub(rec, 1, HEADER) .. pack7(now) .. sub(rec, HEADER + PLACE + 1) end
+
 -- promote moves what is due to waiting, the earliest first.
 local function promote(q)
   local due, ids = {}, {}
@@ -47,7 +50,12 @@ local function promote(q)
     local e = found(entry(q, id), due[n][4], due[n][3])
     e.rec = recs[n]
     local h = head(e.rec)
-    if h then append(q, e, waits(h), h.priority) else setapart(q, e) end
+    if h then
+      e.rec, e.written = since(e.rec), true
+      append(q, e, waits(h), h.priority)
+    else
+      setapart(q, e)
+    end
   end
 end
 

@@ -4,15 +4,22 @@
 -- KEYS  the keys of each queue (keys.go), queue after queue
 -- ARGV  1 queues
 -- Returns  {now, then for each queue: waiting, pending, scheduled, retry, completed,
---       cancelled, dead, cursors, damaged, paused, the TOTALS in their order, and the first kinds of
---       declined tasks, each with a colon and the number of its tasks and a comma}
+--       cancelled, dead, cursors, damaged, paused, the TOTALS in their order, the first kinds of
+--       declined tasks, each with a colon and the number of its tasks and a comma, and the age of the
+--       oldest waiting task that was not declined}
 
 local damaged
 
-local function read(command, ...)
+-- try gives what a command answers, nil where its key is of another type.
+local function try(command, ...)
   local v = redis.pcall(command, ...)
   if type(v) ~= 'table' or not v.err then return v end
-  damaged = damaged + 1
+end
+
+local function read(command, ...)
+  local v = try(command, ...)
+  if v == nil then damaged = damaged + 1 end
+  return v
 end
 
 local function numbers(key)
@@ -24,8 +31,43 @@ local function numbers(key)
   return m
 end
 
+-- joined gives when a waiting task joined the tail of its line: at the moment in the place of its
+-- record, as a promotion or a change of its place leaves one there, else when it was created. Places
+-- of other states are far smaller numbers.
+local function joined(key, id)
+  local rec = try('HGET', key(TASKS), id)
+  local h = head(rec)
+  if not h then return NEVER end
+  local at = h.place and number(h.place, 1, PLACE) or number(h.created, 1, 7)
+  return at > SPREAD and at or NEVER
+end
+
+-- firstin gives when the first task of the line that is not void joined it: of its first 500 entries.
+local function firstin(key, m)
+  local length = try('LLEN', key(LINE)) or 0
+  if length <= m.void or not try('ZCARD', key(VOIDS)) then return NEVER end
+  local line = {m = m, [LINE] = key(LINE), [VOIDS] = key(VOIDS)}
+  for _, id in ipairs(entries(line, m.tail - length + 1, 0, m.void > 0 and 500 or 1)) do
+    if id then return joined(key, id) end
+  end
+  return NEVER
+end
+
+-- earliest gives when the first of all joined that stand in a set of waiting tasks and have joined a tail.
+local function earliest(key, set)
+  if (try('ZCARD', key(set)) or 0) == 0 then return NEVER end
+  local at = NEVER
+  for priority = MAXPRIORITY, -MAXPRIORITY, -1 do
+    local from = -priority * SPREAD
+    local v = try('ZRANGEBYSCORE', key(set), '(' .. text(from), '(' .. text(from + SPREAD / 2), 'LIMIT', 0, 1)
+    if v and v[1] then at = min(at, joined(key, v[1])) end
+  end
+  return at
+end
+
 local t = call('TIME')
-local reply = {text(t[1] * 1000000 + t[2])}
+now = t[1] * 1000000 + t[2]
+local reply = {text(now)}
 for n = 0, ARGV[1] - 1 do
   damaged = 0
   local function key(i) return KEYS[n * BLOCK + i] end
@@ -47,6 +89,7 @@ for n = 0, ARGV[1] - 1 do
     end
   end
   v[#v + 1] = table.concat(kinds)
+  v[#v + 1] = text(max(now - min(firstin(key, m), earliest(key, WAITING), earliest(key, SUSPECTS)), 0))
   for i = 1, #v do reply[#reply + 1] = v[i] end
 end
 return reply

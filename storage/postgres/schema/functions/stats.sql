@@ -1,8 +1,10 @@
--- stats gives the sizes and totals of queues, and the first kinds of their declined tasks with how
--- many there are.
+-- stats gives the sizes and totals of queues, the first kinds of their declined tasks with how many
+-- there are, and the age of the oldest waiting task: of the first in each band of each line of waiting
+-- tasks that stands behind the middle of the band, the place says when it came (Band in
+-- storage/internal/engine).
 CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 	o_name text, o_paused bool, o_until int8, o_values int8[], o_kinds text[],
-	o_tasks int8[]
+	o_tasks int8[], o_oldest int8
 ) LANGUAGE sql STABLE AS $$
 	WITH d AS MATERIALIZED (
 		SELECT x.queue, sum(x.waiting) AS waiting, sum(x.pending) AS pending, sum(x.scheduled) AS scheduled,
@@ -22,7 +24,13 @@ CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 		q.t_completed + coalesce(d.t_completed, 0), q.t_dead + coalesce(d.t_dead, 0),
 		q.t_cancelled + coalesce(d.t_cancelled, 0), q.t_deleted + coalesce(d.t_deleted, 0),
 		q.t_failed + coalesce(d.t_failed, 0), q.t_crashed + coalesce(d.t_crashed, 0)],
-		coalesce(k.kinds, '{}'), coalesce(k.tasks, '{}')
+		coalesce(k.kinds, '{}'), coalesce(k.tasks, '{}'),
+		coalesce((SELECT greatest({schema}.told() - min(t.turn), 0) FROM generate_series(0, 18) AS b (band),
+			unnest(ARRAY[1, 2, 3]) AS s (state), LATERAL (
+				SELECT x.sort - b.band * 72057594037927936 AS turn FROM {schema}.tasks x
+				WHERE x.line = (q.queue * 16 + s.state)::int4 AND x.sort > b.band * 72057594037927936
+				AND x.sort < b.band * 72057594037927936 + 36028797018963968 ORDER BY x.sort LIMIT 1
+			) t), 0)
 	FROM {schema}.queues q LEFT JOIN d ON d.queue = q.queue LEFT JOIN LATERAL (
 		SELECT array_agg(z.kind ORDER BY z.kind) AS kinds, array_agg(z.tasks ORDER BY z.kind) AS tasks FROM (
 			SELECT y.kind, y.tasks + coalesce((SELECT d.waiting FROM d WHERE d.queue = y.line), 0)::int8 AS tasks
