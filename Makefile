@@ -6,7 +6,7 @@ VULNCHECK := bin/govulncheck
 RUNTESTS := bin/runtests
 SYSTEMS := linux darwin windows
 # The modules beside the root's, for what it is not to download.
-MODULES := bench storage/sqlite/modernc examples/embedded
+MODULES := bench storage/sqlite/modernc examples/embedded internal/difftest internal/faulttest
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
@@ -22,10 +22,10 @@ servers: # installs redis-server, PostgreSQL and pgbouncer where they are missin
 	@tools/need-servers.sh
 
 systems: # builds, and vets with the tests, for linux, darwin and windows
-	@for os in $(SYSTEMS); do \
-		echo "$$os: build and vet"; \
-		CGO_ENABLED=0 GOOS=$$os $(GO) build ./... && CGO_ENABLED=0 GOOS=$$os $(GO) vet ./... || exit 1; \
-	done
+	@for os in $(SYSTEMS); do for module in . $(filter-out bench,$(MODULES)); do \
+		echo "$$os: build and vet $$module"; \
+		(cd $$module && CGO_ENABLED=0 GOOS=$$os $(GO) build ./... && CGO_ENABLED=0 GOOS=$$os $(GO) vet ./...) || exit 1; \
+	done; done
 
 tidy: # fails where go.mod or go.sum would change
 	$(GO) mod tidy -diff
@@ -52,7 +52,7 @@ $(VULNCHECK): tools/go.mod tools/go.sum
 # The packages whose tests measure time, or starve each other's leases of two seconds on two
 # cores: they run alone, one after the other. All others run side by side, three at a time, as
 # some wait for servers while others compute; the longest begin.
-ALONE := ./internal/pgfault ./internal/faulttest
+ALONE := ./internal/pgfault
 LONGEST := ./storage/postgres ./storage/redis
 BESIDE = $(LONGEST) $(filter-out $(ALONE) $(LONGEST),$(patsubst github.com/midgehq/midge/%,./%,$(shell $(GO) list ./...)))
 
@@ -68,9 +68,11 @@ unit: # the tests without a look at what is installed
 	status=0; export MIDGE_TEST_SERVERS=1; \
 	$(RUNTESTS) -race -p 2 -timeout 20m $(BESIDE) || status=1; \
 	$(RUNTESTS) -race -timeout 20m ./internal/pgfault || status=1; \
-	$(RUNTESTS) -race -timeout 20m -run $(STORM) ./internal/faulttest || status=1; \
-	$(RUNTESTS) -timeout 20m -skip $(STORM) ./internal/faulttest || status=1; \
+	(cd internal/faulttest && $(CURDIR)/$(RUNTESTS) -race $(UNRACED) -timeout 20m -run $(STORM) .) || status=1; \
+	(cd internal/faulttest && $(CURDIR)/$(RUNTESTS) -timeout 20m -skip $(STORM) .) || status=1; \
+	(cd internal/difftest && $(CURDIR)/$(RUNTESTS) -race $(UNRACED) -timeout 20m .) & beside=$$!; \
 	(cd storage/sqlite/modernc && $(CURDIR)/$(RUNTESTS) -race $(UNRACED) -timeout 20m ./...) || status=1; \
+	wait $$beside || status=1; \
 	(cd examples/embedded && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
 	(cd bench && ../$(RUNTESTS) ./...) || status=1; \
 	exit $$status
@@ -82,11 +84,11 @@ LONG = MIDGE_TEST_SERVERS=1 $(GO) test -count=1 -timeout 120m
 
 test-long: servers ## failures and storms in full, with their figures
 	$(LONG) -tags long -v ./internal/pgfault
-	$(LONG) -tags long -v -run 'TestACrashedServerLosesNothing|TestAStandbyTakesOver|TestEachOrderIsSoldOnce' ./internal/faulttest
-	for tags in $(WAYS); do $(LONG) -tags $$tags ./internal/difftest || exit 1; done
-	$(LONG) -tags long -v -run 'TestAThawedRunnerStartsNothingStale|TestCancelAllLeavesOthersAlone' ./internal/faulttest
+	cd internal/faulttest && $(LONG) -tags long -v -run 'TestACrashedServerLosesNothing|TestAStandbyTakesOver|TestEachOrderIsSoldOnce' .
+	for tags in $(WAYS); do (cd internal/difftest && $(LONG) -tags $$tags .) || exit 1; done
+	cd internal/faulttest && $(LONG) -tags long -v -run 'TestAThawedRunnerStartsNothingStale|TestCancelAllLeavesOthersAlone' .
 	cd storage/sqlite/modernc && $(LONG) -tags long -v -run "TestKilled|TestAPowerCut" .
-	for tags in $(WAYS); do $(LONG) -tags $$tags -v -run TestAStorm ./internal/faulttest || exit 1; done
+	for tags in $(WAYS); do (cd internal/faulttest && $(LONG) -tags $$tags -v -run $(STORM) .) || exit 1; done
 
 bench: servers ## measure midge beside its peers: BENCH_FLAGS="-quick -metrics 'drain_*'"; bench/README.md
 	@$(GO) run -C bench . $(BENCH_FLAGS)

@@ -1,6 +1,6 @@
 // Package difftest compares the storages with each other: it holds tests alone. Seeded random
-// sequences of calls of the contract run over memory, one Redis, a Redis Cluster and
-// PostgreSQL, and after each step the outcomes, the errors and the sizes of all of them must be
+// sequences of calls of the contract run over memory, one Redis, a Redis Cluster,
+// PostgreSQL and SQLite, and after each step the outcomes, the errors and the sizes of all of them must be
 // those of memory; every fifty steps their whole states too, in their order.
 //
 // Before each step the clocks of all storages are moved on to a multiple of eight seconds,

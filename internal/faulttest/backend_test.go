@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage/postgres"
@@ -30,11 +32,12 @@ const (
 	oneRedis    kind = "redis"
 	aCluster    kind = "cluster"
 	onePostgres kind = "postgres"
+	oneFile     kind = "sqlite" // without a server
 	// sentinels lead to a Redis. Their tests start them: see testserver.Sentinel.
 	sentinels kind = "sentinels"
 )
 
-// server is one Redis, a Cluster or a PostgreSQL, as far as these tests care.
+// server is one Redis, a Cluster, a PostgreSQL or none, for files, as far as these tests care.
 type server struct {
 	kind    kind
 	nodes   []node
@@ -52,6 +55,9 @@ func (s *server) addrs() []string {
 // place makes a place of the test's own on the server: a key prefix, or a schema.
 func (s *server) place(t *testing.T) dialing {
 	t.Helper()
+	if s.kind == oneFile {
+		return dialing{Kind: oneFile, Addrs: []string{filepath.Join(t.TempDir(), "jobs.db")}}
+	}
 	d := dialing{Kind: s.kind, Addrs: s.addrs(), Place: placeOf(t, s.kind)}
 	if s.kind == onePostgres {
 		must(t, postgres.Migrate(t.Context(), d.postgres()))
@@ -59,8 +65,19 @@ func (s *server) place(t *testing.T) dialing {
 	return d
 }
 
+// lease is the least lease that runners have there.
+func (s *server) lease() time.Duration {
+	if s.kind == oneFile {
+		return 10 * time.Second
+	}
+	return 2 * time.Second
+}
+
 // ready waits until the server serves.
 func (s *server) ready() error {
+	if s.kind == oneFile {
+		return nil
+	}
 	switch node := s.nodes[0].(type) {
 	case *testserver.PostgresServer:
 		return node.Exec(context.Background(), "SELECT 1")
@@ -87,6 +104,8 @@ func (s *server) close() error {
 func start(k kind, disturbed bool, options testserver.Options) (*server, error) {
 	s := &server{kind: k}
 	switch k {
+	case oneFile:
+		return s, nil
 	case oneRedis:
 		redis, err := testserver.Start(options)
 		s.nodes = []node{redis}
@@ -142,6 +161,16 @@ func eachServer(t *testing.T, test func(t *testing.T, s *server)) {
 			test(t, sharedServer(t, k))
 		})
 	}
+}
+
+// eachStorage is eachServer, and a file that all processes share.
+func eachStorage(t *testing.T, test func(t *testing.T, s *server)) {
+	t.Helper()
+	eachServer(t, test)
+	t.Run(string(oneFile), func(t *testing.T) {
+		t.Parallel()
+		test(t, &server{kind: oneFile})
+	})
 }
 
 func sharedServer(t *testing.T, k kind) *server {

@@ -20,8 +20,9 @@ const takeover = 5 * time.Second
 
 // TestTheJobsOfAKilledRunnerStartElsewhere is the first half of point 2.
 func TestTheJobsOfAKilledRunnerStartElsewhere(t *testing.T) {
-	eachServer(t, func(t *testing.T, s *server) {
-		const jobs, lease = 20, 2 * time.Second
+	eachStorage(t, func(t *testing.T, s *server) {
+		const jobs = 20
+		lease := s.lease()
 		f := newFleet(t, s)
 		runner := workerConfig{Queues: []string{"q"}, Concurrency: jobs, Lease: lease}
 		runner.Name = "victim"
@@ -66,7 +67,7 @@ func TestTheJobsOfAKilledRunnerStartElsewhere(t *testing.T) {
 // TestAPoisonPillDiesAlone is the second half of point 2: twice the pill takes all its
 // neighbours down with it, so that each of them is one crash short of its limit too.
 func TestAPoisonPillDiesAlone(t *testing.T) {
-	eachServer(t, func(t *testing.T, s *server) {
+	eachStorage(t, func(t *testing.T, s *server) {
 		const innocents = 20
 		f := newFleet(t, s)
 		for i := range innocents {
@@ -76,7 +77,7 @@ func TestAPoisonPillDiesAlone(t *testing.T) {
 			f.enqueue("q", fmt.Sprint("innocent-", i), steps(gate("calm"), step{Do: "follow"}))
 		}
 		sup := f.supervise(workerConfig{
-			Name: "host", Queues: []string{"q"}, Concurrency: innocents + 1, Lease: 2 * time.Second, Mortal: true,
+			Name: "host", Queues: []string{"q"}, Concurrency: innocents + 1, Lease: s.lease(), Mortal: true,
 		})
 		f.await("the second death", 30*time.Second, func(h history) bool {
 			pill := h.of(runStart).about(storage.Ref{Queue: "q", ID: "pill"})

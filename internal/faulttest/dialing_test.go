@@ -20,6 +20,7 @@ import (
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/postgres"
 	"github.com/midgehq/midge/storage/redis"
+	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
 // dialing says how a process reaches the storage.
@@ -50,6 +51,9 @@ func placeOf(t *testing.T, k kind) string {
 // through puts a proxy in front of each node and gives how to dial through them.
 func (d dialing) through(t *testing.T) (dialing, []*testserver.Proxy) {
 	t.Helper()
+	if d.Kind == oneFile {
+		return d, nil
+	}
 	d.Through = make(map[string]string)
 	var proxies []*testserver.Proxy
 	for _, addr := range d.Addrs {
@@ -63,6 +67,8 @@ func (d dialing) through(t *testing.T) (dialing, []*testserver.Proxy) {
 // open opens the storage.
 func (d dialing) open(ctx context.Context) (storage.Storage, error) {
 	switch {
+	case d.Kind == oneFile:
+		return modernc.Open(ctx, d.Addrs[0])
 	case d.Kind == onePostgres:
 		return postgres.Open(ctx, d.postgres())
 	case len(d.Through) == 0:

@@ -1,7 +1,7 @@
 // Package faulttest holds tests of what midge promises when things break, and no
 // code: runners as processes of their own are killed, frozen and cut off on a real
-// Redis, a real three-master Cluster and a real PostgreSQL, and a checker reads what they
-// recorded.
+// Redis, a real three-master Cluster, a real PostgreSQL and a file of SQLite, and a checker reads
+// what they recorded. It is a module of its own, for SQLite's driver.
 //
 // The test binary is its own worker: started again with a configuration in its
 // environment it opens the storage and runs a runner whose jobs do what their

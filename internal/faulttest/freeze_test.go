@@ -14,8 +14,9 @@ import (
 // TestAFrozenRunnerCannotCommit is point 3. Half of the tasks have been completed by
 // the other runner when the frozen one goes on, the other half still run there.
 func TestAFrozenRunnerCannotCommit(t *testing.T) {
-	eachServer(t, func(t *testing.T, s *server) {
-		const half, lease = 10, 2 * time.Second
+	eachStorage(t, func(t *testing.T, s *server) {
+		const half = 10
+		lease := s.lease()
 		f := newFleet(t, s)
 		stale := []step{
 			{Do: "progress", Arg: "ran"},

@@ -58,8 +58,14 @@ func planOf(k kind, clock bool) plan {
 	if k == aCluster {
 		p[failover] = count(0, 3)
 	}
-	if k == onePostgres { // which has no keys
+	if k == onePostgres || k == oneFile { // which have no keys
 		p[damageKey] = 0
+	}
+	if k == oneFile { // no server, no line and no clock of its own; leases are long there
+		for _, name := range slices.Concat(parts[2], parts[3]) {
+			p[name] = 0
+		}
+		p[jobs], p[kill], p[freeze] = count(300, 40_000), count(5, 200), count(1, 40)
 	}
 	return p
 }
@@ -216,7 +222,13 @@ func (n *nemesis) freeze() bool {
 	w := running[n.random.IntN(len(running))]
 	n.resting[w] = true
 	n.turns.Unlock()
-	n.freezeFor(w, 0, stormLease+time.Duration(n.random.Int64N(int64(stormLease))))
+	lease := n.server.lease()
+	still := func() { n.freezeFor(w, 0, lease+time.Duration(n.random.Int64N(int64(lease)))) }
+	if n.server.kind == oneFile { // who is frozen while it writes stops all others
+		n.outage(still, 0, func() error { return nil })
+	} else {
+		still()
+	}
 	n.turns.Lock()
 	delete(n.resting, w)
 	n.turns.Unlock()

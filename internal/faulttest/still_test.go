@@ -11,7 +11,7 @@ import (
 )
 
 // stillBound is how long something may stand still while the storage is to be had.
-const stillBound = stormLease + 10*time.Second
+func (s *server) stillBound() time.Duration { return s.lease() + 10*time.Second }
 
 // pause is a time in which nothing is heard of a task.
 type pause struct {
@@ -27,7 +27,7 @@ type pause struct {
 // elsewhere.
 func (s *storm) checkStandstills(h history) {
 	s.t.Helper()
-	outages := outagesOf(h)
+	outages, stillBound := outagesOf(h), s.server.stillBound()
 	pauses := s.pausesOf(h)
 	turns := turnsOf(pauses)
 	var longest, waited time.Duration

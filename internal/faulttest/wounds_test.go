@@ -4,8 +4,10 @@ package faulttest
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,6 +15,7 @@ import (
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
 // wound is a task that was damaged in a storm.
@@ -86,7 +89,7 @@ func (n *nemesis) damageRecord() bool {
 		task, err := n.store.Task(ctx, ref)
 		return err == nil && task.State == h.state
 	}
-	if !poll(2*stormLease, reached) || !n.injure(h, ref) {
+	if !poll(2*n.server.lease(), reached) || !n.injure(h, ref) {
 		return false
 	}
 	n.turns.Lock()
@@ -97,6 +100,10 @@ func (n *nemesis) damageRecord() bool {
 
 // injure damages a task where it stands, and reports whether it stood there.
 func (n *nemesis) injure(h harm, ref storage.Ref) bool {
+	if n.server.kind == oneFile {
+		text := strings.NewReplacer("%s.", "midge_", `'\x00'`, "x'00'", "$1", "?").Replace(h.sql)
+		return n.execute(text, ref.ID) == 1
+	}
 	if n.server.kind == onePostgres {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.t.Context()), 5*time.Second)
 		defer cancel()
@@ -110,6 +117,21 @@ func (n *nemesis) injure(h harm, ref storage.Ref) bool {
 	}
 	answer, err := n.redis("EVAL", stands+h.redis, "1", n.key(ref.Queue, ""), ref.ID)
 	return err == nil && answer == "1"
+}
+
+// execute changes the file, as any tool may, and gives how many rows it changed.
+func (n *nemesis) execute(text string, args ...any) int64 {
+	db, err := sql.Open(modernc.Driver, n.dialing.Addrs[0]+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = db.Close() }()
+	done, err := db.ExecContext(context.WithoutCancel(n.t.Context()), text, args...)
+	if err != nil {
+		return 0
+	}
+	rows, _ := done.RowsAffected()
+	return rows
 }
 
 // key is that of a queue.

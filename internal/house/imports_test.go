@@ -81,9 +81,12 @@ var table = []rule{
 	},
 	{room: "internal/pgfault/peer", rooms: []string{".", "storage/postgres"}}, // an application of two versions
 	{
-		room:        "internal/difftest",
-		testRooms:   []string{"storage/..."},
-		testModules: []string{"github.com/alicebob/miniredis/v2"}, // where no server is installed
+		room:      "internal/difftest",
+		testRooms: []string{"storage/..."},
+		testModules: []string{
+			"github.com/alicebob/miniredis/v2", // where no server is installed
+			module + "/storage/sqlite/modernc", // SQLite's driver
+		},
 	},
 	{
 		room:      "internal/faulttest",
@@ -93,6 +96,7 @@ var table = []rule{
 			"github.com/redis/go-redis/v9",     // an application's own client, through a proxy
 			"github.com/jackc/pgx/v5",          // an application's own transaction
 			"github.com/alicebob/miniredis/v2", // where no server is installed
+			module + "/storage/sqlite/modernc", // SQLite's driver
 		},
 	},
 }
