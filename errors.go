@@ -22,7 +22,8 @@ var (
 	// ErrLeaseLost: another runner may have the task; what was to be written
 	// under its lease was not.
 	ErrLeaseLost = storage.ErrLeaseLost
-	// ErrNotFound: there is no such task. One that ended and is not kept is gone.
+	// ErrNotFound: there is no such task, schedule, or queue. A task that ended and is not
+	// kept is gone.
 	ErrNotFound = storage.ErrNotFound
 	// ErrDamaged: the record of the task cannot be read.
 	ErrDamaged = storage.ErrDamaged
@@ -77,6 +78,12 @@ func missing(err error) error {
 	}
 	return err
 }
+
+// notFoundError is an [ErrNotFound] of what is no task.
+type notFoundError struct{ text string }
+
+func (e *notFoundError) Error() string { return e.text }
+func (e *notFoundError) Unwrap() error { return ErrNotFound }
 
 // InvalidError is bad input, found before any I/O: what was given and what is
 // wanted.

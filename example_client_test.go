@@ -300,6 +300,7 @@ func ExampleQueue_Pause() {
 	_, client := set()
 	ctx := context.Background()
 	queue := client.Queue("default")
+	must(queue.Create(ctx)) // before its first task
 	must(queue.Pause(ctx))
 	_, err := client.Enqueue(ctx, Resize{Path: "cat.png"})
 	must(err)
@@ -307,7 +308,10 @@ func ExampleQueue_Pause() {
 	must(err)
 	fmt.Println(stats.Paused, stats.Waiting)
 	must(queue.Resume(ctx))
-	// Output: true 1
+	fmt.Println(errors.Is(client.Queue("defualt").Pause(ctx), midge.ErrNotFound))
+	// Output:
+	// true 1
+	// true
 }
 
 // What waits can be brought forward, put off, moved and re-prioritised.

@@ -43,23 +43,45 @@ func (c *Client) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 // Name is the queue's name.
 func (q *Queue) Name() string { return q.name }
 
-// Pause stops runners from claiming tasks of the queue until it is resumed. Tasks that
-// run go on; tasks can be enqueued.
-func (q *Queue) Pause(ctx context.Context) error {
-	return q.configure(ctx, "pause", storage.Settings{Pause: &storage.Pause{On: true}})
+// Create makes the queue exist before its first task comes, so that it is listed and can be
+// paused. Where it exists nothing changes. A queue that is empty, and neither paused nor touched
+// for a day, goes by itself.
+func (q *Queue) Create(ctx context.Context) error {
+	return q.configure(ctx, "create", storage.Settings{Create: true})
 }
 
-// PauseFor is Pause for a time; it ends by itself.
+// Pause stops runners from claiming tasks of the queue until it is resumed. Tasks that
+// run go on; tasks can be enqueued. [ErrNotFound] where there is no such queue; see
+// [Queue.Create].
+func (q *Queue) Pause(ctx context.Context) error {
+	return q.pause(ctx, "pause", storage.Pause{On: true})
+}
+
+// PauseFor is Pause for a time, a millisecond at least; it ends by itself.
 func (q *Queue) PauseFor(ctx context.Context, d time.Duration) error {
 	if d < storage.MinSpan || d > storage.MaxDelay {
 		return q.wrap("pause", storage.Invalid("PauseFor", d, "%v to "+longest, storage.MinSpan))
 	}
-	return q.configure(ctx, "pause", storage.Settings{Pause: &storage.Pause{On: true, For: d}})
+	return q.pause(ctx, "pause", storage.Pause{On: true, For: d})
 }
 
-// Resume ends a pause.
-func (q *Queue) Resume(ctx context.Context) error {
-	return q.configure(ctx, "resume", storage.Settings{Pause: &storage.Pause{}})
+// Resume ends a pause. [ErrNotFound] where there is no such queue.
+func (q *Queue) Resume(ctx context.Context) error { return q.pause(ctx, "resume", storage.Pause{}) }
+
+// pause pauses or resumes a queue that exists: a name that was mistyped is an error, and no
+// queue.
+func (q *Queue) pause(ctx context.Context, act string, p storage.Pause) error {
+	if err := q.check(); err != nil {
+		return q.wrap(act, err)
+	}
+	page, err := q.client.store.Queues(ctx, storage.QueuesQuery{Prefix: q.name, Limit: 1})
+	if err != nil {
+		return q.wrap(act, err)
+	}
+	if !slices.Contains(page.Names, q.name) { // the shortest of its prefix is the first
+		return q.wrap(act, noQueue)
+	}
+	return q.configure(ctx, act, storage.Settings{Pause: &p})
 }
 
 func (q *Queue) configure(ctx context.Context, act string, s storage.Settings) error {
@@ -231,6 +253,9 @@ func (q *Queue) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
 	return list, nil
 }
 
+// noQueue is an ErrNotFound in words of who named a queue.
+var noQueue = &notFoundError{"there is no such queue"}
+
 // RunSchedule enqueues the task of a schedule now, beside its ticks, which it does not
 // move, and gives its ref. With [NoOverlap], where the task of an earlier tick or run has
 // not ended, nothing is enqueued and the ref is that task's. [ErrNotFound].
@@ -262,7 +287,7 @@ func (q *Queue) checkSchedule(name string) error {
 // ofSchedule says what is not there in words of who declared it.
 func ofSchedule(name string, err error) error {
 	if errors.Is(err, storage.ErrNotFound) {
-		return fmt.Errorf("no schedule is named %s: %w", name, storage.ErrNotFound)
+		return &notFoundError{"no schedule is named " + name}
 	}
 	return err
 }

@@ -44,6 +44,7 @@ func TestQueueNamesAreCheckedBeforeAnyIO(t *testing.T) {
 	ctx := t.Context()
 	bad, mail := c.Queue("a b"), c.Queue("mail")
 	for name, err := range map[string]error{
+		"Create":                  bad.Create(ctx),
 		"Pause":                   bad.Pause(ctx),
 		"PauseFor":                bad.PauseFor(ctx, time.Hour),
 		"PauseFor nothing":        mail.PauseFor(ctx, 0),
@@ -127,7 +128,18 @@ func TestPauseAndResume(t *testing.T) {
 				b.Errorf("%d ran, want %d", ran.Load(), want)
 			}
 		}
+		for name, err := range map[string]error{"Pause": q.Pause(b.ctx), "PauseFor": q.PauseFor(b.ctx, time.Hour), "Resume": q.Resume(b.ctx)} {
+			if !errors.Is(err, midge.ErrNotFound) || len(b.queues("")) > 0 {
+				b.Errorf("%s of no queue: got %v and queues %v, want ErrNotFound and none", name, err, b.queues(""))
+			}
+		}
+		if err := q.Create(b.ctx); err != nil || len(b.queues("")) != 1 {
+			b.Errorf("got %v and queues %v, want one", err, b.queues(""))
+		}
 		step(q.Pause(b.ctx), 0)
+		if err := q.Create(b.ctx); err != nil {
+			b.Error(err)
+		}
 		if stats, err := q.Stats(b.ctx); err != nil || !stats.Paused || stats.Waiting != 1 {
 			t.Errorf("got %+v, %v; want it paused with one waiting", stats, err)
 		}

@@ -412,12 +412,12 @@ func CheckSettings(queue string, s *Settings) error {
 		return err
 	}
 	switch {
-	case s.Remove && s.Pause != nil:
-		return Invalid("Settings", "with Remove and Pause", "one of them")
-	case s.Remove:
+	case s.Remove && (s.Pause != nil || s.Create), s.Create && s.Pause != nil:
+		return Invalid("Settings", "with several of Pause, Create and Remove", "one of them")
+	case s.Remove, s.Create:
 		return nil
 	case s.Pause == nil:
-		return Invalid("Settings", "with nothing to change", "Pause or Remove")
+		return Invalid("Settings", "with nothing to change", "Pause, Create or Remove")
 	case s.Pause.For != 0 && !s.Pause.On:
 		return Invalid("Pause.For", s.Pause.For, "On with it")
 	}

@@ -207,7 +207,7 @@
 // ended comes back by a requeue alone, which starts its counters anew and keeps its
 // history.
 //
-// A queue exists from its first record or setting until it is removed, or was empty,
+// A queue exists from its first record or setting, or its creation, until it is removed, or was empty,
 // without settings and untouched for a day. A removal of a queue that does not exist does
 // nothing.
 //

@@ -114,10 +114,12 @@ type Description struct {
 }
 
 // Settings is a change of a queue's settings: a nil field leaves its setting as it is.
-// A change names at least one setting, or Remove alone.
+// A change names at least one setting, or Create or Remove alone.
 type Settings struct {
 	// Pause pauses the queue, or resumes it.
 	Pause *Pause
+	// Create makes the queue exist, and changes no setting of one that does.
+	Create bool
 	// Remove deletes the queue, which must be empty.
 	Remove bool
 }

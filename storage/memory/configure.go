@@ -54,6 +54,9 @@ func (s *Storage) configure(name string, settings *storage.Settings) error {
 	case settings.Remove:
 		s.removeQueue(name)
 		return nil
+	case settings.Create:
+		ours((*records)(s).Queue(name)).touched = s.step.Now
+		return nil
 	case q == nil && !settings.Pause.On:
 		return nil // no settings, and no queue that could have had some
 	}

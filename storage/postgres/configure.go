@@ -45,15 +45,17 @@ func (s *Storage) configure(
 		}
 		return p.err
 	}
-	var pause storage.Pause // none where the queue is removed
+	var pause storage.Pause
+	var paused *bool // none where the queue is created or removed
 	if settings.Pause != nil {
 		pause = *settings.Pause
+		paused = &pause.On
 	}
 	var done bool
 	var number *int32
 	err = tx.run(ctx, query{
 		text: "SELECT done, number FROM {schema}.configure($1, $2, $3, $4)",
-		args: []any{queue, pause.On, pause.For.Microseconds(), settings.Remove},
+		args: []any{queue, paused, pause.For.Microseconds(), settings.Remove},
 		scan: one(&done, &number),
 	})
 	if err != nil {

@@ -242,13 +242,16 @@ func (s *Storage) configure(
 	switch {
 	case settings.Remove:
 		verb = "remove"
+	case settings.Create:
+		verb = "create"
 	case settings.Pause.For > 0:
 		pause = settings.Pause.For.Microseconds()
 	case settings.Pause.On:
 		pause = -1
 	}
 	var fresh []string
-	if pause != 0 {
+	exists := pause != 0 || settings.Create // the queue does from this call on
+	if exists {
 		var err error
 		if fresh, err = s.registerQueues(ctx, []string{queue}); err != nil {
 			return err
@@ -258,7 +261,7 @@ func (s *Storage) configure(
 		s.leave(ctx, fresh, err)
 		return err
 	}
-	if pause != 0 {
+	if exists {
 		s.names.done(queue)
 	}
 	if settings.Remove {

@@ -49,6 +49,9 @@ func (w *work) configure(name string, settings *storage.Settings) bool {
 			w.removeQueue(q)
 		}
 		return true
+	case settings.Create:
+		w.Queue(name)
+		return true
 	case q == nil && !settings.Pause.On:
 		return true // no settings, and no queue that could have had some
 	}

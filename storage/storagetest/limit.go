@@ -393,11 +393,13 @@ func limitReads(r *rig) {
 	_, err = r.store.Stats(r.ctx, mainQueue, "a b")
 	r.wantInvalid("stats of a bad queue", err)
 	for what, s := range map[string]storage.Settings{
-		"a negative pause":    {Pause: &storage.Pause{On: true, For: -1}},
-		"a time but no pause": {Pause: &storage.Pause{For: time.Second}},
-		"a pause under 1ms":   {Pause: &storage.Pause{On: true, For: time.Millisecond - 1}},
-		"removal and pause":   {Remove: true, Pause: &storage.Pause{On: true}},
-		"nothing to change":   {},
+		"a negative pause":     {Pause: &storage.Pause{On: true, For: -1}},
+		"a time but no pause":  {Pause: &storage.Pause{For: time.Second}},
+		"a pause under 1ms":    {Pause: &storage.Pause{On: true, For: time.Millisecond - 1}},
+		"removal and pause":    {Remove: true, Pause: &storage.Pause{On: true}},
+		"creation and pause":   {Create: true, Pause: &storage.Pause{}},
+		"creation and removal": {Create: true, Remove: true},
+		"nothing to change":    {},
 	} {
 		r.wantInvalid(what, r.session.Configure(r.ctx, mainQueue, s))
 	}

@@ -260,6 +260,11 @@ func queueMutants() []mutant {
 				}
 			}}
 		}, "pause/stops nothing else", "cursor/not paused"),
+		breaks("queues are not created", fault{configure: configured(func(_ *storage.Call, s *storage.Settings) {
+			if s.Create {
+				*s = resuming()
+			}
+		})}, "create/a queue without settings"),
 		breaks("queues are never removed",
 			fault{configure: configured(func(_ *storage.Call, s *storage.Settings) { s.Remove = false })},
 			"remove/empty queue", "remove/not empty"),

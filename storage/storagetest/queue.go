@@ -18,6 +18,8 @@ func queueRules() []rule {
 			"A pause concerns its own queue."),
 		state("pause/told", pauseTold,
 			"Stats tell that a queue is paused, and until when."),
+		state("create/a queue without settings", createQueue,
+			"A queue can be created: it exists, and of one that exists nothing changes."),
 		state("remove/empty queue", removeEmpty,
 			"An empty queue can be removed, with its totals and settings."),
 		state("remove/not empty", removeNotEmpty,
@@ -94,6 +96,26 @@ func pauseTold(r *rig) {
 	r.want("PausedUntil of a pause for a time", r.stats().PausedUntil.IsZero(), false)
 	r.configure(resuming())
 	told(false)
+}
+
+func createQueue(r *rig) {
+	create := storage.Settings{Create: true}
+	names := func() []string {
+		p, err := r.store.Queues(r.ctx, storage.QueuesQuery{})
+		r.must("queues", err)
+		return p.Names
+	}
+	r.configure(resuming())
+	r.want("queues where one was resumed that was not there", len(names()), 0)
+	r.configure(create)
+	r.want("queues", names(), []string{mainQueue})
+	r.want("stats", r.stats(), storage.Stats{Queue: mainQueue})
+	r.add("a")
+	r.configure(pausing(time.Hour))
+	before := r.stats()
+	r.configure(create)
+	r.want("stats of a queue that existed", r.stats(), before)
+	r.hold(ask(1), 0)
 }
 
 func removeEmpty(r *rig) {

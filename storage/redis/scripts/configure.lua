@@ -1,7 +1,7 @@
--- configure: replaces the settings of a queue, or removes it.
+-- configure: replaces the settings of a queue, creates it, or removes it.
 --
 -- KEYS  the keys of the queue (keys.go)
--- ARGV  1 lane field, 2 seq, 3 opened, 4 "set", "remove", or "forget" to remove it if
+-- ARGV  1 lane field, 2 seq, 3 opened, 4 "set", "create", "remove", or "forget" to remove it if
 --       it was empty, without settings and untouched for as long as 5 says;
 --       5 set: 0 not paused, -1 paused, else for so long (µs); forget: µs
 -- Returns  {verdict, now, "" or "notempty"}
@@ -42,6 +42,10 @@ if ARGV[4] == 'set' then
     q.asked = true -- settings concern those too who have no room for work
     q.work = true
   end
+elseif ARGV[4] == 'create' then
+  outcome = ''
+  set(q, 'touched', now)
+  set(q, 'soon', 0)
 else
   outcome = remove()
 end

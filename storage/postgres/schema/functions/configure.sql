@@ -1,4 +1,4 @@
--- configure replaces the settings of a queue, or removes it. It reports false where the
+-- configure replaces the settings of a queue, or creates or removes it: p_paused is NULL of a creation. It reports false where the
 -- queue to be removed holds a record. It passes over all deltas, which have no index; a scan
 -- that is off seems so dear to the planner that it would compile the plan. A removal keeps fold away first: that locks deltas and
 -- then the queue, and this the other way round.
@@ -11,7 +11,7 @@ BEGIN
 	END IF;
 	SELECT q.queue INTO number FROM {schema}.queues q WHERE q.name = p_name FOR UPDATE;
 	IF NOT FOUND THEN
-		IF p_remove OR NOT p_paused THEN
+		IF p_remove OR p_paused IS FALSE THEN
 			RETURN; -- no settings, and no queue that could have had some
 		END IF;
 		INSERT INTO {schema}.queues (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
@@ -41,7 +41,8 @@ BEGIN
 		done := FOUND;
 		RETURN;
 	END IF;
-	UPDATE {schema}.queues q SET hidden = q.hidden AND NOT p_paused, paused = p_paused, touched = {schema}.told(),
-		paused_until = CASE WHEN p_for > 0 THEN {schema}.told() + p_for ELSE 0 END
+	UPDATE {schema}.queues q SET hidden = q.hidden AND p_paused IS FALSE, paused = coalesce(p_paused, q.paused),
+		touched = {schema}.told(),
+		paused_until = CASE WHEN p_paused IS NULL THEN q.paused_until WHEN p_for > 0 THEN {schema}.told() + p_for ELSE 0 END
 	WHERE q.queue = number;
 END $$;
