@@ -176,15 +176,24 @@ func beside(err error) error {
 // Snooze.
 func verdictOf(err error) runner.Judgement {
 	var (
+		caused  *runner.CausedError
 		cannot  *runner.CannotRunError
 		discard *discardError
 		retry   *retryInError
 		snooze  *snoozeError
 		panics  *PanicError
 	)
-	j := runner.Judgement{Err: err}
+	j := runner.Judgement{Err: err, Failure: runner.OutcomeFailed}
+	if errors.As(err, &caused) {
+		j.Cause = caused.Cause
+		if c, ok := err.(*runner.CausedError); ok { //nolint:errorlint // this one, not one within
+			j.Err, err = c.Err, c.Err
+		}
+	}
 	if errors.As(err, &panics) {
-		j.Stack = string(panics.Stack)
+		j.Stack, j.Failure = string(panics.Stack), runner.OutcomePanicked
+	} else if errors.Is(err, ErrTimeout) {
+		j.Failure = runner.OutcomeTimedOut
 	}
 	switch {
 	case errors.As(err, &cannot):

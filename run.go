@@ -51,9 +51,13 @@ func (j *jobs) Run(ctx context.Context, a *runner.Attempt) (err error) {
 	return run(ctx)
 }
 
-// call runs the job alone. A panic of the job is an error with its stack, so that the
-// middleware sees it.
-func (h *handler) call(ctx context.Context, a *runner.Attempt) (err error) {
+// call runs the job alone. The error tells the middleware what ended the context of the job too.
+func (h *handler) call(ctx context.Context, a *runner.Attempt) error {
+	return a.Explain(ctx, h.attempt(ctx, a))
+}
+
+// attempt runs the job. A panic of the job is an error with its stack.
+func (h *handler) attempt(ctx context.Context, a *runner.Attempt) (err error) {
 	defer recovered(&err)
 	return h.run(ctx, a.Encoding, a.Payload)
 }
@@ -67,7 +71,9 @@ func recovered(err *error) {
 
 // Judge reads an error of a job, also one whose methods panic, such as a nil
 // pointer in an interface: that is a panic of the job's.
-func (j *jobs) Judge(err error) (asked runner.Judgement) {
+func (j *jobs) Judge(err error) runner.Judgement { return judge(err) }
+
+func judge(err error) (asked runner.Judgement) {
 	defer func() {
 		if v := recover(); v != nil {
 			asked = verdictOf(panicked(v))

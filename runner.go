@@ -68,6 +68,20 @@ type RunnerConfig struct {
 	Logger *zap.Logger
 	// Middleware wraps each attempt, the first outermost.
 	Middleware []Middleware
+	// OnEnd is told how each attempt ended, once the storage has acknowledged that, and of the
+	// tasks that the storage ended by itself in a claim of this runner. Nil is told nothing, and
+	// costs nothing.
+	//
+	// Calls come from up to eight goroutines, in no order, and nothing of the runner waits for
+	// them: ends that come faster than OnEnd returns are kept in memory, so it must not block.
+	// Its context ends when Run is about to return. A drain waits for the calls that are left,
+	// for the rest of the grace period and a quarter of a second at least. A panic is logged.
+	//
+	// A runner tells of an attempt once at most: an end that its process could not tell any more
+	// is lost. An attempt that was cut off from the storage may be told of twice, as
+	// [OutcomeLeaseLost] by its runner and as [OutcomeCrashed] by the runner that starts the task
+	// again; and a crash is told of again where the attempt that followed it was given back.
+	OnEnd func(ctx context.Context, end Ended)
 }
 
 // Runner claims tasks and runs their jobs. Make it with [NewRunner], register the
@@ -108,7 +122,7 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	return &Runner{
 		actors: runner.New(runner.Config{
 			Store: store, Jobs: jobs, Log: log, Version: Version, Concurrency: cfg.Concurrency,
-			Lease: cfg.Lease, Grace: cfg.Grace, Ahead: cfg.Ahead,
+			Lease: cfg.Lease, Grace: cfg.Grace, Ahead: cfg.Ahead, OnEnd: tell(cfg.OnEnd),
 		}),
 		jobs: jobs, log: log, queues: cfg.Queues, weights: cfg.Weights,
 	}, nil

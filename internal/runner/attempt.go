@@ -23,6 +23,7 @@ type Attempt struct {
 	Retries, Crashes int32
 
 	suspect          bool
+	explained        bool  // its error tells of its timeout; written by the goroutine of its job
 	counted, returns bool  // among the suspects, or among the attempts given back; guarded by slots.mu
 	place            int32 // among the attempts in flight; guarded by inFlight.mu
 
@@ -31,6 +32,7 @@ type Attempt struct {
 	ran       bool
 	returned  bool          // its job has, or is not to run
 	joined    bool          // a transaction of the job's is to settle it, see CompleteWith
+	index     int32         // among the tasks of its claim; does not change
 	startedAt time.Duration // when it began to run, by the runner's clock
 	extended  moment        // when the last extension that went through, or the claim, was sent
 	cause     error         // what cancelled it; the first cause wins
@@ -63,6 +65,8 @@ type batch struct {
 	timeout                time.Duration
 	snoozes                int
 	snoozedSince           time.Time
+
+	claimed []storage.Task // of the claim; nil where nobody wants to hear of ends
 }
 
 type phase uint8
@@ -82,6 +86,9 @@ const slab = 16
 func (w *workers) newAttempts(of *shard, claimed *storage.Claimed, sent moment) []*Attempt {
 	attempts := make([]*Attempt, len(claimed.Tasks))
 	from := &batch{shared: w.shared, shard: of, ctx: w.context(), arrived: time.Now(), told: claimed.Now}
+	if w.ends != nil {
+		from.claimed = slices.Clone(claimed.Tasks)
+	}
 	var room []Attempt
 	for i := range claimed.Tasks {
 		if len(room) == 0 {
@@ -92,7 +99,7 @@ func (w *workers) newAttempts(of *shard, claimed *storage.Claimed, sent moment) 
 		if !from.suits(t) {
 			from = from.with(t)
 		}
-		a.batch, a.Fence, a.extended = from, claimed.Fences[i], sent
+		a.batch, a.Fence, a.extended, a.index = from, claimed.Fences[i], sent, int32(i)
 		a.Payload, a.Headers, a.Created = t.Payload, t.Headers, t.Created.UnixMicro()
 		a.Retries, a.Crashes = int32(t.Retries), int32(t.Crashes)
 		a.suspect = storage.Suspect(t.Crashes, t.CrashLimit)
@@ -116,6 +123,15 @@ func (b *batch) with(t *storage.Task) *batch {
 	own.MaxRetries, own.CrashLimit, own.timeout = t.MaxRetries, t.CrashLimit, t.Timeout
 	own.snoozes, own.snoozedSince = t.Snoozes, t.SnoozedSince
 	return &own
+}
+
+// Due is when the task of the attempt was due, by the storage's time; zero where that is not known:
+// for a task that has run before.
+func (a *Attempt) Due() time.Time {
+	if a.Retries > 0 || a.Crashes > 0 || a.snoozes > 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(a.Created).UTC()
 }
 
 // extra gives the extras, for writing. The mutex is held.
@@ -204,6 +220,12 @@ func (a *Attempt) lose() bool {
 		a.end(storage.ErrLeaseLost)
 	}
 	return news
+}
+
+func (a *Attempt) hasRun() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ran
 }
 
 func (a *Attempt) isLost() bool {

@@ -110,7 +110,7 @@ func (c *claimer) start(claimed storage.Claimed, sent moment) {
 		}
 	}
 	c.workers.launch(attempts...)
-	c.log.ended(claimed.Ended)
+	c.tellEnded(claimed.Ended)
 	for _, t := range claimed.Ticks {
 		d.ticker.due(t, claimed.Now)
 	}

@@ -94,13 +94,15 @@ func (j *judge) finishJoined(a *Attempt, err error, took time.Duration) {
 				j.log.dropped(a, err)
 			}
 			j.log.settled(&done, storage.Completed)
+			j.tellSettled(&done, storage.Placed{Ref: a.Fence.Ref, Version: t.Version, State: storage.Completed})
 		}
 		j.slots.settled(a)
 	case failed != nil:
 		a.shard.settler.giveUp([]settlement{done}, failed)
 	case t.Version != a.Fence.Version:
-		j.slots.settled(a)
 		j.log.lost(a, took)
+		j.tellLost(a, err, took)
+		j.slots.settled(a)
 	default:
 		if err == nil {
 			err = errNotCommitted

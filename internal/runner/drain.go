@@ -12,6 +12,17 @@ import (
 // also where the storage is away.
 const shutdownTail = time.Second
 
+// graceLeft is how much of the grace period is left of a drain that began so long after the runner was
+// made, and a little where nothing is: for calls of hooks.
+func (r *Runner) graceLeft(begun time.Duration) time.Duration {
+	select {
+	case <-r.stop:
+		return shutdownTail / 4
+	default:
+		return max(r.grace-(r.elapsed()-begun), shutdownTail/4)
+	}
+}
+
 // drain sees running jobs out, and tells how many tasks were left to the expiry of their
 // leases. The claimers have been told to end.
 func (r *Runner) drain(

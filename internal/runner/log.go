@@ -220,6 +220,19 @@ func (l *lifeLog) stuck(a *Attempt, since time.Duration) {
 		l.about(a), rounded(since)))
 }
 
+// hookFailed tells of a hook that panicked when it was told of a task.
+func (l *lifeLog) hookFailed(t *storage.Task, err error) {
+	l.error(fmt.Sprintf("OnEnd, told of %s %s: %s", t.Kind, t.Ref, brief(err)))
+}
+
+// untold tells of ends that the hook was not told of when the runner had to stop.
+func (l *lifeLog) untold(left int) {
+	if left == 0 {
+		return
+	}
+	l.warn(fmt.Sprintf("OnEnd has not returned in time: %d ends may not have been told", left))
+}
+
 func (l *lifeLog) damagedSchedule(cursor storage.Ref, err error) {
 	l.error(fmt.Sprintf("schedule %s is damaged and stands still until a runner declares it anew: %s",
 		schedule.Name(cursor), brief(err)))

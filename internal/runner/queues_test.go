@@ -33,7 +33,7 @@ func TestWhatAWorkerTookOfADroppedQueueDoesNotBegin(t *testing.T) {
 	if _, starts := a.start(); starts {
 		t.Error("the job begins after SetQueues has returned")
 	}
-	if settle, _ := r.workers.judge.verdict(a, nil); settle.Outcome != storage.Release {
+	if settle, _, _ := r.workers.judge.verdict(a, nil); settle.Outcome != storage.Release {
 		t.Errorf("got %s, want the task released", settle.Outcome)
 	}
 }

@@ -27,6 +27,8 @@ type Config struct {
 	Lease       time.Duration
 	Grace       time.Duration
 	Ahead       time.Duration
+	// OnEnd is told of ends. Its error is its own panic. Nil where nobody wants to hear.
+	OnEnd func(context.Context, Ended) error
 }
 
 // Jobs runs tasks and reads what they return.
@@ -66,6 +68,7 @@ type shared struct {
 	jobs  Jobs
 	log   *lifeLog
 	slots *slots
+	ends  *ends // nil where nobody wants to hear of them
 	store *watched
 	tasks *storage.Session // claims and settles: repeats for as long as a lane lives
 	beats *storage.Session // heartbeats: the next one makes up for a lost one
@@ -94,7 +97,7 @@ func New(cfg Config) *Runner {
 	s := &shared{
 		clock: clock{made: time.Now()},
 		id:    storage.NewID(), lease: cfg.Lease, jobs: cfg.Jobs, log: log,
-		slots: newSlots(cfg.Concurrency, cfg.Ahead), store: &watched{Storage: cfg.Store, log: log},
+		slots: newSlots(cfg.Concurrency, cfg.Ahead), ends: newEnds(cfg.OnEnd, log), store: &watched{Storage: cfg.Store, log: log},
 		large: make(chan struct{}, 1),
 	}
 	s.tasks = storage.NewSession(s.store, storage.LaneLife)
@@ -162,6 +165,9 @@ func (r *Runner) Run(ctx context.Context) error {
 	defer endJobs(nil)
 	defer hardStop()
 	r.workers.open(jobs)
+	hooks, endHooks := context.WithCancel(base)
+	defer endHooks()
+	r.ends.open(hooks)
 
 	draining, drain := context.WithCancel(ctx)
 	defer drain()
@@ -172,9 +178,12 @@ func (r *Runner) Run(ctx context.Context) error {
 	all.others.Go(func() { r.watchWarnings(draining, warnings) })
 	r.spread(draining, hard, &all)
 	drain()
+	begun := r.elapsed()
 	left, err := r.drain(&all.claims, endJobs, hardStop)
 	hardStop()
 	all.others.Wait()
+	r.log.untold(r.ends.wait(r.graceLeft(begun)))
+	endHooks()
 	r.heartbeat.leave(base) // last: a heartbeat behind it would bring the runner back
 	if r.closed.Load() {
 		err = errors.Join(errClosed, err)

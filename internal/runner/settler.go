@@ -16,6 +16,7 @@ import (
 type settlement struct {
 	attempt *Attempt
 	verdict *storage.Settle // without fence; nil completes it with what its job set
+	as      Outcome         // how the attempt ended; "" for success
 	err     error           // to be reported, nil for success
 	took    time.Duration
 	refused int // how often, by a storage that may take it later
@@ -116,7 +117,7 @@ func (s *shared) release(a *Attempt) {
 	case a.hasJoined(): // its transaction decides: a release would wait for the lock of that
 		s.slots.settled(a)
 	case a.settles():
-		a.shard.settler.add(settlement{attempt: a, verdict: &storage.Settle{Outcome: storage.Release}})
+		a.shard.settler.add(settlement{attempt: a, verdict: &storage.Settle{Outcome: storage.Release}, as: OutcomeReleased})
 	case a.isLost():
 		s.slots.settled(a)
 	}
@@ -309,9 +310,11 @@ func (s *settler) settled(batch []settlement, applied []storage.Applied) {
 				s.released.Add(1)
 			}
 			s.log.settled(sm, applied[i].Settled[0].State)
+			s.tellSettled(sm, applied[i].Settled[0])
 			s.tellLeftOut(sm.attempt, sm.followUps(), applied[i].Inserted)
 		case errors.Is(err, storage.ErrLeaseLost):
 			s.log.lost(sm.attempt, sm.took)
+			s.tellLost(sm.attempt, sm.err, sm.took)
 		case mayComeLater(err):
 			s.later(batch[i:i+1], err)
 			continue
@@ -356,7 +359,7 @@ func (s *settler) retryAsFailure(sm *settlement, err error) {
 	err = refusedFollowUp(sm.followUps(), err)
 	fail := failure(storage.Fail, s.judge.delay(sm.attempt), Judgement{Err: err})
 	failed := *sm
-	failed.verdict, failed.err = &fail, err
+	failed.verdict, failed.as, failed.err = &fail, OutcomeFailed, err
 	s.add(failed)
 }
 

@@ -122,7 +122,7 @@ func (s *sweeper) maintain(ctx context.Context, queues []string) {
 		s.trouble(ctx, "maintain queues", err)
 		return
 	}
-	s.log.ended(claimed.Ended)
+	s.tellEnded(claimed.Ended)
 	for _, t := range claimed.Ticks {
 		s.schedules.tick(ctx, s.beats, dueCursor{t, claimed.Now})
 	}

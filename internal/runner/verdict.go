@@ -17,7 +17,9 @@ import (
 type Judgement struct {
 	Ask       Ask
 	Delay     time.Duration   // of RetryIn and Snooze
+	Failure   Outcome         // what a failure is: failed, panicked or timed out
 	Err       error           // as the job returned it, or the panic of one of its methods
+	Cause     error           // what had ended the context of the job, as the error tells it; nil for nothing
 	Beside    error           // what the job returned beside a Snooze, nil for nothing
 	Stack     string          // of a panic
 	CannotRun *CannotRunError // not nil where the job could not be run at all
@@ -71,10 +73,11 @@ func (j *judge) finish(a *Attempt, err error, took time.Duration) {
 	e := a.conclude()
 	switch {
 	case !e.settles:
+		j.log.lost(a, took)
 		if a.isLost() { // else it is being given back, and that settle is still to be sent
+			j.tellLost(a, err, took)
 			j.slots.settled(a)
 		}
-		j.log.lost(a, took)
 	case e.joined:
 		j.finishJoined(a, err, took)
 	case e.ran && err == nil:
@@ -91,40 +94,44 @@ func (j *judge) finish(a *Attempt, err error, took time.Duration) {
 
 // settlement is the settlement that err asks for.
 func (j *judge) settlement(a *Attempt, err error, took time.Duration) settlement {
-	s, reported := j.verdict(a, err)
-	return settlement{attempt: a, verdict: &s, err: reported, took: took}
+	s, as, reported := j.verdict(a, err)
+	return settlement{attempt: a, verdict: &s, as: as, err: reported, took: took}
 }
 
-// verdict is the settle that err asks for, and the error to report.
-func (j *judge) verdict(a *Attempt, err error) (storage.Settle, error) {
+// verdict is the settle that err asks for, how that ends the attempt, and the error to report.
+func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, reported error) {
 	a.mu.Lock()
 	cause, ran := a.cause, a.ran
 	a.mu.Unlock()
 	cancelled := errors.Is(cause, ErrCancelled)
 	switch {
 	case !ran && cancelled:
-		return storage.Settle{Outcome: storage.Cancel, Error: cause.Error()}, cause
+		return storage.Settle{Outcome: storage.Cancel, Error: cause.Error()}, OutcomeCancelled, cause
 	case !ran:
-		return storage.Settle{Outcome: storage.Release}, cause
+		return storage.Settle{Outcome: storage.Release}, OutcomeReleased, cause
 	}
 	asked := j.jobs.Judge(err)
-	switch {
-	case asked.CannotRun != nil:
-		return j.putOff(a, asked.CannotRun), asked.Err
-	case cancelled:
-		return failure(storage.Cancel, 0, asked), asked.Err
-	case asked.Ask == Snooze:
-		return storage.Settle{Outcome: storage.Snooze, Delay: asked.Delay}, asked.Beside
-	case asked.Ask == Discard:
-		s := failure(storage.Bury, 0, asked)
+	as, reported = asked.Outcome(cause), asked.Err
+	switch as {
+	case OutcomeUndecodable:
+		s = j.putOff(a, asked.CannotRun)
+	case OutcomeCancelled:
+		s = failure(storage.Cancel, 0, asked)
+	case OutcomeSnoozed:
+		s, reported = storage.Settle{Outcome: storage.Snooze, Delay: asked.Delay}, asked.Beside
+	case OutcomeDiscarded:
+		s = failure(storage.Bury, 0, asked)
 		s.Reason = reasonDiscarded
-		return s, asked.Err
-	case asked.Ask == RetryIn:
-		return failure(storage.Fail, asked.Delay, asked), asked.Err
-	case cause != nil: // the shutdown, or a lease that could not be extended: no fault of the job's
-		return storage.Settle{Outcome: storage.Release}, cause
+	case OutcomeReleased, OutcomeLeaseLost: // the shutdown, or a lease that could not be extended: no fault of the job's
+		s, reported = storage.Settle{Outcome: storage.Release}, cause
+	default:
+		delay := asked.Delay
+		if asked.Ask != RetryIn {
+			delay = j.delay(a)
+		}
+		s = failure(storage.Fail, delay, asked)
 	}
-	return failure(storage.Fail, j.delay(a), asked), asked.Err
+	return s, as, reported
 }
 
 // failure is a settle with the text and stack of an error.

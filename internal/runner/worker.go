@@ -3,7 +3,6 @@ package runner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 )
@@ -76,6 +75,7 @@ func (w *workers) runOne(me *worker, a *Attempt) (took time.Duration) {
 		w.judge.finish(a, errGoexit, took)
 		go w.work(me, a, took)
 	}()
+	w.tellCrash(a)
 	var err error
 	if ctx, ok := a.start(); ok {
 		err = w.run(ctx, a)
@@ -106,8 +106,8 @@ func (w *workers) run(ctx context.Context, a *Attempt) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, a.timeout, ErrTimeout)
 	defer cancel()
 	err := w.jobs.Run(ctx, a)
-	if err != nil && errors.Is(context.Cause(ctx), ErrTimeout) {
-		err = fmt.Errorf("%w after %v: %w", ErrTimeout, a.timeout, err)
+	if err != nil && !a.explained && a.timedOut(ctx) { // it is the middleware's
+		return a.tooLate(err)
 	}
 	return err
 }

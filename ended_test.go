@@ -1,0 +1,400 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// heard keeps what a hook was told.
+type heard struct {
+	mu   sync.Mutex
+	ends []midge.Ended
+}
+
+func (h *heard) hear(_ context.Context, e midge.Ended) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ends = append(h.ends, e)
+}
+
+// of gives what was told of a task.
+func (h *heard) of(ref storage.Ref) []midge.Ended {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var own []midge.Ended
+	for _, e := range h.ends {
+		if e.Task.Ref == ref {
+			own = append(own, e)
+		}
+	}
+	return own
+}
+
+// unheard is a storage that extends no lease while it is silent.
+type unheard struct {
+	storage.Storage
+	silent bool
+}
+
+func (m *unheard) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	if m.silent && len(req.Leases) > 0 {
+		return storage.Extended{}, storage.ErrUnavailable
+	}
+	return m.Storage.Extend(ctx, req)
+}
+
+var errBroken = errors.New("it is broken")
+
+// endings has a job for each way in which a job can end its attempt.
+func endings(ctx context.Context, w work) error {
+	switch w.Name {
+	case "failed", "dead":
+		return errBroken
+	case "chosen":
+		return midge.RetryIn(time.Minute, errBroken)
+	case "timed-out", "cancelled":
+		<-ctx.Done()
+		return errors.Join(errBroken, ctx.Err())
+	case "panicked":
+		panic("it is broken")
+	case "discarded":
+		return midge.Discard(errBroken)
+	case "snoozed":
+		return errors.Join(errBroken, midge.Snooze(time.Hour))
+	case "succeeded":
+		time.Sleep(2 * time.Second) // virtual
+		return midge.SetResult(ctx, "a result")
+	}
+	return nil
+}
+
+func TestEachEndOfAJobIsTold(t *testing.T) {
+	broken := func(err error) bool { return errors.Is(err, errBroken) }
+	for name, c := range map[string]struct {
+		want midge.Ended
+		err  func(error) bool // nil for none
+		opts []midge.Option
+	}{
+		"succeeded": {want: midge.Ended{Outcome: midge.OutcomeSucceeded, Final: true, Took: 2 * time.Second}},
+		"failed":    {want: midge.Ended{Outcome: midge.OutcomeFailed, RetryIn: time.Second}, err: broken},
+		"chosen":    {want: midge.Ended{Outcome: midge.OutcomeFailed, RetryIn: time.Minute}, err: broken},
+		"dead": {
+			want: midge.Ended{Outcome: midge.OutcomeFailed, Final: true}, err: broken,
+			opts: []midge.Option{midge.Retries(midge.None)},
+		},
+		"timed-out": {
+			want: midge.Ended{Outcome: midge.OutcomeTimedOut, RetryIn: time.Second, Took: 3 * time.Second},
+			err:  func(err error) bool { return broken(err) && errors.Is(err, midge.ErrTimeout) },
+			opts: []midge.Option{midge.Timeout(3 * time.Second)},
+		},
+		"panicked": {
+			want: midge.Ended{Outcome: midge.OutcomePanicked, RetryIn: time.Second},
+			err:  func(err error) bool { return errors.As(err, new(*midge.PanicError)) },
+		},
+		"discarded": {want: midge.Ended{Outcome: midge.OutcomeDiscarded, Final: true}, err: broken},
+		"snoozed":   {want: midge.Ended{Outcome: midge.OutcomeSnoozed, RetryIn: time.Hour}, err: broken},
+	} {
+		bubble(t, func(b *bench) {
+			var told heard
+			var seen midge.Outcome
+			b.run(midge.RunnerConfig{
+				Backoff: midge.Constant(time.Second), OnEnd: told.hear,
+				Middleware: []midge.Middleware{func(next func(context.Context) error) func(context.Context) error {
+					return func(ctx context.Context) error {
+						err := next(ctx)
+						seen = midge.OutcomeOf(err)
+						return err
+					}
+				}},
+			}, endings)
+			task := b.enqueue(name, c.opts...)
+			b.after(3500 * time.Millisecond)
+			_ = b.drain()
+			ends := told.of(task.Ref)
+			if len(ends) == 0 {
+				t.Fatalf("%s: nothing was told", name)
+			}
+			got := ends[0]
+			if c.err == nil && got.Err != nil || c.err != nil && !c.err(got.Err) {
+				t.Errorf("%s: got the error %v", name, got.Err)
+			}
+			if seen != c.want.Outcome {
+				t.Errorf("%s: the middleware saw %q", name, seen)
+			}
+			if got.Runner != b.runner.ID() || got.Task.Kind != "work" || got.Task.Version <= task.Version {
+				t.Errorf("%s: got the runner %s, the task %+v", name, got.Runner, got.Task)
+			}
+			if c.want.Final != got.Task.State.Ended() || (name == "succeeded") != (got.Task.Result != nil) {
+				t.Errorf("%s: got the state %s, the result %q", name, got.Task.State, got.Task.Result)
+			}
+			got.Task, got.Err, got.Runner = storage.Task{}, nil, ""
+			if !equalEnds(got, c.want) {
+				t.Errorf("%s: got %+v, want %+v", name, got, c.want)
+			}
+		})
+	}
+}
+
+func equalEnds(a, b midge.Ended) bool {
+	return a.Outcome == b.Outcome && a.Final == b.Final && a.RetryIn == b.RetryIn && a.Wait == b.Wait && a.Took == b.Took
+}
+
+// only gives the one thing that was told of a task.
+func (h *heard) only(b *bench, ref storage.Ref) midge.Ended {
+	b.Helper()
+	ends := h.of(ref)
+	if len(ends) != 1 {
+		b.Fatalf("%d ends of %s were told: %+v; want one", len(ends), ref, ends)
+	}
+	return ends[0]
+}
+
+func TestTheCancelOfARunningTaskIsToldOnce(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var told heard
+		b.run(midge.RunnerConfig{OnEnd: told.hear}, endings)
+		task := b.enqueue("cancelled")
+		b.after(time.Second)
+		if _, err := b.client.Cancel(b.Context(), task.Ref); err != nil {
+			t.Fatal(err)
+		}
+		b.after(time.Second)
+		if got := told.only(b, task.Ref); got.Outcome != midge.OutcomeCancelled || !got.Final || got.Task.State != storage.Cancelled {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+func TestTheReleaseOfAShutdownIsTold(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var told heard
+		b.run(midge.RunnerConfig{OnEnd: told.hear, Grace: time.Second, Concurrency: 1}, endings)
+		task := b.enqueue("cancelled")
+		b.after(time.Millisecond)
+		waits := b.enqueue("succeeded") // no job of it begins
+		if err := b.drain(); err != nil {
+			t.Fatal(err)
+		}
+		got := told.only(b, task.Ref)
+		if got.Outcome != midge.OutcomeReleased || got.Final || !errors.Is(got.Err, midge.ErrShutdown) ||
+			got.Task.State != storage.Waiting || got.Took != time.Second+time.Millisecond {
+			t.Errorf("got %+v", got)
+		}
+		if ends := told.of(waits.Ref); len(ends) > 0 {
+			t.Errorf("of a task that nobody began was told %+v", ends)
+		}
+	})
+}
+
+func TestALostLeaseIsToldByTheRunnerThatLostIt(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var told heard
+		s := &unheard{Storage: b.store}
+		b.runner = b.newRunner(s, midge.RunnerConfig{OnEnd: told.hear, Lease: time.Second, Concurrency: 1},
+			func(context.Context, work) error {
+				time.Sleep(3 * time.Second) // virtual, and deaf to its context
+				return nil
+			})
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		task := b.enqueue("a")
+		b.after(time.Millisecond)
+		s.silent = true
+		b.after(1500 * time.Millisecond)
+		claimed, err := b.store.Claim(b.Context(), storage.ClaimRequest{
+			Token: storage.Token{1}, Runner: "another", Queues: []storage.ClaimQueue{{Name: midge.DefaultQueue}},
+			Start: 1, Suspect: true, Lease: time.Minute,
+		})
+		if err != nil || len(claimed.Tasks) != 1 {
+			t.Fatalf("claimed %d, %v; want the task", len(claimed.Tasks), err)
+		}
+		b.after(2 * time.Second)
+		got := told.only(b, task.Ref)
+		if got.Outcome != midge.OutcomeLeaseLost || got.Final || !errors.Is(got.Err, storage.ErrLeaseLost) || got.Took != 3*time.Second {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+// crash claims the task as a runner that dies with it, and lets its lease expire.
+func (b *bench) crash() {
+	b.Helper()
+	claimed, err := b.store.Claim(b.Context(), storage.ClaimRequest{
+		Token: storage.Token{1}, Runner: "dies", Queues: []storage.ClaimQueue{{Name: midge.DefaultQueue}},
+		Start: 1, Suspect: true, Lease: time.Second,
+	})
+	if err != nil || len(claimed.Tasks) != 1 {
+		b.Fatalf("claimed %d, %v; want the task", len(claimed.Tasks), err)
+	}
+	b.after(1100 * time.Millisecond)
+}
+
+func TestACrashIsToldByTheRunnerThatStartsTheTaskAgain(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var told heard
+		task := b.enqueue("failed")
+		b.crash()
+		b.run(midge.RunnerConfig{OnEnd: told.hear, Backoff: midge.Constant(time.Second)}, endings)
+		b.after(10 * time.Second)
+		var crashed []midge.Ended
+		for _, e := range told.of(task.Ref) {
+			if e.Outcome == midge.OutcomeCrashed {
+				crashed = append(crashed, e)
+			}
+		}
+		if len(crashed) != 1 || crashed[0].Final || crashed[0].Runner != "dies" || crashed[0].Task.Crashes != 1 {
+			t.Fatalf("got %+v, want one crash of the runner that died", crashed)
+		}
+	})
+}
+
+func TestACrashLoopIsToldByTheRunnerWhoseClaimFoundIt(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var told heard
+		task := b.enqueue("failed")
+		for range 3 {
+			b.crash()
+		}
+		b.run(midge.RunnerConfig{OnEnd: told.hear}, endings)
+		b.after(time.Second)
+		got := told.only(b, task.Ref)
+		if got.Outcome != midge.OutcomeCrashed || !got.Final || got.Task.State != storage.Dead || got.Task.Reason != storage.ReasonCrashes {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+func TestADeathOfAnUnknownKindIsToldAndADeclineIsNot(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var told heard
+		task, err := b.client.Enqueue(b.Context(), other{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.run(midge.RunnerConfig{OnEnd: told.hear}, endings)
+		b.after(time.Hour)
+		if ends := told.of(task.Ref); len(ends) > 0 {
+			t.Errorf("of a declined task was told %+v", ends)
+		}
+		b.after(24 * time.Hour)
+		if got := told.only(b, task.Ref); got.Outcome != midge.OutcomeUnknownKind || !got.Final || got.Err != nil {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+// other is a kind that these runners do not know.
+type other struct{}
+
+func TestUndecodableParametersAreTold(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var told heard
+		ref := storage.Ref{Queue: midge.DefaultQueue, ID: "bad"}
+		_, err := b.store.Apply(b.Context(), storage.Call{}, storage.Tx{Inserts: []storage.Insert{{
+			Ref: ref, Kind: "work", Encoding: "json", CrashLimit: 3, Payload: []byte("[]"),
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.run(midge.RunnerConfig{OnEnd: told.hear}, endings)
+		b.after(100 * time.Millisecond)
+		if got := told.only(b, ref); got.Outcome != midge.OutcomeUndecodable || got.Final || got.Err == nil || got.RetryIn <= 0 {
+			t.Errorf("got %+v", got)
+		}
+		b.after(25 * time.Hour)
+		ends := told.of(ref)
+		if last := ends[len(ends)-1]; last.Outcome != midge.OutcomeUndecodable || !last.Final {
+			t.Errorf("in the end: got %+v", last)
+		}
+	})
+}
+
+// A hook that panics, or ends its goroutine, costs a line of the log, or nothing.
+func TestAHookThatPanicsKeepsNothingFromBeingTold(t *testing.T) {
+	bubble(t, func(b *bench) {
+		logger, lines := logged()
+		var told heard
+		b.run(midge.RunnerConfig{Logger: logger, OnEnd: func(ctx context.Context, e midge.Ended) {
+			told.hear(ctx, e)
+			panic("a broken hook")
+		}}, endings)
+		for range 20 {
+			b.enqueue("")
+		}
+		b.after(time.Second)
+		if n := len(told.ends); n != 20 {
+			t.Errorf("%d ends were told, want 20", n)
+		}
+		got := lines("OnEnd")
+		if len(got) != 20 || !strings.Contains(got[0], "panic: a broken hook (ended_test.go:") {
+			t.Errorf("got the lines %q", got)
+		}
+	})
+}
+
+// Run returns when the calls of the hook have, within the grace period.
+func TestTheDrainWaitsForTheHook(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes time.Duration
+		want  int
+		warns bool
+	}{
+		"a hook that returns":      {takes: 5 * time.Second, want: 20},
+		"a hook that returns late": {takes: time.Hour, want: 0, warns: true},
+	} {
+		bubble(t, func(b *bench) {
+			logger, lines := logged()
+			var told heard
+			b.run(midge.RunnerConfig{Logger: logger, Concurrency: 20, OnEnd: func(ctx context.Context, e midge.Ended) {
+				select {
+				case <-time.After(c.takes):
+					told.hear(ctx, e)
+				case <-ctx.Done():
+				}
+			}}, endings)
+			for range 20 {
+				b.enqueue("")
+			}
+			b.after(time.Second)
+			begun := time.Now()
+			if err := b.drain(); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if took := time.Since(begun); took > 25*time.Second || len(told.ends) != c.want {
+				t.Errorf("%s: %d ends were told within %v, want %d", name, len(told.ends), took, c.want)
+			}
+			if warned := len(lines("OnEnd has not returned in time: 20 ends")) == 1; warned != c.warns {
+				t.Errorf("%s: warned %v, want %v", name, warned, c.warns)
+			}
+		})
+	}
+}
+
+// What waits for its turn longer than a moment says so.
+func TestAnEndTellsHowLongTheTaskWaited(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var told heard
+		task := b.enqueue("failed")
+		time.Sleep(time.Minute) // virtual
+		b.run(midge.RunnerConfig{OnEnd: told.hear, Backoff: midge.Constant(time.Second), Logger: zap.NewNop()}, endings)
+		b.after(3 * time.Second)
+		ends := told.of(task.Ref)
+		if len(ends) < 2 || ends[0].Wait.Round(time.Second) != time.Minute || ends[1].Wait != 0 {
+			t.Errorf("got %+v, want a wait of a minute, then none that is known", ends)
+		}
+		if !slices.IsSortedFunc(ends, func(a, b midge.Ended) int { return a.Task.Retries - b.Task.Retries }) {
+			t.Errorf("got %+v, want the retries counted", ends)
+		}
+	})
+}

@@ -1,0 +1,54 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage/memory"
+)
+
+// OnEnd hears of each attempt once the storage has acknowledged its end: the place for metrics, and
+// for an alert where a task is dead.
+func ExampleEnded() {
+	store, err := memory.Open(memory.Config{})
+	must(err)
+	ended := make(chan midge.Ended, 10)
+	runner, err := midge.NewRunner(store, midge.RunnerConfig{
+		OnEnd: func(_ context.Context, e midge.Ended) { ended <- e },
+	})
+	must(err)
+	client, err := midge.NewClient(store, midge.ClientConfig{})
+	must(err)
+	must(midge.Handle(runner, func(_ context.Context, _ Resize) error {
+		return midge.RetryIn(time.Millisecond, errors.New("the disk is full"))
+	}))
+	ctx, stop := start(runner)
+	_, err = client.Enqueue(ctx, Resize{Path: "cat.png"}, midge.Retries(1))
+	must(err)
+	for range 2 {
+		e := <-ended
+		fmt.Println(e.Task.Kind, e.Outcome, e.Err, "final:", e.Final, e.Task.State, "retry in", e.RetryIn)
+	}
+	stop()
+	// Output:
+	// resize failed the disk is full final: false retry retry in 1ms
+	// resize failed the disk is full final: true dead retry in 0s
+}
+
+// A middleware learns in a word how the attempt ends.
+func ExampleOutcomeOf() {
+	fmt.Println(midge.OutcomeOf(nil))
+	fmt.Println(midge.OutcomeOf(errors.New("the disk is full")))
+	fmt.Println(midge.OutcomeOf(fmt.Errorf("resize: %w", midge.Discard(errors.New("no picture")))))
+	fmt.Println(midge.OutcomeOf(midge.Snooze(time.Hour)))
+	fmt.Println(midge.OutcomeOf(&midge.PanicError{Value: "index out of range"}))
+	// Output:
+	// succeeded
+	// failed
+	// discarded
+	// snoozed
+	// panicked
+}

@@ -1,0 +1,245 @@
+package runner
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Ended tells how an attempt ended, or a task that no attempt ended. The root package documents it.
+type Ended struct {
+	Task                storage.Task
+	Outcome             Outcome
+	Final               bool
+	Err                 error
+	RetryIn, Wait, Took time.Duration
+	Runner              string
+}
+
+// ends tells of ends, each in one of a few goroutines, in no order. It drops none: those that wait
+// are bounded by what the runner settles, and the drain waits for them.
+type ends struct {
+	tell func(ctx context.Context, e Ended) error // the error is a panic
+	log  *lifeLog
+	ctx  context.Context // of the calls
+
+	mu      sync.Mutex // guards what follows
+	queue   []end
+	tellers int           // goroutines that tell
+	idle    chan struct{} // closed when there are none, if somebody waits for that; else nil
+}
+
+// end is an end that is yet to be told.
+type end struct {
+	made *Ended // of a task that no attempt of this runner ended; nil for an attempt
+
+	settlement
+
+	placed storage.Placed // where the settle left the task; zero where the lease was lost
+}
+
+// tellersMost is how many calls of the hook run at once.
+const tellersMost = 8
+
+// newEnds gives nil where nobody wants to hear of ends.
+func newEnds(tell func(context.Context, Ended) error, log *lifeLog) *ends {
+	if tell == nil {
+		return nil
+	}
+	return &ends{tell: tell, log: log}
+}
+
+// open has the contexts of the hook end with ctx. It comes before the first end.
+func (e *ends) open(ctx context.Context) {
+	if e != nil {
+		e.ctx = ctx
+	}
+}
+
+// add has an end told.
+func (e *ends) add(one end) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.queue = append(e.queue, one)
+	if e.tellers < tellersMost {
+		e.tellers++
+		go e.work() // ends when nothing is left to tell
+	}
+}
+
+// work tells of ends until there are none.
+func (e *ends) work() {
+	over := false
+	defer func() {
+		if !over { // runtime.Goexit: another goroutine takes the place of this one
+			go e.work()
+		}
+	}()
+	for one, ok := e.next(); ok; one, ok = e.next() {
+		e.say(&one)
+	}
+	over = true
+}
+
+// say calls the hook.
+func (e *ends) say(one *end) {
+	it := one.ended()
+	if err := e.tell(e.ctx, it); err != nil {
+		e.log.hookFailed(&it.Task, err)
+	}
+}
+
+// next gives the end that has waited longest, or counts the goroutine that asks as over.
+func (e *ends) next() (one end, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.queue) == 0 {
+		e.queue = nil
+		if e.tellers--; e.tellers == 0 && e.idle != nil {
+			close(e.idle)
+			e.idle = nil
+		}
+		return end{}, false
+	}
+	one = e.queue[0]
+	e.queue[0] = end{}
+	e.queue = e.queue[1:]
+	return one, true
+}
+
+// wait waits until all is told, for so long at most, and gives how much is not told then. What
+// waits for its turn is given up.
+func (e *ends) wait(most time.Duration) (left int) {
+	if e == nil {
+		return 0
+	}
+	e.mu.Lock()
+	if e.tellers == 0 {
+		e.mu.Unlock()
+		return 0
+	}
+	idle := make(chan struct{})
+	e.idle = idle
+	e.mu.Unlock()
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-idle:
+		return 0
+	case <-t.C:
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	left = len(e.queue) + e.tellers
+	e.queue = nil
+	return left
+}
+
+// ended makes what is told.
+func (d *end) ended() Ended {
+	if d.made != nil {
+		return *d.made
+	}
+	a := d.attempt
+	e := Ended{
+		Task: a.claimed[a.index], Outcome: d.as, Final: d.placed.State.Ended(), Err: d.err,
+		Wait: a.waited(), Took: d.took, Runner: a.id,
+	}
+	if d.as == OutcomeLeaseLost && d.placed == (storage.Placed{}) {
+		return e
+	}
+	settle, t := d.settle(), &e.Task
+	t.State, t.Version, t.Reason, t.Result = d.placed.State, d.placed.Version, "", settle.Result
+	t.Runner, t.LeaseUntil, t.Started, t.Snoozes = "", time.Time{}, false, 0
+	if settle.Outcome == storage.Fail {
+		t.Retries++
+	}
+	switch t.State {
+	case storage.Dead:
+		t.Reason = cmp.Or(settle.Reason, storage.ReasonRetries)
+	case storage.Scheduled:
+		t.Snoozes, t.Reason, e.RetryIn = a.snoozes+1, settle.Reason, settle.Delay
+	case storage.Retry:
+		e.RetryIn = settle.Delay
+	default:
+	}
+	return e
+}
+
+// waited is how long the task of an attempt waited since it was due, 0 where that is not known.
+func (a *Attempt) waited() time.Duration {
+	due := a.Due()
+	a.mu.Lock()
+	ran, since := a.ran, a.startedAt
+	a.mu.Unlock()
+	if due.IsZero() || !ran {
+		return 0
+	}
+	return max(a.told.Sub(due)+since-a.arrived.Sub(a.made), 0)
+}
+
+// tellSettled tells of an attempt whose settle the storage has acknowledged.
+func (s *shared) tellSettled(sm *settlement, placed storage.Placed) {
+	if s.ends == nil {
+		return
+	}
+	one := end{settlement: *sm, placed: placed}
+	switch {
+	case sm.verdict == nil || sm.verdict.Outcome == storage.Complete:
+		one.as = OutcomeSucceeded
+	case placed.State == storage.Cancelled: // the storage knew of it before the runner did
+		one.as = OutcomeCancelled
+	case !sm.attempt.hasRun() && !placed.State.Ended():
+		return // the task was declined, or claimed ahead and given back
+	}
+	s.ends.add(one)
+}
+
+// tellLost tells of an attempt whose job has returned and whose lease was lost.
+func (s *shared) tellLost(a *Attempt, err error, took time.Duration) {
+	if s.ends == nil || !a.hasRun() {
+		return
+	}
+	if err == nil {
+		err = storage.ErrLeaseLost
+	}
+	s.ends.add(end{settlement: settlement{attempt: a, as: OutcomeLeaseLost, err: err, took: took}})
+}
+
+// tellEnded tells of the tasks that the storage has ended by itself.
+func (s *shared) tellEnded(tasks []storage.Ended) {
+	s.log.ended(tasks)
+	if s.ends == nil {
+		return
+	}
+	for i := range tasks {
+		t := &tasks[i]
+		e := &Ended{Task: storage.Task{Ref: t.Ref, Kind: t.Kind, State: t.State, Reason: t.Reason}, Final: true}
+		switch {
+		case t.State == storage.Cancelled:
+			e.Outcome, e.Err = OutcomeCancelled, ErrCancelled
+		case t.Reason == storage.ReasonKind:
+			e.Outcome = OutcomeUnknownKind
+		default:
+			e.Outcome = OutcomeCrashed
+		}
+		s.ends.add(end{made: e})
+	}
+}
+
+// tellCrash tells of the run of a task before this attempt, where its runner died with that or was
+// cut off: what the task is now is read under the lease that this attempt has.
+func (s *shared) tellCrash(a *Attempt) {
+	if s.ends == nil || a.Crashes == 0 || a.snoozes > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(a.shard.hard, s.lease/3)
+	defer cancel()
+	t, err := s.store.Task(ctx, a.Fence.Ref)
+	if n := len(t.Attempts); err == nil && n > 0 && t.Attempts[n-1].Outcome == storage.AttemptCrash {
+		s.ends.add(end{made: &Ended{Task: t, Outcome: OutcomeCrashed, Runner: t.Attempts[n-1].Runner}})
+	}
+}

@@ -1,0 +1,97 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Outcome is how an attempt ended. The root package documents the outcomes.
+type Outcome string
+
+// The outcomes.
+const (
+	OutcomeSucceeded   Outcome = "succeeded"
+	OutcomeFailed      Outcome = "failed"
+	OutcomeTimedOut    Outcome = "timed-out"
+	OutcomePanicked    Outcome = "panicked"
+	OutcomeDiscarded   Outcome = "discarded"
+	OutcomeSnoozed     Outcome = "snoozed"
+	OutcomeReleased    Outcome = "released"
+	OutcomeCancelled   Outcome = "cancelled"
+	OutcomeExpired     Outcome = "expired"
+	OutcomeLeaseLost   Outcome = "lease-lost"
+	OutcomeUndecodable Outcome = "undecodable"
+	OutcomeUnknownKind Outcome = "unknown-kind"
+	OutcomeCrashed     Outcome = "crashed"
+)
+
+// Outcome is how an attempt ends whose job returned the error that was judged, and whose context
+// a cause had ended, nil for none.
+func (j *Judgement) Outcome(cause error) Outcome {
+	switch {
+	case j.Err == nil:
+		return OutcomeSucceeded
+	case j.CannotRun != nil:
+		return OutcomeUndecodable
+	case errors.Is(cause, ErrCancelled):
+		return OutcomeCancelled
+	case j.Ask == Snooze:
+		return OutcomeSnoozed
+	case j.Ask == Discard:
+		return OutcomeDiscarded
+	case j.Ask == RetryIn || cause == nil:
+		return j.Failure
+	case errors.Is(cause, storage.ErrLeaseLost):
+		return OutcomeLeaseLost
+	}
+	return OutcomeReleased
+}
+
+// CausedError is what a job returned after its context had ended, and why that had: [Attempt.Explain]
+// makes it. Its text is the job's.
+type CausedError struct{ Cause, Err error }
+
+func (e *CausedError) Error() string { return e.Err.Error() }
+
+// Unwrap gives both.
+func (e *CausedError) Unwrap() []error { return []error{e.Err, e.Cause} }
+
+// Explain gives what a job returned together with what had ended its context, for the middleware
+// and the verdict. ctx is the context of the job.
+func (a *Attempt) Explain(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	cause := a.endedBy()
+	switch {
+	case cause != nil:
+		return &CausedError{cause, err}
+	case a.timedOut(ctx):
+		return a.tooLate(err)
+	}
+	return err
+}
+
+// tooLate is the error of an attempt that its timeout has ended.
+func (a *Attempt) tooLate(err error) error {
+	a.explained = true
+	return fmt.Errorf("%w after %v: %w", ErrTimeout, a.timeout, err)
+}
+
+// timedOut reports whether the timeout ended the context of the job.
+func (a *Attempt) timedOut(ctx context.Context) bool {
+	return a.timeout > 0 && errors.Is(context.Cause(ctx), ErrTimeout)
+}
+
+// endedBy is what ended the attempt before its timeout, nil for nothing.
+func (a *Attempt) endedBy() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.cause == nil && a.ctx.Err() != nil {
+		return context.Cause(a.ctx)
+	}
+	return a.cause
+}
