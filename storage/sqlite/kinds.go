@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
@@ -18,40 +19,43 @@ type kindLine struct {
 	changed bool
 }
 
-// kindsOf gives the lines of the declined tasks of a queue, by the names of their kinds.
-func (w *work) kindsOf(q *queue) []*kindLine {
-	if !q.kindsRead {
-		q.kindsRead = true
-		var l kindLine
-		w.each("SELECT line, kind, named, look, tasks FROM {p}kinds WHERE queue = ? ORDER BY kind", []any{q.number},
-			func() bool {
-				read := l
-				q.kinds = append(q.kinds, &read)
-				return true
-			}, &l.number, &l.kind, &l.named, &l.look, &l.tasks)
+// kindLines gives the first lines of a queue that fit a condition, as they are now.
+func (w *work) kindLines(q *queue, most int, where string, args ...any) (found []*kindLine) {
+	w.saveKinds(q)
+	if q.kinds == nil {
+		q.kinds = make(map[string]*kindLine)
 	}
-	return q.kinds
+	var l kindLine
+	w.each("SELECT line, kind, named, look, tasks FROM {p}kinds WHERE queue = ? AND "+where+" LIMIT ?",
+		slices.Concat([]any{q.number}, args, []any{most}), func() bool {
+			if q.kinds[l.kind] == nil {
+				read := l
+				q.kinds[l.kind] = &read
+			}
+			found = append(found, q.kinds[l.kind])
+			return true
+		}, &l.number, &l.kind, &l.named, &l.look, &l.tasks)
+	return found
 }
+
+// Conditions of lines.
+const (
+	fromKind = "kind >= ? ORDER BY kind"
+	ofKind   = "kind = ?"
+	toLookAt = "look <= ? ORDER BY look"
+)
+
+var ofKinds = "kind IN (?" + strings.Repeat(", ?", fetched-1) + ")"
 
 // kindLine gives the line of a kind, or nil.
 func (w *work) kindLine(q *queue, kind string) *kindLine {
-	i, known := findKind(w.kindsOf(q), kind)
+	l, known := q.kinds[kind]
 	if !known {
-		return nil
+		w.kindLines(q, 1, ofKind, kind)
+		l = q.kinds[kind]
+		q.kinds[kind] = l // that there is none is known too
 	}
-	return q.kinds[i]
-}
-
-func findKind(kinds []*kindLine, kind string) (int, bool) {
-	return slices.BinarySearchFunc(kinds, kind, func(l *kindLine, kind string) int {
-		switch {
-		case l.kind < kind:
-			return -1
-		case l.kind > kind:
-			return 1
-		}
-		return 0
-	})
+	return l
 }
 
 // joinKind counts a task that joins the line of its kind.
@@ -61,8 +65,7 @@ func (w *work) joinKind(q *queue, kind string) {
 		l = &kindLine{kind: kind, named: w.step.Now, look: w.step.Now + w.store.limits.DeclinedFor.Microseconds()}
 		l.number = w.exec("INSERT INTO {p}kinds (queue, kind, named, look, tasks) VALUES (?, ?, ?, ?, 0)",
 			q.number, kind, l.named, l.look)
-		i, _ := findKind(q.kinds, kind)
-		q.kinds = slices.Insert(q.kinds, i, l)
+		q.kinds[kind] = l
 	}
 	l.tasks++
 	l.changed = true
@@ -78,28 +81,52 @@ func (w *work) leaveKind(q *queue, kind string) {
 
 // saveKinds writes the lines that changed. One without tasks ends.
 func (w *work) saveKinds(q *queue) {
-	q.kinds = slices.DeleteFunc(q.kinds, func(l *kindLine) bool {
+	for kind, l := range q.kinds {
 		switch {
-		case !l.changed:
+		case l == nil || !l.changed:
+			continue
 		case l.tasks <= 0:
 			w.exec("DELETE FROM {p}kinds WHERE line = ?", l.number)
-			return true
+			q.kinds[kind] = nil
 		default:
 			w.exec("UPDATE {p}kinds SET named = ?, look = ?, tasks = ? WHERE line = ?",
 				l.named, l.look, l.tasks, l.number)
 		}
 		l.changed = false
-		return false
-	})
+	}
 }
 
-// among gives those of some kinds that have a line with tasks, or the first of all where none is named.
+// among gives those of some kinds that have a line with tasks, or the first of all where none is named. It
+// reads no other line.
 func (w *work) among(q *queue, kinds []string) (found []*kindLine) {
 	if q.Sizes[engine.Declined] == 0 {
 		return nil
 	}
-	for _, l := range w.kindsOf(q) {
-		if l.tasks > 0 && (len(kinds) == 0 && len(found) < storage.MaxKinds || slices.Contains(kinds, l.kind)) {
+	if len(kinds) == 0 {
+		return w.kindLines(q, storage.MaxKinds, fromKind, "")
+	}
+	kinds = slices.Compact(slices.Sorted(slices.Values(kinds)))
+	unread := make([]any, 0, len(kinds))
+	for _, kind := range kinds {
+		if _, known := q.kinds[kind]; !known {
+			unread = append(unread, kind)
+		}
+	}
+	for len(unread) > 1 {
+		some := slices.Clone(unread[:min(len(unread), fetched)])
+		for unread = unread[len(some):]; len(some) < fetched; { // the condition has so many places
+			some = append(some, some[0])
+		}
+		w.kindLines(q, fetched, ofKinds, some...)
+		for _, kind := range some {
+			name, _ := kind.(string)
+			if q.kinds[name] == nil {
+				q.kinds[name] = nil // that there is none is known too
+			}
+		}
+	}
+	for _, kind := range kinds {
+		if l := w.kindLine(q, kind); l != nil && l.tasks > 0 {
 			found = append(found, l)
 		}
 	}
@@ -160,9 +187,9 @@ func (w *work) abandon(q *queue, most int) []storage.Ended {
 		return nil
 	}
 	var unknown []*engine.Record
-	for _, l := range w.kindsOf(q) {
-		if l.look > w.step.Come || len(unknown) >= most {
-			continue
+	for _, l := range w.kindLines(q, most, toLookAt, w.step.Come) {
+		if len(unknown) >= most {
+			break
 		}
 		if n := most - len(unknown); l.named+long <= w.step.Come {
 			unknown = append(unknown, w.declinedSince(q, l, w.step.Come-long, n)...)
@@ -197,8 +224,10 @@ func (w *work) declinedSince(q *queue, l *kindLine, moment int64, n int) (found 
 
 // declinedSizes gives the first kinds and how many tasks of each wait here.
 func (w *work) declinedSizes(q *queue) (all []storage.KindSize) {
-	lines := w.among(q, nil)
-	for _, l := range lines[:min(len(lines), storage.MaxStatsKinds)] {
+	if q.Sizes[engine.Declined] == 0 {
+		return nil
+	}
+	for _, l := range w.kindLines(q, storage.MaxStatsKinds, fromKind, "") {
 		all = append(all, storage.KindSize{Kind: l.kind, Tasks: l.tasks})
 	}
 	return all

@@ -141,9 +141,9 @@ func (w *work) list(q *queue, query *storage.TasksQuery, after place) (page stor
 		slices.SortFunc(all, func(a, b *row) int { return placeOf(a).compare(placeOf(b)) })
 	}
 	if query.State == storage.Waiting && q.Sizes[engine.Declined] > 0 {
-		for _, l := range w.kindsOf(q) {
+		for _, l := range w.kindLines(q, query.Limit+2, fromKind, after.kind) {
 			switch n := query.Limit + 1 - len(all); {
-			case n <= 0 || l.kind < after.kind:
+			case n <= 0:
 			case l.kind == after.kind:
 				all = append(all, w.listLine(q, l.line(), after, n)...)
 			default:

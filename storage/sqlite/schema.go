@@ -55,6 +55,7 @@ CREATE TABLE {p}kinds (
 	line INTEGER PRIMARY KEY AUTOINCREMENT, queue INTEGER NOT NULL, kind TEXT NOT NULL, named INTEGER NOT NULL,
 	look INTEGER NOT NULL, tasks INTEGER NOT NULL, UNIQUE (queue, kind)
 );
+CREATE INDEX {p}kinds_look ON {p}kinds (queue, look);
 CREATE TABLE {p}keys (
 	queue INTEGER NOT NULL, key TEXT NOT NULL, id TEXT NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (queue, key)
 ) WITHOUT ROWID;

@@ -65,8 +65,7 @@ type queue struct {
 	rang, alerted bool // in this transaction
 	was           []byte
 	lines         [engine.States]*line
-	kinds         []*kindLine
-	kindsRead     bool
+	kinds         map[string]*kindLine // those that were looked at, nil where there is none
 	soon          [engine.States]int64 // the earliest moment in a line, 0 where it was not asked for
 }
 
