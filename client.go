@@ -67,8 +67,10 @@ func NewClient(store storage.Storage, cfg ClientConfig) (*Client, error) {
 type Applier = storage.Applier
 
 // With gives a client whose Enqueue, EnqueueIn, EnqueueAt, EnqueueMany and Cancel
-// are part of a's transaction: they happen if and when that commits. All else goes to
-// the storage itself. With a nil Applier those calls are an *[InvalidError].
+// are part of a's transaction: they happen if and when that commits. Its Task, Queues,
+// Queue.Tasks and Queue.Page see what that transaction has written, where a can read, as those of
+// PostgreSQL and SQLite can. All else goes to the storage itself. With a nil Applier the calls
+// that enqueue and Cancel are an *[InvalidError].
 func (c *Client) With(a Applier) *Client {
 	within := *c
 	within.within = a
@@ -76,6 +78,14 @@ func (c *Client) With(a Applier) *Client {
 		within.within = noApplier{}
 	}
 	return &within
+}
+
+// reader is what reads see: the storage, or the transaction.
+func (c *Client) reader() storage.Reader {
+	if r, ok := c.within.(storage.Reader); ok {
+		return r
+	}
+	return c.store
 }
 
 // noApplier stands for an Applier that is nil.

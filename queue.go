@@ -26,7 +26,7 @@ func (c *Client) Queue(name string) *Queue { return &Queue{client: c, name: name
 // an error.
 func (c *Client) Queues(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		for name, err := range storage.EachQueue(ctx, c.store, prefix) {
+		for name, err := range storage.EachQueue(ctx, c.reader(), prefix) {
 			if !yield(name, wrap(err, "list queues")) {
 				return
 			}
@@ -114,7 +114,7 @@ func (q *Queue) Tasks(ctx context.Context, state State) iter.Seq2[Task, error] {
 			yield(Task{}, q.wrap("list tasks", err))
 			return
 		}
-		for t, err := range storage.Each(ctx, q.client.store, q.name, state) {
+		for t, err := range storage.Each(ctx, q.client.reader(), q.name, state) {
 			if !yield(t, q.wrap("list tasks", err)) {
 				return
 			}
@@ -137,7 +137,7 @@ func (q *Queue) Page(
 	if err := storage.CheckTasks(&query); err != nil {
 		return storage.TasksPage{}, q.wrap("list tasks", err)
 	}
-	page, err := q.client.store.Tasks(ctx, query)
+	page, err := q.client.reader().Tasks(ctx, query)
 	return page, q.wrap("list tasks", err)
 }
 

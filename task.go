@@ -52,7 +52,7 @@ func (c *Client) Task(ctx context.Context, ref Ref) (Task, error) {
 	if err := storage.CheckRef(ref); err != nil {
 		return Task{}, wrap(err, "read task")
 	}
-	t, err := c.store.Task(ctx, ref)
+	t, err := c.reader().Task(ctx, ref)
 	return t, wrap(missing(err), "read task %s", ref)
 }
 

@@ -103,7 +103,7 @@ func (t *Task) TickInsert(id string, d *Declaration) Insert {
 
 // Each lists all tasks of a queue in a state, page after page. Tasks that move
 // while it lists may be left out or come twice.
-func Each(ctx context.Context, store Storage, queue string, state State) iter.Seq2[Task, error] {
+func Each(ctx context.Context, store Reader, queue string, state State) iter.Seq2[Task, error] {
 	return func(yield func(Task, error) bool) {
 		query := TasksQuery{Queue: queue, State: state, Limit: MaxPage}
 		for {
@@ -126,7 +126,7 @@ func Each(ctx context.Context, store Storage, queue string, state State) iter.Se
 }
 
 // EachQueue lists all queue names with a prefix.
-func EachQueue(ctx context.Context, store Storage, prefix string) iter.Seq2[string, error] {
+func EachQueue(ctx context.Context, store Reader, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		query := QueuesQuery{Prefix: prefix}
 		for {

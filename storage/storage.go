@@ -75,6 +75,17 @@ type Storage interface {
 	Close() error
 }
 
+// Reader reads tasks and the names of queues: a Storage, or an Applier within a transaction that
+// sees what that has written, too.
+type Reader interface {
+	// Task is as Storage.Task.
+	Task(ctx context.Context, ref Ref) (Task, error)
+	// Tasks is as Storage.Tasks.
+	Tasks(ctx context.Context, q TasksQuery) (TasksPage, error)
+	// Queues is as Storage.Queues.
+	Queues(ctx context.Context, q QueuesQuery) (QueuesPage, error)
+}
+
 // Applier is what a client writes through: a Storage, or what writes within a
 // transaction of the application's, under the zero Call.
 type Applier interface {

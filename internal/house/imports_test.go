@@ -60,6 +60,14 @@ var table = []rule{
 	},
 	{room: "storage/storagetest", rooms: []string{"storage"}, testRooms: []string{"storage/memory"}},
 	{
+		room:      "midgetest",
+		rooms:     []string{".", "storage", "storage/memory", "internal/codec", "internal/runner"},
+		testRooms: []string{"storage/..."},
+		testModules: []string{
+			"github.com/jackc/pgx/v5", // an application's own transaction
+		},
+	},
+	{
 		room:    "examples",
 		rooms:   []string{".", "storage/...", "examples/internal/..."},
 		modules: []string{"go.uber.org/zap"},

@@ -16,12 +16,28 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
+// reading is where tasks are read: on the pool, or within a transaction of the application's.
+type reading struct {
+	store *Storage
+	ask   func(ctx context.Context, q query) error
+	retry func(ctx context.Context, step func() error) error
+}
+
+// pooled reads on the pool.
+func (s *Storage) pooled() reading {
+	return reading{s, func(ctx context.Context, q query) error { return s.ask(ctx, s.pool, q) }, s.retry}
+}
+
 // Task reads one task. [storage.ErrNotFound] where there is none.
 func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	return s.pooled().task(ctx, ref)
+}
+
+func (s reading) task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	if err := storage.CheckRef(ref); err != nil {
 		return storage.Task{}, err
 	}
-	if err := s.enter(); err != nil {
+	if err := s.store.enter(); err != nil {
 		return storage.Task{}, wrap("task "+ref.String(), err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, replyTime)
@@ -34,10 +50,10 @@ func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, erro
 	return t, wrap("task "+ref.String(), translate(err))
 }
 
-func (s *Storage) read(ctx context.Context, ref storage.Ref) (t storage.Task, err error) {
+func (s reading) read(ctx context.Context, ref storage.Ref) (t storage.Task, err error) {
 	var rec record
 	var stack, result, progress, checkpoint []byte
-	err = s.ask(ctx, s.pool, query{
+	err = s.ask(ctx, query{
 		text: "SELECT * FROM {schema}.read($1, $2)",
 		args: []any{ref.Queue, packID(ref.ID)},
 		scan: each(func() error {
@@ -67,6 +83,10 @@ func (s *Storage) read(ctx context.Context, ref storage.Ref) (t storage.Task, er
 // Tasks lists a page of the tasks of one state, in the order of that state. Next is the
 // place of the page's last task. Records that cannot be read are left out.
 func (s *Storage) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+	return s.pooled().tasks(ctx, q)
+}
+
+func (s reading) tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
 	if err := storage.CheckTasks(&q); err != nil {
 		return storage.TasksPage{}, err
 	}
@@ -74,7 +94,7 @@ func (s *Storage) Tasks(ctx context.Context, q storage.TasksQuery) (storage.Task
 	if err != nil {
 		return storage.TasksPage{}, err
 	}
-	if err := s.enter(); err != nil {
+	if err := s.store.enter(); err != nil {
 		return storage.TasksPage{}, wrap("tasks of "+q.Queue, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, replyTime)
@@ -105,14 +125,14 @@ type listed struct {
 	row *row
 }
 
-func (s *Storage) list(
+func (s reading) list(
 	ctx context.Context, q *storage.TasksQuery, after spot,
 ) (page storage.TasksPage, err error) {
 	var rec record
 	var kind string
 	var id []byte
 	var all []listed
-	err = s.ask(ctx, s.pool, query{
+	err = s.ask(ctx, query{
 		text: `SELECT p.* FROM {schema}.queues q, {schema}.page(q.queue, $2, $3, $4, $5, $6, $7) p
 			WHERE q.name = $1`,
 		args: []any{
@@ -183,10 +203,14 @@ func parsePlace(text string) (after spot, err error) {
 // Queues lists names of queues, sorted. Next is the last name of the page. What is no name of
 // a queue is left out.
 func (s *Storage) Queues(ctx context.Context, q storage.QueuesQuery) (storage.QueuesPage, error) {
+	return s.pooled().queues(ctx, q)
+}
+
+func (s reading) queues(ctx context.Context, q storage.QueuesQuery) (storage.QueuesPage, error) {
 	if err := storage.CheckQueues(&q); err != nil {
 		return storage.QueuesPage{}, err
 	}
-	if err := s.enter(); err != nil {
+	if err := s.store.enter(); err != nil {
 		return storage.QueuesPage{}, wrap("queues", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, replyTime)
@@ -196,7 +220,7 @@ func (s *Storage) Queues(ctx context.Context, q storage.QueuesQuery) (storage.Qu
 	err := s.retry(ctx, func() error {
 		names = nil
 		var name string
-		return s.ask(ctx, s.pool, query{
+		return s.ask(ctx, query{
 			// ~ ends a range of names: no name has it. What was not folded yet unhides a queue.
 			text: `SELECT q.name FROM {schema}.queues q
 				WHERE q.name >= $1 AND q.name > $2 AND q.name < $1 || '~' AND (NOT q.hidden OR EXISTS (

@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/storage/internal/joined"
 )
 
-// Joined writes within a transaction of the application's: what it does is invisible
+// Joined writes and reads within a transaction of the application's: what it does is invisible
 // until that commits, gone if it rolls back, and its wake-ups go with the commit. Like
 // the transaction it is for one goroutine at a time.
 type Joined struct {
@@ -29,7 +29,10 @@ type joinedLink interface {
 	rollback(ctx context.Context) error
 }
 
-var _ storage.Applier = (*Joined)(nil)
+var (
+	_ storage.Applier = (*Joined)(nil)
+	_ storage.Reader  = (*Joined)(nil)
+)
 
 // Within joins a transaction of pgx. It may have any isolation level. In one that keeps its
 // first snapshot, REPEATABLE READ or SERIALIZABLE, an Apply fails to serialize (40001) that
@@ -105,6 +108,44 @@ func (j *Joined) Apply(
 			return nil, wrap("apply", err)
 		}
 	}
+}
+
+// Task reads one task as the transaction sees it; see [Storage.Task]. An error of the statement
+// leaves the transaction usable, as with Apply.
+func (j *Joined) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	return j.reading().task(ctx, ref)
+}
+
+// Tasks lists tasks as the transaction sees them; see [Storage.Tasks] and [Joined.Task].
+func (j *Joined) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+	return j.reading().tasks(ctx, q)
+}
+
+// Queues lists queues as the transaction sees them; see [Storage.Queues] and [Joined.Task].
+func (j *Joined) Queues(ctx context.Context, q storage.QueuesQuery) (storage.QueuesPage, error) {
+	return j.reading().queues(ctx, q)
+}
+
+// reading reads within the transaction, once.
+func (j *Joined) reading() reading {
+	return reading{j.store, j.ask, func(_ context.Context, step func() error) error { return step() }}
+}
+
+func (j *Joined) ask(ctx context.Context, q query) error {
+	if j.link == nil {
+		return joined.NoTransaction()
+	}
+	if err := ctx.Err(); err != nil {
+		return err // nothing was sent
+	}
+	err := j.link.run(ctx, query{text: "SAVEPOINT midge"}, q, query{text: "RELEASE SAVEPOINT midge"})
+	if err == nil {
+		return nil
+	}
+	if undone := j.undo(ctx); undone != nil {
+		return fmt.Errorf("%w; the transaction has ended", err)
+	}
+	return err
 }
 
 // undoTime bounds how long a try is rolled back, whether its context has ended or not.

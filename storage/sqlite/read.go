@@ -44,13 +44,22 @@ func (s *Storage) lookOnce(ctx context.Context, read func(*work)) error {
 	return w.err
 }
 
+// looker reads: a storage, or a transaction of the application's.
+type looker interface {
+	look(ctx context.Context, read func(*work)) error
+}
+
 // Task reads one task. [storage.ErrNotFound] where there is none.
-func (s *Storage) Task(ctx context.Context, ref storage.Ref) (t storage.Task, err error) {
+func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	return readTask(ctx, s, ref)
+}
+
+func readTask(ctx context.Context, l looker, ref storage.Ref) (t storage.Task, err error) {
 	if err := storage.CheckRef(ref); err != nil {
 		return t, err
 	}
 	var verdict error
-	err = s.look(ctx, func(w *work) {
+	err = l.look(ctx, func(w *work) {
 		verdict = nil
 		r := w.Find(ref)
 		switch {
@@ -113,7 +122,11 @@ func parsePlace(text string) (p place, err error) {
 
 // Tasks lists a page of the tasks of one state, in the order of that state. Next is the place of the page's
 // last task. Records that cannot be read are left out.
-func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (page storage.TasksPage, err error) {
+func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.TasksPage, error) {
+	return readTasks(ctx, s, query)
+}
+
+func readTasks(ctx context.Context, l looker, query storage.TasksQuery) (page storage.TasksPage, err error) {
 	if err := storage.CheckTasks(&query); err != nil {
 		return page, err
 	}
@@ -121,7 +134,7 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (page sto
 	if err != nil {
 		return page, err
 	}
-	err = s.look(ctx, func(w *work) {
+	err = l.look(ctx, func(w *work) {
 		page = storage.TasksPage{}
 		if q := w.lookup(query.Queue); q != nil {
 			page = w.list(q, &query, after)
@@ -183,15 +196,17 @@ func placeOf(r *row) place {
 }
 
 // Queues lists names of queues, sorted. Next is the last name of the page.
-func (s *Storage) Queues(
-	ctx context.Context, query storage.QueuesQuery,
-) (page storage.QueuesPage, err error) {
+func (s *Storage) Queues(ctx context.Context, query storage.QueuesQuery) (storage.QueuesPage, error) {
+	return readQueues(ctx, s, query)
+}
+
+func readQueues(ctx context.Context, l looker, query storage.QueuesQuery) (page storage.QueuesPage, err error) {
 	if err := storage.CheckQueues(&query); err != nil {
 		return page, err
 	}
-	err = s.look(ctx, func(w *work) {
+	err = l.look(ctx, func(w *work) {
 		page = storage.QueuesPage{}
-		w.step.Now = engine.Moment(s.cfg.Now())
+		w.step.Now = engine.Moment(w.store.cfg.Now())
 		for after := query.After; ; {
 			names := w.names(query.Prefix, after, query.Limit+1)
 			for _, name := range names {

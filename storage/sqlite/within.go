@@ -9,14 +9,17 @@ import (
 	"github.com/midgehq/midge/storage/internal/joined"
 )
 
-// Joined writes within a transaction of the application's: what it does is invisible until that commits,
+// Joined writes and reads within a transaction of the application's: what it does is invisible until that commits,
 // and gone if it rolls back. Like the transaction it is for one goroutine at a time.
 type Joined struct {
 	store *Storage
 	tx    *sql.Tx
 }
 
-var _ storage.Applier = (*Joined)(nil)
+var (
+	_ storage.Applier = (*Joined)(nil)
+	_ storage.Reader  = (*Joined)(nil)
+)
 
 // Within joins a transaction on the same file. It should have begun as a writer, see *DeferredError, and
 // be short: until it ends nobody else writes, and no runner extends a lease.
@@ -68,4 +71,32 @@ func (j *Joined) undo(ctx context.Context) error {
 		_, err := j.tx.ExecContext(ctx, statement)
 		return err
 	}, func(context.Context) error { return j.tx.Rollback() })
+}
+
+// Task reads one task as the transaction sees it; see [Storage.Task].
+func (j *Joined) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	return readTask(ctx, j, ref)
+}
+
+// Tasks lists tasks as the transaction sees them; see [Storage.Tasks].
+func (j *Joined) Tasks(ctx context.Context, query storage.TasksQuery) (storage.TasksPage, error) {
+	return readTasks(ctx, j, query)
+}
+
+// Queues lists queues as the transaction sees them; see [Storage.Queues].
+func (j *Joined) Queues(ctx context.Context, query storage.QueuesQuery) (storage.QueuesPage, error) {
+	return readQueues(ctx, j, query)
+}
+
+// look reads within the transaction, whose own errors its statements show to the application too.
+func (j *Joined) look(ctx context.Context, read func(*work)) error {
+	if j.tx == nil {
+		return joined.NoTransaction()
+	}
+	if err := j.store.enter(); err != nil {
+		return err
+	}
+	w := j.store.newWork(ctx, j.tx, nil)
+	read(w)
+	return j.store.translate(w.err, false)
 }

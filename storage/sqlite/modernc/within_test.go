@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/midgetest"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/sqlite"
 )
@@ -147,4 +149,24 @@ func TestWithinRefusesNoTransaction(t *testing.T) {
 	if _, refused := errors.AsType[*storage.InvalidError](err); !refused {
 		t.Errorf("got %v, want an *InvalidError", err)
 	}
+}
+
+// TestMidgetestWithinATransaction looks at what an open transaction has enqueued.
+func TestMidgetestWithinATransaction(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	client, err := midge.NewClient(s.store, midge.ClientConfig{})
+	must(t, err)
+	tx, err := database(t, path, "&_txlock=immediate").BeginTx(t.Context(), nil)
+	must(t, err)
+	within := client.With(s.store.Within(tx))
+	task, err := within.Enqueue(t.Context(), order{Number: 7})
+	must(t, err)
+	if read, err := within.Task(t.Context(), task.Ref); err != nil || read.State != midge.Waiting {
+		t.Errorf("the transaction reads its task as %s, %v, want waiting", read.State, err)
+	}
+	midgetest.RequireEnqueued[order](t, within, midgetest.Params(order{Number: 7}))
+	midgetest.RequireNone[order](t, client)
+	must(t, tx.Commit())
+	midgetest.RequireEnqueued[order](t, client, midgetest.Params(order{Number: 7}))
 }

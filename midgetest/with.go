@@ -1,0 +1,208 @@
+package midgetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
+)
+
+// With matches the tasks that were enqueued with these options, whether by the call or by the
+// type's Options: the queue, the priority, the id, the headers, how often it is retried and so
+// on. What the options do not speak of may be anything.
+//
+//	midgetest.With(midge.To("mail"), midge.In(time.Hour), midge.Header("tenant", "7"))
+//
+// [midge.In] and [midge.At] match a task that is still scheduled for that moment. A
+// [midge.Unique] matches where it keeps out what the task's own unique key keeps out.
+func With(opts ...midge.Option) Match {
+	return Match{read: func(ctx context.Context) Match { return readOptions(ctx, opts) }}
+}
+
+// readOptions makes the match of options.
+func readOptions(ctx context.Context, opts []midge.Option) Match {
+	var uniques, others []midge.Option
+	var names []string
+	for _, o := range opts {
+		if u, ok := o.(midge.Unique); ok {
+			uniques = append(uniques, o)
+			names = append(names, fmt.Sprintf("Unique%+v", u))
+		} else {
+			others = append(others, o)
+		}
+	}
+	said, err := saidBy(ctx, others)
+	if invalid := (*midge.InvalidError)(nil); errors.As(err, &invalid) {
+		err = fmt.Errorf("with: %w", invalid)
+	}
+	for _, s := range said {
+		names = append(names, s.text)
+	}
+	return Match{
+		text: strings.Join(names, ", "), err: err,
+		why: func(t *midge.Task, job any) string {
+			for _, s := range said {
+				if got := s.got(t); got != "" {
+					return got
+				}
+			}
+			return uniqueDiffers(ctx, t, job, uniques)
+		},
+	}
+}
+
+// saying is one thing that options say.
+type saying struct {
+	text string
+	got  func(t *midge.Task) string // what a task has instead, "" where it has the same
+}
+
+// The options of a call are read off what it would enqueue: of two types whose own options
+// differ in everything. Where both give the same, the call has said so.
+type (
+	probeA struct{}
+	probeB struct{}
+)
+
+func (probeA) Options() midge.Options {
+	return midge.Options{
+		Queue: "a", Priority: 1, Retries: 1, CrashLimit: 1, Timeout: time.Hour, Encoding: midge.JSON,
+		Keep: midge.Keep{For: time.Hour}, Unique: &midge.Unique{Key: "a"}, Headers: map[string]string{},
+	}
+}
+
+func (probeB) Options() midge.Options {
+	return midge.Options{
+		Queue: "b", Priority: 2, Retries: 2, CrashLimit: 2, Timeout: 2 * time.Hour, Encoding: midge.JSON,
+		Keep: midge.Keep{For: 2 * time.Hour}, Unique: &midge.Unique{Key: "b"}, Headers: map[string]string{},
+	}
+}
+
+// readings are what two calls would enqueue with options and without.
+type readings struct{ a, b, bareA, bareB storage.Insert }
+
+// saidBy reads what options say.
+func saidBy(ctx context.Context, opts []midge.Option) ([]saying, error) {
+	var r readings
+	for _, one := range []struct {
+		into  *storage.Insert
+		probe any
+		opts  []midge.Option
+	}{{&r.a, probeA{}, opts}, {&r.b, probeB{}, opts}, {&r.bareA, probeA{}, nil}, {&r.bareB, probeB{}, nil}} {
+		var err error
+		if *one.into, err = insertOf(ctx, one.probe, one.opts); err != nil {
+			return nil, err
+		}
+	}
+	var all []saying
+	add := func(name string, in func(*storage.Insert) any, of func(*midge.Task) any) {
+		want := in(&r.a)
+		if want != in(&r.b) || want == in(&r.bareA) && want == in(&r.bareB) {
+			return
+		}
+		all = append(all, saying{fmt.Sprintf("%s %v", name, want), func(t *midge.Task) string {
+			if got := of(t); got != want {
+				return fmt.Sprintf("%s is %v", name, got)
+			}
+			return ""
+		}})
+	}
+	add("queue", func(in *storage.Insert) any { return in.Ref.Queue }, func(t *midge.Task) any { return t.Queue })
+	add("id", func(in *storage.Insert) any { return in.Ref.ID }, func(t *midge.Task) any { return t.ID })
+	add("unique", func(in *storage.Insert) any { return in.Unique.Key != "" }, func(t *midge.Task) any { return t.Unique.Key != "" })
+	for _, name := range common() {
+		add(name,
+			func(in *storage.Insert) any { return reflect.ValueOf(*in).FieldByName(name).Interface() },
+			func(t *midge.Task) any { return reflect.ValueOf(*t).FieldByName(name).Interface() })
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.a.Headers)) {
+		add("header "+name,
+			func(in *storage.Insert) any { return in.Headers[name] }, func(t *midge.Task) any { return t.Headers[name] })
+	}
+	if r.a.Delay > 0 || !r.a.At.IsZero() {
+		all = append(all, dueSaying(&r.a))
+	}
+	return all, nil
+}
+
+// common lists the fields that an insert and a task have by one name, and options set: priority,
+// retries, timeout, keep and so on.
+func common() (names []string) {
+	insert, task := reflect.TypeFor[storage.Insert](), reflect.TypeFor[midge.Task]()
+	for i := range insert.NumField() {
+		f := insert.Field(i)
+		other, ok := task.FieldByName(f.Name)
+		if ok && other.Type == f.Type && f.Type.Comparable() && !slices.Contains([]string{"Ref", "Kind", "Unique", "Cursor"}, f.Name) {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}
+
+// dueSaying says when a task is due.
+func dueSaying(in *storage.Insert) saying {
+	text := fmt.Sprintf("due in %v", in.Delay)
+	if !in.At.IsZero() {
+		text = fmt.Sprintf("due at %v", in.At)
+	}
+	return saying{text, func(t *midge.Task) string {
+		switch {
+		case t.Due.IsZero():
+			return "it is due now"
+		case in.At.IsZero() && t.Due.Sub(t.Created) != in.Delay:
+			return fmt.Sprintf("it is due in %v", t.Due.Sub(t.Created))
+		case !in.At.IsZero() && !t.Due.Equal(in.At):
+			return fmt.Sprintf("it is due at %v", t.Due)
+		}
+		return ""
+	}}
+}
+
+// uniqueDiffers says whether a task has the unique key that options give to its job.
+func uniqueDiffers(ctx context.Context, t *midge.Task, job any, uniques []midge.Option) string {
+	if len(uniques) == 0 {
+		return ""
+	}
+	in, err := insertOf(ctx, job, uniques)
+	switch {
+	case err != nil:
+		return err.Error()
+	case t.Unique.Key == "":
+		return "it is not unique"
+	case t.Unique != in.Unique:
+		return "it is unique in another way"
+	}
+	return ""
+}
+
+// insertOf gives what enqueueing a job would hand to the storage.
+func insertOf(ctx context.Context, job any, opts []midge.Option) (storage.Insert, error) {
+	store, err := memory.Open(memory.Config{})
+	if err != nil {
+		return storage.Insert{}, err
+	}
+	client, err := midge.NewClient(store, midge.ClientConfig{MaxPayload: storage.MaxPayloadCap})
+	if err != nil {
+		return storage.Insert{}, err
+	}
+	var into recorder
+	_, err = client.With(&into).Enqueue(ctx, job, opts...) // it goes nowhere
+	return into.insert, err
+}
+
+// recorder is a transaction that keeps what is enqueued.
+type recorder struct{ insert storage.Insert }
+
+// Apply keeps the insert.
+func (r *recorder) Apply(_ context.Context, _ storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	r.insert = txs[0].Inserts[0]
+	return []storage.Applied{{Inserted: []storage.Placed{{Ref: r.insert.Ref, State: storage.Waiting}}}}, nil
+}

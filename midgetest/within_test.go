@@ -1,0 +1,66 @@
+package midgetest_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib" // for database/sql
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/midgetest"
+	"github.com/midgehq/midge/storage/postgres"
+)
+
+// TestWithinAnOpenTransaction looks at what a transaction of PostgreSQL has enqueued and not yet
+// committed, by pgx and by database/sql, in a queue that is new and in one that is not.
+func TestWithinAnOpenTransaction(t *testing.T) {
+	testserver.RequirePostgres(t)
+	url := testserver.Postgres(t, testserver.PostgresOptions{}).URL()
+	must(t, postgres.Migrate(t.Context(), postgres.Config{URL: url}))
+	store, err := postgres.Open(t.Context(), postgres.Config{URL: url})
+	must(t, err)
+	defer func() { must(t, store.Close()) }()
+	client, err := midge.NewClient(store, midge.ClientConfig{})
+	must(t, err)
+
+	conn, err := pgx.Connect(t.Context(), url)
+	must(t, err)
+	defer func() { must(t, conn.Close(context.WithoutCancel(t.Context()))) }()
+	tx, err := conn.Begin(t.Context())
+	must(t, err)
+	sees(t, client, client.With(store.Within(tx)))
+	must(t, tx.Rollback(t.Context()))
+	midgetest.RequireNone[mail](t, client)
+
+	db, err := sql.Open("pgx", url)
+	must(t, err)
+	defer func() { must(t, db.Close()) }()
+	sqlTx, err := db.BeginTx(t.Context(), nil)
+	must(t, err)
+	sees(t, client, client.With(store.WithinSQL(sqlTx)))
+	must(t, sqlTx.Commit())
+	midgetest.RequireEnqueued[mail](t, client)
+}
+
+// sees enqueues within a transaction and wants that alone to see it; a read that fails leaves the
+// transaction usable.
+func sees(t *testing.T, outside, within *midge.Client) {
+	t.Helper()
+	task := enqueue(t, within, mail{To: "ann"}, midge.To("letters"))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := within.Task(ended, task.Ref); err == nil {
+		t.Error("a read whose context has ended went through")
+	}
+	if read, err := within.Task(t.Context(), task.Ref); err != nil || read.State != midge.Waiting {
+		t.Errorf("the transaction reads its task as %s, %v, want waiting", read.State, err)
+	}
+	enqueue(t, within, print{Pages: 1}, midge.To("letters"))
+	midgetest.RequireNone[mail](t, outside)
+	midgetest.RequireNone[print](t, outside)
+	midgetest.RequireEnqueued[mail](t, within, midgetest.Params(mail{To: "ann"}))
+	midgetest.RequireEnqueued[print](t, within)
+}
