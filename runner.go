@@ -93,6 +93,7 @@ type Runner struct {
 
 	mu      sync.Mutex // guards what follows
 	running bool
+	steps   bool     // a test kit makes them in the place of Run
 	queues  []string // none for those of the jobs and schedules, until Run
 	weights map[string]int
 }
@@ -119,13 +120,17 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	}
 	log := newZapLog(cfg.Logger)
 	jobs := &jobs{handlers: make(map[string]*handler), middleware: cfg.Middleware, backoff: cfg.Backoff}
-	return &Runner{
+	r := &Runner{
 		actors: runner.New(runner.Config{
 			Store: store, Jobs: jobs, Log: log, Version: Version, Concurrency: cfg.Concurrency,
 			Lease: cfg.Lease, Grace: cfg.Grace, Ahead: cfg.Ahead, OnEnd: tell(cfg.OnEnd),
 		}),
 		jobs: jobs, log: log, queues: cfg.Queues, weights: cfg.Weights,
-	}, nil
+	}
+	if s, ok := store.(runner.Stepped); ok {
+		s.Stepped(r.step)
+	}
+	return r, nil
 }
 
 // fill checks what was given and sets the defaults.
@@ -245,6 +250,22 @@ func (r *Runner) Run(ctx context.Context) error {
 		r.log.warnf("no job is registered: this runner only maintains queues and keeps schedules")
 	}
 	return r.actors.Run(ctx)
+}
+
+// step makes one attempt, for a test kit.
+func (r *Runner) step(ctx context.Context, want storage.Ref) (runner.Step, error) {
+	r.mu.Lock()
+	first := !r.steps
+	r.mu.Unlock()
+	if first {
+		if _, err := r.begin(); err != nil {
+			return runner.Step{}, err
+		}
+		r.mu.Lock()
+		r.steps = true
+		r.mu.Unlock()
+	}
+	return r.actors.Step(ctx, want)
 }
 
 // begin marks the runner as started, settles its queues and says what goes to queues that it does

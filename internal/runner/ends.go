@@ -25,6 +25,8 @@ type ends struct {
 	tell func(ctx context.Context, e Ended) error // the error is a panic
 	log  *lifeLog
 	ctx  context.Context // of the calls
+	// inline has each end told by whoever adds it; see Runner.Step.
+	inline bool
 
 	mu      sync.Mutex // guards what follows
 	queue   []end
@@ -61,6 +63,10 @@ func (e *ends) open(ctx context.Context) {
 
 // add has an end told.
 func (e *ends) add(one end) {
+	if e.inline {
+		e.say(&one)
+		return
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.queue = append(e.queue, one)

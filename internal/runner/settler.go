@@ -138,9 +138,7 @@ func (s *settler) loop(ctx context.Context) {
 	timer := time.NewTimer(slowScan)
 	defer timer.Stop()
 	for {
-		for all := s.takeQueue(); len(all) > 0; all = s.takeQueue() {
-			s.settleAll(ctx, all)
-		}
+		s.flush(ctx)
 		var due <-chan time.Time
 		if len(s.waiting) > 0 {
 			timer.Reset(time.Until(s.next))
@@ -154,6 +152,13 @@ func (s *settler) loop(ctx context.Context) {
 			s.giveUp(s.waiting, s.why)
 			return
 		}
+	}
+}
+
+// flush settles until nothing is queued.
+func (s *settler) flush(ctx context.Context) {
+	for all := s.takeQueue(); len(all) > 0; all = s.takeQueue() {
+		s.settleAll(ctx, all)
 	}
 }
 
