@@ -14,11 +14,13 @@ import (
 )
 
 const (
-	// lookPause is the least time between two looks at what others committed.
+	// lookSoon is when the storage looks at what others committed after an event: what was written is
+	// committed a moment later, of which the system tells nothing.
+	lookSoon = 2 * time.Millisecond
+	// lookPause is the least time between two looks, and lookLast the longest before the last of those that
+	// follow an event: each pause is twice the one before.
 	lookPause = 5 * time.Millisecond
-	// lookLast is the longest pause before a look that follows an event: what was written is committed
-	// a moment later, of which the system tells nothing.
-	lookLast = 80 * time.Millisecond
+	lookLast  = 80 * time.Millisecond
 	// lookEvery is how often the storage looks where the system tells it of nothing.
 	lookEvery = time.Second
 	// heardFor is for how long a queue that nobody has waited for is looked at.
@@ -136,39 +138,37 @@ func (s *Storage) watch() error {
 // watchFile looks at what others committed whenever the file changes, and once a second, until the storage
 // is closed.
 func (s *Storage) watchFile(watcher *fsnotify.Watcher) {
-	log := filepath.Base(s.path) + "-wal"
-	slow := time.NewTicker(lookEvery)
-	defer slow.Stop()
-	again, pause := time.NewTimer(lookEvery), lookPause
-	defer again.Stop()
-	for {
+	log, open := filepath.Base(s.path)+"-wal", true
+	pause, stirred := lookEvery, false
+	look := time.NewTimer(pause)
+	defer look.Stop()
+	for open {
+		var ev fsnotify.Event
 		select {
-		case ev, open := <-watcher.Events:
-			if !open {
-				return
+		case <-s.background.Done():
+			return
+		case <-look.C:
+			s.lookForOthers()
+			switch {
+			case stirred || pause < lookPause:
+				pause = lookPause
+			case pause < lookLast:
+				pause *= 2
+			default:
+				pause = lookEvery
 			}
+			stirred = false
+			look.Reset(pause)
+			continue
+		case ev, open = <-watcher.Events:
 			if filepath.Base(ev.Name) != log {
 				continue
 			}
-			pause = lookPause
-		case _, open := <-watcher.Errors: // events were lost
-			if !open {
-				return
-			}
-		case <-again.C:
-			pause *= 2
-		case <-slow.C:
-		case <-s.background.Done():
-			return
+		case _, open = <-watcher.Errors: // events were lost
 		}
-		s.lookForOthers()
-		if pause <= lookLast {
-			again.Reset(pause)
-		}
-		select { // what happens meanwhile is looked at then
-		case <-time.After(lookPause):
-		case <-s.background.Done():
-			return
+		if stirred = pause <= lookPause; !stirred { // else the next look comes soon enough
+			pause = lookSoon
+			look.Reset(pause)
 		}
 	}
 }
