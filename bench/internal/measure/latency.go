@@ -24,22 +24,26 @@ type pickupSpec struct {
 	// Kinds has every other producer enqueue jobs of a second kind, which a worker of its own
 	// runs. Both workers are idle before.
 	Kinds bool
+	// Own has the jobs enqueued through the storage that the worker has open.
+	Own bool
 }
 
 // pickup is what it reports: from the call of Enqueue to the start of the job.
 type pickup struct{ P50, P99, Worst time.Duration }
 
 // latencyIdle measures how soon a worker starts a job that comes after a pause.
-func latencyIdle(ctx context.Context, r *Rig) (Values, error) {
-	const every = 20 * time.Millisecond
-	spec := pickupSpec{
-		Target: r.target(), Producers: 1, Tasks: r.Sizes.Samples, Every: every, Jitter: 3 * every,
+func latencyIdle(name string, own bool) func(context.Context, *Rig) (Values, error) {
+	return func(ctx context.Context, r *Rig) (Values, error) {
+		const every = 20 * time.Millisecond
+		spec := pickupSpec{
+			Target: r.target(), Producers: 1, Tasks: r.Sizes.Samples, Every: every, Jitter: 3 * every, Own: own,
+		}
+		var p pickup
+		if err := play(ctx, "pickup", spec, &p); err != nil {
+			return nil, err
+		}
+		return Values{name + "_p50": milliseconds(p.P50), name + "_p99": milliseconds(p.P99)}, nil
 	}
-	var p pickup
-	if err := play(ctx, "pickup", spec, &p); err != nil {
-		return nil, err
-	}
-	return Values{"latency_idle_p50": milliseconds(p.P50), "latency_idle_p99": milliseconds(p.P99)}, nil
 }
 
 // latencyHalf measures the same while jobs come at half of the rate that the system
@@ -96,6 +100,9 @@ func pickupRole(ctx context.Context, text []byte, _ func()) (any, error) {
 	instance, producer, leave, err := spec.Target.hire(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if spec.Own {
+		producer = instance
 	}
 	epoch, log := time.Now(), newLog(spec.Tasks+warmUps)
 	crew := newCrew(instance, producer, int64(spec.Tasks+warmUps), defaultQueue)

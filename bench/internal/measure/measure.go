@@ -45,6 +45,7 @@ var (
 	onQuick   = []string{system.Redis, system.Memory}
 	onEvery   = []string{system.Redis, system.Memory, system.Postgres, system.SQLite}
 	onServers = []string{system.Redis, server.Everysec, system.Postgres, system.SQLite}
+	onFile    = []string{system.SQLite}
 	onBoth    = []string{system.Redis, system.Postgres, system.SQLite}
 	anywhere  = []string{system.Redis, server.Everysec, system.Memory, system.Postgres, system.SQLite}
 )
@@ -69,7 +70,8 @@ func All() []Measurement {
 		{[]string{"drain_c100_net1ms"}, drainFarAway, onRedis, byDefault},
 		{[]string{"mixed"}, mixedBy("mixed", 8), anywhere, working},
 		{[]string{"mixed_p64"}, mixedBy("mixed_p64", 64), anywhere, working},
-		{[]string{"latency_idle_p50", "latency_idle_p99"}, latencyIdle, onEvery, tunedToo},
+		{[]string{"latency_idle_p50", "latency_idle_p99"}, latencyIdle("latency_idle", false), onEvery, tunedToo},
+		{[]string{"latency_own_p50", "latency_own_p99"}, latencyIdle("latency_own", true), onFile, midgeOnly},
 		{[]string{"latency_half_p99"}, latencyHalf, onRedis, tunedToo},
 		{[]string{"kinds_p99", "kinds_worst"}, latencyOfKinds, onEvery, midgeOnly},
 		{[]string{"sched_p99", "sched_early"}, schedule, onBoth, tunedToo},

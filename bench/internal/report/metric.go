@@ -148,6 +148,8 @@ var sqliteTargets = map[string]target{
 	"mixed_p64":        {bound: 4, system: riverTuned},
 	"latency_idle_p50": {bound: 6, most: true},
 	"latency_idle_p99": {bound: 15, most: true},
+	"latency_own_p50":  {bound: 0.8, most: true},
+	"latency_own_p99":  {bound: 3, most: true},
 	"sched_p99":        {bound: 4, most: true},
 	"sched_early":      {bound: 0, most: true},
 	"depth":            {bound: 0.9},
