@@ -33,9 +33,15 @@ func inJob(ctx context.Context, act string, do func(a *runner.Attempt) error) er
 type RunInfo struct {
 	Ref  storage.Ref
 	Kind string
-	// Retries is how often it failed before, of MaxRetries that are allowed, and
-	// Crashes how often its runner died with it.
-	Retries, MaxRetries, Crashes int
+	// Job is the job itself, a pointer to the registered type, also for a [Middleware]; nil where
+	// the parameters of the task do not fit the type.
+	Job any
+	// Attempt is which attempt this is, 1 for the first. It counts failures and crashes; a snooze
+	// and a release cost no attempt.
+	Attempt int
+	// Retries is how often it failed before, of MaxRetries that are allowed, Crashes how often
+	// its runner died with it, and Snoozes how often it was snoozed in a row.
+	Retries, MaxRetries, Crashes, Snoozes int
 	// Fence grows with every run of the task: a fencing token for other systems,
 	// which refuse what comes with a smaller one than they have seen.
 	Fence int64
@@ -43,6 +49,9 @@ type RunInfo struct {
 	IdempotencyKey string
 	Headers        map[string]string
 	Created        time.Time
+	// Due is when the task was due: its tick, the moment that it was enqueued for, or its
+	// creation. It is zero where that is not known, which is so behind the first attempt.
+	Due time.Time
 	// Tick is the moment that a periodic task stands for, zero for others.
 	Tick time.Time
 }
@@ -56,11 +65,11 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 	}
 	tick, _ := time.Parse(time.RFC3339Nano, a.Headers[schedule.TickHeader]) // zero where there is none
 	return RunInfo{
-		Ref: a.Fence.Ref, Kind: a.Kind,
-		Retries: int(a.Retries), MaxRetries: a.MaxRetries, Crashes: int(a.Crashes),
+		Ref: a.Fence.Ref, Kind: a.Kind, Job: a.Job, Attempt: int(a.Retries+a.Crashes) + 1,
+		Retries: int(a.Retries), MaxRetries: a.MaxRetries, Crashes: int(a.Crashes), Snoozes: a.Snoozes,
 		Fence:          a.Fence.Version,
 		IdempotencyKey: a.Fence.Ref.String() + "@" + strconv.FormatInt(a.Created, 10),
-		Headers:        a.Headers, Created: time.UnixMicro(a.Created).UTC(), Tick: tick,
+		Headers:        a.Headers, Created: time.UnixMicro(a.Created).UTC(), Due: a.Due(), Tick: tick,
 	}, true
 }
 

@@ -1,6 +1,7 @@
 package midge
 
 import (
+	"context"
 	"reflect"
 	"strings"
 	"sync"
@@ -79,7 +80,12 @@ func define(typ reflect.Type) (*definition, error) {
 func checkMethods(typ reflect.Type, zero any) error {
 	_, kind := zero.(interface{ Kind() string })
 	_, options := zero.(interface{ Options() Options })
-	for name, ok := range map[string]bool{"Kind() string": kind, "Options() midge.Options": options} {
+	_, before := zero.(interface{ BeforeRun(context.Context) error })
+	_, after := zero.(interface{ AfterRun(context.Context, error) })
+	for name, ok := range map[string]bool{
+		"Kind() string": kind, "Options() midge.Options": options,
+		"BeforeRun(context.Context) error": before, "AfterRun(context.Context, error)": after,
+	} {
 		method, _, _ := strings.Cut(name, "(")
 		if _, has := reflect.TypeOf(zero).MethodByName(method); has && !ok {
 			return storage.Invalid("job type", typ.String(), "no method %s, or one that is %s", method, name)

@@ -66,8 +66,8 @@ type Ended struct {
 	// RetryIn is how long the task waits for its next attempt: after a failure or a snooze; 0
 	// where there is none, or it may start at once.
 	RetryIn time.Duration
-	// Wait is how long the task had been due when its job began; 0 where that is not known, as for
-	// a task that had run before.
+	// Wait is how long the task had been due when its job began; 0 where that is not known, which
+	// is so behind the first attempt. A requeued task counts from the moment it was enqueued for.
 	Wait time.Duration
 	// Took is how long the job ran; 0 where no job ran here.
 	Took time.Duration

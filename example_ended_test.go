@@ -52,3 +52,39 @@ func ExampleOutcomeOf() {
 	// snoozed
 	// panicked
 }
+
+// Export writes a report.
+type Export struct{ Report string }
+
+// BeforeRun comes before Run: its error fails the attempt.
+func (e Export) BeforeRun(context.Context) error {
+	if e.Report == "" {
+		return midge.Discard(errors.New("no report is named"))
+	}
+	return nil
+}
+
+// Run does the work.
+func (e Export) Run(context.Context) error {
+	fmt.Println("exporting", e.Report)
+	return nil
+}
+
+// AfterRun learns what the attempt came to.
+func (e Export) AfterRun(_ context.Context, err error) {
+	fmt.Println(midge.OutcomeOf(err), err)
+}
+
+// Methods of the job type surround each of its attempts.
+func ExampleRegister_hooks() {
+	runner, client := set()
+	must(midge.Register[Export](runner))
+	ctx, stop := start(runner)
+	task, err := client.Enqueue(ctx, Export{Report: "sales"}, midge.KeepFor(time.Minute))
+	must(err)
+	must(client.Await(ctx, task.Ref, nil))
+	stop()
+	// Output:
+	// exporting sales
+	// succeeded <nil>
+}

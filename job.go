@@ -56,6 +56,12 @@ type Keep = storage.Keep
 // Register registers a job type that has a method Run(context.Context) error, on the
 // value or the pointer. The parameters of a task are its exported fields.
 //
+// A job type may have two methods more, which surround each attempt within the middleware.
+// BeforeRun(context.Context) error comes before Run: its error fails the attempt, and Run is not
+// called. AfterRun(context.Context, error) is called with what the attempt came to, BeforeRun's
+// error included: it changes nothing of it, and a panic is logged. Both share the timeout of the
+// attempt, and their context is the job's.
+//
 // Register returns an *[InvalidError] for a type or options that do not do, and for a
 // kind that is registered already, and [ErrRunning] once the runner has been started.
 func Register[J any, P interface {
@@ -66,7 +72,8 @@ func Register[J any, P interface {
 }
 
 // Handle registers a function for a job type, a struct: a closure brings the
-// dependencies that parameters cannot hold. Errors are those of [Register].
+// dependencies that parameters cannot hold. Errors, and the methods BeforeRun and AfterRun of
+// the type, are those of [Register].
 func Handle[J any](r *Runner, fn func(ctx context.Context, job J) error) error {
 	if fn == nil {
 		return fmt.Errorf("midge: register: %w", storage.Invalid("function", "nil", "a function of a job"))
@@ -86,19 +93,27 @@ func handle[J any](r *Runner, fn func(context.Context, *J) error) error {
 	if err != nil {
 		return fmt.Errorf("midge: register %v: %w", typ, err)
 	}
-	return r.add(&handler{definition: d, run: func(ctx context.Context, encoding string, payload []byte) error {
-		job := new(J)
-		if err := d.codec.Decode(encoding, payload, job); err != nil {
-			return cannotDecode(err)
-		}
-		return fn(ctx, job)
-	}})
+	return r.add(&handler{
+		definition: d,
+		decode: func(encoding string, payload []byte) (any, error) {
+			job := new(J)
+			if err := d.codec.Decode(encoding, payload, job); err != nil {
+				return nil, cannotDecode(err)
+			}
+			return job, nil
+		},
+		run: func(ctx context.Context, job any) error {
+			j, _ := job.(*J) // decode made it
+			return fn(ctx, j)
+		},
+	})
 }
 
 // handler is a job kind and how to run it.
 type handler struct {
 	*definition
-	run func(ctx context.Context, encoding string, payload []byte) error
+	decode func(encoding string, payload []byte) (any, error)
+	run    func(ctx context.Context, job any) error
 }
 
 // Encoding names how a job's parameters are written. It is recorded with each task,

@@ -217,14 +217,21 @@ func TestHandlerRuns(t *testing.T) {
 	if err := Handle(r, func(_ context.Context, j plain) error { got = append(got, j.Name); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	run := r.jobs.handlers["plain"].run
+	h := r.jobs.handlers["plain"]
+	run := func(encoding, payload string) error {
+		job, err := h.decode(encoding, []byte(payload))
+		if err != nil {
+			return err
+		}
+		return h.run(t.Context(), job)
+	}
 	for _, c := range []struct{ encoding, payload string }{
 		{"msgpack", "\x81\xa4Name\xa1a"},
 		{"json", `{"Name":"b"}`},
 		{"json", ` {"Unknown":[{}]} `},
 		{"msgpack", "\x82\xa7Unknown\x91\x80\xa4Name\xa1d"},
 	} {
-		if err := run(t.Context(), c.encoding, []byte(c.payload)); err != nil {
+		if err := run(c.encoding, c.payload); err != nil {
 			t.Errorf("%s %q: %v", c.encoding, c.payload, err)
 		}
 	}
@@ -244,7 +251,7 @@ func TestHandlerRuns(t *testing.T) {
 		{"xml", "<a/>"},
 		{"", ""},
 	} {
-		if err := run(t.Context(), c.encoding, []byte(c.payload)); !errors.As(err, new(*codec.DecodeError)) {
+		if err := run(c.encoding, c.payload); !errors.As(err, new(*codec.DecodeError)) {
 			t.Errorf("%s %q: got %v, want it undecodable", c.encoding, c.payload, err)
 		}
 	}

@@ -229,8 +229,17 @@ func (c *call) insert(d *definition, payload []byte) storage.Insert {
 	if c.backoff != nil {
 		in.Headers = merged(in.Headers, map[string]string{backoffHeader: c.backoff.header()})
 	}
+	switch {
+	case !c.at.IsZero():
+		in.Headers = merged(in.Headers, map[string]string{storage.DueHeader: momentText(c.at)})
+	case c.delay > 0:
+		in.Headers = merged(in.Headers, map[string]string{storage.DueHeader: c.delay.String()})
+	}
 	return in
 }
+
+// momentText is a moment as a header has it.
+func momentText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // merged gives a copy of headers with others, which win.
 func merged(headers, others map[string]string) map[string]string {

@@ -40,11 +40,12 @@ func (j *jobs) Kinds() []string { return j.kinds }
 // Run runs the job of a task within the middleware. A panic in that is an error too.
 func (j *jobs) Run(ctx context.Context, a *runner.Attempt) (err error) {
 	h := j.handlers[a.Kind]
+	unfit := h.fit(a)
 	if len(j.middleware) == 0 {
-		return h.call(ctx, a)
+		return h.call(ctx, a, unfit)
 	}
 	defer recovered(&err)
-	run := func(ctx context.Context) error { return h.call(ctx, a) }
+	run := func(ctx context.Context) error { return h.call(ctx, a, unfit) }
 	for _, wrap := range slices.Backward(j.middleware) {
 		run = wrap(run)
 	}
@@ -52,14 +53,43 @@ func (j *jobs) Run(ctx context.Context, a *runner.Attempt) (err error) {
 }
 
 // call runs the job alone. The error tells the middleware what ended the context of the job too.
-func (h *handler) call(ctx context.Context, a *runner.Attempt) error {
-	return a.Explain(ctx, h.attempt(ctx, a))
+func (h *handler) call(ctx context.Context, a *runner.Attempt, unfit error) error {
+	if unfit != nil {
+		return unfit
+	}
+	err := a.Explain(ctx, h.attempt(ctx, a.Job))
+	if after, ok := a.Job.(interface{ AfterRun(context.Context, error) }); ok {
+		if failed := afterRun(ctx, after.AfterRun, err); failed != nil {
+			a.HookFailed("AfterRun", failed)
+		}
+	}
+	return err
+}
+
+// fit decodes the job of an attempt, and says why it cannot. A panic of a method that decodes is
+// that of the job.
+func (h *handler) fit(a *runner.Attempt) (err error) {
+	defer recovered(&err)
+	a.Job, err = h.decode(a.Encoding, a.Payload)
+	return err
 }
 
 // attempt runs the job. A panic of the job is an error with its stack.
-func (h *handler) attempt(ctx context.Context, a *runner.Attempt) (err error) {
+func (h *handler) attempt(ctx context.Context, job any) (err error) {
 	defer recovered(&err)
-	return h.run(ctx, a.Encoding, a.Payload)
+	if before, ok := job.(interface{ BeforeRun(context.Context) error }); ok {
+		if err := before.BeforeRun(ctx); err != nil {
+			return err
+		}
+	}
+	return h.run(ctx, job)
+}
+
+// afterRun calls a job's AfterRun. The error is its panic.
+func afterRun(ctx context.Context, call func(context.Context, error), end error) (err error) {
+	defer recovered(&err)
+	call(ctx, end)
+	return nil
 }
 
 // recovered turns a panic of the function that defers it into that function's error.

@@ -60,6 +60,9 @@ type RunnerConfig struct {
 	// shorter than that; slow jobs are never claimed ahead. At most a third of the
 	// lease.
 	Ahead time.Duration
+	// Timeout ends the context of an attempt that takes longer, where neither the job's type nor
+	// its task has a timeout: default none, at least a millisecond.
+	Timeout time.Duration
 	// Backoff delays retries of jobs whose type does not say. Default: that of the zero
 	// Geometric.
 	Backoff Backoff
@@ -123,7 +126,7 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	r := &Runner{
 		actors: runner.New(runner.Config{
 			Store: store, Jobs: jobs, Log: log, Version: Version, Concurrency: cfg.Concurrency,
-			Lease: cfg.Lease, Grace: cfg.Grace, Ahead: cfg.Ahead, OnEnd: tell(cfg.OnEnd),
+			Lease: cfg.Lease, Grace: cfg.Grace, Ahead: cfg.Ahead, Timeout: cfg.Timeout, OnEnd: tell(cfg.OnEnd),
 		}),
 		jobs: jobs, log: log, queues: cfg.Queues, weights: cfg.Weights,
 	}
@@ -171,6 +174,9 @@ func (c *RunnerConfig) check() error {
 			"0 to a third of the lease, %v, or None; 0 means the default", c.Lease/3)
 	case slices.ContainsFunc(c.Middleware, func(m Middleware) bool { return m == nil }):
 		return storage.Invalid("RunnerConfig.Middleware", "with a nil", "functions alone")
+	}
+	if err := checkSpan("RunnerConfig.Timeout", c.Timeout, "0 for none"); err != nil {
+		return err
 	}
 	return checkDurationOrNone("RunnerConfig.Grace", c.Grace)
 }

@@ -175,6 +175,13 @@ func (c *call) change(t Task, r *replacement) storage.Change {
 	if len(c.options.Headers) > 0 {
 		ch.Headers = merged(t.Headers, c.options.Headers)
 	}
+	if _, told := t.Headers[storage.DueHeader]; told && c.timed != "" { // it tells of the moment that was
+		ch.Headers = merged(t.Headers, c.options.Headers)
+		delete(ch.Headers, storage.DueHeader)
+		if !c.at.IsZero() {
+			ch.Headers[storage.DueHeader] = momentText(c.at)
+		}
+	}
 	if r != nil {
 		ch.Encoding, ch.Payload = r.encoding, r.payload
 	}

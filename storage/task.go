@@ -10,6 +10,10 @@ import (
 // TickHeader is the header of a task that a tick made: the moment of the tick.
 const TickHeader = "midge.tick"
 
+// DueHeader is the header of a task that was enqueued for later: that moment, or how long after the
+// creation of the task it was.
+const DueHeader = "midge.due"
+
 // Ref is a task's identity.
 type Ref struct {
 	Queue string

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -20,6 +21,7 @@ type Attempt struct {
 	Payload          []byte
 	Headers          map[string]string
 	Created          int64 // in microseconds
+	Job              any   // a pointer to the decoded job, nil before it was decoded; set by Jobs
 	Retries, Crashes int32
 
 	suspect          bool
@@ -35,13 +37,13 @@ type Attempt struct {
 	index     int32         // among the tasks of its claim; does not change
 	startedAt time.Duration // when it began to run, by the runner's clock
 	extended  moment        // when the last extension that went through, or the claim, was sent
-	cause     error         // what cancelled it; the first cause wins
 	full      *fullContext  // nil until its job asks for what only that can tell
 	extras    *extras       // nil while there are none
 }
 
 // extras are what few attempts have.
 type extras struct {
+	cause     error // what ended its context; the first cause wins
 	followUps []storage.Insert
 	result    []byte
 	isOver    bool          // its context was seen to have ended
@@ -62,8 +64,8 @@ type batch struct {
 	Kind, Encoding         string
 	known                  bool // a job of the kind is registered here
 	MaxRetries, CrashLimit int
-	timeout                time.Duration
-	snoozes                int
+	Snoozes                int
+	timeout, byDefault     time.Duration // of an attempt, and of one whose task has none
 	snoozedSince           time.Time
 
 	claimed []storage.Task // of the claim; nil where nobody wants to hear of ends
@@ -86,6 +88,7 @@ const slab = 16
 func (w *workers) newAttempts(of *shard, claimed *storage.Claimed, sent moment) []*Attempt {
 	attempts := make([]*Attempt, len(claimed.Tasks))
 	from := &batch{shared: w.shared, shard: of, ctx: w.context(), arrived: time.Now(), told: claimed.Now}
+	from.byDefault = w.timeout
 	if w.ends != nil {
 		from.claimed = slices.Clone(claimed.Tasks)
 	}
@@ -111,8 +114,8 @@ func (w *workers) newAttempts(of *shard, claimed *storage.Claimed, sent moment) 
 // suits reports whether t has all in common with the tasks before it.
 func (b *batch) suits(t *storage.Task) bool {
 	return t.Kind == b.Kind && t.Encoding == b.Encoding &&
-		t.MaxRetries == b.MaxRetries && t.CrashLimit == b.CrashLimit && t.Timeout == b.timeout &&
-		t.Snoozes == b.snoozes && t.SnoozedSince.Equal(b.snoozedSince)
+		t.MaxRetries == b.MaxRetries && t.CrashLimit == b.CrashLimit && cmp.Or(t.Timeout, b.byDefault) == b.timeout &&
+		t.Snoozes == b.Snoozes && t.SnoozedSince.Equal(b.snoozedSince)
 }
 
 // with gives the batch of tasks like t.
@@ -120,18 +123,32 @@ func (b *batch) with(t *storage.Task) *batch {
 	own := *b
 	own.Kind, own.Encoding = t.Kind, t.Encoding
 	_, own.known = slices.BinarySearch(own.jobs.Kinds(), t.Kind)
-	own.MaxRetries, own.CrashLimit, own.timeout = t.MaxRetries, t.CrashLimit, t.Timeout
-	own.snoozes, own.snoozedSince = t.Snoozes, t.SnoozedSince
+	own.MaxRetries, own.CrashLimit, own.timeout = t.MaxRetries, t.CrashLimit, cmp.Or(t.Timeout, b.byDefault)
+	own.Snoozes, own.snoozedSince = t.Snoozes, t.SnoozedSince
 	return &own
 }
 
 // Due is when the task of the attempt was due, by the storage's time; zero where that is not known:
 // for a task that has run before.
 func (a *Attempt) Due() time.Time {
-	if a.Retries > 0 || a.Crashes > 0 || a.snoozes > 0 {
+	if a.Retries > 0 || a.Crashes > 0 || a.Snoozes > 0 {
 		return time.Time{}
 	}
-	return time.UnixMicro(a.Created).UTC()
+	created := time.UnixMicro(a.Created).UTC()
+	if a.Headers == nil {
+		return created
+	}
+	for _, name := range []string{storage.TickHeader, storage.DueHeader} {
+		text, ok := a.Headers[name]
+		if delay, err := time.ParseDuration(text); err == nil {
+			return created.Add(delay)
+		}
+		if at, err := time.Parse(time.RFC3339Nano, text); ok {
+			_ = err // of a damaged header: the zero time
+			return at
+		}
+	}
+	return created
 }
 
 // extra gives the extras, for writing. The mutex is held.
@@ -140,6 +157,14 @@ func (a *Attempt) extra() *extras {
 		a.extras = new(extras)
 	}
 	return a.extras
+}
+
+// cause is what ended the context of the job, nil for nothing. The mutex is held.
+func (a *Attempt) cause() error {
+	if a.extras == nil {
+		return nil
+	}
+	return a.extras.cause
 }
 
 // result is what the job set, once it has returned or under the mutex.
@@ -157,10 +182,10 @@ func (a *Attempt) start() (context.Context, bool) {
 	now := a.now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.cause == nil && a.overdue(now) {
-		a.cause = storage.ErrLeaseLost
+	if a.cause() == nil && a.overdue(now) {
+		a.extra().cause = storage.ErrLeaseLost
 	}
-	if a.phase == lost || a.cause != nil {
+	if a.phase == lost || a.cause() != nil {
 		return nil, false
 	}
 	a.phase, a.ran, a.startedAt = runs, true, now.mono
@@ -181,9 +206,9 @@ func (a *Attempt) isOverdue(now moment) bool {
 // whether that ended a job which ran.
 func (a *Attempt) end(cause error) bool {
 	a.mu.Lock()
-	first := a.cause == nil
+	first := a.cause() == nil
 	if first {
-		a.cause = cause
+		a.extra().cause = cause
 	}
 	ended := first && a.phase == runs
 	full := a.full
@@ -201,8 +226,8 @@ var errServedNoMore = errors.New("midge: its queue is served here no more")
 func (a *Attempt) keepBack() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.phase == claimedAhead && a.cause == nil {
-		a.cause = errServedNoMore
+	if a.phase == claimedAhead && a.cause() == nil {
+		a.extra().cause = errServedNoMore
 	}
 }
 

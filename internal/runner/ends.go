@@ -94,7 +94,7 @@ func (e *ends) work() {
 func (e *ends) say(one *end) {
 	it := one.ended()
 	if err := e.tell(e.ctx, it); err != nil {
-		e.log.hookFailed(&it.Task, err)
+		e.log.hookFailed("OnEnd", it.Task.Kind, it.Task.Ref, err)
 	}
 }
 
@@ -167,7 +167,7 @@ func (d *end) ended() Ended {
 	case storage.Dead:
 		t.Reason = cmp.Or(settle.Reason, storage.ReasonRetries)
 	case storage.Scheduled:
-		t.Snoozes, t.Reason, e.RetryIn = a.snoozes+1, settle.Reason, settle.Delay
+		t.Snoozes, t.Reason, e.RetryIn = a.Snoozes+1, settle.Reason, settle.Delay
 	case storage.Retry:
 		e.RetryIn = settle.Delay
 	default:
@@ -239,7 +239,7 @@ func (s *shared) tellEnded(tasks []storage.Ended) {
 // tellCrash tells of the run of a task before this attempt, where its runner died with that or was
 // cut off: what the task is now is read under the lease that this attempt has.
 func (s *shared) tellCrash(a *Attempt) {
-	if s.ends == nil || a.Crashes == 0 || a.snoozes > 0 {
+	if s.ends == nil || a.Crashes == 0 || a.Snoozes > 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(a.shard.hard, s.lease/3)

@@ -31,6 +31,11 @@ func (a *Attempt) mayAddLocked() error {
 	}
 }
 
+// HookFailed logs that a hook of the job panicked, which changes nothing of its end.
+func (a *Attempt) HookFailed(hook string, err error) {
+	a.log.hookFailed(hook, a.Kind, a.Fence.Ref, err)
+}
+
 // Jobs are the Jobs that run the attempt.
 func (a *Attempt) Jobs() Jobs { return a.jobs }
 

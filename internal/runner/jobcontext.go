@@ -51,9 +51,9 @@ func (c *jobContext) made() context.Context {
 	if c.full == nil {
 		ctx, cancel := context.WithCancelCause(c.ctx)
 		c.full = &fullContext{ctx, cancel}
-		switch {
-		case c.cause != nil:
-			cancel(c.cause)
+		switch cause := (*Attempt)(c).cause(); {
+		case cause != nil:
+			cancel(cause)
 		case c.returned:
 			cancel(context.Canceled)
 		}

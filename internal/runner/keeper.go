@@ -215,7 +215,7 @@ func (a *Attempt) unextended() time.Duration {
 func (a *Attempt) ignoresEnd(now, after time.Duration) (since time.Duration, first bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	over := a.cause != nil || a.timeout > 0 && now-a.startedAt > a.timeout
+	over := a.cause() != nil || a.timeout > 0 && now-a.startedAt > a.timeout
 	if a.phase != runs && a.phase != lost || !over || !a.ran {
 		return 0, false
 	}

@@ -220,9 +220,9 @@ func (l *lifeLog) stuck(a *Attempt, since time.Duration) {
 		l.about(a), rounded(since)))
 }
 
-// hookFailed tells of a hook that panicked when it was told of a task.
-func (l *lifeLog) hookFailed(t *storage.Task, err error) {
-	l.error(fmt.Sprintf("OnEnd, told of %s %s: %s", t.Kind, t.Ref, brief(err)))
+// hookFailed tells of a hook that panicked when it was told how an attempt ended.
+func (l *lifeLog) hookFailed(hook, kind string, of storage.Ref, err error) {
+	l.error(fmt.Sprintf("%s, told of %s %s: %s", hook, kind, of, brief(err)))
 }
 
 // untold tells of ends that the hook was not told of when the runner had to stop.

@@ -90,8 +90,8 @@ func (a *Attempt) timedOut(ctx context.Context) bool {
 func (a *Attempt) endedBy() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.cause == nil && a.ctx.Err() != nil {
-		return context.Cause(a.ctx)
+	if cause := a.cause(); cause != nil || a.ctx.Err() == nil {
+		return cause
 	}
-	return a.cause
+	return context.Cause(a.ctx)
 }

@@ -27,6 +27,7 @@ type Config struct {
 	Lease       time.Duration
 	Grace       time.Duration
 	Ahead       time.Duration
+	Timeout     time.Duration // of tasks that have none; 0 none
 	// OnEnd is told of ends. Its error is its own panic. Nil where nobody wants to hear.
 	OnEnd func(context.Context, Ended) error
 }
@@ -63,15 +64,16 @@ type Runner struct {
 type shared struct {
 	clock
 
-	id    string
-	lease time.Duration
-	jobs  Jobs
-	log   *lifeLog
-	slots *slots
-	ends  *ends // nil where nobody wants to hear of them
-	store *watched
-	tasks *storage.Session // claims and settles: repeats for as long as a lane lives
-	beats *storage.Session // heartbeats: the next one makes up for a lost one
+	id      string
+	lease   time.Duration
+	timeout time.Duration // of tasks that have none; 0 none
+	jobs    Jobs
+	log     *lifeLog
+	slots   *slots
+	ends    *ends // nil where nobody wants to hear of them
+	store   *watched
+	tasks   *storage.Session // claims and settles: repeats for as long as a lane lives
+	beats   *storage.Session // heartbeats: the next one makes up for a lost one
 
 	limits   atomic.Pointer[storage.Limits] // of the storage; nil before it was asked
 	large    chan struct{}                  // filled while a large value is written; capacity 1
@@ -96,7 +98,7 @@ func New(cfg Config) *Runner {
 	log := &lifeLog{cfg.Log}
 	s := &shared{
 		clock: clock{made: time.Now()},
-		id:    storage.NewID(), lease: cfg.Lease, jobs: cfg.Jobs, log: log,
+		id:    storage.NewID(), lease: cfg.Lease, timeout: cfg.Timeout, jobs: cfg.Jobs, log: log,
 		slots: newSlots(cfg.Concurrency, cfg.Ahead), ends: newEnds(cfg.OnEnd, log), store: &watched{Storage: cfg.Store, log: log},
 		large: make(chan struct{}, 1),
 	}

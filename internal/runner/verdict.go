@@ -101,7 +101,7 @@ func (j *judge) settlement(a *Attempt, err error, took time.Duration) settlement
 // verdict is the settle that err asks for, how that ends the attempt, and the error to report.
 func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, reported error) {
 	a.mu.Lock()
-	cause, ran := a.cause, a.ran
+	cause, ran := a.cause(), a.ran
 	a.mu.Unlock()
 	cancelled := errors.Is(cause, ErrCancelled)
 	switch {
@@ -214,7 +214,7 @@ func (j *judge) putOff(a *Attempt, c *CannotRunError) storage.Settle {
 	if j.isNew(a.Kind + " " + c.whole()) {
 		j.log.cannotRun(a, c)
 	}
-	if a.snoozes > 0 && a.told.Sub(a.snoozedSince) > putOffFor {
+	if a.Snoozes > 0 && a.told.Sub(a.snoozedSince) > putOffFor {
 		if j.wasPutOff(a, c) {
 			return storage.Settle{Outcome: storage.Bury, Reason: c.Reason, Error: ErrorText(c)}
 		}
@@ -223,8 +223,8 @@ func (j *judge) putOff(a *Attempt, c *CannotRunError) storage.Settle {
 		return storage.Settle{Outcome: storage.Release}
 	}
 	d := putOffMost
-	if a.snoozes < 5 {
-		d = putOffFirst << a.snoozes
+	if a.Snoozes < 5 {
+		d = putOffFirst << a.Snoozes
 	}
 	d = d*3/4 + rand.N(d/2)
 	return storage.Settle{Outcome: storage.Snooze, Delay: d, Reason: c.whole()}
