@@ -254,9 +254,10 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 			if q := w.lookup(name); q != nil {
 				stats[i] = q.Stats()
 				stats[i].Declined = w.declinedSizes(q)
-				stats[i].Oldest = engine.Oldest(&q.Queue, now, func(line engine.State, behind engine.Place) (engine.Place, bool) {
-					return w.firstBehind(q, line, behind)
-				})
+				stats[i].Oldest = engine.Oldest(&q.Queue, now,
+					func(line engine.State, behind engine.Place) (engine.Place, bool) {
+						return w.firstBehind(q, line, behind)
+					})
 				if q.IsPaused(now) {
 					stats[i].Paused, stats[i].PausedUntil = true, engine.Time(q.PausedUntil)
 				}

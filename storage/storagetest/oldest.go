@@ -78,7 +78,8 @@ func statsOldestJoins(r *rig) {
 	r.changeNow("a", storage.Change{Headers: map[string]string{"name": "value"}})
 	r.oldest("of a task that was changed in its place", promoted)
 	five := 5
-	r.oldest("of a task with a new priority", r.joins(func() { r.changeNow("a", storage.Change{Priority: &five}) }))
+	risen := r.joins(func() { r.changeNow("a", storage.Change{Priority: &five}) })
+	r.oldest("of a task with a new priority", risen)
 	r.settle(r.take(ask(1), "a"), storage.Settle{Outcome: storage.Fail, Delay: apart})
 	r.noneOld("of a task in retry")
 	r.passTo(r.read("a").Due)
