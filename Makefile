@@ -6,7 +6,7 @@ VULNCHECK := bin/govulncheck
 RUNTESTS := bin/runtests
 SYSTEMS := linux darwin windows
 # The modules beside the root's, for what it is not to download.
-MODULES := bench storage/sqlite/modernc examples/embedded internal/difftest internal/faulttest
+MODULES := bench storage/sqlite/modernc examples/embedded internal/difftest internal/faulttest metrics/prometheus
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
@@ -20,6 +20,7 @@ test: servers unit ## all tests, with real servers; a skip is a failure
 
 servers: # installs redis-server, PostgreSQL and pgbouncer where they are missing, or says how
 	@tools/need-servers.sh
+	@tools/need-prometheus.sh
 
 systems: # builds, and vets with the tests, for linux, darwin and windows
 	@for os in $(SYSTEMS); do for module in . $(filter-out bench,$(MODULES)); do \
@@ -74,6 +75,7 @@ unit: # the tests without a look at what is installed
 	(cd storage/sqlite/modernc && $(CURDIR)/$(RUNTESTS) -race $(UNRACED) -timeout 20m ./...) || status=1; \
 	wait $$beside || status=1; \
 	(cd examples/embedded && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
+	(cd metrics/prometheus && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
 	(cd bench && ../$(RUNTESTS) ./...) || status=1; \
 	exit $$status
 

@@ -1,0 +1,185 @@
+package prometheus
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func newRuntime() prom.Collector { return collectors.NewGoCollector() }
+
+func newProcess() prom.Collector {
+	return collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})
+}
+
+func desc(name, help string, names ...string) *prom.Desc { return prom.NewDesc(name, help, names, nil) }
+
+// descs describe what each scrape reads.
+var descs = struct {
+	up, tasks, declined, damaged, oldest, paused, events, schedules, orphaned, runners, slots, used *prom.Desc
+}{
+	up:        desc("midge_storage_up", "Whether the storage answered this scrape."),
+	tasks:     desc("midge_tasks", "Tasks by state.", "queue", "state"),
+	declined:  desc("midge_tasks_declined", "Waiting tasks of kinds that a runner did not know.", "queue"),
+	damaged:   desc("midge_records_damaged", "Records that could not be read and were set apart.", "queue"),
+	oldest:    desc("midge_oldest_waiting_seconds", "Age of the oldest waiting task.", "queue"),
+	paused:    desc("midge_queue_paused", "Whether the queue is paused.", "queue"),
+	events:    desc("midge_queue_events_total", "What happened to tasks in a queue's life.", "queue", "event"),
+	schedules: desc("midge_schedules", "Schedules.", "queue"),
+	orphaned:  desc("midge_schedules_orphaned", "Schedules that no live runner declares.", "queue"),
+	runners:   desc("midge_runners", "Live runners."),
+	slots:     desc("midge_slots", "Jobs that the live runners can run at once."),
+	used:      desc("midge_slots_in_use", "Jobs that the live runners run."),
+}
+
+// Describe tells which metrics there are.
+func (m *Metrics) Describe(to chan<- *prom.Desc) {
+	for _, d := range []*prom.Desc{
+		descs.up, descs.tasks, descs.declined, descs.damaged, descs.oldest, descs.paused, descs.events,
+		descs.schedules, descs.orphaned, descs.runners, descs.slots, descs.used,
+	} {
+		to <- d
+	}
+	m.attempts.Describe(to)
+	m.duration.Describe(to)
+	m.wait.Describe(to)
+}
+
+// Collect reads the storage, and sends all metrics. Where the storage does not answer, midge_storage_up
+// is 0, and what ended in this process is sent all the same.
+func (m *Metrics) Collect(to chan<- prom.Metric) {
+	//nolint:forbidigo // Prometheus' interface has no context
+	ctx, cancel := context.WithTimeout(context.Background(), m.cfg.Timeout)
+	defer cancel()
+	found, err := m.read(ctx)
+	up := 1.0
+	if err != nil {
+		up = 0
+	}
+	to <- prom.MustNewConstMetric(descs.up, prom.GaugeValue, up)
+	if err == nil {
+		found.send(to)
+	}
+	m.attempts.Collect(to)
+	m.duration.Collect(to)
+	m.wait.Collect(to)
+}
+
+// reading is what one scrape finds in the storage.
+type reading struct {
+	queues               map[string]*queue // by label
+	runners, slots, used int
+}
+
+// queue is what is found of a queue, or of all that share a label.
+type queue struct {
+	storage.Stats
+
+	declined, schedules, orphaned int64
+}
+
+// read asks the storage.
+func (m *Metrics) read(ctx context.Context) (*reading, error) {
+	names := m.cfg.Queues
+	if len(names) == 0 {
+		for name, err := range storage.EachQueue(ctx, m.store, "") {
+			if err != nil {
+				return nil, err
+			}
+			names = append(names, name)
+		}
+	}
+	all, err := m.store.Stats(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	found := &reading{queues: make(map[string]*queue)}
+	for i := range all {
+		label := m.queues.of(all[i].Queue)
+		if found.queues[label] == nil {
+			found.queues[label] = &queue{}
+		}
+		if err := m.add(ctx, found.queues[label], &all[i]); err != nil {
+			return nil, err
+		}
+	}
+	runners, err := m.store.Runners(ctx)
+	for i := range runners {
+		found.runners++
+		found.slots += runners[i].Concurrency
+		found.used += len(runners[i].Running)
+	}
+	return found, err
+}
+
+// add adds what one queue holds.
+func (m *Metrics) add(ctx context.Context, q *queue, s *storage.Stats) error {
+	q.Waiting, q.Pending, q.Scheduled = q.Waiting+s.Waiting, q.Pending+s.Pending, q.Scheduled+s.Scheduled
+	q.Retry, q.Completed, q.Cancelled = q.Retry+s.Retry, q.Completed+s.Completed, q.Cancelled+s.Cancelled
+	q.Dead, q.Damaged, q.schedules = q.Dead+s.Dead, q.Damaged+s.Damaged, q.schedules+s.Cursors
+	q.Oldest, q.Paused = max(q.Oldest, s.Oldest), q.Paused || s.Paused
+	for _, kind := range s.Declined {
+		q.declined += kind.Tasks
+	}
+	sum := events(&q.Totals)
+	for name, n := range events(&s.Totals) {
+		*sum[name] += *n
+	}
+	if s.Cursors == 0 {
+		return nil
+	}
+	schedules, _ := m.client.Queue(s.Queue).Schedules(ctx) // one that is damaged does not hide all others
+	for i := range schedules {
+		if schedules[i].Orphaned {
+			q.orphaned++
+		}
+	}
+	return ctx.Err()
+}
+
+// events gives the totals by name.
+func events(t *storage.Totals) map[string]*int64 {
+	return map[string]*int64{
+		"enqueued": &t.Enqueued, "requeued": &t.Requeued, "completed": &t.Completed, "dead": &t.Dead,
+		"cancelled": &t.Cancelled, "deleted": &t.Deleted, "failed": &t.Failed, "crashed": &t.Crashed,
+	}
+}
+
+// send sends what was found.
+func (f *reading) send(to chan<- prom.Metric) {
+	gauge := func(d *prom.Desc, v float64, labels ...string) {
+		to <- prom.MustNewConstMetric(d, prom.GaugeValue, v, labels...)
+	}
+	gauge(descs.runners, float64(f.runners))
+	gauge(descs.slots, float64(f.slots))
+	gauge(descs.used, float64(f.used))
+	for _, label := range slices.Sorted(maps.Keys(f.queues)) {
+		q := f.queues[label]
+		for state, n := range map[storage.State]int64{
+			storage.Waiting: q.Waiting, storage.Pending: q.Pending, storage.Scheduled: q.Scheduled,
+			storage.Retry: q.Retry, storage.Completed: q.Completed, storage.Cancelled: q.Cancelled,
+			storage.Dead: q.Dead,
+		} {
+			gauge(descs.tasks, float64(n), label, string(state))
+		}
+		for event, n := range events(&q.Totals) {
+			to <- prom.MustNewConstMetric(descs.events, prom.CounterValue, float64(*n), label, event)
+		}
+		paused := 0.0
+		if q.Paused {
+			paused = 1
+		}
+		gauge(descs.paused, paused, label)
+		gauge(descs.oldest, q.Oldest.Round(time.Millisecond).Seconds(), label)
+		gauge(descs.declined, float64(q.declined), label)
+		gauge(descs.damaged, float64(q.Damaged), label)
+		gauge(descs.schedules, float64(q.schedules), label)
+		gauge(descs.orphaned, float64(q.orphaned), label)
+	}
+}

@@ -1,0 +1,136 @@
+package prometheus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/metrics/prometheus"
+	"github.com/midgehq/midge/storage"
+)
+
+// Sizes, totals, age, pauses, schedules and slots are those of the storage.
+func TestAScrapeTellsWhatTheStorageHolds(t *testing.T) {
+	bubble(t, storage.Limits{}, func(a *app) {
+		a.enqueue(work{"first"}, midge.To("mail"))
+		after(time.Minute)
+		a.enqueue(work{"second"}, midge.To("mail"))
+		a.enqueue(work{"third"}, midge.To("paused"))
+		a.must(a.client.Queue("paused").Pause(a.Context()))
+		runner, err := midge.NewRunner(a.store, midge.RunnerConfig{
+			Queues: []string{midge.DefaultQueue}, Concurrency: 7, OnEnd: a.onEnd,
+		})
+		a.must(err)
+		a.must(midge.Register[work](runner))
+		a.must(runner.Periodic(midge.Every(time.Hour), work{"ticks"}))
+		ctx, cancel := context.WithCancel(a.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- runner.Run(ctx) }()
+		a.enqueue(work{"cancelled"})
+		after(15 * time.Second) // a heartbeat says what runs
+
+		a.shows("midge_tasks", "state", map[string]float64{"waiting": 3, "pending": 1, "dead": 0})
+		a.shows("midge_oldest_waiting_seconds", "queue", map[string]float64{"mail": 75, "paused": 15, "default": 0})
+		a.shows("midge_queue_paused", "queue", map[string]float64{"mail": 0, "paused": 1})
+		a.shows("midge_schedules", "queue", map[string]float64{"default": 1})
+		a.shows("midge_schedules_orphaned", "queue", map[string]float64{"default": 0})
+		a.shows("midge_tasks_declined", "queue", map[string]float64{"default": 0})
+		a.shows("midge_records_damaged", "queue", map[string]float64{"default": 0})
+		if got := a.gathered("midge_queue_events_total", "event", counter); got["enqueued"] != 4 {
+			t.Errorf("got %v, want 4 enqueued", got)
+		}
+		for metric, want := range map[string]float64{
+			"midge_runners": 1, "midge_slots": 7, "midge_slots_in_use": 1, "midge_storage_up": 1,
+		} {
+			if got := a.alone(metric); got != want {
+				t.Errorf("%s: got %v, want %v", metric, got, want)
+			}
+		}
+		cancel()
+		a.must(<-ended)
+		a.shows("midge_schedules_orphaned", "queue", map[string]float64{"default": 1})
+		if got := a.gathered("midge_attempt_duration_seconds", "outcome", samples); got["released"] != 1 {
+			t.Errorf("got the durations %v, want that of the release", got)
+		}
+	})
+}
+
+// shows fails the test where a gauge does not have some values.
+func (a *app) shows(metric, label string, want map[string]float64) {
+	a.Helper()
+	got := a.gathered(metric, label, gauge)
+	for value, n := range want {
+		if have, ok := got[value]; !ok || have != n {
+			a.Errorf("%s of %s %s: got %v, want %v", metric, label, value, got, n)
+		}
+	}
+}
+
+// down is a storage that does not answer.
+type down struct{ storage.Storage }
+
+func (down) Stats(context.Context, ...string) ([]storage.Stats, error) {
+	return nil, storage.ErrUnavailable
+}
+
+func TestAStorageThatIsAwayIsShown(t *testing.T) {
+	bubble(t, storage.Limits{}, func(a *app) {
+		a.enqueue(work{"first"})
+		var err error
+		a.metrics, err = prometheus.New(down{a.store}, prometheus.Config{})
+		a.must(err)
+		a.metrics.OnEnd(a.Context(), midge.Ended{Outcome: midge.OutcomeFailed, Task: midge.Task{Kind: "work"}})
+		if got := a.alone("midge_storage_up"); got != 0 {
+			t.Errorf("midge_storage_up: got %v, want 0", got)
+		}
+		if got := a.gathered("midge_tasks", "queue", gauge); len(got) != 0 {
+			t.Errorf("sizes: got %v, want none", got)
+		}
+		if got := a.gathered("midge_attempts_total", "outcome", counter); got["failed"] != 1 {
+			t.Errorf("attempts: got %v, want one that failed", got)
+		}
+	})
+}
+
+func TestLabelsDoNotGrowWithTheData(t *testing.T) {
+	bubble(t, storage.Limits{}, func(a *app) {
+		for i := range prometheus.MaxKinds + 10 {
+			queue, kind := fmt.Sprintf("q%d", i), fmt.Sprintf("kind%d", i)
+			a.enqueue(work{"first"}, midge.To(queue))
+			a.metrics.OnEnd(a.Context(), midge.Ended{
+				Outcome: midge.OutcomeSucceeded, Task: midge.Task{Ref: midge.Ref{Queue: queue}, Kind: kind},
+			})
+		}
+		for label, most := range map[string]int{"kind": prometheus.MaxKinds, "queue": prometheus.MaxQueues} {
+			got := a.gathered("midge_attempts_total", label, counter)
+			if len(got) != most+1 || got["other"] != float64(prometheus.MaxKinds+10-most) {
+				t.Errorf("%s: got %d values, %v of the others; want %d", label, len(got), got["other"], most+1)
+			}
+		}
+		got := a.gathered("midge_tasks", "queue", gauge)
+		if n := float64(prometheus.MaxKinds + 10 - prometheus.MaxQueues); len(got) != prometheus.MaxQueues+1 || got["other"] != n {
+			t.Errorf("queues: got %d values, %v tasks of the others; want %v", len(got), got["other"], n)
+		}
+	})
+}
+
+func TestNewRefusesABadConfig(t *testing.T) {
+	bubble(t, storage.Limits{}, func(a *app) {
+		for name, cfg := range map[string]prometheus.Config{
+			"queue name": {Queues: []string{"a b"}},
+			"Timeout":    {Timeout: -1},
+			"Buckets":    {Buckets: []float64{2, 1}},
+		} {
+			_, err := prometheus.New(a.store, cfg)
+			if _, ok := errors.AsType[*midge.InvalidError](err); !ok {
+				t.Errorf("%s: got %v, want an *InvalidError", name, err)
+			}
+		}
+		if _, err := prometheus.New(nil, prometheus.Config{}); err == nil {
+			t.Error("no storage: got no error")
+		}
+	})
+}

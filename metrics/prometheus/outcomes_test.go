@@ -1,0 +1,254 @@
+package prometheus_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/metrics/prometheus"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
+)
+
+// work ends as its name says.
+type work struct{ Name string }
+
+var errBroken = errors.New("it is broken")
+
+func (w work) Run(ctx context.Context) error {
+	switch w.Name {
+	case "failed":
+		return errBroken
+	case "timed-out", "cancelled", "released":
+		<-ctx.Done()
+		return ctx.Err()
+	case "panicked":
+		panic("it is broken")
+	case "discarded":
+		return midge.Discard(errBroken)
+	case "snoozed":
+		return midge.Snooze(24 * time.Hour)
+	case "lost":
+		time.Sleep(3 * time.Second) // virtual, and deaf to its context
+	}
+	return nil
+}
+
+// strange is a kind that no runner knows.
+type strange struct{}
+
+// cutOff is a storage that extends no lease while it is silent.
+type cutOff struct {
+	storage.Storage
+	silent bool
+}
+
+func (c *cutOff) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	if c.silent && len(req.Leases) > 0 {
+		return storage.Extended{}, storage.ErrUnavailable
+	}
+	return c.Storage.Extend(ctx, req)
+}
+
+// app is an application on a memory storage, inside a bubble.
+type app struct {
+	*testing.T
+	store   storage.Storage
+	client  *midge.Client
+	metrics *prometheus.Metrics
+	heard   map[midge.Outcome]int
+	mu      sync.Mutex
+}
+
+func (a *app) onEnd(ctx context.Context, e midge.Ended) {
+	a.metrics.OnEnd(ctx, e)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.heard[e.Outcome]++
+}
+
+// run starts a runner and gives what stops it.
+func (a *app) run(store storage.Storage, queue string, concurrency int) (stop func()) {
+	a.Helper()
+	runner, err := midge.NewRunner(store, midge.RunnerConfig{
+		Queues: []string{queue}, OnEnd: a.onEnd, Lease: time.Second, Grace: time.Second, Concurrency: concurrency,
+	})
+	a.must(err)
+	a.must(midge.Register[work](runner))
+	ctx, cancel := context.WithCancel(a.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = runner.Run(ctx) // what is left after the grace period is an error
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+func (a *app) must(err error) {
+	a.Helper()
+	if err != nil {
+		a.Fatal(err)
+	}
+}
+
+func (a *app) enqueue(job any, opts ...midge.Option) midge.Task {
+	a.Helper()
+	task, err := a.client.Enqueue(a.Context(), job, opts...)
+	a.must(err)
+	return task
+}
+
+// claim takes the tasks of a queue as a runner that dies with them.
+func (a *app) claim(queue string, lease time.Duration) {
+	a.Helper()
+	c, err := a.store.Claim(a.Context(), storage.ClaimRequest{
+		Token: storage.Token{1}, Runner: "dies", Queues: []storage.ClaimQueue{{Name: queue}},
+		Start: 1, Lease: lease,
+	})
+	a.must(err)
+	if len(c.Tasks) != 1 {
+		a.Fatalf("claimed %d, want 1", len(c.Tasks))
+	}
+}
+
+func after(d time.Duration) {
+	time.Sleep(d) // virtual
+	synctest.Wait()
+}
+
+func bubble(t *testing.T, limits storage.Limits, test func(a *app)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		store, err := memory.Open(memory.Config{Limits: limits})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = store.Close() }()
+		a := &app{T: t, store: store, heard: map[midge.Outcome]int{}}
+		a.client, err = midge.NewClient(store, midge.ClientConfig{})
+		a.must(err)
+		a.metrics, err = prometheus.New(store, prometheus.Config{})
+		a.must(err)
+		test(a)
+	})
+}
+
+// gathered gives the values of one metric by the value of one label, added up.
+func (a *app) gathered(metric, label string, value func(*dto.Metric) float64) map[string]float64 {
+	a.Helper()
+	registry := prom.NewPedanticRegistry()
+	a.must(registry.Register(a.metrics))
+	families, err := registry.Gather()
+	a.must(err)
+	found := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if family.GetName() == metric && l.GetName() == label {
+					found[l.GetValue()] += value(m)
+				}
+			}
+		}
+	}
+	return found
+}
+
+func counter(m *dto.Metric) float64 { return m.GetCounter().GetValue() }
+func gauge(m *dto.Metric) float64   { return m.GetGauge().GetValue() }
+func samples(m *dto.Metric) float64 { return float64(m.GetHistogram().GetSampleCount()) }
+
+// outcomes are all thirteen.
+var outcomes = []midge.Outcome{
+	midge.OutcomeSucceeded, midge.OutcomeFailed, midge.OutcomeTimedOut, midge.OutcomePanicked,
+	midge.OutcomeDiscarded, midge.OutcomeSnoozed, midge.OutcomeReleased, midge.OutcomeCancelled,
+	midge.OutcomeExpired, midge.OutcomeLeaseLost, midge.OutcomeUndecodable, midge.OutcomeUnknownKind,
+	midge.OutcomeCrashed,
+}
+
+// A run in which each of the thirteen outcomes comes once is counted so.
+func TestEachOutcomeIsCountedOnce(t *testing.T) {
+	bubble(t, storage.Limits{DeclinedFor: 2 * time.Second}, func(a *app) {
+		once := midge.Retries(midge.None)
+		a.enqueue(work{"crashed"}) // and then succeeded
+		a.claim(midge.DefaultQueue, time.Second)
+		after(1100 * time.Millisecond)
+
+		stop := a.run(a.store, midge.DefaultQueue, 20)
+		a.enqueue(strange{})
+		a.enqueue(work{"failed"}, once)
+		a.enqueue(work{"timed-out"}, once, midge.Timeout(time.Second))
+		a.enqueue(work{"panicked"}, once)
+		a.enqueue(work{"discarded"})
+		a.enqueue(work{"snoozed"})
+		a.expire()
+		cancelled := a.enqueue(work{"cancelled"})
+		after(time.Second)
+		_, err := a.client.Cancel(a.Context(), cancelled.Ref)
+		a.must(err)
+
+		lost := &cutOff{Storage: a.store}
+		stopLost := a.run(lost, "lost", 1)
+		a.enqueue(work{"lost"}, midge.To("lost"))
+		after(time.Millisecond)
+		lost.silent = true
+		after(1500 * time.Millisecond)
+		a.claim("lost", time.Minute)
+		after(4 * time.Second)
+		stopLost()
+
+		_, err = a.store.Apply(a.Context(), storage.Call{}, storage.Tx{Inserts: []storage.Insert{{
+			Ref: storage.Ref{Queue: midge.DefaultQueue, ID: "bad"}, Kind: "work", Encoding: "json",
+			CrashLimit: 3, Payload: []byte("[]"),
+		}}})
+		a.must(err)
+		a.enqueue(work{"released"})
+		after(100 * time.Millisecond)
+		stop()
+
+		got := a.gathered("midge_attempts_total", "outcome", counter)
+		for _, outcome := range outcomes {
+			if got[string(outcome)] != 1 || a.heard[outcome] != 1 {
+				t.Errorf("%s: counted %v, told %d, want 1", outcome, got[string(outcome)], a.heard[outcome])
+			}
+		}
+		if len(got) != len(outcomes) {
+			t.Errorf("got %v, want %d outcomes", got, len(outcomes))
+		}
+		if kinds := a.gathered("midge_attempts_total", "kind", counter); kinds["unknown"] != 1 || kinds["work"] != 12 {
+			t.Errorf("got %v, want 12 of work and 1 unknown", kinds)
+		}
+	})
+}
+
+// alone gives the value of a gauge without labels.
+func (a *app) alone(metric string) float64 {
+	a.Helper()
+	registry := prom.NewPedanticRegistry()
+	a.must(registry.Register(a.metrics))
+	families, err := registry.Gather()
+	a.must(err)
+	for _, family := range families {
+		if family.GetName() == metric {
+			return gauge(family.GetMetric()[0])
+		}
+	}
+	a.Fatalf("%s is not shown", metric)
+	return 0
+}
+
+// expire has a task expire.
+func (a *app) expire() {
+	a.onEnd(a.Context(), midge.Ended{
+		Outcome: midge.OutcomeExpired, Final: true, Task: midge.Task{Ref: midge.Ref{Queue: midge.DefaultQueue}, Kind: "work"},
+	})
+}

@@ -1,0 +1,144 @@
+// Package prometheus shows Prometheus how the queues and jobs of midge do. It is a module of its
+// own, so that only who wants it downloads the client library of Prometheus.
+//
+//	metrics, err := prometheus.New(store, prometheus.Config{})
+//	…
+//	midge.RunnerConfig{OnEnd: metrics.OnEnd}
+//	http.Handle("/metrics", metrics.Handler())
+//
+// An application with a registry of its own registers the [Metrics] there, instead of the handler.
+//
+// # What ended in this process
+//
+//	midge_attempts_total             counter    kind, queue, outcome: see midge.Outcome
+//	midge_attempt_duration_seconds   histogram  kind, queue, outcome: how long the job ran
+//	midge_attempt_wait_seconds       histogram  kind, queue: how long its task had been due
+//
+// # What the storage holds
+//
+// Each scrape reads it. Every process that shows it shows the same: take the max by (queue).
+//
+//	midge_storage_up                 gauge      1 where the storage answered, else 0 and nothing below
+//	midge_tasks                      gauge      queue, state
+//	midge_tasks_declined             gauge      queue: tasks of kinds that a runner did not know
+//	midge_records_damaged            gauge      queue
+//	midge_oldest_waiting_seconds     gauge      queue: see storage.Stats.Oldest
+//	midge_queue_paused               gauge      queue: 1 or 0
+//	midge_queue_events_total         counter    queue, event: storage.Totals
+//	midge_schedules                  gauge      queue
+//	midge_schedules_orphaned         gauge      queue: those that no live runner declares
+//	midge_runners                    gauge      the live ones
+//	midge_slots, midge_slots_in_use  gauge      of all live runners: their concurrency, and what they run
+//
+// # Labels
+//
+// No label grows with the data. All tasks of kinds that no runner knew have the kind "unknown". The
+// first [MaxQueues] queues and [MaxKinds] kinds that a process meets have labels of their own, and all
+// others share "other": sizes and totals are added up there, and the oldest task is that of all.
+package prometheus
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// MaxQueues and MaxKinds are how many queues and kinds have labels of their own.
+const (
+	MaxQueues = 200
+	MaxKinds  = 500
+)
+
+// Config are the settings of [New]. The zero value works.
+type Config struct {
+	// Queues are those of which sizes, totals and schedules are shown. Default: all.
+	Queues []string
+	// Timeout bounds what a scrape asks of the storage: default 5 s. Prometheus gives a scrape 10 s.
+	Timeout time.Duration
+	// Buckets are the upper bounds of the histograms, in seconds, ascending. Default: 5 ms to an hour,
+	// each about three times the one before.
+	Buckets []float64
+}
+
+// Metrics are the metrics of one process: a prometheus.Collector, the hook of its runners, and a
+// handler. Its methods are safe for concurrent use.
+type Metrics struct {
+	store  storage.Storage
+	client *midge.Client
+	cfg    Config
+
+	queues, kinds *labels
+
+	attempts       *prom.CounterVec
+	duration, wait *prom.HistogramVec
+}
+
+var _ prom.Collector = (*Metrics)(nil)
+
+// New makes the metrics of a storage. It does no I/O. Its errors are *[midge.InvalidError].
+func New(store storage.Storage, cfg Config) (*Metrics, error) {
+	client, err := midge.NewClient(store, midge.ClientConfig{})
+	if err != nil {
+		return nil, err
+	}
+	for _, queue := range cfg.Queues {
+		if err := storage.CheckName("queue name", queue); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.Timeout < 0 {
+		return nil, storage.Invalid("Config.Timeout", cfg.Timeout, "0 or more")
+	}
+	for i, bound := range cfg.Buckets {
+		if i > 0 && bound <= cfg.Buckets[i-1] {
+			return nil, storage.Invalid("Config.Buckets", cfg.Buckets, "bounds that ascend")
+		}
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 5 * time.Second
+	}
+	if cfg.Buckets == nil {
+		cfg.Buckets = []float64{.005, .015, .05, .15, .5, 1.5, 5, 15, 60, 300, 1200, 3600}
+	}
+	m := &Metrics{store: store, client: client, cfg: cfg}
+	m.queues, m.kinds = newLabels(MaxQueues), newLabels(MaxKinds)
+	m.attempts = prom.NewCounterVec(prom.CounterOpts{
+		Name: "midge_attempts_total", Help: "Attempts that ended here, and tasks that none ended, by outcome.",
+	}, []string{"kind", "queue", "outcome"})
+	m.duration = prom.NewHistogramVec(prom.HistogramOpts{
+		Name: "midge_attempt_duration_seconds", Help: "How long jobs ran.", Buckets: cfg.Buckets,
+	}, []string{"kind", "queue", "outcome"})
+	m.wait = prom.NewHistogramVec(prom.HistogramOpts{
+		Name: "midge_attempt_wait_seconds", Help: "How long tasks had been due when their job began.",
+		Buckets: cfg.Buckets,
+	}, []string{"kind", "queue"})
+	return m, nil
+}
+
+// OnEnd counts an attempt: it is for midge.RunnerConfig.OnEnd, of any number of runners. It does no I/O.
+func (m *Metrics) OnEnd(_ context.Context, e midge.Ended) {
+	kind, queue := unknown, m.queues.of(e.Task.Queue)
+	if e.Outcome != midge.OutcomeUnknownKind {
+		kind = m.kinds.of(e.Task.Kind)
+	}
+	m.attempts.WithLabelValues(kind, queue, string(e.Outcome)).Inc()
+	if e.Took > 0 {
+		m.duration.WithLabelValues(kind, queue, string(e.Outcome)).Observe(e.Took.Seconds())
+	}
+	if e.Wait > 0 {
+		m.wait.WithLabelValues(kind, queue).Observe(e.Wait.Seconds())
+	}
+}
+
+// Handler serves the metrics, and those of the Go runtime and the process, from a registry of its own.
+func (m *Metrics) Handler() http.Handler {
+	registry := prom.NewRegistry()
+	registry.MustRegister(m, newRuntime(), newProcess())
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}

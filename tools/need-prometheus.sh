@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Makes sure that prometheus and promtool are there, which a test of metrics/prometheus starts: in
+# PATH or in bin/prometheus. Where apt can download Debian's package, this takes them out of it and
+# installs nothing, so that no service starts. Elsewhere it prints where they come from, and fails.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+if have prometheus && have promtool || [ -x bin/prometheus/promtool ]; then
+  exit 0
+fi
+if ! have apt-get || ! have dpkg; then
+  echo "make test needs prometheus and promtool in PATH: see https://prometheus.io/download" >&2
+  exit 1
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fetch() { (cd "$work" && apt-get download prometheus); }
+if ! fetch; then # the lists of packages may be missing
+  root=()
+  [ "$(id -u)" -eq 0 ] || root=(sudo -n)
+  "${root[@]}" apt-get update
+  fetch
+fi
+dpkg -x "$work"/prometheus_*.deb "$work/package"
+mkdir -p bin/prometheus
+mv "$work"/package/usr/bin/{prometheus,promtool} bin/prometheus
