@@ -240,11 +240,14 @@ func (s *storm) heal() {
 	}
 }
 
+// lastKilled is the gate at which a job waits until its runner has been killed.
+const lastKilled = "killed"
+
 // killAll kills the runners in the middle of a job at least.
 func (s *storm) killAll() {
 	last := storage.Ref{Queue: s.queues[0], ID: "plain-last"}
 	err := insist(func() error { // a server that crashed may have taken the first
-		_, err := enqueue(s.t.Context(), s.client, s.rec, last.Queue, last.ID, gale(steps(sleep(s.server.lease()), step{Do: "follow"})))
+		_, err := enqueue(s.t.Context(), s.client, s.rec, last.Queue, last.ID, gale(steps(gate(lastKilled), step{Do: "follow"})))
 		return err
 	})
 	must(s.t, err)
@@ -252,6 +255,7 @@ func (s *storm) killAll() {
 	for _, w := range s.runners {
 		w.kill()
 	}
+	s.letThrough(lastKilled)
 }
 
 // outwait puts the clock past all moments that were stamped while it was ahead of what it is
