@@ -163,7 +163,8 @@
 // not exist for it: they count neither for its More nor for its NextDue. A Claim names no
 // kind in a queue with a negative ClaimQueue.Max. One with empty Kinds may leave out lines
 // behind the first MaxKinds, and a Claim may take fewer declined tasks at once than it asks
-// for, and set More.
+// for, and set More. Where over a hundred lines hold tasks of its kinds it may look at some
+// of them, at others the next time, and set More: the order is that among these lines then.
 //
 // A declined task is still start-only or a suspect where it was, and the next of its line
 // does not wait for it. A release, a recovery, a promotion, a requeue, a Change with a

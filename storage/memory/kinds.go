@@ -136,10 +136,14 @@ func (s *Storage) abandon(q *queue, most int) []storage.Ended {
 		return nil
 	}
 	k, long := &q.kinds, s.step.Limits.DeclinedFor.Microseconds()
+	for l := k.last(); l != nil && s.step.Come > 0 && l.look.Sort > s.step.Come+long; l = k.last() {
+		l.named = s.step.Come // a clock that was ahead has stamped it
+		k.lookAt(l, s.at(l.named+long))
+	}
 	var unknown []*engine.Record
 	for _, l := range k.looks.until(s.step.Come, most) {
 		if n := most - len(unknown); l.named+long <= s.step.Come {
-			unknown = l.since(s.step.Come-long, n, unknown)
+			unknown = l.since(s.step.Come-long, s.step.Come, n, unknown)
 		}
 		if len(unknown) == most {
 			break // the line is looked at again by the next claim
@@ -149,17 +153,34 @@ func (s *Storage) abandon(q *queue, most int) []storage.Ended {
 	return s.step.Abandon(unknown)
 }
 
+// last gives the line that is looked at last, nil where there is none.
+func (k *kindLines) last() *kindLine {
+	if k.looks.size == 0 {
+		return nil
+	}
+	c := k.looks.chunks[len(k.looks.chunks)-1]
+	return c[len(c)-1].value
+}
+
 // since appends up to n tasks that have waited since a moment or longer: in each priority they
-// stand first.
-func (l *kindLine) since(moment int64, n int, found []*engine.Record) []*engine.Record {
+// stand first, but for those that a clock that was ahead has stamped with moments after now.
+func (l *kindLine) since(moment, now int64, n int, found []*engine.Record) []*engine.Record {
 	for p := int16(storage.MaxPriority); p >= -storage.MaxPriority; p-- {
-		for _, e := range l.after(engine.DeclinedBand(p), n, nil) {
-			if e.value.Priority != p || e.Turn > moment || n == 0 {
-				break
+		from := engine.DeclinedBand(p)
+		for r := l.next(from); r != nil && n > 0 && r.Priority == p && (r.Turn <= moment || r.Turn > now); r = l.next(from) {
+			if from = r.Place; r.Turn <= moment {
+				found = append(found, r)
+				n--
 			}
-			found = append(found, e.value)
-			n--
 		}
 	}
 	return found
+}
+
+// next gives the first task behind a place, nil where there is none.
+func (l *kindLine) next(from place) *engine.Record {
+	if all := l.after(from, 1, nil); len(all) > 0 {
+		return all[0].value
+	}
+	return nil
 }

@@ -10,8 +10,12 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// claimQueues is the most queues of one script call.
-const claimQueues = 64
+// A script call of a claim is for at most so many queues, and for so few where the claim names many kinds
+// that it looks for at most claimLines lines.
+const (
+	claimQueues = 64
+	claimLines  = 2000
+)
 
 // group is the queues of a claim that one script call serves: on a Cluster those of
 // one slot.
@@ -49,7 +53,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 
 func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage.Claimed, error) {
 	since := s.wake.since(served(req.Queues))
-	groups := s.groups(req.Queues)
+	groups := s.groups(req.Queues, len(req.Kinds))
 	c := claiming{storage: s, req: req, left: req.Most(), start: req.Start, groups: len(groups)}
 	c.Since = since
 	groups = s.unsound.sort(groups)
@@ -83,14 +87,15 @@ func served(queues []storage.ClaimQueue) []string {
 	return names
 }
 
-// groups sorts queues by slot, in order.
-func (s *Storage) groups(queues []storage.ClaimQueue) []*group {
+// groups sorts the queues of a claim that names so many kinds by slot, in order.
+func (s *Storage) groups(queues []storage.ClaimQueue, kinds int) []*group {
+	most := min(claimQueues, claimLines/max(kinds, 1))
 	var groups []*group
 	open := make(map[int]*group, 1)
 	for _, q := range queues {
 		slot := s.slot(q.Name)
 		g := open[slot]
-		if g == nil || len(g.queues) == claimQueues {
+		if g == nil || len(g.queues) == most {
 			g = &group{index: len(groups)}
 			open[slot] = g
 			groups = append(groups, g)

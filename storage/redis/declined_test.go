@@ -2,6 +2,9 @@ package redis_test
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,6 +95,117 @@ func TestDeclinedTasksCostOthersNothing(t *testing.T) {
 	for _, command := range []string{"zrangebylex", "zcard", "hmget", "hget"} {
 		if got[command] != want[command] {
 			t.Errorf("%s: got %d beside declined tasks, want %d", command, got[command], want[command])
+		}
+	}
+}
+
+// TestClaimsOfManyLinesHoldNobodyUp: of many tasks at once, over many kinds, and over many queues of many
+// kinds. Each claim brings some, until all are taken.
+func TestClaimsOfManyLinesHoldNobodyUp(t *testing.T) {
+	kinds := func(n int) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprintf("kind%03d", i))
+		}
+		return all
+	}
+	queues := make([]storage.ClaimQueue, 24)
+	for i := range queues {
+		queues[i].Name = fmt.Sprintf("q%02d", i)
+	}
+	for _, c := range []struct {
+		name   string
+		queues []storage.ClaimQueue
+		kinds  int
+		each   int // tasks of a kind in a queue
+		start  int
+	}{
+		{"1,000 tasks", queues[:1], 1, 5000, 1000},
+		{"100 tasks of 1,000 kinds", queues[:1], 1000, 2, 100},
+		{"24 queues of 200 kinds", queues, 200, 1, 100},
+		{"4 queues of 1,000 kinds", queues[:4], 1000, 1, 500},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			pace, begun := testserver.StartPace(t), time.Now()
+			server, _, session := started(t)
+			named := kinds(c.kinds)
+			for _, q := range c.queues {
+				declineIn(t, session, q.Name, named, c.each)
+			}
+			before, calls, left := processor(t, server), scriptCalls(t, server), len(c.queues)*c.kinds*c.each
+			for left > 0 {
+				req := claimOf(c.start)
+				req.Queues, req.Kinds = c.queues, named
+				claimed, err := session.Claim(t.Context(), req)
+				if err != nil || len(claimed.Tasks) == 0 || claimed.More != (left > len(claimed.Tasks)) {
+					t.Fatalf("%d left: claimed %d, more %v, %v", left, len(claimed.Tasks), claimed.More, err)
+				}
+				left -= len(claimed.Tasks)
+			}
+			each := (processor(t, server) - before) / time.Duration(scriptCalls(t, server)-calls)
+			if bound := pace.Stretch(5*time.Millisecond, begun); each > bound {
+				t.Errorf("a script call took %v of the processor, want at most %v", each, bound)
+			}
+			t.Logf("a script call takes %v of the processor", each)
+		})
+	}
+}
+
+// processor is how much time of a processor the server has taken.
+func processor(t *testing.T, server *testserver.Server) time.Duration {
+	t.Helper()
+	var all time.Duration
+	for line := range strings.Lines(do(t, server, "INFO", "cpu")) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_user" || name == "used_cpu_sys" {
+			seconds, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all += time.Duration(seconds * float64(time.Second))
+		}
+	}
+	return all
+}
+
+// scriptCalls is how many scripts the server has run.
+func scriptCalls(t *testing.T, server *testserver.Server) int {
+	t.Helper()
+	_, rest, _ := strings.Cut(do(t, server, "INFO", "commandstats"), "cmdstat_evalsha:calls=")
+	calls, _, _ := strings.Cut(rest, ",")
+	n, err := strconv.Atoi(calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// declineIn has so many tasks of each kind declined in a queue.
+func declineIn(t *testing.T, session *storage.Session, queue string, kinds []string, each int) {
+	t.Helper()
+	var txs []storage.Tx
+	for n := range each {
+		for _, kind := range kinds {
+			in := insertOf(fmt.Sprintf("%s.%d", kind, n))
+			in.Ref.Queue, in.Kind = queue, kind
+			txs = append(txs, storage.Tx{Inserts: []storage.Insert{in}})
+		}
+	}
+	for some := range slices.Chunk(txs, 1000) {
+		if _, err := session.Apply(t.Context(), some...); err != nil {
+			t.Fatal(err)
+		}
+		req := claimOf(1000)
+		req.Queues, req.Kinds = []storage.ClaimQueue{{Name: queue}}, []string{"other"}
+		claimed, err := session.Claim(t.Context(), req)
+		if err != nil || len(claimed.Fences) != len(some) {
+			t.Fatalf("claimed %d, %v, want %d", len(claimed.Fences), err, len(some))
+		}
+		declines := make([]storage.Tx, len(claimed.Fences))
+		for i, f := range claimed.Fences {
+			declines[i].Settles = []storage.Settle{{Fence: f, Outcome: storage.Decline}}
+		}
+		if _, err := session.Apply(t.Context(), declines...); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -18,7 +18,8 @@
 //	midge:{mail}:voids       sorted set: id by the number up to which its entries are void
 //	midge:{mail}:waiting     sorted set: id by priority and turn, of those not in the line
 //	midge:{mail}:suspects    sorted set: the same, of tasks one crash short of their limit
-//	midge:{mail}:declined    sorted set, all scores 0: kind, NUL, priority, place, moment and id
+//	midge:{mail}:declined    sorted set, all scores 0: kind, NUL, priority, place, moment and id;
+//	                         suspects stand behind the other tasks of their kind
 //	midge:{mail}:scheduled   sorted set: place and id by due time
 //	midge:{mail}:retry       sorted set: place and id by due time
 //	midge:{mail}:leases      sorted set: id of a pending task by the end of its lease, or
@@ -32,7 +33,8 @@
 //	midge:{mail}:cursors     sorted set: id of a schedule by when it is handed out
 //	midge:{mail}:side        hash: what few tasks have: history, stack, result, progress,
 //	                         checkpoint, a payload over 4 KiB; and for each kind of
-//	                         declined tasks when a claim last named it, and their number
+//	                         declined tasks when a claim last named it, and their number,
+//	                         that of the suspects behind a +
 //	midge:{mail}:unique      hash: unique key -> holder, and the end of a window
 //	midge:{mail}:windows     sorted set: unique key by the end of its window
 //	midge:{mail}:damaged     hash: id -> record that could not be read, or member of a set
@@ -58,7 +60,8 @@
 // task falls due, is to be taken or recovered, or, for one that ended, is trimmed at its expiry or
 // as one dead task too many; a step that buries others trims too. Until then a set that counts
 // the task has it, listings leave it out, its id is taken, and a change or a delete of it finds no
-// task unless it is pending.
+// task unless it is pending. A member of the declined tasks that stands for none is set apart by a Claim
+// that meets it, or that looks for tasks of unknown kinds.
 //
 // # The line
 //
@@ -169,6 +172,12 @@
 // A queue is one hash, so that moving its slot to another node blocks both for as long
 // as the hash takes to copy: about a second per million tasks. A Tx of 1,000
 // operations, which is never split, can hold the server for more than five milliseconds.
+//
+// No claim of declined tasks holds it for so long, by these bounds. One script call of a claim reads at
+// most 500 declined tasks of a queue, and the lines of 128 kinds, shared among its queues, but of four in
+// each: where more lines hold tasks of its kinds it reads other lines the next time, and says that there is
+// more. The queues of a claim that names many kinds go into several calls, one after the other: with 100
+// kinds 20 queues share a call.
 //
 // # Permissions
 //

@@ -1,7 +1,10 @@
 package redis
 
 import (
+	"encoding/binary"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,5 +124,205 @@ func TestDamagedNumbersOfLinesStopNobody(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestAMemberThatStandsForNoDeclinedTaskIsSetApart, wherever in the set it stands, and named.
+func TestAMemberThatStandsForNoDeclinedTaskIsSetApart(t *testing.T) {
+	const key, queue = "midge:{mail}:declined", "mail"
+	zeros := strings.Repeat("\x00", 6)
+	s, server := openMini(t)
+	now := time.Now()
+	server.SetTime(now)
+	session := storage.NewSession(s, 0)
+	declining(t, session, "news", 3)
+	members, err := server.ZMembers(key)
+	if err != nil || len(members) != 3 {
+		t.Fatal(members, err)
+	}
+	strays := []string{
+		"foreign", "a foreign one", "\x00nobody", "news", "news\x00", "news\x00\x09", "news\x00\x09short", "news\x00\x30" + members[0][6:],
+		"news\x00\xff" + members[0][6:], members[0][:12] + "\x7f" + members[0][13:], "news\x00\x05" + zeros + "\x01" + zeros + "\x01nobody",
+		"olds" + members[1][4:], "news\x00\x08" + members[1][6:],
+	}
+	for _, m := range strays {
+		if _, err := server.ZAdd(key, 0, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 12 * 12 { // in half a day
+		now = now.Add(5 * time.Minute)
+		server.SetTime(now)
+		if claimed, err := session.Claim(t.Context(), claimOfKind("other", 1)); err != nil || len(claimed.Tasks)+len(claimed.Ended) > 0 {
+			t.Fatal(claimed, err)
+		}
+	}
+	var got []string
+	for range 5 {
+		claimed, err := session.Claim(t.Context(), claimOfKind("news", 2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range claimed.Tasks {
+			got = append(got, claimed.Tasks[i].ID)
+			done := storage.Settle{Fence: claimed.Fences[i], Outcome: storage.Complete}
+			if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{done}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !slices.Equal(got, []string{"news-0", "news-1", "news-2"}) {
+		t.Errorf("claimed %v, want each task once", got)
+	}
+	for range 30 * 12 {
+		now = now.Add(5 * time.Minute)
+		server.SetTime(now)
+		if _, err := session.Claim(t.Context(), claimOfKind("other", 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damaged, _ := server.HKeys("midge:{mail}:damaged")
+	slices.Sort(strays)
+	if slices.Sort(damaged); !slices.Equal(damaged, strays) {
+		t.Errorf("set apart are\n%q, want\n%q", damaged, strays)
+	}
+	stats, err := s.Stats(t.Context(), queue)
+	if err != nil || stats[0].Waiting != 0 || stats[0].Damaged != int64(len(strays)) || len(stats[0].Declined) > 0 {
+		t.Errorf("got %+v, %v, want none waiting and %d damaged", stats[0], err, len(strays))
+	}
+}
+
+// TestADeclinedTaskOfAnotherScoreIsPutRight: scores that are not 0 leave no order by name.
+func TestADeclinedTaskOfAnotherScoreIsPutRight(t *testing.T) {
+	s, server := openMini(t)
+	now := time.Now()
+	server.SetTime(now)
+	session := storage.NewSession(s, 0)
+	declining(t, session, "news", 3)
+	declining(t, session, "zoo", 1)
+	members, _ := server.ZMembers("midge:{mail}:declined")
+	for score, m := range map[float64]string{-1: members[3], 7: members[0]} {
+		if _, err := server.ZAdd("midge:{mail}:declined", score, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 24 {
+		now = now.Add(5 * time.Minute)
+		server.SetTime(now)
+		if _, err := session.Claim(t.Context(), claimOfKind("other", 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range members {
+		if score, err := server.ZScore("midge:{mail}:declined", m); err != nil || score != 0 {
+			t.Errorf("%q has the score %v, %v, want 0", m, score, err)
+		}
+	}
+}
+
+// TestATaskThatAWrongClockDeclinedKeepsNoneFromDying: those behind it have waited long enough.
+func TestATaskThatAWrongClockDeclinedKeepsNoneFromDying(t *testing.T) {
+	s, server := openMini(t)
+	now := time.Now()
+	server.SetTime(now)
+	session := storage.NewSession(s, 0)
+	declining(t, session, "news", 300)
+	members, _ := server.ZMembers("midge:{mail}:declined")
+	for _, m := range members[10:260] { // as a clock would that is a year ahead
+		at := len("news") + 2 + placeSize
+		r := reader{rest: m[at:]}
+		moment := binary.BigEndian.AppendUint64(nil, uint64(r.number(placeSize)+(365*24*time.Hour).Microseconds()))
+		if _, err := server.ZRem("midge:{mail}:declined", m); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := server.ZAdd("midge:{mail}:declined", 0, m[:at]+string(moment[8-placeSize:])+m[at+placeSize:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ahead := now.Add(365 * 24 * time.Hour).UnixMicro()
+	server.HSet("midge:{mail}:meta", "looks", fmt.Sprint(ahead))
+	server.HSet("midge:{mail}:side", "k:news", string(binary.BigEndian.AppendUint64(nil, uint64(ahead))[8-placeSize:])+"300")
+	for range 27 * 12 {
+		now = now.Add(5 * time.Minute)
+		server.SetTime(now)
+		if _, err := session.Claim(t.Context(), claimOfKind("other", 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stats, err := s.Stats(t.Context(), "mail")
+	if err != nil || stats[0].Dead != 50 || stats[0].Waiting != 250 {
+		t.Errorf("got %+v, %v, want 50 dead and 250 that wait", stats[0], err)
+	}
+}
+
+// TestManyDeclinedSuspectsHoldNobodyUp: the tasks behind them are claimed, and each of them when it is
+// its turn.
+func TestManyDeclinedSuspectsHoldNobodyUp(t *testing.T) {
+	const suspects = 250
+	s, server := openMini(t)
+	now := time.Now()
+	server.SetTime(now)
+	session := storage.NewSession(s, 0)
+	var want []string
+	for i := range suspects {
+		tx := insertOf("mail", fmt.Sprintf("suspect-%03d", i))
+		tx.Inserts[0].Kind, tx.Inserts[0].CrashLimit = "news", 2
+		if _, err := session.ApplyOne(t.Context(), tx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if claimed, err := session.Claim(t.Context(), claimOfKind("other", suspects)); err != nil || len(claimed.Tasks) != suspects {
+		t.Fatal(len(claimed.Tasks), err)
+	}
+	now = now.Add(5 * time.Minute) // their leases are over, all of them have crashed
+	server.SetTime(now)
+	for len(want) < suspects {
+		req := claimOfKind("other", 1)
+		req.Suspect = true
+		claimed, err := session.Claim(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range claimed.Fences {
+			decline := storage.Settle{Fence: f, Outcome: storage.Decline}
+			if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{decline}}); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, f.ID)
+		}
+	}
+	declining(t, session, "news", 2)
+	want = append(want, "news-0", "news-1")
+	var listed []string
+	for query := (storage.TasksQuery{Queue: "mail", State: storage.Waiting, Limit: 40}); ; {
+		page, err := s.Tasks(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range page.Tasks {
+			listed = append(listed, page.Tasks[i].ID)
+		}
+		if query.After = page.Next; page.Next == "" {
+			break
+		}
+	}
+	if !slices.Equal(listed, want) {
+		t.Errorf("listed %v, want them as they were declined", listed)
+	}
+	claimed, err := session.Claim(t.Context(), claimOfKind("news", 10))
+	if err != nil || len(claimed.Tasks) != 2 || claimed.More {
+		t.Errorf("claimed %d, more %v, %v, want the two behind the suspects and no more", len(claimed.Tasks), claimed.More, err)
+	}
+	req := claimOfKind("news", 10)
+	req.Suspect = true
+	for i := range 3 {
+		claimed, err := session.Claim(t.Context(), req)
+		if err != nil || len(claimed.Tasks) != 1 || claimed.Tasks[0].ID != want[i] {
+			t.Errorf("with a suspect: claimed %v, %v, want %s", claimed.Tasks, err, want[i])
+		}
+	}
+	stats, err := s.Stats(t.Context(), "mail")
+	if err != nil || stats[0].Waiting != suspects-3 || len(stats[0].Declined) != 1 || stats[0].Declined[0].Tasks != suspects-3 {
+		t.Errorf("got %+v, %v, want %d waiting", stats, err, suspects-3)
 	}
 }

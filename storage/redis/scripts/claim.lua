@@ -29,33 +29,49 @@ local claimed = 0 -- the version of all tasks taken
 local fence = ''
 local nextdue = 0
 local news = {} -- what the maintenance of each queue came to
+local LOOKED = 128 -- at how many lines of kinds a claim looks, of all its queues
+local crowd = 0 -- how many of these have such lines
 
 local function duesoon(at)
   if at > 0 and (nextdue == 0 or at < nextdue) then nextdue = at end
 end
 
--- named gives those kinds of the claim that have a line in a queue, notes that they were named, and
--- gives how many tasks are in these lines.
+-- somekinds gives the first kinds that have lines in a queue. Where there are more than a claim looks at it
+-- is as many, from a place on that is another one each time.
+local function somekinds(q)
+  local kinds = kindsof(q[DECLINED], nil, LOOKED + 1)
+  if #kinds <= LOOKED then return kinds end
+  local at = now % call('ZCARD', q[DECLINED])
+  kinds = kindsof(q[DECLINED], kindin(call('ZRANGE', q[DECLINED], at, at)[1]), LOOKED)
+  for _, kind in ipairs(kindsof(q[DECLINED], nil, LOOKED - #kinds)) do kinds[#kinds + 1] = kind end
+  q.cut = true
+  return kinds
+end
+
+-- named finds those kinds of the claim that have a line in a queue, and how many tasks are in these lines,
+-- suspects apart. It notes that they were named.
 local function named(q)
-  local own, n, kinds, fields, known = {}, 0, {}, {}, {}
+  local own, kinds, fields, known = {}, {}, {}, {}
+  q.own, q.declined, q.doubted = own, 0, 0
   local some = call('ZCARD', q[DECLINED]) > 0
   if some and q.m.lines == 0 then set(q, 'lines', mark) end -- it is damaged
-  if q.m.lines == 0 then return own, n end
+  if q.m.lines == 0 then return end
   if some then
     for kind in string.gmatch(ARGV[11 + total], '[^,]+') do kinds[#kinds + 1] = kind end
-    if #kinds == 0 then kinds = kindsof(q[DECLINED], nil, MAXKINDS) end
+    if #kinds == 0 then kinds = somekinds(q) end
   end
   for i = 1, #kinds do fields[i] = 'k:' .. kinds[i] end
   local v = lookup(q[SIDE], fields)
   for i, kind in ipairs(kinds) do
     if v[i] and not known[kind] then
       known[kind] = true
-      own[#own + 1], n = kind, n + (tonumber(sub(v[i], PLACE + 1)) or 0)
+      local n, suspects = tally(v[i])
+      own[#own + 1] = {kind = kind, n = n or NEVER, suspects = suspects} -- NEVER: it is damaged
+      q.declined, q.doubted = q.declined + (n or 0), q.doubted + suspects
       if now - number(v[i], 1, PLACE) >= DECLINEDFOR / 24 then put(q, fields[i], pack7(now) .. sub(v[i], PLACE + 1)) end
     end
   end
   if #own == 0 then q.lines = text(q.m.lines) end
-  return own, n
 end
 
 -- upkeep maintains the queues in which something may be due, as a step of its own. It returns the
@@ -100,43 +116,69 @@ local take
 
 do
 local PASSED = 100 -- how many tasks a claim passes over
+local MOSTDECLINED = 500 -- how many declined tasks of a queue it reads
+
+-- window gives those lines of the claim's kinds at which it looks: where there are many of them it is a
+-- part, another one each time.
+local function window(q, wanted)
+  local list, all, most = {}, {}, max(floor(LOOKED / crowd), 4)
+  for _, line in ipairs(q.own) do
+    if line.n > 0 or wanted and line.suspects > 0 then all[#all + 1] = line end
+  end
+  if #all <= most then return all end
+  q.cut = true
+  for i = 1, most do list[i] = all[(now + i) % #all + 1] end
+  return list
+end
+
+-- parse reads what stands for a declined task of a kind. Where it stands for none it sets it apart.
+local function parse(q, member, kind)
+  local lead = #kind + 2
+  if #member <= lead + 2 * PLACE then return stray(q, member) end
+  local p, a, b, c, d, e, f, g = byte(member, lead, lead + PLACE)
+  local turn = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+  return {st = 'k', id = sub(member, lead + 1 + 2 * PLACE), at = place(MAXPRIORITY - p % DOUBTFUL, turn - SPREAD / 2),
+    member = member, kind = kind, doubtful = p >= DOUBTFUL}
+end
 
 -- declined gives the first tasks in the lines of the claim's kinds, in their order, and the place behind
 -- which there may be others: it reads the more of a line the fewer there are, and then goes on with the
 -- one behind whose last task it does not know the next.
-local function declined(q, n)
-  local list, lines, each, horizon = {}, {}, max(floor(n / #q.own), 1), NEVER
-  local function read(line, count)
-    local lead, kind = #line.kind + 2, line.kind
-    local v = call('ZRANGEBYLEX', q[DECLINED], line.from, '[' .. kind .. '\0\255', 'LIMIT', 0, count)
-    line.at = NEVER
+local function declined(q, n, wanted)
+  n = min(n, MOSTDECLINED)
+  local list, lines, horizon = {}, window(q, wanted), NEVER
+  local function read(line, from, to, count)
+    local v, at = call('ZRANGEBYLEX', q[DECLINED], from, to, 'LIMIT', 0, count), -NEVER
     for i = 1, #v do
-      local p, a, b, c, d, e, f, g = byte(v[i], lead, lead + PLACE)
-      local turn = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
-      local at = place(MAXPRIORITY - p, turn - SPREAD / 2)
-      list[#list + 1] = {st = 'k', id = sub(v[i], lead + 1 + 2 * PLACE), at = at, member = v[i], kind = kind}
-      if i == count then line.from, line.at = '(' .. v[i], at end
+      local c = parse(q, v[i], line.kind)
+      list[#list + 1] = c
+      at = c and c.at or at
     end
+    line.at, line.from = NEVER, '(' .. (v[count] or '')
+    if #v == count then line.at = at end
   end
-  for i, kind in ipairs(q.own) do
-    lines[i] = {kind = kind, from = '[' .. kind .. '\0'}
-    read(lines[i], each)
+  for _, line in ipairs(lines) do
+    local from, to = span(line.kind, true)
+    if wanted and line.suspects > 0 then read(line, from, to, 1) end
+    from, to = span(line.kind, false)
+    line.to, line.at = to, NEVER
+    if line.n > 0 then read(line, from, to, max(floor(n / #lines), 1)) end
   end
   for _ = 1, 10 do
     local first, before = lines[1], 0
     for i = 2, #lines do
       if lines[i].at < first.at then first = lines[i] end
     end
-    horizon = first.at
+    horizon = first and first.at or NEVER
     for i = 1, #list do
       if list[i].at <= horizon then before = before + 1 end
     end
     if horizon == NEVER or before >= n then break end
-    read(first, 100)
+    read(first, first.from, first.to, 100)
     horizon = 0
   end
   for i = 1, horizon == 0 and #lines or 0 do horizon = i == 1 and lines[1].at or min(horizon, lines[i].at) end
-  if #lines > 1 then table.sort(list, function(x, y) return x.at < y.at end) end
+  if #lines > 1 or wanted then table.sort(list, function(x, y) return x.at < y.at end) end
   return list, horizon
 end
 
@@ -160,7 +202,7 @@ local function candidates(q, n)
   end
   if #q.own == 0 then return list, from end
   local known = #list >= n and list[#list].at or NEVER
-  local others, horizon = declined(q, n)
+  local others, horizon = declined(q, n, suspects and not suspect and starts > 0)
   local merged, i = {}, 1
   horizon = min(horizon, known)
   for _, c in ipairs(others) do
@@ -168,7 +210,7 @@ local function candidates(q, n)
     merged[#merged + 1] = c
   end
   for j = i, #list do merged[#merged + 1] = list[j] end
-  q.cut = merged[#merged] and merged[#merged].at > horizon
+  q.cut = q.cut or horizon < NEVER
   while merged[#merged] and merged[#merged].at > horizon do merged[#merged] = nil end
   return merged, from
 end
@@ -186,8 +228,7 @@ local function give(q, c, rec)
   if has(g, 4) then rec = rec .. (call('HGET', q[SIDE], 'b:' .. c.id) or '') end
   local n = #q.ids + 1
   q.ids[n], q.recs[n], q.flags[n] = c.id, rec, needs(f, g) + (taken <= starts and STARTED or 0)
-  if c.st == 'z' or c.doubtful then suspect = true end
-  if c.st ~= 'z' then q.out = q.out + 1 end
+  if c.st == 'z' or c.doubtful then suspect = true else q.out = q.out + 1 end
   return true
 end
 
@@ -205,13 +246,14 @@ local function fate(q, c, rec)
     q.out = q.out + 1
     return 'apart'
   end
-  c.doubtful = c.st == 'k' and suspected(rec)
-  if c.doubtful and (not suspects or suspect or taken >= starts) then -- nobody is told of it
-    q.out = q.out + 1
-    return 'passed'
+  if c.member and not placed(rec, c.member, c.kind) then
+    stray(q, c.member)
+    q.out = q.out + (c.doubtful and 0 or 1)
+    return 'apart'
   end
-  if c.st == 'z' and suspect then return 'passed' end -- a declined one was taken
-  if taken >= starts and (c.st == 'z' or byte(rec, 3) % 2 == 1) then
+  local doubted = c.st == 'z' or c.doubtful
+  if doubted and suspect then return 'passed' end -- one was taken
+  if taken >= starts and (doubted or byte(rec, 3) % 2 == 1) then
     q.passed = true
     return 'passed'
   end
@@ -241,7 +283,7 @@ local function pick(q, n)
     elseif what == 'taken' then
       local list = gone[c.st]
       list[#list + 1] = c.member or c.id
-      if c.member then countkind(q, c.kind, -1) end
+      if c.member then countkind(q, c.kind, c.doubtful, -1) end
     end
   end
   q.short = void > 0
@@ -255,26 +297,23 @@ end
 
 -- doubtful reports whether the same call would find a suspect.
 local function doubtful(q)
-  return suspects and not suspect and starts > 0 and not q.later and call('ZCARD', q[SUSPECTS]) > 0
+  return suspects and not suspect and starts > 0 and not q.later and call('ZCARD', q[SUSPECTS]) + q.doubted > 0
 end
 
 -- take takes tasks from a queue, and reports whether others wait there.
 function take(q, limit)
   q.ids, q.recs, q.flags, q.out = {}, {}, {}, 0
-  local owned = 0
-  q.own = {}
-  if limit >= 0 then q.own, owned = named(q) end
-  local waiting = call('ZCARD', q[WAITING]) + lined(q) + owned
+  local waiting, doubted = call('ZCARD', q[WAITING]) + lined(q) + q.declined, call('ZCARD', q[SUSPECTS]) + q.doubted
   if paused(q) then
-    if q.m.paused > now and waiting + call('ZCARD', q[SUSPECTS]) > 0 then duesoon(q.m.paused) end
+    if q.m.paused > now and waiting + doubted > 0 then duesoon(q.m.paused) end
     return false
   end
   if limit < 0 then return true end
-  if telling and call('ZCARD', q[SUSPECTS]) > 0 then suspicious = true end
+  suspicious = suspicious or telling and doubted > 0
   local n, before = min(limit == 0 and most or limit, most - taken), taken
   if n > 0 and not full then pick(q, n) end
   local others = waiting > q.out
-  local left = full or q.short or q.cut or taken - before >= n or q.passed and starts > 0
+  local left = full or q.short or q.cut and (starts > 0 or not q.passed) or taken - before >= n or q.passed and starts > 0
   remains = remains or left and others or doubtful(q)
   return others
 end
@@ -347,6 +386,11 @@ elseif verdict == 'N' then
   claimed = mark
   fence = ARGV[5] .. pack7(claimed)
   local parts = {}
+  for i, q in ipairs(queues) do
+    q.own, q.declined, q.doubted = {}, 0, 0
+    if tonumber(ARGV[10 + i]) >= 0 then named(q) end
+    if #q.own > 0 then crowd = crowd + 1 end
+  end
   for i, q in ipairs(queues) do
     local others = take(q, tonumber(ARGV[10 + i]))
     q.work = others and news[i] and news[i].work

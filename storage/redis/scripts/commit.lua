@@ -177,8 +177,8 @@ local function planmoves(q)
     moments(q, e)
     local group = e.group and (st ~= 'p' or e.score)
     if group then leave(q, e.group, 1) end
-    if was == 'k' and (st ~= 'k' or e.joins) then countkind(q, kindin(e.member), -1) end
-    if st == 'k' and e.joins then countkind(q, kindin(e.joins), 1) end
+    if was == 'k' and (st ~= 'k' or e.joins) then countkind(q, kindin(e.member), suspectin(e.member), -1) end
+    if st == 'k' and e.joins then countkind(q, kindin(e.joins), suspectin(e.joins), 1) end
     if was == 'l' and (st ~= 'l' or e.score) and not e.popped then left[#left + 1] = e end
     if was and was ~= 'l' and not group and (was ~= st or e.joins) then
       local list = rem[was]
@@ -214,16 +214,17 @@ local function planmoves(q)
 end
 
 -- planlines plans what the side hash has of each line of a kind: when a claim last named the kind, or the
--- line began, and how many tasks it holds. lines is the mark when one last began: a claim that has
+-- line began, and how many tasks it holds, suspects apart. lines is the mark when one last began: a claim that has
 -- found none of its own need not look before that changes. looks is when the lines are looked at for tasks
 -- that waited too long (forsake in maintain.lua).
 local function planlines(q)
   for kind, by in pairs(q.kinds) do
     local field = 'k:' .. kind
     local v = aside(q, field)
-    local n = (v and tonumber(sub(v, PLACE + 1)) or 0) + by
-    if n <= 0 then put(q, field, false) else
-      put(q, field, (v and sub(v, 1, PLACE) or pack7(now)) .. n)
+    local n, suspects = tally(v)
+    n, suspects = max((n or 0) + by[false], 0), max(suspects + by[true], 0)
+    if n + suspects == 0 then put(q, field, false) else
+      put(q, field, tallied(v and sub(v, 1, PLACE) or pack7(now), n, suspects))
       if not v then
         set(q, 'lines', mark)
         if q.m.looks == 0 then set(q, 'looks', now + floor(DECLINEDFOR / 24)) end

@@ -37,10 +37,20 @@ end
 
 -- A declined task stands in the set of them, whose scores are all 0, by the name of its kind, NUL, its
 -- priority in a byte, the highest first, and its place, behind which are the moment of its decline and
--- its id.
+-- its id. Suspects stand behind the others of their kind: their byte is DOUBTFUL more.
+local DOUBTFUL = 64
 
 -- lineof gives what leads the members of a kind and priority.
-local function lineof(kind, priority) return kind .. '\0' .. char(MAXPRIORITY - priority) end
+local function lineof(kind, priority, suspect)
+  return kind .. '\0' .. char(MAXPRIORITY - priority + (suspect and DOUBTFUL or 0))
+end
+
+-- span gives the first and the last place of a kind, of suspects or of the others.
+local function span(kind, suspect)
+  local middle = kind .. '\0' .. char(DOUBTFUL)
+  if suspect then return '[' .. middle, '(' .. kind .. '\1' end
+  return '[' .. kind .. '\0', '(' .. middle
+end
 
 -- kindof gives the kind of a task.
 local function kindof(h) return sub(h.rec, h.kindat, h.kindat + h.kind - 1) end
@@ -49,7 +59,7 @@ local function kindof(h) return sub(h.rec, h.kindat, h.kindat + h.kind - 1) end
 local function declinedas(q, id, rec)
   local h = has(byte(rec, 3) or 0, HASPLACE) and head(rec)
   if not h then return nil end
-  local lead = lineof(kindof(h), h.priority) .. h.place
+  local lead = lineof(kindof(h), h.priority, waits(h) == 'z') .. h.place
   local v = call('ZRANGEBYLEX', q[DECLINED], '[' .. lead, '[' .. lead .. '\255', 'LIMIT', 0, 1)
   return v[1] and sub(v[1], #lead + PLACE + 1) == id and v[1] or nil
 end
@@ -156,8 +166,27 @@ end
 -- kindin gives the kind in what stands for a declined task.
 local function kindin(member) return string.match(member, '^[^%z]*') end
 
+-- suspectin reports whether what stands for a declined task is a suspect's.
+local function suspectin(member) return (byte(member, #kindin(member) + 2) or 0) >= DOUBTFUL end
+
 -- countkind notes that tasks joined the line of a kind, or left it.
-local function countkind(q, kind, by) q.kinds[kind] = (q.kinds[kind] or 0) + by end
+local function countkind(q, kind, suspect, by)
+  local counts = q.kinds[kind] or {[true] = 0, [false] = 0}
+  q.kinds[kind], counts[suspect] = counts, counts[suspect] + by
+end
+
+-- tally gives how many tasks are in the line of a kind by what the side hash has of it, the suspects
+-- apart: nil and 0 where it does not tell.
+local function tally(v)
+  v = v and sub(v, PLACE + 1) or ''
+  local n = tonumber(v)
+  if n then return n, 0 end -- as most are
+  local others, suspects = string.match(v, '^(%d+)%+(%d+)$')
+  return tonumber(others or ''), tonumber(suspects or '') or 0
+end
+
+-- tallied is what the side hash has of a line.
+local function tallied(named, n, suspects) return named .. n .. (suspects > 0 and '+' .. suspects or '') end
 
 local function rewrite(q, e, h)
   touch(q, e)
@@ -181,7 +210,7 @@ local function decline(q, e, h)
   bump(q, 'turn', 1)
   h.place = pack7(q.m.turn)
   rewrite(q, e, h)
-  move(q, e, 'k', 0, lineof(kindof(h), h.priority) .. h.place .. pack7(now) .. e.id)
+  move(q, e, 'k', 0, lineof(kindof(h), h.priority, waits(h) == 'z') .. h.place .. pack7(now) .. e.id)
 end
 
 local function lease(q, e, value)

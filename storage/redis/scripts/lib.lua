@@ -44,7 +44,7 @@ local function pack2(v) return char(floor(v / 256), v % 256) end
 -- open reads the numbers of the n-th queue that the call names.
 local function open(n)
   local q = {m = {}, dirty = {}, e = {}, touched = {}, side = {}, unique = {}, windows = {},
-    plan = {}, apart = {}, lanes = {}, opened = {}, left = {}, kinds = {}, deaths = 0, joiners = {}, joins = 0}
+    plan = {}, apart = {}, lanes = {}, opened = {}, left = {}, kinds = {}, strays = {}, deaths = 0, joiners = {}, joins = 0}
   for i = 1, BLOCK do q[i] = KEYS[(n - 1) * BLOCK + i] end
   local v = call('HMGET', q[META], unpack(FIELDS))
   for i = 1, #FIELDS do q.m[FIELDS[i]] = v[i] and sane(v[i]) or 0 end
@@ -118,6 +118,9 @@ local function entries(q, first, from, n)
   return ids
 end
 
+-- valid reports whether an id or a kind is one that callers can name: storage.CheckName. What no
+-- insert could have written is damaged.
+local function valid(id) return #id <= 128 and find(id, '^%w[%w_.-]*$') end
 
 -- kindsof gives the kinds behind one, by name, whose lines hold tasks in a set of declined tasks: up to
 -- so many.

@@ -115,18 +115,37 @@ local function line(list)
   end
 end
 
+-- oneline gives a page of the line of a kind, behind a place in it, '' for none: suspects among the others.
+local function oneline(kind, behind, n)
+  local line, at = {}, #kind + 2
+  for _, suspect in ipairs({false, true}) do
+    local from, to = span(kind, suspect)
+    if behind ~= '' then
+      from = '(' .. kind .. '\0' .. char(byte(behind) + (suspect and DOUBTFUL or 0)) .. sub(behind, 2) .. '\255'
+    end
+    for _, m in ipairs(call('ZRANGEBYLEX', q[DECLINED], from, to, 'LIMIT', 0, n)) do
+      local id = sub(m, at + 2 * PLACE + 1)
+      if id ~= '' then line[#line + 1] = {char(byte(m, at) % DOUBTFUL) .. sub(m, at + 1, at + PLACE), id, m} end
+    end
+  end
+  table.sort(line, function(x, y) return x[1] < y[1] end)
+  return line
+end
+
 -- declined adds declined tasks, which come behind the others, to a page.
 local function declined(list)
-  local from = '-'
+  local kind, behind = '', ''
   if sub(ARGV[3], 1, 1) == '!' then
-    local place = string.gsub(ARGV[4], '%x%x', function(x) return char(tonumber(x, 16)) end)
-    from = '(' .. sub(ARGV[3], 2) .. '\0' .. place .. '\255'
+    kind, behind = sub(ARGV[3], 2), string.gsub(ARGV[4], '%x%x', function(x) return char(tonumber(x, 16)) end)
   end
-  for _, m in ipairs(call('ZRANGEBYLEX', q[DECLINED], from, '+', 'LIMIT', 0, max(size + 1 - #list, 0))) do
-    local kind = string.match(m, '^[^%z]*')
-    local at = #kind + 2
-    local place = string.gsub(sub(m, at, at + PLACE), '.', function(c) return string.format('%02x', byte(c)) end)
-    list[#list + 1] = {'k', sub(m, at + 2 * PLACE + 1), text(number(m, at + PLACE + 1, PLACE)), place, '!' .. kind}
+  while kind and #list <= size do
+    local line = kind ~= '' and oneline(kind, behind, size + 1) or {}
+    for i = 1, min(#line, size + 1 - #list) do
+      local place, id, m = unpack(line[i])
+      local hex = string.gsub(place, '.', function(c) return string.format('%02x', byte(c)) end)
+      list[#list + 1] = {'k', id, text(number(m, #m - #id - PLACE + 1, PLACE)), hex, '!' .. kind}
+    end
+    kind, behind = kindsof(q[DECLINED], kind, 1)[1], ''
   end
 end
 

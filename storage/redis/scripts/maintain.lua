@@ -108,10 +108,6 @@ local function expired(q)
   return list
 end
 
--- valid reports whether an id is one that callers can name: storage.CheckName. What no
--- insert could have written is damaged.
-local function valid(id) return #id <= 128 and find(id, '^%w[%w_.-]*$') end
-
 -- tell notes a task that ends, for the answer: the letter of its state, k where it is dead of an unknown
 -- kind, its id behind its length, and its kind likewise.
 local function tell(q, e, h, st)
@@ -151,55 +147,159 @@ local function recover(q)
   end
 end
 
+-- recount finds out anew how many tasks are in the line of a kind: those that stand there before this step.
+local function recount(q, kind)
+  local field, n = 'k:' .. kind, {}
+  local v = aside(q, field)
+  for _, suspect in ipairs({false, true}) do n[suspect] = call('ZLEXCOUNT', q[DECLINED], span(kind, suspect)) end
+  for member in pairs(q.strays) do
+    if kindin(member) == kind then n[suspectin(member)] = max(n[suspectin(member)] - 1, 0) end
+  end
+  put(q, field, tallied(tally(v) and sub(v, 1, PLACE) or pack7(now), n[false], n[true]))
+  countkind(q, kind, false, 0)
+end
+
+-- stray sets a member of the declined tasks apart that stands for none.
+local function stray(q, member)
+  if q.strays[member] then return end
+  q.strays[member] = true
+  q.apart[#q.apart + 1], q.apart[#q.apart + 2] = member, ''
+  write(q, 'ZREM', DECLINED, {member})
+  if valid(kindin(member)) then recount(q, kindin(member)) end
+end
+
+-- declinedid gives the id in what stands for a declined task, nil where it stands for none.
+local function declinedid(member)
+  local kind = kindin(member)
+  local id, priority = sub(member, #kind + 2 * PLACE + 3), byte(member, #kind + 2)
+  local known = priority and priority < 2 * DOUBTFUL and priority % DOUBTFUL <= 2 * MAXPRIORITY
+  return known and valid(kind) and valid(id) and id or nil
+end
+
+-- placed reports whether a record is that of the task for which a member of the declined tasks of a kind
+-- stands.
+local function placed(rec, member, kind)
+  local at, g, priority, n = #kind + 2, byte(rec, 3), byte(rec, 18), byte(rec, 27)
+  local lead = 2 * MAXPRIORITY - priority + (suspected(rec) and DOUBTFUL or 0)
+  return has(g, HASPLACE) and byte(member, at) == lead and n == #kind and find(rec, kind, HEADER + PLACE + 1, true)
+    and sub(rec, HEADER + 1, HEADER + PLACE) == sub(member, at + 1, at + PLACE)
+end
+
+-- misplaced puts declined tasks whose scores are not 0 where they belong, and reports whether there were
+-- any: among them no line can be read.
+local function misplaced(q)
+  local list = {}
+  for _, range in ipairs({{'-inf', '(0'}, {'(0', '+inf'}}) do
+    local v = call('ZRANGEBYSCORE', q[DECLINED], range[1], range[2], 'LIMIT', 0, share)
+    for i = 1, #v do list[#list + 1], list[#list + 2] = 0, v[i] end
+  end
+  write(q, 'ZADD', DECLINED, list)
+  spend(#list / 2)
+  more = more or #list > 0
+  return #list > 0
+end
+
 local LINES = 20 -- how many lines of kinds one step looks at
 
--- unknown gives up to so many tasks of a kind that have waited in its line for too long: what stands
--- for each. In each priority they come first.
-local function unknown(q, kind, most)
-  local members = {}
-  for priority = MAXPRIORITY, -MAXPRIORITY, -1 do
-    local lead = lineof(kind, priority)
-    local v = call('ZRANGEBYLEX', q[DECLINED], '[' .. lead, '[' .. lead .. '\255', 'LIMIT', 0, most - #members)
-    for i = 1, #v do
-      if number(v[i], #lead + PLACE + 1, PLACE) + DECLINEDFOR > now then break end
-      members[#members + 1] = v[i]
+-- eachpriority calls a function with what leads the members of each priority of a kind, and with the end
+-- of its range.
+local function eachpriority(kind, visit)
+  for _, suspect in ipairs({false, true}) do
+    for priority = MAXPRIORITY, -MAXPRIORITY, -1 do
+      visit(lineof(kind, priority, suspect), '(' .. lineof(kind, priority - 1, suspect))
     end
   end
-  return members
+end
+
+-- misfits gives up to so many members of a kind of which no task is such: they have no kind and priority
+-- in front, or a place that no step gives.
+local function misfits(q, kind, most)
+  local list = {}
+  local function add(from, to)
+    for _, m in ipairs(call('ZRANGEBYLEX', q[DECLINED], from, to, 'LIMIT', 0, most - #list)) do list[#list + 1] = m end
+  end
+  if not valid(kind) then
+    add('[' .. kind, '(' .. kind .. '\1')
+    return list
+  end
+  add('[' .. kind, '[' .. kind .. '\0')
+  add('[' .. kind .. '\0' .. char(2 * MAXPRIORITY + 1), (span(kind, true)))
+  add('[' .. kind .. '\0' .. char(DOUBTFUL + 2 * MAXPRIORITY + 1), '(' .. kind .. '\1')
+  eachpriority(kind, function(lead, over) add('[' .. lead .. '\33', over) end)
+  return list
+end
+
+-- behindthose gives the rank of the first declined task behind those that a clock that was ahead has
+-- stamped, from one of them on: at is where a member has its moment.
+local function behindthose(q, first, last, at)
+  while first < last do
+    local middle = floor((first + last) / 2)
+    local m = call('ZRANGE', q[DECLINED], middle, middle)[1]
+    if number(m, at, PLACE) > now then first = middle + 1 else last = middle end
+  end
+  return first
+end
+
+-- unknown adds to a list, up to so many, what stands for tasks of a kind that have waited in its line for
+-- too long. In each priority they come first, but for those that a clock that was ahead has stamped.
+local function unknown(q, kind, list, most)
+  local function add(v, at)
+    for i = 1, #v do
+      local moment = number(v[i], at, PLACE)
+      if moment + DECLINEDFOR > now then return moment > now and v[i] end
+      list[#list + 1] = v[i]
+    end
+  end
+  eachpriority(kind, function(lead, over)
+    local at = #lead + PLACE + 1
+    local ahead = add(call('ZRANGEBYLEX', q[DECLINED], '[' .. lead, over, 'LIMIT', 0, most - #list), at)
+    if not ahead then return end
+    local first = call('ZLEXCOUNT', q[DECLINED], '-', '(' .. ahead)
+    local last = first + call('ZLEXCOUNT', q[DECLINED], '[' .. ahead, over)
+    first = behindthose(q, first + 1, last, at)
+    add(call('ZRANGE', q[DECLINED], first, min(first + most - #list, last) - 1), at)
+  end)
 end
 
 -- namedat gives when a claim last named a kind. Where the side hash does not tell, or not how many tasks
--- are in the line, they are counted anew, and the kind counts as named now.
+-- are in the line, they are counted anew, and the kind counts as named now, as where a clock that was
+-- ahead has stamped it.
 local function namedat(q, kind)
-  local v = aside(q, 'k:' .. kind)
-  if v and tonumber(sub(v, PLACE + 1)) then return number(v, 1, PLACE) end
-  local n = call('ZLEXCOUNT', q[DECLINED], '[' .. kind .. '\0', '[' .. kind .. '\0\255')
-  put(q, 'k:' .. kind, pack7(now) .. n)
-  return now
+  local field = 'k:' .. kind
+  if not tally(aside(q, field)) then recount(q, kind) end
+  local v = aside(q, field)
+  if number(v, 1, PLACE) > now then put(q, field, pack7(now) .. sub(v, PLACE + 1)) end
+  return min(number(v, 1, PLACE), now)
+end
+
+-- forsakeone ends a declined task, or sets apart what stands for none.
+local function forsakeone(q, member)
+  local id = declinedid(member)
+  local rec = id and call('HGET', q[TASKS], id)
+  local h = rec and head(rec)
+  if not id or h and not placed(rec, member, kindin(member)) then return stray(q, member) end
+  local e = found(entry(q, id), 'k', member)
+  e.rec = rec
+  if h then
+    tell(q, e, h, 'k')
+    die(q, e, h, REASONKIND)
+  else
+    setapart(q, e)
+  end
 end
 
 -- forsake ends declined tasks that waited too long while no claim named their kind. It goes on with the
 -- lines behind those at which the last step looked, of which the side hash has the last.
 local function forsake(q)
-  if q.m.looks == 0 or q.m.looks > now or q.m.paused < 0 or q.m.paused > now then return end
+  if q.m.looks > now + DECLINEDFOR then set(q, 'looks', now) end -- a clock that was ahead has stamped it
+  if q.m.looks == 0 or q.m.looks > now or q.m.paused < 0 or q.m.paused > now or misplaced(q) then return end
   local behind, ends = aside(q, 'k:') or nil, 0
   local kinds, none, again = kindsof(q[DECLINED], behind, LINES), not behind, now + floor(DECLINEDFOR / 24)
   for _, kind in ipairs(kinds) do
-    local over = namedat(q, kind) + DECLINEDFOR
-    if over > now then again = min(again, over) end
-    local members = over > now and {} or unknown(q, kind, share - ends)
-    for _, member in ipairs(members) do
-      local id = sub(member, #lineof(kind, 0) + 2 * PLACE + 1)
-      local e = found(entry(q, id), 'k', member)
-      e.rec = call('HGET', q[TASKS], id)
-      local h = head(e.rec)
-      if h then
-        tell(q, e, h, 'k')
-        die(q, e, h, REASONKIND)
-      else
-        setapart(q, e)
-      end
-    end
+    local members = misfits(q, kind, share - ends)
+    local over = valid(kind) and namedat(q, kind) + DECLINEDFOR or NEVER
+    if over > now then again = min(again, over) else unknown(q, kind, members, share - ends) end
+    for _, member in ipairs(members) do forsakeone(q, member) end
     ends = ends + #members
     if ends >= share then break end
     behind = kind

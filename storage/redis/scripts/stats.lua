@@ -83,9 +83,9 @@ for n = 0, ARGV[1] - 1 do
   for i = 1, #TOTALS do v[10 + i] = text(m[TOTALS[i]]) end
   local kinds = {}
   if size('k') > 0 then
-    for i, kind in ipairs(kindsof(key(DECLINED), nil, STATSKINDS)) do
-      local line = read('HGET', key(SIDE), 'k:' .. kind)
-      kinds[i] = kind .. ':' .. (line and tonumber(sub(line, PLACE + 1)) or 0) .. ','
+    for _, kind in ipairs(kindsof(key(DECLINED), nil, STATSKINDS)) do
+      local n, suspects = tally(read('HGET', key(SIDE), 'k:' .. kind))
+      if valid(kind) then kinds[#kinds + 1] = kind .. ':' .. (n or 0) + suspects .. ',' end
     end
   end
   v[#v + 1] = table.concat(kinds)
