@@ -89,7 +89,7 @@ test-long: servers ## failures and storms in full, with their figures
 	cd internal/faulttest && $(LONG) -tags long -v -run 'TestACrashedServerLosesNothing|TestAStandbyTakesOver|TestEachOrderIsSoldOnce' .
 	for tags in $(WAYS); do (cd internal/difftest && $(LONG) -tags $$tags .) || exit 1; done
 	cd internal/faulttest && $(LONG) -tags long -v -run 'TestAThawedRunnerStartsNothingStale|TestCancelAllLeavesOthersAlone' .
-	cd storage/sqlite/modernc && $(LONG) -tags long -v -run "TestKilled|TestAPowerCut" .
+	cd storage/sqlite/modernc && $(LONG) -tags long -v -run "TestKilled|TestAPowerCut|TestAFileStaysSmall" .
 	for tags in $(WAYS); do (cd internal/faulttest && $(LONG) -tags $$tags -v -run $(STORM) .) || exit 1; done
 
 bench: servers ## measure midge beside its peers: BENCH_FLAGS="-quick -metrics 'drain_*'"; bench/README.md

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -132,7 +133,7 @@ func (s *Storage) install(ctx context.Context, migrate bool) error {
 		w.one("PRAGMA journal_mode = WAL", nil, &mode)
 	}
 	if w.err == nil && (mode != "wal" || s.path == "") {
-		w.err = &FileError{Path: s.path, Problem: NoWAL, Remedy: "use a file on a disk, and call sqlite.Migrate"}
+		w.err = &FileError{Path: cmp.Or(s.path, ":memory:"), Problem: NoWAL, Remedy: "use a file on a disk, and call sqlite.Migrate"}
 	}
 	if w.err != nil {
 		return w.err
