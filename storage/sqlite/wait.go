@@ -21,6 +21,8 @@ const (
 	// follow an event: each pause is twice the one before.
 	lookPause = 5 * time.Millisecond
 	lookLast  = 80 * time.Millisecond
+	// lookBusy is the longest pause while others write without a pause, and ring for nobody here.
+	lookBusy = 15 * time.Millisecond
 	// lookEvery is how often the storage looks where the system tells it of nothing.
 	lookEvery = time.Second
 	// heardFor is for how long a queue that nobody has waited for is looked at.
@@ -80,20 +82,21 @@ func (r *rings) names() []string {
 	return names
 }
 
-// learn compares what a queue says with what was known of it, and rings where it rang since. What is learnt
-// of a queue first may be news, or not.
-func (r *rings) learn(events *wakeup.Stream, name string, rings, alerts int64) {
+// learn compares what a queue says with what was known of it, and rings where it rang since, which it
+// reports. What is learnt of a queue first may be news, or not.
+func (r *rings) learn(events *wakeup.Stream, name string, rings, alerts int64) (rang bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := r.queues[name]
 	if q == nil { // of this process: others are not looked at
 		events.Ring(true, name)
-		return
+		return true
 	}
-	if !q.known || rings != q.rings { // fewer where the queue was made anew
+	if rang = !q.known || rings != q.rings; rang { // fewer where the queue was made anew
 		events.Ring(!q.known || alerts != q.alerts, name)
 	}
 	q.rings, q.alerts, q.known = rings, alerts, true
+	return rang
 }
 
 // tell rings for what a transaction did, once it was committed.
@@ -136,64 +139,72 @@ func (s *Storage) watch() error {
 }
 
 // watchFile looks at what others committed whenever the file changes, and once a second, until the storage
-// is closed.
+// is closed. Between an event and the look that follows it takes no other: the system makes one of those that
+// are alike, where a process that writes without a pause would wake this one for each page.
 func (s *Storage) watchFile(watcher *fsnotify.Watcher) {
-	log, open := filepath.Base(s.path)+"-wal", true
+	log, events := filepath.Base(s.path)+"-wal", watcher.Events
 	pause, stirred := lookEvery, false
 	look := time.NewTimer(pause)
 	defer look.Stop()
-	for open {
-		var ev fsnotify.Event
+	for {
+		var name string
 		select {
 		case <-s.background.Done():
 			return
 		case <-look.C:
-			s.lookForOthers()
+			rang := s.lookForOthers()
 			switch {
-			case stirred || pause < lookPause:
+			case rang || pause < lookPause:
 				pause = lookPause
+			case stirred:
+				pause = min(2*pause, lookBusy)
 			case pause < lookLast:
 				pause *= 2
 			default:
 				pause = lookEvery
 			}
-			stirred = false
+			events, stirred = watcher.Events, false
 			look.Reset(pause)
 			continue
-		case ev, open = <-watcher.Events:
-			if filepath.Base(ev.Name) != log {
-				continue
-			}
-		case _, open = <-watcher.Errors: // events were lost
+		case ev := <-events:
+			name = filepath.Base(ev.Name)
+		case <-watcher.Errors: // events were lost
+			name = log
 		}
-		if stirred = pause <= lookPause; !stirred { // else the next look comes soon enough
-			pause = lookSoon
+		switch {
+		case name != log:
+		case pause <= lookBusy: // the next look comes soon enough
+			events, stirred = nil, true
+		default:
+			events, pause = nil, lookSoon
 			look.Reset(pause)
 		}
 	}
 }
 
-// lookForOthers rings for what other connections committed since the last look. It stands back while this
-// process writes: its own steps may take long, and the next event comes with them.
-func (s *Storage) lookForOthers() {
+// lookForOthers rings for what other connections committed since the last look, and reports whether there
+// was something. It stands back while this process writes: its own steps may take long, and the next event
+// comes with them.
+func (s *Storage) lookForOthers() (rang bool) {
 	wr, err := s.acquire(s.background)
 	if err != nil {
-		return // the next look tries again
+		return false // the next look tries again
 	}
 	w := s.newWork(context.WithoutCancel(s.background), wr.conn, wr.stmts)
 	defer func() { s.release(wr, w.err == nil || s.isBusy(w.err)) }()
 	var seen int64
 	if !w.one("PRAGMA data_version", nil, &seen) || seen == wr.seen {
-		return
+		return false
 	}
 	names := s.rings.names()
 	var rings, alerts int64
 	for _, name := range names {
 		if w.one("SELECT rings, alerts FROM {p}queues WHERE name = ?", []any{name}, &rings, &alerts) {
-			s.rings.learn(&s.events, name, rings, alerts)
+			rang = s.rings.learn(&s.events, name, rings, alerts) || rang
 		}
 	}
 	if w.err == nil {
 		wr.seen = seen
 	}
+	return rang
 }
