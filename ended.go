@@ -32,7 +32,9 @@ const (
 	OutcomeReleased = Outcome(runner.OutcomeReleased)
 	// OutcomeCancelled: the task was cancelled, while it ran or before its job began. Final.
 	OutcomeCancelled = Outcome(runner.OutcomeCancelled)
-	// OutcomeExpired: the deadline of the task was over. Final.
+	// OutcomeExpired: the [Deadline] of the task was over before its job began or returned, or comes
+	// before the end of a snooze. Final. A job that fails for another reason and has no time for
+	// its retry has failed; its task is dead, reason "expired".
 	OutcomeExpired = Outcome(runner.OutcomeExpired)
 	// OutcomeLeaseLost: the runner was cut off from the storage for so long that another one may
 	// have the task, or had ended its job for fear of that. What the job returned changed nothing.

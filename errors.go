@@ -194,6 +194,8 @@ func verdictOf(err error) runner.Judgement {
 		j.Stack, j.Failure = string(panics.Stack), runner.OutcomePanicked
 	} else if errors.Is(err, ErrTimeout) {
 		j.Failure = runner.OutcomeTimedOut
+	} else if errors.Is(err, ErrExpired) {
+		j.Failure = runner.OutcomeExpired
 	}
 	switch {
 	case errors.As(err, &cannot):

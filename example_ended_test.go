@@ -88,3 +88,21 @@ func ExampleRegister_hooks() {
 	// exporting sales
 	// succeeded <nil>
 }
+
+// A code that is good for a minute is not sent an hour later.
+func ExampleDeadline() {
+	runner, client := set()
+	must(midge.Handle(runner, func(context.Context, Resize) error {
+		fmt.Println("sent")
+		return nil
+	}))
+	ctx := context.Background()
+	task, err := client.Enqueue(ctx, Resize{Path: "code"}, midge.Deadline(time.Now().Add(-time.Hour)))
+	must(err)
+	_, stop := start(runner) // it comes too late
+	defer stop()
+	var dead *midge.DeadError
+	errors.As(client.Await(ctx, task.Ref, nil), &dead)
+	fmt.Println(dead.Reason)
+	// Output: expired
+}

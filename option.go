@@ -100,6 +100,21 @@ func Timeout(d time.Duration) Option {
 	})
 }
 
+// Deadline is the moment behind which nobody wants the task any more, by the storage's clock: no
+// runner starts its job behind t, the context of a running one ends then, with [ErrExpired], and no
+// retry comes behind it. The task is dead, reason "expired", once a runner that knows its kind comes
+// to it. A [Client.Change] may give a task another deadline. The zero time is an *[InvalidError].
+func Deadline(t time.Time) Option {
+	return option(func(c *call) {
+		if t.IsZero() {
+			c.fail(storage.Invalid("Deadline", "zero time", "a moment"))
+		}
+		c.fail(checkMoment("Deadline", t))
+		c.ofOne("Deadline")
+		c.options.Headers = merged(c.options.Headers, map[string]string{storage.DeadlineHeader: momentText(t)})
+	})
+}
+
 // KeepFor keeps the completed or cancelled task that long, a millisecond at least; 0 keeps
 // it only if it has a result, for an hour.
 func KeepFor(d time.Duration) Option {

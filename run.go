@@ -23,6 +23,8 @@ var (
 	// ErrTimeout: the job ran longer than its timeout; it counts as a failure,
 	// unless the job returns nil.
 	ErrTimeout = runner.ErrTimeout
+	// ErrExpired: the [Deadline] of the task is over; the task is dead, unless the job returns nil.
+	ErrExpired = runner.ErrExpired
 )
 
 // jobs are the jobs of a runner: it runs them and reads what they return.

@@ -10,6 +10,9 @@ import (
 // TickHeader is the header of a task that a tick made: the moment of the tick.
 const TickHeader = "midge.tick"
 
+// DeadlineHeader is the header of a task with a deadline: that moment.
+const DeadlineHeader = "midge.deadline"
+
 // DueHeader is the header of a task that was enqueued for later: that moment, or how long after the
 // creation of the task it was.
 const DueHeader = "midge.due"
@@ -105,6 +108,12 @@ func (t Task) StartedAt() time.Time {
 		return time.Time{}
 	}
 	return time.UnixMicro(t.Version).UTC()
+}
+
+// Deadline is the moment behind which no runner starts the task, zero for none.
+func (t Task) Deadline() time.Time {
+	at, _ := time.Parse(time.RFC3339Nano, t.Headers[DeadlineHeader]) // zero where there is none
+	return at
 }
 
 // Tick is the moment of its schedule that the task stands for, zero where no tick made it.

@@ -44,6 +44,7 @@ type Attempt struct {
 // extras are what few attempts have.
 type extras struct {
 	cause     error // what ended its context; the first cause wins
+	deadline  time.Time
 	followUps []storage.Insert
 	result    []byte
 	isOver    bool          // its context was seen to have ended
@@ -106,6 +107,11 @@ func (w *workers) newAttempts(of *shard, claimed *storage.Claimed, sent moment) 
 		a.Payload, a.Headers, a.Created = t.Payload, t.Headers, t.Created.UnixMicro()
 		a.Retries, a.Crashes = int32(t.Retries), int32(t.Crashes)
 		a.suspect = storage.Suspect(t.Crashes, t.CrashLimit)
+		if len(t.Headers) > 0 {
+			if d := t.Deadline(); !d.IsZero() {
+				a.extra().deadline = d
+			}
+		}
 		attempts[i] = a
 	}
 	return attempts
@@ -185,11 +191,41 @@ func (a *Attempt) start() (context.Context, bool) {
 	if a.cause() == nil && a.overdue(now) {
 		a.extra().cause = storage.ErrLeaseLost
 	}
+	if left, some := a.left(); a.cause() == nil && some && left <= 0 {
+		a.extra().cause = ErrExpired
+	}
 	if a.phase == lost || a.cause() != nil {
 		return nil, false
 	}
 	a.phase, a.ran, a.startedAt = runs, true, now.mono
 	return (*jobContext)(a), true
+}
+
+// left is how long it is until the deadline of the task, by the storage's time; some is false where it
+// has none. The mutex is held.
+func (a *Attempt) left() (d time.Duration, some bool) {
+	if a.extras == nil || a.extras.deadline.IsZero() {
+		return 0, false
+	}
+	return a.extras.deadline.Sub(a.told) - time.Since(a.arrived), true
+}
+
+// limit is how long the job may run and what ends it then; 0 for as long as it likes.
+func (a *Attempt) limit() (most time.Duration, cause error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if left, some := a.left(); some && (a.timeout == 0 || left < a.timeout) {
+		return max(left, 1), ErrExpired
+	}
+	return a.timeout, ErrTimeout
+}
+
+// misses reports whether the deadline of the task is over after a delay.
+func (a *Attempt) misses(delay time.Duration) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	left, some := a.left()
+	return some && left <= delay
 }
 
 // overdue reports whether the lease was not extended in time. The mutex is held.

@@ -215,7 +215,8 @@ func (a *Attempt) unextended() time.Duration {
 func (a *Attempt) ignoresEnd(now, after time.Duration) (since time.Duration, first bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	over := a.cause() != nil || a.timeout > 0 && now-a.startedAt > a.timeout
+	left, some := a.left()
+	over := a.cause() != nil || a.timeout > 0 && now-a.startedAt > a.timeout || some && left < 0
 	if a.phase != runs && a.phase != lost || !over || !a.ran {
 		return 0, false
 	}

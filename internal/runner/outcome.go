@@ -65,25 +65,27 @@ func (a *Attempt) Explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	cause := a.endedBy()
-	switch {
-	case cause != nil:
+	if cause := a.endedBy(); cause != nil {
 		return &CausedError{cause, err}
-	case a.timedOut(ctx):
-		return a.tooLate(err)
+	}
+	return a.tooLate(ctx, err)
+}
+
+// tooLate gives the error of an attempt with the timeout or the deadline that has ended its context, if
+// one has.
+func (a *Attempt) tooLate(ctx context.Context, err error) error {
+	if most, _ := a.limit(); most == 0 || err == nil || a.explained {
+		return err
+	}
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, ErrTimeout):
+		a.explained = true
+		return fmt.Errorf("%w after %v: %w", ErrTimeout, a.timeout, err)
+	case errors.Is(cause, ErrExpired):
+		a.explained = true
+		return fmt.Errorf("%w: %w", ErrExpired, err)
 	}
 	return err
-}
-
-// tooLate is the error of an attempt that its timeout has ended.
-func (a *Attempt) tooLate(err error) error {
-	a.explained = true
-	return fmt.Errorf("%w after %v: %w", ErrTimeout, a.timeout, err)
-}
-
-// timedOut reports whether the timeout ended the context of the job.
-func (a *Attempt) timedOut(ctx context.Context) bool {
-	return a.timeout > 0 && errors.Is(context.Cause(ctx), ErrTimeout)
 }
 
 // endedBy is what ended the attempt before its timeout, nil for nothing.

@@ -86,6 +86,7 @@ type shared struct {
 var (
 	ErrShutdown      = errors.New("midge: the runner is shutting down")
 	ErrTimeout       = errors.New("midge: job timed out")
+	ErrExpired       = errors.New("midge: the deadline of the task is over")
 	ErrCancelled     = errors.New("midge: task cancelled")
 	ErrGraceExceeded = errors.New("midge: jobs outlived the grace period")
 

@@ -57,8 +57,11 @@ func (e *CannotRunError) whole() string {
 	return e.Reason + ": " + e.Detail
 }
 
-// reasonDiscarded is why the runner buries a task, beside the reasons of the storage and of Jobs.
-const reasonDiscarded = "discarded"
+// Why the runner buries a task, beside the reasons of the storage and of Jobs.
+const (
+	reasonDiscarded = "discarded"
+	reasonExpired   = "expired"
+)
 
 // judge turns what jobs return into the settlements of their tasks.
 type judge struct {
@@ -107,6 +110,8 @@ func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, re
 	switch {
 	case !ran && cancelled:
 		return storage.Settle{Outcome: storage.Cancel, Error: cause.Error()}, OutcomeCancelled, cause
+	case !ran && errors.Is(cause, ErrExpired):
+		return storage.Settle{Outcome: storage.Bury, Reason: reasonExpired, Error: cause.Error()}, OutcomeExpired, cause
 	case !ran:
 		return storage.Settle{Outcome: storage.Release}, OutcomeReleased, cause
 	}
@@ -119,6 +124,11 @@ func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, re
 		s = failure(storage.Cancel, 0, asked)
 	case OutcomeSnoozed:
 		s, reported = storage.Settle{Outcome: storage.Snooze, Delay: asked.Delay}, asked.Beside
+		if a.misses(asked.Delay) {
+			s, as, reported = j.expire(asked), OutcomeExpired, asked.Err
+		}
+	case OutcomeExpired:
+		s = j.expire(asked)
 	case OutcomeDiscarded:
 		s = failure(storage.Bury, 0, asked)
 		s.Reason = reasonDiscarded
@@ -130,8 +140,18 @@ func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, re
 			delay = j.delay(a)
 		}
 		s = failure(storage.Fail, delay, asked)
+		if int(a.Retries) < a.MaxRetries && a.misses(delay) { // its retry would not start
+			s = j.expire(asked)
+		}
 	}
 	return s, as, reported
+}
+
+// expire buries a task whose deadline is over, or comes before its next attempt.
+func (*judge) expire(asked Judgement) storage.Settle {
+	s := failure(storage.Bury, 0, asked)
+	s.Reason = reasonExpired
+	return s
 }
 
 // failure is a settle with the text and stack of an error.

@@ -98,18 +98,15 @@ func (w *workers) stopped(a *Attempt) (took time.Duration) {
 	return w.elapsed() - a.startedAt
 }
 
-// run runs a job under its timeout.
+// run runs a job under its timeout, and until its deadline.
 func (w *workers) run(ctx context.Context, a *Attempt) error {
-	if a.timeout <= 0 {
+	most, cause := a.limit()
+	if most <= 0 {
 		return w.jobs.Run(ctx, a)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, a.timeout, ErrTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, most, cause)
 	defer cancel()
-	err := w.jobs.Run(ctx, a)
-	if err != nil && !a.explained && a.timedOut(ctx) { // it is the middleware's
-		return a.tooLate(err)
-	}
-	return err
+	return a.tooLate(ctx, w.jobs.Run(ctx, a)) // an error of the middleware's own, else it was explained
 }
 
 var errGoexit = errors.New("midge: the job called runtime.Goexit")

@@ -1,0 +1,97 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+func TestADeadlineEndsATaskOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		late    time.Duration // how much later than the task the runner comes
+		opts    []midge.Option
+		outcome midge.Outcome // with deadline in five seconds
+		state   storage.State
+		took    time.Duration
+	}{
+		"succeeded": {outcome: midge.OutcomeSucceeded, state: storage.Completed, took: 2 * time.Second},
+		// It has no time to begin.
+		"never":   {late: 6 * time.Second, outcome: midge.OutcomeExpired, state: storage.Dead},
+		"delayed": {opts: []midge.Option{midge.In(6 * time.Second)}, outcome: midge.OutcomeExpired, state: storage.Dead},
+		// It runs on, or would come again, behind the deadline.
+		"timed-out": {outcome: midge.OutcomeExpired, state: storage.Dead, took: 5 * time.Second},
+		"snoozed":   {outcome: midge.OutcomeExpired, state: storage.Dead},
+		"chosen":    {outcome: midge.OutcomeFailed, state: storage.Dead},
+	} {
+		bubble(t, func(b *bench) {
+			var told heard
+			var cause error
+			begun := time.Now()
+			task := b.enqueue(name, append(c.opts, midge.Deadline(begun.Add(5*time.Second)), midge.KeepFor(time.Hour))...)
+			if got := b.task(task.Ref).Deadline(); !got.Equal(begun.Add(5 * time.Second)) {
+				t.Errorf("%s: got the deadline %v", name, got)
+			}
+			b.after(c.late)
+			b.run(midge.RunnerConfig{OnEnd: told.hear}, func(ctx context.Context, w work) error {
+				err := endings(ctx, w)
+				cause = context.Cause(ctx)
+				return err
+			})
+			b.after(10 * time.Second)
+			got := told.only(b, task.Ref)
+			if got.Outcome != c.outcome || !got.Final || got.Task.State != c.state || got.Took.Round(time.Millisecond) != c.took {
+				t.Errorf("%s: got %s %s after %v, final %v", name, got.Outcome, got.Task.State, got.Took, got.Final)
+			}
+			stored := b.task(task.Ref)
+			if stored.State != c.state || c.state == storage.Dead && stored.Reason != "expired" {
+				t.Errorf("%s: got %s, %q", name, stored.State, stored.Reason)
+			}
+			if (name == "timed-out") != errors.Is(cause, midge.ErrExpired) {
+				t.Errorf("%s: the context ended by %v", name, cause)
+			}
+		})
+	}
+}
+
+// A task fails as often as it may before its deadline.
+func TestADeadlineLeavesTheRetriesBeforeIt(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var told heard
+		b.run(midge.RunnerConfig{OnEnd: told.hear, Backoff: midge.Constant(2 * time.Second)}, endings)
+		task := b.enqueue("failed", midge.Deadline(time.Now().Add(5*time.Second)))
+		dead := b.enqueue("dead", midge.Deadline(time.Now().Add(5*time.Second)), midge.Retries(1))
+		b.after(time.Minute)
+		ends := told.of(task.Ref)
+		if len(ends) != 3 || ends[2].Outcome != midge.OutcomeFailed || !ends[2].Final || ends[2].Task.Reason != "expired" {
+			t.Errorf("got %+v, want two retries and then death", ends)
+		}
+		if got := b.task(dead.Ref); got.Reason != storage.ReasonRetries {
+			t.Errorf("without a retry left: got the reason %q", got.Reason)
+		}
+	})
+}
+
+func TestAnotherDeadlineCanBeGiven(t *testing.T) {
+	bubble(t, func(b *bench) {
+		task := b.enqueue("succeeded", midge.Deadline(time.Now().Add(time.Second)), midge.In(3*time.Second), midge.KeepFor(time.Hour))
+		if err := b.client.Change(b.Context(), task.Ref, midge.Deadline(time.Now().Add(time.Minute))); err != nil {
+			t.Fatal(err)
+		}
+		b.run(midge.RunnerConfig{}, endings)
+		b.after(10 * time.Second)
+		if got := b.task(task.Ref); got.State != storage.Completed {
+			t.Errorf("got %s, %q; want it completed", got.State, got.Reason)
+		}
+		if _, err := b.client.Enqueue(b.Context(), work{}, midge.Deadline(time.Time{})); !errors.As(err, new(*midge.InvalidError)) {
+			t.Errorf("the zero time: got %v, want it refused", err)
+		}
+		err := b.newRunner(b.store, midge.RunnerConfig{}, nil).Periodic(midge.Every(time.Hour), work{}, midge.Deadline(time.Now()))
+		if !errors.As(err, new(*midge.InvalidError)) {
+			t.Errorf("with a schedule: got %v, want it refused", err)
+		}
+	})
+}
