@@ -23,8 +23,9 @@ const (
 // nil only waits. The result is what the job gave to [SetResult]; of a task kept
 // [UntilRead] it is deleted when it was read into result.
 //
-// Await returns a *[DeadError], [ErrCancelled], [ErrNoResult], [ErrNotFound] where the
-// task is not there or has ended without being kept, [ErrDamaged], or the cause of ctx's end. A result
+// Await returns a *[DeadError], [ErrCancelled], [ErrNoResult], [ErrNotKept] where the task was
+// seen alive and is gone, [ErrNotFound] where it was not seen at all: it never was, or had ended
+// and was not kept. Others are [ErrDamaged] and the cause of ctx's end. A result
 // that does not fit result's type is an error that names both and leaves the task. The
 // storage being away for a while is waited out. Results wake nobody: Await reads the
 // task after 20 ms, then ever more rarely, at last each second.
@@ -34,13 +35,12 @@ func (c *Client) Await(ctx context.Context, ref Ref, result any) error {
 		if v.Kind() == reflect.Pointer {
 			given = "nil " + given
 		}
-		invalid := storage.Invalid("result", given, "nil, or a pointer")
-		return wrap(invalid, "await %s", ref)
+		return ofTask(storage.Invalid("result", given, "nil, or a pointer"), "await", ref)
 	}
 	if err := storage.CheckRef(ref); err != nil {
-		return wrap(err, "await")
+		return ofTask(err, "await", ref)
 	}
-	pause := awaitFirst
+	pause, seen := awaitFirst, false
 	for {
 		t, err := c.store.Task(ctx, ref)
 		switch {
@@ -48,11 +48,15 @@ func (c *Client) Await(ctx context.Context, ref Ref, result any) error {
 			return wrap(context.Cause(ctx), "await %s", ref)
 		case err == nil && t.State.Ended():
 			return c.taken(ctx, t, result)
-		case errors.Is(err, storage.ErrNotFound):
-			return wrap(missing(err), "await %s: it never was, or has ended and was not kept, see KeepFor", ref)
+		case errors.Is(err, ErrNotFound) && seen:
+			return wrap(ErrNotKept, "await %s", ref)
+		case errors.Is(err, ErrNotFound):
+			none := &notFoundError{"there is no such task: it never was, or has ended and was not kept, see KeepFor"}
+			return wrap(none, "await %s", ref)
 		case err != nil && !runner.Unanswered(err):
 			return wrap(err, "await %s", ref)
 		}
+		seen = seen || err == nil
 		sleep.For(ctx, pause)
 		pause = min(pause+pause/2, awaitMost)
 	}

@@ -51,8 +51,11 @@ func TestAwaitEveryEnd(t *testing.T) {
 		if err := b.client.Await(b.ctx, kept.Ref, &got); !errors.Is(err, midge.ErrNoResult) {
 			t.Errorf("got %v, want ErrNoResult", err)
 		}
-		if err := b.client.Await(b.ctx, b.enqueue("slow").Ref, nil); !errors.Is(err, midge.ErrNotFound) {
-			t.Errorf("of a task that is not kept: got %v, want ErrNotFound", err)
+		if err := b.client.Await(b.ctx, b.enqueue("slow").Ref, nil); !errors.Is(err, midge.ErrNotKept) {
+			t.Errorf("of a task that was seen alive and not kept: got %v, want ErrNotKept", err)
+		}
+		if err := b.client.Await(b.ctx, ref("default", "nobody"), nil); !errors.Is(err, midge.ErrNotFound) {
+			t.Errorf("of a task that never was: got %v, want ErrNotFound", err)
 		}
 		if err := b.client.Await(b.ctx, b.enqueue("result").Ref, new(int)); err == nil {
 			t.Error("into another type: got no error")

@@ -107,11 +107,11 @@ func errNoApplier() error { return storage.Invalid("Applier", "nil", "store.With
 func (c *Client) Enqueue(ctx context.Context, job any, opts ...Option) (Task, error) {
 	in, err := c.insert(job, opts)
 	if err != nil {
-		return Task{}, fmt.Errorf("midge: enqueue %T: %w", job, err)
+		return Task{}, about(err, "enqueue", in.Kind)
 	}
 	applied, err := c.apply(ctx, storage.Tx{Inserts: []storage.Insert{in}})
 	if err != nil {
-		return Task{}, fmt.Errorf("midge: enqueue %s: %w", in.Kind, err)
+		return Task{}, wrap(err, "enqueue %s", in.Kind)
 	}
 	task, err := enqueued(in, applied[0])
 	if err != nil {
@@ -171,7 +171,7 @@ func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error
 					results[i].Err = ErrNotSent
 				}
 			}
-			return results, fmt.Errorf("midge: enqueue %d items: %w", len(items), err)
+			return results, wrap(err, "enqueue %d items", len(items))
 		}
 		begin = next.end
 		if begin == len(items) {
@@ -188,7 +188,7 @@ func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error
 		done = func() error { return <-sent }
 	}
 	if err := done(); err != nil {
-		return results, fmt.Errorf("midge: enqueue %d items: %w", len(items), err)
+		return results, wrap(err, "enqueue %d items", len(items))
 	}
 	return results, firstRefused(results)
 }
@@ -212,7 +212,7 @@ func (c *Client) chunk(items []Item, begin, most int, results []Result) chunk {
 		}
 		in, err := c.insert(items[i].job, items[i].opts)
 		if err != nil {
-			results[i].Err = fmt.Errorf("midge: enqueue %T: %w", items[i].job, err)
+			results[i].Err = about(err, "enqueue", in.Kind)
 			continue
 		}
 		tx := storage.Tx{Inserts: []storage.Insert{in}}
@@ -272,11 +272,11 @@ func (c *Client) Repeat(ctx context.Context, err error) ([]Result, error) {
 	var unknown *UnknownError
 	if !errors.As(err, &unknown) {
 		invalid := storage.Invalid("error", "that remembers no call", "an ErrUnknown of a client")
-		return nil, fmt.Errorf("midge: repeat: %w", invalid)
+		return nil, wrap(invalid, "repeat")
 	}
 	applied, err := c.session.Repeat(ctx, unknown)
 	if err != nil {
-		return nil, fmt.Errorf("midge: repeat: %w", err)
+		return nil, wrap(err, "repeat")
 	}
 	results := make([]Result, len(applied))
 	for i, a := range applied {
@@ -295,17 +295,21 @@ func (c *Client) Repeat(ctx context.Context, err error) ([]Result, error) {
 	return results, nil
 }
 
-// insert makes the checked insert of a job.
+// insert makes the checked insert of a job. After an error it has the kind alone, where that is
+// known.
 func (c *Client) insert(job any, opts []Option) (storage.Insert, error) {
 	d, err := c.definitions.of(job)
 	if err != nil {
 		return storage.Insert{}, err
 	}
 	in, err := newInsert(d, job, opts)
-	if err != nil {
-		return storage.Insert{}, err
+	if err == nil {
+		err = c.checkPayload(in.Payload)
 	}
-	return in, c.checkPayload(in.Payload)
+	if err != nil {
+		in = storage.Insert{Kind: d.kind}
+	}
+	return in, err
 }
 
 func (c *Client) checkPayload(payload []byte) error {

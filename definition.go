@@ -2,6 +2,7 @@ package midge
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"strings"
 	"sync"
@@ -48,7 +49,7 @@ func (c *definitions) ofType(typ reflect.Type) (*definition, error) {
 	return d, nil
 }
 
-// define reads and checks what a struct type declares.
+// define reads and checks what a struct type declares. Its errors name the type.
 func define(typ reflect.Type) (*definition, error) {
 	if typ.Kind() != reflect.Struct {
 		return nil, storage.Invalid("job", typ.String(), "a struct, or a pointer to one")
@@ -72,7 +73,10 @@ func define(typ reflect.Type) (*definition, error) {
 	}
 	d.options.fill()
 	d.queue = d.options.Queue
-	return d, d.check()
+	if err := d.check(); err != nil {
+		return nil, fmt.Errorf("%v: %w", typ, err)
+	}
+	return d, nil
 }
 
 // checkMethods refuses a method that was meant to declare something but has another

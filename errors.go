@@ -44,13 +44,16 @@ var (
 	// ErrNoResult: the task completed without a result. [Client.Await] returns it
 	// where a result was asked for.
 	ErrNoResult = errors.New("midge: task completed without a result")
+	// ErrNotKept: the task has ended and was not kept, so that nothing tells how.
+	// [Client.Await] returns it where it had seen the task alive; see [KeepFor].
+	ErrNotKept = errors.New("midge: the task has ended and was not kept")
 	// ErrNotSent: an earlier part of a [Client.EnqueueMany] went wrong, so that
 	// this item was never sent. It is safe to enqueue it again.
 	ErrNotSent = errors.New("midge: not sent")
 )
 
-// wrap says what midge was about when err came, and gives nil for nil. Where err is of midge too,
-// the two have one prefix.
+// wrap says what midge was about when err came, and gives nil for nil. What act names last is its
+// subject, and the text of err neither names that again nor who speaks.
 func wrap(err error, act string, args ...any) error {
 	if err == nil {
 		return nil
@@ -64,22 +67,36 @@ type actError struct {
 }
 
 func (e *actError) Error() string {
-	const prefix = "midge: "
-	cause := strings.TrimPrefix(runner.ErrorText(e.err), prefix)
-	return prefix + e.act + ": " + strings.ReplaceAll(cause, ": "+prefix, ": ")
+	text := ": " + runner.ErrorText(e.err)
+	for _, speaker := range []string{"midge: ", "storage: "} {
+		text = strings.ReplaceAll(text, ": "+speaker, ": ")
+	}
+	subject := ": " + e.act[strings.LastIndexByte(e.act, ' ')+1:]
+	if rest, found := strings.CutPrefix(text, subject+": "); found {
+		text = ": " + rest
+	}
+	return "midge: " + e.act + text
 }
 
 func (e *actError) Unwrap() error { return e.err }
 
-// missing leaves out of a storage's ErrNotFound which task that is: the caller says so.
-func missing(err error) error {
-	if errors.Is(err, storage.ErrNotFound) {
-		return storage.ErrNotFound
-	}
-	return err
+// about is wrap of an act that may have no subject, "".
+func about(err error, act, subject string) error {
+	return wrap(err, "%s", strings.TrimSuffix(act+" "+subject, " "))
 }
 
-// notFoundError is an [ErrNotFound] of what is no task.
+// ofTask says what was to be done to a task when err came, in words of who named the task.
+func ofTask(err error, act string, ref Ref) error {
+	if dep := (*DependencyError)(nil); errors.Is(err, ErrNotFound) && !errors.As(err, &dep) {
+		err = ErrNotFound // without the storage's words
+	}
+	if storage.CheckRef(ref) != nil { // err quotes what is wrong with it
+		return about(err, act, "")
+	}
+	return about(err, act, ref.String())
+}
+
+// notFoundError is an [ErrNotFound] in words of its own.
 type notFoundError struct{ text string }
 
 func (e *notFoundError) Error() string { return e.text }

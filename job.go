@@ -91,7 +91,7 @@ func handle[J any](r *Runner, fn func(context.Context, *J) error) error {
 	}
 	d, err := r.jobs.definitions.ofType(typ)
 	if err != nil {
-		return fmt.Errorf("midge: register %v: %w", typ, err)
+		return wrap(err, "register")
 	}
 	return r.add(&handler{
 		definition: d,
@@ -143,7 +143,10 @@ func kindOf(typ reflect.Type, zero any) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return kind, storage.CheckName("kind", kind)
+		if err := storage.CheckName("kind", kind); err != nil {
+			return "", fmt.Errorf("%v: %w", typ, err)
+		}
+		return kind, nil
 	}
 	name := typ.Name()
 	kind := snakeCase(name)

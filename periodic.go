@@ -41,7 +41,7 @@ func (s Schedule) Next(after time.Time) time.Time { return s.moments.Local(after
 func (r *Runner) Periodic(s Schedule, job any, opts ...PeriodicOption) error {
 	d, err := r.jobs.definitions.of(job)
 	if err != nil {
-		return fmt.Errorf("midge: periodic %T: %w", job, err)
+		return wrap(err, "periodic")
 	}
 	in, err := cursorInsert(d, job, s, opts)
 	if err != nil {

@@ -3,7 +3,6 @@ package midge
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -97,11 +96,11 @@ type Stats = storage.Stats
 // Stats gives the queue's sizes by state and its totals, in constant time.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	if err := q.check(); err != nil {
-		return Stats{}, q.wrap("read stats", err)
+		return Stats{}, q.wrap("read stats of", err)
 	}
 	stats, err := q.client.store.Stats(ctx, q.name)
 	if err != nil {
-		return Stats{}, q.wrap("read stats", err)
+		return Stats{}, q.wrap("read stats of", err)
 	}
 	return stats[0], nil
 }
@@ -111,11 +110,11 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 func (q *Queue) Tasks(ctx context.Context, state State) iter.Seq2[Task, error] {
 	return func(yield func(Task, error) bool) {
 		if err := q.checkState(state); err != nil {
-			yield(Task{}, q.wrap("list tasks", err))
+			yield(Task{}, q.wrap("list tasks of", err))
 			return
 		}
 		for t, err := range storage.Each(ctx, q.client.reader(), q.name, state) {
-			if !yield(t, q.wrap("list tasks", err)) {
+			if !yield(t, q.wrap("list tasks of", err)) {
 				return
 			}
 		}
@@ -128,17 +127,17 @@ func (q *Queue) Page(
 	ctx context.Context, state State, after string, limit int,
 ) (storage.TasksPage, error) {
 	if err := q.checkState(state); err != nil {
-		return storage.TasksPage{}, q.wrap("list tasks", err)
+		return storage.TasksPage{}, q.wrap("list tasks of", err)
 	}
 	if err := checkRange("limit", limit, 0, storage.MaxPage, " tasks, 0 for 50"); err != nil {
-		return storage.TasksPage{}, q.wrap("list tasks", err)
+		return storage.TasksPage{}, q.wrap("list tasks of", err)
 	}
 	query := storage.TasksQuery{Queue: q.name, State: state, After: after, Limit: limit}
 	if err := storage.CheckTasks(&query); err != nil {
-		return storage.TasksPage{}, q.wrap("list tasks", err)
+		return storage.TasksPage{}, q.wrap("list tasks of", err)
 	}
 	page, err := q.client.reader().Tasks(ctx, query)
-	return page, q.wrap("list tasks", err)
+	return page, q.wrap("list tasks of", err)
 }
 
 // RequeueAll requeues the tasks of a state, all but pending, that match accepts, nil
@@ -148,7 +147,7 @@ func (q *Queue) RequeueAll(
 ) (int, error) {
 	now, again := storage.Change{Now: true}, storage.Change{Requeue: true}
 	may := func(s State) bool { return now.Permitted(s) || again.Permitted(s) }
-	return q.all("requeue", state, "requeued", may, func() (int, error) {
+	return q.all("requeue in", state, "requeued", may, func() (int, error) {
 		return q.client.session.RequeueAll(ctx, q.name, state, match)
 	})
 }
@@ -160,7 +159,7 @@ func (q *Queue) CancelAll(
 ) (int, error) {
 	cancel := storage.Change{Cancel: true}
 	may := cancel.Permitted
-	return q.all("cancel", state, "cancelled", may, func() (int, error) {
+	return q.all("cancel in", state, "cancelled", may, func() (int, error) {
 		return q.client.session.CancelAll(ctx, q.name, state, match)
 	})
 }
@@ -171,7 +170,7 @@ func (q *Queue) DeleteAll(
 	ctx context.Context, state State, match func(Task) bool,
 ) (int, error) {
 	may := func(s State) bool { return s != storage.Pending }
-	return q.all("delete", state, "deleted", may, func() (int, error) {
+	return q.all("delete in", state, "deleted", may, func() (int, error) {
 		return q.client.session.DeleteAll(ctx, q.name, state, match)
 	})
 }
@@ -227,16 +226,16 @@ type ScheduleInfo struct {
 // Schedules lists the queue's schedules.
 func (q *Queue) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
 	if err := q.check(); err != nil {
-		return nil, q.wrap("list schedules", err)
+		return nil, q.wrap("list schedules of", err)
 	}
 	runners, err := q.client.store.Runners(ctx)
 	if err != nil {
-		return nil, q.wrap("list schedules", err)
+		return nil, q.wrap("list schedules of", err)
 	}
 	var list []ScheduleInfo
 	for t, err := range storage.Each(ctx, q.client.store, q.name, storage.Cursors) {
 		if err != nil {
-			return nil, q.wrap("list schedules", err)
+			return nil, q.wrap("list schedules of", err)
 		}
 		info := ScheduleInfo{Task: t, Name: strings.TrimPrefix(t.ID, storage.CursorPrefix)}
 		if t.Cursor != nil {
@@ -261,20 +260,20 @@ var noQueue = &notFoundError{"there is no such queue"}
 // not ended, nothing is enqueued and the ref is that task's. [ErrNotFound].
 func (q *Queue) RunSchedule(ctx context.Context, name string) (Ref, error) {
 	if err := q.checkSchedule(name); err != nil {
-		return Ref{}, q.wrap("run schedule", err)
+		return Ref{}, q.wrap("run schedule in", err)
 	}
 	ref, err := q.client.session.RunSchedule(ctx, q.ref(storage.CursorPrefix+name))
-	return ref, q.wrap("run schedule", ofSchedule(name, err))
+	return ref, q.wrap("run schedule in", ofSchedule(name, err))
 }
 
 // RemoveSchedule removes a schedule; the tasks that it enqueued stay. A runner that
 // declares it brings it back with its next heartbeat. [ErrNotFound].
 func (q *Queue) RemoveSchedule(ctx context.Context, name string) error {
 	if err := q.checkSchedule(name); err != nil {
-		return q.wrap("remove schedule", err)
+		return q.wrap("remove schedule in", err)
 	}
 	err := q.client.session.DeleteTask(ctx, q.ref(storage.CursorPrefix+name))
-	return q.wrap("remove schedule", ofSchedule(name, err))
+	return q.wrap("remove schedule in", ofSchedule(name, err))
 }
 
 func (q *Queue) checkSchedule(name string) error {
@@ -304,9 +303,11 @@ func (q *Queue) checkState(state State) error {
 	return q.check()
 }
 
+// wrap says what was to be done when err came, about a queue whose name err quotes where that is
+// what is wrong.
 func (q *Queue) wrap(act string, err error) error {
-	if err == nil {
-		return nil
+	if q.check() != nil {
+		return about(err, act, "queue")
 	}
-	return fmt.Errorf("midge: %s in queue %q: %w", act, storage.CleanText(q.name, storage.MaxName), err)
+	return about(err, act+" queue", q.name)
 }

@@ -215,13 +215,13 @@ func TestListsSayWhatTheyWere(t *testing.T) {
 		}
 		q := b.client.Queue("mail")
 		for _, err := range q.Tasks(b.ctx, storage.Dead) {
-			wantsClosed(t, err, `midge: list tasks in queue "mail": `)
+			wantsClosed(t, err, `midge: list tasks of queue mail: `)
 		}
 		for _, err := range b.client.Queues(b.ctx, "") {
 			wantsClosed(t, err, "midge: list queues: ")
 		}
 		_, err := q.Stats(b.ctx)
-		wantsClosed(t, err, `midge: read stats in queue "mail": `)
+		wantsClosed(t, err, `midge: read stats of queue mail: `)
 	})
 }
 

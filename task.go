@@ -50,10 +50,10 @@ func ParseRef(text string) (Ref, error) {
 // [ErrNotFound]; [ErrDamaged].
 func (c *Client) Task(ctx context.Context, ref Ref) (Task, error) {
 	if err := storage.CheckRef(ref); err != nil {
-		return Task{}, wrap(err, "read task")
+		return Task{}, ofTask(err, "read task", ref)
 	}
 	t, err := c.reader().Task(ctx, ref)
-	return t, wrap(missing(err), "read task %s", ref)
+	return t, ofTask(err, "read task", ref)
 }
 
 // Cancel cancels a task and gives its state now: cancelled, or pending where it runs
@@ -62,14 +62,14 @@ func (c *Client) Task(ctx context.Context, ref Ref) (Task, error) {
 // state; [ErrNotFound].
 func (c *Client) Cancel(ctx context.Context, ref Ref) (State, error) {
 	if err := storage.CheckRef(ref); err != nil {
-		return "", wrap(err, "cancel")
+		return "", ofTask(err, "cancel", ref)
 	}
 	applied, err := c.apply(ctx, storage.Tx{Changes: []storage.Change{{Ref: ref, Cancel: true}}})
 	if err == nil {
 		err = applied[0].Err
 	}
 	if err != nil {
-		return "", wrap(err, "cancel %s", ref)
+		return "", ofTask(err, "cancel", ref)
 	}
 	return applied[0].Changed[0].State, nil
 }
@@ -81,18 +81,18 @@ func (c *Client) Cancel(ctx context.Context, ref Ref) (State, error) {
 // [ErrNotFound]; a *[DependencyError] where it runs or its unique key is taken.
 func (c *Client) Requeue(ctx context.Context, ref Ref) error {
 	if err := storage.CheckRef(ref); err != nil {
-		return wrap(err, "requeue")
+		return ofTask(err, "requeue", ref)
 	}
-	return wrap(missing(c.session.Requeue(ctx, ref)), "requeue %s", ref)
+	return ofTask(c.session.Requeue(ctx, ref), "requeue", ref)
 }
 
 // Delete deletes a task that does not run. [ErrNotFound]; a *[DependencyError] where
 // it runs.
 func (c *Client) Delete(ctx context.Context, ref Ref) error {
 	if err := storage.CheckRef(ref); err != nil {
-		return wrap(err, "delete")
+		return ofTask(err, "delete", ref)
 	}
-	return wrap(missing(c.session.DeleteTask(ctx, ref)), "delete %s", ref)
+	return ofTask(c.session.DeleteTask(ctx, ref), "delete", ref)
 }
 
 // Change alters a task that waits for a runner or for its moment. Of the options it
@@ -110,11 +110,11 @@ func (c *Client) Change(ctx context.Context, ref Ref, opts ...Option) error {
 func (c *Client) ChangeJob(ctx context.Context, ref Ref, job any, opts ...Option) error {
 	d, err := c.definitions.of(job)
 	if err != nil {
-		return wrap(err, "change %s", ref)
+		return ofTask(err, "change", ref)
 	}
 	payload, err := d.encode(job)
 	if err != nil {
-		return wrap(err, "change %s", ref)
+		return ofTask(err, "change", ref)
 	}
 	return c.change(ctx, ref, &replacement{d.kind, string(d.options.Encoding), payload}, opts)
 }
@@ -128,10 +128,10 @@ type replacement struct {
 func (c *Client) change(ctx context.Context, ref Ref, r *replacement, opts []Option) error {
 	var asked call
 	if err := storage.CheckRef(ref); err != nil {
-		return wrap(err, "change")
+		return ofTask(err, "change", ref)
 	}
 	if err := asked.checkChange(c.maxPayload, ref, r, opts); err != nil {
-		return wrap(err, "change %s", ref)
+		return ofTask(err, "change", ref)
 	}
 	err := c.session.ChangeTask(ctx, ref, func(t Task) (storage.Change, error) {
 		switch {
@@ -143,7 +143,7 @@ func (c *Client) change(ctx context.Context, ref Ref, r *replacement, opts []Opt
 		}
 		return asked.change(t, r), nil
 	})
-	return wrap(missing(err), "change %s", ref)
+	return ofTask(err, "change", ref)
 }
 
 // checkChange takes in the options of a change and checks them, before any I/O.

@@ -106,10 +106,10 @@ func (e *DependencyError) Error() string {
 		add("%s: lease lost", r)
 	}
 	for _, r := range e.Missing {
-		add("%s: not found", r)
+		add("%s: task not found", r)
 	}
 	for _, s := range e.Stale {
-		add("%s: at version %d, not %d", s.Ref, s.Have, s.Want)
+		add("%s: is at version %d, not %d", s.Ref, s.Have, s.Want)
 	}
 	for _, c := range e.Colliding {
 		if c.Unique {
@@ -121,5 +121,5 @@ func (e *DependencyError) Error() string {
 	for _, b := range e.Barred {
 		add("%s: is %s", b.Ref, b.State)
 	}
-	return "storage: transaction refused: " + strings.Join(parts, "; ")
+	return "storage: " + strings.Join(parts, "; ")
 }

@@ -35,7 +35,7 @@ func TestDependencyError(t *testing.T) {
 		t.Errorf("%v: want it to be ErrLeaseLost and ErrNotFound, and not ErrUnknown", all)
 	}
 	for _, want := range []string{
-		"mail/m: not found", "mail/s: at version 2, not 1", "mail/c: another task has this id",
+		"mail/m: task not found", "mail/s: is at version 2, not 1", "mail/c: another task has this id",
 		"mail/u: unique key is held by mail/h", "mail/l: lease lost", "mail/b: is pending",
 	} {
 		if !strings.Contains(all.Error(), want) {
