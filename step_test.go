@@ -24,6 +24,8 @@ func (s *stepped) Stepped(step func(context.Context, storage.Ref) (runner.Step, 
 	s.step = step
 }
 
+func (s *stepped) Within(tx storage.Applier) storage.Applier { return tx }
+
 // kit is a runner that makes steps, on a memory storage with a client beside it.
 type kit struct {
 	*testing.T

@@ -1,8 +1,16 @@
 // Package midgetest tests programs that use midge: what they enqueue, their jobs, and whether a
 // deploy can read the tasks that wait.
 //
+//	// What was enqueued, with a client of any storage, within an open transaction too:
 //	midgetest.RequireEnqueued[Receipt](t, client, midgetest.Params(Receipt{Order: 7}))
 //
-// [RequireEnqueued], [RequireNone] and [All] look at a client of any storage. A failure is of the
-// test that was given, at once, by its Fatalf, and lists what was enqueued instead.
+//	// One attempt of a job, by the code of the runner, in this goroutine:
+//	k := midgetest.New(t, midgetest.Config{Register: register})
+//	worked := k.Work(Import{File: "a.csv"})
+//
+//	// A week of retries and schedules in milliseconds:
+//	all := k.Until(7 * 24 * time.Hour)
+//
+// A failure is of the test that was given, at once, by its Fatalf, and says what was there
+// instead. docs/testing.md of the repository goes through a test.
 package midgetest

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -119,7 +120,7 @@ func Where[J any](accepts func(job J) bool) Match {
 func Times(n int) Match {
 	m := Match{counts: true, times: n}
 	if n < 0 {
-		m.err = storage.Invalid("Times", fmt.Sprint(n), "0 or more")
+		m.err = storage.Invalid("Times", strconv.Itoa(n), "0 or more")
 	}
 	return m
 }

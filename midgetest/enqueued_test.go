@@ -13,16 +13,16 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// mail and print are the jobs of these tests.
+// mail and sheet are the jobs of these tests.
 type (
 	mail  struct{ To, Text string }
-	print struct {
+	sheet struct {
 		Pages int
 		When  time.Time
 	}
 )
 
-func (print) Options() midge.Options {
+func (sheet) Options() midge.Options {
 	return midge.Options{Queue: "paper", Unique: &midge.Unique{By: []string{"Pages"}}, Keep: midge.Keep{For: time.Hour}}
 }
 
@@ -40,6 +40,8 @@ func (f *fake) Fatalf(format string, args ...any) {
 	f.failure = fmt.Sprintf(format, args...)
 	runtime.Goexit()
 }
+
+func (f *fake) Errorf(format string, args ...any) { f.failure = fmt.Sprintf(format, args...) }
 
 func (f *fake) Logf(format string, args ...any) {
 	f.logs = append(f.logs, fmt.Sprintf(format, args...))
@@ -94,7 +96,7 @@ func TestRequireEnqueuedFindsTheOneThatMatches(t *testing.T) {
 	client := newClient(t)
 	enqueue(t, client, mail{To: "ann", Text: "hello"})
 	bob := enqueue(t, client, mail{To: "bob"}, midge.In(time.Hour), midge.Priority(3), midge.To("slow"), midge.Header("tenant", "7"))
-	enqueue(t, client, print{Pages: 3, When: time.Now()})
+	enqueue(t, client, sheet{Pages: 3, When: time.Now()})
 	for name, match := range map[string]midgetest.Match{
 		"params":   midgetest.Params(mail{To: "bob"}),
 		"where":    midgetest.Where(func(m mail) bool { return m.To == "bob" }),
@@ -120,7 +122,7 @@ func TestRequireEnqueuedFindsTheOneThatMatches(t *testing.T) {
 func TestWithReadsEachOption(t *testing.T) {
 	client := newClient(t)
 	at := time.Now().Add(time.Hour)
-	enqueue(t, client, print{Pages: 3}, midge.At(at))
+	enqueue(t, client, sheet{Pages: 3}, midge.At(at))
 	for name, test := range map[string]struct {
 		yes, no midge.Option
 	}{
@@ -134,10 +136,10 @@ func TestWithReadsEachOption(t *testing.T) {
 		"not unique": {midge.Unique{By: []string{"Pages"}}, midge.NotUnique()},
 		"a window":   {midge.Unique{By: []string{"Pages"}}, midge.Unique{By: []string{"Pages"}, For: time.Hour}},
 	} {
-		if len(midgetest.All[print](t, client, midgetest.With(test.yes))) != 1 {
+		if len(midgetest.All[sheet](t, client, midgetest.With(test.yes))) != 1 {
 			t.Errorf("%s: what it was enqueued with does not match", name)
 		}
-		if len(midgetest.All[print](t, client, midgetest.With(test.no))) != 0 {
+		if len(midgetest.All[sheet](t, client, midgetest.With(test.no))) != 0 {
 			t.Errorf("%s: what it was not enqueued with matches", name)
 		}
 	}
@@ -146,8 +148,8 @@ func TestWithReadsEachOption(t *testing.T) {
 func TestTimesComeBackFromTheStorage(t *testing.T) {
 	client := newClient(t)
 	when := time.Now().UTC()
-	enqueue(t, client, print{Pages: 1, When: when})
-	midgetest.RequireEnqueued[print](t, client, midgetest.Params(print{Pages: 1, When: when}))
+	enqueue(t, client, sheet{Pages: 1, When: when})
+	midgetest.RequireEnqueued[sheet](t, client, midgetest.Params(sheet{Pages: 1, When: when}))
 }
 
 func TestWhatHasEndedIsNotEnqueued(t *testing.T) {
@@ -164,11 +166,11 @@ func TestFailuresListWhatWasEnqueued(t *testing.T) {
 	wantFailure(t, "midgetest: want 1 task of midgetest_test.mail with the parameters {To:ann Text:}, found 0; "+
 		"nothing was enqueued that has not ended", none)
 
-	enqueue(t, client, print{Pages: 3}, midge.At(time.Date(2100, 1, 2, 3, 4, 5, 0, time.UTC)), midge.Priority(2))
+	enqueue(t, client, sheet{Pages: 3}, midge.At(time.Date(2100, 1, 2, 3, 4, 5, 0, time.UTC)), midge.Priority(2))
 	enqueue(t, client, mail{To: "bob"})
 	const listing = "; enqueued and not ended:\n" +
 		"  mail default/ID waiting {To:bob Text:}%s\n" +
-		"  print paper/ID scheduled until 2100-01-02T03:04:05Z priority 2 " +
+		"  sheet paper/ID scheduled until 2100-01-02T03:04:05Z priority 2 " +
 		"map[Pages:3 When:0001-01-01 00:00:00 +0000 UTC]"
 	wantFailure(t, "midgetest: want 1 task of midgetest_test.mail with the parameters {To:ann Text:}, found 0"+
 		fmt.Sprintf(listing, ": other parameters"), none)
@@ -216,8 +218,8 @@ func TestBadMatchesFail(t *testing.T) {
 		test func(t testing.TB)
 	}{
 		"another type": {
-			"midgetest: a match of midgetest_test.print was given where tasks of midgetest_test.mail are looked for",
-			func(t testing.TB) { midgetest.RequireEnqueued[mail](t, client, midgetest.Params(print{})) },
+			"midgetest: a match of midgetest_test.sheet was given where tasks of midgetest_test.mail are looked for",
+			func(t testing.TB) { midgetest.RequireEnqueued[mail](t, client, midgetest.Params(sheet{})) },
 		},
 		"no function": {
 			"midgetest: invalid Where \"nil\": want a function of a job",

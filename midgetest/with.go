@@ -115,9 +115,13 @@ func saidBy(ctx context.Context, opts []midge.Option) ([]saying, error) {
 			return ""
 		}})
 	}
-	add("queue", func(in *storage.Insert) any { return in.Ref.Queue }, func(t *midge.Task) any { return t.Queue })
-	add("id", func(in *storage.Insert) any { return in.Ref.ID }, func(t *midge.Task) any { return t.ID })
-	add("unique", func(in *storage.Insert) any { return in.Unique.Key != "" }, func(t *midge.Task) any { return t.Unique.Key != "" })
+	add("queue",
+		func(in *storage.Insert) any { return in.Ref.Queue }, func(t *midge.Task) any { return t.Queue })
+	add("id",
+		func(in *storage.Insert) any { return in.Ref.ID }, func(t *midge.Task) any { return t.ID })
+	add("unique",
+		func(in *storage.Insert) any { return in.Unique.Key != "" },
+		func(t *midge.Task) any { return t.Unique.Key != "" })
 	for _, name := range common() {
 		add(name,
 			func(in *storage.Insert) any { return reflect.ValueOf(*in).FieldByName(name).Interface() },
@@ -125,7 +129,8 @@ func saidBy(ctx context.Context, opts []midge.Option) ([]saying, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.a.Headers)) {
 		add("header "+name,
-			func(in *storage.Insert) any { return in.Headers[name] }, func(t *midge.Task) any { return t.Headers[name] })
+			func(in *storage.Insert) any { return in.Headers[name] },
+			func(t *midge.Task) any { return t.Headers[name] })
 	}
 	if r.a.Delay > 0 || !r.a.At.IsZero() {
 		all = append(all, dueSaying(&r.a))
@@ -140,7 +145,8 @@ func common() (names []string) {
 	for i := range insert.NumField() {
 		f := insert.Field(i)
 		other, ok := task.FieldByName(f.Name)
-		if ok && other.Type == f.Type && f.Type.Comparable() && !slices.Contains([]string{"Ref", "Kind", "Unique", "Cursor"}, f.Name) {
+		apart := slices.Contains([]string{"Ref", "Kind", "Unique", "Cursor"}, f.Name)
+		if ok && other.Type == f.Type && f.Type.Comparable() && !apart {
 			names = append(names, f.Name)
 		}
 	}

@@ -58,9 +58,9 @@ func sees(t *testing.T, outside, within *midge.Client) {
 	if read, err := within.Task(t.Context(), task.Ref); err != nil || read.State != midge.Waiting {
 		t.Errorf("the transaction reads its task as %s, %v, want waiting", read.State, err)
 	}
-	enqueue(t, within, print{Pages: 1}, midge.To("letters"))
+	enqueue(t, within, sheet{Pages: 1}, midge.To("letters"))
 	midgetest.RequireNone[mail](t, outside)
-	midgetest.RequireNone[print](t, outside)
+	midgetest.RequireNone[sheet](t, outside)
 	midgetest.RequireEnqueued[mail](t, within, midgetest.Params(mail{To: "ann"}))
-	midgetest.RequireEnqueued[print](t, within)
+	midgetest.RequireEnqueued[sheet](t, within)
 }

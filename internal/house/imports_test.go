@@ -61,7 +61,7 @@ var table = []rule{
 	{room: "storage/storagetest", rooms: []string{"storage"}, testRooms: []string{"storage/memory"}},
 	{
 		room:      "midgetest",
-		rooms:     []string{".", "storage", "storage/memory", "internal/codec", "internal/runner"},
+		rooms:     []string{".", "storage", "storage/memory", "internal/codec", "internal/runner", "internal/sleep"},
 		testRooms: []string{"storage/..."},
 		testModules: []string{
 			"github.com/jackc/pgx/v5", // an application's own transaction

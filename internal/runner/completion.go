@@ -25,6 +25,9 @@ func (a *Attempt) CompleteWith(ctx context.Context, with storage.Applier) error 
 	if err != nil {
 		return err
 	}
+	if kit, ok := a.store.Storage.(Stepped); ok {
+		with = kit.Within(with)
+	}
 	applied, err := with.Apply(ctx, storage.Call{}, tx)
 	if err == nil {
 		err = refusedFollowUp(tx.Inserts, applied[0].Err)

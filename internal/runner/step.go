@@ -12,6 +12,8 @@ import (
 // that of a test kit. A runner that is made on it hands it a function, which it calls in the place of
 // Run; see [Runner.Step].
 type Stepped interface {
+	// Within gives what stands for the transaction of a job's own, which completes the task.
+	Within(tx storage.Applier) storage.Applier
 	Stepped(step func(ctx context.Context, want storage.Ref) (Step, error))
 }
 

@@ -1,0 +1,105 @@
+package midgetest
+
+import (
+	"context"
+	"sync"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/runner"
+	"github.com/midgehq/midge/storage"
+)
+
+// Inline gives a client whose Enqueue runs the job before it returns, and then what the job has enqueued
+// or followed up: one attempt of each task, where it is due at once. Enqueue returns what it returns
+// ever: a job that fails is told in the log of the test, and its retry waits for Until, as what
+// is scheduled does.
+//
+// It may be used in the handlers of an HTTP server: one job runs at a time. In a job give it the
+// context of the job.
+func (k *Kit) Inline() *midge.Client { return k.inline }
+
+// pending are the tasks that an inline client is to run.
+type pending struct {
+	mu   sync.Mutex // guards refs
+	refs []midge.Ref
+}
+
+func (p *pending) add(refs ...midge.Ref) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refs = append(p.refs, refs...)
+}
+
+// next gives the one that has waited longest.
+func (p *pending) next() (ref midge.Ref, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.refs) == 0 {
+		return midge.Ref{}, false
+	}
+	ref, p.refs = p.refs[0], p.refs[1:]
+	return ref, true
+}
+
+// inlineStore runs what is enqueued in it.
+type inlineStore struct{ *kitStore }
+
+// Apply runs what it has inserted.
+func (s *inlineStore) Apply(
+	ctx context.Context, call storage.Call, txs ...storage.Tx,
+) ([]storage.Applied, error) {
+	applied, err := s.kitStore.Apply(ctx, call, txs...)
+	var due []midge.Ref
+	for i := range applied {
+		for _, p := range applied[i].Inserted {
+			if !p.Existing && p.State == storage.Waiting {
+				due = append(due, p.Ref)
+			}
+		}
+	}
+	s.kit.runInline(ctx, due)
+	return applied, err
+}
+
+// runInline makes an attempt of each task and of its follow-ups. What a job enqueues runs behind that
+// job.
+func (k *Kit) runInline(ctx context.Context, due []midge.Ref) {
+	k.pending.add(due...)
+	if len(due) == 0 || runner.FromContext(ctx) != nil { // whoever runs this job holds the turn
+		return
+	}
+	k.turn.Lock()
+	defer k.turn.Unlock()
+	for attempts := 0; ; attempts++ {
+		ref, ok := k.pending.next()
+		switch {
+		case !ok:
+			return
+		case attempts == attemptsMost:
+			k.t.Errorf("midgetest: %d attempts were made inline, and more is due: "+
+				"see whether a job enqueues itself", attempts)
+			return
+		}
+		k.workInline(ref) //nolint:contextcheck // an attempt ends with the test, not with the call that enqueued it
+	}
+}
+
+// workInline makes an attempt of a task that still waits. The turn is held.
+func (k *Kit) workInline(ref midge.Ref) {
+	if task, err := k.client.Task(k.t.Context(), ref); err != nil || task.State != midge.Waiting {
+		return // it was run or cancelled meanwhile
+	}
+	worked, err := k.work(ref)
+	if err != nil {
+		k.t.Errorf("midgetest: inline: %v", err)
+		return
+	}
+	if worked.Outcome != midge.OutcomeSucceeded {
+		k.t.Logf("midgetest: inline: %s %s %s: %v", worked.Task.Kind, ref, worked.Outcome, worked.Err)
+	}
+	for _, task := range worked.FollowUps {
+		if task.State == midge.Waiting {
+			k.pending.add(task.Ref)
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package midgetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/runner"
+	"github.com/midgehq/midge/internal/sleep"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
+)
+
+// Config configures a [Kit].
+type Config struct {
+	// Register registers the jobs and schedules, as the program does in its main. Nil registers
+	// none.
+	Register func(*midge.Runner) error
+	// Client configures the clients of the kit.
+	Client midge.ClientConfig
+	// Runner configures the runner that makes the attempts. Its OnEnd and Middleware are called
+	// as ever, in the goroutine of the test. Without a Backoff retries wait as by default, but for
+	// the jitter: 2 s, 4 s, 8 s and so on. Concurrency, Grace and Ahead mean nothing here.
+	Runner midge.RunnerConfig
+	// Start is what the clock of the kit shows first: default the time that it is. In a bubble of
+	// testing/synctest, whose clock the kit takes, it has to be zero.
+	Start time.Time
+}
+
+// Kit runs jobs in a test, one after the other, in the goroutine that calls it: on a storage in
+// memory whose clock stands still until the kit sets it forward. So a week of retries and
+// schedules takes milliseconds, and goes the same way each time. Jobs may use databases and
+// servers: their time is not the kit's.
+//
+// In a bubble of testing/synctest the kit goes by the bubble's clock, and sleeps to set it forward.
+//
+// A Kit is for one goroutine at a time, but for its clients.
+type Kit struct {
+	t        testing.TB
+	store    *kitStore
+	client   *midge.Client
+	inline   *midge.Client
+	inBubble bool
+
+	turn    sync.Mutex // held while attempts are made
+	step    func(ctx context.Context, want storage.Ref) (runner.Step, error)
+	ended   []Worked // since the call of a method began
+	pending pending
+}
+
+// Worked is how an attempt ended, and what the job stored. Task has its progress and checkpoint
+// too.
+type Worked struct {
+	midge.Ended
+
+	// FollowUps are the tasks of the job's follow-ups that were enqueued with its completion.
+	FollowUps []midge.Task
+
+	t testing.TB
+}
+
+// New makes a kit. It fails the test at once where the configuration does not do.
+func New(t testing.TB, cfg Config) *Kit {
+	t.Helper()
+	k := &Kit{t: t, inBubble: inBubble()}
+	if k.inBubble && !cfg.Start.IsZero() {
+		t.Fatalf("midgetest: invalid Config.Start %v: want none in a bubble, whose clock the kit takes", cfg.Start)
+	}
+	k.store = &kitStore{kit: k, start: cfg.Start}
+	if cfg.Start.IsZero() && !k.inBubble {
+		k.store.start = time.Now()
+	}
+	k.store.at = k.store.start
+	store, err := memory.Open(memory.Config{Now: k.store.clock})
+	k.check(err)
+	k.store.Storage = store
+	t.Cleanup(func() { _ = store.Close() })
+	k.client, err = midge.NewClient(k.store, cfg.Client)
+	k.check(err)
+	k.inline, err = midge.NewClient(&inlineStore{k.store}, cfg.Client)
+	k.check(err)
+
+	own := cfg.Runner
+	k.configure(&own)
+	r, err := midge.NewRunner(k.store, own)
+	k.check(err)
+	if cfg.Register != nil {
+		if err := cfg.Register(r); err != nil {
+			t.Fatalf("midgetest: Config.Register: %v", err)
+		}
+	}
+	return k
+}
+
+// lease is that of the kit's attempts, which nobody extends.
+const lease = 365 * 24 * time.Hour
+
+// configure sets what the kit needs of its runner.
+func (k *Kit) configure(cfg *midge.RunnerConfig) {
+	cfg.Lease = lease
+	if cfg.Backoff == nil {
+		cfg.Backoff = midge.Geometric{Jitter: -1}.Delay
+	}
+	told := cfg.OnEnd
+	cfg.OnEnd = func(ctx context.Context, e midge.Ended) {
+		k.ended = append(k.ended, k.store.worked(e))
+		if told != nil {
+			told(ctx, e)
+		}
+	}
+	cfg.Middleware = append([]midge.Middleware{k.store.commits}, cfg.Middleware...)
+}
+
+// check fails the test where something went wrong.
+func (k *Kit) check(err error) {
+	k.t.Helper()
+	if err != nil {
+		k.t.Fatalf("midgetest: %v", err)
+	}
+}
+
+// Client gives a client of the kit's storage. What it enqueues waits for Work, Drain or Until.
+func (k *Kit) Client() *midge.Client { return k.client }
+
+// Now is the time by the kit's clock.
+func (k *Kit) Now() time.Time { return k.store.clock() }
+
+// Work enqueues a job and makes one attempt of its task, whether it is due or not, by the code that
+// makes the attempts of a runner: with its middleware, timeout and backoff, and a context in which
+// all of midge's functions for jobs work. Tasks that wait before it keep their places. Where an
+// equal task is there by its unique key or id, the attempt is of that one.
+//
+// [midge.CompleteWith] does not touch the transaction: the task is completed where the job returns
+// nil.
+func (k *Kit) Work(job any, opts ...midge.Option) Worked {
+	k.t.Helper()
+	task, err := k.client.Enqueue(k.t.Context(), job, opts...)
+	k.check(err)
+	return k.WorkTask(task.Ref)
+}
+
+// WorkTask makes one attempt of a task that waits, is scheduled or is to be retried; see [Kit.Work].
+func (k *Kit) WorkTask(ref midge.Ref) Worked {
+	k.t.Helper()
+	k.turn.Lock()
+	defer k.turn.Unlock()
+	worked, err := k.work(ref)
+	k.check(err)
+	return worked
+}
+
+// work makes an attempt of a task. The turn is held.
+func (k *Kit) work(ref midge.Ref) (Worked, error) {
+	ctx := k.t.Context()
+	task, err := k.client.Task(ctx, ref)
+	if errors.Is(err, midge.ErrNotFound) {
+		return Worked{}, fmt.Errorf("there is no task %s: one that has ended and is not kept is gone", ref)
+	}
+	if err != nil {
+		return Worked{}, err
+	}
+	switch task.State {
+	case midge.Waiting:
+	case midge.Scheduled, midge.Retry:
+		if err := k.client.Requeue(ctx, ref); err != nil {
+			return Worked{}, err
+		}
+	default:
+		return Worked{}, fmt.Errorf("%s is %s: "+
+			"an attempt is made of a task that waits, is scheduled or is to be retried", ref, task.State)
+	}
+	k.ended = nil
+	_, err = k.step(ctx, ref)
+	if errors.Is(err, storage.ErrNotFound) {
+		return Worked{}, fmt.Errorf("%s of kind %s was not claimed: see whether Config.Register registers "+
+			"that kind, and whether its queue is served and not paused", ref, task.Kind)
+	}
+	for _, w := range k.ended {
+		if err == nil && w.Task.Ref == ref {
+			return w, nil
+		}
+	}
+	return Worked{}, fmt.Errorf("the attempt of %s told no end: %w", ref, err)
+}
+
+// attemptsMost bounds the attempts of one call while the clock stands still.
+const attemptsMost = 10_000
+
+// Drain makes attempts until nothing is due, follow-ups and what the jobs enqueue included, and tells how
+// each ended. The clock stands still: what is scheduled for later, or to be retried later, waits. It
+// goes queue by queue, in their order in RunnerConfig.Queues, else by their names.
+//
+// It fails the test at once after 10,000 attempts, as of a job that enqueues itself.
+func (k *Kit) Drain() []Worked {
+	k.t.Helper()
+	return k.run(0)
+}
+
+// Until makes attempts of all that is due now, and falls due within d, each at its moment, and tells how
+// each ended. The clock shows d more then.
+//
+// It fails the test at once after 10,000 attempts at one moment.
+func (k *Kit) Until(d time.Duration) []Worked {
+	k.t.Helper()
+	if d < 0 || d > storage.MaxDelay {
+		k.t.Fatalf("midgetest: invalid Until %v: want 0 to %v", d, storage.MaxDelay)
+	}
+	return k.run(d)
+}
+
+func (k *Kit) run(d time.Duration) []Worked {
+	k.t.Helper()
+	k.turn.Lock()
+	defer k.turn.Unlock()
+	ctx := k.t.Context()
+	k.ended = nil
+	end := k.Now().Add(d)
+	for attempts := 0; ; {
+		step, err := k.step(ctx, storage.Ref{})
+		k.check(err)
+		now := k.Now()
+		switch {
+		case step.Ran:
+			if attempts++; attempts == attemptsMost {
+				k.t.Fatalf("midgetest: %d attempts were made at %v, and more is due: "+
+					"see whether a job enqueues itself", attempts, now)
+			}
+		case !now.Before(end):
+			return k.ended
+		default:
+			attempts = 0
+			next := step.Next
+			if next.IsZero() || next.After(end) {
+				next = end
+			}
+			// What is due in a queue that is paused waits for the pause to end.
+			k.forward(max(next.Sub(now), min(time.Second, end.Sub(now))))
+		}
+	}
+}
+
+// forward sets the clock forward.
+func (k *Kit) forward(d time.Duration) {
+	ctx := k.t.Context()
+	if k.inBubble {
+		sleep.For(ctx, d)
+		return
+	}
+	k.store.forward(ctx, d)
+}
+
+// Result decodes what the job gave to [midge.SetResult] into v, a pointer. It fails the test at once
+// where there is none, or it does not fit.
+func (w Worked) Result(v any) {
+	w.t.Helper()
+	w.decoded("result", midge.DecodeResult(w.Task, v))
+}
+
+// Progress decodes the last progress of the task into v, a pointer; see [midge.Progress]. It fails
+// the test at once where there is none, or it does not fit.
+func (w Worked) Progress(v any) {
+	w.t.Helper()
+	w.decoded("progress", midge.DecodeProgress(w.Task, v))
+}
+
+// Checkpoint decodes the last checkpoint of the task into v, a pointer; see [midge.Checkpoint]. It
+// fails the test at once where there is none, or it does not fit.
+func (w Worked) Checkpoint(v any) {
+	w.t.Helper()
+	w.decoded("checkpoint", midge.DecodeCheckpoint(w.Task, v))
+}
+
+func (w Worked) decoded(what string, err error) {
+	w.t.Helper()
+	if err == nil {
+		return
+	}
+	text := fmt.Sprintf("midgetest: %s of %s %s, which %s", what, w.Task.Kind, w.Task.Ref, w.Outcome)
+	if w.Err != nil {
+		text += " (" + w.Err.Error() + ")"
+	}
+	w.t.Fatalf("%s: %v", text, err)
+}

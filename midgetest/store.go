@@ -1,0 +1,199 @@
+package midgetest
+
+import (
+	"context"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/runner"
+	"github.com/midgehq/midge/storage"
+)
+
+// kitStore is the storage of a kit: it has the clock, and sees what attempts store.
+type kitStore struct {
+	storage.Storage
+
+	kit   *Kit
+	start time.Time
+
+	mu     sync.Mutex // guards what follows
+	at     time.Time  // what the clock shows; zero in a bubble, whose clock that is
+	seen   time.Time  // in a bubble, at the call before
+	stored map[storage.Ref]*stored
+	joined map[storage.Ref]storage.Tx // of jobs that have called CompleteWith
+}
+
+// stored is what an attempt has stored of its task.
+type stored struct {
+	progress, checkpoint []byte
+	followUps            []midge.Task
+}
+
+var (
+	_ storage.Storage = (*kitStore)(nil)
+	_ runner.Stepped  = (*kitStore)(nil)
+)
+
+// Stepped takes the function that makes attempts.
+func (s *kitStore) Stepped(step func(ctx context.Context, want storage.Ref) (runner.Step, error)) {
+	s.kit.step = step
+}
+
+// inBubble reports whether the caller is in a bubble of testing/synctest.
+func inBubble() (in bool) {
+	defer func() { in = recover() == nil }() // Wait panics outside of one
+	synctest.Wait()
+	return true
+}
+
+// clock is the clock of the storage.
+func (s *kitStore) clock() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at.IsZero() {
+		return time.Now()
+	}
+	return s.at
+}
+
+// forward sets the clock forward. A storage waits where its clock jumps far ahead, so that it is shown
+// the time between.
+func (s *kitStore) forward(ctx context.Context, d time.Duration) {
+	for end := s.clock().Add(d); ; {
+		now := s.clock()
+		if !now.Before(end) {
+			return
+		}
+		s.mu.Lock()
+		s.at = now.Add(min(end.Sub(now), storage.JumpAfter))
+		s.mu.Unlock()
+		s.look(ctx)
+	}
+}
+
+// look has the storage look at its clock.
+func (s *kitStore) look(ctx context.Context) {
+	// It extends nothing, and its error is that of the next call too.
+	_, _ = s.Storage.Extend(context.WithoutCancel(ctx), storage.ExtendRequest{})
+}
+
+// catchUp shows the storage the time in which a test of a bubble slept.
+func (s *kitStore) catchUp(ctx context.Context) {
+	if !s.kit.inBubble {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for !s.seen.IsZero() && now.Sub(s.seen) > storage.JumpAfter {
+		s.seen = s.seen.Add(storage.JumpAfter)
+		s.at = s.seen
+		s.mu.Unlock()
+		s.look(ctx)
+		s.mu.Lock()
+	}
+	s.at, s.seen = time.Time{}, now
+}
+
+// Claim is the storage's.
+func (s *kitStore) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
+	s.catchUp(ctx)
+	return s.Storage.Claim(ctx, req)
+}
+
+// Apply sees what attempts store, and which follow-ups come of them.
+func (s *kitStore) Apply(
+	ctx context.Context, call storage.Call, txs ...storage.Tx,
+) ([]storage.Applied, error) {
+	s.catchUp(ctx)
+	for i := range txs {
+		for _, settle := range txs[i].Settles {
+			task, err := s.Storage.Task(ctx, settle.Fence.Ref)
+			if err == nil {
+				s.note(task.Ref, &stored{progress: task.Progress, checkpoint: task.Checkpoint})
+			}
+		}
+	}
+	applied, err := s.Storage.Apply(ctx, call, txs...)
+	for i := range applied {
+		for _, settled := range applied[i].Settled {
+			s.follow(ctx, settled.Ref, applied[i].Inserted)
+		}
+	}
+	return applied, err
+}
+
+func (s *kitStore) note(ref storage.Ref, what *stored) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stored == nil {
+		s.stored = make(map[storage.Ref]*stored)
+	}
+	s.stored[ref] = what
+}
+
+// follow notes the follow-ups of a task that was settled.
+func (s *kitStore) follow(ctx context.Context, ref storage.Ref, placed []storage.Placed) {
+	for _, p := range placed {
+		task, err := s.Storage.Task(ctx, p.Ref)
+		if err != nil || p.Existing {
+			continue
+		}
+		s.mu.Lock()
+		if to := s.stored[ref]; to != nil {
+			to.followUps = append(to.followUps, task)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// worked makes what is told of an end.
+func (s *kitStore) worked(e midge.Ended) Worked {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := Worked{Ended: e, t: s.kit.t}
+	if of := s.stored[e.Task.Ref]; of != nil {
+		w.Task.Progress, w.Task.Checkpoint, w.FollowUps = of.progress, of.checkpoint, of.followUps
+		delete(s.stored, e.Task.Ref)
+	}
+	return w
+}
+
+// Within stands for the transaction that a job gives to CompleteWith, which is of another storage:
+// the task is completed here when the job has returned nil.
+func (s *kitStore) Within(storage.Applier) storage.Applier { return kitTx{s} }
+
+// kitTx keeps the completion of a job for later.
+type kitTx struct{ store *kitStore }
+
+// Apply keeps the completion.
+func (x kitTx) Apply(_ context.Context, _ storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	s := x.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.joined == nil {
+		s.joined = make(map[storage.Ref]storage.Tx)
+	}
+	s.joined[txs[0].Settles[0].Fence.Ref] = txs[0]
+	return []storage.Applied{{}}, nil
+}
+
+// commits is the outermost middleware: behind a job that returned nil it completes the task whose
+// transaction was the job's.
+func (s *kitStore) commits(next func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		err := next(ctx)
+		info, _ := midge.Current(ctx)
+		s.mu.Lock()
+		tx, ok := s.joined[info.Ref]
+		delete(s.joined, info.Ref)
+		s.mu.Unlock()
+		if err != nil || !ok {
+			return err
+		}
+		_, err = storage.NewSession(s, 0).ApplyOne(context.WithoutCancel(ctx), tx)
+		return err
+	}
+}
