@@ -38,7 +38,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 }
 
 func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err error) {
-	outcome, repeated, err := w.admit(req.Call, verbClaim)
+	_, repeated, err := w.admit(req.Call, verbClaim)
 	if err != nil {
 		return answer, err
 	}
@@ -50,7 +50,7 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 	}
 	c := w.step.Claim(req, queues)
 	if repeated {
-		c.Again(w.fencesOf(unpackTasks(outcome), queues, req.Token)) // ticks are left out: others get them later
+		c.Again(w.fencesOf(queues, req.Token)) // ticks are left out: others get them later
 		give(&c, &answer)
 	} else {
 		before := w.changed
@@ -62,7 +62,7 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 		give(&c, &answer)
 		w.save()
 		if w.changed {
-			w.remember(req.Call, verbClaim, packTasks(w.rowsOf(c.Taken)))
+			w.remember(req.Call, verbClaim, nil)
 		}
 		w.changed = w.changed || before
 	}
@@ -147,31 +147,21 @@ func give(c *engine.Claim, a *storage.Claimed) {
 	}
 }
 
-// fencesOf gives the fences of tasks by their numbers, of those in the queues that a claim still holds.
-func (w *work) fencesOf(tasks []int64, queues []*engine.Queue, token storage.Token) (fences []storage.Fence) {
-	for _, task := range tasks {
-		for _, q := range queues {
-			if q == nil {
-				continue
-			}
-			for _, r := range w.read(ours(q), "SELECT "+columns+" FROM {p}tasks t WHERE t.task = ? AND t.queue = ?",
-				[]any{task, ours(q).number}, 0) {
-				if r.Token == token {
-					fences = append(fences, storage.Fence{Ref: r.Ref, Version: r.Version, Token: token})
-				}
-			}
+// fencesOf gives the fences of the tasks that a claim still holds, in the order in which it took them.
+func (w *work) fencesOf(queues []*engine.Queue, token storage.Token) (fences []storage.Fence) {
+	const held = "SELECT " + columns + " FROM {p}tasks t WHERE t.line IN (?, ?) AND substr(t.lease, 1, ?) = ? " +
+		"ORDER BY t.version"
+	for _, eq := range queues {
+		if eq == nil {
+			continue
+		}
+		q := ours(eq)
+		args := []any{q.line(engine.Pending), q.line(engine.Asked), len(token), token[:]}
+		for _, r := range w.read(q, held, args, 0) {
+			fences = append(fences, storage.Fence{Ref: r.Ref, Version: r.Version, Token: token})
 		}
 	}
 	return fences
-}
-
-// rowsOf gives the rows of records.
-func (w *work) rowsOf(records []*engine.Record) []*row {
-	rows := make([]*row, len(records))
-	for i, r := range records {
-		rows[i] = w.rows[r.Ref]
-	}
-	return rows
 }
 
 // survey says what there is to do next, as things stand after the claim.

@@ -143,30 +143,6 @@ func unpackApplied(b []byte, txs []storage.Tx) ([]storage.Applied, error) {
 	return applied, nil
 }
 
-// packTasks packs the numbers of the tasks of a claim, which mostly follow each other.
-func packTasks(rows []*row) []byte {
-	var b []byte
-	last := int64(0)
-	for _, r := range rows {
-		b = binary.AppendVarint(b, r.task-last)
-		last = r.task
-	}
-	return b
-}
-
-func unpackTasks(b []byte) (tasks []int64) {
-	last := int64(0)
-	for len(b) > 0 {
-		step, n := binary.Varint(b)
-		if n <= 0 {
-			break
-		}
-		last += step
-		tasks, b = append(tasks, last), b[n:]
-	}
-	return tasks
-}
-
 func packExtended(x *storage.Extended) []byte {
 	b, _ := json.Marshal(x) //nolint:errchkjson // cannot fail: texts and a time of this century
 	return b

@@ -17,13 +17,18 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// look reads, at one moment. It is done again where somebody opens or closes the file.
+// look reads, at one moment.
 func (s *Storage) look(ctx context.Context, read func(*work)) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
+	return s.insist(ctx, func() error { return s.lookOnce(ctx, read) })
+}
+
+// insist does something again where somebody is in the way, as whoever opens or closes the file is.
+func (s *Storage) insist(ctx context.Context, do func() error) error {
 	for begun := time.Now(); ; {
-		err := s.lookOnce(ctx, read)
+		err := do()
 		if !s.isBusy(err) || time.Since(begun) > lockTime {
 			return s.translate(err, false)
 		}
@@ -148,7 +153,7 @@ func (w *work) list(q *queue, query *storage.TasksQuery, after place) (page stor
 	if after.kind == "" {
 		for _, state := range engine.StatesOf(query.State) {
 			if state != engine.Declined {
-				all = append(all, w.listLine(q, q.number<<4+int64(state), after, query.Limit+1)...)
+				all = append(all, w.listLine(q, q.line(state), after, query.Limit+1)...)
 			}
 		}
 		slices.SortFunc(all, func(a, b *row) int { return placeOf(a).compare(placeOf(b)) })
@@ -273,7 +278,7 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 // firstBehind gives the first place behind another in a line of waiting tasks.
 func (w *work) firstBehind(q *queue, line engine.State, behind engine.Place) (at engine.Place, found bool) {
 	w.each("SELECT sort FROM {p}tasks WHERE line = ? AND sort > ? ORDER BY sort LIMIT 1",
-		[]any{q.number<<4 + int64(line), behind.Sort}, func() bool {
+		[]any{q.line(line), behind.Sort}, func() bool {
 			found = true
 			return false
 		}, &at.Sort)

@@ -1,7 +1,7 @@
 package sqlite
 
 import (
-	"encoding/binary"
+	"encoding/json"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
@@ -41,37 +41,20 @@ func packSpec(r *row) []byte {
 // packPast packs what a task went through since it was created.
 func packPast(r *row) []byte { return record.AppendPast([]byte{}, &r.Past) }
 
-// packCounts packs the sizes of a queue by state behind their number, then its totals, all as varints.
-func packCounts(q *engine.Queue) []byte {
-	b := binary.AppendUvarint(make([]byte, 0, 40), uint64(len(q.Sizes)))
-	for _, n := range q.Sizes {
-		b = binary.AppendUvarint(b, uint64(n))
-	}
-	for _, n := range totals(&q.Totals) {
-		b = binary.AppendUvarint(b, uint64(*n))
-	}
-	return b
+// counts are the sizes of a queue by state, and its totals.
+type counts struct {
+	Sizes  [engine.States]int64
+	Totals storage.Totals
 }
 
-// unpackCounts reads sizes and totals; what is missing is 0.
-func unpackCounts(b []byte, q *engine.Queue) {
-	r := record.Reader{Rest: b}
-	if len(b) == 0 {
-		return
-	}
-	for i := range int(min(r.Number(), 1<<10)) {
-		if n := int64(r.Number()); i < len(q.Sizes) {
-			q.Sizes[i] = n
-		}
-	}
-	for _, n := range totals(&q.Totals) {
-		*n = int64(r.Number())
-	}
+func packCounts(q *engine.Queue) string {
+	b, _ := json.Marshal(counts{q.Sizes, q.Totals}) //nolint:errchkjson // cannot fail: numbers
+	return string(b)
 }
 
-// totals lists the totals in the order in which they are kept.
-func totals(t *storage.Totals) [8]*int64 {
-	return [...]*int64{
-		&t.Enqueued, &t.Requeued, &t.Completed, &t.Dead, &t.Cancelled, &t.Deleted, &t.Failed, &t.Crashed,
-	}
+// unpackCounts reads counts; what is missing is 0.
+func unpackCounts(text string, q *engine.Queue) {
+	var c counts
+	_ = json.Unmarshal([]byte(text), &c) // a queue that is new has none
+	q.Sizes, q.Totals = c.Sizes, c.Totals
 }

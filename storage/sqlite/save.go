@@ -66,7 +66,7 @@ func (w *work) lineNumber(r *row) int64 {
 			return l.line()
 		}
 	}
-	return ours(r.Queue).number<<4 + int64(r.State)
+	return ours(r.Queue).line(r.State)
 }
 
 // insert writes new rows, all by one statement.
@@ -148,7 +148,7 @@ func (w *work) finish() {
 func (w *work) saveQueue(q *queue) {
 	w.saveKinds(q)
 	counts := packCounts(&q.Queue)
-	if string(counts) == string(q.was) && !q.rang {
+	if counts == q.was && !q.rang {
 		return
 	}
 	if q.rang {

@@ -20,7 +20,7 @@ const applicationID = 0x6d696467
 //	meta    one row: the version of the tables and the least that a process has to know to use them;
 //	        the mark and the clock of the last step, when a wait after a jump of the clock began, and
 //	        up to when no lease is recovered
-//	queues  their settings, sizes and totals (counts, record.go), and how often they rang
+//	queues  their settings, sizes and totals (counts, record.go: JSON), and how often they rang
 //	tasks   line: in which line a task stands, 16 times the number of its queue plus its state (the
 //	        registry of the engine); for declined tasks 16 times the number of a line of kinds.
 //	        sort and turn: the place there. lease: token and runner while it is pending.
@@ -38,7 +38,7 @@ CREATE TABLE {p}meta (
 CREATE TABLE {p}queues (
 	queue INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,
 	paused INTEGER NOT NULL DEFAULT 0, paused_until INTEGER NOT NULL DEFAULT 0, touched INTEGER NOT NULL,
-	rings INTEGER NOT NULL DEFAULT 0, alerts INTEGER NOT NULL DEFAULT 0, counts BLOB NOT NULL DEFAULT x''
+	rings INTEGER NOT NULL DEFAULT 0, alerts INTEGER NOT NULL DEFAULT 0, counts TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE {p}tasks (
 	task INTEGER PRIMARY KEY, queue INTEGER NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL,

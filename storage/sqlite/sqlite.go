@@ -6,12 +6,9 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/combine"
 	"github.com/midgehq/midge/storage/internal/engine"
@@ -89,26 +86,14 @@ func open(ctx context.Context, cfg Config, migrate bool) (*Storage, error) {
 		Keep:  func(c *call) { c.keep() },
 		Calls: flushCalls, Ops: flushOps, Bytes: flushBytes, Beside: 1,
 	})
-	if err := s.prepare(ctx, migrate || own); err != nil {
+	if err := s.insist(ctx, func() error { return s.install(ctx, migrate || own) }); err != nil {
 		_ = s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-// prepare checks the file, and makes or migrates its tables where it is to.
-func (s *Storage) prepare(ctx context.Context, migrate bool) error {
-	for begun := time.Now(); ; {
-		err := s.install(ctx, migrate)
-		if !s.isBusy(err) || time.Since(begun) > lockTime {
-			return s.translate(err, false)
-		}
-		if !sleep.For(ctx, pauseMost/2+rand.N(pauseMost)) {
-			return ctx.Err()
-		}
-	}
-}
-
+// install checks the file, and makes or migrates its tables where it is to.
 func (s *Storage) install(ctx context.Context, migrate bool) error {
 	wr, err := s.acquire(ctx)
 	if err != nil {

@@ -4,13 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
-	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // work is one transaction of the database: the engine's Store. It reads records when they are asked for,
@@ -43,18 +39,6 @@ type link interface {
 // meta is the row of that name.
 type meta struct{ mark, clock, jumped, calm int64 }
 
-// row is a task as it is kept.
-type row struct {
-	engine.Record
-
-	task   int64        // its number, 0 where it is not written yet
-	gone   bool         // it was removed
-	was    engine.State // where it stood when it was read or saved
-	place  engine.Place
-	hadAny bool   // it had a row in sides
-	rest   []byte // the parts of its record that only newer versions know
-}
-
 // queue is a queue with what the storage knows of it.
 type queue struct {
 	engine.Queue
@@ -62,18 +46,15 @@ type queue struct {
 	number        int64
 	touched       int64
 	rings, alerts int64
-	rang, alerted bool // in this transaction
-	was           []byte
+	rang, alerted bool   // in this transaction
+	was           string // its counts
 	lines         [engine.States]*line
 	kinds         map[string]*kindLine // those that were looked at, nil where there is none
 	soon          [engine.States]int64 // the earliest moment in a line, 0 where it was not asked for
 }
 
-// line is the beginning of a line of tasks, as it was read.
-type line struct {
-	rows []*row
-	size int // how many were asked for
-}
+// line gives the number of the line of a state for the table of tasks.
+func (q *queue) line(state engine.State) int64 { return q.number<<4 + int64(state) }
 
 func ours(q *engine.Queue) *queue {
 	own, _ := q.Own.(*queue)
@@ -231,113 +212,6 @@ func (w *work) Queue(name string) *engine.Queue {
 	return &q.Queue
 }
 
-// Find gives the record of a ref, or nil.
-func (w *work) Find(ref storage.Ref) *engine.Record {
-	r, known := w.rows[ref]
-	if !known {
-		w.prefetch(ref.Queue, []string{ref.ID})
-		r = w.rows[ref]
-	}
-	if r == nil {
-		return nil
-	}
-	if r.Flags&engine.HasSide != 0 && r.Side == nil {
-		w.readAttempts(r)
-	}
-	return &r.Record
-}
-
-// columns of a task.
-const columns = "t.task, t.id, t.kind, t.line, t.sort, t.turn, t.version, t.flags, t.priority, " +
-	"t.created, t.ended, t.lease, t.past, t.record"
-
-// readable leaves the tasks of newer versions out, for a Claim, which sets apart what it cannot read.
-var readable = fmt.Sprintf("AND t.flags & %d = 0 ", record.Newer)
-
-// fetched is how many tasks one statement finds by their ids.
-const fetched = 32
-
-var fetching = [...]string{
-	"SELECT " + columns + " FROM {p}tasks t WHERE t.queue = ? AND t.id = ?",
-	"SELECT " + columns + " FROM {p}tasks t WHERE t.queue = ? AND t.id IN (?" +
-		strings.Repeat(", ?", fetched-1) + ")",
-}
-
-// prefetch reads the tasks of some ids that were not read yet.
-func (w *work) prefetch(name string, ids []string) {
-	q := w.lookup(name)
-	for len(ids) > 0 && w.err == nil {
-		n, text := min(len(ids), fetched), fetching[1]
-		if n == 1 {
-			text = fetching[0]
-		}
-		args := make([]any, 1, fetched+1)
-		for _, id := range ids[:n] {
-			ref := storage.Ref{Queue: name, ID: id}
-			if _, known := w.rows[ref]; !known {
-				w.rows[ref] = nil
-				args = append(args, id)
-			}
-		}
-		for ids = ids[n:]; n > 1 && len(args) > 1 && len(args) < cap(args); {
-			args = append(args, args[len(args)-1]) // the statement has so many places
-		}
-		if q != nil && len(args) > 1 {
-			args[0] = q.number
-			w.read(q, text, args, 0)
-		}
-	}
-}
-
-// read reads tasks of a queue, in the order of the statement, until they have so many bytes; 0 is no
-// limit. A row that was read before is given as it is now, and left out where it is gone.
-func (w *work) read(q *queue, text string, args []any, most int) (all []*row) {
-	var r row
-	var line, size int64
-	var lease, past, record sql.RawBytes
-	w.each(text, args, func() bool {
-		r.Queue, r.Ref.Queue, r.State = &q.Queue, q.Name, engine.State(line&15)
-		got := w.rows[r.Ref]
-		if got == nil {
-			got = w.take(r, lease, past, record)
-		}
-		if !got.gone {
-			all = append(all, got)
-		}
-		size += int64(len(record))
-		return most == 0 || size <= int64(most)
-	}, &r.task, &r.ID, &r.Kind, &line, &r.Sort, &r.Turn, &r.Version, &r.Flags, &r.Priority,
-		&r.Created, &r.Ended, &lease, &past, &record)
-	return all
-}
-
-// take takes in a row that was read. One that cannot be read is damaged.
-func (w *work) take(read row, lease, past, record []byte) *row {
-	r := &read
-	r.was, r.place, r.hadAny = r.State, r.Place, r.Flags&engine.HasSide != 0
-	rest, err := decode(&r.Record, lease, past, slices.Clone(record))
-	if r.rest = rest; err != nil {
-		r.State = engine.Damaged
-	}
-	w.rows[r.Ref] = r
-	w.all = append(w.all, r)
-	return r
-}
-
-// readAttempts reads the history of a task.
-func (w *work) readAttempts(r *row) {
-	r.Side = new(engine.Side)
-	var text sql.RawBytes
-	var err error
-	w.each("SELECT attempts FROM {p}sides WHERE task = ?", []any{r.task}, func() bool {
-		r.Side.Attempts, err = record.Attempts(text)
-		return false
-	}, &text)
-	if err != nil {
-		r.Side.Attempts = nil // of a history that cannot be read nothing is kept
-	}
-}
-
 // Holder gives the hold on a unique key.
 func (w *work) Holder(name, key string) (h engine.Hold, held bool) {
 	if q := w.lookup(name); q != nil {
@@ -433,7 +307,7 @@ func (w *work) isFirst(r *engine.Record) bool {
 	if q.soon[r.State] == 0 {
 		soon := int64(engine.Never)
 		w.one("SELECT sort FROM {p}tasks WHERE line = ? ORDER BY sort, turn LIMIT 1",
-			[]any{q.number<<4 + int64(r.State)}, &soon)
+			[]any{q.line(r.State)}, &soon)
 		q.soon[r.State] = soon
 	}
 	if r.Sort >= q.soon[r.State] {
@@ -441,98 +315,4 @@ func (w *work) isFirst(r *engine.Record) bool {
 	}
 	q.soon[r.State] = r.Sort
 	return true
-}
-
-// First gives the first record in a line. Tasks whose cancel was asked stand in that of the pending.
-func (w *work) First(eq *engine.Queue, state engine.State) *engine.Record {
-	q := ours(eq)
-	if state == engine.Pending && w.step.Now < w.meta.calm {
-		return nil // no lease is recovered now: that one has expired is no work
-	}
-	l := q.lines[state]
-	for w.err == nil && q.Sizes[state]+q.asked(state) > 0 {
-		for l != nil && len(l.rows) > 0 {
-			if r := l.rows[0]; !r.gone && r.Queue == eq && lineOf(r.State) == state {
-				return &r.Record
-			}
-			l.rows = l.rows[1:]
-		}
-		size := 1
-		if l != nil {
-			size = min(max(8*l.size, 8), storage.MaxClaim)
-		}
-		all := q.Sizes[state]
-		l = w.load(q, state, size)
-		if len(l.rows) == 0 && q.Sizes[state] == all { // the size is wrong
-			break
-		}
-	}
-	return nil
-}
-
-// Size gives the bytes of a record's payload.
-func (w *work) Size(r *engine.Record) int { return len(r.Payload) }
-
-// asked is how many tasks stand in a line that another state has besides.
-func (q *queue) asked(state engine.State) int64 {
-	if state == engine.Pending {
-		return q.Sizes[engine.Asked]
-	}
-	return 0
-}
-
-// load reads the beginning of a line.
-func (w *work) load(q *queue, state engine.State, size int) *line {
-	w.save()
-	q.lines[state] = &line{size: size, rows: w.firstOf(q, state, engine.Never, size)}
-	return q.lines[state]
-}
-
-// firstOf gives the first tasks of a line whose moments have come, up to so many or some megabytes. Tasks
-// that cannot be read are set apart. Everything was saved.
-func (w *work) firstOf(q *queue, state engine.State, come int64, most int) (all []*row) {
-	states := []engine.State{state}
-	if q.asked(state) > 0 {
-		states = append(states, engine.Asked)
-	}
-	for _, st := range states {
-		all = append(all, w.read(q, "SELECT "+columns+" FROM {p}tasks t WHERE t.line = ? AND t.sort <= ? "+readable+
-			"ORDER BY t.sort, t.turn LIMIT ?", []any{q.number<<4 + int64(st), come, most}, storage.MaxClaimBytes)...)
-	}
-	if len(states) > 1 {
-		slices.SortStableFunc(all, func(a, b *row) int { return comparePlaces(a.Place, b.Place) })
-		all = all[:min(len(all), most)]
-	}
-	return slices.DeleteFunc(all, func(r *row) bool {
-		if r.State == engine.Damaged {
-			w.setApart(q, r)
-			return true
-		}
-		return false
-	})
-}
-
-// setApart puts a task that cannot be read where it stops nobody, and counts it.
-func (w *work) setApart(q *queue, r *row) {
-	q.Sizes[r.was]--
-	q.Sizes[engine.Damaged]++
-	if r.was != engine.Cursor {
-		q.Totals.Deleted++
-	}
-	if r.was == engine.Declined {
-		w.leaveKind(q, r.Kind)
-	}
-	w.exec("UPDATE {p}tasks SET line = ?, sort = ? WHERE task = ?",
-		q.number<<4+int64(engine.Damaged), w.step.Now, r.task)
-	r.was = engine.Damaged
-}
-
-func comparePlaces(a, b engine.Place) int {
-	switch {
-	case a.Before(b):
-		return -1
-	case b.Before(a):
-		return 1
-	}
-	return 0
 }

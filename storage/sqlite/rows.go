@@ -1,0 +1,131 @@
+package sqlite
+
+import (
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/record"
+)
+
+// row is a task as it is kept.
+type row struct {
+	engine.Record
+
+	task   int64        // its number, 0 where it is not written yet
+	gone   bool         // it was removed
+	was    engine.State // where it stood when it was read or saved
+	place  engine.Place
+	hadAny bool   // it had a row in sides
+	rest   []byte // the parts of its record that only newer versions know
+}
+
+// Find gives the record of a ref, or nil.
+func (w *work) Find(ref storage.Ref) *engine.Record {
+	r, known := w.rows[ref]
+	if !known {
+		w.prefetch(ref.Queue, []string{ref.ID})
+		r = w.rows[ref]
+	}
+	if r == nil {
+		return nil
+	}
+	if r.Flags&engine.HasSide != 0 && r.Side == nil {
+		w.readAttempts(r)
+	}
+	return &r.Record
+}
+
+// columns of a task.
+const columns = "t.task, t.id, t.kind, t.line, t.sort, t.turn, t.version, t.flags, t.priority, " +
+	"t.created, t.ended, t.lease, t.past, t.record"
+
+// readable leaves the tasks of newer versions out, for a Claim, which sets apart what it cannot read.
+var readable = fmt.Sprintf("AND t.flags & %d = 0 ", record.Newer)
+
+// fetched is how many tasks one statement finds by their ids.
+const fetched = 32
+
+var fetching = [...]string{
+	"SELECT " + columns + " FROM {p}tasks t WHERE t.queue = ? AND t.id = ?",
+	"SELECT " + columns + " FROM {p}tasks t WHERE t.queue = ? AND t.id IN (?" +
+		strings.Repeat(", ?", fetched-1) + ")",
+}
+
+// prefetch reads the tasks of some ids that were not read yet.
+func (w *work) prefetch(name string, ids []string) {
+	q := w.lookup(name)
+	for len(ids) > 0 && w.err == nil {
+		n, text := min(len(ids), fetched), fetching[1]
+		if n == 1 {
+			text = fetching[0]
+		}
+		args := make([]any, 1, fetched+1)
+		for _, id := range ids[:n] {
+			ref := storage.Ref{Queue: name, ID: id}
+			if _, known := w.rows[ref]; !known {
+				w.rows[ref] = nil
+				args = append(args, id)
+			}
+		}
+		for ids = ids[n:]; n > 1 && len(args) > 1 && len(args) < cap(args); {
+			args = append(args, args[len(args)-1]) // the statement has so many places
+		}
+		if q != nil && len(args) > 1 {
+			args[0] = q.number
+			w.read(q, text, args, 0)
+		}
+	}
+}
+
+// read reads tasks of a queue, in the order of the statement, until they have so many bytes; 0 is no
+// limit. A row that was read before is given as it is now, and left out where it is gone.
+func (w *work) read(q *queue, text string, args []any, most int) (all []*row) {
+	var r row
+	var line, size int64
+	var lease, past, record sql.RawBytes
+	w.each(text, args, func() bool {
+		r.Queue, r.Ref.Queue, r.State = &q.Queue, q.Name, engine.State(line&15)
+		got := w.rows[r.Ref]
+		if got == nil {
+			got = w.take(r, lease, past, record)
+		}
+		if !got.gone {
+			all = append(all, got)
+		}
+		size += int64(len(record))
+		return most == 0 || size <= int64(most)
+	}, &r.task, &r.ID, &r.Kind, &line, &r.Sort, &r.Turn, &r.Version, &r.Flags, &r.Priority,
+		&r.Created, &r.Ended, &lease, &past, &record)
+	return all
+}
+
+// take takes in a row that was read. One that cannot be read is damaged.
+func (w *work) take(read row, lease, past, record []byte) *row {
+	r := &read
+	r.was, r.place, r.hadAny = r.State, r.Place, r.Flags&engine.HasSide != 0
+	rest, err := decode(&r.Record, lease, past, slices.Clone(record))
+	if r.rest = rest; err != nil {
+		r.State = engine.Damaged
+	}
+	w.rows[r.Ref] = r
+	w.all = append(w.all, r)
+	return r
+}
+
+// readAttempts reads the history of a task.
+func (w *work) readAttempts(r *row) {
+	r.Side = new(engine.Side)
+	var text sql.RawBytes
+	var err error
+	w.each("SELECT attempts FROM {p}sides WHERE task = ?", []any{r.task}, func() bool {
+		r.Side.Attempts, err = record.Attempts(text)
+		return false
+	}, &text)
+	if err != nil {
+		r.Side.Attempts = nil // of a history that cannot be read nothing is kept
+	}
+}
