@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/engine"
 )
 
 // scripts make what a schema holds. The migrations of tables are applied in order; one that was
@@ -49,6 +50,10 @@ var constants = strings.NewReplacer(
 	"{tickhide}", inMicros(storage.TickHide),
 	"{maxkinds}", strconv.Itoa(storage.MaxKinds),
 	"{maxstatskinds}", strconv.Itoa(storage.MaxStatsKinds),
+	"{counters}", strconv.Itoa(engine.Counters-1),
+	"{enqueued}", strconv.Itoa(engine.CountEnqueued),
+	"{completed}", strconv.Itoa(engine.CountCompleted),
+	"{deleted}", strconv.Itoa(engine.CountDeleted),
 )
 
 func inMicros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }

@@ -231,7 +231,7 @@ func TestARemovalLeavesTheLineThatATaskJoinsMeanwhile(t *testing.T) {
 	s.decline("mail", "a")
 	f := s.naming(1, "mail").Fences[0]
 	s.must(s.apply(s.store, storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Complete}}}).Err)
-	s.damage("INSERT INTO %s.deltas (queue) SELECT queue FROM " + s.cfg.Schema + ".queues WHERE name = 'q'")
+	s.damage("INSERT INTO %s.deltas (queue, counter, n) SELECT queue, 1, 0 FROM " + s.cfg.Schema + ".queues WHERE name = 'q'")
 	tx, err := s.conn.Begin(t.Context())
 	s.must(err)
 	_, err = tx.Exec(t.Context(), "SELECT FROM "+s.cfg.Schema+".deltas WHERE queue > 0 FOR UPDATE")

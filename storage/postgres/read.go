@@ -270,8 +270,8 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 		return s.ask(ctx, s.pool, query{
 			text: "SELECT * FROM {schema}.stats($1)", args: []any{append([]string{}, queues...)},
 			scan: each(func() error {
-				if len(v) != columns || len(kinds) != len(tasks) {
-					return fmt.Errorf("%w: %d sizes", errReply, len(v))
+				if len(kinds) != len(tasks) || len(v) < engine.Counters-1 {
+					return fmt.Errorf("%w: %d counters", errReply, len(v))
 				}
 				st := statsOf(name, paused, until, v)
 				st.Oldest = time.Duration(oldest) * time.Microsecond
@@ -295,15 +295,10 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 }
 
 func statsOf(name string, paused bool, until int64, v []int64) storage.Stats {
-	st := storage.Stats{
-		Queue: name, Waiting: v[nWaiting], Pending: v[nPending], Scheduled: v[nScheduled], Retry: v[nRetry],
-		Completed: v[nCompleted], Cancelled: v[nCancelled], Dead: v[nDead], Cursors: v[nCursors],
-		Damaged: v[nDamaged], Paused: paused,
-		Totals: storage.Totals{
-			Enqueued: v[tEnqueued], Requeued: v[tRequeued], Completed: v[tCompleted], Dead: v[tDead],
-			Cancelled: v[tCancelled], Deleted: v[tDeleted], Failed: v[tFailed], Crashed: v[tCrashed],
-		},
-	}
+	q := engine.Queue{Name: name}
+	q.SetCounts(append([]int64{0}, v...)) // an array of the database begins with 1
+	st := q.Stats()
+	st.Paused = paused
 	if paused {
 		st.PausedUntil = engine.Time(until)
 	}

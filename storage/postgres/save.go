@@ -316,32 +316,17 @@ func (w *work) look() int64 { return w.step.Now + w.step.Limits.DeclinedFor.Micr
 
 // counting appends what changed of sizes and totals.
 func (w *work) counting() (query, bool) {
-	var queues []int32
-	values := make([][]int32, columns)
+	var queues, changes []int32
+	var counters []int16
 	for _, name := range queuesOf(w.queues) {
-		d := deltaOf(w.queues[name])
-		if d == (delta{}) {
-			continue
+		for counter, n := range w.queues[name].Counts() {
+			if n != 0 {
+				queues, counters, changes = append(queues, w.ids(name)), append(counters, int16(counter)), append(changes, int32(n))
+			}
 		}
-		queues = append(queues, w.ids(name))
-		for i := range values {
-			values[i] = append(values[i], d[i])
-		}
-	}
-	if len(queues) == 0 {
-		return query{}, false
-	}
-	args := []any{queues}
-	for i := range values {
-		args = append(args, values[i])
 	}
 	return query{
-		text: `INSERT INTO {schema}.deltas (queue, waiting, pending, scheduled, retry, completed, cancelled, dead,
-				cursors, damaged, t_enqueued, t_requeued, t_completed, t_dead, t_cancelled, t_deleted, t_failed,
-				t_crashed)
-			SELECT * FROM unnest($1::int4[], $2::int4[], $3::int4[], $4::int4[], $5::int4[], $6::int4[],
-				$7::int4[], $8::int4[], $9::int4[], $10::int4[], $11::int4[], $12::int4[], $13::int4[],
-				$14::int4[], $15::int4[], $16::int4[], $17::int4[], $18::int4[])`,
-		args: args,
-	}, true
+		text: `INSERT INTO {schema}.deltas (queue, counter, n) SELECT * FROM unnest($1::int4[], $2::int2[], $3::int4[])`,
+		args: []any{queues, counters, changes},
+	}, len(queues) > 0
 }

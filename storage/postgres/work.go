@@ -143,43 +143,6 @@ func (w *work) Ring(r *engine.Record, alert bool) {
 	w.rings[r.Ref.Queue] = w.rings[r.Ref.Queue] || alert
 }
 
-// The columns of deltas, behind queue.
-const (
-	nWaiting = iota
-	nPending
-	nScheduled
-	nRetry
-	nCompleted
-	nCancelled
-	nDead
-	nCursors
-	nDamaged
-	tEnqueued
-	tRequeued
-	tCompleted
-	tDead
-	tCancelled
-	tDeleted
-	tFailed
-	tCrashed
-	columns
-)
-
-// delta are the changes of a queue's sizes and totals.
-type delta [columns]int32
-
-func deltaOf(q *engine.Queue) (d delta) {
-	s := q.Stats()
-	for column, n := range [columns]int64{
-		s.Waiting, s.Pending, s.Scheduled, s.Retry, s.Completed, s.Cancelled, s.Dead, s.Cursors, s.Damaged,
-		s.Totals.Enqueued, s.Totals.Requeued, s.Totals.Completed, s.Totals.Dead, s.Totals.Cancelled,
-		s.Totals.Deleted, s.Totals.Failed, s.Totals.Crashed,
-	} {
-		d[column] = int32(n)
-	}
-	return d
-}
-
 // queuesOf lists the queues of a map, sorted.
 func queuesOf[V any](m map[string]V) []string {
 	names := make([]string, 0, len(m))

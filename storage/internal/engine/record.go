@@ -105,6 +105,31 @@ func (q *Queue) Stats() storage.Stats {
 	}
 }
 
+// Counts gives the sizes and totals of a queue by their numbers.
+func (q *Queue) Counts() (counts [Counters]int64) {
+	copy(counts[:], q.Sizes[:])
+	for i, n := range q.totals() {
+		counts[CountEnqueued+i] = *n
+	}
+	return counts
+}
+
+// SetCounts takes in what Counts gave.
+func (q *Queue) SetCounts(counts []int64) {
+	copy(q.Sizes[:], counts)
+	for i, n := range q.totals() {
+		*n = counts[CountEnqueued+i]
+	}
+}
+
+// totals are in the order of their numbers.
+func (q *Queue) totals() [Counters - CountEnqueued]*int64 {
+	t := &q.Totals
+	return [...]*int64{
+		&t.Enqueued, &t.Requeued, &t.Completed, &t.Dead, &t.Cancelled, &t.Deleted, &t.Failed, &t.Crashed,
+	}
+}
+
 // SpecOf gives the content of an insert. It shares the insert's memory.
 func SpecOf(in *storage.Insert) Spec {
 	sp := Spec{

@@ -63,6 +63,20 @@ func StatesOf(state storage.State) []State {
 	return all
 }
 
+// The numbers of a queue's counters: the size of each state has the number of the state, and the totals
+// follow.
+const (
+	CountEnqueued = 16 + iota
+	CountRequeued
+	CountCompleted
+	CountDead
+	CountCancelled
+	CountDeleted
+	CountFailed
+	CountCrashed
+	Counters // one more than the last number
+)
+
 // Flags are facts of a record apart from its state.
 type Flags int16
 

@@ -36,7 +36,7 @@ BEGIN
 		PERFORM {schema}.unmake(ARRAY[p_queue], ARRAY[p_id], ARRAY[0::int8], base);
 		RETURN 0;
 	END IF;
-	INSERT INTO {schema}.deltas (queue, waiting, t_enqueued) VALUES (p_queue, 1, 1);
+	INSERT INTO {schema}.deltas (queue, counter, n) VALUES (p_queue, 1, 1), (p_queue, {enqueued}, 1);
 	IF note <> '' THEN -- the commit takes a lock of the whole server then, however long that takes
 		waits := set_config('lock_timeout', waited, true);
 		PERFORM pg_notify(channel, note);

@@ -14,12 +14,8 @@ BEGIN
 	END IF;
 	IF FOUND THEN
 		UPDATE {schema}.tasks t SET line = q * 16 + 9, sort = {schema}.told() WHERE t.ctid = c;
-		IF was < 0 THEN
-			INSERT INTO {schema}.deltas (queue, waiting) VALUES (was, -1);
-		END IF;
-		was := was & 15;
-		INSERT INTO {schema}.deltas (queue, waiting, pending, scheduled, retry, cursors, damaged, t_deleted)
-		VALUES (q, -(was IN (1, 2, 3, 14))::int4, -(was IN (4, 5))::int4, -(was = 6)::int4, -(was = 7)::int4,
-			-(was = 8)::int4, 1, (was <> 8)::int4);
+		INSERT INTO {schema}.deltas (queue, counter, n)
+		SELECT * FROM (VALUES (was, 14, -(was < 0)::int4), (q, was & 15, -1), (q, 9, 1),
+			(q, {deleted}, (was & 15 <> 8)::int4)) AS d (queue, counter, n) WHERE d.n <> 0;
 	END IF;
 END $$;

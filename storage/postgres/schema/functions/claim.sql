@@ -121,7 +121,7 @@ BEGIN
 			RETURNING (CASE WHEN t.queue = numbers[i] THEN 't' ELSE 'd' END)::"char", i, t.id, t.version, t.sort, t.flags,
 				t.priority, t.past, t.record;
 			GET DIAGNOSTICS got = ROW_COUNT;
-			INSERT INTO {schema}.deltas (queue, waiting, pending) VALUES (numbers[i], -got, got);
+			INSERT INTO {schema}.deltas (queue, counter, n) VALUES (numbers[i], 1, -got), (numbers[i], 4, got);
 			done := done + got;
 			room := room - used;
 			changed := true;

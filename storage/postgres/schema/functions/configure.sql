@@ -34,9 +34,7 @@ BEGIN
 			DELETE FROM {schema}.deltas d USING e WHERE e.empty AND d.queue = number
 		)
 		UPDATE {schema}.queues q SET hidden = true, paused = false, paused_until = 0, touched = {schema}.told(),
-			waiting = 0, pending = 0, scheduled = 0, retry = 0, completed = 0, cancelled = 0, dead = 0, cursors = 0,
-			damaged = 0, t_enqueued = 0, t_requeued = 0, t_completed = 0, t_dead = 0, t_cancelled = 0,
-			t_deleted = 0, t_failed = 0, t_crashed = 0
+			counters = DEFAULT
 		FROM e WHERE e.empty AND q.queue = number;
 		done := FOUND;
 		RETURN;

@@ -21,8 +21,7 @@ BEGIN
 	IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base, now) THEN
 		RAISE 'a call is repeated, after its tasks have ended';
 	END IF;
-	INSERT INTO {schema}.deltas (queue, waiting, scheduled, t_enqueued)
-	SELECT d.queue, d.w, d.s, d.w + d.s FROM unnest(dqueues, dwaiting, dscheduled) AS d (queue, w, s);
+	PERFORM {schema}.count(dqueues, dwaiting, dscheduled);
 	rung := ARRAY(
 		SELECT d.queue FROM unnest(dqueues, dwaiting, firsts) AS d (queue, w, first)
 		WHERE d.w > 0 OR d.first <= now OR {schema}.soonest(d.queue, now) >= d.first);

@@ -63,13 +63,7 @@ BEGIN
 		-- by now: all is rolled back, so that none remembers what did not happen.
 		RAISE 'a call is repeated, after its tasks have ended';
 	END IF;
-	IF cardinality(dqueues) = 1 THEN
-		INSERT INTO {schema}.deltas (queue, waiting, scheduled, t_enqueued)
-		VALUES (dqueues[1], dwaiting[1], dscheduled[1], dwaiting[1] + dscheduled[1]);
-	ELSE
-		INSERT INTO {schema}.deltas (queue, waiting, scheduled, t_enqueued)
-		SELECT u.queue, u.w, u.s, u.w + u.s FROM unnest(dqueues, dwaiting, dscheduled) AS u (queue, w, s);
-	END IF;
+	PERFORM {schema}.count(dqueues, dwaiting, dscheduled);
 	IF dscheduled = array_fill(0, ARRAY[cardinality(dqueues)]) THEN
 		rung := dqueues;
 	ELSE

@@ -25,10 +25,11 @@ BEGIN
 		RAISE 'not as expected';
 	END IF;
 	IF ends[1] = ends[n] THEN
-		INSERT INTO {schema}.deltas (queue, pending, t_completed) VALUES (ends[1], -n, n);
+		INSERT INTO {schema}.deltas (queue, counter, n) VALUES (ends[1], 4, -n), (ends[1], {completed}, n);
 	ELSE
-		INSERT INTO {schema}.deltas (queue, pending, t_completed)
-		SELECT e.queue, -count(*), count(*) FROM unnest(ends) AS e (queue) GROUP BY e.queue;
+		INSERT INTO {schema}.deltas (queue, counter, n)
+		SELECT e.queue, c.counter, sum(c.n) FROM unnest(ends) AS e (queue), (VALUES (4, -1), ({completed}, 1)) AS c (counter, n)
+		GROUP BY e.queue, c.counter;
 	END IF;
 	IF cardinality(ids) > 0 THEN
 		SELECT e.base, e.rung INTO base, rung FROM {schema}.enqueue(span, lanes, opens, seqs, offs, queues, ids,

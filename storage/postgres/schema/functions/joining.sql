@@ -17,7 +17,7 @@ BEGIN
 	IF n < cardinality(array_positions(joined, true)) THEN
 		RAISE serialization_failure USING MESSAGE = 'midge: an empty line of a kind was removed meanwhile';
 	END IF;
-	INSERT INTO {schema}.deltas (queue, waiting)
-	SELECT k.line, u.n FROM unnest(queues, names, counts) AS u (queue, kind, n)
+	INSERT INTO {schema}.deltas (queue, counter, n)
+	SELECT k.line, 14, u.n FROM unnest(queues, names, counts) AS u (queue, kind, n)
 	JOIN {schema}.kinds k ON k.queue = u.queue AND k.kind = u.kind WHERE u.n <> 0;
 END $$;

@@ -21,11 +21,10 @@ BEGIN
 		SET line = q * 16 + CASE WHEN t.flags & 8 > 0 THEN 3 WHEN t.flags & 4 > 0 THEN 2 ELSE 1 END,
 			sort = ((9 - t.priority)::int8 << 56) + tail + k.n
 		FROM ranked k WHERE t.ctid = k.c
-		RETURNING k.was
+		RETURNING k.was, t.line & 15 AS state
 	), kept AS (
-		INSERT INTO {schema}.deltas (queue, waiting, scheduled, retry)
-		SELECT q, count(*), -count(*) FILTER (WHERE m.was = 6), -count(*) FILTER (WHERE m.was = 7)
-		FROM moved m HAVING count(*) > 0
+		INSERT INTO {schema}.deltas (queue, counter, n)
+		SELECT q, c.counter, sum(c.n) FROM moved m, LATERAL (VALUES (m.was, -1), (m.state, 1)) AS c (counter, n) GROUP BY c.counter
 	)
 	SELECT count(*) INTO promoted FROM moved;
 	RETURN promoted;

@@ -30,9 +30,7 @@ BEGIN
 		)
 		SELECT count(*) INTO n FROM d;
 		IF n > 0 THEN
-			INSERT INTO {schema}.deltas (queue, completed, cancelled, dead) VALUES (q,
-				CASE WHEN s = 10 THEN -n ELSE 0 END, CASE WHEN s = 11 THEN -n ELSE 0 END,
-				CASE WHEN s = 12 THEN -n ELSE 0 END);
+			INSERT INTO {schema}.deltas (queue, counter, n) VALUES (q, s, -n);
 		END IF;
 		gone := gone + n;
 	END LOOP;

@@ -35,7 +35,7 @@ CREATE SEQUENCE {schema}.jumped;
 -- and is right again; 1 where the mark tells it. See come().
 CREATE SEQUENCE {schema}.clock;
 
--- One row a queue: its number, its settings, its folded sizes and totals. A row that
+-- One row a queue: its number, its settings, its folded counters. A row that
 -- is hidden stands for no queue: not used yet, removed, or abandoned.
 CREATE TABLE {schema}.queues (
 	queue        int4 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -44,47 +44,18 @@ CREATE TABLE {schema}.queues (
 	paused       bool NOT NULL DEFAULT false,
 	paused_until int8 NOT NULL DEFAULT 0, -- 0: until it is resumed
 	touched      int8 NOT NULL DEFAULT 0, -- when something was last folded into it
-	waiting      int8 NOT NULL DEFAULT 0,
-	pending      int8 NOT NULL DEFAULT 0,
-	scheduled    int8 NOT NULL DEFAULT 0,
-	retry        int8 NOT NULL DEFAULT 0,
-	completed    int8 NOT NULL DEFAULT 0,
-	cancelled    int8 NOT NULL DEFAULT 0,
-	dead         int8 NOT NULL DEFAULT 0,
-	cursors      int8 NOT NULL DEFAULT 0,
-	damaged      int8 NOT NULL DEFAULT 0,
-	t_enqueued   int8 NOT NULL DEFAULT 0,
-	t_requeued   int8 NOT NULL DEFAULT 0,
-	t_completed  int8 NOT NULL DEFAULT 0,
-	t_dead       int8 NOT NULL DEFAULT 0,
-	t_cancelled  int8 NOT NULL DEFAULT 0,
-	t_deleted    int8 NOT NULL DEFAULT 0,
-	t_failed     int8 NOT NULL DEFAULT 0,
-	t_crashed    int8 NOT NULL DEFAULT 0
+	-- The tasks in each state, each under the number of its state (see tasks), and from 16 on the
+	-- totals: enqueued, requeued, completed, dead, cancelled, deleted, failed, crashed.
+	counters     int8[] NOT NULL DEFAULT array_fill(0::int8, ARRAY[{counters}])
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0.2);
 
--- What each step changed of a queue's sizes and totals, or of the tasks that wait in the line of a
--- kind. Steps append, so that none waits for another; the sweep folds rows into queues and kinds
--- and deletes them.
+-- What each step changed of a queue's counters, or of the tasks that wait in the line of a kind.
+-- Steps append, so that none waits for another; the sweep folds rows into queues and kinds and
+-- deletes them.
 CREATE TABLE {schema}.deltas (
-	queue       int4 NOT NULL, -- or the line
-	waiting     int4 NOT NULL DEFAULT 0,
-	pending     int4 NOT NULL DEFAULT 0,
-	scheduled   int4 NOT NULL DEFAULT 0,
-	retry       int4 NOT NULL DEFAULT 0,
-	completed   int4 NOT NULL DEFAULT 0,
-	cancelled   int4 NOT NULL DEFAULT 0,
-	dead        int4 NOT NULL DEFAULT 0,
-	cursors     int4 NOT NULL DEFAULT 0,
-	damaged     int4 NOT NULL DEFAULT 0,
-	t_enqueued  int4 NOT NULL DEFAULT 0,
-	t_requeued  int4 NOT NULL DEFAULT 0,
-	t_completed int4 NOT NULL DEFAULT 0,
-	t_dead      int4 NOT NULL DEFAULT 0,
-	t_cancelled int4 NOT NULL DEFAULT 0,
-	t_deleted   int4 NOT NULL DEFAULT 0,
-	t_failed    int4 NOT NULL DEFAULT 0,
-	t_crashed   int4 NOT NULL DEFAULT 0
+	queue   int4 NOT NULL, -- or the line
+	counter int2 NOT NULL, -- its number
+	n       int4 NOT NULL
 ) WITH (
 	autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0,
 	autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0
