@@ -9,6 +9,7 @@ import (
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // Many plain inserts are copied into the table of tasks: the server takes rows while they are
@@ -188,7 +189,7 @@ func (b *bulk) row(in *storage.Insert) {
 		to = column64(to, now)
 	}
 	size := len(to)
-	to = packSpec(append(to, 0, 0, 0, 0), &sp, nil)
+	to = record.AppendSpec(append(to, 0, 0, 0, 0), &sp, nil)
 	binary.BigEndian.PutUint32(to[size:], uint32(len(to)-size-4))
 	b.buf = to
 }

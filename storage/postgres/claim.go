@@ -365,7 +365,7 @@ func (c *claim) recoverExpired(
 	defer tx.close(ctx)
 	var now, base int64
 	var id []byte
-	var rec record
+	var rec raw
 	var all []*row
 	var spoiled []query
 	long := s.limits.DeclinedFor.Microseconds()

@@ -8,14 +8,20 @@ import (
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // FuzzRow reads rows of any content, as every step does, and has what can be read go through
 // what may become of it.
 func FuzzRow(f *testing.F) {
-	for i, sp := range specs() {
-		past := engine.Past{Created: 1, Retries: i}
-		f.Add([]byte("id"), packSpec(nil, &sp, nil), packPast(&past), make([]byte, i*tokenSize), []byte("[]"), int64(1), int64(1), int64(i),
+	for i, sp := range []engine.Spec{
+		{Kind: "k", Encoding: "json", CrashLimit: 3},
+		{Kind: "k", Encoding: "a", CrashLimit: 3, Unique: storage.Unique{Key: "u", Mode: storage.UniqueLife}},
+		{Kind: "k", Encoding: "ab", CrashLimit: 3, Cursor: &storage.Cursor{Declaration: `{"spec":"every 1h"}`}},
+		{Kind: "k", Encoding: "raw", CrashLimit: 3, Keep: storage.Keep{UntilRead: true}},
+	} {
+		r := row{Record: engine.Record{Past: engine.Past{Created: 1, Retries: i}}}
+		f.Add([]byte("id"), record.AppendSpec(nil, &sp, nil), packPast(&r), make([]byte, i*len(r.Token)), []byte("[]"), int64(1), int64(1), int64(i),
 			int16(i+1), int16(i), int16(i), i > 2)
 	}
 	f.Add([]byte{255}, []byte("garbage"), []byte{1}, []byte{0}, []byte("null"), int64(-1), int64(-1), int64(-1),
@@ -23,7 +29,7 @@ func FuzzRow(f *testing.F) {
 	f.Fuzz(func(t *testing.T, id, spec, past, lease, attempts []byte, sort, version, at int64,
 		state, flags, priority int16, ended bool,
 	) {
-		rec := record{
+		rec := raw{
 			found: true, held: true, ended: ended, sort: sort, version: version, at: at, state: state, flags: flags,
 			priority: priority, lease: lease, past: past, record: spec, attempts: attempts,
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/midgehq/midge/internal/sleep"
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // errUnsent is of a step for which there was no connection: nothing of it was sent.
@@ -58,7 +59,7 @@ func translate(err error) error {
 func translated(err error) bool {
 	return away(err) || errors.Is(err, storage.ErrClosed) ||
 		errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrNotEmpty) ||
-		errors.Is(err, storage.ErrDamaged) || errors.Is(err, errNewer)
+		errors.Is(err, storage.ErrDamaged) || errors.Is(err, record.ErrNewer)
 }
 
 // away reports whether an error says that the server did not answer.

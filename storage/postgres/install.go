@@ -14,6 +14,7 @@ import (
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // scripts make what a schema holds. The migrations of tables are applied in order; one that was
@@ -43,7 +44,7 @@ func texts(pattern string) (names, texts []string, err error) {
 
 // constants are those that scripts share with the client; times are in microseconds.
 var constants = strings.NewReplacer(
-	"{newer}", strconv.Itoa(int(newer)),
+	"{newer}", strconv.Itoa(int(record.Newer)),
 	"{jumpafter}", inMicros(storage.JumpAfter),
 	"{jumpwait}", inMicros(storage.JumpWait),
 	"{lanelife}", inMicros(storage.LaneLife),

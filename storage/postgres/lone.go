@@ -7,6 +7,7 @@ import (
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // A call that inserts one task which is to wait is a step of its own: nobody shares its
@@ -61,7 +62,7 @@ func (s *Storage) adding(call storage.Call, in *storage.Insert, queue int32, lou
 		text: "SELECT {schema}.add($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
 		args: []any{
 			call.Lane.ID[:], call.Lane.Opened.UnixMicro(), int64(call.Seq), queue, packID(in.Ref.ID),
-			int16(in.Priority), int16(marks(&sp)), packSpec(nil, &sp, nil), s.notes.channel, note,
+			int16(in.Priority), int16(marks(&sp)), record.AppendSpec(nil, &sp, nil), s.notes.channel, note,
 		},
 		scan: one(at),
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // Plain inserts and completions, which is what a busy queue sees all day, take one round
@@ -213,7 +214,7 @@ func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32, at int64) int64
 		a.priorities = append(a.priorities, int16(in.Priority))
 		sp := engine.SpecOf(in)
 		a.marks = append(a.marks, int16(marks(&sp)))
-		a.records = append(a.records, packSpec(nil, &sp, nil))
+		a.records = append(a.records, record.AppendSpec(nil, &sp, nil))
 	}
 	for k := range tx.Settles {
 		f := &tx.Settles[k].Fence

@@ -14,6 +14,7 @@ import (
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // reading is where tasks are read: on the pool, or within a transaction of the application's.
@@ -51,7 +52,7 @@ func (s reading) task(ctx context.Context, ref storage.Ref) (storage.Task, error
 }
 
 func (s reading) read(ctx context.Context, ref storage.Ref) (t storage.Task, err error) {
-	var rec record
+	var rec raw
 	var stack, result, progress, checkpoint []byte
 	err = s.ask(ctx, query{
 		text: "SELECT * FROM {schema}.read($1, $2)",
@@ -70,8 +71,8 @@ func (s reading) read(ctx context.Context, ref storage.Ref) (t storage.Task, err
 	}
 	r := rec.row(ref, 0)
 	switch {
-	case r.Flags&newer != 0:
-		return t, errNewer
+	case r.Flags&record.Newer != 0:
+		return t, record.ErrNewer
 	case r.State == engine.Damaged:
 		return t, storage.ErrDamaged
 	}
@@ -128,7 +129,7 @@ type listed struct {
 func (s reading) list(
 	ctx context.Context, q *storage.TasksQuery, after spot,
 ) (page storage.TasksPage, err error) {
-	var rec record
+	var rec raw
 	var kind string
 	var id []byte
 	var all []listed

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // Saving writes what a work has changed: a handful of statements over arrays, however
@@ -158,13 +159,13 @@ func vectorsOf(all []*row, recorded func(*row) bool) vectors {
 		v.states = append(v.states, int16(r.State))
 		v.flags = append(v.flags, int16(r.marks()))
 		v.priorities = append(v.priorities, r.Priority)
-		v.leases = append(v.leases, r.lease())
-		v.pasts = append(v.pasts, r.packPast())
-		record := []byte{}
+		v.leases = append(v.leases, record.Lease(&r.Record))
+		v.pasts = append(v.pasts, packPast(r))
+		spec := []byte{}
 		if recorded(r) {
-			record = packSpec(nil, &r.Spec, r.rest)
+			spec = record.AppendSpec(nil, &r.Spec, r.rest)
 		}
-		v.records = append(v.records, record)
+		v.records = append(v.records, spec)
 		v.ats = append(v.ats, r.Ended)
 		kind := ""
 		if r.State == engine.Declined {
@@ -185,14 +186,6 @@ func (r *row) marks() engine.Flags {
 	return flags
 }
 
-// packPast leaves the past of a new task empty: its version says when it was created.
-func (r *row) packPast() []byte {
-	if r.was.table == nowhere && r.Past == (engine.Past{Created: r.Version}) {
-		return []byte{}
-	}
-	return packPast(&r.Past)
-}
-
 // siding writes what stands beside tasks.
 func siding(all []*row) query {
 	n := len(all)
@@ -206,7 +199,7 @@ func siding(all []*row) query {
 		side := r.Side
 		columns[2][i], columns[3][i], columns[4][i] = side.Result, side.Progress, side.Checkpoint
 		if r.Touched&engine.PartAttempts != 0 {
-			columns[0][i] = packAttempts(side.Attempts)
+			columns[0][i] = record.PackAttempts(side.Attempts)
 		}
 		if r.Touched&engine.PartStack != 0 {
 			columns[1][i] = []byte(side.Stack)

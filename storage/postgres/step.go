@@ -11,6 +11,7 @@ import (
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/combine"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // part is one call of Apply: its Txs are carried out in one transaction.
@@ -91,22 +92,22 @@ type step struct {
 	queues  map[string]int32
 	now     int64 // by the clock
 	base    int64 // the first version
-	loaded  map[storage.Ref]*record
+	loaded  map[storage.Ref]*raw
 	keys    map[key]*hold
 	parts   []*part // that were admitted
 	blocked map[*part]bool
 }
 
-// record is a task as it was loaded.
-type record struct {
+// raw is a task as it was loaded.
+type raw struct {
 	found, held, ended            bool
 	sort, turn, version, at       int64
 	state, flags, priority        int16
 	lease, past, record, attempts []byte
 }
 
-// clone copies a record whose memory the next row uses again.
-func (rec *record) clone() *record {
+// clone copies a task whose memory the next row uses again.
+func (rec *raw) clone() *raw {
 	c := *rec
 	c.lease, c.past = slices.Clone(rec.lease), slices.Clone(rec.past)
 	c.record, c.attempts = slices.Clone(rec.record), slices.Clone(rec.attempts)
@@ -115,7 +116,7 @@ func (rec *record) clone() *record {
 
 func (s *Storage) newStep(l link, queues map[string]int32) *step {
 	return &step{
-		store: s, link: l, queues: queues, loaded: make(map[storage.Ref]*record),
+		store: s, link: l, queues: queues, loaded: make(map[storage.Ref]*raw),
 		keys: make(map[key]*hold), blocked: make(map[*part]bool), verb: verbOutcome,
 	}
 }
@@ -286,7 +287,7 @@ func (st *step) loading(named map[storage.Ref]bool) query {
 	places := make([]place, 0, len(named))
 	for ref, lock := range named {
 		places = append(places, place{ref, lock, st.queues[ref.Queue], packID(ref.ID)})
-		st.loaded[ref] = &record{}
+		st.loaded[ref] = &raw{}
 	}
 	slices.SortFunc(places, func(a, b place) int {
 		if a.lock != b.lock { // those to be locked first, in the order in which all steps lock
@@ -306,7 +307,7 @@ func (st *step) loading(named map[storage.Ref]bool) query {
 		}
 	}
 	var n int32
-	var r record
+	var r raw
 	return query{
 		text: "SELECT * FROM {schema}.load($1, $2, $3, $4)", args: []any{queues, ids, locks, st.wait},
 		scan: each(func() error {
@@ -395,7 +396,7 @@ func (st *step) loadedWork() *work {
 }
 
 // row makes the row of a task that was loaded. One that cannot be read is damaged.
-func (rec *record) row(ref storage.Ref, queue int32) *row {
+func (rec *raw) row(ref storage.Ref, queue int32) *row {
 	r := &row{
 		Record: engine.Record{
 			Ref: ref, Place: engine.Place{Sort: rec.sort, Turn: rec.turn}, Version: rec.version,
@@ -413,9 +414,10 @@ func (rec *record) row(ref storage.Ref, queue int32) *row {
 	err := r.decode(rec.past, rec.record)
 	if err == nil && len(rec.attempts) > 0 {
 		r.Side = new(engine.Side)
-		r.Side.Attempts, err = unpackAttempts(rec.attempts)
+		r.Side.Attempts, err = record.Attempts(rec.attempts)
 	}
-	if err != nil || !r.sane(rec.ended) || !r.setLease(rec.lease) || r.Flags&newer != 0 {
+	if err != nil || r.State.HasEnded() != rec.ended || !record.SetLease(&r.Record, rec.lease) ||
+		r.Flags&record.Newer != 0 {
 		r.State = engine.Damaged
 	}
 	return r

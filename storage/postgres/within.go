@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -76,11 +75,8 @@ func (j *Joined) Apply(
 	if j.link == nil {
 		return nil, joined.NoTransaction()
 	}
-	if err := storage.CheckTxs(j.store.limits, txs); err != nil {
+	if err := joined.Check(j.store.limits, call, txs); err != nil {
 		return nil, err
-	}
-	if !call.IsZero() {
-		return nil, storage.Invalid("call", "with an identity", "the zero Call within a transaction")
 	}
 	if err := j.store.enter(); err != nil {
 		return nil, wrap("apply", err)
@@ -148,22 +144,11 @@ func (j *Joined) ask(ctx context.Context, q query) error {
 	return err
 }
 
-// undoTime bounds how long a try is rolled back, whether its context has ended or not.
-const undoTime = 5 * time.Second
-
-// undo rolls back a try. Where that fails it ends the transaction: the application must not
-// commit half of a step.
+// undo rolls back a try.
 func (j *Joined) undo(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
-	defer cancel()
-	err := j.link.run(ctx, query{text: "ROLLBACK TO SAVEPOINT midge"})
-	if err == nil { // apart: after an error nothing but the first can be prepared
-		err = j.link.run(ctx, query{text: "RELEASE SAVEPOINT midge"})
-	}
-	if err != nil {
-		_ = j.link.rollback(ctx) // where this fails too the connection is gone, and the transaction with it
-	}
-	return err
+	return joined.Undo(ctx, func(ctx context.Context, statement string) error {
+		return j.link.run(ctx, query{text: statement})
+	}, j.link.rollback)
 }
 
 // try carries out a part once. Where it gives an error the savepoint is still there.
