@@ -58,6 +58,19 @@ var table = []rule{
 		modules:   []string{"github.com/fsnotify/fsnotify"}, // commits of other processes
 		testRooms: []string{"storage/storagetest"},
 	},
+	{
+		room:      "storage/sqlite/modernc", // a module of its own, with the driver
+		rooms:     []string{"storage/sqlite"},
+		modules:   []string{"modernc.org/sqlite"},
+		testRooms: []string{".", "midgetest", "storage/..."},
+	},
+	{
+		room:        "metrics/prometheus", // a module of its own, with the client of Prometheus
+		rooms:       []string{".", "storage"},
+		modules:     []string{"github.com/prometheus/client_golang"},
+		testRooms:   []string{"storage/..."},
+		testModules: []string{"github.com/prometheus/client_model"}, // what is gathered
+	},
 	{room: "storage/storagetest", rooms: []string{"storage"}, testRooms: []string{"storage/memory"}},
 	{
 		room:      "midgetest",
@@ -76,6 +89,15 @@ var table = []rule{
 		room:    "examples/webshop",
 		rooms:   []string{".", "storage/...", "internal/testserver"}, // a PostgreSQL where none is given
 		modules: []string{"github.com/jackc/pgx/v5"},                 // an application's own transaction
+	},
+	{
+		room:  "bench", // a module of its own, with rivals of midge
+		rooms: []string{".", "storage/...", "bench/...", "internal/testserver"},
+		modules: []string{
+			"github.com/hibiken/asynq", "github.com/riverqueue/river", // the rivals
+			"github.com/redis/go-redis/v9", "github.com/jackc/pgx/v5", "modernc.org/sqlite", // what bare does without midge
+			"golang.org/x/sys", // what a process costs
+		},
 	},
 	{room: "internal"},
 	{room: "internal/codec", rooms: []string{"storage"}, modules: []string{"github.com/vmihailenco/msgpack"}},
@@ -167,6 +189,8 @@ func TestTheImportTableItself(t *testing.T) {
 		{"storage/redis/redis_test.go", module, false},
 		{"storage/redis/redis.go", "github.com/alicebob/miniredis/v2", false},
 		{"storage/redis/redis_test.go", "github.com/alicebob/miniredis/v2", true},
+		{"storage/sqlite/sqlite.go", "modernc.org/sqlite", false},
+		{"storage/sqlite/modernc/modernc.go", "modernc.org/sqlite", true},
 		{"storage/postgres/postgres.go", "github.com/jackc/pgx/v5/pgxpool", true},
 		{"storage/postgres/postgres.go", module + "/storage/redis", false},
 		{"storage/redis/redis.go", "github.com/jackc/pgx/v5", false},

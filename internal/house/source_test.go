@@ -16,7 +16,7 @@ import (
 // module is the path of this module.
 const module = "github.com/midgehq/midge"
 
-// source is one Go file of the module.
+// source is one Go file of the repository.
 type source struct {
 	path string // from the module's root, with slashes
 	room string // its directory likewise, "." for the root
@@ -25,7 +25,7 @@ type source struct {
 	file *ast.File
 }
 
-// sources parses the Go files of this module and of those of tests, all other nested modules apart.
+// sources parses the Go files of this module and of those nested in it.
 func sources(t *testing.T) []source {
 	t.Helper()
 	var found []source
@@ -35,7 +35,7 @@ func sources(t *testing.T) []source {
 			return err
 		}
 		if entry.IsDir() {
-			if name != "." && aside(root, name) {
+			if name != "." && aside(name) {
 				return fs.SkipDir
 			}
 			return nil
@@ -57,18 +57,10 @@ func sources(t *testing.T) []source {
 	return found
 }
 
-// aside reports whether the go command leaves a directory out of ./... Modules of tests are of the house:
-// they are modules because SQLite's driver is among what they compare.
-func aside(root, dir string) bool {
+// aside reports whether the go command leaves a directory out of ./...
+func aside(dir string) bool {
 	base := path.Base(dir)
-	if base == "testdata" || base == "vendor" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
-		return true
-	}
-	if path.Dir(dir) == "internal" {
-		return false
-	}
-	_, err := os.Stat(filepath.Join(root, dir, "go.mod"))
-	return err == nil
+	return base == "testdata" || base == "vendor" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
 }
 
 // root gives the module's directory.
