@@ -60,7 +60,8 @@ type Claimed struct {
 	// that keeps tasks waiting ends; zero if nothing is.
 	Now, NextDue time.Time
 	// More says that the same call again would find work at once: tasks, if it may take
-	// some, or maintenance left over. It may be set where all tasks that are left may only
+	// some, or maintenance left over. A suspect does not count where the call has taken
+	// one. It may be set where all tasks that are left may only
 	// start at once and the call's Start is 0.
 	More bool
 	// Cancels says that a cancel of a pending task waits in one of the queues: a

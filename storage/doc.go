@@ -148,7 +148,10 @@
 // A suspect is a task with at least one crash whose Crashes is CrashLimit-1. It has the
 // place in the order of any other task and counts as waiting. A Claim passes it over
 // unless ClaimRequest.Suspect is set, takes at most one suspect then, and takes it only
-// to start at once, so that the neighbours of a poison pill do not die with it.
+// to start at once, so that the neighbours of a poison pill do not die with it. Once it
+// has taken one, the suspects behind it do not count for its More, although the same call
+// again would take the next: a runner that was given one asks for no other until that one
+// has ended.
 //
 // # Rules of kinds
 //
