@@ -3,6 +3,68 @@
 // connections. A task can be enqueued or settled in the very transaction that writes the
 // application's rows; see [Storage.Within].
 //
+//	cfg := postgres.Config{URL: "postgres://localhost/shop"} // or Pool: a *pgxpool.Pool
+//	err := postgres.Migrate(ctx, cfg)                        // once per deploy
+//	store, err := postgres.Open(ctx, cfg)
+//
+// # Configuration
+//
+// A [Config] needs a URL or a Pool, and nothing else. Every process of an application has the same
+// Config.Schema; applications that share a database have one each.
+//
+//	postgres://user:password@host:5432/database?sslmode=verify-full
+//	postgres://user:password@one,two/database       the host that takes writes
+//	host=/run/postgresql dbname=database user=user  a socket
+//
+// # Permissions
+//
+// The role that calls Migrate needs CREATE on the database, or on the schema where that exists, and
+// owns the tables then. Processes may use the same role. One that may do less:
+//
+//	GRANT USAGE ON SCHEMA midge TO worker;
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA midge TO worker;
+//	GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA midge TO worker;
+//	GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA midge TO worker;
+//
+// Grant that again after each Migrate, as it may bring tables and functions, or let the role that
+// migrates say ALTER DEFAULT PRIVILEGES once. To vacuum takes the owner of the tables: under
+// another role the server's autovacuum has to do. A role with pg_read_all_stats is warned of the
+// transactions of others that hold vacuum back. To read the view jobs takes USAGE on the schema
+// and SELECT on the view.
+//
+// # Connections
+//
+// A process has up to Config.Connections for claims, inserts, reads and what carries more than
+// 64 KiB, two more for leases and settles, one that listens, and one for vacuums. They are the
+// storage's own even where Config.Pool is given, so that jobs which hold every connection of
+// that pool starve nothing. The first steps of a connection take twenty times as long as later
+// ones.
+//
+// A connection may be dead without a sign of it. Each call waits for some seconds, whatever
+// its context says, and then its outcome is unknown and its connection given up (reply.go).
+//
+// A proxy may pool transactions, as PgBouncer does with pool_mode = transaction: no step
+// leaves anything in a session, and prepared statements are used until one is not where it
+// was made, unnamed ones from then on. Name the proxy in Config.URL and the server itself
+// in Config.ListenURL, as the listener alone needs a session; or set Config.NoListener, and
+// tasks are found within a second or so. Nothing else is to be configured.
+//
+// # Upgrades
+//
+// Functions carry a version in their names (claim_1), and each client calls those of its own
+// version, so that two versions work side by side on the same tables. To upgrade, call Migrate
+// of the new version, by itself or as its first process starts; then replace the processes, in
+// any order. To go back, start the old version again: its functions are still there, and its
+// Migrate changes nothing. A migration of the tables only adds to them.
+//
+// Migrate drops functions alone that do no right on its tables: those before the oldest version
+// that its release notes name. A client of such a version, running or new, is refused then. No
+// client tells that it is there, so an operator stops them first; SELECT version FROM
+// midge.functions lists the versions that a schema serves. Functions that nobody calls cost
+// nothing.
+//
+// What follows is how the storage works, for those who look into its tables or work on midge.
+//
 // # Tables
 //
 // All are in one schema (Config.Schema); schema/tables tells every column.
@@ -120,42 +182,4 @@
 // every vacuum from removing what died since: claims know where they need not look
 // (hint.go), a session changes its lanes, and Describe warns. A role with pg_read_all_stats
 // sees the transactions of others too.
-//
-// # Connections
-//
-// Up to Config.Connections for claims, inserts, reads and what carries more than 64 KiB, two
-// more for leases and settles, the listener's, and one for vacuums. A connection's first steps
-// take twenty times as long as later ones. They are the storage's own even where Config.Pool is
-// given, so that jobs which hold every connection of that pool starve nothing.
-//
-// A connection may be dead without a sign of it. Each call waits for some seconds, whatever
-// its context says, and then its outcome is unknown and its connection given up (reply.go).
-//
-// A proxy may pool transactions, as PgBouncer does with pool_mode = transaction: no step
-// leaves anything in a session, and prepared statements are used until one is not where it
-// was made, unnamed ones from then on. Name the proxy in Config.URL and the server itself
-// in Config.ListenURL, as the listener alone needs a session; or set Config.NoListener, and
-// tasks are found within a second or so. Nothing else is to be configured.
-//
-// # Upgrades
-//
-// Functions carry a version in their names (claim_1), and each client calls those of its own
-// version, so that two versions work side by side on the same tables. To upgrade, call Migrate
-// of the new version, by itself or as its first process starts; then replace the processes, in
-// any order. To go back, start the old version again: its functions are still there, and its
-// Migrate changes nothing. A migration of the tables only adds to them.
-//
-// Migrate drops functions alone that do no right on its tables: those before the oldest version
-// that its release notes name. A client of such a version, running or new, is refused then. No
-// client tells that it is there, so an operator stops them first; SELECT version FROM
-// midge.functions lists the versions that a schema serves. Functions that nobody calls cost
-// nothing.
-//
-// # Permissions
-//
-// Migrate needs CREATE on the database, or on the schema where that exists. All else needs
-// USAGE on the schema, EXECUTE on its functions, SELECT, INSERT, UPDATE and DELETE on its
-// tables, and USAGE, SELECT and UPDATE on its sequences. Each version brings new functions: where
-// not everybody may execute new ones by default, grant that again after Migrate. To read the view
-// jobs takes USAGE on the schema and SELECT on the view.
 package postgres

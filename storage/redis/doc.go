@@ -1,6 +1,52 @@
 // Package redis is the storage for fleets: Redis 6.2 or later, alone, behind Sentinel
 // or as a Cluster.
 //
+//	store, err := redis.Open(ctx, redis.Config{URL: "redis://localhost:6379"})
+//
+// # Configuration
+//
+// A [Config] needs a URL, or a Client of go-redis that the application has, and nothing else:
+//
+//	redis://user:password@host:6379/0                               one Redis
+//	rediss://user:password@host:6379/0                              the same over TLS
+//	unix://user:password@/path/to/redis.sock?db=0                   a socket
+//	redis+sentinel://user:password@host:26379,host:26379/master     behind Sentinel
+//	redis+cluster://user:password@host:7000,host:7001               a Cluster
+//
+// rediss+sentinel and rediss+cluster are those two over TLS. Every process of an application has
+// the same Config.Prefix; applications that share a Redis have one each.
+//
+// Open refuses a replica, a node of a Cluster under another scheme, a version before 6.2, and
+// a Redis that evicts keys when it is full: with maxmemory set, maxmemory-policy has to be
+// noeviction. It warns where appendonly is off, because tasks are lost then when Redis stops.
+// So redis.conf has these lines; with appendfsync always a power cut loses nothing, and with
+// replicas min-replicas-to-write 1 keeps a master that is cut off from taking tasks.
+//
+//	appendonly yes
+//	appendfsync everysec
+//	maxmemory-policy noeviction
+//
+// # Permissions
+//
+// A user of its own needs this and no more, with the default prefix and one Redis:
+//
+//	ACL SETUSER midge on >password resetkeys ~midge:* resetchannels &midge:* -@all
+//	  +hello +auth +ping +eval +evalsha +time +publish +subscribe +unsubscribe +exists +type +del
+//	  +unlink +hget +hmget +hset +hsetnx +hdel +hlen +zadd +zcard +zcount +zrange +zrangebyscore
+//	  +zrevrangebyscore +zrangebylex +zlexcount +zscore +zmscore +zrem +zremrangebyrank +llen
+//	  +lrange +rpush +ltrim +info +config|get
+//
+// That is one line. On a Cluster the user needs these too, and +select for a database other than 0:
+//
+//	+cluster|slots +command
+//
+// +info and +config|get are for the checks at Open, which warns where it may not ask.
+// Categories such as +@connection or +@write hold what can harm others: CLIENT KILL, FLUSHALL,
+// MIGRATE. Redis 6.2 lets a new user listen to all channels, so that resetchannels stands
+// before the &.
+//
+// What follows is how the storage works, for those who look into Redis or work on midge.
+//
 // # Keys
 //
 // A queue named mail has these keys; its name is their hash tag, so that all are in
@@ -178,21 +224,4 @@
 // each: where more lines hold tasks of its kinds it reads other lines the next time, and says that there is
 // more. The queues of a claim that names many kinds go into several calls, one after the other: with 100
 // kinds 20 queues share a call.
-//
-// # Permissions
-//
-// An ACL user needs this and no more, with the default prefix:
-//
-//	resetkeys ~midge:* resetchannels &midge:* -@all
-//	+hello +auth +ping +eval +evalsha +time +publish +subscribe +unsubscribe +exists +type +del +unlink
-//	+hget +hmget +hset +hsetnx +hdel +hlen
-//	+zadd +zcard +zcount +zrange +zrangebyscore +zrevrangebyscore +zrangebylex +zlexcount +zscore +zmscore
-//	+zrem +zremrangebyrank +llen +lrange +rpush +ltrim
-//	+info +config|get
-//	+cluster|slots +command
-//
-// +info and +config|get are for the checks at Open, which warns where it may not ask. The last
-// line is for a Cluster alone; a database other than 0 wants +select. Categories such as
-// +@connection or +@write hold what can harm others: CLIENT KILL, FLUSHALL, MIGRATE. Redis 6.2
-// lets a new user listen to all channels, so that resetchannels stands before the &.
 package redis

@@ -4,9 +4,27 @@
 //
 //	store, err := modernc.Open(ctx, "jobs.db")
 //
-// Its rules are those of storage/internal/engine, which the memory storage and PostgreSQL share; this
-// package finds records and keeps them. The tables are described in schema.go. Each call is a few statements
-// in one transaction, and concurrent calls share that, and its fsync (storage/internal/combine).
+// # Configuration
+//
+// A [Config] names a file of the storage's own by Path and Driver, or the application's database by DB:
+//
+//	cfg := sqlite.Config{Path: "jobs.db", Driver: modernc.Driver, Relaxed: true}
+//	store, err := sqlite.Open(ctx, cfg)
+//
+//	db, err := sql.Open("sqlite", "file:shop.db?_txlock=immediate")
+//	err = sqlite.Migrate(ctx, sqlite.Config{DB: db}) // once per deploy
+//	store, err := sqlite.Open(ctx, sqlite.Config{DB: db})
+//
+// Every process that opens the file has the same Config.Prefix.
+//
+// # Permissions
+//
+// The file is on a disk of the machine, not on a network. A process needs the right to read and write it, and
+// to make files in its folder, where SQLite puts two more, jobs.db-wal and jobs.db-shm. The file holds the
+// parameters of all tasks: whoever may read it may read those. SQLite makes it with the rights that the
+// process gives to new files. Processes of several users share a group, and begin with umask 007:
+//
+//	install -d -m 2770 -g jobs /var/lib/jobs
 //
 // # Durability
 //
@@ -14,7 +32,7 @@
 // cut. Config.Relaxed gives that up for speed. Claims and extensions of leases alone never wait for an
 // fsync: where a power cut takes them, nobody is left who relies on them, and the log is written in its
 // order. Checkpoints are SQLite's own, PASSIVE ones of 1,000 pages; Config.NoCheckpoints leaves them to
-// others, such as Litestream.
+// others, such as Litestream. VACUUM INTO makes a copy of the file while it is in use.
 //
 // # Several processes
 //
@@ -36,6 +54,12 @@
 // Commits of this process wake at once. For those of others, and of the application's transactions, the
 // storage watches the folder of the file, and compares numbers that queues keep (rings, alerts) at most every
 // 5 ms. Where the system tells nothing, or late, it looks once a second.
+//
+// # How it works
+//
+// The rules are those of storage/internal/engine, which the memory storage and PostgreSQL share; this
+// package finds records and keeps them. The tables are described in schema.go. Each call is a few statements
+// in one transaction, and concurrent calls share that, and its fsync (storage/internal/combine).
 //
 // # For people
 //
