@@ -109,7 +109,6 @@ func (s *side) fence(ref storage.Ref, back int) storage.Fence {
 
 // failed renders the error of a call.
 func (s *side) failed(err error) outcome {
-	var invalid *storage.InvalidError
 	for _, known := range []error{
 		storage.ErrLaneExpired, storage.ErrUnknown, storage.ErrNotEmpty, storage.ErrNotFound, storage.ErrSpan,
 	} {
@@ -117,7 +116,7 @@ func (s *side) failed(err error) outcome {
 			return outcome{"error: " + known.Error()}
 		}
 	}
-	if errors.As(err, &invalid) {
+	if invalid, some := errors.AsType[*storage.InvalidError](err); some {
 		return outcome{"error: " + invalid.Error()}
 	}
 	return outcome{"error: " + err.Error()}

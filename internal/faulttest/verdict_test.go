@@ -101,7 +101,7 @@ func (s *storm) checkHappened(h history, crashes int) {
 	if lost := len(h.of(settleLost, extendLost)); full && lost == 0 { // a short storm may do without
 		s.t.Error("an invalid run: no lease was lost")
 	}
-	if unknown := len(h.of(enqueueUnknown, settleUnknown)); full && unknown == 0 && s.server.kind != oneFile {
+	if unknown := len(h.of(enqueueUnknown, settleUnknown)); full && unknown == 0 {
 		s.t.Error("an invalid run: no outcome was unknown")
 	}
 }

@@ -73,8 +73,9 @@ func (c *Config) check() error {
 	switch {
 	case (c.Path == "") == (c.DB == nil):
 		return storage.Invalid("sqlite.Config", "with Path and DB both set or both empty", "one of them")
-	case c.Path == ":memory:", strings.HasPrefix(c.Path, "file:"): // SQLite's words, which would become names of files
-		return storage.Invalid("Config.Path", c.Path, "the path of a file, such as jobs.db; storage/memory needs none")
+	case c.Path == ":memory:", strings.HasPrefix(c.Path, "file:"): // which would become names of files
+		return storage.Invalid("Config.Path", c.Path,
+			"the path of a file, such as jobs.db; storage/memory needs none")
 	case c.Path != "" && c.Driver == "":
 		return storage.Invalid("Config.Driver", "", "the name of a driver, such as sqlite")
 	case !prefixPattern.MatchString(c.Prefix):

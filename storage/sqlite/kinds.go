@@ -141,7 +141,8 @@ func (w *work) KindLines(q *engine.Queue, kinds []string) (found []string) {
 	return found
 }
 
-var declinedFrom = "SELECT " + columns + " FROM {p}tasks t WHERE t.line = ? AND (t.sort, t.turn) >= (?, ?) " + readable
+var declinedFrom = "SELECT " + columns + " FROM {p}tasks t " +
+	"WHERE t.line = ? AND (t.sort, t.turn) >= (?, ?) " + readable
 
 // FirstDeclined gives the first task in the line of a kind from a place on that has none of some flags.
 func (w *work) FirstDeclined(

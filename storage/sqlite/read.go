@@ -205,7 +205,9 @@ func (s *Storage) Queues(ctx context.Context, query storage.QueuesQuery) (storag
 	return readQueues(ctx, s, query)
 }
 
-func readQueues(ctx context.Context, l looker, query storage.QueuesQuery) (page storage.QueuesPage, err error) {
+func readQueues(
+	ctx context.Context, l looker, query storage.QueuesQuery,
+) (page storage.QueuesPage, err error) {
 	if err := storage.CheckQueues(&query); err != nil {
 		return page, err
 	}

@@ -74,7 +74,8 @@ func (w *work) insert(text string, rows []*row) {
 	args := make([]any, 0, 15*len(rows))
 	for _, r := range rows {
 		args = append(args, ours(r.Queue).number, r.ID, r.Kind, w.lineNumber(r), r.Sort, r.Turn, r.Version,
-			int(r.Flags), int(r.Priority), r.Retries, r.Created, r.Ended, record.Lease(&r.Record), packPast(r), packSpec(r))
+			int(r.Flags), int(r.Priority), r.Retries, r.Created, r.Ended, record.Lease(&r.Record), packPast(r),
+			packSpec(r))
 	}
 	last := w.exec(text, args...)
 	for i, r := range rows { // one statement gives them numbers in a row

@@ -118,7 +118,10 @@ func (s *Storage) install(ctx context.Context, migrate bool) error {
 		w.one("PRAGMA journal_mode = WAL", nil, &mode)
 	}
 	if w.err == nil && (mode != "wal" || s.path == "") {
-		w.err = &FileError{Path: cmp.Or(s.path, ":memory:"), Problem: NoWAL, Remedy: "use a file on a disk, and call sqlite.Migrate"}
+		w.err = &FileError{
+			Path: cmp.Or(s.path, ":memory:"), Problem: NoWAL,
+			Remedy: "use a file on a disk, and call sqlite.Migrate",
+		}
 	}
 	if w.err != nil {
 		return w.err

@@ -168,7 +168,10 @@ func (s *Storage) watchFile(watcher *fsnotify.Watcher) {
 			continue
 		case ev := <-events:
 			name = filepath.Base(ev.Name)
-		case <-watcher.Errors: // events were lost
+		case _, open := <-watcher.Errors: // events were lost
+			if !open {
+				return
+			}
 			name = log
 		}
 		switch {

@@ -9,8 +9,8 @@ import (
 	"github.com/midgehq/midge/storage/internal/joined"
 )
 
-// Joined writes and reads within a transaction of the application's: what it does is invisible until that commits,
-// and gone if it rolls back. Like the transaction it is for one goroutine at a time.
+// Joined writes and reads within a transaction of the application's: what it does is invisible until that
+// commits, and gone if it rolls back. Like the transaction it is for one goroutine at a time.
 type Joined struct {
 	store *Storage
 	tx    *sql.Tx

@@ -29,7 +29,8 @@ const undoTime = 5 * time.Second
 // Undo rolls a try back to its savepoint. Where that fails it ends the transaction, and gives an error: the
 // application must not commit half of a step.
 func Undo(
-	ctx context.Context, run func(ctx context.Context, statement string) error, rollback func(context.Context) error,
+	ctx context.Context, run func(ctx context.Context, statement string) error,
+	rollback func(context.Context) error,
 ) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()

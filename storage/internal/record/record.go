@@ -1,6 +1,6 @@
-// Package record packs the parts of a task that are seldom asked for, for storages that keep them as bytes
-// in a row: its record, its past, its lease and its history. It also checks a task that was read: bytes from a
-// storage are input too, and give storage.ErrDamaged where no step has written them.
+// Package record packs the parts of a task that are seldom asked for, for storages that keep them as
+// bytes in a row: its record, its past, its lease and its history. It also checks a task that was read:
+// bytes from a storage are input too, and give storage.ErrDamaged where no step has written them.
 //
 // A record is what is said of a task once, at its insert, and seldom changed:
 //

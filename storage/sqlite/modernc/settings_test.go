@@ -74,11 +74,10 @@ func TestAFileStaysSmall(t *testing.T) {
 		}
 		c, err := s.claim(t.Context(), 1000)
 		must(t, err)
-		txs = txs[:0]
-		for _, fence := range c.Fences {
-			txs = append(txs, storage.Tx{Settles: []storage.Settle{{Fence: fence, Outcome: storage.Complete}}})
+		for i := range c.Fences {
+			txs[i] = storage.Tx{Settles: []storage.Settle{{Fence: c.Fences[i], Outcome: storage.Complete}}}
 		}
-		_, err = s.session.Apply(t.Context(), txs...)
+		_, err = s.session.Apply(t.Context(), txs[:len(c.Fences)]...)
 		must(t, err)
 	}
 	stats, err := s.store.Stats(t.Context(), queue)
