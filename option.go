@@ -31,7 +31,7 @@ func Priority(n int) Option {
 
 // To sends the task to another queue than the type's.
 func To(queue string) Option {
-	return option(func(c *call) { c.fail(storage.CheckName("To", queue)); c.queue = &queue })
+	return option(func(c *call) { c.fail(checkQueue("To", queue)); c.queue = &queue })
 }
 
 // ID names the task, within its queue. As long as a task of that id is kept, enqueueing the

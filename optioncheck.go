@@ -21,7 +21,7 @@ const reservedHeaders = "midge."
 // check looks at what a type declares, with the defaults filled in.
 func (o *Options) check() error {
 	for _, err := range []error{
-		storage.CheckName("Options.Queue", o.Queue),
+		checkQueue("Options.Queue", o.Queue),
 		checkPriority("Options.Priority", o.Priority),
 		checkRange("Options.Retries", o.Retries, 0, storage.MaxLimit, ", or None; 0 means the default"),
 		checkRange("Options.CrashLimit", o.CrashLimit, 1, storage.MaxLimit, ", or 0 for the default"),
@@ -39,6 +39,17 @@ func (o *Options) check() error {
 		}
 	}
 	return nil
+}
+
+// reservedQueues begins the names of queues that storages keep for their own use.
+const reservedQueues = "midge."
+
+// checkQueue checks the name of a queue that an application's tasks go to, or that it serves.
+func checkQueue(what, name string) error {
+	if strings.HasPrefix(name, reservedQueues) {
+		return storage.Invalid(what, name, "one that does not begin with %q, as midge's own do", reservedQueues)
+	}
+	return storage.CheckName(what, name)
 }
 
 func checkPriority(what string, n int) error {

@@ -21,11 +21,14 @@ type Queue struct {
 // any I/O. It exists for readers even where it holds nothing.
 func (c *Client) Queue(name string) *Queue { return &Queue{client: c, name: name} }
 
-// Queues lists the names of all queues that begin with prefix, sorted. It ends after
-// an error.
+// Queues lists the names of all queues that begin with prefix, sorted, but for those that begin
+// with "midge.", which are midge's own. It ends after an error.
 func (c *Client) Queues(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for name, err := range storage.EachQueue(ctx, c.reader(), prefix) {
+			if err == nil && strings.HasPrefix(name, reservedQueues) {
+				continue
+			}
 			if !yield(name, wrap(err, "list queues")) {
 				return
 			}
@@ -46,6 +49,9 @@ func (q *Queue) Name() string { return q.name }
 // paused. Where it exists nothing changes. A queue that is empty, and neither paused nor touched
 // for a day, goes by itself.
 func (q *Queue) Create(ctx context.Context) error {
+	if err := checkQueue("queue name", q.name); err != nil {
+		return q.wrap("create", err)
+	}
 	return q.configure(ctx, "create", storage.Settings{Create: true})
 }
 

@@ -112,6 +112,21 @@ func TestErrorsQuoteNamesShortAndPrintable(t *testing.T) {
 	}
 }
 
+func TestQueuesOfMidgesOwnAreNotListed(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.enqueue("a", midge.To("mail:high"), midge.ID("user:7"))
+		if err := storage.NewSession(b.store, 0).Configure(b.ctx, "midge.ledger", storage.Settings{Create: true}); err != nil {
+			t.Fatal(err)
+		}
+		if names := b.queues(""); !slices.Equal(names, []string{"mail:high"}) {
+			t.Errorf("got %v, want the application's", names)
+		}
+		if err := b.client.Queue("midge.own").Create(b.ctx); err == nil {
+			t.Error("a queue of midge's was created")
+		}
+	})
+}
+
 func TestPauseAndResume(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var ran atomic.Int64

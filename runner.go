@@ -389,7 +389,7 @@ func checkQueues(what string, queues []string, whatWeights string, weights map[s
 	}
 	seen := make(map[string]bool, len(queues))
 	for _, q := range queues {
-		if err := storage.CheckName("name in "+what, q); err != nil {
+		if err := checkQueue("name in "+what, q); err != nil {
 			return err
 		}
 		if seen[q] {

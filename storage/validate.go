@@ -97,7 +97,7 @@ func Invalid(what string, got any, want string, args ...any) *InvalidError {
 }
 
 // CheckName gives an *InvalidError unless name matches
-// ^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$. what says what is named.
+// ^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$. what says what is named.
 func CheckName(what, name string) error {
 	ok := len(name) > 0 && len(name) <= MaxName && nameByte[name[0]] == 1
 	for i := 1; ok && i < len(name); i++ {
@@ -105,7 +105,7 @@ func CheckName(what, name string) error {
 	}
 	if !ok {
 		return Invalid(what, name,
-			"1 to %d letters, digits, '_', '.', '-', beginning with a letter or digit", MaxName)
+			"1 to %d letters, digits, '_', '.', '-', ':', beginning with a letter or digit", MaxName)
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ var nameByte = func() (in [256]byte) {
 		switch c := byte(c); {
 		case c >= '0' && c <= '9', c >= 'A' && c <= 'Z', c >= 'a' && c <= 'z':
 			in[c] = 1
-		case c == '_', c == '.', c == '-':
+		case c == '_', c == '.', c == '-', c == ':':
 			in[c] = 2
 		}
 	}

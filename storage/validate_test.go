@@ -28,13 +28,13 @@ func invalid(t *testing.T, what string, err error) {
 }
 
 func TestCheckName(t *testing.T) {
-	for _, name := range []string{"a", "0", "Mail", "a.b-c_d", strings.Repeat("z", storage.MaxName), storage.NewID()} {
+	for _, name := range []string{"a", "0", "Mail", "a.b-c_d", "mail:welcome", "a:", strings.Repeat("z", storage.MaxName), storage.NewID()} {
 		if err := storage.CheckName("name", name); err != nil {
 			t.Errorf("%q: got %v, want nil", name, err)
 		}
 	}
 	for _, name := range []string{
-		"", ".a", "-a", "_a", "a b", "a/b", "a{b}", "é", "a\x00", "a\n", "a:", "*", strings.Repeat("z", storage.MaxName+1),
+		"", ".a", "-a", "_a", "a b", "a/b", "a{b}", "é", "a\x00", "a\n", ":a", "*", strings.Repeat("z", storage.MaxName+1),
 		strings.Repeat("\xff", 1<<20),
 	} {
 		invalid(t, fmt.Sprintf("%.20q", name), storage.CheckName("name", name))

@@ -37,6 +37,8 @@ func limitRules() []rule {
 				"InvalidError and does nothing."),
 		state("limits/reads and settings", limitReads,
 			"Reads and settings beyond a limit are an InvalidError."),
+		state("limits/names", limitNames,
+			"A queue, a kind and an id may have a colon and each other character of CheckName's."),
 		state("limits/whole call", limitWholeCall,
 			"Limits are checked before any I/O: one invalid Tx and nothing of the call happens, nor is "+
 				"it remembered."),
@@ -405,6 +407,29 @@ func limitReads(r *rig) {
 	}
 	r.wantInvalid("settings of a bad queue", r.session.Configure(r.ctx, "", resuming()))
 	r.want("paused", r.stats().Paused, false)
+}
+
+func limitNames(r *rig) {
+	const name = "a:b.c-d_e:"
+	j := job(name)
+	j.Ref.Queue, j.Kind = name, name
+	r.insert(j)
+	req := ask(1)
+	req.Queues[0].Name = name
+	h := r.hold(req, 1)[0]
+	r.want("claimed", h.Ref, j.Ref)
+	r.end(h, storage.Decline)
+	stats, err := r.store.Stats(r.ctx, name)
+	r.must("stats", err)
+	r.want("declined", stats[0].Declined, []storage.KindSize{{Kind: name, Tasks: 1}})
+	page, err := r.store.Tasks(r.ctx, storage.TasksQuery{Queue: name, State: storage.Waiting, Limit: 1})
+	r.must("list", err)
+	r.want("listed", ids(page.Tasks), []string{name})
+	req.Kinds = []string{name}
+	r.end(r.hold(req, 1)[0], storage.Bury)
+	names, err := r.store.Queues(r.ctx, storage.QueuesQuery{Prefix: "a:b"})
+	r.must("queues", err)
+	r.want("queues", names.Names, []string{name})
 }
 
 func limitWholeCall(r *rig) {

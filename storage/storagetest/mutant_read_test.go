@@ -260,6 +260,9 @@ func queueMutants() []mutant {
 				}
 			}}
 		}, "pause/stops nothing else", "cursor/not paused"),
+		breaks("kinds without colons", fault{apply: inserts(func(j *storage.Insert) {
+			j.Kind = strings.ReplaceAll(j.Kind, ":", ".")
+		})}, "limits/names"),
 		breaks("queues are not created", fault{configure: configured(func(_ *storage.Call, s *storage.Settings) {
 			if s.Create {
 				*s = resuming()

@@ -120,7 +120,7 @@ end
 
 -- valid reports whether an id or a kind is one that callers can name: storage.CheckName. What no
 -- insert could have written is damaged.
-local function valid(id) return #id <= 128 and find(id, '^%w[%w_.-]*$') end
+local function valid(id) return #id <= 128 and find(id, '^%w[%w_.:-]*$') end
 
 -- kindsof gives the kinds behind one, by name, whose lines hold tasks in a set of declined tasks: up to
 -- so many.
