@@ -251,10 +251,10 @@ func (c *Combiner[C]) work(l *line[C]) bool {
 			for _, call := range calls {
 				close(call.combined().landed)
 			}
-			c.gather(l, len(calls))
 		}
 		l.flights--
 		l.aboard -= len(calls)
+		c.gather(l, len(calls))
 		if !c.ready(l, len(l.waiting)) {
 			break
 		}
@@ -328,17 +328,20 @@ const patience = 200
 
 // gather lets callers who have their outcome come again, where no other flush is under way, before the
 // next one begins. Without that the first of them would miss it, and callers in a loop would be flushed in
-// turns: all but one, and then that one alone. The mutex is held, but while others run.
+// turns: all but one, and then that one alone. Nor may a flush of some of them begin meanwhile. The mutex is
+// held, but while others run.
 func (c *Combiner[C]) gather(l *line[C], landed int) {
-	if l.flights > 1 || len(l.waiting)+landed == 1 {
+	if l.flights > 0 || l.called || len(l.waiting)+landed < 2 {
 		return
 	}
+	l.called = true
+	defer func() { l.called = false }()
 	most := len(l.waiting) + landed
 	if c.cfg.Calls > 0 {
 		most = min(most, c.cfg.Calls)
 	}
 	waiting := len(l.waiting)
-	for yields := 0; l.flights == 1 && waiting < most && yields < patience; yields++ {
+	for yields := 0; waiting < most && yields < patience; yields++ {
 		c.mu.Unlock()
 		runtime.Gosched()
 		c.mu.Lock()

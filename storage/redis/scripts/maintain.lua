@@ -199,7 +199,7 @@ local function misplaced(q)
   return #list > 0
 end
 
-local LINES = 20 -- how many lines of kinds one step looks at
+local LINES = 10 -- how many lines of kinds one step looks at
 
 -- eachpriority calls a function with what leads the members of each priority of a kind, and with the end
 -- of its range.
