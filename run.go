@@ -39,6 +39,15 @@ type jobs struct {
 // Kinds gives the kinds that are registered.
 func (j *jobs) Kinds() []string { return j.kinds }
 
+// types lists the types that are registered, by kind, for a test kit.
+func (j *jobs) types() map[string]runner.JobType {
+	all := make(map[string]runner.JobType, len(j.handlers))
+	for kind, h := range j.handlers {
+		all[kind] = runner.JobType{Type: h.typ, Encoding: string(h.options.Encoding)}
+	}
+	return all
+}
+
 // Run runs the job of a task within the middleware. A panic in that is an error too.
 func (j *jobs) Run(ctx context.Context, a *runner.Attempt) (err error) {
 	h := j.handlers[a.Kind]

@@ -131,7 +131,7 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 		jobs: jobs, log: log, queues: cfg.Queues, weights: cfg.Weights,
 	}
 	if s, ok := store.(runner.Stepped); ok {
-		s.Stepped(r.step)
+		s.Stepped(r.step, r.jobs.types)
 	}
 	return r, nil
 }

@@ -20,7 +20,9 @@ type stepped struct {
 	step func(ctx context.Context, want storage.Ref) (runner.Step, error)
 }
 
-func (s *stepped) Stepped(step func(context.Context, storage.Ref) (runner.Step, error)) {
+func (s *stepped) Stepped(
+	step func(context.Context, storage.Ref) (runner.Step, error), _ func() map[string]runner.JobType,
+) {
 	s.step = step
 }
 

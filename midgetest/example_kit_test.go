@@ -141,3 +141,10 @@ func ExampleWorked_Checkpoint() {
 	fmt.Println(row)
 	// Output: 50
 }
+
+func ExampleGolden() {
+	i := new(importer)
+	midgetest.Golden(t, "testdata/jobs.json", i.register)
+	fmt.Println("this deploy reads what waits")
+	// Output: this deploy reads what waits
+}

@@ -37,7 +37,9 @@ var (
 )
 
 // Stepped takes the function that makes attempts.
-func (s *kitStore) Stepped(step func(ctx context.Context, want storage.Ref) (runner.Step, error)) {
+func (s *kitStore) Stepped(
+	step func(ctx context.Context, want storage.Ref) (runner.Step, error), _ func() map[string]runner.JobType,
+) {
 	s.kit.step = step
 }
 

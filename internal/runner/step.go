@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -14,7 +15,14 @@ import (
 type Stepped interface {
 	// Within gives what stands for the transaction of a job's own, which completes the task.
 	Within(tx storage.Applier) storage.Applier
-	Stepped(step func(ctx context.Context, want storage.Ref) (Step, error))
+	// The other function lists the types of the jobs that are registered, by kind.
+	Stepped(step func(ctx context.Context, want storage.Ref) (Step, error), types func() map[string]JobType)
+}
+
+// JobType is the type of a kind's jobs, and how their parameters are encoded.
+type JobType struct {
+	Type     reflect.Type // a struct
+	Encoding string
 }
 
 // Step is what a step came to.

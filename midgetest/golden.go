@@ -1,0 +1,224 @@
+package midgetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/codec"
+	"github.com/midgehq/midge/internal/runner"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
+)
+
+// updateVariable is the environment variable under which Golden rewrites its file.
+const updateVariable = "MIDGETEST_UPDATE"
+
+// Golden compares the jobs that register registers with a file that the application keeps in its
+// repository, such as testdata/jobs.json, and fails the test at once where a deploy of them could not
+// read the tasks that wait: where a kind is gone, or a field of its parameters was renamed, removed or
+// given a type that does not take its values. The failure names each.
+//
+// With MIDGETEST_UPDATE=1 in the environment it writes the file instead: at first, when a kind or a
+// field is new, and when none of the tasks waits any more that a change cannot read. The file holds, for
+// each kind, its fields and the encoded parameters of an example, which midge makes up: what a type
+// encodes by methods of its own is its zero value there, and is compared as a whole.
+func Golden(t testing.TB, path string, register func(*midge.Runner) error) {
+	t.Helper()
+	kinds := kindsOf(t, register)
+	if os.Getenv(updateVariable) == "1" {
+		if err := writeGolden(path, kinds); err != nil {
+			t.Fatalf("midgetest: %v", err)
+		}
+		t.Logf("midgetest: wrote %s", path)
+		return
+	}
+	was, err := readGolden(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		t.Fatalf("midgetest: there is no %s: run the test once with %s=1, which writes it, and commit it",
+			path, updateVariable)
+	case err != nil:
+		t.Fatalf("midgetest: %v", err)
+	}
+	if bad := unreadable(was, kinds); len(bad) > 0 {
+		t.Fatalf("midgetest: this deploy cannot read what waits, by %s:\n  %s\n"+
+			"Once no such task waits any more, run the test with %s=1, which rewrites the file.",
+			path, strings.Join(bad, "\n  "), updateVariable)
+	}
+	now, err := describe(kinds)
+	if err != nil {
+		t.Fatalf("midgetest: %v", err)
+	}
+	if fresh := unrecorded(was, now); len(fresh) > 0 {
+		t.Fatalf("midgetest: %s does not have what is new:\n  %s\nRun the test with %s=1, which rewrites the file.",
+			path, strings.Join(fresh, "\n  "), updateVariable)
+	}
+}
+
+// golden is the file: kinds by their names.
+type golden map[string]goldenKind
+
+// goldenKind is a kind as it was when the file was written.
+type goldenKind struct {
+	Encoding string            `json:"encoding"`
+	Fields   map[string]string `json:"fields"`  // what each field holds, by its path
+	Example  []byte            `json:"example"` // encoded parameters
+}
+
+// listing is a storage on which a runner tells what is registered.
+type listingStore struct {
+	storage.Storage
+
+	types func() map[string]runner.JobType
+}
+
+// Stepped takes the function that lists types.
+func (s *listingStore) Stepped(
+	_ func(ctx context.Context, want storage.Ref) (runner.Step, error), types func() map[string]runner.JobType,
+) {
+	s.types = types
+}
+
+// Within is for kits.
+func (s *listingStore) Within(tx storage.Applier) storage.Applier { return tx }
+
+// kindsOf lists what register registers.
+func kindsOf(t testing.TB, register func(*midge.Runner) error) map[string]runner.JobType {
+	t.Helper()
+	store, err := memory.Open(memory.Config{})
+	if err != nil {
+		t.Fatalf("midgetest: %v", err)
+	}
+	list := &listingStore{Storage: store}
+	r, err := midge.NewRunner(list, midge.RunnerConfig{})
+	if err != nil {
+		t.Fatalf("midgetest: %v", err)
+	}
+	if register == nil {
+		t.Fatalf("midgetest: invalid register nil: want the function that registers the jobs")
+	}
+	if err := register(r); err != nil {
+		t.Fatalf("midgetest: register: %v", err)
+	}
+	return list.types()
+}
+
+func readGolden(path string) (was golden, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(data, &was); err != nil {
+		return nil, fmt.Errorf("read %s, which %s=1 writes: %w", path, updateVariable, err)
+	}
+	return was, nil
+}
+
+func writeGolden(path string, kinds map[string]runner.JobType) error {
+	now, err := describe(kinds)
+	if err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(now, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o600)
+}
+
+// describe makes what the file is to hold.
+func describe(kinds map[string]runner.JobType) (golden, error) {
+	now := make(golden, len(kinds))
+	for kind, of := range kinds {
+		job := exampleOf(of.Type)
+		example, err := codec.ParametersOf(of.Type).Encode(of.Encoding, job.Interface())
+		if err != nil {
+			return nil, fmt.Errorf("make an example of %s: %w", kind, err)
+		}
+		one := goldenKind{Encoding: of.Encoding, Fields: map[string]string{}, Example: example}
+		paths, err := pathsOf(of.Encoding, example)
+		if err != nil {
+			return nil, fmt.Errorf("make an example of %s: %w", kind, err)
+		}
+		for _, p := range paths {
+			if reads(of, one, p) {
+				one.Fields[p.String()] = nameOf(p.value)
+			}
+		}
+		now[kind] = one
+	}
+	return now, nil
+}
+
+// unreadable says what of the file today's types cannot read.
+func unreadable(was golden, kinds map[string]runner.JobType) (bad []string) {
+	for _, kind := range slices.Sorted(maps.Keys(was)) {
+		one := was[kind]
+		of, ok := kinds[kind]
+		if !ok {
+			bad = append(bad, kind+": no job of this kind is registered any more")
+			continue
+		}
+		err := codec.ParametersOf(of.Type).Decode(one.Encoding, one.Example, reflect.New(of.Type).Interface())
+		if err != nil {
+			bad = append(bad, kind+": "+err.Error())
+			continue
+		}
+		paths, err := pathsOf(one.Encoding, one.Example)
+		if err != nil {
+			bad = append(bad, kind+": "+err.Error())
+		}
+		for _, p := range paths {
+			if typ, ok := one.Fields[p.String()]; ok && !reads(of, one, p) {
+				bad = append(bad, fmt.Sprintf("%s: %s (%s) is read by nothing: the field was renamed or removed",
+					kind, p, typ))
+			}
+		}
+	}
+	return bad
+}
+
+// unrecorded says what the file does not have.
+func unrecorded(was, now golden) (fresh []string) {
+	for _, kind := range slices.Sorted(maps.Keys(now)) {
+		before, ok := was[kind]
+		if !ok {
+			fresh = append(fresh, kind)
+			continue
+		}
+		for _, field := range slices.Sorted(maps.Keys(now[kind].Fields)) {
+			if _, ok := before.Fields[field]; !ok {
+				fresh = append(fresh, kind+": "+field)
+			}
+		}
+	}
+	return fresh
+}
+
+// reads reports whether a type reads what stands at a path of an example: without it the job
+// is another.
+func reads(of runner.JobType, one goldenKind, p path) bool {
+	c := codec.ParametersOf(of.Type)
+	whole, without := reflect.New(of.Type).Interface(), reflect.New(of.Type).Interface()
+	if c.Decode(one.Encoding, one.Example, whole) != nil {
+		return false
+	}
+	rest, err := removed(one.Encoding, one.Example, p.steps)
+	if err != nil {
+		return true // it cannot be told
+	}
+	return c.Decode(one.Encoding, rest, without) != nil || !reflect.DeepEqual(whole, without)
+}

@@ -1,0 +1,144 @@
+package midgetest_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/midgetest"
+)
+
+// order is a job as it was; the types behind it are what became of it.
+type (
+	line  struct{ SKU string }
+	order struct {
+		Number int64
+		Email  string
+		Lines  []line
+		Prices map[string]float64
+		Placed time.Time
+		Host   netip.Addr
+		Note   *string
+		Scan   []byte
+		Any    any
+	}
+	// orderWider has other types that take all values of the old ones, and a field more.
+	orderWider struct {
+		Number  float64
+		Email   string
+		Lines   []*line
+		Prices  map[string]any
+		Placed  time.Time
+		Host    netip.Addr
+		Note    string
+		Scan    []byte
+		Any     any
+		Express bool
+	}
+	orderNarrower struct {
+		Number int32
+		Email  string
+		Lines  []line
+	}
+	orderRenamed struct {
+		Number int64
+		Mail   string
+		Lines  []struct{ Article string }
+		Prices map[string]float64
+		Placed time.Time
+		Host   netip.Addr
+		Note   *string
+		Scan   []byte
+		Any    any
+	}
+)
+
+func (order) Kind() string         { return "order" }
+func (orderWider) Kind() string    { return "order" }
+func (orderNarrower) Kind() string { return "order" }
+func (orderRenamed) Kind() string  { return "order" }
+
+func (j order) Options() midge.Options { return midge.Options{Encoding: encoding} }
+
+// encoding is that of the orders; a test sets it.
+var encoding midge.Encoding
+
+// registers registers jobs that do nothing.
+func registers[J any](r *midge.Runner) error {
+	return errors.Join(
+		midge.Handle(r, func(context.Context, J) error { return nil }),
+		midge.Handle(r, func(context.Context, mail) error { return nil }))
+}
+
+// write writes the file of orders.
+func write(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "testdata", "jobs.json")
+	t.Setenv("MIDGETEST_UPDATE", "1")
+	midgetest.Golden(t, path, registers[order])
+	t.Setenv("MIDGETEST_UPDATE", "")
+	return path
+}
+
+func TestGoldenTellsWhatADeployCannotRead(t *testing.T) {
+	for _, encoding = range []midge.Encoding{midge.MessagePack, midge.JSON} {
+		path := write(t)
+		const end = "\nOnce no such task waits any more, run the test with MIDGETEST_UPDATE=1, which rewrites the file."
+		begin := "midgetest: this deploy cannot read what waits, by " + path + ":\n  "
+		midgetest.Golden(t, path, registers[order])
+		wantFailure(t, "midgetest: "+path+" does not have what is new:\n  order: Express\n"+
+			"Run the test with MIDGETEST_UPDATE=1, which rewrites the file.",
+			func(t testing.TB) { midgetest.Golden(t, path, registers[orderWider]) })
+		wantFailure(t, begin+"order: Email (text) is read by nothing: the field was renamed or removed\n"+
+			"  order: Lines[].SKU (text) is read by nothing: the field was renamed or removed"+end,
+			func(t testing.TB) { midgetest.Golden(t, path, registers[orderRenamed]) })
+		wantFailure(t, begin+"order: no job of this kind is registered any more"+end,
+			func(t testing.TB) { midgetest.Golden(t, path, registers[step]) })
+		narrow := failure(t, func(t testing.TB) { midgetest.Golden(t, path, registers[orderNarrower]) })
+		if !strings.HasPrefix(narrow, begin+"order: ") || !strings.Contains(narrow, "Number") {
+			t.Errorf("%s: the failure of a narrower field is\n%s", encoding, narrow)
+		}
+	}
+}
+
+func TestGoldenTellsWhatTheFileLacks(t *testing.T) {
+	path := write(t)
+	wantFailure(t, "midgetest: "+path+" does not have what is new:\n  step\n"+
+		"Run the test with MIDGETEST_UPDATE=1, which rewrites the file.",
+		func(t testing.TB) {
+			midgetest.Golden(t, path, func(r *midge.Runner) error {
+				return errors.Join(registers[order](r), midge.Handle(r, func(context.Context, step) error { return nil }))
+			})
+		})
+	none := filepath.Join(t.TempDir(), "none.json")
+	wantFailure(t, "midgetest: there is no "+none+": run the test once with MIDGETEST_UPDATE=1, which writes it, and commit it",
+		func(t testing.TB) { midgetest.Golden(t, none, registers[order]) })
+	must(t, os.WriteFile(none, []byte("{"), 0o600))
+	wantFailure(t, "midgetest: read "+none+", which MIDGETEST_UPDATE=1 writes: unexpected end of JSON input",
+		func(t testing.TB) { midgetest.Golden(t, none, registers[order]) })
+	wantFailure(t, "midgetest: invalid register nil: want the function that registers the jobs",
+		func(t testing.TB) { midgetest.Golden(t, path, nil) })
+	wantFailure(t, "midgetest: register: not today",
+		func(t testing.TB) {
+			midgetest.Golden(t, path, func(*midge.Runner) error { return errors.New("not today") })
+		})
+}
+
+func TestGoldenWritesTheSameEachTime(t *testing.T) {
+	first, err := os.ReadFile(write(t))
+	must(t, err)
+	second, err := os.ReadFile(write(t))
+	must(t, err)
+	if string(first) != string(second) {
+		t.Errorf("a file is\n%s\nand another\n%s", first, second)
+	}
+	if !strings.Contains(string(first), `"Lines[].SKU": "text"`) {
+		t.Errorf("the file is\n%s\nwant its fields in it", first)
+	}
+}
