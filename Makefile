@@ -6,7 +6,8 @@ VULNCHECK := bin/govulncheck
 RUNTESTS := bin/runtests
 SYSTEMS := linux darwin windows
 # The modules beside the root's, for what it is not to download.
-MODULES := bench storage/sqlite/modernc examples/embedded internal/difftest internal/faulttest metrics/prometheus
+MODULES := bench storage/sqlite/modernc examples/embedded internal/difftest internal/faulttest metrics/prometheus \
+	tracing/otel
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
@@ -76,6 +77,7 @@ unit: # the tests without a look at what is installed
 	wait $$beside || status=1; \
 	(cd examples/embedded && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
 	(cd metrics/prometheus && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
+	(cd tracing/otel && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
 	(cd bench && ../$(RUNTESTS) ./...) || status=1; \
 	exit $$status
 

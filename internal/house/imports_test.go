@@ -71,6 +71,12 @@ var table = []rule{
 		testRooms:   []string{"storage/..."},
 		testModules: []string{"github.com/prometheus/client_model"}, // what is gathered
 	},
+	{
+		room:      "tracing/otel", // a module of its own, with OpenTelemetry
+		rooms:     []string{".", "storage"},
+		modules:   []string{"go.opentelemetry.io/otel"},
+		testRooms: []string{"storage/..."},
+	},
 	{room: "storage/storagetest", rooms: []string{"storage"}, testRooms: []string{"storage/memory"}},
 	{
 		room:      "midgetest",

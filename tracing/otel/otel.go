@@ -1,0 +1,244 @@
+// Package otel traces tasks with OpenTelemetry: from the request that enqueues a task through its
+// attempts to its follow-ups, and from the tick of a schedule on. It is a module of its own, so that
+// only who wants it downloads OpenTelemetry.
+//
+//	tracing, err := otel.New(otel.Config{})
+//	…
+//	midge.ClientConfig{Middleware: []midge.EnqueueMiddleware{tracing.Enqueue}}
+//	midge.RunnerConfig{
+//		Middleware:        []midge.Middleware{tracing.Run},
+//		EnqueueMiddleware: []midge.EnqueueMiddleware{tracing.Enqueue},
+//		OnEnd:             tracing.OnEnd,
+//	}
+//
+// # Spans
+//
+//	enqueue mail   producer   around the call that enqueues, a follow-up or a tick; tasks carry its
+//	                          context in their headers (traceparent, tracestate, baggage)
+//	process mail   consumer   an attempt, around the runner's other middleware
+//
+// Each attempt is a trace of its own: a task may wait for days, and be retried for weeks. It links to
+// the span that enqueued it and, where the attempt before ran in the same process, to that. With
+// Config.Child an attempt is a child of the span that enqueued it instead, so that everything which
+// came of a request is one trace.
+//
+// Spans have the messaging attributes of OpenTelemetry's semantic conventions, and midge.kind,
+// midge.attempt and midge.outcome. A span whose attempt failed has the status Error, and its error as
+// an event; a snooze is no error.
+//
+// # Metrics
+//
+// [Tracing.OnEnd] records messaging.process.duration, a histogram in seconds, by queue, kind and
+// outcome. Tasks of kinds that no runner knew share the kind "unknown".
+package otel
+
+import (
+	"context"
+	"maps"
+	"sync"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// scope names the instrumentation.
+const scope = "github.com/midgehq/midge/tracing/otel"
+
+// Config are the settings of [New]. The zero value works.
+type Config struct {
+	// TracerProvider makes the spans. Default: the global one.
+	TracerProvider trace.TracerProvider
+	// MeterProvider records the metrics. Default: the global one.
+	MeterProvider metric.MeterProvider
+	// Propagator writes the context of a span into the headers of a task, and reads it there.
+	// Default: W3C's trace context and baggage.
+	Propagator propagation.TextMapPropagator
+	// Child makes each attempt a child of the span that enqueued its task, in the same trace, instead of
+	// a trace of its own that links there.
+	Child bool
+}
+
+// Tracing traces the tasks of one process. Its methods are safe for concurrent use.
+type Tracing struct {
+	cfg      Config
+	tracer   trace.Tracer
+	duration metric.Float64Histogram
+
+	mu   sync.Mutex
+	last map[storage.Ref]trace.SpanContext // of the last attempt that ended here and was not final
+	refs []storage.Ref                     // of last, the oldest first
+}
+
+// mostLast bounds of how many tasks the last attempt is remembered.
+const mostLast = 10_000
+
+// New makes the tracing of a process. It fails where the MeterProvider makes no instrument.
+func New(cfg Config) (*Tracing, error) {
+	if cfg.TracerProvider == nil {
+		cfg.TracerProvider = otel.GetTracerProvider()
+	}
+	if cfg.MeterProvider == nil {
+		cfg.MeterProvider = otel.GetMeterProvider()
+	}
+	if cfg.Propagator == nil {
+		cfg.Propagator = propagation.NewCompositeTextMapPropagator(
+			propagation.TraceContext{}, propagation.Baggage{})
+	}
+	duration, err := cfg.MeterProvider.Meter(scope).Float64Histogram("messaging.process.duration",
+		metric.WithUnit("s"), metric.WithDescription("How long jobs ran."),
+		metric.WithExplicitBucketBoundaries(.005, .015, .05, .15, .5, 1.5, 5, 15, 60, 300, 1200, 3600))
+	if err != nil {
+		return nil, err
+	}
+	return &Tracing{
+		cfg: cfg, tracer: cfg.TracerProvider.Tracer(scope), duration: duration,
+		last: make(map[storage.Ref]trace.SpanContext),
+	}, nil
+}
+
+// Enqueue is a midge.EnqueueMiddleware, for the client and the runner: it makes the span of what is
+// enqueued, and writes its context into the headers of each task. A schedule is not traced, but its
+// ticks are.
+func (t *Tracing) Enqueue(
+	next func(context.Context, []*storage.Insert) error,
+) func(context.Context, []*storage.Insert) error {
+	return func(ctx context.Context, inserts []*storage.Insert) error {
+		if len(inserts) == 0 {
+			return next(ctx, inserts)
+		}
+		first := inserts[0]
+		attributes := append(about(first.Ref.Queue, "send", "enqueue"), attribute.String("midge.kind", first.Kind))
+		if len(inserts) > 1 {
+			attributes = append(attributes, attribute.Int("messaging.batch.message_count", len(inserts)))
+		} else {
+			attributes = append(attributes, attribute.String("messaging.message.id", first.Ref.ID))
+		}
+		ctx, span := t.tracer.Start(ctx, "enqueue "+first.Ref.Queue,
+			trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(attributes...))
+		defer span.End()
+		carrier := propagation.MapCarrier{}
+		t.cfg.Propagator.Inject(ctx, carrier)
+		for _, in := range inserts {
+			headers := maps.Clone(in.Headers) // the caller's
+			if headers == nil {
+				headers = make(map[string]string, len(carrier))
+			}
+			maps.Copy(headers, carrier)
+			in.Headers = headers
+		}
+		err := next(ctx, inserts)
+		failed(span, err)
+		return err
+	}
+}
+
+// Run is a midge.Middleware for the runner, the first in its list: it makes the span of an attempt.
+func (t *Tracing) Run(next func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		info, ok := midge.Current(ctx)
+		if !ok {
+			return next(ctx)
+		}
+		from := t.cfg.Propagator.Extract(ctx, propagation.MapCarrier(info.Headers))
+		options := []trace.SpanStartOption{
+			trace.WithSpanKind(trace.SpanKindConsumer),
+			trace.WithAttributes(about(info.Ref.Queue, "process", "process")...),
+			trace.WithAttributes(
+				attribute.String("messaging.message.id", info.Ref.ID), attribute.String("midge.kind", info.Kind),
+				attribute.Int("midge.attempt", info.Attempt)),
+		}
+		if before, ok := t.before(info.Ref); ok {
+			options = append(options, trace.WithLinks(trace.Link{SpanContext: before}))
+		}
+		if enqueued := trace.SpanContextFromContext(from); !t.cfg.Child {
+			options = append(options, trace.WithNewRoot())
+			if enqueued.IsValid() {
+				options = append(options, trace.WithLinks(trace.Link{SpanContext: enqueued}))
+			}
+		}
+		ctx, span := t.tracer.Start(from, "process "+info.Ref.Queue, options...)
+		defer span.End()
+		err := next(ctx)
+		outcome := midge.OutcomeOf(err)
+		span.SetAttributes(attribute.String("midge.outcome", string(outcome)))
+		if outcome != midge.OutcomeSnoozed {
+			failed(span, err)
+		}
+		if err != nil && outcome != midge.OutcomeDiscarded {
+			t.remember(info.Ref, span.SpanContext())
+		}
+		return err
+	}
+}
+
+// OnEnd is for midge.RunnerConfig.OnEnd: it records how long the job ran, and forgets what ended.
+func (t *Tracing) OnEnd(ctx context.Context, e midge.Ended) {
+	if e.Final {
+		t.forget(e.Task.Ref)
+	}
+	if e.Took <= 0 {
+		return
+	}
+	kind := e.Task.Kind
+	if e.Outcome == midge.OutcomeUnknownKind {
+		kind = "unknown"
+	}
+	t.duration.Record(ctx, e.Took.Seconds(), metric.WithAttributes(about(e.Task.Queue, "process", "process")...),
+		metric.WithAttributes(
+			attribute.String("midge.kind", kind), attribute.String("midge.outcome", string(e.Outcome))))
+}
+
+// about gives the attributes of messaging: of the semantic conventions 1.37.
+func about(queue, operation, name string) []attribute.KeyValue {
+	return []attribute.KeyValue{
+		attribute.String("messaging.system", "midge"), attribute.String("messaging.destination.name", queue),
+		attribute.String("messaging.operation.type", operation), attribute.String("messaging.operation.name", name),
+	}
+}
+
+// failed notes an error in a span.
+func failed(span trace.Span, err error) {
+	if err != nil {
+		span.RecordError(err)
+		span.SetStatus(codes.Error, err.Error())
+	}
+}
+
+// before gives the attempt of a task that ended here before.
+func (t *Tracing) before(ref storage.Ref) (trace.SpanContext, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last, ok := t.last[ref]
+	return last, ok
+}
+
+// remember keeps the attempt of a task for the next. Of too many tasks the oldest go.
+func (t *Tracing) remember(ref storage.Ref, attempt trace.SpanContext) {
+	if !attempt.IsSampled() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.last[ref]; !ok {
+		t.refs = append(t.refs, ref)
+	}
+	t.last[ref] = attempt
+	if len(t.refs) > mostLast {
+		delete(t.last, t.refs[0])
+		t.refs = t.refs[1:]
+	}
+}
+
+// forget forgets the attempts of a task that has ended. Its place among the refs goes with its turn.
+func (t *Tracing) forget(ref storage.Ref) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.last, ref)
+}
