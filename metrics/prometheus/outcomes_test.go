@@ -190,7 +190,7 @@ func TestEachOutcomeIsCountedOnce(t *testing.T) {
 		a.enqueue(work{"panicked"}, once)
 		a.enqueue(work{"discarded"})
 		a.enqueue(work{"snoozed"})
-		a.expire()
+		a.enqueue(work{"expired"}, midge.Deadline(time.Now().Add(-time.Second)))
 		cancelled := a.enqueue(work{"cancelled"})
 		after(time.Second)
 		_, err := a.client.Cancel(a.Context(), cancelled.Ref)
@@ -244,11 +244,4 @@ func (a *app) alone(metric string) float64 {
 	}
 	a.Fatalf("%s is not shown", metric)
 	return 0
-}
-
-// expire has a task expire.
-func (a *app) expire() {
-	a.onEnd(a.Context(), midge.Ended{
-		Outcome: midge.OutcomeExpired, Final: true, Task: midge.Task{Ref: midge.Ref{Queue: midge.DefaultQueue}, Kind: "work"},
-	})
 }
