@@ -1,6 +1,6 @@
 // Package midge runs background jobs. An application declares job types, enqueues
 // typed values, and starts a runner in its own main. Tasks live in a storage: memory
-// for one process, Redis or PostgreSQL for many.
+// for one process, an SQLite file for one machine, Redis or PostgreSQL for many.
 //
 //	type SendWelcome struct{ User string }
 //

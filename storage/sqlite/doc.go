@@ -20,11 +20,12 @@
 // # Permissions
 //
 // The file is on a disk of the machine, not on a network. A process needs the right to read and write it, and
-// to make files in its folder, where SQLite puts two more, jobs.db-wal and jobs.db-shm. The file holds the
-// parameters of all tasks: whoever may read it may read those. SQLite makes it with the rights that the
-// process gives to new files. Processes of several users share a group, and begin with umask 007:
+// to make files in its folder, where SQLite puts two more, jobs.db-wal and jobs.db-shm, with the rights of
+// jobs.db. The file holds the parameters of all tasks: whoever may read it may read those. Open makes a file
+// that its user alone may write. For processes of several users, who share a group, make it before:
 //
 //	install -d -m 2770 -g jobs /var/lib/jobs
+//	install -m 660 -g jobs /dev/null /var/lib/jobs/jobs.db
 //
 // # Durability
 //
