@@ -16,13 +16,9 @@ func (s *Storage) Configure(
 	if err := storage.CheckSettings(queue, &settings); err != nil {
 		return err
 	}
-	if err := s.enter(); err != nil {
-		return wrap("configure "+queue, err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, replyTime)
-	defer cancel()
-	err := s.retry(ctx, func() error { return s.configure(ctx, call, queue, &settings) })
-	return wrap("configure "+queue, translate(err))
+	return s.pooled().bounded(ctx, "configure "+queue, func(ctx context.Context) error {
+		return s.configure(ctx, call, queue, &settings)
+	})
 }
 
 func (s *Storage) configure(

@@ -18,19 +18,14 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 	if err := storage.CheckExtend(s.limits, &req); err != nil {
 		return storage.Extended{}, err
 	}
-	if err := s.enter(); err != nil {
-		return storage.Extended{}, wrap("extend", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, replyTime)
-	defer cancel()
 	var extended storage.Extended
 	tries := 0
-	err := s.retry(ctx, func() (err error) {
+	err := s.pooled().bounded(ctx, "extend", func(ctx context.Context) (err error) {
 		tries++
 		extended, err = s.extend(ctx, &req, tries < extendTries)
 		return err
 	})
-	return extended, wrap("extend", translate(err))
+	return extended, err
 }
 
 // extendTries is how often leases are extended before one whose task is locked is passed
@@ -65,9 +60,9 @@ func (s *Storage) extend(
 	}
 	if len(st.parts) == 0 { // it was not admitted
 		if p.err == nil {
-			err = json.Unmarshal(p.outcome, &x)
+			p.err = json.Unmarshal(p.outcome, &x)
 		}
-		return x, firstError(p.err, err)
+		return x, p.err
 	}
 	w := st.loadedWork()
 	x.Now = engine.Time(st.now)
@@ -115,14 +110,9 @@ func hear(info *storage.RunnerInfo, now int64) query {
 // Runners lists the runners whose heartbeat has not expired, by id. A heartbeat that cannot be
 // read is left out: the runner's next one replaces it.
 func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
-	if err := s.enter(); err != nil {
-		return nil, wrap("runners", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, replyTime)
-	defer cancel()
 	var alive []storage.RunnerInfo
 	var b []byte
-	err := s.retry(ctx, func() error {
+	err := s.pooled().bounded(ctx, "runners", func(ctx context.Context) error {
 		alive = nil
 		return s.ask(ctx, s.pool, query{
 			text: "SELECT info FROM {schema}.runners WHERE until > {schema}.told() ORDER BY id",
@@ -135,14 +125,5 @@ func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 			}, &b),
 		})
 	})
-	return alive, wrap("runners", translate(err))
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return alive, err
 }

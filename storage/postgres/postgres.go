@@ -233,13 +233,10 @@ func (s *Storage) Close() error {
 // Describe tells the server's version and time, and what an operator should know of it
 // now, such as a transaction that has been open for long.
 func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
-	if err := s.enter(); err != nil {
-		return storage.Description{}, wrap("describe", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, replyTime)
-	defer cancel()
 	var now, mark, jumped int64
-	err := s.retry(ctx, func() error {
+	var held []string
+	err := s.pooled().bounded(ctx, "describe", func(ctx context.Context) error {
+		held = s.held(ctx)
 		return s.ask(ctx, s.pool, query{
 			text: `SELECT {schema}.told(), coalesce(pg_sequence_last_value('{schema}.mark'::regclass), 0),
 				coalesce(nullif(pg_sequence_last_value('{schema}.jumped'::regclass), 1), 0)`,
@@ -247,12 +244,11 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 		})
 	})
 	if err != nil {
-		return storage.Description{}, wrap("describe", translate(err))
+		return storage.Description{}, err
 	}
 	return storage.Description{
 		Storage: "postgres " + s.server, Now: engine.Time(now), Durability: s.durable, Limits: s.limits,
 		Warnings: slices.Concat(storage.ClockWarnings(engine.Time(now), engine.Time(mark),
-			engine.Time(jumped)), s.held(ctx),
-			s.wake.warnings(), s.warnings),
+			engine.Time(jumped)), held, s.wake.warnings(), s.warnings),
 	}, nil
 }

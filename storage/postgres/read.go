@@ -29,6 +29,17 @@ func (s *Storage) pooled() reading {
 	return reading{s, func(ctx context.Context, q query) error { return s.ask(ctx, s.pool, q) }, s.retry}
 }
 
+// bounded carries out a verb in bounded time, and names it in an error.
+func (s reading) bounded(ctx context.Context, act string, step func(context.Context) error) error {
+	err := s.store.enter()
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, replyTime)
+		defer cancel()
+		err = s.retry(ctx, func() error { return step(ctx) })
+	}
+	return wrap(act, translate(err))
+}
+
 // Task reads one task. [storage.ErrNotFound] where there is none.
 func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	return s.pooled().task(ctx, ref)
@@ -38,17 +49,12 @@ func (s reading) task(ctx context.Context, ref storage.Ref) (storage.Task, error
 	if err := storage.CheckRef(ref); err != nil {
 		return storage.Task{}, err
 	}
-	if err := s.store.enter(); err != nil {
-		return storage.Task{}, wrap("task "+ref.String(), err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, replyTime)
-	defer cancel()
 	var t storage.Task
-	err := s.retry(ctx, func() (err error) {
+	err := s.bounded(ctx, "task "+ref.String(), func(ctx context.Context) (err error) {
 		t, err = s.read(ctx, ref)
 		return err
 	})
-	return t, wrap("task "+ref.String(), translate(err))
+	return t, err
 }
 
 func (s reading) read(ctx context.Context, ref storage.Ref) (t storage.Task, err error) {
@@ -95,17 +101,12 @@ func (s reading) tasks(ctx context.Context, q storage.TasksQuery) (storage.Tasks
 	if err != nil {
 		return storage.TasksPage{}, err
 	}
-	if err := s.store.enter(); err != nil {
-		return storage.TasksPage{}, wrap("tasks of "+q.Queue, err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, replyTime)
-	defer cancel()
 	var page storage.TasksPage
-	err = s.retry(ctx, func() (err error) {
+	err = s.bounded(ctx, "tasks of "+q.Queue, func(ctx context.Context) (err error) {
 		page, err = s.list(ctx, &q, after)
 		return err
 	})
-	return page, wrap("tasks of "+q.Queue, translate(err))
+	return page, err
 }
 
 // spot is the place of a task in the order of its state.
@@ -116,7 +117,7 @@ type spot struct {
 }
 
 func (a spot) compare(b spot) int {
-	return cmp.Or(compareTexts(a.kind, b.kind), cmp.Compare(a.sort, b.sort), cmp.Compare(a.turn, b.turn),
+	return cmp.Or(strings.Compare(a.kind, b.kind), cmp.Compare(a.sort, b.sort), cmp.Compare(a.turn, b.turn),
 		bytes.Compare(a.id, b.id))
 }
 
@@ -211,14 +212,9 @@ func (s reading) queues(ctx context.Context, q storage.QueuesQuery) (storage.Que
 	if err := storage.CheckQueues(&q); err != nil {
 		return storage.QueuesPage{}, err
 	}
-	if err := s.store.enter(); err != nil {
-		return storage.QueuesPage{}, wrap("queues", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, replyTime)
-	defer cancel()
 	var page storage.QueuesPage
 	var names []string
-	err := s.retry(ctx, func() error {
+	err := s.bounded(ctx, "queues", func(ctx context.Context) error {
 		names = nil
 		var name string
 		return s.ask(ctx, query{
@@ -235,7 +231,7 @@ func (s reading) queues(ctx context.Context, q storage.QueuesQuery) (storage.Que
 		})
 	})
 	if err != nil {
-		return page, wrap("queues", translate(err))
+		return page, err
 	}
 	if len(names) > q.Limit {
 		names = names[:q.Limit]
@@ -255,11 +251,6 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 			return nil, err
 		}
 	}
-	if err := s.enter(); err != nil {
-		return nil, wrap("stats", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, replyTime)
-	defer cancel()
 	found := make(map[string]storage.Stats)
 	var name string
 	var paused bool
@@ -267,7 +258,7 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	var v, tasks []int64
 	var oldest int64
 	var kinds []string
-	err := s.retry(ctx, func() error {
+	err := s.pooled().bounded(ctx, "stats", func(ctx context.Context) error {
 		return s.ask(ctx, s.pool, query{
 			text: "SELECT * FROM {schema}.stats($1)", args: []any{append([]string{}, queues...)},
 			scan: each(func() error {
@@ -285,7 +276,7 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 		})
 	})
 	if err != nil {
-		return nil, wrap("stats", translate(err))
+		return nil, err
 	}
 	stats := make([]storage.Stats, len(queues))
 	for i, name := range queues {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/midgehq/midge/storage/internal/engine"
 	"github.com/midgehq/midge/storage/internal/record"
@@ -213,13 +214,9 @@ func siding(all []*row) query {
 
 // freeing releases unique keys.
 func (w *work) freeing() query {
-	set := make(map[key]bool, len(w.frees))
-	for k := range w.frees {
-		set[k] = true
-	}
-	n := len(set)
+	n := len(w.frees)
 	queues, names, ids := make([]int32, n), make([]string, n), make([][]byte, n)
-	for i, k := range sortedKeys(set) {
+	for i, k := range sortedKeys(w.frees) {
 		queues[i], names[i], ids[i] = w.ids(k.queue), k.key, packID(w.frees[k])
 	}
 	return query{text: "SELECT {schema}.free($1, $2, $3)", args: []any{queues, names, ids}}
@@ -227,27 +224,21 @@ func (w *work) freeing() query {
 
 // taking takes unique keys.
 func (w *work) taking(patient bool) (query, bool) {
-	set := make(map[key]bool)
-	for k, h := range w.keys {
-		if h != nil && h.fresh {
-			set[k] = true
-		}
-	}
-	if len(set) == 0 {
-		return query{}, false
-	}
 	var queues []int32
 	var names []string
 	var ids [][]byte
 	var untils []int64
-	for _, k := range sortedKeys(set) {
+	for _, k := range sortedKeys(w.keys) {
+		if h := w.keys[k]; h == nil || !h.fresh {
+			continue
+		}
 		queues, names = append(queues, w.ids(k.queue)), append(names, k.key)
 		ids, untils = append(ids, packID(w.keys[k].ID)), append(untils, w.keys[k].Until)
 	}
 	return query{
 		text: "SELECT {schema}.take($1, $2, $3, $4, $5, $6)",
 		args: []any{queues, names, ids, untils, w.step.Now, patient},
-	}, true
+	}, len(queues) > 0
 }
 
 // kindLines are the lines of kinds that a work changes, in the order in which all steps lock them.
@@ -278,7 +269,7 @@ func (w *work) kindLines() (l kindLines) {
 		}
 	}
 	for _, at := range slices.SortedFunc(maps.Keys(counts), func(a, b place) int {
-		return cmp.Or(cmp.Compare(a.queue, b.queue), compareTexts(a.kind, b.kind))
+		return cmp.Or(cmp.Compare(a.queue, b.queue), strings.Compare(a.kind, b.kind))
 	}) {
 		l.queues, l.kinds = append(l.queues, at.queue), append(l.kinds, at.kind)
 		l.changes, l.joined = append(l.changes, counts[at]), append(l.joined, joined[at])
@@ -311,7 +302,7 @@ func (w *work) look() int64 { return w.step.Now + w.step.Limits.DeclinedFor.Micr
 func (w *work) counting() (query, bool) {
 	var queues, changes []int32
 	var counters []int16
-	for _, name := range queuesOf(w.queues) {
+	for _, name := range slices.Sorted(maps.Keys(w.queues)) {
 		for counter, n := range w.queues[name].Counts() {
 			if n != 0 {
 				queues, counters, changes = append(queues, w.ids(name)), append(counters, int16(counter)), append(changes, int32(n))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/combine"
@@ -138,7 +139,7 @@ func queuesOfParts(parts []*part) []string {
 			}
 		}
 	}
-	return queuesOf(set)
+	return slices.Sorted(maps.Keys(set))
 }
 
 // versions is how many versions and places parts can take: a few for each operation.
@@ -237,20 +238,7 @@ func nameIn(tx *storage.Tx, seen map[storage.Ref]bool, wanted map[key]bool) {
 }
 
 func compareRefs(a, b storage.Ref) int {
-	if a.Queue != b.Queue {
-		return compareTexts(a.Queue, b.Queue)
-	}
-	return compareTexts(a.ID, b.ID)
-}
-
-func compareTexts(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
+	return cmp.Or(strings.Compare(a.Queue, b.Queue), strings.Compare(a.ID, b.ID))
 }
 
 // tell adds a task that is not to be locked, unless it is for another operation.
@@ -260,18 +248,10 @@ func tell(seen map[storage.Ref]bool, ref storage.Ref) {
 	}
 }
 
-func sortedKeys(set map[key]bool) []key {
-	keys := make([]key, 0, len(set))
-	for k := range set {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b key) int {
-		if a.queue != b.queue {
-			return compareTexts(a.queue, b.queue)
-		}
-		return compareTexts(a.key, b.key)
+func sortedKeys[V any](set map[key]V) []key {
+	return slices.SortedFunc(maps.Keys(set), func(a, b key) int {
+		return cmp.Or(strings.Compare(a.queue, b.queue), strings.Compare(a.key, b.key))
 	})
-	return keys
 }
 
 // place is where a task is looked for.

@@ -1,8 +1,6 @@
 package postgres
 
 import (
-	"slices"
-
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
 )
@@ -141,14 +139,4 @@ func (w *work) Remove(r *engine.Record) { w.rows[r.Ref] = nil }
 // Ring notes an event of a queue.
 func (w *work) Ring(r *engine.Record, alert bool) {
 	w.rings[r.Ref.Queue] = w.rings[r.Ref.Queue] || alert
-}
-
-// queuesOf lists the queues of a map, sorted.
-func queuesOf[V any](m map[string]V) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
