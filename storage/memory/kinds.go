@@ -166,11 +166,12 @@ func (k *kindLines) last() *kindLine {
 // stand first, but for those that a clock that was ahead has stamped with moments after now.
 func (l *kindLine) since(moment, now int64, n int, found []*engine.Record) []*engine.Record {
 	for p := int16(storage.MaxPriority); p >= -storage.MaxPriority; p-- {
-		from := engine.DeclinedBand(p)
-		for r := l.next(from); r != nil && n > 0 && r.Priority == p && (r.Turn <= moment || r.Turn > now); r = l.next(from) {
-			if from = r.Place; r.Turn <= moment {
+		for r := l.next(engine.DeclinedBand(p)); r != nil && n > 0 && r.Priority == p; r = l.next(r.Place) {
+			if r.Turn <= moment {
 				found = append(found, r)
 				n--
+			} else if r.Turn <= now {
+				break
 			}
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+
 	"github.com/midgehq/midge/storage"
 )
 
@@ -260,54 +262,12 @@ func TestATaskThatAWrongClockDeclinedKeepsNoneFromDying(t *testing.T) {
 func TestManyDeclinedSuspectsHoldNobodyUp(t *testing.T) {
 	const suspects = 250
 	s, server := openMini(t)
-	now := time.Now()
-	server.SetTime(now)
 	session := storage.NewSession(s, 0)
-	var want []string
-	for i := range suspects {
-		tx := insertOf("mail", fmt.Sprintf("suspect-%03d", i))
-		tx.Inserts[0].Kind, tx.Inserts[0].CrashLimit = "news", 2
-		if _, err := session.ApplyOne(t.Context(), tx); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if claimed, err := session.Claim(t.Context(), claimOfKind("other", suspects)); err != nil || len(claimed.Tasks) != suspects {
-		t.Fatal(len(claimed.Tasks), err)
-	}
-	now = now.Add(5 * time.Minute) // their leases are over, all of them have crashed
-	server.SetTime(now)
-	for len(want) < suspects {
-		req := claimOfKind("other", 1)
-		req.Suspect = true
-		claimed, err := session.Claim(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range claimed.Fences {
-			decline := storage.Settle{Fence: f, Outcome: storage.Decline}
-			if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{decline}}); err != nil {
-				t.Fatal(err)
-			}
-			want = append(want, f.ID)
-		}
-	}
+	want := decliningSuspects(t, session, server, "news", suspects)
 	declining(t, session, "news", 2)
 	want = append(want, "news-0", "news-1")
-	var listed []string
-	for query := (storage.TasksQuery{Queue: "mail", State: storage.Waiting, Limit: 40}); ; {
-		page, err := s.Tasks(t.Context(), query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range page.Tasks {
-			listed = append(listed, page.Tasks[i].ID)
-		}
-		if query.After = page.Next; page.Next == "" {
-			break
-		}
-	}
-	if !slices.Equal(listed, want) {
-		t.Errorf("listed %v, want them as they were declined", listed)
+	if got := waitingIn(t, s, "mail"); !slices.Equal(got, want) {
+		t.Errorf("listed %v, want them as they were declined", got)
 	}
 	claimed, err := session.Claim(t.Context(), claimOfKind("news", 10))
 	if err != nil || len(claimed.Tasks) != 2 || claimed.More {
@@ -325,4 +285,57 @@ func TestManyDeclinedSuspectsHoldNobodyUp(t *testing.T) {
 	if err != nil || stats[0].Waiting != suspects-3 || len(stats[0].Declined) != 1 || stats[0].Declined[0].Tasks != suspects-3 {
 		t.Errorf("got %+v, %v, want %d waiting", stats, err, suspects-3)
 	}
+}
+
+// decliningSuspects has so many suspects of a kind declined in mail, and gives their ids in that order.
+func decliningSuspects(
+	t *testing.T, session *storage.Session, server *miniredis.Miniredis, kind string, n int,
+) (ids []string) {
+	t.Helper()
+	now := time.Now()
+	server.SetTime(now)
+	for i := range n {
+		tx := insertOf("mail", fmt.Sprintf("suspect-%03d", i))
+		tx.Inserts[0].Kind, tx.Inserts[0].CrashLimit = kind, 2
+		if _, err := session.ApplyOne(t.Context(), tx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if claimed, err := session.Claim(t.Context(), claimOfKind("other", n)); err != nil || len(claimed.Tasks) != n {
+		t.Fatal(len(claimed.Tasks), err)
+	}
+	server.SetTime(now.Add(5 * time.Minute)) // their leases are over, all of them have crashed
+	req := claimOfKind("other", 1)
+	req.Suspect = true
+	for len(ids) < n {
+		claimed, err := session.Claim(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range claimed.Fences {
+			decline := storage.Settle{Fence: f, Outcome: storage.Decline}
+			if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{decline}}); err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, f.ID)
+		}
+	}
+	return ids
+}
+
+// waitingIn gives the ids of the waiting tasks of a queue, page after page.
+func waitingIn(t *testing.T, s *Storage, queue string) (ids []string) {
+	t.Helper()
+	query := storage.TasksQuery{Queue: queue, State: storage.Waiting, Limit: 40}
+	for more := true; more; more = query.After != "" {
+		page, err := s.Tasks(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range page.Tasks {
+			ids = append(ids, page.Tasks[i].ID)
+		}
+		query.After = page.Next
+	}
+	return ids
 }
