@@ -188,7 +188,7 @@
 //	Task         1             1                  O(log N)
 //	Tasks        1             1                  O(log N) for a page
 //	Queues       1             1                  O(log N) for a page
-//	Stats        1 a slot      1 per 64 queues    O(1) a queue; its Oldest passes over
+//	Stats        1 a slot      1 per 16 queues    O(1) a queue; its Oldest passes over
 //	                                              500 void entries of the line at most
 //	Runners      1             1                  O(runners)
 //	Configure    1 or 2        1 or 2             O(1); to remove a queue O(damaged records)

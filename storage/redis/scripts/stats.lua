@@ -36,9 +36,8 @@ end
 -- of other states are far smaller numbers.
 local function joined(key, id)
   local rec = try('HGET', key(TASKS), id)
-  local h = head(rec)
-  if not h then return NEVER end
-  local at = h.place and number(h.place, 1, PLACE) or number(h.created, 1, 7)
+  if not rec or #rec < HEADER or byte(rec, 1) ~= FORMAT then return NEVER end
+  local at = number(rec, has(byte(rec, 3), HASPLACE) and HEADER + 1 or 11, 7) -- see record.go
   return at > SPREAD and at or NEVER
 end
 
