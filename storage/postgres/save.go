@@ -305,12 +305,14 @@ func (w *work) counting() (query, bool) {
 	for _, name := range slices.Sorted(maps.Keys(w.queues)) {
 		for counter, n := range w.queues[name].Counts() {
 			if n != 0 {
-				queues, counters, changes = append(queues, w.ids(name)), append(counters, int16(counter)), append(changes, int32(n))
+				queues, counters = append(queues, w.ids(name)), append(counters, int16(counter))
+				changes = append(changes, int32(n))
 			}
 		}
 	}
 	return query{
-		text: `INSERT INTO {schema}.deltas (queue, counter, n) SELECT * FROM unnest($1::int4[], $2::int2[], $3::int4[])`,
+		text: "INSERT INTO {schema}.deltas (queue, counter, n) " +
+			"SELECT * FROM unnest($1::int4[], $2::int2[], $3::int4[])",
 		args: []any{queues, counters, changes},
 	}, len(queues) > 0
 }
