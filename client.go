@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -21,6 +22,8 @@ type ClientConfig struct {
 	// MaxPayload bounds the encoded parameters of a job, in bytes: default 1 MiB, at
 	// most 16 MiB. Where a storage was opened with other limits, those hold too.
 	MaxPayload int
+	// Middleware wraps what enqueues tasks, the first outermost.
+	Middleware []EnqueueMiddleware
 }
 
 // Client enqueues jobs and looks after tasks and queues. It is safe for concurrent
@@ -35,12 +38,16 @@ type Client struct {
 	session     *storage.Session
 	definitions *definitions
 	maxPayload  int
+	middleware  enqueueChain
 	within      Applier // nil outside a caller's transaction
 }
 
 // check looks at what was given.
 func (c *ClientConfig) check() error {
 	if err := checkDurationOrNone("ClientConfig.Patience", c.Patience); err != nil {
+		return err
+	}
+	if err := enqueueChain(c.Middleware).check("ClientConfig.Middleware"); err != nil {
 		return err
 	}
 	return checkRange("ClientConfig.MaxPayload", c.MaxPayload, 0, storage.MaxPayloadCap, " bytes, 0 for 1 MiB")
@@ -58,7 +65,7 @@ func NewClient(store storage.Storage, cfg ClientConfig) (*Client, error) {
 	limits := storage.Limits{MaxPayload: cfg.MaxPayload}
 	return &Client{
 		store: store, session: storage.NewSession(store, cfg.Patience), definitions: new(definitions),
-		maxPayload: limits.WithDefaults().MaxPayload,
+		maxPayload: limits.WithDefaults().MaxPayload, middleware: slices.Clone(cfg.Middleware),
 	}, nil
 }
 
@@ -105,15 +112,16 @@ func errNoApplier() error { return storage.Invalid("Applier", "nil", "store.With
 // task with Existing set. The error is nil where the task lives or has completed, so that a
 // producer may repeat itself, and [ErrExists] where it is dead or cancelled and will not run.
 func (c *Client) Enqueue(ctx context.Context, job any, opts ...Option) (Task, error) {
-	in, err := c.insert(job, opts)
+	in, err := c.insert(ctx, job, opts)
 	if err != nil {
 		return Task{}, about(err, "enqueue", in.Kind)
 	}
-	applied, err := c.apply(ctx, storage.Tx{Inserts: []storage.Insert{in}})
+	inserts := []storage.Insert{in}
+	applied, err := c.place(ctx, inserts)
 	if err != nil {
 		return Task{}, wrap(err, "enqueue %s", in.Kind)
 	}
-	task, err := enqueued(in, applied[0])
+	task, err := enqueued(inserts[0], applied[0])
 	if err != nil {
 		return task, wrap(err, "enqueue %s", in.Kind)
 	}
@@ -164,7 +172,7 @@ func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error
 	most := min(max((len(items)+1)/2, chunkItems/4), chunkItems)
 	done := func() error { return nil } // waits for the chunk under way
 	for begin := 0; begin < len(items); {
-		next := c.chunk(items, begin, most, results)
+		next := c.chunk(ctx, items, begin, most, results)
 		if err := done(); err != nil {
 			for i := begin; i < len(items); i++ {
 				if results[i].Err == nil {
@@ -202,7 +210,7 @@ type chunk struct {
 
 // chunk makes the inserts of as many of the items as one call takes, from begin on. Those
 // that cannot be enqueued have their error in results.
-func (c *Client) chunk(items []Item, begin, most int, results []Result) chunk {
+func (c *Client) chunk(ctx context.Context, items []Item, begin, most int, results []Result) chunk {
 	k := chunk{inserts: make([]storage.Insert, 0, min(most, len(items)-begin)), end: len(items)}
 	size := 0
 	for i := begin; i < len(items); i++ {
@@ -210,7 +218,7 @@ func (c *Client) chunk(items []Item, begin, most int, results []Result) chunk {
 			k.end = i
 			break
 		}
-		in, err := c.insert(items[i].job, items[i].opts)
+		in, err := c.insert(ctx, items[i].job, items[i].opts)
 		if err != nil {
 			results[i].Err = about(err, "enqueue", in.Kind)
 			continue
@@ -230,11 +238,7 @@ func (c *Client) send(ctx context.Context, k chunk, results []Result) error {
 	if len(k.inserts) == 0 {
 		return nil
 	}
-	txs := make([]storage.Tx, len(k.inserts))
-	for n := range txs {
-		txs[n].Inserts = k.inserts[n : n+1 : n+1]
-	}
-	applied, err := c.apply(ctx, txs...)
+	applied, err := c.place(ctx, k.inserts)
 	for n, i := range k.places {
 		if err != nil {
 			results[i].Err = err
@@ -297,10 +301,13 @@ func (c *Client) Repeat(ctx context.Context, err error) ([]Result, error) {
 
 // insert makes the checked insert of a job. After an error it has the kind alone, where that is
 // known.
-func (c *Client) insert(job any, opts []Option) (storage.Insert, error) {
+func (c *Client) insert(ctx context.Context, job any, opts []Option) (storage.Insert, error) {
 	d, err := c.definitions.of(job)
 	if err != nil {
 		return storage.Insert{}, err
+	}
+	if job, err = d.prepare(ctx, job); err != nil {
+		return storage.Insert{Kind: d.kind}, err
 	}
 	in, err := newInsert(d, job, opts)
 	if err == nil {

@@ -80,7 +80,8 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 // completion stands if that task is of the same job and parameters, whether it lives or has
 // ended; otherwise the attempt fails with an error that names the follow-up. What can never
 // commit with this task is refused: another queue that shares no transaction with this one
-// (storage.ErrSpan), or too many for one transaction. Who wants to await the task names it
+// (storage.ErrSpan), or too many for one transaction. One that the runner's [EnqueueMiddleware]
+// does not pass on is an [ErrSkipped]. Who wants to await the task names it
 // with [ID].
 func FollowUp(ctx context.Context, follow any, opts ...Option) error {
 	return inJob(ctx, "follow up", func(a *runner.Attempt) error {
@@ -88,11 +89,22 @@ func FollowUp(ctx context.Context, follow any, opts ...Option) error {
 		if err != nil {
 			return err
 		}
+		if follow, err = d.prepare(ctx, follow); err != nil {
+			return err
+		}
 		in, err := newInsert(d, follow, opts)
 		if err != nil {
 			return err
 		}
 		in.OnConflict = storage.Skip
+		passed, err := a.Jobs().Enqueue(ctx, []storage.Insert{in})
+		switch {
+		case err != nil:
+			return err
+		case len(passed) == 0:
+			return wrap(ErrSkipped, "%s", in.Kind)
+		}
+		in = passed[0]
 		if !a.Spans(in.Ref.Queue) {
 			return fmt.Errorf("in queue %s: %w", in.Ref.Queue, storage.ErrSpan)
 		}

@@ -18,6 +18,7 @@ type definition struct {
 	options Options // with defaults filled
 	typ     reflect.Type
 	codec   codec.Parameters
+	asks    bool // it has a method BeforeEnqueue
 }
 
 // definitions remembers the types that were seen. The zero value works; it is safe
@@ -71,6 +72,7 @@ func define(typ reflect.Type) (*definition, error) {
 			return nil, err
 		}
 	}
+	_, d.asks = zero.(interface{ BeforeEnqueue(context.Context) error })
 	d.options.fill()
 	d.queue = d.options.Queue
 	if err := d.check(); err != nil {
@@ -84,11 +86,12 @@ func define(typ reflect.Type) (*definition, error) {
 func checkMethods(typ reflect.Type, zero any) error {
 	_, kind := zero.(interface{ Kind() string })
 	_, options := zero.(interface{ Options() Options })
+	_, asks := zero.(interface{ BeforeEnqueue(context.Context) error })
 	_, before := zero.(interface{ BeforeRun(context.Context) error })
 	_, after := zero.(interface{ AfterRun(context.Context, error) })
 	for name, ok := range map[string]bool{
 		"Kind() string": kind, "Options() midge.Options": options,
-		"BeforeRun(context.Context) error": before, "AfterRun(context.Context, error)": after,
+		"BeforeEnqueue(context.Context) error": asks, "BeforeRun(context.Context) error": before, "AfterRun(context.Context, error)": after,
 	} {
 		method, _, _ := strings.Cut(name, "(")
 		if _, has := reflect.TypeOf(zero).MethodByName(method); has && !ok {

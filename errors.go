@@ -47,6 +47,9 @@ var (
 	// ErrNotKept: the task has ended and was not kept, so that nothing tells how.
 	// [Client.Await] returns it where it had seen the task alive; see [KeepFor].
 	ErrNotKept = errors.New("midge: the task has ended and was not kept")
+	// ErrSkipped: an [EnqueueMiddleware] did not pass the task on, so that nothing was
+	// enqueued.
+	ErrSkipped = errors.New("midge: left out by a middleware")
 	// ErrNotSent: an earlier part of a [Client.EnqueueMany] went wrong, so that
 	// this item was never sent. It is safe to enqueue it again.
 	ErrNotSent = errors.New("midge: not sent")

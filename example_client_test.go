@@ -281,6 +281,36 @@ func ExampleDecodeResult() {
 	// Output: completed 300 resized
 }
 
+// A middleware gives each task a header, and keeps a tenant's tasks out.
+func ExampleEnqueueMiddleware() {
+	tag := func(next func(context.Context, []*storage.Insert) error) func(context.Context, []*storage.Insert) error {
+		return func(ctx context.Context, inserts []*storage.Insert) error {
+			var passed []*storage.Insert
+			for _, in := range inserts {
+				if in.Headers["tenant"] == "closed" {
+					continue // left out
+				}
+				in.Headers = map[string]string{"tenant": in.Headers["tenant"], "region": "eu"}
+				passed = append(passed, in)
+			}
+			return next(ctx, passed)
+		}
+	}
+	store, err := memory.Open(memory.Config{})
+	must(err)
+	client, err := midge.NewClient(store, midge.ClientConfig{Middleware: []midge.EnqueueMiddleware{tag}})
+	must(err)
+	ctx := context.Background()
+	task, err := client.Enqueue(ctx, Resize{Path: "cat.png"}, midge.Header("tenant", "acme"))
+	must(err)
+	fmt.Println(task.Headers)
+	_, err = client.Enqueue(ctx, Resize{Path: "cat.png"}, midge.Header("tenant", "closed"))
+	fmt.Println(errors.Is(err, midge.ErrSkipped))
+	// Output:
+	// map[region:eu tenant:acme]
+	// true
+}
+
 // A ref that was printed, in a URL or on a command line, is read again.
 func ExampleParseRef() {
 	_, client := set()

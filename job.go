@@ -60,7 +60,9 @@ type Keep = storage.Keep
 // BeforeRun(context.Context) error comes before Run: its error fails the attempt, and Run is not
 // called. AfterRun(context.Context, error) is called with what the attempt came to, BeforeRun's
 // error included: it changes nothing of it, and a panic is logged. Both share the timeout of the
-// attempt, and their context is the job's.
+// attempt, and their context is the job's. A third, BeforeEnqueue(context.Context) error, is
+// called before the job is enqueued, also as a follow-up: it may fill in fields, and its error
+// refuses the job. Ticks of schedules do not call it.
 //
 // Register returns an *[InvalidError] for a type or options that do not do, and for a
 // kind that is registered already, and [ErrRunning] once the runner has been started.

@@ -268,8 +268,20 @@ func (q *Queue) RunSchedule(ctx context.Context, name string) (Ref, error) {
 	if err := q.checkSchedule(name); err != nil {
 		return Ref{}, q.wrap("run schedule in", err)
 	}
-	ref, err := q.client.session.RunSchedule(ctx, q.ref(storage.CursorPrefix+name))
-	return ref, q.wrap("run schedule in", ofSchedule(name, err))
+	c := *q.client
+	c.within = nil // a transaction has no part in it
+	in, err := c.session.ScheduleInsert(ctx, q.ref(storage.CursorPrefix+name))
+	if err != nil {
+		return Ref{}, q.wrap("run schedule in", ofSchedule(name, err))
+	}
+	applied, err := c.place(ctx, []storage.Insert{in})
+	if err == nil {
+		err = applied[0].Err
+	}
+	if err != nil {
+		return Ref{}, q.wrap("run schedule in", err)
+	}
+	return applied[0].Inserted[0].Ref, nil
 }
 
 // RemoveSchedule removes a schedule; the tasks that it enqueued stay. A runner that

@@ -13,6 +13,7 @@ import (
 
 	"github.com/midgehq/midge/internal/codec"
 	"github.com/midgehq/midge/internal/runner"
+	"github.com/midgehq/midge/storage"
 )
 
 // Why the context of a job ended, as context.Cause tells it.
@@ -33,6 +34,7 @@ type jobs struct {
 	handlers    map[string]*handler // by kind; none is added once the runner has started
 	kinds       []string            // of the handlers, once it has
 	middleware  []Middleware
+	enqueuing   enqueueChain
 	backoff     Backoff
 }
 
@@ -46,6 +48,11 @@ func (j *jobs) types() map[string]runner.JobType {
 		all[kind] = runner.JobType{Type: h.typ, Encoding: string(h.options.Encoding)}
 	}
 	return all
+}
+
+// Enqueue gives those of the inserts that the middleware passes on.
+func (j *jobs) Enqueue(ctx context.Context, inserts []storage.Insert) ([]storage.Insert, error) {
+	return j.enqueuing.passed(ctx, inserts)
 }
 
 // Run runs the job of a task within the middleware. A panic in that is an error too.

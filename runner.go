@@ -71,6 +71,8 @@ type RunnerConfig struct {
 	Logger *zap.Logger
 	// Middleware wraps each attempt, the first outermost.
 	Middleware []Middleware
+	// EnqueueMiddleware wraps what enqueues follow-ups and the tasks of ticks, the first outermost.
+	EnqueueMiddleware []EnqueueMiddleware
 	// OnEnd is told how each attempt ended, once the storage has acknowledged that, and of the
 	// tasks that the storage ended by itself in a claim of this runner. Nil is told nothing, and
 	// costs nothing.
@@ -123,6 +125,7 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	}
 	log := newZapLog(cfg.Logger)
 	jobs := &jobs{handlers: make(map[string]*handler), middleware: cfg.Middleware, backoff: cfg.Backoff}
+	jobs.enqueuing = slices.Clone(cfg.EnqueueMiddleware)
 	r := &Runner{
 		actors: runner.New(runner.Config{
 			Store: store, Jobs: jobs, Log: log, Version: Version, Concurrency: cfg.Concurrency,
@@ -176,6 +179,9 @@ func (c *RunnerConfig) check() error {
 		return storage.Invalid("RunnerConfig.Middleware", "with a nil", "functions alone")
 	}
 	if err := checkSpan("RunnerConfig.Timeout", c.Timeout, "0 for none"); err != nil {
+		return err
+	}
+	if err := enqueueChain(c.EnqueueMiddleware).check("RunnerConfig.EnqueueMiddleware"); err != nil {
 		return err
 	}
 	return checkDurationOrNone("RunnerConfig.Grace", c.Grace)

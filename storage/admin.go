@@ -68,22 +68,31 @@ func (s *Session) atVersion(ctx context.Context, ref Ref, txOf func(Task) (Tx, e
 // ref: that of the earlier task where it has not ended and the schedule's overlap
 // policy is to skip.
 func (s *Session) RunSchedule(ctx context.Context, cursor Ref) (Ref, error) {
-	t, err := s.store.Task(ctx, cursor)
+	in, err := s.ScheduleInsert(ctx, cursor)
 	if err != nil {
 		return Ref{}, err
 	}
-	if t.State != Cursors {
-		return Ref{}, Invalid("schedule", cursor.String(), "the ref of a cursor")
-	}
-	d, err := t.Cursor.Decode()
-	if err != nil {
-		return Ref{}, err
-	}
-	applied, err := s.ApplyOne(ctx, Tx{Inserts: []Insert{t.TickInsert(NewID(), &d)}})
+	applied, err := s.ApplyOne(ctx, Tx{Inserts: []Insert{in}})
 	if err != nil {
 		return Ref{}, err
 	}
 	return applied.Inserted[0].Ref, nil
+}
+
+// ScheduleInsert reads a cursor and gives the insert of RunSchedule.
+func (s *Session) ScheduleInsert(ctx context.Context, cursor Ref) (Insert, error) {
+	t, err := s.store.Task(ctx, cursor)
+	if err != nil {
+		return Insert{}, err
+	}
+	if t.State != Cursors {
+		return Insert{}, Invalid("schedule", cursor.String(), "the ref of a cursor")
+	}
+	d, err := t.Cursor.Decode()
+	if err != nil {
+		return Insert{}, err
+	}
+	return t.TickInsert(NewID(), &d), nil
 }
 
 // TickInsert gives the insert that a tick of the cursor t, which is declared as d, makes

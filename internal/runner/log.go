@@ -233,6 +233,14 @@ func (l *lifeLog) untold(left int) {
 	l.warn(fmt.Sprintf("OnEnd has not returned in time: %d ends may not have been told", left))
 }
 
+func (l *lifeLog) refusedTick(cursor storage.Ref, err error) {
+	l.warn(fmt.Sprintf("schedule %s: a tick is left out: %s", schedule.Name(cursor), brief(err)))
+}
+
+func (l *lifeLog) skippedTick(cursor storage.Ref, n int) {
+	l.info(fmt.Sprintf("schedule %s: %d ticks are left out by a middleware", schedule.Name(cursor), n))
+}
+
 func (l *lifeLog) damagedSchedule(cursor storage.Ref, err error) {
 	l.error(fmt.Sprintf("schedule %s is damaged and stands still until a runner declares it anew: %s",
 		schedule.Name(cursor), brief(err)))

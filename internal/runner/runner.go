@@ -39,6 +39,9 @@ type Jobs interface {
 	Kinds() []string
 	// Run runs the job of a task of one of the Kinds. Its errors include a *CannotRunError; it does not panic.
 	Run(ctx context.Context, a *Attempt) error
+	// Enqueue gives those of the inserts that are to be enqueued, altered maybe and checked, or why
+	// none is. It does not panic.
+	Enqueue(ctx context.Context, inserts []storage.Insert) ([]storage.Insert, error)
 	// Judge reads an error that Run returned. It does not panic, whatever the error's methods do.
 	Judge(err error) Judgement
 	// Backoff is how long a failed task waits for its next retry; an error says why the default

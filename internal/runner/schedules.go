@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -158,7 +159,29 @@ func (s *schedules) tick(ctx context.Context, session *storage.Session, d dueCur
 		moved.Last = at
 		tx.Inserts = append(tx.Inserts, tickTask(&c, &declaration, at))
 	}
+	tx.Inserts = s.permitted(ctx, &c, tx.Inserts)
 	s.move(ctx, session, &c, tx, moved)
+}
+
+// permitted gives the tasks of the ticks of a cursor that are to be enqueued. The others are left
+// out: a tick that is refused is not tried again.
+func (s *schedules) permitted(ctx context.Context, c *storage.Task, ticks []storage.Insert) []storage.Insert {
+	passed, err := s.jobs.Enqueue(ctx, ticks)
+	if err == nil {
+		for _, in := range passed {
+			if !storage.Spans(s.store, c.Queue, in.Ref.Queue) {
+				err = fmt.Errorf("in queue %s: %w", in.Ref.Queue, storage.ErrSpan)
+			}
+		}
+	}
+	if err != nil {
+		s.log.refusedTick(c.Ref, err)
+		return nil
+	}
+	if n := len(ticks) - len(passed); n > 0 {
+		s.log.skippedTick(c.Ref, n)
+	}
+	return passed
 }
 
 // move carries out tx, with a due cursor moved on.
@@ -168,6 +191,12 @@ func (s *schedules) move(
 	tx.Changes = []storage.Change{{Ref: c.Ref, Version: c.Version, Cursor: &moved}}
 	_, err := session.ApplyOne(ctx, tx)
 	var dep *storage.DependencyError
+	var invalid *storage.InvalidError
+	if errors.As(err, &dep) && len(dep.Colliding) > 0 || errors.As(err, &invalid) { // a middleware made it so
+		s.log.refusedTick(c.Ref, err)
+		tx.Inserts = nil
+		_, err = session.ApplyOne(ctx, tx)
+	}
 	if err != nil && !errors.As(err, &dep) && ctx.Err() == nil { // a dep: another runner ticked
 		s.log.trouble("tick "+schedule.Name(c.Ref), err)
 	}

@@ -1,0 +1,149 @@
+package midge
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/midgehq/midge/internal/codec"
+	"github.com/midgehq/midge/storage"
+)
+
+// EnqueueMiddleware wraps what enqueues tasks. It may alter the inserts, such as their headers,
+// and calls next, once at most, with those that are to be enqueued. They are checked again
+// behind it. What it does not pass on is left out, with [ErrSkipped] for that task. Its error is
+// that of the call.
+//
+// Of a client it wraps each call of Enqueue, EnqueueIn, EnqueueAt and [Queue.RunSchedule], and
+// the parts of an EnqueueMany, of up to 1,000 inserts. next returns once the storage has answered.
+//
+// Of a runner it wraps each [FollowUp] and each tick of a schedule. Those are enqueued after it,
+// in one step with the completion or with the tick: next only takes them in. A tick that is
+// refused is left out, with a line in the log, and never tried again. The runner waits for a tick's
+// middleware, whose panic is an error.
+type EnqueueMiddleware func(
+	next func(context.Context, []*storage.Insert) error,
+) func(context.Context, []*storage.Insert) error
+
+// enqueueChain is the middleware of a client or a runner, the first outermost.
+type enqueueChain []EnqueueMiddleware
+
+// check refuses functions that are nil.
+func (m enqueueChain) check(what string) error {
+	if slices.ContainsFunc(m, func(f EnqueueMiddleware) bool { return f == nil }) {
+		return storage.Invalid(what, "with a nil", "functions alone")
+	}
+	return nil
+}
+
+// through sends the inserts that the middleware passes on. The places say which those are.
+func (m enqueueChain) through(
+	ctx context.Context, inserts []storage.Insert, send func(ctx context.Context, passed []storage.Insert, places []int) error,
+) error {
+	given := make([]*storage.Insert, len(inserts))
+	for i := range inserts {
+		given[i] = &inserts[i]
+	}
+	var called bool
+	var failed error // what a middleware may have swallowed
+	next := func(ctx context.Context, passed []*storage.Insert) error {
+		if called {
+			return storage.Invalid("next", "called again", "one call of it")
+		}
+		called = true
+		chosen, places, err := choose(given, passed)
+		if err == nil && len(chosen) > 0 {
+			err = send(ctx, chosen, places)
+		}
+		failed = err
+		return err
+	}
+	for _, wrap := range slices.Backward(m) {
+		next = wrap(next)
+	}
+	if err := next(ctx, slices.Clone(given)); err != nil {
+		return err
+	}
+	return failed
+}
+
+// choose gives the inserts that were passed on, checked, and their places among those given.
+func choose(given, passed []*storage.Insert) (chosen []storage.Insert, places []int, err error) {
+	at := make(map[*storage.Insert]int, len(given))
+	for i, in := range given {
+		at[in] = i
+	}
+	for _, in := range passed {
+		i, ok := at[in]
+		if !ok {
+			return nil, nil, storage.Invalid("insert", "passed on by a middleware", "one that was given to it, once")
+		}
+		delete(at, in)
+		if err := checkQueue("queue name", in.Ref.Queue); err != nil {
+			return nil, nil, err
+		}
+		if err := storage.CheckInsert(highestLimits(), in); err != nil {
+			return nil, nil, err
+		}
+		chosen, places = append(chosen, *in), append(places, i)
+	}
+	return chosen, places, nil
+}
+
+// passed gives the inserts that the middleware passes on. Its panic is an error.
+func (m enqueueChain) passed(ctx context.Context, inserts []storage.Insert) (passed []storage.Insert, err error) {
+	if len(m) == 0 {
+		return inserts, nil
+	}
+	defer recovered(&err)
+	err = m.through(ctx, inserts, func(_ context.Context, chosen []storage.Insert, _ []int) error {
+		passed = chosen
+		return nil
+	})
+	return passed, err
+}
+
+// place enqueues each insert by itself, within the middleware, and answers for each.
+func (c *Client) place(ctx context.Context, inserts []storage.Insert) ([]storage.Applied, error) {
+	apply := func(ctx context.Context, inserts []storage.Insert) ([]storage.Applied, error) {
+		txs := make([]storage.Tx, len(inserts))
+		for i := range txs {
+			txs[i].Inserts = inserts[i : i+1 : i+1]
+		}
+		return c.apply(ctx, txs...)
+	}
+	if len(c.middleware) == 0 {
+		return apply(ctx, inserts)
+	}
+	answers := make([]storage.Applied, len(inserts))
+	for i := range answers {
+		answers[i].Err = ErrSkipped
+	}
+	err := c.middleware.through(ctx, inserts, func(ctx context.Context, passed []storage.Insert, places []int) error {
+		for i := range passed {
+			if err := c.checkPayload(passed[i].Payload); err != nil {
+				return err
+			}
+		}
+		applied, err := apply(ctx, passed)
+		for i := range applied {
+			answers[places[i]] = applied[i]
+		}
+		return err
+	})
+	return answers, err
+}
+
+// prepare asks a job whether it is to be enqueued, by its method BeforeEnqueue, and gives the job
+// as that left it.
+func (d *definition) prepare(ctx context.Context, job any) (any, error) {
+	if !d.asks {
+		return job, nil
+	}
+	job = codec.Addressable(job)
+	asked, ok := job.(interface{ BeforeEnqueue(context.Context) error })
+	if !ok {
+		return nil, storage.Invalid("job", fmt.Sprintf("%T", job), "a struct, or a pointer to one")
+	}
+	return job, asked.BeforeEnqueue(ctx)
+}

@@ -1,0 +1,251 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+// passing makes a middleware that passes on what choose gives.
+func passing(choose func([]*storage.Insert) []*storage.Insert) midge.EnqueueMiddleware {
+	return func(next func(context.Context, []*storage.Insert) error) func(context.Context, []*storage.Insert) error {
+		return func(ctx context.Context, inserts []*storage.Insert) error { return next(ctx, choose(inserts)) }
+	}
+}
+
+// failing makes a middleware that refuses.
+func failing(err error) midge.EnqueueMiddleware {
+	return func(func(context.Context, []*storage.Insert) error) func(context.Context, []*storage.Insert) error {
+		return func(context.Context, []*storage.Insert) error { return err }
+	}
+}
+
+// marking adds its name to a header of each insert.
+func marking(name string) midge.EnqueueMiddleware {
+	return passing(func(inserts []*storage.Insert) []*storage.Insert {
+		for _, in := range inserts {
+			in.Headers = map[string]string{"through": in.Headers["through"] + name}
+		}
+		return inserts
+	})
+}
+
+// odd leaves out the tasks whose header says so.
+func odd(inserts []*storage.Insert) (passed []*storage.Insert) {
+	for _, in := range inserts {
+		if in.Headers["out"] == "" {
+			passed = append(passed, in)
+		}
+	}
+	return passed
+}
+
+func TestEnqueueMiddlewareAltersAndLeavesOut(t *testing.T) {
+	bubble(t, func(b *bench) {
+		c, err := midge.NewClient(b.store, midge.ClientConfig{Middleware: []midge.EnqueueMiddleware{passing(odd), marking("a"), marking("b")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		task, err := c.Enqueue(b.ctx, work{"in"})
+		if err != nil || task.Headers["through"] != "ab" || b.task(task.Ref).Headers["through"] != "ab" {
+			t.Errorf("got %+v, %v; want it marked by both, the first outermost", task, err)
+		}
+		if task, err = c.Enqueue(b.ctx, work{"out"}, midge.Header("out", "1")); !errors.Is(err, midge.ErrSkipped) || task.ID != "" {
+			t.Errorf("got %v, %v; want ErrSkipped and no task", task, err)
+		}
+		out := midge.New(work{"out"}, midge.Header("out", "1"))
+		results, err := c.EnqueueMany(b.ctx, []midge.Item{midge.New(work{"1"}), out, midge.New(work{"2"})})
+		if !errors.Is(err, midge.ErrSkipped) || results[0].Err != nil || !errors.Is(results[1].Err, midge.ErrSkipped) || results[2].Err != nil {
+			t.Errorf("got %+v, %v; want the second left out", results, err)
+		}
+		if n := b.stats("default").Waiting; n != 3 {
+			t.Errorf("%d wait, want 3", n)
+		}
+	})
+}
+
+func TestEnqueueMiddlewareIsCheckedBehind(t *testing.T) {
+	boom := errors.New("boom")
+	twice := func(next func(context.Context, []*storage.Insert) error) func(context.Context, []*storage.Insert) error {
+		return func(ctx context.Context, inserts []*storage.Insert) error {
+			return errors.Join(next(ctx, inserts[:0]), next(ctx, inserts))
+		}
+	}
+	swallowing := func(next func(context.Context, []*storage.Insert) error) func(context.Context, []*storage.Insert) error {
+		return func(ctx context.Context, inserts []*storage.Insert) error {
+			inserts[0].Priority = 10
+			_ = next(ctx, inserts)
+			return nil
+		}
+	}
+	edit := func(edit func(in *storage.Insert)) midge.EnqueueMiddleware {
+		return passing(func(inserts []*storage.Insert) []*storage.Insert { edit(inserts[0]); return inserts })
+	}
+	for want, m := range map[string]midge.EnqueueMiddleware{
+		"midge: enqueue work: boom":                         failing(boom),
+		`midge: enqueue work: invalid next "called again"`:  twice,
+		"midge: enqueue work: invalid priority 10":          swallowing,
+		`midge: enqueue work: invalid queue name "a b"`:     edit(func(in *storage.Insert) { in.Ref.Queue = "a b" }),
+		`midge: enqueue work: invalid queue name "midge.a"`: edit(func(in *storage.Insert) { in.Ref.Queue = "midge.a" }),
+		`midge: enqueue work: invalid parameters "of `:      edit(func(in *storage.Insert) { in.Payload = make([]byte, 1<<20+1) }),
+		`midge: enqueue work: invalid insert "passed on`: passing(func(ins []*storage.Insert) []*storage.Insert {
+			return append(ins, &storage.Insert{Ref: ref("default", "more"), Kind: "work"})
+		}),
+	} {
+		c, err := midge.NewClient(untouched{}, midge.ClientConfig{Middleware: []midge.EnqueueMiddleware{m}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Enqueue(t.Context(), work{}); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	var invalid *midge.InvalidError
+	if _, err := midge.NewClient(untouched{}, midge.ClientConfig{Middleware: []midge.EnqueueMiddleware{nil}}); !errors.As(err, &invalid) {
+		t.Errorf("a nil: got %v, want an *InvalidError", err)
+	}
+	if _, err := midge.NewRunner(untouched{}, midge.RunnerConfig{EnqueueMiddleware: []midge.EnqueueMiddleware{nil}}); !errors.As(err, &invalid) {
+		t.Errorf("a nil of a runner: got %v, want an *InvalidError", err)
+	}
+}
+
+func TestEnqueueMiddlewareOfARunner(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var skipped, refused error
+		b.run(midge.RunnerConfig{EnqueueMiddleware: []midge.EnqueueMiddleware{passing(odd), marking("r")}},
+			func(ctx context.Context, w work) error {
+				if w.Name != "first" {
+					return nil
+				}
+				skipped = midge.FollowUp(ctx, work{"out"}, midge.Header("out", "1"))
+				refused = midge.FollowUp(ctx, shy{}, midge.In(time.Hour))
+				return midge.FollowUp(ctx, work{"next"}, midge.ID("next"), midge.In(time.Hour))
+			})
+		b.enqueue("first")
+		b.after(time.Second)
+		if !errors.Is(skipped, midge.ErrSkipped) || !errors.Is(refused, errShy) {
+			t.Errorf("got %v and %v, want ErrSkipped, and what the job says", skipped, refused)
+		}
+		if next := b.task(ref("default", "next")); next.Headers["through"] != "r" {
+			t.Errorf("got %+v, want it marked", next)
+		}
+		if n := b.stats("default").Scheduled; n != 1 {
+			t.Errorf("%d follow-ups, want 1", n)
+		}
+	})
+}
+
+// Ticks pass the middleware of the runner; those that it refuses are gone for good.
+func TestEnqueueMiddlewareOfTicks(t *testing.T) {
+	for name, c := range map[string]struct {
+		middleware midge.EnqueueMiddleware
+		want       int64
+		line       string
+	}{
+		"passes": {marking("t"), 3, ""}, "refuses": {failing(errors.New("closed")), 0, "a tick is left out: closed"},
+		"leaves out": {passing(func([]*storage.Insert) []*storage.Insert { return nil }), 0, "left out by a middleware"},
+		"panics":     {passing(func([]*storage.Insert) []*storage.Insert { panic("oh") }), 0, "a tick is left out: panic: oh"},
+		"collides": {passing(func(ins []*storage.Insert) []*storage.Insert {
+			ins[0].Ref.ID, ins[0].Payload = "taken", []byte(ins[0].Headers[storage.TickHeader])
+			return ins
+		}), 1, "another task has this id"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				logger, lines := logged()
+				b.runner = b.newRunner(b.store, midge.RunnerConfig{
+					Logger: logger, EnqueueMiddleware: []midge.EnqueueMiddleware{c.middleware},
+				}, nil)
+				if err := b.runner.Periodic(midge.Every(time.Hour), work{"tick"}, midge.To("ticks")); err != nil {
+					t.Fatal(err)
+				}
+				go func() { b.done <- b.runner.Run(b.ctx) }()
+				b.after(time.Second)
+				b.after(3 * time.Hour)
+				if n := b.stats("ticks").Totals.Enqueued; n != c.want {
+					t.Errorf("%d ticks, want %d", n, c.want)
+				}
+				if len(lines(c.line)) == 0 {
+					t.Errorf("got %q, want a line with %q", lines(""), c.line)
+				}
+				if s := b.stats("ticks"); s.Cursors != 1 {
+					t.Errorf("got %+v, want the schedule kept", s)
+				}
+			})
+		})
+	}
+}
+
+func TestRunSchedulePassesTheMiddleware(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, nil)
+		if err := b.runner.Periodic(midge.Every(time.Hour), work{"tick"}); err != nil {
+			t.Fatal(err)
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(time.Second)
+		c, err := midge.NewClient(b.store, midge.ClientConfig{Middleware: []midge.EnqueueMiddleware{marking("c")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, err := c.Queue("default").RunSchedule(b.ctx, "work")
+		if err != nil || b.task(at).Headers["through"] != "c" {
+			t.Errorf("got %v, %v; want it marked", at, err)
+		}
+		if c, err = midge.NewClient(b.store, midge.ClientConfig{Middleware: []midge.EnqueueMiddleware{passing(odd), failing(midge.ErrSkipped)}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Queue("default").RunSchedule(b.ctx, "work"); !errors.Is(err, midge.ErrSkipped) {
+			t.Errorf("got %v, want ErrSkipped", err)
+		}
+	})
+}
+
+var errShy = errors.New("not today")
+
+// shy is a job that refuses to be enqueued, unless it has a name: then it prefixes that.
+type shy struct{ Name string }
+
+func (s *shy) BeforeEnqueue(context.Context) error {
+	if s.Name == "" {
+		return errShy
+	}
+	s.Name = "Ms " + s.Name
+	return nil
+}
+
+// wrongly has the method with another signature.
+type wrongly struct{ Name string }
+
+func (wrongly) BeforeEnqueue() error { return nil }
+
+func TestBeforeEnqueueRefusesAndPrepares(t *testing.T) {
+	bubble(t, func(b *bench) {
+		if _, err := b.client.Enqueue(b.ctx, shy{}); !errors.Is(err, errShy) || err.Error() != "midge: enqueue shy: not today" {
+			t.Errorf("got %v, want what the job says", err)
+		}
+		given := shy{"Grace"}
+		task, err := b.client.Enqueue(b.ctx, given)
+		var stored shy
+		if err := errors.Join(err, midge.Decode(task, &stored)); err != nil || stored.Name != "Ms Grace" || given.Name != "Grace" {
+			t.Errorf("got %+v, %v; want the prepared name, and the caller's value as it was", stored, err)
+		}
+		results, err := b.client.EnqueueMany(b.ctx, []midge.Item{midge.New(&shy{}), midge.New(&shy{"Ada"})})
+		if !errors.Is(err, errShy) || results[1].Err != nil {
+			t.Errorf("got %+v, %v; want the first refused", results, err)
+		}
+		var invalid *midge.InvalidError
+		if _, err := b.client.Enqueue(b.ctx, wrongly{}); !errors.As(err, &invalid) {
+			t.Errorf("enqueue with another signature: got %v, want an *InvalidError", err)
+		}
+		r := b.newRunner(b.store, midge.RunnerConfig{}, nil)
+		if err := midge.Handle(r, func(context.Context, wrongly) error { return nil }); !errors.As(err, &invalid) {
+			t.Errorf("register with another signature: got %v, want an *InvalidError", err)
+		}
+	})
+}
