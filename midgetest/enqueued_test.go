@@ -122,13 +122,15 @@ func TestRequireEnqueuedFindsTheOneThatMatches(t *testing.T) {
 func TestWithReadsEachOption(t *testing.T) {
 	client := newClient(t)
 	at := time.Now().Add(time.Hour)
-	enqueue(t, client, sheet{Pages: 3}, midge.At(at))
+	enqueue(t, client, sheet{Pages: 3}, midge.At(at), midge.Deadline(at.Add(time.Minute)))
 	for name, test := range map[string]struct {
 		yes, no midge.Option
 	}{
 		"queue":      {midge.To("paper"), midge.To("default")},
 		"priority":   {midge.Priority(0), midge.Priority(1)},
 		"retries":    {midge.Retries(20), midge.Retries(1)},
+		"crashes":    {midge.CrashLimit(3), midge.CrashLimit(4)},
+		"deadline":   {midge.Deadline(at.Add(time.Minute)), midge.Deadline(at.Add(time.Hour))},
 		"timeout":    {midge.Timeout(0), midge.Timeout(time.Hour)},
 		"keep":       {midge.KeepFor(time.Hour), midge.KeepFor(2 * time.Hour)},
 		"at":         {midge.At(at), midge.At(at.Add(time.Second))},

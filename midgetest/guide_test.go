@@ -1,13 +1,13 @@
 package midgetest_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
 
@@ -31,7 +31,7 @@ func (m *mailer) welcome(ctx context.Context, job Welcome) error {
 		return errors.New("the mail server does not answer")
 	}
 	m.sent = append(m.sent, job.To)
-	return midge.FollowUp(ctx, Remind{To: job.To}, midge.In(72*time.Hour))
+	return midge.FollowUp(ctx, Remind(job), midge.In(72*time.Hour))
 }
 
 // Remind is the job's follow-up.
@@ -58,7 +58,7 @@ func signup(client *midge.Client) http.Handler {
 
 func TestSignupEnqueuesAWelcome(t *testing.T) {
 	k := midgetest.New(t, midgetest.Config{})
-	signup(k.Client()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/?to=ann", nil))
+	signup(k.Client()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/?to=ann", nil))
 
 	task := midgetest.RequireEnqueued[Welcome](t, k.Client(),
 		midgetest.Params(Welcome{To: "ann"}), midgetest.With(midge.To("mail")))
@@ -102,7 +102,7 @@ func TestAReminderComesAfterThreeDays(t *testing.T) {
 func TestSignupSendsAMail(t *testing.T) {
 	m := new(mailer)
 	k := midgetest.New(t, midgetest.Config{Register: m.register, Runner: midge.RunnerConfig{Queues: []string{"mail"}}})
-	signup(k.Inline()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/?to=ann", nil))
+	signup(k.Inline()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/?to=ann", nil))
 	if len(m.sent) != 1 {
 		t.Errorf("%q was sent", m.sent)
 	}
@@ -122,7 +122,7 @@ func TestTheGuideIsTried(t *testing.T) {
 		t.Errorf("the guide shows %d pieces of code", len(blocks))
 	}
 	for _, block := range blocks {
-		if !strings.Contains(string(tried), string(block[1])) {
+		if !bytes.Contains(tried, block[1]) {
 			t.Errorf("guide_test.go does not have\n%s", block[1])
 		}
 	}
