@@ -15,6 +15,7 @@ import (
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/examples/internal/store"
 	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/midgetest"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -78,6 +79,23 @@ func TestAnswersSayWhatWentWrong(t *testing.T) {
 	_, err = request(t.Context(), http.MethodPost, server.URL+"/welcome", url.Values{"to": {"ann"}})
 	if err == nil || !strings.Contains(err.Error(), "503") {
 		t.Errorf("POST /welcome without a storage: got %v, want 503", err)
+	}
+}
+
+// TestTwoClicksAreOneWelcome looks at what the handler enqueues, and makes one attempt of it.
+func TestTwoClicksAreOneWelcome(t *testing.T) {
+	mailer := &mailer{log: zap.NewNop()}
+	k := midgetest.New(t, midgetest.Config{
+		Register: func(r *midge.Runner) error { return midge.Handle(r, mailer.send) },
+	})
+	server := httptest.NewServer(handler(k.Client()))
+	defer server.Close()
+	welcome(t, server.URL, "ann")
+	welcome(t, server.URL, "ann")
+	task := midgetest.RequireEnqueued[Welcome](t, k.Client(),
+		midgetest.Params(Welcome{To: "ann"}), midgetest.With(midge.To("mail")))
+	if sent := k.WorkTask(task.Ref); sent.Outcome != midge.OutcomeSucceeded {
+		t.Errorf("it %s: %v", sent.Outcome, sent.Err)
 	}
 }
 

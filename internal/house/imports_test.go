@@ -87,9 +87,10 @@ var table = []rule{
 		},
 	},
 	{
-		room:    "examples",
-		rooms:   []string{".", "storage/...", "examples/internal/..."},
-		modules: []string{"go.uber.org/zap"},
+		room:      "examples",
+		rooms:     []string{".", "storage/...", "examples/internal/..."},
+		modules:   []string{"go.uber.org/zap"},
+		testRooms: []string{"midgetest"},
 	},
 	{
 		room:    "examples/webshop",
