@@ -14,7 +14,7 @@
 // # Spans
 //
 //	enqueue mail   producer   around the call that enqueues, a follow-up or a tick; tasks carry its
-//	                          context in their headers (traceparent, tracestate, baggage)
+//	                          context in their headers
 //	process mail   consumer   an attempt, around the runner's other middleware
 //
 // Each attempt is a trace of its own: a task may wait for days, and be retried for weeks. It links to
@@ -58,7 +58,8 @@ type Config struct {
 	// MeterProvider records the metrics. Default: the global one.
 	MeterProvider metric.MeterProvider
 	// Propagator writes the context of a span into the headers of a task, and reads it there.
-	// Default: W3C's trace context and baggage.
+	// Default: W3C's trace context, in the headers traceparent and tracestate. One for baggage too, which
+	// may be large, adds to the headers of each task; an enqueue whose headers are too large is refused.
 	Propagator propagation.TextMapPropagator
 	// Child makes each attempt a child of the span that enqueued its task, in the same trace, instead of
 	// a trace of its own that links there.
@@ -88,8 +89,7 @@ func New(cfg Config) (*Tracing, error) {
 		cfg.MeterProvider = otel.GetMeterProvider()
 	}
 	if cfg.Propagator == nil {
-		cfg.Propagator = propagation.NewCompositeTextMapPropagator(
-			propagation.TraceContext{}, propagation.Baggage{})
+		cfg.Propagator = propagation.TraceContext{}
 	}
 	duration, err := cfg.MeterProvider.Meter(scope).Float64Histogram("messaging.process.duration",
 		metric.WithUnit("s"), metric.WithDescription("How long jobs ran."),
