@@ -35,6 +35,12 @@
 // No label grows with the data. All tasks of kinds that no runner knew have the kind "unknown". The
 // first [MaxQueues] queues and [MaxKinds] kinds that a process meets have labels of their own, and all
 // others share "other": sizes and totals are added up there, and the oldest task is that of all.
+//
+// # Alerts and a board
+//
+// alerts.yml, in the folder of this package, has rules for alerts, and grafana.json a board for Grafana.
+// The tests try each rule with promtool, and each expression of the board on a real Prometheus. Nobody
+// has looked at the board in Grafana yet.
 package prometheus
 
 import (
