@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/tracing/otel"
 )
 
-// The runner gets the middleware that makes the spans of attempts, and the hook of the metrics.
+// Client and runner get the middleware that makes the spans, and the runner the hook of the metrics.
 func ExampleNew() {
 	spans := tracetest.NewSpanRecorder() // an application has an exporter
 	global.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))
@@ -26,18 +26,21 @@ func ExampleNew() {
 	if err != nil {
 		panic(err)
 	}
+	client, err := midge.NewClient(store, midge.ClientConfig{
+		Middleware: []midge.EnqueueMiddleware{tracing.Enqueue},
+	})
+	if err != nil {
+		panic(err)
+	}
 	runner, err := midge.NewRunner(store, midge.RunnerConfig{
-		Middleware: []midge.Middleware{tracing.Run},
-		OnEnd:      tracing.OnEnd,
+		Middleware:        []midge.Middleware{tracing.Run},
+		EnqueueMiddleware: []midge.EnqueueMiddleware{tracing.Enqueue},
+		OnEnd:             tracing.OnEnd,
 	})
 	if err != nil {
 		panic(err)
 	}
 
-	client, err := midge.NewClient(store, midge.ClientConfig{})
-	if err != nil {
-		panic(err)
-	}
 	ctx, stop := context.WithCancel(context.Background())
 	if _, err := client.Enqueue(ctx, mail{7}); err != nil {
 		panic(err)
@@ -55,5 +58,7 @@ func ExampleNew() {
 	for _, span := range spans.Ended() {
 		fmt.Println(span.Name())
 	}
-	// Output: process default
+	// Output:
+	// enqueue default
+	// process default
 }

@@ -56,7 +56,13 @@ func tracedOn(t *testing.T, store storage.Storage, child bool) *traced {
 		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(a.reader)),
 	})
 	a.must(err)
-	a.wire(store)
+	a.client, err = midge.NewClient(store, midge.ClientConfig{
+		Middleware: []midge.EnqueueMiddleware{a.tracing.Enqueue},
+	})
+	a.must(err)
+	runner, err := midge.NewRunner(store, a.config())
+	a.must(err)
+	a.run(runner)
 	return a
 }
 
@@ -75,7 +81,7 @@ func (a *traced) run(runner *midge.Runner) {
 		if info.Attempt <= 3 {
 			return errBroken
 		}
-		return a.followUp(ctx, mail(o))
+		return midge.FollowUp(ctx, mail(o))
 	}))
 	a.must(midge.Handle(runner, func(context.Context, mail) error { return nil }))
 	a.must(midge.Handle(runner, func(context.Context, tick) error { return nil }))
@@ -95,6 +101,7 @@ func (a *traced) run(runner *midge.Runner) {
 func (a *traced) config() midge.RunnerConfig {
 	return midge.RunnerConfig{
 		Backoff: midge.Constant(20 * time.Millisecond), Middleware: []midge.Middleware{a.tracing.Run},
+		EnqueueMiddleware: []midge.EnqueueMiddleware{a.tracing.Enqueue},
 		OnEnd: func(ctx context.Context, e midge.Ended) {
 			a.tracing.OnEnd(ctx, e)
 			if e.Outcome == midge.OutcomeSucceeded {
