@@ -43,6 +43,7 @@ const (
 	fromKind = "kind >= ? ORDER BY kind"
 	ofKind   = "kind = ?"
 	toLookAt = "look <= ? ORDER BY look"
+	isAhead  = "look > ? ORDER BY look"
 )
 
 var ofKinds = "kind IN (?" + strings.Repeat(", ?", fetched-1) + ")"
@@ -187,6 +188,11 @@ func (w *work) abandon(q *queue, most int) []storage.Ended {
 	if q.Sizes[engine.Declined] == 0 || q.IsPaused(w.step.Now) {
 		return nil
 	}
+	if w.step.Come > 0 {
+		for _, l := range w.kindLines(q, most, isAhead, w.step.Come+long) { // a clock that was ahead has stamped them
+			l.named, l.look, l.changed = w.step.Come, w.step.Come+long, true
+		}
+	}
 	var unknown []*engine.Record
 	for _, l := range w.kindLines(q, most, toLookAt, w.step.Come) {
 		if len(unknown) >= most {
@@ -203,21 +209,28 @@ func (w *work) abandon(q *queue, most int) []storage.Ended {
 }
 
 // declinedSince gives up to n tasks that have waited since a moment or longer: in each priority they stand
-// first.
+// first, but for those that a clock that was ahead has stamped with later moments than now.
 func (w *work) declinedSince(q *queue, l *kindLine, moment int64, n int) (found []*engine.Record) {
 	w.save()
 	for p := int16(storage.MaxPriority); p >= -storage.MaxPriority && len(found) < n; p-- {
-		from := engine.DeclinedBand(p)
-		for _, r := range w.read(q, declinedFrom+"ORDER BY t.sort, t.turn LIMIT ?",
-			[]any{l.line(), from.Sort, from.Turn, n - len(found)}, 0) {
-			if r.State == engine.Damaged {
-				w.setApart(q, r)
-				continue
+		for from, more := engine.DeclinedBand(p), true; more; {
+			all := w.read(q, declinedFrom+"ORDER BY t.sort, t.turn LIMIT ?",
+				[]any{l.line(), from.Sort, from.Turn, n - len(found)}, 0)
+			more = false
+			for _, r := range all {
+				from = engine.Place{Sort: r.Sort, Turn: r.Turn + 1}
+				if r.State == engine.Damaged {
+					w.setApart(q, r)
+					continue
+				}
+				if more = r.Priority == p && (r.Turn <= moment || r.Turn > w.step.Come); !more {
+					break
+				}
+				if r.Turn <= moment {
+					found = append(found, w.Find(r.Ref)) // with its history
+				}
 			}
-			if r.Priority != p || r.Turn > moment {
-				break
-			}
-			found = append(found, w.Find(r.Ref)) // with its history
+			more = more && len(found) < n
 		}
 	}
 	return found
