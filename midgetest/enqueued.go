@@ -149,6 +149,9 @@ func searchOf[J any](t testing.TB, client *midge.Client, matches []Match) *searc
 	if client == nil {
 		t.Fatalf("midgetest: invalid client nil: want one made by midge.NewClient")
 	}
+	if typ.Kind() != reflect.Struct {
+		t.Fatalf("midgetest: invalid job type %v: want a struct, as it was registered", typ)
+	}
 	for _, m := range matches {
 		if m.read != nil {
 			m = m.read(ctx)

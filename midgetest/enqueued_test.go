@@ -235,6 +235,10 @@ func TestBadMatchesFail(t *testing.T) {
 			"midgetest: with: invalid Priority 10: want -9 to 9",
 			func(t testing.TB) { midgetest.All[mail](t, client, midgetest.With(midge.Priority(10))) },
 		},
+		"a pointer": {
+			"midgetest: invalid job type *midgetest_test.mail: want a struct, as it was registered",
+			func(t testing.TB) { midgetest.All[*mail](t, client) },
+		},
 		"no client": {
 			"midgetest: invalid client nil: want one made by midge.NewClient",
 			func(t testing.TB) { midgetest.RequireNone[mail](t, nil) },

@@ -212,8 +212,9 @@ func TestInABubblePackageTimeMovesAlong(t *testing.T) {
 		var ran []time.Duration
 		begun := time.Now()
 		k := midgetest.New(t, midgetest.Config{Register: func(r *midge.Runner) error {
-			return midge.Handle(r, func(context.Context, step) error {
+			return midge.Handle(r, func(ctx context.Context, _ step) error {
 				time.Sleep(time.Hour)
+				must(t, midge.Progress(ctx, 50))
 				ran = append(ran, time.Since(begun))
 				if len(ran) == 1 {
 					return midge.RetryIn(24*time.Hour, errAway)

@@ -105,6 +105,12 @@ func (s *kitStore) Claim(ctx context.Context, req storage.ClaimRequest) (storage
 	return s.Storage.Claim(ctx, req)
 }
 
+// Extend is the storage's.
+func (s *kitStore) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	s.catchUp(ctx)
+	return s.Storage.Extend(ctx, req)
+}
+
 // Apply sees what attempts store, and which follow-ups come of them.
 func (s *kitStore) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib" // for database/sql
@@ -11,7 +12,9 @@ import (
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/midgetest"
+	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/postgres"
+	"github.com/midgehq/midge/storage/redis"
 )
 
 // TestWithinAnOpenTransaction looks at what a transaction of PostgreSQL has enqueued and not yet
@@ -63,4 +66,28 @@ func sees(t *testing.T, outside, within *midge.Client) {
 	midgetest.RequireNone[sheet](t, outside)
 	midgetest.RequireEnqueued[mail](t, within, midgetest.Params(mail{To: "ann"}))
 	midgetest.RequireEnqueued[sheet](t, within)
+}
+
+// TestOptionsComeBackFromEveryStorage enqueues with options on Redis and PostgreSQL, and finds the task
+// by them.
+func TestOptionsComeBackFromEveryStorage(t *testing.T) {
+	testserver.Require(t)
+	url := testserver.Postgres(t, testserver.PostgresOptions{}).URL()
+	must(t, postgres.Migrate(t.Context(), postgres.Config{URL: url}))
+	onPostgres, err := postgres.Open(t.Context(), postgres.Config{URL: url})
+	must(t, err)
+	onRedis, err := redis.Open(t.Context(), redis.Config{URL: testserver.Redis(t).URL()})
+	must(t, err)
+	for name, store := range map[string]storage.Storage{"PostgreSQL": onPostgres, "Redis": onRedis} {
+		client, err := midge.NewClient(store, midge.ClientConfig{})
+		must(t, err)
+		opts := []midge.Option{
+			midge.In(time.Hour), midge.To("slow"), midge.Priority(-3), midge.Retries(2), midge.CrashLimit(7),
+			midge.Timeout(time.Minute), midge.Header("tenant", "7"), midge.Unique{For: time.Hour}, midge.ID(name),
+			midge.KeepFor(time.Hour), midge.Geometric{First: time.Minute},
+		}
+		enqueue(t, client, mail{To: "ann"}, opts...)
+		midgetest.RequireEnqueued[mail](t, client, midgetest.With(opts...))
+		must(t, store.Close())
+	}
 }

@@ -90,10 +90,10 @@ func TestTwoClicksAreOneWelcome(t *testing.T) {
 	})
 	server := httptest.NewServer(handler(k.Client()))
 	defer server.Close()
-	welcome(t, server.URL, "ann")
-	welcome(t, server.URL, "ann")
+	welcome(t, server.URL, "bob")
+	welcome(t, server.URL, "bob")
 	task := midgetest.RequireEnqueued[Welcome](t, k.Client(),
-		midgetest.Params(Welcome{To: "ann"}), midgetest.With(midge.To("mail")))
+		midgetest.Params(Welcome{To: "bob"}), midgetest.With(midge.To("mail")))
 	if sent := k.WorkTask(task.Ref); sent.Outcome != midge.OutcomeSucceeded {
 		t.Errorf("it %s: %v", sent.Outcome, sent.Err)
 	}
