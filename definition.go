@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
@@ -14,6 +15,7 @@ import (
 // definition is what is known of a job type.
 type definition struct {
 	kind    string
+	aliases []string // earlier kinds, the oldest first
 	queue   string
 	options Options // with defaults filled
 	typ     reflect.Type
@@ -67,6 +69,9 @@ func define(typ reflect.Type) (*definition, error) {
 		return nil, err
 	}
 	d := &definition{kind: kind, typ: typ, codec: codec.ParametersOf(typ)}
+	if d.aliases, err = aliasesOf(typ, zero, kind); err != nil {
+		return nil, err
+	}
 	if o, ok := zero.(interface{ Options() Options }); ok {
 		if d.options, err = ask(typ, "Options", o.Options); err != nil {
 			return nil, err
@@ -86,11 +91,12 @@ func define(typ reflect.Type) (*definition, error) {
 func checkMethods(typ reflect.Type, zero any) error {
 	_, kind := zero.(interface{ Kind() string })
 	_, options := zero.(interface{ Options() Options })
+	_, aliases := zero.(interface{ Aliases() []string })
 	_, asks := zero.(interface{ BeforeEnqueue(context.Context) error })
 	_, before := zero.(interface{ BeforeRun(context.Context) error })
 	_, after := zero.(interface{ AfterRun(context.Context, error) })
 	for name, ok := range map[string]bool{
-		"Kind() string": kind, "Options() midge.Options": options,
+		"Kind() string": kind, "Aliases() []string": aliases, "Options() midge.Options": options,
 		"BeforeEnqueue(context.Context) error": asks, "BeforeRun(context.Context) error": before, "AfterRun(context.Context, error)": after,
 	} {
 		method, _, _ := strings.Cut(name, "(")
@@ -134,6 +140,12 @@ func (d *definition) check() error {
 	in := c.insert(d, nil)
 	return storage.CheckInsert(storage.Limits{}, &in)
 }
+
+// oldest is the first kind that the type had: what must outlive a rename is made of it.
+func (d *definition) oldest() string { return d.kinds()[0] }
+
+// kinds gives all kinds of the type's tasks, the oldest first.
+func (d *definition) kinds() []string { return append(slices.Clip(d.aliases), d.kind) }
 
 // encode writes a job's parameters, equal ones as equal bytes.
 func (d *definition) encode(job any) ([]byte, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -63,6 +64,11 @@ type Keep = storage.Keep
 // attempt, and their context is the job's. A third, BeforeEnqueue(context.Context) error, is
 // called before the job is enqueued, also as a follow-up: it may fill in fields, and its error
 // refuses the job. Ticks of schedules do not call it.
+//
+// A type whose kind was renamed tells its earlier kinds by a method Aliases() []string, the oldest
+// first. Tasks of those kinds run on it, and logs show them under its kind of today. Unique keys
+// and names of schedules are made of the oldest kind, so that a rename lets no duplicate in while
+// programs of before it still run.
 //
 // Register returns an *[InvalidError] for a type or options that do not do, and for a
 // kind that is registered already, and [ErrRunning] once the runner has been started.
@@ -157,6 +163,27 @@ func kindOf(typ reflect.Type, zero any) (string, error) {
 			"a type whose name makes a kind, or a method Kind() string")
 	}
 	return kind, nil
+}
+
+// aliasesOf gives what the method Aliases of a job type says: its earlier kinds.
+func aliasesOf(typ reflect.Type, zero any, kind string) ([]string, error) {
+	a, ok := zero.(interface{ Aliases() []string })
+	if !ok {
+		return nil, nil
+	}
+	aliases, err := ask(typ, "Aliases", a.Aliases)
+	if err != nil {
+		return nil, err
+	}
+	for i, alias := range aliases {
+		if err := storage.CheckName("alias", alias); err != nil {
+			return nil, fmt.Errorf("%v: %w", typ, err)
+		}
+		if alias == kind || slices.Contains(aliases[:i], alias) {
+			return nil, fmt.Errorf("%v: %w", typ, storage.Invalid("alias", alias, "earlier kinds, each once"))
+		}
+	}
+	return slices.Clone(aliases), nil
 }
 
 // ask calls a method that a job type declares, on its zero value.

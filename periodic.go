@@ -83,7 +83,7 @@ func Zone(name string) PeriodicOption {
 	return periodicOption(func(d *scheduleTerms) { d.zone = name })
 }
 
-// Named names the schedule, within its queue: default the kind. A kind with two
+// Named names the schedule, within its queue: default the kind, the oldest one. A kind with two
 // schedules names one of them.
 func Named(name string) PeriodicOption {
 	return periodicOption(func(d *scheduleTerms) { d.fail(checkScheduleName("Named", name)); d.name = name })
@@ -118,7 +118,7 @@ func NoOverlap() PeriodicOption {
 
 // cursorInsert makes the insert of a schedule, checked. Cursor.Next is filled where it is stored.
 func cursorInsert(d *definition, job any, s Schedule, opts []PeriodicOption) (storage.Insert, error) {
-	terms := scheduleTerms{call: newCall(d), name: d.kind, catchUp: schedule.OneMissed}
+	terms := scheduleTerms{call: newCall(d), name: d.oldest(), catchUp: schedule.OneMissed}
 	if err := terms.read(opts); err != nil {
 		return storage.Insert{}, err
 	}

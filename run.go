@@ -50,6 +50,14 @@ func (j *jobs) types() map[string]runner.JobType {
 	return all
 }
 
+// Name gives the kind of today of a task's kind, which may be an alias.
+func (j *jobs) Name(kind string) string {
+	if h := j.handlers[kind]; h != nil {
+		return h.kind
+	}
+	return kind
+}
+
 // Enqueue gives those of the inserts that the middleware passes on.
 func (j *jobs) Enqueue(ctx context.Context, inserts []storage.Insert) ([]storage.Insert, error) {
 	return j.enqueuing.passed(ctx, inserts)

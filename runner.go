@@ -211,11 +211,15 @@ func (r *Runner) add(h *handler) error {
 	if r.running {
 		return wrap(ErrRunning, "register %s", h.kind)
 	}
-	if other, ok := r.jobs.handlers[h.kind]; ok {
-		return fmt.Errorf("midge: register: %w", storage.Invalid("kind", h.kind,
-			"each kind registered once: %v and %v both have it", other.typ, h.typ))
+	for _, kind := range h.kinds() {
+		if other, ok := r.jobs.handlers[kind]; ok {
+			return fmt.Errorf("midge: register: %w", storage.Invalid("kind", kind,
+				"each kind registered once: %v and %v both have it", other.typ, h.typ))
+		}
 	}
-	r.jobs.handlers[h.kind] = h
+	for _, kind := range h.kinds() {
+		r.jobs.handlers[kind] = h
+	}
 	return nil
 }
 
@@ -318,7 +322,8 @@ func (r *Runner) unserved() []string {
 	var lines []string
 	const not = "queue %s, which this runner does not serve"
 	for _, kind := range slices.Sorted(maps.Keys(r.jobs.handlers)) {
-		if queue := r.jobs.handlers[kind].queue; !slices.Contains(r.queues, queue) {
+		h := r.jobs.handlers[kind]
+		if queue := h.queue; kind == h.kind && !slices.Contains(r.queues, queue) {
 			lines = append(lines, fmt.Sprintf("jobs of kind %s go to "+not, kind, queue))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,13 +121,14 @@ func (c *Client) ChangeJob(ctx context.Context, ref Ref, job any, opts ...Option
 	if err != nil {
 		return ofTask(err, "change", ref)
 	}
-	return c.change(ctx, ref, &replacement{d.kind, string(d.options.Encoding), payload}, opts)
+	return c.change(ctx, ref, &replacement{d.kinds(), string(d.options.Encoding), payload}, opts)
 }
 
 // replacement is new parameters for a task of a kind.
 type replacement struct {
-	kind, encoding string
-	payload        []byte
+	kinds    []string
+	encoding string
+	payload  []byte
 }
 
 func (c *Client) change(ctx context.Context, ref Ref, r *replacement, opts []Option) error {
@@ -139,8 +141,8 @@ func (c *Client) change(ctx context.Context, ref Ref, r *replacement, opts []Opt
 	}
 	err := c.session.ChangeTask(ctx, ref, func(t Task) (storage.Change, error) {
 		switch {
-		case r != nil && t.Kind != r.kind:
-			return storage.Change{}, storage.Invalid("kind", r.kind, "the task's own, %q", t.Kind)
+		case r != nil && !slices.Contains(r.kinds, t.Kind):
+			return storage.Change{}, errOtherKind(r.kinds, t)
 		case r == nil && t.State == Dead: // the storage refuses the others that have ended
 			barred := []storage.Barred{{Ref: t.Ref, State: t.State}}
 			return storage.Change{}, &DependencyError{Barred: barred}
@@ -310,15 +312,24 @@ func Decode(t Task, job any) error {
 func decodeParameters(t Task, job any) error {
 	typ := reflect.TypeOf(job)
 	if typ.Elem().Kind() == reflect.Struct {
-		kind, err := kindOf(typ.Elem(), job)
-		if err == nil && kind != t.Kind {
-			err = storage.Invalid("kind", kind, "the task's own, %q", t.Kind)
+		d := definition{}
+		var err error
+		if d.kind, err = kindOf(typ.Elem(), job); err == nil {
+			d.aliases, err = aliasesOf(typ.Elem(), job, d.kind)
+		}
+		if err == nil && !slices.Contains(d.kinds(), t.Kind) {
+			err = errOtherKind(d.kinds(), t)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return codec.ParametersOf(typ).Decode(t.Encoding, t.Payload, job)
+}
+
+// errOtherKind refuses a job whose kinds, the last of today, are not that of a task.
+func errOtherKind(kinds []string, t Task) error {
+	return storage.Invalid("kind", kinds[len(kinds)-1], "the task's own, %q", t.Kind)
 }
 
 // DecodeResult reads the result of a task, as [Client.Task] gives it, into v, a pointer: for

@@ -72,7 +72,7 @@ func (u Unique) set(in *storage.Insert, d *definition, job any) error {
 	}
 	// The mode is part of the key, so that a window does not keep out what is unique
 	// for its life.
-	parts := append([][]byte{[]byte(d.kind), []byte(in.Unique.Mode), []byte(by)}, values...)
+	parts := append([][]byte{[]byte(d.oldest()), []byte(in.Unique.Mode), []byte(by)}, values...)
 	in.Unique.Key = storage.UniqueKey(parts...)
 	in.OnConflict = storage.Skip
 	if u.Refuse {

@@ -63,7 +63,8 @@ type batch struct {
 	told    time.Time       // the storage's time of the claim
 
 	Kind, Encoding         string
-	known                  bool // a job of the kind is registered here
+	kind                   string // as the task has it: Kind, or an earlier name of that
+	known                  bool   // a job of the kind is registered here
 	MaxRetries, CrashLimit int
 	Snoozes                int
 	timeout, byDefault     time.Duration // of an attempt, and of one whose task has none
@@ -119,7 +120,7 @@ func (w *workers) newAttempts(of *shard, claimed *storage.Claimed, sent moment) 
 
 // suits reports whether t has all in common with the tasks before it.
 func (b *batch) suits(t *storage.Task) bool {
-	return t.Kind == b.Kind && t.Encoding == b.Encoding &&
+	return t.Kind == b.kind && t.Encoding == b.Encoding &&
 		t.MaxRetries == b.MaxRetries && t.CrashLimit == b.CrashLimit && cmp.Or(t.Timeout, b.byDefault) == b.timeout &&
 		t.Snoozes == b.Snoozes && t.SnoozedSince.Equal(b.snoozedSince)
 }
@@ -127,7 +128,7 @@ func (b *batch) suits(t *storage.Task) bool {
 // with gives the batch of tasks like t.
 func (b *batch) with(t *storage.Task) *batch {
 	own := *b
-	own.Kind, own.Encoding = t.Kind, t.Encoding
+	own.kind, own.Kind, own.Encoding = t.Kind, own.jobs.Name(t.Kind), t.Encoding
 	_, own.known = slices.BinarySearch(own.jobs.Kinds(), t.Kind)
 	own.MaxRetries, own.CrashLimit, own.timeout = t.MaxRetries, t.CrashLimit, cmp.Or(t.Timeout, b.byDefault)
 	own.Snoozes, own.snoozedSince = t.Snoozes, t.SnoozedSince

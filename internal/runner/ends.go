@@ -217,6 +217,9 @@ func (s *shared) tellLost(a *Attempt, err error, took time.Duration) {
 
 // tellEnded tells of the tasks that the storage has ended by itself.
 func (s *shared) tellEnded(tasks []storage.Ended) {
+	for i := range tasks {
+		tasks[i].Kind = s.jobs.Name(tasks[i].Kind)
+	}
 	s.log.ended(tasks)
 	if s.ends == nil {
 		return

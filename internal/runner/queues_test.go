@@ -15,6 +15,8 @@ type jobsOf struct {
 
 func (j jobsOf) Kinds() []string { return j.kinds }
 
+func (j jobsOf) Name(kind string) string { return kind }
+
 // TestWhatAWorkerTookOfADroppedQueueDoesNotBegin: SetQueues has returned before the worker comes
 // to its job, as on a machine that is busy.
 func TestWhatAWorkerTookOfADroppedQueueDoesNotBegin(t *testing.T) {

@@ -37,6 +37,8 @@ type Jobs interface {
 	// Kinds lists the kinds of the jobs, sorted. The list is fixed from the last SetQueues before
 	// Run on.
 	Kinds() []string
+	// Name gives the kind of today of one of the Kinds, which may be an earlier name of it.
+	Name(kind string) string
 	// Run runs the job of a task of one of the Kinds. Its errors include a *CannotRunError; it does not panic.
 	Run(ctx context.Context, a *Attempt) error
 	// Enqueue gives those of the inserts that are to be enqueued, altered maybe and checked, or why
