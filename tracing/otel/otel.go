@@ -58,7 +58,8 @@ type Config struct {
 	// MeterProvider records the metrics. Default: the global one.
 	MeterProvider metric.MeterProvider
 	// Propagator writes the context of a span into the headers of a task, and reads it there.
-	// Default: W3C's trace context, in the headers traceparent and tracestate. One for baggage too, which
+	// Default: W3C's trace context, in the headers traceparent and tracestate; without Child, of spans
+	// that are sampled alone. One for baggage too, which
 	// may be large, adds to the headers of each task; an enqueue whose headers are too large is refused.
 	Propagator propagation.TextMapPropagator
 	// Child makes each attempt a child of the span that enqueued its task, in the same trace, instead of
@@ -69,6 +70,7 @@ type Config struct {
 // Tracing traces the tasks of one process. Its methods are safe for concurrent use.
 type Tracing struct {
 	cfg      Config
+	always   bool // write the context of a span that is not sampled, too
 	tracer   trace.Tracer
 	duration metric.Float64Histogram
 
@@ -77,7 +79,7 @@ type Tracing struct {
 	refs []storage.Ref                     // of last, the oldest first
 }
 
-// mostLast bounds of how many tasks the last attempt is remembered.
+// mostLast is of how many tasks the last attempt is remembered.
 const mostLast = 10_000
 
 // New makes the tracing of a process. It fails where the MeterProvider makes no instrument.
@@ -88,6 +90,7 @@ func New(cfg Config) (*Tracing, error) {
 	if cfg.MeterProvider == nil {
 		cfg.MeterProvider = otel.GetMeterProvider()
 	}
+	always := cfg.Child || cfg.Propagator != nil
 	if cfg.Propagator == nil {
 		cfg.Propagator = propagation.TraceContext{}
 	}
@@ -98,7 +101,7 @@ func New(cfg Config) (*Tracing, error) {
 		return nil, err
 	}
 	return &Tracing{
-		cfg: cfg, tracer: cfg.TracerProvider.Tracer(scope), duration: duration,
+		cfg: cfg, always: always, tracer: cfg.TracerProvider.Tracer(scope), duration: duration,
 		last: make(map[storage.Ref]trace.SpanContext),
 	}, nil
 }
@@ -113,29 +116,42 @@ func (t *Tracing) Enqueue(
 		if len(inserts) == 0 {
 			return next(ctx, inserts)
 		}
-		first := inserts[0]
-		attributes := append(about(first.Ref.Queue, "send", "enqueue"), attribute.String("midge.kind", first.Kind))
-		if len(inserts) > 1 {
-			attributes = append(attributes, attribute.Int("messaging.batch.message_count", len(inserts)))
-		} else {
-			attributes = append(attributes, attribute.String("messaging.message.id", first.Ref.ID))
-		}
-		ctx, span := t.tracer.Start(ctx, "enqueue "+first.Ref.Queue,
-			trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(attributes...))
+		ctx, span := t.tracer.Start(ctx, "enqueue "+inserts[0].Ref.Queue,
+			trace.WithSpanKind(trace.SpanKindProducer),
+			trace.WithAttributes(about(inserts[0].Ref.Queue, "send", "enqueue")...))
 		defer span.End()
-		carrier := propagation.MapCarrier{}
-		t.cfg.Propagator.Inject(ctx, carrier)
-		for _, in := range inserts {
-			headers := maps.Clone(in.Headers) // the caller's
-			if headers == nil {
-				headers = make(map[string]string, len(carrier))
-			}
-			maps.Copy(headers, carrier)
-			in.Headers = headers
+		if span.IsRecording() {
+			span.SetAttributes(of(inserts)...)
+		}
+		if t.always || span.SpanContext().IsSampled() { // nobody links to what is not kept
+			t.inject(ctx, inserts)
 		}
 		err := next(ctx, inserts)
 		failed(span, err)
 		return err
+	}
+}
+
+// of gives the attributes of what is enqueued.
+func of(inserts []*storage.Insert) []attribute.KeyValue {
+	attributes := []attribute.KeyValue{attribute.String("midge.kind", inserts[0].Kind)}
+	if n := len(inserts); n > 1 {
+		return append(attributes, attribute.Int("messaging.batch.message_count", n))
+	}
+	return append(attributes, attribute.String("messaging.message.id", inserts[0].Ref.ID))
+}
+
+// inject writes the context of a span into the headers of tasks, which are the caller's until then.
+func (t *Tracing) inject(ctx context.Context, inserts []*storage.Insert) {
+	carrier := propagation.MapCarrier{}
+	t.cfg.Propagator.Inject(ctx, carrier)
+	for _, in := range inserts {
+		headers := maps.Clone(in.Headers)
+		if headers == nil {
+			headers = make(map[string]string, len(carrier))
+		}
+		maps.Copy(headers, carrier)
+		in.Headers = headers
 	}
 }
 
@@ -150,9 +166,6 @@ func (t *Tracing) Run(next func(context.Context) error) func(context.Context) er
 		options := []trace.SpanStartOption{
 			trace.WithSpanKind(trace.SpanKindConsumer),
 			trace.WithAttributes(about(info.Ref.Queue, "process", "process")...),
-			trace.WithAttributes(
-				attribute.String("messaging.message.id", info.Ref.ID), attribute.String("midge.kind", info.Kind),
-				attribute.Int("midge.attempt", info.Attempt)),
 		}
 		if before, ok := t.before(info.Ref); ok {
 			options = append(options, trace.WithLinks(trace.Link{SpanContext: before}))
@@ -165,6 +178,11 @@ func (t *Tracing) Run(next func(context.Context) error) func(context.Context) er
 		}
 		ctx, span := t.tracer.Start(from, "process "+info.Ref.Queue, options...)
 		defer span.End()
+		if !span.IsRecording() {
+			return next(ctx)
+		}
+		span.SetAttributes(attribute.String("messaging.message.id", info.Ref.ID),
+			attribute.String("midge.kind", info.Kind), attribute.Int("midge.attempt", info.Attempt))
 		err := next(ctx)
 		outcome := midge.OutcomeOf(err)
 		span.SetAttributes(attribute.String("midge.outcome", string(outcome)))

@@ -321,3 +321,20 @@ func TestATaskWithoutAContextIsATraceOfItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// A task of a span that is not sampled carries its context where an attempt may become its child.
+func TestASpanThatIsNotSampledLeavesNoHeaders(t *testing.T) {
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
+	for child, want := range map[bool]int{false: 0, true: 1} {
+		tracing, err := otel.New(otel.Config{TracerProvider: provider, Child: child})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "a"}, Kind: "mail"}
+		err = tracing.Enqueue(func(context.Context, []*storage.Insert) error { return errBroken })(
+			t.Context(), []*storage.Insert{&in})
+		if len(in.Headers) != want || !errors.Is(err, errBroken) {
+			t.Errorf("child %t: got the headers %v, the error %v; want %d headers", child, in.Headers, err, want)
+		}
+	}
+}
