@@ -213,6 +213,12 @@ func TestParametersThatDoNotFitAreTold(t *testing.T) {
 	}
 }
 
+func TestAKindIsFoundByItsNewName(t *testing.T) {
+	client := newClient(t)
+	enqueue(t, client, mail{To: "ann"})
+	midgetest.RequireEnqueued[post](t, client, midgetest.Params(post{To: "ann"}))
+}
+
 func TestBadMatchesFail(t *testing.T) {
 	client := newClient(t)
 	for name, test := range map[string]struct {

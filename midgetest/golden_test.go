@@ -107,6 +107,34 @@ func TestGoldenTellsWhatADeployCannotRead(t *testing.T) {
 	}
 }
 
+// post is mail under another name.
+type post struct{ To, Text string }
+
+func (post) Aliases() []string { return []string{"mail"} }
+
+func TestGoldenAcceptsAKindWhoseNewNameHasTheOldOneAsAnAlias(t *testing.T) {
+	path := write(t)
+	renamed := func(r *midge.Runner) error {
+		return errors.Join(
+			midge.Handle(r, func(context.Context, order) error { return nil }),
+			midge.Handle(r, func(context.Context, post) error { return nil }))
+	}
+	wantFailure(t, "midgetest: "+path+" does not have what is new:\n  post\n"+
+		"Run the test with MIDGETEST_UPDATE=1, which rewrites the file.",
+		func(t testing.TB) { midgetest.Golden(t, path, renamed) })
+	t.Setenv("MIDGETEST_UPDATE", "1")
+	midgetest.Golden(t, path, renamed)
+	t.Setenv("MIDGETEST_UPDATE", "")
+	midgetest.Golden(t, path, renamed)
+	forgotten := func(r *midge.Runner) error {
+		return errors.Join(midge.Handle(r, func(context.Context, order) error { return nil }))
+	}
+	if got := failure(t, func(t testing.TB) { midgetest.Golden(t, path, forgotten) }); !strings.Contains(got,
+		"\n  mail: no job of this kind is registered any more\n  post: no job of this kind is registered any more\n") {
+		t.Errorf("the failure is %s", got)
+	}
+}
+
 func TestGoldenTellsWhatTheFileLacks(t *testing.T) {
 	path := write(t)
 	wantFailure(t, "midgetest: "+path+" does not have what is new:\n  step\n"+
