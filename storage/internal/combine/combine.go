@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 )
@@ -323,8 +324,12 @@ func (c *Combiner[C]) flushOwn(ctx context.Context, l *line[C], call []C) {
 }
 
 // patience is how often a flush that is about to begin lets callers run first, once none of them brings
-// anything: some ten microseconds.
-const patience = 200
+// anything: some ten microseconds. Where the application keeps all processors busy, each time takes tens of
+// milliseconds, and patienceTime ends it.
+const (
+	patience     = 200
+	patienceTime = time.Millisecond
+)
 
 // gather lets callers who have their outcome come again, where no other flush is under way, before the
 // next one begins. Without that the first of them would miss it, and callers in a loop would be flushed in
@@ -340,13 +345,13 @@ func (c *Combiner[C]) gather(l *line[C], landed int) {
 	if c.cfg.Calls > 0 {
 		most = min(most, c.cfg.Calls)
 	}
-	waiting := len(l.waiting)
-	for yields := 0; waiting < most && yields < patience; yields++ {
+	waiting, last := len(l.waiting), time.Now()
+	for yields := 0; waiting < most && yields < patience && time.Since(last) < patienceTime; yields++ {
 		c.mu.Unlock()
 		runtime.Gosched()
 		c.mu.Lock()
 		if len(l.waiting) > waiting {
-			waiting, yields = len(l.waiting), 0
+			waiting, last, yields = len(l.waiting), time.Now(), 0
 		}
 	}
 }

@@ -3,6 +3,7 @@ package combine_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -345,6 +346,38 @@ func flushesOf(t *testing.T, callers, calls, beside, group int) int {
 		t.Errorf("%d calls were flushed, want %d", flushed.Load(), callers*calls)
 	}
 	return int(flushes.Load())
+}
+
+// TestNobodyWaitsLongForCallersWhoDoNotCome, where other work keeps all processors busy: there each yield
+// takes tens of milliseconds. Of several tries on a busy machine the best one counts.
+func TestNobodyWaitsLongForCallersWhoDoNotCome(t *testing.T) {
+	var stop atomic.Bool
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	defer stop.Store(true)
+	for range 4 * runtime.GOMAXPROCS(0) {
+		busy.Go(func() {
+			for !stop.Load() { //nolint:revive // it is to use its processor
+			}
+		})
+	}
+	r := newRig(t, combine.Config[*call]{Beside: 1, Flush: func(context.Context, int, []*call) []*call { return nil }})
+	defer r.Close()
+	const most = time.Second
+	took := most
+	for try := 0; try < 3 && took >= most; try++ {
+		if err := r.Do(t.Context(), &call{}, &call{}, &call{}); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		if err := r.Do(t.Context(), &call{}); err != nil {
+			t.Fatal(err)
+		}
+		took = time.Since(begun)
+	}
+	if took >= most {
+		t.Errorf("a call behind a flush of three took %v, want less than %v", took, most)
+	}
 }
 
 // TestCloseWaitsForFlushes and refuses what comes later.
