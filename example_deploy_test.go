@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"time"
 
+	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
 )
@@ -49,4 +50,29 @@ func Example_probes() {
 	// /readyz 204
 	// /healthz 204
 	// /readyz 503
+}
+
+// SendNote is the job before its rename.
+type SendNote struct{ UserID int64 }
+
+// SendGreeting was SendNote before, and still has the unique keys and the schedules of that.
+type SendGreeting struct{ UserID int64 }
+
+func (SendGreeting) Aliases() []string { return []string{"send_note"} }
+
+func (j SendGreeting) Run(context.Context) error {
+	fmt.Println("greet", j.UserID)
+	return nil
+}
+
+// A kind is renamed: tasks of its earlier name run too.
+func Example_aliases() {
+	runner, client := set()
+	must(midge.Register[SendGreeting](runner))
+	ctx, stop := start(runner)
+	defer stop()
+	old, err := client.Enqueue(ctx, SendNote{UserID: 42}, midge.KeepFor(time.Minute))
+	must(err)
+	must(client.Await(ctx, old.Ref, nil))
+	// Output: greet 42
 }
