@@ -37,7 +37,7 @@ func BenchmarkDrain(b *testing.B) {
 	var ran atomic.Int64
 	if err := midge.Handle(runner, func(context.Context, work) error {
 		if ran.Add(1) == int64(b.N) {
-			runner.Stop()
+			halt(runner)
 		}
 		return nil
 	}); err != nil {

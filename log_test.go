@@ -264,7 +264,8 @@ func TestADrainSaysWhatRunsAndWhatItGaveBack(t *testing.T) {
 				b.after(2 * time.Second) // a claim is under way
 			}
 			if c.stop {
-				b.runner.Stop()
+				halt(b.runner)
+				synctest.Wait()
 			}
 			if err := b.drain(); err != nil {
 				t.Errorf("%s: drain: %v", name, err)

@@ -115,7 +115,7 @@ func TestMidgeNamesItselfOnce(t *testing.T) {
 				"want a struct, or a pointer to one": many,
 			"midge: register work: the runner has been started":                             midge.Handle(b.runner, func(context.Context, work) error { return nil }),
 			"midge: periodic default/work: the runner has been started":                     b.runner.Periodic(midge.Every(time.Hour), work{}),
-			"midge: the runner has been started: Run can be called once; make a new runner": b.runner.Run(b.ctx),
+			"midge: the runner has been started: it can be started once; make a new runner": b.runner.Run(b.ctx),
 		} {
 			if err == nil || err.Error() != want {
 				b.Errorf("got %v,\nwant %s", err, want)

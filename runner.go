@@ -200,8 +200,8 @@ const mostAtOnce = 1_000_000
 
 func checkConcurrency(what string, n int) error { return checkRange(what, n, 1, mostAtOnce, "") }
 
-// ErrRunning is returned where something has to be done before Run, or by a second
-// Run.
+// ErrRunning is returned where something has to be done before the runner is started, or by a second
+// Run or Start.
 var ErrRunning = errors.New("midge: the runner has been started")
 
 // add registers a handler for its kind.
@@ -242,31 +242,51 @@ func (r *Runner) SetConcurrency(n int) error {
 // goroutines may still run.
 var ErrGraceExceeded = runner.ErrGraceExceeded
 
-// Run claims tasks and runs their jobs until ctx ends or Stop is called. Then it
-// claims no more, gives back what it claimed ahead, lets running jobs finish for the
-// grace period, ends their contexts with ErrShutdown, and releases what is left,
-// uncharged. The contexts of jobs carry the values of ctx but do not end with it.
-//
-// Run returns nil after a drain, ErrGraceExceeded, ErrRunning when it was called
-// before, or what kept it from starting: the storage refused, or did not answer, or more than
-// storage.MaxKinds kinds are registered (an *[InvalidError]). A program
-// that is to wait for its storage makes a new runner then. Tasks that could not be settled
-// because the storage was away run again; the log names them, Run's error does not. Where the
-// storage is closed before Run has returned, it stops as by Stop and returns an error that
-// wraps storage.ErrClosed.
+// Run claims tasks and runs their jobs until ctx ends, and drains: it is Start and, when ctx has ended,
+// Shutdown without a bound of its own. It returns what Start or Shutdown returned, and earlier where
+// the storage is closed meanwhile.
 func (r *Runner) Run(ctx context.Context) error {
-	unserved, err := r.begin()
-	if err != nil {
+	if err := r.begin(); err != nil {
 		return err
-	}
-	for _, line := range unserved {
-		r.log.warnf("%s", line)
-	}
-	if len(r.jobs.handlers) == 0 {
-		r.log.warnf("no job is registered: this runner only maintains queues and keeps schedules")
 	}
 	return r.actors.Run(ctx)
 }
+
+// Start has the runner claim tasks and run their jobs, and returns once the storage lists it. ctx
+// bounds the start alone: the contexts of jobs carry its values but do not end with it. Every Start
+// that returned nil wants a [Runner.Shutdown].
+//
+// Start returns ErrRunning when it, or Run, was called before, or what kept it from starting: the
+// storage refused, or did not answer, or more than storage.MaxKinds kinds are registered (an
+// *[InvalidError]). A program that is to wait for its storage makes a new runner then.
+func (r *Runner) Start(ctx context.Context) error {
+	if err := r.begin(); err != nil {
+		return err
+	}
+	return r.actors.Start(ctx)
+}
+
+// Shutdown drains the runner: it claims no more, gives back what it claimed ahead, lets running jobs
+// finish for the grace period, ends their contexts with ErrShutdown, and releases what is left,
+// uncharged. Where ctx ends before the grace period does, that is over at once; Shutdown returns
+// within two seconds then. Other calls of it wait too, and have the same answer.
+//
+// It returns nil after a drain, and for a runner that was not started, or ErrGraceExceeded. Tasks
+// that could not be settled because the storage was away run again; the log names them, the error
+// does not. Where the storage was closed before, the runner has stopped by itself, and the error
+// wraps storage.ErrClosed.
+func (r *Runner) Shutdown(ctx context.Context) error { return r.actors.Shutdown(ctx) }
+
+// Healthy fails where a loop of the runner stands still, such as one whose line of the log a logger
+// does not take: the process should be started anew. It says nothing of the storage, without which
+// all loops go on, and is nil before the start and from the drain on. It does no I/O: the answer for
+// a liveness probe.
+func (r *Runner) Healthy() error { return r.actors.Healthy() }
+
+// Ready fails where the runner claims no tasks now: it is not started yet, drains, or has stopped, the
+// last call found the storage away or no heartbeat went through for the time of a lease (an
+// [ErrUnavailable]), or it is not Healthy. It does no I/O: the answer for a readiness probe.
+func (r *Runner) Ready() error { return r.actors.Ready() }
 
 // step makes one attempt, for a test kit.
 func (r *Runner) step(ctx context.Context, want storage.Ref) (runner.Step, error) {
@@ -274,7 +294,7 @@ func (r *Runner) step(ctx context.Context, want storage.Ref) (runner.Step, error
 	first := !r.steps
 	r.mu.Unlock()
 	if first {
-		if _, err := r.begin(); err != nil {
+		if err := r.begin(); err != nil {
 			return runner.Step{}, err
 		}
 		r.mu.Lock()
@@ -284,13 +304,28 @@ func (r *Runner) step(ctx context.Context, want storage.Ref) (runner.Step, error
 	return r.actors.Step(ctx, want)
 }
 
-// begin marks the runner as started, settles its queues and says what goes to queues that it does
-// not serve.
-func (r *Runner) begin() (unserved []string, err error) {
+// begin marks the runner as started, and logs what will not run here.
+func (r *Runner) begin() error {
+	unserved, err := r.settleQueues()
+	if err != nil {
+		return err
+	}
+	for _, line := range unserved {
+		r.log.warnf("%s", line)
+	}
+	if len(r.jobs.handlers) == 0 {
+		r.log.warnf("no job is registered: this runner only maintains queues and keeps schedules")
+	}
+	return nil
+}
+
+// settleQueues marks the runner as started, settles its queues and says what goes to queues that it
+// does not serve.
+func (r *Runner) settleQueues() (unserved []string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.running {
-		return nil, fmt.Errorf("%w: Run can be called once; make a new runner", ErrRunning)
+		return nil, fmt.Errorf("%w: it can be started once; make a new runner", ErrRunning)
 	}
 	r.running = true
 	if n := len(r.jobs.handlers); n > storage.MaxKinds {
@@ -334,10 +369,6 @@ func (r *Runner) unserved() []string {
 	}
 	return lines
 }
-
-// Stop stops the runner and cuts the grace period short: the contexts of running
-// jobs end at once. It does not wait; Run returns soon after.
-func (r *Runner) Stop() { r.actors.Stop() }
 
 // SetQueues changes the queues that are served, also while the runner runs. With
 // weights nil they are served in strict order. Once it has returned no job of a queue that is

@@ -82,15 +82,11 @@ func (s *shop) run(store *postgres.Storage, job func(context.Context, sell) erro
 	})
 	s.must(err)
 	s.must(midge.Handle(runner, job))
-	done := make(chan error, 1)
-	go func() { done <- runner.Run(context.WithoutCancel(s.Context())) }()
-	var ended atomic.Bool
+	s.must(runner.Start(s.Context()))
 	stop = func() error {
-		if ended.Swap(true) {
-			return nil
-		}
-		runner.Stop()
-		return <-done
+		now, cancel := context.WithCancel(context.Background()) // without a grace period
+		cancel()
+		return runner.Shutdown(now)
 	}
 	s.Cleanup(func() { _ = stop() })
 	return stop

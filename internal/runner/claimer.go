@@ -20,6 +20,7 @@ type claimer struct {
 	brought  int       // tasks of the last claim
 	answered time.Time // when it was
 	doubtful bool      // its outcome is unknown
+	pulse    *pulse
 }
 
 // gatherTime is how soon after a claim of several tasks the next one comes, where it is new
@@ -29,6 +30,7 @@ const gatherTime = time.Millisecond / 2
 // loop claims until draining ends. A claim under way then is still awaited: its tasks have to be
 // given back.
 func (c *claimer) loop(draining, hard context.Context) {
+	defer c.pulse.ends()
 	// A storage that is away when the drain begins must not hold it up.
 	claim, cancel := context.WithCancel(hard)
 	defer cancel()
@@ -45,6 +47,7 @@ func (c *claimer) loop(draining, hard context.Context) {
 // turn claims once and sleeps where there is nothing more to do.
 func (c *claimer) turn(draining, claim context.Context) {
 	d := c.shard
+	c.pulse.works()
 	if len(d.queues(0, 0)) == 0 { // none is served any more
 		c.pause(draining, storage.MaxDelay)
 		return
@@ -53,10 +56,12 @@ func (c *claimer) turn(draining, claim context.Context) {
 	start, ahead, suspect := c.slots.ask(d)
 	queues := d.queues(start, ahead)
 	sent := c.now()
+	c.pulse.rests()
 	claimed, err := c.tasks.Claim(claim, storage.ClaimRequest{
 		Runner: c.id, Queues: queues, Start: start, Ahead: ahead,
 		Suspect: suspect, Kinds: c.jobs.Kinds(), Lease: c.lease,
 	})
+	c.pulse.works()
 	if err != nil {
 		c.slots.refused(d)
 		c.failed(draining, err)
@@ -88,6 +93,7 @@ func (c *claimer) pause(draining context.Context, most time.Duration) {
 	ctx, interrupt := context.WithTimeout(draining, most)
 	defer interrupt()
 	c.shard.wakeUp.arm(interrupt, false)
+	c.pulse.rests()
 	<-ctx.Done()
 	c.shard.wakeUp.disarm()
 }
@@ -166,10 +172,12 @@ func (c *claimer) await(scan context.Context, asked round, since storage.Since) 
 	}
 	req := storage.WaitRequest{Queues: names, Since: since, CancelsOnly: asked.full}
 	d.wakeUp.arm(interrupt, asked.full || c.slots.withheld(d))
+	c.pulse.rests()
 	err := c.store.Wait(ctx, req)
 	if err != nil {
 		<-ctx.Done() // no wake-ups to be had, or it was interrupted: the slow scan remains
 	}
+	c.pulse.works()
 	changed := d.wakeUp.disarm()
 	return asked.full && err != nil && scan.Err() == nil && !changed && c.slots.full(d)
 }

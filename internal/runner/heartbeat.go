@@ -18,6 +18,7 @@ type heartbeat struct {
 	schedules *schedules
 	version   string        // of midge
 	kick      chan struct{} // capacity 1: what it tells has changed
+	pulse     *pulse
 
 	mu    sync.Mutex // guards what follows
 	local moment     // at which the storage's clock showed base
@@ -30,6 +31,7 @@ const heartbeatPatience = 15 * time.Second
 
 // loop sends heartbeats until ctx ends.
 func (h *heartbeat) loop(ctx context.Context) {
+	defer h.pulse.ends()
 	next := h.lease / 3 // the first was sent when the runner started
 	for h.wait(ctx, next) {
 		if next = h.lease / 3; !h.beat(ctx) {
@@ -62,7 +64,10 @@ func (h *heartbeat) beat(ctx context.Context) bool {
 
 // send sends a heartbeat.
 func (h *heartbeat) send(ctx context.Context) error {
-	extended, err := h.beats.Extend(ctx, storage.ExtendRequest{Runner: h.info(h.storageTime(h.now()))})
+	h.pulse.works()
+	info := h.info(h.storageTime(h.now()))
+	h.pulse.rests()
+	extended, err := h.beats.Extend(ctx, storage.ExtendRequest{Runner: info})
 	if err == nil {
 		h.sawTime(extended.Now)
 	}
@@ -95,6 +100,13 @@ func (h *heartbeat) sawTime(now time.Time) {
 	if h.born.IsZero() {
 		h.born = now
 	}
+}
+
+// silent is how long ago the last heartbeat went through.
+func (h *heartbeat) silent() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.elapsed() - h.local.mono
 }
 
 // storageTime is the storage's time at a local moment, as the last heartbeat told it;

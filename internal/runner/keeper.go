@@ -20,6 +20,7 @@ type keeper struct {
 	shard  *shard
 	kick   chan struct{} // capacity 1: a cancel may wait
 	failed chan struct{} // capacity 1: an extension has
+	pulse  *pulse
 }
 
 // safe is how long after the sending of the last successful extension a job may run
@@ -36,6 +37,7 @@ const extensionsAtOnce = 2
 
 // loop beats every third of the lease, sooner after a failure or for a cancel, until ctx ends.
 func (k *keeper) loop(ctx context.Context) {
+	defer k.pulse.ends()
 	lease := k.lease
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -159,14 +161,18 @@ func (s *shared) leaseLost(a *Attempt) {
 type guard struct {
 	*shared
 
-	told bool // a line about the jobs that it ends was logged, and some lease is overdue since
+	pulse *pulse
+	told  bool // a line about the jobs that it ends was logged, and some lease is overdue since
 }
 
 // loop guards until ctx ends.
 func (g *guard) loop(ctx context.Context) {
+	defer g.pulse.ends()
 	every := max(g.lease/20, 50*time.Millisecond)
 	for g.slots.inFlight.wait(ctx) && sleep.For(ctx, every) {
+		g.pulse.works()
 		g.look(g.now())
+		g.pulse.rests()
 	}
 }
 

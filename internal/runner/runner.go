@@ -61,8 +61,11 @@ type Runner struct {
 	workers   *workers
 	grace     time.Duration
 	changed   chan struct{} // the queues have; capacity 1
-	stop      chan struct{} // closed by Stop
+	stop      chan struct{} // closed by stopNow
 	stopOnce  sync.Once
+	mayDrain  atomic.Pointer[context.CancelFunc] // drains; nil before the runner was started
+	done      chan struct{}                      // closed when it has drained
+	err       error                              // what came of that; read behind done
 }
 
 // shared is what the actors of a runner have in common.
@@ -75,6 +78,7 @@ type shared struct {
 	jobs    Jobs
 	log     *lifeLog
 	slots   *slots
+	health  *health
 	ends    *ends // nil where nobody wants to hear of them
 	store   *watched
 	tasks   *storage.Session // claims and settles: repeats for as long as a lane lives
@@ -105,23 +109,24 @@ func New(cfg Config) *Runner {
 	s := &shared{
 		clock: clock{made: time.Now()},
 		id:    storage.NewID(), lease: cfg.Lease, timeout: cfg.Timeout, jobs: cfg.Jobs, log: log,
-		slots: newSlots(cfg.Concurrency, cfg.Ahead), ends: newEnds(cfg.OnEnd, log), store: &watched{Storage: cfg.Store, log: log},
+		health: new(health), slots: newSlots(cfg.Concurrency, cfg.Ahead), ends: newEnds(cfg.OnEnd, log), store: &watched{Storage: cfg.Store, log: log},
 		large: make(chan struct{}, 1),
 	}
 	s.tasks = storage.NewSession(s.store, storage.LaneLife)
 	s.beats = storage.NewSession(s.store, min(cfg.Lease/2, heartbeatPatience))
 	r := &Runner{
 		shared: s, schedules: &schedules{shared: s}, grace: cfg.Grace,
-		changed: make(chan struct{}, 1), stop: make(chan struct{}),
+		changed: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	r.heartbeat = &heartbeat{
 		shared: s, schedules: r.schedules, version: cfg.Version, kick: make(chan struct{}, 1),
+		pulse: s.pulse("heartbeat"),
 	}
 	judge := &judge{shared: s, warned: make(map[string]bool)}
 	r.workers = &workers{shared: s, judge: judge}
 	r.queues = &queues{shared: s, workers: r.workers, schedules: r.schedules}
 	r.heartbeat.queues = r.queues
-	s.store.closed = func() { s.closed.Store(true); r.Stop() }
+	s.store.closed = func() { s.closed.Store(true); r.stopNow() }
 	return r
 }
 
@@ -159,16 +164,67 @@ func (r *Runner) Declare(in storage.Insert) error { return r.schedules.declare(i
 // Declared lists the schedules, as heartbeats tell them.
 func (r *Runner) Declared() []storage.Declared { return r.schedules.declared() }
 
-// Run claims tasks of the queues and runs them until ctx ends or Stop is called, and drains. It is
-// called once.
+// Run starts the runner, waits until ctx ends or the runner has to stop, and drains.
 func (r *Runner) Run(ctx context.Context) error {
+	if err := r.Start(ctx); err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, r.drainSoon)()
+	<-r.done
+	return r.err
+}
+
+// Start has the runner claim tasks of the queues and run them until Shutdown. It returns once the
+// storage knows of the runner, and is called once; ctx bounds that alone.
+func (r *Runner) Start(ctx context.Context) error {
 	warnings, err := r.start(ctx)
 	if err != nil {
 		return fmt.Errorf("midge: start the runner: %w", err)
 	}
-	// Everything below outlives ctx: hard ends storage calls once the drain is over.
+	// What the runner does from now on outlives ctx.
 	base := context.WithoutCancel(ctx)
-	hard, hardStop := context.WithCancel(base)
+	draining, drain := context.WithCancel(base)
+	r.health.comeTo(isRunning)
+	r.mayDrain.Store(&drain)
+	go func() { // ends when the runner has drained
+		defer close(r.done)
+		defer drain()
+		r.err = r.work(base, draining, warnings)
+		r.health.comeTo(isOver)
+	}()
+	return nil
+}
+
+// drainSoon has a runner that was started drain.
+func (r *Runner) drainSoon() {
+	if drain := r.mayDrain.Load(); drain != nil {
+		r.health.comeTo(isDraining)
+		(*drain)()
+	}
+}
+
+// Shutdown drains and gives what came of it. When ctx ends the grace period is over. A runner that
+// was not started has nothing to drain.
+func (r *Runner) Shutdown(ctx context.Context) error {
+	if r.mayDrain.Load() == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		r.stopNow()
+	}
+	r.drainSoon()
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		r.stopNow()
+		<-r.done
+	}
+	return r.err
+}
+
+// work runs the actors until draining ends, and drains.
+func (r *Runner) work(base, draining context.Context, warnings []string) error {
+	hard, hardStop := context.WithCancel(base) // ends the calls of the storage once the drain is over
 	jobs, endJobs := context.WithCancelCause(base)
 	defer endJobs(nil)
 	defer hardStop()
@@ -177,11 +233,12 @@ func (r *Runner) Run(ctx context.Context) error {
 	defer endHooks()
 	r.ends.open(hooks)
 
-	draining, drain := context.WithCancel(ctx)
+	draining, drain := context.WithCancel(draining)
 	defer drain()
 	var all crew
+	g := &guard{shared: r.shared, pulse: r.pulse("guard")}
 	all.others.Go(func() { r.heartbeat.loop(hard) })
-	all.others.Go(func() { (&guard{shared: r.shared}).loop(hard) })
+	all.others.Go(func() { g.loop(hard) })
 	all.others.Go(func() { (&sweeper{r.shared, r.queues, r.schedules}).loop(draining) })
 	all.others.Go(func() { r.watchWarnings(draining, warnings) })
 	r.spread(draining, hard, &all)
@@ -248,8 +305,11 @@ func (r *Runner) spread(draining, hard context.Context, all *crew) {
 	}
 }
 
-// Stop stops the runner and cuts the grace period short. It does not wait.
-func (r *Runner) Stop() { r.stopOnce.Do(func() { close(r.stop) }) }
+// stopNow stops the runner and cuts the grace period short. It does not wait.
+func (r *Runner) stopNow() {
+	r.health.comeTo(isDraining)
+	r.stopOnce.Do(func() { close(r.stop) })
+}
 
 // kick wakes a loop that selects on a channel of capacity 1.
 func kick(c chan struct{}) {

@@ -84,6 +84,7 @@ type settler struct {
 	shard *shard
 	judge *judge
 	kick  chan struct{} // capacity 1
+	pulse *pulse
 
 	mu    sync.Mutex // guards queue
 	queue []settlement
@@ -135,18 +136,22 @@ func (s *shared) releaseAll(attempts []*Attempt) {
 // loop settles until ctx ends, which is after every attempt in flight was settled or given
 // up on.
 func (s *settler) loop(ctx context.Context) {
+	defer s.pulse.ends()
 	timer := time.NewTimer(slowScan)
 	defer timer.Stop()
 	for {
+		s.pulse.works()
 		s.flush(ctx)
 		var due <-chan time.Time
 		if len(s.waiting) > 0 {
 			timer.Reset(time.Until(s.next))
 			due = timer.C
 		}
+		s.pulse.rests()
 		select {
 		case <-s.kick:
 		case <-due:
+			s.pulse.works()
 			s.retry(ctx)
 		case <-ctx.Done():
 			s.giveUp(s.waiting, s.why)
@@ -209,7 +214,9 @@ func (s *settler) settle(ctx context.Context, batch []settlement) {
 		txs, settles = batch[i].appendTx(txs, settles)
 	}
 	doubts := s.store.doubts.Load()
+	s.pulse.rests()
 	applied, err := s.apply(ctx, txs)
+	s.pulse.works()
 	if s.store.doubts.Load() == doubts {
 		clear(txs)
 		clear(settles)

@@ -33,10 +33,13 @@ type shard struct {
 
 func newShard(w *workers, schedules *schedules, member string) *shard {
 	s := &shard{member: member}
-	s.claimer = &claimer{shared: w.shared, shard: s, workers: w}
-	s.settler = &settler{shared: w.shared, shard: s, judge: w.judge, kick: make(chan struct{}, 1)}
-	s.keeper = &keeper{shared: w.shared, shard: s, kick: make(chan struct{}, 1), failed: make(chan struct{}, 1)}
-	s.ticker = &ticker{shared: w.shared, shard: s, schedules: schedules, kick: make(chan struct{}, 1)}
+	of := func(loop string) *pulse { return w.shared.pulse(loop + " of queue " + member) }
+	s.claimer = &claimer{shared: w.shared, shard: s, workers: w, pulse: of("claimer")}
+	s.settler = &settler{shared: w.shared, shard: s, judge: w.judge, kick: make(chan struct{}, 1), pulse: of("settler")}
+	s.keeper = &keeper{
+		shared: w.shared, shard: s, kick: make(chan struct{}, 1), failed: make(chan struct{}, 1), pulse: of("keeper"),
+	}
+	s.ticker = &ticker{shared: w.shared, shard: s, schedules: schedules, kick: make(chan struct{}, 1), pulse: of("ticker")}
 	return s
 }
 

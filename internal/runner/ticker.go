@@ -18,6 +18,7 @@ type ticker struct {
 	shard     *shard
 	schedules *schedules
 	kick      chan struct{} // capacity 1: a cursor is due
+	pulse     *pulse
 
 	mu    sync.Mutex // guards queue
 	queue []dueCursor
@@ -39,6 +40,7 @@ func (t *ticker) due(cursor storage.Task, now time.Time) {
 
 // loop declares and ticks until ctx ends.
 func (t *ticker) loop(ctx context.Context) {
+	defer t.pulse.ends()
 	t.declareAll(ctx)
 	again := time.NewTicker(t.lease / 3)
 	defer again.Stop()

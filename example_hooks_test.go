@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"time"
 
 	"github.com/midgehq/midge"
@@ -105,4 +108,46 @@ func ExampleDeadline() {
 	errors.As(client.Await(ctx, task.Ref, nil), &dead)
 	fmt.Println(dead.Reason)
 	// Output: expired
+}
+
+// A program that has more to start than a runner starts it, and shuts it down with the rest.
+func ExampleRunner_Start() {
+	runner, client := set()
+	must(midge.Handle(runner, func(_ context.Context, job Resize) error {
+		fmt.Println("resized", job.Path)
+		return nil
+	}))
+	starting, cancel := context.WithTimeout(context.Background(), 10*time.Second) // for the start alone
+	defer cancel()
+	must(runner.Start(starting))
+	task, err := client.Enqueue(context.Background(), Resize{Path: "cat.png"})
+	must(err)
+	must(client.Await(context.Background(), task.Ref, nil))
+	stopping, cancel := context.WithTimeout(context.Background(), 20*time.Second) // of the grace period
+	defer cancel()
+	must(runner.Shutdown(stopping))
+	// Output: resized cat.png
+}
+
+// The two probes of a container.
+func ExampleRunner_Ready() {
+	runner, _ := set()
+	probe := func(ask func() error) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			if err := ask(); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			}
+		}
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/livez", probe(runner.Healthy))
+	mux.Handle("/readyz", probe(runner.Ready))
+	for _, path := range []string{"/livez", "/readyz"} {
+		answer := httptest.NewRecorder()
+		mux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+		fmt.Println(strings.TrimSpace(fmt.Sprint(path, " ", answer.Code, " ", answer.Body)))
+	}
+	// Output:
+	// /livez 200
+	// /readyz 503 midge: the runner has not been started
 }

@@ -1,0 +1,187 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+func TestStartsContextBoundsTheStartAlone(t *testing.T) {
+	bubble(t, func(b *bench) {
+		type key struct{}
+		var value any
+		var ended error
+		r := b.newRunner(b.store, midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
+			<-time.After(3 * time.Second) // virtual
+			value, ended = ctx.Value(key{}), ctx.Err()
+			return nil
+		})
+		starting, over := context.WithCancel(context.WithValue(b.Context(), key{}, 7))
+		if err := r.Start(starting); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Start(starting); !errors.Is(err, midge.ErrRunning) {
+			t.Errorf("a second start: got %v, want ErrRunning", err)
+		}
+		over()
+		task := b.enqueue("a", midge.KeepFor(time.Hour))
+		b.after(time.Second)
+		begun := time.Now()
+		if err := r.Shutdown(b.Context()); err != nil || time.Since(begun) != 2*time.Second {
+			t.Errorf("Shutdown returned %v after %v; want nil when the job has returned", err, time.Since(begun))
+		}
+		if value != 7 || ended != nil {
+			t.Errorf("the job got the value %v, its context ended by %v", value, ended)
+		}
+		if got := b.task(task.Ref); got.State != storage.Completed {
+			t.Errorf("got %s, want it completed", got.State)
+		}
+		if err := r.Shutdown(b.Context()); err != nil {
+			t.Errorf("a second shutdown: %v", err)
+		}
+	})
+}
+
+func TestTheEndOfShutdownsContextEndsTheGracePeriod(t *testing.T) {
+	bubble(t, func(b *bench) {
+		r := b.newRunner(b.store, midge.RunnerConfig{}, func(ctx context.Context, w work) error {
+			if w.Name == "deaf" {
+				<-time.After(time.Minute) // virtual
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		if err := r.Start(b.Context()); err != nil {
+			t.Fatal(err)
+		}
+		task := b.enqueue("heeds")
+		b.after(time.Second)
+		ctx, cancel := context.WithTimeout(b.Context(), 4*time.Second)
+		defer cancel()
+		begun := time.Now()
+		if err := r.Shutdown(ctx); err != nil || time.Since(begun).Round(100*time.Millisecond) != 4*time.Second {
+			t.Errorf("Shutdown returned %v after %v; want nil after 4 s", err, time.Since(begun))
+		}
+		if got := b.task(task.Ref); got.State != storage.Waiting || got.Retries+got.Crashes > 0 {
+			t.Errorf("got %+v, want it released, uncharged", got)
+		}
+	})
+}
+
+func TestARunnerThatWasNotStartedHasNothingToDrain(t *testing.T) {
+	bubble(t, func(b *bench) {
+		r := b.newRunner(b.store, midge.RunnerConfig{}, nil)
+		if err := r.Shutdown(b.Context()); err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithCancel(b.Context())
+		cancel()
+		if err := r.Start(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("a start whose context has ended: got %v", err)
+		}
+		if err := r.Shutdown(b.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := r.Healthy(); err != nil {
+			t.Errorf("healthy: %v", err)
+		}
+		if err := r.Ready(); err == nil {
+			t.Error("it is ready without a start")
+		}
+	})
+}
+
+func TestARunnerIsReadyWhileItClaims(t *testing.T) {
+	bubble(t, func(b *bench) {
+		s := &blackhole{Storage: b.store}
+		b.runner = b.newRunner(s, midge.RunnerConfig{Lease: 3 * time.Second}, func(context.Context, work) error {
+			<-time.After(2 * time.Second) // virtual
+			return nil
+		})
+		want := func(when string, ready error) {
+			t.Helper()
+			if err := b.runner.Healthy(); err != nil {
+				t.Errorf("%s: healthy: %v", when, err)
+			}
+			got := b.runner.Ready()
+			if (got == nil) != (ready == nil) || ready != nil && !strings.Contains(got.Error(), ready.Error()) {
+				t.Errorf("%s: ready: got %v, want %v", when, got, ready)
+			}
+		}
+		want("new", errors.New("has not been started"))
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(time.Minute)
+		want("idle", nil)
+		s.open()
+		b.after(time.Hour)
+		want("without a storage", errors.New("the storage has answered no heartbeat for "))
+		if !errors.Is(b.runner.Ready(), midge.ErrUnavailable) {
+			t.Errorf("got %v, want an ErrUnavailable", b.runner.Ready())
+		}
+		s.close()
+		b.after(time.Minute)
+		want("with it again", nil)
+		b.enqueue("a")
+		b.after(time.Second)
+		b.stop()
+		b.after(time.Millisecond)
+		want("draining", errors.New("is draining"))
+		if err := b.drain(); err != nil {
+			t.Fatal(err)
+		}
+		want("stopped", errors.New("has stopped"))
+	})
+}
+
+// A logger that takes no line holds the claimer up: that is no fault of the storage's.
+func TestALoopThatStandsStillIsUnhealthy(t *testing.T) {
+	bubble(t, func(b *bench) {
+		stuck := make(chan struct{})
+		logger := zap.New(&blocked{Core: zapcore.NewNopCore(), stuck: stuck})
+		task := b.enqueue("a")
+		b.crash()
+		b.run(midge.RunnerConfig{Logger: logger}, func(context.Context, work) error { return nil })
+		b.after(20 * time.Second)
+		if err := b.runner.Healthy(); err != nil {
+			t.Errorf("after 20 s: %v", err)
+		}
+		b.after(20 * time.Second)
+		err := b.runner.Healthy()
+		if err == nil || !strings.Contains(err.Error(), "the claimer of queue default of runner "+b.runner.ID()+" has stood still for 40s") {
+			t.Errorf("after 40 s: got %v", err)
+		}
+		if ready := b.runner.Ready(); ready == nil {
+			t.Error("it is ready all the same")
+		}
+		close(stuck)
+		b.after(time.Second)
+		if err := b.runner.Healthy(); err != nil {
+			t.Errorf("in the end: %v", err)
+		}
+		b.gone(task.Ref)
+	})
+}
+
+// blocked is a core of zap that takes no line about a crash until stuck is closed.
+type blocked struct {
+	zapcore.Core
+	stuck chan struct{}
+}
+
+func (*blocked) Enabled(zapcore.Level) bool          { return true }
+func (b *blocked) With([]zapcore.Field) zapcore.Core { return b }
+
+func (b *blocked) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if strings.Contains(e.Message, "starts again, crash") {
+		<-b.stuck
+	}
+	return c
+}
