@@ -65,7 +65,7 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 	}
 	tick, _ := time.Parse(time.RFC3339Nano, a.Headers[schedule.TickHeader]) // zero where there is none
 	return RunInfo{
-		Ref: a.Fence.Ref, Kind: a.Kind, Job: a.Job, Attempt: int(a.Retries+a.Crashes) + 1,
+		Ref: a.Fence.Ref, Kind: a.Kind, Job: a.Job, Attempt: a.Number(),
 		Retries: int(a.Retries), MaxRetries: a.MaxRetries, Crashes: int(a.Crashes), Snoozes: a.Snoozes,
 		Fence:          a.Fence.Version,
 		IdempotencyKey: a.Fence.Ref.String() + "@" + strconv.FormatInt(a.Created, 10),

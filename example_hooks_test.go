@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"time"
 
@@ -150,4 +152,30 @@ func ExampleRunner_Ready() {
 	// Output:
 	// /livez 200
 	// /readyz 503 midge: the runner has not been started
+}
+
+// A logger of slog gets the lines, their parts beside them.
+func ExampleRunnerConfig_slog() {
+	store, err := memory.Open(memory.Config{})
+	must(err)
+	plain := func(_ []string, a slog.Attr) slog.Attr {
+		switch a.Key {
+		case slog.TimeKey, "took", "runner", "task": // they differ from run to run
+			return slog.Attr{}
+		}
+		return a
+	}
+	runner, err := midge.NewRunner(store, midge.RunnerConfig{
+		Slog: slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: plain})),
+	})
+	must(err)
+	client, err := midge.NewClient(store, midge.ClientConfig{})
+	must(err)
+	must(midge.Handle(runner, func(context.Context, Resize) error { return midge.Discard(errors.New("no picture")) }))
+	ctx, stop := start(runner)
+	task, err := client.Enqueue(ctx, Resize{Path: "cat.txt"}, midge.ID("cat"))
+	must(err)
+	_ = client.Await(ctx, task.Ref, nil) // it says that the task is dead
+	stop()
+	// Output: level=ERROR msg="resize default/cat is dead, discarded: no picture" kind=resize queue=default attempt=1 outcome=discarded
 }

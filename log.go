@@ -1,36 +1,68 @@
 package midge
 
 import (
-	"fmt"
+	"context"
 	"log/slog"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/internal/runner"
 )
+
+// logOf gives the log that a configuration names, and else one that writes warnings and errors to the
+// default logger of slog.
+func logOf(cfg *RunnerConfig) runner.Log {
+	switch {
+	case cfg.Logger != nil:
+		// Without what zap's usual configurations add: where in midge a line was written, and the
+		// stack of that. A task that is dead is no fault of midge's.
+		return zapLog{cfg.Logger.WithOptions(zap.WithCaller(false), zap.AddStacktrace(zapcore.InvalidLevel))}
+	case cfg.Slog != nil:
+		return slogLog{to: func() *slog.Logger { return cfg.Slog }, least: slog.Level(-1 << 20)}
+	}
+	return slogLog{to: slog.Default, least: slog.LevelWarn}
+}
 
 // zapLog writes the lines of a runner to a logger of zap.
 type zapLog struct{ to *zap.Logger }
-
-// newZapLog leaves out what zap's usual configurations add: where in midge a line was
-// written, and the stack of that. A task that is dead is no fault of midge's.
-func newZapLog(to *zap.Logger) zapLog {
-	return zapLog{to.WithOptions(zap.WithCaller(false), zap.AddStacktrace(zapcore.InvalidLevel))}
-}
 
 // Enabled reports whether lines of a level are written.
 func (l zapLog) Enabled(level slog.Level) bool { return l.to.Core().Enabled(zapLevel(level)) }
 
 // Write writes a line.
-func (l zapLog) Write(level slog.Level, line string) { l.to.Log(zapLevel(level), line) }
-
-func (l zapLog) warnf(format string, args ...any) {
-	l.Write(slog.LevelWarn, storage.PrintableText(fmt.Sprintf(format, args...), maxLine))
+func (l zapLog) Write(level slog.Level, line string, attrs ...slog.Attr) {
+	fields := make([]zap.Field, len(attrs))
+	for i, a := range attrs {
+		fields[i] = zap.Any(a.Key, a.Value.Any())
+	}
+	l.to.Log(zapLevel(level), line, fields...)
 }
 
-// maxLine is what a line of names that may be long is cut to.
-const maxLine = 8 << 10
+// slogLog writes the lines of a runner to a logger of slog, from a level on.
+type slogLog struct {
+	to    func() *slog.Logger
+	least slog.Level
+}
+
+// Enabled reports whether lines of a level are written.
+func (l slogLog) Enabled(level slog.Level) bool {
+	return level >= l.least && l.to().Enabled(context.Background(), level) // no call stands behind a line
+}
+
+// Write writes a line. It does not say where in midge that was.
+func (l slogLog) Write(level slog.Level, line string, attrs ...slog.Attr) {
+	if !l.Enabled(level) {
+		return
+	}
+	record := slog.NewRecord(time.Now(), level, line, 0)
+	record.AddAttrs(attrs...)
+	_ = l.to().Handler().Handle(context.Background(), record) // nobody is there to tell
+}
 
 // zapLevel gives zap's level of the same name: slog's are four apart.
 func zapLevel(level slog.Level) zapcore.Level { return zapcore.Level(level / 4) }
+
+// slogLevel gives slog's level of the same name.
+func slogLevel(level zapcore.Level) slog.Level { return slog.Level(level) * 4 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -348,5 +350,99 @@ func tenSeconds(ctx context.Context, _ work) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// A line says for programs what its sentence says for people.
+func TestALineCarriesFields(t *testing.T) {
+	bubble(t, func(b *bench) {
+		core, logs := observer.New(zapcore.DebugLevel)
+		b.run(midge.RunnerConfig{
+			Logger: zap.New(core), Backoff: midge.Constant(time.Second), SuccessLevel: zapcore.DebugLevel,
+		}, endings)
+		b.enqueue("failed", midge.ID("fails"), midge.Retries(1))
+		b.enqueue("succeeded", midge.ID("succeeds"))
+		b.after(5 * time.Second)
+		if err := b.drain(); err != nil {
+			t.Fatal(err)
+		}
+		want := []struct {
+			text   string
+			level  zapcore.Level
+			fields map[string]any
+		}{
+			{"fails failed", zapcore.WarnLevel, map[string]any{"task": "fails", "attempt": int64(1), "outcome": "failed"}},
+			{"fails is dead", zapcore.ErrorLevel, map[string]any{"task": "fails", "attempt": int64(2), "outcome": "failed"}},
+			{"succeeds succeeded", zapcore.DebugLevel, map[string]any{
+				"task": "succeeds", "attempt": int64(1), "outcome": "succeeded", "took": 2 * time.Second,
+			}},
+			{"started on", zapcore.InfoLevel, nil},
+			{"drains", zapcore.InfoLevel, nil},
+		}
+		for _, w := range want {
+			found := logs.Filter(func(e observer.LoggedEntry) bool { return strings.Contains(e.Message, w.text) }).All()
+			if len(found) != 1 || found[0].Level != w.level {
+				t.Fatalf("%q: got %v, want one line of level %v", w.text, found, w.level)
+			}
+			got := found[0].ContextMap()
+			wanted := map[string]any{"runner": b.runner.ID()}
+			if w.fields != nil {
+				wanted["kind"], wanted["queue"] = "work", midge.DefaultQueue
+			}
+			maps.Copy(wanted, w.fields)
+			if !maps.Equal(got, wanted) {
+				t.Errorf("%q: got %v, want %v", w.text, got, wanted)
+			}
+		}
+	})
+}
+
+func TestSlogGetsTheSameLines(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var out strings.Builder
+		logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn, AddSource: true}))
+		b.run(midge.RunnerConfig{Slog: logger, SuccessLevel: zapcore.WarnLevel}, endings)
+		b.enqueue("succeeded", midge.ID("succeeds"))
+		b.after(5 * time.Second)
+		if err := b.drain(); err != nil {
+			t.Fatal(err)
+		}
+		want := `level=WARN msg="work default/succeeds succeeded, took 2s" ` +
+			`kind=work queue=default task=succeeds attempt=1 outcome=succeeded took=2s runner=` + b.runner.ID() + "\n"
+		if _, got, _ := strings.Cut(out.String(), "level="); "level="+got != want && !strings.HasSuffix(out.String(), want) {
+			t.Errorf("got %q, want %q alone", out.String(), want)
+		}
+		if n := strings.Count(out.String(), "\n"); n != 1 {
+			t.Errorf("got %d lines, want those of the level alone: %s", n, out.String())
+		}
+	})
+}
+
+// A program that names no logger still learns what goes wrong.
+func TestWithoutALoggerWarningsGoToSlogsDefault(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	var out strings.Builder
+	bubble(t, func(b *bench) {
+		b.run(midge.RunnerConfig{Backoff: midge.Constant(time.Hour)}, endings)
+		slog.SetDefault(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		b.enqueue("failed")
+		b.enqueue("succeeded")
+		b.after(5 * time.Second)
+		_ = b.drain()
+	})
+	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, "outcome=failed") {
+		t.Errorf("got %q, want the failure alone", got)
+	}
+}
+
+func TestOneLoggerIsEnough(t *testing.T) {
+	for name, cfg := range map[string]midge.RunnerConfig{
+		"two loggers":           {Logger: zap.NewNop(), Slog: slog.Default()},
+		"a level that does not": {SuccessLevel: zapcore.FatalLevel},
+	} {
+		if _, err := midge.NewRunner(nopStore{}, cfg); !errors.As(err, new(*midge.InvalidError)) {
+			t.Errorf("%s: got %v, want it refused", name, err)
+		}
 	}
 }

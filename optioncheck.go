@@ -1,6 +1,9 @@
 package midge
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,6 +114,32 @@ func checkHeader(what, name string) error {
 		return storage.Invalid(what, name, "at least one character")
 	case strings.HasPrefix(name, reservedHeaders):
 		return storage.Invalid(what, name, "one that does not begin with %q, as midge's own do", reservedHeaders)
+	}
+	return nil
+}
+
+// checkQueues checks queues and their weights, which were given under such names.
+func checkQueues(what string, queues []string, whatWeights string, weights map[string]int) error {
+	if len(queues) > storage.MaxNames {
+		return storage.Invalid(what, fmt.Sprintf("%d of them", len(queues)), "at most %d", storage.MaxNames)
+	}
+	seen := make(map[string]bool, len(queues))
+	for _, q := range queues {
+		if err := checkQueue("name in "+what, q); err != nil {
+			return err
+		}
+		if seen[q] {
+			return storage.Invalid(what, q+" twice", "each queue once")
+		}
+		seen[q] = true
+	}
+	for _, q := range slices.Sorted(maps.Keys(weights)) {
+		if !seen[q] {
+			return storage.Invalid(whatWeights, q, "queues that are served, see %s", what)
+		}
+		if err := checkRange(fmt.Sprintf("%s[%q]", whatWeights, q), weights[q], 1, mostAtOnce, ""); err != nil {
+			return err
+		}
 	}
 	return nil
 }

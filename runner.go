@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"runtime"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/midgehq/midge/internal/runner"
 	"github.com/midgehq/midge/internal/schedule"
@@ -67,8 +69,16 @@ type RunnerConfig struct {
 	// Geometric.
 	Backoff Backoff
 	// Logger gets the lifecycle lines, without caller and stack: a line says all there
-	// is to say, and the stack of a job's panic is kept with its task. Nil logs nothing.
+	// is to say, and the stack of a job's panic is kept with its task. Beside its sentence a line
+	// has the fields runner and, where they apply, kind, queue, task (the id), attempt, outcome
+	// and took. Without Logger and Slog the warnings and errors go to slog.Default;
+	// zap.NewNop() logs nothing.
 	Logger *zap.Logger
+	// Slog gets the lines in the place of Logger. Giving both is refused.
+	Slog *slog.Logger
+	// SuccessLevel is the level of the lines about successes, for Slog too: default info. A busy
+	// runner may want them at zapcore.DebugLevel.
+	SuccessLevel zapcore.Level
 	// Middleware wraps each attempt, the first outermost.
 	Middleware []Middleware
 	// EnqueueMiddleware wraps what enqueues follow-ups and the tasks of ticks, the first outermost.
@@ -94,7 +104,7 @@ type RunnerConfig struct {
 type Runner struct {
 	actors *runner.Runner
 	jobs   *jobs
-	log    zapLog
+	log    runner.Log
 
 	mu      sync.Mutex // guards what follows
 	running bool
@@ -123,13 +133,14 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, fmt.Errorf("midge: new runner: %w", err)
 	}
-	log := newZapLog(cfg.Logger)
+	log := logOf(&cfg)
 	jobs := &jobs{handlers: make(map[string]*handler), middleware: cfg.Middleware, backoff: cfg.Backoff}
 	jobs.enqueuing = slices.Clone(cfg.EnqueueMiddleware)
 	r := &Runner{
 		actors: runner.New(runner.Config{
 			Store: store, Jobs: jobs, Log: log, Version: Version, Concurrency: cfg.Concurrency,
 			Lease: cfg.Lease, Grace: cfg.Grace, Ahead: cfg.Ahead, Timeout: cfg.Timeout, OnEnd: tell(cfg.OnEnd),
+			SuccessLevel: slogLevel(cfg.SuccessLevel),
 		}),
 		jobs: jobs, log: log, queues: cfg.Queues, weights: cfg.Weights,
 	}
@@ -152,9 +163,6 @@ func (c *RunnerConfig) fill() error {
 	if c.Backoff == nil {
 		c.Backoff = Geometric{}.Delay
 	}
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
 	return nil
 }
 
@@ -175,6 +183,10 @@ func (c *RunnerConfig) check() error {
 	case c.Ahead != None && (c.Ahead < 0 || c.Ahead > c.Lease/3):
 		return storage.Invalid("RunnerConfig.Ahead", c.Ahead,
 			"0 to a third of the lease, %v, or None; 0 means the default", c.Lease/3)
+	case c.Logger != nil && c.Slog != nil:
+		return storage.Invalid("RunnerConfig.Slog", "beside Logger", "one of them")
+	case c.SuccessLevel < zapcore.DebugLevel || c.SuccessLevel > zapcore.ErrorLevel:
+		return storage.Invalid("RunnerConfig.SuccessLevel", c.SuccessLevel, "debug to error")
 	case slices.ContainsFunc(c.Middleware, func(m Middleware) bool { return m == nil }):
 		return storage.Invalid("RunnerConfig.Middleware", "with a nil", "functions alone")
 	}
@@ -311,12 +323,20 @@ func (r *Runner) begin() error {
 		return err
 	}
 	for _, line := range unserved {
-		r.log.warnf("%s", line)
+		r.warn(line)
 	}
 	if len(r.jobs.handlers) == 0 {
-		r.log.warnf("no job is registered: this runner only maintains queues and keeps schedules")
+		r.warn("no job is registered: this runner only maintains queues and keeps schedules")
 	}
 	return nil
+}
+
+// maxLine is what a line of names that may be long is cut to.
+const maxLine = 8 << 10
+
+// warn logs a line about what will not run here.
+func (r *Runner) warn(line string) {
+	r.log.Write(slog.LevelWarn, storage.PrintableText(line, maxLine), slog.String("runner", r.ID()))
 }
 
 // settleQueues marks the runner as started, settles its queues and says what goes to queues that it
@@ -387,7 +407,7 @@ func (r *Runner) SetQueues(queues []string, weights map[string]int) error {
 		return fmt.Errorf("midge: set queues: %w", err)
 	}
 	for _, line := range unserved {
-		r.log.warnf("%s", line)
+		r.warn(line)
 	}
 	return nil
 }
@@ -421,31 +441,5 @@ func (r *Runner) serve(what string, queues []string, weights map[string]int) err
 	}
 	r.queues, r.weights = slices.Clone(queues), maps.Clone(weights)
 	r.actors.SetQueues(queues, weights)
-	return nil
-}
-
-// checkQueues checks queues and their weights, which were given under such names.
-func checkQueues(what string, queues []string, whatWeights string, weights map[string]int) error {
-	if len(queues) > storage.MaxNames {
-		return storage.Invalid(what, fmt.Sprintf("%d of them", len(queues)), "at most %d", storage.MaxNames)
-	}
-	seen := make(map[string]bool, len(queues))
-	for _, q := range queues {
-		if err := checkQueue("name in "+what, q); err != nil {
-			return err
-		}
-		if seen[q] {
-			return storage.Invalid(what, q+" twice", "each queue once")
-		}
-		seen[q] = true
-	}
-	for _, q := range slices.Sorted(maps.Keys(weights)) {
-		if !seen[q] {
-			return storage.Invalid(whatWeights, q, "queues that are served, see %s", what)
-		}
-		if err := checkRange(fmt.Sprintf("%s[%q]", whatWeights, q), weights[q], 1, mostAtOnce, ""); err != nil {
-			return err
-		}
-	}
 	return nil
 }

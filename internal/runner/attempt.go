@@ -135,6 +135,9 @@ func (b *batch) with(t *storage.Task) *batch {
 	return &own
 }
 
+// Number is which attempt of its task it is, 1 for the first. Only what was charged counts.
+func (a *Attempt) Number() int { return int(a.Retries+a.Crashes) + 1 }
+
 // Due is when the task of the attempt was due, by the storage's time; zero where that is not known:
 // for a task that has run before.
 func (a *Attempt) Due() time.Time {

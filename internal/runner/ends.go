@@ -192,16 +192,23 @@ func (s *shared) tellSettled(sm *settlement, placed storage.Placed) {
 	if s.ends == nil {
 		return
 	}
-	one := end{settlement: *sm, placed: placed}
-	switch {
-	case sm.verdict == nil || sm.verdict.Outcome == storage.Complete:
-		one.as = OutcomeSucceeded
-	case placed.State == storage.Cancelled: // the storage knew of it before the runner did
-		one.as = OutcomeCancelled
-	case !sm.attempt.hasRun() && !placed.State.Ended():
+	if !placed.State.Ended() && !sm.attempt.hasRun() {
 		return // the task was declined, or claimed ahead and given back
 	}
+	one := end{settlement: *sm, placed: placed}
+	one.as = sm.ending(placed.State)
 	s.ends.add(one)
+}
+
+// ending is how the attempt ended whose settle left its task in a state.
+func (sm *settlement) ending(state storage.State) Outcome {
+	switch {
+	case sm.outcome() == storage.Complete:
+		return OutcomeSucceeded
+	case state == storage.Cancelled: // the storage knew of it before the runner did
+		return OutcomeCancelled
+	}
+	return sm.as
 }
 
 // tellLost tells of an attempt whose job has returned and whose lease was lost.
@@ -226,17 +233,22 @@ func (s *shared) tellEnded(tasks []storage.Ended) {
 	}
 	for i := range tasks {
 		t := &tasks[i]
-		e := &Ended{Task: storage.Task{Ref: t.Ref, Kind: t.Kind, State: t.State, Reason: t.Reason}, Final: true}
-		switch {
-		case t.State == storage.Cancelled:
-			e.Outcome, e.Err = OutcomeCancelled, ErrCancelled
-		case t.Reason == storage.ReasonKind:
-			e.Outcome = OutcomeUnknownKind
-		default:
-			e.Outcome = OutcomeCrashed
-		}
-		s.ends.add(end{made: e})
+		s.ends.add(end{made: &Ended{
+			Task:    storage.Task{Ref: t.Ref, Kind: t.Kind, State: t.State, Reason: t.Reason},
+			Outcome: outcomeOf(t), Final: true,
+		}})
 	}
+}
+
+// outcomeOf is how a task ended that the storage has ended by itself.
+func outcomeOf(t *storage.Ended) Outcome {
+	switch {
+	case t.State == storage.Cancelled:
+		return OutcomeCancelled
+	case t.Reason == storage.ReasonKind:
+		return OutcomeUnknownKind
+	}
+	return OutcomeCrashed
 }
 
 // tellCrash tells of the run of a task before this attempt, where its runner died with that or was

@@ -14,12 +14,17 @@ import (
 // Log takes the lines of a runner.
 type Log interface {
 	Enabled(level slog.Level) bool
-	Write(level slog.Level, line string)
+	Write(level slog.Level, line string, attrs ...slog.Attr)
 }
 
 // lifeLog writes the lines that a person reads to follow a runner. A line names the
-// kind and the task; payloads, headers and tokens never appear.
-type lifeLog struct{ log Log }
+// kind and the task; payloads, headers and tokens never appear. Beside the sentence stand its parts as
+// attributes, for programs: see of.
+type lifeLog struct {
+	log     Log
+	runner  string
+	success slog.Level // of the lines of successes
+}
 
 // A line, and the text of an error in it, are cut to these lengths.
 const (
@@ -29,16 +34,36 @@ const (
 
 // write writes a line. The texts of errors in it may have several, or characters that a terminal
 // obeys: those are written as Go would quote them.
-func (l *lifeLog) write(level slog.Level, text string) {
-	l.log.Write(level, storage.PrintableText(text, lineMost))
+func (l *lifeLog) write(level slog.Level, text string, attrs ...slog.Attr) {
+	l.log.Write(level, storage.PrintableText(text, lineMost), append(attrs, slog.String("runner", l.runner))...)
+}
+
+// of gives the attributes of a line about an attempt.
+func (l *lifeLog) of(a *Attempt, more ...slog.Attr) []slog.Attr {
+	return append(append(task(a.Kind, a.Fence.Ref), slog.Int("attempt", a.Number())), more...)
+}
+
+// task gives the attributes of a line about a task.
+func task(kind string, ref storage.Ref) []slog.Attr {
+	return append(make([]slog.Attr, 0, 8), // room for all that a line has
+		slog.String("kind", kind), slog.String("queue", ref.Queue), slog.String("task", ref.ID))
+}
+
+// endAttrs gives the attributes of how an attempt ended.
+func endAttrs(as Outcome, took time.Duration) []slog.Attr {
+	attrs := []slog.Attr{slog.String("outcome", string(as))}
+	if took > 0 {
+		attrs = append(attrs, slog.Duration("took", took))
+	}
+	return attrs
 }
 
 // brief is the text of an error as a line quotes it.
 func brief(err error) string { return storage.PrintableText(ErrorText(err), briefMost) }
 
-func (l *lifeLog) info(text string)  { l.write(slog.LevelInfo, text) }
-func (l *lifeLog) warn(text string)  { l.write(slog.LevelWarn, text) }
-func (l *lifeLog) error(text string) { l.write(slog.LevelError, text) }
+func (l *lifeLog) info(text string, attrs ...slog.Attr)  { l.write(slog.LevelInfo, text, attrs...) }
+func (l *lifeLog) warn(text string, attrs ...slog.Attr)  { l.write(slog.LevelWarn, text, attrs...) }
+func (l *lifeLog) error(text string, attrs ...slog.Attr) { l.write(slog.LevelError, text, attrs...) }
 
 func (l *lifeLog) started(r *Runner, d storage.Description) {
 	l.info(fmt.Sprintf("runner %s started on %s, %d at once, queues %s",
@@ -52,21 +77,23 @@ func (l *lifeLog) started(r *Runner, d storage.Description) {
 // crashed tells of a task that lost a runner before.
 func (l *lifeLog) crashed(a *Attempt) {
 	l.warn(fmt.Sprintf("%s starts again, crash %d of %d: its runner died with it, or was cut off",
-		l.about(a), a.Crashes, a.CrashLimit))
+		l.about(a), a.Crashes, a.CrashLimit), l.of(a)...)
 }
 
 // ended tells of tasks that the storage has ended by itself.
 func (l *lifeLog) ended(tasks []storage.Ended) {
-	for _, e := range tasks {
+	for i := range tasks {
+		e := &tasks[i]
+		attrs := append(task(e.Kind, e.Ref), endAttrs(outcomeOf(e), 0)...)
 		switch {
 		case e.Reason == storage.ReasonKind:
 			l.error(fmt.Sprintf("%s %s is dead, %s: no runner of its queue has known the kind for long",
-				e.Kind, e.Ref, e.Reason))
+				e.Kind, e.Ref, e.Reason), attrs...)
 		case e.State == storage.Dead:
 			l.error(fmt.Sprintf("%s %s is dead, %s: too often its runner died with it, or was cut off",
-				e.Kind, e.Ref, e.Reason))
+				e.Kind, e.Ref, e.Reason), attrs...)
 		default:
-			l.info(fmt.Sprintf("%s %s is %s: its lease expired", e.Kind, e.Ref, e.State))
+			l.info(fmt.Sprintf("%s %s is %s: its lease expired", e.Kind, e.Ref, e.State), attrs...)
 		}
 	}
 }
@@ -104,6 +131,8 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 	a, outcome := s.attempt, s.outcome()
 	level := slog.LevelInfo
 	switch {
+	case outcome == storage.Complete:
+		level = l.success
 	case state == storage.Dead:
 		level = slog.LevelError
 	case outcome == storage.Fail:
@@ -138,7 +167,7 @@ func (l *lifeLog) settled(s *settlement, state storage.State) {
 	default:
 		line = name + " released: " + released(s)
 	}
-	l.write(level, line)
+	l.write(level, line, l.of(a, endAttrs(s.ending(state), s.took)...)...)
 }
 
 // released says why a task was given back: what ended its job, or else who gave it back.
@@ -175,7 +204,7 @@ func rounded(d time.Duration) time.Duration {
 func (l *lifeLog) about(a *Attempt) string { return a.Kind + " " + a.Fence.Ref.String() }
 
 func (l *lifeLog) leaseLost(a *Attempt) {
-	l.warn(l.about(a) + " lost its lease, its context has ended")
+	l.warn(l.about(a)+" lost its lease, its context has ended", l.of(a)...)
 }
 
 // overdueEnded tells of the first jobs that end because no call has extended their leases in time.
@@ -187,18 +216,18 @@ func (l *lifeLog) overdueEnded(jobs int, lease time.Duration) {
 // leftOut tells of a follow-up that was not enqueued because its id has a task that will not run.
 func (l *lifeLog) leftOut(a *Attempt, follow *storage.Insert, there storage.State) {
 	l.warn(fmt.Sprintf("the follow-up %s %s of %s was left out: a task of this id is %s",
-		follow.Kind, follow.Ref, l.about(a), there))
+		follow.Kind, follow.Ref, l.about(a), there), l.of(a)...)
 }
 
 func (l *lifeLog) lost(a *Attempt, took time.Duration) {
 	l.warn(fmt.Sprintf("%s came too late: its lease was lost, nothing was stored, took %v",
-		l.about(a), rounded(took)))
+		l.about(a), rounded(took)), l.of(a, endAttrs(OutcomeLeaseLost, took)...)...)
 }
 
 // dropped tells what a job returned behind the commit that completed its task.
 func (l *lifeLog) dropped(a *Attempt, err error) {
 	l.warn(fmt.Sprintf("%s was completed by its transaction, and returned an error that changes nothing: %s",
-		l.about(a), brief(err)))
+		l.about(a), brief(err)), l.of(a)...)
 }
 
 // overdue tells of a task that has ended when the lease of its transaction was over.
@@ -208,21 +237,21 @@ func (l *lifeLog) overdue(a *Attempt, err error, took time.Duration) {
 	if err != nil {
 		line += ", and returned: " + brief(err)
 	}
-	l.warn(line)
+	l.warn(line, l.of(a)...)
 }
 
 func (l *lifeLog) unsettled(a *Attempt, err error) {
-	l.error(fmt.Sprintf("%s could not be settled and will run again: %s", l.about(a), brief(err)))
+	l.error(fmt.Sprintf("%s could not be settled and will run again: %s", l.about(a), brief(err)), l.of(a)...)
 }
 
 func (l *lifeLog) stuck(a *Attempt, since time.Duration) {
 	l.error(fmt.Sprintf("%s ignores the end of its context since %v; its lease is kept, its slot taken",
-		l.about(a), rounded(since)))
+		l.about(a), rounded(since)), l.of(a)...)
 }
 
 // hookFailed tells of a hook that panicked when it was told how an attempt ended.
 func (l *lifeLog) hookFailed(hook, kind string, of storage.Ref, err error) {
-	l.error(fmt.Sprintf("%s, told of %s %s: %s", hook, kind, of, brief(err)))
+	l.error(fmt.Sprintf("%s, told of %s %s: %s", hook, kind, of, brief(err)), task(kind, of)...)
 }
 
 // untold tells of ends that the hook was not told of when the runner had to stop.
@@ -248,18 +277,18 @@ func (l *lifeLog) damagedSchedule(cursor storage.Ref, err error) {
 
 func (l *lifeLog) cannotRun(a *Attempt, c *CannotRunError) {
 	l.warn(fmt.Sprintf("%s cannot run here, %s; tasks like it are put off, uncharged, and are dead after %v",
-		l.about(a), c.whole(), putOffFor))
+		l.about(a), c.whole(), putOffFor), l.of(a)...)
 }
 
 // declined tells of the first task of a kind that this runner does not know.
 func (l *lifeLog) declined(a *Attempt) {
 	l.warn(fmt.Sprintf("%s declined, %s: no job of this kind is registered here; tasks of it wait, uncharged, "+
 		"for a runner that knows them, and are dead where none has come for %v",
-		l.about(a), storage.ReasonKind, a.limits.Load().DeclinedFor))
+		l.about(a), storage.ReasonKind, a.limits.Load().DeclinedFor), l.of(a)...)
 }
 
 func (l *lifeLog) backoffFailed(a *Attempt, err error) {
-	l.error(fmt.Sprintf("the backoff of %s: %s; the default is used", l.about(a), brief(err)))
+	l.error(fmt.Sprintf("the backoff of %s: %s; the default is used", l.about(a), brief(err)), l.of(a)...)
 }
 
 // trouble tells of a call that was refused. Of a closed storage Run's error tells, and of one that

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,15 +20,17 @@ import (
 
 // Config configures a Runner. It was checked, and has no defaults of its own.
 type Config struct {
-	Store       storage.Storage
-	Jobs        Jobs
-	Log         Log
-	Version     string // of midge, as heartbeats report it
-	Concurrency int
-	Lease       time.Duration
-	Grace       time.Duration
-	Ahead       time.Duration
-	Timeout     time.Duration // of tasks that have none; 0 none
+	Store storage.Storage
+	Jobs  Jobs
+	Log   Log
+	// SuccessLevel is that of the lines of successes.
+	SuccessLevel slog.Level
+	Version      string // of midge, as heartbeats report it
+	Concurrency  int
+	Lease        time.Duration
+	Grace        time.Duration
+	Ahead        time.Duration
+	Timeout      time.Duration // of tasks that have none; 0 none
 	// OnEnd is told of ends. Its error is its own panic. Nil where nobody wants to hear.
 	OnEnd func(context.Context, Ended) error
 }
@@ -105,10 +108,11 @@ var (
 
 // New makes a runner. It does no I/O.
 func New(cfg Config) *Runner {
-	log := &lifeLog{cfg.Log}
+	id := storage.NewID()
+	log := &lifeLog{cfg.Log, id, cfg.SuccessLevel}
 	s := &shared{
 		clock: clock{made: time.Now()},
-		id:    storage.NewID(), lease: cfg.Lease, timeout: cfg.Timeout, jobs: cfg.Jobs, log: log,
+		id:    id, lease: cfg.Lease, timeout: cfg.Timeout, jobs: cfg.Jobs, log: log,
 		health: new(health), slots: newSlots(cfg.Concurrency, cfg.Ahead), ends: newEnds(cfg.OnEnd, log), store: &watched{Storage: cfg.Store, log: log},
 		large: make(chan struct{}, 1),
 	}
