@@ -47,6 +47,9 @@ func TestADeadlineEndsATaskOnce(t *testing.T) {
 				t.Errorf("%s: got %s %s after %v, final %v", name, got.Outcome, got.Task.State, got.Took, got.Final)
 			}
 			stored := b.task(task.Ref)
+			if last := len(stored.Attempts); c.state == storage.Dead && (last == 0 || stored.Attempts[last-1].Outcome != string(c.outcome)) {
+				t.Errorf("%s: got the history %+v", name, stored.Attempts)
+			}
 			if stored.State != c.state || c.state == storage.Dead && stored.Reason != "expired" {
 				t.Errorf("%s: got %s, %q", name, stored.State, stored.Reason)
 			}

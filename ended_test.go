@@ -138,12 +138,28 @@ func TestEachEndOfAJobIsTold(t *testing.T) {
 			if c.want.Final != got.Task.State.Ended() || (name == "succeeded") != (got.Task.Result != nil) {
 				t.Errorf("%s: got the state %s, the result %q", name, got.Task.State, got.Task.Result)
 			}
+			if stored := b.history(task.Ref); c.err != nil && name != "snoozed" && (len(stored) == 0 || stored[0] != string(c.want.Outcome)) {
+				t.Errorf("%s: the history calls it %q", name, stored)
+			}
 			got.Task, got.Err, got.Runner = storage.Task{}, nil, ""
 			if !equalEnds(got, c.want) {
 				t.Errorf("%s: got %+v, want %+v", name, got, c.want)
 			}
 		})
 	}
+}
+
+// history gives what the history calls the attempts of a task, none where that is gone.
+func (b *bench) history(ref storage.Ref) (outcomes []string) {
+	b.Helper()
+	task, err := b.store.Task(b.Context(), ref)
+	if err != nil && !errors.Is(err, storage.ErrNotFound) {
+		b.Fatal(err)
+	}
+	for _, a := range task.Attempts {
+		outcomes = append(outcomes, a.Outcome)
+	}
+	return outcomes
 }
 
 func equalEnds(a, b midge.Ended) bool {

@@ -428,7 +428,7 @@ func TestRequeueKeepsTheHistory(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := b.task(ref)
-		if n := len(got.Attempts); n != 2 || got.Attempts[0].Error != "boom" || got.Attempts[1].Outcome != storage.AttemptRequeue {
+		if n := len(got.Attempts); n != 2 || got.Attempts[0].Error != "boom" || got.Attempts[1].Outcome != storage.AttemptRequeued {
 			t.Errorf("got %+v, want the failure and the requeue", got.Attempts)
 		}
 		if got.State != storage.Waiting || got.Retries != 0 {

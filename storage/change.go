@@ -44,7 +44,7 @@ type Change struct {
 	// Requeue brings back a task that has ended, due now unless Delay or At says
 	// otherwise. Retries, Crashes, Snoozes, SnoozedSince, Reason and Result start anew.
 	// Attempts, Stack, Progress and Checkpoint stay, and an Attempt with outcome
-	// AttemptRequeue joins the history. A UniqueLife key is taken again.
+	// AttemptRequeued joins the history. A UniqueLife key is taken again.
 	Requeue bool
 
 	// Queue moves the task, in the state in which it is: the old ref is gone, and a

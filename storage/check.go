@@ -200,6 +200,11 @@ func checkInsert(limits Limits, in *Insert, once func(Ref) error) error {
 	)
 }
 
+// endings are what a Settle may call an attempt.
+var endings = [...]string{
+	AttemptFailed, AttemptTimedOut, AttemptPanicked, AttemptDiscarded, AttemptExpired, AttemptUndecodable, AttemptCancelled,
+}
+
 func checkSettle(limits Limits, s *Settle, once func(Ref) error) error {
 	switch s.Outcome {
 	case Complete, Fail, Snooze, Release, Bury, Cancel, Decline:
@@ -209,6 +214,10 @@ func checkSettle(limits Limits, s *Settle, once func(Ref) error) error {
 	}
 	if s.Result != nil && s.Outcome != Complete {
 		return Invalid("Settle.Result", "with outcome "+string(s.Outcome), "outcome complete")
+	}
+	if s.As != "" && (s.Attempt() == "" || !slices.Contains(endings[:], s.As)) {
+		return Invalid("Settle.As", s.As+" with outcome "+string(s.Outcome),
+			"one of the constants from AttemptFailed to AttemptCancelled, with outcome fail, bury or cancel")
 	}
 	if s.Delay != 0 && s.Outcome != Fail && s.Outcome != Snooze {
 		return Invalid("Settle.Delay", "with outcome "+string(s.Outcome), "outcome fail or snooze")

@@ -1,6 +1,9 @@
 package storage
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // State is where a task stands.
 type State string
@@ -42,6 +45,20 @@ const (
 	Cancel   Outcome = "cancel"
 	Decline  Outcome = "decline"
 )
+
+// Attempt gives the Attempt.Outcome of what the settle ends, "" where the history tells nothing of that.
+func (s *Settle) Attempt() string {
+	switch s.Outcome {
+	case Fail:
+		return cmp.Or(s.As, AttemptFailed)
+	case Bury:
+		return cmp.Or(s.As, AttemptDiscarded)
+	case Cancel:
+		return cmp.Or(s.As, AttemptCancelled)
+	default:
+		return ""
+	}
+}
 
 // SettledState gives the state that a settle with outcome leads to: the whole
 // right half of the life of a task. retries counts the failures before this one.

@@ -164,9 +164,7 @@ type Attempt struct {
 	At      time.Time // when it ended
 	Version int64     // the claim's version; 0 of a requeue
 	Runner  string    // none of a requeue
-	// Outcome is "fail", "bury", "cancel", or "crash" where the lease of a
-	// started task expired, "expire" where one claimed ahead did, "requeue" where the
-	// task was brought back after its end.
+	// Outcome is how it ended, one of the Attempt constants.
 	Outcome string
 	// Error is the text, at most MaxAttemptError bytes.
 	Error string
@@ -180,11 +178,22 @@ func (a Attempt) Took() time.Duration {
 	return max(0, a.At.Sub(time.UnixMicro(a.Version)))
 }
 
-// Outcomes of attempts that no Settle names.
+// How an attempt ended that the history tells of. A Settle names it, else its outcome does.
 const (
-	AttemptCrash   = "crash"
-	AttemptExpire  = "expire"
-	AttemptRequeue = "requeue"
+	AttemptFailed      = "failed"
+	AttemptTimedOut    = "timed-out"
+	AttemptPanicked    = "panicked"
+	AttemptDiscarded   = "discarded"
+	AttemptExpired     = "expired" // the deadline of the task was over
+	AttemptUndecodable = "undecodable"
+	AttemptCancelled   = "cancelled"
+)
+
+// What the history tells of that no Settle ended.
+const (
+	AttemptCrashed   = "crashed"    // the lease of a started task expired
+	AttemptLeaseLost = "lease-lost" // the lease of a task that was claimed ahead did
+	AttemptRequeued  = "requeued"   // the task was brought back after its end
 )
 
 // Why a task is dead, where the storage decided it.

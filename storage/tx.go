@@ -108,9 +108,13 @@ type Settle struct {
 	Outcome Outcome
 	Delay   time.Duration // of Fail and Snooze
 	Reason  string        // of Bury and Snooze: a word or two, for Task.Reason
-	Error   string        // of Fail, Bury, Cancel
-	Stack   string        // likewise
-	Result  []byte        // of Complete
+	// As says how the attempt ended, for Attempt.Outcome: of Fail, Bury and Cancel one of the
+	// constants from AttemptFailed to AttemptCancelled, "" for AttemptFailed, AttemptDiscarded
+	// and AttemptCancelled in this order.
+	As     string
+	Error  string // of Fail, Bury, Cancel
+	Stack  string // likewise
+	Result []byte // of Complete
 }
 
 // Applied is what one Tx did.

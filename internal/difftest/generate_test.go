@@ -331,6 +331,8 @@ func (g *generator) settle(domain []string) (op, bool) {
 	}
 	if se.Outcome == storage.Fail || se.Outcome == storage.Bury || se.Outcome == storage.Cancel {
 		se.Error, se.Stack = pick(g, "", "oops", strings.Repeat("long ", 300)), pick(g, "", "at main.go:1")
+		words := [...]string{"", storage.AttemptTimedOut, storage.AttemptPanicked, storage.AttemptExpired, storage.AttemptUndecodable}
+		se.As = words[(len(se.Fence.Ref.ID)+len(se.Error)+len(se.Stack)+len(se.Reason))%len(words)]
 	}
 	o := op{settle: se}
 	if g.chance(6) {

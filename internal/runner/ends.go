@@ -260,7 +260,7 @@ func (s *shared) tellCrash(a *Attempt) {
 	ctx, cancel := context.WithTimeout(a.shard.hard, s.lease/3)
 	defer cancel()
 	t, err := s.store.Task(ctx, a.Fence.Ref)
-	if n := len(t.Attempts); err == nil && n > 0 && t.Attempts[n-1].Outcome == storage.AttemptCrash {
+	if n := len(t.Attempts); err == nil && n > 0 && t.Attempts[n-1].Outcome == storage.AttemptCrashed {
 		s.ends.add(end{made: &Ended{Task: t, Outcome: OutcomeCrashed, Runner: t.Attempts[n-1].Runner}})
 	}
 }

@@ -14,18 +14,18 @@ type Outcome string
 // The outcomes.
 const (
 	OutcomeSucceeded   Outcome = "succeeded"
-	OutcomeFailed      Outcome = "failed"
-	OutcomeTimedOut    Outcome = "timed-out"
-	OutcomePanicked    Outcome = "panicked"
-	OutcomeDiscarded   Outcome = "discarded"
+	OutcomeFailed      Outcome = storage.AttemptFailed
+	OutcomeTimedOut    Outcome = storage.AttemptTimedOut
+	OutcomePanicked    Outcome = storage.AttemptPanicked
+	OutcomeDiscarded   Outcome = storage.AttemptDiscarded
 	OutcomeSnoozed     Outcome = "snoozed"
 	OutcomeReleased    Outcome = "released"
-	OutcomeCancelled   Outcome = "cancelled"
-	OutcomeExpired     Outcome = "expired"
-	OutcomeLeaseLost   Outcome = "lease-lost"
-	OutcomeUndecodable Outcome = "undecodable"
+	OutcomeCancelled   Outcome = storage.AttemptCancelled
+	OutcomeExpired     Outcome = storage.AttemptExpired
+	OutcomeLeaseLost   Outcome = storage.AttemptLeaseLost
+	OutcomeUndecodable Outcome = storage.AttemptUndecodable
 	OutcomeUnknownKind Outcome = "unknown-kind"
-	OutcomeCrashed     Outcome = "crashed"
+	OutcomeCrashed     Outcome = storage.AttemptCrashed
 )
 
 // Outcome is how an attempt ends whose job returned the error that was judged, and whose context

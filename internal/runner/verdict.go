@@ -111,7 +111,7 @@ func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, re
 	case !ran && cancelled:
 		return storage.Settle{Outcome: storage.Cancel, Error: cause.Error()}, OutcomeCancelled, cause
 	case !ran && errors.Is(cause, ErrExpired):
-		return storage.Settle{Outcome: storage.Bury, Reason: reasonExpired, Error: cause.Error()}, OutcomeExpired, cause
+		return storage.Settle{Outcome: storage.Bury, As: storage.AttemptExpired, Reason: reasonExpired, Error: cause.Error()}, OutcomeExpired, cause
 	case !ran:
 		return storage.Settle{Outcome: storage.Release}, OutcomeReleased, cause
 	}
@@ -143,6 +143,9 @@ func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, re
 		if int(a.Retries) < a.MaxRetries && a.misses(delay) { // its retry would not start
 			s = j.expire(asked)
 		}
+	}
+	if s.Attempt() != "" {
+		s.As = string(as)
 	}
 	return s, as, reported
 }

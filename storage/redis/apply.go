@@ -439,7 +439,7 @@ func appendSettle(args []any, se *storage.Settle) []any {
 		return append(args, "c", f.Queue, f.ID, fence)
 	case storage.Fail:
 		message, stack := storage.AttemptTexts(se.Error, se.Stack)
-		return append(args, "f", f.Queue, f.ID, fence, delay, message, stack)
+		return append(args, "f", f.Queue, f.ID, fence, delay, message, stack, letterOfAttempt(se))
 	case storage.Snooze:
 		return append(args, "s", f.Queue, f.ID, fence, delay, storage.CleanText(se.Reason, storage.MaxReason))
 	case storage.Release:
@@ -449,10 +449,10 @@ func appendSettle(args []any, se *storage.Settle) []any {
 	case storage.Bury:
 		message, stack := storage.AttemptTexts(se.Error, se.Stack)
 		reason := storage.CleanText(se.Reason, storage.MaxReason)
-		return append(args, "b", f.Queue, f.ID, fence, reason, message, stack)
+		return append(args, "b", f.Queue, f.ID, fence, reason, message, stack, letterOfAttempt(se))
 	default: // cancel
 		message, stack := storage.AttemptTexts(se.Error, se.Stack)
-		return append(args, "x", f.Queue, f.ID, fence, message, stack)
+		return append(args, "x", f.Queue, f.ID, fence, message, stack, letterOfAttempt(se))
 	}
 }
 

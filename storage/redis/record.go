@@ -373,8 +373,19 @@ func (r *reader) cursor(t *storage.Task) {
 
 // outcomes of attempts, by the letter that stands for them.
 var outcomes = map[byte]string{
-	'f': string(storage.Fail), 'b': string(storage.Bury), 'x': string(storage.Cancel),
-	'k': storage.AttemptCrash, 'e': storage.AttemptExpire, 'q': storage.AttemptRequeue,
+	'f': storage.AttemptFailed, 't': storage.AttemptTimedOut, 'p': storage.AttemptPanicked, 'b': storage.AttemptDiscarded,
+	'd': storage.AttemptExpired, 'u': storage.AttemptUndecodable, 'x': storage.AttemptCancelled,
+	'k': storage.AttemptCrashed, 'e': storage.AttemptLeaseLost, 'q': storage.AttemptRequeued,
+}
+
+// letterOfAttempt gives the letter of the attempt that a settle ends.
+func letterOfAttempt(se *storage.Settle) string {
+	for letter, outcome := range outcomes {
+		if outcome == se.Attempt() {
+			return string(letter)
+		}
+	}
+	return "" // no settle of a checked call
 }
 
 // readHistory fills t with its reason and attempts. What cannot be read is left out.

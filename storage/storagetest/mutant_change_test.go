@@ -79,7 +79,7 @@ func changeMutants() []mutant {
 		})}, "change/requeue edits"),
 		breaks("a requeue leaves no trace", fault{task: shown(func(t *storage.Task) {
 			t.Attempts = slices.DeleteFunc(t.Attempts, func(a storage.Attempt) bool {
-				return a.Outcome == storage.AttemptRequeue
+				return a.Outcome == storage.AttemptRequeued
 			})
 		})}, "change/requeue keeps the history"),
 		breaks("a delay of nanoseconds is none", fault{apply: changes(func(c *storage.Change) {

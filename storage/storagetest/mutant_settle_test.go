@@ -22,6 +22,8 @@ func settleMutants() []mutant {
 		breaks("a release is charged", fault{apply: turning(storage.Release, storage.Fail)}, "settle/release"),
 		breaks("a burial has no reason", fault{apply: settles(func(s *storage.Settle) { s.Reason = "" })},
 			"settle/bury", "texts/odd but valid"),
+		breaks("the history knows failures alone", fault{apply: settles(func(s *storage.Settle) { s.As = "" })},
+			"settle/as the caller says"),
 		breaks("a cancel completes", fault{apply: turning(storage.Cancel, storage.Complete)}, "settle/cancel"),
 		knowing("a cancel beats a completion", func(m *mind) *fault { return &fault{apply: cancelling(m)} },
 			"settle/complete beats a cancel", "cancel/races a settle"),

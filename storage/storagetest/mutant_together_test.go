@@ -41,7 +41,7 @@ func toldMutants() []mutant {
 			}
 		})}, "unique/skipped for one that is gone", "unique/skipped for one that ends"),
 		breaks("a recovery clears snoozes", fault{task: shown(func(t *storage.Task) {
-			if n := len(t.Attempts); n > 0 && t.Attempts[n-1].Outcome == storage.AttemptExpire {
+			if n := len(t.Attempts); n > 0 && t.Attempts[n-1].Outcome == storage.AttemptLeaseLost {
 				t.Snoozes, t.SnoozedSince = 0, time.Time{}
 			}
 		})}, "recover/keeps snoozes"),

@@ -74,7 +74,7 @@ func recoverCharged(r *rig) {
 	r.want("holder", [3]any{t.Runner, t.LeaseUntil.IsZero(), t.Started}, [3]any{"", true, false})
 	r.want("attempts", len(t.Attempts), 1)
 	at := t.Attempts[0]
-	r.want("attempt", [3]any{at.Version, at.Runner, at.Outcome}, [3]any{h.Version, runner, storage.AttemptCrash})
+	r.want("attempt", [3]any{at.Version, at.Runner, at.Outcome}, [3]any{h.Version, runner, storage.AttemptCrashed})
 	r.between("attempt's time", at.At, from, r.now())
 	s := r.stats()
 	r.want("crashed, pending, waiting", [3]int64{s.Totals.Crashed, s.Pending, s.Waiting}, [3]int64{1, 0, 1})
@@ -95,7 +95,7 @@ func recoverAhead(r *rig) {
 	r.want("crashes", t.Crashes, 0)
 	r.want("attempts", len(t.Attempts), 1)
 	r.want("attempt", [2]any{t.Attempts[0].Version, t.Attempts[0].Outcome},
-		[2]any{h.Version, storage.AttemptExpire})
+		[2]any{h.Version, storage.AttemptLeaseLost})
 	r.want("crashed", r.stats().Totals.Crashed, int64(0))
 }
 

@@ -60,7 +60,7 @@ func changeRequeueHistory(r *rig) {
 		r.want("attempts", len(got.Attempts), min(len(want.Attempts)+1, storage.MaxAttempts))
 		last := got.Attempts[len(got.Attempts)-1]
 		r.between("the attempt's At", last.At, from, r.now())
-		r.want("the attempt", last, storage.Attempt{At: last.At, Outcome: storage.AttemptRequeue})
+		r.want("the attempt", last, storage.Attempt{At: last.At, Outcome: storage.AttemptRequeued})
 		want.Attempts = append(want.Attempts, last)
 		want.Attempts = want.Attempts[max(0, len(want.Attempts)-storage.MaxAttempts):]
 		r.want("attempts", got.Attempts, want.Attempts)

@@ -30,6 +30,8 @@ func settleRules() []rule {
 			"Release puts a task back into waiting, uncharged and with no attempt."),
 		state("settle/bury", settleBury,
 			"Bury ends in dead with the reason given, whatever retries are left."),
+		state("settle/as the caller says", settleAs,
+			"The history calls an attempt what its settle does, and one of no name failed, discarded or cancelled."),
 		state("settle/cancel", settleCancel,
 			"Cancel ends in cancelled."),
 		state("settle/complete beats a cancel", settleCompleteBeatsCancel,
@@ -84,7 +86,7 @@ func settleFail(r *rig) {
 	at := t.Attempts[0]
 	r.between("attempt's time", at.At, from, to)
 	r.want("attempt", [4]any{at.Version, at.Runner, at.Outcome, at.Error},
-		[4]any{h.Version, runner, "fail", storage.CleanText(full, storage.MaxAttemptError)})
+		[4]any{h.Version, runner, storage.AttemptFailed, storage.CleanText(full, storage.MaxAttemptError)})
 	if !strings.Contains(t.Stack, "goroutine 1") || !strings.Contains(t.Stack, full) {
 		r.Fatalf("Stack: got %d bytes, want stack and full error", len(t.Stack))
 	}
@@ -211,9 +213,39 @@ func settleBury(r *rig) {
 	t := r.is("a", storage.Dead)
 	r.want("reason, retries", [2]any{t.Reason, t.Retries}, [2]any{"refused", 0})
 	r.want("attempts", len(t.Attempts), 1)
-	r.want("attempt", [2]string{t.Attempts[0].Outcome, t.Attempts[0].Error}, [2]string{"bury", "bad input"})
+	r.want("attempt", [2]string{t.Attempts[0].Outcome, t.Attempts[0].Error}, [2]string{storage.AttemptDiscarded, "bad input"})
 	s := r.stats()
 	r.want("dead, live", [3]int64{s.Dead, s.Totals.Dead, s.Live()}, [3]int64{1, 1, 0})
+}
+
+func settleAs(r *rig) {
+	words := []string{
+		storage.AttemptFailed, storage.AttemptTimedOut, storage.AttemptPanicked, storage.AttemptDiscarded,
+		storage.AttemptExpired, storage.AttemptUndecodable, storage.AttemptCancelled,
+	}
+	j := kept("a")
+	j.MaxRetries = len(words)
+	r.insert(j)
+	var want []string
+	for _, as := range words {
+		r.settle(r.take(ask(1), "a"), storage.Settle{Outcome: storage.Fail, As: as, Error: "boom"})
+		want = append(want, as)
+	}
+	for _, s := range []storage.Settle{
+		{Outcome: storage.Bury, As: storage.AttemptExpired}, {Outcome: storage.Cancel, As: storage.AttemptTimedOut},
+	} {
+		r.settle(r.take(ask(1), "a"), s)
+		r.changeNow("a", storage.Change{Requeue: true})
+		want = append(want, s.As, storage.AttemptRequeued)
+	}
+	var got []string
+	for _, a := range r.is("a", storage.Waiting).Attempts {
+		got = append(got, a.Outcome)
+	}
+	r.want("outcomes", strings.Join(got, " "), strings.Join(want[len(want)-len(got):], " "))
+	if len(got) < 5 {
+		r.Fatalf("%d attempts, want what is left of %d", len(got), len(want))
+	}
 }
 
 func settleCancel(r *rig) {
@@ -222,7 +254,7 @@ func settleCancel(r *rig) {
 	r.settle(r.holding(kept("a")), storage.Settle{Outcome: storage.Cancel, Error: "told to"})
 	t := r.is("a", storage.Cancelled)
 	r.want("attempts", len(t.Attempts), 1)
-	r.want("attempt", [2]string{t.Attempts[0].Outcome, t.Attempts[0].Error}, [2]string{"cancel", "told to"})
+	r.want("attempt", [2]string{t.Attempts[0].Outcome, t.Attempts[0].Error}, [2]string{storage.AttemptCancelled, "told to"})
 	s := r.stats()
 	r.want("cancelled", [2]int64{s.Cancelled, s.Totals.Cancelled}, [2]int64{1, 2})
 }

@@ -10,10 +10,8 @@ import (
 // settle ends the claim of a task whose fence was checked.
 func (s *Step) settle(r *Record, se *storage.Settle) storage.Placed {
 	to := storage.SettledState(se.Outcome, r.State == Asked, r.Retries, r.MaxRetries)
-	switch se.Outcome {
-	case storage.Fail, storage.Bury, storage.Cancel:
-		r.endAttempt(s.Now, string(se.Outcome), se.Error, se.Stack)
-	default: // no attempt that did not complete
+	if as := se.Attempt(); as != "" {
+		r.endAttempt(s.Now, as, se.Error, se.Stack)
 	}
 	if se.Outcome == storage.Fail {
 		r.Retries++
@@ -80,9 +78,9 @@ func (s *Step) Recover(expired []*Record) (ended []storage.Ended) {
 func (s *Step) recoverOne(r *Record) {
 	started := r.Flags&Started != 0
 	to, charged := storage.RecoveredState(r.State == Asked, started, r.Crashes, r.CrashLimit)
-	outcome := storage.AttemptExpire
+	outcome := storage.AttemptLeaseLost
 	if started {
-		outcome = storage.AttemptCrash
+		outcome = storage.AttemptCrashed
 	} else {
 		r.Flags |= StartOnly
 	}

@@ -127,5 +127,5 @@ func (s *Step) requeue(r *Record) {
 	r.Past = Past{Created: r.Created}
 	r.Flags &^= StartOnly | IsSuspect
 	r.beside(PartResult).Result = nil
-	r.addAttempt(storage.Attempt{At: Time(s.Now), Outcome: storage.AttemptRequeue})
+	r.addAttempt(storage.Attempt{At: Time(s.Now), Outcome: storage.AttemptRequeued})
 }

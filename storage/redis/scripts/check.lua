@@ -1,6 +1,6 @@
 -- check: reads what apply.lua is to do, and checks whether it may be done.
 
-local WIDTH = {c = 4, C = 5, f = 7, s = 6, r = 4, b = 7, x = 6, y = 4, i = 6, k = 6, m = 13, d = 4, n = 4}
+local WIDTH = {c = 4, C = 5, f = 8, s = 6, r = 4, b = 8, x = 7, y = 4, i = 6, k = 6, m = 13, d = 4, n = 4}
 local SETTLES = {c = true, C = true, f = true, s = true, r = true, b = true, x = true, y = true}
 local FAILS = {f = true, b = true, x = true} -- those that the history tells of
 

@@ -260,7 +260,7 @@ local STEPS = {
   end,
   f = function(a)
     local q, e = settling(a)
-    attempt(q, e, e.h, 'f', ARGV[a + 5], ARGV[a + 6])
+    attempt(q, e, e.h, ARGV[a + 7], ARGV[a + 5], ARGV[a + 6])
     return settle(q, e, 'r', 1, tonumber(ARGV[a + 4]), REASONRETRIES)
   end,
   s = function(a)
@@ -269,12 +269,12 @@ local STEPS = {
   end,
   b = function(a)
     local q, e = settling(a)
-    attempt(q, e, e.h, 'b', ARGV[a + 5], ARGV[a + 6])
+    attempt(q, e, e.h, ARGV[a + 7], ARGV[a + 5], ARGV[a + 6])
     return settle(q, e, 'd', 0, 0, ARGV[a + 4])
   end,
   x = function(a)
     local q, e = settling(a)
-    attempt(q, e, e.h, 'x', ARGV[a + 4], ARGV[a + 5])
+    attempt(q, e, e.h, ARGV[a + 6], ARGV[a + 4], ARGV[a + 5])
     return settle(q, e, 'x', 0)
   end,
 }
