@@ -35,9 +35,9 @@ func BenchmarkDrain(b *testing.B) {
 		b.Fatal(err)
 	}
 	var ran atomic.Int64
-	if err := midge.Handle(runner, func(context.Context, work) error {
+	if err := midge.Handle(runner, func(ctx context.Context, _ work) error {
 		if ran.Add(1) == int64(b.N) {
-			halt(runner)
+			halt(ctx, runner)
 		}
 		return nil
 	}); err != nil {

@@ -126,8 +126,8 @@ func (b *bench) stats(queue string) storage.Stats {
 func ref(queue, id string) midge.Ref { return midge.Ref{Queue: queue, ID: id} }
 
 // halt has a runner stop without a grace period. It does not wait, so that a job may call it.
-func halt(r *midge.Runner) {
-	over, cancel := context.WithCancel(context.Background())
+func halt(ctx context.Context, r *midge.Runner) {
+	over, cancel := context.WithCancel(ctx)
 	cancel()
 	go func() { _ = r.Shutdown(over) }() // ends when the runner has drained
 }

@@ -93,8 +93,12 @@ func checkMethods(typ reflect.Type, zero any) error {
 	_, options := zero.(interface{ Options() Options })
 	_, aliases := zero.(interface{ Aliases() []string })
 	_, asks := zero.(interface{ BeforeEnqueue(context.Context) error })
-	_, before := zero.(interface{ BeforeRun(context.Context) error })
-	_, after := zero.(interface{ AfterRun(context.Context, error) })
+	_, before := zero.(interface {
+		BeforeRun(ctx context.Context) error
+	})
+	_, after := zero.(interface {
+		AfterRun(ctx context.Context, end error)
+	})
 	for name, ok := range map[string]bool{
 		"Kind() string": kind, "Aliases() []string": aliases, "Options() midge.Options": options,
 		"BeforeEnqueue(context.Context) error": asks, "BeforeRun(context.Context) error": before, "AfterRun(context.Context, error)": after,

@@ -210,11 +210,12 @@ func verdictOf(err error) runner.Judgement {
 			j.Err, err = c.Err, c.Err
 		}
 	}
-	if errors.As(err, &panics) {
+	switch {
+	case errors.As(err, &panics):
 		j.Stack, j.Failure = string(panics.Stack), runner.OutcomePanicked
-	} else if errors.Is(err, ErrTimeout) {
+	case errors.Is(err, ErrTimeout):
 		j.Failure = runner.OutcomeTimedOut
-	} else if errors.Is(err, ErrExpired) {
+	case errors.Is(err, ErrExpired):
 		j.Failure = runner.OutcomeExpired
 	}
 	switch {

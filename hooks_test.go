@@ -18,13 +18,13 @@ type surrounded struct{ Name string }
 
 type notesKey struct{}
 
-func note(ctx context.Context, format string, args ...any) {
+func notef(ctx context.Context, format string, args ...any) {
 	notes, _ := ctx.Value(notesKey{}).(*[]string)
 	*notes = append(*notes, fmt.Sprintf(format, args...))
 }
 
 func (s *surrounded) BeforeRun(ctx context.Context) error {
-	note(ctx, "before %s", s.Name)
+	notef(ctx, "before %s", s.Name)
 	s.Name += "!"
 	switch s.Name {
 	case "refused!":
@@ -36,7 +36,7 @@ func (s *surrounded) BeforeRun(ctx context.Context) error {
 }
 
 func (s *surrounded) Run(ctx context.Context) error {
-	note(ctx, "run %s", s.Name)
+	notef(ctx, "run %s", s.Name)
 	if s.Name == "panics!" {
 		panic("it is broken")
 	}
@@ -44,7 +44,7 @@ func (s *surrounded) Run(ctx context.Context) error {
 }
 
 func (s *surrounded) AfterRun(ctx context.Context, err error) {
-	note(ctx, "after %s: %s", s.Name, midge.OutcomeOf(err))
+	notef(ctx, "after %s: %s", s.Name, midge.OutcomeOf(err))
 	if s.Name == "late!" {
 		panic("a broken hook")
 	}
@@ -68,7 +68,7 @@ func TestAJobsOwnHooksSurroundItsAttempts(t *testing.T) {
 				Middleware: []midge.Middleware{func(next func(context.Context) error) func(context.Context) error {
 					return func(ctx context.Context) error {
 						info, _ := midge.Current(ctx)
-						note(ctx, "middleware %v", info.Job)
+						notef(ctx, "middleware %v", info.Job)
 						return next(ctx)
 					}
 				}},
@@ -82,8 +82,8 @@ func TestAJobsOwnHooksSurroundItsAttempts(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.after(time.Second)
-			got := append(notes, string(told.only(b, task.Ref).Outcome))
-			if !slices.Equal(got, want) {
+			notes = append(notes, string(told.only(b, task.Ref).Outcome))
+			if got := notes; !slices.Equal(got, want) {
 				t.Errorf("%s: got %q, want %q", name, got, want)
 			}
 			hooked := lines("AfterRun, told of surrounded default/" + task.ID + ": panic: a broken hook (hooks_test.go:")
@@ -161,23 +161,30 @@ func TestARunningJobKnowsItsAttemptAndWhenItWasDue(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.after(5 * time.Minute)
-		for name, due := range map[string]time.Duration{"now": 0, "in": 3 * time.Second, "at": 5 * time.Second, "moved": 7 * time.Second} {
-			runs := seen[name]
-			if len(runs) != 3 {
-				t.Fatalf("%s: ran %d times, want 3", name, len(runs))
-			}
-			if got := runs[0]; !got.Due.Round(time.Second).Equal(begun.Add(due)) || got.Attempt != 1 || got.Snoozes != 0 {
-				t.Errorf("%s: first got %+v", name, got)
-			}
-			if job, ok := runs[0].Job.(*work); !ok || job.Name != name {
-				t.Errorf("%s: got the job %+v", name, runs[0].Job)
-			}
-			if got := runs[1]; !got.Due.IsZero() || got.Attempt != 2 || got.Snoozes != 0 {
-				t.Errorf("%s: then got %+v", name, got)
-			}
-			if got := runs[2]; !got.Due.IsZero() || got.Attempt != 2 || got.Snoozes != 1 {
-				t.Errorf("%s: in the end got %+v", name, got)
-			}
+		for name, due := range map[string]time.Duration{
+			"now": 0, "in": 3 * time.Second, "at": 5 * time.Second, "moved": 7 * time.Second,
+		} {
+			checkRuns(t, name, seen[name], begun.Add(due))
 		}
 	})
+}
+
+// checkRuns looks at a first attempt, the one after its failure, and the one after a snooze.
+func checkRuns(t *testing.T, name string, runs []midge.RunInfo, due time.Time) {
+	t.Helper()
+	if len(runs) != 3 {
+		t.Fatalf("%s: ran %d times, want 3", name, len(runs))
+	}
+	if got := runs[0]; !got.Due.Round(time.Second).Equal(due) || got.Attempt != 1 || got.Snoozes != 0 {
+		t.Errorf("%s: first got %+v", name, got)
+	}
+	if job, ok := runs[0].Job.(*work); !ok || job.Name != name {
+		t.Errorf("%s: got the job %+v", name, runs[0].Job)
+	}
+	if got := runs[1]; !got.Due.IsZero() || got.Attempt != 2 || got.Snoozes != 0 {
+		t.Errorf("%s: then got %+v", name, got)
+	}
+	if got := runs[2]; !got.Due.IsZero() || got.Attempt != 2 || got.Snoozes != 1 {
+		t.Errorf("%s: in the end got %+v", name, got)
+	}
 }

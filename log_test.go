@@ -266,7 +266,7 @@ func TestADrainSaysWhatRunsAndWhatItGaveBack(t *testing.T) {
 				b.after(2 * time.Second) // a claim is under way
 			}
 			if c.stop {
-				halt(b.runner)
+				halt(b.Context(), b.runner)
 				synctest.Wait()
 			}
 			if err := b.drain(); err != nil {

@@ -156,7 +156,8 @@ func (t *scheduleTerms) read(opts []PeriodicOption) error {
 		o.declare(t)
 	}
 	if t.err == nil && t.oneTask != "" {
-		t.err = storage.Invalid("option", t.oneTask, "none of In, At, Deadline, ID and Unique with a schedule; see NoOverlap")
+		t.err = storage.Invalid("option", t.oneTask,
+			"none of In, At, Deadline, ID and Unique with a schedule; see NoOverlap")
 	}
 	return t.err
 }

@@ -84,7 +84,9 @@ func (h *handler) call(ctx context.Context, a *runner.Attempt, unfit error) erro
 		return unfit
 	}
 	err := a.Explain(ctx, h.attempt(ctx, a.Job))
-	if after, ok := a.Job.(interface{ AfterRun(context.Context, error) }); ok {
+	if after, ok := a.Job.(interface {
+		AfterRun(ctx context.Context, end error)
+	}); ok {
 		if failed := afterRun(ctx, after.AfterRun, err); failed != nil {
 			a.HookFailed("AfterRun", failed)
 		}
@@ -103,7 +105,9 @@ func (h *handler) fit(a *runner.Attempt) (err error) {
 // attempt runs the job. A panic of the job is an error with its stack.
 func (h *handler) attempt(ctx context.Context, job any) (err error) {
 	defer recovered(&err)
-	if before, ok := job.(interface{ BeforeRun(context.Context) error }); ok {
+	if before, ok := job.(interface {
+		BeforeRun(ctx context.Context) error
+	}); ok {
 		if err := before.BeforeRun(ctx); err != nil {
 			return err
 		}

@@ -170,7 +170,7 @@ func TestStopCutsTheGraceShort(t *testing.T) {
 		b.stop()
 		b.after(time.Second)
 		begun := time.Now()
-		halt(b.runner)
+		halt(b.Context(), b.runner)
 		if err := b.drain(); err != nil || time.Since(begun) > 100*time.Millisecond {
 			t.Errorf("Run returned %v after %v; want nil at once", err, time.Since(begun))
 		}

@@ -44,7 +44,7 @@ func TestQueuesByWeight(t *testing.T) {
 			Queues: []string{"a", "z"}, Weights: map[string]int{"a": 3, "z": 1}, Concurrency: 1, Ahead: midge.None,
 		}, func(ctx context.Context, _ work) error {
 			if a+z == 400 {
-				halt(b.runner)
+				halt(ctx, b.runner)
 				return nil
 			}
 			if info, _ := midge.Current(ctx); info.Ref.Queue == "a" {

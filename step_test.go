@@ -97,7 +97,7 @@ func TestAStepMakesOneAttempt(t *testing.T) {
 			t.Errorf("got %+v", e)
 		}
 		s := k.next(storage.Ref{})
-		if s.Ran || s.Next.Sub(time.Now()).Round(time.Second) != time.Minute {
+		if s.Ran || time.Until(s.Next).Round(time.Second) != time.Minute {
 			t.Errorf("got %+v, want to be told of the retry in a minute", s)
 		}
 		time.Sleep(time.Minute + time.Second) // virtual

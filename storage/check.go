@@ -202,7 +202,8 @@ func checkInsert(limits Limits, in *Insert, once func(Ref) error) error {
 
 // endings are what a Settle may call an attempt.
 var endings = [...]string{
-	AttemptFailed, AttemptTimedOut, AttemptPanicked, AttemptDiscarded, AttemptExpired, AttemptUndecodable, AttemptCancelled,
+	AttemptFailed, AttemptTimedOut, AttemptPanicked, AttemptDiscarded, AttemptExpired, AttemptUndecodable,
+	AttemptCancelled,
 }
 
 func checkSettle(limits Limits, s *Settle, once func(Ref) error) error {

@@ -47,7 +47,7 @@ func (r *Runner) Step(ctx context.Context, want storage.Ref) (Step, error) {
 	}
 	var next time.Time
 	for _, s := range r.queues.from(0) {
-		s.hard = ctx
+		s.hard = ctx //nolint:fatcontext // each shard has the one of the step
 		ran, due, err := r.stepIn(ctx, s, want)
 		if err != nil || ran {
 			return Step{Ran: ran}, err
@@ -134,8 +134,8 @@ func (s *shard) inOrder() []storage.ClaimQueue {
 
 // once runs one attempt to its verdict, in the goroutine of the caller.
 func (w *workers) once(a *Attempt) {
-	err := errGoexit // if the job ends this goroutine
-	defer func() { w.judge.finish(a, err, w.stopped(a)) }()
+	err := errGoexit                                        // if the job ends this goroutine
+	defer func() { w.judge.finish(a, err, w.stopped(a)) }() //nolint:contextcheck // its calls end with the shard
 	w.tellCrash(a)
 	ctx, starts := a.start()
 	if !starts {

@@ -8,7 +8,7 @@ import (
 )
 
 // First thing in main, before anything opens a connection.
-func ExampleSendLogs() {
+func ExampleSendLogs() { //nolint:testableexamples // there is no server
 	redis.SendLogs(slog.Default())
 	store, err := redis.Open(context.Background(), redis.Config{URL: "redis://localhost/0"})
 	if err != nil {
