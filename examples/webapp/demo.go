@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 )
@@ -28,6 +29,9 @@ func show(ctx context.Context, base string, log *zap.Logger) error {
 		}
 		task = accepted.Task
 	}
+	if err := awaitRunning(ctx, base); err != nil {
+		return err
+	}
 	for _, path := range []string{"/tasks/" + task, "/stats"} {
 		text, err := request(ctx, http.MethodGet, base+path, nil)
 		if err != nil {
@@ -36,6 +40,30 @@ func show(ctx context.Context, base string, log *zap.Logger) error {
 		log.Info("demo: GET " + path + ": " + text)
 	}
 	return nil
+}
+
+// awaitRunning waits until a mail is on its way.
+func awaitRunning(ctx context.Context, base string) error {
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for {
+		text, err := request(ctx, http.MethodGet, base+"/stats", nil)
+		if err != nil {
+			return err
+		}
+		var stats struct{ Running int }
+		if err := json.Unmarshal([]byte(text), &stats); err != nil {
+			return fmt.Errorf("read the answer %q: %w", text, err)
+		}
+		if stats.Running > 0 {
+			return nil
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 func request(ctx context.Context, method, target string, form url.Values) (string, error) {
