@@ -60,10 +60,11 @@ var table = []rule{
 	},
 	{
 		room:      "storage/sqlite/modernc", // a module of its own, with the driver
-		rooms:     []string{"storage/sqlite"},
+		rooms:     []string{"storage", "storage/sqlite"},
 		modules:   []string{"modernc.org/sqlite"},
 		testRooms: []string{".", "midgetest", "storage/..."},
 	},
+	{room: "storage/open", rooms: []string{"storage", "storage/memory", "storage/redis", "storage/postgres"}}, // by a URL
 	{
 		room:        "metrics/prometheus", // a module of its own, with the client of Prometheus
 		rooms:       []string{".", "storage"},

@@ -36,7 +36,9 @@ type Config struct {
 	Schema string
 	// Connections bounds those for claims, inserts, reads and what carries much; default 4. There
 	// are up to two more for leases and settles alone, and the listener's. They are made when they
-	// are needed.
+	// are needed, those of leases, settles and the listener by a runner alone, and are closed when
+	// they were idle for a minute or two. Servers show them under the application_name of the URL,
+	// or as "midge".
 	Connections int
 	// ListenURL is where the listener connects, default where all else does: to the same
 	// database. It needs a session of its own: behind a proxy that pools transactions, name
@@ -55,7 +57,7 @@ const (
 	defaultConnections = 4
 	reserveConnections = 2
 	dialTimeout        = 5 * time.Second
-	idleTime           = 5 * time.Minute
+	idleTime           = time.Minute
 )
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
@@ -99,6 +101,7 @@ func (c *Config) settings() (*pgxpool.Config, error) {
 
 // own makes a pool's settings those of the storage.
 func own(cfg *pgxpool.Config) *pgxpool.Config {
+	cfg.ConnConfig = introduced(cfg.ConnConfig)
 	cfg.MinConns, cfg.MinIdleConns = 0, 0
 	cfg.MaxConnIdleTime = idleTime
 	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // see acquire
@@ -107,6 +110,14 @@ func own(cfg *pgxpool.Config) *pgxpool.Config {
 	}
 	if cfg.ConnConfig.ValidateConnect == nil { // one of several hosts, and after a failover
 		cfg.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	return cfg
+}
+
+// introduced has the server show connections under midge's name, unless the application chose another.
+func introduced(cfg *pgx.ConnConfig) *pgx.ConnConfig {
+	if cfg.RuntimeParams["application_name"] == "" {
+		cfg.RuntimeParams["application_name"] = "midge"
 	}
 	return cfg
 }
@@ -170,5 +181,6 @@ func (c *Config) listen(pool *pgxpool.Pool) (func(context.Context) (*pgx.Conn, e
 	if err != nil {
 		return nil, storage.Invalid("Config.ListenURL", "***", "a URL such as postgres://localhost/database")
 	}
+	cfg = introduced(cfg)
 	return func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, cfg) }, nil
 }

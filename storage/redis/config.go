@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -28,7 +29,7 @@ type Config struct {
 	//
 	// rediss+sentinel and rediss+cluster are those over TLS. The user may be left
 	// out. sentinel_username and sentinel_password are for the sentinels. One Redis
-	// takes the query parameters of go-redis, such as pool_size, too; its read_timeout is
+	// takes the query parameters of go-redis, such as pool_size and client_name, too; its read_timeout is
 	// for writes as well. With skip_verify=true whoever is on the way can read and change
 	// everything: Describe warns of it.
 	URL string
@@ -183,7 +184,17 @@ func (c *Config) single() (link, error) {
 		o.ReadTimeout, o.WriteTimeout = timeout, timeout
 	}
 	o.Dialer = in.over(goredis.NewDialer(o))
+	if o.ClientName == "" {
+		o.OnConnect = introduce
+	}
 	return link{client: goredis.NewClient(o), interrupts: in, unverified: unverified(o.TLSConfig)}, nil
+}
+
+// introduce has the server show a connection under midge's name. A user who may not ask for that
+// does without.
+func introduce(ctx context.Context, conn *goredis.Conn) error {
+	_ = conn.ClientSetName(ctx, "midge").Err()
+	return nil
 }
 
 func orDefault[T comparable](v, otherwise T) T {
@@ -271,7 +282,7 @@ func (c *Config) sentinel() (link, error) {
 		SentinelUsername: m.query.Get("sentinel_username"), SentinelPassword: m.query.Get("sentinel_password"),
 		Username: m.user, Password: m.password, TLSConfig: m.tls,
 		MaxRetries: retries, DialerRetries: dials, DialTimeout: dialTimeout, ReadTimeout: timeout,
-		WriteTimeout: timeout, ContextTimeoutEnabled: true, Dialer: dial,
+		WriteTimeout: timeout, ContextTimeoutEnabled: true, Dialer: dial, OnConnect: introduce,
 	})
 	return link{client: client, interrupts: in, unverified: unverified(m.tls)}, nil
 }
@@ -285,7 +296,7 @@ func (c *Config) cluster() (link, error) {
 	client := goredis.NewClusterClient(&goredis.ClusterOptions{
 		Addrs: m.addrs, Username: m.user, Password: m.password, TLSConfig: m.tls,
 		MaxRetries: clusterRetries, DialerRetries: dials, DialTimeout: dialTimeout, ReadTimeout: timeout,
-		WriteTimeout: timeout, ContextTimeoutEnabled: true, Dialer: dial,
+		WriteTimeout: timeout, ContextTimeoutEnabled: true, Dialer: dial, OnConnect: introduce,
 		ClusterStateReloadInterval: reloadEvery,
 	})
 	return link{client: client, interrupts: in, unverified: unverified(m.tls)}, nil

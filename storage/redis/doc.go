@@ -34,13 +34,14 @@
 //	  +hello +auth +ping +eval +evalsha +time +publish +subscribe +unsubscribe +exists +type +del
 //	  +unlink +hget +hmget +hset +hsetnx +hdel +hlen +zadd +zcard +zcount +zrange +zrangebyscore
 //	  +zrevrangebyscore +zrangebylex +zlexcount +zscore +zmscore +zrem +zremrangebyrank +llen
-//	  +lrange +rpush +ltrim +info +config|get
+//	  +lrange +rpush +ltrim +info +config|get +client|setname
 //
 // That is one line. On a Cluster the user needs these too, and +select for a database other than 0:
 //
 //	+cluster|slots +command
 //
-// +info and +config|get are for the checks at Open, which warns where it may not ask.
+// +info and +config|get are for the checks at Open, which warns where it may not ask, and
+// +client|setname has the server's list of clients show the storage as "midge".
 // Categories such as +@connection or +@write hold what can harm others: CLIENT KILL, FLUSHALL,
 // MIGRATE. Redis 6.2 lets a new user listen to all channels, so that resetchannels stands
 // before the &.

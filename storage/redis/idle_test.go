@@ -2,65 +2,46 @@ package redis_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/redis"
 )
 
-// TestQueuesInWhichNothingIsDueCostACommandEach: all runners together sweep about a hundred a
-// second, which is to cost Redis less than two hundred commands.
-func TestQueuesInWhichNothingIsDueCostACommandEach(t *testing.T) {
-	const all, each = 10_000, 50
-	server, store, session := started(t)
-	queues := make([]storage.ClaimQueue, all)
-	for i := range queues {
-		queues[i] = storage.ClaimQueue{Name: fmt.Sprint("queue-", i), Max: -1}
-	}
-	for i := 0; i < all; i += each {
-		tx := storage.Tx{}
-		for n, q := range queues[i : i+each] {
-			in := insertOf("a")
-			in.Ref.Queue = q.Name
-			if n%2 == 0 {
-				in.Delay = storage.MaxDelay
-			}
-			tx.Inserts = append(tx.Inserts, in)
-		}
-		if _, err := session.ApplyOne(t.Context(), tx); err != nil {
+// TestAnIdleClientHoldsTwoConnectionsAtMost, under midge's name or the one of the URL, and none of
+// them listens before a runner waits.
+func TestAnIdleClientHoldsTwoConnectionsAtMost(t *testing.T) {
+	testserver.Require(t)
+	server := testserver.Redis(t)
+	for name, query := range map[string]string{"midge": "", "shop": "?client_name=shop"} {
+		store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr() + query})
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	sweep := func() int {
-		all := 0
-		for _, n := range commands(t, server, func() {
-			for i := 0; i < len(queues); i += each {
-				claimed, err := session.Claim(t.Context(), storage.ClaimRequest{Runner: "r", Queues: queues[i : i+each]})
-				if err != nil || claimed.NextDue.IsZero() || claimed.More {
-					t.Fatalf("got %+v, %v, want what is due in the end alone", claimed, err)
-				}
+		session := storage.NewSession(store, 0)
+		for i := range 20 {
+			in := storage.Insert{Ref: storage.Ref{Queue: "mail", ID: fmt.Sprintf("%s-%d", name, i)}, Kind: "job", Encoding: "json", CrashLimit: 3}
+			if _, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}}); err != nil {
+				t.Fatal(err)
 			}
-		}) {
-			all += n
 		}
-		return all
-	}
-	first, second := sweep(), sweep()
-	t.Logf("%d queues: %d commands at first, %d then", all, first, second)
-	if second > all*5/4 {
-		t.Errorf("a sweep of %d quiet queues cost %d commands, want little more than one each", all, second)
-	}
-
-	in := insertOf("b")
-	in.Ref.Queue, in.Delay = queues[1].Name, storage.MinSpan
-	if _, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}}); err != nil {
-		t.Fatal(err)
-	}
-	testserver.Await(t, "what is due since is promoted", func() bool {
-		if _, err := session.Claim(t.Context(), storage.ClaimRequest{Runner: "r", Queues: queues[:each]}); err != nil {
-			t.Fatal(err)
+		held, listens := 0, 0
+		list := do(t, server, "CLIENT", "LIST")
+		for line := range strings.Lines(list) {
+			if strings.Contains(line, " name="+name+" ") {
+				held++
+			}
+			if strings.Contains(line, "subscribe") {
+				listens++
+			}
 		}
-		stats, err := store.Stats(t.Context(), queues[1].Name)
-		return err == nil && stats[0].Scheduled == 0 && stats[0].Waiting == 2
-	})
+		if held < 1 || held > 2 || listens > 0 {
+			t.Errorf("%s: got %d connections, %d that listen; want one or two, and none:\n%s", name, held, listens, list)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }

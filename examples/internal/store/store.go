@@ -3,13 +3,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"flag"
-	"fmt"
 
 	"github.com/midgehq/midge/storage"
-	"github.com/midgehq/midge/storage/memory"
-	"github.com/midgehq/midge/storage/redis"
+	"github.com/midgehq/midge/storage/open"
 )
 
 // Flag declares the flag -redis.
@@ -19,16 +18,5 @@ func Flag() *string {
 
 // Open opens the Redis at url, or memory where it is empty. The caller closes it.
 func Open(ctx context.Context, url string) (storage.Storage, error) {
-	if url == "" {
-		opened, err := memory.Open(memory.Config{})
-		if err != nil {
-			return nil, fmt.Errorf("open memory: %w", err)
-		}
-		return opened, nil
-	}
-	opened, err := redis.Open(ctx, redis.Config{URL: url})
-	if err != nil {
-		return nil, fmt.Errorf("open redis: %w", err)
-	}
-	return opened, nil
+	return open.Open(ctx, cmp.Or(url, "memory:"))
 }
