@@ -8,6 +8,8 @@ SYSTEMS := linux darwin windows
 # The modules beside the root's, for what it is not to download.
 MODULES := bench storage/sqlite/modernc examples/embedded internal/difftest internal/faulttest metrics/prometheus \
 	tracing/otel
+# Those that hold code for more than one system.
+PORTABLE := . storage/sqlite/modernc internal/faulttest
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
@@ -24,7 +26,7 @@ servers: # installs redis-server, PostgreSQL and pgbouncer where they are missin
 	@tools/need-prometheus.sh
 
 systems: # builds, and vets with the tests, for linux, darwin and windows
-	@for os in $(SYSTEMS); do for module in . $(filter-out bench,$(MODULES)); do \
+	@for os in $(SYSTEMS); do for module in $(PORTABLE); do \
 		echo "$$os: build and vet $$module"; \
 		(cd $$module && CGO_ENABLED=0 GOOS=$$os $(GO) build ./... && CGO_ENABLED=0 GOOS=$$os $(GO) vet ./...) || exit 1; \
 	done; done
