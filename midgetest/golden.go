@@ -25,8 +25,9 @@ const updateVariable = "MIDGETEST_UPDATE"
 
 // Golden compares the jobs that register registers with a file that the application keeps in its
 // repository, such as testdata/jobs.json, and fails the test at once where a deploy of them could not
-// read the tasks that wait: where a kind is gone and is no alias of another, or a field of its parameters was renamed, removed or
-// given a type that does not take its values. The failure names each.
+// read the tasks that wait: where a kind is gone and is no alias of another, or a field of its
+// parameters was renamed, removed or given a type that does not take its values. The failure names
+// each.
 //
 // With MIDGETEST_UPDATE=1 in the environment it writes the file instead: at first, when a kind or a
 // field is new, and when none of the tasks waits any more that a change cannot read. The file holds, for

@@ -83,8 +83,9 @@ func TestOptionsComeBackFromEveryStorage(t *testing.T) {
 		must(t, err)
 		opts := []midge.Option{
 			midge.In(time.Hour), midge.To("slow"), midge.Priority(-3), midge.Retries(2), midge.CrashLimit(7),
-			midge.Timeout(time.Minute), midge.Header("tenant", "7"), midge.Unique{For: time.Hour}, midge.ID(name),
-			midge.KeepFor(time.Hour), midge.Geometric{First: time.Minute},
+			midge.Timeout(time.Minute), midge.Header("tenant", "7"), midge.ID(name), midge.KeepFor(time.Hour),
+			midge.Unique{For: time.Hour},
+			midge.Geometric{First: time.Minute},
 		}
 		enqueue(t, client, mail{To: "ann"}, opts...)
 		midgetest.RequireEnqueued[mail](t, client, midgetest.With(opts...))
