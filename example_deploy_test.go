@@ -8,33 +8,28 @@ import (
 	"time"
 
 	"github.com/midgehq/midge"
-	"github.com/midgehq/midge/storage"
-	"github.com/midgehq/midge/storage/memory"
 )
 
-// probes answers the probes of a process that uses a storage.
-func probes(store storage.Storage) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusNoContent)
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
-		defer cancel()
-		if _, err := store.Describe(ctx); err != nil {
-			http.Error(w, "the storage does not answer", http.StatusServiceUnavailable)
-			return
+// probes answers the probes of a process that runs a runner.
+func probes(runner *midge.Runner) http.Handler {
+	answer := func(ask func() error) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			if err := ask(); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			}
 		}
-		w.WriteHeader(http.StatusNoContent)
-	})
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", answer(runner.Healthy))
+	mux.HandleFunc("GET /readyz", answer(runner.Ready))
 	return mux
 }
 
-// A process is alive while it answers, and ready while its storage does.
+// A process is alive while the loops of its runner go on, and ready while that claims tasks.
 func Example_probes() {
-	store, err := memory.Open(memory.Config{})
-	must(err)
-	handler := probes(store)
+	runner, _ := set()
+	must(midge.Register[SendGreeting](runner))
+	handler := probes(runner)
 	show := func() {
 		for _, path := range []string{"/healthz", "/readyz"} {
 			answer := httptest.NewRecorder()
@@ -42,13 +37,14 @@ func Example_probes() {
 			fmt.Println(path, answer.Code)
 		}
 	}
+	must(runner.Start(context.Background()))
 	show()
-	must(store.Close())
+	must(runner.Shutdown(context.Background()))
 	show()
 	// Output:
-	// /healthz 204
-	// /readyz 204
-	// /healthz 204
+	// /healthz 200
+	// /readyz 200
+	// /healthz 200
 	// /readyz 503
 }
 
