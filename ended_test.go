@@ -407,6 +407,42 @@ func TestTheDrainWaitsForTheHook(t *testing.T) {
 }
 
 // What waits for its turn longer than a moment says so.
+// robbed is a storage whose leases are lost as soon as they are extended.
+type robbed struct{ storage.Storage }
+
+func (r *robbed) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	var lost []storage.Ref
+	for i := range req.Leases {
+		lost = append(lost, req.Leases[i].Fence.Ref)
+	}
+	req.Leases = nil
+	extended, err := r.Storage.Extend(ctx, req)
+	extended.Lost = lost
+	return extended, err
+}
+
+func TestNothingIsToldBehindTheEndOfRun(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var told heard
+		over := make(chan struct{})
+		b.store = &robbed{b.store}
+		b.run(midge.RunnerConfig{Grace: time.Second, Lease: 3 * time.Second, OnEnd: told.hear}, func(context.Context, work) error {
+			<-over
+			return nil
+		})
+		task := b.enqueue("it outlives the grace period")
+		b.after(1500 * time.Millisecond) // the lease is lost
+		if err := b.drain(); !errors.Is(err, midge.ErrGraceExceeded) {
+			t.Errorf("got %v, want ErrGraceExceeded", err)
+		}
+		close(over)
+		synctest.Wait()
+		if got := told.of(task.Ref); len(got) > 0 {
+			t.Errorf("got %+v after Run has returned", got)
+		}
+	})
+}
+
 func TestAnEndTellsHowLongTheTaskWaited(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var told heard

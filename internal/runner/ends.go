@@ -30,6 +30,7 @@ type ends struct {
 
 	mu      sync.Mutex // guards what follows
 	queue   []end
+	closed  bool          // nothing is added any more
 	tellers int           // goroutines that tell
 	idle    chan struct{} // closed when there are none, if somebody waits for that; else nil
 }
@@ -61,7 +62,7 @@ func (e *ends) open(ctx context.Context) {
 	}
 }
 
-// add has an end told.
+// add has an end told, unless that of a job which outlived the runner.
 func (e *ends) add(one end) {
 	if e.inline {
 		e.say(&one)
@@ -69,6 +70,9 @@ func (e *ends) add(one end) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.closed {
+		return
+	}
 	e.queue = append(e.queue, one)
 	if e.tellers < tellersMost {
 		e.tellers++
@@ -117,12 +121,13 @@ func (e *ends) next() (one end, ok bool) {
 }
 
 // wait waits until all is told, for so long at most, and gives how much is not told then. What
-// waits for its turn is given up.
+// waits for its turn is given up, and what comes from now on is not told.
 func (e *ends) wait(most time.Duration) (left int) {
 	if e == nil {
 		return 0
 	}
 	e.mu.Lock()
+	e.closed = true
 	if e.tellers == 0 {
 		e.mu.Unlock()
 		return 0
