@@ -3,11 +3,14 @@ package midge_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
 )
 
 func TestADeadlineEndsATaskOnce(t *testing.T) {
@@ -95,6 +98,47 @@ func TestAnotherDeadlineCanBeGiven(t *testing.T) {
 		err := b.newRunner(b.store, midge.RunnerConfig{}, nil).Periodic(midge.Every(time.Hour), work{}, midge.Deadline(time.Now()))
 		if !errors.As(err, new(*midge.InvalidError)) {
 			t.Errorf("with a schedule: got %v, want it refused", err)
+		}
+	})
+}
+
+// The clock of the storage is ahead: for a moment, which ends nothing, and then for good.
+func TestAClockThatIsAheadForAMomentEndsNoDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ahead atomic.Int64
+		store, err := memory.Open(memory.Config{Now: func() time.Time {
+			return time.Now().Add(time.Duration(ahead.Load()))
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &bench{T: t, store: store, done: make(chan error, 1)}
+		b.ctx, b.stop = context.WithCancel(t.Context())
+		if b.client, err = midge.NewClient(store, midge.ClientConfig{}); err != nil {
+			t.Fatal(err)
+		}
+		b.run(midge.RunnerConfig{}, endings)
+		b.after(time.Second)
+		for _, c := range []struct {
+			jump, wait time.Duration
+			want       storage.State
+		}{
+			{0, time.Second, storage.Completed}, {2 * time.Hour, time.Second, storage.Completed}, {0, time.Second, storage.Completed},
+			{2 * time.Hour, time.Second, storage.Completed}, {2 * time.Hour, 6 * time.Second, storage.Completed},
+			{2 * time.Hour, 0, storage.Dead}, // by now it is believed
+			{0, 0, storage.Completed},
+		} {
+			ahead.Store(int64(c.jump))
+			task := b.enqueue("", midge.Deadline(time.Now().Add(time.Hour)), midge.KeepFor(72*time.Hour))
+			b.after(time.Second)
+			if got := b.task(task.Ref); got.State != c.want {
+				t.Errorf("%v ahead: got %s, %q; want %s", c.jump, got.State, got.Reason, c.want)
+			}
+			b.after(c.wait)
+		}
+		_ = b.drain()
+		if err := store.Close(); err != nil {
+			t.Error(err)
 		}
 	})
 }

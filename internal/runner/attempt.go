@@ -57,10 +57,11 @@ type extras struct {
 type batch struct {
 	*shared
 
-	shard   *shard
-	ctx     context.Context // the contexts of jobs end with it
-	arrived time.Time       // when the claim was answered
-	told    time.Time       // the storage's time of the claim
+	shard    *shard
+	ctx      context.Context // the contexts of jobs end with it
+	arrived  time.Time       // when the claim was answered
+	told     time.Time       // the storage's time of the claim
+	believed time.Time       // the same, by which deadlines are judged; see belief
 
 	Kind, Encoding         string
 	kind                   string // as the task has it: Kind, or an earlier name of that
@@ -90,6 +91,7 @@ const slab = 16
 func (w *workers) newAttempts(of *shard, claimed *storage.Claimed, sent moment) []*Attempt {
 	attempts := make([]*Attempt, len(claimed.Tasks))
 	from := &batch{shared: w.shared, shard: of, ctx: w.context(), arrived: time.Now(), told: claimed.Now}
+	from.believed = of.belief.time(claimed.Now, w.now())
 	from.byDefault = w.timeout
 	if w.ends != nil {
 		from.claimed = slices.Clone(claimed.Tasks)
@@ -211,7 +213,7 @@ func (a *Attempt) left() (d time.Duration, some bool) {
 	if a.extras == nil || a.extras.deadline.IsZero() {
 		return 0, false
 	}
-	return a.extras.deadline.Sub(a.told) - time.Since(a.arrived), true
+	return a.extras.deadline.Sub(a.believed) - time.Since(a.arrived), true
 }
 
 // limit is how long the job may run and what ends it then; 0 for as long as it likes.

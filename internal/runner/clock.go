@@ -3,6 +3,8 @@ package runner
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/midgehq/midge/storage"
 )
 
 // clock tells the time since a runner was made.
@@ -35,6 +37,29 @@ func (c *clock) now() moment {
 // elapsed is the time since the runner was made by the monotonic clock alone: what a goroutine
 // reads for each job.
 func (c *clock) elapsed() time.Duration { return time.Since(c.made) }
+
+// belief is what a storage's clock is believed to say, by one caller at a time. As in the storage itself,
+// a clock that is more than storage.JumpAfter ahead of what was reckoned is believed only once it has been
+// for storage.JumpWait.
+type belief struct {
+	told   time.Time // what was believed last
+	at     moment    // when that was
+	jumped *moment   // since when the clock has been ahead; nil where it is not
+}
+
+// time gives the storage's time at a moment, at which it told its own.
+func (b *belief) time(told time.Time, at moment) time.Time {
+	reckoned := b.told.Add(at.since(b.at))
+	ahead := !b.told.IsZero() && told.Sub(reckoned) > storage.JumpAfter
+	if ahead && b.jumped == nil {
+		b.jumped = &at
+	}
+	if ahead && at.since(*b.jumped) < storage.JumpWait {
+		return reckoned
+	}
+	b.told, b.at, b.jumped = told, at, nil
+	return told
+}
 
 // slowScan is how often an actor looks that nothing wakes, ± 20 %.
 const slowScan = time.Second

@@ -23,6 +23,8 @@ type shard struct {
 
 	grant grant // guarded by slots.mu
 
+	belief belief // of the claimer
+
 	hard context.Context // of calls that outlive a drain; ends with the actors
 
 	mu      sync.Mutex // guards what follows
