@@ -88,6 +88,49 @@ func TestARollingRenameLetsNoDuplicateIn(t *testing.T) {
 	})
 }
 
+// letter is a job as it was before one of its fields was renamed.
+type letter struct {
+	To   string
+	Body string
+}
+
+// parcel is letter as it is today.
+type parcel struct {
+	Address string `midge:"was=To"`
+	Body    string
+}
+
+func (parcel) Aliases() []string { return []string{"letter"} }
+
+func TestARenamedFieldIsReadAndStaysUnique(t *testing.T) {
+	bubble(t, func(b *bench) {
+		for old, now := range map[*midge.Unique]*midge.Unique{
+			{}: {}, {By: []string{"To"}}: {By: []string{"Address"}}, {By: []string{"To", "Body"}}: {By: []string{"Address", "Body"}},
+		} {
+			first, err := b.client.Enqueue(b.ctx, letter{"ann", "hello"}, *old)
+			must(err)
+			again, err := b.client.Enqueue(b.ctx, parcel{"ann", "hello"}, *now)
+			if must(err); !again.Existing || again.Ref != first.Ref {
+				t.Errorf("%+v: got %+v, want the task of before", now, again)
+			}
+			var job parcel
+			if err := midge.Decode(b.task(first.Ref), &job); err != nil || job != (parcel{"ann", "hello"}) {
+				t.Errorf("got %+v, %v; want the field under its name of today", job, err)
+			}
+		}
+		var invalid *midge.InvalidError
+		if _, err := b.client.Enqueue(b.ctx, twins{}); !errors.As(err, &invalid) {
+			t.Errorf("an earlier name that another field has: got %v, want an *InvalidError", err)
+		}
+	})
+}
+
+// twins has a field whose earlier name is that of another.
+type twins struct {
+	A string `midge:"was=B"`
+	B string
+}
+
 // vain has itself among its aliases.
 type vain struct{ X int }
 

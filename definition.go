@@ -60,6 +60,9 @@ func define(typ reflect.Type) (*definition, error) {
 	if typ.NumField() > 0 && !exportsFields(typ) && !codec.EncodesItself(typ) {
 		return nil, storage.Invalid("job type", typ.String(), "exported fields: the others are not stored")
 	}
+	if err := codec.CheckRenames(typ); err != nil {
+		return nil, err
+	}
 	zero := reflect.New(typ).Interface()
 	if err := checkMethods(typ, zero); err != nil {
 		return nil, err

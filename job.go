@@ -132,6 +132,10 @@ type Encoding string
 
 // The encodings. Both write exported fields alone, tolerate fields that they do not
 // know, and write equal values as equal bytes, with the keys of maps sorted.
+//
+// A field that was renamed tells its earlier names by a tag, the oldest first, as the encoding wrote
+// them: `midge:"was=to,was=recipient"`. Tasks that wait are read under them, also in structs, and
+// slices of structs, within the job.
 const (
 	// MessagePack is the default: small and fast. Fields are renamed, or left out,
 	// by the tag `msgpack:"name"`; json tags mean nothing to it. A time.Time keeps

@@ -1,6 +1,7 @@
 package midge
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -87,23 +88,29 @@ func (u Unique) values(in *storage.Insert, d *definition, job any) (by string, v
 	case u.Key != "":
 		return "key", [][]byte{[]byte(u.Key)}, nil
 	case len(u.By) == 0:
-		value, err := codec.Canonical(in.Encoding, in.Payload)
+		value, err := d.codec.Oldest(d.typ, in.Encoding, in.Payload)
 		return "parameters", [][]byte{[]byte(in.Encoding), value}, err
 	}
 	v := reflect.Indirect(reflect.ValueOf(codec.Addressable(job)))
-	for _, name := range slices.Sorted(slices.Values(u.By)) {
+	var fields [][2]string // their oldest names, and what they hold
+	for _, name := range u.By {
 		field, err := v.FieldByIndexErr(fieldIndex(d.typ, name))
 		if err != nil {
 			return "", nil, storage.Invalid("Unique.By", name, "a field that is there: its embedded struct is nil")
 		}
 		value, err := d.encode(field.Addr().Interface())
 		if err == nil {
-			value, err = codec.Canonical(in.Encoding, value)
+			value, err = d.codec.Oldest(field.Type(), in.Encoding, value)
 		}
 		if err != nil {
 			return "", nil, err
 		}
-		values = append(values, []byte(name), value)
+		f, _ := d.typ.FieldByName(name)
+		fields = append(fields, [2]string{codec.OldestName(f, in.Encoding), string(value)})
+	}
+	slices.SortFunc(fields, func(a, b [2]string) int { return cmp.Compare(a[0], b[0]) })
+	for _, f := range fields {
+		values = append(values, []byte(f[0]), []byte(f[1]))
 	}
 	return "fields", values, nil
 }

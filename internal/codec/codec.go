@@ -35,11 +35,19 @@ func CheckEncoding(what, encoding string) error {
 type Parameters struct {
 	bounds *bounds
 	maps   bool // values may hold maps, which MessagePack writes in no order
+	// renamed are the fields that had other names, by encoding; nil where there are none.
+	renamed map[string]*renames
 }
 
 // ParametersOf examines a type of jobs.
 func ParametersOf(typ reflect.Type) Parameters {
-	return Parameters{bounds: boundsOf(typ), maps: hasMaps(typ, make(map[reflect.Type]bool))}
+	p := Parameters{bounds: boundsOf(typ), maps: hasMaps(typ, make(map[reflect.Type]bool))}
+	for _, encoding := range []string{MessagePack, JSON} {
+		if r := renamesOf(typ, encoding, make(map[reflect.Type]bool)); r != nil {
+			p.renamed = map[string]*renames{MessagePack: p.renamed[MessagePack], encoding: r}
+		}
+	}
+	return p
 }
 
 // Encode writes a job, or a part of one; equal ones are equal bytes.
@@ -57,6 +65,13 @@ func (p Parameters) Decode(encoding string, payload []byte, job any) error {
 	if encoding == MessagePack && bytes.Equal(payload, []byte{0xc0}) ||
 		encoding == JSON && bytes.Equal(bytes.TrimSpace(payload), []byte("null")) {
 		return newDecodeError(encoding, payload, job, &malformedError{"nothing encoded"})
+	}
+	if r := p.renamed[encoding]; r != nil && check(encoding, payload) == nil {
+		renamed, err := r.apply(encoding, payload, false)
+		if err != nil {
+			return newDecodeError(encoding, payload, job, err)
+		}
+		payload = renamed
 	}
 	return p.bounds.decode(encoding, payload, job)
 }
