@@ -86,11 +86,11 @@ func OutcomeOf(err error) Outcome {
 }
 
 // tell calls the hook of a runner. A panic is an error.
-func tell(hook func(context.Context, Ended)) func(context.Context, runner.Ended) error {
+func tell(hook func(context.Context, Ended)) func(context.Context, *runner.Ended) error {
 	if hook == nil {
 		return nil
 	}
-	return func(ctx context.Context, e runner.Ended) (err error) {
+	return func(ctx context.Context, e *runner.Ended) (err error) {
 		defer recovered(&err)
 		hook(ctx, Ended{
 			Task: e.Task, Outcome: Outcome(e.Outcome), Final: e.Final, Err: e.Err,

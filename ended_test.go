@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,11 +45,11 @@ func (h *heard) of(ref storage.Ref) []midge.Ended {
 // unheard is a storage that extends no lease while it is silent.
 type unheard struct {
 	storage.Storage
-	silent bool
+	silent atomic.Bool
 }
 
 func (m *unheard) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
-	if m.silent && len(req.Leases) > 0 {
+	if m.silent.Load() && len(req.Leases) > 0 {
 		return storage.Extended{}, storage.ErrUnavailable
 	}
 	return m.Storage.Extend(ctx, req)
@@ -234,7 +235,7 @@ func TestALostLeaseIsToldByTheRunnerThatLostIt(t *testing.T) {
 		go func() { b.done <- b.runner.Run(b.ctx) }()
 		task := b.enqueue("a")
 		b.after(time.Millisecond)
-		s.silent = true
+		s.silent.Store(true)
 		b.after(1500 * time.Millisecond)
 		claimed, err := b.store.Claim(b.Context(), storage.ClaimRequest{
 			Token: storage.Token{1}, Runner: "another", Queues: []storage.ClaimQueue{{Name: midge.DefaultQueue}},

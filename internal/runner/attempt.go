@@ -71,7 +71,7 @@ type batch struct {
 	timeout, byDefault     time.Duration // of an attempt, and of one whose task has none
 	snoozedSince           time.Time
 
-	claimed []storage.Task // of the claim; nil where nobody wants to hear of ends
+	claimed *claimedTasks // nil where nobody wants to hear of ends
 }
 
 type phase uint8
@@ -94,7 +94,7 @@ func (w *workers) newAttempts(of *shard, claimed *storage.Claimed, sent moment) 
 	from.believed = of.belief.time(claimed.Now, w.now())
 	from.byDefault = w.timeout
 	if w.ends != nil {
-		from.claimed = slices.Clone(claimed.Tasks)
+		from.claimed = keep(claimed)
 	}
 	var room []Attempt
 	for i := range claimed.Tasks {

@@ -69,7 +69,9 @@ func (c *claimer) turn(draining, claim context.Context) {
 	}
 	c.start(claimed, sent) //nolint:contextcheck // the calls of jobs that it starts outlive the claim
 	c.brought, c.answered, c.doubtful = len(claimed.Tasks), time.Now(), false
-	claimed.Free()
+	if c.ends == nil {
+		claimed.Free()
+	}
 	more := c.slots.answered(d, claimed.More)
 	if claimed.Cancels && c.slots.inFlight.count() > 0 {
 		kick(d.keeper.kick)

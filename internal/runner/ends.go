@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -22,7 +23,7 @@ type Ended struct {
 // ends tells of ends, each in one of a few goroutines, in no order. It drops none: those that wait
 // are bounded by what the runner settles, and the drain waits for them.
 type ends struct {
-	tell func(ctx context.Context, e Ended) error // the error is a panic
+	tell func(ctx context.Context, e *Ended) error // the error is a panic
 	log  *lifeLog
 	ctx  context.Context // of the calls
 	// inline has each end told by whoever adds it; see Runner.Step.
@@ -31,6 +32,7 @@ type ends struct {
 	mu      sync.Mutex // guards what follows
 	queue   []end
 	closed  bool          // nothing is added any more
+	first   int           // in queue, of those that are yet to be told
 	tellers int           // goroutines that tell
 	idle    chan struct{} // closed when there are none, if somebody waits for that; else nil
 }
@@ -48,7 +50,7 @@ type end struct {
 const tellersMost = 8
 
 // newEnds gives nil where nobody wants to hear of ends.
-func newEnds(tell func(context.Context, Ended) error, log *lifeLog) *ends {
+func newEnds(tell func(context.Context, *Ended) error, log *lifeLog) *ends {
 	if tell == nil {
 		return nil
 	}
@@ -106,17 +108,23 @@ func (e *ends) say(one *end) {
 func (e *ends) next() (one end, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.queue) == 0 {
-		e.queue = nil
+	if e.first == len(e.queue) {
+		if e.queue, e.first = e.queue[:0], 0; cap(e.queue) > spareMost {
+			e.queue = nil
+		}
 		if e.tellers--; e.tellers == 0 && e.idle != nil {
 			close(e.idle)
 			e.idle = nil
 		}
 		return end{}, false
 	}
-	one = e.queue[0]
-	e.queue[0] = end{}
-	e.queue = e.queue[1:]
+	one = e.queue[e.first]
+	e.queue[e.first] = end{}
+	if e.first++; e.first >= spareMost && 2*e.first >= len(e.queue) { // a queue that is never empty stays as small
+		n := copy(e.queue, e.queue[e.first:])
+		clear(e.queue[n:])
+		e.queue, e.first = e.queue[:n], 0
+	}
 	return one, true
 }
 
@@ -144,21 +152,22 @@ func (e *ends) wait(most time.Duration) (left int) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	left = len(e.queue) + e.tellers
-	e.queue = nil
+	left = len(e.queue) - e.first + e.tellers
+	e.queue, e.first = nil, 0
 	return left
 }
 
 // ended makes what is told.
-func (d *end) ended() Ended {
+func (d *end) ended() *Ended {
 	if d.made != nil {
-		return *d.made
+		return d.made
 	}
 	a := d.attempt
-	e := Ended{
-		Task: a.claimed[a.index], Outcome: d.as, Final: d.placed.State.Ended(), Err: d.err,
+	e := &Ended{
+		Task: a.claimed.tasks[a.index], Outcome: d.as, Final: d.placed.State.Ended(), Err: d.err,
 		Wait: a.waited(), Took: d.took, Runner: a.id,
 	}
+	a.claimed.told()
 	if d.as == OutcomeLeaseLost && d.placed == (storage.Placed{}) {
 		return e
 	}
@@ -178,6 +187,27 @@ func (d *end) ended() Ended {
 	default:
 	}
 	return e
+}
+
+// claimedTasks are the tasks of a claim, kept until the ends of their attempts are told.
+type claimedTasks struct {
+	tasks []storage.Task
+	left  atomic.Int64 // how many ends are yet to be told
+}
+
+// keep keeps the tasks of a claim, which is then no longer to be freed.
+func keep(claimed *storage.Claimed) *claimedTasks {
+	k := &claimedTasks{tasks: claimed.Tasks}
+	k.left.Store(int64(len(k.tasks)))
+	return k
+}
+
+// told gives the memory of the tasks back once all ends are told: an attempt has one end at most, and
+// nobody looks at its task behind that. The tasks of ends that nobody is told of go with their attempts.
+func (k *claimedTasks) told() {
+	if k.left.Add(-1) == 0 {
+		(&storage.Claimed{Tasks: k.tasks}).Free()
+	}
 }
 
 // waited is how long the task of an attempt waited since it was due, 0 where that is not known.

@@ -32,7 +32,7 @@ type Config struct {
 	Ahead        time.Duration
 	Timeout      time.Duration // of tasks that have none; 0 none
 	// OnEnd is told of ends. Its error is its own panic. Nil where nobody wants to hear.
-	OnEnd func(context.Context, Ended) error
+	OnEnd func(context.Context, *Ended) error
 }
 
 // Jobs runs tasks and reads what they return.
