@@ -7,7 +7,7 @@ RUNTESTS := bin/runtests
 SYSTEMS := linux darwin windows
 # The modules beside the root's, for what it is not to download.
 MODULES := bench storage/sqlite/modernc examples/embedded internal/difftest internal/faulttest metrics/prometheus \
-	tracing/otel
+	tracing/otel examples/shop
 # Those that hold code for more than one system.
 PORTABLE := . storage/sqlite/modernc internal/faulttest
 BENCH_FLAGS ?=
@@ -80,6 +80,7 @@ unit: # the tests without a look at what is installed
 	(cd examples/embedded && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
 	(cd metrics/prometheus && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
 	(cd tracing/otel && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
+	(cd examples/shop && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
 	(cd bench && ../$(RUNTESTS) ./...) || status=1; \
 	exit $$status
 

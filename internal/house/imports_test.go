@@ -99,6 +99,15 @@ var table = []rule{
 		modules: []string{"github.com/jackc/pgx/v5"},                 // an application's own transaction
 	},
 	{
+		room:  "examples/shop", // a module of its own, as an application is
+		rooms: []string{".", "storage/...", "metrics/prometheus", "tracing/otel"},
+		modules: []string{
+			"github.com/jackc/pgx/v5",  // its own database
+			"go.opentelemetry.io/otel", // where traces go
+		},
+		testRooms: []string{"midgetest"},
+	},
+	{
 		room:  "bench", // a module of its own, with rivals of midge
 		rooms: []string{".", "storage/...", "bench/...", "internal/testserver"},
 		modules: []string{

@@ -1,0 +1,172 @@
+// Shop is a small web shop as a new user of midge would write it: an API that takes orders, the jobs
+// behind it, metrics, traces, logs, probes and tests. Copy from it what you need.
+//
+//	go -C examples/shop run .
+//
+// It needs nothing but Go, and prints the address of a page with living data: customers of its own
+// order something each second. An order is written in one transaction with the task that charges its
+// card; the API waits for the result of that. Mails are retried, a catalogue is imported with
+// checkpoints, and a report goes out each night.
+//
+//	POST /orders with mail, product           201 paid, 402 declined, 202 the bank takes its time
+//	POST /orders/NUMBER/charge                charges again what was declined, once at a time
+//	GET  /orders/NUMBER
+//	POST /catalogue with lines "name,cents"   202 and the task of the import; see GET /imports/ID
+//	GET  /metrics, /healthz, /readyz          for Prometheus, and for the probes of Kubernetes
+//
+// Orders are in an SQLite file, and the jobs too. Each can be elsewhere:
+//
+//	go -C examples/shop run . -db postgres://localhost/shop
+//	go -C examples/shop run . -jobs redis://localhost:6379 -traces http://localhost:4318
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/metrics/prometheus"
+	"github.com/midgehq/midge/tracing/otel"
+)
+
+// config is what the flags say.
+type config struct {
+	db, jobs, bank, traces string
+	customers              time.Duration
+}
+
+func main() {
+	if err := start(); err != nil {
+		fmt.Fprintln(os.Stderr, "shop:", err)
+		os.Exit(1)
+	}
+}
+
+func start() error {
+	var cfg config
+	flag.StringVar(&cfg.db, "db", filepath.Join(os.TempDir(), "midge-shop.db"),
+		"where orders are: the URL of a PostgreSQL, or the path of an SQLite file")
+	flag.StringVar(&cfg.jobs, "jobs", "",
+		"where jobs are: the `URL` of a Redis or a PostgreSQL, or memory; empty is where orders are")
+	flag.StringVar(&cfg.bank, "bank", "", "the `URL` that charges cards; empty is a bank of the shop's own")
+	flag.StringVar(&cfg.traces, "traces", "", "where traces go: stdout, or the `URL` of an OTLP server")
+	flag.DurationVar(&cfg.customers, "customers", time.Second, "how often somebody orders; 0 is never")
+	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *addr)
+	if err != nil {
+		return err
+	}
+	fmt.Println("http://" + listener.Addr().String())
+	return serve(ctx, cfg, listener, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+}
+
+// serve keeps the shop open until ctx ends.
+func serve(ctx context.Context, cfg config, listener net.Listener, log *slog.Logger) (err error) {
+	defer func() { _ = listener.Close() }()
+	db, err := openOrders(ctx, cfg.db)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	store, within, err := openJobs(ctx, cfg.jobs, cfg.db, db)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	traces, err := newTraces(ctx, cfg.traces)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, traces.Shutdown(context.WithoutCancel(ctx))) }()
+
+	tracing, err := otel.New(otel.Config{TracerProvider: traces, Child: true})
+	if err != nil {
+		return err
+	}
+	metrics, err := prometheus.New(store, prometheus.Config{})
+	if err != nil {
+		return err
+	}
+	enqueue := []midge.EnqueueMiddleware{tracing.Enqueue}
+	client, err := midge.NewClient(store, midge.ClientConfig{Middleware: enqueue})
+	if err != nil {
+		return err
+	}
+	runner, err := midge.NewRunner(store, midge.RunnerConfig{
+		Slog: log, OnEnd: metrics.OnEnd, EnqueueMiddleware: enqueue, Middleware: []midge.Middleware{tracing.Run},
+	})
+	if err != nil {
+		return err
+	}
+	base := "http://" + listener.Addr().String()
+	s := &shop{
+		db: db, client: client, within: within, bank: cmp.Or(cfg.bank, base+"/bank"), send: mailServer(log),
+	}
+	if err := s.register(runner); err != nil {
+		return err
+	}
+	if cfg.customers > 0 {
+		var shopping sync.WaitGroup
+		var stop context.CancelFunc
+		ctx, stop = context.WithCancel(ctx)
+		defer func() { stop(); shopping.Wait() }()
+		shopping.Go(func() { customers(ctx, base, cfg.customers, log) })
+	}
+	return work(ctx, runner, s.pages(runner, metrics), listener)
+}
+
+// work answers requests and runs jobs until ctx ends. Then it drains: first the requests, which may
+// enqueue and wait for jobs, then the jobs.
+func work(ctx context.Context, runner *midge.Runner, handler http.Handler, listener net.Listener) error {
+	if err := runner.Start(ctx); err != nil {
+		return err
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-served: // it never serves for no reason
+	}
+	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	return errors.Join(err, server.Shutdown(draining), runner.Shutdown(draining))
+}
+
+// pages are the API, and what Prometheus and Kubernetes look at.
+func (s *shop) pages(runner *midge.Runner, metrics *prometheus.Metrics) http.Handler {
+	mux := s.routes()
+	mux.Handle("GET /metrics", metrics.Handler())
+	mux.HandleFunc("GET /healthz", probe(runner.Healthy))
+	mux.HandleFunc("GET /readyz", probe(runner.Ready))
+	mux.HandleFunc("POST /bank", bank)
+	return mux
+}
+
+// probe answers a probe of Kubernetes.
+func probe(check func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if err := check(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = fmt.Fprintln(w, "ok")
+	}
+}
