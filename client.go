@@ -163,10 +163,11 @@ const (
 )
 
 // EnqueueMany enqueues each item by itself, in order, up to 1,000 items and 4 MiB to a
-// call of the storage; while one call is under way it encodes what goes with the next. The
-// results have one element per item. The error is nil only where every item has its task;
-// it wraps the error of the first that has not, or what ended the whole. After an unknown
-// outcome nothing more is sent: [Client.Repeat] tells the outcome of the items concerned.
+// call of the storage; while one call is under way it encodes what goes with the next, unless
+// the client has middleware or a transaction. The results have one element per item. The error
+// is nil only where every item has its task; it wraps the error of the first that has not, or
+// what ended the whole. After an unknown outcome nothing more is sent: [Client.Repeat] tells the
+// outcome of the items concerned.
 func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error) {
 	results := make([]Result, len(items))
 	most := min(max((len(items)+1)/2, chunkItems/4), chunkItems)
@@ -186,7 +187,7 @@ func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error
 			done = func() error { return c.send(ctx, next, results) }
 			break
 		}
-		if c.within != nil { // a transaction stays in its goroutine
+		if c.within != nil || len(c.middleware) > 0 { // these stay in the goroutine of the caller
 			err := c.send(ctx, next, results)
 			done = func() error { return err }
 			continue

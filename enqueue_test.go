@@ -45,6 +45,29 @@ func odd(inserts []*storage.Insert) (passed []*storage.Insert) {
 	return passed
 }
 
+// A caller can recover from the panic of a middleware, whichever part of the call it is in.
+func TestEnqueueMiddlewareRunsInTheGoroutineOfItsCaller(t *testing.T) {
+	bubble(t, func(b *bench) {
+		c, err := midge.NewClient(b.store, midge.ClientConfig{Middleware: []midge.EnqueueMiddleware{
+			passing(func([]*storage.Insert) []*storage.Insert { panic("it is broken") }),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		items := make([]midge.Item, 600) // two parts
+		for i := range items {
+			items[i] = midge.New(work{})
+		}
+		defer func() {
+			if got := recover(); got != "it is broken" {
+				t.Errorf("got %v, want the panic", got)
+			}
+		}()
+		_, err = c.EnqueueMany(b.ctx, items)
+		t.Errorf("got %v, want a panic", err)
+	})
+}
+
 func TestEnqueueMiddlewareAltersAndLeavesOut(t *testing.T) {
 	bubble(t, func(b *bench) {
 		c, err := midge.NewClient(b.store, midge.ClientConfig{Middleware: []midge.EnqueueMiddleware{passing(odd), marking("a"), marking("b")}})
