@@ -80,7 +80,9 @@ func define(typ reflect.Type) (*definition, error) {
 			return nil, err
 		}
 	}
-	_, d.asks = zero.(interface{ BeforeEnqueue(context.Context) error })
+	_, d.asks = zero.(interface {
+		BeforeEnqueue(ctx context.Context) error
+	})
 	d.options.fill()
 	d.queue = d.options.Queue
 	if err := d.check(); err != nil {
@@ -95,7 +97,9 @@ func checkMethods(typ reflect.Type, zero any) error {
 	_, kind := zero.(interface{ Kind() string })
 	_, options := zero.(interface{ Options() Options })
 	_, aliases := zero.(interface{ Aliases() []string })
-	_, asks := zero.(interface{ BeforeEnqueue(context.Context) error })
+	_, asks := zero.(interface {
+		BeforeEnqueue(ctx context.Context) error
+	})
 	_, before := zero.(interface {
 		BeforeRun(ctx context.Context) error
 	})
@@ -104,7 +108,8 @@ func checkMethods(typ reflect.Type, zero any) error {
 	})
 	for name, ok := range map[string]bool{
 		"Kind() string": kind, "Aliases() []string": aliases, "Options() midge.Options": options,
-		"BeforeEnqueue(context.Context) error": asks, "BeforeRun(context.Context) error": before, "AfterRun(context.Context, error)": after,
+		"BeforeEnqueue(context.Context) error": asks,
+		"BeforeRun(context.Context) error":     before, "AfterRun(context.Context, error)": after,
 	} {
 		method, _, _ := strings.Cut(name, "(")
 		if _, has := reflect.TypeOf(zero).MethodByName(method); has && !ok {

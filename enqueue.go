@@ -38,7 +38,8 @@ func (m enqueueChain) check(what string) error {
 
 // through sends the inserts that the middleware passes on. The places say which those are.
 func (m enqueueChain) through(
-	ctx context.Context, inserts []storage.Insert, send func(ctx context.Context, passed []storage.Insert, places []int) error,
+	ctx context.Context, inserts []storage.Insert,
+	send func(ctx context.Context, passed []storage.Insert, places []int) error,
 ) error {
 	given := make([]*storage.Insert, len(inserts))
 	for i := range inserts {
@@ -91,7 +92,9 @@ func choose(given, passed []*storage.Insert) (chosen []storage.Insert, places []
 }
 
 // passed gives the inserts that the middleware passes on. Its panic is an error.
-func (m enqueueChain) passed(ctx context.Context, inserts []storage.Insert) (passed []storage.Insert, err error) {
+func (m enqueueChain) passed(
+	ctx context.Context, inserts []storage.Insert,
+) (passed []storage.Insert, err error) {
 	if len(m) == 0 {
 		return inserts, nil
 	}
@@ -119,7 +122,7 @@ func (c *Client) place(ctx context.Context, inserts []storage.Insert) ([]storage
 	for i := range answers {
 		answers[i].Err = ErrSkipped
 	}
-	err := c.middleware.through(ctx, inserts, func(ctx context.Context, passed []storage.Insert, places []int) error {
+	send := func(ctx context.Context, passed []storage.Insert, places []int) error {
 		for i := range passed {
 			if err := c.checkPayload(passed[i].Payload); err != nil {
 				return err
@@ -130,8 +133,8 @@ func (c *Client) place(ctx context.Context, inserts []storage.Insert) ([]storage
 			answers[places[i]] = applied[i]
 		}
 		return err
-	})
-	return answers, err
+	}
+	return answers, c.middleware.through(ctx, inserts, send)
 }
 
 // prepare asks a job whether it is to be enqueued, by its method BeforeEnqueue, and gives the job
@@ -141,7 +144,9 @@ func (d *definition) prepare(ctx context.Context, job any) (any, error) {
 		return job, nil
 	}
 	job = codec.Addressable(job)
-	asked, ok := job.(interface{ BeforeEnqueue(context.Context) error })
+	asked, ok := job.(interface {
+		BeforeEnqueue(ctx context.Context) error
+	})
 	if !ok {
 		return nil, storage.Invalid("job", fmt.Sprintf("%T", job), "a struct, or a pointer to one")
 	}

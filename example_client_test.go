@@ -338,7 +338,7 @@ func ExampleQueue_Pause() {
 	must(err)
 	fmt.Println(stats.Paused, stats.Waiting)
 	must(queue.Resume(ctx))
-	fmt.Println(errors.Is(client.Queue("defualt").Pause(ctx), midge.ErrNotFound))
+	fmt.Println(errors.Is(client.Queue("mial").Pause(ctx), midge.ErrNotFound))
 	// Output:
 	// true 1
 	// true

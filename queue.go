@@ -84,7 +84,7 @@ func (q *Queue) pause(ctx context.Context, act string, p storage.Pause) error {
 		return q.wrap(act, err)
 	}
 	if !slices.Contains(page.Names, q.name) { // the shortest of its prefix is the first
-		return q.wrap(act, noQueue)
+		return q.wrap(act, errNoQueue)
 	}
 	return q.configure(ctx, act, storage.Settings{Pause: &p})
 }
@@ -258,8 +258,8 @@ func (q *Queue) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
 	return list, nil
 }
 
-// noQueue is an ErrNotFound in words of who named a queue.
-var noQueue = &notFoundError{"there is no such queue"}
+// errNoQueue is an ErrNotFound in words of who named a queue.
+var errNoQueue = &notFoundError{"there is no such queue"}
 
 // RunSchedule enqueues the task of a schedule now, beside its ticks, which it does not
 // move, and gives its ref. With [NoOverlap], where the task of an earlier tick or run has

@@ -92,9 +92,9 @@ func TestWhatATaskStoredIsDecoded(t *testing.T) {
 		if err := midge.DecodeResult(task, &done); err == nil || !strings.Contains(err.Error(), "the result of work is of another shape than *int") {
 			t.Errorf("got %v, want both types named", err)
 		}
-		var any map[string]any
-		if err := midge.Decode(task, &any); err != nil || any["Name"] != "told" {
-			t.Errorf("got %v, %v; want the parameters by their names", any, err)
+		var names map[string]any
+		if err := midge.Decode(task, &names); err != nil || names["Name"] != "told" {
+			t.Errorf("got %v, %v; want the parameters by their names", names, err)
 		}
 	})
 }
@@ -102,7 +102,7 @@ func TestWhatATaskStoredIsDecoded(t *testing.T) {
 func TestATaskTellsSinceWhenItRuns(t *testing.T) {
 	bubble(t, func(b *bench) {
 		began := time.Now()
-		b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
+		b.run(midge.RunnerConfig{}, func(context.Context, work) error {
 			<-time.After(time.Minute) // virtual
 			return errors.New("boom")
 		})

@@ -135,7 +135,7 @@ func rename[R ~[]byte](
 	}
 	var fields map[string]R
 	if decode(data, &fields) != nil || fields == nil {
-		return data, nil // its decoder says what is wrong with it
+		return data, nil //nolint:nilerr // its decoder says what is wrong with it
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.was)) {
 		was := r.was[name]

@@ -26,7 +26,7 @@ type newLine struct {
 }
 
 type newOrder struct {
-	Address string    `json:"address" midge:"was=mail,was=Mail"`
+	Address string    `json:"address"    midge:"was=mail,was=Mail"`
 	Rows    []newLine `midge:"was=Lines"`
 	First   *newLine
 	Added   string `json:",omitempty" msgpack:",omitempty"`

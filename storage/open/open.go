@@ -62,8 +62,8 @@ func Open(ctx context.Context, url string, more ...Driver) (storage.Storage, err
 			known = append(known, d.Scheme())
 		}
 	}
-	return nil, fmt.Errorf("open: %w", storage.Invalid("URL", shown(url, scheme), "one that begins with %s and a colon",
-		strings.Join(slices.Compact(known), ", ")))
+	return nil, fmt.Errorf("open: %w", storage.Invalid("URL", shown(url, scheme),
+		"one that begins with %s and a colon", strings.Join(slices.Compact(known), ", ")))
 }
 
 // opened gives no storage that is a nil pointer.
