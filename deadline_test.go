@@ -123,8 +123,11 @@ func TestAClockThatIsAheadForAMomentEndsNoDeadline(t *testing.T) {
 			jump, wait time.Duration
 			want       storage.State
 		}{
-			{0, time.Second, storage.Completed}, {2 * time.Hour, time.Second, storage.Completed}, {0, time.Second, storage.Completed},
-			{2 * time.Hour, time.Second, storage.Completed}, {2 * time.Hour, 6 * time.Second, storage.Completed},
+			{0, time.Second, storage.Completed},
+			{2 * time.Hour, time.Second, storage.Completed},
+			{0, time.Second, storage.Completed},
+			{2 * time.Hour, time.Second, storage.Completed},
+			{2 * time.Hour, 6 * time.Second, storage.Completed},
 			{2 * time.Hour, 0, storage.Dead}, // by now it is believed
 			{0, 0, storage.Completed},
 		} {

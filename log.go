@@ -48,7 +48,8 @@ type slogLog struct {
 
 // Enabled reports whether lines of a level are written.
 func (l slogLog) Enabled(level slog.Level) bool {
-	return level >= l.least && l.to().Enabled(context.Background(), level) //nolint:forbidigo // no call stands behind a line
+	//nolint:forbidigo // no call stands behind a line
+	return level >= l.least && l.to().Enabled(context.Background(), level)
 }
 
 // Write writes a line. It does not say where in midge that was.
@@ -58,7 +59,8 @@ func (l slogLog) Write(level slog.Level, line string, attrs ...slog.Attr) {
 	}
 	record := slog.NewRecord(time.Now(), level, line, 0)
 	record.AddAttrs(attrs...)
-	_ = l.to().Handler().Handle(context.Background(), record) //nolint:forbidigo // likewise, and nobody is there to tell
+	//nolint:forbidigo // likewise, and nobody is there to tell
+	_ = l.to().Handler().Handle(context.Background(), record)
 }
 
 // zapLevel gives zap's level of the same name: slog's are four apart.

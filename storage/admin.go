@@ -97,7 +97,7 @@ func (s *Session) ScheduleInsert(ctx context.Context, cursor Ref) (Insert, error
 
 // TickInsert gives the insert that a tick of the cursor t, which is declared as d, makes
 // under an id.
-func (t *Task) TickInsert(id string, d *Declaration) Insert {
+func (t Task) TickInsert(id string, d *Declaration) Insert {
 	in := Insert{
 		Ref: Ref{Queue: t.Queue, ID: id}, Kind: t.Kind, Encoding: t.Encoding, Payload: t.Payload,
 		Headers: t.Headers, Priority: t.Priority, MaxRetries: t.MaxRetries, CrashLimit: t.CrashLimit,

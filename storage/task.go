@@ -136,10 +136,12 @@ func (t Task) Format(f fmt.State, verb rune) {
 		case v.Field(i).IsZero():
 		case field.Type() == reflect.TypeFor[[]byte]():
 			_, _ = fmt.Fprintf(f, " %s:(%d bytes)", name, field.Len())
-		case field.Type() == reflect.TypeFor[time.Time]():
-			_, _ = fmt.Fprintf(f, " %s:%s", name, field.Interface().(time.Time).UTC().Format(time.RFC3339Nano))
 		default:
-			_, _ = fmt.Fprintf(f, " %s:%+v", name, field.Interface())
+			value := field.Interface()
+			if at, ok := value.(time.Time); ok {
+				value = at.UTC().Format(time.RFC3339Nano)
+			}
+			_, _ = fmt.Fprintf(f, " %s:%+v", name, value)
 		}
 	}
 	_, _ = io.WriteString(f, "}")

@@ -107,7 +107,7 @@ func (r *Runner) stepIn(ctx context.Context, of *shard, want storage.Ref) (ran b
 		}
 		for _, a := range r.workers.judge.decline(of, r.workers.newAttempts(of, &claimed, r.now())) {
 			if want == (storage.Ref{}) || a.Fence.Ref == want {
-				r.workers.once(a)
+				r.workers.once(a) //nolint:contextcheck // its calls end with the shard
 				return true, time.Time{}, nil
 			}
 			before = append(before, a)
@@ -135,8 +135,8 @@ func (s *shard) inOrder() []storage.ClaimQueue {
 
 // once runs one attempt to its verdict, in the goroutine of the caller.
 func (w *workers) once(a *Attempt) {
-	err := errGoexit                                        // if the job ends this goroutine
-	defer func() { w.judge.finish(a, err, w.stopped(a)) }() //nolint:contextcheck // its calls end with the shard
+	err := errGoexit // if the job ends this goroutine
+	defer func() { w.judge.finish(a, err, w.stopped(a)) }()
 	w.tellCrash(a)
 	ctx, starts := a.start()
 	if !starts {

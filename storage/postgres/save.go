@@ -312,7 +312,7 @@ func (w *work) counting() (query, bool) {
 	}
 	return query{
 		text: "INSERT INTO {schema}.deltas (queue, counter, n) " +
-			"SELECT * FROM unnest($1::int4[], $2::int2[], $3::int4[])",
+			"SELECT q, c, n FROM unnest($1::int4[], $2::int2[], $3::int4[]) AS d (q, c, n)",
 		args: []any{queues, counters, changes},
 	}, len(queues) > 0
 }

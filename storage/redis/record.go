@@ -374,7 +374,8 @@ func (r *reader) cursor(t *storage.Task) {
 // outcomes of attempts, by the letter that stands for them.
 var outcomes = map[byte]string{
 	'f': storage.AttemptFailed, 't': storage.AttemptTimedOut, 'p': storage.AttemptPanicked,
-	'b': storage.AttemptDiscarded, 'd': storage.AttemptExpired, 'u': storage.AttemptUndecodable, 'x': storage.AttemptCancelled,
+	'b': storage.AttemptDiscarded, 'd': storage.AttemptExpired, 'u': storage.AttemptUndecodable,
+	'x': storage.AttemptCancelled,
 	'k': storage.AttemptCrashed, 'e': storage.AttemptLeaseLost, 'q': storage.AttemptRequeued,
 }
 

@@ -189,7 +189,8 @@ func (w *work) abandon(q *queue, most int) []storage.Ended {
 		return nil
 	}
 	if w.step.Come > 0 {
-		for _, l := range w.kindLines(q, most, isAhead, w.step.Come+long) { // a clock that was ahead has stamped them
+		// A clock that was ahead has stamped these.
+		for _, l := range w.kindLines(q, most, isAhead, w.step.Come+long) {
 			l.named, l.look, l.changed = w.step.Come, w.step.Come+long, true
 		}
 	}

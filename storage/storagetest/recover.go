@@ -74,7 +74,8 @@ func recoverCharged(r *rig) {
 	r.want("holder", [3]any{t.Runner, t.LeaseUntil.IsZero(), t.Started}, [3]any{"", true, false})
 	r.want("attempts", len(t.Attempts), 1)
 	at := t.Attempts[0]
-	r.want("attempt", [3]any{at.Version, at.Runner, at.Outcome}, [3]any{h.Version, runner, storage.AttemptCrashed})
+	r.want("attempt", [3]any{at.Version, at.Runner, at.Outcome},
+		[3]any{h.Version, runner, storage.AttemptCrashed})
 	r.between("attempt's time", at.At, from, r.now())
 	s := r.stats()
 	r.want("crashed, pending, waiting", [3]int64{s.Totals.Crashed, s.Pending, s.Waiting}, [3]int64{1, 0, 1})

@@ -213,7 +213,8 @@ func settleBury(r *rig) {
 	t := r.is("a", storage.Dead)
 	r.want("reason, retries", [2]any{t.Reason, t.Retries}, [2]any{"refused", 0})
 	r.want("attempts", len(t.Attempts), 1)
-	r.want("attempt", [2]string{t.Attempts[0].Outcome, t.Attempts[0].Error}, [2]string{storage.AttemptDiscarded, "bad input"})
+	r.want("attempt", [2]string{t.Attempts[0].Outcome, t.Attempts[0].Error},
+		[2]string{storage.AttemptDiscarded, "bad input"})
 	s := r.stats()
 	r.want("dead, live", [3]int64{s.Dead, s.Totals.Dead, s.Live()}, [3]int64{1, 1, 0})
 }
@@ -226,7 +227,7 @@ func settleAs(r *rig) {
 	j := kept("a")
 	j.MaxRetries = len(words)
 	r.insert(j)
-	var want []string
+	want := make([]string, 0, len(words)+4)
 	for _, as := range words {
 		r.settle(r.take(ask(1), "a"), storage.Settle{Outcome: storage.Fail, As: as, Error: "boom"})
 		want = append(want, as)
@@ -238,8 +239,9 @@ func settleAs(r *rig) {
 		r.changeNow("a", storage.Change{Requeue: true})
 		want = append(want, s.As, storage.AttemptRequeued)
 	}
-	var got []string
-	for _, a := range r.is("a", storage.Waiting).Attempts {
+	attempts := r.is("a", storage.Waiting).Attempts
+	got := make([]string, 0, len(attempts))
+	for _, a := range attempts {
 		got = append(got, a.Outcome)
 	}
 	r.want("outcomes", strings.Join(got, " "), strings.Join(want[len(want)-len(got):], " "))
@@ -254,7 +256,8 @@ func settleCancel(r *rig) {
 	r.settle(r.holding(kept("a")), storage.Settle{Outcome: storage.Cancel, Error: "told to"})
 	t := r.is("a", storage.Cancelled)
 	r.want("attempts", len(t.Attempts), 1)
-	r.want("attempt", [2]string{t.Attempts[0].Outcome, t.Attempts[0].Error}, [2]string{storage.AttemptCancelled, "told to"})
+	r.want("attempt", [2]string{t.Attempts[0].Outcome, t.Attempts[0].Error},
+		[2]string{storage.AttemptCancelled, "told to"})
 	s := r.stats()
 	r.want("cancelled", [2]int64{s.Cancelled, s.Totals.Cancelled}, [2]int64{1, 2})
 }
