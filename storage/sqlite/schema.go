@@ -126,13 +126,26 @@ func Migrate(ctx context.Context, cfg Config) error {
 	return s.Close()
 }
 
-// installed reads the version of the tables, and the least that can use them.
+// installed reads the version of the tables, and the least that can use them. A table meta that midge has not
+// written so is a *FileError.
 func (w *work) installed() (found SchemaError) {
-	n := 0
-	w.one("SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?",
-		[]any{w.store.prefix + "meta"}, &n)
-	if n > 0 {
-		w.one("SELECT version, least FROM {p}meta", nil, &found.Found, &found.Least)
+	const columns = "'version', 'least', 'mark', 'clock', 'jumped', 'calm'"
+	name := w.store.prefix + "meta"
+	var tables, known, first int
+	w.one("SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?", []any{name}, &tables)
+	if w.err != nil || tables == 0 {
+		return found
+	}
+	w.one("SELECT count(*), coalesce(sum(name IN ('version', 'least')), 0) FROM pragma_table_info(?) "+
+		"WHERE name IN ("+columns+")", []any{name}, &known, &first)
+	ok := first == 2 && w.one("SELECT version, least FROM {p}meta WHERE typeof(version) = 'integer' "+
+		"AND typeof(least) = 'integer' AND version > 0 AND least > 0", nil, &found.Found, &found.Least)
+	if w.err == nil && (!ok || known < 6 && found.Least <= version) { // a later version may have other columns
+		w.err = &FileError{
+			Path: w.store.path, Problem: Broken,
+			Remedy: "its table " + name + " does not say the version of midge's tables: put a backup in its " +
+				"place, or set Config.Prefix where the table belongs to another program",
+		}
 	}
 	return found
 }

@@ -91,6 +91,32 @@ func TestANewerSchemaIsTold(t *testing.T) {
 	}
 }
 
+// TestADamagedVersionIsTold gives the table of the version what no version of midge has written.
+func TestADamagedVersionIsTold(t *testing.T) {
+	const other = "DROP TABLE midge_meta; CREATE TABLE midge_meta "
+	for what, damage := range map[string]string{
+		"a negative version": "UPDATE midge_meta SET version = -1",
+		"version 0":          "UPDATE midge_meta SET version = 0",
+		"a text":             "UPDATE midge_meta SET version = 'one'",
+		"a text as least":    "UPDATE midge_meta SET least = 'one'",
+		"no row":             "DELETE FROM midge_meta",
+		"no version": other + "(one, version, least, mark, clock, jumped, calm); " +
+			"INSERT INTO midge_meta VALUES (1, NULL, NULL, 0, 0, 0, 0)",
+		"other columns":       other + "(key, value)",
+		"a column is missing": other + "(version, least); INSERT INTO midge_meta VALUES (1, 1)",
+	} {
+		t.Run(what, func(t *testing.T) {
+			path := file(t)
+			must(t, open(t, path).store.Close())
+			execute(t, path, damage)
+			_, err := modernc.Open(t.Context(), path)
+			wantProblem(t, err, sqlite.Broken)
+			cfg := sqlite.Config{DB: database(t, path, "")}
+			wantProblem(t, sqlite.Migrate(t.Context(), cfg), sqlite.Broken)
+		})
+	}
+}
+
 // TestAFullDiskLosesNothing fills a database that may not grow. What was acknowledged is there, and can be
 // worked off; then there is room again.
 func TestAFullDiskLosesNothing(t *testing.T) {
