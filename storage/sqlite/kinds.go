@@ -6,6 +6,7 @@ import (
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
+	"github.com/midgehq/midge/storage/internal/record"
 )
 
 // kindLine is the line in which the declined tasks of a kind wait.
@@ -17,6 +18,7 @@ type kindLine struct {
 	tasks  int64
 
 	changed bool
+	bad     bool // tasks was no number
 }
 
 // kindLines gives the first lines of a queue that fit a condition, as they are now.
@@ -32,9 +34,17 @@ func (w *work) kindLines(q *queue, most int, where string, args ...any) (found [
 				read := l
 				q.kinds[l.kind] = &read
 			}
+			l.bad = false
 			found = append(found, q.kinds[l.kind])
 			return true
-		}, &l.number, &l.kind, &l.named, &l.look, &l.tasks)
+		}, &l.number, &l.kind, number{to: &l.named, or: w.step.Now, most: record.LastMoment}, moment(&l.look),
+		number{to: &l.tasks, bad: &l.bad})
+	for _, l := range found {
+		if l.bad || l.tasks < 0 {
+			w.one("SELECT count(*) FROM {p}tasks WHERE line = ?", []any{l.line()}, &l.tasks)
+			l.bad, l.changed = false, true
+		}
+	}
 	return found
 }
 

@@ -66,8 +66,12 @@ func (w *work) firstOf(q *queue, state engine.State, come int64, most int) (all 
 		states = append(states, engine.Asked)
 	}
 	for _, st := range states {
-		all = append(all, w.read(q, "SELECT "+columns+" FROM {p}tasks t WHERE t.line = ? AND t.sort <= ? "+readable+
-			"ORDER BY t.sort, t.turn LIMIT ?", []any{q.line(st), come, most}, storage.MaxClaimBytes)...)
+		text, args := "SELECT "+columns+" FROM {p}tasks t WHERE t.line = ? ", []any{q.line(st)}
+		if come < engine.Never { // else what is no number is found too: it stands behind all others
+			text, args = text+"AND t.sort <= ? ", append(args, come)
+		}
+		all = append(all, w.read(q, text+readable+"ORDER BY t.sort, t.turn LIMIT ?", append(args, most),
+			storage.MaxClaimBytes)...)
 	}
 	if len(states) > 1 {
 		slices.SortStableFunc(all, func(a, b *row) int { return placeOf(a).compare(placeOf(b)) })

@@ -71,7 +71,7 @@ func readTask(ctx context.Context, l looker, ref storage.Ref) (t storage.Task, e
 		case r == nil:
 			verdict = storage.ErrNotFound
 			return
-		case r.Flags&record.Newer != 0:
+		case r.Flags&record.Newer != 0 && !w.rows[ref].bad:
 			verdict = record.ErrNewer
 			return
 		case r.State == engine.Damaged:
@@ -188,7 +188,8 @@ func (w *work) list(q *queue, query *storage.TasksQuery, after place) (page stor
 // listLine gives some tasks of a line after a place.
 func (w *work) listLine(q *queue, line int64, after place, most int) []*row {
 	return w.read(q, "SELECT "+columns+" FROM {p}tasks t "+
-		"WHERE t.line = ? AND (t.sort, t.turn, t.task) > (?, ?, ?) ORDER BY t.sort, t.turn, t.task LIMIT ?",
+		"WHERE t.line = ? AND (t.sort, t.turn, t.task) > (?, ?, ?) "+
+		"AND typeof(t.sort) = 'integer' AND typeof(t.turn) = 'integer' ORDER BY t.sort, t.turn, t.task LIMIT ?",
 		[]any{line, after.Sort, after.Turn, after.task, most}, 0)
 }
 
@@ -279,7 +280,7 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 
 // firstBehind gives the first place behind another in a line of waiting tasks.
 func (w *work) firstBehind(q *queue, line engine.State, behind engine.Place) (at engine.Place, found bool) {
-	w.each("SELECT sort FROM {p}tasks WHERE line = ? AND sort > ? ORDER BY sort LIMIT 1",
+	w.each("SELECT sort FROM {p}tasks WHERE line = ? AND sort > ? AND typeof(sort) = 'integer' ORDER BY sort LIMIT 1",
 		[]any{q.line(line), behind.Sort}, func() bool {
 			found = true
 			return false

@@ -17,6 +17,7 @@ type row struct {
 
 	task   int64        // its number, 0 where it is not written yet
 	gone   bool         // it was removed
+	bad    bool         // a column held no number, or one of no use
 	was    engine.State // where it stood when it was read or saved
 	place  engine.Place
 	hadAny bool   // it had a row in sides
@@ -85,10 +86,15 @@ func (w *work) prefetch(name string, ids []string) {
 // limit. A row that was read before is given as it is now, and left out where it is gone.
 func (w *work) read(q *queue, text string, args []any, most int) (all []*row) {
 	var r row
-	var line, size int64
+	var line, flags, priority, size int64
 	var lease, past, record sql.RawBytes
+	var bad bool
+	lax := func(to *int64) number { return number{to: to, bad: &bad} }
 	w.each(text, args, func() bool {
 		r.Queue, r.Ref.Queue, r.State = &q.Queue, q.Name, engine.State(line&15)
+		r.Flags, r.Priority = engine.Flags(flags), int16(priority)
+		r.bad = bad || int64(r.Flags) != flags || int64(r.Priority) != priority
+		bad = false
 		got := w.rows[r.Ref]
 		if got == nil {
 			got = w.take(r, lease, past, record)
@@ -98,8 +104,8 @@ func (w *work) read(q *queue, text string, args []any, most int) (all []*row) {
 		}
 		size += int64(len(record))
 		return most == 0 || size <= int64(most)
-	}, &r.task, &r.ID, &r.Kind, &line, &r.Sort, &r.Turn, &r.Version, &r.Flags, &r.Priority,
-		&r.Created, &r.Ended, &lease, &past, &record)
+	}, &r.task, &r.ID, &r.Kind, lax(&line), lax(&r.Sort), lax(&r.Turn), lax(&r.Version), lax(&flags),
+		lax(&priority), lax(&r.Created), lax(&r.Ended), &lease, &past, &record)
 	return all
 }
 
@@ -107,8 +113,11 @@ func (w *work) read(q *queue, text string, args []any, most int) (all []*row) {
 func (w *work) take(read row, lease, past, record []byte) *row {
 	r := &read
 	r.was, r.place, r.hadAny = r.State, r.Place, r.Flags&engine.HasSide != 0
-	rest, err := decode(&r.Record, lease, past, slices.Clone(record))
-	if r.rest = rest; err != nil {
+	var err error
+	if !r.bad {
+		r.rest, err = decode(&r.Record, lease, past, slices.Clone(record))
+	}
+	if r.bad || err != nil {
 		r.State = engine.Damaged
 	}
 	w.rows[r.Ref] = r

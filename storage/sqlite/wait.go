@@ -202,7 +202,8 @@ func (s *Storage) lookForOthers() (rang bool) {
 	names := s.rings.names()
 	var rings, alerts int64
 	for _, name := range names {
-		if w.one("SELECT rings, alerts FROM {p}queues WHERE name = ?", []any{name}, &rings, &alerts) {
+		if w.one("SELECT rings, alerts FROM {p}queues WHERE name = ?", []any{name}, number{to: &rings},
+			number{to: &alerts}) {
 			rang = s.rings.learn(&s.events, name, rings, alerts) || rang
 		}
 	}

@@ -156,7 +156,8 @@ func (w *work) one(text string, args []any, places ...any) (found bool) {
 // begin reads the time of the step. It sets the mark on, which is written where anything is.
 func (w *work) begin() {
 	m := &w.meta
-	w.one("SELECT mark, clock, jumped, calm FROM {p}meta", nil, &m.mark, &m.clock, &m.jumped, &m.calm)
+	w.one("SELECT mark, clock, jumped, calm FROM {p}meta", nil,
+		moment(&m.mark), moment(&m.clock), moment(&m.jumped), moment(&m.calm))
 	st := &w.step
 	st.Now = engine.Moment(w.store.cfg.Now())
 	switch { // see storage.JumpAfter
@@ -187,10 +188,13 @@ func (w *work) lookup(name string) *queue {
 	}
 	q = &queue{Queue: engine.Queue{Name: name}}
 	q.Own = q
+	var paused int64
 	if !w.one("SELECT queue, paused, paused_until, touched, rings, alerts, counts FROM {p}queues WHERE name = ?",
-		[]any{name}, &q.number, &q.Paused, &q.PausedUntil, &q.touched, &q.rings, &q.alerts, &q.was) {
+		[]any{name}, &q.number, number{to: &paused}, moment(&q.PausedUntil), moment(&q.touched),
+		number{to: &q.rings}, number{to: &q.alerts}, &q.was) {
 		q = nil
 	} else {
+		q.Paused = paused != 0
 		unpackCounts(q.was, &q.Queue)
 	}
 	w.queues[name] = q
@@ -306,7 +310,7 @@ func (w *work) isFirst(r *engine.Record) bool {
 	q := ours(r.Queue)
 	if q.soon[r.State] == 0 {
 		soon := int64(engine.Never)
-		w.one("SELECT sort FROM {p}tasks WHERE line = ? ORDER BY sort, turn LIMIT 1",
+		w.one("SELECT sort FROM {p}tasks WHERE line = ? AND typeof(sort) = 'integer' ORDER BY sort, turn LIMIT 1",
 			[]any{q.line(r.State)}, &soon)
 		q.soon[r.State] = soon
 	}

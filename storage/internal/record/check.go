@@ -49,8 +49,8 @@ func IsPlaced(r *engine.Record) bool {
 	return isMoment(r.Sort) && isMoment(r.Ended)
 }
 
-// lastMoment is the last microsecond of the year 9999: JSON has no later time.
-const lastMoment = 253402300799_999999
+// LastMoment is the last microsecond of the year 9999: JSON has no later time.
+const LastMoment = 253402300799_999999
 
 // isMoment reports whether a time that was read is one that can be told.
-func isMoment(us int64) bool { return us >= 0 && us <= lastMoment }
+func isMoment(us int64) bool { return us >= 0 && us <= LastMoment }

@@ -1,0 +1,110 @@
+package modernc_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// claimAll claims by one call after another until one takes nothing, and gives the ids.
+func (s *side) claimAll(t *testing.T) (ids []string) {
+	t.Helper()
+	for {
+		c, err := s.claim(t.Context(), 10)
+		must(t, err)
+		if len(c.Tasks) == 0 {
+			return ids
+		}
+		for i := range c.Tasks {
+			ids = append(ids, c.Tasks[i].ID)
+		}
+	}
+}
+
+// TestADamagedColumnStopsNoClaim writes into a column of one task what no version of midge writes. The other
+// task is claimed, and the damaged one is set apart.
+func TestADamagedColumnStopsNoClaim(t *testing.T) {
+	for _, damage := range []string{
+		"priority = 9223372036854775807", "priority = 'high'", "sort = 'abc'", "sort = 1.5", "turn = x'00'",
+		"version = 'abc'", "version = 9223372036854775807", "flags = 'abc'", "created = 'abc'", "ended = x'ff'",
+	} {
+		t.Run(damage, func(t *testing.T) {
+			path := file(t)
+			s := open(t, path)
+			must(t, s.insert(t.Context(), "a", "b"))
+			execute(t, path, "UPDATE midge_tasks SET "+damage+" WHERE id = 'a'")
+			page, err := s.store.Tasks(t.Context(), storage.TasksQuery{Queue: queue, State: storage.Waiting, Limit: 10})
+			must(t, err)
+			if len(page.Tasks) != 1 || page.Tasks[0].ID != "b" || page.Next != "" {
+				t.Errorf("listed %+v, want b alone", page)
+			}
+			for _, moment := range []string{"before", "after"} {
+				if _, err := s.store.Task(t.Context(), ref("a")); !errors.Is(err, storage.ErrDamaged) {
+					t.Errorf("%s the claims the task is %v, want an ErrDamaged", moment, err)
+				}
+				if ids := s.claimAll(t); moment == "before" && (len(ids) != 1 || ids[0] != "b") {
+					t.Fatalf("claimed %q, want b alone", ids)
+				}
+			}
+			stats, err := s.store.Stats(t.Context(), queue)
+			must(t, err)
+			if got := stats[0]; got.Damaged != 1 || got.Waiting != 0 || got.Pending != 1 {
+				t.Errorf("got %+v, want one task damaged and one pending", got)
+			}
+		})
+	}
+}
+
+// TestADamagedSettingStopsNoClaim writes texts and numbers of no use into the columns of queues and of meta.
+func TestADamagedSettingStopsNoClaim(t *testing.T) {
+	for _, damage := range []string{
+		"midge_queues SET paused = 'no', paused_until = 'never'", "midge_queues SET touched = 'abc'",
+		"midge_queues SET rings = x'00', alerts = 'abc'", "midge_meta SET mark = 'abc', clock = x'00'",
+		"midge_meta SET mark = 9223372036854775807, clock = 9223372036854775807",
+		"midge_meta SET jumped = 'abc', calm = 'abc'",
+	} {
+		t.Run(damage, func(t *testing.T) {
+			path := file(t)
+			s := open(t, path)
+			must(t, s.insert(t.Context(), "a"))
+			execute(t, path, "UPDATE "+damage)
+			must(t, s.insert(t.Context(), "b"))
+			if ids := s.claimAll(t); len(ids) != 2 {
+				t.Errorf("claimed %q, want a and b", ids)
+			}
+			if _, err := s.store.Describe(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestADamagedLineOfAKindKeepsItsTasks damages the line of a kind that was declined.
+func TestADamagedLineOfAKindKeepsItsTasks(t *testing.T) {
+	for _, damage := range []string{"named = 'abc'", "look = 'abc'", "tasks = 'abc'", "tasks = -1"} {
+		t.Run(damage, func(t *testing.T) {
+			path := file(t)
+			s := open(t, path)
+			must(t, s.insert(t.Context(), "a", "b"))
+			c, err := s.claim(t.Context(), 2)
+			must(t, err)
+			for _, fence := range c.Fences {
+				_, err = s.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{
+					{Fence: fence, Outcome: storage.Decline},
+				}})
+				must(t, err)
+			}
+			execute(t, path, "UPDATE midge_kinds SET "+damage)
+			c, err = s.session.Claim(t.Context(), storage.ClaimRequest{
+				Runner: "runner", Queues: []storage.ClaimQueue{{Name: queue}}, Start: 2, Lease: time.Second,
+				Kinds: []string{"kind"},
+			})
+			must(t, err)
+			if len(c.Tasks) != 2 {
+				t.Errorf("claimed %d tasks of the kind, want 2", len(c.Tasks))
+			}
+		})
+	}
+}

@@ -1,0 +1,28 @@
+package sqlite
+
+import "github.com/midgehq/midge/storage/internal/record"
+
+// number scans an integer. A file may hold anything in any column: what is no integer, or more than most,
+// counts as another one, and is noted.
+type number struct {
+	to   *int64
+	or   int64
+	most int64 // 0 is no bound
+	bad  *bool // nil where nobody asks
+}
+
+// moment scans a moment, 0 where it is none.
+func moment(to *int64) number { return number{to: to, most: record.LastMoment} }
+
+// Scan takes the value of a column.
+func (n number) Scan(value any) error {
+	i, ok := value.(int64)
+	if !ok || n.most > 0 && i > n.most {
+		i = n.or
+		if n.bad != nil {
+			*n.bad = true
+		}
+	}
+	*n.to = i
+	return nil
+}
