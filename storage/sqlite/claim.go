@@ -211,7 +211,11 @@ func (w *work) sweep() {
 	}
 	s.visited.Store(number)
 	for _, name := range names {
-		if q := w.lookup(name); q != nil && q.isAbandoned(come) && !w.hasWindow(q) {
+		switch q := w.lookup(name); {
+		case q == nil || !q.isAbandoned(come):
+		case w.hasTasks(q): // its counts are wrong
+			w.recount(q)
+		case !w.hasWindow(q):
 			w.removeQueue(q)
 		}
 	}
@@ -221,6 +225,13 @@ func (w *work) sweep() {
 // that is held keeps its queue, apart from that.
 func (q *queue) isAbandoned(now int64) bool {
 	return q.Sizes == [engine.States]int64{} && !q.IsPaused(now) && now >= q.touched+queueLife.Microseconds()
+}
+
+// hasTasks reports whether a queue has tasks, whatever its counts say: they may be damaged.
+func (w *work) hasTasks(q *queue) bool {
+	w.save()
+	var one int
+	return w.one("SELECT 1 FROM {p}tasks WHERE queue = ? LIMIT 1", []any{q.number}, &one)
 }
 
 // hasWindow reports whether a unique window of a queue is held.

@@ -42,7 +42,7 @@ func (s *Storage) Configure(
 func (w *work) configure(name string, settings *storage.Settings) bool {
 	q := w.lookup(name)
 	switch {
-	case settings.Remove && q != nil && q.Sizes != [engine.States]int64{}:
+	case settings.Remove && q != nil && (q.Sizes != [engine.States]int64{} || w.hasTasks(q)):
 		return false
 	case settings.Remove:
 		if q != nil {

@@ -219,7 +219,7 @@ func readQueues(
 			names := w.names(query.Prefix, after, query.Limit+1)
 			for _, name := range names {
 				after = name
-				if q := w.lookup(name); q == nil || q.isAbandoned(w.step.Now) && !w.hasWindow(q) {
+				if q := w.lookup(name); q == nil || q.isAbandoned(w.step.Now) && !w.hasWindow(q) && !w.hasTasks(q) {
 					continue // to be removed when it is next inspected
 				}
 				if len(page.Names) == query.Limit {

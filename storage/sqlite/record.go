@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
@@ -52,9 +53,10 @@ func packCounts(q *engine.Queue) string {
 	return string(b)
 }
 
-// unpackCounts reads counts; what is missing is 0.
-func unpackCounts(text string, q *engine.Queue) {
+// unpackCounts reads counts; what is missing is 0. It reports false for sizes that no step has written.
+func unpackCounts(text string, q *engine.Queue) bool {
 	var c counts
-	_ = json.Unmarshal([]byte(text), &c) // a queue that is new has none
+	err := json.Unmarshal([]byte(text), &c)
 	q.Sizes, q.Totals = c.Sizes, c.Totals
+	return err == nil && slices.Min(q.Sizes[:]) >= 0
 }

@@ -195,17 +195,32 @@ func (w *work) lookup(name string) *queue {
 		q = nil
 	} else {
 		q.Paused = paused != 0
-		unpackCounts(q.was, &q.Queue)
+		if !unpackCounts(q.was, &q.Queue) {
+			w.recount(q)
+		}
 	}
 	w.queues[name] = q
 	return q
+}
+
+// recount counts the tasks of a queue. All that was changed of them was saved.
+func (w *work) recount(q *queue) {
+	q.Sizes = [engine.States]int64{}
+	var state, tasks int64
+	w.each("SELECT line & 15, count(*) FROM {p}tasks WHERE queue = ? GROUP BY line & 15", []any{q.number}, func() bool {
+		if state < int64(engine.States) {
+			q.Sizes[state] = tasks
+		}
+		return true
+	}, &state, &tasks)
 }
 
 // Queue gives the queue of a name, made where there is none.
 func (w *work) Queue(name string) *engine.Queue {
 	q := w.lookup(name)
 	if q == nil {
-		w.exec("INSERT INTO {p}queues (name, touched) VALUES (?, ?)", name, w.step.Now)
+		w.exec("INSERT INTO {p}queues (name, touched, counts) VALUES (?, ?, ?)",
+			name, w.step.Now, packCounts(new(engine.Queue)))
 		delete(w.queues, name)
 		if q = w.lookup(name); q == nil { // the transaction has failed
 			q = &queue{Queue: engine.Queue{Name: name}}

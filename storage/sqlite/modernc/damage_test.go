@@ -108,3 +108,51 @@ func TestADamagedLineOfAKindKeepsItsTasks(t *testing.T) {
 		})
 	}
 }
+
+// TestDamagedCountsHideNoTask damages what a queue says of its sizes. Counts that make no sense are made anew.
+func TestDamagedCountsHideNoTask(t *testing.T) {
+	for _, counts := range []string{"garbage", "", "3", `{"Sizes":[0,-2]}`, `{"Sizes":"abc"}`} {
+		t.Run(counts, func(t *testing.T) {
+			path := file(t)
+			s := open(t, path)
+			must(t, s.insert(t.Context(), "a", "b"))
+			execute(t, path, "UPDATE midge_queues SET counts = ?", counts)
+			stats, err := s.store.Stats(t.Context(), queue)
+			must(t, err)
+			if stats[0].Waiting != 2 {
+				t.Errorf("%d tasks wait, want 2", stats[0].Waiting)
+			}
+			if ids := s.claimAll(t); len(ids) != 2 {
+				t.Errorf("claimed %q, want a and b", ids)
+			}
+		})
+	}
+}
+
+// TestAQueueWithTasksStays has a queue say that it is empty, and lets two days pass. The queue stays, and says
+// then how many tasks it has.
+func TestAQueueWithTasksStays(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	must(t, s.insert(t.Context(), "a"))
+	remove := func() error { return s.session.Configure(t.Context(), queue, storage.Settings{Remove: true}) }
+	execute(t, path, "UPDATE midge_queues SET counts = '{}'")
+	if err := remove(); !errors.Is(err, storage.ErrNotEmpty) {
+		t.Errorf("the queue was removed: %v, want an ErrNotEmpty", err)
+	}
+	execute(t, path, "UPDATE midge_queues SET counts = '{}', touched = touched - 172800000000")
+	page, err := s.store.Queues(t.Context(), storage.QueuesQuery{Limit: 10})
+	must(t, err)
+	if len(page.Names) != 1 {
+		t.Errorf("listed %q, want the queue", page.Names)
+	}
+	must(t, s.store.Close())
+	s = open(t, path) // which looks after all queues at its first claim
+	var ids []string
+	for range 3 {
+		ids = append(ids, s.claimAll(t)...)
+	}
+	if len(ids) != 1 {
+		t.Errorf("claimed %q, want a", ids)
+	}
+}
