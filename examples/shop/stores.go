@@ -35,7 +35,7 @@ func openOrders(ctx context.Context, at string) (*sql.DB, error) {
 		}
 		driver = modernc.Driver // transactions begin as writers, and wait for each other
 		source = "file:" + (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath() +
-			"?_txlock=immediate&_pragma=busy_timeout(5000)"
+			"?_txlock=immediate&_pragma=busy_timeout(20000)"
 	}
 	db, err := sql.Open(driver, source)
 	if err != nil {

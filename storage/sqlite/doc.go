@@ -11,7 +11,7 @@
 //	cfg := sqlite.Config{Path: "jobs.db", Driver: modernc.Driver, Relaxed: true}
 //	store, err := sqlite.Open(ctx, cfg)
 //
-//	db, err := sql.Open("sqlite", "file:shop.db?_txlock=immediate")
+//	db, err := sql.Open("sqlite", "file:shop.db?_txlock=immediate&_pragma=busy_timeout(20000)")
 //	err = sqlite.Migrate(ctx, sqlite.Config{DB: db}) // once per deploy
 //	store, err := sqlite.Open(ctx, sqlite.Config{DB: db})
 //
@@ -49,6 +49,8 @@
 // Storage.Within joins a transaction on the same database: what it enqueues or completes commits with it.
 // A transaction that is to write begins as a writer: with modernc.org/sqlite, _txlock=immediate in the name
 // of the database. One that began deferred fails with a *DeferredError where another wrote after it had read.
+// With _pragma=busy_timeout(20000) its Begin waits up to 20 seconds while another connection writes, the
+// storage's own among them; without it Begin fails at once with "database is locked".
 //
 // # Wake-ups
 //
@@ -66,5 +68,5 @@
 //
 // The view midge_jobs shows all tasks in words:
 //
-//	sqlite3 jobs.db 'SELECT id, kind, state, last_error FROM midge_jobs WHERE queue = "mail"'
+//	sqlite3 jobs.db "SELECT id, kind, state, last_error FROM midge_jobs WHERE queue = 'mail'"
 package sqlite
