@@ -1,6 +1,6 @@
 // Package storage is the contract between midge and the places where tasks
-// live. It depends on the standard library only. The storages (memory, redis, postgres)
-// fulfil [Storage]; the client and the runner are written against it alone;
+// live. It depends on the standard library only. The storages (memory, sqlite, redis,
+// postgres) fulfil [Storage]; the client and the runner are written against it alone;
 // package storagetest states each rule below as a test for authors of new storages.
 //
 // # Words

@@ -209,8 +209,8 @@ const (
 // nothing, except that a completion with a result is kept for DefaultResultKeep.
 type Keep struct {
 	For time.Duration // 0, or at least MinSpan
-	// UntilRead lets the reader of the result delete it; For bounds the wait,
-	// 0 meaning DefaultUnreadKeep.
+	// UntilRead lets the reader of the result delete it; For bounds the wait, 0 meaning
+	// DefaultUnreadKeep for a completed task. Without For no cancelled task is kept.
 	UntilRead bool
 }
 
