@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"database/sql"
 	"fmt"
 	"net/url"
@@ -101,7 +102,7 @@ func (c *Config) connect() (db *sql.DB, own bool, err error) {
 	if err != nil {
 		return nil, false, storage.Invalid("Config.Path", c.Path, "a path: %v", err)
 	}
-	if err := checkFileSystem(path); err != nil {
+	if err := cmp.Or(checkFileSystem(path), checkLinks(path)); err != nil {
 		return nil, false, err
 	}
 	// A name such as a?b.db is a file's too: as a part of a URI it is no query.

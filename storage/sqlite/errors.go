@@ -18,6 +18,7 @@ const (
 	Network  Problem = "is on a network file system, where SQLite's locks do not hold"
 	ReadOnly Problem = "cannot be written, or its folder cannot"
 	NoWAL    Problem = "has no write-ahead log"
+	Linked   Problem = "has several names (hard links), each of which would have a write-ahead log of its own"
 )
 
 // FileError says that a file cannot serve. It is a storage.ErrRefused.

@@ -107,6 +107,9 @@ func (s *Storage) install(ctx context.Context, migrate bool) error {
 	var seq int
 	w.one("SELECT sqlite_version()", nil, &s.server)
 	w.one("PRAGMA database_list", nil, &seq, &name, &s.path)
+	if w.err == nil && !s.own {
+		w.err = checkLinks(s.path)
+	}
 	w.one("PRAGMA journal_mode", nil, &mode)
 	if mode != "wal" && migrate {
 		if found := w.installed(); w.err == nil && s.own && found.Found == 0 {

@@ -66,6 +66,24 @@ func TestAFileThatBreaksIsTold(t *testing.T) {
 	wantProblem(t, err, sqlite.Broken)
 }
 
+// TestAFileOfTwoNamesIsRefused opens a file by a hard link: the log of the other name would be another one.
+func TestAFileOfTwoNamesIsRefused(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	must(t, s.insert(t.Context(), "a"))
+	must(t, os.Link(path, path+".link"))
+	for _, name := range []string{path, path + ".link"} {
+		_, err := modernc.Open(t.Context(), name)
+		wantProblem(t, err, sqlite.Linked)
+	}
+	_, err := sqlite.Open(t.Context(), sqlite.Config{DB: database(t, path, "")})
+	wantProblem(t, err, sqlite.Linked)
+	must(t, os.Remove(path+".link"))
+	if ids := open(t, path).claimAll(t); len(ids) != 1 {
+		t.Errorf("claimed %q, want a", ids)
+	}
+}
+
 func TestAFolderThatIsMissingIsTold(t *testing.T) {
 	_, err := modernc.Open(t.Context(), file(t)+"/no/jobs.db")
 	wantProblem(t, err, sqlite.ReadOnly)
