@@ -24,7 +24,7 @@ func TestASuspectThatWaitsIsTheOnlyOne(t *testing.T) {
 		t.Fatal("a worker comes for it without a slot")
 	}
 	s.resize(3)
-	d := newShard(&workers{}, nil, "q")
+	d := newShard(&workers{shared: &shared{slots: s, health: &health{}}}, nil, "q")
 	s.arrange([]*shard{d}, []int{1}, true, []string{"q"})
 	if start, _, suspect := s.ask(d); start != 2 || suspect {
 		t.Errorf("asked for %d, another suspect: %v; want 2, false", start, suspect)
@@ -34,7 +34,7 @@ func TestASuspectThatWaitsIsTheOnlyOne(t *testing.T) {
 // TestReleaseLeavesASettleToItsEnd: a job that returns as its grace ends is settled by
 // itself, and its runner waits for that.
 func TestReleaseLeavesASettleToItsEnd(t *testing.T) {
-	r := &shared{slots: slotsOf(1)}
+	r := &shared{slots: slotsOf(1), health: &health{}}
 	a := &Attempt{batch: &batch{shared: r, shard: newShard(&workers{shared: r}, nil, "q")}, phase: settling}
 	r.slots.inFlight.add([]*Attempt{a})
 	r.release(a)
