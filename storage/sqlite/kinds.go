@@ -229,11 +229,11 @@ func (w *work) declinedSince(q *queue, l *kindLine, moment int64, n int) (found 
 				[]any{l.line(), from.Sort, from.Turn, n - len(found)}, 0)
 			more = false
 			for _, r := range all {
-				from = engine.Place{Sort: r.Sort, Turn: r.Turn + 1}
-				if r.State == engine.Damaged {
+				if r.State == engine.Damaged { // its place may be damaged too
 					w.setApart(q, r)
 					continue
 				}
+				from = engine.Place{Sort: r.Sort, Turn: r.Turn + 1}
 				if more = r.Priority == p && (r.Turn <= moment || r.Turn > w.step.Come); !more {
 					break
 				}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/sqlite"
+	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
 // claimAll claims by one call after another until one takes nothing, and gives the ids.
@@ -88,16 +90,9 @@ func TestADamagedLineOfAKindKeepsItsTasks(t *testing.T) {
 			path := file(t)
 			s := open(t, path)
 			must(t, s.insert(t.Context(), "a", "b"))
-			c, err := s.claim(t.Context(), 2)
-			must(t, err)
-			for _, fence := range c.Fences {
-				_, err = s.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{
-					{Fence: fence, Outcome: storage.Decline},
-				}})
-				must(t, err)
-			}
+			s.decline(t, 2)
 			execute(t, path, "UPDATE midge_kinds SET "+damage)
-			c, err = s.session.Claim(t.Context(), storage.ClaimRequest{
+			c, err := s.session.Claim(t.Context(), storage.ClaimRequest{
 				Runner: "runner", Queues: []storage.ClaimQueue{{Name: queue}}, Start: 2, Lease: time.Second,
 				Kinds: []string{"kind"},
 			})
@@ -106,6 +101,83 @@ func TestADamagedLineOfAKindKeepsItsTasks(t *testing.T) {
 				t.Errorf("claimed %d tasks of the kind, want 2", len(c.Tasks))
 			}
 		})
+	}
+}
+
+// TestADeclinedTaskDiesOnceBesideADamagedOne lets two declined tasks wait for too long, the second of them
+// damaged.
+func TestADeclinedTaskDiesOnceBesideADamagedOne(t *testing.T) {
+	path, ahead := file(t), time.Duration(0)
+	s := opened(t, sqlite.Config{
+		Path: path, Driver: modernc.Driver, Limits: storage.Limits{DeclinedFor: time.Hour},
+		Now: func() time.Time { return time.Now().Add(ahead) },
+	})
+	must(t, s.insert(t.Context(), "a", "b"))
+	s.decline(t, 2)
+	execute(t, path, "UPDATE midge_tasks SET sort = 'abc' WHERE id = 'b'")
+	var ended []storage.Ended
+	for range 20 {
+		ahead += 5 * time.Minute
+		c, err := s.session.Claim(t.Context(), storage.ClaimRequest{
+			Runner: "runner", Queues: []storage.ClaimQueue{{Name: queue}}, Start: 1, Lease: time.Minute,
+			Kinds: []string{"other"},
+		})
+		must(t, err)
+		ended = append(ended, c.Ended...)
+	}
+	stats, err := s.store.Stats(t.Context(), queue)
+	must(t, err)
+	if got := stats[0]; len(ended) != 1 || got.Dead != 1 || got.Damaged != 1 || got.Waiting != 0 {
+		t.Errorf("ended %v, and the queue says %+v; want a dead and b damaged", ended, got)
+	}
+}
+
+// decline claims tasks and declines them.
+func (s *side) decline(t *testing.T, most int) {
+	t.Helper()
+	c, err := s.claim(t.Context(), most)
+	must(t, err)
+	for _, fence := range c.Fences {
+		_, err = s.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{
+			{Fence: fence, Outcome: storage.Decline},
+		}})
+		must(t, err)
+	}
+}
+
+// TestADamagedPlaceIsFoundInEachLine gives one task of each line a place that is no number.
+func TestADamagedPlaceIsFoundInEachLine(t *testing.T) {
+	path, ahead := file(t), time.Duration(0)
+	s := opened(t, sqlite.Config{
+		Path: path, Driver: modernc.Driver, MinLease: time.Second,
+		Now: func() time.Time { return time.Now().Add(ahead) },
+	})
+	for id, settle := range map[string]storage.Settle{
+		"scheduled": {Outcome: storage.Snooze, Delay: time.Minute}, "completed": {Outcome: storage.Complete},
+		"retry": {Outcome: storage.Fail, Delay: time.Minute}, "dead": {Outcome: storage.Bury}, "pending": {},
+	} {
+		in := job(id)
+		in.MaxRetries = 3
+		_, err := s.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}})
+		must(t, err)
+		c, err := s.claim(t.Context(), 1)
+		must(t, err)
+		if settle.Fence = c.Fences[0]; settle.Outcome != "" {
+			_, err = s.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{settle}})
+			must(t, err)
+		}
+	}
+	execute(t, path, "UPDATE midge_tasks SET sort = 'abc'")
+	for range 3 {
+		ahead += 50 * time.Second
+		if ids := s.claimAll(t); len(ids) > 0 {
+			t.Errorf("claimed %q, want none", ids)
+		}
+	}
+	stats, err := s.store.Stats(t.Context(), queue)
+	must(t, err)
+	if got := stats[0]; got.Damaged != 5 || got.Pending+got.Scheduled+got.Retry+got.Dead+got.Completed != 0 {
+		t.Errorf("got %+v, want five tasks damaged", got)
 	}
 }
 
