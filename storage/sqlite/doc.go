@@ -21,9 +21,11 @@
 //
 // The file is on a disk of the machine, not on a network. A process needs the right to read and write it, and
 // to make files in its folder, where SQLite puts two more, jobs.db-wal and jobs.db-shm, with the rights of
-// jobs.db. All processes open the file by one name, because these two are found by it: processes with different
-// names overwrite each other's tasks. Open refuses a file with hard links; into a container mount the folder, not
-// the file. The file holds the parameters of all tasks: whoever may read it may read those. Open makes a file
+// jobs.db. All processes open the file by one name, because these two are found by it: processes with
+// different names overwrite each other's tasks. Open refuses a file with hard links; into a container mount
+// the folder, not the file.
+//
+// The file holds the parameters of all tasks: whoever may read it may read those. Open makes a file
 // that its user alone may write. For processes of several users, who share a group, make it before:
 //
 //	install -d -m 2770 -g jobs /var/lib/jobs

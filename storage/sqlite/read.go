@@ -280,7 +280,8 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 
 // firstBehind gives the first place behind another in a line of waiting tasks.
 func (w *work) firstBehind(q *queue, line engine.State, behind engine.Place) (at engine.Place, found bool) {
-	w.each("SELECT sort FROM {p}tasks WHERE line = ? AND sort > ? AND typeof(sort) = 'integer' ORDER BY sort LIMIT 1",
+	w.each("SELECT sort FROM {p}tasks WHERE line = ? AND sort > ? AND typeof(sort) = 'integer' "+
+		"ORDER BY sort LIMIT 1",
 		[]any{q.line(line), behind.Sort}, func() bool {
 			found = true
 			return false

@@ -207,7 +207,8 @@ func (w *work) lookup(name string) *queue {
 func (w *work) recount(q *queue) {
 	q.Sizes = [engine.States]int64{}
 	var state, tasks int64
-	w.each("SELECT line & 15, count(*) FROM {p}tasks WHERE queue = ? GROUP BY line & 15", []any{q.number}, func() bool {
+	const count = "SELECT line & 15, count(*) FROM {p}tasks WHERE queue = ? GROUP BY line & 15"
+	w.each(count, []any{q.number}, func() bool {
 		if state < int64(engine.States) {
 			q.Sizes[state] = tasks
 		}
