@@ -111,8 +111,11 @@ func checkMethods(typ reflect.Type, zero any) error {
 		"BeforeEnqueue(context.Context) error": asks,
 		"BeforeRun(context.Context) error":     before, "AfterRun(context.Context, error)": after,
 	} {
+		if ok {
+			continue
+		}
 		method, _, _ := strings.Cut(name, "(")
-		if _, has := reflect.TypeOf(zero).MethodByName(method); has && !ok {
+		if _, has := reflect.TypeOf(zero).MethodByName(method); has {
 			return storage.Invalid("job type", typ.String(), "no method %s, or one that is %s", method, name)
 		}
 	}

@@ -184,6 +184,7 @@ func (r *jumpRig) kept(j jump, before time.Duration) time.Duration {
 	_, err := r.client.Enqueue(r.t.Context(), act{}, midge.To("q"), midge.ID(j.name+"-window"),
 		midge.Unique{Key: j.name, For: span})
 	must(r.t, err)
+	must(r.t, r.client.Queue("paused").Create(r.t.Context()))
 	must(r.t, r.client.Queue("paused").PauseFor(r.t.Context(), span))
 	r.enqueue("paused", j.name+"-paused", act{})
 	r.await("what is kept has ended", 10*time.Second, func(h history) bool {

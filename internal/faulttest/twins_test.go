@@ -171,6 +171,9 @@ func (w *twins) look() {
 		if err != nil {
 			w.Fatal(err)
 		}
+		for i := range stats {
+			stats[i].Oldest = 0 // by the clock, which is not the same
+		}
 		for _, queue := range []string{"main", "bulk"} {
 			query := storage.TasksQuery{Queue: queue, State: storage.Waiting, Limit: limit}
 			text += strings.Join(listed(w.T, s.Storage(), query), " ") + "\n"
