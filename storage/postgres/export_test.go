@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/midgehq/midge/storage"
 )
 
@@ -63,6 +65,25 @@ func (s *Storage) Unstick(ctx context.Context, after time.Duration) error {
 
 // Look does what a sweep does.
 func (s *Storage) Look(ctx context.Context) { s.look(ctx, true) }
+
+// Exhaust takes every connection for claims, inserts and reads until it is told to give them back.
+func (s *Storage) Exhaust(ctx context.Context) (giveBack func(), err error) {
+	var taken []*pgxpool.Conn
+	giveBack = func() {
+		for _, conn := range taken {
+			conn.Release()
+		}
+	}
+	for range s.pool.Config().MaxConns {
+		conn, err := s.pool.Acquire(ctx)
+		if err != nil {
+			giveBack()
+			return nil, err
+		}
+		taken = append(taken, conn)
+	}
+	return giveBack, nil
+}
 
 // NoShort has every claim and flush go the general way from now on.
 func (s *Storage) NoShort() { s.noShort = true }

@@ -224,6 +224,29 @@ func TestTheFirstDeclineOfAKindMayStandInATransaction(t *testing.T) {
 	s.want("declined after the commit", fmt.Sprint(s.stats().Declined), "[{mail 2}]")
 }
 
+// TestTheFirstDeclineOfAKindInATransactionNeedsNoOtherConnection: it goes through although none is to be had, and
+// nobody knows the queue's number any more.
+func TestTheFirstDeclineOfAKindInATransactionNeedsNoOtherConnection(t *testing.T) {
+	s := newShop(t)
+	in := insertOf("a")
+	in.Kind = "mail"
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{in}})
+	f := s.naming(1, "another").Fences[0]
+	s.store.AMinuteLater()
+	giveBack, err := s.store.Exhaust(t.Context())
+	s.must(err)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	tx, err := s.conn.Begin(t.Context())
+	s.must(err)
+	_, err = s.store.Within(tx).Apply(ctx, storage.Call{},
+		storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: storage.Decline}}})
+	giveBack()
+	s.must(err)
+	s.must(tx.Commit(t.Context()))
+	s.want("declined", fmt.Sprint(s.stats().Declined), "[{mail 1}]")
+}
+
 // TestARemovalLeavesTheLineThatATaskJoinsMeanwhile: a task that is declined during the removal of its
 // queue, which was empty, can be claimed.
 func TestARemovalLeavesTheLineThatATaskJoinsMeanwhile(t *testing.T) {

@@ -134,14 +134,22 @@ func (s *Storage) numbersOf(ctx context.Context, names []string) (map[string]int
 // readNumbers adds the numbers of those queues that have one. A row that stands for no
 // queue for long is taken back into use: it is not deleted under what is inserted next.
 func (s *Storage) readNumbers(ctx context.Context, known map[string]int32, names []string) error {
+	q := s.readingNumbers(known, names)
+	q.text = `WITH back AS (
+			UPDATE {schema}.queues SET touched = {schema}.told()
+			WHERE name = ANY ($1::text[]) AND hidden AND touched < {schema}.told() - $2 RETURNING name, queue
+		)
+		SELECT name, queue FROM back UNION ALL ` + q.text
+	return s.ask(ctx, s.pool, q)
+}
+
+// readingNumbers reads the numbers of those queues that have one, but for rows that have to be taken back
+// into use.
+func (s *Storage) readingNumbers(known map[string]int32, names []string) query {
 	var name string
 	var queue int32
-	return s.ask(ctx, s.pool, query{
-		text: `WITH back AS (
-				UPDATE {schema}.queues SET touched = {schema}.told()
-				WHERE name = ANY ($1::text[]) AND hidden AND touched < {schema}.told() - $2 RETURNING name, queue
-			)
-			SELECT name, queue FROM back UNION ALL SELECT name, queue FROM {schema}.queues
+	return query{
+		text: `SELECT name, queue FROM {schema}.queues
 			WHERE name = ANY ($1::text[]) AND NOT (hidden AND touched < {schema}.told() - $2)`,
 		args: []any{names, queueLife.Microseconds()},
 		scan: each(func() error {
@@ -149,5 +157,5 @@ func (s *Storage) readNumbers(ctx context.Context, known map[string]int32, names
 			s.numbers.learn(name, queue)
 			return nil
 		}, &name, &queue),
-	})
+	}
 }

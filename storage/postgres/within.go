@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -86,7 +87,7 @@ func (j *Joined) Apply(
 	}
 	j.store.sweep.visit(true)
 	p := newPart(call, txs)
-	queues, err := j.store.numbersOf(ctx, queuesOfParts([]*part{p}))
+	queues, err := j.numbersOf(ctx, queuesOfParts([]*part{p}))
 	if err != nil {
 		return nil, wrap("apply", translate(err))
 	}
@@ -173,10 +174,8 @@ func (j *Joined) try(ctx context.Context, p *part, queues map[string]int32) erro
 	if err != nil {
 		return err
 	}
-	if q, some := w.opening(); some { // outside of the transaction, so that no other decline waits for it
-		if err := j.store.ask(ctx, j.store.pool, q); err != nil {
-			return err
-		}
+	if q, some := w.opening(); some {
+		j.open(ctx, q)
 	}
 	writes := w.save(true)
 	for name, alert := range w.rings {
@@ -194,6 +193,29 @@ func (j *Joined) try(ctx context.Context, p *part, queues map[string]int32) erro
 	}
 	j.store.noteDead(w)
 	return nil
+}
+
+// openTime bounds the wait for a connection that opens lines of kinds.
+const openTime = 500 * time.Millisecond
+
+// open makes the lines of kinds that tasks are to join outside of the transaction, so that no other
+// decline waits for its end. Where that fails, as where the application's transactions hold all connections
+// that there are, the transaction makes the lines itself when it counts the tasks (joining).
+func (j *Joined) open(ctx context.Context, q query) {
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	_ = j.store.ask(ctx, j.store.pool, q)
+}
+
+// numbersOf gives the numbers of queues: the transaction reads those that are not known, and a
+// queue that it does not see takes a connection of the storage.
+func (j *Joined) numbersOf(ctx context.Context, names []string) (map[string]int32, error) {
+	if known, missing := j.store.numbers.of(names); len(missing) > 0 {
+		if err := j.ask(ctx, j.store.readingNumbers(known, missing)); err != nil {
+			return nil, err
+		}
+	}
+	return j.store.numbersOf(ctx, names)
 }
 
 // joinedTx sends queries in a transaction of pgx, all in one round trip.
