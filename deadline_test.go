@@ -39,7 +39,7 @@ func TestADeadlineEndsATaskOnce(t *testing.T) {
 				t.Errorf("%s: got the deadline %v", name, got)
 			}
 			b.after(c.late)
-			b.run(midge.RunnerConfig{OnEnd: told.hear}, func(ctx context.Context, w work) error {
+			b.run(midge.RunnerConfig{OnEnd: told.hooks()}, func(ctx context.Context, w work) error {
 				err := endings(ctx, w)
 				cause = context.Cause(ctx)
 				return err
@@ -67,7 +67,7 @@ func TestADeadlineEndsATaskOnce(t *testing.T) {
 func TestADeadlineLeavesTheRetriesBeforeIt(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var told heard
-		b.run(midge.RunnerConfig{OnEnd: told.hear, Backoff: midge.Constant(2 * time.Second)}, endings)
+		b.run(midge.RunnerConfig{OnEnd: told.hooks(), Backoff: midge.Constant(2 * time.Second)}, endings)
 		task := b.enqueue("failed", midge.Deadline(time.Now().Add(5*time.Second)))
 		dead := b.enqueue("dead", midge.Deadline(time.Now().Add(5*time.Second)), midge.Retries(1))
 		b.after(time.Minute)

@@ -52,7 +52,7 @@ const (
 	OutcomeCrashed = Outcome(runner.OutcomeCrashed)
 )
 
-// Ended is what [RunnerConfig].OnEnd is told of an attempt, or of a task that no attempt ended.
+// Ended is what the functions of [RunnerConfig].OnEnd are told of an attempt, or of a task that no attempt ended.
 type Ended struct {
 	// Task is the task as it was claimed, with the State, Version, Retries, Snoozes, Reason and
 	// Result that the end left. Its history, stack, progress and checkpoint are left out. Where the
@@ -85,17 +85,18 @@ func OutcomeOf(err error) Outcome {
 	return Outcome(j.Outcome(j.Cause))
 }
 
-// tell calls the hook of a runner. A panic is an error.
-func tell(hook func(context.Context, Ended)) func(context.Context, *runner.Ended) error {
-	if hook == nil {
-		return nil
+// tellers call the hooks of a runner. A panic is an error.
+func tellers(hooks []func(context.Context, Ended)) []func(context.Context, *runner.Ended) error {
+	all := make([]func(context.Context, *runner.Ended) error, len(hooks))
+	for i, hook := range hooks {
+		all[i] = func(ctx context.Context, e *runner.Ended) (err error) {
+			defer recovered(&err)
+			hook(ctx, Ended{
+				Task: e.Task, Outcome: Outcome(e.Outcome), Final: e.Final, Err: e.Err,
+				RetryIn: e.RetryIn, Wait: e.Wait, Took: e.Took, Runner: e.Runner,
+			})
+			return nil
+		}
 	}
-	return func(ctx context.Context, e *runner.Ended) (err error) {
-		defer recovered(&err)
-		hook(ctx, Ended{
-			Task: e.Task, Outcome: Outcome(e.Outcome), Final: e.Final, Err: e.Err,
-			RetryIn: e.RetryIn, Wait: e.Wait, Took: e.Took, Runner: e.Runner,
-		})
-		return nil
-	}
+	return all
 }

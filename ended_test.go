@@ -29,6 +29,14 @@ func (h *heard) hear(_ context.Context, e midge.Ended) {
 	h.ends = append(h.ends, e)
 }
 
+// hooks are those of a runner that this is told by.
+func (h *heard) hooks() []func(context.Context, midge.Ended) { return only(h.hear) }
+
+// only is a list of one hook.
+func only(hook func(context.Context, midge.Ended)) []func(context.Context, midge.Ended) {
+	return []func(context.Context, midge.Ended){hook}
+}
+
 // of gives what was told of a task.
 func (h *heard) of(ref storage.Ref) []midge.Ended {
 	h.mu.Lock()
@@ -110,7 +118,7 @@ func TestEachEndOfAJobIsTold(t *testing.T) {
 			var told heard
 			var seen midge.Outcome
 			b.run(midge.RunnerConfig{
-				Backoff: midge.Constant(time.Second), OnEnd: told.hear,
+				Backoff: midge.Constant(time.Second), OnEnd: told.hooks(),
 				Middleware: []midge.Middleware{func(next func(context.Context) error) func(context.Context) error {
 					return func(ctx context.Context) error {
 						err := next(ctx)
@@ -189,7 +197,7 @@ func (h *heard) only(b *bench, ref storage.Ref) midge.Ended {
 func TestTheCancelOfARunningTaskIsToldOnce(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var told heard
-		b.run(midge.RunnerConfig{OnEnd: told.hear}, endings)
+		b.run(midge.RunnerConfig{OnEnd: told.hooks()}, endings)
 		task := b.enqueue("cancelled")
 		b.after(time.Second)
 		if _, err := b.client.Cancel(b.Context(), task.Ref); err != nil {
@@ -205,7 +213,7 @@ func TestTheCancelOfARunningTaskIsToldOnce(t *testing.T) {
 func TestTheReleaseOfAShutdownIsTold(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var told heard
-		b.run(midge.RunnerConfig{OnEnd: told.hear, Grace: time.Second, Concurrency: 1}, endings)
+		b.run(midge.RunnerConfig{OnEnd: told.hooks(), Grace: time.Second, Concurrency: 1}, endings)
 		task := b.enqueue("cancelled")
 		b.after(time.Millisecond)
 		waits := b.enqueue("succeeded") // no job of it begins
@@ -227,7 +235,7 @@ func TestALostLeaseIsToldByTheRunnerThatLostIt(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var told heard
 		s := &unheard{Storage: b.store}
-		b.runner = b.newRunner(s, midge.RunnerConfig{OnEnd: told.hear, Lease: time.Second, Concurrency: 1},
+		b.runner = b.newRunner(s, midge.RunnerConfig{OnEnd: told.hooks(), Lease: time.Second, Concurrency: 1},
 			func(context.Context, work) error {
 				time.Sleep(3 * time.Second) // virtual, and deaf to its context
 				return nil
@@ -270,7 +278,7 @@ func TestACrashIsToldByTheRunnerThatStartsTheTaskAgain(t *testing.T) {
 		var told heard
 		task := b.enqueue("failed")
 		b.crash()
-		b.run(midge.RunnerConfig{OnEnd: told.hear, Backoff: midge.Constant(time.Second)}, endings)
+		b.run(midge.RunnerConfig{OnEnd: told.hooks(), Backoff: midge.Constant(time.Second)}, endings)
 		b.after(10 * time.Second)
 		var crashed []midge.Ended
 		for _, e := range told.of(task.Ref) {
@@ -291,7 +299,7 @@ func TestACrashLoopIsToldByTheRunnerWhoseClaimFoundIt(t *testing.T) {
 		for range 3 {
 			b.crash()
 		}
-		b.run(midge.RunnerConfig{OnEnd: told.hear}, endings)
+		b.run(midge.RunnerConfig{OnEnd: told.hooks()}, endings)
 		b.after(time.Second)
 		got := told.only(b, task.Ref)
 		if got.Outcome != midge.OutcomeCrashed || !got.Final || got.Task.State != storage.Dead || got.Task.Reason != storage.ReasonCrashes {
@@ -307,7 +315,7 @@ func TestADeathOfAnUnknownKindIsToldAndADeclineIsNot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.run(midge.RunnerConfig{OnEnd: told.hear}, endings)
+		b.run(midge.RunnerConfig{OnEnd: told.hooks()}, endings)
 		b.after(time.Hour)
 		if ends := told.of(task.Ref); len(ends) > 0 {
 			t.Errorf("of a declined task was told %+v", ends)
@@ -332,7 +340,7 @@ func TestUndecodableParametersAreTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.run(midge.RunnerConfig{OnEnd: told.hear}, endings)
+		b.run(midge.RunnerConfig{OnEnd: told.hooks()}, endings)
 		b.after(100 * time.Millisecond)
 		if got := told.only(b, ref); got.Outcome != midge.OutcomeUndecodable || got.Final || got.Err == nil || got.RetryIn <= 0 {
 			t.Errorf("got %+v", got)
@@ -350,9 +358,8 @@ func TestAHookThatPanicsKeepsNothingFromBeingTold(t *testing.T) {
 	bubble(t, func(b *bench) {
 		logger, lines := logged()
 		var told heard
-		b.run(midge.RunnerConfig{Logger: logger, OnEnd: func(ctx context.Context, e midge.Ended) {
-			told.hear(ctx, e)
-			panic("a broken hook")
+		b.run(midge.RunnerConfig{Logger: logger, OnEnd: []func(context.Context, midge.Ended){
+			func(context.Context, midge.Ended) { panic("a broken hook") }, told.hear,
 		}}, endings)
 		for range 20 {
 			b.enqueue("")
@@ -381,13 +388,13 @@ func TestTheDrainWaitsForTheHook(t *testing.T) {
 		bubble(t, func(b *bench) {
 			logger, lines := logged()
 			var told heard
-			b.run(midge.RunnerConfig{Logger: logger, Concurrency: 20, OnEnd: func(ctx context.Context, e midge.Ended) {
+			b.run(midge.RunnerConfig{Logger: logger, Concurrency: 20, OnEnd: only(func(ctx context.Context, e midge.Ended) {
 				select {
 				case <-time.After(c.takes):
 					told.hear(ctx, e)
 				case <-ctx.Done():
 				}
-			}}, endings)
+			})}, endings)
 			for range 20 {
 				b.enqueue("")
 			}
@@ -427,7 +434,7 @@ func TestNothingIsToldBehindTheEndOfRun(t *testing.T) {
 		var told heard
 		over := make(chan struct{})
 		b.store = &robbed{b.store}
-		b.run(midge.RunnerConfig{Grace: time.Second, Lease: 3 * time.Second, OnEnd: told.hear}, func(context.Context, work) error {
+		b.run(midge.RunnerConfig{Grace: time.Second, Lease: 3 * time.Second, OnEnd: told.hooks()}, func(context.Context, work) error {
 			<-over
 			return nil
 		})
@@ -449,7 +456,7 @@ func TestAnEndTellsHowLongTheTaskWaited(t *testing.T) {
 		var told heard
 		task := b.enqueue("failed")
 		time.Sleep(time.Minute) // virtual
-		b.run(midge.RunnerConfig{OnEnd: told.hear, Backoff: midge.Constant(time.Second), Logger: zap.NewNop()}, endings)
+		b.run(midge.RunnerConfig{OnEnd: told.hooks(), Backoff: midge.Constant(time.Second), Logger: zap.NewNop()}, endings)
 		b.after(3 * time.Second)
 		ends := told.of(task.Ref)
 		if len(ends) < 2 || ends[0].Wait.Round(time.Second) != time.Minute || ends[1].Wait != 0 {

@@ -22,7 +22,9 @@ func ExampleEnded() {
 	must(err)
 	ended := make(chan midge.Ended, 10)
 	runner, err := midge.NewRunner(store, midge.RunnerConfig{
-		OnEnd: func(_ context.Context, e midge.Ended) { ended <- e },
+		OnEnd: []func(context.Context, midge.Ended){
+			func(_ context.Context, e midge.Ended) { ended <- e },
+		},
 	})
 	must(err)
 	client, err := midge.NewClient(store, midge.ClientConfig{})

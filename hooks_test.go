@@ -64,7 +64,7 @@ func TestAJobsOwnHooksSurroundItsAttempts(t *testing.T) {
 			logger, lines := logged()
 			b.ctx = context.WithValue(b.ctx, notesKey{}, &notes)
 			b.runner = b.newRunner(b.store, midge.RunnerConfig{
-				Logger: logger, OnEnd: told.hear, Backoff: midge.Constant(time.Hour),
+				Logger: logger, OnEnd: told.hooks(), Backoff: midge.Constant(time.Hour),
 				Middleware: []midge.Middleware{func(next func(context.Context) error) func(context.Context) error {
 					return func(ctx context.Context) error {
 						info, _ := midge.Current(ctx)
@@ -121,7 +121,7 @@ func TestHooksOfAnotherSignatureAreRefused(t *testing.T) {
 func TestTheTimeoutOfARunnerIsThatOfTasksWithoutOne(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var told heard
-		b.run(midge.RunnerConfig{Timeout: 3 * time.Second, OnEnd: told.hear}, endings)
+		b.run(midge.RunnerConfig{Timeout: 3 * time.Second, OnEnd: told.hooks()}, endings)
 		without, own := b.enqueue("timed-out"), b.enqueue("timed-out", midge.Timeout(time.Second))
 		b.after(3500 * time.Millisecond)
 		for ref, want := range map[storage.Ref]time.Duration{without.Ref: 3 * time.Second, own.Ref: time.Second} {

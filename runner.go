@@ -83,20 +83,22 @@ type RunnerConfig struct {
 	Middleware []Middleware
 	// EnqueueMiddleware wraps what enqueues follow-ups and the tasks of ticks, the first outermost.
 	EnqueueMiddleware []EnqueueMiddleware
-	// OnEnd is told how each attempt ended, once the storage has acknowledged that, and of the
-	// tasks that the storage ended by itself in a claim of this runner. Nil is told nothing, and
-	// costs nothing.
+	// OnEnd are told how each attempt ended, once the storage has acknowledged that, and of the
+	// tasks that the storage ended by itself in a claim of this runner. Default: none, which costs
+	// nothing.
 	//
-	// Calls come from up to eight goroutines, in no order, and nothing of the runner waits for
-	// them: ends that come faster than OnEnd returns are kept in memory, so it must not block.
-	// Its context ends when Run is about to return. A drain waits for the calls that are left,
-	// for the rest of the grace period and a quarter of a second at least. A panic is logged.
+	// An end is told to one function after the other, in their order. Ends come from up to eight
+	// goroutines, in no order, and nothing of the runner waits for the calls: ends that come faster
+	// than the functions return are kept in memory, so they must not block.
+	// Their context ends when Run is about to return. A drain waits for the calls that are left,
+	// for the rest of the grace period and a quarter of a second at least. A panic is logged, and
+	// keeps nothing from the functions behind it.
 	//
 	// A runner tells of an attempt once at most: an end that its process could not tell any more
 	// is lost. An attempt that was cut off from the storage may be told of twice, as
 	// [OutcomeLeaseLost] by its runner and as [OutcomeCrashed] by the runner that starts the task
 	// again; and a crash is told of again where the attempt that followed it was given back.
-	OnEnd func(ctx context.Context, end Ended)
+	OnEnd []func(ctx context.Context, end Ended)
 }
 
 // Runner claims tasks and runs their jobs. Make it with [NewRunner], register the
@@ -139,7 +141,7 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	r := &Runner{
 		actors: runner.New(runner.Config{
 			Store: store, Jobs: jobs, Log: log, Version: Version, Concurrency: cfg.Concurrency,
-			Lease: cfg.Lease, Grace: cfg.Grace, Ahead: cfg.Ahead, Timeout: cfg.Timeout, OnEnd: tell(cfg.OnEnd),
+			Lease: cfg.Lease, Grace: cfg.Grace, Ahead: cfg.Ahead, Timeout: cfg.Timeout, OnEnd: tellers(cfg.OnEnd),
 			SuccessLevel: slogLevel(cfg.SuccessLevel),
 		}),
 		jobs: jobs, log: log, queues: cfg.Queues, weights: cfg.Weights,
@@ -189,6 +191,8 @@ func (c *RunnerConfig) check() error {
 		return storage.Invalid("RunnerConfig.SuccessLevel", c.SuccessLevel, "debug to error")
 	case slices.ContainsFunc(c.Middleware, func(m Middleware) bool { return m == nil }):
 		return storage.Invalid("RunnerConfig.Middleware", "with a nil", "functions alone")
+	case slices.ContainsFunc(c.OnEnd, func(f func(context.Context, Ended)) bool { return f == nil }):
+		return storage.Invalid("RunnerConfig.OnEnd", "with a nil", "functions alone")
 	}
 	if err := checkSpan("RunnerConfig.Timeout", c.Timeout, "0 for none"); err != nil {
 		return err

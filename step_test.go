@@ -49,7 +49,7 @@ func stepping(t *testing.T, fn func(context.Context, work) error, test func(k *k
 		}
 		k.runner, err = midge.NewRunner(&k.stepped, midge.RunnerConfig{
 			Backoff: midge.Constant(time.Minute),
-			OnEnd:   func(_ context.Context, e midge.Ended) { k.ends = append(k.ends, e) },
+			OnEnd:   only(func(_ context.Context, e midge.Ended) { k.ends = append(k.ends, e) }),
 		})
 		if err != nil {
 			t.Fatal(err)

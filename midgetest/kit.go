@@ -105,13 +105,8 @@ func (k *Kit) configure(cfg *midge.RunnerConfig) {
 	if cfg.Backoff == nil {
 		cfg.Backoff = midge.Geometric{Jitter: -1}.Delay
 	}
-	told := cfg.OnEnd
-	cfg.OnEnd = func(ctx context.Context, e midge.Ended) {
-		k.ended = append(k.ended, k.store.worked(e))
-		if told != nil {
-			told(ctx, e)
-		}
-	}
+	hears := func(_ context.Context, e midge.Ended) { k.ended = append(k.ended, k.store.worked(e)) }
+	cfg.OnEnd = append([]func(context.Context, midge.Ended){hears}, cfg.OnEnd...)
 	cfg.Middleware = append([]midge.Middleware{k.store.commits}, cfg.Middleware...)
 }
 

@@ -103,14 +103,16 @@ func serve(ctx context.Context, cfg config, listener net.Listener, log *slog.Log
 	if err != nil {
 		return err
 	}
-	enqueue := []midge.EnqueueMiddleware{tracing.Enqueue}
-	client, err := midge.NewClient(store, midge.ClientConfig{Middleware: enqueue})
+	var clients midge.ClientConfig
+	tracing.Client(&clients)
+	client, err := midge.NewClient(store, clients)
 	if err != nil {
 		return err
 	}
-	runner, err := midge.NewRunner(store, midge.RunnerConfig{
-		Slog: log, OnEnd: metrics.OnEnd, EnqueueMiddleware: enqueue, Middleware: []midge.Middleware{tracing.Run},
-	})
+	runners := midge.RunnerConfig{Slog: log}
+	tracing.Runner(&runners)
+	metrics.Runner(&runners)
+	runner, err := midge.NewRunner(store, runners)
 	if err != nil {
 		return err
 	}

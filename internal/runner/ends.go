@@ -23,9 +23,9 @@ type Ended struct {
 // ends tells of ends, each in one of a few goroutines, in no order. It drops none: those that wait
 // are bounded by what the runner settles, and the drain waits for them.
 type ends struct {
-	tell func(ctx context.Context, e *Ended) error // the error is a panic
-	log  *lifeLog
-	ctx  context.Context // of the calls
+	hooks []func(ctx context.Context, e *Ended) error // their errors are panics
+	log   *lifeLog
+	ctx   context.Context // of the calls
 	// inline has each end told by whoever adds it; see Runner.Step.
 	inline bool
 
@@ -50,11 +50,11 @@ type end struct {
 const tellersMost = 8
 
 // newEnds gives nil where nobody wants to hear of ends.
-func newEnds(tell func(context.Context, *Ended) error, log *lifeLog) *ends {
-	if tell == nil {
+func newEnds(hooks []func(context.Context, *Ended) error, log *lifeLog) *ends {
+	if len(hooks) == 0 {
 		return nil
 	}
-	return &ends{tell: tell, log: log}
+	return &ends{hooks: hooks, log: log}
 }
 
 // open has the contexts of the hook end with ctx. It comes before the first end.
@@ -96,11 +96,13 @@ func (e *ends) work() {
 	over = true
 }
 
-// say calls the hook.
+// say calls the hooks.
 func (e *ends) say(one *end) {
 	it := one.ended()
-	if err := e.tell(e.ctx, it); err != nil {
-		e.log.hookFailed("OnEnd", it.Task.Kind, it.Task.Ref, err)
+	for _, hook := range e.hooks {
+		if err := hook(e.ctx, it); err != nil {
+			e.log.hookFailed("OnEnd", it.Task.Kind, it.Task.Ref, err)
+		}
 	}
 }
 

@@ -31,8 +31,8 @@ type Config struct {
 	Grace        time.Duration
 	Ahead        time.Duration
 	Timeout      time.Duration // of tasks that have none; 0 none
-	// OnEnd is told of ends. Its error is its own panic. Nil where nobody wants to hear.
-	OnEnd func(context.Context, *Ended) error
+	// OnEnd are told of ends, one after the other. Their errors are their own panics.
+	OnEnd []func(context.Context, *Ended) error
 }
 
 // Jobs runs tasks and reads what they return.

@@ -20,9 +20,9 @@ func TestAScrapeTellsWhatTheStorageHolds(t *testing.T) {
 		a.enqueue(work{"second"}, midge.To("mail"))
 		a.enqueue(work{"third"}, midge.To("paused"))
 		a.must(a.client.Queue("paused").Pause(a.Context()))
-		runner, err := midge.NewRunner(a.store, midge.RunnerConfig{
-			Queues: []string{midge.DefaultQueue}, Concurrency: 7, OnEnd: a.onEnd,
-		})
+		runner, err := midge.NewRunner(a.store, a.counted(midge.RunnerConfig{
+			Queues: []string{midge.DefaultQueue}, Concurrency: 7,
+		}))
 		a.must(err)
 		a.must(midge.Register[work](runner))
 		a.must(runner.Periodic(midge.Every(time.Hour), work{"ticks"}))
@@ -82,7 +82,7 @@ func TestAStorageThatIsAwayIsShown(t *testing.T) {
 		var err error
 		a.metrics, err = prometheus.New(down{a.store}, prometheus.Config{})
 		a.must(err)
-		a.metrics.OnEnd(a.Context(), midge.Ended{Outcome: midge.OutcomeFailed, Task: midge.Task{Kind: "work"}})
+		a.ended(a.Context(), midge.Ended{Outcome: midge.OutcomeFailed, Task: midge.Task{Kind: "work"}})
 		if got := a.alone("midge_storage_up"); got != 0 {
 			t.Errorf("midge_storage_up: got %v, want 0", got)
 		}
@@ -100,7 +100,7 @@ func TestLabelsDoNotGrowWithTheData(t *testing.T) {
 		for i := range prometheus.MaxKinds + 10 {
 			queue, kind := fmt.Sprintf("q%d", i), fmt.Sprintf("kind%d", i)
 			a.enqueue(work{"first"}, midge.To(queue))
-			a.metrics.OnEnd(a.Context(), midge.Ended{
+			a.ended(a.Context(), midge.Ended{
 				Outcome: midge.OutcomeSucceeded, Task: midge.Task{Ref: midge.Ref{Queue: queue}, Kind: kind},
 			})
 		}

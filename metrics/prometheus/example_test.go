@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// An application needs three lines: the metrics, the hook of its runner, and a handler.
+// An application needs three lines: the metrics, what counts attempts, and a handler.
 func ExampleNew() {
 	store, err := memory.Open(memory.Config{})
 	if err != nil {
@@ -22,13 +22,15 @@ func ExampleNew() {
 	if err != nil {
 		panic(err)
 	}
-	runner, err := midge.NewRunner(store, midge.RunnerConfig{OnEnd: metrics.OnEnd})
+	var cfg midge.RunnerConfig
+	metrics.Runner(&cfg)
+	runner, err := midge.NewRunner(store, cfg)
 	if err != nil {
 		panic(err)
 	}
 	http.Handle("/metrics", metrics.Handler())
 
-	metrics.OnEnd(context.Background(), midge.Ended{ // as the runner does
+	cfg.OnEnd[0](context.Background(), midge.Ended{ // as the runner does
 		Task: midge.Task{Ref: midge.Ref{Queue: "mail"}, Kind: "sendMail"}, Outcome: midge.OutcomeSucceeded,
 		Runner: runner.ID(),
 	})

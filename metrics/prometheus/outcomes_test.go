@@ -67,19 +67,30 @@ type app struct {
 	mu      sync.Mutex
 }
 
-func (a *app) onEnd(ctx context.Context, e midge.Ended) {
-	a.metrics.OnEnd(ctx, e)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.heard[e.Outcome]++
+// counted adds what counts attempts, by the metrics and by the test.
+func (a *app) counted(cfg midge.RunnerConfig) midge.RunnerConfig {
+	a.metrics.Runner(&cfg)
+	cfg.OnEnd = append(cfg.OnEnd, func(_ context.Context, e midge.Ended) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.heard[e.Outcome]++
+	})
+	return cfg
+}
+
+// ended tells of an end as a runner does.
+func (a *app) ended(ctx context.Context, e midge.Ended) {
+	for _, told := range a.counted(midge.RunnerConfig{}).OnEnd {
+		told(ctx, e)
+	}
 }
 
 // run starts a runner and gives what stops it.
 func (a *app) run(store storage.Storage, queue string, concurrency int) (stop func()) {
 	a.Helper()
-	runner, err := midge.NewRunner(store, midge.RunnerConfig{
-		Queues: []string{queue}, OnEnd: a.onEnd, Lease: time.Second, Grace: time.Second, Concurrency: concurrency,
-	})
+	runner, err := midge.NewRunner(store, a.counted(midge.RunnerConfig{
+		Queues: []string{queue}, Lease: time.Second, Grace: time.Second, Concurrency: concurrency,
+	}))
 	a.must(err)
 	a.must(midge.Register[work](runner))
 	ctx, cancel := context.WithCancel(a.Context())

@@ -3,7 +3,7 @@
 //
 //	metrics, err := prometheus.New(store, prometheus.Config{})
 //	…
-//	midge.RunnerConfig{OnEnd: metrics.OnEnd}
+//	metrics.Runner(&runnerConfig) // before midge.NewRunner
 //	http.Handle("/metrics", metrics.Handler())
 //
 // An application with a registry of its own registers the [Metrics] there, instead of the handler.
@@ -46,6 +46,7 @@ package prometheus
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	prom "github.com/prometheus/client_golang/prometheus"
@@ -72,8 +73,8 @@ type Config struct {
 	Buckets []float64
 }
 
-// Metrics are the metrics of one process: a prometheus.Collector, the hook of its runners, and a
-// handler. Its methods are safe for concurrent use.
+// Metrics are the metrics of one process: a prometheus.Collector, what counts the attempts of its
+// runners, and a handler. Its methods are safe for concurrent use.
 type Metrics struct {
 	store  storage.Storage
 	client *midge.Client
@@ -127,8 +128,14 @@ func New(store storage.Storage, cfg Config) (*Metrics, error) {
 	return m, nil
 }
 
-// OnEnd counts an attempt: it is for midge.RunnerConfig.OnEnd, of any number of runners. It does no I/O.
-func (m *Metrics) OnEnd(_ context.Context, e midge.Ended) {
+// Runner has the attempts of the runners of a configuration counted, of any number of them: it adds a
+// function to OnEnd, which does no I/O.
+func (m *Metrics) Runner(cfg *midge.RunnerConfig) {
+	cfg.OnEnd = append(slices.Clip(cfg.OnEnd), m.ended)
+}
+
+// ended counts an attempt.
+func (m *Metrics) ended(_ context.Context, e midge.Ended) {
 	kind, queue := unknown, m.queues.of(e.Task.Queue)
 	if e.Outcome != midge.OutcomeUnknownKind {
 		kind = m.kinds.of(e.Task.Kind)

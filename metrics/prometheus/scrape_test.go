@@ -200,7 +200,9 @@ func TestAPrometheusScrapesAnApplication(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runner, err := midge.NewRunner(store, midge.RunnerConfig{OnEnd: metrics.OnEnd})
+	var cfg midge.RunnerConfig
+	metrics.Runner(&cfg)
+	runner, err := midge.NewRunner(store, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/tracing/otel"
 )
 
-// Client and runner get the middleware that makes the spans, and the runner the hook of the metrics.
+// Client and runner are traced by one line each, before they are made.
 func ExampleNew() {
 	spans := tracetest.NewSpanRecorder() // an application has an exporter
 	global.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))
@@ -26,17 +26,15 @@ func ExampleNew() {
 	if err != nil {
 		panic(err)
 	}
-	client, err := midge.NewClient(store, midge.ClientConfig{
-		Middleware: []midge.EnqueueMiddleware{tracing.Enqueue},
-	})
+	var clients midge.ClientConfig
+	tracing.Client(&clients)
+	client, err := midge.NewClient(store, clients)
 	if err != nil {
 		panic(err)
 	}
-	runner, err := midge.NewRunner(store, midge.RunnerConfig{
-		Middleware:        []midge.Middleware{tracing.Run},
-		EnqueueMiddleware: []midge.EnqueueMiddleware{tracing.Enqueue},
-		OnEnd:             tracing.OnEnd,
-	})
+	var runners midge.RunnerConfig
+	tracing.Runner(&runners)
+	runner, err := midge.NewRunner(store, runners)
 	if err != nil {
 		panic(err)
 	}

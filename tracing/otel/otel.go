@@ -4,12 +4,8 @@
 //
 //	tracing, err := otel.New(otel.Config{})
 //	…
-//	midge.ClientConfig{Middleware: []midge.EnqueueMiddleware{tracing.Enqueue}}
-//	midge.RunnerConfig{
-//		Middleware:        []midge.Middleware{tracing.Run},
-//		EnqueueMiddleware: []midge.EnqueueMiddleware{tracing.Enqueue},
-//		OnEnd:             tracing.OnEnd,
-//	}
+//	tracing.Client(&clientConfig) // before midge.NewClient
+//	tracing.Runner(&runnerConfig) // before midge.NewRunner
 //
 // # Spans
 //
@@ -28,13 +24,14 @@
 //
 // # Metrics
 //
-// [Tracing.OnEnd] records messaging.process.duration, a histogram in seconds, by queue, kind and
+// A traced runner records messaging.process.duration, a histogram in seconds, by queue, kind and
 // outcome. Tasks of kinds that no runner knew share the kind "unknown".
 package otel
 
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 
 	"go.opentelemetry.io/otel"
@@ -74,13 +71,15 @@ type Tracing struct {
 	tracer   trace.Tracer
 	duration metric.Float64Histogram
 
-	mu   sync.Mutex
-	last map[storage.Ref]trace.SpanContext // of the last attempt that ended here and was not final
-	refs []storage.Ref                     // of last, the oldest first
+	mu sync.Mutex
+	// last and older are the attempts that failed here, by their tasks, until the next attempt or the
+	// end of the task. When last is full it takes the place of older: a task that goes on elsewhere is
+	// not remembered for ever.
+	last, older map[storage.Ref]trace.SpanContext
 }
 
-// mostLast is of how many tasks the last attempt is remembered.
-const mostLast = 10_000
+// mostLast is how many attempts fill Tracing.last.
+const mostLast = 5_000
 
 // New makes the tracing of a process. It fails where the MeterProvider makes no instrument.
 func New(cfg Config) (*Tracing, error) {
@@ -106,10 +105,22 @@ func New(cfg Config) (*Tracing, error) {
 	}, nil
 }
 
-// Enqueue is a midge.EnqueueMiddleware, for the client and the runner: it makes the span of what is
-// enqueued, and writes its context into the headers of each task. A schedule is not traced, but its
-// ticks are.
-func (t *Tracing) Enqueue(
+// Client has the clients of a configuration traced: what they enqueue. It adds the outermost middleware.
+func (t *Tracing) Client(cfg *midge.ClientConfig) {
+	cfg.Middleware = append([]midge.EnqueueMiddleware{t.enqueue}, cfg.Middleware...)
+}
+
+// Runner has the runners of a configuration traced: their attempts, and what enqueues follow-ups and
+// ticks. It adds the outermost middleware of both, and a function to OnEnd.
+func (t *Tracing) Runner(cfg *midge.RunnerConfig) {
+	cfg.Middleware = append([]midge.Middleware{t.run}, cfg.Middleware...)
+	cfg.EnqueueMiddleware = append([]midge.EnqueueMiddleware{t.enqueue}, cfg.EnqueueMiddleware...)
+	cfg.OnEnd = append(slices.Clip(cfg.OnEnd), t.ended)
+}
+
+// enqueue makes the span of what is enqueued, and writes its context into the headers of each task. A
+// schedule is not traced, but its ticks are.
+func (t *Tracing) enqueue(
 	next func(context.Context, []*storage.Insert) error,
 ) func(context.Context, []*storage.Insert) error {
 	return func(ctx context.Context, inserts []*storage.Insert) error {
@@ -155,8 +166,8 @@ func (t *Tracing) inject(ctx context.Context, inserts []*storage.Insert) {
 	}
 }
 
-// Run is a midge.Middleware for the runner, the first in its list: it makes the span of an attempt.
-func (t *Tracing) Run(next func(context.Context) error) func(context.Context) error {
+// run makes the span of an attempt.
+func (t *Tracing) run(next func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		info, ok := midge.Current(ctx)
 		if !ok {
@@ -167,7 +178,7 @@ func (t *Tracing) Run(next func(context.Context) error) func(context.Context) er
 			trace.WithSpanKind(trace.SpanKindConsumer),
 			trace.WithAttributes(about(info.Ref.Queue, "process", "process")...),
 		}
-		if before, ok := t.before(info.Ref); ok {
+		if before, ok := t.forget(info.Ref); ok {
 			options = append(options, trace.WithLinks(trace.Link{SpanContext: before}))
 		}
 		if enqueued := trace.SpanContextFromContext(from); !t.cfg.Child {
@@ -196,8 +207,8 @@ func (t *Tracing) Run(next func(context.Context) error) func(context.Context) er
 	}
 }
 
-// OnEnd is for midge.RunnerConfig.OnEnd: it records how long the job ran, and forgets what ended.
-func (t *Tracing) OnEnd(ctx context.Context, e midge.Ended) {
+// ended records how long a job ran, and forgets what ended.
+func (t *Tracing) ended(ctx context.Context, e midge.Ended) {
 	if e.Final {
 		t.forget(e.Task.Ref)
 	}
@@ -229,34 +240,28 @@ func failed(span trace.Span, err error) {
 	}
 }
 
-// before gives the attempt of a task that ended here before.
-func (t *Tracing) before(ref storage.Ref) (trace.SpanContext, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	last, ok := t.last[ref]
-	return last, ok
-}
-
-// remember keeps the attempt of a task for the next. Of too many tasks the oldest go.
+// remember keeps an attempt for the next one of its task.
 func (t *Tracing) remember(ref storage.Ref, attempt trace.SpanContext) {
 	if !attempt.IsSampled() {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, ok := t.last[ref]; !ok {
-		t.refs = append(t.refs, ref)
+	if len(t.last) >= mostLast {
+		t.last, t.older = make(map[storage.Ref]trace.SpanContext), t.last
 	}
 	t.last[ref] = attempt
-	if len(t.refs) > mostLast {
-		delete(t.last, t.refs[0])
-		t.refs = t.refs[1:]
-	}
 }
 
-// forget forgets the attempts of a task that has ended. Its place among the refs goes with its turn.
-func (t *Tracing) forget(ref storage.Ref) {
+// forget forgets the attempt of a task, and gives it.
+func (t *Tracing) forget(ref storage.Ref) (attempt trace.SpanContext, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.last, ref)
+	for _, of := range []map[storage.Ref]trace.SpanContext{t.older, t.last} { // last has the later one
+		if before, there := of[ref]; there {
+			attempt, ok = before, true
+			delete(of, ref)
+		}
+	}
+	return attempt, ok
 }

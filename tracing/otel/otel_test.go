@@ -3,7 +3,9 @@ package otel_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -56,9 +58,9 @@ func tracedOn(t *testing.T, store storage.Storage, child bool) *traced {
 		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(a.reader)),
 	})
 	a.must(err)
-	a.client, err = midge.NewClient(store, midge.ClientConfig{
-		Middleware: []midge.EnqueueMiddleware{a.tracing.Enqueue},
-	})
+	var clients midge.ClientConfig
+	a.tracing.Client(&clients)
+	a.client, err = midge.NewClient(store, clients)
 	a.must(err)
 	runner, err := midge.NewRunner(store, a.config())
 	a.must(err)
@@ -99,16 +101,14 @@ func (a *traced) run(runner *midge.Runner) {
 
 // config is that of the runner.
 func (a *traced) config() midge.RunnerConfig {
-	return midge.RunnerConfig{
-		Backoff: midge.Constant(20 * time.Millisecond), Middleware: []midge.Middleware{a.tracing.Run},
-		EnqueueMiddleware: []midge.EnqueueMiddleware{a.tracing.Enqueue},
-		OnEnd: func(ctx context.Context, e midge.Ended) {
-			a.tracing.OnEnd(ctx, e)
-			if e.Outcome == midge.OutcomeSucceeded {
-				a.done <- e.Task.Kind
-			}
-		},
-	}
+	cfg := midge.RunnerConfig{Backoff: midge.Constant(20 * time.Millisecond)}
+	a.tracing.Runner(&cfg)
+	cfg.OnEnd = append(cfg.OnEnd, func(_ context.Context, e midge.Ended) {
+		if e.Outcome == midge.OutcomeSucceeded {
+			a.done <- e.Task.Kind
+		}
+	})
+	return cfg
 }
 
 // await waits until tasks of some kinds have succeeded.
@@ -297,6 +297,31 @@ func TestAttemptsAreChildrenOfWhatEnqueuedThem(t *testing.T) {
 	})
 }
 
+// What is remembered of an attempt goes with the next one, with the end of the task, or behind many others.
+func TestAttemptsAreForgotten(t *testing.T) {
+	store, err := memory.Open(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := tracedOn(t, store, false)
+	a.shop()
+	if n := a.tracing.Remembered(); n != 0 {
+		t.Errorf("an order that has succeeded left %d attempts, want none", n)
+	}
+	dead, err := a.client.Enqueue(t.Context(), order{8}, midge.Retries(1))
+	a.must(err)
+	_ = a.client.Await(t.Context(), dead.Ref, nil) // it dies
+	for a.tracing.Remembered() > 0 && t.Context().Err() == nil {
+		runtime.Gosched() // its end is told behind that
+	}
+	for i := range 30_000 { // which go on elsewhere
+		a.tracing.Remember(storage.Ref{Queue: "mail", ID: strconv.Itoa(i)}, a.spans.Ended()[0].SpanContext())
+	}
+	if n := a.tracing.Remembered(); n < 5_000 || n > 10_000 {
+		t.Errorf("of 30,000 attempts %d are remembered, want the last 5,000 to 10,000", n)
+	}
+}
+
 // A task that carries no context, or a broken one, is run all the same.
 func TestATaskWithoutAContextIsATraceOfItsOwn(t *testing.T) {
 	store, err := memory.Open(memory.Config{})
@@ -330,8 +355,10 @@ func TestASpanThatIsNotSampledLeavesNoHeaders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var cfg midge.ClientConfig
+		tracing.Client(&cfg)
 		in := storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "a"}, Kind: "mail"}
-		err = tracing.Enqueue(func(context.Context, []*storage.Insert) error { return errBroken })(
+		err = cfg.Middleware[0](func(context.Context, []*storage.Insert) error { return errBroken })(
 			t.Context(), []*storage.Insert{&in})
 		if len(in.Headers) != want || !errors.Is(err, errBroken) {
 			t.Errorf("child %t: got the headers %v, the error %v; want %d headers", child, in.Headers, err, want)
