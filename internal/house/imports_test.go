@@ -116,6 +116,7 @@ var table = []rule{
 			"golang.org/x/sys", // what a process costs
 		},
 	},
+	{room: "access", rooms: []string{"storage"}}, // for its InvalidError
 	{room: "internal"},
 	{room: "internal/codec", rooms: []string{"storage"}, modules: []string{"github.com/vmihailenco/msgpack"}},
 	{room: "internal/runner", rooms: []string{"storage", "internal/schedule", "internal/sleep"}},

@@ -1,0 +1,161 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// recheck is how long what was read from a file holds before the file is looked at again.
+const recheck = 2 * time.Second
+
+// maxFile bounds a file of users or tokens, in bytes.
+const maxFile = 4 << 20
+
+// file is a file of secrets that other processes may replace. What parse makes of its text is
+// read anew soon after the file has changed. A file that cannot be read gives its error alone, so
+// that nobody is let in by what it said before.
+type file[T any] struct {
+	path  string
+	parse func(text string) (T, error)
+
+	mu     sync.Mutex // guards what follows
+	looked time.Time
+	seen   fs.FileInfo
+	value  T
+	err    error
+}
+
+// get gives what the file says.
+func (f *file[T]) get() (T, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.looked.IsZero() && time.Since(f.looked) < recheck {
+		return f.value, f.err
+	}
+	return f.readLocked()
+}
+
+// again gives what the file says now.
+func (f *file[T]) again() (T, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen = nil
+	return f.readLocked()
+}
+
+func (f *file[T]) readLocked() (T, error) {
+	f.looked = time.Now()
+	info, err := os.Stat(f.path)
+	if err == nil && f.err == nil && f.seen != nil && os.SameFile(info, f.seen) &&
+		info.ModTime().Equal(f.seen.ModTime()) && info.Size() == f.seen.Size() && info.Mode() == f.seen.Mode() {
+		return f.value, nil
+	}
+	var text string
+	if err == nil {
+		text, info, err = read(f.path)
+	}
+	var value T
+	if err == nil {
+		value, err = f.parse(text)
+	}
+	f.seen, f.value, f.err = info, value, nil
+	if err != nil {
+		var none T
+		f.value, f.err = none, fmt.Errorf("access: read %s: %w", f.path, err)
+	}
+	return f.value, f.err
+}
+
+// read reads a file that its owner alone may read.
+func read(path string) (text string, info fs.FileInfo, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", nil, err
+	}
+	defer func() { _ = f.Close() }()
+	if info, err = f.Stat(); err != nil {
+		return "", nil, err
+	}
+	if err := private(info); err != nil {
+		return "", nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(b) > maxFile {
+		err = fmt.Errorf("want at most %d bytes", maxFile)
+	}
+	return string(b), info, err
+}
+
+// private gives an error where others may read or write the file. Windows keeps permissions
+// elsewhere.
+func private(info fs.FileInfo) error {
+	if !info.Mode().IsRegular() {
+		return errors.New("want a regular file")
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 && runtime.GOOS != "windows" {
+		return fmt.Errorf("permissions %#o: want 0600, for its owner alone", mode)
+	}
+	return nil
+}
+
+// replace writes what alter makes of the text of the file, "" where there is none yet. The new file
+// is whole before it takes the place of the old one. Another process that writes meanwhile is
+// refused: the name under which the new file begins is there once.
+func (f *file[T]) replace(alter func(text string) (string, error)) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("access: write %s: %w", f.path, err)
+		}
+	}()
+	fresh := f.path + ".new"
+	to, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s is there: another process writes, or was killed while it did; remove it then", fresh)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = to.Close()
+			_ = os.Remove(fresh)
+		}
+	}()
+	text, _, err := read(f.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if text, err = alter(text); err != nil {
+		return err
+	}
+	if _, err = f.parse(text); err != nil {
+		return err
+	}
+	if _, err = to.WriteString(text); err != nil {
+		return err
+	}
+	if err = errors.Join(to.Sync(), to.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(fresh, f.path); err != nil {
+		return err
+	}
+	syncFolder(filepath.Dir(f.path))
+	_, err = f.again()
+	return err
+}
+
+// syncFolder makes a renaming last. Not every system can.
+func syncFolder(path string) {
+	if d, err := os.Open(path); err == nil {
+		_ = d.Sync()
+		_ = d.Close()
+	}
+}

@@ -1,0 +1,87 @@
+package access
+
+import (
+	"crypto/pbkdf2"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// rounds is how often PBKDF2 hashes a new password: OWASP's figure for HMAC-SHA-256.
+const rounds = 600_000
+
+// Bounds of the passwords, in bytes, and of the rounds of a hash in a file.
+const (
+	minPassword = 8
+	maxPassword = 1 << 10
+	leastRounds = 10_000
+	mostRounds  = 10_000_000
+)
+
+// scheme names how a password was hashed.
+const scheme = "pbkdf2-sha256"
+
+// hashed is a password that was hashed.
+type hashed struct {
+	rounds int
+	salt   []byte
+	sum    []byte
+}
+
+func checkPassword(password string) error {
+	if n := len(password); n < minPassword || n > maxPassword {
+		return storage.Invalid("password", fmt.Sprintf("of %d bytes", n),
+			"%d to %d bytes", minPassword, maxPassword)
+	}
+	return nil
+}
+
+// hash hashes a password under a new salt.
+func hash(password string, n int) (hashed, error) {
+	h := hashed{rounds: n, salt: make([]byte, 16)}
+	_, _ = rand.Read(h.salt) // never fails
+	sum, err := pbkdf2.Key(sha256.New, password, h.salt, h.rounds, sha256.Size)
+	h.sum = sum
+	return h, err
+}
+
+// is reports whether the password is that which was hashed. It takes as long for a wrong one.
+func (h hashed) is(password string) bool {
+	sum, err := pbkdf2.Key(sha256.New, password, h.salt, h.rounds, sha256.Size)
+	return err == nil && subtle.ConstantTimeCompare(sum, h.sum) == 1
+}
+
+// String is how the file of users has it.
+func (h hashed) String() string {
+	text := base64.RawStdEncoding.EncodeToString
+	return fmt.Sprintf("%s$%d$%s$%s", scheme, h.rounds, text(h.salt), text(h.sum))
+}
+
+// parseHash reads what String wrote.
+func parseHash(text string) (hashed, error) {
+	fields := strings.Split(text, "$")
+	if len(fields) != 4 || fields[0] != scheme {
+		return hashed{}, errHash
+	}
+	n, err := strconv.Atoi(fields[1])
+	if err != nil || n < leastRounds || n > mostRounds {
+		return hashed{}, errHash
+	}
+	salt, err := base64.RawStdEncoding.DecodeString(fields[2])
+	if err != nil || len(salt) < 8 || len(salt) > 64 {
+		return hashed{}, errHash
+	}
+	sum, err := base64.RawStdEncoding.DecodeString(fields[3])
+	if err != nil || len(sum) != sha256.Size {
+		return hashed{}, errHash
+	}
+	return hashed{rounds: n, salt: salt, sum: sum}, nil
+}
+
+var errHash = fmt.Errorf("want a password hashed as %s$rounds$salt$sum", scheme)

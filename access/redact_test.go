@@ -1,0 +1,148 @@
+package access_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/storage"
+)
+
+func redaction(t testing.TB, patterns ...string) *access.Redaction {
+	t.Helper()
+	r, err := access.Redact(patterns...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestRedactionOfJSON(t *testing.T) {
+	for _, c := range []struct{ rule, text, want string }{
+		{"params.card.*", `{"card":{"no":"4111","cvc":[1,2]},"n":1}`, `{"card":{"no":"***","cvc":"***"},"n":1}`},
+		{"params.card", `{ "card" : {"no":"4111"} , "n":12345678901234567890}`, `{ "card" : "***" , "n":12345678901234567890}`},
+		{"params.card.*", `{"card":["4111",{"no":"4"}]}`, `{"card":["***","***"]}`},
+		{"params.items.card", `{"items":[{"card":1,"x":2},{"card":3}]}`, `{"items":[{"card":"***","x":2},{"card":"***"}]}`},
+		{"params.**.password", `{"password":1,"a":{"b":{"Password":2}},"c":3}`, `{"password":"***","a":{"b":{"Password":"***"}},"c":3}`},
+		{"params.card_*", `{"card_no":1,"card":2,"CARD_X":3}`, `{"card_no":"***","card":2,"CARD_X":"***"}`},
+		{"params.card.*", `{"card":"4111"}`, `{"card":"4111"}`},
+		{"params.a", `{"a":1,"a":2}`, `{"a":"***","a":"***"}`},
+		{"params.*", `[1,2]`, `["***","***"]`},
+		{"params.a", `[[{"a":1}]]`, `[[{"a":"***"}]]`},
+		{"params.a", `{"a":`, `"***"`},
+		{"params.a", `not json`, `"***"`},
+		{"params.a", `{"b":1} {"a":2}`, `"***"`},
+		{"params.a", strings.Repeat("[", 101) + strings.Repeat("]", 101), `"***"`},
+		{"result.a", `{"a":1}`, `{"a":1}`},
+	} {
+		got := redaction(t, c.rule).JSON(access.PartParams, []byte(c.text))
+		if string(got) != c.want {
+			t.Errorf("%s of %s: got %s, want %s", c.rule, c.text, got, c.want)
+		}
+	}
+}
+
+func TestRedactionOfHeaders(t *testing.T) {
+	given := map[string]string{"authorization": "secret", "tenant": "acme", "x.token": "secret"}
+	got := redaction(t, "header.Authorization", "header.x.*").Headers(given)
+	want := map[string]string{"authorization": "***", "tenant": "acme", "x.token": "***"}
+	for name := range given {
+		if got[name] != want[name] {
+			t.Errorf("header %s: got %q, want %q", name, got[name], want[name])
+		}
+	}
+	if given["authorization"] != "secret" {
+		t.Error("the headers given were changed")
+	}
+}
+
+func TestAFilterByAHiddenFieldIsKnown(t *testing.T) {
+	r := redaction(t, "params.card.*", "params.**.pin", "header.auth*")
+	for _, c := range []struct {
+		field string
+		want  bool
+	}{
+		{"params.card.no", true},
+		{"params.card.no.x", true},
+		{"params.card", true}, // it holds what is hidden
+		{"params.x.pin", true},
+		{"params.x", true}, // a pin may lie in it
+		{"header.authorization", true},
+		{"header.tenant", false},
+		{"result.card", false},
+	} {
+		if got := r.Hides(strings.Split(c.field, ".")...); got != c.want {
+			t.Errorf("%s: hidden %t, want %t", c.field, got, c.want)
+		}
+	}
+	var none *access.Redaction
+	if none.Hides("params", "a") || string(none.JSON("params", []byte("x"))) != "x" {
+		t.Error("no redaction hides something")
+	}
+}
+
+func TestBadRedactions(t *testing.T) {
+	for _, pattern := range []string{"", "params", "card.no", "params.", "params..a", "params.[a", `params.\a`} {
+		var invalid *storage.InvalidError
+		if _, err := access.Redact(pattern); !errors.As(err, &invalid) {
+			t.Errorf("%q: got %v, want an InvalidError", pattern, err)
+		}
+	}
+}
+
+// FuzzRedaction looks for a canary that gets through, and for JSON that is none any more.
+func FuzzRedaction(f *testing.F) {
+	f.Add(`{"a":{"secret":"canary"},"b":[{"secret":"canary"}]}`)
+	f.Add(`{"secret":["canary",{"x":"canary"}]} `)
+	r := redaction(f, "params.**.secret")
+	f.Fuzz(func(t *testing.T, text string) {
+		got := r.JSON(access.PartParams, []byte(text))
+		if !json.Valid(got) {
+			t.Fatalf("%q became %q, which is no JSON", text, got)
+		}
+		var v any
+		dec := json.NewDecoder(bytes.NewReader(got))
+		dec.UseNumber()
+		if err := dec.Decode(&v); err != nil {
+			t.Fatal(err)
+		}
+		if told := secrets(v); told != "" {
+			t.Errorf("%q shows %s", text, told)
+		}
+	})
+}
+
+// secrets gives what stands below a field "secret" and is not hidden.
+func secrets(v any) string {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, x := range v {
+			if strings.ToLower(name) == "secret" && x != access.Hidden {
+				return fmt.Sprint(x)
+			}
+			if told := secrets(x); told != "" {
+				return told
+			}
+		}
+	case []any:
+		for _, x := range v {
+			if told := secrets(x); told != "" {
+				return told
+			}
+		}
+	}
+	return ""
+}
+
+func ExampleRedact() {
+	redaction, err := access.Redact("params.card.*", "header.authorization")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Printf("%s\n", redaction.JSON(access.PartParams, []byte(`{"order":7,"card":{"number":"4111 1111 1111 1111"}}`)))
+	// Output: {"order":7,"card":{"number":"***"}}
+}

@@ -1,0 +1,122 @@
+package access
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// SessionLife is how long a login holds.
+const SessionLife = 12 * time.Hour
+
+// SessionCookie names the cookie of a session.
+const SessionCookie = "midge_session"
+
+// Login gives the user of a name and a password. remote is the address from which the login came,
+// as http.Request.RemoteAddr has it. The error is [ErrDenied], a *[ThrottledError] where the
+// address, or its network, has failed 20 times within a minute, that of ctx while it waits for
+// others, or says why the file of users cannot be read.
+func (u *Users) Login(ctx context.Context, remote, name, password string) (User, error) {
+	all, err := u.file.get()
+	if err != nil {
+		return User{}, err
+	}
+	from := origin(remote)
+	if err := u.throttle.charge(from); err != nil {
+		return User{}, err
+	}
+	select {
+	case u.hashing <- struct{}{}:
+		defer func() { <-u.hashing }()
+	case <-ctx.Done():
+		return User{}, context.Cause(ctx)
+	}
+	e, known := all.find(name)
+	if !known {
+		e.password = u.dummy() // a name that there is not takes as long
+	}
+	if len(password) > maxPassword || !e.password.is(password) || !known {
+		return User{}, ErrDenied
+	}
+	u.throttle.refund(from)
+	return e.User, nil
+}
+
+// Cookie gives the cookie of a session of [SessionLife] that begins now. It is for the paths below
+// path, and sent over TLS alone where secure is set. The error is [ErrDenied] where the file has
+// no such user any more.
+func (u *Users) Cookie(user User, path string, secure bool) (*http.Cookie, error) {
+	all, err := u.file.get()
+	if err != nil {
+		return nil, err
+	}
+	e, ok := all.find(user.Name)
+	if !ok {
+		return nil, ErrDenied
+	}
+	until := time.Now().Add(SessionLife).Unix()
+	text := base64.RawURLEncoding.EncodeToString
+	c := cookie(path, secure) //nolint:gosec // the caller knows whether it serves TLS
+	c.Value = text([]byte(e.Name)) + "." + strconv.FormatInt(until, 10) + "." + text(all.sign(e, until))
+	c.MaxAge = int(SessionLife / time.Second)
+	return c, nil
+}
+
+// EndCookie gives the cookie that ends a session in the browser: path and secure are those of
+// [Users.Cookie].
+func EndCookie(path string, secure bool) *http.Cookie {
+	c := cookie(path, secure) //nolint:gosec // the caller knows whether it serves TLS
+	c.MaxAge = -1
+	return c
+}
+
+func cookie(path string, secure bool) *http.Cookie {
+	return &http.Cookie{ //nolint:gosec // as above
+		Name: SessionCookie, Path: path, Secure: secure, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+	}
+}
+
+// Who gives the user whose session a request carries, as the file has the user now. It is false
+// where the request carries none, or one that is over, was forged, is older than the user's
+// password or role, or cannot be checked because the file cannot be read.
+func (u *Users) Who(r *http.Request) (User, bool) {
+	c, err := r.Cookie(SessionCookie)
+	if err != nil || len(c.Value) > 512 {
+		return User{}, false
+	}
+	fields := strings.Split(c.Value, ".")
+	if len(fields) != 3 {
+		return User{}, false
+	}
+	name, err1 := base64.RawURLEncoding.DecodeString(fields[0])
+	until, err2 := strconv.ParseInt(fields[1], 10, 64)
+	signature, err3 := base64.RawURLEncoding.DecodeString(fields[2])
+	all, err4 := u.file.get()
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
+		return User{}, false
+	}
+	e, ok := all.find(string(name))
+	if !ok || !hmac.Equal(signature, all.sign(e, until)) || time.Now().Unix() >= until {
+		return User{}, false
+	}
+	return e.User, true
+}
+
+// sign signs a session: its user, with the role and the hash of the password, and its end.
+func (r *register) sign(e entry, until int64) []byte {
+	mac := hmac.New(sha256.New, r.key)
+	end := strconv.FormatInt(until, 10)
+	for _, part := range []string{"session", e.Name, string(e.Role), e.password.String(), end} {
+		var n [8]byte
+		binary.BigEndian.PutUint64(n[:], uint64(len(part)))
+		_, _ = mac.Write(n[:])
+		_, _ = mac.Write([]byte(part))
+	}
+	return mac.Sum(nil)
+}

@@ -1,0 +1,388 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+const home = "127.0.0.1:4711"
+
+// users makes a file of users whose passwords cost little.
+func users(t *testing.T, all ...User) *Users {
+	t.Helper()
+	u, err := CreateUsers(filepath.Join(t.TempDir(), "users"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cheap(u)
+	for _, user := range all {
+		if err := u.Set(user, "password of "+user.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return u
+}
+
+func cheap(u *Users) {
+	u.rounds = leastRounds
+	u.dummy = func() hashed { return hashed{rounds: leastRounds, salt: make([]byte, 16), sum: make([]byte, 32)} }
+}
+
+// carrying makes a request that carries a session.
+func carrying(t *testing.T, u *Users, user User) *http.Request {
+	t.Helper()
+	c, err := u.Cookie(user, "/", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &http.Request{Header: make(http.Header)}
+	r.AddCookie(c)
+	return r
+}
+
+func TestRolesPermitWhatTheTableSays(t *testing.T) {
+	for role, want := range map[Role][]Verb{
+		Viewer:   {Read},
+		Worker:   {Read, Payloads, Enqueue, Work},
+		Operator: {Read, Payloads, Operate},
+		Admin:    Verbs(),
+		"":       nil,
+		"root":   nil,
+	} {
+		for _, v := range append(Verbs(), "", "fly") {
+			if got := role.May(v); got != slices.Contains(want, v) {
+				t.Errorf("%s may %s: got %t, want %t", role, v, got, !got)
+			}
+		}
+	}
+	for _, role := range Roles() {
+		if err := role.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+	if Role("root").Check() == nil {
+		t.Error("root is a role")
+	}
+}
+
+func TestLogin(t *testing.T) {
+	ann := User{"ann@example.com", Operator}
+	u := users(t, ann, User{"bob", Viewer})
+	got, err := u.Login(t.Context(), home, ann.Name, "password of "+ann.Name)
+	if err != nil || got != ann {
+		t.Errorf("got %v, %v, want %v", got, err, ann)
+	}
+	for _, c := range [][2]string{
+		{ann.Name, "password of bob"},
+		{"bob", ""},
+		{"carl", "password of carl"},
+		{"", ""},
+		{"bob", strings.Repeat("x", maxPassword+1)},
+	} {
+		if _, err := u.Login(t.Context(), home, c[0], c[1]); !errors.Is(err, ErrDenied) {
+			t.Errorf("%q with %q: got %v, want ErrDenied", c[0], c[1], err)
+		}
+	}
+	all, err := u.List()
+	if err != nil || !slices.Equal(all, []User{ann, {"bob", Viewer}}) {
+		t.Errorf("got %v, %v", all, err)
+	}
+}
+
+func TestNewPasswordsTakeSoManyRounds(t *testing.T) {
+	h, err := hash("correct horse", rounds)
+	if err != nil || h.rounds != 600_000 || !h.is("correct horse") || h.is("correct horsf") {
+		t.Errorf("a hash of %d rounds, %v", h.rounds, err)
+	}
+	again, err := parseHash(h.String())
+	if err != nil || !again.is("correct horse") {
+		t.Errorf("read again: %v", err)
+	}
+}
+
+func TestBadUsers(t *testing.T) {
+	u := users(t)
+	for _, c := range []struct {
+		user     User
+		password string
+	}{
+		{User{"", Viewer}, "long enough"},
+		{User{"a b", Viewer}, "long enough"},
+		{User{"ann\nkey", Viewer}, "long enough"},
+		{User{strings.Repeat("a", 65), Viewer}, "long enough"},
+		{User{"ann", "root"}, "long enough"},
+		{User{"ann", Viewer}, "short"},
+		{User{"ann", Viewer}, ""},
+		{User{"ann", Viewer}, strings.Repeat("x", 1025)},
+	} {
+		var invalid *storage.InvalidError
+		if err := u.Set(c.user, c.password); !errors.As(err, &invalid) {
+			t.Errorf("%q with a password of %d bytes: got %v, want an InvalidError", c.user, len(c.password), err)
+		}
+	}
+	if err := u.Remove("ann"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("removed nobody: got %v, want fs.ErrNotExist", err)
+	}
+	if _, err := CreateUsers(u.file.path); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("made again: got %v, want fs.ErrExist", err)
+	}
+	if _, err := OpenUsers(u.file.path + ".none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("opened nothing: got %v, want fs.ErrNotExist", err)
+	}
+}
+
+func TestASessionEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ann := User{"ann", Operator}
+		u := users(t, ann)
+		r := carrying(t, u, ann)
+		who := func(want bool) {
+			t.Helper()
+			if got, ok := u.Who(r); ok != want || ok && got.Name != "ann" {
+				t.Errorf("got %v, %t, want %t", got, ok, want)
+			}
+		}
+		who(true)
+		time.Sleep(SessionLife - 2*time.Second)
+		who(true)
+		time.Sleep(2 * time.Second)
+		who(false)
+		for what, end := range map[string]func() error{
+			"another role":     func() error { return u.Set(User{"ann", Admin}, "") },
+			"another password": func() error { return u.Set(User{"ann", Operator}, "a new password") },
+			"no user":          func() error { return u.Remove("ann") },
+		} {
+			if err := u.Set(ann, "password of ann"); err != nil {
+				t.Fatal(err)
+			}
+			r = carrying(t, u, ann)
+			who(true)
+			if err := end(); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			who(false)
+		}
+	})
+}
+
+func TestAForgedSessionAdmitsNobody(t *testing.T) {
+	ann, bob := User{"ann", Viewer}, User{"bob", Admin}
+	u, other := users(t, ann, bob), users(t, ann, bob)
+	c, err := u.Cookie(ann, "/", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteStrictMode || c.Path != "/" {
+		t.Errorf("the cookie is %v", c)
+	}
+	fields := strings.Split(c.Value, ".")
+	for what, value := range map[string]string{
+		"another name": strings.Join([]string{"Ym9i", fields[1], fields[2]}, "."),
+		"another end":  strings.Join([]string{fields[0], "9999999999", fields[2]}, "."),
+		"no signature": strings.Join([]string{fields[0], fields[1], ""}, "."),
+		"two fields":   "Ym9i.9999999999",
+		"nothing":      "",
+		"much":         strings.Repeat(".", 5000),
+	} {
+		r := &http.Request{Header: http.Header{"Cookie": {SessionCookie + "=" + value}}}
+		if who, ok := u.Who(r); ok {
+			t.Errorf("%s: it is %v", what, who)
+		}
+	}
+	if _, ok := other.Who(carrying(t, u, bob)); ok {
+		t.Error("a session of another file is good")
+	}
+	if _, ok := u.Who(&http.Request{}); ok {
+		t.Error("no cookie is good")
+	}
+}
+
+func TestTheFileIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ann := User{"ann", Operator}
+		u := users(t, ann)
+		beside, err := OpenUsers(u.file.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := carrying(t, beside, ann)
+		if err := u.Remove("ann"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if _, ok := beside.Who(r); ok {
+			t.Error("a user who was removed is in after 5 s")
+		}
+	})
+}
+
+func TestAFileThatCannotBeReadAdmitsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ann := User{"ann", Operator}
+		u := users(t, ann)
+		r := carrying(t, u, ann)
+		good, err := os.ReadFile(u.file.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, line, _ := strings.Cut(string(good), "user ")
+		for what, text := range map[string]string{
+			"a bad line":  string(good) + "user bob\n",
+			"a bad role":  strings.ReplaceAll(string(good), "operator", "root"),
+			"no key":      "user " + line,
+			"a user more": string(good) + "user " + line,
+			"few rounds":  strings.ReplaceAll(string(good), "$10000$", "$1$"),
+			"a huge file": string(good) + strings.Repeat("#\n", maxFile),
+		} {
+			if err := os.WriteFile(u.file.path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+			if _, ok := u.Who(r); ok {
+				t.Errorf("%s: the session is good", what)
+			}
+			if _, err := u.Login(t.Context(), home, "ann", "password of ann"); err == nil || errors.Is(err, ErrDenied) {
+				t.Errorf("%s: a login gives %v, want what is wrong with the file", what, err)
+			}
+		}
+		if err := os.WriteFile(u.file.path, good, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if _, ok := u.Who(r); !ok {
+			t.Error("the session is not good though the file was mended")
+		}
+	})
+}
+
+func TestOthersMayNotReadTheFile(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		return // permissions are kept elsewhere
+	}
+	u := users(t, User{"ann", Admin})
+	info, err := os.Stat(u.file.path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("permissions %v, %v, want 0600", info.Mode(), err)
+	}
+	if err := os.Chmod(u.file.path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenUsers(u.file.path); err == nil || !strings.Contains(err.Error(), "0600") {
+		t.Errorf("got %v, want that the permissions are refused", err)
+	}
+}
+
+func TestTwoWritersOfTheFile(t *testing.T) {
+	u := users(t, User{"ann", Admin})
+	if err := os.WriteFile(u.file.path+".new", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Remove("ann"); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("got %v, want a refusal", err)
+	}
+	if err := os.Remove(u.file.path + ".new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Remove("ann"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFailedLoginsAreThrottled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := users(t, User{"ann", Viewer})
+		login := func(from, password string) error {
+			_, err := u.Login(t.Context(), from, "ann", password)
+			return err
+		}
+		for range 3 * failuresAtOnce { // a good login costs nothing
+			if err := login(home, "password of ann"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range failuresAtOnce {
+			if err := login(home, "wrong"); !errors.Is(err, ErrDenied) {
+				t.Fatalf("got %v, want ErrDenied", err)
+			}
+		}
+		var throttled *ThrottledError
+		if err := login(home, "password of ann"); !errors.As(err, &throttled) {
+			t.Fatalf("got %v, want a ThrottledError", err)
+		}
+		if err := login("127.0.0.2:1", "password of ann"); err != nil {
+			t.Errorf("another address: %v", err)
+		}
+		time.Sleep(throttled.After)
+		if err := login(home, "password of ann"); err != nil {
+			t.Errorf("after %v: %v", throttled.After, err)
+		}
+	})
+}
+
+func TestAThrottleRemembersSoManyAddresses(t *testing.T) {
+	th := newThrottle()
+	for i := range 3 * maxAddresses {
+		if err := th.charge(string(rune(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(th.all); n > maxAddresses {
+		t.Errorf("%d addresses, want at most %d", n, maxAddresses)
+	}
+}
+
+func TestOrigins(t *testing.T) {
+	for given, want := range map[string]string{
+		"10.1.2.3:80":               "10.1.2.3",
+		"[::ffff:10.1.2.3]:80":      "10.1.2.3",
+		"[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::/64",
+		"[2001:db8:1:2:9::1]:81":    "2001:db8:1:2::/64",
+		"[fe80::1%eth0]:80":         "fe80::/64",
+		"10.1.2.3":                  "10.1.2.3",
+		"@":                         "",
+	} {
+		if got := origin(given); got != want {
+			t.Errorf("%s: got %q, want %q", given, got, want)
+		}
+	}
+}
+
+func TestALoginThatWaitsEndsWithItsContext(t *testing.T) {
+	u := users(t, User{"ann", Viewer})
+	for range hashesAtOnce {
+		u.hashing <- struct{}{}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := u.Login(ctx, home, "ann", "password of ann"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+}
+
+// FuzzUsers looks for a text that is read as users who are not in it, or that costs a panic.
+func FuzzUsers(f *testing.F) {
+	f.Add("key AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\nuser ann admin pbkdf2-sha256$600000$AAAAAAAAAAA$x\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := parseUsers(text)
+		if err != nil {
+			return
+		}
+		for _, e := range r.users {
+			if !strings.Contains(text, e.Name) || e.Role.Check() != nil || len(e.password.sum) != 32 {
+				t.Errorf("%q gives %v", text, e.User)
+			}
+		}
+	})
+}
