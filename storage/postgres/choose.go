@@ -165,14 +165,14 @@ func (ch *choice) rounds(ctx context.Context) (*work, *engine.Claim, error) {
 func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 	st := ch.step
 	w := newWork(st.store.limits, st.now, st.base, func(name string) int32 { return st.queues[name] })
-	w.step.Lines, w.lines = w, make(map[line][]*row)
+	w.step.Lines, w.lines, ch.left = w, make(map[line][]*row), false
 	for i := range ch.candidates {
 		cand := &ch.candidates[i]
 		rec := st.loaded[cand.ref]
+		ch.left = ch.left || cand.last && rec != nil // whether this claim has it or another
 		if ch.gone[cand.ref] {
 			continue
 		}
-		ch.left = ch.left || cand.last && rec != nil
 		if locked && rec == nil {
 			ch.left = true
 			continue

@@ -243,3 +243,18 @@ func TestClaimsTakeAllOfManyKinds(t *testing.T) {
 	s.want("taken", taken, kinds+more)
 	s.want("by a few claims", claims > 1 && claims < 6, true)
 }
+
+// TestAClaimTellsOfTasksBehindABarredOne: the last task that a claim reads of a line is none that it may take, and
+// those behind it are.
+func TestAClaimTellsOfTasksBehindABarredOne(t *testing.T) {
+	const kinds, share, more = 50, 40, 100
+	s := newShop(t)
+	s.declineMany(more, "kind0", kindsNamed(kinds)...)
+	s.damage("UPDATE %s.tasks SET flags = flags | 4 WHERE id = $1::text::bytea", fmt.Sprint("kind0-", share-1))
+	req := claimOf(0)
+	req.Start, req.Ahead, req.Kinds = 0, 200, kindsNamed(kinds)
+	first := s.claimed(req)
+	s.want("taken, and there are more", [2]any{len(first.Tasks), first.More}, [2]any{kinds + share - 2, true})
+	second := s.claimed(req)
+	s.want("taken, and there are more", [2]any{len(second.Tasks), second.More}, [2]any{more - share + 1, false})
+}

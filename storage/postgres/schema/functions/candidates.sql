@@ -2,8 +2,8 @@
 -- have locked too unless it is to leave them out (free), without what only their reader needs, up to so many of each queue that every claim may take (most), that only
 -- start at once (starts, 0 where the claim takes none), and that are suspects (the same). Those that
 -- were declined and are of some kinds come from the heads of their lines, up to most of each, which are
--- read no further than share: no more than some 2,000 rows are read of all lines. o_last says that what
--- stands behind a task was not looked at. Queues that are paused have none.
+-- read no further than share: no more than some 2,000 rows are read of all lines. o_last says of the last
+-- task of a line that what stands behind it was not looked at. Queues that are paused have none.
 CREATE FUNCTION {schema}.candidates(
 	names text[], kinds text[], most int4, starts int4, suspects int4, free bool
 ) RETURNS TABLE (
@@ -25,19 +25,21 @@ BEGIN
 			FROM {schema}.kinds k, LATERAL (SELECT FROM {schema}.tasks x WHERE x.line = k.line LIMIT 1) x
 			WHERE k.queue = q.queue AND (kinds = '{}' OR k.kind = ANY (kinds)) ORDER BY k.kind LIMIT {maxkinds}
 		) k
+	), h AS MATERIALIZED (
+		SELECT q.n, q.queue, s.state::int2, '' AS kind, s.most, s.most::int8 AS share, 0::int2 AS barred,
+			{schema}.heads((q.queue * 16 + s.state)::int4, s.most, free) AS cs
+		FROM q, unnest(ARRAY[most, starts, suspects]) WITH ORDINALITY AS s (most, state)
+		UNION ALL
+		SELECT l.n, l.queue, 14::int2, l.kind, most, l.share, barred, {schema}.heads(l.line, l.share, free) FROM l
 	)
-	SELECT q.n, t.queue <> q.queue, s.state::int2, '', t.id, t.version, t.sort, t.flags, octet_length(t.record), false
-	FROM q, unnest(ARRAY[most, starts, suspects]) WITH ORDINALITY AS s (most, state),
-		unnest({schema}.heads((q.queue * 16 + s.state)::int4, s.most, free)) AS h (c), LATERAL (
-			SELECT x.* FROM {schema}.tasks x WHERE x.ctid = h.c OFFSET 0
-		) t
-	UNION ALL
-	SELECT l.n, t.queue <> l.queue, 14::int2, l.kind, t.id, t.version, t.sort, t.flags, octet_length(t.record),
-		t.nth = l.share
-	FROM l, LATERAL (
-		SELECT x.*, h.nth FROM unnest({schema}.heads(l.line, l.share, free)) WITH ORDINALITY AS h (c, nth), LATERAL (
-			SELECT y.* FROM {schema}.tasks y WHERE y.ctid = h.c OFFSET 0
-		) x WHERE x.flags & barred = 0 ORDER BY h.nth LIMIT most
+	SELECT h.n, t.queue <> h.queue, h.state, h.kind, t.id, t.version, t.sort, t.flags, octet_length(t.record),
+		t.nth = t.final AND (t.got >= h.most OR cardinality(h.cs) >= h.share)
+	FROM h, LATERAL (
+		SELECT x.*, max(x.nth) OVER () AS final, count(*) OVER () AS got FROM (
+			SELECT y.*, c.nth FROM unnest(h.cs) WITH ORDINALITY AS c (c, nth), LATERAL (
+				SELECT z.* FROM {schema}.tasks z WHERE z.ctid = c.c OFFSET 0
+			) y WHERE y.flags & h.barred = 0 ORDER BY c.nth LIMIT h.most
+		) x
 	) t
 	ORDER BY 7;
 END $$;
