@@ -82,7 +82,8 @@ func (c *claim) maintain() {
 		if c.Req.Queues[i].Max >= 0 {
 			s.nameKinds(ours(q), c.Req.Kinds)
 		}
-		c.answer.Ended = append(c.answer.Ended, s.abandon(ours(q), share)...)
+		ended, left := s.abandon(ours(q), share)
+		c.answer.Ended, c.answer.More = append(c.answer.Ended, ended...), c.answer.More || left
 		(*records)(s).trimDead()
 		s.expire(ours(q), share)
 		for _, r := range ours(q).line(engine.Cursor).until(s.step.Come, share) {
@@ -136,5 +137,5 @@ func (c *claim) survey() {
 	if s.jumped != 0 {
 		next = s.jumped + storage.JumpWait.Microseconds()
 	}
-	a.NextDue, a.More = engine.Time(next), more
+	a.NextDue, a.More = engine.Time(next), a.More || more
 }

@@ -22,6 +22,7 @@ type kindLine struct {
 
 	named int64 // when a claim last named the kind, or the line began, to a twenty-fourth of DeclinedFor
 	look  place // in kindLines.looks
+	from  place // where the next look for tasks that waited too long begins
 }
 
 // joinKind puts a task that is declined into the line of its kind.
@@ -32,7 +33,7 @@ func (s *Storage) joinKind(q *queue, r *engine.Record, at place) {
 		if k.lines == nil {
 			k.lines = make(map[string]*kindLine)
 		}
-		l = &kindLine{named: s.step.Now}
+		l = &kindLine{named: s.step.Now, from: engine.FirstLook()}
 		k.lines[r.Kind] = l
 		i, _ := slices.BinarySearch(k.names, r.Kind)
 		k.names = slices.Insert(k.names, i, r.Kind)
@@ -130,27 +131,31 @@ func (s *Storage) nameKinds(q *queue, kinds []string) {
 	}
 }
 
-// abandon ends tasks whose kind no claim has named for long.
-func (s *Storage) abandon(q *queue, most int) []storage.Ended {
-	if q.IsPaused(s.step.Now) {
-		return nil
-	}
+// abandon ends tasks whose kind no claim has named for long, and reports whether a part of that was left over.
+func (s *Storage) abandon(q *queue, most int) (ended []storage.Ended, left bool) {
 	k, long := &q.kinds, s.step.Limits.DeclinedFor.Microseconds()
-	for l := k.last(); l != nil && s.step.Come > 0 && l.look.Sort > s.step.Come+long; l = k.last() {
+	if s.step.Come == 0 || q.IsPaused(s.step.Now) {
+		return nil, false
+	}
+	l := k.last()
+	for n := 0; n < most && l != nil && l.look.Sort > s.step.Come+long; n++ {
 		l.named = s.step.Come // a clock that was ahead has stamped it
 		k.lookAt(l, s.at(l.named+long))
+		l = k.last()
 	}
-	var unknown []*engine.Record
+	look := engine.Look{Step: &s.step, Moment: s.step.Come - long, Room: most}
 	for _, l := range k.looks.until(s.step.Come, most) {
-		if n := most - len(unknown); l.named+long <= s.step.Come {
-			unknown = l.since(s.step.Come-long, s.step.Come, n, unknown)
+		over := true
+		if l.named+long <= s.step.Come {
+			l.from, over = look.Along(l.from, l.next)
 		}
-		if len(unknown) == most {
+		if !over {
 			break // the line is looked at again by the next claim
 		}
 		k.lookAt(l, s.at(max(l.named+long, s.step.Come+long/24)))
 	}
-	return s.step.Abandon(unknown)
+	first, _, some := k.looks.head()
+	return s.step.Abandon(look.Found), some && first.Sort <= s.step.Come
 }
 
 // last gives the line that is looked at last, nil where there is none.
@@ -162,26 +167,13 @@ func (k *kindLines) last() *kindLine {
 	return c[len(c)-1].value
 }
 
-// since appends up to n tasks that have waited since a moment or longer: in each priority they
-// stand first, but for those that a clock that was ahead has stamped with moments after now.
-func (l *kindLine) since(moment, now int64, n int, found []*engine.Record) []*engine.Record {
-	for p := int16(storage.MaxPriority); p >= -storage.MaxPriority; p-- {
-		for r := l.next(engine.DeclinedBand(p)); r != nil && n > 0 && r.Priority == p; r = l.next(r.Place) {
-			if r.Turn <= moment {
-				found = append(found, r)
-				n--
-			} else if r.Turn <= now {
-				break
-			}
-		}
+// next gives up to n tasks at or behind a place.
+func (l *kindLine) next(from place, n int) []*engine.Record {
+	from.Turn--
+	all := l.after(from, n, nil)
+	found := make([]*engine.Record, len(all))
+	for i := range all {
+		found[i] = all[i].value
 	}
 	return found
-}
-
-// next gives the first task behind a place, nil where there is none.
-func (l *kindLine) next(from place) *engine.Record {
-	if all := l.after(from, 1, nil); len(all) > 0 {
-		return all[0].value
-	}
-	return nil
 }

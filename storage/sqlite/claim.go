@@ -85,7 +85,8 @@ func (w *work) maintain(req *storage.ClaimRequest, queues []*engine.Queue, answe
 		if first := w.First(eq, engine.Pending); first != nil && first.Sort <= w.step.Come {
 			answer.Ended = append(answer.Ended, w.recover(q, share)...)
 		}
-		answer.Ended = append(answer.Ended, w.abandon(q, share)...)
+		ended, left := w.abandon(q, share)
+		answer.Ended, answer.More = append(answer.Ended, ended...), answer.More || left
 		w.trimDead()
 		for _, state := range [...]engine.State{engine.Completed, engine.Cancelled, engine.Dead} {
 			w.expire(eq, state, share)
@@ -174,7 +175,7 @@ func (w *work) survey(c *engine.Claim, a *storage.Claimed) {
 	if w.meta.jumped != 0 {
 		next = w.meta.jumped + storage.JumpWait.Microseconds()
 	}
-	a.NextDue, a.More = engine.Time(next), more
+	a.NextDue, a.More = engine.Time(next), a.More || more
 }
 
 const (

@@ -98,6 +98,7 @@ func (w *work) saveKinds(q *queue) {
 			continue
 		case l.tasks <= 0:
 			w.exec("DELETE FROM {p}kinds WHERE line = ?", l.number)
+			w.store.looks.Delete(l.number)
 			q.kinds[kind] = nil
 		default:
 			w.exec("UPDATE {p}kinds SET named = ?, look = ?, tasks = ? WHERE line = ?",
@@ -192,56 +193,58 @@ func (w *work) nameKinds(q *queue, kinds []string) {
 	}
 }
 
-// abandon ends tasks whose kind no claim has named for long.
-func (w *work) abandon(q *queue, most int) []storage.Ended {
+// abandon ends tasks whose kind no claim has named for long, and reports whether a part of that was left over.
+func (w *work) abandon(q *queue, most int) (ended []storage.Ended, left bool) {
 	long := w.store.limits.DeclinedFor.Microseconds()
-	if q.Sizes[engine.Declined] == 0 || q.IsPaused(w.step.Now) {
-		return nil
+	if w.step.Come == 0 || q.Sizes[engine.Declined] == 0 || q.IsPaused(w.step.Now) {
+		return nil, false
 	}
-	if w.step.Come > 0 {
-		// A clock that was ahead has stamped these.
-		for _, l := range w.kindLines(q, most, isAhead, w.step.Come+long) {
-			l.named, l.look, l.changed = w.step.Come, w.step.Come+long, true
-		}
+	// A clock that was ahead has stamped these.
+	for _, l := range w.kindLines(q, most, isAhead, w.step.Come+long) {
+		l.named, l.look, l.changed = w.step.Come, w.step.Come+long, true
 	}
-	var unknown []*engine.Record
+	look := engine.Look{Step: &w.step, Moment: w.step.Come - long, Room: most}
 	for _, l := range w.kindLines(q, most, toLookAt, w.step.Come) {
-		if len(unknown) >= most {
+		if l.named+long <= w.step.Come && !w.lookAlong(q, l, &look) {
+			left = true // it is looked at again by the next claim
 			break
 		}
-		if n := most - len(unknown); l.named+long <= w.step.Come {
-			unknown = append(unknown, w.declinedSince(q, l, w.step.Come-long, n)...)
-		}
-		if len(unknown) < most { // else it is looked at again by the next claim
-			l.look, l.changed = max(l.named+long, w.step.Come+long/24), true
-		}
+		l.look, l.changed = max(l.named+long, w.step.Come+long/24), true
 	}
-	return w.step.Abandon(unknown)
+	for i, r := range look.Found {
+		look.Found[i] = w.Find(r.Ref) // with its history
+	}
+	return w.step.Abandon(look.Found), left
 }
 
-// declinedSince gives up to n tasks that have waited since a moment or longer: in each priority they stand
-// first, but for those that a clock that was ahead has stamped with later moments than now.
-func (w *work) declinedSince(q *queue, l *kindLine, moment int64, n int) (found []*engine.Record) {
+// lookAlong looks for tasks that waited too long in the line of a kind, and reports whether it came to its end.
+func (w *work) lookAlong(q *queue, l *kindLine, look *engine.Look) (over bool) {
+	from := engine.FirstLook()
+	if on, begun := w.store.looks.Load(l.number); begun {
+		from, _ = on.(engine.Place)
+	}
 	w.save()
-	for p := int16(storage.MaxPriority); p >= -storage.MaxPriority && len(found) < n; p-- {
-		for from, more := engine.DeclinedBand(p), true; more; {
-			all := w.read(q, declinedFrom+"ORDER BY t.sort, t.turn LIMIT ?",
-				[]any{l.line(), from.Sort, from.Turn, n - len(found)}, 0)
-			more = false
-			for _, r := range all {
-				if r.State == engine.Damaged { // its place may be damaged too
-					w.setApart(q, r)
-					continue
-				}
-				from = engine.Place{Sort: r.Sort, Turn: r.Turn + 1}
-				if more = r.Priority == p && (r.Turn <= moment || r.Turn > w.step.Come); !more {
-					break
-				}
-				if r.Turn <= moment {
-					found = append(found, w.Find(r.Ref)) // with its history
-				}
+	on, over := look.Along(from, func(from engine.Place, n int) []*engine.Record { return w.declinedFrom(q, l, from, n) })
+	if over {
+		w.store.looks.Delete(l.number)
+	} else {
+		w.store.looks.Store(l.number, on)
+	}
+	return over
+}
+
+// declinedFrom gives up to n tasks in the line of a kind at or behind a place.
+func (w *work) declinedFrom(q *queue, l *kindLine, from engine.Place, n int) (found []*engine.Record) {
+	for damaged := true; damaged && len(found) == 0 && w.err == nil; {
+		damaged = false
+		all := w.read(q, declinedFrom+"ORDER BY t.sort, t.turn LIMIT ?", []any{l.line(), from.Sort, from.Turn, n}, 0)
+		for _, r := range all {
+			if r.State == engine.Damaged { // its place may be damaged too
+				w.setApart(q, r)
+				damaged = true
+				continue
 			}
-			more = more && len(found) < n
+			found = append(found, &r.Record)
 		}
 	}
 	return found

@@ -33,6 +33,9 @@ type Storage struct {
 	lock     lock
 	swept    atomic.Int64 // when this process looked after the whole file last
 	visited  atomic.Int64 // the number of the queue that it inspected last
+	// looks has where this process goes on in lines of kinds at which it has not looked to their ends
+	// for tasks that waited too long: an engine.Place by the number of the line.
+	looks sync.Map
 
 	background context.Context         //nolint:containedctx // of what no caller's context ends
 	stop       context.CancelCauseFunc // ends background

@@ -114,6 +114,45 @@ func (s *Step) Abandon(unknown []*Record) (ended []storage.Ended) {
 	return ended
 }
 
+// Look is a look along the lines of kinds for tasks that were declined at a moment or before.
+type Look struct {
+	Step   *Step
+	Moment int64
+	Room   int // how many tasks may still be looked at
+	Found  []*Record
+}
+
+// FirstLook is where a look begins in the line of a kind.
+func FirstLook() Place { return DeclinedBand(storage.MaxPriority) }
+
+// Along looks along one line, from a place on; next gives up to n tasks at or behind a place. It reports
+// whether it came to the end, and from where another look goes on, once what was found has left the line. In
+// each priority the tasks stand in the order in which they were declined, but a clock that was ahead has
+// stamped some with moments after now: those are passed over.
+func (l *Look) Along(from Place, next func(from Place, n int) []*Record) (on Place, over bool) {
+	found := len(l.Found)
+	for on = from; l.Room > 0; {
+		all := next(from, l.Room)
+		if len(all) == 0 {
+			return FirstLook(), true
+		}
+		for _, r := range all {
+			l.Room--
+			from = Place{r.Sort, r.Turn + 1}
+			if r.Turn <= l.Moment {
+				l.Found = append(l.Found, r)
+			} else if r.Turn <= l.Step.Come { // and so have those behind it in its priority
+				from = Place{Sort: (r.Sort+beforeHead)>>56<<56 + beforeHead}
+				break
+			}
+		}
+		if len(l.Found) == found { // what was found is still there where this step is rolled back
+			on = from
+		}
+	}
+	return on, false
+}
+
 // Extend carries out one extension of a valid lease, expired or not. The version stays. It
 // reports false where another transaction has the task locked: then nothing was written.
 func (s *Step) Extend(e *storage.Extension, x *storage.Extended) bool {
