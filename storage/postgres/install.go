@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/internal/engine"
 	"github.com/midgehq/midge/storage/internal/record"
@@ -61,7 +59,8 @@ func inMicros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(
 
 // migration is one that is under way.
 type migration struct {
-	tx     pgx.Tx
+	reads  rower
+	exec   func(ctx context.Context, sql string) error // of statements, one after the other
 	schema string
 	quoted string
 }
@@ -81,6 +80,9 @@ func install(ctx context.Context, m *migration, found installed) error {
 	}
 	if err := m.view(ctx); err != nil {
 		return err
+	}
+	if len(found.versions) == 0 {
+		return nil
 	}
 	return m.drop(ctx)
 }
@@ -123,9 +125,8 @@ func (m *migration) functions(ctx context.Context) error {
 	if err := m.run(ctx, strings.Join(all, "\n")); err != nil {
 		return fmt.Errorf("functions: %w", err)
 	}
-	_, err = m.tx.Exec(ctx, "INSERT INTO "+m.quoted+".functions (version, oldest, names) VALUES ($1, $2, $3)",
-		version, oldest, names)
-	return err
+	return m.run(ctx, fmt.Sprintf("INSERT INTO {schema}.functions (version, oldest, names) VALUES (%d, %d, '{%s}')",
+		version, oldest, strings.Join(names, ",")))
 }
 
 // view makes the view jobs, or has it call the functions of this version.
@@ -140,7 +141,7 @@ func (m *migration) view(ctx context.Context) error {
 // drop drops the functions of versions that the tables no longer serve.
 func (m *migration) drop(ctx context.Context) error {
 	var dropped []string
-	err := m.tx.QueryRow(ctx, "SELECT coalesce(array_agg(p.oid::regprocedure::text), '{}') "+
+	err := m.reads.QueryRow(ctx, "SELECT coalesce(array_agg(p.oid::regprocedure::text), '{}') "+
 		"FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "+
 		"WHERE n.nspname = $1 AND p.proname IN (SELECT name || '_' || f.version FROM "+m.quoted+".functions f, "+
 		"unnest(f.names) AS name WHERE f.version < $2)", m.schema, oldest).Scan(&dropped)
@@ -153,8 +154,7 @@ func (m *migration) drop(ctx context.Context) error {
 	return m.run(ctx, "DELETE FROM {schema}.functions WHERE version < "+strconv.Itoa(oldest))
 }
 
-// run carries out statements. Several at once go by the simple protocol alone.
+// run carries out statements.
 func (m *migration) run(ctx context.Context, text string) error {
-	_, err := m.tx.Conn().PgConn().Exec(ctx, inSchema(text, m.quoted)).ReadAll()
-	return err
+	return m.exec(ctx, inSchema(text, m.quoted))
 }

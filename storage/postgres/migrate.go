@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -69,6 +70,51 @@ func Migrate(ctx context.Context, cfg Config) error {
 	return wrap("migrate", migrate(ctx, conn, cfg.Schema))
 }
 
+// MigrationSQL gives the statements that Migrate would carry out now, in one transaction, for whoever
+// is to review them or has a tool of his own for that; "" where there is nothing to do. It changes
+// nothing. Its errors are those of Migrate.
+func MigrationSQL(ctx context.Context, cfg Config) (string, error) {
+	if err := cfg.check(); err != nil {
+		return "", fmt.Errorf("postgres: write the migration: %w", err)
+	}
+	settings, err := cfg.settings()
+	if err != nil {
+		return "", fmt.Errorf("postgres: write the migration: %w", err)
+	}
+	settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	conn, err := dial(ctx, settings)
+	if err != nil {
+		return "", wrap("write the migration", translate(err))
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	text, err := migrationText(ctx, conn, cfg.Schema)
+	return text, wrap("write the migration", err)
+}
+
+// migrationText writes down what migrateIn does.
+func migrationText(ctx context.Context, conn *pgx.Conn, schema string) (string, error) {
+	found, err := installedIn(ctx, conn, schema)
+	switch {
+	case err != nil:
+		return "", translate(err)
+	case found.serves(version):
+		return "", nil
+	case found.unnumbered || version < found.oldest:
+		return "", found.refusal(schema)
+	}
+	var text strings.Builder
+	m := &migration{reads: conn, schema: schema, quoted: pgx.Identifier{schema}.Sanitize()}
+	m.exec = func(_ context.Context, sql string) error {
+		text.WriteString(strings.TrimRight(strings.TrimSpace(sql), ";") + ";\n")
+		return nil
+	}
+	text.WriteString("BEGIN;\nSELECT pg_advisory_xact_lock(hashtext('midge.migrate." + schema + "'));\n" + lockTime + ";\n")
+	if err := install(ctx, m, found); err != nil {
+		return "", translate(err)
+	}
+	return text.String() + "COMMIT;\n", nil
+}
+
 func migrate(ctx context.Context, conn *pgx.Conn, schema string) error {
 	found, err := installedIn(ctx, conn, schema)
 	if err != nil {
@@ -115,7 +161,12 @@ func migrateIn(ctx context.Context, tx pgx.Tx, schema string) error {
 	if _, err = tx.Exec(ctx, lockTime); err != nil {
 		return err
 	}
-	return install(ctx, &migration{tx: tx, schema: schema, quoted: pgx.Identifier{schema}.Sanitize()}, found)
+	m := &migration{reads: tx, schema: schema, quoted: pgx.Identifier{schema}.Sanitize()}
+	m.exec = func(ctx context.Context, sql string) error { // several at once go by the simple protocol alone
+		_, err := tx.Conn().PgConn().Exec(ctx, sql).ReadAll()
+		return err
+	}
+	return install(ctx, m, found)
 }
 
 // installed is what a schema holds.

@@ -43,6 +43,42 @@ const dropOurs = `DROP VIEW IF EXISTS %[1]s.jobs;
 	END $$;
 	DELETE FROM %[1]s.functions;`
 
+// TestTheSQLOfAMigrationDoesWhatMigrateDoes carries out the text with a client that knows nothing of midge.
+func TestTheSQLOfAMigrationDoesWhatMigrateDoes(t *testing.T) {
+	testserver.RequirePostgres(t)
+	for name, before := range map[string]string{
+		"from nothing":          "DROP SCHEMA %[1]s CASCADE",
+		"from an older version": dropOurs + "INSERT INTO %[1]s.functions (version, oldest, names) VALUES (0, 0, '{}');",
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := fresh(t, postgres.Config{})
+			if err := shared.Exec(t.Context(), fmt.Sprintf(before, cfg.Schema)); err != nil {
+				t.Fatal(err)
+			}
+			text, err := postgres.MigrationSQL(t.Context(), cfg)
+			if err != nil || !strings.HasPrefix(text, "BEGIN;") {
+				t.Fatalf("got %.200q, %v; want a transaction", text, err)
+			}
+			if _, err := postgres.Open(t.Context(), cfg); !errors.Is(err, storage.ErrRefused) {
+				t.Fatalf("Open gives %v, want a refusal: the SQL was written, not carried out", err)
+			}
+			if err := shared.Exec(t.Context(), text); err != nil {
+				t.Fatal(err)
+			}
+			store, err := postgres.Open(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+			if again, err := postgres.MigrationSQL(t.Context(), cfg); err != nil || again != "" {
+				t.Errorf("behind it the SQL is %.200q, %v; want none", again, err)
+			}
+		})
+	}
+}
+
 func startTwenty(t *testing.T, cfg postgres.Config) {
 	t.Helper()
 	var all sync.WaitGroup
