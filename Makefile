@@ -7,9 +7,9 @@ RUNTESTS := bin/runtests
 SYSTEMS := linux darwin windows
 # The modules beside the root's, for what it is not to download.
 MODULES := bench storage/sqlite/modernc examples/embedded internal/difftest internal/faulttest metrics/prometheus \
-	tracing/otel examples/shop
+	tracing/otel examples/shop cmd/midge
 # Those that hold code for more than one system.
-PORTABLE := . storage/sqlite/modernc internal/faulttest
+PORTABLE := . storage/sqlite/modernc internal/faulttest cmd/midge
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
@@ -83,6 +83,7 @@ unit: # the tests without a look at what is installed
 	(cd metrics/prometheus && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
 	(cd tracing/otel && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
 	(cd examples/shop && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
+	(cd cmd/midge && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
 	(cd bench && ../$(RUNTESTS) ./...) || status=1; \
 	exit $$status
 

@@ -108,6 +108,17 @@ var table = []rule{
 		testRooms: []string{"midgetest"},
 	},
 	{
+		room:  "cmd/midge", // the command, a module of its own
+		rooms: []string{".", "storage/...", "cmd/midge/...", "internal/..."},
+		modules: []string{
+			"github.com/spf13/cobra", "github.com/spf13/pflag", // commands, flags, completion
+			"charm.land/bubbletea/v2", "golang.org/x/term", // the terminal
+			"github.com/BurntSushi/toml",                              // profiles
+			"github.com/redis/go-redis/v9", "github.com/jackc/pgx/v5", // what is imported
+		},
+		testModules: []string{"github.com/hibiken/asynq", "github.com/riverqueue/river"}, // from where
+	},
+	{
 		room:  "bench", // a module of its own, with rivals of midge
 		rooms: []string{".", "storage/...", "bench/...", "internal/testserver"},
 		modules: []string{

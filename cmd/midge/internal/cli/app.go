@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/midgehq/midge/cmd/midge/internal/connect"
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/redis"
+)
+
+// app is one command that runs.
+type app struct {
+	std    Std
+	choice connect.Choice
+	// The flags that all commands have.
+	output  string
+	columns []string
+	timeout time.Duration
+	quiet   bool
+	utc     bool
+	noColor bool
+
+	target  connect.Target
+	store   storage.Storage
+	session *storage.Session
+	writing bool   // something may have been sent that changes the storage
+	again   string // how to look what became of it
+}
+
+// errTimeout ends a command whose time is over.
+var errTimeout = errors.New("it took too long")
+
+// quickTime bounds the commands that answer at once, where --timeout does not.
+const quickTime = 30 * time.Second
+
+func (a *app) globals(flags *pflag.FlagSet) {
+	flags.StringVar(&a.choice.Storage, "storage", "", "the storage, by its `URL`: redis://…, postgres://…, sqlite:path")
+	flags.StringVar(&a.choice.Profile, "profile", "", "the storage, by the `name` of a profile of the configuration")
+	flags.StringVar(&a.choice.Prefix, "prefix", "", "the `prefix` of the keys in Redis (default midge)")
+	flags.StringVar(&a.choice.Schema, "schema", "", "the `schema` of the tables in PostgreSQL (default midge)")
+	flags.StringVarP(&a.output, "output", "o", "table", "how to write: "+strings.Join(show.Formats(), ", "))
+	flags.StringSliceVar(&a.columns, "columns", nil, "the `names` of the columns of a table, with commas")
+	flags.DurationVar(&a.timeout, "timeout", 0, "give up after this `time` (default 30s, none for what takes long)")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing beside what was asked for")
+	flags.BoolVar(&a.utc, "utc", false, "show moments in UTC, not how far away they are")
+	flags.BoolVar(&a.noColor, "no-color", false, "no colours (also by the variable NO_COLOR)")
+}
+
+// quick makes the function of a command that answers at once.
+func (a *app) quick(do func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return a.command(quickTime, do)
+}
+
+// long makes the function of a command that may take as long as it likes.
+func (a *app) long(do func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return a.command(0, do)
+}
+
+// command makes the function of a command: it checks what all commands have, and bounds its time.
+func (a *app) command(
+	most time.Duration, do func(ctx context.Context, args []string) error,
+) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := a.printer(time.Time{}).Check(); err != nil {
+			return err
+		}
+		if a.timeout < 0 {
+			return storage.Invalid("--timeout", a.timeout, "0 or more")
+		}
+		ctx := cmd.Context()
+		if a.timeout > 0 {
+			most = a.timeout
+		}
+		if most > 0 {
+			var stop context.CancelFunc
+			ctx, stop = context.WithTimeoutCause(ctx, most, errTimeout)
+			defer stop()
+		}
+		err := do(ctx, args)
+		if err != nil && ctx.Err() != nil && cmd.Context().Err() == nil && !a.writing {
+			err = fmt.Errorf("%w (%v)", context.Cause(ctx), most)
+		}
+		return err
+	}
+}
+
+// open finds and opens the storage.
+func (a *app) open(ctx context.Context) error {
+	if a.store != nil {
+		return nil
+	}
+	if err := a.choose(); err != nil {
+		return err
+	}
+	if a.target.Memory() && a.std.Open == nil {
+		return storage.Invalid("storage", "memory:", "one that other processes share; memory: is for midge serve alone")
+	}
+	redis.SendLogs(slog.New(slog.DiscardHandler)) // the answer of a call says what was wrong
+	openIt := a.target.Open
+	if a.std.Open != nil {
+		openIt = func(ctx context.Context) (storage.Storage, error) { return a.std.Open(ctx, a.target) }
+	}
+	store, err := openIt(ctx)
+	if err != nil {
+		return err
+	}
+	a.store, a.session = store, storage.NewSession(store, 0)
+	return nil
+}
+
+// choose finds the storage.
+func (a *app) choose() (err error) {
+	if a.target, err = connect.Choose(a.choice, a.std.Env); err == nil && a.target.Warning != "" {
+		a.note("warning: %s", a.target.Warning)
+	}
+	return err
+}
+
+func (a *app) close() {
+	if a.store != nil {
+		_ = a.store.Close() // all calls were answered
+	}
+}
+
+// write says on which storage something is about to be changed. again is how to look what became of
+// it, where the reply is lost.
+func (a *app) write(again string) {
+	a.note("on %s", a.target)
+	a.writing, a.again = true, again
+}
+
+// note says something beside the output, unless it should be quiet.
+func (a *app) note(format string, args ...any) {
+	if !a.quiet {
+		_, _ = fmt.Fprintf(a.std.Err, format+"\n", args...)
+	}
+}
+
+// printer writes the output. now is the storage's time.
+func (a *app) printer(now time.Time) *show.Printer {
+	return &show.Printer{
+		Out: a.std.Out, Format: show.Format(a.output), Columns: a.columns, UTC: a.utc, Now: now,
+		Color: a.std.Terminal && !a.noColor && a.std.Env("NO_COLOR") == "" && a.std.Env("TERM") != "dumb",
+		Width: a.width(),
+	}
+}
+
+func (a *app) width() int {
+	if !a.std.Terminal {
+		return 0
+	}
+	return a.std.Width
+}
+
+// shown is the printer for what a command found, which tells moments from the storage's time.
+func (a *app) shown(ctx context.Context) (*show.Printer, error) {
+	now, err := a.session.Now(ctx)
+	return a.printer(now), err
+}
+
+// list writes rows, and what was left out.
+func list[T any](ctx context.Context, a *app, l show.List[T], rows []T, none string) error {
+	p, err := a.shown(ctx)
+	if err != nil {
+		return err
+	}
+	if len(rows) == 0 && p.People() {
+		a.note("%s", none)
+	}
+	return l.Write(p, rows)
+}
+
+// arguments gives the arguments of a command: those of the line, or where that is "-" the lines of
+// standard input.
+func (a *app) arguments(args []string) ([]string, error) {
+	if len(args) != 1 || args[0] != "-" {
+		return args, nil
+	}
+	text, err := io.ReadAll(a.std.In)
+	if err != nil {
+		return nil, fmt.Errorf("read standard input: %w", err)
+	}
+	return strings.Fields(string(text)), nil
+}

@@ -1,0 +1,295 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/cmd/midge/internal/connect"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// rig is a storage, and the commands that are given to it.
+type rig struct {
+	t       *testing.T
+	store   storage.Storage
+	session *storage.Session
+	now     time.Time
+	env     map[string]string
+	in      string
+	person  bool
+}
+
+// unclosed outlives the command that closes it.
+type unclosed struct{ storage.Storage }
+
+func (unclosed) Close() error { return nil }
+
+// noon is when the tests begin.
+var noon = time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)
+
+// newRig makes a rig on the memory storage, whose clock stands still.
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, now: noon, env: map[string]string{connect.EnvStorage: "redis://u:s3cret@db.example:6379/0", "XDG_CONFIG_HOME": "/none"}}
+	store, err := memory.Open(memory.Config{Now: func() time.Time { return r.now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	r.store, r.session = unclosed{store}, storage.NewSession(store, 0)
+	return r
+}
+
+// answer is what a command said and how it exited.
+type answer struct {
+	out, err string
+	code     int
+}
+
+// run gives a line to midge; words are separated by spaces, a quoted one may hold some.
+func (r *rig) run(line string) answer {
+	r.t.Helper()
+	var out, errs bytes.Buffer
+	code := Run(r.t.Context(), words(line), Std{
+		In: strings.NewReader(r.in), Out: &out, Err: &errs, Person: r.person,
+		Env: func(name string) string { return r.env[name] },
+		Open: func(context.Context, connect.Target) (storage.Storage, error) {
+			return r.store, nil
+		},
+	})
+	r.in = ""
+	if text := out.String() + errs.String(); strings.Contains(text, "s3cret") {
+		r.t.Errorf("midge %s shows the password:\n%s", line, text)
+	}
+	return answer{out: out.String(), err: errs.String(), code: code}
+}
+
+// ok wants a command to be done, and gives what it said.
+func (r *rig) ok(line string) string {
+	r.t.Helper()
+	got := r.run(line)
+	if got.code != Done {
+		r.t.Errorf("midge %s exits with %d, want 0:\n%s%s", line, got.code, got.out, got.err)
+	}
+	return got.out
+}
+
+// words splits a line as a shell would, with single quotes alone.
+func words(line string) (args []string) {
+	for i, part := range strings.Split(line, "'") {
+		if i%2 == 1 {
+			args = append(args, part)
+		} else {
+			args = append(args, strings.Fields(part)...)
+		}
+	}
+	return args
+}
+
+// golden compares a text with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".txt")
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v; go test -update writes it", err)
+	}
+	if strings.ReplaceAll(string(want), "\r\n", "\n") != got {
+		t.Errorf("got:\n%s\nwant, as %s has it:\n%s", got, path, want)
+	}
+}
+
+// transcript gives what lines say, as a session at a shell would show it.
+func (r *rig) transcript(lines ...string) string {
+	r.t.Helper()
+	var all strings.Builder
+	for _, line := range lines {
+		got := r.run(line)
+		all.WriteString("$ midge " + line + "\n" + got.out)
+		if got.err != "" {
+			all.WriteString("[stderr]\n" + got.err)
+		}
+		all.WriteString("[exit " + meaning(got.code) + "]\n\n")
+	}
+	return all.String()
+}
+
+func meaning(code int) string {
+	return map[int]string{
+		Done: "0 done", Failed: "1 failed", BadInput: "2 bad input", NotFound: "3 not found", Refused: "4 refused",
+		Partly: "5 partly done", Unknown: "6 unknown", Unreachable: "7 unreachable", TimedOut: "124 timed out",
+	}[code]
+}
+
+// insert inserts tasks.
+func (r *rig) insert(inserts ...storage.Insert) {
+	r.t.Helper()
+	for _, in := range inserts {
+		if in.Encoding == "" {
+			in.Encoding, in.Payload = "json", []byte(`{"to":"ann@example.org"}`)
+		}
+		in.CrashLimit = max(in.CrashLimit, 3)
+		if _, err := r.session.ApplyOne(r.t.Context(), storage.Tx{Inserts: []storage.Insert{in}}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// work claims every waiting task of a queue and settles it.
+func (r *rig) work(queue string, settle storage.Settle) {
+	r.t.Helper()
+	claimed, err := r.session.Claim(r.t.Context(), storage.ClaimRequest{
+		Runner: "runner-1", Queues: []storage.ClaimQueue{{Name: queue}}, Start: 100, Lease: time.Minute,
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, fence := range claimed.Fences {
+		s := settle
+		s.Fence = fence
+		if _, err := r.session.ApplyOne(r.t.Context(), storage.Tx{Settles: []storage.Settle{s}}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// beat has a runner live.
+func (r *rig) beat(id string, queues, kinds []string, schedules ...storage.Declared) {
+	r.t.Helper()
+	_, err := r.session.Extend(r.t.Context(), storage.ExtendRequest{Runner: storage.RunnerInfo{
+		ID: id, Host: "web-1", PID: 4711, Version: "0.1.0", Queues: queues, Kinds: kinds, Concurrency: 10,
+		Started: r.now.Add(-time.Hour), Schedules: schedules, For: time.Hour,
+	}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// night is a storage on which somebody is on call: tasks died of two causes, a queue is paused, a
+// schedule is orphaned, and a task waits for a kind that nobody knows.
+func (r *rig) night() {
+	r.t.Helper()
+	for i, id := range []string{"a1", "a2", "a3"} {
+		r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: id}, Kind: "send_mail", Priority: i})
+	}
+	r.work("mail", storage.Settle{Outcome: storage.Bury, Error: "smtp: timeout after 30s", Reason: "out of retries"})
+	r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "b1"}, Kind: "send_mail"},
+		storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "b2"}, Kind: "send_mail", Delay: time.Hour})
+	r.insert(storage.Insert{Ref: storage.Ref{Queue: "reports", ID: "c1"}, Kind: "nightly"})
+	d := storage.Declaration{Spec: "cron 0 3 * * *", Zone: "Europe/Paris", CatchUp: "one", Hash: "h1"}
+	live := storage.Declaration{Spec: "every 1h0m0s", CatchUp: "one", Hash: "h2"}
+	r.insert(
+		storage.Insert{Ref: storage.Ref{Queue: "reports", ID: "cursor.nightly"}, Kind: "nightly", Cursor: &storage.Cursor{
+			Next: r.now.Add(13 * time.Hour), Last: r.now.Add(-11 * time.Hour), Declaration: d.Encode()}},
+		storage.Insert{Ref: storage.Ref{Queue: "reports", ID: "cursor.hourly"}, Kind: "hourly", Cursor: &storage.Cursor{
+			Next: r.now.Add(time.Hour), Declaration: live.Encode()}})
+	if err := r.session.Configure(r.t.Context(), "reports", storage.Settings{Pause: &storage.Pause{On: true}}); err != nil {
+		r.t.Fatal(err)
+	}
+	r.beat("runner-1", []string{"mail", "reports"}, []string{"send_mail", "nightly"},
+		storage.Declared{Ref: storage.Ref{Queue: "reports", ID: "cursor.hourly"}, Hash: "h2"})
+	r.now = r.now.Add(5 * time.Minute)
+}
+
+func TestQueues(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	golden(t, "queue", r.transcript(
+		"queue ls", "queue ls 'm*' -o wide", "queue ls --columns queue,dead", "queue ls -o ids", "queue ls -o jsonl",
+		"queue show mail", "queue show reports -o json", "queue show none", "queue ls 'x*'", "queue ls --columns nope",
+		"queue pause mail --for 1h", "queue ls", "queue resume mail reports", "queue pause mail none", "queue pause mail --for 0s",
+		"queue pause", "queue rm mail", "queue rm mail --dry-run", "queue rm mail -y", "queue ls", "queues list", "queue lss"))
+}
+
+func TestRunners(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	golden(t, "runner", r.transcript("runner ls", "runner ls -o json", "runner ls --queue none", "runner show runner",
+		"runner show runner-1 -o json", "runner show x", "runner ls --utc -o wide"))
+}
+
+func TestSchedules(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	golden(t, "schedule", r.transcript("schedule ls --utc", "schedule ls --orphaned -o json", "schedule show reports/nightly --utc",
+		"schedule show reports/nightly -o json", "schedule show reports", "schedule show reports/none", "schedule rm reports/hourly",
+		"schedule rm reports/nightly --yes", "schedule ls -o ids"))
+	if got := r.ok("schedule run reports/hourly"); !strings.HasPrefix(got, "reports/") {
+		t.Errorf("schedule run gives %q, want the ref of a task of reports", got)
+	}
+}
+
+func TestTheStorageIsLookedOver(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	steady := func(text string) string {
+		lines := strings.Split(text, "\n")
+		for i, line := range lines {
+			for _, begin := range []string{"answers in", `  "round_trip_seconds"`} {
+				if strings.HasPrefix(line, begin) {
+					lines[i] = begin + " …"
+				}
+			}
+		}
+		return strings.Join(lines, "\n")
+	}
+	golden(t, "doctor", steady(r.transcript("", "doctor", "doctor -q --max-oldest 1m --max-dead 2", "doctor --max-dead 3 -o json",
+		"doctor --max-oldest 0s", "doctor --max-dead -2", "stats", "stats -o json")))
+}
+
+func TestWhatIsWrongWithALineIsSaid(t *testing.T) {
+	r := newRig(t)
+	golden(t, "usage", r.transcript("que", "queue", "queue ls -o yaml", "queue ls -o json --columns queue", "queue ls --nope",
+		"queue ls --storage redis://x --profile y", "queue ls --profile y", "queue ls --timeout -1s", "queue ls a b",
+		"stats --watch=1ms", "queue pause bad/name", "queue ls '['", "queue ls --schema x", "version x"))
+}
+
+func TestWithoutAStorageMidgeSaysHowToNameOne(t *testing.T) {
+	r := newRig(t)
+	delete(r.env, connect.EnvStorage)
+	got := r.run("")
+	if got.code != BadInput || !strings.Contains(got.err, "midge --storage redis://") {
+		t.Errorf("got %d and %q, want 2 and a line to type", got.code, got.err)
+	}
+}
+
+func TestAnAnswerIsAskedForAndHeard(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	r.person = true
+	for _, c := range []struct {
+		in   string
+		code int
+	}{{"", Failed}, {"n\n", Failed}, {"\n", Failed}, {"y\n", Done}} {
+		r.in = c.in
+		if got := r.run("queue rm mail"); got.code != c.code || !strings.Contains(got.err, "on redis://db.example:6379/0\n") {
+			t.Errorf("the answer %q: got %d and %q, want %d and the storage named", c.in, got.code, got.err, c.code)
+		}
+	}
+	if got := r.run("queue show mail"); got.code != NotFound {
+		t.Errorf("got %d, want the queue gone", got.code)
+	}
+}
+
+func TestMain(m *testing.M) {
+	time.Local = time.UTC // moments are shown where the reader is
+	os.Exit(m.Run())
+}

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge/cmd/midge/internal/connect"
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/storage"
+)
+
+// completeTime bounds what a completion asks the storage: somebody waits for the next key.
+const completeTime = 300 * time.Millisecond
+
+// completer gives what may stand in a place of the line.
+type completer func(ctx context.Context) []string
+
+// completions says of every command what may stand where: names that the storage has, where it
+// answers in time, and nothing where it does not.
+func (a *app) completions(root *cobra.Command) {
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(show.Formats(), cobra.ShellCompDirectiveNoFileComp))
+	_ = root.RegisterFlagCompletionFunc("profile", a.completed(func(context.Context) []string {
+		names, _, _ := connect.Profiles(a.std.Env)
+		return names
+	}))
+	for _, noun := range root.Commands() {
+		for _, verb := range noun.Commands() {
+			switch {
+			case noun.Name() == "queue":
+				verb.ValidArgsFunction = a.completed(a.queueNames)
+			case noun.Name() == "runner" && verb.Name() == "show":
+				verb.ValidArgsFunction = a.completed(a.runnerNames)
+			case noun.Name() == "schedule" && verb.Name() != "ls":
+				verb.ValidArgsFunction = a.completed(a.scheduleNames)
+			default:
+				verb.ValidArgsFunction = cobra.NoFileCompletions
+			}
+			for flag, names := range map[string]completer{
+				"queue": a.queueNames, "to": a.queueNames, "state": stateNames, "kind": a.kindNames,
+			} {
+				if verb.Flags().Lookup(flag) != nil {
+					_ = verb.RegisterFlagCompletionFunc(flag, a.completed(names))
+				}
+			}
+		}
+	}
+}
+
+// completed makes a completion of cobra's. It fails silently: a message would stand in the line that
+// somebody types.
+func (a *app) completed(names completer) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) {
+		ctx, stop := context.WithTimeout(cmd.Context(), completeTime)
+		defer stop()
+		a.quiet = true
+		found := make(chan []string, 1)
+		go func() { found <- names(ctx) }() // ends with the process, where a storage heeds no context
+		select {
+		case all := <-found:
+			return slices.DeleteFunc(all, func(s string) bool { return !strings.HasPrefix(s, begin) }), cobra.ShellCompDirectiveNoFileComp
+		case <-ctx.Done():
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+}
+
+func (a *app) queueNames(ctx context.Context) (names []string) {
+	if a.open(ctx) != nil {
+		return nil
+	}
+	for name, err := range storage.EachQueue(ctx, a.store, "") {
+		if err != nil {
+			return nil
+		}
+		if !strings.HasPrefix(name, hidden) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (a *app) runnerNames(ctx context.Context) (names []string) {
+	for _, r := range a.livingRunners(ctx) {
+		names = append(names, r.ID)
+	}
+	return names
+}
+
+// kindNames gives the kinds that live runners know.
+func (a *app) kindNames(ctx context.Context) (names []string) {
+	for _, r := range a.livingRunners(ctx) {
+		names = append(names, r.Kinds...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (a *app) livingRunners(ctx context.Context) []storage.RunnerInfo {
+	if a.open(ctx) != nil {
+		return nil
+	}
+	runners, err := a.store.Runners(ctx)
+	if err != nil {
+		return nil
+	}
+	return runners
+}
+
+func (a *app) scheduleNames(ctx context.Context) (names []string) {
+	if a.open(ctx) != nil {
+		return nil
+	}
+	plans, err := a.plans(ctx, nil)
+	if err != nil {
+		return nil
+	}
+	for _, s := range plans {
+		names = append(names, s.ref())
+	}
+	return names
+}
+
+func stateNames(context.Context) (names []string) {
+	for _, s := range storage.States() {
+		if s != storage.Cursors {
+			names = append(names, string(s))
+		}
+	}
+	return names
+}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge/cmd/midge/internal/checkup"
+	"github.com/midgehq/midge/cmd/midge/internal/connect"
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/storage"
+)
+
+func (a *app) doctor() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Look over the storage; exit with 1 where somebody has to act",
+		Long: "doctor looks over the storage, its queues, schedules and runners. It exits with 0 where nobody has\n" +
+			"to act and with 1 where somebody has; for cron, --max-oldest and --max-dead say what is too much.",
+		Example: "  midge doctor\n  midge doctor --quiet --max-oldest 5m --max-dead 10 || mail -s 'midge' oncall",
+		Args:    noArguments,
+	}
+	oldest := cmd.Flags().Duration("max-oldest", 0, "how long the oldest task of a queue may wait, such as 5m")
+	dead := cmd.Flags().Int64("max-dead", -1, "how many dead tasks there may be")
+	cmd.RunE = a.quick(func(ctx context.Context, _ []string) error {
+		switch {
+		case cmd.Flags().Changed("max-oldest") && *oldest <= 0:
+			return storage.Invalid("--max-oldest", *oldest, "more than 0, such as 5m")
+		case cmd.Flags().Changed("max-dead") && *dead < 0:
+			return storage.Invalid("--max-dead", *dead, "0 or more")
+		}
+		return a.diagnose(ctx, checkup.Bounds{Oldest: *oldest, Dead: *dead})
+	})
+	return cmd
+}
+
+func (a *app) diagnose(ctx context.Context, bounds checkup.Bounds) error {
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	r, err := checkup.Look(ctx, a.store, bounds, hidden)
+	if err != nil {
+		return err
+	}
+	p := a.printer(r.Now)
+	if !p.People() {
+		err = p.Value(r)
+	} else {
+		err = a.report(p, r)
+	}
+	if err == nil && r.Problems() > 0 {
+		err = &exitError{code: Failed} // all was said
+	}
+	return err
+}
+
+// report writes a checkup for people.
+func (a *app) report(p *show.Printer, r *checkup.Report) error {
+	if !a.quiet {
+		err := show.Fields(p,
+			show.Field{Name: "storage", Text: a.target.String() + " (" + show.Text(r.Storage) + ")"},
+			show.Field{Name: "answers in", Text: fmt.Sprintf("%.1f ms", r.RoundTrip*1000)},
+			show.Field{Name: "keeps", Text: show.Text(r.Durability)},
+			show.Field{Name: "runners", Text: show.Number(int64(r.Runners))},
+			show.Field{Name: "queues", Text: show.Number(int64(r.Queues))},
+			show.Field{Name: "tasks", Text: sizes(r)})
+		if err != nil {
+			return err
+		}
+	}
+	return a.findings(p, r)
+}
+
+func sizes(r *checkup.Report) string {
+	return fmt.Sprintf("%s waiting, %s pending, %s scheduled, %s retry, %s dead", show.Number(r.Waiting), show.Number(r.Pending),
+		show.Number(r.Scheduled), show.Number(r.Retry), show.Number(r.Dead))
+}
+
+// findings writes what was found, and that nothing was.
+func (a *app) findings(p *show.Printer, r *checkup.Report) error {
+	if len(r.Findings) == 0 && !a.quiet {
+		return p.Line("\n%s", p.Paint("Nothing needs you.", show.Good))
+	}
+	for i, f := range r.Findings {
+		if i == 0 && !a.quiet {
+			if err := p.Line(""); err != nil {
+				return err
+			}
+		}
+		style := show.Warn
+		if f.Level == checkup.Problem {
+			style = show.Bad
+		}
+		if err := p.Line("%s %s", p.Paint(fmt.Sprintf("%-8s", f.Level), style), f.Text); err != nil {
+			return err
+		}
+		if f.Next != "" {
+			if err := p.Line("         %s", p.Paint("next: "+f.Next, show.Faint)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// greet is midge alone: how the storage is, and what to type next.
+func (a *app) greet(ctx context.Context, _ []string) error {
+	if err := a.open(ctx); err != nil {
+		return withWelcome(err, a)
+	}
+	r, err := checkup.Look(ctx, a.store, checkup.Bounds{Dead: -1}, hidden)
+	if err != nil {
+		return err
+	}
+	p := a.printer(r.Now)
+	if !p.People() {
+		return p.Value(r)
+	}
+	if err := p.Line("%s on %s\n%s, %s, %s", p.Paint("midge", show.Strong), a.target, show.Count(int64(r.Queues), "queue"),
+		show.Count(int64(r.Runners), "runner"), sizes(r)); err != nil {
+		return err
+	}
+	if err := a.findings(p, r); err != nil {
+		return err
+	}
+	return p.Line("\n%s", next)
+}
+
+// next is what midge alone offers.
+const next = `midge queue ls            the queues and their sizes
+midge task ls state:dead  what died, and why
+midge task why REF        why a task is not running
+midge top                 watch it live
+midge doctor              what needs somebody
+midge help                everything else`
+
+// withWelcome adds how to begin to the error of somebody who has named no storage yet.
+func withWelcome(err error, a *app) error {
+	path, perr := connect.File(a.std.Env)
+	if names, byDefault, _ := connect.Profiles(a.std.Env); perr == nil && a.target == (connect.Target{}) && a.choice == (connect.Choice{}) {
+		if len(names) > 0 && byDefault == "" {
+			return &exitError{
+				code: BadInput, text: fmt.Sprintf("no storage was named, and %s has these profiles: %v", path, names),
+				next: "midge --profile " + names[0],
+			}
+		}
+		if a.std.Env(connect.EnvStorage) == "" && len(names) == 0 {
+			return &exitError{code: BadInput, text: err.Error(), next: "midge --storage redis://localhost:6379   (or midge help)"}
+		}
+	}
+	return err
+}

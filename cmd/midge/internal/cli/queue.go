@@ -1,0 +1,384 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/storage"
+)
+
+var zeroTime time.Time
+
+// hidden begins the names of the queues in which midge keeps records of its own.
+const hidden = "midge."
+
+// row is a queue and the live runners that serve it.
+type row struct {
+	storage.Stats
+
+	runners int
+}
+
+var queueList = show.List[row]{
+	Columns: []show.Column[row]{
+		{Name: "queue", Text: func(_ *show.Printer, r row) string { return show.Text(r.Queue) }},
+		{Name: "status", Text: func(p *show.Printer, r row) string { return r.status(p) }, Style: row.style},
+		{Name: "waiting", Right: true, Text: count(func(r row) int64 { return r.Waiting })},
+		{Name: "pending", Right: true, Text: count(func(r row) int64 { return r.Pending })},
+		{Name: "scheduled", Right: true, Text: count(func(r row) int64 { return r.Scheduled })},
+		{Name: "retry", Right: true, Text: count(func(r row) int64 { return r.Retry })},
+		{Name: "dead", Right: true, Text: count(func(r row) int64 { return r.Dead }), Style: func(r row) show.Style {
+			if r.Dead > 0 {
+				return show.Bad
+			}
+			return show.Plain
+		}},
+		{Name: "oldest", Right: true, Text: func(_ *show.Printer, r row) string { return age(r.Oldest) }},
+		{Name: "runners", Right: true, Text: count(func(r row) int64 { return int64(r.runners) })},
+		{Name: "completed", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Completed })},
+		{Name: "cancelled", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Cancelled })},
+		{Name: "schedules", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Cursors })},
+		{Name: "damaged", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Damaged })},
+		{Name: "enqueued", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Totals.Enqueued })},
+		{Name: "done", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Totals.Completed })},
+		{Name: "failed", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Totals.Failed })},
+		{Name: "crashed", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Totals.Crashed })},
+	},
+	Record: func(r row) any { return show.QueueOf(r.Stats, r.runners) },
+	ID:     func(r row) string { return r.Queue },
+}
+
+func count(of func(row) int64) func(*show.Printer, row) string {
+	return func(_ *show.Printer, r row) string { return show.Number(of(r)) }
+}
+
+// age is how old the oldest waiting task is.
+func age(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return show.Span(d)
+}
+
+// status says in a word whether somebody works on the queue.
+func (r row) status(p *show.Printer) string {
+	switch {
+	case r.Paused && !r.PausedUntil.IsZero() && p.UTC:
+		return "paused until " + p.Moment(r.PausedUntil)
+	case r.Paused && !r.PausedUntil.IsZero():
+		return "paused for " + show.Span(r.PausedUntil.Sub(p.Now))
+	case r.Paused:
+		return "paused"
+	case r.runners == 0 && r.Waiting > 0:
+		return "no runner"
+	case r.Pending > 0:
+		return "working"
+	case r.Waiting > 0:
+		return "waiting"
+	}
+	return "idle"
+}
+
+func (r row) style() show.Style {
+	switch {
+	case r.Paused:
+		return show.Warn
+	case r.runners == 0 && r.Waiting > 0:
+		return show.Bad
+	}
+	return show.Plain
+}
+
+func (a *app) queue() *cobra.Command {
+	return noun("queue", "See, pause, resume and remove queues", []string{"queues"},
+		a.queueLs(), a.queueShow(), a.queuePause(), a.queueResume(), a.queueRm())
+}
+
+func (a *app) queueLs() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls [PATTERN]", Aliases: []string{"list"}, Short: "List queues and their sizes",
+		Example: "  midge queue ls\n  midge queue ls 'mail*' -o wide\n  midge queue ls --watch",
+		Args:    wants(0, 1, "one pattern at most, such as 'mail*'"),
+	}
+	all := cmd.Flags().Bool("all", false, "show midge's own queues too")
+	watch := watchFlag(cmd)
+	cmd.RunE = a.watched(watch, func(ctx context.Context, args []string) error {
+		rows, err := a.rows(ctx, args, *all)
+		if err != nil {
+			return err
+		}
+		return list(ctx, a, queueList, rows, "there are no queues"+matching(args))
+	})
+	return cmd
+}
+
+// matching names the pattern of a list that is empty.
+func matching(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return " that match " + show.Text(args[0])
+}
+
+// rows reads the queues that match a pattern, all where there is none.
+func (a *app) rows(ctx context.Context, patterns []string, own bool) ([]row, error) {
+	pattern := "*"
+	if len(patterns) > 0 {
+		pattern = patterns[0]
+	}
+	if _, err := path.Match(pattern, ""); err != nil {
+		return nil, storage.Invalid("pattern", pattern, "a name in which * stands for any characters and ? for one")
+	}
+	if err := a.open(ctx); err != nil {
+		return nil, err
+	}
+	var names []string
+	for name, err := range storage.EachQueue(ctx, a.store, "") {
+		if err != nil {
+			return nil, err
+		}
+		if ok, _ := path.Match(pattern, name); ok && (own || !strings.HasPrefix(name, hidden)) {
+			names = append(names, name)
+		}
+	}
+	return a.statsOf(ctx, names)
+}
+
+// statsOf reads the sizes of queues, and who serves them.
+func (a *app) statsOf(ctx context.Context, names []string) ([]row, error) {
+	runners, err := a.store.Runners(ctx)
+	if err != nil {
+		return nil, err
+	}
+	serving := make(map[string]int)
+	for _, r := range runners {
+		for _, queue := range r.Queues {
+			serving[queue]++
+		}
+	}
+	var rows []row
+	for chunk := range slices.Chunk(names, storage.MaxNames) {
+		stats, err := a.store.Stats(ctx, chunk...)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range stats {
+			rows = append(rows, row{Stats: s, runners: serving[s.Queue]})
+		}
+	}
+	return rows, nil
+}
+
+// there opens the storage and reads queues that have to be there.
+func (a *app) there(ctx context.Context, names []string) ([]row, error) {
+	for _, name := range names {
+		if err := storage.CheckName("queue name", name); err != nil {
+			return nil, err
+		}
+	}
+	if err := a.open(ctx); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		page, err := a.store.Queues(ctx, storage.QueuesQuery{Prefix: name, Limit: 1})
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(page.Names, name) {
+			return nil, notFound("midge queue ls", "there is no queue %s on %s", name, a.target)
+		}
+	}
+	return a.statsOf(ctx, names)
+}
+
+func (a *app) queueShow() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show QUEUE", Short: "Show everything about a queue",
+		Example: "  midge queue show mail", Args: wants(1, 1, "the name of a queue"),
+	}
+	watch := watchFlag(cmd)
+	cmd.RunE = a.watched(watch, func(ctx context.Context, args []string) error {
+		rows, err := a.there(ctx, args)
+		if err != nil {
+			return err
+		}
+		p, err := a.shown(ctx)
+		if err != nil {
+			return err
+		}
+		if !p.People() {
+			return p.Value(show.QueueOf(rows[0].Stats, rows[0].runners))
+		}
+		return show.Fields(p, queueFields(p, rows[0])...)
+	})
+	return cmd
+}
+
+// queueFields is the page about a queue.
+func queueFields(p *show.Printer, r row) []show.Field {
+	var declined []string
+	for _, k := range r.Declined {
+		declined = append(declined, show.Count(k.Tasks, "task")+" of kind "+show.Text(k.Kind)+", which no runner knows")
+	}
+	dead := show.Field{Name: "dead", Text: show.Number(r.Dead)}
+	if r.Dead > 0 {
+		dead.Style = show.Bad
+		dead.Text += fmt.Sprintf("   (midge task ls --queue %s state:dead)", r.Queue)
+	}
+	damaged := show.Field{Name: "damaged", Style: show.Bad}
+	if r.Damaged > 0 {
+		damaged.Text = show.Count(r.Damaged, "record") + " that cannot be read, set apart"
+	}
+	t := r.Totals
+	return []show.Field{
+		{Name: "queue", Text: r.Queue, Style: show.Strong},
+		{Name: "status", Text: r.status(p), Style: r.style()},
+		{Name: "runners", Text: show.Number(int64(r.runners))},
+		{Name: "waiting", Text: show.Number(r.Waiting)},
+		{Name: "oldest", Text: age(r.Oldest)},
+		{Name: "declined", Text: strings.Join(declined, "\n"), Style: show.Bad},
+		{Name: "pending", Text: show.Number(r.Pending)},
+		{Name: "scheduled", Text: show.Number(r.Scheduled)},
+		{Name: "retry", Text: show.Number(r.Retry)},
+		dead,
+		{Name: "completed", Text: show.Number(r.Completed) + " kept"},
+		{Name: "cancelled", Text: show.Number(r.Cancelled) + " kept"},
+		{Name: "schedules", Text: show.Number(r.Cursors)},
+		damaged,
+		{Name: "ever", Text: fmt.Sprintf("%s enqueued, %s completed, %s dead, %s cancelled, %s deleted, %s requeued",
+			show.Number(t.Enqueued), show.Number(t.Completed), show.Number(t.Dead), show.Number(t.Cancelled),
+			show.Number(t.Deleted), show.Number(t.Requeued))},
+		{Name: "attempts", Text: fmt.Sprintf("%s failed, %s crashed", show.Number(t.Failed), show.Number(t.Crashed))},
+	}
+}
+
+func (a *app) queuePause() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "pause QUEUE...", Short: "Have runners claim nothing more from a queue",
+		Long: "pause stops claims from a queue. What runs goes on to its end, and enqueueing, schedules and\n" +
+			"retries go on too.",
+		Example: "  midge queue pause mail\n  midge queue pause mail --for 1h",
+		Args:    wants(1, -1, "the names of queues"),
+	}
+	span := cmd.Flags().Duration("for", 0, "resume by itself after this `time` (default: paused until resumed)")
+	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
+		if cmd.Flags().Changed("for") && *span < storage.MinSpan {
+			return storage.Invalid("--for", *span, "a millisecond or more, such as 30m")
+		}
+		until := ""
+		if *span > 0 {
+			until = " for " + show.Span(*span)
+		}
+		return a.configure(ctx, args, storage.Settings{Pause: &storage.Pause{On: true, For: *span}}, "paused", until)
+	})
+	return cmd
+}
+
+func (a *app) queueResume() *cobra.Command {
+	return &cobra.Command{
+		Use: "resume QUEUE...", Short: "Have runners claim from a paused queue again",
+		Example: "  midge queue resume mail", Args: wants(1, -1, "the names of queues"),
+		RunE: a.quick(func(ctx context.Context, args []string) error {
+			return a.configure(ctx, args, storage.Settings{Pause: &storage.Pause{}}, "resumed", "")
+		}),
+	}
+}
+
+// configure changes a setting of queues.
+func (a *app) configure(ctx context.Context, args []string, settings storage.Settings, done, how string) error {
+	names, err := a.arguments(args)
+	if err != nil {
+		return err
+	}
+	if _, err := a.there(ctx, names); err != nil {
+		return err
+	}
+	a.write("midge queue ls")
+	for i, name := range names {
+		if err := a.session.Configure(ctx, name, settings); err != nil {
+			return partly(i, len(names), "queue", done, err)
+		}
+		a.note("%s %s%s", done, name, how)
+	}
+	return nil
+}
+
+// partly is the error of one of several things, of which some were done before.
+func partly(did, of int, one, done string, err error) error {
+	if did == 0 {
+		return err
+	}
+	return &exitError{
+		code: Partly, text: fmt.Sprintf("%s of %s %s, then: %v", show.Number(int64(did)), show.Count(int64(of), one), done, err),
+	}
+}
+
+func (a *app) queueRm() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "rm QUEUE", Aliases: []string{"delete", "remove"}, Short: "Remove a queue with all its tasks and totals",
+		Example: "  midge queue rm mail", Args: wants(1, 1, "the name of a queue"),
+	}
+	yes := yesFlag(cmd)
+	dry := cmd.Flags().Bool("dry-run", false, "show what would go, and change nothing")
+	cmd.RunE = a.long(func(ctx context.Context, args []string) error { return a.removeQueue(ctx, args, *yes, *dry) })
+	return cmd
+}
+
+func (a *app) removeQueue(ctx context.Context, args []string, yes, dry bool) error {
+	rows, err := a.there(ctx, args)
+	if err != nil {
+		return err
+	}
+	r := rows[0]
+	tasks := r.Live() + r.Completed + r.Cancelled + r.Dead
+	a.note("on %s", a.target)
+	a.note("queue %s holds %s and %s; its totals go too", r.Queue, show.Count(tasks, "task"), show.Count(r.Cursors, "schedule"))
+	if err := a.samples(ctx, r); err != nil {
+		return err
+	}
+	if dry {
+		a.note("nothing was changed (--dry-run)")
+		return nil
+	}
+	if err := a.confirm(yes, "Remove all of it?", tasks, r.Queue); err != nil {
+		return err
+	}
+	a.writing, a.again = true, "midge queue show "+r.Queue
+	if err := a.session.RemoveQueue(ctx, r.Queue); errors.Is(err, storage.ErrNotEmpty) {
+		return &exitError{
+			code: Refused, text: "queue " + r.Queue + " still has tasks: some are running, or new ones keep coming",
+			next: "midge queue pause " + r.Queue + ", wait until nothing is pending, and remove it again",
+		}
+	} else if err != nil {
+		return err
+	}
+	a.note("removed %s", r.Queue)
+	return nil
+}
+
+// samples shows five of the tasks that are about to go.
+func (a *app) samples(ctx context.Context, r row) error {
+	left := 5
+	for _, state := range storage.States() {
+		if left == 0 {
+			return nil
+		}
+		page, err := a.store.Tasks(ctx, storage.TasksQuery{Queue: r.Queue, State: state, Limit: left})
+		if err != nil {
+			return err
+		}
+		for _, t := range page.Tasks {
+			a.note("  %s  %s  %s", t.Ref, show.Text(t.Kind), t.State)
+		}
+		left -= len(page.Tasks)
+	}
+	return nil
+}

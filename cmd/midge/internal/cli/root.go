@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge"
+)
+
+// root makes the tree of commands.
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "midge",
+		Short: "See and repair the tasks of a midge storage",
+		Long: "midge shows and repairs tasks, queues, schedules and runners.\n\n" +
+			"The storage is named by --storage, --profile, MIDGE_STORAGE, MIDGE_PROFILE or the default profile\n" +
+			"of the configuration, in this order.",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return noCommand(cmd, args[0])
+			}
+			return nil
+		},
+		RunE:                       a.quick(a.greet),
+		SuggestionsMinimumDistance: 2,
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		CompletionOptions:          cobra.CompletionOptions{HiddenDefaultCmd: false},
+	}
+	a.globals(root.PersistentFlags())
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, "%v", err) })
+	root.AddCommand(a.queue(), a.schedule(), a.runner(), a.stats(), a.doctor(), a.migrate(), a.version())
+	a.completions(root)
+	return root
+}
+
+// noun makes a command that only holds others.
+func noun(name, short string, aliases []string, verbs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: name, DisableFlagsInUseLine: true, Short: short, Aliases: aliases}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		return noCommand(cmd, args[0])
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.AddCommand(verbs...)
+	return cmd
+}
+
+// noCommand is the error of a word that is no command.
+func noCommand(cmd *cobra.Command, word string) error {
+	next := cmd.CommandPath() + " --help"
+	if near := cmd.SuggestionsFor(word); len(near) > 0 {
+		next = cmd.CommandPath() + " " + near[0]
+	}
+	return &exitError{code: BadInput, text: fmt.Sprintf("%s has no command %q", cmd.CommandPath(), word), next: next}
+}
+
+// noArguments refuses arguments.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage(cmd, "unexpected argument %q", args[0])
+	}
+	return nil
+}
+
+// wants wants a number of arguments, at most where most is not negative. what names them.
+func wants(least, most int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least {
+			return usage(cmd, "%s wants %s", cmd.CommandPath(), what)
+		}
+		if most >= 0 && len(args) > most {
+			return usage(cmd, "unexpected argument %q: %s wants %s", args[most], cmd.CommandPath(), what)
+		}
+		return nil
+	}
+}
+
+func (a *app) version() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Show the version of this command", Args: noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			revision := ""
+			if info, ok := debug.ReadBuildInfo(); ok {
+				for _, s := range info.Settings {
+					if s.Key == "vcs.revision" {
+						revision = s.Value
+					}
+				}
+			}
+			p := a.printer(zeroTime)
+			if err := p.Check(); err != nil {
+				return err
+			}
+			if !p.People() {
+				return p.Value(map[string]string{
+					"version": midge.Version, "go": runtime.Version(), "revision": revision,
+					"system": runtime.GOOS + "/" + runtime.GOARCH,
+				})
+			}
+			return p.Line("midge %s, %s, %s/%s", midge.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		},
+	}
+}

@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/storage"
+)
+
+var runnerList = show.List[storage.RunnerInfo]{
+	Columns: []show.Column[storage.RunnerInfo]{
+		{Name: "runner", Text: func(_ *show.Printer, r storage.RunnerInfo) string { return show.Text(r.ID) }},
+		{Name: "host", Text: func(_ *show.Printer, r storage.RunnerInfo) string { return show.Text(r.Host) }},
+		{Name: "pid", Right: true, Text: func(_ *show.Printer, r storage.RunnerInfo) string { return fmt.Sprint(r.PID) }},
+		{Name: "running", Right: true, Text: func(_ *show.Printer, r storage.RunnerInfo) string {
+			return fmt.Sprintf("%d of %d", len(r.Running), r.Concurrency)
+		}},
+		{Name: "up", Right: true, Text: func(p *show.Printer, r storage.RunnerInfo) string { return p.Moment(r.Started) }},
+		{Name: "seen", Right: true, Text: func(p *show.Printer, r storage.RunnerInfo) string { return p.Moment(r.Seen) }},
+		{Name: "version", Wide: true, Text: func(_ *show.Printer, r storage.RunnerInfo) string { return show.Text(r.Version) }},
+		{Name: "schedules", Wide: true, Right: true, Text: func(_ *show.Printer, r storage.RunnerInfo) string {
+			return fmt.Sprint(len(r.Schedules))
+		}},
+		{Name: "queues", Text: func(_ *show.Printer, r storage.RunnerInfo) string { return names(r.Queues) }},
+		{Name: "kinds", Wide: true, Text: func(_ *show.Printer, r storage.RunnerInfo) string { return names(r.Kinds) }},
+	},
+	Record: func(r storage.RunnerInfo) any { return show.RunnerOf(r) },
+	ID:     func(r storage.RunnerInfo) string { return r.ID },
+}
+
+func names(list []string) string {
+	shown := make([]string, len(list))
+	for i, name := range list {
+		shown[i] = show.Text(name)
+	}
+	return strings.Join(shown, ",")
+}
+
+func (a *app) runner() *cobra.Command {
+	return noun("runner", "See the runners that live", []string{"runners"}, a.runnerLs(), a.runnerShow())
+}
+
+func (a *app) runnerLs() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List the runners that live",
+		Example: "  midge runner ls\n  midge runner ls --queue mail", Args: noArguments,
+	}
+	queue := cmd.Flags().String("queue", "", "those that serve this `queue`")
+	watch := watchFlag(cmd)
+	cmd.RunE = a.watched(watch, func(ctx context.Context, _ []string) error {
+		if err := a.open(ctx); err != nil {
+			return err
+		}
+		runners, err := a.store.Runners(ctx)
+		if err != nil {
+			return err
+		}
+		if *queue != "" {
+			runners = slices.DeleteFunc(runners, func(r storage.RunnerInfo) bool { return !slices.Contains(r.Queues, *queue) })
+		}
+		none := "no runner lives: nothing is worked on"
+		if *queue != "" {
+			none = "no live runner serves queue " + show.Text(*queue)
+		}
+		return list(ctx, a, runnerList, runners, none)
+	})
+	return cmd
+}
+
+func (a *app) runnerShow() *cobra.Command {
+	return &cobra.Command{
+		Use: "show RUNNER", Short: "Show a runner and what it runs",
+		Args: wants(1, 1, "the id of a runner, or how it begins"),
+		RunE: a.quick(func(ctx context.Context, args []string) error {
+			if err := a.open(ctx); err != nil {
+				return err
+			}
+			r, err := a.findRunner(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			p, err := a.shown(ctx)
+			if err != nil {
+				return err
+			}
+			if !p.People() {
+				return p.Value(show.RunnerOf(r))
+			}
+			return show.Fields(p, runnerFields(p, r)...)
+		}),
+	}
+}
+
+// findRunner finds the one runner whose id begins so.
+func (a *app) findRunner(ctx context.Context, begin string) (storage.RunnerInfo, error) {
+	runners, err := a.store.Runners(ctx)
+	if err != nil {
+		return storage.RunnerInfo{}, err
+	}
+	var found []storage.RunnerInfo
+	for _, r := range runners {
+		if r.ID == begin {
+			return r, nil
+		}
+		if strings.HasPrefix(r.ID, begin) {
+			found = append(found, r)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return storage.RunnerInfo{}, notFound("midge runner ls", "no runner that lives is called %s", show.Text(begin))
+	case 1:
+		return found[0], nil
+	}
+	return storage.RunnerInfo{}, badInput("%d runners begin with %s: give more of the id", len(found), show.Text(begin))
+}
+
+// runnerFields is the page about a runner.
+func runnerFields(p *show.Printer, r storage.RunnerInfo) []show.Field {
+	var running []string
+	for _, task := range r.Running {
+		running = append(running, fmt.Sprintf("%s  %s  since %s", task.Ref, show.Text(task.Kind), p.Moment(task.Since)))
+	}
+	var schedules []string
+	for _, s := range r.Schedules {
+		schedules = append(schedules, s.Ref.Queue+"/"+strings.TrimPrefix(s.Ref.ID, storage.CursorPrefix))
+	}
+	return []show.Field{
+		{Name: "runner", Text: show.Text(r.ID), Style: show.Strong},
+		{Name: "host", Text: fmt.Sprintf("%s, process %d", show.Text(r.Host), r.PID)},
+		{Name: "version", Text: show.Text(r.Version)},
+		{Name: "started", Text: p.Exact(r.Started)},
+		{Name: "seen", Text: p.Exact(r.Seen)},
+		{Name: "queues", Text: names(r.Queues)},
+		{Name: "kinds", Text: names(r.Kinds)},
+		{Name: "declares", Text: strings.Join(schedules, "\n")},
+		{Name: "running", Text: fmt.Sprintf("%d of %d", len(r.Running), r.Concurrency)},
+		{Name: "", Text: strings.Join(running, "\n")},
+	}
+}

@@ -1,0 +1,309 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/schedule"
+	"github.com/midgehq/midge/storage"
+)
+
+// plan is a schedule as it is stored.
+type plan struct {
+	storage.Task
+
+	name     string
+	declared storage.Declaration
+	damaged  bool
+	orphaned bool
+}
+
+var scheduleList = show.List[plan]{
+	Columns: []show.Column[plan]{
+		{Name: "schedule", Text: func(_ *show.Printer, s plan) string { return s.ref() }},
+		{Name: "status", Text: func(_ *show.Printer, s plan) string { return s.status() }, Style: plan.style},
+		{Name: "kind", Text: func(_ *show.Printer, s plan) string { return show.Text(s.Kind) }},
+		{Name: "next", Text: func(p *show.Printer, s plan) string { return p.Moment(s.next()) }},
+		{Name: "last", Text: func(p *show.Printer, s plan) string { return p.Moment(s.last()) }},
+		{Name: "zone", Wide: true, Text: func(_ *show.Printer, s plan) string { return show.Text(s.zone()) }},
+		{Name: "missed", Wide: true, Text: func(_ *show.Printer, s plan) string { return show.Text(s.declared.CatchUp) }},
+		{Name: "overlap", Wide: true, Text: func(_ *show.Printer, s plan) string { return show.Text(s.declared.Overlap) }},
+		{Name: "spec", Text: func(_ *show.Printer, s plan) string { return show.Text(s.declared.Spec) }},
+	},
+	Record: func(s plan) any { return s.record() },
+	ID:     plan.ref,
+}
+
+// ref names the schedule: its queue and its name.
+func (s plan) ref() string { return s.Queue + "/" + s.name }
+
+func (s plan) status() string {
+	switch {
+	case s.damaged:
+		return "damaged"
+	case s.orphaned:
+		return "orphaned"
+	}
+	return "live"
+}
+
+func (s plan) style() show.Style {
+	if s.damaged || s.orphaned {
+		return show.Bad
+	}
+	return show.Plain
+}
+
+func (s plan) next() time.Time {
+	if s.Cursor == nil {
+		return time.Time{}
+	}
+	return s.Cursor.Next
+}
+
+func (s plan) last() time.Time {
+	if s.Cursor == nil {
+		return time.Time{}
+	}
+	return s.Cursor.Last
+}
+
+func (s plan) zone() string {
+	if s.declared.Zone == "" {
+		return "UTC"
+	}
+	return s.declared.Zone
+}
+
+func (s plan) record() show.Schedule {
+	return show.Schedule{
+		Schedule: s.name, Queue: s.Queue, Kind: s.Kind, Spec: s.declared.Spec, Zone: s.zone(), CatchUp: s.declared.CatchUp,
+		Overlap: s.declared.Overlap, Next: show.Moment(s.next()), Last: show.Moment(s.last()),
+		Orphaned: s.orphaned, Damaged: s.damaged,
+	}
+}
+
+// moments gives the next ticks of a schedule, none where it is damaged.
+func (s plan) moments(n int) (moments []time.Time) {
+	if s.damaged {
+		return nil
+	}
+	parsed, err := schedule.Parse(s.declared.Spec, s.declared.Zone)
+	if err != nil {
+		return nil
+	}
+	for at := s.next(); len(moments) < n && !at.IsZero(); at = parsed.Next(at) {
+		moments = append(moments, at)
+	}
+	return moments
+}
+
+func (a *app) schedule() *cobra.Command {
+	return noun("schedule", "See, run and remove periodic schedules", []string{"schedules"},
+		a.scheduleLs(), a.scheduleShow(), a.scheduleRun(), a.scheduleRm())
+}
+
+func (a *app) scheduleLs() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List schedules and when they tick",
+		Example: "  midge schedule ls\n  midge schedule ls --queue reports -o wide", Args: noArguments,
+	}
+	queues := cmd.Flags().StringSlice("queue", nil, "those of these `queues`")
+	orphaned := cmd.Flags().Bool("orphaned", false, "those that no live runner declares, and that stand still")
+	cmd.RunE = a.quick(func(ctx context.Context, _ []string) error {
+		if err := a.open(ctx); err != nil {
+			return err
+		}
+		plans, err := a.plans(ctx, *queues)
+		if err != nil {
+			return err
+		}
+		if *orphaned {
+			plans = slices.DeleteFunc(plans, func(s plan) bool { return !s.orphaned })
+		}
+		return list(ctx, a, scheduleList, plans, "there are no such schedules")
+	})
+	return cmd
+}
+
+// plans reads the schedules of queues, of all where none is named.
+func (a *app) plans(ctx context.Context, queues []string) ([]plan, error) {
+	runners, err := a.store.Runners(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(queues) == 0 {
+		rows, err := a.rows(ctx, nil, false)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rows {
+			if r.Cursors > 0 {
+				queues = append(queues, r.Queue)
+			}
+		}
+	}
+	var plans []plan
+	for _, queue := range queues {
+		for t, err := range storage.Each(ctx, a.store, queue, storage.Cursors) {
+			if err != nil {
+				return nil, err
+			}
+			plans = append(plans, planOf(t, runners))
+		}
+	}
+	return plans, nil
+}
+
+// planOf reads a cursor. A schedule that no live runner declares stands still.
+func planOf(t storage.Task, runners []storage.RunnerInfo) plan {
+	s := plan{Task: t, name: strings.TrimPrefix(t.ID, storage.CursorPrefix)}
+	var err error
+	s.declared, err = t.Cursor.Decode()
+	s.damaged = err != nil
+	s.orphaned = !slices.ContainsFunc(runners, func(r storage.RunnerInfo) bool {
+		return slices.Contains(r.Schedules, storage.Declared{Ref: t.Ref, Hash: s.declared.Hash})
+	})
+	return s
+}
+
+// cursorOf reads the name of a schedule, as schedule ls prints it: its queue and its name.
+func cursorOf(text string) (storage.Ref, error) {
+	queue, name, ok := strings.Cut(text, "/")
+	ref := storage.Ref{Queue: queue, ID: storage.CursorPrefix + strings.TrimPrefix(name, storage.CursorPrefix)}
+	if !ok || storage.CheckRef(ref) != nil {
+		return storage.Ref{}, storage.Invalid("schedule", text, "queue/name, as midge schedule ls prints it")
+	}
+	return ref, nil
+}
+
+// findPlan opens the storage and reads a schedule.
+func (a *app) findPlan(ctx context.Context, text string) (plan, error) {
+	ref, err := cursorOf(text)
+	if err != nil {
+		return plan{}, err
+	}
+	if err := a.open(ctx); err != nil {
+		return plan{}, err
+	}
+	runners, err := a.store.Runners(ctx)
+	if err != nil {
+		return plan{}, err
+	}
+	t, err := a.store.Task(ctx, ref)
+	if errors.Is(err, storage.ErrNotFound) {
+		return plan{}, notFound("midge schedule ls", "there is no schedule %s on %s", text, a.target)
+	}
+	return planOf(t, runners), err
+}
+
+func (a *app) scheduleShow() *cobra.Command {
+	return &cobra.Command{
+		Use: "show QUEUE/NAME", Short: "Show a schedule and its next ten moments",
+		Args: wants(1, 1, "a schedule, as queue/name"),
+		RunE: a.quick(func(ctx context.Context, args []string) error {
+			s, err := a.findPlan(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			p, err := a.shown(ctx)
+			if err != nil {
+				return err
+			}
+			if !p.People() {
+				record := s.record()
+				for _, at := range s.moments(10) {
+					record.Moments = append(record.Moments, at.UTC())
+				}
+				return p.Value(record)
+			}
+			return show.Fields(p, scheduleFields(p, s)...)
+		}),
+	}
+}
+
+// scheduleFields is the page about a schedule.
+func scheduleFields(p *show.Printer, s plan) []show.Field {
+	status := s.status()
+	switch {
+	case s.damaged:
+		status += ": its declaration cannot be read; a runner that declares it anew mends it"
+	case s.orphaned:
+		status += ": no live runner declares it, so it stands still"
+	}
+	zone, err := time.LoadLocation(s.declared.Zone)
+	if err != nil {
+		zone = time.UTC
+	}
+	var moments []string
+	for _, at := range s.moments(10) {
+		moments = append(moments, at.In(zone).Format("Mon 2006-01-02 15:04:05 -0700")+"  ("+p.Moment(at)+")")
+	}
+	return []show.Field{
+		{Name: "schedule", Text: s.ref(), Style: show.Strong},
+		{Name: "status", Text: status, Style: s.style()},
+		{Name: "kind", Text: show.Text(s.Kind)},
+		{Name: "spec", Text: show.Text(s.declared.Spec)},
+		{Name: "zone", Text: show.Text(s.zone())},
+		{Name: "missed", Text: show.Text(s.declared.CatchUp)},
+		{Name: "overlap", Text: show.Text(s.declared.Overlap)},
+		{Name: "last", Text: p.Exact(s.last())},
+		{Name: "next", Text: strings.Join(moments, "\n")},
+	}
+}
+
+func (a *app) scheduleRun() *cobra.Command {
+	return &cobra.Command{
+		Use: "run QUEUE/NAME", Short: "Enqueue the task of a schedule now, beside its ticks",
+		Example: "  midge schedule run reports/nightly", Args: wants(1, 1, "a schedule, as queue/name"),
+		RunE: a.quick(func(ctx context.Context, args []string) error {
+			s, err := a.findPlan(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			a.write("midge task ls --queue " + s.Queue)
+			ref, err := a.session.RunSchedule(ctx, s.Ref)
+			if err != nil {
+				return err
+			}
+			a.note("enqueued, or running already where the schedule allows one at a time:")
+			_, err = a.std.Out.Write([]byte(ref.String() + "\n"))
+			return err
+		}),
+	}
+}
+
+func (a *app) scheduleRm() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "rm QUEUE/NAME", Aliases: []string{"delete", "remove"}, Short: "Remove a schedule; its tasks stay",
+		Long: "rm removes a schedule. The tasks that it enqueued stay. A live runner that declares it brings it\n" +
+			"back with its next heartbeat.",
+		Args: wants(1, 1, "a schedule, as queue/name"),
+	}
+	yes := yesFlag(cmd)
+	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
+		s, err := a.findPlan(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		if !s.orphaned {
+			a.note("a live runner declares %s and will bring it back: take it out of that program", s.ref())
+		}
+		a.write("midge schedule ls")
+		if err := a.confirm(*yes, "Remove the schedule "+s.ref()+"?", 1, s.name); err != nil {
+			return err
+		}
+		if err := a.session.DeleteTask(ctx, s.Ref); err != nil {
+			return err
+		}
+		a.note("removed %s", s.ref())
+		return nil
+	})
+	return cmd
+}

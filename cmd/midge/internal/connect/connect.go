@@ -1,0 +1,189 @@
+// Package connect finds the storage that a command works on, and opens it: by a flag, by the
+// environment, or by a profile of the user's configuration.
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/open"
+	"github.com/midgehq/midge/storage/postgres"
+	"github.com/midgehq/midge/storage/redis"
+	"github.com/midgehq/midge/storage/sqlite/modernc"
+)
+
+// The environment that a command reads.
+const (
+	EnvStorage = "MIDGE_STORAGE" // the URL of a storage
+	EnvProfile = "MIDGE_PROFILE" // the name of a profile
+)
+
+// Choice is what the flags of a command say of the storage. What is empty was not given.
+type Choice struct {
+	Storage string // a URL
+	Profile string // the name of a profile
+	Prefix  string // the prefix of the keys in Redis
+	Schema  string // the schema of the tables in PostgreSQL
+}
+
+// Target is a storage that was chosen.
+type Target struct {
+	// Profile is the name under which it stands in the configuration, "" where it does not.
+	Profile string
+	// From says what chose it, such as "MIDGE_STORAGE".
+	From string
+	// Warning is for the operator, "" for none.
+	Warning string
+
+	url, prefix, schema string
+}
+
+// NoStorageError says that nothing names a storage.
+type NoStorageError struct{ File string }
+
+// Error says how to name one.
+func (e *NoStorageError) Error() string {
+	return "no storage was named: give --storage URL, set " + EnvStorage + ", or write a profile into " + e.File
+}
+
+// Choose finds the storage that flags, environment and configuration name, in this order: --storage,
+// --profile, MIDGE_STORAGE, MIDGE_PROFILE, and the profile that the configuration has as its default.
+// env reads a variable of the environment.
+func Choose(c Choice, env func(string) string) (Target, error) {
+	if c.Storage != "" && c.Profile != "" {
+		return Target{}, storage.Invalid("flags", "--storage and --profile", "one of them")
+	}
+	target, err := chosen(c, env)
+	if err != nil {
+		return Target{}, err
+	}
+	if c.Prefix != "" {
+		target.prefix = c.Prefix
+	}
+	if c.Schema != "" {
+		target.schema = c.Schema
+	}
+	return target, target.check()
+}
+
+func chosen(c Choice, env func(string) string) (Target, error) {
+	switch {
+	case c.Storage != "":
+		return Target{From: "--storage", url: c.Storage}, nil
+	case c.Profile != "":
+		return fromProfile(c.Profile, "--profile", env)
+	case env(EnvStorage) != "":
+		return Target{From: EnvStorage, url: env(EnvStorage)}, nil
+	case env(EnvProfile) != "":
+		return fromProfile(env(EnvProfile), EnvProfile, env)
+	}
+	return fromProfile("", "the default profile", env)
+}
+
+// check says what does not fit together, before anything is dialled.
+func (t Target) check() error {
+	switch {
+	case t.prefix != "" && !t.redis():
+		return storage.Invalid("prefix", t.prefix, "none: only keys of Redis have a prefix, and the storage is %s", redacted(t.url))
+	case t.schema != "" && !t.postgres():
+		return storage.Invalid("schema", t.schema, "none: only PostgreSQL has schemas, and the storage is %s", redacted(t.url))
+	}
+	return nil
+}
+
+// Memory reports whether the storage lives in the process that opens it, so that nobody else sees it.
+func (t Target) Memory() bool { return t.scheme() == "memory" }
+
+// Postgres is the configuration of a storage on PostgreSQL, and whether this is one.
+func (t Target) Postgres() (postgres.Config, bool) {
+	return postgres.Config{URL: t.url, Schema: t.schema, NoListener: true}, t.postgres()
+}
+
+// SQLite is the path of a storage on SQLite, and whether this is one.
+func (t Target) SQLite() (path string, ok bool) {
+	return strings.TrimPrefix(strings.TrimPrefix(t.url, "sqlite:"), "//"), t.scheme() == "sqlite"
+}
+
+func (t Target) scheme() string {
+	scheme, _, _ := strings.Cut(t.url, ":")
+	return scheme
+}
+
+func (t Target) redis() bool {
+	return strings.HasPrefix(t.scheme(), "redis") || t.scheme() == "unix"
+}
+
+func (t Target) postgres() bool { return t.scheme() == "postgres" || t.scheme() == "postgresql" }
+
+// Open opens the storage; the caller closes it. Unlike the storages themselves it makes no file where
+// there is none: whoever looks for tasks has mistyped the path. No error shows a password.
+func (t Target) Open(ctx context.Context) (storage.Storage, error) {
+	if path, ok := t.SQLite(); ok {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return nil, storage.Invalid("storage", t.Address(), "a file that is there; midge migrate makes one")
+		}
+	}
+	switch {
+	case t.prefix != "":
+		return opened(redis.Open(ctx, redis.Config{URL: t.url, Prefix: t.prefix}))
+	case t.postgres():
+		cfg, _ := t.Postgres()
+		return opened(postgres.Open(ctx, cfg))
+	}
+	return open.Open(ctx, t.url, modernc.URL{})
+}
+
+// opened gives no storage that is a nil pointer.
+func opened[S storage.Storage](store S, err error) (storage.Storage, error) {
+	if err != nil {
+		return nil, err
+	}
+	return store, nil
+}
+
+// String shows the target to whoever is about to change it, such as "production, redis://host:6379/0".
+func (t Target) String() string {
+	if t.Profile == "" {
+		return t.Address()
+	}
+	return t.Profile + ", " + t.Address()
+}
+
+// Address is the URL without credentials and options, and the prefix or the schema where one was chosen.
+func (t Target) Address() string {
+	shown := redacted(t.url)
+	if t.prefix != "" {
+		shown += fmt.Sprintf(" (prefix %s)", t.prefix)
+	}
+	if t.schema != "" {
+		shown += fmt.Sprintf(" (schema %s)", t.schema)
+	}
+	return storage.PrintableText(shown, 300)
+}
+
+// redacted leaves scheme, hosts and path of a URL. What stands before the last '@' may be a password
+// with characters that should have been encoded, so it goes before anything else is looked at.
+func redacted(url string) string {
+	scheme, rest, ok := strings.Cut(url, ":")
+	switch {
+	case !ok:
+		return "***" // a text without a scheme may be a password
+	case scheme == "sqlite", scheme == "memory":
+		return url
+	}
+	rest = strings.TrimPrefix(rest, "//")
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		rest = rest[at+1:]
+	} else if strings.HasPrefix(rest, ":") {
+		rest = "***" // a password without its '@'
+	}
+	if end := strings.IndexAny(rest, "?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	return scheme + "://" + rest
+}

@@ -1,0 +1,197 @@
+// Package show writes what a command found: as a table for people, as JSON for programs, as ids for
+// the next command. It decides how times, numbers and texts look; what is shown is the caller's.
+package show
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Format is a way to write rows.
+type Format string
+
+// The formats.
+const (
+	Table Format = "table" // columns that fit a terminal
+	Wide  Format = "wide"  // all columns, nothing cut
+	JSON  Format = "json"  // one array, or one object where one thing was asked for
+	JSONL Format = "jsonl" // an object a line
+	IDs   Format = "ids"   // what the next command takes as its arguments, one a line
+)
+
+// Formats lists the formats.
+func Formats() []string { return []string{"table", "wide", "json", "jsonl", "ids"} }
+
+// Printer writes for one command.
+type Printer struct {
+	Out    io.Writer
+	Format Format
+	// Columns are those that a table shows, in order; none for the usual ones.
+	Columns []string
+	// Color marks what stands out, by the escape sequences of terminals.
+	Color bool
+	// UTC shows moments as such and in UTC, instead of how far away they are.
+	UTC bool
+	// Width is that of the terminal, 0 where rows may be of any length.
+	Width int
+	// Now is the storage's time, from which moments are told.
+	Now time.Time
+}
+
+// Check gives an error for a format that there is not, or for columns where there are none.
+func (p *Printer) Check() error {
+	if !slices.Contains(Formats(), string(p.Format)) {
+		return storage.Invalid("output format", string(p.Format), "%s", strings.Join(Formats(), ", "))
+	}
+	if len(p.Columns) > 0 && p.Format != Table && p.Format != Wide {
+		return storage.Invalid("flags", "--columns with -o "+string(p.Format), "-o table or -o wide with it")
+	}
+	return nil
+}
+
+// People reports whether the output is for people, and not for a program.
+func (p *Printer) People() bool { return p.Format == Table || p.Format == Wide }
+
+// Line writes a line for people; programs are not told.
+func (p *Printer) Line(format string, args ...any) error {
+	if !p.People() {
+		return nil
+	}
+	_, err := fmt.Fprintf(p.Out, format+"\n", args...)
+	return err
+}
+
+// Value writes one thing as JSON.
+func (p *Printer) Value(v any) error {
+	enc := json.NewEncoder(p.Out)
+	enc.SetEscapeHTML(false)
+	if p.Format != JSONL {
+		enc.SetIndent("", "  ")
+	}
+	return enc.Encode(v)
+}
+
+// Style is how a text stands out.
+type Style string
+
+// The styles.
+const (
+	Plain  Style = ""
+	Bad    Style = "\x1b[31m" // red: somebody has to act
+	Warn   Style = "\x1b[33m" // yellow: look at it
+	Good   Style = "\x1b[32m" // green
+	Strong Style = "\x1b[1m"
+	Faint  Style = "\x1b[2m"
+)
+
+// Paint gives a text its style, where colours are wanted.
+func (p *Printer) Paint(text string, style Style) string {
+	if !p.Color || style == Plain || text == "" {
+		return text
+	}
+	return string(style) + text + "\x1b[0m"
+}
+
+// Moment tells a time from now, such as "3m ago" or "in 2h", or in UTC; "-" where there is none.
+func (p *Printer) Moment(t time.Time) string {
+	switch {
+	case t.IsZero():
+		return "-"
+	case p.UTC:
+		return t.UTC().Format("2006-01-02 15:04:05Z")
+	}
+	d := t.Sub(p.Now)
+	switch {
+	case d <= -time.Second:
+		return Span(-d) + " ago"
+	case d >= time.Second:
+		return "in " + Span(d)
+	}
+	return "now"
+}
+
+// Exact gives a time to the second and from now, for a page about one thing.
+func (p *Printer) Exact(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	if p.UTC {
+		return p.Moment(t)
+	}
+	return t.Local().Format("2006-01-02 15:04:05 -0700") + " (" + p.Moment(t) + ")"
+}
+
+// Span writes a duration in at most two units, such as "3m", "2h 5m" or "340ms".
+func Span(d time.Duration) string {
+	if d < 0 {
+		return "-" + Span(-d)
+	}
+	units := []struct {
+		name string
+		size time.Duration
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}}
+	for i, u := range units {
+		if d < u.size {
+			continue
+		}
+		text := strconv.FormatInt(int64(d/u.size), 10) + u.name
+		if i+1 == len(units) || d >= 10*u.size {
+			return text
+		}
+		if rest := d % u.size / units[i+1].size; rest > 0 {
+			text += " " + strconv.FormatInt(int64(rest), 10) + units[i+1].name
+		}
+		return text
+	}
+	return strconv.FormatInt(d.Milliseconds(), 10) + "ms"
+}
+
+// Number writes an integer with a comma between thousands.
+func Number(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, text = "-", text[1:]
+	}
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return sign + text
+}
+
+// Count writes a number and its noun, such as "1 task" or "12,345 tasks".
+func Count(n int64, one string) string {
+	switch {
+	case n == 1:
+		return "1 " + one
+	}
+	return Number(n) + " " + one + "s"
+}
+
+// Text makes a foreign text fit to be printed: an error, a header or a name may hold escape sequences
+// that would command the terminal.
+func Text(text string) string { return storage.PrintableText(text, 1<<10) }
+
+// Lines is Text for a text of several lines, such as a stack.
+func Lines(text string) string {
+	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
+	for i, line := range lines {
+		lines[i] = Text(strings.ReplaceAll(line, "\t", "    "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Cut shortens a text to a number of characters.
+func Cut(text string, most int) string {
+	if r := []rune(text); most > 0 && len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,192 @@
+package show
+
+import (
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// The records are what JSON shows. Their fields are documented in docs/operating.md, and a test keeps
+// them: a field may be added, and none changes its name or its meaning. Times are RFC 3339 in UTC,
+// durations are seconds.
+
+// Queue is a queue.
+type Queue struct {
+	Queue       string     `json:"queue"`
+	Waiting     int64      `json:"waiting"`
+	Pending     int64      `json:"pending"`
+	Scheduled   int64      `json:"scheduled"`
+	Retry       int64      `json:"retry"`
+	Completed   int64      `json:"completed"`
+	Cancelled   int64      `json:"cancelled"`
+	Dead        int64      `json:"dead"`
+	Schedules   int64      `json:"schedules"`
+	Damaged     int64      `json:"damaged"`
+	Declined    []Kind     `json:"declined"`
+	Oldest      float64    `json:"oldest_seconds"`
+	Paused      bool       `json:"paused"`
+	PausedUntil *time.Time `json:"paused_until"`
+	Runners     int        `json:"runners"`
+	Totals      Totals     `json:"totals"`
+}
+
+// Kind is how many tasks of a kind there are.
+type Kind struct {
+	Kind  string `json:"kind"`
+	Tasks int64  `json:"tasks"`
+}
+
+// Totals are those of a queue over its lifetime.
+type Totals struct {
+	Enqueued  int64 `json:"enqueued"`
+	Requeued  int64 `json:"requeued"`
+	Completed int64 `json:"completed"`
+	Dead      int64 `json:"dead"`
+	Cancelled int64 `json:"cancelled"`
+	Deleted   int64 `json:"deleted"`
+	Failed    int64 `json:"failed"`
+	Crashed   int64 `json:"crashed"`
+}
+
+// Runner is a live runner.
+type Runner struct {
+	ID          string    `json:"id"`
+	Host        string    `json:"host"`
+	PID         int       `json:"pid"`
+	Version     string    `json:"version"`
+	Queues      []string  `json:"queues"`
+	Kinds       []string  `json:"kinds"`
+	Concurrency int       `json:"concurrency"`
+	Started     time.Time `json:"started"`
+	Seen        time.Time `json:"seen"`
+	Running     []Running `json:"running"`
+}
+
+// Running is a task that a runner runs.
+type Running struct {
+	Ref   string    `json:"ref"`
+	Kind  string    `json:"kind"`
+	Since time.Time `json:"since"`
+}
+
+// Schedule is a periodic schedule.
+type Schedule struct {
+	Schedule string      `json:"schedule"`
+	Queue    string      `json:"queue"`
+	Kind     string      `json:"kind"`
+	Spec     string      `json:"spec"`
+	Zone     string      `json:"zone"`
+	CatchUp  string      `json:"catch_up"`
+	Overlap  string      `json:"overlap"`
+	Next     *time.Time  `json:"next"`
+	Last     *time.Time  `json:"last"`
+	Orphaned bool        `json:"orphaned"`
+	Damaged  bool        `json:"damaged"`
+	Moments  []time.Time `json:"moments,omitempty"`
+}
+
+// Moment is a time in JSON, null where there is none.
+func Moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// Empty gives an empty list for none, so that JSON has [] and not null.
+func Empty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// QueueOf makes the record of a queue that a number of runners serve.
+func QueueOf(s storage.Stats, runners int) Queue {
+	declined := make([]Kind, len(s.Declined))
+	for i, k := range s.Declined {
+		declined[i] = Kind(k)
+	}
+	return Queue{
+		Queue: s.Queue, Waiting: s.Waiting, Pending: s.Pending, Scheduled: s.Scheduled, Retry: s.Retry,
+		Completed: s.Completed, Cancelled: s.Cancelled, Dead: s.Dead, Schedules: s.Cursors, Damaged: s.Damaged,
+		Declined: declined, Oldest: s.Oldest.Seconds(),
+		Paused: s.Paused, PausedUntil: Moment(s.PausedUntil), Runners: runners, Totals: Totals(s.Totals),
+	}
+}
+
+// RunnerOf makes the record of a runner.
+func RunnerOf(r storage.RunnerInfo) Runner {
+	running := make([]Running, len(r.Running))
+	for i, task := range r.Running {
+		running[i] = Running{Ref: task.Ref.String(), Kind: task.Kind, Since: task.Since.UTC()}
+	}
+	return Runner{
+		ID: r.ID, Host: r.Host, PID: r.PID, Version: r.Version, Queues: Empty(r.Queues), Kinds: Empty(r.Kinds),
+		Concurrency: r.Concurrency, Started: r.Started.UTC(), Seen: r.Seen.UTC(), Running: running,
+	}
+}
+
+// Stats is what queues have together. Oldest is that of the queue whose tasks have waited longest.
+type Stats struct {
+	Time      time.Time `json:"time"`
+	Queues    int       `json:"queues"`
+	Waiting   int64     `json:"waiting"`
+	Pending   int64     `json:"pending"`
+	Scheduled int64     `json:"scheduled"`
+	Retry     int64     `json:"retry"`
+	Completed int64     `json:"completed"`
+	Cancelled int64     `json:"cancelled"`
+	Dead      int64     `json:"dead"`
+	Schedules int64     `json:"schedules"`
+	Damaged   int64     `json:"damaged"`
+	Oldest    float64   `json:"oldest_seconds"`
+	Totals    Totals    `json:"totals"`
+	// PerSecond is what happened since the line before; null in the first one.
+	PerSecond *Rates `json:"per_second"`
+}
+
+// Rates are tasks a second.
+type Rates struct {
+	Enqueued  float64 `json:"enqueued"`
+	Completed float64 `json:"completed"`
+	Failed    float64 `json:"failed"`
+}
+
+// Add adds a queue.
+func (s *Stats) Add(q storage.Stats) {
+	s.Waiting += q.Waiting
+	s.Pending += q.Pending
+	s.Scheduled += q.Scheduled
+	s.Retry += q.Retry
+	s.Completed += q.Completed
+	s.Cancelled += q.Cancelled
+	s.Dead += q.Dead
+	s.Schedules += q.Cursors
+	s.Damaged += q.Damaged
+	s.Oldest = max(s.Oldest, q.Oldest.Seconds())
+	s.Totals.Enqueued += q.Totals.Enqueued
+	s.Totals.Requeued += q.Totals.Requeued
+	s.Totals.Completed += q.Totals.Completed
+	s.Totals.Dead += q.Totals.Dead
+	s.Totals.Cancelled += q.Totals.Cancelled
+	s.Totals.Deleted += q.Totals.Deleted
+	s.Totals.Failed += q.Totals.Failed
+	s.Totals.Crashed += q.Totals.Crashed
+}
+
+// Since fills the rates since an earlier sample. A total that shrank, because a queue was removed,
+// gives a rate of 0.
+func (s *Stats) Since(before Stats) {
+	seconds := s.Time.Sub(before.Time).Seconds()
+	if seconds <= 0 {
+		return
+	}
+	rate := func(now, then int64) float64 { return max(0, float64(now-then)) / seconds }
+	s.PerSecond = &Rates{
+		Enqueued:  rate(s.Totals.Enqueued, before.Totals.Enqueued),
+		Completed: rate(s.Totals.Completed, before.Totals.Completed),
+		Failed:    rate(s.Totals.Failed, before.Totals.Failed),
+	}
+}

@@ -1,0 +1,217 @@
+package show
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Column is one of a table.
+type Column[T any] struct {
+	// Name is what --columns calls it. The head of the column is the same in capitals.
+	Name string
+	// Wide columns are shown where they are asked for, and with -o wide.
+	Wide bool
+	// Right aligns numbers.
+	Right bool
+	Text  func(p *Printer, row T) string
+	// Style makes the text of a row stand out; nil for none.
+	Style func(row T) Style
+}
+
+// List says how rows of a type are written.
+type List[T any] struct {
+	Columns []Column[T]
+	// Record is what stands in JSON for a row.
+	Record func(row T) any
+	// ID is what the next command takes as its argument.
+	ID func(row T) string
+}
+
+// Write writes rows.
+func (l List[T]) Write(p *Printer, rows []T) error {
+	switch p.Format {
+	case IDs:
+		for _, row := range rows {
+			if _, err := fmt.Fprintln(p.Out, l.ID(row)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case JSONL:
+		for _, row := range rows {
+			if err := p.Value(l.Record(row)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case JSON:
+		records := make([]any, len(rows))
+		for i, row := range rows {
+			records[i] = l.Record(row)
+		}
+		return p.Value(records)
+	default:
+		columns, err := l.Chosen(p)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		return table(p, columns, rows)
+	}
+}
+
+// Chosen gives the columns that a table shows, or an error for one that there is not.
+func (l List[T]) Chosen(p *Printer) ([]Column[T], error) {
+	var chosen []Column[T]
+	for _, name := range p.Columns {
+		at := slices.IndexFunc(l.Columns, func(c Column[T]) bool { return strings.EqualFold(c.Name, name) })
+		if at < 0 {
+			return nil, storage.Invalid("column", name, "%s", strings.Join(l.Names(), ", "))
+		}
+		chosen = append(chosen, l.Columns[at])
+	}
+	if chosen != nil {
+		return chosen, nil
+	}
+	for _, c := range l.Columns {
+		if p.Format == Wide || !c.Wide {
+			chosen = append(chosen, c)
+		}
+	}
+	return chosen, nil
+}
+
+// Names lists the names of the columns.
+func (l List[T]) Names() []string {
+	names := make([]string, len(l.Columns))
+	for i, c := range l.Columns {
+		names[i] = c.Name
+	}
+	return names
+}
+
+// table writes columns side by side. On a terminal the last one is cut to what is left of the line.
+func table[T any](p *Printer, columns []Column[T], rows []T) error {
+	cells := make([][]string, len(rows))
+	width := make([]int, len(columns))
+	for c, column := range columns {
+		width[c] = utf8.RuneCountInString(column.Name)
+	}
+	for r, row := range rows {
+		cells[r] = make([]string, len(columns))
+		for c, column := range columns {
+			cells[r][c] = column.Text(p, row)
+			width[c] = max(width[c], utf8.RuneCountInString(cells[r][c]))
+		}
+	}
+	if left := room(p, width); left > 0 {
+		for r := range cells {
+			cells[r][len(columns)-1] = Cut(cells[r][len(columns)-1], left)
+		}
+	}
+	var head strings.Builder
+	for c, column := range columns {
+		pad(&head, strings.ToUpper(column.Name), width[c], column.Right, c == len(columns)-1, func(s string) string {
+			return p.Paint(s, Faint)
+		})
+	}
+	if err := writeLine(p.Out, head.String()); err != nil {
+		return err
+	}
+	for r, row := range rows {
+		var line strings.Builder
+		for c, column := range columns {
+			pad(&line, cells[r][c], width[c], column.Right, c == len(columns)-1, func(s string) string {
+				if column.Style == nil {
+					return s
+				}
+				return p.Paint(s, column.Style(row))
+			})
+		}
+		if err := writeLine(p.Out, line.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// room is how many characters the last column may have, 0 for any number.
+func room(p *Printer, width []int) int {
+	if p.Width == 0 || p.Format == Wide || len(width) == 0 {
+		return 0
+	}
+	before := 0
+	for _, w := range width[:len(width)-1] {
+		before += w + 2
+	}
+	return max(10, p.Width-before)
+}
+
+// pad writes a cell, painted, and the space up to the next column.
+func pad(b *strings.Builder, text string, width int, right, last bool, paint func(string) string) {
+	space := strings.Repeat(" ", max(0, width-utf8.RuneCountInString(text)))
+	switch {
+	case right:
+		b.WriteString(space + paint(text))
+	case last:
+		b.WriteString(paint(text))
+	default:
+		b.WriteString(paint(text) + space)
+	}
+	if !last {
+		b.WriteString("  ")
+	}
+}
+
+func writeLine(out io.Writer, line string) error {
+	_, err := io.WriteString(out, strings.TrimRight(line, " ")+"\n")
+	return err
+}
+
+// Field is a line of a page about one thing: a name and a text, of one line or several.
+type Field struct {
+	Name, Text string
+	Style      Style
+}
+
+// Fields writes a page about one thing, names to the left. Fields without a text are left out.
+func Fields(p *Printer, fields ...Field) error {
+	width := 0
+	for _, f := range fields {
+		if f.Text != "" {
+			width = max(width, utf8.RuneCountInString(f.Name))
+		}
+	}
+	for _, f := range fields {
+		if f.Text == "" {
+			continue
+		}
+		for i, line := range strings.Split(f.Text, "\n") {
+			name := f.Name
+			if i > 0 {
+				name = ""
+			}
+			var b strings.Builder
+			pad(&b, name, width, false, false, func(s string) string { return p.Paint(s, Faint) })
+			b.WriteString(p.Paint(line, f.Style))
+			if err := writeLine(p.Out, b.String()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Compact writes JSON on one line.
+func Compact(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
