@@ -65,15 +65,15 @@ BESIDE = $(LONGEST) $(filter-out $(ALONE) $(LONGEST),$(patsubst github.com/midge
 # midge may be linked from either, and without the detector's marks would look like a race.
 UNRACED := -gcflags='modernc.org/libc/...=-race=false' -gcflags='modernc.org/sqlite/lib=-race=false'
 
-# The fault tests start hundreds of processes, whose work the race detector makes two to three times
-# as much. It watches the storm, in which all that the others do happens at once.
+# The fault tests, those of pgfault included, start hundreds of processes, whose work the race detector makes two to three
+# times as much. It watches the storm, in which all that the others do happens at once.
 STORM := TestAStorm
 
 unit: # the tests without a look at what is installed
 	$(GO) build -o $(RUNTESTS) ./internal/runtests
 	status=0; export MIDGE_TEST_SERVERS=1; \
 	$(RUNTESTS) -race -p 2 -timeout 20m $(BESIDE) || status=1; \
-	$(RUNTESTS) -race -timeout 20m ./internal/pgfault || status=1; \
+	$(RUNTESTS) -timeout 20m $(ALONE) || status=1; \
 	(cd internal/faulttest && $(CURDIR)/$(RUNTESTS) -race $(UNRACED) -timeout 20m -run $(STORM) .) || status=1; \
 	(cd internal/faulttest && $(CURDIR)/$(RUNTESTS) -timeout 20m -skip $(STORM) .) || status=1; \
 	(cd internal/difftest && $(CURDIR)/$(RUNTESTS) -race $(UNRACED) -timeout 20m .) & beside=$$!; \
