@@ -104,25 +104,12 @@ func TestAnotherDeadlineCanBeGiven(t *testing.T) {
 
 // The clock of the storage is ahead: for a moment, which ends nothing, and then for good.
 func TestAClockThatIsAheadForAMomentEndsNoDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var ahead atomic.Int64
-		store, err := memory.Open(memory.Config{Now: func() time.Time {
-			return time.Now().Add(time.Duration(ahead.Load()))
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := &bench{T: t, store: store, done: make(chan error, 1)}
-		b.ctx, b.stop = context.WithCancel(t.Context())
-		if b.client, err = midge.NewClient(store, midge.ClientConfig{}); err != nil {
-			t.Fatal(err)
-		}
-		b.run(midge.RunnerConfig{}, endings)
-		b.after(time.Second)
-		for _, c := range []struct {
-			jump, wait time.Duration
-			want       storage.State
-		}{
+	type step struct {
+		jump, wait time.Duration
+		want       storage.State
+	}
+	for name, steps := range map[string][]step{
+		"while the runner runs": {
 			{0, time.Second, storage.Completed},
 			{2 * time.Hour, time.Second, storage.Completed},
 			{0, time.Second, storage.Completed},
@@ -130,18 +117,43 @@ func TestAClockThatIsAheadForAMomentEndsNoDeadline(t *testing.T) {
 			{2 * time.Hour, 6 * time.Second, storage.Completed},
 			{2 * time.Hour, 0, storage.Dead}, // by now it is believed
 			{0, 0, storage.Completed},
-		} {
-			ahead.Store(int64(c.jump))
-			task := b.enqueue("", midge.Deadline(time.Now().Add(time.Hour)), midge.KeepFor(72*time.Hour))
-			b.after(time.Second)
-			if got := b.task(task.Ref); got.State != c.want {
-				t.Errorf("%v ahead: got %s, %q; want %s", c.jump, got.State, got.Reason, c.want)
-			}
-			b.after(c.wait)
-		}
-		_ = b.drain()
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+		},
+		"as the runner starts": {
+			{2 * time.Hour, time.Second, storage.Completed},
+			{2 * time.Hour, 6 * time.Second, storage.Completed},
+			{2 * time.Hour, 0, storage.Dead},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var ahead atomic.Int64
+				ahead.Store(int64(steps[0].jump))
+				store, err := memory.Open(memory.Config{Now: func() time.Time {
+					return time.Now().Add(time.Duration(ahead.Load()))
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				b := &bench{T: t, store: store, done: make(chan error, 1)}
+				b.ctx, b.stop = context.WithCancel(t.Context())
+				if b.client, err = midge.NewClient(store, midge.ClientConfig{}); err != nil {
+					t.Fatal(err)
+				}
+				b.run(midge.RunnerConfig{}, endings)
+				for _, c := range steps {
+					ahead.Store(int64(c.jump))
+					task := b.enqueue("", midge.Deadline(time.Now().Add(time.Hour)), midge.KeepFor(72*time.Hour))
+					b.after(time.Second)
+					if got := b.task(task.Ref); got.State != c.want {
+						t.Errorf("%v ahead: got %s, %q; want %s", c.jump, got.State, got.Reason, c.want)
+					}
+					b.after(c.wait)
+				}
+				_ = b.drain()
+				if err := store.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }

@@ -40,7 +40,8 @@ func (c *clock) elapsed() time.Duration { return time.Since(c.made) }
 
 // belief is what a storage's clock is believed to say, by one caller at a time. As in the storage itself,
 // a clock that is more than storage.JumpAfter ahead of what was reckoned is believed only once it has been
-// for storage.JumpWait.
+// for storage.JumpWait. Before the storage has told its time the runner reckons by its own clock. The zero
+// belief believes what it is told first.
 type belief struct {
 	told   time.Time // what was believed last
 	at     moment    // when that was
