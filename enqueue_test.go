@@ -204,6 +204,47 @@ func TestEnqueueMiddlewareOfTicks(t *testing.T) {
 	}
 }
 
+// TestATickThatAnotherRunnerMadeIsNotLeftOut: the log says nothing of it, whatever this runner's middleware does.
+func TestATickThatAnotherRunnerMadeIsNotLeftOut(t *testing.T) {
+	for name, middleware := range map[string]midge.EnqueueMiddleware{
+		"refuses":    failing(errors.New("closed")),
+		"leaves out": passing(func([]*storage.Insert) []*storage.Insert { return nil }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				cursor, others := ref("ticks", storage.CursorPrefix+"work"), 0
+				ticksFirst := func(next func(context.Context, []*storage.Insert) error) func(context.Context, []*storage.Insert) error {
+					return func(ctx context.Context, ins []*storage.Insert) error {
+						at := b.task(cursor)
+						moved := *at.Cursor
+						moved.Next = moved.Next.Add(time.Hour)
+						_, err := storage.NewSession(b.store, 0).ApplyOne(ctx, storage.Tx{
+							Changes: []storage.Change{{Ref: cursor, Version: at.Version, Cursor: &moved}},
+						})
+						if err != nil {
+							t.Error(err)
+						}
+						others++
+						return next(ctx, ins)
+					}
+				}
+				logger, lines := logged()
+				b.runner = b.newRunner(b.store, midge.RunnerConfig{
+					Logger: logger, EnqueueMiddleware: []midge.EnqueueMiddleware{ticksFirst, middleware},
+				}, nil)
+				if err := b.runner.Periodic(midge.Every(time.Hour), work{"tick"}, midge.To("ticks")); err != nil {
+					t.Fatal(err)
+				}
+				go func() { b.done <- b.runner.Run(b.ctx) }()
+				b.after(3*time.Hour + time.Second)
+				if got := lines("left out"); others == 0 || len(got) > 0 {
+					t.Errorf("another runner made %d ticks, and this one says %q", others, got)
+				}
+			})
+		})
+	}
+}
+
 func TestRunSchedulePassesTheMiddleware(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.runner = b.newRunner(b.store, midge.RunnerConfig{}, nil)

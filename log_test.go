@@ -67,6 +67,26 @@ func TestAnErrorOfManyLinesIsOneLineOfTheLog(t *testing.T) {
 	}
 }
 
+// The last line about a task says what its retries came to.
+func TestADeadTaskSaysHowItsRetriesEnded(t *testing.T) {
+	for retries, want := range []string{
+		"work default/failing is dead, it has no retries: no paper",
+		"work default/failing is dead, out of retries after 1: no paper",
+	} {
+		bubble(t, func(b *bench) {
+			logger, lines := logged()
+			b.run(midge.RunnerConfig{Logger: logger, Backoff: midge.Constant(time.Second)}, func(context.Context, work) error {
+				return errors.New("no paper")
+			})
+			b.enqueue("a", midge.ID("failing"), midge.Retries(retries))
+			b.after(time.Minute)
+			if got := lines("is dead"); len(got) != 1 || got[0] != want {
+				t.Errorf("%d retries: got %q, want %q", retries, got, want)
+			}
+		})
+	}
+}
+
 // huge is an error whose text is large, and dear to make.
 type huge struct{ made *atomic.Int64 }
 

@@ -187,6 +187,9 @@ func deadReason(s *settlement) string {
 	if r := s.settle().Reason; r != "" {
 		return r
 	}
+	if s.attempt.MaxRetries == 0 {
+		return "it has no retries"
+	}
 	return fmt.Sprintf("%s after %d", storage.ReasonRetries, s.attempt.MaxRetries)
 }
 

@@ -159,13 +159,18 @@ func (s *schedules) tick(ctx context.Context, session *storage.Session, d dueCur
 		moved.Last = at
 		tx.Inserts = append(tx.Inserts, tickTask(&c, &declaration, at))
 	}
-	tx.Inserts = s.permitted(ctx, &c, tx.Inserts)
-	s.move(ctx, session, &c, tx, moved)
+	var leftOut func()
+	tx.Inserts, leftOut = s.permitted(ctx, &c, tx.Inserts)
+	if s.move(ctx, session, &c, tx, moved) {
+		leftOut()
+	}
 }
 
-// permitted gives the tasks of the ticks of a cursor that are to be enqueued. The others are left
-// out: a tick that is refused is not tried again.
-func (s *schedules) permitted(ctx context.Context, c *storage.Task, ticks []storage.Insert) []storage.Insert {
+// permitted gives the tasks of the ticks of a cursor that are to be enqueued, and what tells of the others
+// once this runner has ticked. They are left out: a tick that is refused is not tried again.
+func (s *schedules) permitted(
+	ctx context.Context, c *storage.Task, ticks []storage.Insert,
+) (passed []storage.Insert, leftOut func()) {
 	passed, err := s.jobs.Enqueue(ctx, ticks)
 	if err == nil {
 		for _, in := range passed {
@@ -175,31 +180,34 @@ func (s *schedules) permitted(ctx context.Context, c *storage.Task, ticks []stor
 		}
 	}
 	if err != nil {
-		s.log.refusedTick(c.Ref, err)
-		return nil
+		return nil, func() { s.log.refusedTick(c.Ref, err) }
 	}
-	if n := len(ticks) - len(passed); n > 0 {
-		s.log.skippedTick(c.Ref, n)
+	return passed, func() {
+		if n := len(ticks) - len(passed); n > 0 {
+			s.log.skippedTick(c.Ref, n)
+		}
 	}
-	return passed
 }
 
-// move carries out tx, with a due cursor moved on.
+// move carries out tx, with a due cursor moved on, and reports whether it was this runner that moved it.
 func (s *schedules) move(
 	ctx context.Context, session *storage.Session, c *storage.Task, tx storage.Tx, moved storage.Cursor,
-) {
+) bool {
 	tx.Changes = []storage.Change{{Ref: c.Ref, Version: c.Version, Cursor: &moved}}
 	_, err := session.ApplyOne(ctx, tx)
 	var dep *storage.DependencyError
 	var invalid *storage.InvalidError
 	if errors.As(err, &dep) && len(dep.Colliding) > 0 || errors.As(err, &invalid) { // a middleware made it so
-		s.log.refusedTick(c.Ref, err)
 		tx.Inserts = nil
-		_, err = session.ApplyOne(ctx, tx)
+		why := err
+		if _, err = session.ApplyOne(ctx, tx); err == nil {
+			s.log.refusedTick(c.Ref, why)
+		}
 	}
 	if err != nil && !errors.As(err, &dep) && ctx.Err() == nil { // a dep: another runner ticked
 		s.log.trouble("tick "+schedule.Name(c.Ref), err)
 	}
+	return err == nil
 }
 
 // setApart has a cursor whose declaration is damaged tick no more. Who declares it anew replaces
