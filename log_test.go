@@ -69,9 +69,9 @@ func TestAnErrorOfManyLinesIsOneLineOfTheLog(t *testing.T) {
 
 // The last line about a task says what its retries came to.
 func TestADeadTaskSaysHowItsRetriesEnded(t *testing.T) {
-	for retries, want := range []string{
-		"work default/failing is dead, it has no retries: no paper",
-		"work default/failing is dead, out of retries after 1: no paper",
+	for retries, want := range map[int]string{
+		midge.None: "work default/failing is dead, it has no retries: no paper",
+		1:          "work default/failing is dead, out of retries after 1: no paper",
 	} {
 		bubble(t, func(b *bench) {
 			logger, lines := logged()
