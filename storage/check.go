@@ -324,7 +324,7 @@ func checkKinds(what string, kinds []string) error {
 }
 
 // CheckExtend is the validation that every storage's Extend does before any I/O. It cleans
-// the texts of the heartbeat.
+// the texts of the heartbeat, and makes empty vitals nil.
 func CheckExtend(limits Limits, req *ExtendRequest) error {
 	limits = limits.WithDefaults()
 	if err := CheckCall(req.Call); err != nil {
@@ -378,7 +378,10 @@ func checkRunner(r *RunnerInfo) error {
 	if !r.Leaving && (r.For < time.Second || r.For > MaxDelay) {
 		return Invalid("RunnerInfo.For", r.For, "1s to %v", MaxDelay)
 	}
-	return nil
+	if len(r.Vitals) == 0 {
+		r.Vitals = nil
+	}
+	return checkBytes("RunnerInfo.Vitals", r.Vitals, MaxVitals)
 }
 
 // CheckTasks checks a query and fills its Limit.

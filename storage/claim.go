@@ -175,6 +175,10 @@ type RunnerInfo struct {
 	For time.Duration
 	// Leaving removes it.
 	Leaving bool
+	// Vitals are figures of the runner's own, of at most MaxVitals bytes, which a storage keeps as
+	// they are. They count from the runner's start. A heartbeat without vitals keeps the vitals of
+	// the heartbeat before, as long as the storage has not forgotten the runner.
+	Vitals []byte
 	// Seen is when it was last heard of; the storage fills it.
 	Seen time.Time
 }

@@ -34,6 +34,7 @@ const (
 	MaxNames        = 1000                       // queues of a Claim, a Wait, a runner, a page of them
 	MaxKinds        = 1000                       // kinds of a Claim, a runner
 	MaxStatsKinds   = 20                         // kinds of Stats.Declined
+	MaxVitals       = 16 << 10                   // bytes of a runner's vitals
 )
 
 // Limits are what a storage's Config lets an application set. The zero value

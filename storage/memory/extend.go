@@ -54,11 +54,15 @@ type runner struct {
 // hear keeps a heartbeat, or forgets a runner that leaves.
 func (s *Storage) hear(info *storage.RunnerInfo) {
 	s.sweepRunners(2) // a heartbeat adds one at most, so that this keeps up
+	before := s.runners[info.ID]
 	s.forget(info.ID)
 	if info.Leaving {
 		return
 	}
 	r := &runner{RunnerInfo: engine.CopyRunner(info)}
+	if r.Vitals == nil && before != nil {
+		r.Vitals = before.Vitals
+	}
 	r.Seen = engine.Time(s.step.Now)
 	r.end = s.at(s.step.Now + r.For.Microseconds())
 	s.runners[r.ID] = r

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -92,7 +93,12 @@ func (s *Storage) extend(
 	return x, tx.commit(ctx, writes...)
 }
 
-// hear keeps a heartbeat, or forgets a runner that leaves.
+// noVitals is how a heartbeat without vitals is kept where the one before had none either. No text in
+// JSON can look so: its quotes are behind backslashes.
+var noVitals = []byte(`"Vitals":null`)
+
+// hear keeps a heartbeat, or forgets a runner that leaves. Vitals that stand in what was kept before
+// stay where the heartbeat has none.
 func hear(info *storage.RunnerInfo, now int64) query {
 	if info.Leaving {
 		return query{text: "DELETE FROM {schema}.runners WHERE id = $1", args: []any{info.ID}}
@@ -100,6 +106,15 @@ func hear(info *storage.RunnerInfo, now int64) query {
 	copied := engine.CopyRunner(info)
 	copied.Seen = engine.Time(now)
 	b, _ := json.Marshal(&copied) //nolint:errchkjson // cannot fail: texts, numbers, times of this century
+	if head, tail, without := bytes.Cut(b, noVitals); without {
+		return query{
+			text: `INSERT INTO {schema}.runners AS kept (id, seen, until, info) VALUES ($1, $2, $3, $4)
+				ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, until = excluded.until, info = coalesce(
+					$5 || convert_to(substring(encode(kept.info, 'escape') FROM '"Vitals":"[^"]*"'), 'UTF8') || $6,
+					excluded.info)`,
+			args: []any{info.ID, now, now + info.For.Microseconds(), b, head, tail},
+		}
+	}
 	return query{
 		text: `INSERT INTO {schema}.runners (id, seen, until, info) VALUES ($1, $2, $3, $4)
 			ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, until = excluded.until, info = excluded.info`,

@@ -59,11 +59,25 @@ func (w *work) hear(info *storage.RunnerInfo) {
 		return
 	}
 	copied := engine.CopyRunner(info)
+	if copied.Vitals == nil {
+		copied.Vitals = w.vitals(info.ID)
+	}
 	copied.Seen = engine.Time(w.step.Now)
 	b, _ := json.Marshal(&copied) //nolint:errchkjson // cannot fail: texts, numbers, times of this century
 	w.exec("INSERT INTO {p}runners (id, until, info) VALUES (?, ?, ?) "+
 		"ON CONFLICT DO UPDATE SET until = excluded.until, info = excluded.info",
 		info.ID, w.step.Now+info.For.Microseconds(), string(b))
+}
+
+// vitals gives those that the last heartbeat of a runner left, nil for none.
+func (w *work) vitals(id string) []byte {
+	var b []byte
+	var before storage.RunnerInfo
+	w.each("SELECT info FROM {p}runners WHERE id = ?", []any{id}, func() bool {
+		_ = json.Unmarshal(b, &before) // of a damaged heartbeat: none
+		return true
+	}, &b)
+	return before.Vitals
 }
 
 // Runners lists the runners whose heartbeat has not expired, by id. A heartbeat that cannot be read is left

@@ -26,6 +26,9 @@ func extendRules() []rule {
 		state("runners/heartbeat", runnersHeartbeat,
 			"A runner that sends a heartbeat is listed with all that it tells, sorted by id, until "+
 				"RunnerInfo.For has passed."),
+		state("runners/vitals", runnersVitals,
+			"The vitals of a heartbeat are kept byte for byte, up to MaxVitals; a heartbeat without vitals "+
+				"keeps those of the heartbeat before, and none of a runner that left or of another one."),
 		state("runners/leaving", runnersLeaving,
 			"A runner that leaves is listed no more."),
 		state("runners/no heartbeat without an id", runnersNone,
@@ -179,6 +182,42 @@ func runnersHeartbeat(r *rig) {
 	left := r.runners()
 	r.want("runners left", len(left), 1)
 	r.want("runner left", left[0].ID, "r2")
+}
+
+func runnersVitals(r *rig) {
+	odd := storage.RunnerInfo{
+		ID: "r2", For: time.Hour, Host: `"Vitals":null,"Vitals":"Zm9v" %1`, Version: `\"Vitals\":\"Zm9v\"`,
+		Schedules: []storage.Declared{{Ref: in("cursor.c"), Hash: `"Vitals":null`}},
+	}
+	all := make([]byte, storage.MaxVitals)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	for _, step := range []struct{ told, want []byte }{
+		{nil, nil},
+		{[]byte("one"), []byte("one")},
+		{nil, []byte("one")},
+		{all, all},
+		{nil, all},
+		{[]byte{}, all},
+		{[]byte("%0 %1 \\1"), []byte("%0 %1 \\1")},
+		{nil, []byte("%0 %1 \\1")},
+	} {
+		r.heartbeat(storage.RunnerInfo{ID: "r1", For: time.Hour})
+		odd.Vitals = step.told
+		got := r.heartbeat(odd)
+		r.want("runners", len(got), 2)
+		r.want("vitals of another", got[0].Vitals, []byte(nil))
+		r.want("vitals", got[1].Vitals, step.want)
+		r.want("host, version, hash", [3]string{got[1].Host, got[1].Version, got[1].Schedules[0].Hash},
+			[3]string{odd.Host, odd.Version, odd.Schedules[0].Hash})
+	}
+	odd.Vitals = make([]byte, storage.MaxVitals+1)
+	_, err := r.session.Extend(r.ctx, storage.ExtendRequest{Runner: odd})
+	r.wantInvalid("too many vitals", err)
+	r.heartbeat(storage.RunnerInfo{ID: "r2", Leaving: true})
+	odd.Vitals = nil
+	r.want("vitals after it left", r.heartbeat(odd)[1].Vitals, []byte(nil))
 }
 
 func runnersLeaving(r *rig) {

@@ -107,6 +107,11 @@ func fenceMutants() []mutant {
 		breaks("runners live for ever",
 			fault{extend: heartbeats(func(x *storage.ExtendRequest) { x.Runner.For = time.Hour })},
 			"runners/heartbeat"),
+		breaks("each heartbeat replaces the vitals", fault{extend: heartbeats(func(x *storage.ExtendRequest) {
+			if len(x.Runner.Vitals) == 0 && x.Runner.ID == "r2" {
+				x.Runner.Vitals = []byte("none")
+			}
+		})}, "runners/vitals"),
 		breaks("runners cannot leave", fault{extend: heartbeats(func(x *storage.ExtendRequest) {
 			if x.Runner.Leaving {
 				x.Runner.Leaving, x.Runner.For = false, time.Hour

@@ -237,7 +237,7 @@ func CopyCursor(c *storage.Cursor) *storage.Cursor {
 func CopyRunner(r *storage.RunnerInfo) storage.RunnerInfo {
 	c := *r
 	c.Queues, c.Kinds, c.Schedules = slices.Clone(r.Queues), slices.Clone(r.Kinds), slices.Clone(r.Schedules)
-	c.Running = slices.Clone(r.Running)
+	c.Running, c.Vitals = slices.Clone(r.Running), bytes.Clone(r.Vitals)
 	for i := range c.Running {
 		c.Running[i].Since = Round(c.Running[i].Since)
 	}

@@ -5,12 +5,15 @@
 -- KEYS  1 what runners said, 2 until when each counts as alive
 -- ARGV  1 runner id, 2 for how long (µs), 0 where it leaves, 3 what it says, 4 lane field, 5 seq,
 --       0 for none, 6 when the lane was opened
--- Returns  {verdict as in commit.lua, now}. The last call of a runner stands before what it said.
+-- Returns  {verdict as in commit.lua, now}. The last call of a runner stands before what it said. A
+--          heartbeat without vitals keeps those of the one before: no text in JSON can look like the
+--          member, for its quotes are behind backslashes.
 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local function text(n) return string.format('%.0f', n) end
-local seen, lane, seq = string.match(redis.call('HGET', KEYS[1], ARGV[1]) or '', '^(%d+) (%x*):(%d+) ')
+local before = redis.call('HGET', KEYS[1], ARGV[1]) or ''
+local seen, lane, seq = string.match(before, '^(%d+) (%x*):(%d+) ')
 if ARGV[5] ~= '0' then
   if lane == ARGV[4] and seq == ARGV[5] then return {'R', seen} end
   if lane == ARGV[4] and tonumber(seq) > tonumber(ARGV[5]) then return {'O', text(now)} end
@@ -28,6 +31,8 @@ redis.call('ZREM', KEYS[2], unpack(over))
 redis.call('HSET', KEYS[1], '', text(now) .. ' ' .. text(since))
 if ARGV[2] ~= '0' then
   redis.call('ZADD', KEYS[2], text(now + tonumber(ARGV[2])), ARGV[1])
-  redis.call('HSET', KEYS[1], ARGV[1], text(now) .. ' ' .. ARGV[4] .. ':' .. ARGV[5] .. ' ' .. ARGV[3])
+  local said, vitals = ARGV[3], string.match(before, '"Vitals":"[^"]*"')
+  if vitals then said = string.gsub(said, '"Vitals":null', vitals, 1) end
+  redis.call('HSET', KEYS[1], ARGV[1], text(now) .. ' ' .. ARGV[4] .. ':' .. ARGV[5] .. ' ' .. said)
 end
 return {'N', text(now)}
