@@ -193,6 +193,21 @@ func errTooDeep() error {
 	return storage.Invalid("nesting", "too deep", "at most %d levels", maxDepth)
 }
 
+// Check gives an error where data is not one whole value of an encoding, of a bounded depth. Its text
+// quotes nothing of data.
+func Check(encoding string, data []byte) error {
+	if err := CheckEncoding("encoding", encoding); err != nil {
+		return err
+	}
+	if err := check(encoding, data); err != nil {
+		return err
+	}
+	if encoding == JSON && !json.Valid(data) {
+		return &malformedError{"syntax error"}
+	}
+	return nil
+}
+
 // check examines data that is to be decoded, now or later, without decoding it.
 func check(encoding string, data []byte) error {
 	if encoding == MessagePack {

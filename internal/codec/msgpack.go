@@ -83,6 +83,13 @@ func sortMaps(data []byte) error {
 	return err
 }
 
+// Head reads the head of the MessagePack value at a place in data: where its body begins, how many
+// bytes of body it has and how many values follow as its items, two for each entry of a map. Of an
+// extension the body begins with the byte of its type. In data that [Check] let pass there is no error.
+func Head(data []byte, at int) (next, body, items int, isMap bool, err error) {
+	return msgpackWalk{data: data}.head(at)
+}
+
 // msgpackWalk walks over a value without decoding it
 // (github.com/msgpack/msgpack/blob/master/spec.md).
 type msgpackWalk struct {

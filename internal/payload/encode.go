@@ -1,0 +1,360 @@
+package payload
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/internal/codec"
+	"github.com/midgehq/midge/storage"
+)
+
+// Encode writes JSON as [JSON] shows it, and somebody edited, in an encoding. like is the payload as it
+// was, nil for none: a value stays of the type that the value in its place has there, so that the
+// decoder of the job reads it. An integer stays an integer, a float a float of its width, bytes stay
+// bytes, a moment a moment, and the keys of a map stay integers. A new element of a list is like the
+// elements that the list has, where they are of one type. What has no place in like is of the type that
+// JSON gives it, and null is always taken.
+//
+// JSON that cannot be read, or that has another type than like in some place, gives a
+// *[storage.InvalidError] which names that place. A like that is damaged gives a *[DamagedError].
+func Encode(encoding string, text []byte, like []byte) ([]byte, error) {
+	if err := codec.CheckEncoding("encoding", encoding); err != nil {
+		return nil, err
+	}
+	if len(text) > maxSize {
+		return nil, storage.Invalid("parameters", strconv.Itoa(len(text))+" bytes", "at most %d", maxSize)
+	}
+	w := newWriter(text)
+	w.write = encoding == codec.MessagePack
+	old := likeOf(nil)
+	if like != nil {
+		if err := check(encoding, like); err != nil {
+			return nil, err
+		}
+		if encoding == codec.JSON {
+			like, _ = fromJSON(like) // it was checked
+		}
+		old = likeOf(like)
+	}
+	if err := w.document(old); err != nil {
+		return nil, err
+	}
+	if !w.write {
+		var b bytes.Buffer
+		if err := json.Compact(&b, text); err != nil {
+			return nil, storage.Invalid("parameters", "that are no JSON", "JSON")
+		}
+		return b.Bytes(), nil
+	}
+	return w.out, nil
+}
+
+// fromJSON gives the MessagePack that has the types of JSON.
+func fromJSON(text []byte) ([]byte, error) {
+	w := newWriter(text)
+	err := w.document(likeOf(nil))
+	return w.out, err
+}
+
+// writer reads JSON and writes MessagePack.
+type writer struct {
+	in    *json.Decoder
+	out   []byte
+	path  []string // to the value that is read
+	name  string   // of the whole
+	write bool     // MessagePack is wanted, in which objects may stand for other values
+	depth int
+	// What stands at the places of lists and maps in like, so that each is looked at once.
+	lists map[int]elements
+	maps  map[int]fields
+}
+
+func newWriter(text []byte) *writer {
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.UseNumber()
+	return &writer{in: in, name: "parameters", lists: make(map[int]elements), maps: make(map[int]fields)}
+}
+
+func (w *writer) document(like example) error {
+	token, err := w.token()
+	if err != nil {
+		return err
+	}
+	if err := w.value(token, like); err != nil {
+		return err
+	}
+	if _, err := w.in.Token(); !errors.Is(err, io.EOF) {
+		return storage.Invalid(w.name, "with more behind the first value", "one value of JSON")
+	}
+	return nil
+}
+
+func (w *writer) token() (json.Token, error) {
+	token, err := w.in.Token()
+	if err != nil {
+		return nil, storage.Invalid(w.name, "that are no JSON behind byte "+strconv.FormatInt(w.in.InputOffset(), 10), "JSON")
+	}
+	return token, nil
+}
+
+// invalid says that something else is wanted in the place where the writer is.
+func (w *writer) invalid(got any, want kind) error {
+	what := w.name
+	if len(w.path) > 0 {
+		what = "parameter " + strings.Join(w.path, ".")
+	}
+	return storage.Invalid(what, got, "%v", want)
+}
+
+// value writes the value that begins with a token.
+func (w *writer) value(token json.Token, like example) error {
+	switch t := token.(type) {
+	case nil:
+		w.out = append(w.out, 0xc0)
+	case bool:
+		if _, _, ok, wanted := like.find(kindBool); !ok && wanted != kindNil {
+			return w.invalid(t, wanted)
+		}
+		w.out = append(w.out, 0xc2)
+		if t {
+			w.out[len(w.out)-1]++
+		}
+	case json.Number:
+		return w.number(t.String(), like)
+	case string:
+		return w.text(t, like)
+	case json.Delim:
+		if w.depth++; w.depth > maxDepth {
+			return storage.Invalid(w.name, "nested too deep", "at most %d levels", maxDepth)
+		}
+		defer func() { w.depth-- }()
+		if t == '[' {
+			return w.array(like)
+		}
+		return w.object(like)
+	}
+	return nil
+}
+
+func (w *writer) number(text string, like example) error {
+	v, _, ok, wanted := like.find(kindInt, kindFloat)
+	if !ok && wanted != kindNil {
+		return w.invalid(json.Number(text), wanted)
+	}
+	if ok && v.kind == kindFloat || !ok && strings.ContainsAny(text, ".eE") {
+		bits := 64
+		if ok {
+			bits = v.bits
+		}
+		f, err := strconv.ParseFloat(text, bits)
+		if err != nil && w.write { // JSON has larger ones
+			return w.invalid(json.Number(text), kindFloat)
+		}
+		w.float(f, bits)
+		return nil
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		w.int(n)
+		return nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil && w.write {
+		return w.invalid(json.Number(text), kindInt)
+	}
+	w.uint(n) // JSON does not tell a float from an integer
+	return nil
+}
+
+func (w *writer) float(f float64, bits int) {
+	if bits == 32 {
+		w.out = binary.BigEndian.AppendUint32(append(w.out, 0xca), math.Float32bits(float32(f)))
+		return
+	}
+	w.out = binary.BigEndian.AppendUint64(append(w.out, 0xcb), math.Float64bits(f))
+}
+
+func (w *writer) uint(n uint64) { w.out = binary.BigEndian.AppendUint64(append(w.out, 0xcf), n) }
+
+// int writes an integer in as few bytes as it takes.
+func (w *writer) int(n int64) {
+	switch {
+	case n >= -32 && n < 128:
+		w.out = append(w.out, byte(n))
+	case n >= 0 && n <= math.MaxUint8:
+		w.out = append(w.out, 0xcc, byte(n))
+	case n >= 0 && n <= math.MaxUint16:
+		w.out = binary.BigEndian.AppendUint16(append(w.out, 0xcd), uint16(n))
+	case n >= 0 && n <= math.MaxUint32:
+		w.out = binary.BigEndian.AppendUint32(append(w.out, 0xce), uint32(n))
+	case n >= 0:
+		w.uint(uint64(n))
+	case n >= math.MinInt8:
+		w.out = append(w.out, 0xd0, byte(n))
+	case n >= math.MinInt16:
+		w.out = binary.BigEndian.AppendUint16(append(w.out, 0xd1), uint16(n))
+	case n >= math.MinInt32:
+		w.out = binary.BigEndian.AppendUint32(append(w.out, 0xd2), uint32(n))
+	default:
+		w.out = binary.BigEndian.AppendUint64(append(w.out, 0xd3), uint64(n))
+	}
+}
+
+func (w *writer) text(t string, like example) error {
+	if w.write {
+		if v, _, ok, _ := like.find(kindText, kindTime); ok && v.kind == kindTime {
+			at, err := time.Parse(time.RFC3339Nano, t)
+			if err != nil {
+				return w.invalid(t, kindTime)
+			}
+			w.moment(at)
+			return nil
+		}
+	}
+	if _, _, ok, wanted := like.find(kindText); !ok && wanted != kindNil {
+		return w.invalid(t, wanted)
+	}
+	w.string(t)
+	return nil
+}
+
+func (w *writer) string(t string) {
+	w.head(0xa0, 31, 0xd9, len(t))
+	w.out = append(w.out, t...)
+}
+
+// moment writes a moment as the encoder of jobs does.
+func (w *writer) moment(at time.Time) {
+	seconds, nanos := uint64(at.Unix()), uint64(at.Nanosecond())
+	switch {
+	case seconds>>34 != 0:
+		w.out = binary.BigEndian.AppendUint32(append(w.out, 0xc7, 12, 0xff), uint32(nanos))
+		w.out = binary.BigEndian.AppendUint64(w.out, seconds)
+	case seconds>>32 == 0 && nanos == 0:
+		w.out = binary.BigEndian.AppendUint32(append(w.out, 0xd6, 0xff), uint32(seconds))
+	default:
+		w.out = binary.BigEndian.AppendUint64(append(w.out, 0xd7, 0xff), nanos<<34|seconds)
+	}
+}
+
+// head writes the head of a value of a size: in one byte where the size is at most small, else with the
+// code of the narrowest size there is, which for texts and bytes has one byte.
+func (w *writer) head(short byte, small int, code byte, size int) {
+	narrow := code == 0xd9 || code == 0xc4 || code == 0xc7 // lists and maps have no size of one byte
+	switch {
+	case size <= small:
+		w.out = append(w.out, short|byte(size))
+	case narrow && size <= math.MaxUint8:
+		w.out = append(w.out, code, byte(size))
+	case size <= math.MaxUint16:
+		if narrow {
+			code++
+		}
+		w.out = binary.BigEndian.AppendUint16(append(w.out, code), uint16(size))
+	default:
+		if narrow {
+			code++
+		}
+		w.out = binary.BigEndian.AppendUint32(append(w.out, code+1), uint32(size))
+	}
+}
+
+// headed writes what body writes, which is a number of values, behind the head of a list or a map.
+func (w *writer) headed(short, code byte, body func() (int, error)) error {
+	begin := len(w.out)
+	n, err := body()
+	if err != nil {
+		return err
+	}
+	head := writer{}
+	head.head(short, 15, code, n)
+	w.out = slices.Insert(w.out, begin, head.out...)
+	return nil
+}
+
+// array writes a list whose bracket was read.
+func (w *writer) array(like example) error {
+	old, at, ok, wanted := like.find(kindArray)
+	if !ok && wanted != kindNil {
+		return w.invalid("a list", wanted)
+	}
+	elements := w.elementsOf(like.data, old.items, at)
+	return w.headed(0x90, 0xdc, func() (n int, err error) {
+		for w.in.More() {
+			if err := w.item(strconv.Itoa(n), nil, elements.element(n)); err != nil {
+				return 0, err
+			}
+			n++
+		}
+		_, err = w.token() // the bracket
+		return n, err
+	})
+}
+
+// item writes one value within a list or a map. first is its token where that was read.
+func (w *writer) item(name string, first json.Token, like example) (err error) {
+	if first == nil {
+		if first, err = w.token(); err != nil {
+			return err
+		}
+	}
+	w.path = append(w.path, name)
+	defer func() { w.path = w.path[:len(w.path)-1] }()
+	return w.value(first, like)
+}
+
+// object writes an object whose brace was read, or the value that it stands for.
+func (w *writer) object(like example) error {
+	name, more, err := w.key()
+	if err != nil {
+		return err
+	}
+	if more && w.write && len(name) > 1 && name[0] == '$' && name[1] != '$' {
+		return w.stands(name, like)
+	}
+	old, at, ok, wanted := like.find(kindMap)
+	if !ok && wanted != kindNil {
+		return w.invalid("an object", wanted)
+	}
+	fields := w.fieldsOf(like.data, old, at)
+	return w.headed(0x80, 0xde, func() (n int, err error) {
+		for ; more && err == nil; n++ {
+			if err = w.entry(name, fields); err == nil {
+				name, more, err = w.key()
+			}
+		}
+		return n, err
+	})
+}
+
+// key reads the name of a member of an object, or the brace behind the last.
+func (w *writer) key() (name string, more bool, err error) {
+	more = w.in.More()
+	token, err := w.token()
+	name, _ = token.(string)
+	return name, more, err
+}
+
+// entry writes one entry of a map whose name was read.
+func (w *writer) entry(name string, fields fields) error {
+	if w.write && strings.HasPrefix(name, "$") {
+		name = name[1:]
+	}
+	if n, err := strconv.ParseInt(name, 10, 64); fields.keys == keysInt && err == nil {
+		w.int(n)
+	} else if n, err := strconv.ParseUint(name, 10, 64); fields.keys == keysInt && err == nil {
+		w.uint(n)
+	} else if fields.keys == keysInt {
+		return w.invalid(name, kindInt)
+	} else {
+		w.string(name)
+	}
+	return w.item(name, nil, fields.field(name))
+}
