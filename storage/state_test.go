@@ -141,3 +141,27 @@ func TestPermitted(t *testing.T) {
 		}
 	}
 }
+
+func TestStatsSizeIsThatOfTheState(t *testing.T) {
+	s := storage.Stats{
+		Waiting: 1, Pending: 2, Scheduled: 3, Retry: 4, Completed: 5, Cancelled: 6, Dead: 7, Cursors: 8,
+	}
+	for i, state := range storage.States() {
+		if got := s.Size(state); got != int64(i+1) {
+			t.Errorf("%s: got %d, want %d", state, got, i+1)
+		}
+	}
+	if got := s.Size("none"); got != 0 {
+		t.Errorf("a state that is none: got %d, want 0", got)
+	}
+}
+
+func TestLastErrorIsThatOfTheLastAttemptThatHasOne(t *testing.T) {
+	task := storage.Task{Attempts: []storage.Attempt{{Error: "old"}, {Error: "last"}, {Outcome: storage.AttemptRequeued}}}
+	if got := task.LastError(); got != "last" {
+		t.Errorf("got %q, want last", got)
+	}
+	if got := (storage.Task{}).LastError(); got != "" {
+		t.Errorf("got %q of a task without attempts", got)
+	}
+}

@@ -171,6 +171,29 @@ type KindSize struct {
 // Live is the number of tasks that have not ended.
 func (s Stats) Live() int64 { return s.Waiting + s.Pending + s.Scheduled + s.Retry }
 
+// Size is the number of tasks, or cursors, in a state.
+func (s Stats) Size(state State) int64 {
+	switch state {
+	case Waiting:
+		return s.Waiting
+	case Pending:
+		return s.Pending
+	case Scheduled:
+		return s.Scheduled
+	case Retry:
+		return s.Retry
+	case Completed:
+		return s.Completed
+	case Cancelled:
+		return s.Cancelled
+	case Dead:
+		return s.Dead
+	case Cursors:
+		return s.Cursors
+	}
+	return 0
+}
+
 // Totals count over a queue's lifetime; cursors are not counted. At any moment
 // Enqueued + Requeued = Completed + Dead + Cancelled + Deleted + Stats.Live().
 type Totals struct {

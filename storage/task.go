@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"time"
 )
 
@@ -114,6 +115,17 @@ func (t Task) StartedAt() time.Time {
 func (t Task) Deadline() time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, t.Headers[DeadlineHeader]) // zero where there is none
 	return at
+}
+
+// LastError is the text of the last attempt that has one, of at most [MaxAttemptError] bytes, "" where none
+// has.
+func (t Task) LastError() string {
+	for _, a := range slices.Backward(t.Attempts) {
+		if a.Error != "" {
+			return a.Error
+		}
+	}
+	return ""
 }
 
 // Tick is the moment of its schedule that the task stands for, zero where no tick made it.

@@ -165,11 +165,15 @@ func (w *writer) number(text string, like example) error {
 		w.int(n)
 		return nil
 	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil && w.write {
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+		w.uint(n)
+		return nil
+	}
+	if w.write {
 		return w.invalid(json.Number(text), kindInt)
 	}
-	w.uint(n) // JSON does not tell a float from an integer
+	f, _ := strconv.ParseFloat(text, 64) // JSON has larger integers
+	w.float(f, 64)
 	return nil
 }
 

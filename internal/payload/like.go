@@ -94,7 +94,7 @@ func (w *writer) fieldsOf(data []byte, old value, at int) fields {
 	for range old.items / 2 {
 		key, next := valueAt(data, at)
 		at = skipItems(data, next, key.items)
-		switch f.keys {
+		switch f.keys { //nolint:exhaustive // other keys are not looked up
 		case keysInt:
 			f.places[key.digits()] = at
 		case keysText:

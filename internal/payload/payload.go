@@ -304,7 +304,7 @@ type value struct {
 }
 
 // digits writes an integer.
-func (v value) digits() string {
+func (v *value) digits() string {
 	if v.negative {
 		return strconv.FormatInt(int64(v.number), 10)
 	}

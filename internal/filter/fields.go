@@ -1,0 +1,433 @@
+package filter
+
+import (
+	"cmp"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/internal/payload"
+	"github.com/midgehq/midge/storage"
+)
+
+// kind is how the value of a field is read and compared.
+type kind int
+
+const (
+	ofWord   kind = iota // a word alone
+	ofQueue              // the whole text, of which a listing is made
+	ofText               // the whole text
+	ofPart               // a part of the text, whatever its case
+	ofState              // states
+	ofFlag               // one of some words
+	ofNumber             // an integer
+	ofAge                // a duration
+	ofPast               // a moment that has passed, where there is one
+	ofFuture             // a moment to come, where there is one
+	ofHeader             // the whole value of a header
+	ofParams             // a value in the parameters
+)
+
+// field is what a word can ask for.
+type field struct {
+	name   string // ending in a dot where more names follow
+	kind   kind
+	states []storage.State // in which alone the field says something
+	text   func(t *storage.Task) string
+	number func(t *storage.Task) int
+	moment func(t *storage.Task) time.Time
+}
+
+// ops are the operators of the field.
+func (f field) ops() []string {
+	switch f.kind {
+	case ofNumber, ofAge, ofPast, ofFuture, ofParams:
+		return []string{":", ">", "<", ">=", "<="}
+	default:
+		return []string{":"}
+	}
+}
+
+var (
+	live  = []storage.State{storage.Waiting, storage.Pending, storage.Scheduled, storage.Retry}
+	ended = []storage.State{storage.Completed, storage.Cancelled, storage.Dead}
+)
+
+// fields are all fields.
+var fields = []field{
+	{name: "queue", kind: ofQueue},
+	{name: "state", kind: ofState},
+	{name: "kind", kind: ofText, text: func(t *storage.Task) string { return t.Kind }},
+	{name: "id", kind: ofText, text: func(t *storage.Task) string { return t.ID }},
+	{name: "error", kind: ofPart, text: func(t *storage.Task) string { return t.LastError() }},
+	{name: "reason", kind: ofPart, text: func(t *storage.Task) string { return t.Reason }},
+	{name: "header.", kind: ofHeader},
+	{name: "params.", kind: ofParams},
+	{name: "runner", kind: ofText, text: lastRunner},
+	{name: "encoding", kind: ofText, text: func(t *storage.Task) string { return t.Encoding }},
+	{name: "is", kind: ofFlag},
+	{name: "priority", kind: ofNumber, number: func(t *storage.Task) int { return t.Priority }},
+	{name: "retries", kind: ofNumber, number: func(t *storage.Task) int { return t.Retries }},
+	{name: "crashes", kind: ofNumber, number: func(t *storage.Task) int { return t.Crashes }},
+	{name: "snoozes", kind: ofNumber, number: func(t *storage.Task) int { return t.Snoozes }},
+	{name: "attempts", kind: ofNumber, number: func(t *storage.Task) int { return len(t.Attempts) }},
+	{name: "size", kind: ofNumber, number: func(t *storage.Task) int { return len(t.Payload) }},
+	{name: "age", kind: ofAge, moment: func(t *storage.Task) time.Time { return t.Created }},
+	{name: "created", kind: ofPast, moment: func(t *storage.Task) time.Time { return t.Created }},
+	{
+		name: "started", kind: ofPast, states: []storage.State{storage.Pending},
+		moment: func(t *storage.Task) time.Time { return t.StartedAt() },
+	},
+	{
+		name: "declined", kind: ofPast, states: []storage.State{storage.Waiting},
+		moment: func(t *storage.Task) time.Time { return t.Declined },
+	},
+	{name: "ended", kind: ofPast, states: ended, moment: func(t *storage.Task) time.Time { return t.Ended }},
+	{name: "due", kind: ofFuture, states: []storage.State{storage.Scheduled, storage.Retry, storage.Cursors}, moment: due},
+	{name: "expires", kind: ofFuture, states: ended, moment: func(t *storage.Task) time.Time { return t.Expires }},
+}
+
+// lastRunner is who runs the task, or ran it last.
+func lastRunner(t *storage.Task) string {
+	if t.Runner != "" {
+		return t.Runner
+	}
+	for _, a := range slices.Backward(t.Attempts) {
+		if a.Runner != "" {
+			return a.Runner
+		}
+	}
+	return ""
+}
+
+func due(t *storage.Task) time.Time {
+	if t.Cursor != nil {
+		return t.Cursor.Next
+	}
+	return t.Due
+}
+
+// flag is a word behind "is:".
+type flag struct {
+	name  string
+	state storage.State // in which alone it holds, "" for any
+	holds func(t *storage.Task) bool
+}
+
+var flags = []flag{
+	{"declined", storage.Waiting, func(t *storage.Task) bool { return !t.Declined.IsZero() }},
+	{"suspect", storage.Waiting, func(t *storage.Task) bool { return storage.Suspect(t.Crashes, t.CrashLimit) }},
+	{"start-only", storage.Waiting, func(t *storage.Task) bool { return t.PassedOver == storage.PassedOverStartOnly }},
+	{"cancel-asked", storage.Pending, func(t *storage.Task) bool { return t.CancelAsked }},
+	{"started", storage.Pending, func(t *storage.Task) bool { return t.Started }},
+	{"ahead", storage.Pending, func(t *storage.Task) bool { return !t.Started }},
+	{"unique", "", func(t *storage.Task) bool { return t.Unique.Key != "" }},
+}
+
+// build makes the test of a term whose field, operator and values were read.
+func (w *word) build(t *term) error {
+	t.states = nil
+	if !t.not {
+		t.states = t.field.states
+	}
+	switch t.field.kind {
+	case ofWord, ofPart:
+		w.buildPart(t)
+	case ofQueue:
+		t.test = func(s *subject) bool { return matchAny(t.value, s.Queue) }
+	case ofText:
+		text, values := t.field.text, t.value
+		t.test = func(s *subject) bool { return matchAny(values, text(&s.Task)) }
+	case ofHeader:
+		name, values := strings.Join(t.path, "."), t.value
+		t.test = func(s *subject) bool {
+			value, ok := s.Headers[name]
+			return ok && matchAny(values, value)
+		}
+	case ofState:
+		return w.buildState(t)
+	case ofFlag:
+		return w.buildFlag(t)
+	case ofNumber:
+		return w.buildNumber(t)
+	case ofAge, ofPast, ofFuture:
+		return w.buildMoment(t)
+	case ofParams:
+		return w.buildParams(t)
+	}
+	return nil
+}
+
+func matchAny(values []pattern, text string) bool {
+	return slices.ContainsFunc(values, func(p pattern) bool { return p.match(text) })
+}
+
+// buildPart looks for a part of one or several texts.
+func (w *word) buildPart(t *term) {
+	parts := make([]pattern, len(t.value))
+	for i, p := range t.value {
+		parts[i] = p.within()
+	}
+	text := t.field.text
+	t.test = func(s *subject) bool {
+		if text != nil {
+			return matchAny(parts, strings.ToLower(text(&s.Task)))
+		}
+		return matchAny(parts, strings.ToLower(s.Ref.String())) || matchAny(parts, strings.ToLower(s.Kind)) ||
+			matchAny(parts, strings.ToLower(s.LastError()))
+	}
+}
+
+func (w *word) buildState(t *term) error {
+	named := make(map[storage.State]bool)
+	for _, p := range t.value {
+		name, _ := p.exact()
+		switch state := storage.State(name); {
+		case name == "live":
+			mark(named, live)
+		case name == "ended":
+			mark(named, ended)
+		case name == "all":
+			mark(named, live)
+			mark(named, ended)
+		case len(p.parts) == 1 && state.Valid():
+			named[state] = true
+		default:
+			return w.wrong("the state", "one of %v, live, ended, all", storage.States())
+		}
+	}
+	t.states = slices.DeleteFunc(storage.States(), func(s storage.State) bool { return named[s] == t.not })
+	t.test = func(s *subject) bool { return named[s.State] }
+	return nil
+}
+
+func mark(named map[storage.State]bool, states []storage.State) {
+	for _, s := range states {
+		named[s] = true
+	}
+}
+
+func (w *word) buildFlag(t *term) error {
+	var asked []flag
+	for _, p := range t.value {
+		name, _ := p.exact()
+		at := slices.IndexFunc(flags, func(f flag) bool { return f.name == name })
+		if len(p.parts) > 1 || at < 0 {
+			names := make([]string, len(flags))
+			for i, f := range flags {
+				names[i] = f.name
+			}
+			return w.wrong("the value", "one of %s", strings.Join(names, " "))
+		}
+		asked = append(asked, flags[at])
+	}
+	anywhere := slices.ContainsFunc(asked, func(f flag) bool { return f.state == "" })
+	for _, s := range storage.States() {
+		if !anywhere && !t.not && slices.ContainsFunc(asked, func(f flag) bool { return f.state == s }) {
+			t.states = append(t.states, s)
+		}
+	}
+	t.test = func(s *subject) bool {
+		return slices.ContainsFunc(asked, func(f flag) bool {
+			return (f.state == "" || f.state == s.State) && f.holds(&s.Task)
+		})
+	}
+	return nil
+}
+
+// holds reports whether an order of two values is that of an operator.
+func holds(op string, order int) bool {
+	switch op {
+	case ">":
+		return order > 0
+	case "<":
+		return order < 0
+	case ">=":
+		return order >= 0
+	case "<=":
+		return order <= 0
+	default:
+		return order == 0
+	}
+}
+
+// single gives the only value of a word that compares.
+func (w *word) single(t *term) (string, error) {
+	text, ok := t.value[0].exact()
+	if !ok || len(t.value) > 1 {
+		return "", w.wrong("the value", "one value without * behind %s", t.op)
+	}
+	return text, nil
+}
+
+func (w *word) buildNumber(t *term) error {
+	if t.op != ":" {
+		if _, err := w.single(t); err != nil {
+			return err
+		}
+	}
+	numbers := make([]int, len(t.value))
+	for i, p := range t.value {
+		text, _ := p.exact()
+		n, err := strconv.Atoi(text)
+		if err != nil || len(p.parts) > 1 {
+			return w.wrong("the value", "an integer")
+		}
+		numbers[i] = n
+	}
+	number, op := t.field.number, t.op
+	t.test = func(s *subject) bool {
+		is := number(&s.Task)
+		return slices.ContainsFunc(numbers, func(n int) bool { return holds(op, cmp.Compare(is, n)) })
+	}
+	return nil
+}
+
+// buildMoment compares the moment of a field.
+func (w *word) buildMoment(t *term) error {
+	text, err := w.single(t)
+	if err != nil {
+		return err
+	}
+	moment, op := t.field.moment, t.op
+	if t.field.kind != ofAge && op == ":" && (text == "yes" || text == "no") {
+		if text == "no" {
+			t.states = nil
+		}
+		t.test = func(s *subject) bool { return moment(&s.Task).IsZero() == (text == "no") }
+		return nil
+	}
+	if d, err := ParseDuration(text); err == nil && op != ":" {
+		future := t.field.kind == ofFuture
+		t.test = func(s *subject) bool {
+			at := moment(&s.Task)
+			away := s.now.Sub(at)
+			if future {
+				away = -away
+			}
+			return !at.IsZero() && holds(op, cmp.Compare(away, d))
+		}
+		return nil
+	}
+	at, day, ok := parseMoment(text)
+	switch {
+	case t.field.kind == ofAge:
+		return w.wrong("the value", "a duration with its unit behind > or <, such as age>90s, age>1h or age>2d")
+	case !ok || op == ":" && !day:
+		return w.wrong("the value", "a duration with its unit or a moment behind > or <, such as %s>1h, %s>2026-11-23 or "+
+			"%s>2026-11-23T10:00:00Z, or a day or yes or no behind :", t.field.name, t.field.name, t.field.name)
+	}
+	t.test = func(s *subject) bool {
+		is := moment(&s.Task)
+		if op == ":" {
+			return !is.Before(at) && is.Before(at.AddDate(0, 0, 1))
+		}
+		return !is.IsZero() && holds(op, is.Compare(at))
+	}
+	return nil
+}
+
+// parseMoment reads a moment. day says that it is a whole day.
+func parseMoment(text string) (at time.Time, day, ok bool) {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at.UTC(), layout == time.DateOnly, true
+		}
+	}
+	return time.Time{}, false, false
+}
+
+// ParseDuration reads a duration as time.ParseDuration does, and days (d) and weeks (w), which stand before
+// all other units: 2d12h.
+func ParseDuration(text string) (time.Duration, error) {
+	rest, whole := text, time.Duration(0)
+	for _, unit := range []struct {
+		name string
+		is   time.Duration
+	}{{"w", 7 * 24 * time.Hour}, {"d", 24 * time.Hour}} {
+		digits, more, ok := strings.Cut(rest, unit.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseUint(digits, 10, 32)
+		if err != nil || time.Duration(n) > (storage.MaxDelay-whole)/unit.is {
+			return 0, badDuration(text)
+		}
+		whole, rest = whole+time.Duration(n)*unit.is, more
+	}
+	if rest == "" && text != "" {
+		return whole, nil
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || d < 0 || rest == "0" || d > storage.MaxDelay-whole {
+		return 0, badDuration(text)
+	}
+	return whole + d, nil
+}
+
+func badDuration(text string) error {
+	return storage.Invalid("duration", text, "a number with its unit, such as 500ms, 90s, 10m, 2h, 3d or 1w, at most %v",
+		storage.MaxDelay)
+}
+
+// buildParams compares a value in the parameters: numbers as numbers, moments as moments, and for equality
+// all others as texts.
+func (w *word) buildParams(t *term) error {
+	path, op := t.path, t.op
+	if op == ":" {
+		values := t.value
+		t.test = func(s *subject) bool {
+			return payload.Find(s.Encoding, s.Payload, path, func(is payload.Scalar) bool {
+				return slices.ContainsFunc(values, func(p pattern) bool { return p.match(is.Text) || sameNumber(p, is) })
+			})
+		}
+		return nil
+	}
+	text, err := w.single(t)
+	if err != nil {
+		return err
+	}
+	number, isNumber := new(big.Rat), false
+	if len(text) < 64 && !strings.ContainsAny(text, "eE/_xX") { // an exponent may be huge
+		number, isNumber = number.SetString(text)
+	}
+	at, _, isMoment := parseMoment(text)
+	if !isNumber && !isMoment {
+		return w.wrong("the value", "a number or a moment behind %s", op)
+	}
+	t.test = func(s *subject) bool {
+		return payload.Find(s.Encoding, s.Payload, path, func(is payload.Scalar) bool {
+			if isNumber {
+				n, ok := numberOf(is)
+				return ok && holds(op, n.Cmp(number))
+			}
+			moment := is.Moment
+			if moment.IsZero() {
+				moment, _ = time.Parse(time.RFC3339Nano, is.Text)
+			}
+			return !moment.IsZero() && holds(op, moment.Compare(at))
+		})
+	}
+	return nil
+}
+
+// numberOf gives the number that a scalar is.
+func numberOf(s payload.Scalar) (*big.Rat, bool) {
+	if !s.Number {
+		return nil, false
+	}
+	return new(big.Rat).SetString(s.Text) // false for NaN and infinity
+}
+
+// sameNumber reports whether a value is a number that a pattern writes in another way: 1.50 for 1.5.
+func sameNumber(p pattern, s payload.Scalar) bool {
+	text, ok := p.exact()
+	if !ok || !s.Number || len(text) > 64 || strings.ContainsAny(text, "eE/_xX") {
+		return false
+	}
+	given, ok := new(big.Rat).SetString(text)
+	is, finite := numberOf(s)
+	return ok && finite && given.Cmp(is) == 0
+}

@@ -1,0 +1,211 @@
+// Package filter is the one language in which the command and the dashboard choose tasks.
+//
+// A filter is words with white space between them, and a task has to match all of them:
+//
+//	kind:send_* retries>3 age>1h error:"timed out" header.tenant:acme params.user.id:42 -reason:"crash loop"
+//
+// A word is a field, an operator and a value. A "-" before it chooses the tasks that do not match it. A
+// value in double quotes may have white space; within quotes \" is a quote, \\ a backslash, and "*" means
+// itself. A "*" outside of quotes stands for any text. Several values with commas between them mean any
+// of them. A word without an operator is looked for in the ref, the kind and the last error.
+//
+// # Fields
+//
+//	queue: id: kind: runner: encoding:   the whole name; runner is who runs the task, or ran it last
+//	state:                               waiting pending scheduled retry completed cancelled dead cursor,
+//	                                     or live, ended, all
+//	error: reason:                       a part of the last error, or of the reason; case does not matter
+//	header.NAME:                         the whole value of a header
+//	params.PATH:                         the value of a parameter, a field or the number of an element each
+//	                                     step; a list matches where one of its elements does
+//	is:                                  declined suspect start-only (that wait), cancel-asked started ahead
+//	                                     (that are pending), unique (with a unique key)
+//	priority retries crashes snoozes     numbers: retries>3 crashes:0 priority<=-1
+//	attempts size                        how many attempts the history has, how many bytes the parameters
+//	age                                  since the creation: age>1h age<2d12h
+//	created started declined ended       moments that have passed: ended<1h is less than an hour ago, and
+//	                                     created>2026-11-23 after the begin of that day (UTC)
+//	due expires                          moments to come: due<10m is in less than ten minutes
+//
+// The operators are ":" (equal, or within a day), ">", "<", ">=" and "<=". Texts take ":" alone, and
+// parameters that are numbers or moments take all. A duration has its unit: ms, s, m, h, d or w. A moment is
+// a duration from now, a day such as 2026-11-23, or RFC 3339; "due:yes" and "due:no" ask whether there is one.
+package filter
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Syntax is a summary of the language, for the help of a command.
+const Syntax = `A filter is words that a task must all match: kind:send_* retries>3 -reason:"crash loop"
+  queue: id: kind: runner: encoding:   whole names; * stands for any text, a,b for either
+  state:      waiting pending scheduled retry completed cancelled dead cursor, or live, ended, all
+  error: reason:                       a part of the text, in quotes where it has spaces
+  header.NAME: params.PATH:            params.user.id:42  params.total>99.5  params.lines.0.sku:a*
+  is:         declined suspect start-only cancel-asked started ahead unique
+  priority retries crashes snoozes attempts size    numbers, with : > < >= <=
+  age created started declined ended   age>1h, ended<30m (ago), created>2026-11-23
+  due expires                          due<10m (from now)
+A - before a word means not. A word alone is looked for in the ref, the kind and the last error.
+`
+
+// HiddenPrefix begins the names of queues in which midge keeps what is its own. A filter matches them only
+// where it names them.
+const HiddenPrefix = "midge."
+
+// Filter chooses tasks. The zero Filter matches every task of the queues that are not hidden.
+type Filter struct {
+	terms  []term
+	now    time.Time
+	hidden bool
+}
+
+// term is one word.
+type term struct {
+	not   bool
+	field field
+	name  string // of a header; the steps of a path, with the quotes that they need
+	path  []string
+	op    string // "" for a word alone
+	value []pattern
+	test  func(s *subject) bool
+	// states are those in which a task can match, nil for all.
+	states []storage.State
+}
+
+// subject is a task at a moment.
+type subject struct {
+	storage.Task
+
+	now time.Time
+}
+
+// At gives the filter with the moment from which its durations count, which is the storage's time.
+// Without one they count from this machine's time.
+func (f Filter) At(now time.Time) Filter {
+	f.now = now
+	return f
+}
+
+// WithHidden gives the filter that matches tasks of hidden queues too: for whoever has named their queue
+// in another way.
+func (f Filter) WithHidden() Filter {
+	f.hidden = true
+	return f
+}
+
+// IsZero reports whether the filter has no words.
+func (f Filter) IsZero() bool { return len(f.terms) == 0 }
+
+// Match reports whether a task matches every word.
+func (f Filter) Match(t storage.Task) bool {
+	s := subject{Task: t, now: f.now}
+	if s.now.IsZero() {
+		s.now = time.Now()
+	}
+	if !f.MatchQueue(t.Queue) {
+		return false
+	}
+	for i := range f.terms {
+		if f.terms[i].field.kind != ofQueue && f.terms[i].test(&s) == f.terms[i].not {
+			return false
+		}
+	}
+	return true
+}
+
+// MatchQueue reports whether tasks of a queue can match. It is a hidden one only where the filter names it.
+func (f Filter) MatchQueue(queue string) bool {
+	named := f.hidden || !strings.HasPrefix(queue, HiddenPrefix)
+	for i := range f.terms {
+		t := &f.terms[i]
+		if t.field.kind != ofQueue {
+			continue
+		}
+		of := slices.IndexFunc(t.value, func(p pattern) bool { return p.match(queue) })
+		if of >= 0 == t.not {
+			return false
+		}
+		named = named || !t.not && strings.HasPrefix(t.value[of].parts[0], HiddenPrefix)
+	}
+	return named
+}
+
+// Queues gives the names of the only queues in which tasks can match, where some words name queues
+// without a "*". Else it is nil, and Prefix begins the name of each.
+func (f Filter) Queues() (names []string, prefix string) {
+	for i := range f.terms {
+		t := &f.terms[i]
+		if t.field.kind != ofQueue || t.not {
+			continue
+		}
+		var exact []string
+		for _, p := range t.value {
+			if name, ok := p.exact(); ok {
+				exact = append(exact, name)
+			}
+		}
+		if len(exact) == len(t.value) {
+			names = slices.Compact(slices.Sorted(slices.Values(exact)))
+			names = slices.DeleteFunc(names, func(name string) bool { return !f.MatchQueue(name) })
+			return append([]string{}, names...), ""
+		}
+		if p := t.value[0].parts[0]; len(t.value) == 1 && len(p) > len(prefix) {
+			prefix = p
+		}
+	}
+	return nil, prefix
+}
+
+// States gives the states in which tasks can match, in the order of a task's life: those of otherwise, but
+// where words ask for what only tasks in other states have, such as state:dead or ended<1h, all of theirs.
+// Schedules match only where a word names their state.
+func (f Filter) States(otherwise ...storage.State) []storage.State {
+	able, cursors := otherwise, false
+	for i := range f.terms {
+		if t := &f.terms[i]; t.states != nil && !t.not {
+			able = storage.States()
+			cursors = cursors || t.field.kind == ofState && slices.Contains(t.states, storage.Cursors)
+		}
+	}
+	return slices.DeleteFunc(storage.States(), func(s storage.State) bool {
+		return !slices.Contains(able, s) || s == storage.Cursors && !cursors && !slices.Contains(otherwise, s) ||
+			slices.ContainsFunc(f.terms, func(t term) bool { return t.states != nil && !slices.Contains(t.states, s) })
+	})
+}
+
+// NeedsPayload reports whether the filter looks at parameters, so that its matches tell of them.
+func (f Filter) NeedsPayload() bool {
+	return slices.ContainsFunc(f.terms, func(t term) bool { return t.field.kind == ofParams })
+}
+
+// String gives the filter as Parse reads it, in a form that is the same for equal words.
+func (f Filter) String() string {
+	words := make([]string, len(f.terms))
+	for i := range f.terms {
+		words[i] = f.terms[i].String()
+	}
+	return strings.Join(words, " ")
+}
+
+// String gives the word.
+func (t *term) String() string {
+	var b strings.Builder
+	if t.not {
+		b.WriteByte('-')
+	}
+	if t.op != "" {
+		b.WriteString(t.field.name + t.name + t.op)
+	}
+	for i, p := range t.value {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(p.text(t.op == ""))
+	}
+	return b.String()
+}

@@ -1,0 +1,282 @@
+package filter
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+func aTask() storage.Task {
+	return storage.Task{
+		Ref: storage.Ref{Queue: "mail:eu", ID: "01abc"}, Kind: "send_welcome", Encoding: "json",
+		Payload: []byte(`{"user":{"id":42,"name":"Ann Bee"},"total":99.5,"at":"2026-11-20T00:00:00Z",` +
+			`"lines":[{"sku":"a1"},{"sku":"b2"}],"ok":true,"none":null,"odd.name":1,"big":9007199254740993}`),
+		Headers: map[string]string{"tenant": "acme", "midge.tick": "x y"},
+		State:   storage.Dead, Priority: -3, Retries: 4, Crashes: 1, CrashLimit: 3, Created: now.Add(-2 * time.Hour),
+		Ended: now.Add(-time.Minute), Expires: now.Add(time.Hour), Reason: storage.ReasonCrashes,
+		Attempts: []storage.Attempt{
+			{Runner: "r1", Error: "dial: Timed Out (i/o)"}, {Outcome: storage.AttemptRequeued},
+		},
+	}
+}
+
+func TestMatch(t *testing.T) {
+	for text, want := range map[string]bool{
+		``:                                  true,
+		`kind:send_*`:                       true,
+		`kind:send`:                         false,
+		`kind:*_wel*`:                       true,
+		`kind:x,send_welcome`:               true,
+		`kind:"send_*"`:                     false,
+		`-kind:send_*`:                      false,
+		`retries>3 crashes<2`:               true,
+		`retries>=5`:                        false,
+		`retries:3,4`:                       true,
+		`priority:-3`:                       true,
+		`priority<=-4`:                      false,
+		`age>1h age<3h`:                     true,
+		`age>1d`:                            false,
+		`ended<2m`:                          true,
+		`ended<30s`:                         false,
+		`created>2026-11-23`:                true,
+		`created:2026-11-23`:                true,
+		`created:2026-11-22`:                false,
+		`created>2026-11-23T10:30:00+01:00`: true,
+		`expires<2h`:                        true,
+		`expires<30m`:                       false,
+		`due:no`:                            true,
+		`due:yes`:                           false,
+		`due<10m`:                           false,
+		`declined:no`:                       true,
+		`error:"timed out"`:                 true,
+		`error:timed*i/o`:                   true,
+		`error:refused`:                     false,
+		`-reason:"crash loop"`:              false,
+		`reason:CRASH`:                      true,
+		`header.tenant:acme`:                true,
+		`header.tenant:a*,b`:                true,
+		`header.midge.tick:"x y"`:           true,
+		`header.none:*`:                     false,
+		`-header.none:*`:                    true,
+		`params.user.id:42`:                 true,
+		`params.user.id:42.0`:               true,
+		`params.user.id:4`:                  false,
+		`params.user.id>41.5`:               true,
+		`params.user.name:Ann*`:             true,
+		`params.total<99.5`:                 false,
+		`params.total<=99.5`:                true,
+		`params.at>2026-11-19`:              true,
+		`params.at>2026-11-21`:              false,
+		`params.lines.sku:b2`:               true,
+		`params.lines.0.sku:b2`:             false,
+		`params.lines.1.sku:b2`:             true,
+		`params.ok:true`:                    true,
+		`params.none:null`:                  true,
+		`params."odd.name":1`:               true,
+		`params.big:9007199254740993`:       true,
+		`params.big:9007199254740992`:       false,
+		`params.user:42`:                    false,
+		`queue:mail:*`:                      true,
+		`queue:mail:eu,x`:                   true,
+		`queue:mail`:                        false,
+		`-queue:mail:us`:                    true,
+		`id:01abc`:                          true,
+		`id:01*`:                            true,
+		`runner:r1`:                         true,
+		`state:dead,retry`:                  true,
+		`state:live`:                        false,
+		`state:ended`:                       true,
+		`-state:dead`:                       false,
+		`is:unique`:                         false,
+		`is:suspect`:                        false, // it does not wait
+		`attempts:2 size>10`:                true,
+		`encoding:json`:                     true,
+		`eu/01a`:                            true,
+		`TIMED`:                             true,
+		`-nothing`:                          true,
+		`"a:b"`:                             false,
+	} {
+		f, err := Parse(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got := f.At(now).Match(aTask()); got != want {
+			t.Errorf("%s: got %v, want %v", text, got, want)
+		}
+		again, err := Parse(f.String())
+		if err != nil || again.String() != f.String() || again.At(now).Match(aTask()) != want {
+			t.Errorf("%s: printed as %s, which is read as %s, %v", text, f, again, err)
+		}
+	}
+}
+
+func TestFlags(t *testing.T) {
+	waiting := storage.Task{State: storage.Waiting, Crashes: 2, CrashLimit: 3, Declined: now, PassedOver: storage.PassedOverStartOnly}
+	pending := storage.Task{State: storage.Pending, Started: true, CancelAsked: true, Version: now.Add(-time.Hour).UnixMicro()}
+	for text, want := range map[string][2]bool{
+		`is:suspect`: {true, false}, `is:declined`: {true, false}, `is:start-only`: {true, false}, `-is:declined`: {false, true},
+		`is:started`: {false, true}, `is:ahead`: {false, false}, `is:cancel-asked,declined`: {true, true},
+		`started>30m`: {false, true}, `declined:yes`: {true, false},
+	} {
+		f, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f = f.At(now)
+		if got := [2]bool{f.Match(waiting), f.Match(pending)}; got != want {
+			t.Errorf("%s: got %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestAWordThatCannotBeReadIsNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		`kind:a kin:b`:            `filter: the field in "kin:b" at character 8: want kind, or another of queue`,
+		`foo.bar:x`:               `filter: the field in "foo.bar:x" at character 1: want one of queue state kind`,
+		`state:done`:              `filter: the state in "state:done" at character 1: want one of [waiting pending`,
+		`state:d*`:                `filter: the state in "state:d*"`,
+		`age>90`:                  `a duration with its unit`,
+		`age:1h`:                  `a duration with its unit behind > or <`,
+		`ended:1h`:                `a day or yes or no behind :`,
+		`due>tomorrow`:            `due>2026-11-23`,
+		`retries>many`:            `an integer`,
+		`retries>1,2`:             `one value without * behind >`,
+		`kind>a`:                  `filter: the operator > in "kind>a" at character 1: want : behind kind`,
+		`kind:`:                   `a value, or "" for none`,
+		`kind:a,`:                 `a value, or "" for none`,
+		`kind:"a`:                 `a second quote`,
+		`header:x`:                `header.NAME`,
+		`params.:x`:               `params.NAME`,
+		`kind.a:x`:                `kind without a dot`,
+		`params.a>b`:              `a number or a moment behind >`,
+		`is:old`:                  `one of declined suspect`,
+		`-`:                       `a word behind the -`,
+		"a\xff":                   `valid UTF-8`,
+		strings.Repeat("a ", 200): `at most 100 words`,
+		strings.Repeat("a", 5000): `at most 4096 bytes`,
+	} {
+		_, err := Parse(text)
+		var wrong *Error
+		var invalid *storage.InvalidError
+		if !errors.As(err, &wrong) || !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40s: got %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestWhatAFilterNamesNarrowsWhatIsRead(t *testing.T) {
+	for text, want := range map[string][3]string{ // names, prefix, states
+		``:                       {"nil", "", "waiting pending scheduled retry"},
+		`queue:b,a,b`:            {"a b", "", "waiting pending scheduled retry"},
+		`queue:a -queue:a`:       {"", "", "waiting pending scheduled retry"},
+		`queue:mail* state:dead`: {"nil", "mail", "dead"},
+		`queue:m*,n*`:            {"nil", "", "waiting pending scheduled retry"},
+		`-state:waiting,retry`:   {"nil", "", "pending scheduled"},
+		`ended<1h -state:dead`:   {"nil", "", "completed cancelled"},
+		`due<1h`:                 {"nil", "", "scheduled retry"},
+		`due<1h state:cursor`:    {"nil", "", "cursor"},
+		`is:declined`:            {"nil", "", "waiting"},
+		`is:declined,unique`:     {"nil", "", "waiting pending scheduled retry"},
+		`state:dead state:retry`: {"nil", "", ""},
+		`queue:midge.ledger`:     {"midge.ledger", "", "waiting pending scheduled retry"},
+	} {
+		f, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names, prefix := f.Queues()
+		got := [3]string{strings.Join(names, " "), prefix}
+		if names == nil {
+			got[0] = "nil"
+		}
+		var states []string
+		for _, s := range f.States(storage.Waiting, storage.Pending, storage.Scheduled, storage.Retry) {
+			states = append(states, string(s))
+		}
+		if got[2] = strings.Join(states, " "); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestHiddenQueuesMatchOnlyWhereNamed(t *testing.T) {
+	for text, want := range map[string]bool{``: false, `queue:*`: false, `queue:midge.*`: true, `queue:midge.ledger`: true, `-queue:x`: false} {
+		f, err := Parse(text)
+		if got := f.MatchQueue("midge.ledger"); err != nil || got != want {
+			t.Errorf("%s: got %v, %v, want %v", text, got, err, want)
+		}
+	}
+}
+
+func TestAFilterSaysWhetherItNeedsThePayload(t *testing.T) {
+	for text, want := range map[string]bool{`kind:a`: false, `kind:a -params.x:1`: true} {
+		f, err := Parse(text)
+		if got := f.NeedsPayload(); err != nil || got != want {
+			t.Errorf("%s: got %v, %v, want %v", text, got, err, want)
+		}
+	}
+}
+
+func TestParseDuration(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"90s": 90 * time.Second, "2d12h": 60 * time.Hour, "1w1d": 8 * 24 * time.Hour, "0s": 0, "1h30m": 90 * time.Minute, "3d": 72 * time.Hour,
+	} {
+		if got, err := ParseDuration(text); err != nil || got != want {
+			t.Errorf("%s: got %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "90", "0", "-1h", "1d-1h", "d", "1.5d", "99999999999999d", "4000000000w", "36500d1h", "1h1d"} {
+		if got, err := ParseDuration(text); err == nil {
+			t.Errorf("%q: got %v, want an error", text, got)
+		}
+	}
+}
+
+func TestSyntaxNamesEachField(t *testing.T) {
+	for _, f := range fields {
+		if !strings.Contains(Syntax, strings.TrimSuffix(f.name, ".")) {
+			t.Errorf("the summary leaves out %s", f.name)
+		}
+	}
+	for _, f := range flags {
+		if !strings.Contains(Syntax, f.name) {
+			t.Errorf("the summary leaves out is:%s", f.name)
+		}
+	}
+	if lines := strings.Split(Syntax, "\n"); slices.ContainsFunc(lines, func(l string) bool { return len(l) > 100 }) {
+		t.Error("a line of the summary has more than 100 characters")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{
+		`kind:send_* retries>3 age>1h error:"timed out" header.tenant:acme params.user.id:42 -reason:"crash loop"`,
+		`"a\"b" \* -"x"`, `params."a.b".c<=1.5`, `created>2026-11-23 due:no is:unique`, `-"-a" a,b,""`,
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		one, err := Parse(text)
+		if err != nil {
+			return
+		}
+		printed := one.String()
+		two, err := Parse(printed)
+		if err != nil {
+			if len(printed) > maxText {
+				return
+			}
+			t.Fatalf("%q is printed as %q: %v", text, printed, err)
+		}
+		if two.String() != printed || one.At(now).Match(aTask()) != two.At(now).Match(aTask()) {
+			t.Fatalf("%q is printed as %q, and that as %q", text, printed, two.String())
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package filter
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// pattern is one value: texts with any text between them.
+type pattern struct{ parts []string }
+
+// exact gives the only text that matches, if there is only one.
+func (p pattern) exact() (string, bool) { return p.parts[0], len(p.parts) == 1 }
+
+// match reports whether a whole text matches.
+func (p pattern) match(text string) bool {
+	last := len(p.parts) - 1
+	if last == 0 {
+		return text == p.parts[0]
+	}
+	text, ok := strings.CutPrefix(text, p.parts[0])
+	if !ok {
+		return false
+	}
+	for _, part := range p.parts[1:last] {
+		at := strings.Index(text, part)
+		if at < 0 {
+			return false
+		}
+		text = text[at+len(part):]
+	}
+	return strings.HasSuffix(text, p.parts[last])
+}
+
+// within gives the pattern of the texts of which a part matches, in lower case.
+func (p pattern) within() pattern {
+	parts := make([]string, 0, len(p.parts)+2)
+	parts = append(parts, "")
+	for _, part := range p.parts {
+		parts = append(parts, strings.ToLower(part))
+	}
+	return pattern{append(parts, "")}
+}
+
+// text writes the pattern, with the quotes that it needs. A word alone needs more of them.
+func (p pattern) text(alone bool) string {
+	quoted := make([]string, len(p.parts))
+	for i, part := range p.parts {
+		if part != "" || len(p.parts) == 1 {
+			quoted[i] = quote(part, alone)
+		}
+	}
+	return strings.Join(quoted, "*")
+}
+
+// quote puts a text into quotes where it would not be read back without.
+func quote(text string, name bool) string {
+	special := func(r rune) bool {
+		return strings.ContainsRune(`*,"\`, r) || name && strings.ContainsRune(":<>=", r) || unicode.IsSpace(r) || !strconv.IsPrint(r)
+	}
+	if text != "" && !strings.ContainsFunc(text, special) && (!name || text[0] != '-') {
+		return text
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
+}

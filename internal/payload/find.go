@@ -1,0 +1,98 @@
+package payload
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/midgehq/midge/internal/codec"
+)
+
+// Scalar is one value of a payload that holds no other values.
+type Scalar struct {
+	// Text is the value as people write it: digits, a text, "true", "false", "null", or a moment in
+	// RFC 3339. Bytes and extensions have none.
+	Text string
+	// Number says that Text is an integer or a float.
+	Number bool
+	// Moment is that of a moment, zero for other values.
+	Moment time.Time
+}
+
+// Find hands the scalars at a path to found, until found says true, and reports whether it did. A step of
+// a path is the name of a field or the number of an element. A list without a number in the path stands
+// for each of its elements. What is damaged has no scalars.
+func Find(encoding string, payload []byte, path []string, found func(Scalar) bool) bool {
+	if check(encoding, payload) != nil {
+		return false
+	}
+	if encoding == codec.JSON {
+		packed, err := fromJSON(payload)
+		if err != nil {
+			return false
+		}
+		payload = packed
+	}
+	return find(payload, 0, path, found)
+}
+
+func find(data []byte, at int, path []string, found func(Scalar) bool) bool {
+	v, at := valueAt(data, at)
+	switch {
+	case v.kind == kindMap && len(path) > 0:
+		for range v.items / 2 {
+			key, next := valueAt(data, at)
+			at = skipItems(data, next, key.items)
+			if name, ok := nameOf(key); ok && name == path[0] && find(data, at, path[1:], found) {
+				return true
+			}
+			at = skip(data, at)
+		}
+	case v.kind == kindArray:
+		one := -1
+		if len(path) > 0 {
+			if n, err := strconv.Atoi(path[0]); err == nil {
+				one, path = n, path[1:]
+			}
+		}
+		for i := range v.items {
+			if (one < 0 || one == i) && find(data, at, path, found) {
+				return true
+			}
+			at = skip(data, at)
+		}
+	case len(path) == 0 && v.kind != kindMap:
+		return found(scalar(v))
+	}
+	return false
+}
+
+// nameOf gives the key of a map as it is shown.
+func nameOf(key value) (string, bool) {
+	switch key.kind {
+	case kindText:
+		return string(key.body), true
+	case kindInt:
+		return key.digits(), true
+	default:
+		return "", false
+	}
+}
+
+func scalar(v value) Scalar {
+	switch v.kind {
+	case kindNil:
+		return Scalar{Text: "null"}
+	case kindBool:
+		return Scalar{Text: strconv.FormatBool(v.flag)}
+	case kindInt:
+		return Scalar{Text: v.digits(), Number: true}
+	case kindFloat:
+		return Scalar{Text: strconv.FormatFloat(v.float, 'g', -1, v.bits), Number: true}
+	case kindText:
+		return Scalar{Text: string(v.body)}
+	case kindTime:
+		return Scalar{Text: v.at.Format(time.RFC3339Nano), Moment: v.at}
+	default:
+		return Scalar{}
+	}
+}

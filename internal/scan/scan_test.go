@@ -1,0 +1,211 @@
+package scan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
+)
+
+// world is a storage with n tasks in each of some queues: every third of kind "odd", half of them scheduled.
+func world(t *testing.T, n int, queues ...string) *memory.Storage {
+	t.Helper()
+	store, err := memory.Open(memory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	session := storage.NewSession(store, 0)
+	for _, queue := range queues {
+		var txs []storage.Tx
+		for i := range n {
+			in := storage.Insert{
+				Ref: storage.Ref{Queue: queue, ID: fmt.Sprintf("t%04d", i)}, Kind: "even", Encoding: "json",
+				Payload: []byte("{}"), CrashLimit: 3,
+			}
+			if i%3 == 0 {
+				in.Kind = "odd"
+			}
+			if i%2 == 0 {
+				in.Delay = time.Duration(i+1) * time.Minute
+			}
+			txs = append(txs, storage.Tx{Inserts: []storage.Insert{in}})
+		}
+		if _, err := session.Apply(t.Context(), txs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return store
+}
+
+func parse(t *testing.T, text string) filter.Filter {
+	t.Helper()
+	f, err := filter.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// all pages through what a request asks for.
+func all(t *testing.T, store Source, req Request) (refs []string, last Page, calls int) {
+	t.Helper()
+	for {
+		page, err := Next(t.Context(), store, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page.Tasks) > max(req.Limit, DefaultLimit) || req.Limit > 0 && len(page.Tasks) > req.Limit {
+			t.Fatalf("a page has %d tasks, want at most %d", len(page.Tasks), req.Limit)
+		}
+		for _, task := range page.Tasks {
+			refs = append(refs, task.Ref.String())
+		}
+		calls++
+		if page.Done() {
+			return refs, page, calls
+		}
+		req.Cursor = page.Cursor
+	}
+}
+
+func TestEachMatchComesOnceWhateverThePages(t *testing.T) {
+	queues := []string{"a", "b", "midge.own"}
+	store := world(t, 500, queues...)
+	for _, limit := range []int{1, 7, 50, 1000} {
+		for _, text := range []string{"", "kind:odd", "queue:b state:scheduled", "kind:none", "id:t0499", "queue:midge.own", "queue:x"} {
+			f := parse(t, text)
+			got, last, _ := all(t, store, Request{Filter: f, Limit: limit, Time: -1})
+			want, total := listed(t, store, f, queues)
+			if !slices.Equal(got, want) {
+				t.Errorf("%q by %d: got %d tasks, want %d: %v", text, limit, len(got), len(want), got[:min(len(got), 5)])
+			}
+			if last.Searched != total || last.Total != total || last.Matched != int64(len(want)) {
+				t.Errorf("%q by %d: searched %d of %d, matched %d; want all %d, matched %d",
+					text, limit, last.Searched, last.Total, last.Matched, total, len(want))
+			}
+		}
+	}
+}
+
+// listed lists what matches, and counts the tasks that have to be searched.
+func listed(t *testing.T, store *memory.Storage, f filter.Filter, queues []string) (refs []string, total int64) {
+	t.Helper()
+	for _, queue := range queues {
+		for _, state := range f.States(Live...) {
+			for task, err := range storage.Each(t.Context(), store, queue, state) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if f.Match(task) {
+					refs = append(refs, task.Ref.String())
+				}
+				if f.MatchQueue(queue) {
+					total++
+				}
+			}
+		}
+	}
+	return refs, total
+}
+
+func TestABudgetEndsACall(t *testing.T) {
+	store := world(t, 1000, "a")
+	page, err := Next(t.Context(), store, Request{Filter: parse(t, "kind:none"), Tasks: 300, Time: -1})
+	if err != nil || page.Done() || page.Searched != 400 || page.Total != 1000 {
+		t.Errorf("got %+v, %v, want 400 of 1000 searched", page, err)
+	}
+	_, last, calls := all(t, store, Request{Filter: parse(t, "kind:none"), Tasks: 1, Time: -1})
+	if last.Searched != 1000 || calls < 5 {
+		t.Errorf("got %d searched in %d calls", last.Searched, calls)
+	}
+	_, last, calls = all(t, store, Request{Filter: parse(t, "kind:none"), Time: time.Nanosecond})
+	if last.Searched != 1000 || calls < 5 {
+		t.Errorf("got %d searched in %d calls", last.Searched, calls)
+	}
+}
+
+func TestACountKeepsSamples(t *testing.T) {
+	store := world(t, 900, "a")
+	page, err := Next(t.Context(), store, Request{Filter: parse(t, "kind:odd"), Limit: 5, Count: true, Time: -1})
+	if err != nil || len(page.Tasks) != 5 || page.Matched != 300 || !page.Done() {
+		t.Errorf("got %d tasks of %d, %v; want 5 of 300", len(page.Tasks), page.Matched, err)
+	}
+}
+
+func TestHiddenQueuesAreSearchedWhereNamed(t *testing.T) {
+	store := world(t, 10, "a", "midge.own")
+	for _, c := range []struct {
+		req  Request
+		want int
+	}{
+		{Request{}, 10},
+		{Request{Queues: []string{"midge.own", "a"}}, 20},
+		{Request{Filter: parse(t, "queue:midge.*,a")}, 20},
+		{Request{Filter: parse(t, "queue:*")}, 10},
+	} {
+		if got, _, _ := all(t, store, c.req); len(got) != c.want {
+			t.Errorf("%+v: got %d, want %d", c.req, len(got), c.want)
+		}
+	}
+}
+
+func TestTheTimeOfTheFirstCallHolds(t *testing.T) {
+	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	store, err := memory.Open(memory.Config{Now: func() time.Time { return at }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	session := storage.NewSession(store, 0)
+	for i := range 4 {
+		_, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{{
+			Ref: storage.Ref{Queue: "a", ID: fmt.Sprint("t", i)}, Kind: "k", Encoding: "json", Payload: []byte("1"), CrashLimit: 1,
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	req := Request{Filter: parse(t, "age<1m"), Limit: 1}
+	page, err := Next(t.Context(), store, req)
+	if err != nil || len(page.Tasks) != 1 {
+		t.Fatalf("got %v, %v", page, err)
+	}
+	at = at.Add(2 * time.Minute)
+	req.Cursor = page.Cursor
+	if page, err = Next(t.Context(), store, req); err != nil || len(page.Tasks) != 1 {
+		t.Errorf("got %v, %v, want a task that was young at the first call", page, err)
+	}
+}
+
+func TestACursorOfAnotherRequestIsRefused(t *testing.T) {
+	store := world(t, 300, "a")
+	page, err := Next(t.Context(), store, Request{Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, req := range []Request{
+		{Cursor: page.Cursor, Filter: parse(t, "kind:odd")}, {Cursor: page.Cursor, States: []storage.State{storage.Dead}},
+		{Cursor: "?"}, {Cursor: "e30"}, {Cursor: page.Cursor, Queues: []string{"a"}}, {Queues: []string{"?"}},
+	} {
+		var invalid *storage.InvalidError
+		if _, err := Next(t.Context(), store, req); !errors.As(err, &invalid) {
+			t.Errorf("%+v: got %v, want an *InvalidError", req, err)
+		}
+	}
+}
+
+func TestAContextEndsACall(t *testing.T) {
+	store := world(t, 300, "a")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Next(ctx, store, Request{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+}
