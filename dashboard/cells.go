@@ -1,0 +1,218 @@
+package dashboard
+
+import (
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// A cell is a text that the live stream keeps up to date on every page that shows it. Its key is "all."
+// and a name, or "q.", a queue, ":" and a name: pages and stream write it with the same function.
+
+// installationCells and queueCells name the cells.
+var (
+	installationCells = []string{
+		"queues", "schedules", "runners", "dead", "live", "done", "failed", "share", "backlog", "oldest", "slots",
+		"waiting", "pending", "scheduled", "retry", "trip",
+	}
+	queueCells = []string{
+		"waiting", "pending", "scheduled", "retry", "completed", "cancelled", "dead", "done", "failed", "oldest",
+		"runners",
+	}
+)
+
+// cell writes a cell of the whole installation.
+func (s *sample) cell(name string) string {
+	sum := func(of func(*queueNow) int64) string { return number(s.sum(of)) }
+	switch name {
+	case "queues":
+		return number(int64(len(s.queues)))
+	case "schedules":
+		return number(int64(len(s.schedules)))
+	case "runners":
+		return number(int64(len(s.runners)))
+	case "dead":
+		return sum(func(q *queueNow) int64 { return q.Dead })
+	case "live":
+		return sum(func(q *queueNow) int64 { return q.Live() })
+	case "waiting":
+		return sum(func(q *queueNow) int64 { return q.Waiting })
+	case "pending":
+		return sum(func(q *queueNow) int64 { return q.Pending })
+	case "scheduled":
+		return sum(func(q *queueNow) int64 { return q.Scheduled })
+	case "retry":
+		return sum(func(q *queueNow) int64 { return q.Retry })
+	case "backlog":
+		return sum(func(q *queueNow) int64 { return q.Waiting })
+	case "done":
+		done, _ := s.rates()
+		return rate(done)
+	case "failed":
+		_, failed := s.rates()
+		return rate(failed)
+	case "share":
+		return s.failedShare()
+	case "oldest":
+		return oldest(s.oldest())
+	case "slots":
+		used, slots := s.slots()
+		return number(used) + " of " + number(slots)
+	case "trip":
+		return duration(s.trip.Round(100 * time.Microsecond))
+	}
+	return dash
+}
+
+func (s *sample) sum(of func(*queueNow) int64) (sum int64) {
+	for i := range s.queues {
+		sum += of(&s.queues[i])
+	}
+	return sum
+}
+
+// rates are those of all queues together, -1 where they are not known yet.
+func (s *sample) rates() (done, failed float64) {
+	if len(s.queues) > 0 && s.queues[0].done < 0 {
+		return -1, -1
+	}
+	for i := range s.queues {
+		done, failed = done+max(0, s.queues[i].done), failed+max(0, s.queues[i].failed)
+	}
+	return done, failed
+}
+
+// failedShare is how many of the attempts that end now fail.
+func (s *sample) failedShare() string {
+	done, failed := s.rates()
+	if done+failed <= 0 {
+		return dash
+	}
+	return percent(failed / (done + failed))
+}
+
+func (s *sample) oldest() (oldest time.Duration) {
+	for i := range s.queues {
+		oldest = max(oldest, s.queues[i].Oldest)
+	}
+	return oldest
+}
+
+// slots are those of all live runners, and how many of them are in use.
+func (s *sample) slots() (used, slots int64) {
+	for i := range s.runners {
+		used, slots = used+int64(len(s.runners[i].Running)), slots+int64(s.runners[i].Concurrency)
+	}
+	return used, slots
+}
+
+func oldest(d time.Duration) string {
+	if d == 0 {
+		return dash
+	}
+	return age(d)
+}
+
+// Cell writes a cell of a queue.
+func (q *queueNow) Cell(name string) string {
+	switch name {
+	case "done":
+		return rate(q.done)
+	case "failed":
+		return rate(q.failed)
+	case "oldest":
+		return oldest(q.Oldest)
+	case "runners":
+		return number(int64(q.runners))
+	}
+	return number(q.Size(storage.State(name)))
+}
+
+// Size is how many tasks of the queue are in a state.
+func (q *queueNow) Size(state storage.State) int64 {
+	switch state {
+	case storage.Waiting:
+		return q.Waiting
+	case storage.Pending:
+		return q.Pending
+	case storage.Scheduled:
+		return q.Scheduled
+	case storage.Retry:
+		return q.Retry
+	case storage.Completed:
+		return q.Completed
+	case storage.Cancelled:
+		return q.Cancelled
+	case storage.Dead:
+		return q.Dead
+	case storage.Cursors:
+		return q.Cursors
+	}
+	return 0
+}
+
+// Key is the key of a cell of the queue.
+func (q *queueNow) Key(name string) string { return "q." + q.Queue + ":" + name }
+
+// mark changes with what pages about the queue show beside its cells.
+func (q *queueNow) mark() string {
+	h := fnv.New64a()
+	for _, n := range []int64{
+		q.Waiting, q.Pending, q.Scheduled, q.Retry, q.Completed, q.Cancelled, q.Dead, q.Cursors, q.Damaged,
+		q.Totals.Enqueued, q.Totals.Requeued, q.Totals.Completed, q.Totals.Deleted, q.Totals.Failed,
+		q.PausedUntil.UnixMicro(), int64(len(q.unknown)), int64(q.runners),
+	} {
+		_, _ = h.Write(strconv.AppendInt(nil, n, 36))
+		_, _ = h.Write([]byte{' '})
+	}
+	_, _ = h.Write(strconv.AppendBool(nil, q.Paused))
+	return strconv.FormatUint(h.Sum64(), 36)
+}
+
+// cells gives all cells of a sample, and the marks with which pages are read anew.
+func (s *sampler) cells(now *sample) map[string]string {
+	cells := make(map[string]string, len(installationCells)+(len(queueCells)+1)*len(now.queues)+4)
+	for _, name := range installationCells {
+		cells["all."+name] = now.cell(name)
+	}
+	all := fnv.New64a()
+	for i := range now.queues {
+		q := &now.queues[i]
+		for _, name := range queueCells {
+			cells[q.Key(name)] = q.Cell(name)
+		}
+		mark := q.mark()
+		cells[q.Key("mark")] = mark
+		_, _ = all.Write([]byte(mark))
+	}
+	for i := range now.runners {
+		_, _ = all.Write([]byte(now.runners[i].ID))
+	}
+	cells["all.mark"] = strconv.FormatUint(all.Sum64(), 36)
+	// Charts move on with time, whatever happens.
+	cells["all.tick"] = strconv.FormatInt(now.at.UnixNano()/int64(spans[0]), 36)
+	if now.err != nil {
+		cells["lost"] = now.lost.UTC().Format("15:04:05") + " UTC"
+	}
+	return cells
+}
+
+// SizeOf is Size by the name of a state.
+func (q *queueNow) SizeOf(state string) int64 { return q.Size(storage.State(state)) }
+
+// Rate is how many tasks of the queue are done a second.
+func (q *queueNow) Rate() float64 { return q.done }
+
+// Empty reports whether there is no queue at all.
+func (s *sample) Empty() bool { return len(s.queues) == 0 }
+
+// Info is what the storage tells of itself.
+func (s *sample) Info() storage.Description { return s.info }
+
+// Err is why the storage does not answer, nil where it does.
+func (s *sample) Err() error { return s.err }
+
+// Lost is since when it does not.
+func (s *sample) Lost() time.Time { return s.lost }

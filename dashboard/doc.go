@@ -1,0 +1,19 @@
+// Package dashboard shows what midge's queues, tasks, schedules and runners do, in a browser, and lets
+// those who may act on them. It is one http.Handler made of the standard library alone:
+//
+//	h, err := dashboard.Handler(store, dashboard.Config{Base: "/midge", Who: who})
+//	mux.Handle("/midge/", h)
+//
+// All pages are rendered by the server and work without JavaScript; with it they are live. The storage is
+// asked once a second for all viewers of a process together, and not at all while nobody looks.
+//
+// # Who may look
+//
+// With neither Config.Who nor Config.Users the handler serves only this machine: requests from a loopback
+// address, for a loopback name, that no proxy has passed on.
+//
+// # Safety
+//
+// A GET changes nothing. A request from another site that would change something is refused
+// (http.CrossOriginProtection). Each answer forbids scripts and styles that are not the dashboard's own.
+package dashboard

@@ -1,0 +1,114 @@
+package dashboard
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime/debug"
+	"strings"
+)
+
+// policy is what a browser may load and run for a page: what this handler serves, and nothing written
+// within a page.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
+	"img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; " +
+	"require-trusted-types-for 'script'; trusted-types 'none'"
+
+// maxForm bounds the body of a request.
+const maxForm = 4 << 20
+
+// guard lets in who may look, refuses what another site has sent, and forbids what no page needs.
+func (s *server) guard(next http.Handler) http.Handler {
+	sameSite := http.NewCrossOriginProtection()
+	sameSite.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, r, &statusError{http.StatusForbidden, "This request came from another site."})
+	}))
+	checked := sameSite.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "same-origin")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		defer s.recovered(w, r)
+		user, err := s.who(r)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		if unsafe(r) && cookieAlone(r) {
+			s.fail(w, r, &statusError{http.StatusForbidden, "This request does not say where it comes from."})
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		checked.ServeHTTP(w, r.WithContext(withUser(r.Context(), user)))
+	})
+}
+
+func unsafe(r *http.Request) bool {
+	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
+}
+
+// cookieAlone reports whether the request was sent by something that keeps cookies, and does not say from
+// which site: http.CrossOriginProtection lets that pass, as no browser of this decade does so.
+func cookieAlone(r *http.Request) bool {
+	return r.Header.Get("Sec-Fetch-Site") == "" && r.Header.Get("Origin") == "" && r.Header.Get("Cookie") != ""
+}
+
+// recovered answers for a page that panicked.
+func (s *server) recovered(w http.ResponseWriter, r *http.Request) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if v == http.ErrAbortHandler { //nolint:errorlint,err113 // as net/http compares it
+		panic(v)
+	}
+	s.cfg.Log.LogAttrs(r.Context(), slog.LevelError, "midge: the dashboard panicked",
+		slog.String("path", r.URL.Path), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+	s.fail(w, r, &statusError{http.StatusInternalServerError, "The dashboard failed at this page. Its log tells more."})
+}
+
+// who gives the user of a request, or says why there is none.
+func (s *server) who(r *http.Request) (User, error) {
+	if s.cfg.Who == nil {
+		if !local(r) {
+			return User{}, &statusError{http.StatusForbidden, "This dashboard has no login, so it serves only the " +
+				"machine on which it runs. Set Config.Who, or open it through an SSH tunnel."}
+		}
+		return User{Name: "local", Role: Admin}, nil
+	}
+	user, err := s.cfg.Who(r)
+	if err != nil || !user.Role.valid() {
+		return User{}, &statusError{http.StatusForbidden, "You may not look at this dashboard."}
+	}
+	return user, nil
+}
+
+// local reports whether a request comes from this machine, for a name that no other site can own, and not
+// through a proxy.
+func local(r *http.Request) bool {
+	for _, passedOn := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
+		if r.Header.Get(passedOn) != "" {
+			return false
+		}
+	}
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !from.Addr().Unmap().IsLoopback() {
+		return false
+	}
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.Trim(strings.ToLower(host), "[]")
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
+}

@@ -1,0 +1,144 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Config is how a dashboard is made. The zero value works, for this machine alone.
+type Config struct {
+	// Base is the path under which the handler is mounted, such as "/midge": it begins with a slash and
+	// ends with none. The empty Base is the root. The handler takes requests with and without it, so that
+	// http.StripPrefix and proxies may cut it off.
+	Base string
+	// Name is shown beside midge's own, to tell installations apart: "production". Default none.
+	Name string
+	// ReadOnly takes every act from every user.
+	ReadOnly bool
+	// Who says who asks, by an application's own login. An error, or a user without a role, is refused with
+	// 403. nil serves only this machine, whose user may do everything.
+	Who func(*http.Request) (User, error)
+	// TooOld is for how long a task may wait before the overview says so. Default five minutes.
+	TooOld time.Duration
+	// Log receives what goes wrong in a request and concerns no viewer. nil means slog.Default.
+	Log *slog.Logger
+}
+
+func (c Config) check() error {
+	if c.Base != "" {
+		u, err := url.Parse(c.Base)
+		if err != nil || u.Path != c.Base || c.Base[0] != '/' || strings.HasSuffix(c.Base, "/") {
+			return storage.Invalid("Config.Base", c.Base, `"" or a path such as "/midge"`)
+		}
+	}
+	if c.TooOld < 0 {
+		return storage.Invalid("Config.TooOld", c.TooOld, "0 for five minutes, or a longer time than none")
+	}
+	return nil
+}
+
+// server is the handler of one dashboard.
+type server struct {
+	cfg     Config
+	store   storage.Storage
+	session *storage.Session
+	sampler *sampler
+	pages   pages
+	mux     *http.ServeMux
+	now     func() time.Time
+}
+
+// Handler makes the dashboard of a storage. It gives an *storage.InvalidError where cfg is out of range. The
+// handler keeps nothing open while nobody looks, and needs no closing.
+func Handler(store storage.Storage, cfg Config) (http.Handler, error) {
+	if store == nil {
+		return nil, storage.Invalid("storage", "nil", "an opened storage")
+	}
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.TooOld == 0 {
+		cfg.TooOld = 5 * time.Minute
+	}
+	parsed, err := parsePages()
+	if err != nil {
+		return nil, err
+	}
+	s := &server{
+		cfg: cfg, store: store, session: storage.NewSession(store, 0), sampler: newSampler(store, time.Now),
+		pages: parsed, mux: http.NewServeMux(), now: time.Now,
+	}
+	s.routes()
+	return s.guard(http.HandlerFunc(s.serve)), nil
+}
+
+// serve cuts Base off, and hands the request to its page.
+func (s *server) serve(w http.ResponseWriter, r *http.Request) {
+	rest, cut := strings.CutPrefix(r.URL.Path, s.cfg.Base)
+	if cut && s.cfg.Base != "" && (rest == "" || rest[0] == '/') {
+		r2 := *r
+		u := *r.URL
+		u.Path, u.RawPath = "/"+strings.TrimPrefix(rest, "/"), ""
+		r2.URL = &u
+		r = &r2
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+func (s *server) routes() {
+	page := func(pattern string, show func(*http.Request, *view) error) {
+		s.mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { s.show(w, r, show) })
+	}
+	page("/{$}", s.overview)
+	page("/queues", s.queues)
+	page("/queues/{queue}", s.queue)
+	page("/schedules", s.schedules)
+	page("/runners", s.runners)
+	page("/runners/{runner}", s.runner)
+	page("/", func(*http.Request, *view) error { return errNoPage })
+	s.mux.HandleFunc("GET /events", s.events)
+	s.mux.HandleFunc("GET /assets/{version}/{name}", s.asset)
+	s.mux.HandleFunc("POST /preferences", s.preferences)
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, r, &statusError{http.StatusMethodNotAllowed, "this address takes no " + r.Method})
+	})
+}
+
+// statusError is an error that a viewer is told, with a status of its own.
+type statusError struct {
+	status int
+	text   string
+}
+
+func (e *statusError) Error() string { return e.text }
+
+var errNoPage = &statusError{http.StatusNotFound, "There is no such page."}
+
+// status gives the status and the sentence that a viewer is told of an error.
+func status(err error) (int, string) {
+	var known *statusError
+	var invalid *storage.InvalidError
+	switch {
+	case errors.As(err, &known):
+		return known.status, known.text
+	case errors.As(err, &invalid):
+		return http.StatusBadRequest, invalid.Error()
+	case errors.Is(err, storage.ErrNotFound):
+		return http.StatusNotFound, "It is not there, or no more: what has ended is kept for a while alone."
+	case errors.Is(err, storage.ErrDamaged):
+		return http.StatusInternalServerError, "Its record in the storage is damaged: " + err.Error()
+	case errors.Is(err, context.Canceled):
+		return 499, "The request was given up."
+	}
+	return http.StatusServiceUnavailable, "The storage does not answer: " + firstLine(err.Error())
+}

@@ -1,0 +1,187 @@
+package dashboard
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// mostNeeds is how many the overview shows.
+const mostNeeds = 5
+
+// need is one thing that somebody has to look at.
+type need struct {
+	rank   int    // the worst is 0
+	Glyph  string // with the class Look, which gives the colour
+	Look   string
+	Text   string    // the sentence, without what stands in Quote
+	Quote  string    // what others wrote: an error
+	Since  time.Time // zero where nobody knows
+	Until  time.Time // zero where it does not end by itself
+	Action string    // the word on its button
+	URL    string
+}
+
+// The ranks, the worst first.
+const (
+	rankAway = iota
+	rankIdle
+	rankDead
+	rankUnknown
+	rankPaused
+	rankOrphaned
+	rankOld
+	rankDamaged
+	rankWarning
+)
+
+// needs finds all that somebody has to look at, the worst first.
+func (v *view) needs() []need {
+	s := v.Sample
+	var needs []need
+	for i := range s.queues {
+		needs = append(needs, v.queueNeeds(&s.queues[i])...)
+	}
+	needs = append(needs, v.deadNeeds()...)
+	for i := range s.schedules {
+		if n, ok := v.scheduleNeed(&s.schedules[i]); ok {
+			needs = append(needs, n)
+		}
+	}
+	for _, warning := range s.info.Warnings {
+		needs = append(needs, need{
+			rank: rankWarning, Glyph: "!", Look: "retry", Text: "The storage warns: " + warning,
+			Action: "Look", URL: v.URL("/runners") + "#storage",
+		})
+	}
+	slices.SortStableFunc(needs, func(a, b need) int { return cmp.Compare(a.rank, b.rank) })
+	return needs
+}
+
+// queueNeeds finds what is wrong with a queue.
+func (v *view) queueNeeds(q *queueNow) (needs []need) {
+	add := func(rank int, look, text string, since time.Time, action, url string) {
+		glyphs := map[string]string{"retry": "!", "dead": "✕", "waiting": "‖"}
+		needs = append(needs, need{
+			rank: rank, Glyph: glyphs[look], Look: look, Text: text, Since: since, Action: action, URL: url,
+		})
+	}
+	oldest := v.Now.Add(-q.Oldest)
+	switch {
+	case q.Paused:
+		text := fmt.Sprintf("%s is paused; %s in it.", q.Queue, waits(q.Waiting))
+		add(rankPaused, "retry", text, q.pausedSeen, "Resume", v.URL("/act", "do", "resume", "queue", q.Queue))
+		needs[0].Glyph, needs[0].Until = "‖", q.PausedUntil
+	case q.Waiting > 0 && q.runners == 0:
+		text := fmt.Sprintf("No live runner works on %s; %s in it.", q.Queue, waits(q.Waiting))
+		add(rankIdle, "dead", text, oldest, "Open", v.QueueURL(q.Queue))
+	case q.Oldest > v.server.cfg.TooOld:
+		text := fmt.Sprintf("The oldest task of %s has waited for %s; %s.", q.Queue, duration(q.Oldest), waits(q.Waiting))
+		add(rankOld, "retry", text, oldest, "Open", v.QueueURL(q.Queue))
+	}
+	if q.runners > 0 {
+		for _, kind := range q.unknown {
+			text := fmt.Sprintf("%s of kind %s in %s: no live runner knows this kind.",
+				waits(kind.Tasks), kind.Kind, q.Queue)
+			add(rankUnknown, "retry", strings.ToUpper(text[:1])+text[1:], time.Time{}, "Show",
+				v.URL("/tasks", "queue", q.Queue, "state", "waiting", "filter", "kind:"+kind.Kind))
+		}
+	}
+	if q.Damaged > 0 {
+		text := fmt.Sprintf("%s of %s could not be read and are set apart.", count(q.Damaged, "record"), q.Queue)
+		add(rankDamaged, "dead", text, time.Time{}, "Open", v.QueueURL(q.Queue))
+	}
+	return needs
+}
+
+// waits says how many tasks wait.
+func waits(n int64) string {
+	switch n {
+	case 0:
+		return "nothing waits"
+	case 1:
+		return "1" + nbsp + "task waits"
+	}
+	return number(n) + nbsp + "tasks wait"
+}
+
+// deadNeeds finds what died.
+func (v *view) deadNeeds() []need {
+	var dead int64
+	var queues []string
+	for i := range v.Sample.queues {
+		if q := &v.Sample.queues[i]; q.Dead > 0 {
+			dead += q.Dead
+			queues = append(queues, q.Queue)
+		}
+	}
+	if dead == 0 {
+		return nil
+	}
+	in := count(len(queues), "queue")
+	if len(queues) == 1 {
+		in = queues[0]
+	}
+	return []need{{
+		rank: rankDead, Glyph: "✕", Look: "dead", Text: fmt.Sprintf("%s died in %s.", count(dead, "task"), in),
+		Action: "Review", URL: v.URL("/dead"),
+	}}
+}
+
+// scheduleNeed says what is wrong with a schedule, if anything is.
+func (v *view) scheduleNeed(c *scheduleNow) (need, bool) {
+	n := need{
+		rank: rankOrphaned, Glyph: "◷", Look: "retry", Action: "Open", URL: v.URL("/schedules") + "#" + anchor(c.Ref),
+	}
+	switch {
+	case c.damaged:
+		n.Text = fmt.Sprintf("The schedule %s of %s is damaged and never ticks.", c.Name(), c.Queue)
+		return n, true
+	case c.orphaned:
+		n.Text = fmt.Sprintf("The schedule %s of %s is orphaned: no live runner declares it, so it stands still.",
+			c.Name(), c.Queue)
+		if !c.Cursor.Next.IsZero() && c.Cursor.Next.Before(v.Now) {
+			n.Since = c.Cursor.Next
+		}
+		return n, true
+	}
+	return n, false
+}
+
+// Name is the schedule's name, as those who declare it know it.
+func (c *scheduleNow) Name() string { return strings.TrimPrefix(c.ID, storage.CursorPrefix) }
+
+// anchor is the name of a schedule's place on its page.
+func anchor(ref storage.Ref) string { return "s." + ref.Queue + "." + ref.ID }
+
+// calm says in words that all is well.
+func (v *view) calm() string {
+	s := v.Sample
+	switch {
+	case len(s.queues) == 0:
+		return "Nothing needs you. There is no queue yet."
+	case len(s.runners) == 0:
+		return "Nothing needs you. Nothing waits, and no runner is alive."
+	}
+	text := fmt.Sprintf("Nothing needs you. %s on %s", verb(count(len(s.runners), "runner"), len(s.runners), "work"),
+		count(len(s.queues), "queue"))
+	if done, _ := s.rates(); done > 0 {
+		text += ", " + rate(done) + " done"
+	}
+	if s.sum(func(q *queueNow) int64 { return q.Waiting }) == 0 {
+		return text + ", and nothing waits."
+	}
+	return text + ", and the oldest task has waited for " + duration(s.oldest()) + "."
+}
+
+// verb puts a verb behind a counted subject.
+func verb(subject string, n int, verb string) string {
+	if n == 1 {
+		verb += "s"
+	}
+	return subject + " " + verb
+}

@@ -1,0 +1,230 @@
+package dashboard
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"html/template"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"mime"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+//go:embed pages/*.html
+var pageFiles embed.FS
+
+//go:embed assets
+var assetFiles embed.FS
+
+// pages are the parsed templates by name.
+type pages struct {
+	byName map[string]*template.Template
+	assets map[string]asset
+	// version names the assets of this build, so that browsers may keep them for ever.
+	version string
+}
+
+type asset struct {
+	plain, zipped []byte
+	kind          string
+}
+
+func parsePages() (pages, error) {
+	p := pages{byName: map[string]*template.Template{}, assets: map[string]asset{}}
+	shell, err := template.New("shell.html").Funcs(funcs).ParseFS(pageFiles, "pages/shell.html", "pages/parts.html")
+	if err != nil {
+		return p, err
+	}
+	names, err := fs.Glob(pageFiles, "pages/*.html")
+	if err != nil {
+		return p, err
+	}
+	for _, name := range names {
+		base := strings.TrimSuffix(path.Base(name), ".html")
+		page, err := shell.Clone()
+		if err != nil {
+			return p, err
+		}
+		if p.byName[base], err = page.ParseFS(pageFiles, name); err != nil {
+			return p, err
+		}
+	}
+	return p, p.readAssets()
+}
+
+func (p *pages) readAssets() error {
+	entries, err := assetFiles.ReadDir("assets")
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	for _, entry := range entries {
+		plain, err := assetFiles.ReadFile("assets/" + entry.Name())
+		if err != nil {
+			return err
+		}
+		sum.Write(plain)
+		kind := mime.TypeByExtension(path.Ext(entry.Name()))
+		if strings.HasSuffix(entry.Name(), ".mjs") {
+			kind = "text/javascript; charset=utf-8"
+		}
+		p.assets[entry.Name()] = asset{plain: plain, zipped: zipped(plain, gzip.BestCompression), kind: kind}
+	}
+	p.version = hex.EncodeToString(sum.Sum(nil))[:12]
+	return nil
+}
+
+func zipped(plain []byte, level int) []byte {
+	var b bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&b, level) // the levels are the package's own
+	_, _ = w.Write(plain)                  // a buffer takes everything
+	_ = w.Close()
+	return b.Bytes()
+}
+
+// takesGzip reports whether the answer may be compressed.
+func takesGzip(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
+}
+
+func (s *server) asset(w http.ResponseWriter, r *http.Request) {
+	a, ok := s.pages.assets[r.PathValue("name")]
+	if !ok || r.PathValue("version") != s.pages.version {
+		s.fail(w, r, errNoPage)
+		return
+	}
+	w.Header().Set("Content-Type", a.kind)
+	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	w.Header().Set("Vary", "Accept-Encoding")
+	if takesGzip(r) {
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(a.zipped)
+		return
+	}
+	_, _ = w.Write(a.plain)
+}
+
+// show renders the page that a function fills.
+func (s *server) show(w http.ResponseWriter, r *http.Request, fill func(*http.Request, *view) error) {
+	v := s.view(r)
+	if now, err := s.sampler.sample(r.Context()); err == nil {
+		v.Sample = now
+	} else if last := s.sampler.last(); last == nil {
+		s.fail(w, r, err)
+		return
+	}
+	v.Now = s.sampler.storageNow()
+	if err := fill(r, v); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	s.render(w, r, http.StatusOK, v)
+}
+
+func (s *server) render(w http.ResponseWriter, r *http.Request, status int, v *view) {
+	var b bytes.Buffer
+	if err := s.pages.byName[v.Page].ExecuteTemplate(&b, "shell.html", v); err != nil {
+		s.cfg.Log.LogAttrs(r.Context(), slog.LevelError, "midge: a page of the dashboard cannot be rendered",
+			slog.String("page", v.Page), slog.Any("error", err))
+		http.Error(w, "The dashboard failed at this page. Its log tells more.", http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Vary", "Accept-Encoding, Cookie")
+	body := b.Bytes()
+	if takesGzip(r) {
+		h.Set("Content-Encoding", "gzip")
+		body = zipped(body, gzip.BestSpeed+2)
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}
+
+// fail shows an error as a page.
+func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	code, text := status(err)
+	if code == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "5")
+		s.cfg.Log.LogAttrs(r.Context(), slog.LevelWarn, "midge: the dashboard cannot read the storage", slog.Any("error", err))
+	}
+	if strings.Contains(r.Header.Get("Accept"), "application/json") {
+		http.Error(w, text, code)
+		return
+	}
+	v := s.view(r)
+	v.Page, v.Title, v.Sample = "error", http.StatusText(code), s.sampler.last()
+	if v.Title == "" {
+		v.Title = "Given up"
+	}
+	v.Bare = !userOf(r.Context()).Role.valid()
+	if v.Bare {
+		v.Sample = nil
+	}
+	v.Data = text
+	s.render(w, r, code, v)
+}
+
+// themes are what a viewer may choose; the empty one is the system's.
+var themes = []string{"", "light", "dark"}
+
+const themeCookie = "midge_theme"
+
+// preferences keeps a viewer's choice of a theme in a cookie.
+func (s *server) preferences(w http.ResponseWriter, r *http.Request) {
+	theme := r.FormValue("theme")
+	if !slices.Contains(themes, theme) {
+		s.fail(w, r, &statusError{http.StatusBadRequest, "The theme is light, dark or none."})
+		return
+	}
+	http.SetCookie(w, &http.Cookie{
+		Name: themeCookie, Value: theme, Path: s.cfg.Base + "/", MaxAge: int((365 * 24 * time.Hour).Seconds()),
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
+	})
+	http.Redirect(w, r, s.cfg.Base+"/", http.StatusSeeOther)
+}
+
+func themeOf(r *http.Request) string {
+	if c, err := r.Cookie(themeCookie); err == nil && slices.Contains(themes, c.Value) {
+		return c.Value
+	}
+	return ""
+}
+
+// funcs are what templates call.
+var funcs = template.FuncMap{
+	"number": func(n any) string { return number(integer(n)) }, "exact": func(n any) string { return exact(integer(n)) },
+	"duration": duration, "age": age, "moment": moment, "whole": whole, "away": away, "rate": rate,
+	"percent": percent, "halves": halves, "firstLine": firstLine, "bytes": bytesOf,
+	"count":  func(n any, one string) string { return count(integer(n), one) },
+	"rfc":    func(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) },
+	"states": func() []stateLook { return looks },
+	"look":   lookOf,
+	"keys":   func(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) },
+	"args":   func(args ...any) []any { return args },
+	"name":   func(text string) named { return named{text, halves(text)} },
+}
+
+// named is a name that a narrow column cuts in its middle.
+type named struct {
+	Whole string
+	Half  [2]string
+}
+
+func integer(n any) int64 {
+	switch n := n.(type) {
+	case int:
+		return int64(n)
+	case int64:
+		return n
+	}
+	return 0
+}

@@ -1,0 +1,271 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// sample is what a look at the storage found. It is not changed once it is made.
+type sample struct {
+	at      time.Time // by this process's clock
+	trip    time.Duration
+	queues  []queueNow // by name, without those of midge's own
+	byName  map[string]*queueNow
+	runners []storage.RunnerInfo
+	info    storage.Description
+	// schedules are those of all queues, the next first.
+	schedules []scheduleNow
+
+	// err says why the storage did not answer, and lost since when: the rest is of the look before.
+	err  error
+	lost time.Time
+}
+
+// queueNow is a queue as a sample found it.
+type queueNow struct {
+	storage.Stats
+
+	// done and failed are attempts a second, averaged over the last seconds; -1 where one look alone
+	// has been made.
+	done, failed float64
+	// runners are the live ones that serve the queue.
+	runners int
+	// unknown are the declined kinds that no live runner of the queue can run.
+	unknown []storage.KindSize
+	// pausedSeen is when this process first saw the pause that is on.
+	pausedSeen time.Time
+}
+
+// scheduleNow is a schedule as a sample found it.
+type scheduleNow struct {
+	storage.Task
+
+	declaration storage.Declaration
+	damaged     bool
+	orphaned    bool // no live runner declares it
+}
+
+// reserved reports whether a queue is one of midge's own records, which no page shows.
+func reserved(queue string) bool { return strings.HasPrefix(queue, "midge.") }
+
+// How old what a sample repeats from the one before it may be.
+const (
+	namesFor     = 2 * time.Second
+	runnersFor   = 2 * time.Second
+	infoFor      = 15 * time.Second
+	schedulesFor = 5 * time.Second
+	// smoothing is over how long rates are averaged.
+	smoothing = 8 * time.Second
+	// maxSchedules bounds the schedules that are read.
+	maxSchedules = 2000
+)
+
+// look reads the storage for a new sample. before is the one before it, nil for the first.
+func (s *sampler) look(ctx context.Context, before *sample) (*sample, error) {
+	fresh := &sample{at: s.now()}
+	names, err := s.names(ctx, before, fresh.at)
+	if err != nil {
+		return nil, err
+	}
+	began := s.now()
+	stats := make([]storage.Stats, 0, len(names))
+	for chunk := range slices.Chunk(names, storage.MaxNames) {
+		some, err := s.store.Stats(ctx, chunk...)
+		if err != nil {
+			return nil, err
+		}
+		stats = append(stats, some...)
+	}
+	fresh.trip = s.now().Sub(began)
+	if err := s.rest(ctx, before, fresh); err != nil {
+		return nil, err
+	}
+	fresh.queues = make([]queueNow, len(stats))
+	fresh.byName = make(map[string]*queueNow, len(stats))
+	for i := range stats {
+		q := &fresh.queues[i]
+		q.Stats = stats[i]
+		fresh.byName[q.Queue] = q
+		q.measure(before, fresh.at)
+		q.served(fresh.runners)
+	}
+	return fresh, s.readSchedules(ctx, before, fresh)
+}
+
+// names lists the queues, or gives those of a moment ago.
+func (s *sampler) names(ctx context.Context, before *sample, now time.Time) ([]string, error) {
+	if before != nil && now.Sub(s.namesAt) < namesFor {
+		names := make([]string, len(before.queues))
+		for i := range before.queues {
+			names[i] = before.queues[i].Queue
+		}
+		return names, nil
+	}
+	var names []string
+	for name, err := range storage.EachQueue(ctx, s.store, "") {
+		if err != nil {
+			return nil, err
+		}
+		if !reserved(name) {
+			names = append(names, name)
+		}
+	}
+	s.namesAt = now
+	return names, nil
+}
+
+// rest reads the runners and the description where those of the sample before are too old.
+func (s *sampler) rest(ctx context.Context, before, fresh *sample) (err error) {
+	if before != nil {
+		fresh.runners, fresh.info = before.runners, before.info
+	}
+	if before == nil || fresh.at.Sub(s.runnersAt) >= runnersFor {
+		if fresh.runners, err = s.store.Runners(ctx); err != nil {
+			return err
+		}
+		s.runnersAt = fresh.at
+	}
+	if before == nil || fresh.at.Sub(s.infoAt) >= infoFor {
+		if fresh.info, err = s.store.Describe(ctx); err != nil {
+			return err
+		}
+		s.infoAt = fresh.at
+		s.skew.Store(int64(fresh.info.Now.Sub(s.now())))
+	}
+	return nil
+}
+
+// readSchedules reads the schedules of all queues that have any.
+func (s *sampler) readSchedules(ctx context.Context, before, fresh *sample) error {
+	var cursors, was int64
+	for i := range fresh.queues {
+		cursors += fresh.queues[i].Cursors
+	}
+	if before != nil {
+		for i := range before.queues {
+			was += before.queues[i].Cursors
+		}
+	}
+	var tasks []storage.Task
+	if before != nil && cursors == was && fresh.at.Sub(s.schedulesAt) < schedulesFor {
+		for i := range before.schedules {
+			tasks = append(tasks, before.schedules[i].Task)
+		}
+	} else {
+		for i := range fresh.queues {
+			if fresh.queues[i].Cursors == 0 || len(tasks) >= maxSchedules {
+				continue
+			}
+			for t, err := range storage.Each(ctx, s.store, fresh.queues[i].Queue, storage.Cursors) {
+				if err != nil {
+					return err
+				}
+				if tasks = append(tasks, t); len(tasks) >= maxSchedules {
+					break
+				}
+			}
+		}
+		s.schedulesAt = fresh.at
+	}
+	fresh.schedules = schedulesOf(tasks, fresh.runners)
+	return nil
+}
+
+// schedulesOf says of each cursor who declares it. The next that ticks is the first.
+func schedulesOf(cursors []storage.Task, runners []storage.RunnerInfo) []scheduleNow {
+	declared := map[storage.Declared]bool{}
+	for i := range runners {
+		for _, d := range runners[i].Schedules {
+			declared[d] = true
+		}
+	}
+	schedules := make([]scheduleNow, 0, len(cursors))
+	for _, t := range cursors {
+		if t.Cursor == nil {
+			continue
+		}
+		d, err := t.Cursor.Decode()
+		schedules = append(schedules, scheduleNow{
+			Task: t, declaration: d, damaged: err != nil,
+			orphaned: err == nil && !declared[storage.Declared{Ref: t.Ref, Hash: d.Hash}],
+		})
+	}
+	slices.SortStableFunc(schedules, func(a, b scheduleNow) int {
+		never := func(s scheduleNow) int {
+			if s.Cursor.Next.IsZero() {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Or(never(a)-never(b), a.Cursor.Next.Compare(b.Cursor.Next), cmp.Compare(a.ID, b.ID))
+	})
+	return schedules
+}
+
+// measure computes the rates of a queue from what the sample before it counted.
+func (q *queueNow) measure(before *sample, now time.Time) {
+	q.done, q.failed = -1, -1
+	if q.Paused {
+		q.pausedSeen = now
+	}
+	if before == nil {
+		return
+	}
+	was := before.byName[q.Queue]
+	if was == nil { // it is new: all that it counted happened since
+		was = &queueNow{}
+	}
+	if q.Paused && was.Paused {
+		q.pausedSeen = was.pausedSeen
+	}
+	passed := now.Sub(before.at).Seconds()
+	if passed <= 0 {
+		q.done, q.failed = was.done, was.failed
+		return
+	}
+	weight := 1 - math.Exp(-passed/smoothing.Seconds())
+	q.done = smoothed(was.done, q.Totals.Completed-was.Totals.Completed, passed, weight)
+	q.failed = smoothed(was.failed, q.failures()-was.failures(), passed, weight)
+}
+
+// failures are the attempts of a queue that failed or crashed.
+func (q *queueNow) failures() int64 { return q.Totals.Failed + q.Totals.Crashed }
+
+// smoothed joins what happened since the sample before to the average so far.
+func smoothed(average float64, events int64, passed, weight float64) float64 {
+	now := float64(max(0, events)) / passed
+	if average < 0 {
+		return now
+	}
+	if average += (now - average) * weight; average < 0.004 {
+		return 0
+	}
+	return average
+}
+
+// served counts the live runners of the queue, and finds the kinds that none of them knows.
+func (q *queueNow) served(runners []storage.RunnerInfo) {
+	known := map[string]bool{}
+	any := false
+	for i := range runners {
+		if !slices.Contains(runners[i].Queues, q.Queue) {
+			continue
+		}
+		q.runners++
+		any = any || len(runners[i].Kinds) == 0
+		for _, kind := range runners[i].Kinds {
+			known[kind] = true
+		}
+	}
+	for _, kind := range q.Declined {
+		if !any && !known[kind.Kind] {
+			q.unknown = append(q.unknown, kind)
+		}
+	}
+}

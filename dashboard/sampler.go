@@ -1,0 +1,149 @@
+package dashboard
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+const (
+	// period is how often the sampler looks while anybody does.
+	period = time.Second
+	// lookFor bounds one look at the storage.
+	lookFor = 5 * time.Second
+)
+
+// sampler looks at the storage for all viewers of this process: once a second while anybody watches, and
+// else when a page is asked for. Each page of the same second shares one look.
+type sampler struct {
+	store storage.Storage
+	now   func() time.Time
+	skew  atomic.Int64 // how far the storage's clock is ahead of this process's
+	live  *hub
+
+	turn chan struct{} // holds the right to look
+	// What follows is guarded by the turn.
+	namesAt, runnersAt, infoAt, schedulesAt time.Time
+
+	mu      sync.Mutex
+	current *sample
+	rings   rings
+	began   time.Time // of the first sample
+}
+
+func newSampler(store storage.Storage, now func() time.Time) *sampler {
+	return &sampler{store: store, now: now, turn: make(chan struct{}, 1), live: newHub(), rings: rings{}}
+}
+
+// storageNow is the storage's time, as far as the last look tells.
+func (s *sampler) storageNow() time.Time { return s.now().Add(time.Duration(s.skew.Load())) }
+
+// last gives the last sample, nil before the first.
+func (s *sampler) last() *sample {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current
+}
+
+// sample gives what the storage holds, no older than a period. Where the storage does not answer it gives
+// the last sample with the error in it, and an error where there is none.
+func (s *sampler) sample(ctx context.Context) (*sample, error) {
+	return s.since(ctx, s.now().Add(-period))
+}
+
+// since gives a sample that was made after a moment.
+func (s *sampler) since(ctx context.Context, after time.Time) (*sample, error) {
+	if last := s.last(); last != nil && last.at.After(after) {
+		return last, nil
+	}
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-s.turn }()
+	before := s.last()
+	if before != nil && before.at.After(after) { // somebody else looked meanwhile
+		return before, nil
+	}
+	// A viewer who goes away takes the look from nobody.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookFor)
+	defer cancel()
+	fresh, err := s.look(ctx, before)
+	if err != nil {
+		if before == nil {
+			return nil, err
+		}
+		stale := *before
+		stale.err = err
+		if stale.lost.IsZero() {
+			stale.lost = s.now()
+		}
+		fresh = &stale
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.rings.add(before, fresh)
+		if s.began.IsZero() {
+			s.began = fresh.at
+		}
+	}
+	s.current = fresh
+	return fresh, nil
+}
+
+// seen gives the points of a queue, of all queues under the empty name, as this process has seen them.
+func (s *sampler) seen(queue string, span int) []point {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if both := s.rings[queue]; both != nil {
+		return both[span].read(spans[span], s.now())
+	}
+	return make([]point, points)
+}
+
+// changed has the next page read everything anew: somebody acted here.
+func (s *sampler) changed() {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	s.namesAt, s.runnersAt, s.infoAt, s.schedulesAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current != nil {
+		old := *s.current
+		old.at = old.at.Add(-period)
+		s.current = &old
+	}
+}
+
+// watch looks once a period and tells the hub, until ctx ends.
+func (s *sampler) watch(ctx context.Context) {
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		if now, err := s.since(ctx, s.now().Add(-period/2)); err == nil {
+			s.live.tell(s.cells(now))
+		} else if ctx.Err() == nil {
+			s.live.tell(map[string]string{"lost": firstLine(err.Error())})
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// knownFor is for how long this process has watched.
+func (s *sampler) knownFor() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.began.IsZero() {
+		return 0
+	}
+	return s.now().Sub(s.began)
+}

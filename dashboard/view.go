@@ -1,0 +1,167 @@
+package dashboard
+
+import (
+	"html/template"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// view is what a template shows: the frame that all pages have, and the page's own Data.
+type view struct {
+	Page   string // the template
+	Nav    string // the entry of the navigation that is marked
+	Title  string
+	Kind   string // above the title: of what it is
+	Data   any
+	Now    time.Time // by the storage's clock
+	Sample *sample
+	User   User
+	Theme  string
+	// Command is the line of the command that tells the same.
+	Command string
+	// Watch are the keys of the live stream with which the page is to be read anew.
+	Watch  string
+	Notice *notice
+	Bare   bool // without navigation
+
+	server *server
+}
+
+// notice tells what an act did.
+type notice struct {
+	Text string
+	Bad  bool
+}
+
+func (s *server) view(r *http.Request) *view {
+	return &view{
+		server: s, User: userOf(r.Context()), Theme: themeOf(r), Now: s.sampler.storageNow(),
+	}
+}
+
+// URL makes an address of the dashboard from a path and pairs of parameters; those that are empty are left out.
+func (v *view) URL(path string, pairs ...string) string {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	at := v.server.cfg.Base + path
+	if len(q) > 0 {
+		at += "?" + q.Encode()
+	}
+	return at
+}
+
+// QueueURL is the page of a queue.
+func (v *view) QueueURL(queue string) string { return v.URL("/queues/" + url.PathEscape(queue)) }
+
+// TaskURL is the stable page of a task.
+func (v *view) TaskURL(ref storage.Ref) string {
+	return v.URL("/r/" + url.PathEscape(ref.Queue) + "/" + url.PathEscape(ref.ID))
+}
+
+// Asset is the address of a file of the dashboard.
+func (v *view) Asset(name string) string {
+	return v.URL("/assets/" + v.server.pages.version + "/" + name)
+}
+
+// Base is where the dashboard is mounted.
+func (v *view) Base() string { return v.server.cfg.Base }
+
+// Installation is the name of the installation.
+func (v *view) Installation() string { return v.server.cfg.Name }
+
+// ReadOnly says that nobody may act.
+func (v *view) ReadOnly() bool { return v.server.cfg.ReadOnly }
+
+// MayOperate says whether the viewer may pause, requeue, cancel and run.
+func (v *view) MayOperate() bool {
+	return !v.ReadOnly() && (v.User.Role == Operator || v.User.Role == Admin)
+}
+
+// MayEdit says whether the viewer may delete, edit and enqueue.
+func (v *view) MayEdit() bool { return !v.ReadOnly() && v.User.Role == Admin }
+
+// MaySee says whether the viewer may see payloads.
+func (v *view) MaySee() bool { return v.User.Role == Operator || v.User.Role == Admin }
+
+// Since is how long ago a moment was.
+func (v *view) Since(at time.Time) time.Duration { return max(0, v.Now.Sub(at)) }
+
+// navEntry is an entry of the navigation.
+type navEntry struct {
+	Name, Path, Key string
+	Cell            string // the cell beside it, "" for none
+	Bad             bool   // what the cell counts is trouble
+}
+
+// Navigation gives the entries.
+func (v *view) Navigation() []navEntry {
+	return []navEntry{
+		{Name: "Overview", Path: "/", Key: "o"},
+		{Name: "Queues", Path: "/queues", Key: "q", Cell: "queues"},
+		{Name: "Schedules", Path: "/schedules", Key: "s", Cell: "schedules"},
+		{Name: "Runners", Path: "/runners", Key: "r", Cell: "runners"},
+	}
+}
+
+// Cell gives the text of a cell of the whole installation as it is now.
+func (v *view) Cell(name string) string {
+	if v.Sample == nil {
+		return ""
+	}
+	return v.Sample.cell(name)
+}
+
+// stateLook is how a state looks: always glyph, word and colour.
+type stateLook struct {
+	State storage.State
+	Glyph string
+	Word  string
+}
+
+// looks are those of all states that tasks have, in the order of a task's life.
+var looks = []stateLook{
+	{storage.Waiting, "○", "waiting"},
+	{storage.Pending, "▶", "pending"},
+	{storage.Scheduled, "◷", "scheduled"},
+	{storage.Retry, "↻", "retry"},
+	{storage.Completed, "✓", "completed"},
+	{storage.Cancelled, "–", "cancelled"},
+	{storage.Dead, "✕", "dead"},
+}
+
+func lookOf(state storage.State) stateLook {
+	for _, l := range looks {
+		if l.State == state {
+			return l
+		}
+	}
+	return stateLook{State: state, Glyph: "·", Word: string(state)}
+}
+
+// svg marks what this package drew itself as markup. Nothing that came from elsewhere is in it but numbers.
+func svg(text *strings.Builder) template.HTML {
+	return template.HTML(text.String()) //nolint:gosec // numbers and names of classes alone
+}
+
+// Spark draws what a queue has done lately, with its maximum.
+func (v *view) Spark(queue string) template.HTML {
+	c := v.server.chartOf(queue, "")
+	var b strings.Builder
+	b.WriteString(`<span class="sparkbox">`)
+	b.WriteString(string(c.spark(func(p point) float64 { return p.Done })))
+	b.WriteString(`<span>` + c.Top() + `</span></span>`)
+	return svg(&b)
+}
+
+// SparkSpan says over how long that is.
+func (v *view) SparkSpan() string {
+	return map[string]string{"5m": "5 minutes", "1h": "an hour"}[v.server.chartOf("", "").Which]
+}
