@@ -7,7 +7,7 @@ RUNTESTS := bin/runtests
 SYSTEMS := linux darwin windows
 # The modules beside the root's, for what it is not to download.
 MODULES := bench storage/sqlite/modernc examples/embedded internal/difftest internal/faulttest metrics/prometheus \
-	tracing/otel examples/shop cmd/midge
+	tracing/otel examples/shop cmd/midge dashboard/browser
 # Those that hold code for more than one system.
 PORTABLE := . storage/sqlite/modernc internal/faulttest cmd/midge
 BENCH_FLAGS ?=

@@ -130,29 +130,6 @@ func (q *queueNow) Cell(name string) string {
 	return number(q.Size(storage.State(name)))
 }
 
-// Size is how many tasks of the queue are in a state.
-func (q *queueNow) Size(state storage.State) int64 {
-	switch state {
-	case storage.Waiting:
-		return q.Waiting
-	case storage.Pending:
-		return q.Pending
-	case storage.Scheduled:
-		return q.Scheduled
-	case storage.Retry:
-		return q.Retry
-	case storage.Completed:
-		return q.Completed
-	case storage.Cancelled:
-		return q.Cancelled
-	case storage.Dead:
-		return q.Dead
-	case storage.Cursors:
-		return q.Cursors
-	}
-	return 0
-}
-
 // Key is the key of a cell of the queue.
 func (q *queueNow) Key(name string) string { return "q." + q.Queue + ":" + name }
 

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"runtime/debug"
 	"strings"
 )
@@ -14,6 +15,19 @@ import (
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 	"img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
+
+// open reports whether a request is for what is shown before a login.
+func (s *server) open(r *http.Request) bool {
+	path := s.path(r)
+	return s.cfg.Users != nil && s.cfg.Who == nil && (path == "/login" || strings.HasPrefix(path, "/assets/"))
+}
+
+func query(r *http.Request) string {
+	if r.URL.RawQuery == "" {
+		return ""
+	}
+	return "?" + r.URL.RawQuery
+}
 
 // maxForm bounds the body of a request.
 const maxForm = 4 << 20
@@ -36,7 +50,13 @@ func (s *server) guard(next http.Handler) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		defer s.recovered(w, r)
 		user, err := s.who(r)
-		if err != nil {
+		if err != nil && !s.open(r) {
+			if err == errLogin && r.Method == http.MethodGet && //nolint:errorlint // it is never wrapped
+				!strings.HasSuffix(r.URL.Path, "/events") {
+				http.Redirect(w, r, s.cfg.Base+"/login?back="+url.QueryEscape(s.cfg.Base+s.path(r)+query(r)),
+					http.StatusSeeOther)
+				return
+			}
 			s.fail(w, r, err)
 			return
 		}
@@ -71,22 +91,6 @@ func (s *server) recovered(w http.ResponseWriter, r *http.Request) {
 	s.cfg.Log.LogAttrs(r.Context(), slog.LevelError, "midge: the dashboard panicked",
 		slog.String("path", r.URL.Path), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
 	s.fail(w, r, &statusError{http.StatusInternalServerError, "The dashboard failed at this page. Its log tells more."})
-}
-
-// who gives the user of a request, or says why there is none.
-func (s *server) who(r *http.Request) (User, error) {
-	if s.cfg.Who == nil {
-		if !local(r) {
-			return User{}, &statusError{http.StatusForbidden, "This dashboard has no login, so it serves only the " +
-				"machine on which it runs. Set Config.Who, or open it through an SSH tunnel."}
-		}
-		return User{Name: "local", Role: Admin}, nil
-	}
-	user, err := s.cfg.Who(r)
-	if err != nil || !user.Role.valid() {
-		return User{}, &statusError{http.StatusForbidden, "You may not look at this dashboard."}
-	}
-	return user, nil
 }
 
 // local reports whether a request comes from this machine, for a name that no other site can own, and not

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -22,9 +23,14 @@ type Config struct {
 	Name string
 	// ReadOnly takes every act from every user.
 	ReadOnly bool
-	// Who says who asks, by an application's own login. An error, or a user without a role, is refused with
-	// 403. nil serves only this machine, whose user may do everything.
-	Who func(*http.Request) (User, error)
+	// Who says who asks, by an application's own login. Where it gives false, or a role that may not read,
+	// the request is refused with 403.
+	Who func(*http.Request) (access.User, bool)
+	// Users has the dashboard show a login of its own, where Who is nil. With neither the dashboard serves
+	// only this machine, whose user may do everything.
+	Users *access.Users
+	// Redact hides fields of payloads from everybody. nil hides none.
+	Redact *access.Redaction
 	// TooOld is for how long a task may wait before the overview says so. Default five minutes.
 	TooOld time.Duration
 	// Log receives what goes wrong in a request and concerns no viewer. nil means slog.Default.
@@ -84,15 +90,22 @@ func Handler(store storage.Storage, cfg Config) (http.Handler, error) {
 
 // serve cuts Base off, and hands the request to its page.
 func (s *server) serve(w http.ResponseWriter, r *http.Request) {
-	rest, cut := strings.CutPrefix(r.URL.Path, s.cfg.Base)
-	if cut && s.cfg.Base != "" && (rest == "" || rest[0] == '/') {
-		r2 := *r
-		u := *r.URL
-		u.Path, u.RawPath = "/"+strings.TrimPrefix(rest, "/"), ""
+	if path := s.path(r); path != r.URL.Path {
+		r2, u := *r, *r.URL
+		u.Path, u.RawPath = path, ""
 		r2.URL = &u
 		r = &r2
 	}
 	s.mux.ServeHTTP(w, r)
+}
+
+// path is that of a request below Base.
+func (s *server) path(r *http.Request) string {
+	rest, cut := strings.CutPrefix(r.URL.Path, s.cfg.Base)
+	if !cut || rest != "" && rest[0] != '/' {
+		return r.URL.Path
+	}
+	return "/" + strings.TrimPrefix(rest, "/")
 }
 
 func (s *server) routes() {
@@ -108,6 +121,11 @@ func (s *server) routes() {
 	page("/", func(*http.Request, *view) error { return errNoPage })
 	s.mux.HandleFunc("GET /events", s.events)
 	s.mux.HandleFunc("GET /assets/{version}/{name}", s.asset)
+	if s.cfg.Users != nil && s.cfg.Who == nil {
+		s.mux.HandleFunc("GET /login", s.login)
+		s.mux.HandleFunc("POST /login", s.login)
+		s.mux.HandleFunc("POST /logout", s.logout)
+	}
 	s.mux.HandleFunc("POST /preferences", s.preferences)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, &statusError{http.StatusMethodNotAllowed, "this address takes no " + r.Method})

@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/midgehq/midge/access"
 )
 
 //go:embed pages/*.html
@@ -165,7 +167,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if v.Title == "" {
 		v.Title = "Given up"
 	}
-	v.Bare = !userOf(r.Context()).Role.valid()
+	v.Bare = !userOf(r.Context()).May(access.Read)
 	if v.Bare {
 		v.Sample = nil
 	}

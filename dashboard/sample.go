@@ -38,7 +38,7 @@ type queueNow struct {
 	runners int
 	// unknown are the declined kinds that no live runner of the queue can run.
 	unknown []storage.KindSize
-	// pausedSeen is when this process first saw the pause that is on.
+	// pausedSeen is when this process saw the pause begin, by the storage's clock; zero where it did not.
 	pausedSeen time.Time
 }
 
@@ -92,7 +92,7 @@ func (s *sampler) look(ctx context.Context, before *sample) (*sample, error) {
 		q := &fresh.queues[i]
 		q.Stats = stats[i]
 		fresh.byName[q.Queue] = q
-		q.measure(before, fresh.at)
+		q.measure(before, fresh.at, time.Duration(s.skew.Load()))
 		q.served(fresh.runners)
 	}
 	return fresh, s.readSchedules(ctx, before, fresh)
@@ -209,11 +209,8 @@ func schedulesOf(cursors []storage.Task, runners []storage.RunnerInfo) []schedul
 }
 
 // measure computes the rates of a queue from what the sample before it counted.
-func (q *queueNow) measure(before *sample, now time.Time) {
+func (q *queueNow) measure(before *sample, now time.Time, skew time.Duration) {
 	q.done, q.failed = -1, -1
-	if q.Paused {
-		q.pausedSeen = now
-	}
 	if before == nil {
 		return
 	}
@@ -221,8 +218,11 @@ func (q *queueNow) measure(before *sample, now time.Time) {
 	if was == nil { // it is new: all that it counted happened since
 		was = &queueNow{}
 	}
-	if q.Paused && was.Paused {
+	switch {
+	case q.Paused && was.Paused:
 		q.pausedSeen = was.pausedSeen
+	case q.Paused:
+		q.pausedSeen = now.Add(skew)
 	}
 	passed := now.Sub(before.at).Seconds()
 	if passed <= 0 {

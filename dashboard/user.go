@@ -2,34 +2,99 @@ package dashboard
 
 import (
 	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/midgehq/midge/access"
 )
-
-// User is who looks.
-type User struct {
-	Name string // for the audit
-	Role Role
-}
-
-// Role says what a user may do.
-type Role string
-
-// The roles. A viewer sees all but payloads, an operator sees payloads too and pauses, resumes, requeues,
-// cancels and runs, and an admin may do everything.
-const (
-	Viewer   Role = "viewer"
-	Operator Role = "operator"
-	Admin    Role = "admin"
-)
-
-func (r Role) valid() bool { return r == Viewer || r == Operator || r == Admin }
 
 type userKey struct{}
 
-func withUser(ctx context.Context, user User) context.Context {
+func withUser(ctx context.Context, user access.User) context.Context {
 	return context.WithValue(ctx, userKey{}, user)
 }
 
-func userOf(ctx context.Context) User {
-	user, _ := ctx.Value(userKey{}).(User)
+func userOf(ctx context.Context) access.User {
+	user, _ := ctx.Value(userKey{}).(access.User)
 	return user
+}
+
+// who gives the user of a request, or says why there is none.
+func (s *server) who(r *http.Request) (access.User, error) {
+	switch {
+	case s.cfg.Who != nil:
+		if user, ok := s.cfg.Who(r); ok && user.May(access.Read) {
+			return user, nil
+		}
+		return access.User{}, &statusError{http.StatusForbidden, "You may not look at this dashboard."}
+	case s.cfg.Users != nil:
+		if user, ok := s.cfg.Users.Who(r); ok && user.May(access.Read) {
+			return user, nil
+		}
+		return access.User{}, errLogin
+	case local(r):
+		return access.User{Name: "local", Role: access.Admin}, nil
+	}
+	return access.User{}, &statusError{http.StatusForbidden, "This dashboard has no login, so it serves only the " +
+		"machine on which it runs. Set Config.Who or Config.Users, or open it through an SSH tunnel."}
+}
+
+// errLogin asks for a login.
+var errLogin = &statusError{http.StatusUnauthorized, "Please log in."}
+
+// loginData is what the login page shows.
+type loginData struct {
+	Name, Back, Problem string
+}
+
+// back gives the path of this dashboard to which a login leads, never one of another site.
+func (s *server) back(to string) string {
+	u, err := url.Parse(to)
+	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(to, s.cfg.Base+"/") ||
+		strings.Contains(u.Path, "//") || strings.Contains(u.Path, "/..") || strings.ContainsAny(to, "\\\r\n\t") {
+		return s.cfg.Base + "/"
+	}
+	return to
+}
+
+func (s *server) login(w http.ResponseWriter, r *http.Request) {
+	v := s.view(r)
+	v.Page, v.Title, v.Bare = "login", "Log in", true
+	d := loginData{Name: r.FormValue("name"), Back: s.back(r.FormValue("back"))}
+	v.Data = &d
+	if r.Method != http.MethodPost {
+		s.render(w, r, http.StatusOK, v)
+		return
+	}
+	user, err := s.cfg.Users.Login(r.Context(), r.RemoteAddr, d.Name, r.PostFormValue("password"))
+	var throttled *access.ThrottledError
+	switch {
+	case errors.As(err, &throttled):
+		w.Header().Set("Retry-After", strconv.Itoa(int(throttled.After.Seconds())+1))
+		d.Problem = "Too many logins have failed. Try again in " + duration(throttled.After) + "."
+		s.render(w, r, http.StatusTooManyRequests, v)
+		return
+	case err != nil:
+		d.Problem = "The name or the password is wrong."
+		if !errors.Is(err, access.ErrDenied) {
+			d.Problem = "The users cannot be read."
+		}
+		s.render(w, r, http.StatusUnauthorized, v)
+		return
+	}
+	cookie, err := s.cfg.Users.Cookie(user, s.cfg.Base+"/", r.TLS != nil)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	http.SetCookie(w, cookie)
+	http.Redirect(w, r, d.Back, http.StatusSeeOther)
+}
+
+func (s *server) logout(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, access.EndCookie(s.cfg.Base+"/", r.TLS != nil))
+	http.Redirect(w, r, s.cfg.Base+"/login", http.StatusSeeOther)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -19,7 +20,7 @@ type view struct {
 	Data   any
 	Now    time.Time // by the storage's clock
 	Sample *sample
-	User   User
+	User   access.User
 	Theme  string
 	// Command is the line of the command that tells the same.
 	Command string
@@ -80,16 +81,14 @@ func (v *view) Installation() string { return v.server.cfg.Name }
 // ReadOnly says that nobody may act.
 func (v *view) ReadOnly() bool { return v.server.cfg.ReadOnly }
 
-// MayOperate says whether the viewer may pause, requeue, cancel and run.
-func (v *view) MayOperate() bool {
-	return !v.ReadOnly() && (v.User.Role == Operator || v.User.Role == Admin)
+// May says whether the viewer may do what a verb names.
+func (v *view) May(verb string) bool {
+	does := access.Verb(verb)
+	return v.User.May(does) && (!v.ReadOnly() || does == access.Read || does == access.Payloads)
 }
 
-// MayEdit says whether the viewer may delete, edit and enqueue.
-func (v *view) MayEdit() bool { return !v.ReadOnly() && v.User.Role == Admin }
-
-// MaySee says whether the viewer may see payloads.
-func (v *view) MaySee() bool { return v.User.Role == Operator || v.User.Role == Admin }
+// Login reports whether the dashboard has a login of its own.
+func (v *view) Login() bool { return v.server.cfg.Users != nil && v.server.cfg.Who == nil }
 
 // Since is how long ago a moment was.
 func (v *view) Since(at time.Time) time.Duration { return max(0, v.Now.Sub(at)) }

@@ -128,6 +128,17 @@ var table = []rule{
 		},
 	},
 	{room: "access", rooms: []string{"storage"}}, // for its InvalidError
+	{
+		room:      "dashboard",
+		rooms:     []string{"access", "internal/filter", "internal/payload", "internal/scan", "internal/schedule", "storage"},
+		testRooms: []string{"dashboard/...", "storage/..."},
+	},
+	{room: "dashboard/internal/scene", rooms: []string{"storage", "storage/memory"}}, // what tests and pictures show
+	{
+		room:    "dashboard/browser", // a module of its own, which drives a browser
+		rooms:   []string{"dashboard", "dashboard/internal/...", "storage", "storage/memory"},
+		modules: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto"},
+	},
 	{room: "internal"},
 	{room: "internal/codec", rooms: []string{"storage"}, modules: []string{"github.com/vmihailenco/msgpack"}},
 	{room: "internal/payload", rooms: []string{"storage", "internal/codec"}, testModules: []string{"github.com/vmihailenco/msgpack"}},

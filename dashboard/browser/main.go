@@ -1,0 +1,254 @@
+// Browser draws the dashboard's pages, as a browser shows them, into contact sheets, and tests them there.
+//
+//	go -C dashboard/browser run . -out /tmp/shots            every page of every scene
+//	go -C dashboard/browser run . -scene night -page overview
+//
+// It needs chromium or chrome in the path.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+
+	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/dashboard/internal/scene"
+	"github.com/midgehq/midge/storage"
+)
+
+// widths are those at which pages are drawn.
+var widths = []int64{1440, 1024, 360}
+
+var themes = []string{"light", "dark"}
+
+// height is that of the window; a page that is longer is drawn whole, up to a bound.
+const height, longest = 900, 2600
+
+func main() {
+	out := flag.String("out", filepath.Join(os.TempDir(), "midge-shots"), "folder for the pictures")
+	scenes := flag.String("scene", strings.Join(scene.Names, ","), "which scenes")
+	only := flag.String("page", "", "one page, by its name; empty is all")
+	single := flag.Bool("single", false, "keep each picture beside the sheets")
+	tasks := flag.Int("tasks", 1_000_000, "tasks of the scene million")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := drawAll(ctx, *out, strings.Split(*scenes, ","), *only, *single, *tasks); err != nil {
+		fmt.Fprintln(os.Stderr, "browser:", err)
+		os.Exit(1)
+	}
+}
+
+func drawAll(ctx context.Context, out string, scenes []string, only string, single bool, tasks int) error {
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	ctx, stop, err := openBrowser(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	for _, name := range scenes {
+		sc, err := scene.Open(ctx, name, tasks)
+		if err != nil {
+			return err
+		}
+		site, err := serveScene(ctx, sc, dashboard.Config{Name: "production"})
+		if err != nil {
+			return err
+		}
+		for _, p := range pagesOf(ctx, sc) {
+			if only != "" && p.name != only {
+				continue
+			}
+			if err := drawPage(ctx, site.url+p.path, filepath.Join(out, name+"-"+p.name), single); err != nil {
+				return fmt.Errorf("%s of %s: %w", p.name, name, err)
+			}
+			fmt.Println(name, p.name)
+		}
+		site.close()
+	}
+	return nil
+}
+
+// site is a dashboard that is served.
+type site struct {
+	url   string
+	close func()
+}
+
+func serveScene(ctx context.Context, sc *scene.Scene, cfg dashboard.Config) (*site, error) {
+	h, err := dashboard.Handler(sc.Store, cfg)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(listener) }()
+	return &site{"http://" + listener.Addr().String(), func() { _ = server.Close(); <-served }}, nil
+}
+
+// openBrowser starts a browser without a window. Its end is stop's.
+func openBrowser(ctx context.Context) (context.Context, func(), error) {
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.Flag("hide-scrollbars", true),
+		chromedp.NoSandbox, chromedp.Flag("font-render-hinting", "none"))
+	ctx, stopAll := chromedp.NewExecAllocator(ctx, options...)
+	ctx, stop := chromedp.NewContext(ctx)
+	both := func() { stop(); stopAll() }
+	if err := chromedp.Do(ctx); err != nil {
+		both()
+		return nil, nil, err
+	}
+	return ctx, both, nil
+}
+
+// drawPage draws a page at all widths in both themes into one sheet.
+func drawPage(ctx context.Context, url, to string, single bool) error {
+	var rows [][]image.Image
+	for _, theme := range themes {
+		var row []image.Image
+		for _, width := range widths {
+			picture, err := shot(ctx, url, theme, width)
+			if err != nil {
+				return err
+			}
+			if single {
+				if err := os.WriteFile(fmt.Sprintf("%s-%d-%s.png", to, width, theme), picture, 0o600); err != nil {
+					return err
+				}
+			}
+			decoded, err := png.Decode(bytes.NewReader(picture))
+			if err != nil {
+				return err
+			}
+			row = append(row, decoded)
+		}
+		rows = append(rows, row)
+	}
+	return writeSheet(to+".png", rows)
+}
+
+// as has the browser show pages at a width, in a theme.
+func as(theme string, width int64) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+			Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 600,
+		})
+		if err != nil {
+			return err
+		}
+		_, err = cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}},
+		})
+		return err
+	})
+}
+
+// shot draws a page once.
+func shot(ctx context.Context, url, theme string, width int64) (picture []byte, err error) {
+	if err := chromedp.Do(ctx, as(theme, width), chromedp.Navigate(url)); err != nil {
+		return nil, err
+	}
+	tall, err := chromedp.Run(ctx, chromedp.Evaluate[float64](
+		`Math.max(document.documentElement.scrollHeight, document.body.scrollHeight)`))
+	if err != nil {
+		return nil, err
+	}
+	return chromedp.Run(ctx, func(ctx context.Context, t *chromedp.Target) ([]byte, error) {
+		beyond := true
+		result, err := cdp.Call(ctx, t, page.CaptureScreenshot, page.CaptureScreenshotParams{
+			Clip:                  &page.Viewport{Width: float64(width), Height: min(max(tall, height), longest), Scale: 1},
+			CaptureBeyondViewport: &beyond,
+		})
+		return result.Data, err
+	})
+}
+
+// writeSheet joins pictures, at half their size.
+func writeSheet(name string, rows [][]image.Image) (err error) {
+	const gap = 16
+	var width, high int
+	for _, row := range rows {
+		w, h := gap, 0
+		for _, p := range row {
+			w, h = w+p.Bounds().Dx()/2+gap, max(h, p.Bounds().Dy()/2)
+		}
+		width, high = max(width, w), high+h+gap
+	}
+	sheet := image.NewRGBA(image.Rect(0, 0, width, high+gap))
+	draw.Draw(sheet, sheet.Bounds(), image.NewUniform(color.Gray{Y: 128}), image.Point{}, draw.Src)
+	y := gap
+	for _, row := range rows {
+		x, h := gap, 0
+		for _, p := range row {
+			halve(sheet, x, y, p)
+			x, h = x+p.Bounds().Dx()/2+gap, max(h, p.Bounds().Dy()/2)
+		}
+		y += h + gap
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return png.Encode(f, sheet)
+}
+
+// halve draws a picture at half its size.
+func halve(to *image.RGBA, x, y int, p image.Image) {
+	b := p.Bounds()
+	for j := range b.Dy() / 2 {
+		for i := range b.Dx() / 2 {
+			var sum [3]uint32
+			for _, at := range [4][2]int{{0, 0}, {1, 0}, {0, 1}, {1, 1}} {
+				r, g, bl, _ := p.At(b.Min.X+2*i+at[0], b.Min.Y+2*j+at[1]).RGBA()
+				sum[0], sum[1], sum[2] = sum[0]+r, sum[1]+g, sum[2]+bl
+			}
+			to.SetRGBA(x+i, y+j, color.RGBA{uint8(sum[0] >> 10), uint8(sum[1] >> 10), uint8(sum[2] >> 10), 255})
+		}
+	}
+}
+
+// named is a page by its name.
+type named struct{ name, path string }
+
+// pagesOf lists the pages of a scene.
+func pagesOf(ctx context.Context, sc *scene.Scene) []named {
+	pages := []named{{"overview", "/"}, {"queues", "/queues"}, {"schedules", "/schedules"}, {"runners", "/runners"}}
+	names, err := sc.Store.Queues(ctx, storage.QueuesQuery{})
+	if err != nil || len(names.Names) == 0 {
+		return pages
+	}
+	for _, name := range names.Names {
+		if name == "payments" || len(name) > 100 {
+			pages = append(pages, named{"queue", "/queues/" + name})
+			break
+		}
+	}
+	if len(sc.Runners) > 0 {
+		pages = append(pages, named{"runner", "/runners/" + sc.Runners[0].ID})
+	}
+	return pages
+}

@@ -1,0 +1,312 @@
+package dashboard_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/dashboard/internal/scene"
+	"github.com/midgehq/midge/storage"
+)
+
+// site is a dashboard under test.
+type site struct {
+	t *testing.T
+	*scene.Scene
+	http.Handler
+}
+
+func open(t *testing.T, name string, cfg dashboard.Config) *site {
+	t.Helper()
+	sc, err := scene.Open(t.Context(), name, 10_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := dashboard.Handler(sc.Store, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &site{t, sc, h}
+}
+
+// request makes one as a browser on this machine does.
+func request(method, path string, body string) *http.Request {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.Host, r.RemoteAddr = "localhost:8080", "127.0.0.1:4000"
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+	}
+	return r
+}
+
+func (s *site) do(r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w
+}
+
+// get gives a page, which must be there.
+func (s *site) get(path string) string {
+	s.t.Helper()
+	w := s.do(request(http.MethodGet, path, ""))
+	if w.Code != http.StatusOK {
+		s.t.Fatalf("GET %s: %d\n%s", path, w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// shows fails where a page lacks a text.
+func (s *site) shows(path string, texts ...string) {
+	s.t.Helper()
+	page := strings.ReplaceAll(s.get(path), "\u00a0", " ")
+	for _, text := range texts {
+		if !strings.Contains(page, text) {
+			s.t.Errorf("GET %s does not show %q", path, text)
+		}
+	}
+}
+
+// paths are those of all pages of a scene.
+func (s *site) paths() []string {
+	s.t.Helper()
+	paths := []string{"/", "/queues", "/queues?sort=dead&name=a", "/schedules", "/runners"}
+	names, err := s.Store.Queues(s.t.Context(), storage.QueuesQuery{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if len(names.Names) > 0 {
+		paths = append(paths, "/queues/"+names.Names[0])
+	}
+	if len(s.Runners) > 0 {
+		paths = append(paths, "/runners/"+s.Runners[0].ID)
+	}
+	return paths
+}
+
+func TestTheNightsOverviewNamesAllTroubles(t *testing.T) {
+	s := open(t, "night", dashboard.Config{})
+	s.shows("/", "died", "payments is paused; 1,204 tasks wait in it.", "The schedule daily_digest of mail is orphaned",
+		"1 task waits of kind legacy_sync in default: no live runner knows this kind.")
+}
+
+func TestCalmIsSaidInWords(t *testing.T) {
+	s := open(t, "calm", dashboard.Config{})
+	s.shows("/", "Nothing needs you. 3 runners work on 6 queues")
+	s = open(t, "empty", dashboard.Config{})
+	s.shows("/", "Nothing needs you. There is no queue yet.", "client.Enqueue(ctx")
+}
+
+func TestEachAnswerForbidsWhatNoPageNeeds(t *testing.T) {
+	s := open(t, "night", dashboard.Config{})
+	for _, path := range append(s.paths(), "/nothing", "/queues/none", "/queues/%00", "/assets/0/midge.css", "/r/a/b/c") {
+		h := s.do(request(http.MethodGet, path, "")).Header()
+		for name, want := range map[string]string{
+			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
+				"img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; " +
+				"require-trusted-types-for 'script'; trusted-types 'none'",
+			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Access-Control-Allow-Origin": "",
+		} {
+			if got := h.Get(name); got != want {
+				t.Errorf("GET %s: %s is %q, want %q", path, name, got, want)
+			}
+		}
+	}
+}
+
+func TestWithoutALoginItServesThisMachineAlone(t *testing.T) {
+	s := open(t, "calm", dashboard.Config{})
+	for name, alter := range map[string]func(*http.Request){
+		"from elsewhere":          func(r *http.Request) { r.RemoteAddr = "192.0.2.7:4000" },
+		"by another name":         func(r *http.Request) { r.Host = "evil.example" },
+		"by a name that looks so": func(r *http.Request) { r.Host = "localhost.evil.example" },
+		"passed on by a proxy":    func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.7") },
+		"passed on, as RFC 7239":  func(r *http.Request) { r.Header.Set("Forwarded", "for=192.0.2.7") },
+		"without an address":      func(r *http.Request) { r.RemoteAddr = "@" },
+		"from a mapped address":   func(r *http.Request) { r.RemoteAddr = "[::ffff:192.0.2.7]:4000" },
+	} {
+		r := request(http.MethodGet, "/", "")
+		alter(r)
+		if w := s.do(r); w.Code != http.StatusForbidden || strings.Contains(w.Body.String(), "mail") {
+			t.Errorf("%s: %d, want 403 and nothing of the storage", name, w.Code)
+		}
+	}
+	for _, host := range []string{"localhost", "127.0.0.1:1", "[::1]:8080", "midge.localhost:80"} {
+		r := request(http.MethodGet, "/", "")
+		r.Host, r.RemoteAddr = host, "[::1]:4000"
+		if w := s.do(r); w.Code != http.StatusOK {
+			t.Errorf("for %s: %d, want 200", host, w.Code)
+		}
+	}
+}
+
+func TestAnApplicationsLoginDecides(t *testing.T) {
+	user, in := access.User{}, false
+	s := open(t, "calm", dashboard.Config{Who: func(*http.Request) (access.User, bool) { return user, in }})
+	r := request(http.MethodGet, "/", "")
+	r.RemoteAddr, r.Host = "192.0.2.7:4000", "ops.example"
+	if w := s.do(r); w.Code != http.StatusForbidden {
+		t.Errorf("nobody: %d, want 403", w.Code)
+	}
+	in = true
+	if w := s.do(r); w.Code != http.StatusForbidden {
+		t.Errorf("without a role: %d, want 403", w.Code)
+	}
+	user = access.User{Name: "ann", Role: access.Viewer}
+	if w := s.do(r); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "ann · viewer") {
+		t.Errorf("a viewer: %d, want 200 and the name", w.Code)
+	}
+}
+
+func TestItsOwnLogin(t *testing.T) {
+	file := t.TempDir() + "/users"
+	users, err := access.CreateUsers(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := users.Set(access.User{Name: "ann", Role: access.Operator}, "correct horse"); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, "calm", dashboard.Config{Users: users, Base: "/midge"})
+	w := s.do(request(http.MethodGet, "/midge/queues?sort=dead", ""))
+	if got, want := w.Header().Get("Location"), "/midge/login?back=%2Fmidge%2Fqueues%3Fsort%3Ddead"; w.Code != 303 || got != want {
+		t.Fatalf("before a login: %d to %q, want 303 to %q", w.Code, got, want)
+	}
+	if w := s.do(request(http.MethodGet, "/midge/events", "")); w.Code != http.StatusUnauthorized {
+		t.Errorf("the stream before a login: %d, want 401", w.Code)
+	}
+	form := "name=ann&password=%s&back=%s"
+	if w := s.do(request(http.MethodPost, "/midge/login", fmt.Sprintf(form, "wrong", "/midge/"))); w.Code != http.StatusUnauthorized {
+		t.Errorf("a wrong password: %d, want 401", w.Code)
+	}
+	for back, want := range map[string]string{
+		"/midge/queues": "/midge/queues", "https://evil.example/": "/midge/", "//evil.example": "/midge/",
+		"/midge/../..//evil.example": "/midge/", "/elsewhere": "/midge/", `/midge/\evil`: "/midge/",
+	} {
+		w := s.do(request(http.MethodPost, "/midge/login", fmt.Sprintf(form, "correct+horse", back)))
+		if got := w.Header().Get("Location"); w.Code != http.StatusSeeOther || got != want {
+			t.Errorf("back to %s: %d to %q, want 303 to %q", back, w.Code, got, want)
+		}
+	}
+	w = s.do(request(http.MethodPost, "/midge/login", fmt.Sprintf(form, "correct+horse", "/midge/")))
+	r := request(http.MethodGet, "/midge/queues", "")
+	for _, c := range w.Result().Cookies() {
+		if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode {
+			t.Errorf("the cookie %s is not HttpOnly and SameSite=Strict", c.Name)
+		}
+		r.AddCookie(c)
+	}
+	if w := s.do(r); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "ann · operator") {
+		t.Errorf("after a login: %d", w.Code)
+	}
+}
+
+// unsafeRoutes are all that change something.
+var unsafeRoutes = []string{"/preferences", "/login", "/logout", "/act"}
+
+func TestAnotherSiteChangesNothing(t *testing.T) {
+	s := open(t, "calm", dashboard.Config{})
+	for _, path := range unsafeRoutes {
+		for name, header := range map[string][2]string{
+			"cross-site":             {"Sec-Fetch-Site", "cross-site"},
+			"same-site":              {"Sec-Fetch-Site", "same-site"},
+			"another origin":         {"Origin", "https://evil.example"},
+			"no origin":              {"Origin", "null"},
+			"a cookie and no origin": {"Cookie", "midge_session=1"},
+		} {
+			for _, kind := range []string{"application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=b"} {
+				r := request(http.MethodPost, path, "theme=dark")
+				r.Header.Del("Sec-Fetch-Site")
+				r.Header.Set("Content-Type", kind)
+				r.Header.Set(header[0], header[1])
+				if w := s.do(r); w.Code != http.StatusForbidden {
+					t.Errorf("POST %s as %s, %s: %d, want 403", path, kind, name, w.Code)
+				}
+			}
+		}
+	}
+}
+
+func TestPagesAreSmall(t *testing.T) {
+	s := open(t, "million", dashboard.Config{})
+	for _, path := range s.paths() {
+		r := request(http.MethodGet, path, "")
+		r.Header.Set("Accept-Encoding", "gzip")
+		w := s.do(r)
+		if got := w.Body.Len(); w.Code != http.StatusOK || got > 40<<10 {
+			t.Errorf("GET %.40s: %d, %d bytes compressed, want at most 40 KiB", path, w.Code, got)
+		}
+		if plain, err := gzip.NewReader(w.Body); err != nil || plain.Close() != nil {
+			t.Errorf("GET %.40s is not compressed: %v", path, err)
+		}
+	}
+	page := s.get("/")
+	total := 0
+	for _, name := range []string{"midge.css", "midge.mjs"} {
+		at := strings.Index(page, "/assets/")
+		path := page[at : at+strings.Index(page[at:], "\"")]
+		path = path[:strings.LastIndex(path, "/")+1] + name
+		r := request(http.MethodGet, path, "")
+		r.Header.Set("Accept-Encoding", "gzip")
+		w := s.do(r)
+		if w.Code != http.StatusOK || !strings.Contains(w.Header().Get("Cache-Control"), "immutable") {
+			t.Errorf("GET %s: %d, %v", path, w.Code, w.Header())
+		}
+		total += w.Body.Len()
+	}
+	if total > 30<<10 {
+		t.Errorf("CSS and JS are %d bytes compressed, want at most 30 KiB", total)
+	}
+}
+
+func TestBadInputIsRefused(t *testing.T) {
+	s := open(t, "calm", dashboard.Config{})
+	for path, want := range map[string]int{
+		"/queues?sort=size": 400, "/queues?page=0": 400, "/queues?page=x": 400, "/queues/none": 404, "/queues/%2e%2e": 400,
+		"/runners/none": 404, "/none": 404, "/queues?page=9999": 200,
+	} {
+		if w := s.do(request(http.MethodGet, path, "")); w.Code != want {
+			t.Errorf("GET %s: %d, want %d", path, w.Code, want)
+		}
+	}
+	r := request(http.MethodDelete, "/queues", "")
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	if w := s.do(r); w.Code != http.StatusMethodNotAllowed {
+		t.Errorf("DELETE /queues: %d, want 405", w.Code)
+	}
+	for _, cfg := range []dashboard.Config{{Base: "midge"}, {Base: "/midge/"}, {Base: "/?x"}, {TooOld: -1}} {
+		if _, err := dashboard.Handler(s.Store, cfg); err == nil {
+			t.Errorf("Handler with %+v: no error", cfg)
+		}
+	}
+	if _, err := dashboard.Handler(nil, dashboard.Config{}); err == nil {
+		t.Error("Handler without a storage: no error")
+	}
+}
+
+func TestTheBaseIsInEachAddress(t *testing.T) {
+	s := open(t, "night", dashboard.Config{Base: "/ops/midge"})
+	for _, path := range s.paths() {
+		for _, at := range []string{"/ops/midge" + path, path} { // as it is, and with Base cut off
+			page := []byte(s.get(at))
+			for _, attr := range []string{"href=\"", "src=\"", "action=\""} {
+				for rest := page; ; {
+					i := bytes.Index(rest, []byte(attr))
+					if i < 0 {
+						break
+					}
+					rest = rest[i+len(attr):]
+					if !bytes.HasPrefix(rest, []byte("/ops/midge/")) && rest[0] != '#' {
+						t.Errorf("GET %s: address %.40s is not below the base", at, rest)
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,317 @@
+// Package scene fills storages with the states in which the dashboard is tested and drawn.
+package scene
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
+)
+
+// Names are the scenes.
+var Names = []string{"empty", "calm", "night", "million"}
+
+// Scene is a storage in a state, and what keeps it there.
+type Scene struct {
+	Store   *memory.Storage
+	Session *storage.Session
+	Runners []storage.RunnerInfo
+	now     func() time.Time
+	clock   *time.Duration
+}
+
+// Open makes a scene by its name. tasks is how many the scene "million" has.
+func Open(ctx context.Context, name string, tasks int) (*Scene, error) {
+	var ahead time.Duration
+	now := func() time.Time { return time.Now().Add(ahead) }
+	store, err := memory.Open(memory.Config{Now: now})
+	if err != nil {
+		return nil, err
+	}
+	s := &Scene{Store: store, Session: storage.NewSession(store, 0), now: now, clock: &ahead}
+	switch name {
+	case "empty":
+	case "calm":
+		err = s.calm(ctx)
+	case "night":
+		err = s.night(ctx)
+	case "million":
+		err = s.million(ctx, tasks)
+	default:
+		err = fmt.Errorf("scene %q: want one of %s", name, strings.Join(Names, ", "))
+	}
+	return s, errors.Join(err, s.Beat(ctx))
+}
+
+// pass lets the storage's clock go on: in small steps, as a large one is taken for a mistake.
+func (s *Scene) pass(ctx context.Context, d time.Duration, queues ...string) error {
+	for d > 0 {
+		step := min(d, 5*time.Minute)
+		*s.clock += step
+		d -= step
+		if err := s.Beat(ctx); err != nil {
+			return err
+		}
+		if len(queues) == 0 {
+			continue
+		}
+		claim := storage.ClaimRequest{Runner: "sweeper", Lease: time.Minute}
+		for _, queue := range queues {
+			claim.Queues = append(claim.Queues, storage.ClaimQueue{Name: queue, Max: -1})
+		}
+		if _, err := s.Session.Claim(ctx, claim); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Beat sends the heartbeats of the scene's runners.
+func (s *Scene) Beat(ctx context.Context) error {
+	for i := range s.Runners {
+		s.Runners[i].For = time.Hour
+		if _, err := s.Session.Extend(ctx, storage.ExtendRequest{Runner: s.Runners[i]}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Add enqueues tasks of a kind.
+func (s *Scene) Add(ctx context.Context, queue, kind string, n int, alter func(i int, in *storage.Insert)) error {
+	var ins []storage.Insert
+	for i := range n {
+		in := storage.Insert{
+			Ref: storage.Ref{Queue: queue, ID: storage.NewID()}, Kind: kind, Encoding: "json",
+			Payload: fmt.Appendf(nil, `{"user":%d,"mail":"user%d@example.com"}`, i, i), MaxRetries: 3, CrashLimit: 3,
+		}
+		if alter != nil {
+			alter(i, &in)
+		}
+		if ins = append(ins, in); len(ins) == 500 || i == n-1 {
+			if _, err := s.Session.ApplyOne(ctx, storage.Tx{Inserts: ins}); err != nil {
+				return err
+			}
+			ins = ins[:0]
+		}
+	}
+	return nil
+}
+
+// End claims up to n tasks of a queue and settles each as settle says.
+func (s *Scene) End(ctx context.Context, queue string, n int, settle func(i int, t storage.Task, st *storage.Settle)) error {
+	for i := 0; i < n; {
+		claimed, err := s.Session.Claim(ctx, storage.ClaimRequest{
+			Runner: s.runner(queue), Queues: []storage.ClaimQueue{{Name: queue}}, Start: min(200, n-i), Lease: time.Minute,
+		})
+		if err != nil || len(claimed.Tasks) == 0 {
+			return err
+		}
+		var tx storage.Tx
+		for j, t := range claimed.Tasks {
+			st := storage.Settle{Fence: claimed.Fences[j], Outcome: storage.Complete}
+			if settle != nil {
+				settle(i, t, &st)
+			}
+			i++
+			if st.Outcome != "" {
+				tx.Settles = append(tx.Settles, st)
+			}
+		}
+		if len(tx.Settles) == 0 {
+			continue
+		}
+		if _, err := s.Session.ApplyOne(ctx, tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Scene) runner(queue string) string {
+	for i := range s.Runners {
+		for _, q := range s.Runners[i].Queues {
+			if q == queue {
+				return s.Runners[i].ID
+			}
+		}
+	}
+	return "worker-0"
+}
+
+// Schedule adds a periodic schedule, which the runners declare unless it is orphaned.
+func (s *Scene) Schedule(ctx context.Context, queue, name, spec, zone string, next time.Duration, orphaned bool) error {
+	ref := storage.Ref{Queue: queue, ID: storage.CursorPrefix + name}
+	d := storage.Declaration{Spec: spec, Zone: zone, Hash: "h-" + name}
+	in := storage.Insert{
+		Ref: ref, Kind: name, Encoding: "json", Payload: []byte("{}"), CrashLimit: 3,
+		Cursor: &storage.Cursor{
+			Next: s.now().Add(next).Truncate(time.Second), Last: s.now().Add(-time.Hour).Truncate(time.Second),
+			Declaration: d.Encode(),
+		},
+	}
+	if _, err := s.Session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{in}}); err != nil {
+		return err
+	}
+	if orphaned {
+		return nil
+	}
+	for i := range s.Runners {
+		s.Runners[i].Schedules = append(s.Runners[i].Schedules, storage.Declared{Ref: ref, Hash: d.Hash})
+	}
+	return nil
+}
+
+func (s *Scene) hire(n int, queues, kinds []string) {
+	for i := range n {
+		s.Runners = append(s.Runners, storage.RunnerInfo{
+			ID: fmt.Sprintf("worker-%d.%s", i, storage.NewID()), Host: fmt.Sprintf("app-%d.internal", i+1), PID: 4100 + i,
+			Version: "v0.9.0", Queues: queues, Kinds: kinds, Concurrency: 20, Started: s.now().Add(-26 * time.Hour),
+		})
+	}
+}
+
+var shopQueues = []string{"default", "exports", "images", "mail", "payments", "webhooks"}
+
+var shopKinds = []string{
+	"build_export", "charge_card", "clean_up", "nightly_report", "resize_image", "send_invoice", "send_welcome", "deliver_webhook",
+}
+
+// calm is an ordinary day.
+func (s *Scene) calm(ctx context.Context) error {
+	s.hire(3, shopQueues, shopKinds)
+	if err := s.Beat(ctx); err != nil {
+		return err
+	}
+	err := errors.Join(
+		s.Add(ctx, "default", "clean_up", 3, func(i int, in *storage.Insert) { in.Delay = time.Duration(i+1) * time.Hour }),
+		s.Add(ctx, "mail", "send_welcome", 420, nil), s.End(ctx, "mail", 400, nil),
+		s.Add(ctx, "images", "resize_image", 1200, nil), s.End(ctx, "images", 1190, nil),
+		s.Add(ctx, "payments", "charge_card", 80, func(_ int, in *storage.Insert) { in.Keep.For = time.Hour }),
+		s.End(ctx, "payments", 80, func(i int, _ storage.Task, st *storage.Settle) {
+			if i%20 == 7 {
+				st.Outcome, st.Error, st.Delay = storage.Fail, "the bank answers 503 Service Unavailable", time.Minute
+			}
+		}),
+		s.Add(ctx, "webhooks", "deliver_webhook", 260, nil), s.End(ctx, "webhooks", 255, nil),
+		s.Add(ctx, "exports", "build_export", 6, nil),
+		s.Schedule(ctx, "default", "nightly_report", "cron 0 3 * * *", "Europe/Berlin", 5*time.Hour, false),
+		s.Schedule(ctx, "default", "clean_up", "every 1h0m0s", "", 59*time.Minute, false),
+		s.Schedule(ctx, "exports", "weekly_export", "cron 30 6 * * 1", "", 61*time.Hour, false),
+	)
+	if err != nil {
+		return err
+	}
+	return s.run(ctx, "exports", 4)
+}
+
+// run starts tasks of a queue that go on.
+func (s *Scene) run(ctx context.Context, queue string, n int) error {
+	claimed, err := s.Session.Claim(ctx, storage.ClaimRequest{
+		Runner: s.runner(queue), Queues: []storage.ClaimQueue{{Name: queue}}, Start: n, Lease: 24 * time.Hour,
+	})
+	for i, t := range claimed.Tasks {
+		s.Runners[0].Running = append(s.Runners[0].Running, storage.Running{
+			Ref: t.Ref, Kind: t.Kind, Since: claimed.Now.Add(-time.Duration(i*i) * 71 * time.Second),
+		})
+	}
+	return err
+}
+
+// The two causes of the night.
+const (
+	CauseMail = "dial tcp 10.0.4.17:25: connect: connection refused"
+	CauseDisk = "write /var/exports/%d.csv: no space left on device"
+)
+
+// night is a night on call: 300 tasks of three kinds died of two causes, one queue is paused, one schedule is
+// orphaned, and one task waits for a kind that nobody knows.
+func (s *Scene) night(ctx context.Context) error {
+	if err := s.calm(ctx); err != nil {
+		return err
+	}
+	bury := func(text func(i int) string) func(int, storage.Task, *storage.Settle) {
+		return func(i int, t storage.Task, st *storage.Settle) {
+			if t.Kind == "send_invoice" || t.Kind == "send_digest" || t.Kind == "archive_orders" {
+				st.Outcome, st.Error, st.Stack = storage.Fail, text(i), "goroutine 41 [running]:\nmain.send(0x1)\n\t/app/mail.go:88"
+			}
+		}
+	}
+	once := func(i int, in *storage.Insert) {
+		in.MaxRetries = 0
+		in.Headers = map[string]string{"trace": fmt.Sprint("4bf92f3577b34da6", i), "tenant": "acme"}
+	}
+	mail := bury(func(int) string { return "send to smtp: " + CauseMail })
+	disk := bury(func(i int) string { return fmt.Sprintf(CauseDisk, 1000+i) })
+	s.Runners[0].Kinds = append(s.Runners[0].Kinds, "archive_orders", "send_digest")
+	err := errors.Join(
+		s.End(ctx, "mail", 20, nil), s.End(ctx, "images", 10, nil), s.End(ctx, "webhooks", 5, nil),
+		s.End(ctx, "exports", 2, nil),
+		s.Add(ctx, "mail", "send_invoice", 180, once), s.Add(ctx, "mail", "send_digest", 32, once), s.End(ctx, "mail", 212, mail),
+		s.Add(ctx, "archive", "archive_orders", 88, once), s.End(ctx, "archive", 88, disk),
+		s.pass(ctx, 47*time.Minute, "mail", "archive"),
+		s.Add(ctx, "mail", "send_welcome", 9, nil),
+		s.Add(ctx, "payments", "charge_card", 1204, nil),
+		s.Session.Configure(ctx, "payments", storage.Settings{Pause: &storage.Pause{On: true}}),
+		s.Schedule(ctx, "mail", "daily_digest", "cron 0 2 * * *", "", -30*time.Minute, true),
+		s.End(ctx, "default", 10, nil),
+		s.Add(ctx, "default", "legacy_sync", 1, nil),
+		s.End(ctx, "default", 1, func(_ int, _ storage.Task, st *storage.Settle) { st.Outcome = storage.Decline }),
+		s.pass(ctx, 4*time.Minute, "default"),
+	)
+	if err != nil {
+		return err
+	}
+	for i := range s.Runners {
+		s.Runners[i].Queues = append([]string{"archive"}, s.Runners[i].Queues...)
+	}
+	return nil
+}
+
+// million is many tasks in a hundred queues, all of whose names are as long as they may be.
+func (s *Scene) million(ctx context.Context, tasks int) error {
+	long := func(begin string) string {
+		return begin + strings.Repeat("_very_long", 13)[:storage.MaxName-len(begin)]
+	}
+	var queues []string
+	for i := range 100 {
+		queues = append(queues, long(fmt.Sprintf("tenant-%02d.queue", i)))
+	}
+	kinds := []string{long("kind.import"), long("kind.export")}
+	s.hire(60, queues, kinds)
+	for i := range s.Runners {
+		s.Runners[i].ID = long(fmt.Sprintf("runner-%02d", i))
+	}
+	if err := s.Beat(ctx); err != nil {
+		return err
+	}
+	for i, queue := range queues {
+		err := s.Add(ctx, queue, kinds[i%2], tasks/100, func(j int, in *storage.Insert) {
+			in.Ref.ID = long(fmt.Sprintf("task-%02d-%06d", i, j))
+			in.Payload = []byte(`{"n":1}`)
+			if j%10 == 3 {
+				in.Delay = time.Duration(j) * time.Second
+			}
+			if j%50 == 7 {
+				in.MaxRetries = 0
+			}
+		})
+		if err != nil {
+			return err
+		}
+		err = s.End(ctx, queue, tasks/1000, func(j int, _ storage.Task, st *storage.Settle) {
+			if j%5 == 0 {
+				st.Outcome, st.Delay = storage.Fail, time.Hour
+				st.Error = fmt.Sprintf("request %d of tenant %d: %s", j, i, strings.Repeat("long text ", 20))
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return s.run(ctx, queues[0], 40)
+}
