@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/midgehq/midge/internal/vitals"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -66,6 +67,7 @@ type batch struct {
 	Kind, Encoding         string
 	kind                   string // as the task has it: Kind, or an earlier name of that
 	known                  bool   // a job of the kind is registered here
+	counter                *vitals.Counter
 	MaxRetries, CrashLimit int
 	Snoozes                int
 	timeout, byDefault     time.Duration // of an attempt, and of one whose task has none
@@ -132,6 +134,7 @@ func (b *batch) with(t *storage.Task) *batch {
 	own := *b
 	own.kind, own.Kind, own.Encoding = t.Kind, own.jobs.Name(t.Kind), t.Encoding
 	_, own.known = slices.BinarySearch(own.jobs.Kinds(), t.Kind)
+	own.counter = b.counterOf(own.Kind)
 	own.MaxRetries, own.CrashLimit, own.timeout = t.MaxRetries, t.CrashLimit, cmp.Or(t.Timeout, b.byDefault)
 	own.Snoozes, own.snoozedSince = t.Snoozes, t.SnoozedSince
 	return &own

@@ -96,6 +96,7 @@ func (j *judge) finishJoined(a *Attempt, err error, took time.Duration) {
 			if err != nil {
 				j.log.dropped(a, err)
 			}
+			a.counter.Count(took, false)
 			j.log.settled(&done, storage.Completed)
 			j.tellSettled(&done, storage.Placed{Ref: a.Fence.Ref, Version: t.Version, State: storage.Completed})
 		}

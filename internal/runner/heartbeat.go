@@ -20,11 +20,16 @@ type heartbeat struct {
 	kick      chan struct{} // capacity 1: what it tells has changed
 	pulse     *pulse
 
+	count int // heartbeats that went through; of the loop alone, and of the start before it
+
 	mu    sync.Mutex // guards what follows
 	local moment     // at which the storage's clock showed base
 	base  time.Time
 	born  time.Time // by the storage's clock
 }
+
+// vitalsEvery is how many heartbeats there are for each that carries vitals.
+const vitalsEvery = 3
 
 // heartbeatPatience bounds how long a heartbeat is repeated.
 const heartbeatPatience = 15 * time.Second
@@ -69,6 +74,7 @@ func (h *heartbeat) send(ctx context.Context) error {
 	h.pulse.rests()
 	extended, err := h.beats.Extend(ctx, storage.ExtendRequest{Runner: info})
 	if err == nil {
+		h.count++
 		h.sawTime(extended.Now)
 	}
 	return err
@@ -77,12 +83,17 @@ func (h *heartbeat) send(ctx context.Context) error {
 // info is what a heartbeat tells.
 func (h *heartbeat) info(now time.Time) storage.RunnerInfo {
 	host, _ := os.Hostname() // an unnamed host is listed without a name
-	return storage.RunnerInfo{
+	info := storage.RunnerInfo{
 		ID: h.id, Host: host, PID: os.Getpid(), Version: h.version, Queues: h.queues.list(),
 		Kinds: h.jobs.Kinds(), Concurrency: h.slots.limitNow(), Started: h.started(now),
 		Running: h.slots.running(now, h.elapsed()), Schedules: h.schedules.declared(),
 		For: h.lease,
 	}
+	if h.count%vitalsEvery == 0 {
+		v := h.counters.Read()
+		info.Vitals = v.Encode()
+	}
+	return info
 }
 
 // leave tells the storage that the runner is gone.

@@ -28,6 +28,16 @@ const (
 	OutcomeCrashed     Outcome = storage.AttemptCrashed
 )
 
+// fails reports whether a run with the outcome counts as a failure of its kind.
+func (o Outcome) fails() bool {
+	switch o {
+	case OutcomeFailed, OutcomeTimedOut, OutcomePanicked, OutcomeDiscarded, OutcomeExpired:
+		return true
+	default:
+		return false
+	}
+}
+
 // Outcome is how an attempt ends whose job returned the error that was judged, and whose context
 // a cause had ended, nil for none.
 func (j *Judgement) Outcome(cause error) Outcome {

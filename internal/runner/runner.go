@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/midgehq/midge/internal/vitals"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -88,10 +89,20 @@ type shared struct {
 	beats   *storage.Session // heartbeats: the next one makes up for a lost one
 
 	limits   atomic.Pointer[storage.Limits] // of the storage; nil before it was asked
+	counters *vitals.Counters               // nil before the start: the kinds are fixed then
 	large    chan struct{}                  // filled while a large value is written; capacity 1
 	released atomic.Int64                   // tasks given back since the drain began
 	unsure   atomic.Bool                    // a last claim may have claimed tasks, and nobody was told
 	closed   atomic.Bool                    // the storage is
+}
+
+// counterOf gives the counter of a kind, nil where its runs are not counted.
+func (s *shared) counterOf(kind string) *vitals.Counter {
+	i, known := slices.BinarySearch(s.jobs.Kinds(), kind)
+	if !known || s.counters == nil {
+		return nil
+	}
+	return s.counters.At(i)
 }
 
 // Errors that end the contexts of jobs, or tell how a run ended. The root package documents them.
@@ -274,6 +285,7 @@ func (r *Runner) start(ctx context.Context) (warnings []string, err error) {
 	limits := d.Limits.WithDefaults()
 	r.limits.Store(&limits)
 	r.heartbeat.sawTime(d.Now)
+	r.counters = vitals.NewCounters(r.jobs.Kinds())
 	for try := 1; ; try++ {
 		if err = r.heartbeat.send(ctx); err == nil {
 			break

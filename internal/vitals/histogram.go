@@ -1,0 +1,125 @@
+package vitals
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"time"
+)
+
+// buckets of a histogram: two for each doubling from a microsecond to 19 hours. The last one has
+// all that took longer.
+const buckets = 2 + 2*36
+
+// Histogram counts durations.
+type Histogram [buckets]uint64
+
+// bucket is that of a duration.
+func bucket(d time.Duration) int {
+	us := uint64(max(d.Microseconds(), 0))
+	if us < 2 {
+		return int(us)
+	}
+	octave := bits.Len64(us) - 1 // at least 1
+	half := us >> (octave - 1) & 1
+	return min(2*octave+int(half), buckets-1)
+}
+
+// bounds are those of the durations in a bucket, in microseconds.
+func bounds(bucket int) (low, high float64) {
+	begin := func(i int) float64 {
+		switch {
+		case i < 2:
+			return float64(i)
+		case i%2 == 0:
+			return float64(uint64(1) << (i / 2))
+		}
+		return 1.5 * float64(uint64(1)<<(i/2))
+	}
+	return begin(bucket), begin(bucket + 1)
+}
+
+// Add counts a duration.
+func (h *Histogram) Add(d time.Duration) { h[bucket(d)]++ }
+
+// Merge adds what another histogram counted.
+func (h *Histogram) Merge(other *Histogram) {
+	for i, n := range other {
+		h[i] += n
+	}
+}
+
+// Since gives what was counted since an earlier state of the histogram. It is false where the
+// histogram cannot have been so: that was another one.
+func (h *Histogram) Since(earlier *Histogram) (Histogram, bool) {
+	var since Histogram
+	for i, n := range h {
+		if n < earlier[i] {
+			return Histogram{}, false
+		}
+		since[i] = n - earlier[i]
+	}
+	return since, true
+}
+
+// Count is how many durations were counted.
+func (h *Histogram) Count() (all uint64) {
+	for _, n := range h {
+		all += n
+	}
+	return all
+}
+
+// Quantile gives the duration that a part of all stay below, such as 0.95, to within a fifth; 0
+// where nothing was counted.
+func (h *Histogram) Quantile(part float64) time.Duration {
+	all := h.Count()
+	rank := part * float64(all)
+	below := 0.0
+	for i, n := range h {
+		if n == 0 || below+float64(n) < rank {
+			below += float64(n)
+			continue
+		}
+		low, high := bounds(i)
+		us := low + (high-low)*max(rank-below, 0)/float64(n)
+		return time.Duration(us * float64(time.Microsecond))
+	}
+	return 0
+}
+
+// append writes the histogram: how many buckets have any, then for each how many empty ones stand
+// before it, and its count.
+func (h *Histogram) append(b []byte) []byte {
+	filled := 0
+	for _, n := range h {
+		if n > 0 {
+			filled++
+		}
+	}
+	b = binary.AppendUvarint(b, uint64(filled))
+	gap := uint64(0)
+	for _, n := range h {
+		if n == 0 {
+			gap++
+			continue
+		}
+		b = binary.AppendUvarint(b, gap)
+		b = binary.AppendUvarint(b, n)
+		gap = 0
+	}
+	return b
+}
+
+func (h *Histogram) read(r *reader) {
+	i := uint64(0)
+	for range min(r.number(), buckets+1) {
+		i += min(r.number(), buckets)
+		n := r.number()
+		if i >= buckets || n == 0 {
+			r.bad = true
+			return
+		}
+		h[i] = n
+		i++
+	}
+}

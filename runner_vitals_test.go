@@ -1,0 +1,80 @@
+package midge_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/internal/vitals"
+	"github.com/midgehq/midge/storage"
+)
+
+// told counts the heartbeats of a storage, and those with vitals.
+type told struct {
+	storage.Storage
+	all, vitals atomic.Int32
+}
+
+func (c *told) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	if req.Runner.ID != "" && !req.Runner.Leaving {
+		c.all.Add(1)
+		if req.Runner.Vitals != nil {
+			c.vitals.Add(1)
+		}
+	}
+	return c.Storage.Extend(ctx, req)
+}
+
+// TestHeartbeatsTellHowOftenJobsRan: every third heartbeat has the runs, failures and durations of
+// each kind since the start of the runner, and what the process holds.
+func TestHeartbeatsTellHowOftenJobsRan(t *testing.T) {
+	bubble(t, func(b *bench) {
+		store := &told{Storage: b.store}
+		b.runner = b.newRunner(store, midge.RunnerConfig{Lease: 30 * time.Second}, func(_ context.Context, w work) error {
+			switch w.Name {
+			case "fails":
+				return errors.New("no")
+			case "panics":
+				panic("no")
+			case "discards":
+				return midge.Discard(errors.New("no"))
+			case "snoozes":
+				return midge.Snooze(24 * time.Hour)
+			}
+			<-time.After(100 * time.Millisecond)
+			return nil
+		})
+		for _, name := range []string{"fails", "panics", "discards", "snoozes"} {
+			b.enqueue(name, midge.Retries(midge.None))
+		}
+		for range 6 {
+			b.enqueue("")
+		}
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(65 * time.Second)
+		runners, err := b.client.Runners(b.ctx)
+		if err != nil || len(runners) != 1 {
+			t.Fatalf("%d runners, %v", len(runners), err)
+		}
+		v, err := vitals.Decode(runners[0].Vitals)
+		if err != nil || len(v.Kinds) != 1 {
+			t.Fatalf("got %+v, %v", v, err)
+		}
+		k := v.Kinds[0]
+		if k.Name != "work" || k.Runs.Count() != 10 || k.Failed != 3 {
+			t.Errorf("%s: %d runs and %d failures, want work, 10 and 3", k.Name, k.Runs.Count(), k.Failed)
+		}
+		if d := k.Runs.Quantile(0.95); d < 80*time.Millisecond || d > 140*time.Millisecond {
+			t.Errorf("the longest take %v, want about 100 ms", d)
+		}
+		if v.Memory < 1<<20 || v.Goroutines < 5 {
+			t.Errorf("%d bytes, %d goroutines", v.Memory, v.Goroutines)
+		}
+		if all, with := store.all.Load(), store.vitals.Load(); all < 7 || with != (all+2)/3 {
+			t.Errorf("%d heartbeats, of which %d have vitals, want every third", all, with)
+		}
+	})
+}
