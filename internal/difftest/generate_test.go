@@ -258,6 +258,9 @@ func (g *generator) headers() map[string]string {
 	if g.chance(80) {
 		return nil
 	}
+	if g.chance(30) {
+		return map[string]string{storage.DeadlineHeader: g.at().Format(time.RFC3339Nano)}
+	}
 	return map[string]string{"h": pick(g, "", "1", "ü"), "x": "y"}
 }
 
@@ -331,8 +334,7 @@ func (g *generator) settle(domain []string) (op, bool) {
 	}
 	if se.Outcome == storage.Fail || se.Outcome == storage.Bury || se.Outcome == storage.Cancel {
 		se.Error, se.Stack = pick(g, "", "oops", strings.Repeat("long ", 300)), pick(g, "", "at main.go:1")
-		words := [...]string{"", storage.AttemptTimedOut, storage.AttemptPanicked, storage.AttemptExpired, storage.AttemptUndecodable}
-		se.As = words[(len(se.Fence.Ref.ID)+len(se.Error)+len(se.Stack)+len(se.Reason))%len(words)]
+		se.As = pick(g, "", storage.AttemptTimedOut, storage.AttemptPanicked, storage.AttemptExpired, storage.AttemptUndecodable)
 	}
 	o := op{settle: se}
 	if g.chance(6) {
@@ -424,7 +426,9 @@ func (g *generator) change(ref storage.Ref, domain []string) (*storage.Change, b
 		ch.Encoding, ch.Payload = "e2", g.payload()
 	}
 	if g.chance(20) {
-		ch.Headers = map[string]string{"changed": "1"}
+		if ch.Headers = g.headers(); ch.Headers == nil {
+			ch.Headers = map[string]string{"changed": "1"}
+		}
 	}
 	cursor := strings.HasPrefix(ref.ID, storage.CursorPrefix)
 	if cursor {

@@ -87,9 +87,10 @@ func cursor(c *storage.Cursor) string {
 	return fmt.Sprint(moment(c.Next), moment(c.Last), c.Declaration)
 }
 
-// stats renders the sizes of a queue. Loosely, what is due may be promoted or not.
+// stats renders the sizes of a queue, and the age of its oldest waiting task without the little that a step
+// takes. Loosely, what is due may be promoted or not.
 func stats(s *storage.Stats, loosely bool) string {
-	live := fmt.Sprintf("waiting %d scheduled %d retry %d", s.Waiting, s.Scheduled, s.Retry)
+	live := fmt.Sprintf("waiting %d for %v scheduled %d retry %d", s.Waiting, s.Oldest.Round(grid), s.Scheduled, s.Retry)
 	if loosely {
 		live = fmt.Sprintf("waiting, scheduled or retry %d", s.Waiting+s.Scheduled+s.Retry)
 	}

@@ -13,7 +13,8 @@ func queueRules() []rule {
 		state("pause/stops nothing else", pauseElse,
 			"Enqueueing, settling, extending and maintenance go on in a paused queue."),
 		state("pause/for a time", pauseFor,
-			"A pause for a time ends by itself."),
+			"A pause for a time ends by itself. Until then it is the NextDue of a Claim that finds tasks there, and of "+
+				"its repeat."),
 		state("pause/other queues", pauseOthers,
 			"A pause concerns its own queue."),
 		state("pause/told", pauseTold,
@@ -59,10 +60,16 @@ func pauseFor(r *rig) {
 	r.configure(pausing(400 * time.Millisecond))
 	until := r.stats().PausedUntil
 	r.between("PausedUntil", until, from.Add(400*time.Millisecond), r.now().Add(400*time.Millisecond))
-	c := r.claim(ask(1))
+	req := ask(1)
+	req.Call, req.Token = r.first(), storage.NewToken()
+	c, err := r.store.Claim(r.ctx, req)
+	r.must("claim", err)
 	if c.Now.Before(until) {
 		r.want("claimed while paused", len(c.Tasks), 0)
 		r.want("NextDue while paused", c.NextDue.Equal(until), true)
+		c, err = r.store.Claim(r.ctx, req)
+		r.must("repeat", err)
+		r.want("NextDue of a repeat", c.NextDue.Equal(until) || !c.Now.Before(until), true)
 		r.passTo(until)
 		c = r.claim(ask(1))
 		r.want("claimed after it", ids(c.Tasks), []string{"a"})

@@ -112,6 +112,15 @@ local function paused(q)
   return untl < 0 or untl > now or untl > 0 and q.m.jumped > 0
 end
 
+-- soonest notes when something in a queue is due next, or the end of a pause that keeps tasks waiting there
+-- which the claim might take.
+local function soonest(q)
+  duesoon(q.m.jumped > 0 and q.m.jumped + JUMPWAIT or q.m.due)
+  if q.m.paused <= now or q.m.jumped > 0 then return end
+  local waiting = call('ZCARD', q[WAITING]) + lined(q) + q.declined + call('ZCARD', q[SUSPECTS]) + q.doubted
+  if waiting > 0 then duesoon(q.m.paused) end
+end
+
 local take
 
 do
@@ -304,10 +313,7 @@ end
 function take(q, limit)
   q.ids, q.recs, q.flags, q.out = {}, {}, {}, 0
   local waiting, doubted = call('ZCARD', q[WAITING]) + lined(q) + q.declined, call('ZCARD', q[SUSPECTS]) + q.doubted
-  if paused(q) then
-    if q.m.paused > now and waiting + doubted > 0 then duesoon(q.m.paused) end
-    return false
-  end
+  if paused(q) then return false end
   if limit < 0 then return true end
   suspicious = suspicious or telling and doubted > 0
   local n, before = min(limit == 0 and most or limit, most - taken), taken
@@ -372,12 +378,16 @@ end
 local verdict, outcome = admit(queues[1], ARGV[2], ARGV[3], tonumber(ARGV[4]))
 if verdict == 'R' then
   if byte(outcome, 1) ~= 67 then return string.format('O%016.0f', now) end
-  for _, q in ipairs(queues) do q.ids, q.recs = {}, {} end
+  for i, q in ipairs(queues) do
+    q.ids, q.recs, q.declined, q.doubted = {}, {}, 0, 0
+    if tonumber(ARGV[10 + i]) >= 0 then named(q) end -- what it notes is not written
+    q.lines = nil
+  end
   again(outcome)
   for _, q in ipairs(queues) do
     -- As the first try did, which an insert may have followed. A full Redis refuses it.
     if q.m.mark > 0 then redis.pcall('HSET', q[META], 'awaited', '1') end
-    duesoon(q.m.due)
+    soonest(q)
   end
 elseif verdict == 'N' then
   local refused = upkeep()
@@ -397,7 +407,7 @@ elseif verdict == 'N' then
     if q.m.mark > 0 then set(q, 'awaited', 1) end -- and the mark moves on
     seal(q)
     q.forget = news[i] and abandoned(q)
-    duesoon(q.m.jumped > 0 and q.m.jumped + JUMPWAIT or q.m.due)
+    soonest(q)
     parts[i] = table.concat(q.ids, ',') .. ';'
   end
   remember(queues[1], ARGV[2], ARGV[3],
