@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"cmp"
 	"database/sql"
 	"fmt"
 	"net/url"
@@ -102,7 +101,7 @@ func (c *Config) connect() (db *sql.DB, own bool, err error) {
 	if err != nil {
 		return nil, false, storage.Invalid("Config.Path", c.Path, "a path: %v", err)
 	}
-	if err := cmp.Or(checkFileSystem(path), checkLinks(path)); err != nil {
+	if err := checkPath(path); err != nil {
 		return nil, false, err
 	}
 	// A name such as a?b.db is a file's too: as a part of a URI it is no query.

@@ -18,6 +18,8 @@ const (
 	Network  Problem = "is on a network file system, where SQLite's locks do not hold"
 	ReadOnly Problem = "cannot be written, or its folder cannot"
 	NoWAL    Problem = "has no write-ahead log"
+	NoFolder Problem = "has no folder"
+	Moved    Problem = "was moved, removed or replaced while it was open"
 	Linked   Problem = "has several names (hard links), each of which would have a write-ahead log of its own"
 )
 
@@ -52,8 +54,8 @@ type DeferredError struct{ Err error }
 // Error says what to do.
 func (e *DeferredError) Error() string {
 	return "the transaction began deferred, and another one wrote after it had read: roll it back and repeat " +
-		"it whole, and have transactions begin as writers, with _txlock=immediate in the name of the database (" +
-		e.Err.Error() + ")"
+		"it whole, and have transactions begin as writers that wait for each other, with " +
+		"_txlock=immediate&_pragma=busy_timeout(20000) in the name of the database (" + e.Err.Error() + ")"
 }
 
 // Unwrap gives the error of the driver.
@@ -111,11 +113,13 @@ func (s *Storage) translate(err error, committing bool) error {
 			Path: s.path, Problem: ReadOnly, Err: err,
 			Remedy: "let this process write the file, and make files beside it in the folder",
 		}
-	case codeCorrupt, codeNotADB:
+	case codeNotADB:
 		return &FileError{
-			Path: s.path, Problem: Broken, Err: err,
-			Remedy: "put a backup in its place, or save what can be read with sqlite3's .recover",
+			Path: s.path, Problem: Foreign, Err: err,
+			Remedy: "it is no SQLite database: name another path, or put a backup in its place if it was one",
 		}
+	case codeCorrupt:
+		return s.broken(err)
 	}
 	if committing {
 		return fmt.Errorf("%w: %w", storage.ErrUnknown, err)

@@ -105,6 +105,8 @@ func (s *Storage) transact(ctx context.Context, calls []*call) error {
 		return s.translate(err, false)
 	}
 	w := s.newWork(plain, wr.conn, wr.stmts)
+	moved := s.checkMoved(&wr.log)
+	w.fail(moved)
 	w.begin()
 	w.keepCalm(s.lock.waited())
 	for _, c := range calls {
@@ -115,7 +117,7 @@ func (s *Storage) transact(ctx context.Context, calls []*call) error {
 	w.finish()
 	if w.err != nil {
 		_, err := wr.conn.ExecContext(plain, "ROLLBACK")
-		sound = err == nil && s.primary(w.err) == codeFull
+		sound = err == nil && (moved != nil || s.primary(w.err) == codeFull)
 		return s.translate(w.err, false)
 	}
 	if _, err := wr.conn.ExecContext(plain, "COMMIT"); err != nil {

@@ -39,6 +39,9 @@ func (s *Storage) insist(ctx context.Context, do func() error) error {
 }
 
 func (s *Storage) lookOnce(ctx context.Context, read func(*work)) error {
+	if err := s.checkMoved(nil); err != nil { // else a new file could be made
+		return err
+	}
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return err

@@ -175,7 +175,10 @@ func (s *Storage) examine(w *work, migrate bool) error {
 		return &found
 	case found.Found >= version: // what can only be read refuses this, and not the beginning of a transaction
 		w.exec("UPDATE {p}meta SET version = version")
-		return w.err
+		if w.err != nil {
+			return w.err
+		}
+		return w.checkTables()
 	}
 	for v := found.Found; v < version; v++ {
 		w.exec(migrations[v])

@@ -23,6 +23,7 @@ type Storage struct {
 	db     *sql.DB
 	own    bool   // the database is the storage's
 	path   string // of the file
+	file   identity
 	server string // the version of SQLite
 
 	// writer is the connection that writes, for whoever received it; nil where it has to be made anew.
@@ -31,8 +32,9 @@ type Storage struct {
 	events   wakeup.Stream
 	rings    rings
 	lock     lock
-	swept    atomic.Int64 // when this process looked after the whole file last
-	visited  atomic.Int64 // the number of the queue that it inspected last
+	damage   atomic.Pointer[FileError] // what was found first
+	swept    atomic.Int64              // when this process looked after the whole file last
+	visited  atomic.Int64              // the number of the queue that it inspected last
 	// looks has where this process goes on in lines of kinds at which it has not looked to their ends
 	// for tasks that waited too long: an engine.Place by the number of the line.
 	looks sync.Map
@@ -49,6 +51,7 @@ var _ storage.Storage = (*Storage)(nil)
 type writer struct {
 	conn    *sql.Conn
 	stmts   map[string]*sql.Stmt
+	log     identity
 	relaxed bool  // its commits wait for no fsync
 	seen    int64 // data_version, when others' commits were last looked at
 }
@@ -140,6 +143,7 @@ func (s *Storage) install(ctx context.Context, migrate bool) error {
 		return err
 	}
 	_, err = wr.conn.ExecContext(plain, "COMMIT")
+	s.file.note(s.path)
 	ok = err == nil
 	return err
 }
@@ -165,6 +169,9 @@ func (s *Storage) acquire(ctx context.Context) (*writer, error) {
 func (s *Storage) dial(ctx context.Context) (*writer, error) {
 	if s.closed.Load() {
 		return nil, storage.ErrClosed
+	}
+	if err := s.checkMoved(nil); err != nil { // else a new file would be made
+		return nil, err
 	}
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
@@ -232,6 +239,7 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 		d.Now = engine.Time(w.step.Now)
 		d.Warnings = append(storage.ClockWarnings(d.Now, engine.Time(w.meta.mark), engine.Time(w.meta.jumped)),
 			s.lock.warnings()...)
+		d.Warnings = append(d.Warnings, w.damages()...)
 	})
 	return d, wrap("describe", err)
 }

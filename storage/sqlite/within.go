@@ -46,6 +46,9 @@ func (j *Joined) Apply(
 	if err := ctx.Err(); err != nil || len(txs) == 0 {
 		return []storage.Applied{}, wrap("apply", err) // nothing was written
 	}
+	if err := j.store.checkMoved(nil); err != nil {
+		return nil, wrap("apply", err)
+	}
 	if _, err := j.tx.ExecContext(ctx, "SAVEPOINT midge"); err != nil {
 		return nil, wrap("apply", j.store.translate(err, false))
 	}

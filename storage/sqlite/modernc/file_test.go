@@ -36,36 +36,6 @@ func TestAForeignFileIsRefused(t *testing.T) {
 	}
 }
 
-func TestABrokenFileIsRefused(t *testing.T) {
-	path := file(t)
-	must(t, os.WriteFile(path, []byte("these are 40 kB of a text, which is no database at all"), 0o600))
-	_, err := modernc.Open(t.Context(), path)
-	wantProblem(t, err, sqlite.Broken)
-}
-
-func TestAFileThatBreaksIsTold(t *testing.T) {
-	path := file(t)
-	s := open(t, path)
-	for range 30 {
-		ids := make([]storage.Insert, 100)
-		for i := range ids {
-			ids[i] = job(storage.NewID())
-		}
-		_, err := s.session.ApplyOne(t.Context(), storage.Tx{Inserts: ids})
-		must(t, err)
-	}
-	must(t, s.store.Close())
-	content, err := os.ReadFile(path)
-	must(t, err)
-	for i := 4096 * 20; i < len(content); i++ {
-		content[i] = 0x5a
-	}
-	must(t, os.WriteFile(path, content, 0o600))
-	s = open(t, path)
-	_, err = s.claim(t.Context(), 1000)
-	wantProblem(t, err, sqlite.Broken)
-}
-
 // TestAFileOfTwoNamesIsRefused opens a file by a hard link: the log of the other name would be another one.
 func TestAFileOfTwoNamesIsRefused(t *testing.T) {
 	path := file(t)
@@ -82,11 +52,6 @@ func TestAFileOfTwoNamesIsRefused(t *testing.T) {
 	if ids := open(t, path).claimAll(t); len(ids) != 1 {
 		t.Errorf("claimed %q, want a", ids)
 	}
-}
-
-func TestAFolderThatIsMissingIsTold(t *testing.T) {
-	_, err := modernc.Open(t.Context(), file(t)+"/no/jobs.db")
-	wantProblem(t, err, sqlite.ReadOnly)
 }
 
 func TestAReadOnlyFileIsTold(t *testing.T) {

@@ -1,0 +1,144 @@
+package sqlite
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// checkPath refuses a path at which no file of the storage's own can be.
+func checkPath(path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return &FileError{Path: path, Problem: Foreign, Remedy: "it is a folder: name a file in it"}
+	}
+	if _, err := os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
+		return &FileError{Path: path, Problem: NoFolder, Remedy: "make the folder " + filepath.Dir(path)}
+	}
+	return cmp.Or(checkFileSystem(path), checkLinks(path))
+}
+
+// identity is which file a name stood for when it was noted; nil where the system did not tell.
+type identity struct{ os.FileInfo }
+
+func (i *identity) note(name string) { i.FileInfo, _ = os.Stat(name) }
+
+// holds reports whether a name stands for that file still. Where the system does not tell, it does.
+func (i *identity) holds(name string) bool {
+	if i.FileInfo == nil {
+		return true
+	}
+	info, err := os.Stat(name)
+	return err == nil && os.SameFile(i.FileInfo, info) || err != nil && !errors.Is(err, fs.ErrNotExist)
+}
+
+// checkMoved refuses a file that is no longer behind its name, or whose log is not: what is written there is
+// lost with the last process that has it open. log is nil for a connection that is not the storage's own.
+func (s *Storage) checkMoved(log *identity) error {
+	name := s.path
+	if s.file.holds(name) {
+		name += "-wal"
+		if log != nil && log.FileInfo == nil {
+			log.note(name)
+		}
+		if log == nil || log.holds(name) {
+			return nil
+		}
+	}
+	return &FileError{
+		Path: name, Problem: Moved,
+		Remedy: "put it back under its name, or restart the processes that have it open: they go on with the file " +
+			"that is there then",
+	}
+}
+
+// made are the tables and indexes of this version: their kinds and names.
+var made = regexp.MustCompile(`CREATE (?:UNIQUE )?(TABLE|INDEX) \{p\}(\w+)`).FindAllStringSubmatch(tables, -1)
+
+// ends read the first row of each table and index, and, the other way round, the last. Those of the tables
+// name all columns.
+var ends = []string{
+	"SELECT mark, clock, jumped, calm FROM {p}meta ORDER BY one",
+	"SELECT name, paused, paused_until, touched, rings, alerts, counts FROM {p}queues ORDER BY queue",
+	"SELECT " + columns + ", t.queue, t.retries FROM {p}tasks t ORDER BY task",
+	"SELECT id FROM {p}tasks ORDER BY queue, id",
+	"SELECT turn FROM {p}tasks ORDER BY line, sort, turn",
+	"SELECT attempts, stack, result, progress, checkpoint FROM {p}sides ORDER BY task",
+	"SELECT queue, kind, named, look, tasks FROM {p}kinds ORDER BY line",
+	"SELECT id, until FROM {p}keys ORDER BY queue, key",
+	"SELECT opened, seq, verb, outcome FROM {p}lanes ORDER BY lane",
+	"SELECT until, info FROM {p}runners ORDER BY id",
+}
+
+// checkTables gives a *FileError where a table, an index or a column is missing, or the first or the last page
+// of one is malformed. It reads a few pages, however large the file is.
+func (w *work) checkTables() error {
+	found, name := make(map[string]bool), ""
+	w.each("SELECT name FROM sqlite_schema WHERE type IN ('table', 'index')", nil, func() bool {
+		found[name] = true
+		return true
+	}, &name)
+	if w.err != nil {
+		return w.err
+	}
+	for _, m := range made {
+		if name := w.store.prefix + m[2]; !found[name] {
+			return w.store.broken(fmt.Errorf("its %s %s is missing", strings.ToLower(m[1]), name))
+		}
+	}
+	for _, text := range ends {
+		for _, way := range [...]string{" LIMIT 1", " DESC LIMIT 1"} {
+			w.exists(text + way)
+		}
+		const wrong = 1 // SQLite's code for a statement that does not fit the tables
+		if w.err != nil && w.store.primary(w.err) == wrong {
+			_, table, _ := strings.Cut(text, "FROM {p}")
+			table, _, _ = strings.Cut(table, " ")
+			return w.store.broken(fmt.Errorf("its table %s%s is not midge's: %w", w.store.prefix, table, w.err))
+		}
+	}
+	return w.store.translate(w.err, false)
+}
+
+// exists reports whether a statement gives a row, which it reads.
+func (w *work) exists(text string, args ...any) (found bool) {
+	rows, err := w.link.QueryContext(w.ctx, w.store.in(text), args...)
+	if err != nil {
+		w.fail(err)
+		return false
+	}
+	found = rows.Next()
+	w.fail(errors.Join(rows.Err(), rows.Close()))
+	return found
+}
+
+// broken says that the file is damaged, and keeps that for Describe.
+func (s *Storage) broken(err error) *FileError {
+	e := &FileError{
+		Path: s.path, Problem: Broken, Err: err,
+		Remedy: "put a backup in its place, or save what can be read with sqlite3's .recover",
+	}
+	s.damage.CompareAndSwap(nil, e)
+	return e
+}
+
+// damages are warnings of what is damaged. It is a warning of Describe's, and none of its errors.
+func (w *work) damages() (warnings []string) {
+	s := w.store
+	if w.err != nil {
+		return nil
+	}
+	err := w.checkTables()
+	var problem *FileError
+	if errors.As(err, &problem) && problem.Problem == Broken {
+		w.err = nil
+	}
+	if found := s.damage.Load(); found != nil {
+		warnings = append(warnings, found.Error())
+	}
+	return warnings
+}
