@@ -61,6 +61,8 @@ func (e *DeferredError) Error() string {
 // Unwrap gives the error of the driver.
 func (e *DeferredError) Unwrap() error { return e.Err }
 
+var errLocked = errors.New("another process or a transaction of the application's holds the write lock")
+
 // The result codes of SQLite that decide. The low byte is the primary code.
 const (
 	codePerm     = 3
@@ -104,8 +106,7 @@ func (s *Storage) translate(err error, committing bool) error {
 		if s.cfg.Code(err) == codeSnapshot {
 			return &DeferredError{Err: err}
 		}
-		return fmt.Errorf("%w: another process or a transaction of the application's holds the write lock: %w",
-			storage.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w: %w", storage.ErrUnavailable, errLocked, err)
 	case codeFull:
 		return fmt.Errorf("%w: the disk, or the database: %w", storage.ErrFull, err)
 	case codeReadOnly, codeCantOpen, codePerm:

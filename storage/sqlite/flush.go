@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/midgehq/midge/internal/sleep"
@@ -39,7 +40,15 @@ type call struct {
 	// lasting says that the call may not be lost in a power cut once it was acknowledged.
 	lasting bool
 	err     error
+	stage   atomic.Int32
 }
+
+// The stages of a call. A caller whose context ends while its call waits leaves, and nothing happened.
+const (
+	waits int32 = iota // for its flush, or that for the write lock
+	begun              // it may happen
+	left
+)
 
 // keep copies what is the caller's again once its context has ended.
 func (c *call) keep() { c.txs = append([]storage.Tx(nil), c.txs...) }
@@ -49,10 +58,14 @@ func (s *Storage) do(ctx context.Context, c *call) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
-	if err := s.combiner.Do(ctx, c); err != nil {
-		return err
+	err := s.combiner.Do(ctx, c)
+	switch {
+	case err == nil:
+		return c.err
+	case errors.Is(err, storage.ErrUnknown) && c.stage.CompareAndSwap(waits, left):
+		return fmt.Errorf("%w: %w: %w", storage.ErrUnavailable, errLocked, context.Cause(ctx))
 	}
-	return c.err
+	return err
 }
 
 // flush carries out calls in one transaction. Where that fails for something of one of them they are given
@@ -64,6 +77,9 @@ func (s *Storage) flush(ctx context.Context, _ int, calls []*call) (spoiled []*c
 	}
 	var file *FileError
 	if len(calls) > 1 && !translatedAway(err) && !errors.As(err, &file) {
+		for _, c := range calls {
+			c.stage.CompareAndSwap(begun, waits) // all was rolled back
+		}
 		return calls
 	}
 	for _, c := range calls {
@@ -110,21 +126,27 @@ func (s *Storage) transact(ctx context.Context, calls []*call) error {
 	w.begin()
 	w.keepCalm(s.lock.waited())
 	for _, c := range calls {
+		if !c.stage.CompareAndSwap(waits, begun) {
+			continue // its caller has left
+		}
 		if c.err = c.run(w); w.err != nil {
 			break
 		}
 	}
 	w.finish()
 	if w.err != nil {
+		s.lock.missed(w.err)
 		_, err := wr.conn.ExecContext(plain, "ROLLBACK")
 		sound = err == nil && (moved != nil || s.primary(w.err) == codeFull)
 		return s.translate(w.err, false)
 	}
 	if _, err := wr.conn.ExecContext(plain, "COMMIT"); err != nil {
+		s.lock.missed(err)
 		_, _ = wr.conn.ExecContext(plain, "ROLLBACK")
 		return s.translate(err, true)
 	}
 	sound = true
+	s.lock.had(w.changed)
 	w.tell()
 	return nil
 }
@@ -140,71 +162,95 @@ func (s *Storage) begin(ctx context.Context, l link) error {
 		if !s.isBusy(err) {
 			return err
 		}
-		s.lock.missed()
+		s.lock.missed(nil)
 		if time.Since(begun) > lockTime {
 			return s.translate(err, false)
 		}
 		if !sleep.For(ctx, pause/2+rand.N(pause)) {
-			return fmt.Errorf("%w: %w", storage.ErrUnavailable, context.Cause(ctx))
+			return fmt.Errorf("%w: %w: %w", storage.ErrUnavailable, errLocked, context.Cause(ctx))
 		}
 		pause = min(2*pause, pauseMost)
 	}
 }
 
-// lock is what a storage knows of the write lock.
+// lock is what a storage knows of times in which it could not write: somebody else held the write lock, or
+// what it wrote failed, as on a full disk.
 type lock struct {
-	mu     sync.Mutex // guards what follows
-	since  time.Time  // when it was first missed since it was had; zero where it is free
-	length time.Duration
-	at     time.Time // when the last long wait ended, by the wall clock
+	mu          sync.Mutex // guards what follows
+	since, last time.Time  // the first miss since a step was written, and the last; zero where there was none
+	failed      error      // of the step that was missed last; nil where it was the lock
+	told        string     // of the last time that ended
+	ended       time.Time
 }
 
-// warned is how long a wait for the lock is worth a warning, and warnedFor for how long it is.
 const (
-	warned    = time.Second
-	warnedFor = time.Minute
+	warned    = time.Second     // such a time is worth a warning
+	warnedFor = time.Minute     // for so long
+	waiting   = time.Second     // after a miss so long ago nobody waits any more
+	apart     = 2 * time.Minute // two misses so far from each other are of two times
 )
 
-func (l *lock) missed() {
+// missed notes that a step could not get the lock, or could not be written.
+func (l *lock) missed(failed error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.since.IsZero() {
-		l.since = time.Now()
+	now := time.Now()
+	if l.since.IsZero() || now.Sub(l.last) > apart {
+		l.since, l.failed = now, nil
+	}
+	l.last = now
+	if failed != nil {
+		l.failed = failed
 	}
 }
 
-// waited gives how long steps of this process have waited for the lock that one has now.
+// waited gives for how long steps of this process could not be written.
 func (l *lock) waited() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.since.IsZero() {
-		return 0
+	return l.last.Sub(l.since)
+}
+
+// had notes that a step was committed. One that wrote nothing does not show that there is room again.
+func (l *lock) had(wrote bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.since.IsZero() || l.failed != nil && !wrote {
+		return
 	}
-	length := time.Since(l.since)
-	l.since = time.Time{}
-	if length >= warned {
-		l.length, l.at = length, time.Now()
+	if l.last.Sub(l.since) >= warned {
+		l.told, l.ended = l.tell(), l.last
 	}
-	return length
+	l.since, l.last, l.failed = time.Time{}, time.Time{}, nil
+}
+
+// tell says for how long steps could not be written, and why. The caller holds mu.
+func (l *lock) tell() string {
+	const who = "another process, which may be frozen, or a transaction of the application's held it"
+	length, until := l.last.Sub(l.since).Round(time.Millisecond), l.last.UTC().Format(time.TimeOnly)
+	if l.failed != nil {
+		return fmt.Sprintf("steps could not be written for %v until %s: %v", length, until, l.failed)
+	}
+	return fmt.Sprintf("steps waited for the write lock for %v until %s: %s", length, until, who)
 }
 
 func (l *lock) warnings() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	const who = "another process, which may be frozen, or a transaction of the application's held it"
-	switch {
-	case !l.since.IsZero() && time.Since(l.since) > warned:
-		return []string{fmt.Sprintf("steps wait for the write lock since %s: %s",
-			l.since.UTC().Format(time.TimeOnly), who)}
-	case !l.at.IsZero() && time.Since(l.at) < warnedFor:
-		return []string{fmt.Sprintf("steps waited for the write lock for %v until %s: %s",
-			l.length.Round(time.Millisecond), l.at.UTC().Format(time.TimeOnly), who)}
+	switch long := l.last.Sub(l.since) >= warned; {
+	case long && time.Since(l.last) < waiting && l.failed == nil:
+		return []string{fmt.Sprintf("steps wait for the write lock since %s: another process, which may be frozen, or "+
+			"a transaction of the application's holds it", l.since.UTC().Format(time.TimeOnly))}
+	case long && time.Since(l.last) < warnedFor:
+		return []string{l.tell()}
+	case !l.ended.IsZero() && time.Since(l.ended) < warnedFor:
+		return []string{l.told}
 	}
 	return nil
 }
 
-// keepCalm has nothing recovered for a while after the lock was held for long: nobody could extend a lease,
-// and those who live extend theirs first.
+// keepCalm has nothing recovered for a while after nothing could be written for long: nobody could extend a
+// lease, and those who live extend theirs first.
 func (w *work) keepCalm(waited time.Duration) {
 	if third := w.store.cfg.MinLease / 3; waited > third {
 		w.meta.calm, w.changed = w.step.Now+third.Microseconds(), true
