@@ -45,6 +45,7 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 	queues := make([]*engine.Queue, len(req.Queues))
 	for i := range queues {
 		if q := w.lookup(req.Queues[i].Name); q != nil {
+			w.verify(q)
 			queues[i] = &q.Queue
 		}
 	}
@@ -196,7 +197,7 @@ func (w *work) sweep() {
 	w.exec("DELETE FROM {p}lanes WHERE lane IN "+
 		"(SELECT lane FROM {p}lanes WHERE opened < ? ORDER BY opened LIMIT ?)",
 		come-(storage.LaneLife+time.Minute).Microseconds(), sweepMost)
-	w.exec("DELETE FROM {p}runners WHERE until <= ?", come)
+	w.exec("DELETE FROM {p}runners WHERE until <= ? OR typeof(until) <> 'integer'", come)
 	w.exec("DELETE FROM {p}keys WHERE until > 0 AND (queue, key) IN (SELECT queue, key FROM {p}keys "+
 		"WHERE until > 0 AND until <= ? ORDER BY until LIMIT ?)", come, sweepMost)
 	var names []string

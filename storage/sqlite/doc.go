@@ -44,9 +44,20 @@
 // SQLite has one writer at a time. Each step begins as one (BEGIN IMMEDIATE) and waits up to five seconds
 // for another to end, then it is a storage.ErrUnavailable. A process that is frozen while it writes, and a
 // transaction of the application's that is left open, stop all others, their heartbeats too. Therefore a
-// lease lasts at least Config.MinLease; and after the lock was held for longer than a third of that,
-// nothing is recovered for as long, so that the runners that live extend their leases first. Describe
-// warns of such waits.
+// lease lasts at least Config.MinLease; and after steps could not be written for longer than a third of that,
+// because the lock was held or the disk was full, nothing is recovered for as long, so that the runners that
+// live extend their leases first. Describe warns of such times.
+//
+// # Damage
+//
+// The file must stay where it is while a process has it open. Once it, or its log, was moved, removed or
+// replaced, each call is refused with a *FileError (Moved): what such a process wrote would be lost with it.
+// Put the file back, or restart the processes.
+//
+// Open refuses a file in which a table or an index is missing, or whose first or last pages are malformed;
+// PRAGMA quick_check reads all of them. Describe warns of damage that a step met later. A task that cannot be
+// read is set apart by the claim that meets it: it stops no other task, Stats.Damaged counts it, and
+// Describe names it.
 //
 // # The application's transactions
 //

@@ -88,7 +88,8 @@ func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 		alive = nil
 		var b []byte
 		now := engine.Moment(s.cfg.Now())
-		w.each("SELECT info FROM {p}runners WHERE until > ? ORDER BY id", []any{now}, func() bool {
+		const alives = "SELECT info FROM {p}runners WHERE until > ? AND typeof(until) = 'integer' ORDER BY id"
+		w.each(alives, []any{now}, func() bool {
 			var info storage.RunnerInfo
 			if json.Unmarshal(b, &info) == nil && storage.CheckName("runner id", info.ID) == nil {
 				alive = append(alive, info)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -171,82 +170,6 @@ func (s *Storage) begin(ctx context.Context, l link) error {
 		}
 		pause = min(2*pause, pauseMost)
 	}
-}
-
-// lock is what a storage knows of times in which it could not write: somebody else held the write lock, or
-// what it wrote failed, as on a full disk.
-type lock struct {
-	mu          sync.Mutex // guards what follows
-	since, last time.Time  // the first miss since a step was written, and the last; zero where there was none
-	failed      error      // of the step that was missed last; nil where it was the lock
-	told        string     // of the last time that ended
-	ended       time.Time
-}
-
-const (
-	warned    = time.Second     // such a time is worth a warning
-	warnedFor = time.Minute     // for so long
-	waiting   = time.Second     // after a miss so long ago nobody waits any more
-	apart     = 2 * time.Minute // two misses so far from each other are of two times
-)
-
-// missed notes that a step could not get the lock, or could not be written.
-func (l *lock) missed(failed error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	if l.since.IsZero() || now.Sub(l.last) > apart {
-		l.since, l.failed = now, nil
-	}
-	l.last = now
-	if failed != nil {
-		l.failed = failed
-	}
-}
-
-// waited gives for how long steps of this process could not be written.
-func (l *lock) waited() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.last.Sub(l.since)
-}
-
-// had notes that a step was committed. One that wrote nothing does not show that there is room again.
-func (l *lock) had(wrote bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.since.IsZero() || l.failed != nil && !wrote {
-		return
-	}
-	if l.last.Sub(l.since) >= warned {
-		l.told, l.ended = l.tell(), l.last
-	}
-	l.since, l.last, l.failed = time.Time{}, time.Time{}, nil
-}
-
-// tell says for how long steps could not be written, and why. The caller holds mu.
-func (l *lock) tell() string {
-	const who = "another process, which may be frozen, or a transaction of the application's held it"
-	length, until := l.last.Sub(l.since).Round(time.Millisecond), l.last.UTC().Format(time.TimeOnly)
-	if l.failed != nil {
-		return fmt.Sprintf("steps could not be written for %v until %s: %v", length, until, l.failed)
-	}
-	return fmt.Sprintf("steps waited for the write lock for %v until %s: %s", length, until, who)
-}
-
-func (l *lock) warnings() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch long := l.last.Sub(l.since) >= warned; {
-	case long && time.Since(l.last) < waiting && l.failed == nil:
-		return []string{fmt.Sprintf("steps wait for the write lock since %s: another process, which may be frozen, or "+
-			"a transaction of the application's holds it", l.since.UTC().Format(time.TimeOnly))}
-	case long && time.Since(l.last) < warnedFor:
-		return []string{l.tell()}
-	case !l.ended.IsZero() && time.Since(l.ended) < warnedFor:
-		return []string{l.told}
-	}
-	return nil
 }
 
 // keepCalm has nothing recovered for a while after nothing could be written for long: nobody could extend a

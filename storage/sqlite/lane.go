@@ -25,9 +25,12 @@ func (w *work) admit(c storage.Call, verb string) (outcome []byte, repeated bool
 	}
 	var opened, seq int64
 	var was string
+	var bad bool
 	known := w.one("SELECT opened, seq, verb, outcome FROM {p}lanes WHERE lane = ?", []any{c.Lane.ID[:]},
-		&opened, &seq, &was, &outcome)
+		number{to: &opened, bad: &bad}, number{to: &seq, bad: &bad}, &was, &outcome)
 	switch {
+	case bad:
+		return nil, false, fmt.Errorf("what is remembered of the last call is damaged: %w", storage.ErrUnknown)
 	case known && int64(c.Seq) == seq && was == verb:
 		return outcome, true, nil
 	case known && int64(c.Seq) == seq:
@@ -116,7 +119,8 @@ func unpackApplied(b []byte, txs []storage.Tx) ([]storage.Applied, error) {
 	applied := engine.Answers(txs)
 	r := record.Reader{Rest: b}
 	for i := range txs {
-		if refused := r.Number(); refused == 1 {
+		refused := r.Number()
+		if r.Bad = r.Bad || refused > 1; refused == 1 {
 			dep := new(storage.DependencyError)
 			r.JSON(dep)
 			applied[i] = storage.Applied{Err: dep}

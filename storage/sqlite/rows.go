@@ -3,6 +3,7 @@ package sqlite
 import (
 	"database/sql"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -41,11 +42,13 @@ func (w *work) Find(ref storage.Ref) *engine.Record {
 }
 
 // columns of a task.
-const columns = "t.task, t.id, t.kind, t.line, t.sort, t.turn, t.version, t.flags, t.priority, " +
+const columns = "t.task, t.queue, t.id, t.kind, t.line, t.sort, t.turn, t.version, t.flags, t.priority, " +
 	"t.created, t.ended, t.lease, t.past, t.record"
 
-// readable leaves the tasks of newer versions out, for a Claim, which sets apart what it cannot read.
-var readable = fmt.Sprintf("AND t.flags & %d = 0 ", record.Newer)
+// readable leaves the tasks of newer versions out, for a Claim, which sets apart what it cannot read. No
+// version has flags beyond 16 bits.
+var readable = fmt.Sprintf("AND (t.flags & %d = 0 OR t.flags NOT BETWEEN 0 AND %d) ",
+	record.Newer, math.MaxInt16)
 
 // fetched is how many tasks one statement finds by their ids.
 const fetched = 32
@@ -86,14 +89,14 @@ func (w *work) prefetch(name string, ids []string) {
 // limit. A row that was read before is given as it is now, and left out where it is gone.
 func (w *work) read(q *queue, text string, args []any, most int) (all []*row) {
 	var r row
-	var line, flags, priority, size int64
+	var queue, line, flags, priority, size int64
 	var lease, past, record sql.RawBytes
 	var bad bool
 	lax := func(to *int64) number { return number{to: to, bad: &bad} }
 	w.each(text, args, func() bool {
 		r.Queue, r.Ref.Queue, r.State = &q.Queue, q.Name, engine.State(line&15)
 		r.Flags, r.Priority = engine.Flags(flags), int16(priority)
-		r.bad = bad || int64(r.Flags) != flags || int64(r.Priority) != priority
+		r.bad = bad || flags != int64(r.Flags) || priority != int64(r.Priority) || queue != q.number
 		bad = false
 		got := w.rows[r.Ref]
 		if got == nil {
@@ -104,8 +107,8 @@ func (w *work) read(q *queue, text string, args []any, most int) (all []*row) {
 		}
 		size += int64(len(record))
 		return most == 0 || size <= int64(most)
-	}, &r.task, &r.ID, &r.Kind, lax(&line), lax(&r.Sort), lax(&r.Turn), lax(&r.Version), lax(&flags),
-		lax(&priority), lax(&r.Created), lax(&r.Ended), &lease, &past, &record)
+	}, &r.task, lax(&queue), &r.ID, &r.Kind, lax(&line), lax(&r.Sort), lax(&r.Turn), lax(&r.Version),
+		lax(&flags), lax(&priority), lax(&r.Created), lax(&r.Ended), &lease, &past, &record)
 	return all
 }
 

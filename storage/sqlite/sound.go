@@ -51,8 +51,8 @@ func (s *Storage) checkMoved(log *identity) error {
 	}
 	return &FileError{
 		Path: name, Problem: Moved,
-		Remedy: "put it back under its name, or restart the processes that have it open: they go on with the file " +
-			"that is there then",
+		Remedy: "put it back under its name, or restart the processes that have it open: they go on with the " +
+			"file that is there then",
 	}
 }
 
@@ -64,7 +64,7 @@ var made = regexp.MustCompile(`CREATE (?:UNIQUE )?(TABLE|INDEX) \{p\}(\w+)`).Fin
 var ends = []string{
 	"SELECT mark, clock, jumped, calm FROM {p}meta ORDER BY one",
 	"SELECT name, paused, paused_until, touched, rings, alerts, counts FROM {p}queues ORDER BY queue",
-	"SELECT " + columns + ", t.queue, t.retries FROM {p}tasks t ORDER BY task",
+	"SELECT " + columns + ", t.retries FROM {p}tasks t ORDER BY task",
 	"SELECT id FROM {p}tasks ORDER BY queue, id",
 	"SELECT turn FROM {p}tasks ORDER BY line, sort, turn",
 	"SELECT attempts, stack, result, progress, checkpoint FROM {p}sides ORDER BY task",
@@ -74,8 +74,8 @@ var ends = []string{
 	"SELECT until, info FROM {p}runners ORDER BY id",
 }
 
-// checkTables gives a *FileError where a table, an index or a column is missing, or the first or the last page
-// of one is malformed. It reads a few pages, however large the file is.
+// checkTables gives a *FileError where a table, an index or a column is missing, or the first or the last
+// page of one is malformed. It reads a few pages, however large the file is.
 func (w *work) checkTables() error {
 	found, name := make(map[string]bool), ""
 	w.each("SELECT name FROM sqlite_schema WHERE type IN ('table', 'index')", nil, func() bool {
@@ -92,7 +92,7 @@ func (w *work) checkTables() error {
 	}
 	for _, text := range ends {
 		for _, way := range [...]string{" LIMIT 1", " DESC LIMIT 1"} {
-			w.exists(text + way)
+			w.touch(text + way)
 		}
 		const wrong = 1 // SQLite's code for a statement that does not fit the tables
 		if w.err != nil && w.store.primary(w.err) == wrong {
@@ -104,16 +104,16 @@ func (w *work) checkTables() error {
 	return w.store.translate(w.err, false)
 }
 
-// exists reports whether a statement gives a row, which it reads.
-func (w *work) exists(text string, args ...any) (found bool) {
-	rows, err := w.link.QueryContext(w.ctx, w.store.in(text), args...)
+// touch reads the first row that a statement gives.
+func (w *work) touch(text string) {
+	rows, err := w.link.QueryContext(w.ctx, w.store.in(text))
 	if err != nil {
 		w.fail(err)
-		return false
+		return
 	}
-	found = rows.Next()
-	w.fail(errors.Join(rows.Err(), rows.Close()))
-	return found
+	defer func() { _ = rows.Close() }()
+	rows.Next()
+	w.fail(rows.Err())
 }
 
 // broken says that the file is damaged, and keeps that for Describe.
@@ -132,13 +132,67 @@ func (w *work) damages() (warnings []string) {
 	if w.err != nil {
 		return nil
 	}
-	err := w.checkTables()
+	if w.err = w.checkTables(); w.err == nil {
+		warnings = append(w.setAside(), w.strays()...)
+	}
 	var problem *FileError
-	if errors.As(err, &problem) && problem.Problem == Broken {
+	if errors.As(s.translate(w.err, false), &problem) && problem.Problem == Broken {
 		w.err = nil
 	}
 	if found := s.damage.Load(); found != nil {
 		warnings = append(warnings, found.Error())
 	}
+	return warnings
+}
+
+// A warning names so many damaged tasks, and all warnings are of so many.
+const (
+	damagedNamed = 3
+	damagedMost  = 100
+)
+
+// setAside warns of tasks that were set apart, by queue.
+func (w *work) setAside() []string {
+	return w.named("queue %s has %d damaged %s, set apart: %s", "SELECT q.name, t.id FROM {p}queues q "+
+		"CROSS JOIN {p}tasks t ON t.line = q.queue * 16 + 9 ORDER BY q.queue LIMIT ?")
+}
+
+// strays warns of tasks in lines that are no queue's and no kind's, where nothing finds them.
+func (w *work) strays() []string {
+	return w.named("in a line that does not exist (%s) %d damaged %s are left alone: %s",
+		"WITH RECURSIVE l(n) AS (SELECT min(line) FROM {p}tasks UNION ALL "+
+			"SELECT (SELECT min(line) FROM {p}tasks WHERE line > n) FROM l WHERE n IS NOT NULL LIMIT 1000) "+
+			"SELECT 'queue number ' || (n >> 4) || ', state ' || (n & 15), t.id FROM l CROSS JOIN {p}tasks t "+
+			"ON t.line = n WHERE CASE n & 15 WHEN 0 THEN 1 WHEN 13 THEN 1 WHEN 15 THEN 1 "+
+			"WHEN 14 THEN n >> 4 NOT IN (SELECT line FROM {p}kinds) "+
+			"ELSE n >> 4 NOT IN (SELECT queue FROM {p}queues) END ORDER BY n LIMIT ?")
+}
+
+// named makes a warning for each place that a statement gives with the ids of tasks.
+func (w *work) named(warning, text string) (warnings []string) {
+	var at, id, last string
+	var ids []string
+	tell := func() {
+		if n := len(ids); n > 0 {
+			noun := "tasks"
+			if n == 1 {
+				noun = "task"
+			}
+			names := strings.Join(ids[:min(n, damagedNamed)], ", ")
+			if n > damagedNamed {
+				names += ", ..."
+			}
+			warnings = append(warnings, fmt.Sprintf(warning, last, n, noun, names))
+		}
+		last, ids = at, nil
+	}
+	w.each(text, []any{damagedMost}, func() bool {
+		if at != last {
+			tell()
+		}
+		ids = append(ids, id)
+		return true
+	}, &at, &id)
+	tell()
 	return warnings
 }

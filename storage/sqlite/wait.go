@@ -27,6 +27,8 @@ const (
 	lookEvery = time.Second
 	// heardFor is for how long a queue that nobody has waited for is looked at.
 	heardFor = time.Minute
+	// verifyEvery is how often a process looks whether the counts of a queue that it claims from hide tasks.
+	verifyEvery = 60_000_000 // microseconds
 )
 
 // rings are how often queues rang, as far as this process knows: those that somebody waited for of late.
@@ -40,6 +42,7 @@ type rang struct {
 	rings, alerts int64
 	known         bool
 	asked         time.Time
+	verified      int64 // when its counts were looked at
 }
 
 // since gives the number of the last event, and has queues looked at from now on.
@@ -64,6 +67,18 @@ func (r *rings) ask(name string, now time.Time) {
 		r.queues[name] = q
 	}
 	q.asked = now
+}
+
+// isUnverified reports whether it is time to look at the counts of a queue, which it then takes as done.
+func (r *rings) isUnverified(name string, now int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q := r.queues[name]
+	if q == nil || now-q.verified < verifyEvery && now >= q.verified {
+		return false
+	}
+	q.verified = now
+	return true
 }
 
 // names gives the queues to be looked at, and forgets those that nobody has asked for.

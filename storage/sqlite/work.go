@@ -203,6 +203,26 @@ func (w *work) lookup(name string) *queue {
 	return q
 }
 
+// verify counts the tasks of a queue anew where it has some in a line that is empty by its counts.
+func (w *work) verify(q *queue) {
+	if !w.store.rings.isUnverified(q.Name, w.step.Now) {
+		return
+	}
+	w.save()
+	var state int64
+	wrong := false
+	w.each("SELECT column1 FROM (VALUES (1), (2), (3), (4), (5), (6), (7), (8), (10), (11), (12)) "+
+		"WHERE EXISTS (SELECT 1 FROM {p}tasks WHERE line = ? + column1) "+
+		"UNION ALL SELECT 14 WHERE EXISTS (SELECT 1 FROM {p}kinds WHERE queue = ?)", []any{q.line(0), q.number},
+		func() bool {
+			wrong = q.Sizes[state] == 0
+			return !wrong
+		}, &state)
+	if wrong {
+		w.recount(q)
+	}
+}
+
 // recount counts the tasks of a queue. All that was changed of them was saved.
 func (w *work) recount(q *queue) {
 	q.Sizes = [engine.States]int64{}
@@ -234,9 +254,13 @@ func (w *work) Queue(name string) *engine.Queue {
 
 // Holder gives the hold on a unique key.
 func (w *work) Holder(name, key string) (h engine.Hold, held bool) {
-	if q := w.lookup(name); q != nil {
+	q, bad := w.lookup(name), false
+	if q != nil {
 		held = w.one("SELECT id, until FROM {p}keys WHERE queue = ? AND key = ?",
-			[]any{q.number, key}, &h.ID, &h.Until)
+			[]any{q.number, key}, &h.ID, number{to: &h.Until, bad: &bad})
+	}
+	if bad { // it holds for as long as its task is there
+		held = w.Find(storage.Ref{Queue: name, ID: h.ID}) != nil
 	}
 	return h, held
 }

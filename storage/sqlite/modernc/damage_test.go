@@ -30,7 +30,8 @@ func (s *side) claimAll(t *testing.T) (ids []string) {
 func TestADamagedColumnStopsNoClaim(t *testing.T) {
 	for _, damage := range []string{
 		"priority = 9223372036854775807", "priority = 'high'", "sort = 'abc'", "sort = 1.5", "turn = x'00'",
-		"version = 'abc'", "version = 9223372036854775807", "flags = 'abc'", "created = 'abc'", "ended = x'ff'",
+		"version = 'abc'", "version = 9223372036854775807", "flags = 'abc'", "flags = 1048576", "flags = -1048576",
+		"queue = 77", "created = 'abc'", "ended = x'ff'",
 	} {
 		t.Run(damage, func(t *testing.T) {
 			path := file(t)
@@ -43,7 +44,8 @@ func TestADamagedColumnStopsNoClaim(t *testing.T) {
 				t.Errorf("listed %+v, want b alone", page)
 			}
 			for _, moment := range []string{"before", "after"} {
-				if _, err := s.store.Task(t.Context(), ref("a")); !errors.Is(err, storage.ErrDamaged) {
+				_, err := s.store.Task(t.Context(), ref("a"))
+				if want := storage.ErrDamaged; !errors.Is(err, want) && damage != "queue = 77" {
 					t.Errorf("%s the claims the task is %v, want an ErrDamaged", moment, err)
 				}
 				if ids := s.claimAll(t); moment == "before" && (len(ids) != 1 || ids[0] != "b") {
@@ -55,7 +57,85 @@ func TestADamagedColumnStopsNoClaim(t *testing.T) {
 			if got := stats[0]; got.Damaged != 1 || got.Waiting != 0 || got.Pending != 1 {
 				t.Errorf("got %+v, want one task damaged and one pending", got)
 			}
+			wantWarning(t, s, "queue q has 1 damaged task, set apart: a")
 		})
+	}
+}
+
+// TestATaskOfNoQueueIsNamed gives a task the number and the line of a queue that does not exist.
+func TestATaskOfNoQueueIsNamed(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	must(t, s.insert(t.Context(), "a", "b"))
+	execute(t, path, "UPDATE midge_tasks SET queue = 77, line = 77 * 16 + 1 WHERE id = 'a'")
+	if ids := s.claimAll(t); len(ids) != 1 || ids[0] != "b" {
+		t.Errorf("claimed %q, want b alone", ids)
+	}
+	wantWarning(t, s, "queue number 77")
+}
+
+// TestADamagedHoldStopsNobody damages the hold on the unique key of a task. While the task is there its key
+// is held, and then it is free.
+func TestADamagedHoldStopsNobody(t *testing.T) {
+	for _, damage := range []string{"until = 'abc'", "until = x'00'", "until = 1.5"} {
+		t.Run(damage, func(t *testing.T) {
+			path := file(t)
+			s := open(t, path)
+			in := job("a")
+			in.Unique = storage.Unique{Mode: storage.UniqueLife, Key: "key"}
+			again := in
+			again.Ref = ref("b")
+			_, err := s.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{in}})
+			must(t, err)
+			execute(t, path, "UPDATE midge_keys SET "+damage)
+			_, err = s.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{again}})
+			if held, some := errors.AsType[*storage.DependencyError](err); !some || len(held.Colliding) != 1 {
+				t.Errorf("while a waits: got %v, want its key held", err)
+			}
+			task, err := s.store.Task(t.Context(), ref("a"))
+			must(t, err)
+			_, err = s.session.ApplyOne(t.Context(), storage.Tx{
+				Deletes: []storage.Delete{{Ref: task.Ref, Version: task.Version}},
+			})
+			must(t, err)
+			_, err = s.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{again}})
+			must(t, err)
+		})
+	}
+}
+
+// TestADamagedLaneIsUnknown damages what is remembered of a call, and repeats it.
+func TestADamagedLaneIsUnknown(t *testing.T) {
+	for _, damage := range []string{"seq = 'abc'", "opened = 'abc'", "seq = x'00'", "verb = x'00'", "outcome = 'abc'"} {
+		t.Run(damage, func(t *testing.T) {
+			path := file(t)
+			s := open(t, path)
+			call := storage.Call{Lane: storage.Lane{ID: [16]byte{1}, Opened: time.Now().Truncate(time.Microsecond)}, Seq: 1}
+			tx := storage.Tx{Inserts: []storage.Insert{job("a")}}
+			_, err := s.store.Apply(t.Context(), call, tx)
+			must(t, err)
+			execute(t, path, "UPDATE midge_lanes SET "+damage)
+			if _, err = s.store.Apply(t.Context(), call, tx); !errors.Is(err, storage.ErrUnknown) {
+				t.Errorf("got %v, want an ErrUnknown", err)
+			}
+			must(t, s.insert(t.Context(), "b"))
+		})
+	}
+}
+
+// TestARunnerWithADamagedMomentIsForgotten damages until when a heartbeat counts.
+func TestARunnerWithADamagedMomentIsForgotten(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	_, err := s.session.Extend(t.Context(), storage.ExtendRequest{
+		Runner: storage.RunnerInfo{ID: "runner", For: time.Minute},
+	})
+	must(t, err)
+	execute(t, path, "UPDATE midge_runners SET until = 'abc'")
+	runners, err := s.store.Runners(t.Context())
+	must(t, err)
+	if len(runners) != 0 {
+		t.Errorf("got %+v, want none", runners)
 	}
 }
 
@@ -198,6 +278,30 @@ func TestDamagedCountsHideNoTask(t *testing.T) {
 				t.Errorf("claimed %q, want a and b", ids)
 			}
 		})
+	}
+}
+
+// TestCountsThatAreTooLowHideNoTask has a queue say that it has no tasks, although it has some of each kind.
+func TestCountsThatAreTooLowHideNoTask(t *testing.T) {
+	path, ahead := file(t), time.Duration(0)
+	s := opened(t, sqlite.Config{
+		Path: path, Driver: modernc.Driver, MinLease: time.Second,
+		Now: func() time.Time { return time.Now().Add(ahead) },
+	})
+	later := job("later")
+	later.Delay = time.Second
+	must(t, s.insert(t.Context(), "a", "b"))
+	_, err := s.session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{later}})
+	must(t, err)
+	execute(t, path, "UPDATE midge_queues SET counts = '{}'")
+	ahead = time.Minute + time.Second
+	if ids := s.claimAll(t); len(ids) != 3 {
+		t.Errorf("claimed %q, want all three", ids)
+	}
+	stats, err := s.store.Stats(t.Context(), queue)
+	must(t, err)
+	if stats[0].Pending != 3 || stats[0].Waiting != 0 {
+		t.Errorf("got %+v, want three tasks pending", stats[0])
 	}
 }
 
