@@ -113,8 +113,8 @@ var table = []rule{
 		modules: []string{
 			"github.com/spf13/cobra", "github.com/spf13/pflag", // commands, flags, completion
 			"charm.land/bubbletea/v2", "golang.org/x/term", // the terminal
-			"github.com/BurntSushi/toml",                              // profiles
-			"github.com/redis/go-redis/v9", "github.com/jackc/pgx/v5", // what is imported
+			"github.com/BurntSushi/toml",                                                            // profiles
+			"github.com/redis/go-redis/v9", "github.com/jackc/pgx/v5", "google.golang.org/protobuf", // what is imported
 		},
 		testModules: []string{"github.com/hibiken/asynq", "github.com/riverqueue/river"}, // from where
 	},

@@ -190,3 +190,20 @@ func (s *Stats) Since(before Stats) {
 		Failed:    rate(s.Totals.Failed, before.Totals.Failed),
 	}
 }
+
+// Import is what an import did, or would do.
+type Import struct {
+	// Moved counts tasks by their types.
+	Moved map[string]int64 `json:"moved"`
+	// Left are those that stay because of what they are.
+	Left []Left `json:"left"`
+	// Stays counts those that the import does not look at, by their states.
+	Stays map[string]int64 `json:"stays"`
+}
+
+// Left is why tasks of a type stay where they are.
+type Left struct {
+	Type   string `json:"type"`
+	Reason string `json:"reason"`
+	Tasks  int64  `json:"tasks"`
+}

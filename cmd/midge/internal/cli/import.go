@@ -1,0 +1,273 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge/cmd/midge/internal/imports"
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/postgres"
+)
+
+// EnvFrom names the Redis of asynq, for whom a flag is no place for a password.
+const EnvFrom = "MIDGE_IMPORT_FROM"
+
+// importFlags are those that both imports have.
+type importFlags struct {
+	queue, to, table string
+	kinds            []string
+	dry, ended       bool
+	yes              *bool
+}
+
+func (a *app) imports() *cobra.Command {
+	return noun("import", "Move the tasks of another job queue into this storage", nil, a.importAsynq(), a.importRiver())
+}
+
+func (f *importFlags) add(cmd *cobra.Command, peer, ended string) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.queue, "queue", "default", "the `queue` of "+peer)
+	flags.StringVar(&f.to, "to", "", "the `queue` of midge (default the same name)")
+	flags.StringArrayVar(&f.kinds, "kind", nil, "which type becomes which kind, as `type=kind`, or * for all as they are")
+	flags.StringVar(&f.table, "kinds", "", "a `file` with a line type=kind for each type")
+	flags.BoolVar(&f.ended, ended, false, "move "+ended+" tasks too; they run again at once")
+	flags.BoolVar(&f.dry, "dry-run", false, "say what would be moved, and change nothing")
+	f.yes = yesFlag(cmd)
+}
+
+// read reads the table of kinds.
+func (f *importFlags) read() (imports.Kinds, error) {
+	kinds := make(imports.Kinds)
+	for _, line := range f.kinds {
+		if err := kinds.Add(line); err != nil {
+			return nil, err
+		}
+	}
+	if f.table != "" {
+		file, err := os.Open(f.table)
+		if err != nil {
+			return nil, badInput("%v", err)
+		}
+		defer func() { _ = file.Close() }()
+		if err := kinds.Read(file); err != nil {
+			return nil, fmt.Errorf("%s, %w", f.table, err)
+		}
+	}
+	if f.to == "" {
+		f.to = f.queue
+	}
+	return kinds, storage.CheckName("queue name", f.to)
+}
+
+// importer is an import from a peer.
+type importer interface {
+	Check(ctx context.Context) error
+	Plan(ctx context.Context) (*imports.Report, error)
+	Run(ctx context.Context) (*imports.Report, error)
+}
+
+func (a *app) importAsynq() *cobra.Command {
+	var f importFlags
+	cmd := &cobra.Command{
+		Use: "asynq", Short: "Move a queue of asynq, each task once",
+		Long: "asynq moves the pending, scheduled and retried tasks of a queue of asynq whose types the table of\n" +
+			"kinds names, and whose payloads are JSON. All others stay and are listed. The queue is paused in asynq\n" +
+			"and stays so; tasks that are active then have to end first. A run that was killed is repeated as it\n" +
+			"was given, and goes on; --abort gives back what it had set aside.",
+		Example: "  midge import asynq --from redis://localhost:6379 --queue mail --kind email:send=send_mail --dry-run",
+		Args:    noArguments,
+	}
+	f.add(cmd, "asynq", "archived")
+	from := cmd.Flags().String("from", "", "the Redis of asynq, by its `URL` (or the variable "+EnvFrom+")")
+	abort := cmd.Flags().Bool("abort", false, "give back to asynq what a killed run had set aside, and resume the queue")
+	cmd.RunE = a.long(func(ctx context.Context, _ []string) error {
+		kinds, err := f.read()
+		if err != nil {
+			return err
+		}
+		source, err := a.asynqRedis(*from)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = source.Close() }()
+		if err := a.open(ctx); err != nil {
+			return err
+		}
+		i := &imports.Asynq{
+			Source: source, Session: a.session, From: f.queue, To: f.to, Kinds: kinds, Archived: f.ended, Done: a.progress(),
+		}
+		if *abort {
+			return a.abortAsynq(ctx, i)
+		}
+		archived, completed, grouped, err := i.Stays(ctx)
+		if err != nil {
+			return unreachable("asynq", err)
+		}
+		stays := map[string]int64{"archived": archived, "completed": completed, "grouped": grouped}
+		if f.ended {
+			delete(stays, "archived")
+		}
+		err = a.bring(ctx, f, i, stays)
+		if errors.Is(err, imports.ErrActive) {
+			return &exitError{
+				code: Refused, text: err.Error() + "; the queue is paused now, and they will end",
+				next: "wait until asynq has no active task, and give the same command again",
+			}
+		}
+		return err
+	})
+	return cmd
+}
+
+func (a *app) abortAsynq(ctx context.Context, i *imports.Asynq) error {
+	a.write("the same command again")
+	if err := i.Abort(ctx); err != nil {
+		return err
+	}
+	a.note("queue %s of asynq has back what was not inserted, and is resumed", i.From)
+	return nil
+}
+
+// unreachable is the error of a peer that gives no answer.
+func unreachable(peer string, err error) error {
+	return &exitError{code: Unreachable, text: peer + " gives no answer: " + err.Error()}
+}
+
+// asynqRedis makes a client for the Redis of asynq.
+func (a *app) asynqRedis(from string) (goredis.UniversalClient, error) {
+	if from == "" {
+		from = a.std.Env(EnvFrom)
+	}
+	options, err := goredis.ParseURL(from) // its error may show a password
+	if err != nil {
+		return nil, storage.Invalid("--from", "***", "the URL of a Redis, such as redis://localhost:6379/0")
+	}
+	return goredis.NewClient(options), nil
+}
+
+func (a *app) importRiver() *cobra.Command {
+	var f importFlags
+	cmd := &cobra.Command{
+		Use: "river", Short: "Move a queue of River, in the database that both share",
+		Long: "river moves the available, retryable and scheduled jobs of a queue of River whose kinds the table\n" +
+			"of kinds names. The storage has to be the PostgreSQL in which River's tables are. Each chunk is one\n" +
+			"transaction, so that River's workers may go on, and a run that was killed is simply repeated.",
+		Example: "  midge import river --queue default --kind send_mail=send_mail --dry-run",
+		Args:    noArguments,
+	}
+	f.add(cmd, "River", "discarded")
+	schema := cmd.Flags().String("river-schema", "", "the `schema` of River's tables (default that of the search path)")
+	cmd.RunE = a.long(func(ctx context.Context, _ []string) error {
+		kinds, err := f.read()
+		if err != nil {
+			return err
+		}
+		if err := a.open(ctx); err != nil {
+			return err
+		}
+		cfg, ok := a.target.Postgres()
+		store, same := a.store.(*postgres.Storage)
+		if !ok || !same {
+			return badInput("import river wants the PostgreSQL in which River's tables are, and the storage is %s", a.target)
+		}
+		conn, err := pgx.Connect(ctx, cfg.URL)
+		if err != nil {
+			return unreachable("the database of River", errors.New("it cannot be connected to as the storage was"))
+		}
+		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+		i := &imports.River{
+			Conn: conn, Store: store, Schema: *schema, From: f.queue, To: f.to, Kinds: kinds, Discarded: f.ended, Done: a.progress(),
+		}
+		if err := i.Check(ctx); err != nil {
+			return err
+		}
+		stays, err := i.Stays(ctx)
+		if err != nil {
+			return err
+		}
+		return a.bring(ctx, f, i, stays)
+	})
+	return cmd
+}
+
+// bring moves what an import finds, once somebody has seen what that is.
+func (a *app) bring(ctx context.Context, f importFlags, i importer, stays map[string]int64) error {
+	if err := i.Check(ctx); err != nil {
+		return err
+	}
+	plan, err := i.Plan(ctx)
+	if err != nil {
+		return err
+	}
+	p := a.printer(zeroTime)
+	tasks, _ := plan.Tasks()
+	a.note("on %s", a.target)
+	a.note("%s to be moved from queue %s to queue %s", show.Count(tasks, "task"), show.Text(f.queue), f.to)
+	if f.dry {
+		return a.imported(p, plan, stays, "to be moved")
+	}
+	for _, l := range plan.Lefts() {
+		a.note("  left: %s of type %s: %s", show.Count(plan.Left[l], "task"), show.Text(l.Type), show.Text(l.Reason))
+	}
+	if err := a.confirm(*f.yes, "Move them?", tasks, f.to); err != nil {
+		return err
+	}
+	a.writing, a.again = true, "the same command again: it goes on where this one ended, and doubles nothing"
+	report, err := i.Run(ctx)
+	if err != nil {
+		if n, _ := report.Tasks(); n > 0 && !errors.Is(err, storage.ErrUnknown) {
+			return &exitError{code: Partly, text: fmt.Sprintf("%s moved, then: %v", show.Count(n, "task"), err), next: a.again}
+		}
+		return err
+	}
+	return a.imported(p, report, stays, "moved")
+}
+
+// progress tells how far an import is.
+func (a *app) progress() func(*imports.Report) {
+	return func(r *imports.Report) {
+		moved, left := r.Tasks()
+		a.note("moved %s, left %s", show.Number(moved), show.Number(left))
+	}
+}
+
+// imported writes what an import did, or would do.
+func (a *app) imported(p *show.Printer, r *imports.Report, stays map[string]int64, done string) error {
+	if !p.People() {
+		record := show.Import{Moved: r.Moved, Left: []show.Left{}, Stays: stays}
+		for _, l := range r.Lefts() {
+			record.Left = append(record.Left, show.Left{Type: l.Type, Reason: l.Reason, Tasks: r.Left[l]})
+		}
+		return p.Value(record)
+	}
+	for _, typ := range slices.Sorted(maps.Keys(r.Moved)) {
+		if err := p.Line("%s: %s of type %s", done, show.Count(r.Moved[typ], "task"), show.Text(typ)); err != nil {
+			return err
+		}
+	}
+	for _, l := range r.Lefts() {
+		if err := p.Line("left: %s of type %s: %s", show.Count(r.Left[l], "task"), show.Text(l.Type), show.Text(l.Reason)); err != nil {
+			return err
+		}
+	}
+	var stay []string
+	for _, state := range slices.Sorted(maps.Keys(stays)) {
+		if stays[state] > 0 {
+			stay = append(stay, show.Number(stays[state])+" "+state)
+		}
+	}
+	if len(stay) > 0 {
+		return p.Line("not looked at: %s", strings.Join(stay, ", "))
+	}
+	return nil
+}

@@ -1,0 +1,451 @@
+package imports
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/midgehq/midge/storage"
+)
+
+//go:embed scripts/*.lua
+var scripts embed.FS
+
+// script reads a script; it is part of the program.
+func script(name string) *goredis.Script {
+	text, err := scripts.ReadFile("scripts/" + name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return goredis.NewScript(string(text))
+}
+
+// Asynq moves a queue of asynq into a queue of midge.
+type Asynq struct {
+	Source   goredis.UniversalClient
+	Session  *storage.Session
+	From, To string // the names of the queues
+	Kinds    Kinds
+	// Archived moves archived tasks too, as tasks that run at once. Without it they stay.
+	Archived bool
+	// Done is told after each chunk; nil for nobody.
+	Done func(*Report)
+
+	step func(name string) error // of tests, which end an import in the middle
+}
+
+// The bounds of a chunk. The cursor's change and the headers that are added need room, too.
+const (
+	chunkTasks   = 250
+	chunkBytes   = storage.MaxTxBytes / 2
+	restoreTasks = 500
+)
+
+// ErrActive: tasks of the queue are active. They would be lost to asynq if the rest moved.
+var ErrActive = errors.New("tasks are active in asynq")
+
+// cursorKind is the kind of the record that says which chunk was inserted last. It never falls due.
+const cursorKind = "midge.import"
+
+// cursor is what the record says.
+type cursor struct {
+	Chunk    string `json:"chunk"`
+	Inserted string `json:"inserted"` // of each task of the chunk, "1" or "0"
+}
+
+func (a *Asynq) key(name string) string { return "asynq:{" + a.From + "}:" + name }
+
+func (a *Asynq) taskPrefix() string { return a.key("t:") }
+
+// keys of the lists of the queue.
+func (a *Asynq) lists() []string {
+	return []string{a.key("pending"), a.key("scheduled"), a.key("retry"), a.key("archived")}
+}
+
+// Check says whether the queues are there, before anything is changed.
+func (a *Asynq) Check(ctx context.Context) error {
+	if err := storage.CheckName("queue name", a.To); err != nil {
+		return err
+	}
+	known, err := a.Source.SIsMember(ctx, "asynq:queues", a.From).Result()
+	if err != nil {
+		return fmt.Errorf("read asynq: %w", err)
+	}
+	if !known {
+		return storage.Invalid("queue of asynq", a.From, "one that asynq knows")
+	}
+	return nil
+}
+
+// pause pauses the queue of asynq, and says where tasks of it are active still.
+func (a *Asynq) pause(ctx context.Context) error {
+	if err := a.Source.SetNX(ctx, a.key("paused"), time.Now().Unix(), 0).Err(); err != nil {
+		return fmt.Errorf("pause queue %s of asynq: %w", a.From, err)
+	}
+	active, err := a.Source.LLen(ctx, a.key("active")).Result()
+	if err != nil {
+		return fmt.Errorf("read asynq: %w", err)
+	}
+	if active > 0 {
+		return fmt.Errorf("%w: %d of queue %s", ErrActive, active, a.From)
+	}
+	return nil
+}
+
+// Run moves the tasks. The queue of asynq is paused, and stays so. A second run goes on where one was
+// killed, and takes what was enqueued meanwhile.
+func (a *Asynq) Run(ctx context.Context) (*Report, error) {
+	report := newReport()
+	if err := a.Check(ctx); err != nil {
+		return report, err
+	}
+	if err := a.pause(ctx); err != nil {
+		return report, err
+	}
+	described, err := a.Session.Storage().Describe(ctx)
+	if err != nil {
+		return report, err
+	}
+	for {
+		record, more, err := a.chunk(ctx, chunkTasks, described.Limits, report)
+		if err != nil {
+			return report, err
+		}
+		if !more {
+			return report, a.end(ctx, record)
+		}
+		if a.Done != nil {
+			a.Done(report)
+		}
+	}
+}
+
+// Abort ends an import that was killed: it puts what was not inserted back into asynq, whose queue
+// goes on. What was inserted stays in midge.
+func (a *Asynq) Abort(ctx context.Context) error {
+	if err := a.Check(ctx); err != nil {
+		return err
+	}
+	none := *a
+	none.Kinds = nil // the chunk that is set aside becomes one of which nothing was inserted
+	for {
+		record, more, err := none.chunk(ctx, 0, storage.Limits{}, newReport())
+		if err != nil {
+			return err
+		}
+		if !more {
+			if err := a.end(ctx, record); err != nil {
+				return err
+			}
+			return a.Source.Del(ctx, a.key("paused")).Err()
+		}
+	}
+}
+
+// end puts back what was left, and deletes the record of the import, unless another process uses it.
+func (a *Asynq) end(ctx context.Context, record storage.Task) error {
+	if err := a.restore(ctx); err != nil {
+		return err
+	}
+	if err := a.at("restored"); err != nil {
+		return err
+	}
+	_, err := a.Session.ApplyOne(ctx, storage.Tx{Deletes: []storage.Delete{{Ref: record.Ref, Version: record.Version}}})
+	if dependency := (*storage.DependencyError)(nil); errors.As(err, &dependency) {
+		return nil
+	}
+	return err
+}
+
+// at is where a test may end the import.
+func (a *Asynq) at(name string) error {
+	if a.step == nil {
+		return nil
+	}
+	return a.step(name)
+}
+
+// chunk moves a chunk of so many tasks at most, of none only the one that is set aside, and reports
+// whether there was one. It gives the record as it was before.
+func (a *Asynq) chunk(
+	ctx context.Context, most int, limits storage.Limits, report *Report,
+) (record storage.Task, more bool, err error) {
+	// The cursor is read before the chunk: where the Tx then finds it as it was read, nobody has
+	// inserted the chunk in between.
+	record, said, err := a.cursor(ctx)
+	if err != nil {
+		return record, false, err
+	}
+	staged, err := a.stage(ctx, most)
+	if err != nil || len(staged.tasks) == 0 {
+		return record, false, err
+	}
+	if err := a.at("staged"); err != nil {
+		return record, false, err
+	}
+	if said.Chunk != staged.name {
+		said, err = a.insert(ctx, record, staged, limits, report)
+		var dependency *storage.DependencyError
+		if errors.As(err, &dependency) && (len(dependency.Stale) > 0 || len(dependency.Missing) > 0) {
+			return record, true, nil // another process was faster; look again
+		}
+		if err != nil {
+			return record, false, err
+		}
+	}
+	if err := a.at("inserted"); err != nil {
+		return record, false, err
+	}
+	err = finish.Run(ctx, a.Source, []string{a.key("midge:staged"), a.key("midge:chunk"), a.key("midge:left")},
+		staged.name, a.taskPrefix(), said.Inserted).Err()
+	if err != nil {
+		return record, false, fmt.Errorf("finish a chunk of asynq: %w", err)
+	}
+	return record, true, a.at("finished")
+}
+
+var stage, finish, restore = script("stage"), script("finish"), script("restore")
+
+// staged is a chunk that was set aside.
+type staged struct {
+	name  string
+	tasks []stagedTask
+}
+
+type stagedTask struct {
+	list    string // p, s, r or a
+	due     time.Time
+	message []byte
+}
+
+// stage sets a chunk aside, or finds the one that is.
+func (a *Asynq) stage(ctx context.Context, most int) (staged, error) {
+	archived := "0"
+	if a.Archived {
+		archived = "1"
+	}
+	keys := append(a.lists(), a.key("active"), a.key("paused"), a.key("midge:staged"), a.key("midge:chunk"))
+	found, err := stage.Run(ctx, a.Source, keys, storage.NewID(), most, chunkBytes, a.taskPrefix(), archived).StringSlice()
+	switch {
+	case err != nil && strings.Contains(err.Error(), "MIDGEACTIVE"):
+		return staged{}, fmt.Errorf("%w: queue %s", ErrActive, a.From)
+	case err != nil && strings.Contains(err.Error(), "MIDGERUNNING"):
+		return staged{}, fmt.Errorf("somebody resumed queue %s of asynq during the import", a.From)
+	case err != nil:
+		return staged{}, fmt.Errorf("take a chunk from asynq: %w", err)
+	}
+	s := staged{name: found[0]}
+	for i := 1; i+1 < len(found); i += 2 {
+		list, rest, _ := strings.Cut(found[i], " ")
+		score, _, _ := strings.Cut(rest, " ")
+		task := stagedTask{list: list, message: []byte(found[i+1])}
+		if at, err := strconv.ParseFloat(score, 64); err == nil && (list == "s" || list == "r") {
+			task.due = time.UnixMicro(int64(math.Round(at * 1e6)))
+		}
+		s.tasks = append(s.tasks, task)
+	}
+	return s, nil
+}
+
+// insert inserts the tasks of a chunk, and has the cursor name the chunk in the same step.
+func (a *Asynq) insert(
+	ctx context.Context, record storage.Task, s staged, limits storage.Limits, report *Report,
+) (cursor, error) {
+	taken := make(map[string]bool) // ids that another task has
+	for {
+		tx, said, chunk := a.tx(record, s, limits, taken)
+		_, err := a.Session.ApplyOne(ctx, tx)
+		var dependency *storage.DependencyError
+		if errors.As(err, &dependency) && len(dependency.Colliding) > 0 {
+			for _, c := range dependency.Colliding {
+				taken[c.Ref.ID] = true
+			}
+			continue
+		}
+		if err == nil {
+			report.add(chunk)
+		}
+		return said, err
+	}
+}
+
+// tx makes the step that inserts a chunk.
+func (a *Asynq) tx(record storage.Task, s staged, limits storage.Limits, taken map[string]bool) (storage.Tx, cursor, *Report) {
+	var tx storage.Tx
+	said, report, within := cursor{Chunk: s.name}, newReport(), make(map[string]bool)
+	for _, task := range s.tasks {
+		in, typ, reason := a.convert(task, limits)
+		if reason == "" && (taken[in.Ref.ID] || within[in.Ref.ID]) {
+			reason = "another task of queue " + a.To + " has its id"
+		}
+		if reason != "" {
+			report.left(typ, reason)
+			said.Inserted += "0"
+			continue
+		}
+		report.moved(typ)
+		within[in.Ref.ID] = true
+		tx.Inserts = append(tx.Inserts, in)
+		said.Inserted += "1"
+	}
+	payload, _ := json.Marshal(said) //nolint:errchkjson // cannot fail: two texts
+	tx.Changes = []storage.Change{{Ref: record.Ref, Version: record.Version, Encoding: "json", Payload: payload}}
+	return tx, said, report
+}
+
+// convert makes an insert of a task; the reason says why it cannot be one.
+func (a *Asynq) convert(task stagedTask, limits storage.Limits) (in storage.Insert, typ, reason string) {
+	m, err := readMessage(task.message)
+	if err != nil {
+		return in, "?", err.Error()
+	}
+	kind := a.Kinds.Of(m.typ)
+	if kind == "" {
+		return in, m.typ, unknownType
+	}
+	in, reason = m.insert(a.To, kind, task.due, limits)
+	return in, m.typ, reason
+}
+
+// cursor reads the record of this import, and makes it where there is none.
+func (a *Asynq) cursor(ctx context.Context) (storage.Task, cursor, error) {
+	name, err := a.name(ctx)
+	if err != nil {
+		return storage.Task{}, cursor{}, err
+	}
+	ref := storage.Ref{Queue: a.To, ID: name}
+	for {
+		t, err := a.Session.Storage().Task(ctx, ref)
+		if err == nil {
+			var said cursor
+			if err := json.Unmarshal(t.Payload, &said); err != nil {
+				return t, said, fmt.Errorf("the record %s of the import cannot be read: %w", ref, err)
+			}
+			return t, said, nil
+		}
+		if !errors.Is(err, storage.ErrNotFound) {
+			return t, cursor{}, err
+		}
+		_, err = a.Session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{{
+			Ref: ref, Kind: cursorKind, Encoding: "json", Payload: []byte(`{"chunk":"","inserted":""}`),
+			Delay: storage.MaxDelay, CrashLimit: 1,
+		}}})
+		var dependency *storage.DependencyError
+		if err != nil && !errors.As(err, &dependency) { // another process made it
+			return t, cursor{}, err
+		}
+	}
+}
+
+// name gives the name of this import. It stands in asynq's Redis, so that it is the same however that is
+// addressed, and stays there: a process that was frozen may come back.
+func (a *Asynq) name(ctx context.Context) (string, error) {
+	key := a.key("midge:import")
+	if err := a.Source.SetNX(ctx, key, "import."+storage.NewID(), 0).Err(); err != nil {
+		return "", fmt.Errorf("write to asynq: %w", err)
+	}
+	name, err := a.Source.Get(ctx, key).Result()
+	if err != nil {
+		return "", fmt.Errorf("read asynq: %w", err)
+	}
+	return name, nil
+}
+
+// restore puts back what was left.
+func (a *Asynq) restore(ctx context.Context) error {
+	for {
+		n, err := restore.Run(ctx, a.Source, append(a.lists(), a.key("midge:left")), restoreTasks).Int()
+		if err != nil {
+			return fmt.Errorf("put tasks back into asynq: %w", err)
+		}
+		if n < restoreTasks {
+			return nil
+		}
+	}
+}
+
+// Plan reports what Run would do, and changes nothing. Chunks that were set aside are not counted.
+func (a *Asynq) Plan(ctx context.Context) (*Report, error) {
+	report := newReport()
+	described, err := a.Session.Storage().Describe(ctx)
+	if err != nil {
+		return report, err
+	}
+	for i, list := range a.lists() {
+		if i == 3 && !a.Archived {
+			break
+		}
+		for from := int64(0); ; from += chunkTasks {
+			ids, err := a.page(ctx, list, i == 0, from)
+			if err != nil {
+				return report, err
+			}
+			if len(ids) == 0 {
+				break
+			}
+			if err := a.plan(ctx, ids, described.Limits, report); err != nil {
+				return report, err
+			}
+		}
+	}
+	return report, nil
+}
+
+// page reads ids of a list, or of a set.
+func (a *Asynq) page(ctx context.Context, key string, isList bool, from int64) ([]string, error) {
+	if isList {
+		return a.Source.LRange(ctx, key, from, from+chunkTasks-1).Result()
+	}
+	return a.Source.ZRange(ctx, key, from, from+chunkTasks-1).Result()
+}
+
+func (a *Asynq) plan(ctx context.Context, ids []string, limits storage.Limits, report *Report) error {
+	pipe := a.Source.Pipeline()
+	messages := make([]*goredis.StringCmd, len(ids))
+	for i, id := range ids {
+		messages[i] = pipe.HGet(ctx, a.taskPrefix()+id, "msg")
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, goredis.Nil) {
+		return fmt.Errorf("read asynq: %w", err)
+	}
+	for _, m := range messages {
+		_, typ, reason := a.convert(stagedTask{message: []byte(m.Val())}, limits)
+		if reason != "" {
+			report.left(typ, reason)
+		} else {
+			report.moved(typ)
+		}
+	}
+	return nil
+}
+
+// Stays counts what an import does not look at: archived and completed tasks, and those that wait in
+// groups.
+func (a *Asynq) Stays(ctx context.Context) (archived, completed, grouped int64, err error) {
+	if archived, err = a.Source.ZCard(ctx, a.key("archived")).Result(); err != nil {
+		return 0, 0, 0, err
+	}
+	if completed, err = a.Source.ZCard(ctx, a.key("completed")).Result(); err != nil {
+		return 0, 0, 0, err
+	}
+	groups, err := a.Source.SMembers(ctx, a.key("groups")).Result()
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	for _, group := range groups {
+		n, err := a.Source.ZCard(ctx, a.key("g:"+group)).Result()
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		grouped += n
+	}
+	return archived, completed, grouped, nil
+}
