@@ -63,12 +63,18 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 	if a == nil {
 		return RunInfo{}, false
 	}
-	tick, _ := time.Parse(time.RFC3339Nano, a.Headers[schedule.TickHeader]) // zero where there is none
+	var tick time.Time
+	if text := a.Headers[schedule.TickHeader]; text != "" {
+		tick, _ = time.Parse(time.RFC3339Nano, text) // the zero time of a damaged header
+	}
+	ref := a.Fence.Ref // of a claimed task, so that it prints as it is
+	key := append(append(append(make([]byte, 0, 2*storage.MaxName), ref.Queue...), '/'), ref.ID...)
+	key = strconv.AppendInt(append(key, '@'), a.Created, 10)
 	return RunInfo{
-		Ref: a.Fence.Ref, Kind: a.Kind, Job: a.Job, Attempt: a.Number(),
+		Ref: ref, Kind: a.Kind, Job: a.Job, Attempt: a.Number(),
 		Retries: int(a.Retries), MaxRetries: a.MaxRetries, Crashes: int(a.Crashes), Snoozes: a.Snoozes,
 		Fence:          a.Fence.Version,
-		IdempotencyKey: a.Fence.Ref.String() + "@" + strconv.FormatInt(a.Created, 10),
+		IdempotencyKey: string(key),
 		Headers:        a.Headers, Created: time.UnixMicro(a.Created).UTC(), Due: a.Due(), Tick: tick,
 	}, true
 }

@@ -92,7 +92,7 @@ func tellers(hooks []func(context.Context, Ended)) []func(context.Context, *runn
 		all[i] = func(ctx context.Context, e *runner.Ended) (err error) {
 			defer recovered(&err)
 			hook(ctx, Ended{
-				Task: e.Task, Outcome: Outcome(e.Outcome), Final: e.Final, Err: e.Err,
+				Task: *e.Task, Outcome: Outcome(e.Outcome), Final: e.Final, Err: e.Err,
 				RetryIn: e.RetryIn, Wait: e.Wait, Took: e.Took, Runner: e.Runner,
 			})
 			return nil

@@ -3,6 +3,7 @@ package midge_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -371,6 +372,23 @@ func TestAHookThatPanicsKeepsNothingFromBeingTold(t *testing.T) {
 		got := lines("OnEnd")
 		if len(got) != 20 || !strings.Contains(got[0], "panic: a broken hook (ended_test.go:") {
 			t.Errorf("got the lines %q", got)
+		}
+	})
+}
+
+func TestAHookThatEndsItsGoroutineKeepsNothingFromBeingTold(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var told heard
+		b.run(midge.RunnerConfig{Concurrency: 100, OnEnd: only(func(ctx context.Context, e midge.Ended) {
+			told.hear(ctx, e)
+			runtime.Goexit()
+		})}, endings)
+		for range 500 {
+			b.enqueue("")
+		}
+		b.after(time.Second)
+		if n := len(told.ends); n != 500 {
+			t.Errorf("%d ends were told, want 500", n)
 		}
 	})
 }

@@ -139,7 +139,7 @@ func matches(pattern string, m measure.Measurement) bool {
 func systemNames() []string {
 	var names []string
 	for _, s := range system.All() {
-		if !s.Bare {
+		if !s.Bare && !s.Asked {
 			names = append(names, s.Name)
 		}
 	}

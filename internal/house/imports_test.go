@@ -120,8 +120,9 @@ var table = []rule{
 	},
 	{
 		room:  "bench", // a module of its own, with rivals of midge
-		rooms: []string{".", "storage/...", "bench/...", "internal/testserver"},
+		rooms: []string{".", "storage/...", "bench/...", "internal/testserver", "metrics/prometheus", "tracing/otel"},
 		modules: []string{
+			"go.opentelemetry.io/otel",                                // what samples no trace
 			"github.com/hibiken/asynq", "github.com/riverqueue/river", // the rivals
 			"github.com/redis/go-redis/v9", "github.com/jackc/pgx/v5", "modernc.org/sqlite", // what bare does without midge
 			"golang.org/x/sys", // what a process costs

@@ -98,7 +98,8 @@ func (j *judge) finishJoined(a *Attempt, err error, took time.Duration) {
 			}
 			a.counter.Count(took, false)
 			j.log.settled(&done, storage.Completed)
-			j.tellSettled(&done, storage.Placed{Ref: a.Fence.Ref, Version: t.Version, State: storage.Completed})
+			placed := storage.Placed{Ref: a.Fence.Ref, Version: t.Version, State: storage.Completed}
+			j.tell(j.settledEnds(nil, &done, &placed))
 		}
 		j.slots.settled(a)
 	case failed != nil:

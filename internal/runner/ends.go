@@ -12,7 +12,7 @@ import (
 
 // Ended tells how an attempt ended, or a task that no attempt ended. The root package documents it.
 type Ended struct {
-	Task                storage.Task
+	Task                *storage.Task // for the time of the call
 	Outcome             Outcome
 	Final               bool
 	Err                 error
@@ -29,11 +29,15 @@ type ends struct {
 	// inline has each end told by whoever adds it; see Runner.Step.
 	inline bool
 
+	left   atomic.Int64 // how many were added and are not told yet
+	gaveUp atomic.Bool  // what is left is not told any more
+
 	mu      sync.Mutex // guards what follows
 	queue   []end
 	closed  bool          // nothing is added any more
-	first   int           // in queue, of those that are yet to be told
+	first   int           // in queue, of those that no goroutine has taken
 	tellers int           // goroutines that tell
+	spare   []*teller     // memory of those that are over
 	idle    chan struct{} // closed when there are none, if somebody waits for that; else nil
 }
 
@@ -43,11 +47,16 @@ type end struct {
 
 	settlement
 
-	placed storage.Placed // where the settle left the task; zero where the lease was lost
+	state   storage.State // where the settle left the task; "" where the lease was lost
+	version int64
 }
 
-// tellersMost is how many calls of the hook run at once.
-const tellersMost = 8
+// tellersMost is how many calls of the hooks run at once, and batchMost how many ends a goroutine
+// takes at once.
+const (
+	tellersMost = 8
+	batchMost   = 32
+)
 
 // newEnds gives nil where nobody wants to hear of ends.
 func newEnds(hooks []func(context.Context, *Ended) error, log *lifeLog) *ends {
@@ -57,17 +66,20 @@ func newEnds(hooks []func(context.Context, *Ended) error, log *lifeLog) *ends {
 	return &ends{hooks: hooks, log: log}
 }
 
-// open has the contexts of the hook end with ctx. It comes before the first end.
+// open has the contexts of the hooks end with ctx. It comes before the first end.
 func (e *ends) open(ctx context.Context) {
 	if e != nil {
 		e.ctx = ctx
 	}
 }
 
-// add has an end told, unless that of a job which outlived the runner.
-func (e *ends) add(one end) {
+// add has ends told, unless those of jobs that outlived the runner.
+func (e *ends) add(ended ...end) {
 	if e.inline {
-		e.say(&one)
+		for i := range ended {
+			e.left.Add(1)
+			e.say(&ended[i], new(Ended))
+		}
 		return
 	}
 	e.mu.Lock()
@@ -75,59 +87,102 @@ func (e *ends) add(one end) {
 	if e.closed {
 		return
 	}
-	e.queue = append(e.queue, one)
-	if e.tellers < tellersMost {
+	e.left.Add(int64(len(ended)))
+	e.queue = append(e.queue, ended...)
+	for e.tellers < min(tellersMost, len(e.queue)-e.first) {
 		e.tellers++
-		go e.work() // ends when nothing is left to tell
+		go e.work(e.hire()) // ends when nothing is left to tell
 	}
+}
+
+// teller is a goroutine that tells, a batch of ends at a time.
+type teller struct {
+	room  [batchMost]end
+	batch []end // in room, what is yet to be told
+	made  Ended
 }
 
 // work tells of ends until there are none.
-func (e *ends) work() {
+func (e *ends) work(t *teller) {
 	over := false
 	defer func() {
 		if !over { // runtime.Goexit: another goroutine takes the place of this one
-			go e.work()
+			go e.work(t)
 		}
 	}()
-	for one, ok := e.next(); ok; one, ok = e.next() {
-		e.say(&one)
-	}
-	over = true
-}
-
-// say calls the hooks.
-func (e *ends) say(one *end) {
-	it := one.ended()
-	for _, hook := range e.hooks {
-		if err := hook(e.ctx, it); err != nil {
-			e.log.hookFailed("OnEnd", it.Task.Kind, it.Task.Ref, err)
+	for {
+		for len(t.batch) > 0 {
+			one := &t.batch[0]
+			t.batch = t.batch[1:]
+			e.say(one, &t.made)
+			*one = end{} // what it holds may be large
+		}
+		if !e.next(t) {
+			over = true
+			return
 		}
 	}
 }
 
-// next gives the end that has waited longest, or counts the goroutine that asks as over.
-func (e *ends) next() (one end, ok bool) {
+// say calls the hooks. What they are told of an attempt is made in the memory given.
+func (e *ends) say(one *end, made *Ended) {
+	defer e.left.Add(-1)
+	switch {
+	case e.gaveUp.Load():
+		return
+	case one.made != nil:
+		made = one.made
+	default:
+		one.fill(made)
+	}
+	for _, hook := range e.hooks {
+		if err := hook(e.ctx, made); err != nil {
+			e.log.hookFailed("OnEnd", made.Task.Kind, made.Task.Ref, err)
+		}
+	}
+	if one.made == nil {
+		one.attempt.claimed.told()
+	}
+}
+
+// next gives a teller the ends that have waited longest: its share of all that wait, so that slow hooks
+// run beside each other. Where there are none it counts the teller as over.
+func (e *ends) next(t *teller) bool {
+	t.made = Ended{}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.first == len(e.queue) {
+	waiting := len(e.queue) - e.first
+	if waiting == 0 {
 		if e.queue, e.first = e.queue[:0], 0; cap(e.queue) > spareMost {
 			e.queue = nil
 		}
+		e.spare = append(e.spare, t)
 		if e.tellers--; e.tellers == 0 && e.idle != nil {
 			close(e.idle)
 			e.idle = nil
 		}
-		return end{}, false
+		return false
 	}
-	one = e.queue[e.first]
-	e.queue[e.first] = end{}
-	if e.first++; e.first >= spareMost && 2*e.first >= len(e.queue) { // a queue that is never empty stays as small
+	taken := e.queue[e.first:][:min(max(waiting/tellersMost, 1), batchMost)]
+	t.batch = append(t.room[:0], taken...)
+	clear(taken)
+	if e.first += len(taken); e.first >= spareMost && 2*e.first >= len(e.queue) { // a queue that is never empty stays as small
 		n := copy(e.queue, e.queue[e.first:])
 		clear(e.queue[n:])
 		e.queue, e.first = e.queue[:n], 0
 	}
-	return one, true
+	return true
+}
+
+// hire gives the memory of a teller. The mutex is held.
+func (e *ends) hire() *teller {
+	n := len(e.spare)
+	if n == 0 {
+		return new(teller)
+	}
+	t := e.spare[n-1]
+	e.spare = e.spare[:n-1]
+	return t
 }
 
 // wait waits until all is told, for so long at most, and gives how much is not told then. What
@@ -152,29 +207,22 @@ func (e *ends) wait(most time.Duration) (left int) {
 		return 0
 	case <-t.C:
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	left = len(e.queue) - e.first + e.tellers
-	e.queue, e.first = nil, 0
-	return left
+	e.gaveUp.Store(true)
+	return int(e.left.Load())
 }
 
-// ended makes what is told.
-func (d *end) ended() *Ended {
-	if d.made != nil {
-		return d.made
-	}
+// fill says what is told of an attempt. It makes the task in the memory of the claim.
+func (d *end) fill(e *Ended) {
 	a := d.attempt
-	e := &Ended{
-		Task: a.claimed.tasks[a.index], Outcome: d.as, Final: d.placed.State.Ended(), Err: d.err,
+	*e = Ended{
+		Task: &a.claimed.tasks[a.index], Outcome: d.as, Final: d.state.Ended(), Err: d.err,
 		Wait: a.waited(), Took: d.took, Runner: a.id,
 	}
-	a.claimed.told()
-	if d.as == OutcomeLeaseLost && d.placed == (storage.Placed{}) {
-		return e
+	if d.state == "" {
+		return
 	}
-	settle, t := d.settle(), &e.Task
-	t.State, t.Version, t.Reason, t.Result = d.placed.State, d.placed.Version, "", settle.Result
+	settle, t := d.settle(), e.Task
+	t.State, t.Version, t.Reason, t.Result = d.state, d.version, "", settle.Result
 	t.Runner, t.LeaseUntil, t.Started, t.Snoozes = "", time.Time{}, false, 0
 	if settle.Outcome == storage.Fail {
 		t.Retries++
@@ -188,7 +236,6 @@ func (d *end) ended() *Ended {
 		e.RetryIn = settle.Delay
 	default:
 	}
-	return e
 }
 
 // claimedTasks are the tasks of a claim, kept until the ends of their attempts are told.
@@ -224,17 +271,21 @@ func (a *Attempt) waited() time.Duration {
 	return max(a.told.Sub(due)+since-a.arrived.Sub(a.made), 0)
 }
 
-// tellSettled tells of an attempt whose settle the storage has acknowledged.
-func (s *shared) tellSettled(sm *settlement, placed storage.Placed) {
-	if s.ends == nil {
-		return
+// settledEnds appends the end of an attempt whose settle the storage has acknowledged, to be told.
+func (s *shared) settledEnds(all []end, sm *settlement, placed *storage.Placed) []end {
+	if s.ends == nil || !placed.State.Ended() && !sm.attempt.hasRun() {
+		return all // else the task was declined, or claimed ahead and given back
 	}
-	if !placed.State.Ended() && !sm.attempt.hasRun() {
-		return // the task was declined, or claimed ahead and given back
-	}
-	one := end{settlement: *sm, placed: placed}
+	one := end{settlement: *sm, state: placed.State, version: placed.Version}
 	one.as = sm.ending(placed.State)
-	s.ends.add(one)
+	return append(all, one)
+}
+
+// tell has ends told.
+func (s *shared) tell(all []end) {
+	if len(all) > 0 {
+		s.ends.add(all...)
+	}
 }
 
 // ending is how the attempt ended whose settle left its task in a state.
@@ -271,7 +322,7 @@ func (s *shared) tellEnded(tasks []storage.Ended) {
 	for i := range tasks {
 		t := &tasks[i]
 		s.ends.add(end{made: &Ended{
-			Task:    storage.Task{Ref: t.Ref, Kind: t.Kind, State: t.State, Reason: t.Reason},
+			Task:    &storage.Task{Ref: t.Ref, Kind: t.Kind, State: t.State, Reason: t.Reason},
 			Outcome: outcomeOf(t), Final: true,
 		}})
 	}
@@ -298,6 +349,6 @@ func (s *shared) tellCrash(a *Attempt) {
 	defer cancel()
 	t, err := s.store.Task(ctx, a.Fence.Ref)
 	if n := len(t.Attempts); err == nil && n > 0 && t.Attempts[n-1].Outcome == storage.AttemptCrashed {
-		s.ends.add(end{made: &Ended{Task: t, Outcome: OutcomeCrashed, Runner: t.Attempts[n-1].Runner}})
+		s.ends.add(end{made: &Ended{Task: &t, Outcome: OutcomeCrashed, Runner: t.Attempts[n-1].Runner}})
 	}
 }

@@ -36,12 +36,34 @@ func (c *jobContext) Done() <-chan struct{} { return c.made().Done() }
 func (c *jobContext) Err() error { return c.made().Err() }
 
 // Value gives the attempt, or a value of the parent. Package context asks for the cause
-// in this way too.
+// in this way too; for that alone the standard context is made.
 func (c *jobContext) Value(key any) any {
-	if key == (attemptKey{}) {
+	switch key {
+	case attemptKey{}:
 		return (*Attempt)(c)
+	case causeKey:
+		return c.made().Value(key)
 	}
-	return c.made().Value(key)
+	return c.ctx.Value(key)
+}
+
+// causeKey is what package context asks a context for whose cause it wants.
+var causeKey = func() any {
+	var asked askedContext
+	_ = context.Cause(&asked)
+	return asked.key
+}()
+
+// askedContext has ended, and notes what it was asked for.
+type askedContext struct{ key any }
+
+func (*askedContext) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
+func (*askedContext) Done() <-chan struct{}                   { return nil }
+func (*askedContext) Err() error                              { return context.Canceled }
+
+func (c *askedContext) Value(key any) any {
+	c.key = key
+	return nil
 }
 
 // made makes the standard context.

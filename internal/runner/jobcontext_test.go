@@ -16,6 +16,9 @@ func TestJobContextIsAContext(t *testing.T) {
 			parent := context.WithValue(t.Context(), traceKey{}, "trace")
 			a := &Attempt{batch: &batch{ctx: parent}}
 			c := (*jobContext)(a)
+			if got := c.Value(traceKey{}); got != "trace" || a.full != nil {
+				t.Errorf("value of the parent: got %v, want trace and no context made for it", got)
+			}
 			if late {
 				a.end(cause)
 			}

@@ -94,6 +94,7 @@ type settler struct {
 	spare   []settlement
 	txs     []storage.Tx
 	settles []storage.Settle
+	toTell  []end
 
 	waiting []settlement // for another try, at next
 	next    time.Time
@@ -322,7 +323,7 @@ func (s *settler) settled(batch []settlement, applied []storage.Applied) {
 				s.released.Add(1)
 			}
 			s.log.settled(sm, applied[i].Settled[0].State)
-			s.tellSettled(sm, applied[i].Settled[0])
+			s.toTell = s.settledEnds(s.toTell, sm, &applied[i].Settled[0])
 			s.tellLeftOut(sm.attempt, sm.followUps(), applied[i].Inserted)
 		case errors.Is(err, storage.ErrLeaseLost):
 			s.log.lost(sm.attempt, sm.took)
@@ -336,6 +337,9 @@ func (s *settler) settled(batch []settlement, applied []storage.Applied) {
 		}
 		ended = append(ended, sm.attempt)
 	}
+	s.tell(s.toTell)
+	clear(s.toTell)
+	s.toTell = s.toTell[:0]
 	s.slots.settled(ended...)
 }
 

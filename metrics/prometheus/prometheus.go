@@ -47,6 +47,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	prom "github.com/prometheus/client_golang/prometheus"
@@ -84,6 +85,21 @@ type Metrics struct {
 
 	attempts       *prom.CounterVec
 	duration, wait *prom.HistogramVec
+
+	mu     sync.RWMutex
+	series map[ending]*series // of kinds and queues that have labels of their own
+}
+
+// ending is what the labels of an attempt are made of.
+type ending struct {
+	kind, queue string
+	outcome     midge.Outcome
+}
+
+// series are where attempts that ended alike are counted.
+type series struct {
+	attempts       prom.Counter
+	duration, wait prom.Observer
 }
 
 var _ prom.Collector = (*Metrics)(nil)
@@ -113,7 +129,7 @@ func New(store storage.Storage, cfg Config) (*Metrics, error) {
 	if cfg.Buckets == nil {
 		cfg.Buckets = []float64{.005, .015, .05, .15, .5, 1.5, 5, 15, 60, 300, 1200, 3600}
 	}
-	m := &Metrics{store: store, client: client, cfg: cfg}
+	m := &Metrics{store: store, client: client, cfg: cfg, series: make(map[ending]*series)}
 	m.queues, m.kinds = newLabels(MaxQueues), newLabels(MaxKinds)
 	m.attempts = prom.NewCounterVec(prom.CounterOpts{
 		Name: "midge_attempts_total", Help: "Attempts that ended here, and tasks that none ended, by outcome.",
@@ -136,17 +152,39 @@ func (m *Metrics) Runner(cfg *midge.RunnerConfig) {
 
 // ended counts an attempt.
 func (m *Metrics) ended(_ context.Context, e midge.Ended) {
-	kind, queue := unknown, m.queues.of(e.Task.Queue)
-	if e.Outcome != midge.OutcomeUnknownKind {
-		kind = m.kinds.of(e.Task.Kind)
+	like := ending{e.Task.Kind, e.Task.Queue, e.Outcome}
+	m.mu.RLock()
+	counts := m.series[like]
+	m.mu.RUnlock()
+	if counts == nil {
+		counts = m.seriesOf(like)
 	}
-	m.attempts.WithLabelValues(kind, queue, string(e.Outcome)).Inc()
+	counts.attempts.Inc()
 	if e.Took > 0 {
-		m.duration.WithLabelValues(kind, queue, string(e.Outcome)).Observe(e.Took.Seconds())
+		counts.duration.Observe(e.Took.Seconds())
 	}
 	if e.Wait > 0 {
-		m.wait.WithLabelValues(kind, queue).Observe(e.Wait.Seconds())
+		counts.wait.Observe(e.Wait.Seconds())
 	}
+}
+
+// seriesOf finds where attempts that end alike are counted, and remembers that of bounded names.
+func (m *Metrics) seriesOf(like ending) *series {
+	kind, queue, outcome := unknown, m.queues.of(like.queue), string(like.outcome)
+	if like.outcome != midge.OutcomeUnknownKind {
+		kind = m.kinds.of(like.kind)
+	}
+	counts := &series{
+		attempts: m.attempts.WithLabelValues(kind, queue, outcome),
+		duration: m.duration.WithLabelValues(kind, queue, outcome),
+		wait:     m.wait.WithLabelValues(kind, queue),
+	}
+	if kind == like.kind && queue == like.queue {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.series[like] = counts
+	}
+	return counts
 }
 
 // Handler serves the metrics, and those of the Go runtime and the process, from a registry of its own.

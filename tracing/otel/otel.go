@@ -33,6 +33,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -70,8 +71,12 @@ type Tracing struct {
 	always   bool // write the context of a span that is not sampled, too
 	tracer   trace.Tracer
 	duration metric.Float64Histogram
+	sends    cache[string, start]                // spans of what is enqueued, by queue
+	attempts cache[string, start]                // spans of attempts, by queue
+	points   cache[point, []metric.RecordOption] // of the duration
 
-	mu sync.Mutex
+	remembers atomic.Bool // there is something in what follows
+	mu        sync.Mutex
 	// last and older are the attempts that failed here, by their tasks, until the next attempt or the
 	// end of the task. When last is full it takes the place of older: a task that goes on elsewhere is
 	// not remembered for ever.
@@ -127,9 +132,8 @@ func (t *Tracing) enqueue(
 		if len(inserts) == 0 {
 			return next(ctx, inserts)
 		}
-		ctx, span := t.tracer.Start(ctx, "enqueue "+inserts[0].Ref.Queue,
-			trace.WithSpanKind(trace.SpanKindProducer),
-			trace.WithAttributes(about(inserts[0].Ref.Queue, "send", "enqueue")...))
+		send := t.sends.of(inserts[0].Ref.Queue, newSend)
+		ctx, span := t.tracer.Start(ctx, send.name, send.options...)
 		defer span.End()
 		if span.IsRecording() {
 			span.SetAttributes(of(inserts)...)
@@ -173,21 +177,19 @@ func (t *Tracing) run(next func(context.Context) error) func(context.Context) er
 		if !ok {
 			return next(ctx)
 		}
-		from := t.cfg.Propagator.Extract(ctx, propagation.MapCarrier(info.Headers))
-		options := []trace.SpanStartOption{
-			trace.WithSpanKind(trace.SpanKindConsumer),
-			trace.WithAttributes(about(info.Ref.Queue, "process", "process")...),
+		from := ctx
+		if len(info.Headers) > 0 {
+			from = t.cfg.Propagator.Extract(ctx, propagation.MapCarrier(info.Headers))
 		}
+		attempt := t.attempts.of(info.Ref.Queue, newAttempt)
+		options := attempt.options // none of them is changed: it is as long as its array
 		if before, ok := t.forget(info.Ref); ok {
 			options = append(options, trace.WithLinks(trace.Link{SpanContext: before}))
 		}
-		if enqueued := trace.SpanContextFromContext(from); !t.cfg.Child {
-			options = append(options, trace.WithNewRoot())
-			if enqueued.IsValid() {
-				options = append(options, trace.WithLinks(trace.Link{SpanContext: enqueued}))
-			}
+		if enqueued := trace.SpanContextFromContext(from); !t.cfg.Child && enqueued.IsValid() {
+			options = append(options, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: enqueued}))
 		}
-		ctx, span := t.tracer.Start(from, "process "+info.Ref.Queue, options...)
+		ctx, span := t.tracer.Start(from, attempt.name, options...)
 		defer span.End()
 		if !span.IsRecording() {
 			return next(ctx)
@@ -212,16 +214,72 @@ func (t *Tracing) ended(ctx context.Context, e midge.Ended) {
 	if e.Final {
 		t.forget(e.Task.Ref)
 	}
-	if e.Took <= 0 {
+	if e.Took <= 0 || !t.duration.Enabled(ctx) {
 		return
 	}
 	kind := e.Task.Kind
 	if e.Outcome == midge.OutcomeUnknownKind {
 		kind = "unknown"
 	}
-	t.duration.Record(ctx, e.Took.Seconds(), metric.WithAttributes(about(e.Task.Queue, "process", "process")...),
-		metric.WithAttributes(
-			attribute.String("midge.kind", kind), attribute.String("midge.outcome", string(e.Outcome))))
+	t.duration.Record(ctx, e.Took.Seconds(), t.points.of(point{e.Task.Queue, kind, e.Outcome}, newPoint)...)
+}
+
+// start is how the spans of a queue start.
+type start struct {
+	name    string
+	options []trace.SpanStartOption
+}
+
+func newSend(queue string) start { return newStart("enqueue", "send", trace.SpanKindProducer, queue) }
+
+func newAttempt(queue string) start {
+	return newStart("process", "process", trace.SpanKindConsumer, queue)
+}
+
+func newStart(name, operation string, kind trace.SpanKind, queue string) start {
+	options := []trace.SpanStartOption{
+		trace.WithSpanKind(kind), trace.WithAttributes(about(queue, operation, name)...),
+	}
+	return start{name: name + " " + queue, options: slices.Clip(options)}
+}
+
+// point is what attempts have in common whose durations are recorded together.
+type point struct {
+	queue, kind string
+	outcome     midge.Outcome
+}
+
+func newPoint(p point) []metric.RecordOption {
+	attributes := append(about(p.queue, "process", "process"),
+		attribute.String("midge.kind", p.kind), attribute.String("midge.outcome", string(p.outcome)))
+	return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(attributes...))}
+}
+
+// cache keeps what is made of a few names, up to a thousand. The zero value works.
+type cache[K comparable, V any] struct {
+	mu   sync.RWMutex
+	made map[K]V
+}
+
+// mostMade bounds a cache.
+const mostMade = 1000
+
+// of gives what is made of a key.
+func (c *cache[K, V]) of(key K, build func(K) V) V {
+	c.mu.RLock()
+	value, ok := c.made[key]
+	c.mu.RUnlock()
+	if ok {
+		return value
+	}
+	value = build(key)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.made == nil || len(c.made) >= mostMade {
+		c.made = make(map[K]V)
+	}
+	c.made[key] = value
+	return value
 }
 
 // about gives the attributes of messaging: of the semantic conventions 1.37.
@@ -247,6 +305,7 @@ func (t *Tracing) remember(ref storage.Ref, attempt trace.SpanContext) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.remembers.Store(true)
 	if len(t.last) >= mostLast {
 		t.last, t.older = make(map[storage.Ref]trace.SpanContext), t.last
 	}
@@ -255,6 +314,9 @@ func (t *Tracing) remember(ref storage.Ref, attempt trace.SpanContext) {
 
 // forget forgets the attempt of a task, and gives it.
 func (t *Tracing) forget(ref storage.Ref) (attempt trace.SpanContext, ok bool) {
+	if !t.remembers.Load() {
+		return attempt, false
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, of := range []map[storage.Ref]trace.SpanContext{t.older, t.last} { // last has the later one
@@ -263,5 +325,6 @@ func (t *Tracing) forget(ref storage.Ref) (attempt trace.SpanContext, ok bool) {
 			delete(of, ref)
 		}
 	}
+	t.remembers.Store(len(t.last)+len(t.older) > 0)
 	return attempt, ok
 }

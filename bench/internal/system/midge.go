@@ -34,11 +34,14 @@ type onMidge struct {
 	store  storage.Storage
 	client *midge.Client
 	other  bool // its jobs are of the second kind
+	runner func(*midge.RunnerConfig)
 }
 
 // Other gives the instance of the second kind.
 func (m *onMidge) Other() Instance {
-	return otherMidge{&onMidge{store: m.store, client: m.client, other: true}}
+	second := *m
+	second.other = true
+	return otherMidge{&second}
 }
 
 // otherMidge leaves the storage to the instance that opened it.
@@ -56,15 +59,28 @@ func (m *onMidge) job(payload []byte) any {
 }
 
 func openMidge(ctx context.Context, at Place) (Instance, error) {
+	return openWatched(ctx, at, func(storage.Storage) (watching, error) {
+		return watching{client: func(*midge.ClientConfig) {}, runner: func(*midge.RunnerConfig) {}}, nil
+	})
+}
+
+// openWatched opens midge with what watches it.
+func openWatched(ctx context.Context, at Place, watch func(storage.Storage) (watching, error)) (Instance, error) {
 	store, err := openStorage(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	client, err := midge.NewClient(store, midge.ClientConfig{})
+	by, err := watch(store)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	return &onMidge{store: store, client: client}, nil
+	var cfg midge.ClientConfig
+	by.client(&cfg)
+	client, err := midge.NewClient(store, cfg)
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return &onMidge{store: store, client: client, runner: by.runner}, nil
 }
 
 func openStorage(ctx context.Context, at Place) (storage.Storage, error) {
@@ -118,6 +134,7 @@ func (m *onMidge) Work(ctx context.Context, w Worker) error {
 	if len(w.Queues) > 1 {
 		cfg.Weights = equally(w.Queues)
 	}
+	m.runner(&cfg)
 	runner, err := midge.NewRunner(m.store, cfg)
 	if err != nil {
 		return err

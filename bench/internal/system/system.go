@@ -24,7 +24,9 @@ type System struct {
 	// Bare is no framework: it takes part where asked for by name, and only in what is
 	// done with one queue.
 	Bare bool
-	Open func(ctx context.Context, at Place) (Instance, error)
+	// Asked is midge with something around its jobs: it takes part where asked for by name.
+	Asked bool
+	Open  func(ctx context.Context, at Place) (Instance, error)
 }
 
 // Tuning is what the settings of a system are made for.
@@ -39,7 +41,8 @@ const (
 
 // All gives the systems in the order in which they take turns.
 func All() []System {
-	return []System{midgeSystem(), asynqSystem(), asynqTuned(), riverSystem(), riverTuned(), bareSystem()}
+	return []System{midgeSystem(), asynqSystem(), asynqTuned(), riverSystem(), riverTuned(), bareSystem(),
+		watchedSystem("midge-onend", hooked), watchedSystem("midge-metrics", counted), watchedSystem("midge-traces", traced)}
 }
 
 // Named gives the system of a name.
