@@ -15,11 +15,12 @@ const tries = 10
 // Requeue puts a task into waiting, due now: one that ended starts anew with its
 // retries and crashes reset, one that is scheduled or in retry runs now.
 func (s *Session) Requeue(ctx context.Context, ref Ref) error {
-	return s.ChangeTask(ctx, ref, func(t Task) (Change, error) { return requeue(t), nil })
+	return s.ChangeTask(ctx, ref, func(t Task) (Change, error) { return t.Requeued(), nil })
 }
 
-// requeue is the change that puts a task into waiting.
-func requeue(t Task) Change {
+// Requeued is the change that puts the task into waiting, due now, at its version: one that ended starts
+// anew, and any other runs now.
+func (t Task) Requeued() Change {
 	ended := t.State.Ended()
 	return Change{Ref: t.Ref, Version: t.Version, Requeue: ended, Now: !ended}
 }
@@ -165,7 +166,7 @@ type Match func(Task) bool
 // moved meanwhile, stay.
 func (s *Session) RequeueAll(ctx context.Context, queue string, state State, match Match) (int, error) {
 	return s.bulk(ctx, queue, state, match, func(t Task) Tx {
-		return Tx{Changes: []Change{requeue(t)}}
+		return Tx{Changes: []Change{t.Requeued()}}
 	})
 }
 
@@ -185,53 +186,20 @@ func (s *Session) CancelAll(ctx context.Context, queue string, state State, matc
 	})
 }
 
-// bulk applies a Tx to each matching task, a page's worth a call, and lists the next page
-// meanwhile. Tasks that were changed leave the state and so the listing; listing goes on
-// behind those that stayed.
+// bulk applies a Tx to each matching task. Tasks that were changed leave the state and so the listing;
+// listing goes on behind those that stayed.
 func (s *Session) bulk(
 	ctx context.Context, queue string, state State, match Match, tx func(Task) Tx,
 ) (done int, err error) {
-	var txs []Tx
-	applied := make(chan error, 1) // the outcome of the call before; done is its until then
-	applied <- nil
-	apply := func() error {
-		if len(txs) == 0 {
-			return nil
-		}
-		if err := <-applied; err != nil {
-			return err
-		}
-		batch := txs
-		txs = nil
-		go func() {
-			answers, err := s.Apply(ctx, batch...)
-			for _, a := range answers {
-				if a.Err == nil {
-					done++
-				}
+	err = s.ApplyEach(ctx, EachTx{
+		Tasks: Each(ctx, s.store, queue, state),
+		Tx:    func(t Task) (Tx, bool) { return tx(t), match == nil || match(t) },
+		After: func(_ Task, a Applied) {
+			if a.Err == nil {
+				done++
 			}
-			applied <- err
-		}()
-		return nil
-	}
-	for t, err := range Each(ctx, s.store, queue, state) {
-		if err != nil {
-			err = errors.Join(err, <-applied)
-			return done, err
-		}
-		if match != nil && !match(t) {
-			continue
-		}
-		if txs = append(txs, tx(t)); len(txs) == MaxPage {
-			if err := apply(); err != nil {
-				return done, err
-			}
-		}
-	}
-	if err := apply(); err != nil {
-		return done, err
-	}
-	err = <-applied
+		},
+	})
 	return done, err
 }
 

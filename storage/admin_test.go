@@ -205,6 +205,70 @@ func TestBulkLeavesWhatStands(t *testing.T) {
 	}
 }
 
+// deadly is a storage in which each task that is requeued dies again at once.
+type deadly struct {
+	storage.Storage
+	d *desk
+}
+
+func (d *deadly) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	applied, err := d.Storage.Apply(ctx, call, txs...)
+	for i := range applied {
+		if len(txs[i].Changes) > 0 && txs[i].Changes[0].Requeue {
+			d.d.settle(storage.Settle{Fence: d.d.claim(), Outcome: storage.Bury, Reason: "again"})
+		}
+	}
+	return applied, err
+}
+
+func TestRequeueAllRequeuesATaskOnce(t *testing.T) {
+	d := openDesk(t)
+	const tasks = 3*storage.MaxPage + 10 // the first die again before the last page is read
+	for i := range tasks {
+		d.dead(job(fmt.Sprintf("t%03d", i)))
+	}
+	session := storage.NewSession(&deadly{d.store, d}, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if got, err := session.RequeueAll(ctx, "q", storage.Dead, nil); got != tasks || err != nil {
+		t.Errorf("got %d, %v, want %d", got, err, tasks)
+	}
+}
+
+func TestApplyEach(t *testing.T) {
+	d := openDesk(t)
+	for i := range 5 {
+		d.insert(job(fmt.Sprintf("t%d", i)))
+	}
+	var told []string
+	before := 0
+	each := storage.EachTx{
+		Tasks: storage.Each(t.Context(), d.store, "q", storage.Waiting),
+		Tx: func(task storage.Task) (storage.Tx, bool) {
+			return storage.Tx{Deletes: []storage.Delete{{Ref: task.Ref, Version: task.Version}}}, task.ID != "t3"
+		},
+		Chunk:  2,
+		Before: func() error { before++; return nil },
+		After:  func(task storage.Task, a storage.Applied) { told = append(told, fmt.Sprint(task.ID, a.Err)) },
+	}
+	if err := d.ApplyEach(t.Context(), each); err != nil || before != 2 ||
+		!slices.Equal(told, []string{"t0<nil>", "t1<nil>", "t2<nil>", "t4<nil>"}) {
+		t.Errorf("got %v, %d calls, %v", told, before, err)
+	}
+	stop := errors.New("no room")
+	each.Tasks, each.Before = storage.Each(t.Context(), d.store, "q", storage.Waiting), func() error { return stop }
+	each.Tx = func(task storage.Task) (storage.Tx, bool) {
+		return storage.Tx{Deletes: []storage.Delete{{Ref: task.Ref, Version: task.Version}}}, true
+	}
+	if err := d.ApplyEach(t.Context(), each); !errors.Is(err, stop) || d.state("t3") != storage.Waiting {
+		t.Errorf("got %v and t3 %s, want the error of Before and t3 left", err, d.state("t3"))
+	}
+	var invalid *storage.InvalidError
+	if err := d.ApplyEach(t.Context(), storage.EachTx{Chunk: storage.MaxPage + 1}); !errors.As(err, &invalid) {
+		t.Errorf("got %v, want an *InvalidError", err)
+	}
+}
+
 // overlapping is a storage whose first Apply waits until two pages were listed.
 type overlapping struct {
 	storage.Storage

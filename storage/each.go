@@ -1,0 +1,109 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"iter"
+)
+
+// EachTx says what [Session.ApplyEach] does.
+type EachTx struct {
+	// Tasks are those that it is done to, such as [Each] lists them. A task that comes again is left out:
+	// one that was requeued may have died again meanwhile, behind the others.
+	Tasks iter.Seq2[Task, error]
+	// Tx makes the step of one task, or reports false to leave the task as it is.
+	Tx func(Task) (Tx, bool)
+	// Chunk is how many tasks share a call: 1 to MaxPage, 0 means MaxPage.
+	Chunk int
+	// Before is called ahead of each call, for what must have happened by then; its error ends all. It may
+	// be nil.
+	Before func() error
+	// After is told what became of each step, in order. It may be nil.
+	After func(Task, Applied)
+}
+
+// ApplyEach applies a Tx of its own to each of many tasks, a chunk of them a call, and reads the next chunk
+// meanwhile. A Tx that was refused ends nothing. Where a call or the listing fails, the steps
+// before it have happened.
+func (s *Session) ApplyEach(ctx context.Context, each EachTx) error {
+	if each.Chunk == 0 {
+		each.Chunk = MaxPage
+	}
+	if err := checkRange("EachTx.Chunk", each.Chunk, 1, MaxPage); err != nil {
+		return err
+	}
+	w := eachWalk{session: s, each: each, under: make(chan eachCall, 1)}
+	w.under <- eachCall{}
+	seed, seen := maphash.MakeSeed(), make(map[uint64]struct{})
+	for t, err := range each.Tasks {
+		if err != nil {
+			return errors.Join(err, w.settle())
+		}
+		key := maphash.Comparable(seed, t.Ref)
+		if _, again := seen[key]; again {
+			continue
+		}
+		seen[key] = struct{}{}
+		if tx, ok := each.Tx(t); ok {
+			w.next.tasks, w.next.txs = append(w.next.tasks, t), append(w.next.txs, tx)
+		}
+		if len(w.next.txs) == each.Chunk {
+			if err := w.apply(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := w.apply(ctx); err != nil {
+		return err
+	}
+	return w.settle()
+}
+
+// eachWalk is an ApplyEach under way.
+type eachWalk struct {
+	session *Session
+	each    EachTx
+	next    eachCall
+	under   chan eachCall // capacity 1: the call before, once it has ended
+}
+
+// eachCall is one call and its answer.
+type eachCall struct {
+	tasks   []Task
+	txs     []Tx
+	applied []Applied
+	err     error
+}
+
+// apply sends the next call once the one before has ended.
+func (w *eachWalk) apply(ctx context.Context) error {
+	if err := w.settle(); err != nil {
+		return err
+	}
+	call := w.next
+	w.next = eachCall{}
+	if len(call.txs) > 0 && w.each.Before != nil {
+		call.err = w.each.Before()
+	}
+	if len(call.txs) == 0 || call.err != nil {
+		w.under <- eachCall{}
+		return call.err
+	}
+	go func() { // it ends with the call, for which settle waits
+		call.applied, call.err = w.session.Apply(ctx, call.txs...)
+		w.under <- call
+	}()
+	return nil
+}
+
+// settle waits for the call under way and tells what it did.
+func (w *eachWalk) settle() error {
+	call := <-w.under
+	for i, a := range call.applied {
+		if w.each.After != nil && call.err == nil {
+			w.each.After(call.tasks[i], a)
+		}
+	}
+	return call.err
+}
