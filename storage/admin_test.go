@@ -215,7 +215,7 @@ func (d *deadly) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx
 	applied, err := d.Storage.Apply(ctx, call, txs...)
 	for i := range applied {
 		if len(txs[i].Changes) > 0 && txs[i].Changes[0].Requeue {
-			d.d.settle(storage.Settle{Fence: d.d.claim(), Outcome: storage.Bury, Reason: "again"})
+			d.d.settle(storage.Settle{Fence: d.d.claim(), Outcome: storage.Bury, Reason: "again"}) //nolint:contextcheck // the desk has its own
 		}
 	}
 	return applied, err

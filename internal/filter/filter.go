@@ -183,6 +183,21 @@ func (f Filter) NeedsPayload() bool {
 	return slices.ContainsFunc(f.terms, func(t term) bool { return t.field.kind == ofParams })
 }
 
+// Fields gives the parameters and headers that the filter looks at, so that it can be refused to whoever may
+// not see them: "params" and the steps of a path, or "header" and a name. A number in a path, and none at
+// all, may stand for the elements of a list.
+func (f Filter) Fields() (fields [][]string) {
+	for i := range f.terms {
+		switch t := &f.terms[i]; t.field.kind {
+		case ofParams:
+			fields = append(fields, append([]string{"params"}, t.path...))
+		case ofHeader:
+			fields = append(fields, []string{"header", strings.Join(t.path, ".")})
+		}
+	}
+	return fields
+}
+
 // String gives the filter as Parse reads it, in a form that is the same for equal words.
 func (f Filter) String() string {
 	words := make([]string, len(f.terms))

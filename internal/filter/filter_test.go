@@ -224,6 +224,14 @@ func TestAFilterSaysWhetherItNeedsThePayload(t *testing.T) {
 	}
 }
 
+func TestAFilterSaysWhichFieldsItLooksAt(t *testing.T) {
+	f, err := Parse(`params.card.number:4* -header.midge.tick:x kind:a`)
+	want := [][]string{{"params", "card", "number"}, {"header", "midge.tick"}}
+	if got := f.Fields(); err != nil || !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("got %v, %v, want %v", got, err, want)
+	}
+}
+
 func TestParseDuration(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"90s": 90 * time.Second, "2d12h": 60 * time.Hour, "1w1d": 8 * 24 * time.Hour, "0s": 0, "1h30m": 90 * time.Minute, "3d": 72 * time.Hour,

@@ -146,7 +146,7 @@ var table = []rule{
 	{room: "internal/payload", rooms: []string{"storage", "internal/codec"}, testModules: []string{"github.com/vmihailenco/msgpack"}},
 	{room: "internal/filter", rooms: []string{"storage", "internal/payload"}},
 	{room: "internal/scan", rooms: []string{"storage", "internal/filter"}, testRooms: []string{"storage/..."}},
-	{room: "internal/bulk", rooms: []string{"storage", "internal/filter", "internal/scan", "internal/payload"}, testRooms: []string{"storage/..."}},
+	{room: "internal/bulk", rooms: []string{"storage", "internal/scan", "internal/payload", "internal/sleep"}, testRooms: []string{"storage/..."}},
 	{room: "internal/fingerprint", rooms: []string{"storage", "internal/scan", "internal/filter"}, testRooms: []string{"storage/..."}},
 	{room: "internal/runner", rooms: []string{"storage", "internal/schedule", "internal/sleep"}},
 	{room: "internal/runner", rooms: []string{"storage", "internal/schedule", "internal/sleep", "internal/vitals"}},

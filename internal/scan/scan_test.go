@@ -191,8 +191,12 @@ func TestACursorOfAnotherRequestIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, req := range []Request{
-		{Cursor: page.Cursor, Filter: parse(t, "kind:odd")}, {Cursor: page.Cursor, States: []storage.State{storage.Dead}},
-		{Cursor: "?"}, {Cursor: "e30"}, {Cursor: page.Cursor, Queues: []string{"a"}}, {Queues: []string{"?"}},
+		{Cursor: page.Cursor, Filter: parse(t, "kind:odd")},
+		{Cursor: page.Cursor, States: []storage.State{storage.Dead}},
+		{Cursor: "?"},
+		{Cursor: "e30"},
+		{Cursor: page.Cursor, Queues: []string{"a"}},
+		{Queues: []string{"?"}},
 	} {
 		var invalid *storage.InvalidError
 		if _, err := Next(t.Context(), store, req); !errors.As(err, &invalid) {

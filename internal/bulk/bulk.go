@@ -1,0 +1,329 @@
+// Package bulk does one act to many tasks: to those that are named, or to all that match a filter. It is
+// how the command and the dashboard requeue, delete, cancel, move, prioritise, reschedule and edit.
+//
+// Each task is changed at the version at which it matched, in a step of its own: a task that somebody
+// changed meanwhile is left, and counted. Nothing but a task's own state says whether the act was done to
+// it, so that a run which was killed can be repeated: it does what is left. No task is acted upon twice in
+// a run, also where it comes back into the state from which it was taken.
+package bulk
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/internal/sleep"
+	"github.com/midgehq/midge/storage"
+)
+
+// Target is one task. Version is that at which somebody looked at it, 0 for whatever it is.
+type Target struct {
+	storage.Ref
+
+	Version int64
+}
+
+// Refs makes targets of refs.
+func Refs(refs ...storage.Ref) []Target {
+	targets := make([]Target, len(refs))
+	for i, r := range refs {
+		targets[i].Ref = r
+	}
+	return targets
+}
+
+// Request is an act and its tasks.
+type Request struct {
+	Act Act
+	// Tasks are the tasks that are named. Without any, the act is done to all that Scan matches.
+	Tasks []Target
+	// Scan chooses tasks by its Filter, Queues and States; its bounds and cursor are not heeded. Without
+	// States, and where the filter names none, they are those of Act.Default. States in which the act cannot
+	// be done to a task are left out.
+	Scan scan.Request
+	// Limit is how many tasks the act is done to at most, 0 for no bound.
+	Limit int
+	// Rate is how many tasks a second are acted upon at most, 0 for no bound.
+	Rate float64
+	// Backup gets each task that is to be deleted as a line of JSON, a [Record], before it is deleted. Where
+	// it has a method Sync() error, as a file has, that is called before each call to the storage.
+	Backup io.Writer
+	// Progress is told how far it is after each call to the storage, and while tasks are searched. It may be
+	// nil, and is not called by two goroutines at once.
+	Progress func(Result)
+}
+
+// Result counts what became of the tasks.
+type Result struct {
+	Matched int64 // tasks that were named or matched, and to which the act was not done before
+	Done    int64 // the act was done to them
+	Changed int64 // they changed meanwhile, and were left as they are
+	Gone    int64 // they are not there, or no more
+	Kept    int64 // the act cannot be done to them: see Reasons
+	// Reasons says why, for the first five of those kept.
+	Reasons []Reason
+	// Searched of Total tasks were searched, where a filter chooses them.
+	Searched, Total int64
+}
+
+// Reason says why the act cannot be done to a task.
+type Reason struct {
+	Ref  storage.Ref
+	Text string
+}
+
+// maxReasons bounds Result.Reasons.
+const maxReasons = 5
+
+// check validates what a request says, and fills the states of its scan.
+func (r *Request) check() error {
+	if err := r.Act.Check(); err != nil {
+		return err
+	}
+	switch {
+	case r.Act.Verb == Edit && len(r.Tasks) != 1:
+		return storage.Invalid("tasks to edit", fmt.Sprintf("%d", len(r.Tasks)), "one task that is named")
+	case r.Limit < 0:
+		return storage.Invalid("limit", r.Limit, "0 or more")
+	case r.Rate < 0 || math.IsNaN(r.Rate):
+		return storage.Invalid("rate", r.Rate, "0 or more tasks a second")
+	}
+	for _, t := range r.Tasks {
+		if err := storage.CheckRef(t.Ref); err != nil {
+			return err
+		}
+	}
+	if len(r.Tasks) > 0 {
+		return nil
+	}
+	otherwise := r.Scan.States
+	if otherwise == nil {
+		otherwise = r.Act.Default()
+	}
+	named := r.Scan.Filter.States(otherwise...)
+	able := r.Act.States()
+	r.Scan.States = slices.DeleteFunc(named, func(s storage.State) bool { return !slices.Contains(able, s) })
+	if len(r.Scan.States) == 0 {
+		return storage.Invalid("states of tasks to "+string(r.Act.Verb), r.Scan.Filter.String(), "some of %v", able)
+	}
+	return nil
+}
+
+// Run does the act and counts. An error ends it, and what was done until then is in the result: bad input
+// is a *[storage.InvalidError] and nothing was done. Where the outcome of a call is not known, the error is
+// a [storage.ErrUnknown], and a repeat of the run does what is left.
+func Run(ctx context.Context, session *storage.Session, req Request) (Result, error) {
+	if err := req.check(); err != nil {
+		return Result{}, err
+	}
+	w := &worker{req: req, session: session, chunk: storage.MaxPage}
+	if req.Rate > 0 {
+		w.chunk = max(1, min(w.chunk, int(req.Rate/4)))
+		w.pace = time.Duration(float64(time.Second) / req.Rate)
+	}
+	err := session.ApplyEach(ctx, storage.EachTx{
+		Tasks: w.tasks(ctx), Chunk: w.chunk, Before: w.before, After: w.after,
+		Tx: func(t storage.Task) (storage.Tx, bool) { return w.step(ctx, t) },
+	})
+	w.tell()
+	if err == nil {
+		err = w.err
+	}
+	if err != nil {
+		return w.result, fmt.Errorf("%s: %w", req.Act.Verb, err)
+	}
+	return w.result, nil
+}
+
+// worker is a run under way.
+type worker struct {
+	req     Request
+	session *storage.Session
+	chunk   int
+	pace    time.Duration // between two tasks, 0 for none
+	begun   time.Time
+	acted   int // tasks to which the act is being done, or was
+	result  Result
+	backup  bytes.Buffer // lines that are not written yet
+	err     error        // ends the run
+
+	budget     int  // of tasks that are searched, 0 or less for no bound
+	unsearched bool // the budget ended before all were
+}
+
+// tell reports progress.
+func (w *worker) tell() {
+	if w.req.Progress != nil {
+		w.req.Progress(w.result)
+	}
+}
+
+func (w *worker) keep(ref storage.Ref, reason string) {
+	w.result.Kept++
+	if len(w.result.Reasons) < maxReasons {
+		w.result.Reasons = append(w.result.Reasons, Reason{ref, reason})
+	}
+}
+
+// tasks lists what is acted upon, at the pace of the request and up to its limit.
+func (w *worker) tasks(ctx context.Context) iter.Seq2[storage.Task, error] {
+	from := w.matching(ctx)
+	if len(w.req.Tasks) > 0 {
+		from = w.named(ctx)
+	}
+	return func(yield func(storage.Task, error) bool) {
+		w.begun = time.Now()
+		for t, err := range from {
+			if err == nil && !w.wait(ctx) {
+				err = ctx.Err()
+			}
+			if err != nil {
+				yield(t, err)
+				return
+			}
+			if !yield(t, nil) || w.req.Limit > 0 && w.acted >= w.req.Limit || w.err != nil {
+				return
+			}
+		}
+	}
+}
+
+// wait waits until the pace allows another task, and reports false where ctx ended first.
+func (w *worker) wait(ctx context.Context) bool {
+	ahead := time.Until(w.begun.Add(time.Duration(w.acted) * w.pace))
+	return ahead <= 0 || sleep.For(ctx, ahead)
+}
+
+// named reads the tasks that are named.
+func (w *worker) named(ctx context.Context) iter.Seq2[storage.Task, error] {
+	return func(yield func(storage.Task, error) bool) {
+		for _, target := range w.req.Tasks {
+			t, err := w.session.Storage().Task(ctx, target.Ref)
+			switch {
+			case errors.Is(err, storage.ErrNotFound):
+				w.result.Matched++
+				w.result.Gone++
+				continue
+			case errors.Is(err, storage.ErrDamaged):
+				w.result.Matched++
+				w.keep(target.Ref, "its record is damaged")
+				continue
+			case err == nil && target.Version != 0 && target.Version != t.Version:
+				w.result.Matched++
+				w.result.Changed++
+				continue
+			}
+			if !yield(t, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// matching reads the tasks that match.
+func (w *worker) matching(ctx context.Context) iter.Seq2[storage.Task, error] {
+	return func(yield func(storage.Task, error) bool) {
+		req := w.req.Scan
+		req.Limit, req.Tasks, req.Time, req.Cursor, req.Count = storage.MaxPage, 0, 0, "", false
+		for {
+			page, err := scan.Next(ctx, w.session.Storage(), req)
+			if err != nil {
+				yield(storage.Task{}, err)
+				return
+			}
+			if w.result.Total == 0 {
+				w.result.Total = page.Total
+			}
+			w.result.Searched = page.Searched
+			w.tell()
+			for _, t := range page.Tasks {
+				if !yield(t, nil) {
+					return
+				}
+			}
+			if req.Cursor = page.Cursor; page.Done() {
+				return
+			}
+			if w.unsearched = w.budget > 0 && page.Searched >= int64(w.budget); w.unsearched {
+				return
+			}
+		}
+	}
+}
+
+// step makes the step of one task.
+func (w *worker) step(ctx context.Context, t storage.Task) (storage.Tx, bool) {
+	tx, done, err := w.req.Act.step(&t)
+	if done {
+		return tx, false
+	}
+	var kept keptError
+	w.result.Matched++
+	switch {
+	case errors.As(err, &kept):
+		w.keep(t.Ref, kept.Error())
+		return tx, false
+	case err != nil:
+		w.err = err
+		return tx, false
+	case w.req.Act.Verb == Delete && w.req.Backup != nil && !w.record(ctx, t.Ref):
+		return tx, false
+	}
+	w.acted++
+	return tx, true
+}
+
+// record adds the line of a task to the backup, and reports false where the task cannot be read.
+func (w *worker) record(ctx context.Context, ref storage.Ref) bool {
+	t, err := w.session.Storage().Task(ctx, ref) // a listing leaves out its stack and result
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		w.result.Gone++
+		return false
+	case err == nil:
+		err = json.NewEncoder(&w.backup).Encode(RecordOf(t))
+	}
+	if err != nil {
+		w.err = fmt.Errorf("back up %s: %w", ref, err)
+	}
+	return err == nil
+}
+
+// before writes the backup, ahead of each call.
+func (w *worker) before() error {
+	w.tell()
+	if w.req.Backup == nil || w.backup.Len() == 0 {
+		return nil
+	}
+	_, err := w.backup.WriteTo(w.req.Backup)
+	if f, ok := w.req.Backup.(interface{ Sync() error }); ok && err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("write the backup: %w", err)
+	}
+	return nil
+}
+
+// after counts what became of one task.
+func (w *worker) after(t storage.Task, a storage.Applied) {
+	var dep *storage.DependencyError
+	switch errors.As(a.Err, &dep); {
+	case a.Err == nil:
+		w.result.Done++
+	case dep != nil && len(dep.Missing) > 0:
+		w.result.Gone++
+	case dep != nil && (len(dep.Stale) > 0 || len(dep.Barred) > 0):
+		w.result.Changed++
+	default:
+		w.keep(t.Ref, a.Err.Error())
+	}
+}

@@ -1,0 +1,73 @@
+package bulk
+
+import (
+	"context"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Preview tells what a request would do.
+type Preview struct {
+	// Count is to how many tasks the act would be done, at least where More is set.
+	Count int64
+	// More says that the budget ended before all tasks were searched.
+	More bool
+	// Queues counts the tasks by queue.
+	Queues map[string]int64
+	// Samples are the first five of the tasks.
+	Samples []storage.Task
+	// Gone, Kept and Reasons are as in Result.
+	Gone, Kept int64
+	Reasons    []Reason
+	// Searched of Total tasks were searched, where a filter chooses them.
+	Searched, Total int64
+	// Consequence says in a sentence what becomes of the tasks.
+	Consequence string
+}
+
+// Budget bounds a preview.
+type Budget struct {
+	Tasks int           // tasks that are searched, to some more: 0 for 20,000, negative for no bound
+	Time  time.Duration // 0 for a second, negative for no bound
+}
+
+// samples is how many tasks a preview shows.
+const samples = 5
+
+// Look tells what a request would do and changes nothing. Bad input is a *[storage.InvalidError].
+func Look(ctx context.Context, session *storage.Session, req Request, budget Budget) (Preview, error) {
+	if err := req.check(); err != nil {
+		return Preview{}, err
+	}
+	req.Backup, req.Progress, req.Rate = nil, nil, 0
+	if budget.Tasks == 0 {
+		budget.Tasks = 20_000
+	}
+	if budget.Time == 0 {
+		budget.Time = time.Second
+	}
+	until := time.Now().Add(budget.Time)
+	w := &worker{req: req, session: session, budget: budget.Tasks}
+	p := Preview{Queues: make(map[string]int64), Consequence: req.Act.Consequence()}
+	for t, err := range w.tasks(ctx) {
+		if err != nil {
+			return Preview{}, err
+		}
+		if _, ok := w.step(ctx, t); ok {
+			p.Count++
+			p.Queues[t.Queue]++
+			if len(p.Samples) < samples {
+				p.Samples = append(p.Samples, t)
+			}
+		}
+		p.More = budget.Time > 0 && time.Now().After(until)
+		if p.More {
+			break
+		}
+	}
+	p.More = p.More || w.unsearched
+	p.Gone, p.Kept, p.Reasons = w.result.Gone, w.result.Kept, w.result.Reasons
+	p.Searched, p.Total = w.result.Searched, w.result.Total
+	return p, w.err
+}

@@ -1,0 +1,117 @@
+package bulk
+
+import (
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Record is a task as a backup has it, one object of JSON a line: all that an insert needs to bring the
+// task back, and what else was known of it. Bytes are base64, times RFC 3339, and durations are texts such
+// as "1m30s". What is zero is left out.
+type Record struct {
+	Queue      string            `json:"queue"`
+	ID         string            `json:"id"`
+	Kind       string            `json:"kind"`
+	Encoding   string            `json:"encoding"`
+	Payload    []byte            `json:"payload"`
+	Headers    map[string]string `json:"headers,omitempty"`
+	Priority   int               `json:"priority,omitempty"`
+	MaxRetries int               `json:"max_retries"`
+	CrashLimit int               `json:"crash_limit"`
+	Timeout    string            `json:"timeout,omitempty"`
+	KeepFor    string            `json:"keep_for,omitempty"`
+	UntilRead  bool              `json:"until_read,omitempty"`
+	// UniqueKey is a key that the task holds for its life. That of a window is not brought back.
+	UniqueKey string          `json:"unique_key,omitempty"`
+	Schedule  *RecordSchedule `json:"schedule,omitempty"` // of a cursor
+
+	State      storage.State   `json:"state"`
+	Retries    int             `json:"retries,omitempty"`
+	Crashes    int             `json:"crashes,omitempty"`
+	Reason     string          `json:"reason,omitempty"`
+	Created    time.Time       `json:"created,omitzero"`
+	Due        time.Time       `json:"due,omitzero"`
+	Ended      time.Time       `json:"ended,omitzero"`
+	Attempts   []RecordAttempt `json:"attempts,omitempty"`
+	Stack      string          `json:"stack,omitempty"`
+	Result     []byte          `json:"result,omitempty"`
+	Progress   []byte          `json:"progress,omitempty"`
+	Checkpoint []byte          `json:"checkpoint,omitempty"`
+}
+
+// RecordSchedule is the schedule of a cursor.
+type RecordSchedule struct {
+	Next        time.Time `json:"next,omitzero"`
+	Last        time.Time `json:"last,omitzero"`
+	Declaration string    `json:"declaration"`
+}
+
+// RecordAttempt is one attempt.
+type RecordAttempt struct {
+	At      time.Time `json:"at"`
+	Runner  string    `json:"runner,omitempty"`
+	Outcome string    `json:"outcome"`
+	Error   string    `json:"error,omitempty"`
+}
+
+// RecordOf makes the record of a task.
+func RecordOf(t storage.Task) Record {
+	r := Record{
+		Queue: t.Queue, ID: t.ID, Kind: t.Kind, Encoding: t.Encoding, Payload: t.Payload, Headers: t.Headers,
+		Priority: t.Priority, MaxRetries: t.MaxRetries, CrashLimit: t.CrashLimit, Timeout: text(t.Timeout),
+		KeepFor: text(t.Keep.For), UntilRead: t.Keep.UntilRead,
+		State: t.State, Retries: t.Retries, Crashes: t.Crashes, Reason: t.Reason, Created: t.Created, Due: t.Due,
+		Ended: t.Ended, Stack: t.Stack, Result: t.Result, Progress: t.Progress, Checkpoint: t.Checkpoint,
+	}
+	if t.Unique.Mode == storage.UniqueLife {
+		r.UniqueKey = t.Unique.Key
+	}
+	if c := t.Cursor; c != nil {
+		r.Schedule = &RecordSchedule{Next: c.Next, Last: c.Last, Declaration: c.Declaration}
+	}
+	for _, a := range t.Attempts {
+		r.Attempts = append(r.Attempts, RecordAttempt{At: a.At, Runner: a.Runner, Outcome: a.Outcome, Error: a.Error})
+	}
+	return r
+}
+
+// text writes a duration, "" for none.
+func text(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
+}
+
+// Insert gives the insert that brings the task back: to wait, or until the moment at which it was due. A
+// duration that cannot be read gives a *[storage.InvalidError]; a storage checks the rest.
+func (r Record) Insert() (storage.Insert, error) {
+	in := storage.Insert{
+		Ref: storage.Ref{Queue: r.Queue, ID: r.ID}, Kind: r.Kind, Encoding: r.Encoding, Payload: r.Payload,
+		Headers: r.Headers, Priority: r.Priority, MaxRetries: r.MaxRetries, CrashLimit: r.CrashLimit,
+		Keep: storage.Keep{UntilRead: r.UntilRead},
+	}
+	for _, d := range []struct {
+		what, text string
+		into       *time.Duration
+	}{{"timeout", r.Timeout, &in.Timeout}, {"keep_for", r.KeepFor, &in.Keep.For}} {
+		if d.text == "" {
+			continue
+		}
+		var err error
+		if *d.into, err = time.ParseDuration(d.text); err != nil {
+			return storage.Insert{}, storage.Invalid(d.what, d.text, "a duration such as 1m30s")
+		}
+	}
+	if r.UniqueKey != "" {
+		in.Unique = storage.Unique{Key: r.UniqueKey, Mode: storage.UniqueLife}
+	}
+	switch {
+	case r.Schedule != nil:
+		in.Cursor = &storage.Cursor{Next: r.Schedule.Next, Last: r.Schedule.Last, Declaration: r.Schedule.Declaration}
+	case r.State == storage.Scheduled || r.State == storage.Retry:
+		in.At = r.Due
+	}
+	return in, nil
+}
