@@ -268,6 +268,13 @@ func (w *world) sizes() string {
 	}
 	running.Wait()
 	b := &strings.Builder{}
+	for _, list := range lists {
+		for j := range list {
+			if w.late() { // the clocks of some sides stand still, and ages differ
+				list[j].Oldest = 0
+			}
+		}
+	}
 	for i, s := range w.sides[1:] {
 		for j, name := range all {
 			loosely := s.lazy && w.behind[name]
