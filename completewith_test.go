@@ -149,6 +149,32 @@ func TestCompleteWithTwice(t *testing.T) {
 	})
 }
 
+// elsewhere is a transaction of another storage.
+type elsewhere struct{ *pretendTx }
+
+func (elsewhere) Location() string { return "postgres database shop, schema midge" }
+
+// TestCompleteWithATransactionOfAnotherStorage is refused before anything is sent, and the job goes on.
+func TestCompleteWithATransactionOfAnotherStorage(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.run(midge.RunnerConfig{}, func(ctx context.Context, _ work) error {
+			tx := &pretendTx{store: b.store}
+			err := midge.CompleteWith(ctx, elsewhere{tx})
+			var invalid *midge.InvalidError
+			if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "schema midge\": want one of memory") {
+				t.Errorf("got %v, want an *InvalidError that names both", err)
+			}
+			if len(tx.txs) > 0 || ctx.Err() != nil {
+				t.Errorf("sent %v, context %v; want nothing sent, and the job going on", tx.txs, context.Cause(ctx))
+			}
+			return errors.Join(midge.CompleteWith(ctx, tx), tx.commit(ctx))
+		})
+		task := b.enqueue("a")
+		b.after(time.Second)
+		b.gone(task.Ref)
+	})
+}
+
 // TestCompleteWithRefused leaves the job as it was: it can still do all it could.
 func TestCompleteWithRefused(t *testing.T) {
 	bubble(t, func(b *bench) {

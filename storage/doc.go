@@ -262,6 +262,7 @@
 //	interface   says                                          without it
 //	[Spanner]   which queues can share one Tx                 any queues can
 //	[Reader]    of an Applier: what its transaction sees      clients read the Storage
+//	[Located]   where tasks are kept, also of an Applier      its transaction may be of any place
 //
 // A Tx whose queues cannot share an atomic step is refused with [ErrSpan]; the other Txs
 // of the call are not.

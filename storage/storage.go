@@ -110,6 +110,28 @@ func Spans(s Storage, queues ...string) bool {
 	return true
 }
 
+// Located is the optional ability of a Storage, and of an Applier that writes within an application's transaction,
+// to say where the tasks are that it reads and writes.
+type Located interface {
+	// Location names that place, for people too: "postgres database shop, schema midge". Two that keep the same
+	// tasks have the same; it is "" where that is not known. It shows no credentials.
+	Location() string
+}
+
+// CheckLocation gives an *InvalidError where a is known to write other tasks than those of s.
+func CheckLocation(s Storage, a Applier) error {
+	of := func(v any) string {
+		if l, ok := v.(Located); ok {
+			return l.Location()
+		}
+		return ""
+	}
+	if here, there := of(s), of(a); here != there && here != "" && there != "" {
+		return Invalid("transaction", "of "+there, "one of %s", here)
+	}
+	return nil
+}
+
 // Description is what [Storage.Describe] tells.
 type Description struct {
 	// Storage is the kind and version, such as "redis 7.0.15".

@@ -21,12 +21,14 @@ var errNotCommitted = errors.New(
 
 // CompleteWith completes the task as a part of a transaction of the job's own.
 func (a *Attempt) CompleteWith(ctx context.Context, with storage.Applier) error {
+	if kit, ok := a.store.Storage.(Stepped); ok {
+		with = kit.Within(with)
+	} else if err := storage.CheckLocation(a.store.Storage, with); err != nil {
+		return err
+	}
 	tx, again, err := a.join()
 	if err != nil {
 		return err
-	}
-	if kit, ok := a.store.Storage.(Stepped); ok {
-		with = kit.Within(with)
 	}
 	applied, err := with.Apply(ctx, storage.Call{}, tx)
 	if err == nil {

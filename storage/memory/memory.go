@@ -91,7 +91,13 @@ type Storage struct {
 	events wakeup.Stream
 }
 
-var _ storage.Storage = (*Storage)(nil)
+var (
+	_ storage.Storage = (*Storage)(nil)
+	_ storage.Located = (*Storage)(nil)
+)
+
+// Location names the storage itself: no other has its tasks.
+func (s *Storage) Location() string { return fmt.Sprintf("memory at %p", s) }
 
 // Describe tells the storage's time and limits. Nothing outlives the process.
 func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {

@@ -25,6 +25,7 @@ type Storage struct {
 	pool    *pgxpool.Pool // claims, inserts, reads, what carries much
 	reserve *pgxpool.Pool // leases and settles
 	schema  *schema
+	name    string // of the schema
 	limits  storage.Limits
 	numbers *numbers
 	hints   *hints
@@ -38,6 +39,7 @@ type Storage struct {
 
 	combiner *combine.Combiner[*part]
 	server   string // its version
+	database string
 	warnings []string
 	durable  string
 	heldFor  time.Duration
@@ -57,7 +59,10 @@ type Storage struct {
 	closed     atomic.Bool
 }
 
-var _ storage.Storage = (*Storage)(nil)
+var (
+	_ storage.Storage = (*Storage)(nil)
+	_ storage.Located = (*Storage)(nil)
+)
 
 // Open connects to PostgreSQL and checks that it is fit: version 13 or later, one that
 // takes writes, with a schema that serves this version, whatever others it serves. Errors:
@@ -69,7 +74,7 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 		return nil, fmt.Errorf("postgres: open: %w", err)
 	}
 	s := &Storage{
-		schema: &schema{quoted: pgx.Identifier{cfg.Schema}.Sanitize()},
+		schema: &schema{quoted: pgx.Identifier{cfg.Schema}.Sanitize()}, name: cfg.Schema,
 		limits: cfg.Limits.WithDefaults(), heldFor: heldFor, noShort: !shortWays,
 		numbers: newNumbers(), hints: &hints{known: make(map[string]*hint)},
 		odd: oddities{until: make(map[string]time.Time)}, overfull: oddities{until: make(map[string]time.Time)},
@@ -130,8 +135,8 @@ func (s *Storage) examine(ctx context.Context, name string) error {
 	err := s.ask(ctx, s.pool, query{
 		text: `SELECT current_setting('server_version'), current_setting('server_version_num')::int,
 			pg_is_in_recovery(), current_setting('fsync'), current_setting('synchronous_commit'),
-			current_setting('full_page_writes'), current_setting('default_transaction_isolation')`,
-		scan: one(&s.server, &number, &standby, &fsync, &commit, &pages, &isolation),
+			current_setting('full_page_writes'), current_setting('default_transaction_isolation'), current_database()`,
+		scan: one(&s.server, &number, &standby, &fsync, &commit, &pages, &isolation, &s.database),
 	})
 	switch {
 	case err != nil:
@@ -228,6 +233,11 @@ func (s *Storage) Close() error {
 	case <-limit.C:
 		return errors.New("postgres: close: calls are still under way")
 	}
+}
+
+// Location names the database and the schema in which the tasks are. Servers are not told apart.
+func (s *Storage) Location() string {
+	return fmt.Sprintf("postgres database %s, schema %s", s.database, s.name)
 }
 
 // Describe tells the server's version and time, and what an operator should know of it

@@ -32,6 +32,7 @@ type joinedLink interface {
 var (
 	_ storage.Applier = (*Joined)(nil)
 	_ storage.Reader  = (*Joined)(nil)
+	_ storage.Located = (*Joined)(nil)
 )
 
 // Within joins a transaction of pgx. It may have any isolation level. In one that keeps its
@@ -106,6 +107,9 @@ func (j *Joined) Apply(
 		}
 	}
 }
+
+// Location is as of the Storage.
+func (j *Joined) Location() string { return j.store.Location() }
 
 // Task reads one task as the transaction sees it; see [Storage.Task]. An error of the statement
 // leaves the transaction usable, as with Apply.

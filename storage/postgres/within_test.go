@@ -147,6 +147,19 @@ func (s *shop) stats() storage.Stats {
 	return stats[0]
 }
 
+// TestLocationTellsSchemasApart and is the same for all storages of one.
+func TestLocationTellsSchemasApart(t *testing.T) {
+	s := newShop(t)
+	same, _ := opened(t, s.cfg)
+	other, _ := opened(t, fresh(t, postgres.Config{}))
+	s.want("of the same schema", storage.CheckLocation(s.store, same.WithinSQL(nil)), nil)
+	var invalid *storage.InvalidError
+	if err := storage.CheckLocation(s.store, other.WithinSQL(nil)); !errors.As(err, &invalid) {
+		t.Errorf("of another schema: got %v, want an *InvalidError", err)
+	}
+	s.want("location", s.store.Location(), "postgres database postgres, schema "+s.cfg.Schema)
+}
+
 func TestWithinIsInvisibleUntilCommit(t *testing.T) {
 	both(t, func(s *shop, do func(bool, func(storage.Applier))) {
 		unique := insertOf("b")

@@ -39,6 +39,7 @@ type Storage struct {
 
 var (
 	_ storage.Storage = (*Storage)(nil)
+	_ storage.Located = (*Storage)(nil)
 	_ storage.Spanner = (*Storage)(nil)
 )
 
@@ -210,6 +211,10 @@ func (s *Storage) clocks(ctx context.Context) (clocks, error) {
 		return c, nil
 	})
 }
+
+// Location says that the tasks are in Redis, where no transaction of an application's can be. Servers are not
+// told apart.
+func (s *Storage) Location() string { return "redis" }
 
 // Describe tells the server's version, time and durability, and what an operator
 // should know of it.

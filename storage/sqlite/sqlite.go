@@ -45,7 +45,10 @@ type Storage struct {
 	closed     atomic.Bool
 }
 
-var _ storage.Storage = (*Storage)(nil)
+var (
+	_ storage.Storage = (*Storage)(nil)
+	_ storage.Located = (*Storage)(nil)
+)
 
 // writer is a connection with what is prepared on it.
 type writer struct {
@@ -224,6 +227,14 @@ func (s *Storage) release(wr *writer, ok bool) {
 		wr = nil
 	}
 	s.writer <- wr
+}
+
+// Location names the file, and the prefix of its tables where that is not the default.
+func (s *Storage) Location() string {
+	if s.prefix == defaultPrefix {
+		return "sqlite " + s.path
+	}
+	return fmt.Sprintf("sqlite %s, prefix %s", s.path, s.prefix)
 }
 
 // Describe tells what the file is and what an acknowledgement is worth.

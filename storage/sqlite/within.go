@@ -19,6 +19,7 @@ type Joined struct {
 var (
 	_ storage.Applier = (*Joined)(nil)
 	_ storage.Reader  = (*Joined)(nil)
+	_ storage.Located = (*Joined)(nil)
 )
 
 // Within joins a transaction on the same file. It should have begun as a writer, see *DeferredError, and
@@ -75,6 +76,9 @@ func (j *Joined) undo(ctx context.Context) error {
 		return err
 	}, func(context.Context) error { return j.tx.Rollback() })
 }
+
+// Location is as of the Storage.
+func (j *Joined) Location() string { return j.store.Location() }
 
 // Task reads one task as the transaction sees it; see [Storage.Task].
 func (j *Joined) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {

@@ -2,6 +2,8 @@ package modernc_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/midgehq/midge"
@@ -169,4 +171,23 @@ func TestMidgetestWithinATransaction(t *testing.T) {
 	midgetest.RequireNone[order](t, client)
 	must(t, tx.Commit())
 	midgetest.RequireEnqueued[order](t, client, midgetest.Params(order{Number: 7}))
+}
+
+// TestLocationTellsFilesApart and is the same for all names of one.
+func TestLocationTellsFilesApart(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	link := filepath.Join(t.TempDir(), "link.db")
+	first := open(t, path)
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	same, other := open(t, link), open(t, file(t))
+	if err := storage.CheckLocation(first.store, same.store.Within(nil)); err != nil {
+		t.Errorf("by a symbolic link: got %v", err)
+	}
+	var invalid *storage.InvalidError
+	if err := storage.CheckLocation(first.store, other.store.Within(nil)); !errors.As(err, &invalid) {
+		t.Errorf("of another file: got %v, want an *InvalidError", err)
+	}
 }
