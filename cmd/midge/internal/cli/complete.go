@@ -36,6 +36,10 @@ func (a *app) completions(root *cobra.Command) {
 				verb.ValidArgsFunction = a.completed(a.runnerNames)
 			case noun.Name() == "schedule" && verb.Name() != "ls":
 				verb.ValidArgsFunction = a.completed(a.scheduleNames)
+			case verb.Name() == "add":
+				verb.ValidArgsFunction = a.completed(a.kindNames)
+			case noun.Name() == "task":
+				verb.ValidArgsFunction = a.completed(a.filterWords)
 			default:
 				verb.ValidArgsFunction = cobra.NoFileCompletions
 			}
@@ -122,6 +126,20 @@ func (a *app) scheduleNames(ctx context.Context) (names []string) {
 		names = append(names, s.ref())
 	}
 	return names
+}
+
+// filterWords gives words with which a filter may begin.
+func (a *app) filterWords(ctx context.Context) (words []string) {
+	for _, state := range stateNames(ctx) {
+		words = append(words, "state:"+state)
+	}
+	for _, kind := range a.kindNames(ctx) {
+		words = append(words, "kind:"+kind)
+	}
+	for _, queue := range a.queueNames(ctx) {
+		words = append(words, "queue:"+queue)
+	}
+	return append(words, "error:", "age>")
 }
 
 func stateNames(context.Context) (names []string) {

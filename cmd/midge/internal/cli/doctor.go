@@ -20,16 +20,17 @@ func (a *app) doctor() *cobra.Command {
 		Example: "  midge doctor\n  midge doctor --quiet --max-oldest 5m --max-dead 10 || mail -s 'midge' oncall",
 		Args:    noArguments,
 	}
-	oldest := cmd.Flags().Duration("max-oldest", 0, "how long the oldest task of a queue may wait, such as 5m")
+	var oldest span
+	cmd.Flags().Var(&oldest, "max-oldest", "how long the oldest task of a queue may wait, such as 5m")
 	dead := cmd.Flags().Int64("max-dead", -1, "how many dead tasks there may be")
 	cmd.RunE = a.quick(func(ctx context.Context, _ []string) error {
 		switch {
-		case cmd.Flags().Changed("max-oldest") && *oldest <= 0:
-			return storage.Invalid("--max-oldest", *oldest, "more than 0, such as 5m")
+		case cmd.Flags().Changed("max-oldest") && oldest.Duration <= 0:
+			return storage.Invalid("--max-oldest", oldest.Duration, "more than 0, such as 5m")
 		case cmd.Flags().Changed("max-dead") && *dead < 0:
 			return storage.Invalid("--max-dead", *dead, "0 or more")
 		}
-		return a.diagnose(ctx, checkup.Bounds{Oldest: *oldest, Dead: *dead})
+		return a.diagnose(ctx, checkup.Bounds{Oldest: oldest.Duration, Dead: *dead})
 	})
 	return cmd
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/storage"
 )
 
 var zeroTime time.Time
 
 // hidden begins the names of the queues in which midge keeps records of its own.
-const hidden = "midge."
+const hidden = filter.HiddenPrefix
 
 // row is a queue and the live runners that serve it.
 type row struct {
@@ -268,16 +269,17 @@ func (a *app) queuePause() *cobra.Command {
 		Example: "  midge queue pause mail\n  midge queue pause mail --for 1h",
 		Args:    wants(1, -1, "the names of queues"),
 	}
-	span := cmd.Flags().Duration("for", 0, "resume by itself after this `time` (default: paused until resumed)")
+	var span span
+	cmd.Flags().Var(&span, "for", "resume by itself after this time, such as 30m or 1d (default: until resumed)")
 	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
-		if cmd.Flags().Changed("for") && *span < storage.MinSpan {
-			return storage.Invalid("--for", *span, "a millisecond or more, such as 30m")
+		if cmd.Flags().Changed("for") && span.Duration < storage.MinSpan {
+			return storage.Invalid("--for", span.Duration, "a millisecond or more, such as 30m")
 		}
 		until := ""
-		if *span > 0 {
-			until = " for " + show.Span(*span)
+		if span.Duration > 0 {
+			until = " for " + show.Span(span.Duration)
 		}
-		return a.configure(ctx, args, storage.Settings{Pause: &storage.Pause{On: true, For: *span}}, "paused", until)
+		return a.configure(ctx, args, storage.Settings{Pause: &storage.Pause{On: true, For: span.Duration}}, "paused", until)
 	})
 	return cmd
 }

@@ -1,8 +1,10 @@
 package show
 
 import (
+	"encoding/json"
 	"time"
 
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -206,4 +208,90 @@ type Left struct {
 	Type   string `json:"type"`
 	Reason string `json:"reason"`
 	Tasks  int64  `json:"tasks"`
+}
+
+// Task is a task.
+type Task struct {
+	Ref         string            `json:"ref"`
+	Queue       string            `json:"queue"`
+	ID          string            `json:"id"`
+	Kind        string            `json:"kind"`
+	State       string            `json:"state"`
+	Version     int64             `json:"version"`
+	Priority    int               `json:"priority"`
+	Retries     int               `json:"retries"`
+	MaxRetries  int               `json:"max_retries"`
+	Crashes     int               `json:"crashes"`
+	CrashLimit  int               `json:"crash_limit"`
+	Snoozes     int               `json:"snoozes"`
+	Created     *time.Time        `json:"created"`
+	Due         *time.Time        `json:"due"`
+	Started     *time.Time        `json:"started"`
+	LeaseUntil  *time.Time        `json:"lease_until"`
+	Ended       *time.Time        `json:"ended"`
+	Expires     *time.Time        `json:"expires"`
+	Declined    *time.Time        `json:"declined"`
+	Deadline    *time.Time        `json:"deadline"`
+	Tick        *time.Time        `json:"tick"`
+	Timeout     float64           `json:"timeout_seconds"`
+	KeepFor     float64           `json:"keep_seconds"`
+	Runner      string            `json:"runner"`
+	CancelAsked bool              `json:"cancel_asked"`
+	PassedOver  string            `json:"passed_over"`
+	Unique      bool              `json:"unique"`
+	Reason      string            `json:"reason"`
+	Error       string            `json:"error"`
+	Encoding    string            `json:"encoding"`
+	Params      json.RawMessage   `json:"params"`
+	Headers     map[string]string `json:"headers"`
+	Attempts    []Attempt         `json:"attempts"`
+	// What a list leaves out.
+	Stack      string          `json:"stack,omitempty"`
+	Result     json.RawMessage `json:"result,omitempty"`
+	Progress   json.RawMessage `json:"progress,omitempty"`
+	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
+}
+
+// Attempt is an attempt of a task, or a requeue between two.
+type Attempt struct {
+	At      time.Time `json:"at"`
+	Took    float64   `json:"took_seconds"`
+	Outcome string    `json:"outcome"`
+	Runner  string    `json:"runner"`
+	Error   string    `json:"error"`
+}
+
+// TaskOf makes the record of a task. Parameters that are damaged are null.
+func TaskOf(t storage.Task) Task {
+	attempts := make([]Attempt, len(t.Attempts))
+	for i, a := range t.Attempts {
+		attempts[i] = Attempt{At: a.At.UTC(), Took: a.Took().Seconds(), Outcome: a.Outcome, Runner: a.Runner, Error: a.Error}
+	}
+	headers := t.Headers
+	if headers == nil {
+		headers = map[string]string{}
+	}
+	return Task{
+		Ref: t.Ref.String(), Queue: t.Queue, ID: t.ID, Kind: t.Kind, State: string(t.State), Version: t.Version,
+		Priority: t.Priority, Retries: t.Retries, MaxRetries: t.MaxRetries, Crashes: t.Crashes, CrashLimit: t.CrashLimit,
+		Snoozes: t.Snoozes, Created: Moment(t.Created), Due: Moment(t.Due), Started: Moment(t.StartedAt()),
+		LeaseUntil: Moment(t.LeaseUntil), Ended: Moment(t.Ended), Expires: Moment(t.Expires), Declined: Moment(t.Declined),
+		Deadline: Moment(t.Deadline()), Tick: Moment(t.Tick()), Timeout: t.Timeout.Seconds(), KeepFor: t.Keep.For.Seconds(),
+		Runner: t.Runner, CancelAsked: t.CancelAsked, PassedOver: t.PassedOver, Unique: t.Unique.Key != "",
+		Reason: t.Reason, Error: t.LastError(), Encoding: t.Encoding, Params: Params(t.Encoding, t.Payload), Headers: headers,
+		Attempts: attempts, Stack: t.Stack, Result: Params(t.Encoding, t.Result), Progress: Params(t.Encoding, t.Progress),
+		Checkpoint: Params(t.Encoding, t.Checkpoint),
+	}
+}
+
+// Params gives an encoded value as JSON, nil where there is none or where it is damaged.
+func Params(encoding string, data []byte) json.RawMessage {
+	if data == nil {
+		return nil
+	}
+	text, err := payload.JSON(encoding, data)
+	if err != nil {
+		return nil
+	}
+	return text
 }

@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/storage"
+)
+
+var taskList = show.List[storage.Task]{
+	Columns: []show.Column[storage.Task]{
+		{Name: "task", Text: func(_ *show.Printer, t storage.Task) string { return t.Ref.String() }},
+		{Name: "kind", Text: func(_ *show.Printer, t storage.Task) string { return show.Text(t.Kind) }},
+		{Name: "state", Text: func(_ *show.Printer, t storage.Task) string { return standing(t) }, Style: stateStyle},
+		{Name: "when", Text: func(p *show.Printer, t storage.Task) string { return when(p, t) }},
+		{Name: "created", Wide: true, Text: func(p *show.Printer, t storage.Task) string { return p.Moment(t.Created) }},
+		{Name: "priority", Wide: true, Right: true, Text: func(_ *show.Printer, t storage.Task) string { return fmt.Sprint(t.Priority) }},
+		{Name: "retries", Right: true, Text: func(_ *show.Printer, t storage.Task) string {
+			return fmt.Sprintf("%d/%d", t.Retries, t.MaxRetries)
+		}},
+		{Name: "crashes", Wide: true, Right: true, Text: func(_ *show.Printer, t storage.Task) string { return fmt.Sprint(t.Crashes) }},
+		{Name: "runner", Wide: true, Text: func(_ *show.Printer, t storage.Task) string { return dash(show.Text(t.Runner)) }},
+		{Name: "reason", Wide: true, Text: func(_ *show.Printer, t storage.Task) string { return dash(show.Text(t.Reason)) }},
+		{Name: "params", Wide: true, Text: func(_ *show.Printer, t storage.Task) string {
+			return dash(show.Cut(string(show.Params(t.Encoding, t.Payload)), 200))
+		}},
+		{Name: "error", Text: func(_ *show.Printer, t storage.Task) string { return firstLine(t) }},
+	},
+	Record: func(t storage.Task) any { return show.TaskOf(t) },
+	ID:     func(t storage.Task) string { return t.Ref.String() },
+}
+
+// dash stands for nothing in a column that has another behind it.
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// standing is the state, and what else matters of it.
+func standing(t storage.Task) string {
+	switch {
+	case t.PassedOver == storage.PassedOverKind:
+		return "waiting (declined)"
+	case t.PassedOver == storage.PassedOverSuspect:
+		return "waiting (suspect)"
+	case t.CancelAsked:
+		return "pending (cancel asked)"
+	}
+	return string(t.State)
+}
+
+func stateStyle(t storage.Task) show.Style {
+	switch {
+	case t.State == storage.Dead, t.PassedOver == storage.PassedOverKind:
+		return show.Bad
+	case t.State == storage.Retry:
+		return show.Warn
+	case t.State == storage.Completed:
+		return show.Good
+	}
+	return show.Plain
+}
+
+// when is the moment that matters most of a task in its state: when it ended, when it is due, since
+// when it runs, or when it was created.
+func when(p *show.Printer, t storage.Task) string {
+	switch {
+	case t.State.Ended():
+		return p.Moment(t.Ended)
+	case t.State == storage.Pending && !t.StartedAt().IsZero():
+		return p.Moment(t.StartedAt())
+	case !t.Due.IsZero():
+		return p.Moment(t.Due)
+	}
+	return p.Moment(t.Created)
+}
+
+// firstLine is what went wrong last, on one line.
+func firstLine(t storage.Task) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(t.LastError()), "\n")
+	return show.Text(line)
+}
+
+func (a *app) task() *cobra.Command {
+	return noun("task", "List, explain, add and repair tasks", []string{"tasks"}, a.taskLs(), a.taskShow(), a.taskAdd(),
+		a.taskWait(), a.taskResult())
+}
+
+// taskFields is the page about a task.
+func taskFields(p *show.Printer, t storage.Task) []show.Field {
+	fields := []show.Field{
+		{Name: "task", Text: t.Ref.String(), Style: show.Strong},
+		{Name: "kind", Text: show.Text(t.Kind)},
+		{Name: "state", Text: standing(t), Style: stateStyle(t)},
+		{Name: "reason", Text: show.Text(t.Reason)},
+		{Name: "created", Text: p.Exact(t.Created)},
+	}
+	moment := func(name string, f func() string, set bool) {
+		if set {
+			fields = append(fields, show.Field{Name: name, Text: f()})
+		}
+	}
+	moment("due", func() string { return p.Exact(t.Due) }, !t.Due.IsZero())
+	moment("runs since", func() string { return p.Exact(t.StartedAt()) }, !t.StartedAt().IsZero())
+	moment("runner", func() string { return show.Text(t.Runner) }, t.Runner != "")
+	moment("lease until", func() string { return p.Exact(t.LeaseUntil) }, !t.LeaseUntil.IsZero())
+	moment("declined", func() string { return p.Exact(t.Declined) }, !t.Declined.IsZero())
+	moment("ended", func() string { return p.Exact(t.Ended) }, !t.Ended.IsZero())
+	moment("kept until", func() string { return p.Exact(t.Expires) }, !t.Expires.IsZero())
+	moment("deadline", func() string { return p.Exact(t.Deadline()) }, !t.Deadline().IsZero())
+	moment("tick of", func() string { return p.Exact(t.Tick()) }, !t.Tick().IsZero())
+	fields = append(fields, show.Field{Name: "retries", Text: fmt.Sprintf("%d of %d", t.Retries, t.MaxRetries)})
+	moment("crashes", func() string { return fmt.Sprintf("%d of %d", t.Crashes, t.CrashLimit) }, t.Crashes > 0)
+	moment("snoozes", func() string { return fmt.Sprint(t.Snoozes) }, t.Snoozes > 0)
+	moment("priority", func() string { return fmt.Sprint(t.Priority) }, t.Priority != 0)
+	moment("timeout", func() string { return show.Span(t.Timeout) }, t.Timeout > 0)
+	moment("unique", func() string { return "by a key, for its " + string(t.Unique.Mode) }, t.Unique.Key != "")
+	return append(append(fields, show.Field{Name: "params", Text: value(t.Encoding, t.Payload)}), storyFields(p, t)...)
+}
+
+// storyFields are what a task wrote and what was told of it.
+func storyFields(p *show.Printer, t storage.Task) []show.Field {
+	var headers, attempts []string
+	for _, name := range sorted(t.Headers) {
+		headers = append(headers, show.Text(name)+": "+show.Text(t.Headers[name]))
+	}
+	for _, a := range t.Attempts {
+		line := p.Moment(a.At) + "  " + show.Text(a.Outcome)
+		if a.Runner != "" {
+			line += " after " + show.Span(a.Took()) + " on " + show.Text(a.Runner)
+		}
+		if a.Error != "" {
+			line += "\n    " + strings.ReplaceAll(show.Lines(strings.TrimSpace(a.Error)), "\n", "\n    ")
+		}
+		attempts = append(attempts, line)
+	}
+	return []show.Field{
+		{Name: "headers", Text: strings.Join(headers, "\n")},
+		{Name: "progress", Text: value(t.Encoding, t.Progress)},
+		{Name: "checkpoint", Text: value(t.Encoding, t.Checkpoint)},
+		{Name: "result", Text: value(t.Encoding, t.Result)},
+		{Name: "attempts", Text: strings.Join(attempts, "\n")},
+		{Name: "stack", Text: show.Lines(strings.TrimSpace(t.Stack))},
+	}
+}

@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/payload"
+	"github.com/midgehq/midge/storage"
+)
+
+// span is a flag that takes a duration, of days and weeks too.
+type span struct{ time.Duration }
+
+// Set reads the duration.
+func (s *span) Set(text string) (err error) {
+	s.Duration, err = filter.ParseDuration(text)
+	return err
+}
+
+// Type names what the flag takes.
+func (*span) Type() string { return "time" }
+
+// String is empty for none.
+func (s *span) String() string {
+	if s.Duration == 0 {
+		return ""
+	}
+	return s.Duration.String()
+}
+
+var _ pflag.Value = (*span)(nil)
+
+// moment is a flag that takes a moment.
+type moment struct{ time.Time }
+
+// Set reads the moment.
+func (m *moment) Set(text string) error {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04"} {
+		if at, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			m.Time = at
+			return nil
+		}
+	}
+	return storage.Invalid("moment", text, "one such as 2026-11-23T15:00:00Z, or 2026-11-23 15:00 in the zone of this machine")
+}
+
+// Type names what the flag takes.
+func (*moment) Type() string { return "moment" }
+
+// String is empty for none.
+func (m *moment) String() string {
+	if m.IsZero() {
+		return ""
+	}
+	return m.Format(time.RFC3339)
+}
+
+// addFlags are those of task add.
+type addFlags struct {
+	queue, params, id, encoding, unique  string
+	in, timeout, keep, uniqueFor, within span
+	at                                   moment
+	priority, retries, crashes           int
+	headers                              []string
+}
+
+func (a *app) taskAdd() *cobra.Command {
+	var f addFlags
+	cmd := &cobra.Command{
+		Use: "add KIND", Aliases: []string{"enqueue"}, Short: "Enqueue a task",
+		Long: "add enqueues a task and prints its ref. Its parameters are JSON: the text itself, @file, or - for\n" +
+			"standard input. The same line with --id enqueues no second task while the first is there.",
+		Example: "  midge task add send_mail --queue mail --params '{\"to\":\"ann@example.org\"}'\n  midge task add report --params @report.json --in 2h",
+		Args:    wants(1, 1, "the kind of the job"),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.queue, "queue", "default", "the `queue`")
+	flags.StringVar(&f.params, "params", "{}", "the parameters, as `JSON`, @file or -")
+	flags.StringVar(&f.id, "id", "", "the `id` of the task (default a new one)")
+	flags.StringVar(&f.encoding, "encoding", "json", "how the parameters are stored: json or msgpack; jobs read both")
+	flags.Var(&f.in, "in", "run it after this time, such as 10m or 2d")
+	flags.Var(&f.at, "at", "run it at this moment, such as 2026-11-23T15:00:00Z")
+	flags.Var(&f.within, "deadline", "start it within this time, or never")
+	flags.IntVar(&f.priority, "priority", 0, "-9 to 9, higher first")
+	flags.IntVar(&f.retries, "retries", 20, "how often a failure is retried")
+	flags.IntVar(&f.crashes, "crash-limit", 3, "how many crashes of its runner make it dead")
+	flags.Var(&f.timeout, "run-timeout", "how long an attempt may take")
+	flags.Var(&f.keep, "keep", "how long it is kept once it is completed")
+	flags.StringVar(&f.unique, "unique", "", "enqueue nothing while a task of the kind with this `key` lives")
+	flags.Var(&f.uniqueFor, "unique-for", "with --unique: for this long, and not while it lives")
+	flags.StringArrayVar(&f.headers, "header", nil, "a header, as `name=value`")
+	cmd.RunE = a.quick(func(ctx context.Context, args []string) error { return a.addTask(ctx, args[0], &f) })
+	return cmd
+}
+
+func (a *app) addTask(ctx context.Context, kind string, f *addFlags) error {
+	if f.id == "" {
+		f.id = storage.NewID() // a repeat of the line that is printed names the same task
+	}
+	in, err := a.insertOf(kind, f)
+	if err != nil {
+		return err
+	}
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	if f.within.Duration > 0 {
+		now, err := a.session.Now(ctx)
+		if err != nil {
+			return err
+		}
+		in.Headers[storage.DeadlineHeader] = now.Add(f.within.Duration).UTC().Format(time.RFC3339Nano)
+	}
+	described, err := a.store.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	if err := storage.CheckInsert(described.Limits, &in); err != nil {
+		return err
+	}
+	a.write("midge task show " + in.Ref.String() + ", and where it is not there the same line with --id " + in.Ref.ID)
+	applied, err := a.session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{in}})
+	if err != nil {
+		return err
+	}
+	placed := applied.Inserted[0]
+	if placed.Existing {
+		a.note("it is there already, and is %s; nothing was enqueued", placed.State)
+	}
+	if p := a.printer(zeroTime); !p.People() && a.output != "ids" {
+		return p.Value(map[string]any{"ref": placed.Ref.String(), "state": placed.State, "existing": placed.Existing})
+	}
+	_, err = fmt.Fprintln(a.std.Out, placed.Ref)
+	return err
+}
+
+// insertOf makes the insert that the flags say.
+func (a *app) insertOf(kind string, f *addFlags) (storage.Insert, error) {
+	text, err := a.text(f.params)
+	if err != nil {
+		return storage.Insert{}, err
+	}
+	encoded, err := payload.Encode(f.encoding, text, nil)
+	if err != nil {
+		return storage.Insert{}, err
+	}
+	in := storage.Insert{
+		Ref: storage.Ref{Queue: f.queue, ID: f.id}, Kind: kind, Encoding: f.encoding, Payload: encoded,
+		Priority: f.priority, Delay: f.in.Duration, At: f.at.Time, MaxRetries: f.retries, CrashLimit: f.crashes,
+		Timeout: f.timeout.Duration, Keep: storage.Keep{For: f.keep.Duration},
+	}
+	if in.Headers, err = headersOf(f.headers); err != nil {
+		return in, err
+	}
+	if f.unique != "" {
+		in.Unique = storage.Unique{Mode: storage.UniqueLife, For: f.uniqueFor.Duration}
+		if f.uniqueFor.Duration > 0 {
+			in.Unique.Mode = storage.UniqueWindow
+		}
+		// As the client makes the key of Unique{Key: …}.
+		in.Unique.Key = storage.UniqueKey([]byte(kind), []byte(in.Unique.Mode), []byte("key"), []byte(f.unique))
+		in.OnConflict = storage.Skip
+	} else if f.uniqueFor.Duration > 0 {
+		return in, storage.Invalid("flags", "--unique-for alone", "--unique with it")
+	}
+	return in, nil
+}
+
+// headersOf reads headers.
+func headersOf(lines []string) (map[string]string, error) {
+	headers := make(map[string]string)
+	for _, line := range lines {
+		name, text, ok := strings.Cut(line, "=")
+		if !ok || name == "" {
+			return nil, storage.Invalid("header", line, "name=value")
+		}
+		headers[name] = text
+	}
+	return headers, nil
+}
+
+// maxInput bounds what is read as parameters.
+const maxInput = 64 << 20
+
+// text gives a text of the line: itself, or what a file or standard input holds. It has to be JSON.
+func (a *app) text(given string) ([]byte, error) {
+	text := []byte(given)
+	var err error
+	switch {
+	case given == "-":
+		text, err = io.ReadAll(io.LimitReader(a.std.In, maxInput))
+	case strings.HasPrefix(given, "@"):
+		text, err = os.ReadFile(given[1:])
+	}
+	if err != nil {
+		return nil, badInput("read the parameters: %v", err)
+	}
+	var whole json.RawMessage
+	if err := json.Unmarshal(text, &whole); err != nil {
+		if at := (*json.SyntaxError)(nil); errors.As(err, &at) {
+			return nil, storage.Invalid("parameters", given, "JSON, and character %d does not fit: %v", at.Offset, err)
+		}
+		return nil, storage.Invalid("parameters", given, "JSON")
+	}
+	return text, nil
+}

@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/storage"
+)
+
+// choice is which tasks a command is about.
+type choice struct {
+	queues, states []string
+}
+
+func (c *choice) add(cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar(&c.queues, "queue", nil, "those of these `queues` (default all)")
+	cmd.Flags().StringSliceVar(&c.states, "state", nil, "those in these `states`, or live, ended, all (default live)")
+}
+
+// request makes the request for tasks that a filter chooses.
+func (c *choice) request(text string) (scan.Request, error) {
+	for _, queue := range c.queues {
+		if err := storage.CheckName("queue name", queue); err != nil {
+			return scan.Request{}, err
+		}
+	}
+	f, err := filter.Parse(text)
+	if err != nil {
+		return scan.Request{}, err
+	}
+	r := scan.Request{Filter: f, Queues: c.queues}
+	if c.queues != nil {
+		r.Filter = f.WithHidden()
+	}
+	if r.States, err = statesOf(c.states); err != nil {
+		return r, err
+	}
+	return r, nil
+}
+
+// statesOf reads names of states.
+func statesOf(names []string) (states []storage.State, err error) {
+	for _, name := range names {
+		switch name {
+		case "live":
+			states = append(states, scan.Live...)
+		case "ended":
+			states = append(states, storage.Completed, storage.Cancelled, storage.Dead)
+		case "all":
+			states = append(states, storage.States()[:7]...)
+		default:
+			if !storage.State(name).Valid() {
+				return nil, storage.Invalid("state", name, "live, ended, all, %s", strings.Join(stateNames(context.Background()), ", "))
+			}
+			states = append(states, storage.State(name))
+		}
+	}
+	return slices.Compact(states), nil
+}
+
+func (a *app) taskLs() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls [FILTER]", Aliases: []string{"list"}, Short: "List the tasks that match a filter",
+		Long: "ls lists tasks: of all queues, live ones, and 50, unless a filter or a flag says otherwise.\n\n" + filter.Syntax,
+		Example: "  midge task ls\n  midge task ls 'state:dead error:timeout'\n  midge task ls 'kind:mail* age>1h' --limit 200 -o wide\n" +
+			"  midge task ls state:dead -o ids | midge task requeue -",
+		Args: wants(0, -1, "a filter"),
+	}
+	var c choice
+	c.add(cmd)
+	limit := cmd.Flags().Int("limit", scan.DefaultLimit, "how many tasks to list at most")
+	after := cmd.Flags().String("after", "", "go on behind the `place` that the page before has told")
+	watch := watchFlag(cmd)
+	cmd.RunE = a.watched(watch, func(ctx context.Context, args []string) error {
+		req, err := c.request(strings.Join(args, " "))
+		if err != nil {
+			return err
+		}
+		if *limit < 1 {
+			return storage.Invalid("--limit", *limit, "1 or more")
+		}
+		if _, err := taskList.Chosen(a.printer(zeroTime)); err != nil {
+			return err
+		}
+		req.Limit, req.Cursor = *limit, *after
+		if err := a.open(ctx); err != nil {
+			return err
+		}
+		return a.listTasks(ctx, req)
+	})
+	return cmd
+}
+
+// listTasks reads on until there are as many tasks as are wanted, or no more.
+func (a *app) listTasks(ctx context.Context, req scan.Request) error {
+	var tasks []storage.Task
+	var page scan.Page
+	var err error
+	wanted := req.Limit
+	req.Count = !req.Filter.IsZero()
+	for {
+		req.Limit = wanted - len(tasks)
+		if page, err = scan.Next(ctx, a.store, req); err != nil {
+			return err
+		}
+		tasks = append(tasks, page.Tasks...)
+		if page.Done() || len(tasks) >= wanted {
+			break
+		}
+		req.Cursor = page.Cursor
+		if a.std.Person {
+			a.note("searched %s of %s", show.Number(page.Searched), show.Number(max(page.Searched, page.Total)))
+		}
+	}
+	p := a.printer(page.Now)
+	if len(tasks) == 0 && p.People() {
+		a.note("no task matches; searched %s", show.Count(page.Searched, "task"))
+		return nil
+	}
+	if err := taskList.Write(p, tasks); err != nil {
+		return err
+	}
+	a.note("%s", showing(int64(len(tasks)), page, req.Count))
+	return nil
+}
+
+// showing tells how much of what there is was listed.
+func showing(shown int64, page scan.Page, counted bool) string {
+	text := ""
+	switch {
+	case !counted:
+		text = fmt.Sprintf("showing %s of %s", show.Number(shown), show.Number(max(shown, page.Total)))
+	case page.Done():
+		text = fmt.Sprintf("showing %s of %s", show.Number(shown), show.Number(max(shown, page.Matched)))
+	default:
+		text = fmt.Sprintf("showing %s of %s or more; searched %s of %s", show.Number(shown), show.Number(max(shown, page.Matched)),
+			show.Number(page.Searched), show.Number(page.Total))
+	}
+	if !page.Done() {
+		text += "\nnext: the same with --after " + page.Cursor
+	}
+	return text
+}

@@ -1,0 +1,266 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/payload"
+	"github.com/midgehq/midge/storage"
+)
+
+// sorted lists the names of headers.
+func sorted(headers map[string]string) []string { return slices.Sorted(maps.Keys(headers)) }
+
+// value is an encoded value for people: JSON, or why there is none.
+func value(encoding string, data []byte) string {
+	if data == nil {
+		return ""
+	}
+	text, err := payload.JSON(encoding, data)
+	if err != nil {
+		return show.Text(err.Error())
+	}
+	return string(text)
+}
+
+func (a *app) taskShow() *cobra.Command {
+	return &cobra.Command{
+		Use: "show TASK", Short: "Show everything about a task",
+		Long: "show shows a task with its parameters, attempts, last stack, progress and result. A task is named by\n" +
+			"its ref (queue/id), by its id alone, or by a whole line of a log.",
+		Example: "  midge task show mail/01JABCDEF\n  midge task show 01JABCDEF\n  midge task show '{\"level\":\"error\",\"queue\":\"mail\",\"task\":\"01JABCDEF\"}'",
+		Args:    wants(1, -1, "a task: its ref, its id, or a line of a log"),
+		RunE: a.quick(func(ctx context.Context, args []string) error {
+			if err := a.open(ctx); err != nil {
+				return err
+			}
+			t, err := a.find(ctx, strings.Join(args, " "))
+			if err != nil {
+				return err
+			}
+			p, err := a.shown(ctx)
+			if err != nil {
+				return err
+			}
+			if !p.People() {
+				return p.Value(show.TaskOf(t))
+			}
+			if err := show.Fields(p, taskFields(p, t)...); err != nil {
+				return err
+			}
+			a.note("\n%s", nextOf(t))
+			return nil
+		}),
+	}
+}
+
+// nextOf is what somebody may want to type behind a look at a task.
+func nextOf(t storage.Task) string {
+	ref := t.Ref.String()
+	switch {
+	case t.State == storage.Dead:
+		return "next: midge task requeue " + ref + "   (or edit it first: midge task edit " + ref + ")"
+	case t.State == storage.Completed, t.State == storage.Cancelled:
+		return "next: midge task requeue " + ref
+	case t.State == storage.Pending:
+		return "next: midge task cancel " + ref
+	}
+	return "next: midge task why " + ref
+}
+
+// The words of a log line by which its task is found.
+var (
+	queueWord = regexp.MustCompile(`\bqueue"?\s*[=:]\s*"?([A-Za-z0-9][A-Za-z0-9_.:-]*)`)
+	taskWord  = regexp.MustCompile(`\btask"?\s*[=:]\s*"?([A-Za-z0-9][A-Za-z0-9_.:-]*)`)
+	refWord   = regexp.MustCompile(`[A-Za-z0-9][A-Za-z0-9_.:-]*/[A-Za-z0-9][A-Za-z0-9_.:-]*`)
+	nameWord  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]*$`)
+)
+
+// find finds the task that a text names: a ref, an id, or a line of a log.
+func (a *app) find(ctx context.Context, text string) (storage.Task, error) {
+	text = strings.TrimSpace(text)
+	var tried []storage.Ref
+	if ref, err := refOf(text); err == nil {
+		tried = append(tried, ref)
+	} else {
+		if queue, id := queueWord.FindStringSubmatch(text), taskWord.FindStringSubmatch(text); queue != nil && id != nil {
+			tried = append(tried, storage.Ref{Queue: queue[1], ID: id[1]})
+		}
+		for _, word := range refWord.FindAllString(text, 20) {
+			if ref, err := refOf(word); err == nil {
+				tried = append(tried, ref)
+			}
+		}
+	}
+	for _, ref := range tried {
+		if t, err := a.store.Task(ctx, ref); !errors.Is(err, storage.ErrNotFound) {
+			return t, err
+		}
+	}
+	if nameWord.MatchString(text) && len(text) <= storage.MaxName {
+		return a.findID(ctx, text)
+	}
+	if len(tried) == 0 {
+		return storage.Task{}, storage.Invalid("task", text, "a ref such as mail/01JABCDEF, an id, or a line of a log that has one")
+	}
+	return storage.Task{}, a.noTask(tried[0].String())
+}
+
+// noTask says that a task is not there, and why that may be.
+func (a *app) noTask(name string) error {
+	return notFound("midge task ls 'state:all id:"+name[strings.LastIndexByte(name, '/')+1:]+"'",
+		"there is no task %s on %s: it never was, or it has ended and was not kept", show.Text(name), a.target)
+}
+
+// findID finds the one task with an id, in whatever queue.
+func (a *app) findID(ctx context.Context, id string) (storage.Task, error) {
+	var found []storage.Task
+	for queue, err := range storage.EachQueue(ctx, a.store, "") {
+		if err != nil {
+			return storage.Task{}, err
+		}
+		t, err := a.store.Task(ctx, storage.Ref{Queue: queue, ID: id})
+		switch {
+		case err == nil:
+			found = append(found, t)
+		case !errors.Is(err, storage.ErrNotFound):
+			return storage.Task{}, err
+		}
+	}
+	switch len(found) {
+	case 0:
+		return storage.Task{}, a.noTask(id)
+	case 1:
+		return found[0], nil
+	}
+	return storage.Task{}, badInput("%d queues have a task %s: %s and %s among them; name one by its ref",
+		len(found), id, found[0].Ref, found[1].Ref)
+}
+
+// refOf reads a ref, such as mail/01JABCDEF.
+func refOf(text string) (storage.Ref, error) {
+	queue, id, ok := strings.Cut(text, "/")
+	ref := storage.Ref{Queue: queue, ID: id}
+	if !ok || storage.CheckRef(ref) != nil {
+		return storage.Ref{}, storage.Invalid("task", text, "a ref such as mail/01JABCDEF")
+	}
+	return ref, nil
+}
+
+func (a *app) taskResult() *cobra.Command {
+	return &cobra.Command{
+		Use: "result TASK", Short: "Print the result of a completed task as JSON", Args: wants(1, 1, "a task"),
+		RunE: a.quick(func(ctx context.Context, args []string) error {
+			if err := a.open(ctx); err != nil {
+				return err
+			}
+			t, err := a.find(ctx, args[0])
+			switch {
+			case err != nil:
+				return err
+			case t.State.Ended() && t.State != storage.Completed:
+				return &exitError{code: Failed, text: t.Ref.String() + " has no result: it is " + string(t.State), next: "midge task show " + t.Ref.String()}
+			case t.State != storage.Completed:
+				return &exitError{code: Failed, text: t.Ref.String() + " has no result: it is " + string(t.State), next: "midge task wait " + t.Ref.String()}
+			case t.Result == nil:
+				return &exitError{code: Failed, text: t.Ref.String() + " is completed, and wrote no result"}
+			}
+			text, err := payload.JSON(t.Encoding, t.Result)
+			if err != nil {
+				return err
+			}
+			_, err = a.std.Out.Write(append(text, '\n'))
+			return err
+		}),
+	}
+}
+
+// The pauses between two looks at a task that is waited for.
+const (
+	waitFirst = 20 * time.Millisecond
+	waitMost  = time.Second
+)
+
+func (a *app) taskWait() *cobra.Command {
+	return &cobra.Command{
+		Use: "wait TASK...", Short: "Wait until tasks have ended",
+		Long: "wait waits until all tasks have ended. It exits with 0 where all of them completed, with 1 where one is\n" +
+			"dead or cancelled, and with 3 where one has ended and was not kept. --timeout bounds it.",
+		Example: "  midge task wait --timeout 5m mail/01JABCDEF", Args: wants(1, -1, "the refs of tasks, or - for those of standard input"),
+		RunE: a.long(func(ctx context.Context, args []string) error {
+			refs, err := a.refs(args)
+			if err != nil {
+				return err
+			}
+			if err := a.open(ctx); err != nil {
+				return err
+			}
+			return a.await(ctx, refs)
+		}),
+	}
+}
+
+// refs reads the refs of a line, or of standard input.
+func (a *app) refs(args []string) ([]storage.Ref, error) {
+	texts, err := a.arguments(args)
+	if err != nil {
+		return nil, err
+	}
+	refs := make([]storage.Ref, len(texts))
+	for i, text := range texts {
+		if refs[i], err = refOf(text); err != nil {
+			return nil, err
+		}
+	}
+	return refs, nil
+}
+
+// await waits for the end of tasks, one after the other.
+func (a *app) await(ctx context.Context, refs []storage.Ref) error {
+	failed := 0
+	for _, ref := range refs {
+		t, err := a.awaitOne(ctx, ref)
+		if err != nil {
+			return err
+		}
+		a.note("%s %s", ref, t.State)
+		if t.State != storage.Completed {
+			failed++
+		}
+	}
+	if failed > 0 {
+		return &exitError{code: Failed, text: show.Count(int64(failed), "task") + " did not complete"}
+	}
+	return nil
+}
+
+func (a *app) awaitOne(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	seen := false
+	for pause := waitFirst; ; pause = min(pause+pause/2, waitMost) {
+		t, err := a.store.Task(ctx, ref)
+		switch {
+		case err == nil && t.State.Ended():
+			return t, nil
+		case errors.Is(err, storage.ErrNotFound) && seen:
+			return t, notFound("", "%s has ended and was not kept", ref)
+		case errors.Is(err, storage.ErrNotFound):
+			return t, a.noTask(ref.String())
+		case err != nil:
+			return t, err
+		}
+		seen = true
+		select {
+		case <-ctx.Done():
+			return t, context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
+)
+
+func TestTasksAreListed(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	golden(t, "task_ls", r.transcript(
+		"task ls", "task ls state:dead", "task ls 'state:dead error:timeout' --limit 2", "task ls -o ids state:all",
+		"task ls --state dead --queue mail --columns task,reason", "task ls state:dead -o wide --utc", "task ls kind:none",
+		"task ls 'kin:x'", "task ls --limit 0", "task ls --state nope", "task ls --columns nope", "task ls --queue bad/name",
+		"task ls id:b1 -o json", "task ls --after rubbish"))
+}
+
+func TestAllPagesAreListed(t *testing.T) {
+	r := newRig(t)
+	for i := range 120 {
+		r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: fmt.Sprintf("t%03d", i)}, Kind: "send_mail"})
+	}
+	var seen []string
+	line := "task ls -o ids --limit 50"
+	for pages := 1; ; pages++ {
+		got := r.run(line)
+		seen = append(seen, strings.Fields(got.out)...)
+		_, after, more := strings.Cut(got.err, "--after ")
+		if !more {
+			break
+		}
+		if !strings.Contains(got.err, "showing 50 of 120") || pages > 3 {
+			t.Fatalf("page %d says %q", pages, got.err)
+		}
+		line = "task ls -o ids --limit 50 --after " + strings.TrimSpace(after)
+	}
+	if len(seen) != 120 || seen[0] != "mail/t000" || seen[119] != "mail/t119" {
+		t.Errorf("%d tasks were listed: %v", len(seen), seen)
+	}
+}
+
+func TestATaskIsShown(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	golden(t, "task_show", r.transcript("task show mail/a1", "task show mail/a1 -o json", "task show b2", "task show none",
+		"task show mail/none", "task show 'not a task'", "task show '{\"level\":\"error\",\"kind\":\"send_mail\",\"queue\":\"mail\",\"task\":\"a2\"}' --columns x -o table",
+		"task show 'time=x level=ERROR msg=failed queue=mail task=a3' -o jsonl", "task result mail/a1", "task wait mail/a1", "task wait"))
+	r.insert(storage.Insert{Ref: storage.Ref{Queue: "reports", ID: "a1"}, Kind: "nightly"})
+	if got := r.run("task show a1"); got.code != BadInput || !strings.Contains(got.err, "reports/a1") {
+		t.Errorf("an id of two queues: got %d and %q", got.code, got.err)
+	}
+}
+
+func TestTextsOfTasksCommandNoTerminal(t *testing.T) {
+	r := newRig(t)
+	r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "x"}, Kind: "send_mail", Encoding: "json",
+		Payload: []byte(`{"a":"\u001b[2J"}`), Headers: map[string]string{"trace": "a\x1b[2Jb"}})
+	r.work("mail", storage.Settle{Outcome: storage.Bury, Error: "bad\x1b]0;title\x07\nline two", Stack: "at\x1b[31m", Reason: "why\x1b"})
+	for _, line := range []string{"task show mail/x", "task ls state:dead", "task ls state:dead -o wide"} {
+		if got := r.run(line); strings.ContainsAny(got.out+got.err, "\x1b\x07") {
+			t.Errorf("midge %s prints %q", line, got.out)
+		}
+	}
+}
+
+// letter is a job whose tasks the command adds.
+type letter struct{ To string }
+
+// Kind is the kind of the job.
+func (letter) Kind() string { return "letter" }
+
+// Run does nothing.
+func (*letter) Run(context.Context) error { return nil }
+
+func TestATaskIsAdded(t *testing.T) {
+	r := newRig(t)
+	golden(t, "task_add", r.transcript(
+		"task add letter --id a1 --params '{\"To\":\"ann\"}' --priority 3 --retries 2 --in 2d --header tenant=acme --run-timeout 90s --keep 1h",
+		"task add letter --id a1 --params '{\"To\":\"ann\"}' --priority 3 --retries 2 --in 2d --header tenant=acme --run-timeout 90s --keep 1h",
+		"task show default/a1 --utc", "task add letter --id a1", "task add letter --id m1 --encoding msgpack --params '{\"n\":9007199254740993}' -o json",
+		"task show m1 -o json", "task add letter --params '{\"To\":' ", "task add letter --params @/none", "task add", "task add 'no kind'",
+		"task add letter --in 5", "task add letter --at soon", "task add letter --header x", "task add letter --priority 10",
+		"task add letter --unique-for 1h", "task add letter --id d1 --at 2026-05-18T12:00:00Z --deadline 1h", "task add letter --id x1 --in 1h --at 2026-05-18T12:00:00Z"))
+	r.in = `{"To":"bob"}`
+	if ref := strings.TrimSpace(r.ok("task add letter --params -")); r.ok("task show "+ref+" -o json") == "" {
+		t.Error("the parameters of standard input were not taken")
+	}
+}
+
+// TestAUniqueKeyIsThatOfTheClient adds a task by the command and one by a client, under the same key.
+func TestAUniqueKeyIsThatOfTheClient(t *testing.T) {
+	r := newRig(t)
+	client, err := midge.NewClient(r.store, midge.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		flags string
+		u     midge.Unique
+	}{
+		{"--unique k", midge.Unique{Key: "k", Life: true}}, {"--unique k --unique-for 1h", midge.Unique{Key: "k", For: time.Hour}},
+	} {
+		ref := strings.TrimSpace(r.ok("task add letter " + c.flags))
+		task, err := client.Enqueue(t.Context(), letter{}, c.u)
+		if err != nil || !task.Existing || task.Ref.String() != ref {
+			t.Errorf("%s: the client gets %v, %v; want the task %s of the command", c.flags, task, err, ref)
+		}
+	}
+}
+
+func TestAWaitEndsWithTheTask(t *testing.T) {
+	r := newRig(t)
+	r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "a"}, Kind: "send_mail", Keep: storage.Keep{For: time.Hour}})
+	r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "b"}, Kind: "send_mail", Delay: time.Hour})
+	r.work("mail", storage.Settle{Outcome: storage.Complete, Result: []byte(`{"sum":7}`)})
+	golden(t, "task_wait", r.transcript("task wait mail/a", "task result mail/a", "task wait mail/b --timeout 30ms", "task wait mail/a mail/none", "task result mail/b"))
+	r.in = "mail/a\n"
+	r.ok("task wait -")
+}
