@@ -3,12 +3,16 @@ package midge
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 
+	"github.com/midgehq/midge/internal/runner"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -122,6 +126,37 @@ type handler struct {
 	*definition
 	decode func(encoding string, payload []byte) (any, error)
 	run    func(ctx context.Context, job any) error
+
+	looked atomic.Int32 // how many tasks were looked at for fields that are not read
+	unread sync.Map     // the fields that were found, and logged
+	found  atomic.Int32 // how many those are
+}
+
+// Of each kind so many tasks are looked at for fields that the job does not read, and of all others
+// one in so many.
+const (
+	looksFirst  = 256
+	looksSeldom = 64
+	mostUnread  = 100 // fields of a kind that are logged
+)
+
+// lookForUnread logs a stored field that is not read, once for each.
+func (h *handler) lookForUnread(a *runner.Attempt) {
+	switch {
+	case h.looked.Load() < looksFirst:
+		h.looked.Add(1)
+	case rand.Uint32N(looksSeldom) > 0:
+		return
+	}
+	for _, field := range h.codec.Unread(a.Encoding, a.Payload) {
+		if h.found.Load() >= mostUnread {
+			return
+		}
+		if _, known := h.unread.LoadOrStore(field, true); !known {
+			h.found.Add(1)
+			a.Unread(field)
+		}
+	}
 }
 
 // Encoding names how a job's parameters are written. It is recorded with each task,
@@ -135,7 +170,8 @@ type Encoding string
 //
 // A field that was renamed tells its earlier names by a tag, the oldest first, as the encoding wrote
 // them: `midge:"was=to,was=recipient"`. Tasks that wait are read under them, also in structs, and
-// slices of structs, within the job.
+// slices of structs, within the job. A runner logs stored fields that fit nowhere in the job, once for
+// each kind and field; it looks at the first 256 tasks of a kind, and at one in 64 of the others.
 const (
 	// MessagePack is the default: small and fast. Fields are renamed, or left out,
 	// by the tag `msgpack:"name"`; json tags mean nothing to it. A time.Time keeps

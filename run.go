@@ -99,6 +99,9 @@ func (h *handler) call(ctx context.Context, a *runner.Attempt, unfit error) erro
 func (h *handler) fit(a *runner.Attempt) (err error) {
 	defer recovered(&err)
 	a.Job, err = h.decode(a.Encoding, a.Payload)
+	if err == nil {
+		h.lookForUnread(a)
+	}
 	return err
 }
 

@@ -37,12 +37,15 @@ type Parameters struct {
 	maps   bool // values may hold maps, which MessagePack writes in no order
 	// renamed are the fields that had other names, by encoding; nil where there are none.
 	renamed map[string]*renames
+	names   map[string]map[string]bool // of the fields that are read, by encoding
 }
 
 // ParametersOf examines a type of jobs.
 func ParametersOf(typ reflect.Type) Parameters {
 	p := Parameters{bounds: boundsOf(typ), maps: hasMaps(typ, make(map[reflect.Type]bool))}
+	p.names = make(map[string]map[string]bool)
 	for _, encoding := range []string{MessagePack, JSON} {
+		p.names[encoding] = namesOf(typ, encoding)
 		if r := renamesOf(typ, encoding, make(map[reflect.Type]bool)); r != nil {
 			p.renamed = map[string]*renames{MessagePack: p.renamed[MessagePack], encoding: r}
 		}

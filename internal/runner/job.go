@@ -36,6 +36,9 @@ func (a *Attempt) HookFailed(hook string, err error) {
 	a.log.hookFailed(hook, a.Kind, a.Fence.Ref, err)
 }
 
+// Unread logs that the parameters of the task hold a field that its job does not read.
+func (a *Attempt) Unread(field string) { a.log.unread(a, field) }
+
 // Jobs are the Jobs that run the attempt.
 func (a *Attempt) Jobs() Jobs { return a.jobs }
 

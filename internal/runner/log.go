@@ -283,6 +283,14 @@ func (l *lifeLog) cannotRun(a *Attempt, c *CannotRunError) {
 		l.about(a), c.whole(), putOffFor), l.of(a)...)
 }
 
+// unread tells of the first task of a kind whose parameters hold a field that its job does not read.
+func (l *lifeLog) unread(a *Attempt, field string) {
+	field = storage.PrintableText(field, storage.MaxName)
+	l.warn(fmt.Sprintf("%s holds a field %s that its job does not have: its value is passed over, and that of "+
+		"tasks like it. Where the field was renamed, say so by the tag `midge:\"was=%s\"`",
+		l.about(a), field, field), l.of(a)...)
+}
+
 // declined tells of the first task of a kind that this runner does not know.
 func (l *lifeLog) declined(a *Attempt) {
 	l.warn(fmt.Sprintf("%s declined, %s: no job of this kind is registered here; tasks of it wait, uncharged, "+

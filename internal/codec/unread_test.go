@@ -1,0 +1,54 @@
+package codec
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+)
+
+type address struct{ City string }
+
+type parcel struct {
+	address
+
+	To     string `json:"to"  midge:"was=Recipient"      msgpack:"to"`
+	Weight int    `msgpack:"w,alias:Grams"`
+	hidden int
+}
+
+func TestStoredFieldsThatAreNotReadAreFound(t *testing.T) {
+	_ = parcel{}.hidden
+	p := ParametersOf(reflect.TypeFor[parcel]())
+	for _, c := range []struct {
+		encoding string
+		stored   any
+		want     []string
+	}{
+		{MessagePack, map[string]any{"to": "ann", "w": 1, "City": "Bonn"}, nil},
+		{MessagePack, map[string]any{"Recipient": "ann", "Grams": 1}, nil},
+		{MessagePack, map[string]any{"to": "ann", "Phone": "1"}, []string{"Phone"}},
+		{MessagePack, map[string]any{"hidden": 1}, []string{"hidden"}},
+		{MessagePack, map[string]any{}, nil},
+		{JSON, map[string]any{"TO": "ann", "weight": 1, "city": "Bonn"}, nil},
+		{JSON, map[string]any{"Recipient": "ann"}, nil},
+		{JSON, map[string]any{"phone": "1", "to": "ann", "fax": 2}, []string{"fax", "phone"}},
+		{JSON, map[string]any{"Grams": 1}, []string{"Grams"}},
+	} {
+		payload, err := Encode(c.encoding, c.stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Unread(c.encoding, payload); !slices.Equal(got, c.want) {
+			t.Errorf("%s of %v: got %q, want %q", c.encoding, c.stored, got, c.want)
+		}
+	}
+	own := ParametersOf(reflect.TypeFor[ownDecoder]())
+	if got := own.Unread(JSON, []byte(`{"X":1}`)); got != nil {
+		t.Errorf("of a type that reads itself: got %q, want nothing", got)
+	}
+}
+
+// ownDecoder reads what it likes.
+type ownDecoder struct{}
+
+func (*ownDecoder) UnmarshalJSON([]byte) error { return nil }
