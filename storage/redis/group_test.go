@@ -81,6 +81,26 @@ func TestAGroupHasOneAlarm(t *testing.T) {
 	}
 }
 
+// TestTasksOfOneDeadlineAreAllListed: those of a group, and those beside it whose leases were extended by themselves.
+func TestTasksOfOneDeadlineAreAllListed(t *testing.T) {
+	const n = 12
+	s, server, c := claimed(t, n, time.Minute)
+	server.SetTime(c.Now)
+	x, err := s.Extend(t.Context(), storage.ExtendRequest{Leases: []storage.Extension{
+		{Fence: c.Fences[1], For: time.Minute}, {Fence: c.Fences[5], For: time.Minute}, {Fence: c.Fences[n-1], For: time.Minute},
+	}})
+	if err != nil || len(x.Lost) > 0 {
+		t.Fatalf("got %+v, %v", x, err)
+	}
+	want := make([]string, n)
+	for i := range want {
+		want[i] = c.Tasks[i].ID
+	}
+	if got := pendingOf(t, s); !slices.Equal(got, want) {
+		t.Errorf("listed %v, want %v", got, want)
+	}
+}
+
 // TestAGroupIsForgottenWithItsLastTask, however its tasks end.
 func TestAGroupIsForgottenWithItsLastTask(t *testing.T) {
 	s, server, c := claimed(t, 8, time.Minute)

@@ -70,7 +70,8 @@ local function pending()
       expand(sub(m, 2), ARGV[3])
     end
   end
-  local v, last
+  local v
+  local last = ARGV[3] ~= '' and scored(ARGV[3]) -- of which the groups are there, and the others follow
   repeat
     v = call('ZRANGE', key, from, from + size, 'WITHSCORES')
     for i = 1, #v, 2 do
