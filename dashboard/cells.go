@@ -15,11 +15,11 @@ import (
 var (
 	installationCells = []string{
 		"queues", "schedules", "runners", "dead", "live", "done", "failed", "share", "backlog", "oldest", "slots",
-		"waiting", "pending", "scheduled", "retry", "trip",
+		"waiting", "pending", "scheduled", "retry", "completed", "cancelled", "trip",
 	}
 	queueCells = []string{
 		"waiting", "pending", "scheduled", "retry", "completed", "cancelled", "dead", "done", "failed", "oldest",
-		"runners",
+		"runners", "live",
 	}
 )
 
@@ -45,6 +45,10 @@ func (s *sample) cell(name string) string {
 		return sum(func(q *queueNow) int64 { return q.Scheduled })
 	case "retry":
 		return sum(func(q *queueNow) int64 { return q.Retry })
+	case "completed":
+		return sum(func(q *queueNow) int64 { return q.Completed })
+	case "cancelled":
+		return sum(func(q *queueNow) int64 { return q.Cancelled })
 	case "backlog":
 		return sum(func(q *queueNow) int64 { return q.Waiting })
 	case "done":
@@ -126,6 +130,8 @@ func (q *queueNow) Cell(name string) string {
 		return oldest(q.Oldest)
 	case "runners":
 		return number(int64(q.runners))
+	case "live":
+		return number(q.Live())
 	}
 	return number(q.Size(storage.State(name)))
 }

@@ -35,6 +35,8 @@ func open(t *testing.T, name string, cfg dashboard.Config) *site {
 	return &site{t, sc, h}
 }
 
+func sprint(v any) string { return fmt.Sprintf("%+v", v) }
+
 // request makes one as a browser on this machine does.
 func request(method, path string, body string) *http.Request {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
@@ -208,7 +210,7 @@ func TestItsOwnLogin(t *testing.T) {
 }
 
 // unsafeRoutes are all that change something.
-var unsafeRoutes = []string{"/preferences", "/login", "/logout", "/act"}
+var unsafeRoutes = []string{"/preferences", "/login", "/logout", "/act", "/edit"}
 
 func TestAnotherSiteChangesNothing(t *testing.T) {
 	s := open(t, "calm", dashboard.Config{})

@@ -56,6 +56,7 @@ type server struct {
 	store   storage.Storage
 	session *storage.Session
 	sampler *sampler
+	said    said
 	pages   pages
 	mux     *http.ServeMux
 	now     func() time.Time
@@ -115,10 +116,17 @@ func (s *server) routes() {
 	page("/{$}", s.overview)
 	page("/queues", s.queues)
 	page("/queues/{queue}", s.queue)
+	page("/tasks", s.tasks)
+	page("/r/{queue}/{id}", s.task)
+	page("/act", s.ask)
+	page("/edit", s.editForm)
 	page("/schedules", s.schedules)
 	page("/runners", s.runners)
 	page("/runners/{runner}", s.runner)
 	page("/", func(*http.Request, *view) error { return errNoPage })
+	s.mux.HandleFunc("GET /r/{queue}/{id}/{part}", s.download)
+	s.mux.HandleFunc("GET /search", s.search)
+	s.mux.HandleFunc("GET /suggest", s.suggest)
 	s.mux.HandleFunc("GET /events", s.events)
 	s.mux.HandleFunc("GET /assets/{version}/{name}", s.asset)
 	if s.cfg.Users != nil && s.cfg.Who == nil {
@@ -126,6 +134,8 @@ func (s *server) routes() {
 		s.mux.HandleFunc("POST /login", s.login)
 		s.mux.HandleFunc("POST /logout", s.logout)
 	}
+	s.mux.HandleFunc("POST /act", s.does)
+	s.mux.HandleFunc("POST /edit", s.edit)
 	s.mux.HandleFunc("POST /preferences", s.preferences)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, &statusError{http.StatusMethodNotAllowed, "this address takes no " + r.Method})

@@ -23,6 +23,7 @@ type need struct {
 	Since  time.Time // zero where nobody knows
 	Until  time.Time // zero where it does not end by itself
 	Action string    // the word on its button
+	Ask    bool      // its address is that of a dialog
 	URL    string
 }
 
@@ -75,7 +76,10 @@ func (v *view) queueNeeds(q *queueNow) (needs []need) {
 	case q.Paused:
 		text := fmt.Sprintf("%s is paused; %s in it.", q.Queue, waits(q.Waiting))
 		add(rankPaused, "retry", text, q.pausedSeen, "Resume", v.URL("/act", "do", "resume", "queue", q.Queue))
-		needs[0].Glyph, needs[0].Until = "‖", q.PausedUntil
+		needs[0].Glyph, needs[0].Until, needs[0].Ask = "‖", q.PausedUntil, true
+		if !v.May("operate") {
+			needs[0].Action, needs[0].URL, needs[0].Ask = "Open", v.QueueURL(q.Queue), false
+		}
 	case q.Waiting > 0 && q.runners == 0:
 		text := fmt.Sprintf("No live runner works on %s; %s in it.", q.Queue, waits(q.Waiting))
 		add(rankIdle, "dead", text, oldest, "Open", v.QueueURL(q.Queue))

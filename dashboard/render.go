@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"html/template"
 	"io/fs"
 	"log/slog"
@@ -123,8 +124,13 @@ func (s *server) show(w http.ResponseWriter, r *http.Request, fill func(*http.Re
 		s.fail(w, r, err)
 		return
 	}
-	v.Now = s.sampler.storageNow()
+	v.Now, v.Notice = s.sampler.storageNow(), s.said.of(r.URL.Query().Get("said"))
 	if err := fill(r, v); err != nil {
+		var elsewhere redirectError
+		if errors.As(err, &elsewhere) {
+			http.Redirect(w, r, string(elsewhere), http.StatusSeeOther)
+			return
+		}
 		s.fail(w, r, err)
 		return
 	}

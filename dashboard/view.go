@@ -105,6 +105,8 @@ func (v *view) Navigation() []navEntry {
 	return []navEntry{
 		{Name: "Overview", Path: "/", Key: "o"},
 		{Name: "Queues", Path: "/queues", Key: "q", Cell: "queues"},
+		{Name: "Tasks", Path: "/tasks", Key: "t", Cell: "live"},
+		{Name: "Dead", Path: "/dead", Key: "d", Cell: "dead", Bad: true},
 		{Name: "Schedules", Path: "/schedules", Key: "s", Cell: "schedules"},
 		{Name: "Runners", Path: "/runners", Key: "r", Cell: "runners"},
 	}

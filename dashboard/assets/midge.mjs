@@ -264,6 +264,48 @@ document.addEventListener('click', event => {
   if (copy) navigator.clipboard?.writeText($(`#${copy.dataset.copy}`).textContent).then(() => { copy.textContent = 'Copied'; });
   if (event.target.closest?.('[data-keys]')) { event.preventDefault(); help(); }
 });
+
+document.addEventListener('submit', event => {
+  const form = event.target;
+  if (form.matches('[data-ask-form]')) {
+    event.preventDefault();
+    const query = new URLSearchParams(new FormData(form, event.submitter));
+    if (!query.has('ref') && !query.has('all')) {
+      const row = $('tr.on input[name=ref]') ;
+      if (!row) { tell('Choose tasks first, or all that match.'); return; }
+      query.append('ref', row.value);
+    }
+    ask(`${form.action}?${query}`).catch(lost);
+  }
+  // Many deletes wait five seconds for second thoughts.
+  if (form.matches('[data-countdown]') && !form.dataset.sure) {
+    event.preventDefault();
+    const buttons = $('.buttons', form);
+    const go = $('button', buttons);
+    let left = 5;
+    const say = () => { go.textContent = `Undo (${left} s)`; };
+    const stop = () => { clearInterval(timer); dialog.close(); };
+    const timer = setInterval(() => {
+      left--;
+      if (!form.isConnected) { clearInterval(timer); return; }
+      if (left > 0) { say(); return; }
+      clearInterval(timer);
+      form.dataset.sure = '1';
+      form.requestSubmit();
+    }, 1000);
+    say();
+    go.type = 'button';
+    go.onclick = stop;
+  }
+});
+
+// tell shows a sentence above the page's content.
+function tell(text) {
+  let note = $('#told');
+  if (!note) { note = make('p', '', 'notice bad'); note.id = 'told'; note.setAttribute('role', 'status'); $('main .head').after(note); }
+  note.textContent = text;
+}
+
 dialog?.addEventListener('close', () => dialog.replaceChildren());
 
 // ── Keys ──────────────────────────────────────────────────────────────────────────────────────────
@@ -342,6 +384,63 @@ document.addEventListener('keydown', event => {
 });
 
 const act = key => ($(`tr.on [data-act="${key}"]`) ?? $(`main [data-act="${key}"]`))?.click();
+
+// ── Search: what a text names, while it is typed ──────────────────────────────────────────────────
+
+const field = $('[data-key="/"]');
+let hits = null;
+let typing = 0;
+
+function closeHits() {
+  hits?.remove();
+  hits = null;
+  field.setAttribute('aria-expanded', 'false');
+}
+
+async function suggest() {
+  const q = field.value.trim();
+  if (!q) { closeHits(); return; }
+  const answer = await fetch(`${base}/suggest?${new URLSearchParams({q})}`, {headers: {Accept: 'application/json'}});
+  if (!answer.ok || q !== field.value.trim()) return;
+  const found = await answer.json();
+  closeHits();
+  if (!found.length) return;
+  hits = make('ul', '', 'hits');
+  hits.id = 'hits';
+  hits.setAttribute('role', 'listbox');
+  for (const [i, {what, label, url}] of found.entries()) {
+    const item = make('li');
+    const link = make('a');
+    link.href = url;
+    link.id = `hit-${i}`;
+    link.setAttribute('role', 'option');
+    link.append(make('span', label, 'one'), make('span', what, 'muted'));
+    item.append(link);
+    hits.append(item);
+  }
+  field.parentElement.append(hits);
+  field.setAttribute('aria-expanded', 'true');
+}
+
+function chooseHit(step) {
+  const all = $$('a', hits);
+  const at = all.findIndex(e => e.ariaSelected === 'true');
+  const next = all[(at + step + all.length) % all.length];
+  all[at]?.removeAttribute('aria-selected');
+  next.setAttribute('aria-selected', 'true');
+  field.setAttribute('aria-activedescendant', next.id);
+}
+
+field?.addEventListener('input', () => { clearTimeout(typing); typing = setTimeout(() => suggest().catch(() => {}), 120); });
+field?.addEventListener('keydown', event => {
+  if (!hits) return;
+  if (event.key === 'ArrowDown') { event.preventDefault(); chooseHit(1); }
+  if (event.key === 'ArrowUp') { event.preventDefault(); chooseHit(-1); }
+  if (event.key === 'Escape') closeHits();
+  const chosen = $('[aria-selected=true]', hits ?? document);
+  if (event.key === 'Enter' && chosen) { event.preventDefault(); location.href = chosen.href; }
+});
+field?.addEventListener('blur', () => setTimeout(() => { if (hits) closeHits(); }, 200));
 
 // ── What a page has when it arrives ───────────────────────────────────────────────────────────────
 

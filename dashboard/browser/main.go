@@ -241,6 +241,22 @@ func pagesOf(ctx context.Context, sc *scene.Scene) []named {
 	if err != nil || len(names.Names) == 0 {
 		return pages
 	}
+	pages = append(pages, named{"tasks", "/tasks"}, named{"tasks-dead", "/tasks?state=dead"}, named{"filter", "/tasks?filter=kind:%22send_%22&state=dead"},
+		named{"search", "/search?q=mail"}, named{"ask-pause", "/act?do=pause&queue=" + names.Names[len(names.Names)-1]})
+	for _, state := range []storage.State{storage.Dead, storage.Pending, storage.Waiting} {
+		for _, queue := range names.Names {
+			page, err := sc.Store.Tasks(ctx, storage.TasksQuery{Queue: queue, State: state, Limit: 1})
+			if err != nil || len(page.Tasks) == 0 {
+				continue
+			}
+			pages = append(pages, named{"task-" + string(state), "/r/" + page.Tasks[0].Ref.String()})
+			if state == storage.Dead {
+				ref := page.Tasks[0].Ref.String()
+				pages = append(pages, named{"edit", "/edit?ref=" + ref}, named{"ask-requeue", "/act?do=requeue&ref=" + ref})
+			}
+			break
+		}
+	}
 	for _, name := range names.Names {
 		if name == "payments" || len(name) > 100 {
 			pages = append(pages, named{"queue", "/queues/" + name})

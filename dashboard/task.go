@@ -1,0 +1,413 @@
+package dashboard
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/internal/payload"
+	"github.com/midgehq/midge/storage"
+)
+
+// taskData is what the page of a task shows.
+type taskData struct {
+	storage.Task
+
+	Look     stateLook
+	Verdict  string
+	Timeline []moments
+	Bodies   []body
+	Headers  []header
+	Facts    []fact
+	Acts     []actLink
+}
+
+// moments is one event of a task's life.
+type moments struct {
+	At          time.Time
+	Glyph, Look string
+	What        string
+	Runner      string
+	Took        string
+	Error       string
+	Stack       string
+}
+
+// body is a payload of a task as JSON.
+type body struct {
+	Name    string
+	Size    int
+	Tree    *node
+	Text    string // where it is no tree
+	Problem string
+	URL     string // of the whole, as a download
+}
+
+type header struct{ Name, Value string }
+
+type fact struct {
+	Name, Value, Exact, URL string
+}
+
+// actLink is an act that is offered.
+type actLink struct {
+	Text, URL, Key string
+	Danger         bool
+}
+
+func refOf(r *http.Request) (storage.Ref, error) {
+	ref := storage.Ref{Queue: r.PathValue("queue"), ID: r.PathValue("id")}
+	return ref, storage.CheckRef(ref)
+}
+
+func (s *server) task(r *http.Request, v *view) error {
+	ref, err := refOf(r)
+	if err != nil {
+		return err
+	}
+	t, err := s.store.Task(r.Context(), ref)
+	if err != nil {
+		return err
+	}
+	v.Page, v.Nav, v.Kind, v.Title = "task", "Tasks", t.Kind+" in "+t.Queue, t.ID
+	v.Watch = (&queueNow{Stats: storage.Stats{Queue: t.Queue}}).Key("mark")
+	if t.State == storage.Pending {
+		v.Watch += " all.tick"
+	}
+	v.Command = "midge task show " + shellQuoted(ref.String())
+	d := &taskData{Task: t, Look: lookOf(t.State)}
+	d.Verdict, err = s.verdict(r, v, t)
+	if err != nil {
+		return err
+	}
+	d.Timeline = v.timeline(t)
+	d.Facts = v.facts(t)
+	d.Acts = v.taskActs(t)
+	if v.May("payloads") {
+		d.Bodies = v.bodies(t)
+		for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
+			d.Headers = append(d.Headers, header{name, s.cfg.Redact.Headers(t.Headers)[name]})
+		}
+	}
+	v.Data = d
+	return nil
+}
+
+// outcomes are the words and looks of how attempts ended.
+var outcomes = map[string][3]string{
+	storage.AttemptFailed:      {"↻", "retry", "failed"},
+	storage.AttemptTimedOut:    {"↻", "retry", "timed out"},
+	storage.AttemptPanicked:    {"✕", "dead", "panicked"},
+	storage.AttemptDiscarded:   {"✕", "dead", "discarded itself"},
+	storage.AttemptExpired:     {"✕", "dead", "its deadline was over"},
+	storage.AttemptUndecodable: {"✕", "dead", "its parameters do not fit the job"},
+	storage.AttemptCancelled:   {"–", "cancelled", "was cancelled"},
+	storage.AttemptCrashed:     {"✕", "dead", "crashed: its runner was gone"},
+	storage.AttemptLeaseLost:   {"!", "retry", "its lease was lost before it started"},
+	storage.AttemptRequeued:    {"○", "waiting", "was requeued"},
+}
+
+// timeline tells the task's life, the newest first.
+func (v *view) timeline(t storage.Task) []moments {
+	line := []moments{{At: t.Created, Glyph: "○", Look: "waiting", What: "created"}}
+	for i, a := range t.Attempts {
+		o, ok := outcomes[a.Outcome]
+		if !ok {
+			o = [3]string{"·", "waiting", a.Outcome}
+		}
+		m := moments{At: a.At, Glyph: o[0], Look: o[1], What: o[2], Runner: a.Runner, Error: a.Error}
+		if took := a.Took(); took > 0 {
+			m.Took = duration(took)
+		}
+		if i == len(t.Attempts)-1 {
+			m.Stack = t.Stack
+		}
+		line = append(line, m)
+	}
+	l := lookOf(t.State)
+	switch t.State {
+	case storage.Pending:
+		m := moments{At: time.UnixMicro(t.Version).UTC(), Glyph: l.Glyph, Look: l.Word, What: "started", Runner: t.Runner}
+		if !t.Started {
+			m.What = "claimed ahead"
+		}
+		line = append(line, m)
+	case storage.Completed, storage.Cancelled, storage.Dead:
+		what := l.Word
+		if t.Reason != "" {
+			what += ": " + t.Reason
+		}
+		line = append(line, moments{At: t.Ended, Glyph: l.Glyph, Look: l.Word, What: what})
+	case storage.Scheduled, storage.Retry:
+		what := "due"
+		if t.Reason != "" {
+			what += ", snoozed: " + t.Reason
+		}
+		line = append(line, moments{At: t.Due, Glyph: l.Glyph, Look: l.Word, What: what})
+	case storage.Waiting, storage.Cursors:
+	}
+	slices.Reverse(line)
+	return line
+}
+
+// facts are what else is known of the task.
+func (v *view) facts(t storage.Task) (facts []fact) {
+	add := func(name, value, exactly, url string) {
+		if value != "" {
+			facts = append(facts, fact{name, value, exactly, url})
+		}
+	}
+	at := func(name string, at time.Time) {
+		if !at.IsZero() {
+			add(name, away(at, v.Now), whole(at), "")
+		}
+	}
+	add("kind", t.Kind, "", v.URL("/tasks", "queue", t.Queue, "filter", "kind:"+t.Kind))
+	add("queue", t.Queue, "", v.QueueURL(t.Queue))
+	at("created", t.Created)
+	at("due", t.Due)
+	at("ended", t.Ended)
+	at("kept until", t.Expires)
+	add("failures", exact(int64(t.Retries))+" of "+exact(int64(t.MaxRetries)+1), "how many there are before it is dead", "")
+	if t.Crashes > 0 {
+		add("crashes", exact(int64(t.Crashes))+" of "+exact(int64(t.CrashLimit)), "", "")
+	}
+	if t.Snoozes > 0 {
+		add("snoozes", exact(int64(t.Snoozes))+" in a row", whole(t.SnoozedSince), "")
+	}
+	if t.Priority != 0 {
+		add("priority", exact(int64(t.Priority)), "", "")
+	}
+	if t.State == storage.Pending {
+		add("runner", t.Runner, "", v.URL("/runners/"+t.Runner))
+		at("lease until", t.LeaseUntil)
+	}
+	at("deadline", t.Deadline())
+	at("tick", t.Tick())
+	if t.Timeout > 0 {
+		add("timeout", duration(t.Timeout), t.Timeout.String(), "")
+	}
+	if t.Unique.Key != "" {
+		add("unique", string(t.Unique.Mode), "key "+t.Unique.Key, "")
+	}
+	add("encoding", t.Encoding, "", "")
+	return facts
+}
+
+// taskActs are the acts that the viewer may do to the task.
+func (v *view) taskActs(t storage.Task) (acts []actLink) {
+	add := func(text, do, key string, danger bool) {
+		acts = append(acts, actLink{text, v.URL("/act", "do", do, "ref", t.Ref.String()), key, danger})
+	}
+	if t.State == storage.Cursors {
+		return nil
+	}
+	requeue := storage.Change{Requeue: t.State.Ended(), Now: !t.State.Ended()}
+	if v.May("operate") {
+		switch {
+		case t.State.Ended():
+			add("Requeue", "requeue", "r", false)
+		case requeue.Permitted(t.State) && (t.State != storage.Waiting || !t.Declined.IsZero()):
+			add("Run now", "requeue", "r", false)
+		}
+		if cancel := (storage.Change{Cancel: true}); cancel.Permitted(t.State) && t.State != storage.Cancelled && !t.CancelAsked {
+			add("Cancel", "cancel", "c", false)
+		}
+	}
+	if v.May("alter") {
+		if edit := (storage.Change{}); v.May("payloads") && (edit.Permitted(t.State) || t.State.Ended()) {
+			acts = append(acts, actLink{"Edit", v.URL("/edit", "ref", t.Ref.String()), "e", false})
+		}
+		if t.State != storage.Pending {
+			add("Delete", "delete", "", true)
+		}
+	}
+	return acts
+}
+
+// parts are the payloads of a task by their names.
+func parts(t storage.Task) []struct {
+	name string
+	data []byte
+} {
+	return []struct {
+		name string
+		data []byte
+	}{
+		{access.PartParams, t.Payload},
+		{access.PartProgress, t.Progress},
+		{access.PartCheckpoint, t.Checkpoint},
+		{access.PartResult, t.Result},
+	}
+}
+
+// mostTree bounds the JSON that is shown as a tree, in bytes; what is longer is a download.
+const mostTree = 48 << 10
+
+// bodies are the payloads that the task has.
+func (v *view) bodies(t storage.Task) (bodies []body) {
+	for _, part := range parts(t) {
+		if len(part.data) == 0 {
+			continue
+		}
+		b := body{Name: part.name, Size: len(part.data), URL: v.TaskURL(t.Ref) + "/" + part.name}
+		text, err := v.server.readable(t, part.name, part.data)
+		switch {
+		case err != nil:
+			b.Problem = err.Error()
+		case len(text) > mostTree:
+			b.Problem = "It is too long to be shown here."
+		default:
+			if b.Tree = tree(text); b.Tree == nil {
+				b.Text = string(text)
+			}
+		}
+		bodies = append(bodies, b)
+	}
+	return bodies
+}
+
+// readable gives a payload as JSON, without what nobody may see.
+func (s *server) readable(t storage.Task, part string, data []byte) ([]byte, error) {
+	text, err := payload.JSON(t.Encoding, data)
+	if err != nil {
+		return nil, err
+	}
+	return s.cfg.Redact.JSON(part, text), nil
+}
+
+// download hands a payload out as a file.
+func (s *server) download(w http.ResponseWriter, r *http.Request) {
+	ref, err := refOf(r)
+	if err == nil && !userOf(r.Context()).May(access.Payloads) {
+		err = &statusError{http.StatusForbidden, "Your role does not show payloads."}
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	t, err := s.store.Task(r.Context(), ref)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	for _, part := range parts(t) {
+		if part.name != r.PathValue("part") || len(part.data) == 0 {
+			continue
+		}
+		text, err := s.readable(t, part.name, part.data)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Disposition", `attachment; filename="`+strings.ReplaceAll(t.ID, ":", "_")+"."+part.name+`.json"`)
+		_, _ = w.Write(text)
+		return
+	}
+	s.fail(w, r, errNoPage)
+}
+
+// node is a value of JSON that a page folds.
+type node struct {
+	Key   string // with quotes, "" in lists and at the top
+	Value string // of a scalar
+	Kind  string // "object", "list", "text", or "" for other scalars
+	Kids  []*node
+}
+
+// Open reports whether the node is shown unfolded.
+func (n *node) Open() bool { return len(n.Kids) <= 20 }
+
+// tree reads JSON, nil where it is none, or nests too deep.
+func tree(text []byte) *node {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	n, err := readNode(d, 0)
+	if err != nil {
+		return nil
+	}
+	return n
+}
+
+func readNode(d *json.Decoder, depth int) (*node, error) {
+	token, err := d.Token()
+	if err != nil {
+		return nil, err
+	}
+	delim, ok := token.(json.Delim)
+	if !ok {
+		return scalar(token), nil
+	}
+	n := &node{Kind: "list"}
+	if delim == '{' {
+		n.Kind = "object"
+	}
+	if depth > 100 {
+		return nil, errNoPage
+	}
+	for d.More() {
+		key := ""
+		if n.Kind == "object" {
+			name, err := d.Token()
+			if err != nil {
+				return nil, err
+			}
+			key = quotedJSON(name)
+		}
+		kid, err := readNode(d, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		kid.Key = key
+		n.Kids = append(n.Kids, kid)
+	}
+	_, err = d.Token()
+	return n, err
+}
+
+func scalar(token json.Token) *node {
+	switch v := token.(type) {
+	case string:
+		return &node{Value: quotedJSON(v), Kind: "text"}
+	case json.Number:
+		return &node{Value: v.String()}
+	case bool:
+		if v {
+			return &node{Value: "true"}
+		}
+		return &node{Value: "false"}
+	}
+	return &node{Value: "null"}
+}
+
+// quotedJSON writes a text with quotes, and as it is within them.
+func quotedJSON(v any) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // a text
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// verdict says in a sentence why the task is where it is.
+func (s *server) verdict(_ *http.Request, v *view, t storage.Task) (string, error) {
+	switch {
+	case t.State == storage.Dead:
+		return "It is dead since " + moment(t.Ended, v.Now) + ": " + t.Reason + ".", nil
+	case t.State.Ended():
+		return "It is " + string(t.State) + " since " + moment(t.Ended, v.Now) + ".", nil
+	case t.State == storage.Pending && t.CancelAsked:
+		return "It runs on " + t.Runner + ", and is asked to stop.", nil
+	case t.State == storage.Pending:
+		return "It runs on " + t.Runner + ".", nil
+	case t.State == storage.Scheduled, t.State == storage.Retry:
+		return "It is due " + away(t.Due, v.Now) + ".", nil
+	}
+	return "It waits.", nil
+}

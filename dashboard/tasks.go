@@ -1,0 +1,254 @@
+package dashboard
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/storage"
+)
+
+// chosen is which tasks a list shows and an act concerns: what its address says.
+type chosen struct {
+	Queue, State, Filter string
+}
+
+// live is the state of the list that shows all tasks which have not ended.
+const live = "live"
+
+func chosenOf(r *http.Request) chosen {
+	c := chosen{r.FormValue("queue"), r.FormValue("state"), strings.TrimSpace(r.FormValue("filter"))}
+	if c.State == live {
+		c.State = ""
+	}
+	return c
+}
+
+// Text is the filter that chooses the same tasks without anything beside it.
+func (c chosen) Text() string {
+	var words []string
+	if c.Queue != "" {
+		words = append(words, "queue:"+c.Queue)
+	}
+	if c.State != "" {
+		words = append(words, "state:"+c.State)
+	}
+	if c.Filter != "" {
+		words = append(words, c.Filter)
+	}
+	return strings.Join(words, " ")
+}
+
+// parse checks what was chosen, and gives its filter.
+func (c chosen) parse() (filter.Filter, error) {
+	if c.Queue != "" {
+		if err := storage.CheckName("queue", c.Queue); err != nil {
+			return filter.Filter{}, err
+		}
+	}
+	if c.State != "" && !storage.State(c.State).Valid() {
+		return filter.Filter{}, storage.Invalid("state", c.State, "live, or one of %v", storage.States())
+	}
+	return filter.Parse(c.Text())
+}
+
+// plain reports whether the storage counts what was chosen itself.
+func (c chosen) plain() bool { return c.Filter == "" }
+
+// size is how many tasks there are of what was chosen without its filter.
+func (c chosen) size(s *sample) (n int64) {
+	for i := range s.queues {
+		q := &s.queues[i]
+		switch {
+		case c.Queue != "" && c.Queue != q.Queue:
+		case c.State == "":
+			n += q.Live()
+		default:
+			n += q.Size(storage.State(c.State))
+		}
+	}
+	return n
+}
+
+// tab is a state of the list.
+type tab struct {
+	stateLook
+
+	URL     string
+	Tasks   int64
+	Key     string // of its cell
+	Current bool
+}
+
+// tasksData is what a list of tasks shows.
+type tasksData struct {
+	chosen
+
+	Tabs    []tab
+	Rows    []taskRow
+	Problem string // with the filter
+	Syntax  string
+	Of      string // how many there are
+	Scanned string // how far a search is
+	First   string // address of the first page, "" there
+	Next    string
+	Widen   string
+}
+
+// taskRow is a task in a list.
+type taskRow struct {
+	storage.Task
+
+	Look stateLook
+	Note string // why it is where it is: the last error or the reason
+	When string
+	At   string // the moment, whole
+}
+
+func (s *server) tasks(r *http.Request, v *view) error {
+	v.Page, v.Nav, v.Title = "tasks", "Tasks", "Tasks"
+	c := chosenOf(r)
+	d := tasksData{chosen: c, Syntax: filter.Syntax}
+	v.Data = &d
+	v.Watch = "all.mark"
+	if c.Queue != "" {
+		v.Kind, v.Watch = "Queue "+c.Queue, (&queueNow{Stats: storage.Stats{Queue: c.Queue}}).Key("mark")
+	}
+	d.tabs(v)
+	f, err := c.parse()
+	if err != nil {
+		if d.Problem = err.Error(); c.Filter == "" {
+			return err
+		}
+		return nil
+	}
+	if err := s.mayFilter(v, f); err != nil {
+		return err
+	}
+	v.Command = "midge task ls"
+	if text := c.Text(); text != "" {
+		v.Command += " " + shellQuoted(text)
+	}
+	page, err := scan.Next(r.Context(), s.store, scan.Request{Filter: f, Limit: pageSize, Cursor: r.FormValue("after")})
+	if err != nil {
+		return err
+	}
+	for _, t := range page.Tasks {
+		d.Rows = append(d.Rows, v.row(t))
+	}
+	if r.FormValue("after") != "" {
+		d.First = v.listURL(c, "")
+	}
+	if page.Cursor != "" {
+		d.Next = v.listURL(c, page.Cursor)
+	}
+	d.tell(v, &page)
+	return nil
+}
+
+// tell says how many tasks there are, or how far a search for them is.
+func (d *tasksData) tell(v *view, page *scan.Page) {
+	if d.plain() {
+		d.Of = "showing " + exact(int64(len(d.Rows))) + " of " + exact(max(d.size(v.Sample), int64(len(d.Rows))))
+		return
+	}
+	d.Scanned = "searched " + exact(page.Searched) + " of " + exact(page.Total)
+	d.Of = exact(page.Matched) + " found so far"
+	if page.Done() {
+		d.Of = "showing " + exact(int64(len(d.Rows))) + " of " + exact(page.Matched)
+	}
+	if d.State == "" && len(d.Rows) == 0 {
+		d.Widen = v.listURL(chosen{Queue: d.Queue, Filter: "state:all " + d.Filter}, "")
+	}
+}
+
+// mayFilter refuses a filter that would tell a viewer of payloads.
+func (s *server) mayFilter(v *view, f filter.Filter) error {
+	found := fields.FindAllStringSubmatch(f.String(), -1)
+	if (f.NeedsPayload() || len(found) > 0) && !v.May("payloads") {
+		return &statusError{
+			http.StatusForbidden, "Your role does not show parameters and headers, and so does not search them.",
+		}
+	}
+	for _, field := range found {
+		if s.cfg.Redact.Hides(strings.Split(field[1], ".")...) {
+			return &statusError{http.StatusForbidden, "The field " + field[1] + " is hidden, and so cannot be searched."}
+		}
+	}
+	return nil
+}
+
+// fields finds the payloads' fields that a filter looks at, and at worst some that it only names.
+var fields = regexp.MustCompile(`(?:^|[\s-])((?:params|header)\.[^\s:<>=]+)`)
+
+// tabs makes the tabs of the states.
+func (d *tasksData) tabs(v *view) {
+	add := func(l stateLook, state, key string) {
+		c := d.chosen
+		c.State = state
+		d.Tabs = append(d.Tabs, tab{
+			stateLook: l, URL: v.listURL(c, ""), Tasks: chosen{Queue: d.Queue, State: state}.size(v.Sample),
+			Current: d.State == state, Key: key,
+		})
+	}
+	key := func(name string) string {
+		if d.Queue != "" {
+			return (&queueNow{Stats: storage.Stats{Queue: d.Queue}}).Key(name)
+		}
+		return "all." + name
+	}
+	add(stateLook{Word: live}, "", key("live"))
+	for _, l := range looks {
+		add(l, string(l.State), key(string(l.State)))
+	}
+}
+
+// listURL is the address of a list.
+func (v *view) listURL(c chosen, after string) string {
+	return v.URL("/tasks", "queue", c.Queue, "state", c.State, "filter", c.Filter, "after", after)
+}
+
+// row makes a row of a list.
+func (v *view) row(t storage.Task) taskRow {
+	row := taskRow{Task: t, Look: lookOf(t.State)}
+	at := t.Created
+	switch {
+	case t.State == storage.Pending && t.Started:
+		at, row.When = t.StartedAt(), "for "+duration(v.Since(t.StartedAt()))
+	case t.State == storage.Pending:
+		row.When = "claimed ahead"
+	case t.State == storage.Scheduled, t.State == storage.Retry:
+		at, row.When = t.Due, away(t.Due, v.Now)
+	case t.State.Ended():
+		at, row.When = t.Ended, away(t.Ended, v.Now)
+	case t.State == storage.Cursors && t.Cursor != nil:
+		at, row.When = t.Cursor.Next, away(t.Cursor.Next, v.Now)
+	default:
+		row.When = "for " + duration(v.Since(t.Created))
+	}
+	row.At = whole(at)
+	if v.May("read") {
+		row.Note = firstLine(t.LastError())
+	}
+	if row.Note == "" || t.State == storage.Scheduled {
+		row.Note = t.Reason
+	}
+	if t.PassedOver == storage.PassedOverKind {
+		row.Note = "no runner that looked knows its kind"
+	}
+	return row
+}
+
+// shellQuoted writes a text as one word of a shell.
+func shellQuoted(text string) string {
+	safe := func(c rune) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("_-.:/,=+@%", c)
+	}
+	if text != "" && !slices.ContainsFunc([]rune(text), func(c rune) bool { return !safe(c) }) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}

@@ -1,0 +1,329 @@
+package dashboard_test
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/storage"
+)
+
+// as serves the dashboard to a user with a role.
+func as(role access.Role) dashboard.Config {
+	return dashboard.Config{Who: func(*http.Request) (access.User, bool) {
+		return access.User{Name: "ann", Role: role}, true
+	}}
+}
+
+// list gives the refs of all tasks of a queue in a state.
+func (s *site) list(queue string, state storage.State) (refs []string) {
+	s.t.Helper()
+	for t, err := range storage.Each(s.t.Context(), s.Store, queue, state) {
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		refs = append(refs, t.Ref.String())
+	}
+	return refs
+}
+
+// post sends a form and gives the page that it leads to.
+func (s *site) post(path string, pairs ...string) (int, string) {
+	s.t.Helper()
+	form := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		form.Add(pairs[i], pairs[i+1])
+	}
+	w := s.do(request(http.MethodPost, path, form.Encode()))
+	if w.Code != http.StatusSeeOther {
+		return w.Code, w.Body.String()
+	}
+	return http.StatusOK, strings.ReplaceAll(s.get(w.Header().Get("Location")), "\u00a0", " ")
+}
+
+func TestAListShowsWhatItsAddressSays(t *testing.T) {
+	s := open(t, "night", dashboard.Config{})
+	s.shows("/tasks?state=dead", "showing 50 of 300", "no space left on device", "midge task ls state:dead")
+	s.shows("/tasks?queue=mail&state=dead", "showing 50 of 212", "connection refused")
+	s.shows("/tasks?queue=mail&state=dead&filter=kind:send_digest", "showing 32 of 32",
+		"midge task ls &#39;queue:mail state:dead kind:send_digest&#39;")
+	s.shows("/tasks?filter=kind:legacy_sync", "legacy_sync", "no runner that looked knows its kind")
+	s.shows("/tasks?filter=kind:send_digest", "No task matches here.", "Search all states")
+	s.shows("/tasks?filter=colour:red", "queue: id: kind:", "colour")
+	page := s.get("/tasks?queue=mail&state=dead")
+	next := page[strings.Index(page, `rel="next" href="`)+len(`rel="next" href="`):]
+	next = strings.ReplaceAll(next[:strings.Index(next, `"`)], "&amp;", "&")
+	s.shows(next, "showing 50 of 212", "First page")
+	for path, want := range map[string]int{
+		"/tasks?state=lost": 400, "/tasks?queue=a/b": 400, "/tasks?after=nonsense": 400, "/r/mail/none": 404, "/r/a%20b/c": 400,
+	} {
+		if w := s.do(request(http.MethodGet, path, "")); w.Code != want {
+			t.Errorf("GET %s: %d, want %d", path, w.Code, want)
+		}
+	}
+}
+
+func TestATaskTellsItsLife(t *testing.T) {
+	s := open(t, "night", dashboard.Config{})
+	ref := s.list("mail", storage.Dead)[0]
+	s.shows("/r/"+ref, "out of retries", "connection refused", "goroutine 41 [running]", "&#34;user&#34;", "tenant", "acme",
+		"midge task show "+ref, "Requeue", "Edit", "Delete")
+	w := s.do(request(http.MethodGet, "/r/"+ref+"/params", ""))
+	if got := w.Header().Get("Content-Disposition"); w.Code != http.StatusOK || !strings.HasPrefix(got, "attachment;") {
+		t.Errorf("the parameters: %d, Content-Disposition %q, want an attachment", w.Code, got)
+	}
+}
+
+func TestAViewerSeesNoPayloads(t *testing.T) {
+	s := open(t, "night", as(access.Viewer))
+	ref := s.list("mail", storage.Dead)[0]
+	page := s.get("/r/" + ref)
+	for _, secret := range []string{"example.com", "acme"} {
+		if strings.Contains(page, secret) {
+			t.Errorf("a viewer sees %q", secret)
+		}
+	}
+	for _, path := range []string{
+		"/r/" + ref + "/params", "/edit?ref=" + ref, "/tasks?filter=params.user:1", "/tasks?filter=-header.tenant:acme&state=dead",
+	} {
+		if w := s.do(request(http.MethodGet, path, "")); w.Code != http.StatusForbidden {
+			t.Errorf("GET %s: %d, want 403", path, w.Code)
+		}
+	}
+}
+
+func TestWhatIsRedactedIsNowhere(t *testing.T) {
+	hidden, err := access.Redact("params.mail", "header.tenant")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, "night", dashboard.Config{Redact: hidden})
+	ref := s.list("mail", storage.Dead)[0]
+	for _, path := range []string{"/r/" + ref, "/r/" + ref + "/params"} {
+		if page := s.get(path); strings.Contains(page, "example.com") || strings.Contains(page, "acme") || !strings.Contains(page, "***") {
+			t.Errorf("GET %s shows what is redacted", path)
+		}
+	}
+	for _, path := range []string{"/edit?ref=" + ref, "/tasks?filter=params.mail:x", "/tasks?filter=header.tenant:acme"} {
+		if w := s.do(request(http.MethodGet, path, "")); w.Code != http.StatusForbidden {
+			t.Errorf("GET %s: %d, want 403", path, w.Code)
+		}
+	}
+}
+
+func TestActsOnTasks(t *testing.T) {
+	s := open(t, "night", dashboard.Config{})
+	dead := s.list("mail", storage.Dead)
+	s.shows("/act?do=requeue&ref="+dead[0]+"&ref="+dead[1], "Requeue 2 tasks?", dead[0], "Cancel", "starts anew")
+	if got := s.list("mail", storage.Dead); len(got) != len(dead) {
+		t.Fatalf("%d dead after a dialog, want %d", len(got), len(dead))
+	}
+	if code, page := s.post("/act", "do", "requeue", "ref", dead[0], "back", "/r/"+dead[0]); code != 200 ||
+		!strings.Contains(page, "1 task requeued.") {
+		t.Errorf("requeue one: %d", code)
+	}
+	if got := s.list("mail", storage.Waiting); !slices.Contains(got, dead[0]) {
+		t.Error("the requeued task does not wait")
+	}
+	if code, page := s.post("/act", "do", "delete", "ref", dead[1], "ref", dead[2], "ref", "mail/none", "back", "/tasks"); code != 200 ||
+		!strings.Contains(page, "3 chosen, 2 deleted, 0 changed meanwhile, 1 gone.") {
+		t.Errorf("delete: %d", code)
+	}
+	if code, page := s.post("/act", "do", "cancel", "ref", dead[0], "back", "/tasks"); code != 200 ||
+		!strings.Contains(page, "1 task cancelled.") {
+		t.Errorf("cancel: %d", code)
+	}
+	for _, bad := range [][]string{
+		{"do", "explode", "ref", dead[3]}, {"do", "requeue"}, {"do", "requeue", "ref", "nonsense"}, {"do", "run", "ref", dead[3]},
+	} {
+		if code, _ := s.post("/act", bad...); code != http.StatusBadRequest {
+			t.Errorf("POST /act with %v: %d, want 400", bad, code)
+		}
+	}
+}
+
+func TestActsOnQueues(t *testing.T) {
+	s := open(t, "night", dashboard.Config{})
+	s.shows("/act?do=resume&queue=payments", "Resume the queue payments?", "1,204 tasks wait in it now")
+	if code, page := s.post("/act", "do", "resume", "queue", "payments", "back", "/queues/payments"); code != 200 ||
+		!strings.Contains(page, "payments is resumed.") || strings.Contains(page, "Paused") {
+		t.Errorf("resume: %d", code)
+	}
+	if code, page := s.post("/act", "do", "pause", "queue", "mail", "for", "1h", "back", "/queues/mail"); code != 200 ||
+		!strings.Contains(page, "Paused until") {
+		t.Errorf("pause: %d", code)
+	}
+	if code, _ := s.post("/act", "do", "pause", "queue", "mail", "for", "7m"); code != http.StatusBadRequest {
+		t.Errorf("pause for a time that is not offered: %d, want 400", code)
+	}
+	s.shows("/act?do=remove&queue=payments", "Type payments to confirm", "1,284 tasks")
+	if code, _ := s.post("/act", "do", "remove", "queue", "payments", "typed", "payment"); code != http.StatusBadRequest {
+		t.Errorf("remove without the name: %d, want 400", code)
+	}
+	if code, _ := s.post("/act", "do", "remove", "queue", "payments", "typed", "payments", "back", "/queues/payments"); code != 200 {
+		t.Errorf("remove: %d", code)
+	}
+	if w := s.do(request(http.MethodGet, "/queues/payments", "")); w.Code != http.StatusNotFound {
+		t.Errorf("a removed queue: %d, want 404", w.Code)
+	}
+}
+
+func TestActsOnSchedules(t *testing.T) {
+	s := open(t, "night", dashboard.Config{})
+	cursor := "mail/" + storage.CursorPrefix + "daily_digest"
+	s.shows("/act?do=run&ref="+cursor, "the schedule daily_digest of mail?", "midge schedule run mail/daily_digest")
+	before := len(s.list("mail", storage.Waiting))
+	if code, page := s.post("/act", "do", "run", "ref", cursor, "back", "/schedules"); code != 200 ||
+		!strings.Contains(page, "The schedule runs as mail/") {
+		t.Errorf("run: %d", code)
+	}
+	if got := len(s.list("mail", storage.Waiting)); got != before+1 {
+		t.Errorf("%d tasks wait after a run, want %d", got, before+1)
+	}
+	if code, _ := s.post("/act", "do", "unschedule", "ref", cursor, "back", "/schedules"); code != 200 ||
+		len(s.list("mail", storage.Cursors)) != 0 {
+		t.Errorf("remove a schedule: %d", code)
+	}
+}
+
+func TestAnEditedTaskRunsWithItsNewParameters(t *testing.T) {
+	s := open(t, "night", dashboard.Config{})
+	ref := s.list("mail", storage.Dead)[0]
+	page := s.get("/edit?ref=" + ref)
+	version := page[strings.Index(page, `name="version" value="`)+len(`name="version" value="`):]
+	version = version[:strings.Index(version, `"`)]
+	if code, page := s.post("/edit", "ref", ref, "version", version, "params", `{"user":"x"`); code != http.StatusBadRequest ||
+		!strings.Contains(page, "{&#34;user&#34;:&#34;x&#34;") {
+		t.Errorf("bad JSON: %d, want 400 and the text", code)
+	}
+	if code, _ := s.post("/edit", "ref", ref, "version", "1", "params", `{"user":7}`); code != http.StatusConflict {
+		t.Errorf("an old version: %d, want 409", code)
+	}
+	if code, page := s.post("/edit", "ref", ref, "version", version, "requeue", "1", "params", `{"user":7}`); code != 200 ||
+		!strings.Contains(page, "is requeued") {
+		t.Errorf("edit and requeue: %d", code)
+	}
+	queue, id, _ := strings.Cut(ref, "/")
+	task, err := s.Store.Task(t.Context(), storage.Ref{Queue: queue, ID: id})
+	if err != nil || task.State != storage.Waiting || string(task.Payload) != `{"user":7}` {
+		t.Errorf("the edited task: %s %s, %v", task.State, task.Payload, err)
+	}
+}
+
+func TestRolesPermitActs(t *testing.T) {
+	forms := map[string][]string{
+		"requeue": {"do", "requeue", "ref", "mail/x"}, "cancel": {"do", "cancel", "ref", "mail/x"},
+		"pause": {"do", "pause", "queue", "mail"}, "resume": {"do", "resume", "queue", "mail"},
+		"run":    {"do", "run", "ref", "mail/cursor.daily_digest"},
+		"delete": {"do", "delete", "ref", "mail/x"}, "remove": {"do", "remove", "queue", "images"},
+		"unschedule": {"do", "unschedule", "ref", "mail/cursor.daily_digest"},
+	}
+	alter := []string{"delete", "remove", "unschedule"}
+	for _, role := range access.Roles() {
+		s := open(t, "night", as(role))
+		for do, form := range forms {
+			code, _ := s.post("/act", form...)
+			may := role == access.Admin || role == access.Operator && !slices.Contains(alter, do)
+			if got := code != http.StatusForbidden; got != may {
+				t.Errorf("%s as %s: %d, permitted %t, want %t", do, role, code, got, may)
+			}
+		}
+		if code, _ := s.post("/edit", "ref", s.list("mail", storage.Dead)[0]); (code != http.StatusForbidden) != (role == access.Admin) {
+			t.Errorf("edit as %s: %d", role, code)
+		}
+	}
+	cfg := as(access.Admin)
+	cfg.ReadOnly = true
+	s := open(t, "night", cfg)
+	for do, form := range forms {
+		if code, _ := s.post("/act", form...); code != http.StatusForbidden {
+			t.Errorf("%s, read-only: %d, want 403", do, code)
+		}
+	}
+	if page := s.get("/r/" + s.list("mail", storage.Dead)[0]); strings.Contains(page, "/act?") {
+		t.Error("a read-only dashboard offers acts")
+	}
+}
+
+func TestSearchFindsATask(t *testing.T) {
+	s := open(t, "night", dashboard.Config{})
+	ref := s.list("mail", storage.Dead)[0]
+	_, id, _ := strings.Cut(ref, "/")
+	for _, text := range []string{
+		ref, id, "  " + id + " ", `time=2026-11-23T02:14:07Z level=ERROR msg="a job failed" task=` + ref + ` kind=send_invoice`,
+		`{"level":"error","id":"` + id + `","retries":3}`,
+	} {
+		w := s.do(request(http.MethodGet, "/search?q="+url.QueryEscape(text), ""))
+		if got := w.Header().Get("Location"); w.Code != http.StatusSeeOther || got != "/r/"+ref {
+			t.Errorf("search for %q: %d to %q, want %q", text, w.Code, got, "/r/"+ref)
+		}
+	}
+	s.shows("/search?q=mail", "/queues/mail", "Scan live tasks for it")
+	s.shows("/search?q=digest", "daily_digest", "send_digest")
+	s.shows("/suggest?q=app-2", "worker-1", "runner")
+	s.shows("/search?q=nothing+of+the+kind", "No queue, kind, schedule, runner or task has this name.")
+}
+
+// state is all that the storage holds, as far as its contract tells.
+func (s *site) state() string {
+	s.t.Helper()
+	var b strings.Builder
+	for name, err := range storage.EachQueue(s.t.Context(), s.Store, "") {
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		stats, err := s.Store.Stats(s.t.Context(), name)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		stats[0].Oldest = 0 // grows by itself
+		b.WriteString(name + " " + strings.ReplaceAll(strings.TrimSpace(sprint(stats[0])), "\n", " "))
+		for _, state := range storage.States() {
+			for t, err := range storage.Each(s.t.Context(), s.Store, name, state) {
+				if err != nil {
+					s.t.Fatal(err)
+				}
+				b.WriteString("\n" + sprint(t))
+			}
+		}
+	}
+	return b.String()
+}
+
+func TestAGetChangesNothing(t *testing.T) {
+	s := open(t, "night", dashboard.Config{})
+	ref := s.list("mail", storage.Dead)[0]
+	before := s.state()
+	seen := map[string]bool{}
+	next := append(s.paths(), "/tasks", "/tasks?state=dead", "/r/"+ref, "/edit?ref="+ref, "/search?q=mail", "/act?do=delete&ref="+ref)
+	for len(next) > 0 && len(seen) < 400 {
+		path := strings.ReplaceAll(next[0], "&amp;", "&")
+		next = next[1:]
+		if path, _, _ = strings.Cut(path, "#"); seen[path] || path == "" || strings.HasPrefix(path, "/events") {
+			continue
+		}
+		seen[path] = true
+		w := s.do(request(http.MethodGet, path, ""))
+		if w.Code >= 400 && w.Code != http.StatusNotFound {
+			t.Errorf("GET %s: %d", path, w.Code)
+		}
+		for rest := w.Body.String(); ; {
+			_, after, ok := strings.Cut(rest, `href="`)
+			if !ok {
+				break
+			}
+			rest = after
+			next = append(next, rest[:strings.Index(rest, `"`)])
+		}
+	}
+	if len(seen) < 100 {
+		t.Errorf("the crawl saw %d pages, want a hundred and more", len(seen))
+	}
+	if after := s.state(); after != before {
+		t.Error("a crawl of all pages has changed the storage")
+	}
+}
