@@ -115,8 +115,9 @@ func Deadline(t time.Time) Option {
 	})
 }
 
-// KeepFor keeps the completed or cancelled task that long, a millisecond at least; 0 keeps
-// it only if it has a result, for an hour.
+// KeepFor keeps the task for so long after it completed or was cancelled, a millisecond at
+// least. With 0, the default, it is gone at once, unless it completed with a result: then it
+// is kept for an hour.
 func KeepFor(d time.Duration) Option {
 	return option(func(c *call) {
 		c.fail(checkSpan("KeepFor", d, "0"))

@@ -110,8 +110,9 @@
 // inserted ones, each in their order. Each task that a Tx releases goes to the head, so
 // that the last of them is claimed first. Of the tasks that one Claim recovers, the task
 // that was claimed first waits first: versions grow along the tasks of a Claim. Tasks due
-// earlier are promoted first; tasks due at the same moment are promoted in the order in
-// which steps scheduled them.
+// earlier are promoted first. Of tasks due at the same moment the task is promoted first
+// whose moment was set first, by its insert, a Change, a Fail or a Snooze; of tasks whose
+// moments one Tx set, the one whose operation comes first.
 //
 // A listing has the order of its state: waiting tasks as they are claimed, whoever may
 // claim them, but the declined ones behind all others, by the name of their kind and in
@@ -140,15 +141,17 @@
 //
 // A recovery ends an expired lease. A task whose cancel was asked ends in cancelled. A
 // started task gets Crashes+1, and is dead ([ReasonCrashes]) where that reaches its
-// CrashLimit. A task that was only claimed ahead is not charged, and from then on a Claim
-// takes it only to start at once. All tasks that do not end go to the head of waiting.
+// CrashLimit. A task that was only claimed ahead is not charged. From then on no Claim
+// takes it ahead: it is one of the first ClaimRequest.Start tasks of the Claim that takes
+// it, which are started at once. All tasks that do not end go to the head of waiting.
 // The Claim names the tasks that it ends so in Claimed.Ended. A lease that expired and
 // was not recovered yet can still be settled.
 //
 // A suspect is a task with at least one crash whose Crashes is CrashLimit-1. It has the
 // place in the order of any other task and counts as waiting. A Claim passes it over
-// unless ClaimRequest.Suspect is set, takes at most one suspect then, and takes it only
-// to start at once, so that the neighbours of a poison pill do not die with it. Once it
+// unless ClaimRequest.Suspect is set. It takes at most one suspect then, as one of the
+// tasks that are started at once and never ahead, so that the neighbours of a poison pill
+// do not die with it. Once it
 // has taken one, the suspects behind it do not count for its More, although the same call
 // again would take the next: a runner that was given one asks for no other until that one
 // has ended.
@@ -230,10 +233,11 @@
 //
 // # Keeping
 //
-// A completed or cancelled task is kept for Keep.For, else it is gone at once. A
-// completion with a Result and no Keep is kept for [DefaultResultKeep]. UntilRead keeps
-// it for at most [DefaultUnreadKeep] unless Keep.For says otherwise, and the reader
-// deletes it. Dead tasks are kept for Limits.DeadFor and at most Limits.DeadMax per
+// A task that completes or is cancelled is kept for its Keep.For. Where that is 0, a
+// cancelled task is gone at once, and a completed task too, with two exceptions: with
+// Keep.UntilRead it is kept for [DefaultUnreadKeep], and with a Result for
+// [DefaultResultKeep]. The storage deletes a task when that time is over; UntilRead tells
+// the reader of a result to delete the task before. Dead tasks are kept for Limits.DeadFor and at most Limits.DeadMax per
 // queue; the oldest goes first. A record and its indexes go together. Correctness never
 // rests on an expiry of the database's own: deadlines stand in records, and Claims remove
 // what is past them.

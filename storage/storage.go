@@ -93,6 +93,15 @@ type Applier interface {
 	Apply(ctx context.Context, call Call, txs ...Tx) ([]Applied, error)
 }
 
+// Joined writes and reads within a transaction of the application's. WithinSQL of storage/postgres and of
+// storage/sqlite takes a *sql.Tx and gives one, so that an application can name the two by one interface:
+//
+//	interface{ WithinSQL(tx *sql.Tx) storage.Joined }
+type Joined interface {
+	Applier
+	Reader
+}
+
 // Spanner is the optional ability to say which queues can share a Tx. A storage
 // without it can put any queues of one Tx into one step. Claim, Extend and Apply take
 // queues that do not span too, and answer when all parts did: a caller for whom a

@@ -161,11 +161,11 @@ func (t Task) Format(f fmt.State, verb rune) {
 
 // Why a Claim may pass over a waiting task.
 const (
-	// PassedOverStartOnly: the lease of the task expired while it was only claimed ahead,
-	// so that a Claim takes it only to start at once.
+	// PassedOverStartOnly: the lease of the task expired while it was only claimed ahead.
+	// No Claim takes it ahead any more, but only among the tasks that are started at once.
 	PassedOverStartOnly = "start-only"
-	// PassedOverSuspect: the next crash makes the task dead, so that a Claim takes it
-	// only to start at once and where ClaimRequest.Suspect is set.
+	// PassedOverSuspect: the next crash makes the task dead. A Claim takes it only where
+	// ClaimRequest.Suspect is set, among the tasks that are started at once.
 	PassedOverSuspect = "suspect"
 	// PassedOverKind: a runner declined the task, so that a Claim takes it only where
 	// ClaimRequest.Kinds names its kind or is empty. Such a task may be start-only or a
@@ -217,12 +217,15 @@ const (
 	ReasonKind    = "unknown kind"
 )
 
-// Keep says how long a completed or cancelled task is kept. The zero Keep keeps
-// nothing, except that a completion with a result is kept for DefaultResultKeep.
+// Keep says for how long a task is kept after it completed or was cancelled. With the zero
+// Keep the task is gone at once, unless it completed with a result: then it is kept for
+// DefaultResultKeep.
 type Keep struct {
-	For time.Duration // 0, or at least MinSpan
-	// UntilRead lets the reader of the result delete it; For bounds the wait, 0 meaning
-	// DefaultUnreadKeep for a completed task. Without For no cancelled task is kept.
+	// For is how long the task is kept, whether it completed or was cancelled: 0, or at
+	// least MinSpan.
+	For time.Duration
+	// UntilRead has whoever reads the result of a completed task delete the task. Unread it
+	// is kept for For, or where that is 0 for DefaultUnreadKeep.
 	UntilRead bool
 }
 

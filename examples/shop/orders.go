@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/storage"
 )
 
 // shop is what the handlers and the jobs need.
@@ -15,7 +16,7 @@ type shop struct {
 	client *midge.Client
 	// within makes a transaction of db one of the storage of the jobs. It is nil where the jobs are
 	// elsewhere.
-	within func(*sql.Tx) midge.Applier
+	within func(*sql.Tx) storage.Joined
 	bank   string // the URL that charges a card
 	send   func(ctx context.Context, to, text string) error
 }

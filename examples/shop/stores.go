@@ -5,13 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net/url"
-	"path/filepath"
 	"strings"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 
-	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
 	"github.com/midgehq/midge/storage/postgres"
@@ -27,17 +24,11 @@ func isPostgres(at string) bool {
 
 // openOrders opens the database of the orders: a PostgreSQL by URL, or an SQLite file by path.
 func openOrders(ctx context.Context, at string) (*sql.DB, error) {
-	driver, source := "pgx", at
-	if !isPostgres(at) {
-		path, err := filepath.Abs(at)
-		if err != nil {
-			return nil, err
-		}
-		driver = modernc.Driver // transactions begin as writers, and wait for each other
-		source = "file:" + (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath() +
-			"?_txlock=immediate&_pragma=busy_timeout(20000)"
+	open := modernc.OpenDB
+	if isPostgres(at) {
+		open = func(url string) (*sql.DB, error) { return sql.Open("pgx", url) }
 	}
-	db, err := sql.Open(driver, source)
+	db, err := open(at)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +41,7 @@ func openOrders(ctx context.Context, at string) (*sql.DB, error) {
 // openJobs opens the storage of the jobs: that at a URL, memory, or by default the database of the
 // orders, whose transactions are then those of the jobs too.
 func openJobs(ctx context.Context, at, orders string, db *sql.DB) (
-	store storage.Storage, within func(*sql.Tx) midge.Applier, err error,
+	store storage.Storage, within func(*sql.Tx) storage.Joined, err error,
 ) {
 	switch {
 	case at == "memory":
@@ -65,7 +56,7 @@ func openJobs(ctx context.Context, at, orders string, db *sql.DB) (
 			return nil, nil, err
 		}
 		s, err := sqlite.Open(ctx, cfg)
-		return s, func(tx *sql.Tx) midge.Applier { return s.Within(tx) }, err
+		return s, s.WithinSQL, err
 	}
 	cfg := postgres.Config{URL: at}
 	if at == "" {
@@ -76,7 +67,7 @@ func openJobs(ctx context.Context, at, orders string, db *sql.DB) (
 	}
 	s, err := postgres.Open(ctx, cfg)
 	if at == "" || at == orders {
-		within = func(tx *sql.Tx) midge.Applier { return s.WithinSQL(tx) }
+		within = s.WithinSQL
 	}
 	return s, within, err
 }

@@ -30,8 +30,7 @@ type joinedLink interface {
 }
 
 var (
-	_ storage.Applier = (*Joined)(nil)
-	_ storage.Reader  = (*Joined)(nil)
+	_ storage.Joined  = (*Joined)(nil)
 	_ storage.Located = (*Joined)(nil)
 )
 
@@ -52,7 +51,7 @@ func (s *Storage) Within(tx pgx.Tx) *Joined {
 
 // WithinSQL joins a transaction of database/sql, whatever its driver for PostgreSQL. Each
 // statement is a round trip of its own there.
-func (s *Storage) WithinSQL(tx *sql.Tx) *Joined {
+func (s *Storage) WithinSQL(tx *sql.Tx) storage.Joined {
 	if tx == nil {
 		return &Joined{store: s}
 	}

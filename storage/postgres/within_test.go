@@ -349,7 +349,7 @@ func TestWithinRefusesAnIdentity(t *testing.T) {
 
 func TestWithinRefusesNoTransaction(t *testing.T) {
 	s := newShop(t)
-	for _, joined := range []*postgres.Joined{s.store.Within(nil), s.store.WithinSQL(nil)} {
+	for _, joined := range []storage.Joined{s.store.Within(nil), s.store.WithinSQL(nil)} {
 		_, err := joined.Apply(t.Context(), storage.Call{}, insertTx())
 		var invalid *storage.InvalidError
 		s.want("an *InvalidError", errors.As(err, &invalid), true)

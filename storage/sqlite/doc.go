@@ -11,7 +11,7 @@
 //	cfg := sqlite.Config{Path: "jobs.db", Driver: modernc.Driver, Relaxed: true}
 //	store, err := sqlite.Open(ctx, cfg)
 //
-//	db, err := sql.Open("sqlite", "file:shop.db?_txlock=immediate&_pragma=busy_timeout(20000)")
+//	db, err := modernc.OpenDB("shop.db")
 //	err = sqlite.Migrate(ctx, sqlite.Config{DB: db}) // once per deploy
 //	store, err := sqlite.Open(ctx, sqlite.Config{DB: db})
 //
@@ -61,11 +61,14 @@
 //
 // # The application's transactions
 //
-// Storage.Within joins a transaction on the same database: what it enqueues or completes commits with it.
-// A transaction that is to write begins as a writer: with modernc.org/sqlite, _txlock=immediate in the name
-// of the database. One that began deferred fails with a *DeferredError where another wrote after it had read.
-// With _pragma=busy_timeout(20000) its Begin waits up to 20 seconds while another connection writes, the
-// storage's own among them; without it Begin fails at once with "database is locked".
+// Storage.Within joins a transaction on the same database: what it enqueues or completes commits with it. Open
+// the database with modernc.OpenDB, or with a name such as
+//
+//	file:shop.db?_txlock=immediate&_pragma=busy_timeout(20000)
+//
+// _txlock=immediate has a transaction begin as a writer; one that began deferred fails with a *DeferredError
+// where another wrote after it had read. With busy_timeout its Begin waits up to 20 seconds while another
+// connection writes, the storage's own among them; without it Begin fails at once with "database is locked".
 //
 // # Wake-ups
 //

@@ -17,14 +17,16 @@ type Joined struct {
 }
 
 var (
-	_ storage.Applier = (*Joined)(nil)
-	_ storage.Reader  = (*Joined)(nil)
+	_ storage.Joined  = (*Joined)(nil)
 	_ storage.Located = (*Joined)(nil)
 )
 
 // Within joins a transaction on the same file. It should have begun as a writer, see *DeferredError, and
 // be short: until it ends nobody else writes, and no runner extends a lease.
 func (s *Storage) Within(tx *sql.Tx) *Joined { return &Joined{store: s, tx: tx} }
+
+// WithinSQL is Within, in the form that the storage on PostgreSQL has too.
+func (s *Storage) WithinSQL(tx *sql.Tx) storage.Joined { return s.Within(tx) }
 
 // Apply carries out each Tx whole or not at all, within the application's transaction. The call has no
 // identity: it must be the zero Call.

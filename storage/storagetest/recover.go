@@ -17,7 +17,7 @@ func recoverRules() []rule {
 		state("recover/ahead is not charged", recoverAhead,
 			"A task whose lease expires while it is only claimed ahead is not charged."),
 		state("recover/never ahead again", recoverNeverAhead,
-			"A task that expired while claimed ahead is from then on claimed only to start at once."),
+			"A task whose lease expired while it was claimed ahead is never claimed ahead again."),
 		state("recover/passed over", recoverPassedOver,
 			"A task that a Claim passes over stays waiting, and what the Claim takes instead is claimed once."),
 		state("recover/started by extend", recoverStarted,

@@ -11,8 +11,8 @@ import (
 func togetherRules() []rule {
 	return []rule{
 		state("order/due together", orderDueTogether,
-			"Tasks due at the same moment are listed and promoted in the order in which steps scheduled them, "+
-				"those of one Tx in the order of its operations."),
+			"Tasks due at the same moment are listed and promoted in the order in which their moments were set, "+
+				"and where one Tx set them in the order of its operations."),
 		state("order/released together", orderReleasedTogether,
 			"Of tasks that one Tx or call releases, each goes to the head, so that the last one is claimed first."),
 		state("order/recovered together", orderRecoveredTogether,

@@ -2,10 +2,19 @@
 // It is a module of its own, so that applications without SQLite do not download it.
 //
 //	store, err := modernc.Open(ctx, "jobs.db")
+//
+// For tasks in the transactions of the application, in its own database:
+//
+//	db, err := modernc.OpenDB("shop.db")
+//	err = sqlite.Migrate(ctx, sqlite.Config{DB: db})
+//	store, err := sqlite.Open(ctx, sqlite.Config{DB: db})
 package modernc
 
 import (
 	"context"
+	"database/sql"
+	"net/url"
+	"path/filepath"
 	"strings"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
@@ -31,6 +40,27 @@ func (URL) Open(ctx context.Context, url string) (storage.Storage, error) {
 		return nil, err
 	}
 	return store, nil
+}
+
+// OpenDB gives the application's own database in a file, which its first use makes where there is none, with
+// settings under which its transactions and the storage's go together: the file has a write-ahead log, a
+// transaction begins as a writer, so that it never fails because another one wrote after it had read, and
+// waits up to 20 seconds where another connection writes. Each commit waits for its fsync. Transactions that
+// only read should say so (sql.TxOptions.ReadOnly): they wait for nobody.
+//
+// The caller closes the database, after the storage. An *InvalidError for what is no path of a file; errors
+// of the file come with the first use.
+func OpenDB(path string) (*sql.DB, error) {
+	if path == "" || path == ":memory:" || strings.HasPrefix(path, "file:") {
+		return nil, storage.Invalid("path", path, "the path of a file, such as shop.db")
+	}
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return nil, storage.Invalid("path", path, "a path: %v", err)
+	}
+	// A name such as a?b.db is a file's too: as a part of a URI it is no query.
+	return sql.Open(Driver, "file:"+(&url.URL{Path: filepath.ToSlash(full)}).EscapedPath()+
+		"?_txlock=immediate&_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)")
 }
 
 // Open opens a file of tasks, made where there is none. For anything else there is sqlite.Open, with

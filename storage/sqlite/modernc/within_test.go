@@ -1,6 +1,7 @@
 package modernc_test
 
 import (
+	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"github.com/midgehq/midge/midgetest"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/sqlite"
+	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
 // TestWithinATransaction enqueues and completes in transactions of the application's.
@@ -189,5 +191,48 @@ func TestLocationTellsFilesApart(t *testing.T) {
 	var invalid *storage.InvalidError
 	if err := storage.CheckLocation(first.store, other.store.Within(nil)); !errors.As(err, &invalid) {
 		t.Errorf("of another file: got %v, want an *InvalidError", err)
+	}
+}
+
+// TestTransactionsOfOpenDB writes in two transactions at once, and reads in a third: the second waits for the
+// first, and none fails.
+func TestTransactionsOfOpenDB(t *testing.T) {
+	path := t.TempDir() + "/a?b #%20.db"
+	db, err := modernc.OpenDB(path)
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	must(t, sqlite.Migrate(t.Context(), sqlite.Config{DB: db}))
+	s := opened(t, sqlite.Config{DB: db})
+	first, err := db.BeginTx(t.Context(), nil)
+	must(t, err)
+	enqueue := func(tx *sql.Tx, id string) error {
+		_, err := s.store.WithinSQL(tx).Apply(t.Context(), storage.Call{}, storage.Tx{Inserts: []storage.Insert{job(id)}})
+		return errors.Join(err, tx.Commit())
+	}
+	second := make(chan error, 1)
+	go func() {
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err == nil {
+			err = enqueue(tx, "b")
+		}
+		second <- err
+	}()
+	reading, err := db.BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})
+	must(t, err)
+	if _, err := s.store.WithinSQL(reading).Task(t.Context(), ref("a")); !errors.Is(err, storage.ErrNotFound) {
+		t.Errorf("before the first commits: got %v, want an ErrNotFound", err)
+	}
+	must(t, reading.Rollback())
+	must(t, enqueue(first, "a"))
+	must(t, <-second)
+	if a, b := s.state(t, "a"), s.state(t, "b"); a != storage.Waiting || b != storage.Waiting {
+		t.Errorf("a is %q and b %q, want both waiting", a, b)
+	}
+	_, err = os.Stat(path)
+	must(t, err)
+	for _, path := range []string{"", ":memory:", "file:a.db"} {
+		if _, err := modernc.OpenDB(path); !errors.As(err, new(*storage.InvalidError)) {
+			t.Errorf("%q: got %v, want an *InvalidError", path, err)
+		}
 	}
 }
