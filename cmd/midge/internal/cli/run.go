@@ -127,7 +127,7 @@ func (a *app) codeOf(ctx context.Context, err error) int {
 // cobraMeans reports whether an error is cobra's own, of a line that it cannot read.
 func cobraMeans(err error) bool {
 	text := err.Error()
-	for _, begin := range []string{"unknown command", "unknown flag", "unknown shorthand", "invalid argument", "flag needs"} {
+	for _, begin := range []string{"unknown command", "unknown flag", "unknown shorthand", "invalid argument", "flag needs", "if any flags"} {
 		if strings.HasPrefix(text, begin) {
 			return true
 		}

@@ -88,7 +88,7 @@ func firstLine(t storage.Task) string {
 
 func (a *app) task() *cobra.Command {
 	return noun("task", "List, explain, add and repair tasks", []string{"tasks"}, a.taskLs(), a.taskShow(), a.taskAdd(),
-		a.taskWait(), a.taskResult())
+		a.taskWait(), a.taskResult(), a.taskRequeue(), a.taskCancel(), a.taskRm(), a.taskMove(), a.taskEdit(), a.taskRestore())
 }
 
 // taskFields is the page about a task.

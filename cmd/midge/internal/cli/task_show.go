@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"regexp"
@@ -263,4 +265,13 @@ func (a *app) awaitOne(ctx context.Context, ref storage.Ref) (storage.Task, erro
 		case <-time.After(pause):
 		}
 	}
+}
+
+// indented writes JSON for somebody who edits it.
+func indented(text []byte) []byte {
+	var b bytes.Buffer
+	if json.Indent(&b, text, "", "  ") != nil {
+		return text
+	}
+	return append(b.Bytes(), '\n')
 }

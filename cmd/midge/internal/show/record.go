@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
@@ -294,4 +295,29 @@ func Params(encoding string, data []byte) json.RawMessage {
 		return nil
 	}
 	return text
+}
+
+// Act is what became of the tasks of a command that changes them.
+type Act struct {
+	Matched int64       `json:"matched"`
+	Done    int64       `json:"done"`
+	Changed int64       `json:"changed"`
+	Gone    int64       `json:"gone"`
+	Kept    int64       `json:"kept"`
+	Reasons []ActReason `json:"reasons"`
+}
+
+// ActReason says why the act could not be done to a task.
+type ActReason struct {
+	Ref    string `json:"ref"`
+	Reason string `json:"reason"`
+}
+
+// ActOf makes the record of an act.
+func ActOf(r bulk.Result) Act {
+	reasons := make([]ActReason, len(r.Reasons))
+	for i, reason := range r.Reasons {
+		reasons[i] = ActReason{Ref: reason.Ref.String(), Reason: reason.Text}
+	}
+	return Act{Matched: r.Matched, Done: r.Done, Changed: r.Changed, Gone: r.Gone, Kept: r.Kept, Reasons: reasons}
 }

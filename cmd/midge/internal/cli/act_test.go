@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func TestTasksAreRequeued(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	golden(t, "task_requeue", r.transcript(
+		"task requeue", "task requeue error:timeout", "task requeue error:timeout --dry-run", "task requeue error:nothing -y",
+		"task requeue mail/a1", "task requeue mail/a1", "task requeue mail/none", "task retry error:timeout --limit 1 --yes",
+		"task requeue --queue mail --yes -o json", "task ls state:dead", "task requeue mail/b1 mail/none --yes", "task requeue --rate -1 x",
+		"task requeue state:nope", "task requeue mail/a1 --queue mail"))
+	r.in = "mail/a1\nmail/a2\n"
+	if got := r.run("task cancel - --yes"); got.code != Done || !strings.Contains(got.out, "cancelled 2") {
+		t.Errorf("refs of standard input: got %+v", got)
+	}
+}
+
+func TestTasksAreCancelledMovedAndDeleted(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	backup := filepath.Join(t.TempDir(), "dead.jsonl")
+	golden(t, "task_act", strings.ReplaceAll(r.transcript(
+		"task cancel mail/b2", "task cancel mail/a1", "task move mail/b1", "task move --to letters mail/b1", "task show letters/b1 -o json --columns x",
+		"task move --to bad/name mail/b1", "task rm state:dead --yes --backup "+backup, "task rm letters/b1 --backup "+backup,
+		"task restore "+backup+" --yes", "task restore "+backup+" --yes", "task restore /none --yes", "task ls mail", "task rm mail/a1",
+		"task delete mail/a1"), backup, "BACKUP"))
+	if info, err := os.Stat(backup); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the backup: %v, %v; want a file of its owner alone", info, err)
+	}
+}
+
+func TestTasksAreEdited(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	golden(t, "task_edit", r.transcript(
+		"task edit", "task edit mail/a1", "task edit mail/a1 --params '{\"to\":\"bob\"}' --dry-run", "task edit mail/a1 --params '{\"to\":\"bob\"}'",
+		"task edit mail/a1 --params '{\"to\":\"cy\"}' --requeue", "task show mail/a1 -o jsonl", "task edit mail/b1 --priority 5", "task edit mail/b1 --priority 50",
+		"task edit mail/b2 --now", "task edit queue:mail --in 2h --yes", "task edit mail/b1 --params '{' ", "task edit mail/none --params '{}'",
+		"task edit mail/b1 --params '{}' --priority 1", "task edit kind:send_mail --params '{}'", "task edit mail/b1 --priority 1 --requeue"))
+}
+
+func TestAnEditorEditsParameters(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	r.person = true
+	r.env["EDITOR"] = "sed -i s/ann/bob/"
+	r.ok("task edit mail/a1 --requeue")
+	if got := r.ok("task show mail/a1 -o jsonl"); !strings.Contains(got, `"params":{"to":"bob@example.org"}`) || !strings.Contains(got, `"state":"waiting"`) {
+		t.Errorf("the task is %s", got)
+	}
+	r.env["EDITOR"] = "true"
+	if got := r.run("task edit mail/a2"); got.code != Done || !strings.Contains(got.err, "nothing was changed") {
+		t.Errorf("an editor that changes nothing: got %+v", got)
+	}
+	r.env["EDITOR"] = "false"
+	if got := r.run("task edit mail/a2"); got.code != Failed {
+		t.Errorf("an editor that fails: got %+v", got)
+	}
+}
+
+// TestManyTasksAreConfirmedByAWord wants the name of the queue where more than 1,000 tasks are meant.
+func TestManyTasksAreConfirmedByAWord(t *testing.T) {
+	r := newRig(t)
+	for i := range typeAbove + 1 {
+		r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: fmt.Sprintf("t%04d", i)}, Kind: "send_mail"})
+	}
+	r.person = true
+	for _, c := range []struct {
+		in   string
+		code int
+	}{{"y\n", Failed}, {"mail\n", Done}} {
+		r.in = c.in
+		got := r.run("task cancel kind:send_mail")
+		if got.code != c.code || !strings.Contains(got.err, `Type "mail" to go on`) {
+			t.Errorf("the answer %q: got %+v", c.in, got)
+		}
+	}
+}

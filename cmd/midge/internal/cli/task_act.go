@@ -1,0 +1,297 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/bulk"
+	"github.com/midgehq/midge/storage"
+)
+
+// actFlags are those of the commands that change tasks.
+type actFlags struct {
+	choice
+
+	dry    bool
+	limit  int
+	rate   float64
+	backup string
+	yes    *bool
+}
+
+func (f *actFlags) add(cmd *cobra.Command, states string) {
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.queues, "queue", nil, "of these `queues` (default all)")
+	flags.StringSliceVar(&f.states, "state", nil, "in these `states` (default "+states+")")
+	flags.BoolVar(&f.dry, "dry-run", false, "show what would happen, and change nothing")
+	flags.IntVar(&f.limit, "limit", 0, "do it to so many tasks at most")
+	flags.Float64Var(&f.rate, "rate", 0, "do it to so many tasks a second at most")
+	f.yes = yesFlag(cmd)
+}
+
+// actLong is what the commands that change tasks have in common.
+const actLong = "\n\nThe tasks are named by their refs (queue/id), by - for refs on standard input, or by a filter (midge task\n" +
+	"ls --help). Several tasks are shown and asked about first. A run that was interrupted is repeated as it\n" +
+	"was given, and does what is left."
+
+// actExample shows a command on one task, on those of a filter, and on those of a list.
+func actExample(verb, filter string) string {
+	return "  midge task " + verb + " mail/01JABCDEF\n  midge task " + verb + " '" + filter + "' --dry-run\n" +
+		"  midge task ls '" + filter + "' -o ids | midge task " + verb + " - --yes"
+}
+
+func (a *app) taskRequeue() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "requeue TASK...|FILTER|-", Aliases: []string{"retry"}, Short: "Run tasks anew, or now",
+		Long:    "requeue has tasks that ended start anew, and tasks that are due later run now. A filter chooses dead\ntasks where it names no state." + actLong,
+		Example: actExample("requeue", "error:timeout"), Args: wants(0, -1, "tasks, a filter or -"),
+	}
+	return a.acts(cmd, "dead", func() (bulk.Act, error) { return bulk.Act{Verb: bulk.Requeue}, nil })
+}
+
+func (a *app) taskCancel() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "cancel TASK...|FILTER|-", Short: "End tasks, running ones through their context",
+		Long:    "cancel ends tasks. One that runs is asked to: its context ends." + actLong,
+		Example: actExample("cancel", "kind:report age>1d"), Args: wants(0, -1, "tasks, a filter or -"),
+	}
+	return a.acts(cmd, "live", func() (bulk.Act, error) { return bulk.Act{Verb: bulk.Cancel}, nil })
+}
+
+func (a *app) taskRm() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "rm TASK...|FILTER|-", Aliases: []string{"delete", "remove"}, Short: "Delete tasks",
+		Long:    "rm deletes tasks, with parameters, history and results. Tasks that run are kept: cancel them.\n--backup writes them to a file, from which midge task restore brings them back." + actLong,
+		Example: actExample("rm", "state:dead ended>30d"), Args: wants(0, -1, "tasks, a filter or -"),
+	}
+	f := &actFlags{}
+	cmd.Flags().StringVar(&f.backup, "backup", "", "write the tasks to this new `file` before they are deleted")
+	return a.actsWith(cmd, f, "live but running", func() (bulk.Act, error) { return bulk.Act{Verb: bulk.Delete}, nil })
+}
+
+func (a *app) taskMove() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "move --to QUEUE TASK...|FILTER|-", Short: "Move tasks to another queue",
+		Long:    "move moves tasks to another queue, in the state in which they are." + actLong,
+		Example: "  midge task move --to slow 'kind:report'", Args: wants(0, -1, "tasks, a filter or -"),
+	}
+	to := cmd.Flags().String("to", "", "the `queue` to move to")
+	return a.acts(cmd, "live but running", func() (bulk.Act, error) {
+		if *to == "" {
+			return bulk.Act{}, usage(cmd, "midge task move wants --to QUEUE")
+		}
+		return bulk.Act{Verb: bulk.Move, Queue: *to}, nil
+	})
+}
+
+// acts makes the function of a command that changes tasks.
+func (a *app) acts(cmd *cobra.Command, states string, act func() (bulk.Act, error)) *cobra.Command {
+	return a.actsWith(cmd, &actFlags{}, states, act)
+}
+
+func (a *app) actsWith(cmd *cobra.Command, f *actFlags, states string, act func() (bulk.Act, error)) *cobra.Command {
+	f.add(cmd, states)
+	cmd.RunE = a.long(func(ctx context.Context, args []string) error {
+		what, err := act()
+		if err != nil {
+			return err
+		}
+		return a.act(ctx, cmd, what, args, f)
+	})
+	return cmd
+}
+
+// act does an act to the tasks that the arguments name.
+func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []string, f *actFlags) error {
+	req, err := a.actRequest(cmd, act, args, f)
+	if err != nil {
+		return err
+	}
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	a.note("on %s", a.target)
+	if len(req.Tasks) != 1 || f.dry {
+		tasks, word, err := a.preview(ctx, req)
+		if err != nil || tasks == 0 {
+			return err
+		}
+		if f.dry {
+			a.note("nothing was changed (--dry-run)")
+			return nil
+		}
+		verb := string(act.Verb)
+		if err := a.confirm(*f.yes, strings.ToUpper(verb[:1])+verb[1:]+" them?", tasks, word); err != nil {
+			return err
+		}
+	}
+	if f.backup != "" {
+		file, err := os.OpenFile(f.backup, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return badInput("the backup has to be a new file: %v", err)
+		}
+		defer func() { _ = file.Close() }() // it is synced before each deletion
+		req.Backup = file
+	}
+	return a.done(ctx, req)
+}
+
+// actRequest reads which tasks are meant.
+func (a *app) actRequest(cmd *cobra.Command, act bulk.Act, args []string, f *actFlags) (bulk.Request, error) {
+	req := bulk.Request{Act: act, Limit: f.limit, Rate: f.rate}
+	if f.limit < 0 || f.rate < 0 {
+		return req, storage.Invalid("flags", "--limit or --rate below 0", "0 or more")
+	}
+	if err := act.Check(); err != nil {
+		return req, err
+	}
+	if len(args) == 0 && f.queues == nil && f.states == nil {
+		return req, usage(cmd, "%s wants tasks, a filter, or - for standard input", cmd.CommandPath())
+	}
+	if refs, err := a.refs(args); err == nil && len(args) > 0 {
+		if len(refs) == 0 {
+			return req, badInput("standard input holds no refs")
+		}
+		if f.queues != nil || f.states != nil {
+			return req, storage.Invalid("flags", "--queue or --state beside refs", "them with a filter")
+		}
+		req.Tasks = bulk.Refs(refs...)
+		return req, nil
+	} else if len(args) == 1 && args[0] == "-" {
+		return req, err
+	}
+	var err error
+	req.Scan, err = f.request(strings.Join(args, " "))
+	return req, err
+}
+
+// preview shows what is about to happen. It gives how many tasks it would happen to, and the word to type
+// where they are many.
+func (a *app) preview(ctx context.Context, req bulk.Request) (tasks int64, word string, err error) {
+	p, err := bulk.Look(ctx, a.session, req, bulk.Budget{})
+	if err != nil {
+		return 0, "", err
+	}
+	if p.Count == 0 {
+		a.note("no such task; nothing was changed")
+		for _, r := range p.Reasons {
+			a.note("  %s: %s", r.Ref, show.Text(r.Text))
+		}
+		if len(req.Tasks) > 0 {
+			err = &exitError{code: NotFound}
+		}
+		return 0, "", err
+	}
+	count := show.Count(p.Count, "task")
+	if p.More {
+		count += " or more (searched " + show.Number(p.Searched) + " of " + show.Number(p.Total) + ")"
+	}
+	queues := slices.Sorted(maps.Keys(p.Queues))
+	a.note("%s of %s. %s", count, queuesText(queues), p.Consequence)
+	for _, t := range p.Samples {
+		a.note("  %s", strings.TrimSpace(fmt.Sprintf("%s  %s  %s  %s", t.Ref, show.Text(t.Kind), t.State, show.Cut(firstLine(t), 60))))
+	}
+	if int64(len(p.Samples)) < p.Count {
+		a.note("  …")
+	}
+	tasks, word = p.Count, string(req.Act.Verb)
+	if p.More {
+		tasks = max(tasks, typeAbove+1)
+	}
+	if len(queues) == 1 {
+		word = queues[0]
+	}
+	return tasks, word, nil
+}
+
+// queuesText names queues, the first of many.
+func queuesText(queues []string) string {
+	const most = 5
+	switch {
+	case len(queues) == 1:
+		return "queue " + queues[0]
+	case len(queues) > most:
+		return fmt.Sprintf("%d queues (%s, …)", len(queues), strings.Join(queues[:most], ", "))
+	}
+	return "queues " + strings.Join(queues, ", ")
+}
+
+// done does it, and tells what became of the tasks.
+func (a *app) done(ctx context.Context, req bulk.Request) error {
+	a.writing, a.again = true, "the same command again: it does what is left"
+	told := time.Now()
+	req.Progress = func(r bulk.Result) {
+		if a.std.Person && time.Since(told) > time.Second {
+			told = time.Now()
+			a.note("%s %s", show.Number(r.Done), req.Act.Done())
+		}
+	}
+	r, err := bulk.Run(ctx, a.session, req)
+	if err != nil && r.Done == 0 {
+		return err
+	}
+	p := a.printer(zeroTime)
+	if !p.People() {
+		if perr := p.Value(show.ActOf(r)); perr != nil {
+			return perr
+		}
+	} else if !a.quiet {
+		if perr := p.Line("%s", outcome(req.Act, r)); perr != nil {
+			return perr
+		}
+	}
+	for _, reason := range r.Reasons {
+		a.note("  %s: %s", reason.Ref, show.Text(reason.Text))
+	}
+	switch {
+	case errors.Is(err, storage.ErrUnknown):
+		return err
+	case err != nil:
+		return &exitError{code: Partly, text: err.Error(), next: a.again}
+	}
+	return verdict(r, len(req.Tasks) == 1)
+}
+
+// outcome says what became of the tasks, such as "matched 300, requeued 297, 3 changed meanwhile".
+func outcome(act bulk.Act, r bulk.Result) string {
+	if r.Matched == 0 && r.Kept == 0 {
+		return "nothing to do: it was so already"
+	}
+	parts := []string{"matched " + show.Number(r.Matched), act.Done() + " " + show.Number(r.Done)}
+	for _, c := range []struct {
+		n    int64
+		text string
+	}{{r.Changed, "changed meanwhile"}, {r.Gone, "gone"}, {r.Kept, "kept"}} {
+		if c.n > 0 {
+			parts = append(parts, show.Number(c.n)+" "+c.text)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// verdict gives the code for what became of the tasks; all was said.
+func verdict(r bulk.Result, one bool) error {
+	code := Done
+	switch {
+	case r.Done > 0 && r.Changed+r.Gone+r.Kept > 0:
+		code = Partly
+	case r.Done > 0:
+		return nil
+	case r.Gone > 0 && (one || r.Kept+r.Changed == 0):
+		code = NotFound
+	case r.Kept+r.Changed > 0:
+		code = Refused
+	default:
+		return nil
+	}
+	return &exitError{code: code}
+}

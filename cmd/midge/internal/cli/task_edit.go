@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/bulk"
+	"github.com/midgehq/midge/internal/payload"
+	"github.com/midgehq/midge/storage"
+)
+
+// editFlags are those of task edit.
+type editFlags struct {
+	actFlags
+
+	params   string
+	priority int
+	now      bool
+	requeue  bool
+	in       span
+	at       moment
+}
+
+func (a *app) taskEdit() *cobra.Command {
+	f := &editFlags{}
+	cmd := &cobra.Command{
+		Use: "edit TASK...|FILTER|-", Short: "Change the parameters, the priority or the moment of tasks",
+		Long: "edit changes one thing of tasks: the parameters of one task, or the priority or the moment of any\n" +
+			"number. Values keep the types that they have, so that the job reads them. Without a flag the parameters\n" +
+			"are opened in the program that VISUAL or EDITOR names." + actLong,
+		Example: "  midge task edit mail/01JABCDEF\n  midge task edit mail/01JABCDEF --params '{\"to\":\"bob\"}' --requeue\n" +
+			"  midge task edit 'kind:report state:waiting' --priority 5\n  midge task edit 'kind:report state:retry' --in 2h",
+		Args: wants(0, -1, "tasks, a filter or -"),
+	}
+	f.add(cmd, "live but running")
+	flags := cmd.Flags()
+	flags.StringVar(&f.params, "params", "", "the new parameters of one task, as `JSON`, @file or -")
+	flags.BoolVar(&f.requeue, "requeue", false, "with new parameters: run it anew where it has ended")
+	flags.IntVar(&f.priority, "priority", 0, "the new priority, -9 to 9")
+	flags.Var(&f.in, "in", "run them after this time, such as 10m or 2d")
+	flags.Var(&f.at, "at", "run them at this moment, such as 2026-11-23T15:00:00Z")
+	flags.BoolVar(&f.now, "now", false, "run them now")
+	cmd.MarkFlagsMutuallyExclusive("params", "priority", "in", "at", "now")
+	cmd.RunE = a.long(func(ctx context.Context, args []string) error { return a.edit(ctx, cmd, args, f) })
+	return cmd
+}
+
+func (a *app) edit(ctx context.Context, cmd *cobra.Command, args []string, f *editFlags) error {
+	act, changed := bulk.Act{}, cmd.Flags().Changed
+	switch {
+	case f.requeue && (changed("priority") || changed("in") || changed("at") || f.now):
+		return storage.Invalid("flags", "--requeue with a priority or a moment", "midge task requeue for that")
+	case changed("priority"):
+		act = bulk.Act{Verb: bulk.Prioritise, Priority: f.priority}
+	case f.now:
+		act = bulk.Act{Verb: bulk.Reschedule}
+	case changed("at"):
+		act = bulk.Act{Verb: bulk.Reschedule, At: f.at.Time}
+	case changed("in"):
+		if err := a.open(ctx); err != nil {
+			return err
+		}
+		now, err := a.session.Now(ctx)
+		if err != nil {
+			return err
+		}
+		act = bulk.Act{Verb: bulk.Reschedule, At: now.Add(f.in.Duration)}
+	default:
+		return a.editParams(ctx, cmd, args, f)
+	}
+	return a.act(ctx, cmd, act, args, &f.actFlags)
+}
+
+// editParams changes the parameters of one task, at the version at which they were shown.
+func (a *app) editParams(ctx context.Context, cmd *cobra.Command, args []string, f *editFlags) error {
+	if len(args) != 1 {
+		return usage(cmd, "the parameters of one task can be changed: give its ref")
+	}
+	ref, err := refOf(args[0])
+	if err != nil {
+		return err
+	}
+	var text []byte
+	if f.params != "" {
+		if text, err = a.text(f.params); err != nil {
+			return err
+		}
+	}
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	t, err := a.find(ctx, ref.String())
+	if err != nil {
+		return err
+	}
+	if text == nil {
+		if text, err = a.editor(ctx, t); err != nil || text == nil {
+			return err
+		}
+	}
+	a.note("on %s", a.target)
+	a.note("was  %s", show.Cut(value(t.Encoding, t.Payload), 1000))
+	a.note("is   %s", show.Cut(show.Text(string(text)), 1000))
+	if f.dry {
+		a.note("nothing was changed (--dry-run)")
+		return nil
+	}
+	err = a.done(ctx, bulk.Request{
+		Act:   bulk.Act{Verb: bulk.Edit, Params: text, Requeue: f.requeue},
+		Tasks: []bulk.Target{{Ref: ref, Version: t.Version}},
+	})
+	if err == nil && t.State == storage.Dead && !f.requeue {
+		a.note("it stays dead\nnext: midge task requeue %s", ref)
+	}
+	return err
+}
+
+// editor has the user edit the parameters of a task, nil where nothing was changed.
+func (a *app) editor(ctx context.Context, t storage.Task) ([]byte, error) {
+	program := a.std.Env("VISUAL")
+	if program == "" {
+		program = a.std.Env("EDITOR")
+	}
+	if program == "" || !a.std.Person {
+		return nil, badInput("give --params JSON, or set EDITOR at a terminal")
+	}
+	shown, err := payload.JSON(t.Encoding, t.Payload)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "midge")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, "params.json")
+	before := indented(shown)
+	if err := os.WriteFile(path, before, 0o600); err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, "sh", "-c", program+` "$1"`, "sh", path) //nolint:gosec // the user's own program
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.std.In, a.std.Out, a.std.Err
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%s: %w", program, err)
+	}
+	after, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.Equal(bytes.TrimSpace(before), bytes.TrimSpace(after)) {
+		a.note("nothing was changed")
+		return nil, nil
+	}
+	return a.text(string(bytes.TrimSpace(after)))
+}
