@@ -1,8 +1,10 @@
 package midge_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +76,82 @@ func TestTheEndOfShutdownsContextEndsTheGracePeriod(t *testing.T) {
 			t.Errorf("got %+v, want it released, uncharged", got)
 		}
 	})
+}
+
+// TestASignalDuringTheStartIsNoFailure: nothing was begun, and the storage lists no runner.
+func TestASignalDuringTheStartIsNoFailure(t *testing.T) {
+	for name, stop := range map[string]func(b *bench){
+		"the context ends": func(b *bench) { b.stop() },
+		"shutdown": func(b *bench) {
+			if err := b.runner.Shutdown(b.Context()); err != nil {
+				b.Errorf("shutdown: %v", err)
+			}
+		},
+	} {
+		for call, hold := range map[string]func(h *heldStart){
+			"before the first heartbeat": func(h *heldStart) { h.describe = true },
+			"in the first heartbeat":     func(*heldStart) {},
+		} {
+			t.Run(name+" "+call, func(t *testing.T) {
+				bubble(t, func(b *bench) {
+					h := &heldStart{Storage: b.store}
+					hold(h)
+					b.runner = b.newRunner(h, midge.RunnerConfig{}, nil)
+					go func() { b.done <- b.runner.Run(b.ctx) }()
+					b.after(time.Second)
+					stop(b)
+					if err := <-b.done; err != nil {
+						t.Errorf("Run returned %v, want nil", err)
+					}
+					b.done <- nil // for the end of the test
+					if alive, err := b.client.Runners(b.Context()); err != nil || len(alive) > 0 {
+						t.Errorf("the storage lists %v, %v", alive, err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestARefusedStartIsAFailure although the context of Run has ended too.
+func TestARefusedStartIsAFailure(t *testing.T) {
+	bubble(t, func(b *bench) {
+		h := &heldStart{Storage: b.store, describe: true, refusal: errors.New("no such schema")}
+		b.runner = b.newRunner(h, midge.RunnerConfig{}, nil)
+		go func() { b.done <- b.runner.Run(b.ctx) }()
+		b.after(time.Second)
+		b.stop()
+		if err := <-b.done; !errors.Is(err, h.refusal) {
+			t.Errorf("Run returned %v, want %v", err, h.refusal)
+		}
+		b.done <- nil // for the end of the test
+	})
+}
+
+// heldStart is a storage in which the start of a runner takes until its context has ended. Its heartbeat arrives
+// all the same.
+type heldStart struct {
+	storage.Storage
+
+	describe bool
+	refusal  error // answered in the place of the end
+}
+
+func (h *heldStart) Describe(ctx context.Context) (storage.Description, error) {
+	if !h.describe {
+		return h.Storage.Describe(ctx) //nolint:wrapcheck // as the storage has it
+	}
+	<-ctx.Done()
+	return storage.Description{}, cmp.Or(h.refusal, ctx.Err())
+}
+
+func (h *heldStart) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	got, err := h.Storage.Extend(context.WithoutCancel(ctx), req)
+	if req.Runner.Leaving {
+		return got, err //nolint:wrapcheck // as the storage has it
+	}
+	<-ctx.Done()
+	return storage.Extended{}, fmt.Errorf("%w: %w", storage.ErrUnknown, ctx.Err())
 }
 
 func TestARunnerThatWasNotStartedHasNothingToDrain(t *testing.T) {

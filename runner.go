@@ -260,7 +260,7 @@ var ErrGraceExceeded = runner.ErrGraceExceeded
 
 // Run claims tasks and runs their jobs until ctx ends, and drains: it is Start and, when ctx has ended,
 // Shutdown without a bound of its own. It returns what Start or Shutdown returned, and earlier where
-// the storage is closed meanwhile.
+// the storage is closed meanwhile. Where ctx ends before the runner has started Run returns nil.
 func (r *Runner) Run(ctx context.Context) error {
 	if err := r.begin(); err != nil {
 		return err
@@ -287,7 +287,8 @@ func (r *Runner) Start(ctx context.Context) error {
 // uncharged. Where ctx ends before the grace period does, that is over at once; Shutdown returns
 // within two seconds then. Other calls of it wait too, and have the same answer.
 //
-// It returns nil after a drain, and for a runner that was not started, or ErrGraceExceeded. Tasks
+// It returns nil after a drain, and for a runner that was not started, or ErrGraceExceeded. A Start that is
+// under way ends with an error that wraps ErrShutdown. Tasks
 // that could not be settled because the storage was away run again; the log names them, the error
 // does not. Where the storage was closed before, the runner has stopped by itself, and the error
 // wraps storage.ErrClosed.

@@ -67,6 +67,7 @@ type Runner struct {
 	changed   chan struct{} // the queues have; capacity 1
 	stop      chan struct{} // closed by stopNow
 	stopOnce  sync.Once
+	starting  atomic.Pointer[startUnderWay]      // nil before Start was called
 	mayDrain  atomic.Pointer[context.CancelFunc] // drains; nil before the runner was started
 	done      chan struct{}                      // closed when it has drained
 	err       error                              // what came of that; read behind done
@@ -179,9 +180,13 @@ func (r *Runner) Declare(in storage.Insert) error { return r.schedules.declare(i
 // Declared lists the schedules, as heartbeats tell them.
 func (r *Runner) Declared() []storage.Declared { return r.schedules.declared() }
 
-// Run starts the runner, waits until ctx ends or the runner has to stop, and drains.
+// Run starts the runner, waits until ctx ends or the runner has to stop, and drains. Where ctx ends before the
+// runner has started, or Shutdown is called, there is nothing to drain.
 func (r *Runner) Run(ctx context.Context) error {
-	if err := r.Start(ctx); err != nil {
+	switch err := r.Start(ctx); {
+	case errors.Is(err, ErrShutdown), ctx.Err() != nil && interrupted(err):
+		return nil
+	case err != nil:
 		return err
 	}
 	defer context.AfterFunc(ctx, r.drainSoon)()
@@ -189,11 +194,37 @@ func (r *Runner) Run(ctx context.Context) error {
 	return r.err
 }
 
+// interrupted reports whether an error of the start says no more than that its context has ended.
+func interrupted(err error) bool {
+	return Unanswered(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// startUnderWay is a call of Start that has not returned.
+type startUnderWay struct {
+	abort context.CancelCauseFunc
+	over  chan struct{} // closed when it is
+}
+
 // Start has the runner claim tasks of the queues and run them until Shutdown. It returns once the
 // storage knows of the runner, and is called once; ctx bounds that alone.
 func (r *Runner) Start(ctx context.Context) error {
-	warnings, err := r.start(ctx)
+	starting, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
+	under := &startUnderWay{abort, make(chan struct{})}
+	defer close(under.over)
+	r.starting.Store(under)
+	warnings, err := r.start(starting)
+	if errors.Is(context.Cause(starting), ErrShutdown) { // Shutdown has not waited for more
+		if err != nil {
+			err = fmt.Errorf("%w: %w", ErrShutdown, err)
+		} else {
+			err = ErrShutdown
+		}
+	}
 	if err != nil {
+		if r.limits.Load() != nil { // a heartbeat may have arrived
+			r.heartbeat.leave(context.WithoutCancel(ctx))
+		}
 		return fmt.Errorf("midge: start the runner: %w", err)
 	}
 	// What the runner does from now on outlives ctx.
@@ -218,9 +249,16 @@ func (r *Runner) drainSoon() {
 	}
 }
 
-// Shutdown drains and gives what came of it. When ctx ends the grace period is over. A runner that
-// was not started has nothing to drain.
+// Shutdown drains and gives what came of it. When ctx ends the grace period is over. It ends a start that is
+// under way; a runner that was not started has nothing to drain.
 func (r *Runner) Shutdown(ctx context.Context) error {
+	if under := r.starting.Load(); under != nil {
+		under.abort(ErrShutdown)
+		select {
+		case <-under.over:
+		case <-ctx.Done():
+		}
+	}
 	if r.mayDrain.Load() == nil {
 		return nil
 	}
