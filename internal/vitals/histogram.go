@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// buckets of a histogram: two for each doubling from a microsecond to 19 hours. The last one has
-// all that took longer.
-const buckets = 2 + 2*36
+// buckets of a histogram: four for each doubling from 4 microseconds to 19 hours, and those of less. The
+// last one has all that took longer.
+const buckets = 4 + 4*34 + 1
 
 // Histogram counts durations.
 type Histogram [buckets]uint64
@@ -16,24 +16,21 @@ type Histogram [buckets]uint64
 // bucket is that of a duration.
 func bucket(d time.Duration) int {
 	us := uint64(max(d.Microseconds(), 0))
-	if us < 2 {
+	if us < 4 {
 		return int(us)
 	}
-	octave := bits.Len64(us) - 1 // at least 1
-	half := us >> (octave - 1) & 1
-	return min(2*octave+int(half), buckets-1)
+	octave := bits.Len64(us) - 1 // at least 2
+	quarter := us >> (octave - 2) & 3
+	return min(4*(octave-1)+int(quarter), buckets-1)
 }
 
 // bounds are those of the durations in a bucket, in microseconds.
 func bounds(bucket int) (low, high float64) {
 	begin := func(i int) float64 {
-		switch {
-		case i < 2:
+		if i < 4 {
 			return float64(i)
-		case i%2 == 0:
-			return float64(uint64(1) << (i / 2))
 		}
-		return 1.5 * float64(uint64(1)<<(i/2))
+		return float64(uint64(4+i%4) << (i/4 - 1))
 	}
 	return begin(bucket), begin(bucket + 1)
 }

@@ -1,0 +1,146 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// hourBytes is what a queue may take in a page of hours, at most, about.
+const hourBytes = 500
+
+// gather adds up the minutes of hours that are over, up to one that is not, and appends them to the
+// pages of hours. What another process has appended stays.
+func (l *Ledger) gather(ctx context.Context, hour int64, maxPayload int) error {
+	if l.gathered == 0 {
+		if err := l.gatheredTo(ctx, hour); err != nil {
+			return err
+		}
+	}
+	l.gathered = max(l.gathered, hour-keptHours) // there are no minutes from before
+	if l.gathered >= hour {
+		return nil
+	}
+	g := &grid{from: l.gathered * 60, step: 60, n: int(hour - l.gathered)}
+	pages, err := l.readParts(ctx, minutePages, numbers(g.from, g.end(), 60)...)
+	if err != nil {
+		return err
+	}
+	g.add(pages, g.from, g.end())
+	if err := l.behind(ctx, g, g.from, hour*60+59); err != nil {
+		return err
+	}
+	s := g.series()
+	var damaged []error
+	for from := l.gathered; from < hour; {
+		to := min(hour, (from/24+1)*24)
+		switch err := l.gatherDay(ctx, s, from, to, l.gathered, maxPayload); {
+		case errors.Is(err, errDamaged): // the other parts and days go on
+			damaged = append(damaged, err)
+		case err != nil:
+			l.gathered = 0 // how far is looked up again
+			return err
+		}
+		from = to
+	}
+	l.gathered = hour
+	return errors.Join(damaged...)
+}
+
+// gatheredTo finds out up to which hour was gathered: the hour of the last sample there is, or as far
+// back as there are minutes.
+func (l *Ledger) gatheredTo(ctx context.Context, hour int64) error {
+	l.gathered = hour - keptHours
+	for day := (hour - 1) / 24; day >= l.gathered/24; day-- {
+		pages, err := l.readParts(ctx, hourPages, day)
+		if err != nil {
+			l.gathered = 0
+			return err
+		}
+		first := int64(0)
+		for i := range pages {
+			if p := pages[i].page; p != nil && p.count > 0 {
+				if next := p.lastMinute()/60 + 1; first == 0 || next < first {
+					first = next // of the part that is furthest behind
+				}
+			}
+		}
+		if first > 0 {
+			l.gathered = max(l.gathered, first)
+			return nil
+		}
+	}
+	return nil
+}
+
+// gatherDay appends hours of one day, which a series has from an hour on.
+func (l *Ledger) gatherDay(ctx context.Context, s *Series, from, to, first int64, maxPayload int) error {
+	pages, err := l.readParts(ctx, hourPages, from/24)
+	if err != nil {
+		return err
+	}
+	pages = opened(pages, partsFor(len(s.Queues), len(s.Kinds), hourBytes, maxPayload))
+	queues, kinds := names(s.Queues), names(s.Kinds)
+	var fresh []stored
+	for i := range pages {
+		p := &pages[i]
+		if p.page == nil {
+			continue
+		}
+		before := p.count
+		for hour := from; hour < to; hour++ {
+			if at := int(hour - first); p.lacks(hour*60) && s.All[at].Known {
+				p.append(p.hour(s, at, int(hour-p.start/60), queues, kinds))
+			}
+		}
+		if p.count > before {
+			fresh = append(fresh, *p)
+		}
+	}
+	if _, err := l.write(ctx, fresh); err != nil {
+		return err
+	}
+	return damage(pages)
+}
+
+// names lists those of a map, sorted.
+func names[P any](of map[string]P) []string {
+	all := make([]string, 0, len(of))
+	for name := range of {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// hour makes the sample of an hour, which stands in the series at a place.
+func (s *stored) hour(of *Series, at, slot int, queues, kinds []string) *sample {
+	sm := &sample{slot: slot, span: 1, gap: of.All[at].Gap}
+	places := s.places()
+	for _, name := range queues {
+		p := &of.Queues[name][at]
+		f := queueFigures{
+			totals: totals{p.Enqueued, p.Done, p.Failed, p.Dead}, waiting: p.Waiting, oldest: int64(p.Oldest / time.Second),
+		}
+		if part(name, s.parts) != s.part || f == (queueFigures{}) {
+			continue
+		}
+		f.at = s.find(name, places)
+		sm.queues = append(sm.queues, f)
+	}
+	places = s.kindPlaces()
+	for _, name := range kinds {
+		p := &of.Kinds[name][at]
+		if part(name, s.parts) != s.part || p.Runs == 0 {
+			continue
+		}
+		sm.kinds = append(sm.kinds, kindFigures{
+			at: s.findKind(name, places), runs: p.Runs, failed: p.Failed,
+			p50: packDuration(p.P50), p95: packDuration(p.P95), p99: packDuration(p.P99),
+		})
+	}
+	slices.SortFunc(sm.queues, func(a, b queueFigures) int { return a.at - b.at })
+	slices.SortFunc(sm.kinds, func(a, b kindFigures) int { return a.at - b.at })
+	return sm
+}

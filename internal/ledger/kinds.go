@@ -1,0 +1,107 @@
+package ledger
+
+import (
+	"context"
+	"slices"
+
+	"github.com/midgehq/midge/internal/vitals"
+	"github.com/midgehq/midge/storage"
+)
+
+// kindMemory is what the runners told of the kinds of their jobs. It belongs to this process alone:
+// it tells what has happened between two minutes at which this process looked.
+type kindMemory struct {
+	minute  int64 // of the last look, 0 for none
+	before  int64 // of the look before
+	runners map[string]*told
+	since   map[string]*vitals.Kind // what ran between the two
+}
+
+// told is what a runner told.
+type told struct {
+	kinds map[string]vitals.Kind
+	seen  int64 // the minute
+}
+
+// forgetAfter is after how many minutes a runner that is not listed is forgotten. One that only lost
+// its heartbeat for a while comes back with what it had counted.
+const forgetAfter = 60
+
+// look reads what the runners tell, once a minute.
+func (k *kindMemory) look(ctx context.Context, store storage.Storage, minute int64) error {
+	if k.minute == minute {
+		return nil
+	}
+	runners, err := store.Runners(ctx)
+	if err != nil {
+		return err
+	}
+	first := k.runners == nil
+	if first {
+		k.runners = make(map[string]*told)
+	}
+	k.before, k.minute = k.minute, minute
+	k.since = make(map[string]*vitals.Kind)
+	for i := range runners {
+		v, err := vitals.Decode(runners[i].Vitals)
+		if err != nil || runners[i].Vitals == nil {
+			continue // of another version, or damaged
+		}
+		k.learn(runners[i].ID, &v, first)
+	}
+	for id, r := range k.runners {
+		if minute-r.seen > forgetAfter || r.seen > minute {
+			delete(k.runners, id)
+		}
+	}
+	return nil
+}
+
+// learn takes in what a runner tells, and adds what is new to since.
+func (k *kindMemory) learn(runner string, v *vitals.Vitals, first bool) {
+	r := k.runners[runner]
+	if r == nil {
+		r = &told{kinds: make(map[string]vitals.Kind)}
+		k.runners[runner] = r
+	}
+	r.seen = k.minute
+	for _, now := range v.Kinds {
+		earlier := r.kinds[now.Name]
+		r.kinds[now.Name] = now
+		runs, ok := now.Runs.Since(&earlier.Runs)
+		if first || !ok || now.Failed < earlier.Failed || runs.Count() == 0 {
+			continue
+		}
+		sum := k.since[now.Name]
+		if sum == nil {
+			sum = &vitals.Kind{Name: now.Name}
+			k.since[now.Name] = sum
+		}
+		sum.Runs.Merge(&runs)
+		sum.Failed += now.Failed - earlier.Failed
+	}
+}
+
+// most is how many kinds a sample may have.
+func (k *kindMemory) most() int { return len(k.since) }
+
+// figures adds the kinds of a part to its sample, where this process looked last at the minute of the
+// sample before.
+func (k *kindMemory) figures(s *stored, sm *sample, before int64) {
+	if sm.blind = k.before != before || k.before == 0; sm.blind {
+		return
+	}
+	places := s.kindPlaces()
+	for name, ran := range k.since {
+		if part(name, s.parts) != s.part {
+			continue
+		}
+		sm.kinds = append(sm.kinds, kindFigures{
+			at: s.findKind(name, places), runs: int64(ran.Runs.Count()), failed: int64(ran.Failed),
+			p50: packDuration(ran.Runs.Quantile(0.50)),
+			p95: packDuration(ran.Runs.Quantile(0.95)),
+			p99: packDuration(ran.Runs.Quantile(0.99)),
+		})
+	}
+	slices.SortFunc(sm.kinds, func(a, b kindFigures) int { return a.at - b.at })
+}

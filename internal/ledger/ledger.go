@@ -1,0 +1,299 @@
+// Package ledger keeps the history of queues and kinds, and what people did, in the storage
+// itself: figures of minutes for 7 days and of hours for 90 days, without another database.
+//
+// The history is pages by time in the queue midge.ledger: one record has an hour of minutes of up
+// to 500 queues and kinds, one a day of hours. Any number of processes write: each reads, once a
+// minute, the totals of all queues, and appends what has happened since the last sample to the page
+// at the version that it read. One of them is the first; the others find the minute written. A page
+// keeps the totals of its last sample, so that nothing counts twice and nothing is lost, whoever
+// writes next. Where nobody wrote for a while, the next sample covers that time, and its figures are
+// averaged over it and marked as a gap.
+//
+// Records are tasks that are scheduled for a moment a hundred years on, by which they are listed: the
+// pages that are to go first, and the newest act first.
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/internal/sleep"
+	"github.com/midgehq/midge/storage"
+)
+
+// ReservedPrefix begins the names of the queues that are midge's own. Listings for people leave
+// them out.
+const ReservedPrefix = "midge."
+
+// Reserved reports whether a queue is midge's own.
+func Reserved(queue string) bool { return strings.HasPrefix(queue, ReservedPrefix) }
+
+// Queue is where the pages are.
+const Queue = ReservedPrefix + "ledger"
+
+// How long the pages are kept: minutes and hours.
+const (
+	MinutesKept = 7 * 24 * time.Hour
+	HoursKept   = 90 * 24 * time.Hour
+)
+
+// Ledger writes and reads the history. It is safe for concurrent use.
+type Ledger struct {
+	store   storage.Storage
+	session *storage.Session
+
+	mu       sync.Mutex  // guards what follows, and lets one sample be written at a time
+	known    *remembered // nil before the first sample
+	kinds    kindMemory
+	gathered int64 // minutes were gathered into the hours before this one; 0 where that is not known
+	swept    int64 // the hour in which pages that are over were last looked for
+	trimmed  int64 // the day in which the audit was last trimmed
+}
+
+// New makes a ledger on a storage. It does no I/O.
+func New(store storage.Storage) *Ledger {
+	return &Ledger{store: store, session: storage.NewSession(store, 0)}
+}
+
+// settle is how long behind the beginning of a minute the minute before is sampled.
+const settle = 2 * time.Second
+
+// Run writes a sample at the beginning of each minute, by the storage's clock, until ctx ends. It
+// tells trouble what went wrong, such as a storage that is away, once while it stays so; the next
+// sample makes up for it.
+func (l *Ledger) Run(ctx context.Context, trouble func(error)) {
+	wait, last := time.Duration(0), ""
+	for sleep.For(ctx, wait) {
+		now, err := l.Write(ctx)
+		switch {
+		case err == nil:
+			last = ""
+		case ctx.Err() == nil && err.Error() != last:
+			last = err.Error()
+			trouble(err)
+		}
+		if wait = time.Minute; !now.IsZero() {
+			wait = now.Truncate(time.Minute).Add(time.Minute + settle).Sub(now)
+		}
+	}
+}
+
+// Write writes the sample of the last minute that is over, unless there is one, and what follows
+// from it: hours that are over, and pages that are. It gives the storage's time, zero where that is
+// not known.
+func (l *Ledger) Write(ctx context.Context) (now time.Time, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d, err := l.store.Describe(ctx)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("ledger: %w", err)
+	}
+	minute := d.Now.Unix()/60 - 1
+	most := d.Limits.WithDefaults().MaxPayload
+	err = l.sample(ctx, minute, most)
+	if err == nil || errors.Is(err, errDamaged) { // what is damaged stops nothing else
+		err = errors.Join(err, l.gather(ctx, (minute+1)/60, most))
+	}
+	if l.swept != minute/60 && (err == nil || errors.Is(err, errDamaged)) {
+		swept := errors.Join(l.sweep(ctx, d.Now), l.trim(ctx, minute/(24*60)))
+		if err = errors.Join(err, swept); swept == nil {
+			l.swept = minute / 60
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("ledger: %w", err)
+	}
+	return d.Now, err
+}
+
+// far is how much later than its end a page is due: never.
+const far = 100 * 365 * 24 * time.Hour
+
+// sweepPage is how many pages are listed at a time: each may be large.
+const sweepPage = 10
+
+// sweep deletes the pages that are over. They are listed by when that is.
+func (l *Ledger) sweep(ctx context.Context, now time.Time) error {
+	for {
+		page, err := l.store.Tasks(ctx, storage.TasksQuery{Queue: Queue, State: storage.Scheduled, Limit: sweepPage})
+		if err != nil {
+			return err
+		}
+		var txs []storage.Tx
+		for i := range page.Tasks {
+			if t := &page.Tasks[i]; t.Due.Add(-far).Before(now) {
+				txs = append(txs, storage.Tx{Deletes: []storage.Delete{{Ref: t.Ref, Version: t.Version}}})
+			}
+		}
+		if len(txs) == 0 {
+			return nil
+		}
+		applied, err := l.session.Apply(ctx, txs...)
+		if err != nil {
+			return err
+		}
+		for i := range applied {
+			if err := applied[i].Err; err != nil && !raced(err) {
+				return err
+			}
+		}
+	}
+}
+
+// trim trims the audit, once a day, and where it has too many acts.
+func (l *Ledger) trim(ctx context.Context, day int64) error {
+	stats, err := l.store.Stats(ctx, AuditQueue)
+	if err != nil || l.trimmed == day && stats[0].Scheduled <= MaxActs {
+		return err
+	}
+	err = (&Audit{l.store, l.session}).Trim(ctx)
+	if err == nil {
+		l.trimmed = day
+	}
+	return err
+}
+
+// raced reports whether a Tx was refused because another process was first.
+func raced(err error) bool {
+	var dependency *storage.DependencyError
+	return errors.As(err, &dependency)
+}
+
+// What the ids of pages begin with: pages of minutes, and of hours.
+const (
+	minutePages = "m"
+	hourPages   = "h"
+)
+
+// expires is until when a page is kept.
+func (p *page) expires() time.Time {
+	end := time.Unix((p.start+p.step*int64(p.slots()))*60, 0)
+	if p.step == 1 {
+		return end.Add(MinutesKept)
+	}
+	return end.Add(HoursKept)
+}
+
+// stored is a page as it was read.
+type stored struct {
+	*page // nil where there is none, or it is damaged
+
+	of      string // minutePages or hourPages
+	number  int64  // of its hour, or its day
+	part    int
+	version int64 // of the record; 0 where there is none, or it cannot be read
+	damaged bool
+}
+
+func (s *stored) id() string { return fmt.Sprintf("%s.%d.%d", s.of, s.number, s.part) }
+
+// lacks reports whether the page has no sample of a moment, in minutes.
+func (s *stored) lacks(minute int64) bool { return s.page == nil || s.lastMinute() < minute }
+
+// lastMinute is the moment of the last sample; it lies before the page where there is none.
+func (p *page) lastMinute() int64 { return p.start + int64(p.last)*p.step }
+
+// fill reads the page.
+func (s *stored) fill(ctx context.Context, store storage.Storage) error {
+	t, err := store.Task(ctx, storage.Ref{Queue: Queue, ID: s.id()})
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		return nil
+	case errors.Is(err, storage.ErrDamaged):
+		s.damaged = true
+		return nil
+	case err != nil:
+		return err
+	}
+	s.version = t.Version
+	fresh := newPage(s.of, s.number, 1)
+	p, err := decode(t.Payload)
+	if s.damaged = err != nil || p.start != fresh.start || p.step != fresh.step || s.part >= p.parts; !s.damaged {
+		s.page = p
+	}
+	return nil
+}
+
+// newPage makes an empty page of minutes of an hour, or of hours of a day.
+func newPage(of string, number int64, parts int) *page {
+	if of == minutePages {
+		return &page{start: number * 60, step: 1, parts: parts, last: -1}
+	}
+	return &page{start: number * 24 * 60, step: 60, parts: parts, last: -1}
+}
+
+// readers are how many pages are read at a time.
+const readers = 8
+
+// readAll reads pages side by side.
+func (l *Ledger) readAll(ctx context.Context, pages []stored) error {
+	errs := make([]error, readers)
+	var all sync.WaitGroup
+	for first := range min(readers, len(pages)) {
+		all.Go(func() {
+			for i := first; i < len(pages) && errs[first] == nil; i += readers {
+				errs[first] = pages[i].fill(ctx, l.store)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// readParts reads all parts of pages, those of one page side by side. The first part tells how many
+// there are; where it is damaged, or missing, the others are looked for until one is not there.
+func (l *Ledger) readParts(ctx context.Context, of string, numbers ...int64) ([]stored, error) {
+	pages := make([]stored, 0, len(numbers))
+	for _, number := range numbers {
+		pages = append(pages, stored{of: of, number: number})
+	}
+	if err := l.readAll(ctx, pages); err != nil {
+		return nil, err
+	}
+	var rest []stored
+	for i := range numbers {
+		for part := 1; pages[i].page != nil && part < pages[i].parts; part++ {
+			rest = append(rest, stored{of: of, number: numbers[i], part: part})
+		}
+	}
+	if err := l.readAll(ctx, rest); err != nil {
+		return nil, err
+	}
+	for i := range numbers {
+		for part := 1; pages[i].damaged; part++ {
+			s := stored{of: of, number: numbers[i], part: part}
+			if err := s.fill(ctx, l.store); err != nil {
+				return nil, err
+			}
+			if s.page == nil && !s.damaged {
+				break
+			}
+			rest = append(rest, s)
+		}
+	}
+	return append(pages, rest...), nil
+}
+
+// tx makes the Tx that stores a page: at the version at which it was read, or as a new record.
+func (s *stored) tx() storage.Tx {
+	ref := storage.Ref{Queue: Queue, ID: s.id()}
+	payload := s.encode()
+	if s.version > 0 {
+		return storage.Tx{Changes: []storage.Change{{
+			Ref: ref, Version: s.version, Encoding: encoding, Payload: payload,
+		}}}
+	}
+	return storage.Tx{Inserts: []storage.Insert{{
+		Ref: ref, Kind: kind, Encoding: encoding, Payload: payload, CrashLimit: 1, At: s.expires().Add(far),
+	}}}
+}
+
+// What the records of the ledger are.
+const (
+	kind     = "midge.page"
+	encoding = "midge.ledger"
+)

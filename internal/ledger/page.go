@@ -1,0 +1,231 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"hash/fnv"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// page is one record of the ledger: an hour of minutes, or a day of hours, of a part of the queues
+// and kinds. It holds samples in the order of time, as bytes: a sample is appended, and read on the
+// way through all.
+type page struct {
+	start  int64 // minutes since 1970
+	step   int64 // minutes from slot to slot: 1, or 60
+	parts  int   // into which the queues and kinds of its time are split
+	queues []counted
+	kinds  []string
+	count  int // samples
+	last   int // slot of the last sample, -1 for none
+	raw    []byte
+}
+
+// counted is a queue with its totals as they stood at the last sample, so that whoever samples
+// next knows how much has happened since.
+type counted struct {
+	name string
+	totals
+}
+
+// totals are the lifetime totals of a queue that the ledger follows.
+type totals struct{ enqueued, done, failed, dead int64 }
+
+// sample is what one slot of a page says. It covers the slots since the sample before it too, where
+// those are without one: span slots in all.
+type sample struct {
+	slot   int
+	span   int
+	gap    bool // it is averaged over a longer time than its slot
+	blind  bool // how often jobs of each kind ran is not known
+	queues []queueFigures
+	kinds  []kindFigures
+}
+
+// queueFigures are those of a queue, by its place in the page.
+type queueFigures struct {
+	at int
+	totals
+
+	waiting, oldest int64 // oldest in seconds
+}
+
+// kindFigures are those of a kind, by its place in the page.
+type kindFigures struct {
+	at            int
+	runs, failed  int64
+	p50, p95, p99 byte // durations as packDuration makes them
+}
+
+// format is the first byte of a page.
+const format = 1
+
+// Bounds of a page that is read. What happened in a longer gap than maxSpan counts as of its last
+// minutes.
+const (
+	maxParts = 10_000
+	maxSpan  = int64(MinutesKept / time.Minute)
+)
+
+// errDamaged is the error of a page that cannot be read.
+var errDamaged = errors.New("ledger: damaged page, or one of another version")
+
+// part is that of a name among so many.
+func part(name string, parts int) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	return int(h.Sum32() % uint32(max(parts, 1)))
+}
+
+// slots are how many there are in a page.
+func (p *page) slots() int {
+	if p.step == 1 {
+		return 60
+	}
+	return 24
+}
+
+// find gives the place of a queue, and adds it where it is new.
+func (p *page) find(name string, places map[string]int) int {
+	at, ok := places[name]
+	if !ok {
+		at = len(p.queues)
+		places[name] = at
+		p.queues = append(p.queues, counted{name: name})
+	}
+	return at
+}
+
+// findKind gives the place of a kind, and adds it where it is new.
+func (p *page) findKind(name string, places map[string]int) int {
+	at, ok := places[name]
+	if !ok {
+		at = len(p.kinds)
+		places[name] = at
+		p.kinds = append(p.kinds, name)
+	}
+	return at
+}
+
+// encode writes the page.
+func (p *page) encode() []byte {
+	b := make([]byte, 0, len(p.raw)+64*(len(p.queues)+len(p.kinds))+64)
+	b = append(b, format)
+	for _, n := range []int64{p.start, p.step, int64(p.parts), int64(len(p.queues))} {
+		b = binary.AppendUvarint(b, uint64(n))
+	}
+	for i := range p.queues {
+		q := &p.queues[i]
+		b = appendText(b, q.name)
+		for _, n := range q.list() {
+			b = binary.AppendUvarint(b, uint64(max(n, 0)))
+		}
+	}
+	b = binary.AppendUvarint(b, uint64(len(p.kinds)))
+	for _, name := range p.kinds {
+		b = appendText(b, name)
+	}
+	b = binary.AppendUvarint(b, uint64(p.count))
+	b = binary.AppendUvarint(b, uint64(p.last+1))
+	return seal(append(b, p.raw...))
+}
+
+// seal appends the sum of what stands before it.
+func seal(b []byte) []byte { return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b)) }
+
+func appendText(b []byte, text string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+// list gives the totals in the order of a page.
+func (t totals) list() [4]int64 { return [4]int64{t.enqueued, t.done, t.failed, t.dead} }
+
+// decode reads a page: its head, and all samples for damage.
+func decode(b []byte) (*page, error) {
+	if len(b) < 5 || b[0] != format || crc32.ChecksumIEEE(b[:len(b)-4]) != binary.BigEndian.Uint32(b[len(b)-4:]) {
+		return nil, errDamaged
+	}
+	r := reader{b: b[1 : len(b)-4]}
+	p := &page{start: r.number(), step: r.number(), parts: int(r.number())}
+	n := r.number()
+	if p.step != 1 && p.step != 60 || p.start%(p.step*int64(p.slots())) != 0 || p.parts < 1 || p.parts > maxParts {
+		return nil, errDamaged
+	}
+	for ; n > 0 && !r.bad; n-- {
+		q := counted{name: r.name()}
+		q.totals = totals{r.number(), r.number(), r.number(), r.number()}
+		p.queues = append(p.queues, q)
+	}
+	for n = r.number(); n > 0 && !r.bad; n-- {
+		p.kinds = append(p.kinds, r.name())
+	}
+	count, last := r.number(), r.number()-1
+	if r.bad || last >= int64(p.slots()) || count > last+1 {
+		return nil, errDamaged
+	}
+	p.count, p.last, p.raw = int(count), int(last), r.b
+	if err := p.each(func(*sample) {}); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// reader reads numbers and names; bad is set where there is none.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) fail() {
+	r.b, r.bad = nil, true
+}
+
+// number reads one that is not negative.
+func (r *reader) number() int64 {
+	n, size := binary.Uvarint(r.b)
+	if size <= 0 || int64(n) < 0 {
+		r.fail()
+		return 0
+	}
+	r.b = r.b[size:]
+	return int64(n)
+}
+
+// delta reads one that may be negative.
+func (r *reader) delta() int64 {
+	n, size := binary.Varint(r.b)
+	if size <= 0 {
+		r.fail()
+		return 0
+	}
+	r.b = r.b[size:]
+	return n
+}
+
+func (r *reader) byte() byte {
+	if len(r.b) == 0 {
+		r.fail()
+		return 0
+	}
+	c := r.b[0]
+	r.b = r.b[1:]
+	return c
+}
+
+// name reads the name of a queue or a kind.
+func (r *reader) name() string {
+	n := r.number()
+	if n > int64(len(r.b)) {
+		r.fail()
+		return ""
+	}
+	name := string(r.b[:n])
+	r.b = r.b[n:]
+	if storage.CheckName("name", name) != nil {
+		r.fail()
+	}
+	return name
+}

@@ -1,0 +1,217 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"math"
+	"time"
+)
+
+// A sample is written as
+//
+//	slots since the last one, less one; flags; span;
+//	the number of queues, and of each its figures; the number of kinds, and of each its figures.
+//
+// The figures of a queue begin with a byte that tells which of them follow. Totals are those since
+// the last sample. The sizes are differences to what the last sample said of the queue, so that a
+// queue of which nothing is written is as it was.
+const (
+	flagGap = 1 << iota
+	flagBlind
+)
+
+// Which figures follow. The first bits are the totals, in their order.
+const (
+	hasWaiting = 1 << (4 + iota)
+	hasOldest
+	hasSkip // it is not the next one in the page, but so many behind that
+)
+
+// sizes are what the samples of a page said last of each queue.
+type sizes struct{ waiting, oldest int64 }
+
+// append adds a sample behind the last one. Figures are in the order of their places. A queue that
+// is not named has had no task since, and has sizes of zero.
+func (p *page) append(s *sample) {
+	before := make([]sizes, len(p.queues))
+	_ = p.eachRaw(before, func(*sample) {}) // it was read before
+	b := binary.AppendUvarint(p.raw, uint64(s.slot-p.last-1))
+	flags := byte(0)
+	if s.gap {
+		flags |= flagGap
+	}
+	if s.blind {
+		flags |= flagBlind
+	}
+	b = append(b, flags)
+	b = binary.AppendUvarint(b, uint64(s.span))
+	b = appendQueues(b, s.queues, before)
+	b = appendKinds(b, s.kinds)
+	p.raw, p.last, p.count = b, s.slot, p.count+1
+}
+
+// appendQueues writes the figures of queues, and a drop to zero of those that are not named.
+func appendQueues(b []byte, figures []queueFigures, before []sizes) []byte {
+	var body []byte
+	n, next := 0, 0
+	for at := range before {
+		f := queueFigures{at: at}
+		if len(figures) > 0 && figures[0].at == at {
+			f, figures = figures[0], figures[1:]
+		}
+		if longer := f.append(body, before[at], at-next); len(longer) > len(body) {
+			body, n, next = longer, n+1, at+1
+		}
+	}
+	return append(binary.AppendUvarint(b, uint64(n)), body...)
+}
+
+// append writes the figures of a queue that stands so many behind the one that was written last, or
+// nothing where nothing has happened.
+func (f *queueFigures) append(b []byte, before sizes, skip int) []byte {
+	mask, values := byte(0), f.list()
+	for i, v := range values {
+		if v != 0 {
+			mask |= 1 << i
+		}
+	}
+	waiting, oldest := f.waiting-before.waiting, f.oldest-before.oldest
+	if waiting != 0 {
+		mask |= hasWaiting
+	}
+	if oldest != 0 {
+		mask |= hasOldest
+	}
+	if mask == 0 {
+		return b
+	}
+	if skip > 0 {
+		b = binary.AppendUvarint(append(b, mask|hasSkip), uint64(skip))
+	} else {
+		b = append(b, mask)
+	}
+	for _, v := range values {
+		if v != 0 {
+			b = binary.AppendUvarint(b, uint64(v))
+		}
+	}
+	for _, v := range []int64{waiting, oldest} {
+		if v != 0 {
+			b = binary.AppendVarint(b, v)
+		}
+	}
+	return b
+}
+
+func appendKinds(b []byte, figures []kindFigures) []byte {
+	b = binary.AppendUvarint(b, uint64(len(figures)))
+	next := 0
+	for _, f := range figures {
+		b = binary.AppendUvarint(b, uint64(f.at-next))
+		b = binary.AppendUvarint(b, uint64(f.runs))
+		b = binary.AppendUvarint(b, uint64(f.failed))
+		b = append(b, f.p50, f.p95, f.p99)
+		next = f.at + 1
+	}
+	return b
+}
+
+// each gives the samples one after the other. Each is valid until the next one. It names all queues
+// that have any figure but zero.
+func (p *page) each(tell func(*sample)) error {
+	return p.eachRaw(make([]sizes, len(p.queues)), tell)
+}
+
+// eachRaw is each, and leaves in now what the last sample says.
+func (p *page) eachRaw(now []sizes, tell func(*sample)) error {
+	r := reader{b: p.raw}
+	var s sample
+	s.slot = -1
+	counts := make([]totals, len(now))
+	for range p.count {
+		skip := r.number()
+		flags := r.byte()
+		span := r.number()
+		if r.bad || skip >= int64(p.slots()-s.slot-1) || span < 1 || span > maxSpan {
+			return errDamaged
+		}
+		s.slot += int(skip) + 1
+		s.span, s.gap, s.blind = int(span), flags&flagGap != 0, flags&flagBlind != 0
+		clear(counts)
+		if !r.queues(now, counts) || !r.kinds(&s, len(p.kinds)) {
+			return errDamaged
+		}
+		s.queues = s.queues[:0]
+		for at, z := range now {
+			if counts[at] != (totals{}) || z != (sizes{}) {
+				s.queues = append(s.queues, queueFigures{at, counts[at], z.waiting, z.oldest})
+			}
+		}
+		tell(&s)
+	}
+	if len(r.b) > 0 || s.slot != p.last {
+		return errDamaged
+	}
+	return nil
+}
+
+// queues reads the figures of queues.
+func (r *reader) queues(now []sizes, counts []totals) bool {
+	next := int64(0)
+	for n := r.number(); n > 0; n-- {
+		mask := r.byte()
+		if mask&hasSkip != 0 {
+			next += r.number()
+		}
+		if r.bad || next < 0 || next >= int64(len(now)) {
+			return false
+		}
+		c, z := &counts[next], &now[next]
+		for i, to := range [4]*int64{&c.enqueued, &c.done, &c.failed, &c.dead} {
+			if mask&(1<<i) != 0 {
+				*to = r.number()
+			}
+		}
+		if mask&hasWaiting != 0 {
+			z.waiting = max(z.waiting+r.delta(), 0)
+		}
+		if mask&hasOldest != 0 {
+			z.oldest = max(z.oldest+r.delta(), 0)
+		}
+		next++
+	}
+	return !r.bad
+}
+
+// kinds reads the figures of kinds.
+func (r *reader) kinds(s *sample, most int) bool {
+	s.kinds = s.kinds[:0]
+	next := int64(0)
+	for n := r.number(); n > 0; n-- {
+		next += r.number()
+		if r.bad || next < 0 || next >= int64(most) {
+			return false
+		}
+		s.kinds = append(s.kinds, kindFigures{
+			int(next), r.number(), r.number(), r.byte(), r.byte(), r.byte(),
+		})
+		next++
+	}
+	return !r.bad
+}
+
+// packDuration keeps a duration from a microsecond to 50 days in a byte, to within a twentieth; 0 is
+// none.
+func packDuration(d time.Duration) byte {
+	us := float64(d) / float64(time.Microsecond)
+	if us < 1 {
+		return 0
+	}
+	return byte(min(1+math.Round(6*math.Log2(us)), 255))
+}
+
+func unpackDuration(b byte) time.Duration {
+	if b == 0 {
+		return 0
+	}
+	return time.Duration(math.Exp2(float64(b-1)/6) * float64(time.Microsecond))
+}

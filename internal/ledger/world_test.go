@@ -1,0 +1,145 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/internal/vitals"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
+)
+
+// world is a storage whose queues and runners a test invents, and whose pages are kept by a real one.
+type world struct {
+	storage.Storage
+
+	*testing.T
+
+	mu      sync.Mutex
+	now     time.Time
+	stats   map[string]*storage.Stats
+	runners []storage.RunnerInfo
+	written int // bytes
+	hook    func(txs []storage.Tx)
+}
+
+// noon is when the clock of a test begins.
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, now: noon, stats: make(map[string]*storage.Stats)}
+	store, err := memory.Open(memory.Config{Now: w.clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Storage = store
+	t.Cleanup(func() { _ = store.Close() })
+	return w
+}
+
+func (w *world) clock() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now
+}
+
+func (w *world) pass(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(d)
+}
+
+// queue gives the stats of a queue, which a test changes.
+func (w *world) queue(name string) *storage.Stats {
+	s := w.stats[name]
+	if s == nil {
+		s = &storage.Stats{Queue: name}
+		w.stats[name] = s
+	}
+	return s
+}
+
+func (w *world) Queues(context.Context, storage.QueuesQuery) (storage.QueuesPage, error) {
+	return storage.QueuesPage{Names: append(names(w.stats), Queue)}, nil
+}
+
+func (w *world) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
+	var all []storage.Stats
+	for _, name := range queues {
+		if Reserved(name) {
+			s, err := w.Storage.Stats(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, s...)
+		} else {
+			all = append(all, *w.queue(name))
+		}
+	}
+	return all, nil
+}
+
+func (w *world) Runners(context.Context) ([]storage.RunnerInfo, error) { return w.runners, nil }
+
+func (w *world) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	if w.hook != nil {
+		w.hook(txs)
+	}
+	w.mu.Lock()
+	for i := range txs {
+		w.written += txs[i].Bytes()
+	}
+	w.mu.Unlock()
+	return w.Storage.Apply(ctx, call, txs...)
+}
+
+// write writes the sample of the last minute.
+func (w *world) write(l *Ledger) {
+	w.Helper()
+	if _, err := l.Write(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// read reads a series.
+func (w *world) read(from, to time.Time, step time.Duration, queues ...string) *Series {
+	w.Helper()
+	s, err := New(w).Series(w.Context(), from, to, step, queues...)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return s
+}
+
+// enqueued adds up what a queue was enqueued.
+func enqueued(points []Point) (sum int64) {
+	for i := range points {
+		sum += points[i].Enqueued
+	}
+	return sum
+}
+
+func (w *world) want(what string, got, want any) {
+	w.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		w.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// ran tells the storage that a runner ran jobs of kinds since its start.
+func (w *world) ran(runner string, kinds ...vitals.Kind) {
+	v := vitals.Vitals{Kinds: kinds}
+	w.runners = slices.DeleteFunc(w.runners, func(r storage.RunnerInfo) bool { return r.ID == runner })
+	w.runners = append(w.runners, storage.RunnerInfo{ID: runner, Vitals: v.Encode()})
+}
+
+// cancelled gives a context that a test ends.
+func cancelled(t *testing.T) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithCancel(t.Context())
+}

@@ -1,0 +1,324 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// splitAt is how many queues, or kinds, there are in a page at most, about.
+const splitAt = 500
+
+// pageBytes is what a queue may take in a page of minutes, at most, about.
+const pageBytes = 1200
+
+// remembered is what was last written of each queue, by this process or another one.
+type remembered struct {
+	queues map[string]mark
+	newest mark // the last sample, whatever it is of; zero where none is known
+	whole  bool // it has all queues that there were at the last sample
+}
+
+// mark is what a page says of a queue. Of two pages the one that was written later counts, whatever
+// the clock was then: versions only grow.
+type mark struct {
+	totals
+
+	version int64 // of the page; 0 for none
+	minute  int64 // of the sample
+}
+
+// learn takes in a page that was read, or written.
+func (m *remembered) learn(p *page, version int64) {
+	if p.count == 0 {
+		return
+	}
+	at := mark{version: version, minute: p.lastMinute()}
+	if version > m.newest.version {
+		m.newest = at
+	}
+	for _, q := range p.queues {
+		if version > m.queues[q.name].version {
+			at.totals = q.totals
+			m.queues[q.name] = at
+		}
+	}
+}
+
+// recall brings the memory of this process up to what others may have written since its last sample:
+// where it begins, where an hour has, or where the clock has jumped. It looks at the hours before, back to
+// that of the last sample that it knows, and at that where it is ahead. A process that begins looks back
+// to an hour that has a page.
+func (l *Ledger) recall(ctx context.Context, hour int64) error {
+	m, begins := l.known, l.known == nil
+	if begins {
+		m = &remembered{queues: make(map[string]mark)}
+	}
+	newest := m.newest.minute / 60
+	if newest == hour {
+		return nil
+	}
+	found := false
+	for at := hour - 1; at >= max(hour-keptHours, min(newest, hour-1)) && !found; at-- {
+		pages, err := l.readParts(ctx, minutePages, at)
+		if err != nil {
+			return err
+		}
+		if some := m.learnAll(pages); begins {
+			found = some
+			m.whole = found && !slices.ContainsFunc(pages, func(s stored) bool { return s.page == nil })
+		}
+	}
+	if newest > hour {
+		pages, err := l.readParts(ctx, minutePages, newest)
+		if err != nil {
+			return err
+		}
+		m.learnAll(pages)
+	}
+	l.known = m
+	return nil
+}
+
+// keptHours is how many pages of minutes there are at most.
+const keptHours = int64(MinutesKept / time.Hour)
+
+// learnAll takes in pages that were read, and reports whether there is one.
+func (m *remembered) learnAll(pages []stored) (some bool) {
+	for i := range pages {
+		if pages[i].page != nil {
+			some = true
+			m.learn(pages[i].page, pages[i].version)
+		}
+	}
+	return some
+}
+
+// sample writes the sample of a minute, part by part, where nobody has written it.
+func (l *Ledger) sample(ctx context.Context, minute int64, maxPayload int) error {
+	if err := l.kinds.look(ctx, l.store, minute); err != nil {
+		return err
+	}
+	if err := l.recall(ctx, minute/60); err != nil {
+		return err
+	}
+	pages, err := l.readParts(ctx, minutePages, minute/60)
+	if err != nil {
+		return err
+	}
+	l.known.learnAll(pages)
+	if !slices.ContainsFunc(pages, func(s stored) bool { return s.lacks(minute) }) {
+		return nil
+	}
+	stats, err := l.stats(ctx)
+	if err != nil {
+		return err
+	}
+	pages = opened(pages, partsFor(len(stats), l.kinds.most(), pageBytes, maxPayload))
+	split := make([][]storage.Stats, pages[0].parts)
+	for _, s := range stats {
+		i := part(s.Queue, len(split))
+		split[i] = append(split[i], s)
+	}
+	var fresh []stored
+	for i := range pages {
+		if s := &pages[i]; s.lacks(minute) && s.page != nil {
+			l.measure(s, minute, split[s.part])
+			fresh = append(fresh, *s)
+		}
+	}
+	won, err := l.write(ctx, fresh)
+	if err != nil {
+		return err
+	}
+	l.known.whole = l.known.whole || won == len(pages)
+	if minute%60 == 0 {
+		l.known.forget(stats)
+	}
+	return damage(pages)
+}
+
+// damage is the error that names the pages that can be neither read nor written.
+func damage(pages []stored) error {
+	var names []string
+	for i := range pages {
+		if pages[i].page == nil {
+			names = append(names, pages[i].id())
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", errDamaged, strings.Join(names, ", "))
+}
+
+// forget drops the queues that there are no more.
+func (m *remembered) forget(stats []storage.Stats) {
+	there := make(map[string]bool, len(stats))
+	for i := range stats {
+		there[stats[i].Queue] = true
+	}
+	for name := range m.queues {
+		if !there[name] {
+			delete(m.queues, name)
+		}
+	}
+}
+
+// partsFor is into how many parts queues and kinds are split, of which each takes so many bytes.
+func partsFor(queues, kinds, bytes, maxPayload int) int {
+	each := max(min(splitAt, maxPayload/bytes), 1)
+	return min(max(1, (queues+each-1)/each, (kinds+each-1)/each), maxParts)
+}
+
+// opened gives all parts of a page: those that were read, and empty ones for those that are missing,
+// or damaged and can be replaced. Where nobody has begun the page it has so many parts.
+func opened(pages []stored, parts int) []stored {
+	for i := range pages {
+		if pages[i].page != nil {
+			parts = pages[i].parts
+		}
+	}
+	all := make([]stored, parts)
+	for i := range all {
+		all[i] = stored{of: pages[0].of, number: pages[0].number, part: i}
+		if at := slices.IndexFunc(pages, func(s stored) bool { return s.part == i }); at >= 0 {
+			all[i] = pages[at]
+		}
+		if s := &all[i]; s.page == nil && (!s.damaged || s.version > 0) {
+			s.page = newPage(s.of, s.number, parts)
+		}
+	}
+	return all
+}
+
+// stats reads the totals and sizes of all queues of applications.
+func (l *Ledger) stats(ctx context.Context) (all []storage.Stats, err error) {
+	var names []string
+	for name, err := range storage.EachQueue(ctx, l.store, "") {
+		if err != nil {
+			return nil, err
+		}
+		if !Reserved(name) {
+			names = append(names, name)
+		}
+	}
+	for some := range slices.Chunk(names, splitAt) {
+		stats, err := l.store.Stats(ctx, some...)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, stats...)
+	}
+	return all, nil
+}
+
+// of gives the totals that the ledger follows.
+func of(t *storage.Totals) totals {
+	return totals{t.Enqueued + t.Requeued, t.Completed, t.Failed, t.Dead}
+}
+
+// measure appends the sample of a minute to a part: what has happened since the last sample that the
+// memory has.
+func (l *Ledger) measure(s *stored, minute int64, stats []storage.Stats) {
+	since := l.known.newest
+	if s.count > 0 {
+		since = mark{version: s.version, minute: s.lastMinute()}
+	}
+	places := s.places()
+	sm := &sample{slot: int(minute - s.start)}
+	for i := range stats {
+		st := &stats[i]
+		now := of(&st.Totals)
+		before, known := l.known.queues[st.Queue]
+		if before.version > since.version {
+			since = before
+		}
+		switch {
+		case !known && !l.known.whole: // how much of it is new cannot be told
+			before.totals = now
+		case now.before(before.totals): // another queue of the same name
+			before.totals = totals{}
+		}
+		at := s.find(st.Queue, places)
+		s.page.queues[at].totals = now
+		sm.queues = append(sm.queues, queueFigures{
+			at: at, totals: now.minus(before.totals), waiting: st.Waiting, oldest: int64(st.Oldest.Seconds()),
+		})
+	}
+	span := int64(1)
+	if since.version > 0 {
+		span = min(max(minute-since.minute, 1), maxSpan)
+	}
+	sm.span, sm.gap = int(span), span > 1 || since.version == 0
+	slices.SortFunc(sm.queues, func(a, b queueFigures) int { return a.at - b.at })
+	l.kinds.figures(s, sm, minute-span)
+	s.append(sm)
+}
+
+// places gives the place of each queue of the page.
+func (p *page) places() map[string]int {
+	places := make(map[string]int, len(p.queues))
+	for i := range p.queues {
+		places[p.queues[i].name] = i
+	}
+	return places
+}
+
+// kindPlaces gives the place of each kind of the page.
+func (p *page) kindPlaces() map[string]int {
+	places := make(map[string]int, len(p.kinds))
+	for i, name := range p.kinds {
+		places[name] = i
+	}
+	return places
+}
+
+// before reports whether totals are smaller than earlier ones, which those of one queue never are.
+func (t totals) before(earlier totals) bool {
+	a, b := t.list(), earlier.list()
+	for i := range a {
+		if a[i] < b[i] {
+			return true
+		}
+	}
+	return false
+}
+
+func (t totals) minus(o totals) totals {
+	return totals{t.enqueued - o.enqueued, t.done - o.done, t.failed - o.failed, t.dead - o.dead}
+}
+
+// write stores pages, each at its version, and learns those that were written. It gives how many;
+// the others were written by another process first.
+func (l *Ledger) write(ctx context.Context, pages []stored) (won int, err error) {
+	if len(pages) == 0 {
+		return 0, nil
+	}
+	txs := make([]storage.Tx, len(pages))
+	for i := range pages {
+		txs[i] = pages[i].tx()
+	}
+	applied, err := l.session.Apply(ctx, txs...)
+	if err != nil {
+		return 0, err
+	}
+	for i := range applied {
+		a := &applied[i]
+		if a.Err != nil && !raced(a.Err) {
+			return won, a.Err
+		}
+		if a.Err != nil {
+			continue
+		}
+		won++
+		if pages[i].of == minutePages {
+			l.known.learn(pages[i].page, slices.Concat(a.Inserted, a.Changed)[0].Version)
+		}
+	}
+	return won, nil
+}
