@@ -1,8 +1,7 @@
 package dashboard
 
 import (
-	"context"
-	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -10,44 +9,44 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/storage"
 )
 
 // acts are what can be done, by name.
 var acts = map[string]act{
-	"requeue": {
-		verb: access.Operate, title: "Requeue", done: "requeued",
-		says: "What has ended starts anew with its failures reset, and what is scheduled or retried is due at once.",
-		one:  func(ctx context.Context, s *storage.Session, ref storage.Ref) error { return s.Requeue(ctx, ref) },
+	"requeue": {verb: access.Operate, title: "Requeue", bulk: bulk.Requeue},
+	"cancel":  {verb: access.Operate, title: "Cancel", bulk: bulk.Cancel},
+	"delete":  {verb: access.Alter, title: "Delete", bulk: bulk.Delete, danger: true},
+	"pause": {
+		verb: access.Operate, title: "Pause",
+		says: "What runs goes on. No task of the queue is started until it is resumed.",
 	},
-	"cancel": {
-		verb: access.Operate, title: "Cancel", done: "cancelled",
-		says: "What runs is asked to stop, and ends when its job returns. All else is cancelled at once.",
-		one: func(ctx context.Context, s *storage.Session, ref storage.Ref) error {
-			return s.ChangeTask(ctx, ref, func(storage.Task) (storage.Change, error) {
-				return storage.Change{Cancel: true}, nil
-			})
-		},
+	"resume": {
+		verb: access.Operate, title: "Resume",
+		says: "Runners take tasks of the queue again, at once.",
 	},
-	"delete": {
-		verb: access.Alter, title: "Delete", done: "deleted", danger: true,
-		says: "The tasks are gone with their history and results. Nothing brings them back.",
-		one:  func(ctx context.Context, s *storage.Session, ref storage.Ref) error { return s.DeleteTask(ctx, ref) },
+	"remove": {
+		verb: access.Alter, title: "Remove", danger: true,
+		says: "The queue is gone with all its tasks, schedules and totals.",
 	},
-	"pause":      {verb: access.Operate, title: "Pause", says: "What runs goes on. No task of the queue is started until it is resumed."},
-	"resume":     {verb: access.Operate, title: "Resume", says: "Runners take tasks of the queue again, at once."},
-	"remove":     {verb: access.Alter, title: "Remove", danger: true, says: "The queue is gone with all its tasks, schedules and totals."},
-	"run":        {verb: access.Operate, title: "Run now", says: "One task of the schedule is enqueued now, beside its ticks."},
-	"unschedule": {verb: access.Alter, title: "Remove", danger: true, says: "It ticks no more. A live runner that declares it makes it anew."},
+	"run": {
+		verb: access.Operate, title: "Run now",
+		says: "One task of the schedule is enqueued now, beside its ticks.",
+	},
+	"unschedule": {
+		verb: access.Alter, title: "Remove", danger: true,
+		says: "It ticks no more. A live runner that declares it makes it anew.",
+	},
 }
 
-// act is one thing that can be done, to tasks where one is set.
+// act is one thing that can be done.
 type act struct {
-	verb        access.Verb
-	title, done string
-	says        string
-	danger      bool
-	one         func(context.Context, *storage.Session, storage.Ref) error
+	verb   access.Verb
+	title  string
+	says   string // of what is not done to tasks
+	danger bool
+	bulk   bulk.Verb // of what is done to tasks, "" of all else
 }
 
 // askData is what a dialog asks.
@@ -65,6 +64,8 @@ type askData struct {
 	Command                 string
 	Chosen                  *chosen // with all that match
 	Count                   int64
+	Kept                    []string // tasks to which it cannot be done, and why
+	Rates                   []int
 }
 
 // mostRefs bounds the tasks that are chosen one by one.
@@ -81,7 +82,7 @@ func (s *server) asked(r *http.Request) (act, *askData, error) {
 	do := r.FormValue("do")
 	a, ok := acts[do]
 	if !ok {
-		return a, nil, storage.Invalid("do", do, "requeue, cancel, delete, pause, resume, remove, run or unschedule")
+		return a, nil, storage.Invalid("do", do, "one of %v", slices.Sorted(maps.Keys(acts)))
 	}
 	v := s.view(r)
 	if !v.May(string(a.verb)) {
@@ -123,42 +124,13 @@ func (s *server) ask(r *http.Request, v *view) error {
 	}
 	v.Page, v.Title, v.Data = "ask", a.title, d
 	switch {
-	case a.one != nil:
+	case a.bulk != "":
 		return s.askTasks(r, v, a, d)
 	case d.Do == "run" || d.Do == "unschedule":
 		return s.askSchedule(r, a, d)
 	default:
 		return askQueue(v, a, d)
 	}
-}
-
-// askTasks asks about tasks chosen one by one.
-func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
-	if r.FormValue("all") != "" {
-		return s.askAll(r, v, a, d)
-	}
-	if len(d.Refs) == 0 {
-		return &statusError{http.StatusBadRequest, "Choose tasks first, or all that match."}
-	}
-	for _, text := range d.Refs[:min(samples, len(d.Refs))] {
-		ref, err := parseRef(text)
-		if err != nil {
-			return err
-		}
-		t, err := s.store.Task(r.Context(), ref)
-		if err != nil && len(d.Refs) == 1 {
-			return err
-		}
-		if err == nil {
-			d.Samples = append(d.Samples, t)
-		}
-	}
-	d.Count = int64(len(d.Refs))
-	d.More = d.Count - int64(len(d.Samples))
-	d.Title = a.title + " " + count(d.Count, "task") + "?"
-	d.CountDown = a.danger && d.Count > 1
-	d.Command = "midge task " + commandOf(d.Do) + " " + strings.Join(quotedAll(d.Refs), " ")
-	return nil
 }
 
 // commandOf is the verb of the command for an act.
@@ -169,7 +141,8 @@ func commandOf(do string) string {
 	return do
 }
 
-func quotedAll(texts []string) []string {
+// quotedAll writes the first of some texts as words of a shell.
+func quotedAll(texts []string) string {
 	quoted := make([]string, 0, len(texts))
 	for _, t := range texts[:min(samples, len(texts))] {
 		quoted = append(quoted, shellQuoted(t))
@@ -177,7 +150,7 @@ func quotedAll(texts []string) []string {
 	if len(texts) > samples {
 		quoted = append(quoted, "…")
 	}
-	return quoted
+	return strings.Join(quoted, " ")
 }
 
 // typedAbove is from how many tasks on the name of what is removed has to be typed.
@@ -244,9 +217,7 @@ func (s *server) does(w http.ResponseWriter, r *http.Request) {
 	}
 	var said notice
 	switch {
-	case a.one != nil && r.FormValue("all") != "":
-		said, err = s.doAll(r, a, d)
-	case a.one != nil:
+	case a.bulk != "":
 		said, err = s.doTasks(r, a, d)
 	case d.Do == "run" || d.Do == "unschedule":
 		said, err = s.doSchedule(r, d)
@@ -265,43 +236,10 @@ func (s *server) does(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	http.Redirect(w, r, s.said.with(d.Back, said), http.StatusSeeOther)
-}
-
-// doTasks does an act to tasks one by one.
-func (s *server) doTasks(r *http.Request, a act, d *askData) (notice, error) {
-	done, changed, gone := 0, 0, 0
-	var first error
-	for _, text := range d.Refs {
-		ref, err := parseRef(text)
-		if err != nil {
-			return notice{}, err
-		}
-		switch err := a.one(r.Context(), s.session, ref); {
-		case err == nil:
-			done++
-		case errors.Is(err, storage.ErrNotFound):
-			gone++
-			first = err
-		case errors.As(err, new(*storage.DependencyError)):
-			changed++
-			first = err
-		default:
-			return notice{}, err
-		}
+	if said.Text != "" {
+		d.Back = s.said.with(d.Back, said)
 	}
-	if len(d.Refs) == 0 {
-		return notice{}, &statusError{http.StatusBadRequest, "No task was chosen."}
-	}
-	if len(d.Refs) == 1 && first != nil {
-		return notice{"Nothing was " + a.done + ": the task is gone, or has changed meanwhile.", true}, nil
-	}
-	text := count(done, "task") + " " + a.done + "."
-	if changed+gone > 0 {
-		text = exact(int64(len(d.Refs))) + " chosen, " + exact(int64(done)) + " " + a.done + ", " +
-			exact(int64(changed)) + " changed meanwhile, " + exact(int64(gone)) + " gone."
-	}
-	return notice{Text: text, Bad: changed+gone > 0}, nil
+	http.Redirect(w, r, d.Back, http.StatusSeeOther) //nolint:gosec // back lets no other site through
 }
 
 // pauses are for how long a queue can be paused from its dialog.
@@ -320,7 +258,8 @@ func (s *server) doQueue(r *http.Request, d *askData) (notice, error) {
 				return notice{}, storage.Invalid("for", text, "one of the times that the dialog offers")
 			}
 		}
-		err := s.session.Configure(r.Context(), d.Queue, storage.Settings{Pause: &storage.Pause{On: true, For: length}})
+		pause := &storage.Pause{On: true, For: length}
+		err := s.session.Configure(r.Context(), d.Queue, storage.Settings{Pause: pause})
 		return notice{Text: d.Queue + " is paused."}, err
 	case "resume":
 		err := s.session.Configure(r.Context(), d.Queue, storage.Settings{Pause: &storage.Pause{}})
@@ -337,7 +276,7 @@ func (s *server) doQueue(r *http.Request, d *askData) (notice, error) {
 		return notice{}, err
 	}
 	if ask.Typed != "" && r.PostFormValue("typed") != ask.Typed {
-		return notice{}, storage.Invalid("typed", r.PostFormValue("typed"), "the name of the queue, as a confirmation")
+		return notice{}, storage.Invalid("typed", r.PostFormValue("typed"), "the name of the queue, to confirm")
 	}
 	return notice{Text: d.Queue + " is removed."}, s.session.RemoveQueue(r.Context(), d.Queue)
 }

@@ -176,6 +176,7 @@ func (s *sampler) cells(now *sample) map[string]string {
 	cells["all.mark"] = strconv.FormatUint(all.Sum64(), 36)
 	// Charts move on with time, whatever happens.
 	cells["all.tick"] = strconv.FormatInt(now.at.UnixNano()/int64(spans[0]), 36)
+	cells["all.second"] = strconv.FormatInt(now.at.Unix(), 36)
 	if now.err != nil {
 		cells["lost"] = now.lost.UTC().Format("15:04:05") + " UTC"
 	}

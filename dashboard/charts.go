@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -101,8 +102,7 @@ type chartRow struct {
 func (c chart) Rows() []chartRow {
 	rows := make([]chartRow, 0, len(c.Points))
 	step := c.Span / points
-	for i := len(c.Points) - 1; i >= 0; i-- {
-		p := c.Points[i]
+	for i, p := range slices.Backward(c.Points) {
 		at := c.End.Truncate(step).Add(-time.Duration(points-1-i) * step)
 		rows = append(rows, chartRow{at, int64(math.Round(p.Done)), int64(math.Round(p.Failed)), p.Seen, p.Gap})
 	}

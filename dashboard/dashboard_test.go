@@ -11,7 +11,7 @@ import (
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard"
-	"github.com/midgehq/midge/dashboard/internal/scene"
+	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -19,7 +19,7 @@ import (
 type site struct {
 	t *testing.T
 	*scene.Scene
-	http.Handler
+	*dashboard.Dashboard
 }
 
 func open(t *testing.T, name string, cfg dashboard.Config) *site {

@@ -21,6 +21,8 @@ type editData struct {
 	Back    string
 }
 
+const someHidden = "Fields of these parameters are hidden, so they cannot be edited here."
+
 // mayEdit reads the task that a request wants to edit, and refuses who may not.
 func (s *server) mayEdit(r *http.Request, v *view) (*editData, []byte, error) {
 	if !v.May("alter") || !v.May("payloads") {
@@ -39,10 +41,10 @@ func (s *server) mayEdit(r *http.Request, v *view) (*editData, []byte, error) {
 		return nil, nil, err
 	}
 	if !bytes.Equal(whole, s.cfg.Redact.JSON(access.PartParams, bytes.Clone(whole))) {
-		return nil, nil, &statusError{http.StatusForbidden, "Fields of these parameters are hidden, so they cannot be edited here."}
+		return nil, nil, &statusError{http.StatusForbidden, someHidden}
 	}
 	if edit := (storage.Change{}); !edit.Permitted(t.State) && !t.State.Ended() {
-		return nil, nil, &statusError{http.StatusConflict, "A task that is " + lookOf(t.State).Word + " cannot be edited."}
+		return nil, nil, &statusError{http.StatusConflict, "It is " + string(t.State) + ", and cannot be edited."}
 	}
 	d := &editData{Task: t, Ended: t.State.Ended(), Back: v.TaskURL(ref)}
 	return d, whole, nil

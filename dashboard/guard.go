@@ -29,6 +29,9 @@ func query(r *http.Request) string {
 	return "?" + r.URL.RawQuery
 }
 
+// failed is what a viewer is told of a fault of the dashboard itself.
+const failed = "The dashboard failed at this page. Its log tells more."
+
 // maxForm bounds the body of a request.
 const maxForm = 4 << 20
 
@@ -90,7 +93,7 @@ func (s *server) recovered(w http.ResponseWriter, r *http.Request) {
 	}
 	s.cfg.Log.LogAttrs(r.Context(), slog.LevelError, "midge: the dashboard panicked",
 		slog.String("path", r.URL.Path), slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
-	s.fail(w, r, &statusError{http.StatusInternalServerError, "The dashboard failed at this page. Its log tells more."})
+	s.fail(w, r, &statusError{http.StatusInternalServerError, failed})
 }
 
 // local reports whether a request comes from this machine, for a name that no other site can own, and not

@@ -57,14 +57,31 @@ type server struct {
 	session *storage.Session
 	sampler *sampler
 	said    said
+	jobs    jobs
 	pages   pages
 	mux     *http.ServeMux
 	now     func() time.Time
 }
 
+// Dashboard is the http.Handler of a dashboard.
+type Dashboard struct {
+	http.Handler
+
+	server *server
+}
+
+// Run keeps the history until ctx ends: without a process in which it runs, there is none but of the time in
+// which somebody looks. Then it stops the acts on many tasks that are under way, and waits for them. A
+// handler for which Run is not called serves all pages, and its acts end by themselves.
+func (d *Dashboard) Run(ctx context.Context) error {
+	<-ctx.Done()
+	d.server.jobs.close()
+	return nil
+}
+
 // Handler makes the dashboard of a storage. It gives an *storage.InvalidError where cfg is out of range. The
-// handler keeps nothing open while nobody looks, and needs no closing.
-func Handler(store storage.Storage, cfg Config) (http.Handler, error) {
+// handler asks the storage nothing while nobody looks.
+func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 	if store == nil {
 		return nil, storage.Invalid("storage", "nil", "an opened storage")
 	}
@@ -86,7 +103,7 @@ func Handler(store storage.Storage, cfg Config) (http.Handler, error) {
 		pages: parsed, mux: http.NewServeMux(), now: time.Now,
 	}
 	s.routes()
-	return s.guard(http.HandlerFunc(s.serve)), nil
+	return &Dashboard{s.guard(http.HandlerFunc(s.serve)), s}, nil
 }
 
 // serve cuts Base off, and hands the request to its page.
@@ -120,6 +137,8 @@ func (s *server) routes() {
 	page("/r/{queue}/{id}", s.task)
 	page("/act", s.ask)
 	page("/edit", s.editForm)
+	page("/acts/{job}", s.job)
+	page("/dead", s.dead)
 	page("/schedules", s.schedules)
 	page("/runners", s.runners)
 	page("/runners/{runner}", s.runner)
@@ -136,6 +155,7 @@ func (s *server) routes() {
 	}
 	s.mux.HandleFunc("POST /act", s.does)
 	s.mux.HandleFunc("POST /edit", s.edit)
+	s.mux.HandleFunc("POST /acts/{job}/stop", s.halt)
 	s.mux.HandleFunc("POST /preferences", s.preferences)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, &statusError{http.StatusMethodNotAllowed, "this address takes no " + r.Method})

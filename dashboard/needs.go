@@ -84,7 +84,8 @@ func (v *view) queueNeeds(q *queueNow) (needs []need) {
 		text := fmt.Sprintf("No live runner works on %s; %s in it.", q.Queue, waits(q.Waiting))
 		add(rankIdle, "dead", text, oldest, "Open", v.QueueURL(q.Queue))
 	case q.Oldest > v.server.cfg.TooOld:
-		text := fmt.Sprintf("The oldest task of %s has waited for %s; %s.", q.Queue, duration(q.Oldest), waits(q.Waiting))
+		text := fmt.Sprintf("The oldest task of %s has waited for %s; %s.",
+			q.Queue, duration(q.Oldest), waits(q.Waiting))
 		add(rankOld, "retry", text, oldest, "Open", v.QueueURL(q.Queue))
 	}
 	if q.runners > 0 {
@@ -131,7 +132,8 @@ func (v *view) deadNeeds() []need {
 		in = queues[0]
 	}
 	return []need{{
-		rank: rankDead, Glyph: "✕", Look: "dead", Text: fmt.Sprintf("%s died in %s.", count(dead, "task"), in),
+		rank: rankDead, Glyph: "✕", Look: "dead",
+		Text:   fmt.Sprintf("%s died in %s.", count(dead, "task"), in),
 		Action: "Review", URL: v.URL("/dead"),
 	}}
 }
@@ -139,7 +141,8 @@ func (v *view) deadNeeds() []need {
 // scheduleNeed says what is wrong with a schedule, if anything is.
 func (v *view) scheduleNeed(c *scheduleNow) (need, bool) {
 	n := need{
-		rank: rankOrphaned, Glyph: "◷", Look: "retry", Action: "Open", URL: v.URL("/schedules") + "#" + anchor(c.Ref),
+		rank: rankOrphaned, Glyph: "◷", Look: "retry",
+		Action: "Open", URL: v.URL("/schedules") + "#" + anchor(c.Ref),
 	}
 	switch {
 	case c.damaged:
@@ -171,8 +174,8 @@ func (v *view) calm() string {
 	case len(s.runners) == 0:
 		return "Nothing needs you. Nothing waits, and no runner is alive."
 	}
-	text := fmt.Sprintf("Nothing needs you. %s on %s", verb(count(len(s.runners), "runner"), len(s.runners), "work"),
-		count(len(s.queues), "queue"))
+	runners := verb(count(len(s.runners), "runner"), len(s.runners), "work")
+	text := fmt.Sprintf("Nothing needs you. %s on %s", runners, count(len(s.queues), "queue"))
 	if done, _ := s.rates(); done > 0 {
 		text += ", " + rate(done) + " done"
 	}

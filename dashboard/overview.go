@@ -46,7 +46,10 @@ func (s *server) overview(r *http.Request, v *view) error {
 	d.Chart = s.chartOf("", r.URL.Query().Get("span"))
 	d.Figures = []figure{
 		{Name: "Done", Cell: "done", Spark: d.Chart.spark(func(p point) float64 { return p.Done })},
-		{Name: "Failed", Cell: "share", Note: "of attempts", Spark: d.Chart.spark(func(p point) float64 { return p.Failed })},
+		{
+			Name: "Failed", Cell: "share", Note: "of attempts",
+			Spark: d.Chart.spark(func(p point) float64 { return p.Failed }),
+		},
 		{Name: "Backlog", Cell: "backlog", Note: "tasks wait"},
 		{Name: "Oldest", Cell: "oldest", Note: "has waited"},
 	}

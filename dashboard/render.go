@@ -42,7 +42,8 @@ type asset struct {
 
 func parsePages() (pages, error) {
 	p := pages{byName: map[string]*template.Template{}, assets: map[string]asset{}}
-	shell, err := template.New("shell.html").Funcs(funcs).ParseFS(pageFiles, "pages/shell.html", "pages/parts.html")
+	shell, err := template.New("shell.html").Funcs(funcs).
+		ParseFS(pageFiles, "pages/shell.html", "pages/parts.html")
 	if err != nil {
 		return p, err
 	}
@@ -142,7 +143,7 @@ func (s *server) render(w http.ResponseWriter, r *http.Request, status int, v *v
 	if err := s.pages.byName[v.Page].ExecuteTemplate(&b, "shell.html", v); err != nil {
 		s.cfg.Log.LogAttrs(r.Context(), slog.LevelError, "midge: a page of the dashboard cannot be rendered",
 			slog.String("page", v.Page), slog.Any("error", err))
-		http.Error(w, "The dashboard failed at this page. Its log tells more.", http.StatusInternalServerError)
+		http.Error(w, failed, http.StatusInternalServerError)
 		return
 	}
 	h := w.Header()
@@ -162,7 +163,8 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	code, text := status(err)
 	if code == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "5")
-		s.cfg.Log.LogAttrs(r.Context(), slog.LevelWarn, "midge: the dashboard cannot read the storage", slog.Any("error", err))
+		s.cfg.Log.LogAttrs(r.Context(), slog.LevelWarn, "midge: the dashboard cannot read the storage",
+			slog.Any("error", err))
 	}
 	if strings.Contains(r.Header.Get("Accept"), "application/json") {
 		http.Error(w, text, code)
@@ -193,7 +195,7 @@ func (s *server) preferences(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, &statusError{http.StatusBadRequest, "The theme is light, dark or none."})
 		return
 	}
-	http.SetCookie(w, &http.Cookie{
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure wherever the dashboard is served so
 		Name: themeCookie, Value: theme, Path: s.cfg.Base + "/", MaxAge: int((365 * 24 * time.Hour).Seconds()),
 		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
 	})
@@ -209,7 +211,8 @@ func themeOf(r *http.Request) string {
 
 // funcs are what templates call.
 var funcs = template.FuncMap{
-	"number": func(n any) string { return number(integer(n)) }, "exact": func(n any) string { return exact(integer(n)) },
+	"number":   func(n any) string { return number(integer(n)) },
+	"exact":    func(n any) string { return exact(integer(n)) },
 	"duration": duration, "age": age, "moment": moment, "whole": whole, "away": away, "rate": rate,
 	"percent": percent, "halves": halves, "firstLine": firstLine, "bytes": bytesOf,
 	"count":  func(n any, one string) string { return count(integer(n), one) },

@@ -143,36 +143,30 @@ func (s *sampler) rest(ctx context.Context, before, fresh *sample) (err error) {
 
 // readSchedules reads the schedules of all queues that have any.
 func (s *sampler) readSchedules(ctx context.Context, before, fresh *sample) error {
-	var cursors, was int64
-	for i := range fresh.queues {
-		cursors += fresh.queues[i].Cursors
-	}
-	if before != nil {
-		for i := range before.queues {
-			was += before.queues[i].Cursors
+	cursors := func(q *queueNow) int64 { return q.Cursors }
+	if before != nil && fresh.sum(cursors) == before.sum(cursors) && fresh.at.Sub(s.schedulesAt) < schedulesFor {
+		tasks := make([]storage.Task, len(before.schedules))
+		for i := range before.schedules {
+			tasks[i] = before.schedules[i].Task
 		}
+		fresh.schedules = schedulesOf(tasks, fresh.runners)
+		return nil
 	}
 	var tasks []storage.Task
-	if before != nil && cursors == was && fresh.at.Sub(s.schedulesAt) < schedulesFor {
-		for i := range before.schedules {
-			tasks = append(tasks, before.schedules[i].Task)
+	for i := range fresh.queues {
+		if fresh.queues[i].Cursors == 0 || len(tasks) >= maxSchedules {
+			continue
 		}
-	} else {
-		for i := range fresh.queues {
-			if fresh.queues[i].Cursors == 0 || len(tasks) >= maxSchedules {
-				continue
+		for t, err := range storage.Each(ctx, s.store, fresh.queues[i].Queue, storage.Cursors) {
+			if err != nil {
+				return err
 			}
-			for t, err := range storage.Each(ctx, s.store, fresh.queues[i].Queue, storage.Cursors) {
-				if err != nil {
-					return err
-				}
-				if tasks = append(tasks, t); len(tasks) >= maxSchedules {
-					break
-				}
+			if tasks = append(tasks, t); len(tasks) >= maxSchedules {
+				break
 			}
 		}
-		s.schedulesAt = fresh.at
 	}
+	s.schedulesAt = fresh.at
 	fresh.schedules = schedulesOf(tasks, fresh.runners)
 	return nil
 }
@@ -252,19 +246,19 @@ func smoothed(average float64, events int64, passed, weight float64) float64 {
 // served counts the live runners of the queue, and finds the kinds that none of them knows.
 func (q *queueNow) served(runners []storage.RunnerInfo) {
 	known := map[string]bool{}
-	any := false
+	knowsAll := false
 	for i := range runners {
 		if !slices.Contains(runners[i].Queues, q.Queue) {
 			continue
 		}
 		q.runners++
-		any = any || len(runners[i].Kinds) == 0
+		knowsAll = knowsAll || len(runners[i].Kinds) == 0
 		for _, kind := range runners[i].Kinds {
 			known[kind] = true
 		}
 	}
 	for _, kind := range q.Declined {
-		if !any && !known[kind.Kind] {
+		if !knowsAll && !known[kind.Kind] {
 			q.unknown = append(q.unknown, kind)
 		}
 	}

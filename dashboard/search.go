@@ -93,7 +93,7 @@ func (s *server) suggest(w http.ResponseWriter, r *http.Request) {
 		hits = append(hits, v.hits(text, mostHits)...)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(hits)
+	_ = json.NewEncoder(w).Encode(hits) //nolint:errchkjson // texts alone, and the viewer may be gone
 }
 
 // hits finds queues, kinds, schedules and runners by a part of their names.
@@ -125,8 +125,8 @@ func (v *view) hits(text string, most int) (hits []hit) {
 	for i := range v.Sample.runners {
 		info := &v.Sample.runners[i]
 		add("runner", info.ID, v.URL("/runners/"+info.ID))
-		if strings.Contains(strings.ToLower(info.Host), text) && !strings.Contains(strings.ToLower(info.ID), text) &&
-			len(hits) < most {
+		byHost := strings.Contains(strings.ToLower(info.Host), text)
+		if byHost && !strings.Contains(strings.ToLower(info.ID), text) && len(hits) < most {
 			hits = append(hits, hit{"runner", info.ID + " on " + info.Host, v.URL("/runners/" + info.ID)})
 		}
 	}

@@ -132,7 +132,9 @@ func (v *view) timeline(t storage.Task) []moments {
 	l := lookOf(t.State)
 	switch t.State {
 	case storage.Pending:
-		m := moments{At: time.UnixMicro(t.Version).UTC(), Glyph: l.Glyph, Look: l.Word, What: "started", Runner: t.Runner}
+		m := moments{
+			At: time.UnixMicro(t.Version).UTC(), Glyph: l.Glyph, Look: l.Word, What: "started", Runner: t.Runner,
+		}
 		if !t.Started {
 			m.What = "claimed ahead"
 		}
@@ -173,7 +175,7 @@ func (v *view) facts(t storage.Task) (facts []fact) {
 	at("due", t.Due)
 	at("ended", t.Ended)
 	at("kept until", t.Expires)
-	add("failures", exact(int64(t.Retries))+" of "+exact(int64(t.MaxRetries)+1), "how many there are before it is dead", "")
+	add("failures", exact(int64(t.Retries))+" of "+exact(int64(t.MaxRetries)+1), "the last of them makes it dead", "")
 	if t.Crashes > 0 {
 		add("crashes", exact(int64(t.Crashes))+" of "+exact(int64(t.CrashLimit)), "", "")
 	}
@@ -215,7 +217,8 @@ func (v *view) taskActs(t storage.Task) (acts []actLink) {
 		case requeue.Permitted(t.State) && (t.State != storage.Waiting || !t.Declined.IsZero()):
 			add("Run now", "requeue", "r", false)
 		}
-		if cancel := (storage.Change{Cancel: true}); cancel.Permitted(t.State) && t.State != storage.Cancelled && !t.CancelAsked {
+		cancel := storage.Change{Cancel: true}
+		if cancel.Permitted(t.State) && t.State != storage.Cancelled && !t.CancelAsked {
 			add("Cancel", "cancel", "c", false)
 		}
 	}
@@ -306,8 +309,9 @@ func (s *server) download(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Content-Disposition", `attachment; filename="`+strings.ReplaceAll(t.ID, ":", "_")+"."+part.name+`.json"`)
-		_, _ = w.Write(text)
+		name := strings.ReplaceAll(t.ID, ":", "_") + "." + part.name + ".json"
+		w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
+		_, _ = w.Write(text) //nolint:gosec // JSON, as an attachment
 		return
 	}
 	s.fail(w, r, errNoPage)
@@ -391,7 +395,7 @@ func quotedJSON(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // a text
+	_ = e.Encode(v) //nolint:errchkjson // a text
 	return strings.TrimSuffix(b.String(), "\n")
 }
 

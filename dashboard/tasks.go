@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -132,14 +131,15 @@ func (s *server) tasks(r *http.Request, v *view) error {
 	if text := c.Text(); text != "" {
 		v.Command += " " + shellQuoted(text)
 	}
-	page, err := scan.Next(r.Context(), s.store, scan.Request{Filter: f, Limit: pageSize, Cursor: r.FormValue("after")})
+	after := r.FormValue("after")
+	page, err := scan.Next(r.Context(), s.store, scan.Request{Filter: f, Limit: pageSize, Cursor: after})
 	if err != nil {
 		return err
 	}
 	for _, t := range page.Tasks {
 		d.Rows = append(d.Rows, v.row(t))
 	}
-	if r.FormValue("after") != "" {
+	if after != "" {
 		d.First = v.listURL(c, "")
 	}
 	if page.Cursor != "" {
@@ -167,22 +167,21 @@ func (d *tasksData) tell(v *view, page *scan.Page) {
 
 // mayFilter refuses a filter that would tell a viewer of payloads.
 func (s *server) mayFilter(v *view, f filter.Filter) error {
-	found := fields.FindAllStringSubmatch(f.String(), -1)
-	if (f.NeedsPayload() || len(found) > 0) && !v.May("payloads") {
+	fields := f.Fields()
+	if len(fields) > 0 && !v.May("payloads") {
 		return &statusError{
 			http.StatusForbidden, "Your role does not show parameters and headers, and so does not search them.",
 		}
 	}
-	for _, field := range found {
-		if s.cfg.Redact.Hides(strings.Split(field[1], ".")...) {
-			return &statusError{http.StatusForbidden, "The field " + field[1] + " is hidden, and so cannot be searched."}
+	for _, field := range fields {
+		if s.cfg.Redact.Hides(field...) {
+			return &statusError{
+				http.StatusForbidden, "The field " + strings.Join(field, ".") + " is hidden, and so cannot be searched.",
+			}
 		}
 	}
 	return nil
 }
-
-// fields finds the payloads' fields that a filter looks at, and at worst some that it only names.
-var fields = regexp.MustCompile(`(?:^|[\s-])((?:params|header)\.[^\s:<>=]+)`)
 
 // tabs makes the tabs of the states.
 func (d *tasksData) tabs(v *view) {
@@ -245,7 +244,8 @@ func (v *view) row(t storage.Task) taskRow {
 // shellQuoted writes a text as one word of a shell.
 func shellQuoted(text string) string {
 	safe := func(c rune) bool {
-		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("_-.:/,=+@%", c)
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			strings.ContainsRune("_-.:/,=+@%", c)
 	}
 	if text != "" && !slices.ContainsFunc([]rune(text), func(c rune) bool { return !safe(c) }) {
 		return text

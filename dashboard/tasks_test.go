@@ -31,6 +31,17 @@ func (s *site) list(queue string, state storage.State) (refs []string) {
 	return refs
 }
 
+// between gives what stands in a page between two texts.
+func between(t *testing.T, page, before, after string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(page, before)
+	text, _, ends := strings.Cut(rest, after)
+	if !ok || !ends {
+		t.Fatalf("the page has no %q and %q behind it", before, after)
+	}
+	return strings.ReplaceAll(text, "&amp;", "&")
+}
+
 // post sends a form and gives the page that it leads to.
 func (s *site) post(path string, pairs ...string) (int, string) {
 	s.t.Helper()
@@ -55,9 +66,7 @@ func TestAListShowsWhatItsAddressSays(t *testing.T) {
 	s.shows("/tasks?filter=kind:send_digest", "No task matches here.", "Search all states")
 	s.shows("/tasks?filter=colour:red", "queue: id: kind:", "colour")
 	page := s.get("/tasks?queue=mail&state=dead")
-	next := page[strings.Index(page, `rel="next" href="`)+len(`rel="next" href="`):]
-	next = strings.ReplaceAll(next[:strings.Index(next, `"`)], "&amp;", "&")
-	s.shows(next, "showing 50 of 212", "First page")
+	s.shows(between(t, page, `rel="next" href="`, `"`), "showing 50 of 212", "First page")
 	for path, want := range map[string]int{
 		"/tasks?state=lost": 400, "/tasks?queue=a/b": 400, "/tasks?after=nonsense": 400, "/r/mail/none": 404, "/r/a%20b/c": 400,
 	} {
@@ -118,7 +127,7 @@ func TestWhatIsRedactedIsNowhere(t *testing.T) {
 func TestActsOnTasks(t *testing.T) {
 	s := open(t, "night", dashboard.Config{})
 	dead := s.list("mail", storage.Dead)
-	s.shows("/act?do=requeue&ref="+dead[0]+"&ref="+dead[1], "Requeue 2 tasks?", dead[0], "Cancel", "starts anew")
+	s.shows("/act?do=requeue&ref="+dead[0]+"&ref="+dead[1], "Requeue 2 tasks?", dead[0], "Cancel", "how fast")
 	if got := s.list("mail", storage.Dead); len(got) != len(dead) {
 		t.Fatalf("%d dead after a dialog, want %d", len(got), len(dead))
 	}
@@ -130,15 +139,30 @@ func TestActsOnTasks(t *testing.T) {
 		t.Error("the requeued task does not wait")
 	}
 	if code, page := s.post("/act", "do", "delete", "ref", dead[1], "ref", dead[2], "ref", "mail/none", "back", "/tasks"); code != 200 ||
-		!strings.Contains(page, "3 chosen, 2 deleted, 0 changed meanwhile, 1 gone.") {
+		!strings.Contains(page, "3 matched, 2 deleted, 1 gone.") {
 		t.Errorf("delete: %d", code)
 	}
 	if code, page := s.post("/act", "do", "cancel", "ref", dead[0], "back", "/tasks"); code != 200 ||
 		!strings.Contains(page, "1 task cancelled.") {
 		t.Errorf("cancel: %d", code)
 	}
+	s.shows("/act?do=requeue&all=1&queue=mail&state=dead&filter=kind:send_digest", "Requeue 32 tasks?", "and 27 more",
+		"midge task requeue &#39;queue:mail state:dead kind:send_digest&#39;")
+	if code, page := s.post("/act", "do", "requeue", "all", "1", "queue", "mail", "state", "dead", "filter", "kind:send_digest",
+		"back", "/tasks"); code != 200 || !strings.Contains(page, "tasks requeued.") {
+		t.Errorf("requeue all that match: %d", code)
+	}
+	if code, page := s.post("/act", "do", "requeue", "all", "1", "queue", "mail", "state", "dead", "rate", "1",
+		"back", "/tasks"); code != 200 || !strings.Contains(page, "goes on when this page is closed") {
+		t.Errorf("requeue all at a rate: %d", code)
+	} else {
+		code, page := s.post("/acts/" + between(t, page, `action="/acts/`, `"`))
+		if code != 200 || !strings.Contains(page, "It was stopped. Done again, it does what is left.") {
+			t.Errorf("stop: %d", code)
+		}
+	}
 	for _, bad := range [][]string{
-		{"do", "explode", "ref", dead[3]}, {"do", "requeue"}, {"do", "requeue", "ref", "nonsense"}, {"do", "run", "ref", dead[3]},
+		{"do", "requeue", "all", "1", "rate", "x"}, {"do", "explode", "ref", dead[3]}, {"do", "requeue"}, {"do", "requeue", "ref", "nonsense"}, {"do", "run", "ref", dead[3]},
 	} {
 		if code, _ := s.post("/act", bad...); code != http.StatusBadRequest {
 			t.Errorf("POST /act with %v: %d, want 400", bad, code)
@@ -194,8 +218,7 @@ func TestAnEditedTaskRunsWithItsNewParameters(t *testing.T) {
 	s := open(t, "night", dashboard.Config{})
 	ref := s.list("mail", storage.Dead)[0]
 	page := s.get("/edit?ref=" + ref)
-	version := page[strings.Index(page, `name="version" value="`)+len(`name="version" value="`):]
-	version = version[:strings.Index(version, `"`)]
+	version := between(t, page, `name="version" value="`, `"`)
 	if code, page := s.post("/edit", "ref", ref, "version", version, "params", `{"user":"x"`); code != http.StatusBadRequest ||
 		!strings.Contains(page, "{&#34;user&#34;:&#34;x&#34;") {
 		t.Errorf("bad JSON: %d, want 400 and the text", code)
@@ -316,8 +339,9 @@ func TestAGetChangesNothing(t *testing.T) {
 			if !ok {
 				break
 			}
-			rest = after
-			next = append(next, rest[:strings.Index(rest, `"`)])
+			var address string
+			address, rest, _ = strings.Cut(after, `"`)
+			next = append(next, address)
 		}
 	}
 	if len(seen) < 100 {

@@ -38,9 +38,12 @@ func (s *server) who(r *http.Request) (access.User, error) {
 	case local(r):
 		return access.User{Name: "local", Role: access.Admin}, nil
 	}
-	return access.User{}, &statusError{http.StatusForbidden, "This dashboard has no login, so it serves only the " +
-		"machine on which it runs. Set Config.Who or Config.Users, or open it through an SSH tunnel."}
+	return access.User{}, &statusError{http.StatusForbidden, loopbackOnly}
 }
+
+// loopbackOnly is what others than this machine are told where there is no login.
+const loopbackOnly = "This dashboard has no login, so it serves only the machine on which it runs. " +
+	"Set Config.Who or Config.Users, or open it through an SSH tunnel."
 
 // errLogin asks for a login.
 var errLogin = &statusError{http.StatusUnauthorized, "Please log in."}

@@ -44,7 +44,7 @@ func (s *server) view(r *http.Request) *view {
 	}
 }
 
-// URL makes an address of the dashboard from a path and pairs of parameters; those that are empty are left out.
+// URL makes an address of the dashboard from a path and pairs of parameters; empty ones are left out.
 func (v *view) URL(path string, pairs ...string) string {
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -30,7 +30,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/midgehq/midge/dashboard"
-	"github.com/midgehq/midge/dashboard/internal/scene"
+	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/storage"
 )
 

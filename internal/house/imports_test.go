@@ -131,13 +131,13 @@ var table = []rule{
 	{room: "access", rooms: []string{"storage"}}, // for its InvalidError
 	{
 		room:      "dashboard",
-		rooms:     []string{"access", "internal/filter", "internal/payload", "internal/scan", "internal/schedule", "storage"},
-		testRooms: []string{"dashboard/...", "storage/..."},
+		rooms:     []string{"access", "internal/bulk", "internal/filter", "internal/payload", "internal/scan", "internal/schedule", "storage"},
+		testRooms: []string{"access", "storage/..."},
 	},
-	{room: "dashboard/internal/scene", rooms: []string{"storage", "storage/memory"}}, // what tests and pictures show
+	{room: "internal/scene", rooms: []string{"storage", "storage/memory"}}, // what tests and pictures show
 	{
 		room:    "dashboard/browser", // a module of its own, which drives a browser
-		rooms:   []string{"dashboard", "dashboard/internal/...", "storage", "storage/memory"},
+		rooms:   []string{"dashboard", "internal/scene", "storage", "storage/memory"},
 		modules: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto"},
 	},
 	{room: "internal"},

@@ -1,0 +1,338 @@
+package dashboard
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/internal/bulk"
+	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/storage"
+)
+
+const (
+	// atOnce is how long a request waits for its act: what takes longer has a page of its own.
+	atOnce = 1500 * time.Millisecond
+	// mostJobs bounds the acts that are kept, and mostRunning those that are under way.
+	mostJobs, mostRunning = 64, 8
+)
+
+// rates are those at which an act can be done, in tasks a second; 0 is as fast as it goes.
+var rates = []int{0, 1, 10, 100, 1000}
+
+// job is an act on many tasks that is under way, or was.
+type job struct {
+	ID, Title, Back, Who string
+	Began                time.Time
+
+	stop  context.CancelFunc
+	ended chan struct{} // closed when it has ended
+
+	mu     sync.Mutex
+	result bulk.Result
+	err    error
+}
+
+// Result is how far it is.
+func (j *job) Result() bulk.Result {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.result
+}
+
+// Ended reports whether it has ended.
+func (j *job) Ended() bool {
+	select {
+	case <-j.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// jobs are the acts on many tasks of this process.
+type jobs struct {
+	mu     sync.Mutex
+	byID   map[string]*job
+	order  []string
+	open   sync.WaitGroup
+	closed bool
+}
+
+var errBusy = &statusError{http.StatusServiceUnavailable, "Too many acts are under way."}
+
+// start begins an act in a goroutine of its own, which ends with the act, by stop or by close.
+func (s *server) start(ctx context.Context, j *job, req bulk.Request) error {
+	ctx, j.stop = context.WithCancel(context.WithoutCancel(ctx))
+	j.ID, j.Began, j.ended = rand.Text(), s.now(), make(chan struct{})
+	req.Progress = func(r bulk.Result) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.result = r
+	}
+	if err := s.jobs.add(j); err != nil {
+		j.stop()
+		return err
+	}
+	go func() {
+		defer s.jobs.open.Done()
+		defer close(j.ended)
+		defer j.stop()
+		result, err := s.carryOut(ctx, req)
+		j.mu.Lock()
+		j.result, j.err = result, err
+		j.mu.Unlock()
+	}()
+	return nil
+}
+
+// carryOut runs an act; a panic in it is an error.
+func (s *server) carryOut(ctx context.Context, req bulk.Request) (result bulk.Result, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("the act panicked: %v", v)
+			s.cfg.Log.LogAttrs(ctx, slog.LevelError, "midge: an act of the dashboard panicked", slog.Any("panic", v))
+		}
+	}()
+	return bulk.Run(ctx, s.session, req)
+}
+
+func (js *jobs) add(j *job) error {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	running := 0
+	for _, other := range js.byID {
+		if !other.Ended() {
+			running++
+		}
+	}
+	if js.closed || running >= mostRunning {
+		return errBusy
+	}
+	if js.byID == nil {
+		js.byID = map[string]*job{}
+	}
+	js.byID[j.ID] = j
+	js.order = append(js.order, j.ID)
+	for len(js.order) > mostJobs && js.byID[js.order[0]].Ended() {
+		delete(js.byID, js.order[0])
+		js.order = js.order[1:]
+	}
+	js.open.Add(1)
+	return nil
+}
+
+func (js *jobs) of(id string) *job {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	return js.byID[id]
+}
+
+// close stops the acts that are under way, and waits for them.
+func (js *jobs) close() {
+	js.mu.Lock()
+	js.closed = true
+	for _, j := range js.byID {
+		j.stop()
+	}
+	js.mu.Unlock()
+	js.open.Wait()
+}
+
+// request makes the request of an act from a form.
+func (s *server) request(r *http.Request, v *view, a act, d *askData) (bulk.Request, error) {
+	req := bulk.Request{Act: bulk.Act{Verb: a.bulk}}
+	if text := r.FormValue("rate"); text != "" {
+		rate, err := strconv.Atoi(text)
+		if err != nil || rate < 0 || rate > 100_000 {
+			return req, storage.Invalid("rate", text, "tasks a second, 0 to 100,000")
+		}
+		req.Rate = float64(rate)
+	}
+	if r.FormValue("all") == "" {
+		if len(d.Refs) == 0 {
+			return req, &statusError{http.StatusBadRequest, "Choose tasks first, or all that match."}
+		}
+		for _, text := range d.Refs {
+			ref, err := parseRef(text)
+			if err != nil {
+				return req, err
+			}
+			req.Tasks = append(req.Tasks, bulk.Target{Ref: ref})
+		}
+		return req, nil
+	}
+	c := chosenOf(r)
+	f, err := c.parse()
+	if err != nil {
+		return req, err
+	}
+	if err := s.mayFilter(v, f); err != nil {
+		return req, err
+	}
+	d.Chosen, d.Refs = &c, nil
+	// What a list shows without a state is what the act is done to.
+	req.Scan = scan.Request{Filter: f, States: scan.Live}
+	if c.State != "" {
+		req.Scan.States = nil
+	}
+	return req, nil
+}
+
+// askTasks tells what an act would do to tasks.
+func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
+	req, err := s.request(r, v, a, d)
+	if err != nil {
+		return err
+	}
+	look, err := bulk.Look(r.Context(), s.session, req, bulk.Budget{})
+	if err != nil {
+		return err
+	}
+	if look.Count == 0 && look.Gone > 0 && len(req.Tasks) == 1 {
+		return storage.ErrNotFound
+	}
+	d.Samples, d.Count, d.Says = look.Samples, look.Count, look.Consequence
+	d.More = d.Count - int64(len(d.Samples))
+	d.Rates = rates
+	about := count(d.Count, "task")
+	if look.More {
+		about = "at least " + about
+		d.Says += " Searched " + exact(look.Searched) + " of " + exact(look.Total) + "; the act searches all."
+	}
+	for _, reason := range look.Reasons {
+		d.Kept = append(d.Kept, reason.Ref.String()+": "+reason.Text)
+	}
+	d.Title = a.title + " " + about + "?"
+	d.CountDown = a.danger && d.Count > 1
+	d.Command = "midge task " + commandOf(d.Do) + " "
+	if d.Chosen != nil {
+		d.Command += shellQuoted(commandFilter(*d.Chosen))
+		if d.Count > typedAbove && a.danger {
+			d.Typed = strconv.FormatInt(d.Count, 10)
+		}
+	} else {
+		d.Command += quotedAll(d.Refs)
+	}
+	return nil
+}
+
+// commandFilter is the filter that chooses for the command what is chosen here.
+func commandFilter(c chosen) string {
+	if c.State == "" {
+		c.State = live
+	}
+	return c.Text()
+}
+
+// doTasks does an act to tasks: at once where that is soon done, and else it leads to a page that tells how
+// far it is.
+func (s *server) doTasks(r *http.Request, a act, d *askData) (notice, error) {
+	v := s.view(r)
+	req, err := s.request(r, v, a, d)
+	if err != nil {
+		return notice{}, err
+	}
+	j := &job{Title: a.title, Back: d.Back, Who: v.User.Name}
+	if err := s.start(r.Context(), j, req); err != nil {
+		return notice{}, err
+	}
+	timer := time.NewTimer(atOnce)
+	defer timer.Stop()
+	select {
+	case <-j.ended:
+	case <-timer.C:
+		d.Back = v.URL("/acts/" + j.ID)
+		return notice{}, nil
+	}
+	if j.err != nil && j.Result().Done == 0 {
+		return notice{}, j.err
+	}
+	return j.notice(req.Act.Done()), nil
+}
+
+// notice tells what became of the tasks.
+func (j *job) notice(done string) notice {
+	r := j.Result()
+	switch {
+	case r.Matched == 1 && r.Done == 0 && len(r.Reasons) > 0:
+		return notice{"Nothing was " + done + ": " + r.Reasons[0].Text, true}
+	case r.Matched <= 1 && r.Done == 0 && r.Gone > 0:
+		return notice{"Nothing was " + done + ": the task is gone.", true}
+	case r.Done == r.Matched && j.err == nil:
+		return notice{Text: count(r.Done, "task") + " " + done + "."}
+	}
+	text := exact(r.Matched) + " matched, " + exact(r.Done) + " " + done
+	for _, part := range []struct {
+		n    int64
+		what string
+	}{{r.Changed, "changed meanwhile"}, {r.Gone, "gone"}, {r.Kept, "kept"}} {
+		if part.n > 0 {
+			text += ", " + exact(part.n) + " " + part.what
+		}
+	}
+	text += "."
+	if len(r.Reasons) > 0 {
+		text += " " + r.Reasons[0].Ref.String() + ": " + r.Reasons[0].Text
+	}
+	if j.err != nil {
+		_, why := status(j.err)
+		if errors.Is(j.err, context.Canceled) {
+			why = "It was stopped."
+		}
+		text += " " + why + " Done again, it does what is left."
+	}
+	return notice{Text: text, Bad: true}
+}
+
+// jobData is what the page of an act shows.
+type jobData struct {
+	*job
+
+	Is      bulk.Result
+	Told    *notice
+	Percent int64
+}
+
+func (s *server) job(r *http.Request, v *view) error {
+	j := s.jobs.of(r.PathValue("job"))
+	if j == nil {
+		return &statusError{http.StatusNotFound, "This process knows of no such act."}
+	}
+	v.Page, v.Nav, v.Kind, v.Title = "job", "Tasks", "Act by "+j.Who, j.Title
+	d := jobData{job: j, Is: j.Result()}
+	if j.Ended() {
+		told := j.notice("done")
+		d.Told = &told
+	} else {
+		v.Watch = "all.second"
+	}
+	if total := max(d.Is.Total, d.Is.Matched); total > 0 {
+		d.Percent = min(100, 100*max(d.Is.Searched, d.Is.Done)/total)
+	}
+	v.Data = d
+	return nil
+}
+
+// halt stops an act that is under way.
+func (s *server) halt(w http.ResponseWriter, r *http.Request) {
+	v := s.view(r)
+	j := s.jobs.of(r.PathValue("job"))
+	switch {
+	case j == nil:
+		s.fail(w, r, &statusError{http.StatusNotFound, "This process knows of no such act."})
+		return
+	case !v.May("operate"):
+		s.fail(w, r, &statusError{http.StatusForbidden, "Your role does not permit this."})
+		return
+	}
+	j.stop()
+	<-j.ended
+	http.Redirect(w, r, v.URL("/acts/"+j.ID), http.StatusSeeOther) //nolint:gosec // a page of this dashboard
+}
