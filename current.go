@@ -87,8 +87,8 @@ func Current(ctx context.Context) (info RunInfo, ok bool) {
 // ended; otherwise the attempt fails with an error that names the follow-up. What can never
 // commit with this task is refused: another queue that shares no transaction with this one
 // (storage.ErrSpan), or too many for one transaction. One that the runner's [EnqueueMiddleware]
-// does not pass on is an [ErrSkipped]. Who wants to await the task names it
-// with [ID].
+// does not pass on is left out, without an error: that is no failure of the job. Who wants to
+// await the task names it with [ID].
 func FollowUp(ctx context.Context, follow any, opts ...Option) error {
 	return inJob(ctx, "follow up", func(a *runner.Attempt) error {
 		d, err := definitionsOf(a).of(follow)
@@ -108,7 +108,7 @@ func FollowUp(ctx context.Context, follow any, opts ...Option) error {
 		case err != nil:
 			return err
 		case len(passed) == 0:
-			return wrap(ErrSkipped, "%s", in.Kind)
+			return nil
 		}
 		in = passed[0]
 		if !a.Spans(in.Ref.Queue) {

@@ -11,14 +11,15 @@ import (
 
 // EnqueueMiddleware wraps what enqueues tasks. It may alter the inserts, such as their headers,
 // and calls next, once at most, with those that are to be enqueued. They are checked again
-// behind it. What it does not pass on is left out, with [ErrSkipped] for that task. Its error is
-// that of the call.
+// behind it. What it does not pass on is left out. Its error is that of the call.
 //
 // Of a client it wraps each call of Enqueue, EnqueueIn, EnqueueAt and [Queue.RunSchedule], and
 // the parts of an EnqueueMany, of up to 1,000 inserts. next returns once the storage has answered.
+// The caller has [ErrSkipped] for a task that was left out.
 //
 // Of a runner it wraps each [FollowUp] and each tick of a schedule. Those are enqueued after it,
-// in one step with the completion or with the tick: next only takes them in. A tick that is
+// in one step with the completion or with the tick: next only takes them in. A FollowUp that is left
+// out returns nil, so that its job need not know of the middleware. A tick that is
 // refused is left out, with a line in the log, and never tried again. The runner waits for a tick's
 // middleware, whose panic is an error.
 type EnqueueMiddleware func(

@@ -42,13 +42,14 @@ var (
 	// ErrCancelled: the task was cancelled. [Client.Await] returns it.
 	ErrCancelled = runner.ErrCancelled
 	// ErrNoResult: the task completed without a result. [Client.Await] returns it
-	// where a result was asked for.
+	// where a result was asked for. [DecodeResult], [DecodeProgress] and [DecodeCheckpoint] return
+	// it for what a job has not stored, or not yet.
 	ErrNoResult = errors.New("midge: task completed without a result")
 	// ErrNotKept: the task has ended and was not kept, so that nothing tells how.
 	// [Client.Await] returns it where it had seen the task alive; see [KeepFor].
 	ErrNotKept = errors.New("midge: the task has ended and was not kept")
-	// ErrSkipped: an [EnqueueMiddleware] did not pass the task on, so that nothing was
-	// enqueued.
+	// ErrSkipped: an [EnqueueMiddleware] of the client did not pass the task on, so that nothing
+	// was enqueued. A [FollowUp] never returns it.
 	ErrSkipped = errors.New("midge: left out by a middleware")
 	// ErrNotSent: an earlier part of a [Client.EnqueueMany] went wrong, so that
 	// this item was never sent. It is safe to enqueue it again.

@@ -67,7 +67,9 @@ type Keep = storage.Keep
 // error included: it changes nothing of it, and a panic is logged. Both share the timeout of the
 // attempt, and their context is the job's. A third, BeforeEnqueue(context.Context) error, is
 // called before the job is enqueued, also as a follow-up: it may fill in fields, and its error
-// refuses the job. Ticks of schedules do not call it.
+// refuses the job. Ticks of schedules do not call it: any runner may make them, of parameters that
+// were stored with the schedule. What has to be so at each tick belongs into BeforeRun, or into the
+// runner's [EnqueueMiddleware], which ticks pass.
 //
 // A type whose kind was renamed tells its earlier kinds by a method Aliases() []string, the oldest
 // first. Tasks of those kinds run on it, and logs show them under its kind of today. Unique keys

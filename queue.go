@@ -111,6 +111,33 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	return stats[0], nil
 }
 
+// Stats gives the sizes by state and the totals of queues, in the order in which they are named, or of
+// all queues of [Client.Queues] where none is named. A queue that is not there has zeros.
+func (c *Client) Stats(ctx context.Context, queues ...string) ([]Stats, error) {
+	for _, name := range queues {
+		if err := storage.CheckName("queue name", name); err != nil {
+			return nil, wrap(err, "read stats")
+		}
+	}
+	if len(queues) == 0 {
+		for name, err := range c.Queues(ctx, "") {
+			if err != nil {
+				return nil, wrap(err, "read stats")
+			}
+			queues = append(queues, name)
+		}
+	}
+	all := make([]Stats, 0, len(queues))
+	for part := range slices.Chunk(queues, storage.MaxNames) {
+		stats, err := c.store.Stats(ctx, part...)
+		if err != nil {
+			return nil, wrap(err, "read stats")
+		}
+		all = append(all, stats...)
+	}
+	return all, nil
+}
+
 // Tasks lists the queue's tasks in a state, in the state's own order, as they are
 // while it lists. It ends after an error.
 func (q *Queue) Tasks(ctx context.Context, state State) iter.Seq2[Task, error] {

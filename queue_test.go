@@ -528,3 +528,30 @@ func (b *bench) schedules(q *midge.Queue) []midge.ScheduleInfo {
 	}
 	return list
 }
+
+// Without a name Client.Stats tells of all queues, of however many.
+func TestStatsOfManyQueues(t *testing.T) {
+	bubble(t, func(b *bench) {
+		if all, err := b.client.Stats(b.ctx); err != nil || len(all) != 0 {
+			t.Errorf("of no queue: got %v, %v", all, err)
+		}
+		var items []midge.Item
+		for i := range storage.MaxNames + 1 {
+			items = append(items, midge.New(work{}, midge.To(fmt.Sprintf("q%04d", i))))
+		}
+		_, err := b.client.EnqueueMany(b.ctx, items)
+		must(err)
+		all, err := b.client.Stats(b.ctx)
+		if must(err); len(all) != len(items) || all[storage.MaxNames].Queue != "q1000" || all[storage.MaxNames].Waiting != 1 {
+			t.Errorf("got %d queues, want %d, the last of them q1000 with a task", len(all), len(items))
+		}
+		some, err := b.client.Stats(b.ctx, "q0002", "none", "q0001")
+		if must(err); len(some) != 3 || some[0].Queue != "q0002" || some[1].Waiting != 0 || some[2].Queue != "q0001" {
+			t.Errorf("got %+v, want those that were named, in their order", some)
+		}
+		var invalid *midge.InvalidError
+		if _, err := b.client.Stats(b.ctx, "no/slash"); !errors.As(err, &invalid) {
+			t.Errorf("got %v, want an *InvalidError", err)
+		}
+	})
+}

@@ -346,34 +346,44 @@ func DecodeResult(t Task, v any) error {
 	return wrap(err, "decode result of %s", t.Ref)
 }
 
-// DecodeProgress reads the progress of a task, as [Client.Task] gives it, into v, a pointer. A
-// task without progress is an *[InvalidError].
+// DecodeProgress reads the progress of a task, as [Client.Task] gives it, into v, a pointer.
+// [ErrNoResult] where its job has told none yet, or the task was listed without it; v is not
+// touched then.
 func DecodeProgress(t Task, v any) error {
-	err := checkStored(t.Progress, "progress", v)
-	if err == nil {
+	err := checkPointer(v)
+	switch {
+	case err != nil:
+	case len(t.Progress) == 0:
+		err = errNoneStored
+	default:
 		err = json.Unmarshal(t.Progress, v)
 	}
 	return wrap(err, "decode progress of %s", t.Ref)
 }
 
 // DecodeCheckpoint reads the checkpoint of a task, as [Client.Task] gives it, into v, a
-// pointer. A task without a checkpoint is an *[InvalidError]. In a job [LoadCheckpoint] does
-// so for the running task.
+// pointer. [ErrNoResult] where its job has stored none yet, or the task was listed without it; v
+// is not touched then. In a job [LoadCheckpoint] does so for the running task.
 func DecodeCheckpoint(t Task, v any) error {
-	err := checkStored(t.Checkpoint, "checkpoint", v)
-	if err == nil {
+	err := checkPointer(v)
+	switch {
+	case err != nil:
+	case len(t.Checkpoint) == 0:
+		err = errNoneStored
+	default:
 		err = codec.Decode(t.Encoding, t.Checkpoint, v)
 	}
 	return wrap(err, "decode checkpoint of %s", t.Ref)
 }
 
-// checkStored refuses a task that has nothing to be decoded.
-func checkStored(data []byte, what string, into any) error {
-	if len(data) == 0 {
-		return storage.Invalid("task", "without "+what, "one that has stored it, as Client.Task reads it")
-	}
-	return checkPointer(into)
-}
+// errNoneStored is the error of what a job has not stored.
+var errNoneStored error = &noneStoredError{}
+
+// noneStoredError is an [ErrNoResult] in words of its own.
+type noneStoredError struct{}
+
+func (*noneStoredError) Error() string { return "the job has stored none" }
+func (*noneStoredError) Unwrap() error { return ErrNoResult }
 
 // checkPointer refuses a value that nothing can be decoded into.
 func checkPointer(v any) error {

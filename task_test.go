@@ -80,7 +80,14 @@ func TestWhatATaskStoredIsDecoded(t *testing.T) {
 			t.Errorf("got %v, want ErrNoResult", err)
 		}
 		for what, err := range map[string]error{
-			"no progress": midge.DecodeProgress(without, &done), "no checkpoint": midge.DecodeCheckpoint(without, &done),
+			"progress": midge.DecodeProgress(without, &done), "checkpoint": midge.DecodeCheckpoint(without, &done),
+		} {
+			if want := "decode " + what + " of " + silent.Ref.String() + ": the job has stored none"; !errors.Is(err, midge.ErrNoResult) ||
+				!strings.HasSuffix(err.Error(), want) {
+				t.Errorf("got %v, want ErrNoResult: %s", err, want)
+			}
+		}
+		for what, err := range map[string]error{
 			"a result into a value": midge.DecodeResult(task, result), "progress into nil": midge.DecodeProgress(task, nil),
 			"another kind": midge.Decode(task, new(stranger)), "no kind": midge.Decode(task, new(struct{ Name string })),
 		} {

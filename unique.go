@@ -25,8 +25,9 @@ type Unique struct {
 	// becomes of it: at least a millisecond. 0 is as Life says.
 	For time.Duration
 	// Life says that a task keeps equal ones out until it has ended: completed, dead,
-	// cancelled or deleted. It is so without Life too where For is 0; Life and For
-	// exclude each other.
+	// cancelled or deleted. It is so without Life too where For is 0. Life and For
+	// together are refused: a key is held either until its task has ended or for a time, and no
+	// storage does both.
 	Life bool
 	// By names the fields to compare. Default: all parameters.
 	By []string
@@ -43,7 +44,7 @@ func (u Unique) check(d *definition) error {
 		return err
 	}
 	if u.Life && u.For != 0 {
-		return storage.Invalid("Unique", "with Life and For", "one of them")
+		return storage.Invalid("Unique", "with Life and For", "Life until the task has ended, or For a time")
 	}
 	if u.Key != "" && len(u.By) > 0 {
 		return storage.Invalid("Unique", "with Key and By", "one of them")

@@ -22,7 +22,7 @@ func TestUniqueTakesLifeOrATime(t *testing.T) {
 		t.Errorf("got %+v and %+v, want one key for the life of the task", byDefault.Unique, life.Unique)
 	}
 	_, err := newInsert(mustDefine(t, once{}), once{}, []Option{Unique{Life: true, For: time.Hour}})
-	wantsWord(t, err, "Unique", `"with Life and For": want one of them`)
+	wantsWord(t, err, "Unique", `"with Life and For": want Life until`)
 }
 
 func uniqueOf(t *testing.T, job any, opts ...Option) storage.Insert {

@@ -2,7 +2,7 @@
 // deploy can read the tasks that wait.
 //
 //	// What was enqueued, with a client of any storage, within an open transaction too:
-//	midgetest.RequireEnqueued[Receipt](t, client, midgetest.Params(Receipt{Order: 7}))
+//	midgetest.RequireJob(t, client, Receipt{Order: 7})
 //
 //	// One attempt of a job, by the code of the runner, in this goroutine:
 //	k := midgetest.New(t, midgetest.Config{Register: register})

@@ -49,6 +49,15 @@ func RequireEnqueued[J any](t testing.TB, client *midge.Client, matches ...Match
 	return found[0]
 }
 
+// RequireJob is [RequireEnqueued] of tasks with these parameters, as [Params] compares them. The type
+// need not be named:
+//
+//	midgetest.RequireJob(t, client, SendWelcome{UserID: 42})
+func RequireJob[J any](t testing.TB, client *midge.Client, job J, matches ...Match) Enqueued[J] {
+	t.Helper()
+	return RequireEnqueued[J](t, client, append([]Match{Params(job)}, matches...)...)
+}
+
 // RequireNone fails the test at once where a task with a job of type J matches; see
 // [RequireEnqueued]. The failure lists what was enqueued.
 func RequireNone[J any](t testing.TB, client *midge.Client, matches ...Match) {

@@ -56,6 +56,16 @@ func ExampleRequireEnqueued() {
 	// Output: 7 scheduled
 }
 
+func ExampleRequireJob() {
+	client := newExampleClient()
+	if err := placeOrder(t.Context(), client, 7); err != nil {
+		t.Fatalf("%v", err)
+	}
+	receipt := midgetest.RequireJob(t, client, Receipt{Order: 7}, midgetest.With(midge.To("mail")))
+	fmt.Println(receipt.State)
+	// Output: scheduled
+}
+
 func ExampleRequireNone() {
 	client := newExampleClient()
 	if err := placeOrder(t.Context(), client, 7); err != nil {

@@ -60,8 +60,7 @@ func TestSignupEnqueuesAWelcome(t *testing.T) {
 	k := midgetest.New(t, midgetest.Config{})
 	signup(k.Client()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/?to=ann", nil))
 
-	task := midgetest.RequireEnqueued[Welcome](t, k.Client(),
-		midgetest.Params(Welcome{To: "ann"}), midgetest.With(midge.To("mail")))
+	task := midgetest.RequireJob(t, k.Client(), Welcome{To: "ann"}, midgetest.With(midge.To("mail")))
 	if task.State != midge.Waiting {
 		t.Errorf("it is %s", task.State)
 	}

@@ -50,8 +50,11 @@ func (s *shop) routes() *http.ServeMux {
 	mux.HandleFunc("GET /imports/{id}", func(w http.ResponseWriter, r *http.Request) {
 		task, err := s.client.Task(r.Context(), midge.Ref{Queue: "imports", ID: r.PathValue("id")})
 		var done imported
-		if err == nil && len(task.Progress) > 0 {
+		if err == nil {
 			err = midge.DecodeProgress(task, &done)
+		}
+		if errors.Is(err, midge.ErrNoResult) { // it has not begun: 0 rows
+			err = nil
 		}
 		answer(w, http.StatusOK, map[string]any{"state": task.State, "progress": done}, err)
 	})
@@ -83,14 +86,14 @@ func (s *shop) home(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, _ = fmt.Fprintf(w, "%d orders were paid within a day: %d.%02d EUR\n\n", orders, cents/100, cents%100)
-	for _, name := range []string{"payments", "mail", "imports", midge.DefaultQueue} {
-		q, err := s.client.Queue(name).Stats(r.Context())
-		if err != nil {
-			_, _ = fmt.Fprintln(w, err)
-			return
-		}
+	queues, err := s.client.Stats(r.Context()) // all of them
+	if err != nil {
+		_, _ = fmt.Fprintln(w, err)
+		return
+	}
+	for _, q := range queues {
 		_, _ = fmt.Fprintf(w, "%-9s %4d waiting %4d running %4d scheduled %4d retrying %4d dead %6d completed\n",
-			name, q.Waiting, q.Pending, q.Scheduled, q.Retry, q.Dead, q.Totals.Completed)
+			q.Queue, q.Waiting, q.Pending, q.Scheduled, q.Retry, q.Dead, q.Totals.Completed)
 	}
 	_, _ = fmt.Fprintln(w, "\n/metrics  /healthz  /readyz")
 }

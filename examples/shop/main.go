@@ -59,7 +59,7 @@ func start() error {
 	flag.StringVar(&cfg.db, "db", filepath.Join(os.TempDir(), "midge-shop.db"),
 		"where orders are: the URL of a PostgreSQL, or the path of an SQLite file")
 	flag.StringVar(&cfg.jobs, "jobs", "",
-		"where jobs are: the `URL` of a Redis or a PostgreSQL, or memory; empty is where orders are")
+		"where jobs are: a `URL` of redis:, postgres:, sqlite: or memory:; empty is where orders are")
 	flag.StringVar(&cfg.bank, "bank", "", "the `URL` that charges cards; empty is a bank of the shop's own")
 	flag.StringVar(&cfg.traces, "traces", "", "where traces go: stdout, or the `URL` of an OTLP server")
 	flag.DurationVar(&cfg.customers, "customers", time.Second, "how often somebody orders; 0 is never")

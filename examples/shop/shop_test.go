@@ -74,8 +74,8 @@ func TestADeclinedCardIsChargedOnceMoreAtMost(t *testing.T) {
 	if _, err := s.place(t.Context(), order{Number: "7", Mail: "ann", Product: "tea"}); err != nil {
 		t.Fatal(err)
 	}
-	charge := midgetest.RequireEnqueued[ChargeCard](t, k.Client(),
-		midgetest.Params(ChargeCard{Order: "7"}), midgetest.With(midge.To("payments"), midge.Timeout(5*time.Second)))
+	charge := midgetest.RequireJob(t, k.Client(), ChargeCard{Order: "7"},
+		midgetest.With(midge.To("payments"), midge.Timeout(5*time.Second)))
 	if failed := k.WorkTask(charge.Ref); failed.Outcome != midge.OutcomeFailed || failed.RetryIn != 2*time.Second {
 		t.Errorf("without the bank it %s (%v), retry in %v; want it to fail, retry in 2s", failed.Outcome, failed.Err, failed.RetryIn)
 	}
@@ -130,12 +130,13 @@ func TestAnImportGoesOnWhereItFailed(t *testing.T) {
 }
 
 func TestThereIsNoOrderWithoutItsCharge(t *testing.T) {
-	db, err := openOrders(t.Context(), filepath.Join(t.TempDir(), "shop.db"))
+	path := filepath.Join(t.TempDir(), "shop.db")
+	db, err := openOrders(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = db.Close() }()
-	store, within, err := openJobs(t.Context(), "", "shop.db", db)
+	store, within, err := openJobs(t.Context(), "", path, db)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func TestThereIsNoOrderWithoutItsCharge(t *testing.T) {
 	if _, err := s.place(t.Context(), order{Number: "7", Mail: "ann", Product: "tea"}); err != nil {
 		t.Fatal(err)
 	}
-	midgetest.RequireEnqueued[ChargeCard](t, client, midgetest.Params(ChargeCard{Order: "7"}))
+	midgetest.RequireJob(t, client, ChargeCard{Order: "7"})
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +173,7 @@ func TestTheShopServes(t *testing.T) {
 			return config{db: filepath.Join(t.TempDir(), "shop.db")}
 		},
 		"SQLite and memory": func(t *testing.T) config {
-			return config{db: filepath.Join(t.TempDir(), "shop.db"), jobs: "memory"}
+			return config{db: filepath.Join(t.TempDir(), "shop.db"), jobs: "memory:"}
 		},
 		"SQLite and Redis": func(t *testing.T) config {
 			testserver.Require(t)

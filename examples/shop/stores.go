@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -10,9 +11,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 
 	"github.com/midgehq/midge/storage"
-	"github.com/midgehq/midge/storage/memory"
+	"github.com/midgehq/midge/storage/open"
 	"github.com/midgehq/midge/storage/postgres"
-	"github.com/midgehq/midge/storage/redis"
 	"github.com/midgehq/midge/storage/sqlite"
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
@@ -38,36 +38,31 @@ func openOrders(ctx context.Context, at string) (*sql.DB, error) {
 	return db, nil
 }
 
-// openJobs opens the storage of the jobs: that at a URL, memory, or by default the database of the
-// orders, whose transactions are then those of the jobs too.
+// openJobs opens the storage of the jobs at a URL. By default that is the database of the orders, whose
+// transactions are then those of the jobs too.
 func openJobs(ctx context.Context, at, orders string, db *sql.DB) (
 	store storage.Storage, within func(*sql.Tx) storage.Joined, err error,
 ) {
-	switch {
-	case at == "memory":
-		store, err = memory.Open(memory.Config{})
-		return store, nil, err
-	case strings.HasPrefix(at, "redis"):
-		store, err = redis.Open(ctx, redis.Config{URL: at})
-		return store, nil, err
-	case at == "" && !isPostgres(orders):
+	switch own := cmp.Or(at, orders); {
+	case isPostgres(own):
+		err = postgres.Migrate(ctx, postgres.Config{URL: own})
+		if err == nil {
+			store, err = open.Open(ctx, own)
+		}
+	case at != "":
+		store, err = open.Open(ctx, at, modernc.URL{})
+	default: // tables of midge's in the file of the orders
 		cfg := sqlite.Config{DB: db}
 		if err := sqlite.Migrate(ctx, cfg); err != nil {
 			return nil, nil, err
 		}
-		s, err := sqlite.Open(ctx, cfg)
-		return s, s.WithinSQL, err
+		store, err = sqlite.Open(ctx, cfg)
 	}
-	cfg := postgres.Config{URL: at}
-	if at == "" {
-		cfg.URL = orders
+	joins, ok := store.(interface {
+		WithinSQL(tx *sql.Tx) storage.Joined
+	})
+	if err == nil && ok && (at == "" || at == orders) {
+		within = joins.WithinSQL
 	}
-	if err := postgres.Migrate(ctx, cfg); err != nil {
-		return nil, nil, err
-	}
-	s, err := postgres.Open(ctx, cfg)
-	if at == "" || at == orders {
-		within = s.WithinSQL
-	}
-	return s, within, err
+	return store, within, err
 }

@@ -2,6 +2,11 @@
 //
 //	store, err := open.Open(ctx, os.Getenv("MIDGE_URL"))
 //
+// A storage in which transactions of database/sql can be joined, on PostgreSQL or SQLite, has a method
+// for that, to be asked for by an interface:
+//
+//	joins, ok := store.(interface{ WithinSQL(tx *sql.Tx) storage.Joined })
+//
 // It depends on the storages memory, Redis and PostgreSQL. SQLite is a module of its own, which
 // brings a [Driver]: open.Open(ctx, "sqlite:jobs.db", modernc.URL{}). What a URL cannot say, such
 // as limits, says the Config of a storage to its own Open.
