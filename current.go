@@ -213,11 +213,11 @@ var ErrCompleted = runner.ErrCompleted
 // cancel. So the transaction should end soon after, and a job that rolled back return or
 // begin anew before the lease is over.
 //
-// Errors: [ErrNotInJob]; *[InvalidError], where a is nil or of another storage than the runner's; storage.ErrLeaseLost, where the
-// task is another run's by now, and with it ErrCompleted where an earlier call of this job
-// may have completed it; *storage.DependencyError, where a follow-up cannot be
-// enqueued; and what a answers. After an error nothing of this has happened, and the
-// transaction can be used on, unless the error is the transaction's.
+// Errors: [ErrNotInJob]; *[InvalidError], where a is nil or of another storage than the runner's;
+// storage.ErrLeaseLost, where the task is another run's by now, and with it ErrCompleted where an
+// earlier call of this job may have completed it; *storage.DependencyError, where a follow-up cannot
+// be enqueued; and what a answers. After an error nothing of this has happened, and the transaction
+// can be used on, unless the error is the transaction's.
 func CompleteWith(ctx context.Context, a Applier) error {
 	if isNil(a) {
 		return wrap(errNoApplier(), "complete with")

@@ -215,7 +215,7 @@ func TestATickThatAnotherRunnerMadeIsNotLeftOut(t *testing.T) {
 				cursor, others := ref("ticks", storage.CursorPrefix+"work"), 0
 				ticksFirst := func(next func(context.Context, []*storage.Insert) error) func(context.Context, []*storage.Insert) error {
 					return func(ctx context.Context, ins []*storage.Insert) error {
-						at := b.task(cursor)
+						at := b.task(cursor) //nolint:contextcheck // the test's own
 						moved := *at.Cursor
 						moved.Next = moved.Next.Add(time.Hour)
 						_, err := storage.NewSession(b.store, 0).ApplyOne(ctx, storage.Tx{

@@ -119,11 +119,11 @@ func Spans(s Storage, queues ...string) bool {
 	return true
 }
 
-// Located is the optional ability of a Storage, and of an Applier that writes within an application's transaction,
-// to say where the tasks are that it reads and writes.
+// Located is the optional ability of a Storage, and of an Applier that writes within an application's
+// transaction, to say where the tasks are that it reads and writes.
 type Located interface {
-	// Location names that place, for people too: "postgres database shop, schema midge". Two that keep the same
-	// tasks have the same; it is "" where that is not known. It shows no credentials.
+	// Location names that place, for people too: "postgres database shop, schema midge". Two that keep
+	// the same tasks have the same; it is "" where that is not known. It shows no credentials.
 	Location() string
 }
 

@@ -180,8 +180,8 @@ func (r *Runner) Declare(in storage.Insert) error { return r.schedules.declare(i
 // Declared lists the schedules, as heartbeats tell them.
 func (r *Runner) Declared() []storage.Declared { return r.schedules.declared() }
 
-// Run starts the runner, waits until ctx ends or the runner has to stop, and drains. Where ctx ends before the
-// runner has started, or Shutdown is called, there is nothing to drain.
+// Run starts the runner, waits until ctx ends or the runner has to stop, and drains. Where ctx ends before
+// the runner has started, or Shutdown is called, there is nothing to drain.
 func (r *Runner) Run(ctx context.Context) error {
 	switch err := r.Start(ctx); {
 	case errors.Is(err, ErrShutdown), ctx.Err() != nil && interrupted(err):

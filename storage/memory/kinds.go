@@ -131,7 +131,8 @@ func (s *Storage) nameKinds(q *queue, kinds []string) {
 	}
 }
 
-// abandon ends tasks whose kind no claim has named for long, and reports whether a part of that was left over.
+// abandon ends tasks whose kind no claim has named for long, and reports whether a part of that was left
+// over.
 func (s *Storage) abandon(q *queue, most int) (ended []storage.Ended, left bool) {
 	k, long := &q.kinds, s.step.Limits.DeclinedFor.Microseconds()
 	if s.step.Come == 0 || q.IsPaused(s.step.Now) {

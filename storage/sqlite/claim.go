@@ -42,6 +42,7 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 	if err != nil {
 		return answer, err
 	}
+	repeated = repeated || w.store.isIdle(req.Call)
 	queues := make([]*engine.Queue, len(req.Queues))
 	for i := range queues {
 		if q := w.lookup(req.Queues[i].Name); q != nil {
@@ -64,6 +65,8 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 		w.save()
 		if w.changed {
 			w.remember(req.Call, verbClaim, nil)
+		} else {
+			w.store.idle.Store(req.Call.Lane.ID, req.Call)
 		}
 		w.changed = w.changed || before
 	}
@@ -194,6 +197,7 @@ func (w *work) sweep() {
 		return
 	}
 	s.swept.Store(w.step.Now)
+	s.forgetIdle(come)
 	w.exec("DELETE FROM {p}lanes WHERE lane IN "+
 		"(SELECT lane FROM {p}lanes WHERE opened < ? ORDER BY opened LIMIT ?)",
 		come-(storage.LaneLife+time.Minute).Microseconds(), sweepMost)

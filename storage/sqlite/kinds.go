@@ -193,7 +193,8 @@ func (w *work) nameKinds(q *queue, kinds []string) {
 	}
 }
 
-// abandon ends tasks whose kind no claim has named for long, and reports whether a part of that was left over.
+// abandon ends tasks whose kind no claim has named for long, and reports whether a part of that was left
+// over.
 func (w *work) abandon(q *queue, most int) (ended []storage.Ended, left bool) {
 	long := w.store.limits.DeclinedFor.Microseconds()
 	if w.step.Come == 0 || q.Sizes[engine.Declined] == 0 || q.IsPaused(w.step.Now) {
@@ -217,14 +218,17 @@ func (w *work) abandon(q *queue, most int) (ended []storage.Ended, left bool) {
 	return w.step.Abandon(look.Found), left
 }
 
-// lookAlong looks for tasks that waited too long in the line of a kind, and reports whether it came to its end.
+// lookAlong looks for tasks that waited too long in the line of a kind, and reports whether it came to its
+// end.
 func (w *work) lookAlong(q *queue, l *kindLine, look *engine.Look) (over bool) {
 	from := engine.FirstLook()
 	if on, begun := w.store.looks.Load(l.number); begun {
 		from, _ = on.(engine.Place)
 	}
 	w.save()
-	on, over := look.Along(from, func(from engine.Place, n int) []*engine.Record { return w.declinedFrom(q, l, from, n) })
+	on, over := look.Along(from, func(from engine.Place, n int) []*engine.Record {
+		return w.declinedFrom(q, l, from, n)
+	})
 	if over {
 		w.store.looks.Delete(l.number)
 	} else {
@@ -237,7 +241,8 @@ func (w *work) lookAlong(q *queue, l *kindLine, look *engine.Look) (over bool) {
 func (w *work) declinedFrom(q *queue, l *kindLine, from engine.Place, n int) (found []*engine.Record) {
 	for damaged := true; damaged && len(found) == 0 && w.err == nil; {
 		damaged = false
-		all := w.read(q, declinedFrom+"ORDER BY t.sort, t.turn LIMIT ?", []any{l.line(), from.Sort, from.Turn, n}, 0)
+		all := w.read(q, declinedFrom+"ORDER BY t.sort, t.turn LIMIT ?",
+			[]any{l.line(), from.Sort, from.Turn, n}, 0)
 		for _, r := range all {
 			if r.State == engine.Damaged { // its place may be damaged too
 				w.setApart(q, r)

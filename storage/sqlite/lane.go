@@ -58,6 +58,25 @@ func (w *work) remember(c storage.Call, verb string, outcome []byte) {
 	}
 }
 
+// isIdle reports whether a call is a repeat of a claim that took nothing and changed nothing. Lanes do not
+// remember those: a runner without work would write with each of its claims. This process does.
+func (s *Storage) isIdle(c storage.Call) bool {
+	was, _ := s.idle.Load(c.Lane.ID)
+	last, some := was.(storage.Call)
+	return some && !c.IsZero() && last.Seq == c.Seq
+}
+
+// forgetIdle forgets the claims of lanes whose life is over.
+func (s *Storage) forgetIdle(come int64) {
+	s.idle.Range(func(key, was any) bool {
+		last, _ := was.(storage.Call)
+		if engine.Moment(last.Lane.Opened) < come-storage.LaneLife.Microseconds() {
+			s.idle.Delete(key)
+		}
+		return true
+	})
+}
+
 // states number the states in an outcome; they only grow in number.
 var states = storage.States()
 

@@ -38,6 +38,7 @@ type Storage struct {
 	// looks has where this process goes on in lines of kinds at which it has not looked to their ends
 	// for tasks that waited too long: an engine.Place by the number of the line.
 	looks sync.Map
+	idle  sync.Map // the last calls of lanes that were claims which changed nothing, by the lane's id
 
 	background context.Context         //nolint:containedctx // of what no caller's context ends
 	stop       context.CancelCauseFunc // ends background

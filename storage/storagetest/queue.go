@@ -13,8 +13,8 @@ func queueRules() []rule {
 		state("pause/stops nothing else", pauseElse,
 			"Enqueueing, settling, extending and maintenance go on in a paused queue."),
 		state("pause/for a time", pauseFor,
-			"A pause for a time ends by itself. Until then it is the NextDue of a Claim that finds tasks there, and of "+
-				"its repeat."),
+			"A pause for a time ends by itself. Until then its end is the NextDue of a Claim that finds "+
+				"tasks there, and of its repeat."),
 		state("pause/other queues", pauseOthers,
 			"A pause concerns its own queue."),
 		state("pause/told", pauseTold,
