@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/cmd/midge/internal/top"
+	"github.com/midgehq/midge/storage"
+)
+
+func (a *app) top() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "top", Short: "Watch queues and tasks live, and act on them",
+		Long: "top shows the queues with their rates, and when each is empty at these. Enter leads down to tasks and\n" +
+			"to one task; p pauses or resumes, r requeues, c cancels, / filters. Each act is asked about first.",
+		Args: noArguments,
+	}
+	every := span{}
+	cmd.Flags().Var(&every, "every", "how often the storage is asked (default 1s)")
+	cmd.RunE = a.long(func(ctx context.Context, _ []string) error {
+		if !a.std.Terminal || !a.std.Person {
+			return &exitError{code: BadInput, text: "top wants a terminal", next: "midge stats --watch"}
+		}
+		if every.Duration != 0 && every.Duration < leastWatch {
+			return storage.Invalid("--every", every.Duration, "%v or more", leastWatch)
+		}
+		if err := a.open(ctx); err != nil {
+			return err
+		}
+		p := a.printer(zeroTime)
+		p.Width = 0
+		return top.Run(ctx, top.Config{
+			Session: a.session, Target: a.target.String(), Every: every.Duration, Page: a.pageOf, Printer: *p,
+		})
+	})
+	return cmd
+}
+
+// pageOf writes the page about a task for top.
+func (a *app) pageOf(ctx context.Context, ref storage.Ref) (string, error) {
+	t, err := a.store.Task(ctx, ref)
+	if errors.Is(err, storage.ErrNotFound) {
+		return "", errors.New(ref.String() + " is gone: it has ended and was not kept")
+	}
+	if err != nil {
+		return "", err
+	}
+	now, err := a.session.Now(ctx)
+	if err != nil {
+		return "", err
+	}
+	var page strings.Builder
+	p := a.printer(now)
+	p.Out, p.Width, p.Color = &page, 0, false
+	err = show.Fields(p, taskFields(p, t)...)
+	return page.String(), err
+}

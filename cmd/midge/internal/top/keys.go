@@ -1,0 +1,242 @@
+package top
+
+import (
+	"fmt"
+	"slices"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/bulk"
+	"github.com/midgehq/midge/storage"
+)
+
+// mostAct is how many tasks an act of one key touches at most. More want the command.
+const mostAct = 1000
+
+// key is what a key does.
+func (m *Model) key(msg tea.KeyPressMsg) tea.Cmd {
+	if msg.String() == "ctrl+c" {
+		return tea.Quit
+	}
+	switch {
+	case m.question != nil:
+		return m.answer(msg)
+	case m.typing:
+		return m.typeKey(msg)
+	}
+	m.message = ""
+	switch msg.String() {
+	case "q":
+		return tea.Quit
+	case "esc", "backspace":
+		return m.back()
+	case "up", "k":
+		m.move(-1)
+	case "down", "j":
+		m.move(1)
+	case "pgup":
+		m.move(-m.rows())
+	case "pgdown", "space":
+		m.move(m.rows())
+	case "home", "g":
+		m.move(-1 << 30)
+	case "end", "G":
+		m.move(1 << 30)
+	case "left", "h":
+		return m.tab(-1)
+	case "right", "l", "tab":
+		return m.tab(1)
+	case "enter":
+		return m.enter()
+	case "/":
+		if m.screen == tasksScreen {
+			m.typing, m.typed = true, m.filter
+		}
+	case "p", "c", "r":
+		return m.act(msg.String())
+	}
+	return nil
+}
+
+// answer takes in the answer to a question.
+func (m *Model) answer(msg tea.KeyPressMsg) tea.Cmd {
+	asked := m.question
+	m.question = nil
+	if msg.String() == "y" || msg.String() == "Y" {
+		m.message = "…"
+		return asked.act
+	}
+	m.message = "nothing was changed"
+	return nil
+}
+
+// typeKey takes in a key of the filter.
+func (m *Model) typeKey(msg tea.KeyPressMsg) tea.Cmd {
+	switch msg.String() {
+	case "enter":
+		m.typing, m.filter, m.task, m.loaded = false, m.typed, 0, false
+		return m.list()
+	case "esc":
+		m.typing = false
+	case "backspace":
+		if r := []rune(m.typed); len(r) > 0 {
+			m.typed = string(r[:len(r)-1])
+		}
+	case "ctrl+u":
+		m.typed = ""
+	default:
+		m.typed += msg.Key().Text
+	}
+	return nil
+}
+
+// back goes to the screen before.
+func (m *Model) back() tea.Cmd {
+	switch m.screen {
+	case tasksScreen:
+		m.screen, m.filter, m.task = queuesScreen, "", 0
+	case taskScreen:
+		m.screen = tasksScreen
+		return m.list()
+	case queuesScreen:
+	}
+	return nil
+}
+
+// move moves the cursor, or the page about a task.
+func (m *Model) move(by int) {
+	within := func(at, n int) int { return max(0, min(at+by, n-1)) }
+	switch m.screen {
+	case queuesScreen:
+		if len(m.queues) > 0 {
+			m.chosen = m.queues[within(max(0, m.at0()), len(m.queues))].Queue
+		}
+	case tasksScreen:
+		m.task = within(m.task, len(m.page.Tasks))
+	case taskScreen:
+		m.scroll = max(0, min(m.scroll+by, len(m.lines)-m.rows()))
+	}
+}
+
+// tab goes to another state of a queue's tasks.
+func (m *Model) tab(by int) tea.Cmd {
+	if m.screen != tasksScreen {
+		return nil
+	}
+	states := tabs()
+	at := slices.Index(states, m.state)
+	m.state = states[(at+by+len(states))%len(states)]
+	m.task, m.loaded = 0, false
+	m.page.Tasks = nil
+	return m.list()
+}
+
+// tabs are the states of tasks.
+func tabs() []storage.State { return storage.States()[:7] }
+
+// enter goes down: from a queue to its tasks, and from a task to its page.
+func (m *Model) enter() tea.Cmd {
+	switch m.screen {
+	case queuesScreen:
+		at := m.at0()
+		if at < 0 {
+			return nil
+		}
+		m.screen, m.task, m.filter, m.loaded = tasksScreen, 0, "", false
+		m.page.Tasks = nil
+		m.state = storage.Waiting
+		for _, s := range []storage.State{storage.Dead, storage.Retry, storage.Scheduled, storage.Pending, storage.Waiting} {
+			if m.queues[at].Size(s) > 0 {
+				m.state = s
+			}
+		}
+		return m.list()
+	case tasksScreen:
+		if m.task < len(m.page.Tasks) {
+			m.screen, m.ref, m.scroll, m.lines = taskScreen, m.page.Tasks[m.task].Ref, 0, nil
+			return m.look()
+		}
+	case taskScreen:
+	}
+	return nil
+}
+
+// act asks whether to do what a key stands for.
+func (m *Model) act(key string) tea.Cmd {
+	switch {
+	case m.screen == queuesScreen:
+		m.actOnQueue(key)
+	case key != "p":
+		ref := m.ref
+		if m.screen == tasksScreen {
+			if m.task >= len(m.page.Tasks) {
+				return nil
+			}
+			ref = m.page.Tasks[m.task].Ref
+		}
+		act, word := bulk.Act{Verb: bulk.Requeue}, "Requeue "
+		if key == "c" {
+			act, word = bulk.Act{Verb: bulk.Cancel}, "Cancel "
+		}
+		m.question = &question{text: word + ref.String() + "?", act: m.bulk(bulk.Request{Act: act, Tasks: bulk.Refs(ref)})}
+	}
+	return nil
+}
+
+// actOnQueue asks about the queue under the cursor.
+func (m *Model) actOnQueue(key string) {
+	at := m.at0()
+	if at < 0 {
+		return
+	}
+	q := m.queues[at]
+	act, n, word := bulk.Act{Verb: bulk.Requeue}, q.Dead, "dead"
+	switch key {
+	case "p":
+		m.question = m.pause(&q)
+		return
+	case "c":
+		act, n, word = bulk.Act{Verb: bulk.Cancel}, q.Live(), "live"
+	}
+	switch {
+	case n == 0:
+		m.message = "queue " + q.Queue + " has no " + word + " task"
+	case n > mostAct:
+		m.message = fmt.Sprintf("%s %s tasks: midge task %s --queue %s", show.Number(n), word, act.Verb, q.Queue)
+	default:
+		req := bulk.Request{Act: act, Limit: mostAct}
+		req.Scan.Queues = []string{q.Queue}
+		m.question = &question{text: fmt.Sprintf("%s the %s %s of queue %s?", title(string(act.Verb)), word, show.Count(n, "task"), q.Queue),
+			act: m.bulk(req)}
+	}
+}
+
+func title(word string) string { return string(word[0]-'a'+'A') + word[1:] }
+
+// pause asks whether to pause a queue, or to resume it.
+func (m *Model) pause(q *queue) *question {
+	name, on, word, done := q.Queue, !q.Paused, "Pause", "paused "
+	if !on {
+		word, done = "Resume", "resumed "
+	}
+	return &question{text: word + " queue " + name + "?", act: func() tea.Msg {
+		err := m.cfg.Session.Configure(m.ctx, name, storage.Settings{Pause: &storage.Pause{On: on}})
+		return acted{done + name, err}
+	}}
+}
+
+// bulk is the command that does an act.
+func (m *Model) bulk(req bulk.Request) tea.Cmd {
+	return func() tea.Msg {
+		r, err := bulk.Run(m.ctx, m.cfg.Session, req)
+		text := fmt.Sprintf("%s %s", req.Act.Done(), show.Count(r.Done, "task"))
+		for _, reason := range r.Reasons {
+			text += "; " + reason.Ref.String() + ": " + reason.Text
+		}
+		if r.Gone > 0 {
+			text += fmt.Sprintf("; %d gone", r.Gone)
+		}
+		return acted{text, err}
+	}
+}

@@ -1,0 +1,240 @@
+package top
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/storage"
+)
+
+// Config says what is shown.
+type Config struct {
+	// Session is on the storage.
+	Session *storage.Session
+	// Target names the storage, as it stands above each screen.
+	Target string
+	// Every is how often the storage is asked: default a second.
+	Every time.Duration
+	// Page writes the page about a task, its verdict included.
+	Page func(ctx context.Context, ref storage.Ref) (string, error)
+	// Printer says how moments and colours look.
+	Printer show.Printer
+}
+
+// screen is what is shown.
+type screen int
+
+const (
+	queuesScreen screen = iota
+	tasksScreen
+	taskScreen
+)
+
+// question is asked before an act.
+type question struct {
+	text string
+	act  tea.Cmd
+}
+
+// Model is what is on the screen. It is a model of bubbletea's.
+type Model struct {
+	cfg           Config
+	ctx           context.Context //nolint:containedctx // a model has no calls of its caller's to take one from
+	width, height int
+	screen        screen
+
+	at     time.Time // of the last sample
+	queues []queue
+	total  queue  // of all queues together
+	away   string // why the storage does not answer, "" where it does
+	chosen string // the queue under the cursor, by its name, so that it stays there
+
+	state  storage.State
+	page   scan.Page
+	task   int // the task under the cursor
+	filter string
+	loaded bool
+
+	ref    storage.Ref
+	lines  []string // of the page about a task
+	scroll int
+
+	typing   bool // a filter
+	typed    string
+	question *question
+	message  string
+}
+
+// New makes a model.
+func New(ctx context.Context, cfg Config) *Model {
+	if cfg.Every == 0 {
+		cfg.Every = time.Second
+	}
+	return &Model{cfg: cfg, ctx: ctx, width: 80, height: 24, state: storage.Waiting}
+}
+
+// What the storage answers.
+type (
+	sampled struct {
+		sample sample
+		err    error
+	}
+	listed struct {
+		queue  string
+		state  storage.State
+		filter string
+		page   scan.Page
+		err    error
+	}
+	paged struct {
+		ref  storage.Ref
+		text string
+		err  error
+	}
+	acted struct {
+		text string
+		err  error
+	}
+	turn struct{}
+)
+
+// Init asks the storage for the first time.
+func (m *Model) Init() tea.Cmd { return tea.Batch(m.sample(), m.next()) }
+
+// next is the next turn.
+func (m *Model) next() tea.Cmd {
+	return tea.Tick(m.cfg.Every, func(time.Time) tea.Msg { return turn{} })
+}
+
+func (m *Model) sample() tea.Cmd {
+	return func() tea.Msg {
+		s, err := read(m.ctx, m.cfg.Session)
+		return sampled{s, err}
+	}
+}
+
+func (m *Model) list() tea.Cmd {
+	queue, state, text := m.chosen, m.state, m.filter
+	return func() tea.Msg {
+		page, err := tasks(m.ctx, m.cfg.Session, queue, state, text)
+		return listed{queue, state, text, page, err}
+	}
+}
+
+func (m *Model) look() tea.Cmd {
+	ref := m.ref
+	return func() tea.Msg {
+		ctx, stop := context.WithTimeout(m.ctx, callTime)
+		defer stop()
+		text, err := m.cfg.Page(ctx, ref)
+		return paged{ref, text, err}
+	}
+}
+
+// refresh asks for what the screen shows.
+func (m *Model) refresh() tea.Cmd {
+	switch m.screen {
+	case tasksScreen:
+		return tea.Batch(m.sample(), m.list())
+	case taskScreen:
+		return tea.Batch(m.sample(), m.look())
+	case queuesScreen:
+	}
+	return m.sample()
+}
+
+// Update takes in a key or an answer.
+func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = max(20, msg.Width), max(6, msg.Height)
+	case tea.KeyPressMsg:
+		return m, m.key(msg)
+	case tea.PasteMsg:
+		if m.typing {
+			m.typed += strings.TrimSpace(msg.Content)
+		}
+	case turn:
+		return m, tea.Batch(m.refresh(), m.next())
+	case sampled:
+		m.sampled(msg)
+	case listed:
+		m.listed(msg)
+	case paged:
+		m.paged(msg)
+	case acted:
+		if m.message = msg.text; msg.err != nil {
+			m.message = msg.err.Error()
+		}
+		return m, m.refresh()
+	}
+	return m, nil
+}
+
+func (m *Model) sampled(msg sampled) {
+	if msg.err != nil {
+		m.away = msg.err.Error()
+		return
+	}
+	m.away, m.at, m.cfg.Printer.Now = "", msg.sample.at, msg.sample.at
+	m.queues = merge(m.queues, msg.sample)
+	m.total = queue{}
+	for _, q := range m.queues {
+		m.total.Waiting += q.Waiting
+		m.total.Pending += q.Pending
+		m.total.Retry += q.Retry
+		m.total.Scheduled += q.Scheduled
+		m.total.Dead += q.Dead
+		m.total.in += q.in
+		m.total.done += q.done
+		m.total.failed += q.failed
+	}
+	m.total.runners = len(msg.sample.runners)
+	if m.at0() < 0 && len(m.queues) > 0 && m.screen == queuesScreen {
+		m.chosen = m.queues[0].Queue
+	}
+}
+
+// at0 is the line of the queue under the cursor, -1 where it is gone.
+func (m *Model) at0() int {
+	return slices.IndexFunc(m.queues, func(q queue) bool { return q.Queue == m.chosen })
+}
+
+func (m *Model) listed(msg listed) {
+	if msg.queue != m.chosen || msg.state != m.state || msg.filter != m.filter {
+		return // of a list that is no longer shown
+	}
+	m.loaded = true
+	if msg.err != nil {
+		m.message = msg.err.Error()
+		return
+	}
+	m.page = msg.page
+	m.task = max(0, min(m.task, len(m.page.Tasks)-1))
+}
+
+func (m *Model) paged(msg paged) {
+	if msg.ref != m.ref {
+		return
+	}
+	if msg.err != nil {
+		m.lines = []string{show.Text(msg.err.Error())}
+		return
+	}
+	m.lines = strings.Split(strings.TrimRight(msg.text, "\n"), "\n")
+}
+
+// Run shows the storage until the user quits or ctx ends.
+func Run(ctx context.Context, cfg Config, options ...tea.ProgramOption) error {
+	_, err := tea.NewProgram(New(ctx, cfg), append(options, tea.WithContext(ctx))...).Run()
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // the user ended it
+	}
+	return err
+}

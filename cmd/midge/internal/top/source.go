@@ -1,0 +1,156 @@
+// Package top shows a storage live in a terminal: its queues with their rates, the tasks of a queue, and
+// a task. source.go reads the storage, model.go keeps what is on the screen, keys.go is what keys do, and
+// view.go draws.
+package top
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/internal/bulk"
+	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/storage"
+)
+
+// history is how many samples of a rate are kept.
+const history = 60
+
+// pageTasks is how many tasks a list holds.
+const pageTasks = 100
+
+// callTime bounds what one turn asks of the storage.
+const callTime = 5 * time.Second
+
+// sample is what the storage said at a moment.
+type sample struct {
+	at      time.Time
+	queues  []storage.Stats
+	runners []storage.RunnerInfo
+}
+
+// read reads all queues that are not midge's own.
+func read(ctx context.Context, session *storage.Session) (s sample, err error) {
+	ctx, stop := context.WithTimeout(ctx, callTime)
+	defer stop()
+	store := session.Storage()
+	if s.at, err = session.Now(ctx); err != nil {
+		return s, err
+	}
+	if s.runners, err = store.Runners(ctx); err != nil {
+		return s, err
+	}
+	var names []string
+	for name, err := range storage.EachQueue(ctx, store, "") {
+		if err != nil {
+			return s, err
+		}
+		if !strings.HasPrefix(name, filter.HiddenPrefix) {
+			names = append(names, name)
+		}
+	}
+	for chunk := range slices.Chunk(names, storage.MaxNames) {
+		stats, err := store.Stats(ctx, chunk...)
+		if err != nil {
+			return s, err
+		}
+		s.queues = append(s.queues, stats...)
+	}
+	return s, nil
+}
+
+// queue is a line of the first screen.
+type queue struct {
+	storage.Stats
+
+	runners          int
+	in, done, failed float64   // tasks a second, over the last samples
+	trend            []float64 // done a second, oldest first
+	totals           []storage.Totals
+	times            []time.Time
+}
+
+// rateSpan is over how many samples a rate is taken.
+const rateSpan = 5
+
+// merge makes the lines of a sample, with what the lines before have of the past.
+func merge(before []queue, s sample) []queue {
+	was := make(map[string]queue, len(before))
+	for _, q := range before {
+		was[q.Queue] = q
+	}
+	lines := make([]queue, len(s.queues))
+	for i, stats := range s.queues {
+		q := was[stats.Queue]
+		q.Stats, q.runners = stats, 0
+		for _, r := range s.runners {
+			if slices.Contains(r.Queues, stats.Queue) {
+				q.runners++
+			}
+		}
+		q.totals = keep(append(slices.Clone(q.totals), stats.Totals), rateSpan+1)
+		q.times = keep(append(slices.Clone(q.times), s.at), rateSpan+1)
+		if n := len(q.times); n > 1 {
+			q.in, q.done, q.failed = rates(q.totals[0], q.totals[n-1], q.times[n-1].Sub(q.times[0]))
+			_, last, _ := rates(q.totals[n-2], q.totals[n-1], q.times[n-1].Sub(q.times[n-2]))
+			q.trend = keep(append(slices.Clone(q.trend), last), history)
+		}
+		lines[i] = q
+	}
+	return lines
+}
+
+func keep[T any](list []T, most int) []T { return list[max(0, len(list)-most):] }
+
+// rates gives what happened a second between two totals.
+func rates(before, after storage.Totals, span time.Duration) (in, done, failed float64) {
+	if span <= 0 {
+		return 0, 0, 0
+	}
+	per := func(a, b int64) float64 { return max(0, float64(b-a)) / span.Seconds() }
+	ended := func(t storage.Totals) int64 { return t.Completed + t.Dead + t.Cancelled }
+	return per(before.Enqueued+before.Requeued, after.Enqueued+after.Requeued), per(ended(before), ended(after)),
+		per(before.Failed, after.Failed)
+}
+
+// eta is when nothing waits any more at the rates of now; ok is false where that is never.
+func (q *queue) eta() (d time.Duration, ok bool) {
+	net := q.done - q.in
+	if q.Waiting == 0 || net <= 0 {
+		return 0, q.Waiting == 0
+	}
+	seconds := float64(q.Waiting) / net
+	if seconds > (100 * 24 * time.Hour).Seconds() {
+		return 0, false
+	}
+	return time.Duration(seconds * float64(time.Second)), true
+}
+
+// tasks reads the tasks of a queue in a state that a filter chooses.
+func tasks(ctx context.Context, session *storage.Session, name string, state storage.State, text string) (scan.Page, error) {
+	ctx, stop := context.WithTimeout(ctx, callTime)
+	defer stop()
+	f, err := filter.Parse(text)
+	if err != nil {
+		return scan.Page{}, err
+	}
+	req := scan.Request{
+		Filter: f.WithHidden(), Queues: []string{name}, States: []storage.State{state}, Limit: pageTasks, Count: !f.IsZero(),
+	}
+	if !slices.Contains(f.States(state), state) {
+		return scan.Page{}, nil // the filter names other states
+	}
+	req.Filter, err = filter.Parse(strings.TrimSpace(text + " state:" + string(state)))
+	if err != nil {
+		return scan.Page{}, err
+	}
+	req.Filter = req.Filter.WithHidden()
+	return scan.Next(ctx, session.Storage(), req)
+}
+
+// do does an act to tasks.
+func do(ctx context.Context, session *storage.Session, req bulk.Request) (bulk.Result, error) {
+	return bulk.Run(ctx, session, req)
+}

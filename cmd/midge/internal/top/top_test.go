@@ -1,0 +1,254 @@
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
+)
+
+// rig is a model on a storage whose clock stands still.
+type rig struct {
+	t       *testing.T
+	m       *Model
+	session *storage.Session
+	now     time.Time
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, now: time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)}
+	store, err := memory.Open(memory.Config{Now: func() time.Time { return r.now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	r.session = storage.NewSession(store, 0)
+	r.m = New(t.Context(), Config{
+		Session: r.session, Target: "production, redis://db", Printer: show.Printer{Format: show.Table},
+		Page: func(ctx context.Context, ref storage.Ref) (string, error) {
+			task, err := store.Task(ctx, ref)
+			return "task " + ref.String() + "\nstate " + string(task.State), err
+		},
+	})
+	return r
+}
+
+// answer runs a command, and what follows from it, as bubbletea would; ticks are left out.
+func (r *rig) answer(cmd tea.Cmd) {
+	r.t.Helper()
+	if cmd == nil {
+		return
+	}
+	switch msg := cmd().(type) {
+	case tea.BatchMsg:
+		for _, c := range msg {
+			r.answer(c)
+		}
+	case turn, nil:
+	default:
+		_, next := r.m.Update(msg)
+		r.answer(next)
+	}
+}
+
+// keys presses keys, one a word.
+func (r *rig) keys(words string) {
+	r.t.Helper()
+	for _, word := range strings.Fields(words) {
+		key := tea.KeyPressMsg{Text: word, Code: rune(word[0])}
+		for name, code := range map[string]rune{
+			"enter": tea.KeyEnter, "esc": tea.KeyEscape, "up": tea.KeyUp, "down": tea.KeyDown, "left": tea.KeyLeft, "right": tea.KeyRight,
+			"end": tea.KeyEnd, "backspace": tea.KeyBackspace,
+		} {
+			if word == name {
+				key = tea.KeyPressMsg{Code: code}
+			}
+		}
+		_, cmd := r.m.Update(key)
+		r.answer(cmd)
+	}
+}
+
+// sample has the storage asked.
+func (r *rig) sample() { r.answer(r.m.refresh()) }
+
+// screen is what is on the screen.
+func (r *rig) screen() string {
+	r.t.Helper()
+	lines := r.m.screenLines()
+	if len(lines) != r.m.height {
+		r.t.Errorf("the screen has %d lines, want %d", len(lines), r.m.height)
+	}
+	for _, line := range lines {
+		if utf8.RuneCountInString(line) > r.m.width {
+			r.t.Errorf("the line %q is longer than %d", line, r.m.width)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// wants wants texts on the screen.
+func (r *rig) wants(texts ...string) {
+	r.t.Helper()
+	screen := r.screen()
+	for _, text := range texts {
+		if !strings.Contains(screen, text) {
+			r.t.Errorf("%q is not on the screen:\n%s", text, screen)
+		}
+	}
+}
+
+func (r *rig) insert(queue string, n int) {
+	r.t.Helper()
+	for i := range n {
+		_, err := r.session.ApplyOne(r.t.Context(), storage.Tx{Inserts: []storage.Insert{{
+			Ref: storage.Ref{Queue: queue, ID: fmt.Sprintf("%s-%03d", queue, i)}, Kind: "send", Encoding: "json", Payload: []byte("{}"), CrashLimit: 3,
+		}}})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// work claims n tasks and settles them.
+func (r *rig) work(queue string, n int, settle storage.Settle) {
+	r.t.Helper()
+	claimed, err := r.session.Claim(r.t.Context(), storage.ClaimRequest{
+		Runner: "r", Queues: []storage.ClaimQueue{{Name: queue}}, Start: n, Lease: time.Minute,
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, fence := range claimed.Fences {
+		settle.Fence = fence
+		if _, err := r.session.ApplyOne(r.t.Context(), storage.Tx{Settles: []storage.Settle{settle}}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+func TestQueuesAreShownWithTheirRates(t *testing.T) {
+	r := newRig(t)
+	r.insert("mail", 50)
+	r.insert("midge.ledger", 1)
+	r.sample()
+	r.wants("on production, redis://db", "50 waiting", "> mail", "no runner")
+	_, err := r.session.Extend(t.Context(), storage.ExtendRequest{Runner: storage.RunnerInfo{ID: "r", Queues: []string{"mail"}, For: time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		r.now = r.now.Add(time.Second)
+		r.work("mail", 10, storage.Settle{Outcome: storage.Complete})
+		r.sample()
+	}
+	r.wants("20 waiting", "10.0", "done 10.0/s", "2s", "███")
+	if strings.Contains(r.screen(), "midge.ledger") {
+		t.Error("a queue of midge's own is shown")
+	}
+}
+
+func TestKeysLeadDownToATaskAndBack(t *testing.T) {
+	r := newRig(t)
+	r.insert("mail", 3)
+	r.insert("other", 1)
+	r.work("mail", 2, storage.Settle{Outcome: storage.Bury, Error: "smtp: timeout\nmore"})
+	r.sample()
+	r.keys("down up enter")
+	r.wants("mail: [waiting 1]", "mail-002")
+	r.keys("left")
+	r.wants("[dead 2]", "> mail-000", "smtp: timeout")
+	r.keys("down enter")
+	r.wants("task mail/mail-001", "state dead")
+	r.keys("esc esc")
+	r.wants("> mail", "other")
+}
+
+func TestAFilterChoosesTasks(t *testing.T) {
+	r := newRig(t)
+	r.insert("mail", 30)
+	r.sample()
+	r.keys("enter / i d : m a i l - 0 0 7")
+	r.wants("/id:mail-007▏")
+	r.keys("enter")
+	r.wants("filter: id:mail-007  (matches 1)", "> mail-007")
+	r.keys("esc enter / k i n : x enter")
+	r.wants("want kind")
+}
+
+func TestEachActIsAskedAboutFirst(t *testing.T) {
+	r := newRig(t)
+	r.insert("mail", 3)
+	r.work("mail", 2, storage.Settle{Outcome: storage.Bury, Error: "x"})
+	r.sample()
+	stats := func() storage.Stats {
+		s, err := r.session.Storage().Stats(t.Context(), "mail")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s[0]
+	}
+	r.keys("p")
+	r.wants("Pause queue mail?  [y/N]")
+	r.keys("n")
+	if r.wants("nothing was changed"); stats().Paused {
+		t.Error("the queue is paused after a no")
+	}
+	r.keys("p y")
+	if r.wants("paused mail", "  paused "); !stats().Paused {
+		t.Error("the queue is not paused after a yes")
+	}
+	r.keys("p y")
+	r.wants("resumed mail")
+	r.keys("r")
+	r.wants("Requeue the dead 2 tasks of queue mail?")
+	r.keys("y")
+	if r.wants("requeued 2 tasks"); stats().Dead != 0 {
+		t.Error("tasks are dead after a requeue")
+	}
+	r.keys("enter c y")
+	if r.wants("cancelled 1 task"); stats().Waiting != 2 {
+		t.Errorf("%d tasks wait, want 2", stats().Waiting)
+	}
+	r.keys("esc c y r")
+	if r.wants("has no dead task"); stats().Waiting != 0 {
+		t.Errorf("%d tasks wait, want none", stats().Waiting)
+	}
+}
+
+func TestAStorageThatIsAwayIsSaid(t *testing.T) {
+	r := newRig(t)
+	r.insert("mail", 3)
+	r.sample()
+	r.m.Update(sampled{err: errors.New("no answer\x1b[2J")})
+	r.wants("does not answer", "mail")
+	r.sample()
+	if strings.Contains(r.screen(), "does not answer") {
+		t.Error("it is still said once it answers again")
+	}
+}
+
+func TestEveryScreenFitsEveryTerminal(t *testing.T) {
+	r := newRig(t)
+	for _, queue := range []string{"mail", strings.Repeat("long", 30), "z"} {
+		r.insert(queue, 40)
+	}
+	r.sample()
+	for _, size := range []tea.WindowSizeMsg{{Width: 80, Height: 24}, {Width: 20, Height: 6}, {Width: 200, Height: 60}, {Width: 1, Height: 1}} {
+		r.m.Update(size)
+		for _, keys := range []string{"end", "enter", "end", "enter", "esc", "esc"} {
+			r.keys(keys)
+			r.screen()
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/storage"
+)
+
+// head and foot are how many lines stand above and below the rows of a screen.
+const (
+	head = 4
+	foot = 2
+)
+
+// rows is how many lines a screen has for what is listed.
+func (m *Model) rows() int { return max(1, m.height-head-foot) }
+
+// View draws the screen.
+func (m *Model) View() tea.View {
+	v := tea.NewView(strings.Join(m.screenLines(), "\n"))
+	v.AltScreen = true
+	v.WindowTitle = "midge top"
+	return v
+}
+
+// screenLines gives as many lines as the terminal has, each no longer than it is wide.
+func (m *Model) screenLines() []string {
+	lines := m.top()
+	switch m.screen {
+	case queuesScreen:
+		lines = append(lines, m.queueLines()...)
+	case tasksScreen:
+		lines = append(lines, m.taskLines()...)
+	case taskScreen:
+		lines = append(lines, m.pageLines()...)
+	}
+	for len(lines) < m.height-foot {
+		lines = append(lines, "")
+	}
+	return append(lines[:m.height-foot], m.bottom()...)
+}
+
+// fit cuts a line to the width, and paints it.
+func (m *Model) fit(text string, style show.Style) string {
+	return m.cfg.Printer.Paint(show.Cut(text, m.width), style)
+}
+
+// top is what stands above each screen: the storage, and all queues together.
+func (m *Model) top() []string {
+	left, right := "midge top  on "+m.cfg.Target, m.at.UTC().Format("15:04:05Z")
+	if m.at.IsZero() {
+		right = "asking…"
+	}
+	space := max(2, m.width-utf8.RuneCountInString(left)-len(right))
+	first := m.fit(left+strings.Repeat(" ", space)+right, show.Strong)
+	t := &m.total
+	second := m.fit(fmt.Sprintf("%s waiting  %s pending  %s retry  %s dead   in %s/s  done %s/s  failed %s/s   %s",
+		show.Number(t.Waiting), show.Number(t.Pending), show.Number(t.Retry), show.Number(t.Dead),
+		rate(t.in), rate(t.done), rate(t.failed), show.Count(int64(t.runners), "runner")), show.Plain)
+	if m.away != "" {
+		second = m.fit("the storage does not answer; trying on: "+show.Text(m.away), show.Bad)
+	}
+	return []string{first, second, ""}
+}
+
+// rate writes tasks a second in at most five characters.
+func rate(r float64) string {
+	switch {
+	case r < 0.05:
+		return "0"
+	case r < 100:
+		return fmt.Sprintf("%.1f", r)
+	case r < 10_000:
+		return fmt.Sprintf("%.0f", r)
+	}
+	return fmt.Sprintf("%.0fk", r/1000)
+}
+
+// The columns behind the name of a queue, and how wide a trend is.
+const (
+	queueFormat = " %8s %7s %6s %7s %6s %6s %9s %s"
+	queueWidth  = 58
+	trendWidth  = 8
+)
+
+// queueLines lists queues.
+func (m *Model) queueLines() []string {
+	name := max(8, m.width-queueWidth-trendWidth)
+	lines := []string{m.fit(fmt.Sprintf("%-*s", name, "  QUEUE")+
+		fmt.Sprintf(queueFormat, "WAITING", "PENDING", "DEAD", "OLDEST", "IN/S", "DONE/S", "EMPTY IN", "DONE"), show.Faint)}
+	if len(m.queues) == 0 && !m.at.IsZero() {
+		return append(lines, "  there are no queues")
+	}
+	at := max(0, m.at0())
+	from := window(at, len(m.queues), m.rows())
+	for i := from; i < min(len(m.queues), from+m.rows()); i++ {
+		lines = append(lines, m.queueLine(&m.queues[i], name, i == at))
+	}
+	return lines
+}
+
+// window gives the first of the rows that are shown, so that the cursor is among them.
+func window(at, n, rows int) int { return max(0, min(at-rows/2, n-rows)) }
+
+func (m *Model) queueLine(q *queue, name int, chosen bool) string {
+	mark, style, empty := "  ", show.Plain, "never"
+	d, ok := q.eta()
+	switch {
+	case q.Paused:
+		empty, style = "paused", show.Warn
+	case q.runners == 0 && q.Waiting > 0:
+		empty, style = "no runner", show.Bad
+	case q.Waiting == 0:
+		empty = "-"
+	case ok:
+		empty = tight(show.Span(d))
+	}
+	if chosen {
+		mark = "> "
+	}
+	oldest := "-"
+	if q.Oldest > 0 {
+		oldest = show.Span(q.Oldest)
+	}
+	text := mark + show.Cut(q.Queue, name-2)
+	text += strings.Repeat(" ", max(0, name-utf8.RuneCountInString(text)))
+	line := text + fmt.Sprintf(queueFormat, short(q.Waiting), short(q.Pending), short(q.Dead), tight(oldest), rate(q.in), rate(q.done),
+		empty, sparkline(q.trend, max(trendWidth, m.width-name-queueWidth)))
+	if chosen {
+		return m.cfg.Printer.Paint(show.Cut(line, m.width), style+"\x1b[7m") // reversed
+	}
+	return m.fit(line, style)
+}
+
+// tight writes a span without its space.
+func tight(span string) string { return strings.ReplaceAll(span, " ", "") }
+
+// short writes a number in at most seven characters.
+func short(n int64) string {
+	switch {
+	case n < 100_000:
+		return show.Number(n)
+	case n < 10_000_000:
+		return show.Number(n/1000) + "k"
+	}
+	return show.Number(n/1_000_000) + "M"
+}
+
+// sparkline draws the last values, the highest as a full block.
+func sparkline(values []float64, width int) string {
+	values = keep(values, width)
+	most := 0.0
+	for _, v := range values {
+		most = max(most, v)
+	}
+	blocks := []rune("▁▂▃▄▅▆▇█")
+	line := make([]rune, len(values))
+	for i, v := range values {
+		line[i] = blocks[0]
+		if most > 0 {
+			line[i] = blocks[int(v/most*float64(len(blocks)-1)+0.5)]
+		}
+	}
+	return string(line)
+}
+
+// taskLines lists the tasks of a queue.
+func (m *Model) taskLines() []string {
+	var states []string
+	for _, s := range tabs() {
+		text := string(s)
+		if at := m.at0(); at >= 0 {
+			text += " " + short(m.queues[at].Size(s))
+		}
+		if s == m.state {
+			text = "[" + text + "]"
+		}
+		states = append(states, text)
+	}
+	lines := []string{m.fit(m.chosen+": "+strings.Join(states, " "), show.Plain)}
+	if m.filter != "" {
+		lines = append(lines, m.fit("filter: "+show.Text(m.filter)+"  (matches "+show.Number(m.page.Matched)+")", show.Faint))
+	}
+	switch {
+	case !m.loaded:
+		return append(lines, "  asking…")
+	case len(m.page.Tasks) == 0:
+		return append(lines, "  no such task")
+	}
+	rows := max(1, m.height-len(lines)-foot-head+1)
+	from := window(m.task, len(m.page.Tasks), rows)
+	for i := from; i < min(len(m.page.Tasks), from+rows); i++ {
+		lines = append(lines, m.taskLine(&m.page.Tasks[i], i == m.task))
+	}
+	return lines
+}
+
+func (m *Model) taskLine(t *storage.Task, chosen bool) string {
+	mark := "  "
+	if chosen {
+		mark = "> "
+	}
+	moment := t.Created
+	switch {
+	case t.State.Ended():
+		moment = t.Ended
+	case !t.StartedAt().IsZero():
+		moment = t.StartedAt()
+	case !t.Due.IsZero():
+		moment = t.Due
+	}
+	failure, _, _ := strings.Cut(strings.TrimSpace(t.LastError()), "\n")
+	line := fmt.Sprintf("%s%-26s %-16s %-10s %2d/%-2d %s", mark, show.Cut(t.ID, 26), show.Cut(show.Text(t.Kind), 16),
+		m.cfg.Printer.Moment(moment), t.Retries, t.MaxRetries, show.Text(failure))
+	if chosen {
+		return m.cfg.Printer.Paint(show.Cut(line, m.width), "\x1b[7m")
+	}
+	return m.fit(line, show.Plain)
+}
+
+// pageLines is the page about a task.
+func (m *Model) pageLines() []string {
+	if m.lines == nil {
+		return []string{"asking…"}
+	}
+	var lines []string
+	for i := m.scroll; i < min(len(m.lines), m.scroll+m.rows()+1); i++ {
+		lines = append(lines, show.Cut(m.lines[i], m.width))
+	}
+	return lines
+}
+
+// bottom is what stands below each screen: a question, a message, and the keys.
+func (m *Model) bottom() []string {
+	keys := map[screen]string{
+		queuesScreen: "↑↓ choose  Enter tasks  p pause/resume  r requeue dead  c cancel live  q quit",
+		tasksScreen:  "↑↓ choose  ←→ state  Enter task  / filter  r requeue  c cancel  Esc back  q quit",
+		taskScreen:   "↑↓ scroll  r requeue  c cancel  Esc back  q quit",
+	}[m.screen]
+	switch {
+	case m.question != nil:
+		return []string{m.fit(m.question.text+"  [y/N]", show.Warn), m.fit("y yes  any other key no", show.Faint)}
+	case m.typing:
+		return []string{m.fit("/"+show.Text(m.typed)+"▏", show.Strong), m.fit("Enter search  Esc leave it", show.Faint)}
+	}
+	return []string{m.fit(show.Text(m.message), show.Warn), m.fit(keys, show.Faint)}
+}
