@@ -1,6 +1,8 @@
 package dashboard
 
 import (
+	"context"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/internal/bulk"
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -215,14 +218,26 @@ func (s *server) does(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
+	record, err := s.audit.Begin(r.Context(), s.entry(r, d))
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
 	var said notice
 	switch {
 	case a.bulk != "":
-		said, err = s.doTasks(r, a, d)
+		said, err = s.doTasks(r, a, d, record)
 	case d.Do == "run" || d.Do == "unschedule":
 		said, err = s.doSchedule(r, d)
 	default:
 		said, err = s.doQueue(r, d)
+	}
+	if a.bulk == "" {
+		count := 1
+		if err != nil {
+			count = 0
+		}
+		s.written(r.Context(), record, count, err)
 	}
 	s.sampler.changed()
 	if err != nil {
@@ -240,6 +255,32 @@ func (s *server) does(w http.ResponseWriter, r *http.Request) {
 		d.Back = s.said.with(d.Back, said)
 	}
 	http.Redirect(w, r, d.Back, http.StatusSeeOther) //nolint:gosec // back lets no other site through
+}
+
+// entry is what the audit keeps of an act.
+func (s *server) entry(r *http.Request, d *askData) ledger.Entry {
+	user := userOf(r.Context())
+	e := ledger.Entry{
+		Who: user.Name, Role: string(user.Role), Via: "dashboard", Act: d.Do, Queue: d.Queue,
+		IDs: d.Refs[:min(len(d.Refs), ledger.MaxIDs)],
+	}
+	if r.FormValue("all") != "" {
+		e.Filter, e.IDs = commandFilter(chosenOf(r)), nil
+	}
+	if length := r.PostFormValue("for"); length != "" {
+		e.Note = "for " + length
+	}
+	return e
+}
+
+// written tells the audit what became of an act. Where the storage does not take that, the audit has the intent.
+func (s *server) written(ctx context.Context, record *ledger.Act, count int, failed error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookFor)
+	defer cancel()
+	if err := record.End(ctx, count, failed); err != nil {
+		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the audit does not know what became of an act",
+			slog.Any("error", err))
+	}
 }
 
 // pauses are for how long a queue can be paused from its dialog.

@@ -24,7 +24,7 @@ func (c chart) SVG() template.HTML {
 		done, failed = max(done, p.Done), max(failed, p.Failed)
 	}
 	// The ceiling is at least one a second, so that noise is no storm.
-	perPoint := (c.Span / points).Seconds()
+	perPoint := (c.Span / time.Duration(max(1, len(c.Points)))).Seconds()
 	done = max(done, perPoint)
 	axis := chartHeight - 1
 	if failed > 0 {
@@ -68,13 +68,13 @@ func (c chart) SVG() template.HTML {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg class="chart" viewBox="0 0 %d %d" preserveAspectRatio="none" aria-hidden="true">`,
-		points*chartStep, chartHeight)
+		len(c.Points)*chartStep, chartHeight)
 	b.WriteString(`<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse">` +
 		`<path d="M0 6 6 0" class="hatch"/></pattern></defs>`)
 	fmt.Fprintf(&b, `<path class="gap" d="%s"/><path class="area" d="%s"/><path class="edge" d="%s"/>`,
 		gaps.String(), area.String(), line.String())
 	fmt.Fprintf(&b, `<path class="bars" d="%s"/><path class="axis" d="M0 %d.5H%d"/></svg>`,
-		bars.String(), axis, points*chartStep)
+		bars.String(), axis, len(c.Points)*chartStep)
 	return svg(&b)
 }
 
@@ -101,9 +101,9 @@ type chartRow struct {
 // Rows gives the chart as a table, the newest first.
 func (c chart) Rows() []chartRow {
 	rows := make([]chartRow, 0, len(c.Points))
-	step := c.Span / points
+	step := c.Span / time.Duration(max(1, len(c.Points)))
 	for i, p := range slices.Backward(c.Points) {
-		at := c.End.Truncate(step).Add(-time.Duration(points-1-i) * step)
+		at := c.End.Truncate(step).Add(-time.Duration(len(c.Points)-1-i) * step)
 		rows = append(rows, chartRow{at, int64(math.Round(p.Done)), int64(math.Round(p.Failed)), p.Seen, p.Gap})
 	}
 	return rows
@@ -120,7 +120,7 @@ func (c chart) spark(of func(point) float64) template.HTML {
 			values[i] = -1
 		}
 	}
-	return sparkline(values, (c.Span / points).Seconds())
+	return sparkline(values, (c.Span / time.Duration(max(1, len(c.Points)))).Seconds())
 }
 
 // sparkline draws values, of which one below zero is unknown. Its ceiling is at least one a second.

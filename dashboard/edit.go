@@ -91,6 +91,13 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	requeue := r.PostFormValue("requeue") != "" && d.Ended
+	record, err := s.audit.Begin(r.Context(), s.entry(r, &askData{
+		Do: "edit", Queue: d.Queue, Refs: []string{d.Ref.String()},
+	}))
+	if err != nil {
+		fail(err)
+		return
+	}
 	err = s.session.ChangeTask(r.Context(), d.Ref, func(t storage.Task) (storage.Change, error) {
 		ch := storage.Change{Encoding: t.Encoding, Payload: encoded, Requeue: requeue}
 		if t.Version != version || !ch.Permitted(t.State) {
@@ -98,6 +105,11 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 		}
 		return ch, nil
 	})
+	count := 1
+	if err != nil {
+		count = 0
+	}
+	s.written(r.Context(), record, count, err)
 	if err != nil {
 		fail(err)
 		return

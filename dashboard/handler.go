@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -56,6 +57,7 @@ type server struct {
 	store   storage.Storage
 	session *storage.Session
 	sampler *sampler
+	audit   *ledger.Audit
 	said    said
 	jobs    jobs
 	pages   pages
@@ -72,11 +74,19 @@ type Dashboard struct {
 
 // Run keeps the history until ctx ends: without a process in which it runs, there is none but of the time in
 // which somebody looks. Then it stops the acts on many tasks that are under way, and waits for them. A
-// handler for which Run is not called serves all pages, and its acts end by themselves.
-func (d *Dashboard) Run(ctx context.Context) error {
-	<-ctx.Done()
-	d.server.jobs.close()
-	return nil
+// handler for which Run is not called serves all pages, and its acts end by themselves. A read-only one writes
+// no history.
+func (d *Dashboard) Run(ctx context.Context) {
+	s := d.server
+	defer s.jobs.close()
+	if s.cfg.ReadOnly {
+		<-ctx.Done()
+		return
+	}
+	s.sampler.ledger.Run(ctx, func(err error) {
+		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the history of the dashboard cannot be written",
+			slog.Any("error", err))
+	})
 }
 
 // Handler makes the dashboard of a storage. It gives an *storage.InvalidError where cfg is out of range. The
@@ -99,7 +109,7 @@ func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 		return nil, err
 	}
 	s := &server{
-		cfg: cfg, store: store, session: storage.NewSession(store, 0), sampler: newSampler(store, time.Now),
+		cfg: cfg, store: store, session: storage.NewSession(store, 0), audit: ledger.NewAudit(store), sampler: newSampler(store, time.Now),
 		pages: parsed, mux: http.NewServeMux(), now: time.Now,
 	}
 	s.routes()
@@ -139,6 +149,8 @@ func (s *server) routes() {
 	page("/edit", s.editForm)
 	page("/acts/{job}", s.job)
 	page("/dead", s.dead)
+	page("/metrics", s.metrics)
+	page("/audit", s.audits)
 	page("/schedules", s.schedules)
 	page("/runners", s.runners)
 	page("/runners/{runner}", s.runner)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/bulk"
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 )
@@ -31,8 +32,9 @@ type job struct {
 	ID, Title, Back, Who string
 	Began                time.Time
 
-	stop  context.CancelFunc
-	ended chan struct{} // closed when it has ended
+	record *ledger.Act // of the audit
+	stop   context.CancelFunc
+	ended  chan struct{} // closed when it has ended
 
 	mu     sync.Mutex
 	result bulk.Result
@@ -85,6 +87,7 @@ func (s *server) start(ctx context.Context, j *job, req bulk.Request) error {
 		defer close(j.ended)
 		defer j.stop()
 		result, err := s.carryOut(ctx, req)
+		s.written(ctx, j.record, int(result.Done), err)
 		j.mu.Lock()
 		j.result, j.err = result, err
 		j.mu.Unlock()
@@ -233,14 +236,16 @@ func commandFilter(c chosen) string {
 
 // doTasks does an act to tasks: at once where that is soon done, and else it leads to a page that tells how
 // far it is.
-func (s *server) doTasks(r *http.Request, a act, d *askData) (notice, error) {
+func (s *server) doTasks(r *http.Request, a act, d *askData, record *ledger.Act) (notice, error) {
 	v := s.view(r)
 	req, err := s.request(r, v, a, d)
 	if err != nil {
+		s.written(r.Context(), record, 0, err)
 		return notice{}, err
 	}
-	j := &job{Title: a.title, Back: d.Back, Who: v.User.Name}
+	j := &job{Title: a.title, Back: d.Back, Who: v.User.Name, record: record}
 	if err := s.start(r.Context(), j, req); err != nil {
+		s.written(r.Context(), record, 0, err)
 		return notice{}, err
 	}
 	timer := time.NewTimer(atOnce)
@@ -250,9 +255,6 @@ func (s *server) doTasks(r *http.Request, a act, d *askData) (notice, error) {
 	case <-timer.C:
 		d.Back = v.URL("/acts/" + j.ID)
 		return notice{}, nil
-	}
-	if j.err != nil && j.Result().Done == 0 {
-		return notice{}, j.err
 	}
 	return j.notice(req.Act.Done()), nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -43,15 +44,19 @@ func (s *server) overview(r *http.Request, v *view) error {
 	if len(d.Needs) == 0 {
 		d.Calm = v.calm()
 	}
-	d.Chart = s.chartOf("", r.URL.Query().Get("span"))
+	d.Chart = v.chartOf("", r.URL.Query().Get("span"))
 	d.Figures = []figure{
 		{Name: "Done", Cell: "done", Spark: d.Chart.spark(func(p point) float64 { return p.Done })},
 		{
 			Name: "Failed", Cell: "share", Note: "of attempts",
 			Spark: d.Chart.spark(func(p point) float64 { return p.Failed }),
 		},
-		{Name: "Backlog", Cell: "backlog", Note: "tasks wait"},
-		{Name: "Oldest", Cell: "oldest", Note: "has waited"},
+		{Name: "Backlog", Cell: "backlog", Note: "tasks wait", Spark: v.past(func(p ledger.Point) float64 {
+			return float64(p.Waiting)
+		})},
+		{Name: "Oldest", Cell: "oldest", Note: "has waited", Spark: v.past(func(p ledger.Point) float64 {
+			return p.Oldest.Seconds()
+		})},
 	}
 	d.Queues = troubleFirst(v.Sample)
 	if len(d.Queues) > mostQueues {
@@ -116,7 +121,7 @@ func longest(runners []storage.RunnerInfo, most int) []runningTask {
 	var all []runningTask
 	for i := range runners {
 		for _, t := range runners[i].Running {
-			if !reserved(t.Ref.Queue) {
+			if !ledger.Reserved(t.Ref.Queue) {
 				all = append(all, runningTask{t, runners[i].ID})
 			}
 		}
@@ -134,21 +139,71 @@ type chart struct {
 	Max    float64 // a second
 }
 
-// chartOf gives the points of a queue, or of all, over the last five minutes or hour.
-func (s *server) chartOf(queue, which string) chart {
+// chartOf gives the points of a queue, or of all, over the last five minutes, as this process saw them, or
+// over the last hour, of which the history tells more.
+func (v *view) chartOf(queue, which string) chart {
+	s := v.server.sampler
 	span := 1
-	if which == "5m" {
-		span = 0
-	} else if which == "" && s.sampler.knownFor() < 10*time.Minute {
+	if which == "5m" || which == "" && s.knownFor() < 10*time.Minute && v.Sample.known() < 5 {
 		span = 0
 	}
 	c := chart{
-		Points: s.sampler.seen(queue, span), Span: spans[span] * points, Which: []string{"5m", "1h"}[span],
-		End: s.sampler.storageNow(),
+		Points: s.seen(queue, span), Span: spans[span] * points, Which: []string{"5m", "1h"}[span], End: v.Now,
+	}
+	if span == 1 {
+		v.Sample.recall(queue, c.Points)
 	}
 	for _, p := range c.Points {
 		c.Max = max(c.Max, p.Done, p.Failed)
 	}
 	c.Max /= spans[span].Seconds()
 	return c
+}
+
+// known is of how many minutes the history tells.
+func (s *sample) known() (n int) {
+	if s.hour == nil {
+		return 0
+	}
+	for _, p := range s.hour.All {
+		if p.Known {
+			n++
+		}
+	}
+	return n
+}
+
+// recall puts what the history tells in the place of what this process saw.
+func (s *sample) recall(queue string, seen []point) {
+	if s.hour == nil {
+		return
+	}
+	past := s.hour.All
+	if queue != "" {
+		past = s.hour.Queues[queue]
+	}
+	for i := range min(len(past), len(seen)) {
+		// Both end with the minute that goes on.
+		p, at := past[len(past)-1-i], len(seen)-1-i
+		if p.Known {
+			seen[at] = point{Done: float64(p.Done), Failed: float64(p.Failed), Seen: true, Gap: p.Gap}
+		} else if s.hour.All[len(past)-1-i].Known { // the queue was idle
+			seen[at] = point{Seen: true, Gap: s.hour.All[len(past)-1-i].Gap}
+		}
+	}
+}
+
+// past draws the hour of a figure.
+func (v *view) past(of func(ledger.Point) float64) template.HTML {
+	if v.Sample.known() == 0 {
+		return ""
+	}
+	values := make([]float64, len(v.Sample.hour.All))
+	for i, p := range v.Sample.hour.All {
+		values[i] = of(p)
+		if !p.Known {
+			values[i] = -1
+		}
+	}
+	return sparkline(values, 1)
 }

@@ -92,7 +92,7 @@ func (s *server) queue(r *http.Request, v *view) error {
 	}
 	v.Page, v.Nav, v.Kind, v.Title, v.Watch = "queue", "Queues", "Queue", name, q.Key("mark")+" all.tick"
 	v.Command = "midge queue show " + name
-	d := queueData{queueNow: q, Exists: true, Chart: s.chartOf(name, r.URL.Query().Get("span"))}
+	d := queueData{queueNow: q, Exists: true, Chart: v.chartOf(name, r.URL.Query().Get("span"))}
 	for i := range v.Sample.runners {
 		if slices.Contains(v.Sample.runners[i].Queues, name) {
 			d.Runners = append(d.Runners, v.Sample.runners[i])

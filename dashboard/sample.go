@@ -5,9 +5,9 @@ import (
 	"context"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -21,6 +21,8 @@ type sample struct {
 	info    storage.Description
 	// schedules are those of all queues, the next first.
 	schedules []scheduleNow
+	// hour is the history of the last hour, nil where it cannot be read.
+	hour *ledger.Series
 
 	// err says why the storage did not answer, and lost since when: the rest is of the look before.
 	err  error
@@ -51,15 +53,13 @@ type scheduleNow struct {
 	orphaned    bool // no live runner declares it
 }
 
-// reserved reports whether a queue is one of midge's own records, which no page shows.
-func reserved(queue string) bool { return strings.HasPrefix(queue, "midge.") }
-
 // How old what a sample repeats from the one before it may be.
 const (
 	namesFor     = 2 * time.Second
 	runnersFor   = 2 * time.Second
 	infoFor      = 15 * time.Second
 	schedulesFor = 5 * time.Second
+	historyFor   = 30 * time.Second
 	// smoothing is over how long rates are averaged.
 	smoothing = 8 * time.Second
 	// maxSchedules bounds the schedules that are read.
@@ -95,7 +95,21 @@ func (s *sampler) look(ctx context.Context, before *sample) (*sample, error) {
 		q.measure(before, fresh.at, time.Duration(s.skew.Load()))
 		q.served(fresh.runners)
 	}
+	s.readHistory(ctx, before, fresh)
 	return fresh, s.readSchedules(ctx, before, fresh)
+}
+
+// readHistory reads the last hour. A history that cannot be read takes no page from anybody.
+func (s *sampler) readHistory(ctx context.Context, before, fresh *sample) {
+	if before != nil && fresh.at.Sub(s.historyAt) < historyFor {
+		fresh.hour = before.hour
+		return
+	}
+	s.historyAt = fresh.at
+	end := s.storageNow().Truncate(time.Minute).Add(time.Minute)
+	if hour, err := s.ledger.Series(ctx, end.Add(-time.Hour), end, time.Minute); err == nil {
+		fresh.hour = hour
+	}
 }
 
 // names lists the queues, or gives those of a moment ago.
@@ -112,7 +126,7 @@ func (s *sampler) names(ctx context.Context, before *sample, now time.Time) ([]s
 		if err != nil {
 			return nil, err
 		}
-		if !reserved(name) {
+		if !ledger.Reserved(name) {
 			names = append(names, name)
 		}
 	}

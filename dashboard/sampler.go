@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -19,14 +20,15 @@ const (
 // sampler looks at the storage for all viewers of this process: once a second while anybody watches, and
 // else when a page is asked for. Each page of the same second shares one look.
 type sampler struct {
-	store storage.Storage
-	now   func() time.Time
-	skew  atomic.Int64 // how far the storage's clock is ahead of this process's
-	live  *hub
+	store  storage.Storage
+	ledger *ledger.Ledger
+	now    func() time.Time
+	skew   atomic.Int64 // how far the storage's clock is ahead of this process's
+	live   *hub
 
 	turn chan struct{} // holds the right to look
 	// What follows is guarded by the turn.
-	namesAt, runnersAt, infoAt, schedulesAt time.Time
+	namesAt, runnersAt, infoAt, schedulesAt, historyAt time.Time
 
 	mu      sync.Mutex
 	current *sample
@@ -35,7 +37,9 @@ type sampler struct {
 }
 
 func newSampler(store storage.Storage, now func() time.Time) *sampler {
-	return &sampler{store: store, now: now, turn: make(chan struct{}, 1), live: newHub(), rings: rings{}}
+	return &sampler{
+		store: store, ledger: ledger.New(store), now: now, turn: make(chan struct{}, 1), live: newHub(), rings: rings{},
+	}
 }
 
 // storageNow is the storage's time, as far as the last look tells.

@@ -109,6 +109,8 @@ func (v *view) Navigation() []navEntry {
 		{Name: "Dead", Path: "/dead", Key: "d", Cell: "dead", Bad: true},
 		{Name: "Schedules", Path: "/schedules", Key: "s", Cell: "schedules"},
 		{Name: "Runners", Path: "/runners", Key: "r", Cell: "runners"},
+		{Name: "Metrics", Path: "/metrics", Key: "m"},
+		{Name: "Audit", Path: "/audit", Key: "a"},
 	}
 }
 
@@ -154,7 +156,7 @@ func svg(text *strings.Builder) template.HTML {
 
 // Spark draws what a queue has done lately, with its maximum.
 func (v *view) Spark(queue string) template.HTML {
-	c := v.server.chartOf(queue, "")
+	c := v.chartOf(queue, "")
 	var b strings.Builder
 	b.WriteString(`<span class="sparkbox">`)
 	b.WriteString(string(c.spark(func(p point) float64 { return p.Done })))
@@ -164,5 +166,5 @@ func (v *view) Spark(queue string) template.HTML {
 
 // SparkSpan says over how long that is.
 func (v *view) SparkSpan() string {
-	return map[string]string{"5m": "5 minutes", "1h": "an hour"}[v.server.chartOf("", "").Which]
+	return map[string]string{"5m": "5 minutes", "1h": "an hour"}[v.chartOf("", "").Which]
 }
