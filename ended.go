@@ -52,7 +52,8 @@ const (
 	OutcomeCrashed = Outcome(runner.OutcomeCrashed)
 )
 
-// Ended is what the functions of [RunnerConfig].OnEnd are told of an attempt, or of a task that no attempt ended.
+// Ended is what the functions of [RunnerConfig].OnEnd are told of an attempt, or of a task that no
+// attempt ended.
 type Ended struct {
 	// Task is the task as it was claimed, with the State, Version, Retries, Snoozes, Reason and
 	// Result that the end left. Its history, stack, progress and checkpoint are left out. Where the

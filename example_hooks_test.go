@@ -179,5 +179,5 @@ func ExampleRunnerConfig_slog() {
 	must(err)
 	_ = client.Await(ctx, task.Ref, nil) // it says that the task is dead
 	stop()
-	// Output: level=ERROR msg="resize default/cat is dead, discarded: no picture" kind=resize queue=default attempt=1 outcome=discarded
+	// Output: level=ERROR msg="is dead, discarded: no picture" kind=resize queue=default attempt=1 outcome=discarded
 }

@@ -3,6 +3,7 @@ package midge
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -57,10 +58,31 @@ func (l slogLog) Write(level slog.Level, line string, attrs ...slog.Attr) {
 	if !l.Enabled(level) {
 		return
 	}
-	record := slog.NewRecord(time.Now(), level, line, 0)
+	record := slog.NewRecord(time.Now(), level, short(line, attrs), 0)
 	record.AddAttrs(attrs...)
 	//nolint:forbidigo // likewise, and nobody is there to tell
 	_ = l.to().Handler().Handle(context.Background(), record)
+}
+
+// short is a line without what its attributes say: the task at its beginning, and how long it took at its
+// end.
+func short(line string, attrs []slog.Attr) string {
+	said := make(map[string]slog.Value, len(attrs))
+	for _, a := range attrs {
+		said[a.Key] = a.Value
+	}
+	ref := Ref{Queue: said["queue"].String(), ID: said["task"].String()}
+	rest, found := strings.CutPrefix(line, said["kind"].String()+" "+ref.String()+" ")
+	if !found {
+		return line
+	}
+	const took = ", took "
+	if i := strings.LastIndex(rest, took); i >= 0 && said["took"].Kind() == slog.KindDuration {
+		if _, err := time.ParseDuration(rest[i+len(took):]); err == nil {
+			rest = rest[:i]
+		}
+	}
+	return rest
 }
 
 // zapLevel gives zap's level of the same name: slog's are four apart.

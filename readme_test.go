@@ -86,11 +86,26 @@ func TestReadmeFollowUpIsAnExample(t *testing.T) {
 // buildOutside builds a program in a module that requires midge from this directory.
 func buildOutside(t *testing.T, program []byte) (binary string) {
 	t.Helper()
+	dir := outsideModule(t)
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), program, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	binary = filepath.Join(dir, "mine")
+	build := exec.Command("go", "build", "-mod=mod", "-o", binary, ".")
+	build.Dir = dir
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the program of README.md: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// outsideModule makes a module that requires midge from this directory.
+func outsideModule(t *testing.T) (dir string) {
+	t.Helper()
 	root, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
 	mod, err := os.ReadFile("go.mod")
 	if err != nil {
 		t.Fatal(err)
@@ -102,16 +117,11 @@ func buildOutside(t *testing.T, program []byte) (binary string) {
 	// The same modules as here, so that nothing is looked up elsewhere.
 	mod = bytes.Replace(mod, []byte("module github.com/midgehq/midge"), []byte("module example.com/mine"), 1)
 	mod = append(mod, "\nrequire github.com/midgehq/midge v0.0.0\nreplace github.com/midgehq/midge => "+filepath.ToSlash(root)+"\n"...)
-	for name, data := range map[string][]byte{"go.mod": mod, "go.sum": sum, "main.go": program} {
+	dir = t.TempDir()
+	for name, data := range map[string][]byte{"go.mod": mod, "go.sum": sum} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	binary = filepath.Join(dir, "mine")
-	build := exec.Command("go", "build", "-mod=mod", "-o", binary, ".")
-	build.Dir = dir
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the program of README.md: %v\n%s", err, out)
-	}
-	return binary
+	return dir
 }

@@ -74,7 +74,8 @@ type RunnerConfig struct {
 	// and took. Without Logger and Slog the warnings and errors go to slog.Default;
 	// zap.NewNop() logs nothing.
 	Logger *zap.Logger
-	// Slog gets the lines in the place of Logger. Giving both is refused.
+	// Slog gets the lines in the place of Logger. What stands in the fields is left out of its messages:
+	// "succeeded", "failed: disk full, retry 1 of 20 in 2s at …". Giving both is refused.
 	Slog *slog.Logger
 	// SuccessLevel is the level of the lines about successes, for Slog too: default info. A busy
 	// runner may want them at zapcore.DebugLevel.

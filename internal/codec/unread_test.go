@@ -11,7 +11,7 @@ type address struct{ City string }
 type parcel struct {
 	address
 
-	To     string `json:"to"  midge:"was=Recipient"      msgpack:"to"`
+	To     string `json:"to"               midge:"was=Recipient" msgpack:"to"`
 	Weight int    `msgpack:"w,alias:Grams"`
 	hidden int
 }
