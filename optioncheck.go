@@ -44,15 +44,20 @@ func (o *Options) check() error {
 	return nil
 }
 
-// reservedQueues begins the names of queues that storages keep for their own use.
-const reservedQueues = "midge."
-
-// checkQueue checks the name of a queue that an application's tasks go to, or that it serves.
+// checkQueue checks the name of a queue that an application's tasks go to, that it serves or changes.
 func checkQueue(what, name string) error {
-	if strings.HasPrefix(name, reservedQueues) {
-		return storage.Invalid(what, name, "one that does not begin with %q, as midge's own do", reservedQueues)
+	if storage.Reserved(name) {
+		return storage.Invalid(what, name, "one that does not begin with %q, as midge's own do", storage.ReservedQueues)
 	}
 	return storage.CheckName(what, name)
+}
+
+// checkRef checks the ref of a task that an application changes.
+func checkRef(ref Ref) error {
+	if err := checkQueue("queue name", ref.Queue); err != nil {
+		return err
+	}
+	return storage.CheckRef(ref)
 }
 
 func checkPriority(what string, n int) error {

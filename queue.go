@@ -26,7 +26,7 @@ func (c *Client) Queue(name string) *Queue { return &Queue{client: c, name: name
 func (c *Client) Queues(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for name, err := range storage.EachQueue(ctx, c.reader(), prefix) {
-			if err == nil && strings.HasPrefix(name, reservedQueues) {
+			if err == nil && storage.Reserved(name) {
 				continue
 			}
 			if !yield(name, wrap(err, "list queues")) {
@@ -49,7 +49,7 @@ func (q *Queue) Name() string { return q.name }
 // paused. Where it exists nothing changes. A queue that is empty, and neither paused nor touched
 // for a day, goes by itself.
 func (q *Queue) Create(ctx context.Context) error {
-	if err := checkQueue("queue name", q.name); err != nil {
+	if err := q.checkOwn(); err != nil {
 		return q.wrap("create", err)
 	}
 	return q.configure(ctx, "create", storage.Settings{Create: true})
@@ -76,7 +76,7 @@ func (q *Queue) Resume(ctx context.Context) error { return q.pause(ctx, "resume"
 // pause pauses or resumes a queue that exists: a name that was mistyped is an error, and no
 // queue.
 func (q *Queue) pause(ctx context.Context, act string, p storage.Pause) error {
-	if err := q.check(); err != nil {
+	if err := q.checkOwn(); err != nil {
 		return q.wrap(act, err)
 	}
 	page, err := q.client.store.Queues(ctx, storage.QueuesQuery{Prefix: q.name, Limit: 1})
@@ -211,7 +211,7 @@ func (q *Queue) DeleteAll(
 // Remove deletes all tasks and schedules of the queue and then the queue itself, with
 // its totals. [ErrNotEmpty] where a task runs or new ones keep coming.
 func (q *Queue) Remove(ctx context.Context) error {
-	if err := q.check(); err != nil {
+	if err := q.checkOwn(); err != nil {
 		return q.wrap("remove", err)
 	}
 	return q.wrap("remove", q.client.session.RemoveQueue(ctx, q.name))
@@ -222,7 +222,11 @@ func (q *Queue) Remove(ctx context.Context) error {
 func (q *Queue) all(
 	act string, state State, done string, may func(State) bool, do func() (int, error),
 ) (int, error) {
-	if err := q.checkState(state); err != nil {
+	err := q.checkState(state)
+	if err == nil {
+		err = q.checkOwn()
+	}
+	if err != nil {
 		return 0, q.wrap(act, err)
 	}
 	if !may(state) {
@@ -322,7 +326,7 @@ func (q *Queue) RemoveSchedule(ctx context.Context, name string) error {
 }
 
 func (q *Queue) checkSchedule(name string) error {
-	if err := q.check(); err != nil {
+	if err := q.checkOwn(); err != nil {
 		return err
 	}
 	return checkScheduleName("schedule name", name)
@@ -339,6 +343,9 @@ func ofSchedule(name string, err error) error {
 func (q *Queue) ref(id string) Ref { return Ref{Queue: q.name, ID: id} }
 
 func (q *Queue) check() error { return storage.CheckName("queue name", q.name) }
+
+// checkOwn checks that the queue is the application's own to change.
+func (q *Queue) checkOwn() error { return checkQueue("queue name", q.name) }
 
 // checkState checks the name too.
 func (q *Queue) checkState(state State) error {

@@ -112,7 +112,7 @@ func TestErrorsQuoteNamesShortAndPrintable(t *testing.T) {
 	}
 }
 
-func TestQueuesOfMidgesOwnAreNotListed(t *testing.T) {
+func TestQueuesOfMidgesOwnAreNotListedAndNotChanged(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.enqueue("a", midge.To("mail:high"), midge.ID("user:7"))
 		if err := storage.NewSession(b.store, 0).Configure(b.ctx, "midge.ledger", storage.Settings{Create: true}); err != nil {
@@ -121,8 +121,31 @@ func TestQueuesOfMidgesOwnAreNotListed(t *testing.T) {
 		if names := b.queues(""); !slices.Equal(names, []string{"mail:high"}) {
 			t.Errorf("got %v, want the application's", names)
 		}
-		if err := b.client.Queue("midge.own").Create(b.ctx); err == nil {
-			t.Error("a queue of midge's was created")
+		q, ref, work := b.client.Queue("midge.ledger"), storage.Ref{Queue: "midge.ledger", ID: "m.1.0"}, work{}
+		page := storage.Insert{Ref: ref, Kind: "work", Encoding: "x", CrashLimit: 1, Delay: time.Hour}
+		if _, err := storage.NewSession(b.store, 0).ApplyOne(b.ctx, storage.Tx{Inserts: []storage.Insert{page}}); err != nil {
+			t.Fatal(err)
+		}
+		_, enqueued := b.client.Enqueue(b.ctx, work, midge.To("midge.ledger"))
+		_, requeued := q.RequeueAll(b.ctx, midge.Scheduled, nil)
+		_, cancelledAll := q.CancelAll(b.ctx, midge.Scheduled, nil)
+		_, deleted := q.DeleteAll(b.ctx, midge.Scheduled, nil)
+		_, cancelled := b.client.Cancel(b.ctx, ref)
+		_, ran := q.RunSchedule(b.ctx, "a")
+		for act, err := range map[string]error{
+			"Create": q.Create(b.ctx), "Pause": q.Pause(b.ctx), "PauseFor": q.PauseFor(b.ctx, time.Hour), "Resume": q.Resume(b.ctx),
+			"Remove": q.Remove(b.ctx), "RemoveSchedule": q.RemoveSchedule(b.ctx, "a"), "RunSchedule": ran, "Enqueue": enqueued,
+			"RequeueAll": requeued, "CancelAll": cancelledAll, "DeleteAll": deleted, "Cancel": cancelled,
+			"Requeue": b.client.Requeue(b.ctx, ref), "Delete": b.client.Delete(b.ctx, ref), "Change": b.client.Change(b.ctx, ref, midge.Priority(1)),
+			"ChangeJob": b.client.ChangeJob(b.ctx, ref, work),
+		} {
+			var invalid *midge.InvalidError
+			if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "midge's own") {
+				t.Errorf("%s in a queue of midge's own: got %v, want an InvalidError that says so", act, err)
+			}
+		}
+		if _, err := b.client.Task(b.ctx, ref); err != nil {
+			t.Errorf("what midge keeps cannot be read: %v", err)
 		}
 	})
 }

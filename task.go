@@ -66,7 +66,7 @@ func (c *Client) Task(ctx context.Context, ref Ref) (Task, error) {
 // completed. A task that has ended otherwise is a *[DependencyError] that names its
 // state; [ErrNotFound].
 func (c *Client) Cancel(ctx context.Context, ref Ref) (State, error) {
-	if err := storage.CheckRef(ref); err != nil {
+	if err := checkRef(ref); err != nil {
 		return "", ofTask(err, "cancel", ref)
 	}
 	applied, err := c.apply(ctx, storage.Tx{Changes: []storage.Change{{Ref: ref, Cancel: true}}})
@@ -85,7 +85,7 @@ func (c *Client) Cancel(ctx context.Context, ref Ref) (State, error) {
 // that is scheduled or in retry comes forward.
 // [ErrNotFound]; a *[DependencyError] where it runs or its unique key is taken.
 func (c *Client) Requeue(ctx context.Context, ref Ref) error {
-	if err := storage.CheckRef(ref); err != nil {
+	if err := checkRef(ref); err != nil {
 		return ofTask(err, "requeue", ref)
 	}
 	return ofTask(c.session.Requeue(ctx, ref), "requeue", ref)
@@ -94,7 +94,7 @@ func (c *Client) Requeue(ctx context.Context, ref Ref) error {
 // Delete deletes a task that does not run. [ErrNotFound]; a *[DependencyError] where
 // it runs.
 func (c *Client) Delete(ctx context.Context, ref Ref) error {
-	if err := storage.CheckRef(ref); err != nil {
+	if err := checkRef(ref); err != nil {
 		return ofTask(err, "delete", ref)
 	}
 	return ofTask(c.session.DeleteTask(ctx, ref), "delete", ref)
@@ -133,7 +133,7 @@ type replacement struct {
 
 func (c *Client) change(ctx context.Context, ref Ref, r *replacement, opts []Option) error {
 	var asked call
-	if err := storage.CheckRef(ref); err != nil {
+	if err := checkRef(ref); err != nil {
 		return ofTask(err, "change", ref)
 	}
 	if err := asked.checkChange(c.maxPayload, ref, r, opts); err != nil {

@@ -121,7 +121,7 @@ func longest(runners []storage.RunnerInfo, most int) []runningTask {
 	var all []runningTask
 	for i := range runners {
 		for _, t := range runners[i].Running {
-			if !ledger.Reserved(t.Ref.Queue) {
+			if !storage.Reserved(t.Ref.Queue) {
 				all = append(all, runningTask{t, runners[i].ID})
 			}
 		}

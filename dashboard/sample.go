@@ -126,7 +126,7 @@ func (s *sampler) names(ctx context.Context, before *sample, now time.Time) ([]s
 		if err != nil {
 			return nil, err
 		}
-		if !ledger.Reserved(name) {
+		if !storage.Reserved(name) {
 			names = append(names, name)
 		}
 	}

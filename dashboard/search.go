@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -162,7 +161,7 @@ func (s *server) existing(ctx context.Context, refs []string) (tasks []storage.T
 	slices.Sort(refs)
 	for _, text := range slices.Compact(refs) {
 		ref, err := parseRef(text)
-		if err != nil || ledger.Reserved(ref.Queue) {
+		if err != nil || storage.Reserved(ref.Queue) {
 			continue
 		}
 		t, err := s.store.Task(ctx, ref)

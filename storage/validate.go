@@ -124,6 +124,14 @@ var nameByte = func() (in [256]byte) {
 	return in
 }()
 
+// ReservedQueues begins the names of the queues in which midge keeps what is its own, such as the
+// history that the dashboard shows. Applications neither enqueue into them nor change them, and lists
+// for people leave them out. A storage treats them as any others.
+const ReservedQueues = "midge."
+
+// Reserved reports whether a queue is midge's own.
+func Reserved(queue string) bool { return strings.HasPrefix(queue, ReservedQueues) }
+
 // CheckRef checks both names of a ref.
 func CheckRef(ref Ref) error {
 	if err := CheckName("queue name", ref.Queue); err != nil {

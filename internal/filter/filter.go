@@ -55,7 +55,7 @@ A - before a word means not. A word alone is looked for in the ref, the kind and
 
 // HiddenPrefix begins the names of queues in which midge keeps what is its own. A filter matches them only
 // where it names them.
-const HiddenPrefix = "midge."
+const HiddenPrefix = storage.ReservedQueues
 
 // Filter chooses tasks. The zero Filter matches every task of the queues that are not hidden.
 type Filter struct {

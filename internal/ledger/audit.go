@@ -11,7 +11,7 @@ import (
 )
 
 // AuditQueue is where the records of the audit are.
-const AuditQueue = ReservedPrefix + "audit"
+const AuditQueue = storage.ReservedQueues + "audit"
 
 // How long acts are kept, and how many.
 const (

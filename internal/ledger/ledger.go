@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,15 +24,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// ReservedPrefix begins the names of the queues that are midge's own. Listings for people leave
-// them out.
-const ReservedPrefix = "midge."
-
-// Reserved reports whether a queue is midge's own.
-func Reserved(queue string) bool { return strings.HasPrefix(queue, ReservedPrefix) }
-
 // Queue is where the pages are.
-const Queue = ReservedPrefix + "ledger"
+const Queue = storage.ReservedQueues + "ledger"
 
 // How long the pages are kept: minutes and hours.
 const (

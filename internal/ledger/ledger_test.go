@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -407,7 +406,7 @@ func TestBadSpans(t *testing.T) {
 			t.Errorf("%v to %v by %v: got %v, want an InvalidError", c.from, c.to, c.step, err)
 		}
 	}
-	if !Reserved(Queue) || !Reserved(AuditQueue) || Reserved("mail") || !strings.HasPrefix(Queue, ReservedPrefix) {
+	if !storage.Reserved(Queue) || !storage.Reserved(AuditQueue) || storage.Reserved("mail") {
 		t.Error("reserved queues")
 	}
 }

@@ -71,7 +71,7 @@ func (w *world) Queues(context.Context, storage.QueuesQuery) (storage.QueuesPage
 func (w *world) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
 	var all []storage.Stats
 	for _, name := range queues {
-		if Reserved(name) {
+		if storage.Reserved(name) {
 			s, err := w.Storage.Stats(ctx, name)
 			if err != nil {
 				return nil, err

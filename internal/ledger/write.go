@@ -203,7 +203,7 @@ func (l *Ledger) stats(ctx context.Context) (all []storage.Stats, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if !Reserved(name) {
+		if !storage.Reserved(name) {
 			names = append(names, name)
 		}
 	}

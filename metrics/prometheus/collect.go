@@ -92,7 +92,9 @@ func (m *Metrics) read(ctx context.Context) (*reading, error) {
 			if err != nil {
 				return nil, err
 			}
-			names = append(names, name)
+			if !storage.Reserved(name) {
+				names = append(names, name)
+			}
 		}
 	}
 	all, err := m.store.Stats(ctx, names...)

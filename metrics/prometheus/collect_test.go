@@ -117,6 +117,17 @@ func TestLabelsDoNotGrowWithTheData(t *testing.T) {
 	})
 }
 
+func TestQueuesOfMidgesOwnAreNoLabels(t *testing.T) {
+	bubble(t, storage.Limits{}, func(a *app) {
+		a.enqueue(work{"first"}, midge.To("mail"))
+		own := storage.NewSession(a.store, 0)
+		a.must(own.Configure(a.Context(), storage.ReservedQueues+"ledger", storage.Settings{Create: true}))
+		if got := a.gathered("midge_tasks", "queue", gauge); len(got) != 1 || got["mail"] != 1 {
+			t.Errorf("got %v, want the application's queue alone", got)
+		}
+	})
+}
+
 func TestNewRefusesABadConfig(t *testing.T) {
 	bubble(t, storage.Limits{}, func(a *app) {
 		for name, cfg := range map[string]prometheus.Config{
