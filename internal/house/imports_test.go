@@ -109,7 +109,7 @@ var table = []rule{
 	},
 	{
 		room:  "cmd/midge", // the command, a module of its own
-		rooms: []string{".", "storage/...", "cmd/midge/...", "internal/..."},
+		rooms: []string{".", "storage/...", "cmd/midge/...", "internal/...", "dashboard", "access"},
 		modules: []string{
 			"github.com/spf13/cobra", "github.com/spf13/pflag", // commands, flags, completion
 			"charm.land/bubbletea/v2", "golang.org/x/term", // the terminal

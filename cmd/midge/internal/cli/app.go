@@ -31,6 +31,7 @@ type app struct {
 	noColor bool
 
 	target  connect.Target
+	chosen  bool
 	store   storage.Storage
 	session *storage.Session
 	writing bool   // something may have been sent that changes the storage
@@ -96,14 +97,22 @@ func (a *app) command(
 
 // open finds and opens the storage.
 func (a *app) open(ctx context.Context) error {
-	if a.store != nil {
-		return nil
-	}
 	if err := a.choose(); err != nil {
 		return err
 	}
 	if a.target.Memory() && a.std.Open == nil {
 		return storage.Invalid("storage", "memory:", "one that other processes share; memory: is for midge serve alone")
+	}
+	return a.openAny(ctx)
+}
+
+// openAny is open for a command to which the memory of its own process is a storage, too.
+func (a *app) openAny(ctx context.Context) error {
+	if a.store != nil {
+		return nil
+	}
+	if err := a.choose(); err != nil {
+		return err
 	}
 	redis.SendLogs(slog.New(slog.DiscardHandler)) // the answer of a call says what was wrong
 	openIt := a.target.Open
@@ -120,6 +129,10 @@ func (a *app) open(ctx context.Context) error {
 
 // choose finds the storage.
 func (a *app) choose() (err error) {
+	if a.chosen {
+		return nil
+	}
+	a.chosen = true
 	if a.target, err = connect.Choose(a.choice, a.std.Env); err == nil && a.target.Warning != "" {
 		a.note("warning: %s", a.target.Warning)
 	}

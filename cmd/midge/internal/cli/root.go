@@ -32,7 +32,7 @@ func (a *app) root() *cobra.Command {
 	}
 	a.globals(root.PersistentFlags())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, "%v", err) })
-	root.AddCommand(a.queue(), a.task(), a.schedule(), a.runner(), a.stats(), a.top(), a.doctor(), a.migrate(), a.imports(),
+	root.AddCommand(a.queue(), a.task(), a.schedule(), a.runner(), a.stats(), a.top(), a.doctor(), a.migrate(), a.imports(), a.serve(), a.user(),
 		a.version())
 	a.completions(root)
 	return root

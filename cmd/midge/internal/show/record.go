@@ -321,3 +321,9 @@ func ActOf(r bulk.Result) Act {
 	}
 	return Act{Matched: r.Matched, Done: r.Done, Changed: r.Changed, Gone: r.Gone, Kept: r.Kept, Reasons: reasons}
 }
+
+// User is a user of the dashboard.
+type User struct {
+	User string `json:"user"`
+	Role string `json:"role"`
+}

@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/storage"
+)
+
+// serveFlags are those of serve.
+type serveFlags struct {
+	listen, users, cert, key, base, name string
+	redact                               []string
+	readOnly, insecure                   bool
+}
+
+func (a *app) serve() *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Serve the dashboard to a browser",
+		Long: "serve shows the dashboard: to this machine alone, unless --listen says otherwise. Beyond this machine\n" +
+			"it wants --tls-cert, --tls-key and --users, or --insecure where something in front of it does that.",
+		Example: "  midge serve\n  midge user set ann --role operator --users users.json\n" +
+			"  midge serve --listen :8443 --users users.json --tls-cert cert.pem --tls-key key.pem",
+		Args: noArguments,
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8383", "the `address` to listen on")
+	flags.StringVar(&f.users, "users", "", "the `file` of users who may log in (midge user)")
+	flags.StringVar(&f.cert, "tls-cert", "", "the `file` of the certificate")
+	flags.StringVar(&f.key, "tls-key", "", "the `file` of the certificate's key")
+	flags.StringVar(&f.base, "base", "", "the `path` under which a proxy shows it, such as /midge")
+	flags.StringVar(&f.name, "name", "", "a `name` that is shown, such as production (default that of the profile)")
+	flags.StringArrayVar(&f.redact, "redact", nil, "hide what this `pattern` names, such as params.card.*")
+	flags.BoolVar(&f.readOnly, "read-only", false, "let nobody change anything")
+	flags.BoolVar(&f.insecure, "insecure", false, "listen beyond this machine without users or without TLS")
+	cmd.RunE = a.long(func(ctx context.Context, _ []string) error { return a.serveDashboard(ctx, &f) })
+	return cmd
+}
+
+// check refuses to show tasks to everybody, before anything is opened.
+func (f *serveFlags) check() error {
+	host, _, err := net.SplitHostPort(f.listen)
+	if err != nil {
+		return storage.Invalid("--listen", f.listen, "an address such as 127.0.0.1:8383")
+	}
+	if (f.cert == "") != (f.key == "") {
+		return storage.Invalid("flags", "--tls-cert or --tls-key alone", "both, or none")
+	}
+	ip := net.ParseIP(host)
+	if f.insecure || host == "localhost" || ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	if f.users == "" || f.cert == "" {
+		return &exitError{
+			code: BadInput,
+			text: "--listen " + f.listen + " is open to other machines: it wants --users, --tls-cert and --tls-key, or --insecure",
+			next: "midge serve --listen 127.0.0.1:8383   (and an ssh tunnel to it)",
+		}
+	}
+	return nil
+}
+
+func (a *app) serveDashboard(ctx context.Context, f *serveFlags) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	redaction, err := access.Redact(f.redact...)
+	if err != nil {
+		return err
+	}
+	cfg := dashboard.Config{
+		Base: f.base, Name: f.name, ReadOnly: f.readOnly, Redact: redaction,
+		Log: slog.New(slog.NewTextHandler(a.std.Err, nil)),
+	}
+	switch {
+	case f.users != "":
+		if cfg.Users, err = access.OpenUsers(f.users); err != nil {
+			return badInput("the file of users: %v", err)
+		}
+	case f.insecure:
+		cfg.Who = func(*http.Request) (access.User, bool) { return access.User{Name: "anybody", Role: access.Admin}, true }
+	}
+	if err := a.openAny(ctx); err != nil {
+		return err
+	}
+	if cfg.Name == "" {
+		cfg.Name = a.target.Profile
+	}
+	board, err := dashboard.Handler(a.store, cfg)
+	if err != nil {
+		return err
+	}
+	return a.listen(ctx, f, board)
+}
+
+// shutdownTime is how long requests under way have when the command ends.
+const shutdownTime = 5 * time.Second
+
+// listen serves until ctx ends, and waits for what is under way.
+func (a *app) listen(ctx context.Context, f *serveFlags, board *dashboard.Dashboard) error {
+	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	if err != nil {
+		return &exitError{code: Failed, text: err.Error()}
+	}
+	server := &http.Server{
+		Handler: board, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		BaseContext: func(net.Listener) context.Context { return ctx }, // streams end with it
+	}
+	var kept sync.WaitGroup
+	kept.Go(func() { board.Run(ctx) })
+	defer kept.Wait()
+	stop := context.AfterFunc(ctx, func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+		defer cancel()
+		_ = server.Shutdown(end) // what is left after the time is cut off
+	})
+	defer stop()
+	scheme := "http"
+	if f.cert != "" {
+		scheme = "https"
+	}
+	a.note("the dashboard of %s is at %s://%s%s/", a.target, scheme, socket.Addr(), f.base)
+	if f.cert != "" {
+		err = server.ServeTLS(socket, f.cert, f.key)
+	} else {
+		err = server.Serve(socket)
+	}
+	if errors.Is(err, http.ErrServerClosed) || ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("serve: %w", err)
+}

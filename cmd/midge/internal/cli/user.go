@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+)
+
+var userList = show.List[access.User]{
+	Columns: []show.Column[access.User]{
+		{Name: "user", Text: func(_ *show.Printer, u access.User) string { return show.Text(u.Name) }},
+		{Name: "role", Text: func(_ *show.Printer, u access.User) string { return string(u.Role) }},
+	},
+	Record: func(u access.User) any { return show.User{User: u.Name, Role: string(u.Role)} },
+	ID:     func(u access.User) string { return u.Name },
+}
+
+func (a *app) user() *cobra.Command {
+	var file string
+	roles := make([]string, 0, len(access.Roles()))
+	for _, r := range access.Roles() {
+		roles = append(roles, string(r))
+	}
+	ls := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List users and their roles", Args: noArguments}
+	ls.RunE = a.quick(func(context.Context, []string) error {
+		users, err := openUsers(file, false)
+		if err != nil {
+			return err
+		}
+		all, err := users.List()
+		if err != nil {
+			return err
+		}
+		return userList.Write(a.printer(zeroTime), all)
+	})
+	set := &cobra.Command{
+		Use: "set NAME", Short: "Add a user, or change the role or the password of one",
+		Long:    "set asks for the password at a terminal, and reads it from standard input elsewhere. An empty one keeps\nthat of a user who is there.",
+		Example: "  midge user set ann --role operator --users users.json", Args: wants(1, 1, "the name of a user"),
+	}
+	role := set.Flags().String("role", string(access.Viewer), strings.Join(roles, ", "))
+	set.RunE = a.long(func(_ context.Context, args []string) error { return a.setUser(file, args[0], access.Role(*role)) })
+	rm := &cobra.Command{Use: "rm NAME", Aliases: []string{"delete", "remove"}, Short: "Remove a user", Args: wants(1, 1, "the name of a user")}
+	rm.RunE = a.quick(func(_ context.Context, args []string) error {
+		users, err := openUsers(file, false)
+		if err != nil {
+			return err
+		}
+		if err := users.Remove(args[0]); errors.Is(err, fs.ErrNotExist) {
+			return notFound("midge user ls --users "+file, "there is no user %s", show.Text(args[0]))
+		} else if err != nil {
+			return err
+		}
+		a.note("removed %s", args[0])
+		return nil
+	})
+	cmd := noun("user", "See and change who may log in to the dashboard", []string{"users"}, ls, set, rm)
+	cmd.PersistentFlags().StringVar(&file, "users", "", "the `file` of users")
+	return cmd
+}
+
+// openUsers opens the file of users, and makes it where that is wanted and there is none.
+func openUsers(file string, create bool) (*access.Users, error) {
+	if file == "" {
+		return nil, badInput("the file of users is wanted: --users FILE")
+	}
+	users, err := access.OpenUsers(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && create:
+		return access.CreateUsers(file)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, notFound("midge user set NAME --users "+file, "there is no file %s", file)
+	}
+	return users, err
+}
+
+func (a *app) setUser(file, name string, role access.Role) error {
+	if err := role.Check(); err != nil {
+		return err
+	}
+	users, err := openUsers(file, true)
+	if err != nil {
+		return err
+	}
+	password, err := a.password(name)
+	if err != nil {
+		return err
+	}
+	if err := users.Set(access.User{Name: name, Role: role}, password); err != nil {
+		return err
+	}
+	a.note("%s is %s", name, role)
+	return nil
+}
+
+// password asks for a password, without showing it.
+func (a *app) password(name string) (string, error) {
+	if in, ok := a.std.In.(*os.File); ok && a.std.Person {
+		_, _ = fmt.Fprintf(a.std.Err, "password of %s: ", name)
+		text, err := term.ReadPassword(int(in.Fd()))
+		_, _ = fmt.Fprintln(a.std.Err)
+		return string(text), err
+	}
+	line, err := bufio.NewReader(a.std.In).ReadString('\n')
+	if err != nil && line == "" {
+		return "", nil //nolint:nilerr // no line is the empty password
+	}
+	return strings.TrimRight(line, "\r\n"), nil
+}
