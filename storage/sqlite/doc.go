@@ -61,8 +61,8 @@
 //
 // # The application's transactions
 //
-// Storage.Within joins a transaction on the same database: what it enqueues or completes commits with it. Open
-// the database with modernc.OpenDB, or with a name such as
+// Storage.Within joins a transaction on the same database: what it enqueues or completes commits with it.
+// Open the database with modernc.OpenDB, or with a name such as
 //
 //	file:shop.db?_txlock=immediate&_pragma=busy_timeout(20000)
 //

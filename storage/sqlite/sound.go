@@ -59,19 +59,19 @@ func (s *Storage) checkMoved(log *identity) error {
 // made are the tables and indexes of this version: their kinds and names.
 var made = regexp.MustCompile(`CREATE (?:UNIQUE )?(TABLE|INDEX) \{p\}(\w+)`).FindAllStringSubmatch(tables, -1)
 
-// ends read the first row of each table and index, and, the other way round, the last. Those of the tables
-// name all columns.
+// ends read the first row of each table and index, and, the other way round, the last: % is the way. Those of
+// the tables name all columns.
 var ends = []string{
-	"SELECT mark, clock, jumped, calm FROM {p}meta ORDER BY one",
-	"SELECT name, paused, paused_until, touched, rings, alerts, counts FROM {p}queues ORDER BY queue",
-	"SELECT " + columns + ", t.retries FROM {p}tasks t ORDER BY task",
-	"SELECT id FROM {p}tasks ORDER BY queue, id",
-	"SELECT turn FROM {p}tasks ORDER BY line, sort, turn",
-	"SELECT attempts, stack, result, progress, checkpoint FROM {p}sides ORDER BY task",
-	"SELECT queue, kind, named, look, tasks FROM {p}kinds ORDER BY line",
-	"SELECT id, until FROM {p}keys ORDER BY queue, key",
-	"SELECT opened, seq, verb, outcome FROM {p}lanes ORDER BY lane",
-	"SELECT until, info FROM {p}runners ORDER BY id",
+	"SELECT mark, clock, jumped, calm FROM {p}meta ORDER BY one %",
+	"SELECT name, paused, paused_until, touched, rings, alerts, counts FROM {p}queues ORDER BY queue %",
+	"SELECT " + columns + ", t.retries FROM {p}tasks t ORDER BY task %",
+	"SELECT id FROM {p}tasks ORDER BY queue %, id %",
+	"SELECT turn FROM {p}tasks ORDER BY line %, sort %, turn %",
+	"SELECT attempts, stack, result, progress, checkpoint FROM {p}sides ORDER BY task %",
+	"SELECT queue, kind, named, look, tasks FROM {p}kinds ORDER BY line %",
+	"SELECT id, until FROM {p}keys ORDER BY queue %, key %",
+	"SELECT opened, seq, verb, outcome FROM {p}lanes ORDER BY lane %",
+	"SELECT until, info FROM {p}runners ORDER BY id %",
 }
 
 // checkTables gives a *FileError where a table, an index or a column is missing, or the first or the last
@@ -91,8 +91,8 @@ func (w *work) checkTables() error {
 		}
 	}
 	for _, text := range ends {
-		for _, way := range [...]string{" LIMIT 1", " DESC LIMIT 1"} {
-			w.touch(text + way)
+		for _, way := range [...]string{"", "DESC"} {
+			w.touch(strings.ReplaceAll(text, "%", way) + " LIMIT 1")
 		}
 		const wrong = 1 // SQLite's code for a statement that does not fit the tables
 		if w.err != nil && w.store.primary(w.err) == wrong {

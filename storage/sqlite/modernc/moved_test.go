@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/sqlite"
@@ -189,4 +190,27 @@ func TestWhatIsNoFileIsTold(t *testing.T) {
 	}
 	_, err = modernc.Open(t.Context(), t.TempDir()+"/no/such/jobs.db")
 	wantProblem(t, err, sqlite.NoFolder)
+}
+
+// TestDescribeReadsAFewPages describes a file with few tasks, and with many: it reads none of them but the first
+// and the last of each order.
+func TestDescribeReadsAFewPages(t *testing.T) {
+	const most = 8 // times as long, where a scan takes 25
+	s := opened(t, sqlite.Config{Path: file(t), Driver: modernc.Driver, Relaxed: true})
+	quickest := func() time.Duration {
+		least := time.Hour
+		for range 10 {
+			begun := time.Now()
+			_, err := s.store.Describe(t.Context())
+			must(t, err)
+			least = min(least, time.Since(begun))
+		}
+		return least
+	}
+	s.insertMany(t, 200)
+	few := quickest()
+	s.insertMany(t, 50_000)
+	if many := quickest(); many > most*few {
+		t.Errorf("with 50,000 tasks it takes %v, and with 200 %v", many, few)
+	}
 }
