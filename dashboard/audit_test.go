@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 
 func TestEachActIsInTheAudit(t *testing.T) {
 	s := open(t, "night", as(access.Admin))
-	s.shows("/audit", "Nobody has done anything here yet.")
+	open(t, "empty", as(access.Admin)).shows("/audit", "Nobody has done anything here yet.")
 	dead := s.list("mail", storage.Dead)
 	forms := [][]string{
 		{"do", "requeue", "ref", dead[0]}, {"do", "delete", "ref", dead[1]}, {"do", "cancel", "ref", dead[2]},
@@ -30,6 +31,7 @@ func TestEachActIsInTheAudit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	acts = slices.DeleteFunc(acts, func(e ledger.Entry) bool { return e.Who == "bo" }) // of the scene itself
 	if len(acts) != len(forms)+1 {
 		t.Errorf("%d acts are in the audit, want %d", len(acts), len(forms)+1)
 	}
@@ -52,19 +54,15 @@ func TestWhatIsRefusedIsNotBegun(t *testing.T) {
 	s := open(t, "night", as(access.Viewer))
 	s.post("/act", "do", "pause", "queue", "mail")
 	acts, _, err := ledger.NewAudit(s.Store).List(t.Context(), "", 0)
-	if err != nil || len(acts) != 0 {
-		t.Errorf("%d acts are in the audit, %v; want none", len(acts), err)
+	if err != nil || len(acts) != 1 { // that of the scene itself
+		t.Errorf("%d acts are in the audit, %v; want one", len(acts), err)
 	}
 }
 
 func TestTheHistoryIsShown(t *testing.T) {
 	s := open(t, "calm", dashboard.Config{})
-	s.shows("/metrics", "There is no history of this time yet.")
-	for range 2 {
-		if _, err := ledger.New(s.Store).Write(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	open(t, "empty", dashboard.Config{}).shows("/metrics", "There is no history of this time yet.")
+	s.shows("/metrics", "images", "webhooks")
 	for _, span := range []string{"1h", "6h", "24h", "7d", "30d", "90d"} {
 		s.shows("/metrics?span="+span, "Throughput", span)
 	}

@@ -95,8 +95,13 @@ func (s *site) paths() []string {
 
 func TestTheNightsOverviewNamesAllTroubles(t *testing.T) {
 	s := open(t, "night", dashboard.Config{})
-	s.shows("/", "died", "payments is paused; 1,204 tasks wait in it.", "The schedule daily_digest of mail is orphaned",
-		"1 task waits of kind legacy_sync in default: no live runner knows this kind.")
+	s.shows("/", "212 tasks died: send_invoice (180), send_digest (32).", "connection refused",
+		"88 tasks died: archive_orders (88).", "no space left on device", "payments is paused; 1,204 tasks wait in it.", "The schedule daily_digest of mail is orphaned",
+		"1 task waits in default for a runner that knows the kind legacy_sync; no live one does.")
+	s.shows("/dead", "300 tasks by cause", "send_invoice (180), send_digest (32)", "archive_orders (88)")
+	if page := s.get("/"); strings.Count(page, "since") < 5 {
+		t.Errorf("%d of 5 troubles say since when", strings.Count(page, "since"))
+	}
 }
 
 func TestCalmIsSaidInWords(t *testing.T) {

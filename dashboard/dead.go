@@ -1,7 +1,187 @@
 package dashboard
 
-import "net/http"
+import (
+	"cmp"
+	"context"
+	"hash/fnv"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
-func (s *server) dead(_ *http.Request, v *view) error {
-	return redirectError(v.URL("/tasks", "state", "dead"))
+	"github.com/midgehq/midge/storage"
+)
+
+// mostDead bounds the dead tasks that are read to be grouped.
+const mostDead = 2000
+
+// deadGroup is the dead tasks of one cause.
+type deadGroup struct {
+	ID          string
+	Error       string // of the newest of them
+	Filter      string // that chooses them
+	Tasks       int64
+	Kinds       []storage.KindSize // the most frequent first
+	Queues      []string
+	First, Last time.Time // when the first and the last of them died
+
+	kinds map[string]int64
+}
+
+// deadGroups are all dead tasks that were read, by cause.
+type deadGroups struct {
+	Groups  []*deadGroup // the largest first
+	Read    int64
+	counted string // with what the storage counted then
+}
+
+// varying is what differs between two errors of one cause: numbers, ids, addresses.
+var varying = regexp.MustCompile(`(?i)\b(?:0x)?[0-9a-f]*[0-9][0-9a-f]*(?:-[0-9a-f]+)*\b|[0-9]+`)
+
+// cause is an error without what varies.
+func cause(text string) string { return varying.ReplaceAllString(firstLine(text), "#") }
+
+// causeFilter chooses the tasks of a cause: their errors have all of its constant parts.
+func causeFilter(reason, text string) string {
+	if text == "" {
+		return "reason:" + strconv.Quote(reason)
+	}
+	var words []string
+	for _, part := range varying.Split(strings.TrimSuffix(firstLine(text), "…"), -1) {
+		if part = strings.TrimSpace(part); len(part) > 3 && !strings.ContainsAny(part, `"\`) {
+			words = append(words, `error:"`+part+`"`)
+		}
+	}
+	if len(words) == 0 {
+		return "reason:" + strconv.Quote(reason)
+	}
+	return strings.Join(words, " ")
+}
+
+// readDead groups the dead tasks by cause, where any died or came back since they were read.
+func (s *sampler) readDead(ctx context.Context, before, fresh *sample) error {
+	var counted strings.Builder
+	var dead int64
+	for i := range fresh.queues {
+		q := &fresh.queues[i]
+		dead += q.Dead
+		counted.WriteString(strconv.FormatInt(q.Dead, 36) + " " + strconv.FormatInt(q.Totals.Dead, 36) + ",")
+	}
+	if before != nil && before.dead != nil &&
+		(before.dead.counted == counted.String() || fresh.at.Sub(s.deadAt) < deadFor) {
+		fresh.dead = before.dead
+		return nil
+	}
+	s.deadAt = fresh.at
+	found := &deadGroups{counted: counted.String()}
+	byCause := map[string]*deadGroup{}
+	for i := range fresh.queues {
+		if fresh.queues[i].Dead == 0 {
+			continue
+		}
+		for t, err := range storage.Each(ctx, s.store, fresh.queues[i].Queue, storage.Dead) {
+			if err != nil {
+				return err
+			}
+			found.add(byCause, t)
+			if found.Read >= mostDead {
+				break
+			}
+		}
+	}
+	found.sort()
+	fresh.dead = found
+	return nil
+}
+
+// add joins a task to the group of its cause.
+func (d *deadGroups) add(byCause map[string]*deadGroup, t storage.Task) {
+	text := t.LastError()
+	name := cause(text)
+	if text == "" {
+		name = t.Reason
+	}
+	g := byCause[name]
+	if g == nil {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(name))
+		g = &deadGroup{
+			ID: strconv.FormatUint(h.Sum64(), 36), Error: cmp.Or(firstLine(text), t.Reason), First: t.Ended, Last: t.Ended,
+			Filter: causeFilter(t.Reason, text), kinds: map[string]int64{},
+		}
+		byCause[name] = g
+		d.Groups = append(d.Groups, g)
+	}
+	d.Read++
+	g.Tasks++
+	g.kinds[t.Kind]++
+	if t.Ended.Before(g.First) {
+		g.First = t.Ended
+	}
+	if t.Ended.After(g.Last) {
+		g.Last = t.Ended
+	}
+	if !slices.Contains(g.Queues, t.Queue) {
+		g.Queues = append(g.Queues, t.Queue)
+	}
+}
+
+func (d *deadGroups) sort() {
+	for _, g := range d.Groups {
+		for kind, n := range g.kinds {
+			g.Kinds = append(g.Kinds, storage.KindSize{Kind: kind, Tasks: n})
+		}
+		slices.SortFunc(g.Kinds, func(a, b storage.KindSize) int {
+			return cmp.Or(cmp.Compare(b.Tasks, a.Tasks), cmp.Compare(a.Kind, b.Kind))
+		})
+	}
+	slices.SortStableFunc(d.Groups, func(a, b *deadGroup) int { return cmp.Compare(b.Tasks, a.Tasks) })
+}
+
+// Of says of which kinds the tasks are.
+func (g *deadGroup) Of() string {
+	var names []string
+	for _, k := range g.Kinds[:min(3, len(g.Kinds))] {
+		names = append(names, k.Kind+" ("+number(k.Tasks)+")")
+	}
+	text := strings.Join(names, ", ")
+	if more := len(g.Kinds) - 3; more > 0 {
+		text += " and " + count(more, "more kind")
+	}
+	return text
+}
+
+// deadData is what the page of the dead shows.
+type deadData struct {
+	Groups []*deadGroup
+	Read   int64
+	All    int64
+	More   int
+	Chosen string
+}
+
+func (s *server) dead(r *http.Request, v *view) error {
+	v.Page, v.Nav, v.Title, v.Watch = "dead", "Dead", "Dead", "all.dead"
+	v.Command = "midge task ls state:dead"
+	d := deadData{All: v.Sample.sum(func(q *queueNow) int64 { return q.Dead }), Chosen: r.FormValue("cause")}
+	if v.Sample.dead != nil {
+		d.Groups, d.Read = v.Sample.dead.Groups, v.Sample.dead.Read
+	}
+	if d.Chosen != "" {
+		for _, g := range d.Groups {
+			if g.ID == d.Chosen {
+				d.Groups = []*deadGroup{g}
+				v.Command = "midge task ls " + shellQuoted("state:dead "+g.Filter)
+				break
+			}
+		}
+	}
+	if len(d.Groups) > pageSize {
+		d.More = len(d.Groups) - pageSize
+		d.Groups = d.Groups[:pageSize]
+	}
+	v.Data = d
+	return nil
 }

@@ -90,9 +90,9 @@ func (v *view) queueNeeds(q *queueNow) (needs []need) {
 	}
 	if q.runners > 0 {
 		for _, kind := range q.unknown {
-			text := fmt.Sprintf("%s of kind %s in %s: no live runner knows this kind.",
+			text := fmt.Sprintf("%s in %[3]s for a runner that knows the kind %[2]s; no live one does.",
 				waits(kind.Tasks), kind.Kind, q.Queue)
-			add(rankUnknown, "retry", strings.ToUpper(text[:1])+text[1:], time.Time{}, "Show",
+			add(rankUnknown, "retry", strings.ToUpper(text[:1])+text[1:], q.unknownSince, "Show",
 				v.URL("/tasks", "queue", q.Queue, "state", "waiting", "filter", "kind:"+kind.Kind))
 		}
 	}
@@ -114,28 +114,18 @@ func waits(n int64) string {
 	return number(n) + nbsp + "tasks wait"
 }
 
-// deadNeeds finds what died.
-func (v *view) deadNeeds() []need {
-	var dead int64
-	var queues []string
-	for i := range v.Sample.queues {
-		if q := &v.Sample.queues[i]; q.Dead > 0 {
-			dead += q.Dead
-			queues = append(queues, q.Queue)
-		}
-	}
-	if dead == 0 {
+// deadNeeds finds what died, by cause.
+func (v *view) deadNeeds() (needs []need) {
+	if v.Sample.dead == nil {
 		return nil
 	}
-	in := count(len(queues), "queue")
-	if len(queues) == 1 {
-		in = queues[0]
+	for _, g := range v.Sample.dead.Groups {
+		needs = append(needs, need{
+			rank: rankDead, Glyph: "✕", Look: "dead", Text: count(g.Tasks, "task") + " died: " + g.Of() + ".",
+			Quote: g.Error, Since: g.First, Action: "Review", URL: v.URL("/dead", "cause", g.ID),
+		})
 	}
-	return []need{{
-		rank: rankDead, Glyph: "✕", Look: "dead",
-		Text:   fmt.Sprintf("%s died in %s.", count(dead, "task"), in),
-		Action: "Review", URL: v.URL("/dead"),
-	}}
+	return needs
 }
 
 // scheduleNeed says what is wrong with a schedule, if anything is.

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -23,6 +25,7 @@ type sample struct {
 	schedules []scheduleNow
 	// hour is the history of the last hour, nil where it cannot be read.
 	hour *ledger.Series
+	dead *deadGroups
 
 	// err says why the storage did not answer, and lost since when: the rest is of the look before.
 	err  error
@@ -42,6 +45,8 @@ type queueNow struct {
 	unknown []storage.KindSize
 	// pausedSeen is when this process saw the pause begin, by the storage's clock; zero where it did not.
 	pausedSeen time.Time
+	// unknownSince is since when a task of an unknown kind waits, zero where nobody knows.
+	unknownSince time.Time
 }
 
 // scheduleNow is a schedule as a sample found it.
@@ -60,6 +65,8 @@ const (
 	infoFor      = 15 * time.Second
 	schedulesFor = 5 * time.Second
 	historyFor   = 30 * time.Second
+	deadFor      = 5 * time.Second
+	sinceFor     = 15 * time.Second
 	// smoothing is over how long rates are averaged.
 	smoothing = 8 * time.Second
 	// maxSchedules bounds the schedules that are read.
@@ -96,6 +103,10 @@ func (s *sampler) look(ctx context.Context, before *sample) (*sample, error) {
 		q.served(fresh.runners)
 	}
 	s.readHistory(ctx, before, fresh)
+	s.readSince(ctx, before, fresh)
+	if err := s.readDead(ctx, before, fresh); err != nil {
+		return nil, err
+	}
 	return fresh, s.readSchedules(ctx, before, fresh)
 }
 
@@ -107,8 +118,76 @@ func (s *sampler) readHistory(ctx context.Context, before, fresh *sample) {
 	}
 	s.historyAt = fresh.at
 	end := s.storageNow().Truncate(time.Minute).Add(time.Minute)
-	if hour, err := s.ledger.Series(ctx, end.Add(-time.Hour), end, time.Minute); err == nil {
-		fresh.hour = hour
+	hour, err := s.ledger.Series(ctx, end.Add(-time.Hour), end, time.Minute)
+	if err != nil {
+		return
+	}
+	fresh.hour = hour
+	if before != nil {
+		return
+	}
+	// One look alone tells no rates: those of the last minute that the history knows stand in for them.
+	for i := len(hour.All) - 1; i >= max(0, len(hour.All)-4); i-- {
+		if !hour.All[i].Known {
+			continue
+		}
+		for j := range fresh.queues {
+			q := &fresh.queues[j]
+			q.done, q.failed = 0, 0
+			if steps := hour.Queues[q.Queue]; i < len(steps) {
+				q.done, q.failed = float64(steps[i].Done)/60, float64(steps[i].Failed)/60
+			}
+		}
+		return
+	}
+}
+
+// readSince finds since when queues are paused that were paused before this process looked, in the audit, and
+// since when tasks of unknown kinds wait.
+func (s *sampler) readSince(ctx context.Context, before, fresh *sample) {
+	var paused, unknown []*queueNow
+	for i := range fresh.queues {
+		q := &fresh.queues[i]
+		if before != nil && before.byName[q.Queue] != nil {
+			q.unknownSince = before.byName[q.Queue].unknownSince
+		}
+		if q.Paused && q.pausedSeen.IsZero() {
+			paused = append(paused, q)
+		}
+		if len(q.unknown) > 0 && q.unknownSince.IsZero() {
+			unknown = append(unknown, q)
+		}
+	}
+	if len(paused)+len(unknown) == 0 || before != nil && fresh.at.Sub(s.sinceAt) < sinceFor {
+		return
+	}
+	s.sinceAt = fresh.at
+	for _, q := range unknown[:min(len(unknown), 10)] {
+		f, err := filter.Parse("is:declined queue:" + q.Queue)
+		if err != nil {
+			return
+		}
+		found, err := scan.Next(ctx, s.store, scan.Request{
+			Filter: f, States: []storage.State{storage.Waiting}, Limit: 1, Time: 100 * time.Millisecond,
+		})
+		if err == nil && len(found.Tasks) > 0 {
+			q.unknownSince = found.Tasks[0].Declined
+		}
+	}
+	if len(paused) == 0 {
+		return
+	}
+	acts, _, err := s.audit.List(ctx, "", 200)
+	if err != nil {
+		return
+	}
+	for _, q := range paused {
+		for i := range acts { // the newest first
+			if acts[i].Act == "pause" && acts[i].Queue == q.Queue && acts[i].Outcome == ledger.Done {
+				q.pausedSeen = acts[i].At
+				break
+			}
+		}
 	}
 }
 

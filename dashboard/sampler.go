@@ -22,13 +22,14 @@ const (
 type sampler struct {
 	store  storage.Storage
 	ledger *ledger.Ledger
+	audit  *ledger.Audit
 	now    func() time.Time
 	skew   atomic.Int64 // how far the storage's clock is ahead of this process's
 	live   *hub
 
 	turn chan struct{} // holds the right to look
 	// What follows is guarded by the turn.
-	namesAt, runnersAt, infoAt, schedulesAt, historyAt time.Time
+	namesAt, runnersAt, infoAt, schedulesAt, historyAt, deadAt, sinceAt time.Time
 
 	mu      sync.Mutex
 	current *sample
@@ -38,7 +39,8 @@ type sampler struct {
 
 func newSampler(store storage.Storage, now func() time.Time) *sampler {
 	return &sampler{
-		store: store, ledger: ledger.New(store), now: now, turn: make(chan struct{}, 1), live: newHub(), rings: rings{},
+		store: store, ledger: ledger.New(store), audit: ledger.NewAudit(store),
+		now: now, turn: make(chan struct{}, 1), live: newHub(), rings: rings{},
 	}
 }
 
@@ -114,7 +116,7 @@ func (s *sampler) seen(queue string, span int) []point {
 func (s *sampler) changed() {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
-	s.namesAt, s.runnersAt, s.infoAt, s.schedulesAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	s.namesAt, s.runnersAt, s.schedulesAt, s.deadAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current != nil {

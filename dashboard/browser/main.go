@@ -236,7 +236,7 @@ type named struct{ name, path string }
 
 // pagesOf lists the pages of a scene.
 func pagesOf(ctx context.Context, sc *scene.Scene) []named {
-	pages := []named{{"overview", "/"}, {"queues", "/queues"}, {"schedules", "/schedules"}, {"runners", "/runners"}}
+	pages := []named{{"overview", "/"}, {"queues", "/queues"}, {"dead", "/dead"}, {"metrics", "/metrics"}, {"audit", "/audit"}, {"schedules", "/schedules"}, {"runners", "/runners"}}
 	names, err := sc.Store.Queues(ctx, storage.QueuesQuery{})
 	if err != nil || len(names.Names) == 0 {
 		return pages

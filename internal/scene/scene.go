@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
 )
@@ -22,6 +23,7 @@ type Scene struct {
 	Runners []storage.RunnerInfo
 	now     func() time.Time
 	clock   *time.Duration
+	history *ledger.Ledger
 }
 
 // Open makes a scene by its name. tasks is how many the scene "million" has.
@@ -32,7 +34,7 @@ func Open(ctx context.Context, name string, tasks int) (*Scene, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Scene{Store: store, Session: storage.NewSession(store, 0), now: now, clock: &ahead}
+	s := &Scene{Store: store, Session: storage.NewSession(store, 0), now: now, clock: &ahead, history: ledger.New(store)}
 	switch name {
 	case "empty":
 	case "calm":
@@ -47,12 +49,15 @@ func Open(ctx context.Context, name string, tasks int) (*Scene, error) {
 	return s, errors.Join(err, s.Beat(ctx))
 }
 
-// pass lets the storage's clock go on: in small steps, as a large one is taken for a mistake.
+// pass lets the storage's clock go on, a minute a step, of which the history tells.
 func (s *Scene) pass(ctx context.Context, d time.Duration, queues ...string) error {
 	for d > 0 {
-		step := min(d, 5*time.Minute)
+		step := min(d, time.Minute)
 		*s.clock += step
 		d -= step
+		if _, err := s.history.Write(ctx); err != nil {
+			return err
+		}
 		if err := s.Beat(ctx); err != nil {
 			return err
 		}
@@ -188,6 +193,7 @@ func (s *Scene) calm(ctx context.Context) error {
 		return err
 	}
 	err := errors.Join(
+		s.hour(ctx),
 		s.Add(ctx, "default", "clean_up", 3, func(i int, in *storage.Insert) { in.Delay = time.Duration(i+1) * time.Hour }),
 		s.Add(ctx, "mail", "send_welcome", 420, nil), s.End(ctx, "mail", 400, nil),
 		s.Add(ctx, "images", "resize_image", 1200, nil), s.End(ctx, "images", 1190, nil),
@@ -256,7 +262,7 @@ func (s *Scene) night(ctx context.Context) error {
 		s.pass(ctx, 47*time.Minute, "mail", "archive"),
 		s.Add(ctx, "mail", "send_welcome", 9, nil),
 		s.Add(ctx, "payments", "charge_card", 1204, nil),
-		s.Session.Configure(ctx, "payments", storage.Settings{Pause: &storage.Pause{On: true}}),
+		s.pause(ctx, "payments"),
 		s.Schedule(ctx, "mail", "daily_digest", "cron 0 2 * * *", "", -30*time.Minute, true),
 		s.End(ctx, "default", 10, nil),
 		s.Add(ctx, "default", "legacy_sync", 1, nil),
@@ -268,6 +274,41 @@ func (s *Scene) night(ctx context.Context) error {
 	}
 	for i := range s.Runners {
 		s.Runners[i].Queues = append([]string{"archive"}, s.Runners[i].Queues...)
+	}
+	return nil
+}
+
+// pause pauses a queue, as a person does.
+func (s *Scene) pause(ctx context.Context, queue string) error {
+	act, err := ledger.NewAudit(s.Store).Begin(ctx, ledger.Entry{
+		Who: "bo", Role: "operator", Via: "dashboard", Act: "pause", Queue: queue,
+	})
+	if err != nil {
+		return err
+	}
+	err = s.Session.Configure(ctx, queue, storage.Settings{Pause: &storage.Pause{On: true}})
+	return errors.Join(err, act.End(ctx, 1, err))
+}
+
+// hour lets an hour of work pass, of which the history tells.
+func (s *Scene) hour(ctx context.Context) error {
+	for minute := range 61 {
+		some := 40 + 25*((minute*minute)%7) + minute%5*8
+		err := errors.Join(
+			s.Add(ctx, "images", "resize_image", 3*some, nil), s.End(ctx, "images", 3*some, nil),
+			s.Add(ctx, "webhooks", "deliver_webhook", some, nil),
+			s.End(ctx, "webhooks", some, func(i int, _ storage.Task, st *storage.Settle) {
+				if minute%9 == 4 && i%6 == 0 {
+					st.Outcome, st.Error = storage.Fail, "the hook answers 502 Bad Gateway"
+				}
+			}),
+			s.End(ctx, "webhooks", some, nil),
+			s.Add(ctx, "mail", "send_welcome", some/2, nil), s.End(ctx, "mail", some/2, nil),
+		)
+		*s.clock += time.Minute
+		if _, werr := s.history.Write(ctx); errors.Join(err, werr) != nil {
+			return errors.Join(err, werr)
+		}
 	}
 	return nil
 }

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/internal/scene"
+)
+
+// browser is the one browser of all tests.
+var browser context.Context
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		ctx, stop, err := openBrowser(context.Background())
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "the tests need chromium, which tools/need-servers.sh installs:", err)
+			return 1
+		}
+		defer stop()
+		browser = ctx
+		return m.Run()
+	}())
+}
+
+// rig is a dashboard that a test looks at.
+type rig struct {
+	t *testing.T
+	*scene.Scene
+
+	addr    string
+	handler http.Handler
+	server  *http.Server
+	streams atomic.Int64 // that are open
+}
+
+func newRig(t *testing.T, name string) *rig {
+	t.Helper()
+	sc, err := scene.Open(t.Context(), name, 10_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := dashboard.Handler(sc.Store, dashboard.Config{Name: "production"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, Scene: sc, addr: "127.0.0.1:0"}
+	r.handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/events" {
+			r.streams.Add(1)
+			defer r.streams.Add(-1)
+		}
+		h.ServeHTTP(w, req)
+	})
+	r.start()
+	t.Cleanup(r.stop)
+	return r
+}
+
+// start serves at the address of before.
+func (r *rig) start() {
+	r.t.Helper()
+	var listener net.Listener
+	r.await("the address", 5*time.Second, func() bool {
+		var err error
+		listener, err = new(net.ListenConfig).Listen(r.t.Context(), "tcp", r.addr)
+		return err == nil
+	})
+	r.addr = listener.Addr().String()
+	server := &http.Server{Handler: r.handler, ReadHeaderTimeout: 5 * time.Second}
+	r.server = server
+	go func() { _ = server.Serve(listener) }()
+}
+
+func (r *rig) stop() { _ = r.server.Close() }
+
+// await waits for a condition.
+func (r *rig) await(what string, most time.Duration, is func() bool) {
+	r.t.Helper()
+	end := time.Now().Add(most)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		if time.Now().After(end) {
+			r.t.Fatalf("%s did not come within %v", what, most)
+		}
+		<-tick.C
+	}
+}
+
+// tab is a tab of the browser. What goes wrong in it fails the test.
+type tab struct {
+	*rig
+	ctx context.Context
+
+	mu       sync.Mutex
+	troubles []string
+	quiet    bool // while the server is away on purpose
+}
+
+// tab opens a page in a new tab.
+func (r *rig) tab(path, theme string, width int64) *tab {
+	r.t.Helper()
+	ctx, stop := chromedp.NewContext(browser)
+	r.t.Cleanup(stop)
+	tb := &tab{rig: r, ctx: ctx}
+	if err := chromedp.Do(ctx, enable()); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := chromedp.Listen(ctx, tb.heard); err != nil {
+		r.t.Fatal(err)
+	}
+	tb.open(path, theme, width)
+	r.t.Cleanup(tb.check)
+	return tb
+}
+
+func enable() chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, log.Enable, cdp.Empty{})
+		_, err2 := cdp.Call(ctx, t, network.Enable, network.EnableParams{})
+		return errors.Join(err, err2)
+	})
+}
+
+// heard notes what goes wrong.
+func (tb *tab) heard(ev any) {
+	note := func(text string) {
+		tb.mu.Lock()
+		defer tb.mu.Unlock()
+		if !tb.quiet {
+			tb.troubles = append(tb.troubles, text)
+		}
+	}
+	switch ev := ev.(type) {
+	case *runtime.EventExceptionThrown:
+		note(fmt.Sprintf("exception: %+v", ev.ExceptionDetails))
+	case *log.EventEntryAdded:
+		if ev.Entry.Level == "error" || ev.Entry.Level == "warning" {
+			note("log: " + ev.Entry.Text + " " + ev.Entry.URL)
+		}
+	case *network.EventRequestWillBeSent:
+		at := ev.Request.URL
+		if strings.HasPrefix(at, "http") && !strings.HasPrefix(at, "http://"+tb.addr+"/") {
+			note("request to another host: " + at)
+		}
+	}
+}
+
+func (tb *tab) check() {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	for _, trouble := range tb.troubles {
+		tb.t.Error(trouble)
+	}
+}
+
+func (tb *tab) open(path, theme string, width int64) {
+	tb.t.Helper()
+	if err := chromedp.Do(tb.ctx, as(theme, width), chromedp.Navigate("http://"+tb.addr+path)); err != nil {
+		tb.t.Fatalf("%s: %v", path, err)
+	}
+}
+
+// eval evaluates a line of JavaScript.
+func eval[T any](tb *tab, code string) T {
+	tb.t.Helper()
+	v, err := chromedp.Run(tb.ctx, chromedp.Evaluate[T](code))
+	if err != nil {
+		tb.t.Fatalf("%s: %v", code, err)
+	}
+	return v
+}
+
+// sees waits until a line of JavaScript is true.
+func (tb *tab) sees(code string, most time.Duration) {
+	tb.t.Helper()
+	end := time.Now().Add(most)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		// A page that is being left has no answer.
+		if is, err := chromedp.Run(tb.ctx, chromedp.Evaluate[bool]("!!("+code+")")); err == nil && is {
+			return
+		}
+		if time.Now().After(end) {
+			text, _ := chromedp.Run(tb.ctx, chromedp.Evaluate[string]("location.pathname + '\\n' + document.body.innerText"))
+			tb.t.Fatalf("%s did not come true within %v; the page is %.3000s", code, most, text)
+		}
+		<-tick.C
+	}
+}
+
+// click clicks on the first element that a selector finds.
+func (tb *tab) click(selector string) {
+	tb.t.Helper()
+	if err := chromedp.Do(tb.ctx, chromedp.Click(chromedp.CSS(selector))); err != nil {
+		tb.t.Fatalf("click %s: %v", selector, err)
+	}
+}
+
+func (tb *tab) keys(keys string) {
+	tb.t.Helper()
+	if err := chromedp.Do(tb.ctx, chromedp.KeyEvent(keys)); err != nil {
+		tb.t.Fatal(err)
+	}
+}
+
+// shows waits until the page shows a text.
+func (tb *tab) shows(text string) {
+	tb.t.Helper()
+	tb.sees(fmt.Sprintf(`document.body.innerText.replaceAll('\u00a0', ' ').includes(%q)`, text), 10*time.Second)
+}
+
+// live waits until the page is live.
+func (tb *tab) live() {
+	tb.t.Helper()
+	tb.sees(`document.querySelector('#live').dataset.is === 'live'`, 10*time.Second)
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/midgehq/midge/internal/scene"
+)
+
+// problems finds what VISUAL rules forbid on a page: text of low contrast, targets that are too small, what
+// is clipped, and a page that is wider than its window.
+const problems = `(() => {
+  const found = [];
+  const say = (what, e) => { if (found.length < 12) found.push(what + ': <' + e.tagName.toLowerCase() + ' class="' + (e.getAttribute('class') ?? '') + '"> ' + (e.textContent ?? '').trim().slice(0, 60)); };
+  const parse = c => { const m = c.match(/[\d.]+/g).map(Number); return c.startsWith('color(') ? [m[0]*255, m[1]*255, m[2]*255, m[3] ?? 1] : [m[0], m[1], m[2], m[3] ?? 1]; };
+  const light = ([r, g, b]) => { const f = v => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; }; return .2126 * f(r) + .7152 * f(g) + .0722 * f(b); };
+  const ground = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c[3] === 1) return c; } return [255, 255, 255, 1]; };
+  const visible = e => e.checkVisibility({checkOpacity: true, checkVisibilityCSS: true}) && !e.closest('.sr, .skip, dialog:not([open])');
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node; (node = walk.nextNode());) {
+    const e = node.parentElement;
+    if (!node.data.trim() || !visible(e) || e.closest('svg, option, script')) continue;
+    const range = document.createRange(); range.selectNodeContents(node);
+    const box = range.getBoundingClientRect();
+    if (!box.width) continue;
+    const a = light(parse(getComputedStyle(e).color)), b = light(ground(e));
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    if (ratio < 4.5) say('contrast ' + ratio.toFixed(2), e);
+  }
+  for (const e of document.querySelectorAll('a, button, input:not([type=hidden]), select, summary, textarea')) {
+    if (!visible(e) || e.closest('svg')) continue;
+    const box = (e.closest('label') ?? e).getBoundingClientRect();
+    if (!box.width) continue;
+    if (Math.round(box.width) < 24 && e.tagName !== 'A' || Math.round(box.height) < 24 && !e.closest('p, li, .more, .zone, dd')) say('target of ' + Math.round(box.width) + 'x' + Math.round(box.height), e);
+    const style = getComputedStyle(e);
+    if (e.matches('button:not(.quiet), input, select, textarea') && style.borderTopColor && parse(style.borderTopColor)[3] === 1) {
+      const own = light(parse(style.borderTopColor)), around = light(ground(e.parentElement));
+      if ((Math.max(own, around) + .05) / (Math.min(own, around) + .05) < 3) say('border of low contrast', e);
+    }
+  }
+  const wide = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth > wide) say('wider than the window by ' + (document.documentElement.scrollWidth - wide), document.body);
+  for (const e of document.querySelectorAll('main *, header *')) {
+    if (!visible(e) || e.closest('svg, .code, code, .sr')) continue;
+    const box = e.getBoundingClientRect();
+    if (box.width && (box.right > wide + 1 || box.left < -1)) say('out of the window', e);
+    const cut = getComputedStyle(e);
+    if (cut.overflowX === 'clip' || cut.overflowX === 'hidden') {
+      if (e.scrollWidth > e.clientWidth + 1 && cut.textOverflow !== 'ellipsis' && !e.querySelector('.name, .one') && !e.matches('.name *, textarea, input')) say('clipped by ' + (e.scrollWidth - e.clientWidth), e);
+    }
+  }
+  return found;
+})()`
+
+func TestEachPageInEachTheme(t *testing.T) {
+	for _, name := range scene.Names {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, name)
+			tb := r.tab("/", "light", 1440)
+			for _, p := range pagesOf(t.Context(), r.Scene) {
+				for _, width := range widths {
+					for _, theme := range themes {
+						if width == 1024 && theme == "dark" { // as at 1440 and 360
+							continue
+						}
+						tb.open(p.path, theme, width)
+						if theme == "light" {
+							tb.live()
+						}
+						for _, problem := range eval[[]string](tb, problems) {
+							t.Errorf("%s at %d, %s: %s", p.name, width, theme, problem)
+						}
+					}
+				}
+			}
+		})
+	}
+}
