@@ -193,6 +193,7 @@ func (f Filter) Fields() (fields [][]string) {
 			fields = append(fields, append([]string{"params"}, t.path...))
 		case ofHeader:
 			fields = append(fields, []string{"header", strings.Join(t.path, ".")})
+		default:
 		}
 	}
 	return fields
