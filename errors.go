@@ -155,7 +155,8 @@ func RetryIn(d time.Duration, err error) error {
 
 // Snooze makes a job come back after d without being charged a retry: it did not
 // fail, its moment has not come. For d of 0 or less it comes back after a second: what
-// costs no retry must not spin.
+// costs no retry must not spin. What a job returns with it, by errors.Join or wrapping, says why: its first
+// line is Task.Reason until the task comes back.
 func Snooze(d time.Duration) error { return &snoozeError{d} }
 
 type discardError struct{ err error }

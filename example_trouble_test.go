@@ -4,67 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/storage"
 )
 
-// why says why a task does not run.
-func why(ctx context.Context, client *midge.Client, ref midge.Ref) (string, error) {
-	task, err := client.Task(ctx, ref)
-	if errors.Is(err, midge.ErrNotFound) {
-		return "it is not here: it has ended and is not kept, or was enqueued elsewhere", nil
-	} else if err != nil {
-		return "", err
-	}
-	stats, err := client.Queue(ref.Queue).Stats(ctx)
-	if err != nil {
-		return "", err
-	}
-	runners, err := client.Runners(ctx)
-	if err != nil {
-		return "", err
-	}
-	serve := func(r storage.RunnerInfo) bool { return slices.Contains(r.Queues, ref.Queue) }
-	know := func(r storage.RunnerInfo) bool { return serve(r) && slices.Contains(r.Kinds, task.Kind) }
-	free := func(r storage.RunnerInfo) bool { return know(r) && len(r.Running) < r.Concurrency }
-
-	switch {
-	case task.State == midge.Pending && task.Started:
-		return "it runs, on " + task.Runner, nil
-	case task.State == midge.Scheduled, task.State == midge.Retry:
-		return fmt.Sprintf("it is %s: its moment has not come", task.State), nil
-	case task.State == midge.Dead:
-		return "it is dead: " + task.Reason, nil
-	case task.State.Ended():
-		return fmt.Sprintf("it is %s", task.State), nil
-	case stats.Paused:
-		return "its queue is paused", nil
-	case !slices.ContainsFunc(runners, serve):
-		return "no live runner serves its queue", nil
-	case !slices.ContainsFunc(runners, know):
-		return "no live runner of its queue knows its kind", nil
-	case !slices.ContainsFunc(runners, free):
-		return "all slots were busy at the last heartbeat", nil
-	case task.PassedOver == storage.PassedOverSuspect:
-		return "it is one crash short of its limit: a runner runs one such task at a time", nil
-	}
-	return fmt.Sprintf("it waits for its turn, among %d", stats.Waiting), nil
-}
-
 // Bill is a job that nobody knows here.
 type Bill struct{ Customer string }
 
-// Each reason for which a task does not run can be seen from a client.
-func Example_notRunning() {
+// Why tells from any process why a task does not run.
+func ExampleClient_Why() {
 	runner, client := set()
 	must(midge.Handle(runner, func(context.Context, Resize) error { return nil }))
 	show := func(ref midge.Ref) {
-		reason, err := why(context.Background(), client, ref)
-		must(err)
-		fmt.Println(reason)
+		verdict, err := client.Why(context.Background(), ref)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(verdict.Cause)
 	}
 
 	later, err := client.EnqueueIn(context.Background(), time.Hour, Bill{Customer: "ann"})
@@ -85,10 +44,42 @@ func Example_notRunning() {
 	stop()
 	show(midge.Ref{Queue: "default", ID: "gone"})
 	// Output:
-	// it is scheduled: its moment has not come
-	// no live runner serves its queue
-	// it is completed
-	// no live runner of its queue knows its kind
-	// its queue is paused
+	// due later
+	// no runner
+	// ended
+	// unknown kind
+	// paused
+	// midge: why default/gone: task not found
+}
+
+// explain says in a sentence why a task does not run.
+func explain(ctx context.Context, client *midge.Client, ref midge.Ref) (string, error) {
+	verdict, err := client.Why(ctx, ref)
+	if errors.Is(err, midge.ErrNotFound) {
+		return "it is not here: it has ended and is not kept, or was enqueued elsewhere", nil
+	} else if err != nil {
+		return "", err
+	}
+	switch verdict.Cause {
+	case storage.CausePaused, storage.CauseNoRunner, storage.CauseUnknownKind: // somebody has to do something
+		return "stuck: " + verdict.String(), nil
+	default:
+		return verdict.String(), nil
+	}
+}
+
+// A verdict prints as a sentence, and its cause is there for a switch.
+func ExampleVerdict() {
+	_, client := set()
+	ctx := context.Background()
+	task, err := client.Enqueue(ctx, Bill{Customer: "ann"}, midge.To("billing"))
+	must(err)
+	for _, ref := range []midge.Ref{task.Ref, {Queue: "billing", ID: "gone"}} {
+		text, err := explain(ctx, client, ref)
+		must(err)
+		fmt.Println(text)
+	}
+	// Output:
+	// stuck: no live runner serves queue billing
 	// it is not here: it has ended and is not kept, or was enqueued elsewhere
 }

@@ -102,12 +102,14 @@ func TestVerdicts(t *testing.T) {
 		state   storage.State
 		retries int
 		in      time.Duration
+		reason  string
 	}{
-		{"discard", midge.Discard(errors.New("no")), storage.Dead, 0, 0},
-		{"retry in", midge.RetryIn(7*time.Minute, errors.New("later")), storage.Retry, 1, 7 * time.Minute},
-		{"snooze", midge.Snooze(9 * time.Minute), storage.Scheduled, 0, 9 * time.Minute},
-		{"error", errors.New("plain"), storage.Retry, 1, time.Hour},
-		{"wrapped", fmt.Errorf("about: %w", midge.Snooze(time.Minute)), storage.Scheduled, 0, time.Minute},
+		{"discard", midge.Discard(errors.New("no")), storage.Dead, 0, 0, "discarded"},
+		{"retry in", midge.RetryIn(7*time.Minute, errors.New("later")), storage.Retry, 1, 7 * time.Minute, ""},
+		{"snooze", midge.Snooze(9 * time.Minute), storage.Scheduled, 0, 9 * time.Minute, ""},
+		{"error", errors.New("plain"), storage.Retry, 1, time.Hour, ""},
+		{"wrapped", fmt.Errorf("about: %w", midge.Snooze(time.Minute)), storage.Scheduled, 0, time.Minute, "about: snoozed for 1m0s"},
+		{"joined", errors.Join(midge.Snooze(time.Minute), errors.New("rate\nlimited")), storage.Scheduled, 0, time.Minute, "rate"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(b *bench) {
@@ -116,8 +118,8 @@ func TestVerdicts(t *testing.T) {
 				begun := time.Now()
 				b.after(100 * time.Millisecond)
 				got := b.task(task.Ref)
-				if got.State != c.state || got.Retries != c.retries {
-					t.Errorf("state %s with %d retries, want %s with %d", got.State, got.Retries, c.state, c.retries)
+				if got.State != c.state || got.Retries != c.retries || got.Reason != c.reason {
+					t.Errorf("state %s with %d retries, reason %q; want %s with %d, %q", got.State, got.Retries, got.Reason, c.state, c.retries, c.reason)
 				}
 				if in := got.Due.Sub(begun); c.in > 0 && (in < c.in || in > c.in+100*time.Millisecond) {
 					t.Errorf("due in %v, want %v", in, c.in)

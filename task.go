@@ -61,6 +61,20 @@ func (c *Client) Task(ctx context.Context, ref Ref) (Task, error) {
 	return t, ofTask(err, "read task", ref)
 }
 
+// Verdict says why a task is where it is: its Cause is one of the constants of package storage whose names
+// begin with Cause. It prints as a sentence.
+type Verdict = storage.Verdict
+
+// Why says why a task does not run, or where: the first cause that holds, in the order of [storage.Causes].
+// It reads and changes nothing. [ErrNotFound]; [ErrDamaged].
+func (c *Client) Why(ctx context.Context, ref Ref) (Verdict, error) {
+	if err := storage.CheckRef(ref); err != nil {
+		return Verdict{}, ofTask(err, "why", ref)
+	}
+	v, err := storage.Why(ctx, c.store, ref)
+	return v, ofTask(err, "why", ref)
+}
+
 // Cancel cancels a task and gives its state now: cancelled, or pending where it runs
 // and its job's context is about to end. A running job that completes all the same has
 // completed. A task that has ended otherwise is a *[DependencyError] that names its

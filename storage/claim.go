@@ -159,7 +159,7 @@ type Extended struct {
 
 // RunnerInfo is what a runner tells of itself with each heartbeat.
 type RunnerInfo struct {
-	ID          string
+	ID          string // NewRunnerID makes ids
 	Host        string
 	PID         int
 	Version     string // of midge

@@ -80,7 +80,7 @@ type Task struct {
 	Declined time.Time
 
 	// While it is pending:
-	Runner      string    // who holds the lease
+	Runner      string    // who holds the lease; RunnerHost tells where it runs
 	LeaseUntil  time.Time // when it expires
 	Started     bool      // false while it is only claimed ahead
 	CancelAsked bool      // a cancel waits for the attempt to end
@@ -177,7 +177,7 @@ const (
 type Attempt struct {
 	At      time.Time // when it ended
 	Version int64     // the claim's version; 0 of a requeue
-	Runner  string    // none of a requeue
+	Runner  string    // none of a requeue; RunnerHost tells where it ran
 	// Outcome is how it ended, one of the Attempt constants.
 	Outcome string
 	// Error is the text, at most MaxAttemptError bytes.

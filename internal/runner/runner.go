@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -120,7 +121,8 @@ var (
 
 // New makes a runner. It does no I/O.
 func New(cfg Config) *Runner {
-	id := storage.NewID()
+	host, _ := os.Hostname() // an unnamed host is left out of the id
+	id := storage.NewRunnerID(host, os.Getpid())
 	log := &lifeLog{cfg.Log, id, cfg.SuccessLevel}
 	s := &shared{
 		clock: clock{made: time.Now()},

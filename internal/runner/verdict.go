@@ -127,7 +127,7 @@ func (j *judge) verdict(a *Attempt, err error) (s storage.Settle, as Outcome, re
 	case OutcomeCancelled:
 		s = failure(storage.Cancel, 0, asked)
 	case OutcomeSnoozed:
-		s, reported = storage.Settle{Outcome: storage.Snooze, Delay: asked.Delay}, asked.Beside
+		s, reported = snooze(asked), asked.Beside
 		if a.misses(asked.Delay) {
 			s, as, reported = j.expire(asked), OutcomeExpired, asked.Err
 		}
@@ -164,6 +164,14 @@ func (*judge) expire(asked Judgement) storage.Settle {
 // failure is a settle with the text and stack of an error.
 func failure(outcome storage.Outcome, delay time.Duration, of Judgement) storage.Settle {
 	return storage.Settle{Outcome: outcome, Delay: delay, Error: ErrorText(of.Err), Stack: of.Stack}
+}
+
+// snooze is the settle of a job that snoozes, with the first line of what it returned beside that as the
+// reason. The log has the text from Error; a storage keeps no more than the reason.
+func snooze(asked Judgement) storage.Settle {
+	text := ErrorText(asked.Beside)
+	reason, _, _ := strings.Cut(text, "\n")
+	return storage.Settle{Outcome: storage.Snooze, Delay: asked.Delay, Reason: reason, Error: text}
 }
 
 // ErrorText is err's text, even where its Error method panics.

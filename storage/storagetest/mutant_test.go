@@ -11,7 +11,7 @@ func mutants() []mutant {
 		openMutants(), identityMutants(), insertMutants(), uniqueMutants(), orderMutants(), promoteMutants(),
 		claimMutants(),
 		recoverMutants(), settleMutants(), fenceMutants(), applyMutants(), changeMutants(), cancelMutants(),
-		cursorMutants(), waitMutants(), readMutants(), statsMutants(), queueMutants(), jumpMutants(), togetherMutants(), toldMutants(), kindMutants(),
+		cursorMutants(), waitMutants(), readMutants(), statsMutants(), queueMutants(), jumpMutants(), togetherMutants(), toldMutants(), kindMutants(), whyMutants(),
 	)
 }
 

@@ -111,7 +111,7 @@ func rules() []rule {
 		settleRules(), extendRules(), cursorRules(), cancelRules(), changeRules(),
 		applyRules(), identityRules(), waitRules(), readRules(), queueRules(),
 		keepRules(), limitRules(), textRules(), sharingRules(), clockRules(), jumpRules(),
-		togetherRules(), listRules(), kindRules(),
+		togetherRules(), listRules(), kindRules(), whyRules(),
 	}
 	var all []rule
 	for _, topic := range topics {

@@ -1,0 +1,125 @@
+package storage
+
+import (
+	"fmt"
+	"time"
+)
+
+// Sample is what the Stats of a queue were at a moment.
+type Sample struct {
+	At time.Time
+	Stats
+}
+
+// Outlook is what becomes of a backlog if all goes on as between two samples.
+type Outlook struct {
+	// Backlog is how many tasks wait for a runner now, but for those of kinds that nobody runs.
+	Backlog int64
+	// Known says that the samples tell how fast tasks come and go: they are of one queue, at least a tenth of
+	// a second apart, and the queue was not removed in between. Else all that follows is zero.
+	Known bool
+	// Attempts is how many attempts ended a second, and Growth how many tasks a second the backlog grew by,
+	// negative where it shrank.
+	Attempts, Growth float64
+	// Gone is when the backlog is gone, from the second sample on: 0 where there is none, negative where it
+	// does not shrink.
+	Gone time.Duration
+}
+
+// leastApart is how far apart two samples have to be to tell a rate.
+const leastApart = 100 * time.Millisecond
+
+// longest is the longest time that an outlook tells: it is a guess.
+const longest = 100 * 365 * 24 * time.Hour
+
+// Forecast tells from two samples of a queue, the earlier first, when its backlog is gone. Samples of
+// some ten seconds apart or more tell it well: a queue that is served by bursts looks different from
+// second to second.
+func Forecast(before, after Sample) Outlook {
+	o := Outlook{Backlog: after.backlog()}
+	apart := after.At.Sub(before.At)
+	ended := func(t Totals) int64 { return t.Completed + t.Failed + t.Crashed }
+	attempts := ended(after.Totals) - ended(before.Totals)
+	removed := attempts < 0 || after.Totals.Enqueued < before.Totals.Enqueued
+	if before.Queue != after.Queue || apart < leastApart || removed {
+		return o
+	}
+	o.Known = true
+	o.Attempts = float64(attempts) / apart.Seconds()
+	o.Growth = float64(o.Backlog-before.backlog()) / apart.Seconds()
+	o.Gone = -1
+	switch {
+	case o.Backlog == 0:
+		o.Gone = 0
+	case o.Growth < 0:
+		o.Gone = seconds(float64(o.Backlog) / -o.Growth)
+	}
+	return o
+}
+
+// backlog is how many tasks wait for a runner, but for those of kinds that nobody runs.
+func (s *Stats) backlog() int64 {
+	waiting := s.Waiting
+	for _, k := range s.Declined {
+		waiting -= k.Tasks
+	}
+	return max(waiting, 0)
+}
+
+// seconds makes a duration of a guess.
+func seconds(n float64) time.Duration {
+	if n >= longest.Seconds() {
+		return longest
+	}
+	return time.Duration(n * float64(time.Second))
+}
+
+// ETA is when the task at a place of the line starts, from 1, from the second sample on: 0 where that is
+// not known. It supposes that no task joins before it.
+func (o Outlook) ETA(position int64) time.Duration {
+	if !o.Known || o.Attempts <= 0 || position <= 0 {
+		return 0
+	}
+	return max(seconds(float64(position)/o.Attempts), time.Microsecond)
+}
+
+// String says it in a few words.
+func (o Outlook) String() string {
+	switch {
+	case o.Backlog == 0:
+		return "nothing waits"
+	case !o.Known:
+		return fmt.Sprintf("%d wait", o.Backlog)
+	case o.Gone > 0:
+		return fmt.Sprintf("%d wait, gone in about %s", o.Backlog, roughly(o.Gone))
+	case o.Growth > 0:
+		return fmt.Sprintf("%d wait, growing by %.3g a second", o.Backlog, o.Growth)
+	}
+	return fmt.Sprintf("%d wait, and do not become fewer", o.Backlog)
+}
+
+// roughly writes a duration with its two largest units.
+func roughly(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch d = max(d, -d); {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(time.Second).String()
+	case d < time.Hour:
+		d = d.Round(time.Second)
+		return units(d/time.Minute, "m", d%time.Minute/time.Second, "s")
+	case d < day:
+		d = d.Round(time.Minute)
+		return units(d/time.Hour, "h", d%time.Hour/time.Minute, "m")
+	}
+	d = d.Round(time.Hour)
+	return units(d/day, "d", d%day/time.Hour, "h")
+}
+
+func units(n time.Duration, unit string, rest time.Duration, smaller string) string {
+	if rest == 0 {
+		return fmt.Sprintf("%d%s", n, unit)
+	}
+	return fmt.Sprintf("%d%s%d%s", n, unit, rest, smaller)
+}

@@ -1,0 +1,191 @@
+package storagetest
+
+import (
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func whyRules() []rule {
+	return []rule{
+		state("why/ended", whyEnded,
+			"Why says of a task that ended in which state and since when, and of a dead one the reason and the "+
+				"error."),
+		state("why/with a runner", whyPending,
+			"Why says of a pending task who has it until when, whether it runs, and whether a cancel was asked or "+
+				"the lease is over."),
+		state("why/put off", whyPutOff,
+			"Why says of a task that cannot run yet what keeps it: a pause for longer than it is put off, or its "+
+				"moment, and what put it off."),
+		state("why/nobody runs it", whyUnserved,
+			"Why says of a task that waits whether no live runner serves its queue, or none of them knows its kind."),
+		state("why/in line", whyLine,
+			"Why says of a task that waits for a slot at which place it stands, and what a Claim heeds of it."),
+		state("why/schedule", whySchedule,
+			"Why says of a schedule when it ticks next, or that no live runner declares it."),
+	}
+}
+
+// why gives the verdict on a record of main, which must be of a cause and say some words.
+func (r *rig) why(id string, cause storage.Cause, words ...string) storage.Verdict {
+	r.Helper()
+	v, err := storage.Why(r.ctx, r.store, in(id))
+	r.must("why "+id, err)
+	r.want("cause of "+id, v.Cause, cause)
+	r.want("subject", v.Ref, in(id))
+	for _, w := range words {
+		if !strings.Contains(v.String(), w) {
+			r.Fatalf("the verdict on %s is %q, want it to say %q", id, v, w)
+		}
+	}
+	return v
+}
+
+// serves sends the heartbeat of a runner that serves main for an hour with so many slots of which some
+// are taken.
+func (r *rig) serves(id string, slots, taken int, kinds ...string) {
+	r.Helper()
+	info := storage.RunnerInfo{
+		ID: id, Host: "web-1", PID: 41, Queues: []string{mainQueue}, Kinds: kinds, Concurrency: slots,
+		For: time.Hour,
+	}
+	for range taken {
+		info.Running = append(info.Running, storage.Running{Ref: in("other"), Kind: "job", Since: r.now()})
+	}
+	r.heartbeat(info)
+}
+
+func whyEnded(r *rig) {
+	from := r.now()
+	bury := storage.Settle{Outcome: storage.Bury, Reason: "refused", Error: "no such user"}
+	r.settle(r.holding(job("dead")), bury)
+	r.end(r.holding(kept("done")), storage.Complete)
+	r.insert(kept("off"))
+	r.cancel("off")
+	v := r.why("dead", storage.CauseEnded, "dead", "refused: no such user")
+	r.between("since", v.Since, from, r.now())
+	r.want("state, reason, error", [3]any{v.State, v.Reason, v.Error},
+		[3]any{storage.Dead, "refused", "no such user"})
+	r.want("state", r.why("done", storage.CauseEnded, "completed").State, storage.Completed)
+	r.want("state", r.why("off", storage.CauseEnded, "cancelled").State, storage.Cancelled)
+	_, err := storage.Why(r.ctx, r.store, in("none"))
+	r.wantError("why of none", err, storage.ErrNotFound)
+}
+
+func whyPending(r *rig) {
+	id := storage.NewRunnerID("web-9", 4711)
+	r.add("a", "b")
+	req := ask(1)
+	req.Runner, req.Ahead = id, 1
+	holds := r.hold(req, 2)
+	v := r.why("a", storage.CauseRunning, "web-9, process 4711", "not heard of")
+	r.want("runner, host, process, gone", [4]any{v.Runner, v.Host, v.PID, v.RunnerGone},
+		[4]any{id, "web-9", 4711, true})
+	r.want("until", v.Until.Equal(r.read("a").LeaseUntil), true)
+	r.want("since", v.Since.Equal(r.read("a").StartedAt()), true)
+	r.heartbeat(storage.RunnerInfo{
+		ID: id, Host: "web-9.example.org", PID: 4711, Queues: []string{mainQueue}, For: time.Hour,
+	})
+	v = r.why("b", storage.CauseAhead, "web-9.example.org, process 4711 has claimed it ahead")
+	r.want("gone", v.RunnerGone, false)
+	r.cancel("a")
+	r.why("a", storage.CauseCancelAsked, "asked to stop")
+	r.end(holds[0], storage.Cancel)
+	r.end(holds[1], storage.Complete)
+	r.add("c")
+	h := r.take(brief(1), "c")
+	r.passTo(h.LeaseUntil)
+	v = r.why("c", storage.CauseLeaseExpired, "runner "+runner, "ended")
+	r.want("runner, gone", [2]any{v.Runner, v.RunnerGone}, [2]any{runner, true})
+}
+
+func whyPutOff(r *rig) {
+	r.serves("r1", 5, 0, "job")
+	fail := storage.Settle{Outcome: storage.Fail, Delay: time.Hour, Error: "timed out\nagain"}
+	snooze := storage.Settle{Outcome: storage.Snooze, Delay: time.Hour, Reason: "rate limited"}
+	r.settle(r.holding(job("failed")), fail)
+	r.settle(r.holding(job("snoozed")), snooze)
+	r.insert(delayed("later", time.Hour))
+	r.add("now")
+	v := r.why("failed", storage.CauseDue, "after failure 1: timed out")
+	r.want("until", v.Until.Equal(r.read("failed").Due), true)
+	r.want("retries", v.Retries, 1)
+	v = r.why("snoozed", storage.CauseDue, "snoozed: rate limited")
+	r.want("reason, snoozes", [2]any{v.Reason, v.Snoozes}, [2]any{"rate limited", 1})
+	r.why("later", storage.CauseDue, "it is due in ")
+	r.configure(pausing(time.Minute))
+	v = r.why("now", storage.CausePaused, "paused for another")
+	r.want("until", v.Until.Equal(r.stats().PausedUntil), true)
+	r.why("failed", storage.CauseDue)
+	r.configure(pausing(0))
+	r.why("failed", storage.CausePaused)
+	r.want("until", r.why("now", storage.CausePaused, "until it is resumed").Until.IsZero(), true)
+}
+
+func whyUnserved(r *rig) {
+	r.decline(of("mail", "a"))
+	r.heartbeat(storage.RunnerInfo{
+		ID: "r1", Queues: []string{sideQueue}, Kinds: []string{"mail"}, Concurrency: 1, For: time.Hour,
+	})
+	r.why("a", storage.CauseNoRunner, "no live runner serves queue main")
+	r.serves("r2", 2, 0, "job", "other")
+	v := r.why("a", storage.CauseUnknownKind,
+		"none of the 1 live runners of queue main knows the kind mail", "it is dead in")
+	r.want("until", v.Until.Equal(r.read("a").Declined.Add(r.described().Limits.DeclinedFor)), true)
+	r.want("runners, able", [2]int{v.Runners, v.Able}, [2]int{1, 0})
+	r.serves("r3", 2, 0, "mail")
+	v = r.why("a", storage.CauseInLine, "number 1 of 1")
+	r.want("runners, able, slots, free", [4]int{v.Runners, v.Able, v.Slots, v.Free}, [4]int{2, 1, 2, 2})
+}
+
+// described is what the storage tells of itself.
+func (r *rig) described() storage.Description {
+	r.Helper()
+	d, err := r.store.Describe(r.ctx)
+	r.must("describe", err)
+	return d
+}
+
+func whyLine(r *rig) {
+	j := job("suspect")
+	j.CrashLimit = 2
+	r.insert(j)
+	r.crash("suspect")
+	r.add("ahead")
+	req := brief(0)
+	req.Start, req.Ahead = 0, 1
+	r.expire(r.take(req, "ahead"))
+	before := storage.Sample{At: r.now(), Stats: r.stats()}
+	r.add("a", "b", "c")
+	r.serves("r1", 2, 2, "job")
+	v := r.why("b", storage.CauseBusy, "all 2 slots of queue main are busy", "number 4 of 5 in line")
+	r.want("place", [2]int64{v.Position, v.Of}, [2]int64{4, 5})
+	r.serves("r1", 2, 1, "job")
+	r.why("suspect", storage.CauseSuspect, "its next crash makes it dead", "number 2 of 5")
+	r.why("ahead", storage.CauseStartOnly, "its runner was lost before it started")
+	r.why("c", storage.CauseInLine, "number 5 of 5 in line")
+	r.end(r.take(ask(1), "ahead"), storage.Complete)
+	r.pass(200 * time.Millisecond)
+	v, err := storage.Why(r.ctx, r.store, in("c"), before)
+	r.must("why", err)
+	r.want("place, ETA", [2]any{v.Position, v.ETA > 0 && v.ETA < time.Hour}, [2]any{int64(4), true})
+	if !strings.Contains(v.String(), "starts in about") {
+		r.Fatalf("the verdict is %q, want it to say when the task starts", v)
+	}
+}
+
+func whySchedule(r *rig) {
+	next := r.now().Add(time.Hour).Truncate(time.Microsecond)
+	c := cursor("cursor.daily", next)
+	d := storage.Declaration{Spec: "every 1h", Hash: "h1"}
+	c.Cursor.Declaration = d.Encode()
+	r.insert(c)
+	r.why("cursor.daily", storage.CauseOrphaned, "no live runner declares")
+	declared := []storage.Declared{{Ref: in("cursor.daily"), Hash: "h1"}}
+	r.heartbeat(storage.RunnerInfo{
+		ID: "r1", Queues: []string{mainQueue}, Concurrency: 1, For: time.Hour, Schedules: declared,
+	})
+	v := r.why("cursor.daily", storage.CauseTicks, "ticks next in")
+	r.want("until", v.Until.Equal(next), true)
+}

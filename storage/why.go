@@ -1,0 +1,424 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Cause is why a task is where it is.
+type Cause string
+
+// The causes, in the order in which [Why] looks for them: the first that holds is told.
+const (
+	// CauseEnded: the task has completed, was cancelled or is dead. Since says when, Reason why it is dead,
+	// and Error what its last attempt said.
+	CauseEnded Cause = "ended"
+	// CauseRunning: Runner runs the task, since Since, under a lease that ends at Until.
+	CauseRunning Cause = "running"
+	// CauseAhead: Runner has claimed the task ahead, and starts it once one of its slots is free.
+	CauseAhead Cause = "claimed ahead"
+	// CauseLeaseExpired: the lease of Runner ended at Until. The next claim from the queue brings the task
+	// back. RunnerGone says that the runner's heartbeat has expired too.
+	CauseLeaseExpired Cause = "lease expired"
+	// CauseCancelAsked: Runner is asked to stop the task, which ends as cancelled once it has, or when the
+	// lease ends at Until.
+	CauseCancelAsked Cause = "cancel asked"
+	// CausePaused: the queue is paused until Until, zero for until it is resumed, and for longer than the task
+	// is put off.
+	CausePaused Cause = "paused"
+	// CauseDue: the task is due at Until. Retries says that it failed before, with Error, and Snoozes that it
+	// was snoozed, for Reason.
+	CauseDue Cause = "due later"
+	// CauseNoRunner: no live runner serves the queue.
+	CauseNoRunner Cause = "no runner"
+	// CauseUnknownKind: live runners serve the queue, and none knows the kind of the task. After Until, where
+	// that is set, the task is dead.
+	CauseUnknownKind Cause = "unknown kind"
+	// CauseBusy: all slots of the runners that know the kind are taken. Position says where the task stands.
+	CauseBusy Cause = "every slot busy"
+	// CauseSuspect: the next crash makes the task dead, so that a runner starts it only beside no other
+	// suspect.
+	CauseSuspect Cause = "suspect"
+	// CauseStartOnly: the lease of the task ended while it was only claimed ahead, so that a runner takes it
+	// only to start at once.
+	CauseStartOnly Cause = "start-only"
+	// CauseInLine: the task waits for its turn, at Position of Of.
+	CauseInLine Cause = "in line"
+	// CauseTicks: it is a schedule, which ticks next at Until, zero for never.
+	CauseTicks Cause = "ticks"
+	// CauseOrphaned: it is a schedule that no live runner declares, so that it stands still.
+	CauseOrphaned Cause = "orphaned"
+)
+
+// Causes lists every cause, in the order in which they are looked for.
+func Causes() []Cause {
+	return []Cause{
+		CauseEnded, CauseRunning, CauseAhead, CauseLeaseExpired, CauseCancelAsked, CausePaused, CauseDue,
+		CauseNoRunner, CauseUnknownKind, CauseBusy, CauseSuspect, CauseStartOnly, CauseInLine, CauseTicks,
+		CauseOrphaned,
+	}
+}
+
+// Verdict says why a task is where it is. Fields that its cause does not name are zero.
+type Verdict struct {
+	Ref   Ref
+	Kind  string
+	State State
+	Cause Cause
+	// Now is the storage's time at which the verdict held.
+	Now time.Time
+	// Since is when the task ended, or was started.
+	Since time.Time
+	// Until is when the cause ends by itself, zero where it does not, or that is not known.
+	Until time.Time
+	// Runner has the task, on Host in process PID where its id or heartbeat tells them. RunnerGone says that
+	// its heartbeat has expired.
+	Runner     string
+	Host       string
+	PID        int
+	RunnerGone bool
+	// Runners is how many live runners serve the queue, and Able how many of these know the kind.
+	Runners, Able int
+	// Slots are those of the runners that are able, and Free how many of them are free.
+	Slots, Free int
+	// Position is the place of the task in the order in which its queue is claimed, from 1, of Of tasks that
+	// wait. 0 says that at least PositionAtLeast tasks stand before it, or that the place is not known.
+	Position, Of    int64
+	PositionAtLeast int64
+	// ETA is about when the task starts, 0 where that is not known: it needs an earlier sample.
+	ETA time.Duration
+	// Retries and Snoozes are those of the task, Reason and Error what is known of its last end.
+	Retries, Snoozes int
+	Reason           string
+	Error            string
+}
+
+// The bounds of the look for a task in its line.
+const (
+	whyPages = 5
+	whyBytes = 8 << 20
+)
+
+// Why says why a task, or a schedule, is where it is: the first cause that holds, in the order of [Causes].
+// Where samples of its queue are given that were taken before, the verdict on a task that waits has an ETA.
+// It reads the task, the numbers of its queue, the runners and at most five pages of the line, one after
+// the other, so that a verdict on a task that moves meanwhile may tell of two moments. [ErrNotFound], and
+// what [Storage.Task] returns.
+func Why(ctx context.Context, store Storage, ref Ref, before ...Sample) (Verdict, error) {
+	t, err := store.Task(ctx, ref)
+	if err != nil {
+		return Verdict{}, err
+	}
+	d, err := store.Describe(ctx)
+	if err != nil {
+		return Verdict{}, err
+	}
+	w := whyWalk{task: t, limits: d.Limits.WithDefaults(), v: Verdict{
+		Ref: t.Ref, Kind: t.Kind, State: t.State, Now: d.Now, Retries: t.Retries, Snoozes: t.Snoozes,
+		Reason: t.Reason, Error: t.LastError(),
+	}}
+	if t.State.Ended() {
+		w.v.Cause, w.v.Since = CauseEnded, t.Ended
+		return w.v, nil
+	}
+	if w.runners, err = store.Runners(ctx); err != nil {
+		return Verdict{}, err
+	}
+	stats, err := store.Stats(ctx, ref.Queue)
+	if err != nil {
+		return Verdict{}, err
+	}
+	w.stats = stats[0]
+	w.serve()
+	switch {
+	case t.State == Cursors:
+		w.schedule()
+	case t.State == Pending:
+		w.pending()
+	case w.paused() || w.later() || w.unserved():
+	default:
+		err = w.line(ctx, store, before)
+	}
+	return w.v, err
+}
+
+// whyWalk is a verdict in the making.
+type whyWalk struct {
+	task    Task
+	stats   Stats
+	runners []RunnerInfo
+	limits  Limits
+	v       Verdict
+}
+
+// serve counts the runners that serve the queue, and the slots of those that know the kind.
+func (w *whyWalk) serve() {
+	for i := range w.runners {
+		r := &w.runners[i]
+		if !slices.Contains(r.Queues, w.task.Queue) {
+			continue
+		}
+		w.v.Runners++
+		if len(r.Kinds) > 0 && !slices.Contains(r.Kinds, w.task.Kind) {
+			continue
+		}
+		w.v.Able++
+		w.v.Slots += r.Concurrency
+		w.v.Free += max(r.Concurrency-len(r.Running), 0)
+	}
+}
+
+// schedule decides about a cursor.
+func (w *whyWalk) schedule() {
+	w.v.Cause = CauseOrphaned
+	d, err := w.task.Cursor.Decode()
+	if err != nil {
+		w.v.Error = err.Error()
+		return
+	}
+	for i := range w.runners {
+		if slices.Contains(w.runners[i].Schedules, Declared{Ref: w.task.Ref, Hash: d.Hash}) {
+			w.v.Cause, w.v.Until = CauseTicks, w.task.Cursor.Next
+		}
+	}
+}
+
+// pending decides about a task that a runner has.
+func (w *whyWalk) pending() {
+	t := &w.task
+	w.v.Runner, w.v.Until, w.v.Since, w.v.RunnerGone = t.Runner, t.LeaseUntil, t.StartedAt(), true
+	w.v.Host, w.v.PID = RunnerHost(t.Runner)
+	for i := range w.runners {
+		if r := &w.runners[i]; r.ID == t.Runner {
+			w.v.Host, w.v.PID, w.v.RunnerGone = r.Host, r.PID, false
+		}
+	}
+	switch {
+	case !t.LeaseUntil.After(w.v.Now):
+		w.v.Cause = CauseLeaseExpired
+	case t.CancelAsked:
+		w.v.Cause = CauseCancelAsked
+	case t.Started:
+		w.v.Cause = CauseRunning
+	default:
+		w.v.Cause = CauseAhead
+	}
+}
+
+// paused decides whether a pause of the queue keeps the task, for longer than it is put off.
+func (w *whyWalk) paused() bool {
+	until := w.stats.PausedUntil
+	if !w.stats.Paused || !until.IsZero() && !w.task.Due.Before(until) {
+		return false
+	}
+	w.v.Cause, w.v.Until = CausePaused, until
+	return true
+}
+
+// later decides whether the task is due later.
+func (w *whyWalk) later() bool {
+	if w.task.State == Waiting || !w.task.Due.After(w.v.Now) {
+		return false
+	}
+	w.v.Cause, w.v.Until = CauseDue, w.task.Due
+	return true
+}
+
+// unserved decides whether nobody can run the task.
+func (w *whyWalk) unserved() bool {
+	switch {
+	case w.v.Runners == 0:
+		w.v.Cause = CauseNoRunner
+	case w.v.Able == 0:
+		w.v.Cause = CauseUnknownKind
+		if !w.task.Declined.IsZero() {
+			w.v.Until = w.task.Declined.Add(w.limits.DeclinedFor)
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// line decides about a task that waits for its turn, and looks for its place.
+func (w *whyWalk) line(ctx context.Context, store Storage, before []Sample) error {
+	switch {
+	case w.v.Free == 0:
+		w.v.Cause = CauseBusy
+	case Suspect(w.task.Crashes, w.task.CrashLimit):
+		w.v.Cause = CauseSuspect
+	case w.task.PassedOver == PassedOverStartOnly:
+		w.v.Cause = CauseStartOnly
+	default:
+		w.v.Cause = CauseInLine
+	}
+	w.v.Of = w.stats.Waiting
+	if w.task.State == Waiting {
+		if err := w.place(ctx, store); err != nil {
+			return err
+		}
+	}
+	for _, b := range before {
+		if b.Queue == w.task.Queue {
+			w.v.ETA = max(w.v.ETA, Forecast(b, Sample{At: w.v.Now, Stats: w.stats}).ETA(w.v.Position))
+		}
+	}
+	return nil
+}
+
+// place looks for the task in the first pages of its line.
+func (w *whyWalk) place(ctx context.Context, store Storage) error {
+	query := TasksQuery{Queue: w.task.Queue, State: Waiting, Limit: MaxPage}
+	read := 0
+	for range whyPages {
+		page, err := store.Tasks(ctx, query)
+		if err != nil {
+			return err
+		}
+		for i := range page.Tasks {
+			if page.Tasks[i].ID == w.task.ID {
+				w.v.Position, w.v.PositionAtLeast = w.v.PositionAtLeast+int64(i)+1, 0
+				w.v.Of = max(w.v.Of, w.v.Position)
+				return nil
+			}
+			read += len(page.Tasks[i].Payload)
+		}
+		w.v.PositionAtLeast += int64(len(page.Tasks))
+		if query.After = page.Next; query.After == "" || read > whyBytes {
+			break
+		}
+	}
+	return nil
+}
+
+// String says the verdict in a sentence, with times from Now.
+func (v Verdict) String() string {
+	switch v.Cause {
+	case CauseEnded:
+		return v.ended()
+	case CauseRunning:
+		since := v.ago(" since ", v.Since)
+		return fmt.Sprintf("it runs on %s%s, and its lease ends in %s", v.runner(), since, v.in(v.Until))
+	case CauseAhead:
+		return fmt.Sprintf("%s has claimed it ahead, and starts it once a slot is free", v.runner())
+	case CauseLeaseExpired:
+		ended := v.ago(" ", v.Until)
+		return fmt.Sprintf("the lease of %s ended%s; the next claim from the queue brings it back",
+			v.runner(), ended)
+	case CauseCancelAsked:
+		return fmt.Sprintf("%s is asked to stop it; its lease ends in %s", v.runner(), v.in(v.Until))
+	case CausePaused:
+		if v.Until.IsZero() {
+			return fmt.Sprintf("queue %s is paused until it is resumed", v.Ref.Queue)
+		}
+		return fmt.Sprintf("queue %s is paused for another %s", v.Ref.Queue, v.in(v.Until))
+	case CauseDue:
+		return fmt.Sprintf("it is due in %s%s", v.in(v.Until), v.after())
+	case CauseTicks:
+		if v.Until.IsZero() {
+			return "the schedule has no further tick"
+		}
+		return fmt.Sprintf("the schedule ticks next in %s", v.in(v.Until))
+	case CauseOrphaned:
+		return "no live runner declares the schedule, so that it stands still"
+	default:
+		return v.waits()
+	}
+}
+
+// waits says why nobody has taken a task that waits.
+func (v Verdict) waits() string {
+	switch v.Cause {
+	case CauseNoRunner:
+		return fmt.Sprintf("no live runner serves queue %s", v.Ref.Queue)
+	case CauseUnknownKind:
+		text := fmt.Sprintf("none of the %d live runners of queue %s knows the kind %s",
+			v.Runners, v.Ref.Queue, v.Kind)
+		if !v.Until.IsZero() {
+			text += "; it is dead in " + v.in(v.Until) + " unless one comes"
+		}
+		return text
+	case CauseBusy:
+		return fmt.Sprintf("all %d slots of queue %s are busy; %s", v.Slots, v.Ref.Queue, v.position())
+	case CauseSuspect:
+		return "its next crash makes it dead, so that a runner starts it only beside no other such task; " +
+			v.position()
+	case CauseStartOnly:
+		return "its runner was lost before it started, so that a runner takes it only to start it at once; " +
+			v.position()
+	default:
+		return v.position()
+	}
+}
+
+func (v Verdict) ended() string {
+	text := fmt.Sprintf("it is %s%s", v.State, v.ago(" since ", v.Since))
+	if v.State == Dead {
+		text += details(v.Reason, v.Error)
+	}
+	return text
+}
+
+// after says what came before a task that is due later.
+func (v Verdict) after() string {
+	switch {
+	case v.State == Retry:
+		return fmt.Sprintf(", after failure %d%s", v.Retries, details("", v.Error))
+	case v.Snoozes > 0:
+		return ", as it was snoozed" + details(v.Reason, "")
+	}
+	return ""
+}
+
+// details appends texts to a sentence.
+func details(texts ...string) string {
+	var b strings.Builder
+	for _, t := range texts {
+		if t = strings.TrimSpace(t); t != "" {
+			first, _, _ := strings.Cut(t, "\n")
+			b.WriteString(": " + PrintableText(first, 200))
+		}
+	}
+	return b.String()
+}
+
+func (v Verdict) position() string {
+	var text string
+	switch {
+	case v.Position > 0:
+		text = fmt.Sprintf("it is number %d of %d in line", v.Position, v.Of)
+	case v.PositionAtLeast > 0:
+		text = fmt.Sprintf("it is behind the first %d of %d in line", v.PositionAtLeast, v.Of)
+	default:
+		return "it joins the line now"
+	}
+	if v.ETA > 0 {
+		text += ", and starts in about " + roughly(v.ETA)
+	}
+	return text
+}
+
+// runner names the runner that has the task.
+func (v Verdict) runner() string {
+	text := "runner " + v.Runner
+	if v.Host != "" {
+		text = fmt.Sprintf("%s, process %d", v.Host, v.PID)
+	}
+	if v.RunnerGone {
+		text += " (not heard of any more)"
+	}
+	return text
+}
+
+func (v Verdict) in(at time.Time) string { return roughly(max(at.Sub(v.Now), 0)) }
+
+// ago says how long ago a moment was, behind some words; nothing where there is none.
+func (v Verdict) ago(words string, at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return words + roughly(max(v.Now.Sub(at), 0)) + " ago"
+}
