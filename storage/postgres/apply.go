@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -76,13 +77,22 @@ func isPlain(tx *storage.Tx) bool {
 // largeBytes is what is too much for the reserve: heartbeats do not wait for its transmission.
 const largeBytes = 64 << 10
 
-// poolOf gives the connections of a flush: what ends a lease has a reserve, unless it is large.
-func (s *Storage) poolOf(class int, parts []*part) *pgxpool.Pool {
-	size := 0
+// poolOf gives the connections of a flush: what ends a lease has a reserve.
+func (s *Storage) poolOf(parts []*part) *pgxpool.Pool {
+	size, settles := 0, false
 	for _, p := range parts {
 		size += p.size
+		settles = settles || slices.ContainsFunc(p.txs, func(tx storage.Tx) bool { return len(tx.Settles) > 0 })
 	}
-	if class == classInsert || size > largeBytes {
+	if !settles {
+		return s.pool
+	}
+	return s.reserveFor(size)
+}
+
+// reserveFor gives the reserve for what does not carry too much.
+func (s *Storage) reserveFor(size int) *pgxpool.Pool {
+	if size > largeBytes {
 		return s.pool
 	}
 	return s.reserve
@@ -90,17 +100,17 @@ func (s *Storage) poolOf(class int, parts []*part) *pgxpool.Pool {
 
 // flushOnce carries out parts in one transaction, the general way, and says where another
 // step or transaction holds it up.
-func (s *Storage) flushOnce(ctx context.Context, class int, parts []*part) error {
-	return heldUp(s.flushTogether(ctx, class, parts), parts)
+func (s *Storage) flushOnce(ctx context.Context, parts []*part) error {
+	return heldUp(s.flushTogether(ctx, parts), parts)
 }
 
-func (s *Storage) flushTogether(ctx context.Context, class int, parts []*part) error {
+func (s *Storage) flushTogether(ctx context.Context, parts []*part) error {
 	queues, err := s.numbersOf(ctx, queuesOfParts(parts))
 	if err != nil {
 		return err
 	}
 	begun := time.Now()
-	tx, err := s.begin(ctx, s.poolOf(class, parts))
+	tx, err := s.begin(ctx, s.poolOf(parts))
 	if err != nil {
 		return err
 	}

@@ -225,7 +225,7 @@ const copyingKeys = "hashtext('midge.copy'), hashtext('{schema}')"
 // meanwhile the transaction keeps every vacuum from what has died. It passes over processes of
 // roles of which its own is no member.
 func (s *Storage) unstick(ctx context.Context, after time.Duration) error {
-	return s.ask(ctx, s.pool, query{
+	return s.askAside(ctx, query{
 		text: `SELECT pg_terminate_backend(a.pid)
 			FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND a.datid = l.database
 			WHERE l.locktype = 'advisory' AND l.objsubid = 2

@@ -36,8 +36,8 @@ type Config struct {
 	Schema string
 	// Connections bounds those for claims, inserts, reads and what carries much; default 4. There
 	// are up to two more for leases and settles alone, and the listener's. They are made when they
-	// are needed, those of leases, settles and the listener by a runner alone, and are closed when
-	// they were idle for a minute or two. Servers show them under the application_name of the URL,
+	// are needed, those of leases, settles and the listener by a runner alone. A client that is idle
+	// keeps two, and none after a minute or two. Servers show them under the application_name of the URL,
 	// or as "midge".
 	Connections int
 	// ListenURL is where the listener connects, default where all else does: to the same

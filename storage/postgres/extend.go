@@ -49,7 +49,7 @@ func (s *Storage) extend(
 	for i := range req.Leases {
 		p.size += len(req.Leases[i].Progress) + len(req.Leases[i].Checkpoint)
 	}
-	tx, err := s.begin(ctx, s.poolOf(classSettle, []*part{p}))
+	tx, err := s.begin(ctx, s.reserveFor(p.size))
 	if err != nil {
 		return x, err
 	}

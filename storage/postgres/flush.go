@@ -72,13 +72,13 @@ func (s *Storage) flush(ctx context.Context, class int, parts []*part) (spoiled 
 			return nil
 		}
 	}
-	return s.flushGeneral(ctx, class, parts)
+	return s.flushGeneral(ctx, parts)
 }
 
 // flushGeneral carries out parts in one transaction, the general way. Where one of them spoils it for the
 // others it gives them back.
-func (s *Storage) flushGeneral(ctx context.Context, class int, parts []*part) (spoiled []*part) {
-	err := translate(s.retry(ctx, func() error { return s.flushOnce(ctx, class, parts) }))
+func (s *Storage) flushGeneral(ctx context.Context, parts []*part) (spoiled []*part) {
+	err := translate(s.retry(ctx, func() error { return s.flushOnce(ctx, parts) }))
 	if err == nil {
 		return nil
 	}

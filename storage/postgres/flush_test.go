@@ -32,7 +32,9 @@ func TestPartsThatGoApartShareTheTimeOfAFlush(t *testing.T) {
 		defer pool.Close()
 		s := &Storage{
 			pool: pool, reserve: pool, schema: &schema{quoted: "midge"}, numbers: newNumbers(), background: t.Context(),
+			idle: &idle{pool: pool, ctx: t.Context()},
 		}
+		defer s.idle.close()
 		var parts []*part
 		for range 5 {
 			in := storage.Insert{Ref: storage.Ref{Queue: "q", ID: storage.NewID()}, Kind: "k"}

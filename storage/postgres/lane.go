@@ -157,7 +157,7 @@ func remembering(parts []*part) (query, bool) {
 // sweepLanes forgets lanes whose life is over: a call on one of them would be refused
 // anyway.
 func (s *Storage) sweepLanes(ctx context.Context) error {
-	return s.ask(ctx, s.pool, query{
+	return s.askAside(ctx, query{
 		text: "SELECT {schema}.sweep({schema}.come({schema}.told()) - $1)",
 		args: []any{(storage.LaneLife + time.Minute).Microseconds()},
 	})

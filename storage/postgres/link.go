@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"regexp"
 	"strconv"
@@ -73,6 +74,7 @@ const idleLimit = "SET LOCAL idle_in_transaction_session_timeout = '2s'"
 
 // begin takes a connection; nothing is sent yet.
 func (s *Storage) begin(ctx context.Context, pool *pgxpool.Pool) (*transaction, error) {
+	s.idle.used()
 	conn, err := acquire(ctx, pool)
 	if err != nil {
 		return nil, err
@@ -179,10 +181,22 @@ func (s *Storage) ask(ctx context.Context, pool *pgxpool.Pool, q query) error {
 	}
 }
 
+// askAside is ask for what goes on in the background: all of that has one connection at a time.
+func (s *Storage) askAside(ctx context.Context, q query) error {
+	select {
+	case s.aside <- struct{}{}:
+		defer func() { <-s.aside }()
+		return s.ask(ctx, s.pool, q)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errUnsent, ctx.Err())
+	}
+}
+
 func (s *Storage) askOnce(ctx context.Context, pool *pgxpool.Pool, q query) error {
 	if s.strict {
 		return s.askWithin(ctx, pool, q)
 	}
+	s.idle.used()
 	conn, err := acquire(ctx, pool)
 	if err != nil {
 		return err

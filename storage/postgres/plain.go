@@ -139,7 +139,7 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) (lef
 func (s *Storage) plainStep(ctx context.Context, st *plainStep) error {
 	a := plain(st.parts, st.queues)
 	st.told = s.notes.loud(a.dqueues)
-	return s.ask(ctx, s.poolOf(st.class, st.parts), s.plainQuery(a, st))
+	return s.ask(ctx, s.poolOf(st.parts), s.plainQuery(a, st))
 }
 
 // plainQuery is the step of a class: enqueue, or finish where tasks are completed too.

@@ -53,6 +53,8 @@ type Storage struct {
 	noShort bool
 
 	allowance allowance // of claims
+	idle      *idle
+	aside     chan struct{} // filled while something in the background has a connection; capacity 1
 
 	background context.Context         //nolint:containedctx // of what no caller's context ends
 	stop       context.CancelCauseFunc // ends background
@@ -103,6 +105,7 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 	if s.pool, s.reserve, err = cfg.connect(background, &s.unnamed); err != nil {
 		return err
 	}
+	s.idle, s.aside = &idle{pool: s.pool, ctx: background}, make(chan struct{}, 1)
 	listen, err := cfg.listen(s.pool)
 	if err != nil {
 		return err
@@ -218,6 +221,7 @@ func (s *Storage) Close() error {
 			all.Go(s.wake.close)
 			all.Go(s.notes.close)
 			all.Go(s.sweep.close)
+			all.Go(s.idle.close)
 		}
 		all.Wait()
 		if s.pool != nil {

@@ -16,8 +16,8 @@ func TestLateStepsDoNotStarve(t *testing.T) {
 	s := newShop(t)
 	kept := insertOf("kept")
 	kept.Keep.For = time.Hour
-	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{kept, insertOf("cancelled")}})
-	fence := s.claim(1).Fences[0]
+	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{kept, insertOf("buried")}})
+	fences := s.claim(2).Fences
 	lock, err := s.conn.Begin(t.Context())
 	s.must(err)
 	_, err = lock.Exec(t.Context(), "LOCK TABLE "+s.cfg.Schema+".deltas IN SHARE MODE")
@@ -26,8 +26,8 @@ func TestLateStepsDoNotStarve(t *testing.T) {
 	defer cancel()
 	var all sync.WaitGroup
 	for _, tx := range []storage.Tx{
-		{Settles: []storage.Settle{{Fence: fence, Outcome: storage.Complete}}},
-		{Changes: []storage.Change{{Ref: storage.Ref{Queue: "q", ID: "cancelled"}, Cancel: true}}},
+		{Settles: []storage.Settle{{Fence: fences[0], Outcome: storage.Complete}}},
+		{Settles: []storage.Settle{{Fence: fences[1], Outcome: storage.Bury}}},
 	} {
 		all.Go(func() {
 			if _, err := s.session.ApplyOne(ctx, tx); err != nil {

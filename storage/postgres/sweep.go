@@ -121,7 +121,7 @@ func (s *Storage) look(ctx context.Context, all bool) {
 		_ = s.sweepQueues(ctx)
 	}
 	for n := foldBatch; n == foldBatch; {
-		err := s.ask(ctx, s.pool, query{
+		err := s.askAside(ctx, query{
 			text: "SELECT {schema}.fold($1)", args: []any{int32(foldBatch)}, scan: one(&n),
 		})
 		if err != nil {
@@ -132,7 +132,7 @@ func (s *Storage) look(ctx context.Context, all bool) {
 
 // sweepRunners forgets runners whose heartbeat expired.
 func (s *Storage) sweepRunners(ctx context.Context) error {
-	return s.ask(ctx, s.pool, query{
+	return s.askAside(ctx, query{
 		text: "DELETE FROM {schema}.runners WHERE until < {schema}.come({schema}.told())",
 	})
 }
@@ -147,7 +147,7 @@ const (
 // sweepQueues hides queues that were empty, without settings and untouched for a day, and
 // deletes rows that stand for no queue for long.
 func (s *Storage) sweepQueues(ctx context.Context) error {
-	return s.ask(ctx, s.pool, query{
+	return s.askAside(ctx, query{
 		text: "SELECT {schema}.abandon($1, $2)", args: []any{queueLife.Microseconds(), rowLife.Microseconds()},
 	})
 }

@@ -136,7 +136,7 @@ func (s *Storage) rowsOf(ctx context.Context) (live, dead int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTime)
 	defer cancel()
 	var owner bool
-	err = s.ask(ctx, s.pool, query{
+	err = s.askAside(ctx, query{
 		text: `SELECT pg_has_role(c.relowner, 'USAGE'),
 				pg_stat_get_live_tuples(c.oid), pg_stat_get_dead_tuples(c.oid),
 				pg_stat_get_vacuum_count(c.oid) + pg_stat_get_autovacuum_count(c.oid)
