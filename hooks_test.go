@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/midgehq/midge"
 	"github.com/midgehq/midge/storage"
 )
@@ -187,4 +189,30 @@ func checkRuns(t *testing.T, name string, runs []midge.RunInfo, due time.Time) {
 	if got := runs[2]; !got.Due.IsZero() || got.Attempt != 2 || got.Snoozes != 1 {
 		t.Errorf("%s: in the end got %+v", name, got)
 	}
+}
+
+// TestEachEndIsToldOnce though some settles go to the storage apart from the others, at the same time: those of jobs
+// whose transactions were not committed.
+func TestEachEndIsToldOnce(t *testing.T) {
+	const tasks = 600
+	bubble(t, func(b *bench) {
+		for i := range tasks {
+			b.enqueue([...]string{"apart", "together"}[i%2])
+		}
+		var told heard
+		b.run(midge.RunnerConfig{Concurrency: 16, OnEnd: told.hooks(), Logger: zap.NewNop()}, func(ctx context.Context, w work) error {
+			if w.Name == "together" {
+				return nil
+			}
+			return errors.Join(midge.CompleteWith(ctx, &pretendTx{store: b.store}), midge.Discard(errors.New("no stock")))
+		})
+		b.after(time.Minute)
+		times := make(map[midge.Ref]int)
+		for _, e := range told.ends {
+			times[e.Task.Ref]++
+		}
+		if len(told.ends) != tasks || len(times) != tasks {
+			t.Errorf("%d ends of %d tasks were told, want %d of each", len(told.ends), len(times), tasks)
+		}
+	})
 }

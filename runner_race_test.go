@@ -282,3 +282,47 @@ func TestASettleWithoutAnswerKeepsWhatItWasHanded(t *testing.T) {
 		}
 	})
 }
+
+// cancelledLate is a storage in which a cancel is learned of while a completion is under way.
+type cancelledLate struct {
+	storage.Storage
+
+	client *midge.Client
+	asked  chan struct{} // closed when an extension has told of the cancel
+}
+
+func (c *cancelledLate) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	if len(txs[0].Settles) > 0 && txs[0].Settles[0].Outcome == storage.Complete {
+		if _, err := c.client.Cancel(ctx, txs[0].Settles[0].Fence.Ref); err != nil {
+			return nil, err //nolint:wrapcheck // the test's
+		}
+		<-c.asked
+	}
+	return c.Storage.Apply(ctx, call, txs...) //nolint:wrapcheck // as the storage has it
+}
+
+func (c *cancelledLate) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
+	extended, err := c.Storage.Extend(ctx, req)
+	if len(extended.CancelAsked) > 0 {
+		close(c.asked)
+	}
+	return extended, err //nolint:wrapcheck // as the storage has it
+}
+
+// TestACancelDuringACompletionChangesNothing of an attempt whose job has returned: its settle reads what the job has
+// left, and takes no lock.
+func TestACancelDuringACompletionChangesNothing(t *testing.T) {
+	for range 20 {
+		bubble(t, func(b *bench) {
+			var told heard
+			late := &cancelledLate{Storage: b.store, client: b.client, asked: make(chan struct{})}
+			b.store = late
+			b.run(midge.RunnerConfig{OnEnd: told.hooks()}, func(context.Context, work) error { return nil })
+			task := b.enqueue("a", midge.KeepFor(time.Hour))
+			b.after(time.Minute)
+			if got := told.only(b, task.Ref); got.Outcome != midge.OutcomeSucceeded || got.Task.State != storage.Completed {
+				t.Errorf("got %s %s, want it completed", got.Outcome, got.Task.State)
+			}
+		})
+	}
+}

@@ -248,10 +248,11 @@ func (a *Attempt) isOverdue(now moment) bool {
 }
 
 // end cancels the job's context with a cause, or keeps one that waits from running. It reports
-// whether that ended a job which ran.
+// whether that ended a job which ran. Once the job has returned there is nothing to end, and the settler
+// reads the extras without the mutex.
 func (a *Attempt) end(cause error) bool {
 	a.mu.Lock()
-	first := a.cause() == nil
+	first := a.cause() == nil && !a.returned
 	if first {
 		a.extra().cause = cause
 	}

@@ -142,6 +142,6 @@ func (j *judge) settleApart(ctx context.Context, a *Attempt, err error, took tim
 	case mayComeLater(applied[0].Err): // the settler alone knows what waits for another try
 		a.shard.settler.add(alone[0])
 	default:
-		a.shard.settler.settled(alone, applied)
+		a.shard.settler.report(alone, applied, nil)
 	}
 }

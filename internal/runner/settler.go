@@ -312,8 +312,15 @@ func mayComeLater(err error) bool {
 	return err != nil && !errors.Is(err, storage.ErrLeaseLost) && !refusesTx(err)
 }
 
-// settled reports a batch that went through, Tx by Tx.
+// settled reports a batch that went through, Tx by Tx. It is for the settler's own goroutine, as its memory is.
 func (s *settler) settled(batch []settlement, applied []storage.Applied) {
+	s.toTell = s.report(batch, applied, s.toTell)
+	clear(s.toTell)
+	s.toTell = s.toTell[:0]
+}
+
+// report is settled for any goroutine: the ends that are told take the memory that is given, and come back in it.
+func (s *settler) report(batch []settlement, applied []storage.Applied, toTell []end) []end {
 	ended := make([]*Attempt, 0, len(batch))
 	for i := range batch {
 		sm := &batch[i]
@@ -323,7 +330,7 @@ func (s *settler) settled(batch []settlement, applied []storage.Applied) {
 				s.released.Add(1)
 			}
 			s.log.settled(sm, applied[i].Settled[0].State)
-			s.toTell = s.settledEnds(s.toTell, sm, &applied[i].Settled[0])
+			toTell = s.settledEnds(toTell, sm, &applied[i].Settled[0])
 			s.tellLeftOut(sm.attempt, sm.followUps(), applied[i].Inserted)
 		case errors.Is(err, storage.ErrLeaseLost):
 			s.log.lost(sm.attempt, sm.took)
@@ -337,10 +344,9 @@ func (s *settler) settled(batch []settlement, applied []storage.Applied) {
 		}
 		ended = append(ended, sm.attempt)
 	}
-	s.tell(s.toTell)
-	clear(s.toTell)
-	s.toTell = s.toTell[:0]
+	s.tell(toTell)
 	s.slots.settled(ended...)
+	return toTell
 }
 
 // tellLeftOut logs the follow-ups whose ids have tasks that will not run.
