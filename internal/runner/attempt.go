@@ -326,11 +326,11 @@ func (a *Attempt) conclude() ending {
 }
 
 // settles moves a from waiting or running to settling and reports whether it may:
-// false where the lease is lost or somebody else settles it.
+// false where the lease is lost, or somebody else settles it, such as a transaction of the job's.
 func (a *Attempt) settles() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.settlesLocked()
+	return !a.joined && a.settlesLocked()
 }
 
 func (a *Attempt) settlesLocked() bool {

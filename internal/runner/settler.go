@@ -116,11 +116,10 @@ func (s *settler) add(sms ...settlement) {
 // settle is still to be brought.
 func (s *shared) release(a *Attempt) {
 	switch {
-	case a.hasJoined(): // its transaction decides: a release would wait for the lock of that
-		s.slots.settled(a)
 	case a.settles():
 		a.shard.settler.add(settlement{attempt: a, verdict: &storage.Settle{Outcome: storage.Release}, as: OutcomeReleased})
-	case a.isLost():
+	case a.hasJoined(), // its transaction decides: a release would wait for the lock of that
+		a.isLost():
 		s.slots.settled(a)
 	}
 }
