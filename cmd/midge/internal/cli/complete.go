@@ -22,7 +22,7 @@ type completer func(ctx context.Context) []string
 // completions says of every command what may stand where: names that the storage has, where it
 // answers in time, and nothing where it does not.
 func (a *app) completions(root *cobra.Command) {
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(show.Formats(), cobra.ShellCompDirectiveNoFileComp))
+	_ = root.RegisterFlagCompletionFunc("output", a.completed(func(context.Context) []string { return show.Formats() }))
 	_ = root.RegisterFlagCompletionFunc("profile", a.completed(func(context.Context) []string {
 		names, _, _ := connect.Profiles(a.std.Env)
 		return names

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/midgehq/midge/cmd/midge/internal/cli"
+	"github.com/midgehq/midge/internal/testserver"
+	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/postgres"
+	"github.com/midgehq/midge/storage/redis"
+	"github.com/midgehq/midge/storage/sqlite/modernc"
+)
+
+// answer is what a command said and how it exited.
+type answer struct {
+	out, err string
+	code     int
+}
+
+// run gives a line to midge, with an environment.
+func run(t *testing.T, env map[string]string, in string, args ...string) answer {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code := cli.Run(t.Context(), args, cli.Std{
+		In: strings.NewReader(in), Out: &out, Err: &errs, Env: func(name string) string { return env[name] },
+	})
+	return answer{out: out.String(), err: errs.String(), code: code}
+}
+
+// on gives an environment with a storage.
+func on(t *testing.T, url string) map[string]string {
+	return map[string]string{"MIDGE_STORAGE": url, "XDG_CONFIG_HOME": t.TempDir()}
+}
+
+// TestTheNightOnEveryStorage has tasks die, and repairs them by the command alone.
+func TestTheNightOnEveryStorage(t *testing.T) {
+	testserver.Require(t)
+	testserver.RequirePostgres(t)
+	pg := testserver.Postgres(t, testserver.PostgresOptions{}).URL()
+	for name, url := range map[string]string{
+		"redis": testserver.Redis(t).URL(), "postgres": pg, "sqlite": "sqlite:" + filepath.Join(t.TempDir(), "jobs.db"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			env := on(t, url)
+			if got := run(t, env, "", "migrate"); got.code != cli.Done {
+				t.Fatalf("migrate: %+v", got)
+			}
+			for i := range 12 {
+				got := run(t, env, "", "task", "add", "send_mail", "--queue", "mail", "--id", fmt.Sprintf("m%02d", i), "--params", fmt.Sprintf(`{"n":%d}`, i))
+				if got.code != cli.Done || got.out != fmt.Sprintf("mail/m%02d\n", i) {
+					t.Fatalf("add: %+v", got)
+				}
+			}
+			die(t, url)
+			repair(t, env)
+		})
+	}
+}
+
+// die has all tasks of the queue die of two causes.
+func die(t *testing.T, url string) {
+	t.Helper()
+	var store storage.Storage
+	var err error
+	switch scheme, rest, _ := strings.Cut(url, ":"); scheme {
+	case "redis":
+		store, err = redis.Open(t.Context(), redis.Config{URL: url})
+	case "sqlite":
+		store, err = modernc.Open(t.Context(), rest)
+	default:
+		store, err = postgres.Open(t.Context(), postgres.Config{URL: url})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	session := storage.NewSession(store, 0)
+	claimed, err := session.Claim(t.Context(), storage.ClaimRequest{
+		Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 100, Lease: 30e9,
+	})
+	if err != nil || len(claimed.Fences) != 12 {
+		t.Fatalf("%d tasks were claimed, %v", len(claimed.Fences), err)
+	}
+	for i, fence := range claimed.Fences {
+		settle := storage.Settle{Fence: fence, Outcome: storage.Bury, Error: []string{"smtp: timeout after 30s", "no such user"}[i%2]}
+		if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{settle}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// repair finds what died, and repairs it, as scripts would.
+func repair(t *testing.T, env map[string]string) {
+	t.Helper()
+	wants := func(code int, out string, in string, args ...string) answer {
+		t.Helper()
+		got := run(t, env, in, args...)
+		if got.code != code || !strings.Contains(got.out, out) {
+			t.Errorf("midge %v: got %d, %q and %q; want %d and %q", args, got.code, got.out, got.err, code, out)
+		}
+		return got
+	}
+	wants(cli.Failed, "12 tasks died", "", "doctor", "--max-dead", "10")
+	listed := wants(cli.Done, "mail/m", "", "task", "ls", "state:dead error:timeout", "-o", "ids")
+	if n := strings.Count(listed.out, "\n"); n != 6 || !strings.Contains(listed.err, "showing 6 of 6") {
+		t.Errorf("%d tasks were listed, and %q said; want 6", n, listed.err)
+	}
+	wants(cli.BadInput, "", "", "task", "requeue", "error:timeout")
+	wants(cli.Done, "matched 6, requeued 6", listed.out, "task", "requeue", "-", "--yes", "--rate", "1000")
+	wants(cli.Done, "nothing to do", listed.out, "task", "requeue", strings.Fields(listed.out)[0])
+	backup := filepath.Join(t.TempDir(), "dead.jsonl")
+	wants(cli.Done, "matched 6, deleted 6", "", "task", "rm", "state:dead", "--yes", "--backup", backup)
+	wants(cli.Done, "enqueued 6, 0 there already", "", "task", "restore", backup, "--yes")
+	wants(cli.Done, "", "", "queue", "pause", "mail")
+	var queues []map[string]any
+	if err := json.Unmarshal([]byte(wants(cli.Done, "", "", "queue", "ls", "-o", "json").out), &queues); err != nil || len(queues) != 1 ||
+		queues[0]["paused"] != true || !reflect.DeepEqual(queues[0]["waiting"], 12.0) || queues[0]["dead"] != 0.0 {
+		t.Errorf("the queues are %v, %v; want one with 12 waiting tasks, paused", queues, err)
+	}
+	wants(cli.Done, "matched 12, moved 12", "", "task", "move", "--to", "letters", "queue:mail", "--yes")
+	wants(cli.Done, "", "", "queue", "rm", "mail", "--yes")
+	wants(cli.NotFound, "", "", "queue", "show", "mail")
+	wants(cli.Done, `"n": 7`, "", "task", "show", "letters/m07", "-o", "json")
+	wants(cli.Done, "matched 1, cancelled 1", "", "task", "cancel", "letters/m07")
+}
+
+func TestWhatIsAwayOrRefusesIsToldByTheCode(t *testing.T) {
+	testserver.Require(t)
+	server := testserver.Redis(t)
+	if _, err := server.Do("CONFIG", "SET", "requirepass", "right"); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		url  string
+		args string
+		code int
+	}{
+		{"redis://:right@" + server.Addr(), "queue ls", cli.Done},
+		{"redis://:wr0ng@" + server.Addr(), "queue ls", cli.Refused},
+		{"redis://:wr0ng@127.0.0.1:1", "queue ls", cli.Unreachable},
+		{"redis://:wr0ng@127.0.0.1:1", "queue pause mail", cli.Unreachable},
+		{"postgres://u:wr0ng@127.0.0.1:1/x", "queue ls", cli.Unreachable},
+		{"nosuch://u:wr0ng@x", "queue ls", cli.BadInput},
+		{"memory:", "queue ls", cli.BadInput},
+		{"sqlite:" + filepath.Join(t.TempDir(), "none.db"), "queue ls", cli.BadInput},
+		{"sqlite:" + t.TempDir(), "migrate --print-sql", cli.BadInput},
+	} {
+		got := run(t, on(t, c.url), "", strings.Fields(c.args)...)
+		if got.code != c.code || strings.Contains(got.out+got.err, "wr0ng") {
+			t.Errorf("%s on %s: got %+v, want %d and no password", c.args, c.url, got, c.code)
+		}
+	}
+}
+
+func TestALostReplyIsAnUnknownOutcome(t *testing.T) {
+	testserver.Require(t)
+	server := testserver.Redis(t)
+	if got := run(t, on(t, server.URL()), "", "task", "add", "x", "--queue", "mail"); got.code != cli.Done {
+		t.Fatalf("%+v", got)
+	}
+	proxy := testserver.NewProxy(t, server.Addr())
+	fault := proxy.HoldReply(testserver.Containing("zzlost"))
+	defer fault.Release()
+	got := run(t, on(t, "redis://"+proxy.Addr()), "", "task", "add", "x", "--queue", "mail", "--id", "zzlost", "--timeout", "2s")
+	if got.code != cli.Unknown || !strings.Contains(got.err, "--id zzlost") {
+		t.Errorf("got %+v, want 6 and how to repeat it", got)
+	}
+}
+
+func TestAStorageThatHangsTimesOut(t *testing.T) {
+	testserver.Require(t)
+	server := testserver.Redis(t)
+	proxy := testserver.NewProxy(t, server.Addr())
+	proxy.Blackhole()
+	if got := run(t, on(t, "redis://"+proxy.Addr()), "", "queue", "ls", "--timeout", "300ms"); got.code != cli.TimedOut && got.code != cli.Unreachable {
+		t.Errorf("got %+v, want 124 or 7", got)
+	}
+}
+
+func TestPostgresIsMigratedByTheCommand(t *testing.T) {
+	testserver.RequirePostgres(t)
+	server := testserver.Postgres(t, testserver.PostgresOptions{})
+	env := on(t, server.URL())
+	if got := run(t, env, "", "queue", "ls"); got.code != cli.Refused || !strings.Contains(got.err, "next: midge migrate") {
+		t.Errorf("without tables: got %+v, want 4 and the next command", got)
+	}
+	if got := run(t, env, "", "migrate", "--check"); got.code != cli.Failed {
+		t.Errorf("--check: got %+v, want 1", got)
+	}
+	text := run(t, env, "", "migrate", "--print-sql")
+	if text.code != cli.Done || !strings.HasPrefix(text.out, "BEGIN;") {
+		t.Fatalf("--print-sql: got %d and %.100q", text.code, text.out)
+	}
+	if err := server.Exec(t.Context(), text.out); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, env, "", "migrate", "--check"); got.code != cli.Done {
+		t.Errorf("--check behind it: got %+v, want 0", got)
+	}
+	if got := run(t, env, "", "migrate"); got.code != cli.Done || !strings.Contains(got.err, "up to date") {
+		t.Errorf("migrate behind it: got %+v", got)
+	}
+}
+
+// TestCompletionIsSilent asks for completions as the scripts of shells do.
+func TestCompletionIsSilent(t *testing.T) {
+	testserver.Require(t)
+	server := testserver.Redis(t)
+	env := on(t, server.URL())
+	run(t, env, "", "task", "add", "x", "--queue", "mail")
+	for _, c := range []struct{ url, line, want string }{
+		{server.URL(), "queue show ", "mail\n"}, {server.URL(), "queue show x", ""}, {server.URL(), "task ls --state de", "dead\n"},
+		{server.URL(), "task ls --queue m", "mail\n"}, {server.URL(), "task ls state:d", "state:dead\n"}, {server.URL(), "-o js", "json\njsonl\n"},
+		{"redis://127.0.0.1:1", "queue show ", ""}, {"", "queue show ", ""},
+	} {
+		words := strings.Split(c.line, " ")
+		got := run(t, on(t, c.url), "", append([]string{"__complete"}, words...)...)
+		if names, _, _ := strings.Cut(got.out, ":4"); names != c.want || strings.Contains(got.err, "refused") {
+			t.Errorf("%q on %q: got %+v, want %q", c.line, c.url, got, c.want)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if got := run(t, env, "", "completion", shell); got.code != cli.Done || !strings.Contains(got.out, "__complete") {
+			t.Errorf("%s: got %d and %.100q", shell, got.code, got.out)
+		}
+	}
+}
+
+func TestMain(m *testing.M) {
+	_ = os.Unsetenv("MIDGE_STORAGE") // of whoever runs the tests
+	os.Exit(m.Run())
+}
