@@ -42,6 +42,7 @@ var snippetImports = []string{
 	"context", "database/sql", "errors", "log", "net/http", "os", "os/signal", "syscall", "time",
 	"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "github.com/midgehq/midge",
 	"github.com/midgehq/midge/storage", "github.com/midgehq/midge/storage/postgres",
+	"github.com/midgehq/midge/storage/redis",
 }
 
 // foreign says that a program is about a module that midge does not require.
@@ -92,10 +93,13 @@ func TestDocsSnippetsCompile(t *testing.T) {
 // writeSnippet makes a package of a program: its functions, and the rest in one.
 func writeSnippet(t *testing.T, dir, program string) {
 	t.Helper()
-	functions := regexp.MustCompile(`(?ms)^(?:// [^\n]*\n)*func .*?^}\n`)
-	decls := strings.Join(functions.FindAllString(program, -1), "\n")
-	body := strings.ReplaceAll(functions.ReplaceAllString(program, ""), "…", "")
+	top := regexp.MustCompile(`(?ms)^(?:// [^\n]*\n)*(?:func .*?^}\n|type [^\n]*\n)`)
+	decls := strings.Join(top.FindAllString(program, -1), "\n")
+	body := strings.ReplaceAll(top.ReplaceAllString(program, ""), "…", "")
 	source := fmt.Sprintf(snippetHead, body) + decls
+	for _, own := range regexp.MustCompile(`(?m)^type (\w+)`).FindAllStringSubmatch(decls, -1) {
+		source = regexp.MustCompile(`(?m)^\t`+own[1]+` +struct.*$`).ReplaceAllString(source, "")
+	}
 	head := "package snippet\n\nimport (\n"
 	for _, path := range snippetImports {
 		parts := slices.DeleteFunc(strings.Split(path, "/"), func(part string) bool { return part == "v5" })

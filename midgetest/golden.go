@@ -184,8 +184,8 @@ func unreadable(was golden, kinds map[string]runner.JobType) (bad []string) {
 		}
 		for _, p := range paths {
 			if typ, ok := one.Fields[p.String()]; ok && !reads(of, one, p) {
-				bad = append(bad, fmt.Sprintf("%s: %s (%s) is read by nothing: the field was renamed or removed",
-					kind, p, typ))
+				bad = append(bad, fmt.Sprintf("%s: %s (%s) is read by nothing: the field was removed, or renamed "+
+					"without a tag that says what it was, as `midge:\"was=%s\"`", kind, p, typ, p.name()))
 			}
 		}
 	}

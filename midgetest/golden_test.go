@@ -95,8 +95,8 @@ func TestGoldenTellsWhatADeployCannotRead(t *testing.T) {
 		wantFailure(t, "midgetest: "+path+" does not have what is new:\n  order: Express\n"+
 			"Run the test with MIDGETEST_UPDATE=1, which rewrites the file.",
 			func(t testing.TB) { midgetest.Golden(t, path, registers[orderWider]) })
-		wantFailure(t, begin+"order: Email (text) is read by nothing: the field was renamed or removed\n"+
-			"  order: Lines[].SKU (text) is read by nothing: the field was renamed or removed"+end,
+		wantFailure(t, begin+"order: Email (text) is read by nothing: the field was removed, or renamed without a tag that says what it was, as `midge:\"was=Email\"`\n"+
+			"  order: Lines[].SKU (text) is read by nothing: the field was removed, or renamed without a tag that says what it was, as `midge:\"was=SKU\"`"+end,
 			func(t testing.TB) { midgetest.Golden(t, path, registers[orderRenamed]) })
 		wantFailure(t, begin+"order: no job of this kind is registered any more"+end,
 			func(t testing.TB) { midgetest.Golden(t, path, registers[step]) })

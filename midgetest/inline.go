@@ -94,9 +94,6 @@ func (k *Kit) workInline(ref midge.Ref) {
 		k.t.Errorf("midgetest: inline: %v", err)
 		return
 	}
-	if worked.Outcome != midge.OutcomeSucceeded {
-		k.t.Logf("midgetest: inline: %s %s %s: %v", worked.Task.Kind, ref, worked.Outcome, worked.Err)
-	}
 	for _, task := range worked.FollowUps {
 		if task.State == midge.Waiting {
 			k.pending.add(task.Ref)

@@ -1,9 +1,11 @@
 package midgetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -24,7 +26,8 @@ type Config struct {
 	Client midge.ClientConfig
 	// Runner configures the runner that makes the attempts. Its OnEnd and Middleware are called
 	// as ever, in the goroutine of the test. Without a Backoff retries wait as by default, but for
-	// the jitter: 2 s, 4 s, 8 s and so on. Concurrency, Grace and Ahead mean nothing here.
+	// the jitter: 2 s, 4 s, 8 s and so on. Without a logger its warnings and errors go to the log of
+	// the test. Concurrency, Grace and Ahead mean nothing here.
 	Runner midge.RunnerConfig
 	// Start is what the clock of the kit shows first: default the time that it is. In a bubble of
 	// testing/synctest, whose clock the kit takes, it has to be zero.
@@ -102,12 +105,34 @@ const lease = 365 * 24 * time.Hour
 // configure sets what the kit needs of its runner.
 func (k *Kit) configure(cfg *midge.RunnerConfig) {
 	cfg.Lease = lease
+	if cfg.Logger == nil && cfg.Slog == nil {
+		cfg.Slog = slog.New(slog.NewTextHandler(testLog{k.t}, &slog.HandlerOptions{
+			Level: slog.LevelWarn, ReplaceAttr: withoutTime,
+		}))
+	}
 	if cfg.Backoff == nil {
 		cfg.Backoff = midge.Geometric{Jitter: -1}.Delay
 	}
 	hears := func(_ context.Context, e midge.Ended) { k.ended = append(k.ended, k.store.worked(e)) }
 	cfg.OnEnd = append([]func(context.Context, midge.Ended){hears}, cfg.OnEnd...)
 	cfg.Middleware = append([]midge.Middleware{k.store.commits}, cfg.Middleware...)
+}
+
+// testLog writes lines to the log of a test, which shows them where it fails.
+type testLog struct{ t testing.TB }
+
+func (l testLog) Write(line []byte) (int, error) {
+	l.t.Helper()
+	l.t.Logf("%s", bytes.TrimRight(line, "\n"))
+	return len(line), nil
+}
+
+// withoutTime leaves out the time of a line, which is not that of the kit.
+func withoutTime(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
 }
 
 // check fails the test where something went wrong.

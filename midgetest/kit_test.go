@@ -353,12 +353,12 @@ func TestFailuresOfAKit(t *testing.T) {
 	}
 }
 
-func TestInlineLogsAJobThatFails(t *testing.T) {
+func TestAJobThatFailsIsToldInTheLogOfTheTest(t *testing.T) {
 	f := &fake{TB: t}
 	k := newKit(f, func(context.Context, step) error { return errAway })
 	enqueue(t, k.Inline(), step{})
-	if len(f.logs) != 1 || !strings.HasPrefix(f.logs[0], "midgetest: inline: step default/") ||
-		!strings.HasSuffix(f.logs[0], " failed: the server is away") {
+	if len(f.logs) != 1 || !strings.HasPrefix(f.logs[0], `level=WARN msg="failed: the server is away, retry 1 of 3 in 2s`) ||
+		!strings.Contains(f.logs[0], " kind=step queue=default ") {
 		t.Errorf("the log is %q", f.logs)
 	}
 }

@@ -25,6 +25,15 @@ func (p path) String() string {
 	return strings.ReplaceAll(strings.Join(p.steps, "."), ".[]", "[]")
 }
 
+// name is that of the field at its end.
+func (p path) name() string {
+	named := slices.DeleteFunc(slices.Clone(p.steps), func(step string) bool { return step == "[]" })
+	if len(named) == 0 {
+		return ""
+	}
+	return named[len(named)-1]
+}
+
 // generic decodes parameters into maps and lists.
 func generic(encoding string, data []byte) (v any, err error) {
 	if encoding == codec.JSON { // numbers keep their digits
