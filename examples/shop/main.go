@@ -123,14 +123,19 @@ func serve(ctx context.Context, cfg config, listener net.Listener, log *slog.Log
 	if err := s.register(runner); err != nil {
 		return err
 	}
-	if cfg.customers > 0 {
-		var shopping sync.WaitGroup
-		var stop context.CancelFunc
-		ctx, stop = context.WithCancel(ctx)
-		defer func() { stop(); shopping.Wait() }()
-		shopping.Go(func() { customers(ctx, base, cfg.customers, log) })
-	}
+	defer startCustomers(ctx, cfg.customers, base, log)()
 	return work(ctx, runner, s.pages(runner, metrics), listener)
+}
+
+// startCustomers has somebody order now and then, and gives what stops them.
+func startCustomers(ctx context.Context, every time.Duration, base string, log *slog.Logger) (stop func()) {
+	if every <= 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var shopping sync.WaitGroup
+	shopping.Go(func() { customers(ctx, base, every, log) })
+	return func() { cancel(); shopping.Wait() }
 }
 
 // work answers requests and runs jobs until ctx ends. Then it drains: first the requests, which may

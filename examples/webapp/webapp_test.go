@@ -38,15 +38,19 @@ func TestWhatWasAcceptedIsDoneBeforeTheEnd(t *testing.T) {
 	if again := welcome(t, base, "ann"); again != ann {
 		t.Errorf("a second click got task %s, want %s", again, ann)
 	}
-	testserver.Await(t, "the mail is on its way", func() bool {
-		text, err := request(ctx, http.MethodGet, base+"/tasks/"+ann, nil)
-		return err == nil && strings.Contains(text, `"pending"`)
+	text, err := request(ctx, http.MethodGet, base+"/tasks/"+ann, nil)
+	if err != nil || !strings.Contains(text, `"waiting"`) && !strings.Contains(text, `"pending"`) {
+		t.Errorf("got %s, %v; want the state of the task", text, err)
+	}
+	queue, id, _ := strings.Cut(ann, "/")
+	testserver.Await(t, "the mail is on its way, not only claimed", func() bool {
+		task, err := opened.Task(ctx, storage.Ref{Queue: queue, ID: id})
+		return err == nil && task.Started
 	})
 	terminate()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	queue, id, _ := strings.Cut(ann, "/")
 	task, err := opened.Task(t.Context(), storage.Ref{Queue: queue, ID: id})
 	if err != nil || task.State != storage.Completed {
 		t.Errorf("after the drain %s is %s, %v, want completed", ann, task.State, err)

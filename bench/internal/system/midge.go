@@ -65,7 +65,9 @@ func openMidge(ctx context.Context, at Place) (Instance, error) {
 }
 
 // openWatched opens midge with what watches it.
-func openWatched(ctx context.Context, at Place, watch func(storage.Storage) (watching, error)) (Instance, error) {
+func openWatched(
+	ctx context.Context, at Place, watch func(storage.Storage) (watching, error),
+) (Instance, error) {
 	store, err := openStorage(ctx, at)
 	if err != nil {
 		return nil, err

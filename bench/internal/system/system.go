@@ -41,8 +41,11 @@ const (
 
 // All gives the systems in the order in which they take turns.
 func All() []System {
-	return []System{midgeSystem(), asynqSystem(), asynqTuned(), riverSystem(), riverTuned(), bareSystem(),
-		watchedSystem("midge-onend", hooked), watchedSystem("midge-metrics", counted), watchedSystem("midge-traces", traced)}
+	return []System{
+		midgeSystem(), asynqSystem(), asynqTuned(), riverSystem(), riverTuned(), bareSystem(),
+		watchedSystem("midge-onend", hooked), watchedSystem("midge-metrics", counted),
+		watchedSystem("midge-traces", traced),
+	}
 }
 
 // Named gives the system of a name.
