@@ -11,10 +11,11 @@ MODULES := bench storage/sqlite/modernc examples/embedded internal/difftest inte
 # Those that hold code for more than one system.
 PORTABLE := . storage/sqlite/modernc internal/faulttest cmd/midge
 BENCH_FLAGS ?=
+SHOTS_FLAGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test test-long servers systems tidy lint linters vulncheck unit bench generate fmt
+.PHONY: help test test-long servers systems tidy lint linters vulncheck unit bench shots generate fmt
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +85,7 @@ unit: # the tests without a look at what is installed
 	(cd tracing/otel && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
 	(cd examples/shop && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
 	(cd cmd/midge && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
+	(cd dashboard/browser && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
 	(cd bench && ../$(RUNTESTS) ./...) || status=1; \
 	exit $$status
 
@@ -102,6 +104,9 @@ test-long: servers ## failures and storms in full, with their figures
 
 bench: servers ## measure midge beside its peers: BENCH_FLAGS="-quick -metrics 'drain_*'"; bench/README.md
 	@$(GO) run -C bench . $(BENCH_FLAGS)
+
+shots: ## draw each page of the dashboard into contact sheets: SHOTS_FLAGS="-out /tmp/shots -scene night"
+	@$(GO) run -C dashboard/browser . $(SHOTS_FLAGS)
 
 generate: ## rewrite what is generated: docs/api.txt, sums of SQL functions
 	$(GO) test -count=1 ./internal/house -run '^TestSurface$$' -update

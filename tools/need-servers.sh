@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes sure that the servers the tests start are installed: redis-server, redis-cli,
-# the postgres and initdb of PostgreSQL, pgbouncer, tmux, in which midge top is tested, and on Linux
+# the postgres and initdb of PostgreSQL, pgbouncer, tmux, in which midge top is tested, a chromium, which shows the dashboard, and on Linux
 # strace, which records what SQLite writes. Where apt can install them, it does; elsewhere this prints the one
 # command that does and fails.
 #
@@ -17,23 +17,28 @@ have_postgres() {
 
 have_bouncer() { have pgbouncer || [ -x /usr/sbin/pgbouncer ]; }
 
+have_browser() {
+  have chromium || have chromium-browser || have google-chrome || have google-chrome-stable ||
+    [ -x "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome" ]
+}
+
 have_strace() { have strace || [ "$(uname -s)" != Linux ]; }
 
-if have redis-server && have redis-cli && have_postgres && have_bouncer && have tmux && have_strace; then
+if have redis-server && have redis-cli && have_postgres && have_bouncer && have tmux && have_strace && have_browser; then
   exit 0
 fi
 
-want="redis-server, redis-cli, postgres, initdb, pgbouncer, tmux and, on Linux, strace"
+want="redis-server, redis-cli, postgres, initdb, pgbouncer, tmux, chromium or chrome and, on Linux, strace"
 case "$(uname -s)" in
-  Darwin) hint="brew install redis postgresql pgbouncer tmux" ;;
-  FreeBSD) hint="pkg install redis postgresql16-server pgbouncer tmux" ;;
-  Linux) hint="the package manager's command for them, such as: dnf install redis postgresql-server pgbouncer strace tmux" ;;
+  Darwin) hint="brew install redis postgresql pgbouncer tmux && brew install --cask google-chrome" ;;
+  FreeBSD) hint="pkg install redis postgresql16-server pgbouncer tmux chromium" ;;
+  Linux) hint="the package manager's command for them, such as: dnf install redis postgresql-server pgbouncer strace tmux chromium" ;;
   *) hint="wsl --install -d Debian, and run make test inside it" ;;
 esac
 
 root=()
 if have apt-get; then
-  hint="sudo apt-get update && sudo apt-get install -y redis-server postgresql pgbouncer strace tmux"
+  hint="sudo apt-get update && sudo apt-get install -y redis-server postgresql pgbouncer strace tmux chromium"
   if [ "$(id -u)" -ne 0 ]; then
     root=(sudo -n)
     if ! have sudo || ! sudo -n true 2>/dev/null; then
@@ -42,7 +47,7 @@ if have apt-get; then
     fi
   fi
   "${root[@]}" apt-get update
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y redis-server postgresql pgbouncer strace tmux
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y redis-server postgresql pgbouncer strace tmux chromium
   exit 0
 fi
 

@@ -59,7 +59,8 @@ func TestEachPageInEachTheme(t *testing.T) {
 			for _, p := range pagesOf(t.Context(), r.Scene) {
 				for _, width := range widths {
 					for _, theme := range themes {
-						if width == 1024 && theme == "dark" { // as at 1440 and 360
+						// Colours do not depend on the width, nor sizes on the theme: the night has all pairs.
+						if theme == "dark" && width != 1440 && name != "night" || width == 1024 && name != "million" {
 							continue
 						}
 						tb.open(p.path, theme, width)

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func TestAJobEnqueuedElsewhereShowsSoon(t *testing.T) {
+	r := newRig(t, "calm")
+	counts := r.tab("/queues/mail", "light", 1440)
+	rows := r.tab("/tasks?queue=mail&state=waiting", "dark", 1440)
+	counts.live()
+	rows.live()
+	waiting := func() string {
+		return eval[string](counts, `document.querySelector('.tabs [data-v="q.mail:waiting"]').textContent`)
+	}
+	before := waiting()
+	began := time.Now()
+	if err := r.Add(t.Context(), "mail", "send_welcome", 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	// The sampler looks once a second; the rest is for the stream and the browser, on a busy machine.
+	counts.sees(fmt.Sprintf(`document.querySelector('.tabs [data-v="q.mail:waiting"]').textContent !== %q`, before), 5*time.Second)
+	t.Logf("on the page after %v", time.Since(began))
+	rows.sees(`!document.querySelector('#fresh').hidden && document.querySelector('#fresh').textContent === '1 new'`, 10*time.Second)
+	shown := eval[int](rows, `document.querySelectorAll('tbody tr').length`)
+	rows.click("#fresh")
+	rows.sees(fmt.Sprintf(`document.querySelectorAll('tbody tr').length === %d`, shown+1), 5*time.Second)
+}
+
+// confirm clicks on the dialog's button; the focus is on Cancel until then.
+func (tb *tab) confirm() {
+	tb.t.Helper()
+	tb.sees(`document.querySelector('dialog[open] .buttons button')`, 5*time.Second)
+	if got := eval[string](tb, `document.activeElement.textContent`); got != "Cancel" {
+		tb.t.Errorf("the focus of the dialog is on %q, want Cancel", got)
+	}
+	tb.click("dialog[open] .buttons button")
+}
+
+func TestActsInABrowser(t *testing.T) {
+	r := newRig(t, "night")
+	tb := r.tab("/queues/mail", "light", 1440)
+	tb.click(`[data-act="p"]`)
+	tb.confirm()
+	tb.shows("mail is paused.")
+	stats, err := r.Store.Stats(t.Context(), "mail")
+	if err != nil || !stats[0].Paused {
+		t.Errorf("paused %t, %v", stats[0].Paused, err)
+	}
+
+	page, err := r.Store.Tasks(t.Context(), storage.TasksQuery{Queue: "mail", State: storage.Dead, Limit: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, edited := page.Tasks[0].Ref, page.Tasks[1].Ref
+	tb.open("/r/"+one.String(), "dark", 1440)
+	tb.live()
+	tb.keys("r")
+	tb.confirm()
+	tb.shows("1 task requeued.")
+	tb.shows("waiting")
+
+	tb.open("/edit?ref="+edited.String(), "light", 1440)
+	eval[string](tb, `document.querySelector('textarea').value = '{"user": 7}'`)
+	tb.click("button[name=requeue]")
+	tb.shows("the task is requeued")
+	if task, err := r.Store.Task(t.Context(), edited); err != nil || string(task.Payload) != `{"user":7}` {
+		t.Errorf("the edited task has %s, %v", task.Payload, err)
+	}
+
+	tb.open("/dead", "dark", 1440)
+	tb.click("[data-part=dead] a[data-ask]")
+	tb.sees(`document.querySelector('dialog[open] h2')?.textContent.replaceAll('\u00a0', ' ') === 'Requeue 210 tasks?'`, 5*time.Second)
+	if got := eval[int](tb, `document.querySelectorAll('dialog .samples li').length`); got != 6 {
+		t.Errorf("the dialog has %d lines of samples, want five and how many more", got)
+	}
+	tb.confirm()
+	tb.shows("210 tasks requeued.")
+
+	tb.open("/schedules", "light", 1440)
+	tb.click(`tr[id$="daily_digest"] a[data-ask]`)
+	tb.confirm()
+	tb.shows("The schedule runs as mail/")
+}
+
+func TestManyDeletesCountDown(t *testing.T) {
+	r := newRig(t, "night")
+	tb := r.tab("/tasks?queue=mail&state=dead", "light", 1440)
+	tb.live()
+	tb.click("input[name=all]")
+	tb.click("button[value=delete]")
+	tb.confirm()
+	tb.sees(`document.querySelector('dialog .buttons button').textContent.startsWith('Undo')`, 2*time.Second)
+	tb.click("dialog .buttons button")
+	tb.sees(`!document.querySelector('dialog[open]')`, 2*time.Second)
+	if stats, err := r.Store.Stats(t.Context(), "mail"); err != nil || stats[0].Dead != 212 {
+		t.Errorf("%d dead after Undo, %v; want 212", stats[0].Dead, err)
+	}
+}
+
+func TestSevenTabsShareOneStream(t *testing.T) {
+	r := newRig(t, "calm")
+	var tabs []*tab
+	for range 7 {
+		tabs = append(tabs, r.tab("/", "light", 1440))
+	}
+	for _, tb := range tabs {
+		tb.live()
+	}
+	r.await("one stream for seven tabs", 20*time.Second, func() bool { return r.streams.Load() == 1 })
+	if err := r.Add(t.Context(), "mail", "send_welcome", 5, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, tb := range tabs {
+		tb.sees(`document.querySelector('[data-v="q.mail:waiting"]').textContent === '25'`, 10*time.Second)
+	}
+}
+
+func TestAServerThatComesBack(t *testing.T) {
+	r := newRig(t, "calm")
+	tb := r.tab("/", "light", 1440)
+	tb.live()
+	tb.mu.Lock()
+	tb.quiet = true // the browser logs that nobody answers
+	tb.mu.Unlock()
+	r.stop()
+	tb.sees(`document.querySelector('#live').textContent.startsWith('lost since')`, 15*time.Second)
+	r.start()
+	tb.sees(`document.querySelector('#live').dataset.is === 'live'`, 30*time.Second)
+	if err := r.Add(t.Context(), "mail", "send_welcome", 5, nil); err != nil {
+		t.Fatal(err)
+	}
+	tb.sees(`document.querySelector('[data-v="q.mail:waiting"]').textContent === '25'`, 10*time.Second)
+}
+
+func TestKeysAndSearch(t *testing.T) {
+	r := newRig(t, "night")
+	tb := r.tab("/", "light", 1440)
+	tb.live()
+	tb.keys("gq")
+	tb.sees(`location.pathname === '/queues'`, 5*time.Second)
+	tb.live()
+	tb.keys("j")
+	tb.keys("j")
+	tb.sees(`document.querySelectorAll('tr.on').length === 1 && document.activeElement.matches('tr.on a')`, 2*time.Second)
+	tb.keys("/")
+	tb.sees(`document.activeElement.name === 'q'`, 2*time.Second)
+	// The protocol sends the character of a key behind its press, so that it is typed although the press was taken.
+	eval[string](tb, `document.activeElement.value = ''`)
+	tb.keys("paym")
+	tb.sees(`document.querySelector('#hits a')?.textContent.includes('payments')`, 5*time.Second)
+	tb.keys("\r")
+	tb.sees(`location.pathname === '/search'`, 5*time.Second)
+	tb.live()
+	tb.keys("?")
+	tb.sees(`document.querySelector('dialog[open]')?.textContent.includes('freeze')`, 2*time.Second)
+	tb.click("dialog [data-cancel]")
+	tb.keys(".")
+	tb.sees(`document.querySelector('#live').dataset.is === 'paused'`, 2*time.Second)
+}
+
+func TestALivePageStandsStill(t *testing.T) {
+	r := newRig(t, "calm")
+	tb := r.tab("/", "light", 1440)
+	tb.live()
+	eval[bool](tb, `window.moved = 0, new PerformanceObserver(list => { for (const e of list.getEntries()) if (!e.hadRecentInput) window.moved += e.value; }).observe({type: 'layout-shift'}), true`)
+	for i := range 8 {
+		if err := r.Add(t.Context(), "mail", "send_welcome", 7+i*400, nil); err != nil {
+			t.Fatal(err)
+		}
+		was := eval[string](tb, `document.querySelector('[data-v="q.mail:waiting"]').textContent`)
+		tb.sees(fmt.Sprintf(`document.querySelector('[data-v="q.mail:waiting"]').textContent !== %q`, strings.TrimSpace(was)), 10*time.Second)
+	}
+	if moved := eval[float64](tb, `window.moved`); moved > 0.02 {
+		t.Errorf("the layout has shifted by %.3f, want at most 0.02", moved)
+	}
+}
