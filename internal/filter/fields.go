@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/fingerprint"
 	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
@@ -62,6 +63,7 @@ var fields = []field{
 	{name: "kind", kind: ofText, text: func(t *storage.Task) string { return t.Kind }},
 	{name: "id", kind: ofText, text: func(t *storage.Task) string { return t.ID }},
 	{name: "error", kind: ofPart, text: func(t *storage.Task) string { return t.LastError() }},
+	{name: "cause", kind: ofText, text: func(t *storage.Task) string { return fingerprint.Of(*t).ID }},
 	{name: "reason", kind: ofPart, text: func(t *storage.Task) string { return t.Reason }},
 	{name: "header.", kind: ofHeader},
 	{name: "params.", kind: ofParams},

@@ -15,6 +15,8 @@
 //	state:                               waiting pending scheduled retry completed cancelled dead cursor,
 //	                                     or live, ended, all
 //	error: reason:                       a part of the last error, or of the reason; case does not matter
+//	cause:                               the id of a cause, which tasks share whose errors differ only in numbers,
+//	                                     ids, addresses, moments and quoted values
 //	header.NAME:                         the whole value of a header
 //	params.PATH:                         the value of a parameter, a field or the number of an element each
 //	                                     step; a list matches where one of its elements does
@@ -45,6 +47,7 @@ const Syntax = `A filter is words that a task must all match: kind:send_* retrie
   queue: id: kind: runner: encoding:   whole names; * stands for any text, a,b for either
   state:      waiting pending scheduled retry completed cancelled dead cursor, or live, ended, all
   error: reason:                       a part of the text, in quotes where it has spaces
+  cause:      the id of a cause, as the groups of dead tasks show it
   header.NAME: params.PATH:            params.user.id:42  params.total>99.5  params.lines.0.sku:a*
   is:         declined suspect start-only cancel-asked started ahead unique
   priority retries crashes snoozes attempts size    numbers, with : > < >= <=

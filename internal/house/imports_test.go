@@ -149,10 +149,10 @@ var table = []rule{
 	},
 	{room: "internal/codec", rooms: []string{"storage"}, modules: []string{"github.com/vmihailenco/msgpack"}},
 	{room: "internal/payload", rooms: []string{"storage", "internal/codec"}, testModules: []string{"github.com/vmihailenco/msgpack"}},
-	{room: "internal/filter", rooms: []string{"storage", "internal/payload"}},
-	{room: "internal/scan", rooms: []string{"storage", "internal/filter"}, testRooms: []string{"storage/..."}},
+	{room: "internal/fingerprint", rooms: []string{"storage"}},
+	{room: "internal/filter", rooms: []string{"storage", "internal/fingerprint", "internal/payload"}},
+	{room: "internal/scan", rooms: []string{"storage", "internal/filter", "internal/fingerprint"}, testRooms: []string{"storage/..."}},
 	{room: "internal/bulk", rooms: []string{"storage", "internal/scan", "internal/payload", "internal/sleep"}, testRooms: []string{"storage/..."}},
-	{room: "internal/fingerprint", rooms: []string{"storage", "internal/scan", "internal/filter"}, testRooms: []string{"storage/..."}},
 	{room: "internal/runner", rooms: []string{"storage", "internal/schedule", "internal/sleep", "internal/vitals"}},
 	{room: "internal/schedule", rooms: []string{"storage"}, modules: []string{"github.com/robfig/cron/v3"}},
 	{room: "internal/testserver", modules: []string{"github.com/jackc/pgx/v5"}}, // to see that a server answers

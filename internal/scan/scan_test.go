@@ -213,3 +213,46 @@ func TestAContextEndsACall(t *testing.T) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
 }
+
+func TestDeadTasksAreGroupedByTheirCause(t *testing.T) {
+	store := world(t, 600, "a", "b")
+	session := storage.NewSession(store, 0)
+	for n := 0; ; {
+		claimed, err := session.Claim(t.Context(), storage.ClaimRequest{
+			Runner: "r", Queues: []storage.ClaimQueue{{Name: "a"}, {Name: "b"}}, Start: 100, Lease: time.Minute,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(claimed.Tasks) == 0 {
+			break
+		}
+		for _, f := range claimed.Fences {
+			s := storage.Settle{Fence: f, Outcome: storage.Bury, Reason: "refused", Error: fmt.Sprintf("user %d not found", n)}
+			if n%3 == 0 {
+				s.Error = fmt.Sprintf("dial 10.0.0.%d: refused", n%250)
+			}
+			if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{s}}); err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+	}
+	g := NewGrouping(store, Request{Tasks: 250, Time: -1})
+	steps := 0
+	for done := false; !done; steps++ {
+		var err error
+		if done, err = g.Read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	groups := g.Groups()
+	if len(groups) != 2 || groups[0].Text != "user # not found" || groups[0].Tasks != 400 || groups[1].Tasks != 200 ||
+		g.Searched != 600 || g.Total != 600 || steps < 2 || groups[0].Queues["b"] != 200 || groups[0].Sample.State != storage.Dead {
+		t.Errorf("got %+v in %d steps, %d of %d", groups, steps, g.Searched, g.Total)
+	}
+	refs, _, _ := all(t, store, Request{Filter: parse(t, groups[1].Filter()), Time: -1})
+	if len(refs) != 200 || groups[1].First.IsZero() || groups[1].Last.Before(groups[1].First) {
+		t.Errorf("%s chooses %d tasks, want 200", groups[1].Filter(), len(refs))
+	}
+}

@@ -1,0 +1,70 @@
+package fingerprint
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func TestErrorsOfOneCauseHaveOneFingerprint(t *testing.T) {
+	for want, all := range map[string][]string{
+		`dial tcp #: connect: connection refused`: {
+			"dial tcp 10.0.3.17:5432: connect: connection refused", "dial tcp [fe80::1%eth0]:5432: connect: connection refused",
+			"dial tcp [::1]:80: connect:  connection refused\nmore",
+		},
+		`user # not found`: {
+			"user 42 not found", "user 7f3c1d9e-1111-2222-3333-444455556666 not found", "user -3 not found",
+			"user 06h0ig2991ss4c00s9rosi874s not found", "user ann@example.org not found", "user deadbeef01 not found",
+			"user 0xc000123abc not found", "  user 3.5 not found ",
+		},
+		`no file "…"`:                     {`no file "a b.png"`, `no file "c\"d"`, `no file ""`},
+		"no column `…` in '…'":            {"no column `a` in 'b'", "no column `id` in 'table 7'"},
+		`I can't and don't`:               {"I can't and don't"},
+		`expired at #`:                    {"expired at 2026-11-23T10:00:00Z", "expired at 2026-11-23 10:00:00.123+01:00", "expired at 1700000000", "expired at 2026-11-23"},
+		`took #ms of #`:                   {"took 12ms of 100", "took 1.5ms of 1,000"},
+		`panic: index # of # [recovered]`: {"panic: index 5 of 3 [recovered]", "panic: index 77 of 9 [recovered]"},
+		``:                                {"", "\n", "   "},
+	} {
+		for _, text := range all {
+			if got := Text(text); got != want {
+				t.Errorf("%q: got %q, want %q", text, got, want)
+			}
+			if a, b := OfText(text), OfText(all[0]); a != b || (a.ID == "") != (want == "") {
+				t.Errorf("%q: got %+v, want %+v", text, a, b)
+			}
+		}
+	}
+	if a, b := OfText("timed out"), OfText("refused"); a.ID == b.ID {
+		t.Errorf("two causes are %s", a.ID)
+	}
+}
+
+func TestATaskWithoutAnErrorHasItsReason(t *testing.T) {
+	dead := storage.Task{Reason: storage.ReasonCrashes, Attempts: []storage.Attempt{{Outcome: storage.AttemptCrashed}}}
+	if got := Of(dead).Text; got != storage.ReasonCrashes {
+		t.Errorf("got %q, want the reason", got)
+	}
+	dead.Attempts[0].Error = "no memory at 0x17"
+	if got := Of(dead).Text; got != "no memory at #" {
+		t.Errorf("got %q, want the error", got)
+	}
+	if got := Of(storage.Task{}); got != (Print{}) {
+		t.Errorf("got %+v of nothing", got)
+	}
+}
+
+func FuzzText(f *testing.F) {
+	f.Add(`dial tcp 10.0.3.17:5432: "a\"b" 'c'`)
+	f.Add(strings.Repeat("é1", 900))
+	f.Fuzz(func(t *testing.T, text string) {
+		got := Text(text)
+		if len(got) > maxText || utf8.ValidString(text) && !utf8.ValidString(got) {
+			t.Fatalf("%q: got %q", text, got)
+		}
+		if Text(text) != got {
+			t.Fatalf("%q has two fingerprints", text)
+		}
+	})
+}
