@@ -237,10 +237,10 @@
 // cancelled task is gone at once, and a completed task too, with two exceptions: with
 // Keep.UntilRead it is kept for [DefaultUnreadKeep], and with a Result for
 // [DefaultResultKeep]. The storage deletes a task when that time is over; UntilRead tells
-// the reader of a result to delete the task before. Dead tasks are kept for Limits.DeadFor and at most Limits.DeadMax per
-// queue; the oldest goes first. A record and its indexes go together. Correctness never
-// rests on an expiry of the database's own: deadlines stand in records, and Claims remove
-// what is past them.
+// the reader of a result to delete the task before. Dead tasks are kept for Limits.DeadFor
+// and at most Limits.DeadMax per queue; the oldest goes first. A record and its indexes go
+// together. Correctness never rests on an expiry of the database's own: deadlines stand in
+// records, and Claims remove what is past them.
 //
 // # Bounds
 //
