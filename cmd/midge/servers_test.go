@@ -128,6 +128,8 @@ func repair(t *testing.T, env map[string]string) {
 	wants(cli.Done, "", "", "queue", "rm", "mail", "--yes")
 	wants(cli.NotFound, "", "", "queue", "show", "mail")
 	wants(cli.Done, `"n": 7`, "", "task", "show", "letters/m07", "-o", "json")
+	wants(cli.NotFound, "", "", "task", "why", "letters/none")
+	wants(cli.Done, "no live runner serves queue letters", "", "task", "why", "letters/m07")
 	wants(cli.Done, "matched 1, cancelled 1", "", "task", "cancel", "letters/m07")
 }
 

@@ -218,13 +218,25 @@ func (a *app) queueShow() *cobra.Command {
 		if !p.People() {
 			return p.Value(show.QueueOf(rows[0].Stats, rows[0].runners))
 		}
-		return show.Fields(p, queueFields(p, rows[0])...)
+		outlook := ""
+		if rows[0].Waiting > 0 {
+			before := storage.Sample{At: p.Now, Stats: rows[0].Stats}
+			if !a.pause(ctx) {
+				return context.Cause(ctx)
+			}
+			after, err := a.sample(ctx, rows[0].Queue)
+			if err != nil {
+				return err
+			}
+			rows[0].Stats, outlook = after.Stats, storage.Forecast(before, after).String()
+		}
+		return show.Fields(p, queueFields(p, rows[0], outlook)...)
 	})
 	return cmd
 }
 
 // queueFields is the page about a queue.
-func queueFields(p *show.Printer, r row) []show.Field {
+func queueFields(p *show.Printer, r row, outlook string) []show.Field {
 	var declined []string
 	for _, k := range r.Declined {
 		declined = append(declined, show.Count(k.Tasks, "task")+" of kind "+show.Text(k.Kind)+", which no runner knows")
@@ -244,6 +256,7 @@ func queueFields(p *show.Printer, r row) []show.Field {
 		{Name: "status", Text: r.status(p), Style: r.style()},
 		{Name: "runners", Text: show.Number(int64(r.runners))},
 		{Name: "waiting", Text: show.Number(r.Waiting)},
+		{Name: "outlook", Text: outlook},
 		{Name: "oldest", Text: age(r.Oldest)},
 		{Name: "declined", Text: strings.Join(declined, "\n"), Style: show.Bad},
 		{Name: "pending", Text: show.Number(r.Pending)},

@@ -87,16 +87,17 @@ func firstLine(t storage.Task) string {
 }
 
 func (a *app) task() *cobra.Command {
-	return noun("task", "List, explain, add and repair tasks", []string{"tasks"}, a.taskLs(), a.taskShow(), a.taskAdd(),
+	return noun("task", "List, explain, add and repair tasks", []string{"tasks"}, a.taskLs(), a.taskShow(), a.taskWhy(), a.taskAdd(),
 		a.taskWait(), a.taskResult(), a.taskRequeue(), a.taskCancel(), a.taskRm(), a.taskMove(), a.taskEdit(), a.taskRestore())
 }
 
 // taskFields is the page about a task.
-func taskFields(p *show.Printer, t storage.Task) []show.Field {
+func taskFields(p *show.Printer, t storage.Task, why string) []show.Field {
 	fields := []show.Field{
 		{Name: "task", Text: t.Ref.String(), Style: show.Strong},
 		{Name: "kind", Text: show.Text(t.Kind)},
 		{Name: "state", Text: standing(t), Style: stateStyle(t)},
+		{Name: "why", Text: show.Text(why)},
 		{Name: "reason", Text: show.Text(t.Reason)},
 		{Name: "created", Text: p.Exact(t.Created)},
 	}

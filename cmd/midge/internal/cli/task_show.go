@@ -55,7 +55,11 @@ func (a *app) taskShow() *cobra.Command {
 			if !p.People() {
 				return p.Value(show.TaskOf(t))
 			}
-			if err := show.Fields(p, taskFields(p, t)...); err != nil {
+			why := ""
+			if v, err := storage.Why(ctx, a.store, t.Ref); err == nil && !t.State.Ended() { // it may have gone meanwhile
+				why = v.String()
+			}
+			if err := show.Fields(p, taskFields(p, t, why)...); err != nil {
 				return err
 			}
 			a.note("\n%s", nextOf(t))

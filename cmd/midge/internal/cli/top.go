@@ -56,6 +56,10 @@ func (a *app) pageOf(ctx context.Context, ref storage.Ref) (string, error) {
 	var page strings.Builder
 	p := a.printer(now)
 	p.Out, p.Width, p.Color = &page, 0, false
-	err = show.Fields(p, taskFields(p, t)...)
+	v, err := a.why(ctx, ref)
+	if err != nil {
+		return "", err
+	}
+	err = show.Fields(p, taskFields(p, t, v.String())...)
 	return page.String(), err
 }

@@ -327,3 +327,38 @@ type User struct {
 	User string `json:"user"`
 	Role string `json:"role"`
 }
+
+// Why is why a task is where it is.
+type Why struct {
+	Ref        string     `json:"ref"`
+	Kind       string     `json:"kind"`
+	State      string     `json:"state"`
+	Cause      string     `json:"cause"`
+	Text       string     `json:"text"`
+	Next       string     `json:"next"`
+	Since      *time.Time `json:"since"`
+	Until      *time.Time `json:"until"`
+	Runner     string     `json:"runner"`
+	Host       string     `json:"host"`
+	PID        int        `json:"pid"`
+	RunnerGone bool       `json:"runner_gone"`
+	Runners    int        `json:"runners"`
+	Able       int        `json:"able"`
+	Slots      int        `json:"slots"`
+	Free       int        `json:"free"`
+	Position   int64      `json:"position"`
+	Of         int64      `json:"of"`
+	ETA        float64    `json:"eta_seconds"`
+	Reason     string     `json:"reason"`
+	Error      string     `json:"error"`
+}
+
+// WhyOf makes the record of a verdict, behind which somebody may type next.
+func WhyOf(v storage.Verdict, next string) Why {
+	return Why{
+		Ref: v.Ref.String(), Kind: v.Kind, State: string(v.State), Cause: string(v.Cause), Text: v.String(), Next: next,
+		Since: Moment(v.Since), Until: Moment(v.Until), Runner: v.Runner, Host: v.Host, PID: v.PID, RunnerGone: v.RunnerGone,
+		Runners: v.Runners, Able: v.Able, Slots: v.Slots, Free: v.Free, Position: v.Position, Of: v.Of,
+		ETA: v.ETA.Seconds(), Reason: v.Reason, Error: v.Error,
+	}
+}

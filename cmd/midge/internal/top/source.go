@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
@@ -68,8 +67,7 @@ type queue struct {
 	runners          int
 	in, done, failed float64   // tasks a second, over the last samples
 	trend            []float64 // done a second, oldest first
-	totals           []storage.Totals
-	times            []time.Time
+	samples          []storage.Sample
 }
 
 // rateSpan is over how many samples a rate is taken.
@@ -90,11 +88,10 @@ func merge(before []queue, s sample) []queue {
 				q.runners++
 			}
 		}
-		q.totals = keep(append(slices.Clone(q.totals), stats.Totals), rateSpan+1)
-		q.times = keep(append(slices.Clone(q.times), s.at), rateSpan+1)
-		if n := len(q.times); n > 1 {
-			q.in, q.done, q.failed = rates(q.totals[0], q.totals[n-1], q.times[n-1].Sub(q.times[0]))
-			_, last, _ := rates(q.totals[n-2], q.totals[n-1], q.times[n-1].Sub(q.times[n-2]))
+		q.samples = keep(append(slices.Clone(q.samples), storage.Sample{At: s.at, Stats: stats}), rateSpan+1)
+		if n := len(q.samples); n > 1 {
+			q.in, q.done, q.failed = rates(q.samples[0], q.samples[n-1])
+			_, last, _ := rates(q.samples[n-2], q.samples[n-1])
 			q.trend = keep(append(slices.Clone(q.trend), last), history)
 		}
 		lines[i] = q
@@ -104,28 +101,25 @@ func merge(before []queue, s sample) []queue {
 
 func keep[T any](list []T, most int) []T { return list[max(0, len(list)-most):] }
 
-// rates gives what happened a second between two totals.
-func rates(before, after storage.Totals, span time.Duration) (in, done, failed float64) {
+// rates gives what happened a second between two samples.
+func rates(before, after storage.Sample) (in, done, failed float64) {
+	span := after.At.Sub(before.At)
 	if span <= 0 {
 		return 0, 0, 0
 	}
 	per := func(a, b int64) float64 { return max(0, float64(b-a)) / span.Seconds() }
 	ended := func(t storage.Totals) int64 { return t.Completed + t.Dead + t.Cancelled }
-	return per(before.Enqueued+before.Requeued, after.Enqueued+after.Requeued), per(ended(before), ended(after)),
-		per(before.Failed, after.Failed)
+	was, is := before.Totals, after.Totals
+	return per(was.Enqueued+was.Requeued, is.Enqueued+is.Requeued), per(ended(was), ended(is)), per(was.Failed, is.Failed)
 }
 
-// eta is when nothing waits any more at the rates of now; ok is false where that is never.
+// eta is when nothing waits any more at the rates of now; ok is false where that is never, or not known.
 func (q *queue) eta() (d time.Duration, ok bool) {
-	net := q.done - q.in
-	if q.Waiting == 0 || net <= 0 {
-		return 0, q.Waiting == 0
-	}
-	seconds := float64(q.Waiting) / net
-	if seconds > (100 * 24 * time.Hour).Seconds() {
+	if len(q.samples) < 2 {
 		return 0, false
 	}
-	return time.Duration(seconds * float64(time.Second)), true
+	o := storage.Forecast(q.samples[0], q.samples[len(q.samples)-1])
+	return o.Gone, o.Known && o.Gone > 0
 }
 
 // tasks reads the tasks of a queue in a state that a filter chooses.
@@ -148,9 +142,4 @@ func tasks(ctx context.Context, session *storage.Session, name string, state sto
 	}
 	req.Filter = req.Filter.WithHidden()
 	return scan.Next(ctx, session.Storage(), req)
-}
-
-// do does an act to tasks.
-func do(ctx context.Context, session *storage.Session, req bulk.Request) (bulk.Result, error) {
-	return bulk.Run(ctx, session, req)
 }

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/storage"
+)
+
+// apart is how far apart two samples are that tell how fast a queue is worked off.
+const apart = 500 * time.Millisecond
+
+func (a *app) taskWhy() *cobra.Command {
+	return &cobra.Command{
+		Use: "why TASK", Short: "Say why a task is not running",
+		Long: "why says in a sentence why a task, or a schedule, is where it is, and what to type next. Of a task that\n" +
+			"waits in line it says about when it starts.",
+		Example: "  midge task why mail/01JABCDEF", Args: wants(1, -1, "a task: its ref, its id, or a line of a log"),
+		RunE: a.quick(func(ctx context.Context, args []string) error {
+			if err := a.open(ctx); err != nil {
+				return err
+			}
+			t, err := a.find(ctx, strings.Join(args, " "))
+			if err != nil {
+				return err
+			}
+			v, err := a.why(ctx, t.Ref)
+			if err != nil {
+				return err
+			}
+			p := a.printer(v.Now)
+			if !p.People() {
+				return p.Value(show.WhyOf(v, whyNext(v)))
+			}
+			if err := p.Line("%s: %s", v.Ref, show.Text(v.String())); err != nil {
+				return err
+			}
+			if next := whyNext(v); next != "" {
+				a.note("next: %s", next)
+			}
+			return nil
+		}),
+	}
+}
+
+// why gives the verdict on a task. Where the task stands in line, it looks twice, to tell about when it
+// starts.
+func (a *app) why(ctx context.Context, ref storage.Ref) (storage.Verdict, error) {
+	v, err := storage.Why(ctx, a.store, ref)
+	if err != nil || v.Cause != storage.CauseInLine && v.Cause != storage.CauseBusy {
+		return v, err
+	}
+	before, err := a.sample(ctx, ref.Queue)
+	if err != nil || !a.pause(ctx) {
+		return v, err
+	}
+	return storage.Why(ctx, a.store, ref, before)
+}
+
+// sample reads the numbers of a queue, and when that was.
+func (a *app) sample(ctx context.Context, queue string) (storage.Sample, error) {
+	now, err := a.session.Now(ctx)
+	if err != nil {
+		return storage.Sample{}, err
+	}
+	stats, err := a.store.Stats(ctx, queue)
+	if err != nil {
+		return storage.Sample{}, err
+	}
+	return storage.Sample{At: now, Stats: stats[0]}, nil
+}
+
+// pause waits between two samples, and reports whether ctx has let it.
+func (a *app) pause(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(apart):
+		return true
+	}
+}
+
+// whyNext is the command to type behind a verdict, "" for none.
+func whyNext(v storage.Verdict) string {
+	ref, queue := v.Ref.String(), v.Ref.Queue
+	switch v.Cause {
+	case storage.CauseEnded:
+		return "midge task requeue " + ref
+	case storage.CausePaused:
+		return "midge queue resume " + queue
+	case storage.CauseDue:
+		return "midge task requeue " + ref
+	case storage.CauseNoRunner, storage.CauseBusy:
+		return "midge runner ls --queue " + queue
+	case storage.CauseUnknownKind:
+		return "midge runner ls --queue " + queue + " -o wide"
+	case storage.CauseRunning, storage.CauseAhead:
+		return "midge runner show " + v.Runner
+	case storage.CauseOrphaned, storage.CauseTicks:
+		return "midge schedule show " + queue + "/" + strings.TrimPrefix(v.Ref.ID, storage.CursorPrefix)
+	case storage.CauseLeaseExpired, storage.CauseCancelAsked, storage.CauseSuspect, storage.CauseStartOnly, storage.CauseInLine:
+	}
+	return ""
+}
