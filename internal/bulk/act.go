@@ -49,6 +49,8 @@ func (a *Act) Check() error {
 	switch {
 	case !slices.Contains(Verbs(), a.Verb):
 		return storage.Invalid("act", string(a.Verb), "one of %v", Verbs())
+	case a.Verb == Move && storage.Reserved(a.Queue):
+		return storage.Invalid("queue to move to", a.Queue, "a queue that is not midge's own")
 	case a.Verb == Move:
 		return storage.CheckName("queue to move to", a.Queue)
 	case a.Verb == Prioritise && max(a.Priority, -a.Priority) > storage.MaxPriority:
@@ -120,6 +122,8 @@ func (a *Act) step(t *storage.Task) (tx storage.Tx, done bool, err error) {
 	switch {
 	case a.was(t):
 		return tx, true, nil
+	case storage.Reserved(t.Queue):
+		return tx, false, keptError("its queue is midge's own")
 	case !a.permitted(t):
 		return tx, false, keptError("it is " + string(t.State))
 	case a.Verb == Delete:

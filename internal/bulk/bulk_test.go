@@ -349,6 +349,15 @@ func TestNothingIsDeletedWithoutItsBackup(t *testing.T) {
 	}
 }
 
+func TestRecordsOfMidgeItselfAreKept(t *testing.T) {
+	r := open(t)
+	r.insert("midge.own", 3, nil)
+	got, err := Run(t.Context(), r.Session, Request{Act: Act{Verb: Delete}, Scan: matching(t, "queue:midge.*")})
+	if err != nil || brief(got) != [5]int64{3, 0, 0, 0, 3} || r.count("midge.own", storage.Waiting) != 3 {
+		t.Errorf("got %+v, %v, want all kept", got, err)
+	}
+}
+
 func TestAPreviewChangesNothing(t *testing.T) {
 	r := open(t)
 	r.insert("a", 300, nil)
@@ -385,7 +394,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{Act: Act{Verb: "burn"}},
 		{Act: Act{Verb: Move}},
 		{Act: Act{Verb: Move, Queue: "?"}},
-		{Act: Act{Verb: Prioritise, Priority: 10}},
+		{Act: Act{Verb: Move, Queue: "midge.own"}}, {Act: Act{Verb: Prioritise, Priority: 10}},
 		{Act: Act{Verb: Edit, Params: []byte("1")}},
 		{Act: Act{Verb: Edit}, Tasks: Refs(storage.Ref{Queue: "a", ID: "b"})},
 		{Act: Act{Verb: Requeue}, Limit: -1},
