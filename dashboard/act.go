@@ -273,7 +273,8 @@ func (s *server) entry(r *http.Request, d *askData) ledger.Entry {
 	return e
 }
 
-// written tells the audit what became of an act. Where the storage does not take that, the audit has the intent.
+// written tells the audit what became of an act. Where the storage does not take that, the audit has the
+// intent.
 func (s *server) written(ctx context.Context, record *ledger.Act, count int, failed error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookFor)
 	defer cancel()

@@ -17,10 +17,15 @@ func TestEachActIsInTheAudit(t *testing.T) {
 	open(t, "empty", as(access.Admin)).shows("/audit", "Nobody has done anything here yet.")
 	dead := s.list("mail", storage.Dead)
 	forms := [][]string{
-		{"do", "requeue", "ref", dead[0]}, {"do", "delete", "ref", dead[1]}, {"do", "cancel", "ref", dead[2]},
+		{"do", "requeue", "ref", dead[0]},
+		{"do", "delete", "ref", dead[1]},
+		{"do", "cancel", "ref", dead[2]},
 		{"do", "requeue", "all", "1", "queue", "mail", "state", "dead", "filter", "kind:send_digest"},
-		{"do", "pause", "queue", "mail", "for", "1h"}, {"do", "resume", "queue", "mail"}, {"do", "remove", "queue", "images"},
-		{"do", "run", "ref", "mail/cursor.daily_digest"}, {"do", "unschedule", "ref", "mail/cursor.daily_digest"},
+		{"do", "pause", "queue", "mail", "for", "1h"},
+		{"do", "resume", "queue", "mail"},
+		{"do", "remove", "queue", "images"},
+		{"do", "run", "ref", "mail/cursor.daily_digest"},
+		{"do", "unschedule", "ref", "mail/cursor.daily_digest"},
 		{"do", "run", "ref", "mail/cursor.none"},
 	}
 	for _, form := range forms {

@@ -78,8 +78,10 @@ func (s *site) shows(path string, texts ...string) {
 // paths are those of all pages of a scene.
 func (s *site) paths() []string {
 	s.t.Helper()
-	paths := []string{"/", "/queues", "/queues?sort=dead&name=a", "/schedules", "/runners", "/tasks", "/tasks?state=dead",
-		"/metrics", "/metrics?span=90d", "/audit", "/search?q=a"}
+	paths := []string{
+		"/", "/queues", "/queues?sort=dead&name=a", "/schedules", "/runners", "/tasks", "/tasks?state=dead",
+		"/metrics", "/metrics?span=90d", "/audit", "/search?q=a",
+	}
 	names, err := s.Store.Queues(s.t.Context(), storage.QueuesQuery{})
 	if err != nil {
 		s.t.Fatal(err)

@@ -108,7 +108,8 @@ func (d *deadGroups) add(byCause map[string]*deadGroup, t storage.Task) {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(name))
 		g = &deadGroup{
-			ID: strconv.FormatUint(h.Sum64(), 36), Error: cmp.Or(firstLine(text), t.Reason), First: t.Ended, Last: t.Ended,
+			ID: strconv.FormatUint(h.Sum64(), 36), Error: cmp.Or(firstLine(text), t.Reason),
+			First: t.Ended, Last: t.Ended,
 			Filter: causeFilter(t.Reason, text), kinds: map[string]int64{},
 		}
 		byCause[name] = g
@@ -142,7 +143,7 @@ func (d *deadGroups) sort() {
 
 // Of says of which kinds the tasks are.
 func (g *deadGroup) Of() string {
-	var names []string
+	names := make([]string, 0, 3)
 	for _, k := range g.Kinds[:min(3, len(g.Kinds))] {
 		names = append(names, k.Kind+" ("+number(k.Tasks)+")")
 	}

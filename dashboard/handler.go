@@ -74,8 +74,8 @@ type Dashboard struct {
 
 // Run keeps the history until ctx ends: without a process in which it runs, there is none but of the time in
 // which somebody looks. Then it stops the acts on many tasks that are under way, and waits for them. A
-// handler for which Run is not called serves all pages, and its acts end by themselves. A read-only one writes
-// no history.
+// handler for which Run is not called serves all pages, and its acts end by themselves. A read-only one
+// writes no history.
 func (d *Dashboard) Run(ctx context.Context) {
 	s := d.server
 	defer s.jobs.close()
@@ -109,8 +109,9 @@ func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 		return nil, err
 	}
 	s := &server{
-		cfg: cfg, store: store, session: storage.NewSession(store, 0), audit: ledger.NewAudit(store), sampler: newSampler(store, time.Now),
-		pages: parsed, mux: http.NewServeMux(), now: time.Now,
+		cfg: cfg, store: store, session: storage.NewSession(store, 0), audit: ledger.NewAudit(store),
+		sampler: newSampler(store, time.Now),
+		pages:   parsed, mux: http.NewServeMux(), now: time.Now,
 	}
 	s.routes()
 	return &Dashboard{s.guard(http.HandlerFunc(s.serve)), s}, nil

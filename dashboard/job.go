@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -270,16 +271,16 @@ func (j *job) notice(done string) notice {
 	case r.Done == r.Matched && j.err == nil:
 		return notice{Text: count(r.Done, "task") + " " + done + "."}
 	}
-	text := exact(r.Matched) + " matched, " + exact(r.Done) + " " + done
+	parts := []string{exact(r.Matched) + " matched", exact(r.Done) + " " + done}
 	for _, part := range []struct {
 		n    int64
 		what string
 	}{{r.Changed, "changed meanwhile"}, {r.Gone, "gone"}, {r.Kept, "kept"}} {
 		if part.n > 0 {
-			text += ", " + exact(part.n) + " " + part.what
+			parts = append(parts, exact(part.n)+" "+part.what)
 		}
 	}
-	text += "."
+	text := strings.Join(parts, ", ") + "."
 	if len(r.Reasons) > 0 {
 		text += " " + r.Reasons[0].Ref.String() + ": " + r.Reasons[0].Text
 	}

@@ -91,7 +91,9 @@ func (s *server) metrics(r *http.Request, v *view) error {
 	for _, queue := range slices.Sorted(maps.Keys(series.Queues)) {
 		d.Queues = append(d.Queues, totalsOf(queue, series.Queues[queue]))
 	}
-	slices.SortStableFunc(d.Queues, func(a, b queueTotals) int { return cmp.Compare(b.Done+b.Failed, a.Done+a.Failed) })
+	slices.SortStableFunc(d.Queues, func(a, b queueTotals) int {
+		return cmp.Compare(b.Done+b.Failed, a.Done+a.Failed)
+	})
 	if len(d.Queues) > pageSize {
 		d.More = len(d.Queues) - pageSize
 		d.Queues = d.Queues[:pageSize]
@@ -108,7 +110,8 @@ func (s *server) metrics(r *http.Request, v *view) error {
 func totalsOf(queue string, steps []ledger.Point) queueTotals {
 	t := queueTotals{Queue: queue}
 	for _, p := range steps {
-		t.Enqueued, t.Done, t.Failed, t.Dead = t.Enqueued+p.Enqueued, t.Done+p.Done, t.Failed+p.Failed, t.Dead+p.Dead
+		t.Enqueued, t.Done = t.Enqueued+p.Enqueued, t.Done+p.Done
+		t.Failed, t.Dead = t.Failed+p.Failed, t.Dead+p.Dead
 		t.Waiting, t.Oldest = max(t.Waiting, p.Waiting), max(t.Oldest, p.Oldest)
 	}
 	return t

@@ -51,7 +51,7 @@ func (s *server) overview(r *http.Request, v *view) error {
 			Name: "Failed", Cell: "share", Note: "of attempts",
 			Spark: d.Chart.spark(func(p point) float64 { return p.Failed }),
 		},
-		{Name: "Backlog", Cell: "backlog", Note: "tasks wait", Spark: v.past(func(p ledger.Point) float64 {
+		{Name: "Backlog", Cell: "backlog", Note: v.Sample.gone(), Spark: v.past(func(p ledger.Point) float64 {
 			return float64(p.Waiting)
 		})},
 		{Name: "Oldest", Cell: "oldest", Note: "has waited", Spark: v.past(func(p ledger.Point) float64 {

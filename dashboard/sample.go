@@ -26,10 +26,79 @@ type sample struct {
 	// hour is the history of the last hour, nil where it cannot be read.
 	hour *ledger.Series
 	dead *deadGroups
+	// then is what queues were some seconds before, for forecasts; nil where that is not known.
+	then *past
 
 	// err says why the storage did not answer, and lost since when: the rest is of the look before.
 	err  error
 	lost time.Time
+}
+
+// past is what the queues were at a moment.
+type past struct {
+	at     time.Time // by this process's clock
+	queues map[string]storage.Stats
+}
+
+// pastFor is how far a forecast looks back, at least.
+const pastFor = 10 * time.Second
+
+// remember gives the past for a sample that follows this one at a moment.
+func (s *sample) remember(now time.Time) *past {
+	if s == nil || s.then != nil && now.Sub(s.then.at) < 2*pastFor {
+		if s == nil {
+			return nil
+		}
+		return s.then
+	}
+	p := &past{at: s.at, queues: make(map[string]storage.Stats, len(s.queues))}
+	for i := range s.queues {
+		p.queues[s.queues[i].Queue] = s.queues[i].Stats
+	}
+	return p
+}
+
+// before gives what a queue was some seconds before the sample, none where that is not known.
+func (s *sample) before(queue string) []storage.Sample {
+	if s.then == nil {
+		return nil
+	}
+	stats, ok := s.then.queues[queue]
+	if !ok {
+		return nil
+	}
+	return []storage.Sample{{At: s.then.at, Stats: stats}}
+}
+
+// outlook tells when the backlog of a queue is gone.
+func (s *sample) outlook(q *queueNow) storage.Outlook {
+	before := s.before(q.Queue)
+	if before == nil {
+		return storage.Outlook{Backlog: q.Waiting}
+	}
+	return storage.Forecast(before[0], storage.Sample{At: s.at, Stats: q.Stats})
+}
+
+// gone says when the backlog of all queues is gone.
+func (s *sample) gone() string {
+	var longest time.Duration
+	for i := range s.queues {
+		q := &s.queues[i]
+		o := s.outlook(q)
+		switch {
+		case q.Waiting == 0:
+		case !o.Known:
+			return "tasks wait"
+		case o.Gone < 0:
+			return "tasks wait; " + q.Queue + " does not shrink"
+		default:
+			longest = max(longest, o.Gone)
+		}
+	}
+	if longest == 0 {
+		return "tasks wait"
+	}
+	return "tasks wait, gone in " + duration(longest)
 }
 
 // queueNow is a queue as a sample found it.
@@ -76,6 +145,7 @@ const (
 // look reads the storage for a new sample. before is the one before it, nil for the first.
 func (s *sampler) look(ctx context.Context, before *sample) (*sample, error) {
 	fresh := &sample{at: s.now()}
+	fresh.then = before.remember(fresh.at)
 	names, err := s.names(ctx, before, fresh.at)
 	if err != nil {
 		return nil, err
@@ -163,16 +233,7 @@ func (s *sampler) readSince(ctx context.Context, before, fresh *sample) {
 	}
 	s.sinceAt = fresh.at
 	for _, q := range unknown[:min(len(unknown), 10)] {
-		f, err := filter.Parse("is:declined queue:" + q.Queue)
-		if err != nil {
-			return
-		}
-		found, err := scan.Next(ctx, s.store, scan.Request{
-			Filter: f, States: []storage.State{storage.Waiting}, Limit: 1, Time: 100 * time.Millisecond,
-		})
-		if err == nil && len(found.Tasks) > 0 {
-			q.unknownSince = found.Tasks[0].Declined
-		}
+		q.unknownSince = s.declinedSince(ctx, q.Queue)
 	}
 	if len(paused) == 0 {
 		return
@@ -182,13 +243,28 @@ func (s *sampler) readSince(ctx context.Context, before, fresh *sample) {
 		return
 	}
 	for _, q := range paused {
-		for i := range acts { // the newest first
-			if acts[i].Act == "pause" && acts[i].Queue == q.Queue && acts[i].Outcome == ledger.Done {
-				q.pausedSeen = acts[i].At
-				break
-			}
+		i := slices.IndexFunc(acts, func(e ledger.Entry) bool { // the newest first
+			return e.Act == "pause" && e.Queue == q.Queue && e.Outcome == ledger.Done
+		})
+		if i >= 0 {
+			q.pausedSeen = acts[i].At
 		}
 	}
+}
+
+// declinedSince is since when a task of a queue waits in the line of its kind, zero where none is found soon.
+func (s *sampler) declinedSince(ctx context.Context, queue string) time.Time {
+	f, err := filter.Parse("is:declined queue:" + queue)
+	if err != nil {
+		return time.Time{}
+	}
+	found, err := scan.Next(ctx, s.store, scan.Request{
+		Filter: f, States: []storage.State{storage.Waiting}, Limit: 1, Time: 100 * time.Millisecond,
+	})
+	if err != nil || len(found.Tasks) == 0 {
+		return time.Time{}
+	}
+	return found.Tasks[0].Declined
 }
 
 // names lists the queues, or gives those of a moment ago.

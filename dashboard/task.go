@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/internal/payload"
@@ -175,7 +177,8 @@ func (v *view) facts(t storage.Task) (facts []fact) {
 	at("due", t.Due)
 	at("ended", t.Ended)
 	at("kept until", t.Expires)
-	add("failures", exact(int64(t.Retries))+" of "+exact(int64(t.MaxRetries)+1), "the last of them makes it dead", "")
+	failures := exact(int64(t.Retries)) + " of " + exact(int64(t.MaxRetries)+1)
+	add("failures", failures, "the last of them makes it dead", "")
 	if t.Crashes > 0 {
 		add("crashes", exact(int64(t.Crashes))+" of "+exact(int64(t.CrashLimit)), "", "")
 	}
@@ -400,18 +403,12 @@ func quotedJSON(v any) string {
 }
 
 // verdict says in a sentence why the task is where it is.
-func (s *server) verdict(_ *http.Request, v *view, t storage.Task) (string, error) {
-	switch {
-	case t.State == storage.Dead:
-		return "It is dead since " + moment(t.Ended, v.Now) + ": " + t.Reason + ".", nil
-	case t.State.Ended():
-		return "It is " + string(t.State) + " since " + moment(t.Ended, v.Now) + ".", nil
-	case t.State == storage.Pending && t.CancelAsked:
-		return "It runs on " + t.Runner + ", and is asked to stop.", nil
-	case t.State == storage.Pending:
-		return "It runs on " + t.Runner + ".", nil
-	case t.State == storage.Scheduled, t.State == storage.Retry:
-		return "It is due " + away(t.Due, v.Now) + ".", nil
+func (s *server) verdict(r *http.Request, v *view, t storage.Task) (string, error) {
+	why, err := storage.Why(r.Context(), s.store, t.Ref, v.Sample.before(t.Queue)...)
+	if err != nil {
+		return "", err
 	}
-	return "It waits.", nil
+	text := why.String()
+	first, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToUpper(first)) + text[size:] + ".", nil
 }

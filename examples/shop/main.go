@@ -3,7 +3,7 @@
 //
 //	go -C examples/shop run .
 //
-// It needs nothing but Go, and prints the address of a page with living data: customers of its own
+// It needs nothing but Go, and prints the address of midge's dashboard with living data: customers of its own
 // order something each second. An order is written in one transaction with the task that charges its
 // card; the API waits for the result of that. Mails are retried, a catalogue is imported with
 // checkpoints, and a report goes out each night.
@@ -12,6 +12,7 @@
 //	POST /orders/NUMBER/charge                charges again what was declined, once at a time
 //	GET  /orders/NUMBER
 //	POST /catalogue with lines "name,cents"   202 and the task of the import; see GET /imports/ID
+//	GET  /midge/                              the dashboard
 //	GET  /metrics, /healthz, /readyz          for Prometheus, and for the probes of Kubernetes
 //
 // Orders are in an SQLite file, and the jobs too. Each can be elsewhere:
@@ -37,7 +38,9 @@ import (
 	"time"
 
 	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/dashboard"
 	"github.com/midgehq/midge/metrics/prometheus"
+	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/tracing/otel"
 )
 
@@ -72,7 +75,7 @@ func start() error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("http://" + listener.Addr().String())
+	fmt.Println("http://" + listener.Addr().String() + "/midge/")
 	return serve(ctx, cfg, listener, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 }
 
@@ -124,7 +127,12 @@ func serve(ctx context.Context, cfg config, listener net.Listener, log *slog.Log
 		return err
 	}
 	defer startCustomers(ctx, cfg.customers, base, log)()
-	return work(ctx, runner, s.pages(runner, metrics), listener)
+	board, stop, err := openBoard(ctx, store, log)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return work(ctx, runner, s.pages(runner, metrics, board), listener)
 }
 
 // startCustomers has somebody order now and then, and gives what stops them.
@@ -136,6 +144,18 @@ func startCustomers(ctx context.Context, every time.Duration, base string, log *
 	var shopping sync.WaitGroup
 	shopping.Go(func() { customers(ctx, base, every, log) })
 	return func() { cancel(); shopping.Wait() }
+}
+
+// openBoard makes midge's dashboard, and has it keep the history until stop is called.
+func openBoard(ctx context.Context, store storage.Storage, log *slog.Logger) (http.Handler, func(), error) {
+	board, err := dashboard.Handler(store, dashboard.Config{Base: "/midge", Name: "shop", Log: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var keeping sync.WaitGroup
+	keeping.Go(func() { board.Run(ctx) })
+	return board, func() { cancel(); keeping.Wait() }, nil
 }
 
 // work answers requests and runs jobs until ctx ends. Then it drains: first the requests, which may
@@ -158,8 +178,9 @@ func work(ctx context.Context, runner *midge.Runner, handler http.Handler, liste
 }
 
 // pages are the API, and what Prometheus and Kubernetes look at.
-func (s *shop) pages(runner *midge.Runner, metrics *prometheus.Metrics) http.Handler {
+func (s *shop) pages(runner *midge.Runner, metrics *prometheus.Metrics, board http.Handler) http.Handler {
 	mux := s.routes()
+	mux.Handle("/midge/", board)
 	mux.Handle("GET /metrics", metrics.Handler())
 	mux.HandleFunc("GET /healthz", probe(runner.Healthy))
 	mux.HandleFunc("GET /readyz", probe(runner.Ready))

@@ -100,7 +100,7 @@ var table = []rule{
 	},
 	{
 		room:  "examples/shop", // a module of its own, as an application is
-		rooms: []string{".", "storage/...", "metrics/prometheus", "tracing/otel"},
+		rooms: []string{".", "dashboard", "storage/...", "metrics/prometheus", "tracing/otel"},
 		modules: []string{
 			"github.com/jackc/pgx/v5",  // its own database
 			"go.opentelemetry.io/otel", // where traces go

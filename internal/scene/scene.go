@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -139,10 +140,8 @@ func (s *Scene) End(ctx context.Context, queue string, n int, settle func(i int,
 
 func (s *Scene) runner(queue string) string {
 	for i := range s.Runners {
-		for _, q := range s.Runners[i].Queues {
-			if q == queue {
-				return s.Runners[i].ID
-			}
+		if slices.Contains(s.Runners[i].Queues, queue) {
+			return s.Runners[i].ID
 		}
 	}
 	return "worker-0"
