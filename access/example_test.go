@@ -30,3 +30,28 @@ func ExampleUsers() {
 	}
 	// Output: ann operator true false
 }
+
+func ExampleCreateToken() {
+	folder, err := os.MkdirTemp("", "tokens")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	path := filepath.Join(folder, "tokens")
+	secret, err := access.CreateToken(path, access.Grant{
+		ID: "shop", Verbs: []access.Verb{access.Enqueue}, Queues: []string{"mail", "mail:*"},
+	})
+	if err != nil {
+		panic(err)
+	}
+	tokens, err := access.OpenTokens(path)
+	if err != nil {
+		panic(err)
+	}
+	grant, err := tokens.Grant("192.0.2.1:4711", secret)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(grant.ID, grant.May(access.Enqueue, "mail:high"), grant.May(access.Enqueue, "billing"))
+	// Output: shop true false
+}
