@@ -98,7 +98,7 @@ func (j *judge) finishJoined(a *Attempt, err error, took time.Duration) {
 			if err != nil {
 				j.log.dropped(a, err)
 			}
-			a.counter.Count(took, false)
+			done.count()
 			j.log.settled(&done, storage.Completed)
 			placed := storage.Placed{Ref: a.Fence.Ref, Version: t.Version, State: storage.Completed}
 			j.tell(j.settledEnds(nil, &done, &placed))
@@ -142,6 +142,7 @@ func (j *judge) settleApart(ctx context.Context, a *Attempt, err error, took tim
 	case mayComeLater(applied[0].Err): // the settler alone knows what waits for another try
 		a.shard.settler.add(alone[0])
 	default:
+		alone[0].count()
 		a.shard.settler.report(alone, applied, nil)
 	}
 }

@@ -34,6 +34,17 @@ func (sm *settlement) settle() storage.Settle {
 	return s
 }
 
+// count counts the run that the settlement ends, if it is one.
+func (sm *settlement) count() {
+	a := sm.attempt
+	switch {
+	case sm.verdict == nil:
+	case sm.as == OutcomeReleased, sm.as == OutcomeUndecodable, sm.verdict.Outcome == storage.Decline, !a.ran:
+		return
+	}
+	a.counter.Count(sm.took, sm.as.fails())
+}
+
 func (sm *settlement) outcome() storage.Outcome {
 	if sm.verdict == nil {
 		return storage.Complete
@@ -163,6 +174,9 @@ func (s *settler) loop(ctx context.Context) {
 // flush settles until nothing is queued.
 func (s *settler) flush(ctx context.Context) {
 	for all := s.takeQueue(); len(all) > 0; all = s.takeQueue() {
+		for i := range all { // here, where no worker waits for another one's processor
+			all[i].count()
+		}
 		s.settleAll(ctx, all)
 	}
 }

@@ -84,7 +84,6 @@ func (j *judge) finish(a *Attempt, err error, took time.Duration) {
 	case e.joined:
 		j.finishJoined(a, err, took)
 	case e.ran && err == nil:
-		a.counter.Count(took, false)
 		a.shard.settler.add(settlement{attempt: a, took: took})
 	default:
 		sm := j.settlement(a, err, took)
@@ -96,12 +95,9 @@ func (j *judge) finish(a *Attempt, err error, took time.Duration) {
 	}
 }
 
-// settlement is the settlement that err asks for. It is made once for each attempt.
+// settlement is the settlement that err asks for.
 func (j *judge) settlement(a *Attempt, err error, took time.Duration) settlement {
 	s, as, reported := j.verdict(a, err)
-	if a.ran && as != OutcomeUndecodable {
-		a.counter.Count(took, as.fails())
-	}
 	return settlement{attempt: a, verdict: &s, as: as, err: reported, took: took}
 }
 
