@@ -36,7 +36,7 @@ type Grant struct {
 
 // May reports whether the grant permits the verb in all of the queues, of which there is at least one.
 // Whether it has ended is for [Tokens.Grant] to say.
-func (g Grant) May(v Verb, queues ...string) bool {
+func (g *Grant) May(v Verb, queues ...string) bool {
 	if !slices.Contains(g.Verbs, v) || len(queues) == 0 {
 		return false
 	}
@@ -215,7 +215,8 @@ func (g *Grant) check() error {
 	for _, pattern := range g.Queues {
 		name := strings.NewReplacer("*", "x", "?", "x").Replace(pattern)
 		if storage.CheckName("queue", name) != nil {
-			return storage.Invalid("pattern of queues", pattern, "a queue's name, with '*' for any text and '?' for one character")
+			return storage.Invalid("pattern of queues", pattern,
+				"a queue's name, with '*' for any text and '?' for one character")
 		}
 	}
 	if len(g.Verbs) == 0 || len(g.Queues) == 0 {

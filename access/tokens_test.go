@@ -94,7 +94,7 @@ func TestWhatAGrantPermits(t *testing.T) {
 			t.Errorf("%s %v: got %t, want %t", c.verb, c.queues, got, c.want)
 		}
 	}
-	if all := (Grant{Verbs: Verbs(), Queues: []string{"*"}}); all.May(Read, "midge.ledger") || !all.May(Read, "mail") {
+	if all := (&Grant{Verbs: Verbs(), Queues: []string{"*"}}); all.May(Read, "midge.ledger") || !all.May(Read, "mail") {
 		t.Error("a grant of all queues has midge's own")
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// hourBytes is what a queue may take in a page of hours, at most, about.
-const hourBytes = 500
+// hourBytes is what a queue and a kind may take in a page of hours, at most, about.
+const hourBytes = 1100
 
 // gather adds up the minutes of hours that are over, up to one that is not, and appends them to the
 // pages of hours. What another process has appended stays.
@@ -36,7 +36,7 @@ func (l *Ledger) gather(ctx context.Context, hour int64, maxPayload int) error {
 	for from := l.gathered; from < hour; {
 		to := min(hour, (from/24+1)*24)
 		switch err := l.gatherDay(ctx, s, from, to, l.gathered, maxPayload); {
-		case errors.Is(err, errDamaged): // the other parts and days go on
+		case goesOn(err): // the other parts and days do
 			damaged = append(damaged, err)
 		case err != nil:
 			l.gathered = 0 // how far is looked up again
@@ -98,7 +98,7 @@ func (l *Ledger) gatherDay(ctx context.Context, s *Series, from, to, first int64
 			fresh = append(fresh, *p)
 		}
 	}
-	if _, err := l.write(ctx, fresh); err != nil {
+	if _, err := l.write(ctx, fresh, maxPayload); err != nil {
 		return err
 	}
 	return damage(pages)

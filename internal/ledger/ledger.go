@@ -87,10 +87,10 @@ func (l *Ledger) Write(ctx context.Context) (now time.Time, err error) {
 	minute := d.Now.Unix()/60 - 1
 	most := d.Limits.WithDefaults().MaxPayload
 	err = l.sample(ctx, minute, most)
-	if err == nil || errors.Is(err, errDamaged) { // what is damaged stops nothing else
+	if err == nil || goesOn(err) {
 		err = errors.Join(err, l.gather(ctx, (minute+1)/60, most))
 	}
-	if l.swept != minute/60 && (err == nil || errors.Is(err, errDamaged)) {
+	if l.swept != minute/60 && (err == nil || goesOn(err)) {
 		swept := errors.Join(l.sweep(ctx, d.Now), l.trim(ctx, minute/(24*60)))
 		if err = errors.Join(err, swept); swept == nil {
 			l.swept = minute / 60
@@ -101,6 +101,9 @@ func (l *Ledger) Write(ctx context.Context) (now time.Time, err error) {
 	}
 	return d.Now, err
 }
+
+// goesOn reports whether an error concerns single pages, and stops nothing else.
+func goesOn(err error) bool { return errors.Is(err, errDamaged) || errors.Is(err, errLarge) }
 
 // far is how much later than its end a page is due: never.
 const far = 100 * 365 * 24 * time.Hour

@@ -246,6 +246,42 @@ func TestManyQueuesAreSplit(t *testing.T) {
 	}
 }
 
+// TestSmallPayloads: where payloads may be of 16 KiB alone there are more parts, and a page that has
+// outgrown that names itself, while the others go on.
+func TestSmallPayloads(t *testing.T) {
+	w := newWorld(t)
+	w.limits(storage.Limits{MaxPayload: 16 << 10})
+	l := New(w)
+	busy := func(queues int) {
+		for i := range queues {
+			q := w.queue(fmt.Sprintf("a_busy_queue_%04d", i))
+			q.Totals.Enqueued += 5000
+			q.Totals.Completed += int64(4000 + i)
+			q.Waiting += int64(i%7) * 100
+		}
+	}
+	busy(100)
+	w.write(l)
+	for range 90 {
+		w.pass(time.Minute)
+		busy(100)
+		w.write(l)
+	}
+	w.want("enqueued", enqueued(w.read(noon.Add(-time.Minute), w.now, time.Minute).All), 90*100*5000)
+	busy(8000) // 80 times as many as were there when the page was begun
+	w.pass(time.Minute)
+	_, err := l.Write(t.Context())
+	if !errors.Is(err, errLarge) {
+		t.Errorf("got %v, want that a page is too large", err)
+	}
+	w.pass(30 * time.Minute) // the next page of minutes has room for all, that of the day has not
+	if _, err := l.Write(t.Context()); !errors.Is(err, errLarge) {
+		t.Errorf("got %v, want that the page of the day is too large", err)
+	}
+	s := w.read(noon.Add(-time.Minute), w.now, time.Minute)
+	w.want("enqueued in all", enqueued(s.All), 90*100*5000+8000*5000)
+}
+
 func TestKinds(t *testing.T) {
 	w := newWorld(t)
 	l := New(w)

@@ -54,6 +54,17 @@ func (w *world) pass(d time.Duration) {
 	w.now = w.now.Add(d)
 }
 
+// limits has the storage of the pages refuse larger payloads.
+func (w *world) limits(limits storage.Limits) {
+	w.Helper()
+	store, err := memory.Open(memory.Config{Now: w.clock, Limits: limits})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Storage = store
+	w.Cleanup(func() { _ = store.Close() })
+}
+
 // queue gives the stats of a queue, which a test changes.
 func (w *world) queue(name string) *storage.Stats {
 	s := w.stats[name]

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,8 +14,9 @@ import (
 // splitAt is how many queues, or kinds, there are in a page at most, about.
 const splitAt = 500
 
-// pageBytes is what a queue may take in a page of minutes, at most, about.
-const pageBytes = 1200
+// pageBytes is what a queue and a kind may take in a page of minutes, at most, about, where a part has
+// more than its share of them.
+const pageBytes = 2000
 
 // remembered is what was last written of each queue, by this process or another one.
 type remembered struct {
@@ -131,15 +133,15 @@ func (l *Ledger) sample(ctx context.Context, minute int64, maxPayload int) error
 			fresh = append(fresh, *s)
 		}
 	}
-	won, err := l.write(ctx, fresh)
-	if err != nil {
+	won, err := l.write(ctx, fresh, maxPayload)
+	if err != nil && !errors.Is(err, errLarge) {
 		return err
 	}
 	l.known.whole = l.known.whole || won == len(pages)
 	if minute%60 == 0 {
 		l.known.forget(stats)
 	}
-	return damage(pages)
+	return errors.Join(err, damage(pages))
 }
 
 // damage is the error that names the pages that can be neither read nor written.
@@ -293,15 +295,26 @@ func (t totals) minus(o totals) totals {
 	return totals{t.enqueued - o.enqueued, t.done - o.done, t.failed - o.failed, t.dead - o.dead}
 }
 
+// errLarge is the error of a page that has outgrown its record: more queues have come than were to be
+// expected when it was begun. What happens until the next page is averaged there.
+var errLarge = errors.New("ledger: a page is larger than a payload may be")
+
 // write stores pages, each at its version, and learns those that were written. It gives how many;
-// the others were written by another process first.
-func (l *Ledger) write(ctx context.Context, pages []stored) (won int, err error) {
-	if len(pages) == 0 {
-		return 0, nil
-	}
-	txs := make([]storage.Tx, len(pages))
-	for i := range pages {
-		txs[i] = pages[i].tx()
+// the others were written by another process first, or are too large.
+func (l *Ledger) write(ctx context.Context, pages []stored, maxPayload int) (won int, err error) {
+	var large error
+	txs := make([]storage.Tx, 0, len(pages))
+	pages = slices.DeleteFunc(pages, func(s stored) bool {
+		tx := s.tx()
+		if tx.Bytes() > maxPayload {
+			large = fmt.Errorf("%w: %s", errLarge, s.id())
+			return true
+		}
+		txs = append(txs, tx)
+		return false
+	})
+	if len(txs) == 0 {
+		return 0, large
 	}
 	applied, err := l.session.Apply(ctx, txs...)
 	if err != nil {
@@ -320,5 +333,5 @@ func (l *Ledger) write(ctx context.Context, pages []stored) (won int, err error)
 			l.known.learn(pages[i].page, slices.Concat(a.Inserted, a.Changed)[0].Version)
 		}
 	}
-	return won, nil
+	return won, large
 }
