@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer stop()
-		browser = ctx
+		browser = ctx //nolint:fatcontext // one browser for all tests
 		return m.Run()
 	}())
 }
@@ -115,7 +115,7 @@ type tab struct {
 }
 
 // tab opens a page in a new tab.
-func (r *rig) tab(path, theme string, width int64) *tab {
+func (r *rig) tab(path, theme string) *tab {
 	r.t.Helper()
 	ctx, stop := chromedp.NewContext(browser)
 	r.t.Cleanup(stop)
@@ -126,7 +126,7 @@ func (r *rig) tab(path, theme string, width int64) *tab {
 	if err := chromedp.Listen(ctx, tb.heard); err != nil {
 		r.t.Fatal(err)
 	}
-	tb.open(path, theme, width)
+	tb.open(path, theme, widths[0])
 	r.t.Cleanup(tb.check)
 	return tb
 }

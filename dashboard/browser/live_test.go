@@ -11,8 +11,8 @@ import (
 
 func TestAJobEnqueuedElsewhereShowsSoon(t *testing.T) {
 	r := newRig(t, "calm")
-	counts := r.tab("/queues/mail", "light", 1440)
-	rows := r.tab("/tasks?queue=mail&state=waiting", "dark", 1440)
+	counts := r.tab("/queues/mail", "light")
+	rows := r.tab("/tasks?queue=mail&state=waiting", "dark")
 	counts.live()
 	rows.live()
 	waiting := func() string {
@@ -44,7 +44,7 @@ func (tb *tab) confirm() {
 
 func TestActsInABrowser(t *testing.T) {
 	r := newRig(t, "night")
-	tb := r.tab("/queues/mail", "light", 1440)
+	tb := r.tab("/queues/mail", "light")
 	tb.click(`[data-act="p"]`)
 	tb.confirm()
 	tb.shows("mail is paused.")
@@ -90,7 +90,7 @@ func TestActsInABrowser(t *testing.T) {
 
 func TestManyDeletesCountDown(t *testing.T) {
 	r := newRig(t, "night")
-	tb := r.tab("/tasks?queue=mail&state=dead", "light", 1440)
+	tb := r.tab("/tasks?queue=mail&state=dead", "light")
 	tb.live()
 	tb.click("input[name=all]")
 	tb.click("button[value=delete]")
@@ -107,7 +107,7 @@ func TestSevenTabsShareOneStream(t *testing.T) {
 	r := newRig(t, "calm")
 	var tabs []*tab
 	for range 7 {
-		tabs = append(tabs, r.tab("/", "light", 1440))
+		tabs = append(tabs, r.tab("/", "light"))
 	}
 	for _, tb := range tabs {
 		tb.live()
@@ -123,7 +123,7 @@ func TestSevenTabsShareOneStream(t *testing.T) {
 
 func TestAServerThatComesBack(t *testing.T) {
 	r := newRig(t, "calm")
-	tb := r.tab("/", "light", 1440)
+	tb := r.tab("/", "light")
 	tb.live()
 	tb.mu.Lock()
 	tb.quiet = true // the browser logs that nobody answers
@@ -140,7 +140,7 @@ func TestAServerThatComesBack(t *testing.T) {
 
 func TestKeysAndSearch(t *testing.T) {
 	r := newRig(t, "night")
-	tb := r.tab("/", "light", 1440)
+	tb := r.tab("/", "light")
 	tb.live()
 	tb.keys("gq")
 	tb.sees(`location.pathname === '/queues'`, 5*time.Second)
@@ -166,7 +166,7 @@ func TestKeysAndSearch(t *testing.T) {
 
 func TestALivePageStandsStill(t *testing.T) {
 	r := newRig(t, "calm")
-	tb := r.tab("/", "light", 1440)
+	tb := r.tab("/", "light")
 	tb.live()
 	eval[bool](tb, `window.moved = 0, new PerformanceObserver(list => { for (const e of list.getEntries()) if (!e.hadRecentInput) window.moved += e.value; }).observe({type: 'layout-shift'}), true`)
 	for i := range 8 {

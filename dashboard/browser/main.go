@@ -58,7 +58,7 @@ func main() {
 }
 
 func drawAll(ctx context.Context, out string, scenes []string, only string, single bool, tasks int) error {
-	if err := os.MkdirAll(out, 0o755); err != nil {
+	if err := os.MkdirAll(out, 0o750); err != nil {
 		return err
 	}
 	ctx, stop, err := openBrowser(ctx)
@@ -179,7 +179,9 @@ func shot(ctx context.Context, url, theme string, width int64) (picture []byte, 
 	return chromedp.Run(ctx, func(ctx context.Context, t *chromedp.Target) ([]byte, error) {
 		beyond := true
 		result, err := cdp.Call(ctx, t, page.CaptureScreenshot, page.CaptureScreenshotParams{
-			Clip:                  &page.Viewport{Width: float64(width), Height: min(max(tall, height), longest), Scale: 1},
+			Clip: &page.Viewport{
+				Width: float64(width), Height: min(max(tall, height), longest), Scale: 1,
+			},
 			CaptureBeyondViewport: &beyond,
 		})
 		return result.Data, err
@@ -236,35 +238,44 @@ type named struct{ name, path string }
 
 // pagesOf lists the pages of a scene.
 func pagesOf(ctx context.Context, sc *scene.Scene) []named {
-	pages := []named{{"overview", "/"}, {"queues", "/queues"}, {"dead", "/dead"}, {"metrics", "/metrics"}, {"audit", "/audit"}, {"schedules", "/schedules"}, {"runners", "/runners"}}
+	pages := []named{
+		{"overview", "/"}, {"queues", "/queues"}, {"dead", "/dead"}, {"metrics", "/metrics"}, {"audit", "/audit"},
+		{"schedules", "/schedules"}, {"runners", "/runners"},
+	}
 	names, err := sc.Store.Queues(ctx, storage.QueuesQuery{})
-	if err != nil || len(names.Names) == 0 {
+	if err != nil || len(sc.Runners) == 0 {
 		return pages
 	}
-	pages = append(pages, named{"tasks", "/tasks"}, named{"tasks-dead", "/tasks?state=dead"}, named{"filter", "/tasks?filter=kind:%22send_%22&state=dead"},
-		named{"search", "/search?q=mail"}, named{"ask-pause", "/act?do=pause&queue=" + names.Names[len(names.Names)-1]})
-	for _, state := range []storage.State{storage.Dead, storage.Pending, storage.Waiting} {
-		for _, queue := range names.Names {
-			page, err := sc.Store.Tasks(ctx, storage.TasksQuery{Queue: queue, State: state, Limit: 1})
-			if err != nil || len(page.Tasks) == 0 {
-				continue
-			}
-			pages = append(pages, named{"task-" + string(state), "/r/" + page.Tasks[0].Ref.String()})
-			if state == storage.Dead {
-				ref := page.Tasks[0].Ref.String()
-				pages = append(pages, named{"edit", "/edit?ref=" + ref}, named{"ask-requeue", "/act?do=requeue&ref=" + ref})
-			}
-			break
-		}
-	}
+	pages = append(
+		pages, named{"tasks", "/tasks"}, named{"tasks-dead", "/tasks?state=dead"},
+		named{"filter", "/tasks?filter=kind:%22send_%22&state=dead"}, named{"search", "/search?q=mail"},
+		named{"runner", "/runners/" + sc.Runners[0].ID},
+	)
 	for _, name := range names.Names {
 		if name == "payments" || len(name) > 100 {
-			pages = append(pages, named{"queue", "/queues/" + name})
+			pages = append(pages, named{"queue", "/queues/" + name}, named{"ask-pause", "/act?do=pause&queue=" + name})
 			break
 		}
 	}
-	if len(sc.Runners) > 0 {
-		pages = append(pages, named{"runner", "/runners/" + sc.Runners[0].ID})
+	for _, state := range []storage.State{storage.Dead, storage.Pending, storage.Waiting} {
+		pages = append(pages, taskPages(ctx, sc, names.Names, state)...)
 	}
 	return pages
+}
+
+// taskPages lists the pages of a task in a state.
+func taskPages(ctx context.Context, sc *scene.Scene, queues []string, state storage.State) []named {
+	for _, queue := range queues {
+		page, err := sc.Store.Tasks(ctx, storage.TasksQuery{Queue: queue, State: state, Limit: 1})
+		if err != nil || len(page.Tasks) == 0 {
+			continue
+		}
+		ref := page.Tasks[0].Ref.String()
+		pages := []named{{"task-" + string(state), "/r/" + ref}}
+		if state == storage.Dead {
+			pages = append(pages, named{"edit", "/edit?ref=" + ref}, named{"ask-requeue", "/act?do=requeue&ref=" + ref})
+		}
+		return pages
+	}
+	return nil
 }

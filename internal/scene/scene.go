@@ -52,7 +52,10 @@ func Open(ctx context.Context, name string, tasks int) (*Scene, error) {
 
 // pass lets the storage's clock go on, a minute a step, of which the history tells.
 func (s *Scene) pass(ctx context.Context, d time.Duration, queues ...string) error {
-	for d > 0 {
+	for minute := 0; d > 0; minute++ {
+		if err := s.minute(ctx, minute+2); err != nil {
+			return err
+		}
 		step := min(d, time.Minute)
 		*s.clock += step
 		d -= step
@@ -292,24 +295,28 @@ func (s *Scene) pause(ctx context.Context, queue string) error {
 // hour lets an hour of work pass, of which the history tells.
 func (s *Scene) hour(ctx context.Context) error {
 	for minute := range 61 {
-		some := 40 + 25*((minute*minute)%7) + minute%5*8
-		err := errors.Join(
-			s.Add(ctx, "images", "resize_image", 3*some, nil), s.End(ctx, "images", 3*some, nil),
-			s.Add(ctx, "webhooks", "deliver_webhook", some, nil),
-			s.End(ctx, "webhooks", some, func(i int, _ storage.Task, st *storage.Settle) {
-				if minute%9 == 4 && i%6 == 0 {
-					st.Outcome, st.Error = storage.Fail, "the hook answers 502 Bad Gateway"
-				}
-			}),
-			s.End(ctx, "webhooks", some, nil),
-			s.Add(ctx, "mail", "send_welcome", some/2, nil), s.End(ctx, "mail", some/2, nil),
-		)
+		err := s.minute(ctx, minute)
 		*s.clock += time.Minute
 		if _, werr := s.history.Write(ctx); errors.Join(err, werr) != nil {
 			return errors.Join(err, werr)
 		}
 	}
 	return nil
+}
+
+// minute does what is done in a minute of an ordinary day.
+func (s *Scene) minute(ctx context.Context, minute int) error {
+	some := 40 + 25*((minute*minute)%7) + minute%5*8
+	return errors.Join(
+		s.Add(ctx, "images", "resize_image", 3*some, nil), s.End(ctx, "images", 3*some, nil),
+		s.Add(ctx, "webhooks", "deliver_webhook", some, nil),
+		s.End(ctx, "webhooks", some, func(i int, _ storage.Task, st *storage.Settle) {
+			if minute%9 == 4 && i%6 == 0 {
+				st.Outcome, st.Error = storage.Fail, "the hook answers 502 Bad Gateway"
+			}
+		}),
+		s.End(ctx, "webhooks", some, nil),
+	)
 }
 
 // million is many tasks in a hundred queues, all of whose names are as long as they may be.
