@@ -218,9 +218,14 @@ func TestCompletionIsSilent(t *testing.T) {
 	env := on(t, server.URL())
 	run(t, env, "", "task", "add", "x", "--queue", "mail")
 	for _, c := range []struct{ url, line, want string }{
-		{server.URL(), "queue show ", "mail\n"}, {server.URL(), "queue show x", ""}, {server.URL(), "task ls --state de", "dead\n"},
-		{server.URL(), "task ls --queue m", "mail\n"}, {server.URL(), "task ls state:d", "state:dead\n"}, {server.URL(), "-o js", "json\njsonl\n"},
-		{"redis://127.0.0.1:1", "queue show ", ""}, {"", "queue show ", ""},
+		{server.URL(), "queue show ", "mail\n"},
+		{server.URL(), "queue show x", ""},
+		{server.URL(), "task ls --state de", "dead\n"},
+		{server.URL(), "task ls --queue m", "mail\n"},
+		{server.URL(), "task ls state:d", "state:dead\n"},
+		{server.URL(), "-o js", "json\njsonl\n"},
+		{"redis://127.0.0.1:1", "queue show ", ""},
+		{"", "queue show ", ""},
 	} {
 		words := strings.Split(c.line, " ")
 		got := run(t, on(t, c.url), "", append([]string{"__complete"}, words...)...)

@@ -22,7 +22,7 @@ type terminal struct {
 // startTerminal runs a command in a terminal.
 func startTerminal(t *testing.T, env []string, command ...string) *terminal {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "midge-top") // short: the path of a socket is bounded
+	dir, err := os.MkdirTemp("", "midge-top") //nolint:usetesting // short: the path of a socket is bounded
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -117,7 +117,10 @@ func Look(ctx context.Context, store storage.Storage, b Bounds, hidden string) (
 	for _, warning := range described.Warnings {
 		r.add(Notice, "storage", "", "", "%s", warning)
 	}
-	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return strings.Compare(string(b.Level), string(a.Level)) })
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
+		return strings.Compare(string(b.Level),
+			string(a.Level))
+	})
 	return r, nil
 }
 
@@ -149,7 +152,8 @@ func (r *Report) queue(s storage.Stats, runners []storage.RunnerInfo, b Bounds) 
 		r.add(Notice, "paused", s.Queue, "midge queue resume "+s.Queue, "queue %s is paused%s, and %s",
 			s.Queue, r.until(s.PausedUntil), waits(waiting))
 	case s.Paused:
-		r.add(Notice, "paused", s.Queue, "midge queue resume "+s.Queue, "queue %s is paused%s", s.Queue, r.until(s.PausedUntil))
+		r.add(Notice, "paused", s.Queue, "midge queue resume "+s.Queue, "queue %s is paused%s", s.Queue,
+			r.until(s.PausedUntil))
 	case waiting > 0 && !slices.ContainsFunc(runners, serves):
 		r.add(Problem, "no-runner", s.Queue, "midge runner ls", "%s in queue %s, and no live runner serves it",
 			waits(waiting), s.Queue)
@@ -184,7 +188,9 @@ func (r *Report) until(t time.Time) string {
 }
 
 // schedules looks for schedules that stand still.
-func (r *Report) schedules(ctx context.Context, store storage.Storage, s storage.Stats, runners []storage.RunnerInfo) error {
+func (r *Report) schedules(
+	ctx context.Context, store storage.Storage, s storage.Stats, runners []storage.RunnerInfo,
+) error {
 	if s.Cursors == 0 {
 		return nil
 	}

@@ -45,13 +45,16 @@ var errTimeout = errors.New("it took too long")
 const quickTime = 30 * time.Second
 
 func (a *app) globals(flags *pflag.FlagSet) {
-	flags.StringVar(&a.choice.Storage, "storage", "", "the storage, by its `URL`: redis://…, postgres://…, sqlite:path")
-	flags.StringVar(&a.choice.Profile, "profile", "", "the storage, by the `name` of a profile of the configuration")
+	flags.StringVar(&a.choice.Storage, "storage", "",
+		"the storage, by its `URL`: redis://…, postgres://…, sqlite:path")
+	flags.StringVar(&a.choice.Profile, "profile", "",
+		"the storage, by the `name` of a profile of the configuration")
 	flags.StringVar(&a.choice.Prefix, "prefix", "", "the `prefix` of the keys in Redis (default midge)")
 	flags.StringVar(&a.choice.Schema, "schema", "", "the `schema` of the tables in PostgreSQL (default midge)")
 	flags.StringVarP(&a.output, "output", "o", "table", "how to write: "+strings.Join(show.Formats(), ", "))
 	flags.StringSliceVar(&a.columns, "columns", nil, "the `names` of the columns of a table, with commas")
-	flags.DurationVar(&a.timeout, "timeout", 0, "give up after this `time` (default 30s, none for what takes long)")
+	flags.DurationVar(&a.timeout, "timeout", 0,
+		"give up after this `time` (default 30s, none for what takes long)")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing beside what was asked for")
 	flags.BoolVar(&a.utc, "utc", false, "show moments in UTC, not how far away they are")
 	flags.BoolVar(&a.noColor, "no-color", false, "no colours (also by the variable NO_COLOR)")
@@ -101,7 +104,8 @@ func (a *app) open(ctx context.Context) error {
 		return err
 	}
 	if a.target.Memory() && a.std.Open == nil {
-		return storage.Invalid("storage", "memory:", "one that other processes share; memory: is for midge serve alone")
+		return storage.Invalid("storage", "memory:",
+			"one that other processes share; memory: is for midge serve alone")
 	}
 	return a.openAny(ctx)
 }
@@ -134,7 +138,7 @@ func (a *app) choose() (err error) {
 	}
 	a.chosen = true
 	if a.target, err = connect.Choose(a.choice, a.std.Env); err == nil && a.target.Warning != "" {
-		a.note("warning: %s", a.target.Warning)
+		a.notef("warning: %s", a.target.Warning)
 	}
 	return err
 }
@@ -148,12 +152,12 @@ func (a *app) close() {
 // write says on which storage something is about to be changed. again is how to look what became of
 // it, where the reply is lost.
 func (a *app) write(again string) {
-	a.note("on %s", a.target)
+	a.notef("on %s", a.target)
 	a.writing, a.again = true, again
 }
 
-// note says something beside the output, unless it should be quiet.
-func (a *app) note(format string, args ...any) {
+// notef says something beside the output, unless it should be quiet.
+func (a *app) notef(format string, args ...any) {
 	if !a.quiet {
 		_, _ = fmt.Fprintf(a.std.Err, format+"\n", args...)
 	}
@@ -188,7 +192,7 @@ func list[T any](ctx context.Context, a *app, l show.List[T], rows []T, none str
 		return err
 	}
 	if len(rows) == 0 && p.People() {
-		a.note("%s", none)
+		a.notef("%s", none)
 	}
 	return l.Write(p, rows)
 }

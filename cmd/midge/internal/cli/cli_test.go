@@ -198,9 +198,11 @@ func (r *rig) night() {
 	live := storage.Declaration{Spec: "every 1h0m0s", CatchUp: "one", Hash: "h2"}
 	r.insert(
 		storage.Insert{Ref: storage.Ref{Queue: "reports", ID: "cursor.nightly"}, Kind: "nightly", Cursor: &storage.Cursor{
-			Next: r.now.Add(13 * time.Hour), Last: r.now.Add(-11 * time.Hour), Declaration: d.Encode()}},
+			Next: r.now.Add(13 * time.Hour), Last: r.now.Add(-11 * time.Hour), Declaration: d.Encode(),
+		}},
 		storage.Insert{Ref: storage.Ref{Queue: "reports", ID: "cursor.hourly"}, Kind: "hourly", Cursor: &storage.Cursor{
-			Next: r.now.Add(time.Hour), Declaration: live.Encode()}})
+			Next: r.now.Add(time.Hour), Declaration: live.Encode(),
+		}})
 	if err := r.session.Configure(r.t.Context(), "reports", storage.Settings{Pause: &storage.Pause{On: true}}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -290,6 +292,6 @@ func TestAnAnswerIsAskedForAndHeard(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	time.Local = time.UTC // moments are shown where the reader is
+	time.Local = time.UTC //nolint:gosmopolitan // moments are shown where the reader is
 	os.Exit(m.Run())
 }

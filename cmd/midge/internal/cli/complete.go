@@ -22,7 +22,8 @@ type completer func(ctx context.Context) []string
 // completions says of every command what may stand where: names that the storage has, where it
 // answers in time, and nothing where it does not.
 func (a *app) completions(root *cobra.Command) {
-	_ = root.RegisterFlagCompletionFunc("output", a.completed(func(context.Context) []string { return show.Formats() }))
+	_ = root.RegisterFlagCompletionFunc("output",
+		a.completed(func(context.Context) []string { return show.Formats() }))
 	_ = root.RegisterFlagCompletionFunc("profile", a.completed(func(context.Context) []string {
 		names, _, _ := connect.Profiles(a.std.Env)
 		return names
@@ -65,7 +66,10 @@ func (a *app) completed(names completer) cobra.CompletionFunc {
 		go func() { found <- names(ctx) }() // ends with the process, where a storage heeds no context
 		select {
 		case all := <-found:
-			return slices.DeleteFunc(all, func(s string) bool { return !strings.HasPrefix(s, begin) }), cobra.ShellCompDirectiveNoFileComp
+			return slices.DeleteFunc(all, func(s string) bool {
+				return !strings.HasPrefix(s,
+					begin)
+			}), cobra.ShellCompDirectiveNoFileComp
 		case <-ctx.Done():
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -142,7 +146,10 @@ func (a *app) filterWords(ctx context.Context) (words []string) {
 	return append(words, "error:", "age>")
 }
 
-func stateNames(context.Context) (names []string) {
+func stateNames(context.Context) []string { return taskStates() }
+
+// taskStates names the states of tasks.
+func taskStates() (names []string) {
 	for _, s := range storage.States() {
 		if s != storage.Cursors {
 			names = append(names, string(s))

@@ -15,7 +15,8 @@ import (
 func (a *app) doctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Look over the storage; exit with 1 where somebody has to act",
-		Long: "doctor looks over the storage, its queues, schedules and runners. It exits with 0 where nobody has\n" +
+		Long: "doctor looks over the storage, its queues, schedules and runners. It exits with 0 where nobody " +
+			"has\n" +
 			"to act and with 1 where somebody has; for cron, --max-oldest and --max-dead say what is too much.",
 		Example: "  midge doctor\n  midge doctor --quiet --max-oldest 5m --max-dead 10 || mail -s 'midge' oncall",
 		Args:    noArguments,
@@ -73,7 +74,8 @@ func (a *app) report(p *show.Printer, r *checkup.Report) error {
 }
 
 func sizes(r *checkup.Report) string {
-	return fmt.Sprintf("%s waiting, %s pending, %s scheduled, %s retry, %s dead", show.Number(r.Waiting), show.Number(r.Pending),
+	return fmt.Sprintf("%s waiting, %s pending, %s scheduled, %s retry, %s dead", show.Number(r.Waiting),
+		show.Number(r.Pending),
 		show.Number(r.Scheduled), show.Number(r.Retry), show.Number(r.Dead))
 }
 
@@ -117,7 +119,8 @@ func (a *app) greet(ctx context.Context, _ []string) error {
 	if !p.People() {
 		return p.Value(r)
 	}
-	if err := p.Line("%s on %s\n%s, %s, %s", p.Paint("midge", show.Strong), a.target, show.Count(int64(r.Queues), "queue"),
+	if err := p.Line("%s on %s\n%s, %s, %s", p.Paint("midge", show.Strong), a.target,
+		show.Count(int64(r.Queues), "queue"),
 		show.Count(int64(r.Runners), "runner"), sizes(r)); err != nil {
 		return err
 	}
@@ -138,7 +141,8 @@ midge help                everything else`
 // withWelcome adds how to begin to the error of somebody who has named no storage yet.
 func withWelcome(err error, a *app) error {
 	path, perr := connect.File(a.std.Env)
-	if names, byDefault, _ := connect.Profiles(a.std.Env); perr == nil && a.target == (connect.Target{}) && a.choice == (connect.Choice{}) {
+	if names, byDefault, _ := connect.Profiles(a.std.Env); perr == nil && a.target == (connect.Target{}) &&
+		a.choice == (connect.Choice{}) {
 		if len(names) > 0 && byDefault == "" {
 			return &exitError{
 				code: BadInput, text: fmt.Sprintf("no storage was named, and %s has these profiles: %v", path, names),
@@ -146,7 +150,10 @@ func withWelcome(err error, a *app) error {
 			}
 		}
 		if a.std.Env(connect.EnvStorage) == "" && len(names) == 0 {
-			return &exitError{code: BadInput, text: err.Error(), next: "midge --storage redis://localhost:6379   (or midge help)"}
+			return &exitError{
+				code: BadInput, text: err.Error(),
+				next: "midge --storage redis://localhost:6379   (or midge help)",
+			}
 		}
 	}
 	return err

@@ -31,14 +31,16 @@ type importFlags struct {
 }
 
 func (a *app) imports() *cobra.Command {
-	return noun("import", "Move the tasks of another job queue into this storage", nil, a.importAsynq(), a.importRiver())
+	return noun("import", "Move the tasks of another job queue into this storage", nil, a.importAsynq(),
+		a.importRiver())
 }
 
 func (f *importFlags) add(cmd *cobra.Command, peer, ended string) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.queue, "queue", "default", "the `queue` of "+peer)
 	flags.StringVar(&f.to, "to", "", "the `queue` of midge (default the same name)")
-	flags.StringArrayVar(&f.kinds, "kind", nil, "which type becomes which kind, as `type=kind`, or * for all as they are")
+	flags.StringArrayVar(&f.kinds, "kind", nil,
+		"which type becomes which kind, as `type=kind`, or * for all as they are")
 	flags.StringVar(&f.table, "kinds", "", "a `file` with a line type=kind for each type")
 	flags.BoolVar(&f.ended, ended, false, "move "+ended+" tasks too; they run again at once")
 	flags.BoolVar(&f.dry, "dry-run", false, "say what would be moved, and change nothing")
@@ -80,16 +82,20 @@ func (a *app) importAsynq() *cobra.Command {
 	var f importFlags
 	cmd := &cobra.Command{
 		Use: "asynq", Short: "Move a queue of asynq, each task once",
-		Long: "asynq moves the pending, scheduled and retried tasks of a queue of asynq whose types the table of\n" +
-			"kinds names, and whose payloads are JSON. All others stay and are listed. The queue is paused in asynq\n" +
+		Long: "asynq moves the pending, scheduled and retried tasks of a queue of asynq whose types the table " +
+			"of\n" +
+			"kinds names, and whose payloads are JSON. All others stay and are listed. The queue is paused in " +
+			"asynq\n" +
 			"and stays so; tasks that are active then have to end first. A run that was killed is repeated as it\n" +
 			"was given, and goes on; --abort gives back what it had set aside.",
-		Example: "  midge import asynq --from redis://localhost:6379 --queue mail --kind email:send=send_mail --dry-run",
-		Args:    noArguments,
+		Example: "  midge import asynq --from redis://localhost:6379 --queue mail --kind email:send=send_mail " +
+			"--dry-run",
+		Args: noArguments,
 	}
 	f.add(cmd, "asynq", "archived")
 	from := cmd.Flags().String("from", "", "the Redis of asynq, by its `URL` (or the variable "+EnvFrom+")")
-	abort := cmd.Flags().Bool("abort", false, "give back to asynq what a killed run had set aside, and resume the queue")
+	abort := cmd.Flags().Bool("abort", false,
+		"give back to asynq what a killed run had set aside, and resume the queue")
 	cmd.RunE = a.long(func(ctx context.Context, _ []string) error {
 		kinds, err := f.read()
 		if err != nil {
@@ -104,7 +110,8 @@ func (a *app) importAsynq() *cobra.Command {
 			return err
 		}
 		i := &imports.Asynq{
-			Source: source, Session: a.session, From: f.queue, To: f.to, Kinds: kinds, Archived: f.ended, Done: a.progress(),
+			Source: source, Session: a.session, From: f.queue, To: f.to,
+			Kinds: kinds, Archived: f.ended, Done: a.progress(),
 		}
 		if *abort {
 			return a.abortAsynq(ctx, i)
@@ -134,7 +141,7 @@ func (a *app) abortAsynq(ctx context.Context, i *imports.Asynq) error {
 	if err := i.Abort(ctx); err != nil {
 		return err
 	}
-	a.note("queue %s of asynq has back what was not inserted, and is resumed", i.From)
+	a.notef("queue %s of asynq has back what was not inserted, and is resumed", i.From)
 	return nil
 }
 
@@ -159,14 +166,16 @@ func (a *app) importRiver() *cobra.Command {
 	var f importFlags
 	cmd := &cobra.Command{
 		Use: "river", Short: "Move a queue of River, in the database that both share",
-		Long: "river moves the available, retryable and scheduled jobs of a queue of River whose kinds the table\n" +
+		Long: "river moves the available, retryable and scheduled jobs of a queue of River whose kinds the " +
+			"table\n" +
 			"of kinds names. The storage has to be the PostgreSQL in which River's tables are. Each chunk is one\n" +
 			"transaction, so that River's workers may go on, and a run that was killed is simply repeated.",
 		Example: "  midge import river --queue default --kind send_mail=send_mail --dry-run",
 		Args:    noArguments,
 	}
 	f.add(cmd, "River", "discarded")
-	schema := cmd.Flags().String("river-schema", "", "the `schema` of River's tables (default that of the search path)")
+	schema := cmd.Flags().String("river-schema", "",
+		"the `schema` of River's tables (default that of the search path)")
 	cmd.RunE = a.long(func(ctx context.Context, _ []string) error {
 		kinds, err := f.read()
 		if err != nil {
@@ -178,7 +187,8 @@ func (a *app) importRiver() *cobra.Command {
 		cfg, ok := a.target.Postgres()
 		store, same := a.store.(*postgres.Storage)
 		if !ok || !same {
-			return badInput("import river wants the PostgreSQL in which River's tables are, and the storage is %s", a.target)
+			return badInput("import river wants the PostgreSQL in which River's tables are, and the storage is %s",
+				a.target)
 		}
 		conn, err := pgx.Connect(ctx, cfg.URL)
 		if err != nil {
@@ -186,7 +196,8 @@ func (a *app) importRiver() *cobra.Command {
 		}
 		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 		i := &imports.River{
-			Conn: conn, Store: store, Schema: *schema, From: f.queue, To: f.to, Kinds: kinds, Discarded: f.ended, Done: a.progress(),
+			Conn: conn, Store: store, Schema: *schema, From: f.queue, To: f.to,
+			Kinds: kinds, Discarded: f.ended, Done: a.progress(),
 		}
 		if err := i.Check(ctx); err != nil {
 			return err
@@ -211,13 +222,14 @@ func (a *app) bring(ctx context.Context, f importFlags, i importer, stays map[st
 	}
 	p := a.printer(zeroTime)
 	tasks, _ := plan.Tasks()
-	a.note("on %s", a.target)
-	a.note("%s to be moved from queue %s to queue %s", show.Count(tasks, "task"), show.Text(f.queue), f.to)
+	a.notef("on %s", a.target)
+	a.notef("%s to be moved from queue %s to queue %s", show.Count(tasks, "task"), show.Text(f.queue), f.to)
 	if f.dry {
 		return a.imported(p, plan, stays, "to be moved")
 	}
 	for _, l := range plan.Lefts() {
-		a.note("  left: %s of type %s: %s", show.Count(plan.Left[l], "task"), show.Text(l.Type), show.Text(l.Reason))
+		a.notef("  left: %s of type %s: %s", show.Count(plan.Left[l], "task"), show.Text(l.Type),
+			show.Text(l.Reason))
 	}
 	if err := a.confirm(*f.yes, "Move them?", tasks, f.to); err != nil {
 		return err
@@ -226,7 +238,10 @@ func (a *app) bring(ctx context.Context, f importFlags, i importer, stays map[st
 	report, err := i.Run(ctx)
 	if err != nil {
 		if n, _ := report.Tasks(); n > 0 && !errors.Is(err, storage.ErrUnknown) {
-			return &exitError{code: Partly, text: fmt.Sprintf("%s moved, then: %v", show.Count(n, "task"), err), next: a.again}
+			return &exitError{
+				code: Partly, text: fmt.Sprintf("%s moved, then: %v", show.Count(n, "task"), err),
+				next: a.again,
+			}
 		}
 		return err
 	}
@@ -237,7 +252,7 @@ func (a *app) bring(ctx context.Context, f importFlags, i importer, stays map[st
 func (a *app) progress() func(*imports.Report) {
 	return func(r *imports.Report) {
 		moved, left := r.Tasks()
-		a.note("moved %s, left %s", show.Number(moved), show.Number(left))
+		a.notef("moved %s, left %s", show.Number(moved), show.Number(left))
 	}
 }
 
@@ -256,7 +271,8 @@ func (a *app) imported(p *show.Printer, r *imports.Report, stays map[string]int6
 		}
 	}
 	for _, l := range r.Lefts() {
-		if err := p.Line("left: %s of type %s: %s", show.Count(r.Left[l], "task"), show.Text(l.Type), show.Text(l.Reason)); err != nil {
+		if err := p.Line("left: %s of type %s: %s", show.Count(r.Left[l], "task"), show.Text(l.Type),
+			show.Text(l.Reason)); err != nil {
 			return err
 		}
 	}

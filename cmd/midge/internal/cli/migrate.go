@@ -21,7 +21,8 @@ func (a *app) migrate() *cobra.Command {
 		Args:    noArguments,
 	}
 	check := cmd.Flags().Bool("check", false, "change nothing; exit with 1 where a migration is needed")
-	text := cmd.Flags().Bool("print-sql", false, "change nothing; print the statements that are needed (PostgreSQL)")
+	text := cmd.Flags().Bool("print-sql", false,
+		"change nothing; print the statements that are needed (PostgreSQL)")
 	cmd.MarkFlagsMutuallyExclusive("check", "print-sql")
 	cmd.RunE = a.long(func(ctx context.Context, _ []string) error {
 		if err := a.choose(); err != nil {
@@ -36,7 +37,7 @@ func (a *app) migrate() *cobra.Command {
 		if path, ok := a.target.SQLite(); ok {
 			return a.migrateSQLite(ctx, path, *check)
 		}
-		a.note("%s needs no migration", a.target)
+		a.notef("%s needs no migration", a.target)
 		return nil
 	})
 	return cmd
@@ -51,7 +52,7 @@ func (a *app) migratePostgres(ctx context.Context, cfg postgres.Config, check, t
 		_, err = a.std.Out.Write([]byte(sql))
 		return err
 	case sql == "":
-		a.note("%s is up to date", a.target)
+		a.notef("%s is up to date", a.target)
 		return nil
 	case check:
 		return &exitError{code: Failed, text: a.target.String() + " needs a migration", next: "midge migrate"}
@@ -60,7 +61,7 @@ func (a *app) migratePostgres(ctx context.Context, cfg postgres.Config, check, t
 	if err := postgres.Migrate(ctx, cfg); err != nil {
 		return err
 	}
-	a.note("migrated")
+	a.notef("migrated")
 	return nil
 }
 
@@ -72,7 +73,7 @@ func (a *app) migrateSQLite(ctx context.Context, path string, check bool) error 
 		if missing {
 			return &exitError{code: Failed, text: path + " is not there", next: "midge migrate"}
 		}
-		a.note("%s is brought up to date by whoever opens it", a.target)
+		a.notef("%s is brought up to date by whoever opens it", a.target)
 		return nil
 	}
 	a.write("midge migrate --check")
@@ -80,6 +81,6 @@ func (a *app) migrateSQLite(ctx context.Context, path string, check bool) error 
 	if err != nil {
 		return err
 	}
-	a.note("migrated")
+	a.notef("migrated")
 	return store.Close()
 }

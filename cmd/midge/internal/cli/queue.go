@@ -36,12 +36,15 @@ var queueList = show.List[row]{
 		{Name: "pending", Right: true, Text: count(func(r row) int64 { return r.Pending })},
 		{Name: "scheduled", Right: true, Text: count(func(r row) int64 { return r.Scheduled })},
 		{Name: "retry", Right: true, Text: count(func(r row) int64 { return r.Retry })},
-		{Name: "dead", Right: true, Text: count(func(r row) int64 { return r.Dead }), Style: func(r row) show.Style {
-			if r.Dead > 0 {
-				return show.Bad
-			}
-			return show.Plain
-		}},
+		{
+			Name: "dead", Right: true, Text: count(func(r row) int64 { return r.Dead }),
+			Style: func(r row) show.Style {
+				if r.Dead > 0 {
+					return show.Bad
+				}
+				return show.Plain
+			},
+		},
 		{Name: "oldest", Right: true, Text: func(_ *show.Printer, r row) string { return age(r.Oldest) }},
 		{Name: "runners", Right: true, Text: count(func(r row) int64 { return int64(r.runners) })},
 		{Name: "completed", Wide: true, Right: true, Text: count(func(r row) int64 { return r.Completed })},
@@ -237,9 +240,10 @@ func (a *app) queueShow() *cobra.Command {
 
 // queueFields is the page about a queue.
 func queueFields(p *show.Printer, r row, outlook string) []show.Field {
-	var declined []string
+	declined := make([]string, 0, len(r.Declined))
 	for _, k := range r.Declined {
-		declined = append(declined, show.Count(k.Tasks, "task")+" of kind "+show.Text(k.Kind)+", which no runner knows")
+		declined = append(declined, show.Count(k.Tasks,
+			"task")+" of kind "+show.Text(k.Kind)+", which no runner knows")
 	}
 	dead := show.Field{Name: "dead", Text: show.Number(r.Dead)}
 	if r.Dead > 0 {
@@ -267,10 +271,12 @@ func queueFields(p *show.Printer, r row, outlook string) []show.Field {
 		{Name: "cancelled", Text: show.Number(r.Cancelled) + " kept"},
 		{Name: "schedules", Text: show.Number(r.Cursors)},
 		damaged,
-		{Name: "ever", Text: fmt.Sprintf("%s enqueued, %s completed, %s dead, %s cancelled, %s deleted, %s requeued",
+		{Name: "ever", Text: fmt.Sprintf("%s enqueued, %s completed, %s dead, %s cancelled, %s deleted, %s "+
+			"requeued",
 			show.Number(t.Enqueued), show.Number(t.Completed), show.Number(t.Dead), show.Number(t.Cancelled),
 			show.Number(t.Deleted), show.Number(t.Requeued))},
-		{Name: "attempts", Text: fmt.Sprintf("%s failed, %s crashed", show.Number(t.Failed), show.Number(t.Crashed))},
+		{Name: "attempts", Text: fmt.Sprintf("%s failed, %s crashed", show.Number(t.Failed),
+			show.Number(t.Crashed))},
 	}
 }
 
@@ -292,7 +298,8 @@ func (a *app) queuePause() *cobra.Command {
 		if span.Duration > 0 {
 			until = " for " + show.Span(span.Duration)
 		}
-		return a.configure(ctx, args, storage.Settings{Pause: &storage.Pause{On: true, For: span.Duration}}, "paused", until)
+		return a.configure(ctx, args, storage.Settings{Pause: &storage.Pause{On: true, For: span.Duration}},
+			"paused", until)
 	})
 	return cmd
 }
@@ -308,7 +315,9 @@ func (a *app) queueResume() *cobra.Command {
 }
 
 // configure changes a setting of queues.
-func (a *app) configure(ctx context.Context, args []string, settings storage.Settings, done, how string) error {
+func (a *app) configure(
+	ctx context.Context, args []string, settings storage.Settings, done, how string,
+) error {
 	names, err := a.arguments(args)
 	if err != nil {
 		return err
@@ -321,7 +330,7 @@ func (a *app) configure(ctx context.Context, args []string, settings storage.Set
 		if err := a.session.Configure(ctx, name, settings); err != nil {
 			return partly(i, len(names), "queue", done, err)
 		}
-		a.note("%s %s%s", done, name, how)
+		a.notef("%s %s%s", done, name, how)
 	}
 	return nil
 }
@@ -332,18 +341,25 @@ func partly(did, of int, one, done string, err error) error {
 		return err
 	}
 	return &exitError{
-		code: Partly, text: fmt.Sprintf("%s of %s %s, then: %v", show.Number(int64(did)), show.Count(int64(of), one), done, err),
+		code: Partly, text: fmt.Sprintf("%s of %s %s, then: %v", show.Number(int64(did)), show.Count(int64(of),
+			one), done, err),
 	}
 }
 
 func (a *app) queueRm() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "rm QUEUE", Aliases: []string{"delete", "remove"}, Short: "Remove a queue with all its tasks and totals",
+		Use: "rm QUEUE", Aliases: []string{
+			"delete",
+			"remove",
+		}, Short: "Remove a queue with all its tasks and totals",
 		Example: "  midge queue rm mail", Args: wants(1, 1, "the name of a queue"),
 	}
 	yes := yesFlag(cmd)
 	dry := cmd.Flags().Bool("dry-run", false, "show what would go, and change nothing")
-	cmd.RunE = a.long(func(ctx context.Context, args []string) error { return a.removeQueue(ctx, args, *yes, *dry) })
+	cmd.RunE = a.long(func(ctx context.Context, args []string) error {
+		return a.removeQueue(ctx, args, *yes,
+			*dry)
+	})
 	return cmd
 }
 
@@ -354,13 +370,14 @@ func (a *app) removeQueue(ctx context.Context, args []string, yes, dry bool) err
 	}
 	r := rows[0]
 	tasks := r.Live() + r.Completed + r.Cancelled + r.Dead
-	a.note("on %s", a.target)
-	a.note("queue %s holds %s and %s; its totals go too", r.Queue, show.Count(tasks, "task"), show.Count(r.Cursors, "schedule"))
+	a.notef("on %s", a.target)
+	a.notef("queue %s holds %s and %s; its totals go too", r.Queue, show.Count(tasks, "task"),
+		show.Count(r.Cursors, "schedule"))
 	if err := a.samples(ctx, r); err != nil {
 		return err
 	}
 	if dry {
-		a.note("nothing was changed (--dry-run)")
+		a.notef("nothing was changed (--dry-run)")
 		return nil
 	}
 	if err := a.confirm(yes, "Remove all of it?", tasks, r.Queue); err != nil {
@@ -375,7 +392,7 @@ func (a *app) removeQueue(ctx context.Context, args []string, yes, dry bool) err
 	} else if err != nil {
 		return err
 	}
-	a.note("removed %s", r.Queue)
+	a.notef("removed %s", r.Queue)
 	return nil
 }
 
@@ -391,7 +408,7 @@ func (a *app) samples(ctx context.Context, r row) error {
 			return err
 		}
 		for _, t := range page.Tasks {
-			a.note("  %s  %s  %s", t.Ref, show.Text(t.Kind), t.State)
+			a.notef("  %s  %s  %s", t.Ref, show.Text(t.Kind), t.State)
 		}
 		left -= len(page.Tasks)
 	}

@@ -32,7 +32,8 @@ func (a *app) root() *cobra.Command {
 	}
 	a.globals(root.PersistentFlags())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, "%v", err) })
-	root.AddCommand(a.queue(), a.task(), a.schedule(), a.runner(), a.stats(), a.top(), a.doctor(), a.migrate(), a.imports(), a.serve(), a.user(),
+	root.AddCommand(a.queue(), a.task(), a.schedule(), a.runner(), a.stats(), a.top(), a.doctor(), a.migrate(),
+		a.imports(), a.serve(), a.user(),
 		a.version())
 	a.completions(root)
 	return root
@@ -58,7 +59,10 @@ func noCommand(cmd *cobra.Command, word string) error {
 	if near := cmd.SuggestionsFor(word); len(near) > 0 {
 		next = cmd.CommandPath() + " " + near[0]
 	}
-	return &exitError{code: BadInput, text: fmt.Sprintf("%s has no command %q", cmd.CommandPath(), word), next: next}
+	return &exitError{
+		code: BadInput, text: fmt.Sprintf("%s has no command %q", cmd.CommandPath(), word),
+		next: next,
+	}
 }
 
 // noArguments refuses arguments.
@@ -69,7 +73,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// wants wants a number of arguments, at most where most is not negative. what names them.
+// wants asks for a number of arguments, at most where most is not negative. what names them.
 func wants(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least {

@@ -127,7 +127,10 @@ func (a *app) codeOf(ctx context.Context, err error) int {
 // cobraMeans reports whether an error is cobra's own, of a line that it cannot read.
 func cobraMeans(err error) bool {
 	text := err.Error()
-	for _, begin := range []string{"unknown command", "unknown flag", "unknown shorthand", "invalid argument", "flag needs", "if any flags"} {
+	for _, begin := range []string{
+		"unknown command", "unknown flag", "unknown shorthand", "invalid argument",
+		"flag needs", "if any flags",
+	} {
 		if strings.HasPrefix(text, begin) {
 			return true
 		}
@@ -171,6 +174,7 @@ func (a *app) explain(err error, code int) string {
 // usage makes the error of an argument that is wrong tell how the command is used.
 func usage(cmd *cobra.Command, format string, args ...any) error {
 	return &exitError{
-		code: BadInput, text: fmt.Sprintf(format, args...) + "\nusage: " + cmd.UseLine(), next: cmd.CommandPath() + " --help",
+		code: BadInput, text: fmt.Sprintf(format, args...) + "\nusage: " +
+			cmd.UseLine(), next: cmd.CommandPath() + " --help",
 	}
 }

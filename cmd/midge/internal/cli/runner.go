@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,18 +17,38 @@ var runnerList = show.List[storage.RunnerInfo]{
 	Columns: []show.Column[storage.RunnerInfo]{
 		{Name: "runner", Text: func(_ *show.Printer, r storage.RunnerInfo) string { return show.Text(r.ID) }},
 		{Name: "host", Text: func(_ *show.Printer, r storage.RunnerInfo) string { return show.Text(r.Host) }},
-		{Name: "pid", Right: true, Text: func(_ *show.Printer, r storage.RunnerInfo) string { return fmt.Sprint(r.PID) }},
+		{Name: "pid", Right: true, Text: func(_ *show.Printer,
+			r storage.RunnerInfo,
+		) string {
+			return strconv.Itoa(r.PID)
+		}},
 		{Name: "running", Right: true, Text: func(_ *show.Printer, r storage.RunnerInfo) string {
 			return fmt.Sprintf("%d of %d", len(r.Running), r.Concurrency)
 		}},
-		{Name: "up", Right: true, Text: func(p *show.Printer, r storage.RunnerInfo) string { return p.Moment(r.Started) }},
-		{Name: "seen", Right: true, Text: func(p *show.Printer, r storage.RunnerInfo) string { return p.Moment(r.Seen) }},
-		{Name: "version", Wide: true, Text: func(_ *show.Printer, r storage.RunnerInfo) string { return show.Text(r.Version) }},
+		{Name: "up", Right: true, Text: func(p *show.Printer,
+			r storage.RunnerInfo,
+		) string {
+			return p.Moment(r.Started)
+		}},
+		{Name: "seen", Right: true, Text: func(p *show.Printer,
+			r storage.RunnerInfo,
+		) string {
+			return p.Moment(r.Seen)
+		}},
+		{Name: "version", Wide: true, Text: func(_ *show.Printer,
+			r storage.RunnerInfo,
+		) string {
+			return show.Text(r.Version)
+		}},
 		{Name: "schedules", Wide: true, Right: true, Text: func(_ *show.Printer, r storage.RunnerInfo) string {
-			return fmt.Sprint(len(r.Schedules))
+			return strconv.Itoa(len(r.Schedules))
 		}},
 		{Name: "queues", Text: func(_ *show.Printer, r storage.RunnerInfo) string { return names(r.Queues) }},
-		{Name: "kinds", Wide: true, Text: func(_ *show.Printer, r storage.RunnerInfo) string { return names(r.Kinds) }},
+		{Name: "kinds", Wide: true, Text: func(_ *show.Printer,
+			r storage.RunnerInfo,
+		) string {
+			return names(r.Kinds)
+		}},
 	},
 	Record: func(r storage.RunnerInfo) any { return show.RunnerOf(r) },
 	ID:     func(r storage.RunnerInfo) string { return r.ID },
@@ -61,7 +82,10 @@ func (a *app) runnerLs() *cobra.Command {
 			return err
 		}
 		if *queue != "" {
-			runners = slices.DeleteFunc(runners, func(r storage.RunnerInfo) bool { return !slices.Contains(r.Queues, *queue) })
+			runners = slices.DeleteFunc(runners, func(r storage.RunnerInfo) bool {
+				return !slices.Contains(r.Queues,
+					*queue)
+			})
 		}
 		none := "no runner lives: nothing is worked on"
 		if *queue != "" {
@@ -113,20 +137,23 @@ func (a *app) findRunner(ctx context.Context, begin string) (storage.RunnerInfo,
 	}
 	switch len(found) {
 	case 0:
-		return storage.RunnerInfo{}, notFound("midge runner ls", "no runner that lives is called %s", show.Text(begin))
+		return storage.RunnerInfo{}, notFound("midge runner ls", "no runner that lives is called %s",
+			show.Text(begin))
 	case 1:
 		return found[0], nil
 	}
-	return storage.RunnerInfo{}, badInput("%d runners begin with %s: give more of the id", len(found), show.Text(begin))
+	return storage.RunnerInfo{}, badInput("%d runners begin with %s: give more of the id", len(found),
+		show.Text(begin))
 }
 
 // runnerFields is the page about a runner.
 func runnerFields(p *show.Printer, r storage.RunnerInfo) []show.Field {
-	var running []string
+	running := make([]string, 0, len(r.Running))
 	for _, task := range r.Running {
-		running = append(running, fmt.Sprintf("%s  %s  since %s", task.Ref, show.Text(task.Kind), p.Moment(task.Since)))
+		running = append(running, fmt.Sprintf("%s  %s  since %s", task.Ref, show.Text(task.Kind),
+			p.Moment(task.Since)))
 	}
-	var schedules []string
+	schedules := make([]string, 0, len(r.Schedules))
 	for _, s := range r.Schedules {
 		schedules = append(schedules, s.Ref.Queue+"/"+strings.TrimPrefix(s.Ref.ID, storage.CursorPrefix))
 	}

@@ -32,8 +32,16 @@ var scheduleList = show.List[plan]{
 		{Name: "next", Text: func(p *show.Printer, s plan) string { return p.Moment(s.next()) }},
 		{Name: "last", Text: func(p *show.Printer, s plan) string { return p.Moment(s.last()) }},
 		{Name: "zone", Wide: true, Text: func(_ *show.Printer, s plan) string { return show.Text(s.zone()) }},
-		{Name: "missed", Wide: true, Text: func(_ *show.Printer, s plan) string { return show.Text(s.declared.CatchUp) }},
-		{Name: "overlap", Wide: true, Text: func(_ *show.Printer, s plan) string { return show.Text(s.declared.Overlap) }},
+		{Name: "missed", Wide: true, Text: func(_ *show.Printer,
+			s plan,
+		) string {
+			return show.Text(s.declared.CatchUp)
+		}},
+		{Name: "overlap", Wide: true, Text: func(_ *show.Printer,
+			s plan,
+		) string {
+			return show.Text(s.declared.Overlap)
+		}},
 		{Name: "spec", Text: func(_ *show.Printer, s plan) string { return show.Text(s.declared.Spec) }},
 	},
 	Record: func(s plan) any { return s.record() },
@@ -83,11 +91,15 @@ func (s plan) zone() string {
 
 func (s plan) record() show.Schedule {
 	return show.Schedule{
-		Schedule: s.name, Queue: s.Queue, Kind: s.Kind, Spec: s.declared.Spec, Zone: s.zone(), CatchUp: s.declared.CatchUp,
+		Schedule: s.name, Queue: s.Queue, Kind: s.Kind, Spec: s.declared.Spec, Zone: s.zone(),
+		CatchUp: s.declared.CatchUp,
 		Overlap: s.declared.Overlap, Next: show.Moment(s.next()), Last: show.Moment(s.last()),
 		Orphaned: s.orphaned, Damaged: s.damaged,
 	}
 }
+
+// shownTicks is how many moments to come are shown.
+const shownTicks = 10
 
 // moments gives the next ticks of a schedule, none where it is damaged.
 func (s plan) moments(n int) (moments []time.Time) {
@@ -218,7 +230,7 @@ func (a *app) scheduleShow() *cobra.Command {
 			}
 			if !p.People() {
 				record := s.record()
-				for _, at := range s.moments(10) {
+				for _, at := range s.moments(shownTicks) {
 					record.Moments = append(record.Moments, at.UTC())
 				}
 				return p.Value(record)
@@ -241,8 +253,8 @@ func scheduleFields(p *show.Printer, s plan) []show.Field {
 	if err != nil {
 		zone = time.UTC
 	}
-	var moments []string
-	for _, at := range s.moments(10) {
+	moments := make([]string, 0, shownTicks)
+	for _, at := range s.moments(shownTicks) {
 		moments = append(moments, at.In(zone).Format("Mon 2006-01-02 15:04:05 -0700")+"  ("+p.Moment(at)+")")
 	}
 	return []show.Field{
@@ -272,7 +284,7 @@ func (a *app) scheduleRun() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			a.note("enqueued, or running already where the schedule allows one at a time:")
+			a.notef("enqueued, or running already where the schedule allows one at a time:")
 			_, err = a.std.Out.Write([]byte(ref.String() + "\n"))
 			return err
 		}),
@@ -293,7 +305,7 @@ func (a *app) scheduleRm() *cobra.Command {
 			return err
 		}
 		if !s.orphaned {
-			a.note("a live runner declares %s and will bring it back: take it out of that program", s.ref())
+			a.notef("a live runner declares %s and will bring it back: take it out of that program", s.ref())
 		}
 		a.write("midge schedule ls")
 		if err := a.confirm(*yes, "Remove the schedule "+s.ref()+"?", 1, s.name); err != nil {
@@ -302,7 +314,7 @@ func (a *app) scheduleRm() *cobra.Command {
 		if err := a.session.DeleteTask(ctx, s.Ref); err != nil {
 			return err
 		}
-		a.note("removed %s", s.ref())
+		a.notef("removed %s", s.ref())
 		return nil
 	})
 	return cmd

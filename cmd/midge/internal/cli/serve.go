@@ -28,7 +28,8 @@ func (a *app) serve() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve the dashboard to a browser",
-		Long: "serve shows the dashboard: to this machine alone, unless --listen says otherwise. Beyond this machine\n" +
+		Long: "serve shows the dashboard: to this machine alone, unless --listen says otherwise. Beyond this " +
+			"machine\n" +
 			"it wants --tls-cert, --tls-key and --users, or --insecure where something in front of it does that.",
 		Example: "  midge serve\n  midge user set ann --role operator --users users.json\n" +
 			"  midge serve --listen :8443 --users users.json --tls-cert cert.pem --tls-key key.pem",
@@ -40,7 +41,8 @@ func (a *app) serve() *cobra.Command {
 	flags.StringVar(&f.cert, "tls-cert", "", "the `file` of the certificate")
 	flags.StringVar(&f.key, "tls-key", "", "the `file` of the certificate's key")
 	flags.StringVar(&f.base, "base", "", "the `path` under which a proxy shows it, such as /midge")
-	flags.StringVar(&f.name, "name", "", "a `name` that is shown, such as production (default that of the profile)")
+	flags.StringVar(&f.name, "name", "",
+		"a `name` that is shown, such as production (default that of the profile)")
 	flags.StringArrayVar(&f.redact, "redact", nil, "hide what this `pattern` names, such as params.card.*")
 	flags.BoolVar(&f.readOnly, "read-only", false, "let nobody change anything")
 	flags.BoolVar(&f.insecure, "insecure", false, "listen beyond this machine without users or without TLS")
@@ -64,7 +66,8 @@ func (f *serveFlags) check() error {
 	if f.users == "" || f.cert == "" {
 		return &exitError{
 			code: BadInput,
-			text: "--listen " + f.listen + " is open to other machines: it wants --users, --tls-cert and --tls-key, or --insecure",
+			text: "--listen " + f.listen +
+				" is open to other machines: it wants --users, --tls-cert and --tls-key, or --insecure",
 			next: "midge serve --listen 127.0.0.1:8383   (and an ssh tunnel to it)",
 		}
 	}
@@ -89,7 +92,12 @@ func (a *app) serveDashboard(ctx context.Context, f *serveFlags) error {
 			return badInput("the file of users: %v", err)
 		}
 	case f.insecure:
-		cfg.Who = func(*http.Request) (access.User, bool) { return access.User{Name: "anybody", Role: access.Admin}, true }
+		cfg.Who = func(*http.Request) (access.User, bool) {
+			return access.User{
+				Name: "anybody",
+				Role: access.Admin,
+			}, true
+		}
 	}
 	if err := a.openAny(ctx); err != nil {
 		return err
@@ -130,7 +138,7 @@ func (a *app) listen(ctx context.Context, f *serveFlags, board *dashboard.Dashbo
 	if f.cert != "" {
 		scheme = "https"
 	}
-	a.note("the dashboard of %s is at %s://%s%s/", a.target, scheme, socket.Addr(), f.base)
+	a.notef("the dashboard of %s is at %s://%s%s/", a.target, scheme, socket.Addr(), f.base)
 	if f.cert != "" {
 		err = server.ServeTLS(socket, f.cert, f.key)
 	} else {

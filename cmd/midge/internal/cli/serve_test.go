@@ -77,8 +77,12 @@ func TestUsersAreKeptInAFile(t *testing.T) {
 		line, in string
 		code     int
 	}{
-		{"user set ann --role operator", "correct horse\n", Done}, {"user set bob", "correct horse\n", Done}, {"user set cy", "short\n", BadInput},
-		{"user set dan --role king", "correct horse\n", BadInput}, {"user set ann --role admin", "\n", Done}, {"user rm bob", "", Done},
+		{"user set ann --role operator", "correct horse\n", Done},
+		{"user set bob", "correct horse\n", Done},
+		{"user set cy", "short\n", BadInput},
+		{"user set dan --role king", "correct horse\n", BadInput},
+		{"user set ann --role admin", "\n", Done},
+		{"user rm bob", "", Done},
 		{"user rm bob", "", NotFound},
 	} {
 		r.in = c.in

@@ -24,7 +24,7 @@ var sampleList = show.List[sample]{
 			if p.UTC {
 				return s.now.UTC().Format("15:04:05Z")
 			}
-			return s.now.Local().Format("15:04:05")
+			return s.now.Local().Format("15:04:05") //nolint:gosmopolitan // for whoever reads it here
 		}},
 		{Name: "waiting", Right: true, Text: total(func(s sample) int64 { return s.Waiting })},
 		{Name: "pending", Right: true, Text: total(func(s sample) int64 { return s.Pending })},
@@ -67,7 +67,10 @@ func (a *app) stats() *cobra.Command {
 		case *watch < leastWatch:
 			return usage(cmd, "--watch wants %v or more, and got %v", leastWatch, *watch)
 		}
-		return a.long(func(ctx context.Context, args []string) error { return a.watchStats(ctx, args, *watch) })(cmd, args)
+		return a.long(func(ctx context.Context, args []string) error {
+			return a.watchStats(ctx, args,
+				*watch)
+		})(cmd, args)
 	}
 	return cmd
 }
@@ -109,11 +112,16 @@ func (a *app) statsOnce(ctx context.Context, args []string) error {
 		show.Field{Name: "scheduled", Text: show.Number(s.Scheduled)},
 		show.Field{Name: "retry", Text: show.Number(s.Retry)},
 		show.Field{Name: "dead", Text: show.Number(s.Dead)},
-		show.Field{Name: "kept", Text: fmt.Sprintf("%s completed, %s cancelled", show.Number(s.Completed), show.Number(s.Cancelled))},
-		show.Field{Name: "ever", Text: fmt.Sprintf("%s enqueued, %s completed, %s dead, %s cancelled, %s deleted, %s requeued",
-			show.Number(t.Enqueued), show.Number(t.Completed), show.Number(t.Dead), show.Number(t.Cancelled),
-			show.Number(t.Deleted), show.Number(t.Requeued))},
-		show.Field{Name: "attempts", Text: fmt.Sprintf("%s failed, %s crashed", show.Number(t.Failed), show.Number(t.Crashed))},
+		show.Field{Name: "kept", Text: fmt.Sprintf("%s completed, %s cancelled", show.Number(s.Completed),
+			show.Number(s.Cancelled))},
+		show.Field{
+			Name: "ever",
+			Text: fmt.Sprintf("%s enqueued, %s completed, %s dead, %s cancelled, %s deleted, %s requeued",
+				show.Number(t.Enqueued), show.Number(t.Completed), show.Number(t.Dead), show.Number(t.Cancelled),
+				show.Number(t.Deleted), show.Number(t.Requeued)),
+		},
+		show.Field{Name: "attempts", Text: fmt.Sprintf("%s failed, %s crashed", show.Number(t.Failed),
+			show.Number(t.Crashed))},
 	)
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,16 +15,39 @@ var taskList = show.List[storage.Task]{
 	Columns: []show.Column[storage.Task]{
 		{Name: "task", Text: func(_ *show.Printer, t storage.Task) string { return t.Ref.String() }},
 		{Name: "kind", Text: func(_ *show.Printer, t storage.Task) string { return show.Text(t.Kind) }},
-		{Name: "state", Text: func(_ *show.Printer, t storage.Task) string { return standing(t) }, Style: stateStyle},
-		{Name: "when", Text: func(p *show.Printer, t storage.Task) string { return when(p, t) }},
-		{Name: "created", Wide: true, Text: func(p *show.Printer, t storage.Task) string { return p.Moment(t.Created) }},
-		{Name: "priority", Wide: true, Right: true, Text: func(_ *show.Printer, t storage.Task) string { return fmt.Sprint(t.Priority) }},
+		{
+			Name: "state", Text: func(_ *show.Printer, t storage.Task) string { return standing(t) },
+			Style: stateStyle,
+		},
+		{Name: "when", Text: when},
+		{Name: "created", Wide: true, Text: func(p *show.Printer,
+			t storage.Task,
+		) string {
+			return p.Moment(t.Created)
+		}},
+		{Name: "priority", Wide: true, Right: true, Text: func(_ *show.Printer,
+			t storage.Task,
+		) string {
+			return strconv.Itoa(t.Priority)
+		}},
 		{Name: "retries", Right: true, Text: func(_ *show.Printer, t storage.Task) string {
 			return fmt.Sprintf("%d/%d", t.Retries, t.MaxRetries)
 		}},
-		{Name: "crashes", Wide: true, Right: true, Text: func(_ *show.Printer, t storage.Task) string { return fmt.Sprint(t.Crashes) }},
-		{Name: "runner", Wide: true, Text: func(_ *show.Printer, t storage.Task) string { return dash(show.Text(t.Runner)) }},
-		{Name: "reason", Wide: true, Text: func(_ *show.Printer, t storage.Task) string { return dash(show.Text(t.Reason)) }},
+		{Name: "crashes", Wide: true, Right: true, Text: func(_ *show.Printer,
+			t storage.Task,
+		) string {
+			return strconv.Itoa(t.Crashes)
+		}},
+		{Name: "runner", Wide: true, Text: func(_ *show.Printer,
+			t storage.Task,
+		) string {
+			return dash(show.Text(t.Runner))
+		}},
+		{Name: "reason", Wide: true, Text: func(_ *show.Printer,
+			t storage.Task,
+		) string {
+			return dash(show.Text(t.Reason))
+		}},
 		{Name: "params", Wide: true, Text: func(_ *show.Printer, t storage.Task) string {
 			return dash(show.Cut(string(show.Params(t.Encoding, t.Payload)), 200))
 		}},
@@ -87,8 +111,10 @@ func firstLine(t storage.Task) string {
 }
 
 func (a *app) task() *cobra.Command {
-	return noun("task", "List, explain, add and repair tasks", []string{"tasks"}, a.taskLs(), a.taskShow(), a.taskWhy(), a.taskAdd(),
-		a.taskWait(), a.taskResult(), a.taskRequeue(), a.taskCancel(), a.taskRm(), a.taskMove(), a.taskEdit(), a.taskRestore())
+	return noun("task", "List, explain, add and repair tasks", []string{"tasks"}, a.taskLs(), a.taskShow(),
+		a.taskWhy(), a.taskAdd(),
+		a.taskWait(), a.taskResult(), a.taskRequeue(), a.taskCancel(), a.taskRm(),
+		a.taskMove(), a.taskEdit(), a.taskRestore())
 }
 
 // taskFields is the page about a task.
@@ -117,16 +143,17 @@ func taskFields(p *show.Printer, t storage.Task, why string) []show.Field {
 	moment("tick of", func() string { return p.Exact(t.Tick()) }, !t.Tick().IsZero())
 	fields = append(fields, show.Field{Name: "retries", Text: fmt.Sprintf("%d of %d", t.Retries, t.MaxRetries)})
 	moment("crashes", func() string { return fmt.Sprintf("%d of %d", t.Crashes, t.CrashLimit) }, t.Crashes > 0)
-	moment("snoozes", func() string { return fmt.Sprint(t.Snoozes) }, t.Snoozes > 0)
-	moment("priority", func() string { return fmt.Sprint(t.Priority) }, t.Priority != 0)
+	moment("snoozes", func() string { return strconv.Itoa(t.Snoozes) }, t.Snoozes > 0)
+	moment("priority", func() string { return strconv.Itoa(t.Priority) }, t.Priority != 0)
 	moment("timeout", func() string { return show.Span(t.Timeout) }, t.Timeout > 0)
 	moment("unique", func() string { return "by a key, for its " + string(t.Unique.Mode) }, t.Unique.Key != "")
-	return append(append(fields, show.Field{Name: "params", Text: value(t.Encoding, t.Payload)}), storyFields(p, t)...)
+	return append(append(fields, show.Field{Name: "params", Text: value(t.Encoding, t.Payload)}),
+		storyFields(p, t)...)
 }
 
 // storyFields are what a task wrote and what was told of it.
 func storyFields(p *show.Printer, t storage.Task) []show.Field {
-	var headers, attempts []string
+	headers, attempts := make([]string, 0, len(t.Headers)), make([]string, 0, len(t.Attempts))
 	for _, name := range sorted(t.Headers) {
 		headers = append(headers, show.Text(name)+": "+show.Text(t.Headers[name]))
 	}

@@ -39,7 +39,8 @@ func (f *actFlags) add(cmd *cobra.Command, states string) {
 }
 
 // actLong is what the commands that change tasks have in common.
-const actLong = "\n\nThe tasks are named by their refs (queue/id), by - for refs on standard input, or by a filter (midge task\n" +
+const actLong = "\n\nThe tasks are named by their refs (queue/id), by - for refs on standard input, or " +
+	"by a filter (midge task\n" +
 	"ls --help). Several tasks are shown and asked about first. A run that was interrupted is repeated as it\n" +
 	"was given, and does what is left."
 
@@ -52,7 +53,8 @@ func actExample(verb, filter string) string {
 func (a *app) taskRequeue() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "requeue TASK...|FILTER|-", Aliases: []string{"retry"}, Short: "Run tasks anew, or now",
-		Long:    "requeue has tasks that ended start anew, and tasks that are due later run now. A filter chooses dead\ntasks where it names no state." + actLong,
+		Long: "requeue has tasks that ended start anew, and tasks that are due later run now. A filter " +
+			"chooses dead\ntasks where it names no state." + actLong,
 		Example: actExample("requeue", "error:timeout"), Args: wants(0, -1, "tasks, a filter or -"),
 	}
 	return a.acts(cmd, "dead", func() (bulk.Act, error) { return bulk.Act{Verb: bulk.Requeue}, nil })
@@ -70,12 +72,17 @@ func (a *app) taskCancel() *cobra.Command {
 func (a *app) taskRm() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm TASK...|FILTER|-", Aliases: []string{"delete", "remove"}, Short: "Delete tasks",
-		Long:    "rm deletes tasks, with parameters, history and results. Tasks that run are kept: cancel them.\n--backup writes them to a file, from which midge task restore brings them back." + actLong,
+		Long: "rm deletes tasks, with parameters, history and results. Tasks that run are kept: cancel " +
+			"them.\n--backup writes them to a file, from which midge task restore brings them back." + actLong,
 		Example: actExample("rm", "state:dead ended>30d"), Args: wants(0, -1, "tasks, a filter or -"),
 	}
 	f := &actFlags{}
 	cmd.Flags().StringVar(&f.backup, "backup", "", "write the tasks to this new `file` before they are deleted")
-	return a.actsWith(cmd, f, "live but running", func() (bulk.Act, error) { return bulk.Act{Verb: bulk.Delete}, nil })
+	return a.actsWith(cmd, f, "live but running", func() (bulk.Act,
+		error,
+	) {
+		return bulk.Act{Verb: bulk.Delete}, nil
+	})
 }
 
 func (a *app) taskMove() *cobra.Command {
@@ -98,7 +105,9 @@ func (a *app) acts(cmd *cobra.Command, states string, act func() (bulk.Act, erro
 	return a.actsWith(cmd, &actFlags{}, states, act)
 }
 
-func (a *app) actsWith(cmd *cobra.Command, f *actFlags, states string, act func() (bulk.Act, error)) *cobra.Command {
+func (a *app) actsWith(
+	cmd *cobra.Command, f *actFlags, states string, act func() (bulk.Act, error),
+) *cobra.Command {
 	f.add(cmd, states)
 	cmd.RunE = a.long(func(ctx context.Context, args []string) error {
 		what, err := act()
@@ -119,14 +128,14 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	a.note("on %s", a.target)
+	a.notef("on %s", a.target)
 	if len(req.Tasks) != 1 || f.dry {
 		tasks, word, err := a.preview(ctx, req)
 		if err != nil || tasks == 0 {
 			return err
 		}
 		if f.dry {
-			a.note("nothing was changed (--dry-run)")
+			a.notef("nothing was changed (--dry-run)")
 			return nil
 		}
 		verb := string(act.Verb)
@@ -182,9 +191,9 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (tasks int64, word 
 		return 0, "", err
 	}
 	if p.Count == 0 {
-		a.note("no such task; nothing was changed")
+		a.notef("no such task; nothing was changed")
 		for _, r := range p.Reasons {
-			a.note("  %s: %s", r.Ref, show.Text(r.Text))
+			a.notef("  %s: %s", r.Ref, show.Text(r.Text))
 		}
 		if len(req.Tasks) > 0 {
 			err = &exitError{code: NotFound}
@@ -196,12 +205,13 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (tasks int64, word 
 		count += " or more (searched " + show.Number(p.Searched) + " of " + show.Number(p.Total) + ")"
 	}
 	queues := slices.Sorted(maps.Keys(p.Queues))
-	a.note("%s of %s. %s", count, queuesText(queues), p.Consequence)
+	a.notef("%s of %s. %s", count, queuesText(queues), p.Consequence)
 	for _, t := range p.Samples {
-		a.note("  %s", strings.TrimSpace(fmt.Sprintf("%s  %s  %s  %s", t.Ref, show.Text(t.Kind), t.State, show.Cut(firstLine(t), 60))))
+		a.notef("  %s", strings.TrimSpace(fmt.Sprintf("%s  %s  %s  %s", t.Ref, show.Text(t.Kind), t.State,
+			show.Cut(firstLine(t), 60))))
 	}
 	if int64(len(p.Samples)) < p.Count {
-		a.note("  …")
+		a.notef("  …")
 	}
 	tasks, word = p.Count, string(req.Act.Verb)
 	if p.More {
@@ -232,7 +242,7 @@ func (a *app) done(ctx context.Context, req bulk.Request) error {
 	req.Progress = func(r bulk.Result) {
 		if a.std.Person && time.Since(told) > time.Second {
 			told = time.Now()
-			a.note("%s %s", show.Number(r.Done), req.Act.Done())
+			a.notef("%s %s", show.Number(r.Done), req.Act.Done())
 		}
 	}
 	r, err := bulk.Run(ctx, a.session, req)
@@ -250,7 +260,7 @@ func (a *app) done(ctx context.Context, req bulk.Request) error {
 		}
 	}
 	for _, reason := range r.Reasons {
-		a.note("  %s: %s", reason.Ref, show.Text(reason.Text))
+		a.notef("  %s: %s", reason.Ref, show.Text(reason.Text))
 	}
 	switch {
 	case errors.Is(err, storage.ErrUnknown):
@@ -280,7 +290,7 @@ func outcome(act bulk.Act, r bulk.Result) string {
 
 // verdict gives the code for what became of the tasks; all was said.
 func verdict(r bulk.Result, one bool) error {
-	code := Done
+	var code int
 	switch {
 	case r.Done > 0 && r.Changed+r.Gone+r.Kept > 0:
 		code = Partly

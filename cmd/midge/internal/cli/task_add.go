@@ -45,13 +45,17 @@ type moment struct{ time.Time }
 
 // Set reads the moment.
 func (m *moment) Set(text string) error {
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04"} {
-		if at, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+	for _, layout := range []string{
+		time.RFC3339Nano, "2006-01-02 15:04:05", "2006-01-02 15:04",
+		"2006-01-02T15:04:05", "2006-01-02T15:04",
+	} {
+		if at, err := time.ParseInLocation(layout, text, time.Local); err == nil { //nolint:gosmopolitan // where the user is
 			m.Time = at
 			return nil
 		}
 	}
-	return storage.Invalid("moment", text, "one such as 2026-11-23T15:00:00Z, or 2026-11-23 15:00 in the zone of this machine")
+	return storage.Invalid("moment", text,
+		"one such as 2026-11-23T15:00:00Z, or 2026-11-23 15:00 in the zone of this machine")
 }
 
 // Type names what the flag takes.
@@ -78,16 +82,19 @@ func (a *app) taskAdd() *cobra.Command {
 	var f addFlags
 	cmd := &cobra.Command{
 		Use: "add KIND", Aliases: []string{"enqueue"}, Short: "Enqueue a task",
-		Long: "add enqueues a task and prints its ref. Its parameters are JSON: the text itself, @file, or - for\n" +
+		Long: "add enqueues a task and prints its ref. Its parameters are JSON: the text itself, @file, or - " +
+			"for\n" +
 			"standard input. The same line with --id enqueues no second task while the first is there.",
-		Example: "  midge task add send_mail --queue mail --params '{\"to\":\"ann@example.org\"}'\n  midge task add report --params @report.json --in 2h",
-		Args:    wants(1, 1, "the kind of the job"),
+		Example: "  midge task add send_mail --queue mail --params '{\"to\":\"ann@example.org\"}'\n  midge " +
+			"task add report --params @report.json --in 2h",
+		Args: wants(1, 1, "the kind of the job"),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.queue, "queue", "default", "the `queue`")
 	flags.StringVar(&f.params, "params", "{}", "the parameters, as `JSON`, @file or -")
 	flags.StringVar(&f.id, "id", "", "the `id` of the task (default a new one)")
-	flags.StringVar(&f.encoding, "encoding", "json", "how the parameters are stored: json or msgpack; jobs read both")
+	flags.StringVar(&f.encoding, "encoding", "json",
+		"how the parameters are stored: json or msgpack; jobs read both")
 	flags.Var(&f.in, "in", "run it after this time, such as 10m or 2d")
 	flags.Var(&f.at, "at", "run it at this moment, such as 2026-11-23T15:00:00Z")
 	flags.Var(&f.within, "deadline", "start it within this time, or never")
@@ -128,17 +135,21 @@ func (a *app) addTask(ctx context.Context, kind string, f *addFlags) error {
 	if err := storage.CheckInsert(described.Limits, &in); err != nil {
 		return err
 	}
-	a.write("midge task show " + in.Ref.String() + ", and where it is not there the same line with --id " + in.Ref.ID)
+	a.write("midge task show " + in.Ref.String() + ", and where it is not there the same line with --id " +
+		in.Ref.ID)
 	applied, err := a.session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{in}})
 	if err != nil {
 		return err
 	}
 	placed := applied.Inserted[0]
 	if placed.Existing {
-		a.note("it is there already, and is %s; nothing was enqueued", placed.State)
+		a.notef("it is there already, and is %s; nothing was enqueued", placed.State)
 	}
 	if p := a.printer(zeroTime); !p.People() && a.output != "ids" {
-		return p.Value(map[string]any{"ref": placed.Ref.String(), "state": placed.State, "existing": placed.Existing})
+		return p.Value(map[string]any{
+			"ref": placed.Ref.String(), "state": placed.State,
+			"existing": placed.Existing,
+		})
 	}
 	_, err = fmt.Fprintln(a.std.Out, placed.Ref)
 	return err
@@ -200,7 +211,7 @@ func (a *app) text(given string) ([]byte, error) {
 	case given == "-":
 		text, err = io.ReadAll(io.LimitReader(a.std.In, maxInput))
 	case strings.HasPrefix(given, "@"):
-		text, err = os.ReadFile(given[1:])
+		text, err = os.ReadFile(given[1:]) //nolint:gosec // the user names the file
 	}
 	if err != nil {
 		return nil, badInput("read the parameters: %v", err)

@@ -32,11 +32,15 @@ func (a *app) taskEdit() *cobra.Command {
 	f := &editFlags{}
 	cmd := &cobra.Command{
 		Use: "edit TASK...|FILTER|-", Short: "Change the parameters, the priority or the moment of tasks",
-		Long: "edit changes one thing of tasks: the parameters of one task, or the priority or the moment of any\n" +
-			"number. Values keep the types that they have, so that the job reads them. Without a flag the parameters\n" +
+		Long: "edit changes one thing of tasks: the parameters of one task, or the priority or the moment of " +
+			"any\n" +
+			"number. Values keep the types that they have, so that the job reads them. Without a flag the " +
+			"parameters\n" +
 			"are opened in the program that VISUAL or EDITOR names." + actLong,
-		Example: "  midge task edit mail/01JABCDEF\n  midge task edit mail/01JABCDEF --params '{\"to\":\"bob\"}' --requeue\n" +
-			"  midge task edit 'kind:report state:waiting' --priority 5\n  midge task edit 'kind:report state:retry' --in 2h",
+		Example: "  midge task edit mail/01JABCDEF\n  midge task edit mail/01JABCDEF --params " +
+			"'{\"to\":\"bob\"}' --requeue\n" +
+			"  midge task edit 'kind:report state:waiting' --priority 5\n  midge task edit 'kind:report " +
+			"state:retry' --in 2h",
 		Args: wants(0, -1, "tasks, a filter or -"),
 	}
 	f.add(cmd, "live but running")
@@ -53,7 +57,8 @@ func (a *app) taskEdit() *cobra.Command {
 }
 
 func (a *app) edit(ctx context.Context, cmd *cobra.Command, args []string, f *editFlags) error {
-	act, changed := bulk.Act{}, cmd.Flags().Changed
+	var act bulk.Act
+	changed := cmd.Flags().Changed
 	switch {
 	case f.requeue && (changed("priority") || changed("in") || changed("at") || f.now):
 		return storage.Invalid("flags", "--requeue with a priority or a moment", "midge task requeue for that")
@@ -105,11 +110,11 @@ func (a *app) editParams(ctx context.Context, cmd *cobra.Command, args []string,
 			return err
 		}
 	}
-	a.note("on %s", a.target)
-	a.note("was  %s", show.Cut(value(t.Encoding, t.Payload), 1000))
-	a.note("is   %s", show.Cut(show.Text(string(text)), 1000))
+	a.notef("on %s", a.target)
+	a.notef("was  %s", show.Cut(value(t.Encoding, t.Payload), 1000))
+	a.notef("is   %s", show.Cut(show.Text(string(text)), 1000))
 	if f.dry {
-		a.note("nothing was changed (--dry-run)")
+		a.notef("nothing was changed (--dry-run)")
 		return nil
 	}
 	err = a.done(ctx, bulk.Request{
@@ -117,7 +122,7 @@ func (a *app) editParams(ctx context.Context, cmd *cobra.Command, args []string,
 		Tasks: []bulk.Target{{Ref: ref, Version: t.Version}},
 	})
 	if err == nil && t.State == storage.Dead && !f.requeue {
-		a.note("it stays dead\nnext: midge task requeue %s", ref)
+		a.notef("it stays dead\nnext: midge task requeue %s", ref)
 	}
 	return err
 }
@@ -145,7 +150,8 @@ func (a *app) editor(ctx context.Context, t storage.Task) ([]byte, error) {
 	if err := os.WriteFile(path, before, 0o600); err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "sh", "-c", program+` "$1"`, "sh", path) //nolint:gosec // the user's own program
+	// the user's own program
+	cmd := exec.CommandContext(ctx, "sh", "-c", program+` "$1"`, "sh", path) //nolint:gosec // G204:
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.std.In, a.std.Out, a.std.Err
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("%s: %w", program, err)
@@ -155,7 +161,7 @@ func (a *app) editor(ctx context.Context, t storage.Task) ([]byte, error) {
 		return nil, err
 	}
 	if bytes.Equal(bytes.TrimSpace(before), bytes.TrimSpace(after)) {
-		a.note("nothing was changed")
+		a.notef("nothing was changed")
 		return nil, nil
 	}
 	return a.text(string(bytes.TrimSpace(after)))

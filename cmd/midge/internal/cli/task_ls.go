@@ -21,7 +21,8 @@ type choice struct {
 
 func (c *choice) add(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&c.queues, "queue", nil, "those of these `queues` (default all)")
-	cmd.Flags().StringSliceVar(&c.states, "state", nil, "those in these `states`, or live, ended, all (default live)")
+	cmd.Flags().StringSliceVar(&c.states, "state", nil,
+		"those in these `states`, or live, ended, all (default live)")
 }
 
 // request makes the request for tasks that a filter chooses.
@@ -57,7 +58,8 @@ func statesOf(names []string) (states []storage.State, err error) {
 			states = append(states, storage.States()[:7]...)
 		default:
 			if !storage.State(name).Valid() {
-				return nil, storage.Invalid("state", name, "live, ended, all, %s", strings.Join(stateNames(context.Background()), ", "))
+				return nil, storage.Invalid("state", name, "live, ended, all, %s",
+					strings.Join(taskStates(), ", "))
 			}
 			states = append(states, storage.State(name))
 		}
@@ -68,8 +70,10 @@ func statesOf(names []string) (states []storage.State, err error) {
 func (a *app) taskLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls [FILTER]", Aliases: []string{"list"}, Short: "List the tasks that match a filter",
-		Long: "ls lists tasks: of all queues, live ones, and 50, unless a filter or a flag says otherwise.\n\n" + filter.Syntax,
-		Example: "  midge task ls\n  midge task ls 'state:dead error:timeout'\n  midge task ls 'kind:mail* age>1h' --limit 200 -o wide\n" +
+		Long: "ls lists tasks: of all queues, live ones, and 50, unless a filter or a flag says otherwise.\n\n" +
+			filter.Syntax,
+		Example: "  midge task ls\n  midge task ls 'state:dead error:timeout'\n  midge task ls 'kind:mail* " +
+			"age>1h' --limit 200 -o wide\n" +
 			"  midge task ls state:dead -o ids | midge task requeue -",
 		Args: wants(0, -1, "a filter"),
 	}
@@ -116,31 +120,32 @@ func (a *app) listTasks(ctx context.Context, req scan.Request) error {
 		}
 		req.Cursor = page.Cursor
 		if a.std.Person {
-			a.note("searched %s of %s", show.Number(page.Searched), show.Number(max(page.Searched, page.Total)))
+			a.notef("searched %s of %s", show.Number(page.Searched), show.Number(max(page.Searched, page.Total)))
 		}
 	}
 	p := a.printer(page.Now)
 	if len(tasks) == 0 && p.People() {
-		a.note("no task matches; searched %s", show.Count(page.Searched, "task"))
+		a.notef("no task matches; searched %s", show.Count(page.Searched, "task"))
 		return nil
 	}
 	if err := taskList.Write(p, tasks); err != nil {
 		return err
 	}
-	a.note("%s", showing(int64(len(tasks)), page, req.Count))
+	a.notef("%s", showing(int64(len(tasks)), page, req.Count))
 	return nil
 }
 
 // showing tells how much of what there is was listed.
 func showing(shown int64, page scan.Page, counted bool) string {
-	text := ""
+	var text string
 	switch {
 	case !counted:
 		text = fmt.Sprintf("showing %s of %s", show.Number(shown), show.Number(max(shown, page.Total)))
 	case page.Done():
 		text = fmt.Sprintf("showing %s of %s", show.Number(shown), show.Number(max(shown, page.Matched)))
 	default:
-		text = fmt.Sprintf("showing %s of %s or more; searched %s of %s", show.Number(shown), show.Number(max(shown, page.Matched)),
+		text = fmt.Sprintf("showing %s of %s or more; searched %s of %s", show.Number(shown),
+			show.Number(max(shown, page.Matched)),
 			show.Number(page.Searched), show.Number(page.Total))
 	}
 	if !page.Done() {

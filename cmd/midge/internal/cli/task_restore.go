@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -25,7 +24,8 @@ const restoreChunk = 100
 func (a *app) taskRestore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "restore FILE", Short: "Bring back tasks from a backup of task rm",
-		Long: "restore enqueues the tasks of a backup under their ids, with their parameters and limits. Their retries\n" +
+		Long: "restore enqueues the tasks of a backup under their ids, with their parameters and limits. " +
+			"Their retries\n" +
 			"and history begin anew. A task that is there already is left, so that a run may be repeated.",
 		Example: "  midge task rm 'state:dead ended>30d' --backup dead.jsonl\n  midge task restore dead.jsonl",
 		Args:    wants(1, 1, "the file of a backup, or -"),
@@ -43,8 +43,8 @@ func (a *app) restore(ctx context.Context, path string, yes bool) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	a.note("on %s", a.target)
-	a.note("%s to be enqueued", show.Count(int64(len(inserts)), "task"))
+	a.notef("on %s", a.target)
+	a.notef("%s to be enqueued", show.Count(int64(len(inserts)), "task"))
 	if err := a.confirm(yes, "Enqueue them?", int64(len(inserts)), "restore"); err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (a *app) restore(ctx context.Context, path string, yes bool) error {
 
 // readBackup reads the records of a backup. A line that cannot be read ends it, before anything is sent.
 func (a *app) readBackup(path string) ([]storage.Insert, error) {
-	var in io.Reader = a.std.In
+	in := a.std.In
 	if path != "-" {
 		file, err := os.Open(path)
 		if err != nil {
@@ -91,7 +91,8 @@ func (a *app) readBackup(path string) ([]storage.Insert, error) {
 	for n := 1; lines.Scan(); n++ {
 		var record bulk.Record
 		if err := json.Unmarshal(lines.Bytes(), &record); err != nil {
-			return nil, storage.Invalid("backup", fmt.Sprintf("%s, line %d", path, n), "a task, as task rm --backup writes it")
+			return nil, storage.Invalid("backup", fmt.Sprintf("%s, line %d", path, n),
+				"a task, as task rm --backup writes it")
 		}
 		insert, err := record.Insert()
 		if err != nil {

@@ -36,10 +36,12 @@ func value(encoding string, data []byte) string {
 func (a *app) taskShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show TASK", Short: "Show everything about a task",
-		Long: "show shows a task with its parameters, attempts, last stack, progress and result. A task is named by\n" +
+		Long: "show shows a task with its parameters, attempts, last stack, progress and result. A task is " +
+			"named by\n" +
 			"its ref (queue/id), by its id alone, or by a whole line of a log.",
-		Example: "  midge task show mail/01JABCDEF\n  midge task show 01JABCDEF\n  midge task show '{\"level\":\"error\",\"queue\":\"mail\",\"task\":\"01JABCDEF\"}'",
-		Args:    wants(1, -1, "a task: its ref, its id, or a line of a log"),
+		Example: "  midge task show mail/01JABCDEF\n  midge task show 01JABCDEF\n  midge task show " +
+			"'{\"level\":\"error\",\"queue\":\"mail\",\"task\":\"01JABCDEF\"}'",
+		Args: wants(1, -1, "a task: its ref, its id, or a line of a log"),
 		RunE: a.quick(func(ctx context.Context, args []string) error {
 			if err := a.open(ctx); err != nil {
 				return err
@@ -56,13 +58,14 @@ func (a *app) taskShow() *cobra.Command {
 				return p.Value(show.TaskOf(t))
 			}
 			why := ""
-			if v, err := storage.Why(ctx, a.store, t.Ref); err == nil && !t.State.Ended() { // it may have gone meanwhile
+			// it may have gone meanwhile
+			if v, err := storage.Why(ctx, a.store, t.Ref); err == nil && !t.State.Ended() {
 				why = v.String()
 			}
 			if err := show.Fields(p, taskFields(p, t, why)...); err != nil {
 				return err
 			}
-			a.note("\n%s", nextOf(t))
+			a.notef("\n%s", nextOf(t))
 			return nil
 		}),
 	}
@@ -71,13 +74,14 @@ func (a *app) taskShow() *cobra.Command {
 // nextOf is what somebody may want to type behind a look at a task.
 func nextOf(t storage.Task) string {
 	ref := t.Ref.String()
-	switch {
-	case t.State == storage.Dead:
+	switch t.State {
+	case storage.Dead:
 		return "next: midge task requeue " + ref + "   (or edit it first: midge task edit " + ref + ")"
-	case t.State == storage.Completed, t.State == storage.Cancelled:
+	case storage.Completed, storage.Cancelled:
 		return "next: midge task requeue " + ref
-	case t.State == storage.Pending:
+	case storage.Pending:
 		return "next: midge task cancel " + ref
+	default:
 	}
 	return "next: midge task why " + ref
 }
@@ -97,7 +101,8 @@ func (a *app) find(ctx context.Context, text string) (storage.Task, error) {
 	if ref, err := refOf(text); err == nil {
 		tried = append(tried, ref)
 	} else {
-		if queue, id := queueWord.FindStringSubmatch(text), taskWord.FindStringSubmatch(text); queue != nil && id != nil {
+		if queue, id := queueWord.FindStringSubmatch(text), taskWord.FindStringSubmatch(text); queue != nil &&
+			id != nil {
 			tried = append(tried, storage.Ref{Queue: queue[1], ID: id[1]})
 		}
 		for _, word := range refWord.FindAllString(text, 20) {
@@ -115,7 +120,8 @@ func (a *app) find(ctx context.Context, text string) (storage.Task, error) {
 		return a.findID(ctx, text)
 	}
 	if len(tried) == 0 {
-		return storage.Task{}, storage.Invalid("task", text, "a ref such as mail/01JABCDEF, an id, or a line of a log that has one")
+		return storage.Task{}, storage.Invalid("task", text,
+			"a ref such as mail/01JABCDEF, an id, or a line of a log that has one")
 	}
 	return storage.Task{}, a.noTask(tried[0].String())
 }
@@ -173,9 +179,15 @@ func (a *app) taskResult() *cobra.Command {
 			case err != nil:
 				return err
 			case t.State.Ended() && t.State != storage.Completed:
-				return &exitError{code: Failed, text: t.Ref.String() + " has no result: it is " + string(t.State), next: "midge task show " + t.Ref.String()}
+				return &exitError{
+					code: Failed, text: t.Ref.String() + " has no result: it is " + string(t.State),
+					next: "midge task show " + t.Ref.String(),
+				}
 			case t.State != storage.Completed:
-				return &exitError{code: Failed, text: t.Ref.String() + " has no result: it is " + string(t.State), next: "midge task wait " + t.Ref.String()}
+				return &exitError{
+					code: Failed, text: t.Ref.String() + " has no result: it is " + string(t.State),
+					next: "midge task wait " + t.Ref.String(),
+				}
 			case t.Result == nil:
 				return &exitError{code: Failed, text: t.Ref.String() + " is completed, and wrote no result"}
 			}
@@ -198,9 +210,11 @@ const (
 func (a *app) taskWait() *cobra.Command {
 	return &cobra.Command{
 		Use: "wait TASK...", Short: "Wait until tasks have ended",
-		Long: "wait waits until all tasks have ended. It exits with 0 where all of them completed, with 1 where one is\n" +
+		Long: "wait waits until all tasks have ended. It exits with 0 where all of them completed, with 1 " +
+			"where one is\n" +
 			"dead or cancelled, and with 3 where one has ended and was not kept. --timeout bounds it.",
-		Example: "  midge task wait --timeout 5m mail/01JABCDEF", Args: wants(1, -1, "the refs of tasks, or - for those of standard input"),
+		Example: "  midge task wait --timeout 5m mail/01JABCDEF", Args: wants(1, -1,
+			"the refs of tasks, or - for those of standard input"),
 		RunE: a.long(func(ctx context.Context, args []string) error {
 			refs, err := a.refs(args)
 			if err != nil {
@@ -237,7 +251,7 @@ func (a *app) await(ctx context.Context, refs []storage.Ref) error {
 		if err != nil {
 			return err
 		}
-		a.note("%s %s", ref, t.State)
+		a.notef("%s %s", ref, t.State)
 		if t.State != storage.Completed {
 			failed++
 		}

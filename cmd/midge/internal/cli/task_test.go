@@ -60,8 +60,10 @@ func TestATaskIsShown(t *testing.T) {
 
 func TestTextsOfTasksCommandNoTerminal(t *testing.T) {
 	r := newRig(t)
-	r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "x"}, Kind: "send_mail", Encoding: "json",
-		Payload: []byte(`{"a":"\u001b[2J"}`), Headers: map[string]string{"trace": "a\x1b[2Jb"}})
+	r.insert(storage.Insert{
+		Ref: storage.Ref{Queue: "mail", ID: "x"}, Kind: "send_mail", Encoding: "json",
+		Payload: []byte(`{"a":"\u001b[2J"}`), Headers: map[string]string{"trace": "a\x1b[2Jb"},
+	})
 	r.work("mail", storage.Settle{Outcome: storage.Bury, Error: "bad\x1b]0;title\x07\nline two", Stack: "at\x1b[31m", Reason: "why\x1b"})
 	for _, line := range []string{"task show mail/x", "task ls state:dead", "task ls state:dead -o wide"} {
 		if got := r.run(line); strings.ContainsAny(got.out+got.err, "\x1b\x07") {
@@ -74,7 +76,7 @@ func TestTextsOfTasksCommandNoTerminal(t *testing.T) {
 type letter struct{ To string }
 
 // Kind is the kind of the job.
-func (letter) Kind() string { return "letter" }
+func (*letter) Kind() string { return "letter" }
 
 // Run does nothing.
 func (*letter) Run(context.Context) error { return nil }
@@ -108,7 +110,7 @@ func TestAUniqueKeyIsThatOfTheClient(t *testing.T) {
 		{"--unique k", midge.Unique{Key: "k", Life: true}}, {"--unique k --unique-for 1h", midge.Unique{Key: "k", For: time.Hour}},
 	} {
 		ref := strings.TrimSpace(r.ok("task add letter " + c.flags))
-		task, err := client.Enqueue(t.Context(), letter{}, c.u)
+		task, err := client.Enqueue(t.Context(), &letter{}, c.u)
 		if err != nil || !task.Existing || task.Ref.String() != ref {
 			t.Errorf("%s: the client gets %v, %v; want the task %s of the command", c.flags, task, err, ref)
 		}

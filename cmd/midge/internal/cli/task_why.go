@@ -17,9 +17,11 @@ const apart = 500 * time.Millisecond
 func (a *app) taskWhy() *cobra.Command {
 	return &cobra.Command{
 		Use: "why TASK", Short: "Say why a task is not running",
-		Long: "why says in a sentence why a task, or a schedule, is where it is, and what to type next. Of a task that\n" +
+		Long: "why says in a sentence why a task, or a schedule, is where it is, and what to type next. Of a " +
+			"task that\n" +
 			"waits in line it says about when it starts.",
-		Example: "  midge task why mail/01JABCDEF", Args: wants(1, -1, "a task: its ref, its id, or a line of a log"),
+		Example: "  midge task why mail/01JABCDEF", Args: wants(1, -1,
+			"a task: its ref, its id, or a line of a log"),
 		RunE: a.quick(func(ctx context.Context, args []string) error {
 			if err := a.open(ctx); err != nil {
 				return err
@@ -40,7 +42,7 @@ func (a *app) taskWhy() *cobra.Command {
 				return err
 			}
 			if next := whyNext(v); next != "" {
-				a.note("next: %s", next)
+				a.notef("next: %s", next)
 			}
 			return nil
 		}),
@@ -102,7 +104,8 @@ func whyNext(v storage.Verdict) string {
 		return "midge runner show " + v.Runner
 	case storage.CauseOrphaned, storage.CauseTicks:
 		return "midge schedule show " + queue + "/" + strings.TrimPrefix(v.Ref.ID, storage.CursorPrefix)
-	case storage.CauseLeaseExpired, storage.CauseCancelAsked, storage.CauseSuspect, storage.CauseStartOnly, storage.CauseInLine:
+	case storage.CauseLeaseExpired, storage.CauseCancelAsked, storage.CauseSuspect, storage.CauseStartOnly,
+		storage.CauseInLine:
 	}
 	return ""
 }

@@ -15,7 +15,8 @@ import (
 func (a *app) top() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "top", Short: "Watch queues and tasks live, and act on them",
-		Long: "top shows the queues with their rates, and when each is empty at these. Enter leads down to tasks and\n" +
+		Long: "top shows the queues with their rates, and when each is empty at these. Enter leads down to " +
+			"tasks and\n" +
 			"to one task; p pauses or resumes, r requeues, c cancels, / filters. Each act is asked about first.",
 		Args: noArguments,
 	}

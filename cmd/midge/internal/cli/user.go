@@ -31,7 +31,10 @@ func (a *app) user() *cobra.Command {
 	for _, r := range access.Roles() {
 		roles = append(roles, string(r))
 	}
-	ls := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List users and their roles", Args: noArguments}
+	ls := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List users and their roles",
+		Args: noArguments,
+	}
 	ls.RunE = a.quick(func(context.Context, []string) error {
 		users, err := openUsers(file, false)
 		if err != nil {
@@ -45,12 +48,19 @@ func (a *app) user() *cobra.Command {
 	})
 	set := &cobra.Command{
 		Use: "set NAME", Short: "Add a user, or change the role or the password of one",
-		Long:    "set asks for the password at a terminal, and reads it from standard input elsewhere. An empty one keeps\nthat of a user who is there.",
+		Long: "set asks for the password at a terminal, and reads it from standard input elsewhere. An " +
+			"empty one keeps\nthat of a user who is there.",
 		Example: "  midge user set ann --role operator --users users.json", Args: wants(1, 1, "the name of a user"),
 	}
 	role := set.Flags().String("role", string(access.Viewer), strings.Join(roles, ", "))
-	set.RunE = a.long(func(_ context.Context, args []string) error { return a.setUser(file, args[0], access.Role(*role)) })
-	rm := &cobra.Command{Use: "rm NAME", Aliases: []string{"delete", "remove"}, Short: "Remove a user", Args: wants(1, 1, "the name of a user")}
+	set.RunE = a.long(func(_ context.Context, args []string) error {
+		return a.setUser(file, args[0],
+			access.Role(*role))
+	})
+	rm := &cobra.Command{
+		Use: "rm NAME", Aliases: []string{"delete", "remove"}, Short: "Remove a user",
+		Args: wants(1, 1, "the name of a user"),
+	}
 	rm.RunE = a.quick(func(_ context.Context, args []string) error {
 		users, err := openUsers(file, false)
 		if err != nil {
@@ -61,7 +71,7 @@ func (a *app) user() *cobra.Command {
 		} else if err != nil {
 			return err
 		}
-		a.note("removed %s", args[0])
+		a.notef("removed %s", args[0])
 		return nil
 	})
 	cmd := noun("user", "See and change who may log in to the dashboard", []string{"users"}, ls, set, rm)
@@ -99,7 +109,7 @@ func (a *app) setUser(file, name string, role access.Role) error {
 	if err := users.Set(access.User{Name: name, Role: role}, password); err != nil {
 		return err
 	}
-	a.note("%s is %s", name, role)
+	a.notef("%s is %s", name, role)
 	return nil
 }
 
@@ -113,7 +123,7 @@ func (a *app) password(name string) (string, error) {
 	}
 	line, err := bufio.NewReader(a.std.In).ReadString('\n')
 	if err != nil && line == "" {
-		return "", nil //nolint:nilerr // no line is the empty password
+		return "", nil
 	}
 	return strings.TrimRight(line, "\r\n"), nil
 }

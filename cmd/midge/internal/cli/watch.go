@@ -12,7 +12,8 @@ import (
 
 // watchFlag adds --watch to a command.
 func watchFlag(cmd *cobra.Command) *time.Duration {
-	every := cmd.Flags().DurationP("watch", "w", 0, "show it anew each `time`, 2s where none is given, until interrupted")
+	every := cmd.Flags().DurationP("watch", "w", 0,
+		"show it anew each `time`, 2s where none is given, until interrupted")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
 	return every
 }
@@ -21,7 +22,9 @@ func watchFlag(cmd *cobra.Command) *time.Duration {
 const leastWatch = 200 * time.Millisecond
 
 // watched makes the function of a command that can be watched.
-func (a *app) watched(every *time.Duration, do func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+func (a *app) watched(
+	every *time.Duration, do func(ctx context.Context, args []string) error,
+) func(*cobra.Command, []string) error {
 	once, repeatedly := a.quick(do), a.long(func(ctx context.Context, args []string) error {
 		return a.repeat(ctx, *every, func(ctx context.Context) error { return do(ctx, args) })
 	})

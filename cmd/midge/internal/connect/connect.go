@@ -89,9 +89,11 @@ func chosen(c Choice, env func(string) string) (Target, error) {
 func (t Target) check() error {
 	switch {
 	case t.prefix != "" && !t.redis():
-		return storage.Invalid("prefix", t.prefix, "none: only keys of Redis have a prefix, and the storage is %s", redacted(t.url))
+		return storage.Invalid("prefix", t.prefix,
+			"none: only keys of Redis have a prefix, and the storage is %s", redacted(t.url))
 	case t.schema != "" && !t.postgres():
-		return storage.Invalid("schema", t.schema, "none: only PostgreSQL has schemas, and the storage is %s", redacted(t.url))
+		return storage.Invalid("schema", t.schema, "none: only PostgreSQL has schemas, and the storage is %s",
+			redacted(t.url))
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ const (
 	restoreTasks = 500
 )
 
-// ErrActive: tasks of the queue are active. They would be lost to asynq if the rest moved.
+// ErrActive means that tasks of the queue are active. They would be lost to asynq if the rest moved.
 var ErrActive = errors.New("tasks are active in asynq")
 
 // cursorKind is the kind of the record that says which chunk was inserted last. It never falls due.
@@ -158,7 +158,10 @@ func (a *Asynq) end(ctx context.Context, record storage.Task) error {
 	if err := a.at("restored"); err != nil {
 		return err
 	}
-	_, err := a.Session.ApplyOne(ctx, storage.Tx{Deletes: []storage.Delete{{Ref: record.Ref, Version: record.Version}}})
+	_, err := a.Session.ApplyOne(ctx, storage.Tx{Deletes: []storage.Delete{{
+		Ref:     record.Ref,
+		Version: record.Version,
+	}}})
 	if dependency := (*storage.DependencyError)(nil); errors.As(err, &dependency) {
 		return nil
 	}
@@ -233,7 +236,8 @@ func (a *Asynq) stage(ctx context.Context, most int) (staged, error) {
 		archived = "1"
 	}
 	keys := append(a.lists(), a.key("active"), a.key("paused"), a.key("midge:staged"), a.key("midge:chunk"))
-	found, err := stage.Run(ctx, a.Source, keys, storage.NewID(), most, chunkBytes, a.taskPrefix(), archived).StringSlice()
+	found, err := stage.Run(ctx, a.Source, keys, storage.NewID(), most, chunkBytes, a.taskPrefix(),
+		archived).StringSlice()
 	switch {
 	case err != nil && strings.Contains(err.Error(), "MIDGEACTIVE"):
 		return staged{}, fmt.Errorf("%w: queue %s", ErrActive, a.From)
@@ -278,7 +282,9 @@ func (a *Asynq) insert(
 }
 
 // tx makes the step that inserts a chunk.
-func (a *Asynq) tx(record storage.Task, s staged, limits storage.Limits, taken map[string]bool) (storage.Tx, cursor, *Report) {
+func (a *Asynq) tx(
+	record storage.Task, s staged, limits storage.Limits, taken map[string]bool,
+) (storage.Tx, cursor, *Report) {
 	var tx storage.Tx
 	said, report, within := cursor{Chunk: s.name}, newReport(), make(map[string]bool)
 	for _, task := range s.tasks {

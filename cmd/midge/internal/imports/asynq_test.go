@@ -40,8 +40,8 @@ func newPeer(t *testing.T) *peer {
 	}
 	p.session = storage.NewSession(store, 0)
 	t.Cleanup(func() {
-		for _, close := range []func() error{p.client.Close, p.look.Close, p.source.Close, store.Close} {
-			if err := close(); err != nil {
+		for _, end := range []func() error{p.client.Close, p.look.Close, p.source.Close, store.Close} {
+			if err := end(); err != nil {
 				t.Error(err)
 			}
 		}

@@ -118,7 +118,7 @@ func (r *Report) Tasks() (moved, left int64) {
 
 // Lefts lists what stays, in order.
 func (r *Report) Lefts() []Left {
-	var all []Left
+	all := make([]Left, 0, len(r.Left))
 	for l := range r.Left {
 		all = append(all, l)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"maps"
 	"strings"
 	"time"
 
@@ -91,6 +92,7 @@ func (m *message) number(field protowire.Number, v int64) {
 		m.deadline = v
 	case fieldRetention:
 		m.retention = v
+	default: // of no use here
 	}
 }
 
@@ -108,6 +110,7 @@ func (m *message) bytes(field protowire.Number, v []byte) error {
 		m.group = string(v)
 	case fieldHeaders:
 		return m.header(v)
+	default: // of no use here
 	}
 	return nil
 }
@@ -136,7 +139,9 @@ func (m *message) header(entry []byte) error {
 
 // insert makes the insert of a message that becomes a task of a kind in a queue. due is its moment,
 // zero for now. The reason says why it cannot be one, "" where it can.
-func (m *message) insert(queue, kind string, due time.Time, limits storage.Limits) (in storage.Insert, reason string) {
+func (m *message) insert(
+	queue, kind string, due time.Time, limits storage.Limits,
+) (in storage.Insert, reason string) {
 	payload := m.payload
 	switch {
 	case len(payload) == 0:
@@ -145,13 +150,13 @@ func (m *message) insert(queue, kind string, due time.Time, limits storage.Limit
 		return in, "its payload is no JSON"
 	}
 	in = storage.Insert{
-		Ref: storage.Ref{Queue: queue, ID: idOf("asynq", m.id)}, Kind: kind, Encoding: "json", Payload: payload, At: due,
+		Ref: storage.Ref{Queue: queue, ID: idOf("asynq",
+			m.id)}, Kind: kind, Encoding: "json", Payload: payload, At: due,
 		MaxRetries: int(min(max(0, m.retry-m.retried), storage.MaxLimit)), CrashLimit: 3,
-		Timeout: seconds(m.timeout), Keep: storage.Keep{For: seconds(m.retention)}, Headers: make(map[string]string),
+		Timeout: seconds(m.timeout), Keep: storage.Keep{For: seconds(m.retention)},
+		Headers: make(map[string]string),
 	}
-	for name, value := range m.headers {
-		in.Headers[name] = value
-	}
+	maps.Copy(in.Headers, m.headers)
 	if m.deadline > 0 {
 		in.Headers[storage.DeadlineHeader] = time.Unix(m.deadline, 0).UTC().Format(time.RFC3339Nano)
 	}

@@ -67,7 +67,8 @@ func (r *River) types() (types []string) {
 	return append([]string{}, slices.Sorted(maps.Keys(r.Kinds))...)
 }
 
-const selectJobs = `SELECT id, kind, args::text, metadata::text, coalesce(errors[array_upper(errors, 1)] ->> 'error', ''),
+const selectJobs = `SELECT id, kind, args::text, metadata::text,
+	coalesce(errors[array_upper(errors, 1)] ->> 'error', ''),
 	priority, attempt, max_attempts, scheduled_at, coalesce(tags, '{}')
 	FROM %s WHERE queue = $1 AND state::text = ANY($2) AND ($3::text[] IS NULL OR kind = ANY($3)) `
 
@@ -84,7 +85,8 @@ func (r *River) Check(ctx context.Context) error {
 		return err
 	}
 	var known bool
-	err := r.Conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+r.table()+" WHERE queue = $1)", r.From).Scan(&known)
+	err := r.Conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+r.table()+" WHERE queue = $1)",
+		r.From).Scan(&known)
 	switch {
 	case err != nil:
 		return fmt.Errorf("read River's jobs: %w", err)
@@ -200,12 +202,14 @@ type queryer interface {
 
 // read reads a chunk of jobs: which, and in what order, says the rest of the query with its place.
 func (r *River) read(ctx context.Context, from queryer, rest string, place any) ([]job, error) {
-	rows, err := from.Query(ctx, fmt.Sprintf(selectJobs, r.table())+rest, r.From, r.states(), r.types(), place, chunkTasks)
+	rows, err := from.Query(ctx, fmt.Sprintf(selectJobs, r.table())+rest, r.From, r.states(), r.types(), place,
+		chunkTasks)
 	if err != nil {
 		return nil, fmt.Errorf("read River's jobs: %w", err)
 	}
 	jobs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (j job, err error) {
-		err = row.Scan(&j.id, &j.kind, &j.args, &j.metadata, &j.failure, &j.priority, &j.attempt, &j.maxAttempts, &j.due, &j.tags)
+		err = row.Scan(&j.id, &j.kind, &j.args, &j.metadata, &j.failure, &j.priority, &j.attempt, &j.maxAttempts,
+			&j.due, &j.tags)
 		return j, err
 	})
 	if err != nil {
@@ -233,7 +237,8 @@ func (r *River) insert(j *job, limits storage.Limits) (in storage.Insert, reason
 	if j.failure != "" {
 		in.Headers["river.error"] = storage.CleanText(j.failure, maxError)
 	}
-	if metadata := map[string]json.RawMessage{}; json.Unmarshal([]byte(j.metadata), &metadata) == nil && len(metadata) > 0 {
+	if metadata := map[string]json.RawMessage{}; json.Unmarshal([]byte(j.metadata), &metadata) == nil &&
+		len(metadata) > 0 {
 		in.Headers["river.metadata"] = j.metadata
 	}
 	return in, unfit(limits, &in)
@@ -270,14 +275,16 @@ func (r *River) Plan(ctx context.Context) (*Report, error) {
 
 // unknown counts the jobs whose types the table does not name.
 func (r *River) unknown(ctx context.Context, report *Report) error {
-	return r.count(ctx, "kind", "state::text = ANY($2) AND NOT ($3::text[] IS NULL OR kind = ANY($3))", func(kind string, n int64) {
-		report.Left[Left{kind, unknownType}] += n
-	}, r.types())
+	return r.count(ctx, "kind", "state::text = ANY($2) AND NOT ($3::text[] IS NULL OR kind = ANY($3))",
+		func(kind string, n int64) {
+			report.Left[Left{kind, unknownType}] += n
+		}, r.types())
 }
 
 // count counts the jobs of the queue that a condition chooses, by a column.
 func (r *River) count(ctx context.Context, by, where string, each func(string, int64), more ...any) error {
-	rows, err := r.Conn.Query(ctx, "SELECT "+by+", count(*) FROM "+r.table()+" WHERE queue = $1 AND "+where+" GROUP BY 1",
+	rows, err := r.Conn.Query(ctx,
+		"SELECT "+by+", count(*) FROM "+r.table()+" WHERE queue = $1 AND "+where+" GROUP BY 1",
 		append([]any{r.From, r.states()}, more...)...)
 	if err != nil {
 		return fmt.Errorf("read River's jobs: %w", err)
@@ -294,6 +301,10 @@ func (r *River) count(ctx context.Context, by, where string, each func(string, i
 // Stays counts the jobs of a queue that an import does not look at, by their states.
 func (r *River) Stays(ctx context.Context) (map[string]int64, error) {
 	stays := make(map[string]int64)
-	err := r.count(ctx, "state::text", "state::text <> ALL($2)", func(state string, n int64) { stays[state] = n })
+	err := r.count(ctx, "state::text", "state::text <> ALL($2)", func(state string,
+		n int64,
+	) {
+		stays[state] = n
+	})
 	return stays, err
 }

@@ -125,7 +125,8 @@ func (p *Printer) Exact(t time.Time) string {
 	if p.UTC {
 		return p.Moment(t)
 	}
-	return t.Local().Format("2006-01-02 15:04:05 -0700") + " (" + p.Moment(t) + ")"
+	return t.Local().Format("2006-01-02 15:04:05 -0700") + //nolint:gosmopolitan // for whoever reads it here
+		" (" + p.Moment(t) + ")"
 }
 
 // Span writes a duration in at most two units, such as "3m", "2h 5m" or "340ms".
@@ -168,8 +169,7 @@ func Number(n int64) string {
 
 // Count writes a number and its noun, such as "1 task" or "12,345 tasks".
 func Count(n int64, one string) string {
-	switch {
-	case n == 1:
+	if n == 1 {
 		return "1 " + one
 	}
 	return Number(n) + " " + one + "s"

@@ -266,7 +266,10 @@ type Attempt struct {
 func TaskOf(t storage.Task) Task {
 	attempts := make([]Attempt, len(t.Attempts))
 	for i, a := range t.Attempts {
-		attempts[i] = Attempt{At: a.At.UTC(), Took: a.Took().Seconds(), Outcome: a.Outcome, Runner: a.Runner, Error: a.Error}
+		attempts[i] = Attempt{
+			At: a.At.UTC(), Took: a.Took().Seconds(), Outcome: a.Outcome, Runner: a.Runner,
+			Error: a.Error,
+		}
 	}
 	headers := t.Headers
 	if headers == nil {
@@ -274,13 +277,18 @@ func TaskOf(t storage.Task) Task {
 	}
 	return Task{
 		Ref: t.Ref.String(), Queue: t.Queue, ID: t.ID, Kind: t.Kind, State: string(t.State), Version: t.Version,
-		Priority: t.Priority, Retries: t.Retries, MaxRetries: t.MaxRetries, Crashes: t.Crashes, CrashLimit: t.CrashLimit,
+		Priority: t.Priority, Retries: t.Retries, MaxRetries: t.MaxRetries,
+		Crashes: t.Crashes, CrashLimit: t.CrashLimit,
 		Snoozes: t.Snoozes, Created: Moment(t.Created), Due: Moment(t.Due), Started: Moment(t.StartedAt()),
-		LeaseUntil: Moment(t.LeaseUntil), Ended: Moment(t.Ended), Expires: Moment(t.Expires), Declined: Moment(t.Declined),
-		Deadline: Moment(t.Deadline()), Tick: Moment(t.Tick()), Timeout: t.Timeout.Seconds(), KeepFor: t.Keep.For.Seconds(),
-		Runner: t.Runner, CancelAsked: t.CancelAsked, PassedOver: t.PassedOver, Unique: t.Unique.Key != "",
-		Reason: t.Reason, Error: t.LastError(), Encoding: t.Encoding, Params: Params(t.Encoding, t.Payload), Headers: headers,
-		Attempts: attempts, Stack: t.Stack, Result: Params(t.Encoding, t.Result), Progress: Params(t.Encoding, t.Progress),
+		LeaseUntil: Moment(t.LeaseUntil), Ended: Moment(t.Ended), Expires: Moment(t.Expires),
+		Declined: Moment(t.Declined),
+		Deadline: Moment(t.Deadline()), Tick: Moment(t.Tick()), Timeout: t.Timeout.Seconds(),
+		KeepFor: t.Keep.For.Seconds(),
+		Runner:  t.Runner, CancelAsked: t.CancelAsked, PassedOver: t.PassedOver, Unique: t.Unique.Key != "",
+		Reason: t.Reason, Error: t.LastError(), Encoding: t.Encoding, Params: Params(t.Encoding,
+			t.Payload), Headers: headers,
+		Attempts: attempts, Stack: t.Stack, Result: Params(t.Encoding, t.Result), Progress: Params(t.Encoding,
+			t.Progress),
 		Checkpoint: Params(t.Encoding, t.Checkpoint),
 	}
 }
@@ -319,7 +327,10 @@ func ActOf(r bulk.Result) Act {
 	for i, reason := range r.Reasons {
 		reasons[i] = ActReason{Ref: reason.Ref.String(), Reason: reason.Text}
 	}
-	return Act{Matched: r.Matched, Done: r.Done, Changed: r.Changed, Gone: r.Gone, Kept: r.Kept, Reasons: reasons}
+	return Act{
+		Matched: r.Matched, Done: r.Done, Changed: r.Changed, Gone: r.Gone, Kept: r.Kept,
+		Reasons: reasons,
+	}
 }
 
 // User is a user of the dashboard.
@@ -356,9 +367,11 @@ type Why struct {
 // WhyOf makes the record of a verdict, behind which somebody may type next.
 func WhyOf(v storage.Verdict, next string) Why {
 	return Why{
-		Ref: v.Ref.String(), Kind: v.Kind, State: string(v.State), Cause: string(v.Cause), Text: v.String(), Next: next,
-		Since: Moment(v.Since), Until: Moment(v.Until), Runner: v.Runner, Host: v.Host, PID: v.PID, RunnerGone: v.RunnerGone,
-		Runners: v.Runners, Able: v.Able, Slots: v.Slots, Free: v.Free, Position: v.Position, Of: v.Of,
+		Ref: v.Ref.String(), Kind: v.Kind, State: string(v.State), Cause: string(v.Cause), Text: v.String(),
+		Next:  next,
+		Since: Moment(v.Since), Until: Moment(v.Until), Runner: v.Runner, Host: v.Host, PID: v.PID,
+		RunnerGone: v.RunnerGone,
+		Runners:    v.Runners, Able: v.Able, Slots: v.Slots, Free: v.Free, Position: v.Position, Of: v.Of,
 		ETA: v.ETA.Seconds(), Reason: v.Reason, Error: v.Error,
 	}
 }

@@ -116,9 +116,10 @@ func table[T any](p *Printer, columns []Column[T], rows []T) error {
 	}
 	var head strings.Builder
 	for c, column := range columns {
-		pad(&head, strings.ToUpper(column.Name), width[c], column.Right, c == len(columns)-1, func(s string) string {
-			return p.Paint(s, Faint)
-		})
+		pad(&head, strings.ToUpper(column.Name), width[c], column.Right, c == len(columns)-1,
+			func(s string) string {
+				return p.Paint(s, Faint)
+			})
 	}
 	if err := writeLine(p.Out, head.String()); err != nil {
 		return err

@@ -3,6 +3,7 @@ package top
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -146,7 +147,10 @@ func (m *Model) enter() tea.Cmd {
 		m.screen, m.task, m.filter, m.loaded = tasksScreen, 0, "", false
 		m.page.Tasks = nil
 		m.state = storage.Waiting
-		for _, s := range []storage.State{storage.Dead, storage.Retry, storage.Scheduled, storage.Pending, storage.Waiting} {
+		for _, s := range []storage.State{
+			storage.Dead, storage.Retry, storage.Scheduled, storage.Pending,
+			storage.Waiting,
+		} {
 			if m.queues[at].Size(s) > 0 {
 				m.state = s
 			}
@@ -179,7 +183,10 @@ func (m *Model) act(key string) tea.Cmd {
 		if key == "c" {
 			act, word = bulk.Act{Verb: bulk.Cancel}, "Cancel "
 		}
-		m.question = &question{text: word + ref.String() + "?", act: m.bulk(bulk.Request{Act: act, Tasks: bulk.Refs(ref)})}
+		m.question = &question{text: word + ref.String() + "?", act: m.bulk(bulk.Request{
+			Act:   act,
+			Tasks: bulk.Refs(ref),
+		})}
 	}
 	return nil
 }
@@ -207,8 +214,11 @@ func (m *Model) actOnQueue(key string) {
 	default:
 		req := bulk.Request{Act: act, Limit: mostAct}
 		req.Scan.Queues = []string{q.Queue}
-		m.question = &question{text: fmt.Sprintf("%s the %s %s of queue %s?", title(string(act.Verb)), word, show.Count(n, "task"), q.Queue),
-			act: m.bulk(req)}
+		m.question = &question{
+			text: fmt.Sprintf("%s the %s %s of queue %s?", title(string(act.Verb)), word,
+				show.Count(n, "task"), q.Queue),
+			act: m.bulk(req),
+		}
 	}
 }
 
@@ -230,13 +240,13 @@ func (m *Model) pause(q *queue) *question {
 func (m *Model) bulk(req bulk.Request) tea.Cmd {
 	return func() tea.Msg {
 		r, err := bulk.Run(m.ctx, m.cfg.Session, req)
-		text := fmt.Sprintf("%s %s", req.Act.Done(), show.Count(r.Done, "task"))
+		parts := []string{req.Act.Done() + " " + show.Count(r.Done, "task")}
 		for _, reason := range r.Reasons {
-			text += "; " + reason.Ref.String() + ": " + reason.Text
+			parts = append(parts, reason.Ref.String()+": "+reason.Text)
 		}
 		if r.Gone > 0 {
-			text += fmt.Sprintf("; %d gone", r.Gone)
+			parts = append(parts, show.Number(r.Gone)+" gone")
 		}
-		return acted{text, err}
+		return acted{strings.Join(parts, "; "), err}
 	}
 }

@@ -110,7 +110,8 @@ func rates(before, after storage.Sample) (in, done, failed float64) {
 	per := func(a, b int64) float64 { return max(0, float64(b-a)) / span.Seconds() }
 	ended := func(t storage.Totals) int64 { return t.Completed + t.Dead + t.Cancelled }
 	was, is := before.Totals, after.Totals
-	return per(was.Enqueued+was.Requeued, is.Enqueued+is.Requeued), per(ended(was), ended(is)), per(was.Failed, is.Failed)
+	return per(was.Enqueued+was.Requeued, is.Enqueued+is.Requeued), per(ended(was), ended(is)), per(was.Failed,
+		is.Failed)
 }
 
 // eta is when nothing waits any more at the rates of now; ok is false where that is never, or not known.
@@ -123,7 +124,9 @@ func (q *queue) eta() (d time.Duration, ok bool) {
 }
 
 // tasks reads the tasks of a queue in a state that a filter chooses.
-func tasks(ctx context.Context, session *storage.Session, name string, state storage.State, text string) (scan.Page, error) {
+func tasks(
+	ctx context.Context, session *storage.Session, name string, state storage.State, text string,
+) (scan.Page, error) {
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()
 	f, err := filter.Parse(text)
@@ -131,7 +134,8 @@ func tasks(ctx context.Context, session *storage.Session, name string, state sto
 		return scan.Page{}, err
 	}
 	req := scan.Request{
-		Filter: f.WithHidden(), Queues: []string{name}, States: []storage.State{state}, Limit: pageTasks, Count: !f.IsZero(),
+		Filter: f.WithHidden(), Queues: []string{name}, States: []storage.State{state}, Limit: pageTasks,
+		Count: !f.IsZero(),
 	}
 	if !slices.Contains(f.States(state), state) {
 		return scan.Page{}, nil // the filter names other states

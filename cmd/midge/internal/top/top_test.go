@@ -64,7 +64,7 @@ func (r *rig) answer(cmd tea.Cmd) {
 // keys presses keys, one a word.
 func (r *rig) keys(words string) {
 	r.t.Helper()
-	for _, word := range strings.Fields(words) {
+	for word := range strings.FieldsSeq(words) {
 		key := tea.KeyPressMsg{Text: word, Code: rune(word[0])}
 		for name, code := range map[string]rune{
 			"enter": tea.KeyEnter, "esc": tea.KeyEscape, "up": tea.KeyUp, "down": tea.KeyDown, "left": tea.KeyLeft, "right": tea.KeyRight,

@@ -59,7 +59,8 @@ func (m *Model) top() []string {
 	space := max(2, m.width-utf8.RuneCountInString(left)-len(right))
 	first := m.fit(left+strings.Repeat(" ", space)+right, show.Strong)
 	t := &m.total
-	second := m.fit(fmt.Sprintf("%s waiting  %s pending  %s retry  %s dead   in %s/s  done %s/s  failed %s/s   %s",
+	second := m.fit(fmt.Sprintf("%s waiting  %s pending  %s retry  %s dead   in %s/s  done %s/s  failed "+
+		"%s/s   %s",
 		show.Number(t.Waiting), show.Number(t.Pending), show.Number(t.Retry), show.Number(t.Dead),
 		rate(t.in), rate(t.done), rate(t.failed), show.Count(int64(t.runners), "runner")), show.Plain)
 	if m.away != "" {
@@ -92,7 +93,8 @@ const (
 func (m *Model) queueLines() []string {
 	name := max(8, m.width-queueWidth-trendWidth)
 	lines := []string{m.fit(fmt.Sprintf("%-*s", name, "  QUEUE")+
-		fmt.Sprintf(queueFormat, "WAITING", "PENDING", "DEAD", "OLDEST", "IN/S", "DONE/S", "EMPTY IN", "DONE"), show.Faint)}
+		fmt.Sprintf(queueFormat, "WAITING", "PENDING", "DEAD", "OLDEST", "IN/S", "DONE/S", "EMPTY IN",
+			"DONE"), show.Faint)}
 	if len(m.queues) == 0 && !m.at.IsZero() {
 		return append(lines, "  there are no queues")
 	}
@@ -129,7 +131,8 @@ func (m *Model) queueLine(q *queue, name int, chosen bool) string {
 	}
 	text := mark + show.Cut(q.Queue, name-2)
 	text += strings.Repeat(" ", max(0, name-utf8.RuneCountInString(text)))
-	line := text + fmt.Sprintf(queueFormat, short(q.Waiting), short(q.Pending), short(q.Dead), tight(oldest), rate(q.in), rate(q.done),
+	line := text + fmt.Sprintf(queueFormat, short(q.Waiting), short(q.Pending), short(q.Dead), tight(oldest),
+		rate(q.in), rate(q.done),
 		empty, sparkline(q.trend, max(trendWidth, m.width-name-queueWidth)))
 	if chosen {
 		return m.cfg.Printer.Paint(show.Cut(line, m.width), style+"\x1b[7m") // reversed
@@ -171,7 +174,7 @@ func sparkline(values []float64, width int) string {
 
 // taskLines lists the tasks of a queue.
 func (m *Model) taskLines() []string {
-	var states []string
+	states := make([]string, 0, len(tabs()))
 	for _, s := range tabs() {
 		text := string(s)
 		if at := m.at0(); at >= 0 {
@@ -184,7 +187,8 @@ func (m *Model) taskLines() []string {
 	}
 	lines := []string{m.fit(m.chosen+": "+strings.Join(states, " "), show.Plain)}
 	if m.filter != "" {
-		lines = append(lines, m.fit("filter: "+show.Text(m.filter)+"  (matches "+show.Number(m.page.Matched)+")", show.Faint))
+		lines = append(lines, m.fit("filter: "+show.Text(m.filter)+"  (matches "+show.Number(m.page.Matched)+")",
+			show.Faint))
 	}
 	switch {
 	case !m.loaded:
@@ -215,7 +219,8 @@ func (m *Model) taskLine(t *storage.Task, chosen bool) string {
 		moment = t.Due
 	}
 	failure, _, _ := strings.Cut(strings.TrimSpace(t.LastError()), "\n")
-	line := fmt.Sprintf("%s%-26s %-16s %-10s %2d/%-2d %s", mark, show.Cut(t.ID, 26), show.Cut(show.Text(t.Kind), 16),
+	line := fmt.Sprintf("%s%-26s %-16s %-10s %2d/%-2d %s", mark, show.Cut(t.ID, 26),
+		show.Cut(show.Text(t.Kind), 16),
 		m.cfg.Printer.Moment(moment), t.Retries, t.MaxRetries, show.Text(failure))
 	if chosen {
 		return m.cfg.Printer.Paint(show.Cut(line, m.width), "\x1b[7m")
@@ -246,7 +251,8 @@ func (m *Model) bottom() []string {
 	case m.question != nil:
 		return []string{m.fit(m.question.text+"  [y/N]", show.Warn), m.fit("y yes  any other key no", show.Faint)}
 	case m.typing:
-		return []string{m.fit("/"+show.Text(m.typed)+"▏", show.Strong), m.fit("Enter search  Esc leave it", show.Faint)}
+		return []string{m.fit("/"+show.Text(m.typed)+"▏", show.Strong), m.fit("Enter search  Esc leave it",
+			show.Faint)}
 	}
 	return []string{m.fit(show.Text(m.message), show.Warn), m.fit(keys, show.Faint)}
 }
