@@ -3,14 +3,13 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"hash/fnv"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/fingerprint"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -35,29 +34,6 @@ type deadGroups struct {
 	Groups  []*deadGroup // the largest first
 	Read    int64
 	counted string // with what the storage counted then
-}
-
-// varying is what differs between two errors of one cause: numbers, ids, addresses.
-var varying = regexp.MustCompile(`(?i)\b(?:0x)?[0-9a-f]*[0-9][0-9a-f]*(?:-[0-9a-f]+)*\b|[0-9]+`)
-
-// cause is an error without what varies.
-func cause(text string) string { return varying.ReplaceAllString(firstLine(text), "#") }
-
-// causeFilter chooses the tasks of a cause: their errors have all of its constant parts.
-func causeFilter(reason, text string) string {
-	if text == "" {
-		return "reason:" + strconv.Quote(reason)
-	}
-	var words []string
-	for _, part := range varying.Split(strings.TrimSuffix(firstLine(text), "…"), -1) {
-		if part = strings.TrimSpace(part); len(part) > 3 && !strings.ContainsAny(part, `"\`) {
-			words = append(words, `error:"`+part+`"`)
-		}
-	}
-	if len(words) == 0 {
-		return "reason:" + strconv.Quote(reason)
-	}
-	return strings.Join(words, " ")
 }
 
 // readDead groups the dead tasks by cause, where any died or came back since they were read.
@@ -98,21 +74,17 @@ func (s *sampler) readDead(ctx context.Context, before, fresh *sample) error {
 
 // add joins a task to the group of its cause.
 func (d *deadGroups) add(byCause map[string]*deadGroup, t storage.Task) {
-	text := t.LastError()
-	name := cause(text)
-	if text == "" {
-		name = t.Reason
-	}
-	g := byCause[name]
+	cause := fingerprint.Of(t)
+	g := byCause[cause.ID]
 	if g == nil {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(name))
 		g = &deadGroup{
-			ID: strconv.FormatUint(h.Sum64(), 36), Error: cmp.Or(firstLine(text), t.Reason),
-			First: t.Ended, Last: t.Ended,
-			Filter: causeFilter(t.Reason, text), kinds: map[string]int64{},
+			ID: cause.ID, Error: cmp.Or(firstLine(t.LastError()), t.Reason), First: t.Ended, Last: t.Ended,
+			Filter: "cause:" + cause.ID, kinds: map[string]int64{},
 		}
-		byCause[name] = g
+		if cause.ID == "" { // neither an error nor a reason: no filter names such tasks
+			g.Error, g.Filter = "no error", ""
+		}
+		byCause[cause.ID] = g
 		d.Groups = append(d.Groups, g)
 	}
 	d.Read++
