@@ -3,9 +3,11 @@
 //
 //	h, err := dashboard.Handler(store, dashboard.Config{Base: "/midge", Who: who})
 //	mux.Handle("/midge/", h)
+//	go h.Run(ctx) // keeps the history
 //
 // All pages are rendered by the server and work without JavaScript; with it they are live. The storage is
-// asked once a second for all viewers of a process together, and not at all while nobody looks.
+// asked once a second for all viewers of a process together, and not at all while nobody looks; Run alone
+// writes a sample a minute.
 //
 // # Who may look
 //
