@@ -50,8 +50,9 @@ func main() {
 	tasks := flag.Int("tasks", 1_000_000, "tasks of the scene million")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := drawAll(ctx, *out, strings.Split(*scenes, ","), *only, *single, *tasks); err != nil {
+	err := drawAll(ctx, *out, strings.Split(*scenes, ","), *only, *single, *tasks)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "browser:", err)
 		os.Exit(1)
 	}
@@ -239,8 +240,13 @@ type named struct{ name, path string }
 // pagesOf lists the pages of a scene.
 func pagesOf(ctx context.Context, sc *scene.Scene) []named {
 	pages := []named{
-		{"overview", "/"}, {"queues", "/queues"}, {"dead", "/dead"}, {"metrics", "/metrics"}, {"audit", "/audit"},
-		{"schedules", "/schedules"}, {"runners", "/runners"},
+		{"overview", "/"},
+		{"queues", "/queues"},
+		{"dead", "/dead"},
+		{"metrics", "/metrics"},
+		{"audit", "/audit"},
+		{"schedules", "/schedules"},
+		{"runners", "/runners"},
 	}
 	names, err := sc.Store.Queues(ctx, storage.QueuesQuery{})
 	if err != nil || len(sc.Runners) == 0 {
@@ -273,7 +279,8 @@ func taskPages(ctx context.Context, sc *scene.Scene, queues []string, state stor
 		ref := page.Tasks[0].Ref.String()
 		pages := []named{{"task-" + string(state), "/r/" + ref}}
 		if state == storage.Dead {
-			pages = append(pages, named{"edit", "/edit?ref=" + ref}, named{"ask-requeue", "/act?do=requeue&ref=" + ref})
+			pages = append(pages, named{"edit", "/edit?ref=" + ref},
+				named{"ask-requeue", "/act?do=requeue&ref=" + ref})
 		}
 		return pages
 	}
