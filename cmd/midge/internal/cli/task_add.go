@@ -71,11 +71,11 @@ func (m *moment) String() string {
 
 // addFlags are those of task add.
 type addFlags struct {
-	queue, params, id, encoding, unique  string
-	in, timeout, keep, uniqueFor, within span
-	at                                   moment
-	priority, retries, crashes           int
-	headers                              []string
+	kind, queue, params, id, encoding, unique string
+	in, timeout, keep, uniqueFor, within      span
+	at                                        moment
+	priority, retries, crashes                int
+	headers                                   []string
 }
 
 func (a *app) taskAdd() *cobra.Command {
@@ -87,9 +87,10 @@ func (a *app) taskAdd() *cobra.Command {
 			"standard input. The same line with --id enqueues no second task while the first is there.",
 		Example: "  midge task add send_mail --queue mail --params '{\"to\":\"ann@example.org\"}'\n  midge " +
 			"task add report --params @report.json --in 2h",
-		Args: wants(1, 1, "the kind of the job"),
+		Args: wants(0, 1, "the kind of the job"),
 	}
 	flags := cmd.Flags()
+	flags.StringVar(&f.kind, "kind", "", "the `kind`, in the place of the argument")
 	flags.StringVar(&f.queue, "queue", "default", "the `queue`")
 	flags.StringVar(&f.params, "params", "{}", "the parameters, as `JSON`, @file or -")
 	flags.StringVar(&f.id, "id", "", "the `id` of the task (default a new one)")
@@ -106,7 +107,15 @@ func (a *app) taskAdd() *cobra.Command {
 	flags.StringVar(&f.unique, "unique", "", "enqueue nothing while a task of the kind with this `key` lives")
 	flags.Var(&f.uniqueFor, "unique-for", "with --unique: for this long, and not while it lives")
 	flags.StringArrayVar(&f.headers, "header", nil, "a header, as `name=value`")
-	cmd.RunE = a.quick(func(ctx context.Context, args []string) error { return a.addTask(ctx, args[0], &f) })
+	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
+		switch {
+		case (f.kind == "") == (len(args) == 0):
+			return usage(cmd, "midge task add wants the kind of the job, once")
+		case f.kind == "":
+			f.kind = args[0]
+		}
+		return a.addTask(ctx, f.kind, &f)
+	})
 	return cmd
 }
 

@@ -89,7 +89,7 @@ func TestATaskIsAdded(t *testing.T) {
 		"task show default/a1 --utc", "task add letter --id a1", "task add letter --id m1 --encoding msgpack --params '{\"n\":9007199254740993}' -o json",
 		"task show m1 -o json", "task add letter --params '{\"To\":' ", "task add letter --params @/none", "task add", "task add 'no kind'",
 		"task add letter --in 5", "task add letter --at soon", "task add letter --header x", "task add letter --priority 10",
-		"task add letter --unique-for 1h", "task add letter --id d1 --at 2026-05-18T12:00:00Z --deadline 1h", "task add letter --id x1 --in 1h --at 2026-05-18T12:00:00Z"))
+		"task add letter --unique-for 1h", "task add letter --id d1 --at 2026-05-18T12:00:00Z --deadline 1h", "task add --kind letter --id k1", "task add letter --kind letter", "task add letter --id x1 --in 1h --at 2026-05-18T12:00:00Z"))
 	r.in = `{"To":"bob"}`
 	if ref := strings.TrimSpace(r.ok("task add letter --params -")); r.ok("task show "+ref+" -o json") == "" {
 		t.Error("the parameters of standard input were not taken")
