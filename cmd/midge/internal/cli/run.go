@@ -62,7 +62,7 @@ func Process() Std {
 // Run runs one command and gives the code with which the process is to exit.
 func Run(ctx context.Context, args []string, std Std) int {
 	a := &app{std: std}
-	root := a.root()
+	root := a.root()                          //nolint:contextcheck // each command takes the context of its run
 	root.SetArgs(append([]string{}, args...)) // none is not nil, which means those of the process
 	root.SetIn(std.In)
 	root.SetOut(std.Out)

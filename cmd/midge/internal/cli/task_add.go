@@ -49,7 +49,8 @@ func (m *moment) Set(text string) error {
 		time.RFC3339Nano, "2006-01-02 15:04:05", "2006-01-02 15:04",
 		"2006-01-02T15:04:05", "2006-01-02T15:04",
 	} {
-		if at, err := time.ParseInLocation(layout, text, time.Local); err == nil { //nolint:gosmopolitan // where the user is
+		at, err := time.ParseInLocation(layout, text, time.Local) //nolint:gosmopolitan // where the user is
+		if err == nil {
 			m.Time = at
 			return nil
 		}

@@ -214,10 +214,15 @@ func TestTwoImportsAtOnceDoubleNothing(t *testing.T) {
 	}
 	seen := make(map[string]int)
 	var mu sync.Mutex
-	ctx, stop := context.WithCancel(t.Context())
+	stopped := make(chan bool)
 	var worker, both sync.WaitGroup
 	worker.Go(func() {
-		for ctx.Err() == nil {
+		for ended := false; !ended; {
+			select {
+			case <-stopped:
+				ended = true
+			default:
+			}
 			claimed, err := p.session.Claim(t.Context(), storage.ClaimRequest{
 				Runner: "r", Queues: []storage.ClaimQueue{{Name: "letters"}}, Start: 50, Lease: time.Minute,
 			})
@@ -248,7 +253,7 @@ func TestTwoImportsAtOnceDoubleNothing(t *testing.T) {
 		stats, err := p.session.Storage().Stats(t.Context(), "letters")
 		return err == nil && stats[0].Live() == 0
 	})
-	stop()
+	close(stopped)
 	worker.Wait()
 	for i := range tasks {
 		id, want := fmt.Sprintf("t%04d", i), 1
