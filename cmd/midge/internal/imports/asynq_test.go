@@ -120,27 +120,31 @@ func TestATaskOfAsynqKeepsWhatItSays(t *testing.T) {
 // ended is the death of an import in the middle.
 var errEnded = errors.New("killed")
 
+// work completes the tasks that wait.
+func (p *peer) work(ran func(id string)) {
+	p.t.Helper()
+	claimed, err := p.session.Claim(p.t.Context(), storage.ClaimRequest{
+		Runner: "r", Queues: []storage.ClaimQueue{{Name: "letters"}}, Start: storage.MaxClaim, Lease: time.Minute,
+	})
+	if err != nil {
+		p.t.Error(err)
+		return
+	}
+	for i, fence := range claimed.Fences {
+		ran(claimed.Tasks[i].ID)
+		settle := storage.Settle{Fence: fence, Outcome: storage.Complete}
+		if _, err := p.session.ApplyOne(p.t.Context(), storage.Tx{Settles: []storage.Settle{settle}}); err != nil {
+			p.t.Error(err)
+		}
+	}
+}
+
 // TestAKilledImportDoublesNothing kills an import at every step, has the tasks that were inserted run and
 // go, and starts it again.
 func TestAKilledImportDoublesNothing(t *testing.T) {
 	p := newPeer(t)
 	const tasks = 2*chunkTasks + 20
 	seen := make(map[string]int)
-	work := func() {
-		claimed, err := p.session.Claim(t.Context(), storage.ClaimRequest{
-			Runner: "r", Queues: []storage.ClaimQueue{{Name: "letters"}}, Start: storage.MaxClaim, Lease: time.Minute,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, fence := range claimed.Fences {
-			seen[claimed.Tasks[i].ID]++
-			settle := storage.Settle{Fence: fence, Outcome: storage.Complete}
-			if _, err := p.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{settle}}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	for i := range tasks {
 		typ := "email:send"
 		if i%10 == 9 {
@@ -159,7 +163,7 @@ func TestAKilledImportDoublesNothing(t *testing.T) {
 			return nil
 		}
 		_, err := a.Run(t.Context())
-		work()
+		p.work(func(id string) { seen[id]++ })
 		if err == nil {
 			break
 		}
@@ -223,22 +227,11 @@ func TestTwoImportsAtOnceDoubleNothing(t *testing.T) {
 				ended = true
 			default:
 			}
-			claimed, err := p.session.Claim(t.Context(), storage.ClaimRequest{
-				Runner: "r", Queues: []storage.ClaimQueue{{Name: "letters"}}, Start: 50, Lease: time.Minute,
-			})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			for i, fence := range claimed.Fences {
+			p.work(func(id string) {
 				mu.Lock()
-				seen[claimed.Tasks[i].ID]++
-				mu.Unlock()
-				settle := storage.Settle{Fence: fence, Outcome: storage.Complete}
-				if _, err := p.session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{settle}}); err != nil {
-					t.Error(err)
-				}
-			}
+				defer mu.Unlock()
+				seen[id]++
+			})
 		}
 	})
 	for range 3 {
