@@ -47,7 +47,8 @@ func (o *Options) check() error {
 // checkQueue checks the name of a queue that an application's tasks go to, that it serves or changes.
 func checkQueue(what, name string) error {
 	if storage.Reserved(name) {
-		return storage.Invalid(what, name, "one that does not begin with %q, as midge's own do", storage.ReservedQueues)
+		return storage.Invalid(what, name,
+			"one that does not begin with %q, as midge's own do", storage.ReservedQueues)
 	}
 	return storage.CheckName(what, name)
 }

@@ -58,7 +58,7 @@ func Forecast(before, after Sample) Outlook {
 }
 
 // backlog is how many tasks wait for a runner, but for those of kinds that nobody runs.
-func (s *Stats) backlog() int64 {
+func (s Stats) backlog() int64 {
 	waiting := s.Waiting
 	for _, k := range s.Declined {
 		waiting -= k.Tasks

@@ -125,7 +125,8 @@ func (m *migration) functions(ctx context.Context) error {
 	if err := m.run(ctx, strings.Join(all, "\n")); err != nil {
 		return fmt.Errorf("functions: %w", err)
 	}
-	return m.run(ctx, fmt.Sprintf("INSERT INTO {schema}.functions (version, oldest, names) VALUES (%d, %d, '{%s}')",
+	return m.run(ctx, fmt.Sprintf(
+		"INSERT INTO {schema}.functions (version, oldest, names) VALUES (%d, %d, '{%s}')",
 		version, oldest, strings.Join(names, ",")))
 }
 

@@ -97,7 +97,7 @@ func migrationText(ctx context.Context, conn *pgx.Conn, schema string) (string, 
 	switch {
 	case err != nil:
 		return "", translate(err)
-	case found.serves(version):
+	case found.current():
 		return "", nil
 	case found.unnumbered || version < found.oldest:
 		return "", found.refusal(schema)
@@ -108,7 +108,8 @@ func migrationText(ctx context.Context, conn *pgx.Conn, schema string) (string, 
 		text.WriteString(strings.TrimRight(strings.TrimSpace(sql), ";") + ";\n")
 		return nil
 	}
-	text.WriteString("BEGIN;\nSELECT pg_advisory_xact_lock(hashtext('midge.migrate." + schema + "'));\n" + lockTime + ";\n")
+	text.WriteString("BEGIN;\nSELECT pg_advisory_xact_lock(hashtext('midge.migrate." + schema + "'));\n" +
+		lockTime + ";\n")
 	if err := install(ctx, m, found); err != nil {
 		return "", translate(err)
 	}
@@ -120,7 +121,7 @@ func migrate(ctx context.Context, conn *pgx.Conn, schema string) error {
 	if err != nil {
 		return translate(err)
 	}
-	if found.serves(version) {
+	if found.current() {
 		return nil
 	}
 	for try := 1; ; try++ {
@@ -152,7 +153,7 @@ func migrateIn(ctx context.Context, tx pgx.Tx, schema string) error {
 		return err
 	}
 	found, err := installedIn(ctx, tx, schema)
-	if err != nil || found.serves(version) {
+	if err != nil || found.current() {
 		return err
 	}
 	if found.unnumbered || version < found.oldest {
@@ -200,9 +201,9 @@ type rower interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// serves reports whether a client of a version works here. What its functions need is there
+// current reports whether a client of this version works here. What its functions need is there
 // with them, as a migration drops functions that do no right on its tables.
-func (i *installed) serves(version int) bool { return slices.Contains(i.versions, version) }
+func (i *installed) current() bool { return slices.Contains(i.versions, version) }
 
 // refusal is the error of a client that is not served.
 func (i *installed) refusal(schema string) *SchemaError {

@@ -158,7 +158,7 @@ func (s *Storage) examine(ctx context.Context, name string) error {
 	if err != nil {
 		return translate(err)
 	}
-	if !found.serves(version) {
+	if !found.current() {
 		return found.refusal(name)
 	}
 	s.judge(fsync, commit, pages)
