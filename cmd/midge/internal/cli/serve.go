@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -115,25 +114,28 @@ func (a *app) serveDashboard(ctx context.Context, f *serveFlags) error {
 // shutdownTime is how long requests under way have when the command ends.
 const shutdownTime = 5 * time.Second
 
-// listen serves until ctx ends, and waits for what is under way.
+// listen serves until ctx ends, and waits for what is under way: whatever only looks ends with ctx, as pages
+// that stay live would not by themselves, and acts have shutdownTime to come to their end.
 func (a *app) listen(ctx context.Context, f *serveFlags, board *dashboard.Dashboard) error {
 	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
 	if err != nil {
 		return &exitError{code: Failed, text: err.Error()}
 	}
+	acting, cut := context.WithCancel(context.WithoutCancel(ctx))
 	server := &http.Server{
-		Handler: board, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		BaseContext: func(net.Listener) context.Context { return ctx }, // streams end with it
+		Handler: looking(ctx, board), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		BaseContext: func(net.Listener) context.Context { return acting },
 	}
 	var kept sync.WaitGroup
-	kept.Go(func() { board.Run(ctx) })
-	defer kept.Wait()
+	kept.Go(func() { board.Run(acting) })
+	defer func() { cut(); kept.Wait() }()
+	down := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+		defer close(down)
+		end, cancel := context.WithTimeout(acting, shutdownTime)
 		defer cancel()
 		_ = server.Shutdown(end) // what is left after the time is cut off
 	})
-	defer stop()
 	scheme := "http"
 	if f.cert != "" {
 		scheme = "https"
@@ -144,8 +146,22 @@ func (a *app) listen(ctx context.Context, f *serveFlags, board *dashboard.Dashbo
 	} else {
 		err = server.Serve(socket)
 	}
-	if errors.Is(err, http.ErrServerClosed) || ctx.Err() != nil {
+	if !stop() {
+		<-down // the storage is closed behind it
 		return nil
 	}
 	return fmt.Errorf("serve: %w", err)
+}
+
+// looking ends the requests that only look as soon as ctx ends.
+func looking(ctx context.Context, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			here, end := context.WithCancel(r.Context())
+			defer end()
+			defer context.AfterFunc(ctx, end)()
+			r = r.WithContext(here)
+		}
+		next.ServeHTTP(w, r)
+	})
 }

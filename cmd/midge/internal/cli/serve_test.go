@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -70,6 +72,78 @@ func TestTheDashboardIsServedUntilItIsStopped(t *testing.T) {
 	}
 }
 
+// slow is a storage whose settings change once it is told to go on.
+type slow struct {
+	storage.Storage
+
+	asked, goOn chan struct{}
+}
+
+func (s slow) Configure(ctx context.Context, call storage.Call, queue string, settings storage.Settings) error {
+	close(s.asked)
+	<-s.goOn
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.Storage.Configure(ctx, call, queue, settings)
+}
+
+// TestAnActUnderWayComesToItsEnd stops the command while a queue is being paused, and somebody looks at a
+// page that stays live.
+func TestAnActUnderWayComesToItsEnd(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	store := slow{r.store, make(chan struct{}), make(chan struct{})}
+	ctx, stop := context.WithCancel(t.Context())
+	said, code := &shared{}, make(chan int, 1)
+	go func() {
+		code <- Run(ctx, []string{"serve", "--listen", "127.0.0.1:0"}, Std{
+			In: strings.NewReader(""), Out: said, Err: said, Env: func(name string) string { return r.env[name] },
+			Open: func(context.Context, connect.Target) (storage.Storage, error) { return store, nil },
+		})
+	}()
+	address := regexp.MustCompile(`http://(127\.0\.0\.1:\d+)/`)
+	testserver.Await(t, "the dashboard tells its address", func() bool { return address.MatchString(said.String()) })
+	site, host := address.FindString(said.String()), address.FindStringSubmatch(said.String())[1]
+	live, err := http.Get(site + "events")
+	if err != nil || live.StatusCode != http.StatusOK {
+		t.Fatalf("%v, %v", live, err)
+	}
+	defer func() { _ = live.Body.Close() }()
+	paused := make(chan struct{})
+	go func() {
+		defer close(paused)
+		answer, err := http.PostForm(site+"act", url.Values{"do": {"pause"}, "queue": {"mail"}})
+		if err == nil { // the page to which it leads may not be served any more
+			_ = answer.Body.Close()
+		}
+	}()
+	<-store.asked
+	stop()
+	testserver.Await(t, "no more requests are taken", func() bool {
+		conn, err := net.Dial("tcp", host)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	})
+	select {
+	case got := <-code:
+		t.Errorf("it exits with %d while an act is under way", got)
+		code <- got
+	default:
+	}
+	_, _ = io.Copy(io.Discard, live.Body) // ends before the act does
+	close(store.goOn)
+	<-paused
+	if got := <-code; got != Done {
+		t.Errorf("it exits with %d: %s", got, said)
+	}
+	if stats, err := r.store.Stats(t.Context(), "mail"); err != nil || !stats[0].Paused {
+		t.Errorf("got %+v, %v; want the queue paused", stats, err)
+	}
+}
+
 func TestUsersAreKeptInAFile(t *testing.T) {
 	r := newRig(t)
 	file := filepath.Join(t.TempDir(), "users.json")
@@ -82,6 +156,8 @@ func TestUsersAreKeptInAFile(t *testing.T) {
 		{"user set cy", "short\n", BadInput},
 		{"user set dan --role king", "correct horse\n", BadInput},
 		{"user set ann --role admin", "\n", Done},
+		{"user set ann", "another horse\n", Done},
+		{"user set ann --role ''", "another horse\n", BadInput},
 		{"user rm bob", "", Done},
 		{"user rm bob", "", NotFound},
 	} {

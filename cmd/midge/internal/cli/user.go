@@ -52,10 +52,14 @@ func (a *app) user() *cobra.Command {
 			"empty one keeps\nthat of a user who is there.",
 		Example: "  midge user set ann --role operator --users users.json", Args: wants(1, 1, "the name of a user"),
 	}
-	role := set.Flags().String("role", string(access.Viewer), strings.Join(roles, ", "))
+	role := set.Flags().String("role", "",
+		strings.Join(roles, ", ")+" (default the role that the user has, viewer for a new one)")
 	set.RunE = a.long(func(_ context.Context, args []string) error {
-		return a.setUser(file, args[0],
-			access.Role(*role))
+		if !set.Flags().Changed("role") {
+			return a.setUser(file, args[0], nil)
+		}
+		given := access.Role(*role)
+		return a.setUser(file, args[0], &given)
 	})
 	rm := &cobra.Command{
 		Use: "rm NAME", Aliases: []string{"delete", "remove"}, Short: "Remove a user",
@@ -94,9 +98,12 @@ func openUsers(file string, create bool) (*access.Users, error) {
 	return users, err
 }
 
-func (a *app) setUser(file, name string, role access.Role) error {
-	if err := role.Check(); err != nil {
-		return err
+// setUser sets the password and, where one is given, the role of a user.
+func (a *app) setUser(file, name string, given *access.Role) error {
+	if given != nil {
+		if err := given.Check(); err != nil {
+			return err
+		}
 	}
 	users, err := openUsers(file, true)
 	if err != nil {
@@ -106,11 +113,31 @@ func (a *app) setUser(file, name string, role access.Role) error {
 	if err != nil {
 		return err
 	}
+	var role access.Role
+	if given != nil {
+		role = *given
+	} else if role, err = roleOf(users, name); err != nil {
+		return err
+	}
 	if err := users.Set(access.User{Name: name, Role: role}, password); err != nil {
 		return err
 	}
 	a.notef("%s is %s", name, role)
 	return nil
+}
+
+// roleOf gives the role that a user has, and that of a new one where there is no such user.
+func roleOf(users *access.Users, name string) (access.Role, error) {
+	all, err := users.List()
+	if err != nil {
+		return "", err
+	}
+	for _, u := range all {
+		if u.Name == name {
+			return u.Role, nil
+		}
+	}
+	return access.Viewer, nil
 }
 
 // password asks for a password, without showing it.
