@@ -72,11 +72,11 @@ func JSON(encoding string, payload []byte) ([]byte, error) {
 		if err := json.Compact(&b, payload); err != nil {
 			return nil, &DamagedError{Encoding: encoding, Problem: "syntax error"}
 		}
-		shown = printable(b.Bytes())
+		shown = Printable(b.Bytes())
 	} else {
 		s := shower{data: payload, out: make([]byte, 0, 2*len(payload))}
 		s.value(0)
-		shown = printable(s.out)
+		shown = Printable(s.out)
 	}
 	if len(shown) > maxSize {
 		return nil, &DamagedError{Encoding: encoding, Problem: fmt.Sprintf("%d bytes as JSON", len(shown))}
@@ -234,13 +234,13 @@ func (s *shower) text(body []byte) {
 	s.out = append(s.out, '"')
 }
 
-// printable escapes the characters of JSON that a terminal would heed or not show, which stand in
-// texts alone.
-func printable(text []byte) []byte {
+// Printable escapes the characters of JSON that a terminal would heed or not show. They stand in texts
+// alone, but for the ends of lines, which are left.
+func Printable(text []byte) []byte {
 	sound := true
 	for i := 0; sound && i < len(text); {
 		r, size := utf8.DecodeRune(text[i:])
-		sound = strconv.IsPrint(r) && (r != utf8.RuneError || size > 1)
+		sound = (strconv.IsPrint(r) || r == '\n') && (r != utf8.RuneError || size > 1)
 		i += size
 	}
 	if sound {
@@ -252,7 +252,7 @@ func printable(text []byte) []byte {
 		switch {
 		case r == utf8.RuneError && size == 1:
 			out = append(out, `\ufffd`...)
-		case strconv.IsPrint(r):
+		case strconv.IsPrint(r), r == '\n':
 			out = append(out, text[i:i+size]...)
 		case r > 0xffff:
 			r -= 0x10000

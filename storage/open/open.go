@@ -15,6 +15,7 @@ package open
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -79,9 +80,10 @@ func opened[S storage.Storage](store S, err error) (storage.Storage, error) {
 	return store, nil
 }
 
-// shown is a URL without what may be secret in it: a text without a scheme may be a password.
-func shown(url, scheme string) string {
-	if url == scheme {
+// shown is a URL without what may be secret in it: a text without a scheme may be a
+// password, or have one, as "host=db password=x:y" has.
+func shown(text, scheme string) string {
+	if u, err := url.Parse(scheme + ":"); text == scheme || err != nil || u.Scheme == "" {
 		return "without a scheme"
 	}
 	return scheme + ":***"

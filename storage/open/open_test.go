@@ -44,6 +44,7 @@ func TestAnErrorOfOpenSaysWhichAndNoPassword(t *testing.T) {
 	for url, want := range map[string]string{
 		"":                                "open: invalid URL \"without a scheme\": want one that begins with memory, redis, ",
 		"hunter2":                         "open: invalid URL \"without a scheme\": want",
+		"host=db password=hunter2:x":      "open: invalid URL \"without a scheme\": want",
 		"mysql://user:hunter2@localhost":  "open: invalid URL \"mysql:***\": want one that begins with memory, redis, rediss, unix, redis+sentinel, redis+cluster, postgres, other and a colon",
 		"memory:hunter2":                  "open: invalid URL \"memory:***\": want memory: alone",
 		"redis://user:hunter2@:x":         "redis: open: invalid Config.URL",

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"strings"
 
@@ -170,13 +171,13 @@ func (t Target) Address() string {
 
 // redacted leaves scheme, hosts and path of a URL. What stands before the last '@' may be a password
 // with characters that should have been encoded, so it goes before anything else is looked at.
-func redacted(url string) string {
-	scheme, rest, ok := strings.Cut(url, ":")
-	switch {
-	case !ok:
-		return "***" // a text without a scheme may be a password
-	case scheme == "sqlite", scheme == "memory":
-		return url
+func redacted(text string) string {
+	scheme, rest, ok := strings.Cut(text, ":")
+	if u, err := url.Parse(scheme + ":"); !ok || err != nil || u.Scheme == "" {
+		return "***" // a text without a scheme may be a password, or have one: "host=db password=x:y"
+	}
+	if scheme == "sqlite" || scheme == "memory" {
+		return text
 	}
 	rest = strings.TrimPrefix(rest, "//")
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {

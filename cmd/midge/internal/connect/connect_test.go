@@ -101,6 +101,18 @@ func TestAPasswordThatOthersCanReadIsWarnedOf(t *testing.T) {
 	}
 }
 
+func TestNoPasswordOfAConnectionStringIsShown(t *testing.T) {
+	for _, url := range []string{"host=db password=s3:cret", "host=db password='s3:cret' user=x@y", ":s3cret@h", "s3/cret:x", "s3cret"} {
+		target, err := Choose(Choice{Storage: url}, func(string) string { return "" })
+		if err != nil || target.Address() != "***" {
+			t.Errorf("%q: got %s, %v; want ***", url, target.Address(), err)
+		}
+		if _, err := target.Open(t.Context()); err == nil || strings.Contains(err.Error(), "s3") || strings.Contains(err.Error(), "cret") {
+			t.Errorf("%q: got %v, want an error without the password", url, err)
+		}
+	}
+}
+
 func TestAMistypedPathMakesNoFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	target, err := Choose(Choice{Storage: "sqlite:" + path}, func(string) string { return "" })

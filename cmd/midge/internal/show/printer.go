@@ -3,6 +3,7 @@
 package show
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -68,14 +70,19 @@ func (p *Printer) Line(format string, args ...any) error {
 	return err
 }
 
-// Value writes one thing as JSON.
+// Value writes one thing as JSON, in which what would command a terminal is escaped.
 func (p *Printer) Value(v any) error {
-	enc := json.NewEncoder(p.Out)
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	if p.Format != JSONL {
 		enc.SetIndent("", "  ")
 	}
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := p.Out.Write(payload.Printable(text.Bytes()))
+	return err
 }
 
 // Style is how a text stands out.

@@ -1,6 +1,8 @@
 package show
 
 import (
+	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +33,25 @@ func TestForeignTextsCommandNoTerminal(t *testing.T) {
 	}
 	if got := Lines("a\n\tb\r\nc"); got != "a\n    b\nc" {
 		t.Errorf("got %q, want three lines", got)
+	}
+}
+
+func TestJSONCommandsNoTerminal(t *testing.T) {
+	name := "a\u009b31m\u202eb\x7fc\x1b\u2066\U000e0001ä\n"
+	for _, format := range []Format{JSON, JSONL} {
+		var out strings.Builder
+		if err := (&Printer{Out: &out, Format: format}).Value(fruit{name, 1}); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range out.String() {
+			if r != '\n' && !strconv.IsPrint(r) {
+				t.Errorf("%s: %q has %U", format, out.String(), r)
+			}
+		}
+		var back fruit
+		if err := json.Unmarshal([]byte(out.String()), &back); err != nil || back.Name != name {
+			t.Errorf("%s: %q is read as %q, %v; want %q", format, out.String(), back.Name, err, name)
+		}
 	}
 }
 
