@@ -87,3 +87,6 @@ func (s *Storage) Exhaust(ctx context.Context) (giveBack func(), err error) {
 
 // NoShort has every claim and flush go the general way from now on.
 func (s *Storage) NoShort() { s.noShort = true }
+
+// Tell tells other processes of an event in a queue.
+func (s *Storage) Tell(ctx context.Context, queue int32) error { return s.tell(ctx, "w", []int32{queue}) }

@@ -182,10 +182,13 @@ func (s *Storage) ask(ctx context.Context, pool *pgxpool.Pool, q query) error {
 }
 
 // askAside is ask for what goes on in the background: all of that has one connection at a time.
-func (s *Storage) askAside(ctx context.Context, q query) error {
+func (s *Storage) askAside(ctx context.Context, q query) error { return s.askIn(ctx, s.aside, q) }
+
+// askIn is ask once there is room in a slot.
+func (s *Storage) askIn(ctx context.Context, slot chan struct{}, q query) error {
 	select {
-	case s.aside <- struct{}{}:
-		defer func() { <-s.aside }()
+	case slot <- struct{}{}:
+		defer func() { <-slot }()
 		return s.ask(ctx, s.pool, q)
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", errUnsent, ctx.Err())

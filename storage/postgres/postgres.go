@@ -54,7 +54,9 @@ type Storage struct {
 
 	allowance allowance // of claims
 	idle      *idle
-	aside     chan struct{} // filled while something in the background has a connection; capacity 1
+	// Slots of capacity 1: aside is filled while something in the background has a connection, and
+	// telling while a notification has one, which does not wait for that.
+	aside, telling chan struct{}
 
 	background context.Context         //nolint:containedctx // of what no caller's context ends
 	stop       context.CancelCauseFunc // ends background
@@ -105,7 +107,8 @@ func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 	if s.pool, s.reserve, err = cfg.connect(background, &s.unnamed); err != nil {
 		return err
 	}
-	s.idle, s.aside = &idle{pool: s.pool, ctx: background}, make(chan struct{}, 1)
+	s.idle = &idle{pool: s.pool, ctx: background}
+	s.aside, s.telling = make(chan struct{}, 1), make(chan struct{}, 1)
 	listen, err := cfg.listen(s.pool)
 	if err != nil {
 		return err
