@@ -89,4 +89,6 @@ func (s *Storage) Exhaust(ctx context.Context) (giveBack func(), err error) {
 func (s *Storage) NoShort() { s.noShort = true }
 
 // Tell tells other processes of an event in a queue.
-func (s *Storage) Tell(ctx context.Context, queue int32) error { return s.tell(ctx, "w", []int32{queue}) }
+func (s *Storage) Tell(ctx context.Context, queue int32) error {
+	return s.tell(ctx, "w", []int32{queue})
+}

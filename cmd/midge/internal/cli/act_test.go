@@ -67,6 +67,31 @@ func TestAnEditorEditsParameters(t *testing.T) {
 	}
 }
 
+// TestAnEmptyFilterChoosesNoTasks gives what a shell makes of variables that are empty.
+func TestAnEmptyFilterChoosesNoTasks(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	before := r.ok("task ls --state all -o ids")
+	for _, line := range []string{
+		"task rm '' --yes", "task rm ' ' --yes", "task cancel '' --yes", "task requeue '' --yes", "task move --to x '' --yes",
+		"task edit '' --priority 1 --yes", "task rm --queue '' --yes", "task rm --queue '' kind:send_mail --yes",
+		"task rm --state '' kind:send_mail --yes", "task cancel '' --queue '' --yes", "task rm kind: --yes", "task ls --queue ''",
+	} {
+		if got := r.run(line); got.code != BadInput {
+			t.Errorf("midge %s: got %+v, want %d", line, got, BadInput)
+		}
+	}
+	if got := r.run("task rm '' --yes"); !strings.Contains(got.err, "--state live") {
+		t.Errorf("got %q, want what to type to mean all", got.err)
+	}
+	if after := r.ok("task ls --state all -o ids"); after != before {
+		t.Errorf("the tasks are\n%swant\n%s", after, before)
+	}
+	if got := r.run("task cancel --state live --yes"); got.code != Done || !strings.Contains(got.out, "cancelled 3") {
+		t.Errorf("--state live: got %+v, want all three cancelled", got)
+	}
+}
+
 // TestManyTasksAreConfirmedByAWord wants the name of the queue where more than 1,000 tasks are meant.
 func TestManyTasksAreConfirmedByAWord(t *testing.T) {
 	r := newRig(t)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/connect"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/storage"
@@ -154,6 +155,11 @@ func (a *app) close() {
 func (a *app) write(again string) {
 	a.notef("on %s", a.target)
 	a.writing, a.again = true, again
+}
+
+// audit is the audit of the storage, which is open.
+func (a *app) audit() audit.Writer {
+	return audit.Writer{Store: a.store, Who: a.std.User, Warn: func(err error) { a.notef("warning: %v", err) }}
 }
 
 // notef says something beside the output, unless it should be quiet.

@@ -60,7 +60,7 @@ func (r *rig) run(line string) answer {
 	r.t.Helper()
 	var out, errs bytes.Buffer
 	code := Run(r.t.Context(), words(line), Std{
-		In: strings.NewReader(r.in), Out: &out, Err: &errs, Person: r.person,
+		In: strings.NewReader(r.in), Out: &out, Err: &errs, Person: r.person, User: "ann@web-1",
 		Env: func(name string) string { return r.env[name] },
 		Open: func(context.Context, connect.Target) (storage.Storage, error) {
 			return r.store, nil

@@ -11,8 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -203,6 +205,25 @@ func (a *app) there(ctx context.Context, names []string) ([]row, error) {
 	return a.statsOf(ctx, names)
 }
 
+// checkOwn checks the name of a queue that a command changes, or brings tasks to: not one of midge's own.
+func checkOwn(what, name string) error {
+	if storage.Reserved(name) {
+		return storage.Invalid(what, name, "one that does not begin with %q, as midge's own do",
+			storage.ReservedQueues)
+	}
+	return storage.CheckName(what, name)
+}
+
+// own is there for queues that a command changes.
+func (a *app) own(ctx context.Context, names []string) ([]row, error) {
+	for _, name := range names {
+		if err := checkOwn("queue name", name); err != nil {
+			return nil, err
+		}
+	}
+	return a.there(ctx, names)
+}
+
 func (a *app) queueShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show QUEUE", Short: "Show everything about a queue",
@@ -298,8 +319,7 @@ func (a *app) queuePause() *cobra.Command {
 		if span.Duration > 0 {
 			until = " for " + show.Span(span.Duration)
 		}
-		return a.configure(ctx, args, storage.Settings{Pause: &storage.Pause{On: true, For: span.Duration}},
-			"paused", until)
+		return a.configure(ctx, args, storage.Pause{On: true, For: span.Duration}, "pause", until)
 	})
 	return cmd
 }
@@ -309,25 +329,28 @@ func (a *app) queueResume() *cobra.Command {
 		Use: "resume QUEUE...", Short: "Have runners claim from a paused queue again",
 		Example: "  midge queue resume mail", Args: wants(1, -1, "the names of queues"),
 		RunE: a.quick(func(ctx context.Context, args []string) error {
-			return a.configure(ctx, args, storage.Settings{Pause: &storage.Pause{}}, "resumed", "")
+			return a.configure(ctx, args, storage.Pause{}, "resume", "")
 		}),
 	}
 }
 
-// configure changes a setting of queues.
-func (a *app) configure(
-	ctx context.Context, args []string, settings storage.Settings, done, how string,
-) error {
+// configure pauses or resumes queues; how says for how long.
+func (a *app) configure(ctx context.Context, args []string, pause storage.Pause, act, how string) error {
+	done := act + "d"
 	names, err := a.arguments(args)
 	if err != nil {
 		return err
 	}
-	if _, err := a.there(ctx, names); err != nil {
+	if _, err := a.own(ctx, names); err != nil {
 		return err
 	}
 	a.write("midge queue ls")
 	for i, name := range names {
-		if err := a.session.Configure(ctx, name, settings); err != nil {
+		e := ledger.Entry{Act: act, Queue: name, Note: strings.TrimSpace(how)}
+		err := a.audit().Do(ctx, e, audit.One(func() error {
+			return a.session.Configure(ctx, name, storage.Settings{Pause: &pause})
+		}))
+		if err != nil {
 			return partly(i, len(names), "queue", done, err)
 		}
 		a.notef("%s %s%s", done, name, how)
@@ -364,7 +387,7 @@ func (a *app) queueRm() *cobra.Command {
 }
 
 func (a *app) removeQueue(ctx context.Context, args []string, yes, dry bool) error {
-	rows, err := a.there(ctx, args)
+	rows, err := a.own(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -384,7 +407,10 @@ func (a *app) removeQueue(ctx context.Context, args []string, yes, dry bool) err
 		return err
 	}
 	a.writing, a.again = true, "midge queue show "+r.Queue
-	if err := a.session.RemoveQueue(ctx, r.Queue); errors.Is(err, storage.ErrNotEmpty) {
+	err = a.audit().Do(ctx, ledger.Entry{Act: "remove", Queue: r.Queue}, audit.One(func() error {
+		return a.session.RemoveQueue(ctx, r.Queue)
+	}))
+	if errors.Is(err, storage.ErrNotEmpty) {
 		return &exitError{
 			code: Refused, text: "queue " + r.Queue + " still has tasks: some are running, or new ones keep coming",
 			next: "midge queue pause " + r.Queue + ", wait until nothing is pending, and remove it again",

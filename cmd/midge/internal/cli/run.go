@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,6 +37,8 @@ const (
 type Std struct {
 	In       io.Reader
 	Out, Err io.Writer
+	// User is who gave the command, as the audit knows him: "ann@host".
+	User string
 	// Env reads a variable of the environment.
 	Env func(name string) string
 	// Person says that somebody reads Err and answers on In.
@@ -56,7 +59,20 @@ func Process() Std {
 	if width, _, err := term.GetSize(out); err == nil {
 		std.Width = width
 	}
+	std.User = account()
 	return std
+}
+
+// account is the user of this process and its host, as far as they are known.
+func account() string {
+	name, host := "unknown", "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		host = h
+	}
+	return name + "@" + host
 }
 
 // Run runs one command and gives the code with which the process is to exit.

@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/schedule"
 	"github.com/midgehq/midge/storage"
 )
@@ -215,6 +217,16 @@ func (a *app) findPlan(ctx context.Context, text string) (plan, error) {
 	return planOf(t, runners), err
 }
 
+// ownPlan is findPlan for a schedule that a command changes.
+func (a *app) ownPlan(ctx context.Context, text string) (plan, error) {
+	if queue, _, ok := strings.Cut(text, "/"); ok {
+		if err := checkOwn("queue name", queue); err != nil {
+			return plan{}, err
+		}
+	}
+	return a.findPlan(ctx, text)
+}
+
 func (a *app) scheduleShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show QUEUE/NAME", Short: "Show a schedule and its next ten moments",
@@ -275,12 +287,17 @@ func (a *app) scheduleRun() *cobra.Command {
 		Use: "run QUEUE/NAME", Short: "Enqueue the task of a schedule now, beside its ticks",
 		Example: "  midge schedule run reports/nightly", Args: wants(1, 1, "a schedule, as queue/name"),
 		RunE: a.quick(func(ctx context.Context, args []string) error {
-			s, err := a.findPlan(ctx, args[0])
+			s, err := a.ownPlan(ctx, args[0])
 			if err != nil {
 				return err
 			}
 			a.write("midge task ls --queue " + s.Queue)
-			ref, err := a.session.RunSchedule(ctx, s.Ref)
+			var ref storage.Ref
+			e := ledger.Entry{Act: "run", IDs: []string{s.Ref.String()}}
+			err = a.audit().Do(ctx, e, audit.One(func() (err error) {
+				ref, err = a.session.RunSchedule(ctx, s.Ref)
+				return err
+			}))
 			if err != nil {
 				return err
 			}
@@ -300,7 +317,7 @@ func (a *app) scheduleRm() *cobra.Command {
 	}
 	yes := yesFlag(cmd)
 	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
-		s, err := a.findPlan(ctx, args[0])
+		s, err := a.ownPlan(ctx, args[0])
 		if err != nil {
 			return err
 		}
@@ -311,7 +328,9 @@ func (a *app) scheduleRm() *cobra.Command {
 		if err := a.confirm(*yes, "Remove the schedule "+s.ref()+"?", 1, s.name); err != nil {
 			return err
 		}
-		if err := a.session.DeleteTask(ctx, s.Ref); err != nil {
+		e := ledger.Entry{Act: "unschedule", IDs: []string{s.Ref.String()}}
+		err = a.audit().Do(ctx, e, audit.One(func() error { return a.session.DeleteTask(ctx, s.Ref) }))
+		if err != nil {
 			return err
 		}
 		a.notef("removed %s", s.ref())

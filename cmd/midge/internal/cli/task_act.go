@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/storage"
@@ -179,8 +180,16 @@ func (a *app) actRequest(cmd *cobra.Command, act bulk.Act, args []string, f *act
 		return req, err
 	}
 	var err error
-	req.Scan, err = f.request(strings.Join(args, " "))
-	return req, err
+	if req.Scan, err = f.request(strings.Join(args, " ")); err != nil {
+		return req, err
+	}
+	if req.Scan.Filter.IsZero() && f.queues == nil && f.states == nil {
+		return req, &exitError{
+			code: BadInput, text: "the filter is empty, and would choose every task of all queues",
+			next: "give a filter, --queue or --state; all tasks that have not ended are --state live",
+		}
+	}
+	return req, nil
 }
 
 // preview shows what is about to happen. It gives how many tasks it would happen to, and the word to type
@@ -245,7 +254,11 @@ func (a *app) done(ctx context.Context, req bulk.Request) error {
 			a.notef("%s %s", show.Number(r.Done), req.Act.Done())
 		}
 	}
-	r, err := bulk.Run(ctx, a.session, req)
+	var r bulk.Result
+	err := a.audit().Do(ctx, audit.Tasks(req), func() (_ int64, err error) {
+		r, err = bulk.Run(ctx, a.session, req)
+		return r.Done, err
+	})
 	if err != nil && r.Done == 0 {
 		return err
 	}

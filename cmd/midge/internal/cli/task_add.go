@@ -167,6 +167,9 @@ func (a *app) addTask(ctx context.Context, kind string, f *addFlags) error {
 
 // insertOf makes the insert that the flags say.
 func (a *app) insertOf(kind string, f *addFlags) (storage.Insert, error) {
+	if err := checkOwn("queue name", f.queue); err != nil {
+		return storage.Insert{}, err
+	}
 	text, err := a.text(f.params)
 	if err != nil {
 		return storage.Insert{}, err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/bulk"
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -50,6 +51,19 @@ func (a *app) restore(ctx context.Context, path string, yes bool) error {
 	}
 	a.writing, a.again = true, "the same command again: it does what is left"
 	var done, there int64
+	e := ledger.Entry{Act: "restore", Note: path}
+	err = a.audit().Do(ctx, e, func() (_ int64, err error) {
+		done, there, err = a.enqueueAll(ctx, inserts)
+		return done, err
+	})
+	if err != nil {
+		return err
+	}
+	return a.printer(zeroTime).Line("enqueued %s, %s there already", show.Number(done), show.Number(there))
+}
+
+// enqueueAll enqueues tasks that are not there.
+func (a *app) enqueueAll(ctx context.Context, inserts []storage.Insert) (done, there int64, err error) {
 	for from := 0; from < len(inserts); from += restoreChunk {
 		var txs []storage.Tx
 		for _, in := range inserts[from:min(len(inserts), from+restoreChunk)] {
@@ -57,7 +71,7 @@ func (a *app) restore(ctx context.Context, path string, yes bool) error {
 		}
 		applied, err := a.session.Apply(ctx, txs...)
 		if err != nil {
-			return partly(int(done), len(inserts), "task", "enqueued", err)
+			return done, there, partly(int(done), len(inserts), "task", "enqueued", err)
 		}
 		for _, one := range applied {
 			var dependency *storage.DependencyError
@@ -67,11 +81,11 @@ func (a *app) restore(ctx context.Context, path string, yes bool) error {
 			case one.Err == nil || errors.As(one.Err, &dependency):
 				there++
 			default:
-				return partly(int(done), len(inserts), "task", "enqueued", one.Err)
+				return done, there, partly(int(done), len(inserts), "task", "enqueued", one.Err)
 			}
 		}
 	}
-	return a.printer(zeroTime).Line("enqueued %s, %s there already", show.Number(done), show.Number(there))
+	return done, there, nil
 }
 
 // readBackup reads the records of a backup. A line that cannot be read ends it, before anything is sent.
@@ -95,6 +109,9 @@ func (a *app) readBackup(path string) ([]storage.Insert, error) {
 				"a task, as task rm --backup writes it")
 		}
 		insert, err := record.Insert()
+		if err == nil {
+			err = checkOwn("queue name", insert.Ref.Queue)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}

@@ -36,6 +36,7 @@ func (a *app) top() *cobra.Command {
 		p.Width = 0
 		return top.Run(ctx, top.Config{
 			Session: a.session, Target: a.target.String(), Every: every.Duration, Page: a.pageOf, Printer: *p,
+			Audit: a.audit(),
 		})
 	})
 	return cmd

@@ -7,8 +7,10 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/bulk"
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -231,15 +233,21 @@ func (m *Model) pause(q *queue) *question {
 		word, done = "Resume", "resumed "
 	}
 	return &question{text: word + " queue " + name + "?", act: func() tea.Msg {
-		err := m.cfg.Session.Configure(m.ctx, name, storage.Settings{Pause: &storage.Pause{On: on}})
-		return acted{done + name, err}
+		said, err := m.audited(ledger.Entry{Act: strings.ToLower(word), Queue: name}, audit.One(func() error {
+			return m.cfg.Session.Configure(m.ctx, name, storage.Settings{Pause: &storage.Pause{On: on}})
+		}))
+		return acted{done + name + said, err}
 	}}
 }
 
 // bulk is the command that does an act.
 func (m *Model) bulk(req bulk.Request) tea.Cmd {
 	return func() tea.Msg {
-		r, err := bulk.Run(m.ctx, m.cfg.Session, req)
+		var r bulk.Result
+		said, err := m.audited(audit.Tasks(req), func() (_ int64, err error) {
+			r, err = bulk.Run(m.ctx, m.cfg.Session, req)
+			return r.Done, err
+		})
 		parts := []string{req.Act.Done() + " " + show.Count(r.Done, "task")}
 		for _, reason := range r.Reasons {
 			parts = append(parts, reason.Ref.String()+": "+reason.Text)
@@ -247,6 +255,14 @@ func (m *Model) bulk(req bulk.Request) tea.Cmd {
 		if r.Gone > 0 {
 			parts = append(parts, show.Number(r.Gone)+" gone")
 		}
-		return acted{strings.Join(parts, "; "), err}
+		return acted{strings.Join(parts, "; ") + said, err}
 	}
+}
+
+// audited does an act, and gives what there is to say of its record in the audit.
+func (m *Model) audited(e ledger.Entry, do func() (int64, error)) (said string, err error) {
+	w := m.cfg.Audit
+	w.Warn = func(err error) { said += "; " + err.Error() }
+	err = w.Do(m.ctx, e, do)
+	return said, err
 }

@@ -8,6 +8,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
@@ -17,6 +18,8 @@ import (
 type Config struct {
 	// Session is on the storage.
 	Session *storage.Session
+	// Audit keeps the acts; its Warn is not called.
+	Audit audit.Writer
 	// Target names the storage, as it stands above each screen.
 	Target string
 	// Every is how often the storage is asked: default a second.

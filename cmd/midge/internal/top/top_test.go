@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +12,9 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
 )
@@ -35,6 +38,7 @@ func newRig(t *testing.T) *rig {
 	r.session = storage.NewSession(store, 0)
 	r.m = New(t.Context(), Config{
 		Session: r.session, Target: "production, redis://db", Printer: show.Printer{Format: show.Table},
+		Audit: audit.Writer{Store: store, Who: "ann@web-1"},
 		Page: func(ctx context.Context, ref storage.Ref) (string, error) {
 			task, err := store.Task(ctx, ref)
 			return "task " + ref.String() + "\nstate " + string(task.State), err
@@ -223,6 +227,22 @@ func TestEachActIsAskedAboutFirst(t *testing.T) {
 	r.keys("esc c y r")
 	if r.wants("has no dead task"); stats().Waiting != 0 {
 		t.Errorf("%d tasks wait, want none", stats().Waiting)
+	}
+	acts, _, err := ledger.NewAudit(r.session.Storage()).List(t.Context(), "", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []string
+	for _, e := range acts {
+		kept = append(kept, strings.Join([]string{e.Who, e.Act, e.Queue + e.Filter + strings.Join(e.IDs, " "), e.Outcome}, " "))
+	}
+	slices.Sort(kept) // the clock stands still
+	if got, want := strings.Join(kept, "\n"), `ann@web-1 cancel mail/mail-002 done
+ann@web-1 cancel queue:mail done
+ann@web-1 pause mail done
+ann@web-1 requeue queue:mail done
+ann@web-1 resume mail done`; got != want {
+		t.Errorf("the audit has:\n%s\nwant:\n%s", got, want)
 	}
 }
 
