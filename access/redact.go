@@ -7,6 +7,7 @@ import (
 	"io"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/midgehq/midge/storage"
@@ -34,8 +35,11 @@ type Redaction struct {
 // "params.**.password". A pattern begins with the part of the task: params, result, progress,
 // checkpoint or header. Its further words, split by dots, name fields, each within the one before:
 // '*' stands for any text within a word, and "**" for any number of words. What a pattern names is
-// hidden with all that it holds. Elements of a list count as if they stood in its place. Small and
-// capital letters are the same. Bad patterns give an *[storage.InvalidError].
+// hidden with all that it holds. Elements of a list count as if they stood in its place. A map whose
+// keys are of several types, shown as {"$map":[[key,value]]}, is hidden whole where a pattern may name
+// something in it. Small and capital letters are the same. A pattern that begins with "**" behind its
+// part may name something in any field, so that [Redaction.Hides] is true for every field of the part,
+// and no filter may look at any. Bad patterns give an *[storage.InvalidError].
 func Redact(patterns ...string) (*Redaction, error) {
 	parts := []string{PartParams, PartResult, PartProgress, PartCheckpoint, PartHeader}
 	r := new(Redaction)
@@ -63,8 +67,13 @@ func (r *Redaction) Hides(field ...string) bool {
 		return false
 	}
 	field = small(field)
+	forms := [][]string{field}
+	if len(field) > 1 && field[0] == PartHeader { // the name of a header may have dots of its own
+		name := strings.Join(field[1:], ".")
+		forms = [][]string{{PartHeader, name}, append([]string{PartHeader}, strings.Split(name, ".")...)}
+	}
 	return slices.ContainsFunc(r.rules, func(rule []string) bool {
-		return names(rule, field) || reaches(rule, field)
+		return slices.ContainsFunc(forms, func(form []string) bool { return tells(rule, form) })
 	})
 }
 
@@ -107,6 +116,12 @@ func (r *Redaction) names(field ...string) bool {
 	return slices.ContainsFunc(r.rules, func(rule []string) bool { return names(rule, field) })
 }
 
+// reaches reports whether a rule may name something that lies in the field.
+func (r *Redaction) reaches(field []string) bool {
+	field = small(field)
+	return slices.ContainsFunc(r.rules, func(rule []string) bool { return reaches(rule, field) })
+}
+
 func small(field []string) []string {
 	words := make([]string, len(field))
 	for i, word := range field {
@@ -130,7 +145,36 @@ func names(rule, field []string) bool {
 	case len(field) == 0:
 		return false
 	}
-	return match(rule[0], field[0]) && names(rule[1:], field[1:])
+	return matchShown(rule[0], field[0]) && names(rule[1:], field[1:])
+}
+
+// tells reports whether a filter by the field tells what the rule names: the field itself, one that it
+// lies in, or one that lies in it. A number in a field may be that of an element of a list, which no rule
+// names.
+func tells(rule, field []string) bool {
+	at := make([]bool, len(rule)+1) // how much of the rule the words so far may stand for
+	reach := func(at []bool) {
+		for i, word := range rule {
+			at[i+1] = at[i+1] || at[i] && word == "**"
+		}
+	}
+	at[0] = true
+	for _, word := range field {
+		if reach(at); at[len(rule)] {
+			return true
+		}
+		next := make([]bool, len(at))
+		_, err := strconv.Atoi(word)
+		for i, part := range rule {
+			if !at[i] {
+				continue
+			}
+			next[i] = next[i] || part == "**" || err == nil && field[0] != PartHeader
+			next[i+1] = next[i+1] || part != "**" && match(part, word)
+		}
+		at = next
+	}
+	return slices.Contains(at, true)
 }
 
 // reaches reports whether the rule may name something that lies in the field.
@@ -143,7 +187,13 @@ func reaches(rule, field []string) bool {
 	case rule[0] == "**":
 		return true
 	}
-	return match(rule[0], field[0]) && reaches(rule[1:], field[1:])
+	return matchShown(rule[0], field[0]) && reaches(rule[1:], field[1:])
+}
+
+// matchShown reports whether a word of a rule stands for a word as JSON shows it: with one "$" more before
+// one that begins with it.
+func matchShown(rule, word string) bool {
+	return match(rule, word) || strings.HasPrefix(word, "$$") && match(rule, word[1:])
 }
 
 // match reports whether a word of a rule stands for a word of a field, which may have any characters.
@@ -167,6 +217,10 @@ func match(rule, word string) bool {
 const maxDepth = 100
 
 var errDepth = errors.New("nests too deep")
+
+// asMap names the member that shows a map as a list of its keys and values, as maps with keys of several
+// types are shown.
+const asMap = "$map"
 
 // hider copies JSON and hides values on its way.
 type hider struct {
@@ -200,6 +254,12 @@ func (h *hider) value(at []string, element bool) error {
 				return err
 			}
 			name, _ := key.(string)
+			if name == asMap && h.r.reaches(at) {
+				if err := h.hide(); err != nil {
+					return err
+				}
+				continue
+			}
 			next = append(slices.Clone(at), name)
 		}
 		if err := h.value(next, delim == '['); err != nil {

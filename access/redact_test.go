@@ -38,6 +38,11 @@ func TestRedactionOfJSON(t *testing.T) {
 		{"params.a", `{"b":1} {"a":2}`, `"***"`},
 		{"params.a", strings.Repeat("[", 101) + strings.Repeat("]", 101), `"***"`},
 		{"result.a", `{"a":1}`, `{"a":1}`},
+		{"params.password", `{"$map":[["password","hunter2"],[1,2]]}`, `{"$map":"***"}`},
+		{"params.a.password", `{"a":{"$map":[["password","x"]]},"b":{"$map":[[1,2]]}}`, `{"a":{"$map":"***"},"b":{"$map":[[1,2]]}}`},
+		{"params.a.*.x", `{"a":[{"y":{"$map":[["x",1]]}}]}`, `{"a":[{"y":{"$map":"***"}}]}`},
+		{"params.$secret", `{"$$secret":"hunter2","$other":1}`, `{"$$secret":"***","$other":1}`},
+		{"params.a.$*", `{"a":{"$$secret":{"x":1}},"b":1}`, `{"a":{"$$secret":"***"},"b":1}`},
 	} {
 		got := redaction(t, c.rule).JSON(access.PartParams, []byte(c.text))
 		if string(got) != c.want {
@@ -77,6 +82,30 @@ func TestAFilterByAHiddenFieldIsKnown(t *testing.T) {
 	} {
 		if got := r.Hides(strings.Split(c.field, ".")...); got != c.want {
 			t.Errorf("%s: hidden %t, want %t", c.field, got, c.want)
+		}
+	}
+	r = redaction(t, "params.card.number", "params.a.*.b", "header.auth.token", "header.x.*.y")
+	for _, c := range []struct {
+		field []string
+		want  bool
+	}{
+		{[]string{"params", "card", "0", "number"}, true},
+		{[]string{"params", "0", "card", "-1", "07", "Number"}, true},
+		{[]string{"params", "card", "0"}, true},
+		{[]string{"params", "card", "0", "brand"}, false},
+		{[]string{"params", "a", "5", "b"}, true},
+		{[]string{"params", "a", "5", "6", "7", "b"}, true},
+		{[]string{"params", "a", "x", "y", "b"}, false},
+		{append([]string{"params"}, strings.Split(strings.Repeat("0.", 2000)+"c", ".")...), false},
+		{[]string{"header", "auth.token"}, true},
+		{[]string{"header", "Auth.Token"}, true},
+		{[]string{"header", "auth", "token"}, true},
+		{[]string{"header", "auth.user"}, false},
+		{[]string{"header", "x.1.y"}, true},
+		{[]string{"header", "auth.0.token"}, false},
+	} {
+		if got := r.Hides(c.field...); got != c.want {
+			t.Errorf("%.60q: hidden %t, want %t", c.field, got, c.want)
 		}
 	}
 	var none *access.Redaction
