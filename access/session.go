@@ -20,14 +20,15 @@ const SessionCookie = "midge_session"
 
 // Login gives the user of a name and a password. remote is the address from which the login came,
 // as http.Request.RemoteAddr has it. The error is [ErrDenied], a *[ThrottledError] where the
-// address, or its network, has failed 20 times within a minute, that of ctx while it waits for
-// others, or says why the file of users cannot be read.
+// address, or its network, has failed 20 times within a minute by that name, that of ctx while it
+// waits for others, or says why the file of users cannot be read. Behind a proxy all logins come from
+// one address, so that others go on by their own names.
 func (u *Users) Login(ctx context.Context, remote, name, password string) (User, error) {
 	all, err := u.file.get()
 	if err != nil {
 		return User{}, err
 	}
-	from := origin(remote)
+	from := tryOf(remote, name)
 	if err := u.throttle.charge(from); err != nil {
 		return User{}, err
 	}

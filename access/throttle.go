@@ -1,13 +1,14 @@
 package access
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"sync"
 	"time"
 )
 
-// Failed logins that an address has at once, and how long it takes until another one is let in.
+// Failed logins that an address has at once by a name, and how long it takes until another one is let in.
 const (
 	failuresAtOnce = 20
 	failureCost    = time.Minute / failuresAtOnce
@@ -82,6 +83,12 @@ func (t *throttle) forgetLocked(now time.Time) {
 		}
 		delete(t.all, key)
 	}
+}
+
+// tryOf is what counts as one at a login: an origin and a name, of any length.
+func tryOf(remote, name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return origin(remote) + " " + string(sum[:16])
 }
 
 // origin is what of an address counts as one: an IPv4 address, or the network of 64 bits of an

@@ -302,7 +302,7 @@ func TestTwoWritersOfTheFile(t *testing.T) {
 
 func TestFailedLoginsAreThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := users(t, User{"ann", Viewer})
+		u := users(t, User{"ann", Viewer}, User{"bo", Viewer})
 		login := func(from, password string) error {
 			_, err := u.Login(t.Context(), from, "ann", password)
 			return err
@@ -323,6 +323,9 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 		}
 		if err := login("127.0.0.2:1", "password of ann"); err != nil {
 			t.Errorf("another address: %v", err)
+		}
+		if _, err := u.Login(t.Context(), home, "bo", "password of bo"); err != nil {
+			t.Errorf("another name, behind the same proxy: %v", err)
 		}
 		time.Sleep(throttled.After)
 		if err := login(home, "password of ann"); err != nil {
