@@ -381,7 +381,7 @@ func (w *word) buildParams(t *term) error {
 	if op == ":" {
 		values := t.value
 		t.test = func(s *subject) bool {
-			return payload.Find(s.Encoding, s.Payload, path, func(is payload.Scalar) bool {
+			return s.values().Find(path, func(is payload.Scalar) bool {
 				return slices.ContainsFunc(values, func(p pattern) bool { return p.match(is.Text) || sameNumber(p, is) })
 			})
 		}
@@ -400,7 +400,7 @@ func (w *word) buildParams(t *term) error {
 		return w.wrong("the value", "a number or a moment behind %s", op)
 	}
 	t.test = func(s *subject) bool {
-		return payload.Find(s.Encoding, s.Payload, path, func(is payload.Scalar) bool {
+		return s.values().Find(path, func(is payload.Scalar) bool {
 			if isNumber {
 				n, ok := numberOf(is)
 				return ok && holds(op, n.Cmp(number))

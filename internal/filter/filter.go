@@ -39,6 +39,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -84,7 +85,16 @@ type term struct {
 type subject struct {
 	storage.Task
 
-	now time.Time
+	now    time.Time
+	params *payload.Values // nil until a word asks for them
+}
+
+// values gives the parameters, decoded once for all words.
+func (s *subject) values() *payload.Values {
+	if s.params == nil {
+		s.params = payload.ValuesOf(s.Encoding, s.Payload)
+	}
+	return s.params
 }
 
 // At gives the filter with the moment from which its durations count, which is the storage's time.
@@ -183,7 +193,17 @@ func (f Filter) States(otherwise ...storage.State) []storage.State {
 
 // NeedsPayload reports whether the filter looks at parameters, so that its matches tell of them.
 func (f Filter) NeedsPayload() bool {
-	return slices.ContainsFunc(f.terms, func(t term) bool { return t.field.kind == ofParams })
+	return f.params() > 0
+}
+
+// params counts the words about parameters.
+func (f Filter) params() (n int) {
+	for i := range f.terms {
+		if f.terms[i].field.kind == ofParams {
+			n++
+		}
+	}
+	return n
 }
 
 // Fields gives the parameters and headers that the filter looks at, so that it can be refused to whoever may

@@ -13,8 +13,9 @@ import (
 
 // maxText and maxTerms bound a filter.
 const (
-	maxText  = 4 << 10
-	maxTerms = 100
+	maxText   = 4 << 10
+	maxTerms  = 100
+	maxParams = 10 // words about parameters: each looks through all of a task's
 )
 
 // Error says which word of a filter cannot be read. It is a *[storage.InvalidError] too.
@@ -56,6 +57,9 @@ func Parse(text string) (Filter, error) {
 		}
 		if f.terms = append(f.terms, t); len(f.terms) > maxTerms {
 			return Filter{}, w.wrong("the word", "at most %d words", maxTerms)
+		}
+		if params := f.params(); params > maxParams {
+			return Filter{}, w.wrong("the word", "at most %d words about parameters", maxParams)
 		}
 		at = w.at
 	}

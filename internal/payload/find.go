@@ -18,21 +18,31 @@ type Scalar struct {
 	Moment time.Time
 }
 
+// Values are the parameters of a task, decoded so far that many paths can be looked for.
+type Values struct {
+	packed []byte // MessagePack that is sound, nil where the payload was damaged
+}
+
+// ValuesOf decodes a payload. What is damaged has no values.
+func ValuesOf(encoding string, payload []byte) *Values {
+	if check(encoding, payload) != nil {
+		return &Values{}
+	}
+	if encoding != codec.JSON {
+		return &Values{packed: payload}
+	}
+	packed, err := fromJSON(payload)
+	if err != nil {
+		return &Values{}
+	}
+	return &Values{packed: packed}
+}
+
 // Find hands the scalars at a path to found, until found says true, and reports whether it did. A step of
 // a path is the name of a field or the number of an element. A list without a number in the path stands
-// for each of its elements. What is damaged has no scalars.
-func Find(encoding string, payload []byte, path []string, found func(Scalar) bool) bool {
-	if check(encoding, payload) != nil {
-		return false
-	}
-	if encoding == codec.JSON {
-		packed, err := fromJSON(payload)
-		if err != nil {
-			return false
-		}
-		payload = packed
-	}
-	return find(payload, 0, path, found)
+// for each of its elements.
+func (v *Values) Find(path []string, found func(Scalar) bool) bool {
+	return len(v.packed) > 0 && find(v.packed, 0, path, found)
 }
 
 func find(data []byte, at int, path []string, found func(Scalar) bool) bool {

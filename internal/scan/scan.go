@@ -56,7 +56,8 @@ type Request struct {
 	Count bool
 	// Tasks is how many tasks are read at most, to a page more: 0 for DefaultTasks, negative for no bound.
 	Tasks int
-	// Time is how long pages are read at most, to a page more: 0 for DefaultTime, negative for no bound.
+	// Time is how long pages are read at most, to a page more, whose tasks are matched for as long at most: 0 for
+	// DefaultTime, negative for no bound.
 	Time time.Duration
 	// Cursor is that of the page before, "" for the first. It belongs to a filter, its queues and states.
 	Cursor string
@@ -273,15 +274,16 @@ func (w *walker) spent() bool {
 }
 
 // step reads a page and gives where the next begins, "" behind the last. A page on which more tasks match
-// than are wanted is read again up to the last of these: the next call goes on behind it, and a place
-// is all that a storage can go on from.
+// than are wanted is read again up to the last of these, and so is one whose tasks take longer to match than
+// the budget, up to those that it was enough for: the next call goes on behind it, and a place is all that a storage can go on
+// from.
 func (w *walker) step(ctx context.Context, p place) (next string, err error) {
 	wanted := w.req.Limit - len(w.page.Tasks)
 	query := storage.TasksQuery{Queue: p.queue, State: p.state, After: p.after, Limit: storage.MaxPage}
 	if w.req.Filter.IsZero() && !w.req.Count {
 		query.Limit = min(query.Limit, wanted)
 	}
-	for {
+	for late := false; ; {
 		page, err := w.store.Tasks(ctx, query)
 		if err != nil {
 			return "", err
@@ -289,7 +291,15 @@ func (w *walker) step(ctx context.Context, p place) (next string, err error) {
 		w.read += len(page.Tasks) // also where it is read again: it is work
 		found := make([]storage.Task, 0, max(0, min(wanted, len(page.Tasks))))
 		matched, last := 0, 0
+		cut, began := 0, time.Now()
 		for i, t := range page.Tasks {
+			if err := ctx.Err(); err != nil {
+				return "", err
+			}
+			if !late && i > 0 && w.req.Time > 0 && time.Since(began) > w.req.Time {
+				cut = i
+				break
+			}
 			if !w.req.Filter.Match(t) {
 				continue
 			}
@@ -299,6 +309,10 @@ func (w *walker) step(ctx context.Context, p place) (next string, err error) {
 		}
 		if matched > wanted && !w.req.Count {
 			query.Limit = last + 1
+			continue
+		}
+		if cut > 0 { // as many as there was time for, all of them
+			query.Limit, late = cut, true
 			continue
 		}
 		w.page.Tasks = append(w.page.Tasks, found...)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -254,5 +255,55 @@ func TestDeadTasksAreGroupedByTheirCause(t *testing.T) {
 	refs, _, _ := all(t, store, Request{Filter: parse(t, groups[1].Filter()), Time: -1})
 	if len(refs) != 200 || groups[1].First.IsZero() || groups[1].Last.Before(groups[1].First) {
 		t.Errorf("%s chooses %d tasks, want 200", groups[1].Filter(), len(refs))
+	}
+}
+
+// heavy is a storage with tasks whose parameters take a while to decode.
+func heavy(t *testing.T, n int) *memory.Storage {
+	t.Helper()
+	store := world(t, 0)
+	var txs []storage.Tx
+	for i := range n {
+		txs = append(txs, storage.Tx{Inserts: []storage.Insert{{
+			Ref: storage.Ref{Queue: "heavy", ID: fmt.Sprintf("t%04d", i)}, Kind: "big", Encoding: "json", CrashLimit: 3,
+			Payload: []byte(`{"list":[` + strings.Repeat(`{"a":1},`, 3000) + `{"a":2}]}`),
+		}}})
+	}
+	if _, err := storage.NewSession(store, 0).Apply(t.Context(), txs...); err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// ending is a context that ends after it was asked so often.
+type ending struct {
+	context.Context
+
+	left int
+}
+
+func (e *ending) Err() error {
+	if e.left--; e.left < 0 {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// TestAPageOfWhichTasksTakeLongEndsInTime: the time of a request holds within a page too.
+func TestAPageOfWhichTasksTakeLongEndsInTime(t *testing.T) {
+	store := heavy(t, 20)
+	req := Request{Filter: parse(t, "-params.list.b:x -params.list.c:x"), Time: time.Nanosecond}
+	refs, last, calls := all(t, store, req)
+	if calls < 20 || len(refs) != 20 || last.Matched != 20 || last.Searched != 20 {
+		t.Errorf("%d calls found %d tasks, matched %d of %d; want a call for each of 20", calls, len(refs), last.Matched, last.Searched)
+	}
+	req.Time = -1
+	ctx := &ending{t.Context(), 100}
+	if _, err := Next(ctx, store, req); err != nil {
+		t.Errorf("a context that holds: %v", err)
+	}
+	ctx = &ending{t.Context(), 10}
+	if _, err := Next(ctx, store, req); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a context that ends within a page: %v, want its error", err)
 	}
 }
