@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -65,11 +67,18 @@ type Entry struct {
 type Audit struct {
 	store   storage.Storage
 	session *storage.Session
+	begun   atomic.Int64 // counts the acts, from anywhere
 }
+
+// trimEach is after how many acts, over all processes about, those that are too many are deleted: also where
+// nobody keeps a ledger.
+const trimEach = 1000
 
 // NewAudit makes an audit on a storage. It does no I/O.
 func NewAudit(store storage.Storage) *Audit {
-	return &Audit{store: store, session: storage.NewSession(store, 0)}
+	a := &Audit{store: store, session: storage.NewSession(store, 0)}
+	a.begun.Store(rand.Int64N(trimEach))
+	return a
 }
 
 // Act is an act under way.
@@ -106,6 +115,9 @@ func (a *Audit) Begin(ctx context.Context, e Entry) (*Act, error) {
 	}}})
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
+	}
+	if a.begun.Add(1)%trimEach == 0 {
+		_ = a.Trim(ctx) // the act matters more, and the next process tries anew
 	}
 	return &Act{audit: a, entry: e, version: applied.Inserted[0].Version}, nil
 }
@@ -184,7 +196,7 @@ func entryOf(t *storage.Task) Entry {
 }
 
 // Trim deletes the acts that are older than 90 days, and all but the newest 10,000. A process that
-// keeps a ledger calls it now and then.
+// keeps a ledger calls it now and then, and Begin does once in a thousand acts.
 func (a *Audit) Trim(ctx context.Context) error {
 	d, err := a.store.Describe(ctx)
 	if err != nil {

@@ -131,3 +131,24 @@ func TestTheAuditIsTrimmed(t *testing.T) {
 	w.write(l)
 	w.want("acts of so many", left(), MaxActs)
 }
+
+// TestTheAuditIsTrimmedWithoutALedger: acts that are too old go also where no process keeps a ledger.
+func TestTheAuditIsTrimmedWithoutALedger(t *testing.T) {
+	w := newWorld(t)
+	begin := func(n int) {
+		a := NewAudit(w.Storage)
+		for range n {
+			if _, err := a.Begin(t.Context(), Entry{Who: "ann", Act: "pause"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	begin(3)
+	w.pass(ActsKept + time.Minute)
+	begin(trimEach)
+	stats, err := w.Storage.Stats(t.Context(), AuditQueue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.want("acts", stats[0].Scheduled, trimEach)
+}

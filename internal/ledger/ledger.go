@@ -145,7 +145,7 @@ func (l *Ledger) trim(ctx context.Context, day int64) error {
 	if err != nil || l.trimmed == day && stats[0].Scheduled <= MaxActs {
 		return err
 	}
-	err = (&Audit{l.store, l.session}).Trim(ctx)
+	err = (&Audit{store: l.store, session: l.session}).Trim(ctx)
 	if err == nil {
 		l.trimmed = day
 	}
