@@ -64,6 +64,7 @@ type askData struct {
 	Pause                   bool
 	Typed                   string // what has to be typed, "" for nothing
 	CountDown               bool
+	Most                    int64 // to how many tasks the act is done, 0 for all
 	Command                 string
 	Chosen                  *chosen // with all that match
 	Count                   int64
@@ -112,10 +113,13 @@ func (s *server) asked(r *http.Request) (act, *askData, error) {
 	return a, d, nil
 }
 
-// parseRef reads "queue/id".
+// parseRef reads "queue/id" of a task that is not midge's own.
 func parseRef(text string) (storage.Ref, error) {
 	queue, id, _ := strings.Cut(text, "/")
 	ref := storage.Ref{Queue: queue, ID: id}
+	if storage.Reserved(queue) {
+		return ref, storage.Invalid("ref", text, "a task of a queue that is not midge's own")
+	}
 	return ref, storage.CheckRef(ref)
 }
 
@@ -223,38 +227,41 @@ func (s *server) does(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
+	s.leave(d)
 	var said notice
 	switch {
 	case a.bulk != "":
 		said, err = s.doTasks(r, a, d, record)
+	case d.Do == "remove":
+		said, err = s.doRemove(r, a, d, record)
 	case d.Do == "run" || d.Do == "unschedule":
 		said, err = s.doSchedule(r, d)
+		s.writtenOne(r.Context(), record, err)
 	default:
 		said, err = s.doQueue(r, d)
-	}
-	if a.bulk == "" {
-		count := 1
-		if err != nil {
-			count = 0
-		}
-		s.written(r.Context(), record, count, err)
+		s.writtenOne(r.Context(), record, err)
 	}
 	s.sampler.changed()
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	if d.Do == "remove" || d.Do == "delete" && len(d.Refs) == 1 {
-		for _, page := range []string{"/r/", "/queues/"} {
-			if strings.HasPrefix(d.Back, s.cfg.Base+page) { // that page is gone
-				d.Back = s.cfg.Base + map[string]string{"/r/": "/tasks", "/queues/": "/queues"}[page]
-			}
-		}
-	}
 	if said.Text != "" {
 		d.Back = s.said.with(d.Back, said)
 	}
 	http.Redirect(w, r, d.Back, http.StatusSeeOther) //nolint:gosec // back lets no other site through
+}
+
+// leave has an act lead elsewhere than to the page that it takes away.
+func (s *server) leave(d *askData) {
+	if d.Do != "remove" && (d.Do != "delete" || len(d.Refs) != 1) {
+		return
+	}
+	for page, instead := range map[string]string{"/r/": "/tasks", "/queues/": "/queues"} {
+		if strings.HasPrefix(d.Back, s.cfg.Base+page) {
+			d.Back = s.cfg.Base + instead
+		}
+	}
 }
 
 // entry is what the audit keeps of an act.
@@ -284,15 +291,40 @@ func (s *server) written(ctx context.Context, record *ledger.Act, count int, fai
 	}
 }
 
+// writtenOne tells the audit what became of an act on one thing.
+func (s *server) writtenOne(ctx context.Context, record *ledger.Act, failed error) {
+	count := 1
+	if failed != nil {
+		count = 0
+	}
+	s.written(ctx, record, count, failed)
+}
+
 // pauses are for how long a queue can be paused from its dialog.
 var pauses = []time.Duration{0, 15 * time.Minute, time.Hour, 4 * time.Hour, 24 * time.Hour}
 
-func (s *server) doQueue(r *http.Request, d *askData) (notice, error) {
+// askedQueue asks of a queue what its dialog asks. It is one that is listed, and so none of midge's own.
+func (s *server) askedQueue(r *http.Request, d *askData) (*askData, error) {
 	if err := storage.CheckName("queue", d.Queue); err != nil {
+		return nil, err
+	}
+	now, err := s.sampler.sample(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	v := s.view(r)
+	v.Sample = now
+	ask := &askData{Do: d.Do, Queue: d.Queue}
+	return ask, askQueue(v, acts[d.Do], ask)
+}
+
+// doQueue pauses or resumes a queue.
+func (s *server) doQueue(r *http.Request, d *askData) (notice, error) {
+	if _, err := s.askedQueue(r, d); err != nil {
 		return notice{}, err
 	}
-	switch d.Do {
-	case "pause":
+	pause, text := &storage.Pause{}, " is resumed."
+	if d.Do == "pause" {
 		var length time.Duration
 		if text := r.PostFormValue("for"); text != "" {
 			var err error
@@ -300,27 +332,32 @@ func (s *server) doQueue(r *http.Request, d *askData) (notice, error) {
 				return notice{}, storage.Invalid("for", text, "one of the times that the dialog offers")
 			}
 		}
-		pause := &storage.Pause{On: true, For: length}
-		err := s.session.Configure(r.Context(), d.Queue, storage.Settings{Pause: pause})
-		return notice{Text: d.Queue + " is paused."}, err
-	case "resume":
-		err := s.session.Configure(r.Context(), d.Queue, storage.Settings{Pause: &storage.Pause{}})
-		return notice{Text: d.Queue + " is resumed."}, err
+		pause, text = &storage.Pause{On: true, For: length}, " is paused."
 	}
-	now, err := s.sampler.sample(r.Context())
+	err := s.session.Configure(r.Context(), d.Queue, storage.Settings{Pause: pause})
+	return notice{Text: d.Queue + text}, err
+}
+
+// doRemove removes a queue, which goes on where the request ends before.
+func (s *server) doRemove(r *http.Request, a act, d *askData, record *ledger.Act) (notice, error) {
+	ask, err := s.askedQueue(r, d)
+	if err == nil && ask.Typed != "" && r.PostFormValue("typed") != ask.Typed {
+		err = storage.Invalid("typed", r.PostFormValue("typed"), "the name of the queue, to confirm")
+	}
 	if err != nil {
+		s.written(r.Context(), record, 0, err)
 		return notice{}, err
 	}
-	ask := &askData{Do: d.Do, Queue: d.Queue}
-	v := s.view(r)
-	v.Sample = now
-	if err := askQueue(v, acts[d.Do], ask); err != nil {
-		return notice{}, err
+	j := &job{
+		Title: a.title + " the queue " + d.Queue, Back: d.Back, Who: userOf(r.Context()).Name, record: record,
+		said: d.Queue + " is removed.", result: bulk.Result{Matched: 1},
 	}
-	if ask.Typed != "" && r.PostFormValue("typed") != ask.Typed {
-		return notice{}, storage.Invalid("typed", r.PostFormValue("typed"), "the name of the queue, to confirm")
-	}
-	return notice{Text: d.Queue + " is removed."}, s.session.RemoveQueue(r.Context(), d.Queue)
+	return s.await(r, d, j, "removed", func(ctx context.Context) (bulk.Result, error) {
+		if err := s.session.RemoveQueue(ctx, d.Queue); err != nil {
+			return bulk.Result{Matched: 1}, err
+		}
+		return bulk.Result{Matched: 1, Done: 1}, nil
+	})
 }
 
 func (s *server) doSchedule(r *http.Request, d *askData) (notice, error) {

@@ -12,7 +12,10 @@
 // # Who may look
 //
 // With neither Config.Who nor Config.Users the handler serves only this machine: requests from a loopback
-// address, for a loopback name, that no proxy has passed on.
+// address, for a loopback name, that no proxy has passed on. A proxy shows by the headers that it adds, by
+// HTTP/1.0, or by an Origin or a Referer that names another host. A proxy on this machine that speaks
+// HTTP/1.1, adds no header and puts a loopback name in the place of the one that was asked for cannot be
+// told from a browser at a first GET. Whoever passes requests on sets Config.Who or Config.Users.
 //
 // # Safety
 //

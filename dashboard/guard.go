@@ -97,18 +97,26 @@ func (s *server) recovered(w http.ResponseWriter, r *http.Request) {
 }
 
 // local reports whether a request comes from this machine, for a name that no other site can own, and not
-// through a proxy.
+// through a proxy. A bare proxy shows by HTTP/1.0, or by a page of another name that sent the request.
 func local(r *http.Request) bool {
 	for _, passedOn := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
 		if r.Header.Get(passedOn) != "" {
 			return false
 		}
 	}
-	from, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !from.Addr().Unmap().IsLoopback() {
-		return false
+	for _, sender := range []string{"Origin", "Referer"} {
+		if text := r.Header.Get(sender); text != "" {
+			if from, err := url.Parse(text); err != nil || !loopback(from.Host) {
+				return false
+			}
+		}
 	}
-	host := r.Host
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && from.Addr().Unmap().IsLoopback() && loopback(r.Host) && r.ProtoAtLeast(1, 1)
+}
+
+// loopback reports whether a host, with a port or without one, is a name of this machine alone.
+func loopback(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}

@@ -34,6 +34,7 @@ type job struct {
 	Began                time.Time
 
 	record *ledger.Act // of the audit
+	said   string      // where it is done, "" for how many tasks it was done to
 	stop   context.CancelFunc
 	ended  chan struct{} // closed when it has ended
 
@@ -47,6 +48,13 @@ func (j *job) Result() bulk.Result {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.result
+}
+
+// tell keeps how far it is.
+func (j *job) tell(r bulk.Result) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.result = r
 }
 
 // Ended reports whether it has ended.
@@ -71,14 +79,9 @@ type jobs struct {
 var errBusy = &statusError{http.StatusServiceUnavailable, "Too many acts are under way."}
 
 // start begins an act in a goroutine of its own, which ends with the act, by stop or by close.
-func (s *server) start(ctx context.Context, j *job, req bulk.Request) error {
+func (s *server) start(ctx context.Context, j *job, run func(context.Context) (bulk.Result, error)) error {
 	ctx, j.stop = context.WithCancel(context.WithoutCancel(ctx))
 	j.ID, j.Began, j.ended = rand.Text(), s.now(), make(chan struct{})
-	req.Progress = func(r bulk.Result) {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.result = r
-	}
 	if err := s.jobs.add(j); err != nil {
 		j.stop()
 		return err
@@ -87,7 +90,7 @@ func (s *server) start(ctx context.Context, j *job, req bulk.Request) error {
 		defer s.jobs.open.Done()
 		defer close(j.ended)
 		defer j.stop()
-		result, err := s.carryOut(ctx, req)
+		result, err := s.carryOut(ctx, run)
 		s.written(ctx, j.record, int(result.Done), err)
 		j.mu.Lock()
 		j.result, j.err = result, err
@@ -97,14 +100,16 @@ func (s *server) start(ctx context.Context, j *job, req bulk.Request) error {
 }
 
 // carryOut runs an act; a panic in it is an error.
-func (s *server) carryOut(ctx context.Context, req bulk.Request) (result bulk.Result, err error) {
+func (s *server) carryOut(
+	ctx context.Context, run func(context.Context) (bulk.Result, error),
+) (result bulk.Result, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("the act panicked: %v", v)
 			s.cfg.Log.LogAttrs(ctx, slog.LevelError, "midge: an act of the dashboard panicked", slog.Any("panic", v))
 		}
 	}()
-	return bulk.Run(ctx, s.session, req)
+	return run(ctx)
 }
 
 func (js *jobs) add(j *job) error {
@@ -218,13 +223,25 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	d.Command = "midge task " + commandOf(d.Do) + " "
 	if d.Chosen != nil {
 		d.Command += shellQuoted(commandFilter(*d.Chosen))
-		if d.Count > typedAbove && a.danger {
-			d.Typed = strconv.FormatInt(d.Count, 10)
+		d.Most = d.Count
+		if look.More {
+			d.Most = 0
+		}
+		if d.Count > 0 {
+			d.Typed = a.typed(d.Most, d.Confirms())
 		}
 	} else {
 		d.Command += quotedAll(d.Refs)
 	}
 	return nil
+}
+
+// Confirms is the count that a dialog posts.
+func (d *askData) Confirms() string {
+	if d.Most == 0 {
+		return unbounded
+	}
+	return strconv.FormatInt(d.Most, 10)
 }
 
 // commandFilter is the filter that chooses for the command what is chosen here.
@@ -240,13 +257,57 @@ func commandFilter(c chosen) string {
 func (s *server) doTasks(r *http.Request, a act, d *askData, record *ledger.Act) (notice, error) {
 	v := s.view(r)
 	req, err := s.request(r, v, a, d)
+	if err == nil && d.Chosen != nil {
+		req.Limit, err = confirmed(r, a)
+	}
 	if err != nil {
 		s.written(r.Context(), record, 0, err)
 		return notice{}, err
 	}
 	j := &job{Title: a.title, Back: d.Back, Who: v.User.Name, record: record}
-	if err := s.start(r.Context(), j, req); err != nil {
-		s.written(r.Context(), record, 0, err)
+	req.Progress = j.tell
+	return s.await(r, d, j, req.Act.Done(), func(ctx context.Context) (bulk.Result, error) {
+		return bulk.Run(ctx, s.session, req)
+	})
+}
+
+// unbounded is the count of a dialog whose tasks were not all searched.
+const unbounded = "all"
+
+// typed says what has to be typed before an act on tasks that a filter chooses, "" for nothing.
+func (a act) typed(most int64, found string) string {
+	if !a.danger || most > 0 && most <= typedAbove {
+		return ""
+	}
+	return found
+}
+
+// confirmed gives to how many tasks an act is done that was confirmed in a dialog, 0 for all that match. What
+// deletes is done to no more than the dialog told.
+func confirmed(r *http.Request, a act) (int, error) {
+	text := r.PostFormValue("count")
+	if text == "" && !a.danger {
+		return 0, nil
+	}
+	n := 0
+	if text != unbounded {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil || n < 1 {
+			return 0, storage.Invalid("count", text, "the tasks that the dialog counted, or %q", unbounded)
+		}
+	}
+	if want := a.typed(int64(n), text); r.PostFormValue("typed") != want && want != "" {
+		return 0, storage.Invalid("typed", r.PostFormValue("typed"), "%s, to confirm", want)
+	}
+	return n, nil
+}
+
+// await starts an act, and leads to its page where it is not soon done.
+func (s *server) await(
+	r *http.Request, d *askData, j *job, done string, run func(context.Context) (bulk.Result, error),
+) (notice, error) {
+	if err := s.start(r.Context(), j, run); err != nil {
+		s.written(r.Context(), j.record, 0, err)
 		return notice{}, err
 	}
 	timer := time.NewTimer(atOnce)
@@ -254,16 +315,18 @@ func (s *server) doTasks(r *http.Request, a act, d *askData, record *ledger.Act)
 	select {
 	case <-j.ended:
 	case <-timer.C:
-		d.Back = v.URL("/acts/" + j.ID)
+		d.Back = s.view(r).URL("/acts/" + j.ID)
 		return notice{}, nil
 	}
-	return j.notice(req.Act.Done()), nil
+	return j.notice(done), nil
 }
 
 // notice tells what became of the tasks.
 func (j *job) notice(done string) notice {
 	r := j.Result()
 	switch {
+	case j.said != "" && j.err == nil:
+		return notice{Text: j.said}
 	case r.Matched == 1 && r.Done == 0 && len(r.Reasons) > 0:
 		return notice{"Nothing was " + done + ": " + r.Reasons[0].Text, true}
 	case r.Matched <= 1 && r.Done == 0 && r.Gone > 0:
@@ -281,6 +344,9 @@ func (j *job) notice(done string) notice {
 		}
 	}
 	text := strings.Join(parts, ", ") + "."
+	if j.said != "" {
+		text = "It was not " + done + "."
+	}
 	if len(r.Reasons) > 0 {
 		text += " " + r.Reasons[0].Ref.String() + ": " + r.Reasons[0].Text
 	}

@@ -124,6 +124,8 @@ func (s *server) show(w http.ResponseWriter, r *http.Request, fill func(*http.Re
 	} else if last := s.sampler.last(); last == nil {
 		s.fail(w, r, err)
 		return
+	} else {
+		v.Sample = last
 	}
 	v.Now, v.Notice = s.sampler.storageNow(), s.said.of(r.URL.Query().Get("said"))
 	if err := fill(r, v); err != nil {
@@ -197,7 +199,7 @@ func (s *server) preferences(w http.ResponseWriter, r *http.Request) {
 	}
 	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure wherever the dashboard is served so
 		Name: themeCookie, Value: theme, Path: s.cfg.Base + "/", MaxAge: int((365 * 24 * time.Hour).Seconds()),
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: overTLS(r),
 	})
 	http.Redirect(w, r, s.cfg.Base+"/", http.StatusSeeOther)
 }

@@ -15,7 +15,8 @@ import (
 
 // sample is what a look at the storage found. It is not changed once it is made.
 type sample struct {
-	at      time.Time // by this process's clock
+	at      time.Time     // by this process's clock
+	skew    time.Duration // how far the storage's clock was ahead of it
 	trip    time.Duration
 	queues  []queueNow // by name, without those of midge's own
 	byName  map[string]*queueNow
@@ -58,7 +59,8 @@ func (s *sample) remember(now time.Time) *past {
 	return p
 }
 
-// before gives what a queue was some seconds before the sample, none where that is not known.
+// before gives what a queue was some seconds before the sample, by the storage's clock, and none where that
+// is not known.
 func (s *sample) before(queue string) []storage.Sample {
 	if s.then == nil {
 		return nil
@@ -67,7 +69,7 @@ func (s *sample) before(queue string) []storage.Sample {
 	if !ok {
 		return nil
 	}
-	return []storage.Sample{{At: s.then.at, Stats: stats}}
+	return []storage.Sample{{At: s.then.at.Add(s.skew), Stats: stats}}
 }
 
 // outlook tells when the backlog of a queue is gone.
@@ -76,7 +78,7 @@ func (s *sample) outlook(q *queueNow) storage.Outlook {
 	if before == nil {
 		return storage.Outlook{Backlog: q.Waiting}
 	}
-	return storage.Forecast(before[0], storage.Sample{At: s.at, Stats: q.Stats})
+	return storage.Forecast(before[0], storage.Sample{At: s.at.Add(s.skew), Stats: q.Stats})
 }
 
 // gone says when the backlog of all queues is gone.
@@ -163,13 +165,14 @@ func (s *sampler) look(ctx context.Context, before *sample) (*sample, error) {
 	if err := s.rest(ctx, before, fresh); err != nil {
 		return nil, err
 	}
+	fresh.skew = time.Duration(s.skew.Load())
 	fresh.queues = make([]queueNow, len(stats))
 	fresh.byName = make(map[string]*queueNow, len(stats))
 	for i := range stats {
 		q := &fresh.queues[i]
 		q.Stats = stats[i]
 		fresh.byName[q.Queue] = q
-		q.measure(before, fresh.at, time.Duration(s.skew.Load()))
+		q.measure(before, fresh.at, fresh.skew)
 		q.served(fresh.runners)
 	}
 	s.readHistory(ctx, before, fresh)

@@ -30,6 +30,9 @@ type sampler struct {
 	turn chan struct{} // holds the right to look
 	// What follows is guarded by the turn.
 	namesAt, runnersAt, infoAt, schedulesAt, historyAt, deadAt, sinceAt time.Time
+	// failed is why the last look ended without a sample, at failedAt, nil where it did not.
+	failed   error
+	failedAt time.Time
 
 	mu      sync.Mutex
 	current *sample
@@ -75,10 +78,14 @@ func (s *sampler) since(ctx context.Context, after time.Time) (*sample, error) {
 	if before != nil && before.at.After(after) { // somebody else looked meanwhile
 		return before, nil
 	}
+	if s.failed != nil && s.now().Sub(s.failedAt) < period { // those who waited do not wait as long again
+		return before, s.failedFor(before)
+	}
 	// A viewer who goes away takes the look from nobody.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookFor)
 	defer cancel()
 	fresh, err := s.look(ctx, before)
+	s.failed, s.failedAt = err, s.now()
 	if err != nil {
 		if before == nil {
 			return nil, err
@@ -102,6 +109,15 @@ func (s *sampler) since(ctx context.Context, after time.Time) (*sample, error) {
 	return fresh, nil
 }
 
+// failedFor is the error of a viewer who gets the sample from before the failed look: none where there is
+// one.
+func (s *sampler) failedFor(before *sample) error {
+	if before != nil {
+		return nil
+	}
+	return s.failed
+}
+
 // seen gives the points of a queue, of all queues under the empty name, as this process has seen them.
 func (s *sampler) seen(queue string, span int) []point {
 	s.mu.Lock()
@@ -116,6 +132,7 @@ func (s *sampler) seen(queue string, span int) []point {
 func (s *sampler) changed() {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
+	s.failed = nil
 	s.namesAt, s.runnersAt, s.schedulesAt, s.deadAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -161,7 +161,7 @@ func (s *server) existing(ctx context.Context, refs []string) (tasks []storage.T
 	slices.Sort(refs)
 	for _, text := range slices.Compact(refs) {
 		ref, err := parseRef(text)
-		if err != nil || storage.Reserved(ref.Queue) {
+		if err != nil {
 			continue
 		}
 		t, err := s.store.Task(ctx, ref)

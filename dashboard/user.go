@@ -63,6 +63,11 @@ func (s *server) back(to string) string {
 	return to
 }
 
+// overTLS reports whether the browser speaks TLS, also where a proxy before this process ends it.
+func overTLS(r *http.Request) bool {
+	return r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://")
+}
+
 func (s *server) login(w http.ResponseWriter, r *http.Request) {
 	v := s.view(r)
 	v.Page, v.Title, v.Bare = "login", "Log in", true
@@ -88,7 +93,7 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) {
 		s.render(w, r, http.StatusUnauthorized, v)
 		return
 	}
-	cookie, err := s.cfg.Users.Cookie(user, s.cfg.Base+"/", r.TLS != nil)
+	cookie, err := s.cfg.Users.Cookie(user, s.cfg.Base+"/", overTLS(r))
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -98,6 +103,6 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) logout(w http.ResponseWriter, r *http.Request) {
-	http.SetCookie(w, access.EndCookie(s.cfg.Base+"/", r.TLS != nil))
+	http.SetCookie(w, access.EndCookie(s.cfg.Base+"/", overTLS(r)))
 	http.Redirect(w, r, s.cfg.Base+"/login", http.StatusSeeOther)
 }

@@ -1,0 +1,112 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/storage"
+)
+
+// failing is a storage whose counts can fail.
+type failing struct {
+	storage.Storage
+
+	fails bool
+	looks int
+}
+
+func (f *failing) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
+	if f.looks++; f.fails {
+		return nil, errors.New("storage: unavailable")
+	}
+	return f.Storage.Stats(ctx, queues...)
+}
+
+// clocked makes the dashboard of a calm scene with a clock that a test sets.
+func clocked(t *testing.T) (*Dashboard, *failing, *time.Duration) {
+	t.Helper()
+	sc, err := scene.Open(t.Context(), "calm", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, ahead := &failing{Storage: sc.Store}, new(time.Duration)
+	d, err := Handler(store, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	d.server.sampler.now = func() time.Time { return began.Add(*ahead) }
+	return d, store, ahead
+}
+
+// TestARequestThatEndsShowsTheLastSample: a request that ends while another one looks at the storage.
+func TestARequestThatEndsShowsTheLastSample(t *testing.T) {
+	d, _, ahead := clocked(t)
+	if _, err := d.server.sampler.sample(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	*ahead = 2 * period
+	d.server.sampler.turn <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, path := range []string{"/", "/queues", "/tasks", "/dead", "/search?q=a"} {
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+		r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
+		w := httptest.NewRecorder()
+		d.ServeHTTP(w, r)
+		if w.Code >= 500 {
+			t.Errorf("GET %s: %d, want a page or an error of the request", path, w.Code)
+		}
+	}
+}
+
+// TestAFailedLookIsNotRepeatedAtOnce: those who waited for a look that failed do not look one after the other.
+func TestAFailedLookIsNotRepeatedAtOnce(t *testing.T) {
+	d, store, ahead := clocked(t)
+	s := d.server.sampler
+	look := func(after time.Duration, looks int, sampled bool) {
+		t.Helper()
+		*ahead += after
+		before := store.looks
+		got, err := s.sample(t.Context())
+		if store.looks-before != looks || (got != nil && err == nil) != sampled {
+			t.Errorf("%d looks, sample %t, %v; want %d, %t", store.looks-before, got != nil, err, looks, sampled)
+		}
+	}
+	store.fails = true
+	look(0, 1, false)
+	look(period/2, 0, false)
+	store.fails = false
+	look(period, 1, true)
+	store.fails = true
+	look(2*period, 1, true)
+	look(period/2, 0, true)
+	look(period, 1, true)
+	s.changed() // somebody has acted since
+	look(0, 1, true)
+}
+
+// TestTheSampleBeforeIsOfTheStoragesTime: the clock of this process may be an hour behind.
+func TestTheSampleBeforeIsOfTheStoragesTime(t *testing.T) {
+	d, store, ahead := clocked(t)
+	var last *sample
+	for _, *ahead = range []time.Duration{-time.Hour, -time.Hour + pastFor + time.Second} {
+		var err error
+		if last, err = d.server.sampler.sample(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now, err := store.Describe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := last.before(last.queues[0].Queue)
+	if len(before) != 1 || now.Now.Sub(before[0].At).Abs() > time.Minute {
+		t.Errorf("the sample before is %+v, want one of about %v", before, now.Now)
+	}
+}
