@@ -300,7 +300,7 @@ func (v Verdict) String() string {
 	case CauseEnded:
 		return v.ended()
 	case CauseRunning:
-		since := v.ago(" since ", v.Since)
+		since := v.ago(", started ", v.Since)
 		return fmt.Sprintf("it runs on %s%s, and its lease ends in %s", v.runner(), since, v.in(v.Until))
 	case CauseAhead:
 		return fmt.Sprintf("%s has claimed it ahead, and starts it once a slot is free", v.runner())
@@ -337,6 +337,9 @@ func (v Verdict) waits() string {
 	case CauseUnknownKind:
 		text := fmt.Sprintf("none of the %d live runners of queue %s knows the kind %s",
 			v.Runners, v.Ref.Queue, v.Kind)
+		if v.Runners == 1 {
+			text = fmt.Sprintf("the live runner of queue %s does not know the kind %s", v.Ref.Queue, v.Kind)
+		}
 		if !v.Until.IsZero() {
 			text += "; it is dead in " + v.in(v.Until) + " unless one comes"
 		}
@@ -355,7 +358,7 @@ func (v Verdict) waits() string {
 }
 
 func (v Verdict) ended() string {
-	text := fmt.Sprintf("it is %s%s", v.State, v.ago(" since ", v.Since))
+	text := fmt.Sprintf("it is %s%s", v.State, v.ago(" and ended ", v.Since))
 	if v.State == Dead {
 		text += details(v.Reason, v.Error)
 	}

@@ -131,7 +131,7 @@ func whyUnserved(r *rig) {
 	r.why("a", storage.CauseNoRunner, "no live runner serves queue main")
 	r.serves("r2", 2, 0, "job", "other")
 	v := r.why("a", storage.CauseUnknownKind,
-		"none of the 1 live runners of queue main knows the kind mail", "it is dead in")
+		"the live runner of queue main does not know the kind mail", "it is dead in")
 	r.want("until", v.Until.Equal(r.read("a").Declined.Add(r.described().Limits.DeclinedFor)), true)
 	r.want("runners, able", [2]int{v.Runners, v.Able}, [2]int{1, 0})
 	r.serves("r3", 2, 0, "mail")

@@ -144,7 +144,8 @@ func (r *Report) queue(s storage.Stats, runners []storage.RunnerInfo, b Bounds) 
 	waiting := s.Waiting
 	for _, k := range s.Declined {
 		waiting -= k.Tasks
-		r.add(Problem, "unknown-kind", s.Queue, "midge task ls --queue "+s.Queue+" kind:"+k.Kind,
+		r.add(Problem, "unknown-kind", s.Queue,
+			"deploy its program, or midge task rm --queue "+s.Queue+" 'is:declined kind:"+k.Kind+"'",
 			"%s of kind %s in queue %s: no live runner of the queue knows the kind", waits(k.Tasks), k.Kind, s.Queue)
 	}
 	switch {
@@ -207,7 +208,7 @@ func (r *Report) schedules(
 		case !slices.ContainsFunc(runners, func(runner storage.RunnerInfo) bool {
 			return slices.Contains(runner.Schedules, storage.Declared{Ref: t.Ref, Hash: declared.Hash})
 		}):
-			r.add(Problem, "orphaned", s.Queue, "midge schedule show "+name,
+			r.add(Problem, "orphaned", s.Queue, "deploy its program, or midge schedule rm "+name,
 				"schedule %s stands still: no live runner declares it", name)
 		}
 	}

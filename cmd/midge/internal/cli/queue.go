@@ -185,24 +185,32 @@ func (a *app) statsOf(ctx context.Context, names []string) ([]row, error) {
 
 // there opens the storage and reads queues that have to be there.
 func (a *app) there(ctx context.Context, names []string) ([]row, error) {
+	if err := a.exist(ctx, names); err != nil {
+		return nil, err
+	}
+	return a.statsOf(ctx, names)
+}
+
+// exist opens the storage and wants queues to be there.
+func (a *app) exist(ctx context.Context, names []string) error {
 	for _, name := range names {
 		if err := storage.CheckName("queue name", name); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := a.open(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	for _, name := range names {
 		page, err := a.store.Queues(ctx, storage.QueuesQuery{Prefix: name, Limit: 1})
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if !slices.Contains(page.Names, name) {
-			return nil, notFound("midge queue ls", "there is no queue %s on %s", name, a.target)
+			return notFound("midge queue ls", "there is no queue %s on %s", name, a.target)
 		}
 	}
-	return a.statsOf(ctx, names)
+	return nil
 }
 
 // checkOwn checks the name of a queue that a command changes, or brings tasks to: not one of midge's own.

@@ -31,7 +31,7 @@ var scheduleList = show.List[plan]{
 		{Name: "schedule", Text: func(_ *show.Printer, s plan) string { return s.ref() }},
 		{Name: "status", Text: func(_ *show.Printer, s plan) string { return s.status() }, Style: plan.style},
 		{Name: "kind", Text: func(_ *show.Printer, s plan) string { return show.Text(s.Kind) }},
-		{Name: "next", Text: func(p *show.Printer, s plan) string { return p.Moment(s.next()) }},
+		{Name: "next", Text: func(p *show.Printer, s plan) string { return p.Moment(s.ticks()) }},
 		{Name: "last", Text: func(p *show.Printer, s plan) string { return p.Moment(s.last()) }},
 		{Name: "zone", Wide: true, Text: func(_ *show.Printer, s plan) string { return show.Text(s.zone()) }},
 		{Name: "missed", Wide: true, Text: func(_ *show.Printer,
@@ -75,6 +75,14 @@ func (s plan) next() time.Time {
 		return time.Time{}
 	}
 	return s.Cursor.Next
+}
+
+// ticks is when the schedule ticks next, zero where it stands still.
+func (s plan) ticks() time.Time {
+	if s.damaged || s.orphaned {
+		return time.Time{}
+	}
+	return s.next()
 }
 
 func (s plan) last() time.Time {
@@ -266,6 +274,9 @@ func scheduleFields(p *show.Printer, s plan) []show.Field {
 		zone = time.UTC
 	}
 	moments := make([]string, 0, shownTicks)
+	if s.orphaned {
+		moments = append(moments, "none while it stands still; else:")
+	}
 	for _, at := range s.moments(shownTicks) {
 		moments = append(moments, at.In(zone).Format("Mon 2006-01-02 15:04:05 -0700")+"  ("+p.Moment(at)+")")
 	}

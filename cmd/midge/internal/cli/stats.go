@@ -81,6 +81,9 @@ func (a *app) sum(ctx context.Context, patterns []string) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
+	if len(patterns) > 0 && len(rows) == 0 {
+		return sample{}, notFound("midge queue ls", "there are no queues%s on %s", matching(patterns), a.target)
+	}
 	now, err := a.session.Now(ctx)
 	s := sample{now: now, Stats: show.Stats{Time: now.UTC(), Queues: len(rows)}}
 	for _, r := range rows {

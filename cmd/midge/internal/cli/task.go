@@ -31,7 +31,7 @@ var taskList = show.List[storage.Task]{
 			return strconv.Itoa(t.Priority)
 		}},
 		{Name: "retries", Right: true, Text: func(_ *show.Printer, t storage.Task) string {
-			return fmt.Sprintf("%d/%d", t.Retries, t.MaxRetries)
+			return fmt.Sprintf("%d/%d", retried(t), t.MaxRetries)
 		}},
 		{Name: "crashes", Wide: true, Right: true, Text: func(_ *show.Printer,
 			t storage.Task,
@@ -64,6 +64,10 @@ func dash(text string) string {
 	}
 	return text
 }
+
+// retried is how many retries a task has used: the last failure of one that is dead was charged, and not
+// retried.
+func retried(t storage.Task) int { return min(t.Retries, t.MaxRetries) }
 
 // standing is the state, and what else matters of it.
 func standing(t storage.Task) string {
@@ -141,7 +145,7 @@ func taskFields(p *show.Printer, t storage.Task, why string) []show.Field {
 	moment("kept until", func() string { return p.Exact(t.Expires) }, !t.Expires.IsZero())
 	moment("deadline", func() string { return p.Exact(t.Deadline()) }, !t.Deadline().IsZero())
 	moment("tick of", func() string { return p.Exact(t.Tick()) }, !t.Tick().IsZero())
-	fields = append(fields, show.Field{Name: "retries", Text: fmt.Sprintf("%d of %d", t.Retries, t.MaxRetries)})
+	fields = append(fields, show.Field{Name: "retries", Text: fmt.Sprintf("%d of %d", retried(t), t.MaxRetries)})
 	moment("crashes", func() string { return fmt.Sprintf("%d of %d", t.Crashes, t.CrashLimit) }, t.Crashes > 0)
 	moment("snoozes", func() string { return strconv.Itoa(t.Snoozes) }, t.Snoozes > 0)
 	moment("priority", func() string { return strconv.Itoa(t.Priority) }, t.Priority != 0)

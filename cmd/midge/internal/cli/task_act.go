@@ -56,7 +56,7 @@ func (a *app) taskRequeue() *cobra.Command {
 		Use: "requeue TASK...|FILTER|-", Aliases: []string{"retry"}, Short: "Run tasks anew, or now",
 		Long: "requeue has tasks that ended start anew, and tasks that are due later run now. A filter " +
 			"chooses dead\ntasks where it names no state." + actLong,
-		Example: actExample("requeue", "error:timeout"), Args: wants(0, -1, "tasks, a filter or -"),
+		Example: actExample("requeue", "state:dead error:timeout"), Args: wants(0, -1, "tasks, a filter or -"),
 	}
 	return a.acts(cmd, "dead", func() (bulk.Act, error) { return bulk.Act{Verb: bulk.Requeue}, nil })
 }
@@ -127,6 +127,9 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 		return err
 	}
 	if err := a.open(ctx); err != nil {
+		return err
+	}
+	if err := a.named(ctx, req.Scan); err != nil {
 		return err
 	}
 	a.notef("on %s", a.target)

@@ -85,7 +85,7 @@ func (a *app) taskLs() *cobra.Command {
 	}
 	var c choice
 	c.add(cmd)
-	limit := cmd.Flags().Int("limit", scan.DefaultLimit, "how many tasks to list at most")
+	limit := cmd.Flags().Int("limit", scan.DefaultLimit, "how many tasks to list at most; -o ids and jsonl list all")
 	after := cmd.Flags().String("after", "", "go on behind the `place` that the page before has told")
 	watch := watchFlag(cmd)
 	cmd.RunE = a.watched(watch, func(ctx context.Context, args []string) error {
@@ -96,12 +96,19 @@ func (a *app) taskLs() *cobra.Command {
 		if *limit < 1 {
 			return storage.Invalid("--limit", *limit, "1 or more")
 		}
-		if _, err := taskList.Chosen(a.printer(zeroTime)); err != nil {
+		p := a.printer(zeroTime)
+		if _, err := taskList.Chosen(p); err != nil {
 			return err
 		}
 		req.Limit, req.Cursor = *limit, *after
 		if err := a.open(ctx); err != nil {
 			return err
+		}
+		if err := a.named(ctx, req); err != nil {
+			return err
+		}
+		if !cmd.Flags().Changed("limit") && (p.Format == show.IDs || p.Format == show.JSONL) {
+			return a.streamTasks(ctx, req, p)
 		}
 		return a.listTasks(ctx, req)
 	})
@@ -131,6 +138,11 @@ func (a *app) listTasks(ctx context.Context, req scan.Request) error {
 	}
 	p := a.printer(page.Now)
 	if len(tasks) == 0 && p.People() {
+		if len(req.States) == 0 && len(req.Filter.States()) == 0 {
+			a.notef("no task matches; searched %s: state:all looks at those that have ended, too",
+				show.Count(page.Searched, "live task"))
+			return nil
+		}
 		a.notef("no task matches; searched %s", show.Count(page.Searched, "task"))
 		return nil
 	}
@@ -139,6 +151,31 @@ func (a *app) listTasks(ctx context.Context, req scan.Request) error {
 	}
 	a.notef("%s", showing(int64(len(tasks)), page, req.Count))
 	return nil
+}
+
+// streamTasks lists all tasks for another program, a page at a time.
+func (a *app) streamTasks(ctx context.Context, req scan.Request, p *show.Printer) error {
+	listed := 0
+	for req.Limit = storage.MaxPage; ; {
+		page, err := scan.Next(ctx, a.store, req)
+		if err != nil {
+			return err
+		}
+		if err := taskList.Write(p, page.Tasks); err != nil {
+			return err
+		}
+		listed += len(page.Tasks)
+		if req.Cursor = page.Cursor; page.Done() {
+			a.notef("listed %s; searched %s", show.Count(int64(listed), "task"), show.Number(page.Searched))
+			return nil
+		}
+	}
+}
+
+// named wants every queue to be there that a request names whole.
+func (a *app) named(ctx context.Context, req scan.Request) error {
+	names, _ := req.Filter.Queues()
+	return a.exist(ctx, slices.Concat(req.Queues, names))
 }
 
 // showing tells how much of what there is was listed.

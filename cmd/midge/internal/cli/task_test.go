@@ -45,6 +45,39 @@ func TestAllPagesAreListed(t *testing.T) {
 	}
 }
 
+// TestAPipeGetsAllTasks pipes more tasks than a page of a table has.
+func TestAPipeGetsAllTasks(t *testing.T) {
+	r := newRig(t)
+	for i := range 250 {
+		r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: fmt.Sprintf("t%03d", i)}, Kind: "send_mail"})
+	}
+	for _, format := range []string{"ids", "jsonl"} {
+		if got := strings.Count(r.ok("task ls kind:send_mail -o "+format), "\n"); got != 250 {
+			t.Errorf("-o %s lists %d tasks, want 250", format, got)
+		}
+	}
+	r.in = r.ok("task ls -o ids")
+	if got := r.ok("task cancel - --yes"); !strings.Contains(got, "cancelled 250") {
+		t.Errorf("got %q, want all cancelled", got)
+	}
+	if got := r.run("task ls error:x"); !strings.Contains(got.err, "live task") || !strings.Contains(got.err, "state:all") {
+		t.Errorf("nothing matches: got %q, want which tasks were searched", got.err)
+	}
+}
+
+func TestAQueueThatIsNotThereIsTold(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	for _, line := range []string{
+		"task ls --queue mial", "task ls queue:mial", "task requeue --queue mial --yes", "task rm queue:mial,mail --yes", "stats 2",
+	} {
+		if got := r.run(line); got.code != NotFound || !strings.Contains(got.err, "midge queue ls") {
+			t.Errorf("midge %s: got %+v, want %d", line, got, NotFound)
+		}
+	}
+	r.ok("task ls 'queue:x*'")
+}
+
 func TestATaskIsShown(t *testing.T) {
 	r := newRig(t)
 	r.night()

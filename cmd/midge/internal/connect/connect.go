@@ -131,6 +131,9 @@ func (t Target) Open(ctx context.Context) (storage.Storage, error) {
 			return nil, storage.Invalid("storage", t.Address(), "a file that is there; midge migrate makes one")
 		}
 	}
+	if info, err := os.Stat(t.url); err == nil && info.Mode().IsRegular() { // so it is no password
+		return nil, storage.Invalid("storage", t.url, "a URL: sqlite:%s", t.url)
+	}
 	switch {
 	case t.prefix != "":
 		return opened(redis.Open(ctx, redis.Config{URL: t.url, Prefix: t.prefix}))

@@ -113,6 +113,20 @@ func TestNoPasswordOfAConnectionStringIsShown(t *testing.T) {
 	}
 }
 
+func TestAPathAloneIsToldItsURL(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	target, err := Choose(Choice{Storage: path}, func(string) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := target.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "sqlite:"+path) {
+		t.Errorf("got %v, want the URL to type", err)
+	}
+}
+
 func TestAMistypedPathMakesNoFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	target, err := Choose(Choice{Storage: "sqlite:" + path}, func(string) string { return "" })

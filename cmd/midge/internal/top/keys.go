@@ -79,6 +79,7 @@ func (m *Model) typeKey(msg tea.KeyPressMsg) tea.Cmd {
 	switch msg.String() {
 	case "enter":
 		m.typing, m.filter, m.task, m.loaded = false, m.typed, 0, false
+		m.page.Tasks = nil
 		return m.list()
 	case "esc":
 		m.typing = false
@@ -217,9 +218,8 @@ func (m *Model) actOnQueue(key string) {
 		req := bulk.Request{Act: act, Limit: mostAct}
 		req.Scan.Queues = []string{q.Queue}
 		m.question = &question{
-			text: fmt.Sprintf("%s the %s %s of queue %s?", title(string(act.Verb)), word,
-				show.Count(n, "task"), q.Queue),
-			act: m.bulk(req),
+			text: fmt.Sprintf("%s the %s of queue %s?", title(string(act.Verb)), show.Count(n, word+" task"), q.Queue),
+			act:  m.bulk(req),
 		}
 	}
 }

@@ -63,6 +63,7 @@ type Model struct {
 	task   int // the task under the cursor
 	filter string
 	loaded bool
+	broken string // why there is no list, "" where there is one
 
 	ref    storage.Ref
 	lines  []string // of the page about a task
@@ -213,9 +214,9 @@ func (m *Model) listed(msg listed) {
 	if msg.queue != m.chosen || msg.state != m.state || msg.filter != m.filter {
 		return // of a list that is no longer shown
 	}
-	m.loaded = true
+	m.loaded, m.broken = true, ""
 	if msg.err != nil {
-		m.message = msg.err.Error()
+		m.page, m.broken = scan.Page{}, msg.err.Error() // nothing to act on is left
 		return
 	}
 	m.page = msg.page

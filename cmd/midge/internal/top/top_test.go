@@ -188,6 +188,9 @@ func TestAFilterChoosesTasks(t *testing.T) {
 	r.wants("filter: id:mail-007  (matches 1)", "> mail-007")
 	r.keys("esc enter / k i n : x enter")
 	r.wants("want kind")
+	if r.keys("c"); strings.Contains(r.screen(), "> mail-") || r.m.question != nil {
+		t.Errorf("a list is left under a filter that cannot be read:\n%s", r.screen())
+	}
 }
 
 func TestEachActIsAskedAboutFirst(t *testing.T) {
@@ -215,7 +218,7 @@ func TestEachActIsAskedAboutFirst(t *testing.T) {
 	r.keys("p y")
 	r.wants("resumed mail")
 	r.keys("r")
-	r.wants("Requeue the dead 2 tasks of queue mail?")
+	r.wants("Requeue the 2 dead tasks of queue mail?")
 	r.keys("y")
 	if r.wants("requeued 2 tasks"); stats().Dead != 0 {
 		t.Error("tasks are dead after a requeue")

@@ -193,6 +193,8 @@ func (m *Model) taskLines() []string {
 	switch {
 	case !m.loaded:
 		return append(lines, "  asking…")
+	case m.broken != "":
+		return append(lines, m.fit(show.Text(m.broken), show.Bad))
 	case len(m.page.Tasks) == 0:
 		return append(lines, "  no such task")
 	}
