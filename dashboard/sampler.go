@@ -65,13 +65,13 @@ func (s *sampler) sample(ctx context.Context) (*sample, error) {
 
 // since gives a sample that was made after a moment.
 func (s *sampler) since(ctx context.Context, after time.Time) (*sample, error) {
-	if last := s.last(); last != nil && last.at.After(after) {
+	last := s.last()
+	if last != nil && last.at.After(after) {
 		return last, nil
 	}
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	// One waits for a storage that did not answer before, and nobody else.
+	if mine, err := s.take(ctx, last == nil || last.err == nil); !mine {
+		return last, err
 	}
 	defer func() { <-s.turn }()
 	before := s.last()
@@ -107,6 +107,24 @@ func (s *sampler) since(ctx context.Context, after time.Time) (*sample, error) {
 	}
 	s.current = fresh
 	return fresh, nil
+}
+
+// take takes the turn to look, and reports false where somebody else has it and nobody is to wait.
+func (s *sampler) take(ctx context.Context, wait bool) (bool, error) {
+	select {
+	case s.turn <- struct{}{}:
+		return true, nil
+	default:
+		if !wait {
+			return false, nil
+		}
+	}
+	select {
+	case s.turn <- struct{}{}:
+		return true, nil
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
 }
 
 // failedFor is the error of a viewer who gets the sample from before the failed look: none where there is

@@ -89,6 +89,8 @@ func TestAFailedLookIsNotRepeatedAtOnce(t *testing.T) {
 	look(period, 1, true)
 	s.changed() // somebody has acted since
 	look(0, 1, true)
+	s.turn <- struct{}{} // somebody waits for the storage
+	look(2*period, 0, true)
 }
 
 // TestTheSampleBeforeIsOfTheStoragesTime: the clock of this process may be an hour behind.
