@@ -111,7 +111,7 @@ func Look(ctx context.Context, store storage.Storage, b Bounds, hidden string) (
 		}
 	}
 	if b.Dead >= 0 && r.Dead > b.Dead {
-		r.add(Problem, "dead", "", "midge task ls state:dead", "%s died, and --max-dead allows %s",
+		r.add(Problem, "dead", "", "midge task ls --by-cause", "%s died, and --max-dead allows %s",
 			show.Count(r.Dead, "task"), show.Number(b.Dead))
 	}
 	for _, warning := range described.Warnings {
@@ -165,7 +165,7 @@ func (r *Report) queue(s storage.Stats, runners []storage.RunnerInfo, b Bounds) 
 			s.Queue, show.Span(s.Oldest), show.Span(b.Oldest))
 	}
 	if s.Dead > 0 && b.Dead < 0 {
-		r.add(Notice, "dead", s.Queue, "midge task ls --queue "+s.Queue+" state:dead",
+		r.add(Notice, "dead", s.Queue, "midge task ls --by-cause --queue "+s.Queue,
 			"%s of queue %s died", show.Count(s.Dead, "task"), s.Queue)
 	}
 	if s.Damaged > 0 {

@@ -132,7 +132,7 @@ func (a *app) greet(ctx context.Context, _ []string) error {
 
 // next is what midge alone offers.
 const next = `midge queue ls            the queues and their sizes
-midge task ls state:dead  what died, and why
+midge task ls --by-cause  what died, and of what
 midge task why REF        why a task is not running
 midge top                 watch it live
 midge doctor              what needs somebody

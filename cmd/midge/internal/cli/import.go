@@ -68,7 +68,7 @@ func (f *importFlags) read() (imports.Kinds, error) {
 	if f.to == "" {
 		f.to = f.queue
 	}
-	return kinds, checkOwn("queue name", f.to)
+	return kinds, checkOwn(f.to)
 }
 
 // importer is an import from a peer.

@@ -214,18 +214,18 @@ func (a *app) exist(ctx context.Context, names []string) error {
 }
 
 // checkOwn checks the name of a queue that a command changes, or brings tasks to: not one of midge's own.
-func checkOwn(what, name string) error {
+func checkOwn(name string) error {
 	if storage.Reserved(name) {
-		return storage.Invalid(what, name, "one that does not begin with %q, as midge's own do",
+		return storage.Invalid("queue name", name, "one that does not begin with %q, as midge's own do",
 			storage.ReservedQueues)
 	}
-	return storage.CheckName(what, name)
+	return storage.CheckName("queue name", name)
 }
 
 // own is there for queues that a command changes.
 func (a *app) own(ctx context.Context, names []string) ([]row, error) {
 	for _, name := range names {
-		if err := checkOwn("queue name", name); err != nil {
+		if err := checkOwn(name); err != nil {
 			return nil, err
 		}
 	}

@@ -228,7 +228,7 @@ func (a *app) findPlan(ctx context.Context, text string) (plan, error) {
 // ownPlan is findPlan for a schedule that a command changes.
 func (a *app) ownPlan(ctx context.Context, text string) (plan, error) {
 	if queue, _, ok := strings.Cut(text, "/"); ok {
-		if err := checkOwn("queue name", queue); err != nil {
+		if err := checkOwn(queue); err != nil {
 			return plan{}, err
 		}
 	}

@@ -160,7 +160,7 @@ func looking(ctx context.Context, next http.Handler) http.Handler {
 			here, end := context.WithCancel(r.Context())
 			defer end()
 			defer context.AfterFunc(ctx, end)()
-			r = r.WithContext(here)
+			r = r.WithContext(here) //nolint:contextcheck // a request's context ends with the request, too
 		}
 		next.ServeHTTP(w, r)
 	})

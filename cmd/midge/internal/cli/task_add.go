@@ -167,7 +167,7 @@ func (a *app) addTask(ctx context.Context, kind string, f *addFlags) error {
 
 // insertOf makes the insert that the flags say.
 func (a *app) insertOf(kind string, f *addFlags) (storage.Insert, error) {
-	if err := checkOwn("queue name", f.queue); err != nil {
+	if err := checkOwn(f.queue); err != nil {
 		return storage.Insert{}, err
 	}
 	text, err := a.text(f.params)

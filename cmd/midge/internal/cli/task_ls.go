@@ -80,13 +80,17 @@ func (a *app) taskLs() *cobra.Command {
 			filter.Syntax,
 		Example: "  midge task ls\n  midge task ls 'state:dead error:timeout'\n  midge task ls 'kind:mail* " +
 			"age>1h' --limit 200 -o wide\n" +
-			"  midge task ls state:dead -o ids | midge task requeue -",
+			"  midge task ls --by-cause\n  midge task ls state:dead -o ids | midge task requeue -",
 		Args: wants(0, -1, "a filter"),
 	}
 	var c choice
 	c.add(cmd)
-	limit := cmd.Flags().Int("limit", scan.DefaultLimit, "how many tasks to list at most; -o ids and jsonl list all")
+	limit := cmd.Flags().Int("limit", scan.DefaultLimit,
+		"how many tasks to list at most; -o ids and jsonl list all")
 	after := cmd.Flags().String("after", "", "go on behind the `place` that the page before has told")
+	byCause := cmd.Flags().Bool("by-cause", false,
+		"count the dead tasks by what they died of, the most frequent first")
+	cmd.MarkFlagsMutuallyExclusive("by-cause", "after")
 	watch := watchFlag(cmd)
 	cmd.RunE = a.watched(watch, func(ctx context.Context, args []string) error {
 		req, err := c.request(strings.Join(args, " "))
@@ -97,7 +101,11 @@ func (a *app) taskLs() *cobra.Command {
 			return storage.Invalid("--limit", *limit, "1 or more")
 		}
 		p := a.printer(zeroTime)
-		if _, err := taskList.Chosen(p); err != nil {
+		_, err = taskList.Chosen(p)
+		if *byCause {
+			_, err = causeList.Chosen(p)
+		}
+		if err != nil {
 			return err
 		}
 		req.Limit, req.Cursor = *limit, *after
@@ -106,6 +114,9 @@ func (a *app) taskLs() *cobra.Command {
 		}
 		if err := a.named(ctx, req); err != nil {
 			return err
+		}
+		if *byCause {
+			return a.listCauses(ctx, req, strings.Join(args, " "), *limit)
 		}
 		if !cmd.Flags().Changed("limit") && (p.Format == show.IDs || p.Format == show.JSONL) {
 			return a.streamTasks(ctx, req, p)

@@ -65,8 +65,9 @@ func (a *app) restore(ctx context.Context, path string, yes bool) error {
 // enqueueAll enqueues tasks that are not there.
 func (a *app) enqueueAll(ctx context.Context, inserts []storage.Insert) (done, there int64, err error) {
 	for from := 0; from < len(inserts); from += restoreChunk {
-		var txs []storage.Tx
-		for _, in := range inserts[from:min(len(inserts), from+restoreChunk)] {
+		chunk := inserts[from:min(len(inserts), from+restoreChunk)]
+		txs := make([]storage.Tx, 0, len(chunk))
+		for _, in := range chunk {
 			txs = append(txs, storage.Tx{Inserts: []storage.Insert{in}})
 		}
 		applied, err := a.session.Apply(ctx, txs...)
@@ -110,7 +111,7 @@ func (a *app) readBackup(path string) ([]storage.Insert, error) {
 		}
 		insert, err := record.Insert()
 		if err == nil {
-			err = checkOwn("queue name", insert.Ref.Queue)
+			err = checkOwn(insert.Ref.Queue)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)

@@ -65,6 +65,24 @@ func TestAPipeGetsAllTasks(t *testing.T) {
 	}
 }
 
+func TestTheDeadAreCountedByCause(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	for i := range 2 {
+		r.insert(storage.Insert{Ref: storage.Ref{Queue: "reports", ID: fmt.Sprint("d", i)}, Kind: "nightly"})
+	}
+	if err := r.session.Configure(t.Context(), "reports", storage.Settings{Pause: &storage.Pause{}}); err != nil {
+		t.Fatal(err)
+	}
+	r.work("reports", storage.Settle{Outcome: storage.Bury, Error: "disk 7 is full"})
+	golden(t, "task_causes", r.transcript("task ls --by-cause", "task ls --by-cause -o jsonl", "task ls --by-cause --queue mail error:timeout",
+		"task ls --by-cause -o ids --limit 1", "task ls --by-cause --after x", "task ls --by-cause kind:none", "task ls --by-cause --columns nope"))
+	id := strings.Fields(r.ok("task ls --by-cause --queue mail -o ids"))[0]
+	if got := r.ok("task requeue " + id + " --yes"); !strings.Contains(got, "requeued 3") {
+		t.Errorf("requeue %s: got %q, want the three of the cause", id, got)
+	}
+}
+
 func TestAQueueThatIsNotThereIsTold(t *testing.T) {
 	r := newRig(t)
 	r.night()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/payload"
+	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -330,6 +331,26 @@ func ActOf(r bulk.Result) Act {
 	return Act{
 		Matched: r.Matched, Done: r.Done, Changed: r.Changed, Gone: r.Gone, Kept: r.Kept,
 		Reasons: reasons,
+	}
+}
+
+// Cause is the tasks that died of one cause.
+type Cause struct {
+	Cause  string           `json:"cause"`
+	Tasks  int64            `json:"tasks"`
+	Error  string           `json:"error"`
+	Kinds  map[string]int64 `json:"kinds"`
+	Queues map[string]int64 `json:"queues"`
+	First  *time.Time       `json:"first"`
+	Last   *time.Time       `json:"last"`
+	Sample string           `json:"sample"`
+}
+
+// CauseOf makes the record of a cause.
+func CauseOf(g scan.Group) Cause {
+	return Cause{
+		Cause: g.ID, Tasks: g.Tasks, Error: g.Text, Kinds: g.Kinds, Queues: g.Queues,
+		First: Moment(g.First), Last: Moment(g.Last), Sample: g.Sample.Ref.String(),
 	}
 }
 

@@ -36,6 +36,7 @@ func TestTheFieldsOfJSONAreDocumented(t *testing.T) {
 		Rates{},
 		Import{},
 		Left{},
+		Cause{},
 	} {
 		typ := reflect.TypeOf(record)
 		for field := range typ.Fields() {
