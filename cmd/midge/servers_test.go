@@ -109,7 +109,7 @@ func repair(t *testing.T, env map[string]string) {
 	}
 	wants(cli.Failed, "12 tasks died", "", "doctor", "--max-dead", "10")
 	listed := wants(cli.Done, "mail/m", "", "task", "ls", "state:dead error:timeout", "-o", "ids")
-	if n := strings.Count(listed.out, "\n"); n != 6 || !strings.Contains(listed.err, "showing 6 of 6") {
+	if n := strings.Count(listed.out, "\n"); n != 6 || !strings.Contains(listed.err, "listed 6 tasks") {
 		t.Errorf("%d tasks were listed, and %q said; want 6", n, listed.err)
 	}
 	wants(cli.BadInput, "", "", "task", "requeue", "error:timeout")

@@ -100,7 +100,7 @@ func TestATaskIsShown(t *testing.T) {
 	r := newRig(t)
 	r.night()
 	golden(t, "task_show", r.transcript("task show mail/a1", "task show mail/a1 -o json", "task why mail/a1", "task why b2", "task why reports/c1 -o json", "task why mail/b1",
-		"task why reports/cursor.nightly", "task why none", "task show b2", "task show none",
+		"task why reports/cursor.nightly", "task why reports/nightly", "task why none", "task show b2", "task show none",
 		"task show mail/none", "task show 'not a task'", "task show '{\"level\":\"error\",\"kind\":\"send_mail\",\"queue\":\"mail\",\"task\":\"a2\"}' --columns x -o table",
 		"task show 'time=x level=ERROR msg=failed queue=mail task=a3' -o jsonl", "task result mail/a1", "task wait mail/a1", "task wait"))
 	r.insert(storage.Insert{Ref: storage.Ref{Queue: "reports", ID: "a1"}, Kind: "nightly"})

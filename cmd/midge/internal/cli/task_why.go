@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -26,11 +27,11 @@ func (a *app) taskWhy() *cobra.Command {
 			if err := a.open(ctx); err != nil {
 				return err
 			}
-			t, err := a.find(ctx, strings.Join(args, " "))
+			ref, err := a.meant(ctx, strings.Join(args, " "))
 			if err != nil {
 				return err
 			}
-			v, err := a.why(ctx, t.Ref)
+			v, err := a.why(ctx, ref)
 			if err != nil {
 				return err
 			}
@@ -47,6 +48,18 @@ func (a *app) taskWhy() *cobra.Command {
 			return nil
 		}),
 	}
+}
+
+// meant finds the task that a text names, or the schedule, as midge schedule ls names it.
+func (a *app) meant(ctx context.Context, text string) (storage.Ref, error) {
+	t, err := a.find(ctx, text)
+	var none *exitError
+	if ref, bad := cursorOf(text); bad == nil && errors.As(err, &none) && none.code == NotFound {
+		if _, missing := a.store.Task(ctx, ref); missing == nil {
+			return ref, nil
+		}
+	}
+	return t.Ref, err
 }
 
 // why gives the verdict on a task. Where the task stands in line, it looks twice, to tell about when it
