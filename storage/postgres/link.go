@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -182,10 +183,25 @@ func (s *Storage) ask(ctx context.Context, pool *pgxpool.Pool, q query) error {
 }
 
 // askAside is ask for what goes on in the background: all of that has one connection at a time.
-func (s *Storage) askAside(ctx context.Context, q query) error { return s.askIn(ctx, s.aside, q) }
+func (s *Storage) askAside(ctx context.Context, q query) error { return s.askIn(ctx, q, s.aside) }
+
+// askSoon is askAside for a notification, which waits a while for that connection, and no longer: what has it
+// may wait for a lock. It then goes by another one, so that two are in the background at most.
+func (s *Storage) askSoon(ctx context.Context, q query) error {
+	const patience = 200 * time.Millisecond
+	soon, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case s.aside <- struct{}{}:
+		defer func() { <-s.aside }()
+		return s.ask(ctx, s.pool, q)
+	case <-soon.Done():
+		return s.askIn(ctx, q, s.telling)
+	}
+}
 
 // askIn is ask once there is room in a slot.
-func (s *Storage) askIn(ctx context.Context, slot chan struct{}, q query) error {
+func (s *Storage) askIn(ctx context.Context, q query, slot chan struct{}) error {
 	select {
 	case slot <- struct{}{}:
 		defer func() { <-slot }()

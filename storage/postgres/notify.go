@@ -227,7 +227,7 @@ func (s *Storage) tell(ctx context.Context, kind string, queues []int32) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
-	return s.askIn(ctx, s.telling, query{
+	return s.askSoon(ctx, query{
 		text: "SELECT {schema}.ring($1, $2, $3, $4), set_config('synchronous_commit', 'off', true)",
 		args: []any{s.notes.channel, s.notes.sender, kind, queues},
 	})

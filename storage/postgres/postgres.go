@@ -55,7 +55,7 @@ type Storage struct {
 	allowance allowance // of claims
 	idle      *idle
 	// Slots of capacity 1: aside is filled while something in the background has a connection, and
-	// telling while a notification has one, which does not wait for that.
+	// telling while a notification has another one, as it did not wait longer for that.
 	aside, telling chan struct{}
 
 	background context.Context         //nolint:containedctx // of what no caller's context ends
