@@ -18,9 +18,9 @@ const recheck = 2 * time.Second
 // maxFile bounds a file of users or tokens, in bytes.
 const maxFile = 4 << 20
 
-// file is a file of secrets that other processes may replace. What parse makes of its text is
-// read anew soon after the file has changed. A file that cannot be read gives its error alone, so
-// that nobody is let in by what it said before.
+// file is a file of secrets that other processes may replace. Soon after it has changed, its text is
+// read and parsed anew. A file that cannot be read gives its error alone, so that its earlier text lets
+// nobody in.
 type file[T any] struct {
 	path  string
 	parse func(text string) (T, error)

@@ -34,8 +34,8 @@ type Redaction struct {
 // Redact makes a redaction of patterns, such as "params.card.*", "header.authorization" or
 // "params.**.password". A pattern begins with the part of the task: params, result, progress,
 // checkpoint or header. Its further words, split by dots, name fields, each within the one before:
-// '*' stands for any text within a word, and "**" for any number of words. What a pattern names is
-// hidden with all that it holds. Elements of a list count as if they stood in its place. A map whose
+// '*' stands for any text within a word, and "**" for any number of words. A field that a pattern names
+// is hidden with all that it holds. Elements of a list count as if they stood in its place. A map whose
 // keys are of several types, shown as {"$map":[[key,value]]}, is hidden whole where a pattern may name
 // something in it. Small and capital letters are the same. A pattern that begins with "**" behind its
 // part may name something in any field, so that [Redaction.Hides] is true for every field of the part,
