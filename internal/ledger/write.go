@@ -112,7 +112,9 @@ func (l *Ledger) sample(ctx context.Context, minute int64, maxPayload int) error
 	if err != nil {
 		return err
 	}
-	l.known.learnAll(pages)
+	if l.known.learnAll(pages) && !slices.ContainsFunc(pages, func(s stored) bool { return s.page == nil }) {
+		l.known.whole = true // another writer began the page of this hour
+	}
 	if !slices.ContainsFunc(pages, func(s stored) bool { return s.lacks(minute) }) {
 		return nil
 	}
