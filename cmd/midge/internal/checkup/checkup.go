@@ -17,8 +17,12 @@ import (
 type Bounds struct {
 	// Oldest is how old the oldest waiting task of a queue may be; 0 for any age.
 	Oldest time.Duration
-	// Dead is how many dead tasks there may be in all queues; a negative number for any.
+	// Dead is how many dead tasks there may be in all queues, beside those of an accepted cause; a negative
+	// number for any.
 	Dead int64
+	// Accepted are the findings that are known, each as its Finding.Accept names it. CheckAccepted has
+	// checked them.
+	Accepted []string
 }
 
 // Level says how much a finding matters.
@@ -41,6 +45,15 @@ type Finding struct {
 	Text string `json:"text"`
 	// Next is a command that shows more, or mends it.
 	Next string `json:"next"`
+	// Accept names it in Bounds.Accepted, such as "paused:reports"; "" for what nobody can accept.
+	Accept string `json:"accept"`
+	// Cause, Tasks, Kinds, Since and Error are of a cause of which tasks died: its ID, how many died of it and
+	// of which kinds, when the first of them died, and what their errors share.
+	Cause string           `json:"cause"`
+	Tasks int64            `json:"tasks"`
+	Kinds map[string]int64 `json:"kinds"`
+	Since *time.Time       `json:"since"`
+	Error string           `json:"error"`
 }
 
 // Report is what a checkup found.
@@ -56,9 +69,13 @@ type Report struct {
 	Retry      int64     `json:"retry"`
 	Dead       int64     `json:"dead"`
 	Findings   []Finding `json:"findings"`
+	// Accepted are the findings that Bounds.Accepted names.
+	Accepted []Finding `json:"accepted"`
 
 	// Now is the storage's time.
 	Now time.Time `json:"now"`
+
+	bounds Bounds
 }
 
 // Problems counts the findings on which somebody has to act.
@@ -80,7 +97,7 @@ func Look(ctx context.Context, store storage.Storage, b Bounds, hidden string) (
 	}
 	r := &Report{
 		Storage: described.Storage, Durability: described.Durability, RoundTrip: time.Since(before).Seconds(),
-		Findings: []Finding{}, Now: described.Now.UTC(),
+		Findings: []Finding{}, Accepted: []Finding{}, Now: described.Now.UTC(), bounds: b,
 	}
 	runners, err := store.Runners(ctx)
 	if err != nil {
@@ -104,22 +121,20 @@ func Look(ctx context.Context, store storage.Storage, b Bounds, hidden string) (
 		}
 		for _, s := range stats {
 			r.count(s)
-			r.queue(s, runners, b)
+			r.queue(s, runners)
 			if err := r.schedules(ctx, store, s, runners); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if b.Dead >= 0 && r.Dead > b.Dead {
-		r.add(Problem, "dead", "", "midge task ls --by-cause", "%s died, and --max-dead allows %s",
-			show.Count(r.Dead, "task"), show.Number(b.Dead))
+	if err := r.causes(ctx, store); err != nil {
+		return nil, err
 	}
 	for _, warning := range described.Warnings {
-		r.add(Notice, "storage", "", "", "%s", warning)
+		r.add(Finding{Level: Notice, Code: "storage"}, "%s", warning)
 	}
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
-		return strings.Compare(string(b.Level),
-			string(a.Level))
+		return strings.Compare(string(b.Level), string(a.Level))
 	})
 	return r, nil
 }
@@ -132,44 +147,56 @@ func (r *Report) count(s storage.Stats) {
 	r.Dead += s.Dead
 }
 
-func (r *Report) add(level Level, code, queue, next, text string, args ...any) {
-	r.Findings = append(r.Findings, Finding{
-		Level: level, Code: code, Queue: queue, Next: next, Text: show.Text(fmt.Sprintf(text, args...)),
-	})
+// add adds a finding in its words, to those that are accepted where it is one of them.
+func (r *Report) add(f Finding, text string, args ...any) {
+	f.Text = show.Text(fmt.Sprintf(text, args...))
+	if f.Kinds == nil {
+		f.Kinds = map[string]int64{}
+	}
+	if r.accepts(f.Accept) {
+		r.Accepted = append(r.Accepted, f)
+		return
+	}
+	r.Findings = append(r.Findings, f)
+}
+
+// accepts reports whether somebody has accepted the finding of a name.
+func (r *Report) accepts(name string) bool {
+	return name != "" && slices.Contains(r.bounds.Accepted, name)
 }
 
 // queue looks over a queue.
-func (r *Report) queue(s storage.Stats, runners []storage.RunnerInfo, b Bounds) {
+func (r *Report) queue(s storage.Stats, runners []storage.RunnerInfo) {
 	serves := func(runner storage.RunnerInfo) bool { return slices.Contains(runner.Queues, s.Queue) }
-	waiting := s.Waiting
+	waiting, paused := s.Waiting, "paused:"+s.Queue
 	for _, k := range s.Declined {
 		waiting -= k.Tasks
-		r.add(Problem, "unknown-kind", s.Queue,
-			"deploy its program, or midge task rm --queue "+s.Queue+" 'is:declined kind:"+k.Kind+"'",
-			"%s of kind %s in queue %s: no live runner of the queue knows the kind", waits(k.Tasks), k.Kind, s.Queue)
+		r.add(Finding{
+			Level: Problem, Code: "unknown-kind", Queue: s.Queue, Accept: "unknown-kind:" + s.Queue + "/" + k.Kind,
+			Next: "deploy its program, or midge task rm --queue " + s.Queue + " 'is:declined kind:" + k.Kind + "'",
+		}, "%s of kind %s in queue %s: no live runner of the queue knows the kind", waits(k.Tasks), k.Kind, s.Queue)
+	}
+	pause := Finding{
+		Level: Notice, Code: "paused", Queue: s.Queue, Next: "midge queue resume " + s.Queue, Accept: paused,
 	}
 	switch {
 	case s.Paused && waiting > 0:
-		r.add(Notice, "paused", s.Queue, "midge queue resume "+s.Queue, "queue %s is paused%s, and %s",
-			s.Queue, r.until(s.PausedUntil), waits(waiting))
+		r.add(pause, "queue %s is paused%s, and %s", s.Queue, r.until(s.PausedUntil), waits(waiting))
 	case s.Paused:
-		r.add(Notice, "paused", s.Queue, "midge queue resume "+s.Queue, "queue %s is paused%s", s.Queue,
-			r.until(s.PausedUntil))
+		r.add(pause, "queue %s is paused%s", s.Queue, r.until(s.PausedUntil))
 	case waiting > 0 && !slices.ContainsFunc(runners, serves):
-		r.add(Problem, "no-runner", s.Queue, "midge runner ls", "%s in queue %s, and no live runner serves it",
-			waits(waiting), s.Queue)
+		r.add(Finding{
+			Level: Problem, Code: "no-runner", Queue: s.Queue, Next: "midge runner ls", Accept: "no-runner:" + s.Queue,
+		}, "%s in queue %s, and no live runner serves it", waits(waiting), s.Queue)
 	}
-	if b.Oldest > 0 && s.Oldest > b.Oldest {
-		r.add(Problem, "oldest", s.Queue, "midge queue show "+s.Queue,
+	known := s.Paused && r.accepts(paused) // so its tasks grow old
+	if oldest := r.bounds.Oldest; oldest > 0 && s.Oldest > oldest && !known {
+		r.add(Finding{Level: Problem, Code: "oldest", Queue: s.Queue, Next: "midge queue show " + s.Queue},
 			"the oldest task of queue %s has waited for %s, and --max-oldest allows %s",
-			s.Queue, show.Span(s.Oldest), show.Span(b.Oldest))
-	}
-	if s.Dead > 0 && b.Dead < 0 {
-		r.add(Notice, "dead", s.Queue, "midge task ls --by-cause --queue "+s.Queue,
-			"%s of queue %s died", show.Count(s.Dead, "task"), s.Queue)
+			s.Queue, show.Span(s.Oldest), show.Span(oldest))
 	}
 	if s.Damaged > 0 {
-		r.add(Problem, "damaged", s.Queue, "midge queue show "+s.Queue,
+		r.add(Finding{Level: Problem, Code: "damaged", Queue: s.Queue, Next: "midge queue show " + s.Queue},
 			"%s of queue %s cannot be read and was set apart", show.Count(s.Damaged, "record"), s.Queue)
 	}
 }
@@ -203,13 +230,16 @@ func (r *Report) schedules(
 		declared, err := t.Cursor.Decode()
 		switch {
 		case err != nil:
-			r.add(Problem, "damaged-schedule", s.Queue, "midge schedule show "+name,
-				"schedule %s stands still: its declaration cannot be read", name)
+			r.add(Finding{
+				Level: Problem, Code: "damaged-schedule", Queue: s.Queue, Next: "midge schedule show " + name,
+			}, "schedule %s stands still: its declaration cannot be read", name)
 		case !slices.ContainsFunc(runners, func(runner storage.RunnerInfo) bool {
 			return slices.Contains(runner.Schedules, storage.Declared{Ref: t.Ref, Hash: declared.Hash})
 		}):
-			r.add(Problem, "orphaned", s.Queue, "deploy its program, or midge schedule rm "+name,
-				"schedule %s stands still: no live runner declares it", name)
+			r.add(Finding{
+				Level: Problem, Code: "orphaned", Queue: s.Queue, Accept: "orphaned:" + name,
+				Next: "deploy its program, or midge schedule rm " + name,
+			}, "schedule %s stands still: no live runner declares it", name)
 		}
 	}
 	return nil

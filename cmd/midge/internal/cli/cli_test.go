@@ -3,13 +3,17 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge/cmd/midge/internal/checkup"
 	"github.com/midgehq/midge/cmd/midge/internal/connect"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
@@ -254,7 +258,74 @@ func TestTheStorageIsLookedOver(t *testing.T) {
 		return strings.Join(lines, "\n")
 	}
 	golden(t, "doctor", steady(r.transcript("", "doctor", "doctor -q --max-oldest 1m --max-dead 2", "doctor --max-dead 3 -o json",
-		"doctor --max-oldest 0s", "doctor --max-dead -2", "stats", "stats -o json")))
+		"doctor --max-oldest 0s", "doctor --max-dead -2", "doctor --max-oldest 1m --max-dead 2 --accept paused:reports --accept cause:3bixdebokt98e",
+		"doctor --accept paused", "doctor --accept ''", "doctor --accept damaged:mail", "stats", "stats -o json")))
+}
+
+// TestKnownFindingsAreAccepted accepts findings in a profile, and those that a report names.
+func TestKnownFindingsAreAccepted(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	r.insert(storage.Insert{Ref: storage.Ref{Queue: "none", ID: "x"}, Kind: "k"})
+	r.env["XDG_CONFIG_HOME"] = t.TempDir()
+	delete(r.env, connect.EnvStorage)
+	file := filepath.Join(r.env["XDG_CONFIG_HOME"], "midge", "config.toml")
+	profile := func(accept string) {
+		text := "default = \"p\"\n[profiles.p]\nstorage = \"redis://localhost:6379\"\naccept = [" + accept + "]\n"
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	profile("")
+	var report checkup.Report
+	if got := r.run("doctor -o json"); got.code != Failed || json.Unmarshal([]byte(got.out), &report) != nil {
+		t.Fatalf("got %+v", got)
+	}
+	var names []string
+	for _, f := range report.Findings {
+		names = append(names, strconv.Quote(f.Accept))
+	}
+	want := `"no-runner:none" "orphaned:reports/nightly" "paused:reports" "cause:3bixdebokt98e"`
+	if got := strings.Join(names, " "); got != want {
+		t.Fatalf("the findings are accepted by %s, want %s", got, want)
+	}
+	profile(strings.Join(names, ", "))
+	if got := r.run("doctor --quiet --max-dead 0"); got != (answer{}) {
+		t.Errorf("all is accepted: got %+v, want silence and 0", got)
+	}
+	if got := r.ok("doctor"); strings.Count(got, "accepted: ") != 4 || !strings.Contains(got, "Nothing needs you.") {
+		t.Errorf("got %s, want what is accepted", got)
+	}
+	profile(`"nonsense"`)
+	if got := r.run("doctor"); got.code != BadInput || !strings.Contains(got.err, `accept of profile p "nonsense": want one of paused:QUEUE`) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestManyCausesAreToldInPart has tasks die of more causes than are told.
+func TestManyCausesAreToldInPart(t *testing.T) {
+	r := newRig(t)
+	for i := range 8 {
+		for j := range 9 - i {
+			r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: fmt.Sprintf("t%d%d", i, j)}, Kind: fmt.Sprint("k", j%4)})
+		}
+		r.work("mail", storage.Settle{Outcome: storage.Bury, Error: "cause " + string(rune('a'+i))})
+	}
+	got := r.ok("doctor")
+	for _, want := range []string{
+		"9 tasks of 4 kinds died, the first 0ms ago: cause a\n", "5 tasks of 4 kinds died, the first 0ms ago: cause e\n",
+		"9 tasks died of 3 other causes\n         next: midge task ls --by-cause",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %s\nwant %q", got, want)
+		}
+	}
+	if strings.Contains(got, "cause f") {
+		t.Errorf("a sixth cause is told:\n%s", got)
+	}
 }
 
 func TestWhatIsWrongWithALineIsSaid(t *testing.T) {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,13 +18,17 @@ func (a *app) doctor() *cobra.Command {
 		Use: "doctor", Short: "Look over the storage; exit with 1 where somebody has to act",
 		Long: "doctor looks over the storage, its queues, schedules and runners. It exits with 0 where nobody " +
 			"has\n" +
-			"to act and with 1 where somebody has; for cron, --max-oldest and --max-dead say what is too much.",
-		Example: "  midge doctor\n  midge doctor --quiet --max-oldest 5m --max-dead 10 || mail -s 'midge' oncall",
-		Args:    noArguments,
+			"to act and with 1 where somebody has; for cron, --max-oldest and --max-dead say what is too much.\n\n" +
+			"What is known can be accepted, by --accept or by accept in the profile:\n" +
+			checkup.AcceptSyntax + "\nThe tasks of an accepted cause are not dead for --max-dead, and those of an accepted pause may wait.",
+		Example: "  midge doctor\n  midge doctor --quiet --max-oldest 5m --max-dead 10 || mail -s 'midge' oncall\n" +
+			"  midge doctor --accept paused:reports --accept cause:2qk3m1",
+		Args: noArguments,
 	}
 	var oldest span
 	cmd.Flags().Var(&oldest, "max-oldest", "how long the oldest task of a queue may wait, such as 5m")
 	dead := cmd.Flags().Int64("max-dead", -1, "how many dead tasks there may be")
+	accept := cmd.Flags().StringArray("accept", nil, "a finding that is `known`, such as paused:reports; may be repeated")
 	cmd.RunE = a.quick(func(ctx context.Context, _ []string) error {
 		switch {
 		case cmd.Flags().Changed("max-oldest") && oldest.Duration <= 0:
@@ -31,7 +36,12 @@ func (a *app) doctor() *cobra.Command {
 		case cmd.Flags().Changed("max-dead") && *dead < 0:
 			return storage.Invalid("--max-dead", *dead, "0 or more")
 		}
-		return a.diagnose(ctx, checkup.Bounds{Oldest: oldest.Duration, Dead: *dead})
+		for _, known := range *accept {
+			if err := checkup.CheckAccepted("--accept", known); err != nil {
+				return err
+			}
+		}
+		return a.diagnose(ctx, checkup.Bounds{Oldest: oldest.Duration, Dead: *dead, Accepted: *accept})
 	})
 	return cmd
 }
@@ -40,7 +50,7 @@ func (a *app) diagnose(ctx context.Context, bounds checkup.Bounds) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	r, err := checkup.Look(ctx, a.store, bounds, hidden)
+	r, err := a.look(ctx, bounds)
 	if err != nil {
 		return err
 	}
@@ -54,6 +64,20 @@ func (a *app) diagnose(ctx context.Context, bounds checkup.Bounds) error {
 		err = &exitError{code: Failed} // all was said
 	}
 	return err
+}
+
+// look looks over the storage, which is open; what the profile accepts is accepted.
+func (a *app) look(ctx context.Context, bounds checkup.Bounds) (*checkup.Report, error) {
+	for known := range strings.SplitSeq(a.target.Accept, "\n") {
+		if known == "" {
+			continue
+		}
+		if err := checkup.CheckAccepted("accept of profile "+a.target.Profile, known); err != nil {
+			return nil, err
+		}
+		bounds.Accepted = append(bounds.Accepted, known)
+	}
+	return checkup.Look(ctx, a.store, bounds, hidden)
 }
 
 // report writes a checkup for people.
@@ -82,7 +106,9 @@ func sizes(r *checkup.Report) string {
 // findings writes what was found, and that nothing was.
 func (a *app) findings(p *show.Printer, r *checkup.Report) error {
 	if len(r.Findings) == 0 && !a.quiet {
-		return p.Line("\n%s", p.Paint("Nothing needs you.", show.Good))
+		if err := p.Line("\n%s", p.Paint("Nothing needs you.", show.Good)); err != nil {
+			return err
+		}
 	}
 	for i, f := range r.Findings {
 		if i == 0 && !a.quiet {
@@ -103,6 +129,14 @@ func (a *app) findings(p *show.Printer, r *checkup.Report) error {
 			}
 		}
 	}
+	for _, f := range r.Accepted {
+		if a.quiet {
+			break
+		}
+		if err := p.Line("%s", p.Paint("accepted: "+f.Text, show.Faint)); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -111,7 +145,7 @@ func (a *app) greet(ctx context.Context, _ []string) error {
 	if err := a.open(ctx); err != nil {
 		return withWelcome(err, a)
 	}
-	r, err := checkup.Look(ctx, a.store, checkup.Bounds{Dead: -1}, hidden)
+	r, err := a.look(ctx, checkup.Bounds{Dead: -1})
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,8 @@ type Target struct {
 	From string
 	// Warning is for the operator, "" for none.
 	Warning string
+	// Accept are the findings of doctor that the profile accepts, one a line.
+	Accept string
 
 	url, prefix, schema string
 }

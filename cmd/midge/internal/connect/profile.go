@@ -38,6 +38,8 @@ type profile struct {
 	StorageFile string `toml:"storage_file"`
 	Prefix      string `toml:"prefix"`
 	Schema      string `toml:"schema"`
+	// Accept are the findings of doctor that are known.
+	Accept []string `toml:"accept"`
 }
 
 // File is the path of the user's configuration, in the folder that XDG_CONFIG_HOME names or that the
@@ -89,7 +91,7 @@ func fromProfile(name, from string, env func(string) string) (Target, error) {
 		}
 		return Target{}, storage.Invalid("profile", name, "%s", known)
 	}
-	target := Target{Profile: name, From: from, prefix: p.Prefix, schema: p.Schema}
+	target := Target{Profile: name, From: from, Accept: strings.Join(p.Accept, "\n"), prefix: p.Prefix, schema: p.Schema}
 	if target.url, err = p.url(name, path); err != nil {
 		return Target{}, err
 	}
@@ -114,7 +116,7 @@ func read(path string) (f file, err error) {
 	}
 	if unknown := meta.Undecoded(); len(unknown) > 0 {
 		return file{}, storage.Invalid("setting", unknown[0].String(),
-			"default, or storage, storage_file, prefix or schema of a profile, in %s", path)
+			"default, or storage, storage_file, prefix, schema or accept of a profile, in %s", path)
 	}
 	return f, nil
 }
