@@ -18,6 +18,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends what does not heed the first
 	code := cli.Run(ctx, os.Args[1:], cli.Process())
 	stop()
 	os.Exit(code)

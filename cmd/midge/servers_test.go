@@ -240,7 +240,17 @@ func TestCompletionIsSilent(t *testing.T) {
 	}
 }
 
+// folder is that of all tests.
+var folder string
+
 func TestMain(m *testing.M) {
 	_ = os.Unsetenv("MIDGE_STORAGE") // of whoever runs the tests
-	os.Exit(m.Run())
+	os.Exit(func() int {
+		var err error
+		if folder, err = os.MkdirTemp("", "midge"); err != nil {
+			panic(err)
+		}
+		defer func() { _ = os.RemoveAll(folder) }()
+		return m.Run()
+	}())
 }

@@ -2,12 +2,15 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/midgehq/midge/cmd/midge/internal/cli"
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/redis"
@@ -79,12 +82,22 @@ func (term *terminal) wants(texts ...string) string {
 	return screen
 }
 
-// build builds the command.
+// built is the path of the command, which is built once for all tests.
+var built = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(folder, "midge")
+	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("go build: %w: %s", err, out)
+	}
+	return path, err
+})
+
+// build gives the path of the command.
 func build(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "midge")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v: %s", err, out)
+	path, err := built()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
@@ -145,4 +158,47 @@ func TestTopInATerminal(t *testing.T) {
 		_, err := term.tmux("has-session")
 		return err != nil
 	})
+}
+
+// TestAPipeOnATerminalAsks pipes refs from one command into another, in the shell of a terminal.
+func TestAPipeOnATerminalAsks(t *testing.T) {
+	testserver.Require(t)
+	server := testserver.Redis(t)
+	env := on(t, server.URL())
+	for _, id := range []string{"a1", "a2", "a3"} {
+		if got := run(t, env, "", "task", "add", "send_mail", "--queue", "mail", "--id", id); got.code != cli.Done {
+			t.Fatalf("%+v", got)
+		}
+	}
+	path := "PATH=" + filepath.Dir(build(t)) + ":" + os.Getenv("PATH")
+	term := startTerminal(t, []string{"MIDGE_STORAGE=" + server.URL(), "NO_COLOR=1", path, "PS1=$ "}, "sh")
+	const line = "midge task ls queue:mail -o ids | midge task cancel -"
+	state := func() string {
+		return run(t, env, "", "task", "ls", "--state", "all", "-o", "jsonl").out
+	}
+	waiting := func(n int) {
+		t.Helper()
+		if got := strings.Count(state(), `"state":"waiting"`); got != n {
+			t.Errorf("%d tasks wait, want %d", got, n)
+		}
+	}
+
+	term.keys(line+"; echo ended with $?", "Enter")
+	term.wants("Cancel 3 tasks? [y/N]")
+	term.keys("n", "Enter")
+	term.wants("nothing was changed", "ended with 1")
+	waiting(3)
+	term.keys("clear", "Enter", line+"; echo ended with $?", "Enter")
+	term.wants("Cancel 3 tasks? [y/N]")
+	term.keys("C-c")
+	term.wants("interrupted")
+	waiting(3)
+	term.keys("clear", "Enter", "setsid -w sh -c '"+line+"; echo ended with $?'", "Enter") // without a terminal of its own
+	term.wants("nobody is here to confirm this: give --yes", "ended with 2")
+	waiting(3)
+	term.keys("clear", "Enter", line+" 2>/dev/null; echo ended with $?", "Enter") // what was told is lost, the question is not
+	term.wants("Cancel 3 tasks? [y/N]")
+	term.keys("y", "Enter")
+	term.wants("cancelled 3", "ended with 0")
+	waiting(0)
 }

@@ -22,6 +22,7 @@ import (
 // app is one command that runs.
 type app struct {
 	std    Std
+	ended  <-chan struct{} // the command was interrupted
 	choice connect.Choice
 	// The flags that all commands have.
 	output  string
@@ -209,9 +210,37 @@ func (a *app) arguments(args []string) ([]string, error) {
 	if len(args) != 1 || args[0] != "-" {
 		return args, nil
 	}
-	text, err := io.ReadAll(a.std.In)
+	text, err := io.ReadAll(a.input(a.std.In))
 	if err != nil {
 		return nil, fmt.Errorf("read standard input: %w", err)
 	}
 	return strings.Fields(string(text)), nil
+}
+
+// input reads what somebody types or another program writes, until the command is interrupted: a read that
+// waits would go on for ever.
+func (a *app) input(in io.Reader) io.Reader { return &input{in: in, done: a.ended} }
+
+type input struct {
+	in   io.Reader
+	done <-chan struct{}
+}
+
+// Read reads. The goroutine of a read that is interrupted ends with the process.
+func (r *input) Read(p []byte) (int, error) {
+	type result struct {
+		n   int
+		err error
+	}
+	read, own := make(chan result, 1), make([]byte, len(p))
+	go func() {
+		n, err := r.in.Read(own)
+		read <- result{n, err}
+	}()
+	select {
+	case got := <-read:
+		return copy(p, own[:got.n]), got.err
+	case <-r.done:
+		return 0, context.Canceled
+	}
 }

@@ -63,8 +63,15 @@ type answer struct {
 func (r *rig) run(line string) answer {
 	r.t.Helper()
 	var out, errs bytes.Buffer
+	in := strings.NewReader(r.in)
 	code := Run(r.t.Context(), words(line), Std{
-		In: strings.NewReader(r.in), Out: &out, Err: &errs, Person: r.person, User: "ann@web-1",
+		In: in, Out: &out, Err: &errs, Person: r.person, User: "ann@web-1",
+		Ask: func() (Dialog, error) {
+			if !r.person {
+				return Dialog{}, os.ErrNotExist
+			}
+			return Dialog{In: in, Out: &errs, Close: func() error { return nil }}, nil
+		},
 		Env: func(name string) string { return r.env[name] },
 		Open: func(context.Context, connect.Target) (storage.Storage, error) {
 			return r.store, nil

@@ -2,7 +2,10 @@ package cli
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,15 +20,21 @@ func (a *app) confirm(yes bool, question string, tasks int64, word string) error
 	if yes {
 		return nil
 	}
-	if !a.std.Person {
+	asked, err := a.ask()
+	if err != nil {
 		return badInput("nobody is here to confirm this: give --yes (and --dry-run to see what would happen)")
 	}
+	defer func() { _ = asked.Close() }()
 	prompt, wants := question+" [y/N] ", []string{"y", "yes"}
 	if tasks > typeAbove {
 		prompt, wants = fmt.Sprintf("%s Type %q to go on: ", question, word), []string{word}
 	}
-	_, _ = fmt.Fprint(a.std.Err, prompt)
-	line, err := bufio.NewReader(a.std.In).ReadString('\n')
+	_, _ = fmt.Fprint(asked.Out, prompt)
+	line, err := bufio.NewReader(a.input(asked.In)).ReadString('\n')
+	if errors.Is(err, context.Canceled) {
+		_, _ = fmt.Fprintln(asked.Out)
+		return err
+	}
 	answer := strings.TrimSpace(line)
 	for _, want := range wants {
 		if strings.EqualFold(answer, want) && (err == nil || answer != "") {
@@ -33,6 +42,14 @@ func (a *app) confirm(yes bool, question string, tasks int64, word string) error
 		}
 	}
 	return &exitError{code: Failed, text: "nothing was changed"}
+}
+
+// ask opens where somebody can be asked.
+func (a *app) ask() (Dialog, error) {
+	if a.std.Ask == nil {
+		return Dialog{}, os.ErrNotExist
+	}
+	return a.std.Ask()
 }
 
 // yesFlag adds --yes to a command that asks.

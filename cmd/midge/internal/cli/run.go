@@ -41,8 +41,10 @@ type Std struct {
 	User string
 	// Env reads a variable of the environment.
 	Env func(name string) string
-	// Person says that somebody reads Err and answers on In.
+	// Person says that somebody reads Err.
 	Person bool
+	// Ask opens where somebody can be asked, and fails where nobody can be.
+	Ask func() (Dialog, error)
 	// Terminal says that Out is a terminal, of a number of columns.
 	Terminal bool
 	Width    int
@@ -50,17 +52,37 @@ type Std struct {
 	Open func(ctx context.Context, target connect.Target) (storage.Storage, error)
 }
 
+// Dialog is where somebody is asked: questions go to Out, and answers come from In.
+type Dialog struct {
+	In    io.Reader
+	Out   io.Writer
+	Close func() error
+}
+
 // Process is that of this process.
 func Process() Std {
-	std := Std{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv}
+	std := Std{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv, Ask: dialog}
 	out := int(os.Stdout.Fd())
 	std.Terminal = term.IsTerminal(out)
-	std.Person = term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd()))
+	std.Person = term.IsTerminal(int(os.Stderr.Fd()))
 	if width, _, err := term.GetSize(out); err == nil {
 		std.Width = width
 	}
 	std.User = account()
 	return std
+}
+
+// dialog asks on standard input and standard error, or where one of them is no terminal, on the terminal of
+// this process.
+func dialog() (Dialog, error) {
+	if term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())) {
+		return Dialog{In: os.Stdin, Out: os.Stderr, Close: func() error { return nil }}, nil
+	}
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+	if err != nil {
+		return Dialog{}, err
+	}
+	return Dialog{In: tty, Out: tty, Close: tty.Close}, nil
 }
 
 // account is the user of this process and its host, as far as they are known.
@@ -77,7 +99,7 @@ func account() string {
 
 // Run runs one command and gives the code with which the process is to exit.
 func Run(ctx context.Context, args []string, std Std) int {
-	a := &app{std: std}
+	a := &app{std: std, ended: ctx.Done()}
 	root := a.root()                          //nolint:contextcheck // each command takes the context of its run
 	root.SetArgs(append([]string{}, args...)) // none is not nil, which means those of the process
 	root.SetIn(std.In)

@@ -327,7 +327,7 @@ func (a *app) scheduleRm() *cobra.Command {
 		Args: wants(1, 1, "a schedule, as queue/name"),
 	}
 	yes := yesFlag(cmd)
-	cmd.RunE = a.quick(func(ctx context.Context, args []string) error {
+	cmd.RunE = a.long(func(ctx context.Context, args []string) error {
 		s, err := a.ownPlan(ctx, args[0])
 		if err != nil {
 			return err

@@ -48,7 +48,7 @@ const actLong = "\n\nThe tasks are named by their refs (queue/id), by - for refs
 // actExample shows a command on one task, on those of a filter, and on those of a list.
 func actExample(verb, filter string) string {
 	return "  midge task " + verb + " mail/01JABCDEF\n  midge task " + verb + " '" + filter + "' --dry-run\n" +
-		"  midge task ls '" + filter + "' -o ids | midge task " + verb + " - --yes"
+		"  midge task ls '" + filter + "' -o ids | midge task " + verb + " -"
 }
 
 func (a *app) taskRequeue() *cobra.Command {
@@ -134,7 +134,7 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 	}
 	a.notef("on %s", a.target)
 	if len(req.Tasks) != 1 || f.dry {
-		tasks, word, err := a.preview(ctx, req)
+		tasks, count, word, err := a.preview(ctx, req)
 		if err != nil || tasks == 0 {
 			return err
 		}
@@ -143,7 +143,8 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 			return nil
 		}
 		verb := string(act.Verb)
-		if err := a.confirm(*f.yes, strings.ToUpper(verb[:1])+verb[1:]+" them?", tasks, word); err != nil {
+		question := strings.ToUpper(verb[:1]) + verb[1:] + " " + count + "?"
+		if err := a.confirm(*f.yes, question, tasks, word); err != nil {
 			return err
 		}
 	}
@@ -195,12 +196,12 @@ func (a *app) actRequest(cmd *cobra.Command, act bulk.Act, args []string, f *act
 	return req, nil
 }
 
-// preview shows what is about to happen. It gives how many tasks it would happen to, and the word to type
-// where they are many.
-func (a *app) preview(ctx context.Context, req bulk.Request) (tasks int64, word string, err error) {
+// preview shows what is about to happen. It gives how many tasks it would happen to, as a number and in
+// words, and the word to type where they are many.
+func (a *app) preview(ctx context.Context, req bulk.Request) (tasks int64, count, word string, err error) {
 	p, err := bulk.Look(ctx, a.session, req, bulk.Budget{})
 	if err != nil {
-		return 0, "", err
+		return 0, "", "", err
 	}
 	if p.Count == 0 {
 		a.notef("no such task; nothing was changed")
@@ -210,14 +211,15 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (tasks int64, word 
 		if len(req.Tasks) > 0 {
 			err = &exitError{code: NotFound}
 		}
-		return 0, "", err
+		return 0, "", "", err
 	}
-	count := show.Count(p.Count, "task")
+	count, searched := show.Count(p.Count, "task"), ""
 	if p.More {
-		count += " or more (searched " + show.Number(p.Searched) + " of " + show.Number(p.Total) + ")"
+		count += " or more"
+		searched = " (searched " + show.Number(p.Searched) + " of " + show.Number(p.Total) + ")"
 	}
 	queues := slices.Sorted(maps.Keys(p.Queues))
-	a.notef("%s of %s. %s", count, queuesText(queues), p.Consequence)
+	a.notef("%s%s of %s. %s", count, searched, queuesText(queues), p.Consequence)
 	for _, t := range p.Samples {
 		a.notef("  %s", strings.TrimSpace(fmt.Sprintf("%s  %s  %s  %s", t.Ref, show.Text(t.Kind), t.State,
 			show.Cut(firstLine(t), 60))))
@@ -232,7 +234,7 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (tasks int64, word 
 	if len(queues) == 1 {
 		word = queues[0]
 	}
-	return tasks, word, nil
+	return tasks, count, word, nil
 }
 
 // queuesText names queues, the first of many.

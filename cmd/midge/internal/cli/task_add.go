@@ -222,7 +222,7 @@ func (a *app) text(given string) ([]byte, error) {
 	var err error
 	switch {
 	case given == "-":
-		text, err = io.ReadAll(io.LimitReader(a.std.In, maxInput))
+		text, err = io.ReadAll(io.LimitReader(a.input(a.std.In), maxInput))
 	case strings.HasPrefix(given, "@"):
 		text, err = os.ReadFile(given[1:]) //nolint:gosec // the user names the file
 	}

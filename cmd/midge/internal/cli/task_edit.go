@@ -133,9 +133,11 @@ func (a *app) editor(ctx context.Context, t storage.Task) ([]byte, error) {
 	if program == "" {
 		program = a.std.Env("EDITOR")
 	}
-	if program == "" || !a.std.Person {
+	asked, err := a.ask()
+	if program == "" || err != nil {
 		return nil, badInput("give --params JSON, or set EDITOR at a terminal")
 	}
+	defer func() { _ = asked.Close() }()
 	shown, err := payload.JSON(t.Encoding, t.Payload)
 	if err != nil {
 		return nil, err
@@ -152,7 +154,7 @@ func (a *app) editor(ctx context.Context, t storage.Task) ([]byte, error) {
 	}
 	// the user's own program
 	cmd := exec.CommandContext(ctx, "sh", "-c", program+` "$1"`, "sh", path) //nolint:gosec // G204:
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.std.In, a.std.Out, a.std.Err
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = asked.In, asked.Out, a.std.Err
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("%s: %w", program, err)
 	}

@@ -91,7 +91,7 @@ func (a *app) enqueueAll(ctx context.Context, inserts []storage.Insert) (done, t
 
 // readBackup reads the records of a backup. A line that cannot be read ends it, before anything is sent.
 func (a *app) readBackup(path string) ([]storage.Insert, error) {
-	in := a.std.In
+	in := a.input(a.std.In)
 	if path != "-" {
 		file, err := os.Open(path)
 		if err != nil {

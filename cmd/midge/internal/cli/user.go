@@ -142,15 +142,39 @@ func roleOf(users *access.Users, name string) (access.Role, error) {
 
 // password asks for a password, without showing it.
 func (a *app) password(name string) (string, error) {
-	if in, ok := a.std.In.(*os.File); ok && a.std.Person {
+	if in, ok := a.std.In.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
 		_, _ = fmt.Fprintf(a.std.Err, "password of %s: ", name)
-		text, err := term.ReadPassword(int(in.Fd()))
+		text, err := a.unseen(int(in.Fd()))
 		_, _ = fmt.Fprintln(a.std.Err)
-		return string(text), err
+		return text, err
 	}
-	line, err := bufio.NewReader(a.std.In).ReadString('\n')
+	line, err := bufio.NewReader(a.input(a.std.In)).ReadString('\n')
 	if err != nil && line == "" {
 		return "", nil
 	}
 	return strings.TrimRight(line, "\r\n"), nil
+}
+
+// unseen reads a line that the terminal does not show. The terminal shows the next one again, also where the
+// command is interrupted.
+func (a *app) unseen(fd int) (string, error) {
+	before, err := term.GetState(fd)
+	if err != nil {
+		return "", err
+	}
+	type line struct {
+		text []byte
+		err  error
+	}
+	read := make(chan line, 1)
+	go func() { // ends with the line, or with the process
+		text, err := term.ReadPassword(fd)
+		read <- line{text, err}
+	}()
+	select {
+	case got := <-read:
+		return string(got.text), got.err
+	case <-a.ended:
+		return "", errors.Join(context.Canceled, term.Restore(fd, before))
+	}
 }
