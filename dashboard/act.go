@@ -75,9 +75,6 @@ type askData struct {
 // mostRefs bounds the tasks that are chosen one by one.
 const mostRefs = 200
 
-// samples is how many tasks a dialog shows.
-const samples = 5
-
 // asked reads what a request wants to do, and refuses who may not.
 func (s *server) asked(r *http.Request) (act, *askData, error) {
 	if err := r.ParseForm(); err != nil {
@@ -148,18 +145,6 @@ func commandOf(do string) string {
 	return do
 }
 
-// quotedAll writes the first of some texts as words of a shell.
-func quotedAll(texts []string) string {
-	quoted := make([]string, 0, len(texts))
-	for _, t := range texts[:min(samples, len(texts))] {
-		quoted = append(quoted, shellQuoted(t))
-	}
-	if len(texts) > samples {
-		quoted = append(quoted, "…")
-	}
-	return strings.Join(quoted, " ")
-}
-
 // typedAbove is from how many tasks on the name of what is removed has to be typed.
 const typedAbove = 1000
 
@@ -169,7 +154,7 @@ func askQueue(v *view, a act, d *askData) error {
 		return &statusError{http.StatusNotFound, "There is no queue " + d.Queue + "."}
 	}
 	d.Title = a.title + " the queue " + d.Queue + "?"
-	d.Command = "midge queue " + commandOf(d.Do) + " " + d.Queue
+	d.Command = commandLine("midge", "queue", commandOf(d.Do), d.Queue)
 	switch d.Do {
 	case "pause":
 		d.Pause = true
@@ -211,7 +196,7 @@ func (s *server) askSchedule(r *http.Request, a act, d *askData) error {
 	}
 	c := scheduleNow{Task: t}
 	d.Title = a.title + ": the schedule " + c.Name() + " of " + t.Queue + "?"
-	d.Command = "midge schedule " + commandOf(d.Do) + " " + shellQuoted(c.Queue+"/"+c.Name())
+	d.Command = commandLine("midge", "schedule", commandOf(d.Do), c.Queue+"/"+c.Name())
 	return nil
 }
 

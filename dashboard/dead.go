@@ -137,7 +137,7 @@ type deadData struct {
 
 func (s *server) dead(r *http.Request, v *view) error {
 	v.Page, v.Nav, v.Title, v.Watch = "dead", "Dead", "Dead", "all.dead"
-	v.Command = "midge task ls state:dead"
+	v.Command = "midge task ls --by-cause"
 	d := deadData{All: v.Sample.sum(func(q *queueNow) int64 { return q.Dead }), Chosen: r.FormValue("cause")}
 	if v.Sample.dead != nil {
 		d.Groups, d.Read = v.Sample.dead.Groups, v.Sample.dead.Read
@@ -146,7 +146,7 @@ func (s *server) dead(r *http.Request, v *view) error {
 		for _, g := range d.Groups {
 			if g.ID == d.Chosen {
 				d.Groups = []*deadGroup{g}
-				v.Command = "midge task ls " + shellQuoted("state:dead "+g.Filter)
+				v.Command = commandLine("midge", "task", "ls", "--by-cause", g.Filter)
 				break
 			}
 		}

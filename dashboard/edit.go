@@ -61,7 +61,7 @@ func (s *server) editForm(r *http.Request, v *view) error {
 	}
 	d.Text = string(text)
 	v.Page, v.Nav, v.Kind, v.Title, v.Data = "edit", "Tasks", "Edit the parameters of", d.ID, d
-	v.Command = "midge task edit " + shellQuoted(d.Ref.String())
+	v.Command = commandLine("midge", "task", "edit", d.Ref.String())
 	return nil
 }
 

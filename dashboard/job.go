@@ -220,9 +220,9 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	}
 	d.Title = a.title + " " + about + "?"
 	d.CountDown = a.danger && d.Count > 1
-	d.Command = "midge task " + commandOf(d.Do) + " "
+	words := []string{"midge", "task", commandOf(d.Do)}
 	if d.Chosen != nil {
-		d.Command += shellQuoted(commandFilter(*d.Chosen))
+		words = behind(words, commandFilter(*d.Chosen))
 		d.Most = d.Count
 		if look.More {
 			d.Most = 0
@@ -231,8 +231,9 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 			d.Typed = a.typed(d.Most, d.Confirms())
 		}
 	} else {
-		d.Command += quotedAll(d.Refs)
+		words = append(words, d.Refs...)
 	}
+	d.Command = commandLine(words...)
 	return nil
 }
 
@@ -246,7 +247,7 @@ func (d *askData) Confirms() string {
 
 // commandFilter is the filter that chooses for the command what is chosen here.
 func commandFilter(c chosen) string {
-	if c.State == "" {
+	if f, err := c.parse(); c.State == "" && err == nil && len(f.States()) == 0 {
 		c.State = live
 	}
 	return c.Text()

@@ -88,12 +88,18 @@ func (q *queueNow) Trouble() string {
 	return ""
 }
 
-// troubleFirst orders queues: what is in trouble first, then what has died, then what is busy.
-func troubleFirst(s *sample) []*queueNow {
+// byNames gives the queues in the order of their names.
+func (s *sample) byNames() []*queueNow {
 	queues := make([]*queueNow, len(s.queues))
 	for i := range s.queues {
 		queues[i] = &s.queues[i]
 	}
+	return queues
+}
+
+// troubleFirst orders queues: what is in trouble first, then what has died, then what is busy.
+func troubleFirst(s *sample) []*queueNow {
+	queues := s.byNames()
 	weight := func(q *queueNow) int {
 		switch {
 		case q.Trouble() != "":

@@ -28,10 +28,12 @@ const pageSize = 50
 
 func (s *server) queues(r *http.Request, v *view) error {
 	v.Page, v.Nav, v.Title, v.Watch = "queues", "Queues", "Queues", "all.mark"
-	v.Command = "midge queue ls"
 	query := r.URL.Query()
 	d := queuesData{Filter: strings.TrimSpace(query.Get("name")), Sort: query.Get("sort")}
-	queues := troubleFirst(v.Sample)
+	queues := v.Sample.byNames()
+	if d.Sort == "" {
+		queues = troubleFirst(v.Sample)
+	}
 	if d.Filter != "" {
 		queues = slices.DeleteFunc(queues, func(q *queueNow) bool {
 			return !strings.Contains(strings.ToLower(q.Queue), strings.ToLower(d.Filter))
@@ -50,6 +52,7 @@ func (s *server) queues(r *http.Request, v *view) error {
 		return err
 	}
 	d.Queues = queues[max(0, d.Page.From-1):d.Page.To]
+	v.Command = queuesCommand(&d)
 	v.Data = d
 	return nil
 }
@@ -91,7 +94,7 @@ func (s *server) queue(r *http.Request, v *view) error {
 		return &statusError{http.StatusNotFound, "There is no queue " + name + "."}
 	}
 	v.Page, v.Nav, v.Kind, v.Title, v.Watch = "queue", "Queues", "Queue", name, q.Key("mark")+" all.tick"
-	v.Command = "midge queue show " + name
+	v.Command = commandLine("midge", "queue", "show", name)
 	d := queueData{queueNow: q, Exists: true, Chart: v.chartOf(name, r.URL.Query().Get("span"))}
 	for i := range v.Sample.runners {
 		if slices.Contains(v.Sample.runners[i].Queues, name) {

@@ -41,7 +41,7 @@ func (s *server) runner(r *http.Request, v *view) error {
 		return &statusError{http.StatusNotFound, "No live runner has this id. It may have stopped since."}
 	}
 	v.Page, v.Nav, v.Kind, v.Title, v.Watch = "runner", "Runners", "Runner", id, "all.tick"
-	v.Command = "midge runner show " + id
+	v.Command = commandLine("midge", "runner", "show", id)
 	v.Data = runnerData{v.Sample.runners[i], longest(v.Sample.runners[i:i+1], storage.MaxRunning)}
 	return nil
 }

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -63,10 +63,10 @@ func (s *server) search(w http.ResponseWriter, r *http.Request) {
 		}
 		d.Hits = v.hits(text, mostHits*4)
 		if text != "" {
-			words := strconv.Quote(text)
+			words := filter.Quote(text)
 			d.Scan = v.listURL(chosen{Filter: words}, "")
 			d.All = v.listURL(chosen{Filter: "state:all " + words}, "")
-			v.Command = "midge task ls " + shellQuoted(words)
+			v.Command = listCommand(chosen{Filter: words}, "")
 		}
 		v.Data = d
 		return nil

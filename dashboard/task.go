@@ -81,7 +81,7 @@ func (s *server) task(r *http.Request, v *view) error {
 	if t.State == storage.Pending {
 		v.Watch += " all.tick"
 	}
-	v.Command = "midge task show " + shellQuoted(ref.String())
+	v.Command = commandLine("midge", "task", "show", ref.String())
 	d := &taskData{Task: t, Look: lookOf(t.State)}
 	d.Verdict, err = s.verdict(r, v, t)
 	if err != nil {

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/midgehq/midge/internal/filter"
@@ -127,11 +126,8 @@ func (s *server) tasks(r *http.Request, v *view) error {
 	if err := s.mayFilter(v, f); err != nil {
 		return err
 	}
-	v.Command = "midge task ls"
-	if text := c.Text(); text != "" {
-		v.Command += " " + shellQuoted(text)
-	}
 	after := r.FormValue("after")
+	v.Command = listCommand(c, after)
 	page, err := scan.Next(r.Context(), s.store, scan.Request{Filter: f, Limit: pageSize, Cursor: after})
 	if err != nil {
 		return err
@@ -239,16 +235,4 @@ func (v *view) row(t storage.Task) taskRow {
 		row.Note = "no runner that looked knows its kind"
 	}
 	return row
-}
-
-// shellQuoted writes a text as one word of a shell.
-func shellQuoted(text string) string {
-	safe := func(c rune) bool {
-		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
-			strings.ContainsRune("_-.:/,=+@%", c)
-	}
-	if text != "" && !slices.ContainsFunc([]rune(text), func(c rune) bool { return !safe(c) }) {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

@@ -53,6 +53,9 @@ func (p pattern) text(alone bool) string {
 	return strings.Join(quoted, "*")
 }
 
+// Quote writes a text as one word that is looked for as it stands.
+func Quote(text string) string { return quote(text, true) }
+
 // quote puts a text into quotes where it would not be read back without.
 func quote(text string, name bool) string {
 	special := func(r rune) bool {

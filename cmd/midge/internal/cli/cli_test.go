@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -63,25 +64,29 @@ type answer struct {
 func (r *rig) run(line string) answer {
 	r.t.Helper()
 	var out, errs bytes.Buffer
-	in := strings.NewReader(r.in)
-	code := Run(r.t.Context(), words(line), Std{
-		In: in, Out: &out, Err: &errs, Person: r.person, User: "ann@web-1",
-		Ask: func() (Dialog, error) {
-			if !r.person {
-				return Dialog{}, os.ErrNotExist
-			}
-			return Dialog{In: in, Out: &errs, Close: func() error { return nil }}, nil
-		},
-		Env: func(name string) string { return r.env[name] },
-		Open: func(context.Context, connect.Target) (storage.Storage, error) {
-			return r.store, nil
-		},
-	})
+	code := Run(r.t.Context(), words(line), r.std(strings.NewReader(r.in), &out, &errs))
 	r.in = ""
 	if text := out.String() + errs.String(); strings.Contains(text, "s3cret") {
 		r.t.Errorf("midge %s shows the password:\n%s", line, text)
 	}
 	return answer{out: out.String(), err: errs.String(), code: code}
+}
+
+// std is what a command has of its process.
+func (r *rig) std(in io.Reader, out, errs io.Writer) Std {
+	return Std{
+		In: in, Out: out, Err: errs, Person: r.person, User: "ann@web-1",
+		Ask: func() (Dialog, error) {
+			if !r.person {
+				return Dialog{}, os.ErrNotExist
+			}
+			return Dialog{In: in, Out: errs, Close: func() error { return nil }}, nil
+		},
+		Env: func(name string) string { return r.env[name] },
+		Open: func(context.Context, connect.Target) (storage.Storage, error) {
+			return r.store, nil
+		},
+	}
 }
 
 // ok wants a command to be done, and gives what it said.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,19 +112,69 @@ func (a *app) queue() *cobra.Command {
 func (a *app) queueLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls [PATTERN]", Aliases: []string{"list"}, Short: "List queues and their sizes",
-		Example: "  midge queue ls\n  midge queue ls 'mail*' -o wide\n  midge queue ls --watch",
-		Args:    wants(0, 1, "one pattern at most, such as 'mail*'"),
+		Example: "  midge queue ls\n  midge queue ls 'mail*' -o wide\n  midge queue ls --sort dead --limit 10\n" +
+			"  midge queue ls --watch",
+		Args: wants(0, 1, "one pattern at most, such as 'mail*'"),
 	}
+	var part queuePart
+	part.add(cmd)
 	all := cmd.Flags().Bool("all", false, "show midge's own queues too")
 	watch := watchFlag(cmd)
 	cmd.RunE = a.watched(watch, func(ctx context.Context, args []string) error {
+		if err := part.check(); err != nil {
+			return err
+		}
 		rows, err := a.rows(ctx, args, *all)
 		if err != nil {
 			return err
 		}
-		return list(ctx, a, queueList, rows, "there are no queues"+matching(args))
+		return list(ctx, a, queueList, part.of(rows), "there are no queues"+matching(args))
 	})
 	return cmd
+}
+
+// queuePart is which queues of a list are shown, and in which order.
+type queuePart struct {
+	contains, sort string
+	skip, limit    int
+}
+
+func (q *queuePart) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&q.contains, "contains", "", "those with this `text` in their names, in small letters or capitals")
+	flags.StringVar(&q.sort, "sort", "name", "by `what`: name, oldest or a state, the most first")
+	flags.IntVar(&q.limit, "limit", 0, "how many queues to list at most (default all)")
+	flags.IntVar(&q.skip, "skip", 0, "how many queues to leave out at the begin")
+}
+
+func (q *queuePart) check() error {
+	if q.skip < 0 || q.limit < 0 {
+		return storage.Invalid("flags", "--skip or --limit below 0", "0 or more")
+	}
+	if q.sort != "name" && q.sort != "oldest" && !storage.State(q.sort).Valid() {
+		return storage.Invalid("--sort", q.sort, "name, oldest, %s", strings.Join(taskStates(), ", "))
+	}
+	return nil
+}
+
+// of gives the part of rows, which are in the order of their names.
+func (q *queuePart) of(rows []row) []row {
+	rows = slices.DeleteFunc(rows, func(r row) bool {
+		return !strings.Contains(strings.ToLower(r.Queue), strings.ToLower(q.contains))
+	})
+	switch q.sort {
+	case "name":
+	case "oldest":
+		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(b.Oldest, a.Oldest) })
+	default:
+		state := storage.State(q.sort)
+		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(b.Size(state), a.Size(state)) })
+	}
+	rows = rows[min(q.skip, len(rows)):]
+	if q.limit > 0 {
+		rows = rows[:min(q.limit, len(rows))]
+	}
+	return rows
 }
 
 // matching names the pattern of a list that is empty.
