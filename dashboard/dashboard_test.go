@@ -86,8 +86,11 @@ func (s *site) paths() []string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if len(names.Names) > 0 {
-		paths = append(paths, "/queues/"+names.Names[0])
+	for _, name := range names.Names {
+		if !storage.Reserved(name) {
+			paths = append(paths, "/queues/"+name)
+			break
+		}
 	}
 	if len(s.Runners) > 0 {
 		paths = append(paths, "/runners/"+s.Runners[0].ID)

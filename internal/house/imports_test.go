@@ -134,7 +134,7 @@ var table = []rule{
 		rooms:     []string{"access", "internal/bulk", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "storage"},
 		testRooms: []string{"access", "storage/..."},
 	},
-	{room: "internal/scene", rooms: []string{"internal/ledger", "storage", "storage/memory"}}, // what tests and pictures show
+	{room: "internal/scene", rooms: []string{"internal/ledger", "internal/vitals", "storage", "storage/memory"}}, // what tests and pictures show
 	{
 		room:    "dashboard/browser", // a module of its own, which drives a browser
 		rooms:   []string{"dashboard", "internal/scene", "storage", "storage/memory"},

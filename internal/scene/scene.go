@@ -19,7 +19,7 @@ var Names = []string{"empty", "calm", "night", "million"}
 
 // Scene is a storage in a state, and what keeps it there.
 type Scene struct {
-	Store   *memory.Storage
+	Store   storage.Storage
 	Session *storage.Session
 	Runners []storage.RunnerInfo
 	now     func() time.Time
@@ -35,7 +35,7 @@ func Open(ctx context.Context, name string, tasks int) (*Scene, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Scene{Store: store, Session: storage.NewSession(store, 0), now: now, clock: &ahead, history: ledger.New(store)}
+	s := newScene(store, now, &ahead)
 	switch name {
 	case "empty":
 	case "calm":
@@ -48,6 +48,12 @@ func Open(ctx context.Context, name string, tasks int) (*Scene, error) {
 		err = fmt.Errorf("scene %q: want one of %s", name, strings.Join(Names, ", "))
 	}
 	return s, errors.Join(err, s.Beat(ctx))
+}
+
+func newScene(store storage.Storage, now func() time.Time, ahead *time.Duration) *Scene {
+	return &Scene{
+		Store: store, Session: storage.NewSession(store, 0), now: now, clock: ahead, history: ledger.New(store),
+	}
 }
 
 // pass lets the storage's clock go on, a minute a step, of which the history tells.
@@ -317,48 +323,4 @@ func (s *Scene) minute(ctx context.Context, minute int) error {
 		}),
 		s.End(ctx, "webhooks", some, nil),
 	)
-}
-
-// million is many tasks in a hundred queues, all of whose names are as long as they may be.
-func (s *Scene) million(ctx context.Context, tasks int) error {
-	long := func(begin string) string {
-		return begin + strings.Repeat("_very_long", 13)[:storage.MaxName-len(begin)]
-	}
-	var queues []string
-	for i := range 100 {
-		queues = append(queues, long(fmt.Sprintf("tenant-%02d.queue", i)))
-	}
-	kinds := []string{long("kind.import"), long("kind.export")}
-	s.hire(60, queues, kinds)
-	for i := range s.Runners {
-		s.Runners[i].ID = long(fmt.Sprintf("runner-%02d", i))
-	}
-	if err := s.Beat(ctx); err != nil {
-		return err
-	}
-	for i, queue := range queues {
-		err := s.Add(ctx, queue, kinds[i%2], tasks/100, func(j int, in *storage.Insert) {
-			in.Ref.ID = long(fmt.Sprintf("task-%02d-%06d", i, j))
-			in.Payload = []byte(`{"n":1}`)
-			if j%10 == 3 {
-				in.Delay = time.Duration(j) * time.Second
-			}
-			if j%50 == 7 {
-				in.MaxRetries = 0
-			}
-		})
-		if err != nil {
-			return err
-		}
-		err = s.End(ctx, queue, tasks/1000, func(j int, _ storage.Task, st *storage.Settle) {
-			if j%5 == 0 {
-				st.Outcome, st.Delay = storage.Fail, time.Hour
-				st.Error = fmt.Sprintf("request %d of tenant %d: %s", j, i, strings.Repeat("long text ", 20))
-			}
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return s.run(ctx, queues[0], 40)
 }

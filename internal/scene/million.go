@@ -1,0 +1,171 @@
+package scene
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/storage"
+)
+
+// millionQueues is how many queues the scene "million" has.
+const millionQueues = 100
+
+// Million fills an empty storage, whose clock is this machine's, with the scene "million" of so many tasks.
+func Million(ctx context.Context, store storage.Storage, tasks int) (*Scene, error) {
+	s := newScene(store, time.Now, new(time.Duration))
+	return s, errors.Join(s.million(ctx, tasks), s.Beat(ctx))
+}
+
+// long makes a name as long as names may be.
+func long(begin string) string {
+	const rest = "_very_long"
+	return (begin + strings.Repeat(rest, storage.MaxName/len(rest)+1))[:storage.MaxName]
+}
+
+// crowd is the scene "million" while it is filled.
+type crowd struct {
+	*Scene
+
+	queues, kinds []string
+
+	mu sync.Mutex // guards the Running of the runners
+}
+
+// million is many tasks in a hundred queues, all of whose names are as long as they may be: waiting,
+// scheduled, retried, pending, declined, dead of many causes, completed and cancelled. Two queues are
+// paused, and each has a schedule, of which three are orphaned.
+func (s *Scene) million(ctx context.Context, tasks int) error {
+	c := crowd{Scene: s, kinds: []string{long("kind.import"), long("kind.export")}}
+	for i := range millionQueues {
+		c.queues = append(c.queues, long(fmt.Sprintf("tenant-%02d.queue", i)))
+	}
+	s.hire(60, c.queues, c.kinds)
+	for i := range s.Runners {
+		s.Runners[i].ID = long(fmt.Sprintf("runner-%02d", i))
+	}
+	if err := s.Beat(ctx); err != nil {
+		return err
+	}
+	const side = 4 // queues that are filled at a time
+	errs := make([]error, side)
+	var all sync.WaitGroup
+	for first := range side {
+		all.Go(func() {
+			for i := first; i < len(c.queues) && errs[first] == nil; i += side {
+				errs[first] = c.fill(ctx, i, tasks/millionQueues)
+			}
+		})
+	}
+	all.Wait()
+	errs = append(errs, s.pause(ctx, c.queues[11]), s.pause(ctx, c.queues[42]))
+	for i, queue := range c.queues {
+		name := long(fmt.Sprintf("schedule-%02d", i))[:storage.MaxName-len(storage.CursorPrefix)]
+		errs = append(errs, s.Schedule(ctx, queue, name, "every 1h0m0s", "", time.Duration(i+1)*time.Minute, i%40 == 5))
+	}
+	return errors.Join(errs...)
+}
+
+// fill gives a queue its tasks: a tenth of them have run.
+func (c *crowd) fill(ctx context.Context, i, tasks int) error {
+	queue := c.queues[i]
+	named := func(what string) func(int, *storage.Insert) {
+		return func(j int, in *storage.Insert) {
+			in.Ref.ID = long(fmt.Sprintf("%s-%02d-%06d", what, i, j))
+			in.Payload = []byte(`{"n":1}`)
+		}
+	}
+	ran := func(j int, in *storage.Insert) {
+		named("ran")(j, in)
+		in.Keep.For = 24 * time.Hour
+		if j%5 == 2 {
+			in.MaxRetries = 0
+		}
+	}
+	waiting := func(j int, in *storage.Insert) {
+		named("task")(j, in)
+		if j%10 == 3 {
+			in.Delay = time.Hour + time.Duration(j)*time.Second
+		}
+	}
+	ended := func(j int, t storage.Task, st *storage.Settle) {
+		switch {
+		case t.MaxRetries == 0:
+			st.Outcome, st.Error = storage.Fail, cause(i, j)
+		case j%10 == 4:
+			st.Outcome, st.Error, st.Delay = storage.Fail, cause(i, j), 2*time.Hour
+		case j%10 == 9:
+			st.Outcome = storage.Cancel
+		}
+	}
+	const declined = 20
+	kind := c.kinds[i%len(c.kinds)]
+	err := errors.Join(c.Add(ctx, queue, kind, tasks/10, ran), c.End(ctx, queue, tasks/10, ended))
+	if i%25 == 3 {
+		err = errors.Join(err, c.Add(ctx, queue, long("kind.legacy"), declined, named("legacy")),
+			c.End(ctx, queue, declined, func(_ int, _ storage.Task, st *storage.Settle) { st.Outcome = storage.Decline }))
+	}
+	return errors.Join(err, c.Add(ctx, queue, kind, tasks-tasks/10, waiting), c.start(ctx, i))
+}
+
+// cause is why a task of a queue failed: of five causes that all queues share, and now and then of one of
+// its own.
+func cause(queue, task int) string {
+	if task%40 == 2 {
+		word := []byte("aaaa")
+		for i, n := 0, queue*97+task; n > 0 && i < len(word); i, n = i+1, n/26 {
+			word[i] += byte(n % 26)
+		}
+		return fmt.Sprintf("the template %s of tenant %d has no part %q", word, queue, word)
+	}
+	shared := []string{
+		"dial tcp 10.0.%d.%d:5432: connect: connection refused",
+		"tenant %d: request %d: context deadline exceeded",
+		"write /var/exports/%d/%d.csv: no space left on device",
+		"tenant %d answers 503 Service Unavailable to request %d",
+		"quota of tenant %d is used up at request %d: " + strings.Repeat("long text ", 20),
+	}
+	return fmt.Sprintf(shared[(queue+task)%len(shared)], queue, task)
+}
+
+// start has a runner run some tasks of a queue.
+func (c *crowd) start(ctx context.Context, i int) error {
+	runner := &c.Runners[i%len(c.Runners)]
+	claimed, err := c.Session.Claim(ctx, storage.ClaimRequest{
+		Runner: runner.ID, Queues: []storage.ClaimQueue{{Name: c.queues[i]}}, Start: 12, Lease: 24 * time.Hour,
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for j, t := range claimed.Tasks {
+		runner.Running = append(runner.Running, storage.Running{
+			Ref: t.Ref, Kind: t.Kind, Since: claimed.Now.Add(-time.Duration(i+j*j) * 7 * time.Second),
+		})
+	}
+	return err
+}
+
+// History writes a history of 90 days of the scene "million", as if a dashboard had run all that time: of
+// the last days each minute, and of each hour before them.
+func (s *Scene) History(ctx context.Context, days int) error {
+	described, err := s.Store.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := Invent(ctx, s.Store, described.Now.Add(-ledger.HoursKept+time.Hour))
+	if err != nil {
+		return err
+	}
+	for history := ledger.New(p); p.Now.Before(described.Now); {
+		if _, err := history.Write(ctx); err != nil {
+			return err
+		}
+		if p.Pass(time.Minute); described.Now.Sub(p.Now) > time.Duration(days)*24*time.Hour {
+			p.Pass(time.Hour - time.Minute)
+		}
+	}
+	return nil
+}
