@@ -101,12 +101,37 @@ func (s *site) paths() []string {
 func TestTheNightsOverviewNamesAllTroubles(t *testing.T) {
 	s := open(t, "night", dashboard.Config{})
 	s.shows("/", "212 tasks died: send_invoice (180), send_digest (32).", "connection refused",
-		"88 tasks died: archive_orders (88).", "no space left on device", "payments is paused; 1,204 tasks wait in it.", "The schedule daily_digest of mail is orphaned",
-		"1 task waits in default for a runner that knows the kind legacy_sync; no live one does.")
-	s.shows("/dead", "300 tasks by cause", "send_invoice (180), send_digest (32)", "archive_orders (88)")
+		"88 tasks died: archive_orders (88).", "no space left on device", "The queue payments is paused", "1,204 tasks wait in it.",
+		"The schedule daily_digest is orphaned", "No live runner knows the kind legacy_sync", "1 task waits for one in default.")
+	s.shows("/dead", "300 tasks by cause", "midge task ls --by-cause", "send_invoice (180), send_digest (32)", "archive_orders (88)")
 	if page := s.get("/"); strings.Count(page, "since") < 5 {
 		t.Errorf("%d of 5 troubles say since when", strings.Count(page, "since"))
 	}
+}
+
+func TestACauseHasAPage(t *testing.T) {
+	s := open(t, "night", dashboard.Config{})
+	page := s.get("/")
+	_, rest, found := strings.Cut(page, `href="/dead?cause=`)
+	if !found {
+		t.Fatal("the overview leads to no cause")
+	}
+	id, _, _ := strings.Cut(rest, `"`)
+	s.shows("/dead?cause="+id, "Cause of death", "212 tasks died", "Requeue all 212", "connection refused", "send_invoice", "send_digest",
+		"midge task ls &#39;state:dead cause:"+id+"&#39;", "goroutine 41 [running]")
+	s.shows("/dead?cause=zz", "Nothing is dead of this cause", "Other causes")
+	for _, bad := range []string{"x+state:live", "-1", "%22"} {
+		if w := s.do(request(http.MethodGet, "/dead?cause="+bad, "")); w.Code != http.StatusBadRequest {
+			t.Errorf("the cause %s: %d, want 400", bad, w.Code)
+		}
+	}
+}
+
+func TestNothingHasDiedForAWhile(t *testing.T) {
+	s := open(t, "calm", dashboard.Config{})
+	s.shows("/dead", "Nothing has died for 1 h.")
+	s = open(t, "empty", dashboard.Config{})
+	s.shows("/dead", "No task is dead.")
 }
 
 func TestCalmIsSaidInWords(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/fingerprint"
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -126,35 +127,62 @@ func (g *deadGroup) Of() string {
 	return text
 }
 
+// Died says how many tasks died, and of which kinds.
+func (g *deadGroup) Died() string { return count(g.Tasks, "task") + " died: " + g.Of() }
+
 // deadData is what the page of the dead shows.
 type deadData struct {
 	Groups []*deadGroup
 	Read   int64
 	All    int64
 	More   int
-	Chosen string
+	Calm   string // where nothing is dead
 }
 
 func (s *server) dead(r *http.Request, v *view) error {
+	if cause := r.FormValue("cause"); cause != "" {
+		return s.cause(r, v, cause)
+	}
 	v.Page, v.Nav, v.Title, v.Watch = "dead", "Dead", "Dead", "all.dead"
 	v.Command = "midge task ls --by-cause"
-	d := deadData{All: v.Sample.sum(func(q *queueNow) int64 { return q.Dead }), Chosen: r.FormValue("cause")}
+	d := deadData{All: v.Sample.sum(func(q *queueNow) int64 { return q.Dead })}
 	if v.Sample.dead != nil {
 		d.Groups, d.Read = v.Sample.dead.Groups, v.Sample.dead.Read
-	}
-	if d.Chosen != "" {
-		for _, g := range d.Groups {
-			if g.ID == d.Chosen {
-				d.Groups = []*deadGroup{g}
-				v.Command = commandLine("midge", "task", "ls", "--by-cause", g.Filter)
-				break
-			}
-		}
 	}
 	if len(d.Groups) > pageSize {
 		d.More = len(d.Groups) - pageSize
 		d.Groups = d.Groups[:pageSize]
 	}
+	if len(d.Groups) == 0 {
+		d.Calm = "The dead tasks are being read."
+	}
+	if d.All == 0 {
+		d.Calm = s.unscathed(r.Context(), v.Now)
+	}
 	v.Data = d
 	return nil
+}
+
+// unscathed says for how long nothing has died, as far as the history tells.
+func (s *server) unscathed(ctx context.Context, now time.Time) string {
+	const step = time.Hour
+	end := now.Truncate(step).Add(step)
+	past, err := s.sampler.ledger.Series(ctx, end.Add(-ledger.HoursKept), end, step)
+	if err != nil { // a history that cannot be read takes no page from anybody
+		return "No task is dead."
+	}
+	var known time.Time
+	for _, p := range slices.Backward(past.All) {
+		if p.Dead > 0 {
+			known = p.At.Add(step)
+			break
+		}
+		if p.Known {
+			known = p.At
+		}
+	}
+	if known.IsZero() || now.Sub(known) < step {
+		return "No task is dead."
+	}
+	return "Nothing has died for " + age(now.Sub(known)) + "."
 }

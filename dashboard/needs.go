@@ -18,10 +18,9 @@ type need struct {
 	rank   int    // the worst is 0
 	Glyph  string // with the class Look, which gives the colour
 	Look   string
-	Text   string    // the sentence, without what stands in Quote
-	Quote  string    // what others wrote: an error
+	Text   string    // what is wrong
+	Small  string    // how much of it, and what that means
 	Since  time.Time // zero where nobody knows
-	Until  time.Time // zero where it does not end by itself
 	Action string    // the word on its button
 	Ask    bool      // its address is that of a dialog
 	URL    string
@@ -55,7 +54,7 @@ func (v *view) needs() []need {
 	}
 	for _, warning := range s.info.Warnings {
 		needs = append(needs, need{
-			rank: rankWarning, Glyph: "!", Look: "retry", Text: "The storage warns: " + warning,
+			rank: rankWarning, Glyph: "!", Look: "retry", Text: "The storage warns", Small: warning,
 			Action: "Look", URL: v.URL("/runners") + "#storage",
 		})
 	}
@@ -65,43 +64,46 @@ func (v *view) needs() []need {
 
 // queueNeeds finds what is wrong with a queue.
 func (v *view) queueNeeds(q *queueNow) (needs []need) {
-	add := func(rank int, look, text string, since time.Time, action, url string) {
-		glyphs := map[string]string{"retry": "!", "dead": "✕", "waiting": "‖"}
+	add := func(rank int, look, text, small string, since time.Time, action, url string) {
 		needs = append(needs, need{
-			rank: rank, Glyph: glyphs[look], Look: look, Text: text, Since: since, Action: action, URL: url,
+			rank: rank, Glyph: "!", Look: look, Text: text, Small: small, Since: since, Action: action, URL: url,
 		})
 	}
 	oldest := v.Now.Add(-q.Oldest)
 	switch {
 	case q.Paused:
-		text := fmt.Sprintf("%s is paused; %s in it.", q.Queue, waits(q.Waiting))
-		add(rankPaused, "retry", text, q.pausedSeen, "Resume", v.URL("/act", "do", "resume", "queue", q.Queue))
-		needs[0].Glyph, needs[0].Until, needs[0].Ask = "‖", q.PausedUntil, true
+		add(rankPaused, "retry", "The queue "+q.Queue+" is paused", sentence(waits(q.Waiting)+" in it"), q.pausedSeen,
+			"Resume", v.URL("/act", "do", "resume", "queue", q.Queue))
+		if !q.PausedUntil.IsZero() {
+			needs[0].Small += " It goes on by itself " + away(q.PausedUntil, v.Now) + "."
+		}
+		needs[0].Glyph, needs[0].Ask = "‖", true
 		if !v.May("operate") {
 			needs[0].Action, needs[0].URL, needs[0].Ask = "Open", v.QueueURL(q.Queue), false
 		}
 	case q.Waiting > 0 && q.runners == 0:
-		text := fmt.Sprintf("No live runner works on %s; %s in it.", q.Queue, waits(q.Waiting))
-		add(rankIdle, "dead", text, oldest, "Open", v.QueueURL(q.Queue))
+		add(rankIdle, "dead", "No live runner works on "+q.Queue, sentence(waits(q.Waiting)+" in it"), oldest,
+			"Open", v.QueueURL(q.Queue))
 	case q.Oldest > v.server.cfg.TooOld:
-		text := fmt.Sprintf("The oldest task of %s has waited for %s; %s.",
-			q.Queue, duration(q.Oldest), waits(q.Waiting))
-		add(rankOld, "retry", text, oldest, "Open", v.QueueURL(q.Queue))
+		add(rankOld, "retry", "The oldest task of "+q.Queue+" has waited for "+duration(q.Oldest),
+			sentence(waits(q.Waiting)+" in it"), oldest, "Open", v.QueueURL(q.Queue))
 	}
 	if q.runners > 0 {
 		for _, kind := range q.unknown {
-			text := fmt.Sprintf("%s in %[3]s for a runner that knows the kind %[2]s; no live one does.",
-				waits(kind.Tasks), kind.Kind, q.Queue)
-			add(rankUnknown, "retry", strings.ToUpper(text[:1])+text[1:], q.unknownSince, "Show",
+			add(rankUnknown, "retry", "No live runner knows the kind "+kind.Kind,
+				sentence(waits(kind.Tasks)+" for one in "+q.Queue), q.unknownSince, "Show",
 				v.URL("/tasks", "queue", q.Queue, "state", "waiting", "filter", "kind:"+kind.Kind))
 		}
 	}
 	if q.Damaged > 0 {
-		text := fmt.Sprintf("%s of %s could not be read and are set apart.", count(q.Damaged, "record"), q.Queue)
-		add(rankDamaged, "dead", text, time.Time{}, "Open", v.QueueURL(q.Queue))
+		add(rankDamaged, "dead", count(q.Damaged, "record")+" of "+q.Queue+" could not be read",
+			"What cannot be read is set apart.", time.Time{}, "Open", v.QueueURL(q.Queue))
 	}
 	return needs
 }
+
+// sentence makes a sentence of its words.
+func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
 
 // waits says how many tasks wait.
 func waits(n int64) string {
@@ -121,8 +123,8 @@ func (v *view) deadNeeds() (needs []need) {
 	}
 	for _, g := range v.Sample.dead.Groups {
 		needs = append(needs, need{
-			rank: rankDead, Glyph: "✕", Look: "dead", Text: count(g.Tasks, "task") + " died: " + g.Of() + ".",
-			Quote: g.Error, Since: g.First, Action: "Review", URL: v.URL("/dead", "cause", g.ID),
+			rank: rankDead, Glyph: "✕", Look: "dead", Text: g.Error, Small: g.Died() + ".",
+			Since: g.First, Action: "Review", URL: v.CauseURL(g.ID),
 		})
 	}
 	return needs
@@ -136,11 +138,11 @@ func (v *view) scheduleNeed(c *scheduleNow) (need, bool) {
 	}
 	switch {
 	case c.damaged:
-		n.Text = fmt.Sprintf("The schedule %s of %s is damaged and never ticks.", c.Name(), c.Queue)
+		n.Text, n.Small = "The schedule "+c.Name()+" is damaged", "It never ticks. It belongs to "+c.Queue+"."
 		return n, true
 	case c.orphaned:
-		n.Text = fmt.Sprintf("The schedule %s of %s is orphaned: no live runner declares it, so it stands still.",
-			c.Name(), c.Queue)
+		n.Text = "The schedule " + c.Name() + " is orphaned"
+		n.Small = "No live runner declares it, so it stands still. It belongs to " + c.Queue + "."
 		if !c.Cursor.Next.IsZero() && c.Cursor.Next.Before(v.Now) {
 			n.Since = c.Cursor.Next
 		}

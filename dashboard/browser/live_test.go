@@ -45,6 +45,7 @@ func (tb *tab) confirm() {
 func TestActsInABrowser(t *testing.T) {
 	r := newRig(t, "night")
 	tb := r.tab("/queues/mail", "light")
+	tb.live()
 	tb.click(`[data-act="p"]`)
 	tb.confirm()
 	tb.shows("mail is paused.")
@@ -74,6 +75,7 @@ func TestActsInABrowser(t *testing.T) {
 	}
 
 	tb.open("/dead", "dark", 1440)
+	tb.live()
 	tb.click("[data-part=dead] a[data-ask]")
 	tb.sees(`document.querySelector('dialog[open] h2')?.textContent.replaceAll('\u00a0', ' ') === 'Requeue 210 tasks?'`, 5*time.Second)
 	if got := eval[int](tb, `document.querySelectorAll('dialog .samples li').length`); got != 6 {
@@ -83,6 +85,7 @@ func TestActsInABrowser(t *testing.T) {
 	tb.shows("210 tasks requeued.")
 
 	tb.open("/schedules", "light", 1440)
+	tb.live()
 	tb.click(`tr[id$="daily_digest"] a[data-ask]`)
 	tb.confirm()
 	tb.shows("The schedule runs as mail/")
@@ -125,9 +128,7 @@ func TestAServerThatComesBack(t *testing.T) {
 	r := newRig(t, "calm")
 	tb := r.tab("/", "light")
 	tb.live()
-	tb.mu.Lock()
-	tb.quiet = true // the browser logs that nobody answers
-	tb.mu.Unlock()
+	tb.hush(true) // the browser logs that nobody answers
 	r.stop()
 	tb.sees(`document.querySelector('#live').textContent.startsWith('lost since')`, 15*time.Second)
 	r.start()

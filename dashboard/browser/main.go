@@ -30,6 +30,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/internal/fingerprint"
 	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/storage"
 )
@@ -76,7 +77,7 @@ func drawAll(ctx context.Context, out string, scenes []string, only string, sing
 		if err != nil {
 			return err
 		}
-		for _, p := range pagesOf(ctx, sc) {
+		for _, p := range pagesOf(ctx, name, sc) {
 			if only != "" && p.name != only {
 				continue
 			}
@@ -172,6 +173,9 @@ func shot(ctx context.Context, url, theme string, width int64) (picture []byte, 
 	if err := chromedp.Do(ctx, as(theme, width), chromedp.Navigate(url)); err != nil {
 		return nil, err
 	}
+	if err := settled(ctx); err != nil {
+		return nil, err
+	}
 	tall, err := chromedp.Run(ctx, chromedp.Evaluate[float64](
 		`Math.max(document.documentElement.scrollHeight, document.body.scrollHeight)`))
 	if err != nil {
@@ -187,6 +191,21 @@ func shot(ctx context.Context, url, theme string, width int64) (picture []byte, 
 		})
 		return result.Data, err
 	})
+}
+
+// settled waits for a moment until a page is live; one that has no stream is drawn as it is.
+func settled(ctx context.Context) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for range 100 {
+		is, err := chromedp.Run(ctx, chromedp.Evaluate[bool](
+			`document.querySelector('#live')?.dataset.is !== 'polling'`))
+		if err != nil || is {
+			return err
+		}
+		<-tick.C
+	}
+	return nil
 }
 
 // writeSheet joins pictures, at half their size.
@@ -237,8 +256,8 @@ func halve(to *image.RGBA, x, y int, p image.Image) {
 // named is a page by its name.
 type named struct{ name, path string }
 
-// pagesOf lists the pages of a scene.
-func pagesOf(ctx context.Context, sc *scene.Scene) []named {
+// pagesOf lists the pages of a scene. What looks the same in all of them is of the night alone.
+func pagesOf(ctx context.Context, name string, sc *scene.Scene) []named {
 	pages := []named{
 		{"overview", "/"},
 		{"queues", "/queues"},
@@ -257,6 +276,12 @@ func pagesOf(ctx context.Context, sc *scene.Scene) []named {
 		named{"filter", "/tasks?filter=kind:%22send_%22&state=dead"}, named{"search", "/search?q=mail"},
 		named{"runner", "/runners/" + sc.Runners[0].ID},
 	)
+	if name == "night" {
+		pages = append(
+			pages, named{"cause-gone", "/dead?cause=zz"}, named{"error", "/queues/none"},
+			named{"no-hit", "/tasks?filter=kind:none"}, named{"no-find", "/search?q=none-such"},
+		)
+	}
 	for _, name := range names.Names {
 		if name == "payments" || len(name) > 100 {
 			pages = append(pages, named{"queue", "/queues/" + name}, named{"ask-pause", "/act?do=pause&queue=" + name})
@@ -279,8 +304,10 @@ func taskPages(ctx context.Context, sc *scene.Scene, queues []string, state stor
 		ref := page.Tasks[0].Ref.String()
 		pages := []named{{"task-" + string(state), "/r/" + ref}}
 		if state == storage.Dead {
-			pages = append(pages, named{"edit", "/edit?ref=" + ref},
-				named{"ask-requeue", "/act?do=requeue&ref=" + ref})
+			cause := fingerprint.Of(page.Tasks[0]).ID
+			pages = append(pages, named{"edit", "/edit?ref=" + ref}, named{"cause", "/dead?cause=" + cause},
+				named{"ask-requeue", "/act?do=requeue&ref=" + ref},
+				named{"ask-delete", "/act?do=delete&all=1&state=dead&filter=cause:" + cause})
 		}
 		return pages
 	}

@@ -1,0 +1,81 @@
+package dashboard
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/storage"
+)
+
+// causeData is what the page of a cause shows: all that died of it.
+type causeData struct {
+	Group  *deadGroup // nil where nothing is dead of it
+	Rows   []taskRow
+	Newest storage.Task
+	Whole  string // the newest error, whole
+	Stack  string
+	List   string // address of the list of all of them
+}
+
+// CauseURL is the page of a cause. The tasks that died of none have no page: it is their list.
+func (v *view) CauseURL(id string) string {
+	if id == "" {
+		return v.URL("/tasks", "state", "dead")
+	}
+	return v.URL("/dead", "cause", id)
+}
+
+// cause shows what died of a cause.
+func (s *server) cause(r *http.Request, v *view, id string) error {
+	if _, err := strconv.ParseUint(id, 36, 64); err != nil {
+		return storage.Invalid("cause", id, "the id of a cause, as the list of the dead has it")
+	}
+	c := chosen{State: string(storage.Dead), Filter: "cause:" + id}
+	f, err := filter.Parse(c.Text())
+	if err != nil {
+		return err
+	}
+	v.Page, v.Nav, v.Kind, v.Title, v.Watch = "cause", "Dead", "Cause of death", "Nothing is dead of this cause", "all.dead"
+	v.Command = listCommand(c, "")
+	d := &causeData{List: v.listURL(c, "")}
+	v.Data = d
+	if v.Sample.dead != nil {
+		at := slices.IndexFunc(v.Sample.dead.Groups, func(g *deadGroup) bool { return g.ID == id })
+		if at >= 0 {
+			d.Group = v.Sample.dead.Groups[at]
+			v.Title = d.Group.Error
+		}
+	}
+	page, err := scan.Next(r.Context(), s.store, scan.Request{Filter: f, Limit: pageSize})
+	if err != nil {
+		return err
+	}
+	for _, t := range page.Tasks {
+		d.Rows = append(d.Rows, v.row(t))
+		if t.Ended.After(d.Newest.Ended) {
+			d.Newest = t
+		}
+	}
+	if v.May("read") && len(d.Rows) > 0 {
+		// Lists have no stacks. A task that is gone since takes no page from anybody.
+		if t, err := s.store.Task(r.Context(), d.Newest.Ref); err == nil {
+			d.Newest = t
+		}
+		d.Whole, d.Stack = cmp.Or(d.Newest.LastError(), d.Newest.Reason), d.Newest.Stack
+	}
+	return nil
+}
+
+// KindURL is the list of the tasks of a kind that died of the cause.
+func (d *causeData) KindURL(v *view, kind string) string {
+	return v.URL("/tasks", "state", string(storage.Dead), "filter", d.Group.Filter+" kind:"+kind)
+}
+
+// QueueURL is the list of the tasks of a queue that died of the cause.
+func (d *causeData) QueueURL(v *view, queue string) string {
+	return v.URL("/tasks", "state", string(storage.Dead), "queue", queue, "filter", d.Group.Filter)
+}
