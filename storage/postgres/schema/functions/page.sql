@@ -1,12 +1,14 @@
 -- page lists tasks of some states of one queue, in order, behind a place. Those that were declined
--- come behind the others, by kind; a place among them names its kind.
+-- come behind the others, by kind; a place among them names its kind. A planner that takes a line for
+-- short would sort the whole line for each page: with enable_sort = off it sorts those of one moment,
+-- and what that seems to cost must compile no plan.
 CREATE FUNCTION {schema}.page(
 	q int4, states int2[], after_kind text, after_sort int8, after_turn int8, after_id bytea, most int4
 ) RETURNS TABLE (
 	o_kind text, o_id bytea, o_sort int8, o_turn int8, o_version int8, o_state int2, o_flags int2, o_priority int2,
 	o_lease bytea, o_past bytea, o_record bytea, o_at int8, o_attempts bytea
 ) LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
 	l record;
 	taken int8;
