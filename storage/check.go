@@ -392,6 +392,9 @@ func CheckTasks(q *TasksQuery) error {
 	if !q.State.Valid() {
 		return Invalid("TasksQuery.State", string(q.State), "one of %v", States())
 	}
+	if q.Newest && !q.State.Ended() {
+		return Invalid("TasksQuery.Newest", q.State, "a state that has ended: completed, dead or cancelled")
+	}
 	if q.Limit == 0 {
 		q.Limit = 50
 	}

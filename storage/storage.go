@@ -248,6 +248,10 @@ type TasksQuery struct {
 	After string
 	// Limit is the page's size: 1 to 200, 0 means 50.
 	Limit int
+	// Newest lists an ended state from its other end: dead tasks by when they died, completed and
+	// cancelled ones by when they expire, the last first. An After is of a page with the same Newest.
+	// Other states refuse it with an *[InvalidError].
+	Newest bool
 }
 
 // TasksPage is a page of tasks. Next is "" on the last page.

@@ -362,6 +362,9 @@ func (w *whole) run(ctx context.Context, s *side) (out outcome) {
 				sort.Strings(listed)
 			}
 			out = append(out, listed...)
+			if state.Ended() {
+				out = append(out, s.newest(ctx, storage.TasksQuery{Queue: name, State: state, Limit: w.page})...)
+			}
 		}
 	}
 	alive, err := s.store.Runners(ctx)
@@ -401,6 +404,29 @@ func (s *side) list(ctx context.Context, query storage.TasksQuery) (out outcome)
 			return out
 		}
 	}
+}
+
+// newest compares the listing of an ended state with the one that begins at its other end.
+func (s *side) newest(ctx context.Context, query storage.TasksQuery) (out outcome) {
+	var listed [2][]string
+	for i := range listed {
+		for query.Newest, query.After = i == 1, ""; ; {
+			page, err := s.store.Tasks(ctx, query)
+			if err != nil {
+				return append(out, s.failed(err)...)
+			}
+			for _, t := range page.Tasks {
+				listed[i] = append(listed[i], t.ID)
+			}
+			if query.After = page.Next; page.Next == "" {
+				break
+			}
+		}
+	}
+	if slices.Reverse(listed[1]); !slices.Equal(listed[0], listed[1]) {
+		out = append(out, fmt.Sprintf("%s of %s are %q and, the newest first, %q", query.State, query.Queue, listed[0], listed[1]))
+	}
+	return out
 }
 
 func (w *whole) String() string { return fmt.Sprintf("list everything in pages of %d", w.page) }

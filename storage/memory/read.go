@@ -38,6 +38,9 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 	if err != nil {
 		return storage.TasksPage{}, err
 	}
+	if query.Newest && query.After == "" {
+		after = mark{place: place{Sort: math.MaxInt64, Turn: math.MaxInt64}}
+	}
 	if err := s.look(ctx); err != nil {
 		return storage.TasksPage{}, fmt.Errorf("memory: tasks of %s: %w", query.Queue, err)
 	}
@@ -47,7 +50,11 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 	if q == nil {
 		return page, nil
 	}
-	found := q.list(query.State, after, query.Limit+1)
+	list := q.list
+	if query.Newest {
+		list = q.listNewest
+	}
+	found := list(query.State, after, query.Limit+1)
 	if len(found) > query.Limit { // one more was asked for, to know whether there is a next page
 		found = found[:query.Limit]
 		page.Next = markOf(found[query.Limit-1]).String()
@@ -72,6 +79,14 @@ func (q *queue) list(state storage.State, after mark, n int) []entry[*engine.Rec
 	}
 	if state == storage.Waiting {
 		found = q.kinds.list(after.kind, after.place, n, found)
+	}
+	return found
+}
+
+// listNewest gives up to n tasks of an ended state that come before a mark, the last first.
+func (q *queue) listNewest(state storage.State, before mark, n int) (found []entry[*engine.Record]) {
+	for _, line := range engine.StatesOf(state) { // one
+		found = q.lines[line].before(before.place, n, found)
 	}
 	return found
 }

@@ -113,6 +113,18 @@ func (s *sorted[T]) after(p place, n int, list []entry[T]) []entry[T] {
 	return list
 }
 
+// before appends to list the values whose places come before p, the last first, at most n of them.
+func (s *sorted[T]) before(p place, n int, list []entry[T]) []entry[T] {
+	for i := min(s.chunk(p), len(s.chunks)-1); i >= 0 && n > 0; i-- {
+		c := s.chunks[i]
+		for j := search(c, p) - 1; j >= 0 && n > 0; j-- {
+			list = append(list, c[j])
+			n--
+		}
+	}
+	return list
+}
+
 // until gives the values of an order of moments that have come, at most n of them.
 func (s *sorted[T]) until(now int64, n int) []T {
 	var come []T

@@ -69,6 +69,16 @@ func sameOrder(t *testing.T, s *sorted[int64], model []place, random *rand.Rand)
 			t.Fatalf("after %v: got %v, want %v", from, got[i], want[i])
 		}
 	}
+	i = max(i-1, 0) // of from, or of the first
+	want = slices.Clone(model[max(i-n, 0):i])
+	slices.Reverse(want)
+	got = s.before(from, n, nil)
+	if !slices.EqualFunc(got, want, func(e entry[int64], p place) bool { return e.place == p && e.value == p.Turn }) {
+		t.Fatalf("before %v: got %v, want %v", from, got, want)
+	}
+	if got = s.before(place{Sort: math.MaxInt64}, len(model), nil); len(got) != len(model) {
+		t.Fatalf("before the end: got %d values, want %d", len(got), len(model))
+	}
 }
 
 func TestSortedUntil(t *testing.T) {

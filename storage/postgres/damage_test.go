@@ -114,6 +114,28 @@ func TestAListingGoesOnBehindDamagedIDs(t *testing.T) {
 	s.want("listed", fmt.Sprint(ids), "[b d]")
 }
 
+// TestTheNewestGoOnBehindDamagedIDs of any length.
+func TestTheNewestGoOnBehindDamagedIDs(t *testing.T) {
+	s := newShop(t)
+	for _, id := range []string{"a", "b", "c", "d"} {
+		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf(id)}})
+		s.apply(s.store, storage.Tx{Settles: []storage.Settle{{Fence: s.claim(1).Fences[0], Outcome: storage.Bury}}})
+	}
+	s.damage("UPDATE %s.ended SET id = '\\x00ff' WHERE id = 'd'")
+	s.damage("UPDATE %s.ended SET id = convert_to(repeat('x', 1000), 'utf8') WHERE id = 'b'")
+	var ids []string
+	query := storage.TasksQuery{Queue: "q", State: storage.Dead, Limit: 1, Newest: true}
+	for first := true; first || query.After != ""; first = false {
+		page, err := s.store.Tasks(t.Context(), query)
+		s.must(err)
+		for _, task := range page.Tasks {
+			ids = append(ids, task.ID)
+		}
+		query.After = page.Next
+	}
+	s.want("listed", fmt.Sprint(ids), "[c a]")
+}
+
 // TestADamagedTaskIsAFinalError for whoever reads it, waiting or ended, set apart or not.
 func TestADamagedTaskIsAFinalError(t *testing.T) {
 	s := newShop(t)

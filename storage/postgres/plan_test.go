@@ -100,6 +100,7 @@ func everything(t *testing.T, session *storage.Session, n int) {
 		must(session.Apply(t.Context(), txs...))
 	}
 	list(t, session, storage.TasksQuery{Queue: "q", State: storage.Completed})
+	list(t, session, storage.TasksQuery{Queue: "q", State: storage.Completed, Newest: true})
 	if _, err := session.DeleteAll(t.Context(), "q", storage.Dead, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -94,10 +94,12 @@ func opener(t testing.TB, cfg postgres.Config, prepare func(*postgres.Storage)) 
 		Durable: true,
 		Damage: func(t testing.TB, ref storage.Ref) {
 			t.Helper()
-			err := shared.Exec(t.Context(), "UPDATE "+cfg.Schema+".tasks SET record = 'garbage' WHERE id = $1",
-				[]byte(ref.ID))
-			if err != nil {
-				t.Fatal(err)
+			for _, table := range []string{"tasks", "ended"} {
+				err := shared.Exec(t.Context(), "UPDATE "+cfg.Schema+"."+table+" SET record = 'garbage' WHERE id = $1",
+					[]byte(ref.ID))
+				if err != nil {
+					t.Fatal(err)
+				}
 			}
 		},
 	}

@@ -101,6 +101,9 @@ func (s reading) tasks(ctx context.Context, q storage.TasksQuery) (storage.Tasks
 	if err != nil {
 		return storage.TasksPage{}, err
 	}
+	if q.Newest && q.After == "" {
+		after.sort, after.id = math.MaxInt64, []byte{0xff}
+	}
 	var page storage.TasksPage
 	err = s.bounded(ctx, "tasks of "+q.Queue, func(ctx context.Context) (err error) {
 		page, err = s.list(ctx, &q, after)
@@ -134,13 +137,15 @@ func (s reading) list(
 	var kind string
 	var id []byte
 	var all []listed
+	states, most := numbersOfState(q.State), int32(q.Limit+1)
+	text := `SELECT p.* FROM {schema}.queues q, {schema}.page(q.queue, $2, $3, $4, $5, $6, $7) p WHERE q.name = $1`
+	args := []any{q.Queue, states, after.kind, after.sort, after.turn, after.id, most}
+	if q.Newest {
+		text = `SELECT p.* FROM {schema}.queues q, {schema}.newest(q.queue, $2, $3, $4, $5) p WHERE q.name = $1`
+		args = []any{q.Queue, states[0], after.sort, after.id, most}
+	}
 	err = s.ask(ctx, query{
-		text: `SELECT p.* FROM {schema}.queues q, {schema}.page(q.queue, $2, $3, $4, $5, $6, $7) p
-			WHERE q.name = $1`,
-		args: []any{
-			q.Queue, numbersOfState(q.State), after.kind, after.sort, after.turn, after.id, int32(q.Limit + 1),
-		},
-		scan: each(func() error {
+		text: text, args: args, scan: each(func() error {
 			got := rec.clone()
 			got.ended = q.State.Ended()
 			all = append(all, listed{
@@ -156,9 +161,12 @@ func (s reading) list(
 	}
 	// A state may be several to the tables: their orders make one.
 	slices.SortFunc(all, func(a, b listed) int { return a.compare(b.spot) })
+	if q.Newest {
+		slices.Reverse(all)
+	}
 	if len(all) > q.Limit { // one more was asked for, to know whether there is a next page
 		all = all[:q.Limit]
-		page.Next = all[len(all)-1].String()
+		page.Next = all[len(all)-1].text(q.Newest)
 	}
 	for _, l := range all {
 		if l.row.State != engine.Damaged {
@@ -168,11 +176,14 @@ func (s reading) list(
 	return page, nil
 }
 
-// String is the place for [storage.TasksPage]. An id that is damaged may be long: its place is
-// behind all others.
-func (a spot) String() string {
+// text is the place for [storage.TasksPage]. An id that is damaged may be long: its place is
+// behind all others of its moment, also where the last come first.
+func (a spot) text(newest bool) string {
 	if len(a.id) > storage.MaxName {
 		a.id = []byte{0xff}
+		if newest {
+			a.id = []byte{0}
+		}
 	}
 	return fmt.Sprintf("%d,%d,%s,%s", a.sort, a.turn, base64.RawURLEncoding.EncodeToString(a.id), a.kind)
 }

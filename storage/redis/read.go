@@ -117,8 +117,12 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 	if err := s.enter(); err != nil {
 		return page, wrap(act, err)
 	}
+	newest := ""
+	if query.Newest {
+		newest = "1"
+	}
 	list, err := s.scripts.list.list(ctx, s.client, s.keys.of(query.Queue, nil),
-		letterOf(query.State), query.Limit, score, id)
+		letterOf(query.State), query.Limit, score, id, newest)
 	if err != nil {
 		return page, wrap(act, err)
 	}

@@ -109,8 +109,11 @@ func (p place) String() string {
 	return text
 }
 
-// beginning is before all other places.
-var beginning = place{Place: engine.Place{Sort: math.MinInt64, Turn: math.MinInt64}}
+// beginning is before all other places, and end behind them.
+var (
+	beginning = place{Place: engine.Place{Sort: math.MinInt64, Turn: math.MinInt64}}
+	end       = place{Place: engine.Place{Sort: math.MaxInt64, Turn: math.MaxInt64}, task: math.MaxInt64}
+)
 
 // parsePlace reads the place of a page's last task back. The empty one is before all others.
 func parsePlace(text string) (p place, err error) {
@@ -142,6 +145,9 @@ func readTasks(ctx context.Context, l looker, query storage.TasksQuery) (page st
 	if err != nil {
 		return page, err
 	}
+	if query.Newest && query.After == "" {
+		after = end
+	}
 	err = l.look(ctx, func(w *work) {
 		page = storage.TasksPage{}
 		if q := w.lookup(query.Queue); q != nil {
@@ -151,8 +157,11 @@ func readTasks(ctx context.Context, l looker, query storage.TasksQuery) (page st
 	return page, wrap("tasks of "+query.Queue, err)
 }
 
-func (w *work) list(q *queue, query *storage.TasksQuery, after place) (page storage.TasksPage) {
+func (w *work) list(q *queue, query *storage.TasksQuery, after place) storage.TasksPage {
 	var all []*row
+	if query.Newest {
+		return w.page(w.listNewest(q, engine.StatesOf(query.State)[0], after, query.Limit+1), query.Limit)
+	}
 	if after.kind == "" {
 		for _, state := range engine.StatesOf(query.State) {
 			if state != engine.Declined {
@@ -172,8 +181,13 @@ func (w *work) list(q *queue, query *storage.TasksQuery, after place) (page stor
 			}
 		}
 	}
-	if len(all) > query.Limit { // one more was asked for, to know whether there is a next page
-		all = all[:query.Limit]
+	return w.page(all, query.Limit)
+}
+
+// page makes a page of rows, of which one more was asked for, to know whether there is a next one.
+func (w *work) page(all []*row, limit int) (page storage.TasksPage) {
+	if len(all) > limit {
+		all = all[:limit]
 		page.Next = placeOf(all[len(all)-1]).String()
 	}
 	for _, r := range all {
@@ -194,6 +208,14 @@ func (w *work) listLine(q *queue, line int64, after place, most int) []*row {
 		"WHERE t.line = ? AND (t.sort, t.turn, t.task) > (?, ?, ?) "+
 		"AND typeof(t.sort) = 'integer' AND typeof(t.turn) = 'integer' ORDER BY t.sort, t.turn, t.task LIMIT ?",
 		[]any{line, after.Sort, after.Turn, after.task, most}, 0)
+}
+
+// listNewest gives some tasks of an ended state before a place, the last first.
+func (w *work) listNewest(q *queue, state engine.State, before place, most int) []*row {
+	return w.read(q, "SELECT "+columns+" FROM {p}tasks t "+
+		"WHERE t.line = ? AND (t.sort, t.turn, t.task) < (?, ?, ?) "+
+		"AND typeof(t.sort) = 'integer' AND typeof(t.turn) = 'integer' ORDER BY t.sort DESC, t.turn DESC, t.task DESC LIMIT ?",
+		[]any{q.line(state), before.Sort, before.Turn, before.task, most}, 0)
 }
 
 func placeOf(r *row) place {

@@ -2,6 +2,8 @@ package storagetest
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/midgehq/midge/storage"
@@ -13,6 +15,13 @@ func listRules() []rule {
 			"Waiting tasks are listed in the order of their claim, scheduled and retried ones by when they are due, "+
 				"pending ones by when their lease ends, ended ones by when they expire, cursors by "+
 				"when they are handed out next, those that are never due last."),
+		state("list/newest first", listNewest,
+			"With Newest ended tasks come in the reverse of their order, the same tasks in pages of any size; "+
+				"other states refuse it."),
+		state("list/newest stable", listNewestStable,
+			"With Newest, too, each task that stays is on one page, whatever leaves or enters its state meanwhile."),
+		state("list/newest beside damage", listNewestDamaged,
+			"With Newest, too, a listing leaves a damaged record out and goes on behind it."),
 		state("list/another page", listForeign,
 			"An After that is the Next of another listing gives an InvalidError or tasks of the listing asked for."),
 	}
@@ -70,6 +79,105 @@ func (r *rig) listedAs(state storage.State, want ...string) {
 	r.want("listed in pages as "+string(state), got, want)
 }
 
+// pages lists a query page after page.
+func (r *rig) pages(query storage.TasksQuery) (got []string) {
+	r.Helper()
+	for {
+		p := r.page(query)
+		got = append(got, ids(p.Tasks)...)
+		if query.After = p.Next; p.Next == "" {
+			return got
+		}
+	}
+}
+
+// endings lead to the states that have ended.
+var endings = map[storage.State]storage.Outcome{
+	storage.Completed: storage.Complete, storage.Cancelled: storage.Cancel, storage.Dead: storage.Bury,
+}
+
+// ended makes n tasks end in a state, half of them in one Tx, so that they may share a moment.
+func (r *rig) ended(state storage.State, prefix string, n int) {
+	r.Helper()
+	ins := make([]storage.Insert, n)
+	for i := range ins {
+		ins[i] = kept(fmt.Sprintf("%s-%03d", prefix, i))
+	}
+	r.insert(ins...)
+	var tx storage.Tx
+	for i, h := range r.hold(ask(n), n) {
+		if i%2 == 0 {
+			r.end(h, endings[state])
+			continue
+		}
+		tx.Settles = append(tx.Settles, storage.Settle{Fence: h.Fence, Outcome: endings[state]})
+	}
+	r.apply(tx)
+}
+
+func listNewest(r *rig) {
+	for _, s := range storage.States() {
+		query := storage.TasksQuery{Queue: mainQueue, State: s, Newest: true}
+		if !s.Ended() {
+			_, err := r.store.Tasks(r.ctx, query)
+			r.wantInvalid("the newest of "+string(s), err)
+			continue
+		}
+		r.want("an empty state", len(r.pages(query)), 0)
+		r.ended(s, string(s), 30)
+		want := ids(r.list(s))
+		slices.Reverse(want)
+		r.want("tasks of "+string(s), len(want), 30)
+		for _, query.Limit = range []int{0, 1, 7, 29, 30, 31, storage.MaxPage} {
+			r.want(fmt.Sprintf("the newest of %s in pages of %d", s, query.Limit), r.pages(query), want)
+		}
+	}
+	long, short := kept("long"), kept("short")
+	long.Keep.For = 2 * long.Keep.For
+	r.end(r.holding(long), storage.Complete)
+	r.end(r.holding(short), storage.Complete)
+	first := r.page(storage.TasksQuery{State: storage.Completed, Newest: true, Limit: 2})
+	r.want("the newest completed", ids(first.Tasks), []string{"long", "short"})
+}
+
+func listNewestStable(r *rig) {
+	for s := range endings {
+		r.ended(s, string(s), 30)
+		query := storage.TasksQuery{State: s, Newest: true, Limit: 10}
+		first := r.page(query)
+		seen := ids(first.Tasks)
+		r.want("a page", len(seen), 10)
+		want := ids(r.list(s))
+		slices.Reverse(want)
+		for _, id := range []string{seen[0], seen[4], seen[9], want[10], want[15]} {
+			r.delete(id)
+		}
+		want = slices.Delete(slices.Delete(want, 15, 16), 10, 11)
+		late := kept(string(s) + "-late")
+		late.Keep.For = 3 * late.Keep.For
+		r.end(r.holding(late), endings[s])
+		query.After = first.Next
+		r.want("the newest of "+string(s), append(seen, r.pages(query)...), want)
+	}
+}
+
+func listNewestDamaged(r *rig) {
+	if r.Damage == nil {
+		r.Log("not tested: no record of this storage can be damaged")
+		return
+	}
+	r.ended(storage.Dead, "dead", 6)
+	want := ids(r.list(storage.Dead))
+	slices.Reverse(want)
+	for _, id := range []string{want[0], want[3], want[5]} {
+		r.Damage(r.TB, in(id))
+	}
+	want = []string{want[1], want[2], want[4]}
+	for _, limit := range []int{1, 2, 6} {
+		r.want("the newest dead", r.pages(storage.TasksQuery{State: storage.Dead, Newest: true, Limit: limit}), want)
+	}
+}
+
 func listForeign(r *rig) {
 	for _, s := range storage.States()[1:7] {
 		r.stand("a-"+string(s), s)
@@ -77,17 +185,26 @@ func listForeign(r *rig) {
 	r.standInEach()
 	r.add("a-waiting")
 	r.insert(cursor("cursor.a", time.Time{}), cursor("cursor.b", time.Time{}))
-	for _, from := range storage.States() {
-		next := r.page(storage.TasksQuery{State: from, Limit: 1}).Next
-		for _, queue := range []string{mainQueue, sideQueue} {
-			for _, to := range storage.States() {
-				p, err := r.store.Tasks(r.ctx, storage.TasksQuery{Queue: queue, State: to, After: next})
+	var all []storage.TasksQuery
+	for _, s := range storage.States() {
+		all = append(all, storage.TasksQuery{State: s})
+		if s.Ended() {
+			all = append(all, storage.TasksQuery{State: s, Newest: true})
+		}
+	}
+	for _, from := range all {
+		from.Limit = 1
+		next := r.page(from).Next
+		for _, to := range all {
+			for _, to.Queue = range []string{mainQueue, sideQueue} {
+				to.After = next
+				p, err := r.store.Tasks(r.ctx, to)
 				var invalid *storage.InvalidError
 				if err != nil && !errors.As(err, &invalid) {
-					r.Fatalf("%s after a page of %s: got error %v, want none or an *InvalidError", to, from, err)
+					r.Fatalf("%+v after a page of %+v: got error %v, want none or an *InvalidError", to, from, err)
 				}
 				for _, t := range p.Tasks {
-					r.want("a task listed", [2]any{t.Queue, t.State}, [2]any{queue, to})
+					r.want("a task listed", [2]any{t.Queue, t.State}, [2]any{to.Queue, to.State})
 				}
 			}
 		}

@@ -23,6 +23,12 @@ func togetherMutants() []mutant {
 		breaks("lists backwards", fault{tasks: listed(func(*storage.TasksQuery) {}, func(p *storage.TasksPage) {
 			slices.Reverse(p.Tasks)
 		})}, "list/in order"),
+		breaks("newest only on the first page", fault{tasks: listed(func(q *storage.TasksQuery) {
+			q.Newest = q.Newest && q.After == ""
+		}, func(*storage.TasksPage) {})}, "list/newest first", "list/newest stable", "list/newest beside damage"),
+		breaks("newest not refused", fault{tasks: listed(func(q *storage.TasksQuery) {
+			q.Newest = q.Newest && q.State.Ended()
+		}, func(*storage.TasksPage) {})}, "list/newest first"),
 		breaks("any page after another", fault{tasks: listed(func(q *storage.TasksQuery) {
 			if q.After != "" {
 				q.State = storage.Waiting

@@ -3,7 +3,7 @@
 -- KEYS  the keys of the queue (keys.go)
 -- ARGV  1 letter of the state, 2 page size, 3 and 4 score and id, or place, of the last task of
 --       the page before, "" for the first page; of a declined task "!" and its kind, and its
---       priority and place in hexadecimal digits
+--       priority and place in hexadecimal digits, 5 "1" where the last of the state come first, else ""
 -- Returns  {score and id, or place, of the last task of this page where there is more, a space between, else
 --       "", then for each task: its state's letter, id, score,
 --       record, lease or "", history or "", large payload or ""}
@@ -12,16 +12,17 @@ local MAXPAGE = 4194304 -- bytes, or one task
 
 local q = openall(1)[1]
 local size = tonumber(ARGV[2])
+local newest = ARGV[5] == '1'
 
--- behind gives the rank of the first member after a place: scores decide, then places or
--- ids, as Redis sorts them.
+-- behind gives the rank of the first member after a place, or where the last come first the rank of the
+-- first that is not before it: scores decide, then places or ids, as Redis sorts them.
 local function behind(key)
-  if ARGV[3] == '' then return 0 end
+  if ARGV[3] == '' then return newest and call('ZCARD', key) or 0 end
   local low, high = call('ZCOUNT', key, '-inf', '(' .. ARGV[3]), call('ZCOUNT', key, '-inf', ARGV[3])
   while low < high do
     local middle = floor((low + high) / 2)
     local id = call('ZRANGE', key, middle, middle)[1]
-    local before = id and (PLACED[ARGV[1]] and number(id, 1, PLACE) <= (tonumber(ARGV[4]) or 0)
+    local before = id and (PLACED[ARGV[1]] and number(id, 1, PLACE) < (tonumber(ARGV[4]) or 0) + (newest and 0 or 1)
       or not PLACED[ARGV[1]] and id <= ARGV[4])
     if before then low = middle + 1 else high = middle end
   end
@@ -33,10 +34,12 @@ local function scored(score) return string.format('%.17g', tonumber(score)) end
 
 local function page(st)
   local key = q[SETS[st]]
-  local from = behind(key)
-  local v = call('ZRANGE', key, from, from + size, 'WITHSCORES')
-  local list = {}
-  for i = 1, #v, 2 do
+  local list, from = {}, behind(key)
+  local to = newest and from - 1 or from + size
+  if newest then from = max(to - size, 0) end
+  local v = to >= 0 and call('ZRANGE', key, from, to, 'WITHSCORES') or list
+  for n = 1, #v, 2 do
+    local i = newest and #v - n or n
     local score = scored(v[i + 1])
     if PLACED[st] then list[#list + 1] = {st, idof(v[i]), score, text(number(v[i], 1, PLACE))}
     else list[#list + 1] = {st, v[i], score} end
