@@ -1,6 +1,10 @@
 package access
 
-import "github.com/midgehq/midge/storage"
+import (
+	"strings"
+
+	"github.com/midgehq/midge/storage"
+)
 
 // Role is what a user is to the tasks; it permits verbs. The zero Role permits nothing.
 type Role string
@@ -58,9 +62,18 @@ func (r Role) May(v Verb) bool { return grants[r][v] }
 // Check gives an *[storage.InvalidError] where there is no such role.
 func (r Role) Check() error {
 	if _, ok := grants[r]; !ok {
-		return storage.Invalid("role", string(r), "one of %v", Roles())
+		return storage.Invalid("role", string(r), "one of %s", listed(Roles()))
 	}
 	return nil
+}
+
+// listed lists names for a message.
+func listed[T ~string](names []T) string {
+	texts := make([]string, len(names))
+	for i, name := range names {
+		texts[i] = string(name)
+	}
+	return strings.Join(texts, ", ")
 }
 
 // User is who acts.

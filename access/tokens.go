@@ -209,7 +209,7 @@ func (g *Grant) check() error {
 	}
 	for _, v := range g.Verbs {
 		if !slices.Contains(Verbs(), v) {
-			return storage.Invalid("verb", string(v), "one of %v", Verbs())
+			return storage.Invalid("verb", string(v), "one of %s", listed(Verbs()))
 		}
 	}
 	for _, pattern := range g.Queues {

@@ -15,6 +15,8 @@ type Sample struct {
 type Outlook struct {
 	// Backlog is how many tasks wait for a runner now, but for those of kinds that nobody runs.
 	Backlog int64
+	// Declined is how many tasks wait beside them, of kinds that no runner of the queue knows.
+	Declined int64
 	// Known says that the samples tell how fast tasks come and go: they are of one queue, at least a tenth of
 	// a second apart, and the queue was not removed in between. Else all that follows is zero.
 	Known bool
@@ -37,6 +39,7 @@ const longest = 100 * 365 * 24 * time.Hour
 // second to second.
 func Forecast(before, after Sample) Outlook {
 	o := Outlook{Backlog: after.backlog()}
+	o.Declined = after.Waiting - o.Backlog
 	apart := after.At.Sub(before.At)
 	ended := func(t Totals) int64 { return t.Completed + t.Failed + t.Crashed }
 	attempts := ended(after.Totals) - ended(before.Totals)
@@ -85,6 +88,23 @@ func (o Outlook) ETA(position int64) time.Duration {
 
 // String says it in a few words.
 func (o Outlook) String() string {
+	var declined string
+	switch o.Declined {
+	case 0:
+		return o.backlog()
+	case 1:
+		declined = "1 task of a kind that no runner knows waits"
+	default:
+		declined = fmt.Sprintf("%d tasks of kinds that no runner knows wait", o.Declined)
+	}
+	if o.Backlog == 0 {
+		return declined
+	}
+	return o.backlog() + "; " + declined
+}
+
+// backlog says what becomes of the tasks that wait for a runner.
+func (o Outlook) backlog() string {
 	switch {
 	case o.Backlog == 0:
 		return "nothing waits"

@@ -197,12 +197,19 @@ func (w *word) buildState(t *term) error {
 		case len(p.parts) == 1 && state.Valid():
 			named[state] = true
 		default:
-			return w.wrong("the state", "one of %v, live, ended, all", storage.States())
+			return w.wrong("the state", "one of %s, live, ended or all", strings.Join(stateNames(), ", "))
 		}
 	}
 	t.states = slices.DeleteFunc(storage.States(), func(s storage.State) bool { return named[s] == t.not })
 	t.test = func(s *subject) bool { return named[s.State] }
 	return nil
+}
+
+func stateNames() (names []string) {
+	for _, s := range storage.States() {
+		names = append(names, string(s))
+	}
+	return names
 }
 
 func mark(named map[storage.State]bool, states []storage.State) {
@@ -370,8 +377,8 @@ func ParseDuration(text string) (time.Duration, error) {
 }
 
 func badDuration(text string) error {
-	return storage.Invalid("duration", text, "a number with its unit, such as 500ms, 90s, 10m, 2h, 3d or 1w, at most %v",
-		storage.MaxDelay)
+	return storage.Invalid("duration", text, "a number with its unit, such as 500ms, 90s, 10m, 2h, 3d or 1w, at most %dd",
+		storage.MaxDelay/(24*time.Hour))
 }
 
 // buildParams compares a value in the parameters: numbers as numbers, moments as moments, and for equality

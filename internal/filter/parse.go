@@ -40,7 +40,7 @@ func (e *Error) Unwrap() error {
 func Parse(text string) (Filter, error) {
 	var f Filter
 	if len(text) > maxText || !utf8.ValidString(text) {
-		return f, &Error{What: "the text", Want: fmt.Sprintf("valid UTF-8 of at most %d bytes", maxText)}
+		return f, &Error{Word: storage.PrintableText(text, 64), What: "the text", Want: fmt.Sprintf("valid UTF-8 of at most %d bytes", maxText)}
 	}
 	for at := 0; ; {
 		for at < len(text) && isSpace(text[at:]) {

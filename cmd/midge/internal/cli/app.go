@@ -27,7 +27,7 @@ type app struct {
 	// The flags that all commands have.
 	output  string
 	columns []string
-	timeout time.Duration
+	timeout span
 	quiet   bool
 	utc     bool
 	noColor bool
@@ -55,8 +55,7 @@ func (a *app) globals(flags *pflag.FlagSet) {
 	flags.StringVar(&a.choice.Schema, "schema", "", "the `schema` of the tables in PostgreSQL (default midge)")
 	flags.StringVarP(&a.output, "output", "o", "table", "how to write: "+strings.Join(show.Formats(), ", "))
 	flags.StringSliceVar(&a.columns, "columns", nil, "the `names` of the columns of a table, with commas")
-	flags.DurationVar(&a.timeout, "timeout", 0,
-		"give up after this `time` (default 30s, none for what takes long)")
+	flags.Var(&a.timeout, "timeout", "give up after this `time`, such as 5m (default 30s, none for what takes long)")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing beside what was asked for")
 	flags.BoolVar(&a.utc, "utc", false, "show moments in UTC, not how far away they are")
 	flags.BoolVar(&a.noColor, "no-color", false, "no colours (also by the variable NO_COLOR)")
@@ -80,12 +79,12 @@ func (a *app) command(
 		if err := a.printer(time.Time{}).Check(); err != nil {
 			return err
 		}
-		if a.timeout < 0 {
-			return storage.Invalid("--timeout", a.timeout, "0 or more")
+		if err := notEmpty(cmd.Flags()); err != nil {
+			return err
 		}
 		ctx := cmd.Context()
-		if a.timeout > 0 {
-			most = a.timeout
+		if a.timeout.Duration > 0 {
+			most = a.timeout.Duration
 		}
 		if most > 0 {
 			var stop context.CancelFunc

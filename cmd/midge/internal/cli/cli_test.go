@@ -31,6 +31,7 @@ type rig struct {
 	env     map[string]string
 	in      string
 	person  bool
+	real    bool // open what is named
 }
 
 // unclosed outlives the command that closes it.
@@ -82,11 +83,16 @@ func (r *rig) std(in io.Reader, out, errs io.Writer) Std {
 			}
 			return Dialog{In: in, Out: errs, Close: func() error { return nil }}, nil
 		},
-		Env: func(name string) string { return r.env[name] },
-		Open: func(context.Context, connect.Target) (storage.Storage, error) {
-			return r.store, nil
-		},
+		Env: func(name string) string { return r.env[name] }, Open: r.open(),
 	}
+}
+
+// open opens the storage of the rig, whatever is named.
+func (r *rig) open() func(context.Context, connect.Target) (storage.Storage, error) {
+	if r.real {
+		return nil
+	}
+	return func(context.Context, connect.Target) (storage.Storage, error) { return r.store, nil }
 }
 
 // ok wants a command to be done, and gives what it said.
@@ -235,6 +241,19 @@ func TestQueues(t *testing.T) {
 		"queue show mail", "queue show reports -o json", "queue show none", "queue ls 'x*'", "queue ls --columns nope",
 		"queue pause mail --for 1h", "queue ls", "queue resume mail reports", "queue pause mail none", "queue pause mail --for 0s",
 		"queue pause", "queue rm mail", "queue rm mail --dry-run", "queue rm mail -y", "queue ls", "queues list", "queue lss"))
+}
+
+func TestAQueueTellsOfTasksThatNobodyCanRun(t *testing.T) {
+	r := newRig(t)
+	r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: "x"}, Kind: "send_fax"})
+	r.beat("runner-1", []string{"mail"}, []string{"send_mail"})
+	r.work("mail", storage.Settle{Outcome: storage.Decline})
+	if got := r.ok("queue show mail"); !strings.Contains(got, "outlook    1 task of a kind that no runner knows waits\n") {
+		t.Errorf("got %s", got)
+	}
+	if got := r.ok("task ls --help"); !strings.Contains(got, "  dead        it is given up") {
+		t.Errorf("task ls explains no states:\n%s", got)
+	}
 }
 
 func TestRunners(t *testing.T) {

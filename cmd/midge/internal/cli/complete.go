@@ -28,7 +28,17 @@ func (a *app) completions(root *cobra.Command) {
 		names, _, _ := connect.Profiles(a.std.Env)
 		return names
 	}))
+	root.InitDefaultCompletionCmd()
 	for _, noun := range root.Commands() {
+		if noun.Name() == "completion" {
+			noun.Args, noun.RunE = nil, func(cmd *cobra.Command, args []string) error {
+				if len(args) == 0 {
+					return cmd.Help()
+				}
+				return storage.Invalid("shell", args[0], "bash, zsh, fish or powershell")
+			}
+			continue
+		}
 		for _, verb := range noun.Commands() {
 			switch {
 			case noun.Name() == "queue":

@@ -31,7 +31,7 @@ func (a *app) root() *cobra.Command {
 		CompletionOptions:          cobra.CompletionOptions{HiddenDefaultCmd: false},
 	}
 	a.globals(root.PersistentFlags())
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, "%v", err) })
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(a.queue(), a.task(), a.schedule(), a.runner(), a.stats(), a.top(), a.doctor(), a.migrate(),
 		a.imports(), a.serve(), a.user(),
 		a.version())

@@ -181,7 +181,7 @@ func (a *app) explain(err error, code int) string {
 	if err == nil {
 		return ""
 	}
-	text, next := err.Error(), ""
+	text, next := inWords(err), ""
 	var exit *exitError
 	switch {
 	case errors.As(err, &exit):

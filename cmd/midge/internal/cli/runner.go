@@ -101,6 +101,9 @@ func (a *app) runnerShow() *cobra.Command {
 		Use: "show RUNNER", Short: "Show a runner and what it runs",
 		Args: wants(1, 1, "the id of a runner, or how it begins"),
 		RunE: a.quick(func(ctx context.Context, args []string) error {
+			if args[0] == "" {
+				return storage.Invalid("runner", "", "the id of a runner, or how it begins")
+			}
 			if err := a.open(ctx); err != nil {
 				return err
 			}

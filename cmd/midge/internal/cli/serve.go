@@ -2,11 +2,16 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,9 +56,9 @@ func (a *app) serve() *cobra.Command {
 
 // check refuses to show tasks to everybody, before anything is opened.
 func (f *serveFlags) check() error {
-	host, _, err := net.SplitHostPort(f.listen)
-	if err != nil {
-		return storage.Invalid("--listen", f.listen, "an address such as 127.0.0.1:8383")
+	host, port, err := net.SplitHostPort(f.listen)
+	if _, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil {
+		return storage.Invalid("--listen", f.listen, "a host and a port up to 65535, such as 127.0.0.1:8383")
 	}
 	if (f.cert == "") != (f.key == "") {
 		return storage.Invalid("flags", "--tls-cert or --tls-key alone", "both, or none")
@@ -73,11 +78,28 @@ func (f *serveFlags) check() error {
 	return nil
 }
 
+// security is the TLS that the flags ask for, nil for none.
+func (f *serveFlags) security() (*tls.Config, error) {
+	if f.cert == "" {
+		return nil, nil //nolint:nilnil // none is an answer
+	}
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return nil, storage.Invalid("flags", "--tls-cert "+f.cert+" --tls-key "+f.key,
+			"a certificate and its key in PEM, and got: %v", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}
+
 func (a *app) serveDashboard(ctx context.Context, f *serveFlags) error {
 	if err := f.check(); err != nil {
 		return err
 	}
 	redaction, err := access.Redact(f.redact...)
+	if err != nil {
+		return err
+	}
+	security, err := f.security()
 	if err != nil {
 		return err
 	}
@@ -87,7 +109,10 @@ func (a *app) serveDashboard(ctx context.Context, f *serveFlags) error {
 	}
 	switch {
 	case f.users != "":
-		if cfg.Users, err = access.OpenUsers(f.users); err != nil {
+		cfg.Users, err = access.OpenUsers(f.users)
+		if errors.Is(err, fs.ErrNotExist) {
+			return storage.Invalid("--users", f.users, "a file that midge user set NAME --users FILE has written")
+		} else if err != nil {
 			return badInput("the file of users: %v", err)
 		}
 	case f.insecure:
@@ -108,7 +133,7 @@ func (a *app) serveDashboard(ctx context.Context, f *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.listen(ctx, f, board)
+	return a.listen(ctx, f, board, security)
 }
 
 // shutdownTime is how long requests under way have when the command ends.
@@ -116,15 +141,23 @@ const shutdownTime = 5 * time.Second
 
 // listen serves until ctx ends, and waits for what is under way: whatever only looks ends with ctx, as pages
 // that stay live would not by themselves, and acts have shutdownTime to come to their end.
-func (a *app) listen(ctx context.Context, f *serveFlags, board *dashboard.Dashboard) error {
+func (a *app) listen(
+	ctx context.Context, f *serveFlags, board *dashboard.Dashboard, security *tls.Config,
+) error {
 	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
-	if err != nil {
-		return &exitError{code: Failed, text: err.Error()}
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return &exitError{
+			code: Failed, text: f.listen + " is in use: another process listens there",
+			next: "the same command with --listen and another port, such as 127.0.0.1:8384",
+		}
+	case err != nil:
+		return &exitError{code: Failed, text: f.listen + " cannot be listened on: " + err.Error()}
 	}
 	acting, cut := context.WithCancel(context.WithoutCancel(ctx))
 	server := &http.Server{
 		Handler: looking(ctx, board), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		BaseContext: func(net.Listener) context.Context { return acting },
+		BaseContext: func(net.Listener) context.Context { return acting }, TLSConfig: security,
 	}
 	var kept sync.WaitGroup
 	kept.Go(func() { board.Run(acting) })
@@ -141,8 +174,8 @@ func (a *app) listen(ctx context.Context, f *serveFlags, board *dashboard.Dashbo
 		scheme = "https"
 	}
 	a.notef("the dashboard of %s is at %s://%s%s/", a.target, scheme, socket.Addr(), f.base)
-	if f.cert != "" {
-		err = server.ServeTLS(socket, f.cert, f.key)
+	if security != nil {
+		err = server.ServeTLS(socket, "", "")
 	} else {
 		err = server.Serve(socket)
 	}

@@ -59,19 +59,9 @@ func (a *app) stats() *cobra.Command {
 		Args:    wants(0, 1, "one pattern at most, such as 'mail*'"),
 	}
 	watch := watchFlag(cmd)
-	once := a.quick(a.statsOnce)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		switch {
-		case !cmd.Flags().Changed("watch"):
-			return once(cmd, args)
-		case *watch < leastWatch:
-			return usage(cmd, "--watch wants %v or more, and got %v", leastWatch, *watch)
-		}
-		return a.long(func(ctx context.Context, args []string) error {
-			return a.watchStats(ctx, args,
-				*watch)
-		})(cmd, args)
-	}
+	cmd.RunE = a.either(watch, a.statsOnce, func(ctx context.Context, args []string) error {
+		return a.watchStats(ctx, args, watch.Duration)
+	})
 	return cmd
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -162,8 +163,11 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 // actRequest reads which tasks are meant.
 func (a *app) actRequest(cmd *cobra.Command, act bulk.Act, args []string, f *actFlags) (bulk.Request, error) {
 	req := bulk.Request{Act: act, Limit: f.limit, Rate: f.rate}
-	if f.limit < 0 || f.rate < 0 {
-		return req, storage.Invalid("flags", "--limit or --rate below 0", "0 or more")
+	if f.limit < 0 {
+		return req, storage.Invalid("--limit", f.limit, "0 or more tasks")
+	}
+	if f.rate < 0 || math.IsNaN(f.rate) || math.IsInf(f.rate, 0) {
+		return req, storage.Invalid("--rate", f.rate, "0 or more tasks a second")
 	}
 	if err := act.Check(); err != nil {
 		return req, err

@@ -115,6 +115,9 @@ func (a *app) taskAdd() *cobra.Command {
 		case f.kind == "":
 			f.kind = args[0]
 		}
+		if cmd.Flags().Changed("deadline") && f.within.Duration <= 0 {
+			return storage.Invalid("--deadline", f.within.Duration, "more than 0, such as 1h")
+		}
 		return a.addTask(ctx, f.kind, &f)
 	})
 	return cmd
@@ -227,14 +230,15 @@ func (a *app) text(given string) ([]byte, error) {
 		text, err = os.ReadFile(given[1:]) //nolint:gosec // the user names the file
 	}
 	if err != nil {
-		return nil, badInput("read the parameters: %v", err)
+		return nil, badInput("the parameters cannot be read: %v", err)
 	}
 	var whole json.RawMessage
 	if err := json.Unmarshal(text, &whole); err != nil {
-		if at := (*json.SyntaxError)(nil); errors.As(err, &at) {
-			return nil, storage.Invalid("parameters", given, "JSON, and character %d does not fit: %v", at.Offset, err)
+		at := (*json.SyntaxError)(nil)
+		if !errors.As(err, &at) || at.Offset >= int64(len(text)) && !strings.HasPrefix(err.Error(), "invalid") {
+			return nil, storage.Invalid("parameters", given, "JSON to its end")
 		}
-		return nil, storage.Invalid("parameters", given, "JSON")
+		return nil, storage.Invalid("parameters", given, "JSON, which ends before character %d", at.Offset)
 	}
 	return text, nil
 }

@@ -73,11 +73,22 @@ func statesOf(names []string) (states []storage.State, err error) {
 	return slices.Compact(states), nil
 }
 
+// stateHelp says what the states mean. docs/operating.md says the same.
+const stateHelp = `States, of which the first four are live and the others have ended:
+  waiting     a runner may claim it now
+  pending     a runner has claimed it: it runs, or starts next
+  scheduled   it is due later, or has snoozed
+  retry       an attempt failed, and the next one is due later
+  completed   it was done; it is kept as long as was asked
+  cancelled   somebody cancelled it; it is kept as long as was asked
+  dead        it is given up: out of retries, discarded, or of a kind that no runner knew for a day
+`
+
 func (a *app) taskLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls [FILTER]", Aliases: []string{"list"}, Short: "List the tasks that match a filter",
 		Long: "ls lists tasks: of all queues, live ones, and 50, unless a filter or a flag says otherwise.\n\n" +
-			filter.Syntax,
+			filter.Syntax + "\n" + stateHelp,
 		Example: "  midge task ls\n  midge task ls 'state:dead error:timeout'\n  midge task ls 'kind:mail* " +
 			"age>1h' --limit 200 -o wide\n" +
 			"  midge task ls --by-cause\n  midge task ls state:dead -o ids | midge task requeue -",

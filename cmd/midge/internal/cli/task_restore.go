@@ -95,7 +95,7 @@ func (a *app) readBackup(path string) ([]storage.Insert, error) {
 	if path != "-" {
 		file, err := os.Open(path)
 		if err != nil {
-			return nil, badInput("%v", err)
+			return nil, badInput("the backup cannot be read: %v", err)
 		}
 		defer func() { _ = file.Close() }()
 		in = file

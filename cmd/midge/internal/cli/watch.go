@@ -8,11 +8,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge/storage"
 )
 
 // watchFlag adds --watch to a command.
-func watchFlag(cmd *cobra.Command) *time.Duration {
-	every := cmd.Flags().DurationP("watch", "w", 0,
+func watchFlag(cmd *cobra.Command) *span {
+	every := &span{}
+	cmd.Flags().VarP(every, "watch", "w",
 		"show it anew each `time`, 2s where none is given, until interrupted")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
 	return every
@@ -23,19 +26,26 @@ const leastWatch = 200 * time.Millisecond
 
 // watched makes the function of a command that can be watched.
 func (a *app) watched(
-	every *time.Duration, do func(ctx context.Context, args []string) error,
+	every *span, do func(ctx context.Context, args []string) error,
 ) func(*cobra.Command, []string) error {
-	once, repeatedly := a.quick(do), a.long(func(ctx context.Context, args []string) error {
-		return a.repeat(ctx, *every, func(ctx context.Context) error { return do(ctx, args) })
+	return a.either(every, do, func(ctx context.Context, args []string) error {
+		return a.repeat(ctx, every.Duration, func(ctx context.Context) error { return do(ctx, args) })
 	})
+}
+
+// either makes the function of a command that does one thing once, and another one where it is watched.
+func (a *app) either(
+	every *span, once, watched func(ctx context.Context, args []string) error,
+) func(*cobra.Command, []string) error {
+	quick, long := a.quick(once), a.long(watched)
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case !cmd.Flags().Changed("watch"):
-			return once(cmd, args)
-		case *every < leastWatch:
-			return usage(cmd, "--watch wants %v or more, and got %v", leastWatch, *every)
+			return quick(cmd, args)
+		case every.Duration < leastWatch:
+			return storage.Invalid("--watch", every.Duration, "%v or more", leastWatch)
 		}
-		return repeatedly(cmd, args)
+		return long(cmd, args)
 	}
 }
 

@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// badLines are lines that cannot be done, with the sentence that each gets.
+var badLines = map[string]string{
+	"task ls --limit x":                                `invalid --limit "x": want a whole number, such as 50`,
+	"task ls --limit 99999999999999999999":             `invalid --limit "99999999999999999999": want a number of at most 18 digits`,
+	"task ls --limit 0":                                `invalid --limit 0: want 1 or more`,
+	"task ls --watch=x":                                `invalid --watch "x": want a number with its unit, such as 500ms, 90s, 10m, 2h, 3d or 1w, at most 36500d`,
+	"task ls --watch=1ms":                              `invalid --watch 1ms: want 200ms or more`,
+	"task ls --timeout 5":                              `invalid --timeout "5": want a number with its unit`,
+	"task ls --timeout -1s":                            `invalid --timeout "-1s": want a number with its unit`,
+	"task ls --utc=maybe":                              `invalid --utc "maybe": want true or false`,
+	"task ls -o yaml":                                  `invalid output format "yaml": want table, wide, json, jsonl, ids`,
+	"task ls --columns nope":                           `invalid column "nope": want task, kind, state`,
+	"task ls --after x":                                `invalid --after "x": want the cursor of a page before`,
+	"task ls --state x":                                `invalid state "x": want live, ended, all, waiting, pending, scheduled, retry, completed, cancelled, dead`,
+	"task ls --queue bad/name":                         `invalid queue name "bad/name": want 1 to 128 letters`,
+	"task ls retries>99999999999999999999":             `filter: the value in "retries>99999999999999999999" at character 1: want an integer`,
+	"task ls retries>1.5":                              `filter: the value in "retries>1.5" at character 1: want an integer`,
+	"task ls age>5":                                    `filter: the value in "age>5" at character 1: want a duration with its unit behind > or <`,
+	"task ls age>99999999999w":                         `filter: the value in "age>99999999999w" at character 1: want a duration`,
+	"task ls created>2026-13-45":                       `filter: the value in "created>2026-13-45" at character 1: want a duration with its unit or a moment behind > or <`,
+	"task ls params.x>many":                            `filter: the value in "params.x>many" at character 1: want a number or a moment behind >`,
+	"task ls state:done":                               `filter: the state in "state:done" at character 1: want one of waiting, pending, scheduled`,
+	"task ls is:old":                                   `filter: the value in "is:old" at character 1: want one of declined`,
+	"task ls kin:x":                                    `filter: the field in "kin:x" at character 1: want kind, or another of`,
+	"task ls 'a \xff'":                                 `filter: the text in "a \\xff" at character 1: want valid UTF-8 of at most 4096 bytes`,
+	"task requeue x --rate x":                          `invalid --rate "x": want a number, such as 50 or 0.5`,
+	"task requeue x --rate -1":                         `invalid --rate -1: want 0 or more tasks a second`,
+	"task requeue x --rate NaN":                        `invalid --rate NaN: want 0 or more tasks a second`,
+	"task requeue x --rate Inf":                        `invalid --rate +Inf: want 0 or more tasks a second`,
+	"task requeue x --limit -1":                        `invalid --limit -1: want 0 or more tasks`,
+	"task cancel x --limit 1.5":                        `invalid --limit "1.5": want a whole number, such as 50`,
+	"task add k --priority x":                          `invalid --priority "x": want a whole number, such as 50`,
+	"task add k --priority 10":                         `invalid priority 10: want -9 to 9`,
+	"task add k --retries -1":                          `invalid --retries -1: want 0 to 9999`,
+	"task add k --crash-limit 0":                       `invalid --crash-limit 0: want 1 to 9999`,
+	"task add k --run-timeout 1ns":                     `invalid --run-timeout 1ns: want 0, or 1ms to`,
+	"task add k --in 90":                               `invalid --in "90": want a number with its unit`,
+	"task add k --in -5m":                              `invalid --in "-5m": want a number with its unit`,
+	"task add k --at yesterday":                        `invalid --at "yesterday": want one such as 2026-11-23T15:00:00Z, or 2026-11-23 15:00 in the zone of this machine`,
+	"task add k --deadline 0s":                         `invalid --deadline 0s: want more than 0`,
+	"task add k --params '{'":                          `invalid parameters "{": want JSON to its end`,
+	"task add k --params ''":                           `invalid parameters "": want JSON to its end`,
+	"task add k --params '{} x'":                       `invalid parameters "{} x": want JSON, which ends before character 4`,
+	"task add k --params @/none":                       `the parameters cannot be read: open /none: no such file or directory`,
+	"task add k --encoding gob":                        `invalid encoding "gob": want "msgpack" or "json"`,
+	"task add k --header x":                            `invalid header "x": want name=value`,
+	"task add k --id 'a b'":                            `invalid task id "a b": want 1 to 128 letters`,
+	"task add k --unique-for 1h":                       `invalid flags "--unique-for alone": want --unique with it`,
+	"task edit mail/a --priority x":                    `invalid --priority "x": want a whole number, such as 50`,
+	"task show 'a b'":                                  `invalid task "a b": want a ref such as mail/01JABCDEF, an id, or a line of a log that has one`,
+	"task restore /none":                               `the backup cannot be read: open /none: no such file or directory`,
+	"queue pause mail --for x":                         `invalid --for "x": want a number with its unit`,
+	"queue pause mail --for 0s":                        `invalid --for 0s: want a millisecond or more, such as 30m`,
+	"queue ls '['":                                     `invalid pattern "[": want a name in which * stands for any characters and ? for one`,
+	"queue ls --storage ''":                            `invalid --storage "": want the URL of a storage`,
+	"queue ls --profile ''":                            `invalid --profile "": want the name of a profile`,
+	"doctor --max-dead x":                              `invalid --max-dead "x": want a whole number, such as 50`,
+	"doctor --max-dead ''":                             `invalid --max-dead "": want a whole number, such as 50`,
+	"doctor --max-oldest x":                            `invalid --max-oldest "x": want a number with its unit`,
+	"schedule show x":                                  `invalid schedule "x": want queue/name, as midge schedule ls prints it`,
+	"serve --listen x":                                 `invalid --listen "x": want a host and a port up to 65535, such as 127.0.0.1:8383`,
+	"serve --listen 127.0.0.1:http":                    `invalid --listen "127.0.0.1:http": want a host and a port up to 65535`,
+	"serve --listen 127.0.0.1:99999":                   `invalid --listen "127.0.0.1:99999": want a host and a port up to 65535`,
+	"serve --base x":                                   `invalid --base "x": want "" or a path such as "/midge"`,
+	"serve --users /none":                              `invalid --users "/none": want a file that midge user set NAME --users FILE has written`,
+	"serve --tls-cert /none --tls-key /none":           `invalid flags "--tls-cert /none --tls-key /none": want a certificate and its key in PEM`,
+	"user set a --users u.json --role king":            `invalid role "king": want one of viewer, worker, operator, admin`,
+	"migrate --check=x":                                `invalid --check "x": want true or false`,
+	"import asynq --from nope --queue x --kind a=b":    `invalid --from "***": want the URL of a Redis, such as redis://localhost:6379/0`,
+	"import asynq --queue x --kind a --from redis://x": `invalid kind "a": want type=kind, such as email:send=send_mail`,
+	"completion tcsh":                                  `invalid shell "tcsh": want bash, zsh, fish or powershell`,
+	"runner show ''":                                   `invalid runner "": want the id of a runner, or how it begins`,
+}
+
+// TestEachBadLineIsAnsweredByASentence wants what was given and what is wanted in it, and nothing that only
+// those understand who know Go.
+func TestEachBadLineIsAnsweredByASentence(t *testing.T) {
+	r := newRig(t)
+	internals := regexp.MustCompile(`strconv|time: |json: |parsing "|Insert\.|Config\.|\[[a-z]+ [a-z]+|goredis|pgx|<nil>|%!`)
+	for line, want := range badLines {
+		got := r.run(line)
+		if got.code != BadInput || !strings.HasPrefix(got.err, "midge: "+want) || internals.MatchString(got.err) || got.out != "" {
+			t.Errorf("midge %s: got %d, %s%swant %s", line, got.code, got.out, got.err, want)
+		}
+	}
+}
+
+// TestABadAddressOfAStorageIsNamed opens storages by URLs that cannot be read.
+func TestABadAddressOfAStorageIsNamed(t *testing.T) {
+	r := newRig(t)
+	r.real = true
+	for url, want := range map[string]string{
+		"redis://localhost:x":                    `invalid URL of the storage "redis://localhost:x": want host, port, database number`,
+		"redis://localhost:1/x":                  `invalid URL of the storage "redis://localhost:1/x": want host, port, database number`,
+		"redis://localhost:1?dial_timeout=x":     `invalid URL of the storage "redis://localhost:1": want host, port, database number and options`,
+		"postgres://%zz":                         `invalid URL of the storage "***": want a URL such as postgres://localhost/database`,
+		"postgres://localhost:1/x?sslmode=foo":   `invalid URL of the storage "***": want a URL such as postgres://localhost/database`,
+		"nope":                                   `open: invalid URL "without a scheme": want one that begins with memory`,
+		"sqlite:":                                `invalid storage "sqlite:": want a file that is there`,
+		"redis://localhost:1 --prefix {":         `invalid prefix "{": want 1 to 64 letters`,
+		"postgres://localhost:1/x --schema pg_x": `invalid schema "pg_x": want 1 to 40 lower-case letters`,
+	} {
+		got := r.run("queue ls --storage " + url)
+		if got.code != BadInput || !strings.HasPrefix(got.err, "midge: "+want) {
+			t.Errorf("%s: got %d, %swant %s", url, got.code, got.err, want)
+		}
+	}
+}
