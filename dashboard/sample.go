@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -21,6 +22,7 @@ type sample struct {
 	queues  []queueNow // by name, without those of midge's own
 	byName  map[string]*queueNow
 	runners []storage.RunnerInfo
+	kinds   []string // those that live runners know, by name
 	info    storage.Description
 	// schedules are those of all queues, the next first.
 	schedules []scheduleNow
@@ -295,12 +297,13 @@ func (s *sampler) names(ctx context.Context, before *sample, now time.Time) ([]s
 // rest reads the runners and the description where those of the sample before are too old.
 func (s *sampler) rest(ctx context.Context, before, fresh *sample) (err error) {
 	if before != nil {
-		fresh.runners, fresh.info = before.runners, before.info
+		fresh.runners, fresh.kinds, fresh.info = before.runners, before.kinds, before.info
 	}
 	if before == nil || fresh.at.Sub(s.runnersAt) >= runnersFor {
 		if fresh.runners, err = s.store.Runners(ctx); err != nil {
 			return err
 		}
+		fresh.kinds = kindsOf(fresh.runners)
 		s.runnersAt = fresh.at
 	}
 	if before == nil || fresh.at.Sub(s.infoAt) >= infoFor {
@@ -311,6 +314,17 @@ func (s *sampler) rest(ctx context.Context, before, fresh *sample) (err error) {
 		s.skew.Store(int64(fresh.info.Now.Sub(s.now())))
 	}
 	return nil
+}
+
+// kindsOf gives the kinds that runners know, each once.
+func kindsOf(runners []storage.RunnerInfo) []string {
+	known := map[string]bool{}
+	for i := range runners {
+		for _, kind := range runners[i].Kinds {
+			known[kind] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(known))
 }
 
 // readSchedules reads the schedules of all queues that have any.

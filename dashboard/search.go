@@ -5,11 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"regexp"
-	"slices"
 	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -30,15 +31,12 @@ type searchData struct {
 }
 
 const (
-	mostHits    = 12
-	mostQuery   = 4096
-	mostLookups = 1000 // queues in which a bare id is looked for
-	mostInLine  = 40   // words of a pasted line that are tried as refs or ids
-)
-
-var (
-	refInText = regexp.MustCompile(`[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}/[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}`)
-	idInText  = regexp.MustCompile(`[A-Za-z0-9][A-Za-z0-9_.:-]{7,127}`)
+	mostHits  = 12
+	mostQuery = 4096
+	// What looks for tasks asks the storage so often at most, while a text is typed and for a page, and no
+	// longer than suggestFor or searchFor.
+	mostTyped, mostLookups = 100, 1000
+	suggestFor, searchFor  = 300 * time.Millisecond, 3 * time.Second
 )
 
 // search finds what a text names: a task by its ref, its id or a line of a log that has one, and
@@ -51,7 +49,7 @@ func (s *server) search(w http.ResponseWriter, r *http.Request) {
 	s.show(w, r, func(r *http.Request, v *view) error {
 		v.Page, v.Title, v.Kind = "search", text, "Search"
 		d := searchData{Query: text}
-		tasks, err := s.named(r.Context(), v.Sample, text)
+		tasks, err := s.named(r.Context(), v.Sample, text, mostLookups, searchFor)
 		if err != nil {
 			return err
 		}
@@ -64,8 +62,8 @@ func (s *server) search(w http.ResponseWriter, r *http.Request) {
 		d.Hits = v.hits(text, mostHits*4)
 		if text != "" {
 			words := filter.Quote(text)
-			d.Scan = v.listURL(chosen{Filter: words}, "")
-			d.All = v.listURL(chosen{Filter: "state:all " + words}, "")
+			d.Scan = v.scanURL(words)
+			d.All = v.scanURL("state:all " + words)
 			v.Command = listCommand(chosen{Filter: words}, "")
 		}
 		v.Data = d
@@ -78,90 +76,136 @@ type redirectError string
 
 func (e redirectError) Error() string { return "redirected to " + string(e) }
 
-// suggest answers with what a text names, while it is typed.
+// scanURL is the address of a search through tasks, which goes on by itself until it has found a page.
+func (v *view) scanURL(words string) string { return v.URL("/tasks", "filter", words, "scan", "1") }
+
+// suggest answers with what a text names, while it is typed. All it knows by names stands in the last sample,
+// and it asks the storage for few tasks.
 func (s *server) suggest(w http.ResponseWriter, r *http.Request) {
 	v := s.view(r)
 	text := strings.TrimSpace(r.URL.Query().Get("q"))
 	hits := []hit{}
 	if now, err := s.sampler.sample(r.Context()); err == nil && text != "" && len(text) <= mostQuery {
 		v.Sample = now
-		if refs := refInText.FindAllString(text, mostInLine); len(refs) > 0 {
-			for _, t := range s.existing(r.Context(), refs) {
-				hits = append(hits, hit{"task", t.Ref.String(), v.TaskURL(t.Ref)})
-			}
+		tasks, _ := s.named(r.Context(), now, text, mostTyped, suggestFor) // the names are told all the same
+		for _, t := range tasks[:min(mostHits, len(tasks))] {
+			hits = append(hits, hit{"task", t.Ref.String(), v.TaskURL(t.Ref)})
 		}
 		hits = append(hits, v.hits(text, mostHits)...)
+		if words := filter.Quote(text); utf8.ValidString(text) {
+			hits = append(hits, hit{"scan", "Scan tasks for “" + text + "”", v.scanURL(words)})
+		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(hits) //nolint:errchkjson // texts alone, and the viewer may be gone
 }
 
-// hits finds queues, kinds, schedules and runners by a part of their names.
-func (v *view) hits(text string, most int) (hits []hit) {
+// found are the hits of one sort.
+type found struct {
+	text  string
+	most  int
+	best  []hit // whose names begin with the text
+	other []hit
+}
+
+func (f *found) full() bool { return len(f.best) >= f.most }
+
+func (f *found) add(what, label, url, names string) {
+	switch at := strings.Index(strings.ToLower(names), f.text); {
+	case at == 0 && len(f.best) < f.most:
+		f.best = append(f.best, hit{what, label, url})
+	case at > 0 && len(f.other) < f.most:
+		f.other = append(f.other, hit{what, label, url})
+	}
+}
+
+// hits finds queues, kinds, causes, schedules and runners by a part of their names, each sort as often as there
+// is room for all.
+func (v *view) hits(text string, most int) []hit {
 	text = strings.ToLower(text)
 	if text == "" || v.Sample == nil {
 		return nil
 	}
-	add := func(what, label, url string) {
-		if len(hits) < most && strings.Contains(strings.ToLower(label), text) {
-			hits = append(hits, hit{what, label, url})
+	var sorts [][]hit
+	each := func(n int, add func(f *found, i int)) {
+		f := &found{text: text, most: most}
+		for i := 0; i < n && !f.full(); i++ {
+			add(f, i)
+		}
+		all := append(f.best, f.other...)
+		sorts = append(sorts, all[:min(most, len(all))])
+	}
+	s := v.Sample
+	each(len(s.queues), func(f *found, i int) {
+		f.add("queue", s.queues[i].Queue, v.QueueURL(s.queues[i].Queue), s.queues[i].Queue)
+	})
+	each(len(s.kinds), func(f *found, i int) {
+		f.add("kind", s.kinds[i], v.listURL(chosen{Filter: "state:all kind:" + s.kinds[i]}, ""), s.kinds[i])
+	})
+	if s.dead != nil {
+		each(len(s.dead.Groups), func(f *found, i int) {
+			g := s.dead.Groups[i]
+			f.add(number(g.Tasks)+" dead", g.Error, v.URL("/dead", "cause", g.ID), g.Error)
+		})
+	}
+	each(len(s.schedules), func(f *found, i int) {
+		c := &s.schedules[i]
+		f.add("schedule", c.Name(), v.URL("/schedules")+"#"+c.Anchor(), c.Name())
+	})
+	each(len(s.runners), func(f *found, i int) {
+		info, label := &s.runners[i], s.runners[i].ID
+		if !strings.Contains(strings.ToLower(label), text) {
+			label += " on " + info.Host
+		}
+		f.add("runner", label, v.URL("/runners/"+info.ID), info.ID+" "+info.Host)
+	})
+	return dealt(sorts, most)
+}
+
+// dealt takes hits of all sorts in turn, as many as there is room for, and puts them together by their sorts.
+func dealt(sorts [][]hit, most int) (hits []hit) {
+	taken := make([]int, len(sorts))
+	for left := true; left && most > 0; {
+		left = false
+		for i := range sorts {
+			if most > 0 && taken[i] < len(sorts[i]) {
+				taken[i], most, left = taken[i]+1, most-1, true
+			}
 		}
 	}
-	for i := range v.Sample.queues {
-		add("queue", v.Sample.queues[i].Queue, v.QueueURL(v.Sample.queues[i].Queue))
-	}
-	var kinds []string
-	for i := range v.Sample.runners {
-		kinds = append(kinds, v.Sample.runners[i].Kinds...)
-	}
-	slices.Sort(kinds)
-	for _, kind := range slices.Compact(kinds) {
-		add("kind", kind, v.listURL(chosen{Filter: "state:all kind:" + kind}, ""))
-	}
-	for i := range v.Sample.schedules {
-		c := &v.Sample.schedules[i]
-		add("schedule", c.Name(), v.URL("/schedules")+"#"+c.Anchor())
-	}
-	for i := range v.Sample.runners {
-		info := &v.Sample.runners[i]
-		add("runner", info.ID, v.URL("/runners/"+info.ID))
-		byHost := strings.Contains(strings.ToLower(info.Host), text)
-		if byHost && !strings.Contains(strings.ToLower(info.ID), text) && len(hits) < most {
-			hits = append(hits, hit{"runner", info.ID + " on " + info.Host, v.URL("/runners/" + info.ID)})
-		}
+	for i := range sorts {
+		hits = append(hits, sorts[i][:taken[i]]...)
 	}
 	return hits
 }
 
-// named finds the tasks that a text names: by a ref in it, else by an id in it.
-func (s *server) named(ctx context.Context, now *sample, text string) ([]storage.Task, error) {
-	if tasks := s.existing(ctx, refInText.FindAllString(text, mostInLine)); len(tasks) > 0 {
+// named finds the tasks that a text names: by a ref in it, else by an id in it, which is looked for in all
+// queues. It asks the storage at most so often and for so long.
+func (s *server) named(
+	ctx context.Context, now *sample, text string, most int, d time.Duration,
+) ([]storage.Task, error) {
+	within, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	refs, ids := scan.Mentioned(text)
+	tasks := s.existing(within, refs[:min(most, len(refs))])
+	if len(tasks) > 0 {
 		return tasks, nil
 	}
-	var ids []string
-	if len(text) <= storage.MaxName && storage.CheckName("id", text) == nil {
-		ids = []string{text}
-	} else {
-		ids = idInText.FindAllString(text, mostInLine)
-		ids = slices.DeleteFunc(ids, func(id string) bool { return !strings.ContainsAny(id, "0123456789") })
-	}
-	var refs []string
-	for _, id := range slices.Compact(ids) {
+	refs = refs[:0]
+	for _, id := range ids {
 		for i := range now.queues {
-			if len(refs) < mostLookups {
-				refs = append(refs, now.queues[i].Queue+"/"+id)
+			if len(refs) < most {
+				refs = append(refs, storage.Ref{Queue: now.queues[i].Queue, ID: id})
 			}
 		}
 	}
-	return s.existing(ctx, refs), ctx.Err()
+	return s.existing(within, refs), ctx.Err()
 }
 
-// existing reads the tasks of refs that are there.
-func (s *server) existing(ctx context.Context, refs []string) (tasks []storage.Task) {
-	slices.Sort(refs)
-	for _, text := range slices.Compact(refs) {
-		ref, err := parseRef(text)
-		if err != nil {
+// existing reads the tasks of refs that are there, and are not midge's own.
+func (s *server) existing(ctx context.Context, refs []storage.Ref) (tasks []storage.Task) {
+	for _, ref := range refs {
+		if storage.Reserved(ref.Queue) {
 			continue
 		}
 		t, err := s.store.Task(ctx, ref)

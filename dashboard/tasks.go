@@ -91,6 +91,8 @@ type tasksData struct {
 	Syntax  string
 	Of      string // how many there are
 	Scanned string // how far a search is
+	Read    int64  // tasks that it has read, of Total
+	Total   int64
 	First   string // address of the first page, "" there
 	Next    string
 	Widen   string
@@ -151,6 +153,7 @@ func (d *tasksData) tell(v *view, page *scan.Page) {
 		d.Of = "showing " + exact(int64(len(d.Rows))) + " of " + exact(max(d.size(v.Sample), int64(len(d.Rows))))
 		return
 	}
+	d.Read, d.Total = page.Searched, page.Total
 	d.Scanned = "searched " + exact(page.Searched) + " of " + exact(page.Total)
 	d.Of = exact(page.Matched) + " found so far"
 	if page.Done() {

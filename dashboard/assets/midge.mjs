@@ -385,62 +385,105 @@ document.addEventListener('keydown', event => {
 
 const act = key => ($(`tr.on [data-act="${key}"]`) ?? $(`main [data-act="${key}"]`))?.click();
 
-// ── Search: what a text names, while it is typed ──────────────────────────────────────────────────
+// ── Search: what a text names, while it is typed; a combobox as WAI-ARIA has it ────────────────────
 
 const field = $('[data-key="/"]');
-let hits = null;
+const hits = $('#hits');
 let typing = 0;
+let asked = null; // the call that is under way
+
+if (field) {
+  for (const [name, value] of [['role', 'combobox'], ['aria-autocomplete', 'list'], ['aria-controls', 'hits'], ['aria-expanded', 'false']]) field.setAttribute(name, value);
+  hits.setAttribute('role', 'listbox');
+}
 
 function closeHits() {
-  hits?.remove();
-  hits = null;
+  clearTimeout(typing);
+  asked?.abort();
+  hits.hidden = true;
+  hits.replaceChildren();
   field.setAttribute('aria-expanded', 'false');
+  field.removeAttribute('aria-activedescendant');
 }
 
 async function suggest() {
   const q = field.value.trim();
+  asked?.abort();
   if (!q) { closeHits(); return; }
-  const answer = await fetch(`${base}/suggest?${new URLSearchParams({q})}`, {headers: {Accept: 'application/json'}});
-  if (!answer.ok || q !== field.value.trim()) return;
+  asked = new AbortController();
+  const answer = await fetch(`${base}/suggest?${new URLSearchParams({q})}`, {headers: {Accept: 'application/json'}, signal: asked.signal});
+  if (!answer.ok) return;
   const found = await answer.json();
   closeHits();
-  if (!found.length) return;
-  hits = make('ul', '', 'hits');
-  hits.id = 'hits';
-  hits.setAttribute('role', 'listbox');
+  if (!found.length || document.activeElement !== field) return;
   for (const [i, {what, label, url}] of found.entries()) {
     const item = make('li');
+    item.setAttribute('role', 'none');
     const link = make('a');
     link.href = url;
     link.id = `hit-${i}`;
+    link.tabIndex = -1;
     link.setAttribute('role', 'option');
-    link.append(make('span', label, 'one'), make('span', what, 'muted'));
+    link.setAttribute('aria-selected', 'false');
+    link.append(make('span', label, 'one'), make('span', what === 'scan' ? '' : what, 'muted'));
     item.append(link);
     hits.append(item);
   }
-  field.parentElement.append(hits);
+  hits.hidden = false;
   field.setAttribute('aria-expanded', 'true');
+  $('#hits-told').textContent = `${found.length} suggestions`;
 }
 
 function chooseHit(step) {
   const all = $$('a', hits);
   const at = all.findIndex(e => e.ariaSelected === 'true');
-  const next = all[(at + step + all.length) % all.length];
-  all[at]?.removeAttribute('aria-selected');
+  const to = at < 0 ? (step > 0 ? 0 : all.length - 1) : at + step;
+  all[at]?.setAttribute('aria-selected', 'false');
+  const next = all[to];
+  if (!next) { field.removeAttribute('aria-activedescendant'); return; } // before the first and behind the last is the text itself
   next.setAttribute('aria-selected', 'true');
+  next.scrollIntoView({block: 'nearest'});
   field.setAttribute('aria-activedescendant', next.id);
 }
 
 field?.addEventListener('input', () => { clearTimeout(typing); typing = setTimeout(() => suggest().catch(() => {}), 120); });
 field?.addEventListener('keydown', event => {
-  if (!hits) return;
-  if (event.key === 'ArrowDown') { event.preventDefault(); chooseHit(1); }
-  if (event.key === 'ArrowUp') { event.preventDefault(); chooseHit(-1); }
-  if (event.key === 'Escape') closeHits();
-  const chosen = $('[aria-selected=true]', hits ?? document);
+  if (hits.hidden) return;
+  if (event.key === 'ArrowDown' || event.key === 'ArrowUp') { event.preventDefault(); chooseHit(event.key === 'ArrowDown' ? 1 : -1); }
+  if (event.key === 'Escape') { event.preventDefault(); event.stopPropagation(); closeHits(); }
+  const chosen = $('[aria-selected=true]', hits);
   if (event.key === 'Enter' && chosen) { event.preventDefault(); location.href = chosen.href; }
 });
-field?.addEventListener('blur', () => setTimeout(() => { if (hits) closeHits(); }, 200));
+hits?.addEventListener('pointerdown', event => event.preventDefault()); // the focus stays in the field
+field?.addEventListener('blur', closeHits);
+
+// ── A scan of tasks goes on by itself, where a viewer asked for it, until it has found a page ─────
+
+async function scanOn() {
+  const part = $('[data-rows]'), bar = $('progress', part), stop = $('[data-stop]', part);
+  if (!bar || !new URLSearchParams(location.search).has('scan')) return;
+  delete part.dataset.part; // what the scan finds stays
+  let going = true;
+  stop.hidden = bar.hidden = false;
+  stop.onclick = () => { going = false; };
+  while (going) {
+    const next = $('.pager [rel=next], .empty a[href*="after="]', part);
+    if (!next || $$('tbody tr', part).length >= 50) break;
+    const {page} = await fetchPage(next.href);
+    const fresh = page && $('[data-rows]', page);
+    if (!fresh) break;
+    const rows = $$('tbody tr', fresh), body = $('tbody', part);
+    if (body) body.append(...rows.map(row => document.importNode(row, true)));
+    else $('.empty, table', part)?.replaceWith(document.importNode($('.empty, table', fresh), true));
+    $('.pager', part)?.remove();
+    if ($('.pager', fresh)) part.append(document.importNode($('.pager', fresh), true));
+    $('[data-far]', part).textContent = $('[data-far]', fresh).textContent;
+    const far = $('progress', fresh);
+    if (far) [bar.max, bar.value] = [far.max, far.value];
+  }
+  stop.hidden = bar.hidden = true;
+}
+scanOn().catch(lost);
 
 // ── What a page has when it arrives ───────────────────────────────────────────────────────────────
 

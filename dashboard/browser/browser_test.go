@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/midgehq/midge/dashboard"
 	"github.com/midgehq/midge/internal/scene"
@@ -215,9 +217,28 @@ func (tb *tab) click(selector string) {
 	}
 }
 
+// keys presses keys as a keyboard does: what a page takes at the press types no character.
 func (tb *tab) keys(keys string) {
 	tb.t.Helper()
-	if err := chromedp.Do(tb.ctx, chromedp.KeyEvent(keys)); err != nil {
+	press := chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		for _, r := range keys {
+			events := kb.Encode(r)
+			down := *events[0]
+			for _, e := range events {
+				if e.Type == kb.KeyChar {
+					down.Type, down.Text, down.UnmodifiedText = kb.KeyDown, e.Text, e.UnmodifiedText
+				}
+			}
+			if _, err := cdp.Call(ctx, t, input.DispatchKeyEvent, down); err != nil {
+				return err
+			}
+			if _, err := cdp.Call(ctx, t, input.DispatchKeyEvent, *events[len(events)-1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := chromedp.Do(tb.ctx, press); err != nil {
 		tb.t.Fatal(err)
 	}
 }

@@ -151,8 +151,6 @@ func TestKeysAndSearch(t *testing.T) {
 	tb.sees(`document.querySelectorAll('tr.on').length === 1 && document.activeElement.matches('tr.on a')`, 2*time.Second)
 	tb.keys("/")
 	tb.sees(`document.activeElement.name === 'q'`, 2*time.Second)
-	// The protocol sends the character of a key behind its press, so that it is typed although the press was taken.
-	eval[string](tb, `document.activeElement.value = ''`)
 	tb.keys("paym")
 	tb.sees(`document.querySelector('#hits a')?.textContent.includes('payments')`, 5*time.Second)
 	tb.keys("\r")

@@ -141,7 +141,7 @@ type queuePart struct {
 
 func (q *queuePart) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&q.contains, "contains", "", "those with this `text` in their names, in small letters or capitals")
+	flags.StringVar(&q.contains, "contains", "", "those with this `text` in their names, in any case")
 	flags.StringVar(&q.sort, "sort", "name", "by `what`: name, oldest or a state, the most first")
 	flags.IntVar(&q.limit, "limit", 0, "how many queues to list at most (default all)")
 	flags.IntVar(&q.skip, "skip", 0, "how many queues to leave out at the begin")

@@ -145,7 +145,7 @@ func (p *pages) same(path, line string, page, command []string, ordered bool) {
 // tricky are texts that a shell, a filter and a page each read in a way of their own.
 var tricky = []string{
 	`it's`, `"quoted"`, `two words`, `$HOME`, "`id`", `$(id)`, `a;b`, `a|b&c`, `a>b`, `!!`, `~`, `\`, `a\b`, `*`, `?`, `[a]`, `{a,b}`, `#x`, `=ls`, `%s`,
-	`grüße`, `日本語`, `🙂`, "tab\there", "line\nbreak", `-v`, `--all`, `'`, `''`, `"`, `<b>`, `&amp;`, "\u2028", "\u202e", `a'b"c$d`, `--`,
+	`grüße`, `Ελλάς`, `🙂`, "tab\there", "line\nbreak", `-v`, `--all`, `'`, `''`, `"`, `<b>`, `&amp;`, "\u2028", "\u202e", `a'b"c$d`, `--`,
 }
 
 // wound puts a dead task for each tricky text into a queue.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/payload"
+	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -86,37 +86,15 @@ func nextOf(t storage.Task) string {
 	return "next: midge task why " + ref
 }
 
-// The words of a log line by which its task is found.
-var (
-	queueWord = regexp.MustCompile(`\bqueue"?\s*[=:]\s*"?([A-Za-z0-9][A-Za-z0-9_.:-]*)`)
-	taskWord  = regexp.MustCompile(`\btask"?\s*[=:]\s*"?([A-Za-z0-9][A-Za-z0-9_.:-]*)`)
-	refWord   = regexp.MustCompile(`[A-Za-z0-9][A-Za-z0-9_.:-]*/[A-Za-z0-9][A-Za-z0-9_.:-]*`)
-	nameWord  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]*$`)
-)
-
 // find finds the task that a text names: a ref, an id, or a line of a log.
 func (a *app) find(ctx context.Context, text string) (storage.Task, error) {
-	text = strings.TrimSpace(text)
-	var tried []storage.Ref
-	if ref, err := refOf(text); err == nil {
-		tried = append(tried, ref)
-	} else {
-		if queue, id := queueWord.FindStringSubmatch(text), taskWord.FindStringSubmatch(text); queue != nil &&
-			id != nil {
-			tried = append(tried, storage.Ref{Queue: queue[1], ID: id[1]})
-		}
-		for _, word := range refWord.FindAllString(text, 20) {
-			if ref, err := refOf(word); err == nil {
-				tried = append(tried, ref)
-			}
-		}
-	}
+	tried, ids := scan.Mentioned(text)
 	for _, ref := range tried {
 		if t, err := a.store.Task(ctx, ref); !errors.Is(err, storage.ErrNotFound) {
 			return t, err
 		}
 	}
-	if nameWord.MatchString(text) && len(text) <= storage.MaxName {
+	if text = strings.TrimSpace(text); slices.Contains(ids, text) {
 		return a.findID(ctx, text)
 	}
 	if len(tried) == 0 {

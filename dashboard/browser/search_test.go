@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/midgehq/midge/storage"
+)
+
+func TestSearchByKeyboard(t *testing.T) {
+	r := newRig(t, "night")
+	tb := r.tab("/", "light")
+	tb.live()
+	options := `[...document.querySelectorAll('#hits [role=option]')]`
+	find := func(text string) {
+		t.Helper()
+		eval[bool](tb, `document.querySelector('[data-key="/"]').focus(), document.activeElement.value = '', true`)
+		tb.keys(text)
+		tb.sees(options+`.at(-1)?.textContent.includes('“`+text+`”')`, 5*time.Second)
+	}
+	find("mail")
+	if got := eval[string](tb, `['role', 'aria-expanded', 'aria-controls', 'aria-autocomplete'].map(a => document.activeElement.getAttribute(a)).join()`); got != "combobox,true,hits,list" {
+		t.Errorf("the field is %s", got)
+	}
+	for _, what := range []string{"queue", "schedule"} {
+		find(map[string]string{"queue": "mail", "schedule": "daily"}[what])
+		tb.sees(fmt.Sprintf(`%s.some(e => e.lastChild.textContent === %q)`, options, what), time.Second)
+	}
+	find("refused")
+	tb.keys(kb.ArrowDown)
+	chosen := `document.querySelector('#hits [aria-selected=true]')`
+	tb.sees(chosen+`?.id === document.activeElement.getAttribute('aria-activedescendant') && `+chosen+`.textContent.includes('connection refused')`, 2*time.Second)
+	tb.keys(kb.Escape)
+	tb.sees(`document.querySelector('#hits').hidden && document.activeElement.name === 'q' && document.activeElement.value === 'refused' && document.activeElement.getAttribute('aria-expanded') === 'false'`, 2*time.Second)
+	find("refused")
+	tb.keys(kb.ArrowDown)
+	tb.keys("\r")
+	tb.sees(`location.pathname === '/dead' && location.search.startsWith('?cause=')`, 5*time.Second)
+	tb.live()
+
+	page, err := r.Store.Tasks(t.Context(), storage.TasksQuery{Queue: "mail", State: storage.Dead, Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := page.Tasks[0].Ref.String()
+	eval[bool](tb, fmt.Sprintf(`document.querySelector('[data-key="/"]').focus(), document.activeElement.value = 'level=ERROR msg="a job failed" task=%s kind=x', true`, ref))
+	tb.keys("\r")
+	tb.sees(fmt.Sprintf(`location.pathname === '/r/%s'`, ref), 5*time.Second)
+}
+
+func TestAScanTellsHowFarItIs(t *testing.T) {
+	r := newRig(t, "calm")
+	// More tasks than one step of a scan reads.
+	err := r.Add(t.Context(), "mail", "bulk", 50_000, nil)
+	if err == nil {
+		err = r.Add(t.Context(), "webhooks", "needle_at_the_end", 1, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tb := r.tab("/search?q=needle_at", "light")
+	tb.live()
+	if got := eval[int](tb, `document.querySelectorAll('tbody tr').length`); got != 0 {
+		t.Errorf("%d rows before anybody asks for a scan", got)
+	}
+	tb.click(`a[href*="scan=1"]`)
+	tb.sees(`document.querySelectorAll('[data-rows] tbody tr').length === 1`, 20*time.Second)
+	tb.shows("needle_at_the_end")
+	tb.sees(`document.querySelector('[data-far]').textContent.includes('1 of 1')`, 10*time.Second)
+	tb.sees(`document.querySelector('[data-stop]')?.hidden !== false`, 2*time.Second)
+}

@@ -1,0 +1,59 @@
+package scan
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// The words of a text by which a task is found.
+var (
+	queueWord = regexp.MustCompile(`\bqueue"?\s*[=:]\s*"?([A-Za-z0-9][A-Za-z0-9_.:-]*)`)
+	taskWord  = regexp.MustCompile(`\b(?:task|id)"?\s*[=:]\s*"?([A-Za-z0-9][A-Za-z0-9_.:-]*)`)
+	refWord   = regexp.MustCompile(`[A-Za-z0-9][A-Za-z0-9_.:-]*(?:/[A-Za-z0-9][A-Za-z0-9_.:-]*)+`)
+	idWord    = regexp.MustCompile(`[A-Za-z0-9][A-Za-z0-9_.:-]{7,}`)
+)
+
+// mostMentioned bounds the refs and the ids that are read in a text.
+const mostMentioned = 40
+
+// Mentioned reads which tasks a text names: a ref, an id, or a line of a log. refs come first that the words
+// queue and task of a line make, and then those that stand in it as "queue/id". ids are those of which the
+// text does not tell the queue: what stands behind the word task, or alone, and then words of eight
+// characters or more that have a digit. Neither has one twice, and none of them need be there.
+func Mentioned(text string) (refs []storage.Ref, ids []string) {
+	text = strings.TrimSpace(text)
+	ref := func(queue, id string) {
+		r := storage.Ref{Queue: queue, ID: id}
+		if len(refs) < mostMentioned && storage.CheckRef(r) == nil && !slices.Contains(refs, r) {
+			refs = append(refs, r)
+		}
+	}
+	id := func(text string) {
+		if len(ids) < mostMentioned && storage.CheckName("id", text) == nil && !slices.Contains(ids, text) {
+			ids = append(ids, text)
+		}
+	}
+	id(text)
+	queues, tasks := queueWord.FindStringSubmatch(text), taskWord.FindAllStringSubmatch(text, mostMentioned)
+	for _, t := range tasks {
+		if queues != nil {
+			ref(queues[1], t[1])
+		}
+		id(t[1])
+	}
+	for _, word := range refWord.FindAllString(text, mostMentioned) {
+		names := strings.Split(word, "/")
+		for i := len(names) - 1; i > 0; i-- { // an address ends with the ref
+			ref(names[i-1], names[i])
+		}
+	}
+	for _, word := range idWord.FindAllString(text, mostMentioned) {
+		if strings.ContainsAny(word, "0123456789") {
+			id(word)
+		}
+	}
+	return refs, ids
+}
