@@ -2,6 +2,9 @@
 //
 //	go -C dashboard/browser run . -out /tmp/shots            every page of every scene
 //	go -C dashboard/browser run . -scene night -page overview
+//	go -C dashboard/browser run . -scene night -page peers
+//
+// Where the folder peers can run them, asynqmon, River UI and bull-board are drawn beside it, on like data.
 //
 // It needs chromium or chrome in the path.
 package main
@@ -21,6 +24,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,7 +50,7 @@ const height, longest = 900, 2600
 func main() {
 	out := flag.String("out", filepath.Join(os.TempDir(), "midge-shots"), "folder for the pictures")
 	scenes := flag.String("scene", strings.Join(scene.Names, ","), "which scenes")
-	only := flag.String("page", "", "one page, by its name; empty is all")
+	only := flag.String("page", "", "one page, by its name, or peers; empty is all")
 	single := flag.Bool("single", false, "keep each picture beside the sheets")
 	tasks := flag.Int("tasks", 1_000_000, "tasks of the scene million")
 	flag.Parse()
@@ -85,6 +89,11 @@ func drawAll(ctx context.Context, out string, scenes []string, only string, sing
 				return fmt.Errorf("%s of %s: %w", p.name, name, err)
 			}
 			fmt.Println(name, p.name)
+		}
+		if (only == "" || only == peersPage) && slices.Contains(likeScenes, name) {
+			if err := drawPeers(ctx, midgeOf(site.url, pagesOf(ctx, name, sc)), name, out, single); err != nil {
+				return err
+			}
 		}
 		site.close()
 	}
@@ -168,9 +177,12 @@ func as(theme string, width int64) chromedp.Action[chromedp.Void] {
 	})
 }
 
-// shot draws a page once.
-func shot(ctx context.Context, url, theme string, width int64) (picture []byte, err error) {
-	if err := chromedp.Do(ctx, as(theme, width), chromedp.Navigate(url)); err != nil {
+// shot draws a page once, after more steps.
+func shot(
+	ctx context.Context, url, theme string, width int64, more ...chromedp.Action[chromedp.Void],
+) (picture []byte, err error) {
+	steps := append([]chromedp.Action[chromedp.Void]{as(theme, width), chromedp.Navigate(url)}, more...)
+	if err := chromedp.Do(ctx, steps...); err != nil {
 		return nil, err
 	}
 	if err := settled(ctx); err != nil {

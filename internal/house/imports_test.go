@@ -140,6 +140,14 @@ var table = []rule{
 		rooms:   []string{"dashboard", "internal/fingerprint", "internal/scene", "storage", "storage/memory"},
 		modules: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto"},
 	},
+	{
+		room:  "dashboard/browser/peers", // a module of its own, with the dashboards of others
+		rooms: []string{"internal/testserver"},
+		modules: []string{
+			"github.com/hibiken/asynqmon", "github.com/hibiken/asynq", "github.com/jackc/pgx/v5",
+			"riverqueue.com/riverui", "github.com/riverqueue/river",
+		},
+	},
 	{room: "internal"},
 	{room: "internal/vitals", rooms: []string{"storage"}},
 	{

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"image"
+	"image/png"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// views are the kinds of view in which midge is drawn beside its peers, and midge's own pages. That of a
+// task is looked up.
+var views = []named{
+	{"overview", "/"},
+	{"queues", "/queues"},
+	{"tasks", "/tasks?queue=mail&state=waiting"},
+	{"task", ""},
+	{"dead", "/tasks?state=dead"},
+	{"groups", "/dead"},
+	{"schedules", "/schedules"},
+	{"runners", "/runners"},
+}
+
+// beside are the widths at which midge is drawn beside its peers.
+var beside = []int64{1440, 360}
+
+// likeScenes are those of which the peers have like data.
+var likeScenes = []string{"calm", "night"}
+
+// peersPage is the name by which the sheets with the peers are asked for.
+const peersPage = "peers"
+
+// peer is a dashboard with its pages, by the kind of view.
+type peer struct {
+	Name  string            `json:"name"`
+	URL   string            `json:"url"`
+	Pages map[string]string `json:"pages"`
+}
+
+// drawPeers draws midge and its peers side by side, a sheet for each kind of view and width. It says what it
+// leaves out.
+func drawPeers(ctx context.Context, midge peer, scene, out string, single bool) error {
+	peers, stop, err := startPeers(ctx, scene)
+	if err != nil {
+		fmt.Printf("%s peers: left out, as they cannot be run: %v\n", scene, err)
+		return nil
+	}
+	defer stop()
+	peers = append([]peer{midge}, peers...)
+	for _, view := range views {
+		for _, width := range beside {
+			to := filepath.Join(out, fmt.Sprintf("%s-peers-%s-%d", scene, view.name, width))
+			if err := drawBeside(ctx, peers, view.name, width, to, single); err != nil {
+				return fmt.Errorf("%s of the peers: %w", view.name, err)
+			}
+		}
+		fmt.Println(scene, "peers", view.name+":", columns(peers, view.name))
+	}
+	return nil
+}
+
+// columns says what the columns of a sheet show.
+func columns(peers []peer, view string) string {
+	var names []string
+	for _, p := range peers {
+		if p.Pages[view] == "" {
+			names = append(names, p.Name+" (has none)")
+			continue
+		}
+		names = append(names, p.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+const midgeName = "midge"
+
+// midgeOf is midge's own dashboard with a page for each kind of view.
+func midgeOf(url string, pages []named) peer {
+	p := peer{Name: midgeName, URL: url, Pages: map[string]string{}}
+	for _, view := range views {
+		p.Pages[view.name] = view.path
+	}
+	for _, page := range pages {
+		// The night's is a dead one, the calm's runs.
+		if page.name == "task-dead" || page.name == "task-pending" && p.Pages["task"] == "" {
+			p.Pages["task"] = page.path
+		}
+	}
+	return p
+}
+
+// drawBeside draws one kind of view of all at a width: a row for each theme, a column for each of them.
+func drawBeside(ctx context.Context, peers []peer, view string, width int64, to string, single bool) error {
+	var rows [][]image.Image
+	for _, theme := range themes {
+		var row []image.Image
+		for _, p := range peers {
+			path := p.Pages[view]
+			if path == "" {
+				row = append(row, image.NewGray(image.Rect(0, 0, int(width), height)))
+				continue
+			}
+			var steps []chromedp.Action[chromedp.Void]
+			if p.Name != midgeName {
+				steps = append(steps, chromedp.Func(drawn))
+			}
+			picture, err := shot(ctx, p.URL+path, theme, width, steps...)
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.Name, err)
+			}
+			if single {
+				if err := os.WriteFile(fmt.Sprintf("%s-%s-%s.png", to, p.Name, theme), picture, 0o600); err != nil {
+					return err
+				}
+			}
+			decoded, err := png.Decode(bytes.NewReader(picture))
+			if err != nil {
+				return err
+			}
+			row = append(row, decoded)
+		}
+		rows = append(rows, row)
+	}
+	return writeSheet(to+".png", rows)
+}
+
+// startPeers runs the program in the folder peers, a module of its own, which downloads what it needs.
+func startPeers(ctx context.Context, scene string) ([]peer, func(), error) {
+	cmd := exec.CommandContext(ctx, "go", "run", ".", "-scene", scene) //nolint:gosec // one of likeScenes
+	var said bytes.Buffer
+	cmd.Dir, cmd.Stderr = "peers", &said
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	stop := func() {
+		_ = in.Close() // it ends with its input
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait()
+	}
+	var told struct {
+		Peers []peer            `json:"peers"`
+		Left  map[string]string `json:"left"`
+	}
+	if err := json.NewDecoder(out).Decode(&told); err != nil {
+		stop()
+		return nil, nil, errors.Join(err, errors.New(said.String()))
+	}
+	for _, name := range slices.Sorted(maps.Keys(told.Left)) {
+		fmt.Printf("%s peers: %s is left out: %s\n", scene, name, told.Left[name])
+	}
+	return told.Peers, stop, nil
+}
+
+// drawn waits until a page that draws itself has not changed for a second, three at most.
+func drawn(ctx context.Context, t *chromedp.Target) error {
+	const quiet, most = time.Second, 3 * time.Second
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	began, since, before := time.Now(), time.Now(), ""
+	for time.Since(since) < quiet && time.Since(began) < most {
+		now, err := chromedp.Evaluate[string](`document.readyState + document.body?.innerText`)(ctx, t)
+		if err != nil {
+			return err
+		}
+		if now != before {
+			since, before = time.Now(), now
+		}
+		<-tick.C
+	}
+	return nil
+}
