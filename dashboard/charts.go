@@ -5,6 +5,7 @@ import (
 	"html/template"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,83 +16,192 @@ import (
 const (
 	chartStep, chartHeight = 10, 160
 	sparkWidth, sparkHigh  = 96, 24
+	chartTop               = 12 // above the highest point, for its line
+	barLeast               = 3  // what failed is high enough to be seen
 )
 
-// SVG draws the chart: what was done as an area, what failed as bars below the axis, on one scale.
-func (c chart) SVG() template.HTML {
-	var done, failed float64
-	for _, p := range c.Points {
-		done, failed = max(done, p.Done), max(failed, p.Failed)
+// plane is where a chart is drawn: up from its axis what was done, down from it what failed, on one scale.
+type plane struct {
+	axis  int     // how far below the top it is
+	scale float64 // pixels for one a second
+	lines []int   // where the grid has lines above the axis, and
+	rates []float64
+}
+
+// plane finds the scale of the chart. Its ceiling is at least one a second, so that noise is no storm.
+func (c *chart) plane() plane {
+	done, failed := 1.0, 0.0
+	for i := range c.Points {
+		p := c.at(i)
+		done, failed = max(done, p.Done/c.Step.Seconds()), max(failed, p.Failed/c.Step.Seconds())
 	}
-	// The ceiling is at least one a second, so that noise is no storm.
-	perPoint := (c.Span / time.Duration(max(1, len(c.Points)))).Seconds()
-	done = max(done, perPoint)
-	axis := chartHeight - 1
+	room := float64(chartHeight - chartTop)
+	pl := plane{axis: chartHeight - 1, scale: room / done}
 	if failed > 0 {
-		axis = max(chartHeight/2, int(math.Round(float64(chartHeight-8)*done/(done+failed)))) - 1
-		axis = min(axis, chartHeight-12)
+		pl.scale = room / (done + failed)
+		pl.axis = min(chartTop+int(math.Round(done*pl.scale)), chartHeight-4*barLeast)
+		pl.scale = min(pl.scale, float64(pl.axis-chartTop)/done)
 	}
-	scale := min(float64(axis-8)/done, float64(chartHeight-axis)/max(failed, 1e-9))
-	var area, line, bars, gaps strings.Builder
-	open := false
-	for i, p := range c.Points {
-		x := i * chartStep
-		if !p.Seen || p.Gap {
-			fmt.Fprintf(&gaps, "M%d 0h%dv%dh-%dz", x, chartStep, chartHeight, chartStep)
-		}
-		if p.Failed > 0 {
-			high := max(2, int(math.Round(p.Failed*scale)))
-			fmt.Fprintf(&bars, "M%d %dh%dv%dh-%dz", x+1, axis+1, chartStep-2, high, chartStep-2)
-		}
-		if !p.Seen {
-			if open {
-				fmt.Fprintf(&area, "V%dz", axis)
-			}
-			open = false
-			continue
-		}
-		y := axis - int(math.Round(p.Done*scale))
-		if p.Done > 0 {
-			y = min(y, axis-1)
-		}
-		if open {
-			fmt.Fprintf(&area, "V%dh%d", y, chartStep)
-			fmt.Fprintf(&line, "V%dh%d", y, chartStep)
-		} else {
-			fmt.Fprintf(&area, "M%d %dV%dh%d", x, axis, y, chartStep)
-			fmt.Fprintf(&line, "M%d %dh%d", x, y, chartStep)
-		}
-		open = true
+	step := roundRate(done / 2)
+	for r := step; r <= done*1.001; r += step {
+		pl.lines, pl.rates = append(pl.lines, pl.axis-int(math.Round(r*pl.scale))), append(pl.rates, r)
 	}
-	if open {
-		fmt.Fprintf(&area, "V%dz", axis)
+	return pl
+}
+
+// roundRate is the largest of 1, 2 and 5 and their tens that is not above a rate.
+func roundRate(rate float64) float64 {
+	ten := math.Pow(10, math.Floor(math.Log10(rate)))
+	for _, n := range []float64{5, 2} {
+		if n*ten <= rate {
+			return n * ten
+		}
 	}
+	return ten
+}
+
+// SVG draws the chart: what was done as an area, what failed as bars below the axis. The points are drawn one
+// by one, and again three at a time for a narrow window.
+func (c *chart) SVG() template.HTML {
+	pl := c.plane()
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg class="chart" viewBox="0 0 %d %d" preserveAspectRatio="none" aria-hidden="true">`,
-		len(c.Points)*chartStep, chartHeight)
-	b.WriteString(`<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse">` +
-		`<path d="M0 6 6 0" class="hatch"/></pattern></defs>`)
-	fmt.Fprintf(&b, `<path class="gap" d="%s"/><path class="area" d="%s"/><path class="edge" d="%s"/>`,
-		gaps.String(), area.String(), line.String())
-	fmt.Fprintf(&b, `<path class="bars" d="%s"/><path class="axis" d="M0 %d.5H%d"/></svg>`,
-		bars.String(), axis, len(c.Points)*chartStep)
+	b.WriteString(`<svg class="chart" aria-hidden="true"><defs>` +
+		`<pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse"><path d="M-2 2 2-2M0 8 8 0M6 10 10 6"/></pattern></defs>`)
+	for i, y := range pl.lines {
+		fmt.Fprintf(&b, `<line class="grid" x2="100%%" y1="%d.5" y2="%d.5"/>`, y, y)
+		fmt.Fprintf(&b, `<text y="%d">%s</text>`, y-4, rate(pl.rates[i]))
+	}
+	for _, m := range c.marks() {
+		fmt.Fprintf(&b, `<line class="grid" x1="%s" x2="%s" y1="%d" y2="%d"/>`, m.x, m.x, pl.axis, pl.axis+4)
+	}
+	c.drawGaps(&b, pl)
+	c.draw(&b, pl, "fine", 1)
+	c.draw(&b, pl, "coarse", 3)
+	fmt.Fprintf(&b, `<line class="axis" x2="100%%" y1="%d.5" y2="%d.5"/></svg>`, pl.axis, pl.axis)
 	return svg(&b)
 }
 
-// Top is the maximum, for the corner of the chart.
-func (c chart) Top() string { return rate(c.Max) }
-
-// Empty reports whether nothing was seen.
-func (c chart) Empty() bool {
-	for _, p := range c.Points {
-		if p.Seen {
-			return false
+// drawGaps hatches, behind everything, the time of which nothing is known.
+func (c *chart) drawGaps(b *strings.Builder, pl plane) {
+	for i := 0; i < len(c.Points); i++ {
+		from := i
+		for i < len(c.Points) && !c.at(i).Seen && !c.coming(i) {
+			i++
+		}
+		if i > from {
+			fmt.Fprintf(b, `<rect class="none" x="%s" width="%s" y="%d" height="%d"/>`,
+				c.share(from), c.share(i-from), chartTop, pl.axis-chartTop)
 		}
 	}
-	return true
 }
 
-// Row is a point of the table beside a chart.
+// share writes a number of points as a part of the chart's width.
+func (c *chart) share(n int) string {
+	return strconv.FormatFloat(100*float64(n)/float64(len(c.Points)), 'f', 3, 64) + "%"
+}
+
+// draw draws so many points at a time as one. An average over a gap is hatched in the place of a full area.
+func (c *chart) draw(b *strings.Builder, pl plane, class string, each int) {
+	var area, gaps, line, bars strings.Builder
+	was := point{}
+	for i := 0; i < len(c.Points); i += each {
+		p, n := c.mean(i, each), min(each, len(c.Points)-i)
+		x, wide := i*chartStep, n*chartStep
+		if high := int(math.Round(p.Failed * pl.scale)); p.Failed > 0 {
+			fmt.Fprintf(&bars, "M%d %dh%dv%dh-%dz", x+1, pl.axis+1, wide-2, max(barLeast, high), wide-2)
+		}
+		y := pl.axis - int(math.Round(p.Done*pl.scale))
+		if p.Done > 0 {
+			y = min(y, pl.axis-1)
+		}
+		if p.Seen {
+			part := &area
+			if p.Gap {
+				part = &gaps
+			}
+			fmt.Fprintf(part, "M%d %dV%dh%dV%dz", x, pl.axis, y, wide, pl.axis)
+			if was.Seen {
+				fmt.Fprintf(&line, "V%dh%d", y, wide)
+			} else {
+				fmt.Fprintf(&line, "M%d %dh%d", x, y, wide)
+			}
+		}
+		was = p
+	}
+	fmt.Fprintf(b, `<svg class="%s" viewBox="0 0 %d %d" preserveAspectRatio="none">`,
+		class, len(c.Points)*chartStep, chartHeight)
+	fmt.Fprintf(b, `<path class="area" d="%s"/><path class="mean" d="%s"/><path class="edge" d="%s"/><path class="bars" d="%s"/></svg>`,
+		area.String(), gaps.String(), line.String(), bars.String())
+}
+
+// mean joins points into one, in rates. It is known where one of them is.
+func (c *chart) mean(from, each int) (mean point) {
+	n := 0.0
+	for i := from; i < min(from+each, len(c.Points)); i++ {
+		p := c.at(i)
+		if !p.Seen {
+			mean.Gap = mean.Gap || !c.coming(i)
+			continue
+		}
+		n++
+		mean.Done, mean.Failed = mean.Done+p.Done, mean.Failed+p.Failed
+		mean.Seen, mean.Gap = true, mean.Gap || p.Gap
+	}
+	mean.Done, mean.Failed = mean.Done/max(1, n)/c.Step.Seconds(), mean.Failed/max(1, n)/c.Step.Seconds()
+	return mean
+}
+
+// mark is a moment of the time axis.
+type mark struct{ x, text string }
+
+// markSteps are how far the moments of a time axis may be apart.
+var markSteps = []time.Duration{
+	time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour,
+	24 * time.Hour, 48 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour,
+}
+
+// marks are the moments of the time axis, at most five, none at an edge.
+func (c *chart) marks() (marks []mark) {
+	span := c.span()
+	step := markSteps[len(markSteps)-1]
+	for _, s := range slices.Backward(markSteps) {
+		if span <= 5*s {
+			step = s
+		}
+	}
+	for at := c.From.UTC().Truncate(step).Add(step); at.Before(c.end()); at = at.Add(step) {
+		x := float64(at.Sub(c.From)) / float64(span)
+		if x < 0.05 || x > 0.92 {
+			continue
+		}
+		text := at.Format("15:04")
+		if step >= 24*time.Hour {
+			text = at.Format("Jan" + nbsp + "2")
+		}
+		marks = append(marks, mark{strconv.FormatFloat(100*x, 'f', 2, 64) + "%", text})
+	}
+	return marks
+}
+
+// Axis writes the moments below the chart.
+func (c *chart) Axis() template.HTML {
+	var b strings.Builder
+	b.WriteString(`<svg class="moments" aria-hidden="true">`)
+	for _, m := range c.marks() {
+		fmt.Fprintf(&b, `<text x="%s" y="12">%s</text>`, m.x, m.text)
+	}
+	b.WriteString(`<text class="end" x="100%" y="12">UTC</text></svg>`)
+	return svg(&b)
+}
+
+func (c *chart) span() time.Duration { return c.Step * time.Duration(len(c.Points)) }
+
+func (c *chart) end() time.Time { return c.From.Add(c.span()) }
+
+// Top is the maximum, for the corner of the chart.
+func (c *chart) Top() string { return rate(c.Max) }
+
+// chartRow is a point of the table beside a chart.
 type chartRow struct {
 	At           time.Time
 	Done, Failed int64
@@ -99,57 +209,89 @@ type chartRow struct {
 }
 
 // Rows gives the chart as a table, the newest first.
-func (c chart) Rows() []chartRow {
+func (c *chart) Rows() []chartRow {
 	rows := make([]chartRow, 0, len(c.Points))
-	step := c.Span / time.Duration(max(1, len(c.Points)))
 	for i, p := range slices.Backward(c.Points) {
-		at := c.End.Truncate(step).Add(-time.Duration(len(c.Points)-1-i) * step)
+		at := c.From.Add(time.Duration(i) * c.Step)
 		rows = append(rows, chartRow{at, int64(math.Round(p.Done)), int64(math.Round(p.Failed)), p.Seen, p.Gap})
 	}
 	return rows
 }
 
-// Begin is the moment of the first point.
-func (c chart) Begin() time.Time { return c.End.Add(-c.Span) }
+// End is the moment at which the chart ends, for the days of its rows.
+func (c *chart) End() time.Time { return c.end() }
 
-func (c chart) spark(of func(point) float64) template.HTML {
-	values := make([]float64, len(c.Points))
-	for i, p := range c.Points {
-		values[i] = of(p)
-		if !p.Seen {
-			values[i] = -1
+// Blank reports whether nothing is known of a part of the time.
+func (c *chart) Blank() bool {
+	for i := range c.Points {
+		if !c.at(i).Seen && !c.coming(i) {
+			return true
 		}
 	}
-	return sparkline(values, (c.Span / time.Duration(max(1, len(c.Points)))).Seconds())
+	return false
 }
 
-// sparkline draws values, of which one below zero is unknown. Its ceiling is at least one a second.
-func sparkline(values []float64, seconds float64) template.HTML {
-	top := seconds
-	for _, v := range values {
-		top = max(top, v)
+// Averaged reports whether a part of the points are averages over a time in which nobody looked.
+func (c *chart) Averaged() bool {
+	return slices.ContainsFunc(c.Points, func(p point) bool { return p.Seen && p.Gap })
+}
+
+// spark draws a value of each point, with its maximum. least is the lowest ceiling.
+func (c *chart) spark(of func(point) float64, least float64, text func(float64) string) template.HTML {
+	values := make([]float64, 0, len(c.Points))
+	for i := range c.Points {
+		switch p := c.at(i); {
+		case p.Seen:
+			values = append(values, of(p))
+		case !c.coming(i):
+			values = append(values, -1)
+		}
 	}
-	var path, gaps strings.Builder
-	open := false
+	return sparkbox(values, least, text)
+}
+
+// sparkbox draws values with their maximum beside.
+func sparkbox(values []float64, least float64, text func(float64) string) template.HTML {
+	var b strings.Builder
+	b.WriteString(`<span class="sparkbox">` + string(sparkline(values, least)))
+	b.WriteString(`<span title="the maximum">` + text(max(0, slices.Max(append(values, 0)))) + `</span></span>`)
+	return svg(&b)
+}
+
+// sparkline draws values, of which one below zero is unknown. Its ceiling is at least the least one.
+func sparkline(values []float64, least float64) template.HTML {
+	top := max(least, slices.Max(append(values, least)))
+	var path, fill, gaps strings.Builder
+	open := 0
+	at := func(i int) int { return i * (sparkWidth - 1) / max(1, len(values)-1) }
 	for i, v := range values {
-		x := i * sparkWidth / max(1, len(values)-1)
+		x := at(i)
 		if v < 0 {
-			open = false
-			fmt.Fprintf(&gaps, "M%d %dh1", x, sparkHigh-1)
+			if open > 0 {
+				fmt.Fprintf(&fill, "V%dz", sparkHigh-1)
+			}
+			open = 0
+			fmt.Fprintf(&gaps, "M%d %dl3-6", x, sparkHigh-1)
 			continue
 		}
 		y := sparkHigh - 2 - int(math.Round(v/top*float64(sparkHigh-4)))
-		command := "L"
-		if !open {
-			command = "M"
+		if open == 0 {
+			fmt.Fprintf(&path, "M%d %d", x, y)
+			fmt.Fprintf(&fill, "M%d %dV%d", x, sparkHigh-1, y)
+		} else {
+			fmt.Fprintf(&path, "L%d %d", x, y)
+			fmt.Fprintf(&fill, "L%d %d", x, y)
 		}
-		fmt.Fprintf(&path, "%s%d %d", command, x, y)
-		open = true
+		open++
+	}
+	if open > 0 {
+		fmt.Fprintf(&fill, "V%dz", sparkHigh-1)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg class="spark" width="%d" height="%d" viewBox="0 0 %d %d" aria-hidden="true">`+
-		`<path class="none" d="%s"/><path class="run" d="%s"/></svg>`,
-		sparkWidth, sparkHigh, sparkWidth, sparkHigh, gaps.String(), path.String())
+	fmt.Fprintf(&b, `<svg class="spark" width="%d" height="%d" viewBox="0 0 %d %d" aria-hidden="true">`,
+		sparkWidth, sparkHigh, sparkWidth, sparkHigh)
+	fmt.Fprintf(&b, `<path class="none" d="%s"/><path class="fill" d="%s"/><path class="run" d="%s"/></svg>`,
+		gaps.String(), fill.String(), path.String())
 	return svg(&b)
 }
 
@@ -190,14 +332,4 @@ func (q *queueNow) Bar() []segment {
 		x += w
 	}
 	return segments
-}
-
-// Gapped reports whether nobody looked for a part of the time.
-func (c chart) Gapped() bool {
-	for _, p := range c.Points {
-		if !p.Seen || p.Gap {
-			return true
-		}
-	}
-	return false
 }

@@ -28,7 +28,7 @@ var metricSpans = []struct {
 type metricsData struct {
 	Span, Queue string
 	Spans       []string
-	Chart       chart
+	Chart       *chart
 	Queues      []queueTotals
 	Kinds       []kindTotals
 	More        int // queues that are not shown
@@ -75,18 +75,19 @@ func (s *server) metrics(r *http.Request, v *view) error {
 		return storage.Invalid("span", d.Span, "one of %v", d.Spans)
 	}
 	step, span := metricSpans[at].Step, metricSpans[at].Span
-	end := v.Now.Truncate(step).Add(step)
+	epoch := time.Unix(0, 0)
+	end := epoch.Add(v.Now.Sub(epoch).Truncate(step) + step)
 	series, err := s.sampler.ledger.Series(r.Context(), end.Add(-span), end, step, queues...)
 	if err != nil {
 		return err
 	}
 	v.Command = "midge stats"
 	d.Damaged = series.Damaged
-	d.Chart = chart{Span: step * time.Duration(len(series.All)), Which: d.Span, End: end}
+	d.Chart = &chart{From: series.From, Step: step, Which: d.Span, Part: 1 - float64(end.Sub(v.Now))/float64(step)}
 	for _, p := range series.All {
 		d.Chart.Points = append(d.Chart.Points, point{float64(p.Done), float64(p.Failed), p.Known, p.Gap})
-		d.Chart.Max = max(d.Chart.Max, float64(p.Done)/step.Seconds(), float64(p.Failed)/step.Seconds())
 	}
+	d.Chart.Max = d.Chart.most()
 	d.Totals = totalsOf("", series.All)
 	for _, queue := range slices.Sorted(maps.Keys(series.Queues)) {
 		d.Queues = append(d.Queues, totalsOf(queue, series.Queues[queue]))

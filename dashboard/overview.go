@@ -17,7 +17,7 @@ type overviewData struct {
 	More    int // needs that are not shown
 	Calm    string
 	Figures []figure
-	Chart   chart
+	Chart   *chart
 	Queues  []*queueNow
 	Others  int // queues that are not shown
 	Running []runningTask
@@ -26,8 +26,8 @@ type overviewData struct {
 
 // figure is a large number with its hour.
 type figure struct {
-	Name, Cell, Note, NoteCell string
-	Spark                      template.HTML
+	Name, Cell, Note string
+	Spark            template.HTML
 }
 
 // mostQueues is how many queues the overview shows.
@@ -45,19 +45,7 @@ func (s *server) overview(r *http.Request, v *view) error {
 		d.Calm = v.calm()
 	}
 	d.Chart = v.chartOf("", r.URL.Query().Get("span"))
-	d.Figures = []figure{
-		{Name: "Done", Cell: "done", Spark: d.Chart.spark(func(p point) float64 { return p.Done })},
-		{
-			Name: "Failed", Cell: "share", Note: "of attempts",
-			Spark: d.Chart.spark(func(p point) float64 { return p.Failed }),
-		},
-		{Name: "Backlog", Cell: "backlog", Note: v.Sample.gone(), Spark: v.past(func(p ledger.Point) float64 {
-			return float64(p.Waiting)
-		})},
-		{Name: "Oldest", Cell: "oldest", Note: "has waited", Spark: v.past(func(p ledger.Point) float64 {
-			return p.Oldest.Seconds()
-		})},
-	}
+	d.Figures = v.figures()
 	d.Queues = troubleFirst(v.Sample)
 	if len(d.Queues) > mostQueues {
 		d.Others = len(d.Queues) - mostQueues
@@ -71,6 +59,51 @@ func (s *server) overview(r *http.Request, v *view) error {
 	}
 	v.Data = d
 	return nil
+}
+
+// figures are the four large numbers, each with its hour.
+func (v *view) figures() []figure {
+	hour := v.chartOf("", "1h")
+	var done, failed float64
+	for _, p := range hour.Points {
+		done, failed = done+p.Done, failed+p.Failed
+	}
+	share := func(p point) float64 { return p.Failed / max(1, p.Done+p.Failed) }
+	within := " in the last hour"
+	if hour.Blank() {
+		within = " seen in the last hour"
+	}
+	figures := []figure{
+		{
+			Name: "Done", Cell: "done", Note: number(int64(done)) + within,
+			Spark: hour.spark(func(p point) float64 { return p.Done / hour.Step.Seconds() }, 1, rate),
+		},
+		{
+			Name: "Failed", Cell: "share", Note: percent(failed/max(1, done+failed)) + " of attempts" + within,
+			Spark: hour.spark(share, 0.01, percent),
+		},
+		{Name: "Backlog", Cell: "backlog", Note: v.Sample.gone(), Spark: v.past(func(p ledger.Point) float64 {
+			return float64(p.Waiting)
+		}, func(n float64) string { return number(int64(n)) })},
+		{Name: "Oldest", Cell: "oldest", Note: "nothing waits", Spark: v.past(func(p ledger.Point) float64 {
+			return p.Oldest.Seconds()
+		}, func(s float64) string { return age(time.Duration(s) * time.Second) })},
+	}
+	if q := v.Sample.oldestQueue(); q != "" {
+		figures[3].Note = "has waited in " + q
+	}
+	return figures
+}
+
+// oldestQueue is the queue whose oldest task has waited for the longest, "" where nothing waits.
+func (s *sample) oldestQueue() (queue string) {
+	var oldest time.Duration
+	for i := range s.queues {
+		if q := &s.queues[i]; q.Oldest > oldest {
+			queue, oldest = q.Queue, q.Oldest
+		}
+	}
+	return queue
 }
 
 // Trouble says in a word what is wrong with a queue, "" for nothing.
@@ -139,32 +172,67 @@ func longest(runners []storage.RunnerInfo, most int) []runningTask {
 // chart is the points of a span, ready to be drawn.
 type chart struct {
 	Points []point
-	Span   time.Duration // of all points together
-	Which  string        // its name in the address
-	End    time.Time
+	From   time.Time // when the first point begins
+	Step   time.Duration
+	Part   float64 // how much of the last point has passed, 1 for all of it
+	Which  string  // its name in the address
 	Max    float64 // a second
 }
 
-// chartOf gives the points of a queue, or of all, over the last five minutes, as this process saw them, or
-// over the last hour, of which the history tells more.
-func (v *view) chartOf(queue, which string) chart {
-	s := v.server.sampler
+// chartOf gives the points of a queue, or of all, over the last hour, of which the history tells more than this
+// process saw, or where it is asked for over the last five minutes, as this process saw them.
+func (v *view) chartOf(queue, which string) *chart {
 	span := 1
-	if which == "5m" || which == "" && s.knownFor() < 10*time.Minute && v.Sample.known() < 5 {
+	if which == "5m" {
 		span = 0
 	}
-	c := chart{
-		Points: s.seen(queue, span), Span: spans[span] * points, Which: []string{"5m", "1h"}[span], End: v.Now,
+	step := spans[span]
+	last := v.Now.Truncate(step)
+	c := &chart{
+		Points: v.server.sampler.seen(queue, span), Which: []string{"5m", "1h"}[span],
+		From: last.Add(-(points - 1) * step), Step: step, Part: float64(v.Now.Sub(last)) / float64(step),
 	}
 	if span == 1 {
-		v.Sample.recall(queue, c.Points)
+		v.Sample.recall(queue, c)
 	}
-	for _, p := range c.Points {
-		c.Max = max(c.Max, p.Done, p.Failed)
-	}
-	c.Max /= spans[span].Seconds()
+	c.Max = c.most()
 	return c
 }
+
+// most is the highest rate of the chart.
+func (c *chart) most() (most float64) {
+	for i := range c.Points {
+		if p := c.at(i); p.Seen {
+			most = max(most, p.Done, p.Failed)
+		}
+	}
+	return most / c.Step.Seconds()
+}
+
+// least is which part of a point has to have passed before it tells a rate.
+const least = 0.25
+
+// at gives a point as it is drawn: what of the last one is still to come is supposed to be like what was.
+func (c *chart) at(i int) point {
+	p := c.Points[i]
+	if i != len(c.Points)-1 || c.Part <= 0 || c.Part >= 1 {
+		return p
+	}
+	if c.Part < least {
+		return point{}
+	}
+	p.Done, p.Failed = p.Done/c.Part, p.Failed/c.Part
+	return p
+}
+
+// coming reports whether nothing is known of a point yet, because it has only just been.
+func (c *chart) coming(i int) bool {
+	missing := float64(len(c.Points)-1-i) - 1 + c.Part // in points, from its end until now
+	return !c.at(i).Seen && time.Duration(missing*float64(c.Step)) < soon
+}
+
+// soon is how late the history may tell of a minute.
+const soon = 90 * time.Second
 
 // known is of how many minutes the history tells.
 func (s *sample) known() (n int) {
@@ -180,27 +248,28 @@ func (s *sample) known() (n int) {
 }
 
 // recall puts what the history tells in the place of what this process saw.
-func (s *sample) recall(queue string, seen []point) {
+func (s *sample) recall(queue string, c *chart) {
 	if s.hour == nil {
 		return
 	}
-	past := s.hour.All
-	if queue != "" {
-		past = s.hour.Queues[queue]
-	}
-	for i := range min(len(past), len(seen)) {
-		// Both end with the minute that goes on.
-		p, at := past[len(past)-1-i], len(seen)-1-i
-		if p.Known {
-			seen[at] = point{Done: float64(p.Done), Failed: float64(p.Failed), Seen: true, Gap: p.Gap}
-		} else if s.hour.All[len(past)-1-i].Known { // the queue was idle
-			seen[at] = point{Seen: true, Gap: s.hour.All[len(past)-1-i].Gap}
+	for i, all := range s.hour.All {
+		at := int(all.At.Sub(c.From) / c.Step)
+		if !all.Known || all.At.Before(c.From) || at >= len(c.Points)-1 { // the history knows whole minutes
+			continue
 		}
+		p := all
+		if queue != "" {
+			p = ledger.Point{} // the queue was idle
+			if steps := s.hour.Queues[queue]; i < len(steps) {
+				p = steps[i]
+			}
+		}
+		c.Points[at] = point{Done: float64(p.Done), Failed: float64(p.Failed), Seen: true, Gap: all.Gap}
 	}
 }
 
-// past draws the hour of a figure.
-func (v *view) past(of func(ledger.Point) float64) template.HTML {
+// past draws the hour of a figure, with its maximum.
+func (v *view) past(of func(ledger.Point) float64, text func(float64) string) template.HTML {
 	if v.Sample.known() == 0 {
 		return ""
 	}
@@ -211,5 +280,5 @@ func (v *view) past(of func(ledger.Point) float64) template.HTML {
 			values[i] = -1
 		}
 	}
-	return sparkline(values, 1)
+	return sparkbox(values, 1, text)
 }

@@ -77,7 +77,7 @@ func sortBy(column string) (func(a, b *queueNow) int, error) {
 type queueData struct {
 	*queueNow
 
-	Chart     chart
+	Chart     *chart
 	Runners   []storage.RunnerInfo
 	Schedules []scheduleNow
 	Running   []runningTask

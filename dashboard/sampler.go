@@ -37,7 +37,6 @@ type sampler struct {
 	mu      sync.Mutex
 	current *sample
 	rings   rings
-	began   time.Time // of the first sample
 }
 
 func newSampler(store storage.Storage, now func() time.Time) *sampler {
@@ -101,9 +100,6 @@ func (s *sampler) since(ctx context.Context, after time.Time) (*sample, error) {
 	defer s.mu.Unlock()
 	if err == nil {
 		s.rings.add(before, fresh)
-		if s.began.IsZero() {
-			s.began = fresh.at
-		}
 	}
 	s.current = fresh
 	return fresh, nil
@@ -177,14 +173,4 @@ func (s *sampler) watch(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// knownFor is for how long this process has watched.
-func (s *sampler) knownFor() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.began.IsZero() {
-		return 0
-	}
-	return s.now().Sub(s.began)
 }

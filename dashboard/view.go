@@ -154,17 +154,8 @@ func svg(text *strings.Builder) template.HTML {
 	return template.HTML(text.String()) //nolint:gosec // numbers and names of classes alone
 }
 
-// Spark draws what a queue has done lately, with its maximum.
+// Spark draws the last hour of a queue, with its maximum.
 func (v *view) Spark(queue string) template.HTML {
-	c := v.chartOf(queue, "")
-	var b strings.Builder
-	b.WriteString(`<span class="sparkbox">`)
-	b.WriteString(string(c.spark(func(p point) float64 { return p.Done })))
-	b.WriteString(`<span>` + c.Top() + `</span></span>`)
-	return svg(&b)
-}
-
-// SparkSpan says over how long that is.
-func (v *view) SparkSpan() string {
-	return map[string]string{"5m": "5 minutes", "1h": "an hour"}[v.chartOf("", "").Which]
+	c := v.chartOf(queue, "1h")
+	return c.spark(func(p point) float64 { return p.Done / c.Step.Seconds() }, 1, rate)
 }

@@ -504,7 +504,7 @@ function hover(plot) {
     const x = (i + .5) / rows.length * box.width;
     cross.style.left = `${Math.round(x)}px`;
     const [at, done, failed] = [...rows[i].cells].map(cell => cell.textContent);
-    tip.textContent = done === '–' ? `${at}: nobody looked` : `${at}: ${done} done, ${failed} failed`;
+    tip.textContent = done === '–' ? `${at}: not known` : `${at}: ${done} done, ${failed} failed`;
     tip.style.left = `${Math.round(Math.min(x + 8, Math.max(0, box.width - tip.offsetWidth)))}px`;
   };
   plot.onpointerleave = () => { $('.cross', plot)?.remove(); $('.tip', plot)?.remove(); };
