@@ -62,7 +62,11 @@ func drawPeers(ctx context.Context, midge peer, scene, out string, single bool) 
 	for _, view := range views {
 		for _, width := range beside {
 			to := filepath.Join(out, fmt.Sprintf("%s-peers-%s-%d", scene, view.name, width))
-			if err := drawBeside(ctx, peers, view.name, width, to, single); err != nil {
+			// What a page remembers of another width is not to be seen.
+			fresh, forget := chromedp.NewContext(ctx, chromedp.WithNewBrowserContext())
+			err := drawBeside(fresh, peers, view.name, width, to, single)
+			forget()
+			if err != nil {
 				return fmt.Errorf("%s of the peers: %w", view.name, err)
 			}
 		}
@@ -171,14 +175,14 @@ func startPeers(ctx context.Context, scene string) ([]peer, func(), error) {
 	return told.Peers, stop, nil
 }
 
-// drawn waits until a page that draws itself has not changed for a second, three at most.
+// drawn waits until a page that draws itself has not changed for a while, charts included.
 func drawn(ctx context.Context, t *chromedp.Target) error {
-	const quiet, most = time.Second, 3 * time.Second
+	const quiet, most = 700 * time.Millisecond, 4 * time.Second
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	began, since, before := time.Now(), time.Now(), ""
 	for time.Since(since) < quiet && time.Since(began) < most {
-		now, err := chromedp.Evaluate[string](`document.readyState + document.body?.innerText`)(ctx, t)
+		now, err := chromedp.Evaluate[string](`document.readyState + document.body?.innerHTML`)(ctx, t)
 		if err != nil {
 			return err
 		}
