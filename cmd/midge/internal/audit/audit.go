@@ -21,8 +21,12 @@ type Writer struct {
 	Warn func(error)
 }
 
-// recordTime bounds how long an act waits for a record of it.
-const recordTime = 5 * time.Second
+// recordTime bounds how long an act waits for a record of it, and lateTime how long one does whose own time is
+// over.
+const (
+	recordTime = 5 * time.Second
+	lateTime   = time.Second
+)
 
 // Do does an act. It writes what is meant before, and the outcome afterwards: do gives how many things it
 // changed. An audit that takes no record holds no act up, as it may be a full storage that is repaired.
@@ -37,7 +41,11 @@ func (w Writer) Do(ctx context.Context, e ledger.Entry, do func() (count int64, 
 	stop()
 	w.warn(err)
 	count, failed := do()
-	end, stop := context.WithTimeout(context.WithoutCancel(ctx), recordTime)
+	left := recordTime
+	if ctx.Err() != nil { // somebody waits no more
+		left = lateTime
+	}
+	end, stop := context.WithTimeout(context.WithoutCancel(ctx), left)
 	defer stop()
 	w.warn(act.End(end, int(count), failed))
 	return failed

@@ -13,8 +13,10 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/midgehq/midge/cmd/midge/internal/audit"
 	"github.com/midgehq/midge/cmd/midge/internal/imports"
 	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/postgres"
 )
@@ -24,6 +26,7 @@ const EnvFrom = "MIDGE_IMPORT_FROM"
 
 // importFlags are those that both imports have.
 type importFlags struct {
+	peer             string
 	queue, to, table string
 	kinds            []string
 	dry, ended       bool
@@ -36,6 +39,7 @@ func (a *app) imports() *cobra.Command {
 }
 
 func (f *importFlags) add(cmd *cobra.Command, peer, ended string) {
+	f.peer = peer
 	flags := cmd.Flags()
 	flags.StringVar(&f.queue, "queue", "default", "the `queue` of "+peer)
 	flags.StringVar(&f.to, "to", "", "the `queue` of midge (default the same name)")
@@ -58,7 +62,7 @@ func (f *importFlags) read() (imports.Kinds, error) {
 	if f.table != "" {
 		file, err := os.Open(f.table)
 		if err != nil {
-			return nil, badInput("%v", err)
+			return nil, badInput("the table of kinds cannot be read: %v", err)
 		}
 		defer func() { _ = file.Close() }()
 		if err := kinds.Read(file); err != nil {
@@ -138,7 +142,8 @@ func (a *app) importAsynq() *cobra.Command {
 
 func (a *app) abortAsynq(ctx context.Context, i *imports.Asynq) error {
 	a.write("the same command again")
-	if err := i.Abort(ctx); err != nil {
+	e := ledger.Entry{Act: "abort an import", Queue: i.To, Note: "from queue " + i.From + " of asynq"}
+	if err := a.audit().Do(ctx, e, audit.One(func() error { return i.Abort(ctx) })); err != nil {
 		return err
 	}
 	a.notef("queue %s of asynq has back what was not inserted, and is resumed", i.From)
@@ -235,7 +240,13 @@ func (a *app) bring(ctx context.Context, f importFlags, i importer, stays map[st
 		return err
 	}
 	a.writing, a.again = true, "the same command again: it goes on where this one ended, and doubles nothing"
-	report, err := i.Run(ctx)
+	var report *imports.Report
+	e := ledger.Entry{Act: "import", Queue: f.to, Note: "from queue " + f.queue + " of " + f.peer}
+	err = a.audit().Do(ctx, e, func() (n int64, err error) {
+		report, err = i.Run(ctx)
+		n, _ = report.Tasks()
+		return n, err
+	})
 	if err != nil {
 		if n, _ := report.Tasks(); n > 0 && !errors.Is(err, storage.ErrUnknown) {
 			return &exitError{

@@ -30,6 +30,9 @@ func (a *app) root() *cobra.Command {
 		SilenceUsage:               true,
 		CompletionOptions:          cobra.CompletionOptions{HiddenDefaultCmd: false},
 	}
+	root.SetIn(a.std.In)
+	root.SetOut(a.std.Out)
+	root.SetErr(a.std.Err)
 	a.globals(root.PersistentFlags())
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(a.queue(), a.task(), a.schedule(), a.runner(), a.stats(), a.top(), a.doctor(), a.migrate(),

@@ -102,9 +102,6 @@ func Run(ctx context.Context, args []string, std Std) int {
 	a := &app{std: std, ended: ctx.Done()}
 	root := a.root()                          //nolint:contextcheck // each command takes the context of its run
 	root.SetArgs(append([]string{}, args...)) // none is not nil, which means those of the process
-	root.SetIn(std.In)
-	root.SetOut(std.Out)
-	root.SetErr(std.Err)
 	err := root.ExecuteContext(ctx)
 	a.close()
 	code := a.codeOf(ctx, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
@@ -150,11 +151,10 @@ func (a *app) addTask(ctx context.Context, kind string, f *addFlags) error {
 	}
 	a.write("midge task show " + in.Ref.String() + ", and where it is not there the same line with --id " +
 		in.Ref.ID)
-	applied, err := a.session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{in}})
+	placed, err := a.enqueue(ctx, in)
 	if err != nil {
 		return err
 	}
-	placed := applied.Inserted[0]
 	if placed.Existing {
 		a.notef("it is there already, and is %s; nothing was enqueued", placed.State)
 	}
@@ -166,6 +166,22 @@ func (a *app) addTask(ctx context.Context, kind string, f *addFlags) error {
 	}
 	_, err = fmt.Fprintln(a.std.Out, placed.Ref)
 	return err
+}
+
+// enqueue enqueues a task, unless it is there.
+func (a *app) enqueue(ctx context.Context, in storage.Insert) (placed storage.Placed, err error) {
+	e := ledger.Entry{Act: "enqueue", Queue: in.Ref.Queue, IDs: []string{in.Ref.String()}, Note: "of kind " + in.Kind}
+	err = a.audit().Do(ctx, e, func() (int64, error) {
+		applied, err := a.session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{in}})
+		if err != nil {
+			return 0, err
+		}
+		if placed = applied.Inserted[0]; placed.Existing {
+			return 0, nil
+		}
+		return 1, nil
+	})
+	return placed, err
 }
 
 // insertOf makes the insert that the flags say.

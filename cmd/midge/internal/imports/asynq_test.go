@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,9 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
+	"github.com/midgehq/midge/storage/postgres"
+	"github.com/midgehq/midge/storage/redis"
+	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
 // peer is a real asynq and a storage to move its tasks to.
@@ -29,15 +33,38 @@ type peer struct {
 
 func newPeer(t *testing.T) *peer {
 	t.Helper()
+	return newPeerOf(t, "memory")
+}
+
+// newPeerOf makes a peer whose tasks move to a storage: on memory, on the Redis that asynq has, on PostgreSQL
+// or in a file of SQLite.
+func newPeerOf(t *testing.T, kind string) *peer {
+	t.Helper()
 	testserver.Require(t)
 	p := &peer{t: t, server: testserver.Redis(t)}
-	at := asynq.RedisClientOpt{Addr: p.server.Addr()}
-	p.client, p.look = asynq.NewClient(at), asynq.NewInspector(at)
-	p.source = goredis.NewClient(&goredis.Options{Addr: p.server.Addr()})
-	store, err := memory.Open(memory.Config{})
+	var store storage.Storage
+	var err error
+	switch kind {
+	case "redis":
+		store, err = redis.Open(t.Context(), redis.Config{URL: p.server.URL()})
+	case "postgres":
+		testserver.RequirePostgres(t)
+		cfg := postgres.Config{URL: testserver.Postgres(t, testserver.PostgresOptions{}).URL()}
+		if err := postgres.Migrate(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		store, err = postgres.Open(t.Context(), cfg)
+	case "sqlite":
+		store, err = modernc.Open(t.Context(), filepath.Join(t.TempDir(), "jobs.db"))
+	default:
+		store, err = memory.Open(memory.Config{})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	at := asynq.RedisClientOpt{Addr: p.server.Addr()}
+	p.client, p.look = asynq.NewClient(at), asynq.NewInspector(at)
+	p.source = goredis.NewClient(&goredis.Options{Addr: p.server.Addr()})
 	p.session = storage.NewSession(store, 0)
 	t.Cleanup(func() {
 		for _, end := range []func() error{p.client.Close, p.look.Close, p.source.Close, store.Close} {
@@ -142,7 +169,14 @@ func (p *peer) work(ran func(id string)) {
 // TestAKilledImportDoublesNothing kills an import at every step, has the tasks that were inserted run and
 // go, and starts it again.
 func TestAKilledImportDoublesNothing(t *testing.T) {
-	p := newPeer(t)
+	for _, kind := range []string{"memory", "redis", "postgres", "sqlite"} {
+		t.Run(kind, func(t *testing.T) { killed(newPeerOf(t, kind)) })
+	}
+}
+
+func killed(p *peer) {
+	t := p.t
+	t.Helper()
 	const tasks = 2*chunkTasks + 20
 	seen := make(map[string]int)
 	for i := range tasks {
