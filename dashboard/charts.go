@@ -152,7 +152,10 @@ func (c *chart) mean(from, each int) (mean point) {
 }
 
 // mark is a moment of the time axis.
-type mark struct{ x, text string }
+type mark struct {
+	x, text string
+	class   string // of one that a narrow window has no room for
+}
 
 // markSteps are how far the moments of a time axis may be apart.
 var markSteps = []time.Duration{
@@ -178,7 +181,11 @@ func (c *chart) marks() (marks []mark) {
 		if step >= 24*time.Hour {
 			text = at.Format("Jan" + nbsp + "2")
 		}
-		marks = append(marks, mark{strconv.FormatFloat(100*x, 'f', 2, 64) + "%", text})
+		m := mark{x: strconv.FormatFloat(100*x, 'f', 2, 64) + "%", text: text}
+		if x > 0.8 {
+			m.class = ` class="fourth"`
+		}
+		marks = append(marks, m)
 	}
 	return marks
 }
@@ -188,7 +195,7 @@ func (c *chart) Axis() template.HTML {
 	var b strings.Builder
 	b.WriteString(`<svg class="moments" aria-hidden="true">`)
 	for _, m := range c.marks() {
-		fmt.Fprintf(&b, `<text x="%s" y="12">%s</text>`, m.x, m.text)
+		fmt.Fprintf(&b, `<text%s x="%s" y="12">%s</text>`, m.class, m.x, m.text)
 	}
 	b.WriteString(`<text class="end" x="100%" y="12">UTC</text></svg>`)
 	return svg(&b)
@@ -200,6 +207,14 @@ func (c *chart) end() time.Time { return c.From.Add(c.span()) }
 
 // Top is the maximum, for the corner of the chart.
 func (c *chart) Top() string { return rate(c.Max) }
+
+// sums are the attempts of the whole chart.
+func (c *chart) sums() (done, failed float64) {
+	for _, p := range c.Points {
+		done, failed = done+p.Done, failed+p.Failed
+	}
+	return done, failed
+}
 
 // chartRow is a point of the table beside a chart.
 type chartRow struct {

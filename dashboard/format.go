@@ -177,6 +177,8 @@ func count[N int | int64](n N, one string) string {
 	switch {
 	case strings.HasSuffix(one, "y"):
 		one = one[:len(one)-1] + "ies"
+	case strings.HasSuffix(one, "sh"):
+		one += "es"
 	default:
 		one += "s"
 	}

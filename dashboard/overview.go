@@ -64,10 +64,7 @@ func (s *server) overview(r *http.Request, v *view) error {
 // figures are the four large numbers, each with its hour.
 func (v *view) figures() []figure {
 	hour := v.chartOf("", "1h")
-	var done, failed float64
-	for _, p := range hour.Points {
-		done, failed = done+p.Done, failed+p.Failed
-	}
+	done, failed := hour.sums()
 	share := func(p point) float64 { return p.Failed / max(1, p.Done+p.Failed) }
 	within := " in the last hour"
 	if hour.Blank() {
@@ -129,6 +126,9 @@ func (s *sample) byNames() []*queueNow {
 	}
 	return queues
 }
+
+// PausedSince is when the queue was paused, zero where nobody knows.
+func (q *queueNow) PausedSince() time.Time { return q.pausedSeen }
 
 // troubleFirst orders queues: what is in trouble first, then what has died, then what is busy.
 func troubleFirst(s *sample) []*queueNow {

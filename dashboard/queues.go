@@ -77,6 +77,7 @@ func sortBy(column string) (func(a, b *queueNow) int, error) {
 type queueData struct {
 	*queueNow
 
+	Now       *queueNow // the same, for the parts of pages that show a queue
 	Chart     *chart
 	Runners   []storage.RunnerInfo
 	Schedules []scheduleNow
@@ -95,7 +96,7 @@ func (s *server) queue(r *http.Request, v *view) error {
 	}
 	v.Page, v.Nav, v.Kind, v.Title, v.Watch = "queue", "Queues", "Queue", name, q.Key("mark")+" all.tick"
 	v.Command = commandLine("midge", "queue", "show", name)
-	d := queueData{queueNow: q, Exists: true, Chart: v.chartOf(name, r.URL.Query().Get("span"))}
+	d := queueData{queueNow: q, Now: q, Exists: true, Chart: v.chartOf(name, r.URL.Query().Get("span"))}
 	for i := range v.Sample.runners {
 		if slices.Contains(v.Sample.runners[i].Queues, name) {
 			d.Runners = append(d.Runners, v.Sample.runners[i])

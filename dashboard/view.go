@@ -154,8 +154,46 @@ func svg(text *strings.Builder) template.HTML {
 	return template.HTML(text.String()) //nolint:gosec // numbers and names of classes alone
 }
 
-// Spark draws the last hour of a queue, with its maximum.
-func (v *view) Spark(queue string) template.HTML {
+// hourOf is what a queue did in the last hour.
+type hourOf struct {
+	Attempts, Failed int64
+	Spark            template.HTML // what was done, with its maximum
+}
+
+// Hour tells of the last hour of a queue.
+func (v *view) Hour(queue string) hourOf {
 	c := v.chartOf(queue, "1h")
-	return c.spark(func(p point) float64 { return p.Done / c.Step.Seconds() }, 1, rate)
+	done, failed := c.sums()
+	return hourOf{
+		Attempts: int64(done + failed), Failed: int64(failed),
+		Spark: c.spark(func(p point) float64 { return p.Done / c.Step.Seconds() }, 1, rate),
+	}
+}
+
+// Share is the part of the attempts that failed.
+func (h hourOf) Share() string {
+	if h.Attempts == 0 {
+		return dash
+	}
+	return percent(float64(h.Failed) / float64(h.Attempts))
+}
+
+// outlookText says when the backlog of a queue is gone.
+type outlookText struct{ Text, Exact string }
+
+// Outlook tells when the backlog of a queue is gone.
+func (v *view) Outlook(q *queueNow) outlookText {
+	switch o := v.Sample.outlook(q); {
+	case q.Waiting == 0:
+		return outlookText{Text: dash}
+	case !o.Known:
+		return outlookText{"…", "It is measured over the next seconds."}
+	case o.Backlog == 0:
+		return outlookText{dash, "What waits is of kinds that no runner knows."}
+	case o.Gone > 0:
+		return outlookText{age(o.Gone), duration(o.Gone) + ", as fast as it shrinks now"}
+	case o.Growth > 0:
+		return outlookText{"grows", "by " + rate(o.Growth)}
+	}
+	return outlookText{"stands", "It does not shrink."}
 }

@@ -460,7 +460,9 @@ field?.addEventListener('blur', closeHits);
 // ── A scan of tasks goes on by itself, where a viewer asked for it, until it has found a page ─────
 
 async function scanOn() {
-  const part = $('[data-rows]'), bar = $('progress', part), stop = $('[data-stop]', part);
+  const part = $('[data-rows]');
+  if (!part) return;
+  const bar = $('progress', part), stop = $('[data-stop]', part);
   if (!bar || !new URLSearchParams(location.search).has('scan')) return;
   delete part.dataset.part; // what the scan finds stays
   let going = true;

@@ -249,8 +249,11 @@ func (tb *tab) shows(text string) {
 	tb.sees(fmt.Sprintf(`document.body.innerText.replaceAll('\u00a0', ' ').includes(%q)`, text), 10*time.Second)
 }
 
-// live waits until the page is live.
+// live waits until the page is live. It is not lost meanwhile.
 func (tb *tab) live() {
 	tb.t.Helper()
-	tb.sees(`document.querySelector('#live').dataset.is === 'live'`, 10*time.Second)
+	tb.sees(`['live', 'lost'].includes(document.querySelector('#live').dataset.is)`, 10*time.Second)
+	if is := eval[string](tb, `document.querySelector('#live').textContent`); is != "live" {
+		tb.t.Errorf("the page says %q before it is live", is)
+	}
 }
