@@ -114,10 +114,15 @@ func TestWhatOthersWroteIsTextOnly(t *testing.T) {
 		q := url.QueryEscape(text)
 		for _, path := range []string{
 			"/search?q=", "/tasks?filter=", "/tasks?queue=", "/tasks?state=", "/tasks?after=", "/queues?name=", "/queues?sort=", "/queues?page=",
-			"/?span=", "/queues/", "/r/evil/", "/runners/", "/act?do=", "/act?do=requeue&ref=", "/act?do=requeue&back=", "/edit?ref=", "/login?back=", "/?said=",
+			"/?span=", "/queues/", "/r/evil/", "/runners/", "/act?do=", "/act?do=requeue&ref=", "/act?do=requeue&back=", "/edit?ref=", "/login?back=", "/?said=", "/queues/evil/add?kind=",
 		} {
 			clean(t, path+q, s.do(request(http.MethodGet, path+q, "")).Body.String())
 		}
+		form := url.Values{}
+		for _, field := range []string{"kind", "params", "priority", "in", "at", "id", "unique", "fresh"} {
+			form.Set(field, text)
+		}
+		clean(t, "a form of "+q, s.do(request(http.MethodPost, "/queues/evil/add", form.Encode())).Body.String())
 		w := s.do(request(http.MethodGet, "/suggest?q="+q, ""))
 		if got := w.Header().Get("Content-Type"); !strings.HasPrefix(got, "application/json") {
 			t.Errorf("GET /suggest: Content-Type %q, want JSON", got)

@@ -144,6 +144,7 @@ func (s *server) routes() {
 	page("/{$}", s.overview)
 	page("/queues", s.queues)
 	page("/queues/{queue}", s.queue)
+	page("/queues/{queue}/add", s.addForm)
 	page("/tasks", s.tasks)
 	page("/r/{queue}/{id}", s.task)
 	page("/act", s.ask)
@@ -168,6 +169,7 @@ func (s *server) routes() {
 	}
 	s.mux.HandleFunc("POST /act", s.does)
 	s.mux.HandleFunc("POST /edit", s.edit)
+	s.mux.HandleFunc("POST /queues/{queue}/add", s.add)
 	s.mux.HandleFunc("POST /acts/{job}/stop", s.halt)
 	s.mux.HandleFunc("POST /preferences", s.preferences)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -119,8 +120,8 @@ func (f *found) add(what, label, url, names string) {
 	}
 }
 
-// hits finds queues, kinds, causes, schedules and runners by a part of their names, each sort as often as there
-// is room for all.
+// hits finds queues, kinds, causes, schedules and runners by a part of their names, each sort as often as
+// there is room for all.
 func (v *view) hits(text string, most int) []hit {
 	text = strings.ToLower(text)
 	if text == "" || v.Sample == nil {
@@ -132,7 +133,7 @@ func (v *view) hits(text string, most int) []hit {
 		for i := 0; i < n && !f.full(); i++ {
 			add(f, i)
 		}
-		all := append(f.best, f.other...)
+		all := slices.Concat(f.best, f.other)
 		sorts = append(sorts, all[:min(most, len(all))])
 	}
 	s := v.Sample
@@ -145,7 +146,7 @@ func (v *view) hits(text string, most int) []hit {
 	if s.dead != nil {
 		each(len(s.dead.Groups), func(f *found, i int) {
 			g := s.dead.Groups[i]
-			f.add(number(g.Tasks)+" dead", g.Error, v.URL("/dead", "cause", g.ID), g.Error)
+			f.add(number(g.Tasks)+" dead", g.Error, v.CauseURL(g.ID), g.Error)
 		})
 	}
 	each(len(s.schedules), func(f *found, i int) {

@@ -348,6 +348,24 @@ func parseMoment(text string) (at time.Time, day, ok bool) {
 	return time.Time{}, false, false
 }
 
+// ParseMoment reads a moment as a person types it: with its offset, as RFC 3339 has it, or a date and a time
+// of the clock in a zone, with seconds or without. What is none gives a *[storage.InvalidError].
+func ParseMoment(text string, zone *time.Location) (time.Time, error) {
+	for _, layout := range []string{
+		time.RFC3339Nano, "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04",
+	} {
+		if at, err := time.ParseInLocation(layout, text, zone); err == nil {
+			return at, nil
+		}
+	}
+	where := zone.String()
+	if zone == time.Local { //nolint:gosmopolitan // it is named
+		where = "the zone of this machine"
+	}
+	return time.Time{}, storage.Invalid("moment", text,
+		"one such as 2026-11-23T15:00:00Z, or 2026-11-23 15:00 in %s", where)
+}
+
 // ParseDuration reads a duration as time.ParseDuration does, and days (d) and weeks (w), which stand before
 // all other units: 2d12h.
 func ParseDuration(text string) (time.Duration, error) {

@@ -57,6 +57,21 @@ func Encode(encoding string, text []byte, like []byte) ([]byte, error) {
 	return w.out, nil
 }
 
+// CheckJSON gives a *[storage.InvalidError] where a text is not one value of JSON, with the place of what does
+// not fit. given is what the error calls it.
+func CheckJSON(given string, text []byte) error {
+	var whole json.RawMessage
+	err := json.Unmarshal(text, &whole)
+	if err == nil {
+		return nil
+	}
+	at := (*json.SyntaxError)(nil)
+	if !errors.As(err, &at) || at.Offset >= int64(len(text)) && !strings.HasPrefix(err.Error(), "invalid") {
+		return storage.Invalid("parameters", given, "JSON to its end")
+	}
+	return storage.Invalid("parameters", given, "JSON, which ends before character %d", at.Offset)
+}
+
 // fromJSON gives the MessagePack that has the types of JSON.
 func fromJSON(text []byte) ([]byte, error) {
 	w := newWriter(text)

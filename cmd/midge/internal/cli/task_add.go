@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/payload"
@@ -45,19 +44,9 @@ var _ pflag.Value = (*span)(nil)
 type moment struct{ time.Time }
 
 // Set reads the moment.
-func (m *moment) Set(text string) error {
-	for _, layout := range []string{
-		time.RFC3339Nano, "2006-01-02 15:04:05", "2006-01-02 15:04",
-		"2006-01-02T15:04:05", "2006-01-02T15:04",
-	} {
-		at, err := time.ParseInLocation(layout, text, time.Local) //nolint:gosmopolitan // where the user is
-		if err == nil {
-			m.Time = at
-			return nil
-		}
-	}
-	return storage.Invalid("moment", text,
-		"one such as 2026-11-23T15:00:00Z, or 2026-11-23 15:00 in the zone of this machine")
+func (m *moment) Set(text string) (err error) {
+	m.Time, err = filter.ParseMoment(text, time.Local) //nolint:gosmopolitan // where the user is
+	return err
 }
 
 // Type names what the flag takes.
@@ -193,30 +182,20 @@ func (a *app) insertOf(kind string, f *addFlags) (storage.Insert, error) {
 	if err != nil {
 		return storage.Insert{}, err
 	}
-	encoded, err := payload.Encode(f.encoding, text, nil)
+	headers, err := headersOf(f.headers)
 	if err != nil {
 		return storage.Insert{}, err
 	}
-	in := storage.Insert{
-		Ref: storage.Ref{Queue: f.queue, ID: f.id}, Kind: kind, Encoding: f.encoding, Payload: encoded,
-		Priority: f.priority, Delay: f.in.Duration, At: f.at.Time, MaxRetries: f.retries, CrashLimit: f.crashes,
-		Timeout: f.timeout.Duration, Keep: storage.Keep{For: f.keep.Duration},
+	if f.unique == "" && f.uniqueFor.Duration > 0 {
+		return storage.Insert{}, storage.Invalid("flags", "--unique-for alone", "--unique with it")
 	}
-	if in.Headers, err = headersOf(f.headers); err != nil {
-		return in, err
+	add := bulk.Add{
+		Ref: storage.Ref{Queue: f.queue, ID: f.id}, Kind: kind, Encoding: f.encoding, Params: text,
+		Priority: f.priority, In: f.in.Duration, At: f.at.Time, Retries: f.retries, CrashLimit: f.crashes,
+		Timeout: f.timeout.Duration, Keep: f.keep.Duration, Unique: f.unique, UniqueFor: f.uniqueFor.Duration,
+		Headers: headers,
 	}
-	if f.unique != "" {
-		in.Unique = storage.Unique{Mode: storage.UniqueLife, For: f.uniqueFor.Duration}
-		if f.uniqueFor.Duration > 0 {
-			in.Unique.Mode = storage.UniqueWindow
-		}
-		// As the client makes the key of Unique{Key: …}.
-		in.Unique.Key = storage.UniqueKey([]byte(kind), []byte(in.Unique.Mode), []byte("key"), []byte(f.unique))
-		in.OnConflict = storage.Skip
-	} else if f.uniqueFor.Duration > 0 {
-		return in, storage.Invalid("flags", "--unique-for alone", "--unique with it")
-	}
-	return in, nil
+	return add.Insert()
 }
 
 // headersOf reads headers.
@@ -248,13 +227,8 @@ func (a *app) text(given string) ([]byte, error) {
 	if err != nil {
 		return nil, badInput("the parameters cannot be read: %v", err)
 	}
-	var whole json.RawMessage
-	if err := json.Unmarshal(text, &whole); err != nil {
-		at := (*json.SyntaxError)(nil)
-		if !errors.As(err, &at) || at.Offset >= int64(len(text)) && !strings.HasPrefix(err.Error(), "invalid") {
-			return nil, storage.Invalid("parameters", given, "JSON to its end")
-		}
-		return nil, storage.Invalid("parameters", given, "JSON, which ends before character %d", at.Offset)
+	if err := payload.CheckJSON(given, text); err != nil {
+		return nil, err
 	}
 	return text, nil
 }

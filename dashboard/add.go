@@ -1,0 +1,224 @@
+package dashboard
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/internal/bulk"
+	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/payload"
+	"github.com/midgehq/midge/storage"
+)
+
+// addData is what the form for a new task shows.
+type addData struct {
+	Queue, Kind, Params, Priority, In, At, ID, Unique string
+
+	// Fresh is the id of the task where none is given, so that a form that is sent twice enqueues one task.
+	Fresh    string
+	Kinds    []string          // that are suggested
+	Problems map[string]string // by field, and of the whole under ""
+	Back     string
+}
+
+// mostKinds bounds the kinds that are suggested.
+const mostKinds = 200
+
+// mayAdd begins the form of a queue, and refuses who may not.
+func (s *server) mayAdd(r *http.Request, v *view) (*addData, error) {
+	name := r.PathValue("queue")
+	switch {
+	case !v.May(string(access.Enqueue)) && s.cfg.ReadOnly:
+		return nil, &statusError{http.StatusForbidden, "This dashboard is read-only."}
+	case !v.May(string(access.Enqueue)):
+		return nil, &statusError{http.StatusForbidden, "Your role does not enqueue tasks."}
+	}
+	if err := storage.CheckName("queue name", name); err != nil {
+		return nil, err
+	}
+	if v.Sample.byName[name] == nil {
+		return nil, &statusError{http.StatusNotFound, "There is no queue " + name + "."}
+	}
+	v.Page, v.Nav, v.Kind, v.Title = "add", "Queues", "Enqueue into the queue", name
+	d := &addData{
+		Queue: name, Kind: strings.TrimSpace(r.FormValue("kind")), Params: "{}", Fresh: storage.NewID(),
+		Kinds: v.Sample.kindsFor(name), Problems: map[string]string{}, Back: v.QueueURL(name),
+	}
+	v.Data = d
+	return d, nil
+}
+
+// kindsFor gives the kinds that are known for a queue: those of its runners, and those that wait for one.
+func (s *sample) kindsFor(queue string) []string {
+	var serving []storage.RunnerInfo
+	for i := range s.runners {
+		if slices.Contains(s.runners[i].Queues, queue) {
+			serving = append(serving, s.runners[i])
+		}
+	}
+	kinds := kindsOf(serving)
+	if q := s.byName[queue]; q != nil {
+		for _, k := range q.Declined {
+			kinds = append(kinds, k.Kind)
+		}
+	}
+	slices.Sort(kinds)
+	kinds = slices.Compact(kinds)
+	return kinds[:min(mostKinds, len(kinds))]
+}
+
+func (s *server) addForm(r *http.Request, v *view) error {
+	d, err := s.mayAdd(r, v)
+	if err != nil {
+		return err
+	}
+	if d.Kind != "" {
+		v.Command = commandLine("midge", "task", "add", "--queue", d.Queue, "--kind="+d.Kind)
+	}
+	return nil
+}
+
+// read reads the form, and notes what is wrong beside each field. Nothing is asked of a storage.
+func (d *addData) read(r *http.Request, limits storage.Limits) storage.Insert {
+	field := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
+	d.Params, d.Priority, d.In, d.At = r.PostFormValue("params"), field("priority"), field("in"), field("at")
+	d.ID, d.Unique, d.Fresh = field("id"), field("unique"), cmp.Or(field("fresh"), d.Fresh)
+	wrong := func(name string, err error) {
+		if err != nil && d.Problems[name] == "" {
+			_, d.Problems[name] = status(err)
+		}
+	}
+	add := bulk.Add{
+		Ref: storage.Ref{Queue: d.Queue, ID: cmp.Or(d.ID, d.Fresh)}, Kind: d.Kind, Params: []byte(d.Params),
+		Encoding: "json", Unique: d.Unique, Retries: bulk.DefaultRetries, CrashLimit: bulk.DefaultCrashLimit,
+	}
+	var err error
+	if d.In != "" {
+		add.In, err = filter.ParseDuration(d.In)
+		wrong("in", err)
+	}
+	if d.At != "" {
+		add.At, err = filter.ParseMoment(d.At, time.UTC)
+		wrong("at", err)
+	}
+	if d.Priority != "" {
+		if add.Priority, err = strconv.Atoi(d.Priority); err != nil {
+			wrong("priority", storage.Invalid("priority", d.Priority, "a whole number"))
+		}
+	}
+	wrong("kind", storage.CheckName("kind", d.Kind))
+	wrong("id", storage.CheckName("task id", add.ID))
+	wrong("params", payload.CheckJSON(firstLine(d.Params), add.Params))
+	if len(d.Problems) > 0 {
+		return storage.Insert{}
+	}
+	in, err := add.Insert()
+	if err == nil {
+		err = storage.CheckInsert(limits, &in)
+	}
+	wrong(fieldOf(err), err)
+	return in
+}
+
+// fieldOf is the field of the form with which an error is, "" for the whole.
+func fieldOf(err error) string {
+	var invalid *storage.InvalidError
+	if !errors.As(err, &invalid) {
+		return ""
+	}
+	for _, of := range []struct{ begin, field string }{
+		{"param", "params"},
+		{"payload", "params"},
+		{"priority", "priority"},
+		{"Insert.Delay", "in"},
+		{"Insert.At", "at"},
+		{"insert ", "at"},
+		{"task id", "id"},
+		{"kind", "kind"},
+		{"unique", "unique"},
+	} {
+		if strings.HasPrefix(strings.ToLower(invalid.What), strings.ToLower(of.begin)) {
+			return of.field
+		}
+	}
+	return ""
+}
+
+// add enqueues a task.
+func (s *server) add(w http.ResponseWriter, r *http.Request) {
+	v := s.view(r)
+	var err error
+	if v.Sample, err = s.sampler.sample(r.Context()); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	d, err := s.mayAdd(r, v)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	in := d.read(r, v.Sample.info.Limits)
+	if len(d.Problems) > 0 {
+		s.render(w, r, http.StatusBadRequest, v)
+		return
+	}
+	placed, err := s.enqueue(r, in)
+	if err != nil {
+		code, text := status(err)
+		if d.Problems[""] = text; code == http.StatusServiceUnavailable {
+			d.Problems[""] += " Sent again, the form enqueues no second task."
+		}
+		s.render(w, r, code, v)
+		return
+	}
+	s.sampler.changed()
+	said := notice{Text: "The task is enqueued."}
+	switch {
+	case placed.Existing:
+		said = notice{"It was there already, and is " + string(placed.State) + "; nothing was enqueued.", true}
+	case !v.Sample.knows(d.Queue, d.Kind):
+		said.Text += " No live runner of " + d.Queue + " knows the kind " + d.Kind +
+			", so it waits for one that does."
+	}
+	to := s.said.with(v.TaskURL(placed.Ref), said)
+	http.Redirect(w, r, to, http.StatusSeeOther) //nolint:gosec // below Base
+}
+
+// enqueue enqueues a task, and tells the audit.
+func (s *server) enqueue(r *http.Request, in storage.Insert) (placed storage.Placed, err error) {
+	user := userOf(r.Context())
+	record, err := s.audit.Begin(r.Context(), ledger.Entry{
+		Who: user.Name, Role: string(user.Role), Via: "dashboard", Act: "enqueue", Queue: in.Ref.Queue,
+		IDs: []string{in.Ref.String()}, Note: "of kind " + in.Kind,
+	})
+	if err != nil {
+		return placed, err
+	}
+	applied, err := s.session.ApplyOne(r.Context(), storage.Tx{Inserts: []storage.Insert{in}})
+	var taken *storage.DependencyError
+	if errors.As(err, &taken) && len(taken.Colliding) > 0 {
+		err = &statusError{http.StatusConflict, "Another task of the queue has the id " + in.Ref.ID + "."}
+	}
+	count := 0
+	if err == nil {
+		if placed = applied.Inserted[0]; !placed.Existing {
+			count = 1
+		}
+	}
+	s.written(r.Context(), record, count, err)
+	return placed, err
+}
+
+// knows reports whether a live runner of a queue knows a kind.
+func (s *sample) knows(queue, kind string) bool {
+	return slices.ContainsFunc(s.runners, func(info storage.RunnerInfo) bool {
+		return slices.Contains(info.Queues, queue) && (len(info.Kinds) == 0 || slices.Contains(info.Kinds, kind))
+	})
+}
