@@ -14,6 +14,7 @@ import (
 // causeData is what the page of a cause shows: all that died of it.
 type causeData struct {
 	Group  *deadGroup // nil where nothing is dead of it
+	Known  bool       // all dead are counted, so that the first of them is known
 	Rows   []taskRow
 	Newest storage.Task
 	Whole  string // the newest error, whole
@@ -46,11 +47,11 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 	if v.Sample.dead != nil {
 		at := slices.IndexFunc(v.Sample.dead.Groups, func(g *deadGroup) bool { return g.ID == id })
 		if at >= 0 {
-			d.Group = v.Sample.dead.Groups[at]
+			d.Group, d.Known = v.Sample.dead.Groups[at], v.Sample.dead.Whole
 			v.Title = d.Group.Error
 		}
 	}
-	page, err := scan.Next(r.Context(), s.store, scan.Request{Filter: f, Limit: pageSize})
+	page, err := scan.Next(r.Context(), s.store, scan.Request{Filter: f, Limit: pageSize, Newest: true})
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 var (
 	installationCells = []string{
 		"queues", "schedules", "runners", "dead", "live", "done", "failed", "share", "backlog", "oldest", "slots",
-		"waiting", "pending", "scheduled", "retry", "completed", "cancelled", "trip",
+		"waiting", "pending", "scheduled", "retry", "completed", "cancelled", "trip", "counted",
 	}
 	queueCells = []string{
 		"waiting", "pending", "scheduled", "retry", "completed", "cancelled", "dead", "done", "failed", "oldest",
@@ -64,6 +64,11 @@ func (s *sample) cell(name string) string {
 	case "slots":
 		used, slots := s.slots()
 		return number(used) + " of " + number(slots)
+	case "counted": // of the dead
+		if s.dead == nil {
+			return dash
+		}
+		return number(s.dead.Read)
 	case "trip":
 		return duration(s.trip.Round(100 * time.Microsecond))
 	}

@@ -3,18 +3,19 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/midgehq/midge/internal/fingerprint"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 )
 
-// mostDead bounds the dead tasks that are read to be grouped.
+// mostDead is about how many dead tasks a look reads.
 const mostDead = 2000
 
 // deadGroup is the dead tasks of one cause.
@@ -26,91 +27,144 @@ type deadGroup struct {
 	Kinds       []storage.KindSize // the most frequent first
 	Queues      []string
 	First, Last time.Time // when the first and the last of them died
-
-	kinds map[string]int64
 }
 
 // deadGroups are all dead tasks that were read, by cause.
 type deadGroups struct {
-	Groups  []*deadGroup // the largest first
-	Read    int64
-	counted string // with what the storage counted then
+	Groups []*deadGroup // the largest first
+	Read   int64
+	Whole  bool   // all that were dead then were read
+	marks  string // what the storage counted then
 }
 
-// readDead groups the dead tasks by cause, where any died or came back since they were read.
-func (s *sampler) readDead(ctx context.Context, before, fresh *sample) error {
-	var counted strings.Builder
+// standFor is how long a count that took many looks stands at least.
+const standFor = 10 * time.Minute
+
+// deadCount is how far the dead tasks are counted: the newest at once, and anew when any died or came back; those behind
+// them go on with each look. The turn of the sampler guards it.
+type deadCount struct {
+	head    *deadGroups // of the newest
+	headAt  time.Time
+	going   *scan.Grouping // counts on behind the newest, nil where nothing is left to count
+	counted *deadGroups    // of all, as the last count that ended found them
+	endedAt time.Time
+	shown   *deadGroups
+}
+
+// readDead groups the dead tasks by cause.
+func (s *sampler) readDead(ctx context.Context, fresh *sample) error {
+	var marks strings.Builder
 	var dead int64
+	queues := []string{} // nil would be all
 	for i := range fresh.queues {
 		q := &fresh.queues[i]
-		dead += q.Dead
-		counted.WriteString(strconv.FormatInt(q.Dead, 36) + " " + strconv.FormatInt(q.Totals.Dead, 36) + ",")
-	}
-	if before != nil && before.dead != nil &&
-		(before.dead.counted == counted.String() || fresh.at.Sub(s.deadAt) < deadFor) {
-		fresh.dead = before.dead
-		return nil
-	}
-	s.deadAt = fresh.at
-	found := &deadGroups{counted: counted.String()}
-	byCause := map[string]*deadGroup{}
-	for i := range fresh.queues {
-		if fresh.queues[i].Dead == 0 {
-			continue
+		if dead += q.Dead; q.Dead > 0 {
+			queues = append(queues, q.Queue)
 		}
-		for t, err := range storage.Each(ctx, s.store, fresh.queues[i].Queue, storage.Dead) {
-			if err != nil {
-				return err
-			}
-			found.add(byCause, t)
-			if found.Read >= mostDead {
-				break
-			}
-		}
+		marks.WriteString(strconv.FormatInt(q.Dead, 36) + " " + strconv.FormatInt(q.Totals.Dead, 36) + ",")
 	}
-	found.sort()
-	fresh.dead = found
+	c := &s.deadCount
+	if c.counted != nil && dead < c.counted.Read { // some came back, or were deleted
+		c.counted = nil
+	}
+	var err error
+	switch {
+	case c.head == nil, c.head.marks != marks.String() && fresh.at.Sub(c.headAt) >= deadFor:
+		g := scan.NewGrouping(s.store, scan.Request{Queues: queues, Tasks: mostDead, Time: -1})
+		err = c.begin(ctx, g, fresh.at, marks.String())
+	case c.going != nil:
+		err = c.goOn(ctx, fresh.at)
+	}
+	fresh.dead = c.shown
+	return err
+}
+
+// begin reads the newest.
+func (c *deadCount) begin(ctx context.Context, g *scan.Grouping, now time.Time, marks string) error {
+	done, err := g.Read(ctx)
+	if err != nil {
+		return err
+	}
+	c.headAt, c.head = now, groupsOf(g, done)
+	c.head.marks = marks
+	switch {
+	case done:
+		c.going, c.counted = nil, nil
+	case c.going == nil && (c.counted == nil || now.Sub(c.endedAt) >= standFor):
+		c.going = g
+	}
+	c.show()
 	return nil
 }
 
-// add joins a task to the group of its cause.
-func (d *deadGroups) add(byCause map[string]*deadGroup, t storage.Task) {
-	cause := fingerprint.Of(t)
-	g := byCause[cause.ID]
-	if g == nil {
-		g = &deadGroup{
-			ID: cause.ID, Error: cmp.Or(firstLine(t.LastError()), t.Reason), First: t.Ended, Last: t.Ended,
-			Filter: "cause:" + cause.ID, kinds: map[string]int64{},
+// goOn reads those behind the newest.
+func (c *deadCount) goOn(ctx context.Context, now time.Time) error {
+	done, err := c.going.Read(ctx)
+	if err != nil {
+		return err
+	}
+	if done {
+		c.counted, c.endedAt, c.going = groupsOf(c.going, true), now, nil
+	}
+	c.show()
+	return nil
+}
+
+// show joins what is counted with the newest.
+func (c *deadCount) show() {
+	all := c.counted
+	if all == nil && c.going != nil {
+		all = groupsOf(c.going, false)
+	}
+	if all == nil {
+		c.shown = c.head
+		return
+	}
+	c.shown = &deadGroups{Read: max(all.Read, c.head.Read), Whole: all.Whole}
+	byCause := make(map[string]int, len(all.Groups))
+	for i, g := range all.Groups {
+		byCause[g.ID] = i
+		c.shown.Groups = append(c.shown.Groups, g)
+	}
+	for _, g := range c.head.Groups {
+		i, known := byCause[g.ID]
+		if !known {
+			c.shown.Groups = append(c.shown.Groups, g)
+			continue
 		}
-		if cause.ID == "" { // neither an error nor a reason: no filter names such tasks
-			g.Error, g.Filter = "no error", ""
+		both := *c.shown.Groups[i]
+		if both.Tasks < g.Tasks {
+			both = *g
 		}
-		byCause[cause.ID] = g
-		d.Groups = append(d.Groups, g)
+		both.First, both.Last, both.Error = c.shown.Groups[i].First, g.Last, g.Error
+		c.shown.Groups[i] = &both
 	}
-	d.Read++
-	g.Tasks++
-	g.kinds[t.Kind]++
-	if t.Ended.Before(g.First) {
-		g.First = t.Ended
+	c.shown.sort()
+}
+
+// groupsOf gives the groups of a count.
+func groupsOf(g *scan.Grouping, done bool) *deadGroups {
+	d := &deadGroups{Read: g.Searched, Whole: done}
+	for _, of := range g.Groups() {
+		group := &deadGroup{
+			ID: of.ID, Error: cmp.Or(firstLine(of.Sample.LastError()), of.Sample.Reason), Filter: "cause:" + of.ID,
+			Tasks: of.Tasks, Queues: slices.Sorted(maps.Keys(of.Queues)), First: of.First, Last: of.Last,
+		}
+		if of.ID == "" { // neither an error nor a reason: no filter names such tasks
+			group.Error, group.Filter = "no error", ""
+		}
+		for kind, n := range of.Kinds {
+			group.Kinds = append(group.Kinds, storage.KindSize{Kind: kind, Tasks: n})
+		}
+		slices.SortFunc(group.Kinds, func(a, b storage.KindSize) int {
+			return cmp.Or(cmp.Compare(b.Tasks, a.Tasks), cmp.Compare(a.Kind, b.Kind))
+		})
+		d.Groups = append(d.Groups, group)
 	}
-	if t.Ended.After(g.Last) {
-		g.Last = t.Ended
-	}
-	if !slices.Contains(g.Queues, t.Queue) {
-		g.Queues = append(g.Queues, t.Queue)
-	}
+	return d
 }
 
 func (d *deadGroups) sort() {
-	for _, g := range d.Groups {
-		for kind, n := range g.kinds {
-			g.Kinds = append(g.Kinds, storage.KindSize{Kind: kind, Tasks: n})
-		}
-		slices.SortFunc(g.Kinds, func(a, b storage.KindSize) int {
-			return cmp.Or(cmp.Compare(b.Tasks, a.Tasks), cmp.Compare(a.Kind, b.Kind))
-		})
-	}
 	slices.SortStableFunc(d.Groups, func(a, b *deadGroup) int { return cmp.Compare(b.Tasks, a.Tasks) })
 }
 
@@ -135,6 +189,7 @@ type deadData struct {
 	Groups []*deadGroup
 	Read   int64
 	All    int64
+	Whole  bool // all are counted, so that the first of each cause is known
 	More   int
 	Calm   string // where nothing is dead
 }
@@ -143,11 +198,11 @@ func (s *server) dead(r *http.Request, v *view) error {
 	if cause := r.FormValue("cause"); cause != "" {
 		return s.cause(r, v, cause)
 	}
-	v.Page, v.Nav, v.Title, v.Watch = "dead", "Dead", "Dead", "all.dead"
+	v.Page, v.Nav, v.Title, v.Watch = "dead", "Dead", "Dead", "all.dead all.counted"
 	v.Command = "midge task ls --by-cause"
 	d := deadData{All: v.Sample.sum(func(q *queueNow) int64 { return q.Dead })}
 	if v.Sample.dead != nil {
-		d.Groups, d.Read = v.Sample.dead.Groups, v.Sample.dead.Read
+		d.Groups, d.Read, d.Whole = v.Sample.dead.Groups, v.Sample.dead.Read, v.Sample.dead.Whole
 	}
 	if len(d.Groups) > pageSize {
 		d.More = len(d.Groups) - pageSize

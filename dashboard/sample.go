@@ -179,7 +179,7 @@ func (s *sampler) look(ctx context.Context, before *sample) (*sample, error) {
 	}
 	s.readHistory(ctx, before, fresh)
 	s.readSince(ctx, before, fresh)
-	if err := s.readDead(ctx, before, fresh); err != nil {
+	if err := s.readDead(ctx, fresh); err != nil {
 		return nil, err
 	}
 	return fresh, s.readSchedules(ctx, before, fresh)

@@ -29,7 +29,8 @@ type sampler struct {
 
 	turn chan struct{} // holds the right to look
 	// What follows is guarded by the turn.
-	namesAt, runnersAt, infoAt, schedulesAt, historyAt, deadAt, sinceAt time.Time
+	namesAt, runnersAt, infoAt, schedulesAt, historyAt, sinceAt time.Time
+	deadCount                                                   deadCount
 	// failed is why the last look ended without a sample, at failedAt, nil where it did not.
 	failed   error
 	failedAt time.Time
@@ -147,7 +148,7 @@ func (s *sampler) changed() {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
 	s.failed = nil
-	s.namesAt, s.runnersAt, s.schedulesAt, s.deadAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	s.namesAt, s.runnersAt, s.schedulesAt, s.deadCount.headAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current != nil {

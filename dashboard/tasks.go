@@ -130,7 +130,8 @@ func (s *server) tasks(r *http.Request, v *view) error {
 	}
 	after := r.FormValue("after")
 	v.Command = listCommand(c, after)
-	page, err := scan.Next(r.Context(), s.store, scan.Request{Filter: f, Limit: pageSize, Cursor: after})
+	req := scan.Request{Filter: f, Limit: pageSize, Cursor: after, Newest: true}
+	page, err := scan.Next(r.Context(), s.store, req)
 	if err != nil {
 		return err
 	}
@@ -143,7 +144,9 @@ func (s *server) tasks(r *http.Request, v *view) error {
 	if page.Cursor != "" {
 		d.Next = v.listURL(c, page.Cursor)
 	}
-	d.tell(v, &page)
+	if d.tell(v, &page); len(d.Rows) > 1 && req.Order() != "" {
+		d.Of += ", " + req.Order()
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package scan
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -33,12 +34,16 @@ func (g *Group) Filter() string {
 // counted in Others.
 const maxGroups = 1000
 
-// Grouping counts tasks by their cause, step by step. It is for one goroutine.
+// atOnce is about how many tasks a Grouping reads of all queues before it goes on where they are newest.
+const atOnce = 2000
+
+// Grouping counts tasks by their cause, step by step, the newest of all queues first. It is for one goroutine.
 type Grouping struct {
 	store  Source
 	req    Request
 	groups map[string]*Group
-	done   bool
+	walker *walker // nil before the first step
+	fronts []front // those that are left
 
 	// Searched of Total tasks were read.
 	Searched, Total int64
@@ -46,44 +51,85 @@ type Grouping struct {
 	Others int64
 }
 
+// front is how far the tasks of a queue and state are read.
+type front struct {
+	place
+
+	begun   bool
+	reached time.Time // when the last task that was read ended
+}
+
 // NewGrouping groups what a request asks for: the dead, where neither it nor its filter names states. Its
-// Limit and Cursor are not heeded.
+// Limit, Newest and Cursor are not heeded.
 func NewGrouping(store Source, req Request) *Grouping {
 	if req.States == nil {
 		req.States = []storage.State{storage.Dead}
 	}
-	req.Limit, req.Count, req.Cursor = 10*storage.MaxPage, false, ""
+	req.Limit, req.Count, req.Cursor, req.Newest = 10*storage.MaxPage, false, "", true
 	return &Grouping{store: store, req: req, groups: make(map[string]*Group)}
 }
 
 // Read reads on, for about as many tasks or as long as the request allows for a step, and reports whether
-// all are read.
+// all are read. It goes on after an error, too.
 func (g *Grouping) Read(ctx context.Context) (done bool, err error) {
-	begun, from := time.Now(), g.Searched
-	req := g.req
-	if req.Tasks == 0 {
-		req.Tasks = DefaultTasks
+	begun := time.Now()
+	if err := g.begin(ctx); err != nil {
+		return false, err
 	}
-	if req.Time == 0 {
-		req.Time = DefaultTime
-	}
-	for !g.done {
-		page, err := Next(ctx, g.store, req)
-		if err != nil {
-			return false, err
+	w, from := g.walker, g.Searched
+	for len(g.fronts) > 0 {
+		i := g.newest()
+		f := &g.fronts[i]
+		if w.page.Tasks, w.most = nil, storage.MaxPage; !f.begun { // a little of each queue
+			w.most = min(max(atOnce/len(g.fronts), 20), storage.MaxPage)
 		}
-		for _, t := range page.Tasks {
+		next, err := w.step(ctx, f.place)
+		if err != nil {
+			return false, fmt.Errorf("scan: list %s tasks of %s: %w", f.state, f.queue, err)
+		}
+		for _, t := range w.page.Tasks {
 			g.add(t)
 		}
-		g.Searched, g.Total = page.Searched, max(page.Total, g.Total)
-		g.req.Cursor, g.done = page.Cursor, page.Done()
-		req.Cursor = page.Cursor
-		spent := req.Tasks > 0 && g.Searched-from >= int64(req.Tasks) || req.Time > 0 && time.Since(begun) >= req.Time
-		if spent {
+		g.Searched = w.page.Searched
+		g.Total = max(g.Total, g.Searched)
+		f.after, f.begun, f.reached = next, true, w.reached
+		if next == "" {
+			g.fronts = slices.Delete(g.fronts, i, i+1)
+		}
+		if w.req.Tasks > 0 && g.Searched-from >= int64(w.req.Tasks) || w.req.Time > 0 && time.Since(begun) >= w.req.Time {
 			break
 		}
 	}
-	return g.done, nil
+	return len(g.fronts) == 0, nil
+}
+
+// begin finds the queues that have such tasks.
+func (g *Grouping) begin(ctx context.Context) error {
+	if g.walker != nil {
+		return nil
+	}
+	w, err := begin(ctx, g.store, g.req)
+	if err != nil {
+		return err
+	}
+	g.walker, g.Total = w, w.page.Total
+	for _, p := range w.places {
+		g.fronts = append(g.fronts, front{place: p})
+	}
+	return nil
+}
+
+// newest gives the front to read on at: one that has not begun, else the one that is least far back.
+func (g *Grouping) newest() (best int) {
+	for i := range g.fronts {
+		switch f := &g.fronts[i]; {
+		case !f.begun:
+			return i
+		case f.reached.After(g.fronts[best].reached):
+			best = i
+		}
+	}
+	return best
 }
 
 func (g *Grouping) add(t storage.Task) {
@@ -103,7 +149,7 @@ func (g *Grouping) add(t storage.Task) {
 	if t.Ended.Before(of.First) {
 		of.First = t.Ended
 	}
-	if !t.Ended.Before(of.Last) {
+	if t.Ended.After(of.Last) {
 		of.Last, of.Sample = t.Ended, t
 	}
 }

@@ -59,8 +59,30 @@ type Request struct {
 	// Time is how long pages are read at most, to a page more, whose tasks are matched for as long at most: 0 for
 	// DefaultTime, negative for no bound.
 	Time time.Duration
-	// Cursor is that of the page before, "" for the first. It belongs to a filter, its queues and states.
+	// Newest reads the ended tasks of each queue newest first, see storage.TasksQuery. Queues and states keep
+	// their order.
+	Newest bool
+	// Cursor is that of the page before, "" for the first. It belongs to a filter, its queues and states,
+	// and to Newest.
 	Cursor string
+}
+
+// Order says in which order the tasks come, "" where the newest are not first: where it is not asked for, or
+// states are read whose tasks have not ended.
+func (r *Request) Order() string {
+	states := r.States
+	if states == nil {
+		states = Live
+	}
+	for _, state := range r.Filter.States(states...) {
+		if !r.Newest || !state.Ended() {
+			return ""
+		}
+	}
+	if exact, _ := r.Filter.Queues(); len(r.Queues) == 1 || len(exact) == 1 {
+		return "newest first"
+	}
+	return "the newest of each queue first"
 }
 
 // Page is what a call found.
@@ -121,10 +143,13 @@ type walker struct {
 	read   int
 	until  time.Time // zero for no bound
 	page   Page
+
+	most    int       // tasks of a page of the storage
+	reached time.Time // when the last task that was read ended, zero where it has not
 }
 
 func begin(ctx context.Context, store Source, req Request) (*walker, error) {
-	w := &walker{store: store, req: req}
+	w := &walker{store: store, req: req, most: storage.MaxPage}
 	w.defaults()
 	from, err := w.from(req.Cursor)
 	if err != nil {
@@ -169,7 +194,7 @@ func (w *walker) defaults() {
 	}
 	r.States = r.Filter.States(r.States...)
 	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "%s|%q|%v", r.Filter, r.Queues, r.States)
+	_, _ = fmt.Fprintf(h, "%s|%q|%v|%t", r.Filter, r.Queues, r.States, r.Newest)
 	w.of = h.Sum64()
 }
 
@@ -187,7 +212,7 @@ func (w *walker) from(cursor string) (mark, error) {
 		return m, storage.Invalid("cursor", cursor, "the cursor of a page before")
 	}
 	if m.Of != w.of {
-		return m, storage.Invalid("cursor", cursor, "a cursor of the same filter, queues and states")
+		return m, storage.Invalid("cursor", cursor, "a cursor of the same filter, queues, states and order")
 	}
 	return m, nil
 }
@@ -279,7 +304,9 @@ func (w *walker) spent() bool {
 // from.
 func (w *walker) step(ctx context.Context, p place) (next string, err error) {
 	wanted := w.req.Limit - len(w.page.Tasks)
-	query := storage.TasksQuery{Queue: p.queue, State: p.state, After: p.after, Limit: storage.MaxPage}
+	query := storage.TasksQuery{
+		Queue: p.queue, State: p.state, After: p.after, Limit: w.most, Newest: w.req.Newest && p.state.Ended(),
+	}
 	if w.req.Filter.IsZero() && !w.req.Count {
 		query.Limit = min(query.Limit, wanted)
 	}
@@ -316,6 +343,9 @@ func (w *walker) step(ctx context.Context, p place) (next string, err error) {
 			continue
 		}
 		w.page.Tasks = append(w.page.Tasks, found...)
+		if n := len(page.Tasks); n > 0 {
+			w.reached = page.Tasks[n-1].Ended
+		}
 		w.page.Searched += int64(len(page.Tasks))
 		w.page.Matched += int64(matched)
 		return page.Next, nil

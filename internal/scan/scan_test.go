@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/midgehq/midge/internal/filter"
@@ -259,6 +260,82 @@ func TestDeadTasksAreGroupedByTheirCause(t *testing.T) {
 }
 
 // heavy is a storage with tasks whose parameters take a while to decode.
+// died makes a task die in each queue named, one after the other.
+func died(t *testing.T, store *memory.Storage, queues ...string) {
+	t.Helper()
+	session := storage.NewSession(store, 0)
+	for i, queue := range queues {
+		_, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{{
+			Ref: storage.Ref{Queue: queue, ID: fmt.Sprintf("t%05d", i)}, Kind: "k", Encoding: "json", Payload: []byte("{}"), CrashLimit: 3,
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		claimed, err := session.Claim(t.Context(), storage.ClaimRequest{
+			Runner: "r", Queues: []storage.ClaimQueue{{Name: queue}}, Start: 1, Lease: time.Minute,
+		})
+		if err != nil || len(claimed.Fences) != 1 {
+			t.Fatalf("claimed %d tasks, %v", len(claimed.Fences), err)
+		}
+		s := storage.Settle{Fence: claimed.Fences[0], Outcome: storage.Bury, Reason: "refused"}
+		if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{s}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestEndedTasksComeNewestFirstOnRequest(t *testing.T) {
+	store := world(t, 0)
+	died(t, store, "b", "a", "b", "a", "b")
+	for _, limit := range []int{1, 2, 50} {
+		req := Request{Filter: parse(t, "state:all"), Limit: limit, Time: -1, Newest: true}
+		refs, _, _ := all(t, store, req)
+		if want := "[a/t00003 a/t00001 b/t00004 b/t00002 b/t00000]"; fmt.Sprint(refs) != want {
+			t.Errorf("by %d: got %v, want %s", limit, refs, want)
+		}
+	}
+	page, err := Next(t.Context(), store, Request{Filter: parse(t, "state:dead"), Limit: 1, Newest: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var invalid *storage.InvalidError
+	_, err = Next(t.Context(), store, Request{Filter: parse(t, "state:dead"), Limit: 1, Cursor: page.Cursor})
+	if !errors.As(err, &invalid) {
+		t.Errorf("a cursor of the other order gives %v, want an *InvalidError", err)
+	}
+}
+
+// TestCausesOfTheNewestAreCountedFirst of all queues: b's old tasks are read after all that died later.
+func TestCausesOfTheNewestAreCountedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := world(t, 0)
+		var queues []string
+		for range 3000 {
+			queues = append(queues, "b")
+		}
+		died(t, store, queues...)
+		time.Sleep(time.Hour)
+		died(t, store, slices.Repeat([]string{"a", "c"}, 1000)...)
+		g := NewGrouping(store, Request{Tasks: 2200, Time: -1})
+		done, err := g.Read(t.Context())
+		if err != nil || done {
+			t.Fatalf("done %t, %v; want a part", done, err)
+		}
+		got := g.Groups()[0].Queues
+		if got["a"] != 1000 || got["c"] != 1000 || got["b"] < 200 || g.Total != 5000 {
+			t.Errorf("read %v of %d, want all of a and c first, and some of b, of 5000", got, g.Total)
+		}
+		for !done {
+			if done, err = g.Read(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := g.Groups()[0]; got.Tasks != 5000 || g.Searched != 5000 || got.Sample.Queue == "b" {
+			t.Errorf("got %d tasks, the newest of %s, want 5000 and not b", got.Tasks, got.Sample.Queue)
+		}
+	})
+}
+
 func heavy(t *testing.T, n int) *memory.Storage {
 	t.Helper()
 	store := world(t, 0)

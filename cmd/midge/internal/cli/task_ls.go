@@ -87,7 +87,8 @@ const stateHelp = `States, of which the first four are live and the others have 
 func (a *app) taskLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls [FILTER]", Aliases: []string{"list"}, Short: "List the tasks that match a filter",
-		Long: "ls lists tasks: of all queues, live ones, and 50, unless a filter or a flag says otherwise.\n\n" +
+		Long: "ls lists tasks: of all queues, live ones, and 50, unless a filter or a flag says otherwise. " +
+			"Of the tasks of a queue that have ended, the newest come first.\n\n" +
 			filter.Syntax + "\n" + stateHelp,
 		Example: "  midge task ls\n  midge task ls 'state:dead error:timeout'\n  midge task ls 'kind:mail* " +
 			"age>1h' --limit 200 -o wide\n" +
@@ -119,7 +120,7 @@ func (a *app) taskLs() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		req.Limit, req.Cursor = *limit, *after
+		req.Limit, req.Cursor, req.Newest = *limit, *after, true
 		if err := a.open(ctx); err != nil {
 			return err
 		}
@@ -171,7 +172,7 @@ func (a *app) listTasks(ctx context.Context, req scan.Request) error {
 	if err := taskList.Write(p, tasks); err != nil {
 		return err
 	}
-	a.notef("%s", showing(int64(len(tasks)), page, req.Count))
+	a.notef("%s", showing(int64(len(tasks)), page, req))
 	return nil
 }
 
@@ -201,10 +202,10 @@ func (a *app) named(ctx context.Context, req scan.Request) error {
 }
 
 // showing tells how much of what there is was listed.
-func showing(shown int64, page scan.Page, counted bool) string {
+func showing(shown int64, page scan.Page, req scan.Request) string {
 	var text string
 	switch {
-	case !counted:
+	case !req.Count:
 		text = fmt.Sprintf("showing %s of %s", show.Number(shown), show.Number(max(shown, page.Total)))
 	case page.Done():
 		text = fmt.Sprintf("showing %s of %s", show.Number(shown), show.Number(max(shown, page.Matched)))
@@ -212,6 +213,9 @@ func showing(shown int64, page scan.Page, counted bool) string {
 		text = fmt.Sprintf("showing %s of %s or more; searched %s of %s", show.Number(shown),
 			show.Number(max(shown, page.Matched)),
 			show.Number(page.Searched), show.Number(page.Total))
+	}
+	if order := req.Order(); order != "" && shown > 1 {
+		text += ", " + order
 	}
 	if !page.Done() {
 		text += "\nnext: the same with --after " + page.Cursor

@@ -135,7 +135,7 @@ func tasks(
 	}
 	req := scan.Request{
 		Filter: f.WithHidden(), Queues: []string{name}, States: []storage.State{state}, Limit: pageTasks,
-		Count: !f.IsZero(),
+		Count: !f.IsZero(), Newest: true,
 	}
 	if !slices.Contains(f.States(state), state) {
 		return scan.Page{}, nil // the filter names other states

@@ -171,9 +171,9 @@ func TestKeysLeadDownToATaskAndBack(t *testing.T) {
 	r.keys("down up enter")
 	r.wants("mail: [waiting 1]", "mail-002")
 	r.keys("left")
-	r.wants("[dead 2]", "> mail-000", "smtp: timeout")
+	r.wants("[dead 2]", "> mail-001", "smtp: timeout")
 	r.keys("down enter")
-	r.wants("task mail/mail-001", "state dead")
+	r.wants("task mail/mail-000", "state dead")
 	r.keys("esc esc")
 	r.wants("> mail", "other")
 }
