@@ -1,13 +1,19 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/midgehq/midge/cmd/midge/internal/cli"
@@ -239,6 +245,37 @@ func TestCompletionIsSilent(t *testing.T) {
 		if got := run(t, env, "", "completion", shell); got.code != cli.Done || !strings.Contains(got.out, "__complete") {
 			t.Errorf("%s: got %d and %.100q", shell, got.code, got.out)
 		}
+	}
+}
+
+// TestServeDrainsOnSIGTERM ends a process that serves, while a page stays live.
+func TestServeDrainsOnSIGTERM(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), build(t), "serve", "--listen", "127.0.0.1:0", "--storage", "memory:")
+	said, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(said).ReadString('\n')
+	site := regexp.MustCompile(`http://\S+/`).FindString(line)
+	if err != nil || site == "" {
+		t.Fatalf("it says %q, %v", line, err)
+	}
+	live, err := http.Get(site + "events")
+	if err != nil || live.StatusCode != http.StatusOK {
+		t.Fatalf("%v, %v", live, err)
+	}
+	defer func() { _ = live.Body.Close() }()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, live.Body); err != nil {
+		t.Errorf("the page that was live was cut off: %v", err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ends with %v, want 0", err)
 	}
 }
 

@@ -158,6 +158,8 @@ func (a *app) listen(
 	server := &http.Server{
 		Handler: looking(ctx, board), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		BaseContext: func(net.Listener) context.Context { return acting }, TLSConfig: security,
+		// What a stranger's handshake lacks is no matter of whoever reads this log.
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 	}
 	var kept sync.WaitGroup
 	kept.Go(func() { board.Run(acting) })

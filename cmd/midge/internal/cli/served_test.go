@@ -1,0 +1,352 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/internal/testserver"
+)
+
+// served is a dashboard that the command serves.
+type served struct {
+	t    *testing.T
+	site string // its address, without the last slash
+	said *shared
+	stop context.CancelFunc
+	code chan int
+	pool *x509.CertPool // that knows its certificate, nil for none
+}
+
+var listensAt = regexp.MustCompile(`(https?)://(\S+:\d+)/`)
+
+// serve runs serve in the background, with flags, until the test ends.
+func (r *rig) serve(flags string) *served {
+	r.t.Helper()
+	ctx, stop := context.WithCancel(r.t.Context())
+	s := &served{t: r.t, said: &shared{}, stop: stop, code: make(chan int, 1)}
+	go func() {
+		s.code <- Run(ctx, words("serve --listen 127.0.0.1:0 "+flags), r.std(strings.NewReader(""), s.said, s.said))
+	}()
+	r.t.Cleanup(func() { s.ends(Done) })
+	testserver.Await(r.t, "the dashboard tells its address", func() bool { return listensAt.MatchString(s.said.String()) })
+	at := listensAt.FindStringSubmatch(s.said.String())
+	_, port, err := net.SplitHostPort(at[2])
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	s.site = at[1] + "://127.0.0.1:" + port
+	return s
+}
+
+// ends stops it, and wants a code.
+func (s *served) ends(want int) {
+	s.t.Helper()
+	s.stop()
+	if got, open := <-s.code; open {
+		close(s.code)
+		if got != want {
+			s.t.Errorf("serve exits with %d, want %d: %s", got, want, s.said)
+		}
+	}
+}
+
+// visitor is a browser, as far as the dashboard can tell.
+type visitor struct {
+	*served
+
+	http *http.Client
+}
+
+func (s *served) visitor() *visitor {
+	s.t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.pool, MinVersion: tls.VersionTLS12}}
+	s.t.Cleanup(transport.CloseIdleConnections)
+	return &visitor{s, &http.Client{
+		Jar: jar, Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// asks sends a request, whose form is nil for a page, and gives the answer and its text.
+func (v *visitor) asks(path string, form url.Values) (*http.Response, string) {
+	v.t.Helper()
+	method, body := http.MethodGet, ""
+	if form != nil {
+		method, body = http.MethodPost, form.Encode()
+	}
+	r, err := http.NewRequestWithContext(v.t.Context(), method, v.site+path, strings.NewReader(body))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	if form != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Origin", v.site)
+	}
+	answer, err := v.http.Do(r)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return answer, string(text)
+}
+
+// wants asks for a page, or does something, and wants a status and a text.
+func (v *visitor) wants(status int, text, path string, form url.Values) *http.Response {
+	v.t.Helper()
+	answer, got := v.asks(path, form)
+	if answer.StatusCode != status || !strings.Contains(got, text) {
+		v.t.Errorf("%s %v: got %s and %.400s\nwant %d and %q", path, form, answer.Status, got, status, text)
+	}
+	return answer
+}
+
+// certificate writes a certificate for this machine and its key, and gives a pool that knows it.
+func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, about, about, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool = x509.NewCertPool()
+	write := func(name, kind string, der []byte) string {
+		path, text := filepath.Join(t.TempDir(), name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		pool.AppendCertsFromPEM(text)
+		return path
+	}
+	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", keyDER), pool
+}
+
+// users writes a file with a user of each role, whose password is the name twelve times over.
+func (r *rig) users() string {
+	r.t.Helper()
+	file := filepath.Join(r.t.TempDir(), "users.json")
+	for _, role := range []string{"viewer", "operator", "admin"} {
+		r.in = strings.Repeat(role, 12) + "\n"
+		r.ok("user set " + role + " --role " + role + " --users " + file)
+	}
+	return file
+}
+
+func credentials(name string) url.Values {
+	return url.Values{"name": {name}, "password": {strings.Repeat(name, 12)}}
+}
+
+func TestUsersLogInOverTLS(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	cert, key, pool := certificate(t)
+	s := r.serve("--tls-cert " + cert + " --tls-key " + key + " --users " + r.users())
+	s.pool = pool
+	anybody := s.visitor()
+	if to := anybody.wants(http.StatusSeeOther, "", "/queues", nil).Header.Get("Location"); to != "/login?back=%2Fqueues" {
+		t.Errorf("somebody without a login is led to %s", to)
+	}
+	anybody.wants(http.StatusUnauthorized, "Please log in.", "/act", url.Values{"do": {"pause"}, "queue": {"mail"}})
+	anybody.wants(http.StatusUnauthorized, "", "/events", nil)
+	anybody.wants(http.StatusUnauthorized, "The name or the password is wrong.", "/login", url.Values{"name": {"admin"}, "password": {"wrong"}})
+
+	for _, c := range []struct {
+		role                   string
+		params, pause, deletes bool
+	}{{"viewer", false, false, false}, {"operator", true, true, false}, {"admin", true, true, true}} {
+		v := s.visitor()
+		cookie := v.wants(http.StatusSeeOther, "", "/login", credentials(c.role)).Header.Get("Set-Cookie")
+		for _, want := range []string{"HttpOnly", "Secure", "SameSite=Strict"} {
+			if !strings.Contains(cookie, want) {
+				t.Errorf("the cookie is %q, want %s", cookie, want)
+			}
+		}
+		_, page := v.asks("/r/mail/a1", nil)
+		if strings.Contains(page, "ann@example.org") != c.params {
+			t.Errorf("%s sees parameters: %v, want %v", c.role, !c.params, c.params)
+		}
+		may := func(may bool, form url.Values) {
+			t.Helper()
+			status := map[bool]int{true: http.StatusSeeOther, false: http.StatusForbidden}[may]
+			v.wants(status, "", "/act", form)
+		}
+		may(c.pause, url.Values{"do": {"pause"}, "queue": {"mail"}})
+		may(c.pause, url.Values{"do": {"resume"}, "queue": {"mail"}})
+		may(c.deletes, url.Values{"do": {"delete"}, "ref": {"mail/a3"}, "most": {"1"}})
+		v.wants(http.StatusSeeOther, "", "/logout", url.Values{})
+		v.wants(http.StatusSeeOther, "", "/queues", nil)
+	}
+	if got := r.run("task show mail/a3"); got.code != NotFound {
+		t.Errorf("the task that the admin deleted: got %d", got.code)
+	}
+	var who []string
+	for _, e := range r.acts() {
+		who = append(who, e.Who+" "+e.Act)
+	}
+	if got, want := strings.Join(who, ", "), "admin delete, admin resume, admin pause, operator resume, operator pause"; got != want {
+		t.Errorf("the audit has %s, want %s", got, want)
+	}
+	olderAndPlain(s, pool)
+}
+
+// olderAndPlain speaks TLS 1.1, TLS to a certificate that nobody knows, and no TLS.
+func olderAndPlain(s *served, pool *x509.CertPool) {
+	s.t.Helper()
+	host := strings.TrimPrefix(s.site, "https://")
+	for name, cfg := range map[string]*tls.Config{
+		"TLS 1.1":                    {RootCAs: pool, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11},
+		"an authority that is known": {MinVersion: tls.VersionTLS12},
+	} {
+		if conn, err := (&tls.Dialer{Config: cfg}).DialContext(s.t.Context(), "tcp", host); err == nil {
+			_ = conn.Close()
+			s.t.Errorf("%s: connected", name)
+		}
+	}
+	plain := &served{t: s.t, site: "http://" + host}
+	plain.visitor().wants(http.StatusBadRequest, "HTTP request to an HTTPS server", "/", nil)
+}
+
+func TestFailedLoginsAreThrottled(t *testing.T) {
+	r := newRig(t)
+	s := r.serve("--users " + r.users())
+	v := s.visitor()
+	var answer *http.Response
+	for range 25 { // as many at once as there may be in a minute, and those that time has forgiven meanwhile
+		answer, _ = v.asks("/login", url.Values{"name": {"operator"}, "password": {"guess"}})
+		if answer.StatusCode != http.StatusUnauthorized {
+			break
+		}
+	}
+	if answer.StatusCode != http.StatusTooManyRequests || answer.Header.Get("Retry-After") == "" {
+		t.Fatalf("got %s with %v, want 429 and when to try again", answer.Status, answer.Header)
+	}
+	v.wants(http.StatusTooManyRequests, "Too many logins have failed.", "/login", credentials("operator"))
+	v.wants(http.StatusSeeOther, "", "/login", credentials("viewer")) // nobody keeps others out
+}
+
+func TestNobodyChangesAReadOnlyDashboard(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	v := r.serve("--read-only").visitor()
+	v.wants(http.StatusOK, "mail", "/", nil)
+	for _, form := range []url.Values{
+		{"do": {"pause"}, "queue": {"mail"}}, {"do": {"delete"}, "ref": {"mail/a3"}}, {"do": {"requeue"}, "ref": {"mail/a1"}},
+		{"do": {"run"}, "ref": {"reports/cursor.hourly"}},
+	} {
+		v.wants(http.StatusForbidden, "read-only", "/act", form)
+	}
+	v.wants(http.StatusForbidden, "", "/edit", url.Values{"ref": {"mail/a1"}, "params": {"{}"}})
+	if acts := r.acts(); len(acts) != 0 {
+		t.Errorf("the audit has %v, want nothing done", acts)
+	}
+}
+
+func TestOthersAreLetInWhereThatIsSaid(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	asOther := func(s *served, host string) *http.Response {
+		t.Helper()
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.site+"/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Host = host
+		answer, err := s.visitor().http.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		return answer
+	}
+	closed := r.serve("")
+	if got := asOther(closed, "midge.example.org"); got.StatusCode != http.StatusForbidden {
+		t.Errorf("without --insecure: got %s for a foreign name, want 403", got.Status)
+	}
+	open := r.serve("--insecure --listen 0.0.0.0:0")
+	if got := asOther(open, "midge.example.org"); got.StatusCode != http.StatusOK {
+		t.Errorf("with --insecure: got %s, want 200", got.Status)
+	}
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(open.site, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.says(Failed, "127.0.0.1:"+port+" is in use: another process listens there\nnext: the same command with --listen", "serve --listen 127.0.0.1:"+port)
+}
+
+func TestTheDashboardOutlivesTheStorage(t *testing.T) {
+	testserver.Require(t)
+	server := testserver.Redis(t)
+	proxy := testserver.NewProxy(t, server.Addr())
+	r := on(t, "redis://"+proxy.Addr())
+	r.ok("task add send_mail --queue mail --id a")
+	r.says(Unreachable, "the storage redis://127.0.0.1:1 cannot be reached", "serve --listen 127.0.0.1:0 --storage redis://127.0.0.1:1")
+	v := r.serve("").visitor()
+	v.wants(http.StatusOK, "mail", "/queues", nil)
+	proxy.Refuse()
+	testserver.Await(t, "the dashboard says that the storage is away", func() bool {
+		answer, text := v.asks("/queues", nil)
+		return answer.StatusCode == http.StatusOK && strings.Contains(text, "The storage has not answered since") && strings.Contains(text, "mail")
+	})
+	if err := proxy.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	testserver.Await(t, "the dashboard says that it is back", func() bool {
+		_, text := v.asks("/queues", nil)
+		return !strings.Contains(text, "The storage has not answered since")
+	})
+	v.wants(http.StatusSeeOther, "", "/act", url.Values{"do": {"pause"}, "queue": {"mail"}})
+	if got := r.ok("queue show mail -o json"); !strings.Contains(got, `"paused": true`) {
+		t.Errorf("got %s, want the queue paused", got)
+	}
+}
+
+// TestServeRefusesAKeyOfAnotherCertificate wants it refused before anything is served.
+func TestServeRefusesAKeyOfAnotherCertificate(t *testing.T) {
+	r := newRig(t)
+	cert, _, _ := certificate(t)
+	_, key, _ := certificate(t)
+	got := r.says(BadInput, "want a certificate and its key in PEM", "serve --tls-cert "+cert+" --tls-key "+key)
+	if strings.Contains(got.err, "is at https://") {
+		t.Errorf("it says %s", got.err)
+	}
+	if text, err := os.ReadFile(key); err != nil || bytes.Contains([]byte(got.err), bytes.Split(text, []byte("\n"))[1]) {
+		t.Errorf("it shows the key: %s, %v", got.err, err)
+	}
+}
