@@ -95,7 +95,7 @@ func (s *shop) home(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, "%-9s %4d waiting %4d running %4d scheduled %4d retrying %4d dead %6d completed\n",
 			q.Queue, q.Waiting, q.Pending, q.Scheduled, q.Retry, q.Dead, q.Totals.Completed)
 	}
-	_, _ = fmt.Fprintln(w, "\n/metrics  /healthz  /readyz")
+	_, _ = fmt.Fprintln(w, "\n/midge/  /metrics  /healthz  /readyz")
 }
 
 // answer writes v, or the error with the status that it stands for.

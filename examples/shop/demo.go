@@ -10,7 +10,10 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/midgehq/midge"
 )
 
 // What follows stands for the world around a shop: a bank, a mail server and customers.
@@ -19,7 +22,8 @@ import (
 var catalogue string
 
 // bank charges cards: it declines one in ten, and is out of order for one in ten.
-func bank(w http.ResponseWriter, _ *http.Request) {
+func bank(w http.ResponseWriter, r *http.Request) {
+	takes(r.Context(), 2*time.Second)
 	switch rand.N(10) {
 	case 0:
 		http.Error(w, "declined", http.StatusPaymentRequired)
@@ -30,34 +34,73 @@ func bank(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// mailServer gives a function that logs mails, and fails for one in five.
+// takes waits for a random part of d, as work does.
+func takes(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(rand.N(d)):
+	case <-ctx.Done():
+	}
+}
+
+// typo is the domain of customers who mistype their address.
+const typo = "@mial.example"
+
+// mailServer gives a function that logs mails. It fails for one in five, and for each mistyped address.
 func mailServer(log *slog.Logger) func(ctx context.Context, to, text string) error {
 	return func(ctx context.Context, to, text string) error {
+		takes(ctx, 500*time.Millisecond)
 		if rand.N(5) == 0 {
 			return errors.New("421 the mail server is busy")
+		}
+		if strings.HasSuffix(to, typo) {
+			return midge.Discard(errors.New("550 no such mailbox")) // a retry would not help
 		}
 		log.InfoContext(ctx, "mail", "to", to, "text", text)
 		return nil
 	}
 }
 
-// customers upload the catalogue, and place an order now and then, until ctx ends.
+// crowd is how many customers wait for their orders at once.
+const crowd = 20
+
+// customers upload the catalogue, and place an order now and then, at times many at once, until ctx ends.
 func customers(ctx context.Context, base string, every time.Duration, log *slog.Logger) {
 	post(ctx, base+"/catalogue", catalogue, log)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	products := strings.Fields(catalogue)
+	var ordering sync.WaitGroup
+	defer ordering.Wait()
+	room := make(chan struct{}, crowd)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			product, _, _ := strings.Cut(products[rand.N(len(products))], ",")
-			post(ctx, base+"/orders", url.Values{
-				"mail": {"ann@mail.example"}, "product": {product},
-			}.Encode(), log)
+		}
+		some := 1
+		if rand.N(20) == 0 {
+			some = crowd
+		}
+		for range min(some, crowd-len(room)) {
+			room <- struct{}{}
+			ordering.Go(func() {
+				defer func() { <-room }()
+				post(ctx, base+"/orders", anOrder(), log)
+			})
 		}
 	}
+}
+
+// anOrder is what a customer sends.
+func anOrder() string {
+	names := []string{"ann", "bo", "cleo", "dan", "eve"}
+	domain := "@mail.example"
+	if rand.N(20) == 0 {
+		domain = typo
+	}
+	products := strings.Fields(catalogue)
+	product, _, _ := strings.Cut(products[rand.N(len(products))], ",")
+	return url.Values{"mail": {names[rand.N(len(names))] + domain}, "product": {product}}.Encode()
 }
 
 func post(ctx context.Context, to, body string, log *slog.Logger) {

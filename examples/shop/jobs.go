@@ -24,7 +24,9 @@ func (s *shop) register(r *midge.Runner) error {
 		midge.Handle(r, s.askForReview),
 		midge.Handle(r, s.importCatalogue),
 		midge.Handle(r, s.nightlyReport),
+		midge.Handle(r, s.dropUnpaid),
 		r.Periodic(midge.Cron("0 3 * * *"), NightlyReport{}), // UTC
+		r.Periodic(midge.Every(5*time.Minute), DropUnpaid{}),
 	)
 }
 
@@ -118,6 +120,15 @@ func (s *shop) nightlyReport(ctx context.Context, _ NightlyReport) error {
 		return err
 	}
 	return s.send(ctx, "owner@shop.example", fmt.Sprintf("%d orders, %d.%02d EUR", orders, cents/100, cents%100))
+}
+
+// DropUnpaid deletes the orders that nobody has paid for a week, which is longer than their cards are tried.
+type DropUnpaid struct{}
+
+func (s *shop) dropUnpaid(ctx context.Context, _ DropUnpaid) error {
+	_, err := s.db.ExecContext(ctx, "DELETE FROM orders WHERE receipt = '' AND placed < $1",
+		time.Now().AddDate(0, 0, -7).Unix())
+	return err
 }
 
 // ImportCatalogue writes the products of a CSV file: name and price in cents.

@@ -4,9 +4,10 @@
 //	go -C examples/shop run .
 //
 // It needs nothing but Go, and prints the address of midge's dashboard with living data: customers of its own
-// order something each second. An order is written in one transaction with the task that charges its
-// card; the API waits for the result of that. Mails are retried, a catalogue is imported with
-// checkpoints, and a report goes out each night.
+// order something each second, and at times in crowds. An order is written in one transaction with the task
+// that charges its card; the API waits for the result of that. Some cards are declined, and some addresses
+// wrong: those tasks die. Mails are retried, a catalogue is imported with checkpoints, unpaid orders are
+// dropped each five minutes, and a report goes out each night. Ctrl-C ends it, -v shows its log.
 //
 //	POST /orders with mail, product           201 paid, 402 declined, 202 the bank takes its time
 //	POST /orders/NUMBER/charge                charges again what was declined, once at a time
@@ -67,16 +68,22 @@ func start() error {
 	flag.StringVar(&cfg.traces, "traces", "", "where traces go: stdout, or the `URL` of an OTLP server")
 	flag.DurationVar(&cfg.customers, "customers", time.Second, "how often somebody orders; 0 is never")
 	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
+	verbose := flag.Bool("v", false, "log each job, mail and order, and not errors alone")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	defer context.AfterFunc(ctx, stop)() // a second Ctrl-C waits for nothing
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *addr)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w; -addr 127.0.0.1:0 takes a free port", err)
 	}
 	fmt.Println("http://" + listener.Addr().String() + "/midge/")
-	return serve(ctx, cfg, listener, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	logged := slog.HandlerOptions{Level: slog.LevelError}
+	if *verbose {
+		logged.Level = slog.LevelInfo
+	}
+	return serve(ctx, cfg, listener, slog.New(slog.NewTextHandler(os.Stderr, &logged)))
 }
 
 // serve keeps the shop open until ctx ends.
