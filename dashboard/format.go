@@ -192,8 +192,10 @@ func bytesOf(n int) string {
 		return strconv.Itoa(n) + nbsp + "bytes"
 	case n < 1<<20:
 		return threeDigits(float64(n)/(1<<10)) + nbsp + "KiB"
+	case n < 1<<30:
+		return threeDigits(float64(n)/(1<<20)) + nbsp + "MiB"
 	}
-	return threeDigits(float64(n)/(1<<20)) + nbsp + "MiB"
+	return threeDigits(float64(n)/(1<<30)) + nbsp + "GiB"
 }
 
 // tail is how many characters of a long name are never cut off.

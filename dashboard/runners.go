@@ -11,7 +11,7 @@ import (
 )
 
 type runnersData struct {
-	Runners []storage.RunnerInfo
+	Runners []runnerNow
 	Page    pager
 	Info    storage.Description
 }
@@ -23,13 +23,17 @@ func (s *server) runners(r *http.Request, v *view) error {
 	if err != nil {
 		return err
 	}
-	v.Data = runnersData{v.Sample.runners[max(0, page.From-1):page.To], page, v.Sample.info}
+	d := runnersData{Page: page, Info: v.Sample.info}
+	for _, info := range v.Sample.runners[max(0, page.From-1):page.To] {
+		d.Runners = append(d.Runners, runnerOf(info))
+	}
+	v.Data = d
 	return nil
 }
 
 // runnerData is what the page of a runner shows.
 type runnerData struct {
-	storage.RunnerInfo
+	runnerNow
 
 	Longest []runningTask
 }
@@ -42,7 +46,7 @@ func (s *server) runner(r *http.Request, v *view) error {
 	}
 	v.Page, v.Nav, v.Kind, v.Title, v.Watch = "runner", "Runners", "Runner", id, "all.tick"
 	v.Command = commandLine("midge", "runner", "show", id)
-	v.Data = runnerData{v.Sample.runners[i], longest(v.Sample.runners[i:i+1], storage.MaxRunning)}
+	v.Data = runnerData{runnerOf(v.Sample.runners[i]), longest(v.Sample.runners[i:i+1], storage.MaxRunning)}
 	return nil
 }
 

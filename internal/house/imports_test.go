@@ -131,7 +131,7 @@ var table = []rule{
 	{room: "access", rooms: []string{"storage"}}, // for its InvalidError
 	{
 		room:      "dashboard",
-		rooms:     []string{"access", "internal/bulk", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "storage"},
+		rooms:     []string{"access", "internal/bulk", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "internal/vitals", "storage"},
 		testRooms: []string{"access", "storage/..."},
 	},
 	{room: "internal/scene", rooms: []string{"internal/ledger", "internal/vitals", "storage", "storage/memory"}}, // what tests and pictures show

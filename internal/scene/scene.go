@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/vitals"
 	"github.com/midgehq/midge/storage"
 	"github.com/midgehq/midge/storage/memory"
 )
@@ -183,9 +184,22 @@ func (s *Scene) hire(n int, queues, kinds []string) {
 	for i := range n {
 		s.Runners = append(s.Runners, storage.RunnerInfo{
 			ID: fmt.Sprintf("worker-%d.%s", i, storage.NewID()), Host: fmt.Sprintf("app-%d.internal", i+1), PID: 4100 + i,
-			Version: "v0.9.0", Queues: queues, Kinds: kinds, Concurrency: 20, Started: s.now().Add(-26 * time.Hour),
+			Version: "v0.9.0", Queues: queues, Kinds: kinds, Concurrency: 20, Vitals: vitalsOf(i, kinds), Started: s.now().Add(-26 * time.Hour),
 		})
 	}
+}
+
+// vitalsOf is what a runner tells of the kinds that it has run.
+func vitalsOf(i int, kinds []string) []byte {
+	v := vitals.Vitals{Memory: int64(48+7*i) << 20, Goroutines: 31 + 4*i}
+	for j, kind := range kinds {
+		k := vitals.Kind{Name: kind, Failed: uint64(j % 3 * 5)} //nolint:gosec // few
+		for n := range 900 / (j + 1) {
+			k.Runs.Add(time.Duration(3+j*40+n%17*5) * time.Millisecond)
+		}
+		v.Kinds = append(v.Kinds, k)
+	}
+	return v.Encode()
 }
 
 var shopQueues = []string{"default", "exports", "images", "mail", "payments", "webhooks"}
