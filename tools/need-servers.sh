@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that the servers the tests start are installed: redis-server, redis-cli,
-# the postgres and initdb of PostgreSQL, pgbouncer, tmux, in which midge top is tested, a chromium, which shows the dashboard, and on Linux
-# strace, which records what SQLite writes. Where apt can install them, it does; elsewhere this prints the one
+# the postgres and initdb of PostgreSQL, pgbouncer, tmux, in which midge top is tested, zsh, fish and bash-completion, in which its
+# completion is, a chromium, which shows the dashboard, and on Linux strace, which records what SQLite writes. Where apt can install them, it does; elsewhere this prints the one
 # command that does and fails.
 #
 # A package may start a service of its own on the standard port. The tests never
@@ -22,23 +22,29 @@ have_browser() {
     [ -x "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome" ]
 }
 
+# Bash completes with the functions of a package, which stands where the system keeps it.
+have_shells() {
+  have zsh && have fish && compgen -G "/usr/share/bash-completion/bash_completion" >/dev/null ||
+    [ "$(uname -s)" != Linux ]
+}
+
 have_strace() { have strace || [ "$(uname -s)" != Linux ]; }
 
-if have redis-server && have redis-cli && have_postgres && have_bouncer && have tmux && have_strace && have_browser; then
+if have redis-server && have redis-cli && have_postgres && have_bouncer && have tmux && have_shells && have_strace && have_browser; then
   exit 0
 fi
 
-want="redis-server, redis-cli, postgres, initdb, pgbouncer, tmux, chromium or chrome and, on Linux, strace"
+want="redis-server, redis-cli, postgres, initdb, pgbouncer, tmux, chromium or chrome and, on Linux, zsh, fish, bash-completion and strace"
 case "$(uname -s)" in
   Darwin) hint="brew install redis postgresql pgbouncer tmux && brew install --cask google-chrome" ;;
   FreeBSD) hint="pkg install redis postgresql16-server pgbouncer tmux chromium" ;;
-  Linux) hint="the package manager's command for them, such as: dnf install redis postgresql-server pgbouncer strace tmux chromium" ;;
+  Linux) hint="the package manager's command for them, such as: dnf install redis postgresql-server pgbouncer strace tmux zsh fish bash-completion chromium" ;;
   *) hint="wsl --install -d Debian, and run make test inside it" ;;
 esac
 
 root=()
 if have apt-get; then
-  hint="sudo apt-get update && sudo apt-get install -y redis-server postgresql pgbouncer strace tmux chromium"
+  hint="sudo apt-get update && sudo apt-get install -y redis-server postgresql pgbouncer strace tmux zsh fish bash-completion chromium"
   if [ "$(id -u)" -ne 0 ]; then
     root=(sudo -n)
     if ! have sudo || ! sudo -n true 2>/dev/null; then
@@ -47,7 +53,7 @@ if have apt-get; then
     fi
   fi
   "${root[@]}" apt-get update
-  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y redis-server postgresql pgbouncer strace tmux chromium
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y redis-server postgresql pgbouncer strace tmux zsh fish bash-completion chromium
   exit 0
 fi
 

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/midgehq/midge/cmd/midge/internal/cli"
 	"github.com/midgehq/midge/internal/testserver"
@@ -240,6 +241,13 @@ func TestCompletionIsSilent(t *testing.T) {
 		if names, _, _ := strings.Cut(got.out, ":4"); names != c.want || strings.Contains(got.err, "refused") {
 			t.Errorf("%q on %q: got %+v, want %q", c.line, c.url, got, c.want)
 		}
+	}
+	proxy := testserver.NewProxy(t, server.Addr())
+	proxy.Blackhole()
+	begun := time.Now()
+	got := run(t, on(t, "redis://"+proxy.Addr()), "", "__complete", "queue", "show", "")
+	if took := time.Since(begun); took > 2*time.Second || !strings.HasPrefix(got.out, ":4") { // 300 ms, on a busy machine
+		t.Errorf("a storage that hangs: got %+v after %v, want silence at once", got, took)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if got := run(t, env, "", "completion", shell); got.code != cli.Done || !strings.Contains(got.out, "__complete") {
