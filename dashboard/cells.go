@@ -70,7 +70,7 @@ func (s *sample) cell(name string) string {
 		}
 		return number(s.dead.Read)
 	case "trip":
-		return duration(s.trip.Round(100 * time.Microsecond))
+		return duration(max(time.Microsecond, s.trip.Round(100*time.Microsecond)))
 	}
 	return dash
 }
@@ -193,6 +193,9 @@ func (q *queueNow) SizeOf(state string) int64 { return q.Size(storage.State(stat
 
 // Rate is how many tasks of the queue are done a second.
 func (q *queueNow) Rate() float64 { return q.done }
+
+// Queues are all queues.
+func (s *sample) Queues() []queueNow { return s.queues }
 
 // Empty reports whether there is no queue at all.
 func (s *sample) Empty() bool { return len(s.queues) == 0 }

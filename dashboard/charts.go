@@ -67,9 +67,8 @@ func (c *chart) SVG() template.HTML {
 	var b strings.Builder
 	b.WriteString(`<svg class="chart" aria-hidden="true"><defs>` +
 		`<pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse"><path d="M-2 2 2-2M0 8 8 0M6 10 10 6"/></pattern></defs>`)
-	for i, y := range pl.lines {
+	for _, y := range pl.lines {
 		fmt.Fprintf(&b, `<line class="grid" x2="100%%" y1="%d.5" y2="%d.5"/>`, y, y)
-		fmt.Fprintf(&b, `<text y="%d">%s</text>`, y-4, rate(pl.rates[i]))
 	}
 	for _, m := range c.marks() {
 		fmt.Fprintf(&b, `<line class="grid" x1="%s" x2="%s" y1="%d" y2="%d"/>`, m.x, m.x, pl.axis, pl.axis+4)
@@ -78,6 +77,18 @@ func (c *chart) SVG() template.HTML {
 	c.draw(&b, pl, "fine", 1)
 	c.draw(&b, pl, "coarse", 3)
 	fmt.Fprintf(&b, `<line class="axis" x2="100%%" y1="%d.5" y2="%d.5"/></svg>`, pl.axis, pl.axis)
+	return svg(&b)
+}
+
+// Rates writes the rates of the grid, at the left of the chart.
+func (c *chart) Rates() template.HTML {
+	pl := c.plane()
+	var b strings.Builder
+	b.WriteString(`<svg class="rates" aria-hidden="true">`)
+	for i, y := range pl.lines {
+		fmt.Fprintf(&b, `<text x="100%%" y="%d">%s</text>`, y+4, rate(pl.rates[i]))
+	}
+	fmt.Fprintf(&b, `<text x="100%%" y="%d">0</text></svg>`, pl.axis+4)
 	return svg(&b)
 }
 
@@ -347,4 +358,16 @@ func (q *queueNow) Bar() []segment {
 		x += w
 	}
 	return segments
+}
+
+// shareWidth is that of the bar of a share, in pixels.
+const shareWidth = 64
+
+// shareBar draws how much of something is in use.
+func shareBar(used, of int) template.HTML {
+	var b strings.Builder
+	filled := min(shareWidth, (used*shareWidth+of-1)/max(1, of))
+	fmt.Fprintf(&b, `<svg class="share" width="%d" height="8" aria-hidden="true"><rect width="%d" height="8"/><rect class="used" width="%d" height="8"/></svg>`,
+		shareWidth, shareWidth, filled)
+	return svg(&b)
 }

@@ -136,7 +136,7 @@ func TestNothingHasDiedForAWhile(t *testing.T) {
 
 func TestCalmIsSaidInWords(t *testing.T) {
 	s := open(t, "calm", dashboard.Config{})
-	s.shows("/", "Nothing needs you. 3 runners work on 6 queues")
+	s.shows("/", "Nothing needs you.", "of the attempts succeeded, and the oldest task has waited for")
 	s = open(t, "empty", dashboard.Config{})
 	s.shows("/", "Nothing needs you. There is no queue yet.", "client.Enqueue(ctx")
 }

@@ -214,6 +214,18 @@ func halves(name string) [2]string {
 	return [2]string{name[:at], name[at:]}
 }
 
+// mostInside is how many characters of a name stand in a sentence.
+const mostInside = 32
+
+// middle cuts a long name in its middle, for a sentence.
+func middle(name string) string {
+	if utf8.RuneCountInString(name) <= mostInside {
+		return name
+	}
+	runes := []rune(name)
+	return string(runes[:mostInside-tail-1]) + "…" + string(runes[len(runes)-tail:])
+}
+
 // firstLine gives what a list shows of a longer text.
 func firstLine(text string) string {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")

@@ -59,6 +59,7 @@ type server struct {
 	sampler *sampler
 	audit   *ledger.Audit
 	said    said
+	day     day
 	jobs    jobs
 	pages   pages
 	mux     *http.ServeMux

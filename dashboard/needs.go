@@ -2,11 +2,13 @@ package dashboard
 
 import (
 	"cmp"
-	"fmt"
+	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -28,12 +30,11 @@ type need struct {
 
 // The ranks, the worst first.
 const (
-	rankAway = iota
-	rankIdle
+	rankIdle = iota
 	rankDead
-	rankUnknown
 	rankPaused
 	rankOrphaned
+	rankUnknown
 	rankOld
 	rankDamaged
 	rankWarning
@@ -157,8 +158,8 @@ func (c *scheduleNow) Name() string { return strings.TrimPrefix(c.ID, storage.Cu
 // anchor is the name of a schedule's place on its page.
 func anchor(ref storage.Ref) string { return "s." + ref.Queue + "." + ref.ID }
 
-// calm says in words that all is well.
-func (v *view) calm() string {
+// calm says in words that all is well, with what the history tells of today.
+func (v *view) calm(ctx context.Context) string {
 	s := v.Sample
 	switch {
 	case len(s.queues) == 0:
@@ -166,15 +167,51 @@ func (v *view) calm() string {
 	case len(s.runners) == 0:
 		return "Nothing needs you. Nothing waits, and no runner is alive."
 	}
-	runners := verb(count(len(s.runners), "runner"), len(s.runners), "work")
-	text := fmt.Sprintf("Nothing needs you. %s on %s", runners, count(len(s.queues), "queue"))
-	if done, _ := s.rates(); done > 0 {
-		text += ", " + rate(done) + " done"
-	}
+	text := "Nothing needs you. " + cmp.Or(v.server.day.tell(ctx, v.server.sampler.ledger, v.Now),
+		verb(count(len(s.runners), "runner"), len(s.runners), "work")+" on "+count(len(s.queues), "queue"))
 	if s.sum(func(q *queueNow) int64 { return q.Waiting }) == 0 {
 		return text + ", and nothing waits."
 	}
 	return text + ", and the oldest task has waited for " + duration(s.oldest()) + "."
+}
+
+// day keeps what the history tells of today, so that it is not read for each viewer.
+type day struct {
+	mu    sync.Mutex
+	until time.Time // for how long the text holds
+	text  string
+}
+
+// tell says what was done today, by UTC, "" where that is not known.
+func (d *day) tell(ctx context.Context, history *ledger.Ledger, now time.Time) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now.Before(d.until) {
+		return d.text
+	}
+	d.until, d.text = now.Add(time.Minute), ""
+	begin := now.UTC().Truncate(24 * time.Hour)
+	past, err := history.Series(ctx, begin, now.Add(time.Minute), time.Minute)
+	if err != nil { // a history that cannot be read takes no page from anybody
+		return ""
+	}
+	first := slices.IndexFunc(past.All, func(p ledger.Point) bool { return p.Known })
+	if first < 0 {
+		return ""
+	}
+	var done, failed int64
+	for _, p := range past.All {
+		done, failed = done+p.Done, failed+p.Failed
+	}
+	since := "today"
+	if first > 2 {
+		since = "since " + past.All[first].At.Format("15:04")
+	}
+	d.text = count(done, "job") + " " + since
+	if done+failed > 0 {
+		d.text += ", " + percent(float64(done)/float64(done+failed)) + " of the attempts succeeded"
+	}
+	return d.text
 }
 
 // verb puts a verb behind a counted subject.

@@ -42,7 +42,7 @@ func (s *server) overview(r *http.Request, v *view) error {
 		d.Needs = d.Needs[:mostNeeds]
 	}
 	if len(d.Needs) == 0 {
-		d.Calm = v.calm()
+		d.Calm = v.calm(r.Context())
 	}
 	d.Chart = v.chartOf("", r.URL.Query().Get("span"))
 	d.Figures = v.figures()
@@ -79,15 +79,18 @@ func (v *view) figures() []figure {
 			Name: "Failed", Cell: "share", Note: percent(failed/max(1, done+failed)) + " of attempts" + within,
 			Spark: hour.spark(share, 0.01, percent),
 		},
-		{Name: "Backlog", Cell: "backlog", Note: v.Sample.gone(), Spark: v.past(func(p ledger.Point) float64 {
-			return float64(p.Waiting)
-		}, func(n float64) string { return number(int64(n)) })},
-		{Name: "Oldest", Cell: "oldest", Note: "nothing waits", Spark: v.past(func(p ledger.Point) float64 {
-			return p.Oldest.Seconds()
-		}, func(s float64) string { return age(time.Duration(s) * time.Second) })},
+		{Name: "Backlog", Cell: "backlog", Note: v.Sample.gone(), Spark: v.past(
+			float64(v.Sample.sum(func(q *queueNow) int64 { return q.Waiting })),
+			func(p ledger.Point) float64 { return float64(p.Waiting) },
+			func(n float64) string { return number(int64(n)) },
+		)},
+		{Name: "Oldest", Cell: "oldest", Note: "nothing waits", Spark: v.past(
+			v.Sample.oldest().Seconds(), func(p ledger.Point) float64 { return p.Oldest.Seconds() },
+			func(s float64) string { return age(time.Duration(s * float64(time.Second))) },
+		)},
 	}
 	if q := v.Sample.oldestQueue(); q != "" {
-		figures[3].Note = "has waited in " + q
+		figures[3].Note = "has waited in " + middle(q)
 	}
 	return figures
 }
@@ -268,8 +271,8 @@ func (s *sample) recall(queue string, c *chart) {
 	}
 }
 
-// past draws the hour of a figure, with its maximum.
-func (v *view) past(of func(ledger.Point) float64, text func(float64) string) template.HTML {
+// past draws the hour of a figure until now, with its maximum.
+func (v *view) past(now float64, of func(ledger.Point) float64, text func(float64) string) template.HTML {
 	if v.Sample.known() == 0 {
 		return ""
 	}
@@ -280,5 +283,8 @@ func (v *view) past(of func(ledger.Point) float64, text func(float64) string) te
 			values[i] = -1
 		}
 	}
-	return sparkbox(values, 1, text)
+	for len(values) > 0 && values[len(values)-1] < 0 { // what has only just been, for which now stands
+		values = values[:len(values)-1]
+	}
+	return sparkbox(append(values, now), 1, text)
 }

@@ -219,6 +219,7 @@ var funcs = template.FuncMap{
 	"percent": percent, "halves": halves, "firstLine": firstLine, "bytes": bytesOf,
 	"count":  func(n any, one string) string { return count(integer(n), one) },
 	"rfc":    func(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) },
+	"share":  shareBar,
 	"states": func() []stateLook { return looks },
 	"look":   lookOf,
 	"keys":   func(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) },

@@ -94,7 +94,7 @@ func (s *sample) gone() string {
 		case !o.Known:
 			return "tasks wait"
 		case o.Gone < 0:
-			return "tasks wait; " + q.Queue + " does not shrink"
+			return "tasks wait; " + middle(q.Queue) + " does not shrink"
 		default:
 			longest = max(longest, o.Gone)
 		}

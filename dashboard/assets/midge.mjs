@@ -496,7 +496,7 @@ function arrive(part) {
 
 // hover tells the values of a chart under the pointer, from the table beside it.
 function hover(plot) {
-  const rows = $$('tbody tr', plot.parentElement).reverse();
+  const rows = $$('tbody tr', plot.closest('.card')).reverse();
   if (!rows.length) return;
   plot.onpointermove = event => {
     const box = plot.getBoundingClientRect();
