@@ -20,7 +20,7 @@ func TestEachActIsInTheAudit(t *testing.T) {
 		{"do", "requeue", "ref", dead[0]},
 		{"do", "delete", "ref", dead[1]},
 		{"do", "cancel", "ref", dead[2]},
-		{"do", "requeue", "all", "1", "queue", "mail", "state", "dead", "filter", "kind:send_digest"},
+		{"do", "requeue", "all", "1", "queue", "mail", "state", "dead", "filter", "kind:send_digest", "count", "32"},
 		{"do", "pause", "queue", "mail", "for", "1h"},
 		{"do", "resume", "queue", "mail"},
 		{"do", "remove", "queue", "images"},

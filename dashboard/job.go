@@ -283,14 +283,10 @@ func (a act) typed(most int64, found string) string {
 	return found
 }
 
-// confirmed gives to how many tasks an act is done that was confirmed in a dialog, 0 for all that match. What
-// deletes is done to no more than the dialog told.
+// confirmed gives to how many tasks an act is done that was confirmed in a dialog, 0 for all that match: to no
+// more than the dialog told.
 func confirmed(r *http.Request, a act) (int, error) {
-	text := r.PostFormValue("count")
-	if text == "" && !a.danger {
-		return 0, nil
-	}
-	n := 0
+	text, n := r.PostFormValue("count"), 0
 	if text != unbounded {
 		var err error
 		if n, err = strconv.Atoi(text); err != nil || n < 1 {

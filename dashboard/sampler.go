@@ -26,6 +26,7 @@ type sampler struct {
 	now    func() time.Time
 	skew   atomic.Int64 // how far the storage's clock is ahead of this process's
 	live   *hub
+	acted  atomic.Bool // somebody acted here since the last look began
 
 	turn chan struct{} // holds the right to look
 	// What follows is guarded by the turn.
@@ -66,7 +67,7 @@ func (s *sampler) sample(ctx context.Context) (*sample, error) {
 // since gives a sample that was made after a moment.
 func (s *sampler) since(ctx context.Context, after time.Time) (*sample, error) {
 	last := s.last()
-	if last != nil && last.at.After(after) {
+	if last != nil && last.at.After(after) && !s.acted.Load() {
 		return last, nil
 	}
 	// One waits for a storage that did not answer before, and nobody else.
@@ -75,7 +76,9 @@ func (s *sampler) since(ctx context.Context, after time.Time) (*sample, error) {
 	}
 	defer func() { <-s.turn }()
 	before := s.last()
-	if before != nil && before.at.After(after) { // somebody else looked meanwhile
+	if s.acted.Swap(false) {
+		s.forget()
+	} else if before != nil && before.at.After(after) { // somebody else looked meanwhile
 		return before, nil
 	}
 	if s.failed != nil && s.now().Sub(s.failedAt) < period { // those who waited do not wait as long again
@@ -143,19 +146,13 @@ func (s *sampler) seen(queue string, span int) []point {
 	return make([]point, points)
 }
 
-// changed has the next page read everything anew: somebody acted here.
-func (s *sampler) changed() {
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
+// changed has the next page read everything anew: somebody acted here. It waits for no look that is under way.
+func (s *sampler) changed() { s.acted.Store(true) }
+
+// forget has a look read everything anew.
+func (s *sampler) forget() {
 	s.failed = nil
 	s.namesAt, s.runnersAt, s.schedulesAt, s.deadCount.headAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.current != nil {
-		old := *s.current
-		old.at = old.at.Add(-period)
-		s.current = &old
-	}
 }
 
 // watch looks once a period and tells the hub, until ctx ends.

@@ -93,6 +93,27 @@ func TestAFailedLookIsNotRepeatedAtOnce(t *testing.T) {
 	look(2*period, 0, true)
 }
 
+// TestAnActWaitsForNoLook that is under way, and what that look finds is not what the next page shows.
+func TestAnActWaitsForNoLook(t *testing.T) {
+	d, store, _ := clocked(t)
+	s := d.server.sampler
+	if _, err := s.sample(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.turn <- struct{}{} // somebody waits for the storage
+	s.changed()
+	<-s.turn
+	before := store.looks
+	for range 2 {
+		if _, err := s.sample(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if store.looks-before != 1 {
+		t.Errorf("%d looks after an act, want one", store.looks-before)
+	}
+}
+
 // TestTheSampleBeforeIsOfTheStoragesTime: the clock of this process may be an hour behind.
 func TestTheSampleBeforeIsOfTheStoragesTime(t *testing.T) {
 	d, store, ahead := clocked(t)

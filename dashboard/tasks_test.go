@@ -154,11 +154,11 @@ func TestActsOnTasks(t *testing.T) {
 	s.shows("/act?do=requeue&all=1&queue=mail&state=dead&filter=kind:send_digest", "Requeue 32 tasks?", "and 27 more",
 		"midge task requeue &#39;queue:mail state:dead kind:send_digest&#39;")
 	if code, page := s.post("/act", "do", "requeue", "all", "1", "queue", "mail", "state", "dead", "filter", "kind:send_digest",
-		"back", "/tasks"); code != 200 || !strings.Contains(page, "tasks requeued.") {
+		"count", "32", "back", "/tasks"); code != 200 || !strings.Contains(page, "tasks requeued.") {
 		t.Errorf("requeue all that match: %d", code)
 	}
 	if code, page := s.post("/act", "do", "requeue", "all", "1", "queue", "mail", "state", "dead", "rate", "1",
-		"back", "/tasks"); code != 200 || !strings.Contains(page, "goes on when this page is closed") {
+		"count", "all", "back", "/tasks"); code != 200 || !strings.Contains(page, "goes on when this page is closed") {
 		t.Errorf("requeue all at a rate: %d", code)
 	} else {
 		code, page := s.post("/acts/" + between(t, page, `action="/acts/`, `"`))
@@ -167,7 +167,8 @@ func TestActsOnTasks(t *testing.T) {
 		}
 	}
 	for _, bad := range [][]string{
-		{"do", "requeue", "all", "1", "rate", "x"}, {"do", "explode", "ref", dead[3]}, {"do", "requeue"}, {"do", "requeue", "ref", "nonsense"}, {"do", "run", "ref", dead[3]},
+		{"do", "requeue", "all", "1", "rate", "x", "count", "1"}, {"do", "requeue", "all", "1", "queue", "mail", "state", "dead"},
+		{"do", "cancel", "all", "1", "queue", "mail", "count", "0"}, {"do", "explode", "ref", dead[3]}, {"do", "requeue"}, {"do", "requeue", "ref", "nonsense"}, {"do", "run", "ref", dead[3]},
 	} {
 		if code, _ := s.post("/act", bad...); code != http.StatusBadRequest {
 			t.Errorf("POST /act with %v: %d, want 400", bad, code)
