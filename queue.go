@@ -209,7 +209,8 @@ func (q *Queue) DeleteAll(
 }
 
 // Remove deletes all tasks and schedules of the queue and then the queue itself, with
-// its totals. [ErrNotEmpty] where a task runs or new ones keep coming.
+// its totals. [ErrNotEmpty] where a task runs, before anything is deleted, or new ones keep coming;
+// a *[storage.NotEmptyError] tells which.
 func (q *Queue) Remove(ctx context.Context) error {
 	if err := q.checkOwn(); err != nil {
 		return q.wrap("remove", err)

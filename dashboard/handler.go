@@ -192,7 +192,10 @@ var errNoPage = &statusError{http.StatusNotFound, "There is no such page."}
 func status(err error) (int, string) {
 	var known *statusError
 	var invalid *storage.InvalidError
+	var full *storage.NotEmptyError
 	switch {
+	case errors.As(err, &full):
+		return http.StatusConflict, full.Error() + "."
 	case errors.As(err, &known):
 		return known.status, known.text
 	case errors.As(err, &invalid):

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard"
@@ -193,6 +194,19 @@ func TestActsOnQueues(t *testing.T) {
 	s.shows("/act?do=remove&queue=payments", "Type payments to confirm", "1,284 tasks")
 	if code, _ := s.post("/act", "do", "remove", "queue", "payments", "typed", "payment"); code != http.StatusBadRequest {
 		t.Errorf("remove without the name: %d, want 400", code)
+	}
+	if _, err := storage.NewSession(s.Store, 0).Claim(t.Context(), storage.ClaimRequest{
+		Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 2, Lease: time.Minute,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	waiting := len(s.list("mail", storage.Waiting))
+	if code, page := s.post("/act", "do", "remove", "queue", "mail", "typed", "mail", "back", "/queues/mail"); code != 200 ||
+		!strings.Contains(page, "of mail are running: pause the queue and wait, or cancel them") {
+		t.Errorf("remove a queue whose tasks run: %d", code)
+	}
+	if got := len(s.list("mail", storage.Waiting)); got != waiting {
+		t.Errorf("%d tasks wait after a remove that was refused, want %d", got, waiting)
 	}
 	if code, _ := s.post("/act", "do", "remove", "queue", "payments", "typed", "payments", "back", "/queues/payments"); code != 200 {
 		t.Errorf("remove: %d", code)

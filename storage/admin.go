@@ -203,9 +203,12 @@ func (s *Session) bulk(
 	return done, err
 }
 
-// RemoveQueue deletes every task and cursor of a queue and then the queue.
-// ErrNotEmpty where a task is pending, or new ones keep coming.
+// RemoveQueue deletes every task and cursor of a queue and then the queue. A *[NotEmptyError]
+// where a task is pending, which deletes nothing, or new ones keep coming.
 func (s *Session) RemoveQueue(ctx context.Context, queue string) error {
+	if err := s.notPending(ctx, queue); err != nil {
+		return err
+	}
 	for try := 1; ; try++ {
 		for _, state := range States() {
 			if state == Pending {
@@ -216,9 +219,30 @@ func (s *Session) RemoveQueue(ctx context.Context, queue string) error {
 			}
 		}
 		err := s.Configure(ctx, queue, Settings{Remove: true})
-		if errors.Is(err, ErrNotEmpty) && try < tries {
-			continue
+		switch {
+		case !errors.Is(err, ErrNotEmpty):
+			return err
+		case try == tries:
+			return s.notEmpty(ctx, queue, err)
 		}
+	}
+}
+
+// notPending refuses to remove a queue of which tasks are pending.
+func (s *Session) notPending(ctx context.Context, queue string) error {
+	stats, err := s.store.Stats(ctx, queue)
+	if err != nil || stats[0].Pending == 0 {
 		return err
 	}
+	return &NotEmptyError{Queue: queue, Pending: stats[0].Pending}
+}
+
+// notEmpty says what a queue holds that a storage did not remove.
+func (s *Session) notEmpty(ctx context.Context, queue string, refusal error) error {
+	stats, err := s.store.Stats(ctx, queue)
+	if err != nil {
+		return refusal
+	}
+	st := &stats[0]
+	return &NotEmptyError{queue, st.Pending, st.Live() - st.Pending + st.Completed + st.Cancelled + st.Dead + st.Cursors}
 }

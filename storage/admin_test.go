@@ -333,10 +333,15 @@ func TestRemoveQueue(t *testing.T) {
 	later, cursor := job("later"), job(storage.CursorPrefix+"c")
 	later.Delay, cursor.Cursor = time.Hour, &storage.Cursor{}
 	d.insert(job("waiting"), later, cursor)
-	if err := d.RemoveQueue(t.Context(), "q"); !errors.Is(err, storage.ErrNotEmpty) {
-		t.Errorf("a queue with a pending task: got error %v, want ErrNotEmpty", err)
+	err := d.RemoveQueue(t.Context(), "q")
+	var full *storage.NotEmptyError
+	want := "1 task of q is running: pause the queue and wait, or cancel the task"
+	if !errors.As(err, &full) || !errors.Is(err, storage.ErrNotEmpty) || err.Error() != want {
+		t.Errorf("a queue with a pending task: got error %v, want a *NotEmptyError: %s", err, want)
 	}
 	d.want("held", storage.Pending)
+	d.want("waiting", storage.Waiting) // a refusal deletes nothing
+	d.want("dead", storage.Dead)
 	d.settle(storage.Settle{Fence: fence, Outcome: storage.Complete})
 	succeed(t, d.RemoveQueue(t.Context(), "q"))
 	if got := stats(t, d.store); !reflect.DeepEqual(got, storage.Stats{Queue: "q"}) {

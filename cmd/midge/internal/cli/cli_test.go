@@ -117,6 +117,26 @@ func words(line string) (args []string) {
 	return args
 }
 
+// TestAQueueWhoseTasksRunIsNotRemoved and keeps all that it holds.
+func TestAQueueWhoseTasksRunIsNotRemoved(t *testing.T) {
+	r := newRig(t)
+	r.night()
+	claimed, err := r.session.Claim(t.Context(), storage.ClaimRequest{
+		Runner: "runner-1", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 1, Lease: time.Minute,
+	})
+	if err != nil || len(claimed.Fences) != 1 {
+		t.Fatalf("claimed %d tasks, %v; want one", len(claimed.Fences), err)
+	}
+	before := r.ok("queue ls mail -o jsonl")
+	got := r.run("queue rm mail --yes")
+	if want := "1 task of mail is running: pause the queue and wait, or cancel the task"; got.code != Refused || !strings.Contains(got.err, want) {
+		t.Errorf("exit %d, want %d and %q:\n%s", got.code, Refused, want, got.err)
+	}
+	if after := r.ok("queue ls mail -o jsonl"); after != before {
+		t.Errorf("the queue is now %s, want %s", after, before)
+	}
+}
+
 // golden compares a text with a file of testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()

@@ -469,12 +469,14 @@ func (a *app) removeQueue(ctx context.Context, args []string, yes, dry bool) err
 	err = a.audit().Do(ctx, ledger.Entry{Act: "remove", Queue: r.Queue}, audit.One(func() error {
 		return a.session.RemoveQueue(ctx, r.Queue)
 	}))
-	if errors.Is(err, storage.ErrNotEmpty) {
+	var full *storage.NotEmptyError
+	if errors.As(err, &full) && full.Pending > 0 {
 		return &exitError{
-			code: Refused, text: "queue " + r.Queue + " still has tasks: some are running, or new ones keep coming",
-			next: "midge queue pause " + r.Queue + ", wait until nothing is pending, and remove it again",
+			code: Refused, text: full.Error(),
+			next: "midge queue pause " + r.Queue + ", or midge task cancel --queue " + r.Queue + " --state pending",
 		}
-	} else if err != nil {
+	}
+	if err != nil {
 		return err
 	}
 	a.notef("removed %s", r.Queue)
