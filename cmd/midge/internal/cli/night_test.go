@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/storage"
+)
+
+// told finds the commands that doctor says come next.
+var told = regexp.MustCompile(`(?m)^ *next: (?:deploy its program, or )?midge (.+)$`)
+
+// TestANightIsRepairedInTenCommands types what doctor says, and nothing else. The same walk is told in
+// docs/operating.md.
+func TestANightIsRepairedInTenCommands(t *testing.T) {
+	r := newRig(t)
+	s, err := scene.Open(t.Context(), "night", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.store, r.session, r.person = unclosed{s.Store}, s.Session, true
+	before := r.run("doctor")
+	next := told.FindAllStringSubmatch(before.out, -1)
+	for _, line := range next {
+		r.in = "y\n"
+		r.ok(strings.Replace(line[1], "--rate 50", "--rate 5000", 1)) // for the test's sake
+	}
+	if commands := len(next) + 2; commands > 10 {
+		t.Errorf("the night took %d commands, want at most 10", commands)
+	}
+	for _, queue := range []string{"mail", "archive", "payments"} { // as their runners do
+		if err := s.End(t.Context(), queue, 2000, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := r.ok("doctor"); told.MatchString(after) {
+		t.Errorf("doctor said\n%s\nand after all that:\n%s", before.out, after)
+	}
+	stats, err := r.store.Stats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range stats {
+		if q.Dead > 0 || q.Paused || q.Waiting > 0 {
+			t.Errorf("%s: %d dead, %d waiting, paused %t; want none, none and false", q.Queue, q.Dead, q.Waiting, q.Paused)
+		}
+	}
+	orphan := storage.Ref{Queue: "mail", ID: storage.CursorPrefix + "daily_digest"}
+	if task, err := r.store.Task(t.Context(), orphan); err == nil {
+		t.Errorf("the orphaned schedule is there: %+v", task.Ref)
+	}
+}

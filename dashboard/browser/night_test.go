@@ -1,0 +1,126 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// walk is a person with a mouse and nothing else.
+type walk struct {
+	*tab
+
+	clicks int
+}
+
+// press clicks on what bears a label: of several, on that which stands closest to a text.
+func (w *walk) press(label, near string) { w.t.Helper(); w.click("document", label, near) }
+
+// agree clicks on the button of the dialog, which is a page where the one before had no script yet.
+func (w *walk) agree(label string) {
+	w.t.Helper()
+	w.click("document.querySelector('dialog[open]' + (location.pathname === '/act' ? ', main' : ''))", label, "")
+}
+
+// click clicks once, where a mouse can, as soon as the label is there.
+func (w *walk) click(within, label, near string) {
+	w.t.Helper()
+	w.clicks++
+	w.sees(fmt.Sprintf(`(() => {
+		const text = (e) => (e.innerText || '').replaceAll(/\s/g, '')
+		const label = %[2]q.replaceAll(/\s/g, ''), near = %[3]q.replaceAll(/\s/g, '')
+		let best, steps = Infinity
+		for (const e of %[1]s?.querySelectorAll('a, button, summary, label') ?? []) {
+			if (e.checkVisibility() && text(e) === label) {
+				let up = e, n = 0
+				while (up && !text(up).includes(near)) { up = up.parentElement; n++ }
+				if (up && n < steps) [best, steps] = [e, n]
+			}
+		}
+		if (!best) return false
+		best.scrollIntoView({ block: 'center' })
+		const at = best.getBoundingClientRect()
+		if (!best.contains(document.elementFromPoint(at.x + at.width / 2, at.y + at.height / 2))) return false
+		best.click()
+		return true
+	})()`, within, label, near), 10*time.Second)
+}
+
+// TestANightIsRepairedInTwentyClicks finds and repairs, from the Overview on, what the scene's night has. The
+// same walk is told in docs/operating.md.
+func TestANightIsRepairedInTwentyClicks(t *testing.T) {
+	r := newRig(t, "night")
+	w := &walk{tab: r.tab("/", "light")}
+	w.live()
+	for _, of := range []struct {
+		cause, queue, done string
+		tasks              int
+	}{
+		{"connection refused", "mail", "212 tasks requeued.", 212},
+		{"no space left on device", "archive", "88 tasks requeued.", 88},
+	} {
+		w.press("Review", of.cause)
+		w.press(fmt.Sprint("Requeue all ", of.tasks), "")
+		w.agree("Requeue")
+		w.shows(of.done)
+		if err := r.End(t.Context(), of.queue, of.tasks+9, nil); err != nil { // as its runners do
+			t.Fatal(err)
+		}
+		w.press("Overview", "")
+	}
+	w.press("Resume", "payments")
+	w.agree("Resume")
+	w.shows("payments is resumed.")
+	if err := r.End(t.Context(), "payments", 1204, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.press("Open", "daily_digest")
+	w.press("Remove", "daily_digest")
+	w.agree("Remove")
+	w.shows("The schedule is removed.")
+	w.press("Overview", "")
+	w.press("Show", "legacy_sync")
+	ref := w.only("default")
+	w.press(ref.ID, "")
+	w.press("Delete", "")
+	w.agree("Delete")
+	w.press("Overview", "")
+	w.shows("Nothing needs you.")
+	if w.clicks > 20 {
+		t.Errorf("the night took %d clicks, want at most 20", w.clicks)
+	}
+	t.Logf("%d clicks", w.clicks)
+	w.repaired(ref)
+}
+
+// only gives the task that waits in a queue.
+func (w *walk) only(queue string) storage.Ref {
+	w.t.Helper()
+	page, err := w.Store.Tasks(w.t.Context(), storage.TasksQuery{Queue: queue, State: storage.Waiting})
+	if err != nil || len(page.Tasks) != 1 {
+		w.t.Fatalf("%d tasks wait in %s, %v; want 1", len(page.Tasks), queue, err)
+	}
+	return page.Tasks[0].Ref
+}
+
+// repaired looks at the storage.
+func (w *walk) repaired(unknown storage.Ref) {
+	w.t.Helper()
+	stats, err := w.Store.Stats(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, q := range stats {
+		if q.Dead > 0 || q.Paused || q.Waiting > 0 {
+			w.t.Errorf("%s: %d dead, %d waiting, paused %t; want none, none and false", q.Queue, q.Dead, q.Waiting, q.Paused)
+		}
+	}
+	for _, gone := range []storage.Ref{unknown, {Queue: "mail", ID: storage.CursorPrefix + "daily_digest"}} {
+		if _, err := w.Store.Task(w.t.Context(), gone); !errors.Is(err, storage.ErrNotFound) {
+			w.t.Errorf("%s: got %v, want it gone", gone, err)
+		}
+	}
+}
