@@ -185,6 +185,45 @@ func TestALostReplyIsAnUnknownOutcome(t *testing.T) {
 	}
 }
 
+// TestAStorageThatIsCutOffInTheMiddle loses the storage while tasks are cancelled, and gives the line again.
+func TestAStorageThatIsCutOffInTheMiddle(t *testing.T) {
+	testserver.Require(t)
+	server := testserver.Redis(t)
+	backup := filepath.Join(t.TempDir(), "tasks")
+	var lines strings.Builder
+	for i := range 450 {
+		fmt.Fprintf(&lines, `{"queue":"bulk","id":"t%04d","kind":"x","encoding":"json","payload":"e30=","crash_limit":3}`+"\n", i)
+	}
+	if err := os.WriteFile(backup, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, on(t, server.URL()), "", "task", "restore", backup, "--yes"); got.code != cli.Done {
+		t.Fatalf("%+v", got)
+	}
+	proxy := testserver.NewProxy(t, server.Addr())
+	fault := proxy.HoldReply(testserver.Containing("t0250")) // of the second call
+	defer fault.Release()
+	go func() {
+		<-fault.Struck()
+		proxy.Refuse()
+	}()
+	env := on(t, "redis://"+proxy.Addr())
+	line := []string{"task", "cancel", "--queue", "bulk", "--yes", "--timeout", "3s"}
+	got := run(t, env, "", line...)
+	if got.code != cli.Unknown || !strings.Contains(got.out, "cancelled 200\n") || !strings.Contains(got.err, "next: the same command again") {
+		t.Errorf("got %+v, want 6, what was done, and how to do the rest", got)
+	}
+	if err := proxy.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	fault.Release()
+	got = run(t, env, "", line...)
+	left := run(t, env, "", "task", "ls", "--queue", "bulk", "-o", "ids")
+	if got.code != cli.Done || left.out != "" {
+		t.Errorf("repeated: got %+v, and %q is left", got, left.out)
+	}
+}
+
 func TestAStorageThatHangsTimesOut(t *testing.T) {
 	testserver.Require(t)
 	server := testserver.Redis(t)

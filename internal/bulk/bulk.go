@@ -17,6 +17,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/midgehq/midge/internal/scan"
@@ -112,7 +113,7 @@ func (r *Request) check() error {
 	able := r.Act.States()
 	r.Scan.States = slices.DeleteFunc(named, func(s storage.State) bool { return !slices.Contains(able, s) })
 	if len(r.Scan.States) == 0 {
-		return storage.Invalid("states of tasks to "+string(r.Act.Verb), r.Scan.Filter.String(), "some of %v", able)
+		return storage.Invalid("states of tasks to "+string(r.Act.Verb), r.Scan.Filter.String(), "some of %s", strings.Trim(fmt.Sprint(able), "[]"))
 	}
 	return nil
 }

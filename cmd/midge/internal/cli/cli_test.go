@@ -31,7 +31,8 @@ type rig struct {
 	env     map[string]string
 	in      string
 	person  bool
-	real    bool // open what is named
+	real    bool            // open what is named
+	ctx     context.Context //nolint:containedctx // of the next command, nil for that of the test
 }
 
 // unclosed outlives the command that closes it.
@@ -65,7 +66,11 @@ type answer struct {
 func (r *rig) run(line string) answer {
 	r.t.Helper()
 	var out, errs bytes.Buffer
-	code := Run(r.t.Context(), words(line), r.std(strings.NewReader(r.in), &out, &errs))
+	ctx := r.ctx
+	if ctx == nil {
+		ctx = r.t.Context()
+	}
+	code := Run(ctx, words(line), r.std(strings.NewReader(r.in), &out, &errs))
 	r.in = ""
 	if text := out.String() + errs.String(); strings.Contains(text, "s3cret") {
 		r.t.Errorf("midge %s shows the password:\n%s", line, text)
