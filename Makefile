@@ -24,9 +24,10 @@ help: ## list the targets
 
 test: servers unit ## all tests, with real servers; a skip is a failure
 
-servers: # installs redis-server, PostgreSQL and pgbouncer where they are missing, or says how
+servers: # installs redis-server, PostgreSQL, pgbouncer and what else tests need where they are missing, or says how
 	@tools/need-servers.sh
 	@tools/need-prometheus.sh
+	@tools/need-axe.sh
 
 systems: # builds, and vets with the tests, for linux, darwin and windows
 	@for os in $(SYSTEMS); do for module in $(PORTABLE); do \

@@ -66,9 +66,10 @@ func queuesCommand(d *queuesData) string {
 func shellQuoted(text string) string {
 	safe := func(c rune) bool {
 		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
-			strings.ContainsRune("_-.:/,+@%", c)
+			strings.ContainsRune("_-.:/,+@%=", c)
 	}
-	if text != "" && !slices.ContainsFunc([]rune(text), func(c rune) bool { return !safe(c) }) {
+	// Some shells read a word that begins with = as the path of a command.
+	if text != "" && text[0] != '=' && !slices.ContainsFunc([]rune(text), func(c rune) bool { return !safe(c) }) {
 		return text
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"

@@ -296,7 +296,8 @@ func pagesOf(ctx context.Context, name string, sc *scene.Scene) []named {
 	}
 	for _, name := range names.Names {
 		if name == "payments" || len(name) > 100 {
-			pages = append(pages, named{"queue", "/queues/" + name}, named{"ask-pause", "/act?do=pause&queue=" + name})
+			pages = append(pages, named{"queue", "/queues/" + name}, named{"ask-pause", "/act?do=pause&queue=" + name},
+				named{"enqueue", "/queues/" + name + "/add?kind=send_welcome"})
 			break
 		}
 	}

@@ -57,7 +57,7 @@ func (p *pages) get(path string) string {
 }
 
 var (
-	shownLine = regexp.MustCompile(`(?s)<code(?: id="command")?>(midge .*?)</code>`)
+	shownLine = regexp.MustCompile(`(?s)<code(?: id="command")? tabindex="0">(midge .*?)</code>`)
 	rowKey    = regexp.MustCompile(`<tr (?:id="[^"]*" )?data-key="([^"]*)"`)
 	causeID   = regexp.MustCompile(`cause%3A([0-9a-z]+)`)
 	nextPage  = regexp.MustCompile(`rel="next" href="([^"]*)"`)

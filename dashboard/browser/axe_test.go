@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"crypto/sha512"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// axeVersion is that of axe-core, which tools/need-axe.sh fetches, and axeSum the SHA-512 of its axe.min.js.
+const axeVersion = "4.14.1"
+
+const axeSum = "e63e659f9806d7ae5bd40899043b0871a5062c5442b01b3f1a3edf5eaf50bf5c" +
+	"3a7104a72463293b4ad1b77c661a0d4e40e850dec89de9d6ece70a8c13a9af17"
+
+// axe reads the rules of accessibility. Where they are not there the test is not run, unless MIDGE_TEST_SERVERS
+// says that all is.
+func axe(t *testing.T) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := os.ReadFile(filepath.Join(cache, "midge", "axe-core-"+axeVersion+".js"))
+	if errors.Is(err, fs.ErrNotExist) && os.Getenv("MIDGE_TEST_SERVERS") == "" {
+		t.Skip("the test needs axe-core, which tools/need-axe.sh fetches")
+	}
+	if err != nil {
+		t.Fatalf("%v; tools/need-axe.sh fetches it", err)
+	}
+	if sum := sha512.Sum512(script); hex.EncodeToString(sum[:]) != axeSum {
+		t.Fatalf("axe-core has the sum %x, want %s; remove it, and tools/need-axe.sh fetches it anew", sum, axeSum)
+	}
+	return string(script)
+}
+
+// wcag are the rules of WCAG 2.2, levels A and AA.
+const wcag = `['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']`
+
+// judge gives what of a page breaks the rules. axe-core comes by the protocol of the browser's tools: the page
+// itself permits no script but its own.
+func (tb *tab) judge(script, only string) []string {
+	tb.t.Helper()
+	judged := script + `; axe.run(document, {runOnly: ` + only + `, resultTypes: ['violations'], preload: false}).then(result =>
+		JSON.stringify(result.violations.flatMap(v => v.nodes.map(n => v.id + ' at ' + n.target.join(' ') + ': ' + n.failureSummary.replaceAll('\n', ' ') + ' ' + n.html.slice(0, 160)))))`
+	text, err := chromedp.Run(tb.ctx, func(ctx context.Context, t *chromedp.Target) (string, error) {
+		result, err := cdp.Call(ctx, t, runtime.Evaluate, runtime.EvaluateParams{Expression: judged, AwaitPromise: ptr(true), ReturnByValue: ptr(true)})
+		if err != nil {
+			return "", err
+		}
+		if result.ExceptionDetails != nil {
+			return "", fmt.Errorf("axe-core: %+v", result.ExceptionDetails)
+		}
+		var text string
+		return text, json.Unmarshal(result.Result.Value, &text)
+	})
+	var found []string
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &found)
+	}
+	if err != nil {
+		tb.t.Fatal(err)
+	}
+	return found
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestEachPageIsAccessible(t *testing.T) {
+	script := axe(t)
+	said := map[string]bool{} // what all pages have alike is told once
+	for _, name := range []string{"night", "empty"} {
+		r := newRig(t, name)
+		tb := r.tab("/", "light")
+		see := func(what, script, only string) {
+			t.Helper()
+			for _, problem := range tb.judge(script, only) {
+				if !said[problem] {
+					t.Errorf("%s of %s: %s", what, name, problem)
+				}
+				said[problem] = true
+			}
+		}
+		for _, p := range pagesOf(t.Context(), name, r.Scene) {
+			tb.hush(p.name == "error") // the browser logs that there is no such page
+			tb.open(p.path, "light", 1440)
+			see(p.name, script, wcag)
+			if name == "empty" {
+				continue
+			}
+			// The same document again: colours depend on the theme, and sizes on the width.
+			tb.as("dark", 1440)
+			see(p.name+" in the dark", "", `['color-contrast', 'link-in-text-block']`)
+			tb.as("light", 360)
+			see(p.name+" at 360", "", `['target-size', 'scrollable-region-focusable']`)
+		}
+		tb.hush(false)
+		if name == "empty" {
+			continue
+		}
+		tb.open("/queues/mail", "light", 1440)
+		tb.live()
+		tb.click(`[data-act="p"]`)
+		tb.sees(`document.querySelector('dialog[open] .buttons button')`, 5*time.Second)
+		see("a dialog", script, wcag)
+		tb.open("/", "light", 1440)
+		tb.live()
+		tb.keys("/")
+		tb.keys("mail")
+		tb.sees(`document.querySelector('#hits [role=option]')`, 5*time.Second)
+		see("suggestions", script, wcag)
+	}
+}
+
+// as changes the theme or the width of the page that is shown.
+func (tb *tab) as(theme string, width int64) {
+	tb.t.Helper()
+	if err := chromedp.Do(tb.ctx, as(theme, width)); err != nil {
+		tb.t.Fatal(err)
+	}
+}
