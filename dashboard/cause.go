@@ -51,7 +51,7 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 			v.Title = d.Group.Error
 		}
 	}
-	page, err := scan.Next(r.Context(), s.store, scan.Request{Filter: f, Limit: pageSize, Newest: true})
+	page, err := scan.Next(r.Context(), v.sampled(), scan.Request{Filter: f, Limit: pageSize, Newest: true})
 	if err != nil {
 		return err
 	}

@@ -64,13 +64,13 @@ func TestTheDeadAreCountedFromTheNewestOn(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", when, got, want)
 		}
 	}
-	want("first", "2100 false: timeout 1500 disk full 600")
-	want("second", "4100 false: disk full 2600 timeout 1500")
+	want("first", "2000 false: timeout 1000 disk full 1000")
+	want("second", "3900 false: disk full 2400 timeout 1500")
 	kill(t, store, "z.new", "refused", 10)
-	want("what died meanwhile", "4100 false: disk full 2600 timeout 1500 refused 10")
-	want("going on", "6100 false: disk full 4600 timeout 1500 refused 10")
-	want("last", "6500 true: disk full 5000 timeout 1500 refused 10")
-	want("at rest", "6500 true: disk full 5000 timeout 1500 refused 10")
+	want("what died meanwhile", "3910 false: disk full 2400 timeout 1500 refused 10")
+	want("going on", "5910 false: disk full 4400 timeout 1500 refused 10")
+	want("last", "6510 true: disk full 5000 timeout 1500 refused 10")
+	want("at rest", "6510 true: disk full 5000 timeout 1500 refused 10")
 	deleted, err := storage.NewSession(store, 0).DeleteAll(t.Context(), "a.old", storage.Dead, nil)
 	if err != nil || deleted != 5000 {
 		t.Fatalf("deleted %d: %v", deleted, err)

@@ -60,6 +60,13 @@ func (h *hub) leave() {
 	<-ended
 }
 
+// watched reports whether anybody listens.
+func (h *hub) watched() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.streams > 0
+}
+
 // tell makes a version of the cells that differ from the last ones.
 func (h *hub) tell(cells map[string]string) {
 	h.mu.Lock()

@@ -57,12 +57,11 @@ func (k kindTotals) Share() float64 { return float64(k.Failed) / max(1, float64(
 func (s *server) metrics(r *http.Request, v *view) error {
 	v.Page, v.Nav, v.Title = "metrics", "Metrics", "Metrics"
 	d := metricsData{Span: cmp.Or(r.FormValue("span"), "1h"), Queue: r.FormValue("queue")}
-	var queues []string
 	if d.Queue != "" {
 		if err := storage.CheckName("queue", d.Queue); err != nil {
 			return err
 		}
-		queues, v.Kind = []string{d.Queue}, "Queue "+d.Queue
+		v.Kind = "Queue " + d.Queue
 	}
 	at := -1
 	for i, span := range metricSpans {
@@ -77,7 +76,7 @@ func (s *server) metrics(r *http.Request, v *view) error {
 	step, span := metricSpans[at].Step, metricSpans[at].Span
 	epoch := time.Unix(0, 0)
 	end := epoch.Add(v.Now.Sub(epoch).Truncate(step) + step)
-	series, err := s.sampler.ledger.Series(r.Context(), end.Add(-span), end, step, queues...)
+	series, err := s.sampler.past.read(r.Context(), pastSpan{end, span, step, d.Queue})
 	if err != nil {
 		return err
 	}

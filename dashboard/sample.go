@@ -3,9 +3,11 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/midgehq/midge/internal/filter"
@@ -22,8 +24,11 @@ type sample struct {
 	queues  []queueNow // by name, without those of midge's own
 	byName  map[string]*queueNow
 	runners []storage.RunnerInfo
-	kinds   []string // those that live runners know, by name
-	info    storage.Description
+	serving map[string]*serving // by queue
+	// readRunners counts how often the runners were read.
+	readRunners int
+	kinds       []string // those that live runners know, by name
+	info        storage.Description
 	// schedules are those of all queues, the next first.
 	schedules []scheduleNow
 	// hour is the history of the last hour, nil where it cannot be read.
@@ -137,9 +142,11 @@ const (
 	runnersFor   = 2 * time.Second
 	infoFor      = 15 * time.Second
 	schedulesFor = 5 * time.Second
-	historyFor   = 30 * time.Second
-	deadFor      = 5 * time.Second
-	sinceFor     = 15 * time.Second
+	// schedulesAgain is when the schedules of a queue are read again although nothing tells that they changed.
+	schedulesAgain = time.Minute
+	historyFor     = 30 * time.Second
+	deadFor        = 5 * time.Second
+	sinceFor       = 15 * time.Second
 	// smoothing is over how long rates are averaged.
 	smoothing = 8 * time.Second
 	// maxSchedules bounds the schedules that are read.
@@ -150,6 +157,45 @@ const (
 func (s *sampler) look(ctx context.Context, before *sample) (*sample, error) {
 	fresh := &sample{at: s.now()}
 	fresh.then = before.remember(fresh.at)
+	var stats []storage.Stats
+	err := errors.Join(beside(
+		func() (err error) { stats, err = s.sizes(ctx, before, fresh); return err },
+		func() error { return s.rest(ctx, before, fresh) },
+	)...)
+	if err != nil {
+		return nil, err
+	}
+	fresh.skew = time.Duration(s.skew.Load())
+	fresh.queues = make([]queueNow, len(stats))
+	fresh.byName = make(map[string]*queueNow, len(stats))
+	for i := range stats {
+		q := &fresh.queues[i]
+		q.Stats = stats[i]
+		fresh.byName[q.Queue] = q
+		q.measure(before, fresh.at, fresh.skew)
+		q.served(fresh.serving[q.Queue])
+	}
+	s.readHistory(ctx, before, fresh)
+	s.readSince(ctx, before, fresh)
+	if err := s.readDead(ctx, before, fresh); err != nil {
+		return nil, err
+	}
+	return fresh, s.readSchedules(ctx, before, fresh)
+}
+
+// beside calls functions side by side.
+func beside(calls ...func() error) []error {
+	errs := make([]error, len(calls))
+	var all sync.WaitGroup
+	for i, call := range calls {
+		all.Go(func() { errs[i] = call() }) // ends with the call
+	}
+	all.Wait()
+	return errs
+}
+
+// sizes reads the sizes of all queues.
+func (s *sampler) sizes(ctx context.Context, before, fresh *sample) ([]storage.Stats, error) {
 	names, err := s.names(ctx, before, fresh.at)
 	if err != nil {
 		return nil, err
@@ -164,25 +210,7 @@ func (s *sampler) look(ctx context.Context, before *sample) (*sample, error) {
 		stats = append(stats, some...)
 	}
 	fresh.trip = s.now().Sub(began)
-	if err := s.rest(ctx, before, fresh); err != nil {
-		return nil, err
-	}
-	fresh.skew = time.Duration(s.skew.Load())
-	fresh.queues = make([]queueNow, len(stats))
-	fresh.byName = make(map[string]*queueNow, len(stats))
-	for i := range stats {
-		q := &fresh.queues[i]
-		q.Stats = stats[i]
-		fresh.byName[q.Queue] = q
-		q.measure(before, fresh.at, fresh.skew)
-		q.served(fresh.runners)
-	}
-	s.readHistory(ctx, before, fresh)
-	s.readSince(ctx, before, fresh)
-	if err := s.readDead(ctx, fresh); err != nil {
-		return nil, err
-	}
-	return fresh, s.readSchedules(ctx, before, fresh)
+	return stats, nil
 }
 
 // readHistory reads the last hour. A history that cannot be read takes no page from anybody.
@@ -297,14 +325,16 @@ func (s *sampler) names(ctx context.Context, before *sample, now time.Time) ([]s
 // rest reads the runners and the description where those of the sample before are too old.
 func (s *sampler) rest(ctx context.Context, before, fresh *sample) (err error) {
 	if before != nil {
-		fresh.runners, fresh.kinds, fresh.info = before.runners, before.kinds, before.info
+		fresh.runners, fresh.kinds, fresh.serving = before.runners, before.kinds, before.serving
+		fresh.info, fresh.readRunners = before.info, before.readRunners
 	}
 	if before == nil || fresh.at.Sub(s.runnersAt) >= runnersFor {
 		if fresh.runners, err = s.store.Runners(ctx); err != nil {
 			return err
 		}
-		fresh.kinds = kindsOf(fresh.runners)
+		fresh.kinds, fresh.serving = kindsOf(fresh.runners), servingOf(fresh.runners)
 		s.runnersAt = fresh.at
+		fresh.readRunners++
 	}
 	if before == nil || fresh.at.Sub(s.infoAt) >= infoFor {
 		if fresh.info, err = s.store.Describe(ctx); err != nil {
@@ -327,34 +357,79 @@ func kindsOf(runners []storage.RunnerInfo) []string {
 	return slices.Sorted(maps.Keys(known))
 }
 
-// readSchedules reads the schedules of all queues that have any.
+// queueCursors are the schedules of a queue as they were read.
+type queueCursors struct {
+	at    time.Time
+	count int64
+	due   time.Time // when the first of them ticks, by the storage's clock; zero for never
+	tasks []storage.Task
+}
+
+// old reports whether the schedules have to be read again: there are more or fewer of them, or one has
+// ticked. What ticks late, or stands still, is looked at now and then.
+func (c *queueCursors) old(count int64, at, now time.Time) bool {
+	ticked := !c.due.IsZero() && now.After(c.due) && at.Sub(c.at) >= schedulesFor
+	return c.count != count || ticked || at.Sub(c.at) >= schedulesAgain
+}
+
+// readSchedules reads the schedules of the queues in which they may have changed.
 func (s *sampler) readSchedules(ctx context.Context, before, fresh *sample) error {
-	cursors := func(q *queueNow) int64 { return q.Cursors }
-	if before != nil && fresh.sum(cursors) == before.sum(cursors) && fresh.at.Sub(s.schedulesAt) < schedulesFor {
-		tasks := make([]storage.Task, len(before.schedules))
-		for i := range before.schedules {
-			tasks[i] = before.schedules[i].Task
+	var old []*queueNow
+	now := s.storageNow()
+	for i := range fresh.queues {
+		q := &fresh.queues[i]
+		was := s.cursors[q.Queue]
+		if was == nil && q.Cursors > 0 || was != nil && was.old(q.Cursors, fresh.at, now) {
+			old = append(old, q)
 		}
-		fresh.schedules = schedulesOf(tasks, fresh.runners)
+	}
+	same := before != nil && len(fresh.queues) == len(before.queues) && fresh.readRunners == before.readRunners
+	if same && len(old) == 0 {
+		fresh.schedules = before.schedules
 		return nil
+	}
+	read := make([]*queueCursors, len(old))
+	err := side(len(old), func(i int) (err error) {
+		read[i], err = s.cursorsOf(ctx, old[i], fresh.at)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if s.cursors == nil {
+		s.cursors = make(map[string]*queueCursors)
+	}
+	for i, q := range old {
+		s.cursors[q.Queue] = read[i]
 	}
 	var tasks []storage.Task
 	for i := range fresh.queues {
-		if fresh.queues[i].Cursors == 0 || len(tasks) >= maxSchedules {
-			continue
-		}
-		for t, err := range storage.Each(ctx, s.store, fresh.queues[i].Queue, storage.Cursors) {
-			if err != nil {
-				return err
-			}
-			if tasks = append(tasks, t); len(tasks) >= maxSchedules {
-				break
-			}
+		if c := s.cursors[fresh.queues[i].Queue]; c != nil && len(tasks) < maxSchedules {
+			tasks = append(tasks, c.tasks...)
 		}
 	}
-	s.schedulesAt = fresh.at
-	fresh.schedules = schedulesOf(tasks, fresh.runners)
+	fresh.schedules = schedulesOf(tasks[:min(len(tasks), maxSchedules)], fresh.runners)
 	return nil
+}
+
+// cursorsOf reads the schedules of a queue.
+func (s *sampler) cursorsOf(ctx context.Context, q *queueNow, at time.Time) (*queueCursors, error) {
+	c := &queueCursors{at: at, count: q.Cursors}
+	if q.Cursors == 0 {
+		return c, nil
+	}
+	for t, err := range storage.Each(ctx, s.store, q.Queue, storage.Cursors) {
+		if err != nil {
+			return nil, err
+		}
+		if t.Cursor != nil && !t.Cursor.Next.IsZero() && (c.due.IsZero() || t.Cursor.Next.Before(c.due)) {
+			c.due = t.Cursor.Next
+		}
+		if c.tasks = append(c.tasks, t); len(c.tasks) >= maxSchedules {
+			break
+		}
+	}
+	return c, nil
 }
 
 // schedulesOf says of each cursor who declares it. The next that ticks is the first.
@@ -429,22 +504,41 @@ func smoothed(average float64, events int64, passed, weight float64) float64 {
 	return average
 }
 
-// served counts the live runners of the queue, and finds the kinds that none of them knows.
-func (q *queueNow) served(runners []storage.RunnerInfo) {
-	known := map[string]bool{}
-	knowsAll := false
+// serving is what the live runners of a queue can run.
+type serving struct {
+	runners int
+	all     bool // kinds of any name
+	kinds   map[string]bool
+}
+
+// servingOf tells it of each queue that a runner serves.
+func servingOf(runners []storage.RunnerInfo) map[string]*serving {
+	by := make(map[string]*serving)
 	for i := range runners {
-		if !slices.Contains(runners[i].Queues, q.Queue) {
-			continue
-		}
-		q.runners++
-		knowsAll = knowsAll || len(runners[i].Kinds) == 0
-		for _, kind := range runners[i].Kinds {
-			known[kind] = true
+		for _, queue := range runners[i].Queues {
+			of := by[queue]
+			if of == nil {
+				of = &serving{kinds: make(map[string]bool)}
+				by[queue] = of
+			}
+			of.runners++
+			of.all = of.all || len(runners[i].Kinds) == 0
+			for _, kind := range runners[i].Kinds {
+				of.kinds[kind] = true
+			}
 		}
 	}
+	return by
+}
+
+// served tells how many live runners the queue has, and finds the kinds that none of them knows.
+func (q *queueNow) served(by *serving) {
+	if by == nil {
+		by = &serving{}
+	}
+	q.runners = by.runners
 	for _, kind := range q.Declined {
-		if !knowsAll && !known[kind.Kind] {
+		if !by.all && !by.kinds[kind.Kind] {
 			q.unknown = append(q.unknown, kind)
 		}
 	}

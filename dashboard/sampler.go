@@ -22,6 +22,7 @@ const (
 type sampler struct {
 	store  storage.Storage
 	ledger *ledger.Ledger
+	past   *histories
 	audit  *ledger.Audit
 	now    func() time.Time
 	skew   atomic.Int64 // how far the storage's clock is ahead of this process's
@@ -30,8 +31,9 @@ type sampler struct {
 
 	turn chan struct{} // holds the right to look
 	// What follows is guarded by the turn.
-	namesAt, runnersAt, infoAt, schedulesAt, historyAt, sinceAt time.Time
-	deadCount                                                   deadCount
+	namesAt, runnersAt, infoAt, historyAt, deadAt, sinceAt time.Time
+	causes                                                 deadCount
+	cursors                                                map[string]*queueCursors
 	// failed is why the last look ended without a sample, at failedAt, nil where it did not.
 	failed   error
 	failedAt time.Time
@@ -42,8 +44,9 @@ type sampler struct {
 }
 
 func newSampler(store storage.Storage, now func() time.Time) *sampler {
+	history := ledger.New(store)
 	return &sampler{
-		store: store, ledger: ledger.New(store), audit: ledger.NewAudit(store),
+		store: store, ledger: history, past: &histories{ledger: history, now: now}, audit: ledger.NewAudit(store),
 		now: now, turn: make(chan struct{}, 1), live: newHub(), rings: rings{},
 	}
 }
@@ -152,7 +155,7 @@ func (s *sampler) changed() { s.acted.Store(true) }
 // forget has a look read everything anew.
 func (s *sampler) forget() {
 	s.failed = nil
-	s.namesAt, s.runnersAt, s.schedulesAt, s.deadCount.headAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	s.namesAt, s.runnersAt, s.deadAt, s.cursors = time.Time{}, time.Time{}, time.Time{}, nil
 }
 
 // watch looks once a period and tells the hub, until ctx ends.
@@ -162,6 +165,7 @@ func (s *sampler) watch(ctx context.Context) {
 	for {
 		if now, err := s.since(ctx, s.now().Add(-period/2)); err == nil {
 			s.live.tell(s.cells(now))
+			s.countDead(ctx)
 		} else if ctx.Err() == nil {
 			s.live.tell(map[string]string{"lost": firstLine(err.Error())})
 		}

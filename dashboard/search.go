@@ -34,6 +34,8 @@ type searchData struct {
 const (
 	mostHits  = 12
 	mostQuery = 4096
+	// shortestID is how much of an id has to be typed before it is looked for.
+	shortestID = 6
 	// What looks for tasks asks the storage so often at most, while a text is typed and for a page, and no
 	// longer than suggestFor or searchFor.
 	mostTyped, mostLookups = 100, 1000
@@ -88,7 +90,10 @@ func (s *server) suggest(w http.ResponseWriter, r *http.Request) {
 	hits := []hit{}
 	if now, err := s.sampler.sample(r.Context()); err == nil && text != "" && len(text) <= mostQuery {
 		v.Sample = now
-		tasks, _ := s.named(r.Context(), now, text, mostTyped, suggestFor) // the names are told all the same
+		var tasks []storage.Task
+		if len(text) >= shortestID && strings.ContainsAny(text, "0123456789") { // else a word is being typed
+			tasks, _ = s.named(r.Context(), now, text, mostTyped, suggestFor) // the names are told all the same
+		}
 		for _, t := range tasks[:min(mostHits, len(tasks))] {
 			hits = append(hits, hit{"task", t.Ref.String(), v.TaskURL(t.Ref)})
 		}
@@ -203,17 +208,24 @@ func (s *server) named(
 	return s.existing(within, refs), ctx.Err()
 }
 
-// existing reads the tasks of refs that are there, and are not midge's own.
+// existing reads the tasks of refs that are there, and are not midge's own, some of them side by side.
 func (s *server) existing(ctx context.Context, refs []storage.Ref) (tasks []storage.Task) {
-	for _, ref := range refs {
-		if storage.Reserved(ref.Queue) {
-			continue
+	found := make([]*storage.Task, len(refs))
+	_ = side(len(refs), func(i int) error { // those that were found before are told all the same
+		if storage.Reserved(refs[i].Queue) {
+			return nil
 		}
-		t, err := s.store.Task(ctx, ref)
+		t, err := s.store.Task(ctx, refs[i])
 		if err == nil {
-			tasks = append(tasks, t)
+			found[i] = &t
 		} else if !errors.Is(err, storage.ErrNotFound) && !errors.Is(err, storage.ErrDamaged) {
-			return tasks
+			return err
+		}
+		return nil
+	})
+	for _, t := range found {
+		if t != nil {
+			tasks = append(tasks, *t)
 		}
 	}
 	return tasks

@@ -404,7 +404,9 @@ func quotedJSON(v any) string {
 
 // verdict says in a sentence why the task is where it is.
 func (s *server) verdict(r *http.Request, v *view, t storage.Task) (string, error) {
-	why, err := storage.Why(r.Context(), s.store, t.Ref, v.Sample.before(t.Queue)...)
+	known := v.sampled()
+	known.task = &t
+	why, err := storage.Why(r.Context(), known, t.Ref, v.Sample.before(t.Queue)...)
 	if err != nil {
 		return "", err
 	}

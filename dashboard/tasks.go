@@ -53,6 +53,23 @@ func (c chosen) parse() (filter.Filter, error) {
 	return filter.Parse(c.Text())
 }
 
+// request asks for a page of what was chosen. Where no filter chooses among the tasks of a queue and a state,
+// no more of them are read than the page shows.
+func (c chosen) request(f filter.Filter, after string) scan.Request {
+	req := scan.Request{Filter: f, Limit: pageSize, Cursor: after, Newest: true}
+	if !c.plain() {
+		return req
+	}
+	req.Filter = filter.Filter{}
+	if c.Queue != "" {
+		req.Queues = []string{c.Queue}
+	}
+	if c.State != "" {
+		req.States = []storage.State{storage.State(c.State)}
+	}
+	return req
+}
+
 // plain reports whether the storage counts what was chosen itself.
 func (c chosen) plain() bool { return c.Filter == "" }
 
@@ -130,8 +147,8 @@ func (s *server) tasks(r *http.Request, v *view) error {
 	}
 	after := r.FormValue("after")
 	v.Command = listCommand(c, after)
-	req := scan.Request{Filter: f, Limit: pageSize, Cursor: after, Newest: true}
-	page, err := scan.Next(r.Context(), s.store, req)
+	req := c.request(f, after)
+	page, err := scan.Next(r.Context(), v.sampled(), req)
 	if err != nil {
 		return err
 	}

@@ -14,17 +14,18 @@ import (
 type Invented struct {
 	storage.Storage
 
-	Now    time.Time
-	random *rand.Rand
-	names  []string
-	stats  map[string]*storage.Stats
-	vitals vitals.Vitals
+	Now     time.Time
+	session *storage.Session // by the true time
+	random  *rand.Rand
+	names   []string
+	stats   map[string]*storage.Stats
+	vitals  vitals.Vitals
 }
 
 // Invent invents work in the queues of a storage, from a moment on.
 func Invent(ctx context.Context, store storage.Storage, now time.Time) (*Invented, error) {
 	p := &Invented{
-		Storage: store, Now: now, random: rand.New(rand.NewPCG(7, 7)), //nolint:gosec // figures to be drawn
+		Storage: store, Now: now, session: storage.NewSession(store, 0), random: rand.New(rand.NewPCG(7, 7)),
 		stats:  make(map[string]*storage.Stats),
 		vitals: vitals.Vitals{Kinds: []vitals.Kind{{Name: long("kind.import")}, {Name: long("kind.export")}}},
 	}
@@ -66,6 +67,11 @@ func (p *Invented) Describe(ctx context.Context) (storage.Description, error) {
 	d, err := p.Storage.Describe(ctx)
 	d.Now = p.Now
 	return d, err
+}
+
+// Apply writes at the true time.
+func (p *Invented) Apply(ctx context.Context, _ storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+	return p.session.Apply(ctx, txs...)
 }
 
 // Stats tells of the invented work.

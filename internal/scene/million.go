@@ -52,7 +52,7 @@ func (s *Scene) million(ctx context.Context, tasks int) error {
 		return err
 	}
 	const side = 4 // queues that are filled at a time
-	errs := make([]error, side)
+	var errs [side]error
 	var all sync.WaitGroup
 	for first := range side {
 		all.Go(func() {
@@ -62,12 +62,13 @@ func (s *Scene) million(ctx context.Context, tasks int) error {
 		})
 	}
 	all.Wait()
-	errs = append(errs, s.pause(ctx, c.queues[11]), s.pause(ctx, c.queues[42]))
+	err := errors.Join(append(errs[:], s.pause(ctx, c.queues[11]), s.pause(ctx, c.queues[42]))...)
 	for i, queue := range c.queues {
 		name := long(fmt.Sprintf("schedule-%02d", i))[:storage.MaxName-len(storage.CursorPrefix)]
-		errs = append(errs, s.Schedule(ctx, queue, name, "every 1h0m0s", "", time.Duration(i+1)*time.Minute, i%40 == 5))
+		next := time.Duration(i+1) * time.Minute
+		err = errors.Join(err, s.Schedule(ctx, queue, name, "every 1h0m0s", "", next, i%40 == 5))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // fill gives a queue its tasks: a tenth of them have run.

@@ -1,0 +1,133 @@
+package dashboard_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/storage"
+)
+
+// counting counts the calls to a storage by their names, and the tasks that they bring.
+type counting struct {
+	storage.Storage
+
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+func (c *counting) count(name string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls[name] += n
+}
+
+func (c *counting) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	c.count("Task", 1)
+	return c.Storage.Task(ctx, ref)
+}
+
+func (c *counting) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+	c.count("Tasks", 1)
+	page, err := c.Storage.Tasks(ctx, q)
+	c.count("tasks", len(page.Tasks))
+	return page, err
+}
+
+func (c *counting) Queues(ctx context.Context, q storage.QueuesQuery) (storage.QueuesPage, error) {
+	c.count("Queues", 1)
+	return c.Storage.Queues(ctx, q)
+}
+
+func (c *counting) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
+	c.count("Stats", 1)
+	c.count("stats", len(queues))
+	return c.Storage.Stats(ctx, queues...)
+}
+
+func (c *counting) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
+	c.count("Runners", 1)
+	return c.Storage.Runners(ctx)
+}
+
+func (c *counting) Describe(ctx context.Context) (storage.Description, error) {
+	c.count("Describe", 1)
+	return c.Storage.Describe(ctx)
+}
+
+// TestPagesAskTheStorageForLittle: what a page shows of queues, runners and causes of death is of the last look,
+// which all viewers share. What it asks for itself does not grow with the tasks.
+func TestPagesAskTheStorageForLittle(t *testing.T) {
+	sc, err := scene.Open(t.Context(), "million", 20_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sc.History(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	store := &counting{Storage: sc.Store, calls: map[string]int{}}
+	h, err := dashboard.Handler(store, dashboard.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(path string) map[string]int {
+		t.Helper()
+		// What takes longer than a look is fresh may look again: the best of some counts.
+		var best map[string]int
+		for range 3 {
+			store.calls = map[string]int{}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, request(http.MethodGet, path, ""))
+			if w.Code != http.StatusOK && w.Code != http.StatusSeeOther {
+				t.Fatalf("GET %s: %d", path, w.Code)
+			}
+			if best == nil || store.calls["Stats"] < best["Stats"] {
+				best = store.calls
+			}
+		}
+		return best
+	}
+	get("/")
+	queue := sc.Runners[0].Running[0].Ref.Queue
+	none := map[string]int{}
+	type bounds = map[string]int
+	for path, want := range map[string]bounds{
+		"/": none, "/queues": none, "/queues/" + queue: none, "/dead": none, "/schedules": none, "/runners": none,
+		"/runners/" + sc.Runners[0].ID: none, "/suggest?q=tenant": none,
+		"/audit":                                {"Tasks": 1, "tasks": 51},
+		"/tasks":                                {"Tasks": 1, "tasks": 50},
+		"/tasks?queue=" + queue:                 {"Tasks": 1, "tasks": 50},
+		"/tasks?state=pending":                  {"Tasks": 5, "tasks": 60}, // twelve in each queue
+		"/tasks?filter=retries%3C2":             {"Tasks": 2, "tasks": 251},
+		"/r/" + taskIn(t, sc, queue, "dead"):    {"Task": 1},
+		"/r/" + taskIn(t, sc, queue, "pending"): {"Task": 1},
+		"/r/" + taskIn(t, sc, queue, "waiting"): {"Task": 1, "Tasks": 5, "tasks": 1000},
+		"/search?q=4bf92f3577b34da6":            {"Task": 100},
+	} {
+		for name, got := range get(path) {
+			if got > want[name] {
+				t.Errorf("GET %.40s makes %d %s, want at most %d", path, got, name, want[name])
+			}
+		}
+	}
+	for _, span := range []string{"1h", "24h", "90d"} {
+		get("/metrics?span=" + span)
+		if calls := get("/metrics?span=" + span); len(calls) > 0 {
+			t.Errorf("the history of %s is read again for another viewer: %v", span, calls)
+		}
+	}
+}
+
+// taskIn gives a task of a queue in a state.
+func taskIn(t *testing.T, sc *scene.Scene, queue, state string) string {
+	t.Helper()
+	page, err := sc.Store.Tasks(t.Context(), storage.TasksQuery{Queue: queue, State: storage.State(state), Limit: 1})
+	if err != nil || len(page.Tasks) == 0 {
+		t.Fatalf("no task of %s is %s: %v", queue, state, err)
+	}
+	return page.Tasks[0].Ref.String()
+}

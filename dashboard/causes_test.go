@@ -1,0 +1,167 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/storage"
+)
+
+// reading counts the calls that read tasks, and the tasks that they bring.
+type reading struct {
+	storage.Storage
+
+	calls map[string]int
+}
+
+func (r *reading) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+	page, err := r.Storage.Tasks(ctx, q)
+	r.calls[string(q.State)]++
+	r.calls["tasks"] += len(page.Tasks)
+	return page, err
+}
+
+// mourning is a sampler of a scene, with a clock that the test sets.
+func mourning(t *testing.T) (*scene.Scene, *sampler, *reading, *time.Duration) {
+	t.Helper()
+	sc, err := scene.Open(t.Context(), "empty", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, ahead, began := &reading{Storage: sc.Store, calls: map[string]int{}}, new(time.Duration), time.Now()
+	return sc, newSampler(store, func() time.Time { return began.Add(*ahead) }), store, ahead
+}
+
+// bury has so many tasks of a queue die of a cause.
+func bury(t *testing.T, sc *scene.Scene, queue, cause string, n int) {
+	t.Helper()
+	if err := sc.Add(t.Context(), queue, "work", n, func(_ int, in *storage.Insert) { in.MaxRetries = 0 }); err != nil {
+		t.Fatal(err)
+	}
+	err := sc.End(t.Context(), queue, n, func(_ int, _ storage.Task, st *storage.Settle) {
+		st.Outcome, st.Error = storage.Fail, cause
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// look looks once, some time later, and wants causes with so many tasks.
+func (s *sampler) mustLook(t *testing.T, ahead *time.Duration, d time.Duration, want map[string]int64) {
+	t.Helper()
+	*ahead += d
+	now, err := s.sample(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int64{}
+	for _, g := range now.dead.Groups {
+		got[g.Error] += g.Tasks
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("died: %v, want %v", got, want)
+	}
+}
+
+func TestOnlyWhatDiedIsReadAgain(t *testing.T) {
+	sc, s, store, ahead := mourning(t)
+	bury(t, sc, "old", "disk full", 1500)
+	bury(t, sc, "small", "no route", 3)
+	s.countDead(t.Context())
+	all := map[string]int64{"no route": 3, "disk full": 1000}
+	s.mustLook(t, ahead, 0, all)
+	s.countDead(t.Context())
+	all["disk full"] = 1500
+	clear(store.calls)
+	for range 10 {
+		s.mustLook(t, ahead, 2*time.Second, all)
+		s.countDead(t.Context())
+	}
+	if len(store.calls) > 0 {
+		t.Errorf("nothing died, and %v are read", store.calls)
+	}
+	bury(t, sc, "old", "disk full", 5)
+	all["disk full"] += 5
+	s.mustLook(t, ahead, deadFor+time.Second, all)
+	if store.calls["tasks"] > mostDead || store.calls["dead"] > countPages {
+		t.Errorf("five died, and %v are read", store.calls)
+	}
+	// What comes back has its queue counted anew.
+	if _, err := sc.Session.RequeueAll(t.Context(), "small", storage.Dead, nil); err != nil {
+		t.Fatal(err)
+	}
+	delete(all, "no route")
+	s.mustLook(t, ahead, deadFor+time.Second, all)
+}
+
+func TestManyCausesAreBounded(t *testing.T) {
+	sc, s, _, ahead := mourning(t)
+	if err := sc.Add(t.Context(), "q", "work", mostCauses+100, func(_ int, in *storage.Insert) { in.MaxRetries = 0 }); err != nil {
+		t.Fatal(err)
+	}
+	err := sc.End(t.Context(), "q", mostCauses+100, func(i int, _ storage.Task, st *storage.Settle) {
+		st.Outcome, st.Error = storage.Fail, "cause "+word(i)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, err := s.sample(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(now.dead.Groups) != mostDead || now.dead.Read != mostDead {
+		t.Errorf("a look tells %d causes of %d tasks, want %d of each", len(now.dead.Groups), now.dead.Read, mostDead)
+	}
+	s.countDead(t.Context())
+	*ahead += 2 * time.Second
+	if now, err = s.sample(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(now.dead.Groups) != mostCauses || now.dead.Read != mostCauses+100 {
+		t.Errorf("%d causes of %d tasks, want %d of %d", len(now.dead.Groups), now.dead.Read, mostCauses, mostCauses+100)
+	}
+}
+
+// word writes a number in letters, which no fingerprint leaves out.
+func word(n int) (text string) {
+	for ; n > 0 || text == ""; n /= 16 {
+		text = fmt.Sprintf("%c%s", 'g'+n%16, text)
+	}
+	return "w" + text
+}
+
+// TestALookReadsSchedulesOnceTheyTick: the schedules of a queue are read again where their number changed, where
+// one has ticked, and now and then.
+func TestALookReadsSchedulesOnceTheyTick(t *testing.T) {
+	sc, s, store, ahead := mourning(t)
+	for i := range 20 {
+		err := sc.Schedule(t.Context(), fmt.Sprintf("q%d", i), "nightly", "every 1h0m0s", "", time.Hour, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	reads := func(what string, d time.Duration, want int) {
+		t.Helper()
+		*ahead += d
+		clear(store.calls)
+		now, err := s.sample(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := store.calls[string(storage.Cursors)]; got != want || len(now.schedules) < 20 {
+			t.Errorf("%s: %d pages of schedules are read, want %d; there are %d", what, got, want, len(now.schedules))
+		}
+	}
+	reads("at first", 0, 20)
+	reads("soon after", 10*time.Second, 0)
+	if err := sc.Schedule(t.Context(), "q7", "daily", "every 1h0m0s", "", -time.Minute, true); err != nil {
+		t.Fatal(err)
+	}
+	reads("where one came", 2*time.Second, 1)
+	reads("where one is late", 10*time.Second, 1)
+	reads("a minute after", schedulesAgain, 20)
+}
