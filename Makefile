@@ -14,10 +14,11 @@ PEERS := dashboard/browser/peers
 PORTABLE := . storage/sqlite/modernc internal/faulttest cmd/midge
 BENCH_FLAGS ?=
 SHOTS_FLAGS ?=
+BUDGETS_FLAGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test test-long servers systems tidy lint linters vulncheck unit bench shots generate fmt
+.PHONY: help test test-long servers systems tidy lint linters vulncheck unit bench shots budgets generate fmt
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,6 +111,9 @@ bench: servers ## measure midge beside its peers: BENCH_FLAGS="-quick -metrics '
 
 shots: ## draw each page of the dashboard into contact sheets, beside its peers: SHOTS_FLAGS="-out /tmp/shots -scene night"
 	@$(GO) run -C dashboard/browser . $(SHOTS_FLAGS)
+
+budgets: servers ## measure the dashboard with 1,000,000 tasks: BUDGETS_FLAGS="-storage redis -only pages"
+	@$(GO) run -C dashboard/browser ./measure $(BUDGETS_FLAGS)
 
 generate: ## rewrite what is generated: docs/api.txt, sums of SQL functions
 	$(GO) test -count=1 ./internal/house -run '^TestSurface$$' -update

@@ -148,6 +148,13 @@ var table = []rule{
 			"riverqueue.com/riverui", "github.com/riverqueue/river",
 		},
 	},
+	{
+		room: "dashboard/browser/measure", // what the dashboard costs, with servers and the command
+		rooms: []string{
+			".", "dashboard", "internal/ledger", "internal/scene", "internal/testserver", "storage", "storage/...",
+		},
+		modules: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto", "github.com/jackc/pgx/v5"},
+	},
 	{room: "internal"},
 	{room: "internal/vitals", rooms: []string{"storage"}},
 	{

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/storage"
+)
+
+// rig is what the parts measure on.
+type rig struct {
+	*settings
+
+	place *place
+	scene *scene.Scene
+	table *table
+}
+
+// dashboard is one that is measured: a process of its own, or of this one in memory.
+type dashboardAt struct {
+	url    string
+	pid    int
+	client *http.Client
+	stop   func() error
+}
+
+func (r *rig) dashboard(ctx context.Context) (*dashboardAt, error) {
+	d := &dashboardAt{pid: os.Getpid(), client: &http.Client{Transport: &http.Transport{DisableCompression: true}}}
+	if r.place.url == "" {
+		site, err := serve(ctx, r.place.store, false)
+		if err != nil {
+			return nil, err
+		}
+		d.url, d.stop = site.url, site.close
+		return d, nil
+	}
+	c, err := start(ctx, "dashboard", spec{URL: r.place.url})
+	if err != nil {
+		return nil, err
+	}
+	d.url, d.pid, d.stop = c.answer, c.cmd.Process.Pid, c.stop
+	return d, nil
+}
+
+// get reads a page, and gives how long that took and how many bytes came.
+func (d *dashboardAt) get(ctx context.Context, path string) (took time.Duration, size int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+path, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	req.Header.Set("Accept-Encoding", "gzip")
+	began := time.Now()
+	answer, err := d.client.Do(req)
+	if err != nil {
+		return 0, 0, err
+	}
+	body, err := io.ReadAll(answer.Body)
+	took = time.Since(began)
+	if err = errors.Join(err, answer.Body.Close()); err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: %s", path, answer.Status)
+	}
+	return took, len(body), err
+}
+
+// calls is how often the dashboard has called the storage.
+func (d *dashboardAt) calls(ctx context.Context) (int64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+callsPath, nil)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := d.client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	text, err := io.ReadAll(answer.Body)
+	if err = errors.Join(err, answer.Body.Close()); err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(string(text), 10, 64)
+}
+
+// page is a page by its name.
+type page struct{ name, path string }
+
+// list lists the pages.
+func (r *rig) list(ctx context.Context) ([]page, error) {
+	var queue string
+	for name, err := range storage.EachQueue(ctx, r.place.store, "tenant-5") {
+		if err != nil {
+			return nil, err
+		}
+		queue = name
+		break
+	}
+	pages := []page{
+		{"Overview", "/"}, {"Queues", "/queues"}, {"Queue", "/queues/" + queue}, {"Tasks, live", "/tasks"},
+	}
+	for _, state := range storage.States() {
+		if state != storage.Cursors {
+			pages = append(pages, page{"Tasks, " + string(state), "/tasks?state=" + string(state)})
+		}
+	}
+	for _, state := range []storage.State{storage.Waiting, storage.Pending, storage.Dead} {
+		found, err := r.place.store.Tasks(ctx, storage.TasksQuery{Queue: queue, State: state, Limit: 1})
+		if err != nil || len(found.Tasks) == 0 {
+			return nil, errors.Join(err, fmt.Errorf("no task of %s is %s", queue, state))
+		}
+		pages = append(pages, page{"Task, " + string(state), "/r/" + found.Tasks[0].Ref.String()})
+		if state == storage.Dead {
+			pages = append(pages, page{"Search, an id", "/search?q=" + found.Tasks[0].ID})
+		}
+	}
+	filter := func(text string) string { return "/tasks?filter=" + url.QueryEscape(text) }
+	return append(
+		pages,
+		page{"Tasks of a queue, filter", "/tasks?queue=" + queue + "&filter=" + url.QueryEscape("kind:kind.* -id:*7*")},
+		page{"Tasks, filter", filter("kind:kind.export* retries<3")},
+		page{"Tasks, filter of the dead", filter("state:dead error:refused")},
+		page{"Dead", "/dead"}, page{"Schedules", "/schedules"}, page{"Runners", "/runners"},
+		page{"Runner", "/runners/" + r.scene.Runners[7].ID},
+		page{"Metrics, 1 h", "/metrics?span=1h"}, page{"Metrics, 24 h", "/metrics?span=24h"},
+		page{"Metrics, 7 d", "/metrics?span=7d"}, page{"Metrics, 90 d", "/metrics?span=90d"},
+		page{"Metrics of a queue, 90 d", "/metrics?span=90d&queue=" + queue},
+		page{"Audit", "/audit"}, page{"Search, a word", "/search?q=tenant"}, page{"Suggestions", "/suggest?q=tenant-4"},
+	), nil
+}
+
+const (
+	pageBudget = 50 * time.Millisecond
+	sizeBudget = 40 << 10
+)
+
+// pages times each page.
+func (r *rig) pages(ctx context.Context) (err error) {
+	d, err := r.dashboard(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.stop()) }()
+	pages, err := r.list(ctx)
+	if err != nil {
+		return err
+	}
+	largest, requests := 0, 0
+	before, err := used(d.pid)
+	if err != nil {
+		return err
+	}
+	for _, p := range pages {
+		took := make([]time.Duration, 0, r.requests)
+		for range 5 { // warm
+			if _, _, err := d.get(ctx, p.path); err != nil {
+				return err
+			}
+		}
+		for range r.requests {
+			t, size, err := d.get(ctx, p.path)
+			if err != nil {
+				return err
+			}
+			took, largest = append(took, t), max(largest, size)
+		}
+		requests += 5 + r.requests
+		p95 := quantile(took, 0.95)
+		r.table.set(p.name+", ms", "p95 50", fmt.Sprintf("%s · %s", millis(quantile(took, 0.5)), millis(p95)), p95 <= pageBudget)
+	}
+	after, err := used(d.pid)
+	if err != nil {
+		return err
+	}
+	r.table.set("processor time a page, ms", "", millis((after-before)/time.Duration(requests)), true)
+	r.table.set("largest page, KB gzipped", "40", fmt.Sprintf("%.1f", float64(largest)/1024), largest <= sizeBudget)
+	return r.cold(ctx, d)
+}
+
+// cold times pages that are asked for where nobody looked for a while: they wait for the look.
+func (r *rig) cold(ctx context.Context, d *dashboardAt) error {
+	var took []time.Duration
+	tick := time.NewTicker(1100 * time.Millisecond) // longer than a look counts as fresh
+	defer tick.Stop()
+	for range 20 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		t, _, err := d.get(ctx, "/")
+		if err != nil {
+			return err
+		}
+		took = append(took, t)
+	}
+	worst := quantile(took, 0.95)
+	r.table.set("Overview after a pause, ms", "p95 50", fmt.Sprintf("%s · %s", millis(quantile(took, 0.5)), millis(worst)), worst <= pageBudget)
+	return nil
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+)
+
+const paintBudget = 300
+
+// painted waits for the first paint with content, and gives when it was, in ms since the navigation began.
+const painted = `new Promise(resolve => {
+  const look = () => { const [p] = performance.getEntriesByName('first-contentful-paint'); if (p) resolve(p.startTime); else requestAnimationFrame(look); };
+  look();
+})`
+
+// paint times the first paint of each page by a browser that has nothing of it, several times.
+func (r *rig) paint(ctx context.Context) (err error) {
+	d, err := r.dashboard(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.stop()) }()
+	pages, err := r.list(ctx)
+	if err != nil {
+		return err
+	}
+	browser, stop := chromedp.NewExecAllocator(ctx, append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox)...)
+	defer stop()
+	browser, stop = chromedp.NewContext(browser)
+	defer stop()
+	fresh := chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, network.Enable, network.EnableParams{})
+		_, err2 := cdp.Call(ctx, t, network.SetCacheDisabled, network.SetCacheDisabledParams{CacheDisabled: true})
+		return errors.Join(err, err2)
+	})
+	if err := chromedp.Do(browser, fresh, chromedp.Navigate(d.url+"/")); err != nil {
+		return err
+	}
+	var all []float64
+	slowest, worst := "", 0.0
+	for _, p := range pages {
+		if p.name == "Suggestions" {
+			continue
+		}
+		var took []float64
+		for range 5 {
+			if err := chromedp.Do(browser, chromedp.Navigate(d.url+p.path)); err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+			at, err := chromedp.Run(browser, chromedp.Evaluate[float64](painted))
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+			took = append(took, at)
+		}
+		all = append(all, took...)
+		if at := quantile(took, 0.5); at > worst {
+			slowest, worst = p.name, at
+		}
+	}
+	p95 := quantile(all, 0.95)
+	r.table.set("first paint of all pages, ms", "300", fmt.Sprintf("%.0f · %.0f", quantile(all, 0.5), p95), p95 <= paintBudget)
+	r.table.set("slowest page's median, ms", "300", fmt.Sprintf("%.0f (%s)", worst, slowest), worst <= paintBudget)
+	return nil
+}
+
+// within waits.
+func within(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

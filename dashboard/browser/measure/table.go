@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// table is what was measured, a column for each storage.
+type table struct {
+	columns []string
+	rows    []*row
+}
+
+type row struct {
+	name, want string
+	cells      map[string]string
+}
+
+// set writes a cell of the last column, which is marked where it misses what the row wants.
+func (t *table) set(name, want, cell string, met bool) {
+	t.setIn(t.columns[len(t.columns)-1], name, want, cell, met)
+}
+
+func (t *table) setIn(column, name, want, cell string, met bool) {
+	i := slices.IndexFunc(t.rows, func(r *row) bool { return r.name == name })
+	if i < 0 {
+		i = len(t.rows)
+		t.rows = append(t.rows, &row{name: name, want: want, cells: map[string]string{}})
+	}
+	if !met {
+		cell = "**" + cell + "**"
+	}
+	t.rows[i].cells[column] = cell
+}
+
+// print writes the table as Markdown.
+func (t *table) print(w io.Writer) {
+	columns := slices.Clone(t.columns)
+	for _, r := range t.rows {
+		if _, ok := r.cells[everywhere]; ok && !slices.Contains(columns, everywhere) {
+			columns = append(columns, everywhere)
+		}
+	}
+	fmt.Fprintf(w, "| | budget | %s |\n|---|--:|%s\n", strings.Join(columns, " | "), strings.Repeat("--:|", len(columns)))
+	for _, r := range t.rows {
+		fmt.Fprintf(w, "| %s | %s |", r.name, r.want)
+		for _, c := range columns {
+			fmt.Fprintf(w, " %s |", r.cells[c])
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// everywhere is the column of what no storage has a part in.
+const everywhere = "all"
+
+// quantile gives the value that a part of values stays at or below.
+func quantile[T int | int64 | float64 | time.Duration](values []T, part float64) T {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[min(len(sorted)-1, int(part*float64(len(sorted))))]
+}
+
+func millis(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Millisecond)) }
