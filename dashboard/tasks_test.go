@@ -177,6 +177,25 @@ func TestActsOnTasks(t *testing.T) {
 	}
 }
 
+// TestAQueueWhoseTasksRunIsNotRemoved and keeps all that it holds.
+func TestAQueueWhoseTasksRunIsNotRemoved(t *testing.T) {
+	s := open(t, "night", dashboard.Config{})
+	claimed, err := storage.NewSession(s.Store, 0).Claim(t.Context(), storage.ClaimRequest{
+		Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 2, Lease: time.Minute,
+	})
+	if err != nil || len(claimed.Fences) != 2 {
+		t.Fatalf("claimed %d tasks, %v; want 2", len(claimed.Fences), err)
+	}
+	waiting := len(s.list("mail", storage.Waiting))
+	if code, page := s.post("/act", "do", "remove", "queue", "mail", "typed", "mail", "back", "/queues/mail"); code != 200 ||
+		!strings.Contains(page, "of mail are running: pause the queue and wait, or cancel them") {
+		t.Errorf("remove: %d", code)
+	}
+	if got := len(s.list("mail", storage.Waiting)); got != waiting || got == 0 {
+		t.Errorf("%d tasks wait after a remove that was refused, want %d", got, waiting)
+	}
+}
+
 func TestActsOnQueues(t *testing.T) {
 	s := open(t, "night", dashboard.Config{})
 	s.shows("/act?do=resume&queue=payments", "Resume the queue payments?", "1,204 tasks wait in it now")
@@ -194,19 +213,6 @@ func TestActsOnQueues(t *testing.T) {
 	s.shows("/act?do=remove&queue=payments", "Type payments to confirm", "1,284 tasks")
 	if code, _ := s.post("/act", "do", "remove", "queue", "payments", "typed", "payment"); code != http.StatusBadRequest {
 		t.Errorf("remove without the name: %d, want 400", code)
-	}
-	if _, err := storage.NewSession(s.Store, 0).Claim(t.Context(), storage.ClaimRequest{
-		Runner: "r", Queues: []storage.ClaimQueue{{Name: "mail"}}, Start: 2, Lease: time.Minute,
-	}); err != nil {
-		t.Fatal(err)
-	}
-	waiting := len(s.list("mail", storage.Waiting))
-	if code, page := s.post("/act", "do", "remove", "queue", "mail", "typed", "mail", "back", "/queues/mail"); code != 200 ||
-		!strings.Contains(page, "of mail are running: pause the queue and wait, or cancel them") {
-		t.Errorf("remove a queue whose tasks run: %d", code)
-	}
-	if got := len(s.list("mail", storage.Waiting)); got != waiting {
-		t.Errorf("%d tasks wait after a remove that was refused, want %d", got, waiting)
 	}
 	if code, _ := s.post("/act", "do", "remove", "queue", "payments", "typed", "payments", "back", "/queues/payments"); code != 200 {
 		t.Errorf("remove: %d", code)
