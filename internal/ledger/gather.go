@@ -95,6 +95,7 @@ func (l *Ledger) gatherDay(ctx context.Context, s *Series, from, to, first int64
 			}
 		}
 		if p.count > before {
+			p.sawDay(s.builds)
 			fresh = append(fresh, *p)
 		}
 	}

@@ -15,6 +15,7 @@ type kindMemory struct {
 	before  int64 // of the look before
 	runners map[string]*told
 	since   map[string]*vitals.Kind // what ran between the two
+	builds  map[string]int64        // how many runners of each version there were at the last look
 }
 
 // told is what a runner told.
@@ -42,7 +43,11 @@ func (k *kindMemory) look(ctx context.Context, store storage.Storage, minute int
 	}
 	k.before, k.minute = k.minute, minute
 	k.since = make(map[string]*vitals.Kind)
+	k.builds = make(map[string]int64)
 	for i := range runners {
+		if version := runners[i].Version; version != "" {
+			k.builds[version]++
+		}
 		v, err := vitals.Decode(runners[i].Vitals)
 		if err != nil || runners[i].Vitals == nil {
 			continue // of another version, or damaged

@@ -19,8 +19,9 @@ type page struct {
 	parts  int   // into which the queues and kinds of its time are split
 	queues []counted
 	kinds  []string
-	count  int // samples
-	last   int // slot of the last sample, -1 for none
+	builds []build // of the runners; in the first part alone
+	count  int     // samples
+	last   int     // slot of the last sample, -1 for none
 	raw    []byte
 }
 
@@ -61,7 +62,7 @@ type kindFigures struct {
 }
 
 // format is the first byte of a page.
-const format = 1
+const format = 2
 
 // Bounds of a page that is read. What happened in a longer gap than maxSpan counts as of its last
 // minutes.
@@ -128,6 +129,7 @@ func (p *page) encode() []byte {
 	for _, name := range p.kinds {
 		b = appendText(b, name)
 	}
+	b = appendBuilds(b, p.builds)
 	b = binary.AppendUvarint(b, uint64(p.count))
 	b = binary.AppendUvarint(b, uint64(p.last+1))
 	return seal(append(b, p.raw...))
@@ -162,6 +164,7 @@ func decode(b []byte) (*page, error) {
 	for n = r.number(); n > 0 && !r.bad; n-- {
 		p.kinds = append(p.kinds, r.name())
 	}
+	p.builds = r.builds()
 	count, last := r.number(), r.number()-1
 	if r.bad || last >= int64(p.slots()) || count > last+1 {
 		return nil, errDamaged
@@ -215,15 +218,21 @@ func (r *reader) byte() byte {
 	return c
 }
 
-// name reads the name of a queue or a kind.
-func (r *reader) name() string {
+// text reads a text.
+func (r *reader) text() string {
 	n := r.number()
 	if n > int64(len(r.b)) {
 		r.fail()
 		return ""
 	}
-	name := string(r.b[:n])
+	text := string(r.b[:n])
 	r.b = r.b[n:]
+	return text
+}
+
+// name reads the name of a queue or a kind.
+func (r *reader) name() string {
+	name := r.text()
 	if storage.CheckName("name", name) != nil {
 		r.fail()
 	}

@@ -51,8 +51,14 @@ type Series struct {
 	// Queues and Kinds have those of each; all slices are as long as All.
 	Queues map[string][]Point
 	Kinds  map[string][]KindPoint
+	// Deploys are the versions of runners that were first seen in the span, in the order of time: a version that
+	// was there when the history began, or that runs from before the span, is none. A page of an hour or a
+	// day knows the first 20 versions.
+	Deploys []Deploy
 	// Damaged names pages that could not be read: what they had is missing.
 	Damaged []string
+
+	builds map[string]build
 }
 
 // maxPoints bounds the steps of Series.
@@ -158,6 +164,7 @@ type grid struct {
 	all     line
 	queues  map[string]*line
 	kinds   map[string]*kindLine
+	builds  map[string]build
 	latest  int64 // the last minute of which there is a sample
 	damaged []string
 }
@@ -186,6 +193,7 @@ func (g *grid) init() {
 		return
 	}
 	g.all, g.queues, g.kinds = g.newLine(), make(map[string]*line), make(map[string]*kindLine)
+	g.builds = make(map[string]build)
 	for _, name := range g.wanted {
 		l := g.newLine()
 		g.queues[name] = &l
@@ -205,6 +213,7 @@ func (g *grid) add(pages []stored, from, to int64) {
 			}
 			continue
 		}
+		g.addBuilds(p.builds)
 		for _, q := range p.queues {
 			if g.queues[q.name] == nil && g.wants(q.name) {
 				l := g.newLine()
@@ -317,7 +326,7 @@ func (g *grid) series() *Series {
 	s := &Series{
 		From: time.Unix(g.from*60, 0).UTC(), Step: time.Duration(g.step) * time.Minute, All: g.all.points,
 		Queues: make(map[string][]Point, len(g.queues)), Kinds: make(map[string][]KindPoint, len(g.kinds)),
-		Damaged: g.damaged,
+		Deploys: g.deploys(), Damaged: g.damaged, builds: g.builds,
 	}
 	for name, l := range g.queues {
 		g.finish(l)

@@ -20,9 +20,11 @@ const pageBytes = 2000
 
 // remembered is what was last written of each queue, by this process or another one.
 type remembered struct {
-	queues map[string]mark
-	newest mark // the last sample, whatever it is of; zero where none is known
-	whole  bool // it has all queues that there were at the last sample
+	queues   map[string]mark
+	newest   mark    // the last sample, whatever it is of; zero where none is known
+	builds   []build // that the last page that has any knows, which is of the version buildsOf
+	buildsOf int64
+	whole    bool // it has all queues that there were at the last sample
 }
 
 // mark is what a page says of a queue. Of two pages the one that was written later counts, whatever
@@ -42,6 +44,9 @@ func (m *remembered) learn(p *page, version int64) {
 	at := mark{version: version, minute: p.lastMinute()}
 	if version > m.newest.version {
 		m.newest = at
+	}
+	if len(p.builds) > 0 && version > m.buildsOf {
+		m.builds, m.buildsOf = slices.Clone(p.builds), version
 	}
 	for _, q := range p.queues {
 		if version > m.queues[q.name].version {
@@ -261,6 +266,7 @@ func (l *Ledger) measure(s *stored, minute int64, stats []storage.Stats) {
 	sm.span, sm.gap = int(span), span > 1 || since.version == 0
 	slices.SortFunc(sm.queues, func(a, b queueFigures) int { return a.at - b.at })
 	l.kinds.figures(s, sm, minute-span)
+	l.sawAll(s, minute, since.version == 0)
 	s.append(sm)
 }
 

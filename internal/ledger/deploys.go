@@ -1,0 +1,115 @@
+package ledger
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// Deploy is the moment at which a version of a program was first seen.
+type Deploy struct {
+	// At is the first minute of which a sample saw the version.
+	At time.Time
+	// Version is that of the runners.
+	Version string
+	// Runners is how many of them a sample of the span saw at most.
+	Runners int
+}
+
+// build is a version of runners, as a page knows it: the first part of it has those that its samples saw.
+type build struct {
+	version string
+	first   int64 // minute at which it was first seen; 0 where it was there before the history
+	runners int64 // at most
+}
+
+// maxBuilds bounds the versions of a page.
+const maxBuilds = 20
+
+// saw notes that runners of a version were seen.
+func (p *page) saw(b build) {
+	at := slices.IndexFunc(p.builds, func(o build) bool { return o.version == b.version })
+	switch {
+	case at >= 0:
+		o := &p.builds[at]
+		o.first, o.runners = min(o.first, b.first), max(o.runners, b.runners)
+	case len(p.builds) < maxBuilds:
+		p.builds = append(p.builds, b)
+	}
+}
+
+// sawAll notes the versions of the runners that this process saw at a minute. What the last page knows, runs for
+// longer; where there is no page nobody knows for how long.
+func (l *Ledger) sawAll(s *stored, minute int64, begins bool) {
+	if s.part != 0 {
+		return
+	}
+	for _, version := range names(l.kinds.builds) {
+		b := build{version, minute, l.kinds.builds[version]}
+		if begins {
+			b.first = 0
+		}
+		if at := slices.IndexFunc(l.known.builds, func(o build) bool { return o.version == version }); at >= 0 {
+			b.first = l.known.builds[at].first
+		}
+		s.saw(b)
+	}
+}
+
+// sawDay notes the versions that minutes know in a page of hours, but for those of a later day.
+func (s *stored) sawDay(builds map[string]build) {
+	for _, version := range names(builds) {
+		if b := builds[version]; s.part == 0 && b.first < s.start+s.step*int64(s.slots()) {
+			s.saw(b)
+		}
+	}
+}
+
+// appendBuilds writes the versions of a page.
+func appendBuilds(b []byte, builds []build) []byte {
+	b = binary.AppendUvarint(b, uint64(len(builds)))
+	for _, one := range builds {
+		b = appendText(b, one.version)
+		b = binary.AppendUvarint(b, uint64(one.first))
+		b = binary.AppendUvarint(b, uint64(one.runners))
+	}
+	return b
+}
+
+// builds reads the versions of a page.
+func (r *reader) builds() (all []build) {
+	n := r.number()
+	if n > maxBuilds {
+		r.fail()
+	}
+	for ; n > 0 && !r.bad; n-- {
+		all = append(all, build{storage.CleanText(r.text(), storage.MaxName), r.number(), r.number()})
+	}
+	return all
+}
+
+// deploys gives the versions that were first seen in the grid, in the order of time.
+func (g *grid) deploys() (all []Deploy) {
+	for version, b := range g.builds {
+		if b.first >= g.from && b.first < g.end() {
+			all = append(all, Deploy{time.Unix(b.first*60, 0).UTC(), version, int(b.runners)})
+		}
+	}
+	slices.SortFunc(all, func(a, b Deploy) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Version, b.Version))
+	})
+	return all
+}
+
+// addBuilds takes in the versions of a page.
+func (g *grid) addBuilds(builds []build) {
+	for _, b := range builds {
+		if o, known := g.builds[b.version]; known {
+			b.first, b.runners = min(b.first, o.first), max(b.runners, o.runners)
+		}
+		g.builds[b.version] = b
+	}
+}

@@ -1,0 +1,82 @@
+package ledger
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// run has so many runners of each version be alive.
+func (w *world) run(versions map[string]int) {
+	w.runners = nil
+	for version, n := range versions {
+		for i := range n {
+			w.runners = append(w.runners, storage.RunnerInfo{ID: fmt.Sprint(version, i), Version: version})
+		}
+	}
+}
+
+// deploysIn tells the deploys of a span, in minutes since noon.
+func (w *world) deploysIn(from, to time.Time, step time.Duration) string {
+	w.Helper()
+	var all []string
+	for _, d := range w.read(from, to, step).Deploys {
+		all = append(all, fmt.Sprintf("%v %s %d", d.At.Sub(noon), d.Version, d.Runners))
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestAVersionThatWasNotSeenBeforeIsADeploy(t *testing.T) {
+	w := newWorld(t)
+	w.queue("mail").Waiting = 1
+	l := New(w)
+	minutes := func(n int) {
+		for range n {
+			w.pass(time.Minute)
+			w.write(l)
+		}
+	}
+	w.run(map[string]int{"v1": 3, "": 2})
+	minutes(10)
+	w.want("what was there when the history began", w.deploysIn(noon, noon.Add(time.Hour), time.Minute), "")
+	w.run(map[string]int{"v1": 2, "v2": 1})
+	minutes(2)
+	w.run(map[string]int{"v2": 3})
+	l = New(w) // another process goes on
+	minutes(60)
+	w.run(nil) // stopped for two hours
+	minutes(120)
+	w.run(map[string]int{"v2": 3, "v3": 1})
+	minutes(2)
+	now := w.clock()
+	all := "10m0s v2 3, 3h12m0s v3 1"
+	w.want("all", w.deploysIn(noon, now, time.Minute), all)
+	w.want("from hours", w.deploysIn(noon, now, time.Hour), all)
+	w.want("since v2 is there", w.deploysIn(noon.Add(30*time.Minute), noon.Add(time.Hour), time.Minute), "")
+	w.want("the last hour", w.deploysIn(noon.Add(3*time.Hour), now, time.Minute), "3h12m0s v3 1")
+}
+
+// TestManyVersionsAreBounded in a page, and a damaged list of them is no page.
+func TestManyVersionsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	w.queue("mail").Waiting = 1
+	l := New(w)
+	w.pass(time.Minute)
+	w.write(l)
+	many := make(map[string]int)
+	for i := range 3 * maxBuilds {
+		many[fmt.Sprintf("v%02d-%s", i, strings.Repeat("x", 100))] = 1
+	}
+	w.run(many)
+	w.pass(time.Minute)
+	w.write(l)
+	w.want("versions", len(w.read(noon, w.clock(), time.Minute).Deploys), maxBuilds)
+	p := newPage(minutePages, 7, 1)
+	p.builds = make([]build, maxBuilds+1)
+	if _, err := decode(p.encode()); err == nil {
+		t.Error("a page with more versions than there may be is read")
+	}
+}
