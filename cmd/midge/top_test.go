@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -102,33 +104,65 @@ func build(t *testing.T) string {
 	return path
 }
 
-func TestTopInATerminal(t *testing.T) {
+// kitchen is a storage for top, behind a proxy: tasks that wait, one that died, and a queue with a long name.
+func kitchen(t *testing.T) (store *redis.Storage, proxy *testserver.Proxy) {
+	t.Helper()
 	testserver.Require(t)
 	server := testserver.Redis(t)
 	store, err := redis.Open(t.Context(), redis.Config{URL: server.URL()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = store.Close() }()
+	t.Cleanup(func() { _ = store.Close() })
 	session := storage.NewSession(store, 0)
-	for _, id := range []string{"a1", "a2", "a3"} {
+	for _, ref := range []storage.Ref{
+		{Queue: "reports", ID: "dead"}, {Queue: "mail", ID: "a1"}, {Queue: "mail", ID: "a2"}, {Queue: "mail", ID: "a3"},
+		{Queue: "transactional-mail-of-europe", ID: "x"},
+	} {
 		_, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{{
-			Ref: storage.Ref{Queue: "mail", ID: id}, Kind: "send_mail", Encoding: "json", Payload: []byte(`{"to":"ann"}`), CrashLimit: 3,
+			Ref: ref, Kind: "send_mail", Encoding: "json", Payload: []byte(`{"to":"ann"}`), CrashLimit: 3,
 		}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	term := startTerminal(t, []string{"MIDGE_STORAGE=" + server.URL(), "NO_COLOR=1"}, build(t), "top", "--every", "200ms")
-
-	screen := term.wants("midge top  on redis://127.0.0.1", "> mail", "3 waiting", "q quit")
-	if lines := strings.Split(strings.TrimRight(screen, "\n"), "\n"); len(lines) > 24 {
-		t.Errorf("the screen has %d lines", len(lines))
+	claimed, err := session.Claim(t.Context(), storage.ClaimRequest{
+		Runner: "r", Queues: []storage.ClaimQueue{{Name: "reports"}}, Start: 1, Lease: 30e9,
+	})
+	if err != nil || len(claimed.Fences) != 1 {
+		t.Fatalf("got %+v, %v", claimed, err)
 	}
+	settle := storage.Settle{Fence: claimed.Fences[0], Outcome: storage.Bury, Error: "smtp: timeout after 30s"}
+	if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{settle}}); err != nil {
+		t.Fatal(err)
+	}
+	return store, testserver.NewProxy(t, server.Addr())
+}
+
+// steady takes out of a screen what differs from run to run: the address, the time and ages.
+func steady(screen string) string {
+	for of, by := range map[string]string{
+		`redis://127\.0\.0\.1:\d+ +\d\d:\d\d:\d\dZ`: "STORAGE TIME", `redis://127\.0\.0\.1.*`: "STORAGE", ` +\d+(ms|s|m \d+s|m\d+s|m)\b`: " AGE",
+	} {
+		screen = regexp.MustCompile(of).ReplaceAllString(screen, by)
+	}
+	return strings.TrimRight(screen, "\n") + "\n"
+}
+
+func TestTopInATerminal(t *testing.T) {
+	store, proxy := kitchen(t)
+	term := startTerminal(t, []string{"MIDGE_STORAGE=redis://" + proxy.Addr(), "NO_COLOR=1"}, build(t), "top", "--every", "200ms")
+	draws := func(want string, marks ...string) {
+		t.Helper()
+		if got := steady(term.wants(marks...)); got != want {
+			t.Errorf("the screen is\n%s\nwant\n%s", got, want)
+		}
+	}
+	draws(queues80, "> mail", "q quit")
 	term.keys("Enter")
 	term.wants("mail: [waiting 3]", "> a1", "a3")
 	term.keys("Down", "Enter")
-	term.wants("mail/a2", `{"to":"ann"}`)
+	term.wants("mail/a2", `{"to":"ann"}`, "no live runner serves queue mail")
 	term.keys("c")
 	term.wants("Cancel mail/a2?  [y/N]")
 	term.keys("n")
@@ -144,20 +178,51 @@ func TestTopInATerminal(t *testing.T) {
 	term.keys("id:a3", "Enter")
 	term.wants("filter: id:a3  (matches 1)", "> a3")
 	term.keys("Escape")
-	term.wants("2 waiting", "> mail")
+	term.wants("3 waiting", "> mail")
 	term.keys("p")
 	term.wants("Pause queue mail?")
 	term.keys("y")
-	term.wants("paused mail")
-	stats, err := store.Stats(t.Context(), "mail")
-	if err != nil || !stats[0].Paused || stats[0].Waiting != 2 {
-		t.Errorf("the storage says %+v, %v; want a paused queue with two tasks", stats, err)
+	term.wants("paused mail", "paused")
+
+	term.keys("Down", "r") // the dead of reports
+	term.wants("Requeue")
+	term.keys("y")
+	term.wants("requeued 1 task", "4 waiting")
+
+	proxy.Refuse()
+	term.wants("the storage does not answer; trying on", "> reports")
+	if err := proxy.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	testserver.Await(t, "top says that the storage is back", func() bool {
+		screen, err := term.tmux("capture-pane", "-p")
+		return err == nil && strings.Contains(screen, "4 waiting") && !strings.Contains(screen, "does not answer")
+	})
+
+	term.resize(40, 10)
+	draws(queues40, "Enter p pause r requeue c cancel q quit")
+	term.keys("Up", "Enter")
+	term.wants("mail: [waiting 2]", "> a1", "Enter ←→ / filter r c cancel Esc q quit")
+	term.keys("Escape")
+	term.resize(80, 24)
+	term.wants("EMPTY IN", "↑↓ choose  Enter tasks")
+	stats, err := store.Stats(t.Context(), "mail", "reports")
+	if err != nil || !stats[0].Paused || stats[0].Waiting != 2 || stats[1].Dead != 0 || stats[1].Waiting != 1 {
+		t.Errorf("the storage says %+v, %v; want a paused queue with two tasks, and no dead one", stats, err)
 	}
 	term.keys("q")
 	testserver.Await(t, "top ends", func() bool {
 		_, err := term.tmux("has-session")
 		return err != nil
 	})
+}
+
+// resize gives the terminal another size.
+func (term *terminal) resize(width, height int) {
+	term.t.Helper()
+	if _, err := term.tmux("resize-window", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height)); err != nil {
+		term.t.Fatalf("resize: %v", err)
+	}
 }
 
 // TestAPipeOnATerminalAsks pipes refs from one command into another, in the shell of a terminal.
@@ -202,3 +267,43 @@ func TestAPipeOnATerminalAsks(t *testing.T) {
 	term.wants("cancelled 3", "ended with 0")
 	waiting(0)
 }
+
+// The screens of queues, on a terminal of 80 × 24 and on one of 40 × 10.
+const (
+	queues80 = `midge top  on STORAGE TIME
+4 waiting  0 pending  0 retry  1 dead   in 0/s  done 0/s  failed 0/s   0 runners
+
+  QUEUE          WAITING PENDING   DEAD  OLDEST   IN/S DONE/S  EMPTY IN DONE
+> mail                 3       0      0 AGE      0      0 no runner
+  reports              0       0      1       -      0      0         -
+  transa…europe        1       0      0 AGE      0      0 no runner
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+↑↓ choose  Enter tasks  p pause/resume  r requeue dead  c cancel live  q quit
+`
+	queues40 = `midge top  on STORAGE
+4 waiting  0 pending  0 retry  0 dead  …
+
+  QUEUE         WAITING   DEAD  EMPTY IN
+  mail                2      0    paused
+> reports             1      0 no runner
+  transa…urope        1      0 no runner
+
+requeued 1 task
+Enter p pause r requeue c cancel q quit
+`
+)

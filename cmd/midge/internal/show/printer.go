@@ -195,6 +195,16 @@ func Lines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
+// Middle shortens a name to a number of characters, in its middle: names differ at either end.
+func Middle(text string, most int) string {
+	r := []rune(text)
+	if most <= 0 || len(r) <= most {
+		return text
+	}
+	end := (most - 1) / 2
+	return string(r[:most-1-end]) + "…" + string(r[len(r)-end:])
+}
+
 // Cut shortens a text to a number of characters.
 func Cut(text string, most int) string {
 	if r := []rune(text); most > 0 && len(r) > most {

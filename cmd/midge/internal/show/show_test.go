@@ -8,6 +8,14 @@ import (
 	"time"
 )
 
+func TestANameIsCutInItsMiddle(t *testing.T) {
+	for most, want := range map[int]string{0: "transactional-mail", 18: "transactional-mail", 17: "transact…nal-mail", 5: "tr…il", 2: "t…", 1: "…"} {
+		if got := Middle("transactional-mail", most); got != want {
+			t.Errorf("to %d: got %s, want %s", most, got, want)
+		}
+	}
+}
+
 func TestSpansAndNumbersAreShort(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0ms", 999 * time.Millisecond: "999ms", time.Second: "1s", 59 * time.Second: "59s", 61 * time.Second: "1m 1s",

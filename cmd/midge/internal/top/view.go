@@ -1,7 +1,9 @@
 package top
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -16,6 +18,9 @@ const (
 	head = 4
 	foot = 2
 )
+
+// wide is how many columns a terminal has for whose lines nothing is left out.
+const wide = 80
 
 // rows is how many lines a screen has for what is listed.
 func (m *Model) rows() int { return max(1, m.height-head-foot) }
@@ -82,26 +87,63 @@ func rate(r float64) string {
 	return fmt.Sprintf("%.0fk", r/1000)
 }
 
-// The columns behind the name of a queue, and how wide a trend is.
+// queueColumn is one behind the name of a queue.
+type queueColumn struct {
+	head  string
+	width int
+	rank  int // that of least rank is left out first, where a terminal is narrow
+	text  func(q *queue) string
+}
+
+// leastName is how many characters the name of a queue has at least, with the mark before it, and trendWidth
+// how many a trend.
 const (
-	queueFormat = " %8s %7s %6s %7s %6s %6s %9s %s"
-	queueWidth  = 58
-	trendWidth  = 8
+	leastName  = 14
+	trendWidth = 8
 )
+
+var queueColumns = []queueColumn{
+	{"WAITING", 8, 8, func(q *queue) string { return short(q.Waiting) }},
+	{"PENDING", 7, 3, func(q *queue) string { return short(q.Pending) }},
+	{"DEAD", 6, 7, func(q *queue) string { return short(q.Dead) }},
+	{"OLDEST", 7, 5, oldest},
+	{"IN/S", 6, 2, func(q *queue) string { return rate(q.in) }},
+	{"DONE/S", 6, 4, func(q *queue) string { return rate(q.done) }},
+	{"EMPTY IN", 9, 6, emptyIn},
+	{"DONE", -trendWidth, 1, func(q *queue) string { return sparkline(q.trend, trendWidth) }},
+}
+
+// columns gives the columns for which the terminal has room, and how wide the names are beside them.
+func (m *Model) columns() (columns []queueColumn, name int) {
+	columns = slices.Clone(queueColumns)
+	for {
+		name = m.width
+		for _, c := range columns {
+			name -= 1 + max(c.width, -c.width)
+		}
+		if name >= leastName || len(columns) == 1 {
+			return columns, max(name, 1)
+		}
+		least := slices.MinFunc(columns, func(a, b queueColumn) int { return cmp.Compare(a.rank, b.rank) })
+		columns = slices.DeleteFunc(columns, func(c queueColumn) bool { return c.rank == least.rank })
+	}
+}
 
 // queueLines lists queues.
 func (m *Model) queueLines() []string {
-	name := max(8, m.width-queueWidth-trendWidth)
-	lines := []string{m.fit(fmt.Sprintf("%-*s", name, "  QUEUE")+
-		fmt.Sprintf(queueFormat, "WAITING", "PENDING", "DEAD", "OLDEST", "IN/S", "DONE/S", "EMPTY IN",
-			"DONE"), show.Faint)}
+	columns, name := m.columns()
+	top := fmt.Sprintf("%-*s", name, show.Cut("  QUEUE", name))
+	for _, c := range columns {
+		top += fmt.Sprintf(" %*s", c.width, c.head)
+	}
+	lines := []string{m.fit(top, show.Faint)}
 	if len(m.queues) == 0 && !m.at.IsZero() {
 		return append(lines, "  there are no queues")
 	}
 	at := max(0, m.at0())
 	from := window(at, len(m.queues), m.rows())
 	for i := from; i < min(len(m.queues), from+m.rows()); i++ {
-		lines = append(lines, m.queueLine(&m.queues[i], name, i == at))
+		lines = append(lines, m.queueLine(&m.queues[i], columns, name, i == at))
 	}
 	return lines
 }
@@ -109,35 +151,48 @@ func (m *Model) queueLines() []string {
 // window gives the first of the rows that are shown, so that the cursor is among them.
 func window(at, n, rows int) int { return max(0, min(at-rows/2, n-rows)) }
 
-func (m *Model) queueLine(q *queue, name int, chosen bool) string {
-	mark, style, empty := "  ", show.Plain, "never"
-	d, ok := q.eta()
+func (m *Model) queueLine(q *queue, columns []queueColumn, name int, chosen bool) string {
+	mark, style := "  ", show.Plain
 	switch {
 	case q.Paused:
-		empty, style = "paused", show.Warn
+		style = show.Warn
 	case q.runners == 0 && q.Waiting > 0:
-		empty, style = "no runner", show.Bad
-	case q.Waiting == 0:
-		empty = "-"
-	case ok:
-		empty = tight(show.Span(d))
+		style = show.Bad
 	}
 	if chosen {
 		mark = "> "
 	}
-	oldest := "-"
-	if q.Oldest > 0 {
-		oldest = show.Span(q.Oldest)
+	line := fmt.Sprintf("%-*s", name, mark+show.Middle(q.Queue, max(1, name-len(mark))))
+	for _, c := range columns {
+		line += fmt.Sprintf(" %*s", c.width, c.text(q))
 	}
-	text := mark + show.Cut(q.Queue, name-2)
-	text += strings.Repeat(" ", max(0, name-utf8.RuneCountInString(text)))
-	line := text + fmt.Sprintf(queueFormat, short(q.Waiting), short(q.Pending), short(q.Dead), tight(oldest),
-		rate(q.in), rate(q.done),
-		empty, sparkline(q.trend, max(trendWidth, m.width-name-queueWidth)))
 	if chosen {
 		return m.cfg.Printer.Paint(show.Cut(line, m.width), style+"\x1b[7m") // reversed
 	}
 	return m.fit(line, style)
+}
+
+// emptyIn is when nothing waits any more, or why that is not known.
+func emptyIn(q *queue) string {
+	d, ok := q.eta()
+	switch {
+	case q.Paused:
+		return "paused"
+	case q.runners == 0 && q.Waiting > 0:
+		return "no runner"
+	case q.Waiting == 0:
+		return "-"
+	case ok:
+		return tight(show.Span(d))
+	}
+	return "never"
+}
+
+func oldest(q *queue) string {
+	if q.Oldest == 0 {
+		return "-"
+	}
+	return tight(show.Span(q.Oldest))
 }
 
 // tight writes a span without its space.
@@ -221,8 +276,12 @@ func (m *Model) taskLine(t *storage.Task, chosen bool) string {
 		moment = t.Due
 	}
 	failure, _, _ := strings.Cut(strings.TrimSpace(t.LastError()), "\n")
-	line := fmt.Sprintf("%s%-26s %-16s %-10s %2d/%-2d %s", mark, show.Cut(t.ID, 26),
-		show.Cut(show.Text(t.Kind), 16),
+	id, kind := 26, 16
+	if m.width < wide {
+		id, kind = 14, 11
+	}
+	line := fmt.Sprintf("%s%-*s %-*s %-10s %2d/%-2d %s", mark, id, show.Middle(t.ID, id), kind,
+		show.Middle(show.Text(t.Kind), kind),
 		m.cfg.Printer.Moment(moment), t.Retries, t.MaxRetries, show.Text(failure))
 	if chosen {
 		return m.cfg.Printer.Paint(show.Cut(line, m.width), "\x1b[7m")
@@ -249,6 +308,13 @@ func (m *Model) bottom() []string {
 		tasksScreen:  "↑↓ choose  ←→ state  Enter task  / filter  r requeue  c cancel  Esc back  q quit",
 		taskScreen:   "↑↓ scroll  r requeue  c cancel  Esc back  q quit",
 	}[m.screen]
+	if m.width < wide {
+		keys = map[screen]string{
+			queuesScreen: "Enter p pause r requeue c cancel q quit",
+			tasksScreen:  "Enter ←→ / filter r c cancel Esc q quit",
+			taskScreen:   "↑↓ r requeue c cancel Esc back q quit",
+		}[m.screen]
+	}
 	switch {
 	case m.question != nil:
 		return []string{m.fit(m.question.text+"  [y/N]", show.Warn), m.fit("y yes  any other key no", show.Faint)}
