@@ -109,6 +109,17 @@ func TestTheNightsOverviewNamesAllTroubles(t *testing.T) {
 	}
 }
 
+func TestQueuesArePausedFromTheirList(t *testing.T) {
+	acts := []string{`/act?do=resume&amp;queue=payments"`, `/act?do=pause&amp;queue=mail"`}
+	open(t, "night", dashboard.Config{}).shows("/queues", acts...)
+	page := open(t, "night", dashboard.Config{ReadOnly: true}).get("/queues")
+	for _, act := range acts {
+		if strings.Contains(page, act) {
+			t.Errorf("whoever may only read is offered %s", act)
+		}
+	}
+}
+
 func TestACauseHasAPage(t *testing.T) {
 	s := open(t, "night", dashboard.Config{})
 	page := s.get("/")
