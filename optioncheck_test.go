@@ -185,6 +185,8 @@ func TestWrongConfigurationsAreNamedAsTheyWereWritten(t *testing.T) {
 		{RunnerConfig{Lease: 1 << 62}, "RunnerConfig.Lease", "want 1s to 100 years"},
 		{RunnerConfig{Grace: -time.Second}, "RunnerConfig.Grace", "-1s: want 0 to 100 years, or None; 0 means"},
 		{RunnerConfig{Grace: 1 << 62}, "RunnerConfig.Grace", "want 0 to 100 years"},
+		{RunnerConfig{Version: strings.Repeat("v", 129)}, "RunnerConfig.Version", "want at most 128 bytes of text"},
+		{RunnerConfig{Version: "v\x00"}, "RunnerConfig.Version", "want at most 128 bytes of text"},
 		{RunnerConfig{Ahead: -time.Second}, "RunnerConfig.Ahead", "-1s: want 0 to a third of the lease, 10s, or None"},
 		{RunnerConfig{Ahead: time.Minute}, "RunnerConfig.Ahead", "1m0s: want 0 to a third"},
 		{RunnerConfig{Queues: []string{"a b"}}, "name in RunnerConfig.Queues", `"a b": want 1 to 128 letters`},

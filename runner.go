@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"maps"
 	"runtime"
+	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,7 +22,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Version of midge, as runners report it.
+// Version of midge.
 const Version = "0.1.0"
 
 // DefaultQueue is the queue of jobs and runners that do not say otherwise.
@@ -84,6 +86,10 @@ type RunnerConfig struct {
 	Middleware []Middleware
 	// EnqueueMiddleware wraps what enqueues follow-ups and the tasks of ticks, the first outermost.
 	EnqueueMiddleware []EnqueueMiddleware
+	// Version names the build of this program, such as v1.4.2: lists of runners show it, and the charts of the
+	// dashboard show a new one as a deploy. Default: the version that Go has built into the program, or the
+	// first twelve digits of its revision; where it has neither, "midge " and [Version]. At most 128 bytes.
+	Version string
 	// OnEnd are told how each attempt ended, once the storage has acknowledged that, and of the
 	// tasks that the storage ended by itself in a claim of this runner. Default: none, which costs
 	// nothing.
@@ -141,7 +147,7 @@ func NewRunner(store storage.Storage, cfg RunnerConfig) (*Runner, error) {
 	jobs.enqueuing = slices.Clone(cfg.EnqueueMiddleware)
 	r := &Runner{
 		actors: runner.New(runner.Config{
-			Store: store, Jobs: jobs, Log: log, Version: Version, Concurrency: cfg.Concurrency,
+			Store: store, Jobs: jobs, Log: log, Version: cfg.Version, Concurrency: cfg.Concurrency,
 			Lease: cfg.Lease, Grace: cfg.Grace, Ahead: cfg.Ahead, Timeout: cfg.Timeout, OnEnd: tellers(cfg.OnEnd),
 			SuccessLevel: slogLevel(cfg.SuccessLevel),
 		}),
@@ -161,6 +167,7 @@ func (c *RunnerConfig) fill() error {
 	if err := c.check(); err != nil {
 		return err
 	}
+	c.Version = cmp.Or(c.Version, built())
 	c.Grace = durationOr(c.Grace, defaultGrace)
 	c.Ahead = durationOr(c.Ahead, defaultAhead)
 	if c.Backoff == nil {
@@ -186,6 +193,8 @@ func (c *RunnerConfig) check() error {
 	case c.Ahead != None && (c.Ahead < 0 || c.Ahead > c.Lease/3):
 		return storage.Invalid("RunnerConfig.Ahead", c.Ahead,
 			"0 to a third of the lease, %v, or None; 0 means the default", c.Lease/3)
+	case len(c.Version) > storage.MaxName || c.Version != storage.CleanText(c.Version, storage.MaxName):
+		return storage.Invalid("RunnerConfig.Version", c.Version, "at most %d bytes of text, or none", storage.MaxName)
 	case c.Logger != nil && c.Slog != nil:
 		return storage.Invalid("RunnerConfig.Slog", "beside Logger", "one of them")
 	case c.SuccessLevel < zapcore.DebugLevel || c.SuccessLevel > zapcore.ErrorLevel:
@@ -202,6 +211,29 @@ func (c *RunnerConfig) check() error {
 		return err
 	}
 	return checkDurationOrNone("RunnerConfig.Grace", c.Grace)
+}
+
+// built names the build of this program as Go does: by its version, and by its revision alone where the version is
+// made of that.
+func built() string {
+	const unknown, digits = "(devel)", 12
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "midge " + Version
+	}
+	version := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key != "vcs.revision" || len(s.Value) < digits {
+			continue
+		}
+		if short := s.Value[:digits]; version == "" || version == unknown || strings.Contains(version, short) {
+			return short
+		}
+	}
+	if version == "" || version == unknown {
+		return "midge " + Version
+	}
+	return storage.CleanText(version, storage.MaxName)
 }
 
 // durationOr gives d, the default for 0, and 0 for None.

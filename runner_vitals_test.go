@@ -33,7 +33,7 @@ func (c *told) Extend(ctx context.Context, req storage.ExtendRequest) (storage.E
 func TestHeartbeatsTellHowOftenJobsRan(t *testing.T) {
 	bubble(t, func(b *bench) {
 		store := &told{Storage: b.store}
-		b.runner = b.newRunner(store, midge.RunnerConfig{Lease: 30 * time.Second}, func(_ context.Context, w work) error {
+		b.runner = b.newRunner(store, midge.RunnerConfig{Lease: 30 * time.Second, Version: "v7"}, func(_ context.Context, w work) error {
 			switch w.Name {
 			case "fails":
 				return errors.New("no")
@@ -56,8 +56,8 @@ func TestHeartbeatsTellHowOftenJobsRan(t *testing.T) {
 		go func() { b.done <- b.runner.Run(b.ctx) }()
 		b.after(65 * time.Second)
 		runners, err := b.client.Runners(b.ctx)
-		if err != nil || len(runners) != 1 {
-			t.Fatalf("%d runners, %v", len(runners), err)
+		if err != nil || len(runners) != 1 || runners[0].Version != "v7" {
+			t.Fatalf("runners %+v, %v; want one of v7", runners, err)
 		}
 		v, err := vitals.Decode(runners[0].Vitals)
 		if err != nil || len(v.Kinds) != 1 {

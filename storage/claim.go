@@ -162,7 +162,7 @@ type RunnerInfo struct {
 	ID          string // NewRunnerID makes ids
 	Host        string
 	PID         int
-	Version     string // of midge
+	Version     string // of the program; of midge where that is not known
 	Queues      []string
 	Kinds       []string // those that it can run, at most MaxKinds
 	Concurrency int

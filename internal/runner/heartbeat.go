@@ -16,7 +16,7 @@ type heartbeat struct {
 
 	queues    *queues
 	schedules *schedules
-	version   string        // of midge
+	version   string        // of the program
 	kick      chan struct{} // capacity 1: what it tells has changed
 	pulse     *pulse
 
