@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/midgehq/midge"
+	"github.com/midgehq/midge/cmd/midge/internal/show"
 )
 
 // root makes the tree of commands.
@@ -106,9 +107,8 @@ func (a *app) version() *cobra.Command {
 				return err
 			}
 			if !p.People() {
-				return p.Value(map[string]string{
-					"version": midge.Version, "go": runtime.Version(), "revision": revision,
-					"system": runtime.GOOS + "/" + runtime.GOARCH,
+				return p.Value(show.Version{
+					Version: midge.Version, Go: runtime.Version(), Revision: revision, System: runtime.GOOS + "/" + runtime.GOARCH,
 				})
 			}
 			return p.Line("midge %s, %s, %s/%s", midge.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/midgehq/midge/cmd/midge/internal/show"
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
@@ -148,10 +149,7 @@ func (a *app) addTask(ctx context.Context, kind string, f *addFlags) error {
 		a.notef("it is there already, and is %s; nothing was enqueued", placed.State)
 	}
 	if p := a.printer(zeroTime); !p.People() && a.output != "ids" {
-		return p.Value(map[string]any{
-			"ref": placed.Ref.String(), "state": placed.State,
-			"existing": placed.Existing,
-		})
+		return p.Value(show.Added{Ref: placed.Ref.String(), State: string(placed.State), Existing: placed.Existing})
 	}
 	_, err = fmt.Fprintln(a.std.Out, placed.Ref)
 	return err

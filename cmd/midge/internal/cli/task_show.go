@@ -173,7 +173,7 @@ func (a *app) taskResult() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = a.std.Out.Write(append(text, '\n'))
+			_, err = a.std.Out.Write(payload.Printable(append(text, '\n')))
 			return err
 		}),
 	}

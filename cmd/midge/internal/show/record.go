@@ -2,6 +2,7 @@ package show
 
 import (
 	"encoding/json"
+	"reflect"
 	"time"
 
 	"github.com/midgehq/midge/internal/bulk"
@@ -14,18 +15,31 @@ import (
 // them: a field may be added, and none changes its name or its meaning. Times are RFC 3339 in UTC,
 // durations are seconds.
 
+// Sizes are how many records there are of each state.
+type Sizes struct {
+	Waiting   int64 `json:"waiting"`
+	Pending   int64 `json:"pending"`
+	Scheduled int64 `json:"scheduled"`
+	Retry     int64 `json:"retry"`
+	Completed int64 `json:"completed"`
+	Cancelled int64 `json:"cancelled"`
+	Dead      int64 `json:"dead"`
+	Schedules int64 `json:"schedules"`
+	Damaged   int64 `json:"damaged"`
+}
+
+// sizesOf gives the sizes of a queue.
+func sizesOf(s *storage.Stats) Sizes {
+	return Sizes{
+		Waiting: s.Waiting, Pending: s.Pending, Scheduled: s.Scheduled, Retry: s.Retry, Completed: s.Completed,
+		Cancelled: s.Cancelled, Dead: s.Dead, Schedules: s.Cursors, Damaged: s.Damaged,
+	}
+}
+
 // Queue is a queue.
 type Queue struct {
-	Queue       string     `json:"queue"`
-	Waiting     int64      `json:"waiting"`
-	Pending     int64      `json:"pending"`
-	Scheduled   int64      `json:"scheduled"`
-	Retry       int64      `json:"retry"`
-	Completed   int64      `json:"completed"`
-	Cancelled   int64      `json:"cancelled"`
-	Dead        int64      `json:"dead"`
-	Schedules   int64      `json:"schedules"`
-	Damaged     int64      `json:"damaged"`
+	Queue string `json:"queue"`
+	Sizes
 	Declined    []Kind     `json:"declined"`
 	Oldest      float64    `json:"oldest_seconds"`
 	Paused      bool       `json:"paused"`
@@ -113,9 +127,7 @@ func QueueOf(s storage.Stats, runners int) Queue {
 		declined[i] = Kind(k)
 	}
 	return Queue{
-		Queue: s.Queue, Waiting: s.Waiting, Pending: s.Pending, Scheduled: s.Scheduled, Retry: s.Retry,
-		Completed: s.Completed, Cancelled: s.Cancelled, Dead: s.Dead, Schedules: s.Cursors, Damaged: s.Damaged,
-		Declined: declined, Oldest: s.Oldest.Seconds(),
+		Queue: s.Queue, Sizes: sizesOf(&s), Declined: declined, Oldest: s.Oldest.Seconds(),
 		Paused: s.Paused, PausedUntil: Moment(s.PausedUntil), Runners: runners, Totals: Totals(s.Totals),
 	}
 }
@@ -134,19 +146,11 @@ func RunnerOf(r storage.RunnerInfo) Runner {
 
 // Stats is what queues have together. Oldest is that of the queue whose tasks have waited longest.
 type Stats struct {
-	Time      time.Time `json:"time"`
-	Queues    int       `json:"queues"`
-	Waiting   int64     `json:"waiting"`
-	Pending   int64     `json:"pending"`
-	Scheduled int64     `json:"scheduled"`
-	Retry     int64     `json:"retry"`
-	Completed int64     `json:"completed"`
-	Cancelled int64     `json:"cancelled"`
-	Dead      int64     `json:"dead"`
-	Schedules int64     `json:"schedules"`
-	Damaged   int64     `json:"damaged"`
-	Oldest    float64   `json:"oldest_seconds"`
-	Totals    Totals    `json:"totals"`
+	Time   time.Time `json:"time"`
+	Queues int       `json:"queues"`
+	Sizes
+	Oldest float64 `json:"oldest_seconds"`
+	Totals Totals  `json:"totals"`
 	// PerSecond is what happened since the line before; null in the first one.
 	PerSecond *Rates `json:"per_second"`
 }
@@ -160,24 +164,17 @@ type Rates struct {
 
 // Add adds a queue.
 func (s *Stats) Add(q storage.Stats) {
-	s.Waiting += q.Waiting
-	s.Pending += q.Pending
-	s.Scheduled += q.Scheduled
-	s.Retry += q.Retry
-	s.Completed += q.Completed
-	s.Cancelled += q.Cancelled
-	s.Dead += q.Dead
-	s.Schedules += q.Cursors
-	s.Damaged += q.Damaged
+	addAll(&s.Sizes, sizesOf(&q))
+	addAll(&s.Totals, Totals(q.Totals))
 	s.Oldest = max(s.Oldest, q.Oldest.Seconds())
-	s.Totals.Enqueued += q.Totals.Enqueued
-	s.Totals.Requeued += q.Totals.Requeued
-	s.Totals.Completed += q.Totals.Completed
-	s.Totals.Dead += q.Totals.Dead
-	s.Totals.Cancelled += q.Totals.Cancelled
-	s.Totals.Deleted += q.Totals.Deleted
-	s.Totals.Failed += q.Totals.Failed
-	s.Totals.Crashed += q.Totals.Crashed
+}
+
+// addAll adds each field of a struct of integers to that of another one.
+func addAll[T Sizes | Totals](sum *T, more T) {
+	to, from := reflect.ValueOf(sum).Elem(), reflect.ValueOf(more)
+	for i := range to.NumField() {
+		to.Field(i).SetInt(to.Field(i).Int() + from.Field(i).Int())
+	}
 }
 
 // Since fills the rates since an earlier sample. A total that shrank, because a queue was removed,
@@ -352,6 +349,21 @@ func CauseOf(g scan.Group) Cause {
 		Cause: g.ID, Tasks: g.Tasks, Error: g.Text, Kinds: g.Kinds, Queues: g.Queues,
 		First: Moment(g.First), Last: Moment(g.Last), Sample: g.Sample.Ref.String(),
 	}
+}
+
+// Added is a task that was enqueued, or was there already.
+type Added struct {
+	Ref      string `json:"ref"`
+	State    string `json:"state"`
+	Existing bool   `json:"existing"`
+}
+
+// Version is that of this command.
+type Version struct {
+	Version  string `json:"version"`
+	Go       string `json:"go"`
+	Revision string `json:"revision"`
+	System   string `json:"system"`
 }
 
 // User is a user of the dashboard.

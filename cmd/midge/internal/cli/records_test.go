@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/midgehq/midge/cmd/midge/internal/checkup"
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+)
+
+// records are all that JSON shows, by the beginnings of their rows in docs/operating.md.
+var records = map[string]any{
+	"a cause": show.Cause{}, "a queue": show.Queue{}, "a task": show.Task{}, "a verdict": show.Why{}, "an act": show.Act{},
+	"a schedule": show.Schedule{}, "a runner": show.Runner{}, "`stats`": show.Stats{}, "`doctor`": checkup.Report{},
+	"an import": show.Import{}, "what was enqueued": show.Added{}, "a user": show.User{}, "`version`": show.Version{},
+}
+
+// fieldsOf lists the fields of a record and of the records in it, as "attempts.at time.Time".
+func fieldsOf(typ reflect.Type, within string) (fields []string) {
+	for f := range typ.Fields() {
+		name, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
+		of := f.Type
+		for of.Kind() == reflect.Slice || of.Kind() == reflect.Pointer {
+			of = of.Elem()
+		}
+		record := of.Kind() == reflect.Struct && of.PkgPath() != "time"
+		switch {
+		case !f.IsExported() || name == "-":
+		case f.Anonymous:
+			fields = append(fields, fieldsOf(of, within)...)
+		default:
+			fields = append(fields, strings.TrimSpace(fmt.Sprintf("%s%s %s %s", within, name, f.Type, rest)))
+			if record {
+				fields = append(fields, fieldsOf(of, within+name+".")...)
+			}
+		}
+	}
+	return fields
+}
+
+// TestTheFieldsOfJSONAreFrozen compares them with a list: a field may be added to it, by -update.
+func TestTheFieldsOfJSONAreFrozen(t *testing.T) {
+	var all strings.Builder
+	for _, row := range slices.Sorted(maps.Keys(records)) {
+		all.WriteString(row + "\n")
+		for _, field := range fieldsOf(reflect.TypeOf(records[row]), "") {
+			all.WriteString("  " + field + "\n")
+		}
+	}
+	golden(t, "fields", all.String())
+}
+
+// TestTheFieldsOfJSONAreDocumented wants each field of a record in its row of docs/operating.md, and no others.
+func TestTheFieldsOfJSONAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := make(map[string]map[string]bool)
+	for _, row := range regexp.MustCompile(`(?m)^\| (.*) \| (.*) \|$`).FindAllStringSubmatch(string(text), -1) {
+		for name := range records {
+			if row[1] != name && !strings.HasPrefix(row[1], name+" (") {
+				continue
+			}
+			words[name] = make(map[string]bool)
+			for _, code := range regexp.MustCompile("`[^`]+`").FindAllString(row[2], -1) {
+				for word := range strings.FieldsSeq(strings.Trim(code, "`")) {
+					if regexp.MustCompile(`^[a-z_]+$`).MatchString(word) {
+						words[name][word] = true
+					}
+				}
+			}
+		}
+	}
+	for name, record := range records {
+		told, fields := words[name], make(map[string]bool)
+		for _, field := range fieldsOf(reflect.TypeOf(record), "") {
+			field, _, _ = strings.Cut(field, " ")
+			fields[field[strings.LastIndexByte(field, '.')+1:]] = true
+		}
+		for field := range fields {
+			if !told[field] && (name != "`stats`" || !words["a queue"][field]) { // its row says so
+				t.Errorf("field %s of %s is not in its row", field, name)
+			}
+		}
+		for word := range told {
+			if !fields[word] {
+				t.Errorf("the row of %s tells of %s, which is no field", name, word)
+			}
+		}
+	}
+}
