@@ -54,11 +54,17 @@ type rig struct {
 
 func newRig(t *testing.T, name string) *rig {
 	t.Helper()
+	return newRigOf(t, name, dashboard.Config{})
+}
+
+func newRigOf(t *testing.T, name string, cfg dashboard.Config) *rig {
+	t.Helper()
+	cfg.Name = "production"
 	sc, err := scene.Open(t.Context(), name, 10_000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := dashboard.Handler(sc.Store, dashboard.Config{Name: "production"})
+	h, err := dashboard.Handler(sc.Store, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,6 +183,14 @@ func (tb *tab) open(path, theme string, width int64) {
 	tb.t.Helper()
 	if err := chromedp.Do(tb.ctx, as(theme, width), chromedp.Navigate("http://"+tb.addr+path)); err != nil {
 		tb.t.Fatalf("%s: %v", path, err)
+	}
+}
+
+// visit opens an address of another site.
+func (tb *tab) visit(address string) {
+	tb.t.Helper()
+	if err := chromedp.Do(tb.ctx, chromedp.Navigate(address)); err != nil {
+		tb.t.Fatalf("%s: %v", address, err)
 	}
 }
 

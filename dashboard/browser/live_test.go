@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,21 +16,31 @@ func TestAJobEnqueuedElsewhereShowsSoon(t *testing.T) {
 	rows := r.tab("/tasks?queue=mail&state=waiting", "dark")
 	counts.live()
 	rows.live()
-	waiting := func() string {
-		return eval[string](counts, `document.querySelector('.tabs [data-v="q.mail:waiting"]').textContent`)
-	}
-	before := waiting()
-	began := time.Now()
-	if err := r.Add(t.Context(), "mail", "send_welcome", 1, nil); err != nil {
-		t.Fatal(err)
-	}
-	// The sampler looks once a second; the rest is for the stream and the browser, on a busy machine.
-	counts.sees(fmt.Sprintf(`document.querySelector('.tabs [data-v="q.mail:waiting"]').textContent !== %q`, before), 5*time.Second)
-	t.Logf("on the page after %v", time.Since(began))
-	rows.sees(`!document.querySelector('#fresh').hidden && document.querySelector('#fresh').textContent === '1 new'`, 10*time.Second)
+	const cell = `document.querySelector('.tabs [data-v="q.mail:waiting"]').textContent`
+	eval[bool](counts, `window.stays = true`)
 	shown := eval[int](rows, `document.querySelectorAll('tbody tr').length`)
+	var took []time.Duration
+	for range 5 {
+		before := eval[string](counts, cell)
+		began := time.Now()
+		if err := r.Add(t.Context(), "mail", "send_welcome", 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		counts.sees(cell+fmt.Sprintf(` !== %q`, before), 5*time.Second)
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	t.Logf("on the page after %v", took)
+	// The median: on a busy machine a browser may pause for longer.
+	if took[2] > 1200*time.Millisecond {
+		t.Errorf("a task is on the page after %v, want at most 1.2 s", took[2])
+	}
+	if !eval[bool](counts, `window.stays === true`) {
+		t.Error("the page was loaded anew")
+	}
+	rows.sees(`!document.querySelector('#fresh').hidden && document.querySelector('#fresh').textContent === '5 new'`, 10*time.Second)
 	rows.click("#fresh")
-	rows.sees(fmt.Sprintf(`document.querySelectorAll('tbody tr').length === %d`, shown+1), 5*time.Second)
+	rows.sees(fmt.Sprintf(`document.querySelectorAll('tbody tr').length === %d`, shown+5), 5*time.Second)
 }
 
 // confirm clicks on the dialog's button; the focus is on Cancel until then.
@@ -137,30 +148,6 @@ func TestAServerThatComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	tb.sees(`document.querySelector('[data-v="q.mail:waiting"]').textContent === '25'`, 10*time.Second)
-}
-
-func TestKeysAndSearch(t *testing.T) {
-	r := newRig(t, "night")
-	tb := r.tab("/", "light")
-	tb.live()
-	tb.keys("gq")
-	tb.sees(`location.pathname === '/queues'`, 5*time.Second)
-	tb.live()
-	tb.keys("j")
-	tb.keys("j")
-	tb.sees(`document.querySelectorAll('tr.on').length === 1 && document.activeElement.matches('tr.on a')`, 2*time.Second)
-	tb.keys("/")
-	tb.sees(`document.activeElement.name === 'q'`, 2*time.Second)
-	tb.keys("paym")
-	tb.sees(`document.querySelector('#hits a')?.textContent.includes('payments')`, 5*time.Second)
-	tb.keys("\r")
-	tb.sees(`location.pathname === '/search'`, 5*time.Second)
-	tb.live()
-	tb.keys("?")
-	tb.sees(`document.querySelector('dialog[open]')?.textContent.includes('freeze')`, 2*time.Second)
-	tb.click("dialog [data-cancel]")
-	tb.keys(".")
-	tb.sees(`document.querySelector('#live').dataset.is === 'paused'`, 2*time.Second)
 }
 
 func TestALivePageStandsStill(t *testing.T) {

@@ -137,7 +137,7 @@ var table = []rule{
 	{room: "internal/scene", rooms: []string{"internal/ledger", "internal/vitals", "storage", "storage/memory"}}, // what tests and pictures show
 	{
 		room:    "dashboard/browser", // a module of its own, which drives a browser
-		rooms:   []string{"dashboard", "internal/fingerprint", "internal/scene", "storage", "storage/memory"},
+		rooms:   []string{"access", "dashboard", "internal/fingerprint", "internal/scene", "storage", "storage/memory"},
 		modules: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto"},
 	},
 	{

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// at waits until the page of a path is live.
+func (tb *tab) at(path string) {
+	tb.t.Helper()
+	tb.sees(fmt.Sprintf(`location.pathname === %q && document.querySelector('#live')?.dataset.is === 'live'`, path), 10*time.Second)
+}
+
+// asks waits until a dialog asks, and cancels it by its focus alone.
+func (tb *tab) asks(title string) {
+	tb.t.Helper()
+	tb.sees(fmt.Sprintf(`document.querySelector('dialog[open] h2')?.textContent.replaceAll('\u00a0', ' ').startsWith(%q) && document.activeElement.matches('[data-cancel]')`, title), 5*time.Second)
+	tb.keys(kb.Enter)
+	tb.sees(`!document.querySelector('dialog[open]')`, 5*time.Second)
+}
+
+func TestAWalkByKeyboardAlone(t *testing.T) {
+	r := newRig(t, "night")
+	tb := r.tab("/", "light")
+	tb.live()
+	for _, to := range [][2]string{{"q", "/queues"}, {"t", "/tasks"}, {"d", "/dead"}, {"s", "/schedules"}, {"r", "/runners"}, {"o", "/"}} {
+		tb.keys("g" + to[0])
+		tb.at(to[1])
+	}
+	tb.keys("gt")
+	tb.at("/tasks")
+	const on = `[...document.querySelectorAll('tr')].filter(e => e.querySelector('[data-open]')).findIndex(e => e.classList.contains('on'))`
+	for i, step := range []string{"j", "j", "j", "k"} {
+		tb.keys(step)
+		tb.sees(fmt.Sprintf(`%s === %d && document.activeElement.matches('tr.on [data-open]')`, on, []int{0, 1, 2, 1}[i]), 2*time.Second)
+	}
+	tb.keys("x")
+	tb.sees(`document.querySelectorAll('[name=ref]:checked').length === 1 && document.querySelector('tr.on [name=ref]').checked`, 2*time.Second)
+	tb.keys("r")
+	tb.asks("Requeue")
+	tb.keys("c")
+	tb.asks("Cancel 1 task")
+	href := eval[string](tb, `document.querySelector('tr.on [data-open]').getAttribute('href')`)
+	eval[bool](tb, `document.querySelector('tr.on [data-open]').focus(), true`)
+	tb.keys(kb.Enter)
+	tb.at(href)
+
+	page, err := r.Store.Tasks(t.Context(), storage.TasksQuery{Queue: "mail", State: storage.Dead, Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := page.Tasks[0].Ref
+	tb.open("/r/"+ref.String(), "light", 1440)
+	tb.live()
+	tb.keys("r")
+	tb.sees(`document.activeElement.matches('dialog[open] [data-cancel]')`, 5*time.Second)
+	tb.keys(kb.Tab)
+	tb.keys(kb.Enter)
+	tb.shows("1 task requeued.")
+	if task, err := r.Store.Task(t.Context(), ref); err != nil || task.State != storage.Waiting {
+		t.Errorf("the task is %s, %v; want it waiting", task.State, err)
+	}
+	tb.open("/queues/mail", "dark", 1440)
+	tb.live()
+	tb.keys("p")
+	tb.asks("Pause the queue mail")
+	tb.keys(".")
+	tb.sees(`document.querySelector('#live').dataset.is === 'paused'`, 2*time.Second)
+	tb.keys(".")
+	tb.live()
+	tb.keys("?")
+	tb.sees(`document.querySelector('dialog[open]')?.textContent.includes('freeze')`, 2*time.Second)
+	tb.keys(kb.Escape)
+	tb.sees(`!document.querySelector('dialog[open]')`, 2*time.Second)
+	tb.switchedOff()
+}
+
+// switchedOff has the keys switched off, by the keyboard, and wants them to do nothing until they are on again.
+func (tb *tab) switchedOff() {
+	tb.t.Helper()
+	tb.keys("?")
+	tb.sees(`document.activeElement.matches('dialog[open] button')`, 2*time.Second)
+	eval[bool](tb, `document.querySelector('dialog input[type=checkbox]').focus(), true`)
+	tb.keys(" ")
+	tb.sees(`document.querySelector('dialog input[type=checkbox]').checked`, 2*time.Second)
+	tb.keys(kb.Escape)
+	tb.sees(`!document.querySelector('dialog[open]')`, 2*time.Second)
+	path := eval[string](tb, `location.pathname`)
+	tb.keys("gqp.?")
+	if got := eval[string](tb, `[location.pathname, document.querySelector('#live').dataset.is, !!document.querySelector('dialog[open]')].join()`); got != path+",live,false" {
+		tb.t.Errorf("keys that are switched off lead to %s", got)
+	}
+	eval[bool](tb, `document.querySelector('[data-keys]').focus(), true`)
+	tb.keys(kb.Enter)
+	tb.sees(`document.querySelector('dialog[open]')`, 2*time.Second)
+	eval[bool](tb, `document.querySelector('dialog input[type=checkbox]').focus(), true`)
+	tb.keys(" ")
+	tb.keys(kb.Escape)
+	tb.sees(`!document.querySelector('dialog[open]')`, 2*time.Second)
+	tb.keys("go")
+	tb.at("/")
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard"
+)
+
+// offers are the acts that a page offers.
+const offers = `[...document.querySelectorAll('main a[href*="/act?"], main a[href*="/edit?"], main a[href$="/add"], main button[name=do]')]
+	.filter(e => e.checkVisibility()).map(e => e.name === 'do' ? e.value : e.pathname === '/act' ? new URLSearchParams(e.search).get('do') : e.pathname.split('/').at(-1))`
+
+// verbs are what each act takes.
+var verbs = map[string]access.Verb{
+	"requeue": access.Operate, "cancel": access.Operate, "pause": access.Operate, "resume": access.Operate, "run": access.Operate,
+	"delete": access.Alter, "remove": access.Alter, "unschedule": access.Alter, "edit": access.Alter, "add": access.Enqueue,
+}
+
+// acting are the pages that offer acts.
+var acting = []string{
+	"queues", "queue", "tasks", "tasks-dead", "dead", "cause", "task-dead", "task-pending", "schedules", "edit", "enqueue",
+}
+
+func TestEachPageForEachRole(t *testing.T) {
+	var role access.Role
+	r := newRigOf(t, "night", dashboard.Config{Who: func(*http.Request) (access.User, bool) {
+		return access.User{Name: "ann", Role: role}, true
+	}})
+	pages := pagesOf(t.Context(), "night", r.Scene)
+	role = access.Admin
+	tb := r.tab("/", "light")
+	offered := map[access.Verb]int{}
+	for i, is := range access.Roles() {
+		role = is
+		for j, p := range pages {
+			// What a viewer sees of pages without acts all others see, too.
+			if acts := slices.Contains(acting, p.name) || strings.HasPrefix(p.name, "ask-"); !acts && role != access.Viewer {
+				continue
+			}
+			for _, act := range tb.seenBy(role, p, themes[(i+j)%2]) {
+				offered[verbs[act]]++
+			}
+		}
+	}
+	for _, verb := range []access.Verb{access.Operate, access.Alter, access.Enqueue} {
+		if offered[verb] == 0 {
+			t.Errorf("no page offers what takes the verb %s", verb)
+		}
+	}
+}
+
+// seenBy opens a page as one with a role, and gives the acts that it offers. What the role does not permit fails
+// the test.
+func (tb *tab) seenBy(role access.Role, p named, theme string) []string {
+	tb.t.Helper()
+	refused := strings.HasPrefix(p.name, "ask-") && !role.May(access.Operate) ||
+		(p.name == "edit" || p.name == "ask-delete") && !role.May(access.Alter) || p.name == "enqueue" && !role.May(access.Enqueue)
+	tb.hush(refused || p.name == "error") // the browser logs what was refused
+	tb.open(p.path, theme, 1440)
+	if is := eval[bool](tb, `document.title.startsWith('Forbidden')`); is != refused {
+		tb.t.Errorf("%s for %s: refused %t, want %t", p.name, role, is, refused)
+	}
+	acts := eval[[]string](tb, offers)
+	for _, act := range acts {
+		if verb, known := verbs[act]; !known || !role.May(verb) {
+			tb.t.Errorf("%s offers %s to %s", p.name, act, role)
+		}
+	}
+	if shows := eval[bool](tb, `!!document.querySelector('[data-part^="body-"]')`); shows && !role.May(access.Payloads) {
+		tb.t.Errorf("%s shows payloads to %s", p.name, role)
+	}
+	return acts
+}
