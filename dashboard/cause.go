@@ -71,10 +71,19 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 	return nil
 }
 
-// KindURL is the list of the tasks of a kind that died of the cause.
-func (d *causeData) KindURL(v *view, kind string) string {
-	return v.URL("/tasks", "state", string(storage.Dead), "filter", d.Group.Filter+" kind:"+kind)
+// KindURL is the list of the tasks of a kind that died of a cause.
+func (v *view) KindURL(g *deadGroup, kind string) string {
+	return v.URL("/tasks", "state", string(storage.Dead), "filter", g.Filter+" kind:"+kind)
 }
+
+// shownKinds is how many kinds of a cause a list names.
+const shownKinds = 3
+
+// First3 are the most frequent kinds.
+func (g *deadGroup) First3() []storage.KindSize { return g.Kinds[:min(shownKinds, len(g.Kinds))] }
+
+// MoreKinds is how many others there are.
+func (g *deadGroup) MoreKinds() int { return len(g.Kinds) - len(g.First3()) }
 
 // QueueURL is the list of the tasks of a queue that died of the cause.
 func (d *causeData) QueueURL(v *view, queue string) string {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -194,6 +195,27 @@ func (s *server) request(r *http.Request, v *view, a act, d *askData) (bulk.Requ
 	return req, nil
 }
 
+// consequence says what an act does, of one task and of tasks that have all ended in their own words.
+func consequence(verb bulk.Verb, look *bulk.Preview) string {
+	ended := !slices.ContainsFunc(look.Samples, func(t storage.Task) bool { return !t.State.Ended() }) && !look.More
+	one := look.Count == 1 && len(look.Samples) == 1
+	switch {
+	case verb == bulk.Requeue && one && ended:
+		return "It starts anew: its failures and crashes so far count no more, and its attempts stay on its page."
+	case verb == bulk.Requeue && one:
+		return "It waits for a runner from now on."
+	case verb == bulk.Requeue && ended && look.Count == int64(len(look.Samples)):
+		return "They start anew: their failures and crashes so far count no more."
+	case verb == bulk.Delete && one:
+		return "It is gone with its parameters, history and result; nothing brings it back but a backup."
+	case verb == bulk.Cancel && one && look.Samples[0].State == storage.Pending:
+		return "Its runner is asked to stop it; it ends as cancelled."
+	case verb == bulk.Cancel && one:
+		return "It ends as cancelled and does not run."
+	}
+	return look.Consequence
+}
+
 // askTasks tells what an act would do to tasks.
 func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	req, err := s.request(r, v, a, d)
@@ -207,7 +229,7 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	if look.Count == 0 && look.Gone > 0 && len(req.Tasks) == 1 {
 		return storage.ErrNotFound
 	}
-	d.Samples, d.Count, d.Says = look.Samples, look.Count, look.Consequence
+	d.Samples, d.Count, d.Says = look.Samples, look.Count, consequence(a.bulk, &look)
 	d.More = d.Count - int64(len(d.Samples))
 	d.Rates = rates
 	about := count(d.Count, "task")

@@ -36,6 +36,15 @@ type metricsData struct {
 	Totals      queueTotals
 }
 
+// Word is a span in words.
+func (metricsData) Word(span string) string {
+	n, unit := span[:len(span)-1], map[byte]string{'h': "hour", 'd': "day"}[span[len(span)-1]]
+	if n != "1" {
+		unit += "s"
+	}
+	return n + nbsp + unit
+}
+
 // queueTotals are the sums of a queue over the span.
 type queueTotals struct {
 	Queue                        string
@@ -50,6 +59,9 @@ type kindTotals struct {
 	Runs, Failed  int64
 	P50, P95, P99 time.Duration
 }
+
+// Share is the part of the attempts that failed.
+func (q queueTotals) Share() float64 { return float64(q.Failed) / max(1, float64(q.Done+q.Failed)) }
 
 // Share is the part of the runs that failed.
 func (k kindTotals) Share() float64 { return float64(k.Failed) / max(1, float64(k.Runs)) }

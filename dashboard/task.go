@@ -77,6 +77,7 @@ func (s *server) task(r *http.Request, v *view) error {
 		return err
 	}
 	v.Page, v.Nav, v.Kind, v.Title = "task", "Tasks", t.Kind+" in "+t.Queue, t.ID
+	v.Ref = ref.String()
 	v.Watch = (&queueNow{Stats: storage.Stats{Queue: t.Queue}}).Key("mark")
 	if t.State == storage.Pending {
 		v.Watch += " all.tick"
@@ -410,7 +411,7 @@ func (s *server) verdict(r *http.Request, v *view, t storage.Task) (string, erro
 	if err != nil {
 		return "", err
 	}
-	text := why.String()
+	text := why.Text(duration)
 	first, size := utf8.DecodeRuneInString(text)
 	return string(unicode.ToUpper(first)) + text[size:] + ".", nil
 }

@@ -69,7 +69,7 @@ func TestAListShowsWhatItsAddressSays(t *testing.T) {
 	s.shows("/tasks?queue=mail&state=dead&filter=kind:send_digest", "showing 32 of 32",
 		"midge task ls &#39;queue:mail state:dead kind:send_digest&#39;")
 	s.shows("/tasks?filter=kind:legacy_sync", "legacy_sync", "no runner that looked knows its kind")
-	s.shows("/tasks?filter=kind:send_digest", "No task matches here.", "Search all states")
+	s.shows("/tasks?filter=kind:send_digest", "No task matches", "Search the tasks that ended, too")
 	s.shows("/tasks?filter=colour:red", "queue: id: kind:", "colour")
 	page := s.get("/tasks?queue=mail&state=dead")
 	s.shows(between(t, page, `rel="next" href="`, `"`), "showing 50 of 212", "First page")
@@ -313,7 +313,7 @@ func TestSearchFindsATask(t *testing.T) {
 	}
 	s.shows("/search?q=mail", "/queues/mail", "Scan live tasks for it")
 	s.shows("/search?q=digest", "daily_digest", "send_digest")
-	s.shows("/suggest?q=app-2", "worker-1", "runner")
+	s.shows("/suggest?q=app-2", "app-2.internal:4101:", "runner")
 	s.shows("/suggest?q=refused", "connection refused", "212 dead", "/dead?cause=", `"what":"scan"`)
 	s.shows("/suggest?q=se", "send_invoice", "kind")
 	s.shows("/suggest?q="+id, `"what":"task"`, "/r/"+ref)

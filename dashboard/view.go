@@ -17,6 +17,7 @@ type view struct {
 	Nav    string // the entry of the navigation that is marked
 	Title  string
 	Kind   string // above the title: of what it is
+	Ref    string // of the task that the page is about, "" for none
 	Data   any
 	Now    time.Time // by the storage's clock
 	Sample *sample

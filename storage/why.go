@@ -295,7 +295,19 @@ func (w *whyWalk) place(ctx context.Context, store Storage) error {
 }
 
 // String says the verdict in a sentence, with times from Now.
-func (v Verdict) String() string {
+func (v Verdict) String() string { return v.Text(roughly) }
+
+// Text is String with durations as a function writes them. They are never negative.
+func (v Verdict) Text(duration func(time.Duration) string) string { return told{v, duration}.text() }
+
+// told is a verdict with how its durations are written.
+type told struct {
+	Verdict
+
+	duration func(time.Duration) string
+}
+
+func (v told) text() string {
 	switch v.Cause {
 	case CauseEnded:
 		return v.ended()
@@ -330,7 +342,7 @@ func (v Verdict) String() string {
 }
 
 // waits says why nobody has taken a task that waits.
-func (v Verdict) waits() string {
+func (v told) waits() string {
 	switch v.Cause {
 	case CauseNoRunner:
 		return fmt.Sprintf("no live runner serves queue %s", v.Ref.Queue)
@@ -357,7 +369,7 @@ func (v Verdict) waits() string {
 	}
 }
 
-func (v Verdict) ended() string {
+func (v told) ended() string {
 	text := fmt.Sprintf("it is %s%s", v.State, v.ago(" and ended ", v.Since))
 	if v.State == Dead {
 		text += details(v.Reason, v.Error)
@@ -388,7 +400,7 @@ func details(texts ...string) string {
 	return b.String()
 }
 
-func (v Verdict) position() string {
+func (v told) position() string {
 	var text string
 	switch {
 	case v.Position > 0:
@@ -399,7 +411,7 @@ func (v Verdict) position() string {
 		return "it joins the line now"
 	}
 	if v.ETA > 0 {
-		text += ", and starts in about " + roughly(v.ETA)
+		text += ", and starts in about " + v.duration(v.ETA)
 	}
 	return text
 }
@@ -416,12 +428,12 @@ func (v Verdict) runner() string {
 	return text
 }
 
-func (v Verdict) in(at time.Time) string { return roughly(max(at.Sub(v.Now), 0)) }
+func (v told) in(at time.Time) string { return v.duration(max(at.Sub(v.Now), 0)) }
 
 // ago says how long ago a moment was, behind some words; nothing where there is none.
-func (v Verdict) ago(words string, at time.Time) string {
+func (v told) ago(words string, at time.Time) string {
 	if at.IsZero() {
 		return ""
 	}
-	return words + roughly(max(v.Now.Sub(at), 0)) + " ago"
+	return words + v.duration(max(v.Now.Sub(at), 0)) + " ago"
 }

@@ -261,9 +261,12 @@ document.addEventListener('click', event => {
   }
   if (dialog?.open && event.target.closest('[data-cancel]')) { event.preventDefault(); dialog.close(); }
   const copy = event.target.closest?.('[data-copy]');
-  if (copy) navigator.clipboard?.writeText($(`#${copy.dataset.copy}`).textContent).then(() => { copy.textContent = 'Copied'; });
+  if (copy) copied(copy).then(text => navigator.clipboard.writeText(text)).then(() => { copy.textContent = 'Copied'; }).catch(() => { copy.textContent = 'Not copied'; });
   if (event.target.closest?.('[data-keys]')) { event.preventDefault(); help(); }
 });
+
+// copied gives what a button copies: a text of its own, a file of the server, or what an element shows.
+const copied = async ({dataset}) => dataset.text ?? (dataset.from ? (await fetch(dataset.from)).text() : $(`#${dataset.copy}`).textContent);
 
 document.addEventListener('submit', event => {
   const form = event.target;

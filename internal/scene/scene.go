@@ -182,8 +182,9 @@ func (s *Scene) Schedule(ctx context.Context, queue, name, spec, zone string, ne
 
 func (s *Scene) hire(n int, queues, kinds []string) {
 	for i := range n {
+		host, pid := fmt.Sprintf("app-%d.internal", i+1), 4100+i
 		s.Runners = append(s.Runners, storage.RunnerInfo{
-			ID: fmt.Sprintf("worker-%d.%s", i, storage.NewID()), Host: fmt.Sprintf("app-%d.internal", i+1), PID: 4100 + i,
+			ID: fmt.Sprintf("%s:%d:%s", host, pid, storage.NewID()[18:]), Host: host, PID: pid,
 			Version: "v0.9.0", Queues: queues, Kinds: kinds, Concurrency: 20, Vitals: vitalsOf(i, kinds), Started: s.now().Add(-26 * time.Hour),
 		})
 	}
