@@ -25,7 +25,9 @@ BEGIN
 		ORDER BY x.kind LIMIT 20 FOR NO KEY UPDATE OF x SKIP LOCKED
 	LOOP
 		EXIT WHEN room <= 0; -- the other lines are looked at by the next claim
-		IF k.named <= now - long THEN -- in each priority those that were declined first stand first
+		-- In each priority those that were declined first stand first, but for those that a clock stamped that was
+		-- ahead. So the first of some that waits for less ends the look along it.
+		IF k.named <= now - long THEN
 			RETURN QUERY
 			SELECT t.* FROM generate_series(0, 18) AS p (n), LATERAL (
 				SELECT t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN 14 ELSE 9 END)::int2, t.flags, t.priority,
@@ -33,6 +35,13 @@ BEGIN
 						(SELECT x.attempts FROM {schema}.sides x WHERE x.queue = t.queue AND x.id = t.id) END)
 				FROM {schema}.tasks t WHERE t.line = k.line AND t.sort >= (p.n::int8 << 56) - (1::int8 << 55)
 					AND t.sort < (p.n::int8 << 56) + (1::int8 << 55) AND t.turn <= now - long AND t.flags & {newer} = 0
+					AND t.sort < coalesce((
+						SELECT u.sort FROM (
+							SELECT v.sort, v.turn FROM {schema}.tasks v WHERE v.line = k.line AND v.turn <= now
+								AND v.sort >= (p.n::int8 << 56) - (1::int8 << 55) AND v.sort < (p.n::int8 << 56) + (1::int8 << 55)
+							ORDER BY v.sort LIMIT room
+						) u WHERE u.turn > now - long ORDER BY u.sort LIMIT 1
+					), 9223372036854775807)
 				ORDER BY t.sort LIMIT room FOR UPDATE OF t SKIP LOCKED
 			) t LIMIT room;
 			GET DIAGNOSTICS n = ROW_COUNT;
