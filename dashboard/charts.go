@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -72,6 +73,10 @@ func (c *chart) SVG() template.HTML {
 	}
 	for _, m := range c.marks() {
 		fmt.Fprintf(&b, `<line class="grid" x1="%s" x2="%s" y1="%d" y2="%d"/>`, m.x, m.x, pl.axis, pl.axis+4)
+	}
+	for _, d := range c.Deploys() {
+		x := strconv.FormatFloat(100*float64(d.At.Sub(c.From))/float64(c.span()), 'f', 3, 64) + "%"
+		fmt.Fprintf(&b, `<line class="deploy" x1="%s" x2="%s" y1="0" y2="%d"/>`, x, x, pl.axis)
 	}
 	c.drawGaps(&b, pl)
 	c.draw(&b, pl, "fine", 1)
@@ -232,6 +237,7 @@ type chartRow struct {
 	At           time.Time
 	Done, Failed int64
 	Seen, Gap    bool
+	Deployed     string // the versions that were first seen then
 }
 
 // Rows gives the chart as a table, the newest first.
@@ -239,9 +245,26 @@ func (c *chart) Rows() []chartRow {
 	rows := make([]chartRow, 0, len(c.Points))
 	for i, p := range slices.Backward(c.Points) {
 		at := c.From.Add(time.Duration(i) * c.Step)
-		rows = append(rows, chartRow{at, int64(math.Round(p.Done)), int64(math.Round(p.Failed)), p.Seen, p.Gap})
+		row := chartRow{
+			At: at, Done: int64(math.Round(p.Done)), Failed: int64(math.Round(p.Failed)), Seen: p.Seen, Gap: p.Gap,
+		}
+		var versions []string
+		for _, d := range c.Deploys() {
+			if !d.At.Before(at) && d.At.Before(at.Add(c.Step)) {
+				versions = append(versions, d.Version)
+			}
+		}
+		row.Deployed = strings.Join(versions, ", ")
+		rows = append(rows, row)
 	}
 	return rows
+}
+
+// Deploys are the versions of runners that were first seen within the chart.
+func (c *chart) Deploys() []ledger.Deploy {
+	return slices.DeleteFunc(slices.Clone(c.deploys), func(d ledger.Deploy) bool {
+		return d.At.Before(c.From) || !d.At.Before(c.end())
+	})
 }
 
 // End is the moment at which the chart ends, for the days of its rows.

@@ -180,6 +180,8 @@ type chart struct {
 	Part   float64 // how much of the last point has passed, 1 for all of it
 	Which  string  // its name in the address
 	Max    float64 // a second
+
+	deploys []ledger.Deploy
 }
 
 // chartOf gives the points of a queue, or of all, over the last hour, of which the history tells more than this
@@ -197,6 +199,9 @@ func (v *view) chartOf(queue, which string) *chart {
 	}
 	if span == 1 {
 		v.Sample.recall(queue, c)
+	}
+	if v.Sample.hour != nil {
+		c.deploys = v.Sample.hour.Deploys
 	}
 	c.Max = c.most()
 	return c

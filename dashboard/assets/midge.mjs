@@ -508,8 +508,11 @@ function hover(plot) {
     if (!cross) { cross = make('div', '', 'cross'); tip = make('div', '', 'tip'); plot.append(cross, tip); }
     const x = (i + .5) / rows.length * box.width;
     cross.style.left = `${Math.round(x)}px`;
-    const [at, done, failed] = [...rows[i].cells].map(cell => cell.textContent);
+    const [at, done, failed, deployed] = [...rows[i].cells].map(cell => cell.textContent);
     tip.textContent = done === '–' ? `${at}: not known` : `${at}: ${done} done, ${failed} failed`;
+    // A tick of a deploy is narrow: the points beside it tell of it, too.
+    const near = deployed === undefined ? '' : [i, i - 1, i + 1].map(j => rows[j]?.cells[3].textContent).find(Boolean);
+    if (deployed || near) tip.textContent += `, ${deployed || near} deployed`;
     tip.style.left = `${Math.round(Math.min(x + 8, Math.max(0, box.width - tip.offsetWidth)))}px`;
   };
   plot.onpointerleave = () => { $('.cross', plot)?.remove(); $('.tip', plot)?.remove(); };

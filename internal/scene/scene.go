@@ -283,6 +283,7 @@ func (s *Scene) night(ctx context.Context) error {
 		s.Add(ctx, "mail", "send_invoice", 180, once), s.Add(ctx, "mail", "send_digest", 32, once), s.End(ctx, "mail", 212, mail),
 		s.Add(ctx, "archive", "archive_orders", 88, once), s.End(ctx, "archive", 88, disk),
 		s.pass(ctx, 47*time.Minute, "mail", "archive"),
+		s.deploy(ctx, "v0.9.1"),
 		s.Add(ctx, "mail", "send_welcome", 9, nil),
 		s.Add(ctx, "payments", "charge_card", 1204, nil),
 		s.pause(ctx, "payments"),
@@ -299,6 +300,12 @@ func (s *Scene) night(ctx context.Context) error {
 		s.Runners[i].Queues = append([]string{"archive"}, s.Runners[i].Queues...)
 	}
 	return nil
+}
+
+// deploy has the last runner be of another version.
+func (s *Scene) deploy(ctx context.Context, version string) error {
+	s.Runners[len(s.Runners)-1].Version = version
+	return s.Beat(ctx)
 }
 
 // pause pauses a queue, as a person does.
