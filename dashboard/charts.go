@@ -337,7 +337,7 @@ func sparkline(values []float64, least float64) template.HTML {
 		fmt.Fprintf(&fill, "V%dz", sparkHigh-1)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg class="spark" width="%d" height="%d" viewBox="0 0 %d %d" aria-hidden="true">`,
+	fmt.Fprintf(&b, `<svg class="spark" width="%d" height="%d" viewBox="0 0 %d %d" preserveAspectRatio="none" aria-hidden="true">`,
 		sparkWidth, sparkHigh, sparkWidth, sparkHigh)
 	fmt.Fprintf(&b, `<path class="none" d="%s"/><path class="fill" d="%s"/><path class="run" d="%s"/></svg>`,
 		gaps.String(), fill.String(), path.String())

@@ -133,21 +133,31 @@ func (s *sample) byNames() []*queueNow {
 // PausedSince is when the queue was paused, zero where nobody knows.
 func (q *queueNow) PausedSince() time.Time { return q.pausedSeen }
 
-// troubleFirst orders queues: what is in trouble first, then what has died, then what is busy.
+// troubleFirst orders queues as what needs somebody is ordered: where nobody works, what died, what is paused,
+// what else is in trouble, then what is busy.
 func troubleFirst(s *sample) []*queueNow {
-	queues := s.byNames()
+	queues := make([]*queueNow, len(s.queues))
+	for i := range s.queues {
+		queues[i] = &s.queues[i]
+	}
 	weight := func(q *queueNow) int {
 		switch {
-		case q.Trouble() != "":
+		case !q.Paused && q.Waiting > 0 && q.runners == 0:
 			return 0
 		case q.Dead > 0:
 			return 1
-		case q.Live() > 0 || q.done > 0:
+		case q.Paused:
 			return 2
+		case q.Trouble() != "":
+			return 3
+		case q.Live() > 0 || q.done > 0:
+			return 4
 		}
-		return 3
+		return 5
 	}
-	slices.SortStableFunc(queues, func(a, b *queueNow) int { return cmp.Compare(weight(a), weight(b)) })
+	slices.SortStableFunc(queues, func(a, b *queueNow) int {
+		return cmp.Or(cmp.Compare(weight(a), weight(b)), cmp.Compare(b.Dead, a.Dead))
+	})
 	return queues
 }
 

@@ -180,7 +180,10 @@ func (h hourOf) Share() string {
 }
 
 // outlookText says when the backlog of a queue is gone.
-type outlookText struct{ Text, Exact string }
+type outlookText struct {
+	Text, Exact string
+	Gone        bool // the text is in how long, and no sentence of its own
+}
 
 // Outlook tells when the backlog of a queue is gone.
 func (v *view) Outlook(q *queueNow) outlookText {
@@ -188,13 +191,13 @@ func (v *view) Outlook(q *queueNow) outlookText {
 	case q.Waiting == 0:
 		return outlookText{Text: dash}
 	case !o.Known:
-		return outlookText{"…", "It is measured over the next seconds."}
+		return outlookText{Text: "…", Exact: "It is measured over the next seconds.", Gone: true}
 	case o.Backlog == 0:
-		return outlookText{dash, "What waits is of kinds that no runner knows."}
+		return outlookText{Text: dash, Exact: "What waits is of kinds that no runner knows.", Gone: true}
 	case o.Gone > 0:
-		return outlookText{age(o.Gone), duration(o.Gone) + ", as fast as it shrinks now"}
+		return outlookText{Text: age(o.Gone), Exact: duration(o.Gone) + ", as fast as it shrinks now", Gone: true}
 	case o.Growth > 0:
-		return outlookText{"grows", "by " + rate(o.Growth)}
+		return outlookText{Text: "grows", Exact: "by " + rate(o.Growth)}
 	}
-	return outlookText{"stands", "It does not shrink."}
+	return outlookText{Text: "stands" + nbsp + "still", Exact: "It does not shrink."}
 }
