@@ -177,12 +177,9 @@ func as(theme string, width int64) chromedp.Action[chromedp.Void] {
 	})
 }
 
-// shot draws a page once, after more steps.
-func shot(
-	ctx context.Context, url, theme string, width int64, more ...chromedp.Action[chromedp.Void],
-) (picture []byte, err error) {
-	steps := append([]chromedp.Action[chromedp.Void]{as(theme, width), chromedp.Navigate(url)}, more...)
-	if err := chromedp.Do(ctx, steps...); err != nil {
+// shot draws a page once.
+func shot(ctx context.Context, url, theme string, width int64) (picture []byte, err error) {
+	if err := chromedp.Do(ctx, as(theme, width), chromedp.Navigate(url)); err != nil {
 		return nil, err
 	}
 	if err := settled(ctx); err != nil {

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
 
@@ -88,18 +90,16 @@ func columns(peers []peer, view string) string {
 	return strings.Join(names, ", ")
 }
 
-const midgeName = "midge"
-
 // midgeOf is midge's own dashboard with a page for each kind of view.
 func midgeOf(url string, pages []named) peer {
-	p := peer{Name: midgeName, URL: url, Pages: map[string]string{}}
+	p := peer{Name: "midge", URL: url, Pages: map[string]string{}}
 	for _, view := range views {
 		p.Pages[view.name] = view.path
 	}
-	for _, page := range pages {
+	for _, shown := range pages {
 		// The night's is a dead one, the calm's runs.
-		if page.name == "task-dead" || page.name == "task-pending" && p.Pages["task"] == "" {
-			p.Pages["task"] = page.path
+		if shown.name == "task-dead" || shown.name == "task-pending" && p.Pages["task"] == "" {
+			p.Pages["task"] = shown.path
 		}
 	}
 	return p
@@ -116,11 +116,7 @@ func drawBeside(ctx context.Context, peers []peer, view string, width int64, to 
 				row = append(row, image.NewGray(image.Rect(0, 0, int(width), height)))
 				continue
 			}
-			var steps []chromedp.Action[chromedp.Void]
-			if p.Name != midgeName {
-				steps = append(steps, chromedp.Func(drawn))
-			}
-			picture, err := shot(ctx, p.URL+path, theme, width, steps...)
+			picture, err := firstScreen(ctx, p.URL+path, theme, width)
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.Name, err)
 			}
@@ -138,6 +134,19 @@ func drawBeside(ctx context.Context, peers []peer, view string, width int64, to 
 		rows = append(rows, row)
 	}
 	return writeSheet(to+".png", rows)
+}
+
+// firstScreen draws what a window shows of a page. Pages of others fit themselves to it: to draw more at once
+// starts their charts anew.
+func firstScreen(ctx context.Context, url, theme string, width int64) ([]byte, error) {
+	err := chromedp.Do(ctx, as(theme, width), chromedp.Navigate(url), chromedp.Func(drawn))
+	if err != nil {
+		return nil, err
+	}
+	return chromedp.Run(ctx, func(ctx context.Context, t *chromedp.Target) ([]byte, error) {
+		result, err := cdp.Call(ctx, t, page.CaptureScreenshot, page.CaptureScreenshotParams{})
+		return result.Data, err
+	})
 }
 
 // startPeers runs the program in the folder peers, a module of its own, which downloads what it needs.
@@ -177,12 +186,13 @@ func startPeers(ctx context.Context, scene string) ([]peer, func(), error) {
 
 // drawn waits until a page that draws itself has not changed for a while, charts included.
 func drawn(ctx context.Context, t *chromedp.Target) error {
-	const quiet, most = 700 * time.Millisecond, 4 * time.Second
+	const quiet, most = 800 * time.Millisecond, 4 * time.Second
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	began, since, before := time.Now(), time.Now(), ""
 	for time.Since(since) < quiet && time.Since(began) < most {
-		now, err := chromedp.Evaluate[string](`document.readyState + document.body?.innerHTML`)(ctx, t)
+		now, err := chromedp.Evaluate[string](
+			`document.readyState + document.getAnimations().length + document.body?.innerHTML`)(ctx, t)
 		if err != nil {
 			return err
 		}
