@@ -34,11 +34,20 @@ func behind(words []string, argument string) []string {
 
 // listCommand is the line for a page of a list of tasks.
 func listCommand(c chosen, after string) string {
-	words := []string{"midge", "task", "ls"}
+	words, text := []string{"midge", "task", "ls"}, c.Text()
 	if after != "" {
 		words = append(words, "--after", after)
 	}
-	return commandLine(behind(words, c.Text())...)
+	if after != "" && c.plain() { // as the request is made to which the cursor belongs
+		text = ""
+		if c.Queue != "" {
+			words = append(words, "--queue", c.Queue)
+		}
+		if c.State != "" {
+			words = append(words, "--state", c.State)
+		}
+	}
+	return commandLine(behind(words, text)...)
 }
 
 // queuesCommand is the line for a page of the list of queues. The command knows no rates and no trouble, and
