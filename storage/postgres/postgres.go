@@ -40,9 +40,11 @@ type Storage struct {
 	combiner *combine.Combiner[*part]
 	server   string // its version
 	database string
-	warnings []string
-	durable  string
-	heldFor  time.Duration
+	// identifier is the number of the server's data, 0 where the role may not read it.
+	identifier int64
+	warnings   []string
+	durable    string
+	heldFor    time.Duration
 
 	unnamed atomic.Bool  // prepared statements do not stay where they are made
 	brought atomic.Int64 // tasks of the last claim
@@ -165,7 +167,22 @@ func (s *Storage) examine(ctx context.Context, name string) error {
 		return found.refusal(name)
 	}
 	s.judge(fsync, commit, pages)
+	if err := s.identify(ctx); err != nil {
+		return err
+	}
 	return s.judgeLine(ctx)
+}
+
+// identify learns which server it is. The number was drawn when its data were made: standbys and whoever takes over
+// from the primary have the same. Every role may read it unless an administrator has taken that away.
+func (s *Storage) identify(ctx context.Context) error {
+	err := s.ask(ctx, s.pool, query{
+		text: "SELECT system_identifier FROM pg_control_system()", scan: one(&s.identifier),
+	})
+	if class(code(err)) == "42" {
+		return nil
+	}
+	return translate(err)
 }
 
 // judgeLine warns of a connection that others can read, or where they can answer.
@@ -242,9 +259,14 @@ func (s *Storage) Close() error {
 	}
 }
 
-// Location names the database and the schema in which the tasks are. Servers are not told apart.
+// Location names the server, the database and the schema in which the tasks are. A server that was made of a copy of
+// another one's files has its number too, and where the role may not read the number, servers are not told apart.
 func (s *Storage) Location() string {
-	return fmt.Sprintf("postgres database %s, schema %s", s.database, s.name)
+	place := fmt.Sprintf("postgres database %s, schema %s", s.database, s.name)
+	if s.identifier != 0 {
+		place += fmt.Sprintf(", server %d", s.identifier)
+	}
+	return place
 }
 
 // Describe tells the server's version and time, and what an operator should know of it

@@ -157,7 +157,42 @@ func TestLocationTellsSchemasApart(t *testing.T) {
 	if err := storage.CheckLocation(s.store, other.WithinSQL(nil)); !errors.As(err, &invalid) {
 		t.Errorf("of another schema: got %v, want an *InvalidError", err)
 	}
-	s.want("location", s.store.Location(), "postgres database postgres, schema "+s.cfg.Schema)
+	if got, want := s.store.Location(), "postgres database postgres, schema "+s.cfg.Schema+", server "; !strings.HasPrefix(got, want) {
+		t.Errorf("location: got %s, want %s and its number", got, want)
+	}
+}
+
+// TestLocationTellsServersApart of which database and schema have the same names. Where a role may not read the number
+// of the server, a storage opens all the same.
+func TestLocationTellsServersApart(t *testing.T) {
+	testserver.RequirePostgres(t)
+	var stores [2]*postgres.Storage
+	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true})
+	cfg := postgres.Config{URL: server.URL(), Schema: "midge"}
+	for i, at := range []postgres.Config{cfg, {URL: testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true}).URL(), Schema: "midge"}} {
+		if err := postgres.Migrate(t.Context(), at); err != nil {
+			t.Fatal(err)
+		}
+		stores[i], _ = opened(t, at)
+	}
+	var invalid *storage.InvalidError
+	if err := storage.CheckLocation(stores[0], stores[1].WithinSQL(nil)); !errors.As(err, &invalid) {
+		t.Errorf("of another server: got %v, want an *InvalidError", err)
+	}
+	for _, statement := range []string{
+		"REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC",
+		"CREATE ROLE plain LOGIN", "GRANT ALL ON SCHEMA midge TO plain", "GRANT ALL ON ALL TABLES IN SCHEMA midge TO plain",
+		"GRANT ALL ON ALL SEQUENCES IN SCHEMA midge TO plain",
+	} {
+		if err := server.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg.URL = strings.Replace(cfg.URL, "user=midge", "user=plain", 1)
+	store, _ := opened(t, cfg)
+	if got, want := store.Location(), "postgres database postgres, schema midge"; got != want {
+		t.Errorf("location for a plain role: got %s, want %s", got, want)
+	}
 }
 
 func TestWithinIsInvisibleUntilCommit(t *testing.T) {
