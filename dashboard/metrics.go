@@ -153,6 +153,11 @@ type auditData struct {
 func (s *server) audits(r *http.Request, v *view) error {
 	v.Page, v.Nav, v.Title = "audit", "Audit", "Audit"
 	after := r.FormValue("after")
+	words := []string{"midge", "audit"}
+	if after != "" {
+		words = append(words, "--after="+after)
+	}
+	v.Command = commandLine(words...)
 	acts, next, err := s.audit.List(r.Context(), after, pageSize)
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ func (a *app) root() *cobra.Command {
 	root.SetErr(a.std.Err)
 	a.globals(root.PersistentFlags())
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(a.queue(), a.task(), a.schedule(), a.runner(), a.stats(), a.top(), a.doctor(), a.migrate(),
+	root.AddCommand(a.queue(), a.task(), a.schedule(), a.runner(), a.stats(), a.top(), a.doctor(), a.auditCommand(), a.migrate(),
 		a.imports(), a.serve(), a.user(),
 		a.version())
 	a.completions(root)

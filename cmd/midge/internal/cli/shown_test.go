@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/midgehq/midge/dashboard"
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/storage"
 )
@@ -394,5 +395,34 @@ func TestEachDialogShowsACommandThatDoesTheSame(t *testing.T) {
 		if got := p.give(line, "--help"); got.code != Done {
 			t.Errorf("GET %s shows %s, which exits with %d: %s", path, line, got.code, got.err)
 		}
+	}
+}
+
+func TestEachPageOfTheAuditShowsACommandThatListsTheSame(t *testing.T) {
+	p := openPages(t, "night")
+	audit := ledger.NewAudit(p.store)
+	for i := range 120 {
+		act, err := audit.Begin(t.Context(), ledger.Entry{Who: "ann", Act: "requeue", Filter: "error:" + quote(tricky[i%len(tricky)])})
+		if err == nil {
+			err = act.End(t.Context(), i, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows := 0
+	for path := "/audit"; path != ""; {
+		page := p.get(path)
+		line := p.line(path, page)
+		shown := all(rowKey, page)
+		p.same(path, line, shown, named(p.records(path, line), "id"), true)
+		rows += len(shown)
+		next := all(nextPage, page)
+		if path = ""; len(next) > 0 {
+			path = next[0]
+		}
+	}
+	if rows != 121 {
+		t.Errorf("%d acts on all pages, want 121", rows)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/internal/bulk"
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
@@ -348,6 +349,33 @@ func CauseOf(g scan.Group) Cause {
 	return Cause{
 		Cause: g.ID, Tasks: g.Tasks, Error: g.Text, Kinds: g.Kinds, Queues: g.Queues,
 		First: Moment(g.First), Last: Moment(g.Last), Sample: g.Sample.Ref.String(),
+	}
+}
+
+// Entry is an act of a person, as the audit keeps it.
+type Entry struct {
+	ID      string     `json:"id"`
+	At      time.Time  `json:"at"`
+	Ended   *time.Time `json:"ended"`
+	Who     string     `json:"who"`
+	Role    string     `json:"role"`
+	Via     string     `json:"via"`
+	Act     string     `json:"act"`
+	Queue   string     `json:"queue"`
+	Filter  string     `json:"filter"`
+	Tasks   []string   `json:"tasks"`
+	Note    string     `json:"note"`
+	Outcome string     `json:"outcome"`
+	Count   int        `json:"count"`
+	Error   string     `json:"error"`
+}
+
+// EntryOf makes the record of an act in the audit.
+func EntryOf(e ledger.Entry) Entry {
+	return Entry{
+		ID: e.ID, At: e.At.UTC(), Ended: Moment(e.Ended), Who: e.Who, Role: e.Role, Via: e.Via, Act: e.Act,
+		Queue: e.Queue, Filter: e.Filter, Tasks: Empty(e.IDs), Note: e.Note, Outcome: e.Outcome, Count: e.Count,
+		Error: e.Error,
 	}
 }
 

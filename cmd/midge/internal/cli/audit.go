@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/midgehq/midge/cmd/midge/internal/show"
+	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/storage"
+)
+
+var auditList = show.List[ledger.Entry]{
+	Columns: []show.Column[ledger.Entry]{
+		{Name: "when", Text: func(p *show.Printer, e ledger.Entry) string { return p.Moment(e.At) }},
+		{Name: "who", Text: func(_ *show.Printer, e ledger.Entry) string { return dash(show.Text(e.Who)) }},
+		{Name: "role", Wide: true, Text: func(_ *show.Printer, e ledger.Entry) string { return dash(show.Text(e.Role)) }},
+		{Name: "via", Wide: true, Text: func(_ *show.Printer, e ledger.Entry) string { return dash(show.Text(e.Via)) }},
+		{Name: "act", Text: func(_ *show.Printer, e ledger.Entry) string { return dash(show.Text(e.Act)) }},
+		{
+			Name: "outcome", Text: func(_ *show.Printer, e ledger.Entry) string { return show.Text(e.Outcome) },
+			Style: func(e ledger.Entry) show.Style {
+				if e.Outcome != ledger.Done {
+					return show.Bad
+				}
+				return show.Plain
+			},
+		},
+		{Name: "count", Right: true, Text: func(_ *show.Printer, e ledger.Entry) string {
+			return show.Number(int64(e.Count))
+		}},
+		{Name: "on", Text: func(_ *show.Printer, e ledger.Entry) string { return dash(show.Text(actedOn(e))) }},
+		{Name: "error", Wide: true, Text: func(_ *show.Printer, e ledger.Entry) string { return show.Text(e.Error) }},
+	},
+	Record: func(e ledger.Entry) any { return show.EntryOf(e) },
+	ID:     func(e ledger.Entry) string { return e.ID },
+}
+
+// actedOn says what an act was done to.
+func actedOn(e ledger.Entry) string {
+	on := e.Queue
+	switch {
+	case e.Filter != "":
+		on = e.Filter
+	case len(e.IDs) == 1:
+		on = e.IDs[0]
+	case len(e.IDs) > 1:
+		on = fmt.Sprintf("%s and %d more", e.IDs[0], len(e.IDs)-1)
+	}
+	return strings.TrimSpace(on + " " + e.Note)
+}
+
+func (a *app) auditCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "audit", Short: "List what people did by the command and the dashboard",
+		Long: "audit lists the acts of people, the newest first: who did what to which tasks, and what became of\n" +
+			"it. They are kept for 90 days.",
+		Example: "  midge audit\n  midge audit --limit 200 -o wide", Args: noArguments,
+	}
+	limit := cmd.Flags().Int("limit", 50, "how many acts to list at most, up to 200")
+	after := cmd.Flags().String("after", "", "go on behind the `place` that the page before has told")
+	cmd.RunE = a.quick(func(ctx context.Context, _ []string) error {
+		if *limit < 1 || *limit > storage.MaxPage {
+			return storage.Invalid("--limit", *limit, "1 to %d", storage.MaxPage)
+		}
+		if err := a.open(ctx); err != nil {
+			return err
+		}
+		acts, next, err := ledger.NewAudit(a.store).List(ctx, *after, *limit)
+		if err != nil {
+			return err
+		}
+		if err := list(ctx, a, auditList, acts, "nobody has done anything yet"); err != nil {
+			return err
+		}
+		if next != "" {
+			a.notef("next: the same with --after %s", next)
+		}
+		return nil
+	})
+	return cmd
+}
