@@ -18,6 +18,26 @@ const problems = `(() => {
   const light = ([r, g, b]) => { const f = v => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; }; return .2126 * f(r) + .7152 * f(g) + .0722 * f(b); };
   const ground = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c[3] === 1) return c; } return [255, 255, 255, 1]; };
   const visible = e => e.checkVisibility({checkOpacity: true, checkVisibilityCSS: true}) && !e.closest('.sr, .skip, dialog:not([open])');
+  // Colours, sizes and gaps are tokens.
+  const probe = document.body.appendChild(document.createElement('i'));
+  const tokens = new Set(['rgba(0, 0, 0, 0)']);
+  for (const name of ['ground', 'surface', 'sunken', 'line', 'control', 'text', 'muted', 'accent', 'on-fill', 'waiting', 'pending', 'scheduled', 'retry', 'completed', 'dead', 'cancelled', 'tint-done']) {
+    probe.style.color = 'var(--' + name + ')';
+    tokens.add(getComputedStyle(probe).color);
+  }
+  probe.remove();
+  const gaps = new Set([0, 1, 2, 4, 8, 12, 16, 20, 24, 32, 36]), sizes = new Set(['12px', '14px', '16px', '20px', '28px']);
+  for (const e of document.querySelectorAll('body, body *')) {
+    if (!visible(e) || e.closest('svg, option, .sr, .skip') || e.matches('input[type=checkbox], progress, br')) continue;
+    const style = getComputedStyle(e);
+    for (const at of ['color', 'backgroundColor']) if (!tokens.has(style[at])) say(at + ' ' + style[at] + ' is no token', e);
+    for (const side of ['Top', 'Right', 'Bottom', 'Left']) {
+      if (parseFloat(style['border' + side + 'Width']) && !tokens.has(style['border' + side + 'Color'])) say('border ' + style['border' + side + 'Color'] + ' is no token', e);
+      if (!gaps.has(parseFloat(style['padding' + side]))) say('padding of ' + style['padding' + side], e);
+    }
+    for (const at of ['rowGap', 'columnGap']) if (style[at] !== 'normal' && !gaps.has(parseFloat(style[at]))) say('gap of ' + style[at], e);
+    if (!sizes.has(style.fontSize)) say('text of ' + style.fontSize, e);
+  }
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node; (node = walk.nextNode());) {
     const e = node.parentElement;
@@ -81,6 +101,34 @@ func (tb *tab) looks(p named) {
 			for _, problem := range eval[[]string](tb, problems) {
 				tb.t.Errorf("%s at %d, %s: %s", p.name, width, theme, problem)
 			}
+		}
+	}
+}
+
+// unseen finds what does not show that it has the focus.
+const unseen = `(() => {
+  const found = [];
+  for (const e of document.querySelectorAll('a[href], button, input:not([type=hidden]), select, summary, textarea, [tabindex="0"]')) {
+    if (!e.checkVisibility({checkOpacity: true, checkVisibilityCSS: true}) || e.closest('dialog:not([open])') || e.matches('#menu')) continue;
+    e.focus({focusVisible: true, preventScroll: true});
+    const style = getComputedStyle(e);
+    if (document.activeElement !== e || style.outlineStyle === 'none' || parseFloat(style.outlineWidth) < 2) found.push(e.outerHTML.slice(0, 80));
+  }
+  document.activeElement.blur();
+  return found.slice(0, 5);
+})()`
+
+// TestTheFocusIsSeen: on each page, wherever it is.
+func TestTheFocusIsSeen(t *testing.T) {
+	r := newRig(t, "night")
+	tb := r.tab("/", "dark")
+	for _, p := range pagesOf(t.Context(), "night", r.Scene) {
+		tb.hush(p.name == "error") // the browser logs that there is no such page
+		tb.open(p.path, "dark", widths[0])
+		tb.live()
+		tb.hush(false)
+		for _, e := range eval[[]string](tb, unseen) {
+			t.Errorf("%s: the focus is not seen on %s", p.name, e)
 		}
 	}
 }

@@ -52,10 +52,11 @@ func main() {
 	scenes := flag.String("scene", strings.Join(scene.Names, ","), "which scenes")
 	only := flag.String("page", "", "one page, by its name, or peers; empty is all")
 	single := flag.Bool("single", false, "keep each picture beside the sheets")
+	wait := flag.Duration("wait", 0, "how long a scene is watched before it is drawn: forecasts take ten seconds")
 	tasks := flag.Int("tasks", 1_000_000, "tasks of the scene million")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := drawAll(ctx, *out, strings.Split(*scenes, ","), *only, *single, *tasks)
+	err := drawAll(ctx, *out, strings.Split(*scenes, ","), *only, *single, *tasks, *wait)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "browser:", err)
@@ -63,7 +64,7 @@ func main() {
 	}
 }
 
-func drawAll(ctx context.Context, out string, scenes []string, only string, single bool, tasks int) error {
+func drawAll(ctx context.Context, out string, scenes []string, only string, single bool, tasks int, wait time.Duration) error {
 	if err := os.MkdirAll(out, 0o750); err != nil {
 		return err
 	}
@@ -79,6 +80,9 @@ func drawAll(ctx context.Context, out string, scenes []string, only string, sing
 		}
 		site, err := serveScene(ctx, sc, dashboard.Config{Name: "production"})
 		if err != nil {
+			return err
+		}
+		if err := watch(ctx, site.url, wait); err != nil {
 			return err
 		}
 		for _, p := range pagesOf(ctx, name, sc) {
@@ -98,6 +102,19 @@ func drawAll(ctx context.Context, out string, scenes []string, only string, sing
 		site.close()
 	}
 	return nil
+}
+
+// watch looks at a scene for a while.
+func watch(ctx context.Context, url string, wait time.Duration) error {
+	if wait <= 0 {
+		return nil
+	}
+	err := chromedp.Do(ctx, chromedp.Navigate(url))
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+	}
+	return err
 }
 
 // site is a dashboard that is served.
