@@ -53,17 +53,18 @@ func (c Config) check() error {
 
 // server is the handler of one dashboard.
 type server struct {
-	cfg     Config
-	store   storage.Storage
-	session *storage.Session
-	sampler *sampler
-	audit   *ledger.Audit
-	said    said
-	day     day
-	jobs    jobs
-	pages   pages
-	mux     *http.ServeMux
-	now     func() time.Time
+	cfg      Config
+	store    storage.Storage
+	session  *storage.Session
+	sampler  *sampler
+	audit    *ledger.Audit
+	said     said
+	day      day
+	jobs     jobs
+	pages    pages
+	rendered rendered
+	mux      *http.ServeMux
+	now      func() time.Time
 }
 
 // Dashboard is the http.Handler of a dashboard.
@@ -139,24 +140,34 @@ func (s *server) path(r *http.Request) string {
 }
 
 func (s *server) routes() {
-	page := func(pattern string, show func(*http.Request, *view) error) {
+	page := func(pattern string, show filler) {
 		s.mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { s.show(w, r, show) })
 	}
-	page("/{$}", s.overview)
-	page("/queues", s.queues)
-	page("/queues/{queue}", s.queue)
+	// These show a look at the storage and nothing else.
+	lookPage := func(pattern string, show filler) {
+		s.mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) { s.showLook(w, r, show) })
+	}
+	lookPage("/{$}", s.overview)
+	lookPage("/queues", s.queues)
+	lookPage("/queues/{queue}", s.queue)
 	page("/queues/{queue}/add", s.addForm)
 	page("/tasks", s.tasks)
 	page("/r/{queue}/{id}", s.task)
 	page("/act", s.ask)
 	page("/edit", s.editForm)
 	page("/acts/{job}", s.job)
-	page("/dead", s.dead)
-	page("/metrics", s.metrics)
+	s.mux.HandleFunc("GET /dead", func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("cause") == "" {
+			s.showLook(w, r, s.dead)
+			return
+		}
+		s.show(w, r, s.dead)
+	})
+	lookPage("/metrics", s.metrics)
 	page("/audit", s.audits)
-	page("/schedules", s.schedules)
-	page("/runners", s.runners)
-	page("/runners/{runner}", s.runner)
+	lookPage("/schedules", s.schedules)
+	lookPage("/runners", s.runners)
+	lookPage("/runners/{runner}", s.runner)
 	page("/", func(*http.Request, *view) error { return errNoPage })
 	s.mux.HandleFunc("GET /r/{queue}/{id}/{part}", s.download)
 	s.mux.HandleFunc("GET /search", s.search)

@@ -80,16 +80,17 @@ func (p *pages) readAssets() error {
 		if strings.HasSuffix(entry.Name(), ".mjs") {
 			kind = "text/javascript; charset=utf-8"
 		}
-		p.assets[entry.Name()] = asset{plain: plain, zipped: zipped(plain, gzip.BestCompression), kind: kind}
+		p.assets[entry.Name()] = asset{plain: plain, zipped: zipped(plain), kind: kind}
 	}
 	p.version = hex.EncodeToString(sum.Sum(nil))[:12]
 	return nil
 }
 
-func zipped(plain []byte, level int) []byte {
+// zipped compresses an asset, once for all.
+func zipped(plain []byte) []byte {
 	var b bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&b, level) // the levels are the package's own
-	_, _ = w.Write(plain)                  // a buffer takes everything
+	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is the package's own
+	_, _ = w.Write(plain)                                 // a buffer takes everything
 	_ = w.Close()
 	return b.Bytes()
 }
@@ -116,45 +117,98 @@ func (s *server) asset(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(a.plain)
 }
 
+// filler fills a page.
+type filler func(*http.Request, *view) error
+
 // show renders the page that a function fills.
-func (s *server) show(w http.ResponseWriter, r *http.Request, fill func(*http.Request, *view) error) {
+func (s *server) show(w http.ResponseWriter, r *http.Request, fill filler) {
+	if v := s.look(w, r); v != nil {
+		body, err := s.filled(r, v, fill)
+		s.answer(w, r, body, err)
+	}
+}
+
+// showLook renders a page that shows one look at the storage alone, once for all that ask for it.
+func (s *server) showLook(w http.ResponseWriter, r *http.Request, fill filler) {
+	if v := s.look(w, r); v != nil {
+		body, err := s.rendered.page(r, v).get(func() ([]byte, error) { return s.filled(r, v, fill) })
+		s.answer(w, r, body, err)
+	}
+}
+
+// look makes the view of a request, with the last look at the storage. Where there is none it answers with why,
+// and gives nil.
+func (s *server) look(w http.ResponseWriter, r *http.Request) *view {
 	v := s.view(r)
 	if now, err := s.sampler.sample(r.Context()); err == nil {
 		v.Sample = now
 	} else if last := s.sampler.last(); last == nil {
 		s.fail(w, r, err)
-		return
+		return nil
 	} else {
 		v.Sample = last
 	}
 	v.Now, v.Notice = s.sampler.storageNow(), s.said.of(r.URL.Query().Get("said"))
-	if err := fill(r, v); err != nil {
-		var elsewhere redirectError
-		if errors.As(err, &elsewhere) {
-			http.Redirect(w, r, string(elsewhere), http.StatusSeeOther)
-			return
-		}
-		s.fail(w, r, err)
-		return
-	}
-	s.render(w, r, http.StatusOK, v)
+	return v
 }
 
+// errRender is the error of a page that cannot be rendered, which the log has.
+var errRender = errors.New("the page cannot be rendered")
+
+// filled has a function fill the page, and renders it.
+func (s *server) filled(r *http.Request, v *view, fill filler) ([]byte, error) {
+	if err := fill(r, v); err != nil {
+		return nil, err
+	}
+	return s.markup(r, v)
+}
+
+// answer answers with a page, or with the error that came in its place.
+func (s *server) answer(w http.ResponseWriter, r *http.Request, body []byte, err error) {
+	var elsewhere redirectError
+	switch {
+	case errors.As(err, &elsewhere):
+		http.Redirect(w, r, string(elsewhere), http.StatusSeeOther)
+	case errors.Is(err, errRender):
+		http.Error(w, failed, http.StatusInternalServerError)
+	case err != nil:
+		s.fail(w, r, err)
+	default:
+		s.write(w, r, http.StatusOK, body)
+	}
+}
+
+// render answers with a page.
 func (s *server) render(w http.ResponseWriter, r *http.Request, status int, v *view) {
+	body, err := s.markup(r, v)
+	if err != nil {
+		http.Error(w, failed, http.StatusInternalServerError)
+		return
+	}
+	s.write(w, r, status, body)
+}
+
+// markup gives a page as it is sent.
+func (s *server) markup(r *http.Request, v *view) ([]byte, error) {
 	var b bytes.Buffer
 	if err := s.pages.byName[v.Page].ExecuteTemplate(&b, "shell.html", v); err != nil {
 		s.cfg.Log.LogAttrs(r.Context(), slog.LevelError, "midge: a page of the dashboard cannot be rendered",
 			slog.String("page", v.Page), slog.Any("error", err))
-		http.Error(w, failed, http.StatusInternalServerError)
-		return
+		return nil, errRender
 	}
+	if takesGzip(r) {
+		return zippedPage(b.Bytes()), nil
+	}
+	return b.Bytes(), nil
+}
+
+// write answers with a page, which is compressed where the browser takes that.
+func (s *server) write(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Vary", "Accept-Encoding, Cookie")
-	body := b.Bytes()
 	if takesGzip(r) {
 		h.Set("Content-Encoding", "gzip")
-		body = zipped(body, gzip.BestSpeed+2)
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write(body)

@@ -1,0 +1,85 @@
+package dashboard
+
+import (
+	"bytes"
+	"compress/gzip"
+	"net/http"
+	"sync"
+
+	"github.com/midgehq/midge/access"
+)
+
+// rendered keeps the pages that show one look at the storage and nothing else: where many browsers read such a
+// page anew because something changed, it is rendered once.
+type rendered struct {
+	mu    sync.Mutex
+	of    *sample
+	pages map[pageKey]*renderedPage
+}
+
+// pageKey is all that such a page depends on beside the look.
+type pageKey struct {
+	address, theme string
+	user           access.User
+	gzip           bool
+}
+
+type renderedPage struct {
+	mu   sync.Mutex // is held while one viewer has it rendered for all
+	body []byte     // nil before
+}
+
+// get gives the page, which a function renders where nobody had it rendered. A nil page is rendered each time.
+func (p *renderedPage) get(render func() ([]byte, error)) ([]byte, error) {
+	if p == nil {
+		return render()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.body != nil {
+		return p.body, nil
+	}
+	body, err := render()
+	p.body = body
+	return body, err
+}
+
+// The bounds of what is kept: pages of a look, and the length of an address.
+const mostRendered, mostAddress = 100, 500
+
+// page gives the place of the page of a request, nil where it is not kept.
+func (p *rendered) page(r *http.Request, v *view) *renderedPage {
+	address := r.URL.RequestURI()
+	if v.Notice != nil || len(address) > mostAddress {
+		return nil
+	}
+	key := pageKey{address: address, theme: v.Theme, user: v.User, gzip: takesGzip(r)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of != v.Sample {
+		p.of, p.pages = v.Sample, make(map[pageKey]*renderedPage)
+	}
+	page := p.pages[key]
+	if page == nil && len(p.pages) < mostRendered {
+		page = &renderedPage{}
+		p.pages[key] = page
+	}
+	return page
+}
+
+// zippers are kept, because each takes a megabyte.
+var zippers = sync.Pool{New: func() any {
+	w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed+2) // the level is the package's own
+	return w
+}}
+
+// zippedPage compresses a page.
+func zippedPage(page []byte) []byte {
+	w := zippers.Get().(*gzip.Writer)
+	defer zippers.Put(w)
+	var b bytes.Buffer
+	w.Reset(&b)
+	_, _ = w.Write(page) // a buffer takes everything
+	_ = w.Close()
+	return b.Bytes()
+}
