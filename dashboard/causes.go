@@ -113,7 +113,9 @@ func (c *deadCount) look(ctx context.Context, store storage.Storage, changed []*
 }
 
 // newestDead reads up to so many of the dead tasks of a queue.
-func newestDead(ctx context.Context, store storage.Storage, q *queueNow, most int) (all storage.TasksPage, err error) {
+func newestDead(
+	ctx context.Context, store storage.Storage, q *queueNow, most int,
+) (all storage.TasksPage, err error) {
 	for left := min(int64(most), q.Dead); left > 0; left = int64(most - len(all.Tasks)) {
 		page, err := store.Tasks(ctx, storage.TasksQuery{
 			Queue: q.Queue, State: storage.Dead, Limit: int(min(left, storage.MaxPage)), Newest: true, After: all.Next,

@@ -136,8 +136,8 @@ func (s *server) showLook(w http.ResponseWriter, r *http.Request, fill filler) {
 	}
 }
 
-// look makes the view of a request, with the last look at the storage. Where there is none it answers with why,
-// and gives nil.
+// look makes the view of a request, with the last look at the storage. Where there is none it answers with
+// why, and gives nil.
 func (s *server) look(w http.ResponseWriter, r *http.Request) *view {
 	v := s.view(r)
 	if now, err := s.sampler.sample(r.Context()); err == nil {
@@ -211,7 +211,7 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, status int, body 
 		h.Set("Content-Encoding", "gzip")
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(body)
+	_, _ = w.Write(body) //nolint:gosec // html/template has escaped it
 }
 
 // fail shows an error as a page.

@@ -9,8 +9,8 @@ import (
 	"github.com/midgehq/midge/access"
 )
 
-// rendered keeps the pages that show one look at the storage and nothing else: where many browsers read such a
-// page anew because something changed, it is rendered once.
+// rendered keeps the pages that show one look at the storage and nothing else: where many browsers read such
+// a page anew because something changed, it is rendered once.
 type rendered struct {
 	mu    sync.Mutex
 	of    *sample
@@ -29,7 +29,8 @@ type renderedPage struct {
 	body []byte     // nil before
 }
 
-// get gives the page, which a function renders where nobody had it rendered. A nil page is rendered each time.
+// get gives the page, which a function renders where nobody had it rendered. A nil page is rendered each
+// time.
 func (p *renderedPage) get(render func() ([]byte, error)) ([]byte, error) {
 	if p == nil {
 		return render()
@@ -75,7 +76,7 @@ var zippers = sync.Pool{New: func() any {
 
 // zippedPage compresses a page.
 func zippedPage(page []byte) []byte {
-	w := zippers.Get().(*gzip.Writer)
+	w, _ := zippers.Get().(*gzip.Writer) // it holds nothing else
 	defer zippers.Put(w)
 	var b bytes.Buffer
 	w.Reset(&b)

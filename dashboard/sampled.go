@@ -59,8 +59,10 @@ func (s *sampled) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 
 // Queues lists those of the look. Midge's own are not among them, and are asked for.
 func (s *sampled) Queues(ctx context.Context, query storage.QueuesQuery) (storage.QueuesPage, error) {
-	own := strings.HasPrefix(query.Prefix, storage.ReservedQueues) ||
-		query.Prefix != "" && strings.HasPrefix(storage.ReservedQueues, query.Prefix)
+	_, own := strings.CutPrefix(query.Prefix, storage.ReservedQueues)
+	for i := 1; i < len(storage.ReservedQueues) && !own; i++ { // or a part of that prefix
+		own = query.Prefix == storage.ReservedQueues[:i]
+	}
 	page := cmp.Or(query.Limit, storage.MaxNames)
 	if own || query.After != "" || len(s.sample.queues) > page {
 		return s.Storage.Queues(ctx, query)

@@ -74,6 +74,11 @@ func (p *Invented) Apply(ctx context.Context, _ storage.Call, txs ...storage.Tx)
 	return p.session.Apply(ctx, txs...)
 }
 
+// Queues lists the queues in which work is invented.
+func (p *Invented) Queues(context.Context, storage.QueuesQuery) (storage.QueuesPage, error) {
+	return storage.QueuesPage{Names: p.names}, nil
+}
+
 // Stats tells of the invented work.
 func (p *Invented) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
 	all := make([]storage.Stats, 0, len(queues))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
+	"github.com/midgehq/midge/storage/memory"
 )
 
 // millionQueues is how many queues the scene "million" has.
@@ -149,23 +150,42 @@ func (c *crowd) start(ctx context.Context, i int) error {
 	return err
 }
 
-// History writes a history of 90 days of the scene "million", as if a dashboard had run all that time: of
-// the last days each minute, and of each hour before them.
+// History gives the storage a history of 90 days, as if a dashboard had run beside busy queues all that time:
+// of the last days each minute, and of each hour before them. It is made in memory first, which is soon done.
 func (s *Scene) History(ctx context.Context, days int) error {
 	described, err := s.Store.Describe(ctx)
 	if err != nil {
 		return err
 	}
-	p, err := Invent(ctx, s.Store, described.Now.Add(-ledger.HoursKept+time.Hour))
+	kept, err := memory.Open(memory.Config{})
 	if err != nil {
 		return err
 	}
-	for history := ledger.New(p); p.Now.Before(described.Now); {
-		if _, err := history.Write(ctx); err != nil {
-			return err
-		}
+	p, err := Invent(ctx, s.Store, described.Now.Add(-ledger.HoursKept+time.Hour))
+	if err != nil {
+		return errors.Join(err, kept.Close())
+	}
+	p.Storage, p.session = kept, storage.NewSession(kept, 0)
+	for history := ledger.New(p); p.Now.Before(described.Now) && err == nil; {
+		_, err = history.Write(ctx)
 		if p.Pass(time.Minute); described.Now.Sub(p.Now) > time.Duration(days)*24*time.Hour {
 			p.Pass(time.Hour - time.Minute)
+		}
+	}
+	return errors.Join(err, s.copyHistory(ctx, kept), kept.Close())
+}
+
+// copyHistory copies the pages of a history that the storage has not.
+func (s *Scene) copyHistory(ctx context.Context, from storage.Storage) error {
+	for t, err := range storage.Each(ctx, from, ledger.Queue, storage.Scheduled) {
+		if err != nil {
+			return err
+		}
+		_, err := s.Session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{{
+			Ref: t.Ref, Kind: t.Kind, Encoding: t.Encoding, Payload: t.Payload, CrashLimit: t.CrashLimit, At: t.Due,
+		}}})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

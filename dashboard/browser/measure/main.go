@@ -62,8 +62,8 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// say tells how far it is.
-func say(format string, args ...any) {
+// sayf tells how far it is.
+func sayf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05 ")+format+"\n", args...)
 }
 
@@ -80,13 +80,13 @@ func measure(ctx context.Context, s *settings) error {
 			return err
 		}
 	}
-	t.print(os.Stdout)
+	fmt.Println(t.text())
 	return nil
 }
 
 func measureOn(ctx context.Context, s *settings, name string, t *table) error {
 	if s.wants("history") && name != "memory" {
-		say("%s: a day of history", name)
+		sayf("%s: a day of history", name)
 		if err := measureHistory(ctx, name, t); err != nil {
 			return err
 		}
@@ -101,14 +101,14 @@ func measureOn(ctx context.Context, s *settings, name string, t *table) error {
 	if err != nil {
 		return err
 	}
-	say("%s: filled in %v", name, time.Since(began).Round(time.Second))
+	sayf("%s: filled in %v", name, time.Since(began).Round(time.Second))
 	if err := sc.History(ctx, 1); err != nil {
 		return err
 	}
 	if err := p.settle(ctx); err != nil {
 		return err
 	}
-	say("%s: its history after %v", name, time.Since(began).Round(time.Second))
+	sayf("%s: its history after %v", name, time.Since(began).Round(time.Second))
 	r := &rig{settings: s, place: p, scene: sc, table: t}
 	for _, step := range []struct {
 		part string
@@ -122,7 +122,7 @@ func measureOn(ctx context.Context, s *settings, name string, t *table) error {
 		if err := step.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", step.part, err)
 		}
-		say("%s: %s after %v", name, step.part, time.Since(began).Round(time.Second))
+		sayf("%s: %s after %v", name, step.part, time.Since(began).Round(time.Second))
 	}
 	return nil
 }

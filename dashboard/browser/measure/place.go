@@ -27,7 +27,7 @@ type place struct {
 	close  func()
 }
 
-// openPlace starts a server. Those beside memory keep what they hold: extra are lines of Redis' configuration.
+// openPlace starts a server. extra are lines of Redis' configuration.
 func openPlace(ctx context.Context, name string, extra ...string) (*place, error) {
 	switch name {
 	case "memory":
@@ -63,7 +63,7 @@ func openRedis(ctx context.Context, extra []string) (*place, error) {
 					return strconv.ParseInt(strings.TrimSpace(size), 10, 64)
 				}
 			}
-			return 0, errors.New("Redis keeps no append-only file")
+			return 0, errors.New("no append-only file is kept")
 		},
 		settle: func(context.Context) error { return nil },
 		close:  func() { _ = errors.Join(store.Close(), server.Close()) },
@@ -87,8 +87,9 @@ func openPostgres(ctx context.Context) (*place, error) {
 		url: server.URL(), store: store,
 		written: func(ctx context.Context) (written int64, err error) {
 			// What the server writes later is in its log before: the log, and pages at checkpoints.
-			err = errors.Join(server.Exec(ctx, "CHECKPOINT"), ask(ctx, server.URL(), `SELECT (pg_current_wal_insert_lsn() - '0/0' +
-				(SELECT buffers_checkpoint + buffers_clean + buffers_backend FROM pg_stat_bgwriter) * 8192)::bigint`, &written))
+			const sql = `SELECT (pg_current_wal_insert_lsn() - '0/0' + 8192 *
+				(SELECT buffers_checkpoint + buffers_clean + buffers_backend FROM pg_stat_bgwriter))::bigint`
+			err = errors.Join(server.Exec(ctx, "CHECKPOINT"), ask(ctx, server.URL(), sql, &written))
 			return written, err
 		},
 		settle: func(ctx context.Context) error {

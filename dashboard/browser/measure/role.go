@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -35,7 +37,10 @@ type spec struct {
 func play(role, text string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go func() { _, _ = io.Copy(io.Discard, os.Stdin); cancel() }() // ends with the parent, which holds the other end
+	go func() { // ends with the parent, which holds the other end
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
 	var s spec
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		return err
@@ -44,7 +49,7 @@ func play(role, text string) error {
 	if err != nil {
 		return err
 	}
-	defer store.Close()
+	defer func() { _ = store.Close() }()
 	if role == "drain" {
 		return drain(ctx, store, s.Tasks)
 	}
@@ -137,7 +142,9 @@ func (c *counted) Describe(ctx context.Context) (storage.Description, error) {
 	return c.Storage.Describe(ctx)
 }
 
-func (c *counted) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
+func (c *counted) Apply(
+	ctx context.Context, call storage.Call, txs ...storage.Tx,
+) ([]storage.Applied, error) {
 	c.n.Add(1)
 	return c.Storage.Apply(ctx, call, txs...)
 }
@@ -156,7 +163,7 @@ func drain(ctx context.Context, store storage.Storage, tasks int) error {
 	var took time.Duration
 	began := time.Now()
 	r, err := midge.NewRunner(store, midge.RunnerConfig{
-		Concurrency: 100, Queues: []string{drainQueue},
+		Concurrency: 100, Queues: []string{drainQueue}, Slog: slog.New(slog.DiscardHandler),
 		OnEnd: []func(context.Context, midge.Ended){func(context.Context, midge.Ended) {
 			if done.Add(1) == int64(tasks) {
 				took = time.Since(began)
@@ -195,7 +202,8 @@ func start(ctx context.Context, role string, s spec) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &child{cmd: exec.CommandContext(ctx, program, roleArgument, role, string(text))} //nolint:gosec // itself
+	cmd := exec.CommandContext(ctx, program, roleArgument, role, string(text)) //nolint:gosec // itself
+	c := &child{cmd: cmd}
 	c.cmd.Stderr = os.Stderr
 	in, err := c.cmd.StdinPipe()
 	if err != nil {
@@ -226,7 +234,7 @@ func used(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	const user, system = 11, 12 // behind the name
 	if len(fields) <= system {
 		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -36,22 +35,29 @@ func (t *table) setIn(column, name, want, cell string, met bool) {
 	t.rows[i].cells[column] = cell
 }
 
-// print writes the table as Markdown.
-func (t *table) print(w io.Writer) {
+// text is the table as Markdown.
+func (t *table) text() string {
 	columns := slices.Clone(t.columns)
 	for _, r := range t.rows {
 		if _, ok := r.cells[everywhere]; ok && !slices.Contains(columns, everywhere) {
 			columns = append(columns, everywhere)
 		}
 	}
-	fmt.Fprintf(w, "| | budget | %s |\n|---|--:|%s\n", strings.Join(columns, " | "), strings.Repeat("--:|", len(columns)))
+	lines := make([][]string, 0, 2+len(t.rows))
+	lines = append(lines, append([]string{"", "budget"}, columns...))
+	lines = append(lines, append([]string{"---"}, slices.Repeat([]string{"--:"}, 1+len(columns))...))
 	for _, r := range t.rows {
-		fmt.Fprintf(w, "| %s | %s |", r.name, r.want)
+		line := append(make([]string, 0, 2+len(columns)), r.name, r.want)
 		for _, c := range columns {
-			fmt.Fprintf(w, " %s |", r.cells[c])
+			line = append(line, r.cells[c])
 		}
-		fmt.Fprintln(w)
+		lines = append(lines, line)
 	}
+	var b strings.Builder
+	for _, line := range lines {
+		b.WriteString("| " + strings.Join(line, " | ") + " |\n")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // everywhere is the column of what no storage has a part in.

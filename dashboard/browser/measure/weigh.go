@@ -41,7 +41,8 @@ func (r *rig) command(ctx context.Context) (err error) {
 		if len(line) > 1 {
 			name += " " + line[1]
 		}
-		r.table.set(name+", ms", "60", fmt.Sprintf("%s · %s", millis(quantile(took, 0.5)), millis(p95)), quantile(took, 0.5) <= startBudget)
+		half := quantile(took, 0.5)
+		r.table.set(name+", ms", "60", millis(half)+" · "+millis(p95), half <= startBudget)
 	}
 	return nil
 }
@@ -104,7 +105,8 @@ func weigh(ctx context.Context, t *table) (err error) {
 	sizes := map[string]int64{}
 	for name, words := range map[string][3]any{
 		"plain": {"", "", ""}, "with": {"", imported, mounted},
-		"templates": {`"html/template"`, "", templates}, "both": {`"html/template"`, imported, templates + "\n\t" + mounted},
+		"templates": {`"html/template"`, "", templates},
+		"both":      {`"html/template"`, imported, templates + "\n\t" + mounted},
 	} {
 		if sizes[name], err = built(ctx, dir, name, fmt.Sprintf(application, words[:]...)); err != nil {
 			return err
@@ -115,7 +117,8 @@ func weigh(ctx context.Context, t *table) (err error) {
 		{"one that renders html/template, KB", "templates", "both"},
 	} {
 		grows := sizes[pair[2]] - sizes[pair[1]]
-		t.setIn(everywhere, pair[0], "400", fmt.Sprintf("%d of %d", grows>>10, sizes[pair[1]]>>10), grows <= binaryBudget)
+		t.setIn(everywhere, pair[0], "400",
+			fmt.Sprintf("%d of %d", grows>>10, sizes[pair[1]]>>10), grows <= binaryBudget)
 	}
 	return nil
 }
@@ -131,11 +134,13 @@ func built(ctx context.Context, dir, name, text string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := errors.Join(os.WriteFile(source, []byte(text), 0o600), os.WriteFile(overlay, replaced, 0o600)); err != nil {
+	err = errors.Join(os.WriteFile(source, []byte(text), 0o600), os.WriteFile(overlay, replaced, 0o600))
+	if err != nil {
 		return 0, err
 	}
 	program := filepath.Join(dir, name)
-	err = run(ctx, ".", "go", "build", "-trimpath", "-ldflags=-s -w", "-overlay", overlay, "-o", program, "./measure/weighed")
+	err = run(ctx, ".", "go", "build", "-trimpath", "-ldflags=-s -w", "-overlay", overlay, "-o", program,
+		"./measure/weighed")
 	if err != nil {
 		return 0, err
 	}
