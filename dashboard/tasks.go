@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
@@ -121,8 +122,10 @@ type taskRow struct {
 
 	Look stateLook
 	Note string // why it is where it is: the last error or the reason
-	When string
-	At   string // the moment, whole
+	// Params are the begin of its parameters, where there is no note and the viewer may see them.
+	Params string
+	When   string
+	At     string // the moment, whole
 }
 
 func (s *server) tasks(r *http.Request, v *view) error {
@@ -257,5 +260,23 @@ func (v *view) row(t storage.Task) taskRow {
 	if t.PassedOver == storage.PassedOverKind {
 		row.Note = "no runner that looked knows its kind"
 	}
+	if row.Note == "" && v.May("payloads") {
+		row.Params = v.server.shortly(t)
+	}
 	return row
+}
+
+// mostShort bounds the parameters of which a list shows the begin, in bytes, and mostShown that begin.
+const mostShort, mostShown = 8 << 10, 160
+
+// shortly gives the begin of a task's parameters, without what nobody may see; "" for long ones.
+func (s *server) shortly(t storage.Task) string {
+	if len(t.Payload) == 0 || len(t.Payload) > mostShort {
+		return ""
+	}
+	text, err := s.readable(t, access.PartParams, t.Payload)
+	if err != nil || string(text) == "{}" || string(text) == "null" {
+		return ""
+	}
+	return storage.PrintableText(string(text), mostShown)
 }

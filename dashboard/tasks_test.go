@@ -123,6 +123,14 @@ func TestWhatIsRedactedIsNowhere(t *testing.T) {
 			t.Errorf("GET %s shows what is redacted", path)
 		}
 	}
+	list := s.get("/tasks?queue=mail")
+	if !strings.Contains(list, "&#34;user&#34;:0,") || !strings.Contains(list, "***") || strings.Contains(list, "example.com") {
+		t.Error("a list does not show the begin of parameters without what is redacted")
+	}
+	viewer := as(access.Viewer)
+	if page := open(t, "night", viewer).get("/tasks?queue=mail"); strings.Contains(page, "example.com") {
+		t.Error("a list shows parameters to a viewer")
+	}
 	for _, path := range []string{"/edit?ref=" + ref, "/tasks?filter=params.mail:x", "/tasks?filter=header.tenant:acme"} {
 		if w := s.do(request(http.MethodGet, path, "")); w.Code != http.StatusForbidden {
 			t.Errorf("GET %s: %d, want 403", path, w.Code)
