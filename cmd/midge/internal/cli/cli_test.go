@@ -31,6 +31,7 @@ type rig struct {
 	env     map[string]string
 	in      string
 	person  bool
+	width   int             // of the terminal, 0 for none
 	real    bool            // open what is named
 	ctx     context.Context //nolint:containedctx // of the next command, nil for that of the test
 }
@@ -81,7 +82,7 @@ func (r *rig) run(line string) answer {
 // std is what a command has of its process.
 func (r *rig) std(in io.Reader, out, errs io.Writer) Std {
 	return Std{
-		In: in, Out: out, Err: errs, Person: r.person, User: "ann@web-1",
+		In: in, Out: out, Err: errs, Person: r.person, User: "ann@web-1", Terminal: r.width > 0, Width: r.width,
 		Ask: func() (Dialog, error) {
 			if !r.person {
 				return Dialog{}, os.ErrNotExist

@@ -120,7 +120,8 @@ func (a *app) findings(p *show.Printer, r *checkup.Report) error {
 		if f.Level == checkup.Problem {
 			style = show.Bad
 		}
-		if err := p.Line("%s %s", p.Paint(fmt.Sprintf("%-8s", f.Level), style), f.Text); err != nil {
+		text := strings.ReplaceAll(p.Wrapped(f.Text, 9), "\n", "\n         ")
+		if err := p.Line("%s %s", p.Paint(fmt.Sprintf("%-8s", f.Level), style), text); err != nil {
 			return err
 		}
 		if f.Next != "" {

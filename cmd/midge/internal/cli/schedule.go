@@ -138,7 +138,8 @@ func (a *app) scheduleLs() *cobra.Command {
 	}
 	queues := cmd.Flags().StringSlice("queue", nil, "those of these `queues`")
 	orphaned := cmd.Flags().Bool("orphaned", false, "those that no live runner declares, and that stand still")
-	cmd.RunE = a.quick(func(ctx context.Context, _ []string) error {
+	watch := watchFlag(cmd)
+	cmd.RunE = a.watched(watch, func(ctx context.Context, _ []string) error {
 		if err := a.open(ctx); err != nil {
 			return err
 		}

@@ -223,10 +223,11 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (tasks int64, count
 		searched = " (searched " + show.Number(p.Searched) + " of " + show.Number(p.Total) + ")"
 	}
 	queues := slices.Sorted(maps.Keys(p.Queues))
-	a.notef("%s%s of %s. %s", count, searched, queuesText(queues), p.Consequence)
+	what := fmt.Sprintf("%s%s of %s. %s", count, searched, queuesText(queues), p.Consequence)
+	a.notef("%s", a.printer(zeroTime).Wrapped(what, 0))
 	for _, t := range p.Samples {
-		a.notef("  %s", strings.TrimSpace(fmt.Sprintf("%s  %s  %s  %s", t.Ref, show.Text(t.Kind), t.State,
-			show.Cut(firstLine(t), 60))))
+		a.notef("  %s", show.Cut(strings.TrimSpace(fmt.Sprintf("%s  %s  %s  %s", t.Ref, show.Text(t.Kind), t.State,
+			show.Cut(firstLine(t), 60))), max(0, a.width()-2)))
 	}
 	if int64(len(p.Samples)) < p.Count {
 		a.notef("  …")

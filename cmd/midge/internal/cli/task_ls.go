@@ -81,7 +81,7 @@ const stateHelp = `States, of which the first four are live and the others have 
   retry       an attempt failed, and the next one is due later
   completed   it was done; it is kept as long as was asked
   cancelled   somebody cancelled it; it is kept as long as was asked
-  dead        it is given up: out of retries, discarded, or of a kind that no runner knew for a day
+  dead        it is given up: out of retries, discarded, or its kind was unknown for a day
 `
 
 func (a *app) taskLs() *cobra.Command {

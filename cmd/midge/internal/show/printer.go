@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
@@ -193,6 +194,36 @@ func Lines(text string) string {
 		lines[i] = Text(strings.ReplaceAll(line, "\t", "    "))
 	}
 	return strings.Join(lines, "\n")
+}
+
+// Wrapped breaks the lines of a text between words, so that they fit a terminal behind an indent. A command
+// in it that somebody copies is better not broken.
+func (p *Printer) Wrapped(text string, indent int) string {
+	if p.Width == 0 {
+		return text
+	}
+	most := max(20, p.Width-indent)
+	var all []string
+	for line := range strings.SplitSeq(text, "\n") {
+		for utf8.RuneCountInString(line) > most {
+			r := []rune(line)
+			at := most
+			for at > 0 && r[at] != ' ' {
+				at--
+			}
+			if strings.TrimSpace(string(r[:at])) == "" { // a word that is longer than a line
+				for at = most; at < len(r) && r[at] != ' '; {
+					at++
+				}
+			}
+			if at == len(r) {
+				break
+			}
+			all, line = append(all, strings.TrimRight(string(r[:at]), " ")), strings.TrimLeft(string(r[at:]), " ")
+		}
+		all = append(all, line)
+	}
+	return strings.Join(all, "\n")
 }
 
 // Middle shortens a name to a number of characters, in its middle: names differ at either end.

@@ -8,6 +8,23 @@ import (
 	"time"
 )
 
+func TestTextsAreWrappedToTheTerminal(t *testing.T) {
+	p := &Printer{Width: 30}
+	for text, want := range map[string]string{
+		"short":                    "short",
+		"four words go here twice": "four words go here\ntwice",
+		"a-word-that-is-longer-than-its-line and one": "a-word-that-is-longer-than-its-line\nand one",
+		"one\ntwo": "one\ntwo", "": "",
+	} {
+		if got := p.Wrapped(text, 10); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+	if got := (&Printer{}).Wrapped("any text of any length is left as it is", 10); strings.Contains(got, "\n") {
+		t.Errorf("without a terminal: got %q", got)
+	}
+}
+
 func TestANameIsCutInItsMiddle(t *testing.T) {
 	for most, want := range map[int]string{0: "transactional-mail", 18: "transactional-mail", 17: "transact…nal-mail", 5: "tr…il", 2: "t…", 1: "…"} {
 		if got := Middle("transactional-mail", most); got != want {

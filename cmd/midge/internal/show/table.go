@@ -109,6 +109,7 @@ func table[T any](p *Printer, columns []Column[T], rows []T) error {
 			width[c] = max(width[c], utf8.RuneCountInString(cells[r][c]))
 		}
 	}
+	narrow(p, columns, width, cells)
 	if left := room(p, width); left > 0 {
 		for r := range cells {
 			cells[r][len(columns)-1] = Cut(cells[r][len(columns)-1], left)
@@ -141,6 +142,48 @@ func table[T any](p *Printer, columns []Column[T], rows []T) error {
 	return nil
 }
 
+// leasts are how many characters a terminal leaves a name, which the next command takes, and another text: as
+// many as a usual ref has, and where that is not enough fewer. leastLast is that of the last column.
+var leasts = []struct{ name, text int }{{32, 12}, {12, 8}}
+
+const leastLast = 10
+
+// narrow cuts texts in their middle where the rows are wider than the terminal, the widest column first.
+// Numbers stay whole.
+func narrow[T any](p *Printer, columns []Column[T], width []int, cells [][]string) {
+	if p.Width == 0 || p.Format == Wide {
+		return
+	}
+	last := len(columns) - 1
+	over := leastLast - p.Width
+	for _, w := range width[:last] {
+		over += w + 2
+	}
+	for _, least := range leasts {
+		for ; over > 0; over-- {
+			widest, most := -1, 0
+			for c := range columns[:last] {
+				bound := least.text
+				if c == 0 {
+					bound = least.name
+				}
+				if !columns[c].Right && width[c] > max(bound, most) {
+					widest, most = c, width[c]
+				}
+			}
+			if widest < 0 {
+				break
+			}
+			width[widest]--
+		}
+	}
+	for r := range cells {
+		for c := range columns[:last] {
+			cells[r][c] = Middle(cells[r][c], width[c])
+		}
+	}
+}
+
 // room is how many characters the last column may have, 0 for any number.
 func room(p *Printer, width []int) int {
 	if p.Width == 0 || p.Format == Wide || len(width) == 0 {
@@ -150,7 +193,7 @@ func room(p *Printer, width []int) int {
 	for _, w := range width[:len(width)-1] {
 		before += w + 2
 	}
-	return max(10, p.Width-before)
+	return max(leastLast, p.Width-before)
 }
 
 // pad writes a cell, painted, and the space up to the next column.
@@ -192,7 +235,11 @@ func Fields(p *Printer, fields ...Field) error {
 		if f.Text == "" {
 			continue
 		}
-		for i, line := range strings.Split(f.Text, "\n") {
+		text := f.Text
+		if !strings.ContainsAny(text[:1], `{["`) { // JSON stays as it is, for whoever copies it
+			text = p.Wrapped(text, width+2)
+		}
+		for i, line := range strings.Split(text, "\n") {
 			name := f.Name
 			if i > 0 {
 				name = ""
