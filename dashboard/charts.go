@@ -377,7 +377,10 @@ func (q *queueNow) Bar() []segment {
 		if i == len(segments)-1 {
 			w = barWidth - x
 		}
-		segments[i].X, segments[i].Width = x, max(1, w-1)
+		segments[i].X, segments[i].Width = x, w
+		if i < len(segments)-1 {
+			segments[i].Width = max(1, w-1)
+		}
 		x += w
 	}
 	return segments
