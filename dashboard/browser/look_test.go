@@ -139,3 +139,18 @@ func (tb *tab) hush(quiet bool) {
 	defer tb.mu.Unlock()
 	tb.quiet = quiet
 }
+
+func TestShortNamesAreShownWhole(t *testing.T) {
+	r := newRig(t, "night")
+	tb := r.tab("/", "light")
+	for _, width := range widths {
+		for _, path := range []string{"/schedules", "/queues", "/dead"} {
+			tb.open(path, "light", width)
+			cut := eval[[]string](tb, `[...document.querySelectorAll('main .name')].filter((e) => e.checkVisibility() &&
+				[...e.children].some((i) => i.scrollWidth > i.clientWidth + 1)).map((e) => e.title)`)
+			if len(cut) > 0 {
+				t.Errorf("%s cuts %q at %d px", path, cut, width)
+			}
+		}
+	}
+}
