@@ -11,29 +11,16 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// metricSpans are the times over which the history is shown, in at most 60 points.
-var metricSpans = []struct {
-	Name       string
-	Step, Span time.Duration
-}{
-	{"1h", time.Minute, time.Hour},
-	{"6h", 6 * time.Minute, 6 * time.Hour},
-	{"24h", 24 * time.Minute, 24 * time.Hour},
-	{"7d", 3 * time.Hour, 7 * 24 * time.Hour},
-	{"30d", 12 * time.Hour, 30 * 24 * time.Hour},
-	{"90d", 36 * time.Hour, 90 * 24 * time.Hour},
-}
-
 // metricsData is what the page of the history shows.
 type metricsData struct {
 	Span, Queue string
 	Spans       []string
 	Chart       *chart
-	Queues      []queueTotals
+	Queues      []ledger.Totals
 	Kinds       []kindTotals
 	More        int // queues that are not shown
 	Damaged     []string
-	Totals      queueTotals
+	Totals      ledger.Totals
 }
 
 // Word is a span in words.
@@ -45,23 +32,12 @@ func (metricsData) Word(span string) string {
 	return n + nbsp + unit
 }
 
-// queueTotals are the sums of a queue over the span.
-type queueTotals struct {
-	Queue                        string
-	Enqueued, Done, Failed, Dead int64
-	Waiting                      int64
-	Oldest                       time.Duration
-}
-
 // kindTotals are those of a kind.
 type kindTotals struct {
 	Kind          string
 	Runs, Failed  int64
 	P50, P95, P99 time.Duration
 }
-
-// Share is the part of the attempts that failed.
-func (q queueTotals) Share() float64 { return float64(q.Failed) / max(1, float64(q.Done+q.Failed)) }
 
 // Share is the part of the runs that failed.
 func (k kindTotals) Share() float64 { return float64(k.Failed) / max(1, float64(k.Runs)) }
@@ -75,24 +51,23 @@ func (s *server) metrics(r *http.Request, v *view) error {
 		}
 		v.Kind = "Queue " + d.Queue
 	}
-	at := -1
-	for i, span := range metricSpans {
+	for _, span := range ledger.Spans {
 		d.Spans = append(d.Spans, span.Name)
-		if span.Name == d.Span {
-			at = i
-		}
 	}
-	if at < 0 {
-		return storage.Invalid("span", d.Span, "one of %v", d.Spans)
-	}
-	step, span := metricSpans[at].Step, metricSpans[at].Span
-	epoch := time.Unix(0, 0)
-	end := epoch.Add(v.Now.Sub(epoch).Truncate(step) + step)
-	series, err := s.sampler.past.read(r.Context(), pastSpan{end, span, step, d.Queue})
+	of, err := ledger.SpanOf(d.Span)
 	if err != nil {
 		return err
 	}
-	v.Command = "midge stats"
+	step, end := of.Step, of.End(v.Now)
+	series, err := s.sampler.past.read(r.Context(), pastSpan{end, of.Length, step, d.Queue})
+	if err != nil {
+		return err
+	}
+	words := []string{"midge", "history", "--span", d.Span}
+	if d.Queue != "" {
+		words = append(words, d.Queue)
+	}
+	v.Command = commandLine(words...)
 	d.Damaged = series.Damaged
 	d.Chart = &chart{From: series.From, Step: step, Which: d.Span, Part: 1 - float64(end.Sub(v.Now))/float64(step)}
 	d.Chart.deploys = series.Deploys
@@ -100,13 +75,7 @@ func (s *server) metrics(r *http.Request, v *view) error {
 		d.Chart.Points = append(d.Chart.Points, point{float64(p.Done), float64(p.Failed), p.Known, p.Gap})
 	}
 	d.Chart.Max = d.Chart.most()
-	d.Totals = totalsOf("", series.All)
-	for _, queue := range slices.Sorted(maps.Keys(series.Queues)) {
-		d.Queues = append(d.Queues, totalsOf(queue, series.Queues[queue]))
-	}
-	slices.SortStableFunc(d.Queues, func(a, b queueTotals) int {
-		return cmp.Compare(b.Done+b.Failed, a.Done+a.Failed)
-	})
+	d.Totals, d.Queues = ledger.TotalsOf("", series.All), series.Totals()
 	if len(d.Queues) > pageSize {
 		d.More = len(d.Queues) - pageSize
 		d.Queues = d.Queues[:pageSize]
@@ -118,16 +87,6 @@ func (s *server) metrics(r *http.Request, v *view) error {
 	d.Kinds = d.Kinds[:min(pageSize, len(d.Kinds))]
 	v.Data = d
 	return nil
-}
-
-func totalsOf(queue string, steps []ledger.Point) queueTotals {
-	t := queueTotals{Queue: queue}
-	for _, p := range steps {
-		t.Enqueued, t.Done = t.Enqueued+p.Enqueued, t.Done+p.Done
-		t.Failed, t.Dead = t.Failed+p.Failed, t.Dead+p.Dead
-		t.Waiting, t.Oldest = max(t.Waiting, p.Waiting), max(t.Oldest, p.Oldest)
-	}
-	return t
 }
 
 // kindOf sums up a kind. Its durations are means of those of the steps, weighted by runs.

@@ -18,7 +18,7 @@ import (
 var records = map[string]any{
 	"a cause": show.Cause{}, "a queue": show.Queue{}, "a task": show.Task{}, "a verdict": show.Why{}, "an act": show.Act{},
 	"a schedule": show.Schedule{}, "a runner": show.Runner{}, "`stats`": show.Stats{}, "`doctor`": checkup.Report{},
-	"an import": show.Import{}, "what was enqueued": show.Added{}, "a user": show.User{}, "`audit`": show.Entry{}, "`version`": show.Version{},
+	"an import": show.Import{}, "what was enqueued": show.Added{}, "a user": show.User{}, "`audit`": show.Entry{}, "`history`": show.History{}, "`version`": show.Version{},
 }
 
 // fieldsOf lists the fields of a record and of the records in it, as "attempts.at time.Time".

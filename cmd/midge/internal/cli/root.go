@@ -37,7 +37,7 @@ func (a *app) root() *cobra.Command {
 	root.SetErr(a.std.Err)
 	a.globals(root.PersistentFlags())
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(a.queue(), a.task(), a.schedule(), a.runner(), a.stats(), a.top(), a.doctor(), a.auditCommand(), a.migrate(),
+	root.AddCommand(a.queue(), a.task(), a.schedule(), a.runner(), a.stats(), a.top(), a.doctor(), a.auditCommand(), a.history(), a.migrate(),
 		a.imports(), a.serve(), a.user(),
 		a.version())
 	a.completions(root)

@@ -94,12 +94,16 @@ func (p *pages) shell(line string) []string {
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 }
 
-// give runs the words of a line, with flags behind its verb.
+// give runs the words of a line, with flags that all commands have before them, and others behind the verb.
 func (p *pages) give(line string, flags ...string) answer {
 	p.t.Helper()
 	var out, errs bytes.Buffer
 	words := p.shell(line)
-	words = slices.Insert(words, min(2, len(words)), flags...)
+	at := 2
+	if flags[0] == "-o" {
+		at = 0
+	}
+	words = slices.Insert(words, at, flags...)
 	code := Run(p.t.Context(), words, p.std(strings.NewReader(p.in), &out, &errs))
 	return answer{out: out.String(), err: errs.String(), code: code}
 }
@@ -424,5 +428,25 @@ func TestEachPageOfTheAuditShowsACommandThatListsTheSame(t *testing.T) {
 	}
 	if rows != 121 {
 		t.Errorf("%d acts on all pages, want 121", rows)
+	}
+}
+
+func TestTheHistoryOfAPageIsThatOfItsCommand(t *testing.T) {
+	p := openPages(t, "night")
+	row := regexp.MustCompile(`(?s)<tr><td class="grow"><a class="one" href="[^"]*queue=([^"&]*)[^"]*"[^>]*>.*?data-l="enqueued" title="([\d,]*)".*?data-l="done" title="([\d,]*)"`)
+	for _, path := range []string{"/metrics", "/metrics?span=6h", "/metrics?span=90d", "/metrics?queue=mail", "/metrics?queue=none&span=24h"} {
+		page := p.get(path)
+		line := p.line(path, page)
+		var shown, written []string
+		for _, m := range row.FindAllStringSubmatch(page, -1) {
+			shown = append(shown, strings.ReplaceAll(strings.Join(m[1:], " "), ",", ""))
+		}
+		for _, r := range p.records(path, line) {
+			written = append(written, fmt.Sprintf("%v %.0f %.0f", r["queue"], r["enqueued"], r["done"]))
+		}
+		p.same(path, line, shown, written, true)
+		if len(shown) == 0 && !strings.Contains(path, "none") {
+			t.Errorf("GET %s shows no queue", path)
+		}
 	}
 }

@@ -379,6 +379,25 @@ func EntryOf(e ledger.Entry) Entry {
 	}
 }
 
+// History is what a queue did in a span of time. Waiting and Oldest are the most that was seen in it.
+type History struct {
+	Queue    string  `json:"queue"`
+	Enqueued int64   `json:"enqueued"`
+	Done     int64   `json:"done"`
+	Failed   int64   `json:"failed"`
+	Dead     int64   `json:"dead"`
+	Waiting  int64   `json:"waiting"`
+	Oldest   float64 `json:"oldest_seconds"`
+}
+
+// HistoryOf makes the record of a queue's totals.
+func HistoryOf(t ledger.Totals) History {
+	return History{
+		Queue: t.Queue, Enqueued: t.Enqueued, Done: t.Done, Failed: t.Failed, Dead: t.Dead, Waiting: t.Waiting,
+		Oldest: t.Oldest.Seconds(),
+	}
+}
+
 // Added is a task that was enqueued, or was there already.
 type Added struct {
 	Ref      string `json:"ref"`
