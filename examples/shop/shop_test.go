@@ -200,7 +200,7 @@ func testServing(t *testing.T, cfg config) {
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	ended := make(chan error, 1)
-	cfg.bank, cfg.customers = bank.URL, time.Millisecond
+	cfg.bank, cfg.customers = bank.URL, 50*time.Millisecond
 	go func() { ended <- serve(ctx, cfg, listener, slog.New(slog.DiscardHandler)) }()
 	for paid := 0; paid < 3 && ctx.Err() == nil; { // the customers upload the catalogue at first
 		res, err := http.PostForm(base+"/orders", url.Values{"mail": {"ann"}, "product": {"tea"}})
