@@ -232,48 +232,6 @@ func (h *harness) queuesAre(want ...string) {
 	}
 }
 
-// TestATaskThatAWrongClockDeclinedKeepsNoneFromDying: those behind it in the line of its kind have waited
-// long enough, though the line began by the same clock.
-func TestATaskThatAWrongClockDeclinedKeepsNoneFromDying(t *testing.T) {
-	var ahead time.Duration
-	limits := storage.Limits{DeclinedFor: time.Hour}
-	store, err := Open(Config{Limits: limits, Now: func() time.Time { return time.Now().Add(ahead) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	session := storage.NewSession(store, 0)
-	claim := func() storage.Claimed {
-		claimed, err := session.Claim(t.Context(), storage.ClaimRequest{
-			Runner: "r", Queues: []storage.ClaimQueue{{Name: "q"}}, Start: 1, Lease: time.Minute, Kinds: []string{"other"},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return claimed
-	}
-	decline := func(id string) {
-		if _, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{job(id)}}); err != nil {
-			t.Fatal(err)
-		}
-		settle := storage.Settle{Fence: claim().Fences[0], Outcome: storage.Decline}
-		if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{settle}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ahead = 365 * 24 * time.Hour
-	decline("first")
-	ahead = 0
-	decline("second")
-	var ended []storage.Ended
-	for range 20 {
-		ahead += 5 * time.Minute
-		ended = append(ended, claim().Ended...)
-	}
-	if len(ended) != 1 || ended[0].Ref.ID != "second" {
-		t.Errorf("ended %v, want the second alone", ended)
-	}
-}
-
 // TestAClaimPassesOverABatchOfTasksThatAWrongClockDeclined at most: until claims have come to those behind them
 // each says that there is more to do.
 func TestAClaimPassesOverABatchOfTasksThatAWrongClockDeclined(t *testing.T) {

@@ -28,6 +28,9 @@ func jumpRules() []rule {
 				"no wait."),
 		state("jump/stamped meanwhile", jumpStamped,
 			"What was stamped while the clock was ahead keeps its moment; an Extend overwrites its lease."),
+		state("jump/declined meanwhile", jumpDeclined,
+			"A task that was declined while the clock was ahead keeps none behind it from dying of DeclinedFor.",
+		).under(storage.Limits{DeclinedFor: time.Hour}),
 		state("jump/back", jumpBack,
 			"After the clock was set back, everything timed happens by the clock as it is."),
 		state("jump/versions", jumpVersions,
@@ -109,6 +112,40 @@ func jumpAhead(r *rig) {
 	c := r.claim(ask(5))
 	r.want("claimed", ids(c.Tasks), []string{"crashing", "soon"})
 	r.want("ticks", ids(c.Ticks), []string{"cursor.soon"})
+}
+
+func jumpDeclined(r *rig) {
+	if !r.jumps() {
+		return
+	}
+	const year, step = 365 * 24 * time.Hour, storage.JumpAfter / 2
+	other := ask(1) // names no kind of these
+	other.Kinds = []string{"other"}
+	decline := func(id string) {
+		r.add(id)
+		r.end(r.take(other, id), storage.Decline)
+	}
+	r.Jump(year)
+	decline("first")
+	r.Jump(-year)
+	decline("second")
+	var ended []string
+	claim := func() {
+		for _, e := range r.claim(other).Ended {
+			ended = append(ended, e.Ref.ID)
+		}
+	}
+	r.pass(time.Second) // recovery and removal may be put off for less
+	claim()
+	for range 14 {
+		r.Jump(step)
+		claim()
+	}
+	for range 3 {
+		r.pass(500 * time.Millisecond)
+		claim()
+	}
+	r.want("ended", ended, []string{"second"})
 }
 
 func jumpAgain(r *rig) {

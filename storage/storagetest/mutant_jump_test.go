@@ -14,7 +14,7 @@ func jumpMutants() []mutant {
 	return []mutant{
 		{
 			name:   "the clock never goes back",
-			rules:  []string{"jump/ahead and back", "jump/stamped meanwhile", "jump/back"},
+			rules:  []string{"jump/ahead and back", "jump/stamped meanwhile", "jump/declined meanwhile", "jump/back"},
 			opened: monotone,
 		},
 		{

@@ -1,5 +1,6 @@
 -- behind reports whether a queue needs maintenance: since a moment a lease expired, or
--- something is kept no longer, or declined tasks may have waited too long.
+-- something is kept no longer, or declined tasks may have waited too long, or a clock that was ahead has said
+-- when a claim named their kind.
 CREATE FUNCTION {schema}.behind(q int4, since int8, now int8) RETURNS bool LANGUAGE plpgsql AS $$
 BEGIN
 	RETURN EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = ANY (ARRAY[q * 16 + 4, q * 16 + 5])
@@ -9,5 +10,5 @@ BEGIN
 		OR EXISTS (SELECT FROM {schema}.keys k WHERE k.queue + 0 = q AND k.until > 0
 			AND k.until > since AND k.until <= now)
 		OR EXISTS (SELECT FROM {schema}.kinds k JOIN {schema}.queues x ON x.queue = k.queue
-			WHERE k.queue = q AND k.look <= now AND NOT (x.paused AND (x.paused_until = 0 OR x.paused_until > now)));
+			WHERE k.queue = q AND (k.look <= now OR k.named > {schema}.told()) AND NOT (x.paused AND (x.paused_until = 0 OR x.paused_until > now)));
 END $$;

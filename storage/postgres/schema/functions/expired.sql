@@ -10,7 +10,10 @@ DECLARE
 	k record;
 	n int8;
 	room int8 := most;
+	told int8 := {schema}.told();
 BEGIN
+	UPDATE {schema}.kinds l SET named = told, look = told + long WHERE l.ctid = ANY (ARRAY( -- ahead of the clock
+		SELECT x.ctid FROM {schema}.kinds x WHERE x.queue = q AND x.named > told FOR NO KEY UPDATE OF x SKIP LOCKED));
 	FOR s IN 4..5 LOOP
 		RETURN QUERY
 		SELECT t.id, t.sort, t.turn, t.version, (CASE WHEN t.queue = q THEN s ELSE 9 END)::int2, t.flags, t.priority,
