@@ -116,7 +116,10 @@ func kitchen(t *testing.T) (store *redis.Storage, proxy *testserver.Proxy) {
 	t.Cleanup(func() { _ = store.Close() })
 	session := storage.NewSession(store, 0)
 	for _, ref := range []storage.Ref{
-		{Queue: "reports", ID: "dead"}, {Queue: "mail", ID: "a1"}, {Queue: "mail", ID: "a2"}, {Queue: "mail", ID: "a3"},
+		{Queue: "reports", ID: "dead"},
+		{Queue: "mail", ID: "a1"},
+		{Queue: "mail", ID: "a2"},
+		{Queue: "mail", ID: "a3"},
 		{Queue: "transactional-mail-of-europe", ID: "x"},
 	} {
 		_, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{{

@@ -21,8 +21,8 @@ type Writer struct {
 	Warn func(error)
 }
 
-// recordTime bounds how long an act waits for a record of it, and lateTime how long one does whose own time is
-// over.
+// recordTime bounds how long an act waits for a record of it, and lateTime how long one does whose own
+// time is over.
 const (
 	recordTime = 5 * time.Second
 	lateTime   = time.Second

@@ -32,7 +32,8 @@ var AcceptSyntax = "  " + strings.Join(acceptable, "\n  ") + "\n"
 // was given.
 func CheckAccepted(from, text string) error {
 	code, what, _ := strings.Cut(text, ":")
-	if what == "" || !slices.ContainsFunc(acceptable, func(a string) bool { return strings.HasPrefix(a, code+":") }) {
+	known := func(a string) bool { return strings.HasPrefix(a, code+":") }
+	if what == "" || !slices.ContainsFunc(acceptable, known) {
 		return storage.Invalid(from, text, "one of %s", strings.Join(acceptable, ", "))
 	}
 	return nil
@@ -88,7 +89,8 @@ func causeName(of scan.Group) string { return "cause:" + of.ID }
 // cause tells of one cause.
 func (r *Report) cause(of scan.Group) {
 	f := Finding{
-		Level: Notice, Code: "cause", Next: "midge task requeue " + causeName(of) + " --rate 50", Accept: causeName(of),
+		Level: Notice, Code: "cause", Accept: causeName(of),
+		Next:  "midge task requeue " + causeName(of) + " --rate 50",
 		Cause: of.ID, Tasks: of.Tasks, Kinds: of.Kinds, Since: show.Moment(of.First), Error: of.Text,
 	}
 	if len(of.Queues) == 1 {

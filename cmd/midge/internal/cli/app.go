@@ -55,7 +55,8 @@ func (a *app) globals(flags *pflag.FlagSet) {
 	flags.StringVar(&a.choice.Schema, "schema", "", "the `schema` of the tables in PostgreSQL (default midge)")
 	flags.StringVarP(&a.output, "output", "o", "table", "how to write: "+strings.Join(show.Formats(), ", "))
 	flags.StringSliceVar(&a.columns, "columns", nil, "the `names` of the columns of a table, with commas")
-	flags.Var(&a.timeout, "timeout", "give up after this `time`, such as 5m (default 30s, none for what takes long)")
+	flags.Var(&a.timeout, "timeout",
+		"give up after this `time`, such as 5m (default 30s, none for what takes long)")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "say nothing beside what was asked for")
 	flags.BoolVar(&a.utc, "utc", false, "show moments in UTC, not how far away they are")
 	flags.BoolVar(&a.noColor, "no-color", false, "no colours (also by the variable NO_COLOR)")

@@ -16,8 +16,12 @@ var auditList = show.List[ledger.Entry]{
 	Columns: []show.Column[ledger.Entry]{
 		{Name: "when", Text: func(p *show.Printer, e ledger.Entry) string { return p.Moment(e.At) }},
 		{Name: "who", Text: func(_ *show.Printer, e ledger.Entry) string { return dash(show.Text(e.Who)) }},
-		{Name: "role", Wide: true, Text: func(_ *show.Printer, e ledger.Entry) string { return dash(show.Text(e.Role)) }},
-		{Name: "via", Wide: true, Text: func(_ *show.Printer, e ledger.Entry) string { return dash(show.Text(e.Via)) }},
+		{Name: "role", Wide: true, Text: func(_ *show.Printer, e ledger.Entry) string {
+			return dash(show.Text(e.Role))
+		}},
+		{Name: "via", Wide: true, Text: func(_ *show.Printer, e ledger.Entry) string {
+			return dash(show.Text(e.Via))
+		}},
 		{Name: "act", Text: func(_ *show.Printer, e ledger.Entry) string { return dash(show.Text(e.Act)) }},
 		{
 			Name: "outcome", Text: func(_ *show.Printer, e ledger.Entry) string { return show.Text(e.Outcome) },
@@ -32,7 +36,9 @@ var auditList = show.List[ledger.Entry]{
 			return show.Number(int64(e.Count))
 		}},
 		{Name: "on", Text: func(_ *show.Printer, e ledger.Entry) string { return dash(show.Text(actedOn(e))) }},
-		{Name: "error", Wide: true, Text: func(_ *show.Printer, e ledger.Entry) string { return show.Text(e.Error) }},
+		{Name: "error", Wide: true, Text: func(_ *show.Printer, e ledger.Entry) string {
+			return show.Text(e.Error)
+		}},
 	},
 	Record: func(e ledger.Entry) any { return show.EntryOf(e) },
 	ID:     func(e ledger.Entry) string { return e.ID },
@@ -55,8 +61,8 @@ func actedOn(e ledger.Entry) string {
 func (a *app) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "List what people did by the command and the dashboard",
-		Long: "audit lists the acts of people, the newest first: who did what to which tasks, and what became of\n" +
-			"it. They are kept for 90 days.",
+		Long: "audit lists the acts of people, the newest first: who did what to which tasks, and what\n" +
+			"became of it. They are kept for 90 days.",
 		Example: "  midge audit\n  midge audit --limit 200 -o wide", Args: noArguments,
 	}
 	limit := cmd.Flags().Int("limit", 50, "how many acts to list at most, up to 200")

@@ -33,7 +33,7 @@ type rig struct {
 	person  bool
 	width   int             // of the terminal, 0 for none
 	real    bool            // open what is named
-	ctx     context.Context //nolint:containedctx // of the next command, nil for that of the test
+	ctx     context.Context // of the next command, nil for that of the test
 }
 
 // unclosed outlives the command that closes it.

@@ -20,15 +20,18 @@ func (a *app) doctor() *cobra.Command {
 			"has\n" +
 			"to act and with 1 where somebody has; for cron, --max-oldest and --max-dead say what is too much.\n\n" +
 			"What is known can be accepted, by --accept or by accept in the profile:\n" +
-			checkup.AcceptSyntax + "\nThe tasks of an accepted cause are not dead for --max-dead, and those of an accepted pause may wait.",
-		Example: "  midge doctor\n  midge doctor --quiet --max-oldest 5m --max-dead 10 || mail -s 'midge' oncall\n" +
+			checkup.AcceptSyntax +
+			"\nThe tasks of an accepted cause are not dead for --max-dead, and those of a pause may wait.",
+		Example: "  midge doctor\n" +
+			"  midge doctor --quiet --max-oldest 5m --max-dead 10 || mail -s 'midge' oncall\n" +
 			"  midge doctor --accept paused:reports --accept cause:2qk3m1",
 		Args: noArguments,
 	}
 	var oldest span
 	cmd.Flags().Var(&oldest, "max-oldest", "how long the oldest task of a queue may wait, such as 5m")
 	dead := cmd.Flags().Int64("max-dead", -1, "how many dead tasks there may be")
-	accept := cmd.Flags().StringArray("accept", nil, "a finding that is `known`, such as paused:reports; may be repeated")
+	accept := cmd.Flags().StringArray("accept", nil,
+		"a finding that is `known`, such as paused:reports; may be repeated")
 	cmd.RunE = a.quick(func(ctx context.Context, _ []string) error {
 		switch {
 		case cmd.Flags().Changed("max-oldest") && oldest.Duration <= 0:

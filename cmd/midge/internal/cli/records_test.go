@@ -56,31 +56,33 @@ func TestTheFieldsOfJSONAreFrozen(t *testing.T) {
 	golden(t, "fields", all.String())
 }
 
-// TestTheFieldsOfJSONAreDocumented wants each field of a record in its row of docs/operating.md, and no others.
-func TestTheFieldsOfJSONAreDocumented(t *testing.T) {
+// documented gives the names that each row of docs/operating.md tells.
+func documented(t *testing.T) map[string]map[string]bool {
+	t.Helper()
 	text, err := os.ReadFile("../../../../docs/operating.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	name, code := regexp.MustCompile(`^[a-z_]+$`), regexp.MustCompile("`[^`]+`")
 	words := make(map[string]map[string]bool)
 	for _, row := range regexp.MustCompile(`(?m)^\| (.*) \| (.*) \|$`).FindAllStringSubmatch(string(text), -1) {
-		for name := range records {
-			if row[1] != name && !strings.HasPrefix(row[1], name+" (") {
-				continue
-			}
-			words[name] = make(map[string]bool)
-			for _, code := range regexp.MustCompile("`[^`]+`").FindAllString(row[2], -1) {
-				if strings.HasSuffix(code, " show`") { // a command
-					continue
-				}
-				for word := range strings.FieldsSeq(strings.Trim(code, "`")) {
-					if regexp.MustCompile(`^[a-z_]+$`).MatchString(word) {
-						words[name][word] = true
-					}
+		of, _, _ := strings.Cut(row[1], " (")
+		told := make(map[string]bool)
+		for _, text := range code.FindAllString(row[2], -1) {
+			for word := range strings.FieldsSeq(strings.Trim(text, "`")) {
+				if name.MatchString(word) && !strings.HasSuffix(text, " show`") { // which is a command
+					told[word] = true
 				}
 			}
 		}
+		words[of] = told
 	}
+	return words
+}
+
+// TestTheFieldsOfJSONAreDocumented wants each field of a record in its row of docs/operating.md, and no others.
+func TestTheFieldsOfJSONAreDocumented(t *testing.T) {
+	words := documented(t)
 	for name, record := range records {
 		told, fields := words[name], make(map[string]bool)
 		for _, field := range fieldsOf(reflect.TypeOf(record), "") {

@@ -37,7 +37,8 @@ func (a *app) root() *cobra.Command {
 	root.SetErr(a.std.Err)
 	a.globals(root.PersistentFlags())
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(a.queue(), a.task(), a.schedule(), a.runner(), a.stats(), a.top(), a.doctor(), a.auditCommand(), a.history(), a.migrate(),
+	root.AddCommand(a.queue(), a.task(), a.schedule(), a.runner(), a.stats(), a.top(), a.doctor(),
+		a.auditCommand(), a.history(), a.migrate(),
 		a.imports(), a.serve(), a.user(),
 		a.version())
 	a.completions(root)
@@ -110,7 +111,8 @@ func (a *app) version() *cobra.Command {
 			}
 			if !p.People() {
 				return p.Value(show.Version{
-					Version: midge.Version, Go: runtime.Version(), Revision: revision, System: runtime.GOOS + "/" + runtime.GOARCH,
+					Version: midge.Version, Go: runtime.Version(), Revision: revision,
+					System: runtime.GOOS + "/" + runtime.GOARCH,
 				})
 			}
 			return p.Line("midge %s, %s, %s/%s", midge.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)

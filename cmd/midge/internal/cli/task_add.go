@@ -157,7 +157,9 @@ func (a *app) addTask(ctx context.Context, kind string, f *addFlags) error {
 
 // enqueue enqueues a task, unless it is there.
 func (a *app) enqueue(ctx context.Context, in storage.Insert) (placed storage.Placed, err error) {
-	e := ledger.Entry{Act: "enqueue", Queue: in.Ref.Queue, IDs: []string{in.Ref.String()}, Note: "of kind " + in.Kind}
+	e := ledger.Entry{
+		Act: "enqueue", Queue: in.Ref.Queue, IDs: []string{in.Ref.String()}, Note: "of kind " + in.Kind,
+	}
 	err = a.audit().Do(ctx, e, func() (int64, error) {
 		applied, err := a.session.ApplyOne(ctx, storage.Tx{Inserts: []storage.Insert{in}})
 		if err != nil {

@@ -13,8 +13,8 @@ import (
 
 // flagWants is what the flags of a type take, by the type's name in pflag.
 var flagWants = map[string]string{
-	"int": "a whole number, such as 50", "int64": "a whole number, such as 50", "float64": "a number, such as 50 or 0.5",
-	"bool": "true or false",
+	"int": "a whole number, such as 50", "int64": "a whole number, such as 50",
+	"float64": "a number, such as 50 or 0.5", "bool": "true or false",
 }
 
 // flagError is the error of flags that cannot be read. It names the flag, what was given, and what is wanted.
@@ -50,8 +50,9 @@ func notEmpty(flags *pflag.FlagSet) error {
 
 // given is what the packages beneath call by the names of their fields, in the words of this command.
 var given = map[string]string{
-	"Insert.MaxRetries": "--retries", "Insert.CrashLimit": "--crash-limit", "Insert.Delay": "--in", "Insert.At": "--at",
-	"Insert.Timeout": "--run-timeout", "Insert.Keep": "--keep", "Config.URL": "URL of the storage",
+	"Insert.MaxRetries": "--retries", "Insert.CrashLimit": "--crash-limit", "Insert.Delay": "--in",
+	"Insert.At": "--at", "Insert.Timeout": "--run-timeout", "Insert.Keep": "--keep",
+	"Config.URL":    "URL of the storage",
 	"Config.Prefix": "prefix", "Config.Schema": "schema", "Config.Base": "--base", "cursor": "--after",
 }
 

@@ -91,7 +91,8 @@ func fromProfile(name, from string, env func(string) string) (Target, error) {
 		}
 		return Target{}, storage.Invalid("profile", name, "%s", known)
 	}
-	target := Target{Profile: name, From: from, Accept: strings.Join(p.Accept, "\n"), prefix: p.Prefix, schema: p.Schema}
+	target := Target{Profile: name, From: from, prefix: p.Prefix, schema: p.Schema}
+	target.Accept = strings.Join(p.Accept, "\n")
 	if target.url, err = p.url(name, path); err != nil {
 		return Target{}, err
 	}

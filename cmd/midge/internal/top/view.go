@@ -132,11 +132,8 @@ func (m *Model) columns() (columns []queueColumn, name int) {
 // queueLines lists queues.
 func (m *Model) queueLines() []string {
 	columns, name := m.columns()
-	top := fmt.Sprintf("%-*s", name, show.Cut("  QUEUE", name))
-	for _, c := range columns {
-		top += fmt.Sprintf(" %*s", c.width, c.head)
-	}
-	lines := []string{m.fit(top, show.Faint)}
+	heads := row("  QUEUE", name, columns, func(c *queueColumn) string { return c.head })
+	lines := []string{m.fit(heads, show.Faint)}
 	if len(m.queues) == 0 && !m.at.IsZero() {
 		return append(lines, "  there are no queues")
 	}
@@ -146,6 +143,16 @@ func (m *Model) queueLines() []string {
 		lines = append(lines, m.queueLine(&m.queues[i], columns, name, i == at))
 	}
 	return lines
+}
+
+// row is a line of the table of queues.
+func row(first string, name int, columns []queueColumn, text func(c *queueColumn) string) string {
+	var line strings.Builder
+	_, _ = fmt.Fprintf(&line, "%-*s", name, show.Cut(first, name))
+	for i := range columns {
+		_, _ = fmt.Fprintf(&line, " %*s", columns[i].width, text(&columns[i]))
+	}
+	return line.String()
 }
 
 // window gives the first of the rows that are shown, so that the cursor is among them.
@@ -162,10 +169,8 @@ func (m *Model) queueLine(q *queue, columns []queueColumn, name int, chosen bool
 	if chosen {
 		mark = "> "
 	}
-	line := fmt.Sprintf("%-*s", name, mark+show.Middle(q.Queue, max(1, name-len(mark))))
-	for _, c := range columns {
-		line += fmt.Sprintf(" %*s", c.width, c.text(q))
-	}
+	line := row(mark+show.Middle(q.Queue, max(1, name-len(mark))), name, columns,
+		func(c *queueColumn) string { return c.text(q) })
 	if chosen {
 		return m.cfg.Printer.Paint(show.Cut(line, m.width), style+"\x1b[7m") // reversed
 	}
