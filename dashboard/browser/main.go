@@ -188,7 +188,10 @@ func as(theme string, width int64) chromedp.Action[chromedp.Void] {
 			return err
 		}
 		_, err = cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}},
+			// Without motion: a number that changes is not tinted while its contrast is looked at.
+			Features: []*emulation.MediaFeature{
+				{Name: "prefers-color-scheme", Value: theme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+			},
 		})
 		return err
 	})
