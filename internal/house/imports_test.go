@@ -151,7 +151,8 @@ var table = []rule{
 	{
 		room: "dashboard/browser/measure", // what the dashboard costs, with servers and the command
 		rooms: []string{
-			".", "dashboard", "internal/ledger", "internal/scene", "internal/testserver", "storage", "storage/...",
+			".", "dashboard", "internal/fingerprint", "internal/ledger", "internal/scan", "internal/scene",
+			"internal/testserver", "storage", "storage/...",
 		},
 		modules: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto", "github.com/jackc/pgx/v5"},
 	},

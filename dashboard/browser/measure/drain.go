@@ -68,7 +68,7 @@ func (r *rig) drainOnce(ctx context.Context, open bool) (rate float64, err error
 		return 0, err
 	}
 	if open {
-		d, err := r.dashboard(ctx)
+		d, err := r.dashboard(ctx, true)
 		if err != nil {
 			return 0, err
 		}

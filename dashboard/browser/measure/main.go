@@ -10,6 +10,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -69,19 +70,18 @@ func sayf(format string, args ...any) {
 
 func measure(ctx context.Context, s *settings) error {
 	var t table
+	var failed error
 	for _, name := range s.storages {
 		t.columns = append(t.columns, name)
 		if err := measureOn(ctx, s, name, &t); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", name, err))
 		}
 	}
 	if s.wants("weight") {
-		if err := weigh(ctx, &t); err != nil {
-			return err
-		}
+		failed = errors.Join(failed, weigh(ctx, &t))
 	}
-	fmt.Println(t.text())
-	return nil
+	fmt.Println(t.text()) // also of what did not fail
+	return failed
 }
 
 func measureOn(ctx context.Context, s *settings, name string, t *table) error {
@@ -109,6 +109,7 @@ func measureOn(ctx context.Context, s *settings, name string, t *table) error {
 		return err
 	}
 	sayf("%s: its history after %v", name, time.Since(began).Round(time.Second))
+	var failed error
 	r := &rig{settings: s, place: p, scene: sc, table: t}
 	for _, step := range []struct {
 		part string
@@ -120,9 +121,9 @@ func measureOn(ctx context.Context, s *settings, name string, t *table) error {
 			continue
 		}
 		if err := step.run(ctx); err != nil {
-			return fmt.Errorf("%s: %w", step.part, err)
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", step.part, err))
 		}
 		sayf("%s: %s after %v", name, step.part, time.Since(began).Round(time.Second))
 	}
-	return nil
+	return failed
 }

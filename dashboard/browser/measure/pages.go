@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/midgehq/midge/internal/fingerprint"
+	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/storage"
 )
@@ -26,7 +28,7 @@ type rig struct {
 	table *table
 }
 
-// dashboard is one that is measured: a process of its own, or of this one in memory.
+// dashboardAt is a dashboard that is measured: a process of its own, or of this one in memory.
 type dashboardAt struct {
 	url    string
 	pid    int
@@ -34,7 +36,8 @@ type dashboardAt struct {
 	stop   func() error
 }
 
-func (r *rig) dashboard(ctx context.Context) (*dashboardAt, error) {
+// dashboard starts one, which writes the history where it is to: that is not what viewers cost.
+func (r *rig) dashboard(ctx context.Context, history bool) (*dashboardAt, error) {
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
 	d := &dashboardAt{pid: os.Getpid(), client: client}
 	if r.place.url == "" {
@@ -45,7 +48,7 @@ func (r *rig) dashboard(ctx context.Context) (*dashboardAt, error) {
 		d.url, d.stop = site.url, site.close
 		return d, nil
 	}
-	c, err := start(ctx, "dashboard", spec{URL: r.place.url})
+	c, err := start(ctx, "dashboard", spec{URL: r.place.url, History: history})
 	if err != nil {
 		return nil, err
 	}
@@ -95,8 +98,20 @@ func kilobytes(n int) string { return fmt.Sprintf("%.1f", float64(n)/1024) }
 // suggestions are the one address that no browser shows.
 const suggestions = "Suggestions"
 
+// searching is the page whose filter passes over the eight thousand tasks that come first.
+const searching = "Tasks, filter that searches"
+
 // page is a page by its name.
 type page struct{ name, path string }
+
+// budget is how long the page may take. Where a filter passes over thousands of tasks it searches for a while,
+// says how far it is, and goes on.
+func (p *page) budget() time.Duration {
+	if p.name == searching {
+		return scan.DefaultTime + pageBudget
+	}
+	return pageBudget
+}
 
 // list lists the pages.
 func (r *rig) list(ctx context.Context) ([]page, error) {
@@ -123,14 +138,16 @@ func (r *rig) list(ctx context.Context) ([]page, error) {
 		}
 		pages = append(pages, page{"Task, " + string(state), "/r/" + found.Tasks[0].Ref.String()})
 		if state == storage.Dead {
-			pages = append(pages, page{"Search, an id", "/search?q=" + found.Tasks[0].ID})
+			cause := fingerprint.Of(found.Tasks[0]).ID
+			pages = append(pages, page{"Cause", "/dead?cause=" + cause},
+				page{"Search, an id", "/search?q=" + found.Tasks[0].ID})
 		}
 	}
 	filter := func(text string) string { return "/tasks?filter=" + url.QueryEscape(text) }
 	return append(
 		pages,
 		page{"Tasks of a queue, filter", filter("kind:kind.* -id:*7*") + "&queue=" + queue},
-		page{"Tasks, filter", filter("kind:kind.export* retries<3")},
+		page{searching, filter("kind:kind.export* retries<3")},
 		page{"Tasks, filter of the dead", filter("state:dead error:refused")},
 		page{"Dead", "/dead"}, page{"Schedules", "/schedules"}, page{"Runners", "/runners"},
 		page{"Runner", "/runners/" + r.scene.Runners[7].ID},
@@ -151,7 +168,7 @@ const (
 
 // pages times each page.
 func (r *rig) pages(ctx context.Context) (err error) {
-	d, err := r.dashboard(ctx)
+	d, err := r.dashboard(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -181,7 +198,8 @@ func (r *rig) pages(ctx context.Context) (err error) {
 		}
 		requests += 5 + r.requests
 		p95 := quantile(took, 0.95)
-		r.table.set(p.name+", ms", "p95 50", millis(quantile(took, 0.5))+" · "+millis(p95), p95 <= pageBudget)
+		want := fmt.Sprintf("p95 %d", p.budget().Milliseconds())
+		r.table.set(p.name+", ms", want, millis(quantile(took, 0.5))+" · "+millis(p95), p95 <= p.budget())
 	}
 	after, err := used(d.pid)
 	if err != nil {

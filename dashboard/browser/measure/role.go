@@ -29,8 +29,9 @@ const roleArgument = "role"
 
 // spec is what a process is to do.
 type spec struct {
-	URL   string
-	Tasks int // to drain
+	URL     string
+	Tasks   int  // to drain
+	History bool // is written by the dashboard
 }
 
 // play plays a role until the standard input ends.
@@ -53,7 +54,7 @@ func play(role, text string) error {
 	if role == "drain" {
 		return drain(ctx, store, s.Tasks)
 	}
-	site, err := serve(ctx, store, true)
+	site, err := serve(ctx, store, s.History)
 	if err != nil {
 		return err
 	}

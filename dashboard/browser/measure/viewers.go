@@ -19,7 +19,7 @@ const (
 
 // viewers counts what one viewer and many cost, while something changes in each queue each second.
 func (r *rig) viewers(ctx context.Context) (err error) {
-	d, err := r.dashboard(ctx)
+	d, err := r.dashboard(ctx, false)
 	if err != nil {
 		return err
 	}
