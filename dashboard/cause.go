@@ -51,7 +51,11 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 			v.Title = d.Group.Error
 		}
 	}
-	page, err := scan.Next(r.Context(), v.sampled(), scan.Request{Filter: f, Limit: pageSize, Newest: true})
+	req := scan.Request{Filter: f, Limit: pageSize, Newest: true}
+	if d.Group != nil && v.Sample.dead.Whole { // no other queue has any
+		req.Queues = d.Group.Queues
+	}
+	page, err := scan.Next(r.Context(), v.sampled(), req)
 	if err != nil {
 		return err
 	}

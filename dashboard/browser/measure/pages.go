@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/midgehq/midge/internal/fingerprint"
@@ -104,6 +105,15 @@ const searching = "Tasks, filter that searches"
 // page is a page by its name.
 type page struct{ name, path string }
 
+// anew is an address of the page at which nobody else has had it rendered.
+func (p *page) anew(i int) string {
+	mark := "?"
+	if strings.Contains(p.path, mark) {
+		mark = "&"
+	}
+	return p.path + mark + "n=" + strconv.Itoa(i)
+}
+
 // budget is how long the page may take. Where a filter passes over thousands of tasks it searches for a while,
 // says how far it is, and goes on.
 func (p *page) budget() time.Duration {
@@ -189,8 +199,8 @@ func (r *rig) pages(ctx context.Context) (err error) {
 				return err
 			}
 		}
-		for range r.requests {
-			t, size, err := d.get(ctx, p.path)
+		for i := range r.requests {
+			t, size, err := d.get(ctx, p.anew(i))
 			if err != nil {
 				return err
 			}
