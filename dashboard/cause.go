@@ -40,7 +40,8 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 	if err != nil {
 		return err
 	}
-	v.Page, v.Nav, v.Kind, v.Title, v.Watch = "cause", "Dead", "Cause of death", "Nothing is dead of this cause", "all.dead"
+	v.Page, v.Nav, v.Watch = "cause", "Dead", "all.dead"
+	v.Kind, v.Title = "Cause of death", "Nothing is dead of this cause"
 	v.Command = listCommand(c, "")
 	d := &causeData{List: v.listURL(c, "")}
 	v.Data = d

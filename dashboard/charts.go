@@ -67,7 +67,8 @@ func (c *chart) SVG() template.HTML {
 	pl := c.plane()
 	var b strings.Builder
 	b.WriteString(`<svg class="chart" aria-hidden="true"><defs>` +
-		`<pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse"><path d="M-2 2 2-2M0 8 8 0M6 10 10 6"/></pattern></defs>`)
+		`<pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse">` +
+		`<path d="M-2 2 2-2M0 8 8 0M6 10 10 6"/></pattern></defs>`)
 	for _, y := range pl.lines {
 		fmt.Fprintf(&b, `<line class="grid" x2="100%%" y1="%d.5" y2="%d.5"/>`, y, y)
 	}
@@ -146,8 +147,8 @@ func (c *chart) draw(b *strings.Builder, pl plane, class string, each int) {
 	}
 	fmt.Fprintf(b, `<svg class="%s" viewBox="0 0 %d %d" preserveAspectRatio="none">`,
 		class, len(c.Points)*chartStep, chartHeight)
-	fmt.Fprintf(b, `<path class="area" d="%s"/><path class="mean" d="%s"/><path class="edge" d="%s"/><path class="bars" d="%s"/></svg>`,
-		area.String(), gaps.String(), line.String(), bars.String())
+	fmt.Fprintf(b, `<path class="area" d="%s"/><path class="mean" d="%s"/>`, area.String(), gaps.String())
+	fmt.Fprintf(b, `<path class="edge" d="%s"/><path class="bars" d="%s"/></svg>`, line.String(), bars.String())
 }
 
 // mean joins points into one, in rates. It is known where one of them is.
@@ -337,8 +338,9 @@ func sparkline(values []float64, least float64) template.HTML {
 		fmt.Fprintf(&fill, "V%dz", sparkHigh-1)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg class="spark" width="%d" height="%d" viewBox="0 0 %d %d" preserveAspectRatio="none" aria-hidden="true">`,
+	fmt.Fprintf(&b, `<svg class="spark" width="%d" height="%d" viewBox="0 0 %d %d"`,
 		sparkWidth, sparkHigh, sparkWidth, sparkHigh)
+	b.WriteString(` preserveAspectRatio="none" aria-hidden="true">`)
 	fmt.Fprintf(&b, `<path class="none" d="%s"/><path class="fill" d="%s"/><path class="run" d="%s"/></svg>`,
 		gaps.String(), fill.String(), path.String())
 	return svg(&b)
@@ -393,7 +395,7 @@ const shareWidth = 64
 func shareBar(used, of int) template.HTML {
 	var b strings.Builder
 	filled := min(shareWidth, (used*shareWidth+of-1)/max(1, of))
-	fmt.Fprintf(&b, `<svg class="share" width="%d" height="8" aria-hidden="true"><rect width="%d" height="8"/><rect class="used" width="%d" height="8"/></svg>`,
-		shareWidth, shareWidth, filled)
+	fmt.Fprintf(&b, `<svg class="share" width="%d" height="8" aria-hidden="true">`, shareWidth)
+	fmt.Fprintf(&b, `<rect width="%d" height="8"/><rect class="used" width="%d" height="8"/></svg>`, shareWidth, filled)
 	return svg(&b)
 }

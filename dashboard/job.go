@@ -197,7 +197,8 @@ func (s *server) request(r *http.Request, v *view, a act, d *askData) (bulk.Requ
 
 // consequence says what an act does, of one task and of tasks that have all ended in their own words.
 func consequence(verb bulk.Verb, look *bulk.Preview) string {
-	ended := !slices.ContainsFunc(look.Samples, func(t storage.Task) bool { return !t.State.Ended() }) && !look.More
+	lives := func(t storage.Task) bool { return !t.State.Ended() }
+	ended := !slices.ContainsFunc(look.Samples, lives) && !look.More
 	one := look.Count == 1 && len(look.Samples) == 1
 	switch {
 	case verb == bulk.Requeue && one && ended:

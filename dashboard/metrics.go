@@ -69,7 +69,9 @@ func (s *server) metrics(r *http.Request, v *view) error {
 	}
 	v.Command = commandLine(words...)
 	d.Damaged = series.Damaged
-	d.Chart = &chart{From: series.From, Step: step, Which: d.Span, Part: 1 - float64(end.Sub(v.Now))/float64(step)}
+	d.Chart = &chart{
+		From: series.From, Step: step, Which: d.Span, Part: 1 - float64(end.Sub(v.Now))/float64(step),
+	}
 	d.Chart.deploys = series.Deploys
 	for _, p := range series.All {
 		d.Chart.Points = append(d.Chart.Points, point{float64(p.Done), float64(p.Failed), p.Known, p.Gap})

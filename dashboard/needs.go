@@ -73,8 +73,8 @@ func (v *view) queueNeeds(q *queueNow) (needs []need) {
 	oldest := v.Now.Add(-q.Oldest)
 	switch {
 	case q.Paused:
-		add(rankPaused, "retry", "The queue "+q.Queue+" is paused", sentence(waits(q.Waiting)+" in it"), q.pausedSeen,
-			"Resume", v.URL("/act", "do", "resume", "queue", q.Queue))
+		add(rankPaused, "retry", "The queue "+q.Queue+" is paused", sentence(waits(q.Waiting)+" in it"),
+			q.pausedSeen, "Resume", v.URL("/act", "do", "resume", "queue", q.Queue))
 		if !q.PausedUntil.IsZero() {
 			needs[0].Small += " It goes on by itself " + away(q.PausedUntil, v.Now) + "."
 		}

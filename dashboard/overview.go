@@ -133,8 +133,8 @@ func (s *sample) byNames() []*queueNow {
 // PausedSince is when the queue was paused, zero where nobody knows.
 func (q *queueNow) PausedSince() time.Time { return q.pausedSeen }
 
-// troubleFirst orders queues as what needs somebody is ordered: where nobody works, what died, what is paused,
-// what else is in trouble, then what is busy.
+// troubleFirst orders queues as what needs somebody is ordered: where nobody works, what died, what is
+// paused, what else is in trouble, then what is busy.
 func troubleFirst(s *sample) []*queueNow {
 	queues := make([]*queueNow, len(s.queues))
 	for i := range s.queues {
@@ -194,8 +194,8 @@ type chart struct {
 	deploys []ledger.Deploy
 }
 
-// chartOf gives the points of a queue, or of all, over the last hour, of which the history tells more than this
-// process saw, or where it is asked for over the last five minutes, as this process saw them.
+// chartOf gives the points of a queue, or of all, over the last hour, of which the history tells more than
+// this process saw, or where it is asked for over the last five minutes, as this process saw them.
 func (v *view) chartOf(queue, which string) *chart {
 	span := 1
 	if which == "5m" {
@@ -301,5 +301,5 @@ func (v *view) past(now float64, of func(ledger.Point) float64, text func(float6
 	for len(values) > 0 && values[len(values)-1] < 0 { // what has only just been, for which now stands
 		values = values[:len(values)-1]
 	}
-	return sparkbox(append(values, now), 1, text)
+	return sparkbox(slices.Concat(values, []float64{now}), 1, text)
 }

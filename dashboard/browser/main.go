@@ -52,7 +52,7 @@ func main() {
 	scenes := flag.String("scene", strings.Join(scene.Names, ","), "which scenes")
 	only := flag.String("page", "", "one page, by its name, or peers; empty is all")
 	single := flag.Bool("single", false, "keep each picture beside the sheets")
-	wait := flag.Duration("wait", 0, "how long a scene is watched before it is drawn: forecasts take ten seconds")
+	wait := flag.Duration("wait", 0, "how long a scene is watched before: forecasts take 10 s")
 	tasks := flag.Int("tasks", 1_000_000, "tasks of the scene million")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -64,7 +64,9 @@ func main() {
 	}
 }
 
-func drawAll(ctx context.Context, out string, scenes []string, only string, single bool, tasks int, wait time.Duration) error {
+func drawAll(
+	ctx context.Context, out string, scenes []string, only string, single bool, tasks int, wait time.Duration,
+) error {
 	if err := os.MkdirAll(out, 0o750); err != nil {
 		return err
 	}
