@@ -176,8 +176,13 @@ func TestActsOnTasks(t *testing.T) {
 		}
 	}
 	for _, bad := range [][]string{
-		{"do", "requeue", "all", "1", "rate", "x", "count", "1"}, {"do", "requeue", "all", "1", "queue", "mail", "state", "dead"},
-		{"do", "cancel", "all", "1", "queue", "mail", "count", "0"}, {"do", "explode", "ref", dead[3]}, {"do", "requeue"}, {"do", "requeue", "ref", "nonsense"}, {"do", "run", "ref", dead[3]},
+		{"do", "requeue", "all", "1", "rate", "x", "count", "1"},
+		{"do", "requeue", "all", "1", "queue", "mail", "state", "dead"},
+		{"do", "cancel", "all", "1", "queue", "mail", "count", "0"},
+		{"do", "explode", "ref", dead[3]},
+		{"do", "requeue"},
+		{"do", "requeue", "ref", "nonsense"},
+		{"do", "run", "ref", dead[3]},
 	} {
 		if code, _ := s.post("/act", bad...); code != http.StatusBadRequest {
 			t.Errorf("POST /act with %v: %d, want 400", bad, code)

@@ -48,4 +48,4 @@ func runnerOf(info storage.RunnerInfo) runnerNow {
 }
 
 // clamped is a count that a runner tells, which may be anything, as one that can be added up.
-func clamped(n uint64) int64 { return int64(min(n, 1<<50)) } //nolint:gosec // it fits
+func clamped(n uint64) int64 { return int64(min(n, 1<<50)) }

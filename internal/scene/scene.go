@@ -194,7 +194,7 @@ func (s *Scene) hire(n int, queues, kinds []string) {
 func vitalsOf(i int, kinds []string) []byte {
 	v := vitals.Vitals{Memory: int64(48+7*i) << 20, Goroutines: 31 + 4*i}
 	for j, kind := range kinds {
-		k := vitals.Kind{Name: kind, Failed: uint64(j % 3 * 5)} //nolint:gosec // few
+		k := vitals.Kind{Name: kind, Failed: uint64(j % 3 * 5)}
 		for n := range 900 / (j + 1) {
 			k.Runs.Add(time.Duration(3+j*40+n%17*5) * time.Millisecond)
 		}

@@ -18,7 +18,9 @@ var historyList = show.List[ledger.Totals]{
 		{Name: "failed", Right: true, Text: summed(func(t ledger.Totals) int64 { return t.Failed })},
 		{Name: "dead", Right: true, Text: summed(func(t ledger.Totals) int64 { return t.Dead })},
 		{Name: "waiting", Right: true, Text: summed(func(t ledger.Totals) int64 { return t.Waiting })},
-		{Name: "oldest", Right: true, Text: func(_ *show.Printer, t ledger.Totals) string { return age(t.Oldest) }},
+		{Name: "oldest", Right: true, Text: func(_ *show.Printer, t ledger.Totals) string {
+			return age(t.Oldest)
+		}},
 	},
 	Record: func(t ledger.Totals) any { return show.HistoryOf(t) },
 	ID:     func(t ledger.Totals) string { return t.Queue },
