@@ -26,6 +26,9 @@ var (
 // cell writes a cell of the whole installation.
 func (s *sample) cell(name string) string {
 	sum := func(of func(*queueNow) int64) string { return number(s.sum(of)) }
+	if state := storage.State(name); state.Valid() {
+		return sum(func(q *queueNow) int64 { return q.Size(state) })
+	}
 	switch name {
 	case "queues":
 		return number(int64(len(s.queues)))
@@ -33,22 +36,8 @@ func (s *sample) cell(name string) string {
 		return number(int64(len(s.schedules)))
 	case "runners":
 		return number(int64(len(s.runners)))
-	case "dead":
-		return sum(func(q *queueNow) int64 { return q.Dead })
 	case "live":
 		return sum(func(q *queueNow) int64 { return q.Live() })
-	case "waiting":
-		return sum(func(q *queueNow) int64 { return q.Waiting })
-	case "pending":
-		return sum(func(q *queueNow) int64 { return q.Pending })
-	case "scheduled":
-		return sum(func(q *queueNow) int64 { return q.Scheduled })
-	case "retry":
-		return sum(func(q *queueNow) int64 { return q.Retry })
-	case "completed":
-		return sum(func(q *queueNow) int64 { return q.Completed })
-	case "cancelled":
-		return sum(func(q *queueNow) int64 { return q.Cancelled })
 	case "backlog":
 		return sum(func(q *queueNow) int64 { return q.Waiting })
 	case "done":

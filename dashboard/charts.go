@@ -396,6 +396,7 @@ func shareBar(used, of int) template.HTML {
 	var b strings.Builder
 	filled := min(shareWidth, (used*shareWidth+of-1)/max(1, of))
 	fmt.Fprintf(&b, `<svg class="share" width="%d" height="8" aria-hidden="true">`, shareWidth)
-	fmt.Fprintf(&b, `<rect width="%d" height="8"/><rect class="used" width="%d" height="8"/></svg>`, shareWidth, filled)
+	fmt.Fprintf(&b, `<rect width="%d" height="8"/><rect class="used" width="%d" height="8"/></svg>`,
+		shareWidth, filled)
 	return svg(&b)
 }
