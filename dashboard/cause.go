@@ -53,7 +53,7 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 		}
 	}
 	req := scan.Request{Filter: f, Limit: pageSize, Newest: true}
-	if d.Group != nil && v.Sample.dead.Whole { // no other queue has any
+	if d.Group != nil { // which has all that are counted so far
 		req.Queues = d.Group.Queues
 	}
 	page, err := scan.Next(r.Context(), v.sampled(), req)

@@ -187,6 +187,9 @@ func (r *rig) pages(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := r.quiet(ctx, d); err != nil {
+		return err
+	}
 	largest, requests := 0, 0
 	before, err := used(d.pid)
 	if err != nil {
