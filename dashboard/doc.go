@@ -25,6 +25,6 @@
 //
 // # Safety
 //
-// A GET changes nothing, a role permits what a page offers, and each act is in the audit. A request from another site that would change something is refused
-// (http.CrossOriginProtection). Each answer forbids scripts and styles that are not the dashboard's own.
+// A GET changes nothing, a role permits what a page offers, and each act is in the audit. A request from
+// another site that would change something is refused (http.CrossOriginProtection). Each answer forbids scripts and styles that are not the dashboard's own.
 package dashboard
