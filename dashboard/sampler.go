@@ -149,7 +149,8 @@ func (s *sampler) seen(queue string, span int) []point {
 	return make([]point, points)
 }
 
-// changed has the next page read everything anew: somebody acted here. It waits for no look that is under way.
+// changed has the next page read everything anew: somebody acted here. It waits for no look that is under
+// way.
 func (s *sampler) changed() { s.acted.Store(true) }
 
 // forget has a look read everything anew.

@@ -114,8 +114,8 @@ func (p *page) anew(i int) string {
 	return p.path + mark + "n=" + strconv.Itoa(i)
 }
 
-// budget is how long the page may take. Where a filter passes over thousands of tasks it searches for a while,
-// says how far it is, and goes on.
+// budget is how long the page may take. Where a filter passes over thousands of tasks it searches for a
+// while, says how far it is, and goes on.
 func (p *page) budget() time.Duration {
 	if p.name == searching {
 		return scan.DefaultTime + pageBudget
