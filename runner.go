@@ -194,7 +194,8 @@ func (c *RunnerConfig) check() error {
 		return storage.Invalid("RunnerConfig.Ahead", c.Ahead,
 			"0 to a third of the lease, %v, or None; 0 means the default", c.Lease/3)
 	case len(c.Version) > storage.MaxName || c.Version != storage.CleanText(c.Version, storage.MaxName):
-		return storage.Invalid("RunnerConfig.Version", c.Version, "at most %d bytes of text, or none", storage.MaxName)
+		return storage.Invalid("RunnerConfig.Version", c.Version,
+			"at most %d bytes of text, or none", storage.MaxName)
 	case c.Logger != nil && c.Slog != nil:
 		return storage.Invalid("RunnerConfig.Slog", "beside Logger", "one of them")
 	case c.SuccessLevel < zapcore.DebugLevel || c.SuccessLevel > zapcore.ErrorLevel:
@@ -213,8 +214,8 @@ func (c *RunnerConfig) check() error {
 	return checkDurationOrNone("RunnerConfig.Grace", c.Grace)
 }
 
-// built names the build of this program as Go does: by its version, and by its revision alone where the version is
-// made of that.
+// built names the build of this program as Go does: by its version, and by its revision alone where the
+// version is made of that.
 func built() string {
 	const unknown, digits = "(devel)", 12
 	info, ok := debug.ReadBuildInfo()

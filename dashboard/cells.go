@@ -54,14 +54,19 @@ func (s *sample) cell(name string) string {
 		used, slots := s.slots()
 		return number(used) + " of " + number(slots)
 	case "counted": // of the dead
-		if s.dead == nil {
-			return dash
-		}
-		return number(s.dead.Read)
+		return s.counted()
 	case "trip":
 		return duration(max(time.Microsecond, s.trip.Round(100*time.Microsecond)))
 	}
 	return dash
+}
+
+// counted writes how many of the dead are counted by cause.
+func (s *sample) counted() string {
+	if s.dead == nil {
+		return dash
+	}
+	return number(s.dead.Read)
 }
 
 func (s *sample) sum(of func(*queueNow) int64) (sum int64) {

@@ -244,5 +244,6 @@ func (s *Session) notEmpty(ctx context.Context, queue string, refusal error) err
 		return refusal
 	}
 	st := &stats[0]
-	return &NotEmptyError{queue, st.Pending, st.Live() - st.Pending + st.Completed + st.Cancelled + st.Dead + st.Cursors}
+	ended := st.Completed + st.Cancelled + st.Dead
+	return &NotEmptyError{queue, st.Pending, st.Live() - st.Pending + ended + st.Cursors}
 }

@@ -120,8 +120,9 @@
 // by the end of their lease; ended tasks by when they expire; cursors by when they are
 // handed out next, those that are never due last. With TasksQuery.Newest a listing of ended
 // tasks has the reverse of that order: of tasks that are kept for as long as each other, those
-// of a queue's dead always, the one that ended last comes first. A TasksQuery.After that is the Next of another
-// listing gives an *[InvalidError], or tasks of the queue and state asked for.
+// of a queue's dead always, the one that ended last comes first. A TasksQuery.After that is
+// the Next of another listing gives an *[InvalidError], or tasks of the queue and state asked
+// for.
 //
 // # Rules of claim
 //

@@ -52,7 +52,8 @@ func (e *InvalidError) Error() string {
 	return fmt.Sprintf("invalid %s %s: want %s", e.What, e.Got, e.Want)
 }
 
-// NotEmptyError says why [Session.RemoveQueue] removed nothing more of a queue; errors.Is(err, ErrNotEmpty) holds.
+// NotEmptyError says why [Session.RemoveQueue] removed nothing more of a queue;
+// errors.Is(err, ErrNotEmpty) holds.
 type NotEmptyError struct {
 	Queue   string
 	Pending int64 // its tasks that are claimed, and run or start next
@@ -68,10 +69,11 @@ func (e *NotEmptyError) Error() string {
 	case e.Pending == 1:
 		return fmt.Sprintf("1 task of %s is running: pause the queue and wait, or cancel the task", e.Queue)
 	case e.Pending > 1:
-		return fmt.Sprintf("%d tasks of %s are running: pause the queue and wait, or cancel them", e.Pending, e.Queue)
+		return fmt.Sprintf("%d tasks of %s are running: pause the queue and wait, or cancel them",
+			e.Pending, e.Queue)
 	}
-	return fmt.Sprintf("%s got %d new tasks and schedules while it was removed: stop what enqueues there, and remove it again",
-		e.Queue, e.Others)
+	return fmt.Sprintf("%s got %d new tasks and schedules while it was removed: "+
+		"stop what enqueues there, and remove it again", e.Queue, e.Others)
 }
 
 // DependencyError says why a Tx was refused: everything missing, stale, colliding

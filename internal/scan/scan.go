@@ -304,12 +304,7 @@ func (w *walker) spent() bool {
 // from.
 func (w *walker) step(ctx context.Context, p place) (next string, err error) {
 	wanted := w.req.Limit - len(w.page.Tasks)
-	query := storage.TasksQuery{
-		Queue: p.queue, State: p.state, After: p.after, Limit: w.most, Newest: w.req.Newest && p.state.Ended(),
-	}
-	if w.req.Filter.IsZero() && !w.req.Count {
-		query.Limit = min(query.Limit, wanted)
-	}
+	query := w.query(p, wanted)
 	for late := false; ; {
 		page, err := w.store.Tasks(ctx, query)
 		if err != nil {
@@ -343,13 +338,29 @@ func (w *walker) step(ctx context.Context, p place) (next string, err error) {
 			continue
 		}
 		w.page.Tasks = append(w.page.Tasks, found...)
-		if n := len(page.Tasks); n > 0 {
-			w.reached = page.Tasks[n-1].Ended
-		}
-		w.page.Searched += int64(len(page.Tasks))
+		w.passed(page.Tasks)
 		w.page.Matched += int64(matched)
 		return page.Next, nil
 	}
+}
+
+// query asks for a page at a place.
+func (w *walker) query(p place, wanted int) storage.TasksQuery {
+	query := storage.TasksQuery{
+		Queue: p.queue, State: p.state, After: p.after, Limit: w.most, Newest: w.req.Newest && p.state.Ended(),
+	}
+	if w.req.Filter.IsZero() && !w.req.Count {
+		query.Limit = min(query.Limit, wanted)
+	}
+	return query
+}
+
+// passed counts tasks that were searched.
+func (w *walker) passed(tasks []storage.Task) {
+	if n := len(tasks); n > 0 {
+		w.reached = tasks[n-1].Ended
+	}
+	w.page.Searched += int64(len(tasks))
 }
 
 // cursor gives the cursor of the first place that is left.

@@ -173,8 +173,9 @@ func (s *Storage) examine(ctx context.Context, name string) error {
 	return s.judgeLine(ctx)
 }
 
-// identify learns which server it is. The number was drawn when its data were made: standbys and whoever takes over
-// from the primary have the same. Every role may read it unless an administrator has taken that away.
+// identify learns which server it is. The number was drawn when its data were made: standbys and whoever
+// takes over from the primary have the same. Every role may read it unless an administrator has taken that
+// away.
 func (s *Storage) identify(ctx context.Context) error {
 	err := s.ask(ctx, s.pool, query{
 		text: "SELECT system_identifier FROM pg_control_system()", scan: one(&s.identifier),
@@ -259,8 +260,9 @@ func (s *Storage) Close() error {
 	}
 }
 
-// Location names the server, the database and the schema in which the tasks are. A server that was made of a copy of
-// another one's files has its number too, and where the role may not read the number, servers are not told apart.
+// Location names the server, the database and the schema in which the tasks are. A server that was made of a
+// copy of another one's files has its number too, and where the role may not read the number, servers are
+// not told apart.
 func (s *Storage) Location() string {
 	place := fmt.Sprintf("postgres database %s, schema %s", s.database, s.name)
 	if s.identifier != 0 {

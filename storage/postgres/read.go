@@ -138,14 +138,17 @@ func (s reading) list(
 	var id []byte
 	var all []listed
 	states, most := numbersOfState(q.State), int32(q.Limit+1)
-	text := `SELECT p.* FROM {schema}.queues q, {schema}.page(q.queue, $2, $3, $4, $5, $6, $7) p WHERE q.name = $1`
+	function := "page(q.queue, $2, $3, $4, $5, $6, $7)"
 	args := []any{q.Queue, states, after.kind, after.sort, after.turn, after.id, most}
 	if q.Newest {
-		text = `SELECT p.* FROM {schema}.queues q, {schema}.newest(q.queue, $2, $3, $4, $5) p WHERE q.name = $1`
+		function = "newest(q.queue, $2, $3, $4, $5)"
 		args = []any{q.Queue, states[0], after.sort, after.id, most}
 	}
 	err = s.ask(ctx, query{
-		text: text, args: args, scan: each(func() error {
+		text: `SELECT o_kind, o_id, o_sort, o_turn, o_version, o_state, o_flags, o_priority, o_lease, o_past, o_record,
+			o_at, o_attempts FROM {schema}.queues q, {schema}.` + function + " p WHERE q.name = $1",
+		args: args,
+		scan: each(func() error {
 			got := rec.clone()
 			got.ended = q.State.Ended()
 			all = append(all, listed{

@@ -214,7 +214,8 @@ func (w *work) listLine(q *queue, line int64, after place, most int) []*row {
 func (w *work) listNewest(q *queue, state engine.State, before place, most int) []*row {
 	return w.read(q, "SELECT "+columns+" FROM {p}tasks t "+
 		"WHERE t.line = ? AND (t.sort, t.turn, t.task) < (?, ?, ?) "+
-		"AND typeof(t.sort) = 'integer' AND typeof(t.turn) = 'integer' ORDER BY t.sort DESC, t.turn DESC, t.task DESC LIMIT ?",
+		"AND typeof(t.sort) = 'integer' AND typeof(t.turn) = 'integer' "+
+		"ORDER BY t.sort DESC, t.turn DESC, t.task DESC LIMIT ?",
 		[]any{q.line(state), before.Sort, before.Turn, before.task, most}, 0)
 }
 

@@ -174,7 +174,8 @@ func listNewestDamaged(r *rig) {
 	}
 	want = []string{want[1], want[2], want[4]}
 	for _, limit := range []int{1, 2, 6} {
-		r.want("the newest dead", r.pages(storage.TasksQuery{State: storage.Dead, Newest: true, Limit: limit}), want)
+		query := storage.TasksQuery{State: storage.Dead, Newest: true, Limit: limit}
+		r.want("the newest dead", r.pages(query), want)
 	}
 }
 
