@@ -73,12 +73,12 @@ func queuesCommand(d *queuesData) string {
 
 // shellQuoted writes a text as one word of a shell.
 func shellQuoted(text string) string {
-	safe := func(c rune) bool {
-		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
-			strings.ContainsRune("_-.:/,+@%=", c)
+	unsafe := func(c rune) bool {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		return !letter && (c < '0' || c > '9') && !strings.ContainsRune("_-.:/,+@%=", c)
 	}
 	// Some shells read a word that begins with = as the path of a command.
-	if text != "" && text[0] != '=' && !slices.ContainsFunc([]rune(text), func(c rune) bool { return !safe(c) }) {
+	if text != "" && text[0] != '=' && !slices.ContainsFunc([]rune(text), unsafe) {
 		return text
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"

@@ -20,11 +20,12 @@
 // # What pages have in common
 //
 // Each page shows at its foot the line of the command midge that writes the same rows. The field at the left
-// suggests what a text names while it is typed, and its page works without JavaScript. Charts have a tick where
-// a runner of another version came, as storage.RunnerInfo.Version names it, and a table beside them.
+// suggests what a text names while it is typed, and its page works without JavaScript. Charts have a tick
+// where a runner of another version came, as storage.RunnerInfo.Version names it, and a table beside them.
 //
 // # Safety
 //
 // A GET changes nothing, a role permits what a page offers, and each act is in the audit. A request from
-// another site that would change something is refused (http.CrossOriginProtection). Each answer forbids scripts and styles that are not the dashboard's own.
+// another site that would change something is refused (http.CrossOriginProtection). Each answer forbids
+// scripts and styles that are not the dashboard's own.
 package dashboard

@@ -306,8 +306,8 @@ func (a act) typed(most int64, found string) string {
 	return found
 }
 
-// confirmed gives to how many tasks an act is done that was confirmed in a dialog, 0 for all that match: to no
-// more than the dialog told.
+// confirmed gives to how many tasks an act is done that was confirmed in a dialog, 0 for all that match: to
+// no more than the dialog told.
 func confirmed(r *http.Request, a act) (int, error) {
 	text, n := r.PostFormValue("count"), 0
 	if text != unbounded {

@@ -145,8 +145,8 @@ func (s reading) list(
 		args = []any{q.Queue, states[0], after.sort, after.id, most}
 	}
 	err = s.ask(ctx, query{
-		text: `SELECT o_kind, o_id, o_sort, o_turn, o_version, o_state, o_flags, o_priority, o_lease, o_past, o_record,
-			o_at, o_attempts FROM {schema}.queues q, {schema}.` + function + " p WHERE q.name = $1",
+		text: `SELECT o_kind, o_id, o_sort, o_turn, o_version, o_state, o_flags, o_priority, o_lease, o_past,
+			o_record, o_at, o_attempts FROM {schema}.queues q, {schema}.` + function + " p WHERE q.name = $1",
 		args: args,
 		scan: each(func() error {
 			got := rec.clone()

@@ -34,8 +34,9 @@ func (a *app) history() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "history [QUEUE]", Short: "Show what queues did in the last hours or days",
 		Long: "history shows of each queue what was enqueued, done, failed and died in a span of time, and at\n" +
-			"most how many tasks waited, and for how long. It is kept by programs that run a dashboard, as midge serve\n" +
-			"does: of a time without one it knows sums alone. The queue with the most attempts comes first.",
+			"most how many tasks waited, and for how long. It is kept by programs that run a dashboard, as\n" +
+			"midge serve does: of a time without one it knows sums alone. The queue with the most attempts\n" +
+			"comes first.",
 		Example: "  midge history\n  midge history --span 7d mail", Args: wants(0, 1, "one queue at most"),
 	}
 	span := cmd.Flags().String("span", "1h", "how far back: `1h`, 6h, 24h, 7d, 30d or 90d")
