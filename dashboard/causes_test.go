@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,11 +16,14 @@ import (
 type reading struct {
 	storage.Storage
 
+	mu    sync.Mutex
 	calls map[string]int
 }
 
 func (r *reading) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
 	page, err := r.Storage.Tasks(ctx, q)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.calls[string(q.State)]++
 	r.calls["tasks"] += len(page.Tasks)
 	return page, err
