@@ -101,8 +101,8 @@ func (s *site) paths() []string {
 func TestTheNightsOverviewNamesAllTroubles(t *testing.T) {
 	s := open(t, "night", dashboard.Config{})
 	s.shows("/", "212 tasks died: send_invoice (180), send_digest (32).", "connection refused",
-		"88 tasks died: archive_orders (88).", "no space left on device", "The queue payments is paused", "1,204 tasks wait in it.",
-		"The schedule daily_digest is orphaned", "No live runner knows the kind legacy_sync", "1 task waits for one in default.")
+		"88 tasks died: archive_orders (88).", "no space left on device", "The queue payments is paused", "1,204 tasks wait in it. Paused by bo.",
+		"things need you</h2>", "The last one <time", "tasks wait; payments is paused", "1 stands still", "The schedule daily_digest is orphaned", "No live runner knows the kind legacy_sync", "1 task waits for one in default.")
 	s.shows("/dead", "300 tasks by cause", "midge task ls --by-cause", ">send_invoice</a> 180, <a", ">send_digest</a> 32 in", ">archive_orders</a> 88 in")
 	if page := s.get("/"); strings.Count(page, "since") < 5 {
 		t.Errorf("%d of 5 troubles say since when", strings.Count(page, "since"))

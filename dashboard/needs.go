@@ -23,6 +23,7 @@ type need struct {
 	Text   string    // what is wrong
 	Small  string    // how much of it, and what that means
 	Since  time.Time // zero where nobody knows
+	Last   time.Time // when it last happened, zero for what lasts
 	Action string    // the word on its button
 	Ask    bool      // its address is that of a dialog
 	URL    string
@@ -75,6 +76,9 @@ func (v *view) queueNeeds(q *queueNow) (needs []need) {
 	case q.Paused:
 		add(rankPaused, "retry", "The queue "+q.Queue+" is paused", sentence(waits(q.Waiting)+" in it"),
 			q.pausedSeen, "Resume", v.URL("/act", "do", "resume", "queue", q.Queue))
+		if q.pausedBy != "" {
+			needs[0].Small += " Paused by " + q.pausedBy + "."
+		}
 		if !q.PausedUntil.IsZero() {
 			needs[0].Small += " It goes on by itself " + away(q.PausedUntil, v.Now) + "."
 		}
@@ -125,7 +129,7 @@ func (v *view) deadNeeds() (needs []need) {
 	for _, g := range v.Sample.dead.Groups {
 		needs = append(needs, need{
 			rank: rankDead, Glyph: "✕", Look: "dead", Text: g.Error, Small: g.Died() + ".",
-			Since: g.First, Action: "Review", URL: v.CauseURL(g.ID),
+			Since: g.First, Last: g.Last, Action: "Review", URL: v.CauseURL(g.ID),
 		})
 	}
 	return needs

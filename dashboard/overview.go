@@ -14,7 +14,8 @@ import (
 // overviewData is what the overview shows.
 type overviewData struct {
 	Needs   []need
-	More    int // needs that are not shown
+	Needing int // how many needs there are
+	More    int // of these, how many are not shown
 	Calm    string
 	Figures []figure
 	Chart   *chart
@@ -22,11 +23,14 @@ type overviewData struct {
 	Others  int // queues that are not shown
 	Running []runningTask
 	Next    []scheduleNow
+	Still   int // schedules that never tick, as they are
 }
 
-// figure is a large number with its hour.
+// figure is a large number with its hour: a text, or a cell, which changes while it is looked at.
 type figure struct {
-	Name, Cell, Note string
+	Name, Text, Cell string
+	Note             string
+	Now              string // a cell behind the note, which says how it is now
 	Spark            template.HTML
 }
 
@@ -37,6 +41,7 @@ func (s *server) overview(r *http.Request, v *view) error {
 	v.Page, v.Nav, v.Title, v.Watch = "overview", "Overview", "Overview", "all.tick all.mark"
 	v.Command = "midge stats"
 	d := overviewData{Needs: v.needs()}
+	d.Needing = len(d.Needs)
 	if len(d.Needs) > mostNeeds {
 		d.More = len(d.Needs) - mostNeeds
 		d.Needs = d.Needs[:mostNeeds]
@@ -53,7 +58,10 @@ func (s *server) overview(r *http.Request, v *view) error {
 	}
 	d.Running = longest(v.Sample.runners, 5)
 	for _, c := range v.Sample.schedules {
-		if len(d.Next) < 5 && !c.orphaned && !c.damaged && !c.Cursor.Next.IsZero() {
+		switch {
+		case c.orphaned || c.damaged:
+			d.Still++
+		case len(d.Next) < 5 && !c.Cursor.Next.IsZero():
 			d.Next = append(d.Next, c)
 		}
 	}
@@ -73,26 +81,31 @@ func (v *view) figures() []figure {
 	figures := []figure{
 		{
 			Name: "Done", Cell: "done", Note: number(int64(done)) + within,
-			Spark: hour.spark(func(p point) float64 { return p.Done / hour.Step.Seconds() }, 1, rate),
+			Spark: hour.spark(func(p point) float64 { return p.Done / hour.Step.Seconds() }, 1, atMost(rate)),
 		},
 		{
-			Name: "Failed", Cell: "share", Note: percent(failed/max(1, done+failed)) + " of attempts" + within,
-			Spark: hour.spark(share, 0.01, percent),
+			Name: "Failed", Text: percent(failed / max(1, done+failed)), Now: "share",
+			Note: "of attempts" + within, Spark: hour.spark(share, 0.01, atMost(percent)),
 		},
 		{Name: "Backlog", Cell: "backlog", Note: v.Sample.gone(), Spark: v.past(
 			float64(v.Sample.sum(func(q *queueNow) int64 { return q.Waiting })),
 			func(p ledger.Point) float64 { return float64(p.Waiting) },
-			func(n float64) string { return number(int64(n)) },
+			atMost(func(n float64) string { return number(int64(n)) }),
 		)},
 		{Name: "Oldest", Cell: "oldest", Note: "nothing waits", Spark: v.past(
 			v.Sample.oldest().Seconds(), func(p ledger.Point) float64 { return p.Oldest.Seconds() },
-			func(s float64) string { return age(time.Duration(s * float64(time.Second))) },
+			atMost(func(s float64) string { return age(time.Duration(s * float64(time.Second))) }),
 		)},
 	}
 	if q := v.Sample.oldestQueue(); q != "" {
 		figures[3].Note = "has waited in " + middle(q)
 	}
 	return figures
+}
+
+// atMost says of a text of a number that it is the maximum.
+func atMost(text func(float64) string) func(float64) string {
+	return func(n float64) string { return "max" + nbsp + text(n) }
 }
 
 // oldestQueue is the queue whose oldest task has waited for the longest, "" where nothing waits.

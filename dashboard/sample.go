@@ -91,20 +91,29 @@ func (s *sample) outlook(q *queueNow) storage.Outlook {
 // gone says when the backlog of all queues is gone.
 func (s *sample) gone() string {
 	var longest time.Duration
+	var still *queueNow // the largest that does not shrink
+	known := true
 	for i := range s.queues {
 		q := &s.queues[i]
 		o := s.outlook(q)
 		switch {
 		case q.Waiting == 0:
+		case q.Paused || o.Known && o.Gone < 0:
+			if still == nil || q.Waiting > still.Waiting {
+				still = q
+			}
 		case !o.Known:
-			return "tasks wait"
-		case o.Gone < 0:
-			return "tasks wait; " + middle(q.Queue) + " does not shrink"
+			known = false
 		default:
 			longest = max(longest, o.Gone)
 		}
 	}
-	if longest == 0 {
+	switch {
+	case still != nil && still.Paused:
+		return "tasks wait; " + middle(still.Queue) + " is paused"
+	case still != nil:
+		return "tasks wait; " + middle(still.Queue) + " does not shrink"
+	case longest == 0 || !known:
 		return "tasks wait"
 	}
 	return "tasks wait, gone in " + duration(longest)
@@ -123,6 +132,8 @@ type queueNow struct {
 	unknown []storage.KindSize
 	// pausedSeen is when this process saw the pause begin, by the storage's clock; zero where it did not.
 	pausedSeen time.Time
+	// pausedBy is who paused it, by the audit; "" where nobody knows.
+	pausedBy string
 	// unknownSince is since when a task of an unknown kind waits, zero where nobody knows.
 	unknownSince time.Time
 }
@@ -245,8 +256,8 @@ func (s *sampler) readHistory(ctx context.Context, before, fresh *sample) {
 	}
 }
 
-// readSince finds since when queues are paused that were paused before this process looked, in the audit, and
-// since when tasks of unknown kinds wait.
+// readSince finds who paused queues, and since when those are paused that were before this process looked,
+// in the audit, and since when tasks of unknown kinds wait.
 func (s *sampler) readSince(ctx context.Context, before, fresh *sample) {
 	var paused, unknown []*queueNow
 	for i := range fresh.queues {
@@ -254,7 +265,8 @@ func (s *sampler) readSince(ctx context.Context, before, fresh *sample) {
 		if before != nil && before.byName[q.Queue] != nil {
 			q.unknownSince = before.byName[q.Queue].unknownSince
 		}
-		if q.Paused && q.pausedSeen.IsZero() {
+		recent := fresh.at.Add(fresh.skew).Sub(q.pausedSeen) < 2*pausedWithin
+		if q.Paused && (q.pausedSeen.IsZero() || q.pausedBy == "" && recent) {
 			paused = append(paused, q)
 		}
 		if len(q.unknown) > 0 && q.unknownSince.IsZero() {
@@ -277,13 +289,23 @@ func (s *sampler) readSince(ctx context.Context, before, fresh *sample) {
 	}
 	for _, q := range paused {
 		i := slices.IndexFunc(acts, func(e ledger.Entry) bool { // the newest first
-			return e.Act == "pause" && e.Queue == q.Queue && e.Outcome == ledger.Done
+			return (e.Act == "pause" || e.Act == "resume") && e.Queue == q.Queue && e.Outcome == ledger.Done
 		})
-		if i >= 0 {
-			q.pausedSeen = acts[i].At
+		if i < 0 || acts[i].Act == "resume" { // a program paused it, which no audit knows
+			continue
+		}
+		by := &acts[i]
+		switch {
+		case q.pausedSeen.IsZero():
+			q.pausedSeen, q.pausedBy = by.At, by.Who
+		case q.pausedSeen.Sub(by.At).Abs() < pausedWithin:
+			q.pausedBy = by.Who
 		}
 	}
 }
+
+// pausedWithin is how far the moment of an act may lie from the look that first saw its pause.
+const pausedWithin = 30 * time.Second
 
 // declinedSince is since when a task of a queue waits in the line of its kind, zero where none is found soon.
 func (s *sampler) declinedSince(ctx context.Context, queue string) time.Time {
@@ -475,7 +497,7 @@ func (q *queueNow) measure(before *sample, now time.Time, skew time.Duration) {
 	}
 	switch {
 	case q.Paused && was.Paused:
-		q.pausedSeen = was.pausedSeen
+		q.pausedSeen, q.pausedBy = was.pausedSeen, was.pausedBy
 	case q.Paused:
 		q.pausedSeen = now.Add(skew)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/storage"
 )
@@ -62,6 +63,50 @@ func TestARequestThatEndsShowsTheLastSample(t *testing.T) {
 		if w.Code >= 500 {
 			t.Errorf("GET %s: %d, want a page or an error of the request", path, w.Code)
 		}
+	}
+}
+
+// TestWhoPausedAQueueIsNamed: where a person did it before or after the first look, and nobody where a program
+// did, even if a person paused the same queue earlier.
+func TestWhoPausedAQueueIsNamed(t *testing.T) {
+	d, store, ahead := clocked(t)
+	audit, session := ledger.NewAudit(store), storage.NewSession(store, 0)
+	paused := func(queue string, pause bool) {
+		t.Helper()
+		if err := session.Configure(t.Context(), queue, storage.Settings{Pause: &storage.Pause{On: pause}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	act := func(who, act, queue string) {
+		t.Helper()
+		entry := ledger.Entry{Who: who, Role: "operator", Via: "command", Act: act, Queue: queue}
+		begun, err := audit.Begin(t.Context(), entry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		paused(queue, act == "pause")
+		if err := begun.End(t.Context(), 1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	act("bo", "pause", "mail")
+	act("bo", "pause", "images")
+	act("bo", "resume", "images")
+	paused("images", true)
+	names := map[string]string{"mail": "bo", "images": ""}
+	for range 2 {
+		s, err := d.server.sampler.sample(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for queue, want := range names {
+			if got := s.byName[queue].pausedBy; got != want {
+				t.Errorf("%s was paused by %q, want %q", queue, got, want)
+			}
+		}
+		act("ann", "pause", "webhooks")
+		names["webhooks"] = "ann"
+		*ahead += sinceFor + time.Second
 	}
 }
 

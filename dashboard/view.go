@@ -183,6 +183,7 @@ func (h hourOf) Share() string {
 type outlookText struct {
 	Text, Exact string
 	Gone        bool // the text is in how long, and no sentence of its own
+	Bad         bool // the backlog does not shrink
 }
 
 // Outlook tells when the backlog of a queue is gone.
@@ -197,7 +198,7 @@ func (v *view) Outlook(q *queueNow) outlookText {
 	case o.Gone > 0:
 		return outlookText{Text: age(o.Gone), Exact: duration(o.Gone) + ", as fast as it shrinks now", Gone: true}
 	case o.Growth > 0:
-		return outlookText{Text: "grows", Exact: "by " + rate(o.Growth)}
+		return outlookText{Text: "grows", Exact: "by " + rate(o.Growth), Bad: true}
 	}
-	return outlookText{Text: "stands" + nbsp + "still", Exact: "It does not shrink."}
+	return outlookText{Text: "stands" + nbsp + "still", Exact: "It does not shrink.", Bad: true}
 }
