@@ -144,10 +144,12 @@ func kitchen(t *testing.T) (store *redis.Storage, proxy *testserver.Proxy) {
 
 // steady takes out of a screen what differs from run to run: the address, the time and ages.
 func steady(screen string) string {
-	for of, by := range map[string]string{
-		`redis://127\.0\.0\.1:\d+ +\d\d:\d\d:\d\dZ`: "STORAGE TIME", `redis://127\.0\.0\.1.*`: "STORAGE", ` +\d+(ms|s|m \d+s|m\d+s|m)\b`: " AGE",
+	for _, of := range [][2]string{ // one after the other
+		{`redis://127\.0\.0\.1:\d+ +\d\d:\d\d:\d\dZ`, "STORAGE TIME"},
+		{`redis://127\.0\.0\.1.*`, "STORAGE"},
+		{` +\d+(ms|s|m \d+s|m\d+s|m)\b`, " AGE"},
 	} {
-		screen = regexp.MustCompile(of).ReplaceAllString(screen, by)
+		screen = regexp.MustCompile(of[0]).ReplaceAllString(screen, of[1])
 	}
 	return strings.TrimRight(screen, "\n") + "\n"
 }
