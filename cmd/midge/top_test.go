@@ -65,6 +65,16 @@ func (term *terminal) keys(keys ...string) {
 	}
 }
 
+// clears clears the screen of a shell, so that what is awaited next is not what stood there before.
+func (term *terminal) clears() {
+	term.t.Helper()
+	term.keys("clear", "Enter")
+	testserver.Await(term.t, "the screen is clear", func() bool {
+		screen, err := term.tmux("capture-pane", "-p")
+		return err == nil && !strings.Contains(strings.TrimSpace(screen), "\n")
+	})
+}
+
 // wants awaits a screen with texts, and gives it.
 func (term *terminal) wants(texts ...string) string {
 	term.t.Helper()
@@ -258,15 +268,18 @@ func TestAPipeOnATerminalAsks(t *testing.T) {
 	term.keys("n", "Enter")
 	term.wants("nothing was changed", "ended with 1")
 	waiting(3)
-	term.keys("clear", "Enter", line+"; echo ended with $?", "Enter")
+	term.clears()
+	term.keys(line+"; echo ended with $?", "Enter")
 	term.wants("Cancel 3 tasks? [y/N]")
 	term.keys("C-c")
 	term.wants("interrupted")
 	waiting(3)
-	term.keys("clear", "Enter", "setsid -w sh -c '"+line+"; echo ended with $?'", "Enter") // without a terminal of its own
+	term.clears()
+	term.keys("setsid -w sh -c '"+line+"; echo ended with $?'", "Enter") // without a terminal of its own
 	term.wants("nobody is here to confirm this: give --yes", "ended with 2")
 	waiting(3)
-	term.keys("clear", "Enter", line+" 2>/dev/null; echo ended with $?", "Enter") // what was told is lost, the question is not
+	term.clears()
+	term.keys(line+" 2>/dev/null; echo ended with $?", "Enter") // what was told is lost, the question is not
 	term.wants("Cancel 3 tasks? [y/N]")
 	term.keys("y", "Enter")
 	term.wants("cancelled 3", "ended with 0")

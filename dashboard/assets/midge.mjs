@@ -309,7 +309,8 @@ function tell(text) {
   note.textContent = text;
 }
 
-dialog?.addEventListener('close', () => dialog.replaceChildren());
+// The event comes a moment after the dialog has closed: by then it may be open again.
+dialog?.addEventListener('close', () => { if (!dialog.open) dialog.replaceChildren(); });
 
 // ── Keys ──────────────────────────────────────────────────────────────────────────────────────────
 
