@@ -236,3 +236,49 @@ func TestWhatHasNoRecordIsCounted(t *testing.T) {
 		})
 	}
 }
+
+// TestAListingGoesOnBehindWhatHasNoRecord in either order: what stands there in the place of a place may be a number
+// too large to add one to.
+func TestAListingGoesOnBehindWhatHasNoRecord(t *testing.T) {
+	server := miniredis.RunT(t)
+	store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	session := storage.NewSession(store, 0)
+	for _, id := range []string{"a", "b"} {
+		if _, err := session.ApplyOne(t.Context(), storage.Tx{Inserts: []storage.Insert{insertOf(id)}}); err != nil {
+			t.Fatal(err)
+		}
+		claimed, err := session.Claim(t.Context(), claimOf(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		settle := storage.Settle{Fence: claimed.Fences[0], Outcome: storage.Bury}
+		if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{settle}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, score := range []float64{1, 1 << 52} { // before all others, and behind them
+		if _, err := server.ZAdd("midge:{main}:dead", score, "garbage"); err != nil {
+			t.Fatal(err)
+		}
+		for _, newest := range []bool{false, true} {
+			query, ids := storage.TasksQuery{Queue: "main", State: storage.Dead, Limit: 1, Newest: newest}, ""
+			for pages := 1; pages == 1 || query.After != "" && pages < 10; pages++ {
+				page, err := store.Tasks(t.Context(), query)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, task := range page.Tasks {
+					ids += task.ID
+				}
+				query.After = page.Next
+			}
+			if want := map[bool]string{false: "ab", true: "ba"}[newest]; ids != want || query.After != "" {
+				t.Errorf("newest %t: listed %q up to %q, want %q to the end", newest, ids, query.After, want)
+			}
+		}
+	}
+}

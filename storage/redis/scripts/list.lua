@@ -22,8 +22,11 @@ local function behind(key)
   while low < high do
     local middle = floor((low + high) / 2)
     local id = call('ZRANGE', key, middle, middle)[1]
-    local before = id and (PLACED[ARGV[1]] and number(id, 1, PLACE) < (tonumber(ARGV[4]) or 0) + (newest and 0 or 1)
-      or not PLACED[ARGV[1]] and id <= ARGV[4])
+    local before = id and not PLACED[ARGV[1]] and id <= ARGV[4]
+    if id and PLACED[ARGV[1]] then -- the place of one that is damaged may be too large to add to
+      local at, last = number(id, 1, PLACE), tonumber(ARGV[4]) or 0
+      before = at < last or at == last and not newest
+    end
     if before then low = middle + 1 else high = middle end
   end
   return low
