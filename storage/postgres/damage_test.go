@@ -158,3 +158,26 @@ func TestADamagedTaskIsAFinalError(t *testing.T) {
 	s.want("claimed", len(s.claim(1).Tasks), 0)
 	final("waits")
 }
+
+// TestAListingGoesOnBehindAnEmptyID in either order.
+func TestAListingGoesOnBehindAnEmptyID(t *testing.T) {
+	s := newShop(t)
+	for _, id := range []string{"a", "b", "c"} {
+		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf(id)}})
+		s.apply(s.store, storage.Tx{Settles: []storage.Settle{{Fence: s.claim(1).Fences[0], Outcome: storage.Bury}}})
+	}
+	s.damage("UPDATE %s.ended SET id = '' WHERE id = 'b'")
+	for newest, want := range map[bool]string{false: "[a c]", true: "[c a]"} {
+		var ids []string
+		query := storage.TasksQuery{Queue: "q", State: storage.Dead, Limit: 1, Newest: newest}
+		for first := true; first || query.After != ""; first = false {
+			page, err := s.store.Tasks(t.Context(), query)
+			s.must(err)
+			for _, task := range page.Tasks {
+				ids = append(ids, task.ID)
+			}
+			query.After = page.Next
+		}
+		s.want("listed", fmt.Sprint(ids), want)
+	}
+}

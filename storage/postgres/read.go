@@ -210,7 +210,7 @@ func parsePlace(text string) (after spot, err error) {
 	if err == nil && after.kind != "" {
 		err = storage.CheckName("kind", after.kind)
 	}
-	if err != nil || len(after.id) == 0 {
+	if err != nil || len(parts) != 4 {
 		return spot{}, storage.Invalid("TasksQuery.After", text, "the Next of a page")
 	}
 	return after, nil
