@@ -175,12 +175,14 @@ func (s *Storage) examine(ctx context.Context, name string) error {
 
 // identify learns which server it is. The number was drawn when its data were made: standbys and whoever
 // takes over from the primary have the same. Every role may read it unless an administrator has taken that
-// away.
+// away, or whoever runs the server for others: those refuse such functions in ways of their own, and a storage
+// works without.
 func (s *Storage) identify(ctx context.Context) error {
 	err := s.ask(ctx, s.pool, query{
 		text: "SELECT system_identifier FROM pg_control_system()", scan: one(&s.identifier),
 	})
-	if class(code(err)) == "42" {
+	switch class(code(err)) {
+	case "0A", "42", "55", "XX": // not supported; not allowed, or not there; not as the server is set; damaged
 		return nil
 	}
 	return translate(err)

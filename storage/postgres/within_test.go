@@ -536,3 +536,36 @@ func (s *shop) cutOff(cut *cutter, to storage.Applier, goOnAndCommit func() erro
 	s.want("the task that was to be completed", s.state("a"), storage.Pending)
 	s.want("its follow-up", s.state("next"), storage.State(""))
 }
+
+// TestAServerThatDoesNotTellItsNumberServes: those that are run for others refuse functions in ways of their own.
+func TestAServerThatDoesNotTellItsNumberServes(t *testing.T) {
+	testserver.RequirePostgres(t)
+	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true})
+	cfg := postgres.Config{URL: server.URL(), Schema: "midge"}
+	if err := postgres.Migrate(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{"CREATE SCHEMA shadow", "ALTER ROLE midge SET search_path = shadow, pg_catalog"} {
+		if err := server.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, code := range []string{"0A000", "55000", "XX000", "42501"} {
+		err := server.Exec(t.Context(), "CREATE OR REPLACE FUNCTION shadow.pg_control_system() RETURNS TABLE (system_identifier int8) "+
+			"LANGUAGE plpgsql AS $$ BEGIN RAISE 'currently not supported' USING ERRCODE = '"+code+"'; END $$")
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, err := postgres.Open(t.Context(), cfg)
+		if err != nil {
+			t.Errorf("%s: %v", code, err)
+			continue
+		}
+		if got, want := store.Location(), "postgres database postgres, schema midge"; got != want {
+			t.Errorf("%s: location %s, want %s", code, got, want)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
