@@ -45,15 +45,19 @@ func (r *Report) causes(ctx context.Context, store storage.Storage) error {
 		return nil
 	}
 	g := scan.NewGrouping(store, scan.Request{Tasks: readTasks, Time: readTime})
-	if _, err := g.Read(ctx); err != nil {
-		return err
-	}
-	groups := g.Groups()
-	dead := r.Dead
-	for _, of := range groups {
-		if r.accepts(causeName(of)) {
-			dead -= of.Tasks
+	var groups []scan.Group
+	var dead int64
+	known := slices.ContainsFunc(r.bounds.Accepted, func(a string) bool { return strings.HasPrefix(a, "cause:") })
+	for again := true; again; {
+		done, err := g.Read(ctx)
+		if err != nil {
+			return err
 		}
+		groups = g.Groups()
+		accepted := r.accepted(groups)
+		dead = r.Dead - accepted
+		// Those that were not read may all be of accepted causes, and the others few enough.
+		again = !done && known && dead > r.bounds.Dead && g.Searched-accepted <= r.bounds.Dead
 	}
 	if r.bounds.Dead >= 0 && dead > r.bounds.Dead {
 		r.add(Finding{Level: Problem, Code: "dead", Next: "midge task ls --by-cause"},
@@ -81,6 +85,16 @@ func (r *Report) causes(ctx context.Context, store storage.Storage) error {
 			"the causes are those of %s; %s more died", show.Count(g.Searched, "task"), show.Number(rest))
 	}
 	return nil
+}
+
+// accepted is how many tasks died of causes that are accepted.
+func (r *Report) accepted(groups []scan.Group) (tasks int64) {
+	for _, of := range groups {
+		if r.accepts(causeName(of)) {
+			tasks += of.Tasks
+		}
+	}
+	return tasks
 }
 
 // causeName names a cause as the filter does, and as it is accepted.

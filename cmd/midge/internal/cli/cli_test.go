@@ -423,3 +423,31 @@ func TestMain(m *testing.M) {
 	time.Local = time.UTC //nolint:gosmopolitan // moments are shown where the reader is
 	os.Exit(m.Run())
 }
+
+// TestManyTasksOfAnAcceptedCauseAreNotDead although more died than are read at once.
+func TestManyTasksOfAnAcceptedCauseAreNotDead(t *testing.T) {
+	r := newRig(t)
+	for _, queue := range []string{"a", "b", "c"} {
+		for range 8 {
+			var tx storage.Tx
+			for range 1000 {
+				tx.Inserts = append(tx.Inserts, storage.Insert{
+					Ref: storage.Ref{Queue: queue, ID: storage.NewID()}, Kind: "k", Encoding: "json", Payload: []byte("{}"), CrashLimit: 1,
+				})
+			}
+			if _, err := r.session.ApplyOne(t.Context(), tx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 80 {
+			r.work(queue, storage.Settle{Outcome: storage.Bury, Error: "the disk is full"})
+		}
+	}
+	cause := strings.Fields(r.ok("task ls --by-cause -o ids"))[0]
+	if got := r.run("doctor -q --max-dead 10 --accept " + cause); got.code != Done {
+		t.Errorf("got %+v, want nothing to do", got)
+	}
+	if got := r.run("doctor -q --max-dead 10"); got.code != Failed || !strings.Contains(got.out, "24,000 tasks died") {
+		t.Errorf("got %+v, want too many", got)
+	}
+}
