@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,5 +110,40 @@ func TestManyTasksAreConfirmedByAWord(t *testing.T) {
 		if got.code != c.code || !strings.Contains(got.err, `Type "mail" to go on`) {
 			t.Errorf("the answer %q: got %+v", c.in, got)
 		}
+	}
+}
+
+// late is somebody who takes a while to answer.
+type late struct {
+	io.Reader
+
+	meanwhile func()
+}
+
+func (l *late) Read(b []byte) (int, error) {
+	l.meanwhile()
+	return l.Reader.Read(b)
+}
+
+// TestAnActIsDoneToNoMoreTasksThanWereConfirmed although more match by the time of the answer.
+func TestAnActIsDoneToNoMoreTasksThanWereConfirmed(t *testing.T) {
+	r := newRig(t)
+	n := 0
+	insert := func() {
+		r.insert(storage.Insert{Ref: storage.Ref{Queue: "mail", ID: fmt.Sprintf("t%04d", n)}, Kind: "send_mail"})
+		n++
+	}
+	insert()
+	insert()
+	var out, errs bytes.Buffer
+	std := r.std(strings.NewReader(""), &out, &errs)
+	std.Ask = func() (Dialog, error) {
+		return Dialog{In: &late{strings.NewReader("y\n"), insert}, Out: &errs, Close: func() error { return nil }}, nil
+	}
+	if code := Run(t.Context(), words("task cancel kind:send_mail"), std); code != Done || !strings.Contains(errs.String(), "Cancel 2 tasks?") {
+		t.Fatalf("exit %d: %s", code, errs.String())
+	}
+	if !strings.Contains(out.String(), "cancelled 2") || r.ok("task ls -o ids") == "" {
+		t.Errorf("%d tasks were there: %s", n, out.String())
 	}
 }

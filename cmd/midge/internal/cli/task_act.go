@@ -135,8 +135,8 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 	}
 	a.notef("on %s", a.target)
 	if len(req.Tasks) != 1 || f.dry {
-		tasks, count, word, err := a.preview(ctx, req)
-		if err != nil || tasks == 0 {
+		p, err := a.preview(ctx, req)
+		if err != nil || p.tasks == 0 {
 			return err
 		}
 		if f.dry {
@@ -144,9 +144,12 @@ func (a *app) act(ctx context.Context, cmd *cobra.Command, act bulk.Act, args []
 			return nil
 		}
 		verb := string(act.Verb)
-		question := strings.ToUpper(verb[:1]) + verb[1:] + " " + count + "?"
-		if err := a.confirm(*f.yes, question, tasks, word); err != nil {
+		question := strings.ToUpper(verb[:1]) + verb[1:] + " " + p.count + "?"
+		if err := a.confirm(*f.yes, question, p.tasks, p.word); err != nil {
 			return err
+		}
+		if !*f.yes && !p.more && len(req.Tasks) == 0 { // what has come since is nothing that was confirmed
+			req.Limit = int(p.tasks)
 		}
 	}
 	if f.backup != "" {
@@ -200,12 +203,19 @@ func (a *app) actRequest(cmd *cobra.Command, act bulk.Act, args []string, f *act
 	return req, nil
 }
 
-// preview shows what is about to happen. It gives how many tasks it would happen to, as a number and in
-// words, and the word to type where they are many.
-func (a *app) preview(ctx context.Context, req bulk.Request) (tasks int64, count, word string, err error) {
+// preview is what is about to happen: to how many tasks, as a number and in words, whether to more than were
+// counted, and the word to type where they are many.
+type preview struct {
+	tasks       int64
+	count, word string
+	more        bool
+}
+
+// preview shows what is about to happen.
+func (a *app) preview(ctx context.Context, req bulk.Request) (preview, error) {
 	p, err := bulk.Look(ctx, a.session, req, bulk.Budget{})
 	if err != nil {
-		return 0, "", "", err
+		return preview{}, err
 	}
 	if p.Count == 0 {
 		a.notef("no such task; nothing was changed")
@@ -215,7 +225,7 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (tasks int64, count
 		if len(req.Tasks) > 0 {
 			err = &exitError{code: NotFound}
 		}
-		return 0, "", "", err
+		return preview{}, err
 	}
 	count, searched := show.Count(p.Count, "task"), ""
 	if p.More {
@@ -232,14 +242,14 @@ func (a *app) preview(ctx context.Context, req bulk.Request) (tasks int64, count
 	if int64(len(p.Samples)) < p.Count {
 		a.notef("  …")
 	}
-	tasks, word = p.Count, string(req.Act.Verb)
+	found := preview{tasks: p.Count, count: count, word: string(req.Act.Verb), more: p.More}
 	if p.More {
-		tasks = max(tasks, typeAbove+1)
+		found.tasks = max(found.tasks, typeAbove+1)
 	}
 	if len(queues) == 1 {
-		word = queues[0]
+		found.word = queues[0]
 	}
-	return tasks, count, word, nil
+	return found, nil
 }
 
 // queuesText names queues, the first of many.
