@@ -19,8 +19,8 @@ var (
 // mostMentioned bounds the refs and the ids that are read in a text.
 const mostMentioned = 40
 
-// Mentioned reads which tasks a text names: a ref, an id, or a line of a log. refs come first that the words
-// queue and task of a line make, and then those that stand in it as "queue/id". ids are those of which the
+// Mentioned reads which tasks a text names: a ref, an id, or a line of a log. The ref comes first that the whole
+// text is, then those that the words queue and task of a line make, and then those that stand in it as "queue/id". ids are those of which the
 // text does not tell the queue: what stands behind the word task, or alone, and then words of eight
 // characters or more that have a digit. Neither has one twice, and none of them need be there.
 func Mentioned(text string) (refs []storage.Ref, ids []string) {
@@ -37,6 +37,9 @@ func Mentioned(text string) (refs []storage.Ref, ids []string) {
 		}
 	}
 	id(text)
+	if queue, name, ok := strings.Cut(text, "/"); ok { // it may be a ref whose names look like such words
+		ref(queue, name)
+	}
 	queues, tasks := queueWord.FindStringSubmatch(text), taskWord.FindAllStringSubmatch(text, mostMentioned)
 	for _, t := range tasks {
 		if queues != nil {

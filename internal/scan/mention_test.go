@@ -34,3 +34,11 @@ func TestATextMentionsTasks(t *testing.T) {
 		t.Errorf("%d refs and %d ids of a long text, want at most %d", len(refs), len(ids), mostMentioned)
 	}
 }
+
+// TestARefIsWhatItIs although a part of it looks like a word of a log.
+func TestARefIsWhatItIs(t *testing.T) {
+	want := storage.Ref{Queue: "queue:eu", ID: "task:5"}
+	if refs, _ := Mentioned(" " + want.String() + "\n"); len(refs) == 0 || refs[0] != want {
+		t.Errorf("got %v, want %v first", refs, want)
+	}
+}
