@@ -149,7 +149,7 @@ func (g *Grouping) add(t storage.Task) {
 	if t.Ended.Before(of.First) {
 		of.First = t.Ended
 	}
-	if t.Ended.After(of.Last) {
+	if of.Tasks == 1 || t.Ended.After(of.Last) { // one that has not ended has no moment
 		of.Last, of.Sample = t.Ended, t
 	}
 }

@@ -384,3 +384,15 @@ func TestAPageOfWhichTasksTakeLongEndsInTime(t *testing.T) {
 		t.Errorf("a context that ends within a page: %v, want its error", err)
 	}
 }
+
+// TestGroupsOfTasksThatHaveNotEndedHaveASample although none of them has a moment at which it ended.
+func TestGroupsOfTasksThatHaveNotEndedHaveASample(t *testing.T) {
+	store := world(t, 10, "a")
+	g := NewGrouping(store, Request{States: []storage.State{storage.Scheduled}, Time: -1})
+	if done, err := g.Read(t.Context()); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	if of := g.Groups()[0]; of.Tasks != 5 || of.Sample.State != storage.Scheduled {
+		t.Errorf("got %d tasks and the sample %+v, want 5 and one of them", of.Tasks, of.Sample)
+	}
+}
