@@ -74,13 +74,20 @@ func (r *Request) Order() string {
 	if states == nil {
 		states = Live
 	}
-	for _, state := range r.Filter.States(states...) {
+	states = r.Filter.States(states...)
+	for _, state := range states {
 		if !r.Newest || !state.Ended() {
 			return ""
 		}
 	}
-	if exact, _ := r.Filter.Queues(); len(r.Queues) == 1 || len(exact) == 1 {
+	exact, _ := r.Filter.Queues()
+	switch one := len(r.Queues) == 1 || len(exact) == 1; {
+	case one && len(states) > 1:
+		return "the newest of each state first"
+	case one:
 		return "newest first"
+	case len(states) > 1:
+		return "the newest of each queue and state first"
 	}
 	return "the newest of each queue first"
 }

@@ -396,3 +396,14 @@ func TestGroupsOfTasksThatHaveNotEndedHaveASample(t *testing.T) {
 		t.Errorf("got %d tasks and the sample %+v, want 5 and one of them", of.Tasks, of.Sample)
 	}
 }
+
+func TestTheOrderIsTold(t *testing.T) {
+	for text, want := range map[string]string{
+		"state:dead": "the newest of each queue first", "state:dead queue:a": "newest first", "state:dead,waiting": "", "": "",
+		"state:ended queue:a": "the newest of each state first", "state:ended": "the newest of each queue and state first",
+	} {
+		if got := (&Request{Filter: parse(t, text), Newest: true}).Order(); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
