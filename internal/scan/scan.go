@@ -52,7 +52,7 @@ type Request struct {
 	States []storage.State
 	// Limit is how many tasks are wanted: 0 for DefaultLimit.
 	Limit int
-	// Count goes on behind the last task that is wanted, and counts what matches up to the budget.
+	// Count goes on behind the last task that is wanted, and counts what matches up to the budget: see Page.Rest.
 	Count bool
 	// Tasks is how many tasks are read at most, to a page more: 0 for DefaultTasks, negative for no bound.
 	Tasks int
@@ -102,6 +102,9 @@ type Page struct {
 	Total int64
 	// Cursor is where the next call goes on, "" where all is searched. There may be nothing behind it.
 	Cursor string
+	// Rest is where tasks go on that match and were counted, and for which Request.Limit left no room: "" where
+	// there are none. Cursor is behind them.
+	Rest string
 	// Now is the storage's time at the first call.
 	Now time.Time
 }
@@ -151,6 +154,7 @@ type walker struct {
 	until  time.Time // zero for no bound
 	page   Page
 
+	rest    mark      // behind the last task that is wanted, where more are counted
 	most    int       // tasks of a page of the storage
 	reached time.Time // when the last task that was read ended, zero where it has not
 }
@@ -282,7 +286,7 @@ func (w *walker) list(ctx context.Context, names []string, from mark) error {
 func (w *walker) walk(ctx context.Context) error {
 	for len(w.places) > 0 {
 		if w.page.Cursor = w.cursor(); w.spent() {
-			return nil
+			break
 		}
 		p := &w.places[0]
 		next, err := w.step(ctx, *p)
@@ -292,8 +296,16 @@ func (w *walker) walk(ctx context.Context) error {
 		if p.after = next; next == "" {
 			w.places = w.places[1:]
 		}
+		if w.req.Count && w.rest.Queue == "" && len(w.page.Tasks) >= w.req.Limit && len(w.places) > 0 {
+			w.rest = w.mark()
+		}
 	}
-	w.page.Cursor = ""
+	if len(w.places) == 0 {
+		w.page.Cursor = ""
+	}
+	if w.rest.Queue != "" && w.rest.Matched < w.page.Matched {
+		w.page.Rest = w.rest.String()
+	}
 	return nil
 }
 
@@ -306,9 +318,9 @@ func (w *walker) spent() bool {
 }
 
 // step reads a page and gives where the next begins, "" behind the last. A page on which more tasks match
-// than are wanted is read again up to the last of these, and so is one whose tasks take longer to match than
-// the budget, up to those that it was enough for: the next call goes on behind it, and a place is all that a storage can go on
-// from.
+// than are wanted, if any are, is read again up to the last of these, and so is one whose tasks take longer to
+// match than the budget, up to those that it was enough for: the next call goes on behind it, and a place is
+// all that a storage can go on from.
 func (w *walker) step(ctx context.Context, p place) (next string, err error) {
 	wanted := w.req.Limit - len(w.page.Tasks)
 	query := w.query(p, wanted)
@@ -336,7 +348,7 @@ func (w *walker) step(ctx context.Context, p place) (next string, err error) {
 				found, last = append(found, t), i
 			}
 		}
-		if matched > wanted && !w.req.Count {
+		if matched > wanted && (wanted > 0 || !w.req.Count) {
 			query.Limit = last + 1
 			continue
 		}
@@ -371,11 +383,19 @@ func (w *walker) passed(tasks []storage.Task) {
 }
 
 // cursor gives the cursor of the first place that is left.
-func (w *walker) cursor() string {
+func (w *walker) cursor() string { return w.mark().String() }
+
+// mark gives the first place that is left.
+func (w *walker) mark() mark {
 	p := w.places[0]
-	b, _ := json.Marshal(mark{ //nolint:errchkjson // cannot fail: texts and numbers
+	return mark{
 		Queue: p.queue, State: p.state, After: p.after, Searched: w.page.Searched, Matched: w.page.Matched,
 		Now: w.page.Now.UnixMicro(), Of: w.of,
-	})
+	}
+}
+
+// String is the cursor of a place.
+func (m mark) String() string {
+	b, _ := json.Marshal(m) //nolint:errchkjson // cannot fail: texts and numbers
 	return base64.RawURLEncoding.EncodeToString(b)
 }

@@ -1,6 +1,7 @@
 package scan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -382,6 +383,38 @@ func TestAPageOfWhichTasksTakeLongEndsInTime(t *testing.T) {
 	ctx = &ending{t.Context(), 10}
 	if _, err := Next(ctx, store, req); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a context that ends within a page: %v, want its error", err)
+	}
+}
+
+// TestACountLeavesNoMatchOut for whoever pages through the tasks: those that were counted and not given come next.
+func TestACountLeavesNoMatchOut(t *testing.T) {
+	store := world(t, 500, "a", "b")
+	for _, budget := range []int{-1, 1, 300} {
+		req := Request{Filter: parse(t, "kind:odd"), Limit: 7, Count: true, Tasks: budget, Time: -1}
+		seen := make(map[storage.Ref]int)
+		for pages := 0; ; pages++ {
+			page, err := Next(t.Context(), store, req)
+			if err != nil || pages > 1000 {
+				t.Fatal(pages, err)
+			}
+			for _, task := range page.Tasks {
+				seen[task.Ref]++
+			}
+			if page.Done() && page.Matched != 2*167 {
+				t.Errorf("matched %d, want %d", page.Matched, 2*167)
+			}
+			if req.Cursor = cmp.Or(page.Rest, page.Cursor); req.Cursor == "" {
+				break
+			}
+		}
+		for ref, n := range seen {
+			if n != 1 {
+				t.Errorf("%v comes %d times", ref, n)
+			}
+		}
+		if len(seen) != 2*167 {
+			t.Errorf("by %d: got %d tasks, want %d", budget, len(seen), 2*167)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -217,8 +218,8 @@ func showing(shown int64, page scan.Page, req scan.Request) string {
 	if order := req.Order(); order != "" && shown > 1 {
 		text += ", " + order
 	}
-	if !page.Done() {
-		text += "\nnext: the same with --after " + page.Cursor
+	if next := cmp.Or(page.Rest, page.Cursor); next != "" {
+		text += "\nnext: the same with --after " + next
 	}
 	return text
 }
