@@ -265,8 +265,7 @@ func (s *sampler) readSince(ctx context.Context, before, fresh *sample) {
 		if before != nil && before.byName[q.Queue] != nil {
 			q.unknownSince = before.byName[q.Queue].unknownSince
 		}
-		recent := fresh.at.Add(fresh.skew).Sub(q.pausedSeen) < 2*pausedWithin
-		if q.Paused && (q.pausedSeen.IsZero() || q.pausedBy == "" && recent) {
+		if q.pauseUnknown(fresh.at.Add(fresh.skew)) {
 			paused = append(paused, q)
 		}
 		if len(q.unknown) > 0 && q.unknownSince.IsZero() {
@@ -280,9 +279,18 @@ func (s *sampler) readSince(ctx context.Context, before, fresh *sample) {
 	for _, q := range unknown[:min(len(unknown), 10)] {
 		q.unknownSince = s.declinedSince(ctx, q.Queue)
 	}
-	if len(paused) == 0 {
-		return
+	if len(paused) > 0 {
+		s.readPauses(ctx, paused)
 	}
+}
+
+// pauseUnknown reports whether the queue is paused, and the audit may tell more of that than is known.
+func (q *queueNow) pauseUnknown(now time.Time) bool {
+	return q.Paused && (q.pausedSeen.IsZero() || q.pausedBy == "" && now.Sub(q.pausedSeen) < 2*pausedWithin)
+}
+
+// readPauses finds in the audit who paused queues, and when.
+func (s *sampler) readPauses(ctx context.Context, paused []*queueNow) {
 	acts, _, err := s.audit.List(ctx, "", 200)
 	if err != nil {
 		return

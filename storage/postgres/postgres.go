@@ -175,8 +175,8 @@ func (s *Storage) examine(ctx context.Context, name string) error {
 
 // identify learns which server it is. The number was drawn when its data were made: standbys and whoever
 // takes over from the primary have the same. Every role may read it unless an administrator has taken that
-// away, or whoever runs the server for others: those refuse such functions in ways of their own, and a storage
-// works without.
+// away, or whoever runs the server for others: those refuse such functions in ways of their own, and a
+// storage works without.
 func (s *Storage) identify(ctx context.Context) error {
 	err := s.ask(ctx, s.pool, query{
 		text: "SELECT system_identifier FROM pg_control_system()", scan: one(&s.identifier),

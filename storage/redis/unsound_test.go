@@ -265,20 +265,29 @@ func TestAListingGoesOnBehindWhatHasNoRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, newest := range []bool{false, true} {
-			query, ids := storage.TasksQuery{Queue: "main", State: storage.Dead, Limit: 1, Newest: newest}, ""
-			for pages := 1; pages == 1 || query.After != "" && pages < 10; pages++ {
-				page, err := store.Tasks(t.Context(), query)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, task := range page.Tasks {
-					ids += task.ID
-				}
-				query.After = page.Next
-			}
-			if want := map[bool]string{false: "ab", true: "ba"}[newest]; ids != want || query.After != "" {
-				t.Errorf("newest %t: listed %q up to %q, want %q to the end", newest, ids, query.After, want)
+			query := storage.TasksQuery{Queue: "main", State: storage.Dead, Limit: 1, Newest: newest}
+			ids, after := pagedIDs(t, store, query)
+			if want := map[bool]string{false: "ab", true: "ba"}[newest]; ids != want || after != "" {
+				t.Errorf("newest %t: listed %q up to %q, want %q to the end", newest, ids, after, want)
 			}
 		}
 	}
+}
+
+// pagedIDs gives the ids of a list of ten pages at most, and where it would go on, "" for its end.
+func pagedIDs(t *testing.T, store storage.Storage, query storage.TasksQuery) (ids, after string) {
+	t.Helper()
+	for range 10 {
+		page, err := store.Tasks(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, task := range page.Tasks {
+			ids += task.ID
+		}
+		if query.After = page.Next; query.After == "" {
+			break
+		}
+	}
+	return ids, query.After
 }

@@ -47,7 +47,8 @@ func (r *Report) causes(ctx context.Context, store storage.Storage) error {
 	g := scan.NewGrouping(store, scan.Request{Tasks: readTasks, Time: readTime})
 	var groups []scan.Group
 	var dead int64
-	known := slices.ContainsFunc(r.bounds.Accepted, func(a string) bool { return strings.HasPrefix(a, "cause:") })
+	isCause := func(name string) bool { return strings.HasPrefix(name, "cause:") }
+	known := slices.ContainsFunc(r.bounds.Accepted, isCause)
 	for again := true; again; {
 		done, err := g.Read(ctx)
 		if err != nil {
