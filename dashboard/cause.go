@@ -2,9 +2,11 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/scan"
@@ -56,11 +58,11 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 	if d.Group != nil { // which has all that are counted so far
 		req.Queues = d.Group.Queues
 	}
-	page, err := scan.Next(r.Context(), v.sampled(), req)
+	tasks, err := d.search(r.Context(), v.sampled(), req)
 	if err != nil {
 		return err
 	}
-	for _, t := range page.Tasks {
+	for _, t := range tasks {
 		d.Rows = append(d.Rows, v.row(t))
 		if t.Ended.After(d.Newest.Ended) {
 			d.Newest = t
@@ -74,6 +76,31 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 		d.Whole, d.Stack = cmp.Or(d.Newest.LastError(), d.Newest.Reason), d.Newest.Stack
 	}
 	return nil
+}
+
+// causeFor is for how long a page goes on to look for tasks that were counted.
+const causeFor = time.Second
+
+// search finds a page of the tasks. One step of a scan may end before the first of them, where many others
+// died later or the machine is busy; it goes on while fewer are found than were counted.
+func (d *causeData) search(ctx context.Context, store scan.Source, req scan.Request) ([]storage.Task, error) {
+	var tasks []storage.Task
+	wanted := 0
+	if d.Group != nil {
+		wanted = int(min(pageSize, d.Group.Tasks))
+	}
+	for end := time.Now().Add(causeFor); ; {
+		req.Limit = pageSize - len(tasks)
+		page, err := scan.Next(ctx, store, req)
+		if err != nil {
+			return nil, err
+		}
+		tasks = append(tasks, page.Tasks...)
+		if page.Done() || len(tasks) >= wanted || time.Now().After(end) {
+			return tasks, nil
+		}
+		req.Cursor = page.Cursor
+	}
 }
 
 // KindURL is the list of the tasks of a kind that died of a cause.

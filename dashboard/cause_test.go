@@ -1,0 +1,67 @@
+package dashboard
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge/internal/fingerprint"
+	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/storage"
+)
+
+// tardy is a storage that takes its time to list the dead.
+type tardy struct {
+	storage.Storage
+
+	each time.Duration
+}
+
+func (w *tardy) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+	if q.State == storage.Dead {
+		select {
+		case <-time.After(w.each):
+		case <-ctx.Done():
+			return storage.TasksPage{}, ctx.Err()
+		}
+	}
+	return w.Storage.Tasks(ctx, q)
+}
+
+// causePage gives the page of a cause.
+func causePage(t *testing.T, d *Dashboard, text string) string {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/dead?cause="+fingerprint.OfText(text).ID, nil)
+	r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
+	w := httptest.NewRecorder()
+	if d.ServeHTTP(w, r); w.Code != http.StatusOK {
+		t.Fatalf("the page of a cause: %d", w.Code)
+	}
+	return w.Body.String()
+}
+
+// TestTheTasksOfACauseAreFoundWhereOneStepIsTooShort: the tasks were counted, so they are there, however slow the
+// storage or the machine is.
+func TestTheTasksOfACauseAreFoundWhereOneStepIsTooShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "empty", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bury(t, sc, "q", "no route", 3)
+		time.Sleep(time.Second)
+		bury(t, sc, "q", "disk full", storage.MaxPage+100)
+		d, err := Handler(&tardy{sc.Store, scan.DefaultTime + time.Millisecond}, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rows := strings.Count(causePage(t, d, "no route"), `<tr data-key="`); rows != 3 {
+			t.Errorf("3 tasks died of the cause, and its page has %d rows", rows)
+		}
+	})
+}
