@@ -62,6 +62,10 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 	if err != nil {
 		return err
 	}
+	if d.Group == nil && len(tasks) > 0 { // the count of the dead has not come to them yet
+		d.Group = groupOf(tasks)
+		v.Title = d.Group.Error
+	}
 	for _, t := range tasks {
 		d.Rows = append(d.Rows, v.row(t))
 		if t.Ended.After(d.Newest.Ended) {
@@ -76,6 +80,20 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 		d.Whole, d.Stack = cmp.Or(d.Newest.LastError(), d.Newest.Reason), d.Newest.Stack
 	}
 	return nil
+}
+
+// groupOf groups tasks of one cause.
+func groupOf(tasks []storage.Task) *deadGroup {
+	count := deadCount{queues: make(map[string]*queueCauses)}
+	for _, t := range tasks {
+		q := count.queues[t.Queue]
+		if q == nil {
+			q = &queueCauses{queue: t.Queue, groups: make(map[string]*deadGroup)}
+			count.queues[t.Queue] = q
+		}
+		q.add(t)
+	}
+	return count.groups().Groups[0]
 }
 
 // causeFor is for how long a page goes on to look for tasks that were counted.

@@ -65,3 +65,24 @@ func TestTheTasksOfACauseAreFoundWhereOneStepIsTooShort(t *testing.T) {
 		}
 	})
 }
+
+// TestACauseThatIsNotCountedYetIsShown: the count of the dead begins with the newest.
+func TestACauseThatIsNotCountedYetIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "empty", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bury(t, sc, "q", "no route", 3)
+		time.Sleep(time.Second)
+		bury(t, sc, "q", "disk full", mostDead+100)
+		d, err := Handler(sc.Store, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := causePage(t, d, "no route")
+		if rows := strings.Count(page, `<tr data-key="`); rows != 3 || strings.Contains(page, "Nothing is dead of this cause") {
+			t.Errorf("3 tasks died of a cause that is not counted yet, and its page has %d rows:\n%s", rows, page)
+		}
+	})
+}
