@@ -86,3 +86,25 @@ func TestACauseThatIsNotCountedYetIsShown(t *testing.T) {
 		}
 	})
 }
+
+// TestACountOfTheDeadTakesTheTurnFromNobody: where the storage does not answer it, all pages would wait for it.
+func TestACountOfTheDeadTakesTheTurnFromNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "empty", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bury(t, sc, "q", "disk full", mostDead+100)
+		store := &tardy{Storage: sc.Store}
+		s := newSampler(store, time.Now)
+		if _, err := s.sample(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		store.each = time.Hour
+		began := time.Now()
+		s.countDead(t.Context())
+		if took := time.Since(began); took > lookFor+time.Second {
+			t.Errorf("a count that the storage does not answer holds the turn for %v, want %v at most", took, lookFor)
+		}
+	})
+}

@@ -293,12 +293,19 @@ func (s *sampler) countDead(ctx context.Context) {
 		if mine, _ := s.take(ctx, false); !mine {
 			return
 		}
-		more, err := s.causes.next(ctx, s.store)
+		more, err := s.nextDead(ctx)
 		<-s.turn
 		if !more || err != nil { // an error shows in the next look
 			return
 		}
 	}
+}
+
+// nextDead counts a page on, for no longer than a look may take: those who want to look wait for the turn.
+func (s *sampler) nextDead(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookFor)
+	defer cancel()
+	return s.causes.next(ctx, s.store)
 }
 
 // side calls a function for each number below n, some of them side by side, until one fails.
