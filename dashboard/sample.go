@@ -19,6 +19,7 @@ import (
 // sample is what a look at the storage found. It is not changed once it is made.
 type sample struct {
 	at      time.Time     // by this process's clock
+	acts    int64         // before it, of this process
 	skew    time.Duration // how far the storage's clock was ahead of it
 	trip    time.Duration
 	queues  []queueNow // by name, without those of midge's own

@@ -27,11 +27,12 @@ type sampler struct {
 	now    func() time.Time
 	skew   atomic.Int64 // how far the storage's clock is ahead of this process's
 	live   *hub
-	acted  atomic.Bool // somebody acted here since the last look began
+	acts   atomic.Int64 // how often somebody acted here
 
 	turn chan struct{} // holds the right to look
 	// What follows is guarded by the turn.
 	namesAt, runnersAt, infoAt, historyAt, deadAt, sinceAt time.Time
+	heeded                                                 int64 // the acts before the last look
 	causes                                                 deadCount
 	cursors                                                map[string]*queueCursors
 	// failed is why the last look ended without a sample, at failedAt, nil where it did not.
@@ -70,7 +71,7 @@ func (s *sampler) sample(ctx context.Context) (*sample, error) {
 // since gives a sample that was made after a moment.
 func (s *sampler) since(ctx context.Context, after time.Time) (*sample, error) {
 	last := s.last()
-	if last != nil && last.at.After(after) && !s.acted.Load() {
+	if last != nil && last.at.After(after) && last.acts == s.acts.Load() {
 		return last, nil
 	}
 	// One waits for a storage that did not answer before, and nobody else.
@@ -78,8 +79,9 @@ func (s *sampler) since(ctx context.Context, after time.Time) (*sample, error) {
 		return last, err
 	}
 	defer func() { <-s.turn }()
-	before := s.last()
-	if s.acted.Swap(false) {
+	before, acts := s.last(), s.acts.Load()
+	if s.heeded != acts {
+		s.heeded = acts
 		s.forget()
 	} else if before != nil && before.at.After(after) { // somebody else looked meanwhile
 		return before, nil
@@ -103,6 +105,7 @@ func (s *sampler) since(ctx context.Context, after time.Time) (*sample, error) {
 		}
 		fresh = &stale
 	}
+	fresh.acts = acts
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
@@ -151,7 +154,7 @@ func (s *sampler) seen(queue string, span int) []point {
 
 // changed has the next page read everything anew: somebody acted here. It waits for no look that is under
 // way.
-func (s *sampler) changed() { s.acted.Store(true) }
+func (s *sampler) changed() { s.acts.Add(1) }
 
 // forget has a look read everything anew.
 func (s *sampler) forget() {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/midgehq/midge/internal/ledger"
@@ -177,4 +178,46 @@ func TestTheSampleBeforeIsOfTheStoragesTime(t *testing.T) {
 	if len(before) != 1 || now.Now.Sub(before[0].At).Abs() > time.Minute {
 		t.Errorf("the sample before is %+v, want one of about %v", before, now.Now)
 	}
+}
+
+// slowly is a storage whose counts wait where a test wants it.
+type slowly struct {
+	storage.Storage
+
+	wait chan struct{} // nil for not at all
+}
+
+func (s *slowly) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
+	if s.wait != nil {
+		<-s.wait
+	}
+	return s.Storage.Stats(ctx, queues...)
+}
+
+// TestAPageBehindAnActAwaitsTheLookBehindIt: also where somebody else has begun that look.
+func TestAPageBehindAnActAwaitsTheLookBehindIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "calm", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := &slowly{Storage: sc.Store}
+		s := newSampler(store, time.Now)
+		before, err := s.sample(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.wait = make(chan struct{})
+		s.changed()
+		go func() { _, _ = s.sample(t.Context()) }() // another viewer's
+		synctest.Wait()
+		var got *sample
+		go func() { got, _ = s.sample(t.Context()) }()
+		synctest.Wait()
+		close(store.wait)
+		synctest.Wait()
+		if got == before {
+			t.Error("the page behind an act shows the look before it")
+		}
+	})
 }
