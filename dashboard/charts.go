@@ -40,7 +40,8 @@ func (c *chart) plane() plane {
 	pl := plane{axis: chartHeight - 1, scale: room / done}
 	if failed > 0 {
 		pl.scale = room / (done + failed)
-		pl.axis = min(chartTop+int(math.Round(done*pl.scale)), chartHeight-4*barLeast)
+		above := max(1, int(math.Round(done*pl.scale))) // where nearly all fails
+		pl.axis = min(chartTop+above, chartHeight-4*barLeast)
 		pl.scale = min(pl.scale, float64(pl.axis-chartTop)/done)
 	}
 	step := roundRate(done / 2)

@@ -60,3 +60,13 @@ func TestRoundRates(t *testing.T) {
 		}
 	}
 }
+
+// TestAChartShowsWhereNearlyAllFails: what failed has its height, however little was done.
+func TestAChartShowsWhereNearlyAllFails(t *testing.T) {
+	for _, failed := range []float64{10, 290, 300, 5000} {
+		c := &chart{Step: time.Minute, Part: 1, Points: []point{{Seen: true}, {Failed: failed * 60, Seen: true}, {Seen: true}}}
+		if pl := c.plane(); failed*pl.scale < chartHeight/2 || float64(pl.axis)+failed*pl.scale > chartHeight+1 {
+			t.Errorf("%v failures a second are %.0f pixels high below an axis at %d", failed, failed*pl.scale, pl.axis)
+		}
+	}
+}
