@@ -16,6 +16,12 @@ const (
 
 // events is the live stream: server-sent events with the cells that change.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
+	select {
+	case <-s.sampler.live.closed:
+		s.fail(w, r, &statusError{http.StatusServiceUnavailable, "This dashboard is about to stop."})
+		return
+	default:
+	}
 	out := http.NewResponseController(w)
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -38,6 +44,8 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 			case <-quiet.C:
 				data = []byte(": quiet\n\n")
 			case <-end.C:
+				return
+			case <-live.closed:
 				return
 			case <-r.Context().Done():
 				return

@@ -75,12 +75,14 @@ type Dashboard struct {
 }
 
 // Run keeps the history until ctx ends: without a process in which it runs, there is none but of the time in
-// which somebody looks. Then it stops the acts on many tasks that are under way, and waits for them. A
-// handler for which Run is not called serves all pages, and its acts end by themselves. A read-only one
-// writes no history.
+// which somebody looks. Then it ends the live streams, for which a server that shuts down would wait, stops
+// the acts on many tasks that are under way, and waits for them. A handler for which Run is not called serves
+// all pages, its streams end with their requests, and its acts end by themselves. A read-only one writes no
+// history.
 func (d *Dashboard) Run(ctx context.Context) {
 	s := d.server
 	defer s.jobs.close()
+	context.AfterFunc(ctx, s.sampler.live.close)
 	if s.cfg.ReadOnly {
 		<-ctx.Done()
 		return

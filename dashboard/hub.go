@@ -18,6 +18,8 @@ type hub struct {
 	streams int
 	stop    context.CancelFunc // ends the watch
 	ended   chan struct{}      // closed when the watch has ended
+	closed  chan struct{}      // closed when the process stops
+	once    sync.Once          // closes it
 
 	cells   map[string]string
 	version int
@@ -27,8 +29,11 @@ type hub struct {
 }
 
 func newHub() *hub {
-	return &hub{told: make(chan struct{})}
+	return &hub{told: make(chan struct{}), closed: make(chan struct{})}
 }
+
+// close ends all streams.
+func (h *hub) close() { h.once.Do(func() { close(h.closed) }) }
 
 // join counts a stream in. The first has watch begin, in a goroutine that the last one ends and waits for.
 func (h *hub) join(ctx context.Context, watch func(context.Context)) {
