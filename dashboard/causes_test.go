@@ -169,3 +169,45 @@ func TestALookReadsSchedulesOnceTheyTick(t *testing.T) {
 	reads("where one is late", 10*time.Second, 1)
 	reads("a minute after", schedulesAgain, 20)
 }
+
+// TestADeploysSchedulesAreNoOrphans: a schedule that takes the place of its predecessor is read again soon.
+func TestADeploysSchedulesAreNoOrphans(t *testing.T) {
+	sc, s, _, ahead := mourning(t)
+	sc.Runners = []storage.RunnerInfo{{ID: "r1", Queues: []string{"q"}, Concurrency: 1}}
+	if err := sc.Schedule(t.Context(), "q", "nightly", "every 1h0m0s", "", time.Hour, false); err != nil {
+		t.Fatal(err)
+	}
+	look := func() {
+		t.Helper()
+		if err := sc.Beat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		now, err := s.sample(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(now.schedules) != 1 || now.schedules[0].orphaned {
+			t.Errorf("%d schedules, orphaned %t: want one that is declared", len(now.schedules), now.schedules[0].orphaned)
+		}
+	}
+	look()
+	ref := sc.Runners[0].Schedules[0].Ref
+	was, err := sc.Store.Task(t.Context(), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := storage.Declaration{Spec: "every 2h0m0s", Hash: "another"}
+	_, err = sc.Session.ApplyOne(t.Context(), storage.Tx{
+		Deletes: []storage.Delete{{Ref: ref, Version: was.Version}},
+		Inserts: []storage.Insert{{
+			Ref: ref, Kind: "nightly", Encoding: "json", Payload: []byte("{}"), CrashLimit: 3,
+			Cursor: &storage.Cursor{Next: was.Cursor.Next, Declaration: d.Encode()},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc.Runners[0].Schedules[0].Hash = d.Hash
+	*ahead += runnersFor + time.Second
+	look()
+}

@@ -394,6 +394,7 @@ type queueCursors struct {
 	count int64
 	due   time.Time // when the first of them ticks, by the storage's clock; zero for never
 	tasks []storage.Task
+	as    map[storage.Declared]bool // how they are declared
 }
 
 // old reports whether the schedules have to be read again: there are more or fewer of them, or one has
@@ -403,14 +404,32 @@ func (c *queueCursors) old(count int64, at, now time.Time) bool {
 	return c.count != count || ticked || at.Sub(c.at) >= schedulesAgain
 }
 
+// redeclared gives the queues of which runners declare schedules that are others than those that were read:
+// one has taken the place of its predecessor since, or soon does.
+func (s *sampler) redeclared(runners []storage.RunnerInfo) map[string]bool {
+	queues := make(map[string]bool)
+	for i := range runners {
+		for _, d := range runners[i].Schedules {
+			if c := s.cursors[d.Ref.Queue]; c != nil && !c.as[d] {
+				queues[d.Ref.Queue] = true
+			}
+		}
+	}
+	return queues
+}
+
 // readSchedules reads the schedules of the queues in which they may have changed.
 func (s *sampler) readSchedules(ctx context.Context, before, fresh *sample) error {
 	var old []*queueNow
 	now := s.storageNow()
+	var others map[string]bool
+	if before != nil && fresh.readRunners != before.readRunners {
+		others = s.redeclared(fresh.runners)
+	}
 	for i := range fresh.queues {
 		q := &fresh.queues[i]
 		was := s.cursors[q.Queue]
-		if was == nil && q.Cursors > 0 || was != nil && was.old(q.Cursors, fresh.at, now) {
+		if was == nil && q.Cursors > 0 || was != nil && (others[q.Queue] || was.old(q.Cursors, fresh.at, now)) {
 			old = append(old, q)
 		}
 	}
@@ -445,7 +464,7 @@ func (s *sampler) readSchedules(ctx context.Context, before, fresh *sample) erro
 
 // cursorsOf reads the schedules of a queue.
 func (s *sampler) cursorsOf(ctx context.Context, q *queueNow, at time.Time) (*queueCursors, error) {
-	c := &queueCursors{at: at, count: q.Cursors}
+	c := &queueCursors{at: at, count: q.Cursors, as: make(map[storage.Declared]bool)}
 	if q.Cursors == 0 {
 		return c, nil
 	}
@@ -455,6 +474,11 @@ func (s *sampler) cursorsOf(ctx context.Context, q *queueNow, at time.Time) (*qu
 		}
 		if t.Cursor != nil && !t.Cursor.Next.IsZero() && (c.due.IsZero() || t.Cursor.Next.Before(c.due)) {
 			c.due = t.Cursor.Next
+		}
+		if t.Cursor != nil {
+			if d, err := t.Cursor.Decode(); err == nil {
+				c.as[storage.Declared{Ref: t.Ref, Hash: d.Hash}] = true
+			}
 		}
 		if c.tasks = append(c.tasks, t); len(c.tasks) >= maxSchedules {
 			break
