@@ -70,3 +70,25 @@ func TestAChartShowsWhereNearlyAllFails(t *testing.T) {
 		}
 	}
 }
+
+// TestAChartOfSteadyWorkIsLevel: however far the storage's clock is from that of this process.
+func TestAChartOfSteadyWorkIsLevel(t *testing.T) {
+	const rate = 10
+	began := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	for _, skew := range []time.Duration{0, 2500 * time.Millisecond, -1700 * time.Millisecond, time.Hour + 3*time.Second} {
+		s := &sampler{rings: rings{}}
+		var before *sample
+		for i := range 40 {
+			now := &sample{at: began.Add(time.Duration(i) * time.Second), skew: skew, queues: make([]queueNow, 1)}
+			now.queues[0].Queue, now.queues[0].Totals.Completed = "q", int64(rate*i)
+			now.byName = map[string]*queueNow{"q": &now.queues[0]}
+			s.rings.add(before, now)
+			before = now
+			v := &view{server: &server{sampler: s}, Sample: now, Now: now.at.Add(skew)}
+			s.now = func() time.Time { return now.at }
+			if most := v.chartOf("q", "5m").most(); most > 1.1*rate {
+				t.Errorf("a clock %v ahead, after %d seconds: %v a second, want %d", skew, i, most, rate)
+			}
+		}
+	}
+}

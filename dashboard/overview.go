@@ -217,7 +217,7 @@ func (v *view) chartOf(queue, which string) *chart {
 	step := spans[span]
 	last := v.Now.Truncate(step)
 	c := &chart{
-		Points: v.server.sampler.seen(queue, span), Which: []string{"5m", "1h"}[span],
+		Points: v.server.sampler.seen(queue, span, v.Now), Which: []string{"5m", "1h"}[span],
 		From: last.Add(-(points - 1) * step), Step: step, Part: float64(v.Now.Sub(last)) / float64(step),
 	}
 	if span == 1 {

@@ -64,17 +64,21 @@ type ringPair [len(spans)]ring
 
 func (p *ringPair) add(before, fresh *sample, done, failed int64) {
 	for i, span := range spans {
-		from := fresh.at
+		to := fresh.at.Add(fresh.skew)
+		from := to
 		if before != nil {
-			from = before.at
+			from = before.at.Add(fresh.skew)
 		}
-		p[i].add(span, from, fresh.at, float64(done), float64(failed))
+		p[i].add(span, from, to, float64(done), float64(failed))
 	}
 }
 
 // add spreads counts evenly over the time between two moments.
 func (r *ring) add(span time.Duration, from, to time.Time, done, failed float64) {
 	first, last := from.UnixNano()/int64(span), to.UnixNano()/int64(span)
+	if last <= r.slot-points { // the clock was put back
+		*r = ring{}
+	}
 	if last > r.slot { // make room
 		for slot := max(r.slot+1, last-points+1); slot <= last; slot++ {
 			r.points[slot%points] = point{}

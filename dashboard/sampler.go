@@ -142,12 +142,13 @@ func (s *sampler) failedFor(before *sample) error {
 	return s.failed
 }
 
-// seen gives the points of a queue, of all queues under the empty name, as this process has seen them.
-func (s *sampler) seen(queue string, span int) []point {
+// seen gives the points of a queue, of all queues under the empty name, as this process has seen them until a
+// moment of the storage's time.
+func (s *sampler) seen(queue string, span int, now time.Time) []point {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if both := s.rings[queue]; both != nil {
-		return both[span].read(spans[span], s.now())
+		return both[span].read(spans[span], now)
 	}
 	return make([]point, points)
 }
