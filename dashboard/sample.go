@@ -35,8 +35,9 @@ type sample struct {
 	// hour is the history of the last hour, nil where it cannot be read.
 	hour *ledger.Series
 	dead *deadGroups
-	// then is what queues were some seconds before, for forecasts; nil where that is not known.
-	then *past
+	// then is what queues were some seconds before, for forecasts, and later what is to be in its place; nil
+	// where that is not known.
+	then, later *past
 
 	// err says why the storage did not answer, and lost since when: the rest is of the look before.
 	err  error
@@ -52,14 +53,23 @@ type past struct {
 // pastFor is how far a forecast looks back, at least.
 const pastFor = 10 * time.Second
 
-// remember gives the past for a sample that follows this one at a moment.
-func (s *sample) remember(now time.Time) *past {
-	if s == nil || s.then != nil && now.Sub(s.then.at) < 2*pastFor {
-		if s == nil {
-			return nil
-		}
-		return s.then
+// remember gives a sample that follows this one what queues were: pastFor before it, where this process has
+// looked for as long.
+func (s *sample) remember(fresh *sample) {
+	switch {
+	case s == nil:
+	case s.later == nil:
+		fresh.later = s.past()
+		fresh.then = fresh.later
+	case fresh.at.Sub(s.later.at) < pastFor:
+		fresh.then, fresh.later = s.then, s.later
+	default:
+		fresh.then, fresh.later = s.later, s.past()
 	}
+}
+
+// past is what the queues were in this sample.
+func (s *sample) past() *past {
 	p := &past{at: s.at, queues: make(map[string]storage.Stats, len(s.queues))}
 	for i := range s.queues {
 		p.queues[s.queues[i].Queue] = s.queues[i].Stats
@@ -168,7 +178,7 @@ const (
 // look reads the storage for a new sample. before is the one before it, nil for the first.
 func (s *sampler) look(ctx context.Context, before *sample) (*sample, error) {
 	fresh := &sample{at: s.now()}
-	fresh.then = before.remember(fresh.at)
+	before.remember(fresh)
 	var stats []storage.Stats
 	err := errors.Join(beside(
 		func() (err error) { stats, err = s.sizes(ctx, before, fresh); return err },

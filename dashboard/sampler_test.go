@@ -221,3 +221,20 @@ func TestAPageBehindAnActAwaitsTheLookBehindIt(t *testing.T) {
 		}
 	})
 }
+
+// TestAForecastLooksBackFarEnough: what a queue was a second ago tells no rate.
+func TestAForecastLooksBackFarEnough(t *testing.T) {
+	d, _, ahead := clocked(t)
+	for ; *ahead < time.Minute; *ahead += time.Second {
+		now, err := d.server.sampler.sample(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *ahead <= pastFor {
+			continue
+		}
+		if back := now.at.Sub(now.then.at); back < pastFor || back > 2*pastFor+time.Second {
+			t.Errorf("after %v a forecast looks %v back, want %v or somewhat more", *ahead, back, pastFor)
+		}
+	}
+}
