@@ -273,7 +273,7 @@ func (s *sampler) readSince(ctx context.Context, before, fresh *sample) {
 	var paused, unknown []*queueNow
 	for i := range fresh.queues {
 		q := &fresh.queues[i]
-		if before != nil && before.byName[q.Queue] != nil {
+		if len(q.unknown) > 0 && before != nil && before.byName[q.Queue] != nil {
 			q.unknownSince = before.byName[q.Queue].unknownSince
 		}
 		if q.pauseUnknown(fresh.at.Add(fresh.skew)) {

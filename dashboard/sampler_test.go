@@ -238,3 +238,51 @@ func TestAForecastLooksBackFarEnough(t *testing.T) {
 		}
 	}
 }
+
+// TestAPauseIsNoOlderThanWhatResumedTheQueue: a program pauses without the audit.
+func TestAPauseIsNoOlderThanWhatResumedTheQueue(t *testing.T) {
+	sc, err := scene.Open(t.Context(), "night", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	since := func() time.Time {
+		t.Helper()
+		now, err := newSampler(sc.Store, time.Now).sample(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now.byName["payments"].pausedSeen
+	}
+	if since().IsZero() {
+		t.Error("the audit does not tell since when the queue is paused")
+	}
+	act, err := ledger.NewAudit(sc.Store).Begin(t.Context(), ledger.Entry{Who: "bo", Act: "resume", Queue: "payments"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := act.End(t.Context(), 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	if at := since(); !at.IsZero() {
+		t.Errorf("the queue is said to be paused since %v, but was resumed then", at)
+	}
+}
+
+// TestAKindIsUnknownSinceItsOwnTime: what was so before, and is no more, tells nothing of it.
+func TestAKindIsUnknownSinceItsOwnTime(t *testing.T) {
+	d, _, _ := clocked(t)
+	s, long := d.server.sampler, time.Now().Add(-time.Hour)
+	queue := func(since time.Time, unknown ...storage.KindSize) *sample {
+		now := &sample{at: s.now(), queues: []queueNow{{Stats: storage.Stats{Queue: "q"}, unknown: unknown, unknownSince: since}}}
+		now.byName = map[string]*queueNow{"q": &now.queues[0]}
+		return now
+	}
+	s.sinceAt = s.now()
+	for _, unknown := range [][]storage.KindSize{{{Kind: "old", Tasks: 1}}, nil} {
+		now := queue(time.Time{}, unknown...)
+		s.readSince(t.Context(), queue(long, storage.KindSize{Kind: "old", Tasks: 1}), now)
+		if got := now.queues[0].unknownSince; got.IsZero() != (unknown == nil) {
+			t.Errorf("with the unknown kinds %v since %v, want it kept as long as there are some", unknown, got)
+		}
+	}
+}
