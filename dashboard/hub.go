@@ -42,6 +42,7 @@ func (h *hub) join(ctx context.Context, watch func(context.Context)) {
 	if h.streams++; h.streams > 1 {
 		return
 	}
+	h.version, h.cells, h.full = 0, nil, nil // what was told last may be of long ago
 	ctx, h.stop = context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	h.ended = ended
