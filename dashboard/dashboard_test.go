@@ -359,3 +359,14 @@ func TestTheBaseIsInEachAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestTheBodyOfAGetChoosesNoPage: pages are shared by their addresses.
+func TestTheBodyOfAGetChoosesNoPage(t *testing.T) {
+	s := open(t, "calm", dashboard.Config{})
+	r := request(http.MethodGet, "/metrics", "--x\r\nContent-Disposition: form-data; name=\"span\"\r\n\r\n90d\r\n--x--\r\n")
+	r.Header.Set("Content-Type", `multipart/form-data; boundary=x`)
+	if w := s.do(r); w.Code != http.StatusOK {
+		t.Fatalf("GET /metrics with a body: %d", w.Code)
+	}
+	s.shows("/metrics", "midge history --span 1h")
+}

@@ -44,7 +44,8 @@ func (k kindTotals) Share() float64 { return float64(k.Failed) / max(1, float64(
 
 func (s *server) metrics(r *http.Request, v *view) error {
 	v.Page, v.Nav, v.Title = "metrics", "Metrics", "Metrics"
-	d := metricsData{Span: cmp.Or(r.FormValue("span"), "1h"), Queue: r.FormValue("queue")}
+	query := r.URL.Query() // a form of several parts is read from the body of a GET, too
+	d := metricsData{Span: cmp.Or(query.Get("span"), "1h"), Queue: query.Get("queue")}
 	if d.Queue != "" {
 		if err := storage.CheckName("queue", d.Queue); err != nil {
 			return err
