@@ -237,8 +237,10 @@ func (s *sampler) sizes(ctx context.Context, before, fresh *sample) ([]storage.S
 
 // readHistory reads the last hour. A history that cannot be read takes no page from anybody.
 func (s *sampler) readHistory(ctx context.Context, before, fresh *sample) {
-	if before != nil && fresh.at.Sub(s.historyAt) < historyFor {
+	if before != nil {
 		fresh.hour = before.hour
+	}
+	if before != nil && fresh.at.Sub(s.historyAt) < historyFor {
 		return
 	}
 	s.historyAt = fresh.at

@@ -286,3 +286,37 @@ func TestAKindIsUnknownSinceItsOwnTime(t *testing.T) {
 		}
 	}
 }
+
+// forgetful is a storage whose history cannot be read.
+type forgetful struct {
+	storage.Storage
+
+	fails bool
+}
+
+func (f *forgetful) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	if f.fails && ref.Queue == ledger.Queue {
+		return storage.Task{}, errors.New("storage: unavailable")
+	}
+	return f.Storage.Task(ctx, ref)
+}
+
+// TestChartsOutliveAReadingOfTheHistoryThatFails: what was read before stays until the next.
+func TestChartsOutliveAReadingOfTheHistoryThatFails(t *testing.T) {
+	sc, err := scene.Open(t.Context(), "calm", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, ahead, began := &forgetful{Storage: sc.Store}, time.Duration(0), time.Now()
+	s := newSampler(store, func() time.Time { return began.Add(ahead) })
+	for _, store.fails = range []bool{false, true} {
+		now, err := s.sample(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now.known() == 0 {
+			t.Errorf("where the history cannot be read, %t, nothing is known of the hour", store.fails)
+		}
+		ahead += historyFor + time.Second
+	}
+}
