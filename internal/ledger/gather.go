@@ -23,7 +23,7 @@ func (l *Ledger) gather(ctx context.Context, hour int64, maxPayload int) error {
 		return nil
 	}
 	g := &grid{from: l.gathered * 60, step: 60, n: int(hour - l.gathered)}
-	pages, err := l.readParts(ctx, minutePages, numbers(g.from, g.end(), 60)...)
+	pages, err := l.readParts(ctx, minutePages, numbers(g.from, g.end(), pageMinutes)...)
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,9 @@
 // Package ledger keeps the history of queues and kinds, and what people did, in the storage
 // itself: figures of minutes for 7 days and of hours for 90 days, without another database.
 //
-// The history is pages by time in the queue midge.ledger: one record has an hour of minutes of up
-// to 500 queues and kinds, one a day of hours. Any number of processes write: each reads, once a
-// minute, the totals of all queues, and appends what has happened since the last sample to the page
+// The history is pages by time in the queue midge.ledger: one record has a quarter of an hour of
+// minutes of up to 500 queues and kinds, one a day of hours. Any number of processes write: each reads,
+// once a minute, the totals of all queues, and appends what has happened since the last sample to the page
 // at the version that it read. One of them is the first; the others find the minute written. A page
 // keeps the totals of its last sample, so that nothing counts twice and nothing is lost, whoever
 // writes next. Where nobody wrote for a while, the next sample covers that time, and its figures are
@@ -178,7 +178,7 @@ type stored struct {
 	*page // nil where there is none, or it is damaged
 
 	of      string // minutePages or hourPages
-	number  int64  // of its hour, or its day
+	number  int64  // of its time since 1970: which quarter of an hour, or which day
 	part    int
 	version int64 // of the record; 0 where there is none, or it cannot be read
 	damaged bool
@@ -213,10 +213,10 @@ func (s *stored) fill(ctx context.Context, store storage.Storage) error {
 	return nil
 }
 
-// newPage makes an empty page of minutes of an hour, or of hours of a day.
+// newPage makes an empty page of minutes, or of the hours of a day.
 func newPage(of string, number int64, parts int) *page {
 	if of == minutePages {
-		return &page{start: number * 60, step: 1, parts: parts, last: -1}
+		return &page{start: number * pageMinutes, step: 1, parts: parts, last: -1}
 	}
 	return &page{start: number * 24 * 60, step: 60, parts: parts, last: -1}
 }

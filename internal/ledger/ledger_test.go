@@ -88,6 +88,26 @@ func TestANewQueueAndOneThatWasRemoved(t *testing.T) {
 	w.write(l)
 	points := w.read(noon, noon.Add(3*time.Minute), time.Minute).Queues["mail"]
 	w.want("enqueued", [3]int64{points[0].Enqueued, points[1].Enqueued, points[2].Enqueued}, [3]int64{5, 0, 3})
+	// One that comes back later with more than it had is another one too.
+	delete(w.stats, "mail")
+	w.minutes(l, 2*pageMinutes, func() {})
+	w.minutes(l, 1, func() { w.queue("mail").Totals.Enqueued = 7 })
+	w.want("enqueued then", enqueued(w.read(noon, w.now, time.Minute).Queues["mail"]), 5+3+7)
+}
+
+// TestASampleBehindTheEndIsFound: a series that ends within a gap has its part of it, wherever the sample
+// is that covers the gap.
+func TestASampleBehindTheEndIsFound(t *testing.T) {
+	for _, gap := range []int{2, 10, 15, 16, 30, 31, 46, 60, 61, 75, 119, 121, 200, 1000, 5000} {
+		w := newWorld(t)
+		w.write(New(w))
+		w.queue("mail").Totals.Enqueued = int64(1000 * gap)
+		w.pass(time.Duration(gap) * time.Minute)
+		w.write(New(w))
+		p := w.read(noon, noon.Add(time.Duration(gap/2)*time.Minute), time.Minute).All
+		w.want(fmt.Sprintf("the half of %d minutes is a gap", gap), p[gap/2-1].Gap, true)
+		w.want(fmt.Sprintf("enqueued in it, of %d", gap), enqueued(p), 1000*(gap/2))
+	}
 }
 
 // TestTwoWritersLoseNothing: two processes write at the same moment, over hours; one is started anew now
@@ -166,37 +186,62 @@ func TestTheClockJumps(t *testing.T) {
 func TestDamagedPagesAreSkippedAndNamed(t *testing.T) {
 	w := newWorld(t)
 	l := New(w)
-	for range 3 * 60 {
-		w.pass(time.Minute)
-		w.queue("mail").Totals.Enqueued++
-		w.write(l)
-	}
-	hour := noon.Unix() / 3600
-	w.damage(fmt.Sprintf("m.%d.0", hour+1))
-	w.damage(fmt.Sprintf("h.%d.0", hour/24))
+	w.queue("mail").Totals.Enqueued = 10_000 // from before the ledger
+	one := func() { w.queue("mail").Totals.Enqueued++ }
+	w.minutes(l, 3*60, one)
+	day := fmt.Sprintf("h.%d.0", noon.Unix()/86400)
+	damaged := pageAt(noon.Add(70*time.Minute), 0)
+	w.damage(damaged)
+	w.damage(day)
 	s := w.read(noon, w.now, time.Minute)
-	w.want("damaged", s.Damaged, []string{fmt.Sprintf("m.%d.0", hour+1)})
-	w.want("enqueued", enqueued(s.All), 120-1) // of the first sample it is not known
+	w.want("damaged", s.Damaged, []string{damaged})
+	w.want("enqueued", enqueued(s.All), 3*60-pageMinutes-1) // of the first sample it is not known
 	w.want("a point of it", s.All[70], Point{At: noon.Add(70 * time.Minute)})
+	w.want("one behind it", s.All[60+pageMinutes].Enqueued, 1)
 	s = w.read(noon, w.now, time.Hour)
-	w.want("damaged", s.Damaged, []string{fmt.Sprintf("h.%d.0", hour/24), fmt.Sprintf("m.%d.0", hour+1)})
+	w.want("damaged", s.Damaged, []string{day, damaged})
+	w.want("what is known of the hour", s.All[1], Point{
+		At: noon.Add(time.Hour), Known: true, Gap: true, Enqueued: 60 - pageMinutes,
+	})
 
-	// A writer replaces the page of the hour under way, and knows where it stood.
-	w.damage(fmt.Sprintf("m.%d.0", w.now.Add(-time.Minute).Unix()/3600))
-	w.pass(time.Minute)
-	w.queue("mail").Totals.Enqueued += 7
-	w.write(l)
-	w.want("enqueued then", enqueued(w.read(w.now.Add(-time.Minute), w.now, time.Minute).All), 7)
+	// A writer replaces the page under way, and knows where it stood.
+	w.minutes(l, 3, one)
+	now := func() string { return pageAt(w.now.Add(-time.Minute), 0) }
+	w.damage(now())
+	w.minutes(l, 1, func() { w.queue("mail").Totals.Enqueued += 7 })
+	last := w.read(w.now.Add(-time.Minute), w.now, time.Minute)
+	w.want("enqueued then", enqueued(last.All), 7)
+	w.want("damaged then", last.Damaged, []string(nil))
 	// One that has just begun does not: it takes what it finds for old.
-	w.damage(fmt.Sprintf("m.%d.0", w.now.Add(-time.Minute).Unix()/3600))
-	w.damage(fmt.Sprintf("m.%d.0", w.now.Add(-61*time.Minute).Unix()/3600))
-	w.pass(time.Minute)
-	w.queue("mail").Totals.Enqueued += 7
-	w.write(New(w))
-	got := enqueued(w.read(w.now.Add(-time.Minute), w.now, time.Minute).All)
-	if got > 200 {
-		t.Errorf("%d enqueued in a minute: the totals of a lifetime", got)
+	w.damage(now())
+	w.damage(pageAt(w.now.Add(-(1+pageMinutes)*time.Minute), 0))
+	w.minutes(New(w), 1, func() { w.queue("mail").Totals.Enqueued += 7 })
+	if got := enqueued(w.read(w.now.Add(-time.Minute), w.now, time.Minute).All); got > 10 {
+		t.Errorf("%d enqueued in a minute: the totals of a longer time", got)
 	}
+}
+
+// TestADamagedQuarterIsAGapOfItsHour: the other quarters of an hour are gathered without it, and the hour
+// says that a part is missing.
+func TestADamagedQuarterIsAGapOfItsHour(t *testing.T) {
+	w := newWorld(t)
+	l := New(w)
+	one := func() { w.queue("mail").Totals.Enqueued++ }
+	w.write(l)               // of the minute before noon
+	w.minutes(l, 60+50, one) // the first hour is gathered, the second is not
+	w.damage(pageAt(noon.Add(65*time.Minute), 0))
+	w.minutes(l, 30, one)
+	page, err := l.readParts(t.Context(), hourPages, noon.Unix()/86400)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.want("hours", page[0].count, 3) // with that before noon
+	s := w.read(noon, noon.Add(2*time.Hour), time.Hour)
+	w.want("damaged", s.Damaged, []string(nil)) // the page of the day has what there is
+	w.want("an hour", s.All[0], Point{At: noon, Known: true, Enqueued: 60})
+	w.want("that with a damaged page", s.All[1], Point{
+		At: noon.Add(time.Hour), Known: true, Gap: true, Enqueued: 60 - pageMinutes,
+	})
 }
 
 // damage spoils a page.
@@ -234,11 +279,11 @@ func TestManyQueuesAreSplit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.want("pages", stats[0].Scheduled, 3+3+3) // of one hour, of the next one, and of their day
+	w.want("pages", stats[0].Scheduled, 3+3+3) // of one quarter of an hour, of the next one, and of their day
 	// Without one part its queues are not known, and the others are.
-	w.damage(fmt.Sprintf("m.%d.1", noon.Unix()/3600))
+	w.damage(pageAt(noon, 1))
 	s = w.read(noon, noon.Add(time.Minute), time.Minute)
-	w.want("damaged", s.Damaged, []string{fmt.Sprintf("m.%d.1", noon.Unix()/3600)})
+	w.want("damaged", s.Damaged, []string{pageAt(noon, 1)})
 	w.want("known and a gap", [2]bool{s.All[0].Known, s.All[0].Gap}, [2]bool{true, true})
 	s = w.read(noon, noon.Add(time.Minute), time.Minute, "q0000", "q0001", "q0002", "q0003", "q0004")
 	for name, points := range s.Queues {
@@ -262,12 +307,9 @@ func TestSmallPayloads(t *testing.T) {
 	}
 	busy(100)
 	w.write(l)
-	for range 90 {
-		w.pass(time.Minute)
-		busy(100)
-		w.write(l)
-	}
-	w.want("enqueued", enqueued(w.read(noon.Add(-time.Minute), w.now, time.Minute).All), 90*100*5000)
+	const minutes = 95 // the last page of minutes is begun, and not over
+	w.minutes(l, minutes, func() { busy(100) })
+	w.want("enqueued", enqueued(w.read(noon.Add(-time.Minute), w.now, time.Minute).All), minutes*100*5000)
 	busy(8000) // 80 times as many as were there when the page was begun
 	w.pass(time.Minute)
 	_, err := l.Write(t.Context())
@@ -279,7 +321,112 @@ func TestSmallPayloads(t *testing.T) {
 		t.Errorf("got %v, want that the page of the day is too large", err)
 	}
 	s := w.read(noon.Add(-time.Minute), w.now, time.Minute)
-	w.want("enqueued in all", enqueued(s.All), 90*100*5000+8000*5000)
+	w.want("enqueued in all", enqueued(s.All), minutes*100*5000+8000*5000)
+}
+
+// TestPagesOfAnHourMayDifferInParts: more queues come in the second quarter of an hour, so that the pages
+// behind it have more parts. The hour has all that the minutes have, and no gap.
+func TestPagesOfAnHourMayDifferInParts(t *testing.T) {
+	w := newWorld(t)
+	w.limits(storage.Limits{MaxPayload: 16 << 10})
+	l := New(w)
+	queues := 10
+	work := func() {
+		for i := range queues {
+			w.queue(fmt.Sprintf("q%03d", i)).Totals.Enqueued += int64(i + 1)
+		}
+	}
+	w.write(l)
+	w.minutes(l, 60, func() {
+		if w.now.Sub(noon) == 20*time.Minute {
+			queues = 100
+		}
+		work()
+	})
+	parts := make(map[int]bool)
+	for i := range 4 {
+		pages, err := l.readParts(t.Context(), minutePages, noon.Unix()/60/pageMinutes+int64(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.want("parts that were read", len(pages), pages[0].parts)
+		parts[pages[0].parts] = true
+	}
+	w.want("numbers of parts", len(parts), 2)
+	minutes := w.read(noon, noon.Add(time.Hour), time.Minute)
+	hour := w.read(noon, noon.Add(time.Hour), time.Hour)
+	w.want("queues", [2]int{len(minutes.Queues), len(hour.Queues)}, [2]int{100, 100})
+	for i := range 100 {
+		name, want := fmt.Sprintf("q%03d", i), int64(60*(i+1))
+		if i >= 10 {
+			want = int64(41 * (i + 1)) // minutes 20 to 60, at the end of which they are counted
+		}
+		w.want(name+" in minutes", enqueued(minutes.Queues[name]), want)
+		w.want(name+" in the hour", hour.Queues[name][0], Point{At: noon, Known: true, Enqueued: want})
+	}
+}
+
+// TestAProcessThatBeginsReadsPagesSideBySide: also where nobody wrote for 7 days, or ever.
+func TestAProcessThatBeginsReadsPagesSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		const each = time.Millisecond
+		w.reading = func() { time.Sleep(each) }
+		w.queue("mail").Totals.Enqueued = 1
+		cost := func(what string, reads int, within time.Duration, do func()) {
+			t.Helper()
+			w.reads = 0
+			begun := time.Now()
+			do()
+			if took := time.Since(begun); w.reads > reads || took > within {
+				t.Errorf("%s reads %d pages in %v, want at most %d in %v", what, w.reads, took, reads, within)
+			}
+		}
+		l := New(w)
+		week := int(keptPages)
+		// So many pages are read twice: to find the last sample, and for hours that are not gathered.
+		twice := func(pages int) time.Duration { return 2*time.Duration(pages/readers)*each + 30*each }
+		cost("a first start", 2*week+30, twice(week), func() { w.write(l) })
+		w.pass(time.Minute)
+		cost("a minute", 3, 3*each, func() { w.write(l) })
+		w.pass(time.Minute)
+		cost("another process", 2*readers, 6*each, func() { w.write(New(w)) })
+		w.pass(3 * 24 * time.Hour)
+		days := 3 * 24 * 60 / pageMinutes
+		cost("one after three days", 2*days+30, twice(days), func() { w.write(New(w)) })
+		cost("a chart of a day", 24*60/pageMinutes+3, 14*each, func() {
+			w.read(w.now.Add(-24*time.Hour), w.now, time.Minute)
+		})
+	})
+}
+
+// TestPagesOfAnotherLengthAreNotRead: a page that holds another time has another id, and goes when it is
+// over.
+func TestPagesOfAnotherLengthAreNotRead(t *testing.T) {
+	w := newWorld(t)
+	l := New(w)
+	long := stored{of: minutePages, number: noon.Unix() / 3600} // as it was when a page held an hour
+	long.page = &page{start: noon.Unix() / 60, step: 1, parts: 1, last: -1}
+	for slot := range 60 {
+		long.append(&sample{slot: slot, span: 1})
+	}
+	_, err := storage.NewSession(w.Storage, 0).ApplyOne(t.Context(), long.tx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := decode(long.encode()); !errors.Is(err, errDamaged) {
+		t.Errorf("a page of an hour of minutes: got %v, want that it is damaged", err)
+	}
+	s := w.read(noon, noon.Add(time.Hour), time.Minute)
+	w.want("damaged", s.Damaged, []string(nil))
+	w.want("a point of it", s.All[30].Known, false)
+	w.write(l)
+	w.pass(MinutesKept + 2*time.Hour)
+	w.write(l)
+	_, err = w.Task(t.Context(), storage.Ref{Queue: Queue, ID: long.id()})
+	if !errors.Is(err, storage.ErrNotFound) {
+		t.Errorf("got %v, want that it is gone", err)
+	}
 }
 
 func TestKinds(t *testing.T) {
@@ -342,8 +489,8 @@ func TestHoursOutliveMinutes(t *testing.T) {
 		}
 		return stats[0].Scheduled
 	}
-	if n := pages(); n < 7*24 || n > 7*24+11+3 {
-		t.Errorf("%d pages, want those of 7 days and 11 days", n)
+	if n, minutes := pages(), keptPages; n < minutes || n > minutes+11+6 { // those of an hour go at once
+		t.Errorf("%d pages, want %d of 7 days and 11 of days", n, minutes)
 	}
 	w.pass(100 * 24 * time.Hour)
 	w.write(l)
@@ -363,6 +510,12 @@ func TestADayOfWrites(t *testing.T) {
 	}
 	w.write(l)
 	w.written = 0
+	largest := 0
+	w.hook = func(txs []storage.Tx) {
+		for i := range txs {
+			largest = max(largest, txs[i].Bytes())
+		}
+	}
 	for range 24 * 60 {
 		w.pass(time.Minute)
 		for i := range 100 {
@@ -381,9 +534,12 @@ func TestADayOfWrites(t *testing.T) {
 		w.ran("r1", kinds...)
 		w.write(l)
 	}
-	t.Logf("%.1f MB a day", float64(w.written)/1e6)
-	if w.written > 100e6 {
-		t.Errorf("%.1f MB a day at 100 queues, want at most 100", float64(w.written)/1e6)
+	t.Logf("%.1f MB a day, a page has up to %d bytes", float64(w.written)/1e6, largest)
+	if w.written > 40e6 {
+		t.Errorf("%.1f MB a day at 100 queues, want at most 40", float64(w.written)/1e6)
+	}
+	if largest > 40_000 {
+		t.Errorf("a page of 100 queues and kinds has %d bytes, want at most 40,000", largest)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// page is one record of the ledger: an hour of minutes, or a day of hours, of a part of the queues
-// and kinds. It holds samples in the order of time, as bytes: a sample is appended, and read on the
+// page is one record of the ledger: a quarter of an hour of minutes, or a day of hours, of a part of the
+// queues and kinds. It holds samples in the order of time, as bytes: a sample is appended, and read on the
 // way through all.
 type page struct {
 	start  int64 // minutes since 1970
@@ -64,6 +64,12 @@ type kindFigures struct {
 // format is the first byte of a page.
 const format = 2
 
+// pageMinutes is how many minutes a page of minutes holds. The page is written anew each minute, and on
+// average half full: the fewer minutes it holds, the less is written. But each page names its queues and
+// kinds, and the more pages there are of a day, the more are read to show it. Ids of pages count from 1970 in
+// pages, so that pages of another length have other ids: they are not read, and go when they are over.
+const pageMinutes = 15
+
 // Bounds of a page that is read. What happened in a longer gap than maxSpan counts as of its last
 // minutes.
 const (
@@ -84,7 +90,7 @@ func part(name string, parts int) int {
 // slots are how many there are in a page.
 func (p *page) slots() int {
 	if p.step == 1 {
-		return 60
+		return pageMinutes
 	}
 	return 24
 }

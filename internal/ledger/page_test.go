@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// randomPage makes a page of random samples, and what they say.
+// randomPage makes a page of random samples, of minutes or of hours, and what they say.
 func randomPage(random *rand.Rand) (*page, []sample) {
-	p := newPage(minutePages, 12345, 1+random.IntN(3))
+	p := newPage([]string{minutePages, hourPages}[random.IntN(2)], 12345, 1+random.IntN(3))
 	for i := range random.IntN(6) {
 		p.queues = append(p.queues, counted{fmt.Sprintf("q%d", i), totals{random.Int64N(1e9), 1, 2, 3}})
 	}
 	var all []sample
-	for slot := random.IntN(5); slot < 60; slot += 1 + random.IntN(5) {
+	for slot := random.IntN(3); slot < p.slots(); slot += 1 + random.IntN(3) {
 		if random.IntN(3) == 0 {
 			p.queues = append(p.queues, counted{name: fmt.Sprintf("late%d", slot)})
 			p.kinds = append(p.kinds, fmt.Sprintf("kind%d", slot))
@@ -58,7 +58,7 @@ func samples(t *testing.T, p *page) (all []sample) {
 
 func TestAPageIsReadAsItWasWritten(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 300 {
+	for range 1000 {
 		p, want := randomPage(random)
 		got, err := decode(p.encode())
 		if err != nil {
@@ -104,7 +104,7 @@ func FuzzPage(f *testing.F) {
 		if err != nil {
 			return
 		}
-		g := &grid{from: p.start, step: 1, n: 60}
+		g := &grid{from: p.start, step: 1, n: 60} // longer than a page of minutes
 		g.add([]stored{{page: p}}, 0, 1<<40)
 		g.series()
 		before := len(samples(t, p))

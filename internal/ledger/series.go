@@ -52,8 +52,8 @@ type Series struct {
 	Queues map[string][]Point
 	Kinds  map[string][]KindPoint
 	// Deploys are the versions of runners that were first seen in the span, in the order of time: a version that
-	// was there when the history began, or that runs from before the span, is none. A page of an hour or a
-	// day knows the first 20 versions.
+	// was there when the history began, or that runs from before the span, is none. Of each quarter of an hour, and
+	// of each day, the first 20 versions are known.
 	Deploys []Deploy
 	// Damaged names pages that could not be read: what they had is missing.
 	Damaged []string
@@ -111,12 +111,12 @@ func (l *Ledger) collect(ctx context.Context, g *grid) error {
 		return err
 	}
 	// No page of minutes is older, and none is ahead of the clock, but for one by a clock that was wrong.
-	minutes = max(minutes, now.Add(-MinutesKept-time.Hour).Unix()/60)
-	end := min(g.end(), now.Add(time.Hour).Unix()/60)
+	minutes = max(minutes, now.Add(-MinutesKept).Unix()/60-pageMinutes)
+	end := min(g.end(), now.Unix()/60+pageMinutes)
 	if minutes >= end {
 		return nil
 	}
-	pages, err := l.readParts(ctx, minutePages, numbers(minutes, end, 60)...)
+	pages, err := l.readParts(ctx, minutePages, numbers(minutes, end, pageMinutes)...)
 	if err != nil {
 		return err
 	}
@@ -130,8 +130,9 @@ func (l *Ledger) behind(ctx context.Context, g *grid, minutes, now int64) error 
 	if g.latest >= g.end()-1 {
 		return nil
 	}
-	for hour := (g.end() + 59) / 60; hour <= now/60; hour += readers {
-		pages, err := l.readParts(ctx, minutePages, numbers(hour*60, min(hour+readers, now/60+1)*60, 60)...)
+	last := now / pageMinutes
+	for first := (g.end() + pageMinutes - 1) / pageMinutes; first <= last; first += readers {
+		pages, err := l.readParts(ctx, minutePages, numbers(first, min(first+readers, last+1), 1)...)
 		if err != nil {
 			return err
 		}

@@ -23,7 +23,9 @@ type world struct {
 	now     time.Time
 	stats   map[string]*storage.Stats
 	runners []storage.RunnerInfo
-	written int // bytes
+	written int    // bytes
+	reads   int    // of pages
+	reading func() // runs in each of them
 	hook    func(txs []storage.Tx)
 }
 
@@ -97,6 +99,16 @@ func (w *world) Stats(ctx context.Context, queues ...string) ([]storage.Stats, e
 
 func (w *world) Runners(context.Context) ([]storage.RunnerInfo, error) { return w.runners, nil }
 
+func (w *world) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
+	w.mu.Lock()
+	w.reads++
+	w.mu.Unlock()
+	if w.reading != nil {
+		w.reading()
+	}
+	return w.Storage.Task(ctx, ref)
+}
+
 func (w *world) Apply(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
 	if w.hook != nil {
 		w.hook(txs)
@@ -115,6 +127,22 @@ func (w *world) write(l *Ledger) {
 	if _, err := l.Write(w.Context()); err != nil {
 		w.Fatal(err)
 	}
+}
+
+// minutes has minutes pass, in each of which something is done, and one ledger writes.
+func (w *world) minutes(l *Ledger, n int, do func()) {
+	w.Helper()
+	for range n {
+		w.pass(time.Minute)
+		do()
+		w.write(l)
+	}
+}
+
+// pageAt is the id of the page of minutes of a moment.
+func pageAt(at time.Time, part int) string {
+	s := stored{of: minutePages, number: at.Unix() / 60 / pageMinutes, part: part}
+	return s.id()
 }
 
 // read reads a series.

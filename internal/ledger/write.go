@@ -15,8 +15,8 @@ import (
 const splitAt = 500
 
 // pageBytes is what a queue and a kind may take in a page of minutes, at most, about, where a part has
-// more than its share of them.
-const pageBytes = 2000
+// more than its share of them: their names and totals some 280 bytes, and the figures of a minute some 20.
+const pageBytes = 400 + 27*pageMinutes
 
 // remembered is what was last written of each queue, by this process or another one.
 type remembered struct {
@@ -57,30 +57,32 @@ func (m *remembered) learn(p *page, version int64) {
 }
 
 // recall brings the memory of this process up to what others may have written since its last sample:
-// where it begins, where an hour has, or where the clock has jumped. It looks at the hours before, back to
+// where it begins, where a page has, or where the clock has jumped. It looks at the pages before, back to
 // that of the last sample that it knows, and at that where it is ahead. A process that begins looks back
-// to an hour that has a page.
-func (l *Ledger) recall(ctx context.Context, hour int64) error {
+// to the last page that there is.
+func (l *Ledger) recall(ctx context.Context, number int64) error {
 	m, begins := l.known, l.known == nil
 	if begins {
 		m = &remembered{queues: make(map[string]mark)}
 	}
-	newest := m.newest.minute / 60
-	if newest == hour {
+	newest := m.newest.minute / pageMinutes
+	if newest == number {
 		return nil
 	}
-	found := false
-	for at := hour - 1; at >= max(hour-keptHours, min(newest, hour-1)) && !found; at-- {
-		pages, err := l.readParts(ctx, minutePages, at)
+	oldest, found := max(number-keptPages, min(newest, number-1)), false
+	for end := number; end > oldest && !found; end -= readers {
+		pages, err := l.readParts(ctx, minutePages, numbers(max(end-readers, oldest), end, 1)...)
 		if err != nil {
 			return err
 		}
-		if some := m.learnAll(pages); begins {
-			found = some
+		if begins {
+			pages = lastOf(pages)
+			found = len(pages) > 0
 			m.whole = found && !slices.ContainsFunc(pages, func(s stored) bool { return s.page == nil })
 		}
+		m.learnAll(pages)
 	}
-	if newest > hour {
+	if newest > number {
 		pages, err := l.readParts(ctx, minutePages, newest)
 		if err != nil {
 			return err
@@ -91,8 +93,22 @@ func (l *Ledger) recall(ctx context.Context, hour int64) error {
 	return nil
 }
 
-// keptHours is how many pages of minutes there are at most.
-const keptHours = int64(MinutesKept / time.Hour)
+// How many pages of minutes there are at most, and of how many hours.
+const (
+	keptHours = int64(MinutesKept / time.Hour)
+	keptPages = int64(MinutesKept/time.Minute) / pageMinutes
+)
+
+// lastOf gives all parts of the last page of which there is any, and none where there is no page.
+func lastOf(pages []stored) []stored {
+	number := int64(-1)
+	for i := range pages {
+		if pages[i].page != nil {
+			number = max(number, pages[i].number)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(pages), func(s stored) bool { return s.number != number })
+}
 
 // learnAll takes in pages that were read, and reports whether there is one.
 func (m *remembered) learnAll(pages []stored) (some bool) {
@@ -110,15 +126,15 @@ func (l *Ledger) sample(ctx context.Context, minute int64, maxPayload int) error
 	if err := l.kinds.look(ctx, l.store, minute); err != nil {
 		return err
 	}
-	if err := l.recall(ctx, minute/60); err != nil {
+	if err := l.recall(ctx, minute/pageMinutes); err != nil {
 		return err
 	}
-	pages, err := l.readParts(ctx, minutePages, minute/60)
+	pages, err := l.readParts(ctx, minutePages, minute/pageMinutes)
 	if err != nil {
 		return err
 	}
 	if l.known.learnAll(pages) && !slices.ContainsFunc(pages, func(s stored) bool { return s.page == nil }) {
-		l.known.whole = true // another writer began the page of this hour
+		l.known.whole = true // another writer began the page
 	}
 	if !slices.ContainsFunc(pages, func(s stored) bool { return s.lacks(minute) }) {
 		return nil
@@ -145,7 +161,7 @@ func (l *Ledger) sample(ctx context.Context, minute int64, maxPayload int) error
 		return err
 	}
 	l.known.whole = l.known.whole || won == len(pages)
-	if minute%60 == 0 {
+	if minute%pageMinutes == 0 { // the page begins, and names none that was there before
 		l.known.forget(stats)
 	}
 	return errors.Join(err, damage(pages))
