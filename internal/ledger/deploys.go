@@ -3,6 +3,7 @@ package ledger
 import (
 	"cmp"
 	"encoding/binary"
+	"maps"
 	"slices"
 	"time"
 
@@ -41,8 +42,46 @@ func (p *page) saw(b build) {
 	}
 }
 
-// sawAll notes the versions of the runners that this process saw at a minute. What the last page knows, runs for
-// longer; where there is no page nobody knows for how long.
+// knownBuilds are the versions of runners that pages name, but for those that had been gone for an hour when
+// the last page that names any was written.
+type knownBuilds map[string]knownBuild
+
+// knownBuild is since which minute a version is there, and which page said so last.
+type knownBuild struct {
+	first   int64
+	version int64 // of the page
+	minute  int64 // of its last sample
+}
+
+// goneAfter is after how many minutes a version that no page names is forgotten. One that comes back sooner,
+// such as that of a program that runs for a few minutes of each hour, is no deploy.
+const goneAfter = 60
+
+// learn takes in the versions that a page names.
+func (k knownBuilds) learn(p *page, version int64) {
+	for _, b := range p.builds {
+		if version > k[b.version].version {
+			k[b.version] = knownBuild{b.first, version, p.lastMinute()}
+		}
+	}
+	if len(p.builds) > 0 {
+		maps.DeleteFunc(k, func(_ string, b knownBuild) bool {
+			return b.version < version && b.minute < p.lastMinute()-goneAfter
+		})
+	}
+}
+
+// learnAll takes in the versions of pages that were read, the earliest first.
+func (k knownBuilds) learnAll(pages []stored) {
+	for i := range pages {
+		if s := &pages[i]; s.page != nil && s.part == 0 {
+			k.learn(s.page, s.version)
+		}
+	}
+}
+
+// sawAll notes the versions of the runners that this process saw at a minute. What is known from before runs
+// for longer; where there is no page nobody knows for how long.
 func (l *Ledger) sawAll(s *stored, minute int64, begins bool) {
 	if s.part != 0 {
 		return
@@ -52,8 +91,8 @@ func (l *Ledger) sawAll(s *stored, minute int64, begins bool) {
 		if begins {
 			b.first = 0
 		}
-		if at := slices.IndexFunc(l.known.builds, func(o build) bool { return o.version == version }); at >= 0 {
-			b.first = l.known.builds[at].first
+		if known, ok := l.known.builds[version]; ok {
+			b.first = known.first
 		}
 		s.saw(b)
 	}

@@ -59,6 +59,51 @@ func TestAVersionThatWasNotSeenBeforeIsADeploy(t *testing.T) {
 	w.want("the last hour", w.deploysIn(noon.Add(3*time.Hour), now, time.Minute), "3h12m0s v3 1")
 }
 
+// TestAVersionThatComesBackIsNoDeploy: runners of one version run for five minutes of each hour, beside
+// others, also where another process goes on. One that was away for longer is a deploy.
+func TestAVersionThatComesBackIsNoDeploy(t *testing.T) {
+	w := newWorld(t)
+	w.queue("mail").Waiting = 1
+	l := New(w)
+	for hour := range 6 {
+		w.run(map[string]int{"v1": 3, "nightly": 1})
+		w.minutes(l, 5, func() {})
+		now := w.clock()
+		w.want("deploys of half an hour", w.deploysIn(now.Add(-30*time.Minute), now, time.Minute), "")
+		if hour%2 == 0 {
+			l = New(w)
+		}
+		w.run(map[string]int{"v1": 3})
+		w.minutes(l, 55, func() {})
+		if hour%3 == 0 {
+			l = New(w)
+		}
+	}
+	w.want("deploys", w.deploysIn(noon, w.clock(), time.Minute), "")
+	w.minutes(l, 60, func() {})
+	w.run(map[string]int{"v1": 3, "nightly": 1})
+	w.minutes(l, 5, func() {})
+	w.want("deploys then", w.deploysIn(w.clock().Add(-time.Hour), w.clock(), time.Minute), "7h0m0s nightly 1")
+}
+
+// TestThePageThatWasWrittenLaterTellsOfVersions, though the clock was ahead when another one was written.
+func TestThePageThatWasWrittenLaterTellsOfVersions(t *testing.T) {
+	at := func(minute int64, versions ...string) *page {
+		p := newPage(minutePages, minute/pageMinutes, 1)
+		for _, version := range versions {
+			p.builds = append(p.builds, build{version, minute, 1})
+		}
+		return p
+	}
+	known := make(knownBuilds)
+	known.learn(at(600, "v2"), 5)
+	known.learn(at(0, "v1", "v2"), 6)
+	known.learn(at(600, "v2"), 5) // read again
+	if v1, v2 := known["v1"], known["v2"]; v1.version != 6 || v2.version != 6 || v2.first != 0 {
+		t.Errorf("got %v, want v1 and v2 of the page that was written last", known)
+	}
+}
+
 // TestManyVersionsAreBounded in a page, and a damaged list of them is no page.
 func TestManyVersionsAreBounded(t *testing.T) {
 	w := newWorld(t)

@@ -20,11 +20,10 @@ const pageBytes = 400 + 27*pageMinutes
 
 // remembered is what was last written of each queue, by this process or another one.
 type remembered struct {
-	queues   map[string]mark
-	newest   mark    // the last sample, whatever it is of; zero where none is known
-	builds   []build // that the last page that has any knows, which is of the version buildsOf
-	buildsOf int64
-	whole    bool // it has all queues that there were at the last sample
+	queues map[string]mark
+	newest mark // the last sample, whatever it is of; zero where none is known
+	builds knownBuilds
+	whole  bool // it has all queues that there were at the last sample
 }
 
 // mark is what a page says of a queue. Of two pages the one that was written later counts, whatever
@@ -45,9 +44,7 @@ func (m *remembered) learn(p *page, version int64) {
 	if version > m.newest.version {
 		m.newest = at
 	}
-	if len(p.builds) > 0 && version > m.buildsOf {
-		m.builds, m.buildsOf = slices.Clone(p.builds), version
-	}
+	m.builds.learn(p, version)
 	for _, q := range p.queues {
 		if version > m.queues[q.name].version {
 			at.totals = q.totals
@@ -63,7 +60,7 @@ func (m *remembered) learn(p *page, version int64) {
 func (l *Ledger) recall(ctx context.Context, number int64) error {
 	m, begins := l.known, l.known == nil
 	if begins {
-		m = &remembered{queues: make(map[string]mark)}
+		m = &remembered{queues: make(map[string]mark), builds: make(knownBuilds)}
 	}
 	newest := m.newest.minute / pageMinutes
 	if newest == number {
@@ -76,6 +73,7 @@ func (l *Ledger) recall(ctx context.Context, number int64) error {
 			return err
 		}
 		if begins {
+			m.builds.learnAll(pages)
 			pages = lastOf(pages)
 			found = len(pages) > 0
 			m.whole = found && !slices.ContainsFunc(pages, func(s stored) bool { return s.page == nil })
