@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/midgehq/midge"
 )
@@ -14,15 +15,20 @@ const drainBudget = 0.97
 
 // drains measures drains beside a dashboard that a browser shows and without one, in turns.
 func (r *rig) drains(ctx context.Context) error {
-	if _, err := r.drainOnce(ctx, false); err != nil { // warm
+	rate, err := r.drainOnce(ctx, false, 40_000)
+	if err == nil { // a longer one tells better how many tasks it takes
+		rate, err = r.drainOnce(ctx, false, int(rate*r.drain.Seconds()/4))
+	}
+	if err != nil {
 		return err
 	}
+	tasks := int(rate * r.drain.Seconds())
 	var beside, alone, ratios []float64
 	for pair := range r.pairs {
 		var rates [2]float64
 		for i := range rates {
 			open := (i == 0) == (pair%2 == 0)
-			rate, err := r.drainOnce(ctx, open)
+			rate, err := r.drainOnce(ctx, open, tasks)
 			if err != nil {
 				return err
 			}
@@ -47,15 +53,18 @@ func (r *rig) drains(ctx context.Context) error {
 	return nil
 }
 
+// openFor is how long a dashboard has been open when a drain begins: it has counted the dead by then.
+const openFor = 8 * time.Second
+
 // drainOnce drains tasks, and gives how many a second. open has a dashboard in a process of its own, a stream
 // and a reader of its Overview each second beside it, as a browser is.
-func (r *rig) drainOnce(ctx context.Context, open bool) (rate float64, err error) {
+func (r *rig) drainOnce(ctx context.Context, open bool, tasks int) (rate float64, err error) {
 	client, err := midge.NewClient(r.place.store, midge.ClientConfig{})
 	if err != nil {
 		return 0, err
 	}
-	for done := 0; done < r.drain; {
-		items := make([]midge.Item, min(5000, r.drain-done))
+	for done := 0; done < tasks; {
+		items := make([]midge.Item, min(5000, tasks-done))
 		for i := range items {
 			items[i] = midge.New(nothing{N: done + i}, midge.To(drainQueue))
 		}
@@ -82,11 +91,14 @@ func (r *rig) drainOnce(ctx context.Context, open bool) (rate float64, err error
 			cancel()
 			err = errors.Join(err, <-ended, d.stop())
 		}()
+		if err := within(ctx, openFor); err != nil {
+			return 0, err
+		}
 	}
-	c, err := start(ctx, "drain", spec{URL: r.place.url, Tasks: r.drain})
+	c, err := start(ctx, "drain", spec{URL: r.place.url, Tasks: tasks})
 	if err != nil {
 		return 0, err
 	}
 	ns, err := strconv.ParseInt(c.answer, 10, 64)
-	return float64(r.drain) / (float64(ns) / 1e9), errors.Join(err, c.stop())
+	return float64(tasks) / (float64(ns) / 1e9), errors.Join(err, c.stop())
 }

@@ -29,8 +29,7 @@ var parts = []string{"history", "pages", "paint", "viewers", "drain", "command",
 type settings struct {
 	storages, only         []string
 	tasks, requests, pairs int
-	drain                  int
-	window                 time.Duration
+	drain, window          time.Duration
 }
 
 func (s *settings) wants(part string) bool { return slices.Contains(s.only, part) }
@@ -45,7 +44,7 @@ func main() {
 	flag.IntVar(&s.tasks, "tasks", 1_000_000, "tasks in 100 queues")
 	flag.IntVar(&s.requests, "requests", 200, "requests of each page")
 	flag.IntVar(&s.pairs, "pairs", 5, "pairs of drains")
-	flag.IntVar(&s.drain, "drain", 40_000, "tasks of a drain")
+	flag.DurationVar(&s.drain, "drain", 4*time.Second, "how long a drain takes, about")
 	flag.DurationVar(&s.window, "window", 10*time.Second, "how long viewers are watched")
 	flag.Parse()
 	s.storages, s.only = strings.Split(*storages, ","), strings.Split(*only, ",")
