@@ -43,7 +43,7 @@ func main() {
 	only := flag.String("only", strings.Join(parts, ","), "what is measured")
 	flag.IntVar(&s.tasks, "tasks", 1_000_000, "tasks in 100 queues")
 	flag.IntVar(&s.requests, "requests", 200, "requests of each page")
-	flag.IntVar(&s.pairs, "pairs", 5, "pairs of drains")
+	flag.IntVar(&s.pairs, "pairs", 9, "pairs of drains")
 	flag.DurationVar(&s.drain, "drain", 4*time.Second, "how long a drain takes, about")
 	flag.DurationVar(&s.window, "window", 10*time.Second, "how long viewers are watched")
 	flag.Parse()
