@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -157,7 +158,30 @@ func (w *workerProcess) run() error {
 	return err
 }
 
+// runRunner runs a runner until ctx ends. One that cannot start because the storage is away is made anew, as
+// whoever watches over processes does.
 func (w *workerProcess) runRunner(ctx context.Context) error {
+	ready := false
+	for {
+		runner, err := w.newRunner()
+		if err != nil {
+			return err
+		}
+		if !ready {
+			w.rec.record(event{What: workerReady})
+			ready = true
+		}
+		err = runner.Run(ctx)
+		away := errors.Is(err, midge.ErrUnavailable) || errors.Is(err, midge.ErrUnknown)
+		if away && ctx.Err() == nil {
+			continue
+		}
+		w.rec.record(event{What: runnerStopped, Err: text(err)}) // what outlives the grace period is for the tests to judge
+		return nil
+	}
+}
+
+func (w *workerProcess) newRunner() (*midge.Runner, error) {
 	var weights map[string]int
 	if w.cfg.Fair {
 		weights = make(map[string]int) // each has weight 1
@@ -167,35 +191,32 @@ func (w *workerProcess) runRunner(ctx context.Context) error {
 		Backoff: midge.Constant(50 * time.Millisecond), Logger: w.log, Middleware: []midge.Middleware{w.watch},
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := midge.Handle(runner, w.act); err != nil {
-		return err
+		return nil, err
 	}
 	if err := midge.Handle(runner, func(ctx context.Context, job gale) error { return w.act(ctx, act(job)) }); err != nil {
-		return err
+		return nil, err
 	}
 	if !w.cfg.Blind {
 		if err := midge.Handle(runner, func(ctx context.Context, job drift) error { return w.act(ctx, act(job)) }); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := midge.Handle(runner, w.sell); err != nil {
-		return err
+		return nil, err
 	}
 	if err := midge.Handle(runner, func(context.Context, tick) error { return nil }); err != nil {
-		return err
+		return nil, err
 	}
 	if w.cfg.Every > 0 {
 		err := runner.Periodic(midge.Every(w.cfg.Every), tick{}, midge.To(w.cfg.Queues[0]), midge.AllMissed(0))
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	w.rec.record(event{What: workerReady})
-	err = runner.Run(ctx)
-	w.rec.record(event{What: runnerStopped, Err: text(err)}) // what outlives the grace period is for the tests to judge
-	return nil
+	return runner, nil
 }
 
 // awaitIdle waits until nothing lives in the worker's queues.
