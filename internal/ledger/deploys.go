@@ -23,7 +23,7 @@ type Deploy struct {
 // build is a version of runners, as a page knows it: the first part of it has those that its samples saw.
 type build struct {
 	version string
-	first   int64 // minute at which it was first seen; 0 where it was there before the history
+	first   int64 // minute at which it was first seen; 0 where it was there before, or replaced nothing
 	runners int64 // at most
 }
 
@@ -81,14 +81,15 @@ func (k knownBuilds) learnAll(pages []stored) {
 }
 
 // sawAll notes the versions of the runners that this process saw at a minute. What is known from before runs
-// for longer; where there is no page nobody knows for how long.
+// for longer; where there is no page nobody knows for how long. The first versions of all, or the first for
+// long, replace nothing: they are a start, and no deploy.
 func (l *Ledger) sawAll(s *stored, minute int64, begins bool) {
 	if s.part != 0 {
 		return
 	}
 	for _, version := range names(l.kinds.builds) {
 		b := build{version, minute, l.kinds.builds[version]}
-		if begins {
+		if begins || len(l.known.builds) == 0 {
 			b.first = 0
 		}
 		if known, ok := l.known.builds[version]; ok {

@@ -111,6 +111,10 @@ func TestManyVersionsAreBounded(t *testing.T) {
 	l := New(w)
 	w.pass(time.Minute)
 	w.write(l)
+	w.run(map[string]int{"first": 1})
+	w.pass(time.Minute)
+	w.write(l)
+	w.want("the first of all, which replaces nothing", w.deploysIn(noon, w.clock(), time.Minute), "")
 	many := make(map[string]int)
 	for i := range 3 * maxBuilds {
 		many[fmt.Sprintf("v%02d-%s", i, strings.Repeat("x", 100))] = 1
@@ -118,7 +122,7 @@ func TestManyVersionsAreBounded(t *testing.T) {
 	w.run(many)
 	w.pass(time.Minute)
 	w.write(l)
-	w.want("versions", len(w.read(noon, w.clock(), time.Minute).Deploys), maxBuilds)
+	w.want("versions", len(w.read(noon, w.clock(), time.Minute).Deploys), maxBuilds-1)
 	p := newPage(minutePages, 7, 1)
 	p.builds = make([]build, maxBuilds+1)
 	if _, err := decode(p.encode()); err == nil {

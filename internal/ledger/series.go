@@ -52,8 +52,8 @@ type Series struct {
 	Queues map[string][]Point
 	Kinds  map[string][]KindPoint
 	// Deploys are the versions of runners that were first seen in the span, in the order of time: a version that
-	// was there when the history began, or that runs from before the span, is none, nor is one that comes back
-	// after less than an hour. Of each quarter of an hour, and of each day, the first 20 versions are known.
+	// was there when the history began, before which no runner was seen for an hour, or that runs from before the
+	// span, is none, nor is one that comes back after less than an hour. Of each quarter of an hour, and of each day, the first 20 versions are known.
 	Deploys []Deploy
 	// Damaged names pages that could not be read: what they had is missing.
 	Damaged []string
