@@ -5,9 +5,9 @@
 //	mux.Handle("/midge/", h)
 //	go h.Run(ctx) // keeps the history
 //
-// All pages are rendered by the server and work without JavaScript; with it they are live. The storage is
-// asked once a second for all viewers of a process together, and not at all while nobody looks; Run alone
-// writes a sample a minute.
+// All pages are rendered by the server and work without JavaScript; with it they are live. What they share is
+// asked of the storage once a second for all viewers of a process together, and not at all while nobody
+// looks; lists of tasks, a task and the audit are read for each viewer. Run alone writes a sample a minute.
 //
 // # Who may look
 //
@@ -19,7 +19,7 @@
 //
 // # What pages have in common
 //
-// Each page shows at its foot the line of the command midge that writes the same rows. The field at the left
+// A page shows at its foot the line of the command midge that tells the same. The field at the left
 // suggests what a text names while it is typed, and its page works without JavaScript. Charts have a tick
 // where a runner of another version came, as storage.RunnerInfo.Version names it, and a table beside them.
 //

@@ -334,7 +334,7 @@ function rowStep(step) {
 }
 
 const keyList = [
-  ['/', 'search'], ['g then o q t d s r', 'overview, queues, tasks, dead, schedules, runners'], ['j k', 'next and previous row'],
+  ['/', 'search'], ['g then o q t d s r m a', 'overview, queues, tasks, dead, schedules, runners, metrics, audit'], ['j k', 'next and previous row'],
   ['Enter', 'open the row'], ['x', 'choose the row'], ['r c p', 'requeue, cancel, pause'], ['.', 'freeze and go on'], ['?', 'this list'],
 ];
 

@@ -9,7 +9,7 @@
 // writes next. Where nobody wrote for a while, the next sample covers that time, and its figures are
 // averaged over it and marked as a gap.
 //
-// Records are tasks that are scheduled for a moment a hundred years on, by which they are listed: the
+// Records are tasks that are scheduled for a moment far in the future, by which they are listed: the
 // pages that are to go first, and the newest act first.
 package ledger
 
