@@ -109,6 +109,27 @@ func TestTheNightsOverviewNamesAllTroubles(t *testing.T) {
 	}
 }
 
+// TestManyCausesHideNothingElse: hundreds of causes of death, two paused queues and three orphaned schedules.
+func TestManyCausesHideNothingElse(t *testing.T) {
+	sc, err := scene.Open(t.Context(), "million", 10_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := dashboard.Handler(sc.Store, dashboard.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, request(http.MethodGet, "/", ""))
+	page := w.Body.String()
+	if paused := strings.Count(page, "data-ask>Resume</a>"); paused != 2 {
+		t.Errorf("%d paused queues are shown, want 2", paused)
+	}
+	if causes := strings.Count(page, ">Review</a>"); causes != 3 {
+		t.Errorf("%d causes of death are shown, want 3", causes)
+	}
+}
+
 func TestQueuesArePausedFromTheirList(t *testing.T) {
 	acts := []string{`/act?do=resume&amp;queue=payments"`, `/act?do=pause&amp;queue=mail"`}
 	open(t, "night", dashboard.Config{}).shows("/queues", acts...)

@@ -39,7 +39,11 @@ const (
 	rankOld
 	rankDamaged
 	rankWarning
+	rankFurther // causes of death beyond the first ones, which are not to hide all else
 )
+
+// firstCauses is how many causes of death come before what else needs somebody.
+const firstCauses = 3
 
 // needs finds all that somebody has to look at, the worst first.
 func (v *view) needs() []need {
@@ -126,9 +130,13 @@ func (v *view) deadNeeds() (needs []need) {
 	if v.Sample.dead == nil {
 		return nil
 	}
-	for _, g := range v.Sample.dead.Groups {
+	for i, g := range v.Sample.dead.Groups {
+		rank := rankDead
+		if i >= firstCauses {
+			rank = rankFurther
+		}
 		needs = append(needs, need{
-			rank: rankDead, Glyph: "✕", Look: "dead", Text: g.Error, Small: g.Died() + ".",
+			rank: rank, Glyph: "✕", Look: "dead", Text: g.Error, Small: g.Died() + ".",
 			Since: g.First, Last: g.Last, Action: "Review", URL: v.CauseURL(g.ID),
 		})
 	}
