@@ -114,3 +114,27 @@ func TestTheCheckerSeesStandstills(t *testing.T) {
 		t.Errorf("with an outage of 30s: stood still for %v, want 10s", got)
 	}
 }
+
+// TestVersionsThatFallBackAreSeen: where they fall by more than two readings of a clock may differ by.
+func TestVersionsThatFallBackAreSeen(t *testing.T) {
+	at := func(ms int) time.Time { return time.UnixMilli(1_795_480_180_000 + int64(ms)) }
+	claim := func(id string, from int, version time.Time) event {
+		return event{
+			What: claimed, Ref: storage.Ref{Queue: "q", ID: id}, From: at(from), At: at(from + 1), Fence: version.UnixMicro(),
+		}
+	}
+	for name, c := range map[string]struct {
+		later time.Time
+		want  int
+	}{
+		"on":                         {at(50), 0},
+		"back by a step of a clock":  {at(-5), 0},
+		"back by more than a step":   {at(-15), 1},
+		"back by a mark that is old": {at(-60_000), 1},
+	} {
+		faults := faultyVersions(history{claim("a", 0, at(0)), claim("b", 10, c.later)})
+		if len(faults) != c.want {
+			t.Errorf("%s: got %q, want %d faults", name, faults, c.want)
+		}
+	}
+}

@@ -158,7 +158,8 @@
 // come from the mark, a sequence that stands a little ahead of what was given, so that few
 // steps move it: a step takes the time by the clock, and where the clock is more than 20 ms
 // behind the mark the next number. It relies on a clock that runs: two steps within a
-// microsecond of it may have the same versions, each task its own ever growing ones.
+// microsecond of it may have the same versions, and one after the clock was set back by less
+// than 20 ms smaller ones than the step before it; those of each task always grow.
 //
 // A step that finds the clock more than storage.JumpAfter past that of the last step keeps the time
 // in a second sequence. For storage.JumpWait from there nothing is promoted, recovered, ticked,
