@@ -3,6 +3,7 @@ package midge_test
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,8 +82,8 @@ func (b *bench) cursors(queue string) []storage.Task {
 // job ran.
 func (b *bench) declare(s midge.Schedule, during time.Duration, opts ...midge.PeriodicOption) int {
 	b.Helper()
-	runs := 0
-	r := b.newRunner(b.store, midge.RunnerConfig{}, func(context.Context, work) error { runs++; return nil })
+	var runs atomic.Int64
+	r := b.newRunner(b.store, midge.RunnerConfig{}, func(context.Context, work) error { runs.Add(1); return nil })
 	if err := r.Periodic(s, work{"tick"}, opts...); err != nil {
 		b.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func (b *bench) declare(s midge.Schedule, during time.Duration, opts ...midge.Pe
 	if err := <-done; err != nil {
 		b.Error(err)
 	}
-	return runs
+	return int(runs.Load())
 }
 
 func TestAReplacedScheduleKeepsItsLastTick(t *testing.T) {
@@ -147,9 +148,9 @@ func TestADamagedDeclarationStopsNothingElse(t *testing.T) {
 		if _, err := storage.NewSession(b.store, 0).ApplyOne(b.Context(), spoil); err != nil {
 			t.Fatal(err)
 		}
-		ticks := 0
+		var ticks atomic.Int64
 		b.runner = b.newRunner(b.store, midge.RunnerConfig{Logger: logger}, func(context.Context, work) error {
-			ticks++
+			ticks.Add(1)
 			return nil
 		})
 		if err := b.runner.Periodic(midge.Every(time.Minute), work{"tick"}); err != nil {
@@ -157,8 +158,8 @@ func TestADamagedDeclarationStopsNothingElse(t *testing.T) {
 		}
 		go func() { b.done <- b.runner.Run(b.ctx) }()
 		b.after(10 * time.Minute)
-		if got := lines("default/damaged is damaged"); ticks != 10 || len(got) != 1 {
-			t.Errorf("%d ticks beside a damaged schedule and the log %q, want 10 and one line", ticks, got)
+		if got := lines("default/damaged is damaged"); ticks.Load() != 10 || len(got) != 1 {
+			t.Errorf("%d ticks beside a damaged schedule and the log %q, want 10 and one line", ticks.Load(), got)
 		}
 		for _, s := range b.schedules(b.client.Queue(midge.DefaultQueue)) {
 			if is := s.Name == "damaged"; s.Damaged != is || s.Orphaned != is || is != s.Due.IsZero() {
