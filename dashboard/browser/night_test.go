@@ -25,7 +25,8 @@ func (w *walk) agree(label string) {
 	w.click("document.querySelector('dialog[open]' + (location.pathname === '/act' ? ', main' : ''))", label, "")
 }
 
-// click clicks once, where a mouse can, as soon as the label is there.
+// click clicks once, where a mouse can, as soon as the label is there. A link is followed: what stands on the page
+// that it leaves is not clicked on any more.
 func (w *walk) click(within, label, near string) {
 	w.t.Helper()
 	w.clicks++
@@ -44,9 +45,11 @@ func (w *walk) click(within, label, near string) {
 		best.scrollIntoView({ block: 'center' })
 		const at = best.getBoundingClientRect()
 		if (!best.contains(document.elementFromPoint(at.x + at.width / 2, at.y + at.height / 2))) return false
+		if (best.matches('a[href]:not([data-ask])')) document.documentElement.dataset.left = ''
 		best.click()
 		return true
 	})()`, within, label, near), 10*time.Second)
+	w.sees(`!('left' in document.documentElement.dataset)`, 10*time.Second)
 }
 
 // TestANightIsRepairedInTwentyClicks finds and repairs, from the Overview on, what the scene's night has. The
