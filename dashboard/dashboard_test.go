@@ -159,13 +159,6 @@ func TestACauseHasAPage(t *testing.T) {
 	}
 }
 
-func TestNothingHasDiedForAWhile(t *testing.T) {
-	s := open(t, "calm", dashboard.Config{})
-	s.shows("/dead", "Nothing has died for 1 h.")
-	s = open(t, "empty", dashboard.Config{})
-	s.shows("/dead", "No task is dead.")
-}
-
 func TestCalmIsSaidInWords(t *testing.T) {
 	s := open(t, "calm", dashboard.Config{})
 	s.shows("/", "Nothing needs you.", "of the attempts succeeded, and the oldest task has waited for")

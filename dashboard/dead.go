@@ -60,7 +60,8 @@ func (s *server) dead(r *http.Request, v *view) error {
 	return nil
 }
 
-// unscathed says for how long nothing has died, as far as the history tells.
+// unscathed says for how long nothing has died, as far as the history tells without a break. An hour of which
+// it knows a part counts where it knows the one before.
 func (s *server) unscathed(ctx context.Context, now time.Time) string {
 	const step = time.Hour
 	end := now.Truncate(step).Add(step)
@@ -68,18 +69,21 @@ func (s *server) unscathed(ctx context.Context, now time.Time) string {
 	if err != nil { // a history that cannot be read takes no page from anybody
 		return "No task is dead."
 	}
-	var known time.Time
+	since := now
 	for _, p := range slices.Backward(past.All) {
 		if p.Dead > 0 {
-			known = p.At.Add(step)
+			since = p.At.Add(step)
 			break
 		}
-		if p.Known {
-			known = p.At
+		if !p.Known && since.Before(now) {
+			break
+		}
+		if p.Known && !p.Gap {
+			since = p.At
 		}
 	}
-	if known.IsZero() || now.Sub(known) < step {
+	if now.Sub(since) < step {
 		return "No task is dead."
 	}
-	return "Nothing has died for " + age(now.Sub(known)) + "."
+	return "Nothing has died for " + age(now.Sub(since)) + "."
 }

@@ -2,9 +2,15 @@ package dashboard
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -76,4 +82,64 @@ func TestTheDeadAreCountedFromTheNewestOn(t *testing.T) {
 		t.Fatalf("deleted %d: %v", deleted, err)
 	}
 	want("few left", "1510 true: timeout 1500 refused 10")
+}
+
+// TestNothingHasDiedForAWhile: the page says no more than the history knows. The clock is that of a bubble, which
+// begins with a whole hour.
+func TestNothingHasDiedForAWhile(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		begins      int // minutes after the hour, when the history does
+		length, die int // minutes of the history; 0 for no death
+		want        string
+	}{
+		{"without a history", 50, 0, 0, "No task is dead."},
+		{"parts of two hours", 30, 59, 0, "No task is dead."},
+		{"a part and two hours", 50, 130, 0, "Nothing has died for 2 h."},
+		{"a death in the first of two hours", 50, 130, 30, "Nothing has died for 1 h."},
+		{"a death in this hour", 50, 130, 128, "No task is dead."},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Duration(c.begins) * time.Minute) // virtual: the bubble's clock
+				store := remembers(t, c.length, c.die)
+				d, err := Handler(store, Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/dead", nil)
+				r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
+				w := httptest.NewRecorder()
+				d.ServeHTTP(w, r)
+				if _, text, _ := strings.Cut(strings.ReplaceAll(w.Body.String(), "\u00a0", " "), `<span class="text">`); !strings.HasPrefix(text, c.want) {
+					t.Errorf("the page says %.80q, want %q", text, c.want)
+				}
+			})
+		})
+	}
+}
+
+// remembers makes a storage with a history of so many minutes, in one of which a task died that was deleted at
+// once; in none for 0.
+func remembers(t *testing.T, minutes, die int) storage.Storage {
+	t.Helper()
+	sc, err := scene.Open(t.Context(), "empty", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	history := ledger.New(sc.Store)
+	for minute := range minutes {
+		if _, err := history.Write(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // virtual
+		if minute == 0 || minute != die {
+			continue
+		}
+		kill(t, sc.Store, "q", "disk full", 1)
+		if _, err := sc.Session.DeleteAll(t.Context(), "q", storage.Dead, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sc.Store
 }
