@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -20,7 +21,8 @@ func TestStreamsEndWithRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := Handler(sc.Store, Config{})
+		var logged strings.Builder
+		d, err := Handler(sc.Store, Config{Log: slog.New(slog.NewTextHandler(&logged, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,6 +47,9 @@ func TestStreamsEndWithRun(t *testing.T) {
 		}
 		if code := stream(); code != http.StatusServiceUnavailable {
 			t.Errorf("a stream after Run: %d, want 503", code)
+		}
+		if logged.Len() > 0 {
+			t.Errorf("the log has %q, want nothing: no storage failed", &logged)
 		}
 	})
 }

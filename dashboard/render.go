@@ -219,8 +219,10 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	code, text := status(err)
 	if code == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "5")
-		s.cfg.Log.LogAttrs(r.Context(), slog.LevelWarn, "midge: the dashboard cannot read the storage",
-			slog.Any("error", err))
+		if own := (*statusError)(nil); !errors.As(err, &own) {
+			s.cfg.Log.LogAttrs(r.Context(), slog.LevelWarn, "midge: the dashboard cannot read the storage",
+				slog.Any("error", err))
+		}
 	}
 	if strings.Contains(r.Header.Get("Accept"), "application/json") {
 		http.Error(w, text, code)
