@@ -19,7 +19,7 @@ type Point struct {
 	// not known.
 	Gap bool
 	// Enqueued counts tasks that joined the queue, requeues included, Done those that completed, Failed
-	// attempts that failed, and Dead tasks that died.
+	// attempts that failed or lost their runner, and Dead tasks that died.
 	Enqueued, Done, Failed, Dead int64
 	// Waiting is the largest number of waiting tasks that a sample of the step saw.
 	Waiting int64
@@ -51,9 +51,9 @@ type Series struct {
 	// Queues and Kinds have those of each; all slices are as long as All.
 	Queues map[string][]Point
 	Kinds  map[string][]KindPoint
-	// Deploys are the versions of runners that were first seen in the span, in the order of time: a version that
-	// was there when the history began, before which no runner was seen for an hour, or that runs from before the
-	// span, is none, nor is one that comes back after less than an hour. Of each quarter of an hour, and of each day, the first 20 versions are known.
+	// Deploys are the versions of runners that were first seen in the span, in the order of time. No deploy are
+	// the first versions that the history knows, a version that was seen before the span, and a version that
+	// comes back within an hour. Each quarter of an hour, and each day, knows its first 20 versions.
 	Deploys []Deploy
 	// Damaged names pages that could not be read: what they had is missing.
 	Damaged []string

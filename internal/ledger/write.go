@@ -242,7 +242,7 @@ func (l *Ledger) stats(ctx context.Context) (all []storage.Stats, err error) {
 
 // of gives the totals that the ledger follows.
 func of(t *storage.Totals) totals {
-	return totals{t.Enqueued + t.Requeued, t.Completed, t.Failed, t.Dead}
+	return totals{t.Enqueued + t.Requeued, t.Completed, t.Failed + t.Crashed, t.Dead}
 }
 
 // measure appends the sample of a minute to a part: what has happened since the last sample that the
