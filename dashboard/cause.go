@@ -129,11 +129,11 @@ func (v *view) KindURL(g *deadGroup, kind string) string {
 // shownKinds is how many kinds of a cause a list names.
 const shownKinds = 3
 
-// First3 are the most frequent kinds.
-func (g *deadGroup) First3() []storage.KindSize { return g.Kinds[:min(shownKinds, len(g.Kinds))] }
+// ShownKinds are the most frequent kinds.
+func (g *deadGroup) ShownKinds() []storage.KindSize { return g.Kinds[:min(shownKinds, len(g.Kinds))] }
 
 // MoreKinds is how many others there are.
-func (g *deadGroup) MoreKinds() int { return len(g.Kinds) - len(g.First3()) }
+func (g *deadGroup) MoreKinds() int { return len(g.Kinds) - len(g.ShownKinds()) }
 
 // QueueURL is the list of the tasks of a queue that died of the cause.
 func (d *causeData) QueueURL(v *view, queue string) string {

@@ -45,17 +45,25 @@ func causePage(t *testing.T, d *Dashboard, text string) string {
 	return w.Body.String()
 }
 
+// buriedUnder makes a scene in which three tasks died of "no route", and a second later so many others of the
+// same queue. The time is that of a bubble.
+func buriedUnder(t *testing.T, others int) *scene.Scene {
+	t.Helper()
+	sc, err := scene.Open(t.Context(), "empty", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bury(t, sc, "q", "no route", 3)
+	time.Sleep(time.Second)
+	bury(t, sc, "q", "disk full", others)
+	return sc
+}
+
 // TestTheTasksOfACauseAreFoundWhereOneStepIsTooShort: the tasks were counted, so they are there, however slow the
 // storage or the machine is.
 func TestTheTasksOfACauseAreFoundWhereOneStepIsTooShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sc, err := scene.Open(t.Context(), "empty", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		bury(t, sc, "q", "no route", 3)
-		time.Sleep(time.Second)
-		bury(t, sc, "q", "disk full", storage.MaxPage+100)
+		sc := buriedUnder(t, storage.MaxPage+100)
 		d, err := Handler(&tardy{sc.Store, scan.DefaultTime + time.Millisecond}, Config{})
 		if err != nil {
 			t.Fatal(err)
@@ -69,13 +77,7 @@ func TestTheTasksOfACauseAreFoundWhereOneStepIsTooShort(t *testing.T) {
 // TestACauseThatIsNotCountedYetIsShown: the count of the dead begins with the newest.
 func TestACauseThatIsNotCountedYetIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sc, err := scene.Open(t.Context(), "empty", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		bury(t, sc, "q", "no route", 3)
-		time.Sleep(time.Second)
-		bury(t, sc, "q", "disk full", mostDead+100)
+		sc := buriedUnder(t, mostDead+100)
 		d, err := Handler(sc.Store, Config{})
 		if err != nil {
 			t.Fatal(err)

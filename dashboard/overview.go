@@ -149,10 +149,7 @@ func (q *queueNow) PausedSince() time.Time { return q.pausedSeen }
 // troubleFirst orders queues as what needs somebody is ordered: where nobody works, what died, what is
 // paused, what else is in trouble, then what is busy.
 func troubleFirst(s *sample) []*queueNow {
-	queues := make([]*queueNow, len(s.queues))
-	for i := range s.queues {
-		queues[i] = &s.queues[i]
-	}
+	queues := s.byNames()
 	weight := func(q *queueNow) int {
 		switch {
 		case !q.Paused && q.Waiting > 0 && q.runners == 0:

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -10,9 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
-	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -269,80 +266,6 @@ func (s *sampler) readHistory(ctx context.Context, before, fresh *sample) {
 	}
 }
 
-// readSince finds who paused queues, and since when those are paused that were before this process looked,
-// in the audit, and since when tasks of unknown kinds wait.
-func (s *sampler) readSince(ctx context.Context, before, fresh *sample) {
-	var paused, unknown []*queueNow
-	for i := range fresh.queues {
-		q := &fresh.queues[i]
-		if len(q.unknown) > 0 && before != nil && before.byName[q.Queue] != nil {
-			q.unknownSince = before.byName[q.Queue].unknownSince
-		}
-		if q.pauseUnknown(fresh.at.Add(fresh.skew)) {
-			paused = append(paused, q)
-		}
-		if len(q.unknown) > 0 && q.unknownSince.IsZero() {
-			unknown = append(unknown, q)
-		}
-	}
-	if len(paused)+len(unknown) == 0 || before != nil && fresh.at.Sub(s.sinceAt) < sinceFor {
-		return
-	}
-	s.sinceAt = fresh.at
-	for _, q := range unknown[:min(len(unknown), 10)] {
-		q.unknownSince = s.declinedSince(ctx, q.Queue)
-	}
-	if len(paused) > 0 {
-		s.readPauses(ctx, paused)
-	}
-}
-
-// pauseUnknown reports whether the queue is paused, and the audit may tell more of that than is known.
-func (q *queueNow) pauseUnknown(now time.Time) bool {
-	return q.Paused && (q.pausedSeen.IsZero() || q.pausedBy == "" && now.Sub(q.pausedSeen) < 2*pausedWithin)
-}
-
-// readPauses finds in the audit who paused queues, and when.
-func (s *sampler) readPauses(ctx context.Context, paused []*queueNow) {
-	acts, _, err := s.audit.List(ctx, "", 200)
-	if err != nil {
-		return
-	}
-	for _, q := range paused {
-		i := slices.IndexFunc(acts, func(e ledger.Entry) bool { // the newest first
-			return (e.Act == "pause" || e.Act == "resume") && e.Queue == q.Queue && e.Outcome == ledger.Done
-		})
-		if i < 0 || acts[i].Act == "resume" { // a program paused it, which no audit knows
-			continue
-		}
-		by := &acts[i]
-		switch {
-		case q.pausedSeen.IsZero():
-			q.pausedSeen, q.pausedBy = by.At, by.Who
-		case q.pausedSeen.Sub(by.At).Abs() < pausedWithin:
-			q.pausedBy = by.Who
-		}
-	}
-}
-
-// pausedWithin is how far the moment of an act may lie from the look that first saw its pause.
-const pausedWithin = 30 * time.Second
-
-// declinedSince is since when a task of a queue waits in the line of its kind, zero where none is found soon.
-func (s *sampler) declinedSince(ctx context.Context, queue string) time.Time {
-	f, err := filter.Parse("is:declined queue:" + queue)
-	if err != nil {
-		return time.Time{}
-	}
-	found, err := scan.Next(ctx, s.store, scan.Request{
-		Filter: f, States: []storage.State{storage.Waiting}, Limit: 1, Time: 100 * time.Millisecond,
-	})
-	if err != nil || len(found.Tasks) == 0 {
-		return time.Time{}
-	}
-	return found.Tasks[0].Declined
-}
-
 // names lists the queues, or gives those of a moment ago.
 func (s *sampler) names(ctx context.Context, before *sample, now time.Time) ([]string, error) {
 	if before != nil && now.Sub(s.namesAt) < namesFor {
@@ -398,136 +321,6 @@ func kindsOf(runners []storage.RunnerInfo) []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(known))
-}
-
-// queueCursors are the schedules of a queue as they were read.
-type queueCursors struct {
-	at    time.Time
-	count int64
-	due   time.Time // when the first of them ticks, by the storage's clock; zero for never
-	tasks []storage.Task
-	as    map[storage.Declared]bool // how they are declared
-}
-
-// old reports whether the schedules have to be read again: there are more or fewer of them, or one has
-// ticked. What ticks late, or stands still, is looked at now and then.
-func (c *queueCursors) old(count int64, at, now time.Time) bool {
-	ticked := !c.due.IsZero() && now.After(c.due) && at.Sub(c.at) >= schedulesFor
-	return c.count != count || ticked || at.Sub(c.at) >= schedulesAgain
-}
-
-// redeclared gives the queues of which runners declare schedules that are others than those that were read:
-// one has taken the place of its predecessor since, or soon does.
-func (s *sampler) redeclared(runners []storage.RunnerInfo) map[string]bool {
-	queues := make(map[string]bool)
-	for i := range runners {
-		for _, d := range runners[i].Schedules {
-			if c := s.cursors[d.Ref.Queue]; c != nil && !c.as[d] {
-				queues[d.Ref.Queue] = true
-			}
-		}
-	}
-	return queues
-}
-
-// readSchedules reads the schedules of the queues in which they may have changed.
-func (s *sampler) readSchedules(ctx context.Context, before, fresh *sample) error {
-	var old []*queueNow
-	now := s.storageNow()
-	var others map[string]bool
-	if before != nil && fresh.readRunners != before.readRunners {
-		others = s.redeclared(fresh.runners)
-	}
-	for i := range fresh.queues {
-		q := &fresh.queues[i]
-		was := s.cursors[q.Queue]
-		if was == nil && q.Cursors > 0 || was != nil && (others[q.Queue] || was.old(q.Cursors, fresh.at, now)) {
-			old = append(old, q)
-		}
-	}
-	same := before != nil && len(fresh.queues) == len(before.queues) && fresh.readRunners == before.readRunners
-	if same && len(old) == 0 {
-		fresh.schedules = before.schedules
-		return nil
-	}
-	read := make([]*queueCursors, len(old))
-	err := side(len(old), func(i int) (err error) {
-		read[i], err = s.cursorsOf(ctx, old[i], fresh.at)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if s.cursors == nil {
-		s.cursors = make(map[string]*queueCursors)
-	}
-	for i, q := range old {
-		s.cursors[q.Queue] = read[i]
-	}
-	var tasks []storage.Task
-	for i := range fresh.queues {
-		if c := s.cursors[fresh.queues[i].Queue]; c != nil && len(tasks) < maxSchedules {
-			tasks = append(tasks, c.tasks...)
-		}
-	}
-	fresh.schedules = schedulesOf(tasks[:min(len(tasks), maxSchedules)], fresh.runners)
-	return nil
-}
-
-// cursorsOf reads the schedules of a queue.
-func (s *sampler) cursorsOf(ctx context.Context, q *queueNow, at time.Time) (*queueCursors, error) {
-	c := &queueCursors{at: at, count: q.Cursors, as: make(map[storage.Declared]bool)}
-	if q.Cursors == 0 {
-		return c, nil
-	}
-	for t, err := range storage.Each(ctx, s.store, q.Queue, storage.Cursors) {
-		if err != nil {
-			return nil, err
-		}
-		if t.Cursor != nil && !t.Cursor.Next.IsZero() && (c.due.IsZero() || t.Cursor.Next.Before(c.due)) {
-			c.due = t.Cursor.Next
-		}
-		if t.Cursor != nil {
-			if d, err := t.Cursor.Decode(); err == nil {
-				c.as[storage.Declared{Ref: t.Ref, Hash: d.Hash}] = true
-			}
-		}
-		if c.tasks = append(c.tasks, t); len(c.tasks) >= maxSchedules {
-			break
-		}
-	}
-	return c, nil
-}
-
-// schedulesOf says of each cursor who declares it. The next that ticks is the first.
-func schedulesOf(cursors []storage.Task, runners []storage.RunnerInfo) []scheduleNow {
-	declared := map[storage.Declared]bool{}
-	for i := range runners {
-		for _, d := range runners[i].Schedules {
-			declared[d] = true
-		}
-	}
-	schedules := make([]scheduleNow, 0, len(cursors))
-	for _, t := range cursors {
-		if t.Cursor == nil {
-			continue
-		}
-		d, err := t.Cursor.Decode()
-		schedules = append(schedules, scheduleNow{
-			Task: t, declaration: d, damaged: err != nil,
-			orphaned: err == nil && !declared[storage.Declared{Ref: t.Ref, Hash: d.Hash}],
-		})
-	}
-	slices.SortStableFunc(schedules, func(a, b scheduleNow) int {
-		never := func(s scheduleNow) int {
-			if s.Cursor.Next.IsZero() {
-				return 1
-			}
-			return 0
-		}
-		return cmp.Or(never(a)-never(b), a.Cursor.Next.Compare(b.Cursor.Next), cmp.Compare(a.ID, b.ID))
-	})
-	return schedules
 }
 
 // measure computes the rates of a queue from what the sample before it counted.

@@ -81,8 +81,8 @@ func (k knownBuilds) learnAll(pages []stored) {
 }
 
 // sawAll notes the versions of the runners that this process saw at a minute. What is known from before runs
-// for longer; where there is no page nobody knows for how long. The first versions of all, or the first for
-// long, replace nothing: they are a start, and no deploy.
+// for longer; where there is no page nobody knows for how long. The first versions that the history knows
+// replace nothing: they are a start, and no deploy.
 func (l *Ledger) sawAll(s *stored, minute int64, begins bool) {
 	if s.part != 0 {
 		return

@@ -19,10 +19,10 @@ var (
 // mostMentioned bounds the refs and the ids that are read in a text.
 const mostMentioned = 40
 
-// Mentioned reads which tasks a text names: a ref, an id, or a line of a log. The ref comes first that the whole
-// text is, then those that the words queue and task of a line make, and then those that stand in it as "queue/id". ids are those of which the
-// text does not tell the queue: what stands behind the word task, or alone, and then words of eight
-// characters or more that have a digit. Neither has one twice, and none of them need be there.
+// Mentioned reads which tasks a text names: a ref, an id, or a line of a log. The refs begin with the whole text,
+// where it is a ref. The refs that the words queue and task of a line make come next, and then each "queue/id" in
+// it. The ids are without a queue: the word behind task, or the whole text, and then words of at least eight
+// characters with a digit. No ref and no id comes twice, and the tasks need not exist.
 func Mentioned(text string) (refs []storage.Ref, ids []string) {
 	text = strings.TrimSpace(text)
 	ref := func(queue, id string) {

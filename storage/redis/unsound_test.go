@@ -237,8 +237,8 @@ func TestWhatHasNoRecordIsCounted(t *testing.T) {
 	}
 }
 
-// TestAListingGoesOnBehindWhatHasNoRecord in either order: what stands there in the place of a place may be a number
-// too large to add one to.
+// TestAListingGoesOnBehindWhatHasNoRecord in either order. The place of a damaged member may be a number too large
+// to add one to.
 func TestAListingGoesOnBehindWhatHasNoRecord(t *testing.T) {
 	server := miniredis.RunT(t)
 	store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr()})

@@ -21,7 +21,8 @@ func (a *app) doctor() *cobra.Command {
 			"to act and with 1 where somebody has; for cron, --max-oldest and --max-dead say what is too much.\n\n" +
 			"What is known can be accepted, by --accept or by accept in the profile:\n" +
 			checkup.AcceptSyntax +
-			"\nThe tasks of an accepted cause are not dead for --max-dead, and those of a pause may wait.",
+			"\nTasks that died of an accepted cause do not count for --max-dead, and tasks of an accepted\n" +
+			"pause may wait.",
 		Example: "  midge doctor\n" +
 			"  midge doctor --quiet --max-oldest 5m --max-dead 10 || mail -s 'midge' oncall\n" +
 			"  midge doctor --accept paused:reports --accept cause:2qk3m1",

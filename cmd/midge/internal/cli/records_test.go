@@ -14,7 +14,7 @@ import (
 	"github.com/midgehq/midge/cmd/midge/internal/show"
 )
 
-// records are all that JSON shows, by the beginnings of their rows in docs/operating.md.
+// records are the types that are written as JSON, by the beginnings of their rows in docs/operating.md.
 var records = map[string]any{
 	"a cause": show.Cause{}, "a queue": show.Queue{}, "a task": show.Task{}, "a verdict": show.Why{}, "an act": show.Act{},
 	"a schedule": show.Schedule{}, "a runner": show.Runner{}, "`stats`": show.Stats{}, "`doctor`": checkup.Report{},
