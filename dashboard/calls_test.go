@@ -75,9 +75,6 @@ func TestPagesAskTheStorageForLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sc.History(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
 	store := &counting{Storage: sc.Store, calls: map[string]int{}}
 	h, err := dashboard.Handler(store, dashboard.Config{})
 	if err != nil {
