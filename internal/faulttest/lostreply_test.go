@@ -16,7 +16,7 @@ func losses(k kind) int {
 	if k == onePostgres {
 		return count(20, 200)
 	}
-	return 200
+	return count(50, 200)
 }
 
 // lossCases are point 5: what each operation does when its reply was lost, and

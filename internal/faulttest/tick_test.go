@@ -13,7 +13,8 @@ import (
 // and are killed at random for a minute, each being replaced.
 func TestEachTickHasOneTask(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
-		const runners, life = 5, 60 * time.Second
+		const runners = 5
+		life := time.Duration(count(20, 60)) * time.Second
 		seed := uint64(time.Now().UnixNano())
 		random := rand.New(rand.NewPCG(seed, 0))
 		t.Logf("seed %d", seed)
