@@ -60,22 +60,23 @@ func (s *server) dead(r *http.Request, v *view) error {
 	return nil
 }
 
-// unscathed says for how long nothing has died, as far as the history tells without a break. An hour of which
-// it knows a part counts where it knows the one before.
+// unscathed says for how long nothing has died: since the last death, the last hour without a record, or the
+// beginning of the history. An hour that is averaged, or known in part, counts where an hour before it is
+// whole.
 func (s *server) unscathed(ctx context.Context, now time.Time) string {
 	const step = time.Hour
 	end := now.Truncate(step).Add(step)
 	past, err := s.sampler.past.read(ctx, pastSpan{end: end, length: ledger.HoursKept, step: step})
-	if err != nil { // a history that cannot be read takes no page from anybody
+	if err != nil || len(past.Damaged) > 0 { // a history that cannot be read takes no page from anybody
 		return "No task is dead."
 	}
 	since := now
-	for _, p := range slices.Backward(past.All) {
+	for i, p := range slices.Backward(past.All) {
 		if p.Dead > 0 {
 			since = p.At.Add(step)
 			break
 		}
-		if !p.Known && since.Before(now) {
+		if !p.Known && i < len(past.All)-1 { // nothing is known yet of an hour that has just begun
 			break
 		}
 		if p.Known && !p.Gap {

@@ -89,20 +89,23 @@ func TestTheDeadAreCountedFromTheNewestOn(t *testing.T) {
 func TestNothingHasDiedForAWhile(t *testing.T) {
 	for _, c := range []struct {
 		name        string
-		begins      int // minutes after the hour, when the history does
-		length, die int // minutes of the history; 0 for no death
+		begins      int           // minutes after the hour, when the history does
+		length, die int           // minutes of the history; 0 for no death
+		without     time.Duration // in which nobody wrote, and then a minute in which somebody did
 		want        string
 	}{
-		{"without a history", 50, 0, 0, "No task is dead."},
-		{"parts of two hours", 30, 59, 0, "No task is dead."},
-		{"a part and two hours", 50, 130, 0, "Nothing has died for 2 h."},
-		{"a death in the first of two hours", 50, 130, 30, "Nothing has died for 1 h."},
-		{"a death in this hour", 50, 130, 128, "No task is dead."},
+		{"without a history", 50, 0, 0, 0, "No task is dead."},
+		{"parts of two hours", 30, 59, 0, 0, "No task is dead."},
+		{"a part and two hours", 50, 130, 0, 0, "Nothing has died for 2 h."},
+		{"a death in the first of two hours", 50, 130, 30, 0, "Nothing has died for 1 h."},
+		{"a death in this hour", 50, 130, 128, 0, "No task is dead."},
+		{"a break of three hours, over which deaths are averaged", 50, 130, 0, 3 * time.Hour, "Nothing has died for 5 h."},
+		{"a break that nobody knows of", 50, 130, 0, 30 * 24 * time.Hour, "No task is dead."},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				time.Sleep(time.Duration(c.begins) * time.Minute) // virtual: the bubble's clock
-				store := remembers(t, c.length, c.die)
+				store := remembers(t, c.length, c.die, c.without)
 				d, err := Handler(store, Config{})
 				if err != nil {
 					t.Fatal(err)
@@ -120,18 +123,21 @@ func TestNothingHasDiedForAWhile(t *testing.T) {
 }
 
 // remembers makes a storage with a history of so many minutes, in one of which a task died that was deleted at
-// once; in none for 0.
-func remembers(t *testing.T, minutes, die int) storage.Storage {
+// once; in none for 0. Behind them it writes the history once more where it was not written for a while.
+func remembers(t *testing.T, minutes, die int, without time.Duration) storage.Storage {
 	t.Helper()
 	sc, err := scene.Open(t.Context(), "empty", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	history := ledger.New(sc.Store)
-	for minute := range minutes {
-		if _, err := history.Write(t.Context()); err != nil {
+	write := func() {
+		t.Helper()
+		if _, err := ledger.New(sc.Store).Write(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for minute := range minutes {
+		write()
 		time.Sleep(time.Minute) // virtual
 		if minute == 0 || minute != die {
 			continue
@@ -140,6 +146,10 @@ func remembers(t *testing.T, minutes, die int) storage.Storage {
 		if _, err := sc.Session.DeleteAll(t.Context(), "q", storage.Dead, nil); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if without > 0 {
+		time.Sleep(without) // virtual
+		write()
 	}
 	return sc.Store
 }
