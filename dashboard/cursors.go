@@ -19,14 +19,14 @@ type queueCursors struct {
 }
 
 // old reports whether the schedules have to be read again: there are more or fewer of them, or one has
-// ticked. What ticks late, or stands still, is looked at now and then.
+// ticked. Schedules that tick late, or stand still, are read again now and then.
 func (c *queueCursors) old(count int64, at, now time.Time) bool {
 	ticked := !c.due.IsZero() && now.After(c.due) && at.Sub(c.at) >= schedulesFor
 	return c.count != count || ticked || at.Sub(c.at) >= schedulesAgain
 }
 
-// redeclared gives the queues of which runners declare schedules that are others than those that were read:
-// one has taken the place of its predecessor since, or soon does.
+// redeclared gives the queues in which a runner declares a schedule otherwise than it was read: a deploy has
+// replaced it, or soon does.
 func (s *sampler) redeclared(runners []storage.RunnerInfo) map[string]bool {
 	queues := make(map[string]bool)
 	for i := range runners {

@@ -5,9 +5,10 @@
 //	mux.Handle("/midge/", h)
 //	go h.Run(ctx) // keeps the history
 //
-// All pages are rendered by the server and work without JavaScript; with it they are live. What they share is
-// asked of the storage once a second for all viewers of a process together, and not at all while nobody
-// looks; lists of tasks, a task and the audit are read for each viewer. Run alone writes a sample a minute.
+// All pages are rendered by the server and work without JavaScript; with it they are live. Queues, runners,
+// schedules and causes of death are read from the storage once a second for all viewers of a process
+// together, and not at all while nobody looks. Lists of tasks, a task and the audit are read for each viewer.
+// Only Run writes the history, once a minute.
 //
 // # Who may look
 //

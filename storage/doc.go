@@ -31,8 +31,8 @@
 // are made from the clock as it is and compared with it, and the times in answers are
 // the clock's too: a task that is never early is never early by the server's clock.
 // Where a mark that all steps share would be a lock, as on PostgreSQL, the mark may follow
-// a clock that was set back by less than 20 ms: steps of other tasks may then have versions
-// below those that were given before. The versions of one task grow even so.
+// a clock that was set back by less than 20 ms: steps of other tasks may then get versions
+// and places below those that were given before. The versions of one task grow even so.
 //
 // A clock may be wrong for a while. Where a step finds the clock more than [JumpAfter]
 // past the clock of the step before it, which a storage may know to a minute alone, a

@@ -25,8 +25,8 @@ func (w *walk) agree(label string) {
 	w.click("document.querySelector('dialog[open]' + (location.pathname === '/act' ? ', main' : ''))", label, "")
 }
 
-// click clicks once, where a mouse can, as soon as the label is there. A link is followed: what stands on the page
-// that it leaves is not clicked on any more.
+// click clicks once, where a mouse can, as soon as the label is there. After a click on a
+// link it waits until the browser has left the page.
 func (w *walk) click(within, label, near string) {
 	w.t.Helper()
 	w.clicks++

@@ -10,7 +10,7 @@ import (
 )
 
 // TestEachTickHasOneTask is point 6: five runners declare a schedule of every second
-// and are killed at random for a minute, each being replaced.
+// and are killed at random for a while, each being replaced.
 func TestEachTickHasOneTask(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		const runners = 5

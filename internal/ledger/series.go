@@ -51,9 +51,9 @@ type Series struct {
 	// Queues and Kinds have those of each; all slices are as long as All.
 	Queues map[string][]Point
 	Kinds  map[string][]KindPoint
-	// Deploys are the versions of runners that were first seen in the span, in the order of time. No deploy are
-	// the first versions that the history knows, a version that was seen before the span, and a version that
-	// comes back within an hour. Each quarter of an hour, and each day, knows its first 20 versions.
+	// Deploys are the versions of runners that were first seen in the span, in the order of time. The
+	// first versions that the history knows, versions that were seen before the span, and versions that come
+	// back within an hour are no deploys. Each quarter of an hour, and each day, knows its first 20 versions.
 	Deploys []Deploy
 	// Damaged names pages that could not be read: what they had is missing.
 	Damaged []string
