@@ -106,16 +106,8 @@ func TestNothingHasDiedForAWhile(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				time.Sleep(time.Duration(c.begins) * time.Minute) // virtual: the bubble's clock
 				store := remembers(t, c.length, c.die, c.without)
-				d, err := Handler(store, Config{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/dead", nil)
-				r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
-				w := httptest.NewRecorder()
-				d.ServeHTTP(w, r)
-				if _, text, _ := strings.Cut(strings.ReplaceAll(w.Body.String(), "\u00a0", " "), `<span class="text">`); !strings.HasPrefix(text, c.want) {
-					t.Errorf("the page says %.80q, want %q", text, c.want)
+				if said := saidOfNoDeath(t, store); !strings.HasPrefix(said, c.want) {
+					t.Errorf("the page says %.80q, want %q", said, c.want)
 				}
 			})
 		})
@@ -152,4 +144,41 @@ func remembers(t *testing.T, minutes, die int, without time.Duration) storage.St
 		write()
 	}
 	return sc.Store
+}
+
+// TestADamagedHistoryTellsOfNoTimeWithoutDeaths: what the damaged page had may be a death.
+func TestADamagedHistoryTellsOfNoTimeWithoutDeaths(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := remembers(t, 130, 0, 0)
+		pages, err := store.Tasks(t.Context(), storage.TasksQuery{Queue: ledger.Queue, State: storage.Scheduled})
+		if err != nil || len(pages.Tasks) == 0 {
+			t.Fatalf("%d pages of the history, %v", len(pages.Tasks), err)
+		}
+		page := pages.Tasks[len(pages.Tasks)-1] // that of the hours, which is kept the longest
+		page.Payload[len(page.Payload)/2] ^= 1
+		_, err = storage.NewSession(store, 0).ApplyOne(t.Context(), storage.Tx{Changes: []storage.Change{
+			{Ref: page.Ref, Version: page.Version, Encoding: page.Encoding, Payload: page.Payload},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said := saidOfNoDeath(t, store); !strings.HasPrefix(said, "No task is dead.") {
+			t.Errorf("with page %s damaged the page says %.80q, want no time", page.ID, said)
+		}
+	})
+}
+
+// saidOfNoDeath gives what the page of the dead says where none is, and what stands behind it.
+func saidOfNoDeath(t *testing.T, store storage.Storage) string {
+	t.Helper()
+	d, err := Handler(store, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/dead", nil)
+	r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, r)
+	_, text, _ := strings.Cut(strings.ReplaceAll(w.Body.String(), "\u00a0", " "), `<span class="text">`)
+	return text
 }
