@@ -14,7 +14,10 @@ import (
 func TestPooledTransactions(t *testing.T) {
 	testserver.RequirePostgres(t)
 	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true})
-	bouncer := testserver.Bouncer(t, server)
+	// Each rule makes a schema. A connection that has called the functions of hundreds looks
+	// through all their plans whenever something is created, so that the last rules would
+	// wait for seconds: connections are replaced long before.
+	bouncer := testserver.Bouncer(t, server, "server_lifetime = 5")
 	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
 		cfg := fresh(t, postgres.Config{URL: bouncer.URL(), ListenURL: server.URL(), Limits: limits})
 		open := func(t testing.TB) storage.Storage {
