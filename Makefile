@@ -59,10 +59,10 @@ $(VULNCHECK): tools/go.mod tools/go.sum
 	@touch $(VULNCHECK)
 
 # The packages whose tests measure time, or starve each other's leases of two seconds on two
-# cores: they run alone, one after the other. All others run side by side, three at a time, as
+# cores: they run alone, one after the other. All others run side by side, two at a time, as
 # some wait for servers while others compute; the longest begin.
 ALONE := ./internal/pgfault
-LONGEST := ./storage/postgres ./storage/redis
+LONGEST := ./storage/postgres ./storage/redis ./storage/storagetest ./dashboard github.com/midgehq/midge
 BESIDE = $(LONGEST) $(filter-out $(ALONE) $(LONGEST),$(patsubst github.com/midgehq/midge/%,./%,$(shell $(GO) list ./...)))
 
 # SQLite's C, translated, is one thread's at a time, and ten times slower under the race detector. Its
@@ -74,6 +74,9 @@ UNRACED := -gcflags='modernc.org/libc/...=-race=false' -gcflags='modernc.org/sql
 # times as much. It watches the storm, in which all that the others do happens at once.
 STORM := TestAStorm
 
+# The modules whose tests run beside those of the command and of the browser, which wait most of their time.
+OTHERS := examples/embedded metrics/prometheus tracing/otel examples/shop bench
+
 unit: # the tests without a look at what is installed
 	$(GO) build -o $(RUNTESTS) ./internal/runtests
 	status=0; export MIDGE_TEST_SERVERS=1; \
@@ -84,13 +87,10 @@ unit: # the tests without a look at what is installed
 	(cd internal/difftest && $(CURDIR)/$(RUNTESTS) -race $(UNRACED) -timeout 20m .) & beside=$$!; \
 	(cd storage/sqlite/modernc && $(CURDIR)/$(RUNTESTS) -race $(UNRACED) -timeout 20m ./...) || status=1; \
 	wait $$beside || status=1; \
-	(cd examples/embedded && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
-	(cd metrics/prometheus && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
-	(cd tracing/otel && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
-	(cd examples/shop && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
+	(for module in $(OTHERS); do (cd $$module && $(CURDIR)/$(RUNTESTS) ./...) || status=1; done; exit $$status) & beside=$$!; \
 	(cd cmd/midge && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
 	(cd dashboard/browser && $(CURDIR)/$(RUNTESTS) ./...) || status=1; \
-	(cd bench && ../$(RUNTESTS) ./...) || status=1; \
+	wait $$beside || status=1; \
 	exit $$status
 
 # Four hours on two cores. One after the other, as some measure time; the storm is last. The tag
