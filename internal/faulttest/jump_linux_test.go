@@ -249,14 +249,35 @@ func (r *jumpRig) checkLong(j jump, long map[string][]storage.Ref) {
 	}
 }
 
-// goesOn waits until each of n tasks has run to its end since a moment.
+// goesOn waits until each of the tasks has run to its end since a moment.
 func (r *jumpRig) goesOn(j jump, what string, since time.Time, refs []storage.Ref) {
 	r.t.Helper()
-	which := among(refs)
+	var left []string
 	r.goesOnAfter(j, what, since, func(h history) bool {
-		ended := func(e event) bool { return e.State == storage.Completed && which(e) }
-		return len(h.of(settleDone).where(ended).refs()) == len(refs)
+		left = r.unended(h, refs)
+		return len(left) == 0
 	})
+	if len(left) > 0 {
+		r.t.Errorf("%s: %s: these tasks did not end: %v", j.name, what, left)
+	}
+}
+
+// unended gives the tasks that have not completed, with their states. A runner that was killed can have completed a
+// task and died before it recorded that: the storage knows of it.
+func (r *jumpRig) unended(h history, refs []storage.Ref) (left []string) {
+	r.t.Helper()
+	ended := h.of(settleDone).where(func(e event) bool { return e.State == storage.Completed }).refs()
+	for _, ref := range refs {
+		if ended[ref] {
+			continue
+		}
+		task, err := r.store.Task(r.t.Context(), ref)
+		must(r.t, err)
+		if task.State != storage.Completed {
+			left = append(left, fmt.Sprintf("%s is %s", ref, task.State))
+		}
+	}
+	return left
 }
 
 // checkNoneEarly checks that what was delayed did not end before its time. The clock that
