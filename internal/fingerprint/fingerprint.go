@@ -3,6 +3,7 @@
 package fingerprint
 
 import (
+	"cmp"
 	"hash/fnv"
 	"regexp"
 	"strconv"
@@ -40,15 +41,11 @@ type Print struct {
 	Text string
 }
 
-// Of gives the fingerprint of the last error of a task, or of its reason where no attempt left an error.
-// It is zero where the task has neither.
-func Of(t storage.Task) Print {
-	text := t.LastError()
-	if text == "" {
-		text = t.Reason
-	}
-	return OfText(text)
-}
+// Of gives the fingerprint of the error of a task. It is zero where the task has no error.
+func Of(t storage.Task) Print { return OfText(Error(t)) }
+
+// Error gives the last error of a task, or its reason where no attempt left an error.
+func Error(t storage.Task) string { return cmp.Or(t.LastError(), t.Reason) }
 
 // OfText gives the fingerprint of an error.
 func OfText(text string) Print {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/midgehq/midge/internal/fingerprint"
@@ -28,6 +29,12 @@ func (g *Group) Filter() string {
 		return `state:dead cause:""`
 	}
 	return "state:dead cause:" + g.ID
+}
+
+// LastError gives the first line of the error of the task that ended last.
+func (g *Group) LastError() string {
+	line, _, _ := strings.Cut(strings.TrimSpace(fingerprint.Error(g.Sample)), "\n")
+	return line
 }
 
 // maxGroups bounds the groups that a Grouping keeps: errors may all differ. The tasks of other causes are

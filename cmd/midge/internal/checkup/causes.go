@@ -106,12 +106,12 @@ func (r *Report) cause(of scan.Group) {
 	f := Finding{
 		Level: Notice, Code: "cause", Accept: causeName(of),
 		Next:  "midge task requeue " + causeName(of) + " --rate 50",
-		Cause: of.ID, Tasks: of.Tasks, Kinds: of.Kinds, Since: show.Moment(of.First), Error: of.Text,
+		Cause: of.ID, Tasks: of.Tasks, Kinds: of.Kinds, Since: show.Moment(of.First), Error: of.LastError(),
 	}
 	if len(of.Queues) == 1 {
 		f.Queue = slices.Collect(maps.Keys(of.Queues))[0]
 	}
-	said := ": " + show.Cut(of.Text, 100)
+	said := ": " + show.Cut(of.LastError(), 100)
 	if of.ID == "" {
 		f.Next, f.Accept, said = `midge task requeue 'cause:""' --rate 50`, "", " without an error"
 	}

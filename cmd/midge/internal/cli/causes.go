@@ -20,7 +20,7 @@ var causeList = show.List[scan.Group]{
 		{Name: "since", Text: func(p *show.Printer, g scan.Group) string { return p.Moment(g.First) }},
 		{Name: "last", Text: func(p *show.Printer, g scan.Group) string { return p.Moment(g.Last) }},
 		{Name: "cause", Text: func(_ *show.Printer, g scan.Group) string { return cause(g) }},
-		{Name: "error", Text: func(_ *show.Printer, g scan.Group) string { return dash(show.Text(g.Text)) }},
+		{Name: "error", Text: func(_ *show.Printer, g scan.Group) string { return dash(show.Text(g.LastError())) }},
 	},
 	Record: func(g scan.Group) any { return show.CauseOf(g) },
 	ID:     cause,

@@ -347,7 +347,7 @@ type Cause struct {
 // CauseOf makes the record of a cause.
 func CauseOf(g scan.Group) Cause {
 	return Cause{
-		Cause: g.ID, Tasks: g.Tasks, Error: g.Text, Kinds: g.Kinds, Queues: g.Queues,
+		Cause: g.ID, Tasks: g.Tasks, Error: g.LastError(), Kinds: g.Kinds, Queues: g.Queues,
 		First: Moment(g.First), Last: Moment(g.Last), Sample: g.Sample.Ref.String(),
 	}
 }
