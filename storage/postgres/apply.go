@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Apply carries out each Tx whole or not at all, in order, all in one transaction of the
+// Apply carries out each Tx whole or not at all, in order. All of them are in one transaction of the
 // database, which concurrent calls share.
 func (s *Storage) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
@@ -38,7 +38,7 @@ func (s *Storage) Apply(
 	return p.applied, nil
 }
 
-// classOf says how a call is flushed.
+// classOf gives the class in which a call is flushed.
 func (s *Storage) classOf(p *part) int {
 	class := classInsert
 	for i := range p.txs {
@@ -56,7 +56,7 @@ func (s *Storage) classOf(p *part) int {
 	return class
 }
 
-// isPlain reports whether a Tx is nothing but plain inserts and completions.
+// isPlain reports whether a Tx has only plain inserts and completions.
 func isPlain(tx *storage.Tx) bool {
 	if len(tx.Changes)+len(tx.Deletes)+len(tx.Depends) > 0 {
 		return false
@@ -74,10 +74,11 @@ func isPlain(tx *storage.Tx) bool {
 	return true
 }
 
-// largeBytes is what is too much for the reserve: heartbeats do not wait for its transmission.
+// largeBytes bounds what a call may carry on the reserve, so that heartbeats do not wait for its
+// transmission.
 const largeBytes = 64 << 10
 
-// poolOf gives the connections of a flush: what ends a lease has a reserve.
+// poolOf gives the connections for a flush: settles end leases, and use the reserve.
 func (s *Storage) poolOf(parts []*part) *pgxpool.Pool {
 	size, settles := 0, false
 	for _, p := range parts {
@@ -90,7 +91,7 @@ func (s *Storage) poolOf(parts []*part) *pgxpool.Pool {
 	return s.reserveFor(size)
 }
 
-// reserveFor gives the reserve for what does not carry too much.
+// reserveFor gives the reserve, or the pool for calls that carry more than largeBytes.
 func (s *Storage) reserveFor(size int) *pgxpool.Pool {
 	if size > largeBytes {
 		return s.pool
@@ -98,8 +99,8 @@ func (s *Storage) reserveFor(size int) *pgxpool.Pool {
 	return s.reserve
 }
 
-// flushOnce carries out parts in one transaction, the general way, and says where another
-// step or transaction holds it up.
+// flushOnce carries out parts in one transaction, the general way. Where another transaction holds it
+// up, its error says so (heldUp).
 func (s *Storage) flushOnce(ctx context.Context, parts []*part) error {
 	return heldUp(s.flushTogether(ctx, parts), parts)
 }

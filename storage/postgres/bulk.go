@@ -12,9 +12,9 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// Many plain inserts are copied into the table of tasks: the server takes rows while they are
-// packed, and a page of them at a time. It costs three round trips, of which the first
-// reserves the versions of the tasks: a row says its own.
+// Many plain inserts are copied into the table of tasks: the server receives rows while the client
+// packs the next, and adds them a page at a time. A copy costs three round trips. The first reserves
+// the versions of the tasks, because each row states its version.
 
 // isBulk reports whether parts of a class are many plain inserts.
 func isBulk(class int, parts []*part) bool { return class == classInsert && opsOf(parts) >= largeOps }
@@ -42,7 +42,8 @@ func (s *Storage) copyStep(ctx context.Context, st *plainStep) error {
 	b.close()
 	if err == nil {
 		st.told = s.notes.loud(b.dqueues)
-		// A commit that notifies takes a lock of the whole server, however long that takes.
+		// A commit that notifies takes a lock of the whole server, and must wait for it however long
+		// that takes.
 		err = tx.commit(ctx, b.copied(s.notes, st), query{text: "SET LOCAL lock_timeout TO DEFAULT"})
 	}
 	switch {
@@ -58,16 +59,16 @@ func (s *Storage) copyStep(ctx context.Context, st *plainStep) error {
 const copyRows = "COPY {schema}.tasks " +
 	"(sort, turn, version, queue, line, flags, priority, id, lease, past, record) FROM STDIN BINARY"
 
-// The form that COPY reads (www.postgresql.org/docs/current/sql-copy.html): a header, rows of
-// columns behind their lengths, and an end.
+// The form that COPY reads (www.postgresql.org/docs/current/sql-copy.html): a header, rows whose
+// columns stand behind their lengths, and an end.
 const (
 	bulkHeader = "PGCOPY\n\xff\r\n\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
 	bulkEnd    = "\xff\xff"
 	bulkWidth  = 11
 )
 
-// buffers are where rows were packed, to be used again: each holds what the driver reads at a
-// time (64 KiB) and a row more. One that a payload made larger than bufferMost is not kept.
+// buffers are buffers of packed rows, to be used again. Each holds as much as the driver reads at a
+// time (64 KiB) and one more row. A buffer that a payload made larger than bufferMost is not kept.
 var buffers sync.Pool
 
 const (
@@ -82,26 +83,26 @@ func newBuffer() []byte {
 	return make([]byte, 0, bufferSize)
 }
 
-// bulk are plain inserts in the form that COPY reads; to read them is to pack them.
+// bulk is plain inserts in the form that COPY reads. Read packs them.
 type bulk struct {
 	presented
 
 	inserts []*storage.Insert
-	queues  []int32 // of each
+	queues  []int32 // of each insert
 	ids     [][]byte
-	base    int64 // the version of the first of them; 0 where something is not as expected
-	now     int64 // by the clock
-	timed   bool  // some are due at a moment that is named
-	// Where ids are close the server is told their ends alone.
+	base    int64 // the version of the first insert; 0 where something did not go as expected
+	now     int64 // by the server's clock
+	timed   bool  // some inserts name a due moment
+	// Where the ids are close the server gets only their bounds.
 	low, high []byte
 
-	mu     sync.Mutex // guards what follows: after an error the driver may go on reading
+	mu     sync.Mutex // guards the fields below: after an error the driver may go on reading
 	closed bool
-	made   int // rows
+	made   int // rows packed so far
 	buf    []byte
-	unread []byte // of buf
+	unread []byte // the rest of buf
 	tally
-	firsts []int64 // of each queue: when the first of those that are scheduled is due
+	firsts []int64 // of each queue: when its first scheduled task is due
 }
 
 func newBulk(parts []*part, queues map[string]int32) *bulk {
@@ -126,7 +127,7 @@ func newBulk(parts []*part, queues map[string]int32) *bulk {
 	return b
 }
 
-// Read gives the next of the rows.
+// Read gives the next bytes of the rows.
 func (b *bulk) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -150,12 +151,12 @@ func (b *bulk) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// close ends reading, so that the inserts are the caller's again.
+// close ends reading, so that the inserts belong to their callers again.
 func (b *bulk) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.closed && cap(b.buf) <= bufferMost {
-		buf := b.buf // alone: the inserts are the caller's
+		buf := b.buf // apart: a pointer into b would keep the callers' inserts
 		buffers.Put(&buf)
 	}
 	b.closed, b.buf, b.unread = true, nil, nil
@@ -194,7 +195,7 @@ func (b *bulk) row(in *storage.Insert) {
 	b.buf = to
 }
 
-// dueFrom is the moment at which a plain insert that is made now is due.
+// dueFrom gives the moment at which a plain insert is due that is made now.
 func dueFrom(in *storage.Insert, now int64) int64 {
 	if in.At.IsZero() {
 		return now + in.Delay.Microseconds()
@@ -214,16 +215,16 @@ func column16(to []byte, v int16) []byte {
 	return binary.BigEndian.AppendUint16(append(to, 0, 0, 0, 2), uint16(v))
 }
 
-// copying marks a transaction that copies tasks: as long as it lasts the server's locks tell its
-// process. Nobody waits for it.
+// copying marks a transaction that copies tasks: for as long as the transaction lasts, the server's
+// locks show its process. The lock is shared, so nobody waits for it.
 const copying = "pg_advisory_xact_lock_shared(" + copyingKeys + ")"
 
 const copyingKeys = "hashtext('midge.copy'), hashtext('{schema}')"
 
-// unstick ends processes of the server whose client began to copy tasks so long ago and neither
-// goes on nor ends: it is frozen, or unreachable. No setting of the server's bounds that, and
-// meanwhile the transaction keeps every vacuum from what has died. It passes over processes of
-// roles of which its own is no member.
+// unstick ends processes of the server whose client began to copy tasks longer ago than after, and
+// neither goes on nor ends: the client is frozen, or unreachable. No setting of the server bounds
+// such a copy, and its transaction keeps every vacuum from removing dead rows. unstick passes over
+// processes of roles of which its own role is no member.
 func (s *Storage) unstick(ctx context.Context, after time.Duration) error {
 	return s.askAside(ctx, query{
 		text: `SELECT pg_terminate_backend(a.pid)
@@ -239,7 +240,7 @@ func (s *Storage) unstick(ctx context.Context, after time.Duration) error {
 	})
 }
 
-// opened is the first query of the step, copied the last.
+// opened is the first query of a copy, and copied the last.
 func (b *bulk) opened() query {
 	queues, ids := b.told()
 	return query{
@@ -262,8 +263,8 @@ func (b *bulk) copied(n *notes, st *plainStep) query {
 	}
 }
 
-// told are the ids that the server is told: none where they are close. Those were made for these
-// tasks: they are taken by a repeat at most.
+// told gives the ids that the server checks: none where they are close. Close ids were made for these
+// tasks, so that only a repeat of the call can have taken them.
 func (b *bulk) told() (queues []int32, ids blobs) {
 	if len(b.low) > 0 {
 		return []int32{}, blobs{}

@@ -9,54 +9,54 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// The general way of a claim: the engine chooses among candidates, which are read without a lock
-// and without their payloads. Exactly the chosen ones are locked and looked at again; where some
-// are no longer what they were, the engine chooses anew. All else is the short way's: the step
-// claim presents the call and sees to what is timed.
+// In the general way of a claim the engine chooses among candidates, which are read without locks and
+// without payloads. The claim then locks exactly the chosen ones and compares them with what was read.
+// Where some have changed, the engine chooses again. The function claim does everything else, as in the
+// short way: it presents the call to its lane, promotes due tasks and hands out due cursors.
 
 const (
-	// chooseRounds is how often others may have changed some of what was chosen, or hold it. After that the
-	// claim takes what it has.
+	// chooseRounds bounds how often the engine chooses again because other transactions have changed
+	// or locked chosen tasks. After that the claim takes those that it has locked.
 	chooseRounds = 3
-	// spare is how many candidates are read beyond what a claim may take: others may take those.
+	// spare is how many more candidates are read than the claim may take: other claims may take some.
 	spare = 100
-	// heldPause is when to claim again where the tasks that are left are locked by others.
+	// heldPause is when to claim again where other transactions have locked all tasks that are left.
 	heldPause = 100 * time.Millisecond
 )
 
-// choice is the choice of a claim under way.
+// choice is the state of a claim for which the engine chooses.
 type choice struct {
 	*claim
 
 	step       *step
 	candidates []candidate
-	gone       map[storage.Ref]bool // no longer what they were
-	held       bool                 // others have some of them locked
-	left       bool                 // some were not looked at
+	gone       map[storage.Ref]bool // candidates that have changed or are locked
+	held       bool                 // another transaction has locked some of them
+	left       bool                 // some tasks were not looked at
 }
 
-// candidate is a task that the claim may take, as it was read.
+// candidate is a task that the claim may take, as it was read without a lock.
 type candidate struct {
-	place        int32 // of its queue among the names
-	foreign      bool  // it stands in a line of another queue than its own
+	place        int32 // index of its queue among the names, from 1
+	foreign      bool  // it stands in a line that is not of its queue
 	state, flags int16
 	id           []byte
 	version      int64
 	sort         int64
 	size         int32
-	last         bool // what stands behind it in its line was not looked at
+	last         bool // the tasks behind it in its line were not looked at
 	ref          storage.Ref
-	kind         string // of a line of a kind
+	kind         string // the kind of its line, where that is the line of a kind
 }
 
-// line is where candidates stand in an order.
+// line identifies a sequence of candidates.
 type line struct {
 	queue string
 	state engine.State
-	kind  string // of declined tasks
+	kind  string // of declined tasks, else ""
 }
 
-// choose takes tasks in one transaction.
+// choose carries out the claim in one transaction.
 func (c *claim) choose(ctx context.Context) error {
 	tx, err := c.store.begin(ctx, c.store.pool)
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *claim) choose(ctx context.Context) error {
 		return err
 	}
 	writes := w.save(false)
-	if len(writes) > 0 { // the step claim, which has taken nothing, may have done without the disk
+	if len(writes) > 0 { // the function claim, which took nothing, may have turned the wait for the disk off
 		writes = append(writes, query{text: "SET LOCAL synchronous_commit TO DEFAULT"})
 	}
 	if err := tx.commit(ctx, writes...); err != nil {
@@ -100,7 +100,7 @@ func (c *claim) choose(ctx context.Context) error {
 	return nil
 }
 
-// query reads the candidates: where free is true, only those that nobody else has locked.
+// query reads the candidates; with free only those that no other transaction has locked.
 func (ch *choice) query(free bool) query {
 	ch.candidates = nil
 	starts, suspects := 0, 0
@@ -131,7 +131,7 @@ func (ch *choice) query(free bool) query {
 	}
 }
 
-// rounds chooses and locks until all that is chosen is locked.
+// rounds chooses and locks until all chosen tasks are locked, and returns the work to be saved.
 func (ch *choice) rounds(ctx context.Context) (*work, *engine.Claim, error) {
 	for round := 0; ; {
 		w, chosen := ch.choose(round == chooseRounds)
@@ -160,8 +160,7 @@ func (ch *choice) rounds(ctx context.Context) (*work, *engine.Claim, error) {
 	}
 }
 
-// choose has the engine choose among the candidates that are there, or among those that are locked
-// alone.
+// choose lets the engine choose among the remaining candidates, or only among the locked ones.
 func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 	st := ch.step
 	w := newWork(st.store.limits, st.now, st.base, func(name string) int32 { return st.queues[name] })
@@ -169,7 +168,7 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 	for i := range ch.candidates {
 		cand := &ch.candidates[i]
 		rec := st.loaded[cand.ref]
-		ch.left = ch.left || cand.last && rec != nil // whether this claim has it or another
+		ch.left = ch.left || cand.last && rec != nil // whether this claim or another has taken it
 		if ch.gone[cand.ref] {
 			continue
 		}
@@ -207,7 +206,7 @@ func (ch *choice) choose(locked bool) (*work, *engine.Claim) {
 	return w, &claim
 }
 
-// again makes rows of the tasks that a repeat was given, and gives their fences.
+// again makes rows for the tasks that a repeated call was given, and returns their fences.
 func (ch *choice) again(w *work) []storage.Fence {
 	for i := range ch.Tasks {
 		t, f := &ch.Tasks[i], &ch.Fences[i]
@@ -220,8 +219,8 @@ func (ch *choice) again(w *work) []storage.Fence {
 	return ch.Fences
 }
 
-// lookAgain strikes out the candidates that were to be locked and are not, or are no longer what
-// they were. It reports whether some have changed, and whether others hold some.
+// lookAgain removes the wanted candidates that could not be locked or have changed since they were
+// read. It reports whether some have changed, and whether another transaction holds some.
 func (ch *choice) lookAgain(wanted map[storage.Ref]bool) (changed, held bool) {
 	for i := range ch.candidates {
 		cand := &ch.candidates[i]
@@ -242,7 +241,7 @@ func (ch *choice) lookAgain(wanted map[storage.Ref]bool) (changed, held bool) {
 	return changed, held
 }
 
-// First gives the first candidate in a line. Those that the claim has taken have another state.
+// First gives the first candidate in a line. Candidates that the claim has taken have another state.
 func (w *work) First(q *engine.Queue, state engine.State) *engine.Record {
 	at := line{q.Name, state, ""}
 	all := w.lines[at]
@@ -256,10 +255,10 @@ func (w *work) First(q *engine.Queue, state engine.State) *engine.Record {
 	return &all[0].Record
 }
 
-// Size gives the bytes of the record of a candidate, of which the payload is nearly all.
+// Size gives the bytes of a candidate's record, nearly all of which are its payload.
 func (w *work) Size(r *engine.Record) int { return w.rows[r.Ref].size }
 
-// KindLines gives the kinds of the candidates that were declined: those that the claim names.
+// KindLines gives the kinds that have candidates. Only kinds that the claim names have any.
 func (w *work) KindLines(q *engine.Queue, _ []string) (kinds []string) {
 	for at := range w.lines {
 		if at.queue == q.Name && at.state == engine.Declined {
@@ -269,7 +268,8 @@ func (w *work) KindLines(q *engine.Queue, _ []string) (kinds []string) {
 	return kinds
 }
 
-// FirstDeclined gives the first candidate of a kind from a place on that has none of some flags.
+// FirstDeclined gives the first candidate of a kind at a place or behind it, without any of some
+// flags.
 func (w *work) FirstDeclined(
 	q *engine.Queue, kind string, from engine.Place, without engine.Flags,
 ) *engine.Record {

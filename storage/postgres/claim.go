@@ -14,11 +14,11 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// batch is how much of each kind of maintenance one Claim does in each of its queues.
+// batch bounds each kind of maintenance that one Claim does in a queue.
 const batch = 500
 
-// Claim maintains the queues named and takes tasks from them: one round trip, and more
-// where a lease has expired or something is kept no longer.
+// Claim maintains the named queues and takes tasks from them. It costs one round trip, and more where a lease
+// or a kept record has expired or the engine chooses.
 func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
 	if err := storage.CheckClaim(&req); err != nil {
 		return storage.Claimed{}, err
@@ -27,7 +27,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 		return storage.Claimed{}, wrap("claim", err)
 	}
 	s.sweep.visit(false)
-	since := s.wake.since() // before the claim looks, so that nothing is lost in between
+	since := s.wake.since() // before the claim looks, so that no event between the two is lost
 	c := &claim{store: s, req: &req, general: s.noShort}
 	if err := s.allowance.with(ctx, c.run); err != nil {
 		return storage.Claimed{}, wrap("claim", err)
@@ -41,30 +41,30 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 	return c.Claimed, nil
 }
 
-// claim is one Claim under way.
+// claim is the state of one Claim.
 type claim struct {
 	storage.Claimed
 
 	store   *Storage
 	req     *storage.ClaimRequest
-	asked   []int64 // from where it looked, in each queue
+	asked   []int64 // the place from which it looked in each queue
 	begun   time.Time
 	behind  []int32  // numbers of queues that need maintenance first
 	damaged []damage // records that cannot be read
-	verdict string   // "v" or "x" where the call is refused, "g" where the engine is to choose
-	left    bool     // maintenance was left over
-	// maintained says that the queues need no maintenance first, or had it, and looked that this
-	// claim has found none.
+	verdict string   // "v" or "x" where the call is refused, "g" where the engine has to choose
+	left    bool     // more maintenance remains
+	// maintained says that the queues need no maintenance first, or had it. looked says that this
+	// claim itself found that they need none.
 	maintained, looked bool
-	// general says that the engine chooses the tasks (choose.go); ticks were handed out before it
-	// was asked.
+	// general says that the engine chooses the tasks (choose.go). ticks were handed out before that
+	// was decided.
 	general bool
 	ticks   []storage.Task
-	queues  map[string]int32 // those that there are
+	queues  map[string]int32 // the numbers of the queues that exist
 	base    int64            // the first version
-	repeat  bool             // the lane knows the call
+	repeat  bool             // the lane remembers the call
 	ended   []storage.Ended
-	kind    string // of the last task
+	kind    string // of the last task: the next one shares the string
 }
 
 // damage names a record that cannot be read.
@@ -110,7 +110,8 @@ func (c *claim) run(ctx context.Context) error {
 	return nil
 }
 
-// try asks for tasks, the short way or the general way. It forgets a try that was rolled back.
+// try makes one try, the short way or the general way. It drops the results of a try that was rolled
+// back.
 func (c *claim) try(ctx context.Context) error {
 	c.Claimed = storage.Claimed{Ticks: slices.Clone(c.ticks)}
 	c.behind, c.damaged, c.verdict, c.repeat, c.kind = nil, nil, "", false, ""
@@ -120,7 +121,8 @@ func (c *claim) try(ctx context.Context) error {
 	return c.store.ask(ctx, c.store.pool, c.query())
 }
 
-// query asks for tasks, on the general way for none but those of a repeat.
+// query calls the function claim. In the general way this takes no tasks; it only returns those of a
+// repeat.
 func (c *claim) query() query {
 	req := c.req
 	names, maxes := make([]string, len(req.Queues)), make([]int32, len(req.Queues))
@@ -148,7 +150,7 @@ func (c *claim) query() query {
 	}
 }
 
-// open gives the names of the queues, "" for those that are to be maintained alone.
+// open gives the names of the queues, with "" for those that are only to be maintained.
 func (c *claim) open() []string {
 	names := make([]string, len(c.req.Queues))
 	for i, q := range c.req.Queues {
@@ -159,36 +161,36 @@ func (c *claim) open() []string {
 	return names
 }
 
-// namings is how often in DeclinedFor a claim that names a kind is noted.
+// namings is how many times per DeclinedFor it is noted that claims name a kind.
 const namings = 24
 
-// naming notes the kinds that the claim names.
+// naming notes that claims name these kinds.
 func (c *claim) naming() query {
 	span := c.store.limits.DeclinedFor.Microseconds() / namings
 	return query{text: "SELECT {schema}.name($1, $2, $3)", args: []any{c.open(), c.kinds(), span}}
 }
 
-// kinds gives the kinds that the claim names, none for all.
+// kinds gives the kinds that the claim names; an empty list stands for all.
 func (c *claim) kinds() []string {
 	if c.req.Kinds == nil {
-		return []string{} // nil would be null
+		return []string{} // a nil slice would be null
 	}
 	return c.req.Kinds
 }
 
-// claimRow is a row that the step claim gives.
+// claimRow is a row that the function claim returns.
 type claimRow struct {
 	kind            string
 	place           int32
-	id              pgtype.DriverBytes // until the next row
+	id              pgtype.DriverBytes // valid until the next row
 	version         int64
 	at              *int64
 	flags, priority int16
-	past            pgtype.DriverBytes // until the next row
+	past            pgtype.DriverBytes // valid until the next row
 	record          []byte
 }
 
-// got takes in a row.
+// got handles a row.
 func (c *claim) got(r *claimRow) error {
 	switch r.kind {
 	case "m":
@@ -212,7 +214,7 @@ func (c *claim) got(r *claimRow) error {
 	return nil
 }
 
-// learn takes in what the last row says of the queues.
+// learn notes what the last row says of the queues.
 func (c *claim) learn(r *claimRow) {
 	c.base = int64(binary.BigEndian.Uint64(r.id))
 	if c.general {
@@ -233,7 +235,7 @@ func (c *claim) learn(r *claimRow) {
 	}
 }
 
-// take takes in a task or a tick.
+// take adds a task or a tick to the answer.
 func (c *claim) take(r *claimRow) error {
 	queue := c.req.Queues[r.place-1].Name
 	t := row{Record: engine.Record{
@@ -253,7 +255,7 @@ func (c *claim) take(r *claimRow) error {
 		c.Ticks = append(c.Ticks, t.task())
 		return err
 	}
-	if c.Tasks == nil { // about as many as the last time
+	if c.Tasks == nil { // expect about as many as the last time
 		c.grow(int(min(c.store.brought.Load()*9/8+1, int64(c.req.Most()))))
 	}
 	c.kind = t.Kind
@@ -261,24 +263,24 @@ func (c *claim) take(r *claimRow) error {
 	return err
 }
 
-// grow makes room for n tasks.
+// grow reserves memory for n tasks.
 func (c *claim) grow(n int) {
 	c.Grow(n)
 	c.Fences = make([]storage.Fence, 0, n)
 }
 
-// give appends a task to the answer.
+// give appends a task and its fence to the answer.
 func (c *claim) give(r *engine.Record) {
 	n := len(c.Tasks)
-	c.Tasks = slices.Grow(c.Tasks, 1)[:n+1] // CopyTo writes all of it
+	c.Tasks = slices.Grow(c.Tasks, 1)[:n+1] // not cleared: CopyTo overwrites every field
 	task := &c.Tasks[n]
 	r.CopyTo(task)
 	task.Attempts = nil
 	c.Fences = append(c.Fences, storage.Fence{Ref: task.Ref, Version: r.Version, Token: c.req.Token})
 }
 
-// setApart puts records that cannot be read where they stop nobody. Where that fails they are
-// pending, and set apart when their leases expire.
+// setApart sets apart the records that cannot be read, so that they stop no other claim. Where that
+// fails they stay pending, and are set apart when their leases expire.
 func (c *claim) setApart(ctx context.Context) {
 	for _, d := range c.damaged {
 		queues, err := c.store.numbersOf(ctx, []string{d.queue})
@@ -290,12 +292,12 @@ func (c *claim) setApart(ctx context.Context) {
 	}
 }
 
-// apart puts a record that cannot be read where it stops nobody, and counts it.
+// apart sets a record that cannot be read apart, and counts it.
 func apart(queue int32, id []byte) query {
 	return query{text: "SELECT {schema}.apart($1, $2)", args: []any{queue, id}}
 }
 
-// trimDead lets the oldest dead tasks go where this storage may have made too many.
+// trimDead deletes the oldest dead tasks of queues in which this storage may have made too many.
 func (c *claim) trimDead(ctx context.Context, names []string) error {
 	queues, err := c.store.numbersOf(ctx, names)
 	if err != nil {
@@ -309,8 +311,8 @@ func (c *claim) trimDead(ctx context.Context, names []string) error {
 	return nil
 }
 
-// maintain recovers what expired and deletes what is kept no longer, in the queues that are behind,
-// up to most of each.
+// maintain recovers expired leases and deletes expired records in the queues that are behind. Each queue
+// gets an equal share of most, and 20 at least.
 func (c *claim) maintain(ctx context.Context, most int) error {
 	s := c.store
 	most = max(most/len(c.behind), 20)
@@ -334,8 +336,8 @@ func (c *claim) maintain(ctx context.Context, most int) error {
 	return nil
 }
 
-// trim deletes what a queue keeps no longer, and its oldest dead tasks where it has too
-// many.
+// trim deletes the expired records of a queue, and its oldest dead tasks where it has too many. It
+// returns the number of tasks deleted.
 func (s *Storage) trim(ctx context.Context, queue int32, most int) (n int, err error) {
 	err = s.retry(ctx, func() error {
 		return s.ask(ctx, s.pool, query{
@@ -347,9 +349,10 @@ func (s *Storage) trim(ctx context.Context, queue int32, most int) (n int, err e
 	return n, translate(err)
 }
 
-// recoverExpired ends leases of one queue that expired, and declined tasks that waited too long, up
-// to most of each. What another step has locked, such as a settle in a transaction of the
-// application's, it leaves alone. It gives the tasks that ended of it.
+// recoverExpired ends the expired leases of a queue, and its declined tasks that waited too long, up
+// to most of each. It passes over tasks that another transaction has locked, such as a settle in a
+// transaction of the application's. It returns the number of tasks handled, and those of them that
+// ended.
 func (c *claim) recoverExpired(
 	ctx context.Context, queue int32, most int,
 ) (n int, ended []storage.Ended, err error) {
@@ -371,7 +374,7 @@ func (c *claim) recoverExpired(
 	long := s.limits.DeclinedFor.Microseconds()
 	err = tx.run(ctx,
 		query{text: stamping, args: []any{int64(5*2*most + 10)}, scan: one(&now, &base)},
-		c.naming(), // first: what it names has not waited in vain
+		c.naming(), // first: tasks of the kinds named here have not waited too long
 		query{
 			text: "SELECT * FROM {schema}.expired($1, {schema}.come({schema}.told()), $2, $3)",
 			args: []any{queue, int32(most), long},
@@ -410,7 +413,7 @@ func (c *claim) recoverExpired(
 	return len(all) + len(spoiled), ended, nil
 }
 
-// nameOf gives the name of a queue's number, "" where there is none.
+// nameOf gives the name of the queue that has a number, "" where there is none.
 func (s *Storage) nameOf(ctx context.Context, queue int32) (string, error) {
 	if name := s.numbers.name(queue); name != "" {
 		return name, nil
@@ -426,7 +429,7 @@ func (s *Storage) nameOf(ctx context.Context, queue int32) (string, error) {
 	return name, err
 }
 
-// noteDead remembers the queues in which a work made dead tasks: they may be too many.
+// noteDead remembers the queues in which a work made dead tasks: they may have too many now.
 func (s *Storage) noteDead(w *work) {
 	for name, q := range w.queues {
 		if q.Sizes[engine.Dead] > 0 {
@@ -435,7 +438,7 @@ func (s *Storage) noteDead(w *work) {
 	}
 }
 
-// take gives those of the queues of a claim that were noted, and forgets them.
+// take returns the queues of a claim that were noted, and forgets them.
 func (o *oddities) take(queues []storage.ClaimQueue) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -14,41 +14,38 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Config says which PostgreSQL to use and how. It needs a URL or a Pool, and nothing
-// else.
+// Config says which PostgreSQL to use and how. It needs a URL or a Pool, and nothing else.
 type Config struct {
-	// URL of the database, or a connection string of libpq. A password in it is never
-	// printed. With several hosts the one that takes writes is used. Without
-	// sslmode=verify-full a server elsewhere may be an impostor: Describe warns.
+	// URL of the database, or a connection string of libpq. A password in it is never printed. Of
+	// several hosts the storage uses the one that takes writes. Without sslmode=verify-full a remote
+	// server may be an impostor, and Describe warns of that.
 	//
 	//	postgres://user:password@host:5432/database?sslmode=verify-full
 	//	postgres://user:password@one,two/database
 	//	host=/run/postgresql dbname=database user=user
 	URL string
-	// Pool is the application's own, used instead of a URL for what it says of the
-	// server: address, credentials, TLS, hooks. The storage dials connections of its own
-	// with that, so that jobs which hold every connection of the pool starve neither
-	// claims nor heartbeats, and Close does not close it.
+	// Pool is the application's own pool, used instead of a URL as a description of the server:
+	// address, credentials, TLS, hooks. The storage dials connections of its own with these settings,
+	// so that jobs which hold every connection of the pool starve neither claims nor heartbeats.
+	// Close does not close the pool.
 	Pool *pgxpool.Pool
-	// Schema holds the tables; default "midge". Storages in other schemas know nothing of
-	// each other. 1 to 40 lower-case letters, digits and '_', not beginning with a digit
-	// or "pg_".
+	// Schema holds the tables; default "midge". Storages in different schemas know nothing of each
+	// other. 1 to 40 lower-case letters, digits and '_', not beginning with a digit or "pg_".
 	Schema string
-	// Connections bounds those for claims, inserts, reads and what carries much; default 4. There
-	// are up to two more for leases and settles alone, and the listener's. They are made when they
-	// are needed, those of leases, settles and the listener by a runner alone. A client that is idle
-	// keeps two, and none after a minute or two. Servers show them under the application_name of the URL,
-	// or as "midge".
+	// Connections bounds the connections for claims, inserts, reads and large calls; default 4. Up to
+	// two more serve only leases and settles, and one serves the listener. Connections are made when
+	// they are needed; only a runner needs those for leases, settles and the listener. An idle client
+	// keeps two, and none after a minute or two. Servers show connections under the application_name
+	// of the URL, or as "midge".
 	Connections int
-	// ListenURL is where the listener connects, default where all else does: to the same
-	// database. It needs a session of its own: behind a proxy that pools transactions, name
-	// the server itself. One that cannot be reached stops nothing, see NoListener, but
-	// Describe warns of it.
+	// ListenURL is where the listener connects; default the server of all other connections. It must
+	// lead to the same database. The listener needs a session of its own: behind a proxy that pools
+	// transactions, name the server itself. If it cannot be reached the storage works as with
+	// NoListener, and Describe warns of it.
 	ListenURL string
-	// NoListener does without the listener: new work is found by the callers' slow scan.
+	// NoListener turns the listener off: the callers' slow scan finds new work.
 	NoListener bool
-	// Limits bounds payloads and what is kept of dead tasks; see storage.Limits for
-	// the defaults.
+	// Limits bounds payloads and how many dead tasks are kept; see storage.Limits for the defaults.
 	Limits storage.Limits
 }
 
@@ -62,7 +59,7 @@ const (
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
 
-// check fills what is empty, or gives an *InvalidError.
+// check fills in defaults, and returns an *InvalidError for a bad value.
 func (c *Config) check() error {
 	if c.Schema == "" {
 		c.Schema = defaultSchema
@@ -86,20 +83,20 @@ func (c *Config) check() error {
 	return c.Limits.Check()
 }
 
-// settings gives those of a pool of the storage's own.
+// settings returns the settings for a pool of the storage's own.
 func (c *Config) settings() (*pgxpool.Config, error) {
 	if c.Pool != nil {
 		return own(c.Pool.Config()), nil
 	}
 	cfg, err := pgxpool.ParseConfig(c.URL)
-	if err != nil { // its text may show the password
+	if err != nil { // the error's text may show the password
 		return nil, storage.Invalid("Config.URL", "***", "a URL such as postgres://localhost/database, "+
 			"special characters of a password percent-encoded")
 	}
 	return own(cfg), nil
 }
 
-// own makes a pool's settings those of the storage.
+// own adapts the settings of a pool to the storage.
 func own(cfg *pgxpool.Config) *pgxpool.Config {
 	cfg.ConnConfig = introduced(cfg.ConnConfig)
 	cfg.MinConns, cfg.MinIdleConns = 0, 0
@@ -108,13 +105,13 @@ func own(cfg *pgxpool.Config) *pgxpool.Config {
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = dialTimeout
 	}
-	if cfg.ConnConfig.ValidateConnect == nil { // one of several hosts, and after a failover
+	if cfg.ConnConfig.ValidateConnect == nil { // to find the host that takes writes, also after a failover
 		cfg.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	return cfg
 }
 
-// introduced has the server show connections under midge's name, unless the application chose another.
+// introduced makes the server show connections as midge's, unless the application chose another name.
 func introduced(cfg *pgx.ConnConfig) *pgx.ConnConfig {
 	if cfg.RuntimeParams["application_name"] == "" {
 		cfg.RuntimeParams["application_name"] = "midge"
@@ -122,7 +119,7 @@ func introduced(cfg *pgx.ConnConfig) *pgx.ConnConfig {
 	return cfg
 }
 
-// connect makes the pools; they do not dial yet.
+// connect makes the two pools; they do not dial yet.
 func (c *Config) connect(
 	ctx context.Context, unnamed *atomic.Bool,
 ) (pool, reserve *pgxpool.Pool, err error) {
@@ -153,10 +150,10 @@ func (c *Config) connect(
 	return pool, reserve, nil
 }
 
-// dial makes one connection that is not of a pool, with the pool's settings and hook.
+// dial makes a connection outside of a pool, with the pool's settings and hook.
 func dial(ctx context.Context, cfg *pgxpool.Config) (*pgx.Conn, error) {
 	conn := cfg.ConnConfig.Copy()
-	if cfg.BeforeConnect != nil { // it may fetch a password
+	if cfg.BeforeConnect != nil { // the hook may fetch a password
 		if err := cfg.BeforeConnect(ctx, conn); err != nil {
 			return nil, err
 		}
@@ -168,7 +165,7 @@ func dial(ctx context.Context, cfg *pgxpool.Config) (*pgx.Conn, error) {
 	return made, nil
 }
 
-// listen gives what makes the listener's connection, or nil for none.
+// listen returns the function that dials the listener's connection, nil where no listener is wanted.
 func (c *Config) listen(pool *pgxpool.Pool) (func(context.Context) (*pgx.Conn, error), error) {
 	switch {
 	case c.NoListener:

@@ -6,7 +6,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Configure changes the settings of a queue, or removes it.
+// Configure changes the settings of a queue, or removes it. It returns storage.ErrNotEmpty for a
+// queue that is to be removed and holds a record.
 func (s *Storage) Configure(
 	ctx context.Context, call storage.Call, queue string, settings storage.Settings,
 ) error {
@@ -42,7 +43,7 @@ func (s *Storage) configure(
 		return p.err
 	}
 	var pause storage.Pause
-	var paused *bool // none where the queue is created or removed
+	var paused *bool // nil where the queue is created or removed
 	if settings.Pause != nil {
 		pause = *settings.Pause
 		paused = &pause.On
@@ -58,7 +59,7 @@ func (s *Storage) configure(
 		return err
 	}
 	var writes []query
-	if !done && !call.IsZero() { // the lane remembers that it was refused
+	if !done && !call.IsZero() { // the lane remembers the refusal
 		writes = append(writes, query{
 			text: "SELECT {schema}.remember($1, $2)",
 			args: []any{[][]byte{call.Lane.ID[:]}, [][]byte{[]byte("not empty")}},

@@ -1,7 +1,6 @@
-// Package postgres is the storage for applications that have a PostgreSQL: version 13 or
-// later, one server or a primary with standbys, with or without a proxy that pools
-// connections. A task can be enqueued or settled in the very transaction that writes the
-// application's rows; see [Storage.Within].
+// Package postgres is midge's storage in PostgreSQL, version 13 or later: one server or a primary
+// with standbys, with or without a proxy that pools connections. A task can be enqueued or settled in
+// the same transaction that writes the application's rows; see [Storage.Within].
 //
 //	cfg := postgres.Config{URL: "postgres://localhost/shop"} // or Pool: a *pgxpool.Pool
 //	err := postgres.Migrate(ctx, cfg)                        // once per deploy
@@ -9,8 +8,8 @@
 //
 // # Configuration
 //
-// A [Config] needs a URL or a Pool, and nothing else. Every process of an application has the same
-// Config.Schema; applications that share a database have one each.
+// A [Config] needs a URL or a Pool, and nothing else. Every process of an application uses the same
+// Config.Schema. Applications that share a database use one schema each.
 //
 //	postgres://user:password@host:5432/database?sslmode=verify-full
 //	postgres://user:password@one,two/database       the host that takes writes
@@ -18,172 +17,178 @@
 //
 // # Permissions
 //
-// The role that calls Migrate needs CREATE on the database, or on the schema where that exists, and
-// owns the tables then. Processes may use the same role. One that may do less:
+// The role that calls Migrate needs CREATE on the database, or on the schema where the schema exists
+// already. This role then owns the tables. Processes may use the same role, or one with fewer
+// privileges:
 //
 //	GRANT USAGE ON SCHEMA midge TO worker;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA midge TO worker;
 //	GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA midge TO worker;
 //	GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA midge TO worker;
 //
-// Grant that again after each Migrate, as it may bring tables and functions, or let the role that
-// migrates say ALTER DEFAULT PRIVILEGES once. To vacuum takes the owner of the tables: under
-// another role the server's autovacuum has to do. A role with pg_read_all_stats is warned of the
-// transactions of others that hold vacuum back. To read the view jobs takes USAGE on the schema
-// and SELECT on the view.
+// Grant these privileges again after each Migrate, which may add tables and functions, or let the
+// role that migrates run ALTER DEFAULT PRIVILEGES once. Only the owner of the tables can vacuum them;
+// under another role the server's autovacuum has to suffice. With a role that has pg_read_all_stats,
+// Describe also warns of the transactions of other roles that hold vacuum back. To read the view jobs
+// a role needs USAGE on the schema and SELECT on the view.
 //
 // # Connections
 //
-// A process has up to Config.Connections for claims, inserts, reads and what carries more than
-// 64 KiB, two more for leases and settles, one that listens, and one for vacuums. They are the
-// storage's own even where Config.Pool is given, so that jobs which hold every connection of
-// that pool starve nothing. The first steps of a connection take twenty times as long as later
-// ones.
+// A process uses up to Config.Connections connections for claims, inserts, reads and calls that carry
+// more than 64 KiB, two more for leases and settles, one for the listener, and one for vacuums. The
+// storage dials connections of its own even where Config.Pool is given, so that jobs which hold every
+// connection of that pool starve nothing. The first steps on a connection take twenty times as long
+// as later ones.
 //
-// A connection may be dead without a sign of it. Each call waits for some seconds, whatever
-// its context says, and then its outcome is unknown and its connection given up (reply.go).
+// A connection may be dead without a sign of it. Each call waits for some seconds, whatever its
+// context says; then its outcome is unknown, and the storage gives up its connection (reply.go).
 //
-// A proxy may pool transactions, as PgBouncer does with pool_mode = transaction: no step
-// leaves anything in a session, and prepared statements are used until one is not where it
-// was made, unnamed ones from then on. Name the proxy in Config.URL and the server itself
-// in Config.ListenURL, as the listener alone needs a session; or set Config.NoListener, and
-// tasks are found within a second or so. Nothing else is to be configured where one schema is
-// used. A connection of the server keeps about a megabyte of plans for each schema that it has
-// served, and looks through all of them whenever a table or function is created: behind a proxy
-// that serves hundreds of schemas, let its connections live for minutes (server_lifetime).
+// A proxy may pool transactions, as PgBouncer does with pool_mode = transaction: no step leaves
+// anything in a session. The storage uses prepared statements until one of them is missing, and
+// unnamed statements from then on. Name the proxy in Config.URL, and the server itself in
+// Config.ListenURL, because the listener needs a session; or set Config.NoListener, and new tasks are
+// found within a second or so. Where one schema is used, nothing else has to be configured. A
+// connection of the server keeps about a megabyte of plans for each schema that it has served, and
+// looks through all of them whenever a table or function is created. Behind a proxy that serves
+// hundreds of schemas, let the proxy's connections to the server live for minutes (server_lifetime).
 //
 // # Upgrades
 //
-// Functions carry a version in their names (claim_1), and each client calls those of its own
-// version, so that two versions work side by side on the same tables. To upgrade, call Migrate
-// of the new version, by itself or as its first process starts; then replace the processes, in
-// any order. To go back, start the old version again: its functions are still there, and its
-// Migrate changes nothing. A migration of the tables only adds to them.
+// Functions carry a version in their names (claim_1), and each client calls the functions of its own
+// version, so that two versions work side by side on the same tables. To upgrade, call Migrate of the
+// new version, separately or as its first process starts; then replace the processes in any order. To
+// go back, start the old version again: its functions are still there, and its Migrate changes
+// nothing. A migration only adds to the tables.
 //
-// Migrate drops functions alone that do no right on its tables: those before the oldest version
-// that its release notes name. A client of such a version, running or new, is refused then. No
-// client tells that it is there, so an operator stops them first; SELECT version FROM
-// midge.functions lists the versions that a schema serves. Functions that nobody calls cost
-// nothing.
+// Migrate drops functions only where they do not work correctly on its tables: those of versions
+// before the oldest version that its release notes name. Clients of such a version, running or new,
+// are refused from then on. Clients do not register anywhere, so an operator stops the old ones
+// first; SELECT version FROM midge.functions lists the versions that a schema serves. Functions that
+// nobody calls cost nothing.
 //
-// What follows is how the storage works, for those who look into its tables or work on midge.
+// The following sections describe how the storage works, for readers who look into its tables or work
+// on midge.
 //
 // # Tables
 //
-// All are in one schema (Config.Schema); schema/tables tells every column.
+// All tables are in one schema (Config.Schema); schema/tables describes every column.
 //
-//	queues      a row a queue: its number, pause, sizes and totals
+//	queues      one row per queue: its number, pause, sizes and totals
 //	tasks       every task that has not ended, and the cursors
 //	kinds       the lines in which declined tasks wait, one for each kind of a queue
 //	ended       completed, cancelled and dead tasks that are kept
-//	sides       what few tasks have: history, stack, result, progress, checkpoint
+//	sides       parts that few tasks have: history, stack, result, progress, checkpoint
 //	keys        unique keys that are held
 //	lanes       the last call of each lane, and its outcome
-//	deltas      what steps changed of sizes and totals, until it is folded into queues
+//	deltas      changes of sizes and totals that are not folded into queues yet
 //	runners     heartbeats
 //	mark        a sequence: the mark, one for all queues
 //	jumped      a sequence: when a wait began because the clock had jumped ahead
-//	clock       a sequence: the clock of the last steps, where the mark is ahead of it
+//	clock       a sequence: the clock of the last steps, while the mark is ahead of it
 //	migrations  the migrations of these tables that were applied
-//	functions   the versions of functions that are here
+//	functions   the versions whose functions the schema holds
 //	jobs        a view of the tasks for people with psql; see schema/jobs.sql for its cost
 //
-// tasks has two indexes: its key (queue, id), and (line, sort), in which a line is a queue
-// and a state. That one order serves claims, promotions, recoveries and listings, so that
-// every arrow between states is one update. A declined task stands in the line of its kind,
-// a number below 0; a claim looks at kinds once for each queue that it names, and inserts and
-// completions never do. A large payload stands apart by TOAST. What
-// has ended is out of tasks, and most tasks are deleted when they complete.
+// The table tasks has two indexes: its key (queue, id), and (line, sort, turn), where a line is a
+// queue and a state. This one order serves claims, promotions, recoveries and listings, so that every
+// transition between states is one update. A declined task stands in the line of its kind, whose
+// number is below 0. A claim looks at kinds once for each queue that it names; inserts and
+// completions never do. TOAST stores a large payload apart from its row. A task that ends leaves the
+// table tasks, and most tasks are deleted when they complete.
 //
 // # Steps
 //
-// Every verb is one transaction. What a busy queue sees all day is a function in the
-// database (schema/functions): claim, plain inserts (enqueue, and add for a lone one),
-// completions (finish). A hundred plain inserts and more are copied into the table (bulk.go).
-// Everything else is decided by the client: a step loads and locks what it names, carries
-// its Txs out in memory, one after the other (work.go), and writes what changed over
-// arrays (save.go). A plain step that does not go as expected has done nothing and is
-// done again that way.
+// Every verb is one transaction. The operations that a busy queue sees all day are functions in the
+// database (schema/functions): claim, plain inserts (enqueue, and add for a lone one), and
+// completions (finish). A hundred or more plain inserts are copied into the table (bulk.go). The
+// client decides everything else, which is called the general way: a step loads and locks the records
+// that it names, carries out its Txs in memory, one after the other (work.go), and writes the changes
+// as arrays (save.go). A plain step that does not go as expected has done nothing, and is repeated
+// the general way.
 //
 //	verb         round trips
 //	Apply        1 for plain inserts and completions, 3 for a hundred inserts and more,
-//	             else 2; 3 where it has to look for the holder of a key
+//	             otherwise 2, or 3 where it has to look for the holder of a key
 //	Claim        1; 3 more, and at most 5, where the engine chooses; 4 more for each queue in
 //	             which a lease has expired
 //	Extend       2
 //	Wait         0
 //	Configure    3
 //	reads        1
-//	Within       2 (database/sql: one a statement, about 6)
+//	Within       2 (database/sql: one for each statement, about 6)
 //
-// A lone Apply goes out in the goroutine of its caller, and one that arrives while it is
-// under way with the next: concurrent calls share transactions (flush.go). Plain inserts,
-// completions and the rest are flushed side by side, and so are two large calls of inserts.
+// A lone Apply goes out in the goroutine of its caller. Calls that arrive while it is under way share
+// the next transaction (flush.go). Plain inserts, completions and other calls are flushed side by
+// side, and so are two large calls of inserts.
 //
-// A claim promotes what is due in its queues, and then takes what waits. Where one of them has
-// tasks that only some claims may take, the engine chooses (choose.go): it reads candidates
-// without a lock and without payloads, and locks exactly the chosen ones.
+// A claim promotes the due tasks of its queues, and then takes waiting tasks. Where a queue has tasks
+// that only some claims may take, the engine chooses (choose.go): it reads candidates without locks
+// and without payloads, and locks exactly those that it chooses.
 //
 // # Locks
 //
-// Nothing serialises the fleet. Claims skip what others have locked. A step locks the
-// tasks that it writes or relies on, in the order of queue and id, then the lines of kinds that
-// they join, then unique keys; what an insert finds there already it only reads. It waits for no lock
-// of another transaction but that of a unique key, an id or a line of a kind that is being inserted,
-// for 50 ms: then it is rolled back, the calls that shared it
-// are carried out one by one, and one that is still held up is handed back as an ErrUnknown,
-// for its caller to repeat. In a transaction of the application's it waits, and so does every
-// commit with a notification for those of others: PostgreSQL lets one at a time. Extend, cancel and
-// recovery pass over a task that is locked, as one is that the application settles in a
-// transaction of its own. A step of which nothing is heard for two seconds is rolled back by the
-// server; one that stopped in the middle of its rows, which no setting bounds, is ended by
-// another client's sweep after twenty.
-// Sizes and totals are appended as rows, and one client at a time folds them.
-// A serialization failure, a deadlock or a lost race is done again with jitter.
+// No lock serialises the fleet. Claims skip tasks that other transactions have locked. A step locks
+// the tasks that it writes or relies on, in the order of queue and id, then the lines of kinds that
+// its tasks join, then unique keys. A task that an insert finds under its id is only read, without a
+// lock. A step waits for another transaction only where that is inserting the same unique key, id or
+// line of a kind, and for 50 ms at most. Then it is rolled back, and the calls that shared it are
+// carried out one by one. A call that is still held up returns an ErrUnknown, for its caller to
+// repeat.
 //
-// Steps are READ COMMITTED whatever the role's or URL's default is: what it is Open reads, and
-// where it is another each step says so itself. In a transaction of the application's that
-// keeps its first snapshot an id or key that was taken since is a failure to serialize.
+// In a transaction of the application's a step does wait for locks. Every commit with a notification
+// waits for other commits with a notification: PostgreSQL lets one of them through at a time. Extend,
+// cancel and recovery pass over a task that is locked, such as one that the application settles in a
+// transaction of its own. The server rolls back a step from which it hears nothing for two seconds.
+// No setting bounds a step that stops while it copies its rows; the sweep of another client ends it
+// after twenty seconds. Steps append changes of sizes and totals as rows, and one client at a time
+// folds these rows. After a serialization failure, a deadlock or a lost race a step is repeated, with
+// jitter.
+//
+// Steps run at READ COMMITTED, whatever the default of the role or of the URL is: Open reads the
+// default, and where it is another level each step names READ COMMITTED itself. In a transaction of
+// the application's that keeps its first snapshot, an id or key that was taken since is a failure to
+// serialize.
 //
 // # Plans
 //
-// A planner that knows nothing of a table filled a second ago would ruin claims. Each
-// function that clients call turns off sequential scans and keeps one generic plan; the
-// two indexes of tasks have no column in common by which one could do the other's work; a
-// set of tasks is looked up one by one in a subquery that cannot be turned inside out, and
-// written by the places found; what completes is deleted along the key, by comparisons
-// that no other plan can use. A claim starts where the last one ended (hint.go), because
-// what was claimed leaves dead entries in the index until a vacuum.
+// A planner that knows nothing of a table filled a second ago would ruin claims. So each function
+// that clients call turns off sequential scans and keeps one generic plan. The two indexes of tasks
+// have no column in common, so that neither can do the other's work. A set of tasks is looked up one
+// by one, in a subquery that the planner cannot flatten, and is written by the places found.
+// Completed tasks are deleted along the key, by comparisons that no other plan can use. A claim
+// starts where the last one ended (hint.go), because claimed tasks leave dead entries in the index
+// until a vacuum.
 //
 // # Time
 //
-// Moments are those of clock_timestamp(), in microseconds. Versions and places among what waits
-// come from the mark, a sequence that stands a little ahead of what was given, so that few
-// steps move it: a step takes the time by the clock, and where the clock is more than 20 ms
-// behind the mark the next number. It relies on a clock that runs: two steps within a
-// microsecond of it may have the same versions, and one after the clock was set back by less
-// than 20 ms smaller ones than the step before it; those of each task always grow.
+// Moments are those of clock_timestamp(), in microseconds. Versions, and the places of waiting tasks,
+// come from the mark: a sequence that stands a little ahead of the versions given out, so that few
+// steps move it. A step counts from the time of the clock; where the clock is more than 20 ms behind
+// the mark, it takes the next numbers of the sequence. This relies on a clock that runs: two steps
+// within one microsecond of it may have the same versions, and after the clock was set back by less
+// than 20 ms a step may have smaller versions than the step before it. The versions of each task
+// always grow.
 //
-// A step that finds the clock more than storage.JumpAfter past that of the last step keeps the time
-// in a second sequence. For storage.JumpWait from there nothing is promoted, recovered, ticked,
-// expired or swept. The mark tells the clock of the last step, or a third sequence where the mark
-// is that of a clock which was ahead. The sequences belong to no transaction: a step that is rolled
-// back has moved them too.
+// A step that finds the clock more than storage.JumpAfter past the clock of the last step keeps the
+// time in a second sequence. For storage.JumpWait from that time nothing is promoted, recovered,
+// ticked, expired or swept. The mark tells the clock of the last step; where the mark comes from a
+// clock that was ahead, a third sequence tells it. The sequences belong to no transaction: a step
+// that is rolled back has moved them too.
 //
 // # Wake-ups
 //
-// One channel a schema, midge_ and its name. A wake-up goes with the commit that causes
-// it, at most one a queue in 5 ms, the rest of which follow together at their end: a
-// notification takes a lock of the whole server. In transactions of the application's each
-// goes with the commit. One connection listens for all queues; without it
-// (Config.NoListener) the callers' slow scan finds what is new.
+// Each schema has one channel, named midge_ and the schema's name. A notification takes a lock of the
+// whole server. So a wake-up goes with the commit that causes it at most once per queue in 5 ms, and
+// the rest of these 5 ms follow together at their end. In transactions of the application's each
+// wake-up goes with the commit. One connection listens for all queues; without it (Config.NoListener)
+// the callers' slow scan finds new work.
 //
 // # Vacuum
 //
-// Each task leaves two dead rows, and the server vacuums a table once a minute at most. So
-// a storage counts what it leaves, and vacuums where that is a third of what lives (vacuum.go);
-// that takes the owner of the tables. A transaction that stays open, whosever it is, keeps
-// every vacuum from removing what died since: claims know where they need not look
-// (hint.go), a session changes its lanes, and Describe warns. A role with pg_read_all_stats
-// sees the transactions of others too.
+// Each task leaves two dead rows, and the server vacuums a table once a minute at most. So a storage
+// counts the dead rows that it leaves, and vacuums when they are a third of the live rows
+// (vacuum.go); only the owner of the tables can do that. A transaction that stays open, whoever
+// opened it, keeps every vacuum from removing rows that died after its beginning. Meanwhile claims
+// know where they need not look (hint.go), a session changes its lanes, and Describe warns. A role
+// with pg_read_all_stats sees the transactions of other roles too.
 package postgres

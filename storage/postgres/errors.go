@@ -14,17 +14,17 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// errUnsent is of a step for which there was no connection: nothing of it was sent.
+// errUnsent says that there was no connection for a step: nothing of the step was sent.
 var errUnsent = errors.New("no connection")
 
-// errReply is an answer that no step of this version gives.
+// errReply says that an answer is none that a step of this version gives.
 var errReply = fmt.Errorf("%w: unexpected reply", storage.ErrUnknown)
 
-// translate says what an error of pgx means to a caller: every error of pgx passes
-// through it, once. It alone decides, by the SQLSTATE, never by the text.
+// translate says what an error of pgx means to a caller: every error of pgx passes through it, once.
+// It decides by the SQLSTATE, never by the text.
 //
-// What the server refused did not happen, nor did what was not sent. Everything else leaves
-// open whether it did: a timeout, a lost connection, a server that is going down.
+// A step that the server refused, or that was not sent, did not happen. Every other error leaves open
+// whether the step happened: a timeout, a lost connection, a server that is going down.
 func translate(err error) error {
 	if err == nil || translated(err) {
 		return err
@@ -47,7 +47,7 @@ func translate(err error) error {
 			return fmt.Errorf("%w: %w", unknown, err)
 		}
 		return fmt.Errorf("%w: %w", storage.ErrFull, err)
-	case "28", "3D", "42": // credentials; a database, permissions or tables that are not there
+	case "28", "3D", "42": // bad credentials; no such database; no such table or privilege
 		return fmt.Errorf("%w: %w", storage.ErrRefused, err)
 	case "08", "57", "58", "40", "25", "55":
 		return fmt.Errorf("%w: %w", unknown, err)
@@ -55,7 +55,7 @@ func translate(err error) error {
 	return err
 }
 
-// translated reports whether an error says already what it means to a caller.
+// translated reports whether an error already says what it means to a caller.
 func translated(err error) bool {
 	return away(err) || errors.Is(err, storage.ErrClosed) ||
 		errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrNotEmpty) ||
@@ -83,9 +83,9 @@ func code(err error) string {
 	return ""
 }
 
-// transient reports whether a step that the server refused may succeed if it is done
-// again: it lost a race (serialization, deadlock, lock wait, unique), or its plan or
-// prepared statement was outdated. Nothing of it happened.
+// transient reports whether a step that the server refused may succeed if it is repeated: it lost a
+// race (serialization, deadlock, lock wait, unique), or its plan or prepared statement was outdated.
+// The step did not happen.
 func transient(err error) bool {
 	switch code(err) {
 	case "40001", "40P01", "55P03", "23505", "0A000", "26000", "42P05":
@@ -94,15 +94,15 @@ func transient(err error) bool {
 	return errors.Is(err, errHeld)
 }
 
-// unexpected reports whether a step of the database gave up and was rolled back because
-// something did not go as it expects. The general way (step.go) finds out what.
+// unexpected reports whether a function of the database gave up and was rolled back because something
+// did not go as expected. The general way (step.go) finds out what.
 func unexpected(err error) bool { return code(err) == "P0001" }
 
 // readOnly reports whether the server takes no writes: it is, or has become, a standby.
 func readOnly(err error) bool { return code(err) == "25006" }
 
-// unprepared reports whether a prepared statement is not where it was left: something
-// between here and the server shares sessions among clients.
+// unprepared reports whether a prepared statement is missing, or is there already: something between
+// this client and the server shares sessions among clients.
 func unprepared(err error) bool {
 	switch code(err) {
 	case "26000", "42P05":
@@ -111,18 +111,18 @@ func unprepared(err error) bool {
 	return false
 }
 
-// forgetPrepared does without prepared statements from now on.
+// forgetPrepared makes all connections do without prepared statements from now on.
 func (s *Storage) forgetPrepared() {
 	s.unnamed.Store(true)
 	s.pool.Reset()
 	s.reserve.Reset()
 }
 
-// again is how often a step that lost a race is done again.
+// again is how often a step is tried that loses races.
 const again = 10
 
-// retry does a step until it succeeds or fails for good. A try that was sent leaves it unknown
-// what happened, whether a later one is sent or not.
+// retry does a step until it succeeds or fails for good. Where a try was sent and a later one cannot
+// be, it returns an ErrUnknown.
 func (s *Storage) retry(ctx context.Context, step func() error) error {
 	pause := time.Millisecond
 	for try := 1; ; try++ {

@@ -10,10 +10,10 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// Extend extends leases and keeps the runner's heartbeat, in one transaction of two round
-// trips on a connection of the reserve, unless it carries a large checkpoint. A task that
-// another transaction has locked for more than a moment, as a settle in the application's own
-// does, is neither extended nor lost. Progress or a checkpoint for it is an error: nothing was
+// Extend extends leases and keeps the runner's heartbeat, in one transaction of two round trips on a
+// connection of the reserve, unless it carries a large checkpoint. A task that another transaction
+// keeps locked for more than a moment, such as a settle in a transaction of the application's, is
+// neither extended nor lost. Progress or a checkpoint for such a task is an error: nothing was
 // written.
 func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
 	if err := storage.CheckExtend(s.limits, &req); err != nil {
@@ -29,16 +29,16 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 	return extended, err
 }
 
-// extendTries is how often leases are extended before one whose task is locked is passed
-// over: steps of this package lock tasks for some milliseconds.
+// extendTries is how often leases are tried before a locked task is passed over: steps of this
+// package lock tasks for some milliseconds.
 const extendTries = 4
 
-// extend extends leases. Where it is to insist a task that is locked is errHeld.
+// extend extends leases. With insist it returns errHeld where a task is locked.
 func (s *Storage) extend(
 	ctx context.Context, req *storage.ExtendRequest, insist bool,
 ) (x storage.Extended, err error) {
 	txs := make([]storage.Tx, 1)
-	for i := range req.Leases { // what a step loads for settles
+	for i := range req.Leases { // settles, so that a step loads and locks the tasks
 		txs[0].Settles = append(txs[0].Settles, storage.Settle{Fence: req.Leases[i].Fence})
 	}
 	p := newPart(req.Call, txs)
@@ -93,12 +93,12 @@ func (s *Storage) extend(
 	return x, tx.commit(ctx, writes...)
 }
 
-// noVitals is how a heartbeat without vitals is kept where the one before had none either. No text in
-// JSON can look so: its quotes are behind backslashes.
+// noVitals is the part of the JSON which says that a heartbeat has no vitals. No text in JSON can
+// look so: its quotes are behind backslashes.
 var noVitals = []byte(`"Vitals":null`)
 
-// hear keeps a heartbeat, or forgets a runner that leaves. Vitals that stand in what was kept before
-// stay where the heartbeat has none.
+// hear keeps a heartbeat, or deletes a runner that leaves. Where a heartbeat has no vitals, the
+// vitals that were kept before stay.
 func hear(info *storage.RunnerInfo, now int64) query {
 	if info.Leaving {
 		return query{text: "DELETE FROM {schema}.runners WHERE id = $1", args: []any{info.ID}}
@@ -122,8 +122,8 @@ func hear(info *storage.RunnerInfo, now int64) query {
 	}
 }
 
-// Runners lists the runners whose heartbeat has not expired, by id. A heartbeat that cannot be
-// read is left out: the runner's next one replaces it.
+// Runners lists the runners whose heartbeat has not expired, by id. It leaves out a heartbeat that
+// cannot be read: the runner's next one replaces it.
 func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	var alive []storage.RunnerInfo
 	var b []byte

@@ -10,41 +10,42 @@ import (
 	"github.com/midgehq/midge/storage/internal/combine"
 )
 
-// flushTime bounds one flush, all retries included, and likewise what is carried out apart after it.
+// flushTime bounds one flush with all its retries, and likewise all calls carried out apart after it.
 const flushTime = 10 * time.Second
 
-// A flush takes along no more than this.
+// The most that one flush takes.
 const (
 	flushCalls = 256
 	flushOps   = 2000
 	flushBytes = 8 << 20
 )
 
-// largeOps is what makes a call of inserts large: it does not wait for a flush that is under way, as
-// what a transaction costs is little beside it. Small calls save more by sharing one. From so
-// many on inserts are copied, three round trips included.
+// largeOps is the number of operations that makes a call of inserts large. A large call does not wait
+// for a flush that is under way: beside its inserts a transaction costs little, while small calls
+// save more by sharing one. From this number on inserts are copied, three round trips included.
 const largeOps = 100
 
-// The classes of calls: each is flushed by itself, so that none waits for another's.
+// The classes of calls. Each class is flushed by itself, so that no call waits for those of another
+// class.
 const (
 	classInsert  = iota // nothing but plain inserts
 	classSettle         // completions, with plain inserts or without
 	classGeneral        // everything else
 )
 
-// newCombiner makes what flushes calls, whose lines are their classes. A flush shares a transaction, and
-// with it round trips and waits for the disk.
+// newCombiner makes what flushes calls; its lines are the classes. The calls of a flush share a
+// transaction, and with it round trips and waits for the disk.
 func (s *Storage) newCombiner(connections int) *combine.Combiner[*part] {
 	return combine.New(combine.Config[*part]{
 		Flush: s.flush, Apart: s.flushApart, Context: s.background, Interruptible: true,
-		// The slice of Txs is the caller's again once its context has ended.
+		// The slice of Txs belongs to the caller again once its context has ended.
 		Keep:  func(p *part) { p.txs = slices.Clone(p.txs) },
 		Calls: flushCalls, Ops: flushOps, Bytes: flushBytes, Beside: connections - 2,
 	})
 }
 
-// send has a call carried out. A caller whose context ends has an unknown outcome; a flush that others
-// share goes on for them.
+// send has a call carried out, and returns its error. A caller whose context ends leaves; a flush
+// that others share goes on for them.
 func (s *Storage) send(ctx context.Context, class int, p *part) error {
 	p.Call = combine.Call{
 		Identity: p.call, Line: class, Ops: p.ops, Bytes: p.size, Large: class == classInsert && p.ops >= largeOps,
@@ -55,7 +56,8 @@ func (s *Storage) send(ctx context.Context, class int, p *part) error {
 	return p.err
 }
 
-// flush carries out parts of one class. It gives back those that another of them held up.
+// flush carries out parts of one class. It returns them where one was held up, to be carried out
+// apart.
 func (s *Storage) flush(ctx context.Context, class int, parts []*part) (spoiled []*part) {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
@@ -75,8 +77,8 @@ func (s *Storage) flush(ctx context.Context, class int, parts []*part) (spoiled 
 	return s.flushGeneral(ctx, parts)
 }
 
-// flushGeneral carries out parts in one transaction, the general way. Where one of them spoils it for the
-// others it gives them back.
+// flushGeneral carries out parts in one transaction, the general way. Where one of them spoils it for
+// the others, it returns those without an outcome, to be carried out apart.
 func (s *Storage) flushGeneral(ctx context.Context, parts []*part) (spoiled []*part) {
 	err := translate(s.retry(ctx, func() error { return s.flushOnce(ctx, parts) }))
 	if err == nil {
@@ -93,10 +95,10 @@ func (s *Storage) flushGeneral(ctx context.Context, parts []*part) (spoiled []*p
 	return nil
 }
 
-// flushApart carries out parts one by one. One that waits for what another transaction is
-// taking is handed back, for its caller to repeat, and so are those that want the same: for
-// what may be taken for long a flush waits for little and once. All of them together have the
-// time of one flush, as others wait for the next.
+// flushApart carries out parts one by one. A part gets an errAwaited, for its caller to repeat, where
+// it waits for an id or unique key that another transaction is taking, and so do later parts that
+// want the same: such a key may be taken for long, so that a flush waits for it only briefly and
+// once. All parts together have the time of one flush, as other calls wait for the next.
 func (s *Storage) flushApart(ctx context.Context, class int, parts []*part) {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()

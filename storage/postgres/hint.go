@@ -8,56 +8,56 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// hints remembers where claims need not look. What was claimed leaves dead entries in the
-// index until a vacuum, millions in a busy minute, and a claim that began at the head of
-// the order would pass over all of them.
+// hints remembers where claims need not look. Claimed tasks leave dead entries in the index until a
+// vacuum, millions in a busy minute. A claim that began at the head of the order would pass over all
+// of them.
 //
-// New tasks join the tail of their priority or the head of it, at places where nothing
-// ever was. Only a transaction that took long to commit appears among places that were
-// passed: a claim looks at the last tenth of a second again, at everything once a second,
-// and at once where somebody says that his commit took long (wake.late). So a hint can
-// make a claim miss a task for a while and never for good.
+// New tasks join the tail or the head of their priority, at places where no task ever stood. Only a
+// transaction that took long to commit adds tasks at places that claims have passed. So a claim looks
+// at the last tenth of a second again, at everything once a second, and at everything at once where a
+// process reports that its commit took long (wake.late). A hint can make a claim miss a task for a
+// while, but never for good.
 type hints struct {
 	mu    sync.Mutex // guards known
 	known map[string]*hint
 }
 
-// hint is about one queue: nothing waits behind the beginning of a priority's band up to
-// from, and nothing was left that was due until since.
+// hint is about one queue: no task waits from the beginning of the tail of a priority up to from, and
+// no task was left that was due until since.
 type hint struct {
 	from, since int64
-	whole       time.Time // when all is to be looked at again
-	maintained  time.Time // when it was last seen that nothing had to be maintained
+	whole       time.Time // when a claim is to look at everything again
+	maintained  time.Time // when a claim last found nothing to maintain
 }
 
-// seen is what a claim saw: that it looked from a place on and took what was there up to
-// the last; whether it left nothing undone; and how long that took.
+// seen is what a claim saw in a queue: it looked from a place on and took the tasks there up to the
+// place last. clean says that it left no due task, and took is how long it took.
 type seen struct {
-	now, base, from, last int64 // base is its first version, of which places are made
+	now, base, from, last int64 // base is its first version: new places are made of it
 	looked                bool  // it had room for a task of this queue
-	maintained            bool  // it saw to what has to be maintained
+	maintained            bool  // it checked whether there is something to maintain
 	clean                 bool
 	took                  time.Duration
 }
 
 const (
-	// lagging is how long a commit may take without being noticed by claims.
+	// lagging is how long a commit may take before claims can pass the places of its tasks.
 	lagging = 100 * time.Millisecond
-	// lateAfter is when a step says that its commit took long.
+	// lateAfter is the duration from which a step reports that its commit took long.
 	lateAfter = lagging / 2
-	// wholeEvery is how often a claim looks at everything. Where that takes long, because
-	// no vacuum comes, it is done in a twentieth of the time, but often enough.
+	// wholeEvery is how often a claim looks at everything. Where that takes long because no vacuum
+	// comes, claims spend a share of one in wholeShare of their time on it, but do it once in
+	// wholeLimit.
 	wholeEvery = time.Second
 	wholeShare = 20
 	wholeLimit = 10 * time.Second
-	// maintainEvery is how often claims ask for leases that expired and what is kept no longer.
+	// maintainEvery is how often claims look for expired leases and expired records.
 	maintainEvery = 250 * time.Millisecond
 	// unknown is a place before all others.
 	unknown = math.MinInt64
 )
 
-// of gives the hints about queues; about those that are to be looked at whole there is
-// none.
+// of gives the hints about queues. A queue of which everything is to be looked at has none.
 func (h *hints) of(names []string) (lows, froms, sinces []int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,8 +74,7 @@ func (h *hints) of(names []string) (lows, froms, sinces []int64) {
 	return lows, froms, sinces
 }
 
-// maintained reports whether it was seen a moment ago that none of the queues has to be
-// maintained.
+// maintained reports whether claims found a moment ago that none of the queues needs maintenance.
 func (h *hints) maintained(queues []storage.ClaimQueue) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,27 +95,27 @@ func (h *hints) learn(name string, s seen) {
 		k = &hint{from: unknown, since: unknown}
 		h.known[name] = k
 	}
-	if s.from == unknown && s.looked && (s.last == 0 || s.last >= k.from) { // it came past all that was passed
+	if s.from == unknown && s.looked && (s.last == 0 || s.last >= k.from) { // past all places that claims passed
 		k.whole = time.Now().Add(min(max(wholeEvery, wholeShare*s.took), wholeLimit))
 	}
 	if s.maintained {
 		k.maintained = time.Now()
 	}
-	if until := s.now - lagging.Microseconds(); s.clean || until < k.since { // a clock may be set back
+	if until := s.now - lagging.Microseconds(); s.clean || until < k.since { // the clock may be set back
 		k.since = until
 	}
 	if s.last == 0 || !isTail(s.last) {
 		return
 	}
-	// Nothing is left between where it looked and the last, so nothing that old is left
-	// in the band of the last.
+	// Nothing is left between the place from which the claim looked and the last place. So nothing is
+	// left in the tail of this priority up to the last, except where commits lag.
 	from := min(s.last, bandOf(s.last)+s.base-lagging.Microseconds())
 	if k.from == unknown || bandOf(k.from) != bandOf(from) || from > k.from {
 		k.from = from
 	}
 }
 
-// forget has a queue looked at whole by the next claim.
+// forget makes the next claim look at everything in a queue.
 func (h *hints) forget(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,8 +124,9 @@ func (h *hints) forget(name string) {
 	}
 }
 
-// isTail reports whether a place is behind the beginning of its priority's band.
+// isTail reports whether a place is in the tail of its priority: behind the middle of its band
+// (engine.Band).
 func isTail(place int64) bool { return place&(1<<56-1) < 1<<55 }
 
-// bandOf gives the beginning of the band in whose tail a place is.
+// bandOf gives the middle of the band in whose tail a place is.
 func bandOf(place int64) int64 { return place >> 56 << 56 }

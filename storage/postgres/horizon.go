@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// heldFor is how long a transaction may be open before the operator is told: vacuum
-// removes no row that died since it began, and what is left behind costs more and more.
+// heldFor is how long a transaction may be open before the operator is told: vacuum removes no row
+// that died after its beginning, and these rows cost more and more.
 const heldFor = 20 * time.Second
 
-// mostHeld is how many such transactions are named.
+// mostHeld is how many such transactions the warnings name.
 const mostHeld = 3
 
-// held names what keeps vacuum from removing dead rows. Of other users' transactions it
-// sees those that this user may see (pg_read_all_stats).
+// held warns of transactions and replication slots that keep vacuum from removing dead rows. It sees
+// the transactions of other roles only where this role may (pg_read_all_stats).
 func (s *Storage) held(ctx context.Context) (warnings []string) {
 	var what string
 	err := s.ask(ctx, s.pool, query{
@@ -39,7 +39,7 @@ func (s *Storage) held(ctx context.Context) (warnings []string) {
 			return nil
 		}, &what),
 	})
-	if err != nil { // what cannot be seen only fails to warn
+	if err != nil { // no warning where the catalogs cannot be read
 		return nil
 	}
 	return warnings

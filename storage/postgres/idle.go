@@ -11,24 +11,24 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A client that is busy for a moment opens some connections, of which it needs few afterwards: each is a
-// process of the server. The driver closes those that were idle for a minute, and idle those beyond
-// idleMost after idleSoon.
+// A client that is busy for a moment opens connections of which it needs few afterwards, and each of
+// them is a process of the server. The driver closes connections that were idle for a minute; the
+// type idle closes those beyond idleMost after idleSoon.
 const (
 	idleMost = 2
 	idleSoon = 2 * time.Second
 )
 
-// idle closes the connections of a pool that nobody has used for a while.
+// idle closes connections of a pool that has not been used for a while.
 type idle struct {
 	pool *pgxpool.Pool
 	ctx  context.Context //nolint:containedctx // of what is closed; ended by Close
 	last atomic.Int64    // when the storage used a connection last, in nanoseconds
-	at   atomic.Bool     // there is a timer
+	at   atomic.Bool     // a timer is running
 
 	mu     sync.Mutex // guards closed
 	closed bool
-	round  sync.WaitGroup // one at a time
+	round  sync.WaitGroup // the trim under way, one at a time
 }
 
 // used notes that the storage uses a connection.
@@ -39,7 +39,7 @@ func (i *idle) used() {
 	}
 }
 
-// lookIn looks after a while whether the storage is used no more.
+// lookIn checks after a while whether the storage has used no connection lately.
 func (i *idle) lookIn(after time.Duration) {
 	time.AfterFunc(after, func() {
 		i.mu.Lock()
@@ -51,18 +51,18 @@ func (i *idle) lookIn(after time.Duration) {
 			i.lookIn(left)
 			return
 		}
-		i.at.Store(false) // who uses one from now on has another look follow
+		i.at.Store(false) // the next use starts a new timer
 		i.round.Go(i.trim)
 	})
 }
 
-// trim closes idle connections, but for those that were used last.
+// trim closes idle connections, except for the ones used last.
 func (i *idle) trim() {
 	all := i.pool.AcquireAllIdle(i.ctx)
 	slices.SortFunc(all, func(a, b *pgxpool.Conn) int { return cmp.Compare(lastUse(b), lastUse(a)) })
 	for n, conn := range all {
 		if n < idleMost {
-			conn.Release() // not release: it was not used
+			conn.Release() // not release, which would count as a use
 		} else {
 			hangUp(i.ctx, conn.Hijack())
 		}
@@ -75,7 +75,7 @@ func lastUse(conn *pgxpool.Conn) int64 {
 	return used.UnixNano()
 }
 
-// close waits for what is under way.
+// close waits for the trim under way.
 func (i *idle) close() {
 	i.mu.Lock()
 	i.closed = true

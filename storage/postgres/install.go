@@ -15,15 +15,15 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// scripts make what a schema holds. The migrations of tables are applied in order; one that was
-// released is never changed. They only add, so that clients of the version before go on: a column
-// has a default, and nothing is renamed. Each function is a file; those of a version that was
-// released are changed together with the version alone (version.go). The view is for people.
+// scripts make the contents of a schema. The migrations of tables are applied in order; a released
+// one is never changed. They only add, so that clients of the version before go on: a column has a
+// default, and nothing is renamed. Each function is a file; a released function is changed only
+// together with the version (version.go). The view is for people.
 //
 //go:embed schema
 var scripts embed.FS
 
-// texts reads the scripts of a pattern, in order of their names.
+// texts reads the scripts that match a pattern, in order of their names.
 func texts(pattern string) (names, texts []string, err error) {
 	files, err := fs.Glob(scripts, "schema/"+pattern)
 	if err != nil {
@@ -40,7 +40,7 @@ func texts(pattern string) (names, texts []string, err error) {
 	return names, texts, nil
 }
 
-// constants are those that scripts share with the client; times are in microseconds.
+// constants are the constants that scripts share with the client; times are in microseconds.
 var constants = strings.NewReplacer(
 	"{newer}", strconv.Itoa(int(record.Newer)),
 	"{jumpafter}", inMicros(storage.JumpAfter),
@@ -57,15 +57,15 @@ var constants = strings.NewReplacer(
 
 func inMicros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
-// migration is one that is under way.
+// migration is a migration under way.
 type migration struct {
 	reads  rower
-	exec   func(ctx context.Context, sql string) error // of statements, one after the other
+	exec   func(ctx context.Context, sql string) error // carries out statements, one after the other
 	schema string
 	quoted string
 }
 
-// install has a schema serve this version.
+// install makes a schema serve this version.
 func install(ctx context.Context, m *migration, found installed) error {
 	if err := m.tables(ctx, found.tables); err != nil {
 		return err
@@ -75,7 +75,7 @@ func install(ctx context.Context, m *migration, found installed) error {
 	}
 	for _, other := range found.versions {
 		if other > version {
-			return nil // that version has made the view, and has dropped what it does not serve
+			return nil // the newer version has made the view, and has dropped what it does not serve
 		}
 	}
 	if err := m.view(ctx); err != nil {
@@ -87,7 +87,7 @@ func install(ctx context.Context, m *migration, found installed) error {
 	return m.drop(ctx)
 }
 
-// tables applies the migrations that come after the one of a number.
+// tables applies the migrations after the number last.
 func (m *migration) tables(ctx context.Context, last int) error {
 	_, all, err := texts("tables/*.sql")
 	if err != nil {
@@ -110,7 +110,7 @@ func (m *migration) tables(ctx context.Context, last int) error {
 }
 
 // functions adds the functions of this version. They call each other, so that their bodies are
-// checked when they are called first.
+// checked only when they are first called.
 func (m *migration) functions(ctx context.Context) error {
 	names, all, err := texts("functions/*.sql")
 	if err != nil {
@@ -130,7 +130,7 @@ func (m *migration) functions(ctx context.Context) error {
 		version, oldest, strings.Join(names, ",")))
 }
 
-// view makes the view jobs, or has it call the functions of this version.
+// view makes the view jobs, or makes it call the functions of this version.
 func (m *migration) view(ctx context.Context) error {
 	_, text, err := texts("jobs.sql")
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// What a lane remembers of its last call (the table lanes).
+// The verbs of the calls that lanes remember (the table lanes).
 const (
-	verbApply     = "a" // as expected from base on: its Txs say the rest
-	verbOutcome   = "o" // an Apply with an outcome of its own
+	verbApply     = "a" // an Apply that went as expected: base and its Txs tell the outcome
+	verbOutcome   = "o" // an Apply whose outcome is kept
 	verbClaim     = "c"
 	verbExtend    = "e"
 	verbConfigure = "s"
@@ -43,8 +43,8 @@ func lanesQuery(lanes [][]byte, got map[[16]byte]remembered) query {
 	}
 }
 
-// verdict says of a call that was not admitted what its lane knows: nil where the call is
-// the one that it remembers, of one of these verbs.
+// verdict says what a lane knows of a call that was not admitted: nil where it remembers that call,
+// with one of these verbs; else an ErrUnknown.
 func (r remembered) verdict(call storage.Call, verbs ...string) error {
 	switch seq := int64(call.Seq); {
 	case r.seq == seq && slices.Contains(verbs, r.verb):
@@ -57,7 +57,7 @@ func (r remembered) verdict(call storage.Call, verbs ...string) error {
 	return storage.ErrLaneExpired
 }
 
-// admit keeps the parts that the server admitted, and answers the others.
+// admit keeps the parts that the server admitted, and answers the others from their lanes.
 func (st *step) admit(ctx context.Context, parts []*part, admitted [][]byte) error {
 	in := make(map[[16]byte]bool, len(admitted))
 	for _, lane := range admitted {
@@ -92,7 +92,7 @@ func (st *step) admit(ctx context.Context, parts []*part, admitted [][]byte) err
 	return nil
 }
 
-// recall gives the first outcome of a call that is repeated.
+// recall gives the first outcome of a repeated call.
 func recall(r remembered, p *part) ([]storage.Applied, error) {
 	if err := r.verdict(p.call, verbApply, verbOutcome); err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func recall(r remembered, p *part) ([]storage.Applied, error) {
 	return unpackApplied(r.outcome, p.txs)
 }
 
-// outcome is an Applied as it is remembered.
+// outcome is the kept form of an Applied.
 type outcome struct {
 	I, C, S []storage.Placed         `json:",omitempty"`
 	E       *storage.DependencyError `json:",omitempty"`
@@ -119,7 +119,7 @@ func packApplied(applied []storage.Applied) []byte {
 	return b
 }
 
-// unpackApplied reads the outcome of Txs. What is no outcome of theirs is errReply.
+// unpackApplied reads the outcomes of Txs. It returns errReply where b does not fit them.
 func unpackApplied(b []byte, txs []storage.Tx) ([]storage.Applied, error) {
 	var all []outcome
 	if err := json.Unmarshal(b, &all); err != nil {
@@ -143,7 +143,7 @@ func unpackApplied(b []byte, txs []storage.Tx) ([]storage.Applied, error) {
 	return applied, nil
 }
 
-// remembering keeps the outcomes of parts that have an identity.
+// remembering keeps the outcomes of parts that have an identity; it is false where none has.
 func remembering(parts []*part) (query, bool) {
 	var lanes, outcomes [][]byte
 	for _, p := range parts {
@@ -154,8 +154,7 @@ func remembering(parts []*part) (query, bool) {
 	return query{text: "SELECT {schema}.remember($1, $2)", args: []any{lanes, outcomes}}, len(lanes) > 0
 }
 
-// sweepLanes forgets lanes whose life is over: a call on one of them would be refused
-// anyway.
+// sweepLanes deletes lanes whose life is over: calls on them would be refused anyway.
 func (s *Storage) sweepLanes(ctx context.Context) error {
 	return s.askAside(ctx, query{
 		text: "SELECT {schema}.sweep({schema}.come({schema}.told()) - $1)",

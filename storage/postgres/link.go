@@ -14,14 +14,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// query is one statement of a step and what is done with its rows.
+// query is one statement of a step, with the function that reads its rows.
 type query struct {
 	text string // {schema} stands for the schema's name, see inSchema
 	args []any
-	scan func(rows) error // nil where there are none to read
+	scan func(rows) error // nil where there are no rows to read
 }
 
-// rows are those of a query: pgx.Rows or, but for Close, *sql.Rows.
+// rows are the rows of a query: pgx.Rows or *sql.Rows, without Close.
 type rows interface {
 	Next() bool
 	Scan(dest ...any) error
@@ -33,13 +33,14 @@ type link interface {
 	run(ctx context.Context, queries ...query) error
 }
 
-// schema is where the tables are, and the functions of this version. All texts are constants.
+// schema knows the names of the schema and of this version's functions. All texts of queries are
+// constants.
 type schema struct {
 	quoted string
-	texts  sync.Map // of queries, with names that the server knows
+	texts  sync.Map // the texts that the server knows, by the constants
 }
 
-// in puts the names that the server knows into a text.
+// in gives the text of a query with the names that the server knows.
 func (s *schema) in(text string) string {
 	if known, some := s.texts.Load(text); some {
 		return known.(string) //nolint:forcetypeassert // nothing else is stored
@@ -49,21 +50,21 @@ func (s *schema) in(text string) string {
 	return made
 }
 
-// function matches the name of a function where it is made or called: no table's name stands
-// right before a parenthesis.
+// function matches the name of a function where it is made or called. The name of a table never
+// stands right before a parenthesis.
 var function = regexp.MustCompile(`\{schema\}\.([a-z]+)\(`)
 
-// inSchema puts the quoted name of a schema into a text, and this version behind the names of
+// inSchema puts the quoted name of a schema into a text, and appends this version to the names of
 // functions.
 func inSchema(text, quoted string) string {
 	text = function.ReplaceAllString(text, "{schema}.${1}_"+strconv.Itoa(version)+"(")
 	return strings.ReplaceAll(text, "{schema}", quoted)
 }
 
-// transaction is one of the storage's own, on a connection of a pool. Its first and
-// its last round trip begin and commit it beside what else they carry. Between two the
-// server waits no longer than idleLimit, and rolls back: the locks of a process that froze,
-// or whose line is dead, would keep its tasks from everybody for hours.
+// transaction is one of the storage's own, on a connection of a pool. Its first round trip also
+// begins it, and its last one commits it. Between two round trips the server waits for idleLimit at
+// most, and then rolls back: a process that froze, or whose connection is dead, would keep its tasks
+// locked for hours.
 type transaction struct {
 	schema *schema
 	conn   *pgxpool.Conn
@@ -91,10 +92,10 @@ func (t *transaction) run(ctx context.Context, queries ...query) error {
 	return send(ctx, t.conn.Conn(), t.schema, queries)
 }
 
-// copy fills a table with what COPY reads from rows. Where the server refuses them the
-// connection is hung up: a PgBouncer (1.21 to 1.25) that was sent the end of a copy which had
-// failed keeps its own connection from everybody else for as long as this one stands
-// (github.com/pgbouncer/pgbouncer/pull/1470).
+// copy fills a table with what COPY reads from rows. Where the server refuses the rows, the
+// connection is closed. Otherwise a PgBouncer (1.21 to 1.25) that was sent the end of a copy which
+// had failed keeps its connection to the server from all other clients, for as long as this
+// connection stands (github.com/pgbouncer/pgbouncer/pull/1470).
 func (t *transaction) copy(ctx context.Context, text string, rows io.Reader) error {
 	_, err := t.conn.Conn().PgConn().CopyFrom(ctx, rows, t.schema.in(text))
 	if err != nil {
@@ -105,8 +106,8 @@ func (t *transaction) copy(ctx context.Context, text string, rows io.Reader) err
 	return err
 }
 
-// commit carries out the last queries, commits, and gives the connection back: who goes on
-// may need another, and two who hold one each would wait for each other.
+// commit carries out the last queries, commits, and gives the connection back: a caller that goes on
+// may need another, and two callers that hold one each would wait for each other.
 func (t *transaction) commit(ctx context.Context, queries ...query) error {
 	err := t.run(ctx, append(queries, query{text: "COMMIT"})...)
 	if err == nil {
@@ -116,8 +117,8 @@ func (t *transaction) commit(ctx context.Context, queries ...query) error {
 	return err
 }
 
-// close rolls back what was not committed and gives the connection back. One that does not
-// take the rollback is thrown away. Closing again is harmless.
+// close rolls back what was not committed, and gives the connection back. The pool drops a connection
+// on which the rollback fails. Closing again is harmless.
 func (t *transaction) close(ctx context.Context) {
 	if t.over {
 		return
@@ -169,9 +170,8 @@ func send(ctx context.Context, conn batcher, in *schema, queries []query) (err e
 	return nil
 }
 
-// ask carries out one query on any connection of a pool, as a transaction of its own. One
-// whose prepared statement was not where it was left has done nothing: it is asked again
-// without.
+// ask carries out one query on any connection of a pool, as a transaction of its own. A query whose
+// prepared statement is missing has done nothing: it is sent again without a prepared statement.
 func (s *Storage) ask(ctx context.Context, pool *pgxpool.Pool, q query) error {
 	for try := 1; ; try++ {
 		err := s.askOnce(ctx, pool, q)
@@ -182,11 +182,12 @@ func (s *Storage) ask(ctx context.Context, pool *pgxpool.Pool, q query) error {
 	}
 }
 
-// askAside is ask for what goes on in the background: all of that has one connection at a time.
+// askAside is ask for background work, all of which shares one connection at a time.
 func (s *Storage) askAside(ctx context.Context, q query) error { return s.askIn(ctx, q, s.aside) }
 
-// askSoon is askAside for a notification, which waits a while for that connection, and no longer: what has it
-// may wait for a lock. It then goes by another one, so that two are in the background at most.
+// askSoon is askAside for a notification, which waits only a while for the shared connection: the
+// query that has it may wait for a lock. Then it uses another connection, so that background work has
+// two at most.
 func (s *Storage) askSoon(ctx context.Context, q query) error {
 	const patience = 200 * time.Millisecond
 	soon, cancel := context.WithTimeout(ctx, patience)
@@ -200,7 +201,7 @@ func (s *Storage) askSoon(ctx context.Context, q query) error {
 	}
 }
 
-// askIn is ask once there is room in a slot.
+// askIn is ask once a slot has room.
 func (s *Storage) askIn(ctx context.Context, q query, slot chan struct{}) error {
 	select {
 	case slot <- struct{}{}:
@@ -235,7 +236,8 @@ func (s *Storage) askOnce(ctx context.Context, pool *pgxpool.Pool, q query) erro
 	return found.Err()
 }
 
-// askWithin asks in a transaction that names its isolation: that of the sessions is another.
+// askWithin asks in a transaction that names its isolation level, as the sessions have another
+// default.
 func (s *Storage) askWithin(ctx context.Context, pool *pgxpool.Pool, q query) error {
 	tx, err := s.begin(ctx, pool)
 	if err != nil {
@@ -245,7 +247,7 @@ func (s *Storage) askWithin(ctx context.Context, pool *pgxpool.Pool, q query) er
 	return tx.commit(ctx, q)
 }
 
-// one makes a scan of the one row that a query gives.
+// one makes a scan of the one row of a query. It returns errReply where there is none.
 func one(dest ...any) func(rows) error {
 	return func(r rows) error {
 		if !r.Next() {
@@ -258,7 +260,7 @@ func one(dest ...any) func(rows) error {
 	}
 }
 
-// each makes a scan of every row: got is called after each.
+// each makes a scan that calls got after every row.
 func each(got func() error, dest ...any) func(rows) error {
 	return func(r rows) error {
 		for r.Next() {

@@ -10,10 +10,10 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// A call that inserts one task which is to wait is a step of its own: nobody shares its
-// transaction, so that all there is of it is what it costs.
+// A call that inserts one task which waits at once is a step of its own. No other call shares its
+// transaction, so that all that the step does is on its account.
 
-// lone gives the insert of such a call.
+// lone gives the insert of such a call, and false for any other call.
 func (p *part) lone() (*storage.Insert, bool) {
 	if p.call.IsZero() || len(p.txs) != 1 || len(p.txs[0].Inserts) != 1 || !isPlain(&p.txs[0]) ||
 		len(p.txs[0].Settles) > 0 {
@@ -23,7 +23,8 @@ func (p *part) lone() (*storage.Insert, bool) {
 	return in, in.Delay.Microseconds() == 0 && in.At.IsZero()
 }
 
-// add carries out a call that inserts one task, and reports whether it went as expected.
+// add carries out a call that inserts one task. It reports false where the step did nothing because
+// something did not go as expected.
 func (s *Storage) add(ctx context.Context, p *part, in *storage.Insert) (done bool) {
 	var at int64
 	var numbers, told []int32
@@ -51,7 +52,7 @@ func (s *Storage) add(ctx context.Context, p *part, in *storage.Insert) (done bo
 	return true
 }
 
-// adding is the step add; loud says that it notifies.
+// adding calls the function add; loud says that the step notifies.
 func (s *Storage) adding(call storage.Call, in *storage.Insert, queue int32, loud bool, at *int64) query {
 	note := ""
 	if loud {

@@ -17,8 +17,8 @@ import (
 // SchemaError says that a schema does not serve this client, and what to do.
 type SchemaError struct {
 	Schema string
-	// Want is the version of this client. Found are the versions that the schema serves, in
-	// order: none where there is no schema, or one of a time before versions had numbers.
+	// Want is the version of this client. Found are the versions that the schema serves, in order.
+	// Found is empty where there is no schema, and where it was made before versions had numbers.
 	Want  int
 	Found []int
 	// Oldest is the oldest version that the schema can serve, 0 where Found is empty.
@@ -47,11 +47,12 @@ func (e *SchemaError) Error() string {
 // Is makes errors.Is(err, storage.ErrRefused) hold.
 func (e *SchemaError) Is(target error) bool { return target == storage.ErrRefused }
 
-// Migrate has a schema serve this version: it makes or changes the tables, adds the functions
-// of this version, and drops those of versions that the tables no longer serve, all in one
-// transaction. Clients of the other versions go on meanwhile and afterwards. Where there is
-// nothing to do it takes no lock; any number of starters may call it at once: one works, the
-// others wait for it. A schema that can no longer serve this version is a *SchemaError.
+// Migrate makes a schema serve this version: it makes or changes the tables, adds the functions of
+// this version, and drops the functions of versions that the tables no longer serve, all in one
+// transaction. Clients of the other versions go on meanwhile and afterwards. Where there is nothing
+// to do Migrate takes no lock. Any number of processes may call it at once as they start: one works,
+// and the others wait for it. Migrate returns a *SchemaError for a schema that can no longer serve
+// this version.
 func Migrate(ctx context.Context, cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return fmt.Errorf("postgres: migrate: %w", err)
@@ -60,7 +61,8 @@ func Migrate(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("postgres: migrate: %w", err)
 	}
-	// Nothing is prepared: what pools transactions would not find it again.
+	// Nothing is prepared: behind a proxy that pools transactions a prepared statement would not be
+	// found again.
 	settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	conn, err := dial(ctx, settings)
 	if err != nil {
@@ -70,8 +72,8 @@ func Migrate(ctx context.Context, cfg Config) error {
 	return wrap("migrate", migrate(ctx, conn, cfg.Schema))
 }
 
-// MigrationSQL gives the statements that Migrate would carry out now, in one transaction, for whoever
-// is to review them or has a tool of his own for that; "" where there is nothing to do. It changes
+// MigrationSQL gives the statements that Migrate would carry out now, in one transaction, for people
+// who review them or apply them with a tool of their own; "" where there is nothing to do. It changes
 // nothing. Its errors are those of Migrate.
 func MigrationSQL(ctx context.Context, cfg Config) (string, error) {
 	if err := cfg.check(); err != nil {
@@ -91,7 +93,7 @@ func MigrationSQL(ctx context.Context, cfg Config) (string, error) {
 	return text, wrap("write the migration", err)
 }
 
-// migrationText writes down what migrateIn does.
+// migrationText writes down the statements of migrateIn.
 func migrationText(ctx context.Context, conn *pgx.Conn, schema string) (string, error) {
 	found, err := installedIn(ctx, conn, schema)
 	switch {
@@ -139,15 +141,15 @@ func migrate(ctx context.Context, conn *pgx.Conn, schema string) error {
 	return translate(err)
 }
 
-// A change of a table waits for every transaction that uses it, and whoever comes then waits for
-// the change: after lockTime it lets them go first, and tries again after lockPause.
+// A change of a table waits for every transaction that uses the table, and later transactions wait
+// for the change. After lockTime the change lets them go first, and tries again after lockPause.
 const (
 	lockTime  = "SET LOCAL lock_timeout = '1s'"
 	lockPause = time.Second
 )
 
 func migrateIn(ctx context.Context, tx pgx.Tx, schema string) error {
-	// The lock ends with the transaction, whatever pools connections in between.
+	// The lock ends with the transaction, also where a proxy pools connections.
 	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext($1))", "midge.migrate."+schema)
 	if err != nil {
 		return err
@@ -163,7 +165,7 @@ func migrateIn(ctx context.Context, tx pgx.Tx, schema string) error {
 		return err
 	}
 	m := &migration{reads: tx, schema: schema, quoted: pgx.Identifier{schema}.Sanitize()}
-	m.exec = func(ctx context.Context, sql string) error { // several at once go by the simple protocol alone
+	m.exec = func(ctx context.Context, sql string) error { // several at once need the simple protocol
 		_, err := tx.Conn().PgConn().Exec(ctx, sql).ReadAll()
 		return err
 	}
@@ -173,15 +175,15 @@ func migrateIn(ctx context.Context, tx pgx.Tx, schema string) error {
 // installed is what a schema holds.
 type installed struct {
 	tables     int   // the number of the last migration, 0 where there are no tables
-	versions   []int // of functions, in order
+	versions   []int // of the functions, in order
 	oldest     int   // the oldest version that the tables serve
-	unnumbered bool  // its tables are of a time before versions had numbers
+	unnumbered bool  // its tables were made before versions had numbers
 }
 
 // installedIn reads what a schema holds.
 func installedIn(ctx context.Context, conn rower, schema string) (found installed, err error) {
 	var tables, functions bool
-	// A query and not to_regclass, which may know what was there before the lock.
+	// A query and not to_regclass, whose answer may be from before the lock.
 	err = conn.QueryRow(ctx, "SELECT coalesce(bool_or(c.relname = 'migrations'), false), "+
 		"coalesce(bool_or(c.relname = 'functions'), false) FROM pg_catalog.pg_class c "+
 		"JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1", schema,
@@ -201,11 +203,11 @@ type rower interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// current reports whether a client of this version works here. What its functions need is there
-// with them, as a migration drops functions that do no right on its tables.
+// current reports whether a client of this version works here. With its functions, the tables that
+// they need are there too: a migration drops functions that do not work correctly on its tables.
 func (i *installed) current() bool { return slices.Contains(i.versions, version) }
 
-// refusal is the error of a client that is not served.
+// refusal gives the error of a client that the schema does not serve.
 func (i *installed) refusal(schema string) *SchemaError {
 	return &SchemaError{
 		Schema: schema, Want: version, Found: i.versions, Oldest: i.oldest, Unnumbered: i.unnumbered,

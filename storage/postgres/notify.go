@@ -10,10 +10,10 @@ import (
 	"github.com/midgehq/midge/internal/sleep"
 )
 
-// notes sends wake-ups to other processes. A notification takes a lock of the whole
-// server when its transaction commits, so that a busy queue is notified now and then: the
-// first wake-up goes with the commit that caused it, those of the next few milliseconds
-// with one notification at their end.
+// notes sends wake-ups to other processes. A transaction with a notification takes a lock of the
+// whole server when it commits, so that a busy queue is notified only now and then: the first wake-up
+// goes with the commit that caused it, and those of the next few milliseconds follow in one
+// notification at their end.
 type notes struct {
 	channel string
 	sender  string
@@ -21,15 +21,15 @@ type notes struct {
 	send    func(ctx context.Context, kind string, queues []int32) error
 	ctx     context.Context //nolint:containedctx // of what is sent later; ended by Close
 
-	mu      sync.Mutex // guards what follows; no I/O under it
+	mu      sync.Mutex // guards the fields below; no I/O under it
 	closed  bool
 	quiet   map[int32]*pause
 	order   []int32 // queues with a pause, in the order in which the pauses end
 	sending bool
-	later   sync.WaitGroup // one goroutine that ends pauses; it ends with ctx, or with the last of them
+	later   sync.WaitGroup // one goroutine that ends pauses; it ends with ctx, or with the last pause
 }
 
-// pause is a time in which a queue's wake-ups wait, and what waits.
+// pause is a time in which a queue's wake-ups wait, with the kinds of wake-ups that wait.
 type pause struct {
 	until       time.Time
 	work, alert bool
@@ -38,7 +38,7 @@ type pause struct {
 // quietFor is how long the wake-ups of a queue wait after one was sent.
 const quietFor = 5 * time.Millisecond
 
-// loud gives those of the queues whose wake-up may go with the commit.
+// loud gives the queues whose wake-up may go with the commit.
 func (n *notes) loud(queues []int32) []int32 {
 	loud := []int32{}
 	n.mu.Lock()
@@ -51,10 +51,9 @@ func (n *notes) loud(queues []int32) []int32 {
 	return loud
 }
 
-// rung tells those in this process who wait, and notes what other processes are to be
-// told: a wake-up that went with the commit, as those of told did, begins a pause, one
-// that did not is sent at the end of the pause. Where that has come meanwhile, it begins
-// another.
+// rung wakes those who wait in this process, and notes what other processes are to be told. A wake-up
+// that went with the commit (told) begins a pause. Any other wake-up is sent at the end of the
+// current pause; where that has ended meanwhile, it begins another.
 func (n *notes) rung(_ context.Context, queues, told []int32, alert bool) {
 	if len(queues) == 0 {
 		return
@@ -94,9 +93,9 @@ func (n *notes) extend(queue int32) {
 	n.order = append(n.order, queue)
 }
 
-// sendLater sends what waits, as the pauses end, until there are none. It sends for all
-// queues, one notification after the other: where a line is slow or dead they are gathered,
-// and take no connection from others.
+// sendLater sends the wake-ups that wait, as their pauses end, until no pause is left. It sends for
+// all queues, one notification after the other: on a slow or dead connection the wake-ups gather, and
+// take no further connection.
 func (n *notes) sendLater() {
 	for {
 		until, some := n.next()
@@ -104,13 +103,13 @@ func (n *notes) sendLater() {
 			return
 		}
 		work, alerts := n.over()
-		_ = n.send(n.ctx, "w", work) // a hint: who misses it looks by himself
+		_ = n.send(n.ctx, "w", work) // a hint: a process that misses it looks by itself
 		_ = n.send(n.ctx, "c", alerts)
 		n.again(work, alerts)
 	}
 }
 
-// next gives the end of the next pause.
+// next gives the end of the first pause; some is false where there is none.
 func (n *notes) next() (until time.Time, some bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -121,8 +120,8 @@ func (n *notes) next() (until time.Time, some bool) {
 	return n.quiet[n.order[0]].until, true
 }
 
-// over ends the pauses that are over, but for those of the queues that it gives: their
-// wake-ups are to be sent, and until then others wait.
+// over ends the pauses whose time is over, except for the queues that it returns. The wake-ups of
+// these queues are to be sent, and until then new ones wait.
 func (n *notes) over() (work, alerts []int32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -144,7 +143,7 @@ func (n *notes) over() (work, alerts []int32) {
 	return work, alerts
 }
 
-// again begins pauses of queues whose wake-ups were sent.
+// again begins new pauses for queues whose wake-ups were sent.
 func (n *notes) again(queues ...[]int32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -153,7 +152,7 @@ func (n *notes) again(queues ...[]int32) {
 	}
 }
 
-// close waits for what is being sent; its context has ended.
+// close waits for the notification being sent, whose context has ended.
 func (n *notes) close() {
 	n.mu.Lock()
 	n.closed = true
@@ -161,8 +160,8 @@ func (n *notes) close() {
 	n.later.Wait()
 }
 
-// ringing gives the statement that wakes those whom a work concerns, and what is to be
-// done once it was committed.
+// ringing gives the statements that wake the processes which a work concerns, and the function to
+// call after the commit.
 func (s *Storage) ringing(w *work) (queries []query, rung func(context.Context)) {
 	all, alerts := make([]int32, 0, len(w.rings)), make([]int32, 0, len(w.rings))
 	for name, alert := range w.rings {
@@ -194,7 +193,7 @@ func without(all, some []int32) []int32 {
 	return slices.DeleteFunc(slices.Clone(all), func(q int32) bool { return slices.Contains(some, q) })
 }
 
-// late has queues looked at whole by the next claims of this storage.
+// late makes the next claims of this storage look at everything in these queues.
 func (s *Storage) late(queues []int32) {
 	for _, q := range queues {
 		if name := s.numbers.name(q); name != "" {
@@ -203,8 +202,8 @@ func (s *Storage) late(queues []int32) {
 	}
 }
 
-// lateSince says to all who claim that a step took long from its beginning to its commit,
-// if it did: they may have passed the places of its tasks.
+// lateSince tells every process that claims that a step took long from its beginning to its commit,
+// if it did: their claims may have passed the places of its tasks.
 func (s *Storage) lateSince(ctx context.Context, begun time.Time, queues map[string]int32) {
 	if time.Since(begun) < lateAfter {
 		return
@@ -216,11 +215,11 @@ func (s *Storage) lateSince(ctx context.Context, begun time.Time, queues map[str
 
 func numbersIn(queues map[string]int32) []int32 { return slices.Collect(maps.Values(queues)) }
 
-// tellTime bounds the sending of a notification: it is a hint.
+// tellTime bounds the sending of a notification, which is only a hint.
 const tellTime = time.Second
 
-// tell sends a notification of its own. It need not survive a crash. Its connection is none
-// of the reserve, whose few are for what cannot wait.
+// tell sends a notification in a transaction of its own, which need not survive a crash. It does not
+// use the reserve, whose few connections are for calls that cannot wait.
 func (s *Storage) tell(ctx context.Context, kind string, queues []int32) error {
 	if len(queues) == 0 {
 		return nil

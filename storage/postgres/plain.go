@@ -15,11 +15,11 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// Plain inserts and completions, which is what a busy queue sees all day, take one round
-// trip: a step of the database does them if all go as expected, and nothing where one
-// does not. Then the general way (step.go) finds out what stands in the way.
+// Plain inserts and completions are most of what a busy queue does all day. They take one round trip:
+// a function of the database carries them out if all of them go as expected, and does nothing if one
+// does not. Then the general way (step.go) finds out why.
 
-// plainArgs are the arguments of the steps enqueue and finish (schema/functions).
+// plainArgs are the arguments of the functions enqueue and finish (schema/functions).
 type plainArgs struct {
 	presented
 	tally
@@ -38,16 +38,16 @@ type plainArgs struct {
 	tokens     [][]byte
 }
 
-// presented are the calls of parts, each with where in the time of the step it begins: every
-// insert and completion takes a microsecond.
+// presented are the calls of parts, each with its offset in the time of the step: every insert and
+// completion takes a microsecond.
 type presented struct {
-	span        int64 // of all, and one more
+	span        int64 // microseconds of all parts, and one more
 	lanes       [][]byte
 	opens, seqs []int64
-	begins      []int64 // of each lane
+	begins      []int64 // the offset of each lane's call
 }
 
-// presenting lays parts out in the time of a step.
+// presenting gives each part its offset in the time of a step.
 func presenting(parts []*part) presented {
 	pr := presented{span: 1}
 	for _, p := range parts {
@@ -63,12 +63,12 @@ func presenting(parts []*part) presented {
 	return pr
 }
 
-// tally says of each queue how many inserts are to wait and to be scheduled.
+// tally counts for each queue the inserts that are expected to wait and to be scheduled.
 type tally struct{ dqueues, dwaiting, dscheduled []int32 }
 
 func newTally() tally { return tally{[]int32{}, []int32{}, []int32{}} }
 
-// count notes an insert and gives the place of its queue.
+// count counts an insert and returns the index of its queue.
 func (t *tally) count(queue int32, later bool) int {
 	i := slices.Index(t.dqueues, queue)
 	if i < 0 {
@@ -84,19 +84,19 @@ func (t *tally) count(queue int32, later bool) int {
 	return i
 }
 
-// plainStep is a flush of plain parts under way.
+// plainStep is the state of a flush of plain parts.
 type plainStep struct {
 	class  int
 	parts  []*part
 	queues map[string]int32
 	begun  time.Time
-	base   int64   // the version from which it counts; 0 where something was not as expected
-	rung   []int32 // queues with new work, or with something due earlier than all else
-	told   []int32 // those of them that were notified
+	base   int64   // the first version; 0 where something did not go as expected
+	rung   []int32 // queues with new work, or with a task that is now due before all others
+	told   []int32 // queues whose wake-up goes with the commit
 }
 
-// flushPlain carries out parts of one of the plain classes, and reports whether they are left, to
-// go the general way. After errBusy none of them happened.
+// flushPlain carries out parts of one of the plain classes. It reports whether they are left, to go
+// the general way. After errBusy none of them happened.
 func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) (left bool, err error) {
 	st := &plainStep{class: class, parts: parts}
 	err = s.retry(ctx, func() (err error) {
@@ -113,7 +113,7 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) (lef
 	case errors.Is(err, errBusy):
 		return false, err
 	case err != nil && !unexpected(err):
-		if err = translate(err); errors.Is(err, storage.ErrUnknown) { // it may be there, and late
+		if err = translate(err); errors.Is(err, storage.ErrUnknown) { // it may have happened, with a late commit
 			s.late(numbersIn(st.queues))
 		}
 		for _, p := range parts {
@@ -135,14 +135,14 @@ func (s *Storage) flushPlain(ctx context.Context, class int, parts []*part) (lef
 	return false, nil
 }
 
-// plainStep carries out parts by one function of the server.
+// plainStep carries out parts with one function of the server.
 func (s *Storage) plainStep(ctx context.Context, st *plainStep) error {
 	a := plain(st.parts, st.queues)
 	st.told = s.notes.loud(a.dqueues)
 	return s.ask(ctx, s.poolOf(st.parts), s.plainQuery(a, st))
 }
 
-// plainQuery is the step of a class: enqueue, or finish where tasks are completed too.
+// plainQuery calls the function of a class: enqueue, or finish where tasks are completed too.
 func (s *Storage) plainQuery(a *plainArgs, st *plainStep) query {
 	args := []any{
 		a.span, blobs(a.lanes), a.opens, a.seqs, a.begins, a.queues, blobs(a.ids), a.ats, a.dues, a.priorities,
@@ -183,7 +183,7 @@ func plain(parts []*part, queues map[string]int32) *plainArgs {
 	return a
 }
 
-// newPlainArgs makes room for so many inserts and completions.
+// newPlainArgs reserves memory for so many inserts and completions.
 func newPlainArgs(inserts, settles int) *plainArgs {
 	return &plainArgs{
 		queues: make([]int32, 0, inserts), ids: make([][]byte, 0, inserts), ats: make([]int64, 0, inserts),
@@ -195,7 +195,7 @@ func newPlainArgs(inserts, settles int) *plainArgs {
 	}
 }
 
-// add takes a Tx along, whose first moment is at, and gives the moment after its last.
+// add adds a Tx, whose first moment is at, and returns the moment after its last.
 func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32, at int64) int64 {
 	for k := range tx.Inserts {
 		in := &tx.Inserts[k]
@@ -209,7 +209,7 @@ func (a *plainArgs) add(tx *storage.Tx, queues map[string]int32, at int64) int64
 			a.timed = a.timed || due > 0
 		}
 		a.dues = append(a.dues, due)
-		// Whether a moment is in the future the server decides: this is what is expected.
+		// The server decides whether a moment is in the future; this is the client's expectation.
 		a.count(queues[in.Ref.Queue], due < 0 || due > time.Now().UnixMicro())
 		a.priorities = append(a.priorities, int16(in.Priority))
 		sp := engine.SpecOf(in)
@@ -235,13 +235,14 @@ func marks(sp *engine.Spec) engine.Flags {
 	return 0
 }
 
-// nearby is how much of the beginning of ids that are made about the same time is equal: the
-// time but for its last quarter of a second.
+// nearby is how many bytes ids have in common that were made at about the same time: the time without
+// its last quarter of a second.
 const nearby = 5
 
-// bounds gives the ends of where the ids of inserts are, if they are of one queue and were made
-// about the same time, else empty ones: one look there tells that none of them is that of a
-// task which has ended. Elsewhere it would pass over what may be millions of dead entries.
+// bounds returns the lowest and the highest id of inserts, where all are of one queue and were made
+// at about the same time; else two empty ids. One look between these bounds tells that none of the
+// ids belongs to a task which has ended. Between bounds further apart it would pass over what may be
+// millions of dead entries.
 func bounds(ids [][]byte, queues int) (low, high []byte) {
 	if len(ids) == 0 || queues != 1 {
 		return []byte{}, []byte{}
@@ -260,8 +261,7 @@ func bounds(ids [][]byte, queues int) (low, high []byte) {
 	return low, high
 }
 
-// byEnd puts the completions in the order of queue and id, in which tasks are locked
-// everywhere.
+// byEnd sorts the completions by queue and id, the order in which all steps lock tasks.
 func (a *plainArgs) byEnd() {
 	order := make([]int, len(a.ends))
 	for i := range order {
@@ -280,9 +280,9 @@ func (a *plainArgs) byEnd() {
 	}
 }
 
-// expected gives the outcome of plain Txs that went as expected, from a version on. It
-// depends on nothing else, therefore a lane remembers the version alone: where some are due at
-// a moment, that was the time by the clock too.
+// expected gives the outcome of plain Txs that went as expected, with versions from at on. The
+// outcome depends on nothing else, so that a lane remembers only the version. Where inserts name a
+// due moment, the version was also the time of the clock.
 func expected(txs []storage.Tx, at int64) []storage.Applied {
 	applied := engine.Answers(txs)
 	for i := range txs {
@@ -304,8 +304,8 @@ func expected(txs []storage.Tx, at int64) []storage.Applied {
 	return applied
 }
 
-// oddities remembers for a while in which queues completions need the general way, as
-// those of tasks that are kept do: there it is not tried to do without.
+// oddities remembers for a while in which queues completions need the general way, such as
+// completions of tasks that are kept. In these queues the short way is not tried.
 type oddities struct {
 	mu    sync.Mutex // guards until
 	until map[string]time.Time

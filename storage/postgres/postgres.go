@@ -22,10 +22,10 @@ import (
 
 // Storage keeps tasks in PostgreSQL. It is safe for concurrent use.
 type Storage struct {
-	pool    *pgxpool.Pool // claims, inserts, reads, what carries much
-	reserve *pgxpool.Pool // leases and settles
+	pool    *pgxpool.Pool // for claims, inserts, reads and large calls
+	reserve *pgxpool.Pool // for leases and settles
 	schema  *schema
-	name    string // of the schema
+	name    string // the schema's name
 	limits  storage.Limits
 	numbers *numbers
 	hints   *hints
@@ -34,30 +34,30 @@ type Storage struct {
 	sweep   *sweep
 	vacuum  vacuum
 	odd     oddities // queues in which completions need the general way
-	// overfull are queues in which this storage made dead tasks since they were trimmed.
+	// overfull are the queues in which this storage has made tasks dead since they were last trimmed.
 	overfull oddities
 
 	combiner *combine.Combiner[*part]
 	server   string // its version
 	database string
-	// identifier is the number of the server's data, 0 where the role may not read it.
+	// identifier identifies the server's data directory; 0 where the role may not read it.
 	identifier int64
 	warnings   []string
 	durable    string
 	heldFor    time.Duration
 
-	unnamed atomic.Bool  // prepared statements do not stay where they are made
-	brought atomic.Int64 // tasks of the last claim
-	// strict says that transactions here are no READ COMMITTED unless they say so. Steps rely
-	// on that: each of their statements sees what was committed before it.
+	unnamed atomic.Bool  // use unnamed statements: prepared ones do not stay in a session
+	brought atomic.Int64 // the number of tasks of the last claim
+	// strict says that a transaction here is READ COMMITTED only if it says so. Steps rely on that
+	// level: each of their statements sees all that was committed before it.
 	strict bool
-	// noShort has claims and flushes go the general way, for tests.
+	// noShort makes claims and flushes go the general way, for tests.
 	noShort bool
 
-	allowance allowance // of claims
+	allowance allowance // for the time that a claim may take
 	idle      *idle
-	// Slots of capacity 1: aside is filled while something in the background has a connection, and
-	// telling while a notification has another one, as it did not wait longer for that.
+	// Slots of capacity 1. aside is filled while a background query has a connection. telling is
+	// filled while a notification has another connection because it did not wait longer for aside.
 	aside, telling chan struct{}
 
 	background context.Context         //nolint:containedctx // of what no caller's context ends
@@ -70,11 +70,11 @@ var (
 	_ storage.Located = (*Storage)(nil)
 )
 
-// Open connects to PostgreSQL and checks that it is fit: version 13 or later, one that
-// takes writes, with a schema that serves this version, whatever others it serves. Errors:
-// *storage.InvalidError for a bad Config, *SchemaError for a schema that does not (see Migrate),
-// storage.ErrRefused for a server that is not fit, storage.ErrUnavailable where it cannot be
-// reached. ctx bounds the opening alone.
+// Open connects to PostgreSQL and checks the server and the schema: the server must have version 13
+// or later and take writes, and the schema must serve this version, whichever others it serves.
+// Errors: *storage.InvalidError for a bad Config, *SchemaError for a schema that does not serve this
+// version (see Migrate), storage.ErrRefused for a server that is not fit, storage.ErrUnavailable for
+// a server that cannot be reached. ctx bounds only the opening.
 func Open(ctx context.Context, cfg Config) (*Storage, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("postgres: open: %w", err)
@@ -104,7 +104,7 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 	return s, nil
 }
 
-// connect makes what the storage works with; it does not dial yet.
+// connect makes the pools and helpers of the storage; it does not dial yet.
 func (s *Storage) connect(background context.Context, cfg *Config) (err error) {
 	if s.pool, s.reserve, err = cfg.connect(background, &s.unnamed); err != nil {
 		return err
@@ -173,22 +173,22 @@ func (s *Storage) examine(ctx context.Context, name string) error {
 	return s.judgeLine(ctx)
 }
 
-// identify learns which server it is. The number was drawn when its data were made: standbys and whoever
-// takes over from the primary have the same. Every role may read it unless an administrator has taken that
-// away, or whoever runs the server for others: those refuse such functions in ways of their own, and a
-// storage works without.
+// identify reads the identifier of the server's data. It was drawn when the data directory was made:
+// standbys, and a standby that is promoted, have the same one. Every role may read it, unless an
+// administrator has revoked that, or a provider of hosted servers has: providers refuse such
+// functions in ways of their own. The storage works without it.
 func (s *Storage) identify(ctx context.Context) error {
 	err := s.ask(ctx, s.pool, query{
 		text: "SELECT system_identifier FROM pg_control_system()", scan: one(&s.identifier),
 	})
 	switch class(code(err)) {
-	case "0A", "42", "55", "XX": // not supported; not allowed, or not there; not as the server is set; damaged
+	case "0A", "42", "55", "XX": // not supported; no privilege or function; not in this state; internal error
 		return nil
 	}
 	return translate(err)
 }
 
-// judgeLine warns of a connection that others can read, or where they can answer.
+// judgeLine warns of a connection whose traffic others can read, or where another server can answer.
 func (s *Storage) judgeLine(ctx context.Context) error {
 	conn, err := acquire(ctx, s.pool)
 	if err != nil {
@@ -201,7 +201,7 @@ func (s *Storage) judgeLine(ctx context.Context) error {
 	return nil
 }
 
-// judge says what an acknowledgement is worth.
+// judge notes what an acknowledgement guarantees, and warns of settings that weaken it.
 func (s *Storage) judge(fsync, commit, pages string) {
 	s.durable = "an acknowledged task is on the server's disk, synchronous_commit=" + commit
 	if fsync != "on" {
@@ -225,11 +225,11 @@ func (s *Storage) enter() error {
 	return nil
 }
 
-// closeTime bounds how long Close waits for what is under way.
+// closeTime bounds how long Close waits for calls and background work.
 const closeTime = time.Second
 
-// Close ends every Wait and what runs in the background, and closes the storage's own
-// connections. Calls under way may fail with an ErrUnknown.
+// Close ends every Wait and the background work, and closes the storage's own connections. Calls
+// under way may fail with an ErrUnknown. It returns an error where they do not end within a second.
 func (s *Storage) Close() error {
 	if s.closed.Swap(true) {
 		return nil
@@ -262,9 +262,9 @@ func (s *Storage) Close() error {
 	}
 }
 
-// Location names the server, the database and the schema in which the tasks are. A server that was made of a
-// copy of another one's files has its number too, and where the role may not read the number, servers are
-// not told apart.
+// Location names the server, the database and the schema that hold the tasks. A server that was made
+// from a copy of another server's files has the same identifier. Where the role may not read the
+// identifier, Location does not tell servers apart.
 func (s *Storage) Location() string {
 	place := fmt.Sprintf("postgres database %s, schema %s", s.database, s.name)
 	if s.identifier != 0 {
@@ -273,8 +273,8 @@ func (s *Storage) Location() string {
 	return place
 }
 
-// Describe tells the server's version and time, and what an operator should know of it
-// now, such as a transaction that has been open for long.
+// Describe reports the server's version and time, and warnings for an operator, such as a transaction
+// that has been open for long.
 func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	var now, mark, jumped int64
 	var held []string

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// numbers remembers the numbers of queues. A row of queues is deleted only long after
-// the queue was last used (sweep.go), so that a number which was read lately is good.
+// numbers remembers the numbers of queues. The row of a queue is deleted only long after the queue
+// was last used (sweep.go), so that a number which was read lately is valid.
 type numbers struct {
 	mu    sync.Mutex // guards known; no I/O under it
 	known map[string]number
 	names map[int32]string
-	// named is told of a queue whose number was not known, or is known no longer: wake-ups of it were
-	// not known to be its own, or will not be.
+	// named is called for a queue whose number becomes known, or is no longer known: until then, or
+	// from then on, wake-ups that state the number cannot be told to be the queue's.
 	named func(name string)
 }
 
@@ -23,22 +23,22 @@ type number struct {
 	read  time.Time
 }
 
-// trust is how long a number that was read is good: much less than a row outlives its
-// queue.
+// trust is how long a number that was read is valid: much less than the time for which a row outlives
+// its queue.
 const trust = time.Minute
 
 func newNumbers() *numbers {
 	return &numbers{known: make(map[string]number), names: make(map[int32]string), named: func(string) {}}
 }
 
-// of gives what is known of these queues, and the others.
+// of gives the known numbers of these queues, and the names of the other queues.
 func (n *numbers) of(names []string) (known map[string]int32, missing []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := time.Now()
 	known = make(map[string]int32, len(names))
 	for _, name := range names {
-		// Both clocks: a machine that was suspended knows it by the wall clock alone.
+		// Compare both clocks: only the wall clock counts the time while a machine was suspended.
 		k, ok := n.known[name]
 		if !ok || now.Sub(k.read) > trust || now.Round(0).Sub(k.read.Round(0)) > trust {
 			missing = append(missing, name)
@@ -49,7 +49,7 @@ func (n *numbers) of(names []string) (known map[string]int32, missing []string) 
 	return known, missing
 }
 
-// learn notes a number that was read, of a row that stays (readNumbers).
+// learn notes a number that was read from a row that stays (readNumbers).
 func (n *numbers) learn(name string, queue int32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -65,15 +65,15 @@ func (n *numbers) call(queue int32, name string) {
 	}
 }
 
-// hear notes the number of a queue that a claim saw, 0 for none. Its row may be about to go:
-// the number is not good for what is written.
+// hear notes the number of a queue that a claim saw, 0 for none. Its row may be about to be deleted,
+// so that writes must not use the number.
 func (n *numbers) hear(name string, queue int32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if queue == 0 {
 		if _, known := n.known[name]; known {
 			delete(n.known, name)
-			n.named(name) // a Wait under way counts on the number
+			n.named(name) // a Wait under way relies on the number
 		}
 		return
 	}
@@ -83,14 +83,14 @@ func (n *numbers) hear(name string, queue int32) {
 	n.call(queue, name)
 }
 
-// name gives the name of a queue's number, "" where it was never heard of.
+// name gives the name of the queue that has a number, "" where this storage has not heard of it.
 func (n *numbers) name(queue int32) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.names[queue]
 }
 
-// knows reports whether the numbers of all these queues were heard of.
+// knows reports whether this storage has heard of the numbers of all these queues.
 func (n *numbers) knows(names []string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -100,7 +100,7 @@ func (n *numbers) knows(names []string) bool {
 	})
 }
 
-// numbersOf gives the numbers of queues, hidden rows made for those that have none.
+// numbersOf gives the numbers of queues. It makes hidden rows for queues that have none.
 func (s *Storage) numbersOf(ctx context.Context, names []string) (map[string]int32, error) {
 	known, missing := s.numbers.of(names)
 	if len(missing) == 0 {
@@ -131,8 +131,8 @@ func (s *Storage) numbersOf(ctx context.Context, names []string) (map[string]int
 	return known, err
 }
 
-// readNumbers adds the numbers of those queues that have one. A row that stands for no
-// queue for long is taken back into use: it is not deleted under what is inserted next.
+// readNumbers adds the numbers of those queues that have one. It takes a row that has been hidden for
+// long back into use, so that the row is not deleted while its number is used by inserts.
 func (s *Storage) readNumbers(ctx context.Context, known map[string]int32, names []string) error {
 	q := s.readingNumbers(known, names)
 	q.text = `WITH back AS (
@@ -143,8 +143,8 @@ func (s *Storage) readNumbers(ctx context.Context, known map[string]int32, names
 	return s.ask(ctx, s.pool, q)
 }
 
-// readingNumbers reads the numbers of those queues that have one, but for rows that have to be taken back
-// into use.
+// readingNumbers reads the numbers of those queues that have one, except for rows that have to be
+// taken back into use.
 func (s *Storage) readingNumbers(known map[string]int32, names []string) query {
 	var name string
 	var queue int32

@@ -17,7 +17,7 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// reading is where tasks are read: on the pool, or within a transaction of the application's.
+// reading reads tasks, on the pool or within a transaction of the application's.
 type reading struct {
 	store *Storage
 	ask   func(ctx context.Context, q query) error
@@ -29,7 +29,7 @@ func (s *Storage) pooled() reading {
 	return reading{s, func(ctx context.Context, q query) error { return s.ask(ctx, s.pool, q) }, s.retry}
 }
 
-// bounded carries out a verb in bounded time, and names it in an error.
+// bounded carries out a step in bounded time, and names the act in an error.
 func (s reading) bounded(ctx context.Context, act string, step func(context.Context) error) error {
 	err := s.store.enter()
 	if err == nil {
@@ -40,7 +40,8 @@ func (s reading) bounded(ctx context.Context, act string, step func(context.Cont
 	return wrap(act, translate(err))
 }
 
-// Task reads one task. [storage.ErrNotFound] where there is none.
+// Task reads one task. It returns [storage.ErrNotFound] where there is none, and [storage.ErrDamaged]
+// where its record cannot be read.
 func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	return s.pooled().task(ctx, ref)
 }
@@ -87,8 +88,8 @@ func (s reading) read(ctx context.Context, ref storage.Ref) (t storage.Task, err
 	return t, nil
 }
 
-// Tasks lists a page of the tasks of one state, in the order of that state. Next is the
-// place of the page's last task. Records that cannot be read are left out.
+// Tasks lists a page of the tasks of one state, in the order of that state. Next is the place of the
+// page's last task. Records that cannot be read are left out.
 func (s *Storage) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
 	return s.pooled().tasks(ctx, q)
 }
@@ -114,9 +115,9 @@ func (s reading) tasks(ctx context.Context, q storage.TasksQuery) (storage.Tasks
 
 // spot is the place of a task in the order of its state.
 type spot struct {
-	kind       string // of the line in which a declined task stands, else ""
+	kind       string // of the line of a declined task, else ""
 	sort, turn int64
-	id         []byte // as it is kept, whatever it says
+	id         []byte // as it is stored, damaged or not
 }
 
 func (a spot) compare(b spot) int {
@@ -162,7 +163,7 @@ func (s reading) list(
 	if err != nil {
 		return page, err
 	}
-	// A state may be several to the tables: their orders make one.
+	// A state may be several states in the tables: their orders are merged.
 	slices.SortFunc(all, func(a, b listed) int { return a.compare(b.spot) })
 	if q.Newest {
 		slices.Reverse(all)
@@ -179,7 +180,7 @@ func (s reading) list(
 	return page, nil
 }
 
-// text is the place for [storage.TasksPage]. An id that is damaged may be long: its place is
+// text gives a place as text, for [storage.TasksPage]. A damaged id may be long: its place then is
 // behind all others of its moment, also where the last come first.
 func (a spot) text(newest bool) string {
 	if len(a.id) > storage.MaxName {
@@ -191,7 +192,7 @@ func (a spot) text(newest bool) string {
 	return fmt.Sprintf("%d,%d,%s,%s", a.sort, a.turn, base64.RawURLEncoding.EncodeToString(a.id), a.kind)
 }
 
-// parsePlace reads the place of a page's last task back. The empty one is before all others.
+// parsePlace reads the text of a place. The empty text is before all places.
 func parsePlace(text string) (after spot, err error) {
 	if text == "" {
 		return spot{"", math.MinInt64, math.MinInt64, []byte{}}, nil
@@ -216,8 +217,8 @@ func parsePlace(text string) (after spot, err error) {
 	return after, nil
 }
 
-// Queues lists names of queues, sorted. Next is the last name of the page. What is no name of
-// a queue is left out.
+// Queues lists names of queues, sorted. Next is the last name of the page. Names that no queue can
+// have are left out.
 func (s *Storage) Queues(ctx context.Context, q storage.QueuesQuery) (storage.QueuesPage, error) {
 	return s.pooled().queues(ctx, q)
 }
@@ -232,7 +233,8 @@ func (s reading) queues(ctx context.Context, q storage.QueuesQuery) (storage.Que
 		names = nil
 		var name string
 		return s.ask(ctx, query{
-			// ~ ends a range of names: no name has it. What was not folded yet unhides a queue.
+			// '~' ends a range of names: no name has it. A delta that is not folded yet unhides a
+			// queue.
 			text: `SELECT q.name FROM {schema}.queues q
 				WHERE q.name >= $1 AND q.name > $2 AND q.name < $1 || '~' AND (NOT q.hidden OR EXISTS (
 					SELECT FROM {schema}.deltas d WHERE d.queue = q.queue))
@@ -257,8 +259,8 @@ func (s reading) queues(ctx context.Context, q storage.QueuesQuery) (storage.Que
 	return page, nil
 }
 
-// Stats gives the sizes and totals of queues, all at one moment: what was folded, and the
-// changes since.
+// Stats gives the sizes and totals of queues, all at one moment: the folded counters, and the changes
+// since.
 func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
 	for _, name := range queues {
 		if err := storage.CheckName("queue name", name); err != nil {
@@ -302,7 +304,7 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 
 func statsOf(name string, paused bool, until int64, v []int64) storage.Stats {
 	q := engine.Queue{Name: name}
-	q.SetCounts(append([]int64{0}, v...)) // an array of the database begins with 1
+	q.SetCounts(append([]int64{0}, v...)) // an array of the database begins at 1
 	st := q.Stats()
 	st.Paused = paused
 	if paused {

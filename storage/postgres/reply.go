@@ -11,25 +11,25 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A connection may be dead without a sign of it: its server vanished, or a NAT has forgotten
-// it. Nothing comes on it any more, no error either, and who waits for that waits for hours.
-// So each call has its time, whatever its caller's context says.
+// A connection may be dead without a sign of it: its server vanished, or a NAT has forgotten it.
+// Nothing arrives on it any more, not even an error, and a caller could wait for hours. So each call
+// has a time limit, whatever its caller's context says.
 const (
-	// replyTime is how long a call waits for answers.
+	// replyTime bounds how long a call waits for answers.
 	replyTime = 5 * time.Second
-	// allowanceLimit is the most for a claim, and allowanceFor how long one counts that took
-	// more than replyTime.
+	// allowanceLimit is the most that a claim may take, and allowanceFor is how long a slow claim
+	// counts.
 	allowanceLimit = time.Minute
 	allowanceFor   = time.Minute
-	// quietLimit is how long a connection may be idle before it is asked whether it lives,
-	// and pingTime how long that takes at most.
+	// quietLimit is how long a connection may be idle before it is tested, and pingTime bounds the
+	// test.
 	quietLimit = time.Second
 	pingTime   = time.Second
 )
 
-// allowance bounds claims. Where an old transaction holds vacuum back one may need more than
-// replyTime, and would never go through: one that was given up gives those of the next
-// minute twice its time.
+// allowance bounds claims. Where an old transaction holds vacuum back, a claim may need more than
+// replyTime, and would never finish. So a claim that took too long, or was given up, gives the claims
+// of the next minute twice its time.
 type allowance struct {
 	mu    sync.Mutex // guards what follows
 	most  time.Duration
@@ -67,11 +67,11 @@ func (a *allowance) learn(most time.Duration) {
 	a.most, a.until = min(max(a.most, most), allowanceLimit), time.Now().Add(allowanceFor)
 }
 
-// lastUsed is when a connection was given back, among what the driver keeps for others.
+// lastUsed is the key of the moment when a connection was given back, in the driver's data for users.
 const lastUsed = "midge: last used"
 
-// acquire takes a connection of a pool, one that lives. The pool could ask for that too, but
-// what it finds dead keeps its place for a quarter of a minute.
+// acquire takes a live connection of a pool. The pool could test connections too, but a dead one
+// would keep its place there for a quarter of a minute.
 func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	for {
 		conn, err := pool.Acquire(ctx)
@@ -92,12 +92,12 @@ func acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	}
 }
 
-// answers asks a connection whether it lives, and hangs up where it does not. A caller whose
-// context ends neither waits for that nor ends a connection that lives: it has the error of
-// the context, and the connection goes back to its pool.
+// answers tests whether a connection lives, and closes a dead one. A caller whose context ends
+// neither waits for the test nor ends a live connection: answers returns the context's error, and the
+// connection goes back to its pool.
 func answers(ctx context.Context, conn *pgxpool.Conn) (bool, error) {
 	told := make(chan bool)
-	go func() { // ends within pingTime, and a second to hang up
+	go func() { // ends within pingTime, plus a second to hang up
 		asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTime)
 		defer cancel()
 		lives := conn.Conn().Ping(asked) == nil
@@ -120,8 +120,8 @@ func answers(ctx context.Context, conn *pgxpool.Conn) (bool, error) {
 	}
 }
 
-// release gives a connection back to its pool. One that is closed leaves it: the driver
-// looks after it for a while, and its place is needed.
+// release gives a connection back to its pool. It takes a closed one out of the pool: the driver
+// would look after it for a while, and its place is needed.
 func release(conn *pgxpool.Conn) {
 	if conn.Conn().IsClosed() {
 		conn.Hijack()
@@ -131,7 +131,7 @@ func release(conn *pgxpool.Conn) {
 	conn.Release()
 }
 
-// hangUp closes a connection that is of no pool.
+// hangUp closes a connection that belongs to no pool.
 func hangUp(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()

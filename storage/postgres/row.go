@@ -8,17 +8,17 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// row is a task as it is kept.
+// row is a task as the tables hold it.
 type row struct {
 	engine.Record
 
 	was   origin
-	queue int32  // the number of its queue, once it is to be saved
+	queue int32  // the number of its queue, set before it is saved
 	rest  []byte // the parts of its record that only newer versions know
-	size  int    // of its record, where that alone is known of it
+	size  int    // of its record, where nothing else is known of that
 }
 
-// origin is where a row was when it was loaded.
+// origin says where a row was when it was loaded.
 type origin struct {
 	table    table
 	queue    int32
@@ -26,7 +26,7 @@ type origin struct {
 	declined bool
 }
 
-// table is where a row stands.
+// table says in which table a row is.
 type table int
 
 const (
@@ -35,8 +35,8 @@ const (
 	inEnded
 )
 
-// decode fills a row from its past and its record, and gives storage.ErrDamaged for a row that no step
-// has written. The row keeps memory of the record alone.
+// decode fills a row from its past and its record. It returns storage.ErrDamaged where no step has
+// written them. The row shares memory with the record only.
 func (r *row) decode(past, spec []byte) (err error) {
 	if r.Past, err = unpackPast(past, r.Version); err != nil {
 		return err
@@ -47,8 +47,8 @@ func (r *row) decode(past, spec []byte) (err error) {
 	return record.Check(&r.Record)
 }
 
-// packPast packs a past behind when it began, in eight bytes as claim writes them. That of a new task is
-// empty: its version says when it was created.
+// packPast packs a past behind its beginning, which takes eight bytes, as claim writes it. The past
+// of a new task is empty: its version says when it was created.
 func packPast(r *row) []byte {
 	if r.was.table == nowhere && r.Past == (engine.Past{Created: r.Version}) {
 		return []byte{}
@@ -56,7 +56,7 @@ func packPast(r *row) []byte {
 	return record.AppendPast(binary.BigEndian.AppendUint64(make([]byte, 0, 24), uint64(r.Created)), &r.Past)
 }
 
-// unpackPast reads a past; an empty one is that of a task created at its version.
+// unpackPast reads a past. An empty past is that of a task created at its version.
 func unpackPast(b []byte, version int64) (engine.Past, error) {
 	if len(b) == 0 {
 		return record.Past(nil, version)
@@ -73,7 +73,7 @@ func (r *row) task() (t storage.Task) {
 	return t
 }
 
-// numbersOfState gives the states of the tables that callers know as one.
+// numbersOfState gives the states of the tables that are one state to callers.
 func numbersOfState(state storage.State) []int16 {
 	states := engine.StatesOf(state)
 	numbers := make([]int16, len(states))

@@ -10,14 +10,13 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// Saving writes what a work has changed: a handful of statements over arrays, however
-// many tasks there are, in one round trip. Rows are written in the order of queue and
-// id, as they were locked.
+// A work is saved by a handful of statements over arrays, however many tasks there are, in one round
+// trip. Rows are written in the order of queue and id, in which they were locked.
 
-// changes are the rows of a work by what has to be done with them.
+// changes groups the rows of a work by what has to be done with them.
 type changes struct {
 	drops, lifts, puts, makes, keeps, sides, forgets []*row
-	shifts                                           []*row // what stands beside them moves to another queue
+	shifts                                           []*row // their rows in sides move to another queue
 }
 
 func (w *work) changes() changes {
@@ -59,13 +58,13 @@ func (w *work) changes() changes {
 	return c
 }
 
-// save gives the statements that write a work. They wait for an id or a unique key that
-// another transaction is taking, and for long only where nobody else has to wait for them.
+// save gives the statements that write a work. They wait 50 ms for an id or a unique key that another
+// transaction is taking, and 2 s with patient, which suits only where no other call waits for them.
 func (w *work) save(patient bool) []query {
 	c := w.changes()
 	var queries []query
 	add := func(text string, args ...any) { queries = append(queries, query{text: text, args: args}) }
-	if q, some := w.joining(patient); some { // before keys, in all steps
+	if q, some := w.joining(patient); some { // before keys, the order of locks in all steps
 		queries = append(queries, q)
 	}
 	if len(w.frees) > 0 {
@@ -121,7 +120,7 @@ func (w *work) save(patient bool) []query {
 	return queries
 }
 
-// arrivals gives what has ended and was moved to another queue.
+// arrivals gives the new queues and ids of tasks that have ended and were moved to another queue.
 func arrivals(keeps []*row) (v vectors) {
 	for _, r := range keeps {
 		if r.was.queue != r.queue {
@@ -131,7 +130,7 @@ func arrivals(keeps []*row) (v vectors) {
 	return v
 }
 
-// origins gives where rows were.
+// origins gives the queues and ids under which rows were loaded.
 func origins(all []*row) (queues []int32, ids [][]byte) {
 	queues, ids = make([]int32, len(all)), make([][]byte, len(all))
 	for i, r := range all {
@@ -140,13 +139,13 @@ func origins(all []*row) (queues []int32, ids [][]byte) {
 	return queues, ids
 }
 
-// vectors are rows as one array a column.
+// vectors are rows as one array per column.
 type vectors struct {
 	queues                      []int32
 	ids, leases, pasts, records [][]byte
 	sorts, turns, versions, ats []int64
 	states, flags, priorities   []int16
-	kinds                       []string // of those that were declined, else ""
+	kinds                       []string // of declined tasks, else ""
 }
 
 func vectorsOf(all []*row, recorded func(*row) bool) vectors {
@@ -177,8 +176,8 @@ func vectorsOf(all []*row, recorded func(*row) bool) vectors {
 	return v
 }
 
-// marks gives the flags of a row that is written: whether its end needs more than a
-// delete is known here.
+// marks gives the flags with which a row is written. Only here it is known whether the task's end
+// needs more than a delete.
 func (r *row) marks() engine.Flags {
 	flags := r.Flags &^ engine.Special
 	if flags&engine.HasSide != 0 || r.State == engine.Cursor || r.Unique.Mode != "" || marks(&r.Spec) != 0 {
@@ -187,7 +186,7 @@ func (r *row) marks() engine.Flags {
 	return flags
 }
 
-// siding writes what stands beside tasks.
+// siding writes the rows of tasks in sides.
 func siding(all []*row) query {
 	n := len(all)
 	queues, ids, masks := make([]int32, n), make([][]byte, n), make([]int16, n)
@@ -245,8 +244,8 @@ func (w *work) taking(patient bool) (query, bool) {
 type kindLines struct {
 	queues  []int32
 	kinds   []string
-	changes []int32 // of the tasks in each
-	joined  []bool  // whether some join it
+	changes []int32 // of the number of tasks in each
+	joined  []bool  // whether tasks join it
 }
 
 func (w *work) kindLines() (l kindLines) {
@@ -277,7 +276,7 @@ func (w *work) kindLines() (l kindLines) {
 	return l
 }
 
-// joining counts the tasks that join the lines of kinds and leave them.
+// joining counts the tasks that join and leave the lines of kinds.
 func (w *work) joining(patient bool) (query, bool) {
 	l := w.kindLines()
 	return query{
@@ -286,7 +285,7 @@ func (w *work) joining(patient bool) (query, bool) {
 	}, len(l.queues) > 0
 }
 
-// opening makes the lines of kinds that tasks join where there are none.
+// opening makes the lines of kinds that tasks join, where there are none yet.
 func (w *work) opening() (query, bool) {
 	l := w.kindLines()
 	return query{
@@ -295,10 +294,10 @@ func (w *work) opening() (query, bool) {
 	}, slices.Contains(l.joined, true)
 }
 
-// look is when to look for tasks in a line of a kind that waited too long.
+// look gives the next moment to look for tasks that waited too long in a line of a kind.
 func (w *work) look() int64 { return w.step.Now + w.step.Limits.DeclinedFor.Microseconds() }
 
-// counting appends what changed of sizes and totals.
+// counting appends the changes of sizes and totals.
 func (w *work) counting() (query, bool) {
 	var queues, changes []int32
 	var counters []int16

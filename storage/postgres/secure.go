@@ -5,11 +5,11 @@ import (
 	"net"
 )
 
-// insecurity says for Describe what a connection lacks that leaves this machine, "" for nothing.
-// settings are those of its TLS, nil for none.
+// insecurity says for Describe what a connection to another machine lacks, "" for nothing. settings
+// are its TLS settings, nil without TLS.
 func insecurity(conn net.Conn, settings *tls.Config) string {
 	addr, remote := conn.RemoteAddr().(*net.TCPAddr)
-	if !remote || addr.IP.IsLoopback() { // a socket of this machine
+	if !remote || addr.IP.IsLoopback() { // within this machine
 		return ""
 	}
 	line, encrypted := conn.(*tls.Conn)
@@ -19,7 +19,7 @@ func insecurity(conn net.Conn, settings *tls.Config) string {
 	case len(line.ConnectionState().VerifiedChains) > 0:
 		return ""
 	case settings != nil && (settings.VerifyPeerCertificate != nil || settings.VerifyConnection != nil):
-		return "" // it verifies by itself, as with sslmode=verify-ca
+		return "" // the settings verify by themselves, as with sslmode=verify-ca
 	}
 	return "the server's certificate is not verified, so that another server can stand in its place: " +
 		"set sslmode=verify-full"

@@ -24,10 +24,10 @@ type part struct {
 	ops  int
 	size int // bytes
 
-	begin int64 // where in the time of a plain step it begins
+	begin int64 // its offset in the time of a plain step, in microseconds
 
 	applied []storage.Applied
-	outcome []byte // what the lane remembers, of a verb that is no Apply
+	outcome []byte // what the lane remembers of a verb other than Apply
 	err     error
 	done    bool // it has its answer
 }
@@ -41,7 +41,7 @@ func newPart(call storage.Call, txs []storage.Tx) *part {
 	return p
 }
 
-// takes lists the ids and unique keys that a part inserts, each a storage.Ref or a key.
+// takes lists what a part inserts: its ids as storage.Ref, and its unique keys as key.
 func (p *part) takes() []any {
 	var all []any
 	for i := range p.txs {
@@ -57,17 +57,18 @@ func (p *part) takes() []any {
 }
 
 var (
-	// errBusy says that a task which one of several parts names is locked by another
-	// step: they are carried out one by one.
+	// errBusy says that another transaction has locked a task that one of several parts names: they
+	// are carried out one by one.
 	errBusy = errors.New("one of several tasks is locked by another transaction")
-	// errHeld says that of a part by itself: it is tried again for a while.
+	// errHeld says the same of a part by itself, which is tried again for a while.
 	errHeld = errors.New("a task is locked by another transaction")
-	// errAwaited says of a part by itself that it has waited for another transaction's id or
-	// unique key as long as a flush may: the others are not to wait on.
+	// errAwaited says that a part by itself has waited for another transaction's id or unique key for
+	// as long as a flush may wait: other parts must not wait for it again.
 	errAwaited = errors.New("an id or unique key is being taken by another transaction")
 )
 
-// heldUp says what it means for parts that one of them was held up.
+// heldUp replaces the error of a step that another transaction held up, and returns any other error
+// as it is.
 func heldUp(err error, parts []*part) error {
 	switch waited := code(err) == "55P03"; {
 	case !waited && !errors.Is(err, errBusy):
@@ -80,22 +81,22 @@ func heldUp(err error, parts []*part) error {
 	return errHeld
 }
 
-// step is the general way to carry out parts: what they name is loaded and locked, they
-// are carried out in memory, one after the other (work.go), and what changed is written.
-// That takes two round trips, the first of which begins the transaction and the second
-// commits it; some take a third, to load what they turn out to need.
+// step is the general way to carry out parts: it loads and locks the records that they name, carries
+// the parts out in memory, one after the other (work.go), and writes the changes. That takes two
+// round trips: the first begins the transaction, and the second commits it. Some steps take a third,
+// to load records that they turn out to need.
 type step struct {
 	store *Storage
 	link  link
-	wait  bool // for locks: in the caller's own transaction
+	wait  bool // wait for locks: in a transaction of the application's
 	verb  string
 
 	queues  map[string]int32
-	now     int64 // by the clock
+	now     int64 // by the server's clock
 	base    int64 // the first version
 	loaded  map[storage.Ref]*raw
 	keys    map[key]*hold
-	parts   []*part // that were admitted
+	parts   []*part // those that were admitted
 	blocked map[*part]bool
 }
 
@@ -107,7 +108,7 @@ type raw struct {
 	lease, past, record, attempts []byte
 }
 
-// clone copies a task whose memory the next row uses again.
+// clone copies a task, whose memory the next row reuses.
 func (rec *raw) clone() *raw {
 	c := *rec
 	c.lease, c.past = slices.Clone(rec.lease), slices.Clone(rec.past)
@@ -128,7 +129,7 @@ func queuesOfParts(parts []*part) []string {
 	last := ""
 	for _, p := range parts {
 		for i := range p.txs {
-			if tx := &p.txs[i]; tx.Ops() == 1 && last != "" && // most name what the one before named
+			if tx := &p.txs[i]; tx.Ops() == 1 && last != "" && // most Txs name the queue of the Tx before
 				(len(tx.Settles) == 1 && tx.Settles[0].Fence.Queue == last ||
 					len(tx.Inserts) == 1 && tx.Inserts[0].Ref.Queue == last) {
 				continue
@@ -142,7 +143,7 @@ func queuesOfParts(parts []*part) []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// versions is how many versions and places parts can take: a few for each operation.
+// versions is how many versions and places parts can need: a few for each operation.
 func versions(parts []*part) int64 {
 	n := int64(1)
 	for _, p := range parts {
@@ -151,8 +152,8 @@ func versions(parts []*part) int64 {
 	return n
 }
 
-// enter admits the parts and loads what they name. Parts that are no longer to be carried
-// out get their answer.
+// enter admits the parts and loads the records that they name. Parts that must not be carried out
+// again get their answer.
 func (st *step) enter(ctx context.Context, parts []*part) error {
 	queries := []query{st.entering(parts)}
 	var admitted [][]byte
@@ -170,8 +171,8 @@ func (st *step) enter(ctx context.Context, parts []*part) error {
 	return st.admit(ctx, parts, admitted)
 }
 
-// entering asks for the time and presents the calls, in the order of their lanes, so
-// that two steps never wait for each other crosswise.
+// entering reads the time and presents the calls to their lanes. The calls are in the order of their
+// lanes, so that two steps never wait for each other.
 func (st *step) entering(parts []*part) query {
 	_, lanes, opens, seqs := present(parts)
 	return query{
@@ -180,11 +181,11 @@ func (st *step) entering(parts []*part) query {
 	}
 }
 
-// stamping tells the time and reserves versions.
+// stamping reads the time and reserves versions.
 const stamping = "SELECT t.now, {schema}.stamp(t.now, $1) FROM {schema}.told() AS t (now)"
 
-// present gives the calls of parts as arrays, in the order of their lanes; calls are the parts in
-// that order, but for those that have none.
+// present gives the calls of parts as arrays, in the order of their lanes. calls are the parts in
+// that order, without those whose call has no identity.
 func present(parts []*part) (calls []*part, lanes [][]byte, opens, seqs []int64) {
 	calls = slices.DeleteFunc(slices.Clone(parts), func(p *part) bool { return p.call.IsZero() })
 	slices.SortFunc(calls, func(a, b *part) int {
@@ -198,9 +199,9 @@ func present(parts []*part) (calls []*part, lanes [][]byte, opens, seqs []int64)
 	return calls, lanes, opens, seqs
 }
 
-// named lists the tasks and unique keys that parts name. Those tasks are true that a part
-// relies on or writes, which have to be locked. What an insert finds it only tells: nobody
-// who runs or settles that is to wait for the insert's transaction.
+// named lists the tasks and unique keys that parts name. A task is true where a part relies on it or
+// writes it: it has to be locked. A task that an insert may find is false, and is only read: whoever
+// runs or settles it must not wait for the transaction of the insert.
 func named(parts []*part) (refs map[storage.Ref]bool, keys []key) {
 	refs = make(map[storage.Ref]bool)
 	wanted := make(map[key]bool)
@@ -212,7 +213,7 @@ func named(parts []*part) (refs map[storage.Ref]bool, keys []key) {
 	return refs, sortedKeys(wanted)
 }
 
-// nameIn adds what a Tx names.
+// nameIn adds the tasks and keys that a Tx names.
 func nameIn(tx *storage.Tx, seen map[storage.Ref]bool, wanted map[key]bool) {
 	for j := range tx.Inserts {
 		in := &tx.Inserts[j]
@@ -241,7 +242,7 @@ func compareRefs(a, b storage.Ref) int {
 	return cmp.Or(strings.Compare(a.Queue, b.Queue), strings.Compare(a.ID, b.ID))
 }
 
-// tell adds a task that is not to be locked, unless it is for another operation.
+// tell adds a task that need not be locked, unless another operation locks it.
 func tell(seen map[storage.Ref]bool, ref storage.Ref) {
 	if !seen[ref] {
 		seen[ref] = false
@@ -254,7 +255,7 @@ func sortedKeys[V any](set map[key]V) []key {
 	})
 }
 
-// place is where a task is looked for.
+// place says where a task is looked for, and whether it is locked.
 type place struct {
 	ref   storage.Ref
 	lock  bool
@@ -262,7 +263,7 @@ type place struct {
 	id    []byte
 }
 
-// loading reads tasks and locks those that are true.
+// loading reads tasks, and locks those that are true.
 func (st *step) loading(named map[storage.Ref]bool) query {
 	places := make([]place, 0, len(named))
 	for ref, lock := range named {
@@ -270,7 +271,7 @@ func (st *step) loading(named map[storage.Ref]bool) query {
 		st.loaded[ref] = &raw{}
 	}
 	slices.SortFunc(places, func(a, b place) int {
-		if a.lock != b.lock { // those to be locked first, in the order in which all steps lock
+		if a.lock != b.lock { // those to be locked come first, in the order in which all steps lock
 			if a.lock {
 				return -1
 			}
@@ -300,7 +301,7 @@ func (st *step) loading(named map[storage.Ref]bool) query {
 	}
 }
 
-// finding reads who holds unique keys.
+// finding reads the holders of unique keys.
 func (st *step) finding(keys []key) query {
 	queues, names := make([]int32, len(keys)), make([]string, len(keys))
 	for i, k := range keys {
@@ -319,8 +320,8 @@ func (st *step) finding(keys []key) query {
 	}
 }
 
-// carryOut tries the parts on what is loaded, and loads what they need besides, until
-// they had all. It gives the work that is to be saved.
+// carryOut tries the parts on the loaded records, and loads more that they need, until none is
+// missing. It returns the work to be saved.
 func (st *step) carryOut(ctx context.Context) (*work, error) {
 	for {
 		w, err := st.try()
@@ -343,7 +344,8 @@ func (st *step) carryOut(ctx context.Context) (*work, error) {
 	}
 }
 
-// try carries out the parts in memory.
+// try carries out the parts in memory. It returns errBusy where another transaction has locked a task
+// that they need.
 func (st *step) try() (*work, error) {
 	w := st.loadedWork()
 	for _, p := range st.parts {
@@ -362,7 +364,7 @@ func (st *step) try() (*work, error) {
 	return w, nil
 }
 
-// loadedWork makes the work of what is loaded.
+// loadedWork makes a work of the loaded records.
 func (st *step) loadedWork() *work {
 	w := newWork(st.store.limits, st.now, st.base, func(name string) int32 { return st.queues[name] })
 	for ref, rec := range st.loaded {
@@ -375,7 +377,7 @@ func (st *step) loadedWork() *work {
 	return w
 }
 
-// row makes the row of a task that was loaded. One that cannot be read is damaged.
+// row makes the row of a loaded task; a task that cannot be read gets the state Damaged.
 func (rec *raw) row(ref storage.Ref, queue int32) *row {
 	r := &row{
 		Record: engine.Record{

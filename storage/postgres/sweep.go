@@ -8,40 +8,40 @@ import (
 	"github.com/midgehq/midge/internal/sleep"
 )
 
-// sweep looks after what belongs to no queue's claims: it folds what steps appended, ends
-// steps that are stuck, forgets lanes and runners whose time is over, and queues that
-// nobody uses. It works in the background, now and then, while the storage is used: each
-// Claim and each flush visits it, and it does the rounds that are due.
+// sweep does the maintenance that belongs to no queue's claims: it folds deltas, ends steps that are
+// stuck, and deletes lanes and runners whose time is over and queues that nobody uses. It works in
+// the background while the storage is used: each Claim and each flush visits it, and it does the
+// rounds that are due.
 type sweep struct {
 	round func(ctx context.Context, all bool)
 	ctx   context.Context //nolint:containedctx // of the rounds; ended by Close
 
-	worn   func() bool // the tables may need a vacuum
+	worn   func() bool // whether the tables may need a vacuum
 	vacuum func(ctx context.Context, again <-chan struct{})
-	again  chan struct{} // tells a vacuum under way that they may need another
+	again  chan struct{} // tells a vacuum under way that the tables may need another
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	closed    bool
 	busy      bool
 	vacuuming bool
-	appended  bool // by this process, since it last folded
+	appended  bool // this process has appended deltas since it last folded
 	folded    time.Time
 	swept     time.Time
 	rounds    sync.WaitGroup // a round and a vacuum, at most one of each at a time; they end with ctx
 }
 
 const (
-	// stepAside is how long a round lets the step go first that visited it: a task may be
-	// waiting for that.
+	// stepAside is how long a round lets the step that visited it go first: a task may be waiting for
+	// that step.
 	stepAside = 10 * time.Millisecond
-	// foldEvery is how often is folded what this process appends, and sweepEvery how often all
-	// else is done, what others have left to be folded included.
+	// foldEvery is how often a process folds its own deltas, and sweepEvery how often it does
+	// everything else, which includes the deltas that others have left.
 	foldEvery  = 500 * time.Millisecond
 	sweepEvery = 10 * time.Second
 )
 
-// visit starts a round where one is due, and a vacuum. appends says that the visitor changes
-// sizes or totals.
+// visit starts a round and a vacuum where they are due. appends says that the visitor changes sizes
+// or totals.
 func (w *sweep) visit(appends bool) {
 	now := time.Now()
 	w.mu.Lock()
@@ -54,7 +54,7 @@ func (w *sweep) visit(appends bool) {
 	if fold && !w.busy && !w.closed {
 		w.start(all, now)
 	}
-	w.appended = w.appended || appends // behind the round, which may not see it yet
+	w.appended = w.appended || appends // for the next round: this one may not see it yet
 }
 
 // start starts a round. The caller holds mu.
@@ -80,12 +80,12 @@ func (w *sweep) append() {
 	w.appended = true
 }
 
-// startVacuum has the tables vacuumed, or vacuumed again. The caller holds mu.
+// startVacuum starts a vacuum, or tells the one under way to look again. The caller holds mu.
 func (w *sweep) startVacuum() {
 	if w.vacuuming {
 		select {
 		case w.again <- struct{}{}:
-		default: // somebody has told it
+		default: // it has been told already
 		}
 		return
 	}
@@ -98,7 +98,7 @@ func (w *sweep) startVacuum() {
 	})
 }
 
-// close waits for what is under way, whose context has ended.
+// close waits for the rounds under way, whose context has ended.
 func (w *sweep) close() {
 	w.mu.Lock()
 	w.closed = true
@@ -109,8 +109,8 @@ func (w *sweep) close() {
 // foldBatch is how many deltas are folded at once.
 const foldBatch = 2000
 
-// look does a round: all else where it is time, and then it folds. What fails is done by the
-// next one.
+// look does a round: with all everything else, and then the folding. The next round makes up for a
+// failure.
 func (s *Storage) look(ctx context.Context, all bool) {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
@@ -130,22 +130,22 @@ func (s *Storage) look(ctx context.Context, all bool) {
 	}
 }
 
-// sweepRunners forgets runners whose heartbeat expired.
+// sweepRunners deletes runners whose heartbeat expired.
 func (s *Storage) sweepRunners(ctx context.Context) error {
 	return s.askAside(ctx, query{
 		text: "DELETE FROM {schema}.runners WHERE until < {schema}.come({schema}.told())",
 	})
 }
 
-// How long a queue outlives its last record and setting, and its row the queue: a number
-// that a client knows is good for much less.
+// queueLife is how long a queue outlives its last record and setting, and rowLife how long its row
+// outlives the queue. Clients trust the number of a queue for much less.
 const (
 	queueLife = 24 * time.Hour
 	rowLife   = 48 * time.Hour
 )
 
-// sweepQueues hides queues that were empty, without settings and untouched for a day, and
-// deletes rows that stand for no queue for long.
+// sweepQueues hides queues that were empty, without settings and untouched for a day. It deletes rows
+// that have been hidden for long, and the empty lines of kinds that no claim named for a day.
 func (s *Storage) sweepQueues(ctx context.Context) error {
 	return s.askAside(ctx, query{
 		text: "SELECT {schema}.abandon($1, $2)", args: []any{queueLife.Microseconds(), rowLife.Microseconds()},

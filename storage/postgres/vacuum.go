@@ -9,45 +9,45 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// vacuum decides when the tables need one. A task leaves two dead rows behind, and the
-// server's own vacuum looks after a table once a minute: by then a busy queue has left a
-// hundred times what it holds, which claims have to pass over and which no vacuum makes
-// small again.
+// vacuum decides when the tables need a vacuum. A task leaves two dead rows behind, and the server's
+// autovacuum looks at a table once a minute. By then a busy queue has left a hundred times as many
+// rows as it holds: claims have to pass over them, and no vacuum makes the table small again.
 //
-// Each storage counts what it leaves and vacuums when that is a third of what lives. Where
-// an old transaction holds a vacuum back it removes nothing, and is tried now and then.
-// Only the owner of the tables can do it; for others the server does what it does.
+// Each storage counts the dead rows that it leaves, and vacuums when they are a third of the live
+// rows. Where an old transaction holds vacuum back, a vacuum removes nothing, and is tried only now
+// and then. Only the owner of the tables can vacuum them; under other roles the server's autovacuum
+// is all there is.
 type vacuum struct {
-	dead  atomic.Int64 // rows that this storage left since its last vacuum
-	most  atomic.Int64 // with more of them it is time to look
-	after time.Time    // no vacuum before; this and what follows are of one goroutine
+	dead  atomic.Int64 // dead rows that this storage left since its last vacuum
+	most  atomic.Int64 // with more dead rows it is time to look
+	after time.Time    // no vacuum before; this and the fields below belong to one goroutine
 	rest  time.Duration
-	count int64 // of vacuums so far, the server's own too
+	count int64 // vacuums so far, the server's included
 	conn  *pgx.Conn
 }
 
 const (
-	vacuumRows  = 2000 // and a third of those that live
-	vacuumShare = 4    // of the time, at most one in so many
-	// A vacuum that removed too little is tried again soon, as an analysis that takes a
-	// second is an old transaction too, and then less and less often.
+	vacuumRows  = 2000 // plus a third of the live rows
+	vacuumShare = 4    // a vacuum is followed by so many times its duration without one
+	// A vacuum that removed too little is tried again soon, as even an analysis that takes a second
+	// is an old transaction, and then less and less often.
 	vacuumSoon = 100 * time.Millisecond
 	vacuumRest = time.Minute
-	// vacuumLimit is more than a vacuum takes. The line may be dead.
+	// vacuumLimit is more than a vacuum takes. The connection may be dead.
 	vacuumLimit = 10 * time.Minute
-	// vacuumKeep is how long the connection is kept for the next vacuum: to start a process of
-	// the server costs as much as a small one.
+	// vacuumKeep is how long the connection is kept for the next vacuum: starting a process of the
+	// server costs as much as a small vacuum.
 	vacuumKeep = 2 * time.Second
 )
 
 // left counts rows that a step has left behind.
 func (v *vacuum) left(n int) { v.dead.Add(int64(n)) }
 
-// due reports whether it is time to look.
+// due reports whether it is time to look at the tables.
 func (v *vacuum) due() bool { return v.dead.Load() > v.most.Load() }
 
-// vacuumWhileBusy looks at the tables, and looks again when it is told to, until it was told
-// nothing for a while.
+// vacuumWhileBusy looks at the tables, and again whenever it is told to, until it was told nothing
+// for vacuumKeep.
 func (s *Storage) vacuumWhileBusy(ctx context.Context, again <-chan struct{}) {
 	defer s.vacuumEnd(ctx)
 	for {
@@ -73,11 +73,11 @@ func (s *Storage) vacuumEnd(ctx context.Context) {
 	}
 }
 
-// vacuumTables looks at the tables, and vacuums them where that is worth it. What fails is
-// done by the next one.
+// vacuumTables looks at the tables, and vacuums them where that is worth it. The next round makes up
+// for a failure.
 func (s *Storage) vacuumTables(ctx context.Context) {
 	v := &s.vacuum
-	v.most.Store(v.dead.Load() + vacuumRows) // where it fails or has to wait, not again at once
+	v.most.Store(v.dead.Load() + vacuumRows) // after a failure or during a rest, not again at once
 	if time.Now().Before(v.after) {
 		return
 	}
@@ -100,7 +100,7 @@ func (s *Storage) vacuumTables(ctx context.Context) {
 	v.after = time.Now().Add(vacuumShare * time.Since(begun))
 	before := v.count
 	live, dead, err := s.rowsOf(ctx)
-	if err == nil && v.count > before && dead > worth(live) { // they could not be removed
+	if err == nil && v.count > before && dead > worth(live) { // the dead rows could not be removed
 		v.rest = min(max(2*v.rest, vacuumSoon), vacuumRest)
 		v.after = time.Now().Add(v.rest)
 	} else {
@@ -127,11 +127,11 @@ func (s *Storage) vacuumNow(ctx context.Context) (err error) {
 	return err
 }
 
-// worth is how many dead rows are worth a vacuum beside live ones.
+// worth is how many dead rows are worth a vacuum, beside so many live ones.
 func worth(live int64) int64 { return vacuumRows + live/3 }
 
-// rowsOf tells how many tasks and dead rows the server knows of, the tasks -1 where this
-// user does not own the table.
+// rowsOf gives the numbers of live tasks and dead rows by the server's statistics; live is -1 where
+// this role does not own the table.
 func (s *Storage) rowsOf(ctx context.Context) (live, dead int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, replyTime)
 	defer cancel()

@@ -2,14 +2,14 @@
 
 package postgres
 
-// version is that of this client and of its functions in the database. It grows with the first
-// change of a function, or of what Go code asks of one, after a release. An older client goes on
-// with its own functions: oldest is the oldest version whose functions do right on the tables of
-// this one, beside its functions.
+// version is the version of this client and of its functions in the database. It grows with the first
+// change, after a release, of a function or of what Go code asks of one. An older client goes on with
+// its own functions: oldest is the oldest version whose functions work correctly on the tables of
+// this version, beside its functions.
 const (
 	version = 1
 	oldest  = 1
 )
 
-// laterTables are migrations that no file holds.
+// laterTables gives the migrations that are in no file.
 func laterTables() []string { return nil }

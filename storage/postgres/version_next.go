@@ -2,8 +2,8 @@
 
 package postgres
 
-// This is a version after that of version.go, for the test of rolling upgrades
-// (internal/pgfault): the same functions under another number, and tables that have changed.
+// This version follows that of version.go, for the test of rolling upgrades (internal/pgfault): it
+// has the same functions under another number, and changed tables.
 const (
 	version = 1001
 	oldest  = 1

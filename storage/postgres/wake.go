@@ -17,20 +17,20 @@ import (
 	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
-// wake hears the wake-ups of queues: those that this storage caused, at once, and those
-// that others notify, as the listener hears them. The listener is started by the first Claim or Wait.
+// wake hears the wake-ups of queues: those that this storage caused, at once, and those of other
+// processes, through the listener. The first Claim or Wait starts the listener.
 type wake struct {
 	connect func(ctx context.Context) (*pgx.Conn, error) // nil without a listener
 	channel string
-	sender  string               // what begins this storage's own notifications
-	late    func(queues []int32) // told of commits that took long
+	sender  string               // the first word of this storage's own notifications
+	late    func(queues []int32) // called for the queues of commits that took long
 	name    func(queue int32) string
 	deafFor time.Duration   // how long the listener may be away before the operator is told
 	ctx     context.Context //nolint:containedctx // of the listener; ended by Close
 
 	events wakeup.Stream
 
-	mu      sync.Mutex // guards what follows; no I/O under it
+	mu      sync.Mutex // guards the fields below; no I/O under it
 	closed  bool
 	started bool
 
@@ -52,8 +52,9 @@ func (w *wake) start() {
 // deafFor is the default of wake.deafFor.
 const deafFor = 10 * time.Second
 
-// examine asks, as the storage is opened, whether the listener will get where all else is, and
-// says what its connection lacks. A server that cannot be reached now may be later.
+// examine checks, when the storage is opened, that the listener will find the schema of all other
+// connections, and says what the listener's connection lacks. A server that cannot be reached is no
+// error: it may be reached later.
 func (w *wake) examine(ctx context.Context, schema string) (lacks string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -74,7 +75,7 @@ func (w *wake) examine(ctx context.Context, schema string) (lacks string, err er
 	return lacks, refusal(err)
 }
 
-// refusal is an error where trying again would not help.
+// refusal returns an error only where trying again would not help, else nil.
 func refusal(err error) error {
 	if err = translate(err); !errors.Is(err, storage.ErrRefused) {
 		return nil
@@ -82,7 +83,7 @@ func refusal(err error) error {
 	return fmt.Errorf("the listener of Config.ListenURL: %w", err)
 }
 
-// warnings tells of a listener that is away for long.
+// warnings warns of a listener that has been away for long.
 func (w *wake) warnings() []string {
 	since, reason := w.events.Silence()
 	if since.IsZero() || time.Since(since) < w.deafFor {
@@ -151,8 +152,8 @@ func (w *wake) hear() error {
 	}
 }
 
-// check asks a server that is silent whether it still answers, and takes writes: after a
-// failover nobody notifies on a server that does not.
+// check asks a silent server whether it still answers and takes writes: after a failover nobody
+// notifies on a server that takes none.
 func (w *wake) check(conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(w.ctx, checkEvery)
 	defer cancel()
@@ -165,10 +166,10 @@ func (w *wake) check(conn *pgx.Conn) error {
 	return err
 }
 
-// note reads a notification: sender, kind and the numbers of queues.
+// note handles a notification: sender, kind and the numbers of queues.
 func (w *wake) note(payload string) {
 	parts := strings.Split(payload, " ")
-	if len(parts) != 3 || parts[0] == w.sender { // its own it has heard already
+	if len(parts) != 3 || parts[0] == w.sender { // its own were heard already
 		return
 	}
 	var queues []int32
@@ -183,11 +184,11 @@ func (w *wake) note(payload string) {
 	w.ring(queues, parts[1] == "c")
 }
 
-// unnamed stands for the queues whose name this storage does not know: it knows no more of them than their
-// numbers. It is no name of a queue.
+// unnamed stands for every queue whose number this storage has heard, but not its name. No queue has
+// this name.
 const unnamed = ""
 
-// ring numbers an event of queues.
+// ring adds an event of queues to the stream.
 func (w *wake) ring(queues []int32, alert bool) {
 	if len(queues) == 0 {
 		return
@@ -208,9 +209,9 @@ func (w *wake) close() {
 	w.reader.Wait()
 }
 
-// Wait returns when there was an event in one of the queues since the Claim that gave
-// req.Since. It costs the server nothing. An event of a queue whose name is not known may be of any whose
-// number is not.
+// Wait returns when one of the queues has had an event since the Claim that gave req.Since. It costs
+// the server nothing. An event of a queue whose name is not known counts for every queue whose number
+// is not known.
 func (s *Storage) Wait(ctx context.Context, req storage.WaitRequest) error {
 	if err := storage.CheckWait(&req); err != nil {
 		return err

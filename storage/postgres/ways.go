@@ -2,6 +2,6 @@
 
 package postgres
 
-// shortWays says that claims and flushes go by their short ways where they can. The build tag
-// midge_general makes programs in which none does: the long tests run with and without.
+// shortWays lets claims and flushes go the short ways where they can. The build tag midge_general
+// turns the short ways off; the long tests run with the tag and without it.
 const shortWays = true

@@ -15,15 +15,15 @@ import (
 	"github.com/midgehq/midge/storage/internal/joined"
 )
 
-// Joined writes and reads within a transaction of the application's: what it does is invisible
-// until that commits, gone if it rolls back, and its wake-ups go with the commit. Like
-// the transaction it is for one goroutine at a time.
+// Joined writes and reads within a transaction of the application's. Its writes are invisible until
+// that transaction commits, and gone if it rolls back; its wake-ups go with the commit. Like the
+// transaction it is for one goroutine at a time.
 type Joined struct {
 	store *Storage
-	link  joinedLink // nil where the transaction is
+	link  joinedLink // nil where the transaction is nil
 }
 
-// joinedLink is a transaction of the application's.
+// joinedLink carries out queries in a transaction of the application's.
 type joinedLink interface {
 	link
 	rollback(ctx context.Context) error
@@ -34,23 +34,24 @@ var (
 	_ storage.Located = (*Joined)(nil)
 )
 
-// Within joins a transaction of pgx. It may have any isolation level. In one that keeps its
-// first snapshot, REPEATABLE READ or SERIALIZABLE, an Apply fails to serialize (40001) that
-// inserts under an id or a unique key, or writes a task, which somebody took or changed since, or
-// that is the first to decline a task of its kind: the caller repeats the whole transaction.
+// Within joins a transaction of pgx, of any isolation level. A transaction at REPEATABLE READ or
+// SERIALIZABLE keeps its first snapshot. In such a transaction an Apply fails to serialize (40001)
+// where it inserts under an id or a unique key that somebody took since, where it writes a task that
+// somebody changed since, and where it is the first to decline a task of its kind: the caller repeats
+// the whole transaction.
 //
-// Until the transaction ends others who enqueue under its ids or unique keys wait for it, for
-// some seconds: an Enqueue of such a key then gives ErrUnknown, which Client.Repeat resolves. So
-// it should be short.
+// Until the transaction ends, others who enqueue under its ids or unique keys wait for it, for some
+// seconds: an Enqueue of such a key then gives ErrUnknown, which Client.Repeat resolves. So keep the
+// transaction short.
 func (s *Storage) Within(tx pgx.Tx) *Joined {
 	if tx == nil {
-		return &Joined{store: s} // whose Apply says so
+		return &Joined{store: s} // its Apply returns the error
 	}
 	return &Joined{store: s, link: joinedTx{tx: tx, schema: s.schema}}
 }
 
-// WithinSQL joins a transaction of database/sql, whatever its driver for PostgreSQL. Each
-// statement is a round trip of its own there.
+// WithinSQL joins a transaction of database/sql, with any driver for PostgreSQL. Each statement is a
+// round trip of its own there.
 func (s *Storage) WithinSQL(tx *sql.Tx) storage.Joined {
 	if tx == nil {
 		return &Joined{store: s}
@@ -58,18 +59,18 @@ func (s *Storage) WithinSQL(tx *sql.Tx) storage.Joined {
 	return &Joined{store: s, link: joinedSQL{tx: tx, schema: s.schema}}
 }
 
-// senderJoined begins the notifications of transactions that are not the storage's own:
-// it hears them itself when they commit.
+// senderJoined begins the notifications of transactions of the application's: unlike its own, this
+// storage has to hear them when they commit.
 const senderJoined = "-"
 
-// Apply carries out each Tx whole or not at all, within the application's transaction. The
-// call has no identity: it must be the zero Call.
+// Apply carries out each Tx whole or not at all, within the application's transaction. The call has
+// no identity: it must be the zero Call.
 //
-// A Tx that is refused (Applied.Err) has changed nothing and leaves the transaction
-// usable. So does an error, also that of a context which ended: what this Apply did is
-// rolled back. Where that does not go through, as on a lost connection, the transaction ends.
-// The driver's error is kept for errors.As. A task that was settled is locked until the transaction ends, and
-// that lock is its lease: no Extend, cancel or recovery waits for it or touches it.
+// A Tx that is refused (Applied.Err) has changed nothing and leaves the transaction usable. So does
+// an error, also that of a context which ended: the changes of this Apply are rolled back. Where that
+// fails, as on a lost connection, the transaction ends. errors.As finds the driver's error. A task
+// that was settled is locked until the transaction ends, and that lock is its lease: no Extend,
+// cancel or recovery waits for the task or touches it.
 func (j *Joined) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {
@@ -107,11 +108,11 @@ func (j *Joined) Apply(
 	}
 }
 
-// Location is as of the Storage.
+// Location gives the location of the Storage.
 func (j *Joined) Location() string { return j.store.Location() }
 
-// Task reads one task as the transaction sees it; see [Storage.Task]. An error of the statement
-// leaves the transaction usable, as with Apply.
+// Task reads one task as the transaction sees it; see [Storage.Task]. As with Apply, an error of the
+// statement leaves the transaction usable.
 func (j *Joined) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	return j.reading().task(ctx, ref)
 }
@@ -126,7 +127,7 @@ func (j *Joined) Queues(ctx context.Context, q storage.QueuesQuery) (storage.Que
 	return j.reading().queues(ctx, q)
 }
 
-// reading reads within the transaction, once.
+// reading reads within the transaction, without retries.
 func (j *Joined) reading() reading {
 	return reading{j.store, j.ask, func(_ context.Context, step func() error) error { return step() }}
 }
@@ -148,14 +149,15 @@ func (j *Joined) ask(ctx context.Context, q query) error {
 	return err
 }
 
-// undo rolls back a try.
+// undo rolls a try back to its savepoint. Where that fails it ends the transaction, and returns an
+// error.
 func (j *Joined) undo(ctx context.Context) error {
 	return joined.Undo(ctx, func(ctx context.Context, statement string) error {
 		return j.link.run(ctx, query{text: statement})
 	}, j.link.rollback)
 }
 
-// try carries out a part once. Where it gives an error the savepoint is still there.
+// try carries out a part once. After an error the savepoint is still there.
 func (j *Joined) try(ctx context.Context, p *part, queues map[string]int32) error {
 	st := j.store.newStep(j.link, queues)
 	st.wait, st.parts = true, []*part{p}
@@ -198,20 +200,21 @@ func (j *Joined) try(ctx context.Context, p *part, queues map[string]int32) erro
 	return nil
 }
 
-// openTime bounds the wait for a connection that opens lines of kinds.
+// openTime bounds how long open takes, the wait for a connection included.
 const openTime = 500 * time.Millisecond
 
-// open makes the lines of kinds that tasks are to join outside of the transaction, so that no other
-// decline waits for its end. Where that fails, as where the application's transactions hold all connections
-// that there are, the transaction makes the lines itself when it counts the tasks (joining).
+// open makes the lines of kinds that tasks are to join. It does so outside of the transaction, so
+// that no other decline waits for the transaction's end. Where that fails, for example because
+// transactions of the application hold all connections, the transaction makes the lines itself when
+// it counts the tasks (joining).
 func (j *Joined) open(ctx context.Context, q query) {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	_ = j.store.ask(ctx, j.store.pool, q)
 }
 
-// numbersOf gives the numbers of queues: the transaction reads those that are not known, and a
-// queue that it does not see takes a connection of the storage.
+// numbersOf gives the numbers of queues. The transaction reads numbers that are not known. Where it
+// does not see a queue either, the storage uses a connection of its own.
 func (j *Joined) numbersOf(ctx context.Context, names []string) (map[string]int32, error) {
 	if known, missing := j.store.numbers.of(names); len(missing) > 0 {
 		if err := j.ask(ctx, j.store.readingNumbers(known, missing)); err != nil {
@@ -274,7 +277,7 @@ func (l joinedSQL) one(ctx context.Context, q *query) (err error) {
 	return found.Err()
 }
 
-// literal gives an array as PostgreSQL writes it, which every driver can send, and any
+// literal writes an array in PostgreSQL's text form, which every driver can send, and returns any
 // other argument as it is.
 func literal(arg any) any {
 	var items []string
@@ -309,7 +312,7 @@ func literal(arg any) any {
 	return "{" + strings.Join(items, ",") + "}"
 }
 
-// quoted gives a text as an element of an array.
+// quoted writes a text as an element of an array.
 func quoted(text string) string {
 	return fmt.Sprintf(`"%s"`, strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text))
 }

@@ -5,27 +5,27 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// work is the part of the storage that one step is about: the tasks and unique keys that
-// it names, loaded and locked. The engine carries out Txs on it one after the other, and
-// the changes are written in one go (save.go).
+// work holds the tasks and unique keys that one step names, loaded and locked. The engine carries out
+// Txs on it one after the other, and save turns the changes into statements of one round trip
+// (save.go).
 //
-// A task or key that is not loaded yet is noted as needed. The step then loads it and begins
-// again, with a new work: nothing was written before.
+// A task or key that is not loaded yet is noted as needed. The step then loads it and starts again
+// with a new work, as nothing has been written yet.
 type work struct {
 	step engine.Step
 
-	queues map[string]*engine.Queue // with the changes of sizes and totals
-	rows   map[storage.Ref]*row     // nil where there is none
-	keys   map[key]*hold            // nil where it is free
-	// frees are the keys that the table says are held, and by whom, and that this step
-	// releases.
+	queues map[string]*engine.Queue // with the changes of their sizes and totals
+	rows   map[storage.Ref]*row     // nil where there is no task
+	keys   map[key]*hold            // nil where the key is free
+	// frees are the keys that this step releases in the table, with the ids of the tasks that hold
+	// them there.
 	frees map[key]string
-	all   []*row // every row that was loaded or made, in order
+	all   []*row // every row that was loaded or inserted, in order
 
-	needRows map[storage.Ref]bool // false: they are only told of
+	needRows map[storage.Ref]bool // false: to be read without a lock
 	needKeys map[key]bool
 
-	lines map[line][]*row // of the candidates of a claim (choose.go)
+	lines map[line][]*row // the candidates of a claim (choose.go)
 	rings map[string]bool // queues to wake; true for an alert
 	ids   func(queue string) int32
 }
@@ -37,10 +37,11 @@ type key struct{ queue, key string }
 type hold struct {
 	engine.Hold
 
-	fresh bool // the table does not say so yet
+	fresh bool // not in the table yet
 }
 
-// newWork makes the work of a step at a time, from a version on; ids numbers queues.
+// newWork makes the work of a step at the time now, whose first version is base; ids gives queues
+// their numbers.
 func newWork(limits storage.Limits, now, base int64, ids func(string) int32) *work {
 	w := &work{
 		ids: ids, queues: make(map[string]*engine.Queue),
@@ -54,17 +55,17 @@ func newWork(limits storage.Limits, now, base int64, ids func(string) int32) *wo
 
 var _ engine.Store = (*work)(nil)
 
-// load takes in a row that was loaded.
+// load adds a row that was loaded.
 func (w *work) load(r *row) {
 	r.Queue = w.Queue(r.Ref.Queue)
 	w.rows[r.Ref] = r
 	w.all = append(w.all, r)
 }
 
-// complete reports whether all that was asked for is there.
+// complete reports whether every task and key that was asked for is loaded.
 func (w *work) complete() bool { return len(w.needRows) == 0 && len(w.needKeys) == 0 }
 
-// Queue gives a queue whose sizes and totals begin with zeros.
+// Queue gives a queue, whose sizes and totals start at zero: they count changes.
 func (w *work) Queue(name string) *engine.Queue {
 	q := w.queues[name]
 	if q == nil {
@@ -74,11 +75,11 @@ func (w *work) Queue(name string) *engine.Queue {
 	return q
 }
 
-// Find gives the task of a ref, or nil; a task that is not loaded is needed.
+// Find gives the task of a ref, or nil. It notes a task that is not loaded as needed.
 func (w *work) Find(ref storage.Ref) *engine.Record {
 	r, known := w.rows[ref]
 	if !known {
-		w.needRows[ref] = false // a task that is written was named
+		w.needRows[ref] = false // no lock: a step names the tasks that it writes
 	}
 	if r == nil {
 		return nil
@@ -86,7 +87,7 @@ func (w *work) Find(ref storage.Ref) *engine.Record {
 	return &r.Record
 }
 
-// Holder gives the hold on a unique key; a key that is not loaded is needed.
+// Holder gives the hold on a unique key. It notes a key that is not loaded as needed.
 func (w *work) Holder(queue, name string) (engine.Hold, bool) {
 	k := key{queue, name}
 	h, known := w.keys[k]
@@ -104,8 +105,8 @@ func (w *work) Hold(q *engine.Queue, name string, h engine.Hold) {
 	w.keys[key{q.Name, name}] = &hold{Hold: h, fresh: true}
 }
 
-// Free notes that a unique key is to be released. Which key that is its task's record says: the
-// hold need not have been loaded.
+// Free notes that a unique key is to be released. The task's record names the key, so the hold need
+// not have been loaded.
 func (w *work) Free(q *engine.Queue, name, id string) {
 	k := key{q.Name, name}
 	if h := w.keys[k]; h == nil || !h.fresh {
@@ -123,17 +124,17 @@ func (w *work) Add(_ *engine.Queue, in *storage.Insert) *engine.Record {
 	return &r.Record
 }
 
-// Move leaves lines to the server: a row says in which it stands.
+// Move does nothing: each row tells the server in which line it stands.
 func (w *work) Move(*engine.Record, engine.State, engine.Place) {}
 
-// Transfer finds a row under another ref from now on.
+// Transfer files a row under its ref in another queue.
 func (w *work) Transfer(r *engine.Record, to *engine.Queue) {
 	moved := w.rows[r.Ref]
 	w.rows[r.Ref] = nil
 	w.rows[storage.Ref{Queue: to.Name, ID: r.ID}] = moved
 }
 
-// Remove forgets a row, which is deleted when the work is saved.
+// Remove removes a row from the work; save deletes it from the tables.
 func (w *work) Remove(r *engine.Record) { w.rows[r.Ref] = nil }
 
 // Ring notes an event of a queue.
