@@ -1,11 +1,12 @@
--- jobs is for people with psql, and for them alone: no code depends on it. It shows all tasks, packed
--- as they are, in words. What of a task cannot be read is null.
+-- jobs is a view for people with psql, and only for them: no code depends on it. It shows all tasks
+-- decoded. A column is null where it cannot be read.
 --
--- It reads every task of the queues that are asked for, and decodes what is selected: some 10 to
--- 50 microseconds a task. Name the queue, and do not ask it again and again: the statistics of
+-- It reads every task of the queues that are asked for, and decodes the selected columns: some 10 to
+-- 50 microseconds a task. Name the queue, and do not repeat the query all the time: the statistics of
 -- the storage tell sizes at once.
 --
--- run_at is null where a task waits, lease_until but for tasks that run or are about to.
+-- run_at is null except for tasks that are scheduled or to be retried, and lease_until except for
+-- tasks that run or are about to.
 CREATE OR REPLACE VIEW {schema}.jobs (
 	queue, id, kind, state, priority, run_at, retries, created_at, lease_until, last_error
 ) AS

@@ -1,6 +1,6 @@
--- abandon hides some queues that were empty, without settings and untouched for long, and
--- deletes some rows that have been hidden for longer, and some lines of kinds that were empty and
--- not named for long.
+-- abandon hides some queues that were empty, without settings and untouched for the time idle. It
+-- deletes some rows that have been hidden for the time over, and some empty lines of kinds that were
+-- not named for the time idle.
 CREATE FUNCTION {schema}.abandon(idle int8, over int8) RETURNS void LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -10,7 +10,7 @@ DECLARE
 		WHERE k.named < now - idle AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line)
 		LIMIT 100 FOR UPDATE SKIP LOCKED);
 BEGIN
-	-- A statement of its own: a task may have joined a line until it was locked.
+	-- A statement of its own: a task may have joined a line before the line was locked.
 	DELETE FROM {schema}.kinds k
 	WHERE k.ctid = ANY (lines) AND NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.line = k.line);
 	UPDATE {schema}.queues SET hidden = true, touched = {schema}.told() WHERE queue = ANY (ARRAY(

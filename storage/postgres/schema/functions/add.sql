@@ -1,9 +1,9 @@
--- add is enqueue for a lone insert that is to wait, as most are: half as long a step. It
--- gives the task's version, or 0 where something does not go as expected and nothing
--- was done. note is what is notified with the commit, if anything.
+-- add is enqueue for a lone insert that waits at once, as most do: a step that takes half as long. It
+-- gives the task's version, or 0 where something did not go as expected and nothing was done. note is
+-- what the commit notifies, '' for nothing.
 --
--- What a function declares to be set costs as much as one of its statements: here it is set
--- for what is left of the transaction.
+-- A setting that a function declares costs as much as one of its statements. So this function makes
+-- its settings for the rest of the transaction.
 CREATE FUNCTION {schema}.add(
 	p_lane bytea, p_opened int8, p_seq int8, p_queue int4, p_id bytea, p_priority int2, p_mark int2,
 	p_record bytea, channel text, note text
@@ -26,7 +26,8 @@ BEGIN
 	IF NOT FOUND THEN
 		RETURN 0;
 	END IF;
-	-- A statement of its own: the insert may have waited for a settle of the same id.
+	-- A statement of its own: the insert may have waited for a settle of the same id, which this one
+	-- sees.
 	INSERT INTO {schema}.lanes AS l (lane, opened, seq, base, verb)
 	SELECT p_lane, p_opened, p_seq, step.base, 'a'
 	WHERE NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = p_queue AND e.id = p_id)
@@ -37,7 +38,7 @@ BEGIN
 		RETURN 0;
 	END IF;
 	INSERT INTO {schema}.deltas (queue, counter, n) VALUES (p_queue, 1, 1), (p_queue, {enqueued}, 1);
-	IF note <> '' THEN -- the commit takes a lock of the whole server then, however long that takes
+	IF note <> '' THEN -- the commit then takes a lock of the whole server, however long that takes
 		waits := set_config('lock_timeout', waited, true);
 		PERFORM pg_notify(channel, note);
 	END IF;

@@ -1,6 +1,6 @@
--- admit decides which calls happen: those whose number is new to a lane that lives, and was
--- not opened ahead of the clock. It gives the lanes admitted, and keeps their numbers and the
--- version from which each is to count. One call that is on its way twice waits here for itself.
+-- admit decides which calls happen: those whose number is new to a lane that lives and was not opened
+-- ahead of the clock. It gives the admitted lanes, and keeps the number and the first version of each
+-- call. A call that is on its way twice waits here for itself.
 CREATE FUNCTION {schema}.admit(lanes bytea[], opens int8[], seqs int8[], bases int8[], v "char", now int8)
 RETURNS SETOF bytea LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,4 +1,5 @@
--- again gives the tasks of a queue that a holder of a token has claimed, in the order of their claim.
+-- again gives the tasks of a queue that were claimed with the token in holder, in the order of their
+-- claim.
 CREATE FUNCTION {schema}.again(q int4, holder bytea) RETURNS SETOF {schema}.tasks LANGUAGE plpgsql AS $$
 BEGIN
 	RETURN QUERY

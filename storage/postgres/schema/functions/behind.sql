@@ -1,5 +1,5 @@
--- behind reports whether a queue needs maintenance: since a moment a lease expired, or
--- something is kept no longer, or declined tasks may have waited too long, or a clock that was ahead has said
+-- behind reports whether a queue needs maintenance: a lease, a kept record or a unique key has
+-- expired since a moment, declined tasks may have waited too long, or a clock that was ahead stamped
 -- when a claim named their kind.
 CREATE FUNCTION {schema}.behind(q int4, since int8, now int8) RETURNS bool LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,9 +1,11 @@
--- candidates gives the tasks from which the client chooses those of a claim: unlocked, those that others
--- have locked too unless it is to leave them out (free), without what only their reader needs, up to so many of each queue that every claim may take (most), that only
--- start at once (starts, 0 where the claim takes none), and that are suspects (the same). Those that
--- were declined and are of some kinds come from the heads of their lines, up to most of each, which are
--- read no further than share: no more than some 2,000 rows are read of all lines. o_last says of the last
--- task of a line that what stands behind it was not looked at. Queues that are paused have none.
+-- candidates gives the tasks from which the client chooses those of a claim. It locks none, and
+-- leaves out their payloads. With free it also leaves out tasks that others have locked. Of each
+-- queue it gives up to most tasks that every claim may take, up to starts that only start at once,
+-- and up to suspects that are suspects; starts and suspects are 0 where the claim takes none.
+-- Declined tasks of the named kinds come from the heads of their lines, up to most of each. A line is
+-- read no further than share, so that no more than some 2,000 rows are read of all lines. o_last says
+-- of the last task of a line that the tasks behind it were not looked at. Paused queues have no
+-- candidates.
 CREATE FUNCTION {schema}.candidates(
 	names text[], kinds text[], most int4, starts int4, suspects int4, free bool
 ) RETURNS TABLE (

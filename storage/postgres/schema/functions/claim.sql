@@ -1,25 +1,25 @@
--- claim sees to what is timed in queues and takes waiting tasks, in the order of the queues
--- named: those that every claim may take. Where a queue has others for this claim, declined ones of
--- the kinds that it names too, it leaves the choice to the client. That asks again as a part of it
--- (general: to take nothing; choose.go).
--- A call says first whether one of the queues needs maintenance that is not its own ('m' rows,
--- and nothing else happens); the client sees to it and calls again with maintained. holder is
--- the token and the runner.
+-- claim promotes due tasks of queues, hands out their due cursors, and takes waiting tasks in the order
+-- of the queues named: those that every claim may take. Where a queue has other tasks for this claim,
+-- such as declined tasks of the kinds that it names, claim leaves the choice to the client. The client
+-- calls it again as a part of its choice, with general: then it takes nothing (choose.go).
+-- A call says first whether one of the queues needs maintenance by the client ('m' rows, and nothing
+-- else happens). The client does the maintenance, and calls again with maintained. holder is the token
+-- and the runner.
 --
--- Rows by o_kind: 'm' maintenance (o_at the queue's number), 'v' the call is older than
--- the lane's last, 'x' its lane expired, 'g' the choice is the client's and the lane does not
--- know the call, 't' a task, 'k' a tick, 'd' one of these in a line of another queue than its
--- own, 'h' last of all:
--- o_version is the time, o_id the first version of the step in eight bytes, o_at the next due
--- moment or null, o_flags 1 more, 2 cancels,
--- o_past the number of each queue in four bytes, 0 where there is none.
--- o_record the last place of what was taken behind froms, in eight bytes for each queue;
--- 4 in o_flags says that nothing is left to maintain, 8 that the call is a repeat.
--- o_place is the place of the queue among the names, o_at a lease's or cursor's sort.
+-- Rows by o_kind:
+-- 'm' maintenance: o_at is the queue's number.
+-- 'v' the call is older than the lane's last. 'x' its lane expired.
+-- 'g' the choice is the client's; the lane was not asked for the call.
+-- 't' a task, 'k' a tick, 'd' one of these in a line of another queue than its own: o_place is the place
+-- of the queue among the names, o_at the sort of the lease or cursor.
+-- 'h' the last row: o_version is the time, o_id the first version of the step in eight bytes, o_at the
+-- next due moment or null. o_flags has 1 for more, 2 for cancels, 4 where nothing is left to maintain,
+-- 8 where the call is a repeat. o_past has the number of each queue in four bytes, 0 where there is none.
+-- o_record has for each queue, in eight bytes, the last place behind froms that was taken.
 --
--- What was claimed leaves its entries in the index until a vacuum. So that a claim does
--- not pass over all of them, the client says where it need not look: from lows to froms
--- in the order of what waits, and up to sinces where tasks wait for a moment (hint.go).
+-- Claimed tasks leave their entries in the index until a vacuum. So that a claim does not pass over all of
+-- them, the client says where it need not look: from lows to froms in the order of the waiting tasks, and
+-- up to sinces among tasks that wait for a moment (hint.go).
 CREATE FUNCTION {schema}.claim(
 	p_lane bytea, p_opened int8, p_seq int8, p_names text[], p_maxes int4[], p_max int4, p_start int4,
 	p_suspect bool, p_general bool, p_lease int8, p_holder bytea, p_maintained bool, p_batch int4, p_room int8,
@@ -36,8 +36,8 @@ DECLARE
 	lane "char" := 'n';
 	s record; -- what ready says of a queue
 	numbers int4[] := '{}';
-	takes int4[] := '{}'; -- how many may be taken of each queue, -1 where none is asked for
-	lows int8[] := '{}'; -- before which places each is to be looked at, null where before none
+	takes int4[] := '{}'; -- how many to take of each queue, -1 where it takes none
+	lows int8[] := '{}'; -- the places before which to look in each queue, null where not to look there
 	take int4;
 	cs tid[];
 	used int8;
@@ -111,7 +111,7 @@ BEGIN
 			FROM {schema}.plain(numbers[i], lows[i], p_froms[i], take, room, done = 0) p;
 		END IF;
 		IF take > 0 AND cs <> '{}' THEN
-			RETURN QUERY -- in the order of its places, in which the join finds it
+			RETURN QUERY -- in the order of cs, in which the join finds the tasks
 			UPDATE {schema}.tasks t
 			SET line = numbers[i] * 16 + 4, sort = now + p_lease, lease = p_holder,
 				version = greatest(least(t.version, 4000000000000000000) + 1, base + done + k.n - 1),
@@ -130,11 +130,11 @@ BEGIN
 			numbers[i], greatest(p_froms[i], last), CASE WHEN p_lows[i] < p_froms[i] THEN p_lows[i] END));
 		places := places || int8send(last);
 	END LOOP;
-	IF come = 0 THEN -- nothing that is timed happens before the end of the wait
+	IF come = 0 THEN -- nothing that depends on the time happens before the end of the wait
 		next := pg_sequence_last_value('{schema}.jumped'::regclass) + {jumpwait};
 	END IF;
 	IF NOT changed THEN
-		-- Nothing happened but that the call is remembered: no need to wait for the disk.
+		-- Nothing happened except that the lane remembers the call: no need to wait for the disk.
 		PERFORM set_config('synchronous_commit', 'off', true);
 	END IF;
 	RETURN QUERY SELECT 'h'::"char", 0, int8send(base), now, next,

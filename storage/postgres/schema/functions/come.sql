@@ -1,8 +1,8 @@
--- come gives the moment up to which what is timed happens: now, by the clock, or 0 in a wait.
--- One begins where the clock is far past that of the last step. That is the mark, unless the
--- clock was ahead before and is right again: then the mark stays ahead, and the clock is kept by
--- itself, moved once a minute. A clock that is before the beginning of a wait jumped back, unless
--- another step began it in this very moment.
+-- come gives the moment up to which due tasks, leases and the like are handled: now, by the clock, or
+-- 0 during a wait. A wait begins where the clock is far past the clock of the last step. The mark
+-- tells that clock, unless the clock was ahead before and is right again: then the mark stays ahead,
+-- and the sequence clock tells it, moved once a minute. A clock that is before the beginning of a
+-- wait has jumped back, unless another step began the wait in this very moment.
 CREATE FUNCTION {schema}.come(now int8) RETURNS int8 LANGUAGE plpgsql AS $$
 DECLARE
 	mark int8 := coalesce(pg_sequence_last_value('{schema}.mark'::regclass), 0);
@@ -10,7 +10,7 @@ DECLARE
 	began int8 := coalesce(pg_sequence_last_value('{schema}.jumped'::regclass), 1);
 	last int8 := CASE WHEN clock > 1 THEN clock ELSE mark END;
 BEGIN
-	IF now + 20000 < mark THEN -- or this step took the time long ago, and others have gone on
+	IF now + 20000 < mark THEN -- or this step read the clock long ago, and others have moved the mark since
 		now := greatest(now, {schema}.told());
 	END IF;
 	IF now + 20000 < mark AND abs(now - last) > 60000000 THEN

@@ -1,7 +1,8 @@
--- configure replaces the settings of a queue, or creates or removes it: p_paused is NULL of a creation. It reports false where the
--- queue to be removed holds a record. It passes over all deltas, which have no index; a scan
--- that is off seems so dear to the planner that it would compile the plan. A removal keeps fold away first: that locks deltas and
--- then the queue, and this the other way round.
+-- configure replaces the settings of a queue, creates the queue (p_paused is NULL), or removes it.
+-- done is false where the queue to be removed holds a record. The function scans all deltas, which
+-- have no index, and the planner takes a scan that is turned off for so expensive that it would
+-- compile the plan: jit is off. A removal keeps fold away first, because fold locks deltas and then
+-- the queue, and a removal the other way round.
 CREATE FUNCTION {schema}.configure(p_name text, p_paused bool, p_for int8, p_remove bool, OUT done bool, OUT number int4)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET jit = off AS $$
 BEGIN
@@ -12,14 +13,14 @@ BEGIN
 	SELECT q.queue INTO number FROM {schema}.queues q WHERE q.name = p_name FOR UPDATE;
 	IF NOT FOUND THEN
 		IF p_remove OR p_paused IS FALSE THEN
-			RETURN; -- no settings, and no queue that could have had some
+			RETURN; -- there is no queue to remove or to resume
 		END IF;
 		INSERT INTO {schema}.queues (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
 		SELECT q.queue INTO number FROM {schema}.queues q WHERE q.name = p_name FOR UPDATE;
 	END IF;
 	IF p_remove THEN
-		-- One statement, which sees one moment: what is inserted meanwhile stays whole. The empty lines of
-		-- kinds stay too, as a task may join one meanwhile; abandon forgets them.
+		-- One statement, which sees one moment: rows inserted meanwhile stay whole. The empty lines
+		-- of kinds stay too, as a task may join one meanwhile; abandon deletes them.
 		WITH e AS MATERIALIZED (
 			SELECT NOT EXISTS (SELECT FROM {schema}.tasks t WHERE t.queue = number AND t.line & 15 <> 9)
 				AND NOT EXISTS (SELECT FROM {schema}.ended e WHERE e.queue = number) AS empty

@@ -1,6 +1,6 @@
--- copied ends a large enqueue, whose rows were copied into tasks under versions from base on:
--- like enqueue, with when the first task of each queue that is scheduled is due (firsts). It
--- raises an error of its own (P0001) where something is not as expected. Ids are told only where
+-- copied ends a large enqueue, whose rows were copied into tasks with versions from base on. It works
+-- like enqueue, and firsts says when the first scheduled task of each queue is due. It raises an
+-- error of its own (P0001) where something is not as expected. The client gives the ids only where
 -- they are not close.
 CREATE FUNCTION {schema}.copied(
 	base int8, lanes bytea[], opens int8[], seqs int8[], offs int8[], queues int4[], ids bytea[], low bytea,
@@ -9,7 +9,7 @@ CREATE FUNCTION {schema}.copied(
 ) RETURNS int4[] LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
-	now int8 := {schema}.told(); -- what was due since the rows were made may have been claimed
+	now int8 := {schema}.told(); -- later than the rows: a task that was due meanwhile may have been claimed
 	rung int4[];
 BEGIN
 	IF low = '' AND {schema}.kept(queues, ids) OR low <> '' AND EXISTS (

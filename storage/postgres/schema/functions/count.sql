@@ -1,4 +1,4 @@
--- count notes how many inserts into queues are to wait and to be scheduled.
+-- count notes how many inserts into queues wait and how many are scheduled.
 CREATE FUNCTION {schema}.count(queues int4[], waiting int4[], scheduled int4[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	INSERT INTO {schema}.deltas (queue, counter, n)

@@ -1,4 +1,4 @@
--- drop deletes tasks that load has locked.
+-- drop deletes tasks that load has locked; with kept, tasks that have ended.
 CREATE FUNCTION {schema}.drop(queues int4[], ids bytea[], kept bool) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN

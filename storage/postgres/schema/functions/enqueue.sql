@@ -1,16 +1,15 @@
--- enqueue carries out calls that ask for nothing but plain inserts (no unique key, no
--- cursor), if all of them go as expected; else it does nothing and gives base 0, or
--- raises an error of its own (P0001).
+-- enqueue carries out calls that have only plain inserts (no unique key, no cursor), if all of them
+-- go as expected. Else it does nothing and gives base 0, or raises an error of its own (P0001).
 --
--- Each call counts from base plus its offset (offs), each insert is made at base plus its
--- own (ats). A due moment is absolute where positive, from then on where negative, then
--- where 0. span is how many versions there are in all. An absolute moment is as expected only
--- where the clock is not behind the mark: its outcome is told by the versions alone. dqueues, dwaiting and dscheduled
--- say how many of a queue are expected to wait and to be scheduled; timed that some have
--- an absolute moment, which decides it. All ids are between low and high, where these are not
--- empty: then they are of one queue, and so close that few others can be between them.
--- rung are the queues with new work, or with something due earlier than all else; those
--- of them that are in loud are notified with the commit.
+-- span is how many versions there are in all. Each call counts from base plus its offset (offs), and
+-- each insert is made at base plus its own (ats). dues are moments where positive, delays where
+-- negative, and 0 for inserts that wait at once. A moment is as expected only where the clock is not
+-- behind the mark, because the versions alone tell the outcome. dqueues, dwaiting and dscheduled say
+-- how many inserts of a queue are expected to wait and to be scheduled; timed says that some have a
+-- moment, which decides that. Where low and high are not empty all ids are between them, of one
+-- queue, and so close that few others can be between them. rung are the queues with new work, or with
+-- a task that is now due before all others; those of them that are in loud are notified with the
+-- commit.
 CREATE FUNCTION {schema}.enqueue(
 	span int8, lanes bytea[], opens int8[], seqs int8[], offs int8[],
 	queues int4[], ids bytea[], ats int8[], dues int8[], priorities int2[], marks int2[], records bytea[],
@@ -27,7 +26,7 @@ BEGIN
 	IF base <> now THEN
 		born := int8send(now);
 	END IF;
-	IF timed THEN -- by itself: a query in a condition is prepared even where it is not asked
+	IF timed THEN -- apart: a query in a condition is prepared even where it is not evaluated
 		IF base <> now OR EXISTS (
 			SELECT FROM (
 				SELECT u.queue, count(*) FILTER (WHERE u.due < 0 OR u.due > base + u.at) AS n
@@ -38,8 +37,8 @@ BEGIN
 			RETURN;
 		END IF;
 	END IF;
-	-- An insert that may conflict looks for each id before and confirms it afterwards, which
-	-- costs almost as much as the insert. Here a conflict takes back all of them.
+	-- ON CONFLICT DO NOTHING would look for each id before its insert and confirm it afterwards,
+	-- which costs almost as much as the insert. Here a conflict takes back all inserts.
 	BEGIN
 		INSERT INTO {schema}.tasks (sort, turn, version, queue, line, flags, priority, id, lease, past, record)
 		SELECT CASE WHEN u.due < 0 THEN now + u.at - u.due WHEN u.due > base + u.at THEN u.due
@@ -59,8 +58,8 @@ BEGIN
 		RETURN;
 	END;
 	IF cardinality(lanes) > 0 AND NOT {schema}.present(lanes, opens, seqs, offs, base, now) THEN
-		-- A repeat of something that has gone. Lanes of other calls may have been admitted
-		-- by now: all is rolled back, so that none remembers what did not happen.
+		-- A repeat of a call whose tasks have gone. Lanes of other calls may have been admitted by
+		-- now. The error rolls all of them back, so that none remembers what did not happen.
 		RAISE 'a call is repeated, after its tasks have ended';
 	END IF;
 	PERFORM {schema}.count(dqueues, dwaiting, dscheduled);

@@ -1,4 +1,4 @@
--- enter begins a step that the client decides: it tells the time, admits calls and reserves n
+-- enter begins a step that the client decides: it reads the clock, admits calls and reserves n
 -- versions.
 CREATE FUNCTION {schema}.enter(lanes bytea[], opens int8[], seqs int8[], v "char", n int8,
 	OUT now int8, OUT base int8, OUT admitted bytea[]) LANGUAGE plpgsql

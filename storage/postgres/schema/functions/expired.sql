@@ -1,6 +1,6 @@
--- expired locks up to most tasks of a queue whose lease has expired, the first claimed
--- first, and as many in all that were declined and waited for that long while no claim named their kind.
--- It gives them as load does; one in a line of another queue than its own is damaged.
+-- expired locks up to most tasks of a queue whose lease has expired, the first to expire first, and
+-- up to most declined tasks that waited for the time long while no claim named their kind. It gives
+-- them as load does. A task in a line of another queue than its own is given as damaged.
 CREATE FUNCTION {schema}.expired(q int4, now int8, most int4, long int8) RETURNS TABLE (
 	o_id bytea, o_sort int8, o_turn int8, o_version int8, o_state int2, o_flags int2,
 	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_attempts bytea
@@ -12,7 +12,7 @@ DECLARE
 	room int8 := most;
 	told int8 := {schema}.told();
 BEGIN
-	UPDATE {schema}.kinds l SET named = told, look = told + long WHERE l.ctid = ANY (ARRAY( -- ahead of the clock
+	UPDATE {schema}.kinds l SET named = told, look = told + long WHERE l.ctid = ANY (ARRAY( -- named ahead of the clock
 		SELECT x.ctid FROM {schema}.kinds x WHERE x.queue = q AND x.named > told FOR NO KEY UPDATE OF x SKIP LOCKED));
 	FOR s IN 4..5 LOOP
 		RETURN QUERY
@@ -27,9 +27,10 @@ BEGIN
 		WHERE x.queue = q AND x.look <= now AND NOT (y.paused AND (y.paused_until = 0 OR y.paused_until > now))
 		ORDER BY x.kind LIMIT 20 FOR NO KEY UPDATE OF x SKIP LOCKED
 	LOOP
-		EXIT WHEN room <= 0; -- the other lines are looked at by the next claim
-		-- In each priority those that were declined first stand first, but for those that a clock stamped that was
-		-- ahead. So the first of some that waits for less ends the look along it.
+		EXIT WHEN room <= 0; -- the next claim looks at the other lines
+		-- In each priority the tasks that were declined first stand first, except for those stamped
+		-- by a clock that was ahead. So the first task that has waited for less ends the look along
+		-- the line.
 		IF k.named <= now - long THEN
 			RETURN QUERY
 			SELECT t.* FROM generate_series(0, 18) AS p (n), LATERAL (

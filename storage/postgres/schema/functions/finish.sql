@@ -1,6 +1,6 @@
--- finish carries out calls that ask for nothing but completions and plain inserts, if all
--- of them go as expected; else it does nothing and gives base 0. The completions, by
--- queue, id, version and token, sorted by the first two, take no moments of their own here.
+-- finish carries out calls that have only completions and plain inserts, if all of them go as
+-- expected. Else it does nothing and gives base 0. ends, endids, versions and tokens are the
+-- completions, sorted by queue and id; they have no offsets of their own here.
 CREATE FUNCTION {schema}.finish(
 	span int8, lanes bytea[], opens int8[], seqs int8[], offs int8[],
 	queues int4[], ids bytea[], ats int8[], dues int8[], priorities int2[], marks int2[], records bytea[],
@@ -14,9 +14,10 @@ DECLARE
 	n int8;
 	now int8;
 BEGIN
-	-- Each row is looked up by its id, whatever the planner believes: told the ids as a list, or
-	-- that queues are equal, it would read a table that it takes for empty from end to end, with
-	-- all that died there. By what it knows these comparisons find many, enough to compile them.
+	-- Each row is looked up by its id, whatever the planner believes. Given the ids as a list, or
+	-- equal queues, it would read a table that it takes for empty from end to end, with all the dead
+	-- rows there. It expects these comparisons to find many rows, enough to compile the plan: jit is
+	-- off.
 	DELETE FROM {schema}.tasks t USING unnest(ends, endids, versions, tokens) AS u (queue, id, version, token)
 	WHERE t.queue = ANY (ARRAY[u.queue]) AND t.id >= u.id AND t.id <= u.id
 		AND t.version = u.version AND t.line & 15 = 4 AND t.flags & 1 = 0 AND substr(t.lease, 1, 16) = u.token;

@@ -1,5 +1,5 @@
--- fold adds up to most deltas to their queues and lines of kinds. One folds at a time; another does nothing
--- and gives 0, else it gives how many there were.
+-- fold adds up to most deltas to their queues and lines of kinds, and gives how many there were. One
+-- client folds at a time; for any other fold does nothing and gives 0.
 CREATE FUNCTION {schema}.fold(most int4) RETURNS int4 LANGUAGE plpgsql SET jit = off AS $$
 DECLARE
 	n int4;

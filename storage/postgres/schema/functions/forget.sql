@@ -1,4 +1,4 @@
--- forget deletes what stands beside tasks.
+-- forget deletes the rows of tasks in sides.
 CREATE FUNCTION {schema}.forget(queues int4[], ids bytea[]) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN

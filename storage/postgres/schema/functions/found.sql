@@ -1,4 +1,4 @@
--- found gives who holds unique keys.
+-- found gives the holders of unique keys.
 CREATE FUNCTION {schema}.found(queues int4[], wanted text[]) RETURNS TABLE (
 	o_n int4, o_id bytea, o_until int8
 ) LANGUAGE plpgsql

@@ -1,5 +1,5 @@
--- hide puts up to most cursors of a queue that are due where other claims find them only after a
--- while, and gives their places.
+-- hide moves up to most due cursors of a queue to where other claims find them only after a while,
+-- and gives their places.
 CREATE FUNCTION {schema}.hide(q int4, now int8, come int8, most int4) RETURNS tid[] LANGUAGE plpgsql AS $$
 DECLARE
 	ticks tid[];

@@ -1,5 +1,5 @@
--- joining counts the tasks that join the lines of kinds and leave them. A line that tasks join is
--- made where there is none, and kept until the commit.
+-- joining counts the tasks that join and leave the lines of kinds. It makes a line that tasks join
+-- where there is none, and keeps it from being deleted until the commit.
 CREATE FUNCTION {schema}.joining(
 	queues int4[], names text[], counts int4[], joined bool[], now int8, look int8, patient bool
 ) RETURNS void LANGUAGE plpgsql

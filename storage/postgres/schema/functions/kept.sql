@@ -1,5 +1,5 @@
--- kept reports whether one of these ids is that of a task which has ended. It is asked
--- after the insert, which waited for a settle of the same id that was under way.
+-- kept reports whether one of these ids is that of a task which has ended. It is called after the
+-- insert, which waited for a settle of the same id under way.
 CREATE FUNCTION {schema}.kept(queues int4[], ids bytea[]) RETURNS bool LANGUAGE plpgsql AS $$
 BEGIN
 	IF cardinality(ids) = 1 THEN

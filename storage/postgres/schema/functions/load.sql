@@ -1,6 +1,6 @@
--- load reads tasks by their refs and locks the first of them; it waits for no lock unless
--- asked to. What it does not lock, or another step has locked, is given as it was before
--- that step, held false.
+-- load reads tasks by their refs and locks the first of them (locks). It waits for no lock unless
+-- wait is true. A task that it does not lock, or that another step has locked, is given as it was
+-- before that step, and o_held is false.
 CREATE FUNCTION {schema}.load(queues int4[], ids bytea[], locks int4, wait bool) RETURNS TABLE (
 	o_n int4, o_held bool, o_ended bool, o_sort int8, o_turn int8, o_version int8, o_state int2, o_flags int2,
 	o_priority int2, o_lease bytea, o_past bytea, o_record bytea, o_at int8, o_attempts bytea
@@ -42,8 +42,9 @@ BEGIN
 			FROM {schema}.ended t WHERE t.queue = q AND t.id = i FOR UPDATE SKIP LOCKED;
 			CONTINUE WHEN FOUND;
 		END IF;
-		-- Not to be locked, locked by another, or not there. It may pass from one table to the
-		-- other between these looks: the last one finds what was requeued behind the first.
+		-- Not to be locked, locked by another step, or not there. A task may pass from one table to
+		-- the other between these looks: the last look finds a task that was requeued after the
+		-- first.
 		RETURN QUERY
 		SELECT n, false, false, t.sort, t.turn, t.version, (t.line & 15)::int2, t.flags, t.priority, t.lease, t.past,
 			t.record, 0::int8, NULL::bytea

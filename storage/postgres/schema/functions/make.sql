@@ -1,6 +1,6 @@
--- make adds tasks. An id that is taken, among what has ended too, is a unique_violation; in
--- a transaction of the application's that keeps its first snapshot, where it was taken
--- since, it is a serialization_failure.
+-- make adds tasks. An id that is taken, also by a task that has ended, is a unique_violation. In a
+-- transaction of the application's that keeps its first snapshot, an id that was taken since is a
+-- serialization_failure.
 CREATE FUNCTION {schema}.make(
 	queues int4[], ids bytea[], sorts int8[], turns int8[], versions int8[], states int2[], marks int2[],
 	priorities int2[], pasts bytea[], records bytea[], patient bool

@@ -1,4 +1,4 @@
--- name notes that a claim of queues names kinds, once in each span.
+-- name notes that a claim of these queues names these kinds, once in each span.
 CREATE FUNCTION {schema}.name(queues text[], kinds text[], span int8) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE

@@ -1,4 +1,4 @@
--- newest lists tasks of an ended state of one queue, the last first, before a place.
+-- newest lists the tasks of one queue in an ended state that are before a place, the last first.
 CREATE FUNCTION {schema}.newest(
 	q int4, state int2, before_sort int8, before_id bytea, most int4
 ) RETURNS TABLE (

@@ -1,5 +1,6 @@
--- opened begins a large enqueue: it reserves its versions and gives the first, or 0 where one of
--- these ids is taken, or some are due at a moment (timed) and the clock is behind the mark.
+-- opened begins a large enqueue: it reserves its versions and gives the first. It gives 0 where one
+-- of the ids is taken, and where some inserts name a due moment (timed) and the clock is behind the
+-- mark.
 CREATE FUNCTION {schema}.opened(span int8, queues int4[], ids bytea[], timed bool, OUT base int8, OUT now int8)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN

@@ -1,7 +1,7 @@
--- page lists tasks of some states of one queue, in order, behind a place. Those that were declined
--- come behind the others, by kind; a place among them names its kind. A planner that takes a line for
--- short would sort the whole line for each page: with enable_sort = off it sorts those of one moment,
--- and what that seems to cost must compile no plan.
+-- page lists tasks of one queue in some states, in order, behind a place. Declined tasks come behind
+-- the others, by kind; a place among them names its kind. A planner that takes a line for short would
+-- sort the whole line for each page: with enable_sort = off it sorts only the tasks of one moment. It
+-- takes that for so expensive that it would compile the plan: jit is off.
 CREATE FUNCTION {schema}.page(
 	q int4, states int2[], after_kind text, after_sort int8, after_turn int8, after_id bytea, most int4
 ) RETURNS TABLE (

@@ -1,7 +1,7 @@
--- plain locks up to most tasks of a queue that wait and may be claimed by anybody, in their order:
--- where low is given those before it first, and then those from a place on. It gives their
--- places, as many as have room for their records; the bytes of these; how many it saw; and the
--- last place behind the one from which it looked, 0 for none.
+-- plain locks up to most waiting tasks of a queue that every claim may take, in their order: first
+-- those before low, unless that is null, and then those from since on. It gives the places of as many
+-- as have room for their records (cs), the bytes of these records (used), how many tasks it saw
+-- (seen), and the last place from since on, 0 for none (last).
 CREATE FUNCTION {schema}.plain(
 	q int4, low int8, since int8, most int4, room int8, needed bool,
 	OUT cs tid[], OUT used int8, OUT seen int4, OUT last int8

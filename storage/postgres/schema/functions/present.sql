@@ -1,7 +1,7 @@
--- present admits calls that go as expected and reports whether all of them were admitted.
--- Where it reports false some may have been: the caller rolls back, or had but one. Lanes are
--- compared so that no plan but one look for each can find them, and their age stands in a
--- call, which tells the planner nothing: as a mere range it made it read all lanes.
+-- present admits calls that go as expected, and reports whether all of them were admitted. Where it
+-- reports false some may have been: the caller rolls back, or had only one call. Lanes are compared
+-- in a way that leaves the planner only one look for each. Their age stands in a call (coalesce),
+-- which tells the planner nothing: as a mere range it made the planner read all lanes.
 CREATE FUNCTION {schema}.present(lanes bytea[], opens int8[], seqs int8[], offs int8[], p_base int8, now int8)
 RETURNS bool LANGUAGE plpgsql AS $$
 DECLARE

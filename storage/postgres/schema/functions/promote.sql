@@ -1,5 +1,5 @@
--- promote moves up to most tasks of each line of a queue that are due to the tail of what waits, in
--- the order in which they were due, and gives how many.
+-- promote moves up to most due tasks of each line of a queue to the tail of the waiting tasks, in the
+-- order in which they were due, and gives how many it moved.
 CREATE FUNCTION {schema}.promote(q int4, now int8, come int8, most int4) RETURNS int4 LANGUAGE plpgsql AS $$
 DECLARE
 	tail int8 := {schema}.stamp(now, 2 * most + 1);

@@ -1,5 +1,5 @@
--- put rewrites tasks that load has locked; an empty record leaves the record. Of those that were
--- declined it is told the kinds, whose lines there are (joining).
+-- put rewrites tasks that load has locked; an empty record leaves the record as it is. kinds are
+-- those of declined tasks, whose lines exist (joining), and '' for other tasks.
 CREATE FUNCTION {schema}.put(
 	queues int4[], ids bytea[], sorts int8[], turns int8[], versions int8[], states int2[], marks int2[],
 	priorities int2[], leases bytea[], pasts bytea[], records bytea[], kinds text[]

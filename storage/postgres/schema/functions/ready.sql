@@ -1,10 +1,10 @@
--- ready sees to what is timed in a queue, and tells a claim what it has to know of it: its
--- number, null where there is none; whether it is paused (no pause ends in a wait, see come);
--- whether tasks wait before a place (early), some that may only start at once (prompts), are
--- suspects, or were declined and are of some kinds; whether the cancel of one that runs was asked;
--- what became of what was due: the places of cursors that are handed out (ticks), whether anything
--- was changed, whether more of it is to be had at once, and whether nothing is left of it (clean);
--- and when something is due next.
+-- ready promotes due tasks of a queue and hides due cursors, and tells a claim what it has to know of
+-- the queue: its number, null where there is none; whether it is paused (held; no pause ends in a
+-- wait, see come); whether tasks wait before the place low (early); whether some only start at once
+-- (prompts), are suspects, or were declined and are of the named kinds (declined); whether somebody
+-- asked to cancel a running task (asked); the places of the cursors that are handed out (ticks);
+-- whether anything was changed; whether more due work can be had at once (more); whether nothing due
+-- is left (clean); and when something is due next.
 CREATE FUNCTION {schema}.ready(
 	p_name text, p_kinds text[], now int8, come int8, low int8, since int8, most int4, OUT number int4, OUT held bool,
 	OUT early bool, OUT prompts bool, OUT suspects bool, OUT declined bool, OUT asked bool, OUT ticks tid[], OUT changed bool,
@@ -43,13 +43,13 @@ BEGIN
 			ticks := {schema}.hide(number, now, come, most);
 		END IF;
 		changed := promoted > 0 OR ticks <> '{}';
-		early := early OR promoted > 0; -- they may stand before low
+		early := early OR promoted > 0; -- promoted tasks may stand before low
 		unusual := unusual OR promoted > 0;
 		next := {schema}.soonest(number, since);
 		IF next <= come THEN
 			clean := false;
 			more := changed;
-			IF NOT changed THEN -- somebody has it locked for a while
+			IF NOT changed THEN -- another transaction has it locked for a while
 				next := now + 100000;
 			END IF;
 		END IF;

@@ -1,5 +1,5 @@
--- ring sends a wake-up for queues with the commit: who sends, "w" for work or "c" for
--- what concerns those without a free slot too, then queue numbers.
+-- ring sends a wake-up for queues with the commit: the sender; "w" for work, "c" for what also
+-- concerns runners without a free slot, or "l" for a late commit; then the numbers of the queues.
 CREATE FUNCTION {schema}.ring(channel text, sender text, kind text, queues int4[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,4 +1,4 @@
--- shift moves what stands beside tasks to other queues.
+-- shift moves the rows of tasks in sides to other queues.
 CREATE FUNCTION {schema}.shift(queues int4[], ids bytea[], targets int4[]) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN

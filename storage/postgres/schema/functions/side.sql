@@ -1,5 +1,5 @@
--- side writes beside tasks what few have. masks say which columns: 1 attempts, 2 stack,
--- 4 result, 8 progress, 16 checkpoint.
+-- side writes the rows of tasks in sides. masks say which columns: 1 attempts, 2 stack, 4 result, 8
+-- progress, 16 checkpoint.
 CREATE FUNCTION {schema}.side(
 	queues int4[], ids bytea[], masks int2[], histories bytea[], stacks bytea[], results bytea[],
 	progresses bytea[], checkpoints bytea[]

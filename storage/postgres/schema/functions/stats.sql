@@ -1,7 +1,7 @@
--- stats gives the sizes and totals of queues, the first kinds of their declined tasks with how many
--- there are, and the age of the oldest waiting task: of the first in each band of each line of waiting
--- tasks that stands behind the middle of the band, the place says when it came (Band in
--- storage/internal/engine).
+-- stats gives the sizes and totals of queues, the first kinds of their declined tasks with the number
+-- of tasks of each, and the age of the oldest waiting task. For that it looks, in each line of
+-- waiting tasks, at the first task behind the middle of each band: its place says when it came (Band
+-- in storage/internal/engine).
 CREATE FUNCTION {schema}.stats(names text[]) RETURNS TABLE (
 	o_name text, o_paused bool, o_until int8, o_values int8[], o_kinds text[],
 	o_tasks int8[], o_oldest int8

@@ -1,4 +1,4 @@
--- sweep forgets some lanes that were opened before a moment.
+-- sweep deletes some lanes that were opened before a moment.
 CREATE FUNCTION {schema}.sweep(before int8) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN

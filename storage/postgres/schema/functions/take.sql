@@ -1,4 +1,4 @@
--- take takes unique keys. One that is held is a unique_violation.
+-- take takes unique keys. A key that is held is a unique_violation.
 CREATE FUNCTION {schema}.take(queues int4[], wanted text[], ids bytea[], untils int8[], now int8, patient bool)
 RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET lock_timeout = '50ms' AS $$

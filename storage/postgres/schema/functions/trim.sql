@@ -1,6 +1,7 @@
--- trim deletes up to most of what a queue keeps no longer, and up to most of its dead
--- tasks beyond dead_max, the oldest first. It gives how many tasks went. It reads the deltas,
--- which have no index: what that seems to cost would have the server compile the plan.
+-- trim deletes up to most expired records of each state of a queue, and with them its oldest dead
+-- tasks beyond dead_max. It gives how many tasks it deleted. It also deletes expired unique keys. It
+-- reads the deltas, which have no index; the planner takes that for so expensive that it would
+-- compile the plan: jit is off.
 CREATE FUNCTION {schema}.trim(q int4, now int8, most int4, dead_max int8) RETURNS int4 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE

@@ -1,4 +1,4 @@
--- unmake takes back what this transaction has inserted at these moments.
+-- unmake deletes what this transaction has inserted at these offsets (ats).
 CREATE FUNCTION {schema}.unmake(queues int4[], ids bytea[], ats int8[], base int8) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN

@@ -1,6 +1,6 @@
--- unseen fails to serialize where an id was taken after this transaction's snapshot. No
--- query shows that, but an insert does that conflicts: one into each table is tried, and
--- taken back.
+-- unseen fails to serialize where an id was taken after this transaction's snapshot. No query shows
+-- that, but an insert that conflicts does: the function inserts each id into each table, and deletes
+-- it again.
 CREATE FUNCTION {schema}.unseen(queues int4[], ids bytea[]) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 BEGIN

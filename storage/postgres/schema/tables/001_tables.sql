@@ -1,12 +1,12 @@
--- The tables of a storage. {schema} is replaced by the schema's quoted name.
+-- The tables of a storage. {schema} stands for the schema's quoted name.
 --
--- A migration after this one only adds to them, as clients of the version before go on with
--- their own functions beside it (version.go). What a task has more stands in its record
--- (record.go), which they write anew as they found it; a column that they do not know is lost
--- where they move the task to another table or queue.
+-- A migration after this one only adds to the tables, because clients of the version before go on
+-- with their own functions beside it (version.go). Further properties of a task stand in its record
+-- (record.go), which those clients write back as they found it. A column that they do not know is
+-- lost where they move the task to another table or queue.
 --
--- Times are microseconds since the Unix epoch. Moments are those of the server's clock;
--- versions, and places among what waits, come from the mark, which only grows.
+-- Times are microseconds since the Unix epoch. Moments are those of the server's clock. Versions, and
+-- the places of waiting tasks, come from the mark, which only grows.
 
 -- The migrations of the tables that were applied.
 CREATE TABLE {schema}.migrations (
@@ -14,9 +14,9 @@ CREATE TABLE {schema}.migrations (
 	applied timestamptz NOT NULL DEFAULT now()
 );
 
--- The versions of functions that are here, each for the clients of its version: the function
--- claim of version 1 is claim_1. oldest is the oldest version whose functions do right on the
--- tables of this one.
+-- The versions whose functions the schema holds, each for the clients of its version: the function
+-- claim of version 1 is claim_1. oldest is the oldest version whose functions work correctly on the
+-- tables of this version.
 CREATE TABLE {schema}.functions (
 	version int4 PRIMARY KEY,
 	oldest  int4 NOT NULL,
@@ -28,15 +28,15 @@ CREATE TABLE {schema}.functions (
 -- rollback takes it back.
 CREATE SEQUENCE {schema}.mark;
 
--- When a wait began because the clock had jumped ahead, 1 once it is over; see come().
+-- When a wait began because the clock had jumped ahead; 1 once it is over. See come().
 CREATE SEQUENCE {schema}.jumped;
 
--- The clock of the last steps, to a minute, where the mark is that of a clock which was ahead
--- and is right again; 1 where the mark tells it. See come().
+-- The clock of the last steps, to a minute, while the mark comes from a clock that was ahead and is
+-- right again; 1 where the mark tells it. See come().
 CREATE SEQUENCE {schema}.clock;
 
--- One row a queue: its number, its settings, its folded counters. A row that
--- is hidden stands for no queue: not used yet, removed, or abandoned.
+-- One row per queue: its number, its settings, its folded counters. A hidden row stands for no queue:
+-- one that is not used yet, was removed, or was abandoned.
 CREATE TABLE {schema}.queues (
 	queue        int4 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	name         text COLLATE "C" NOT NULL UNIQUE,
@@ -44,25 +44,25 @@ CREATE TABLE {schema}.queues (
 	paused       bool NOT NULL DEFAULT false,
 	paused_until int8 NOT NULL DEFAULT 0, -- 0: until it is resumed
 	touched      int8 NOT NULL DEFAULT 0, -- when something was last folded into it
-	-- The tasks in each state, each under the number of its state (see tasks), and from 16 on the
-	-- totals: enqueued, requeued, completed, dead, cancelled, deleted, failed, crashed.
+	-- The number of tasks in each state, at the index of the state (see tasks), and from index 16 on
+	-- the totals: enqueued, requeued, completed, dead, cancelled, deleted, failed, crashed.
 	counters     int8[] NOT NULL DEFAULT array_fill(0::int8, ARRAY[{counters}])
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0.2);
 
--- What each step changed of a queue's counters, or of the tasks that wait in the line of a kind.
--- Steps append, so that none waits for another; the sweep folds rows into queues and kinds and
--- deletes them.
+-- Changes of the counters of queues, and of the number of tasks in the lines of kinds. Steps append
+-- rows, so that none waits for another; the sweep folds the rows into queues and kinds and deletes
+-- them.
 CREATE TABLE {schema}.deltas (
-	queue   int4 NOT NULL, -- or the line
-	counter int2 NOT NULL, -- its number
+	queue   int4 NOT NULL, -- or the line of a kind
+	counter int2 NOT NULL, -- the index of the counter
 	n       int4 NOT NULL
 ) WITH (
 	autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0,
 	autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0
 );
 
--- The lines of kinds, in which declined tasks wait. A row may outlive the tasks of its line by a
--- day, and its number is given once.
+-- The lines of kinds, in which declined tasks wait. A row may outlive the tasks of its line by a day.
+-- The number of a line is never given again.
 CREATE SEQUENCE {schema}.kindlines;
 CREATE TABLE {schema}.kinds (
 	queue int4 NOT NULL,
@@ -81,18 +81,19 @@ CREATE TABLE {schema}.kinds (
 --        2 waiting and only to start at once, 3 waiting and a suspect, 4 pending,
 --        5 pending with its cancel asked, 6 scheduled, 7 retry, 8 cursor, 9 damaged.
 --        A declined task stands in the line of its kind: a number below 0 (kinds), whose state
---        is 14. One column, so that no plan can take the one index for the other's work
+--        is 14. Queue and state share a column, so that no plan can use one index for the
+--        other's work
 -- sort:  its place in that line. Waiting, declined: by priority, then turn.
 --        Pending: when the lease expires. Scheduled, retry: when it is due.
---        Cursor: when it is handed out next.
--- turn:  its place among those of the same sort: the mark when it was scheduled last. Declined:
+--        Cursor: when it is handed out next
+-- turn:  its place among tasks of the same sort: the mark when it was last scheduled. Declined:
 --        since when
 -- flags: 1 its end needs more than a delete, 2 started, 4 only to start at once,
---        8 a suspect, 16 has a row in sides. All others are those of newer versions: a client
+--        8 a suspect, 16 has a row in sides. All other flags belong to newer versions: a client
 --        passes over a task with a flag that it does not know
 -- lease: token and runner while it is pending, else empty
--- past:  when it was created, what it went through and why; empty until its first claim
---        or change: it was created at its version then, and went through nothing
+-- past:  when it was created, what it went through and why. Empty until its first claim or
+--        change: it was created at its version then, and has gone through nothing
 -- record: kind, encoding, limits, headers and payload (record.go)
 CREATE TABLE {schema}.tasks (
 	sort     int8  NOT NULL,
@@ -112,12 +113,12 @@ CREATE TABLE {schema}.tasks (
 	autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 10000,
 	autovacuum_vacuum_cost_delay = 0
 );
--- A record is small or goes to TOAST whole; compressing it is the application's choice.
+-- A record is small or goes to TOAST whole. Whether to compress it is the application's choice.
 ALTER TABLE {schema}.tasks ALTER record SET STORAGE EXTERNAL;
--- Every order of every state: claims, promotions, recoveries, listings.
+-- One order for all states: claims, promotions, recoveries, listings.
 CREATE INDEX tasks_order ON {schema}.tasks (line, sort, turn);
 
--- What has ended and is kept. The states in line: 10 completed, 11 cancelled, 12 dead.
+-- Tasks that have ended and are kept. The states in line: 10 completed, 11 cancelled, 12 dead.
 CREATE TABLE {schema}.ended (
 	expires  int8  NOT NULL,
 	version  int8  NOT NULL,
@@ -134,7 +135,7 @@ CREATE TABLE {schema}.ended (
 ALTER TABLE {schema}.ended ALTER record SET STORAGE EXTERNAL;
 CREATE INDEX ended_order ON {schema}.ended (line, expires);
 
--- What few tasks have, apart from the rows that claims read.
+-- Parts that few tasks have, apart from the rows that claims read.
 CREATE TABLE {schema}.sides (
 	queue      int4  NOT NULL,
 	id         bytea NOT NULL,
@@ -154,11 +155,11 @@ CREATE TABLE {schema}.keys (
 	until int8  NOT NULL,
 	PRIMARY KEY (queue, key)
 );
--- The expression keeps the two indexes from doing each other's work.
+-- The expression keeps each of the two indexes from doing the other's work.
 CREATE INDEX keys_until ON {schema}.keys ((queue + 0), until) WHERE until > 0;
 
--- The last call of each lane. verb: 'a' an Apply that went as expected from base on,
--- 'o' one with an outcome of its own, 'c' a Claim, 'e' an Extend, 's' a Configure.
+-- The last call of each lane. verb: 'a' an Apply that went as expected, with versions from base on;
+-- 'o' an Apply whose outcome is kept; 'c' a Claim, 'e' an Extend, 's' a Configure.
 CREATE TABLE {schema}.lanes (
 	lane    bytea  PRIMARY KEY,
 	opened  int8   NOT NULL,
@@ -172,7 +173,7 @@ CREATE TABLE {schema}.lanes (
 );
 CREATE INDEX lanes_opened ON {schema}.lanes (opened);
 
--- The runners that were heard of.
+-- The heartbeats of runners.
 CREATE TABLE {schema}.runners (
 	id    text COLLATE "C" PRIMARY KEY,
 	seen  int8 NOT NULL,

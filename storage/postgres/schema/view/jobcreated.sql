@@ -1,5 +1,5 @@
--- jobcreated gives when a task was created: its past says it first, and where that is empty its
--- version.
+-- jobcreated gives when a task was created: the beginning of its past, or its version where the past
+-- is empty.
 CREATE FUNCTION {schema}.jobcreated(past bytea, version int8) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 	SELECT CASE WHEN past = '' THEN {schema}.jobtime(version)

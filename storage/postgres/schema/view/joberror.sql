@@ -1,5 +1,5 @@
--- joberror gives the last error of a task's history (JSON), null where there is none. What is no
--- JSON raises one of many errors, of which none may reach whoever reads.
+-- joberror gives the last error of a task's history (JSON), null where there is none. Bytes that are
+-- not JSON raise one of many errors, none of which may reach the reader.
 CREATE FUNCTION {schema}.joberror(attempts bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
 	RETURN (

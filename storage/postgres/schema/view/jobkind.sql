@@ -1,5 +1,5 @@
--- jobkind reads the kind from the head of a record (record.go): flags, two numbers, and the kind
--- behind its length.
+-- jobkind reads the kind from the head of a record (record.go), which has flags, two numbers, and the
+-- kind behind its length.
 CREATE FUNCTION {schema}.jobkind(head bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
 	at int4 := 1;

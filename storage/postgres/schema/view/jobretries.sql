@@ -1,4 +1,5 @@
--- jobretries gives how often a task failed and was retried: its past says it behind its creation.
+-- jobretries gives how often a task failed and was retried: the number behind the creation in its
+-- past.
 CREATE FUNCTION {schema}.jobretries(past bytea) RETURNS int8 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
 	IF octet_length(past) IN (0, 8) THEN
