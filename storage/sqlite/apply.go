@@ -8,8 +8,8 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// Apply carries out each Tx whole or not at all, in order, all in one transaction of the database, which
-// concurrent calls share.
+// Apply carries out each Tx whole or not at all, in order. All of them are in one transaction of the
+// database, which concurrent calls share.
 func (s *Storage) Apply(ctx context.Context, id storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
 	if err := storage.CheckCall(id); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (w *work) apply(txs []storage.Tx) []storage.Applied {
 	return applied
 }
 
-// prefetchNamed reads the tasks that Txs name, many by each statement.
+// prefetchNamed reads the tasks that Txs insert or settle, many with each statement.
 func (w *work) prefetchNamed(txs []storage.Tx) {
 	ids := make(map[string][]string)
 	for i := range txs {

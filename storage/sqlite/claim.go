@@ -9,22 +9,22 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// batch is how much of each kind of maintenance one Claim does: so much in all of its queues together, but
-// a little in each.
+// batch bounds each kind of maintenance that one Claim does in all of its queues together; batchLeast
+// is done in each of them.
 const (
 	batch      = 200
 	batchLeast = 10
 )
 
-// Claim maintains the queues named and takes tasks from them.
+// Claim maintains the named queues and takes tasks from them.
 func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
 	if err := storage.CheckClaim(&req); err != nil {
 		return storage.Claimed{}, err
 	}
 	req.Lease = max(req.Lease, s.cfg.MinLease)
-	since := s.rings.since(&s.events, req.Queues) // before the claim looks, so that nothing is lost in between
+	since := s.rings.since(&s.events, req.Queues) // before the claim looks, so that no event is lost in between
 	var answer storage.Claimed
-	// A claim that is lost in a power cut has its tasks waiting, and nobody is left who runs them.
+	// A power cut may lose a claim: its tasks wait again, and no process is left that runs them.
 	c := &call{Call: combine.Call{Identity: req.Call}}
 	c.run = func(w *work) (err error) {
 		answer, err = w.claim(&req)
@@ -52,7 +52,7 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 	}
 	c := w.step.Claim(req, queues)
 	if repeated {
-		c.Again(w.fencesOf(queues, req.Token)) // ticks are left out: others get them later
+		c.Again(w.fencesOf(queues, req.Token)) // without ticks: later claims get them
 		give(&c, &answer)
 	} else {
 		before := w.changed
@@ -74,7 +74,8 @@ func (w *work) claim(req *storage.ClaimRequest) (answer storage.Claimed, err err
 	return answer, nil
 }
 
-// maintain does a bounded part of what is due in the queues named, and hands out their due cursors.
+// maintain does a bounded part of the maintenance due in the named queues, and hands out their due
+// cursors.
 func (w *work) maintain(req *storage.ClaimRequest, queues []*engine.Queue, answer *storage.Claimed) {
 	share := max(batch/len(queues), batchLeast)
 	for i, eq := range queues {
@@ -108,7 +109,7 @@ func (w *work) maintain(req *storage.ClaimRequest, queues []*engine.Queue, answe
 	}
 }
 
-// recover ends expired leases of a queue.
+// recover ends up to most expired leases of a queue.
 func (w *work) recover(q *queue, most int) []storage.Ended {
 	w.save()
 	rows := w.firstOf(q, engine.Pending, w.step.Come, most)
@@ -119,7 +120,7 @@ func (w *work) recover(q *queue, most int) []storage.Ended {
 	return w.step.Recover(expired)
 }
 
-// expire removes records of a state that were kept long enough.
+// expire removes up to most records of a state that were kept long enough.
 func (w *work) expire(q *engine.Queue, state engine.State, most int) {
 	for range most {
 		r := w.First(q, state)
@@ -141,7 +142,7 @@ func (w *work) loadWaiting(queues []*engine.Queue, most int) {
 	}
 }
 
-// give puts the tasks taken into the answer.
+// give puts the taken tasks into the answer.
 func give(c *engine.Claim, a *storage.Claimed) {
 	a.Grow(len(c.Taken))
 	a.Tasks, a.Fences = a.Tasks[:len(c.Taken)], make([]storage.Fence, len(c.Taken))
@@ -152,7 +153,8 @@ func give(c *engine.Claim, a *storage.Claimed) {
 	}
 }
 
-// fencesOf gives the fences of the tasks that a claim still holds, in the order in which it took them.
+// fencesOf gives the fences of the tasks that the claim of a token still holds, in the order in which
+// it took them.
 func (w *work) fencesOf(queues []*engine.Queue, token storage.Token) (fences []storage.Fence) {
 	const held = "SELECT " + columns + " FROM {p}tasks t WHERE t.line IN (?, ?) AND substr(t.lease, 1, ?) = ? " +
 		"ORDER BY t.version"
@@ -169,7 +171,7 @@ func (w *work) fencesOf(queues []*engine.Queue, token storage.Token) (fences []s
 	return fences
 }
 
-// survey says what there is to do next, as things stand after the claim.
+// survey adds to the answer what there is to do next, after the claim.
 func (w *work) survey(c *engine.Claim, a *storage.Claimed) {
 	a.Now = engine.Time(w.step.Now)
 	for _, q := range c.Queues {
@@ -189,7 +191,8 @@ const (
 	queueLife = 24 * time.Hour
 )
 
-// sweep looks after what belongs to no queue, and after some queues that perhaps nobody names any more.
+// sweep deletes lanes, runners and unique windows whose time is over, and inspects some queues that
+// perhaps nobody names any more.
 func (w *work) sweep() {
 	s, come := w.store, w.step.Come
 	last := s.swept.Load()
@@ -227,13 +230,14 @@ func (w *work) sweep() {
 	}
 }
 
-// isAbandoned reports whether a queue was empty, without settings and untouched for a day. A unique window
-// that is held keeps its queue, apart from that.
+// isAbandoned reports whether a queue was empty, without settings and untouched for a day. A unique
+// window that is held keeps its queue too; see hasWindow.
 func (q *queue) isAbandoned(now int64) bool {
 	return q.Sizes == [engine.States]int64{} && !q.IsPaused(now) && now >= q.touched+queueLife.Microseconds()
 }
 
-// hasTasks reports whether a queue has tasks, whatever its counts say: they may be damaged.
+// hasTasks reports whether the table has tasks of a queue, whatever its counts say: they may be
+// damaged.
 func (w *work) hasTasks(q *queue) bool {
 	w.save()
 	var one int

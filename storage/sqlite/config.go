@@ -12,36 +12,38 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Config is how a storage is opened. It names a file of the storage's own, by Path and Driver, or
-// the application's database, by DB.
+// Config says how to open a storage. It names a file of the storage's own, by Path and Driver, or the
+// application's database, by DB.
 type Config struct {
-	// Path is that of a file of the storage's own, made where there is none. Its tables are
-	// migrated by Open.
+	// Path is the path of a file of the storage's own. Open makes the file where there is none, and
+	// migrates its tables.
 	Path string
-	// Driver is the name by which database/sql knows a driver for SQLite, which the application
-	// has imported: "sqlite" is that of modernc.org/sqlite. It is for Path alone.
+	// Driver is the name under which database/sql knows a driver for SQLite, which the application
+	// has imported: "sqlite" for modernc.org/sqlite. It is used only with Path.
 	Driver string
 	// DB is the application's own database, in a file; see Migrate. The storage holds one of its
-	// connections for as long as it is open and takes others for reads, so that the limit of its
-	// connections, if it has one, is at least 3. Close does not close it.
+	// connections for as long as it is open, and takes others for reads. If the database limits its
+	// connections, the limit must be at least 3. Close does not close the database.
 	DB *sql.DB
 	// Prefix begins the name of each table; default "midge_". Lower-case letters, digits and '_',
 	// at most 40.
 	Prefix string
-	// Relaxed lets commits wait for no fsync (synchronous=NORMAL): an acknowledged task survives
-	// its process, but a power cut may lose those of the last moments. By default it survives that.
+	// Relaxed makes commits wait for no fsync (synchronous=NORMAL): an acknowledged task survives its
+	// process, but a power cut may lose the tasks of the last moments. By default they survive a
+	// power cut.
 	Relaxed bool
-	// NoCheckpoints leaves the checkpoints of the write-ahead log to others, such as Litestream.
-	// The log grows without an end where nobody makes them.
+	// NoCheckpoints leaves the checkpoints of the write-ahead log to other programs, such as
+	// Litestream. Without checkpoints the log grows without bound.
 	NoCheckpoints bool
-	// MinLease is the least lease that a claim or an extension gives: default 10 s, because a
+	// MinLease is the shortest lease that a claim or an extension gives; default 10 s, because a
 	// process that is frozen while it writes, or a transaction left open, keeps all others from
-	// extending theirs. A shorter one, from a second on, is for a file with one process.
+	// extending their leases. A shorter one, of a second or more, is for a file with one process.
 	MinLease time.Duration
 	// Limits bounds payloads and what is kept of dead tasks; see storage.Limits for the defaults.
 	Limits storage.Limits
-	// Code gives the result code of SQLite in an error of the driver's, 0 where it is none. By
-	// default that of an error with a method Code() int, such as those of modernc.org/sqlite.
+	// Code gives the result code of SQLite in an error of the driver's, 0 for any other error. By
+	// default it is the result of the error's method Code() int, which errors of modernc.org/sqlite
+	// have.
 	Code func(error) int
 	// Now is the clock, for tests of clocks that are wrong; nil means time.Now.
 	Now func() time.Time
@@ -50,13 +52,13 @@ type Config struct {
 const (
 	defaultPrefix   = "midge_"
 	defaultMinLease = 10 * time.Second
-	leastOpen       = 3 // connections of an application's database
-	readers         = 4 // connections of the storage's own
+	leastOpen       = 3 // the least limit of an application's database
+	readers         = 4 // the connections of the storage's own database
 )
 
 var prefixPattern = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
 
-// check fills what is empty, or gives an *InvalidError.
+// check fills in defaults, and returns an *InvalidError for a bad value.
 func (c *Config) check() error {
 	if c.Prefix == "" {
 		c.Prefix = defaultPrefix
@@ -73,7 +75,7 @@ func (c *Config) check() error {
 	switch {
 	case (c.Path == "") == (c.DB == nil):
 		return storage.Invalid("sqlite.Config", "with Path and DB both set or both empty", "one of them")
-	case c.Path == ":memory:", strings.HasPrefix(c.Path, "file:"): // which would become names of files
+	case c.Path == ":memory:", strings.HasPrefix(c.Path, "file:"): // they would become names of files
 		return storage.Invalid("Config.Path", c.Path,
 			"the path of a file, such as jobs.db; storage/memory needs none")
 	case c.Path != "" && c.Driver == "":
@@ -92,7 +94,7 @@ func (c *Config) check() error {
 	return c.Limits.Check()
 }
 
-// connect opens the database, or gives the application's.
+// connect opens the database, or returns the application's.
 func (c *Config) connect() (db *sql.DB, own bool, err error) {
 	if c.DB != nil {
 		return c.DB, false, nil
@@ -104,7 +106,7 @@ func (c *Config) connect() (db *sql.DB, own bool, err error) {
 	if err := checkPath(path); err != nil {
 		return nil, false, err
 	}
-	// A name such as a?b.db is a file's too: as a part of a URI it is no query.
+	// A file may have a name such as a?b.db. Escaped, it is no query in the URI.
 	db, err = sql.Open(c.Driver, "file:"+(&url.URL{Path: filepath.ToSlash(path)}).EscapedPath())
 	if err != nil {
 		return nil, false, storage.Invalid("Config.Driver", c.Driver,

@@ -8,7 +8,8 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// Configure changes the settings of a queue, or removes it.
+// Configure changes the settings of a queue, or removes it. It returns storage.ErrNotEmpty for a
+// queue that is to be removed and holds a record.
 func (s *Storage) Configure(
 	ctx context.Context, id storage.Call, queue string, settings storage.Settings,
 ) error {
@@ -38,7 +39,8 @@ func (s *Storage) Configure(
 	return wrap("configure "+queue, s.do(ctx, c))
 }
 
-// configure reports false where the queue that is to be removed is not empty.
+// configure changes the settings of a queue. It reports false where a queue to be removed is not
+// empty.
 func (w *work) configure(name string, settings *storage.Settings) bool {
 	q := w.lookup(name)
 	switch {
@@ -53,7 +55,7 @@ func (w *work) configure(name string, settings *storage.Settings) bool {
 		w.Queue(name)
 		return true
 	case q == nil && !settings.Pause.On:
-		return true // no settings, and no queue that could have had some
+		return true // there is no queue to resume
 	}
 	q = ours(w.Queue(name))
 	q.Paused, q.PausedUntil = settings.Pause.On, 0

@@ -43,11 +43,11 @@ func (e *FileError) Error() string {
 // Unwrap gives the error of the driver.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// Is makes it a storage.ErrRefused.
+// Is makes errors.Is(err, storage.ErrRefused) hold.
 func (e *FileError) Is(target error) bool { return target == storage.ErrRefused }
 
-// DeferredError says that a transaction of the application's began as a reader and cannot write any
-// more, because somebody else wrote after it had read. Nothing of the call happened, and no repeat in
+// DeferredError says that a transaction of the application's began as a reader and can no longer
+// write, because another one wrote after it had read. Nothing of the call happened, and no repeat in
 // this transaction helps.
 type DeferredError struct{ Err error }
 
@@ -63,7 +63,7 @@ func (e *DeferredError) Unwrap() error { return e.Err }
 
 var errLocked = errors.New("another process or a transaction of the application's holds the write lock")
 
-// The result codes of SQLite that decide. The low byte is the primary code.
+// The result codes of SQLite that translate tells apart. The low byte is the primary code.
 const (
 	codePerm     = 3
 	codeBusy     = 5
@@ -77,7 +77,7 @@ const (
 	codeSnapshot = 5 | 2<<8
 )
 
-// codeOf gives the result code of an error that has one as a method.
+// codeOf gives the result code of an error with a method Code, 0 for any other.
 func codeOf(err error) int {
 	var coded interface{ Code() int }
 	if errors.As(err, &coded) {
@@ -95,8 +95,9 @@ func (s *Storage) isBusy(err error) bool {
 	return code == codeBusy || code == codeLocked
 }
 
-// translate says what an error of the driver means to a caller: every one passes through it, once. Of a
-// step that did not come to its commit nothing happened; committing says that this one did.
+// translate says what an error of the driver means to a caller: every such error passes through it,
+// once. A step that did not reach its commit did not happen; committing says that this one did reach
+// it.
 func (s *Storage) translate(err error, committing bool) error {
 	if err == nil || translated(err) {
 		return err
@@ -131,7 +132,7 @@ func (s *Storage) translate(err error, committing bool) error {
 	return fmt.Errorf("%w: %w", storage.ErrUnavailable, err)
 }
 
-// translated reports whether an error says already what it means to a caller.
+// translated reports whether an error already says what it means to a caller.
 func translated(err error) bool {
 	for _, known := range []error{
 		storage.ErrUnknown, storage.ErrUnavailable, storage.ErrClosed, storage.ErrNotFound, storage.ErrNotEmpty,

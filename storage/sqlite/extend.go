@@ -52,7 +52,8 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 	return extended, nil
 }
 
-// hear keeps a heartbeat, or forgets a runner that leaves.
+// hear keeps a heartbeat, or deletes a runner that leaves. Where a heartbeat has no vitals, the last
+// ones stay.
 func (w *work) hear(info *storage.RunnerInfo) {
 	if info.Leaving {
 		w.exec("DELETE FROM {p}runners WHERE id = ?", info.ID)
@@ -69,19 +70,19 @@ func (w *work) hear(info *storage.RunnerInfo) {
 		info.ID, w.step.Now+info.For.Microseconds(), string(b))
 }
 
-// vitals gives those that the last heartbeat of a runner left, nil for none.
+// vitals gives the vitals in the last heartbeat of a runner, nil for none.
 func (w *work) vitals(id string) []byte {
 	var b []byte
 	var before storage.RunnerInfo
 	w.each("SELECT info FROM {p}runners WHERE id = ?", []any{id}, func() bool {
-		_ = json.Unmarshal(b, &before) // of a damaged heartbeat: none
+		_ = json.Unmarshal(b, &before) // a damaged heartbeat has none
 		return true
 	}, &b)
 	return before.Vitals
 }
 
-// Runners lists the runners whose heartbeat has not expired, by id. A heartbeat that cannot be read is left
-// out: the runner's next one replaces it.
+// Runners lists the runners whose heartbeat has not expired, by id. It leaves out a heartbeat that
+// cannot be read: the runner's next one replaces it.
 func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	var alive []storage.RunnerInfo
 	err := s.look(ctx, func(w *work) {

@@ -2,5 +2,5 @@
 
 package sqlite
 
-// checkFileSystem refuses a file on a network, where the system tells: here it does not.
+// checkFileSystem refuses a file on a network where the system tells: this one does not.
 func checkFileSystem(string) error { return nil }

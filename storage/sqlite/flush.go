@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage/internal/combine"
 )
 
-// A flush takes along no more than this.
+// The most that one flush takes.
 const (
 	flushCalls = 256
 	flushOps   = 4000
@@ -23,33 +23,34 @@ const (
 const (
 	// lockTime is how long a step waits for the write lock.
 	lockTime = 5 * time.Second
-	// Between two tries it pauses, at first for a moment.
+	// pauseLeast is the first pause between two tries, and pauseMost the longest.
 	pauseLeast = 100 * time.Microsecond
 	pauseMost  = 5 * time.Millisecond
 )
 
-// call is a call that writes. It shares its transaction with others.
+// call is a call that writes. It shares its transaction with other calls.
 type call struct {
 	combine.Call
 
 	txs []storage.Tx // of an Apply
-	// run carries the call out. What it gives is definite: nothing of the call happened, or it is the
-	// outcome that its lane remembers.
+	// run carries the call out. Its error is definite: nothing of the call happened, or the error is
+	// the outcome that the lane remembers.
 	run func(w *work) error
-	// lasting says that the call may not be lost in a power cut once it was acknowledged.
+	// lasting says that a power cut may not lose the call once it was acknowledged.
 	lasting bool
 	err     error
 	stage   atomic.Int32
 }
 
-// The stages of a call. A caller whose context ends while its call waits leaves, and nothing happened.
+// The stages of a call. A caller whose context ends while its call waits leaves, and the call does
+// not happen.
 const (
-	waits int32 = iota // for its flush, or that for the write lock
+	waits int32 = iota // for its flush, or for the write lock
 	begun              // it may happen
 	left
 )
 
-// keep copies what is the caller's again once its context has ended.
+// keep copies the memory that belongs to the caller again once its context has ended.
 func (c *call) keep() { c.txs = append([]storage.Tx(nil), c.txs...) }
 
 // do has a call carried out.
@@ -67,8 +68,8 @@ func (s *Storage) do(ctx context.Context, c *call) error {
 	return err
 }
 
-// flush carries out calls in one transaction. Where that fails for something of one of them they are given
-// back, to be carried out one by one.
+// flush carries out calls in one transaction. Where one of them spoils it for the others, it returns
+// the calls, to be carried out one by one.
 func (s *Storage) flush(ctx context.Context, _ int, calls []*call) (spoiled []*call) {
 	err := s.transact(ctx, calls)
 	if err == nil {
@@ -111,7 +112,7 @@ func (s *Storage) transact(ctx context.Context, calls []*call) error {
 	for _, c := range calls {
 		relaxed = relaxed && !c.lasting
 	}
-	plain := context.WithoutCancel(ctx) // a statement that is interrupted would end the transaction of all
+	plain := context.WithoutCancel(ctx) // an interrupted statement would end the transaction of all calls
 	if err := wr.relax(plain, relaxed || s.cfg.Relaxed); err != nil {
 		return s.translate(err, false)
 	}
@@ -150,7 +151,7 @@ func (s *Storage) transact(ctx context.Context, calls []*call) error {
 	return nil
 }
 
-// begin begins a transaction that writes, which waits for those of others for a while.
+// begin begins a transaction that writes. It waits for other writers, up to lockTime.
 func (s *Storage) begin(ctx context.Context, l link) error {
 	begun, pause := time.Now(), pauseLeast
 	for {
@@ -172,13 +173,13 @@ func (s *Storage) begin(ctx context.Context, l link) error {
 	}
 }
 
-// keepCalm has nothing recovered for a while after nothing could be written for long: nobody could extend a
-// lease, and those who live extend theirs first.
+// keepCalm prevents recoveries for a while after no step could be written for long: nobody could
+// extend a lease meanwhile, and the runners that live extend theirs first.
 func (w *work) keepCalm(waited time.Duration) {
 	if third := w.store.cfg.MinLease / 3; waited > third {
 		w.meta.calm, w.changed = w.step.Now+third.Microseconds(), true
 	}
 	if w.meta.calm > w.step.Now+w.store.cfg.MinLease.Microseconds() {
-		w.meta.calm = 0 // of a clock that was ahead
+		w.meta.calm = 0 // written by a clock that was ahead
 	}
 }

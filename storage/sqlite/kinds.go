@@ -14,14 +14,15 @@ type kindLine struct {
 	kind   string
 	number int64
 	named  int64 // when a claim last named the kind, or the line began, to a twenty-fourth of DeclinedFor
-	look   int64 // when it is looked at next for tasks that waited too long
+	look   int64 // when to look next for tasks that waited too long
 	tasks  int64
 
 	changed bool
-	bad     bool // tasks was no number
+	bad     bool // the column tasks held no number
 }
 
-// kindLines gives the first lines of a queue that fit a condition, as they are now.
+// kindLines gives the first lines of a queue that meet a condition, with the changes of this
+// transaction.
 func (w *work) kindLines(q *queue, most int, where string, args ...any) (found []*kindLine) {
 	w.saveKinds(q)
 	if q.kinds == nil {
@@ -48,7 +49,7 @@ func (w *work) kindLines(q *queue, most int, where string, args ...any) (found [
 	return found
 }
 
-// Conditions of lines.
+// The conditions of kindLines.
 const (
 	fromKind = "kind >= ? ORDER BY kind"
 	ofKind   = "kind = ?"
@@ -64,7 +65,7 @@ func (w *work) kindLine(q *queue, kind string) *kindLine {
 	if !known {
 		w.kindLines(q, 1, ofKind, kind)
 		l = q.kinds[kind]
-		q.kinds[kind] = l // that there is none is known too
+		q.kinds[kind] = l // notes also that there is none
 	}
 	return l
 }
@@ -90,7 +91,7 @@ func (w *work) leaveKind(q *queue, kind string) {
 	}
 }
 
-// saveKinds writes the lines that changed. One without tasks ends.
+// saveKinds writes the lines that changed, and deletes those without tasks.
 func (w *work) saveKinds(q *queue) {
 	for kind, l := range q.kinds {
 		switch {
@@ -108,8 +109,8 @@ func (w *work) saveKinds(q *queue) {
 	}
 }
 
-// among gives those of some kinds that have a line with tasks, or the first of all where none is named. It
-// reads no other line.
+// among gives the lines of the named kinds that have tasks, or the first lines of all where no kind
+// is named. It reads no other line.
 func (w *work) among(q *queue, kinds []string) (found []*kindLine) {
 	if q.Sizes[engine.Declined] == 0 {
 		return nil
@@ -126,14 +127,14 @@ func (w *work) among(q *queue, kinds []string) (found []*kindLine) {
 	}
 	for len(unread) > 1 {
 		some := slices.Clone(unread[:min(len(unread), fetched)])
-		for unread = unread[len(some):]; len(some) < fetched; { // the condition has so many places
+		for unread = unread[len(some):]; len(some) < fetched; { // fills the places of the condition
 			some = append(some, some[0])
 		}
 		w.kindLines(q, fetched, ofKinds, some...)
 		for _, kind := range some {
 			name, _ := kind.(string)
 			if q.kinds[name] == nil {
-				q.kinds[name] = nil // that there is none is known too
+				q.kinds[name] = nil // notes also that there is none
 			}
 		}
 	}
@@ -145,7 +146,7 @@ func (w *work) among(q *queue, kinds []string) (found []*kindLine) {
 	return found
 }
 
-// KindLines gives those of some kinds that have declined tasks.
+// KindLines gives those of the named kinds that have declined tasks.
 func (w *work) KindLines(q *engine.Queue, kinds []string) (found []string) {
 	for _, l := range w.among(ours(q), kinds) {
 		found = append(found, l.kind)
@@ -156,7 +157,8 @@ func (w *work) KindLines(q *engine.Queue, kinds []string) (found []string) {
 var declinedFrom = "SELECT " + columns + " FROM {p}tasks t " +
 	"WHERE t.line = ? AND (t.sort, t.turn) >= (?, ?) " + readable
 
-// FirstDeclined gives the first task in the line of a kind from a place on that has none of some flags.
+// FirstDeclined gives the first task in the line of a kind, at a place or behind it, without any of
+// some flags.
 func (w *work) FirstDeclined(
 	eq *engine.Queue, kind string, from engine.Place, without engine.Flags,
 ) *engine.Record {
@@ -180,7 +182,7 @@ func (w *work) FirstDeclined(
 	return nil
 }
 
-// line gives the number of the line for the table of tasks.
+// line gives the number of the line, for the table tasks.
 func (l *kindLine) line() int64 { return l.number<<4 + int64(engine.Declined) }
 
 // nameKinds notes that a claim names kinds.
@@ -193,21 +195,21 @@ func (w *work) nameKinds(q *queue, kinds []string) {
 	}
 }
 
-// abandon ends tasks whose kind no claim has named for long, and reports whether a part of that was left
-// over.
+// abandon ends declined tasks whose kind no claim has named for DeclinedFor, and reports whether some
+// of this work is left.
 func (w *work) abandon(q *queue, most int) (ended []storage.Ended, left bool) {
 	long := w.store.limits.DeclinedFor.Microseconds()
 	if w.step.Come == 0 || q.Sizes[engine.Declined] == 0 || q.IsPaused(w.step.Now) {
 		return nil, false
 	}
-	// A clock that was ahead has stamped these.
+	// A clock that was ahead has stamped these lines.
 	for _, l := range w.kindLines(q, most, isAhead, w.step.Come+long) {
 		l.named, l.look, l.changed = w.step.Come, w.step.Come+long, true
 	}
 	look := engine.Look{Step: &w.step, Moment: w.step.Come - long, Room: most}
 	for _, l := range w.kindLines(q, most, toLookAt, w.step.Come) {
 		if l.named+long <= w.step.Come && !w.lookAlong(q, l, &look) {
-			left = true // it is looked at again by the next claim
+			left = true // the next claim looks at it again
 			break
 		}
 		l.look, l.changed = max(l.named+long, w.step.Come+long/24), true
@@ -218,8 +220,8 @@ func (w *work) abandon(q *queue, most int) (ended []storage.Ended, left bool) {
 	return w.step.Abandon(look.Found), left
 }
 
-// lookAlong looks for tasks that waited too long in the line of a kind, and reports whether it came to its
-// end.
+// lookAlong looks along the line of a kind for tasks that waited too long, and reports whether it
+// came to the end of the line.
 func (w *work) lookAlong(q *queue, l *kindLine, look *engine.Look) (over bool) {
 	from := engine.FirstLook()
 	if on, begun := w.store.looks.Load(l.number); begun {
@@ -255,7 +257,7 @@ func (w *work) declinedFrom(q *queue, l *kindLine, from engine.Place, n int) (fo
 	return found
 }
 
-// declinedSizes gives the first kinds and how many tasks of each wait here.
+// declinedSizes gives the first kinds that have declined tasks, with the number of tasks of each.
 func (w *work) declinedSizes(q *queue) (all []storage.KindSize) {
 	if q.Sizes[engine.Declined] == 0 {
 		return nil

@@ -18,7 +18,7 @@ const (
 	verbConfigure = "s"
 )
 
-// admit decides whether a call may happen. It gives the outcome of a call that its lane remembers.
+// admit decides whether a call may happen. Where the lane remembers the call, it returns the outcome.
 func (w *work) admit(c storage.Call, verb string) (outcome []byte, repeated bool, err error) {
 	if c.IsZero() {
 		return nil, false, nil
@@ -58,15 +58,15 @@ func (w *work) remember(c storage.Call, verb string, outcome []byte) {
 	}
 }
 
-// isIdle reports whether a call is a repeat of a claim that took nothing and changed nothing. Lanes do not
-// remember those: a runner without work would write with each of its claims. This process does.
+// isIdle reports whether a call repeats a claim that took nothing and changed nothing. Lanes do not
+// remember such claims: a runner without work would write with each of its claims. This process does.
 func (s *Storage) isIdle(c storage.Call) bool {
 	was, _ := s.idle.Load(c.Lane.ID)
 	last, some := was.(storage.Call)
 	return some && !c.IsZero() && last.Seq == c.Seq
 }
 
-// forgetIdle forgets the claims of lanes whose life is over.
+// forgetIdle forgets claims on lanes whose life is over.
 func (s *Storage) forgetIdle(come int64) {
 	s.idle.Range(func(key, was any) bool {
 		last, _ := was.(storage.Call)
@@ -77,17 +77,17 @@ func (s *Storage) forgetIdle(come int64) {
 	})
 }
 
-// states number the states in an outcome; they only grow in number.
+// states gives the states their numbers in an outcome; new states come last.
 var states = storage.States()
 
-// The head of a Placed in an outcome: its state, counted from 1, and these.
+// The first byte of a Placed in an outcome: the number of its state, from 1, and these flags.
 const (
 	placedExisting = 1 << 6
 	placedOther    = 1 << 7 // its ref is not the one that the operation names
 )
 
-// packApplied packs the outcome of Txs. A Tx that was refused is 1 and its error as JSON; of all others
-// the operations are listed, in the order of packedPlaces.
+// packApplied packs the outcome of Txs. A Tx that was refused is 1 and its error as JSON; any other
+// is 0 and its answers, in the order of eachPlaced.
 func packApplied(txs []storage.Tx, applied []storage.Applied) []byte {
 	var b []byte
 	for i := range applied {
@@ -133,7 +133,8 @@ func eachPlaced(tx *storage.Tx, a *storage.Applied, f func(storage.Ref, *storage
 	}
 }
 
-// unpackApplied reads the outcome of the same Txs.
+// unpackApplied reads the outcome of the same Txs. It returns an ErrUnknown where b does not fit
+// them.
 func unpackApplied(b []byte, txs []storage.Tx) ([]storage.Applied, error) {
 	applied := engine.Answers(txs)
 	r := record.Reader{Rest: b}

@@ -13,11 +13,12 @@ type line struct {
 	size int // how many were asked for
 }
 
-// First gives the first record in a line. Tasks whose cancel was asked stand in that of the pending.
+// First gives the first record in a line. Tasks whose cancel was asked are found with the pending
+// ones.
 func (w *work) First(eq *engine.Queue, state engine.State) *engine.Record {
 	q := ours(eq)
 	if state == engine.Pending && w.step.Now < w.meta.calm {
-		return nil // no lease is recovered now: that one has expired is no work
+		return nil // no lease is recovered now: an expired one is no work
 	}
 	l := q.lines[state]
 	for w.err == nil && q.Sizes[state]+q.asked(state) > 0 {
@@ -43,7 +44,7 @@ func (w *work) First(eq *engine.Queue, state engine.State) *engine.Record {
 // Size gives the bytes of a record's payload.
 func (w *work) Size(r *engine.Record) int { return len(r.Payload) }
 
-// asked is how many tasks stand in a line that another state has besides.
+// asked gives how many tasks of another state are found in the line of a state.
 func (q *queue) asked(state engine.State) int64 {
 	if state == engine.Pending {
 		return q.Sizes[engine.Asked]
@@ -58,8 +59,8 @@ func (w *work) load(q *queue, state engine.State, size int) *line {
 	return q.lines[state]
 }
 
-// firstOf gives the first tasks of a line whose moments have come, up to so many or some megabytes. Tasks
-// that cannot be read are set apart. Everything was saved.
+// firstOf gives the first tasks of a line whose moments have come, up to most of them or some
+// megabytes. It sets apart tasks that cannot be read. All changes must have been saved.
 func (w *work) firstOf(q *queue, state engine.State, come int64, most int) (all []*row) {
 	states := []engine.State{state}
 	if q.asked(state) > 0 {
@@ -67,7 +68,7 @@ func (w *work) firstOf(q *queue, state engine.State, come int64, most int) (all 
 	}
 	for _, st := range states {
 		text, args := "SELECT "+columns+" FROM {p}tasks t WHERE t.line = ? ", []any{q.line(st)}
-		if come < engine.Never { // else what is no number is found too: it stands behind all others
+		if come < engine.Never { // without it a sort that is no number is found too, behind all others
 			text, args = text+"AND t.sort <= ? ", append(args, come)
 		}
 		all = append(all, w.read(q, text+readable+"ORDER BY t.sort, t.turn LIMIT ?", append(args, most),
@@ -86,7 +87,7 @@ func (w *work) firstOf(q *queue, state engine.State, come int64, most int) (all 
 	})
 }
 
-// setApart puts a task that cannot be read where it stops nobody, and counts it.
+// setApart moves a task that cannot be read to where it stops nobody, and counts it.
 func (w *work) setApart(q *queue, r *row) {
 	q.Sizes[r.was]--
 	q.Sizes[engine.Damaged]++

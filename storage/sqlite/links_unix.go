@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// checkLinks refuses a file of several names. SQLite finds the log of a file by its name: two processes that
-// open it by different names do not see each other's commits, and overwrite them.
+// checkLinks refuses a file with several names. SQLite derives the name of the log from the name of
+// the file: two processes that use different names do not see each other's commits, and overwrite
+// them.
 func checkLinks(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// lock is what a storage knows of times in which it could not write: somebody else held the write lock, or
-// what it wrote failed, as on a full disk.
+// lock records the times in which a storage could not write: another connection held the write lock,
+// or a write failed, as on a full disk.
 type lock struct {
-	mu          sync.Mutex // guards what follows
-	since, last time.Time  // the first miss since a step was written, and the last; zero where there was none
-	failed      error      // of the step that was missed last; nil where it was the lock
-	told        string     // of the last time that ended
+	mu          sync.Mutex // guards the fields below
+	since, last time.Time  // the first and the last miss since a step was written; zero where there was none
+	failed      error      // the last failed write; nil where only the lock was missed
+	told        string     // the warning of the last time that ended
 	ended       time.Time
 }
 
 const (
-	warned    = time.Second     // such a time is worth a warning
-	warnedFor = time.Minute     // for so long
+	warned    = time.Second     // a time of this length is worth a warning
+	warnedFor = time.Minute     // how long the warning stands
 	waiting   = time.Second     // after a miss so long ago nobody waits any more
-	apart     = 2 * time.Minute // two misses so far from each other are of two times
+	apart     = 2 * time.Minute // two misses further from each other belong to two times
 )
 
 // missed notes that a step could not get the lock, or could not be written.
@@ -37,7 +37,7 @@ func (l *lock) missed(failed error) {
 	}
 }
 
-// waited gives for how long steps of this process could not be written.
+// waited gives how long steps of this process could not be written.
 func (l *lock) waited() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

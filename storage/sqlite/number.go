@@ -2,16 +2,16 @@ package sqlite
 
 import "github.com/midgehq/midge/storage/internal/record"
 
-// number scans an integer. A file may hold anything in any column: what is no integer, or more than most,
-// counts as another one, and is noted.
+// number scans an integer. A file may hold anything in any column: where the value is no integer, or
+// more than most, or takes its place and bad is set.
 type number struct {
 	to   *int64
 	or   int64
 	most int64 // 0 is no bound
-	bad  *bool // nil where nobody asks
+	bad  *bool // nil where nobody needs it
 }
 
-// moment scans a moment, 0 where it is none.
+// moment scans a moment, 0 for any other value.
 func moment(to *int64) number { return number{to: to, most: record.LastMoment} }
 
 // Scan takes the value of a column.

@@ -17,7 +17,8 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// look reads, at one moment.
+// look calls read in a transaction that sees one moment; again where another connection was in the
+// way.
 func (s *Storage) look(ctx context.Context, read func(*work)) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -25,7 +26,8 @@ func (s *Storage) look(ctx context.Context, read func(*work)) error {
 	return s.insist(ctx, func() error { return s.lookOnce(ctx, read) })
 }
 
-// insist does something again where somebody is in the way, as whoever opens or closes the file is.
+// insist repeats do while another connection is in the way, such as one that opens or closes the
+// file.
 func (s *Storage) insist(ctx context.Context, do func() error) error {
 	for begun := time.Now(); ; {
 		err := do()
@@ -39,7 +41,7 @@ func (s *Storage) insist(ctx context.Context, do func() error) error {
 }
 
 func (s *Storage) lookOnce(ctx context.Context, read func(*work)) error {
-	if err := s.checkMoved(nil); err != nil { // else a new file could be made
+	if err := s.checkMoved(nil); err != nil { // SQLite could make a new file
 		return err
 	}
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
@@ -52,12 +54,13 @@ func (s *Storage) lookOnce(ctx context.Context, read func(*work)) error {
 	return w.err
 }
 
-// looker reads: a storage, or a transaction of the application's.
+// looker is where tasks are read: in a storage, or within a transaction of the application's.
 type looker interface {
 	look(ctx context.Context, read func(*work)) error
 }
 
-// Task reads one task. [storage.ErrNotFound] where there is none.
+// Task reads one task. It returns [storage.ErrNotFound] where there is none, and [storage.ErrDamaged]
+// where its record cannot be read.
 func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	return readTask(ctx, s, ref)
 }
@@ -88,7 +91,7 @@ func readTask(ctx context.Context, l looker, ref storage.Ref) (t storage.Task, e
 	return t, wrap("task "+ref.String(), cmp.Or(err, verdict))
 }
 
-// place is a place of a listing: that of a task in its line, and its number.
+// place is a place in a listing: the place of a task in its line, and the task's number.
 type place struct {
 	engine.Place
 
@@ -100,7 +103,7 @@ func (p place) compare(o place) int {
 	return cmp.Or(cmp.Compare(p.Sort, o.Sort), cmp.Compare(p.Turn, o.Turn), cmp.Compare(p.task, o.task))
 }
 
-// String is the place for [storage.TasksPage].
+// String gives the place as text, for [storage.TasksPage].
 func (p place) String() string {
 	text := fmt.Sprintf("%d.%d.%d", p.Sort, p.Turn, p.task)
 	if p.kind != "" {
@@ -115,7 +118,7 @@ var (
 	end       = place{Place: engine.Place{Sort: math.MaxInt64, Turn: math.MaxInt64}, task: math.MaxInt64}
 )
 
-// parsePlace reads the place of a page's last task back. The empty one is before all others.
+// parsePlace reads the text of a place. The empty text is before all places.
 func parsePlace(text string) (p place, err error) {
 	if text == "" {
 		return beginning, nil
@@ -184,7 +187,7 @@ func (w *work) list(q *queue, query *storage.TasksQuery, after place) storage.Ta
 	return w.page(all, query.Limit)
 }
 
-// page makes a page of rows, of which one more was asked for, to know whether there is a next one.
+// page makes a page of rows. One row more was asked for, to know whether there is a next page.
 func (w *work) page(all []*row, limit int) (page storage.TasksPage) {
 	if len(all) > limit {
 		all = all[:limit]
@@ -202,7 +205,7 @@ func (w *work) page(all []*row, limit int) (page storage.TasksPage) {
 	return page
 }
 
-// listLine gives some tasks of a line after a place.
+// listLine gives up to most tasks of a line behind a place.
 func (w *work) listLine(q *queue, line int64, after place, most int) []*row {
 	return w.read(q, "SELECT "+columns+" FROM {p}tasks t "+
 		"WHERE t.line = ? AND (t.sort, t.turn, t.task) > (?, ?, ?) "+
@@ -210,7 +213,7 @@ func (w *work) listLine(q *queue, line int64, after place, most int) []*row {
 		[]any{line, after.Sort, after.Turn, after.task, most}, 0)
 }
 
-// listNewest gives some tasks of an ended state before a place, the last first.
+// listNewest gives up to most tasks of an ended state before a place, the last first.
 func (w *work) listNewest(q *queue, state engine.State, before place, most int) []*row {
 	return w.read(q, "SELECT "+columns+" FROM {p}tasks t "+
 		"WHERE t.line = ? AND (t.sort, t.turn, t.task) < (?, ?, ?) "+
@@ -246,7 +249,7 @@ func readQueues(
 			for _, name := range names {
 				after = name
 				if q := w.lookup(name); q == nil || q.isAbandoned(w.step.Now) && !w.hasWindow(q) && !w.hasTasks(q) {
-					continue // to be removed when it is next inspected
+					continue // the sweep removes it when it next inspects it
 				}
 				if len(page.Names) == query.Limit {
 					page.Next = page.Names[query.Limit-1]
@@ -262,7 +265,7 @@ func readQueues(
 	return page, wrap("queues", err)
 }
 
-// names gives some names of queues after another. ~ ends a range of names: no name has it.
+// names gives up to most names of queues after another. '~' ends a range of names: no name has it.
 func (w *work) names(prefix, after string, most int) (names []string) {
 	var name string
 	w.each("SELECT name FROM {p}queues WHERE name >= ? AND name > ? AND name < ? ORDER BY name LIMIT ?",

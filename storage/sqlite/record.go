@@ -9,8 +9,9 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// decode fills a record from what is packed, and gives storage.ErrDamaged for a task that no step has
-// written. A task of a newer version is one that this version cannot read either.
+// decode fills a record from its packed columns. It returns storage.ErrDamaged for a task that no
+// step has written, and record.ErrNewer for a task of a newer version, which this version cannot read
+// either.
 func decode(r *engine.Record, lease, past, spec []byte) (rest []byte, err error) {
 	if r.Flags&record.Newer != 0 {
 		return nil, record.ErrNewer
@@ -32,7 +33,7 @@ func decode(r *engine.Record, lease, past, spec []byte) (rest []byte, err error)
 	return rest, nil
 }
 
-// packSpec packs the content of a task but its kind, which has a column.
+// packSpec packs the content of a task without its kind, which has a column.
 func packSpec(r *row) []byte {
 	sp := r.Spec
 	sp.Kind = ""
@@ -53,7 +54,8 @@ func packCounts(q *engine.Queue) string {
 	return string(b)
 }
 
-// unpackCounts reads counts; what is missing is 0. It reports false for sizes that no step has written.
+// unpackCounts reads counts; a missing number is 0. It reports false for sizes that no step has
+// written.
 func unpackCounts(text string, q *engine.Queue) bool {
 	var c counts
 	err := json.Unmarshal([]byte(text), &c)

@@ -12,14 +12,14 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// row is a task as it is kept.
+// row is a task as the tables hold it.
 type row struct {
 	engine.Record
 
 	task   int64        // its number, 0 where it is not written yet
 	gone   bool         // it was removed
-	bad    bool         // a column held no number, or one of no use
-	was    engine.State // where it stood when it was read or saved
+	bad    bool         // a column held no number, or an impossible one
+	was    engine.State // its state when it was read or saved
 	place  engine.Place
 	hadAny bool   // it had a row in sides
 	rest   []byte // the parts of its record that only newer versions know
@@ -45,12 +45,12 @@ func (w *work) Find(ref storage.Ref) *engine.Record {
 const columns = "t.task, t.queue, t.id, t.kind, t.line, t.sort, t.turn, t.version, t.flags, t.priority, " +
 	"t.created, t.ended, t.lease, t.past, t.record"
 
-// readable leaves the tasks of newer versions out, for a Claim, which sets apart what it cannot read. No
+// readable leaves out tasks of newer versions: a Claim sets apart the tasks that it cannot read. No
 // version has flags beyond 16 bits.
 var readable = fmt.Sprintf("AND (t.flags & %d = 0 OR t.flags NOT BETWEEN 0 AND %d) ",
 	record.Newer, math.MaxInt16)
 
-// fetched is how many tasks one statement finds by their ids.
+// fetched is how many tasks one statement reads by their ids.
 const fetched = 32
 
 var fetching = [...]string{
@@ -59,7 +59,7 @@ var fetching = [...]string{
 		strings.Repeat(", ?", fetched-1) + ")",
 }
 
-// prefetch reads the tasks of some ids that were not read yet.
+// prefetch reads the tasks of those ids that were not read yet.
 func (w *work) prefetch(name string, ids []string) {
 	q := w.lookup(name)
 	for len(ids) > 0 && w.err == nil {
@@ -76,7 +76,7 @@ func (w *work) prefetch(name string, ids []string) {
 			}
 		}
 		for ids = ids[n:]; n > 1 && len(args) > 1 && len(args) < cap(args); {
-			args = append(args, args[len(args)-1]) // the statement has so many places
+			args = append(args, args[len(args)-1]) // fills the places of the statement
 		}
 		if q != nil && len(args) > 1 {
 			args[0] = q.number
@@ -85,8 +85,8 @@ func (w *work) prefetch(name string, ids []string) {
 	}
 }
 
-// read reads tasks of a queue, in the order of the statement, until they have so many bytes; 0 is no
-// limit. A row that was read before is given as it is now, and left out where it is gone.
+// read reads tasks of a queue, in the order of the statement, until their records have most bytes; 0
+// is no limit. A row that was read before is given as it is now, and left out where it was removed.
 func (w *work) read(q *queue, text string, args []any, most int) (all []*row) {
 	var r row
 	var queue, line, flags, priority, size int64
@@ -112,7 +112,7 @@ func (w *work) read(q *queue, text string, args []any, most int) (all []*row) {
 	return all
 }
 
-// take takes in a row that was read. One that cannot be read is damaged.
+// take adds a row that was read. A task that cannot be read gets the state Damaged.
 func (w *work) take(read row, lease, past, record []byte) *row {
 	r := &read
 	r.was, r.place, r.hadAny = r.State, r.Place, r.Flags&engine.HasSide != 0
@@ -138,6 +138,6 @@ func (w *work) readAttempts(r *row) {
 		return false
 	}, &text)
 	if err != nil {
-		r.Side.Attempts = nil // of a history that cannot be read nothing is kept
+		r.Side.Attempts = nil // a history that cannot be read is dropped
 	}
 }

@@ -18,7 +18,8 @@ const (
 
 var insertingMany = inserting + values + strings.Repeat(", "+values, inserted-1)
 
-// save writes the rows that changed: those that went, before those that came in their places.
+// save writes the rows that changed. It deletes removed rows before it inserts rows with the same
+// ids.
 func (w *work) save() {
 	for _, r := range w.all {
 		if r.gone && r.task != 0 {
@@ -69,7 +70,7 @@ func (w *work) lineNumber(r *row) int64 {
 	return ours(r.Queue).line(r.State)
 }
 
-// insert writes new rows, all by one statement.
+// insert writes new rows, with one statement.
 func (w *work) insert(text string, rows []*row) {
 	args := make([]any, 0, 15*len(rows))
 	for _, r := range rows {
@@ -78,13 +79,13 @@ func (w *work) insert(text string, rows []*row) {
 			packSpec(r))
 	}
 	last := w.exec(text, args...)
-	for i, r := range rows { // one statement gives them numbers in a row
+	for i, r := range rows { // one statement gives them consecutive numbers
 		r.task = last - int64(len(rows)-1-i)
 		w.saved(r)
 	}
 }
 
-// update writes what changed of a row.
+// update writes the changes of a row.
 func (w *work) update(r *row) {
 	const text = "UPDATE {p}tasks SET line = ?, sort = ?, turn = ?, version = ?, flags = ?, priority = ?, " +
 		"retries = ?, ended = ?, lease = ?, past = ?"
@@ -102,7 +103,7 @@ func (w *work) update(r *row) {
 	w.saved(r)
 }
 
-// saved writes what stands beside a row, and notes that all of it is written.
+// saved writes the parts of a row in sides, and notes that all of the row is written.
 func (w *work) saved(r *row) {
 	sides := [...]struct {
 		part  engine.Parts
@@ -128,7 +129,7 @@ func (w *work) saved(r *row) {
 	r.was, r.place = r.State, r.Place
 }
 
-// finish writes all that the transaction changed.
+// finish writes all changes of the transaction.
 func (w *work) finish() {
 	w.save()
 	for _, q := range w.queues {
@@ -145,7 +146,7 @@ func (w *work) finish() {
 		w.meta.calm)
 }
 
-// saveQueue writes the sizes and totals of a queue, and that it rang.
+// saveQueue writes the sizes and totals of a queue, and whether it rang.
 func (w *work) saveQueue(q *queue) {
 	w.saveKinds(q)
 	counts := packCounts(&q.Queue)
@@ -162,8 +163,8 @@ func (w *work) saveQueue(q *queue) {
 		counts, q.rings, q.alerts, w.step.Now, q.number)
 }
 
-// trimDead lets the oldest dead tasks go where there are too many. It comes at the end of a step, because
-// the step may yet have to do with one of them.
+// trimDead deletes the oldest dead tasks where there are too many. It comes at the end of a step,
+// because the step may still need one of them.
 func (w *work) trimDead() {
 	for _, q := range w.queues {
 		for q != nil && q.Sizes[engine.Dead] > int64(w.store.limits.DeadMax) {

@@ -8,24 +8,23 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// version is that of the tables that this version of midge makes, and works with.
+// version is the version of the tables that this version of midge makes, and works with.
 const version = 1
 
-// applicationID marks a file of the storage's own, as "midg" does in its header.
+// applicationID marks a file of the storage's own: it is "midg" in the file's header.
 const applicationID = 0x6d696467
 
-// tables are made by the first migration. {p} is replaced by the prefix. Times are microseconds since
-// the Unix epoch.
+// tables is the first migration. {p} stands for the prefix. Times are microseconds since the Unix epoch.
 //
-//	meta    one row: the version of the tables and the least that a process has to know to use them;
+//	meta    one row: the version of the tables and the least version that a process needs to use them;
 //	        the mark and the clock of the last step, when a wait after a jump of the clock began, and
-//	        up to when no lease is recovered
+//	        until when no lease is recovered
 //	queues  their settings, sizes and totals (counts, record.go: JSON), and how often they rang
-//	tasks   line: in which line a task stands, 16 times the number of its queue plus its state (the
-//	        registry of the engine); for declined tasks 16 times the number of a line of kinds.
-//	        sort and turn: the place there. lease: token and runner while it is pending.
-//	        past and record: storage/internal/record. retries are those of past, for people
-//	sides   what few tasks have: their history, results, progress and checkpoints
+//	tasks   line: the line in which a task stands: 16 times the number of its queue, or for a declined
+//	        task of the line of its kind, plus its state (the registry of the engine).
+//	        sort and turn: its place there. lease: token and runner while it is pending.
+//	        past and record: storage/internal/record. retries is also in past; the column is for people
+//	sides   parts that few tasks have: their history, results, progress and checkpoints
 //	kinds   the lines of declined tasks, one for each kind of a queue (kinds.go)
 //	keys    unique keys that are held: for a task's life (until = 0), or until a moment
 //	lanes   the last call of each lane and its outcome (lane.go)
@@ -71,7 +70,7 @@ CREATE TABLE {p}runners (
 INSERT INTO {p}meta VALUES (1, 1, 1, 0, 0, 0, 0);
 `
 
-// jobs is a view for people with a tool for SQLite, and for them alone: no code depends on it.
+// jobs is a view for people with a tool for SQLite, and only for them: no code depends on it.
 const jobs = `
 DROP VIEW IF EXISTS {p}jobs;
 CREATE VIEW {p}jobs (
@@ -93,7 +92,7 @@ WHERE t.line & 15 <> 8; -- cursors are no tasks
 // migrations lead from one version of the tables to the next.
 var migrations = [version]string{tables + jobs}
 
-// SchemaError says that tables do not serve this version of midge.
+// SchemaError says that the tables do not serve this version of midge.
 type SchemaError struct {
 	Found int // the version of the tables, 0 where there are none
 	Least int // the least version that can use them
@@ -112,7 +111,7 @@ func (e *SchemaError) Error() string {
 		"is of version %d: update it", e.Found, e.Least, version)
 }
 
-// Is makes it a storage.ErrRefused.
+// Is makes errors.Is(err, storage.ErrRefused) hold.
 func (e *SchemaError) Is(target error) bool { return target == storage.ErrRefused }
 
 // Migrate makes the tables of a storage in the application's database (Config.DB), or brings them up to
@@ -126,8 +125,8 @@ func Migrate(ctx context.Context, cfg Config) error {
 	return s.Close()
 }
 
-// installed reads the version of the tables, and the least that can use them. A table meta that midge has not
-// written so is a *FileError.
+// installed reads the version of the tables, and the least version that can use them; both are 0
+// where there are none. A table meta that midge has not written is a *FileError.
 func (w *work) installed() (found SchemaError) {
 	const columns = "'version', 'least', 'mark', 'clock', 'jumped', 'calm'"
 	name := w.store.prefix + "meta"
@@ -150,7 +149,7 @@ func (w *work) installed() (found SchemaError) {
 	return found
 }
 
-// examine checks the tables, and makes or migrates them where it is to.
+// examine checks the tables; with migrate it makes or migrates them.
 func (s *Storage) examine(w *work, migrate bool) error {
 	var file, others int
 	if s.own {
@@ -173,7 +172,7 @@ func (s *Storage) examine(w *work, migrate bool) error {
 	switch {
 	case found.Least > version, found.Found < version && !migrate:
 		return &found
-	case found.Found >= version: // what can only be read refuses this, and not the beginning of a transaction
+	case found.Found >= version: // a write shows that the file can be written, which BEGIN does not
 		w.exec("UPDATE {p}meta SET version = version")
 		if w.err != nil {
 			return w.err

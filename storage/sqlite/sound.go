@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// checkPath refuses a path at which no file of the storage's own can be.
+// checkPath refuses a path that cannot be that of the storage's own file.
 func checkPath(path string) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return &FileError{Path: path, Problem: Foreign, Remedy: "it is a folder: name a file in it"}
@@ -22,12 +22,13 @@ func checkPath(path string) error {
 	return cmp.Or(checkFileSystem(path), checkLinks(path))
 }
 
-// identity is which file a name stood for when it was noted; nil where the system did not tell.
+// identity tells which file a name stood for when it was noted; nil where the system did not tell.
 type identity struct{ os.FileInfo }
 
 func (i *identity) note(name string) { i.FileInfo, _ = os.Stat(name) }
 
-// holds reports whether a name stands for that file still. Where the system does not tell, it does.
+// holds reports whether a name still stands for that file. Where the system does not tell, it reports
+// true.
 func (i *identity) holds(name string) bool {
 	if i.FileInfo == nil {
 		return true
@@ -36,8 +37,8 @@ func (i *identity) holds(name string) bool {
 	return err == nil && os.SameFile(i.FileInfo, info) || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
-// checkMoved refuses a file that is no longer behind its name, or whose log is not: what is written there is
-// lost with the last process that has it open. log is nil for a connection that is not the storage's own.
+// checkMoved refuses a file that no longer has its name, or whose log has not: what is written there
+// is lost when the last process closes it. log is nil for a connection that is not the storage's own.
 func (s *Storage) checkMoved(log *identity) error {
 	name := s.path
 	if s.file.holds(name) {
@@ -59,8 +60,8 @@ func (s *Storage) checkMoved(log *identity) error {
 // made are the tables and indexes of this version: their kinds and names.
 var made = regexp.MustCompile(`CREATE (?:UNIQUE )?(TABLE|INDEX) \{p\}(\w+)`).FindAllStringSubmatch(tables, -1)
 
-// ends read the first row of each table and index, and, the other way round, the last: % is the way. Those of
-// the tables name all columns.
+// ends read the first row of each table and index, and in the other direction the last: % stands for
+// the direction. The statements of tables name all columns.
 var ends = []string{
 	"SELECT mark, clock, jumped, calm FROM {p}meta ORDER BY one %",
 	"SELECT name, paused, paused_until, touched, rings, alerts, counts FROM {p}queues ORDER BY queue %",
@@ -74,8 +75,8 @@ var ends = []string{
 	"SELECT until, info FROM {p}runners ORDER BY id %",
 }
 
-// checkTables gives a *FileError where a table, an index or a column is missing, or the first or the last
-// page of one is malformed. It reads a few pages, however large the file is.
+// checkTables returns a *FileError where a table, an index or a column is missing, or the first or
+// the last page of one is malformed. It reads a few pages, however large the file is.
 func (w *work) checkTables() error {
 	found, name := make(map[string]bool), ""
 	w.each("SELECT name FROM sqlite_schema WHERE type IN ('table', 'index')", nil, func() bool {
@@ -116,7 +117,7 @@ func (w *work) touch(text string) {
 	w.fail(rows.Err())
 }
 
-// broken says that the file is damaged, and keeps that for Describe.
+// broken makes the error of a damaged file, and keeps the first one for Describe.
 func (s *Storage) broken(err error) *FileError {
 	e := &FileError{
 		Path: s.path, Problem: Broken, Err: err,
@@ -126,7 +127,7 @@ func (s *Storage) broken(err error) *FileError {
 	return e
 }
 
-// damages are warnings of what is damaged. It is a warning of Describe's, and none of its errors.
+// damages gives warnings of damage: for Describe it is a warning, not an error.
 func (w *work) damages() (warnings []string) {
 	s := w.store
 	if w.err != nil {
@@ -145,7 +146,8 @@ func (w *work) damages() (warnings []string) {
 	return warnings
 }
 
-// A warning names so many damaged tasks, and all warnings are of so many.
+// damagedNamed is how many damaged tasks a warning names, and damagedMost how many all warnings
+// count.
 const (
 	damagedNamed = 3
 	damagedMost  = 100
@@ -157,7 +159,7 @@ func (w *work) setAside() []string {
 		"CROSS JOIN {p}tasks t ON t.line = q.queue * 16 + 9 ORDER BY q.queue LIMIT ?")
 }
 
-// strays warns of tasks in lines that are no queue's and no kind's, where nothing finds them.
+// strays warns of tasks in lines that belong to no queue and no kind, where nothing finds them.
 func (w *work) strays() []string {
 	return w.named("in a line that does not exist (%s) %d damaged %s are left alone: %s",
 		"WITH RECURSIVE l(n) AS (SELECT min(line) FROM {p}tasks UNION ALL "+
@@ -168,7 +170,7 @@ func (w *work) strays() []string {
 			"ELSE n >> 4 NOT IN (SELECT queue FROM {p}queues) END ORDER BY n LIMIT ?")
 }
 
-// named makes a warning for each place that a statement gives with the ids of tasks.
+// named makes a warning for each place that a statement gives, with the ids of the tasks there.
 func (w *work) named(warning, text string) (warnings []string) {
 	var at, id, last string
 	var ids []string

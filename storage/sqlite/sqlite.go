@@ -21,24 +21,26 @@ type Storage struct {
 	prefix string
 	limits storage.Limits
 	db     *sql.DB
-	own    bool   // the database is the storage's
+	own    bool   // the storage has opened the database
 	path   string // of the file
 	file   identity
 	server string // the version of SQLite
 
-	// writer is the connection that writes, for whoever received it; nil where it has to be made anew.
+	// writer holds the connection that writes, or nil where it has to be made anew. Whoever receives
+	// it may write.
 	writer   chan *writer
 	combiner *combine.Combiner[*call]
 	events   wakeup.Stream
 	rings    rings
 	lock     lock
-	damage   atomic.Pointer[FileError] // what was found first
-	swept    atomic.Int64              // when this process looked after the whole file last
-	visited  atomic.Int64              // the number of the queue that it inspected last
-	// looks has where this process goes on in lines of kinds at which it has not looked to their ends
-	// for tasks that waited too long: an engine.Place by the number of the line.
+	damage   atomic.Pointer[FileError] // the first that was found
+	swept    atomic.Int64              // when this process last swept the whole file
+	visited  atomic.Int64              // the number of the queue that it last inspected
+	// looks holds the places from which this process goes on to look for tasks that waited too long,
+	// in lines of kinds that it has not looked along to their ends: an engine.Place by the number of
+	// the line.
 	looks sync.Map
-	idle  sync.Map // the last calls of lanes that were claims which changed nothing, by the lane's id
+	idle  sync.Map // by the lane's id: its last call, where that was a claim that changed nothing
 
 	background context.Context         //nolint:containedctx // of what no caller's context ends
 	stop       context.CancelCauseFunc // ends background
@@ -51,19 +53,19 @@ var (
 	_ storage.Located = (*Storage)(nil)
 )
 
-// writer is a connection with what is prepared on it.
+// writer is a connection with the statements that are prepared on it.
 type writer struct {
 	conn    *sql.Conn
 	stmts   map[string]*sql.Stmt
 	log     identity
 	relaxed bool  // its commits wait for no fsync
-	seen    int64 // data_version, when others' commits were last looked at
+	seen    int64 // data_version when the commits of others were last looked at
 }
 
-// Open opens a file of the storage's own, made where there is none, or the application's database, in
-// which Migrate has made the tables. Errors: *storage.InvalidError for a bad Config, *FileError for a file
-// that cannot serve, *SchemaError for tables that do not, storage.ErrUnavailable where others hold the
-// file. ctx bounds the opening alone.
+// Open opens a file of the storage's own, which it makes where there is none, or the application's
+// database, in which Migrate has made the tables. Errors: *storage.InvalidError for a bad Config,
+// *FileError for a file that cannot serve, *SchemaError for tables that cannot,
+// storage.ErrUnavailable where others hold the file. ctx bounds only the opening.
 func Open(ctx context.Context, cfg Config) (*Storage, error) {
 	s, err := open(ctx, cfg, false)
 	if err != nil {
@@ -76,7 +78,7 @@ func Open(ctx context.Context, cfg Config) (*Storage, error) {
 	return s, nil
 }
 
-// open opens a storage that watches nothing yet.
+// open opens a storage that does not watch the file yet.
 func open(ctx context.Context, cfg Config, migrate bool) (*Storage, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -103,7 +105,7 @@ func open(ctx context.Context, cfg Config, migrate bool) (*Storage, error) {
 	return s, nil
 }
 
-// install checks the file, and makes or migrates its tables where it is to.
+// install checks the file; with migrate it makes or migrates the tables.
 func (s *Storage) install(ctx context.Context, migrate bool) error {
 	wr, err := s.acquire(ctx)
 	if err != nil {
@@ -123,7 +125,7 @@ func (s *Storage) install(ctx context.Context, migrate bool) error {
 	w.one("PRAGMA journal_mode", nil, &mode)
 	if mode != "wal" && migrate {
 		if found := w.installed(); w.err == nil && s.own && found.Found == 0 {
-			w.err = s.examine(w, false)                                            // a file of others is left as it is
+			w.err = s.examine(w, false)                                            // a foreign file is left as it is
 			if refused, none := w.err.(*SchemaError); none && refused.Found == 0 { //nolint:errorlint // made here
 				w.err = nil
 			}
@@ -152,7 +154,7 @@ func (s *Storage) install(ctx context.Context, migrate bool) error {
 	return err
 }
 
-// acquire takes the connection that writes. A caller whose context ends does without.
+// acquire takes the connection that writes. It fails where ctx ends first.
 func (s *Storage) acquire(ctx context.Context) (*writer, error) {
 	select {
 	case wr := <-s.writer:
@@ -174,7 +176,7 @@ func (s *Storage) dial(ctx context.Context) (*writer, error) {
 	if s.closed.Load() {
 		return nil, storage.ErrClosed
 	}
-	if err := s.checkMoved(nil); err != nil { // else a new file would be made
+	if err := s.checkMoved(nil); err != nil { // SQLite would make a new file
 		return nil, err
 	}
 	conn, err := s.db.Conn(ctx)
@@ -199,7 +201,7 @@ func (s *Storage) dial(ctx context.Context) (*writer, error) {
 	return wr, nil
 }
 
-// relax says whether the commits that follow wait for an fsync.
+// relax sets whether the commits that follow wait for an fsync.
 func (wr *writer) relax(ctx context.Context, relaxed bool) error {
 	if wr.relaxed == relaxed {
 		return nil
@@ -213,7 +215,8 @@ func (wr *writer) relax(ctx context.Context, relaxed bool) error {
 	return err
 }
 
-// close ends the connection. The application's pool does not get it back: it has settings of the storage's.
+// close ends the connection. It does not go back to the application's pool, as it has the storage's
+// settings.
 func (wr *writer) close() {
 	for _, st := range wr.stmts {
 		_ = st.Close()
@@ -221,7 +224,7 @@ func (wr *writer) close() {
 	_ = wr.conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
-// release gives the connection back. One that failed is not used again.
+// release gives the connection back, or closes one that failed.
 func (s *Storage) release(wr *writer, ok bool) {
 	if !ok {
 		wr.close()
@@ -238,7 +241,7 @@ func (s *Storage) Location() string {
 	return fmt.Sprintf("sqlite %s, prefix %s", s.path, s.prefix)
 }
 
-// Describe tells what the file is and what an acknowledgement is worth.
+// Describe reports what the file is and what an acknowledgement guarantees, and warns of problems.
 func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	d := storage.Description{Storage: "sqlite " + s.server, Limits: s.limits}
 	d.Durability = "an acknowledged task is on the disk: it survives a power cut (synchronous=FULL)"
@@ -256,7 +259,7 @@ func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	return d, wrap("describe", err)
 }
 
-// Close ends every Wait and what runs in the background. Calls under way may fail with an ErrUnknown.
+// Close ends every Wait and the background work. Calls under way may fail with an ErrUnknown.
 func (s *Storage) Close() error {
 	if s.closed.Swap(true) {
 		return nil

@@ -14,26 +14,29 @@ import (
 )
 
 const (
-	// lookSoon is when the storage looks at what others committed after an event: what was written is
-	// committed a moment later, of which the system tells nothing.
+	// lookSoon is how long after an event the storage looks at the commits of others: the event tells
+	// of a write, and the commit follows a moment later, without an event.
 	lookSoon = 2 * time.Millisecond
-	// lookPause is the least time between two looks, and lookLast the longest before the last of those that
-	// follow an event: each pause is twice the one before.
+	// lookPause is the least pause between two looks. After an event each pause is twice the one
+	// before, until one has reached lookLast.
 	lookPause = 5 * time.Millisecond
 	lookLast  = 80 * time.Millisecond
-	// lookBusy is the longest pause while others write without a pause, and ring for nobody here.
+	// lookBusy is the longest pause while others write without a pause, and ring no queue that is
+	// awaited here.
 	lookBusy = 15 * time.Millisecond
-	// lookEvery is how often the storage looks where the system tells it of nothing.
+	// lookEvery is how often the storage looks while the system reports no event.
 	lookEvery = time.Second
-	// heardFor is for how long a queue that nobody has waited for is looked at.
+	// heardFor is how long a queue is looked at after somebody last waited for it.
 	heardFor = time.Minute
-	// verifyEvery is how often a process looks whether the counts of a queue that it claims from hide tasks.
+	// verifyEvery is how often a process checks whether the counts of a queue that it claims from
+	// hide tasks.
 	verifyEvery = 60_000_000 // microseconds
 )
 
-// rings are how often queues rang, as far as this process knows: those that somebody waited for of late.
+// rings holds how often queues rang, as far as this process knows: queues that somebody waited for
+// lately.
 type rings struct {
-	mu     sync.Mutex // guards what follows; no I/O under it
+	mu     sync.Mutex // guards the fields below; no I/O under it
 	queues map[string]*rang
 }
 
@@ -42,10 +45,10 @@ type rang struct {
 	rings, alerts int64
 	known         bool
 	asked         time.Time
-	verified      int64 // when its counts were looked at
+	verified      int64 // when its counts were verified
 }
 
-// since gives the number of the last event, and has queues looked at from now on.
+// since gives the number of the last event, and makes the storage look at these queues from now on.
 func (r *rings) since(events *wakeup.Stream, queues []storage.ClaimQueue) storage.Since {
 	now := time.Now()
 	r.mu.Lock()
@@ -56,7 +59,7 @@ func (r *rings) since(events *wakeup.Stream, queues []storage.ClaimQueue) storag
 	return events.Since()
 }
 
-// ask has a queue looked at. The caller holds mu.
+// ask makes the storage look at a queue. The caller holds mu.
 func (r *rings) ask(name string, now time.Time) {
 	q := r.queues[name]
 	if q == nil {
@@ -69,7 +72,8 @@ func (r *rings) ask(name string, now time.Time) {
 	q.asked = now
 }
 
-// isUnverified reports whether it is time to look at the counts of a queue, which it then takes as done.
+// isUnverified reports whether it is time to verify the counts of a queue, and notes that this is
+// done.
 func (r *rings) isUnverified(name string, now int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +85,7 @@ func (r *rings) isUnverified(name string, now int64) bool {
 	return true
 }
 
-// names gives the queues to be looked at, and forgets those that nobody has asked for.
+// names gives the queues to look at, and forgets those that nobody has asked for lately.
 func (r *rings) names() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,13 +101,14 @@ func (r *rings) names() []string {
 	return names
 }
 
-// learn compares what a queue says with what was known of it, and rings where it rang since, which it
-// reports. What is learnt of a queue first may be news, or not.
+// learn compares the rings of a queue with those known before. Where the queue rang since, it adds an
+// event and reports true. The first rings that it learns of a queue count as an event, because they
+// may be news.
 func (r *rings) learn(events *wakeup.Stream, name string, rings, alerts int64) (rang bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q := r.queues[name]
-	if q == nil { // of this process: others are not looked at
+	if q == nil { // rung by this process: of other processes only awaited queues are read
 		events.Ring(true, name)
 		return true
 	}
@@ -114,7 +119,7 @@ func (r *rings) learn(events *wakeup.Stream, name string, rings, alerts int64) (
 	return rang
 }
 
-// tell rings for what a transaction did, once it was committed.
+// tell adds the events of a transaction, once it was committed.
 func (w *work) tell() {
 	for _, q := range w.queues {
 		if q != nil && q.rang {
@@ -136,7 +141,8 @@ func (s *Storage) Wait(ctx context.Context, req storage.WaitRequest) error {
 	return wrap("wait", s.events.Wait(ctx, req))
 }
 
-// watch has the file watched, for commits of other processes and of the application's transactions.
+// watch starts to watch the file, for commits of other processes and of the application's
+// transactions.
 func (s *Storage) watch() error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -153,9 +159,10 @@ func (s *Storage) watch() error {
 	return nil
 }
 
-// watchFile looks at what others committed whenever the file changes, and once a second, until the storage
-// is closed. Between an event and the look that follows it takes no other: the system makes one of those that
-// are alike, where a process that writes without a pause would wake this one for each page.
+// watchFile looks at the commits of others whenever the file changes, and once a second, until the
+// storage is closed. Between an event and the look that follows, it receives no other event:
+// meanwhile the system merges equal events, while otherwise a process that writes without a pause
+// would wake this one for each page.
 func (s *Storage) watchFile(watcher *fsnotify.Watcher) {
 	log, events := filepath.Base(s.path)+"-wal", watcher.Events
 	pause, stirred := lookEvery, false
@@ -200,9 +207,9 @@ func (s *Storage) watchFile(watcher *fsnotify.Watcher) {
 	}
 }
 
-// lookForOthers rings for what other connections committed since the last look, and reports whether there
-// was something. It stands back while this process writes: its own steps may take long, and the next event
-// comes with them.
+// lookForOthers adds events for what other connections committed since the last look, and reports
+// whether there were any. It waits while this process writes: own steps may take long, and the next
+// event comes with them.
 func (s *Storage) lookForOthers() (rang bool) {
 	wr, err := s.acquire(s.background)
 	if err != nil {

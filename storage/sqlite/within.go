@@ -9,8 +9,9 @@ import (
 	"github.com/midgehq/midge/storage/internal/joined"
 )
 
-// Joined writes and reads within a transaction of the application's: what it does is invisible until that
-// commits, and gone if it rolls back. Like the transaction it is for one goroutine at a time.
+// Joined writes and reads within a transaction of the application's. Its writes are invisible until
+// that transaction commits, and gone if it rolls back. Like the transaction it is for one goroutine
+// at a time.
 type Joined struct {
 	store *Storage
 	tx    *sql.Tx
@@ -21,8 +22,8 @@ var (
 	_ storage.Located = (*Joined)(nil)
 )
 
-// Within joins a transaction on the same file. It should have begun as a writer, see *DeferredError, and
-// be short: until it ends nobody else writes, and no runner extends a lease.
+// Within joins a transaction on the same file. The transaction should have begun as a writer, see
+// *DeferredError, and be short: until it ends nobody else writes, and no runner extends a lease.
 func (s *Storage) Within(tx *sql.Tx) *Joined { return &Joined{store: s, tx: tx} }
 
 // WithinSQL is Within, in the form that the storage on PostgreSQL has too.
@@ -31,9 +32,9 @@ func (s *Storage) WithinSQL(tx *sql.Tx) storage.Joined { return s.Within(tx) }
 // Apply carries out each Tx whole or not at all, within the application's transaction. The call has no
 // identity: it must be the zero Call.
 //
-// A Tx that is refused (Applied.Err) has changed nothing and leaves the transaction usable. So does an
-// error, also that of a context which ended: what this Apply did is rolled back. Where that does not go
-// through, the transaction ends. A *DeferredError says that the transaction can write nothing.
+// A Tx that is refused (Applied.Err) has changed nothing and leaves the transaction usable. So does
+// an error, also that of a context which ended: the changes of this Apply are rolled back. Where that
+// fails, the transaction ends. A *DeferredError says that the transaction can write nothing.
 func (j *Joined) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {
@@ -56,7 +57,7 @@ func (j *Joined) Apply(
 		return nil, wrap("apply", j.store.translate(err, false))
 	}
 	w := j.store.newWork(ctx, j.tx, nil)
-	w.exec("UPDATE {p}meta SET mark = mark") // it locks: nobody writes between what is read and written
+	w.exec("UPDATE {p}meta SET mark = mark") // takes the write lock: nobody writes in between
 	w.begin()
 	applied := w.apply(txs)
 	w.finish()
@@ -71,7 +72,8 @@ func (j *Joined) Apply(
 	return nil, wrap("apply", err)
 }
 
-// undo rolls back a try.
+// undo rolls a try back to its savepoint. Where that fails it ends the transaction, and returns an
+// error.
 func (j *Joined) undo(ctx context.Context) error {
 	return joined.Undo(ctx, func(ctx context.Context, statement string) error {
 		_, err := j.tx.ExecContext(ctx, statement)
@@ -79,7 +81,7 @@ func (j *Joined) undo(ctx context.Context) error {
 	}, func(context.Context) error { return j.tx.Rollback() })
 }
 
-// Location is as of the Storage.
+// Location gives the location of the Storage.
 func (j *Joined) Location() string { return j.store.Location() }
 
 // Task reads one task as the transaction sees it; see [Storage.Task].
@@ -97,7 +99,7 @@ func (j *Joined) Queues(ctx context.Context, query storage.QueuesQuery) (storage
 	return readQueues(ctx, j, query)
 }
 
-// look reads within the transaction, whose own errors its statements show to the application too.
+// look reads within the transaction, once: its errors show in the application's own statements too.
 func (j *Joined) look(ctx context.Context, read func(*work)) error {
 	if j.tx == nil {
 		return joined.NoTransaction()

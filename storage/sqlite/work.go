@@ -9,9 +9,9 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// work is one transaction of the database: the engine's Store. It reads records when they are asked for,
-// and keeps them until save writes those that have changed. An error of the driver sticks: from then on
-// nothing is read or written, and the transaction is rolled back.
+// work is one transaction of the database, and the engine's Store. It reads records when they are
+// asked for, and keeps them until save writes those that have changed. After the first error of the
+// driver it reads and writes nothing, and the transaction is rolled back.
 type work struct {
 	step  engine.Step
 	store *Storage
@@ -19,12 +19,12 @@ type work struct {
 
 	ctx   context.Context //nolint:containedctx // of the transaction; nothing outlives it
 	link  link
-	stmts map[string]*sql.Stmt // prepared on link; nil where it is not the storage's own
+	stmts map[string]*sql.Stmt // prepared on link; nil where link is not the storage's own
 
 	meta    meta
-	rows    map[storage.Ref]*row // nil where there is none
+	rows    map[storage.Ref]*row // nil where there is no task
 	all     []*row               // the rows that were read or made, in order
-	queues  map[string]*queue    // nil where there is none
+	queues  map[string]*queue    // nil where there is no queue
 	changed bool                 // the transaction has written something
 	moved   bool                 // a task left its queue
 }
@@ -36,10 +36,10 @@ type link interface {
 	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 }
 
-// meta is the row of that name.
+// meta is the row of the table meta.
 type meta struct{ mark, clock, jumped, calm int64 }
 
-// queue is a queue with what the storage knows of it.
+// queue is a queue with its row in the database.
 type queue struct {
 	engine.Queue
 
@@ -47,13 +47,13 @@ type queue struct {
 	touched       int64
 	rings, alerts int64
 	rang, alerted bool   // in this transaction
-	was           string // its counts
+	was           string // its counts as they were read
 	lines         [engine.States]*line
-	kinds         map[string]*kindLine // those that were looked at, nil where there is none
-	soon          [engine.States]int64 // the earliest moment in a line, 0 where it was not asked for
+	kinds         map[string]*kindLine // the lines that were looked at, nil where there is none
+	soon          [engine.States]int64 // the earliest moment in a line, 0 where it was not read
 }
 
-// line gives the number of the line of a state for the table of tasks.
+// line gives the number of the line of a state, for the table tasks.
 func (q *queue) line(state engine.State) int64 { return q.number<<4 + int64(state) }
 
 func ours(q *engine.Queue) *queue {
@@ -96,14 +96,14 @@ func (w *work) prepared(text string) *sql.Stmt {
 	return st
 }
 
-// exec writes. It gives the number of the last row that was inserted.
+// exec carries out a statement that writes. It gives the number of the last row that was inserted.
 func (w *work) exec(text string, args ...any) (last int64) {
 	if w.err != nil {
 		return 0
 	}
 	var done sql.Result
 	var err error
-	if w.stmts == nil || len(args) == 0 { // those without arguments are rare
+	if w.stmts == nil || len(args) == 0 { // statements without arguments are rare
 		done, err = w.link.ExecContext(w.ctx, w.store.in(text), args...)
 	} else if st := w.prepared(text); st != nil { //nolint:sqlclosecheck // it stays prepared
 		done, err = st.ExecContext(w.ctx, args...)
@@ -120,7 +120,7 @@ func (w *work) exec(text string, args ...any) (last int64) {
 	return last
 }
 
-// each reads rows; got is called for each, after its columns were scanned into the places.
+// each reads rows into the places, and calls got after each, until that reports false.
 func (w *work) each(text string, args []any, got func() bool, places ...any) {
 	if w.err != nil {
 		return
@@ -144,7 +144,7 @@ func (w *work) each(text string, args []any, got func() bool, places ...any) {
 	w.fail(errors.Join(err, rows.Err(), rows.Close()))
 }
 
-// one reads the first row, if any.
+// one reads the first row into the places, and reports whether there is one.
 func (w *work) one(text string, args []any, places ...any) (found bool) {
 	w.each(text, args, func() bool {
 		found = true
@@ -153,7 +153,7 @@ func (w *work) one(text string, args []any, places ...any) (found bool) {
 	return found
 }
 
-// begin reads the time of the step. It sets the mark on, which is written where anything is.
+// begin reads the time of the step. It moves the mark on, which is written only if something else is.
 func (w *work) begin() {
 	m := &w.meta
 	w.one("SELECT mark, clock, jumped, calm FROM {p}meta", nil,
@@ -177,7 +177,8 @@ func (w *work) begin() {
 	st.Turn = st.Mark
 }
 
-// clockKept is how long the clock of the last step is kept where steps write nothing else: a minute.
+// clockKept is how old the kept clock of the last step may become where steps write nothing else: a
+// minute.
 const clockKept = 60_000_000
 
 // lookup gives the queue of a name, nil where there is none.
@@ -203,7 +204,7 @@ func (w *work) lookup(name string) *queue {
 	return q
 }
 
-// verify counts the tasks of a queue anew where it has some in a line that is empty by its counts.
+// verify recounts the tasks of a queue where a line has tasks although its count is 0.
 func (w *work) verify(q *queue) {
 	if !w.store.rings.isUnverified(q.Name, w.step.Now) {
 		return
@@ -223,7 +224,7 @@ func (w *work) verify(q *queue) {
 	}
 }
 
-// recount counts the tasks of a queue. All that was changed of them was saved.
+// recount counts the tasks of a queue in the table. All changes of its tasks must have been saved.
 func (w *work) recount(q *queue) {
 	q.Sizes = [engine.States]int64{}
 	var state, tasks int64
@@ -236,7 +237,7 @@ func (w *work) recount(q *queue) {
 	}, &state, &tasks)
 }
 
-// Queue gives the queue of a name, made where there is none.
+// Queue gives the queue of a name, and makes it where there is none.
 func (w *work) Queue(name string) *engine.Queue {
 	q := w.lookup(name)
 	if q == nil {
@@ -259,7 +260,7 @@ func (w *work) Holder(name, key string) (h engine.Hold, held bool) {
 		held = w.one("SELECT id, until FROM {p}keys WHERE queue = ? AND key = ?",
 			[]any{q.number, key}, &h.ID, number{to: &h.Until, bad: &bad})
 	}
-	if bad { // it holds for as long as its task is there
+	if bad { // such a key is held for as long as its task exists
 		held = w.Find(storage.Ref{Queue: name, ID: h.ID}) != nil
 	}
 	return h, held
@@ -285,7 +286,8 @@ func (w *work) Add(_ *engine.Queue, in *storage.Insert) *engine.Record {
 	return &r.Record
 }
 
-// Move takes a record from its line to another, whose beginning is read anew when it is next asked for.
+// Move takes a record from its line to another. The beginning of that line is read anew when it is
+// next needed.
 func (w *work) Move(r *engine.Record, to engine.State, _ engine.Place) {
 	q := ours(r.Queue)
 	q.lines[lineOf(to)] = nil
@@ -302,7 +304,7 @@ func (w *work) leave(r *engine.Record) {
 	}
 }
 
-// lineOf gives the state in whose line tasks stand: those whose cancel was asked stand with the pending.
+// lineOf gives the state in whose line a task is found: for tasks whose cancel was asked, pending.
 func lineOf(state engine.State) engine.State {
 	if state == engine.Asked {
 		return engine.Pending
@@ -328,7 +330,8 @@ func (w *work) Remove(r *engine.Record) {
 	w.rows[r.Ref] = nil
 }
 
-// Ring notes an event of a record's queue. A due moment counts where it is the first of its line.
+// Ring notes an event of a record's queue. A due moment counts only where it is the first of its
+// line.
 func (w *work) Ring(r *engine.Record, alert bool) {
 	switch r.State {
 	case engine.Scheduled, engine.Retry, engine.Cursor:
@@ -344,8 +347,8 @@ func (w *work) ring(q *queue, alert bool) {
 	q.rang, q.alerted = true, q.alerted || alert
 }
 
-// isFirst reports whether no task of the line of r is due before it. One that was and left it in this
-// transaction counts still: whoever waits for its moment looks then.
+// isFirst reports whether r is due before all other tasks of its line. A task that was due earlier
+// and left the line in this transaction still counts: whoever waits for its moment looks then.
 func (w *work) isFirst(r *engine.Record) bool {
 	q := ours(r.Queue)
 	if q.soon[r.State] == 0 {

@@ -26,10 +26,10 @@ import (
 // Driver is the name of the driver in database/sql.
 const Driver = "sqlite"
 
-// URL opens files of tasks by a URL, sqlite: and a path, for open.Open of package storage/open.
+// URL opens files of tasks by a URL, "sqlite:" and a path, for open.Open of package storage/open.
 type URL struct{}
 
-// Scheme is that of the URLs.
+// Scheme gives the scheme of these URLs.
 func (URL) Scheme() string { return "sqlite" }
 
 // Open opens the file at the path behind "sqlite:", or behind "sqlite://".
@@ -42,14 +42,15 @@ func (URL) Open(ctx context.Context, url string) (storage.Storage, error) {
 	return store, nil
 }
 
-// OpenDB gives the application's own database in a file, which its first use makes where there is none, with
-// settings under which its transactions and the storage's go together: the file has a write-ahead log, a
-// transaction begins as a writer, so that it never fails because another one wrote after it had read, and
-// waits up to 20 seconds where another connection writes. Each commit waits for its fsync. Transactions that
-// only read should say so (sql.TxOptions.ReadOnly): they wait for nobody.
+// OpenDB gives the application's own database in a file, which its first use makes where there is
+// none. Its settings let the transactions of the application and of the storage work together: the
+// file has a write-ahead log; a transaction begins as a writer, so that it never fails because
+// another one wrote after it had read; and it waits up to 20 seconds while another connection writes.
+// Each commit waits for its fsync. Transactions that only read should say so
+// (sql.TxOptions.ReadOnly): they wait for nobody.
 //
-// The caller closes the database, after the storage. An *InvalidError for what is no path of a file; errors
-// of the file come with the first use.
+// The caller closes the database, after the storage. OpenDB returns an *InvalidError where path is
+// not that of a file; errors of the file come with the first use.
 func OpenDB(path string) (*sql.DB, error) {
 	if path == "" || path == ":memory:" || strings.HasPrefix(path, "file:") {
 		return nil, storage.Invalid("path", path, "the path of a file, such as shop.db")
@@ -58,13 +59,13 @@ func OpenDB(path string) (*sql.DB, error) {
 	if err != nil {
 		return nil, storage.Invalid("path", path, "a path: %v", err)
 	}
-	// A name such as a?b.db is a file's too: as a part of a URI it is no query.
+	// A file may have a name such as a?b.db. Escaped, it is no query in the URI.
 	return sql.Open(Driver, "file:"+(&url.URL{Path: filepath.ToSlash(full)}).EscapedPath()+
 		"?_txlock=immediate&_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)")
 }
 
-// Open opens a file of tasks, made where there is none. For anything else there is sqlite.Open, with
-// this package imported for its Driver.
+// Open opens a file of tasks, which it makes where there is none. For any other configuration call
+// sqlite.Open, and import this package for its Driver.
 func Open(ctx context.Context, path string) (*sqlite.Storage, error) {
 	return sqlite.Open(ctx, sqlite.Config{Path: path, Driver: Driver})
 }
