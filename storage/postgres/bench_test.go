@@ -20,7 +20,7 @@ import (
 	"github.com/midgehq/midge/storage/storagetest"
 )
 
-// What follows measures on a server that waits for its disk, as one that matters does.
+// The benchmarks below run on a server that waits for its disk, as servers in production do.
 
 func slow(b *testing.B) (postgres.Config, *testserver.PostgresServer) {
 	b.Helper()
@@ -29,8 +29,8 @@ func slow(b *testing.B) (postgres.Config, *testserver.PostgresServer) {
 	return fresh(b, postgres.Config{URL: server.URL()}), server
 }
 
-// cpu gives the processor time that a process and its children have taken, 0 where the
-// system does not tell.
+// cpu gives the processor time that a process and its children have used, 0 where the system does not
+// tell.
 func cpu(pid int) (used time.Duration) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {
@@ -46,7 +46,7 @@ func cpu(pid int) (used time.Duration) {
 		}
 		for i, f := range fields[user : system+3] {
 			n, _ := strconv.Atoi(f)
-			if i < 2 || mine { // with children that have ended
+			if i < 2 || mine { // add the time of children that have ended
 				used += time.Duration(n) * tick
 			}
 		}
@@ -54,8 +54,8 @@ func cpu(pid int) (used time.Duration) {
 	return used
 }
 
-// measured reports the rate of n tasks, and what each cost the server's processor and
-// this process's.
+// measured reports the rate of n tasks, and the processor time of the server and of this process per
+// task.
 func measured(b *testing.B, server *testserver.PostgresServer, n int, what string, act func()) {
 	b.Helper()
 	self := os.Getpid()
@@ -103,8 +103,8 @@ func BenchmarkProducers(b *testing.B) {
 	}
 }
 
-// BenchmarkBare is what any queue in PostgreSQL has to pay for an enqueue: one prepared
-// insert of such a row into a table with two indexes, and its commit.
+// BenchmarkBare measures what any queue in PostgreSQL pays for an enqueue: one prepared insert of
+// such a row into a table with two indexes, and its commit.
 func BenchmarkBare(b *testing.B) {
 	cfg, server := slow(b)
 	conn, err := pgx.Connect(b.Context(), cfg.URL)
@@ -130,8 +130,8 @@ func BenchmarkBare(b *testing.B) {
 	})
 }
 
-// BenchmarkDrain fills a queue and drains it with batches of some size, from some
-// goroutines at once: one operation is one task.
+// BenchmarkDrain fills a queue and drains it with batches of some size, from some goroutines at once.
+// One operation is one task.
 func BenchmarkDrain(b *testing.B) {
 	for _, c := range []struct{ size, workers int }{{10, 1}, {100, 1}, {100, 2}, {1000, 1}} {
 		b.Run(fmt.Sprintf("%dx%d", c.workers, c.size), func(b *testing.B) {

@@ -16,9 +16,9 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestAStuckCopyIsEnded has a client that began to copy tasks and stopped: after a while its
-// transaction holds up nobody's vacuum any more. One that is at work is left alone, and so are
-// the application's own.
+// TestAStuckCopyIsEnded has a client begin to copy tasks and stop: after a while its transaction is
+// ended, and holds up no vacuum. A copy that goes on is left alone, and so is a copy of the
+// application's.
 func TestAStuckCopyIsEnded(t *testing.T) {
 	testserver.RequirePostgres(t)
 	cfg := fresh(t, postgres.Config{})
@@ -42,15 +42,15 @@ func TestAStuckCopyIsEnded(t *testing.T) {
 		t.Error("the copy that was stuck succeeded, want it ended")
 	}
 	giveUp()
-	const failed = "57014" // by its client, and not 57P01, by somebody else
+	const failed = "57014" // ended by its client, not by an administrator (57P01)
 	var refused *pgconn.PgError
 	if err := <-application; !errors.As(err, &refused) || refused.Code != failed {
 		t.Errorf("the application's copy ended with %v, want it left alone until it gave up", err)
 	}
 }
 
-// stuck begins a transaction, copies nothing and does not end before it gives up; the channel
-// gives its error. It waits until the server waits for its rows.
+// stuck begins a transaction whose copy sends no rows until giveUp is called; the channel gives the
+// copy's error. stuck returns once the server waits for rows.
 func stuck(t *testing.T, begins, copies string) (ended <-chan error, giveUp func()) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), shared.URL())
@@ -62,7 +62,7 @@ func stuck(t *testing.T, begins, copies string) (ended <-chan error, giveUp func
 	}
 	rows, w := io.Pipe()
 	done := make(chan error, 1)
-	go func() { // ends with its connection or with rows
+	go func() { // ends with its connection or with the rows
 		_, err := conn.PgConn().CopyFrom(t.Context(), rows, copies)
 		done <- err
 		_ = rows.CloseWithError(errors.New("the copy has ended"))
@@ -82,8 +82,8 @@ func stuck(t *testing.T, begins, copies string) (ended <-chan error, giveUp func
 	return done, giveUp
 }
 
-// TestManyMeetAnEndedTask enqueues hundreds of tasks under ids that were made together, among
-// them one whose task has ended and is kept.
+// TestManyMeetAnEndedTask enqueues hundreds of tasks under ids that were made together, one of which
+// belongs to a task that has ended and is kept.
 func TestManyMeetAnEndedTask(t *testing.T) {
 	testserver.RequirePostgres(t)
 	_, session := opened(t, fresh(t, postgres.Config{}))
@@ -110,7 +110,7 @@ func TestManyMeetAnEndedTask(t *testing.T) {
 	}
 }
 
-// TestManyAreRepeated repeats a large call whose ids are taken, those that were made for it and
+// TestManyAreRepeated repeats a large call whose ids are taken: ids that were made for it, and ids of
 // the application's own.
 func TestManyAreRepeated(t *testing.T) {
 	testserver.RequirePostgres(t)
@@ -134,7 +134,7 @@ func TestManyAreRepeated(t *testing.T) {
 }
 
 // TestACommitThatNotifiesWaits has another transaction hold the lock that a commit with a
-// notification takes: inserts of every size wait for it as long as it takes.
+// notification takes: inserts of every size wait for that lock, however long it is held.
 func TestACommitThatNotifiesWaits(t *testing.T) {
 	testserver.RequirePostgres(t)
 	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true})
@@ -144,7 +144,8 @@ func TestACommitThatNotifiesWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A commit waits for a standby that is not there, until it is cancelled.
+	// This setting makes a commit wait for a standby that does not exist, until the wait is
+	// cancelled.
 	must(server.Exec(t.Context(), "ALTER DATABASE postgres SET synchronous_commit = 'local'"))
 	must(server.Exec(t.Context(), "ALTER SYSTEM SET synchronous_standby_names = 'nobody'"))
 	must(server.Exec(t.Context(), "SELECT pg_reload_conf()"))
@@ -175,7 +176,7 @@ func TestACommitThatNotifiesWaits(t *testing.T) {
 			committed <- err
 		}()
 		sees("wait_event = 'SyncRep'")
-		go func() { // ends with that commit
+		go func() { // ends with the commit above
 			_, err := session.Apply(t.Context(), insertTxs(n)...)
 			applied <- err
 		}()

@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// manyInserts are a part of some inserts, one of them larger than what is read at a time.
+// manyInserts gives a part with many inserts, one of them larger than the driver reads at a time.
 func manyInserts() ([]*part, map[string]int32) {
 	txs := make([]storage.Tx, 200)
 	for i := range txs {
@@ -29,7 +29,8 @@ func manyInserts() ([]*part, map[string]int32) {
 	return []*part{newPart(storage.Call{}, txs[:50]), newPart(storage.Call{}, txs[50:])}, map[string]int32{"q": 7}
 }
 
-// TestRowsAreReadInPieces reads rows byte by byte, in odd pieces and at once: they are the same.
+// TestRowsAreReadInPieces reads rows byte by byte, in odd pieces and at once, and expects the same
+// bytes.
 func TestRowsAreReadInPieces(t *testing.T) {
 	parts, queues := manyInserts()
 	read := func(piecewise func(io.Reader) io.Reader) ([]byte, *bulk) {
@@ -59,8 +60,8 @@ func TestRowsAreReadInPieces(t *testing.T) {
 	}
 }
 
-// TestClosedRowsAreLeftAlone closes rows that are half read: nothing of the inserts is looked at
-// any more.
+// TestClosedRowsAreLeftAlone closes rows that are half read, and expects that no insert is read any
+// more.
 func TestClosedRowsAreLeftAlone(t *testing.T) {
 	parts, queues := manyInserts()
 	b := newBulk(parts, queues)
@@ -75,7 +76,8 @@ func TestClosedRowsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestARefusedCopyHangsUp has the server refuse rows: the connection is not used again.
+// TestARefusedCopyHangsUp has the server refuse rows, and expects that the connection is not used
+// again.
 func TestARefusedCopyHangsUp(t *testing.T) {
 	testserver.RequirePostgres(t)
 	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true})

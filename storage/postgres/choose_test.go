@@ -11,14 +11,15 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// promptly has all waiting tasks whose id is like a pattern start at once alone.
+// promptly makes all waiting tasks whose id is like a pattern tasks that only start at once.
 func (s *shop) promptly(like string) {
 	s.Helper()
 	s.damage("UPDATE %s.tasks SET line = line + 1, flags = flags | 4 WHERE line & 15 = 1 AND id LIKE $1::text::bytea", like)
 }
 
-// TestAClaimLocksWhatItChooses and no other task: where somebody has the first ones locked it
-// takes those behind them, and says when to look again for the rest.
+// TestAClaimLocksWhatItChooses expects a claim to lock no other task. Where another transaction has
+// locked the first tasks, the claim takes those behind them, and says when to look again for the
+// rest.
 func TestAClaimLocksWhatItChooses(t *testing.T) {
 	s := newShop(t)
 	for i := range 8 {
@@ -45,7 +46,7 @@ func TestAClaimLocksWhatItChooses(t *testing.T) {
 	s.want("the rest", slices.Equal(ids(s.claim(10)), []string{"t0", "t1", "t4"}), true)
 }
 
-// claimAll claims until nothing is left.
+// claimAll claims until no task is left.
 func claimAll(t *testing.T, store *postgres.Storage, take func(*storage.Claimed)) {
 	t.Helper()
 	session := storage.NewSession(store, 0)
@@ -64,7 +65,7 @@ func claimAll(t *testing.T, store *postgres.Storage, take func(*storage.Claimed)
 	}
 }
 
-// TestClaimsThatChooseTakeEachTaskOnce although they choose among the same.
+// TestClaimsThatChooseTakeEachTaskOnce has several claims choose among the same tasks.
 func TestClaimsThatChooseTakeEachTaskOnce(t *testing.T) {
 	const tasks, suspects, claimers = 400, 12, 4
 	s := newShop(t)
@@ -111,8 +112,8 @@ func TestClaimsThatChooseTakeEachTaskOnce(t *testing.T) {
 	s.want("waiting, pending", [2]int64{stats.Waiting, stats.Pending}, [2]int64{0, tasks})
 }
 
-// TestAClaimPassesOverTasksThatATransactionHas although it has more at the head than a claim reads, and says
-// when to look for them again, whether the engine chooses or the short way.
+// TestAClaimPassesOverTasksThatATransactionHas locks more tasks at the head of a queue than a claim
+// reads. The claim says when to look for them again, in the general way and in the short way.
 func TestAClaimPassesOverTasksThatATransactionHas(t *testing.T) {
 	const tasks, had, most = 360, 340, 10
 	for name, general := range map[string]bool{"the short way": false, "the engine chooses": true} {
@@ -156,7 +157,7 @@ func TestAClaimPassesOverTasksThatATransactionHas(t *testing.T) {
 	}
 }
 
-// TestAClaimPassesOverDeclinedTasksThatATransactionHas although it has more of a kind than a claim reads.
+// TestAClaimPassesOverDeclinedTasksThatATransactionHas locks more tasks of a kind than a claim reads.
 func TestAClaimPassesOverDeclinedTasksThatATransactionHas(t *testing.T) {
 	const more, most = 3000, 10
 	s := newShop(t)
@@ -173,7 +174,8 @@ func TestAClaimPassesOverDeclinedTasksThatATransactionHas(t *testing.T) {
 	s.want("claimed once it is over", len(s.naming(most, "mail").Tasks), most)
 }
 
-// TestAClaimOfAllKindsTakesWhatStandsBehindEmptiedLines however many there are of those.
+// TestAClaimOfAllKindsTakesWhatStandsBehindEmptiedLines puts a task behind many lines that have
+// become empty.
 func TestAClaimOfAllKindsTakesWhatStandsBehindEmptiedLines(t *testing.T) {
 	const emptied = 1200
 	s := newShop(t)
@@ -183,7 +185,8 @@ func TestAClaimOfAllKindsTakesWhatStandsBehindEmptiedLines(t *testing.T) {
 	s.want("claimed", len(s.naming(1).Tasks), 1)
 }
 
-// declineMany has a task of each of some kinds declined, and so many more of those whose id is like a pattern.
+// declineMany has a task of each kind declined, and adds so many copies of those whose id is like a
+// pattern.
 func (s *shop) declineMany(more int, like string, kinds ...string) {
 	s.Helper()
 	for _, kind := range kinds {
@@ -195,7 +198,7 @@ func (s *shop) declineMany(more int, like string, kinds ...string) {
 	s.exec("VACUUM ANALYZE {schema}.tasks")
 }
 
-// read gives how many tasks were read by way of an index.
+// read gives how many tasks the server has read through an index.
 func (s *shop) read() (n int) {
 	s.Helper()
 	s.exec("SELECT pg_stat_force_next_flush()")
@@ -212,7 +215,8 @@ func kindsNamed(n int) (kinds []string) {
 	return kinds
 }
 
-// TestAClaimReadsAFewOfManyDeclinedTasks of one kind and of many, with suspects and without.
+// TestAClaimReadsAFewOfManyDeclinedTasks has tasks of one kind and of many, with suspects and
+// without.
 func TestAClaimReadsAFewOfManyDeclinedTasks(t *testing.T) {
 	for kinds, more := range map[int]int{1: 20_000, 50: 400} {
 		for _, suspects := range []int{0, 100} {
@@ -230,7 +234,8 @@ func TestAClaimReadsAFewOfManyDeclinedTasks(t *testing.T) {
 	}
 }
 
-// TestClaimsTakeAllOfManyKinds although each reads no more than a share of a line.
+// TestClaimsTakeAllOfManyKinds expects a few claims to take all tasks, although each reads only a
+// share of a line.
 func TestClaimsTakeAllOfManyKinds(t *testing.T) {
 	const kinds, more = 50, 100
 	s := newShop(t)
@@ -244,8 +249,8 @@ func TestClaimsTakeAllOfManyKinds(t *testing.T) {
 	s.want("by a few claims", claims > 1 && claims < 6, true)
 }
 
-// TestAClaimTellsOfTasksBehindABarredOne: the last task that a claim reads of a line is none that it may take, and
-// those behind it are.
+// TestAClaimTellsOfTasksBehindABarredOne: the last task that a claim reads of a line is one that it
+// may not take, while it may take those behind it.
 func TestAClaimTellsOfTasksBehindABarredOne(t *testing.T) {
 	const kinds, share, more = 50, 40, 100
 	s := newShop(t)

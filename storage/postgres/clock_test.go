@@ -11,8 +11,8 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestTheMarkKeepsPace has steps that reserve many versions: the mark stays with the server's
-// clock, which is this machine's.
+// TestTheMarkKeepsPace has steps reserve many versions, and expects the mark to stay with the
+// server's clock, which is this machine's.
 func TestTheMarkKeepsPace(t *testing.T) {
 	testserver.RequirePostgres(t)
 	cfg := fresh(t, postgres.Config{})
@@ -39,8 +39,8 @@ func TestTheMarkKeepsPace(t *testing.T) {
 	}
 }
 
-// TestClockSetBack has the mark an hour ahead of the clock, as it is once that was set
-// back: versions go on from the mark, with each step, and do not run away.
+// TestClockSetBack has the mark an hour ahead of the clock, as after the clock was set back: versions
+// go on from the mark with each step, and do not run away.
 func TestClockSetBack(t *testing.T) {
 	testserver.RequirePostgres(t)
 	cfg := fresh(t, postgres.Config{})
@@ -72,8 +72,8 @@ func TestClockSetBack(t *testing.T) {
 	}
 }
 
-// TestClockSetBackUnderManyProcesses: none of them is given a version that another one was
-// given, or moves the mark back.
+// TestClockSetBackUnderManyProcesses expects that no process gets a version that another one got, or
+// moves the mark back.
 func TestClockSetBackUnderManyProcesses(t *testing.T) {
 	testserver.RequirePostgres(t)
 	cfg := fresh(t, postgres.Config{})

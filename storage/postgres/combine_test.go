@@ -12,8 +12,8 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestRepeatBesideOthers flushes the repeat of an insert whose task has ended together with
-// inserts that are new: what these are told must be so.
+// TestRepeatBesideOthers flushes the repeat of an insert whose task has ended together with new
+// inserts: the answers to the new ones must be true.
 func TestRepeatBesideOthers(t *testing.T) {
 	testserver.RequirePostgres(t)
 	store, session := opened(t, fresh(t, postgres.Config{}))
@@ -35,7 +35,7 @@ func TestRepeatBesideOthers(t *testing.T) {
 	}
 	once := flush([]storage.Call{call(1, 1), call(2, 1)}, tx("a"), tx("b"))
 	complete(t.Context(), t, session, make(map[string]int))
-	// One lane is known and one is new; both calls are.
+	// One lane is known and one is new; the server admits both calls.
 	both := flush([]storage.Call{call(1, 1), call(2, 2), call(3, 1)}, tx("a"), tx("c"), tx("d"))
 	if !slices.Equal(both[0][0].Inserted, once[0][0].Inserted) {
 		t.Errorf("the repeat: got %+v, want its first outcome %+v", both[0][0], once[0][0])
@@ -57,9 +57,9 @@ func TestRepeatBesideOthers(t *testing.T) {
 	}
 }
 
-// TestOnlyWhoWantsItWaits has an application take an id and a unique key in a transaction that
-// stays open. Of those who are flushed together, who wants the same is handed back soon and
-// the others are carried out.
+// TestOnlyWhoWantsItWaits has an application take an id and a unique key in a transaction that stays
+// open. Of the calls that share a flush, those that want the same are handed back soon, and the
+// others are carried out.
 func TestOnlyWhoWantsItWaits(t *testing.T) {
 	unique := insertOf("a")
 	unique.Unique = storage.Unique{Key: "k", Mode: storage.UniqueLife}
@@ -70,7 +70,7 @@ func TestOnlyWhoWantsItWaits(t *testing.T) {
 			s := newShop(t)
 			s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("running")}})
 			other := storage.Tx{Inserts: []storage.Insert{insertOf("other")}}
-			if want.Unique.Mode != "" { // what is no plain insert either
+			if want.Unique.Mode != "" { // so that the other call goes the general way too
 				other.Settles = []storage.Settle{{Fence: s.claim(1).Fences[0], Outcome: storage.Bury}}
 			}
 			tx, err := s.conn.Begin(t.Context())

@@ -19,7 +19,7 @@ func (s *shop) damage(sql string, args ...any) {
 	}
 }
 
-// TestADamagedHeartbeatHidesNoOther and neither does that of a runner without a name.
+// TestADamagedHeartbeatHidesNoOther damages a heartbeat, and takes the name from another.
 func TestADamagedHeartbeatHidesNoOther(t *testing.T) {
 	s := newShop(t)
 	for _, id := range []string{"a", "b", "c"} {
@@ -36,14 +36,14 @@ func TestADamagedHeartbeatHidesNoOther(t *testing.T) {
 	s.want("runner", alive[0].ID, "c")
 }
 
-// TestADamagedLaneSpoilsNoOther although they share a flush.
+// TestADamagedLaneSpoilsNoOther damages a lane whose call shares a flush with others.
 func TestADamagedLaneSpoilsNoOther(t *testing.T) {
 	lane := func(s *shop) storage.Call {
 		now, err := s.store.Describe(t.Context())
 		s.must(err)
 		return storage.Call{Lane: storage.Lane{ID: storage.NewToken(), Opened: now.Now}, Seq: 1}
 	}
-	unique := func(id string) storage.Tx { // the outcome of which the lane remembers
+	unique := func(id string) storage.Tx { // the lane remembers its outcome
 		in := insertOf(id)
 		in.Unique = storage.Unique{Key: id, Mode: storage.UniqueLife}
 		return storage.Tx{Inserts: []storage.Insert{in}}
@@ -73,7 +73,7 @@ func TestADamagedLaneSpoilsNoOther(t *testing.T) {
 	}
 }
 
-// TestADamagedNameIsNoQueue but stands between others.
+// TestADamagedNameIsNoQueue puts an invalid name between the names of queues.
 func TestADamagedNameIsNoQueue(t *testing.T) {
 	s := newShop(t)
 	for _, queue := range []string{"a", "b", "c"} {
@@ -92,7 +92,7 @@ func TestADamagedNameIsNoQueue(t *testing.T) {
 	s.want("queues", fmt.Sprint(names), "[a c]")
 }
 
-// TestAListingGoesOnBehindDamagedIDs of any length.
+// TestAListingGoesOnBehindDamagedIDs gives tasks damaged ids, short and long.
 func TestAListingGoesOnBehindDamagedIDs(t *testing.T) {
 	s := newShop(t)
 	for _, id := range []string{"a", "b", "c", "d"} {
@@ -114,7 +114,7 @@ func TestAListingGoesOnBehindDamagedIDs(t *testing.T) {
 	s.want("listed", fmt.Sprint(ids), "[b d]")
 }
 
-// TestTheNewestGoOnBehindDamagedIDs of any length.
+// TestTheNewestGoOnBehindDamagedIDs gives tasks damaged ids, short and long.
 func TestTheNewestGoOnBehindDamagedIDs(t *testing.T) {
 	s := newShop(t)
 	for _, id := range []string{"a", "b", "c", "d"} {
@@ -136,7 +136,7 @@ func TestTheNewestGoOnBehindDamagedIDs(t *testing.T) {
 	s.want("listed", fmt.Sprint(ids), "[c a]")
 }
 
-// TestADamagedTaskIsAFinalError for whoever reads it, waiting or ended, set apart or not.
+// TestADamagedTaskIsAFinalError reads damaged tasks, waiting and ended, set apart and not.
 func TestADamagedTaskIsAFinalError(t *testing.T) {
 	s := newShop(t)
 	in := insertOf("ended")
@@ -159,7 +159,7 @@ func TestADamagedTaskIsAFinalError(t *testing.T) {
 	final("waits")
 }
 
-// TestAListingGoesOnBehindAnEmptyID in either order.
+// TestAListingGoesOnBehindAnEmptyID lists in either order.
 func TestAListingGoesOnBehindAnEmptyID(t *testing.T) {
 	s := newShop(t)
 	for _, id := range []string{"a", "b", "c"} {

@@ -11,8 +11,8 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// FuzzRow reads rows of any content, as every step does, and has what can be read go through
-// what may become of it.
+// FuzzRow reads rows of any content, as every step does, and carries out operations on those that can
+// be read.
 func FuzzRow(f *testing.F) {
 	for i, sp := range []engine.Spec{
 		{Kind: "k", Encoding: "json", CrashLimit: 3},
@@ -61,7 +61,8 @@ func FuzzRow(f *testing.F) {
 	})
 }
 
-// FuzzOutcome reads what a lane remembers, whatever it is: an outcome of the Txs or an error.
+// FuzzOutcome reads any bytes as the outcome that a lane remembers: it gives an outcome of the Txs or
+// an error.
 func FuzzOutcome(f *testing.F) {
 	txs := []storage.Tx{
 		{Inserts: make([]storage.Insert, 2)}, {Changes: make([]storage.Change, 1), Settles: make([]storage.Settle, 1)},
@@ -89,7 +90,7 @@ func FuzzOutcome(f *testing.F) {
 	})
 }
 
-// FuzzNote reads notifications that a stranger sent.
+// FuzzNote reads notifications from strangers.
 func FuzzNote(f *testing.F) {
 	f.Add("sender w 1,2")
 	f.Add("joined c -1,,x")

@@ -9,7 +9,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// awaitAllDue waits until all that is scheduled is due.
+// awaitAllDue waits until every scheduled task is due.
 func (s *shop) awaitAllDue() {
 	s.Helper()
 	testserver.Await(s, "all is due", func() (due bool) {
@@ -19,8 +19,8 @@ func (s *shop) awaitAllDue() {
 	})
 }
 
-// TestWhatATransactionHoldsIsLookedAtLater: the application cancels a task in a transaction
-// that stays open. A claim that finds nothing else does not say that there is more.
+// TestWhatATransactionHoldsIsLookedAtLater has the application cancel a task in a transaction that
+// stays open. A claim that finds no other task does not say that there is more.
 func TestWhatATransactionHoldsIsLookedAtLater(t *testing.T) {
 	in := insertOf("a")
 	for name, await := range map[string]func(s *shop){
@@ -59,7 +59,7 @@ func TestWhatATransactionHoldsIsLookedAtLater(t *testing.T) {
 	}
 }
 
-// TestASuspectBehindManyDueIsLeftAlone by a claim that wants none.
+// TestASuspectBehindManyDueIsLeftAlone expects a claim that takes no suspects to leave it.
 func TestASuspectBehindManyDueIsLeftAlone(t *testing.T) {
 	const many = 600 // more than a batch of maintenance
 	s := newShop(t)

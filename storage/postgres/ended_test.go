@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestBatchMeetsEndedTask enqueues many tasks at once, among them one whose id is that of a
-// task which has ended and is kept: where the ids were made together, and where they were not.
+// TestBatchMeetsEndedTask enqueues many tasks at once, one of them under the id of a task that has
+// ended and is kept. The ids were made together, or not.
 func TestBatchMeetsEndedTask(t *testing.T) {
 	testserver.RequirePostgres(t)
 	_, session := opened(t, fresh(t, postgres.Config{}))
@@ -43,8 +43,8 @@ func TestBatchMeetsEndedTask(t *testing.T) {
 	}
 }
 
-// TestAnEndedTaskMovesToWhereItsIDIsFree: the application moves a dead task to
-// another queue, in a transaction that is still open when somebody enqueues its id there.
+// TestAnEndedTaskMovesToWhereItsIDIsFree has the application move a dead task to another queue, in a
+// transaction that is still open when somebody enqueues its id there.
 func TestAnEndedTaskMovesToWhereItsIDIsFree(t *testing.T) {
 	s := newShop(t)
 	kept := insertOf("a")

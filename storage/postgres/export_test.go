@@ -9,8 +9,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Flush carries out calls of a Tx each in one flush, as the combiner does with those that
-// arrive while another is under way, and gives the outcome of each.
+// Flush carries out calls of one Tx each in one flush, like the combiner with calls that arrive while
+// another one is under way, and gives the outcome of each.
 func (s *Storage) Flush(
 	ctx context.Context, calls []storage.Call, txs []storage.Tx,
 ) (applied [][]storage.Applied, errs []error) {
@@ -35,7 +35,7 @@ func (s *Storage) HeldFor(d time.Duration) { s.heldFor = d }
 // DeafFor sets how long the listener may be away before Describe warns of it.
 func (s *Storage) DeafFor(d time.Duration) { s.wake.deafFor = d }
 
-// Version is that of this client.
+// Version is the version of this client.
 const Version = version
 
 // Scripts gives the names and texts of the scripts in a folder of schema.
@@ -44,8 +44,8 @@ func Scripts(dir string) (names, all []string, err error) { return texts(dir + "
 // InSchema puts the names that the server knows into a text.
 func InSchema(text, schema string) string { return inSchema(text, schema) }
 
-// AMinuteLater has the numbers of queues that were read so far be as old as they will be
-// when they are no longer trusted.
+// AMinuteLater makes the numbers of queues that were read so far so old that they are no longer
+// trusted.
 func (s *Storage) AMinuteLater() {
 	s.numbers.mu.Lock()
 	defer s.numbers.mu.Unlock()
@@ -58,15 +58,15 @@ func (s *Storage) AMinuteLater() {
 // Copying marks a transaction that copies tasks.
 const Copying = copying
 
-// Unstick ends the steps that have been waiting for their client for that long.
+// Unstick ends the copies that have waited for their clients for so long.
 func (s *Storage) Unstick(ctx context.Context, after time.Duration) error {
 	return s.unstick(ctx, after)
 }
 
-// Look does what a sweep does.
+// Look does a round of the sweep.
 func (s *Storage) Look(ctx context.Context) { s.look(ctx, true) }
 
-// Exhaust takes every connection for claims, inserts and reads until it is told to give them back.
+// Exhaust takes every connection for claims, inserts and reads until giveBack is called.
 func (s *Storage) Exhaust(ctx context.Context) (giveBack func(), err error) {
 	var taken []*pgxpool.Conn
 	giveBack = func() {
@@ -85,7 +85,7 @@ func (s *Storage) Exhaust(ctx context.Context) (giveBack func(), err error) {
 	return giveBack, nil
 }
 
-// NoShort has every claim and flush go the general way from now on.
+// NoShort makes every claim and flush go the general way from now on.
 func (s *Storage) NoShort() { s.noShort = true }
 
 // Tell tells other processes of an event in a queue.

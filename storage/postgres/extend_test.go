@@ -12,9 +12,8 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestACheckpointIsNotSkipped: a task that another transaction has locked, as a heartbeat
-// does for a moment, is passed over by extensions. What was to be written must not be lost
-// with them.
+// TestACheckpointIsNotSkipped locks a task for a moment, as a heartbeat does. Extensions pass over
+// such a task, but a checkpoint for it must not be lost.
 func TestACheckpointIsNotSkipped(t *testing.T) {
 	testserver.RequirePostgres(t)
 	cfg := fresh(t, postgres.Config{})

@@ -12,8 +12,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestPartsThatGoApartShareTheTimeOfAFlush, so that a server which does not answer holds up those
-// who wait for the next flush no longer than one.
+// TestPartsThatGoApartShareTheTimeOfAFlush: a server that does not answer must hold up the calls that
+// wait for the next flush no longer than for the time of one flush.
 func TestPartsThatGoApartShareTheTimeOfAFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg, err := pgxpool.ParseConfig("host=silent.example user=midge connect_timeout=60")

@@ -11,7 +11,8 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestWarnsOfWhatHoldsVacuumBack opens transactions: each is named while it is open.
+// TestWarnsOfWhatHoldsVacuumBack opens transactions, and expects a warning that names each while it
+// is open.
 func TestWarnsOfWhatHoldsVacuumBack(t *testing.T) {
 	testserver.RequirePostgres(t)
 	server := testserver.Postgres(t, testserver.PostgresOptions{

@@ -12,9 +12,9 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestAClientHoldsTwoConnectionsAtMost while it inserts one task after the other, for inserts and for what goes on
-// beside them, and a while after it has done all that a client does at the same time. They are under midge's name
-// or the one of the URL, and none listens before a runner waits.
+// TestAClientHoldsTwoConnectionsAtMost counts connections while a client inserts one task after the
+// other, and again a while after it has done everything that a client does at the same time. The
+// connections have midge's name or that of the URL, and none listens before a runner waits.
 func TestAClientHoldsTwoConnectionsAtMost(t *testing.T) {
 	testserver.RequirePostgres(t)
 	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true})

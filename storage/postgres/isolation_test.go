@@ -8,8 +8,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAnIsolationOfTheRolesOwn has a role whose transactions are repeatable reads unless they
-// say otherwise. An insert that waits for a settle of the same id sees what came of that.
+// TestAnIsolationOfTheRolesOwn uses a role whose transactions are REPEATABLE READ by default. An
+// insert that waits for a settle of the same id sees the result of the settle.
 func TestAnIsolationOfTheRolesOwn(t *testing.T) {
 	s := newShop(t)
 	cfg := s.cfg

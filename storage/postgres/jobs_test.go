@@ -37,7 +37,7 @@ func (s *shop) jobs() map[string]job {
 	return all
 }
 
-// told writes what a column says, "-" for null.
+// told gives the value of a column as text, "-" for null.
 func told[V any](v *V) string {
 	if v == nil {
 		return "-"
@@ -59,7 +59,7 @@ func at(t *time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// jobOf is what the view is to say of a task.
+// jobOf gives what the view has to say of a task.
 func jobOf(t *storage.Task) string {
 	state, priority, retries := string(t.State), int16(t.Priority), int64(t.Retries)
 	j := job{
@@ -74,7 +74,7 @@ func jobOf(t *storage.Task) string {
 	return j.String()
 }
 
-// TestJobsSaysWhatTheContractSays of tasks after steps of all sorts.
+// TestJobsSaysWhatTheContractSays compares the view with the contract after random steps.
 func TestJobsSaysWhatTheContractSays(t *testing.T) {
 	s := newShop(t)
 	seed := rand.Uint64()
@@ -140,7 +140,7 @@ func (s *shop) randomStep(random *rand.Rand, n int) {
 	}
 }
 
-// TestJobsOfDamagedRowsAreNull where they are damaged, and never an error.
+// TestJobsOfDamagedRowsAreNull damages rows, and expects nulls and never an error.
 func TestJobsOfDamagedRowsAreNull(t *testing.T) {
 	for _, c := range []struct{ table, set, want string }{
 		{"tasks", "id = '\\xff00'", "q/-"},

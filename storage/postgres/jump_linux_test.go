@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage/storagetest"
 )
 
-// TestJumps runs the rules of clocks that are set on a real server.
+// TestJumps runs the rules of clocks that jump, on a real server.
 func TestJumps(t *testing.T) {
 	testserver.RequirePostgres(t)
 	t.Parallel()

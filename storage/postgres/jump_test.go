@@ -7,8 +7,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAnyStepFindsAJump has the clock an hour past the mark when a task is due. Whichever step
-// comes first, a wait begins: the claim behind it leaves the task alone.
+// TestAnyStepFindsAJump has the clock an hour past the mark when a task is due. Whichever step comes
+// first begins a wait: the claim after it leaves the task alone.
 func TestAnyStepFindsAJump(t *testing.T) {
 	call := func(s *shop) storage.Call {
 		d, err := s.store.Describe(s.Context())
@@ -73,8 +73,8 @@ func TestAnyStepFindsAJump(t *testing.T) {
 	}
 }
 
-// TestAStepThatWasHeldUpIsNoClockSetBack: a step that took the time before others moved the mark
-// on by minutes, because its process stood still, says nothing about the clock.
+// TestAStepThatWasHeldUpIsNoClockSetBack: a step whose process stood still read the clock before
+// others moved the mark on by minutes. That tells nothing about the clock.
 func TestAStepThatWasHeldUpIsNoClockSetBack(t *testing.T) {
 	s := newShop(t)
 	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("a")}})

@@ -30,7 +30,7 @@ func (s *shop) naming(n int, kinds ...string) storage.Claimed {
 	return s.claimed(req)
 }
 
-// daysPass has everything that was declined stand in its line for two days, in which no claim
+// daysPass makes every declined task look as if it had stood in its line for two days, while no claim
 // named its kind.
 func (s *shop) daysPass() {
 	s.Helper()
@@ -39,7 +39,7 @@ func (s *shop) daysPass() {
 	s.damage("UPDATE %s.kinds SET named = named - " + days + ", look = look - " + days)
 }
 
-// TestTheFirstClaimThatNamesAKindSavesItsTasks although none named the kind for days.
+// TestTheFirstClaimThatNamesAKindSavesItsTasks after no claim has named it for days.
 func TestTheFirstClaimThatNamesAKindSavesItsTasks(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind      string
@@ -57,7 +57,7 @@ func TestTheFirstClaimThatNamesAKindSavesItsTasks(t *testing.T) {
 			s.daysPass()
 			req := claimOf(1)
 			req.Queues[0].Max, req.Kinds = c.max, []string{c.kind}
-			store, session := opened(t, s.cfg) // that has seen nothing yet
+			store, session := opened(t, s.cfg) // a new process
 			claimed, err := session.Claim(t.Context(), req)
 			s.must(err)
 			s.want("claimed", len(claimed.Tasks), c.claimable)
@@ -69,8 +69,7 @@ func TestTheFirstClaimThatNamesAKindSavesItsTasks(t *testing.T) {
 	}
 }
 
-// TestEmptyLinesOfKindsAreForgotten once no claim has named them for a day, and no line that holds
-// a task.
+// TestEmptyLinesOfKindsAreForgotten once no claim has named them for a day; lines with tasks stay.
 func TestEmptyLinesOfKindsAreForgotten(t *testing.T) {
 	s := newShop(t)
 	s.decline("mail", "a")
@@ -97,7 +96,7 @@ func TestADamagedDeclinedTaskIsSetApart(t *testing.T) {
 		[4]any{int64(0), int64(1), int64(1), 0})
 }
 
-// TestTheViewShowsDeclinedTasksAsWaiting whatever line they stand in.
+// TestTheViewShowsDeclinedTasksAsWaiting in whatever line they stand.
 func TestTheViewShowsDeclinedTasksAsWaiting(t *testing.T) {
 	s := newShop(t)
 	s.decline("mail", "a")
@@ -107,7 +106,7 @@ func TestTheViewShowsDeclinedTasksAsWaiting(t *testing.T) {
 	s.want("shown", got, "q a mail waiting")
 }
 
-// TestADeclineInATransactionHoldsUpNoOther of the same kind, which already has a line.
+// TestADeclineInATransactionHoldsUpNoOther decline of the same kind, which has a line already.
 func TestADeclineInATransactionHoldsUpNoOther(t *testing.T) {
 	s := newShop(t)
 	s.decline("mail", "a")
@@ -124,8 +123,8 @@ func TestADeclineInATransactionHoldsUpNoOther(t *testing.T) {
 	s.want("declined after the commit", fmt.Sprint(s.stats().Declined), "[{mail 3}]")
 }
 
-// TestDeclinesAndClaimsSideBySide loses no task and takes none twice: some decline what others
-// claim by kind.
+// TestDeclinesAndClaimsSideBySide expects every task to be taken once, while some sessions decline
+// tasks that others claim by kind.
 func TestDeclinesAndClaimsSideBySide(t *testing.T) {
 	const tasks, kinds = 300, 3
 	s := newShop(t)
@@ -161,7 +160,7 @@ func TestDeclinesAndClaimsSideBySide(t *testing.T) {
 	s.want("live, kinds, completed", [3]any{got.Live(), len(got.Declined), got.Totals.Completed}, [3]any{int64(0), 0, int64(tasks)})
 }
 
-// runKind claims and completes the tasks of a kind until all of all kinds are done.
+// runKind claims and completes the tasks of a kind until the tasks of all kinds are done.
 func runKind(ctx context.Context, t *testing.T, session *storage.Session, kind string, note func([]string) bool) {
 	t.Helper()
 	req := claimOf(10)
@@ -201,7 +200,7 @@ func endOrDecline(
 	return ended, err
 }
 
-// TestTheFirstDeclineOfAKindMayStandInATransaction that stays open: it holds up no other.
+// TestTheFirstDeclineOfAKindMayStandInATransaction that stays open: no other decline waits for it.
 func TestTheFirstDeclineOfAKindMayStandInATransaction(t *testing.T) {
 	s := newShop(t)
 	var fences []storage.Fence
@@ -224,8 +223,8 @@ func TestTheFirstDeclineOfAKindMayStandInATransaction(t *testing.T) {
 	s.want("declined after the commit", fmt.Sprint(s.stats().Declined), "[{mail 2}]")
 }
 
-// TestTheFirstDeclineOfAKindInATransactionNeedsNoOtherConnection: it goes through although none is to be had, and
-// nobody knows the queue's number any more.
+// TestTheFirstDeclineOfAKindInATransactionNeedsNoOtherConnection: the decline succeeds although every
+// connection is taken, and the storage does not know the queue's number any more.
 func TestTheFirstDeclineOfAKindInATransactionNeedsNoOtherConnection(t *testing.T) {
 	s := newShop(t)
 	in := insertOf("a")
@@ -272,7 +271,8 @@ func TestARemovalLeavesTheLineThatATaskJoinsMeanwhile(t *testing.T) {
 	s.want("claimed", len(s.naming(1, "mail").Tasks), 1)
 }
 
-// TestOneClaimEndsABatchOfDeclinedTasks at most, of however many kinds, and the next ones the others.
+// TestOneClaimEndsABatchOfDeclinedTasks at most, of however many kinds; the next claims end the
+// others.
 func TestOneClaimEndsABatchOfDeclinedTasks(t *testing.T) {
 	const kinds, each, batch = 6, 100, 500
 	s := newShop(t)
@@ -294,7 +294,8 @@ func TestOneClaimEndsABatchOfDeclinedTasks(t *testing.T) {
 	}
 }
 
-// TestADeclinedTaskDiesWhileTheMarkIsAhead of a clock that was wrong and is right again.
+// TestADeclinedTaskDiesWhileTheMarkIsAhead: the mark comes from a clock that was ahead and is right
+// again.
 func TestADeclinedTaskDiesWhileTheMarkIsAhead(t *testing.T) {
 	const month = "2592000000000"
 	s := newShop(t)

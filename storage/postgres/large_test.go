@@ -11,8 +11,8 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestHeartbeatsPassLargeCheckpoints has large checkpoints under way that get no further, as many
-// as there are connections for leases: a heartbeat of their neighbour waits for none.
+// TestHeartbeatsPassLargeCheckpoints has as many large checkpoints hang on the way as there are
+// connections for leases. The heartbeat of another runner does not wait for them.
 func TestHeartbeatsPassLargeCheckpoints(t *testing.T) {
 	const large = 2
 	s := newShop(t)

@@ -34,7 +34,7 @@ func TestTwentyStartersMigrateOnce(t *testing.T) {
 	}
 }
 
-// dropOurs drops the functions of this version, as a version that does not serve it would.
+// dropOurs drops the functions of this version, like a version that does not serve it.
 const dropOurs = `DROP VIEW IF EXISTS %[1]s.jobs;
 	DO $$ DECLARE f regprocedure; BEGIN
 		FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = '%[1]s'::regnamespace LOOP
@@ -43,7 +43,7 @@ const dropOurs = `DROP VIEW IF EXISTS %[1]s.jobs;
 	END $$;
 	DELETE FROM %[1]s.functions;`
 
-// TestTheSQLOfAMigrationDoesWhatMigrateDoes carries out the text with a client that knows nothing of midge.
+// TestTheSQLOfAMigrationDoesWhatMigrateDoes runs the text with a client that knows nothing of midge.
 func TestTheSQLOfAMigrationDoesWhatMigrateDoes(t *testing.T) {
 	testserver.RequirePostgres(t)
 	for name, before := range map[string]string{
@@ -104,14 +104,14 @@ func startTwenty(t *testing.T, cfg postgres.Config) {
 	}
 }
 
-// TestASchemaSaysWhomItServes has schemas in which other versions than this one have been.
+// TestASchemaSaysWhomItServes has schemas that other versions have used.
 func TestASchemaSaysWhomItServes(t *testing.T) {
 	testserver.RequirePostgres(t)
 	newer := strconv.Itoa(postgres.Version + 1)
 	for name, c := range map[string]struct {
 		disturb         string
 		opens, migrates bool
-		want            postgres.SchemaError // that Open gives
+		want            postgres.SchemaError // the error that Open gives
 	}{
 		"a newer version beside ours": {
 			disturb: "INSERT INTO %[1]s.functions (version, oldest, names) VALUES (" + newer + ", 1, '{}')",
@@ -153,7 +153,7 @@ func TestASchemaSaysWhomItServes(t *testing.T) {
 	}
 }
 
-// opens opens a storage, or is refused as is wanted.
+// opens checks that Open succeeds where want is true, and else returns the error as.
 func opens(t *testing.T, cfg postgres.Config, want bool, as *postgres.SchemaError) {
 	t.Helper()
 	store, err := postgres.Open(t.Context(), cfg)
@@ -165,13 +165,13 @@ func opens(t *testing.T, cfg postgres.Config, want bool, as *postgres.SchemaErro
 	}
 }
 
-// refused reports whether an error is the refusal that is wanted.
+// refused reports whether an error is the wanted refusal.
 func refused(err error, want *postgres.SchemaError) bool {
 	var got *postgres.SchemaError
 	return errors.As(err, &got) && errors.Is(err, storage.ErrRefused) && reflect.DeepEqual(got, want)
 }
 
-// TestMigrateDropsWhatNobodyIsServedBy and no function of the application's.
+// TestMigrateDropsWhatNobodyIsServedBy expects it to drop no function of the application's.
 func TestMigrateDropsWhatNobodyIsServedBy(t *testing.T) {
 	testserver.RequirePostgres(t)
 	cfg := fresh(t, postgres.Config{})
@@ -194,7 +194,7 @@ func TestMigrateDropsWhatNobodyIsServedBy(t *testing.T) {
 	}
 }
 
-// TestAClientWhoseFunctionsAreGoneIsRefused while it runs.
+// TestAClientWhoseFunctionsAreGoneIsRefused has Migrate drop them while the client runs.
 func TestAClientWhoseFunctionsAreGoneIsRefused(t *testing.T) {
 	s := newShop(t)
 	s.apply(s.store, insertTx())
@@ -206,7 +206,7 @@ func TestAClientWhoseFunctionsAreGoneIsRefused(t *testing.T) {
 	}
 }
 
-// TestEachFunctionIsAFile of its name, so that a migration knows what it makes.
+// TestEachFunctionIsAFile of its name, so that a migration knows the names of its functions.
 func TestEachFunctionIsAFile(t *testing.T) {
 	made := regexp.MustCompile(`CREATE (?:OR REPLACE )?FUNCTION (\S+)\(`)
 	files, err := filepath.Glob("schema/*/*.sql")
@@ -243,7 +243,7 @@ func TestOpenRefusesABadConfig(t *testing.T) {
 	}
 }
 
-// TestOpenRefusesAMissingDatabase: to try again would not help, so the error says so.
+// TestOpenRefusesAMissingDatabase: the error says that trying again would not help.
 func TestOpenRefusesAMissingDatabase(t *testing.T) {
 	testserver.RequirePostgres(t)
 	elsewhere := strings.Replace(shared.URL(), "/postgres?", "/nowhere?", 1)
@@ -252,7 +252,7 @@ func TestOpenRefusesAMissingDatabase(t *testing.T) {
 	}
 }
 
-// TestOpenRefusesAListenerElsewhere: it would listen for ever and hear nothing.
+// TestOpenRefusesAListenerElsewhere, which would listen for ever and hear nothing.
 func TestOpenRefusesAListenerElsewhere(t *testing.T) {
 	testserver.RequirePostgres(t)
 	for _, database := range []string{"nowhere", "template1"} {
@@ -264,7 +264,7 @@ func TestOpenRefusesAListenerElsewhere(t *testing.T) {
 	}
 }
 
-// TestDescribeWarnsOfADeafListener for as long as it is.
+// TestDescribeWarnsOfADeafListener for as long as the listener is away.
 func TestDescribeWarnsOfADeafListener(t *testing.T) {
 	testserver.RequirePostgres(t)
 	proxy := testserver.NewProxy(t, shared.Addr())

@@ -9,8 +9,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestATaskOfANewerVersionIsPassedOver by claims, promotions and recoveries, and neither counted
-// as damaged nor changed: once a client that knows it is back all goes on.
+// TestATaskOfANewerVersionIsPassedOver by claims, promotions and recoveries, which neither count it
+// as damaged nor change it. A client that knows it goes on with it.
 func TestATaskOfANewerVersionIsPassedOver(t *testing.T) {
 	s := newShop(t)
 	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("pending")}})
@@ -97,8 +97,8 @@ func TestPartsOfANewerVersionSurvive(t *testing.T) {
 	s.want("its payload", string(task.Payload), "other")
 }
 
-// TestClaimsGoOnWhereTheTableOfTasksGrows: a newer version adds a column while sessions of this one
-// have its functions at hand.
+// TestClaimsGoOnWhereTheTableOfTasksGrows has a newer version add a column while sessions of this
+// version have plans of their functions.
 func TestClaimsGoOnWhereTheTableOfTasksGrows(t *testing.T) {
 	s := newShop(t)
 	tick := insertOf("cursor.c")

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestAWakeUpOutlivesThePause: a step that began while its queue's wake-ups waited commits
-// after that time is over. Its wake-up went with no commit and has to be sent.
+// TestAWakeUpOutlivesThePause: a step that began while its queue's wake-ups waited commits after the
+// pause. Its wake-up went with no commit, and has to be sent.
 func TestAWakeUpOutlivesThePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent []string
@@ -31,7 +31,7 @@ func TestAWakeUpOutlivesThePause(t *testing.T) {
 			synctest.Wait()
 		}
 		for _, alert := range []bool{false, true} {
-			step(0, false)           // goes with its commit
+			step(0, false)           // its wake-up goes with its commit
 			step(2*quietFor, alert)  // begins in the pause and ends after it
 			time.Sleep(2 * quietFor) // all pauses are over
 			synctest.Wait()
@@ -44,9 +44,9 @@ func TestAWakeUpOutlivesThePause(t *testing.T) {
 	})
 }
 
-// TestWakeUpsDoNotPileUp has each notification take a second, as where a line is dead, while
-// tasks are enqueued in a few queues. Wake-ups are gathered: one notification is on its way
-// at a time, and the last event is told.
+// TestWakeUpsDoNotPileUp has each notification take a second, as on a dead connection, while tasks
+// are enqueued in a few queues. Wake-ups are gathered: one notification is under way at a time, and
+// the last event is told.
 func TestWakeUpsDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sending, most, sends atomic.Int64

@@ -12,8 +12,8 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestPlansNeedNoStatistics makes every plan while the planner knows the tables to be
-// empty, fills them, and looks at what the server then did: no step may pass over a table.
+// TestPlansNeedNoStatistics makes every plan while the planner takes the tables for empty, fills the
+// tables, and looks at what the server does then: no step may read a whole table.
 func TestPlansNeedNoStatistics(t *testing.T) {
 	testserver.RequirePostgres(t)
 	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true, Config: []string{
@@ -57,7 +57,7 @@ var (
 	passes = regexp.MustCompile(`Rows Removed by (Join )?Filter: \d{4,}`)
 )
 
-// everything does all steps there are with n tasks of each sort.
+// everything carries out every kind of step, with n tasks of each sort.
 func everything(t *testing.T, session *storage.Session, n int) {
 	t.Helper()
 	must := func(applied []storage.Applied, err error) {
@@ -119,7 +119,7 @@ func list(t *testing.T, session *storage.Session, query storage.TasksQuery) {
 }
 
 // amongManyLanes has sessions insert side by side, so that their calls share flushes, while the
-// storage remembers the lanes of many others.
+// storage remembers many other lanes.
 func amongManyLanes(t *testing.T, server *testserver.PostgresServer, cfg postgres.Config) {
 	t.Helper()
 	if err := server.Exec(t.Context(), `INSERT INTO `+cfg.Schema+`.lanes (lane, opened, seq, base, verb, outcome)
@@ -142,7 +142,7 @@ func amongManyLanes(t *testing.T, server *testserver.PostgresServer, cfg postgre
 	all.Wait()
 }
 
-// endings extends leases, and ends them in all ways there are: most by a completion.
+// endings gives extensions of leases, and settles with every outcome, most of them completions.
 func endings(fences []storage.Fence) (x storage.ExtendRequest, txs []storage.Tx) {
 	outcomes := []storage.Outcome{storage.Complete, storage.Bury, storage.Fail, storage.Cancel}
 	for i, f := range fences {

@@ -13,10 +13,10 @@ import (
 	"github.com/midgehq/midge/storage/storagetest"
 )
 
-// shared is a server for all tests that need none of their own; nil without real servers.
+// shared is the server of all tests that need none of their own; nil without real servers.
 var shared *testserver.PostgresServer
 
-// schemas numbers the schemas that tests make on it.
+// schemas numbers the schemas that tests make on the shared server.
 var schemas atomic.Int64
 
 // clockNow is the time by the server's clock, in microseconds.
@@ -24,7 +24,8 @@ const clockNow = "(date_part('epoch', clock_timestamp()) * 1000000)::int8"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-// atOnce is how many tests run beside each other: the rules of the contract wait for leases half of their time.
+// atOnce is how many tests run side by side: the rules of the contract wait for leases half of their
+// time.
 const atOnce = "4"
 
 func run(m *testing.M) int {
@@ -53,7 +54,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestContractWithoutShortWays runs it with every claim and flush on the general way.
+// TestContractWithoutShortWays runs the contract with every claim and flush in the general way.
 func TestContractWithoutShortWays(t *testing.T) {
 	testserver.RequirePostgres(t)
 	t.Parallel()
@@ -75,7 +76,7 @@ func fresh(t testing.TB, cfg postgres.Config) postgres.Config {
 	return cfg
 }
 
-// opener opens a storage, and again on the same data, and prepares each.
+// opener opens a storage, again on the same data where asked to, and prepares each.
 func opener(t testing.TB, cfg postgres.Config, prepare func(*postgres.Storage)) storagetest.Opened {
 	t.Helper()
 	open := func(t testing.TB) storage.Storage {
@@ -105,7 +106,7 @@ func opener(t testing.TB, cfg postgres.Config, prepare func(*postgres.Storage)) 
 	}
 }
 
-// TestAnInsertHasTheVersionThatWasTold although a completion goes before it in its call.
+// TestAnInsertHasTheVersionThatWasTold although a completion comes before it in its call.
 func TestAnInsertHasTheVersionThatWasTold(t *testing.T) {
 	s := newShop(t)
 	s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("a")}})

@@ -12,8 +12,8 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestARowIsTakenBackIntoUse has a queue whose row stands for nothing for so long that it
-// may be deleted at any moment. Who inserts into it says first that it is in use.
+// TestARowIsTakenBackIntoUse has a queue whose row has been hidden for so long that it may be deleted
+// at any moment. An insert into the queue first takes the row back into use.
 func TestARowIsTakenBackIntoUse(t *testing.T) {
 	testserver.RequirePostgres(t)
 	cfg := fresh(t, postgres.Config{})
@@ -35,7 +35,7 @@ func TestARowIsTakenBackIntoUse(t *testing.T) {
 	}
 }
 
-// TestManyQueuesAreRung has one call enqueue in more queues than one notification can name.
+// TestManyQueuesAreRung has one call enqueue into more queues than one notification can name.
 func TestManyQueuesAreRung(t *testing.T) {
 	s := newShop(t)
 	_, err := s.conn.Exec(t.Context(), "LISTEN midge_"+s.cfg.Schema)
@@ -57,15 +57,15 @@ func TestManyQueuesAreRung(t *testing.T) {
 	}
 }
 
-// TestClaimsKeepNoNumber has a queue in which nothing happens for three days but claims, so
-// that its row goes. What is enqueued then is not lost.
+// TestClaimsKeepNoNumber has a queue in which only claims happen for three days, so that its row is
+// deleted. A task that is enqueued then is not lost.
 func TestClaimsKeepNoNumber(t *testing.T) {
 	s := newShop(t)
 	_, err := s.session.ApplyOne(t.Context(), insertTx())
 	s.must(err)
 	complete(t.Context(), t, s.session, map[string]int{})
 	testserver.Await(t, "the row is hidden, and then gone", func() (gone bool) {
-		s.exec("SELECT {schema}.fold(1000)") // does nothing where the storage's own is under way
+		s.exec("SELECT {schema}.fold(1000)") // does nothing while the storage itself folds
 		s.exec("UPDATE {schema}.queues SET touched = 0")
 		s.store.AMinuteLater()
 		s.claim(1) // as a runner does each second
@@ -80,7 +80,7 @@ func TestClaimsKeepNoNumber(t *testing.T) {
 	s.want("tasks found of the one that was acknowledged", len(ended), 1)
 }
 
-// exec acts on the tables behind the storage's back.
+// exec changes the tables behind the storage's back.
 func (s *shop) exec(statement string) {
 	s.Helper()
 	_, err := s.conn.Exec(s.Context(), postgres.InSchema(statement, s.cfg.Schema))

@@ -11,9 +11,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestDeadConnectionsAreGivenUp has every connection go dead while a call waits for its
-// answer. Callers whose contexts have no deadline are told within seconds that the outcome
-// is unknown, and the next calls have connections that live.
+// TestDeadConnectionsAreGivenUp makes every connection dead while a call waits for its answer.
+// Callers whose contexts have no deadline learn within seconds that the outcome is unknown, and the
+// next calls get connections that live.
 func TestDeadConnectionsAreGivenUp(t *testing.T) {
 	s := newShop(t)
 	proxy := testserver.NewProxy(t, shared.Addr())
@@ -63,7 +63,7 @@ func TestDeadConnectionsAreGivenUp(t *testing.T) {
 	s.must(err)
 }
 
-// beat is a heartbeat.
+// beat gives a heartbeat.
 func beat() storage.ExtendRequest {
 	return storage.ExtendRequest{Runner: storage.RunnerInfo{ID: "r", For: time.Minute}}
 }

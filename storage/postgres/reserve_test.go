@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestLateStepsDoNotStarve has two steps on connections of the reserve, which are all there
-// are, commit late at the same time: each then tells so, over another connection.
+// TestLateStepsDoNotStarve has two steps commit late at the same time, on all connections of the
+// reserve. Each then reports that it is late, over another connection.
 func TestLateStepsDoNotStarve(t *testing.T) {
 	s := newShop(t)
 	kept := insertOf("kept")

@@ -18,7 +18,7 @@ func (elsewhere) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0
 
 func TestInsecureConnectionsAreTold(t *testing.T) {
 	server := httptest.NewUnstartedServer(nil)
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of connections that say nothing
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // for connections that send nothing
 	server.StartTLS()
 	defer server.Close()
 	roots := x509.NewCertPool()

@@ -13,8 +13,8 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// TestCrashLosesNothing kills the server under load and starts it again: what was
-// acknowledged is there, once.
+// TestCrashLosesNothing kills the server under load and starts it again: every acknowledged task is
+// there, once.
 func TestCrashLosesNothing(t *testing.T) {
 	testserver.RequirePostgres(t)
 	server := testserver.Postgres(t, testserver.PostgresOptions{})
@@ -65,7 +65,7 @@ func TestCrashLosesNothing(t *testing.T) {
 	}
 }
 
-// drain completes tasks until no more are to come and none is left, counting each.
+// drain completes tasks until no more are expected and none is left, and counts each.
 func drain(
 	ctx context.Context, t *testing.T, session *storage.Session, produced <-chan struct{}, ended map[string]int,
 ) {
@@ -81,7 +81,7 @@ func drain(
 	}
 }
 
-// complete claims some tasks and completes them, counting each.
+// complete claims some tasks and completes them, and counts each.
 func complete(ctx context.Context, t *testing.T, session *storage.Session, ended map[string]int) {
 	t.Helper()
 	claimed, err := session.Claim(ctx, claimOf(20))
@@ -99,8 +99,8 @@ func complete(ctx context.Context, t *testing.T, session *storage.Session, ended
 	}
 }
 
-// TestListenerComesBack ends the listener's connection: it is made again, and what comes
-// after that wakes those who wait.
+// TestListenerComesBack ends the listener's connection. It is made again, and later events wake those
+// who wait.
 func TestListenerComesBack(t *testing.T) {
 	testserver.RequirePostgres(t)
 	cfg := fresh(t, postgres.Config{})

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// TestWhoAppendsNothingFoldsSeldom has visitors that append and visitors that do not: what was
-// appended is folded soon, also what came while a round was under way, and nothing is asked of
-// the server in vain but for the sweep.
+// TestWhoAppendsNothingFoldsSeldom has visitors that append deltas and visitors that do not. Deltas
+// are folded soon, also those appended during a round; otherwise only the sweep asks the server.
 func TestWhoAppendsNothingFoldsSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rounds, sweeps := 0, 0

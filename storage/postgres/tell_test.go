@@ -7,8 +7,8 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// TestWakeUpsDoNotWaitForTheSweep has the sweep wait for a lock while another process is to be told of an
-// event.
+// TestWakeUpsDoNotWaitForTheSweep has the sweep wait for a lock while another process has to be told
+// of an event.
 func TestWakeUpsDoNotWaitForTheSweep(t *testing.T) {
 	s := newShop(t)
 	lock, err := s.conn.Begin(t.Context())

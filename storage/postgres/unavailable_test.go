@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// definite wants an ErrUnavailable that is no ErrUnknown.
+// definite expects an ErrUnavailable that is no ErrUnknown.
 func definite(t *testing.T, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, storage.ErrUnavailable) || errors.Is(err, storage.ErrUnknown) {
@@ -72,10 +72,10 @@ func callOn(n int) storage.Call {
 	return storage.Call{Lane: storage.Lane{ID: [16]byte{byte(n)}, Opened: time.Now()}, Seq: 1}
 }
 
-// TestAServerThatRefusesConnectionsIsUnavailable: what was never sent never happened.
+// TestAServerThatRefusesConnectionsIsUnavailable: a call that was never sent never happened.
 func TestAServerThatRefusesConnectionsIsUnavailable(t *testing.T) {
 	store, proxy := proxied(t)
-	for _, call := range verbs(store) { // there are connections, which are lost
+	for _, call := range verbs(store) { // there are connections, and they are lost
 		_ = call(t.Context(), storage.Call{})
 	}
 	proxy.Refuse()
@@ -93,13 +93,13 @@ func TestAServerThatRefusesConnectionsIsUnavailable(t *testing.T) {
 	definite(t, "Open", err)
 }
 
-// TestALostReplyIsUnknown although no connection can be made after it.
+// TestALostReplyIsUnknown, also where no connection can be made after it.
 func TestALostReplyIsUnknown(t *testing.T) {
 	store, proxy := proxied(t)
 	n := 0
 	for name, call := range verbs(store) {
 		n++
-		_ = call(t.Context(), storage.Call{}) // a connection is open, the queue has its number
+		_ = call(t.Context(), storage.Call{}) // opens a connection, and reads the queue's number
 		step := "COMMIT"
 		switch name {
 		case "Claim":
@@ -124,8 +124,8 @@ func TestALostReplyIsUnknown(t *testing.T) {
 	}
 }
 
-// TestPatienceCountsFromEntry: calls wait for the flushes of others, which a server that
-// hangs holds up, no longer than a session has patience.
+// TestPatienceCountsFromEntry: where the server hangs, calls wait for the flushes of others no longer
+// than for the patience of their session.
 func TestPatienceCountsFromEntry(t *testing.T) {
 	store, proxy := proxied(t)
 	session := storage.NewSession(store, time.Second)
@@ -138,7 +138,7 @@ func TestPatienceCountsFromEntry(t *testing.T) {
 	for range 40 {
 		all.Go(func() {
 			begun := time.Now()
-			_, err := session.Apply(context.Background(), insertTx()) // without an end, as many callers have
+			_, err := session.Apply(context.Background(), insertTx()) // without a deadline, as with many callers
 			if !errors.Is(err, storage.ErrUnknown) && !errors.Is(err, storage.ErrUnavailable) {
 				t.Errorf("got %v, want no answer", err)
 			}

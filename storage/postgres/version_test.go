@@ -13,8 +13,8 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// sumsFile begins with a version and whether it was released; who releases it writes so there. Then come
-// the sums of all its functions, and of the migrations.
+// sumsFile begins with a version and whether it was released; whoever releases a version writes that
+// there. The sums of all its functions and of the migrations follow.
 var sumsFile = filepath.Join("testdata", "functions.sum")
 
 const (
@@ -24,8 +24,8 @@ const (
 
 var update = flag.Bool("update", false, "rewrite "+sumsFile)
 
-// TestAReleasedFunctionIsNotChanged without a new version: processes of the version that was released
-// call it under the same name. A migration that was released is not changed at all.
+// TestAReleasedFunctionIsNotChanged without a new version: processes of the released version call it
+// under the same name. A released migration is not changed at all.
 func TestAReleasedFunctionIsNotChanged(t *testing.T) {
 	b, err := os.ReadFile(sumsFile)
 	if err != nil {
@@ -69,7 +69,7 @@ func sumsNow(t *testing.T) (lines []string) {
 	return lines
 }
 
-// mistakes says what may not be: kept are the sums of a version, and got those of now.
+// mistakes lists forbidden changes: kept are the sums of a version, and got the sums of now.
 func mistakes(of int, state string, kept, got []string) (what []string) {
 	switch {
 	case state == released && len(kept) == 0:
@@ -79,7 +79,7 @@ func mistakes(of int, state string, kept, got []string) (what []string) {
 	case state == unreleased:
 		return nil
 	}
-	for _, line := range slices.Concat(kept, got) { // what has changed is in both
+	for _, line := range slices.Concat(kept, got) { // a line that has changed is in both
 		_, name, _ := strings.Cut(line, " ")
 		old := slices.Contains(kept, line)
 		switch {
@@ -95,7 +95,7 @@ func mistakes(of int, state string, kept, got []string) (what []string) {
 	return slices.Compact(what)
 }
 
-// TestAChangeIsRefused where it would change what a released version calls.
+// TestAChangeIsRefused where it would change functions that a released version calls.
 func TestAChangeIsRefused(t *testing.T) {
 	was, now := []string{"1 functions/claim", "1 tables/001"}, []string{"2 functions/claim", "2 tables/001"}
 	for _, c := range []struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestAWaitSurvivesTheEndOfItsQueue: the row of a queue that was not used for long goes while
+// TestAWaitSurvivesTheEndOfItsQueue: the row of a queue that was not used for long is deleted while
 // somebody waits for it, and another process makes the queue anew, under another number.
 func TestAWaitSurvivesTheEndOfItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -23,7 +23,7 @@ func TestAWaitSurvivesTheEndOfItsQueue(t *testing.T) {
 		}
 		wait()
 		s.numbers.hear("mail", 0)
-		if synctest.Wait(); len(woken) > 0 { // it begins anew
+		if synctest.Wait(); len(woken) > 0 { // the Wait begins anew
 			if err := <-woken; err != nil {
 				t.Fatal(err)
 			}

@@ -18,7 +18,7 @@ import (
 	"github.com/midgehq/midge/storage/postgres"
 )
 
-// shop is an application: a table of its own beside the storage.
+// shop is an application with a table of its own beside the storage.
 type shop struct {
 	*testing.T
 
@@ -64,8 +64,8 @@ func (s *shop) must(err error) {
 	}
 }
 
-// both runs a test with pgx and with database/sql: do joins a transaction, writes, and
-// commits or rolls back.
+// both runs a test with pgx and with database/sql: do joins a transaction, calls act, and commits or
+// rolls back.
 func both(t *testing.T, test func(s *shop, do func(commit bool, act func(storage.Applier)))) {
 	t.Run("pgx", func(t *testing.T) {
 		s := newShop(t)
@@ -111,7 +111,7 @@ func cancelOf(ref storage.Ref) storage.Tx {
 	return storage.Tx{Changes: []storage.Change{{Ref: ref, Cancel: true}}}
 }
 
-// state is the state of a task, "" where there is none.
+// state gives the state of a task, "" where there is none.
 func (s *shop) state(id string) storage.State {
 	s.Helper()
 	t, err := s.store.Task(s.Context(), storage.Ref{Queue: "q", ID: id})
@@ -147,7 +147,7 @@ func (s *shop) stats() storage.Stats {
 	return stats[0]
 }
 
-// TestLocationTellsSchemasApart and is the same for all storages of one.
+// TestLocationTellsSchemasApart, and is the same for all storages of one schema.
 func TestLocationTellsSchemasApart(t *testing.T) {
 	s := newShop(t)
 	same, _ := opened(t, s.cfg)
@@ -162,8 +162,8 @@ func TestLocationTellsSchemasApart(t *testing.T) {
 	}
 }
 
-// TestLocationTellsServersApart of which database and schema have the same names. Where a role may not read the number
-// of the server, a storage opens all the same.
+// TestLocationTellsServersApart whose databases and schemas have the same names. Where a role may not
+// read the server's identifier, a storage opens all the same.
 func TestLocationTellsServersApart(t *testing.T) {
 	testserver.RequirePostgres(t)
 	var stores [2]*postgres.Storage
@@ -229,7 +229,7 @@ func TestWithinCollisionLeavesTheTransactionUsable(t *testing.T) {
 	})
 }
 
-// TestWithinSettle settles in the application's transaction: until that ends the lock is
+// TestWithinSettle settles in the application's transaction: until the transaction ends, its lock is
 // the lease.
 func TestWithinSettle(t *testing.T) {
 	both(t, func(s *shop, do func(bool, func(storage.Applier))) {
@@ -278,8 +278,8 @@ func TestWithinSettle(t *testing.T) {
 	})
 }
 
-// TestWithinAnEnqueueHoldsUpNothing enqueues what is there already, by its id and by its
-// unique key, and something new. Until the transaction ends all is as without it.
+// TestWithinAnEnqueueHoldsUpNothing enqueues an existing task, by its id and by its unique key, and a
+// new one. Until the transaction ends it changes nothing for others.
 func TestWithinAnEnqueueHoldsUpNothing(t *testing.T) {
 	both(t, func(s *shop, do func(bool, func(storage.Applier))) {
 		unique := func(id string) storage.Insert {
@@ -340,7 +340,7 @@ func TestWithinTheWholeTx(t *testing.T) {
 	})
 }
 
-// TestWithinWakes has the wake-up go with the commit.
+// TestWithinWakes expects the wake-up to go with the commit.
 func TestWithinWakes(t *testing.T) {
 	both(t, func(s *shop, do func(bool, func(storage.Applier))) {
 		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{insertOf("first")}})
@@ -391,15 +391,16 @@ func TestWithinRefusesNoTransaction(t *testing.T) {
 	}
 }
 
-// TestWithinAnOldSnapshotTakesNoIDTwice has a transaction of the application's whose snapshot
-// is older than a task enqueue under that task's id. It fails to serialize, whether the task
-// has ended by now or not; else the id would be in two tables, and its settle fail for ever.
+// TestWithinAnOldSnapshotTakesNoIDTwice has a transaction of the application's, whose snapshot is
+// older than a task, enqueue under that task's id. The transaction fails to serialize, whether the
+// task has ended by now or not. Otherwise the id would be in two tables, and its settle would fail
+// for ever.
 func TestWithinAnOldSnapshotTakesNoIDTwice(t *testing.T) {
 	for _, end := range []bool{true, false} {
 		s := newShop(t)
 		tx, err := s.conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 		s.must(err)
-		s.apply(s.store.Within(tx), storage.Tx{Inserts: []storage.Insert{insertOf("other")}}) // has a snapshot
+		s.apply(s.store.Within(tx), storage.Tx{Inserts: []storage.Insert{insertOf("other")}}) // takes a snapshot
 		kept := insertOf("x")
 		kept.Keep.For = time.Hour
 		s.apply(s.store, storage.Tx{Inserts: []storage.Insert{kept}})
@@ -418,7 +419,7 @@ func TestWithinAnOldSnapshotTakesNoIDTwice(t *testing.T) {
 	}
 }
 
-// TestWithinARepeatableRead does in one all that an old snapshot does not forbid.
+// TestWithinARepeatableRead carries out everything that an old snapshot does not forbid.
 func TestWithinARepeatableRead(t *testing.T) {
 	s := newShop(t)
 	kept := insertOf("kept")
@@ -439,7 +440,7 @@ func TestWithinARepeatableRead(t *testing.T) {
 	s.want("rows", len(s.claim(5).Tasks), 2)
 }
 
-// cutter ends a context as soon as a statement has been answered, or a round trip.
+// cutter ends a context as soon as a statement or a round trip has been answered.
 type cutter struct {
 	after  string // what the statement contains
 	cancel context.CancelFunc
@@ -473,8 +474,8 @@ func (c *cutter) cut(text string) {
 	}
 }
 
-// TestWithinACutIsUndone has the context of an Apply end between two round trips. What it did
-// is rolled back, and its locks are gone, so that the application may go on and commit.
+// TestWithinACutIsUndone ends the context of an Apply between two round trips. The changes of the
+// Apply are rolled back, and its locks are gone, so that the application may go on and commit.
 func TestWithinACutIsUndone(t *testing.T) {
 	order := func(s *shop) string { return "INSERT INTO " + s.cfg.Schema + ".orders VALUES ('gone on')" }
 	t.Run("pgx", func(t *testing.T) {
@@ -537,7 +538,7 @@ func (s *shop) cutOff(cut *cutter, to storage.Applier, goOnAndCommit func() erro
 	s.want("its follow-up", s.state("next"), storage.State(""))
 }
 
-// TestAServerThatDoesNotTellItsNumberServes: those that are run for others refuse functions in ways of their own.
+// TestAServerThatDoesNotTellItsNumberServes: hosted servers refuse functions in ways of their own.
 func TestAServerThatDoesNotTellItsNumberServes(t *testing.T) {
 	testserver.RequirePostgres(t)
 	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true})

@@ -13,7 +13,8 @@ import (
 // order is a job that writes its row and its completion in one transaction.
 type order struct{ Number int }
 
-// TestCompleteWith has a runner's jobs complete in transactions of their own. The first try of each rolls back.
+// TestCompleteWith has a runner's jobs complete in transactions of their own. The first try of each
+// is rolled back.
 func TestCompleteWith(t *testing.T) {
 	const orders = 5
 	path := file(t)

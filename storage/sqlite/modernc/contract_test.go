@@ -12,7 +12,8 @@ import (
 	"github.com/midgehq/midge/storage/storagetest"
 )
 
-// TestContract runs the contract on a file for each rule. The clock is the test's, so that nobody waits.
+// TestContract runs the contract, each rule on a file of its own. The clock is the test's, so that no
+// rule waits.
 func TestContract(t *testing.T) {
 	storagetest.Run(t, func(t testing.TB, limits storage.Limits) storagetest.Opened {
 		var ahead atomic.Int64

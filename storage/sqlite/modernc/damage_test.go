@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// claimAll claims by one call after another until one takes nothing, and gives the ids.
+// claimAll makes claims until one takes nothing, and gives the ids.
 func (s *side) claimAll(t *testing.T) (ids []string) {
 	t.Helper()
 	for {
@@ -25,8 +25,8 @@ func (s *side) claimAll(t *testing.T) (ids []string) {
 	}
 }
 
-// TestADamagedColumnStopsNoClaim writes into a column of one task what no version of midge writes. The other
-// task is claimed, and the damaged one is set apart.
+// TestADamagedColumnStopsNoClaim writes a value that no version of midge writes into a column of one
+// task. The other task is claimed, and the damaged one is set apart.
 func TestADamagedColumnStopsNoClaim(t *testing.T) {
 	for _, damage := range []string{
 		"priority = 9223372036854775807", "priority = 'high'", "sort = 'abc'", "sort = 1.5", "turn = x'00'",
@@ -74,8 +74,8 @@ func TestATaskOfNoQueueIsNamed(t *testing.T) {
 	wantWarning(t, s, "queue number 77")
 }
 
-// TestADamagedHoldStopsNobody damages the hold on the unique key of a task. While the task is there its key
-// is held, and then it is free.
+// TestADamagedHoldStopsNobody damages the hold on the unique key of a task. While the task exists its
+// key is held; then it is free.
 func TestADamagedHoldStopsNobody(t *testing.T) {
 	for _, damage := range []string{"until = 'abc'", "until = x'00'", "until = 1.5"} {
 		t.Run(damage, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestADamagedHoldStopsNobody(t *testing.T) {
 	}
 }
 
-// TestADamagedLaneIsUnknown damages what is remembered of a call, and repeats it.
+// TestADamagedLaneIsUnknown damages what a lane remembers of a call, and repeats the call.
 func TestADamagedLaneIsUnknown(t *testing.T) {
 	for _, damage := range []string{"seq = 'abc'", "opened = 'abc'", "seq = x'00'", "verb = x'00'", "outcome = 'abc'"} {
 		t.Run(damage, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestADamagedLaneIsUnknown(t *testing.T) {
 	}
 }
 
-// TestARunnerWithADamagedMomentIsForgotten damages until when a heartbeat counts.
+// TestARunnerWithADamagedMomentIsForgotten damages the moment at which a heartbeat expires.
 func TestARunnerWithADamagedMomentIsForgotten(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -139,7 +139,8 @@ func TestARunnerWithADamagedMomentIsForgotten(t *testing.T) {
 	}
 }
 
-// TestADamagedSettingStopsNoClaim writes texts and numbers of no use into the columns of queues and of meta.
+// TestADamagedSettingStopsNoClaim writes texts and impossible numbers into the columns of queues and
+// of meta.
 func TestADamagedSettingStopsNoClaim(t *testing.T) {
 	for _, damage := range []string{
 		"midge_queues SET paused = 'no', paused_until = 'never'", "midge_queues SET touched = 'abc'",
@@ -163,7 +164,7 @@ func TestADamagedSettingStopsNoClaim(t *testing.T) {
 	}
 }
 
-// TestADamagedLineOfAKindKeepsItsTasks damages the line of a kind that was declined.
+// TestADamagedLineOfAKindKeepsItsTasks damages the line of a kind that has declined tasks.
 func TestADamagedLineOfAKindKeepsItsTasks(t *testing.T) {
 	for _, damage := range []string{"named = 'abc'", "look = 'abc'", "tasks = 'abc'", "tasks = -1"} {
 		t.Run(damage, func(t *testing.T) {
@@ -184,8 +185,8 @@ func TestADamagedLineOfAKindKeepsItsTasks(t *testing.T) {
 	}
 }
 
-// TestADeclinedTaskDiesOnceBesideADamagedOne lets two declined tasks wait for too long, the second of them
-// damaged.
+// TestADeclinedTaskDiesOnceBesideADamagedOne lets two declined tasks wait too long; the second of
+// them is damaged.
 func TestADeclinedTaskDiesOnceBesideADamagedOne(t *testing.T) {
 	path, ahead := file(t), time.Duration(0)
 	s := opened(t, sqlite.Config{
@@ -261,7 +262,7 @@ func TestADamagedPlaceIsFoundInEachLine(t *testing.T) {
 	}
 }
 
-// TestDamagedCountsHideNoTask damages what a queue says of its sizes. Counts that make no sense are made anew.
+// TestDamagedCountsHideNoTask damages the sizes of a queue. Impossible sizes are counted anew.
 func TestDamagedCountsHideNoTask(t *testing.T) {
 	for _, counts := range []string{"garbage", "", "3", `{"Sizes":[0,-2]}`, `{"Sizes":"abc"}`} {
 		t.Run(counts, func(t *testing.T) {
@@ -281,7 +282,8 @@ func TestDamagedCountsHideNoTask(t *testing.T) {
 	}
 }
 
-// TestCountsThatAreTooLowHideNoTask has a queue say that it has no tasks, although it has some of each kind.
+// TestCountsThatAreTooLowHideNoTask sets the sizes of a queue to 0, although it has some tasks of
+// each kind.
 func TestCountsThatAreTooLowHideNoTask(t *testing.T) {
 	path, ahead := file(t), time.Duration(0)
 	s := opened(t, sqlite.Config{
@@ -305,8 +307,8 @@ func TestCountsThatAreTooLowHideNoTask(t *testing.T) {
 	}
 }
 
-// TestAQueueWithTasksStays has a queue say that it is empty, and lets two days pass. The queue stays, and says
-// then how many tasks it has.
+// TestAQueueWithTasksStays empties the counts of a queue, and lets two days pass. The queue stays,
+// and then tells how many tasks it has.
 func TestAQueueWithTasksStays(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -323,7 +325,7 @@ func TestAQueueWithTasksStays(t *testing.T) {
 		t.Errorf("listed %q, want the queue", page.Names)
 	}
 	must(t, s.store.Close())
-	s = open(t, path) // which looks after all queues at its first claim
+	s = open(t, path) // whose first claim inspects all queues
 	var ids []string
 	for range 3 {
 		ids = append(ids, s.claimAll(t)...)

@@ -17,7 +17,7 @@ import (
 // receipt is a job.
 type receipt struct{ Order string }
 
-// ExampleOpen enqueues a job into a file of its own, from which a later process would run it.
+// ExampleOpen enqueues a job into a file of its own, and a later process runs it.
 func ExampleOpen() {
 	folder, err := os.MkdirTemp("", "midge")
 	if err != nil {
@@ -100,7 +100,8 @@ func sell(ctx context.Context, path string) error {
 	return nil
 }
 
-// joiner is a storage on PostgreSQL or on SQLite, whose tasks can be part of the application's transaction.
+// joiner is a storage on PostgreSQL or on SQLite: the application's transaction can enqueue its
+// tasks.
 type joiner interface {
 	storage.Storage
 	WithinSQL(tx *sql.Tx) storage.Joined

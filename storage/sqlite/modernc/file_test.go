@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// wantProblem fails the test where err is no *FileError of a problem.
+// wantProblem fails the test unless err is a *FileError with this problem.
 func wantProblem(t *testing.T, err error, want sqlite.Problem) {
 	t.Helper()
 	var problem *sqlite.FileError
@@ -36,7 +36,7 @@ func TestAForeignFileIsRefused(t *testing.T) {
 	}
 }
 
-// TestAFileOfTwoNamesIsRefused opens a file by a hard link: the log of the other name would be another one.
+// TestAFileOfTwoNamesIsRefused opens a file by a hard link: that name would have another log.
 func TestAFileOfTwoNamesIsRefused(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -65,7 +65,7 @@ func TestANewerSchemaIsTold(t *testing.T) {
 	path := file(t)
 	must(t, open(t, path).store.Close())
 	execute(t, path, "UPDATE midge_meta SET version = 8")
-	must(t, open(t, path).store.Close()) // one that this version can use
+	must(t, open(t, path).store.Close()) // a version that this one can use
 	execute(t, path, "UPDATE midge_meta SET version = 9, least = 7")
 	_, err := modernc.Open(t.Context(), path)
 	var newer *sqlite.SchemaError
@@ -74,7 +74,7 @@ func TestANewerSchemaIsTold(t *testing.T) {
 	}
 }
 
-// TestADamagedVersionIsTold gives the table of the version what no version of midge has written.
+// TestADamagedVersionIsTold writes what no version of midge writes into the table of the version.
 func TestADamagedVersionIsTold(t *testing.T) {
 	const other = "DROP TABLE midge_meta; CREATE TABLE midge_meta "
 	for what, damage := range map[string]string{
@@ -100,8 +100,8 @@ func TestADamagedVersionIsTold(t *testing.T) {
 	}
 }
 
-// TestAFullDiskLosesNothing fills a database that may not grow. What was acknowledged is there, and can be
-// worked off; then there is room again.
+// TestAFullDiskLosesNothing fills a database that may not grow. Every acknowledged task is there, and
+// can be completed; then there is room again.
 func TestAFullDiskLosesNothing(t *testing.T) {
 	path := file(t)
 	db := database(t, path, "&_pragma=max_page_count(120)")
@@ -154,8 +154,8 @@ func TestConfigsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// TestATaskOfANewerVersionIsLeftAlone gives a task a flag that this version does not know. Claims pass it
-// over and leave it as it is.
+// TestATaskOfANewerVersionIsLeftAlone gives a task a flag that this version does not know. Claims
+// pass over the task and leave it as it is.
 func TestATaskOfANewerVersionIsLeftAlone(t *testing.T) {
 	path := file(t)
 	s := open(t, path)

@@ -14,7 +14,7 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// TestTheHistoryOnAFile: two processes write the history of an hour at once, and the audit.
+// TestTheHistoryOnAFile has two processes write the history of an hour at once, and the audit.
 func TestTheHistoryOnAFile(t *testing.T) {
 	var ahead atomic.Int64
 	path := filepath.Join(t.TempDir(), "jobs.db")

@@ -5,7 +5,7 @@ package modernc_test
 // kills is how many processes are killed.
 const kills = 200
 
-// passed is how many tasks pass through a file, and window how many of them wait at a time.
+// passed is how many tasks pass through a file, and window how many of them wait at the same time.
 const (
 	passed = 2_000_000
 	window = 10_000

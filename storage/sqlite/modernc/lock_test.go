@@ -13,8 +13,9 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// TestAfterALongLockLivingRunnersExtendFirst holds the write lock, as a frozen process does, until a lease has
-// expired. The process that then comes first recovers nothing, so that the runner keeps its lease.
+// TestAfterALongLockLivingRunnersExtendFirst holds the write lock, like a frozen process, until a
+// lease has expired. The process that comes first after that recovers nothing, so that the runner
+// keeps its lease.
 func TestAfterALongLockLivingRunnersExtendFirst(t *testing.T) {
 	path := file(t)
 	living, other := open(t, path), open(t, path)
@@ -63,7 +64,8 @@ func TestAfterALongLockLivingRunnersExtendFirst(t *testing.T) {
 	})
 }
 
-// TestALockedFileIsUnavailable says what a step answers that waited for the lock in vain: nothing happened.
+// TestALockedFileIsUnavailable expects a step that waited for the lock in vain to say that nothing
+// happened.
 func TestALockedFileIsUnavailable(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -80,9 +82,9 @@ func TestALockedFileIsUnavailable(t *testing.T) {
 	must(t, s.insert(t.Context(), "a"))
 }
 
-// TestWakesOfOtherProcesses enqueues through another handle, and in a transaction of the application's: whoever
-// waits is woken although its own storage wrote nothing. Where the file were not watched, a look once a second
-// would find one in five so soon.
+// TestWakesOfOtherProcesses enqueues through another handle, and in a transaction of the
+// application's. Whoever waits is woken, although its own storage wrote nothing. If the file were not
+// watched, the look once a second would find one task in five so soon.
 func TestWakesOfOtherProcesses(t *testing.T) {
 	const tries, soon = 8, 200 * time.Millisecond
 	path := file(t)
@@ -111,8 +113,8 @@ func TestWakesOfOtherProcesses(t *testing.T) {
 	}
 }
 
-// quiet waits until nothing has rung for a while: the looks that follow an earlier commit have ended then,
-// and whoever waits is waiting.
+// quiet waits until nothing has rung for a while. The looks that follow an earlier commit have ended
+// then, and the claim of pickUp is waiting.
 func (s *side) quiet(t *testing.T) {
 	t.Helper()
 	await(t, "nothing rings", func() bool {
@@ -137,7 +139,7 @@ func (s *side) pickUp(t *testing.T, enqueue func(id string) error) time.Duration
 			c, err := s.claim(ctx, 1)
 			if err == nil && len(c.Tasks) == 1 && c.Tasks[0].ID == id {
 				at := time.Now()
-				_ = s.complete(ctx, c.Fences[0]) // else later claims would bring it again
+				_ = s.complete(ctx, c.Fences[0]) // or later claims would bring it again
 				claimed <- at
 				return
 			}

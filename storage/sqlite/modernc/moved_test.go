@@ -12,8 +12,9 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// TestAFileThatWasMovedAcknowledgesNothing takes the file, or its log, away while it is open. From then on
-// each call is refused, by an error that says so, until the file is back. What was acknowledged is there then.
+// TestAFileThatWasMovedAcknowledgesNothing takes the file, or its log, away while it is open. From
+// then on each call is refused, with an error that says so, until the file is back. Every
+// acknowledged task is there then.
 func TestAFileThatWasMovedAcknowledgesNothing(t *testing.T) {
 	for what, change := range map[string]func(t *testing.T, path string) (undo func()){
 		"renamed": func(t *testing.T, path string) func() {
@@ -50,8 +51,8 @@ func TestAFileThatWasMovedAcknowledgesNothing(t *testing.T) {
 	}
 }
 
-// wantMoved expects that each kind of call says that the file is no longer behind its name. Reads do not look
-// for the log.
+// wantMoved expects each kind of call to say that the file has lost its name. Reads do not look at
+// the log.
 func wantMoved(t *testing.T, s *side, reads bool) {
 	t.Helper()
 	wantProblem(t, s.insert(t.Context(), "lost"), sqlite.Moved)
@@ -80,7 +81,7 @@ func TestATransactionOnAMovedFileIsRefused(t *testing.T) {
 	must(t, tx.Rollback())
 }
 
-// TestAMissingTableIsTold drops a table or an index. Open refuses the file, and a handle that is open warns.
+// TestAMissingTableIsTold drops a table or an index. Open refuses the file, and an open handle warns.
 func TestAMissingTableIsTold(t *testing.T) {
 	for _, drop := range []string{
 		"TABLE midge_tasks", "TABLE midge_queues", "TABLE midge_lanes", "TABLE midge_keys", "INDEX midge_tasks_id",
@@ -100,7 +101,7 @@ func TestAMissingTableIsTold(t *testing.T) {
 	}
 }
 
-// TestAMissingColumnIsTold makes a table anew as no version of midge has it.
+// TestAMissingColumnIsTold makes a table anew in a form that no version of midge has.
 func TestAMissingColumnIsTold(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -120,7 +121,7 @@ func wantWarning(t *testing.T, s *side, what string) {
 	}
 }
 
-// breaks overwrites the pages of a file behind some.
+// breaks overwrites the pages of a file, except for the first ones: behind is their number.
 func breaks(t *testing.T, path string, behind int) {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -131,7 +132,7 @@ func breaks(t *testing.T, path string, behind int) {
 	must(t, os.WriteFile(path, content, 0o600))
 }
 
-// TestAMalformedPageIsTold damages the pages of tasks, which Open looks at, where they begin and end.
+// TestAMalformedPageIsTold damages the first and last pages of the tasks, which Open reads.
 func TestAMalformedPageIsTold(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -155,7 +156,7 @@ func (s *side) insertMany(t *testing.T, n int) {
 	}
 }
 
-// TestDamageThatAStepMeetsIsWarnedOf damages pages under a handle that is open.
+// TestDamageThatAStepMeetsIsWarnedOf damages pages under an open handle.
 func TestDamageThatAStepMeetsIsWarnedOf(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -174,7 +175,8 @@ func TestDamageThatAStepMeetsIsWarnedOf(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoFileIsTold opens what is no file of tasks, and says what it is.
+// TestWhatIsNoFileIsTold opens things that are no file of tasks, and expects an error that says what
+// they are.
 func TestWhatIsNoFileIsTold(t *testing.T) {
 	path := file(t)
 	must(t, os.WriteFile(path, []byte("these are 40 bytes of a text, no database"), 0o600))
@@ -192,10 +194,10 @@ func TestWhatIsNoFileIsTold(t *testing.T) {
 	wantProblem(t, err, sqlite.NoFolder)
 }
 
-// TestDescribeReadsAFewPages describes a file with few tasks, and with many: it reads none of them but the first
+// TestDescribeReadsAFewPages describes a file with few tasks, and with many: it reads only the first
 // and the last of each order.
 func TestDescribeReadsAFewPages(t *testing.T) {
-	const most = 8 // times as long, where a scan takes 25
+	const most = 8 // times as long; a scan takes 25 times as long
 	s := opened(t, sqlite.Config{Path: file(t), Driver: modernc.Driver, Relaxed: true})
 	quickest := func() time.Duration {
 		least := time.Hour

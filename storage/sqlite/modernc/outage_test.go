@@ -12,12 +12,12 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// TestALockedFileIsUnavailableToASession has a session wait for the lock in vain, and a call whose context ends
-// meanwhile: nothing happened, and the error says that.
+// TestALockedFileIsUnavailableToASession has a session wait for the lock in vain, and ends the
+// context of a call meanwhile. Nothing happened, and the errors say so.
 func TestALockedFileIsUnavailableToASession(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
-	must(t, s.insert(t.Context(), "first")) // else the session has no lane, and asks for the time
+	must(t, s.insert(t.Context(), "first")) // opens a lane, for which a session asks for the time
 	tx, err := database(t, path, "&_txlock=immediate").BeginTx(t.Context(), nil)
 	must(t, err)
 	calls := map[string]func() error{
@@ -51,7 +51,8 @@ func TestALockedFileIsUnavailableToASession(t *testing.T) {
 	}
 }
 
-// TestAWarningOfTheLockEnds has a step wait for the lock in vain, in a process that writes nothing afterwards.
+// TestAWarningOfTheLockEnds has a step wait for the lock in vain, in a process that then writes
+// nothing.
 func TestAWarningOfTheLockEnds(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -70,14 +71,14 @@ func TestAWarningOfTheLockEnds(t *testing.T) {
 	})
 }
 
-// full is a disk that has no room: each step that writes fails as on one. It gives room again.
+// full makes each step that writes fail, as on a full disk, until room is called.
 func full(t *testing.T, path string) (room func()) {
 	t.Helper()
 	execute(t, path, "CREATE TRIGGER full BEFORE UPDATE ON midge_meta BEGIN SELECT RAISE(ABORT, 'no room'); END")
 	return func() { execute(t, path, "DROP TRIGGER full") }
 }
 
-// openFull opens a file on a disk that full fills.
+// openFull opens a file whose steps fail while full has filled its disk.
 func openFull(t *testing.T, path string) *side {
 	t.Helper()
 	const triggered = 1811
@@ -96,7 +97,7 @@ func openFull(t *testing.T, path string) *side {
 	})
 }
 
-// TestAfterAFullDiskLivingRunnersExtendFirst keeps steps from writing until a lease has expired. The process
+// TestAfterAFullDiskLivingRunnersExtendFirst prevents writes until a lease has expired. The process
 // that writes first recovers nothing, so that the runner keeps its lease.
 func TestAfterAFullDiskLivingRunnersExtendFirst(t *testing.T) {
 	path := file(t)

@@ -21,16 +21,16 @@ const (
 	sector    = 512
 )
 
-// operation is what a process did to a file, or what it said.
+// operation is a change of a file by a process, or a text that the process printed.
 type operation struct {
-	file string // the name of the file; "" for what it said
+	file string // the name of the file; "" for a printed text
 	at   int64
 	data []byte // written
 	size int64  // to which it was truncated; -1 for none
 	sync bool
 }
 
-// traced reads the calls of a process that strace wrote down.
+// These expressions match the calls of a process in a trace of strace.
 var (
 	tracedWrite = regexp.MustCompile(`^\d+ +pwrite64\(\d+<([^>]+)>, "((?:\\x[0-9a-f]{2})*)", \d+, (\d+)\) += (\d+)`)
 	tracedSync  = regexp.MustCompile(`^\d+ +(?:fsync|fdatasync)\(\d+<([^>]+)>\) += 0`)
@@ -38,7 +38,7 @@ var (
 	tracedSaid  = regexp.MustCompile(`^\d+ +write\(1<[^>]*>, "((?:\\x[0-9a-f]{2})*)", \d+\) += \d+`)
 )
 
-// parse reads a trace. A call that another thread's interrupted stands in two lines.
+// parse reads a trace. A call that is interrupted by another thread's call stands in two lines.
 func parse(t *testing.T, trace []byte, dir string) (ops []operation) {
 	t.Helper()
 	unfinished := make(map[string]string)
@@ -80,7 +80,7 @@ func parse(t *testing.T, trace []byte, dir string) (ops []operation) {
 	return ops
 }
 
-// unescape reads a text of which strace wrote each byte in hexadecimal.
+// unescape reads a text in which strace wrote each byte in hexadecimal.
 func unescape(t *testing.T, text string) []byte {
 	t.Helper()
 	data := make([]byte, len(text)/4)
@@ -92,10 +92,10 @@ func unescape(t *testing.T, text string) []byte {
 	return data
 }
 
-// disk is what a disk holds of files.
+// disk holds the contents of files, by name.
 type disk map[string][]byte
 
-// apply writes an operation as a whole, or of a write those of its sectors that keep names.
+// apply carries out an operation. Of a write it keeps the sectors for which keep reports true.
 func (d disk) apply(op operation, keep func() bool) {
 	content := d[op.file]
 	if op.size >= 0 {
@@ -116,8 +116,9 @@ func (d disk) apply(op operation, keep func() bool) {
 	d[op.file] = content
 }
 
-// cut gives what a disk holds after a power cut behind so many operations, and what was acknowledged before:
-// what was synced, and of each later operation all, nothing or some sectors.
+// cut gives what a disk holds after a power cut behind so many operations: all that was synced, and
+// of each later operation all, nothing or some sectors. said is what the process acknowledged before
+// the cut.
 func cut(ops []operation, behind int) (d disk, said string) {
 	synced := make(map[string]int)
 	for i, op := range ops[:behind] {
@@ -141,8 +142,9 @@ func cut(ops []operation, behind int) (d disk, said string) {
 	return d, said
 }
 
-// TestAPowerCutLosesNothing records what a process writes to its file, and replays it up to many moments, as
-// a disk may hold it after a power cut then. Each time the file opens and holds what was acknowledged.
+// TestAPowerCutLosesNothing records what a process writes to its file, and replays it up to many
+// moments, as a disk may hold it after a power cut at that moment. Each time the file opens and holds
+// every acknowledged task.
 func TestAPowerCutLosesNothing(t *testing.T) {
 	path := file(t)
 	trace := filepath.Join(t.TempDir(), "trace")
@@ -179,13 +181,13 @@ func TestAPowerCutLosesNothing(t *testing.T) {
 	t.Logf("%d cuts of %d writes and %d fsyncs: %d acknowledgements held", powerCuts, writes, syncs, acknowledged)
 }
 
-// wantAfterCut opens what a disk holds, and looks for what was acknowledged.
+// wantAfterCut opens the file on a disk, and looks for the acknowledged tasks.
 func wantAfterCut(t *testing.T, d disk, said string) (acknowledged int) {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "jobs.db")
 	for name, content := range d {
-		// The first is made anew from the log, the second was deleted before the first task.
+		// SQLite makes the first anew from the log, and deleted the second before the first task.
 		if !strings.HasSuffix(name, "-shm") && !strings.HasSuffix(name, "-journal") {
 			must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 		}

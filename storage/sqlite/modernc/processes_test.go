@@ -17,8 +17,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// work enqueues, claims and completes until the process is killed, and says what was acknowledged: "e id"
-// and "d id".
+// work enqueues, claims and completes until the process is killed, and prints what was acknowledged:
+// "e id" and "d id".
 func work(ctx context.Context, s *side) error {
 	for i := 0; ; i++ {
 		id := fmt.Sprintf("%d-%d", os.Getpid(), i)
@@ -41,10 +41,11 @@ func work(ctx context.Context, s *side) error {
 	}
 }
 
-// powerTasks is how many tasks the process of the power cuts enqueues. It completes every third.
+// powerTasks is how many tasks the process of the power cuts enqueues. It completes every third of
+// them.
 const powerTasks = 150
 
-// write enqueues and completes tasks, and says what was acknowledged.
+// write enqueues and completes tasks, and prints what was acknowledged.
 func write(ctx context.Context, s *side) error {
 	for i := range powerTasks {
 		if err := s.insert(ctx, strconv.Itoa(i)); err != nil {
@@ -68,7 +69,7 @@ func write(ctx context.Context, s *side) error {
 	return nil
 }
 
-// ledger is what processes said.
+// ledger holds what processes printed.
 type ledger struct {
 	mu       sync.Mutex
 	enqueued map[string]int
@@ -93,7 +94,7 @@ func (l *ledger) read(out io.Reader) {
 	}
 }
 
-// acknowledged is how many acknowledgements the processes told of.
+// acknowledged gives the number of acknowledgements that the processes printed.
 func (l *ledger) acknowledged() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,8 +117,8 @@ func (l *ledger) start(t *testing.T, act string) (*exec.Cmd, *sync.WaitGroup) {
 	return cmd, &read
 }
 
-// TestKilledProcessesLoseNothing kills processes that share a file, one after the other, and starts others
-// in their places. What was acknowledged is there, and completed once.
+// TestKilledProcessesLoseNothing kills processes that share a file, one after the other, and starts
+// others in their place. Every acknowledged task is there, and was completed once.
 func TestKilledProcessesLoseNothing(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -168,7 +169,7 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	wantSound(t, path)
 }
 
-// drain completes all that is left.
+// drain completes all tasks that are left.
 func (s *side) drain(t *testing.T) {
 	t.Helper()
 	await(t, "all tasks are completed", func() bool {
@@ -188,7 +189,7 @@ func (s *side) drain(t *testing.T) {
 	})
 }
 
-// wantSound has SQLite check a file, and compares what queues say of themselves with their tasks.
+// wantSound has SQLite check a file, and compares the counts of queues with their tasks.
 func wantSound(t *testing.T, path string) {
 	t.Helper()
 	var verdict string

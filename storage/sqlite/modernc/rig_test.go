@@ -18,7 +18,7 @@ import (
 // queue is the queue of these tests.
 const queue = "q"
 
-// childEnv names the act that this program performs for a test that started it again.
+// childEnv names the act that this program performs when a test has started it again.
 const childEnv = "MIDGE_SQLITE_CHILD"
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child performs the act of a process of a test: its name and the file, apart by a space.
+// child performs an act for a test: its name and the file, separated by a space.
 func child(act string) error {
 	name, path, _ := strings.Cut(act, " ")
 	ctx := context.Background()
@@ -44,13 +44,13 @@ func child(act string) error {
 	return acts[name](ctx, &side{store: s, session: storage.NewSession(s, 0)})
 }
 
-// side is one process's storage.
+// side is the storage of one process.
 type side struct {
 	store   *sqlite.Storage
 	session *storage.Session
 }
 
-// file gives the path of a file that does not exist.
+// file gives the path for a file that does not exist yet.
 func file(t testing.TB) string {
 	t.Helper()
 	return filepath.Join(t.TempDir(), "jobs.db")
@@ -90,7 +90,7 @@ func execute(t testing.TB, path, text string, args ...any) {
 	}
 }
 
-// job is a task that is kept once it has completed.
+// job gives a task that is kept after it has completed.
 func job(id string) storage.Insert {
 	return storage.Insert{
 		Ref: ref(id), Kind: "kind", Encoding: "json", Payload: []byte(`{"to":"someone"}`), CrashLimit: 100,
@@ -123,7 +123,7 @@ func (s *side) complete(ctx context.Context, fence storage.Fence) error {
 	return err
 }
 
-// must fails the test where err is not nil.
+// must fails the test unless err is nil.
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *side) state(t testing.TB, id string) storage.State {
 	return task.State
 }
 
-// await looks at a condition every few milliseconds until it holds, a minute at most.
+// await checks a condition every few milliseconds until it holds, for a minute at most.
 func await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage/sqlite/modernc"
 )
 
-// TestDurabilityIsTold says what an acknowledgement is worth, in both modes.
+// TestDurabilityIsTold expects Describe to say what an acknowledgement guarantees, in both modes.
 func TestDurabilityIsTold(t *testing.T) {
 	for mode, relaxed := range map[string]bool{"synchronous=FULL": false, "synchronous=NORMAL": true} {
 		s := opened(t, sqlite.Config{Path: file(t), Driver: modernc.Driver, Relaxed: relaxed})
@@ -23,7 +23,7 @@ func TestDurabilityIsTold(t *testing.T) {
 	}
 }
 
-// TestADatabaseInMemoryIsRefused tries a database that is no file.
+// TestADatabaseInMemoryIsRefused tries a database that is in no file.
 func TestADatabaseInMemoryIsRefused(t *testing.T) {
 	cfg := sqlite.Config{DB: database(t, ":memory:", "")}
 	_, err := sqlite.Open(t.Context(), cfg)
@@ -31,8 +31,8 @@ func TestADatabaseInMemoryIsRefused(t *testing.T) {
 	wantProblem(t, sqlite.Migrate(t.Context(), cfg), sqlite.NoWAL)
 }
 
-// TestCheckpointsAreMadeUnlessSwitchedOff writes 12 MB and looks at the log: without checkpoints all of it is
-// there, else the log begins anew after some 4 MB.
+// TestCheckpointsAreMadeUnlessSwitchedOff writes 12 MB and looks at the log. Without checkpoints the
+// log holds all of it; with them it begins anew after some 4 MB.
 func TestCheckpointsAreMadeUnlessSwitchedOff(t *testing.T) {
 	const size, inserts = 100 << 10, 120
 	for _, off := range []bool{false, true} {
@@ -52,9 +52,9 @@ func TestCheckpointsAreMadeUnlessSwitchedOff(t *testing.T) {
 	}
 }
 
-// TestAFileStaysSmall passes many tasks through a file of which few wait at any moment.
+// TestAFileStaysSmall passes many tasks through a file, of which few wait at any moment.
 func TestAFileStaysSmall(t *testing.T) {
-	const most = 400 // bytes of the file and its log for each task that waits, but for the log's least
+	const most = 400 // bytes of the file and its log per waiting task, without the log's least size
 	path := file(t)
 	s := opened(t, sqlite.Config{Path: path, Driver: modernc.Driver, Relaxed: true})
 	begun := time.Now()

@@ -71,8 +71,8 @@ func TestWithinATransaction(t *testing.T) {
 	}
 }
 
-// TestADeferredTransactionIsTold reads in a transaction that began as a reader, lets another write, and
-// enqueues: no repeat helps, and the error says what does.
+// TestADeferredTransactionIsTold reads in a transaction that began as a reader, lets another one
+// write, and enqueues: no repeat helps, and the error says what does.
 func TestADeferredTransactionIsTold(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -106,7 +106,7 @@ func TestTheApplicationsDatabase(t *testing.T) {
 	var tasks int
 	must(t, cfg.DB.QueryRowContext(t.Context(), "SELECT count(*) FROM work_jobs WHERE id = 'a'").Scan(&tasks))
 	must(t, s.store.Close())
-	var timeout int // of the application's connections, the one that the storage had among them
+	var timeout int // of the application's connections, which the storage's former one has joined
 	err = cfg.DB.QueryRowContext(t.Context(), "PRAGMA busy_timeout").Scan(&timeout)
 	if err != nil || tasks != 1 || timeout != 5000 {
 		t.Fatalf("after Close: %v, %d tasks, busy_timeout %d; want the database open, one, and 5000", err, tasks, timeout)
@@ -118,7 +118,7 @@ func TestTheApplicationsDatabase(t *testing.T) {
 	}
 }
 
-// TestTheViewOfJobs shows tasks in words.
+// TestTheViewOfJobs reads tasks in the view.
 func TestTheViewOfJobs(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -155,7 +155,7 @@ func TestWithinRefusesNoTransaction(t *testing.T) {
 	}
 }
 
-// TestMidgetestWithinATransaction looks at what an open transaction has enqueued.
+// TestMidgetestWithinATransaction checks what an open transaction has enqueued.
 func TestMidgetestWithinATransaction(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -175,7 +175,7 @@ func TestMidgetestWithinATransaction(t *testing.T) {
 	midgetest.RequireEnqueued[order](t, client, midgetest.Params(order{Number: 7}))
 }
 
-// TestLocationTellsFilesApart and is the same for all names of one.
+// TestLocationTellsFilesApart, and is the same for all names of one file.
 func TestLocationTellsFilesApart(t *testing.T) {
 	t.Parallel()
 	path := file(t)
@@ -194,8 +194,8 @@ func TestLocationTellsFilesApart(t *testing.T) {
 	}
 }
 
-// TestTransactionsOfOpenDB writes in two transactions at once, and reads in a third: the second waits for the
-// first, and none fails.
+// TestTransactionsOfOpenDB writes in two transactions at once, and reads in a third. The second waits
+// for the first, and none fails.
 func TestTransactionsOfOpenDB(t *testing.T) {
 	path := t.TempDir() + "/a?b #%20.db"
 	db, err := modernc.OpenDB(path)
