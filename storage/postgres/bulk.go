@@ -195,7 +195,7 @@ func (b *bulk) row(in *storage.Insert) {
 	b.buf = to
 }
 
-// dueFrom gives the moment at which a plain insert is due that is made now.
+// dueFrom gives the due moment of a plain insert that is made now.
 func dueFrom(in *storage.Insert, now int64) int64 {
 	if in.At.IsZero() {
 		return now + in.Delay.Microseconds()

@@ -45,7 +45,7 @@ type Config struct {
 	ListenURL string
 	// NoListener turns the listener off: the callers' slow scan finds new work.
 	NoListener bool
-	// Limits bounds payloads and how many dead tasks are kept; see storage.Limits for the defaults.
+	// Limits bounds payloads and the dead tasks that are kept; see storage.Limits for the defaults.
 	Limits storage.Limits
 }
 

@@ -17,7 +17,7 @@ import (
 // errUnsent says that there was no connection for a step: nothing of the step was sent.
 var errUnsent = errors.New("no connection")
 
-// errReply says that an answer is none that a step of this version gives.
+// errReply says that no step of this version gives such an answer.
 var errReply = fmt.Errorf("%w: unexpected reply", storage.ErrUnknown)
 
 // translate says what an error of pgx means to a caller: every error of pgx passes through it, once.
@@ -118,7 +118,7 @@ func (s *Storage) forgetPrepared() {
 	s.reserve.Reset()
 }
 
-// again is how often a step is tried that loses races.
+// again is how often a step that loses races is tried.
 const again = 10
 
 // retry does a step until it succeeds or fails for good. Where a try was sent and a later one cannot

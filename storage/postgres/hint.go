@@ -35,7 +35,7 @@ type hint struct {
 type seen struct {
 	now, base, from, last int64 // base is its first version: new places are made of it
 	looked                bool  // it had room for a task of this queue
-	maintained            bool  // it checked whether there is something to maintain
+	maintained            bool  // it checked, and nothing had to be maintained
 	clean                 bool
 	took                  time.Duration
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A client that is busy for a moment opens connections of which it needs few afterwards, and each of
-// them is a process of the server. The driver closes connections that were idle for a minute; the
-// type idle closes those beyond idleMost after idleSoon.
+// A client that is busy for a moment opens more connections than it needs afterwards, and each of them
+// is a process of the server. The driver closes connections that were idle for a minute; the type idle
+// closes those beyond idleMost after idleSoon.
 const (
 	idleMost = 2
 	idleSoon = 2 * time.Second

@@ -21,7 +21,7 @@ type query struct {
 	scan func(rows) error // nil where there are no rows to read
 }
 
-// rows are the rows of a query: pgx.Rows or *sql.Rows, without Close.
+// rows are the rows of a query: the methods that pgx.Rows and *sql.Rows share, without Close.
 type rows interface {
 	Next() bool
 	Scan(dest ...any) error

@@ -11,7 +11,7 @@ import (
 )
 
 // A call that inserts one task which waits at once is a step of its own. No other call shares its
-// transaction, so that all that the step does is on its account.
+// transaction, so that the call pays for all of the step.
 
 // lone gives the insert of such a call, and false for any other call.
 func (p *part) lone() (*storage.Insert, bool) {

@@ -67,7 +67,7 @@ func (a *allowance) learn(most time.Duration) {
 	a.most, a.until = min(max(a.most, most), allowanceLimit), time.Now().Add(allowanceFor)
 }
 
-// lastUsed is the key of the moment when a connection was given back, in the driver's data for users.
+// lastUsed is the key of the moment when a connection was given back, in its custom data.
 const lastUsed = "midge: last used"
 
 // acquire takes a live connection of a pool. The pool could test connections too, but a dead one

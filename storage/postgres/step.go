@@ -199,9 +199,9 @@ func present(parts []*part) (calls []*part, lanes [][]byte, opens, seqs []int64)
 	return calls, lanes, opens, seqs
 }
 
-// named lists the tasks and unique keys that parts name. A task is true where a part relies on it or
-// writes it: it has to be locked. A task that an insert may find is false, and is only read: whoever
-// runs or settles it must not wait for the transaction of the insert.
+// named lists the tasks and unique keys that parts name. The value of a ref is true where a part relies
+// on the task or writes it, so that it has to be locked. It is false where only an insert may find the
+// task, which is then only read: whoever runs or settles it must not wait for the insert's transaction.
 func named(parts []*part) (refs map[storage.Ref]bool, keys []key) {
 	refs = make(map[storage.Ref]bool)
 	wanted := make(map[key]bool)
@@ -263,7 +263,7 @@ type place struct {
 	id    []byte
 }
 
-// loading reads tasks, and locks those that are true.
+// loading reads the named tasks, and locks those whose value is true.
 func (st *step) loading(named map[storage.Ref]bool) query {
 	places := make([]place, 0, len(named))
 	for ref, lock := range named {

@@ -39,7 +39,7 @@ type Config struct {
 	// process that is frozen while it writes, or a transaction left open, keeps all others from
 	// extending their leases. A shorter one, of a second or more, is for a file with one process.
 	MinLease time.Duration
-	// Limits bounds payloads and what is kept of dead tasks; see storage.Limits for the defaults.
+	// Limits bounds payloads and the dead tasks that are kept; see storage.Limits for the defaults.
 	Limits storage.Limits
 	// Code gives the result code of SQLite in an error of the driver's, 0 for any other error. By
 	// default it is the result of the error's method Code() int, which errors of modernc.org/sqlite
@@ -106,7 +106,7 @@ func (c *Config) connect() (db *sql.DB, own bool, err error) {
 	if err := checkPath(path); err != nil {
 		return nil, false, err
 	}
-	// A file may have a name such as a?b.db. Escaped, it is no query in the URI.
+	// A file may have a name such as a?b.db. Escaped, its ? begins no query in the URI.
 	db, err = sql.Open(c.Driver, "file:"+(&url.URL{Path: filepath.ToSlash(path)}).EscapedPath())
 	if err != nil {
 		return nil, false, storage.Invalid("Config.Driver", c.Driver,

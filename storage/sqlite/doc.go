@@ -37,11 +37,11 @@
 // # Durability
 //
 // The file has a write-ahead log, and a commit waits for its fsync: an acknowledged task survives a
-// power cut. Config.Relaxed gives that up for speed. Only claims and extensions of leases never wait
-// for an fsync: where a power cut loses them, no process is left that relies on them, and the log is
-// written in order. Checkpoints are SQLite's own, PASSIVE ones of 1,000 pages; Config.NoCheckpoints
-// leaves them to other programs, such as Litestream. VACUUM INTO makes a copy of the file while it is
-// in use.
+// power cut. Config.Relaxed gives that up for speed. Only claims, and extensions of leases without
+// progress or a checkpoint, never wait for an fsync: where a power cut loses them, no process is left
+// that relies on them, and the log is written in order. Checkpoints are SQLite's own, PASSIVE ones of
+// 1,000 pages; Config.NoCheckpoints leaves them to other programs, such as Litestream. VACUUM INTO
+// makes a copy of the file while it is in use.
 //
 // # Several processes
 //

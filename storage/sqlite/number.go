@@ -2,8 +2,8 @@ package sqlite
 
 import "github.com/midgehq/midge/storage/internal/record"
 
-// number scans an integer. A file may hold anything in any column: where the value is no integer, or
-// more than most, or takes its place and bad is set.
+// number scans an integer. A file may hold anything in any column: a value that is no integer, or is more
+// than most, is replaced by the field or, and bad is set.
 type number struct {
 	to   *int64
 	or   int64

@@ -17,8 +17,8 @@ import (
 	"github.com/midgehq/midge/storage/internal/record"
 )
 
-// look calls read in a transaction that sees one moment; again where another connection was in the
-// way.
+// look calls read in a transaction that sees one moment. It tries again while another connection is in
+// the way.
 func (s *Storage) look(ctx context.Context, read func(*work)) error {
 	if err := s.enter(); err != nil {
 		return err

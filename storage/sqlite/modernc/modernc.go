@@ -59,7 +59,7 @@ func OpenDB(path string) (*sql.DB, error) {
 	if err != nil {
 		return nil, storage.Invalid("path", path, "a path: %v", err)
 	}
-	// A file may have a name such as a?b.db. Escaped, it is no query in the URI.
+	// A file may have a name such as a?b.db. Escaped, its ? begins no query in the URI.
 	return sql.Open(Driver, "file:"+(&url.URL{Path: filepath.ToSlash(full)}).EscapedPath()+
 		"?_txlock=immediate&_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)")
 }
