@@ -11,45 +11,46 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// A script call carries at most so much, that none holds the server for long: more where
-// it has nothing but runs. A Tx is never split.
+// These limits of a script call keep each call from holding the server for long. The limit of
+// operations is higher for a call that has nothing but runs. A Tx is never split.
 const (
 	partOps   = 40
-	insertOps = 250 // plain ones
+	insertOps = 250 // plain inserts
 	endOps    = 500 // plain completions
 	extendOps = 200
 	partBytes = 4 << 20
 )
 
-// part is a piece of an Apply call that one script call carries out: Txs in order,
-// all in one slot and of one class. Its lane field is that of the call and its index,
-// so that repeating the call repeats each part.
+// part is a piece of an Apply call that one script call carries out: Txs in order, all in one
+// slot and of one class (grows). Its lane field is made of the call's lane and the index of the
+// part, so that a repeat of the call repeats each part.
 type part struct {
 	slot   int
-	grows  bool   // a full Redis is to refuse it
+	grows  bool   // a full Redis has to refuse it
 	mixed  bool   // it has other Txs than runs
 	plain  string // the letter of its runs where it has nothing else
 	queues []string
 	ops    int
 	bytes  int
 	id     identity
-	before string // lane of the part of the same call before it in its slot
-	short  bool   // it may go by a short way, and so may all parts of its call: they stay in order
-	args   []any  // the Txs, but for runs
-	units  []unit // what the Txs are, in the order of args
-	run    []run  // plain Txs that are not in args yet: all of them where it is plain
+	before string // lane field of the part before it in the same call and slot
+	short  bool   // it and all parts of its call may go by a short way, so that they stay in order
+	args   []any  // the Txs, without the runs in run
+	units  []unit // one for each Tx or run, in the order of args
+	run    []run  // runs that are not in args yet; a plain part keeps all of its runs here
 	count  int    // of Txs
 
 	outcome string
 	err     error
-	sent    bool // one of its tries may have been
-	spoiled bool // it did not happen, because another part spoiled their script call
+	sent    bool // one of its tries may have been sent
+	spoiled bool // it did not happen, because another part made their script call fail
 	of      *slotCall
 
 	lone lone
 }
 
-// lone is what a part of one plain Tx needs, in the part itself: most calls are one such.
+// lone is memory for the slices of a part of one plain Tx. It is in the part itself, because most calls
+// are such a part.
 type lone struct {
 	queue [1]string
 	unit  [1]unit
@@ -58,14 +59,14 @@ type lone struct {
 	items [2]string
 }
 
-// identity is that of a script call.
+// identity identifies a script call, so that a repeat is recognized.
 type identity struct {
-	lane   string // that of the caller's call, and which script call of it this is
-	seq    uint64 // 0 where the call has none, and nobody remembers it
-	opened int64  // when the lane was, in microseconds
+	lane   string // id of the caller's lane, then the index of the script call in its call
+	seq    uint64 // number of the call on its lane; 0 for a call that the server does not remember
+	opened int64  // when the lane was opened, in microseconds
 }
 
-// identityOf is the identity of a call's i-th script call.
+// identityOf returns the identity of a call's i-th script call.
 func identityOf(call storage.Call, i int) identity {
 	var lane [len(call.Lane.ID) + 4]byte
 	copy(lane[:], call.Lane.ID[:])
@@ -73,11 +74,11 @@ func identityOf(call storage.Call, i int) identity {
 	return identity{lane: string(lane[:]), seq: call.Seq, opened: max(call.Lane.Opened.UnixMicro(), 0)}
 }
 
-// append appends what the scripts know a call by.
+// append appends the identity to the arguments of a script.
 func (id *identity) append(args []any) []any { return append(args, &id.lane, &id.seq, &id.opened) }
 
-// Apply carries out each Tx whole or not at all. Calls that arrive while another is
-// under way go out together with the next.
+// Apply carries out each Tx whole or not at all. Calls that arrive while others are under way go
+// out together in the next flush.
 func (s *Storage) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {
@@ -110,7 +111,7 @@ func (s *Storage) Apply(
 	return applied, nil
 }
 
-// carryOut sends the parts of a call and reads what became of its Txs.
+// carryOut sends the parts of a call and fills applied with the outcomes of its Txs.
 func (s *Storage) carryOut(
 	ctx context.Context, call storage.Call, parts []*part, txs []storage.Tx, applied []storage.Applied,
 ) error {
@@ -124,7 +125,7 @@ func (s *Storage) carryOut(
 	return gather(parts, txs, applied)
 }
 
-// split makes the parts of a call. apart are the Txs across slots, which are in none.
+// split makes the parts of a call. apart are the indexes of the Txs that span slots and are in no part.
 func (s *Storage) split(call storage.Call, txs []storage.Tx) (parts []*part, apart []int) {
 	open := make(map[int]*part, 1) // the last part of each slot
 	scratch := make([]byte, 0, 512)
@@ -152,7 +153,7 @@ func (s *Storage) split(call storage.Call, txs []storage.Tx) (parts []*part, apa
 	for _, p := range parts {
 		p.finish(txs)
 		p.before, before[p.slot] = before[p.slot], p.id.lane
-		// They would leave the first call of a lane, and one without.
+		// The short ways leave the first call of a lane, and a call without a lane, to apply.lua.
 		short = short && p.id.seq > 1 && (p.plain == insertRun && len(p.queues) == 1 ||
 			p.plain == completionRun && len(parts) == 1)
 	}
@@ -162,7 +163,7 @@ func (s *Storage) split(call storage.Call, txs []storage.Tx) (parts []*part, apa
 	return parts, apart
 }
 
-// most is how many operations the part may have with a Tx.
+// most returns how many operations the part may have once it has taken on tx.
 func (p *part) most(tx *storage.Tx) int {
 	if p.mixed || !completes(tx) && !insertsPlainly(tx) {
 		return partOps
@@ -170,7 +171,7 @@ func (p *part) most(tx *storage.Tx) int {
 	return runOps(completes(tx))
 }
 
-// runOps is how many operations a part has that is nothing but runs.
+// runOps returns how many operations a part of nothing but runs may have.
 func runOps(completions bool) int {
 	if completions {
 		return endOps
@@ -178,7 +179,7 @@ func runOps(completions bool) int {
 	return insertOps
 }
 
-// queuesOf is Tx.Queues without an allocation for each of many plain Txs.
+// queuesOf returns Tx.Queues. For a plain Tx it uses one instead of an allocation.
 func queuesOf(tx *storage.Tx, one *[1]string) []string {
 	switch {
 	case completes(tx):
@@ -191,14 +192,14 @@ func queuesOf(tx *storage.Tx, one *[1]string) []string {
 	return one[:]
 }
 
-// laneArgs gives the identity of a call's i-th script call, as arguments.
+// laneArgs returns the identity of a call's i-th script call, as arguments.
 func laneArgs(call storage.Call, i int) []any {
 	id := identityOf(call, i)
 	return id.append(make([]any, 0, 8))
 }
 
-// needsRoom reports whether a Tx is to be refused by a full Redis. What ends tasks is
-// not, whatever follows from them.
+// needsRoom reports whether a full Redis has to refuse a Tx. It has to accept every Tx that settles
+// tasks, even if their follow-ups take memory.
 func needsRoom(tx *storage.Tx) bool {
 	if len(tx.Settles) > 0 {
 		return false
@@ -212,29 +213,29 @@ func needsRoom(tx *storage.Tx) bool {
 	return len(tx.Inserts) > 0
 }
 
-// unit is what one step of a script carries out: a Tx, or a run of plain ones.
+// unit is a Tx or a run of plain Txs: a script carries it out in one step, with one version.
 type unit struct {
-	txs []int // which of the call
+	txs []int // indexes of the Txs in the call
 }
 
-// run is Txs of one plain operation each that cost the server next to nothing together:
-// completions under one fence, or inserts that differ in nothing but their payload.
+// run is several Txs of one plain operation each that the server carries out together, at little cost
+// for each: completions under one fence, or inserts whose records begin with the same bytes.
 type run struct {
 	letter, queue string
 	fence         storage.Fence // of completions, without the id
 	ids           []byte        // of completions, with commas between
-	width         int           // of each, 0 where they differ
-	lead          string        // of inserts
+	width         int           // length of each id, 0 where the lengths differ
+	lead          string        // of inserts: the first leadSize bytes of each record
 	items         []string      // of inserts: id and rest of the record
-	txs           []int
+	txs           []int         // indexes of the Txs in the call
 }
 
-// shortRun is a run that is no use beside other Txs: its Txs go one by one.
+// shortRun is the length below which a run gains nothing beside other Txs: then its Txs go one by one.
 const shortRun = 4
 
-// add takes on the i-th Tx of the call. Completions of one fence need not stand
-// together, for it makes no difference which is first. scratch is memory to make a record in,
-// and so is what it returns.
+// add adds the i-th Tx of the call to the part. Completions under one fence form one run even if other
+// Txs stand between them, because their order makes no difference. add makes records in scratch, and
+// returns the memory to use for the next one.
 func (p *part) add(i int, txs []storage.Tx, queues []string, scratch []byte) []byte {
 	for _, q := range queues {
 		if !slices.Contains(p.queues, q) {
@@ -255,14 +256,14 @@ func (p *part) add(i int, txs []storage.Tx, queues []string, scratch []byte) []b
 	return scratch
 }
 
-// completes reports whether a Tx is a completion on which nothing hangs.
+// completes reports whether a Tx is a plain completion: it has no result and no other operation.
 func completes(tx *storage.Tx) bool {
 	return len(tx.Settles) == 1 && tx.Ops() == 1 &&
 		tx.Settles[0].Outcome == storage.Complete && tx.Settles[0].Result == nil
 }
 
-// insertsPlainly reports whether a Tx is an insert that is due now, without a unique
-// key, a large payload or a cursor.
+// insertsPlainly reports whether a Tx is a plain insert: it is due now, without a unique key, a
+// large payload or a cursor, and has no other operation.
 func insertsPlainly(tx *storage.Tx) bool {
 	if len(tx.Inserts) != 1 || tx.Ops() != 1 {
 		return false
@@ -327,7 +328,8 @@ const (
 	insertRun     = "i"
 )
 
-// finish puts all that is left into args. A part of nothing but runs is plain, and keeps them.
+// finish puts the runs that are left into args. A part of nothing but runs becomes plain and keeps
+// them in run.
 func (p *part) finish(txs []storage.Tx) {
 	if len(p.units) > 0 {
 		p.close(txs)
@@ -339,7 +341,7 @@ func (p *part) finish(txs []storage.Tx) {
 	}
 }
 
-// close puts the runs into args, before Txs of another kind.
+// close puts the runs into args. The caller adds a Tx of another kind next.
 func (p *part) close(txs []storage.Tx) {
 	for i := range p.run {
 		r := &p.run[i]
@@ -352,10 +354,11 @@ func (p *part) close(txs []storage.Tx) {
 			p.addTx(tx, &txs[tx])
 		}
 	}
-	p.run = nil // what is in args points to them
+	p.run = nil // not reused: args points into these runs
 }
 
-// append appends a run as the scripts read it. The run stays where it is as long as args.
+// append appends a run to the arguments of apply.lua or shortcomplete.lua. args points into the run,
+// which must not move while args is in use.
 func (r *run) append(args []any) []any {
 	args = append(args, &r.letter, &r.queue)
 	if r.letter == completionRun {
@@ -368,7 +371,7 @@ func (r *run) append(args []any) []any {
 	return args
 }
 
-// append appends a part to the arguments of apply.lua.
+// append appends a part to the arguments of apply.lua or shortcomplete.lua.
 func (p *part) append(args []any) []any {
 	args = append(append(p.id.append(args), &p.queues[0], p.count), p.args...)
 	if p.plain != "" {
@@ -392,7 +395,7 @@ func (p *part) appendInserts(args []any) []any {
 	return args
 }
 
-// size is how many arguments it is at most.
+// size returns an upper bound of the number of arguments of the part.
 func (p *part) size() int {
 	n := 6 + len(p.args)
 	for i := range p.run {
@@ -401,8 +404,8 @@ func (p *part) size() int {
 	return n
 }
 
-// addTx puts one Tx into args. Deletes come before inserts, because a cursor may be
-// replaced. What is the caller's is copied: he may leave before it is sent.
+// addTx puts one Tx into args. Deletes come before inserts, because a Tx may replace a cursor.
+// addTx copies the caller's memory: the caller may return before the flush.
 func (p *part) addTx(i int, tx *storage.Tx) {
 	p.units = append(p.units, unit{[]int{i}})
 	args := p.args
@@ -469,7 +472,7 @@ func appendInsert(args []any, in *storage.Insert) []any {
 	return append(args, letter, in.Ref.Queue, in.Ref.ID, record, due, slices.Clone(body))
 }
 
-// dueArg writes a moment as the scripts read it.
+// dueArg returns a due time as the scripts read it (moment in check.lua).
 func dueArg(delay time.Duration, at time.Time) string {
 	switch {
 	case !at.IsZero():
@@ -480,7 +483,7 @@ func dueArg(delay time.Duration, at time.Time) string {
 	return ""
 }
 
-// never is when a cursor without a next moment is due, in microseconds.
+// never is the due time of a cursor without a next moment, in microseconds.
 const never = 1<<53 - 1
 
 func cursorDue(c *storage.Cursor) string {

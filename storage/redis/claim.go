@@ -10,22 +10,21 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// A script call of a claim is for at most so many queues, and for so few where the claim names many kinds
-// that it looks for at most claimLines lines.
+// A script call of a claim serves at most claimQueues queues. Where the claim names many kinds it serves
+// fewer: queues times kinds, the number of lines for which the script looks, is at most claimLines.
 const (
 	claimQueues = 64
 	claimLines  = 2000
 )
 
-// group is the queues of a claim that one script call serves: on a Cluster those of
-// one slot.
+// group is the queues of a claim that one script call serves. On a Cluster they are in one slot.
 type group struct {
 	queues []storage.ClaimQueue
 	index  int   // among all groups of the claim
-	places []int // of the queues among all of the group; nil where none was left out
+	places []int // the queues' indexes in the whole group; nil where no queue was left out
 }
 
-// place is that of the i-th queue among all of the group.
+// place returns the index of the i-th queue in the whole group.
 func (g *group) place(i int) int {
 	if g.places == nil {
 		return i
@@ -33,10 +32,10 @@ func (g *group) place(i int) int {
 	return g.places[i]
 }
 
-// Claim maintains the queues named and takes tasks from them. On one Redis one script
-// call serves all queues, in their order. On a Cluster each slot is asked for a share
-// at the same time, and what is left over goes to those with more: the order across
-// slots, and which tasks of several slots start, is best effort.
+// Claim maintains the named queues and takes tasks from them. On one Redis a script call serves
+// up to 64 queues, in their order. On a Cluster Claim asks all slots at the same time for a share each,
+// and then asks the slots that have more for the tasks that are still wanted. So the order across slots,
+// and which tasks of several slots start, is best effort.
 func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
 	if err := storage.CheckClaim(&req); err != nil {
 		return storage.Claimed{}, err
@@ -67,7 +66,7 @@ func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage
 		return storage.Claimed{}, err
 	}
 	c.finish(ctx)
-	if c.Now.IsZero() { // no queue answered: all of them are damaged
+	if c.Now.IsZero() { // no queue gave an answer: all of them are damaged
 		if c.Now, err = s.time(ctx); err != nil {
 			return storage.Claimed{}, translateRead(err)
 		}
@@ -75,8 +74,8 @@ func (s *Storage) claim(ctx context.Context, req *storage.ClaimRequest) (storage
 	return c.Claimed, nil
 }
 
-// served names the queues that tasks are taken from: who only maintains the others need
-// not listen to them, and a Wait begins to.
+// served returns the names of the queues from which the claim takes tasks. It need not listen to the
+// queues that it only maintains; a Wait for them begins to listen.
 func served(queues []storage.ClaimQueue) []string {
 	names := make([]string, 0, len(queues))
 	for i := range queues {
@@ -87,7 +86,7 @@ func served(queues []storage.ClaimQueue) []string {
 	return names
 }
 
-// groups sorts the queues of a claim that names so many kinds by slot, in order.
+// groups sorts the queues of a claim into groups, in order. kinds is how many kinds the claim names.
 func (s *Storage) groups(queues []storage.ClaimQueue, kinds int) []*group {
 	most := min(claimQueues, claimLines/max(kinds, 1))
 	var groups []*group
@@ -111,18 +110,18 @@ type claiming struct {
 
 	storage *Storage
 	req     *storage.ClaimRequest
-	groups  int // of its queues, unsound ones included
-	left    int // how many may still be taken
+	groups  int // how many groups its queues form, unsound queues included
+	left    int // how many tasks may still be taken
 	start   int // how many of them start
 	suspect bool
 	more    bool // maintenance is left over
-	remains bool // tasks are
+	remains bool // tasks are left over
 	forget  []string
 	damaged []fenced
 }
 
-// fenced is a task whose record cannot be read, or that nobody can name, under the fence of
-// its claim.
+// fenced is a task whose record cannot be read, or whose id is not valid, with the fence of its
+// claim.
 type fenced struct {
 	queue, id string
 	fence     []byte
@@ -131,22 +130,22 @@ type fenced struct {
 // ask is one script call of a claim.
 type ask struct {
 	group   *group
-	index   int // of the lane field
+	index   int // in the lane field
 	most    int
 	start   int
 	suspect suspects
 }
 
-// suspects says what a script call is to do with suspects.
+// suspects tells what a script call does with suspects.
 type suspects string
 
 const (
 	leave suspects = "0"
 	give  suspects = "1" // take one
-	tell  suspects = "t" // say whether one waits
+	tell  suspects = "t" // tell whether one waits
 )
 
-// turns asks one group after the other, each for all that is left.
+// turns asks one group after the other, each for all tasks that are still wanted.
 func (c *claiming) turns(ctx context.Context, groups []*group) error {
 	for i, g := range groups {
 		a := ask{g, g.index, c.left, min(c.start, c.left), leave}
@@ -162,23 +161,23 @@ func (c *claiming) turns(ctx context.Context, groups []*group) error {
 	return nil
 }
 
-// failed is the error of a claim of which a part failed, and others may have happened.
-// What they took is given where that part was refused: a claim that takes nothing tells
-// the refusal.
+// failed returns the error of a claim of which one script call failed with err. others tells whether
+// other script calls may have happened. If the failed call was refused and others took tasks, failed
+// returns nil: the claim returns these tasks, and a later claim that takes nothing returns the refusal.
 func (c *claiming) failed(err error, others bool) error {
 	switch {
 	case !others:
 		return err
 	case errors.Is(err, storage.ErrUnknown):
-		return inPart(err) // the repeat gives what the others took
+		return inPart(err) // the repeat returns the tasks that the others took
 	case len(c.Tasks)+len(c.damaged)+len(c.Ticks) > 0:
 		return nil
 	}
 	return err
 }
 
-// gravest is the error of several parts: rather one after which a part may have happened
-// than one after which none did.
+// gravest returns the gravest of several errors, nil where all are nil: an error that leaves open
+// whether a part happened is graver than one after which the part did not happen.
 func gravest(errs []error) error {
 	var worst error
 	grave := 0
@@ -199,9 +198,8 @@ func gravest(errs []error) error {
 	return worst
 }
 
-// inPart is the error of a call of which a part failed and another happened: its
-// outcome is unknown. A lane that expired for a part must not seem to have kept all of
-// the call from happening.
+// inPart returns the error of a call of which one part failed with err and another happened: an
+// ErrUnknown. It hides an ErrLaneExpired of the part, which would mean that nothing of the call happened.
 func inPart(err error) error {
 	if errors.Is(err, storage.ErrUnknown) && !errors.Is(err, storage.ErrLaneExpired) {
 		return err
@@ -220,7 +218,7 @@ func (s *Storage) askFor(ctx context.Context, req *storage.ClaimRequest, a ask) 
 	return s.readClaim(req, a, reply)
 }
 
-// claimArgs gives the keys and arguments of claim.lua.
+// claimArgs returns the keys and arguments of claim.lua.
 func (s *Storage) claimArgs(req *storage.ClaimRequest, a ask) (keys, args []any) {
 	args = make([]any, 0, 11+2*len(a.group.queues))
 	args = append(args, len(a.group.queues))
@@ -238,14 +236,14 @@ func (s *Storage) claimArgs(req *storage.ClaimRequest, a ask) (keys, args []any)
 	return keys, args
 }
 
-// claimAnswer is what one script call of a claim gave.
+// claimAnswer is the answer of one script call of a claim.
 type claimAnswer struct {
 	storage.Claimed
 
 	repeated bool
-	taken    int  // at first; a repeat gives those still pending
-	suspect  bool // one was taken
-	suspects bool // others wait
+	taken    int  // how many the first try took; a repeat returns those that are still pending
+	suspect  bool // a suspect was taken
+	suspects bool // suspects wait
 	more     bool
 	remains  bool
 	forget   []string
@@ -275,7 +273,8 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, reply any) (*claim
 	version := head.digits(16)
 	answer.taken = int(head.digits(4))
 	flags, rest, _ := strings.Cut(head.rest, ";")
-	// What came since the first try has rung before this one listened: it asks again.
+	// A repeat asks again: tasks that came since the first try may have published their wake-up before
+	// this one listened.
 	answer.more, answer.remains = strings.Contains(flags, "m"), answer.repeated || strings.Contains(flags, "t")
 	answer.Cancels, answer.suspects = strings.Contains(flags, "c"), strings.Contains(flags, "s")
 	answer.suspect = strings.Contains(flags, "z")
@@ -301,8 +300,9 @@ func (s *Storage) readClaim(req *storage.ClaimRequest, a ask, reply any) (*claim
 	return answer, nil
 }
 
-// readEnded reads the tasks of a queue that maintenance ended: for each the letter of its state, k
-// where it is dead of an unknown kind, its id behind its length, and its kind likewise.
+// readEnded reads the tasks of a queue that maintenance ended, and reports whether it could read the
+// whole list. Each task is the letter of its state (k where it died of an unknown kind), its id behind
+// a length byte, and its kind likewise.
 func (c *claimAnswer) readEnded(queue, list string) bool {
 	r := reader{rest: list}
 	for r.rest != "" && !r.bad {
@@ -321,30 +321,30 @@ func (c *claimAnswer) readEnded(queue, list string) bool {
 	return !r.bad
 }
 
-// allocate makes the slices for all that was taken.
+// allocate makes the slices for the tasks that were taken.
 func (c *claimAnswer) allocate() {
 	n := min(max(c.taken, 0), storage.MaxClaim)
 	c.Grow(n)
 	c.Fences = make([]storage.Fence, 0, n)
 }
 
-// haul is what a claim took.
+// haul is the part of a reply that has the tasks that a claim took.
 type haul struct {
 	queues  []takenOf
 	lengths reader // of the records, in 4 bytes each
-	records reader // those of the text under way
-	pieces  reply  // further records, several in a text
-	special []any  // lists of what is rare, by queue: see claim.lua
+	records reader // the rest of the text with the next records
+	pieces  reply  // texts with further records, several records in each
+	special []any  // the lists of queues in which something is rare: see claim.lua
 	shared  batch
 }
 
-// takenOf are the tasks of one queue: their ids with commas between.
+// takenOf are the tasks that were taken from one queue: their ids with commas between.
 type takenOf struct {
 	ids   string
 	count int
 }
 
-// haulOf takes apart what follows the numbers of a reply: text, and the rest of the list.
+// haulOf parses the part of a reply behind its numbers: text, and the rest of the list.
 func haulOf(text string, list []any, queues int) *haul {
 	h := &haul{queues: make([]takenOf, queues)}
 	r, all := reader{rest: text}, 0
@@ -366,10 +366,10 @@ func haulOf(text string, list []any, queues int) *haul {
 	return h
 }
 
-// bad reports whether the reply is of another shape.
+// bad reports whether the reply could not be parsed.
 func (h *haul) bad() bool { return h.lengths.bad || h.records.bad || h.pieces.bad }
 
-// next gives the next record.
+// next returns the next record.
 func (h *haul) next() string {
 	if h.records.rest == "" {
 		h.records.rest = h.pieces.text()
@@ -377,9 +377,10 @@ func (h *haul) next() string {
 	return h.records.text(int(h.lengths.number(4)))
 }
 
-// rare gives what a reply tells of the i-th queue besides its tasks, if anything: of each task whether
-// it started and until when it is leased, where they are not all alike; id and record of each cursor
-// that ticks; what maintenance came to; and at which of its lines no kind of the claim has any.
+// rare returns what a reply tells of the i-th queue besides its tasks. info has for each task whether it
+// started and until when it is leased, and is empty where all tasks are alike. ticks has id and record of
+// each cursor that ticks. last has the result of maintenance. lines is the field lines of the queue where
+// it has no declined task of the claim's kinds. All are empty where the reply has no list for the queue.
 func (h *haul) rare(i int) (info reader, ticks *reply, last, lines string) {
 	if len(h.special) == 0 {
 		return reader{}, &reply{}, "", ""
@@ -395,7 +396,7 @@ func (h *haul) rare(i int) (info reader, ticks *reply, last, lines string) {
 	return info, ticks, last, lines
 }
 
-// read takes on the tasks of one queue.
+// read adds the tasks of one queue to the answer, and those that cannot be read to damaged.
 func (c *claimAnswer) read(
 	req *storage.ClaimRequest, a ask, fence storage.Fence, h *haul, q takenOf, info reader,
 ) {
@@ -423,7 +424,8 @@ func (c *claimAnswer) read(
 	h.pieces.bad = h.pieces.bad || q.ids != "" || info.bad
 }
 
-// readTicks takes on the cursors of one queue that tick.
+// readTicks adds the cursors of one queue that tick to the answer. It leaves out cursors that it cannot
+// read.
 func (c *claimAnswer) readTicks(queue string, ticks *reply) {
 	for len(ticks.list) > 0 && !ticks.bad {
 		t := storage.Task{Ref: storage.Ref{Queue: queue, ID: ticks.text()}, State: storage.Cursors}
@@ -433,7 +435,7 @@ func (c *claimAnswer) readTicks(queue string, ticks *reply) {
 	}
 }
 
-// take adds what one script call gave.
+// take adds the answer of one script call to the claim.
 func (c *claiming) take(a *claimAnswer) {
 	if len(c.Tasks) == 0 {
 		c.Tasks, c.Fences = a.Tasks, a.Fences
@@ -451,7 +453,7 @@ func (c *claiming) take(a *claimAnswer) {
 	c.remains = c.remains || a.remains
 	c.forget = append(c.forget, a.forget...)
 	c.damaged = append(c.damaged, a.damaged...)
-	// The clocks of slots may differ: what is due next is so by the clock that said it.
+	// The clocks of slots may differ: NextDue is a moment of the clock of its own slot.
 	due := c.Now.Add(a.NextDue.Sub(a.Now))
 	if a.Now.After(c.Now) {
 		if !c.NextDue.IsZero() {
@@ -464,12 +466,12 @@ func (c *claiming) take(a *claimAnswer) {
 	}
 }
 
-// finish sees to what a claim came across.
+// finish sets More, sets damaged tasks apart and forgets abandoned queues.
 func (c *claiming) finish(ctx context.Context) {
 	c.More = c.more || c.remains && c.req.Most() > 0
 	for _, f := range c.damaged {
 		_, _ = c.storage.scripts.apart.run(ctx, c.storage.client, c.storage.keys.of(f.queue, nil), f.fence, f.id)
-		c.More = true // what was taken in its place
+		c.More = true // other tasks could have been taken in its place
 	}
 	for _, queue := range c.forget {
 		c.storage.forget(ctx, queue)

@@ -16,8 +16,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Config says which Redis to use and how. It needs a URL or a Client, and nothing
-// else.
+// Config says which Redis to use and how. It needs either a URL or a Client; everything
+// else has a default.
 type Config struct {
 	// URL of the server. A password in it is never printed.
 	//
@@ -27,37 +27,38 @@ type Config struct {
 	//	redis+sentinel://user:password@host:26379,host:26379/master?db=0
 	//	redis+cluster://user:password@host:7000,host:7001
 	//
-	// rediss+sentinel and rediss+cluster are those over TLS. The user may be left
-	// out. sentinel_username and sentinel_password are for the sentinels. One Redis
-	// takes the query parameters of go-redis, such as pool_size and client_name, too; its read_timeout is
-	// for writes as well. With skip_verify=true whoever is on the way can read and change
-	// everything: Describe warns of it.
+	// The schemes rediss+sentinel and rediss+cluster are the last two over TLS. The user may be
+	// left out. The query parameters sentinel_username and sentinel_password are for the
+	// sentinels. The URL of one Redis also takes the query parameters of go-redis, such as
+	// pool_size and client_name; its read_timeout is the timeout of writes too. With
+	// skip_verify=true an attacker on the network can read and change everything, and Describe
+	// warns of that.
 	URL string
 	// TLS replaces the TLS settings of a rediss URL, and turns TLS on with any other.
 	TLS *tls.Config
-	// Client is used instead of a URL: the application's own, a *redis.Client or a
+	// Client is a client of the application that is used instead of a URL: a *redis.Client or a
 	// *redis.ClusterClient of go-redis. Close does not close it. A ClusterClient finds a
-	// replica that took over within ten seconds, as with a URL, where its options have
+	// replica that took over within ten seconds, as with a URL, if its options have
 	// ClusterStateReloadInterval: time.Second, ReadTimeout: 3 * time.Second and MaxRetries: -1;
-	// the default interval alone is a minute.
+	// with the default interval it can take a minute.
 	Client goredis.UniversalClient
-	// Prefix begins every key and channel; default "midge". Storages with another
-	// prefix on the same Redis know nothing of each other. 1 to 64 letters, digits,
+	// Prefix begins every key and channel; default "midge". Storages with different
+	// prefixes on the same Redis are independent of each other. 1 to 64 letters, digits,
 	// '_', '.', '-', ':'.
 	Prefix string
-	// Limits bounds payloads and what is kept of dead tasks; see storage.Limits for
-	// the defaults.
+	// Limits bounds payloads, and how many dead tasks are kept and for how long; see
+	// storage.Limits for the defaults.
 	Limits storage.Limits
-	// AllowEviction opens a Redis that may evict keys when it is full. Tasks can be
-	// lost then; without it such a Redis is refused.
+	// AllowEviction lets Open accept a Redis that may evict keys when it is full. Tasks can be
+	// lost then. By default Open refuses such a Redis.
 	AllowEviction bool
 
-	general bool // calls go by no short way of their scripts: for tests
+	general bool // calls go by the general ways of their scripts only: for tests
 }
 
 const defaultPrefix = "midge"
 
-// What a connection is given. Calls are short, and a caller's context cuts any wait.
+// Timeouts and tries of a connection. Calls are short, and a caller's context ends any wait.
 const (
 	dialTimeout = 5 * time.Second
 	ioTimeout   = 3 * time.Second
@@ -65,17 +66,17 @@ const (
 	dials       = 1 // the caller, or the Session above, tries again
 )
 
-// A master of a Cluster that has gone silent never says which replica took over. So the map
-// of the Cluster is loaded anew while calls are made, and a call that waits for such a master
-// is tried elsewhere before long: go-redis tries a node twice, and the client of the node no
-// more than that.
+// A master of a Cluster that no longer answers never tells which replica took over. So go-redis
+// reloads the map of the Cluster while calls are made, and tries a call that waits for such a
+// master at another node before long: the client of the Cluster tries a node twice, and the client
+// of the node adds no tries of its own.
 const (
 	reloadEvery    = time.Second
 	clusterTimeout = 2 * time.Second
 	clusterRetries = -1
 )
 
-// check fills what is empty, or gives an *InvalidError.
+// check fills in the defaults. It returns an *InvalidError for a bad field.
 func (c *Config) check() error {
 	if c.Prefix == "" {
 		c.Prefix = defaultPrefix
@@ -96,15 +97,15 @@ func validPrefix(prefix string) bool {
 	})
 }
 
-// link is a client, and what is known of it.
+// link is a client with its properties.
 type link struct {
 	client     goredis.UniversalClient
-	own        bool        // it is to be closed
+	own        bool        // the storage made the client and closes it
 	interrupts *interrupts // of its calls; nil where they cannot be interrupted
-	unverified bool        // TLS takes whatever server answers
+	unverified bool        // TLS accepts any server that answers
 }
 
-// unverified reports whether TLS takes whatever server answers.
+// unverified reports whether TLS accepts any server that answers.
 func unverified(c *tls.Config) bool {
 	return c != nil && c.InsecureSkipVerify && c.VerifyConnection == nil && c.VerifyPeerCertificate == nil
 }
@@ -135,19 +136,19 @@ func (c *Config) connect() (l link, err error) {
 // encoded is the hint that most bad URLs need.
 const encoded = ", special characters of a password percent-encoded"
 
-// badURL names the URL without what may be secret in it.
+// badURL returns an *InvalidError that names the URL without its secrets.
 func (c *Config) badURL(want string) error {
 	return storage.Invalid("Config.URL", redact(c.URL), "%s", want)
 }
 
-// redact leaves scheme, hosts and path of a URL.
+// redact returns a URL with only its scheme, hosts and path.
 func redact(text string) string {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
 		return "***"
 	}
-	// A password may hold '?', '#' and '/' that should have been encoded: what stands
-	// before the last '@' is hidden before anything else is looked at.
+	// A password may contain '?', '#' and '/' that should have been encoded. So everything
+	// before the last '@' is hidden first.
 	hidden := ""
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		hidden, rest = "***@", rest[at+1:]
@@ -180,7 +181,7 @@ func (c *Config) single() (link, error) {
 		o.TLSConfig = c.TLS.Clone()
 	}
 	in, timeout := newInterrupts(o.ReadTimeout)
-	if in != nil { // it knows calls by either
+	if in != nil { // it recognizes calls by the deadlines of reads and writes
 		o.ReadTimeout, o.WriteTimeout = timeout, timeout
 	}
 	o.Dialer = in.over(goredis.NewDialer(o))
@@ -190,8 +191,8 @@ func (c *Config) single() (link, error) {
 	return link{client: goredis.NewClient(o), interrupts: in, unverified: unverified(o.TLSConfig)}, nil
 }
 
-// introduce has the server show a connection under midge's name. A user who may not ask for that
-// does without.
+// introduce has the server list a connection under midge's name. The connection works without
+// the name where the user may not set it.
 func introduce(ctx context.Context, conn *goredis.Conn) error {
 	_ = conn.ClientSetName(ctx, "midge").Err()
 	return nil
@@ -205,7 +206,7 @@ func orDefault[T comparable](v, otherwise T) T {
 	return v
 }
 
-// many is a URL with several hosts.
+// many is a parsed URL with several hosts.
 type many struct {
 	addrs          []string
 	user, password string
@@ -214,7 +215,7 @@ type many struct {
 	tls            *tls.Config
 }
 
-// errURL is a URL that cannot be read; badURL says so without its text.
+// errURL is the error for a URL that cannot be parsed; badURL reports it without the URL's text.
 var errURL = errors.New("bad URL")
 
 // parseMany reads scheme://user:password@host:port,host:port/path?query.
@@ -257,7 +258,7 @@ func (c *Config) parseMany(port string) (m many, err error) {
 	return m, nil
 }
 
-// only reports whether a query has no parameters but these.
+// only reports whether the query has no other parameters than these.
 func (m *many) only(names ...string) bool {
 	for name := range m.query {
 		if !slices.Contains(names, name) {
@@ -302,7 +303,7 @@ func (c *Config) cluster() (link, error) {
 	return link{client: client, interrupts: in, unverified: unverified(m.tls)}, nil
 }
 
-// dialing is how connections to several servers are dialed, and time out.
+// dialing returns the dialer and the timeout for connections to several servers.
 func dialing(over *tls.Config, each time.Duration) (in *interrupts, timeout time.Duration, dial dialer) {
 	in, timeout = newInterrupts(each)
 	return in, timeout, in.over(goredis.NewDialer(&goredis.Options{DialTimeout: dialTimeout, TLSConfig: over}))

@@ -12,18 +12,18 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// errReply is an answer that no script of this version gives.
+// errReply is the error for a reply that no script of this version returns.
 var errReply = fmt.Errorf("%w: unexpected reply", storage.ErrUnknown)
 
-// translate says what an error of go-redis means to a caller: every call of go-redis
-// passes its error through it, once. It alone decides, by the code that begins an error
-// of the server, never by the text behind it.
+// translate returns the error of the storage contract for an error of go-redis. Every call of
+// go-redis passes its error through translate, once, and no other code classifies it. translate
+// decides by the code that begins an error of the server, never by the text behind the code.
 //
-// What the server refused did not happen, nor did what was not sent. Everything else leaves
-// open whether it did: a timeout, a lost connection, a node that is loading, failing over or
-// busy.
+// A call that the server refused did not happen, nor did a call that was not sent. After any
+// other error the call may have happened: a timeout, a lost connection, a node that is loading,
+// failing over or busy.
 func translate(err error, sent bool) error {
-	if err == nil || errors.Is(err, storage.ErrUnknown) { // a call that goes on, given up by its caller
+	if err == nil || errors.Is(err, storage.ErrUnknown) { // its caller left, and the call goes on
 		return err
 	}
 	var refused goredis.Error
@@ -51,29 +51,30 @@ func translate(err error, sent bool) error {
 	return fmt.Errorf("%w: %w", storage.ErrUnknown, err)
 }
 
-// translateRead is translate for a command that only reads: nothing happens by an earlier try.
+// translateRead is translate for a command that only reads, whose earlier tries change nothing: only an
+// error of dialing counts as not sent.
 func translateRead(err error) error {
 	var dial *net.OpError
 	return translate(err, !errors.As(err, &dial) || dial.Op != "dial")
 }
 
-// forgotten reports whether the server does not know a script by its hash.
+// forgotten reports whether an error says that the server does not know a script by its hash.
 func forgotten(err error) bool { return err != nil && goredis.HasErrorPrefix(err, "NOSCRIPT") }
 
-// spoiled reports whether a script failed of itself: it met a key of another type, or what it
-// cannot read in one. Nothing happened.
+// spoiled reports whether a script failed because of the data: it met a key of a wrong type, or a
+// value that it cannot read. It changed nothing.
 func spoiled(err error) bool {
 	var refused goredis.Error
 	return errors.As(err, &refused) && !away(err) &&
 		!errors.Is(err, storage.ErrFull) && !errors.Is(err, storage.ErrRefused) && !errors.Is(err, goredis.Nil)
 }
 
-// away reports whether an error says that a server did not answer, or not in time.
+// away reports whether an error says that the server did not answer, or not in time.
 func away(err error) bool {
 	return errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrUnavailable)
 }
 
-// wrap names the act in an error.
+// wrap adds the act to an error. It returns nil for nil.
 func wrap(act string, err error) error {
 	if err == nil {
 		return nil
@@ -81,13 +82,14 @@ func wrap(act string, err error) error {
 	return fmt.Errorf("redis: %s: %w", act, err)
 }
 
-// ended is the error of a caller whose context ended while its call was under way.
+// ended returns the error for a caller whose context ended while its call was under way.
 func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", storage.ErrUnknown, context.Cause(ctx))
 }
 
-// verdict gives what a script decided of a call's identity: "N" it happened now, "R"
-// it had happened.
+// verdict translates what a script decided by a call's identity (admit in commit.lua). It returns
+// nil for 'N', the call happened now, and for 'R', it had happened before; storage.ErrLaneExpired
+// for 'E', and an ErrUnknown for a call older than the last call of its lane.
 func verdict(letter byte) error {
 	switch letter {
 	case 'N', 'R':

@@ -16,10 +16,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// What can be wrong with the server that a Config names, said so that its author finds it:
+// The functions of this file explain what is wrong with a Config or with its server. Their errors tell
 // what was given and what is wanted, and never a password.
 
-// checkServer wants one way to the server.
+// checkServer returns an *InvalidError unless the Config has either a URL or a Client.
 func (c *Config) checkServer() error {
 	switch {
 	case c.URL != "" && c.Client != nil:
@@ -32,7 +32,7 @@ func (c *Config) checkServer() error {
 	return nil
 }
 
-// checkClient looks at an application's own client.
+// checkClient returns an *InvalidError for a client of the application that the storage cannot use.
 func checkClient(client goredis.UniversalClient) error {
 	if v := reflect.ValueOf(client); v.Kind() == reflect.Pointer && v.IsNil() {
 		return storage.Invalid("Config.Client", fmt.Sprintf("nil of type %T", client), "a client")
@@ -53,7 +53,7 @@ func checkClient(client goredis.UniversalClient) error {
 	return nil
 }
 
-// addresses of an application's own client, where it tells them.
+// addresses returns the addresses in the options of an application's client, or nil where they have none.
 func addresses(client goredis.UniversalClient) []string {
 	switch client := client.(type) {
 	case *goredis.ClusterClient:
@@ -66,8 +66,8 @@ func addresses(client goredis.UniversalClient) []string {
 	return nil
 }
 
-// severalHosts reports whether the URL of one Redis lists several, as that of a Cluster
-// does here, or in go-redis.
+// severalHosts reports whether the URL of one Redis lists several hosts, in the syntax for a Cluster of
+// this package or of go-redis.
 func severalHosts(text string) bool {
 	if strings.HasPrefix(text, "unix:") {
 		return false
@@ -76,10 +76,10 @@ func severalHosts(text string) bool {
 	return strings.Contains(redact(text), ",") || err == nil && u.Query().Has("addr")
 }
 
-// sentinels is what go-redis calls the address of a client that asks sentinels for it.
+// sentinels is the address in the options of a client of go-redis that asks sentinels for the master.
 const sentinels = "FailoverClient"
 
-// server names what is opened.
+// server returns the name of the server for errors, without secrets.
 func (c *Config) server() string {
 	if c.Client == nil {
 		return redact(c.URL)
@@ -90,8 +90,8 @@ func (c *Config) server() string {
 	return "the Client's server"
 }
 
-// explain names the server in an error of Open, and says what may be wrong with what the
-// Config gives.
+// explain returns an error of Open with the name of the server and, where it can tell, the setting of
+// the Config that may be wrong.
 func (c *Config) explain(client goredis.UniversalClient, err error) error {
 	name := c.server()
 	if away(err) {
@@ -110,13 +110,13 @@ func (c *Config) explain(client goredis.UniversalClient, err error) error {
 	if hint != "" {
 		hint += ": "
 	}
-	if !errors.Is(err, storage.ErrRefused) { // the server refused what a connection begins with
+	if !errors.Is(err, storage.ErrRefused) { // the server refused the first commands of the connection
 		err = fmt.Errorf("%w: %w", storage.ErrRefused, err)
 	}
 	return fmt.Errorf("%s: %s%w", name, hint, err)
 }
 
-// given lists what a connection was given that the server may not take.
+// given returns the settings of a client that the server may have rejected, as a hint.
 func given(client goredis.UniversalClient) string {
 	if _, ok := client.(*goredis.ClusterClient); ok {
 		return "want redis:// or a *redis.Client where it is no Cluster"
@@ -136,8 +136,8 @@ func given(client goredis.UniversalClient) string {
 	return strings.Join(parts, "; ")
 }
 
-// tlsHint says whether TLS may be what keeps the two from understanding each other: the
-// connection was made, but not what comes next.
+// tlsHint returns a hint where TLS may be the cause of err: the connection was made, but the exchange on
+// it failed. Otherwise it returns "".
 func tlsHint(client goredis.UniversalClient, err error) string {
 	var dial *net.OpError
 	var distrust *tls.CertificateVerificationError

@@ -14,7 +14,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Extend extends leases, in one script call per 200 of a slot, and keeps the
+// Extend extends leases, in one script call for each 200 leases of a slot, and then writes the
 // runner's heartbeat.
 func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
 	if err := storage.CheckExtend(s.limits, &req); err != nil {
@@ -35,7 +35,9 @@ func (s *Storage) extend(ctx context.Context, req *storage.ExtendRequest) (stora
 	batches := s.batches(req.Leases)
 	parts, errs := make([]storage.Extended, len(batches)), make([]error, len(batches))
 	var all sync.WaitGroup
-	for i, b := range batches { // at once: one that fails or hangs must not cost the others their leases
+	// All batches go at the same time, so that one that fails or hangs does not let the leases of the
+	// others expire.
+	for i, b := range batches {
 		all.Go(func() {
 			if errs[i] = s.extendBatch(ctx, req, i, b, &parts[i]); spoiled(errs[i]) {
 				errs[i] = s.extendEach(ctx, req, i, b, &parts[i])
@@ -79,7 +81,7 @@ func (s *Storage) extend(ctx context.Context, req *storage.ExtendRequest) (stora
 	return extended, nil
 }
 
-// batches splits leases by slot and size.
+// batches splits leases by slot, and into batches of at most extendOps leases and partBytes bytes.
 func (s *Storage) batches(leases []storage.Extension) [][]storage.Extension {
 	var all [][]storage.Extension
 	type open struct{ at, bytes int }
@@ -157,13 +159,13 @@ func appendExtension(args []any, e *storage.Extension) []any {
 		strconv.FormatInt(e.For.Microseconds(), 10), marks, e.Progress, e.Checkpoint)
 }
 
-// beatKeys are what runners said and until when each counts as alive.
+// beatKeys returns the keys of the heartbeats and of the times until which runners count as alive.
 func (s *Storage) beatKeys() []any {
 	return []any{s.keys.global("runners"), s.keys.global("alive")}
 }
 
-// beat keeps a heartbeat, and tells when it was heard. The last call of a runner is kept with
-// what it said.
+// beat writes a heartbeat, and returns the server's time of it. The identity of the call is kept with
+// the heartbeat, so that a repeat is recognized.
 func (s *Storage) beat(
 	ctx context.Context, call storage.Call, info *storage.RunnerInfo,
 ) (heard time.Time, err error) {
@@ -203,11 +205,11 @@ func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	for _, item := range list {
 		text, _ := item.(string)
 		seen, said, _ := strings.Cut(text, " ")
-		_, said, _ = strings.Cut(said, " ") // the call
+		_, said, _ = strings.Cut(said, " ") // skips the identity of the call
 		us, err := strconv.ParseInt(seen, 10, 64)
 		var info storage.RunnerInfo
 		if err != nil || json.Unmarshal([]byte(said), &info) != nil {
-			continue // another version's, or damaged; it will be replaced or expire
+			continue // written by another version, or damaged; it will be replaced or expire
 		}
 		info.Seen = moment(us)
 		rounded(&info)
@@ -217,7 +219,7 @@ func (s *Storage) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	return runners, nil
 }
 
-// rounded leaves whole microseconds.
+// rounded rounds the times of a heartbeat down to microseconds.
 func rounded(info *storage.RunnerInfo) {
 	info.For = info.For.Truncate(time.Microsecond)
 	info.Started = moment(micros(info.Started))

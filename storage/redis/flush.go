@@ -15,28 +15,28 @@ import (
 // flushTime bounds one pipeline of a flush, all retries included.
 const flushTime = 10 * time.Second
 
-// A flush carries at most so much, and a pipeline of one at most so many parts.
+// The limits of a flush. flushParts is the limit of each of its pipelines.
 const (
 	flushCalls = 64
 	flushBytes = 64 << 20
 	flushParts = 64
 )
 
-// Up to flushMost flushes of a slot are under way at the same time, from the third on of flushGroup calls
-// at least: a script costs as much as some of the parts it carries.
+// Up to flushMost flushes of a slot are under way at the same time. From the third on, a flush waits for
+// flushGroup calls at least, because a script call itself costs as much as several of its parts.
 const (
 	flushMost  = 4
 	flushGroup = 4
 )
 
-// slotCall is a call, or the parts of it that are in one slot: the unit that flushes share.
+// slotCall is the parts of a call that are in one slot. A flush carries whole slotCalls.
 type slotCall struct {
 	combine.Call
 
 	parts []*part
 }
 
-// newCombiner makes what flushes calls.
+// newCombiner returns the combiner that collects calls into flushes.
 func (s *Storage) newCombiner() *combine.Combiner[*slotCall] {
 	return combine.New(combine.Config[*slotCall]{
 		Flush: s.flush, Apart: s.flushApart, Context: context.WithoutCancel(s.background),
@@ -45,13 +45,13 @@ func (s *Storage) newCombiner() *combine.Combiner[*slotCall] {
 	})
 }
 
-// send carries out the parts of a call. A caller whose context ends has an unknown outcome; a flush that
-// others share goes on for them.
+// send carries out the parts of a call. If ctx ends first the outcome is unknown to the caller; a flush
+// that other calls share goes on for them.
 func (s *Storage) send(ctx context.Context, call storage.Call, parts []*part) error {
 	return s.combiner.Do(ctx, bySlot(call, parts)...)
 }
 
-// bySlot gives the parts of a call, in their order, for each slot.
+// bySlot sorts the parts of a call by slot. It keeps their order within a slot.
 func bySlot(call storage.Call, parts []*part) []*slotCall {
 	calls := make([]*slotCall, 0, 1)
 	in := make(map[int]*slotCall, 1)
@@ -70,7 +70,7 @@ func bySlot(call storage.Call, parts []*part) []*slotCall {
 	return calls
 }
 
-// flush carries out calls of one slot, and gives back those of which others spoiled a part.
+// flush carries out calls of one slot. It returns the calls with a part that another call spoiled.
 func (s *Storage) flush(ctx context.Context, _ int, calls []*slotCall) (spoiled []*slotCall) {
 	for parts := range slices.Chunk(partsOf(calls), flushParts) {
 		s.within(ctx, parts, func(ctx context.Context) { s.flushTogether(ctx, parts) })
@@ -91,8 +91,8 @@ func partsOf(calls []*slotCall) []*part {
 	return parts
 }
 
-// flushTogether carries out parts of one slot in one pipeline, and by apply.lua those that a short way
-// has left or was spoiled by.
+// flushTogether carries out parts of one slot in one pipeline. It then sends those that a short way has
+// left, or that made a short way fail, to apply.lua.
 func (s *Storage) flushTogether(ctx context.Context, parts []*part) {
 	invocations := invocationsOf(parts)
 	for _, inv := range invocations {
@@ -113,8 +113,8 @@ func (s *Storage) flushTogether(ctx context.Context, parts []*part) {
 	}
 }
 
-// flushApart carries out parts each by itself: one of them, such as one on a damaged key, spoiled an
-// invocation for the others, and nothing of it happened.
+// flushApart carries out the spoiled parts of calls, each in a script call of its own. One part, for
+// example on a damaged key, made the script call of all of them fail, and none of them happened.
 func (s *Storage) flushApart(ctx context.Context, _ int, calls []*slotCall) {
 	parts := slices.DeleteFunc(slices.Clone(partsOf(calls)), func(p *part) bool { return !p.spoiled })
 	for some := range slices.Chunk(parts, flushParts) {
@@ -131,8 +131,8 @@ func (s *Storage) flushApart(ctx context.Context, _ int, calls []*slotCall) {
 	}
 }
 
-// within sends parts until ctx ends or the time of a pipeline is over. A context that cannot end is that
-// of no caller: Close ends it, by the storage's own and by closing the connections.
+// within sends parts until ctx ends or flushTime is over. A ctx that cannot end belongs to no caller;
+// then Close ends the flush, by the storage's own context and by closing the connections.
 func (s *Storage) within(ctx context.Context, parts []*part, send func(context.Context)) {
 	limit := time.Now().Add(flushTime)
 	if ctx.Done() == nil {
@@ -152,16 +152,16 @@ func (s *Storage) within(ctx context.Context, parts []*part, send func(context.C
 	}
 }
 
-// bounded is a context with a deadline and no timer: go-redis takes the deadline for those
-// of its connections. Its waits for a connection end by its own timeouts alone, which can
-// make a flush last some seconds longer where none can be had.
+// bounded is a context with a deadline and no timer: go-redis sets the deadline on its
+// connections. A wait for a free connection ends only by a timeout of go-redis, which can make a
+// flush last some seconds longer where no connection is free.
 type bounded struct {
 	context.Context //nolint:containedctx // it is one
 
 	until time.Time
 }
 
-// Deadline is the earlier one.
+// Deadline returns the earlier of the context's own deadline and until.
 func (b bounded) Deadline() (time.Time, bool) {
 	if own, some := b.Context.Deadline(); some && own.Before(b.until) {
 		return own, true
@@ -169,7 +169,7 @@ func (b bounded) Deadline() (time.Time, bool) {
 	return b.until, true
 }
 
-// Err tells of the deadline too.
+// Err returns context.DeadlineExceeded once until has passed.
 func (b bounded) Err() error {
 	if err := b.Context.Err(); err != nil {
 		return err

@@ -14,15 +14,15 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// examineEvery is how often the server is examined again: its settings may change,
-// and another server may have taken its place.
+// examineEvery is how often the server is examined again: its settings may have changed,
+// or another server may have taken its place.
 const examineEvery = time.Minute
 
-// health is what is known of the server.
+// health is the result of the last examination of the server.
 type health struct {
 	allowEviction bool
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	name     string
 	durable  string
 	warnings []string
@@ -42,7 +42,7 @@ func (h *health) set(name, durable string, warnings []string) {
 	h.name, h.durable, h.warnings = name, durable, warnings
 }
 
-// watch examines the server until ctx ends. What is wrong becomes a warning.
+// watch examines the server every examineEvery until ctx ends. An error becomes a warning of Describe.
 func (s *Storage) watch(ctx context.Context) {
 	tick := time.NewTicker(examineEvery)
 	defer tick.Stop()
@@ -67,11 +67,11 @@ func (s *Storage) reexamine(ctx context.Context) {
 	s.health.set(d.Storage, d.Durability, []string{err.Error()})
 }
 
-// errUnfit is a server that is no place for tasks.
+// errUnfit is the error for a server that cannot store tasks safely.
 var errUnfit = fmt.Errorf("%w: unfit server", storage.ErrRefused)
 
-// examine reads what the server, or each master of a Cluster, says of itself. What it
-// does not say is a warning; what makes it unfit is an error.
+// examine reads the properties of the server, or of each master of a Cluster. A property that the
+// server does not tell becomes a warning. A property that makes it unfit is an error.
 func (s *Storage) examine(ctx context.Context) error {
 	var seen findings
 	look := func(ctx context.Context, node goredis.UniversalClient) {
@@ -100,7 +100,7 @@ func (s *Storage) examine(ctx context.Context) error {
 	return nil
 }
 
-// findings are what was found on one server, or on several. Safe for concurrent use.
+// findings are the results of the examination of one server or several. add is safe for concurrent use.
 type findings struct {
 	mu       sync.Mutex
 	version  string
@@ -109,7 +109,8 @@ type findings struct {
 	err      error // of the first server that is unfit
 }
 
-// add takes on what was found on one more server: the least durable one counts.
+// add adds the findings, or the error, of one more server. The durability is that of the last server
+// added that is not durableAlways, if there is one.
 func (f *findings) add(other *findings, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,7 +133,7 @@ func (f *findings) warnf(format string, args ...any) {
 	f.warnings = append(f.warnings, fmt.Sprintf(format, args...))
 }
 
-// look examines one server.
+// look examines one server. It returns an error where the server is unfit or does not answer.
 func (s *Storage) look(ctx context.Context, node goredis.UniversalClient) (*findings, error) {
 	if err := node.Ping(ctx).Err(); err != nil {
 		return nil, translateRead(err)
@@ -152,7 +153,7 @@ func (s *Storage) look(ctx context.Context, node goredis.UniversalClient) (*find
 	return f, s.judge(ctx, node, info, f)
 }
 
-// judge refuses a server that is unfit, and warns of what is doubtful.
+// judge returns errUnfit with the reason for an unfit server, and adds warnings of doubtful settings to f.
 func (s *Storage) judge(
 	ctx context.Context, node goredis.UniversalClient, info map[string]string, f *findings,
 ) error {
@@ -188,7 +189,7 @@ func (s *Storage) judge(
 	return nil
 }
 
-// What an acknowledged task survives.
+// The durability of an acknowledged task.
 const (
 	durableAlways  = "append-only file, fsync always: an acknowledged task survives a power cut"
 	durableSecond  = "append-only file, fsync every second: a power cut can lose the last two seconds"
@@ -238,7 +239,8 @@ func parseInfo(text string) map[string]string {
 	return info
 }
 
-// since62 reports whether a version is 6.2 or later. One that is no number passes.
+// since62 reports whether a version is 6.2 or later. It accepts a version that does not begin with a
+// number.
 func since62(version string) bool {
 	major, rest, _ := strings.Cut(version, ".")
 	minor, _, _ := strings.Cut(rest, ".")
@@ -250,9 +252,9 @@ func since62(version string) bool {
 	return m > 6 || m == 6 && n >= 2
 }
 
-// permitted finds out which of midge's writes the user may do. One who may do some of
-// them alone is refused: Redis does not roll back what was written before the first that
-// it denies. One who may do none can still read.
+// permitted finds out which of midge's writes the user may do. It refuses a user who may do only some
+// of them, because Redis does not roll back the writes of a script before the first one that it denies.
+// A user who may do none of them can still read, and gets a warning.
 func (s *Storage) permitted(ctx context.Context, f *findings) error {
 	denied, err := s.scripts.probe.list(ctx, s.client, []any{s.keys.global("probe")}, s.keys.channel("*"))
 	if err != nil {
@@ -279,10 +281,10 @@ func (s *Storage) permitted(ctx context.Context, f *findings) error {
 // probeWrites is how many writing commands scripts/probe.lua tries.
 const probeWrites = 9
 
-// mostQueues is how many queues are looked at for what to warn of.
+// mostQueues is how many queues are searched for problems to warn of.
 const mostQueues = 100
 
-// used lists queues that this process uses, at most mostQueues.
+// used lists the queues that this process uses, sorted, at most mostQueues of them.
 func (s *Storage) used() []string {
 	queues := append(s.names.known(), s.wake.known()...)
 	slices.Sort(queues)
@@ -290,7 +292,7 @@ func (s *Storage) used() []string {
 	return queues[:min(len(queues), mostQueues)]
 }
 
-// damage warns of damaged records in queues that this process uses.
+// damage returns warnings of damaged records in the queues that this process uses.
 func (s *Storage) damage(ctx context.Context) []string {
 	var warnings []string
 	for _, queue := range s.used() {

@@ -7,11 +7,11 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// calls are the calls of go-redis under way that heed their callers' contexts.
+// calls are the calls of go-redis under way that end with their callers' contexts.
 type calls struct {
 	interrupts *interrupts // nil where calls cannot be interrupted
 
-	mu     sync.Mutex // guards closed, and that nothing begins once it is set
+	mu     sync.Mutex // guards closed, and keeps calls from beginning once it is set
 	closed bool
 	some   sync.WaitGroup
 }
@@ -26,8 +26,8 @@ func (c *calls) begin() bool {
 	return true
 }
 
-// close waits for the calls under way, those included for which nobody waits any
-// more, and refuses new ones.
+// close refuses new calls and waits for the calls under way, including the calls whose callers
+// have left.
 func (c *calls) close() {
 	c.mu.Lock()
 	c.closed = true
@@ -35,7 +35,8 @@ func (c *calls) close() {
 	c.some.Wait()
 }
 
-// heed makes a call of go-redis and returns when it has, or when ctx ends.
+// heed makes a call of go-redis and returns when the call does, or when ctx ends. It returns
+// storage.ErrClosed once calls are closed.
 func heed[T any](ctx context.Context, c *calls, do func(context.Context) (T, error)) (T, error) {
 	var nothing T
 	if ctx.Done() == nil {
@@ -57,8 +58,8 @@ func heed[T any](ctx context.Context, c *calls, do func(context.Context) (T, err
 	return value, err
 }
 
-// apart makes a call in a goroutine of its own. A call that was given up goes on until
-// go-redis's timeouts end it.
+// apart makes a call in a goroutine of its own, and returns an ErrUnknown when ctx ends. The call
+// then goes on until go-redis's timeouts end it.
 func apart[T any](ctx context.Context, c *calls, do func(context.Context) (T, error)) (T, error) {
 	type answer struct {
 		value T

@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// interrupts ends calls of go-redis whose context ends while they wait for an answer,
-// for go-redis itself heeds a deadline at best, never a cancel. Its calls can so be made
-// in the goroutine of the caller: another one for each call costs more than the call.
+// interrupts ends calls of go-redis whose context ends while they wait for an answer: go-redis
+// itself ends a call at a deadline, but not at a cancel. So the storage can make calls in the
+// goroutine of the caller; a goroutine for each call would cost more than the call.
 //
-// Which connections a call uses is learned from the deadlines that go-redis sets on them
-// before it writes and reads: the context of a call gives each time one that no other has.
+// interrupts recognizes the connections of a call by the deadlines that go-redis sets on them
+// before it writes and reads: the context of a call returns a unique deadline each time.
 type interrupts struct {
-	patience time.Duration // of one write or read
+	patience time.Duration // timeout of one write or read
 
-	mu    sync.Mutex // guards what follows, and what calls and conns have
+	mu    sync.Mutex // guards calls, and the fields of each call and conn
 	calls map[int64]*call
 }
 
-// slack keeps the deadlines given behind those of a caller's context, whose error says more.
+// slack keeps the deadlines on connections behind those of a caller's context, so that the call ends
+// with the error of the context, which tells more.
 const slack = 10 * time.Millisecond
 
-// margin keeps them before the timeouts of go-redis, which would be taken otherwise: also
-// where the goroutine rests between the two.
+// margin keeps these deadlines before the timeouts of go-redis, which sets the earlier of the two. It
+// allows for a pause of the goroutine between the computation of the one and of the other.
 const margin = time.Second
 
-// newInterrupts are for connections on which reads and writes time out, and gives what
-// go-redis has to take for their timeout. Nil where they do not, for then go-redis sets no
-// deadlines.
+// newInterrupts returns the interrupts for connections on which reads and writes have this timeout, and
+// the timeout to give go-redis. in is nil where they have none, because go-redis then sets no deadlines.
 func newInterrupts(timeout time.Duration) (in *interrupts, timeouts time.Duration) {
 	if timeout <= 0 {
 		return nil, timeout
@@ -45,13 +45,13 @@ type call struct {
 
 	of    *interrupts
 	stop  func() bool
-	names []int64 // the deadlines given, in nanoseconds
+	names []int64 // the deadlines that it returned, in nanoseconds
 	conns []*conn
 	over  bool // its context has ended
-	ended bool // it was made
+	ended bool // the call of go-redis has returned
 }
 
-// begin gives the context with which go-redis is to be called, and what is to follow.
+// begin returns the context for a call of go-redis, and a function to be called after it.
 func (in *interrupts) begin(ctx context.Context) (of context.Context, end func()) {
 	if in == nil || ctx.Done() == nil {
 		return ctx, func() {}
@@ -61,7 +61,7 @@ func (in *interrupts) begin(ctx context.Context) (of context.Context, end func()
 	return c, c.end
 }
 
-// Deadline gives another moment, by which use knows the call, each time.
+// Deadline returns another moment each time, by which use recognizes the call.
 func (c *call) Deadline() (time.Time, bool) {
 	at := time.Now().Add(c.of.patience)
 	if own, some := c.Context.Deadline(); some && own.Before(at) {
@@ -90,23 +90,23 @@ func (c *call) end() {
 	c.conns, c.ended = nil, true
 }
 
-// longAgo as a deadline ends what waits.
+// longAgo is a deadline that ends reads and writes at once.
 var longAgo = time.Unix(1, 0)
 
-// interrupt ends what the call waits for, and all that it will wait for.
+// interrupt ends the reads and writes of the call, and those that it begins later.
 func (c *call) interrupt() {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
 	c.over = true
 	for _, used := range c.conns {
-		if used.call == c { // and not another one's by now
+		if used.call == c { // another call may use the connection by now
 			_ = used.Conn.SetDeadline(longAgo)
 		}
 	}
 }
 
-// use notes that a call, if it is one, waits for a connection until t next, and gives
-// the deadline to set. The mutex is held.
+// use notes that the call with the deadline t, if there is one, is about to use a connection. It
+// returns the deadline to set. The caller holds mu.
 func (in *interrupts) use(used *conn, t time.Time) time.Time {
 	c := in.calls[t.UnixNano()]
 	used.call = c
@@ -130,30 +130,31 @@ type conn struct {
 	call *call // the last one; guarded by in.mu
 }
 
-// SetReadDeadline is what go-redis calls before it reads.
+// SetReadDeadline sets the deadline of reads. go-redis calls it before it reads.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.in.mu.Lock()
 	defer c.in.mu.Unlock()
 	return c.Conn.SetReadDeadline(c.in.use(c, t))
 }
 
-// SetWriteDeadline is what go-redis calls before it writes.
+// SetWriteDeadline sets the deadline of writes. go-redis calls it before it writes.
 func (c *conn) SetWriteDeadline(t time.Time) error {
 	c.in.mu.Lock()
 	defer c.in.mu.Unlock()
 	return c.Conn.SetWriteDeadline(c.in.use(c, t))
 }
 
-// plainConn lets go-redis see whether the server has closed a connection that was idle.
+// plainConn is a conn whose file descriptor go-redis can check, to see whether the server has closed
+// an idle connection.
 type plainConn struct {
 	*conn
 	syscall.Conn
 }
 
-// Dialer of go-redis's options.
+// dialer is the type of the field Dialer in the options of go-redis.
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// over wraps what a dialer dials.
+// over returns a dialer whose connections can be interrupted. It returns dial for nil interrupts.
 func (in *interrupts) over(dial dialer) dialer {
 	if in == nil {
 		return dial

@@ -10,7 +10,8 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// invocation is one call of apply.lua: parts of one slot and class, in order.
+// invocation is one script call of a flush, of apply.lua or one of its short ways: parts of one slot and
+// class, in order.
 type invocation struct {
 	parts  []*part
 	queues []string
@@ -23,8 +24,8 @@ type invocation struct {
 	sent   sent
 }
 
-// invocationsOf joins parts. Parts that a full Redis refuses stay apart from those that it
-// has to take; the parts of one call stay in order.
+// invocationsOf joins parts into invocations. Parts that a full Redis has to refuse do not join parts
+// that it has to accept; the parts of one call stay in order.
 func invocationsOf(parts []*part) []*invocation {
 	if len(parts) == 1 {
 		return []*invocation{{parts: parts, queues: parts[0].queues}}
@@ -53,8 +54,8 @@ func invocationsOf(parts []*part) []*invocation {
 	return all
 }
 
-// fits reports whether a part may join. One that others of the same call come before or
-// behind joins no other call, which could spoil it: it would be late when tried again.
+// fits reports whether a part may join. A part of a call with several parts joins no other call. The
+// other call could spoil it, and then it would happen after the parts of its own call that come next.
 func (inv *invocation) fits(p *part) bool {
 	if c := inv.parts[0].of; c != p.of && (len(c.parts) > 1 || len(p.of.parts) > 1) {
 		return false
@@ -66,10 +67,10 @@ func (inv *invocation) fits(p *part) bool {
 	return inv.ops+p.ops <= most && inv.bytes+p.bytes <= partBytes
 }
 
-// scriptOf is the script of an invocation: a short way where all parts may go by it. It may leave
-// them to apply.lua, in a second call, but parts of one call stay in order: so each insert looks
-// whether the part before it has happened, and completions in several parts go by apply.lua at
-// once.
+// scriptOf returns the script of an invocation: a short way if all parts may go by it, else apply.lua.
+// A short way may leave its parts to a second call, of apply.lua, and yet the parts of one call must
+// stay in order. So a part of inserts checks whether the part before it has happened, and completions
+// in several parts go to apply.lua at once.
 func (s *Storage) scriptOf(inv *invocation) *script {
 	if slices.ContainsFunc(inv.parts, func(p *part) bool { return !p.short }) {
 		return &s.scripts.apply
@@ -83,8 +84,8 @@ func (s *Storage) scriptOf(inv *invocation) *script {
 	return &s.scripts.apply
 }
 
-// invoke carries out invocations in one pipeline, and again those for which the server
-// had forgotten the script.
+// invoke carries out invocations in one pipeline, and in a second one the invocations whose script
+// the server did not know.
 func (s *Storage) invoke(ctx context.Context, invocations []*invocation) {
 	for _, inv := range invocations {
 		inv.keys, inv.args = s.argsOf(inv)
@@ -102,9 +103,10 @@ func (s *Storage) invoke(ctx context.Context, invocations []*invocation) {
 	s.pipeline(ctx, again)
 }
 
-// brought remembers which scripts the server of a slot knows, for calls of several parts. A
-// server that knows none refuses a part, but not the one behind it where another client
-// brings the script in between: they would change places. So the first goes with its text.
+// brought remembers which scripts the server of a slot knows, for calls of several parts. A server that
+// does not know the script of two parts refuses the first one. If another client loads the script before
+// the second part arrives, the server carries that one out, and the parts happen in the wrong order. So
+// such calls send the text of a script until the server is known to have it.
 type brought struct{ scripts sync.Map } // of known
 
 type known struct {
@@ -112,7 +114,7 @@ type known struct {
 	slot   int
 }
 
-// knows reports whether an invocation may go by the hash of its script.
+// knows reports whether an invocation may send only the hash of its script.
 func (b *brought) knows(inv *invocation) bool {
 	if len(inv.parts[0].of.parts) == 1 {
 		return true
@@ -121,7 +123,7 @@ func (b *brought) knows(inv *invocation) bool {
 	return knows
 }
 
-// learn takes note of what an invocation met.
+// learn notes from the error of an invocation whether the server knows the script.
 func (b *brought) learn(inv *invocation) {
 	at := known{inv.script, inv.parts[0].slot}
 	switch err := inv.cmd.Err(); {
@@ -147,7 +149,7 @@ func (s *Storage) pipeline(ctx context.Context, invocations []*invocation) {
 	_, _ = pipe.Exec(ctx) // likewise
 }
 
-// argsOf gives the keys and arguments of an invocation's script.
+// argsOf returns the keys and arguments of an invocation's script.
 func (s *Storage) argsOf(inv *invocation) (keys, args []any) {
 	if inv.script == &s.scripts.insert {
 		return s.insertArgs(inv)
@@ -169,7 +171,7 @@ func (s *Storage) argsOf(inv *invocation) (keys, args []any) {
 	return keys, args
 }
 
-// insertArgs gives those of shortinsert.lua.
+// insertArgs returns the keys and arguments of shortinsert.lua.
 func (s *Storage) insertArgs(inv *invocation) (keys, args []any) {
 	n := 1
 	for _, p := range inv.parts {
@@ -183,8 +185,8 @@ func (s *Storage) insertArgs(inv *invocation) (keys, args []any) {
 	return s.keys.some(inv.queues[0], make([]any, 0, len(places)), places), args
 }
 
-// class is the letter of the runs that all parts are of. Where they are not it is "1" if a full
-// Redis is to refuse the invocation, else "0".
+// class returns the letter of the runs if all parts consist of runs of the same kind. Otherwise it
+// returns "1" if a full Redis has to refuse the invocation, else "0".
 func (inv *invocation) class() string {
 	class := inv.parts[0].plain
 	for _, p := range inv.parts {
@@ -198,9 +200,10 @@ func (inv *invocation) class() string {
 	return class
 }
 
-// hand hands the reply of an invocation to its parts.
+// hand gives each part its outcome or error from the reply of the invocation.
 func (inv *invocation) hand() {
-	if text, ok := inv.cmd.Val().(string); ok { // N, A, a time and two letters for each run of each part
+	// A short way returns a text: for each part N, A, a mark of 7 bytes and two letters for each run.
+	if text, ok := inv.cmd.Val().(string); ok {
 		for _, p := range inv.parts {
 			n := min(9+2*len(p.units), len(text))
 			p.sent, p.spoiled = p.sent || inv.sent.Load(), false

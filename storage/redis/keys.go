@@ -8,14 +8,15 @@ import (
 // block is how many keys a queue has.
 const block = 22
 
-// suffixes of a queue's keys, in order. The scripts know their places by these names in capitals.
+// suffixes are the suffixes of a queue's keys, in the order in which the scripts take them. The scripts
+// name the places of the keys in KEYS by these words in capitals.
 var suffixes = [block]string{
 	"meta", "tasks", "pending", "side", "unique", "windows", "damaged", "lanes", "opened",
 	"waiting", "suspects", "scheduled", "retry", "leases", "completed", "cancelled", "dead", "cursors",
 	"claims", "line", "voids", "declined",
 }
 
-// Where some of them are in a block.
+// The indexes of some suffixes.
 const (
 	metaKey    = 0
 	tasksKey   = 1
@@ -32,23 +33,24 @@ const (
 // keys names all keys under one prefix.
 type keys struct {
 	prefix string
-	// shared keeps one set of lanes for all queues: one Redis is one atomic domain.
-	// On a Cluster each queue has its own, in its slot.
+	// shared has all queues use one set of lanes, because any queues of one Redis can share
+	// an atomic step. On a Cluster each queue has lanes of its own, in its slot.
 	shared bool
 
-	mu    sync.RWMutex // guards what follows
+	mu    sync.RWMutex // guards known
 	known map[string]*[block]any
 }
 
-// knownMost is of how many queues the names are kept, ready to be sent.
+// knownMost is the number of queues whose keys are cached, ready to be sent.
 const knownMost = 1000
 
-// of appends the keys of a queue, all in the slot of its name.
+// of appends the keys of a queue, all in the slot of its name, to list.
 func (k *keys) of(queue string, list []any) []any {
 	return append(list, k.block(queue)[:]...)
 }
 
-// some appends those keys of a queue that are at these places of its block, all where they are none.
+// some appends the keys of a queue at these places of its block to list, or all of them where places
+// is nil.
 func (k *keys) some(queue string, list []any, places []int) []any {
 	all := k.block(queue)
 	if places == nil {
@@ -80,7 +82,7 @@ func (k *keys) block(queue string) *[block]any {
 	return all
 }
 
-// key is the key of a queue at a place of its block.
+// key returns the key of a queue at a place of its block.
 func (k *keys) key(queue string, at int) string {
 	if k.shared && (at == lanesKey || at == openedKey) {
 		return k.global(suffixes[at])
@@ -88,20 +90,20 @@ func (k *keys) key(queue string, at int) string {
 	return k.prefix + ":{" + queue + "}:" + suffixes[at]
 }
 
-// global is a key that belongs to no queue. No queue can be named "*".
+// global returns a key that belongs to no queue. No queue can be named "*".
 func (k *keys) global(suffix string) string { return k.prefix + ":{*}:" + suffix }
 
-// channel is where the wake-ups of a queue are published.
+// channel returns the channel on which the wake-ups of a queue are published.
 func (k *keys) channel(queue string) string { return k.prefix + ":{" + queue + "}:wake" }
 
-// queueOf is the queue of a channel.
+// queueOf returns the queue of a channel.
 func (k *keys) queueOf(channel string) string {
 	name := strings.TrimPrefix(channel, k.prefix+":{")
 	return strings.TrimSuffix(name, "}:wake")
 }
 
-// slotOf is the hash slot of a queue's keys: CRC16 (XMODEM) of its name, modulo the
-// number of slots, as the Redis Cluster specification has it.
+// slotOf returns the hash slot of a queue's keys: CRC16 (XMODEM) of its name, modulo the
+// number of slots, as the Redis Cluster specification defines it.
 func slotOf(queue string) int {
 	var crc uint16
 	for i := range len(queue) {

@@ -8,23 +8,23 @@ import (
 )
 
 // The layout of the data in Redis is a number that grows with each change that other versions
-// have to know of. Redis keeps the highest that was written, and the least that a process has to
-// know to read what is there: versions on both sides of a change can share a Redis unless the
-// least reader grows too.
+// have to know of. Redis keeps the highest layout that was written, and the least layout that a
+// process has to know to read the data. Versions before and after a change can share a Redis unless
+// the change raises leastReader too.
 const (
 	layout      = 1
 	leastReader = 1
 )
 
-// LayoutError says that the data in Redis have a layout that this version cannot read.
+// LayoutError reports that the data in Redis have a layout that this version cannot read.
 type LayoutError struct {
 	Prefix string
 	Have   int // layout of the data
-	Reader int // the least layout that a version has to know to read them
+	Reader int // least layout that a version has to know to read the data
 	Knows  int // layout that this version knows
 }
 
-// Error says what was found, and what to do.
+// Error tells both layouts, and what to do.
 func (e *LayoutError) Error() string {
 	return fmt.Sprintf("redis: the data under the prefix %s have layout %d, which versions read that know "+
 		"layout %d; this one knows %d: run a later version of midge, or give it a prefix of its own",
@@ -36,7 +36,8 @@ func (e *LayoutError) Is(target error) bool {
 	return target == storage.ErrRefused || target == errUnfit
 }
 
-// checkLayout notes the layout of this version. It gives a *LayoutError where the data cannot be read.
+// checkLayout writes the layout of this version. It returns a *LayoutError where this version cannot
+// read the data.
 func (s *Storage) checkLayout(ctx context.Context) error {
 	list, err := s.scripts.layout.list(ctx, s.client, []any{s.keys.global("layout")}, layout, leastReader)
 	if err != nil {

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// looked has, by queue and kinds, the number lines of the queue (planlines in commit.lua) at which a
-// claim found no declined task of these kinds. The claims of the next second need not look before that
-// changes. After it one looks all the same: a failover may have taken back the end of a line.
+// looked remembers, by queue and kinds, the field lines of the queue's meta hash (planlines in
+// commit.lua) at which a claim found no declined task of these kinds. For a second, claims need not look
+// again before that field changes. Then a claim looks in any case: a failover may have undone the step
+// that removed the last tasks of a kind.
 type looked struct {
 	mu  sync.Mutex // guards all
 	all map[lookedFor]foundNone
@@ -25,9 +26,9 @@ type foundNone struct {
 }
 
 const (
-	// lookedMost bounds what is known: whoever forgets it looks once more.
+	// lookedMost bounds the number of entries: a claim whose entry was dropped looks once more.
 	lookedMost = 10_000
-	// lookedFresh is for how long it is heeded.
+	// lookedFresh is how long an entry is used.
 	lookedFresh = time.Second
 )
 
@@ -40,7 +41,7 @@ func hashOf(kinds []string) (sum uint64) {
 	return sum
 }
 
-// at gives that number, "" where none is known.
+// at returns the field lines at which a claim found none of these kinds, or "" where none is known.
 func (l *looked) at(queue string, kinds []string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +55,7 @@ func (l *looked) at(queue string, kinds []string) string {
 	return known.lines
 }
 
-// note keeps a number that a claim told.
+// note keeps the field lines that a claim of these kinds returned.
 func (l *looked) note(queue string, kinds []string, lines string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

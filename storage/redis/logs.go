@@ -11,13 +11,12 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// SendLogs has the lines that the driver go-redis writes by itself, of connections that it lost, say,
-// go to a logger, as warnings with the attribute driver=go-redis; with nil they go nowhere. Without
-// it they go to the standard error.
+// SendLogs directs the log lines of the driver go-redis, for example about lost connections, to a
+// logger, as warnings with the attribute driver=go-redis. With nil it discards them. Without SendLogs
+// they go to the standard error.
 //
-// The driver has one logger for the whole process, its other users included, and reads it without a
-// lock. So main calls SendLogs, if at all, once and before anything opens a storage or a client of
-// go-redis.
+// The driver has one logger for the whole process, for its other users too, and reads it without a
+// lock. So main calls SendLogs at most once, before anything opens a storage or a client of go-redis.
 func SendLogs(to *slog.Logger) {
 	if to == nil {
 		to = slog.New(slog.DiscardHandler)
@@ -25,13 +24,13 @@ func SendLogs(to *slog.Logger) {
 	redis.SetLogger(&driverLog{to.Handler()})
 }
 
-// driverLog takes the lines of the driver.
+// driverLog is a logger of go-redis that writes to a slog.Handler.
 type driverLog struct{ to slog.Handler }
 
-// driverLine is what a line of the driver is cut to.
+// driverLine is the length in bytes to which a line of the driver is cut.
 const driverLine = 4 << 10
 
-// Printf writes a line. The driver has no levels: what it says unasked went wrong.
+// Printf writes a line as a warning: the driver has no levels, and logs only what went wrong.
 func (l *driverLog) Printf(ctx context.Context, format string, args ...any) {
 	if !l.to.Enabled(ctx, slog.LevelWarn) {
 		return

@@ -17,25 +17,25 @@ import (
 // registerEvery is how often a queue in use is put on the list of queues again.
 const registerEvery = time.Minute
 
-// queueLife is how long a queue is on the list after its last record, setting and use.
+// queueLife is how long a queue stays on the list after it last had a record, a setting or a use.
 const queueLife = 24 * time.Hour
 
 // names remembers which queues this process put on the list, and when.
 type names struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards since and fresh
 	since map[string]time.Time
-	// fresh are queues that were not on the list before, and of which no call has yet told
-	// that it left something there.
+	// fresh has the queues that this process added to the list, until a call reports that it left
+	// something in the queue, or all calls that it left nothing.
 	fresh map[string]freshness
 }
 
 type freshness struct {
-	at    string // when the queue is in use by the list
-	calls int    // that may have left something there
+	at    string // when the queue was last used, according to the list
+	calls int    // how many calls under way may leave something in the queue
 }
 
-// due gives those of the queues that are to be registered: never means that this
-// process did not yet, so that it has to succeed.
+// due returns the queues that have to be registered. never reports whether this process has not yet
+// registered one of them, so that registering has to succeed.
 func (n *names) due(queues []string) (due []string, never bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -49,7 +49,7 @@ func (n *names) due(queues []string) (due []string, never bool) {
 	return due, never
 }
 
-// done notes that a queue is on the list and in use.
+// done notes that a queue is on the list and in use, and no longer fresh.
 func (n *names) done(queue string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -60,7 +60,8 @@ func (n *names) done(queue string) {
 	delete(n.fresh, queue)
 }
 
-// listed notes that a call has a queue on the list, as in use at a moment, and reports whether it is fresh.
+// listed notes that a call has put a queue on the list, as used at the moment at. added tells whether the
+// queue was not on the list before. listed reports whether the queue is fresh.
 func (n *names) listed(queue string, added bool, at string) bool {
 	n.mu.Lock()
 	is, fresh := n.fresh[queue]
@@ -77,8 +78,8 @@ func (n *names) listed(queue string, added bool, at string) bool {
 	return fresh
 }
 
-// leave notes that a call left nothing in a fresh queue. Where that holds for all it gives the moment at
-// which the queue is in use by the list, else "".
+// leave notes that a call left nothing in a fresh queue. If that is true of all calls that named the
+// queue, leave returns the moment at which the queue was last used according to the list, else "".
 func (n *names) leave(queue string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -97,20 +98,20 @@ func (n *names) drop(queue string) {
 	delete(n.fresh, queue)
 }
 
-// known lists the queues in use.
+// known lists the queues that this process has registered.
 func (n *names) known() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Collect(maps.Keys(n.since))
 }
 
-// listKeys are the list of queues and when each was last in use.
+// listKeys returns the keys of the list of queues and of the hash that tells when each was last used.
 func (s *Storage) listKeys() []any {
 	return []any{s.keys.global("queues"), s.keys.global("seen")}
 }
 
-// register puts the queues into which txs insert on the list of queues, before they are used
-// first and then once a minute. It gives those that were not there yet.
+// register puts the queues into which txs put tasks on the list of queues, before their first use and
+// then once a minute. It returns the queues that are fresh: they were not on the list before.
 func (s *Storage) register(ctx context.Context, txs []storage.Tx) (fresh []string, err error) {
 	var queues []string
 	for i := range txs {
@@ -123,7 +124,7 @@ func (s *Storage) register(ctx context.Context, txs []storage.Tx) (fresh []strin
 	return s.registerQueues(ctx, queues)
 }
 
-// fillsOf gives the queues into which a Tx puts tasks, some more than once.
+// fillsOf yields the queues into which a Tx puts tasks, some of them more than once.
 func fillsOf(tx *storage.Tx) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range tx.Inserts {
@@ -156,7 +157,7 @@ func (s *Storage) registerQueues(ctx context.Context, queues []string) (fresh []
 		if never {
 			return nil, err
 		}
-		return fresh, nil // they are on the list since a minute ago
+		return fresh, nil // an earlier call has put all of them on the list
 	}
 	told := values(list)
 	for _, q := range due {
@@ -168,8 +169,8 @@ func (s *Storage) registerQueues(ctx context.Context, queues []string) (fresh []
 	return fresh, nil
 }
 
-// unregister takes fresh queues off the list in which a call put nothing, as txs and applied or its
-// error tell.
+// unregister takes the fresh queues off the list into which a call put nothing, according to txs and
+// applied, or to the error of the call.
 func (s *Storage) unregister(
 	ctx context.Context, fresh []string, txs []storage.Tx, applied []storage.Applied, err error,
 ) {
@@ -187,21 +188,22 @@ func (s *Storage) unregister(
 	s.leave(ctx, fresh, err)
 }
 
-// leave takes fresh queues off the list in which a call with an error put nothing, unless another call
-// may have. Where the error does not say whether it did they stay.
+// leave takes fresh queues off the list into which a call that ended with err put nothing, unless another
+// call may have put something there. Where err leaves open whether the call happened, the queues stay on
+// the list.
 func (s *Storage) leave(ctx context.Context, fresh []string, err error) {
 	if away(err) && !errors.Is(err, storage.ErrLaneExpired) {
 		return
 	}
 	for _, queue := range fresh {
 		if at := s.names.leave(queue); at != "" {
-			_ = s.unlist(ctx, queue, "="+at) // or it stays there, empty
+			_ = s.unlist(ctx, queue, "="+at) // after an error the queue stays listed, and is empty
 		}
 	}
 }
 
-// forget removes a queue that was empty, without settings and untouched for a day.
-// Whatever goes wrong, the next Claim finds it again.
+// forget removes a queue that was empty, without settings and unused for queueLife. It ignores errors:
+// a later Claim finds such a queue again.
 func (s *Storage) forget(ctx context.Context, queue string) {
 	args := append(laneArgs(storage.Call{}, 0), "forget", queueLife.Microseconds())
 	reply, err := s.scripts.configure.list(ctx, s.client, s.keys.of(queue, nil), args...)
@@ -210,15 +212,15 @@ func (s *Storage) forget(ctx context.Context, queue string) {
 	}
 }
 
-// unlist takes a queue off the list, unless it was in use since, as forget.lua has it.
+// unlist takes a queue off the list, unless it was used since; forget.lua explains the argument.
 func (s *Storage) unlist(ctx context.Context, queue, since string) error {
 	s.names.drop(queue)
 	_, err := s.scripts.forget.run(ctx, s.client, s.listKeys(), queue, since)
 	return err
 }
 
-// Configure changes the settings of a queue. With Remove the queue goes, unless it
-// holds a record.
+// Configure changes the settings of a queue. With Settings.Remove it removes the queue, or returns
+// storage.ErrNotEmpty if the queue holds a record.
 func (s *Storage) Configure(
 	ctx context.Context, call storage.Call, queue string, settings storage.Settings,
 ) error {
@@ -250,7 +252,7 @@ func (s *Storage) configure(
 		pause = -1
 	}
 	var fresh []string
-	exists := pause != 0 || settings.Create // the queue does from this call on
+	exists := pause != 0 || settings.Create // the queue exists from this call on
 	if exists {
 		var err error
 		if fresh, err = s.registerQueues(ctx, []string{queue}); err != nil {
@@ -272,7 +274,7 @@ func (s *Storage) configure(
 	return nil
 }
 
-// configured makes the script call.
+// configured calls configure.lua.
 func (s *Storage) configured(ctx context.Context, call storage.Call, queue, verb string, pause int64) error {
 	args := append(laneArgs(call, 0), verb, pause)
 	reply, err := s.scripts.configure.list(ctx, s.client, s.keys.of(queue, nil), args...)
@@ -281,7 +283,7 @@ func (s *Storage) configured(ctx context.Context, call storage.Call, queue, verb
 	}
 	v := values(reply)
 	letter := v.text()
-	v.number() // its time
+	v.number() // the time of the call
 	if err := verdict(first(letter)); err != nil {
 		return err
 	}
@@ -294,7 +296,7 @@ func (s *Storage) configured(ctx context.Context, call storage.Call, queue, verb
 	return nil
 }
 
-// Queues lists names of queues, sorted. Next is the last name of the page.
+// Queues lists a page of the names of queues, sorted. Next is the last name of the page.
 func (s *Storage) Queues(ctx context.Context, query storage.QueuesQuery) (storage.QueuesPage, error) {
 	var page storage.QueuesPage
 	if err := storage.CheckQueues(&query); err != nil {

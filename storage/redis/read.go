@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Task reads one task, in one script call. [storage.ErrNotFound] where there is none,
+// Task reads one task, in one script call. It returns [storage.ErrNotFound] where there is none, and
 // [storage.ErrDamaged] where its record cannot be read or was set apart.
 func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	var none storage.Task
@@ -45,7 +45,7 @@ func (s *Storage) readTask(ref storage.Ref, v *reply) (storage.Task, error) {
 	if v.bad {
 		return t, errReply
 	}
-	// What hangs on the task, in the order of KINDS in lib.lua.
+	// The task's fields of the side hash, in the order of KINDS in lib.lua.
 	history, _ := v.optional()
 	stack, _ := v.optional()
 	for _, to := range []*[]byte{&t.Result, &t.Progress, &t.Checkpoint} {
@@ -61,14 +61,15 @@ func (s *Storage) readTask(ref storage.Ref, v *reply) (storage.Task, error) {
 	return t, nil
 }
 
-// found is a task as the scripts give it.
+// found is a task as the scripts return it.
 type found struct {
 	letter                       byte
 	score                        int64
 	record, lease, history, body string
 }
 
-// fill makes a task of what was found.
+// fill fills t with what the scripts returned. It returns storage.ErrDamaged, or an error that wraps
+// it, where the record or the lease cannot be read.
 func (s *Storage) fill(t *storage.Task, f *found) error {
 	if err := readRecord(f.record+f.body, t); err != nil {
 		return err
@@ -102,8 +103,8 @@ func (s *Storage) fill(t *storage.Task, f *found) error {
 	return nil
 }
 
-// Tasks lists a page of the tasks of one state, in one script call. Next is the score
-// and the id of the page's last task.
+// Tasks lists a page of the tasks of one state, in one script call. Next names the position of the
+// page's last task: its score and its id or place, or its kind and place where it was declined.
 func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.TasksPage, error) {
 	var page storage.TasksPage
 	if err := storage.CheckTasks(&query); err != nil {
@@ -143,24 +144,25 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 	return page, nil
 }
 
-// scored reports whether a text is a score as list.lua gives it.
+// scored reports whether a text is a score as list.lua writes it.
 func scored(text string) bool {
 	_, err := strconv.ParseFloat(text, 64)
 	return err == nil && strings.Trim(text, "-.0123456789") == ""
 }
 
-// placed reports whether two texts are kind and place of a declined task as list.lua gives them.
+// placed reports whether two texts are the kind and the place of a declined task as list.lua writes them.
 func placed(kind, place string) bool {
 	name, declined := strings.CutPrefix(kind, "!")
 	_, err := hex.DecodeString(place)
 	return declined && storage.CheckName("kind", name) == nil && err == nil && len(place) == 2+2*placeSize
 }
 
-// statsQueues is how many queues one script call reads. Tasks of all priorities may wait in each, and no
-// call is to hold the server for more than 5 ms.
+// statsQueues is how many queues one script call reads. It keeps a call below 5 ms of the server's time,
+// also where tasks of all priorities wait in each queue.
 const statsQueues = 16
 
-// Stats gives sizes and totals, in one script call for each slot and 16 queues.
+// Stats returns sizes and totals of queues. It makes one script call for each 16 queues of a slot, one
+// after the other.
 func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
 	for _, name := range queues {
 		if err := storage.CheckName("queue name", name); err != nil {
@@ -187,7 +189,7 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	return stats, nil
 }
 
-// stats reads those of the queues that at names.
+// stats fills in the stats of the queues with the indexes at.
 func (s *Storage) stats(ctx context.Context, queues []string, at []int, stats []storage.Stats) error {
 	var keys []any
 	for _, i := range at {
@@ -223,7 +225,8 @@ func (s *Storage) stats(ctx context.Context, queues []string, at []int, stats []
 	return nil
 }
 
-// kindSizes reads kinds as stats.lua gives them: each with a colon, how many tasks it has, and a comma.
+// kindSizes parses kinds as stats.lua writes them: each followed by a colon, the number of its tasks and a
+// comma. It leaves out what it cannot parse.
 func kindSizes(text string) []storage.KindSize {
 	var all []storage.KindSize
 	for one := range strings.SplitSeq(strings.TrimSuffix(text, ","), ",") {
@@ -231,7 +234,7 @@ func kindSizes(text string) []storage.KindSize {
 		if at < 0 {
 			continue
 		}
-		n, _ := strconv.ParseInt(one[at+1:], 10, 64) // 0 for what is no number
+		n, _ := strconv.ParseInt(one[at+1:], 10, 64) // 0 where it is no number
 		all = append(all, storage.KindSize{Kind: one[:at], Tasks: n})
 	}
 	return all

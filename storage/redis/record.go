@@ -12,13 +12,13 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// A record is a header of fixed positions, which the scripts read with string.byte,
-// then what is there only if its flag says so, then names and bytes. Numbers are
-// big-endian. Flags that are not named here, and the parts of later versions, are kept by
-// whoever does not know them. What nobody can work with who does not know it has another format: a
-// record of a later one is left to those who do.
+// A record is a header with fixed offsets, which the scripts read with string.byte, then parts that
+// are there only if their flags are set, then names and bytes. Numbers are big-endian. A version keeps
+// the flags and parts of later versions, which it does not know. If a later version adds something that
+// an older one must not ignore, it writes another format. A version leaves records of later formats to
+// processes that know them.
 //
-//	0   format, 1; those of later versions are up to 15
+//	0   format, 1; formats of later versions are up to 15
 //	1   flags: 1 keep, 2 until read, 4 snoozed, 8 timeout, 16 unique for life,
 //	    32 unique for a window, 64 cursor
 //	2   flags: 1 not to be claimed ahead, 2 something in the side hash, 4 the payload
@@ -27,7 +27,7 @@ import (
 //	18  retries, most retries, crashes, crash limit (2 each)
 //	26  lengths: kind (1), encoding (1), headers (3), payload (4)
 //	35  place (7); keep (7); snoozes (2) and since when (7); parts of a later version behind
-//	    their length (2); timeout (7); unique key behind its length (1), then how long for a
+//	    their length (2); timeout (7); unique key behind its length (1), then its time for a
 //	    window (7); cursor behind its length (3)
 //	    kind, encoding, headers, payload
 const (
@@ -44,21 +44,22 @@ const (
 	uniqueLife  = 16
 	uniqueSpan  = 32
 	isCursor    = 64
-	startOnly   = 1 // of the second flags
-	largeRecord = 4 // likewise
-	hasPlace    = 8 // likewise
+	startOnly   = 1 // of the second flags, as are largeRecord, hasPlace and hasMore
+	largeRecord = 4
+	hasPlace    = 8
 	hasMore     = 16
 	placeSize   = 7
 
-	// largePayload is where a payload moves to the side hash, so that reading and
-	// rewriting a record stays cheap.
+	// largePayload is the largest payload in bytes that stays in the record. A larger one moves to
+	// the side hash, so that reading and rewriting a record stays cheap.
 	largePayload = 4 << 10
 )
 
-// errLater is a record of a later version, which those who know it can read.
+// errLater is the error for a record of a later format, which later versions can read.
 var errLater = fmt.Errorf("%w: written by a later version of midge", storage.ErrDamaged)
 
-// encodings that take one byte in a record. Names begin with a letter or digit.
+// encodings are the encodings that take one byte in a record: their index. Other encodings are written
+// as their names, which begin with a letter or digit.
 var encodings = []string{"", "msgpack", "json"}
 
 func packEncoding(name string) string {
@@ -83,8 +84,8 @@ func appendUint(b []byte, v int64, n int) []byte {
 	return b
 }
 
-// newRecord makes the record of an insert, in room if there is enough; the script fills in
-// version and time. A large payload is left out, for the side hash.
+// newRecord returns the record of an insert, made in room if that is large enough. The script fills in
+// version and time. A large payload is not in the record: newRecord returns it as body, for the side hash.
 func newRecord(in *storage.Insert, room []byte) (record, body []byte) {
 	var flags, more byte
 	payload := in.Payload
@@ -132,7 +133,7 @@ func newRecord(in *storage.Insert, room []byte) (record, body []byte) {
 	return append(append(b, headers...), payload...), body
 }
 
-// packHeaders writes headers, sorted by name.
+// packHeaders returns the bytes of headers, sorted by name.
 func packHeaders(headers map[string]string) []byte {
 	if len(headers) == 0 {
 		return nil
@@ -153,8 +154,8 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// packCursor writes a cursor behind its length. Its declaration leads, behind its own
-// length, for the scripts compare it.
+// packCursor returns the bytes of a cursor behind their length. The declaration comes first, behind
+// its own length, because the scripts compare it.
 func packCursor(c *storage.Cursor) []byte {
 	b := append(appendUint([]byte{0, 0, 0}, int64(len(c.Declaration)), 3), c.Declaration...)
 	b = binary.AppendVarint(b, micros(c.Next))
@@ -163,10 +164,10 @@ func packCursor(c *storage.Cursor) []byte {
 	return b
 }
 
-// noTime stands for the zero time, which is far from the epoch.
+// noTime is the number for the zero time.
 const noTime = -1 << 62
 
-// micros is a time in microseconds since the epoch.
+// micros returns a time in microseconds since the epoch, noTime for the zero time.
 func micros(t time.Time) int64 {
 	if t.IsZero() {
 		return noTime
@@ -174,7 +175,7 @@ func micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// moment is the time of a number of microseconds.
+// moment returns the time of a number of microseconds since the epoch.
 func moment(us int64) time.Time {
 	if us == noTime {
 		return time.Time{}
@@ -184,8 +185,8 @@ func moment(us int64) time.Time {
 
 func span(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// reader takes a record apart. After the first thing that is not there, bad is set
-// and all that follows is zero.
+// reader reads the parts of a record, one after the other. After the first part that is not there,
+// bad is set and all later parts are zero.
 type reader struct {
 	rest string
 	bad  bool
@@ -243,13 +244,13 @@ func (r *reader) string() string {
 	return r.text(int(n))
 }
 
-// readRecord fills t with what a record says. A payload of the side hash follows the
-// record. It gives storage.ErrDamaged where the record cannot be read, t being of no use.
+// readRecord fills t from a record, behind which the caller has appended the payload from the side
+// hash, if any. It returns storage.ErrDamaged where it cannot read the record; t is then undefined.
 func readRecord(record string, t *storage.Task) error {
 	return readInto(record, t, func(payload string) []byte { return []byte(payload) })
 }
 
-// readInto is readRecord with a payload that keep copies.
+// readInto is readRecord with a payload that the function keep copies.
 func readInto(record string, t *storage.Task, keep func(string) []byte) error {
 	switch {
 	case record != "" && record[0] > format && record[0] <= latestFormat:
@@ -266,7 +267,7 @@ func readInto(record string, t *storage.Task, keep func(string) []byte) error {
 	t.Crashes, t.CrashLimit = int(r.number(2)), int(r.number(2))
 	kind, encoding, headers, payload := r.number(1), r.number(1), r.number(3), r.number(4)
 	if more&hasPlace != 0 {
-		r.text(placeSize) // it means something to the scripts alone
+		r.text(placeSize) // only the scripts use it
 	}
 	if flags&hasKeep != 0 {
 		t.Keep.For = span(r.number(7))
@@ -298,21 +299,22 @@ func readInto(record string, t *storage.Task, keep func(string) []byte) error {
 	return nil
 }
 
-// batch gives the tasks of one claim what they have in common from few allocations. It
-// is not so large that a task which runs long keeps much of the others' in memory.
+// batch reads the records of one claim with few allocations: small payloads share blocks, and tasks of
+// the same kind share its name. Blocks are small, so that a task that runs for long keeps little memory
+// of the other tasks.
 type batch struct {
 	left int    // bytes of records to come
 	free []byte // for payloads
 	kind string // of the last task
 }
 
-// blockSize is how much is allocated at once, and sharePayload what is worth sharing.
+// blockSize is the size of a shared block, and sharePayload that of the largest payload that shares one.
 const (
 	blockSize    = 16 << 10
 	sharePayload = 1 << 10
 )
 
-// readRecord is readRecord for one of many.
+// readRecord is the function readRecord for one task of the batch.
 func (b *batch) readRecord(record string, t *storage.Task) error {
 	if err := readInto(record, t, b.bytes); err != nil {
 		return err
@@ -325,7 +327,7 @@ func (b *batch) readRecord(record string, t *storage.Task) error {
 	return nil
 }
 
-// bytes copies a payload.
+// bytes returns a copy of a payload, a small one in a shared block.
 func (b *batch) bytes(s string) []byte {
 	if len(s) > sharePayload {
 		return []byte(s)
@@ -371,7 +373,7 @@ func (r *reader) cursor(t *storage.Task) {
 	t.Cursor = cursor
 }
 
-// outcomes of attempts, by the letter that stands for them.
+// outcomes are the outcomes of attempts by their letters.
 var outcomes = map[byte]string{
 	'f': storage.AttemptFailed, 't': storage.AttemptTimedOut, 'p': storage.AttemptPanicked,
 	'b': storage.AttemptDiscarded, 'd': storage.AttemptExpired, 'u': storage.AttemptUndecodable,
@@ -379,17 +381,17 @@ var outcomes = map[byte]string{
 	'k': storage.AttemptCrashed, 'e': storage.AttemptLeaseLost, 'q': storage.AttemptRequeued,
 }
 
-// letterOfAttempt gives the letter of the attempt that a settle ends.
+// letterOfAttempt returns the letter for the outcome of the attempt that a settle ends.
 func letterOfAttempt(se *storage.Settle) string {
 	for letter, outcome := range outcomes {
 		if outcome == se.Attempt() {
 			return string(letter)
 		}
 	}
-	return "" // no settle of a checked call
+	return "" // not for a settle of a checked call
 }
 
-// readHistory fills t with its reason and attempts. What cannot be read is left out.
+// readHistory fills in the reason and the attempts of t. It leaves out attempts that it cannot read.
 func readHistory(log string, t *storage.Task) {
 	r := reader{rest: log}
 	if log == "" {
@@ -408,7 +410,7 @@ func readHistory(log string, t *storage.Task) {
 	}
 }
 
-// lease is what the pending hash says of a task.
+// lease is a value of the hash pending: the lease of a task.
 type lease struct {
 	version int64
 	runner  string
@@ -416,15 +418,15 @@ type lease struct {
 	asked   bool // to be cancelled
 }
 
-// A lease begins with a fence, a token of 16 bytes and a version of 7. A byte of flags follows, and
-// outside of a group the rank of the task in its claim.
+// A lease begins with a fence, which is a token of 16 bytes and a version of 7. A byte of flags follows,
+// outside of a group the rank of the task in its claim (2 bytes), and then the runner.
 const (
 	fenceSize    = 23
 	leaseStarted = 1
-	leaseAsked   = 2  // to be cancelled
-	leaseAside   = 4  // something came into the side hash since the claim
-	leaseRecord  = 8  // its end takes more than the removal of the task
-	leaseGrouped = 16 // it shares its deadline with others
+	leaseAsked   = 2  // the task is to be cancelled
+	leaseAside   = 4  // something was put into the side hash since the claim
+	leaseRecord  = 8  // the end of the task takes more than its removal
+	leaseGrouped = 16 // the lease shares its deadline with others
 )
 
 func readLease(packed string) (lease, error) {
@@ -442,7 +444,7 @@ func readLease(packed string) (lease, error) {
 	return l, nil
 }
 
-// packFence writes token and version as they begin a lease.
+// packFence returns the bytes of a fence, with which a lease begins.
 func packFence(f *storage.Fence) []byte {
 	return appendUint(bytes.Clone(f.Token[:]), f.Version, 7)
 }

@@ -32,7 +32,7 @@ type Storage struct {
 	combiner   *combine.Combiner[*slotCall]
 	background context.Context         //nolint:containedctx // of what no caller's context ends
 	stop       context.CancelCauseFunc // ends background
-	jobs       sync.WaitGroup          // the goroutines that run until stop
+	jobs       sync.WaitGroup          // the goroutines that run until background ends
 
 	closed atomic.Bool
 }
@@ -43,12 +43,12 @@ var (
 	_ storage.Spanner = (*Storage)(nil)
 )
 
-// Open connects to Redis and checks that it is fit: version 6.2 or later, a master,
-// and not one that evicts keys. Errors: *storage.InvalidError for a bad Config, *LayoutError for
-// data that this version cannot read,
-// storage.ErrRefused for a server that is not fit or does not take what the Config gives,
-// such as the password or the database, storage.ErrUnavailable where it cannot be reached and
-// storage.ErrUnknown where it does not answer. ctx bounds the opening alone.
+// Open connects to Redis and checks that the server is fit: a master of version 6.2 or later that
+// does not evict keys. Its errors are *storage.InvalidError for a bad Config, *LayoutError for
+// data that this version cannot read, storage.ErrRefused for a server that is unfit or that
+// rejects a setting of the Config, such as the password or the database,
+// storage.ErrUnavailable for a server that cannot be reached and storage.ErrUnknown for one that
+// does not answer. ctx bounds only the opening.
 func Open(ctx context.Context, cfg Config) (*Storage, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("redis: open: %w", err)
@@ -90,7 +90,7 @@ func newStorage(ctx context.Context, cfg Config, l link) (*Storage, error) {
 	return s, nil
 }
 
-// begin checks the server and starts what runs until Close.
+// begin checks the server and starts the goroutines that run until Close.
 func (s *Storage) begin(ctx context.Context) error {
 	err := s.examine(ctx)
 	if err == nil {
@@ -104,7 +104,7 @@ func (s *Storage) begin(ctx context.Context) error {
 	return nil
 }
 
-// enter refuses a call of a closed storage.
+// enter returns storage.ErrClosed if the storage was closed.
 func (s *Storage) enter() error {
 	if s.closed.Load() {
 		return storage.ErrClosed
@@ -112,15 +112,15 @@ func (s *Storage) enter() error {
 	return nil
 }
 
-// Close ends every Wait and what runs in the background, and closes the client unless
-// it is the application's own. Calls under way may fail with an ErrUnknown.
+// Close ends every Wait and the storage's goroutines, and closes the client unless it belongs
+// to the application. Calls under way may fail with an ErrUnknown.
 func (s *Storage) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
 	s.stop(storage.ErrClosed)
 	var err error
-	if s.own { // first, so that what is under way does not wait for a server that hangs
+	if s.own { // first, so that calls under way do not wait for a server that hangs
 		err = s.client.Close()
 	}
 	ended := make(chan struct{})
@@ -143,9 +143,9 @@ func (s *Storage) Close() error {
 	return nil
 }
 
-// closeTime bounds how long Close waits for what is under way. Only a server that hangs
-// holds it up that long, on a connection that is being made or is the application's own;
-// go-redis ends that by its timeouts.
+// closeTime bounds how long Close waits for calls under way. Only a server that hangs delays
+// Close that long, on a connection that is being made or that belongs to the application;
+// go-redis ends such a call by its timeouts.
 const closeTime = time.Second / 2
 
 // Spans reports whether all these queues are in one slot of a Cluster. On one Redis
@@ -159,7 +159,8 @@ func (s *Storage) Spans(queues ...string) bool {
 	return true
 }
 
-// slot is the atomic domain of a queue.
+// slot returns the slot of a queue on a Cluster, and 0 on one Redis. Queues of the same slot can
+// share an atomic step.
 func (s *Storage) slot(queue string) int {
 	if !s.cluster {
 		return 0
@@ -174,8 +175,9 @@ func (s *Storage) time(ctx context.Context) (time.Time, error) {
 	})
 }
 
-// clocks are the server's time, the latest mark of the queues that this process uses, and since
-// when one of them waits: the last two are zero where there is none.
+// clocks are the server's time, the latest mark of the queues that this process uses, and the
+// latest moment since when timed work waits in one of them (jump.lua). The last two are zero where
+// there is none.
 type clocks struct{ now, mark, jumped time.Time }
 
 // clocks reads them in one round trip.
@@ -194,7 +196,7 @@ func (s *Storage) clocks(ctx context.Context) (clocks, error) {
 		}
 		c.now = moment(c.now.UnixMicro())
 		for _, meta := range metas {
-			var at [2]time.Time // none of a key that cannot be read
+			var at [2]time.Time // zero for a key that cannot be read
 			for i, v := range meta.Val() {
 				text, _ := v.(string)
 				if us, err := strconv.ParseInt(text, 10, 64); err == nil && us > 0 {
@@ -212,12 +214,12 @@ func (s *Storage) clocks(ctx context.Context) (clocks, error) {
 	})
 }
 
-// Location says that the tasks are in Redis, where no transaction of an application's can be. Servers are not
-// told apart.
+// Location returns "redis" for every server: no transaction of an application's database can include
+// tasks in Redis.
 func (s *Storage) Location() string { return "redis" }
 
-// Describe tells the server's version, time and durability, and what an operator
-// should know of it.
+// Describe returns the server's version, time and durability, the limits, and warnings for the
+// operator.
 func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	if err := s.enter(); err != nil {
 		return storage.Description{}, fmt.Errorf("redis: describe: %w", err)

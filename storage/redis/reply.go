@@ -8,7 +8,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// letters of the states, as the scripts write them.
+// letters are the letters of the states, as the scripts write them.
 var letters = map[storage.State]string{
 	storage.Waiting: "w", storage.Pending: "p", storage.Scheduled: "s", storage.Retry: "r",
 	storage.Completed: "c", storage.Cancelled: "x", storage.Dead: "d", storage.Cursors: "u",
@@ -16,7 +16,7 @@ var letters = map[storage.State]string{
 
 func letterOf(state storage.State) string { return letters[state] }
 
-// stateOf is the state of a letter; "" for a task that is nowhere.
+// stateOf returns the state of a letter, or "" for a letter that stands for none.
 func stateOf(letter byte) storage.State {
 	switch letter {
 	case 'w', 'l', 'z', 'k':
@@ -39,9 +39,8 @@ func stateOf(letter byte) storage.State {
 	return ""
 }
 
-// gather reads the outcomes of all parts of a call. Where some parts happened and
-// others were refused, the outcome of the call is unknown: repeating it does what is
-// left.
+// gather reads the outcomes of all parts of a call into applied. Where some parts happened and
+// others failed, the outcome of the call is unknown: a repeat carries out the parts that did not happen.
 func gather(parts []*part, txs []storage.Tx, applied []storage.Applied) error {
 	if len(parts) == 0 {
 		return nil
@@ -65,7 +64,7 @@ func gather(parts []*part, txs []storage.Tx, applied []storage.Applied) error {
 	return err
 }
 
-// read fills the Applied of a part's Txs from its outcome, which scripts/apply.lua
+// read fills in the Applied of a part's Txs from its outcome, which scripts/apply.lua
 // describes.
 func (p *part) read(txs []storage.Tx, applied []storage.Applied) error {
 	if p.outcome == "" {
@@ -81,7 +80,7 @@ func (p *part) read(txs []storage.Tx, applied []storage.Applied) error {
 	r.version = r.number(7)
 	for _, u := range p.units {
 		r.version++
-		if strings.HasPrefix(r.rest, "*") { // one letter for all
+		if strings.HasPrefix(r.rest, "*") { // one letter for all Txs of a run
 			r.text(1)
 			r.all(r.text(1), u.txs, txs, applied)
 			continue
@@ -103,7 +102,7 @@ type outcome struct {
 	version int64 // of the Tx under way
 }
 
-// all fills in what became of Txs of one operation each that led to the same state.
+// all fills in the outcomes of Txs of one operation each that led to the same state.
 func (r *outcome) all(letter string, of []int, txs []storage.Tx, applied []storage.Applied) {
 	state := stateOf(first(letter))
 	room := make([]storage.Placed, len(of))
@@ -116,7 +115,7 @@ func (r *outcome) all(letter string, of []int, txs []storage.Tx, applied []stora
 		case len(tx.Inserts) == 1:
 			applied[i].Inserted = placed
 			placed[0].Ref = tx.Inserts[0].Ref
-		default: // a damaged outcome: no run has such a Tx
+		default: // the outcome is damaged: no run has such a Tx
 			r.bad = true
 			return
 		}
@@ -124,7 +123,7 @@ func (r *outcome) all(letter string, of []int, txs []storage.Tx, applied []stora
 	}
 }
 
-// tx reads what became of one Tx.
+// tx reads the outcome of one Tx.
 func (r *outcome) tx(tx *storage.Tx, a *storage.Applied) {
 	switch r.text(1) {
 	case "K":
@@ -136,7 +135,7 @@ func (r *outcome) tx(tx *storage.Tx, a *storage.Applied) {
 	}
 }
 
-// applied reads what a Tx did, in the order of part.add.
+// applied reads the results of a Tx that happened, in the order in which part.addTx sent its operations.
 func (r *outcome) applied(tx *storage.Tx, a *storage.Applied) {
 	room := make([]storage.Placed, len(tx.Settles)+len(tx.Changes)+len(tx.Inserts))
 	cut := func(n int) []storage.Placed {
@@ -159,7 +158,7 @@ func (r *outcome) applied(tx *storage.Tx, a *storage.Applied) {
 	}
 }
 
-// targetOf is where a change leaves its task.
+// targetOf returns the Ref that a task has after a change.
 func targetOf(ch *storage.Change) storage.Ref {
 	ref := ch.Ref
 	if ch.Queue != "" {
@@ -187,7 +186,7 @@ func (r *outcome) placed(ref storage.Ref) storage.Placed {
 
 func (r *outcome) state() storage.State { return stateOf(byte(r.number(1))) }
 
-// refusal reads what stood in the way of a Tx.
+// refusal reads the obstacles of a Tx that was refused.
 func (r *outcome) refusal(tx *storage.Tx) *storage.DependencyError {
 	e := &storage.DependencyError{}
 	for n := r.number(2); n > 0 && !r.bad; n-- {
@@ -214,13 +213,14 @@ func (r *outcome) refusal(tx *storage.Tx) *storage.DependencyError {
 	return e
 }
 
-// operation is what an obstacle tells of.
+// operation is the operation of a Tx that met an obstacle.
 type operation struct {
 	ref, target storage.Ref
 	version     int64
 }
 
-// opOf finds the i-th operation of a Tx, in the order of part.add.
+// opOf returns the i-th operation of a Tx, counted from 0 in the order of part.addTx. It returns the zero
+// operation where the Tx has none such.
 func opOf(tx *storage.Tx, i int) operation {
 	if i >= 0 && i < len(tx.Deletes) {
 		d := &tx.Deletes[i]

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// share asks all groups at once, each for a share, and then those that have more for
-// what the others left.
+// share asks all groups at the same time for a share each. Then it asks the groups that have more, one
+// after the other, for the tasks that are still wanted.
 func (c *claiming) share(ctx context.Context, groups []*group) error {
 	answers := make([]*claimAnswer, len(groups))
 	errs := make([]error, len(groups))
@@ -29,7 +29,7 @@ func (c *claiming) share(ctx context.Context, groups []*group) error {
 	c.remains = false
 	for i, g := range groups {
 		a := ask{g, c.groups + g.index, c.left, min(c.start, c.left), leave}
-		if repeated { // give what the first try took here, and no more
+		if repeated { // only returns what the second round of the first try took here
 			a.most, a.start = 0, 0
 		} else if !c.asksAgain(&a, answers[i]) {
 			continue
@@ -43,9 +43,10 @@ func (c *claiming) share(ctx context.Context, groups []*group) error {
 	return nil
 }
 
-// asksAgain reports whether a group is to be asked in the second round, after what it gave in
-// the first, and for what. One that repeated an earlier try has had its share: that try came to
-// no second round, and what has ended since then of what it took nobody knows.
+// asksAgain reports whether a group has to be asked in the second round, and completes the ask a by
+// what the group gave in the first round. A group that repeated an earlier try is not asked again: it
+// has given its share, that try did not reach the second round, and nobody knows how many of the
+// tasks that it took have ended since.
 func (c *claiming) asksAgain(a *ask, gave *claimAnswer) bool {
 	wanted := c.req.Suspect && !c.suspect && a.start > 0
 	rest, full := a.group.less(gave)
@@ -57,8 +58,8 @@ func (c *claiming) asksAgain(a *ask, gave *claimAnswer) bool {
 	return c.left > 0 && !gave.repeated && full < len(rest.queues) && (gave.remains || wanted && gave.suspects)
 }
 
-// less is the group after an answer: a queue may give what is left of its most, or is only
-// maintained where that is nothing. full counts the latter.
+// less returns the group with the limits that are left to its queues after an answer. A queue whose
+// limit is used up is only maintained; full counts these queues.
 func (g *group) less(gave *claimAnswer) (rest *group, full int) {
 	took := make(map[string]int)
 	for i := range gave.Tasks {
@@ -80,8 +81,8 @@ func (g *group) less(gave *claimAnswer) (rest *group, full int) {
 	return rest, full
 }
 
-// shares deals out what is asked for to the groups. One of those that start tasks, by
-// chance but the same for a repeat, may give a suspect.
+// shares divides the tasks that the claim asks for among the groups. One of the groups that start
+// tasks may give a suspect; it is random, but the same in a repeat.
 func (c *claiming) shares(groups []*group) []ask {
 	asks := make([]ask, len(groups))
 	left, starting := c.start, 0

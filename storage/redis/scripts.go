@@ -21,7 +21,7 @@ import (
 //go:embed scripts/*.lua
 var sources embed.FS
 
-// constants are what the scripts share with Go, by the names that they have there.
+// constants returns the values that the scripts share with Go, as Lua text, by their names in the scripts.
 func constants(limits storage.Limits, short bool) map[string]string {
 	all := map[string]string{
 		"SHORT":         strconv.FormatBool(short),
@@ -75,59 +75,61 @@ func constants(limits storage.Limits, short bool) map[string]string {
 	return all
 }
 
-// spread is how far the places of two priorities in waiting are apart. Places up to half of that
-// come before the line: of a higher priority, or of priority 0 and gone to its head.
+// spread is the distance between the scores of two neighboring priorities in waiting. Tasks with scores
+// up to half of spread come before the line: tasks of a higher priority, and tasks of priority 0 that
+// went back to its head.
 const spread = 1 << 48
 
-// Tasks that one claim took from a queue share one deadline, as a group: its fence behind the sign
-// of an alarm is its member of the leases. The claims hash has the ids of a group under its fence,
-// and behind the sign of a count how many are still in it. Whatever ends a lease or moves its
-// deadline takes the task out of its group. Outside of a group a lease has its rank in the claim,
-// in two bytes: what is recovered goes back in the order of the claims.
+// The tasks that one claim took from a queue form a group with one deadline. The member of a group in
+// leases is alarmSign and its fence. The hash claims has the ids of a group under its fence, and under
+// countSign and the fence how many of them are still in the group. A step that ends a lease or moves
+// its deadline takes the task out of its group. A lease outside of a group has the rank of the task in
+// its claim, in two bytes, so that recovered tasks go back in the order of their claims.
 const (
 	alarmSign = "!"
 	countSign = "#"
-	singles   = 4 // fewer are no group
+	singles   = 4 // fewer tasks form no group
 )
 
-// padSize is the length of a field of the pending hash that keeps Redis from packing it, which is
-// slow to fill: a claim would begin that anew each time the last task was settled.
+// padSize is the length of a field of the hash pending that keeps Redis from packing the hash. A packed
+// hash is slow to fill, and without that field Redis would pack it anew each time after the last pending
+// task was settled.
 const padSize = 65
 
 func quote(text string) string { return "'" + text + "'" }
 
 func inMicros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 
-// jumpBack is by how much a mark is ahead of a clock that was set back. The general ways keep
-// that clock beside the mark then, and the short ones leave all calls to them.
+// jumpBack is how far a mark has to be ahead of the clock to show that the clock was set back. Then the
+// general ways keep the clock beside the mark, and the short ways leave all calls to them.
 const jumpBack = time.Second
 
 // touchEvery is how often steps note that a queue is in use.
 const touchEvery = time.Minute
 
 // putOff is how long recovery and trimming wait after a claim that maintained the queue, so that
-// they come in batches where tasks expire all the time. The contract permits less than a second.
+// they work in batches where tasks expire all the time. The contract permits less than a second.
 const putOff = time.Second / 2
 
-// markEvery is how often a claim from several queues moves the marks of those in which it
+// markEvery is how often a claim from several queues moves the marks of the queues in which it
 // finds nothing. It is far below storage.JumpAfter.
 const markEvery = time.Second
 
-// restFor is how long the mark of a queue rests in which nothing is due, where it is only
-// maintained: whoever sweeps the queue again and again in that time does not write to it. The mark
-// tells when the queue was last looked at, so that this is far below storage.JumpAfter.
+// restFor is how often a claim that only maintains a queue moves its mark where nothing is due there, so
+// that repeated sweeps write nothing in between. It is far below storage.JumpAfter, because the mark
+// tells when a step last saw the clock.
 const restFor = 7 * time.Second
 
-// script is one of scripts/*.lua.
+// script is a script as it is sent: files of scripts/*.lua, joined and with their constants.
 type script struct {
 	source, sha string
 	calls       *calls
 }
 
-// scripts are all of them.
+// scripts are all scripts of a storage.
 type scripts struct {
-	// These work on queues and have base.lua and lib.lua before them. claim begins with its short
-	// way.
+	// These work on queues and begin with the shared files, such as base.lua and lib.lua (see
+	// files). The short way of claim is part of its script.
 	apply, claim, extend, configure, apart, task, list, stats, inspect script
 	// These work on the global keys.
 	register, forget, beat, runners, probe, layout script
@@ -137,11 +139,11 @@ type scripts struct {
 	calls calls // of scripts, and of the few other commands
 }
 
-// loadScripts makes the scripts. Without short the short ways leave everything to the general ones.
+// loadScripts makes the scripts. Where short is false the short ways leave every call to the general ways.
 func loadScripts(in *interrupts, limits storage.Limits, short bool) (*scripts, error) {
 	s := &scripts{calls: calls{interrupts: in}}
 	known := constants(limits, short)
-	libraries := make(map[string]string) // the files of scripts that take all keys, filled once
+	libraries := make(map[string]string) // filled files, shared by the scripts that take all keys
 	for name, to := range s.named() {
 		filled := libraries
 		if shortKeys[name] != nil {
@@ -157,14 +159,14 @@ func loadScripts(in *interrupts, limits storage.Limits, short bool) (*scripts, e
 	return s, nil
 }
 
-// shortKeys are the keys of a queue that scripts take that are a short way alone. A key costs a
-// script, and the client who sends it, as much as a small command.
+// shortKeys are the keys of a queue that the scripts of short ways take. They take few, because a key
+// costs the script, and the client that sends it, as much as a small command.
 var shortKeys = map[string][]int{
 	"insert":   {metaKey, tasksKey, waitingKey, lineKey, lanesKey},
 	"complete": {metaKey, tasksKey, pendingKey, leasesKey, claimsKey, lanesKey},
 }
 
-// places gives the places of the keys that a script takes, nil where it takes all.
+// places returns the places of the keys that a script takes, or nil where it takes all.
 func (s *scripts) places(of *script) []int {
 	switch of {
 	case &s.insert:
@@ -175,8 +177,8 @@ func (s *scripts) places(of *script) []int {
 	return nil
 }
 
-// within gives the constants of a script that takes some of the keys of a queue, all where some
-// are none.
+// within returns the constants of a script that takes only some of the keys of a queue: the places of
+// these keys differ. A nil some means all keys.
 func within(known map[string]string, some []int) map[string]string {
 	if some == nil {
 		return known
@@ -189,7 +191,8 @@ func within(known map[string]string, some []int) map[string]string {
 	return known
 }
 
-// sourceOf joins files to a script. It keeps the text of each, with the constants in it, in filled.
+// sourceOf joins files to a script. It keeps the text of each file, with the constants filled in, in
+// filled, and uses the texts that it finds there.
 func sourceOf(files []string, known, filled map[string]string) (string, error) {
 	var all strings.Builder
 	for _, file := range files {
@@ -205,8 +208,8 @@ func sourceOf(files []string, known, filled map[string]string) (string, error) {
 	return all.String(), nil
 }
 
-// substitute puts the constants into a text, in place of the words that name them. A regular expression
-// would take each Open 20 ms.
+// substitute replaces the words of a text that name constants by their values. With a regular expression
+// each Open would take 20 ms for that.
 func substitute(text []byte, known map[string]string) string {
 	var out strings.Builder
 	for begin := 0; begin < len(text); {
@@ -233,7 +236,7 @@ func inWord(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
 }
 
-// named gives the scripts by their names.
+// named returns the scripts by their names.
 func (s *scripts) named() map[string]*script {
 	return map[string]*script{
 		"apply": &s.apply, "claim": &s.claim, "extend": &s.extend, "configure": &s.configure,
@@ -243,7 +246,7 @@ func (s *scripts) named() map[string]*script {
 	}
 }
 
-// files are those of which a script is made.
+// files returns the names of the files, without .lua, that are joined to a script.
 func (s *scripts) files(name string, of *script) []string {
 	lib := []string{"base", "jump", "lib", "record", "entry", "refusal", "commit"}
 	switch of {
@@ -263,31 +266,31 @@ func (s *scripts) files(name string, of *script) []string {
 	return slices.Concat([]string{"pack"}, lib, []string{name})
 }
 
-// processor carries out commands: a client or a pipeline.
+// processor is a client or a pipeline: it carries out commands.
 type processor interface {
 	Process(ctx context.Context, cmd goredis.Cmder) error
 }
 
-// sent says whether a call may have been sent. go-redis reads the arguments of a command
-// where it writes them to a connection, at each of its tries: before that nothing happened.
+// sent tells whether a call may have been sent. go-redis reads the arguments of a command when it
+// writes them to a connection, at each of its tries; until then nothing was sent.
 type sent struct{ atomic.Bool }
 
-// noted is an argument that notes that it was read.
+// noted is an argument of a command that sets sent when go-redis reads it.
 type noted struct {
 	text string
 	in   *sent
 }
 
-// MarshalBinary is what go-redis calls.
+// MarshalBinary returns the text. go-redis calls it to write the argument.
 func (n *noted) MarshalBinary() ([]byte, error) {
 	n.in.Store(true)
 	return []byte(n.text), nil
 }
 
-// String is for what looks at commands.
+// String returns the text, for code that prints commands.
 func (n *noted) String() string { return n.text }
 
-// call is the command that runs a script by its hash, or by its text.
+// call returns the command that runs a script, by its text where whole is true, else by its hash.
 func (sc *script) call(ctx context.Context, in *sent, whole bool, keys, args []any) *goredis.Cmd {
 	all := make([]any, 3, 3+len(keys)+len(args))
 	all[0], all[1], all[2] = "evalsha", &noted{sc.sha, in}, len(keys)
@@ -301,8 +304,8 @@ func (sc *script) call(ctx context.Context, in *sent, whole bool, keys, args []a
 	return cmd
 }
 
-// run runs a script by its hash, and by its text where the server forgot it. Its error
-// is translated.
+// run runs a script by its hash, and again by its text if the server does not know the hash. It
+// returns the translated error.
 func (sc *script) run(ctx context.Context, c processor, keys []any, args ...any) (any, error) {
 	var in sent
 	reply, err := heed(ctx, sc.calls, func(ctx context.Context) (any, error) {
@@ -317,7 +320,7 @@ func (sc *script) run(ctx context.Context, c processor, keys []any, args ...any)
 	return reply, translate(err, in.Load())
 }
 
-// list runs a script that answers with a list.
+// list runs a script that returns a list. It returns errReply for any other reply.
 func (sc *script) list(ctx context.Context, c processor, keys []any, args ...any) ([]any, error) {
 	reply, err := sc.run(ctx, c, keys, args...)
 	if err != nil {

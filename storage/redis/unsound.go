@@ -11,16 +11,16 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// unsound are queues with a key or field that scripts cannot work with. One of them would
-// spoil each script call that names others too, so that claims leave it alone but for a try
-// now and then. Describe tells of it.
+// unsound has the queues with a key or field that scripts cannot read. Each script call that names
+// such a queue fails for its other queues too. So claims leave the queue alone, and try it by itself
+// once in a while (unsoundAgain). Describe warns of it.
 type unsound struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards queues and split
 	queues map[string]unsoundness
 	split  map[splitCall]uint64 // the numbers of calls whose queues were asked one by one
 }
 
-// splitCall is a script call of a claim: on which lane, and its index in the lane field.
+// splitCall identifies a script call of a claim by its lane and its index in the lane field.
 type splitCall struct {
 	lane  [16]byte
 	index int
@@ -31,12 +31,12 @@ type unsoundness struct {
 	again time.Time
 }
 
-// unsoundAgain is how long a damaged queue is left alone.
+// unsoundAgain is how long claims leave a damaged queue alone.
 const unsoundAgain = 30 * time.Second
 
-// sort gives the groups without queues that are unsound, and each of those by itself that is to
-// be tried again. Whatever is left out, a group keeps its index and its queues their places, so
-// that a repeat asks as the first try did.
+// sort returns the groups without their unsound queues, then a group of its own for each unsound queue
+// that is due for another try. A group keeps its index and its queues keep their places, whichever
+// queues are left out, so that a repeat asks as the first try did.
 func (u *unsound) sort(groups []*group) []*group {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -62,12 +62,12 @@ func (u *unsound) sort(groups []*group) []*group {
 	return append(sound, again...)
 }
 
-// only is the i-th queue of a group, asked by itself.
+// only returns a group of only the i-th queue.
 func (g *group) only(i int) *group {
 	return &group{queues: g.queues[i : i+1], index: apartIndex(g.index, g.place(i))}
 }
 
-// mostSplit bounds what is known of calls: the lane of each is left sooner or later.
+// mostSplit bounds the size of unsound.split: the lanes of old calls are no longer in use.
 const mostSplit = 1000
 
 // splits notes that the queues of a script call are asked one by one.
@@ -80,7 +80,7 @@ func (u *unsound) splits(call storage.Call, index int) {
 	u.split[splitCall{call.Lane.ID, index}] = call.Seq
 }
 
-// wasSplit reports whether that is a repeat of such a call.
+// wasSplit reports whether a script call repeats one that splits noted.
 func (u *unsound) wasSplit(call storage.Call, index int) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -97,14 +97,14 @@ func (u *unsound) note(queue, why string) {
 	u.queues[queue] = unsoundness{why, time.Now().Add(unsoundAgain)}
 }
 
-// mended notes that a queue is sound.
+// mended notes that a queue is sound again.
 func (u *unsound) mended(queue string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.queues, queue)
 }
 
-// warnings has one for each queue.
+// warnings returns a warning for each unsound queue, sorted.
 func (u *unsound) warnings() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -116,8 +116,8 @@ func (u *unsound) warnings() []string {
 	return all
 }
 
-// askSound is askFor where a queue of the group may be damaged: that one gives nothing, and
-// costs the others a call for each.
+// askSound makes the script call of an ask. If the call fails because of a damaged queue, askSound
+// asks the queues one by one: the damaged queue gives nothing, and each other queue costs a call.
 func (s *Storage) askSound(ctx context.Context, req *storage.ClaimRequest, a ask) (*claimAnswer, error) {
 	if s.unsound.wasSplit(req.Call, a.index) {
 		return s.askEach(ctx, req, a)
@@ -149,7 +149,7 @@ func (s *Storage) askEach(ctx context.Context, req *storage.ClaimRequest, a ask)
 			one.suspect = leave
 		}
 		answer, err := s.askSound(ctx, req, one)
-		if err != nil && all.Now.IsZero() { // no other queue has answered, and none was claimed from
+		if err != nil && all.Now.IsZero() { // no queue before it gave an answer, so nothing was claimed
 			return nil, err
 		}
 		if err != nil {
@@ -160,11 +160,11 @@ func (s *Storage) askEach(ctx context.Context, req *storage.ClaimRequest, a ask)
 	return all, nil
 }
 
-// apartIndex is the index of the i-th script call that one at an index, which was spoiled, is
-// made of.
+// apartIndex returns the index in the lane field of the i-th of the script calls that replace a spoiled
+// script call with this index.
 func apartIndex(index, i int) int { return (i+1)<<16 + index }
 
-// add takes on the answer of another queue.
+// add adds the answer of another queue.
 func (c *claimAnswer) add(a *claimAnswer) {
 	c.Tasks, c.Fences = append(c.Tasks, a.Tasks...), append(c.Fences, a.Fences...)
 	c.Ticks, c.Ended = append(c.Ticks, a.Ticks...), append(c.Ended, a.Ended...)
@@ -180,8 +180,8 @@ func (c *claimAnswer) add(a *claimAnswer) {
 	}
 }
 
-// inspect says what is wrong with a queue that spoiled a script: which keys and fields, or
-// what the server says.
+// inspect returns what is wrong with a queue that made a script fail: the bad keys and fields, or
+// else the text of the script's error.
 func (s *Storage) inspect(ctx context.Context, queue string, spoil error) string {
 	list, err := s.scripts.inspect.list(ctx, s.client, s.keys.of(queue, nil))
 	v := values(list)
@@ -195,9 +195,9 @@ func (s *Storage) inspect(ctx context.Context, queue string, spoil error) string
 	return strings.Join(found, "; ")
 }
 
-// applyEach carries out, one after the other, the Txs of parts that a damaged queue spoiled for
-// one another: what that queue refuses is the error of the Txs that name it. It gives the parts
-// that were not spoiled.
+// applyEach carries out one after the other the Txs of the parts that failed because of a damaged
+// queue. Only the Txs that name the damaged queue get its error. applyEach returns the parts that did
+// not fail in this way.
 func (s *Storage) applyEach(
 	ctx context.Context, call storage.Call, parts []*part, txs []storage.Tx, applied []storage.Applied,
 ) (sound []*part, err error) {
@@ -221,7 +221,7 @@ func (s *Storage) applyEach(
 	return sound, nil
 }
 
-// applyApart carries out one Tx as the script call of an index.
+// applyApart carries out one Tx in a script call with this index.
 func (s *Storage) applyApart(
 	ctx context.Context, call storage.Call, index int, tx []storage.Tx, applied []storage.Applied,
 ) error {
@@ -230,8 +230,9 @@ func (s *Storage) applyApart(
 	return s.carryOut(ctx, call, parts, tx, applied)
 }
 
-// extendEach extends the leases of a batch queue by queue, after one of them spoiled the batch.
-// The leases of a damaged queue are passed over.
+// extendEach extends the leases of a batch queue by queue, after a damaged queue made the batch fail.
+// It reports the leases of a damaged queue as Locked. It returns the queue's error where one of these
+// extensions has a progress or checkpoint to write.
 func (s *Storage) extendEach(
 	ctx context.Context, req *storage.ExtendRequest, index int, leases []storage.Extension, to *storage.Extended,
 ) error {
@@ -253,7 +254,7 @@ func (s *Storage) extendEach(
 	return nil
 }
 
-// byQueue sorts leases by queue, in order.
+// byQueue splits leases by queue. It keeps their order.
 func byQueue(leases []storage.Extension) (all [][]storage.Extension) {
 	at := make(map[string]int)
 	for _, e := range leases {

@@ -2,8 +2,8 @@ package redis
 
 import "strconv"
 
-// reply takes a list that a script answered with apart. After the first value that is
-// not what it should be, bad is set and all that follows is zero.
+// reply reads the values of a list that a script returned, one after the other. After the first
+// value of an unexpected type, bad is set and all later values are zero.
 type reply struct {
 	list []any
 	bad  bool
@@ -27,7 +27,7 @@ func (r *reply) text() string {
 	return s
 }
 
-// optional is a text that may be missing, also at the end of the list.
+// optional reads a text, and reports whether it is there: it may be nil, or the list may have ended.
 func (r *reply) optional() (string, bool) {
 	if len(r.list) == 0 {
 		return "", false
@@ -56,7 +56,7 @@ func (r *reply) sublist() *reply {
 	return &reply{list: v}
 }
 
-// size is how many bytes of text are left.
+// size returns how many bytes of text are left in the list.
 func (r *reply) size() int {
 	n := 0
 	for _, v := range r.list {
@@ -66,7 +66,7 @@ func (r *reply) size() int {
 	return n
 }
 
-// first is the first byte of a text, 0 where there is none.
+// first returns the first byte of a text, or 0 for an empty text.
 func first(s string) byte {
 	if s == "" {
 		return 0

@@ -17,22 +17,22 @@ import (
 
 // wake listens to the wake-ups of queues on one connection.
 //
-// A queue is listened to from its first Claim or Wait on. Its listening is confirmed
-// by an event of its own, as is every reconnection: whatever was missed until then, a
-// Wait from before it returns at once. So nothing is lost between a Claim and the
-// Wait that follows, although neither waits for the confirmation.
+// It listens to a queue from the first Claim or Wait for it on. The confirmation of a subscription
+// counts as an event of the queue, also after each reconnection. So a Wait that began before it returns
+// at once, and no wake-up that was missed until then is lost. Neither a Claim nor the Wait that follows
+// it waits for the confirmation.
 type wake struct {
 	keys   *keys
 	client goredis.UniversalClient
 	ctx    context.Context //nolint:containedctx // of the subscription; ended by Close
 
 	events wakeup.Stream
-	turns  sync.Mutex // one subscribes at a time, lest an older wish undoes a newer one
+	turns  sync.Mutex // held while subscribing, so that an older change does not undo a newer one
 
-	mu     sync.Mutex // guards what follows; no I/O under it
+	mu     sync.Mutex // guards closed, pubsub and used; no I/O under it
 	closed bool
 	pubsub *goredis.PubSub      // nil until the first queue
-	used   map[string]time.Time // when a queue that is listened to was last asked for
+	used   map[string]time.Time // when a Claim or Wait last named a queue, by queue with a subscription
 
 	reader sync.WaitGroup // the goroutines that read and subscribe; they end when pubsub is closed
 }
@@ -41,7 +41,7 @@ func newWake(ctx context.Context, client goredis.UniversalClient, k *keys) *wake
 	return &wake{keys: k, client: client, ctx: ctx, used: make(map[string]time.Time)}
 }
 
-// since listens to these queues, and gives the number of the last event.
+// since listens to these queues, and returns the number of the last event.
 func (w *wake) since(queues []string) storage.Since {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,23 +64,23 @@ func (w *wake) since(queues []string) storage.Since {
 	if len(fresh) > 0 && pubsub == nil {
 		pubsub = w.client.Subscribe(w.ctx)
 		w.pubsub = pubsub
-		// The events of go-redis come through a channel of its own; it reconnects.
+		// go-redis sends the events through this channel, and reconnects by itself.
 		events := pubsub.ChannelWithSubscriptions(goredis.WithChannelHealthCheckInterval(pingEvery))
 		w.reader.Go(func() { w.read(events) })
 	}
-	if len(fresh) > 0 { // nobody waits for it: the server may hang
+	if len(fresh) > 0 { // in a goroutine, because the server may hang
 		w.reader.Go(func() { w.subscribe(pubsub, fresh, stale) })
 	}
 	return w.events.Since()
 }
 
-// subscribe listens to channels, and no longer to those that are stale, unless somebody
-// has asked for them again meanwhile.
+// subscribe subscribes to the channels fresh, and unsubscribes from the channels stale, except those
+// that a call has asked for again meanwhile.
 func (w *wake) subscribe(pubsub *goredis.PubSub, fresh, stale []string) {
 	w.turns.Lock()
 	defer w.turns.Unlock()
-	// An error is not the caller's: the connection is made anew and subscribes to
-	// all that was asked for.
+	// The error is ignored: go-redis makes the connection anew and subscribes to all channels
+	// again.
 	_ = pubsub.Subscribe(w.ctx, fresh...)
 	w.mu.Lock()
 	stale = slices.DeleteFunc(stale, func(channel string) bool {
@@ -93,10 +93,10 @@ func (w *wake) subscribe(pubsub *goredis.PubSub, fresh, stale []string) {
 	}
 }
 
-// staleAfter is how long a queue is listened to that nobody asks for.
+// staleAfter is how long the storage listens to a queue that no Claim or Wait names.
 const staleAfter = 5 * time.Minute
 
-// stale forgets the queues that nobody asks for any more, and gives their channels.
+// stale forgets the queues that no call has named for staleAfter, and returns their channels.
 // The caller holds mu.
 func (w *wake) stale(now time.Time) []string {
 	var channels []string
@@ -110,7 +110,7 @@ func (w *wake) stale(now time.Time) []string {
 	return channels
 }
 
-// known lists the queues that are listened to.
+// known lists the queues to which the storage listens.
 func (w *wake) known() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,7 +120,7 @@ func (w *wake) known() []string {
 // pingEvery is how long the connection may be silent before it is tested.
 const pingEvery = 10 * time.Second
 
-// read numbers events until the subscription is closed.
+// read reports events to the waiting calls until the subscription is closed.
 func (w *wake) read(events <-chan any) {
 	for event := range events {
 		switch e := event.(type) {
@@ -142,7 +142,7 @@ func (w *wake) ring(queue string, alert bool) {
 	}
 }
 
-// close ends the subscription and waits for its goroutine.
+// close ends every Wait and the subscription, and waits for its goroutines.
 func (w *wake) close() {
 	w.mu.Lock()
 	w.closed = true
@@ -155,8 +155,8 @@ func (w *wake) close() {
 	}
 }
 
-// Wait returns when there was an event in one of the queues since the Claim that gave
-// req.Since. It costs the server nothing.
+// Wait returns when an event has happened in one of the queues since the Claim that returned
+// req.Since. It sends nothing to the server.
 func (s *Storage) Wait(ctx context.Context, req storage.WaitRequest) error {
 	if err := storage.CheckWait(&req); err != nil {
 		return err

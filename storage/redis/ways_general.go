@@ -2,5 +2,5 @@
 
 package redis
 
-// shortWays is that of ways.go, for tests of the general ways.
+// shortWays is false here, for tests of the general ways; see ways.go.
 const shortWays = false
