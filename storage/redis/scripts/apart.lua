@@ -1,8 +1,8 @@
--- apart: sets a task apart whose record the claimant could not read.
+-- apart: sets tasks apart whose records the client that claimed them could not read.
 --
 -- KEYS  the keys of the queue (keys.go)
 -- ARGV  1 fence, 2... ids
--- Returns  how many
+-- Returns  how many tasks were set apart
 
 local q = openall(1)[1]
 local n = 0

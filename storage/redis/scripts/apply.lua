@@ -1,25 +1,26 @@
 -- apply: carries out the Txs of one or several calls, each Tx whole or not at all.
 --
--- KEYS  the keys of each queue named (keys.go), queue after queue
--- ARGV  1 queues, 2 "1" where a full Redis is to refuse the call, "i" likewise where all
---       are runs of inserts, "c" where all are runs of completions, else "0", 3 calls, then the
---       names of the queues, then each call: lane
---       field, seq, opened, its home queue, Txs; each Tx: operations; each operation:
---       its letter, its queue, the id and what the functions below read. An operation
---       is as many arguments as WIDTH says. Txs of one plain operation can come as a
---       run: instead of a number of operations "c", queue, fence, number of completions,
---       width of their ids (0 where they differ) and the ids with commas between, or "i", queue, first 3 bytes of each record, number, and of each
+-- KEYS  the keys of each named queue (keys.go), queue after queue
+-- ARGV  1 queues, 2 "1" where a full Redis has to refuse the call, "i" likewise where all Txs
+--       are in runs of inserts, "c" where all are in runs of completions, else "0", 3 calls,
+--       then the names of the queues, then each call: lane field, seq, opened, the queue whose
+--       lanes have it (its home), Txs; each Tx: operations; each operation: its letter, its
+--       queue, the id and the arguments that the functions in check.lua and step.lua read. An
+--       operation has as many arguments as WIDTH tells. Txs of one plain operation can come as
+--       a run, which has in the place of a number of operations either "c", queue, fence, number
+--       of completions, width of their ids (0 where they differ) and the ids with commas
+--       between, or "i", queue, first 3 bytes of each record, number of inserts, and of each
 --       insert the id and the record behind its 17th byte.
--- Returns  now, then for each call what admit says followed by its outcome: the mark
---       before its first Tx (7 bytes), then each Tx. The n-th Tx or run has the version
---       that mark + n. A Tx that happened is K and, for each insert, change and settle,
---       the letter of the state it led to (a run that happened can be * and that letter,
---       once for all); V, letter, version where the version is
---       not that of the Tx; E, letter, version, length and id of an existing task.
---       A Tx that was refused is R, 2 bytes of count, and obstacles: letter, 2 bytes
---       of the operation's number, and what the letter says (see reply.go).
+-- Returns  now, then for each call the verdict of admit and the outcome: "A", the mark before
+--       its first Tx (7 bytes), then each Tx. The n-th Tx or run has the version that mark + n.
+--       A Tx that happened is K and, for each insert, change and settle, the letter of the
+--       state to which it led; or V, letter, version where the version is not that of the Tx;
+--       or E, letter, version, length and id of an existing task. A run that happened can be
+--       * and the letter, once for all of its Txs. A Tx that was refused is R, the number of
+--       obstacles (2 bytes), and the obstacles: letter, number of the operation (2 bytes), and
+--       data that depend on the letter (see reply.go).
 
--- after gives where what follows the Tx or run at a begins, and how many Txs it is.
+-- after returns the position behind the Tx or run at a, and how many Txs it is.
 local function after(a)
   local n = ARGV[a]
   if n == 'c' then return a + 6, tonumber(ARGV[a + 3]) end
@@ -35,7 +36,7 @@ local function want(q, list, v)
   l[#l + 1] = v
 end
 
--- note says what the operations of the Tx at a will need.
+-- note notes which leases, records and histories the operations of the Tx at a need.
 local function note(a)
   local n = tonumber(ARGV[a])
   if not n then return end
@@ -51,7 +52,7 @@ local function note(a)
   end
 end
 
--- prefetch reads what most operations need, a command for each queue.
+-- prefetch reads the data that most operations need, with few commands for each queue.
 local function prefetch(a, calls)
   for _ = 1, calls do
     want(Q[ARGV[a + 3]], 'fields', ARGV[a])
@@ -91,7 +92,7 @@ local function prefetch(a, calls)
   end
 end
 
--- single carries out one operation of a run as a Tx of its own: o has its arguments.
+-- single carries out one operation of a run as a Tx of its own; o has its arguments.
 local function single(o)
   local argv, n = ARGV, #out + 1
   ARGV = o
@@ -104,8 +105,8 @@ local function single(o)
   ARGV = argv
 end
 
--- completions carries out a run of completions. Those on which nothing hangs need no
--- entry: their leases say so.
+-- completions carries out a run of completions. A task whose lease tells that its end takes no more than
+-- its removal needs no entry.
 local function completions(a)
   local q, fence, named = Q[ARGV[a + 1]], ARGV[a + 2], {}
   for id in string.gmatch(ARGV[a + 5], '[^,]+') do named[#named + 1] = id end
@@ -135,8 +136,8 @@ local function completions(a)
   write(q, 'HDEL', TASKS, ids)
 end
 
--- insertions carries out a run of inserts that are due now, have no unique key and no
--- large payload, and are no cursors.
+-- insertions carries out a run of plain inserts: they are due now, have no unique key and no large
+-- payload, and are no cursors.
 local function insertions(a)
   local q, lead, n = Q[ARGV[a + 1]], ARGV[a + 2], tonumber(ARGV[a + 3])
   local ids = {}
@@ -170,7 +171,8 @@ local function insertions(a)
   write(q, 'HSET', TASKS, set)
 end
 
--- transact carries out one Tx whose operations begin at a, or says why not.
+-- transact carries out one Tx whose operations begin at a, or adds its obstacles to the outcome. It
+-- returns the position behind the Tx.
 local function transact(a, ops)
   step = step + 1
   mark = mark + 1
@@ -201,12 +203,12 @@ local function transact(a, ops)
     end
     at = at + WIDTH[o]
   end
-  -- What was there already is told last: as this Tx leaves it.
+  -- Existing tasks come last, in the state in which this Tx leaves them.
   for i = 1, told and #told or 0 do out[told[i][1]] = existing(told[i][2], told[i][3]) end
   return at
 end
 
--- carryout carries out the Txs of one call, which begin at a.
+-- carryout carries out the Txs of one call, which begin at a, and returns the position behind them.
 local function carryout(a, txs)
   out = {pack7(mark)}
   while txs > 0 do

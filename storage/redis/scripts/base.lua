@@ -1,13 +1,13 @@
--- base: what the scripts that work on queues begin with. It is kept short, for each call runs
--- through all of it.
+-- base: the beginning of all scripts that work on queues. It is short, because Redis executes all of
+-- it at each call.
 --
--- Numbers are microseconds or counters below 2^53, which Lua holds exactly. Words in capitals
--- that are defined nowhere here come from Go: see constants in scripts.go. Among them are the
--- places of the keys of a queue in KEYS, where BLOCK keys stand for each.
+-- Numbers are microseconds or counters below 2^53, which Lua represents exactly. Words in capitals
+-- without a definition in these files are constants from Go: see constants in scripts.go. Among them
+-- are the places of the keys of a queue in KEYS, which has BLOCK keys for each queue.
 --
--- There are two times. now is the server's clock as it is: moments are made from it and
--- compared with it. mark only grows, and gives versions: it is past the mark that each queue
--- keeps of its last step, and the clock where that is more.
+-- There are two times. now is the server's clock: scripts make moments from it and compare them with
+-- it. mark only grows, and gives versions: it is the clock, but at least one more than the mark that
+-- each queue of the call keeps of its last step.
 
 local KEYS, ARGV, call = KEYS, ARGV, redis.call
 local byte, char, sub, find = string.byte, string.char, string.sub, string.find
@@ -15,14 +15,14 @@ local floor, min, max, abs = math.floor, math.min, math.max, math.abs
 
 local function text(n) return string.format('%.0f', n) end
 
--- sane gives the number that a text of the meta hash is, nil where it is none: a mark beyond
--- all others must not become that of the queues in the same step.
+-- sane returns the number in a field of the meta hash, nil where it is no number in range: other queues
+-- of the same step must not take over a mark that is out of range.
 local function sane(v)
   local n = tonumber(v)
   return n and n > -NEVER and n < NEVER and n or nil
 end
 
--- ask gives a command a list in pieces and adds up what it answers.
+-- ask runs a command on a list of arguments, in pieces, and returns the sum of its replies.
 local function ask(command, key, list)
   local n = 0
   for i = 1, #list, 500 do n = n + call(command, key, unpack(list, i, min(i + 499, #list))) end

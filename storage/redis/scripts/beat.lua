@@ -1,13 +1,15 @@
--- beat: keeps a runner's heartbeat and forgets those that expired. Its first write
--- frees, so that a full Redis takes it. Under the empty name runners has the clock of the last
--- beat and since when the forgetting waits (jump.lua).
+-- beat: writes a runner's heartbeat and removes heartbeats that expired. Its first write frees memory, so
+-- that a full Redis accepts it. The field "" has the clock of the last heartbeat of any runner, and since
+-- when the removal waits after a jump of the clock (jump.lua), or 0.
 --
--- KEYS  1 what runners said, 2 until when each counts as alive
--- ARGV  1 runner id, 2 for how long (µs), 0 where it leaves, 3 what it says, 4 lane field, 5 seq,
---       0 for none, 6 when the lane was opened
--- Returns  {verdict as in commit.lua, now}. The last call of a runner stands before what it said. A
---          heartbeat without vitals keeps those of the one before: no text in JSON can look like the
---          member, for its quotes are behind backslashes.
+-- KEYS  1 hash: runner -> time, lane field and seq of its last call, heartbeat in JSON; 2 sorted set:
+--       runner, by the time until which it counts as alive
+-- ARGV  1 runner id, 2 how long it counts as alive (µs), 0 where it leaves, 3 its heartbeat in JSON,
+--       4 lane field, 5 seq, 0 for none, 6 when the lane was opened
+-- Returns  {verdict as in commit.lua, now}; a repeat returns the time of the first try
+--
+-- A heartbeat without vitals keeps those of the heartbeat before, which a pattern finds in its JSON. The
+-- text of another member cannot match the pattern, because JSON puts a backslash before quotes in a text.
 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -23,7 +25,7 @@ local last, noted = string.match(redis.call('HGET', KEYS[1], '') or '', '^(%d+) 
 local since = waitsince(tonumber(last or 0), tonumber(noted or 0), now)
 redis.call('ZCARD', KEYS[2])
 local over = since > 0 and {} or redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now), 'LIMIT', 0, 100)
-over[#over + 1] = '' -- it is written again below
+over[#over + 1] = '' -- written again below
 if ARGV[2] == '0' then over[#over + 1] = ARGV[1] end
 local freed = redis.pcall('HDEL', KEYS[1], unpack(over))
 if type(freed) == 'table' and freed.err then return refusal(freed) end

@@ -1,8 +1,8 @@
--- check: reads what apply.lua is to do, and checks whether it may be done.
+-- check: reads the arguments of apply.lua, and checks whether each operation may happen.
 
 local WIDTH = {c = 4, C = 5, f = 8, s = 6, r = 4, b = 8, x = 7, y = 4, i = 6, k = 6, m = 13, d = 4, n = 4}
 local SETTLES = {c = true, C = true, f = true, s = true, r = true, b = true, x = true, y = true}
-local FAILS = {f = true, b = true, x = true} -- those that the history tells of
+local FAILS = {f = true, b = true, x = true} -- the settles that the history records
 
 -- The states of tasks that have ended.
 local ENDED = {c = true, x = true, d = true}
@@ -11,10 +11,10 @@ local queues = openall(tonumber(ARGV[1]))
 local Q = {}
 for i, q in ipairs(queues) do Q[ARGV[3 + i]] = q end
 
-local step = 0       -- numbers the Txs
+local step = 0       -- the number of the Tx under way
 local obstacles      -- of the Tx under way, nil while there are none
 local op             -- the number of the operation under way
-local decided        -- operation -> id of what is there already, nil while there are none
+local decided        -- operation -> id of the existing task that it names; nil while there are none
 local out            -- the outcome of the call, in pieces
 
 local function obstacle(letter, rest)
@@ -22,7 +22,7 @@ local function obstacle(letter, rest)
   obstacles[#obstacles + 1] = letter .. pack2(op) .. (rest or '')
 end
 
--- letter of a state as callers know it.
+-- letter returns the letter of a state as the contract has it, "-" for none.
 local function letter(st)
   if st == 'z' or st == 'l' or st == 'k' then return 'w' end
   return st or '-'
@@ -34,14 +34,14 @@ local function existing(q, id)
   return 'E' .. letter(e.st) .. pack7(v) .. char(#id) .. id
 end
 
--- moment reads a due time: "" now, "+" from now, "=" the time itself.
+-- moment returns the time of a due argument: "" is now, "+" leads a delay, "=" leads the time itself.
 local function moment(due)
   if due == '' then return now end
   if byte(due, 1) == 43 then return now + tonumber(sub(due, 2)) end
   return tonumber(sub(due, 2))
 end
 
--- holderof tells who has a unique key, an insert of this Tx included.
+-- holderof returns the id of the task that has a unique key, or to which an operation of this Tx gives it.
 local function holderof(q, key)
   local r = q.reserved
   return holder(q, key) or r and r.step == step and r[key] or nil
@@ -57,7 +57,8 @@ local function reserve(q, key, id)
   q.reserved[key] = id
 end
 
--- same reports whether a record is what an insert would make.
+-- same reports whether an existing record has the kind, encoding, payload and declaration of a cursor of
+-- the record that an insert would make.
 local function same(q, id, old, new, body)
   local a, b = head(old), head(new)
   if not a or not b or a.cursor ~= b.cursor or a.kind ~= b.kind or a.encoding ~= b.encoding
@@ -66,7 +67,7 @@ local function same(q, id, old, new, body)
   end
   local names = a.kind + a.encoding - 1
   if sub(old, a.kindat, a.kindat + names) ~= sub(new, b.kindat, b.kindat + names) then return false end
-  if a.cursor then -- the declaration leads, behind its length
+  if a.cursor then -- the declaration comes first, behind its length
     local n = number(old, a.cursorat + 3, 3) + 5
     if sub(old, a.cursorat + 3, a.cursorat + n) ~= sub(new, b.cursorat + 3, b.cursorat + n) then return false end
   end
@@ -74,7 +75,8 @@ local function same(q, id, old, new, body)
   return sub(old, a.payloadat) == sub(new, b.payloadat)
 end
 
--- Checks. They change nothing but what is remembered for the Tx under way.
+-- The checks add obstacles, decided operations and reserved keys of the Tx under way. They change nothing
+-- else.
 
 local function checkinsert(a)
   local q, id, rec = Q[ARGV[a + 1]], ARGV[a + 2], ARGV[a + 3]
@@ -106,7 +108,8 @@ local function checksettle(a)
   if o ~= 'c' and o ~= 'C' and not record(q, e) then obstacle('l') end
 end
 
--- checkversion reports whether an entry is at the version that an operation wants.
+-- checkversion reports whether an entry exists and has the version that an operation wants ('0' for any).
+-- If not, it adds an obstacle.
 local function checkversion(e, want)
   local have = e.st and version(e)
   if not have then obstacle('m') return false end
@@ -127,10 +130,10 @@ end
 -- requeues reports whether a change is a requeue.
 local function requeues(a) return find(ARGV[a + 8], 'q', 1, true) ~= nil end
 
--- timed reports whether a change names a moment. That of a cursor is not one of the change.
+-- timed reports whether a change names a due time. The due time of a new cursor does not count.
 local function timed(a) return ARGV[a + 6] ~= '' and not find(ARGV[a + 8], 'c', 1, true) end
 
--- target gives the state that a change leads to; see storage.Change.Target.
+-- target returns the state to which a change leads; see storage.Change.Target.
 local function target(st, a)
   if ARGV[a + 5] ~= '' then return ARGV[a + 5] end
   if timed(a) then return st == 'r' and 'r' or 's' end

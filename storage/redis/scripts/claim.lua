@@ -1,23 +1,24 @@
--- claim: maintains the queues named, then takes tasks from them under a lease.
+-- claim: maintains the named queues, then takes tasks from them under a lease.
 --
--- KEYS  the keys of each queue (keys.go), queue after queue; the first is home
+-- KEYS  the keys of each queue (keys.go), queue after queue; the lanes of the first one have the call
 -- ARGV  1 queues, 2 lane field, 3 seq, 4 opened, 5 token, 6 runner, 7 most tasks,
---       8 how many start, 9 "1" where a suspect is wanted, "t" to tell of one, 10 lease (µs),
---       11... for each queue the most tasks of it, 0 as many as of all, negative none, then the kinds
---       with commas between, "" for all, and for each queue the number lines of its meta hash at
---       which a claim of these kinds found none of its own there (planlines in commit.lua)
+--       8 how many start, 9 "1" where a suspect is wanted, "t" to tell whether one waits, else "0",
+--       10 lease (µs), 11... for each queue the most tasks of it (0 for no limit of its own, negative to
+--       take none); then the kinds with commas between, "" for all; then for each queue the field lines
+--       of its meta hash at which a claim of these kinds found none of their lines there (planlines in
+--       commit.lua), "" for none
 -- Returns  a text, or a list that begins with it: verdict, the clock, the next due moment or 0 and
 --       the version of all tasks (16 digits each), how many were taken (4 digits); "m" where
---       maintenance is left over, "t" where tasks are that could be taken, "c" for cancels, "s" where
---       suspects wait, "z" where one was taken, and a semicolon; for each queue the number of its
---       tasks (4 digits) and the length of their ids (8); the ids of each queue with commas between;
---       the length of each record (4 bytes); the records. Those of many tasks are texts of their own
---       in the list. Behind them stand lists of queues in which something is
---       rare: number, info, {cursor id, record, ...}, last, lines. info has 8 bytes for each task, 1 if
---       started, and its deadline, unless the first tasks of the call started and all have the
---       deadline now + lease. last is "f" where the queue may be forgotten, or "!" and the tasks that
---       ended (maintain.lua). lines is that of the meta hash where the queue has no task in lines of
---       these kinds.
+--       maintenance is left over, "t" where tasks are left that could be taken, "c" for cancels, "s"
+--       where suspects wait, "z" where a suspect was taken, and a semicolon; for each queue the number
+--       of its tasks (4 digits) and the length of their ids (8); the ids of each queue with commas
+--       between; the length of each record (4 bytes); the records. The records of several tasks are texts
+--       of their own in the list. Behind them stand lists for the queues of which there is more to tell:
+--       index of the queue, info, {cursor id, record, ...}, last, lines. info has 8 bytes for each task:
+--       "1" if it started, and its deadline. It is empty where the first tasks of the call started and
+--       all have the deadline now + lease. last is "f" where the queue may be forgotten, or "!" and the
+--       tasks that ended (maintain.lua). lines is the field of the meta hash where the queue has no task
+--       in lines of these kinds.
 
 local total = tonumber(ARGV[1])
 local queues = openall(total)
@@ -28,16 +29,16 @@ local taken, bytes, full, suspect, remains = 0, 0, false, false, false
 local claimed = 0 -- the version of all tasks taken
 local fence = ''
 local nextdue = 0
-local news = {} -- what the maintenance of each queue came to
-local LOOKED = 128 -- at how many lines of kinds a claim looks, of all its queues
-local crowd = 0 -- how many of these have such lines
+local news = {} -- the queues that were maintained, with the results
+local LOOKED = 128 -- how many lines of kinds a claim looks at, in all its queues together
+local crowd = 0 -- how many queues have lines of the claim's kinds
 
 local function duesoon(at)
   if at > 0 and (nextdue == 0 or at < nextdue) then nextdue = at end
 end
 
--- somekinds gives the first kinds that have lines in a queue. Where there are more than a claim looks at it
--- is as many, from a place on that is another one each time.
+-- somekinds returns the kinds that have lines in a queue. Where there are more than LOOKED it returns
+-- LOOKED of them, beginning at a different one each time.
 local function somekinds(q)
   local kinds = kindsof(q[DECLINED], nil, LOOKED + 1)
   if #kinds <= LOOKED then return kinds end
@@ -48,13 +49,13 @@ local function somekinds(q)
   return kinds
 end
 
--- named finds those kinds of the claim that have a line in a queue, and how many tasks are in these lines,
--- suspects apart. It notes that they were named.
+-- named finds the kinds of the claim that have a line in a queue, and how many tasks are in these lines,
+-- suspects counted apart. It notes that a claim has named these kinds.
 local function named(q)
   local own, kinds, fields, known = {}, {}, {}, {}
   q.own, q.declined, q.doubted = own, 0, 0
   local some = call('ZCARD', q[DECLINED]) > 0
-  if some and q.m.lines == 0 then set(q, 'lines', mark) end -- it is damaged
+  if some and q.m.lines == 0 then set(q, 'lines', mark) end -- lines was damaged
   if q.m.lines == 0 then return end
   if some then
     for kind in string.gmatch(ARGV[11 + total], '[^,]+') do kinds[#kinds + 1] = kind end
@@ -66,7 +67,7 @@ local function named(q)
     if v[i] and not known[kind] then
       known[kind] = true
       local n, suspects = tally(v[i])
-      own[#own + 1] = {kind = kind, n = n or NEVER, suspects = suspects} -- NEVER: it is damaged
+      own[#own + 1] = {kind = kind, n = n or NEVER, suspects = suspects} -- NEVER: the field is damaged
       q.declined, q.doubted = q.declined + (n or 0), q.doubted + suspects
       if now - number(v[i], 1, PLACE) >= DECLINEDFOR / 24 then put(q, fields[i], pack7(now) .. sub(v[i], PLACE + 1)) end
     end
@@ -74,18 +75,18 @@ local function named(q)
   if #own == 0 then q.lines = text(q.m.lines) end
 end
 
--- upkeep maintains the queues in which something may be due, as a step of its own. It returns the
--- error reply where Redis permits no writing.
+-- upkeep maintains the queues in which something may be due, as a step of its own. It returns an
+-- error reply where Redis permits no writes.
 local function upkeep()
   local lane, due, unfinished = queues[1].opened, {}, {}
   queues[1].opened = {}
   for i, q in ipairs(queues) do
     if q.m.jumped == 0 and q.m.soon <= now then
-      -- Keys of a wrong type fail here: before this step, and not after it in the next.
+      -- Keys of a wrong type fail here, before this step, and not in the step after it.
       for _, key in ipairs({TASKS, PENDING, SIDE, CLAIMS, DAMAGED}) do call('HLEN', q[key]) end
       for _, key in ipairs({WAITING, SUSPECTS, DECLINED, LEASES, VOIDS}) do call('ZCARD', q[key]) end
       call('LLEN', q[LINE])
-      if tonumber(ARGV[10 + i]) >= 0 then named(q) end -- before a task of such a kind may die
+      if tonumber(ARGV[10 + i]) >= 0 then named(q) end -- before forsake, which spares kinds that were named
       local before = more
       more = false
       for _, maintain in ipairs({recover, promote, tick, forsake, trim}) do
@@ -104,16 +105,16 @@ local function upkeep()
   return nil
 end
 
--- paused reports whether tasks may not be taken, and resumes where its time is over. No pause
--- ends in a wait (jump.lua).
+-- paused reports whether a queue is paused, and resumes it where the time of its pause is over. No pause
+-- ends while timed work waits (jump.lua).
 local function paused(q)
   local untl = q.m.paused
   if untl > 0 and untl <= now and q.m.jumped == 0 then set(q, 'paused', 0) end
   return untl < 0 or untl > now or untl > 0 and q.m.jumped > 0
 end
 
--- soonest notes when something in a queue is due next, or the end of a pause that keeps tasks waiting there
--- which the claim might take.
+-- soonest notes when the next task or cursor of a queue is due, or after a jump the end of the wait. It
+-- also notes the end of a pause during which tasks wait that the claim could take.
 local function soonest(q)
   duesoon(q.m.jumped > 0 and q.m.jumped + JUMPWAIT or q.m.due)
   if q.m.paused <= now or q.m.jumped > 0 then return end
@@ -124,11 +125,11 @@ end
 local take
 
 do
-local PASSED = 100 -- how many tasks a claim passes over
+local PASSED = 100 -- how many tasks of a queue a claim may pass over
 local MOSTDECLINED = 500 -- how many declined tasks of a queue it reads
 
--- window gives those lines of the claim's kinds at which it looks: where there are many of them it is a
--- part, another one each time.
+-- window returns the lines of the claim's kinds at which the claim looks. Where there are too many it
+-- returns some of them, different ones each time.
 local function window(q, wanted)
   local list, all, most = {}, {}, max(floor(LOOKED / crowd), 4)
   for _, line in ipairs(q.own) do
@@ -140,7 +141,8 @@ local function window(q, wanted)
   return list
 end
 
--- parse reads what stands for a declined task of a kind. Where it stands for none it sets it apart.
+-- parse returns the candidate for a member of the set of declined tasks. It sets a member apart that is
+-- too short to stand for a task, and returns nil.
 local function parse(q, member, kind)
   local lead = #kind + 2
   if #member <= lead + 2 * PLACE then return stray(q, member) end
@@ -150,9 +152,10 @@ local function parse(q, member, kind)
     member = member, kind = kind, doubtful = p >= DOUBTFUL}
 end
 
--- declined gives the first tasks in the lines of the claim's kinds, in their order, and the place behind
--- which there may be others: it reads the more of a line the fewer there are, and then goes on with the
--- one behind whose last task it does not know the next.
+-- declined returns the first tasks in the lines of the claim's kinds, in their order, and the horizon: a
+-- score up to which the list is complete. It first reads the same number of tasks from each line. Then it
+-- reads on, up to ten times, in the line whose last known task comes first, because the next task of that
+-- line may come before tasks of the others.
 local function declined(q, n, wanted)
   n = min(n, MOSTDECLINED)
   local list, lines, horizon = {}, window(q, wanted), NEVER
@@ -191,8 +194,9 @@ local function declined(q, n, wanted)
   return list, horizon
 end
 
--- candidates gives what may be taken of a queue, in its order, and the number of the first entry
--- of the line. Of a suspect that is wanted the place is known up to where the line is read.
+-- candidates returns the tasks that may be taken from a queue, in its order, and the number of the first
+-- entry of the line. A suspect that is wanted is among them only if it comes before the end of what was
+-- read of the line.
 local function candidates(q, n)
   local list, from, length = {}, firstof(q)
   local function ranked(low, high)
@@ -224,7 +228,7 @@ local function candidates(q, n)
   return merged, from
 end
 
--- give adds a task to those taken. False where the answer has no room for it.
+-- give adds a task to the tasks taken, and reports whether the reply has room for it.
 local function give(q, c, rec)
   local f, g = byte(rec, 2, 3)
   local size = has(g, 4) and number(rec, 32, 4) or #rec - HEADER
@@ -241,14 +245,15 @@ local function give(q, c, rec)
   return true
 end
 
--- fate decides what becomes of a candidate.
+-- fate decides whether a candidate is taken, and returns what happens to it: 'void', 'passed', 'apart',
+-- 'taken', or 'full' where the reply has no room for it.
 local function fate(q, c, rec)
   if not c.id then return 'void' end
-  if later(rec) then -- for those who know it; the caller is told of no work here
+  if later(rec) then -- left to processes that know the format; this caller is not told of work here
     q.later, q.out = true, q.out + 1
     return 'passed'
   end
-  if not rec or #rec < HEADER or byte(rec, 1) ~= FORMAT or c.id == '' then -- that is PAD's
+  if not rec or #rec < HEADER or byte(rec, 1) ~= FORMAT or c.id == '' then -- '' is the field of PAD
     local e = found(entry(q, c.id), c.st, c.member)
     e.rec, e.popped = rec, true
     setapart(q, e)
@@ -261,7 +266,7 @@ local function fate(q, c, rec)
     return 'apart'
   end
   local doubted = c.st == 'z' or c.doubtful
-  if doubted and suspect then return 'passed' end -- one was taken
+  if doubted and suspect then return 'passed' end -- the claim has taken a suspect
   if taken >= starts and (doubted or byte(rec, 3) % 2 == 1) then
     q.passed = true
     return 'passed'
@@ -269,8 +274,8 @@ local function fate(q, c, rec)
   return give(q, c, rec) and 'taken' or 'full'
 end
 
--- pick takes up to n tasks of a queue. What it passes over in the line waits in its place before
--- the line from then on.
+-- pick takes up to n tasks of a queue. A task of the line that it passes over moves to waiting, before
+-- the line, with its number as its score.
 local function pick(q, n)
   local limit, most = taken + n, n + (q.m.void > 0 and MOSTVOID or PASSED)
   local list, from = candidates(q, most)
@@ -304,7 +309,7 @@ local function pick(q, n)
   if none and q.m.void ~= 0 then set(q, 'void', 0) end
 end
 
--- doubtful reports whether the same call would find a suspect.
+-- doubtful reports whether another claim like this one would find a suspect.
 local function doubtful(q)
   return suspects and not suspect and starts > 0 and not q.later and call('ZCARD', q[SUSPECTS]) + q.doubted > 0
 end
@@ -326,7 +331,7 @@ end
 
 end
 
--- seal plans what was taken, as a group where it is worth one.
+-- seal plans the leases of the tasks that were taken from a queue, as a group where there are enough.
 local function seal(q)
   if #q.ids == 0 then return end
   local joined = table.concat(q.ids, ',')
@@ -339,7 +344,7 @@ local function seal(q)
   q.used = true
 end
 
--- rare adds to the reply what is rare of the i-th queue.
+-- rare adds the list of the i-th queue to the reply, where there is more to tell than its tasks.
 local function rare(reply, q, i)
   local ticks, ended = news[i] and news[i].ticks or {}, news[i] and news[i].ended or {}
   local last = #ended > 0 and '!' .. table.concat(ended) or q.forget and 'f' or ''
@@ -348,7 +353,7 @@ local function rare(reply, q, i)
   end
 end
 
--- again gives the tasks of the first outcome that are still claimed.
+-- again gives the tasks of the first try's outcome that are still pending under its fence.
 local function again(outcome)
   claimed = number(outcome, 2, 7)
   fence = ARGV[5] .. sub(outcome, 2, 8)
@@ -380,12 +385,12 @@ if verdict == 'R' then
   if byte(outcome, 1) ~= 67 then return string.format('O%016.0f', now) end
   for i, q in ipairs(queues) do
     q.ids, q.recs, q.declined, q.doubted = {}, {}, 0, 0
-    if tonumber(ARGV[10 + i]) >= 0 then named(q) end -- what it notes is not written
+    if tonumber(ARGV[10 + i]) >= 0 then named(q) end -- its notes are not written in a repeat
     q.lines = nil
   end
   again(outcome)
   for _, q in ipairs(queues) do
-    -- As the first try did, which an insert may have followed. A full Redis refuses it.
+    -- The first try set awaited, but an insert may have cleared it since. A full Redis refuses the write.
     if q.m.mark > 0 then redis.pcall('HSET', q[META], 'awaited', '1') end
     soonest(q)
   end
@@ -404,7 +409,7 @@ elseif verdict == 'N' then
   for i, q in ipairs(queues) do
     local others = take(q, tonumber(ARGV[10 + i]))
     q.work = others and news[i] and news[i].work
-    if q.m.mark > 0 then set(q, 'awaited', 1) end -- and the mark moves on
+    if q.m.mark > 0 then set(q, 'awaited', 1) end -- this moves the mark too
     seal(q)
     q.forget = news[i] and abandoned(q)
     soonest(q)

@@ -1,9 +1,9 @@
--- commit: lanes, and the writing of what a call has come to.
+-- commit: lanes, and the writes of a call.
 
--- Lanes: which calls happened, and with what outcome.
+-- Lanes remember which calls happened, and with what outcome.
 
--- admit gives "N" for a call that is to happen, "R" and the outcome for one that
--- did, "O" for one older than its lane's last, "E" where its lane is past its life.
+-- admit returns "N" for a call that has to happen now, "R" and the outcome for a call that happened
+-- before, "O" for a call older than the last one of its lane, and "E" where its lane has expired.
 local function admit(home, field, seq, opened)
   seq = tonumber(seq)
   if seq == 0 then return 'N' end
@@ -17,9 +17,10 @@ local function admit(home, field, seq, opened)
   end
   if abs(now - opened) > LANELIFE then return 'E' end
   if not v then
-    -- The clock may have been ahead, and what it swept then is not over by now: the lane may be
-    -- that of a repeat. Where the clock has gone back to before all that was swept, lanes have
-    -- to be opened there, and whoever had one then has long ceased to repeat.
+    -- While the clock was ahead, a step may have swept lanes that have not expired by the clock of now. An
+    -- unknown lane that was opened no later than those may be one of them, and its call a repeat. But where
+    -- the clock has gone back to before the last of these openings, new lanes are opened there too and have
+    -- to be admitted; the owners of the swept lanes have long ceased to repeat calls.
     local swept = tonumber(call('HGET', home[LANES], SWEPT) or now)
     if swept < now and opened <= swept then return 'E' end
     home.opened[#home.opened + 1] = opened
@@ -38,24 +39,24 @@ end
 
 -- Commit.
 
--- Two numbers of a queue say when a short claim may be taken. soon is a lower bound of all its
--- moments: when a task falls due, a lease ends, a task or a window expires, a cursor ticks. It is
--- 0 where that is unknown, and while the queue is paused or waits after a jump; a general claim
--- finds it out anew. odd grows with each suspect that joins. due goes with soon: unless that is 0,
--- it is the moment when the next task or cursor falls due, 0 for none.
+-- Two numbers of a queue tell when a claim may go the short way. soon is a lower bound of all moments of
+-- the queue: when a task falls due, a lease ends, a task or a window expires, a cursor ticks. It is 0
+-- where no bound is known, and while the queue is paused or waits after a jump; a general claim computes
+-- it anew. odd grows with each suspect that joins. due goes with soon: unless soon is 0, due is the
+-- moment when the next task or cursor falls due, 0 for none.
 
 -- WORK are the states whose tasks and cursors fall due.
 local WORK = {s = true, r = true, u = true}
 
--- lower notes a moment.
+-- lower notes a moment: it lowers soon to it.
 local function lower(q, at)
   if at < q.m.soon then set(q, 'soon', at) end
 end
 
--- moments notes what the move of an entry does to these numbers.
+-- moments notes the effect of an entry's move on these numbers.
 local function moments(q, e)
   local st, at = e.st, e.score
-  if e.was and WORK[e.was] and (at or st ~= e.was) then set(q, 'soon', 0) end -- it may have been the next
+  if e.was and WORK[e.was] and (at or st ~= e.was) then set(q, 'soon', 0) end -- it may have been due next
   if not at then return end
   if st == 'z' then
     bump(q, 'odd', 1)
@@ -66,24 +67,25 @@ local function moments(q, e)
   end
   if WORK[st] and at < NEVER and (q.m.due == 0 or at < q.m.due) then
     set(q, 'due', at)
-    q.work = true -- before all else: whoever sleeps until then wakes up
+    q.work = true -- due first of all: runners that sleep until the next due moment must learn of it
   end
 end
 
--- write plans a variadic command with a list of arguments, or a part of it.
+-- write plans a variadic command with the arguments from the index from to the index to of a list; by
+-- default with all of them.
 local function write(q, command, key, list, from, to)
   to = to or #list
   if to > 0 then q.plan[#q.plan + 1] = {command, q[key], list, from or 1, to} end
 end
 
--- leave notes that n tasks are no longer of a group.
+-- leave notes that n tasks left a group.
 local function leave(q, group, n) q.left[group] = (q.left[group] or 0) + n end
 
--- planleft plans what becomes of groups that tasks left.
+-- planleft plans the new counts of groups that tasks left, or the end of the groups.
 local function planleft(q)
   local over, alarms, fewer = {}, {}, {}
   for group, n in pairs(q.left) do
-    local count = tonumber(call('HGET', q[CLAIMS], COUNT .. group) or '') -- none where it is damaged
+    local count = tonumber(call('HGET', q[CLAIMS], COUNT .. group) or '') -- nil where it is damaged
     count = (count or #(members(q, group))) - n
     if count <= 0 then
       over[#over + 1], over[#over + 2], alarms[#alarms + 1] = group, COUNT .. group, ALARM .. group
@@ -96,10 +98,10 @@ local function planleft(q)
   write(q, 'HSET', CLAIMS, fewer)
 end
 
-local MOSTVOID = 500 -- void entries, or what is known of such, that one step sees to
+local MOSTVOID = 500 -- the most void entries of the line, or members of voids, that one step removes
 
--- unvoid plans that what voids has of entries before the first of the line goes, and reports
--- whether that is all. To unlink takes no time, however many they are.
+-- unvoid plans the removal of the members of voids that concern entries before the first entry of the
+-- line, and reports whether voids has no others. UNLINK takes no time, however many members there are.
 local function unvoid(q, first)
   local all = call('ZCARD', q[VOIDS])
   if all == 0 then return true end
@@ -112,9 +114,9 @@ local function unvoid(q, first)
   return over == all
 end
 
--- pop plans that the first n entries of the line go, of which some were void. stay has
--- numbers and ids of those whose tasks still wait: in their places, which come before what is
--- left of the line. It returns what unvoid does.
+-- pop plans the removal of the first n entries of the line; some is how many of them were void. stay has
+-- the numbers and ids of the tasks among them that still wait: they go to waiting with their numbers as
+-- scores, which come before the rest of the line. pop returns the result of unvoid.
 local function pop(q, first, n, some, stay)
   write(q, 'LTRIM', LINE, {n, -1})
   write(q, 'ZADD', SETS.w, stay)
@@ -122,8 +124,8 @@ local function pop(q, first, n, some, stay)
   return unvoid(q, first + n)
 end
 
--- sweep plans away void entries at the head, where the line has become mostly such: it is
--- to shrink even if nobody claims. leaving are ids of which all entries will be void.
+-- sweep plans the removal of up to n entries at the head of the line, where most of its entries are void:
+-- the line has to shrink even if nobody claims. leaving has ids whose entries will all be void.
 local function sweep(q, n, leaving)
   local first, length = firstof(q)
   if q.m.void <= MOSTVOID or 2 * q.m.void <= length then return end
@@ -137,9 +139,10 @@ local function sweep(q, n, leaving)
   pop(q, first, #ids, some, stay)
 end
 
--- planline plans who joins the line, in their turn, and who leaves it out of turn. The
--- entries of the latter become void up to those that join with or after them. Suspects get
--- their places between those that join after all: who joined and left in this call has none.
+-- planline plans the tasks that join the line, in their turn, and those in left that leave it out of
+-- turn. The entries of a task that leaves become void; the entry with which it joins again, and entries
+-- that join after that, do not. Suspects get scores between the numbers of the tasks that really join: a
+-- task that joined and left in this call has no number.
 local function planline(q, left)
   local joiners, last, push, between, void, leaving = q.joiners, q.m.tail, {}, {}, {}, {}
   if #left > 0 then
@@ -168,7 +171,7 @@ local function planline(q, left)
   q.work = q.work or #push + #between > 0
 end
 
--- planmoves plans what the entries touched have come to: removals first.
+-- planmoves plans the moves and records of the touched entries: removals first.
 local function planmoves(q)
   local rem, add, unset, reset, unlet, let, left = {}, {}, {}, {}, {}, {}, {}
   for i = 1, #q.touched do
@@ -213,10 +216,10 @@ local function planmoves(q)
   write(q, 'HSET', TASKS, reset)
 end
 
--- planlines plans what the side hash has of each line of a kind: when a claim last named the kind, or the
--- line began, and how many tasks it holds, suspects apart. lines is the mark when one last began: a claim that has
--- found none of its own need not look before that changes. looks is when the lines are looked at for tasks
--- that waited too long (forsake in maintain.lua).
+-- planlines plans the fields of the side hash for the lines of kinds: when a claim last named the kind, or
+-- the line began, and how many tasks the line holds, suspects counted apart. In the meta hash, lines is the
+-- mark when a line last began: a claim that found no line of its kinds need not look again before it
+-- changes. looks is when a claim next looks for tasks that waited too long (forsake in maintain.lua).
 local function planlines(q)
   for kind, by in pairs(q.kinds) do
     local field = 'k:' .. kind
@@ -234,7 +237,7 @@ local function planlines(q)
   end
 end
 
--- planrest plans what hangs on tasks, keys, damage, lanes and numbers.
+-- planrest plans the changes of the side hash, unique keys, damaged records and lanes.
 local function planrest(q)
   local del, put, free, own, close, last = {}, {}, {}, {}, {}, {}
   for field in pairs(q.sided or {}) do
@@ -272,14 +275,14 @@ local function planrest(q)
   write(q, 'HSET', LANES, q.lanes)
 end
 
--- plannumbers plans the meta hash, last, when all else is known. A queue in which
--- nothing happened keeps its mark.
+-- plannumbers plans the changes of the meta hash. It comes last, because the other plans change its
+-- numbers. A queue in which nothing happened keeps its mark.
 local function plannumbers(q)
   if #q.plan == 0 and not next(q.dirty) then return end
   if q.m.mark == 0 and #q.touched == 0 and not next(q.dirty) then return end -- no queue yet
   if now - q.m.touched > TOUCHEVERY and (q.used or #q.touched > 0) then set(q, 'touched', now) end
   set(q, 'mark', mark)
-  local clock = mark - now > JUMPBACK and now or 0 -- the mark is that of a clock that was ahead
+  local clock = mark - now > JUMPBACK and now or 0 -- the mark comes from a clock that was ahead
   if clock ~= q.m.clock then set(q, 'clock', clock) end
   local list = {}
   for field in pairs(q.dirty) do
@@ -289,7 +292,7 @@ local function plannumbers(q)
   write(q, 'HSET', META, list)
 end
 
--- trimdead plans away the oldest dead tasks beyond what a queue keeps.
+-- trimdead plans the removal of the oldest dead tasks, where the queue has more than DEADMAX.
 local function trimdead(q)
   if q.deaths == 0 then return end
   local excess = call('ZCARD', q[DEAD]) + q.deaths - DEADMAX
@@ -299,10 +302,10 @@ local function trimdead(q)
   if #old < excess then set(q, 'soon', 0) end
 end
 
--- commit writes what the call came to. It returns an error reply, with nothing
--- written, where Redis permits no writing. A call that grows is refused by a full
--- Redis because it begins with a write that may grow; the others begin with one
--- that frees, after which Redis refuses nothing. hush is that the caller rings.
+-- commit writes the changes of the call. Where Redis permits no writes it returns an error reply and has
+-- written nothing. A full Redis refuses a call that grows, because the call begins with a write that may
+-- take memory. The other calls begin with a write that frees memory, after which Redis refuses nothing.
+-- With hush commit publishes no wake-ups, because the caller does.
 local function commit(queues, grows, hush)
   local any = false
   for _, q in ipairs(queues) do
@@ -313,7 +316,7 @@ local function commit(queues, grows, hush)
     planrest(q)
     plannumbers(q)
     any = any or #q.plan > 0
-    for _, w in ipairs(q.plan) do -- a key of a wrong type fails here, in time
+    for _, w in ipairs(q.plan) do -- a key of a wrong type fails here, before the first write
       local c = byte(w[1], 1)
       call(c == 72 and 'HLEN' or (c == 76 or c == 82) and 'LLEN' or 'ZCARD', w[2])
     end
@@ -331,7 +334,8 @@ local function commit(queues, grows, hush)
       local command, key, list, to = w[1], w[2], w[3], w[5]
       for i = w[4], to, 500 do call(command, key, unpack(list, i, min(i + 499, to))) end
     end
-    if (q.work or q.asked) and not hush then -- a user of Redis may have no channels: a hint must not tear the step
+    if (q.work or q.asked) and not hush then
+      -- The user may have no permission for channels: a failed wake-up must not abort the step.
       redis.pcall('PUBLISH', sub(q[META], 1, -5) .. 'wake', (q.work and 'w' or '') .. (q.asked and 'c' or ''))
     end
   end

@@ -1,9 +1,9 @@
 -- configure: replaces the settings of a queue, creates it, or removes it.
 --
 -- KEYS  the keys of the queue (keys.go)
--- ARGV  1 lane field, 2 seq, 3 opened, 4 "set", "create", "remove", or "forget" to remove it if
---       it was empty, without settings and untouched for as long as 5 says;
---       5 set: 0 not paused, -1 paused, else for so long (µs); forget: µs
+-- ARGV  1 lane field, 2 seq, 3 opened, 4 "set", "create", "remove", or "forget" to remove the queue if
+--       it is empty, has no settings and was not used for the time in 5;
+--       5 for set: 0 not paused, -1 paused without end, else the length of the pause (µs); for forget: µs
 -- Returns  {verdict, now, "" or "notempty"}
 
 local q = openall(1)[1]
@@ -39,7 +39,7 @@ if ARGV[4] == 'set' then
     set(q, 'paused', pause > 0 and now + pause or pause)
     set(q, 'touched', now)
     set(q, 'soon', 0)
-    q.asked = true -- settings concern those too who have no room for work
+    q.asked = true -- runners without free slots have to learn of settings too
     q.work = true
   end
 elseif ARGV[4] == 'create' then
@@ -52,7 +52,7 @@ end
 remember(q, ARGV[1], ARGV[2], 'S' .. outcome)
 local refused = commit({q}, false)
 if refused then return refused end
-if q.removed then -- all but its lanes, which still answer for calls that happened
+if q.removed then -- deletes all keys but the lanes, which still tell which calls happened
   for i = 1, BLOCK do
     if i ~= LANES and i ~= OPENED then call('DEL', q[i]) end
   end

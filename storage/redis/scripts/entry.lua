@@ -1,13 +1,14 @@
--- entry: tasks and what hangs on them, as one call sees them.
+-- entry: tasks and their data in the side hash, as one call sees them.
 
--- Where tasks stand by a moment, what stands for each is a place, a number that grows, and its
--- id: of those with the same moment that came first which a step put there first. The record
--- has the place behind its header. A promotion replaces it: see joined in stats.lua.
+-- PLACED are the states whose sets are sorted by a moment. The member of a task there is a place, which
+-- is a number that grows, and its id, so that tasks of the same moment come in the order in which steps
+-- put them there. The record has the place behind its header. A promotion replaces it by a moment: see
+-- joined in stats.lua.
 local PLACED = {s = true, r = true, c = true, x = true, d = true}
 
--- Entries: one task as this call sees it. st is its state and score its place
--- there, was the state in which it was found; false is none, nil not looked up.
-
+-- entry returns the entry of a task: the task as this call sees it, its changes included. st is its
+-- state and score its score there; was is the state in which it was found. false means that it is in no
+-- state, nil that nobody has looked it up.
 local function entry(q, id)
   local e = q.e[id]
   if not e then
@@ -15,7 +16,7 @@ local function entry(q, id)
     q.e[id] = e
     if q.done and q.done[id] then -- its removal is planned
       e.st, e.was, e.rec, e.lease = false, false, false, false
-    elseif q.new and q.new[id] then -- its insert is
+    elseif q.new and q.new[id] then -- its insert is planned
       e.st = byte(q.new[id], 18) == MAXPRIORITY and 'l' or 'w'
       e.was, e.rec, e.lease = e.st, q.new[id], false
     end
@@ -23,39 +24,39 @@ local function entry(q, id)
   return e
 end
 
--- found notes where a task was found, and as what where that is not its id.
+-- found notes the state in which a task was found, and its member there where that is not its id.
 local function found(e, st, member)
   e.st, e.was, e.member = st, st, member
   return e
 end
 
--- memberof gives what stands for a task in the set of a state.
+-- memberof returns the member of a task in the set of a state.
 local function memberof(st, id, rec)
   if not PLACED[st] or not has(byte(rec, 3) or 0, HASPLACE) then return id end
   return sub(rec, HEADER + 1, HEADER + PLACE) .. id
 end
 
--- A declined task stands in the set of them, whose scores are all 0, by the name of its kind, NUL, its
--- priority in a byte, the highest first, and its place, behind which are the moment of its decline and
--- its id. Suspects stand behind the others of their kind: their byte is DOUBTFUL more.
+-- All scores in the set of declined tasks are 0, so that Redis sorts the members by their bytes: the name
+-- of the kind, NUL, a byte for the priority (lower for a higher priority), the place, the moment of the
+-- decline and the id. Suspects stand behind the other tasks of their kind: DOUBTFUL is added to their byte.
 local DOUBTFUL = 64
 
--- lineof gives what leads the members of a kind and priority.
+-- lineof returns the prefix of the members of a kind and priority.
 local function lineof(kind, priority, suspect)
   return kind .. '\0' .. char(MAXPRIORITY - priority + (suspect and DOUBTFUL or 0))
 end
 
--- span gives the first and the last place of a kind, of suspects or of the others.
+-- span returns the bounds, for ZRANGEBYLEX, of the suspects of a kind or of its other tasks.
 local function span(kind, suspect)
   local middle = kind .. '\0' .. char(DOUBTFUL)
   if suspect then return '[' .. middle, '(' .. kind .. '\1' end
   return '[' .. kind .. '\0', '(' .. middle
 end
 
--- kindof gives the kind of a task.
+-- kindof returns the kind of a task.
 local function kindof(h) return sub(h.rec, h.kindat, h.kindat + h.kind - 1) end
 
--- declinedas gives what stands for a declined task, nil where it is none.
+-- declinedas returns the member of a task in the set of declined tasks, nil where the task is not there.
 local function declinedas(q, id, rec)
   local h = has(byte(rec, 3) or 0, HASPLACE) and head(rec)
   if not h then return nil end
@@ -64,10 +65,10 @@ local function declinedas(q, id, rec)
   return v[1] and sub(v[1], #lead + PLACE + 1) == id and v[1] or nil
 end
 
--- idof gives the id of a member of a set of tasks that have places.
+-- idof returns the id in a member of the set of a state in PLACED.
 local function idof(member) return sub(member, PLACE + 1) end
 
--- leased notes the lease under which a task was found, false for none.
+-- leased notes the lease of a task, false for none.
 local function leased(e, value)
   e.lease = value
   if not value then return end
@@ -75,26 +76,26 @@ local function leased(e, value)
   found(e, 'p')
 end
 
--- ranked puts a rank into a lease of no group.
+-- ranked returns a lease outside of a group with a rank put into it.
 local function ranked(value, rank) return sub(value, 1, FENCE + 1) .. pack2(rank) .. sub(value, FENCE + 2) end
 
--- runnerof gives the runner of a lease.
+-- runnerof returns the runner of a lease.
 local function runnerof(value)
   return sub(value, has(byte(value, FENCE + 1) or 0, GROUPED) and FENCE + 2 or FENCE + 4)
 end
 
--- bare reports whether nothing hangs on a lease with these flags.
+-- bare reports whether a task whose lease has these flags can end by its mere removal.
 local function bare(flags) return flags % GROUPED <= STARTED end
 
--- expiry gives when the lease of a pending task expires.
+-- expiry returns when the lease of a pending task expires.
 local function expiry(q, id, value)
   local grouped = has(byte(value, FENCE + 1) or 0, GROUPED)
   return call('ZSCORE', q[SETS.p], grouped and ALARM .. sub(value, 1, FENCE) or id)
 end
 
--- members gives those of a group that are still in it: ids, leases and ranks, in the order of
--- their claim; and how many it had. A lease too short to tell its fence counts: with its group
--- it ends.
+-- members returns the tasks that are still in a group: ids, leases and ranks, in the order of their
+-- claim. It also returns how many tasks the group had at first. A lease too short to have a fence counts
+-- as one of the group, so that it ends with the group.
 local function members(q, fence)
   local ids, leases, ranks, all = {}, {}, {}, {}
   for id in string.gmatch(call('HGET', q[CLAIMS], fence) or '', '[^,]+') do all[#all + 1] = id end
@@ -109,8 +110,9 @@ local function members(q, fence)
   return ids, leases, ranks, #all
 end
 
--- load finds out where a task stands: in the line, where it does nowhere else. A cursor
--- that stands nowhere does not count, nor does any other record where there is no line.
+-- load finds out the state of a task, and returns its entry. A task with a record that is in none of the
+-- sets is in the line. A cursor that is in no set does not exist, nor does any other such task where there
+-- is no line.
 local function load(q, id)
   local e = entry(q, id)
   if e.rec == nil then e.rec = call('HGET', q[TASKS], id) end
@@ -133,11 +135,11 @@ local function load(q, id)
   return found(e, false)
 end
 
--- taken reports whether an insert may not have the id of an entry that was loaded: its task
--- stands somewhere, or may do so, for a damaged record does not say in which place.
+-- taken reports whether the id of a loaded entry is in use, so that no insert may have it: its task is in
+-- a state, or may be in one, because a damaged record does not tell its place.
 local function taken(e) return e.st or e.rec and not head(e.rec) end
 
--- record gives the header of an entry's record, nil where it is damaged or gone.
+-- record returns the header of an entry's record, nil where the record is damaged or gone.
 local function record(q, e)
   if e.rec == nil then e.rec = call('HGET', q[TASKS], e.id) end
   return head(e.rec)
@@ -150,42 +152,42 @@ local function touch(q, e)
   end
 end
 
--- move puts a task into a state at a score; false is nowhere. joins is what stands for it
--- there, where that is not its id.
+-- move puts a task into a state at a score; the state false removes it. joins is its member there,
+-- where that is not its id.
 local function move(q, e, st, score, joins)
   touch(q, e)
   e.st, e.score, e.joins = st, score, joins
 end
 
--- append puts a task that waits behind all others of its priority.
+-- append puts a waiting task behind all others of its priority.
 local function append(q, e, st, priority)
   if st == 'w' and priority == 0 then st = 'l' end
   move(q, e, st, tail(q, st, priority))
 end
 
--- kindin gives the kind in what stands for a declined task.
+-- kindin returns the kind in a member of the set of declined tasks.
 local function kindin(member) return string.match(member, '^[^%z]*') end
 
--- suspectin reports whether what stands for a declined task is a suspect's.
+-- suspectin reports whether a member of the set of declined tasks stands for a suspect.
 local function suspectin(member) return (byte(member, #kindin(member) + 2) or 0) >= DOUBTFUL end
 
--- countkind notes that tasks joined the line of a kind, or left it.
+-- countkind notes that by tasks joined the line of a kind, or left it where by is negative.
 local function countkind(q, kind, suspect, by)
   local counts = q.kinds[kind] or {[true] = 0, [false] = 0}
   q.kinds[kind], counts[suspect] = counts, counts[suspect] + by
 end
 
--- tally gives how many tasks are in the line of a kind by what the side hash has of it, the suspects
--- apart: nil and 0 where it does not tell.
+-- tally returns how many tasks are in the line of a kind, suspects excluded, and how many suspects. v is
+-- the field of the kind in the side hash. It returns nil and 0 where the field does not tell.
 local function tally(v)
   v = v and sub(v, PLACE + 1) or ''
   local n = tonumber(v)
-  if n then return n, 0 end -- as most are
+  if n then return n, 0 end -- most lines have no suspects
   local others, suspects = string.match(v, '^(%d+)%+(%d+)$')
   return tonumber(others or ''), tonumber(suspects or '') or 0
 end
 
--- tallied is what the side hash has of a line.
+-- tallied returns the field of a kind in the side hash; named is when a claim last named it, in 7 bytes.
 local function tallied(named, n, suspects) return named .. n .. (suspects > 0 and '+' .. suspects or '') end
 
 local function rewrite(q, e, h)
@@ -193,7 +195,7 @@ local function rewrite(q, e, h)
   e.rec, e.written = compose(h), true
 end
 
--- stand puts a task into a state by its score, behind all others of that score, and writes its
+-- stand puts a task into a state at a score, behind all others of that score, and writes its
 -- record.
 local function stand(q, e, h, st, score)
   h.place = nil
@@ -218,14 +220,14 @@ local function lease(q, e, value)
   e.lease, e.leased = value, true
 end
 
--- version of an entry that stands somewhere, nil where its record is damaged.
+-- version returns the version of an entry that is in a state, nil where its record is damaged.
 local function version(e)
   if e.st == 'p' then return number(e.lease, 17, 7) end
   local h = head(e.rec)
   return h and h.version
 end
 
--- What hangs on a task.
+-- The side hash.
 
 local function aside(q, field)
   local v = q.side[field]
@@ -246,8 +248,8 @@ local function strip(q, id)
   for i = 1, #KINDS do put(q, KINDS[i] .. id, false) end
 end
 
--- Unique keys: L and the holder's id, or W, the end of the window and the id. windows
--- has what becomes of a key's end: a moment, or false where it goes.
+-- Unique keys. The value of a key is L and the holder's id, or W, the end of the window and the id.
+-- q.windows has the change to the end of a key's window: a moment, or false where the end is removed.
 
 local function holder(q, key)
   local v = q.unique[key]
@@ -270,7 +272,7 @@ end
 local function takekey(q, h, id)
   if h.life then
     local last = q.unique[h.key]
-    if last and byte(last, 1) == 87 then q.windows[h.key] = false end -- a window that is over
+    if last and byte(last, 1) == 87 then q.windows[h.key] = false end -- the window is over
     own(q, h.key, 'L' .. id)
   end
   if h.window then own(q, h.key, 'W' .. pack7(now + h.keyfor) .. id, now + h.keyfor) end
@@ -282,7 +284,7 @@ end
 
 -- Ends of tasks.
 
--- unlease ends a lease; what it knew of the side hash goes into the record.
+-- unlease ends a lease. The record takes over its flag that the side hash has something of the task.
 local function unlease(q, e, h)
   local flags = byte(e.lease, FENCE + 1) or 0
   if has(flags, ASKED) then bump(q, 'cancels', -1) end
@@ -296,7 +298,7 @@ local function gone(q, e, h)
   e.rec, e.lease = false, false
 end
 
--- ended keeps a task that completed or was cancelled for as long as asked.
+-- ended keeps a task that completed or was cancelled for the time keep, or removes it where that is 0.
 local function ended(q, e, h, st, keep)
   freekey(q, h, e.id)
   if keep <= 0 then return gone(q, e, h) end
@@ -304,9 +306,10 @@ local function ended(q, e, h, st, keep)
   stand(q, e, h, st, now + keep)
 end
 
--- The history of a task: its reason, then its attempts, each behind its length.
+-- The history of a task is its reason behind a length byte, then its attempts, each behind its length in
+-- 2 bytes.
 
--- log appends an attempt.
+-- log appends an attempt. The oldest one goes where there are MAXATTEMPTS already.
 local function log(q, e, h, outcome, message)
   local before = aside(q, 'h:' .. e.id) or char(0)
   local first = 2 + (byte(before, 1) or 0)
@@ -329,13 +332,13 @@ local function log(q, e, h, outcome, message)
   h.side = true
 end
 
--- attempt appends the attempt that ends here, and keeps its stack.
+-- attempt appends the attempt that ends now, and keeps its stack.
 local function attempt(q, e, h, outcome, message, stack)
   log(q, e, h, outcome, message)
   put(q, 's:' .. e.id, stack ~= '' and stack or false)
 end
 
--- why gives a task its reason, '' for none.
+-- why sets the reason of a task, '' for none.
 local function why(q, e, h, reason)
   if reason == '' and not h.side then return end
   local before = aside(q, 'h:' .. e.id) or char(0)
@@ -355,10 +358,10 @@ local function die(q, e, h, reason)
   q.deaths = q.deaths + 1
 end
 
--- setapart puts a damaged record where it stops nobody. What stands in the set of a state and
--- has no record is kept by its own name: it may have been that of a task, which nobody finds now.
--- A record of a later version stays where it is: q.later says that there is something left to do
--- for those who know it.
+-- setapart moves a damaged record to the hash damaged, so that no step meets it again. A member of a set
+-- that has no record is kept there under its own name, because the task that it stood for cannot be
+-- found. A record of a later version stays where it is, and q.later tells that work is left for processes
+-- that know it.
 local function setapart(q, e)
   if later(e.rec) then
     q.later = true
@@ -371,8 +374,8 @@ local function setapart(q, e)
   gone(q, e)
 end
 
--- drop removes tasks that ended long ago, all at once. It sets apart those whose records are
--- damaged.
+-- drop removes tasks of an ended state, and sets apart those with damaged records. It reads all of the
+-- records with one command.
 local function drop(q, st, members)
   if #members == 0 then return end
   local ids = {}

@@ -1,11 +1,12 @@
 -- extend: extends leases, marks tasks started, writes progress and checkpoints.
 --
--- KEYS  the keys of each queue (keys.go), queue after queue; the first is home
+-- KEYS  the keys of each queue (keys.go), queue after queue; the lanes of the first one have the call
 -- ARGV  1 queues, 2 lane field, 3 seq, 4 opened, 5 leases, then the names of the
---       queues, then each lease: its queue, id, fence, new lease from now (µs, 0 as it is), "s" started, "p"
---       and "c" where progress and checkpoint follow, progress, checkpoint
+--       queues, then each lease: its queue, id, fence, new lease from now (µs, 0 to leave it), marks ("s"
+--       where it started, "p" and "c" where progress and checkpoint are to be written), progress,
+--       checkpoint
 -- Returns  {verdict, now, a byte for each lease: "." extended, "c" extended and to be
---       cancelled, "l" lost}. On a repeat now and the bytes are those of the first.
+--       cancelled, "l" lost}. A repeat returns now and the bytes of the first try.
 
 local queues = openall(tonumber(ARGV[1]))
 local Q = {}
@@ -28,7 +29,7 @@ local function prefetch(n)
   end
 end
 
--- rankof gives the rank of a task in the claim of its group.
+-- rankof returns the rank of a task in the claim of its group.
 local function rankof(q, e)
   q.ranks = q.ranks or {}
   local ranks = q.ranks[e.group]
@@ -36,7 +37,7 @@ local function rankof(q, e)
     local n = 0
     ranks = {}
     for id in string.gmatch(call('HGET', q[CLAIMS], e.group) or '', '[^,]+') do
-      ranks[id] = n -- in a statement of its own: miniredis gives n + 1 otherwise
+      ranks[id] = n -- a statement of its own, because miniredis would assign n + 1 otherwise
       n = n + 1
     end
     q.ranks[e.group] = ranks

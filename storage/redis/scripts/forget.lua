@@ -1,9 +1,9 @@
--- forget: takes a queue off the list, unless it was in use since.
+-- forget: takes a queue off the list, unless it was used recently.
 --
--- KEYS  1 names of all queues, 2 when each was last in use
--- ARGV  1 queue name, 2 for how long it must not have been in use (µs), or "=" and when it was
---       last in use
--- Returns  1 where it is gone
+-- KEYS  1 names of all queues, 2 when each was last used
+-- ARGV  1 queue name, 2 for how long it must not have been used (µs), or "=" and the time at which it
+--       must have been used last
+-- Returns  1 where the queue was taken off, else 0
 
 local t = redis.call('TIME')
 local last = redis.call('HGET', KEYS[2], ARGV[1]) or '0'

@@ -1,7 +1,7 @@
--- inspect: tells what of a queue no script can work with. It writes nothing.
+-- inspect: finds the keys and fields of a queue that scripts cannot read. It writes nothing.
 --
 -- KEYS  the keys of the queue (keys.go)
--- Returns  a text for each key and field
+-- Returns  a text for each such key and field, which tells what is wrong with it
 
 local TYPES = {'hash', 'hash', 'hash', 'hash', 'hash', 'zset', 'hash', 'hash', 'zset', 'zset', 'zset', 'zset', 'zset',
   'zset', 'zset', 'zset', 'zset', 'zset', 'hash', 'list', 'zset', 'zset'}

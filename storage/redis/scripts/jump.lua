@@ -1,10 +1,10 @@
--- jump: a clock that is far past where the last step saw it may be back in a moment. Until it
--- is clear that it stays, what is timed waits: nothing is promoted, recovered, handed out or
--- swept.
+-- jump: a clock that is far later than at the last step may have jumped ahead, and may jump back in a
+-- moment. Timed work waits until the clock has stayed ahead for JUMPWAIT: meanwhile no step promotes,
+-- recovers, hands out or sweeps anything.
 
--- waitsince gives since when that is so, by the clock of the last step (0 for none), the
--- beginning that was noted (0 for none) and the clock; 0 where it is not. A clock that stands
--- before the beginning jumped back.
+-- waitsince returns since when timed work waits, 0 where it does not. last is the clock of the last
+-- step (0 for none), noted the beginning of a wait that was noted (0 for none), now the clock. A clock
+-- before that beginning has jumped back.
 local function waitsince(last, noted, now)
   if last > 0 and now - last > JUMPAFTER then return now end
   return noted > 0 and now >= noted and now - noted < JUMPWAIT and noted or 0

@@ -1,14 +1,14 @@
--- lease: what both ways of a claim know of the leases that it writes and of its reply. These
--- functions use no names of others: to make one that does costs more than half of a command.
+-- lease: functions for leases and replies that both ways of a claim share. They use no local variables
+-- of other files as upvalues: to make such a function costs more than half of a command.
 
--- needs gives the flag of a lease that says that its end takes more than the removal of the task,
--- by the flags of its record.
+-- needs returns RECORD, the flag of a lease whose end takes more than the removal of the task, or 0. f
+-- and g are the flags of the task's record.
 local function needs(f, g)
   return (f % 4 > 0 or f % 32 > 15 or g % 8 > 1) and RECORD or 0
 end
 
--- leases gives what a claim under a fence writes of the tasks that it took from a queue: of the
--- pending hash, of the leases and, where they are a group, of the claims. joined are their ids.
+-- leases returns the arguments with which a claim writes the tasks that it took from a queue: for the hash
+-- pending, for the set leases and, where the tasks form a group, for the hash claims. joined has their ids.
 local function leases(ids, flags, fence, runner, deadline, joined)
   local n, pending, char = #ids, {}, string.char
   if n < SINGLES then
@@ -31,8 +31,8 @@ local function leases(ids, flags, fence, runner, deadline, joined)
   return pending, {deadline, ALARM .. fence}, {fence, joined, COUNT .. fence, n}
 end
 
--- packed gives the length of each record in 4 bytes, and the records in a few pieces: one
--- long text costs Lua more than it saves, and each of its own costs the client.
+-- packed returns the length of each record in 4 bytes, and the records joined to a few texts. One long
+-- text would cost Lua more than it saves, and a text for each record would cost the client more.
 local function packed(records)
   local lengths, pieces, concat, last, v = {}, {}, table.concat, nil, nil
   for i = 1, #records do

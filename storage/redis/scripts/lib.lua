@@ -1,47 +1,46 @@
--- lib: what the general scripts of a queue share, with record.lua, entry.lua and commit.lua. All
--- are prepended to each of them, behind base.lua.
+-- lib: functions that the general scripts of a queue share. It, record.lua, entry.lua and commit.lua
+-- are prepended to each of these scripts, behind base.lua.
 --
--- A script reads what it needs into entries and overlays, decides on them alone,
--- and writes at the very end, in commit: Redis does not roll back, so nothing may
--- fail after the first write. Whatever several steps of one call do to a task is
--- one write.
+-- A script reads the data that it needs into entries and overlays, decides only on those, and writes
+-- at the very end, in commit: Redis does not roll back, so nothing may fail after the first write.
+-- Several steps of one call that change the same task result in one write.
 
--- The sorted set of each state. A suspect (z) waits beside the others; pending
--- tasks (p) are sorted by the deadline of their lease, those of a group as one member.
--- What waits in the line (l) has no set: it is the record that stands in none of these. Declined
--- tasks (k) wait in the lines of their kinds, which are one set: see lineof in entry.lua.
+-- The sorted set of each state. A suspect (z) waits in a set of its own; pending tasks (p) are sorted by
+-- the deadline of their lease, and the tasks of a group are one member. A task that waits in the line (l)
+-- is in no set: it has a record and is in none of these. Declined tasks (k) wait in the lines of their
+-- kinds, which are one set: see lineof in entry.lua.
 local SETS = {w = WAITING, z = SUSPECTS, s = SCHEDULED, r = RETRY, p = LEASES, c = COMPLETED, x = CANCELLED,
   d = DEAD, u = CURSORS, k = DECLINED}
 local SEARCH = {'w', 's', 'r', 'd', 'c', 'x', 'z'} -- where to look for a task with no lease
 local LIVE = {w = true, l = true, z = true, k = true, s = true, r = true, p = true}
 
--- The numbers in the meta hash.
+-- FIELDS are the fields of the meta hash, all of them numbers; see doc.go.
 local TOTALS = {'enqueued', 'requeued', 'completed', 'dead', 'cancelled', 'deleted', 'failed', 'crashed'}
 local FIELDS = {'mark', 'soon', 'due', 'odd', 'tail', 'turn', 'head', 'void', 'paused', 'cancels', 'touched', 'awaited',
   'jumped', 'clock', 'lines', 'looks', unpack(TOTALS)}
 
--- What hangs on a task in the side hash: history and reason, stack, result,
+-- KINDS are the prefixes of a task's fields in the side hash: history and reason, stack, result,
 -- progress, checkpoint, large payload (body).
 local KINDS = {'h:', 's:', 'r:', 'p:', 'c:', 'b:'}
 
-local SWEPT = '' -- the field that says up to when opened lanes were swept
+local SWEPT = '' -- the field of the lanes hash with the latest opening time of the lanes that were swept
 
 local now, mark = 0, 0 -- the clock, and the mark of the step under way
 
 -- has reports whether a byte has a flag.
 local function has(flags, flag) return floor(flags / flag) % 2 == 1 end
 
--- number reads n bytes at i, the highest first.
+-- number reads a big-endian number of n bytes at i.
 local function number(s, i, n)
   local v = 0
   for j = i, i + n - 1 do v = v * 256 + (byte(s, j) or 0) end
   return v
 end
 
--- pack2 writes a number as 2 bytes, the highest first.
+-- pack2 returns a number as 2 bytes, big-endian.
 local function pack2(v) return char(floor(v / 256), v % 256) end
 
--- open reads the numbers of the n-th queue that the call names.
+-- open returns the n-th queue that the call names, with its numbers from the meta hash.
 local function open(n)
   local q = {m = {}, dirty = {}, e = {}, touched = {}, side = {}, unique = {}, windows = {},
     plan = {}, apart = {}, lanes = {}, opened = {}, left = {}, kinds = {}, strays = {}, deaths = 0, joiners = {}, joins = 0}
@@ -53,8 +52,8 @@ end
 
 local function set(q, field, v) q.m[field] = v; q.dirty[field] = true end
 
--- openall opens all queues and sets both times. Where timed maintenance of a queue waits,
--- jumped is since when.
+-- openall returns all queues of the call, and sets now and mark. It sets the field jumped of a queue in
+-- which timed work begins or ceases to wait (jump.lua).
 local function openall(n)
   local queues = {}
   local t = call('TIME')
@@ -75,11 +74,11 @@ end
 
 local function bump(q, field, by) q.m[field] = q.m[field] + by; q.dirty[field] = true end
 
--- Places of what waits: by priority, then by a number that grows at the tail and falls at
--- the head. What joins the tail of priority 0 does so in the line, whose last entry has the
--- number tail: each push adds one, whatever leaves the line, so that the number of an entry
--- follows from its index, and that of a cursor or a void one holds while claims take
--- from the head. They are pushed at the end (planline): until then joins counts them.
+-- The scores of waiting tasks order them by priority, then by a number that grows at the tail and falls
+-- at the head. A task that joins the tail of priority 0 joins the line, whose last entry has the number
+-- tail. Each push adds one to tail, and removals leave it. So the number of an entry follows from its
+-- index, and the numbers in cursors and in voids stay valid while claims take from the head. Tasks are
+-- pushed at the end of the call (planline); until then joins counts them.
 local function place(priority, seq) return seq - priority * SPREAD end
 local function front(q, priority) bump(q, 'head', -1); return place(priority, q.m.head) end
 local function tail(q, st, priority)
@@ -89,23 +88,24 @@ local function tail(q, st, priority)
   end
   bump(q, 'turn', 1)
   if priority ~= 0 then return place(priority, q.m.turn) end
-  return q.m.tail + q.joins + (q.m.turn % 1048576 + 1) / 1048577 -- a suspect, between two of the line
+  return q.m.tail + q.joins + (q.m.turn % 1048576 + 1) / 1048577 -- a suspect, between two entries of the line
 end
 
--- firstof gives the number of the first entry of the line, and how many there are.
+-- firstof returns the number of the first entry of the line, and how many entries there are.
 local function firstof(q)
   local length = call('LLEN', q[LINE])
   return q.m.tail - length + 1, length
 end
 
--- lined gives how many tasks wait in the line.
+-- lined returns how many tasks wait in the line.
 local function lined(q) return max(call('LLEN', q[LINE]) - q.m.void, 0) end
 
--- vacant reports whether no record waits in the line.
+-- vacant reports whether no task can wait in the line: it has no entries, or the queue has no records.
 local function vacant(q) return call('LLEN', q[LINE]) == 0 or call('HLEN', q[TASKS]) == 0 end
 
--- entries gives the ids of n entries of the line from an index on, false for those that are
--- void: their tasks left out of turn. voids has up to which number those of an id are.
+-- entries returns the ids of n entries of the line from an index on, and false for each void entry, whose
+-- task left out of turn. first is the number of the first entry of the line. voids has by id the number
+-- up to which its entries are void.
 local function entries(q, first, from, n)
   local ids = call('LRANGE', q[LINE], from, from + n - 1)
   if #ids == 0 or call('ZCARD', q[VOIDS]) == 0 then return ids end
@@ -118,12 +118,12 @@ local function entries(q, first, from, n)
   return ids
 end
 
--- valid reports whether an id or a kind is one that callers can name: storage.CheckName. What no
--- insert could have written is damaged.
+-- valid reports whether an id or a kind passes storage.CheckName. One that does not is damaged: no
+-- insert can have written it.
 local function valid(id) return #id <= 128 and find(id, '^%w[%w_.:-]*$') end
 
--- kindsof gives the kinds behind one, by name, whose lines hold tasks in a set of declined tasks: up to
--- so many.
+-- kindsof returns the first most kinds, sorted by name, that have tasks in a set of declined tasks and
+-- come after the kind behind (nil for none).
 local function kindsof(key, behind, most)
   local kinds, from = {}, behind and '[' .. behind .. '\1' or '-'
   while #kinds < most do

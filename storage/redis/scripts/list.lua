@@ -1,12 +1,13 @@
 -- list: reads a page of one state of a queue. It writes nothing.
 --
 -- KEYS  the keys of the queue (keys.go)
--- ARGV  1 letter of the state, 2 page size, 3 and 4 score and id, or place, of the last task of
---       the page before, "" for the first page; of a declined task "!" and its kind, and its
---       priority and place in hexadecimal digits, 5 "1" where the last of the state come first, else ""
--- Returns  {score and id, or place, of the last task of this page where there is more, a space between, else
---       "", then for each task: its state's letter, id, score,
---       record, lease or "", history or "", large payload or ""}
+-- ARGV  1 letter of the state, 2 page size, 3 and 4 the position of the last task of the page before,
+--       both "" for the first page: its score, and its id or place; for a declined task "!" and its
+--       kind, and its priority and place in hexadecimal digits; 5 "1" where the last tasks of the state
+--       come first, else ""
+-- Returns  {the position of the last task of this page in one text with a space between where there are
+--       more tasks, else "", then for each task: its state's letter, id, score, record, lease or "",
+--       history or "", large payload or ""}
 
 local MAXPAGE = 4194304 -- bytes, or one task
 
@@ -14,8 +15,9 @@ local q = openall(1)[1]
 local size = tonumber(ARGV[2])
 local newest = ARGV[5] == '1'
 
--- behind gives the rank of the first member after a place, or where the last come first the rank of the
--- first that is not before it: scores decide, then places or ids, as Redis sorts them.
+-- behind returns the rank of the first member after the position in ARGV. Where the last tasks come first
+-- it returns the rank of the first member that is not before the position. Members are sorted by their
+-- scores, then by their places or ids, as Redis sorts them.
 local function behind(key)
   if ARGV[3] == '' then return newest and call('ZCARD', key) or 0 end
   local low, high = call('ZCOUNT', key, '-inf', '(' .. ARGV[3]), call('ZCOUNT', key, '-inf', ARGV[3])
@@ -23,7 +25,7 @@ local function behind(key)
     local middle = floor((low + high) / 2)
     local id = call('ZRANGE', key, middle, middle)[1]
     local before = id and not PLACED[ARGV[1]] and id <= ARGV[4]
-    if id and PLACED[ARGV[1]] then -- the place of one that is damaged may be too large to add to
+    if id and PLACED[ARGV[1]] then -- no arithmetic on places: a damaged one may be too large
       local at, last = number(id, 1, PLACE), tonumber(ARGV[4]) or 0
       before = at < last or at == last and not newest
     end
@@ -32,7 +34,7 @@ local function behind(key)
   return low
 end
 
--- scored gives a score without an exponent.
+-- scored returns a score as text without an exponent.
 local function scored(score) return string.format('%.17g', tonumber(score)) end
 
 local function page(st)
@@ -55,11 +57,11 @@ local function before(a, b)
   return x < y or x == y and a[2] < b[2]
 end
 
-local MOSTLOOKED = 2000 -- members of groups, or void entries of the line, that a page looks at
-local short = false -- the page ends before the state does
+local MOSTLOOKED = 2000 -- how many members of groups, or entries of the line, a page looks at
+local short = false -- whether the page ends early, before it is full or the state ends
 
--- pending is a page of leases. Groups stand as one member before others of the same
--- moment; their tasks are sorted in by id.
+-- pending returns a page of pending tasks. A group is one member of leases, which comes before other
+-- members of the same moment; its tasks are sorted in by id.
 local function pending()
   local key, list, looked = q[SETS.p], {}, 0
   local function expand(group, score)
@@ -77,7 +79,7 @@ local function pending()
     end
   end
   local v
-  local last = ARGV[3] ~= '' and scored(ARGV[3]) -- of which the groups are there, and the others follow
+  local last = ARGV[3] ~= '' and scored(ARGV[3]) -- the score whose groups are in list and whose others follow
   repeat
     v = call('ZRANGE', key, from, from + size, 'WITHSCORES')
     for i = 1, #v, 2 do
@@ -95,8 +97,8 @@ local function pending()
   return list
 end
 
--- line adds a page of the line. Where it has looked at too many void entries it ends the page
--- before the next one, of which nothing is told.
+-- line adds a page of tasks of the line. Where it has looked at too many entries it ends the page with an
+-- element without an id, for the position at which the next page goes on.
 local function line(list)
   local first, length = firstof(q)
   local at, n, looked, number, after = 0, 0, 0, 0, tonumber(ARGV[3])
@@ -122,7 +124,8 @@ local function line(list)
   end
 end
 
--- oneline gives a page of the line of a kind, behind a place in it, '' for none: suspects among the others.
+-- oneline returns a page of the line of a kind, behind a place in it ('' for none). Suspects come in their
+-- places among the other tasks.
 local function oneline(kind, behind, n)
   local line, at = {}, #kind + 2
   for _, suspect in ipairs({false, true}) do
@@ -139,7 +142,7 @@ local function oneline(kind, behind, n)
   return line
 end
 
--- declined adds declined tasks, which come behind the others, to a page.
+-- declined adds declined tasks to a page. They come behind the other waiting tasks.
 local function declined(list)
   local kind, behind = '', ''
   if sub(ARGV[3], 1, 1) == '!' then

@@ -1,27 +1,27 @@
--- maintain: what claim.lua does first in queues in which something may be due: it recovers,
--- promotes, ticks and trims, in bounded batches. That is a step of its own.
+-- maintain: the first step of claim.lua in queues in which something may be due: it recovers tasks,
+-- promotes, ticks, ends declined tasks and trims, in bounded batches.
 
-local BATCH = 100 -- how much maintenance one call does, in all of its queues
+local BATCH = 100 -- how many tasks and other items one call maintains, in all of its queues together
 local MOSTLOOKED = 2000 -- how many members of groups it looks at
 
-local left = BATCH -- of the maintenance
-local share = 0 -- the part of it for one kind in one queue
-local more = false -- some is left over
+local left = BATCH -- how many items are left of the batch
+local share = 0 -- how many of them one kind of maintenance may use in one queue
+local more = false -- whether maintenance is left over
 
--- spend notes that n of a share were found, in a list that has been limited to it.
+-- spend notes that n items were found, in a list that was limited to share.
 local function spend(n)
   left = left - n
   if n >= share then more = true end
 end
 
--- first gives the score of the first member of a set, nil where it is empty.
+-- first returns the score of the first member of a set, nil where the set is empty.
 local function first(key)
   local v = call('ZRANGE', key, 0, 0, 'WITHSCORES')
   return v[1] and tonumber(v[2])
 end
 
--- upto gives a share of the members whose score is not after a moment, the earliest first, and
--- their scores.
+-- upto returns the members of a set whose scores are not after a moment, the earliest first, at most
+-- share of them, and their scores.
 local function upto(key, moment)
   local v = call('ZRANGEBYSCORE', key, '-inf', text(moment), 'WITHSCORES', 'LIMIT', 0, share)
   local members, scores = {}, {}
@@ -32,10 +32,11 @@ local function upto(key, moment)
   return members, scores
 end
 
--- since puts into a record that has a place when its task came to wait: see joined in stats.lua.
+-- since returns a record with now in the bytes of its place: since when its task waits; see joined in
+-- stats.lua.
 local function since(rec) return sub(rec, 1, HEADER) .. pack7(now) .. sub(rec, HEADER + PLACE + 1) end
 
--- promote moves what is due to waiting, the earliest first.
+-- promote makes the tasks that are due wait, the earliest first.
 local function promote(q)
   local due, ids = {}, {}
   for _, st in ipairs({'s', 'r'}) do
@@ -59,8 +60,8 @@ local function promote(q)
   end
 end
 
--- overdue gives tasks of the leases that expired, the last first: ids, leases, and ranks of
--- those in groups. What a group leaves over is for the next call.
+-- overdue returns up to share tasks whose leases expired, the last first: ids, leases, and the ranks of
+-- tasks in groups. Tasks of a group beyond the share are left to the next call.
 local function overdue(q)
   local found = call('ZREVRANGEBYSCORE', q[SETS.p], text(now), '-inf', 'WITHSCORES', 'LIMIT', 0, share)
   local ids, leases, ranks, looked = {}, {}, {}, 0
@@ -86,8 +87,8 @@ local function overdue(q)
   return ids, leases, ranks
 end
 
--- expired gives leases that expired, as entries, the last claimed first: each will go to the
--- head, so that the first claimed is the first to be claimed again.
+-- expired returns the tasks whose leases expired, as entries, the last claimed first: recover puts one
+-- after the other at the head, so that the first claimed task is the first to be claimed again.
 local function expired(q)
   local names, leases, ranks = overdue(q)
   if #names == 0 then return {} end
@@ -108,14 +109,15 @@ local function expired(q)
   return list
 end
 
--- tell notes a task that ends, for the answer: the letter of its state, k where it is dead of an unknown
--- kind, its id behind its length, and its kind likewise.
+-- tell notes a task that ends, for the reply: the letter of its state (k where it died of an unknown
+-- kind), its id behind a length byte, and its kind likewise.
 local function tell(q, e, h, st)
   local kind = kindof(h)
   q.ended[#q.ended + 1] = st .. char(#e.id) .. e.id .. char(#kind) .. kind
 end
 
--- recover ends leases that expired.
+-- recover ends leases that expired: their tasks wait again, are cancelled where that was asked, or die
+-- at their crash limit.
 local function recover(q)
   q.ended = {}
   for _, e in ipairs(expired(q)) do
@@ -124,7 +126,7 @@ local function recover(q)
       local flags = e.lease and byte(e.lease, FENCE + 1) or 0
       local started, asked = has(flags, STARTED), has(flags, ASKED)
       attempt(q, e, h, started and 'k' or 'e', '', '')
-      why(q, e, h, '') -- of a snooze before
+      why(q, e, h, '') -- removes the reason of an earlier snooze
       if e.lease then unlease(q, e, h) end
       if started then
         h.crashes = h.crashes + 1
@@ -147,7 +149,7 @@ local function recover(q)
   end
 end
 
--- recount finds out anew how many tasks are in the line of a kind: those that stand there before this step.
+-- recount counts the tasks in the line of a kind anew, as the line is before this step.
 local function recount(q, kind)
   local field, n = 'k:' .. kind, {}
   local v = aside(q, field)
@@ -159,7 +161,7 @@ local function recount(q, kind)
   countkind(q, kind, false, 0)
 end
 
--- stray sets a member of the declined tasks apart that stands for none.
+-- stray sets a member of the set of declined tasks apart that stands for no task.
 local function stray(q, member)
   if q.strays[member] then return end
   q.strays[member] = true
@@ -168,7 +170,8 @@ local function stray(q, member)
   if valid(kindin(member)) then recount(q, kindin(member)) end
 end
 
--- declinedid gives the id in what stands for a declined task, nil where it stands for none.
+-- declinedid returns the id in a member of the set of declined tasks, nil where the member is not well
+-- formed.
 local function declinedid(member)
   local kind = kindin(member)
   local id, priority = sub(member, #kind + 2 * PLACE + 3), byte(member, #kind + 2)
@@ -176,8 +179,8 @@ local function declinedid(member)
   return known and valid(kind) and valid(id) and id or nil
 end
 
--- placed reports whether a record is that of the task for which a member of the declined tasks of a kind
--- stands.
+-- placed reports whether a record belongs to the task for which a member of the set of declined tasks
+-- stands: kind, priority and place are the same.
 local function placed(rec, member, kind)
   local at, g, priority, n = #kind + 2, byte(rec, 3), byte(rec, 18), byte(rec, 27)
   local lead = 2 * MAXPRIORITY - priority + (suspected(rec) and DOUBTFUL or 0)
@@ -185,8 +188,8 @@ local function placed(rec, member, kind)
     and sub(rec, HEADER + 1, HEADER + PLACE) == sub(member, at + 1, at + PLACE)
 end
 
--- misplaced puts declined tasks whose scores are not 0 where they belong, and reports whether there were
--- any: among them no line can be read.
+-- misplaced sets the scores of declined tasks to 0, and reports whether any were not 0: Redis sorts the
+-- set by member, and can read lines from it, only where all scores are the same.
 local function misplaced(q)
   local list = {}
   for _, range in ipairs({{'-inf', '(0'}, {'(0', '+inf'}}) do
@@ -201,8 +204,8 @@ end
 
 local LINES = 10 -- how many lines of kinds one step looks at
 
--- eachpriority calls a function with what leads the members of each priority of a kind, and with the end
--- of its range.
+-- eachpriority calls a function for each priority of a kind, for suspects and for other tasks, with the
+-- prefix of their members and the end of their range.
 local function eachpriority(kind, visit)
   for _, suspect in ipairs({false, true}) do
     for priority = MAXPRIORITY, -MAXPRIORITY, -1 do
@@ -211,8 +214,8 @@ local function eachpriority(kind, visit)
   end
 end
 
--- misfits gives up to so many members of a kind of which no task is such: they have no kind and priority
--- in front, or a place that no step gives.
+-- misfits returns up to most members under a kind that no step has written: they do not begin with a valid
+-- kind and a priority, or have a place that no step gives.
 local function misfits(q, kind, most)
   local list = {}
   local function add(from, to)
@@ -229,8 +232,9 @@ local function misfits(q, kind, most)
   return list
 end
 
--- behindthose gives the rank of the first declined task behind those that a clock that was ahead has
--- stamped, from one of them on: at is where a member has its moment.
+-- behindthose returns the rank, between first and last, of the first declined task whose moment is not
+-- in the future. The tasks before it were declined while the clock was ahead. at is the position of the
+-- moment in a member.
 local function behindthose(q, first, last, at)
   while first < last do
     local middle = floor((first + last) / 2)
@@ -240,8 +244,9 @@ local function behindthose(q, first, last, at)
   return first
 end
 
--- unknown adds to a list, up to so many, what stands for tasks of a kind that have waited in its line for
--- too long. In each priority they come first, but for those that a clock that was ahead has stamped.
+-- unknown adds to a list, up to a length of most, the members of the tasks of a kind that have waited in
+-- its line for too long. They come first in each priority, except that tasks that were declined while the
+-- clock was ahead may stand between them.
 local function unknown(q, kind, list, most)
   local function add(v, at)
     for i = 1, #v do
@@ -261,9 +266,9 @@ local function unknown(q, kind, list, most)
   end)
 end
 
--- namedat gives when a claim last named a kind. Where the side hash does not tell, or not how many tasks
--- are in the line, they are counted anew, and the kind counts as named now, as where a clock that was
--- ahead has stamped it.
+-- namedat returns when a claim last named a kind. Where the side hash does not tell, or does not tell how
+-- many tasks are in the line, it counts them anew and takes the kind as named now. It also takes the kind
+-- as named now where the moment is in the future, from a clock that was ahead.
 local function namedat(q, kind)
   local field = 'k:' .. kind
   if not tally(aside(q, field)) then recount(q, kind) end
@@ -272,7 +277,7 @@ local function namedat(q, kind)
   return min(number(v, 1, PLACE), now)
 end
 
--- forsakeone ends a declined task, or sets apart what stands for none.
+-- forsakeone ends the declined task of a member, or sets the member apart where it stands for no task.
 local function forsakeone(q, member)
   local id = declinedid(member)
   local rec = id and call('HGET', q[TASKS], id)
@@ -288,10 +293,10 @@ local function forsakeone(q, member)
   end
 end
 
--- forsake ends declined tasks that waited too long while no claim named their kind. It goes on with the
--- lines behind those at which the last step looked, of which the side hash has the last.
+-- forsake ends declined tasks that waited too long while no claim named their kind. It looks at LINES
+-- kinds a step, and goes on behind the last kind of the step before, which the side hash has under 'k:'.
 local function forsake(q)
-  if q.m.looks > now + DECLINEDFOR then set(q, 'looks', now) end -- a clock that was ahead has stamped it
+  if q.m.looks > now + DECLINEDFOR then set(q, 'looks', now) end -- it comes from a clock that was ahead
   if q.m.looks == 0 or q.m.looks > now or q.m.paused < 0 or q.m.paused > now or misplaced(q) then return end
   local behind, ends = aside(q, 'k:') or nil, 0
   local kinds, none, again = kindsof(q[DECLINED], behind, LINES), not behind, now + floor(DECLINEDFOR / 24)
@@ -310,7 +315,8 @@ local function forsake(q)
   if over then set(q, 'looks', #kinds == 0 and none and 0 or again) end
 end
 
--- trim removes what was kept long enough.
+-- trim removes ended tasks at their expiry, dead tasks beyond DEADMAX, and unique keys at the end of their
+-- windows.
 local function trim(q)
   for _, st in ipairs({'c', 'x', 'd'}) do
     local old = upto(q[SETS[st]], st == 'd' and now - DEADFOR or now)
@@ -324,7 +330,7 @@ local function trim(q)
   for _, key in ipairs((upto(q[WINDOWS], now))) do own(q, key, false, false) end
 end
 
--- tick hands out the cursors that are due and hides them.
+-- tick hands out the cursors that are due, and hides them for TICKHIDE.
 local function tick(q)
   q.ticks = {}
   local due = upto(q[SETS.u], now)
@@ -343,7 +349,8 @@ local function tick(q)
   end
 end
 
--- look finds out when something is due next in a queue that was maintained.
+-- look computes soon and due of a queue that was maintained. unfinished tells that maintenance is left
+-- over there.
 local function look(q, unfinished)
   if q.m.mark == 0 then return end -- no queue yet
   local soon, due = q.m.touched > 0 and q.m.touched + QUEUELIFE or NEVER - 1, 0
@@ -353,7 +360,7 @@ local function look(q, unfinished)
     if v[1] and (due == 0 or tonumber(v[2]) < due) then due = tonumber(v[2]) end
   end
   if due > 0 then soon = min(soon, due) end
-  if q.m.looks == 0 and call('ZCARD', q[DECLINED]) > 0 then set(q, 'looks', now) end -- it is damaged
+  if q.m.looks == 0 and call('ZCARD', q[DECLINED]) > 0 then set(q, 'looks', now) end -- looks was damaged
   if q.m.looks > 0 then soon = min(soon, max(q.m.looks, now + PUTOFF)) end
   for _, key in ipairs({LEASES, COMPLETED, CANCELLED, DEAD, WINDOWS}) do
     local at = first(q[key])
@@ -365,8 +372,7 @@ local function look(q, unfinished)
   set(q, 'soon', soon)
 end
 
--- abandoned reports whether a queue was empty, without settings and untouched for a
--- day.
+-- abandoned reports whether a queue is empty, has no settings, and was not used for QUEUELIFE.
 local function abandoned(q)
   if q.m.touched == 0 or now - q.m.touched < QUEUELIFE or q.m.paused ~= 0 or q.m.jumped > 0 then return false end
   if #q.plan > 0 or #q.touched > 0 then return false end

@@ -1,4 +1,4 @@
--- pack: what scripts begin with that have a short way.
+-- pack: the function that the short ways and the general ways of scripts share.
 
 -- pack7 writes a number as 7 bytes, the highest first.
 local function pack7(v)

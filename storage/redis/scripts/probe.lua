@@ -1,10 +1,9 @@
--- probe: tells which of the writes of all scripts the user may not do. It leaves
--- nothing behind.
+-- probe: tries all commands with which the scripts write, and tells which ones the user may not use.
+-- It leaves nothing behind. Its first command frees memory, after which a full Redis refuses none.
 --
--- KEYS  1 a key that holds nothing
+-- KEYS  1 a key that does not exist
 -- ARGV  1 a channel
--- Returns  the names of the commands that were refused. It begins with one that frees,
---       after which a full Redis refuses none.
+-- Returns  the names of the commands that were refused
 
 local key, refused = KEYS[1], {}
 local function try(command, ...)

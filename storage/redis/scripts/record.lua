@@ -1,6 +1,6 @@
--- record: takes records apart and writes them anew; see record.go for the layout.
+-- record: parses records and writes them anew; see record.go for their layout.
 
-local flagged = {} -- what the two flags of a record say
+local flagged = {} -- cache of parsed flag bytes
 
 local function flagsof(f, g)
   local known = flagged[f * 256 + g]
@@ -13,10 +13,10 @@ local function flagsof(f, g)
   return known
 end
 
--- later reports whether a record is one of a later version, for those who know it.
+-- later reports whether a record has the format of a later version. Processes that know it can read it.
 local function later(rec) return rec and #rec > 0 and byte(rec, 1) > FORMAT and byte(rec, 1) <= LATEST end
 
--- head reads the header of a record. nil where it is damaged, or one of a later version.
+-- head returns the parsed header of a record, nil where the record is damaged or has a later format.
 local function head(rec)
   if not rec or #rec < HEADER or byte(rec, 1) ~= FORMAT then return nil end
   local f, g, a, b, c, d, e, x, y = byte(rec, 2, 10)
@@ -50,8 +50,7 @@ local function head(rec)
   return h
 end
 
--- compose writes a record anew with what changed in its header. Flags and parts that a later
--- version put there stay.
+-- compose returns the record with the changed header h. It keeps flags and parts of later versions.
 local function compose(h)
   local f, g, keep, snooze = h.unknown[1], h.unknown[2], '', ''
   if h.keep > 0 then f = f + 1; keep = pack7(h.keep) end
@@ -72,13 +71,13 @@ local function compose(h)
     (h.sizes or sub(h.rec, 27, 35)) .. (h.place or '') .. keep .. snooze .. (h.tail or sub(h.rec, h.rest))
 end
 
--- suspected reports whether a record is that of a suspect.
+-- suspected reports whether a record belongs to a suspect.
 local function suspected(rec)
   local c1, c2, l1, l2 = byte(rec, 23, 26)
   return c1 + c2 > 0 and c1 * 256 + c2 == l1 * 256 + l2 - 1
 end
 
--- waits gives the state in which a task waits: as a suspect, or with the others.
+-- waits returns the state in which a task waits: z for a suspect, else w.
 local function waits(h)
   if h.crashes > 0 and h.crashes == h.crashlimit - 1 then return 'z' end
   return 'w'

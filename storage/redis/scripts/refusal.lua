@@ -1,7 +1,8 @@
--- refusal is the reply where the first write was not permitted, told by a code that begins it.
--- What Redis gives no code of its own (a user without permission) gets one. Redis 6.2 tells from
--- within a script first where that stands, "@user_script: 815: -OOM command not allowed ...": as
--- READONLY alone a client takes it for a master that is none any more.
+-- refusal returns the error reply for a script whose first write was not permitted. The reply begins
+-- with the code of the error; an error to which Redis gives no code (a user without permission) gets
+-- the code REFUSED. Redis 6.2 puts the position in the script before the code, as in
+-- "@user_script: 815: -OOM command not allowed ...". refusal removes that position, because a client
+-- finds out only by a code READONLY at the beginning that the server is a master no longer.
 local function refusal(first)
   local why = string.gsub(first.err, '^@user_script: ?%d+: ', '')
   why = string.gsub(why, '^%-', '')

@@ -1,10 +1,10 @@
--- register: notes that queues are in use. Its first write frees, for a settle with
--- follow-ups must find room on a full Redis.
+-- register: puts queues on the list, as used now. Its first write frees memory, because a full Redis has
+-- to accept a settle with follow-ups.
 --
--- KEYS  1 names of all queues, 2 when each was last in use
+-- KEYS  1 names of all queues, 2 when each was last used
 -- ARGV  queue names
--- Returns  for each "1" where it was not on the list, else "0", and when it is in use: a moment
---       of its own, by which forget.lua knows whether it was since
+-- Returns  for each queue "1" where it was not on the list, else "0", and the time of this use. The time
+--       differs from that of the last use, so that forget.lua can tell whether the queue was used since.
 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]

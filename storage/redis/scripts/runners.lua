@@ -1,7 +1,8 @@
 -- runners: lists the runners that are alive. It writes nothing.
 --
--- KEYS  1 what runners said, 2 until when each counts as alive
--- Returns  for each, in no order: when it was last heard (µs), a space and what it said
+-- KEYS  1 heartbeats of the runners, 2 until when each counts as alive (beat.lua)
+-- Returns  for each runner, in no order: the time of its last heartbeat (µs), a space, its last call, a
+--       space, and its heartbeat in JSON
 
 local t = redis.call('TIME')
 local now = string.format('%.0f', t[1] * 1000000 + t[2])

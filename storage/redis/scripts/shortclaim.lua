@@ -1,9 +1,8 @@
--- shortclaim: the short way of claim.lua, which most claims take: from queues in which nothing is
--- due, of tasks on which nothing special hangs. It stands before claim.lua in its script, whose
--- KEYS, ARGV and reply it shares. Where it meets anything else it has written nothing, and what
--- follows carries the call out. All is read and decided before the first write. Whether anything
--- is due says the number soon of a queue: see moments in commit.lua. Why it is one long function
--- says shortinsert.lua.
+-- shortclaim: the short way of claim.lua for most claims: of plain tasks from queues in which nothing is
+-- due. It stands before claim.lua in the same script, and has the same KEYS, ARGV and reply. It reads and
+-- decides everything before its first write. Where it meets anything else it writes nothing, and
+-- claim.lua carries the call out. The number soon of a queue tells whether anything is due: see moments
+-- in commit.lua. It is one long function for the reason that shortinsert.lua gives.
 
 if SHORT then
   local function claim()
@@ -20,14 +19,15 @@ if SHORT then
       if not (last and last < NEVER and soon and due) or soon <= now or now - last > JUMPAFTER or last - now > JUMPBACK then
         return nil
       end
-      if m[9] and m[9] ~= A[11 + total + i] and tonumber(A[10 + i]) >= 0 then return nil end -- to look at lines of kinds
+      -- The lines of kinds have to be looked at.
+      if m[9] and m[9] ~= A[11 + total + i] and tonumber(A[10 + i]) >= 0 then return nil end
       if mark <= last then mark = last + 1 end
       if due > 0 and (nextdue == 0 or due < nextdue) then nextdue = due end
       cancels = cancels or m[7] and m[7] ~= '0'
       m[1], m[2], metas[i] = last, soon, m
     end
 
-    -- What is taken of each queue: what is before the line in waiting, the line, and the rest.
+    -- Take from each queue the tasks of waiting before the line, the line, and the rest of waiting.
     local taken, bytes, hauls = 0, 0, {}
     for i = 1, total do
       local at, m, limit, ids = (i - 1) * BLOCK, metas[i], tonumber(A[10 + i]), {}
@@ -37,7 +37,7 @@ if SHORT then
         local n, void, before = most - taken, tonumber(m[5] or 0), 0
         if void > 0 or m[4] then before = tonumber(call('HGET', K[at + META], 'tail') or 0) - lined end
         if limit > 0 and limit < n then n = limit end
-        if m[4] and A[9] ~= '0' then -- there was a suspect: is it the turn of one?
+        if m[4] and A[9] ~= '0' then -- there have been suspects: is it the turn of one now?
           local suspect = call('ZRANGE', K[at + SUSPECTS], 0, 0, 'WITHSCORES')
           suspicious = suspicious or suspect[1]
           if suspect[1] and A[9] == '1' and starts > 0 then
@@ -56,7 +56,7 @@ if SHORT then
           local line = call('LRANGE', K[at + LINE], 0, lined - 1)
           local upto = void > 0 and call('ZMSCORE', K[at + VOIDS], unpack(line))
           for j = 1, lined do
-            if upto and upto[j] and tonumber(upto[j]) >= before + j then return nil end -- see entries in lib.lua
+            if upto and upto[j] and tonumber(upto[j]) >= before + j then return nil end -- void: see lib.lua
             ids[high + j] = line[j]
           end
         end
@@ -73,7 +73,8 @@ if SHORT then
           local rec, begins = recs[j], taken + j <= starts
           if not rec or #rec < HEADER or ids[j] == '' then return nil end
           local form, f, g = byte(rec, 1, 3)
-          if form ~= FORMAT or g % 2 == 1 and not begins then return nil end -- damaged, or only to start at once
+          -- The record is damaged, or the task must not be claimed ahead.
+          if form ~= FORMAT or g % 2 == 1 and not begins then return nil end
           if g % 8 > 3 then
             rec = rec .. (call('HGET', K[at + SIDE], 'b:' .. ids[j]) or '')
             recs[j] = rec
@@ -83,16 +84,16 @@ if SHORT then
         end
         taken = taken + n
         m.bare = call('HLEN', K[at + PENDING]) == 0
-        if n >= SINGLES then call('HLEN', K[at + CLAIMS]) end -- keys of a wrong type fail here, in time
+        if n >= SINGLES then call('HLEN', K[at + CLAIMS]) end -- fails here where the key has a wrong type
       end
-      -- The first write tells whether Redis permits any. It frees, so that a full Redis takes it.
+      -- The first write tells whether Redis permits writes. It frees memory, so that a full Redis accepts it.
       if (n > 0 or i == total) and type(redis.pcall('ZREM', K[at + LEASES], '')) == 'table' then return nil end
       hauls[i] = {ids, recs, flags, ranked, lined, limit}
     end
     if bytes > MAXBYTES then return nil end
 
     local stamp, at, deadline, outcome, records, sizes = pack7(mark), text('%d', mark), now + A[10], {}, {}, ''
-    if tonumber(at) ~= mark then return nil end -- Redis for 32 bits
+    if tonumber(at) ~= mark then return nil end -- %d cannot format it: a 32-bit Redis
     local fence, till = A[5] .. stamp, text('%d', deadline)
     for i = 1, total do
       local k, m, h, joined = (i - 1) * BLOCK, metas[i], hauls[i], ''

@@ -1,10 +1,10 @@
 -- shortcomplete: the short way of apply.lua for calls that are nothing but runs of plain
--- completions, as most are. Where it meets anything out of the ordinary it has written nothing and
--- returns nothing: the caller goes to apply.lua. See shortinsert.lua.
+-- completions. It reads and decides everything before its first write. Where it meets anything else
+-- it writes nothing and returns nil, and the client calls apply.lua.
 --
 -- KEYS  for each queue: meta, tasks, pending, leases, claims, lanes
--- ARGV  see apply.lua
--- Returns  what shortinsert.lua does
+-- ARGV  as for apply.lua
+-- Returns  as shortinsert.lua
 
 local call, K, A, byte, sub, text = redis.call, KEYS, ARGV, string.byte, string.sub, string.format
 local t, lanes, queues, lined = call('TIME'), K[LANES], {}, {}
@@ -25,7 +25,7 @@ for i = 1, total do
   queues[i], queues[A[3 + i]] = q, q
 end
 
--- The ids of each queue, and the outcomes that the calls come to.
+-- Collect the ids of each queue, and the outcomes of the calls if all completions succeed.
 local fields, seqs, outcomes, a = {}, {}, {}, 4 + total
 for i = 1, calls do
   local field, txs, outcome = A[a], tonumber(A[a + 4]), 'A' .. pack7(mark)
@@ -52,7 +52,7 @@ for i = 1, calls do
   outcomes[i] = outcome
 end
 
--- The calls are the next ones of lanes that are known.
+-- Check that each call is a new one on a known lane.
 local known, list = call('HMGET', lanes, unpack(fields)), {}
 for i = 1, calls do
   local last = known[i] and tonumber(string.match(known[i], '^%d+'))
@@ -60,8 +60,8 @@ for i = 1, calls do
   list[2 * i - 1], list[2 * i] = fields[i], seqs[i] .. ':' .. outcomes[i]
 end
 
--- All tasks are leased under their fences, each is completed once, and nothing hangs on them.
--- Those that are of no group have an alarm of their own.
+-- Check that all tasks are leased under their fences, that each is completed once, and that their removal
+-- is all that their ends take. Tasks outside of groups have a member of their own in leases.
 for i = 1, total do
   local q, from, groups, seen = queues[i], 1, false, {}
   local ids, alarms, at = q.ids, q.alarms, q.at
@@ -92,15 +92,15 @@ for i = 1, total do
     if left <= 0 then alarms[#alarms + 1] = ALARM .. fence end
   end
   q.groups = groups
-  if i > 1 then call('HLEN', K[at + TASKS]) end -- keys of a wrong type fail here, in time
+  if i > 1 then call('HLEN', K[at + TASKS]) end -- a key of a wrong type fails here, before any write
   if #alarms > 0 then call('ZCARD', K[at + LEASES]) end
 end
 
 local moment = text('%d', mark)
-if tonumber(moment) ~= mark then return nil end -- Redis for 32 bits
+if tonumber(moment) ~= mark then return nil end -- %d cannot format it: a 32-bit Redis
 
--- The first write tells whether Redis permits any; where not, the general way says why. It
--- frees memory, so that a full Redis does not refuse it.
+-- The first write tells whether Redis permits writes; if it does not, apply.lua returns the reason. It
+-- frees memory, so that a full Redis accepts it.
 for i = 1, total do
   local q = queues[i]
   local at = q.at

@@ -1,15 +1,16 @@
 -- shortinsert: the short way of apply.lua for calls that are nothing but runs of plain inserts into
--- one queue, as most are. Where it meets anything out of the ordinary it has written nothing and
--- returns nothing: the caller goes to apply.lua. All is read and decided before the first write.
+-- one queue. It reads and decides everything before its first write. Where it meets anything else it
+-- writes nothing and returns nil, and the client calls apply.lua.
 --
--- It makes few tables and functions, and takes few keys: what apply.lua sets up costs as much as
--- forty commands.
+-- It makes few tables and functions, and takes few keys, because the setup of apply.lua costs as much
+-- as forty commands.
 --
 -- KEYS  meta, tasks, waiting, line, lanes
--- ARGV  1 calls, then each call: lane field, seq, opened, the field of the lane that must have
---       carried out its part of the same number before ("" for none), runs; each run: first 3 bytes
---       of the records, number, and of each insert the id and the record behind its 17th byte
--- Returns  what apply.lua does, in one text and without the time
+-- ARGV  1 calls, then each call: lane field, seq, opened, the lane field of the part before it in the
+--       same call of the client, which must have happened ("" for none), runs; each run: first 3 bytes
+--       of each record, number of inserts, and of each insert the id and the record behind its 17th byte
+-- Returns  the outcomes of the calls as apply.lua, each behind its verdict, joined to one text and
+--       without the time
 
 local call, K, A, byte, text = redis.call, KEYS, ARGV, string.byte, string.format
 local m, t = call('HMGET', K[META], 'mark', 'touched', 'enqueued', 'tail', 'awaited'), call('TIME')
@@ -46,7 +47,8 @@ for i = 1, calls do
         turn = (turn or tonumber(call('HGET', K[META], 'turn') or 0) or NEVER) + 1
         if turn > NEVER then return nil end
         places = places or {}
-        places[#places + 1], places[#places + 2] = text('%.0f', turn - priority * SPREAD), id -- place in lib.lua
+        -- As place in lib.lua.
+        places[#places + 1], places[#places + 2] = text('%.0f', turn - priority * SPREAD), id
       end
     end
     outcome, a = outcome .. '*w', a + 2 + 2 * n
@@ -54,7 +56,7 @@ for i = 1, calls do
   outcomes[i] = outcome
 end
 
--- The calls are the next ones of lanes that are known and come after the parts before them, and
+-- Check that each call is a new one on a known lane, that the parts before it have happened, and that
 -- the ids are free.
 local known, list = call('HMGET', K[LANES], unpack(fields)), {}
 for i = 1, calls do
@@ -70,12 +72,12 @@ local found = call('HMGET', K[TASKS], unpack(ids))
 for i = 1, k do
   if found[i] then return nil end
 end
-if places then call('ZCARD', K[WAITING]) end -- a key of a wrong type fails here, in time
+if places then call('ZCARD', K[WAITING]) end -- a key of a wrong type fails here, before any write
 local at = text('%d', mark)
-if tonumber(at) ~= mark then return nil end -- Redis for 32 bits
+if tonumber(at) ~= mark then return nil end -- %d cannot format it: a 32-bit Redis
 
--- The first write tells whether Redis permits any, which a full one does not; then apply.lua says
--- why.
+-- The first write tells whether Redis permits writes, which a full Redis does not; then apply.lua
+-- returns the reason.
 local done = #line > 0 and redis.pcall('RPUSH', K[LINE], unpack(line)) or #line == 0 and redis.pcall('ZADD', K[WAITING], unpack(places))
 if type(done) == 'table' then return nil end
 if places and #line > 0 then call('ZADD', K[WAITING], unpack(places)) end
@@ -86,6 +88,6 @@ if turn then numbers[7], numbers[8] = 'turn', text('%d', turn) end
 if m[5] ~= '0' then numbers[#numbers + 1], numbers[#numbers + 2] = 'awaited', '0' end
 if now - touched > TOUCHEVERY then numbers[#numbers + 1], numbers[#numbers + 2] = 'touched', text('%d', now) end
 call('HSET', K[META], unpack(numbers))
--- A user of Redis may have no channels: a hint must not tear the step.
+-- The user may have no permission for channels: a failed wake-up must not abort the step.
 if m[5] == '1' or not m[1] then redis.pcall('PUBLISH', string.sub(K[META], 1, -5) .. 'wake', 'w') end
 return 'N' .. table.concat(outcomes, 'N')

@@ -1,16 +1,16 @@
--- stats: reads sizes and totals of queues. It writes nothing. A key of another type has no
--- size, a field of meta that is no number counts nothing, and either is counted as damaged.
+-- stats: reads sizes and totals of queues. It writes nothing. A key of a wrong type counts as empty, and
+-- a field of meta that is no number as 0; each of them adds one to the damaged.
 --
 -- KEYS  the keys of each queue (keys.go), queue after queue
 -- ARGV  1 queues
 -- Returns  {now, then for each queue: waiting, pending, scheduled, retry, completed,
 --       cancelled, dead, cursors, damaged, paused, the TOTALS in their order, the first kinds of
---       declined tasks, each with a colon and the number of its tasks and a comma, and the age of the
---       oldest waiting task that was not declined}
+--       declined tasks, each with a colon, the number of its tasks and a comma, and the age of the
+--       oldest waiting task that was not declined (µs)}
 
 local damaged
 
--- try gives what a command answers, nil where its key is of another type.
+-- try returns the reply to a command, nil where its key is of a wrong type.
 local function try(command, ...)
   local v = redis.pcall(command, ...)
   if type(v) ~= 'table' or not v.err then return v end
@@ -31,9 +31,10 @@ local function numbers(key)
   return m
 end
 
--- joined gives when a waiting task joined the tail of its line: at the moment in the place of its
--- record, as a promotion or a change of its place leaves one there, else when it was created. Places
--- of other states are far smaller numbers.
+-- joined returns when a waiting task joined the tail of its priority, NEVER where its record does not
+-- tell. That is the moment in the bytes of the record's place, which a promotion or a change of the place
+-- leaves there; a record without a place tells when it was created. Real places are far smaller numbers
+-- than moments.
 local function joined(key, id)
   local rec = try('HGET', key(TASKS), id)
   if not rec or #rec < HEADER or byte(rec, 1) ~= FORMAT then return NEVER end
@@ -41,7 +42,8 @@ local function joined(key, id)
   return at > SPREAD and at or NEVER
 end
 
--- firstin gives when the first task of the line that is not void joined it: of its first 500 entries.
+-- firstin returns when the first task of the line joined it. It looks at the first 500 entries for one
+-- that is not void, and returns NEVER where there is none.
 local function firstin(key, m)
   local length = try('LLEN', key(LINE)) or 0
   if length <= m.void or not try('ZCARD', key(VOIDS)) then return NEVER end
@@ -52,7 +54,8 @@ local function firstin(key, m)
   return NEVER
 end
 
--- earliest gives when the first of all joined that stand in a set of waiting tasks and have joined a tail.
+-- earliest returns the earliest moment at which one of the tasks in a set of waiting tasks joined the tail
+-- of its priority, NEVER where none did. Tasks that went back to the head do not count.
 local function earliest(key, set)
   if (try('ZCARD', key(set)) or 0) == 0 then return NEVER end
   local at = NEVER

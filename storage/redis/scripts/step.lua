@@ -1,9 +1,9 @@
 -- step: the operations of apply.lua, one function for each.
 
--- Steps. They happen only where all of the Tx was checked. Each returns what the
--- outcome says of it.
+-- An operation happens only after all checks of its Tx have passed. Its function returns its part of the
+-- outcome, such as the letter of the task's state.
 
--- wait puts a task where it waits for its claim.
+-- wait makes a task wait, behind all others of its priority.
 local function wait(q, e, h) append(q, e, waits(h), h.priority) end
 
 local function insert(a)
@@ -45,7 +45,8 @@ local function delete(a)
   gone(q, e, h)
 end
 
--- replace puts new parts into a record: payload, headers, cursor.
+-- replace puts a new payload, headers or cursor into a record: parts has the letters of those that
+-- change, and the arguments behind a have the new values.
 local function replace(q, e, h, parts, a)
   local rec = h.rec
   local before = sub(rec, h.rest, h.cursorat - 1)
@@ -73,7 +74,7 @@ local function replace(q, e, h, parts, a)
   h.tail = before .. cursor .. kind .. encoding .. headers .. payload
 end
 
--- carry takes a task, with what hangs on it, to another queue.
+-- carry moves a task and its fields of the side hash to another queue, and returns its entry there.
 local function carry(q, e, h, t, from)
   local moved = entry(t, e.id)
   if moved.st == nil then found(moved, false) end
@@ -95,7 +96,7 @@ local function carry(q, e, h, t, from)
   return moved
 end
 
--- askcancel asks a pending task to be cancelled.
+-- askcancel notes in the lease of a pending task that it is to be cancelled.
 local function askcancel(q, e)
   local flags = byte(e.lease, FENCE + 1)
   if not has(flags, ASKED) then
@@ -106,7 +107,7 @@ local function askcancel(q, e)
   return 'Vp' .. sub(e.lease, 17, 23)
 end
 
--- renew makes an ended task start anew. Its history goes on.
+-- renew prepares an ended task to start anew. Its history goes on.
 local function renew(q, e, h)
   h.retries, h.crashes, h.snoozes, h.noahead = 0, 0, 0, false
   why(q, e, h, '')
@@ -117,8 +118,8 @@ end
 
 local function scoreof(q, e) return e.score or tonumber(call('ZSCORE', q[SETS[e.st]], e.member or e.id) or nil) end
 
--- reach gives the state and the score to which a change that is no end leads, nil
--- where the task stays where it is.
+-- reach returns the state and the score to which a change leads that does not end the task, nil where
+-- the task stays in its place.
 local function reach(q, e, a, to)
   local from, due = letter(e.st), ARGV[a + 6]
   local moved = ARGV[a + 4] ~= ''
@@ -199,8 +200,8 @@ local function complete(q, e, result)
   return 'c'
 end
 
--- settle ends a claim in any way but completion. count is the failure it adds, reason why the
--- task dies or snoozes.
+-- settle ends a claim in any other way than completion. count is how many failures it adds, due the
+-- delay, and reason the reason for which the task dies or snoozes.
 local function settle(q, e, to, count, due, reason)
   local h = e.h
   local asked = has(byte(e.lease, FENCE + 1), ASKED)

@@ -2,8 +2,8 @@
 --
 -- KEYS  the keys of the queue (keys.go)
 -- ARGV  1 id
--- Returns  nothing where there is none, {"!"} where it was set apart, else {letter of its state, score in it, record,
---       lease or "", then what hangs on it in the order of KINDS, nil where nothing}
+-- Returns  {} where there is no such task, {"!"} where it was set apart, else {letter of its state, score
+--       there, record, lease or "", then its fields of the side hash in the order of KINDS, nil for none}
 
 local q = openall(1)[1]
 local id = ARGV[1]
@@ -13,7 +13,8 @@ local fields = {}
 for i, kind in ipairs(KINDS) do fields[i] = kind .. id end
 local aside = call('HMGET', q[SIDE], unpack(fields))
 local score = e.lease and expiry(q, id, e.lease) or SETS[e.st] and call('ZSCORE', q[SETS[e.st]], e.member or id)
-if e.st == 'k' then score = text(number(e.member, #e.member - #id - PLACE + 1, PLACE)) end -- when it was declined
+-- For a declined task the score is the moment when it was declined.
+if e.st == 'k' then score = text(number(e.member, #e.member - #id - PLACE + 1, PLACE)) end
 local reply = {e.st, score or '0', e.rec, e.lease or ''}
 for i = 1, #KINDS do reply[4 + i] = aside[i] end
 return reply
