@@ -14,9 +14,9 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// BenchmarkWhole measures what an insert and a whole drained task (its claim and its
-// completion) cost the processors of the server and of this process, in microseconds per
-// task, everything included, and what a waiting task takes of the server's memory.
+// BenchmarkWhole measures the processor time of an insert and of a whole drained task (its claim and
+// its completion), in the server and in this process, everything included, in microseconds per
+// task. It also measures how much memory of the server a waiting task takes.
 func BenchmarkWhole(b *testing.B) {
 	for _, batch := range []int{1000, 100, 1} {
 		b.Run(strconv.Itoa(batch), func(b *testing.B) { benchWhole(b, batch) })
@@ -71,8 +71,8 @@ func welcomes(n int) []storage.Tx {
 	return txs
 }
 
-// claimAndComplete does it as a runner does, which knows what it claimed by slices that
-// it has anyway.
+// claimAndComplete claims and completes tasks as a runner does, with no more allocations than a runner
+// makes.
 func claimAndComplete(b *testing.B, session *storage.Session, batch int) {
 	b.Helper()
 	claimed, err := session.Claim(b.Context(), storage.ClaimRequest{
@@ -93,7 +93,7 @@ func claimAndComplete(b *testing.B, session *storage.Session, batch int) {
 	}
 }
 
-// measured are microseconds of processors and bytes of the server.
+// measured are microseconds of processor time, and bytes of the server's memory.
 type measured struct {
 	server, client float64
 	memory         int64

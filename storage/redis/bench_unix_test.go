@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ownTime is the processor time that this process has taken.
+// ownTime returns the processor time that this process has taken.
 func ownTime(b *testing.B) time.Duration {
 	b.Helper()
 	var usage syscall.Rusage

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// ownTime is the processor time that this process has taken.
+// ownTime returns the processor time that this process has taken.
 func ownTime(b *testing.B) time.Duration {
 	b.Helper()
 	process, err := syscall.GetCurrentProcess()

@@ -12,9 +12,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// BenchmarkCalls measures what a server's processor spends on each kind of call: inside of
-// its scripts (script-µs) and in all (server-µs), for each task, or each call that has none.
-// The calls come in pipelines, so that the network and cold caches do not blur that.
+// BenchmarkCalls measures how much time a server's processor spends on each kind of call: in its
+// scripts (script-µs) and in all (server-µs), for each task, or for each call without tasks.
+// The calls come in pipelines, so that the network and cold caches do not blur the result.
 func BenchmarkCalls(b *testing.B) {
 	for _, n := range []int{1, 2, 8, 16, 100, insertOps} {
 		b.Run("insert/"+strconv.Itoa(n), func(b *testing.B) { newCalls(b).insert(n) })
@@ -60,7 +60,7 @@ func newCalls(b *testing.B) *benchCalls {
 			b.Fatal(err)
 		}
 	}
-	for i := range c.lanes { // the first call of a lane goes by the general script
+	for i := range c.lanes { // the first call of a lane always goes the general way
 		c.lanes[i] = storage.Lane{ID: storage.NewToken(), Opened: time.Now()}
 		if _, err := store.Apply(b.Context(), c.call(i), c.txs(1)...); err != nil {
 			b.Fatal(err)
@@ -86,7 +86,7 @@ func (c *benchCalls) txs(n int) []storage.Tx {
 	return txs
 }
 
-// applies is the script call of Txs by one caller, or each by its own.
+// applies returns the script call for Txs that come from so many callers.
 func (c *benchCalls) applies(txs []storage.Tx, callers int) scriptCall {
 	var parts []*part
 	each := len(txs) / callers
@@ -105,7 +105,7 @@ func (c *benchCalls) applies(txs []storage.Tx, callers int) scriptCall {
 	return scriptCall{all[0].script, keys, args}
 }
 
-// do carries out calls and gives their replies.
+// do carries out calls and returns their replies.
 func (c *benchCalls) do(calls []scriptCall) []any {
 	replies := make([]any, 0, len(calls))
 	for begin := 0; begin < len(calls); begin += piped {
@@ -149,7 +149,7 @@ func (c *benchCalls) claims(calls, most int) []claimCall {
 	return all
 }
 
-// ask makes the script calls of claims.
+// asks returns the script calls of claims.
 func (c *benchCalls) asks(claims []claimCall) []scriptCall {
 	calls := make([]scriptCall, len(claims))
 	for i := range claims {
@@ -159,7 +159,7 @@ func (c *benchCalls) asks(claims []claimCall) []scriptCall {
 	return calls
 }
 
-// take carries out claims and gives the completions of each.
+// take carries out claims and returns the completions of each.
 func (c *benchCalls) take(claims []claimCall, want int) [][]storage.Tx {
 	var all [][]storage.Tx
 	for i, reply := range c.do(c.asks(claims)) {
@@ -215,7 +215,7 @@ func (c *benchCalls) complete(batch int) {
 
 func (c *benchCalls) empty() { c.measure(c.N, c.asks(c.claims(c.N, 8))) }
 
-// measure reports what calls cost the server for each of n.
+// measure reports the server's time for calls, divided by n.
 func (c *benchCalls) measure(n int, calls []scriptCall) {
 	script, server := c.spent()
 	c.ResetTimer()
@@ -227,7 +227,7 @@ func (c *benchCalls) measure(n int, calls []scriptCall) {
 	c.ReportMetric(0, "ns/op")
 }
 
-// spent are the microseconds in scripts and in all.
+// spent returns the server's microseconds in scripts and in all.
 func (c *benchCalls) spent() (script, server float64) {
 	text, err := c.store.client.Info(c.Context(), "cpu", "commandstats").Result()
 	if err != nil {

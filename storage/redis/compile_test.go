@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestEachScriptCompiles as it is sent: an error of the compiler, such as more than 200 local
-// variables, would be taken for damage of a queue.
+// TestEachScriptCompiles: each script compiles as it is sent. The storage would take an error of the
+// compiler, such as more than 200 local variables, for damage of a queue.
 func TestEachScriptCompiles(t *testing.T) {
 	t.Run("miniredis", func(t *testing.T) { testCompiles(t, miniredis.RunT(t).Addr()) })
 	t.Run("redis", func(t *testing.T) {

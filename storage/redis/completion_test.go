@@ -6,7 +6,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestTheSecondOfTwoCompletionsInACallIsLost: the short way leaves such a call.
+// TestTheSecondOfTwoCompletionsInACallIsLost: the short way leaves a call that completes a task twice to
+// the general way.
 func TestTheSecondOfTwoCompletionsInACallIsLost(t *testing.T) {
 	s, _ := openMini(t)
 	mixture(t, s, "mail", 8)

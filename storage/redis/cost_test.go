@@ -15,7 +15,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// slow gives the commands of the server that took longer than a bound, those of scripts alone.
+// slow returns the script calls that took the server longer than a bound.
 func slow(t *testing.T, client *goredis.Client, bound time.Duration) []string {
 	t.Helper()
 	entries, err := client.SlowLogGet(t.Context(), 1000).Result()
@@ -31,9 +31,9 @@ func slow(t *testing.T, client *goredis.Client, bound time.Duration) []string {
 	return slow
 }
 
-// A step that takes longer than five milliseconds holds up everybody. One that needs
-// so long by itself does so nearly every time; on a machine that is busy with other
-// things some do that were only interrupted. So this counts them.
+// TestManyDueAtOnceHoldNobodyUp: a step that takes longer than five milliseconds delays all other
+// calls. A step that needs so much time by itself takes it nearly every time, but on a busy machine
+// some other steps take as long because they are interrupted. So the test counts the slow steps.
 func TestManyDueAtOnceHoldNobodyUp(t *testing.T) {
 	const tasks = 100_000
 	pace, begun := testserver.StartPace(t), time.Now()
@@ -42,7 +42,7 @@ func TestManyDueAtOnceHoldNobodyUp(t *testing.T) {
 	defer func() { _ = client.Close() }()
 	due := time.Now().Add(-time.Hour)
 	fill(t, session, tasks, func(in *storage.Insert) { in.Delay = time.Hour })
-	// Everything becomes due at once: the scores are moved, as time would.
+	// Make all tasks due at once: set their scores to a time in the past.
 	for cursor, done := uint64(0), false; !done; done = cursor == 0 {
 		found, next, err := client.ZScan(t.Context(), "midge:{main}:scheduled", cursor, "", 10_000).Result()
 		if err != nil {
@@ -69,7 +69,7 @@ func TestManyDueAtOnceHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// commands counts what a server was asked for, by command, while act ran.
+// commands counts the commands that a server received while act ran, by name.
 func commands(t *testing.T, server *testserver.Server, act func()) map[string]int {
 	t.Helper()
 	do(t, server, "CONFIG", "RESETSTAT")
@@ -90,9 +90,9 @@ func commands(t *testing.T, server *testserver.Server, act func()) map[string]in
 	return counts
 }
 
-// A call of several parts brings its scripts where the server may not know them: were the first
-// part refused for that, and the script brought by another client before the second arrives,
-// the parts would change places.
+// TestPartsOfACallBringTheirScript: a call of several parts sends the text of its scripts where the
+// server may not know them. Otherwise the server could refuse the first part, learn the script from
+// another client, and carry out the second part before the first.
 func TestPartsOfACallBringTheirScript(t *testing.T) {
 	server, _, session := started(t)
 	fill(t, session, 1000, nil) // the queue is known, and the lanes of all parts
@@ -125,7 +125,7 @@ func TestEachVerbIsOneScriptCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := storage.Settle{Fence: claimed.Fences[2], Outcome: storage.Complete}
-	for _, tx := range []storage.Tx{ // the server knows all scripts from now on
+	for _, tx := range []storage.Tx{ // after these the server knows all scripts
 		{Settles: []storage.Settle{done}}, {Inserts: []storage.Insert{insertOf("one")}},
 	} {
 		if _, err := session.ApplyOne(t.Context(), tx); err != nil {
@@ -184,8 +184,8 @@ func TestIdleClaimCostsOneCommandAndWaitNone(t *testing.T) {
 	}
 }
 
-// Inside of a script call the plain verbs keep to the commands that the preludes need: a
-// call that falls through to the general script asks for more.
+// TestPlainVerbsCallFewCommands: the plain verbs call only the commands of the short ways in their
+// scripts; a call that falls through to the general way calls more.
 func TestPlainVerbsCallFewCommands(t *testing.T) {
 	server, _, session := started(t)
 	fill(t, session, 10, nil)
@@ -203,7 +203,7 @@ func TestPlainVerbsCallFewCommands(t *testing.T) {
 		_, err := session.Apply(t.Context(), txs...)
 		return err
 	}
-	for _, act := range []func() error{enqueue, claim} { // the lane is known from now on
+	for _, act := range []func() error{enqueue, claim} { // after these the lane is known
 		if err := act(); err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +222,7 @@ func TestPlainVerbsCallFewCommands(t *testing.T) {
 		for command, n := range counts {
 			switch command {
 			case "info", "config|resetstat", "evalsha":
-			case "subscribe", "unsubscribe": // of the listener, whose moment is its own
+			case "subscribe", "unsubscribe": // from the listener, which acts at times of its own
 			default:
 				total += n
 			}
@@ -233,16 +233,16 @@ func TestPlainVerbsCallFewCommands(t *testing.T) {
 	}
 }
 
-// The package comment says how many script calls a thousand tasks take.
+// TestAThousandTasksTakeFewScriptCalls: as few as the table of costs in the package comment tells.
 func TestAThousandTasksTakeFewScriptCalls(t *testing.T) {
 	server, _, session := started(t)
-	for round := range 3 { // the lanes are known from the second on, and then all scripts
+	for round := range 3 { // the server knows the lanes from the second round on, all scripts from the third
 		thousand(t, server, session, round == 2)
 	}
 }
 
-// thousand enqueues, claims, extends and completes a thousand tasks, and may count what
-// that takes.
+// thousand enqueues, claims, extends and completes a thousand tasks. Where counted is true it checks
+// the number of script calls.
 func thousand(t *testing.T, server *testserver.Server, session *storage.Session, counted bool) {
 	t.Helper()
 	inserts := make([]storage.Tx, 1000)
@@ -285,7 +285,7 @@ func thousand(t *testing.T, server *testserver.Server, session *storage.Session,
 	}
 }
 
-// used is the server's memory in use.
+// used returns the server's memory in use, in bytes.
 func used(t *testing.T, server *testserver.Server) int {
 	t.Helper()
 	for line := range strings.Lines(do(t, server, "INFO", "memory")) {
@@ -301,7 +301,7 @@ func used(t *testing.T, server *testserver.Server) int {
 	return 0
 }
 
-// The package comment says how much memory a task takes.
+// TestMemoryOfATask: a task takes the memory that the package comment tells.
 func TestMemoryOfATask(t *testing.T) {
 	const tasks = 50_000
 	server, _, session := started(t)
@@ -332,7 +332,8 @@ func TestMemoryOfATask(t *testing.T) {
 	}
 }
 
-// Void entries at the head of the line, as many as can be there, are gone past in parts.
+// TestManyVoidEntriesHoldNobodyUp: claims drop the void entries at the head of the line in parts, also
+// where there are as many as possible.
 func TestManyVoidEntriesHoldNobodyUp(t *testing.T) {
 	const tasks, void = 60_000, 29_500
 	pace, begun := testserver.StartPace(t), time.Now()

@@ -14,7 +14,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// decline has n tasks declined, of so many kinds.
+// decline inserts n tasks of so many kinds and declines them.
 func decline(t *testing.T, session *storage.Session, n, kinds int) {
 	t.Helper()
 	for done := 0; done < n; {
@@ -39,8 +39,8 @@ func decline(t *testing.T, session *storage.Session, n, kinds int) {
 	}
 }
 
-// TestManyDeclinedHoldNobodyUp: neither who declines, nor a claim that names a hundred kinds with lines,
-// nor one that names none.
+// TestManyDeclinedHoldNobodyUp: declines take the server little time, as do claims that name a hundred
+// kinds with lines and claims that name none.
 func TestManyDeclinedHoldNobodyUp(t *testing.T) {
 	const tasks, kinds = 20_000, 100
 	pace, begun := testserver.StartPace(t), time.Now()
@@ -73,7 +73,7 @@ func TestManyDeclinedHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// TestDeclinedTasksCostOthersNothing: claims of other kinds go the short way beside them.
+// TestDeclinedTasksCostOthersNothing: claims of other kinds still go the short way.
 func TestDeclinedTasksCostOthersNothing(t *testing.T) {
 	server, _, session := started(t)
 	claim := func() map[string]int {
@@ -99,8 +99,9 @@ func TestDeclinedTasksCostOthersNothing(t *testing.T) {
 	}
 }
 
-// TestClaimsOfManyLinesHoldNobodyUp: of many tasks at once, over many kinds, and over many queues of many
-// kinds. Each claim brings some, until all are taken.
+// TestClaimsOfManyLinesHoldNobodyUp: claims take the server little time where they take many tasks at
+// once, over many kinds, and over many queues of many kinds. Each claim takes some tasks, until none is
+// left.
 func TestClaimsOfManyLinesHoldNobodyUp(t *testing.T) {
 	kinds := func(n int) (all []string) {
 		for i := range n {
@@ -150,7 +151,7 @@ func TestClaimsOfManyLinesHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// processor is how much time of a processor the server has taken.
+// processor returns how much processor time the server has taken.
 func processor(t *testing.T, server *testserver.Server) time.Duration {
 	t.Helper()
 	var all time.Duration
@@ -167,7 +168,7 @@ func processor(t *testing.T, server *testserver.Server) time.Duration {
 	return all
 }
 
-// scriptCalls is how many scripts the server has run.
+// scriptCalls returns how many script calls the server has run.
 func scriptCalls(t *testing.T, server *testserver.Server) int {
 	t.Helper()
 	_, rest, _ := strings.Cut(do(t, server, "INFO", "commandstats"), "cmdstat_evalsha:calls=")
@@ -179,7 +180,7 @@ func scriptCalls(t *testing.T, server *testserver.Server) int {
 	return n
 }
 
-// declineIn has so many tasks of each kind declined in a queue.
+// declineIn inserts so many tasks of each kind into a queue and declines them.
 func declineIn(t *testing.T, session *storage.Session, queue string, kinds []string, each int) {
 	t.Helper()
 	var txs []storage.Tx

@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestWhatFallsDueAtOnceComesInItsOrder, over as many claims as it takes, and a damaged
-// record among it does not hold it up.
+// TestWhatFallsDueAtOnceComesInItsOrder: tasks that fall due at the same time are claimed in their order,
+// over as many claims as it takes, and a damaged record among them does not delay them.
 func TestWhatFallsDueAtOnceComesInItsOrder(t *testing.T) {
 	const n = 700
 	s, server := openMini(t)
@@ -57,8 +57,8 @@ func TestWhatFallsDueAtOnceComesInItsOrder(t *testing.T) {
 	}
 }
 
-// TestTheSameMomentKeepsTheOrderOfSteps in listings, promotions and the trimming of dead tasks,
-// whatever was done to the tasks meanwhile.
+// TestTheSameMomentKeepsTheOrderOfSteps: tasks of the same moment keep the order in which steps put them
+// there, in listings, promotions and the trimming of dead tasks, whatever changed the tasks meanwhile.
 func TestTheSameMomentKeepsTheOrderOfSteps(t *testing.T) {
 	j := newJumping(t)
 	at := j.begun.Add(time.Minute)
@@ -86,7 +86,7 @@ func TestTheSameMomentKeepsTheOrderOfSteps(t *testing.T) {
 	change("y", storage.Change{Headers: map[string]string{"a": "b"}}) // stays in its place
 	change("z", storage.Change{At: at})                               // likewise
 	change("c", storage.Change{Delay: time.Hour})
-	change("c", storage.Change{At: at}) // comes again
+	change("c", storage.Change{At: at}) // comes back, behind the others
 	change("moved", storage.Change{Queue: "bulk"})
 	change("gone", storage.Change{Cancel: true})
 	want := []string{"z", "y", "m", "x", "a", "b", "c"}
@@ -125,7 +125,7 @@ func TestTheSameMomentKeepsTheOrderOfSteps(t *testing.T) {
 }
 
 // TestWhatFallsDueDuringAClaimIsNotForgotten: a claim reads the clock for its maintenance, and again
-// when it looks what is due next. What falls due between the two is due at once.
+// when it computes what is due next. A task that falls due between the two is due at once.
 func TestWhatFallsDueDuringAClaimIsNotForgotten(t *testing.T) {
 	testserver.Require(t)
 	store, err := Open(t.Context(), Config{URL: "redis://" + testserver.Redis(t).Addr()})

@@ -20,7 +20,7 @@ import (
 
 const secret = "hunter2"
 
-// refused opens what cannot be opened and checks what is said of it.
+// refused opens a storage with a Config that must be refused, and checks the error.
 func refused(t *testing.T, cfg redis.Config, kind error, words ...string) {
 	t.Helper()
 	store, err := redis.Open(t.Context(), cfg)
@@ -115,7 +115,7 @@ func TestTLSOnOneSideAloneIsNamed(t *testing.T) {
 		": no answer: ", "failed to verify certificate")
 }
 
-// TestTLSThatVerifiesNothingIsWarnedOf, for a URL says it in passing.
+// TestTLSThatVerifiesNothingIsWarnedOf: an option of the URL is easily overlooked.
 func TestTLSThatVerifiesNothingIsWarnedOf(t *testing.T) {
 	web := httptest.NewTLSServer(nil) // for its certificate
 	defer web.Close()

@@ -1,6 +1,6 @@
 package redis
 
-// WithoutShortWays gives a Config whose calls go by the general way of each script.
+// WithoutShortWays returns cfg for a storage whose calls all go the general way of each script.
 func WithoutShortWays(cfg Config) Config {
 	cfg.general = true
 	return cfg

@@ -11,13 +11,13 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// openMini opens a storage on a Redis in the process.
+// openMini opens a storage on a miniredis, which runs in this process.
 func openMini(t *testing.T) (*Storage, *miniredis.Miniredis) {
 	t.Helper()
 	return openMiniBy(t, false)
 }
 
-// openMiniBy is openMini by the general ways of the scripts alone, or not.
+// openMiniBy is openMini; where general is true, calls go by the general ways of the scripts only.
 func openMiniBy(t *testing.T, general bool) (*Storage, *miniredis.Miniredis) {
 	t.Helper()
 	server := miniredis.RunT(t)
@@ -40,7 +40,7 @@ func callOf(seq uint64) storage.Call {
 	return storage.Call{Lane: storage.Lane{ID: [16]byte{1}, Opened: time.Now()}, Seq: seq}
 }
 
-// flushAll has calls share a flush.
+// flushAll carries out calls in one flush.
 func flushAll(t *testing.T, s *Storage, calls ...[]*part) {
 	t.Helper()
 	var all []*slotCall
@@ -52,7 +52,7 @@ func flushAll(t *testing.T, s *Storage, calls ...[]*part) {
 	}
 }
 
-// TestACallAndItsRepeatInOneFlushHappenOnce: the script that carries both admits one of them.
+// TestACallAndItsRepeatInOneFlushHappenOnce: the script carries out only one of them.
 func TestACallAndItsRepeatInOneFlushHappenOnce(t *testing.T) {
 	s, _ := openMini(t)
 	if _, err := s.Apply(t.Context(), storage.Call{}, insertOf("mail", "a")); err != nil {
@@ -78,8 +78,8 @@ func TestACallAndItsRepeatInOneFlushHappenOnce(t *testing.T) {
 }
 
 // TestALaneSweptByAFastClockIsNotOpenedAgain: the server's clock jumps ahead, a call on
-// one queue sweeps lanes, and the clock is set right. What was swept must not be taken
-// for a lane that was never used.
+// one queue sweeps lanes, and the clock is set right. The next call on a swept lane must not be
+// taken for the first one of a new lane.
 func TestALaneSweptByAFastClockIsNotOpenedAgain(t *testing.T) {
 	s, server := openMini(t)
 	now := time.Now()
@@ -109,7 +109,7 @@ func TestALaneSweptByAFastClockIsNotOpenedAgain(t *testing.T) {
 	}
 }
 
-// TestACallThatFailsSpoilsNoOther that shares its flush.
+// TestACallThatFailsSpoilsNoOther: the calls that share its flush succeed.
 func TestACallThatFailsSpoilsNoOther(t *testing.T) {
 	s, server := openMini(t)
 	if err := server.Set("midge:{bulk}:meta", "of a wrong type"); err != nil {
@@ -127,7 +127,7 @@ func TestACallThatFailsSpoilsNoOther(t *testing.T) {
 	}
 }
 
-// TestACallThatFailsKeepsTheOrderOfOthers that shares their flush.
+// TestACallThatFailsKeepsTheOrderOfOthers: the calls that share its flush happen in their order.
 func TestACallThatFailsKeepsTheOrderOfOthers(t *testing.T) {
 	s, server := openMini(t)
 	if err := server.Set("midge:{bulk}:meta", "of a wrong type"); err != nil {
@@ -151,7 +151,8 @@ func TestACallThatFailsKeepsTheOrderOfOthers(t *testing.T) {
 	}
 }
 
-// TestNothingOfACallerWhoLeftIsSent but what he gave: his slices are his again.
+// TestNothingOfACallerWhoLeftIsSent: Apply copies the caller's memory, so that the caller may change its
+// slices after it has left, and the flush still sends what they contained.
 func TestNothingOfACallerWhoLeftIsSent(t *testing.T) {
 	s, _ := openMini(t)
 	given := bytes.Repeat([]byte("x"), largePayload+1)

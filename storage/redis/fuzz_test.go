@@ -9,7 +9,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// FuzzStored reads what stands in Redis beside records: whatever it is, nothing panics.
+// FuzzStored reads arbitrary values of Redis other than records: nothing may panic.
 func FuzzStored(f *testing.F) {
 	f.Add("", "", "")
 	f.Add("\x00", "\x02no\x00\x10abcdefghijklmnfxy", strings.Repeat("t", fenceSize)+"\x03runner")
@@ -28,7 +28,7 @@ func FuzzStored(f *testing.F) {
 	})
 }
 
-// FuzzOutcome reads the outcome of a call, as a lane remembers it, for Txs of each kind.
+// FuzzOutcome reads arbitrary outcomes of a call, as a lane remembers them, for Txs of each kind.
 func FuzzOutcome(f *testing.F) {
 	f.Add("NA1234567*w")
 	f.Add("RA1234567KwV1w7654321E\x01w7654321\x02id")
@@ -51,7 +51,7 @@ func FuzzOutcome(f *testing.F) {
 	})
 }
 
-// FuzzClaimed reads what scripts answer to a claim, which holds bytes as they are stored.
+// FuzzClaimed reads arbitrary replies to a claim, which contain bytes as they are stored.
 func FuzzClaimed(f *testing.F) {
 	record, _ := newRecord(&storage.Insert{Kind: "job", Encoding: "json", Payload: []byte("{}")}, nil)
 	f.Add(string(record), "a", string([]byte{0, 0, 0, byte(len(record))}), "")

@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// claimed fills a queue with n tasks and claims them all at once, as a group.
+// claimed fills a queue with n tasks and claims all of them in one claim, as a group.
 func claimed(t *testing.T, n int, lease time.Duration) (*Storage, *miniredis.Miniredis, storage.Claimed) {
 	t.Helper()
 	s, server := openMini(t)
@@ -31,7 +31,7 @@ func claimed(t *testing.T, n int, lease time.Duration) (*Storage, *miniredis.Min
 	return s, server, c
 }
 
-// pendingOf lists what is pending, in pages of three.
+// pendingOf lists the ids of the pending tasks, in pages of three.
 func pendingOf(t *testing.T, s *Storage) []string {
 	t.Helper()
 	var ids []string
@@ -55,7 +55,7 @@ func settleOf(f storage.Fence, outcome storage.Outcome) storage.Tx {
 	return storage.Tx{Settles: []storage.Settle{{Fence: f, Outcome: outcome}}}
 }
 
-// TestAGroupHasOneAlarm and its tasks are listed one by one all the same.
+// TestAGroupHasOneAlarm: a group is one member of leases, and yet its tasks are listed one by one.
 func TestAGroupHasOneAlarm(t *testing.T) {
 	s, server, c := claimed(t, 8, time.Minute)
 	if alarms, err := server.SortedSet("midge:{mail}:leases"); err != nil || len(alarms) != 1 {
@@ -81,7 +81,8 @@ func TestAGroupHasOneAlarm(t *testing.T) {
 	}
 }
 
-// TestTasksOfOneDeadlineAreAllListed: those of a group, and those beside it whose leases were extended by themselves.
+// TestTasksOfOneDeadlineAreAllListed: the tasks of a group, and tasks outside of it whose leases were
+// extended to the same deadline.
 func TestTasksOfOneDeadlineAreAllListed(t *testing.T) {
 	const n = 12
 	s, server, c := claimed(t, n, time.Minute)
@@ -101,7 +102,8 @@ func TestTasksOfOneDeadlineAreAllListed(t *testing.T) {
 	}
 }
 
-// TestAGroupIsForgottenWithItsLastTask, however its tasks end.
+// TestAGroupIsForgottenWithItsLastTask: nothing is left of a group when its last task ends, in whichever
+// way its tasks end.
 func TestAGroupIsForgottenWithItsLastTask(t *testing.T) {
 	s, server, c := claimed(t, 8, time.Minute)
 	outcomes := []storage.Outcome{storage.Complete, storage.Fail, storage.Snooze, storage.Release, storage.Bury, storage.Cancel}
@@ -136,8 +138,8 @@ func TestAGroupIsForgottenWithItsLastTask(t *testing.T) {
 	}
 }
 
-// TestAGroupThatExpiredIsClaimedAnewInItsOrder, over several claims, without those that
-// were settled or extended.
+// TestAGroupThatExpiredIsClaimedAnewInItsOrder: over several claims, and without its tasks that were
+// settled or extended.
 func TestAGroupThatExpiredIsClaimedAnewInItsOrder(t *testing.T) {
 	const n = 500
 	s, _, c := claimed(t, n, time.Microsecond)
@@ -149,7 +151,7 @@ func TestAGroupThatExpiredIsClaimedAnewInItsOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for seq := uint64(4); ; seq++ { // none is taken before all are back
+	for seq := uint64(4); ; seq++ { // takes no task before all of them wait again
 		none := asking(callOf(seq), 0, "mail")
 		again, err := s.Claim(t.Context(), none)
 		if err != nil {
@@ -177,8 +179,8 @@ func TestAGroupThatExpiredIsClaimedAnewInItsOrder(t *testing.T) {
 	}
 }
 
-// TestACompletionInTwoCallsOfOneFlushHappensOnce: the second is told that it lost its
-// lease.
+// TestACompletionInTwoCallsOfOneFlushHappensOnce: the second call gets an error that its lease
+// is lost.
 func TestACompletionInTwoCallsOfOneFlushHappensOnce(t *testing.T) {
 	s, _, c := claimed(t, 8, time.Minute)
 	var txs []storage.Tx
@@ -186,7 +188,7 @@ func TestACompletionInTwoCallsOfOneFlushHappensOnce(t *testing.T) {
 		txs = append(txs, settleOf(c.Fences[i], storage.Complete))
 	}
 	if _, err := s.Apply(t.Context(), callOf(2), settleOf(c.Fences[7], storage.Complete)); err != nil {
-		t.Fatal(err) // the lane is known from now on
+		t.Fatal(err) // after this call the lane is known
 	}
 	applied, err := s.Apply(t.Context(), callOf(3), txs...)
 	if err != nil {
@@ -203,8 +205,9 @@ func TestACompletionInTwoCallsOfOneFlushHappensOnce(t *testing.T) {
 	}
 }
 
-// TestWhatIsRecoveredWaitsInTheOrderOfItsClaims, as a group, one by one or extended meanwhile, and
-// by whichever way it was claimed.
+// TestWhatIsRecoveredWaitsInTheOrderOfItsClaims: recovered tasks wait in the order in which they were
+// claimed, as a group, one by one or extended meanwhile, and whether the short way or the general way
+// claimed them.
 func TestWhatIsRecoveredWaitsInTheOrderOfItsClaims(t *testing.T) {
 	for _, size := range []int{1, 3, 8} {
 		for _, queues := range [][]string{{"mail"}, {"mail", "bulk"}} {
@@ -229,7 +232,7 @@ func testRecoveredOrder(j *jumping, size int, queues []string) {
 	var fences []storage.Fence
 	for len(fences) < len(want) {
 		req := asking(j.call(), size, queues...)
-		req.Lease = time.Duration(100-len(fences)) * time.Second // later ones end first
+		req.Lease = time.Duration(100-len(fences)) * time.Second // the leases of later claims end first
 		c, err := j.s.Claim(j.Context(), req)
 		if err != nil || len(c.Fences) == 0 {
 			j.Fatal(c, err)
@@ -252,7 +255,7 @@ func testRecoveredOrder(j *jumping, size int, queues []string) {
 	j.want("recovered", j.claim(), want...)
 }
 
-// TestATaskWhoseLeaseIsDamagedIsRecovered with the others of its claim.
+// TestATaskWhoseLeaseIsDamagedIsRecovered: it is recovered with the other tasks of its claim.
 func TestATaskWhoseLeaseIsDamagedIsRecovered(t *testing.T) {
 	const tasks = 40
 	s, server, held := claimed(t, tasks, time.Minute)
@@ -273,8 +276,8 @@ func TestATaskWhoseLeaseIsDamagedIsRecovered(t *testing.T) {
 	}
 }
 
-// TestATaskOfAnyNameKeepsItsRank in the claim of its group: also one that is named as Lua code
-// might name a count.
+// TestATaskOfAnyNameKeepsItsRank: each task keeps its rank in the claim of its group, also a task whose
+// id is a name that Lua code may use for a count.
 func TestATaskOfAnyNameKeepsItsRank(t *testing.T) {
 	s, server := openMini(t)
 	now := time.Now()
@@ -310,7 +313,7 @@ func TestATaskOfAnyNameKeepsItsRank(t *testing.T) {
 	}
 }
 
-// TestADamagedCountOfAGroupHoldsNobody: who is in the group is counted anew.
+// TestADamagedCountOfAGroupHoldsNobody: the tasks of the group are counted anew.
 func TestADamagedCountOfAGroupHoldsNobody(t *testing.T) {
 	s, server, c := claimed(t, 6, time.Minute)
 	session := storage.NewSession(s, 0)

@@ -12,7 +12,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestACallReturnsWithItsContext although the server hangs, and so does Close.
+// TestACallReturnsWithItsContext: a call returns when its context ends although the server hangs, and
+// Close returns too.
 func TestACallReturnsWithItsContext(t *testing.T) {
 	proxy := testserver.NewProxy(t, miniredis.RunT(t).Addr())
 	s, err := Open(t.Context(), Config{URL: "redis://" + proxy.Addr()})
@@ -66,8 +67,8 @@ func TestACallReturnsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestAClaimOfAnotherQueueReturnsWithItsContext although the server that it would listen
-// to hangs.
+// TestAClaimOfAnotherQueueReturnsWithItsContext: a claim that has to listen to a new queue returns
+// when its context ends although the server hangs.
 func TestAClaimOfAnotherQueueReturnsWithItsContext(t *testing.T) {
 	proxy := testserver.NewProxy(t, miniredis.RunT(t).Addr())
 	s, err := Open(t.Context(), Config{URL: "redis://" + proxy.Addr()})

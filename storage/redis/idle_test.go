@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// TestAnIdleClientHoldsTwoConnectionsAtMost, under midge's name or the one of the URL, and none of
+// TestAnIdleClientHoldsTwoConnectionsAtMost: they have midge's name or the name in the URL, and none of
 // them listens before a runner waits.
 func TestAnIdleClientHoldsTwoConnectionsAtMost(t *testing.T) {
 	testserver.Require(t)

@@ -23,7 +23,8 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// TestNoReplyGoesToAnother although calls are cancelled at any moment.
+// TestNoReplyGoesToAnother: no call reads the reply of another one, although calls are cancelled at any
+// moment.
 func TestNoReplyGoesToAnother(t *testing.T) {
 	options := func(o goredis.Options) (*interrupts, *goredis.Options) {
 		in, timeout := newInterrupts(ioTimeout)

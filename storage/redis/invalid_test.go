@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// TestARecordUnderAnInvalidIDIsSetApart, wherever it stands: a claim that handed it out would
-// make its runner name what no storage takes.
+// TestARecordUnderAnInvalidIDIsSetApart: in whichever state its task is. A runner that got such a task
+// from a claim would send an id that every storage refuses.
 func TestARecordUnderAnInvalidIDIsSetApart(t *testing.T) {
 	for _, bad := range []string{"bad id", "", "a,b", "a;b", "!", "#x", "cursor.\x00", "\xff\xfe"} {
 		for _, set := range []string{"line", "waiting", "suspects", "scheduled", "retry", "cursors"} {
@@ -47,7 +47,7 @@ func testInvalidID(t *testing.T, bad, set string) {
 		}
 	} else {
 		member := bad
-		if set == "scheduled" || set == "retry" { // behind a place
+		if set == "scheduled" || set == "retry" { // members begin with a place
 			member = "\x00\x00\x00\x00\x00\x00\x00" + bad
 		}
 		if _, err := server.ZAdd("midge:{main}:"+set, 1, member); err != nil {

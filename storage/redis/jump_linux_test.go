@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage/storagetest"
 )
 
-// TestJumpsOnRedis runs the rules of clocks that are set on a real server.
+// TestJumpsOnRedis runs the rules about clocks that jump on a real server.
 func TestJumpsOnRedis(t *testing.T) {
 	testserver.Require(t)
 	t.Parallel()
@@ -28,7 +28,8 @@ func TestJumpsOnRedis(t *testing.T) {
 	runJumps(t, clock, client, server.URL())
 }
 
-// TestJumpsOnCluster does so on a real Cluster, whose nodes are not to suspect each other.
+// TestJumpsOnCluster runs the same rules on a real Cluster. Its nodes must not suspect each other when
+// the clock jumps.
 func TestJumpsOnCluster(t *testing.T) {
 	testserver.Require(t)
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// jumping is a storage whose server's clock a test sets.
+// jumping is a storage on a server whose clock the test sets.
 type jumping struct {
 	*testing.T
 
@@ -29,7 +29,7 @@ func newJumping(t *testing.T) *jumping {
 	return newJumpingBy(t, false)
 }
 
-// newJumpingBy is newJumping by the general ways of the scripts alone, or not.
+// newJumpingBy is newJumping; where general is true, calls go by the general ways of the scripts only.
 func newJumpingBy(t *testing.T, general bool) *jumping {
 	t.Helper()
 	s, server := openMiniBy(t, general)
@@ -39,13 +39,13 @@ func newJumpingBy(t *testing.T, general bool) *jumping {
 	return j
 }
 
-// at sets the clock to so long after the beginning of the test.
+// at sets the clock to a time after the beginning of the test.
 func (j *jumping) at(after time.Duration) {
 	j.now = j.begun.Add(after)
 	j.server.SetTime(j.now)
 }
 
-// call is the next one of a lane that is still good.
+// call returns the next call of a lane, on a new lane where the old one may have expired.
 func (j *jumping) call() storage.Call {
 	if j.now.Sub(j.opened).Abs() > storage.LaneLife/2 {
 		j.opened = j.now
@@ -86,7 +86,7 @@ func (j *jumping) claim(queues ...string) storage.Claimed {
 	return claimed
 }
 
-// want checks what a claim took, and gives it.
+// want checks which tasks a claim took, and returns the claim.
 func (j *jumping) want(what string, c storage.Claimed, ids ...string) storage.Claimed {
 	j.Helper()
 	var got []string
@@ -99,8 +99,8 @@ func (j *jumping) want(what string, c storage.Claimed, ids ...string) storage.Cl
 	return c
 }
 
-// TestWhatIsTimedGoesOnAfterTheClockWasAhead: the marks of what was written meanwhile are ahead,
-// and nothing but versions is made from them.
+// TestWhatIsTimedGoesOnAfterTheClockWasAhead: the marks from that time are ahead of the clock, and the
+// storage makes only versions from them.
 func TestWhatIsTimedGoesOnAfterTheClockWasAhead(t *testing.T) {
 	j := newJumping(t)
 	j.insert("a", 0)
@@ -133,8 +133,8 @@ func TestWhatIsTimedGoesOnAfterTheClockWasAhead(t *testing.T) {
 	j.want("recovered", j.claim(), "a")
 }
 
-// TestAJumpOfTheClockExpiresNothing, whichever step meets it first, and what is really so late
-// happens once the clock has gone on.
+// TestAJumpOfTheClockExpiresNothing: whichever step meets the jump first. If the time is really so late,
+// leases and tasks expire once the clock has gone on.
 func TestAJumpOfTheClockExpiresNothing(t *testing.T) {
 	steps := map[string]func(j *jumping, held []storage.Fence){
 		"claim":        func(j *jumping, _ []storage.Fence) { j.claim() },
@@ -174,7 +174,7 @@ func TestAJumpOfTheClockExpiresNothing(t *testing.T) {
 				keep.Inserts[0].Cursor = &storage.Cursor{Next: j.now.Add(time.Hour)}
 				j.apply(keep)
 				j.at(2 * time.Hour)
-				j.apply(insertOf("other", "z")) // the lane is known: short ways may be taken
+				j.apply(insertOf("other", "z")) // makes the lane known, so that calls may go the short way
 				step(j, held)
 				j.stands(t, "right after", held)
 				j.at(2*time.Hour + 4*time.Second)
@@ -212,7 +212,7 @@ func (j *jumping) stands(t *testing.T, when string, held []storage.Fence) {
 	}
 }
 
-// goesOn checks that all happens that is due.
+// goesOn checks that everything that is due happens.
 func (j *jumping) goesOn(t *testing.T) {
 	t.Helper()
 	got := make(map[string]bool)
@@ -232,8 +232,8 @@ func (j *jumping) goesOn(t *testing.T) {
 	}
 }
 
-// TestAQueueThatIsLookedAtNeverWaits: a claim that finds nothing moves the mark too, of each of
-// its queues and by either way.
+// TestAQueueThatIsLookedAtNeverWaits: a claim that finds nothing moves the mark of each of its queues
+// too, by the short way and by the general way. So timed work in these queues never waits.
 func TestAQueueThatIsLookedAtNeverWaits(t *testing.T) {
 	for _, queues := range [][]string{nil, {"bulk", "few"}} {
 		for _, general := range []bool{false, true} {
@@ -259,7 +259,7 @@ func TestAQueueThatIsLookedAtNeverWaits(t *testing.T) {
 	}
 }
 
-// TestALaneOpenedAheadIsRefused by whichever script its next call goes.
+// TestALaneOpenedAheadIsRefused: each script refuses a call of a lane that was opened too far ahead.
 func TestALaneOpenedAheadIsRefused(t *testing.T) {
 	j := newJumping(t)
 	j.insert("a", 0)
@@ -306,13 +306,14 @@ func TestALaneOpenedAheadIsRefused(t *testing.T) {
 	}
 }
 
-// TestLanesAreOpenedWhereTheClockWentBack to before those that were swept while it was ahead.
+// TestLanesAreOpenedWhereTheClockWentBack: also where the clock went back to before the opening of lanes
+// that were swept while it was ahead.
 func TestLanesAreOpenedWhereTheClockWentBack(t *testing.T) {
 	j := newJumping(t)
 	j.apply(insertOf("mail", "a"))
 	for _, after := range []time.Duration{time.Hour, time.Hour + storage.JumpWait + time.Second} {
 		j.at(after)
-		j.opened = j.now // a new lane, with which old ones are swept
+		j.opened = j.now // the first call of a new lane sweeps old lanes
 		j.apply(insertOf("mail", fmt.Sprint("at-", int(after.Seconds()))))
 	}
 	if swept := j.server.HGet(j.s.keys.key("mail", lanesKey), ""); swept == "" {
@@ -322,7 +323,7 @@ func TestLanesAreOpenedWhereTheClockWentBack(t *testing.T) {
 	j.apply(insertOf("mail", "b"))
 }
 
-// TestAJumpForgetsNoRunner before the clock has gone on.
+// TestAJumpForgetsNoRunner: no heartbeat expires before the clock has gone on.
 func TestAJumpForgetsNoRunner(t *testing.T) {
 	j := newJumping(t)
 	beat := func(id string) {
@@ -364,7 +365,7 @@ func TestAJumpForgetsNoRunner(t *testing.T) {
 	}
 }
 
-// pages gives the ids of all tasks of a state in mail, in pages of a size.
+// pages lists the ids of all tasks of a state in the queue mail, in pages of a size.
 func (j *jumping) pages(state storage.State, size int) (ids []string) {
 	j.Helper()
 	query := storage.TasksQuery{Queue: "mail", State: state, Limit: size}

@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestOnlyALayoutThatCannotBeReadIsRefused, with an error that says what to do.
+// TestOnlyALayoutThatCannotBeReadIsRefused: the error tells what to do.
 func TestOnlyALayoutThatCannotBeReadIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		have, reader, after string // "" where there is none
@@ -53,8 +53,8 @@ func alter(server *miniredis.Miniredis, id string, at int, by byte) {
 	server.HSet("midge:{mail}:tasks", id, string(record))
 }
 
-// TestARecordOfALaterVersionIsLeftToThoseWhoKnowIt: a process that does not passes it over
-// wherever it stands, and neither sets it apart nor removes it.
+// TestARecordOfALaterVersionIsLeftToThoseWhoKnowIt: a process that does not know its format passes it
+// over in every state, and neither sets it apart nor removes it.
 func TestARecordOfALaterVersionIsLeftToThoseWhoKnowIt(t *testing.T) {
 	s, server := openMini(t)
 	at := time.Now().Truncate(time.Second)
@@ -109,7 +109,7 @@ func TestARecordOfALaterVersionIsLeftToThoseWhoKnowIt(t *testing.T) {
 	if _, err := s.Task(t.Context(), storage.Ref{Queue: "mail", ID: "b"}); !errors.Is(err, errLater) {
 		t.Errorf("it is read with %v, want %v", err, errLater)
 	}
-	for _, id := range all { // and now come those who know it
+	for _, id := range all { // give the records a format that this process knows
 		alter(server, id, 0, 255)
 	}
 	seen := make(map[string]bool)
@@ -128,7 +128,8 @@ func TestARecordOfALaterVersionIsLeftToThoseWhoKnowIt(t *testing.T) {
 	}
 }
 
-// TestPartsOfALaterVersionSurvive what a process does to a task that does not know them.
+// TestPartsOfALaterVersionSurvive: a process that does not know parts of a record keeps them when it
+// changes the task.
 func TestPartsOfALaterVersionSurvive(t *testing.T) {
 	s, server := openMini(t)
 	in := insertOf("mail", "a")

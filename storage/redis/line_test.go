@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// listed gives the ids of all pages.
+// listed lists the ids of all pages.
 func listed(t *testing.T, s storage.Storage, query storage.TasksQuery) (ids []string) {
 	t.Helper()
 	for {
@@ -30,7 +30,7 @@ func listed(t *testing.T, s storage.Storage, query storage.TasksQuery) (ids []st
 	}
 }
 
-// onMini opens a storage on a Redis in the process, with n tasks that wait in the line of main.
+// onMini opens a storage on a miniredis, with n tasks that wait in the line of main.
 func onMini(t *testing.T, n int) (*storage.Session, *miniredis.Miniredis) {
 	t.Helper()
 	server := miniredis.RunT(t)
@@ -44,8 +44,8 @@ func onMini(t *testing.T, n int) (*storage.Session, *miniredis.Miniredis) {
 	return session, server
 }
 
-// cancel ends the tasks id<from> to before id<to> before their turn, in calls so small that a Redis in the
-// process answers them on a busy machine too before the session's patience is over.
+// cancel cancels the waiting tasks from id<from> up to id<to>, which is excluded. Its calls are so small
+// that a miniredis answers each of them within the session's patience, also on a busy machine.
 func cancel(t *testing.T, session *storage.Session, from, to int) {
 	t.Helper()
 	var txs []storage.Tx
@@ -62,7 +62,7 @@ func cancel(t *testing.T, session *storage.Session, from, to int) {
 	}
 }
 
-// inLine is how many entries the line of main has, void ones included.
+// inLine returns how many entries the line of main has, void entries included.
 func inLine(server *miniredis.Miniredis) int {
 	list, _ := server.List("midge:{main}:line")
 	return len(list)
@@ -77,8 +77,8 @@ func waitingIn(t *testing.T, session *storage.Session) int64 {
 	return stats[0].Waiting
 }
 
-// TestAClaimGoesPastManyVoidEntriesInParts: each call drops some and says that there is
-// more, and when all are gone the short claims are back.
+// TestAClaimGoesPastManyVoidEntriesInParts: each claim drops some void entries and tells that there is
+// more. When all are gone, claims go the short way again.
 func TestAClaimGoesPastManyVoidEntriesInParts(t *testing.T) {
 	session, server := onMini(t, 6000)
 	cancel(t, session, 0, 2600)
@@ -108,8 +108,8 @@ func TestAClaimGoesPastManyVoidEntriesInParts(t *testing.T) {
 	}
 }
 
-// TestALineOfVoidEntriesShrinks, even where nobody claims: what was inserted and cancelled
-// leaves nothing, and what waits keeps its turn.
+// TestALineOfVoidEntriesShrinks: even where nobody claims. Tasks that were inserted and cancelled
+// leave nothing behind, and tasks that wait keep their turn.
 func TestALineOfVoidEntriesShrinks(t *testing.T) {
 	session, server := onMini(t, 4000)
 	cancel(t, session, 1, 3990)
@@ -140,7 +140,7 @@ func TestALineOfVoidEntriesShrinks(t *testing.T) {
 	}
 }
 
-// TestAQueueOfVoidEntriesCanBeRemoved: they are no records.
+// TestAQueueOfVoidEntriesCanBeRemoved: void entries do not count as records.
 func TestAQueueOfVoidEntriesCanBeRemoved(t *testing.T) {
 	session, server := onMini(t, 3)
 	cancel(t, session, 1, 3)
@@ -157,7 +157,7 @@ func TestAQueueOfVoidEntriesCanBeRemoved(t *testing.T) {
 	}
 }
 
-// TestPagesOfTheLineHoldWhileClaimsTakeFromItsHead: no task twice, none left out.
+// TestPagesOfTheLineHoldWhileClaimsTakeFromItsHead: pages list no task twice and leave none out.
 func TestPagesOfTheLineHoldWhileClaimsTakeFromItsHead(t *testing.T) {
 	session, _ := onMini(t, 40)
 	cancel(t, session, 20, 22)
@@ -170,7 +170,7 @@ func TestPagesOfTheLineHoldWhileClaimsTakeFromItsHead(t *testing.T) {
 	if err != nil || len(claimed.Tasks) != 15 {
 		t.Fatalf("claimed %d, %v, want 15", len(claimed.Tasks), err)
 	}
-	released := storage.Settle{Fence: claimed.Fences[12], Outcome: storage.Release} // before the cursor now
+	released := storage.Settle{Fence: claimed.Fences[12], Outcome: storage.Release} // goes before the cursor
 	if _, err := session.ApplyOne(t.Context(), storage.Tx{Settles: []storage.Settle{released}}); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestPagesOfTheLineHoldWhileClaimsTakeFromItsHead(t *testing.T) {
 	}
 }
 
-// TestAPageGoesPastManyVoidEntriesInParts: it may be empty, and says where to go on.
+// TestAPageGoesPastManyVoidEntriesInParts: a page may be empty, and its Next tells where to go on.
 func TestAPageGoesPastManyVoidEntriesInParts(t *testing.T) {
 	session, _ := onMini(t, 9000)
 	cancel(t, session, 0, 4400)

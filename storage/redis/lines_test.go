@@ -14,8 +14,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestWhatWasFoundIsForgottenInASecond: the number lines stays where a failover brings the tasks of a
-// line back, so that it alone must not keep claims from them.
+// TestWhatWasFoundIsForgottenInASecond: where a failover brings the tasks of a line back, the number
+// lines is the same as before. So claims must not rely on that number for long.
 func TestWhatWasFoundIsForgottenInASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l looked
@@ -96,7 +96,7 @@ func TestAClaimEndsABatchOfUnknownKinds(t *testing.T) {
 	}
 }
 
-// TestDamagedNumbersOfLinesStopNobody: they are found out anew.
+// TestDamagedNumbersOfLinesStopNobody: claims count the tasks of the lines anew.
 func TestDamagedNumbersOfLinesStopNobody(t *testing.T) {
 	for key, fields := range map[string][]string{"meta": {"lines", "looks"}, "side": {"k:news"}} {
 		for _, field := range fields {
@@ -129,7 +129,8 @@ func TestDamagedNumbersOfLinesStopNobody(t *testing.T) {
 	}
 }
 
-// TestAMemberThatStandsForNoDeclinedTaskIsSetApart, wherever in the set it stands, and named.
+// TestAMemberThatStandsForNoDeclinedTaskIsSetApart: wherever in the set it stands, and under its own
+// name.
 func TestAMemberThatStandsForNoDeclinedTaskIsSetApart(t *testing.T) {
 	const key, queue = "midge:{mail}:declined", "mail"
 	zeros := strings.Repeat("\x00", 6)
@@ -194,7 +195,8 @@ func TestAMemberThatStandsForNoDeclinedTaskIsSetApart(t *testing.T) {
 	}
 }
 
-// TestADeclinedTaskOfAnotherScoreIsPutRight: scores that are not 0 leave no order by name.
+// TestADeclinedTaskOfAnotherScoreIsPutRight: Redis sorts members by name only where all scores are the
+// same.
 func TestADeclinedTaskOfAnotherScoreIsPutRight(t *testing.T) {
 	s, server := openMini(t)
 	now := time.Now()
@@ -222,7 +224,7 @@ func TestADeclinedTaskOfAnotherScoreIsPutRight(t *testing.T) {
 	}
 }
 
-// TestATaskThatAWrongClockDeclinedKeepsNoneFromDying: those behind it have waited long enough.
+// TestATaskThatAWrongClockDeclinedKeepsNoneFromDying: tasks behind it that have waited long enough die.
 func TestATaskThatAWrongClockDeclinedKeepsNoneFromDying(t *testing.T) {
 	s, server := openMini(t)
 	now := time.Now()
@@ -230,7 +232,7 @@ func TestATaskThatAWrongClockDeclinedKeepsNoneFromDying(t *testing.T) {
 	session := storage.NewSession(s, 0)
 	declining(t, session, "news", 300)
 	members, _ := server.ZMembers("midge:{mail}:declined")
-	for _, m := range members[10:260] { // as a clock would that is a year ahead
+	for _, m := range members[10:260] { // give them moments of a clock that is a year ahead
 		at := len("news") + 2 + placeSize
 		r := reader{rest: m[at:]}
 		moment := binary.BigEndian.AppendUint64(nil, uint64(r.number(placeSize)+(365*24*time.Hour).Microseconds()))
@@ -257,7 +259,7 @@ func TestATaskThatAWrongClockDeclinedKeepsNoneFromDying(t *testing.T) {
 	}
 }
 
-// TestManyDeclinedSuspectsHoldNobodyUp: the tasks behind them are claimed, and each of them when it is
+// TestManyDeclinedSuspectsHoldNobodyUp: claims take the tasks behind them, and each suspect when it is
 // its turn.
 func TestManyDeclinedSuspectsHoldNobodyUp(t *testing.T) {
 	const suspects = 250
@@ -287,7 +289,7 @@ func TestManyDeclinedSuspectsHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// decliningSuspects has so many suspects of a kind declined in mail, and gives their ids in that order.
+// decliningSuspects declines so many suspects of a kind in mail, and returns their ids in that order.
 func decliningSuspects(
 	t *testing.T, session *storage.Session, server *miniredis.Miniredis, kind string, n int,
 ) (ids []string) {
@@ -304,7 +306,7 @@ func decliningSuspects(
 	if claimed, err := session.Claim(t.Context(), claimOfKind("other", n)); err != nil || len(claimed.Tasks) != n {
 		t.Fatal(len(claimed.Tasks), err)
 	}
-	server.SetTime(now.Add(5 * time.Minute)) // their leases are over, all of them have crashed
+	server.SetTime(now.Add(5 * time.Minute)) // their leases expire, so that each of them has crashed once
 	req := claimOfKind("other", 1)
 	req.Suspect = true
 	for len(ids) < n {
@@ -323,7 +325,7 @@ func decliningSuspects(
 	return ids
 }
 
-// waitingIn gives the ids of the waiting tasks of a queue, page after page.
+// waitingIn lists the ids of the waiting tasks of a queue, page after page.
 func waitingIn(t *testing.T, s *Storage, queue string) (ids []string) {
 	t.Helper()
 	query := storage.TasksQuery{Queue: queue, State: storage.Waiting, Limit: 40}

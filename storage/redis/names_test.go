@@ -10,7 +10,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// queuesListed are the names that Queues gives.
+// queuesListed returns the names that Queues lists.
 func queuesListed(t *testing.T, s *Storage) string {
 	t.Helper()
 	page, err := s.Queues(t.Context(), storage.QueuesQuery{})
@@ -20,7 +20,7 @@ func queuesListed(t *testing.T, s *Storage) string {
 	return strings.Join(page.Names, " ")
 }
 
-// TestARefusedTxLeavesNoQueue on the list, but for a queue that others use.
+// TestARefusedTxLeavesNoQueue: its queue is not on the list afterwards, unless others use it.
 func TestARefusedTxLeavesNoQueue(t *testing.T) {
 	s, _ := openMini(t)
 	refused := func(queue string) storage.Tx {
@@ -47,7 +47,7 @@ func TestARefusedTxLeavesNoQueue(t *testing.T) {
 	if got := queuesListed(t, s); got != "bulk mail" {
 		t.Errorf("there are the queues %q, want bulk and mail", got)
 	}
-	// Another process, to whom the queue is new, and one who came between.
+	// The queue is new to another process; and another process uses it before unregister.
 	other, err := Open(t.Context(), Config{Client: s.client})
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestARefusedTxLeavesNoQueue(t *testing.T) {
 	}
 }
 
-// TestATxThatDoesNotSpanFailsAlone: its neighbours go on.
+// TestATxThatDoesNotSpanFailsAlone: the other Txs of its call happen.
 func TestATxThatDoesNotSpanFailsAlone(t *testing.T) {
 	s, _ := openSlots(t)
 	both := insertOf("mail", "b")
@@ -111,7 +111,7 @@ func TestARefusedTxTakesNoSettingsOffTheList(t *testing.T) {
 	}
 }
 
-// TestAnExpiredLaneLeavesNoQueue on the list: nothing of its call happened.
+// TestAnExpiredLaneLeavesNoQueue: its queue is not on the list, because nothing of its call happened.
 func TestAnExpiredLaneLeavesNoQueue(t *testing.T) {
 	s, _ := openMini(t)
 	expired := callOf(1)
@@ -128,7 +128,7 @@ func TestAnExpiredLaneLeavesNoQueue(t *testing.T) {
 	}
 }
 
-// TestARefusedTxTakesNoQueueOfOthersOffTheList, whose calls began before and end after it.
+// TestARefusedTxTakesNoQueueOfOthersOffTheList: also where their calls began before it and end after it.
 func TestARefusedTxTakesNoQueueOfOthersOffTheList(t *testing.T) {
 	none, done := []storage.Applied{{Err: storage.ErrSpan}}, []storage.Applied{{}}
 	for _, order := range [][2][]storage.Applied{{none, done}, {done, none}, {none, none}} {

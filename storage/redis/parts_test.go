@@ -11,7 +11,7 @@ import (
 )
 
 // TestPartsStayInOrderWhereAnotherBringsTheScript sends calls of several parts to a server that
-// has forgotten its scripts, while another client brings them: the parts happen in their order.
+// has forgotten its scripts, while another client loads them. The parts have to happen in their order.
 func TestPartsStayInOrderWhereAnotherBringsTheScript(t *testing.T) {
 	testserver.Require(t)
 	server := testserver.Redis(t)

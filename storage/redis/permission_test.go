@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/internal/testserver"
 )
 
-// restricted makes the user app on servers, who may do what doc.go lists. At the end of the
-// test nothing must have been denied.
+// restricted creates the user app with the permissions that doc.go lists on servers. It fails the test
+// if a server has denied that user anything by the end of the test.
 func restricted(t *testing.T, servers ...*testserver.Server) {
 	t.Helper()
 	rules := documented(t)
@@ -25,7 +25,7 @@ func restricted(t *testing.T, servers ...*testserver.Server) {
 	}
 }
 
-// documented are the rules of the package's comment.
+// documented returns the rules for a user from the package comment.
 func documented(t *testing.T) (rules []string) {
 	t.Helper()
 	doc, err := os.ReadFile("doc.go")
@@ -43,7 +43,7 @@ func documented(t *testing.T) (rules []string) {
 	return rules
 }
 
-// TestTheDocumentedUserMayDoNoHarm: nothing of what would reach beyond midge's keys.
+// TestTheDocumentedUserMayDoNoHarm: the user may run no command that reaches beyond midge's keys.
 func TestTheDocumentedUserMayDoNoHarm(t *testing.T) {
 	testserver.Require(t)
 	server := testserver.Redis(t)

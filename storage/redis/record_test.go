@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// full is an insert that uses everything a record can hold.
+// full is an insert that uses every part of a record.
 func full() storage.Insert {
 	return storage.Insert{
 		Ref: storage.Ref{Queue: "q", ID: "cursor.a"}, Kind: "send_welcome", Encoding: "msgpack",
@@ -25,7 +25,7 @@ func full() storage.Insert {
 	}
 }
 
-// wantTask is what the record of an insert reads as.
+// wantTask returns the task that readRecord has to return for the record of an insert.
 func wantTask(in storage.Insert) storage.Task {
 	t := storage.Task{
 		Kind: in.Kind, Encoding: in.Encoding, Payload: in.Payload, Headers: in.Headers, Priority: in.Priority,

@@ -19,8 +19,8 @@ import (
 	"github.com/midgehq/midge/storage/storagetest"
 )
 
-// atOnce is how many tests run beside each other. On real servers they wait for leases and jumps of
-// the clock more than they compute.
+// atOnce is how many tests run at the same time. On real servers they mostly wait for leases and jumps
+// of the clock.
 const atOnce = "4"
 
 func TestMain(m *testing.M) {
@@ -31,14 +31,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestContractOnMiniredis runs the contract on a Redis in the process, whose clock the
-// suite moves.
+// TestContractOnMiniredis runs the suite of the contract on a miniredis, whose clock the suite moves.
 func TestContractOnMiniredis(t *testing.T) {
 	onMiniredis(t, func(cfg redis.Config) redis.Config { return cfg })
 }
 
-// TestContractWithoutShortWays runs it where each call goes by the general way of its script: on a
-// real server where there is one, because the Lua in Go is ten times as slow.
+// TestContractWithoutShortWays runs the suite with calls that all go the general way. It uses a real
+// server where there is one, because the Lua interpreter in Go is ten times as slow.
 func TestContractWithoutShortWays(t *testing.T) {
 	if testserver.Enabled() {
 		t.Parallel()
@@ -66,7 +65,7 @@ func onMiniredis(t *testing.T, ways func(redis.Config) redis.Config) {
 	})
 }
 
-// clock is the clock of a miniredis; it moves only when told.
+// clock is the clock of a miniredis. It moves only when a test moves it.
 type clock struct {
 	server *miniredis.Miniredis
 
@@ -87,8 +86,8 @@ func (c *clock) advance(d time.Duration) {
 	c.server.SetTime(c.now)
 }
 
-// TestContractOnRedis runs the contract on a real server, as a user who may do what the package
-// documents and no more.
+// TestContractOnRedis runs the suite on a real server, as a user with only the documented
+// permissions.
 func TestContractOnRedis(t *testing.T) {
 	testserver.Require(t)
 	t.Parallel()
@@ -109,7 +108,7 @@ func onRedis(t *testing.T, ways func(redis.Config) redis.Config) {
 	})
 }
 
-// TestContractOnCluster runs the contract on a real Cluster of three masters.
+// TestContractOnCluster runs the suite on a real Cluster of three masters.
 func TestContractOnCluster(t *testing.T) {
 	testserver.Require(t)
 	t.Parallel()
@@ -126,7 +125,7 @@ func TestContractOnCluster(t *testing.T) {
 	})
 }
 
-// opener opens a storage, and again on the same data.
+// opener opens a storage, and later opens it again on the same data.
 func opener(t testing.TB, client goredis.UniversalClient, cfg redis.Config) storagetest.Opened {
 	t.Helper()
 	open := func(t testing.TB) storage.Storage {

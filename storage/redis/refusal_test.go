@@ -11,8 +11,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestRefusalsOfAllServersAreUnderstood has what versions of Redis say within a script where its
-// first write is not permitted: 6.2 says first where the script stands.
+// TestRefusalsOfAllServersAreUnderstood has the errors of several versions of Redis for a script whose
+// first write is not permitted. Redis 6.2 puts the position in the script first.
 func TestRefusalsOfAllServersAreUnderstood(t *testing.T) {
 	text, err := sources.ReadFile("scripts/refusal.lua")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// insertMany inserts one task more than a part carries, so that the last is a part of its own.
+// insertMany inserts one task more than a part carries, so that the last task is a part of its own.
 func insertMany(t *testing.T, s *Storage, seq uint64, id func(i int) string) []storage.Applied {
 	t.Helper()
 	var txs []storage.Tx
@@ -23,8 +23,8 @@ func insertMany(t *testing.T, s *Storage, seq uint64, id func(i int) string) []s
 	return applied
 }
 
-// TestPartsOfACallStayInOrderWhereTheLastIsOneInsert although the part before it is left
-// to the general script.
+// TestPartsOfACallStayInOrderWhereTheLastIsOneInsert: although the short way leaves the part before it
+// to the general way.
 func TestPartsOfACallStayInOrderWhereTheLastIsOneInsert(t *testing.T) {
 	s, _ := openMini(t)
 	insertMany(t, s, 1, func(i int) string { return "a" + strconv.Itoa(i) })
@@ -52,7 +52,8 @@ func TestPartsOfACallStayInOrderWhereTheLastIsOneInsert(t *testing.T) {
 	}
 }
 
-// TestTheFirstOfACallWinsAnID also where it is alone in the last part.
+// TestTheFirstOfACallWinsAnID: of two inserts with the same id the first one happens, also where the
+// second is alone in the last part.
 func TestTheFirstOfACallWinsAnID(t *testing.T) {
 	s, _ := openMini(t)
 	insertMany(t, s, 1, func(i int) string { return "a" + strconv.Itoa(i) })
@@ -70,7 +71,7 @@ func TestTheFirstOfACallWinsAnID(t *testing.T) {
 	}
 }
 
-// TestARepeatedClaimTellsOfWhatCameMeanwhile: or the caller sleeps although work is there.
+// TestARepeatedClaimTellsOfWhatCameMeanwhile: otherwise the caller would sleep although tasks wait.
 func TestARepeatedClaimTellsOfWhatCameMeanwhile(t *testing.T) {
 	s, _ := openMini(t)
 	for seq := range uint64(2) {

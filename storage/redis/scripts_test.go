@@ -17,14 +17,14 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// The keys of a queue, and one of its verbs that writes to most of them.
+// keysOfAQueue are the keys of a queue that the test below breaks.
 var keysOfAQueue = []string{
 	"meta", "tasks", "pending", "side", "unique", "windows", "waiting", "suspects", "scheduled", "retry",
 	"leases", "completed", "cancelled", "dead", "cursors", "damaged", "claims", "line", "voids",
 }
 
 // TestScriptsChangeNothingWhereTheyFail breaks one key after the other, by giving it
-// another type, and carries out everything: whatever fails must have changed nothing.
+// another type, and takes a step of each kind. A step that fails must have changed nothing.
 func TestScriptsChangeNothingWhereTheyFail(t *testing.T) {
 	for _, broken := range keysOfAQueue {
 		t.Run(broken, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestScriptsChangeNothingWhereTheyFail(t *testing.T) {
 	}
 }
 
-// world is a queue with a task in most states.
+// world is a queue with tasks in most states.
 type world struct {
 	t       *testing.T
 	session *storage.Session
@@ -93,7 +93,7 @@ func (w *world) must(tx storage.Tx) {
 	}
 }
 
-// acts are one of each kind of step.
+// acts returns one step of each kind.
 func (w *world) acts() map[string]func() error {
 	apply := func(tx storage.Tx) func() error {
 		return func() error {
@@ -161,7 +161,7 @@ func claimOf(n int) storage.ClaimRequest {
 	}
 }
 
-// dump is everything that a miniredis holds of the queue main.
+// dump returns everything that a miniredis has of the queue main.
 func dump(t *testing.T, server *miniredis.Miniredis) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
@@ -208,7 +208,7 @@ func difference(before, after map[string]string) string {
 	return b.String()
 }
 
-// TestScriptsUseNoCommandThatReadsEverything looks for commands whose cost is that of
+// TestScriptsUseNoCommandThatReadsEverything looks for commands whose cost grows with the number of
 // all tasks.
 func TestScriptsUseNoCommandThatReadsEverything(t *testing.T) {
 	files, err := filepath.Glob("scripts/*.lua")

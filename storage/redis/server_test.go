@@ -40,7 +40,7 @@ func do(t *testing.T, server *testserver.Server, args ...string) string {
 	return reply
 }
 
-// fill inserts n tasks with ids id0, id1... in calls of a thousand.
+// fill inserts n tasks with the ids id0, id1, and so on, in calls of a thousand.
 func fill(t *testing.T, session *storage.Session, n int, alter func(*storage.Insert)) {
 	t.Helper()
 	for begin := 0; begin < n; begin += 1000 {
@@ -58,7 +58,7 @@ func fill(t *testing.T, session *storage.Session, n int, alter func(*storage.Ins
 	}
 }
 
-// drain claims and completes until nothing is left, and gives how many there were.
+// drain claims and completes tasks until none is left, and returns how many there were.
 func drain(t *testing.T, session *storage.Session) int {
 	t.Helper()
 	n := 0
@@ -142,7 +142,8 @@ func TestFullRedisRefusesInsertsAndDrains(t *testing.T) {
 	}
 }
 
-// A full Redis must not refuse the settles that share a flush with inserts.
+// TestFullRedisTakesSettlesBesideInserts: a full Redis must not refuse settles that share a flush with
+// inserts.
 func TestFullRedisTakesSettlesBesideInserts(t *testing.T) {
 	server, _, session := started(t, "maxmemory-policy noeviction")
 	fill(t, session, 200, nil)
@@ -278,7 +279,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// A user who may do a part of what a step writes would tear it.
+// TestUserWhoMayWriteInPartIsRefused: a step of a user who may use only some of its writing commands
+// would happen in part.
 func TestUserWhoMayWriteInPartIsRefused(t *testing.T) {
 	server, _, _ := started(t)
 	do(t, server, "ACL", "SETUSER", "half", "on", ">secret", "~*", "&*", "+@all", "-zadd")
@@ -288,7 +290,7 @@ func TestUserWhoMayWriteInPartIsRefused(t *testing.T) {
 	}
 }
 
-// The package comment says which permissions a user needs.
+// TestPermissionsOfThePackageComment: the permissions in the package comment suffice.
 func TestPermissionsOfThePackageComment(t *testing.T) {
 	server, _, _ := started(t)
 	do(t, server, "ACL", "SETUSER", "midge", "on", ">secret", "~midge:*", "resetchannels", "&midge:*", "+@read", "+@write",
@@ -313,9 +315,9 @@ func TestServerThatCannotSaveIsDefinite(t *testing.T) {
 	server, _, session := started(t, "save 3600 1", "stop-writes-on-bgsave-error yes", "dbfilename dump.rdb")
 	fill(t, session, 1, nil)
 	if err := os.Mkdir(filepath.Join(server.Dir(), "dump.rdb"), 0o700); err != nil {
-		t.Fatal(err) // no file can take the place of a directory
+		t.Fatal(err) // the server cannot write a file where a directory is
 	}
-	t.Cleanup(func() { _, _ = server.Do("CONFIG", "SET", "save", "") }) // else it does not stop
+	t.Cleanup(func() { _, _ = server.Do("CONFIG", "SET", "save", "") }) // otherwise the server does not stop
 	do(t, server, "BGSAVE")
 	testserver.Await(t, "the failed save", func() bool {
 		return strings.Contains(do(t, server, "INFO", "persistence"), "rdb_last_bgsave_status:err")

@@ -16,7 +16,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// openSlots opens a storage that treats each queue as one of a slot of its own, as on a
+// openSlots opens a storage that treats each queue as if it were in a slot of its own, as on a
 // Cluster.
 func openSlots(t *testing.T) (*Storage, *miniredis.Miniredis) {
 	t.Helper()
@@ -34,7 +34,7 @@ func fill(t *testing.T, s *Storage, queue string, n int) {
 	}
 }
 
-// asking is a claim of up to most tasks of several queues.
+// asking returns a claim of up to most tasks of several queues.
 func asking(call storage.Call, most int, queues ...string) storage.ClaimRequest {
 	req := storage.ClaimRequest{
 		Call: call, Token: storage.NewToken(), Runner: "r", Start: most, Suspect: true, Lease: time.Minute,
@@ -74,8 +74,8 @@ func TestARepeatedClaimOverSlotsGivesAllItTook(t *testing.T) {
 	}
 }
 
-// TestAClaimOverSlotsKeepsToTheMostOfAQueue: what the first round took of a queue counts in
-// the second, also where only some of a slot's queues have had their most.
+// TestAClaimOverSlotsKeepsToTheMostOfAQueue: the tasks that the first round took from a queue count in
+// the second round, also where only some of a slot's queues have reached their limits.
 func TestAClaimOverSlotsKeepsToTheMostOfAQueue(t *testing.T) {
 	s, _ := openSlots(t)
 	req := asking(callOf(1), 20)
@@ -132,7 +132,7 @@ func TestAClaimThatHappenedInPartKeepsToTheMostOfAQueue(t *testing.T) {
 	}
 }
 
-// TestASuspectOfALaterSlotHasItsTurn: also with one who has a single free slot.
+// TestASuspectOfALaterSlotHasItsTurn: also with a runner that can take only one task.
 func TestASuspectOfALaterSlotHasItsTurn(t *testing.T) {
 	s, _ := openSlots(t)
 	tx := insertOf("bulk", "pill")
@@ -141,7 +141,7 @@ func TestASuspectOfALaterSlotHasItsTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	short := asking(callOf(1), 1, "bulk")
-	short.Lease = time.Microsecond // over at once
+	short.Lease = time.Microsecond // expires at once
 	if c, err := s.claim(t.Context(), &short); err != nil || len(c.Tasks) != 1 {
 		t.Fatal(c, err)
 	}
@@ -157,8 +157,8 @@ func TestASuspectOfALaterSlotHasItsTurn(t *testing.T) {
 	t.Error("the suspect was never claimed")
 }
 
-// TestAClaimGivesWhatHealthySlotsTook: a slot that refuses must not cost the tasks of the
-// others their leases, unknown to anybody.
+// TestAClaimGivesWhatHealthySlotsTook: where one slot refuses, the claim returns the tasks of the other
+// slots. Otherwise nobody would know of their leases until they expire.
 func TestAClaimGivesWhatHealthySlotsTook(t *testing.T) {
 	s, server := openSlots(t)
 	fill(t, s, "mail", 2)
@@ -174,7 +174,7 @@ func TestAClaimGivesWhatHealthySlotsTook(t *testing.T) {
 	}
 }
 
-// TestAHealthySlotKeepsItsLeases where another refuses.
+// TestAHealthySlotKeepsItsLeases: its leases are extended where another slot refuses.
 func TestAHealthySlotKeepsItsLeases(t *testing.T) {
 	s, server := openSlots(t)
 	fill(t, s, "bulk", 1)
@@ -201,13 +201,14 @@ func TestAHealthySlotKeepsItsLeases(t *testing.T) {
 	}
 }
 
-// TestALaneThatExpiredInOneSlotHidesNoOther: whoever is told that a lane expired sends
-// the call again on a new one, and what the other slot did would be done twice.
+// TestALaneThatExpiredInOneSlotHidesNoOther: a caller that gets an ErrLaneExpired sends the call again on
+// a new lane, and the part that happened in the other slot would then happen twice.
 func TestALaneThatExpiredInOneSlotHidesNoOther(t *testing.T) {
 	s, server := openSlots(t)
 	first, second := callOf(1), callOf(2)
 	opened := time.Now()
-	server.HSet("midge:{bulk}:lanes", "", strconv.FormatInt(opened.UnixMicro(), 10)) // up to where lanes were swept
+	// All lanes that were opened up to this time have been swept.
+	server.HSet("midge:{bulk}:lanes", "", strconv.FormatInt(opened.UnixMicro(), 10))
 	server.SetTime(opened.Add(time.Second))
 	_, err := s.Apply(t.Context(), first, insertOf("mail", "a"), insertOf("bulk", "b"))
 	if !errors.Is(err, storage.ErrUnknown) || errors.Is(err, storage.ErrLaneExpired) {
@@ -219,8 +220,8 @@ func TestALaneThatExpiredInOneSlotHidesNoOther(t *testing.T) {
 	}
 }
 
-// TestASweepListensToNoQueue: whoever only maintains the queues of others must not end up
-// listening to every queue there ever was.
+// TestASweepListensToNoQueue: a process that only maintains queues of others must not end up listening
+// to every queue that ever existed.
 func TestASweepListensToNoQueue(t *testing.T) {
 	s, _ := openMini(t)
 	req := asking(storage.Call{}, 0, "mail", "bulk")
@@ -233,8 +234,8 @@ func TestASweepListensToNoQueue(t *testing.T) {
 	}
 }
 
-// TestNextDueIsReckonedByTheClockOfItsSlot: where the clocks of two slots differ, a
-// moment still to come must not look past, or its runner spins until it comes.
+// TestNextDueIsReckonedByTheClockOfItsSlot: where the clocks of two slots differ, a future moment must
+// not seem to be past. Otherwise the runner would claim in a tight loop until that moment.
 func TestNextDueIsReckonedByTheClockOfItsSlot(t *testing.T) {
 	now := time.Now()
 	later := storage.Claimed{Now: now, NextDue: now.Add(10 * time.Second)}
@@ -250,7 +251,7 @@ func TestNextDueIsReckonedByTheClockOfItsSlot(t *testing.T) {
 	}
 }
 
-// silent is a Redis of which one queue's node does not answer.
+// silent is a hook that makes the node of one queue give no answer.
 type silent struct {
 	goredis.Hook
 	queue string
@@ -278,7 +279,7 @@ func (h silent) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	}
 }
 
-// TestASilentSlotCostsNoOtherItsLeases: their turn must not wait for its answer.
+// TestASilentSlotCostsNoOtherItsLeases: the extensions in other slots must not wait for its answer.
 func TestASilentSlotCostsNoOtherItsLeases(t *testing.T) {
 	s, _ := openSlots(t)
 	fill(t, s, "bulk", 1)

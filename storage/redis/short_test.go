@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// mixture inserts plain tasks of some priorities, with and without what hangs on them.
+// mixture inserts tasks of several priorities into a queue, some to be kept and some with a unique key.
 func mixture(t *testing.T, s *Storage, queue string, n int) {
 	t.Helper()
 	for i := range n {
@@ -32,8 +32,8 @@ func mixture(t *testing.T, s *Storage, queue string, n int) {
 	}
 }
 
-// TestTheShortClaimIsTheGeneralOne: what shortclaim.lua takes, leaves and answers to a repeat is
-// what claim.lua does.
+// TestTheShortClaimIsTheGeneralOne: shortclaim.lua takes and leaves the same tasks as claim.lua, and
+// gives the same answer to a repeat.
 func TestTheShortClaimIsTheGeneralOne(t *testing.T) {
 	several := func(most ...int) (queues []storage.ClaimQueue) {
 		for i, name := range []string{"mail", "none", "bulk", "few"} {
@@ -55,7 +55,8 @@ func TestTheShortClaimIsTheGeneralOne(t *testing.T) {
 	}
 }
 
-// claimedBy tells what a claim of n tasks comes to, and what their completion leaves.
+// claimedBy returns the result of a claim of n tasks, and the state of the queue after their completion,
+// as text.
 func claimedBy(t *testing.T, short bool, n int, queues []storage.ClaimQueue) string {
 	t.Helper()
 	s, server := openMiniBy(t, !short)
@@ -100,7 +101,7 @@ func claimedBy(t *testing.T, short bool, n int, queues []storage.ClaimQueue) str
 	return fmt.Sprint(taken(t, &first, req.Lease), first.More, awaited, stats)
 }
 
-// taken tells all of claimed tasks but the times, which it checks.
+// taken returns claimed tasks as text without their times and versions, which it checks.
 func taken(t *testing.T, c *storage.Claimed, lease time.Duration) string {
 	t.Helper()
 	text := ""
@@ -114,7 +115,7 @@ func taken(t *testing.T, c *storage.Claimed, lease time.Duration) string {
 	return text
 }
 
-// takesShort reports whether a claim would go by its short way, which it does then if it happens.
+// takesShort reports whether a claim goes the short way. Where happens is true it carries out that claim.
 func takesShort(t *testing.T, s *Storage, req *storage.ClaimRequest, happens bool) bool {
 	t.Helper()
 	files := []string{"pack", "lease", "shortclaim"}
@@ -138,7 +139,8 @@ func takesShort(t *testing.T, s *Storage, req *storage.ClaimRequest, happens boo
 	return err == nil && reply != nil
 }
 
-// plainWorld is a queue of five plain tasks whose claim is known, and another.
+// plainWorld opens a storage with two queues of five plain tasks, and claims one task, so that the lane
+// of claims is known.
 func plainWorld(t *testing.T) (*Storage, *miniredis.Miniredis) {
 	t.Helper()
 	s, server := openMini(t)
@@ -150,7 +152,7 @@ func plainWorld(t *testing.T) (*Storage, *miniredis.Miniredis) {
 	return s, server
 }
 
-// TestTheShortClaimLeavesWhatIsNotPlain to the general one, having written nothing.
+// TestTheShortClaimLeavesWhatIsNotPlain: it leaves such a call to the general way and writes nothing.
 func TestTheShortClaimLeavesWhatIsNotPlain(t *testing.T) {
 	type spoil = func(s *Storage, server *miniredis.Miniredis)
 	meta := func(field, value string) spoil {
@@ -196,8 +198,8 @@ func TestTheShortClaimLeavesWhatIsNotPlain(t *testing.T) {
 	}
 }
 
-// TestTheShortClaimIsTakenBesideOthers: what every queue has beside its plain tasks costs them
-// nothing.
+// TestTheShortClaimIsTakenBesideOthers: claims of plain tasks go the short way although their queue has
+// other tasks too.
 func TestTheShortClaimIsTakenBesideOthers(t *testing.T) {
 	s, server := plainWorld(t)
 	later := insertOf("mail", "later")
@@ -229,7 +231,7 @@ func TestTheShortClaimIsTakenBesideOthers(t *testing.T) {
 	}
 }
 
-// TestAShortClaimKeepsTheTurnOfASuspect: it takes what comes before, and leaves the suspect.
+// TestAShortClaimKeepsTheTurnOfASuspect: it takes the tasks that come before, and leaves the suspect.
 func TestAShortClaimKeepsTheTurnOfASuspect(t *testing.T) {
 	s, server := plainWorld(t)
 	for i := range 20 {

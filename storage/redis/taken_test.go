@@ -12,8 +12,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// newEnded buries a task x of the queue mail and damages its record. Where others wait there is
-// a line.
+// newEnded buries a task x of the queue mail and damages its record. The queue has a line where others
+// is not 0.
 func newEnded(t *testing.T, record string, others int) (*Storage, *miniredis.Miniredis, *storage.Session) {
 	t.Helper()
 	s, server := openMini(t)
@@ -27,7 +27,7 @@ func newEnded(t *testing.T, record string, others int) (*Storage, *miniredis.Min
 	for i := range others {
 		apply(t, session, insertOf("mail", fmt.Sprintf("other%d", i)))
 	}
-	if record == "" { // its place alone is lost
+	if record == "" { // the record loses only its place
 		whole := []byte(server.HGet("midge:{mail}:tasks", "x"))
 		whole[2] -= hasPlace
 		record = string(whole)
@@ -47,8 +47,8 @@ func apply(t *testing.T, session *storage.Session, txs ...storage.Tx) {
 	}
 }
 
-// TestATaskWithADamagedRecordKeepsItsID: the record does not say in which place the task stands,
-// so that no other may have its id, whichever script would insert it, and nothing changes it.
+// TestATaskWithADamagedRecordKeepsItsID: the record does not tell in which state the task is. So no
+// script inserts another task under its id, and nothing changes the task.
 func TestATaskWithADamagedRecordKeepsItsID(t *testing.T) {
 	x, bulk := storage.Ref{Queue: "mail", ID: "x"}, storage.Ref{Queue: "bulk", ID: "x"}
 	later, ranked := insertOf("mail", "x"), insertOf("mail", "x")
@@ -100,7 +100,7 @@ func TestATaskWithADamagedRecordKeepsItsID(t *testing.T) {
 	}
 }
 
-// TestADamagedRecordIsSetApartAtItsExpiry, where it is counted, and its id is free again.
+// TestADamagedRecordIsSetApartAtItsExpiry: then it counts as damaged, and its id is free again.
 func TestADamagedRecordIsSetApartAtItsExpiry(t *testing.T) {
 	s, server, session := newEnded(t, "\xff\x00zz", 0)
 	server.SetTime(time.Now().Add(s.limits.DeadFor + time.Hour))

@@ -8,8 +8,8 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// TestAUserWithoutChannelsTearsNoStep: a user of Redis 7 has no channels unless they
-// are given, and a script whose last command is refused is not rolled back.
+// TestAUserWithoutChannelsTearsNoStep: a new user of Redis 7 may use no channels unless a rule permits
+// them, and Redis does not roll back a script whose last command it refuses.
 func TestAUserWithoutChannelsTearsNoStep(t *testing.T) {
 	testserver.Require(t)
 	server := testserver.Redis(t)

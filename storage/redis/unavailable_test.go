@@ -19,7 +19,7 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// verbs are all that mutates.
+// verbs returns the verbs that write.
 func verbs(s *redis.Storage) map[string]func(context.Context, storage.Call) error {
 	return map[string]func(context.Context, storage.Call) error{
 		"Apply": func(ctx context.Context, call storage.Call) error {
@@ -45,7 +45,7 @@ func verbs(s *redis.Storage) map[string]func(context.Context, storage.Call) erro
 	}
 }
 
-// definite wants an ErrUnavailable that is no ErrUnknown.
+// definite checks that an error is an ErrUnavailable and no ErrUnknown.
 func definite(t *testing.T, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, storage.ErrUnavailable) || errors.Is(err, storage.ErrUnknown) {
@@ -57,7 +57,7 @@ func callOn(lane byte) storage.Call {
 	return storage.Call{Lane: storage.Lane{ID: [16]byte{lane}, Opened: time.Now()}, Seq: 1}
 }
 
-// TestAServerThatRefusesConnectionsIsUnavailable: what was never sent never happened.
+// TestAServerThatRefusesConnectionsIsUnavailable: a call that was never sent did not happen.
 func TestAServerThatRefusesConnectionsIsUnavailable(t *testing.T) {
 	proxy := testserver.NewProxy(t, miniredis.RunT(t).Addr())
 	for name, cfg := range map[string]redis.Config{
@@ -83,8 +83,8 @@ func TestAServerThatRefusesConnectionsIsUnavailable(t *testing.T) {
 	}
 }
 
-// TestALaterDialThatFailsLeavesTheOutcomeUnknown: the driver repeats by itself what it has
-// sent once.
+// TestALaterDialThatFailsLeavesTheOutcomeUnknown: the driver has sent the call once, and fails to dial
+// when it tries again by itself.
 func TestALaterDialThatFailsLeavesTheOutcomeUnknown(t *testing.T) {
 	proxy := testserver.NewProxy(t, miniredis.RunT(t).Addr())
 	var refuses atomic.Bool
@@ -121,8 +121,8 @@ func TestALaterDialThatFailsLeavesTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// TestPatienceCountsFromEntry: calls wait for the flushes of others, which a server that
-// hangs holds up, no longer than a session has patience.
+// TestPatienceCountsFromEntry: where a server hangs, a call waits for the flushes of other calls no
+// longer than its session's patience.
 func TestPatienceCountsFromEntry(t *testing.T) {
 	proxy := testserver.NewProxy(t, miniredis.RunT(t).Addr())
 	s, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + proxy.Addr()})

@@ -14,8 +14,8 @@ import (
 	"github.com/midgehq/midge/storage/redis"
 )
 
-// TestADamagedQueueIsNamed: with its key, by Describe, and what names other queues in the same
-// call goes on: claims, Txs and leases.
+// TestADamagedQueueIsNamed: Describe names the queue and the damaged key. Claims, Txs and extensions
+// for other queues in the same call go on.
 func TestADamagedQueueIsNamed(t *testing.T) {
 	server := miniredis.RunT(t)
 	store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr()})
@@ -88,8 +88,8 @@ func TestADamagedQueueIsNamed(t *testing.T) {
 	}
 }
 
-// TestAnExpiredLaneShowsBesideADamagedQueue: whoever keeps lanes asks for the time again then, and does
-// not take the call for one that may have happened.
+// TestAnExpiredLaneShowsBesideADamagedQueue: the caller then opens a new lane at a new time, and knows
+// that the call did not happen.
 func TestAnExpiredLaneShowsBesideADamagedQueue(t *testing.T) {
 	server := miniredis.RunT(t)
 	store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr()})
@@ -114,7 +114,7 @@ func TestAnExpiredLaneShowsBesideADamagedQueue(t *testing.T) {
 	}
 }
 
-// TestADamagedTaskIsAFinalError for whoever reads it, set apart or not.
+// TestADamagedTaskIsAFinalError: Task returns it whether the task was set apart or not.
 func TestADamagedTaskIsAFinalError(t *testing.T) {
 	server := miniredis.RunT(t)
 	store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr()})
@@ -140,7 +140,7 @@ func TestADamagedTaskIsAFinalError(t *testing.T) {
 }
 
 // TestARepeatBesideADamagedQueueClaimsNothingAnew: a queue turns out to be damaged, and the reply
-// for one of the others is lost. The repeat gives what the first try claimed.
+// for one of the others is lost. The repeat returns the tasks that the first try claimed.
 func TestARepeatBesideADamagedQueueClaimsNothingAnew(t *testing.T) {
 	server := miniredis.RunT(t)
 	proxy := testserver.NewProxy(t, server.Addr())
@@ -177,7 +177,7 @@ func TestARepeatBesideADamagedQueueClaimsNothingAnew(t *testing.T) {
 	third := func(request []byte) bool {
 		return bytes.Contains(request, []byte("{three}")) && !bytes.Contains(request, []byte("{two}"))
 	}
-	lost := proxy.CutAfterRequest(third, -1) // its tries too
+	lost := proxy.CutAfterRequest(third, -1) // the driver's further tries too
 	if _, err := store.Claim(t.Context(), req); !errors.Is(err, storage.ErrUnknown) {
 		t.Fatalf("got %v, want an unknown outcome", err)
 	}
@@ -198,7 +198,8 @@ func TestARepeatBesideADamagedQueueClaimsNothingAnew(t *testing.T) {
 	}
 }
 
-// TestWhatHasNoRecordIsCounted under its own name, whatever state it is in.
+// TestWhatHasNoRecordIsCounted: a member without a record is set apart under its own name, in whichever
+// state's set it is.
 func TestWhatHasNoRecordIsCounted(t *testing.T) {
 	for set, member := range map[string]string{
 		"scheduled": "garbage", "retry": "garbage", "waiting": "none", "line": "none", "leases": "none", "dead": "garbage",
@@ -237,8 +238,8 @@ func TestWhatHasNoRecordIsCounted(t *testing.T) {
 	}
 }
 
-// TestAListingGoesOnBehindWhatHasNoRecord in either order. The place of a damaged member may be a number too large
-// to add one to.
+// TestAListingGoesOnBehindWhatHasNoRecord: in either order. The place of a damaged member may be a number
+// that is too large to add one to it.
 func TestAListingGoesOnBehindWhatHasNoRecord(t *testing.T) {
 	server := miniredis.RunT(t)
 	store, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + server.Addr()})
@@ -274,7 +275,7 @@ func TestAListingGoesOnBehindWhatHasNoRecord(t *testing.T) {
 	}
 }
 
-// pagedIDs gives the ids of a list of ten pages at most, and where it would go on, "" for its end.
+// pagedIDs lists the ids of up to ten pages, and returns where the list would go on, "" at its end.
 func pagedIDs(t *testing.T, store storage.Storage, query storage.TasksQuery) (ids, after string) {
 	t.Helper()
 	for range 10 {

@@ -81,7 +81,7 @@ func TestWakeUpsComeBackAfterTheConnectionWasLost(t *testing.T) {
 	do(t, server, "CLIENT", "KILL", "TYPE", "pubsub")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	// The new subscription itself is an event: whatever was missed is looked for.
+	// The new subscription itself is an event, so that the caller looks for tasks that it missed.
 	if err := store.Wait(ctx, storage.WaitRequest{Queues: []string{"main"}, Since: claimed.Since}); err != nil {
 		t.Errorf("wait: %v", err)
 	}
