@@ -74,10 +74,10 @@
 //	midge:{mail}:cursors     sorted set: id of a schedule, by the moment when it is handed out
 //	midge:{mail}:side        hash: data that few tasks have, under a letter, ":" and the id: history h,
 //	                         stack s, result r, progress p, checkpoint c, a payload over 4 KiB b;
-//	                         for each kind with declined tasks, under k, ":" and the kind, when a
-//	                         claim last named the kind, how many such tasks are no suspects, and
-//	                         "+" and how many are; under "k:" where the look for tasks that were
-//	                         declined for too long goes on
+//	                         for each kind with declined tasks, under k, ":" and the kind: when a
+//	                         claim last named the kind, the number of these tasks without suspects,
+//	                         and "+" and the number of suspects if there are any; under "k:": the
+//	                         kind behind which the search for tasks declined for too long goes on
 //	midge:{mail}:unique      hash: unique key -> "L" and the id of its holder, or for a window "W",
 //	                         its end and the id
 //	midge:{mail}:windows     sorted set: unique key, by the end of its window
@@ -106,8 +106,8 @@
 //	clock     the server's clock at the last step while the mark is ahead of it, else 0
 //	jumped    since when timed work waits after a jump of the clock, or 0
 //	tail      number of the last entry of the line
-//	turn      counter that gives the places at the tail of waiting and in sets by moment
-//	head      counter that falls, and gives the places at the head of waiting
+//	turn      counter that grows: places at the tail of waiting, and in sets sorted by a moment
+//	head      counter that falls: places at the head of waiting
 //	void      how many entries of the line are void
 //	soon, due, odd   when a claim may go the short way (Steps, below)
 //	paused    end of the pause, -1 for a pause without end, 0 for none
@@ -118,8 +118,8 @@
 //	looks     when a claim next looks for tasks that were declined for too long, or 0
 //	enqueued, requeued, completed, dead, cancelled, deleted, failed, crashed   totals
 //
-// The state of a task is the set that contains it; a task in none of the sets waits in the line. So
-// a claim need not write the record. No key has a TTL.
+// The state of a task is the set that contains it, or pending where the hash pending has its lease; a
+// task in none of them waits in the line. So a claim need not write the record. No key has a TTL.
 //
 // A place is a number of 7 bytes that grows. Among tasks of the same moment, the task that a step put
 // there first has the lowest place and comes first. The record has the place too, so that a task is
@@ -166,16 +166,17 @@
 // past the clock of the last step notes this as jumped (jump.lua). Until the clock has gone on for
 // storage.JumpWait from there, claims promote, recover, tick and sweep nothing in that queue. A step
 // reads the clock of the last step from the mark, unless the clock was ahead before and is right
-// again: then the mark stays ahead, and the field clock has it. In both situations the short ways leave
-// their calls to the general ways. The heartbeats of runners note the clock, and its jumps, for
-// themselves.
+// again: then the mark stays ahead, and the field clock has it. In both situations the short ways
+// (below) leave their calls to the general ways. The heartbeats of runners note the clock, and its
+// jumps, for themselves.
 //
-// Redis executes a script from its beginning at every call, and what a general way sets up costs as
-// much as forty small commands. So each hot verb has a short way for its most frequent calls: plain
-// inserts into one queue (shortinsert.lua), plain completions (shortcomplete.lua), and claims of plain
-// tasks from queues in which nothing is due (shortclaim.lua). A short way that meets anything else
-// writes nothing, and the general way follows: for a claim in the same script, for inserts and
-// completions in a second call, of apply.lua. A test can switch the short ways off.
+// The general way of a verb handles all of its calls. Redis executes a script from its beginning at
+// every call, and the setup of a general way costs as much as forty small commands. So each hot verb
+// also has a short way for its most frequent calls: plain inserts into one queue (shortinsert.lua),
+// plain completions (shortcomplete.lua), and claims of plain tasks from queues in which nothing is due
+// (shortclaim.lua). A short way that meets anything else writes nothing, and the general way follows:
+// for a claim in the same script, for inserts and completions in a second call, of apply.lua. A test can
+// switch the short ways off.
 //
 // Two numbers in meta, which each step maintains, tell when a claim may go the short way. The number
 // soon is a lower bound of all moments of the queue: when a task falls due, a lease ends, a task or a

@@ -106,7 +106,7 @@ type findings struct {
 	version  string
 	durable  string
 	warnings []string
-	err      error // of the first server that is unfit
+	err      error // of the last server that was refused or did not answer
 }
 
 // add adds the findings, or the error, of one more server. The durability is that of the last server

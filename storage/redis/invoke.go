@@ -146,7 +146,7 @@ func (s *Storage) pipeline(ctx context.Context, invocations []*invocation) {
 	for _, inv := range invocations {
 		_ = pipe.Process(ctx, inv.cmd)
 	}
-	_, _ = pipe.Exec(ctx) // likewise
+	_, _ = pipe.Exec(ctx) // each command has its own error
 }
 
 // argsOf returns the keys and arguments of an invocation's script.

@@ -44,7 +44,7 @@ func (s *Storage) checkLayout(ctx context.Context) error {
 		if away(err) {
 			return err
 		}
-		return nil // a user who may run no scripts: Describe warns of it
+		return nil // the user may not run scripts, of which Describe warns
 	}
 	v := values(list)
 	have, reader := int(v.number()), int(v.number())

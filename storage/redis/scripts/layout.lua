@@ -7,7 +7,7 @@
 local have = redis.call('HMGET', KEYS[1], 'layout', 'reader')
 local layout, reader = tonumber(have[1] or 0) or 0, tonumber(have[2] or 0) or 0
 local knows, wants = tonumber(ARGV[1]), tonumber(ARGV[2])
-if reader <= knows and (layout < knows or reader < wants) then -- who may not write can still read
+if reader <= knows and (layout < knows or reader < wants) then -- pcall: a user without writes can still read
   redis.pcall('HSET', KEYS[1], 'layout', math.max(layout, knows), 'reader', math.max(reader, wants))
 end
 return {layout, reader}

@@ -9,7 +9,7 @@
 --       more tasks, else "", then for each task: its state's letter, id, score, record, lease or "",
 --       history or "", large payload or ""}
 
-local MAXPAGE = 4194304 -- bytes, or one task
+local MAXPAGE = 4194304 -- bytes of payloads on a page; the first task is listed whatever its size
 
 local q = openall(1)[1]
 local size = tonumber(ARGV[2])

@@ -354,7 +354,8 @@ end
 local function look(q, unfinished)
   if q.m.mark == 0 then return end -- no queue yet
   local soon, due = q.m.touched > 0 and q.m.touched + QUEUELIFE or NEVER - 1, 0
-  local from = unfinished and '(' .. text(now) or '-inf' -- the clock has moved on since the maintenance
+  -- '-inf' where the maintenance is finished: a task may have fallen due since it read the clock.
+  local from = unfinished and '(' .. text(now) or '-inf'
   for _, st in ipairs({'s', 'r', 'u'}) do
     local v = call('ZRANGEBYSCORE', q[SETS[st]], from, NEVER - 1, 'WITHSCORES', 'LIMIT', 0, 1)
     if v[1] and (due == 0 or tonumber(v[2]) < due) then due = tonumber(v[2]) end
