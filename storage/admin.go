@@ -6,28 +6,30 @@ import (
 	"iter"
 )
 
-// What the client, a dashboard, a command line and a server all need, made of the
-// contract's own verbs.
+// The functions below are composed of the contract's methods. The client, the dashboard,
+// the command line and the server all need them.
 
-// tries bounds how often a change is made anew because the task moved meanwhile.
+// tries bounds how often a change is tried, where the task moves meanwhile, and how often
+// the removal of a queue is.
 const tries = 10
 
-// Requeue puts a task into waiting, due now: one that ended starts anew with its
-// retries and crashes reset, one that is scheduled or in retry runs now.
+// Requeue puts a task into waiting, due now. An ended task starts anew with its
+// retries and crashes reset; a task that is scheduled or in retry runs now.
 func (s *Session) Requeue(ctx context.Context, ref Ref) error {
 	return s.ChangeTask(ctx, ref, func(t Task) (Change, error) { return t.Requeued(), nil })
 }
 
-// Requeued is the change that puts the task into waiting, due now, at its version: one that ended starts
-// anew, and any other runs now.
+// Requeued returns the change that puts the task, at its version, into waiting, due now: an ended task
+// starts anew, and any other runs now.
 func (t Task) Requeued() Change {
 	ended := t.State.Ended()
 	return Change{Ref: t.Ref, Version: t.Version, Requeue: ended, Now: !ended}
 }
 
-// ChangeTask reads a task and applies the change that alter gives, at the version
-// that was read; it begins again where the task changed meanwhile. Ref and Version
-// of the change are filled. An error of alter ends it, and nothing is changed.
+// ChangeTask reads a task and applies the change that alter returns, at the version
+// that was read. It begins again, up to ten times, where the task changed meanwhile.
+// ChangeTask fills Ref and Version of the change. Where alter returns an error,
+// ChangeTask changes nothing and returns that error.
 func (s *Session) ChangeTask(ctx context.Context, ref Ref, alter func(Task) (Change, error)) error {
 	return s.atVersion(ctx, ref, func(t Task) (Tx, error) {
 		ch, err := alter(t)
@@ -65,9 +67,9 @@ func (s *Session) atVersion(ctx context.Context, ref Ref, txOf func(Task) (Tx, e
 	}
 }
 
-// RunSchedule enqueues the task of a cursor now, beside its ticks, and gives its
-// ref: that of the earlier task where it has not ended and the schedule's overlap
-// policy is to skip.
+// RunSchedule enqueues the task of a cursor now, in addition to its ticks, and returns the
+// task's ref. Where the schedule's overlap policy is to skip and the task of an earlier tick
+// has not ended, it enqueues nothing and returns the ref of that task.
 func (s *Session) RunSchedule(ctx context.Context, cursor Ref) (Ref, error) {
 	in, err := s.ScheduleInsert(ctx, cursor)
 	if err != nil {
@@ -80,7 +82,8 @@ func (s *Session) RunSchedule(ctx context.Context, cursor Ref) (Ref, error) {
 	return applied.Inserted[0].Ref, nil
 }
 
-// ScheduleInsert reads a cursor and gives the insert of RunSchedule.
+// ScheduleInsert reads a cursor and returns the insert that RunSchedule would apply. It
+// returns an *InvalidError where the ref is not that of a cursor or its declaration is damaged.
 func (s *Session) ScheduleInsert(ctx context.Context, cursor Ref) (Insert, error) {
 	t, err := s.store.Task(ctx, cursor)
 	if err != nil {
@@ -96,8 +99,8 @@ func (s *Session) ScheduleInsert(ctx context.Context, cursor Ref) (Insert, error
 	return t.TickInsert(NewID(), &d), nil
 }
 
-// TickInsert gives the insert that a tick of the cursor t, which is declared as d, makes
-// under an id.
+// TickInsert returns the insert, under an id, that a tick of the cursor t makes. d is the
+// declaration of t.
 func (t Task) TickInsert(id string, d *Declaration) Insert {
 	in := Insert{
 		Ref: Ref{Queue: t.Queue, ID: id}, Kind: t.Kind, Encoding: t.Encoding, Payload: t.Payload,
@@ -111,8 +114,8 @@ func (t Task) TickInsert(id string, d *Declaration) Insert {
 	return in
 }
 
-// Each lists all tasks of a queue in a state, page after page. Tasks that move
-// while it lists may be left out or come twice.
+// Each lists all tasks of a queue in a state, page after page. An error ends the sequence. Tasks
+// that move while Each lists may be left out or come twice.
 func Each(ctx context.Context, store Reader, queue string, state State) iter.Seq2[Task, error] {
 	return func(yield func(Task, error) bool) {
 		query := TasksQuery{Queue: queue, State: state, Limit: MaxPage}
@@ -135,7 +138,7 @@ func Each(ctx context.Context, store Reader, queue string, state State) iter.Seq
 	}
 }
 
-// EachQueue lists all queue names with a prefix.
+// EachQueue lists all queue names with a prefix, page after page. An error ends the sequence.
 func EachQueue(ctx context.Context, store Reader, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		query := QueuesQuery{Prefix: prefix}
@@ -158,11 +161,11 @@ func EachQueue(ctx context.Context, store Reader, prefix string) iter.Seq2[strin
 	}
 }
 
-// Match chooses tasks; a nil one chooses all.
+// Match chooses tasks; a nil Match chooses all.
 type Match func(Task) bool
 
-// RequeueAll does as Requeue to every task of a queue in a state that match chooses
-// and gives how many. Those whose unique key is taken, or that
+// RequeueAll requeues, as Requeue does, every task of a queue in a state that match
+// chooses, and returns how many it requeued. Tasks whose unique key is taken, or that
 // moved meanwhile, stay.
 func (s *Session) RequeueAll(ctx context.Context, queue string, state State, match Match) (int, error) {
 	return s.bulk(ctx, queue, state, match, func(t Task) Tx {
@@ -170,24 +173,24 @@ func (s *Session) RequeueAll(ctx context.Context, queue string, state State, mat
 	})
 }
 
-// DeleteAll deletes every task of a queue in a state that match chooses and
-// gives how many. Pending tasks cannot be deleted.
+// DeleteAll deletes every task of a queue in a state that match chooses, and
+// returns how many it deleted. Pending tasks cannot be deleted.
 func (s *Session) DeleteAll(ctx context.Context, queue string, state State, match Match) (int, error) {
 	return s.bulk(ctx, queue, state, match, func(t Task) Tx {
 		return Tx{Deletes: []Delete{{Ref: t.Ref, Version: t.Version}}}
 	})
 }
 
-// CancelAll cancels every task of a queue in a state that match chooses and
-// gives how many were cancelled or asked to.
+// CancelAll cancels every task of a queue in a state that match chooses, and
+// returns how many it cancelled or, of pending tasks, asked to stop.
 func (s *Session) CancelAll(ctx context.Context, queue string, state State, match Match) (int, error) {
 	return s.bulk(ctx, queue, state, match, func(t Task) Tx {
 		return Tx{Changes: []Change{{Ref: t.Ref, Cancel: true}}}
 	})
 }
 
-// bulk applies a Tx to each matching task. Tasks that were changed leave the state and so the listing;
-// listing goes on behind those that stayed.
+// bulk applies a Tx to each matching task and returns how many of them succeeded. Changed tasks
+// leave the state and so the listing; the listing goes on after the tasks that stayed.
 func (s *Session) bulk(
 	ctx context.Context, queue string, state State, match Match, tx func(Task) Tx,
 ) (done int, err error) {
@@ -203,8 +206,9 @@ func (s *Session) bulk(
 	return done, err
 }
 
-// RemoveQueue deletes every task and cursor of a queue and then the queue. A *[NotEmptyError]
-// where a task is pending, which deletes nothing, or new ones keep coming.
+// RemoveQueue deletes every task and cursor of a queue and then the queue. It returns a
+// *[NotEmptyError] where a task is pending, in which case it deletes nothing, or where new tasks
+// keep coming.
 func (s *Session) RemoveQueue(ctx context.Context, queue string) error {
 	if err := s.notPending(ctx, queue); err != nil {
 		return err
@@ -228,7 +232,7 @@ func (s *Session) RemoveQueue(ctx context.Context, queue string) error {
 	}
 }
 
-// notPending refuses to remove a queue of which tasks are pending.
+// notPending returns a *NotEmptyError where tasks of the queue are pending.
 func (s *Session) notPending(ctx context.Context, queue string) error {
 	stats, err := s.store.Stats(ctx, queue)
 	if err != nil || stats[0].Pending == 0 {
@@ -237,7 +241,7 @@ func (s *Session) notPending(ctx context.Context, queue string) error {
 	return &NotEmptyError{Queue: queue, Pending: stats[0].Pending}
 }
 
-// notEmpty says what a queue holds that a storage did not remove.
+// notEmpty returns a *NotEmptyError with what the queue holds, or refusal where it cannot tell.
 func (s *Session) notEmpty(ctx context.Context, queue string, refusal error) error {
 	stats, err := s.store.Stats(ctx, queue)
 	if err != nil {

@@ -43,7 +43,7 @@ func (d *desk) settle(s storage.Settle) {
 	must(d.ApplyOne(d.t.Context(), storage.Tx{Settles: []storage.Settle{s}}))(d.t)
 }
 
-// dead makes tasks that are dead.
+// dead inserts tasks and buries them.
 func (d *desk) dead(ins ...storage.Insert) {
 	d.t.Helper()
 	for _, in := range ins {
@@ -88,8 +88,8 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
-// meddling is a storage in which somebody else changes each task that is read, a
-// number of times.
+// meddling is a storage in which another caller changes each task that is read, for a
+// number of reads.
 type meddling struct {
 	*flaky
 	times int
@@ -306,7 +306,8 @@ func TestBulkListsWhileItApplies(t *testing.T) {
 	}
 }
 
-// A call that fails ends the act, and what was done is counted.
+// TestBulkEndsWithItsFirstError: a failed call ends the bulk operation, which returns how many
+// tasks it had changed before.
 func TestBulkEndsWithItsFirstError(t *testing.T) {
 	d := openDesk(t)
 	for i := range 2 * storage.MaxPage {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Change alters a task that is not pending, or asks for the cancel of one that is. It makes
-// one or more of these operations; what none of them names stays as it is. CheckTxs refuses
-// combinations that are not in the table:
+// Change alters a task that is not pending, or asks for the cancel of a pending task. It makes
+// one or more of these operations; fields that none of them names stay as they are. CheckTxs
+// refuses combinations that are not in the table:
 //
 //	operation    fields                      goes with
 //	edit:        Encoding, Payload, Headers  prioritise, reschedule, requeue, move, tick
@@ -21,7 +21,7 @@ import (
 // Cursors take edit, prioritise and tick, other tasks all but tick.
 type Change struct {
 	Ref Ref
-	// Version is that of the task as it was read; a cancel may leave it 0, for any.
+	// Version is the version of the task as it was read. A cancel may leave it 0, for any version.
 	Version int64
 
 	// Encoding and Payload are replaced together where Encoding is set.
@@ -30,37 +30,38 @@ type Change struct {
 	// Headers replaces all headers where it is not nil.
 	Headers map[string]string
 
-	// Priority has a waiting task join the tail of its new priority.
+	// Priority is the new priority. A waiting task joins the tail of it.
 	Priority *int
 
-	// Now, Delay and At, of which a change names one, give a task a new moment.
-	// Now, or a moment that has come, leads to the tail of waiting; a later one to
-	// scheduled, or to retry from there. Now leaves a task that waits already where it is,
-	// unless it was declined.
+	// Now, Delay and At give a task a new moment; a change sets at most one of them.
+	// Now, or a moment that has come, leads to the tail of waiting. A later moment keeps
+	// a task in retry there, and leads any other task to scheduled. Now leaves a waiting
+	// task in its place, unless the task was declined.
 	Now   bool
 	Delay time.Duration // from now
 	At    time.Time     // the moment itself
 
 	// Requeue brings back a task that has ended, due now unless Delay or At says
-	// otherwise. Retries, Crashes, Snoozes, SnoozedSince, Reason and Result start anew.
+	// otherwise. Retries, Crashes, Snoozes, SnoozedSince, Reason and Result are cleared.
 	// Attempts, Stack, Progress and Checkpoint stay, and an Attempt with outcome
-	// AttemptRequeued joins the history. A UniqueLife key is taken again.
+	// AttemptRequeued joins the history. The task takes its UniqueLife key again.
 	Requeue bool
 
-	// Queue moves the task, in the state in which it is: the old ref is gone, and a
+	// Queue moves the task to that queue, in its present state: the old ref is gone, and a
 	// waiting task joins the tail. Its id may collide in the target, and so may a
 	// UniqueLife key, which moves along.
 	Queue string
 
-	// Cancel ends the task at once, or marks a pending one.
+	// Cancel ends the task at once, or asks the runner of a pending task to stop it.
 	Cancel bool
 
-	// Cursor replaces what a cursor says of its moments and its declaration.
+	// Cursor replaces the moments and the declaration of a cursor.
 	Cursor *Cursor
 }
 
-// Target gives the state to which the change leads a task: its own where the change neither
-// names a moment nor ends it or brings it back. A moment that has come leads to Waiting instead.
+// Target returns the state to which the change leads a task in state from. That is from itself where
+// the change neither names a moment nor ends the task or brings it back. Target takes each moment but
+// Now for a later one: a moment that has come leads to Waiting instead.
 func (ch *Change) Target(from State) State {
 	switch {
 	case ch.Cancel:
@@ -75,9 +76,9 @@ func (ch *Change) Target(from State) State {
 	return from
 }
 
-// Permitted reports whether a task takes the change in the state in which it is. What has ended
-// takes a requeue, and nothing else does. A pending task takes a cancel alone, and a cancelled
-// one may be cancelled again, which does nothing. A dead one is edited and moved where it is.
+// Permitted reports whether a task in state from takes the change. Only an ended task takes a
+// requeue. A pending task takes only a cancel. A cancelled task may be cancelled again, which does
+// nothing. A dead task may be edited and moved, and stays dead.
 func (ch *Change) Permitted(from State) bool {
 	waits := from == Waiting || from == Scheduled || from == Retry
 	switch {
@@ -108,7 +109,8 @@ const (
 	opTick
 )
 
-// combinations says with which others the operations of a change go that do not go with all.
+// combinations lists the operations of a change that do not go with all others, and says with which
+// they go.
 var combinations = []struct {
 	operation, with int
 	want            string
@@ -120,7 +122,7 @@ var combinations = []struct {
 	{opTick, opEdit | opPrioritise, "a cursor only with new content or a priority"},
 }
 
-// operations gives those that the change makes.
+// operations returns the operations that the change makes, as a set of the op constants.
 func (ch *Change) operations() (made int) {
 	add := func(operation int, makes bool) {
 		if makes {

@@ -8,8 +8,8 @@ import (
 )
 
 // CheckTxs is the validation that every storage's Apply does before any I/O. It
-// gives an *InvalidError that names the first thing wrong. Which operations of a change
-// go together is said at [Change].
+// returns an *InvalidError that names the first thing wrong. [Change] says which
+// operations of a change go together.
 func CheckTxs(limits Limits, txs []Tx) error {
 	limits = limits.WithDefaults()
 	for i := range txs {
@@ -25,7 +25,8 @@ func (tx *Tx) Ops() int {
 	return len(tx.Inserts) + len(tx.Changes) + len(tx.Deletes) + len(tx.Depends) + len(tx.Settles)
 }
 
-// Bytes is about how much the Tx carries.
+// Bytes is about the number of bytes that the Tx carries: payloads, headers, results, errors
+// and stacks.
 func (tx *Tx) Bytes() int {
 	n := 0
 	for i := range tx.Inserts {
@@ -121,11 +122,11 @@ func checkTx(limits Limits, tx *Tx) error {
 	return nil
 }
 
-// naming is what a Tx has named so far; true is a record that it deletes. Nil is that of a
-// single operation, which names nothing twice.
+// naming is the set of refs that a Tx has named so far, with true for each record that it
+// deletes. It is nil for a Tx of a single operation, which names nothing twice.
 type naming map[Ref]bool
 
-// once checks a ref and that the Tx names it for the first time.
+// once checks a ref, and that the Tx names it for the first time.
 func (n naming) once(ref Ref) error {
 	if err := CheckRef(ref); err != nil {
 		return err
@@ -153,8 +154,8 @@ func checkVersioned(what string, ref Ref, version int64, once func(Ref) error) e
 	return once(ref)
 }
 
-// CheckInsert is the validation that CheckTxs makes of each insert, for callers who tell
-// what is wrong with it before they call a storage.
+// CheckInsert is the validation that CheckTxs makes of each insert, for callers that report a
+// bad insert before they call a storage.
 func CheckInsert(limits Limits, in *Insert) error {
 	return checkInsert(limits.WithDefaults(), in, CheckRef)
 }
@@ -200,7 +201,7 @@ func checkInsert(limits Limits, in *Insert, once func(Ref) error) error {
 	)
 }
 
-// endings are what a Settle may call an attempt.
+// endings are the values that Settle.As may have.
 var endings = [...]string{
 	AttemptFailed, AttemptTimedOut, AttemptPanicked, AttemptDiscarded, AttemptExpired, AttemptUndecodable,
 	AttemptCancelled,
@@ -241,9 +242,8 @@ func checkCursor(c *Cursor) error {
 	)
 }
 
-// CheckCall is the validation that every storage does before any I/O of a call that has an
-// identity: Apply and Configure by themselves, Claim and Extend by CheckClaim and
-// CheckExtend.
+// CheckCall is the validation of a Call that every storage does before any I/O. Apply and
+// Configure call it themselves; for Claim and Extend, CheckClaim and CheckExtend do.
 func CheckCall(call Call) error {
 	opened := call.Lane.Opened
 	switch {
@@ -323,8 +323,8 @@ func checkKinds(what string, kinds []string) error {
 	return nil
 }
 
-// CheckExtend is the validation that every storage's Extend does before any I/O. It cleans
-// the texts of the heartbeat, and makes empty vitals nil.
+// CheckExtend is the validation that every storage's Extend does before any I/O. It also
+// cleans the texts of the heartbeat, and makes empty vitals nil.
 func CheckExtend(limits Limits, req *ExtendRequest) error {
 	limits = limits.WithDefaults()
 	if err := CheckCall(req.Call); err != nil {

@@ -21,11 +21,11 @@ type ClaimRequest struct {
 	Start, Ahead int
 	// Suspect lets one suspect be among the tasks that start.
 	Suspect bool
-	// Kinds are those that the runner can run, at most MaxKinds; an empty list means all.
-	// They choose among the declined tasks alone: the claim may bring a task of another
-	// kind that was not declined yet. They hold for the queues without a negative Max.
+	// Kinds are the kinds that the runner can run, at most MaxKinds; an empty list means all.
+	// They choose only among the declined tasks: the claim may bring a task of another kind
+	// that was not declined yet. They do not apply to queues with a negative Max.
 	Kinds []string
-	// Lease is how long the claim holds unless it is extended.
+	// Lease is how long the lease of each claimed task lasts unless it is extended.
 	Lease time.Duration
 }
 
@@ -35,8 +35,8 @@ func (r *ClaimRequest) Most() int { return r.Start + r.Ahead }
 // ClaimQueue is one queue of a claim.
 type ClaimQueue struct {
 	Name string
-	// Max bounds the tasks that the claim takes from this queue. 0 sets no bound of its
-	// own; with a negative Max the claim takes nothing from the queue, names no kinds there,
+	// Max bounds the tasks that the claim takes from this queue. 0 sets no bound for this
+	// queue; with a negative Max the claim takes nothing from the queue, names no kinds there,
 	// and only maintains it.
 	Max int
 }
@@ -50,32 +50,31 @@ type Claimed struct {
 	Fences []Fence
 	// Ticks are cursors that are due, for the caller to tick. They need no fence.
 	Ticks []Task
-	// Ended are the tasks that the maintenance of this call ended, for whoever keeps a
-	// log: those in a crash loop and those of a kind that no runner knows are dead, those
-	// whose cancel was asked are cancelled.
-	// A repeat of the call may leave them out.
+	// Ended are the tasks that the maintenance of this call ended, for the caller's log: tasks
+	// in a crash loop and tasks of a kind that no runner knows are dead, tasks whose cancel was
+	// asked are cancelled. A repeat of the call may leave Ended out.
 	Ended []Ended
-	// Now is the storage's time, and NextDue the earliest moment at which
-	// something scheduled, retried or ticking in these queues is due, or a pause
-	// that keeps tasks waiting ends; zero if nothing is.
+	// Now is the storage's time, and NextDue the earliest moment at which a
+	// scheduled task, a retry or a cursor of these queues is due, or a pause
+	// that keeps tasks waiting ends; zero if there is none.
 	Now, NextDue time.Time
 	// More says that the same call again would find work at once: tasks, if it may take
-	// some, or maintenance left over. A suspect does not count where the call has taken
-	// one. It may be set where all tasks that are left may only
-	// start at once and the call's Start is 0.
+	// some, or maintenance that remains. A suspect does not count where the call has taken
+	// one. More may be set where all tasks that remain may only start at once and the
+	// call's Start is 0.
 	More bool
-	// Cancels says that a cancel of a pending task waits in one of the queues: a
-	// runner with tasks running extends now to learn whether it is one of its own.
+	// Cancels says that a cancel of a pending task waits in one of the queues: a runner with
+	// running tasks extends their leases now, to learn whether the cancel is for one of them.
 	Cancels bool
-	// Since is for the Wait that follows.
+	// Since is to be given to the Wait that follows.
 	Since Since
 }
 
-// tasksMemory keeps what [Claimed.Free] gave back, as *[]Task.
+// tasksMemory holds the slices that [Claimed.Free] gave back, as *[]Task.
 var tasksMemory sync.Pool
 
-// Grow gives Tasks an empty slice for n tasks. A storage that uses it for an answer takes the memory
-// of one that was given back.
+// Grow makes Tasks an empty slice with room for n tasks, in memory that Free gave back where there is
+// some. Storages use it for their answers.
 func (c *Claimed) Grow(n int) {
 	if kept, ok := tasksMemory.Get().(*[]Task); ok && cap(*kept) >= n {
 		c.Tasks = *kept
@@ -85,8 +84,9 @@ func (c *Claimed) Grow(n int) {
 }
 
 // Free gives the memory of Tasks back, for the answers of later claims: a caller may do so once it has
-// taken from the tasks what it needs. The slice must not be used any more; what its elements pointed
-// to, such as payloads, stays as it is. That saves a caller who drains a full queue a fifth of its time.
+// copied what it needs from the tasks. The slice must not be used any more; memory that its elements
+// pointed to, such as payloads, stays valid. Free saves a caller who drains a full queue a fifth of its
+// time.
 func (c *Claimed) Free() {
 	tasks := c.Tasks
 	c.Tasks = nil
@@ -115,15 +115,15 @@ type Since uint64
 type WaitRequest struct {
 	Queues []string
 	Since  Since
-	// CancelsOnly ignores new work and due moments: for a runner without a free
-	// slot. What it ignores still counts as new for a later Wait from Since.
+	// CancelsOnly ignores new work and due moments, for a runner without a free
+	// slot. A later Wait from the same Since still reports them.
 	CancelsOnly bool
 }
 
 // ExtendRequest extends leases and carries a runner's heartbeat.
 type ExtendRequest struct {
 	Call Call
-	// Runner is the heartbeat; with an empty ID there is none.
+	// Runner is the runner's heartbeat; with an empty ID the request carries none.
 	Runner RunnerInfo
 	// Leases to extend.
 	Leases []Extension
@@ -132,7 +132,7 @@ type ExtendRequest struct {
 // Extension extends one lease.
 type Extension struct {
 	Fence Fence
-	// For is the new lease from now; 0 leaves the deadline as it is.
+	// For is how long the lease lasts from now; 0 leaves its end as it is.
 	For time.Duration
 	// Started marks the task as started, if it was claimed ahead.
 	Started bool
@@ -146,10 +146,10 @@ type Extended struct {
 	// Lost are the leases whose fence is no longer valid; nothing of their
 	// extension was written.
 	Lost []Ref
-	// Locked are the tasks whose leases were neither extended nor found lost, because a
-	// transaction of the application's or a step under way has the task locked, or because
-	// its queue is damaged. Such a lease runs to its old deadline: the caller must not
-	// count it as extended, and tries again soon.
+	// Locked are the tasks whose leases were neither extended nor found lost, because an
+	// application's transaction or a step under way has locked the task, or because its
+	// queue is damaged. Such a lease keeps its old end: the caller must not count it as
+	// extended, and tries again soon.
 	Locked []Ref
 	// CancelAsked are the tasks whose cancel was asked.
 	CancelAsked []Ref
@@ -162,24 +162,24 @@ type RunnerInfo struct {
 	ID          string // NewRunnerID makes ids
 	Host        string
 	PID         int
-	Version     string // of the program; of midge where that is not known
+	Version     string // of the program, or of midge where that is not known
 	Queues      []string
-	Kinds       []string // those that it can run, at most MaxKinds
+	Kinds       []string // the kinds that it can run, at most MaxKinds
 	Concurrency int
 	Started     time.Time // by the storage's clock
-	// Running lists what it runs, at most MaxRunning.
+	// Running lists the tasks that the runner runs, at most MaxRunning.
 	Running []Running
-	// Schedules lists what it declares.
+	// Schedules lists the schedules that the runner declares.
 	Schedules []Declared
-	// For is how long it counts as alive from now, at least a second.
+	// For is how long the runner counts as alive from now, at least a second.
 	For time.Duration
-	// Leaving removes it.
+	// Leaving removes the runner from the list of runners.
 	Leaving bool
-	// Vitals are figures of the runner's own, of at most MaxVitals bytes, which a storage keeps as
-	// they are. They count from the runner's start. A heartbeat without vitals keeps the vitals of
-	// the heartbeat before, as long as the storage has not forgotten the runner.
+	// Vitals are the runner's own figures, at most MaxVitals bytes, which a storage keeps unread.
+	// They count from the runner's start. A heartbeat without vitals keeps the vitals of the
+	// heartbeat before, as long as the storage has not forgotten the runner.
 	Vitals []byte
-	// Seen is when it was last heard of; the storage fills it.
+	// Seen is the time of the last heartbeat; the storage fills it.
 	Seen time.Time
 }
 

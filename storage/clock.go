@@ -6,16 +6,16 @@ import (
 )
 
 // How a storage tells a clock that was set ahead for a moment from time that passed: where a
-// step finds the clock more than JumpAfter past that of the step before it, nothing that is timed
-// happens until the clock has gone on for JumpWait. See the package documentation.
+// step finds the clock more than JumpAfter past the clock of the step before it, nothing that is
+// timed happens until the clock has advanced by JumpWait. See the package documentation.
 const (
 	JumpAfter = 10 * time.Minute
 	JumpWait  = 5 * time.Second
 )
 
-// ClockWarnings says for [Description.Warnings] what is odd about a storage's clock, which
-// shows now: mark is the latest mark of its queues and began the beginning of a wait, as it
-// was kept. Both may be zero.
+// ClockWarnings returns, for [Description.Warnings], what is odd about a storage's clock, which
+// shows now. mark is the latest mark of its queues, and began the recorded beginning of a wait
+// after a jump of the clock. Both may be zero.
 func ClockWarnings(now, mark, began time.Time) []string {
 	show := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
 	var warnings []string

@@ -9,13 +9,13 @@ import (
 // payload, headers, priority, limits, timeout and keep are those of the task that
 // each tick inserts. It has no lease, no retries and no place in waiting, and a
 // pause of its queue does not stop it. A Claim hands out due cursors as Ticks and
-// hides each from other Claims for TickHide; the tick itself is a Change of the
-// cursor to its next moment at its version, with the inserts, in one Tx.
+// hides each from other Claims for TickHide. The tick itself is one Tx, with a Change
+// of the cursor at its version to its next moment, and the inserts.
 //
 // A storage reads Next, compares Declaration where a cursor is inserted again, and
-// keeps the rest.
+// keeps the rest unread.
 type Cursor struct {
-	// Next is when it is due; zero never.
+	// Next is when the cursor is due; zero means never.
 	Next time.Time
 	// Last is the last tick that was enqueued, zero before the first.
 	Last time.Time
@@ -27,11 +27,11 @@ type Cursor struct {
 // CursorPrefix begins the id of every cursor, and of no task.
 const CursorPrefix = "cursor."
 
-// TickHide is how long a cursor handed out by a Claim is hidden from others.
+// TickHide is how long a cursor that a Claim handed out is hidden from other Claims.
 const TickHide = 2 * time.Second
 
-// Declaration says when a cursor ticks, and who declared it so. A reader ignores members
-// of the JSON that it does not know.
+// Declaration says when a cursor ticks and which declaration it came from. A reader ignores
+// members of the JSON that it does not know.
 type Declaration struct {
 	// Spec is the schedule as text, such as "every 1h" or "cron 0 3 * * *".
 	Spec string `json:"spec"`
@@ -39,13 +39,13 @@ type Declaration struct {
 	Zone string `json:"zone,omitempty"`
 	// CatchUp is the policy for missed ticks: "skip", "one" or "all".
 	CatchUp string `json:"catch_up,omitempty"`
-	// CatchUpCap bounds "all".
+	// CatchUpCap bounds the missed ticks that "all" enqueues.
 	CatchUpCap int `json:"catch_up_cap,omitempty"`
-	// Overlap is "" to enqueue each tick, "skip" to leave one out while the task
-	// of an earlier one has not ended.
+	// Overlap is "" to enqueue each tick, or "skip" to leave a tick out while the task
+	// of an earlier tick has not ended.
 	Overlap string `json:"overlap,omitempty"`
-	// Hash is that of all that is declared, the task of each tick included: it tells
-	// two declarations of one cursor apart.
+	// Hash is the hash of the whole declaration, with the task that each tick enqueues:
+	// it tells two declarations of one cursor apart.
 	Hash string `json:"hash,omitempty"`
 	// Replaced are the hashes of earlier declarations of the cursor, oldest first.
 	Replaced []string `json:"replaced,omitempty"`
@@ -57,8 +57,8 @@ func (d *Declaration) Encode() string {
 	return string(b)
 }
 
-// Decode reads the declaration. It gives an *InvalidError where that is damaged: where it is
-// no JSON of this shape, or names no schedule. Nothing is damaged but this cursor.
+// Decode reads the declaration. It returns an *InvalidError where the declaration is damaged:
+// where it is not JSON of this shape, or names no schedule. The damage concerns only this cursor.
 func (c *Cursor) Decode() (Declaration, error) {
 	var d Declaration
 	if c == nil {

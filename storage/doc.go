@@ -14,8 +14,8 @@
 // # Atomic steps
 //
 // A [Tx] given to [Storage.Apply], a Claim and an Extend change tasks; nothing else
-// does. A Tx happens whole or not at all. A refused Tx leaves no trace: a queue that it
-// alone named does not exist. A crash at any point leaves each task in exactly one state.
+// does. A Tx happens whole or not at all. A refused Tx leaves no trace: a queue that only
+// this Tx named does not exist. A crash at any point leaves each task in exactly one state.
 // The functions of state.go and change.go say which state leads to which.
 //
 // # Time
@@ -25,35 +25,35 @@
 // kept in whole microseconds.
 //
 // A storage knows two times. The mark of a queue only grows: each step that writes to
-// the queue, and each Claim that names it, sets the mark to the clock, or a microsecond
-// on where the clock is not past it. Versions, places in the order of waiting and fences
-// are made from the mark. Moments (due, lease, keep, window, tick, lane, pause, runner)
-// are made from the clock as it is and compared with it, and the times in answers are
-// the clock's too: a task that is never early is never early by the server's clock.
+// the queue, and each Claim that names it, sets the mark to the clock, or adds a
+// microsecond to the mark where the clock is not past it. Versions, places in the order
+// of waiting and fences are made from the mark. Moments (due, lease, keep, window, tick,
+// lane, pause, runner) are made from the clock as it is and compared with it, and the
+// times in answers are the clock's too: that no task is early holds by the server's clock.
 // Where a mark that all steps share would be a lock, as on PostgreSQL, the mark may follow
 // a clock that was set back by less than 20 ms: steps of other tasks may then get versions
 // and places below those that were given before. The versions of one task grow even so.
 //
 // A clock may be wrong for a while. Where a step finds the clock more than [JumpAfter]
-// past the clock of the step before it, which a storage may know to a minute alone, a
+// past the clock of the step before it, which a storage may know only to the minute, a
 // wait begins: the storage promotes, recovers, ticks, expires and sweeps nothing until
 // the clock is [JumpWait] past the beginning of the wait. So a clock that is ahead for a
-// moment does none of that. Where the clock jumps on during a wait, another wait begins;
-// where it stands before the beginning of the wait it has jumped back, and the wait is
-// over. During a wait NextDue is no later than its end, and More is not set for work that
-// waits for its end, and no pause of a queue ends. Unique windows, lanes and runners are
-// judged by the clock during a wait too: a window whose end has passed by that clock lets an insert through.
-// A record that was stamped by the wrong clock keeps its moment; an Extend overwrites the
-// moment of its lease, and ticks that were made are not repeated.
-// [ClockWarnings] says in Describe that a wait is on, or that the mark is far
-// ahead of the clock.
+// moment does none of that. Where the clock jumps ahead again during a wait, another wait
+// begins; where it stands before the beginning of the wait it has jumped back, and the
+// wait is over. During a wait NextDue is no later than its end, More is not set for work
+// that waits for its end, and no pause of a queue ends. Unique windows, lanes and runners
+// are judged by the clock during a wait too: a window whose end has passed by that clock
+// lets an insert through. A record that was stamped by the wrong clock keeps its moment;
+// an Extend overwrites the moment of its lease, and ticks that were made are not repeated.
+// The warnings of Describe, from [ClockWarnings], say that a wait is on, or that the mark
+// is far ahead of the clock.
 //
 // # Versions
 //
 // A task's version is a positive number that grows on insert, change, claim, recovery
 // and settle. It is the mark of that step in microseconds, or the last version plus one
 // where that is more. An extension of the lease, a report of progress and a request to
-// cancel leave it alone.
+// cancel leave the version as it is.
 //
 // # Identity of calls
 //
@@ -71,10 +71,11 @@
 //   - A smaller number is refused with [ErrUnknown].
 //   - A lane is good for [LaneLife] after it was opened, by the storage's clock. A later
 //     call on the lane is refused with [ErrLaneExpired] (which is an ErrUnknown), unless
-//     it repeats the remembered number. So is a call on a lane that was opened more than
-//     LaneLife ahead of the clock. A storage forgets a lane no sooner than that.
-//   - The zero Call has no identity and is never remembered. It is for steps inside a
-//     transaction of the application's.
+//     it repeats the remembered number. The same holds for a call on a lane that was
+//     opened more than LaneLife ahead of the clock. A storage forgets no lane before its
+//     LaneLife is over.
+//   - The zero Call has no identity and is never remembered. It is for steps inside an
+//     application's transaction.
 //
 // The number of lanes opened in the last LaneLife bounds what a storage remembers; the
 // number of tasks does not matter. [Session] opens lanes and repeats calls; callers use
@@ -84,10 +85,10 @@
 //
 // A storage checks all of a Tx against the state before it: a task that the Tx ends still
 // holds its unique key for the inserts of the same Tx. Of two operations of a Tx that
-// need one key the second collides with the first, and changes come before inserts.
+// need the same key the second collides with the first, and changes come before inserts.
 //
-// An insert whose Ref exists succeeds where kind, encoding and payload are those of the
-// existing record, and of two cursors the Declaration too; Placed.Existing says so. Any
+// An insert whose Ref exists succeeds where its kind, encoding and payload are those of
+// the existing record and, for a cursor, its Declaration too; Placed.Existing says so. Any
 // other insert of an existing Ref is a collision. A record guards its id for as long as
 // it is kept, and an insert whose id and unique key are both taken is judged by its id.
 //
@@ -95,11 +96,11 @@
 // the task (completed, dead, cancelled, deleted, moved away); the step that makes or ends
 // the task takes or frees the key. [UniqueWindow] holds it for exactly Unique.For from
 // the insert, whatever becomes of the task. An insert whose key is taken is a collision
-// that names the holder. With OnConflict Skip it is left out instead, the rest of the Tx
-// proceeds, and Placed says where the Tx left the holder: a holder that ended in this Tx,
-// or of which a window alone is left, has neither version nor state there. A requeue of
-// an ended task takes its UniqueLife key again and collides where it is taken. A move
-// collides by id, by key, or by both, and the error names both.
+// that names the holder. With OnConflict Skip the insert is left out instead, the rest of
+// the Tx proceeds, and Placed says where the Tx left the holder: a holder that ended in
+// this Tx, or that has left only its window behind, has neither version nor state there.
+// A requeue of an ended task takes its UniqueLife key again and collides where the key is
+// taken. A move collides by id, by key, or by both, and the error names both.
 //
 // # Rules of order
 //
@@ -113,19 +114,19 @@
 // inserted ones, each in their order. Each task that a Tx releases goes to the head, so
 // that the last of them is claimed first. Of the tasks that one Claim recovers, the task
 // that was claimed first waits first: versions grow along the tasks of a Claim. Tasks due
-// earlier are promoted first. Of tasks due at the same moment the task is promoted first
-// whose moment was set first, by its insert, a Change, a Fail or a Snooze; of tasks whose
-// moments one Tx set, the one whose operation comes first.
+// earlier are promoted first. Tasks due at the same moment are promoted in the order in
+// which their moments were set, by an insert, a Change, a Fail or a Snooze; where one Tx
+// set the moments, in the order of its operations.
 //
 // A listing has the order of its state: waiting tasks as they are claimed, whoever may
 // claim them, but the declined ones behind all others, by the name of their kind and in
 // the order of its line; scheduled and retried tasks as they are promoted; pending tasks
 // by the end of their lease; ended tasks by when they expire; cursors by when they are
-// handed out next, those that are never due last. With TasksQuery.Newest a listing of ended
-// tasks has the reverse of that order: of tasks that are kept for as long as each other, those
-// of a queue's dead always, the one that ended last comes first. A TasksQuery.After that is
-// the Next of another listing gives an *[InvalidError], or tasks of the queue and state asked
-// for.
+// handed out next, the cursors that are never due at the end. With TasksQuery.Newest a
+// listing of ended tasks has the reverse of that order: of tasks that are kept equally
+// long, as all dead tasks of a queue are, the task that ended last comes first. A
+// TasksQuery.After that is the Next of another listing gives an *[InvalidError], or tasks
+// of the queue and state asked for.
 //
 // # Rules of claim
 //
@@ -150,17 +151,16 @@
 // CrashLimit. A task that was only claimed ahead is not charged. From then on no Claim
 // takes it ahead: it is one of the first ClaimRequest.Start tasks of the Claim that takes
 // it, which are started at once. All tasks that do not end go to the head of waiting.
-// The Claim names the tasks that it ends so in Claimed.Ended. A lease that expired and
-// was not recovered yet can still be settled.
+// The Claim names in Claimed.Ended the tasks that it ends in this way. A lease that
+// expired and was not recovered yet can still be settled.
 //
 // A suspect is a task with at least one crash whose Crashes is CrashLimit-1. It has the
-// place in the order of any other task and counts as waiting. A Claim passes it over
-// unless ClaimRequest.Suspect is set. It takes at most one suspect then, as one of the
+// same place in the order as any other task and counts as waiting. A Claim passes it over
+// unless ClaimRequest.Suspect is set. Such a Claim takes at most one suspect, as one of the
 // tasks that are started at once and never ahead, so that the neighbours of a poison pill
-// do not die with it. Once it
-// has taken one, the suspects behind it do not count for its More, although the same call
-// again would take the next: a runner that was given one asks for no other until that one
-// has ended.
+// do not die with it. Once the Claim has taken a suspect, the suspects behind it do not
+// count for its More, although the same call again would take the next: a runner that was
+// given a suspect asks for no other until that task has ended.
 //
 // # Rules of kinds
 //
@@ -171,24 +171,26 @@
 //
 // A Claim names the kinds in its Kinds, and all kinds where Kinds is empty. It takes the
 // declined tasks of the kinds that it names before the other tasks of their priority, and
-// those of several kinds by when they were declined. The declined tasks of other kinds do
-// not exist for it: they count neither for its More nor for its NextDue. A Claim names no
-// kind in a queue with a negative ClaimQueue.Max. One with empty Kinds may leave out lines
-// behind the first MaxKinds, and a Claim may take fewer declined tasks at once than it asks
-// for, and set More. Where over a hundred lines hold tasks of its kinds it may look at some
-// of them, at others the next time, and set More: the order is that among these lines then.
+// orders them across kinds by when they were declined. The declined tasks of other kinds
+// do not exist for it: they count neither for its More nor for its NextDue. A Claim names
+// no kind in a queue with a negative ClaimQueue.Max. A Claim with empty Kinds may leave out
+// lines behind the first MaxKinds, and any Claim may take fewer declined tasks at once than
+// it asks for, and set More. Where more than a hundred lines hold tasks of its kinds, a
+// Claim may look at some of the lines, leave the others to the next Claim, and set More:
+// the order then holds only among the lines that it looked at.
 //
-// A declined task is still start-only or a suspect where it was, and the next of its line
-// does not wait for it. A release, a recovery, a promotion, a requeue, a Change with a
-// priority or with Now, and a move take it out of its line, to where every Claim may take
-// it and another runner may decline it again. A cancel and a delete work as for any waiting
-// task. A decline wakes a Wait as new work does.
+// A declined task that was start-only or a suspect remains so, and the next task of its
+// line does not wait for it. A release, a recovery, a promotion, a requeue, a Change with
+// a priority or with Now, and a move take it out of its line, to where every Claim may
+// take it and another runner may decline it again. A cancel and a delete work as for any
+// waiting task. A decline wakes a Wait as new work does.
 //
 // A declined task is dead ([ReasonKind]) once it has waited in its line for
 // Limits.DeclinedFor, and no Claim has named its kind in the queue for as long, whether the
-// Claim could take tasks or not. A storage may forget up to a twenty-fourth of DeclinedFor
-// of that time, so that a task may die so much earlier after the last such Claim. The Claim
-// that ends the task names it in Claimed.Ended. No declined task dies in a paused queue.
+// Claim could take tasks or not. A storage may remember the last such Claim as up to a
+// twenty-fourth of DeclinedFor earlier than it was, so that a task may die by as much too
+// early. The Claim that ends the task names it in Claimed.Ended. No declined task dies in
+// a paused queue.
 //
 // # Rules of settle
 //
@@ -209,33 +211,33 @@
 // A failure or snooze with no Delay is due at once, and stands in retry or scheduled
 // until the next Claim. Where a cancel was asked, every outcome but Complete ends in
 // cancelled. Totals.Failed counts every Fail, also where it ends in dead or cancelled, and
-// no Bury.
-// Fail, Bury, Cancel and a recovery each append an [Attempt]. The checkpoint outlives
-// every end of an attempt, and a requeue too.
+// no Bury. Fail, Bury, Cancel and a recovery each append an [Attempt]. The checkpoint
+// outlives every end of an attempt, and a requeue too.
 //
 // # Rules of change
 //
 // [Change] lists its operations and which of them go together; [Change.Permitted] says in
 // which states a task takes a change, and [Change.Target] where it leads. A task that has
-// ended comes back by a requeue alone, which starts its counters anew and keeps its
+// ended comes back only by a requeue, which starts its counters anew and keeps its
 // history.
 //
-// A queue exists from its first record or setting, or its creation, until it is removed, or was empty,
-// without settings and untouched for a day. A removal of a queue that does not exist does
-// nothing.
+// A queue exists from its first record or setting, or its creation, until it is removed, or
+// was empty, without settings and untouched for a day. A removal of a queue that does not
+// exist does nothing.
 //
 // # Age of waiting tasks
 //
-// The waiting tasks of a queue stand in lines: for each priority one of the tasks that
-// every Claim takes, one of the tasks that are claimed only to start at once, and one of
-// the suspects; and one for each kind and priority of those that were declined. The age of
-// a line is how long the first task that joined its tail has stood there, by the storage's
-// clock. Tasks that were put back at the head stand before
-// it and do not count; a line that holds no other tasks, or none, has the age zero. The
-// oldest waiting task of a queue is as old as the oldest of its lines. Stats.Oldest tells the
-// age of the oldest line that holds no declined tasks, so that a kind which nobody runs does not
-// hide how long all others wait. The first tasks tell the age: a storage makes at most
-// 19 reads for each of the three lines. After the clock was set back the age may be too small.
+// The waiting tasks of a queue stand in lines: for each priority a line of the tasks that
+// every Claim takes, a line of the tasks that are claimed only to start at once, and a line
+// of the suspects; and for each kind and priority a line of the declined tasks. The age of
+// a line is how long its first task that joined at the tail has stood there, by the
+// storage's clock. Tasks that were put back at the head stand before that task and do not
+// count; a line that is empty, or holds only such tasks, has the age zero. The oldest
+// waiting task of a queue is as old as the oldest of its lines. Stats.Oldest tells the age
+// of the oldest line that holds no declined tasks, so that a kind which nobody runs does
+// not hide how long all others wait. The first tasks of the lines tell the age: a storage
+// makes at most 19 reads for each of the three sorts of line. After the clock was set back
+// the age may be too small.
 //
 // # Keeping
 //
@@ -253,26 +255,26 @@
 // A storage checks limits before any I/O, by the functions of this package whose names
 // begin with Check. Names are of [CheckName]'s characters. The texts of headers, each
 // Cursor.Declaration and each After of a query are valid UTF-8 without NUL, else the call
-// is refused; a storage makes errors, stacks, reasons, and the host and version of a
-// runner so. Payloads, results, progress and checkpoints are any bytes.
+// is refused; a storage repairs errors, stacks, reasons, and the host and version of a
+// runner instead. Payloads, results, progress and checkpoints are any bytes.
 //
 // No operation is O(all tasks), and no step holds a server for more than 5 ms. A Claim
 // returns at most MaxClaimBytes of payload, or one task. The history of a task is its last
-// [MaxAttempts] attempts with [MaxAttemptError] bytes of error each; stack and full error
-// are those of the last.
+// [MaxAttempts] attempts with [MaxAttemptError] bytes of error each; the stack and the full
+// error are kept of the last attempt only.
 //
 // The bytes that a storage reads back are input, and damage stops nobody. A Claim that
 // meets a record that cannot be read sets it apart and counts it in Stats.Damaged. Until
 // then listings leave the record out, a read of it is an error that is no [ErrUnknown],
-// and its id is taken. A damaged Declaration concerns its cursor alone: see
+// and its id is taken. A damaged Declaration concerns only its cursor: see
 // [Cursor.Decode].
 //
 // # Optional abilities
 //
 //	interface   says                                          without it
 //	[Spanner]   which queues can share one Tx                 any queues can
-//	[Reader]    of an Applier: what its transaction sees      clients read the Storage
-//	[Located]   where tasks are kept, also of an Applier      its transaction may be of any place
+//	[Reader]    (an Applier) what its transaction sees        clients read the Storage
+//	[Located]   where a Storage or an Applier keeps tasks     its transaction is not checked
 //
 // A Tx whose queues cannot share an atomic step is refused with [ErrSpan]; the other Txs
 // of the call are not.

@@ -9,23 +9,23 @@ import (
 
 // EachTx says what [Session.ApplyEach] does.
 type EachTx struct {
-	// Tasks are those that it is done to, such as [Each] lists them. A task that comes again is left out:
-	// one that was requeued may have died again meanwhile, behind the others.
+	// Tasks are the tasks to change, such as [Each] lists them. A task that comes a second time is left
+	// out: a task that was requeued may have died again meanwhile, and come again at the end of the listing.
 	Tasks iter.Seq2[Task, error]
-	// Tx makes the step of one task, or reports false to leave the task as it is.
+	// Tx makes the Tx for one task, or reports false to leave the task as it is.
 	Tx func(Task) (Tx, bool)
 	// Chunk is how many tasks share a call: 1 to MaxPage, 0 means MaxPage.
 	Chunk int
-	// Before is called ahead of each call, for what must have happened by then; its error ends all. It may
-	// be nil.
+	// Before is called before each call of the storage, for work that must be done by then. Where it returns
+	// an error, ApplyEach stops and returns that error. It may be nil.
 	Before func() error
-	// After is told what became of each step, in order. It may be nil.
+	// After is called with each task and the result of its Tx, in order. It may be nil.
 	After func(Task, Applied)
 }
 
-// ApplyEach applies a Tx of its own to each of many tasks, a chunk of them a call, and reads the next chunk
-// meanwhile. A Tx that was refused ends nothing. Where a call or the listing fails, the steps
-// before it have happened.
+// ApplyEach applies to each of many tasks a Tx of its own. It makes a call for each chunk of tasks, and
+// reads the next chunk while the call is under way. A refused Tx does not stop it. Where a call or the
+// listing fails, the calls before it have happened.
 func (s *Session) ApplyEach(ctx context.Context, each EachTx) error {
 	if each.Chunk == 0 {
 		each.Chunk = MaxPage
@@ -65,7 +65,7 @@ type eachWalk struct {
 	session *Session
 	each    EachTx
 	next    eachCall
-	under   chan eachCall // capacity 1: the call before, once it has ended
+	under   chan eachCall // capacity 1: receives the last call once it has ended
 }
 
 // eachCall is one call and its answer.
@@ -76,7 +76,8 @@ type eachCall struct {
 	err     error
 }
 
-// apply sends the next call once the one before has ended.
+// apply starts the next call once the one before has ended. It returns the error of the call
+// before, or of Before.
 func (w *eachWalk) apply(ctx context.Context) error {
 	if err := w.settle(); err != nil {
 		return err
@@ -97,7 +98,7 @@ func (w *eachWalk) apply(ctx context.Context) error {
 	return nil
 }
 
-// settle waits for the call under way and tells what it did.
+// settle waits for the call under way, passes its results to After and returns its error.
 func (w *eachWalk) settle() error {
 	call := <-w.under
 	for i, a := range call.applied {

@@ -8,9 +8,10 @@ import (
 
 // Errors that storages return, alone or wrapped.
 var (
-	// ErrUnknown: whether the call happened is not known; the reply was lost, the
-	// context ended while it was under way, or the call is older than what its
-	// lane remembers. Never returned for a call that was refused before any I/O.
+	// ErrUnknown: whether the call happened is not known. The reply was lost, the
+	// context ended while the call was under way, or the call is older than the last
+	// one that its lane remembers. Never returned for a call that was refused before
+	// any I/O.
 	ErrUnknown = errors.New("storage: outcome unknown")
 	// ErrLaneExpired is an ErrUnknown: the call's lane is past its LaneLife. This
 	// call did nothing; whether an earlier try of it did is not known.
@@ -19,28 +20,28 @@ var (
 	ErrLeaseLost = errors.New("storage: lease lost")
 	// ErrNotFound: there is no such task.
 	ErrNotFound = errors.New("storage: task not found")
-	// ErrDamaged: the record of the task cannot be read, and no repeat helps. Its id is
-	// taken, and Stats count it once the storage has set it apart.
+	// ErrDamaged: the record of the task cannot be read, and no repeat helps. Its id stays
+	// taken, and Stats.Damaged counts it once the storage has set it apart.
 	ErrDamaged = errors.New("storage: damaged record")
 	// ErrFull: the storage has no room for the insert. Nothing was changed.
 	ErrFull = errors.New("storage: full")
-	// ErrSpan: the queues of the Tx cannot share one atomic step here. Nothing
-	// was changed by it; the other Txs of the call happen. See Spanner.
+	// ErrSpan: the queues of the Tx cannot share one atomic step here. The Tx changed
+	// nothing; the other Txs of the call happen. See Spanner.
 	ErrSpan = errors.New("storage: queues cannot share a transaction")
 	// ErrNotEmpty: the queue to be removed holds tasks or cursors.
 	ErrNotEmpty = errors.New("storage: queue is not empty")
 	// ErrClosed: the storage was closed.
 	ErrClosed = errors.New("storage: closed")
 	// ErrUnavailable: the storage cannot be reached, and no try of this call got past
-	// dialling: nothing was sent, so nothing happened. It is no ErrUnknown.
+	// dialling: nothing was sent, so nothing happened. It is not an ErrUnknown.
 	ErrUnavailable = errors.New("storage: unavailable")
-	// ErrRefused: the storage refuses to work as it is configured or permitted,
-	// such as a Redis that evicts, a replica, wrong credentials. Nothing was
-	// changed.
+	// ErrRefused: the storage cannot be used with its present configuration or
+	// permissions, such as a Redis that evicts keys, a replica, or wrong credentials.
+	// Nothing was changed.
 	ErrRefused = errors.New("storage: refused")
 )
 
-// InvalidError is bad input, found before any I/O.
+// InvalidError tells of bad input, found before any I/O.
 type InvalidError struct {
 	What string // what was given, such as "queue name"
 	Got  string // its value, shortened
@@ -52,12 +53,12 @@ func (e *InvalidError) Error() string {
 	return fmt.Sprintf("invalid %s %s: want %s", e.What, e.Got, e.Want)
 }
 
-// NotEmptyError says why [Session.RemoveQueue] removed nothing more of a queue;
+// NotEmptyError says why [Session.RemoveQueue] did not remove a queue;
 // errors.Is(err, ErrNotEmpty) holds.
 type NotEmptyError struct {
 	Queue   string
-	Pending int64 // its tasks that are claimed, and run or start next
-	Others  int64 // its tasks and schedules that came while it was removed; those of before are deleted
+	Pending int64 // claimed tasks, which run or start next
+	Others  int64 // tasks and schedules that came during the removal; the earlier ones are deleted
 }
 
 // Is makes errors.Is(err, ErrNotEmpty) hold.
@@ -76,23 +77,24 @@ func (e *NotEmptyError) Error() string {
 		"stop what enqueues there, and remove it again", e.Queue, e.Others)
 }
 
-// DependencyError says why a Tx was refused: everything missing, stale, colliding
-// or lost at once. errors.Is(err, ErrLeaseLost) holds where Lost is not empty.
+// DependencyError says why a Tx was refused. It lists all failed conditions, not only the
+// first. errors.Is(err, ErrLeaseLost) holds where Lost is not empty, and
+// errors.Is(err, ErrNotFound) where Missing is not.
 type DependencyError struct {
-	// Missing are tasks to be changed, deleted or depended upon that are not there.
+	// Missing lists the tasks to be changed, deleted or depended upon that do not exist.
 	Missing []Ref
-	// Stale are tasks that are there in another version.
+	// Stale lists the tasks that exist in another version.
 	Stale []Stale
-	// Colliding are inserts, moves and requeues whose id or unique key is taken.
+	// Colliding lists the inserts, moves and requeues whose id or unique key is taken.
 	Colliding []Collision
-	// Lost are settles whose fence is not valid.
+	// Lost lists the tasks of settles whose fence is not valid.
 	Lost []Ref
-	// Barred are changes and deletes that the task's state does not permit:
+	// Barred lists the changes and deletes that the task's state does not permit:
 	// deletes of pending tasks, and changes that Change.Permitted rules out.
 	Barred []Barred
 }
 
-// Stale is a task whose version is not the one named.
+// Stale is a task that has another version than the operation names.
 type Stale struct {
 	Ref  Ref
 	Want int64
@@ -100,13 +102,13 @@ type Stale struct {
 }
 
 // Collision is an insert, a move or a requeue whose id, or unique key, is taken. A move can
-// be in two of them.
+// have two collisions: one by id, one by key.
 type Collision struct {
-	// Ref is that of the operation: of a move the task's ref before it.
+	// Ref is the ref that the operation names: for a move, the ref before the move.
 	Ref Ref
-	// Holder has the id, or the unique key, where the task would be.
+	// Holder is the task that has the id or the unique key in the queue where the task would be.
 	Holder Ref
-	// Unique is set where it is the unique key that is taken.
+	// Unique says that the unique key is taken, not the id.
 	Unique bool
 }
 
@@ -122,7 +124,7 @@ func (e *DependencyError) Is(target error) bool {
 	return target == ErrLeaseLost && len(e.Lost) > 0 || target == ErrNotFound && len(e.Missing) > 0
 }
 
-// Error lists everything.
+// Error lists all failed conditions.
 func (e *DependencyError) Error() string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }

@@ -11,26 +11,26 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// fault is what becomes of one call.
+// fault says what happens to one call.
 type fault int
 
 const (
 	arrives   fault = iota
 	neverSent       // the request is lost
-	replyLost       // the storage has done it, and nobody learns
+	replyLost       // the storage carries the call out, and its reply is lost
 	unreached       // no connection can be made
 )
 
-// errCut is what a driver says of a connection that was cut.
+// errCut is a driver's error for a connection that was cut.
 var errCut = errors.New("connection reset")
 
 // flaky is a storage behind a network. It also checks the lanes: one call at a
 // time, and numbers that grow or repeat.
 type flaky struct {
 	storage.Storage
-	next func() fault // what becomes of the next call; nil: it arrives
+	next func() fault // what happens to the next call; nil: it arrives
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	calls []storage.Call
 	last  map[storage.Lane]uint64
 	busy  map[storage.Lane]bool
@@ -90,14 +90,14 @@ func (f *flaky) end(call storage.Call) {
 	delete(f.busy, call.Lane)
 }
 
-// sent are the calls so far.
+// sent returns the calls so far.
 func (f *flaky) sent() []storage.Call {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]storage.Call(nil), f.calls...)
 }
 
-// fate sets what becomes of the calls to come, in turn; those after arrive.
+// fate sets what happens to the next calls, in order; later calls arrive.
 func (f *flaky) fate(fates ...fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,7 +111,7 @@ func (f *flaky) fate(fates ...fault) {
 	}
 }
 
-// always sets what becomes of all calls to come.
+// always sets what happens to all later calls.
 func (f *flaky) always(fate fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -146,7 +146,7 @@ func (f *flaky) Configure(ctx context.Context, call storage.Call, queue string, 
 	return f.send(call, func() error { return f.Storage.Configure(ctx, call, queue, s) })
 }
 
-// job is an insert into the queue q.
+// job returns an insert into the queue q.
 func job(id string) storage.Insert {
 	return storage.Insert{
 		Ref: storage.Ref{Queue: "q", ID: id}, Kind: "job", Encoding: "raw", MaxRetries: 3, CrashLimit: 3,
@@ -161,14 +161,14 @@ func inserting(ids ...string) storage.Tx {
 	return tx
 }
 
-// ask is a claim of n tasks of q.
+// ask returns a claim of up to n tasks of q.
 func ask(n int) storage.ClaimRequest {
 	return storage.ClaimRequest{
 		Runner: "r", Queues: []storage.ClaimQueue{{Name: "q"}}, Start: n, Lease: storage.DefaultPatience * 12,
 	}
 }
 
-// must is the value of a call that must succeed.
+// must returns the value of a call that must succeed.
 func must[V any](v V, err error) func(testing.TB) V {
 	return func(t testing.TB) V {
 		t.Helper()

@@ -5,37 +5,38 @@ import (
 	"time"
 )
 
-// Sample is what the Stats of a queue were at a moment.
+// Sample is the Stats of a queue at a moment.
 type Sample struct {
 	At time.Time
 	Stats
 }
 
-// Outlook is what becomes of a backlog if all goes on as between two samples.
+// Outlook is the forecast for a backlog that goes on to change as it did between two samples.
 type Outlook struct {
-	// Backlog is how many tasks wait for a runner now, but for those of kinds that nobody runs.
+	// Backlog is how many tasks wait for a runner now, without the tasks of kinds that no runner knows.
 	Backlog int64
-	// Declined is how many tasks wait beside them, of kinds that no runner of the queue knows.
+	// Declined is how many tasks of kinds that no runner of the queue knows wait in addition.
 	Declined int64
 	// Known says that the samples tell how fast tasks come and go: they are of one queue, at least a tenth of
-	// a second apart, and the queue was not removed in between. Else all that follows is zero.
+	// a second apart, and the queue was not removed in between. Otherwise the fields below are zero.
 	Known bool
-	// Attempts is how many attempts ended a second, and Growth how many tasks a second the backlog grew by,
-	// negative where it shrank.
+	// Attempts is how many attempts ended per second, and Growth by how many tasks per second the backlog
+	// grew, negative where it shrank.
 	Attempts, Growth float64
-	// Gone is when the backlog is gone, from the second sample on: 0 where there is none, negative where it
-	// does not shrink.
+	// Gone is the time from the second sample until the backlog is gone: 0 where there is no backlog,
+	// negative where it does not shrink.
 	Gone time.Duration
 }
 
-// leastApart is how far apart two samples have to be to tell a rate.
+// leastApart is the shortest time between two samples that tell a rate.
 const leastApart = 100 * time.Millisecond
 
-// longest is the longest time that an outlook tells: it is a guess.
+// longest is the longest time that an outlook tells. A longer estimate would tell no more, and might not
+// fit a time.Duration.
 const longest = 100 * 365 * 24 * time.Hour
 
-// Forecast tells from two samples of a queue, the earlier first, when its backlog is gone. Samples of
-// some ten seconds apart or more tell it well: a queue that is served by bursts looks different from
+// Forecast estimates from two samples of a queue, the earlier first, when its backlog is gone. Samples
+// should be about ten seconds apart or more: a queue that is served in bursts looks different from
 // second to second.
 func Forecast(before, after Sample) Outlook {
 	o := Outlook{Backlog: after.backlog()}
@@ -60,7 +61,7 @@ func Forecast(before, after Sample) Outlook {
 	return o
 }
 
-// backlog is how many tasks wait for a runner, but for those of kinds that nobody runs.
+// backlog returns how many tasks wait for a runner, without the declined tasks.
 func (s Stats) backlog() int64 {
 	waiting := s.Waiting
 	for _, k := range s.Declined {
@@ -69,7 +70,7 @@ func (s Stats) backlog() int64 {
 	return max(waiting, 0)
 }
 
-// seconds makes a duration of a guess.
+// seconds makes a duration of an estimate, at most longest.
 func seconds(n float64) time.Duration {
 	if n >= longest.Seconds() {
 		return longest
@@ -77,8 +78,8 @@ func seconds(n float64) time.Duration {
 	return time.Duration(n * float64(time.Second))
 }
 
-// ETA is when the task at a place of the line starts, from 1, from the second sample on: 0 where that is
-// not known. It supposes that no task joins before it.
+// ETA estimates the time from the second sample until the task at a position of the line starts; the first
+// position is 1. It is 0 where the rate is not known. ETA supposes that no task joins the line before it.
 func (o Outlook) ETA(position int64) time.Duration {
 	if !o.Known || o.Attempts <= 0 || position <= 0 {
 		return 0
@@ -86,7 +87,7 @@ func (o Outlook) ETA(position int64) time.Duration {
 	return max(seconds(float64(position)/o.Attempts), time.Microsecond)
 }
 
-// String says it in a few words.
+// String describes the outlook in a few words.
 func (o Outlook) String() string {
 	var declined string
 	switch o.Declined {
@@ -103,7 +104,7 @@ func (o Outlook) String() string {
 	return o.backlog() + "; " + declined
 }
 
-// backlog says what becomes of the tasks that wait for a runner.
+// backlog describes the outlook of the tasks that wait for a runner.
 func (o Outlook) backlog() string {
 	switch {
 	case o.Backlog == 0:
@@ -118,7 +119,7 @@ func (o Outlook) backlog() string {
 	return fmt.Sprintf("%d wait, and do not become fewer", o.Backlog)
 }
 
-// roughly writes a duration with its two largest units.
+// roughly writes the length of a duration with its two largest units.
 func roughly(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch d = max(d, -d); {

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// NewID makes a task id: 26 lower-case characters that sort by the time of their
-// making, 48 bits of milliseconds and 80 random bits, as a ULID has them
-// (github.com/ulid/spec), in base32hex. Those of one process sort in the order in which
-// they were made: within a millisecond, or where the clock was set back, each is by up to
-// 2^32 more than the one before.
+// NewID makes a task id: 26 lower-case characters that sort by the time at which they were
+// made. They hold 48 bits of milliseconds and 80 random bits, as a ULID does
+// (github.com/ulid/spec), in base32hex. The ids of one process sort in the order in which
+// they were made: within a millisecond, or where the clock was set back, each id is greater
+// than the one before by a random number up to 2^32.
 func NewID() string {
 	id := ids.next(time.Now())
 	return idEncoding.EncodeToString(id[:])
@@ -21,13 +21,13 @@ func NewID() string {
 
 var idEncoding = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
 
-// ids are those of this process.
+// ids makes the ids of this process.
 var ids idSource
 
-// idSource makes ids that grow: what comes in the order of an index costs it less, and
-// leaves its pages full.
+// idSource makes ids that grow: keys that come in the order of an index cost the index less
+// and leave its pages full.
 type idSource struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards ms and last
 	ms   int64      // of the last id that was wholly random
 	last [16]byte
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestIDsGrow has ids of one process in their order and at their time, whatever its clock
+// TestIDsGrow checks that the ids of one process grow and tell their time, whatever the clock
 // does.
 func TestIDsGrow(t *testing.T) {
 	var s idSource
@@ -31,7 +31,7 @@ func TestIDsGrow(t *testing.T) {
 	}
 }
 
-// TestIDsCarry lets the lower half of an id run over.
+// TestIDsCarry lets the lower half of an id overflow.
 func TestIDsCarry(t *testing.T) {
 	now := time.UnixMilli(1_800_000_000_000)
 	s := idSource{ms: now.UnixMilli()}
@@ -46,7 +46,7 @@ func TestIDsCarry(t *testing.T) {
 	}
 }
 
-// TestIDsDiffer makes ids from several goroutines and from several processes.
+// TestIDsDiffer makes ids in several goroutines and in several processes, all of which must differ.
 func TestIDsDiffer(t *testing.T) {
 	const processes, goroutines, each = 4, 4, 5_000
 	now := time.Now()
@@ -72,7 +72,7 @@ func TestIDsDiffer(t *testing.T) {
 	all.Wait()
 }
 
-// timeOf gives the milliseconds in an id.
+// timeOf returns the milliseconds in an id.
 func timeOf(id [16]byte) (ms int64) {
 	for _, b := range id[:6] {
 		ms = ms<<8 | int64(b)

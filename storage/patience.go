@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// errPatience is why a call was given up that its caller's context would have let go on.
+// errPatience is the cause of a context that the session's patience ended, not the caller.
 var errPatience = errors.New("the session's patience is over")
 
-// patientContext is a caller's context with a session's patience. Its timer begins to run when
-// somebody waits for it: a storage that answers at once has none to pay for.
+// patientContext is a caller's context with a session's patience. Its timer starts when somebody
+// waits for Done, so that a call to a storage that answers at once costs no timer.
 type patientContext struct {
 	context.Context //nolint:containedctx // the caller's: this is a context itself
 
@@ -22,7 +22,7 @@ type patientContext struct {
 	end   context.CancelFunc
 }
 
-// patient is ctx with a patience that counts from now on; a negative one has no end.
+// patient returns ctx with a patience that counts from now on; a negative patience has no end.
 func patient(ctx context.Context, patience time.Duration) *patientContext {
 	p := &patientContext{Context: ctx}
 	if patience >= 0 {
@@ -31,7 +31,7 @@ func patient(ctx context.Context, patience time.Duration) *patientContext {
 	return p
 }
 
-// stop frees what the context has needed.
+// stop frees the context's timer.
 func (p *patientContext) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,8 +60,9 @@ func (p *patientContext) Err() error {
 	return p.running().Err()
 }
 
-// Value implements context.Context. The timer's context is found by it where one runs, so that a
-// context derived from this one needs no goroutine, and [context.Cause] tells why it ended.
+// Value implements context.Context. Where the timer runs, Value asks the timer's context, so that
+// package context finds that context: a context derived from this one then needs no goroutine, and
+// [context.Cause] tells why it ended.
 func (p *patientContext) Value(key any) any {
 	p.mu.Lock()
 	timed := p.timed
@@ -72,7 +73,7 @@ func (p *patientContext) Value(key any) any {
 	return timed.Value(key)
 }
 
-// running is the context with its timer.
+// running returns the context with its timer, which it starts at the first call.
 func (p *patientContext) running() context.Context {
 	if p.until.IsZero() {
 		return p.Context

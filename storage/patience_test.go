@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestPatienceIsADeadline: it ends as a deadline does, at its moment or the caller's, whoever
-// asks first, and tells which of them it was.
+// TestPatienceIsADeadline: a patient context ends as one with a deadline does, at its own end or at the
+// caller's, whether Done or Err is asked first, and its cause tells which of the two ended it.
 func TestPatienceIsADeadline(t *testing.T) {
 	for name, c := range map[string]struct {
 		caller   time.Duration // of the caller's context, 0 for none
@@ -53,7 +53,7 @@ func endsAsADeadline(caller context.Context, t *testing.T, patience, ends time.D
 	if took := time.Since(begun); took != ends {
 		t.Errorf("over after %v, want %v", took, ends)
 	}
-	for _, ctx := range []context.Context{p, asked} { // asked had no timer so far
+	for _, ctx := range []context.Context{p, asked} { // asked has had no timer so far
 		why := context.Cause(ctx) //nolint:contextcheck // it is the caller's, with a bound
 		if !errors.Is(ctx.Err(), context.DeadlineExceeded) || !errors.Is(why, cause) {
 			t.Errorf("ended by %v, because of %v; want a deadline, %v", ctx.Err(), why, cause)
@@ -61,7 +61,7 @@ func endsAsADeadline(caller context.Context, t *testing.T, patience, ends time.D
 	}
 }
 
-// TestAPatientContextCostsNoGoroutine: neither by itself nor for a context that is derived of it.
+// TestAPatientContextCostsNoGoroutine, neither for itself nor for a context derived from it.
 func TestAPatientContextCostsNoGoroutine(t *testing.T) {
 	before := runtime.NumGoroutine()
 	p := patient(t.Context(), time.Minute)

@@ -8,10 +8,10 @@ import (
 // maxRunnerHost bounds the host in the id of a runner, in bytes.
 const maxRunnerHost = 63
 
-// NewRunnerID makes the id of a runner, "host:pid:" and ten random characters, so that whatever keeps the
-// id tells where the runner ran, long after it has gone: a pending task and each attempt in the history. A
-// character that no name may have becomes a '-', and of a long host the end is kept. Without a host the
-// id is all random.
+// NewRunnerID makes the id of a runner: "host:pid:" and ten random characters. A pending task and each
+// attempt in the history keep the id, so that they tell where the runner ran long after it has gone. A
+// character of host that no name may have becomes a '-', and only the end of a long host is kept. Without
+// a host the whole id is random.
 func NewRunnerID(host string, pid int) string {
 	if len(host) > maxRunnerHost {
 		host = host[len(host)-maxRunnerHost:]
@@ -29,8 +29,8 @@ func NewRunnerID(host string, pid int) string {
 	return host + ":" + strconv.Itoa(pid) + ":" + idEncoding.EncodeToString(random[:])[:10]
 }
 
-// RunnerHost gives the host and the process in the id of a runner that [NewRunnerID] made, "" and 0 of any
-// other.
+// RunnerHost returns the host and the process in a runner's id that [NewRunnerID] made, "" and 0 for any
+// other id.
 func RunnerHost(id string) (host string, pid int) {
 	parts := strings.Split(id, ":")
 	if len(parts) != 3 || parts[0] == "" {

@@ -15,36 +15,36 @@ import (
 // included, where the storage does not answer.
 const DefaultPatience = 5 * time.Second
 
-// lanes are used for this long, so that the last call on one can still be
+// laneUse is how long a lane is used, so that the last call on it can still be
 // repeated within LaneLife.
 const laneUse = LaneLife / 2
 
-// laneCalls is how many calls go out on one lane. A storage may have to pass over all
-// that a lane was before: PostgreSQL has, where no vacuum comes.
+// laneCalls is how many calls go out on one lane. Each call leaves an old version of the
+// lane's record, over which a storage may have to read: PostgreSQL has to until a vacuum.
 const laneCalls = 1000
 
 // Session is a caller's side of the contract: it gives each mutating call its identity and
-// repeats a call whose outcome is unknown, or that found the storage unavailable, so that a
-// lost reply is no event for those above. It is safe for concurrent use; concurrent calls
+// repeats a call whose outcome is unknown, or that found the storage unavailable, so that
+// its user need not notice a lost reply. It is safe for concurrent use; concurrent calls
 // get lanes of their own. It holds no connection and needs no closing.
 type Session struct {
 	store    Storage
 	patience time.Duration
 
-	mu     sync.Mutex // guards what follows; never held during I/O
+	mu     sync.Mutex // guards the fields below; never held during I/O
 	idle   []*lane
 	synced time.Time // local moment at which the storage's clock showed base
 	base   time.Time
 }
 
-// lane is one Lane and the number last used on it.
+// lane is one Lane and the last number used on it.
 type lane struct {
 	Lane
 	seq uint64
 }
 
-// NewSession makes a session on store. patience bounds one call and its repeats from its
-// entry on; 0 means DefaultPatience, a negative one bounds nothing and never repeats.
+// NewSession makes a session on store. patience bounds one call together with its repeats; 0
+// means DefaultPatience. With a negative patience calls have no bound and are never repeated.
 func NewSession(store Storage, patience time.Duration) *Session {
 	if patience == 0 {
 		patience = DefaultPatience
@@ -52,7 +52,7 @@ func NewSession(store Storage, patience time.Duration) *Session {
 	return &Session{store: store, patience: patience}
 }
 
-// Storage is what the session was made on.
+// Storage returns the storage on which the session was made.
 func (s *Session) Storage() Storage { return s.store }
 
 // UnknownError is an [ErrUnknown] that remembers its call, so that
@@ -63,10 +63,10 @@ type UnknownError struct {
 	Err  error
 }
 
-// Error says what is unknown.
+// Error returns the text of the storage's error.
 func (e *UnknownError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the storage's error.
+// Unwrap returns the storage's error.
 func (e *UnknownError) Unwrap() error { return e.Err }
 
 // Apply is [Storage.Apply] under the session's identity. Where the outcome stays
@@ -83,7 +83,7 @@ func (s *Session) Apply(ctx context.Context, txs ...Tx) ([]Applied, error) {
 	return applied, err
 }
 
-// ApplyOne applies one Tx and gives its own error, if it has one.
+// ApplyOne applies one Tx. Where the Tx was refused, the error is its Applied.Err.
 func (s *Session) ApplyOne(ctx context.Context, tx Tx) (Applied, error) {
 	applied, err := s.Apply(ctx, tx)
 	if err != nil {
@@ -92,9 +92,9 @@ func (s *Session) ApplyOne(ctx context.Context, tx Tx) (Applied, error) {
 	return applied[0], applied[0].Err
 }
 
-// Repeat sends a call of unknown outcome again under its old identity: it gives
+// Repeat sends a call of unknown outcome again under its old identity: it returns
 // the first outcome, or carries the call out if it never happened. After LaneLife
-// it answers ErrUnknown again.
+// it returns an ErrUnknown again.
 func (s *Session) Repeat(ctx context.Context, unknown *UnknownError) ([]Applied, error) {
 	bounded := patient(ctx, s.patience)
 	defer bounded.stop()
@@ -147,7 +147,8 @@ func (s *Session) Configure(ctx context.Context, queue string, settings Settings
 	return err
 }
 
-// Now is the storage's time, reckoned from the last answer that told it.
+// Now returns the storage's time, computed from the last answer that told it. It asks the
+// storage only where no answer has told the time yet.
 func (s *Session) Now(ctx context.Context) (time.Time, error) {
 	s.mu.Lock()
 	synced, base := s.synced, s.base
@@ -177,17 +178,18 @@ func (s *Session) set(now time.Time) {
 	s.mu.Unlock()
 }
 
-// do sends a call on a lane of its own. A first try refused because the lane was
-// too old (this process was suspended, or the storage's clock jumped) did nothing:
-// it goes out again on a new lane. A lane whose last outcome is unknown is not
-// used again, so that its number stays repeatable.
+// do sends a call on a lane of its own, and repeats it until its outcome is known or the
+// session's patience is over. A first try that is refused because the lane was too old (this
+// process was suspended, or the storage's clock jumped) did nothing: the call goes out again
+// on a new lane. A lane whose last outcome is unknown is not used again, so that its number
+// stays repeatable.
 func (s *Session) do(ctx context.Context, send func(context.Context, Call) error) (Call, error) {
 	bounded := patient(ctx, s.patience)
 	defer bounded.stop()
 	ctx = bounded //nolint:contextcheck // it is the caller's, with a bound
 	for fresh := false; ; fresh = true {
 		var ln *lane
-		err := s.repeat(ctx, func() (err error) { // it may have to ask for the time
+		err := s.repeat(ctx, func() (err error) { // take may have to ask for the time
 			ln, err = s.take(ctx, fresh)
 			return err
 		})
@@ -216,9 +218,10 @@ func (s *Session) do(ctx context.Context, send func(context.Context, Call) error
 	}
 }
 
-// doubting keeps an unknown outcome unknown: once a try may have happened, a later one
-// that is refused says only that it did nothing itself. doubt says that one may have
-// happened before. What the call alone decides, or its lane remembers, stays definite.
+// doubting wraps send so that an unknown outcome stays unknown: once a try of the call may have
+// happened, the refusal of a later try says only that this later try did nothing. doubt says that
+// a try may have happened before the first send. An error that depends only on the call, or that
+// the lane remembers, stays definite.
 func doubting(doubt bool, send func() error) func() error {
 	return func() error {
 		err := send()
@@ -226,7 +229,7 @@ func doubting(doubt bool, send func() error) func() error {
 		decided := errors.As(err, &invalid) || errors.Is(err, ErrSpan) || errors.Is(err, ErrNotEmpty)
 		switch {
 		case !doubt || err == nil || decided || errors.Is(err, ErrUnknown):
-		case errors.Is(err, ErrUnavailable): // that nothing happened is true of this try alone
+		case errors.Is(err, ErrUnavailable): // only this try is known to have done nothing
 			err = fmt.Errorf("%w: %v", ErrUnknown, err) //nolint:errorlint // it hides what the error is
 		default:
 			err = fmt.Errorf("%w: %w", ErrUnknown, err)
@@ -236,11 +239,11 @@ func doubting(doubt bool, send func() error) func() error {
 	}
 }
 
-// unsent is the error of a call that was never sent, for the storage did not even tell the
-// time: whatever became of that question, the call did not happen.
+// unsent is the error of a call that was never sent, because the session could not learn the
+// storage's time. Even where the outcome of that question is unknown, the call did not happen.
 type unsent struct{ error }
 
-// Is holds for ErrUnavailable in the place of ErrUnknown.
+// Is reports an ErrUnknown as ErrUnavailable, since the call did not happen.
 func (e unsent) Is(target error) bool {
 	if errors.Is(e.error, ErrUnknown) && target == ErrUnavailable {
 		return true
@@ -248,11 +251,12 @@ func (e unsent) Is(target error) bool {
 	return target != ErrUnknown && errors.Is(e.error, target)
 }
 
-// As finds what the storage's error has.
+// As looks for target in the storage's error.
 func (e unsent) As(target any) bool { return errors.As(e.error, target) }
 
-// repeat sends until the outcome is known, ctx ends or leaves no time for another try, the
-// lane is past its life, or the storage was closed.
+// repeat calls send until the outcome is known, ctx ends or leaves no time for another try, the
+// lane is past its life, or the storage is closed. Between tries it waits for 5 ms, and twice as
+// long each time up to a second, with jitter.
 func (s *Session) repeat(ctx context.Context, send func() error) error {
 	pause := 5 * time.Millisecond
 	for {
@@ -271,7 +275,8 @@ func (s *Session) repeat(ctx context.Context, send func() error) error {
 	}
 }
 
-// take gives a lane that nobody else uses: an idle one, or a new one opened now.
+// take returns a lane that nobody else uses: an idle lane, or a new one opened now. With fresh
+// it asks the storage for the time anew and always opens a new lane.
 func (s *Session) take(ctx context.Context, fresh bool) (*lane, error) {
 	now, err := s.Now(ctx)
 	if fresh && err == nil {

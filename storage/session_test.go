@@ -13,7 +13,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// A lost reply is no event: each verb is executed once and gives the first outcome.
+// TestSessionRepeatsUntilKnown: with lost replies each method is still carried out once, and returns
+// its first outcome.
 func TestSessionRepeatsUntilKnown(t *testing.T) {
 	for what, fates := range map[string][]fault{
 		"requests lost": {neverSent, neverSent, neverSent},
@@ -109,7 +110,7 @@ func TestSessionStopsWithItsContext(t *testing.T) {
 	})
 }
 
-// Definite errors are for the caller, at once.
+// TestSessionDoesNotRepeatRefusals: the caller gets a definite error at once.
 func TestSessionDoesNotRepeatRefusals(t *testing.T) {
 	f := openFlaky(t)
 	s := storage.NewSession(f, 0)
@@ -155,7 +156,7 @@ func testRepeat(t *testing.T, fate fault) {
 			t.Errorf("enqueued: got %d, want 2", got)
 		}
 		time.Sleep(storage.LaneLife)
-		must(s.Claim(t.Context(), ask(0)))(t) // which may sweep what remembers lanes
+		must(s.Claim(t.Context(), ask(0)))(t) // which may sweep the records of lanes
 		if _, err := s.Repeat(t.Context(), unknown); err != nil && !errors.Is(err, storage.ErrUnknown) {
 			t.Errorf("repeated after the lane's life: got error %v, want ErrUnknown or the outcome", err)
 		}
@@ -165,7 +166,8 @@ func testRepeat(t *testing.T, fate fault) {
 	})
 }
 
-// A storage that does not tell its time was never sent the call: the error is definite.
+// TestSessionThatWasNeverToldTheTime: where the storage does not tell its time the call is never sent,
+// so that the error is definite.
 func TestSessionThatWasNeverToldTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openFlaky(t)
@@ -192,8 +194,8 @@ func (s timeless) Describe(context.Context) (storage.Description, error) {
 	return storage.Description{}, fmt.Errorf("%w: %w", storage.ErrUnknown, errCut)
 }
 
-// TestSessionRepeatsWhereTheStorageIsUnavailable: it does so for its patience, and what it
-// gives in the end is definite, unless a try before may have happened.
+// TestSessionRepeatsWhereTheStorageIsUnavailable: the session repeats for as long as its patience, and
+// its last error is definite, unless an earlier try may have happened.
 func TestSessionRepeatsWhereTheStorageIsUnavailable(t *testing.T) {
 	for name, c := range map[string]struct {
 		fates []fault
@@ -249,7 +251,7 @@ func TestSessionPatienceCountsFromEntry(t *testing.T) {
 // frozen is a storage that holds each call until its context ends.
 type frozen struct {
 	*flaky
-	free int // how often it tells its time, after half of the patience
+	free int // how often it tells its time, each time after half of the patience
 }
 
 func (s *frozen) Describe(ctx context.Context) (storage.Description, error) {
@@ -298,7 +300,7 @@ func TestSessionLanes(t *testing.T) {
 	})
 }
 
-// jumping is a storage whose clock jumped ahead of what a session believes.
+// jumping is a storage whose clock jumped ahead of the time that a session computes.
 type jumping struct {
 	*flaky
 	by time.Duration
@@ -330,8 +332,8 @@ func TestSessionOpensAnotherLane(t *testing.T) {
 	})
 }
 
-// A lane that was used very often is left for a new one: what a storage keeps of it may
-// grow with each call.
+// TestSessionWearsNoLaneOut: a session opens a new lane after some number of calls, because the
+// storage's record of a lane may grow with each call.
 func TestSessionWearsNoLaneOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openFlaky(t)
@@ -352,8 +354,8 @@ func TestSessionWearsNoLaneOut(t *testing.T) {
 	})
 }
 
-// Where an earlier try may have happened, an expired lane is an unknown outcome and
-// nothing is sent on another lane.
+// TestSessionNeverSendsTwice: where an earlier try may have happened, an expired lane is an unknown
+// outcome, and the session does not send the call on another lane.
 func TestSessionNeverSendsTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openFlaky(t)
@@ -381,7 +383,7 @@ func TestSessionNow(t *testing.T) {
 		s := storage.NewSession(f, 0)
 		first := must(s.Now(t.Context()))(t)
 		time.Sleep(time.Minute)
-		succeed(t, f.Close()) // it is not asked again
+		succeed(t, f.Close()) // the session does not ask it again
 		if got := must(s.Now(t.Context()))(t).Sub(first); got != time.Minute {
 			t.Errorf("a minute later: got %v, want a minute", got)
 		}
@@ -395,8 +397,8 @@ func TestSessionNow(t *testing.T) {
 	})
 }
 
-// Whatever is lost on the way: with many callers each task is enqueued, claimed and
-// completed once.
+// TestSessionConcurrentFaults: whatever requests and replies are lost, with many callers each task is
+// enqueued, claimed and completed once.
 func TestSessionConcurrentFaults(t *testing.T) {
 	const callers, each = 20, 15
 	synctest.Test(t, func(t *testing.T) {

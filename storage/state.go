@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// State is where a task stands.
+// State is where a task stands in its life.
 type State string
 
-// The states. A task is in exactly one of the first seven; Cursors holds the
+// The states. A task is in exactly one of the first seven; Cursors is the state of the
 // periodic schedules.
 const (
-	Waiting   State = "waiting"   // to be claimed
+	Waiting   State = "waiting"   // ready to be claimed
 	Pending   State = "pending"   // claimed, under a lease
-	Scheduled State = "scheduled" // until its moment, or snoozed
+	Scheduled State = "scheduled" // enqueued for later, or snoozed
 	Retry     State = "retry"     // failed, until its next attempt
-	Completed State = "completed" // kept as long as asked
-	Cancelled State = "cancelled" // kept as long as asked
+	Completed State = "completed" // kept for as long as its Keep says
+	Cancelled State = "cancelled" // kept for as long as its Keep says
 	Dead      State = "dead"      // out of retries or refused
 	Cursors   State = "cursor"
 )
@@ -29,7 +29,7 @@ func States() []State {
 // Valid reports whether s is one of the states.
 func (s State) Valid() bool { return slices.Contains(States(), s) }
 
-// Ended reports whether a task in s has come to its end.
+// Ended reports whether a task in s has ended: whether s is Completed, Cancelled or Dead.
 func (s State) Ended() bool { return s == Completed || s == Cancelled || s == Dead }
 
 // Outcome is how a Settle ends a claim.
@@ -46,7 +46,7 @@ const (
 	Decline  Outcome = "decline"
 )
 
-// Attempt gives the Attempt.Outcome of what the settle ends, "" where the history tells nothing of that.
+// Attempt returns the Attempt.Outcome that the settle appends to the history, "" where it appends nothing.
 func (s *Settle) Attempt() string {
 	switch s.Outcome {
 	case Fail:
@@ -60,8 +60,8 @@ func (s *Settle) Attempt() string {
 	}
 }
 
-// SettledState gives the state that a settle with outcome leads to: the whole
-// right half of the life of a task. retries counts the failures before this one.
+// SettledState returns the state to which a settle with outcome leads a task. retries counts the
+// failures before this one.
 func SettledState(outcome Outcome, cancelAsked bool, retries, maxRetries int) State {
 	switch {
 	case outcome == Complete:
@@ -78,8 +78,8 @@ func SettledState(outcome Outcome, cancelAsked bool, retries, maxRetries int) St
 	return Waiting // released or declined
 }
 
-// RecoveredState gives the state that an expired lease leads to, and whether it
-// is charged as a crash. crashes counts those before this one.
+// RecoveredState returns the state to which an expired lease leads a task, and whether it
+// is charged as a crash. crashes counts the crashes before this one.
 func RecoveredState(cancelAsked, started bool, crashes, crashLimit int) (to State, charged bool) {
 	switch {
 	case cancelAsked:
@@ -93,8 +93,8 @@ func RecoveredState(cancelAsked, started bool, crashes, crashLimit int) (to Stat
 // Suspect reports whether a task is one crash short of its limit.
 func Suspect(crashes, crashLimit int) bool { return crashes > 0 && crashes == crashLimit-1 }
 
-// PassedOver gives the Task.PassedOver of a waiting task. startOnly says that its lease
-// expired while it was only claimed ahead.
+// PassedOver returns the Task.PassedOver of a waiting task that was not declined. startOnly
+// says that its lease expired while it was only claimed ahead.
 func PassedOver(crashes, crashLimit int, startOnly bool) string {
 	switch {
 	case Suspect(crashes, crashLimit):

@@ -13,7 +13,7 @@ import (
 // an unknown outcome: the call may or may not have happened, and repeating it with
 // the same Call is safe. Any other error is definite: nothing happened. Those are
 // *[InvalidError] (bad input, found before any I/O), [ErrFull], [ErrUnavailable],
-// [ErrClosed] and what the methods name.
+// [ErrClosed] and the errors that the methods name.
 type Storage interface {
 	// Apply carries out each Tx whole or not at all. Txs are independent of each
 	// other and happen in order where they concern one queue. The result has one
@@ -23,15 +23,15 @@ type Storage interface {
 	Apply(ctx context.Context, call Call, txs ...Tx) ([]Applied, error)
 
 	// Claim maintains the queues named, then moves tasks from waiting to pending
-	// under a lease. It never blocks; no tasks is not an error. A queue that is damaged
-	// is passed over: Describe and Stats.Damaged tell of it.
+	// under a lease. It never blocks. That there are no tasks is not an error. Claim
+	// passes over a damaged queue: Describe and Stats.Damaged tell of it.
 	Claim(ctx context.Context, req ClaimRequest) (Claimed, error)
 
 	// Extend is a runner's heartbeat: it extends leases, marks tasks started,
 	// writes progress and checkpoints under the leases, and says which leases are
-	// lost and which cancels were asked. It charges and versions nothing. Extended.Locked
-	// names the leases that could not be extended now; where an extension carries progress
-	// or a checkpoint, the call fails instead.
+	// lost and which cancels were asked. It charges no crash and changes no version.
+	// Extended.Locked names the leases that could not be extended now; where such an
+	// extension carries progress or a checkpoint, the call fails instead.
 	Extend(ctx context.Context, req ExtendRequest) (Extended, error)
 
 	// Wait returns nil when there may be new work, an earlier due moment, a
@@ -42,8 +42,8 @@ type Storage interface {
 	Wait(ctx context.Context, req WaitRequest) error
 
 	// Task reads one task with its history, stack, result, progress and
-	// checkpoint, but never a token. [ErrNotFound] where there is none, [ErrDamaged]
-	// where its record cannot be read.
+	// checkpoint, but never a token. It returns [ErrNotFound] where there is no such
+	// task, [ErrDamaged] where its record cannot be read.
 	Task(ctx context.Context, ref Ref) (Task, error)
 
 	// Tasks lists tasks of one queue and state, a page at a time: a best-effort
@@ -61,22 +61,22 @@ type Storage interface {
 	// Runners lists the runners whose heartbeat has not expired, by id.
 	Runners(ctx context.Context) ([]RunnerInfo, error)
 
-	// Configure changes the settings of a queue that settings names, and leaves the
-	// others as they are. With Settings.Remove the queue itself goes, its totals too;
-	// [ErrNotEmpty] where it still holds a record.
+	// Configure changes those settings of a queue that settings names, and leaves the
+	// others as they are. With Settings.Remove it removes the queue and its totals, or
+	// returns [ErrNotEmpty] where the queue still holds a record.
 	Configure(ctx context.Context, call Call, queue string, settings Settings) error
 
-	// Describe tells the storage's name, time and what an acknowledgement is
-	// worth, and anything an operator should be warned of.
+	// Describe tells the storage's name and time, what an acknowledgement is
+	// worth, and anything that an operator should be warned of.
 	Describe(ctx context.Context) (Description, error)
 
-	// Close gives back what Open took. Calls under way may fail with an
+	// Close frees what Open acquired. Calls under way may fail with an
 	// ErrUnknown; later calls fail with [ErrClosed]. Closing again is harmless.
 	Close() error
 }
 
-// Reader reads tasks and the names of queues: a Storage, or an Applier within a transaction that
-// sees what that has written, too.
+// Reader reads tasks and the names of queues. It is a Storage, or an Applier within a transaction,
+// which also sees what that transaction has written.
 type Reader interface {
 	// Task is as Storage.Task.
 	Task(ctx context.Context, ref Ref) (Task, error)
@@ -86,15 +86,15 @@ type Reader interface {
 	Queues(ctx context.Context, q QueuesQuery) (QueuesPage, error)
 }
 
-// Applier is what a client writes through: a Storage, or what writes within a
-// transaction of the application's, under the zero Call.
+// Applier applies a client's writes. It is a Storage, or it writes within an application's
+// transaction, under the zero Call.
 type Applier interface {
 	// Apply is as in [Storage].
 	Apply(ctx context.Context, call Call, txs ...Tx) ([]Applied, error)
 }
 
-// Joined writes and reads within a transaction of the application's. WithinSQL of storage/postgres and of
-// storage/sqlite takes a *sql.Tx and gives one, so that an application can name the two by one interface:
+// Joined writes and reads within an application's transaction. The method WithinSQL of the storages
+// postgres and sqlite takes a *sql.Tx and returns a Joined, so that one interface describes both:
 //
 //	interface{ WithinSQL(tx *sql.Tx) storage.Joined }
 type Joined interface {
@@ -103,9 +103,10 @@ type Joined interface {
 }
 
 // Spanner is the optional ability to say which queues can share a Tx. A storage
-// without it can put any queues of one Tx into one step. Claim, Extend and Apply take
-// queues that do not span too, and answer when all parts did: a caller for whom a
-// silent part must not hold up the others keeps its calls apart, as the runner does.
+// without it can put any queues of one Tx into one step. Claim, Extend and Apply also take
+// queues that cannot share a Tx, and answer once all parts of the storage have answered: a
+// caller that must not let one silent part hold up the others makes a call for each part,
+// as the runner does.
 type Spanner interface {
 	// Spans reports whether a Tx may name all these queues.
 	Spans(queues ...string) bool
@@ -120,14 +121,16 @@ func Spans(s Storage, queues ...string) bool {
 }
 
 // Located is the optional ability of a Storage, and of an Applier that writes within an application's
-// transaction, to say where the tasks are that it reads and writes.
+// transaction, to say where it keeps its tasks.
 type Located interface {
-	// Location names that place, for people too: "postgres database shop, schema midge". Two that keep
-	// the same tasks have the same; it is "" where that is not known. It shows no credentials.
+	// Location names that place in words for people: "postgres database shop, schema midge". Two values
+	// that keep the same tasks have the same location. It is "" where the place is not known, and never
+	// shows credentials.
 	Location() string
 }
 
-// CheckLocation gives an *InvalidError where a is known to write other tasks than those of s.
+// CheckLocation gives an *InvalidError where the locations of s and a are known and differ, so that a
+// would write to another place than s.
 func CheckLocation(s Storage, a Applier) error {
 	of := func(v any) string {
 		if l, ok := v.(Located); ok {
@@ -149,7 +152,7 @@ type Description struct {
 	Now time.Time
 	// Durability says in one sentence what an acknowledged task survives.
 	Durability string
-	// Limits are those that the storage was opened with, defaults filled.
+	// Limits are the limits that the storage was opened with, defaults filled.
 	Limits Limits
 	// Warnings are for the operator's log: what is unsafe, unknown or damaged.
 	Warnings []string
@@ -160,7 +163,7 @@ type Description struct {
 type Settings struct {
 	// Pause pauses the queue, or resumes it.
 	Pause *Pause
-	// Create makes the queue exist, and changes no setting of one that does.
+	// Create makes the queue exist. It changes no setting of a queue that exists.
 	Create bool
 	// Remove deletes the queue, which must be empty.
 	Remove bool
@@ -171,7 +174,7 @@ type Pause struct {
 	// On stops claims from the queue. Enqueueing, settling, schedules and maintenance
 	// go on.
 	On bool
-	// For bounds a pause, at least MinSpan; 0 pauses until the queue is resumed.
+	// For is how long a pause lasts at most, at least MinSpan; 0 pauses until the queue is resumed.
 	For time.Duration
 }
 
@@ -180,7 +183,7 @@ type Stats struct {
 	Queue string
 	// Sizes by state. Waiting counts suspects and declined tasks too.
 	Waiting, Pending, Scheduled, Retry, Completed, Cancelled, Dead, Cursors int64
-	// Declined are the kinds of the declined tasks, by name: the first MaxStatsKinds.
+	// Declined counts the declined tasks of each kind, sorted by kind: the first MaxStatsKinds.
 	Declined []KindSize
 	// Damaged counts records that could not be read and were set apart.
 	Damaged int64
@@ -188,12 +191,13 @@ type Stats struct {
 	// see "Age of waiting tasks". It grows while the queue is paused, too.
 	Oldest time.Duration
 	Totals Totals
-	// Paused, and until when; a zero PausedUntil means until resumed.
+	// Paused says that the queue is paused, and PausedUntil when the pause ends; a zero
+	// PausedUntil means when it is resumed.
 	Paused      bool
 	PausedUntil time.Time
 }
 
-// KindSize is how many tasks of a kind there are.
+// KindSize is the number of tasks of a kind.
 type KindSize struct {
 	Kind  string
 	Tasks int64
@@ -243,14 +247,14 @@ type TasksQuery struct {
 	Queue string
 	State State
 	// After is the Next of the page before, "" for the first page. It is a place
-	// in the state's order, not a count: what leaves the state meanwhile makes the
-	// next page neither skip nor repeat those that stay.
+	// in the state's order, not a count: where tasks leave the state meanwhile, the
+	// next page neither skips nor repeats the tasks that stay.
 	After string
 	// Limit is the page's size: 1 to 200, 0 means 50.
 	Limit int
-	// Newest lists an ended state from its other end: dead tasks by when they died, completed and
-	// cancelled ones by when they expire, the last first. An After is of a page with the same Newest.
-	// Other states refuse it with an *[InvalidError].
+	// Newest reverses the order of an ended state: the dead task that died last comes first, and the
+	// completed or cancelled task that expires last. After is then the Next of a page that was asked
+	// for with the same Newest. With any other state Newest gives an *[InvalidError].
 	Newest bool
 }
 

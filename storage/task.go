@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// TickHeader is the header of a task that a tick made: the moment of the tick.
+// TickHeader names the header that holds the moment of the tick that made a task.
 const TickHeader = "midge.tick"
 
-// DeadlineHeader is the header of a task with a deadline: that moment.
+// DeadlineHeader names the header that holds the deadline of a task.
 const DeadlineHeader = "midge.deadline"
 
-// DueHeader is the header of a task that was enqueued for later: that moment, or how long after the
-// creation of the task it was.
+// DueHeader names the header of a task that was enqueued for later. It holds the moment at which the task
+// was due, or the time from the creation of the task to that moment.
 const DueHeader = "midge.due"
 
 // Ref is a task's identity.
@@ -35,8 +35,8 @@ func (r Ref) String() string {
 
 // Task is one enqueued job, or a cursor. Durations and times are rounded down to
 // whole microseconds. A storage neither keeps nor changes the slices and maps
-// given to it, but that a call whose outcome is unknown may go on reading them for a
-// while; those it returns belong to the caller.
+// given to it, except that a call whose outcome is unknown may go on reading them for
+// a while. The slices and maps that it returns belong to the caller.
 type Task struct {
 	Ref
 
@@ -49,13 +49,13 @@ type Task struct {
 
 	State   State
 	Version int64
-	// Existing says that the task was there already, by its id or unique key, so that an
-	// enqueue enqueued nothing. midge's client alone sets it. Of an existing task it fills Ref,
-	// Kind, State and Version.
+	// Existing says that a task with the same id or unique key was there already, so that an
+	// enqueue enqueued nothing. Only midge's client sets it. It fills Ref, Kind, State and
+	// Version of the existing task, and no other fields.
 	Existing bool
 	Priority int // -9 to 9, higher first
 
-	MaxRetries int // failures that are retried; one more is dead
+	MaxRetries int // failures that are retried; one more makes it dead
 	Retries    int // failures, so that a task out of retries has one more than MaxRetries
 	CrashLimit int // charged crashes that make it dead
 	Crashes    int // how often its lease expired after it had been started
@@ -63,47 +63,47 @@ type Task struct {
 	Snoozes      int       // uncharged snoozes in a row
 	SnoozedSince time.Time // when the first of them was, zero if none
 
-	Timeout time.Duration // of one attempt, 0 none, at least MinSpan; the runner's to enforce
+	Timeout time.Duration // of one attempt, 0 none, at least MinSpan; the runner enforces it
 	Keep    Keep
 	Unique  Unique
 
 	Created time.Time // when it was inserted
 	Due     time.Time // scheduled and retry: when it is promoted; cursor: see Cursor
-	Ended   time.Time // completed, cancelled, dead: since when
+	Ended   time.Time // completed, cancelled, dead: when it ended
 	Expires time.Time // completed, cancelled, dead: when its record may go
 
 	// PassedOver says why Claims may pass over the task while it waits, one of the
 	// PassedOver constants, or "".
 	PassedOver string
-	// Declined is since when the task waits in the line of its kind, zero where every
-	// Claim may take it.
+	// Declined is when the task joined the line of its kind, zero where every Claim may
+	// take it.
 	Declined time.Time
 
 	// While it is pending:
-	Runner      string    // who holds the lease; RunnerHost tells where it runs
+	Runner      string    // the runner that holds the lease; RunnerHost tells where it runs
 	LeaseUntil  time.Time // when it expires
 	Started     bool      // false while it is only claimed ahead
 	CancelAsked bool      // a cancel waits for the attempt to end
 
-	// Reason says in a word why it is dead, one of the Reason constants or what
-	// Settle.Reason said, or why it was snoozed, until its next settle, recovery or
-	// requeue.
+	// Reason says in a word why the task is dead, as one of the Reason constants or the text
+	// of Settle.Reason, or why it was snoozed. It lasts until the next settle, recovery
+	// or requeue.
 	Reason string
 	// Attempts is the history, oldest first, at most MaxAttempts.
 	Attempts []Attempt
 
-	// Cursor is set on cursors alone.
+	// Cursor is set only on cursors.
 	Cursor *Cursor
 
 	// Only [Storage.Task] fills these.
-	Stack      string // of the last attempt, behind its full error where Attempts cut that
+	Stack      string // of the last attempt, after its full error where Attempts has that cut
 	Result     []byte
 	Progress   []byte
 	Checkpoint []byte
 }
 
-// StartedAt is since when the task runs, zero where it does not. A task that was claimed ahead
-// began so much later than its claim, which this tells.
+// StartedAt is when the running task was claimed, zero where the task does not run. A task that was
+// claimed ahead started later than that.
 func (t Task) StartedAt() time.Time {
 	if t.State != Pending || !t.Started {
 		return time.Time{}
@@ -111,14 +111,14 @@ func (t Task) StartedAt() time.Time {
 	return time.UnixMicro(t.Version).UTC()
 }
 
-// Deadline is the moment behind which no runner starts the task, zero for none.
+// Deadline is the moment after which no runner starts the task, zero for none.
 func (t Task) Deadline() time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, t.Headers[DeadlineHeader]) // zero where there is none
 	return at
 }
 
-// LastError is the text of the last attempt that has one, of at most [MaxAttemptError] bytes, "" where none
-// has.
+// LastError is the error of the last attempt that has one, at most [MaxAttemptError] bytes, "" where no
+// attempt has one.
 func (t Task) LastError() string {
 	for _, a := range slices.Backward(t.Attempts) {
 		if a.Error != "" {
@@ -128,21 +128,21 @@ func (t Task) LastError() string {
 	return ""
 }
 
-// Tick is the moment of its schedule that the task stands for, zero where no tick made it.
+// Tick is the moment of the tick that made the task, zero where no tick made it.
 func (t Task) Tick() time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, t.Headers[TickHeader]) // zero where there is none
 	return at
 }
 
-// Format prints the task's Ref, and for %+v all fields that are set. Of the parameters and of
-// what else a job wrote it prints the length alone: those may be secret, and long.
+// Format prints the task's Ref, and for %+v all fields that are set. Of the payload, result,
+// progress and checkpoint it prints only the length: they may be secret, and long.
 func (t Task) Format(f fmt.State, verb rune) {
 	if verb != 'v' || !f.Flag('+') {
 		_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), t.Ref.String())
 		return
 	}
 	_, _ = fmt.Fprintf(f, "{%s", t.Ref)
-	for v, i := reflect.ValueOf(t), 1; i < v.NumField(); i++ { // behind the Ref
+	for v, i := reflect.ValueOf(t), 1; i < v.NumField(); i++ { // all fields but the Ref
 		field := reflect.Indirect(v.Field(i))
 		switch name := v.Type().Field(i).Name; {
 		case v.Field(i).IsZero():
@@ -162,7 +162,8 @@ func (t Task) Format(f fmt.State, verb rune) {
 // Why a Claim may pass over a waiting task.
 const (
 	// PassedOverStartOnly: the lease of the task expired while it was only claimed ahead.
-	// No Claim takes it ahead any more, but only among the tasks that are started at once.
+	// From then on a Claim takes it only among the tasks that are started at once, and
+	// never ahead.
 	PassedOverStartOnly = "start-only"
 	// PassedOverSuspect: the next crash makes the task dead. A Claim takes it only where
 	// ClaimRequest.Suspect is set, among the tasks that are started at once.
@@ -173,11 +174,11 @@ const (
 	PassedOverKind = "kind"
 )
 
-// Attempt is one run that did not complete, or a requeue between two of them.
+// Attempt is one run that did not complete, or a requeue between two runs.
 type Attempt struct {
 	At      time.Time // when it ended
 	Version int64     // the claim's version; 0 of a requeue
-	Runner  string    // none of a requeue; RunnerHost tells where it ran
+	Runner  string    // "" of a requeue; RunnerHost tells where it ran
 	// Outcome is how it ended, one of the Attempt constants.
 	Outcome string
 	// Error is the text, at most MaxAttemptError bytes.
@@ -192,7 +193,7 @@ func (a Attempt) Took() time.Duration {
 	return max(0, a.At.Sub(time.UnixMicro(a.Version)))
 }
 
-// How an attempt ended that the history tells of. A Settle names it, else its outcome does.
+// How a Settle ended an attempt of the history: Settle.As, or a default that depends on the outcome.
 const (
 	AttemptFailed      = "failed"
 	AttemptTimedOut    = "timed-out"
@@ -203,14 +204,14 @@ const (
 	AttemptCancelled   = "cancelled"
 )
 
-// What the history tells of that no Settle ended.
+// Entries of the history that no Settle makes.
 const (
 	AttemptCrashed   = "crashed"    // the lease of a started task expired
-	AttemptLeaseLost = "lease-lost" // the lease of a task that was claimed ahead did
+	AttemptLeaseLost = "lease-lost" // the lease of a task that was claimed ahead expired
 	AttemptRequeued  = "requeued"   // the task was brought back after its end
 )
 
-// Why a task is dead, where the storage decided it.
+// Why a task is dead, where the storage decided so.
 const (
 	ReasonRetries = "out of retries"
 	ReasonCrashes = "crash loop"
@@ -224,8 +225,8 @@ type Keep struct {
 	// For is how long the task is kept, whether it completed or was cancelled: 0, or at
 	// least MinSpan.
 	For time.Duration
-	// UntilRead has whoever reads the result of a completed task delete the task. Unread it
-	// is kept for For, or where that is 0 for DefaultUnreadKeep.
+	// UntilRead makes the reader of a completed task's result delete the task. An unread
+	// task is kept for For, or for DefaultUnreadKeep where For is 0.
 	UntilRead bool
 }
 
@@ -235,7 +236,7 @@ const (
 	DefaultUnreadKeep = 7 * 24 * time.Hour
 )
 
-// Of gives how long to keep a task that ends in state, having a result or not.
+// Of returns how long to keep a task that ends in state; result says whether it has a result.
 func (k Keep) Of(state State, result bool) time.Duration {
 	switch {
 	case k.For > 0:
@@ -251,14 +252,14 @@ func (k Keep) Of(state State, result bool) time.Duration {
 // UniqueMode says how long a unique key is held.
 type UniqueMode string
 
-// The modes. The zero mode holds no key.
+// The modes of a unique key. The zero mode holds no key.
 const (
 	UniqueLife   UniqueMode = "life"
 	UniqueWindow UniqueMode = "window"
 )
 
-// Unique makes an insert refuse or skip while another task of the queue holds
-// the same key. [UniqueKey] makes keys.
+// Unique keeps an insert out while another task of the queue holds the same key:
+// Insert.OnConflict says how. [UniqueKey] makes keys.
 type Unique struct {
 	Key  string
 	Mode UniqueMode

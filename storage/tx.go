@@ -6,14 +6,14 @@ import (
 )
 
 // Lane is one caller's numbered sequence of calls: at most one is under way at a
-// time. See the package documentation; [Session] makes them.
+// time. See the package documentation; [Session] makes lanes.
 type Lane struct {
 	ID [16]byte
 	// Opened is the storage's time when the lane was opened.
 	Opened time.Time
 }
 
-// LaneLife is how long after its opening a lane is accepted.
+// LaneLife is how long a storage accepts calls on a lane after the lane was opened.
 const LaneLife = 10 * time.Minute
 
 // Call identifies one mutating call. The zero Call has no identity.
@@ -35,7 +35,7 @@ type Token [16]byte
 // String hides the token.
 func (Token) String() string { return "***" }
 
-// Format hides the token from every verb but %p, which asks no value.
+// Format hides the token from every verb but %p, which does not print the value.
 func (Token) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("***")) }
 
 // MarshalText hides the token.
@@ -50,8 +50,8 @@ type Fence struct {
 
 // Tx is one atomic step: everything in it happens, or nothing does. All of its
 // inserts, changes, deletes, depends and settles are checked against the state
-// before the step; a task may be named by one of them only, except that a cursor may
-// be deleted and inserted anew under its id, which replaces it whole at its version.
+// before the step. Only one of them may name a task, except that a Tx may delete a
+// cursor and insert it anew under its id, which replaces the cursor of that version whole.
 type Tx struct {
 	Inserts []Insert
 	Changes []Change
@@ -69,7 +69,7 @@ type Insert struct {
 	Headers    map[string]string
 	Priority   int
 	Delay      time.Duration // from the storage's now; with At zero
-	At         time.Time     // the moment itself; a past one is due now
+	At         time.Time     // the moment itself; a past moment is due now
 	MaxRetries int           // 0 none
 	CrashLimit int           // at least 1
 	Timeout    time.Duration
@@ -81,10 +81,10 @@ type Insert struct {
 	Cursor *Cursor
 }
 
-// Conflict says what becomes of an insert whose unique key is taken.
+// Conflict says what happens to an insert whose unique key is taken.
 type Conflict string
 
-// The choices. The zero Conflict is Refuse.
+// The values of a Conflict. The zero Conflict is Refuse.
 const (
 	Refuse Conflict = "refuse" // the whole Tx fails
 	Skip   Conflict = "skip"   // this insert is left out
@@ -108,24 +108,24 @@ type Settle struct {
 	Outcome Outcome
 	Delay   time.Duration // of Fail and Snooze
 	Reason  string        // of Bury and Snooze: a word or two, for Task.Reason
-	// As says how the attempt ended, for Attempt.Outcome: of Fail, Bury and Cancel one of the
-	// constants from AttemptFailed to AttemptCancelled, "" for AttemptFailed, AttemptDiscarded
-	// and AttemptCancelled in this order.
+	// As says how the attempt ended, for Attempt.Outcome: with Fail, Bury and Cancel it is one
+	// of the constants from AttemptFailed to AttemptCancelled. "" means AttemptFailed with Fail,
+	// AttemptDiscarded with Bury, and AttemptCancelled with Cancel.
 	As     string
 	Error  string // of Fail, Bury, Cancel
-	Stack  string // likewise
+	Stack  string // of Fail, Bury, Cancel
 	Result []byte // of Complete
 }
 
 // Applied is what one Tx did.
 type Applied struct {
 	// Inserted, Changed and Settled have one element per Insert, Change and
-	// Settle, in order; nil where Err is set.
+	// Settle, in order; they are nil where Err is set.
 	Inserted []Placed
 	Changed  []Placed
 	Settled  []Placed
-	// Err is nil, a *DependencyError, or an ErrSpan: the Tx was refused and changed
-	// nothing.
+	// Err is nil, or says why the Tx was refused and changed nothing: a *DependencyError,
+	// an ErrSpan, or the storage's error where a queue that the Tx names is damaged.
 	Err error
 }
 
@@ -133,11 +133,12 @@ type Applied struct {
 type Placed struct {
 	Ref     Ref
 	Version int64
-	// State it is in now. A settled or cancelled task that is not kept has the
-	// state in which it ended. A pending task whose cancel was asked is Pending.
+	// State is the state of the task after the step. A settled or cancelled task that is
+	// not kept has the state in which it ended. A pending task whose cancel was asked is
+	// Pending.
 	State State
-	// Existing is set on an insert that found the same task there, or was skipped
-	// for the holder of its unique key: Ref, Version and State are that one's, the
-	// last two zero where it is gone.
+	// Existing is set on an insert that found the same task there, or was skipped because
+	// another task holds its unique key. Ref, Version and State are then of the task that
+	// is there, Version and State zero where that has ended.
 	Existing bool
 }

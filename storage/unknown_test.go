@@ -10,8 +10,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// refusing is a storage that loses the first reply and then refuses what comes, as a
-// server does whose disk is full or whose password has changed.
+// refusing is a storage that loses the first reply and then refuses all calls, as a server
+// does whose disk is full or whose password has changed.
 type refusing struct {
 	*flaky
 	refusal error
@@ -26,7 +26,7 @@ func (r *refusing) Apply(ctx context.Context, call storage.Call, txs ...storage.
 }
 
 // TestARefusalDoesNotUndoWhatMayHaveHappened: the first try happened and its reply was
-// lost, so that a later try that is refused says nothing of the call.
+// lost, so that the refusal of a later try does not tell the outcome of the call.
 func TestARefusalDoesNotUndoWhatMayHaveHappened(t *testing.T) {
 	for _, refusal := range []error{storage.ErrRefused, storage.ErrFull, storage.ErrClosed, context.Canceled} {
 		t.Run(refusal.Error(), func(t *testing.T) {

@@ -19,7 +19,7 @@ const (
 	MaxTxBytes      = 4 << 20                    // bytes of one Tx, or of its one operation
 	MaxClaim        = 1000                       // tasks of one Claim
 	MaxClaimBytes   = 4 << 20                    // payload of one Claim, or of its one task
-	MaxLimit        = 9999                       // retries and crashes
+	MaxLimit        = 9999                       // of MaxRetries and of CrashLimit
 	MaxHeaderBytes  = 64 << 10                   // keys and values of a task's headers
 	MaxAttempts     = 10                         // of a task's history
 	MaxAttemptError = 1 << 10                    // bytes of an attempt's error
@@ -37,7 +37,7 @@ const (
 	MaxVitals       = 16 << 10                   // bytes of a runner's vitals
 )
 
-// Limits are what a storage's Config lets an application set. The zero value
+// Limits are the limits that an application sets in a storage's Config. The zero value
 // works.
 type Limits struct {
 	// MaxPayload bounds payload, result, progress and checkpoint, in bytes:
@@ -52,7 +52,7 @@ type Limits struct {
 	DeclinedFor time.Duration
 }
 
-// WithDefaults fills what is zero.
+// WithDefaults returns l with the default in each field that is zero.
 func (l Limits) WithDefaults() Limits {
 	if l.MaxPayload == 0 {
 		l.MaxPayload = 1 << 20
@@ -83,8 +83,7 @@ func (l Limits) Check() error {
 	)
 }
 
-// Invalid makes an *InvalidError. got is printed with %v, strings quoted, and
-// shortened.
+// Invalid makes an *InvalidError. got is printed with %v and shortened; a string is quoted.
 func Invalid(what string, got any, want string, args ...any) *InvalidError {
 	text := fmt.Sprint(got)
 	if s, ok := got.(string); ok {
@@ -98,7 +97,7 @@ func Invalid(what string, got any, want string, args ...any) *InvalidError {
 }
 
 // CheckName gives an *InvalidError unless name matches
-// ^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$. what says what is named.
+// ^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$. what says what has the name, such as "kind".
 func CheckName(what, name string) error {
 	ok := len(name) > 0 && len(name) <= MaxName && nameByte[name[0]] == 1
 	for i := 1; ok && i < len(name); i++ {
@@ -111,7 +110,8 @@ func CheckName(what, name string) error {
 	return nil
 }
 
-// nameByte says of each character whether a name may have it: 1 anywhere, 2 but at its beginning.
+// nameByte says for each byte whether a name may have it: 0 nowhere, 1 anywhere, 2 anywhere but at the
+// beginning.
 var nameByte = func() (in [256]byte) {
 	for c := range in {
 		switch c := byte(c); {
@@ -124,15 +124,15 @@ var nameByte = func() (in [256]byte) {
 	return in
 }()
 
-// ReservedQueues begins the names of the queues in which midge keeps what is its own, such as the
-// history that the dashboard shows. Applications neither enqueue into them nor change them, and lists
-// for people leave them out. A storage treats them as any others.
+// ReservedQueues is the prefix of the queues in which midge keeps its own records, such as the history
+// that the dashboard shows. Applications neither enqueue into them nor change them, and lists for people
+// leave them out. A storage treats them like any other queue.
 const ReservedQueues = "midge."
 
 // Reserved reports whether a queue is midge's own.
 func Reserved(queue string) bool { return strings.HasPrefix(queue, ReservedQueues) }
 
-// CheckRef checks both names of a ref.
+// CheckRef gives an *InvalidError unless both names of ref satisfy CheckName.
 func CheckRef(ref Ref) error {
 	if err := CheckName("queue name", ref.Queue); err != nil {
 		return err
@@ -149,8 +149,9 @@ func CleanText(s string, limit int) string {
 	return cut(strings.ToValidUTF8(s, "\uFFFD"), limit)
 }
 
-// AttemptTexts gives the error that the history keeps of an attempt, and the stack of a task behind the
-// part of the error that does not fit there.
+// AttemptTexts returns two texts for the error and the stack of an attempt: kept is the error that the
+// history keeps, and full is for Task.Stack. Where the error does not fit into the history, full is the
+// whole error followed by the stack, else only the stack.
 func AttemptTexts(text, stack string) (kept, full string) {
 	kept, full = CleanText(text, MaxAttemptError), CleanText(stack, MaxText)
 	if len(text) <= MaxAttemptError {
@@ -163,10 +164,10 @@ func AttemptTexts(text, stack string) (kept, full string) {
 	return kept, text + "\n\n" + full
 }
 
-// PrintableText makes s fit for a line of a log or the text of an error: at most limit bytes,
-// with an ellipsis where there was more, in which everything that does not print is written
-// as Go quotes it. Control characters, and those that reorder a line or hide in it, change
-// nothing on a terminal then.
+// PrintableText makes s fit for a line of a log or the text of an error: it is cut at limit bytes,
+// with an ellipsis in place of the rest, and characters that do not print are written as Go quotes
+// them. So control characters, and characters that reorder a line or are invisible in it, change
+// nothing on a terminal.
 func PrintableText(s string, limit int) string {
 	odd := func(r rune) bool { return !strconv.IsPrint(r) }
 	if len(s) <= limit && utf8.ValidString(s) && !strings.ContainsFunc(s, odd) {
@@ -190,7 +191,7 @@ func PrintableText(s string, limit int) string {
 	return b.String()
 }
 
-// cut gives at most limit bytes of s, without the beginning of a rune at its end.
+// cut returns at most limit bytes of s, and does not end within a rune.
 func cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -222,8 +223,8 @@ func checkDuration(what string, d time.Duration) error {
 	return nil
 }
 
-// checkSpan is for durations whose zero means none, or a default: a number of seconds that
-// was given as nanoseconds must not become that.
+// checkSpan checks durations whose zero means none, or a default. It refuses durations below MinSpan,
+// so that a number of seconds given as nanoseconds is not taken for a duration of about zero.
 func checkSpan(what string, d time.Duration) error {
 	if d != 0 && (d < MinSpan || d > MaxDelay) {
 		return Invalid(what, d, "0, or %v to %v", MinSpan, MaxDelay)
@@ -241,7 +242,7 @@ func checkTime(what string, t time.Time) error {
 	return nil
 }
 
-// checkText is for texts that are kept as they are given.
+// checkText checks texts that a storage keeps as they are given.
 func checkText(what, text string) error {
 	if strings.IndexByte(text, 0) >= 0 || !utf8.ValidString(text) {
 		return Invalid(what, text, "valid UTF-8 without NUL")

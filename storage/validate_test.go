@@ -62,8 +62,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// What is checked is what storagetest tests of each storage; here are the answers
-// that need no storage: which mistake is named.
+// TestCheckTxsNamesTheMistake checks which mistake an error names. That a storage makes these checks at
+// all is tested by storagetest.
 func TestCheckTxsNamesTheMistake(t *testing.T) {
 	good := storage.Insert{Ref: storage.Ref{Queue: "q", ID: "a"}, Kind: "k", Encoding: "raw", CrashLimit: 1}
 	fence := storage.Fence{Ref: storage.Ref{Queue: "q", ID: "b"}, Version: 1}
@@ -137,7 +137,7 @@ func TestTxQueues(t *testing.T) {
 	}
 }
 
-// TestAttemptTexts: the history keeps the beginning of a long error, and the stack all of it.
+// TestAttemptTexts: of a long error the history keeps the beginning, and Task.Stack all of it.
 func TestAttemptTexts(t *testing.T) {
 	long := strings.Repeat("x", storage.MaxAttemptError+1)
 	for _, c := range [][4]string{
@@ -178,7 +178,7 @@ func FuzzCleanText(f *testing.F) {
 	})
 }
 
-// What a terminal obeys, what reorders a line or hides in one, and what is too long for one.
+// rtl and hidden are characters that reorder a line, or are invisible in it.
 const rtl, hidden = "\u202e", "\u200b"
 
 func TestPrintableText(t *testing.T) {
@@ -216,7 +216,8 @@ func FuzzPrintableText(f *testing.F) {
 	})
 }
 
-// A name that came from anywhere must neither flood an error nor rearrange it.
+// TestNamesInErrorsAreShortAndPrintable: a name from an untrusted source must neither flood an error nor
+// rearrange its text.
 func TestNamesInErrorsAreShortAndPrintable(t *testing.T) {
 	for what, bad := range map[string]string{
 		"long": strings.Repeat("x", 1<<20), "reversed": rtl + "evil" + hidden, "a terminal's": "\x1b[2J\r", "broken": "\xff\xfe",
@@ -240,7 +241,8 @@ func TestNamesInErrorsAreShortAndPrintable(t *testing.T) {
 	}
 }
 
-// Parts are told apart by their lengths: no two lists of parts are one key.
+// FuzzUniqueKey checks that different lists of parts give different keys: a length before each part
+// tells where it ends.
 func FuzzUniqueKey(f *testing.F) {
 	f.Add([]byte("ab"), []byte("c"), []byte("a"), []byte("bc"))
 	f.Add([]byte(""), []byte("x"), []byte("x"), []byte(""))

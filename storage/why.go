@@ -8,52 +8,52 @@ import (
 	"time"
 )
 
-// Cause is why a task is where it is.
+// Cause is the reason why a task stands where it does.
 type Cause string
 
-// The causes, in the order in which [Why] looks for them: the first that holds is told.
+// The causes, in the order in which [Why] looks for them. Why returns the first that holds.
 const (
 	// CauseEnded: the task has completed, was cancelled or is dead. Since says when, Reason why it is dead,
-	// and Error what its last attempt said.
+	// and Error is the error of its last attempt that has one.
 	CauseEnded Cause = "ended"
-	// CauseRunning: Runner runs the task, since Since, under a lease that ends at Until.
+	// CauseRunning: Runner has run the task since Since, under a lease that ends at Until.
 	CauseRunning Cause = "running"
 	// CauseAhead: Runner has claimed the task ahead, and starts it once one of its slots is free.
 	CauseAhead Cause = "claimed ahead"
 	// CauseLeaseExpired: the lease of Runner ended at Until. The next claim from the queue brings the task
 	// back. RunnerGone says that the runner's heartbeat has expired too.
 	CauseLeaseExpired Cause = "lease expired"
-	// CauseCancelAsked: Runner is asked to stop the task, which ends as cancelled once it has, or when the
-	// lease ends at Until.
+	// CauseCancelAsked: Runner is asked to stop the task. The task ends as cancelled when Runner stops it, or
+	// after the lease ends at Until.
 	CauseCancelAsked Cause = "cancel asked"
-	// CausePaused: the queue is paused until Until, zero for until it is resumed, and for longer than the task
-	// is put off.
+	// CausePaused: the queue is paused until Until, zero for until it is resumed. The pause lasts beyond the
+	// moment at which the task is due.
 	CausePaused Cause = "paused"
-	// CauseDue: the task is due at Until. Retries says that it failed before, with Error, and Snoozes that it
-	// was snoozed, for Reason.
+	// CauseDue: the task is due at Until. Retries counts its failures, the last with Error, and Snoozes its
+	// snoozes, the last for Reason.
 	CauseDue Cause = "due later"
 	// CauseNoRunner: no live runner serves the queue.
 	CauseNoRunner Cause = "no runner"
-	// CauseUnknownKind: live runners serve the queue, and none knows the kind of the task. After Until, where
-	// that is set, the task is dead.
+	// CauseUnknownKind: live runners serve the queue, and none knows the kind of the task. Until, where it is
+	// set, is when the task dies.
 	CauseUnknownKind Cause = "unknown kind"
 	// CauseBusy: all slots of the runners that know the kind are taken. Position says where the task stands.
 	CauseBusy Cause = "every slot busy"
-	// CauseSuspect: the next crash makes the task dead, so that a runner starts it only beside no other
-	// suspect.
+	// CauseSuspect: the next crash makes the task dead, so that a runner starts it only while it runs no
+	// other suspect.
 	CauseSuspect Cause = "suspect"
 	// CauseStartOnly: the lease of the task ended while it was only claimed ahead, so that a runner takes it
 	// only to start at once.
 	CauseStartOnly Cause = "start-only"
 	// CauseInLine: the task waits for its turn, at Position of Of.
 	CauseInLine Cause = "in line"
-	// CauseTicks: it is a schedule, which ticks next at Until, zero for never.
+	// CauseTicks: the record is a schedule, which ticks next at Until, zero for never.
 	CauseTicks Cause = "ticks"
-	// CauseOrphaned: it is a schedule that no live runner declares, so that it stands still.
+	// CauseOrphaned: the record is a schedule that no live runner declares, so that nobody ticks it.
 	CauseOrphaned Cause = "orphaned"
 )
 
-// Causes lists every cause, in the order in which they are looked for.
+// Causes lists every cause, in the order in which Why looks for them.
 func Causes() []Cause {
 	return []Cause{
 		CauseEnded, CauseRunning, CauseAhead, CauseLeaseExpired, CauseCancelAsked, CausePaused, CauseDue,
@@ -62,7 +62,7 @@ func Causes() []Cause {
 	}
 }
 
-// Verdict says why a task is where it is. Fields that its cause does not name are zero.
+// Verdict says why a task stands where it does.
 type Verdict struct {
 	Ref   Ref
 	Kind  string
@@ -72,41 +72,44 @@ type Verdict struct {
 	Now time.Time
 	// Since is when the task ended, or was started.
 	Since time.Time
-	// Until is when the cause ends by itself, zero where it does not, or that is not known.
+	// Until is when the cause ends by itself, zero where it does not, or where that is not known.
 	Until time.Time
-	// Runner has the task, on Host in process PID where its id or heartbeat tells them. RunnerGone says that
-	// its heartbeat has expired.
+	// Runner is the runner that holds the lease. It runs on Host in process PID, where its id or heartbeat
+	// tells them. RunnerGone says that its heartbeat has expired.
 	Runner     string
 	Host       string
 	PID        int
 	RunnerGone bool
 	// Runners is how many live runners serve the queue, and Able how many of these know the kind.
 	Runners, Able int
-	// Slots are those of the runners that are able, and Free how many of them are free.
+	// Slots is how many slots the able runners have, and Free how many of these are free.
 	Slots, Free int
-	// Position is the place of the task in the order in which its queue is claimed, from 1, of Of tasks that
-	// wait. 0 says that at least PositionAtLeast tasks stand before it, or that the place is not known.
+	// Position is the place of the task in the order in which its queue is claimed, from 1, and Of the number
+	// of waiting tasks. Where Position is 0, at least PositionAtLeast tasks stand before the task, or the
+	// place is not known.
 	Position, Of    int64
 	PositionAtLeast int64
-	// ETA is about when the task starts, 0 where that is not known: it needs an earlier sample.
+	// ETA is about how long it takes until the task starts, 0 where that is not known: it needs an earlier
+	// sample.
 	ETA time.Duration
-	// Retries and Snoozes are those of the task, Reason and Error what is known of its last end.
+	// Retries, Snoozes and Reason are those of the task, and Error is its LastError, or what is wrong with a
+	// schedule.
 	Retries, Snoozes int
 	Reason           string
 	Error            string
 }
 
-// The bounds of the look for a task in its line.
+// The bounds of the search for a task in its line: pages read, and bytes of payload.
 const (
 	whyPages = 5
 	whyBytes = 8 << 20
 )
 
-// Why says why a task, or a schedule, is where it is: the first cause that holds, in the order of [Causes].
-// Where samples of its queue are given that were taken before, the verdict on a task that waits has an ETA.
-// It reads the task, the numbers of its queue, the runners and at most five pages of the line, one after
-// the other, so that a verdict on a task that moves meanwhile may tell of two moments. [ErrNotFound], and
-// what [Storage.Task] returns.
+// Why says why a task, or a schedule, stands where it does: it returns the first cause that holds, in the
+// order of [Causes]. With earlier samples of the queue in before, the verdict on a waiting task has an ETA.
+// Why reads the task, the stats of its queue, the runners and at most five pages of the line, one after
+// the other, so that a verdict on a task that moves meanwhile may mix two moments. Its errors are those of
+// the storage's methods: [ErrNotFound] where there is no such task.
 func Why(ctx context.Context, store Storage, ref Ref, before ...Sample) (Verdict, error) {
 	t, err := store.Task(ctx, ref)
 	if err != nil {
@@ -171,7 +174,7 @@ func (w *whyWalk) serve() {
 	}
 }
 
-// schedule decides about a cursor.
+// schedule decides about a cursor: whether a live runner declares it as it stands.
 func (w *whyWalk) schedule() {
 	w.v.Cause = CauseOrphaned
 	d, err := w.task.Cursor.Decode()
@@ -186,7 +189,7 @@ func (w *whyWalk) schedule() {
 	}
 }
 
-// pending decides about a task that a runner has.
+// pending decides about a task that a runner has claimed.
 func (w *whyWalk) pending() {
 	t := &w.task
 	w.v.Runner, w.v.Until, w.v.Since, w.v.RunnerGone = t.Runner, t.LeaseUntil, t.StartedAt(), true
@@ -208,7 +211,7 @@ func (w *whyWalk) pending() {
 	}
 }
 
-// paused decides whether a pause of the queue keeps the task, for longer than it is put off.
+// paused decides whether a pause of the queue lasts beyond the moment at which the task is due.
 func (w *whyWalk) paused() bool {
 	until := w.stats.PausedUntil
 	if !w.stats.Paused || !until.IsZero() && !w.task.Due.Before(until) {
@@ -227,7 +230,7 @@ func (w *whyWalk) later() bool {
 	return true
 }
 
-// unserved decides whether nobody can run the task.
+// unserved decides whether no live runner can run the task.
 func (w *whyWalk) unserved() bool {
 	switch {
 	case w.v.Runners == 0:
@@ -243,7 +246,7 @@ func (w *whyWalk) unserved() bool {
 	return true
 }
 
-// line decides about a task that waits for its turn, and looks for its place.
+// line decides about a task that waits for its turn, and finds its place and ETA.
 func (w *whyWalk) line(ctx context.Context, store Storage, before []Sample) error {
 	switch {
 	case w.v.Free == 0:
@@ -269,7 +272,7 @@ func (w *whyWalk) line(ctx context.Context, store Storage, before []Sample) erro
 	return nil
 }
 
-// place looks for the task in the first pages of its line.
+// place looks for the task in the first pages of its line, and sets Position or PositionAtLeast.
 func (w *whyWalk) place(ctx context.Context, store Storage) error {
 	query := TasksQuery{Queue: w.task.Queue, State: Waiting, Limit: MaxPage}
 	read := 0
@@ -294,13 +297,13 @@ func (w *whyWalk) place(ctx context.Context, store Storage) error {
 	return nil
 }
 
-// String says the verdict in a sentence, with times from Now.
+// String says the verdict in a sentence, with times relative to Now.
 func (v Verdict) String() string { return v.Text(roughly) }
 
-// Text is String with durations as a function writes them. They are never negative.
+// Text says what String says, with durations as the function duration writes them. It gets no negative ones.
 func (v Verdict) Text(duration func(time.Duration) string) string { return told{v, duration}.text() }
 
-// told is a verdict with how its durations are written.
+// told is a verdict together with the function that writes its durations.
 type told struct {
 	Verdict
 
@@ -341,7 +344,7 @@ func (v told) text() string {
 	}
 }
 
-// waits says why nobody has taken a task that waits.
+// waits says why nobody has taken a waiting task.
 func (v told) waits() string {
 	switch v.Cause {
 	case CauseNoRunner:
@@ -377,7 +380,7 @@ func (v told) ended() string {
 	return text
 }
 
-// after says what came before a task that is due later.
+// after says whether a failure or a snooze has put off a task that is due later.
 func (v Verdict) after() string {
 	switch {
 	case v.State == Retry:
@@ -388,7 +391,7 @@ func (v Verdict) after() string {
 	return ""
 }
 
-// details appends texts to a sentence.
+// details joins what is to be appended to a sentence: the first line of each text that is not empty.
 func details(texts ...string) string {
 	var b strings.Builder
 	for _, t := range texts {
@@ -430,7 +433,7 @@ func (v Verdict) runner() string {
 
 func (v told) in(at time.Time) string { return v.duration(max(at.Sub(v.Now), 0)) }
 
-// ago says how long ago a moment was, behind some words; nothing where there is none.
+// ago says how long ago a moment was, after the given words. It is "" for the zero moment.
 func (v told) ago(words string, at time.Time) string {
 	if at.IsZero() {
 		return ""

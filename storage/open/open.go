@@ -1,15 +1,15 @@
-// Package open opens a storage by a URL, as programs have it from their configuration.
+// Package open opens a storage by a URL that a program has from its configuration.
 //
 //	store, err := open.Open(ctx, os.Getenv("MIDGE_URL"))
 //
-// A storage in which transactions of database/sql can be joined, on PostgreSQL or SQLite, has a method
-// for that, to be asked for by an interface:
+// The storages on PostgreSQL and SQLite can write within a transaction of database/sql. An interface
+// assertion tells whether a storage has the method for that:
 //
 //	joins, ok := store.(interface{ WithinSQL(tx *sql.Tx) storage.Joined })
 //
-// It depends on the storages memory, Redis and PostgreSQL. SQLite is a module of its own, which
-// brings a [Driver]: open.Open(ctx, "sqlite:jobs.db", modernc.URL{}). What a URL cannot say, such
-// as limits, says the Config of a storage to its own Open.
+// The package depends on the storages memory, Redis and PostgreSQL. SQLite is a module of its own,
+// which brings a [Driver]: open.Open(ctx, "sqlite:jobs.db", modernc.URL{}). For options that a URL
+// cannot express, such as limits, call the Open of the storage's own package with its Config.
 package open
 
 import (
@@ -27,23 +27,23 @@ import (
 
 // Driver opens the storages of one scheme. The modules of other storages export theirs.
 type Driver interface {
-	// Scheme is what stands before the colon of the URLs that it opens.
+	// Scheme is the scheme of the URLs that the driver opens, without the colon.
 	Scheme() string
-	// Open opens the storage at a URL of the scheme. ctx bounds the opening alone.
+	// Open opens the storage at a URL of the scheme. ctx bounds only the opening.
 	Open(ctx context.Context, url string) (storage.Storage, error)
 }
 
-// Open opens the storage at a URL; the caller closes it. ctx bounds the opening alone.
+// Open opens the storage at a URL; the caller closes it. ctx bounds only the opening.
 //
-//	memory:                                                   in this process alone
+//	memory:                                                   only in this process
 //	redis://user:password@host:6379/0                         see redis.Config, also for rediss,
 //	redis+sentinel://host:26379,host:26379/master             unix and the same over TLS
 //	redis+cluster://host:7000,host:7001
 //	postgres://user:password@host/database?sslmode=verify-full   see postgres.Config
 //
-// A URL of another scheme is opened by the driver of more that has the scheme. Errors are those of
-// the storage's own Open, and a *storage.InvalidError for a URL whose scheme nobody has. No error
-// shows a password.
+// The drivers in more open URLs of their own schemes, and come before the storages above. Open returns
+// the errors of the storage's own Open, and a *storage.InvalidError for a URL of an unknown scheme. No
+// error shows a password.
 func Open(ctx context.Context, url string, more ...Driver) (storage.Storage, error) {
 	scheme, rest, _ := strings.Cut(url, ":")
 	for _, d := range more {
@@ -72,7 +72,7 @@ func Open(ctx context.Context, url string, more ...Driver) (storage.Storage, err
 		"one that begins with %s and a colon", strings.Join(slices.Compact(known), ", ")))
 }
 
-// opened gives no storage that is a nil pointer.
+// opened returns a nil interface with an error, never an interface that holds a nil pointer.
 func opened[S storage.Storage](store S, err error) (storage.Storage, error) {
 	if err != nil {
 		return nil, err
@@ -80,8 +80,8 @@ func opened[S storage.Storage](store S, err error) (storage.Storage, error) {
 	return store, nil
 }
 
-// shown is a URL without what may be secret in it: a text without a scheme may be a
-// password, or have one, as "host=db password=x:y" has.
+// shown returns a URL without its secrets, for an error. It shows at most the scheme: a text without
+// one may be a password or contain one, such as "host=db password=x:y".
 func shown(text, scheme string) string {
 	if u, err := url.Parse(scheme + ":"); text == scheme || err != nil || u.Scheme == "" {
 		return "without a scheme"

@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage/open"
 )
 
-// other is a driver of a storage of an application's own.
+// other is the driver of a storage that an application brings.
 type other struct{ err error }
 
 func (other) Scheme() string { return "other" }
