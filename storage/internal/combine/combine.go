@@ -1,13 +1,13 @@
 // Package combine lets concurrent calls of a storage share round trips.
 //
 // A storage hands each call to its [Combiner], with the identity of the call. Calls that arrive while
-// earlier ones are under way wait for a moment and are flushed together. A call that finds nothing under
-// way is flushed at once, in the goroutine of its caller: another goroutine for each would cost more than
-// the rest of the client's work.
+// earlier calls are under way wait for a moment and are flushed together. A call that finds no flush under
+// way is flushed at once, in the goroutine of its caller: another goroutine for each call would cost more
+// than the rest of the client's work.
 //
 // The Combiner decides which calls share a flush, how many flushes are under way at the same time, and
 // what the end of a caller's context means. The storage carries a flush out and keeps the outcomes in its
-// own type of call. A storage that passes calls on to another process passes on what a flush gathered.
+// own type of call. A storage that forwards calls to another process forwards the calls of a flush together.
 package combine
 
 import (
@@ -21,21 +21,21 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Call is what a Combiner knows of a call.
+// Call holds the facts about a call that a Combiner needs.
 type Call struct {
-	// Identity is that of the call, zero for a call without one. Two calls of one lane, the second of
-	// which repeats the first, never share a flush.
+	// Identity is the identity of the call, zero for a call without one. Two calls of one lane never share
+	// a flush, since the second may repeat the first.
 	Identity storage.Call
-	// Line names the calls that may share a flush. Calls of one line are flushed in the order in which
-	// they arrived, or beside each other.
+	// Line is the number of the line that the call belongs to. Only calls of one line share a flush. They
+	// are flushed in the order in which they arrived, or by flushes under way at the same time.
 	Line       int
 	Ops, Bytes int
-	// Large lets a call go by itself, without waiting for the flush under way: the round trips that it
-	// could share cost little beside the rest of it.
+	// Large lets a call have a flush of its own, without waiting for the flush under way: the round trips
+	// that it could share are a small part of its cost.
 	Large bool
 
-	beside bool          // it goes by itself, as a large call
-	landed chan struct{} // closed with the outcome; nil where the caller flushes its call itself
+	beside bool          // it has a flush of its own, as a large call
+	landed chan struct{} // closed once there is an outcome; nil where the caller flushes its call itself
 }
 
 func (c *Call) combined() *Call { return c }
@@ -45,26 +45,28 @@ type Embedding interface{ combined() *Call }
 
 // Config says how a storage's calls are flushed.
 type Config[C Embedding] struct {
-	// Flush carries out calls of one line together, and keeps the outcome of each. It gives back those
-	// that have none, and did not happen, because one of several calls spoiled the flush for the others.
+	// Flush carries out calls of one line together, and keeps the outcome of each. It returns the calls
+	// that have no outcome, and did not happen, because one of several calls spoiled the flush for the
+	// others.
 	Flush func(ctx context.Context, line int, calls []C) (spoiled []C)
 	// Apart carries out calls that were spoiled, each by itself and in their order.
 	Apart func(ctx context.Context, line int, calls []C)
 	// Keep copies the parts of a call that belong to its caller, before the call waits: the caller may
 	// leave before the flush. May be nil.
 	Keep func(call C)
-	// Context is that of the flushes that no caller carries out. They end when it does.
+	// Context is the context of the flushes that no caller carries out. They end when it does.
 	Context context.Context //nolint:containedctx // of the flushes; no caller's context ends one
-	// Interruptible says that Flush returns when its context ends, however long the server takes. Only
-	// then does a caller flush a call whose context can end.
+	// Interruptible says that Flush returns when its context ends, however long the server takes. Without
+	// it a caller flushes its call itself only where the caller's context cannot end.
 	Interruptible bool
 
-	// A flush takes at most so many calls, operations and bytes, but one call at least; 0 is no limit.
+	// Calls, Ops and Bytes limit the calls, operations and bytes of one flush, which takes at least one
+	// call; 0 is no limit.
 	Calls, Ops, Bytes int
-	// Beside is how many flushes of one line are under way at the same time at most.
+	// Beside is the most flushes of one line that are under way at the same time.
 	Beside int
-	// Group is how many calls make a third flush beside others worth its costs. With 0 no flush but that
-	// of a large call begins beside another.
+	// Group is how many calls make a third flush under way at the same time worth its costs. With 0 no
+	// flush begins while another is under way, except the flush of a large call.
 	Group int
 }
 
@@ -74,33 +76,34 @@ type Combiner[C Embedding] struct {
 
 	mu      sync.Mutex // guards the fields below; no I/O under it
 	closed  bool
-	lines   map[int]*line[C] // they stay: a storage has few
-	flushes sync.WaitGroup   // all of them, and the goroutines that wait for the next
+	lines   map[int]*line[C] // never removed: a storage has few
+	flushes sync.WaitGroup   // all flushes, and the goroutines that wait for the next one
 	idle    int              // goroutines that wait for a line to flush
-	next    chan *line[C]    // has room for what idle goroutines are asked; closed by Close
+	next    chan *line[C]    // the lines that idle goroutines are to flush, with room for all; closed by Close
 }
 
-// idleMost is how many goroutines wait for the next flush. The stack of one has grown to what a flush
-// needs; to grow that of a new one each time takes a twentieth of a busy client's processor time.
+// idleMost is the most goroutines that wait for the next flush. The stack of such a goroutine has grown to
+// the size that a flush needs; to grow the stack of a new goroutine each time takes a twentieth of a busy
+// client's processor time.
 const idleMost = 16
 
 // line holds the calls of a line that wait for their flush.
 type line[C Embedding] struct {
 	number  int
 	waiting []C
-	flights int // flushes under way, or called for
-	aboard  int // their calls
-	large   int // large calls that go by themselves
-	// called is set while a goroutine is about to take the calls that wait.
+	flights int // flushes under way, or about to begin, without the large calls
+	aboard  int // the calls of these flushes
+	large   int // large calls under way in flushes of their own
+	// called is set while a goroutine is about to take the waiting calls.
 	called bool
 }
 
-// New makes a Combiner.
+// New makes a Combiner. Its owner calls Close.
 func New[C Embedding](cfg Config[C]) *Combiner[C] {
 	return &Combiner[C]{cfg: cfg, lines: make(map[int]*line[C]), next: make(chan *line[C], idleMost)}
 }
 
-// Close refuses further calls and waits for the flushes, whose context has ended.
+// Close refuses further calls and waits for the flushes to end. The owner ends Config.Context before.
 func (c *Combiner[C]) Close() {
 	c.mu.Lock()
 	if !c.closed {
@@ -111,10 +114,10 @@ func (c *Combiner[C]) Close() {
 	c.flushes.Wait()
 }
 
-// Do has calls carried out, and returns when each has its outcome. Where it returns an error the calls
-// have no outcome to look at: storage.ErrClosed where the Combiner was closed, storage.ErrUnavailable where
-// ctx ended before any of the calls was flushed, and storage.ErrUnknown where it ended later. A flush that
-// other calls share goes on without this caller.
+// Do gets calls carried out, and returns when each has its outcome. Where Do returns an error the caller
+// must not look at the outcomes. The error is ctx.Err() where ctx has ended already, storage.ErrClosed where
+// the Combiner is closed, storage.ErrUnavailable where ctx ended before any of the calls was flushed, and
+// storage.ErrUnknown where it ended later. A flush that other calls share goes on without this caller.
 func (c *Combiner[C]) Do(ctx context.Context, calls ...C) error {
 	if err := ctx.Err(); err != nil {
 		return err // nothing happened
@@ -137,7 +140,7 @@ func (c *Combiner[C]) Do(ctx context.Context, calls ...C) error {
 	return nil
 }
 
-// ended is the error of a caller who leaves.
+// ended returns the error for a caller whose context ended. sent says that a call of it was flushed.
 func ended(ctx context.Context, sent bool) error {
 	if sent {
 		return fmt.Errorf("%w: %w", storage.ErrUnknown, context.Cause(ctx))
@@ -145,8 +148,9 @@ func ended(ctx context.Context, sent bool) error {
 	return fmt.Errorf("%w: %w", storage.ErrUnavailable, context.Cause(ctx))
 }
 
-// submit hands over calls, and reports whether the caller is to flush its own, a single one, in this line.
-// Else each of the calls lands when it has its outcome.
+// submit hands over calls. It reports own where the caller is to flush its single call itself, in line l.
+// Otherwise landed of each call is closed when the call has its outcome. carries says that the caller may
+// flush a call itself.
 func (c *Combiner[C]) submit(calls []C, carries bool) (l *line[C], own bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,8 +177,8 @@ func (c *Combiner[C]) submit(calls []C, carries bool) (l *line[C], own bool, err
 	return l, false, nil
 }
 
-// admits reports whether a call may be flushed by its caller, and counts the flush. A call that finds
-// others waiting joins them. The mutex is held.
+// admits reports whether the caller may flush its call itself, and counts that flush. A call that finds
+// other calls waiting joins them. The mutex is held.
 func (c *Combiner[C]) admits(l *line[C], call *Call) bool {
 	switch {
 	case call.Large && l.flights+l.large < c.cfg.Beside:
@@ -189,7 +193,7 @@ func (c *Combiner[C]) admits(l *line[C], call *Call) bool {
 	return true
 }
 
-// line gives the line of a number. The mutex is held.
+// line returns the line with a number, which it makes where there is none. The mutex is held.
 func (c *Combiner[C]) line(number int) *line[C] {
 	l := c.lines[number]
 	if l == nil {
@@ -199,9 +203,10 @@ func (c *Combiner[C]) line(number int) *line[C] {
 	return l
 }
 
-// ready reports whether the next flush of a line begins, in which so many calls wait. It does where none
-// is under way, and beside others when as many calls wait as one of those carries: so callers in a loop
-// come in groups, and while the server works for one group the others get ready. The mutex is held.
+// ready reports whether the next flush of a line begins now, with so many calls waiting. It begins where no
+// flush is under way. It begins during other flushes when as many calls wait as one of them carries: so
+// callers in a loop come in groups, and while the server works for one group the others get ready. The mutex
+// is held.
 func (c *Combiner[C]) ready(l *line[C], waiting int) bool {
 	switch {
 	case waiting == 0 || l.called:
@@ -216,7 +221,8 @@ func (c *Combiner[C]) ready(l *line[C], waiting int) bool {
 	return waiting >= max(l.aboard/l.flights, c.cfg.Group)
 }
 
-// call has a goroutine flush the calls that wait in a line, where the next flush begins. The mutex is held.
+// call makes a goroutine flush the calls that wait in a line, if the next flush is to begin now. The mutex
+// is held.
 func (c *Combiner[C]) call(l *line[C]) {
 	if !c.ready(l, len(l.waiting)) {
 		return
@@ -225,7 +231,7 @@ func (c *Combiner[C]) call(l *line[C]) {
 	l.flights++
 	if c.idle > 0 && !c.closed {
 		c.idle--
-		c.next <- l // it has room
+		c.next <- l // does not block: it has room for all idle goroutines
 		return
 	}
 	c.flushes.Go(func() {
@@ -244,8 +250,8 @@ func (c *Combiner[C]) work(l *line[C]) bool {
 	defer c.mu.Unlock()
 	for {
 		calls := c.take(l)
-		if len(calls) > 0 { // else all who waited have left
-			c.call(l) // the calls that this flush leaves may go beside it
+		if len(calls) > 0 { // none where all waiting callers have left
+			c.call(l) // another flush may begin at once for the calls that this one leaves waiting
 			c.mu.Unlock()
 			c.carryOut(c.cfg.Context, l.number, calls)
 			c.mu.Lock()
@@ -278,8 +284,7 @@ func (c *Combiner[C]) take(l *line[C]) []C {
 	return calls
 }
 
-// fitting gives how many of the calls that wait one flush takes along: one at least, and one of a lane at
-// most.
+// fitting returns how many of the waiting calls one flush takes: at least one, and at most one of a lane.
 func (c *Combiner[C]) fitting(waiting []C) int {
 	if len(waiting) < 2 {
 		return len(waiting)
@@ -300,15 +305,15 @@ func (c *Combiner[C]) fitting(waiting []C) int {
 	return len(waiting)
 }
 
-// carryOut carries out one flush.
+// carryOut carries out one flush, and then apart the calls that it spoiled.
 func (c *Combiner[C]) carryOut(ctx context.Context, line int, calls []C) {
 	if spoiled := c.cfg.Flush(ctx, line, calls); len(spoiled) > 0 {
 		c.cfg.Apart(ctx, line, spoiled)
 	}
 }
 
-// flushOwn carries out a call in the goroutine of its caller, whose context ends it: nobody else's outcome
-// hangs on that.
+// flushOwn carries out a call in the goroutine of its caller. The caller's context may end the flush, since
+// no other caller's call is in it.
 func (c *Combiner[C]) flushOwn(ctx context.Context, l *line[C], call []C) {
 	defer c.flushes.Done()
 	c.carryOut(ctx, l.number, call)
@@ -323,18 +328,18 @@ func (c *Combiner[C]) flushOwn(ctx context.Context, l *line[C], call []C) {
 	c.call(l)
 }
 
-// patience is how often a flush that is about to begin lets callers run first, once none of them brings
-// anything: some ten microseconds. Where the application keeps all processors busy, each time takes tens of
-// milliseconds, and patienceTime ends it.
+// A flush that is about to begin lets callers run first. patience is how many yields in a row bring no new
+// call before it gives up, which takes some ten microseconds. Where the application keeps all processors
+// busy, each yield takes tens of milliseconds, and patienceTime ends the waiting.
 const (
 	patience     = 200
 	patienceTime = time.Millisecond
 )
 
-// gather lets callers who have their outcome come again, where no other flush is under way, before the
-// next one begins. Without that the first of them would miss it, and callers in a loop would be flushed in
-// turns: all but one, and then that one alone. Nor may a flush of some of them begin meanwhile. The mutex is
-// held, but while others run.
+// gather lets the callers that just got their outcome call again before the next flush begins, where no
+// other flush is under way. Without gather the first of them would begin the next flush alone, and callers
+// in a loop would be flushed in turns: all but one, and then that one by itself. While gather waits no flush
+// of some of the calls may begin, so it sets called. The mutex is held, except while others run.
 func (c *Combiner[C]) gather(l *line[C], landed int) {
 	if l.flights > 0 || l.called || len(l.waiting)+landed < 2 {
 		return
@@ -356,7 +361,8 @@ func (c *Combiner[C]) gather(l *line[C], landed int) {
 	}
 }
 
-// withdraw takes back the calls of a caller who leaves, and reports whether one of them was flushed.
+// withdraw removes the calls of a caller that leaves from their lines, and reports whether one of them was
+// flushed already.
 func (c *Combiner[C]) withdraw(calls []C) (sent bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

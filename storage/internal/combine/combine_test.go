@@ -21,7 +21,7 @@ type flushing struct {
 	land  chan struct{} // closed by the test
 }
 
-// rig is a Combiner whose flushes land when the test says so.
+// rig is a Combiner whose flushes end when the test says so.
 type rig struct {
 	*combine.Combiner[*call]
 
@@ -52,7 +52,7 @@ func (r *rig) flush(ctx context.Context, _ int, calls []*call) []*call {
 	return nil
 }
 
-// do makes calls, in a goroutine, and gives their error when it has come.
+// do makes calls in a goroutine. The channel receives the error of Do.
 func (r *rig) do(ctx context.Context, calls ...*call) <-chan error {
 	done := make(chan error, 1)
 	r.callers.Go(func() { done <- r.Do(ctx, calls...) })
@@ -60,7 +60,7 @@ func (r *rig) do(ctx context.Context, calls ...*call) <-chan error {
 	return done
 }
 
-// begins expects one flush of so many calls to have begun.
+// begins expects that one flush, of so many calls, has begun.
 func (r *rig) begins(calls int) flushing {
 	r.t.Helper()
 	if len(r.flushes) != 1 {
@@ -139,8 +139,8 @@ func TestARepeatNeverSharesAFlushWithItsFirstTry(t *testing.T) {
 	})
 }
 
-// TestGroupsGoBesideEachOther: beside a flush the next begins when as many calls wait as that carries, and
-// a third when they are worth it.
+// TestGroupsGoBesideEachOther: during a flush the next begins when as many calls wait as the first carries,
+// and a third when a group of calls waits.
 func TestGroupsGoBesideEachOther(t *testing.T) {
 	const group = 4
 	synctest.Test(t, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestGroupsGoBesideEachOther(t *testing.T) {
 	})
 }
 
-// TestCallsThatAFlushLeavesGoBesideIt where they are enough for another.
+// TestCallsThatAFlushLeavesGoBesideIt, where there are enough of them for another flush.
 func TestCallsThatAFlushLeavesGoBesideIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, combine.Config[*call]{Calls: 2, Beside: 4, Group: 2})
@@ -195,7 +195,7 @@ func TestCallsThatAFlushLeavesGoBesideIt(t *testing.T) {
 	})
 }
 
-// TestLargeCallsDoNotWait for the flush under way, as long as few are.
+// TestLargeCallsDoNotWait for the flush under way, as long as few flushes are under way.
 func TestLargeCallsDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, combine.Config[*call]{Beside: 2})
@@ -215,7 +215,8 @@ func TestLargeCallsDoNotWait(t *testing.T) {
 	})
 }
 
-// TestACallerWhoLeavesEndsHisOwnCallAlone whether it waits, shares a flush or is flushed by him.
+// TestACallerWhoLeavesEndsHisOwnCallAlone, whether the call waits, shares a flush, or is flushed by the
+// caller.
 func TestACallerWhoLeavesEndsHisOwnCallAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, combine.Config[*call]{Beside: 1})
@@ -255,7 +256,8 @@ func TestACallerWhoLeavesEndsHisOwnCallAlone(t *testing.T) {
 	})
 }
 
-// TestCallsOfSeveralLinesGoTogether has one caller make them, who returns when all have landed.
+// TestCallsOfSeveralLinesGoTogether: one caller makes calls of several lines, and Do returns when all of
+// them have an outcome.
 func TestCallsOfSeveralLinesGoTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, combine.Config[*call]{Beside: 1})
@@ -273,7 +275,7 @@ func TestCallsOfSeveralLinesGoTogether(t *testing.T) {
 	})
 }
 
-// TestASpoiledFlushIsCarriedOutApart: what one call spoiled for the others happens all the same.
+// TestASpoiledFlushIsCarriedOutApart: calls whose flush another call spoiled happen all the same.
 func TestASpoiledFlushIsCarriedOutApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var apart []*call
@@ -302,10 +304,10 @@ func TestASpoiledFlushIsCarriedOutApart(t *testing.T) {
 	})
 }
 
-// TestCallersInALoopAreFlushedTogether has callers call again as soon as they have their outcome. Were
-// they flushed in turns, all but one and then that one, there would be two flushes for each of their calls.
-// Nor does a flush of some begin beside one that waits for all of them. A flush waits for no more than a
-// moment: of several tries on a busy machine the best one counts.
+// TestCallersInALoopAreFlushedTogether has callers call again as soon as they have their outcome. If they
+// were flushed in turns, all but one and then that one, each round of calls would take two flushes. Nor may
+// a flush of some calls begin while another waits for all callers. A flush waits only for a moment, so that
+// on a busy machine the best of several tries counts.
 func TestCallersInALoopAreFlushedTogether(t *testing.T) {
 	const calls = 200
 	for _, c := range []struct{ callers, beside, group int }{{16, 1, 0}, {8, 4, 4}} {
@@ -348,8 +350,8 @@ func flushesOf(t *testing.T, callers, calls, beside, group int) int {
 	return int(flushes.Load())
 }
 
-// TestNobodyWaitsLongForCallersWhoDoNotCome, where other work keeps all processors busy: there each yield
-// takes tens of milliseconds. Of several tries on a busy machine the best one counts.
+// TestNobodyWaitsLongForCallersWhoDoNotCome, even where other work keeps all processors busy and each yield
+// takes tens of milliseconds. The best of several tries counts, since the machine may be busy anyway.
 func TestNobodyWaitsLongForCallersWhoDoNotCome(t *testing.T) {
 	var stop atomic.Bool
 	var busy sync.WaitGroup
@@ -380,7 +382,7 @@ func TestNobodyWaitsLongForCallersWhoDoNotCome(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForFlushes and refuses what comes later.
+// TestCloseWaitsForFlushes, and refuses later calls.
 func TestCloseWaitsForFlushes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, combine.Config[*call]{Beside: 1})

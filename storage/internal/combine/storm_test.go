@@ -14,8 +14,8 @@ import (
 	"github.com/midgehq/midge/storage/internal/combine"
 )
 
-// storm has callers come, leave and wait as chance has it, with flushes that take their time, and checks
-// each flush against the promises of the Combiner.
+// storm makes callers come, leave and wait at random, with flushes that take random times, and checks each
+// flush against the promises of the Combiner.
 type storm struct {
 	t   *testing.T
 	cfg combine.Config[*call]
@@ -24,11 +24,11 @@ type storm struct {
 	under map[int]int // flushes of a line
 }
 
-// call is a call of chance.
+// call is a random call.
 type call struct {
 	combine.Call
 
-	caller  context.Context // it alone may end the flush of its call
+	caller  context.Context // the only caller's context that may end the flush of the call
 	spoils  bool            // it spoils a flush that it shares
 	sent    int
 	outcome string
@@ -106,7 +106,7 @@ func (s *storm) end(line int) {
 	s.under[line]--
 }
 
-// exodus is how often all callers leave who do at all.
+// exodus is the interval at which all callers leave whose contexts end.
 const exodus = 5 * time.Millisecond
 
 // caller makes calls, now and then several at once.
@@ -169,7 +169,7 @@ func TestStorm(t *testing.T) {
 			for lane := range 1 + rand.N(100) {
 				callers.Go(func() { s.caller(c, byte(lane/2)) })
 			}
-			callers.Wait() // a call that is left waiting is a deadlock of the bubble
+			callers.Wait() // a call that nobody flushes would deadlock the bubble
 			c.Close()
 			end()
 			if err := c.Do(t.Context(), &call{}); !errors.Is(err, storage.ErrClosed) {

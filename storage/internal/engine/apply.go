@@ -2,7 +2,7 @@ package engine
 
 import "github.com/midgehq/midge/storage"
 
-// Answers makes the memory for the answers of Apply to txs, in one piece.
+// Answers allocates the answers of Apply to txs. All their places share one slice.
 func Answers(txs []storage.Tx) []storage.Applied {
 	n := 0
 	for i := range txs {
@@ -18,7 +18,7 @@ func Answers(txs []storage.Tx) []storage.Applied {
 	return applied
 }
 
-// Cut takes n elements off places, none as nil.
+// Cut splits the first n elements off places. taken is nil where n is 0.
 func Cut(places []storage.Placed, n int) (taken, rest []storage.Placed) {
 	if n == 0 {
 		return nil, places
@@ -26,8 +26,8 @@ func Cut(places []storage.Placed, n int) (taken, rest []storage.Placed) {
 	return places[:n:n], places[n:]
 }
 
-// Apply checks a Tx and then, if nothing stands in its way, carries it out. The answer goes
-// into a, which Answers made.
+// Apply checks a Tx and then, unless it is refused, carries it out. The answer goes into a,
+// which Answers made.
 func (s *Step) Apply(tx *storage.Tx, a *storage.Applied) {
 	if refused := s.check(tx); refused != nil {
 		*a = storage.Applied{Err: refused}
@@ -48,7 +48,7 @@ func (s *Step) Apply(tx *storage.Tx, a *storage.Applied) {
 			a.Inserted[i] = s.insert(&tx.Inserts[i])
 		}
 	}
-	for i := range tx.Inserts { // last: the step may have changed the tasks that they tell of
+	for i := range tx.Inserts { // last: the step may have changed the existing tasks
 		if p.inserts[i] != (storage.Ref{}) {
 			a.Inserted[i] = s.existing(p.inserts[i])
 		}

@@ -2,22 +2,22 @@ package engine
 
 import "github.com/midgehq/midge/storage"
 
-// plan is the finding of a check, for the writing that follows: one element per operation. Its
-// memory is used again by the next Tx.
+// plan is the result of a check, for the writing that follows, with one element per operation. The
+// next Tx uses its memory again.
 type plan struct {
-	inserts []storage.Ref // the task that stands in the way: the same one, or the holder of the key
+	inserts []storage.Ref // the task that keeps the insert out: the same task, or the holder of the key
 	changes []*Record
 	deletes []*Record
 	settles []*Record
-	// takes are the unique keys that operations of this Tx take.
+	// takes has the unique keys that operations of this Tx take, with the refs of these operations.
 	takes map[uniqueKey]storage.Ref
-	// refused is nil while nothing stands in the way.
+	// refused is nil while no operation is refused.
 	refused *storage.DependencyError
 }
 
 type uniqueKey struct{ queue, key string }
 
-// reset forgets the Tx before, so that no record outlives its end here.
+// reset clears the plan of the Tx before, so that the plan does not keep removed records in memory.
 func (p *plan) reset() {
 	clear(p.inserts)
 	clear(p.changes)
@@ -29,7 +29,7 @@ func (p *plan) reset() {
 	p.refused = nil
 }
 
-// refuse gives the error to which a reason is added.
+// refuse returns the error to which the caller adds a reason.
 func (p *plan) refuse() *storage.DependencyError {
 	if p.refused == nil {
 		p.refused = new(storage.DependencyError)
@@ -37,8 +37,8 @@ func (p *plan) refuse() *storage.DependencyError {
 	return p.refused
 }
 
-// check compares all of a Tx with the state before it and gives everything that stands
-// in the way, or nil. It changes nothing but the plan.
+// check compares the whole Tx with the state before it and returns all reasons to refuse it, or
+// nil. It changes only the plan.
 func (s *Step) check(tx *storage.Tx) *storage.DependencyError {
 	p := &s.plan
 	p.reset()
@@ -60,7 +60,7 @@ func (s *Step) check(tx *storage.Tx) *storage.DependencyError {
 	return p.refused
 }
 
-// rely notes where a record that the step relies on is locked by another transaction.
+// rely sets Busy where another transaction has locked r, on which the step relies. It returns r.
 func (s *Step) rely(r *Record) *Record {
 	if r != nil && r.Locked {
 		s.Busy = true
@@ -68,7 +68,8 @@ func (s *Step) rely(r *Record) *Record {
 	return r
 }
 
-// atVersion finds a record that must be there, at a version unless that is 0.
+// atVersion returns the record of a ref. Where there is none, or it has another version and
+// version is not 0, the Tx is refused and atVersion returns nil.
 func (s *Step) atVersion(ref storage.Ref, version int64) *Record {
 	r := s.Store.Find(ref)
 	if r == nil || r.State == Damaged {
@@ -77,7 +78,7 @@ func (s *Step) atVersion(ref storage.Ref, version int64) *Record {
 		return nil
 	}
 	if version != 0 && r.Version != version {
-		s.rely(r) // it may be this version by the time the other transaction is over
+		s.rely(r) // the record may have the wanted version once the other transaction is over
 		dep := s.plan.refuse()
 		dep.Stale = append(dep.Stale, storage.Stale{Ref: ref, Want: version, Have: r.Version})
 		return nil
@@ -113,7 +114,7 @@ func (s *Step) checkSettle(f *storage.Fence) *Record {
 	return r
 }
 
-// checkInsert gives the zero Ref, or that of the task for which in is left out.
+// checkInsert returns the zero Ref, or the ref of the task for which in is left out.
 func (s *Step) checkInsert(tx *storage.Tx, in *storage.Insert) storage.Ref {
 	if r := s.Store.Find(in.Ref); r != nil && !replaces(tx, in) {
 		if r.State == Damaged || !r.isInsertOf(in) {
@@ -148,8 +149,8 @@ func replaces(tx *storage.Tx, in *storage.Insert) bool {
 	return false
 }
 
-// reserve takes a unique key for ref in ref's queue, or names its holder: a task, or another
-// operation of this Tx. A window that is over holds nothing, swept or not.
+// reserve takes a unique key for ref in ref's queue, or returns the key's holder: a task, or another
+// operation of this Tx. A window that is over holds no key, whether it was swept or not.
 func (s *Step) reserve(ref storage.Ref, name string) (holder storage.Ref, free bool) {
 	h, held := s.Store.Holder(ref.Queue, name)
 	if held && (h.Until == 0 || s.Now < h.Until) {
@@ -172,7 +173,7 @@ func (s *Step) checkChange(ch *storage.Change) *Record {
 		return nil
 	}
 	if !r.State.IsPending() || !ch.Permitted(storage.Pending) {
-		s.rely(r) // no cancel is asked of a task that another transaction settles or extends
+		s.rely(r) // a cancel of a pending task does not wait: askCancel leaves a locked task alone
 	}
 	state := r.State.Public()
 	if !ch.Permitted(state) {
@@ -194,7 +195,7 @@ func (s *Step) checkChange(ch *storage.Change) *Record {
 	return r
 }
 
-// TargetQueue is the queue in which ch leaves its task.
+// TargetQueue returns the queue in which ch leaves its task.
 func TargetQueue(ch *storage.Change) string {
 	if ch.Queue == "" {
 		return ch.Ref.Queue

@@ -17,18 +17,18 @@ type Claim struct {
 	Taken []*Record
 
 	step    *Step
-	bytes   int  // of the payloads that came up
-	suspect bool // one was taken
-	looked  bool // for declined tasks
-	// declined are the tasks that were declined, by queue; nil where there are none for this claim.
+	bytes   int  // of the payloads of all tasks that admit was asked about
+	suspect bool // a suspect was taken
+	looked  bool // lookForDeclined was called
+	// declined has the declined tasks of each queue; nil where there are none for this claim.
 	declined []declined
 }
 
-// declined are the first tasks in the lines of kinds, in one queue.
+// declined holds, for one queue, the first task in the line of each kind.
 type declined struct {
 	kinds   []string
-	first   []*Record // by kind, nil where the claim may take none
-	without Flags     // of tasks that it may not take
+	first   []*Record // by kind, nil where the claim may take no task of the kind
+	without Flags     // the flags for which first was looked up: it has tasks without these
 }
 
 // Claim begins a claim.
@@ -36,8 +36,8 @@ func (s *Step) Claim(req *storage.ClaimRequest, queues []*Queue) Claim {
 	return Claim{Req: req, Queues: queues, step: s}
 }
 
-// Again takes the tasks that an earlier outcome of the same call gave and that are still
-// claimed under its fences.
+// Again takes the tasks that the first try of the same call took and that are still claimed
+// under its fences.
 func (c *Claim) Again(fences []storage.Fence) {
 	for i := range fences {
 		if r := c.step.Store.Find(fences[i].Ref); r != nil && r.Proves(&fences[i]) {
@@ -46,8 +46,8 @@ func (c *Claim) Again(fences []storage.Fence) {
 	}
 }
 
-// Take moves tasks to pending, queue after queue: in each by priority, and within a priority in
-// the order in which they came to wait.
+// Take moves tasks to pending, queue after queue: in each queue by priority, and within a
+// priority in the order of the line.
 func (c *Claim) Take() {
 	for i := range c.Queues {
 		for n := 0; ; n++ {
@@ -61,8 +61,8 @@ func (c *Claim) Take() {
 	}
 }
 
-// next gives the first waiting task of the i-th queue that may be claimed, or nil. A task that is
-// to start at once is one where starts is set, and a suspect is the only one of its claim.
+// next returns the first waiting task of the i-th queue that the claim may take now, or nil. starts says
+// that the task is to start at once: only then may it be start-only or, once in a claim, a suspect.
 func (c *Claim) next(i int, starts bool) *Record {
 	q := c.Queues[i]
 	if q == nil {
@@ -83,8 +83,8 @@ func (c *Claim) next(i int, starts bool) *Record {
 	return earlier(first, c.nextDeclined(i, without))
 }
 
-// nextDeclined gives the first declined task of the i-th queue that has none of some flags, of the
-// kinds that the claim names; nil where there is none.
+// nextDeclined returns the first declined task of the i-th queue, of the kinds that the claim names,
+// that has none of the flags without; nil where there is none.
 func (c *Claim) nextDeclined(i int, without Flags) (next *Record) {
 	c.lookForDeclined()
 	if c.declined == nil {
@@ -94,7 +94,7 @@ func (c *Claim) nextDeclined(i int, without Flags) (next *Record) {
 	again := d.without != without
 	d.without = without
 	for n, kind := range d.kinds {
-		if first := d.first[n]; again || first != nil && first.State != Declined { // that was taken
+		if first := d.first[n]; again || first != nil && first.State != Declined { // first was taken meanwhile
 			d.first[n] = c.step.Lines.FirstDeclined(c.Queues[i], kind, Place{Sort: math.MinInt64}, without)
 		}
 		next = earlier(next, d.first[n])
@@ -102,7 +102,8 @@ func (c *Claim) nextDeclined(i int, without Flags) (next *Record) {
 	return next
 }
 
-// lookForDeclined finds the kinds of declined tasks that the claim names. There are seldom any.
+// lookForDeclined finds, once in a claim, the kinds with declined tasks that the claim names. There are
+// seldom any.
 func (c *Claim) lookForDeclined() {
 	if c.looked {
 		return
@@ -123,7 +124,7 @@ func (c *Claim) lookForDeclined() {
 	}
 }
 
-// earlier gives the record of two whose place comes first; either may be nil.
+// earlier returns the one of two records whose place comes first; either may be nil.
 func earlier(a, b *Record) *Record {
 	if a == nil || b != nil && b.Before(a.Place) {
 		return b
@@ -131,9 +132,9 @@ func earlier(a, b *Record) *Record {
 	return a
 }
 
-// admit reports whether a task of the i-th queue may be taken, as the n-th of that queue from 0
-// on, where its payload has so many bytes. Every limit is asked here before a task counts as
-// taken, and nowhere else. A payload that is too large ends the claim: no later task overtakes it.
+// admit reports whether a task of the i-th queue may be taken, after n others of that queue, with
+// a payload of so many bytes. All limits of a claim are checked here, and nowhere else. A payload
+// that is too large ends the claim: no later task overtakes it.
 func (c *Claim) admit(i, n, bytes int) bool {
 	most := c.Req.Queues[i].Max
 	if most == 0 {
@@ -164,10 +165,10 @@ func (c *Claim) add(r *Record) {
 	c.Taken = append(c.Taken, r)
 }
 
-// Survey gives the earliest moment at which something in the queues is due, 0 if nothing is, and
-// reports whether another claim would find work at once: maintenance that was left over, or a
-// task for the same request. A second suspect does not count: a runner that was given one asks
-// for no other.
+// Survey returns the earliest moment at which a task, a cursor or the end of a pause is due in the
+// queues, 0 if there is none, and reports whether another claim would find work at once: maintenance
+// that remains, or a task for the same request. A second suspect does not count: a runner that was
+// given a suspect asks for no other.
 func (c *Claim) Survey() (next int64, more bool) {
 	again := Claim{Req: c.Req, Queues: c.Queues, step: c.step, suspect: c.suspect}
 	for i, q := range c.Queues {
@@ -183,7 +184,7 @@ func (c *Claim) Survey() (next int64, more bool) {
 	return next, more
 }
 
-// waits reports whether tasks wait in the i-th queue for which the claim could be made.
+// waits reports whether tasks wait in the i-th queue that a claim of these kinds could take.
 func (c *Claim) waits(i int) bool {
 	for _, line := range [...]State{Waiting, Prompt, Suspect} {
 		if c.step.Lines.First(c.Queues[i], line) != nil {
@@ -193,8 +194,8 @@ func (c *Claim) waits(i int) bool {
 	return c.nextDeclined(i, 0) != nil
 }
 
-// Oldest gives the age of the oldest waiting task of a queue that was not declined. first gives the
-// first place behind another in a line, false where there is none.
+// Oldest returns the age of the oldest waiting task of a queue that was not declined. first returns the
+// first place in a line after another place, false where there is none.
 func Oldest(q *Queue, now int64, first func(line State, behind Place) (Place, bool)) time.Duration {
 	var oldest int64
 	for _, line := range [...]State{Waiting, Prompt, Suspect} {
@@ -202,7 +203,7 @@ func Oldest(q *Queue, now int64, first func(line State, behind Place) (Place, bo
 			continue
 		}
 		for p := int16(storage.MaxPriority); p >= -storage.MaxPriority; p-- {
-			// Behind the middle of the band turns are those of the tail, which are moments.
+			// Places after the middle of the band belong to tasks that joined the tail: their turns are moments.
 			if at, ok := first(line, Place{Sort: Band(p)}); ok && at.Sort < Band(p-1)-beforeHead {
 				oldest = max(oldest, now-(at.Sort-Band(p)))
 			}
@@ -211,7 +212,7 @@ func Oldest(q *Queue, now int64, first func(line State, behind Place) (Place, bo
 	return time.Duration(oldest) * time.Microsecond
 }
 
-// nextDue is the earliest moment at which something in a queue is due: a task or a cursor.
+// nextDue returns the earliest moment at which a task or a cursor of a queue is due, 0 if there is none.
 func (s *Step) nextDue(q *Queue) (next int64) {
 	if r := s.firstDue(q); r != nil {
 		next = r.Sort
@@ -222,7 +223,7 @@ func (s *Step) nextDue(q *Queue) (next int64) {
 	return next
 }
 
-// sooner gives the earlier of two moments, either of which may be none.
+// sooner returns the earlier of two moments, where 0 is no moment.
 func sooner(a, b int64) int64 {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -230,7 +231,7 @@ func sooner(a, b int64) int64 {
 	return a
 }
 
-// isBehind reports whether a part of the maintenance of a queue was left over.
+// isBehind reports whether maintenance of a queue remains to be done.
 func (s *Step) isBehind(q *Queue) bool {
 	for _, line := range [...]State{Scheduled, Retry, Pending, Cursor, Completed, Cancelled, Dead} {
 		if r := s.Lines.First(q, line); r != nil && r.Sort <= s.Come {
@@ -240,13 +241,12 @@ func (s *Step) isBehind(q *Queue) bool {
 	return false
 }
 
-// firstDue gives the record that is due first of the scheduled and the retried, or nil.
+// firstDue returns the scheduled or retried task that is due first, or nil.
 func (s *Step) firstDue(q *Queue) *Record {
 	return earlier(s.Lines.First(q, Scheduled), s.Lines.First(q, Retry))
 }
 
-// Promote moves up to most tasks that are due to the tail of waiting, in the order in which they
-// were due.
+// Promote moves up to most due tasks to the tail of waiting, in the order in which they were due.
 func (s *Step) Promote(q *Queue, most int) {
 	for range most {
 		r := s.firstDue(q)
@@ -257,8 +257,8 @@ func (s *Step) Promote(q *Queue, most int) {
 	}
 }
 
-// Hide puts a cursor that is handed out where other claims find it only after a while, so that
-// another runner ticks it if this one dies before.
+// Hide moves a cursor that is handed out to a later place, so that other claims find it only after
+// TickHide. If the runner dies before it ticks the cursor, another runner then does.
 func (s *Step) Hide(r *Record) {
 	s.put(r, Cursor, Place{max(r.Cursor.Next.UnixMicro(), s.after(storage.TickHide)), s.turn()})
 }

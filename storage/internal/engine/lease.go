@@ -47,8 +47,8 @@ func (s *Step) settle(r *Record, se *storage.Settle) storage.Placed {
 	return r.placed()
 }
 
-// countSnooze counts the snoozes in a row and keeps the reason of the last. Only a settle of
-// a pending task leads to scheduled, so that state tells a snooze from every other end.
+// countSnooze counts the snoozes in a row and keeps the reason of the last. A settle leads to
+// scheduled only by a snooze, so the new state tells a snooze from every other outcome.
 func (s *Step) countSnooze(r *Record, to storage.State, reason string) {
 	if to != storage.Scheduled {
 		r.Snoozes, r.SnoozedSince, r.Reason = 0, 0, ""
@@ -61,9 +61,9 @@ func (s *Step) countSnooze(r *Record, to storage.State, reason string) {
 	r.Snoozes++
 }
 
-// Recover ends the claims of tasks whose leases expired. The last claimed goes back to the head
-// first, so that the first claimed is the first to be claimed again. It gives the tasks that
-// ended of it.
+// Recover ends the claims of tasks whose leases expired. The task that was claimed last goes back to
+// the head first, so that the task that was claimed first is the first to be claimed again. Recover
+// returns the tasks that it ended.
 func (s *Step) Recover(expired []*Record) (ended []storage.Ended) {
 	slices.SortStableFunc(expired, func(a, b *Record) int { return cmp.Compare(b.Version, a.Version) })
 	for _, r := range expired {
@@ -102,8 +102,7 @@ func (s *Step) recoverOne(r *Record) {
 	}
 }
 
-// Abandon ends declined tasks that waited too long while no claim named their kind. It gives the
-// tasks that ended of it.
+// Abandon ends declined tasks that waited too long while no claim named their kind. It returns them.
 func (s *Step) Abandon(unknown []*Record) (ended []storage.Ended) {
 	for _, r := range unknown {
 		s.grow(r)
@@ -114,21 +113,21 @@ func (s *Step) Abandon(unknown []*Record) (ended []storage.Ended) {
 	return ended
 }
 
-// Look is a look along the lines of kinds for tasks that were declined at a moment or before.
+// Look is a search in the lines of kinds for tasks that were declined at a moment or before.
 type Look struct {
 	Step   *Step
 	Moment int64
-	Room   int // how many tasks may still be looked at
+	Room   int // how many more tasks the search may read
 	Found  []*Record
 }
 
-// FirstLook is where a look begins in the line of a kind.
+// FirstLook returns the place at which a search begins in the line of a kind.
 func FirstLook() Place { return DeclinedBand(storage.MaxPriority) }
 
-// Along looks along one line, from a place on; next gives up to n tasks at or behind a place. It reports
-// whether it came to the end, and from where another look goes on, once what was found has left the line. In
-// each priority the tasks stand in the order in which they were declined, but a clock that was ahead has
-// stamped some with moments after now: those are passed over.
+// Along searches one line, from a place on. next returns up to n tasks at a place or after it. Along reports
+// whether it came to the end of the line, and the place from which the next search goes on, once the found
+// tasks have left the line. In each priority the tasks stand in the order in which they were declined, except
+// that a clock which was ahead stamped some of them with moments after now: Along passes over these.
 func (l *Look) Along(from Place, next func(from Place, n int) []*Record) (on Place, over bool) {
 	found := len(l.Found)
 	for on = from; l.Room > 0; {
@@ -141,20 +140,21 @@ func (l *Look) Along(from Place, next func(from Place, n int) []*Record) (on Pla
 			from = Place{r.Sort, r.Turn + 1}
 			if r.Turn <= l.Moment {
 				l.Found = append(l.Found, r)
-			} else if r.Turn <= l.Step.Come { // and so have those behind it in its priority
+			} else if r.Turn <= l.Step.Come { // tasks after r in its priority were declined even later
 				from = Place{Sort: (r.Sort+beforeHead)>>56<<56 + beforeHead}
 				break
 			}
 		}
-		if len(l.Found) == found { // what was found is still there where this step is rolled back
+		if len(l.Found) == found { // where this step is rolled back, the found tasks are still in the line
 			on = from
 		}
 	}
 	return on, false
 }
 
-// Extend carries out one extension of a valid lease, expired or not. The version stays. It
-// reports false where another transaction has the task locked: then nothing was written.
+// Extend carries out one extension of a lease, expired or not, or adds the task to x.Lost where
+// the fence is not valid. The version stays. Extend reports false where another transaction has
+// locked the task: then it wrote nothing.
 func (s *Step) Extend(e *storage.Extension, x *storage.Extended) bool {
 	r := s.Store.Find(e.Fence.Ref)
 	if r == nil || !r.Proves(&e.Fence) {

@@ -6,31 +6,31 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Never is the Sort of a cursor that is never due, behind all others.
+// Never is the Sort of a cursor that is never due. It comes after all others.
 const Never = math.MaxInt64
 
-// Band is the middle of the Sorts of a priority in the lines of waiting tasks: turns at the head
-// stand before it, and turns at the tail behind it.
+// Band returns the middle of the Sorts of a priority in the lines of waiting tasks: tasks at the head
+// stand before it, and tasks at the tail after it.
 func Band(priority int16) int64 { return int64(storage.MaxPriority-priority) << 56 }
 
 // beforeHead is how far before the middle of a band the declined tasks of a priority stand, so that
-// they come before those that were put at its head.
+// they come before the tasks that were put at the head of that priority.
 const beforeHead = 1 << 55
 
-// DeclinedBand is the place before all declined tasks of a priority in the line of a kind.
+// DeclinedBand returns the place before all declined tasks of a priority in the line of a kind.
 func DeclinedBand(priority int16) Place { return Place{Sort: Band(priority) - beforeHead} }
 
 // decline puts r into the line of its kind.
 func (s *Step) decline(r *Record) {
-	r.waitingLine() // for a later claim
+	r.waitingLine() // notes whether r is a suspect, for a later claim
 	s.put(r, Declined, Place{Band(r.Priority) - beforeHead + s.turn(), s.Now})
 	s.Store.Ring(r, false)
 }
 
-// waitAtTail puts r behind all that wait with its priority.
+// waitAtTail puts r after all tasks that wait in its line with its priority.
 func (s *Step) waitAtTail(r *Record) { s.wait(r, s.turn()) }
 
-// waitAtHead puts r before all that wait with its priority.
+// waitAtHead puts r before all tasks that wait in its line with its priority.
 func (s *Step) waitAtHead(r *Record) { s.wait(r, -s.turn()) }
 
 func (s *Step) wait(r *Record, turn int64) {
@@ -38,7 +38,7 @@ func (s *Step) wait(r *Record, turn int64) {
 	s.Store.Ring(r, false)
 }
 
-// waitingLine gives the line in which r waits, and notes whether r is a suspect.
+// waitingLine returns the line in which r waits, and notes whether r is a suspect.
 func (r *Record) waitingLine() State {
 	r.Flags &^= IsSuspect
 	switch {
@@ -53,12 +53,12 @@ func (r *Record) waitingLine() State {
 
 // schedule puts r into scheduled or retry.
 func (s *Step) schedule(r *Record, to State, due int64) {
-	r.waitingLine() // for its promotion
+	r.waitingLine() // notes whether r is a suspect, for its promotion
 	s.put(r, to, Place{due, s.turn()})
 	s.Store.Ring(r, false)
 }
 
-// arm has a cursor handed out at its next moment.
+// arm puts a cursor at the place of its next moment, from where a claim hands it out when it is due.
 func (s *Step) arm(r *Record) {
 	at := Place{Never, s.turn()}
 	if !r.Cursor.Next.IsZero() {
@@ -70,7 +70,7 @@ func (s *Step) arm(r *Record) {
 	}
 }
 
-// end puts r into an ended state, or out of the storage where it is not kept.
+// end puts r into an ended state, or removes it from the storage where it is not kept.
 func (s *Step) end(r *Record, to State) {
 	r.Ended = s.Now
 	keep := r.Keep.Of(to.Public(), r.Side != nil && r.Side.Result != nil)
@@ -87,14 +87,14 @@ func (s *Step) end(r *Record, to State) {
 	r.State = to
 }
 
-// Remove takes r out of the storage.
+// Remove removes r from the storage.
 func (s *Step) Remove(r *Record) {
 	s.count(r, None)
 	s.Store.Remove(r)
 	r.touch(PartRest)
 }
 
-// transfer moves r to another queue, in the state in which it is.
+// transfer moves r to another queue, in its present state.
 func (s *Step) transfer(r *Record, to *Queue) {
 	s.count(r, None)
 	s.Store.Transfer(r, to)
@@ -110,8 +110,8 @@ func (s *Step) transfer(r *Record, to *Queue) {
 	}
 }
 
-// put takes r from the line in which it stands to a place in another. Every arrow between
-// states passes here, or through end and Remove where the record goes.
+// put moves r from the line in which it stands to a place in another. Every transition between
+// states passes through put, or through end and Remove where the record goes.
 func (s *Step) put(r *Record, to State, at Place) {
 	s.count(r, to)
 	r.Queue.Sizes[to]++
@@ -127,9 +127,9 @@ func (s *Step) put(r *Record, to State, at Place) {
 	}
 }
 
-// count counts that r leaves its line for another, or for good, and keeps the unique key that
-// a task holds for its life. Only an arrow across the border of the live states counts in the
-// totals, therefore at any moment
+// count counts that r leaves its line for another, or for good, and takes or frees the unique key
+// that a task holds for its life. Only a transition into the live states or out of them counts in
+// the totals. Therefore at any moment
 // Enqueued + Requeued = Completed + Dead + Cancelled + Deleted + live tasks.
 func (s *Step) count(r *Record, to State) {
 	q, from := r.Queue, r.State

@@ -10,8 +10,8 @@ import (
 
 // Record is a task or cursor.
 //
-// It is no storage.Task itself because there may be millions: the collector passes over a
-// record of this size, which most tasks never outgrow, several times faster.
+// It is not a storage.Task because there may be millions of records: the garbage collector scans a
+// record of this size several times faster, and most tasks never need a Side.
 type Record struct {
 	storage.Ref
 
@@ -24,8 +24,8 @@ type Record struct {
 	State    State
 	Flags    Flags
 	Priority int16
-	// Locked says that another transaction has the record locked: a step that writes or
-	// relies on it has to wait for that.
+	// Locked says that another transaction has locked the record: a step that writes or
+	// relies on it has to wait for that transaction.
 	Locked bool
 	// Touched names the parts that steps have written since the record was loaded.
 	Touched Parts
@@ -33,12 +33,12 @@ type Record struct {
 	Version int64
 	Ended   int64         // when it ended
 	Token   storage.Token // while it is pending
-	Runner  string        // likewise
+	Runner  string        // while it is pending
 
-	Side *Side // nil for most
+	Side *Side // nil for most records
 }
 
-// Spec is the content of an insert, seldom changed later.
+// Spec is the content of an insert, which seldom changes later.
 type Spec struct {
 	Kind, Encoding string
 	Payload        []byte
@@ -52,19 +52,19 @@ type Spec struct {
 	Cursor  *storage.Cursor
 }
 
-// Past is the history of a task in numbers, from its creation on.
+// Past holds the counters of a task since its creation.
 type Past struct {
 	Created          int64
 	Retries, Crashes int
 	Snoozes          int
 	SnoozedSince     int64
-	Reason           string // why it was snoozed, or is dead
+	Reason           string // why the task was snoozed, or is dead
 }
 
-// Place is a place in a line: by Sort, and by Turn where two Sorts are equal. Sort is a moment:
-// when a task is due, its lease or its record expires, or a cursor is handed out. For waiting
-// tasks it is made of priority and turn; see Band. The Turn of a declined task is when it was
-// declined.
+// Place is a place in a line. Lines are ordered by Sort, and by Turn where two Sorts are equal. Sort is
+// the moment at which a task is due, its lease or its record expires, or a cursor is handed out. For
+// waiting tasks Sort is made of priority and turn; see Band. The Turn of a declined task is the moment
+// at which it was declined.
 type Place struct{ Sort, Turn int64 }
 
 // Before reports whether p comes before o.
@@ -77,8 +77,8 @@ type Side struct {
 	Result, Progress, Checkpoint []byte
 }
 
-// Queue is a named set of records, with its counts and settings. A Store that counts changes
-// alone hands out queues that begin with zeros.
+// Queue is a named set of records, with its counts and settings. A Store that needs only the changes
+// of the counts hands out queues whose counts begin at zero.
 type Queue struct {
 	Name   string
 	Sizes  [States]int64 // the records in each line
@@ -87,7 +87,7 @@ type Queue struct {
 	Paused      bool
 	PausedUntil int64 // 0: until it is resumed
 
-	Own any // of the Store
+	Own any // for the Store's own use
 }
 
 // IsPaused reports whether no task of the queue may be claimed now.
@@ -95,7 +95,7 @@ func (q *Queue) IsPaused(now int64) bool {
 	return q.Paused && (q.PausedUntil == 0 || now < q.PausedUntil)
 }
 
-// Stats gives the sizes and totals.
+// Stats returns the sizes and totals of the queue.
 func (q *Queue) Stats() storage.Stats {
 	n := &q.Sizes
 	return storage.Stats{
@@ -105,7 +105,7 @@ func (q *Queue) Stats() storage.Stats {
 	}
 }
 
-// Counts gives the sizes and totals of a queue by their numbers.
+// Counts returns the sizes and totals of a queue, indexed by their numbers.
 func (q *Queue) Counts() (counts [Counters]int64) {
 	copy(counts[:], q.Sizes[:])
 	for i, n := range q.totals() {
@@ -114,7 +114,7 @@ func (q *Queue) Counts() (counts [Counters]int64) {
 	return counts
 }
 
-// SetCounts takes in what Counts gave.
+// SetCounts sets the sizes and totals from the result of Counts.
 func (q *Queue) SetCounts(counts []int64) {
 	copy(q.Sizes[:], counts)
 	for i, n := range q.totals() {
@@ -122,7 +122,7 @@ func (q *Queue) SetCounts(counts []int64) {
 	}
 }
 
-// totals are in the order of their numbers.
+// totals returns pointers to the totals, in the order of their numbers.
 func (q *Queue) totals() [Counters - CountEnqueued]*int64 {
 	t := &q.Totals
 	return [...]*int64{
@@ -130,7 +130,7 @@ func (q *Queue) totals() [Counters - CountEnqueued]*int64 {
 	}
 }
 
-// SpecOf gives the content of an insert. It shares the insert's memory.
+// SpecOf returns the content of an insert. It shares the insert's memory.
 func SpecOf(in *storage.Insert) Spec {
 	sp := Spec{
 		Kind: in.Kind, Encoding: in.Encoding, Payload: in.Payload, Headers: in.Headers,
@@ -155,8 +155,8 @@ func (r *Record) Proves(f *storage.Fence) bool {
 	return r.State.IsPending() && r.Version == f.Version && r.Token == f.Token
 }
 
-// CopyTo fills t with the task as a listing gives it. They share payload, headers, cursor and
-// attempts.
+// CopyTo fills t with the task as a listing shows it. t shares payload, headers, cursor and attempts
+// with r.
 func (r *Record) CopyTo(t *storage.Task) {
 	*t = storage.Task{
 		Ref: r.Ref, Kind: r.Kind, Encoding: r.Encoding, Payload: r.Payload, Headers: r.Headers,
@@ -183,7 +183,7 @@ func (r *Record) CopyTo(t *storage.Task) {
 	}
 }
 
-// placed says where r is.
+// placed returns the ref, version and state of r.
 func (r *Record) placed() storage.Placed {
 	return storage.Placed{Ref: r.Ref, Version: r.Version, State: r.State.Public()}
 }
@@ -196,7 +196,7 @@ func (r *Record) touch(parts Parts) {
 	}
 }
 
-// beside gives the Side of r, for writing parts of it.
+// beside returns the Side of r for writing, makes it where r has none, and notes the parts to be written.
 func (r *Record) beside(parts Parts) *Side {
 	r.touch(parts)
 	if r.Side == nil {
@@ -205,7 +205,7 @@ func (r *Record) beside(parts Parts) *Side {
 	return r.Side
 }
 
-// endAttempt appends to the history of a pending task how its claim ended.
+// endAttempt appends the end of a pending task's attempt to its history, and keeps its stack.
 func (r *Record) endAttempt(now int64, outcome, text, stack string) {
 	text, stack = storage.AttemptTexts(text, stack)
 	r.addAttempt(storage.Attempt{
@@ -214,7 +214,7 @@ func (r *Record) endAttempt(now int64, outcome, text, stack string) {
 	r.beside(PartStack).Stack = stack
 }
 
-// addAttempt appends to the history, of which the oldest go.
+// addAttempt appends an attempt to the history, and drops the oldest beyond MaxAttempts.
 func (r *Record) addAttempt(a storage.Attempt) {
 	side := r.beside(PartAttempts)
 	if n := len(side.Attempts); n >= storage.MaxAttempts {
@@ -223,7 +223,7 @@ func (r *Record) addAttempt(a storage.Attempt) {
 	side.Attempts = append(side.Attempts, a)
 }
 
-// CopyCursor copies a cursor, its times rounded down to microseconds; nil for nil.
+// CopyCursor copies a cursor, with its times rounded down to microseconds; nil for nil.
 func CopyCursor(c *storage.Cursor) *storage.Cursor {
 	if c == nil {
 		return nil
@@ -233,7 +233,7 @@ func CopyCursor(c *storage.Cursor) *storage.Cursor {
 	return &copied
 }
 
-// CopyRunner copies a heartbeat, its times and durations rounded down to microseconds.
+// CopyRunner copies a heartbeat, with its times and durations rounded down to microseconds.
 func CopyRunner(r *storage.RunnerInfo) storage.RunnerInfo {
 	c := *r
 	c.Queues, c.Kinds, c.Schedules = slices.Clone(r.Queues), slices.Clone(r.Kinds), slices.Clone(r.Schedules)
@@ -245,7 +245,7 @@ func CopyRunner(r *storage.RunnerInfo) storage.RunnerInfo {
 	return c
 }
 
-// Time gives a moment as callers know it: in UTC, the zero time for none.
+// Time converts a moment to a time in UTC, and 0 to the zero time.
 func Time(moment int64) time.Time {
 	if moment == 0 {
 		return time.Time{}
@@ -253,7 +253,7 @@ func Time(moment int64) time.Time {
 	return time.UnixMicro(moment).UTC()
 }
 
-// Moment rounds t down to a moment, the zero time to none.
+// Moment converts t to a moment, rounded down, and the zero time to 0.
 func Moment(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

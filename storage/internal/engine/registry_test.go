@@ -7,7 +7,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// TestNumbersStay holds the numbers that storages have written.
+// TestNumbersStay checks that numbers which storages have written keep their meaning.
 func TestNumbersStay(t *testing.T) {
 	for i, want := range []storage.State{
 		"", storage.Waiting, storage.Waiting, storage.Waiting, storage.Pending, storage.Pending, storage.Scheduled,

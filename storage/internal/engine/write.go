@@ -2,7 +2,7 @@ package engine
 
 import "github.com/midgehq/midge/storage"
 
-// The writing half of a Tx. Everything was checked: nothing here fails.
+// The writing half of a Tx. Step.check has checked everything, so that nothing here fails.
 
 // insert adds a task or cursor. A moment that is not in the future is due now.
 func (s *Step) insert(in *storage.Insert) storage.Placed {
@@ -25,8 +25,8 @@ func (s *Step) insert(in *storage.Insert) storage.Placed {
 	return r.placed()
 }
 
-// existing says where the step left the task that an insert found, or was skipped for: of that
-// only the window may be left.
+// existing says where the step left the task that an insert found, or the holder for which the insert was
+// skipped. The holder may have ended, and only its window be left.
 func (s *Step) existing(ref storage.Ref) storage.Placed {
 	placed := storage.Placed{Ref: ref}
 	if r := s.Store.Find(ref); r != nil {
@@ -42,7 +42,7 @@ func (s *Step) change(r *Record, ch *storage.Change) storage.Placed {
 	case r.State.IsPending():
 		s.askCancel(r)
 		return r.placed()
-	case r.State == Cancelled && !ch.Requeue: // it is cancelled again
+	case r.State == Cancelled && !ch.Requeue: // a second cancel does nothing
 		return r.placed()
 	}
 	s.edit(r, ch)
@@ -54,8 +54,8 @@ func (s *Step) change(r *Record, ch *storage.Change) storage.Placed {
 	return r.placed()
 }
 
-// askCancel marks a pending task and wakes the runners, one of which may be running it. A task that is locked
-// is about to end.
+// askCancel marks a pending task and wakes the runners, one of which may run it. It leaves a locked task
+// alone: another transaction is about to settle or extend it.
 func (s *Step) askCancel(r *Record) {
 	if r.State == Asked || r.Locked {
 		return
@@ -64,7 +64,7 @@ func (s *Step) askCancel(r *Record) {
 	s.Store.Ring(r, true)
 }
 
-// edit replaces the content that a change names, and not the place of the task.
+// edit replaces the content that a change names. It leaves a task in its place, and arms a cursor anew.
 func (s *Step) edit(r *Record, ch *storage.Change) {
 	s.grow(r)
 	r.touch(PartRest)
@@ -86,8 +86,8 @@ func (s *Step) edit(r *Record, ch *storage.Change) {
 	}
 }
 
-// changeState puts r where a change wants it. A task that stays in its state keeps its place,
-// unless the change names a new priority or moment.
+// changeState puts r into the state to which a change leads it. A task that stays in its state keeps
+// its place, unless the change names a new priority or moment.
 func (s *Step) changeState(r *Record, ch *storage.Change) {
 	if ch.Requeue {
 		s.requeue(r)
@@ -107,8 +107,8 @@ func (s *Step) changeState(r *Record, ch *storage.Change) {
 	}
 }
 
-// reschedule puts r into scheduled or retry at the moment that a change names, or into waiting
-// where that has come. A change that names none leaves r where it is.
+// reschedule puts r into scheduled or retry, until the moment that a change names, or into waiting
+// where that moment has come. A change that names no moment leaves r in its place.
 func (s *Step) reschedule(r *Record, ch *storage.Change, to State) {
 	if ch.Delay == 0 && ch.At.IsZero() {
 		return
@@ -122,7 +122,7 @@ func (s *Step) reschedule(r *Record, ch *storage.Change, to State) {
 	}
 }
 
-// requeue starts an ended task anew. Its history goes on.
+// requeue resets the counters of an ended task, and keeps its history.
 func (s *Step) requeue(r *Record) {
 	r.Past = Past{Created: r.Created}
 	r.Flags &^= StartOnly | IsSuspect

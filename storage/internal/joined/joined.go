@@ -1,5 +1,5 @@
-// Package joined holds what storages of SQL share of an Apply within a transaction of the application's: its
-// checks before any statement, and its savepoint, which is named midge.
+// Package joined holds the code of an Apply within an application's transaction that storages on SQL share:
+// its checks before any statement, and the rollback to its savepoint, which is named midge.
 package joined
 
 import (
@@ -9,10 +9,10 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// NoTransaction is the error of an Apply within a transaction that is nil.
+// NoTransaction returns the error of an Apply within a transaction that is nil.
 func NoTransaction() error { return storage.Invalid("transaction", "nil", "one that has begun") }
 
-// Check gives an *InvalidError where an Apply must not be tried: bad input, or a call with an identity.
+// Check returns an *InvalidError where an Apply must not be tried: for bad input, or a call with an identity.
 func Check(limits storage.Limits, call storage.Call, txs []storage.Tx) error {
 	if err := storage.CheckTxs(limits, txs); err != nil {
 		return err
@@ -23,11 +23,11 @@ func Check(limits storage.Limits, call storage.Call, txs []storage.Tx) error {
 	return nil
 }
 
-// undoTime bounds how long a try is rolled back, whether its context has ended or not.
+// undoTime bounds how long the rollback of a try may take, whether its context has ended or not.
 const undoTime = 5 * time.Second
 
-// Undo rolls a try back to its savepoint. Where that fails it ends the transaction, and gives an error: the
-// application must not commit half of a step.
+// Undo rolls a try back to its savepoint. Where that fails it ends the whole transaction and returns an
+// error, so that the application does not commit half of a step.
 func Undo(
 	ctx context.Context, run func(ctx context.Context, statement string) error,
 	rollback func(context.Context) error,
@@ -35,7 +35,7 @@ func Undo(
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
 	err := run(ctx, "ROLLBACK TO SAVEPOINT midge")
-	if err == nil { // apart: after an error PostgreSQL prepares nothing but the first
+	if err == nil { // apart: in a failed transaction PostgreSQL prepares only the rollback
 		err = run(ctx, "RELEASE SAVEPOINT midge")
 	}
 	if err != nil {

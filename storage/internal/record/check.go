@@ -8,15 +8,15 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// Newer are the flags that this version does not know. A task with one of them has a form that a
-// newer version knows alone: it is left to the processes of that version.
+// Newer is the set of flags that this version does not know. A task with one of them has a form that
+// only a newer version can read: this version leaves the task to processes of that version.
 const Newer = ^(engine.Special | engine.Started | engine.StartOnly | engine.IsSuspect | engine.HasSide)
 
-// ErrNewer is a task that this version leaves to processes of a newer one.
+// ErrNewer is the error for a task that this version leaves to processes of a newer version.
 var ErrNewer = errors.New("a newer version of midge wrote this task, and can read it")
 
-// Check gives storage.ErrDamaged for a task that no step has written. All but its lease and its Side was
-// read, its past by Past, and none of its flags is among Newer.
+// Check returns storage.ErrDamaged for a record that no step can have written. It does not look at the lease
+// and the Side. The caller has read the past with Past, and made sure that none of the flags is in Newer.
 func Check(r *engine.Record) error {
 	sp := &r.Spec
 	in := storage.Insert{
@@ -24,7 +24,7 @@ func Check(r *engine.Record) error {
 		Priority: int(r.Priority), MaxRetries: sp.MaxRetries, CrashLimit: sp.CrashLimit, Timeout: sp.Timeout,
 		Keep: sp.Keep, Unique: sp.Unique, Cursor: sp.Cursor,
 	}
-	// The limit at its insert may have been higher than that of today.
+	// The limit may have been higher when the task was inserted than it is today.
 	if err := storage.CheckInsert(storage.Limits{MaxPayload: storage.MaxPayloadCap}, &in); err != nil {
 		return fmt.Errorf("%w: %w", storage.ErrDamaged, err)
 	}
@@ -35,15 +35,14 @@ func Check(r *engine.Record) error {
 	return nil
 }
 
-// IsPlaced reports whether the state of a task is one of those in which tasks are read, and its place and
-// its end agree with it.
+// IsPlaced reports whether callers know the state of a task, and its place and end fit that state.
 func IsPlaced(r *engine.Record) bool {
 	switch s := r.State; {
 	case s.Public() == "":
 		return false
-	case s == engine.Declined: // the turn is a moment
+	case s == engine.Declined: // its Turn is a moment
 		return isMoment(r.Turn)
-	case s <= engine.Suspect || s == engine.Cursor: // the sort is a place, or never comes
+	case s <= engine.Suspect || s == engine.Cursor: // its Sort is not a moment, or may be Never
 		return true
 	}
 	return isMoment(r.Sort) && isMoment(r.Ended)
@@ -52,5 +51,5 @@ func IsPlaced(r *engine.Record) bool {
 // LastMoment is the last microsecond of the year 9999: JSON has no later time.
 const LastMoment = 253402300799_999999
 
-// isMoment reports whether a time that was read is one that can be told.
+// isMoment reports whether a time that was read is one that can be shown to callers.
 func isMoment(us int64) bool { return us >= 0 && us <= LastMoment }

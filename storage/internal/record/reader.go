@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// AppendText packs a text behind its length.
+// AppendText appends a text to b, after its length.
 func AppendText[T string | []byte](b []byte, text T) []byte {
 	b = binary.AppendUvarint(b, uint64(len(text)))
 	return append(b, text...)
 }
 
-// Reader reads packed bytes from their beginning. What cannot be read is zero, and makes it bad.
+// Reader reads packed bytes from their beginning. A value that cannot be read is zero, and sets Bad.
 type Reader struct {
-	Rest []byte // what is not read yet
+	Rest []byte // the bytes that are not read yet
 	Bad  bool
 }
 
@@ -29,7 +29,7 @@ func (r *Reader) Number() uint64 {
 	return v
 }
 
-// Take reads so many bytes. They share the memory of the reader.
+// Take reads n bytes. They share the memory of the reader.
 func (r *Reader) Take(n uint64) []byte {
 	if n > uint64(len(r.Rest)) {
 		r.Bad = true
@@ -40,10 +40,10 @@ func (r *Reader) Take(n uint64) []byte {
 	return b
 }
 
-// Bytes reads a text behind its length. It shares the memory of the reader.
+// Bytes reads a length and as many bytes. They share the memory of the reader.
 func (r *Reader) Bytes() []byte { return r.Take(r.Number()) }
 
-// JSON reads a value that was packed as JSON behind its length.
+// JSON reads a length and a value that was packed as JSON, into v.
 func (r *Reader) JSON(v any) { r.Bad = json.Unmarshal(r.Bytes(), v) != nil || r.Bad }
 
 func (r *Reader) span() time.Duration { return time.Duration(r.Number()) * time.Microsecond }

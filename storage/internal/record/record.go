@@ -1,19 +1,19 @@
 // Package record packs the parts of a task that are seldom asked for, for storages that keep them as
 // bytes in a row: its record, its past, its lease and its history. It also checks a task that was read:
-// bytes from a storage are input too, and give storage.ErrDamaged where no step has written them.
+// bytes from a storage are input too, and give storage.ErrDamaged where no step can have written them.
 //
-// A record is what is said of a task once, at its insert, and seldom changed:
+// A record is the content of a task's insert, which seldom changes:
 //
-//	flags (1), most retries and crash limit (varints), kind behind its length, encoding
-//	behind its length or as one small byte, then what its flags say: keep (twice its time, and one
-//	more until it is read), timeout, unique key behind its length and its window (varints),
-//	headers behind their length (pairs, each part behind its length), cursor behind its length
-//	(JSON), parts behind their length, and the payload to the end. The registry of the engine has
+//	flags (1), most retries and crash limit (varints), kind after its length, encoding
+//	after its length or as one small byte, then the fields that the flags name: keep (twice its
+//	time, plus one for UntilRead), timeout, unique key after its length and its window (varints),
+//	headers after their length (pairs, each part after its length), cursor after its length
+//	(JSON), parts after their length, and the payload to the end. The registry of the engine has
 //	the numbers.
 //
-// Parts are for newer versions: each a number, its length and its content. This version knows
-// none, and writes those of a record anew as they were. What an older process must not pass over
-// in a record is said by a flag of the task that it does not know ([Newer]).
+// Parts are for newer versions: each has a number, its length and its content. This version knows
+// no part. It writes the parts of a record again as it read them. Where an older process must not
+// ignore a part, the newer version also sets a flag of the task that the older does not know ([Newer]).
 package record
 
 import (
@@ -27,8 +27,8 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// AppendSpec packs the content of an insert behind b. A storage that keeps the kind in a column of its own
-// leaves it empty here. The rest are the parts that only newer versions know.
+// AppendSpec appends the packed content of an insert to b. A storage that keeps the kind in a column of its
+// own leaves it empty here. rest holds the parts that only newer versions know.
 func AppendSpec(b []byte, sp *engine.Spec, rest []byte) []byte {
 	begin := len(b)
 	b = slices.Grow(b, 32+len(sp.Kind)+len(sp.Encoding)+len(sp.Payload)+len(rest))
@@ -96,8 +96,8 @@ func packCursor(c *storage.Cursor) []byte {
 	return b
 }
 
-// Spec unpacks a record. The payload and the rest share its memory, and the kind that of like where they are
-// the same.
+// Spec unpacks a record, or returns storage.ErrDamaged. The payload and rest share the memory of b. Where the
+// kind equals like it shares the memory of like.
 func Spec(b []byte, like string) (sp engine.Spec, rest []byte, err error) {
 	if len(b) == 0 || b[0]&engine.IsRecord == 0 {
 		return sp, nil, storage.ErrDamaged
@@ -145,9 +145,9 @@ func Spec(b []byte, like string) (sp engine.Spec, rest []byte, err error) {
 	return sp, rest, nil
 }
 
-// AppendPast packs a past behind b, but when it began, which each storage keeps for itself: nothing where
-// nothing has happened, else the retries and the crashes and, where there is more, the snoozes, when the
-// first of them was, and the reason to the end.
+// AppendPast appends a packed past to b, without Created, which each storage keeps by itself. It appends
+// nothing where nothing has happened. Otherwise it appends the retries and the crashes and, where there are
+// snoozes or a reason, the snoozes, the time of the first, and the reason to the end.
 func AppendPast(b []byte, p *engine.Past) []byte {
 	if *p == (engine.Past{Created: p.Created}) {
 		return b
@@ -161,7 +161,7 @@ func AppendPast(b []byte, p *engine.Past) []byte {
 	return append(b, p.Reason...)
 }
 
-// Past unpacks a past that began at a moment.
+// Past unpacks a past whose task was created at a moment, or returns storage.ErrDamaged.
 func Past(b []byte, created int64) (engine.Past, error) {
 	p, r := engine.Past{Created: created}, Reader{Rest: b}
 	if len(r.Rest) > 0 {
@@ -182,7 +182,7 @@ func Past(b []byte, created int64) (engine.Past, error) {
 	return p, nil
 }
 
-// Lease packs the lease of a task: its token and its runner, empty where it is not pending.
+// Lease packs the lease of a task: its token and its runner. It is empty where the task is not pending.
 func Lease(r *engine.Record) []byte {
 	if !r.State.IsPending() {
 		return []byte{}
@@ -190,7 +190,8 @@ func Lease(r *engine.Record) []byte {
 	return append(r.Token[:len(r.Token):len(r.Token)], r.Runner...)
 }
 
-// SetLease fills in the lease of a task whose state is known, and reports whether it is one.
+// SetLease unpacks a lease into r, whose state is known, and reports whether the bytes are sound. A task that
+// is not pending has no lease to unpack.
 func SetLease(r *engine.Record, lease []byte) bool {
 	if !r.State.IsPending() {
 		return true
@@ -208,7 +209,7 @@ func PackAttempts(attempts []storage.Attempt) []byte {
 	return b
 }
 
-// Attempts unpacks a history; nothing is an empty one.
+// Attempts unpacks a history, or returns storage.ErrDamaged. No bytes are an empty history.
 func Attempts(b []byte) (attempts []storage.Attempt, err error) {
 	if len(b) == 0 {
 		return nil, nil

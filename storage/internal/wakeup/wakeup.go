@@ -1,12 +1,13 @@
 // Package wakeup numbers the wake-ups of a storage, so that nothing is lost between a Claim and the Wait
 // that follows.
 //
-// A [Stream] numbers events through the whole storage and knows the last of each queue. A Claim gives the
-// number of the last event from before it looked; a Wait from there finds every later one, however long it
-// took to come. Events come from the storage's own steps, and from a channel on which a server tells of
-// those of other processes. Each time the channel begins to be heard counts as an event of what is heard
-// on it: whatever was missed until then, a Wait from before it returns at once. While the channel is away
-// wake-ups are missed; callers bound their Wait, and look by themselves.
+// A [Stream] numbers the events of the whole storage and knows the last event of each queue. A Claim returns
+// the number of the last event before it looked for tasks; a Wait from that number finds every later event,
+// however late the Wait begins. Events come from the storage's own steps, and from a channel on which a
+// server tells of the steps of other processes. Each time that a connection to the channel begins counts as
+// an event of every queue: a Wait from an earlier number returns at once, whatever was missed until then.
+// While the channel is lost wake-ups are missed; therefore callers bound their Wait, and look for work by
+// themselves.
 package wakeup
 
 import (
@@ -18,8 +19,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Stream is a storage's stream of wake-ups. Its zero value is ready for use. It is safe for concurrent use,
-// and never waits for anybody but in Wait.
+// Stream is a storage's stream of wake-ups. Its zero value is ready for use. It is safe for concurrent use.
+// Only Wait blocks.
 type Stream struct {
 	mu     sync.Mutex // guards the fields below; no I/O under it
 	closed bool
@@ -27,22 +28,22 @@ type Stream struct {
 	all    storage.Since // the last event that concerned every queue
 	queues map[string]*queue
 
-	silent time.Time // since when the channel is away; zero where it is heard
-	why    error
+	silent time.Time // when the channel was lost; zero while it is heard
+	why    error     // why it was lost
 }
 
-// queue is what a stream knows of a queue: its last event, and the last one that concerns those too who
-// cannot take work (an alert).
+// queue holds the number of a queue's last event, the number of its last alert, and its waiters. An alert is
+// an event that also concerns runners which cannot take work.
 type queue struct {
 	work, alert storage.Since
 	waiters     []*waiter
 }
 
-// waiter is one Wait under way. It stands under each of its queues.
+// waiter is one Wait under way. Each of its queues lists it.
 type waiter struct {
 	woken  chan struct{} // closed under the stream's lock
-	done   bool          // so that it is closed once
-	alerts bool          // it waits for alerts alone
+	done   bool          // woken is closed
+	alerts bool          // it waits only for alerts
 }
 
 func (w *waiter) wake(alert bool) {
@@ -52,7 +53,7 @@ func (w *waiter) wake(alert bool) {
 	}
 }
 
-// Since is the number of the last event.
+// Since returns the number of the last event.
 func (s *Stream) Since() storage.Since {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +78,7 @@ func (s *Stream) Ring(alert bool, queues ...string) {
 	}
 }
 
-// queue gives the queue of a name. The caller holds mu.
+// queue returns the queue of a name, which it makes where there is none. The caller holds mu.
 func (s *Stream) queue(name string) *queue {
 	q := s.queues[name]
 	if q == nil {
@@ -107,7 +108,8 @@ func (s *Stream) tidy(name string, q *queue) {
 	}
 }
 
-// Heard notes that the channel is heard from now on. What was missed may concern every queue.
+// Heard notes that the channel is heard from now on. It counts as an event of every queue, since events of
+// any queue may have been missed.
 func (s *Stream) Heard() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +119,7 @@ func (s *Stream) Heard() {
 	s.wakeAll()
 }
 
-// Silent notes that the channel is away, and why if that is known.
+// Silent notes that the channel is lost, and why if that is known.
 func (s *Stream) Silent(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +128,7 @@ func (s *Stream) Silent(why error) {
 	}
 }
 
-// Silence says since when the channel is away, zero where it is heard, and why.
+// Silence returns when the channel was lost and why, or the zero time while it is heard.
 func (s *Stream) Silence() (since time.Time, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,8 +152,8 @@ func (s *Stream) Close() {
 	s.wakeAll()
 }
 
-// Wait returns once there is an event after req.Since in one of the queues. Its error is that of ctx, or
-// storage.ErrClosed.
+// Wait returns nil once there is an event after req.Since in one of the queues. Otherwise it returns the
+// error of ctx when ctx ends, or storage.ErrClosed.
 func (s *Stream) Wait(ctx context.Context, req storage.WaitRequest) error {
 	w := &waiter{woken: make(chan struct{}), alerts: req.CancelsOnly}
 	if happened, err := s.join(w, &req); happened || err != nil {
@@ -164,7 +166,7 @@ func (s *Stream) Wait(ctx context.Context, req storage.WaitRequest) error {
 	return s.leave(ctx, w, req.Queues)
 }
 
-// join has a waiter wait, unless the event has happened.
+// join adds a waiter to its queues, unless an event that it waits for has happened already.
 func (s *Stream) join(w *waiter, req *storage.WaitRequest) (happened bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +187,7 @@ func (s *Stream) join(w *waiter, req *storage.WaitRequest) (happened bool, err e
 	return false, nil
 }
 
-// leave takes a waiter away and says why its Wait ended.
+// leave removes a waiter from its queues and returns the result of its Wait.
 func (s *Stream) leave(ctx context.Context, w *waiter, queues []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// waiting is a Wait under way.
+// waiting begins a Wait. The channel receives its error.
 func waiting(t *testing.T, s *Stream, req storage.WaitRequest) <-chan error {
 	t.Helper()
 	done := make(chan error, 1)
@@ -44,7 +44,7 @@ func wantWaiting(t *testing.T, what string, done <-chan error) {
 	}
 }
 
-// TestWaitFindsWhatCameSinceTheClaim, and only that, in its queues.
+// TestWaitFindsWhatCameSinceTheClaim: Wait finds the events of its queues since the claim, and no others.
 func TestWaitFindsWhatCameSinceTheClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Stream
@@ -83,7 +83,7 @@ func TestAlerts(t *testing.T) {
 	})
 }
 
-// TestAChannelThatIsHeardAgainIsAnEvent of every queue.
+// TestAChannelThatIsHeardAgainIsAnEvent, for every queue.
 func TestAChannelThatIsHeardAgainIsAnEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Stream
@@ -106,7 +106,7 @@ func TestAChannelThatIsHeardAgainIsAnEvent(t *testing.T) {
 	})
 }
 
-// TestWhoLeavesLeavesNothingBehind of queues without events.
+// TestWhoLeavesLeavesNothingBehind: a Wait that ends leaves no memory of queues without events.
 func TestWhoLeavesLeavesNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Stream
@@ -124,7 +124,7 @@ func TestWhoLeavesLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// board is where events are put down before they ring.
+// board counts the events of each queue before they ring.
 type board struct {
 	Stream
 
@@ -133,7 +133,7 @@ type board struct {
 
 const queues, events = 4, 50
 
-// put puts down the events of a queue, the last of which is an alert.
+// put counts and rings the events of a queue. The last of them is an alert.
 func (b *board) put(q int) {
 	for range events {
 		pause()
@@ -144,7 +144,7 @@ func (b *board) put(q int) {
 	b.Ring(true, strconv.Itoa(q))
 }
 
-// find looks and waits until it has found the events of a queue.
+// find looks and waits until it has found all events of a queue.
 func (b *board) find(t *testing.T, q int) {
 	t.Helper()
 	impatient := rand.N(2) == 0
@@ -166,8 +166,8 @@ func (b *board) find(t *testing.T, q int) {
 
 func pause() { time.Sleep(rand.N(3 * time.Millisecond)) }
 
-// TestNoWakeUpIsLost under random schedules: whoever looks and then waits finds all events. A
-// wake-up that is lost is a deadlock of the bubble.
+// TestNoWakeUpIsLost under random schedules: a caller that looks and then waits finds all events. A
+// lost wake-up would deadlock the bubble.
 func TestNoWakeUpIsLost(t *testing.T) {
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
