@@ -8,8 +8,8 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// Apply carries out each Tx whole or not at all, in order, all under one lock. The
-// error is never an ErrUnknown but for a call that its lane has left behind.
+// Apply carries out each Tx whole or not at all, in order, all under one lock. The error is an
+// ErrUnknown only where the lane of the call is expired or remembers a later or a different call.
 func (s *Storage) Apply(
 	ctx context.Context, call storage.Call, txs ...storage.Tx,
 ) ([]storage.Applied, error) {
@@ -19,7 +19,7 @@ func (s *Storage) Apply(
 	if err := storage.CheckTxs(s.step.Limits, txs); err != nil {
 		return nil, err
 	}
-	applied := engine.Answers(txs) // before others have to wait
+	applied := engine.Answers(txs) // before the lock, so that other calls need not wait for it
 	if err := s.begin(ctx); err != nil {
 		return nil, fmt.Errorf("memory: apply: %w", err)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// batch is how much of each kind of maintenance one Claim does: so much in all of
-// its queues together, but a little in each.
+// batch is how many records of each kind of maintenance one Claim handles, in all of its
+// queues together. batchLeast is the least for each queue.
 const (
 	batch      = 200
 	batchLeast = 10
@@ -42,7 +42,7 @@ func (s *Storage) Claim(ctx context.Context, req storage.ClaimRequest) (storage.
 		if !ok {
 			return storage.Claimed{}, fmt.Errorf("memory: claim: repeats another call: %w", storage.ErrUnknown)
 		}
-		c.Again(fences) // ticks are left out: others get them when they are no longer hidden
+		c.Again(fences) // without ticks: other claims get these when they are no longer hidden
 		c.give()
 	} else {
 		c.maintain()
@@ -64,8 +64,8 @@ type claim struct {
 	answer storage.Claimed
 }
 
-// maintain does a bounded part of what is due in the queues named, and hands out
-// their due cursors.
+// maintain does a bounded part of the due maintenance of the queues named, and hands
+// out their due cursors.
 func (c *claim) maintain() {
 	s := c.store
 	s.sweepLanes(batch)
@@ -93,8 +93,8 @@ func (c *claim) maintain() {
 	}
 }
 
-// expire removes up to most records of each state, and unique windows, whose time is
-// over.
+// expire removes up to most expired records of each ended state, and up to most unique windows
+// that are over.
 func (s *Storage) expire(q *queue, most int) {
 	for _, state := range [...]engine.State{engine.Completed, engine.Cancelled, engine.Dead} {
 		for _, r := range q.line(state).until(s.step.Come, most) {
@@ -106,8 +106,7 @@ func (s *Storage) expire(q *queue, most int) {
 	}
 }
 
-// give copies the tasks taken into the answer. Their payloads share one piece of
-// memory.
+// give copies the tasks taken into the answer. Their payloads share one slice.
 func (c *claim) give() {
 	n, size := len(c.Taken), 0
 	for _, r := range c.Taken {
@@ -126,7 +125,7 @@ func (c *claim) give() {
 	}
 }
 
-// survey says what there is to do next, as things stand after the claim.
+// survey fills in the parts of the answer that say what remains to be done after the claim.
 func (c *claim) survey() {
 	s, a := c.store, &c.answer
 	a.Now, a.Since = engine.Time(s.step.Now), s.events.Since()

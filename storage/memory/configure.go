@@ -58,7 +58,7 @@ func (s *Storage) configure(name string, settings *storage.Settings) error {
 		ours((*records)(s).Queue(name)).touched = s.step.Now
 		return nil
 	case q == nil && !settings.Pause.On:
-		return nil // no settings, and no queue that could have had some
+		return nil // a queue that does not exist is not paused
 	}
 	q = ours((*records)(s).Queue(name))
 	q.Paused, q.PausedUntil = settings.Pause.On, 0
@@ -81,9 +81,9 @@ func (s *Storage) removeQueue(name string) {
 // queueLife is how long a queue outlives its last record and setting.
 const queueLife = 24 * time.Hour
 
-// inspectQueue looks at one queue of all, the next one at each call, and removes it
-// where nobody uses it any more. Nobody may name it in a Claim again, therefore its
-// windows are swept here too.
+// inspectQueue inspects one queue, the next in order at each call, and removes it where it
+// is abandoned. It also sweeps the queue's windows, since no Claim may ever name the queue
+// again.
 func (s *Storage) inspectQueue() {
 	if len(s.names) == 0 {
 		return
@@ -99,8 +99,8 @@ func (s *Storage) inspectQueue() {
 }
 
 // isAbandoned reports whether a queue was empty, without settings and untouched for
-// a day. A unique window that is held is promised for exactly as long as it was
-// asked for, and keeps its queue.
+// queueLife. A unique window keeps its queue until it is swept, since it must hold for
+// exactly as long as was asked.
 func (q *queue) isAbandoned(now int64) bool {
 	return len(q.records) == 0 && q.windows.size == 0 && !q.IsPaused(now) &&
 		now >= q.touched+queueLife.Microseconds()

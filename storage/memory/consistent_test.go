@@ -16,9 +16,8 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// consistent fails the test unless every record of the storage stands in exactly the
-// orders that its state says, keys are held by whom they should be, and the totals
-// add up.
+// consistent fails the test unless every record of the storage stands in exactly the orders
+// that fit its state, the unique keys are held by the right tasks, and the totals add up.
 func (h *harness) consistent() {
 	h.Helper()
 	s := h.store
@@ -96,7 +95,7 @@ func isAt(r *engine.Record) func(entry[*engine.Record]) bool {
 	return func(e entry[*engine.Record]) bool { return e.value == r && e.place == r.Place }
 }
 
-// chaos does random things to a few tasks of two queues.
+// chaos carries out random operations on a few tasks of two queues.
 type chaos struct {
 	*harness
 	*caller
@@ -132,7 +131,7 @@ func (c *chaos) act() {
 	}
 }
 
-// try applies a Tx that may be refused, whole, or invalid for naming a task twice.
+// try applies a Tx that may be refused as a whole, or be invalid because it names a task twice.
 func (c *chaos) try(tx storage.Tx) {
 	applied, err := c.store.Apply(c.Context(), c.next(), tx)
 	var invalid *storage.InvalidError
@@ -192,7 +191,7 @@ func (c *chaos) addTo(tx *storage.Tx) {
 			se.Delay = c.delay()
 		}
 		tx.Settles = append(tx.Settles, se)
-		if c.random.IntN(4) > 0 { // else it is used again
+		if c.random.IntN(4) > 0 { // else the fence is used again
 			c.fences = slices.Delete(c.fences, i, i+1)
 		}
 	}
@@ -228,7 +227,7 @@ func (c *chaos) extend() {
 	}
 	_, err := c.store.Extend(c.Context(), req)
 	var invalid *storage.InvalidError
-	if err != nil && !errors.As(err, &invalid) { // the task may be there under two fences
+	if err != nil && !errors.As(err, &invalid) { // two fences may name the same task
 		c.Error(err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// Extend extends leases and keeps the runner's heartbeat. A lease that is lost
-// leaves the others of the call alone.
+// Extend extends leases and keeps the runner's heartbeat. A lost lease does not affect the
+// other leases of the call.
 func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
 	if err := storage.CheckExtend(s.step.Limits, &req); err != nil {
 		return storage.Extended{}, err
@@ -44,7 +44,7 @@ func (s *Storage) Extend(ctx context.Context, req storage.ExtendRequest) (storag
 	return extended, nil
 }
 
-// runner is what was last heard of a runner.
+// runner is the last heartbeat of a runner.
 type runner struct {
 	storage.RunnerInfo
 
@@ -53,7 +53,7 @@ type runner struct {
 
 // hear keeps a heartbeat, or forgets a runner that leaves.
 func (s *Storage) hear(info *storage.RunnerInfo) {
-	s.sweepRunners(2) // a heartbeat adds one at most, so that this keeps up
+	s.sweepRunners(2) // a heartbeat adds at most one runner, so that sweeping keeps up
 	before := s.runners[info.ID]
 	s.forget(info.ID)
 	if info.Leaving {
@@ -76,7 +76,7 @@ func (s *Storage) forget(id string) {
 	}
 }
 
-// sweepRunners forgets some runners whose heartbeat expired.
+// sweepRunners forgets up to most runners whose heartbeat expired.
 func (s *Storage) sweepRunners(most int) {
 	for _, r := range s.runnerEnds.until(s.step.Come, most) {
 		s.forget(r.ID)

@@ -47,7 +47,7 @@ func (c *caller) next() storage.Call {
 	return c.call
 }
 
-// apply applies txs, none of which may be refused.
+// apply applies txs. A refused Tx fails the test.
 func (h *harness) apply(c *caller, txs []storage.Tx) {
 	applied, err := h.store.Apply(h.Context(), c.next(), txs...)
 	if err != nil {
@@ -61,7 +61,7 @@ func (h *harness) apply(c *caller, txs []storage.Tx) {
 	}
 }
 
-// insert adds n tasks, each in a Tx of its own, size of them to a call.
+// insert adds n tasks, each in a Tx of its own, with size tasks to a call.
 func (h *harness) insert(n, size int) {
 	c := h.caller()
 	payload := make([]byte, 96)
@@ -77,8 +77,8 @@ func (h *harness) insert(n, size int) {
 	}
 }
 
-// drain claims size tasks a call and completes them, each in a Tx of its own, until
-// there are none.
+// drain claims size tasks in each call and completes them, each in a Tx of its own, until
+// no tasks are left.
 func (h *harness) drain(size int) {
 	c := h.caller()
 	for {

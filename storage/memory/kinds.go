@@ -8,24 +8,26 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// kindLines are the lines in which the declined tasks of a queue wait, one for each kind that has
-// any.
+// kindLines holds the lines in which the declined tasks of a queue wait, one for each kind that
+// has any.
 type kindLines struct {
 	lines map[string]*kindLine
-	names []string          // of all lines, sorted
-	looks sorted[*kindLine] // by when each is looked at for tasks that waited too long
+	names []string          // the kinds of all lines, sorted
+	looks sorted[*kindLine] // by the moment at which each is searched for tasks that waited too long
 }
 
 // kindLine is the line of one kind.
 type kindLine struct {
 	sorted[*engine.Record]
 
-	named int64 // when a claim last named the kind, or the line began, to a twenty-fourth of DeclinedFor
+	// named is when a claim last named the kind, or the line began. It may be up to a twenty-fourth of
+	// DeclinedFor too early.
+	named int64
 	look  place // in kindLines.looks
-	from  place // where the next look for tasks that waited too long begins
+	from  place // where the next search for tasks that waited too long begins
 }
 
-// joinKind puts a task that is declined into the line of its kind.
+// joinKind puts a declined task into the line of its kind, which it makes where there is none.
 func (s *Storage) joinKind(q *queue, r *engine.Record, at place) {
 	k := &q.kinds
 	l := k.lines[r.Kind]
@@ -42,14 +44,14 @@ func (s *Storage) joinKind(q *queue, r *engine.Record, at place) {
 	l.insert(at, r)
 }
 
-// lookAt sets when a line is looked at next.
+// lookAt sets when a line is searched next.
 func (k *kindLines) lookAt(l *kindLine, at place) {
 	k.looks.remove(l.look)
 	l.look = at
 	k.looks.insert(at, l)
 }
 
-// leave takes a task out of its line.
+// leave removes a task from its line, and the line when it is empty.
 func (k *kindLines) leave(r *engine.Record) {
 	l := k.lines[r.Kind]
 	l.remove(r.Place)
@@ -62,7 +64,8 @@ func (k *kindLines) leave(r *engine.Record) {
 	k.names = slices.Delete(k.names, i, i+1)
 }
 
-// among gives those of some kinds that have a line, or the first of all where none is named.
+// among returns those of the given kinds that have a line, each once. Where kinds is empty it returns the
+// first MaxKinds kinds that have a line.
 func (k *kindLines) among(kinds []string) []string {
 	if len(k.names) == 0 || len(kinds) == 0 {
 		return slices.Clone(k.names[:min(len(k.names), storage.MaxKinds)])
@@ -76,7 +79,8 @@ func (k *kindLines) among(kinds []string) []string {
 	return found
 }
 
-// first gives the first task in the line of a kind from a place on that has none of some flags.
+// first returns the first task in the line of a kind, from a place on, that has none of the flags
+// without; nil where there is none.
 func (k *kindLines) first(kind string, from place, without engine.Flags) *engine.Record {
 	l := k.lines[kind]
 	if l == nil {
@@ -92,8 +96,8 @@ func (k *kindLines) first(kind string, from place, without engine.Flags) *engine
 	return nil
 }
 
-// list appends the tasks that come after a place in the line of a kind, and those of all kinds
-// behind it, up to n of them.
+// list appends to found the tasks after a place in the line of a kind, and the tasks of all later
+// kinds, until found has n tasks.
 func (k *kindLines) list(
 	kind string, after place, n int, found []entry[*engine.Record],
 ) []entry[*engine.Record] {
@@ -108,7 +112,7 @@ func (k *kindLines) list(
 	return found
 }
 
-// sizes gives the first kinds and how many tasks of each wait here.
+// sizes returns the first MaxStatsKinds kinds and how many tasks of each wait here.
 func (k *kindLines) sizes() []storage.KindSize {
 	if len(k.names) == 0 {
 		return nil
@@ -121,7 +125,7 @@ func (k *kindLines) sizes() []storage.KindSize {
 	return all
 }
 
-// nameKinds notes that a claim names kinds.
+// nameKinds notes that a claim names kinds. It does so at most once in a twenty-fourth of DeclinedFor.
 func (s *Storage) nameKinds(q *queue, kinds []string) {
 	k, long := &q.kinds, s.step.Limits.DeclinedFor.Microseconds()
 	for _, kind := range k.among(kinds) {
@@ -131,8 +135,8 @@ func (s *Storage) nameKinds(q *queue, kinds []string) {
 	}
 }
 
-// abandon ends tasks whose kind no claim has named for long, and reports whether a part of that was left
-// over.
+// abandon ends declined tasks that waited for DeclinedFor while no claim named their kind. It reports
+// whether some of this work remains for the next claim.
 func (s *Storage) abandon(q *queue, most int) (ended []storage.Ended, left bool) {
 	k, long := &q.kinds, s.step.Limits.DeclinedFor.Microseconds()
 	if s.step.Come == 0 || q.IsPaused(s.step.Now) {
@@ -140,7 +144,7 @@ func (s *Storage) abandon(q *queue, most int) (ended []storage.Ended, left bool)
 	}
 	l := k.last()
 	for n := 0; n < most && l != nil && l.look.Sort > s.step.Come+long; n++ {
-		l.named = s.step.Come // a clock that was ahead has stamped it
+		l.named = s.step.Come // a clock that was ahead stamped the line
 		k.lookAt(l, s.at(l.named+long))
 		l = k.last()
 	}
@@ -151,7 +155,7 @@ func (s *Storage) abandon(q *queue, most int) (ended []storage.Ended, left bool)
 			l.from, over = look.Along(l.from, l.next)
 		}
 		if !over {
-			break // the line is looked at again by the next claim
+			break // the next claim searches the line again
 		}
 		k.lookAt(l, s.at(max(l.named+long, s.step.Come+long/24)))
 	}
@@ -159,7 +163,7 @@ func (s *Storage) abandon(q *queue, most int) (ended []storage.Ended, left bool)
 	return s.step.Abandon(look.Found), some && first.Sort <= s.step.Come
 }
 
-// last gives the line that is looked at last, nil where there is none.
+// last returns the line that is to be searched last, nil where there is none.
 func (k *kindLines) last() *kindLine {
 	if k.looks.size == 0 {
 		return nil
@@ -168,7 +172,7 @@ func (k *kindLines) last() *kindLine {
 	return c[len(c)-1].value
 }
 
-// next gives up to n tasks at or behind a place.
+// next returns up to n tasks at a place or after it.
 func (l *kindLine) next(from place, n int) []*engine.Record {
 	from.Turn--
 	all := l.after(from, n, nil)

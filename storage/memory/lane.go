@@ -12,22 +12,21 @@ type lane struct {
 	storage.Lane
 
 	seq uint64
-	// outcome is what the call of that number led to: []storage.Applied,
-	// []storage.Fence of a claim, storage.Extended, or configured. Callers get
-	// copies of it.
+	// outcome is the outcome of the call seq: []storage.Applied, []storage.Fence of
+	// a claim, storage.Extended, or configured. Callers get copies of it.
 	outcome any
 	age     place // in Storage.laneAges
 
-	// What outcomes are made of, used again by the next one.
+	// The memory of outcomes, which the next outcome uses again.
 	applied []storage.Applied
 	placed  []storage.Placed
 	fences  []storage.Fence
 }
 
-// admit decides whether a call may happen. It gives no lane for a call without an
-// identity, and repeated where the call is the one that its lane remembers. A step
-// that was admitted always comes to an outcome, which it leaves in the lane before
-// it unlocks the storage.
+// admit decides whether a call may happen, and returns its lane: nil for a call without an
+// identity. It reports repeated where the lane remembers this call. An admitted step always
+// comes to an outcome, which it leaves in the lane before it unlocks the storage. A call whose
+// number is too small gives an ErrUnknown, a call on a lane past its life an ErrLaneExpired.
 func (s *Storage) admit(call storage.Call) (ln *lane, repeated bool, err error) {
 	if call.IsZero() {
 		return nil, false, nil
@@ -47,7 +46,7 @@ func (s *Storage) admit(call storage.Call) (ln *lane, repeated bool, err error) 
 		return nil, false, storage.ErrLaneExpired
 	}
 	if ln == nil {
-		s.sweepLanes(2) // a call opens one lane at most, so that this keeps up
+		s.sweepLanes(2) // a call opens at most one lane, so that sweeping keeps up
 		ln = &lane{Lane: call.Lane, age: s.at(engine.Moment(opened))}
 		s.lanes[ln.ID] = ln
 		s.laneAges.insert(ln.age, ln)
@@ -63,7 +62,7 @@ func (ln *lane) remember(outcome any) {
 	}
 }
 
-// rememberApplied keeps a copy.
+// rememberApplied keeps a copy of an Apply's outcome.
 func (ln *lane) rememberApplied(applied []storage.Applied) {
 	if ln != nil {
 		ln.applied, ln.placed = copyApplied(ln.applied[:0], ln.placed[:0], applied)
@@ -71,7 +70,7 @@ func (ln *lane) rememberApplied(applied []storage.Applied) {
 	}
 }
 
-// rememberFences keeps a copy.
+// rememberFences keeps a copy of a Claim's fences.
 func (ln *lane) rememberFences(fences []storage.Fence) {
 	if ln != nil {
 		ln.fences = append(ln.fences[:0], fences...)
@@ -79,8 +78,8 @@ func (ln *lane) rememberFences(fences []storage.Fence) {
 	}
 }
 
-// sweepLanes forgets some lanes whose life is over: a call on one of them would be
-// refused anyway.
+// sweepLanes forgets up to most lanes whose life is over: a new call on such a lane would
+// be refused anyway.
 func (s *Storage) sweepLanes(most int) {
 	for range most {
 		_, ln, ok := s.laneAges.head()
@@ -92,8 +91,8 @@ func (s *Storage) sweepLanes(most int) {
 	}
 }
 
-// copyApplied appends a copy that shares nothing with applied that could be changed, the
-// places of which go into room.
+// copyApplied appends to copied a copy of applied that shares no memory that could change. The
+// places of the copy go into room, whose memory it grows where needed and returns.
 func copyApplied(
 	copied []storage.Applied, room []storage.Placed, applied []storage.Applied,
 ) ([]storage.Applied, []storage.Placed) {
@@ -122,7 +121,7 @@ func copyApplied(
 	return copied, room
 }
 
-// copyInto takes room for a copy, and gives back the rest.
+// copyInto copies placed to the beginning of room, and returns the copy and the rest of room.
 func copyInto(room, placed []storage.Placed) (copied, rest []storage.Placed) {
 	copied, rest = engine.Cut(room, len(placed))
 	copy(copied, placed)

@@ -1,25 +1,25 @@
 // Package memory is the storage that lives in the process: for tests, for programs
-// of one process, and as the reading copy of the contract. Its rules stand in
-// storage/internal/engine, which PostgreSQL shares; this package keeps the records. A
-// storage of another kind can be written by reading the two.
+// of one process, and as the implementation that shows the contract to readers. Its rules
+// stand in storage/internal/engine, which PostgreSQL shares; this package keeps the
+// records. Authors of a new storage need to read only these two packages.
 //
 // # The shape
 //
-// One mutex guards everything, so a step is atomic because nobody else is there, and
-// a Tx may span any queues. A step checks everything before it writes anything:
-// nothing is ever undone. Nobody waits, sends or does I/O under the mutex, and no
-// goroutine runs in the background: what is due, expired or kept too long is seen to
-// by the next Claim, as the contract has it. That makes the storage exact under the
-// virtual time of testing/synctest, but that an hour in which nobody looked is believed
-// only JumpWait later.
+// One mutex guards everything, so each step is atomic, and a Tx may span any queues.
+// A step checks everything before it writes anything: nothing is ever undone. No code
+// waits, sends or does I/O under the mutex, and no goroutine runs in the background:
+// the next Claim promotes, recovers and removes tasks, as the contract says. That makes
+// the storage exact under the virtual time of testing/synctest, with one exception:
+// after more than JumpAfter without a step, timed work happens only JumpWait later.
 //
 // # The files
 //
 //	memory.go    Open, the clock, Close
-//	lane.go      which calls happened, and with what outcome
-//	sorted.go    the one data structure: values in order, O(log n)
+//	lane.go      the last call of each lane, and its outcome
+//	sorted.go    the only data structure: values in order, O(log n)
 //	records.go   queues with their records, lines and unique keys, for the engine; and the
 //	             copies that callers get
+//	kinds.go     the lines of declined tasks
 //	apply.go     Apply
 //	claim.go     Claim: maintenance, then tasks and ticks
 //	extend.go    Extend: leases, and the runners' heartbeats
@@ -39,16 +39,16 @@ import (
 	"github.com/midgehq/midge/storage/internal/wakeup"
 )
 
-// Config is how a storage is opened. The zero value works.
+// Config holds the options of Open. The zero value works.
 type Config struct {
-	// Limits bounds payloads and what is kept of dead tasks; see storage.Limits for
-	// the defaults.
+	// Limits bounds payloads, the keeping of dead tasks, and how long declined tasks
+	// wait; see storage.Limits for the defaults.
 	Limits storage.Limits
 	// Now is the wall clock, for tests of clocks that are wrong; nil means time.Now.
 	Now func() time.Time
 }
 
-// Open makes an empty storage. It gives a *storage.InvalidError where a limit is out
+// Open makes an empty storage. It returns a *storage.InvalidError where a limit is out
 // of range.
 func Open(cfg Config) (*Storage, error) {
 	if err := cfg.Limits.Check(); err != nil {
@@ -71,16 +71,16 @@ func Open(cfg Config) (*Storage, error) {
 type Storage struct {
 	clock func() time.Time
 
-	mu     sync.Mutex // guards all that follows; nobody waits or does I/O under it
+	mu     sync.Mutex // guards the fields below; no waiting and no I/O under it
 	closed bool
-	step   engine.Step // the one under way; its limits never change
-	seen   int64       // by the clock of the last step that wrote
-	jumped int64       // when a wait began because the clock had jumped ahead; 0: none is on
+	step   engine.Step // the step under way; its limits never change
+	seen   int64       // the clock's time at the last step that wrote
+	jumped int64       // when a wait began because the clock had jumped ahead; 0: no wait is on
 
 	queues   map[string]*queue
 	names    []string         // of the queues, sorted
-	inspect  int              // which of names is inspected next
-	overfull []*queue         // those with more dead tasks than the limit
+	inspect  int              // the index in names of the queue that was inspected last
+	overfull []*queue         // the queues with more dead tasks than the limit
 	taken    []*engine.Record // memory for the next claim
 
 	lanes      map[[16]byte]*lane
@@ -96,10 +96,10 @@ var (
 	_ storage.Located = (*Storage)(nil)
 )
 
-// Location names the storage itself: no other has its tasks.
+// Location names this storage, since no other has its tasks.
 func (s *Storage) Location() string { return fmt.Sprintf("memory at %p", s) }
 
-// Describe tells the storage's time and limits. Nothing outlives the process.
+// Describe tells the storage's time and limits, and that no task outlives the process.
 func (s *Storage) Describe(ctx context.Context) (storage.Description, error) {
 	if err := s.look(ctx); err != nil {
 		return storage.Description{}, fmt.Errorf("memory: describe: %w", err)
@@ -125,7 +125,7 @@ func (s *Storage) Close() error {
 	return nil
 }
 
-// begin locks the storage for a step that writes, which moves its mark. Where it returns an
+// begin locks the storage for a step that writes, and advances its mark. Where it returns an
 // error nothing is locked.
 func (s *Storage) begin(ctx context.Context) error {
 	if err := s.look(ctx); err != nil {
@@ -162,7 +162,7 @@ func (s *Storage) look(ctx context.Context) error {
 	return nil
 }
 
-// at is a place in an order of moments, behind all others of that moment.
+// at returns a place in an order of moments, after all other places of that moment.
 func (s *Storage) at(moment int64) place {
 	s.step.Turn++
 	return place{Sort: moment, Turn: s.step.Turn}

@@ -26,8 +26,8 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// What follows is particular to this storage: time in a bubble, what is swept, and
-// where the contract leaves a choice.
+// The tests below are particular to this storage: its time in a bubble, the memory that it
+// sweeps, and its choices where the contract leaves one.
 
 func job(id string) storage.Insert {
 	return storage.Insert{
@@ -61,8 +61,8 @@ func TestOpenRefusesLimits(t *testing.T) {
 	}
 }
 
-// TestDueTaskIsClaimedAtItsMoment is the loop of a runner: claim, then wait for an
-// event or for what is due next. Virtual time shows how late it is.
+// TestDueTaskIsClaimedAtItsMoment runs the loop of a runner: claim, then wait for an event or
+// for the next due moment. Virtual time shows how late the claim is.
 func TestDueTaskIsClaimedAtItsMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -122,7 +122,7 @@ func TestRequeueKeepsTheCheckpoint(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeft: what finished, expired or left takes no memory.
+// TestNothingIsLeft: tasks that ended, and windows, lanes and runners that expired take no memory.
 func TestNothingIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -144,7 +144,7 @@ func TestNothingIsLeft(t *testing.T) {
 		for h.claim(0).More {
 			continue
 		}
-		for range 10 { // lanes and windows alone are no reason to claim again
+		for range 10 { // lanes and windows to be swept do not set More
 			h.claim(0)
 		}
 		s, q := h.store, h.store.queues["q"]
@@ -157,7 +157,7 @@ func TestNothingIsLeft(t *testing.T) {
 	})
 }
 
-// rest lets time pass, and has the storage believe it.
+// rest lets time pass, and then waits until the storage trusts its clock again.
 func (h *harness) rest(d time.Duration) {
 	h.Helper()
 	time.Sleep(d)
@@ -176,8 +176,8 @@ func (h *harness) beat(id string) {
 	}
 }
 
-// TestAbandonedQueueGoes: a queue goes a day after its last record and setting, and
-// not while somebody counts on it.
+// TestAbandonedQueueGoes: a queue is removed a day after its last record and setting, and
+// not while it has a record, a setting or a unique window.
 func TestAbandonedQueueGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -232,8 +232,9 @@ func (h *harness) queuesAre(want ...string) {
 	}
 }
 
-// TestAClaimPassesOverABatchOfTasksThatAWrongClockDeclined at most: until claims have come to those behind them
-// each says that there is more to do.
+// TestAClaimPassesOverABatchOfTasksThatAWrongClockDeclined: one Claim passes over at most a batch of tasks
+// that a wrong clock stamped. Each Claim says that there is more to do, until Claims have reached the tasks
+// behind them.
 func TestAClaimPassesOverABatchOfTasksThatAWrongClockDeclined(t *testing.T) {
 	const wrong, least = 1000, 4
 	var ahead time.Duration
@@ -275,7 +276,7 @@ func TestAClaimPassesOverABatchOfTasksThatAWrongClockDeclined(t *testing.T) {
 	ahead = 0
 	decline(1)
 	c := claim(0)
-	for n := 0; n < 14 && !c.More && len(c.Ended) == 0; n++ { // without a jump, until the line is looked at
+	for n := 0; n < 14 && !c.More && len(c.Ended) == 0; n++ { // without a jump, until the line is searched
 		ahead += 5 * time.Minute
 		c = claim(0)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// Task reads one task. [storage.ErrNotFound] where there is none.
+// Task reads one task. It returns [storage.ErrNotFound] where there is no such task.
 func (s *Storage) Task(ctx context.Context, ref storage.Ref) (storage.Task, error) {
 	if err := storage.CheckRef(ref); err != nil {
 		return storage.Task{}, err
@@ -66,8 +66,8 @@ func (s *Storage) Tasks(ctx context.Context, query storage.TasksQuery) (storage.
 	return page, nil
 }
 
-// list gives up to n tasks of a state that come after a mark, in order: last those that were
-// declined, kind after kind.
+// list returns up to n tasks of a state that come after a mark, in order. The declined tasks come
+// last, kind after kind.
 func (q *queue) list(state storage.State, after mark, n int) []entry[*engine.Record] {
 	var found []entry[*engine.Record]
 	if after.kind == "" {
@@ -83,16 +83,16 @@ func (q *queue) list(state storage.State, after mark, n int) []entry[*engine.Rec
 	return found
 }
 
-// listNewest gives up to n tasks of an ended state that come before a mark, the last first.
+// listNewest returns up to n tasks of an ended state that come before a mark, in reverse order.
 func (q *queue) listNewest(state storage.State, before mark, n int) (found []entry[*engine.Record]) {
-	for _, line := range engine.StatesOf(state) { // one
+	for _, line := range engine.StatesOf(state) { // an ended state has one line
 		found = q.lines[line].before(before.place, n, found)
 	}
 	return found
 }
 
-// mark is where a page ends: at a place among the tasks of a state or, where kind is set, in the
-// line of that kind.
+// mark is the place at which a page ends: in the line of a state or, where kind is set, in the line
+// of that kind.
 type mark struct {
 	place
 
@@ -107,7 +107,7 @@ func markOf(e entry[*engine.Record]) mark {
 	return m
 }
 
-// String gives a mark as a caller carries it from page to page.
+// String returns the mark as the text of TasksPage.Next.
 func (m mark) String() string {
 	text := fmt.Sprintf("%d.%d", m.Sort, m.Turn)
 	if m.kind != "" {
@@ -116,7 +116,7 @@ func (m mark) String() string {
 	return text
 }
 
-// parseMark reads a mark back. The empty one is before all others.
+// parseMark reads a mark from its text. The empty text gives a mark before all tasks.
 func parseMark(text string) (mark, error) {
 	if text == "" {
 		return mark{place: place{Sort: math.MinInt64, Turn: math.MinInt64}}, nil
@@ -149,7 +149,7 @@ func (s *Storage) Queues(ctx context.Context, query storage.QueuesQuery) (storag
 	}
 	for ; i < len(s.names) && strings.HasPrefix(s.names[i], query.Prefix); i++ {
 		if s.queues[s.names[i]].isAbandoned(s.step.Now) {
-			continue // to be removed when it is next inspected
+			continue // inspectQueue removes it when its turn comes
 		}
 		if len(page.Names) == query.Limit {
 			page.Next = page.Names[query.Limit-1]
@@ -160,7 +160,7 @@ func (s *Storage) Queues(ctx context.Context, query storage.QueuesQuery) (storag
 	return page, nil
 }
 
-// Stats gives the sizes and totals of queues, all at one moment.
+// Stats returns the sizes and totals of queues, all at one moment.
 func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
 	for _, name := range queues {
 		if err := storage.CheckName("queue name", name); err != nil {
@@ -186,7 +186,7 @@ func (s *Storage) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	return stats, nil
 }
 
-// firstBehind gives the first place behind another in a line of waiting tasks.
+// firstBehind returns the first place after another in a line of waiting tasks, false where there is none.
 func (q *queue) firstBehind(line engine.State, behind place) (place, bool) {
 	for _, e := range q.lines[line].after(behind, 1, nil) {
 		return e.place, true

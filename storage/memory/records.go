@@ -17,13 +17,13 @@ type queue struct {
 	lines   [engine.States]sorted[*engine.Record]
 	kinds   kindLines // of the declined tasks
 
-	keys    map[string]*hold // the unique keys that are held
-	windows sorted[*hold]    // the holds for a time, by its end
+	keys    map[string]*hold // the holds on unique keys, by key
+	windows sorted[*hold]    // the holds of unique windows, by their end
 
 	touched int64 // when a record was last removed, or the settings replaced
 }
 
-// hold is a unique key that is taken.
+// hold is the hold on a unique key.
 type hold struct {
 	engine.Hold
 
@@ -31,7 +31,7 @@ type hold struct {
 	place place // in queue.windows
 }
 
-// line gives the line of a state. A task whose cancel was asked stays among the pending.
+// line returns the line of a state. A task whose cancel was asked stays in the line of Pending.
 func (q *queue) line(state engine.State) *sorted[*engine.Record] {
 	if state == engine.Asked {
 		state = engine.Pending
@@ -39,7 +39,7 @@ func (q *queue) line(state engine.State) *sorted[*engine.Record] {
 	return &q.lines[state]
 }
 
-// drop forgets the hold on a key: a window that is over.
+// drop forgets the hold on a key, if there is one.
 func (q *queue) drop(key string) {
 	if h := q.keys[key]; h != nil {
 		q.windows.remove(h.place)
@@ -47,19 +47,19 @@ func (q *queue) drop(key string) {
 	}
 }
 
-// ours gives the memory storage's own queue of an engine's.
+// ours returns this package's queue for a queue of the engine.
 func ours(q *engine.Queue) *queue {
 	own, _ := q.Own.(*queue)
 	return own
 }
 
-// records is a Storage as the engine sees it. The memory of a record is the storage's own: copied
-// when it comes in, copied when it goes out.
+// records is a Storage as the engine sees it. The storage owns the memory of its records: it copies
+// the memory of callers on the way in, and its own on the way out.
 type records Storage
 
 var _ engine.Store = (*records)(nil)
 
-// Queue gives the queue of a name, made where there is none.
+// Queue returns the queue of a name, which it makes where there is none.
 func (s *records) Queue(name string) *engine.Queue {
 	if q := s.queues[name]; q != nil {
 		return &q.Queue
@@ -75,7 +75,7 @@ func (s *records) Queue(name string) *engine.Queue {
 	return &q.Queue
 }
 
-// Find gives the record of a ref, or nil.
+// Find returns the record of a ref, or nil.
 func (s *records) Find(ref storage.Ref) *engine.Record {
 	if q := s.queues[ref.Queue]; q != nil {
 		return q.records[ref.ID]
@@ -83,7 +83,7 @@ func (s *records) Find(ref storage.Ref) *engine.Record {
 	return nil
 }
 
-// Holder gives the hold on a unique key.
+// Holder returns the hold on a unique key, false where there is none.
 func (s *records) Holder(name, key string) (engine.Hold, bool) {
 	if q := s.queues[name]; q != nil && q.keys[key] != nil {
 		return q.keys[key].Hold, true
@@ -103,7 +103,7 @@ func (s *records) Hold(to *engine.Queue, key string, h engine.Hold) {
 	}
 }
 
-// Free ends the hold that a task has for its life.
+// Free ends the hold that a task has on a unique key for its life.
 func (s *records) Free(q *engine.Queue, key, _ string) { delete(ours(q).keys, key) }
 
 // Add makes the record of an insert.
@@ -115,7 +115,7 @@ func (s *records) Add(q *engine.Queue, in *storage.Insert) *engine.Record {
 	return r
 }
 
-// Move takes a record from its line to another.
+// Move moves a record from its line to another.
 func (s *records) Move(r *engine.Record, to engine.State, at place) {
 	q := ours(r.Queue)
 	q.lift(r)
@@ -129,7 +129,7 @@ func (s *records) Move(r *engine.Record, to engine.State, at place) {
 	}
 }
 
-// lift takes a record out of the line in which it stands.
+// lift removes a record from the line in which it stands.
 func (q *queue) lift(r *engine.Record) {
 	switch r.State {
 	case engine.None:
@@ -140,13 +140,13 @@ func (q *queue) lift(r *engine.Record) {
 	}
 }
 
-// Transfer takes a record to another queue, where it stands in no line yet.
+// Transfer moves a record to another queue, where it stands in no line yet.
 func (s *records) Transfer(r *engine.Record, to *engine.Queue) {
 	s.Remove(r)
 	ours(to).records[r.ID] = r
 }
 
-// Remove takes a record out of the storage.
+// Remove removes a record from the storage.
 func (s *records) Remove(r *engine.Record) {
 	q := ours(r.Queue)
 	q.lift(r)
@@ -154,28 +154,29 @@ func (s *records) Remove(r *engine.Record) {
 	q.touched = s.step.Now
 }
 
-// First gives the first record in a line.
+// First returns the first record in a line, nil where it is empty.
 func (s *records) First(q *engine.Queue, line engine.State) *engine.Record {
 	_, r, _ := ours(q).lines[line].head()
 	return r
 }
 
-// KindLines gives those of the kinds whose lines hold tasks.
+// KindLines returns those of the kinds whose lines hold tasks; see engine.Lines.
 func (s *records) KindLines(q *engine.Queue, kinds []string) []string {
 	return ours(q).kinds.among(kinds)
 }
 
-// FirstDeclined gives the first task in the line of a kind from a place on that has none of some flags.
+// FirstDeclined returns the first task in the line of a kind, from a place on, that has none of the flags
+// without.
 func (s *records) FirstDeclined(
 	q *engine.Queue, kind string, from place, without engine.Flags,
 ) *engine.Record {
 	return ours(q).kinds.first(kind, from, without)
 }
 
-// Size gives the bytes of a record's payload.
+// Size returns the bytes of a record's payload.
 func (s *records) Size(r *engine.Record) int { return len(r.Payload) }
 
-// Ring notes an event of a record's queue. A due moment counts where it is the first of its line.
+// Ring notes an event of a record's queue. A due moment counts only where it is the first of its line.
 func (s *records) Ring(r *engine.Record, alert bool) {
 	switch r.State {
 	case engine.Scheduled, engine.Retry, engine.Cursor:
@@ -187,8 +188,8 @@ func (s *records) Ring(r *engine.Record, alert bool) {
 	(*Storage)(s).ring(ours(r.Queue), alert)
 }
 
-// copyIn replaces memory of the caller's, which the changes and results of a Tx left in records,
-// by copies.
+// copyIn replaces the caller's memory, which the changes and results of a Tx left in records, by
+// copies.
 func (s *records) copyIn(tx *storage.Tx, a *storage.Applied) {
 	if a.Err != nil {
 		return
@@ -210,8 +211,8 @@ func (s *records) copyIn(tx *storage.Tx, a *storage.Applied) {
 	}
 }
 
-// trimDead lets the oldest dead tasks go where there are too many. It comes at the end of a
-// step, because the step may yet have to do with one of them.
+// trimDead removes the oldest dead tasks of queues that have too many. It is called at the end of a
+// step, because the step itself may still refer to one of them.
 func (s *records) trimDead() {
 	for _, q := range s.overfull {
 		for q.lines[engine.Dead].size > s.step.Limits.DeadMax {
@@ -229,7 +230,7 @@ func copyOut(t *storage.Task) {
 	t.Attempts = slices.Clone(t.Attempts)
 }
 
-// listed gives a record as a listing shows it.
+// listed returns a copy of a record as a listing shows it.
 func listed(r *engine.Record) storage.Task {
 	var t storage.Task
 	r.CopyTo(&t)
@@ -238,7 +239,7 @@ func listed(r *engine.Record) storage.Task {
 	return t
 }
 
-// whole gives everything of a record but its token.
+// whole returns a copy of everything in a record except its token.
 func whole(r *engine.Record) storage.Task {
 	t := listed(r)
 	if side := r.Side; side != nil {

@@ -7,22 +7,22 @@ import (
 	"github.com/midgehq/midge/storage/internal/engine"
 )
 
-// place is a position in an order. No two values of one order have the same.
+// place is a position in an order. No two values of one order have the same place.
 type place = engine.Place
 
 // sorted holds values in the order of their places. It is a list of short sorted
-// chunks: inserting and removing cost two binary searches and the shift of a part
-// of one chunk, for a removal the shorter part, and next to nothing at either end, where
-// queues are busy. Reading on from any place costs the search alone, which is what pages
-// of a listing need.
+// chunks. Inserting and removing cost two binary searches and the shift of a part of one
+// chunk (for a removal the shorter part), and next to nothing at either end, where queues
+// are busy. To read on from any place, as pages of a listing do, costs only the search.
 //
-// Chunks are split and never joined: every order here moves on (to later moments,
-// to higher numbers), so that what is thinned out is soon gone.
+// Chunks are split and never joined: places in every order here move on (to later moments,
+// to higher numbers), so that chunks with few values are soon empty.
 type sorted[T any] struct {
-	chunks [][]entry[T] // none empty, each all before the next
+	chunks [][]entry[T] // none is empty; all places of one come before those of the next
 	size   int
-	// usual is how long a chunk has become. An order that is filled and emptied all
-	// the time, as that of the pending tasks is, has its chunk at once in that size.
+	// usual is the longest that the last chunk has become. An order that is filled and
+	// emptied all the time, as the order of the pending tasks is, allocates its next chunk
+	// in that size at once.
 	usual int
 }
 
@@ -40,7 +40,7 @@ func (s *sorted[T]) insert(at place, value T) {
 	s.size++
 	e := entry[T]{at, value}
 	i := s.chunk(at)
-	if i == len(s.chunks) { // behind all others
+	if i == len(s.chunks) { // after all others
 		switch {
 		case i == 0 || len(s.chunks[i-1]) >= chunkSize:
 			s.chunks = append(s.chunks, append(make([]entry[T], 0, s.usual), e))
@@ -62,7 +62,7 @@ func (s *sorted[T]) insert(at place, value T) {
 	s.chunks[i] = slices.Insert(s.chunks[i], search(s.chunks[i], at), e)
 }
 
-// remove takes out the value at a place, if there is one.
+// remove removes the value at a place, if there is one.
 func (s *sorted[T]) remove(at place) {
 	i := s.chunk(at)
 	if i == len(s.chunks) {
@@ -89,7 +89,7 @@ func (s *sorted[T]) remove(at place) {
 	}
 }
 
-// head gives the first place and its value, false where there is none.
+// head returns the first place and its value, false where there is none.
 func (s *sorted[T]) head() (place, T, bool) {
 	if s.size == 0 {
 		var none T
@@ -113,7 +113,7 @@ func (s *sorted[T]) after(p place, n int, list []entry[T]) []entry[T] {
 	return list
 }
 
-// before appends to list the values whose places come before p, the last first, at most n of them.
+// before appends to list the values whose places come before p, in reverse order, at most n of them.
 func (s *sorted[T]) before(p place, n int, list []entry[T]) []entry[T] {
 	for i := min(s.chunk(p), len(s.chunks)-1); i >= 0 && n > 0; i-- {
 		c := s.chunks[i]
@@ -125,7 +125,8 @@ func (s *sorted[T]) before(p place, n int, list []entry[T]) []entry[T] {
 	return list
 }
 
-// until gives the values of an order of moments that have come, at most n of them.
+// until returns the values whose moments are now or before, at most n of them. The order must be one of
+// moments.
 func (s *sorted[T]) until(now int64, n int) []T {
 	var come []T
 	for _, c := range s.chunks {
@@ -139,7 +140,8 @@ func (s *sorted[T]) until(now int64, n int) []T {
 	return come
 }
 
-// chunk finds the first chunk that does not end before p: in most cases the first, or none.
+// chunk returns the index of the first chunk that does not end before p, len(s.chunks) where there is none.
+// In most cases it is the first chunk, or none.
 func (s *sorted[T]) chunk(p place) int {
 	n := len(s.chunks)
 	switch {
@@ -153,7 +155,7 @@ func (s *sorted[T]) chunk(p place) int {
 
 func last[T any](c []entry[T]) place { return c[len(c)-1].place }
 
-// search finds the first entry of c that is not before p.
+// search returns the index of the first entry of c that is not before p.
 func search[T any](c []entry[T], p place) int {
 	if !c[0].Before(p) {
 		return 0

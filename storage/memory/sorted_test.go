@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestSortedBesideASlice does the same to a sorted and to a plain sorted slice.
+// TestSortedBesideASlice applies the same operations to a sorted and to a plain sorted slice.
 func TestSortedBesideASlice(t *testing.T) {
 	var s sorted[int64]
 	var model []place
@@ -26,14 +26,14 @@ func TestSortedBesideASlice(t *testing.T) {
 		i, _ := slices.BinarySearchFunc(model, at, compare)
 		model = slices.Insert(model, i, at)
 		s.insert(at, at.Turn)
-		// It grows and shrinks in turn: at the head, in the middle, and at the tail.
+		// The order grows and shrinks in turn: at the head, in the middle, and at the tail.
 		for range random.IntN(2) + int(minor/5000)%2 {
 			if len(model) == 0 {
 				break
 			}
 			i := []int{0, random.IntN(len(model)), len(model) - 1}[random.IntN(3)]
 			s.remove(model[i])
-			s.remove(model[i]) // not there any more: nothing happens
+			s.remove(model[i]) // the value is gone: nothing happens
 			model = slices.Delete(model, i, i+1)
 		}
 		if minor%500 == 0 {
@@ -69,7 +69,7 @@ func sameOrder(t *testing.T, s *sorted[int64], model []place, random *rand.Rand)
 			t.Fatalf("after %v: got %v, want %v", from, got[i], want[i])
 		}
 	}
-	i = max(i-1, 0) // of from, or of the first
+	i = max(i-1, 0) // the index of from, or of the first value
 	want = slices.Clone(model[max(i-n, 0):i])
 	slices.Reverse(want)
 	got = s.before(from, n, nil)

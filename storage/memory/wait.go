@@ -18,6 +18,6 @@ func (s *Storage) Wait(ctx context.Context, req storage.WaitRequest) error {
 	return nil
 }
 
-// ring notes an event of a queue: new work or an earlier due moment, or what also
-// those want to know who have no slot for work (alert).
+// ring notes an event of a queue: new work, an earlier due moment or, as an alert, an event
+// that also concerns runners without a free slot.
 func (s *Storage) ring(q *queue, alert bool) { s.events.Ring(alert, q.Name) }
