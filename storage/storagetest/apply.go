@@ -29,7 +29,7 @@ func applyRules() []rule {
 	}
 }
 
-// lineUp makes a Tx with one good operation of each kind, and gives the ids in it.
+// lineUp makes a Tx with good operations of each kind, and returns the ids in it.
 func (r *rig) lineUp() (storage.Tx, []string) {
 	r.Helper()
 	h := r.holding(job("held"))
@@ -88,7 +88,7 @@ func applyListsEverything(r *rig) {
 	r.want("colliding", colliding, []string{"second with holder true", "taken with taken false"})
 }
 
-// sorted are refs as text, sorted.
+// sorted returns refs as text, sorted.
 func sorted(refs []storage.Ref) []string {
 	got := make([]string, len(refs))
 	for i, ref := range refs {
@@ -117,8 +117,8 @@ func applyAllOrNothing(r *rig) {
 	r.apply(good)
 }
 
-// badOperations are Txs of one operation each that is refused: dead is a task at
-// this version whose unique key is held by the task that h holds.
+// badOperations returns Txs of one operation each, all of which must be refused. dead is the
+// version of the task "dead", whose unique key the claimed task h holds.
 func badOperations(h held, dead int64) map[string]storage.Tx {
 	other := job("holder")
 	other.Kind = "other"

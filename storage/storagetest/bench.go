@@ -7,9 +7,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Bench measures the steps of a task's life on a storage, each as a sub-benchmark:
-// one at a time, and in batches as clients and runners send them. The figure
-// "tasks/s" counts tasks, whatever the size of a batch.
+// Bench measures the steps of a task's life on a storage, each in a sub-benchmark: one
+// task at a time, and in batches such as clients and runners send. The figure "tasks/s"
+// counts tasks, whatever the size of a batch.
 func Bench(b *testing.B, open Opener) {
 	for _, batch := range []int{1, 100} {
 		b.Run(fmt.Sprintf("Insert/%d", batch), func(b *testing.B) { benchInsert(b, open, batch) })
@@ -47,7 +47,7 @@ func benchInsert(b *testing.B, open Opener, batch int) {
 	perSecond(b, batch*b.N)
 }
 
-// benchLife inserts, claims and completes.
+// benchLife inserts, claims and completes tasks.
 func benchLife(b *testing.B, open Opener, batch int) {
 	r := newRig(b, open, storage.Limits{}, false)
 	for b.Loop() {
@@ -57,7 +57,7 @@ func benchLife(b *testing.B, open Opener, batch int) {
 	perSecond(b, batch*b.N)
 }
 
-// complete completes each claim in a Tx of its own, all in one call.
+// complete completes each claimed task in a Tx of its own, all in one call.
 func (r *rig) complete(holds []held) {
 	r.Helper()
 	txs := make([]storage.Tx, len(holds))
@@ -85,7 +85,7 @@ func benchExtend(b *testing.B, open Opener, batch int) {
 	perSecond(b, batch*b.N)
 }
 
-// benchParallel lets many goroutines each live through a task at a time.
+// benchParallel makes many goroutines each insert, claim and complete a task at a time.
 func benchParallel(b *testing.B, open Opener) {
 	r := newRig(b, open, storage.Limits{}, false)
 	b.SetParallelism(16)

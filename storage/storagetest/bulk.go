@@ -9,8 +9,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// A storage may carry out calls of many inserts in a way of its own: what holds for one holds
-// for them.
+// bulkRules test calls of many inserts, which a storage may carry out in a way of its own. The
+// rules of single inserts hold for them too.
 func bulkRules() []rule {
 	return []rule{
 		state("bulk/fields", bulkFields,
@@ -28,7 +28,7 @@ func bulkRules() []rule {
 
 const bulkSize = 240
 
-// bulk makes jobs of all kinds: two thirds wait, and a seventh belong to the queue side.
+// bulk makes jobs of many sorts: two thirds wait, and a seventh belong to the queue side.
 func bulk(now time.Time) (jobs []storage.Insert) {
 	for i := range bulkSize {
 		j := job(fmt.Sprintf("t%03d", i))

@@ -88,18 +88,18 @@ func changeFields(r *rig) {
 	step(storage.Change{Now: true}, func(*storage.Task) {})
 }
 
-// standInEach makes a task stand in each state, named for it.
+// standInEach puts a task into each state. The state is the id of the task.
 func (r *rig) standInEach() {
 	r.Helper()
 	for _, s := range []storage.State{
 		storage.Pending, storage.Retry, storage.Completed, storage.Cancelled, storage.Dead,
-		storage.Scheduled, storage.Waiting, // last, so that each of the others is next when it is claimed
+		storage.Scheduled, storage.Waiting, // last, so that no waiting task is claimed before the others
 	} {
 		r.stand(string(s), s)
 	}
 }
 
-// stand makes a task stand in a state.
+// stand makes a task and puts it into a state.
 func (r *rig) stand(id string, state storage.State) {
 	r.Helper()
 	j := kept(id)
@@ -128,7 +128,7 @@ func (r *rig) stand(id string, state storage.State) {
 func changeTable(r *rig) {
 	for _, from := range storage.States()[:7] {
 		if from == storage.Pending {
-			continue // the next rule's
+			continue // the next rule tests it
 		}
 		for what, ch := range map[string]storage.Change{
 			"now": {Now: true}, "later": {Delay: time.Hour}, "requeue": {Requeue: true},

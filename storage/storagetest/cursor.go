@@ -40,7 +40,7 @@ func cursorRules() []rule {
 	}
 }
 
-// cursor is an insert of a schedule into main.
+// cursor returns an insert of a schedule into main.
 func cursor(id string, next time.Time) storage.Insert {
 	j := job(id)
 	j.Headers = map[string]string{"x": "y"}
@@ -50,7 +50,7 @@ func cursor(id string, next time.Time) storage.Insert {
 	return j
 }
 
-// tick claims, and gives the one tick that must be due.
+// tick claims, and returns the one cursor that must be due.
 func (r *rig) tick() storage.Task {
 	r.Helper()
 	c := r.claim(ask(1))
@@ -60,7 +60,7 @@ func (r *rig) tick() storage.Task {
 	return c.Ticks[0]
 }
 
-// ticking is the Tx of a tick to another moment.
+// ticking returns the Tx of a tick that moves a cursor to its next moment.
 func ticking(t storage.Task, next time.Time, id string) storage.Tx {
 	c := *t.Cursor
 	c.Last, c.Next = c.Next, next.Truncate(time.Microsecond)

@@ -141,7 +141,7 @@ func extendTime(r *rig) {
 	r.between("Extended.Now", r.extend(storage.Extension{Fence: h.Fence}).Now, from, r.now())
 }
 
-// heartbeat sends one and gives the runners listed.
+// heartbeat sends a heartbeat and returns the runners that are then listed.
 func (r *rig) heartbeat(info storage.RunnerInfo) []storage.RunnerInfo {
 	r.Helper()
 	_, err := r.session.Extend(r.ctx, storage.ExtendRequest{Runner: info})

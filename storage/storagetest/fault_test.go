@@ -8,8 +8,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// fault is a storage of which some methods are replaced, each by a function that is
-// given the one it replaces.
+// fault is a storage with some methods replaced. The function for a method gets the original
+// method, and returns its replacement.
 type fault struct {
 	storage.Storage
 
@@ -41,7 +41,7 @@ type (
 	runnersFunc   func(context.Context) ([]storage.RunnerInfo, error)
 )
 
-// through gives next, or what replaces it.
+// through returns the replacement of next, or next itself where replace is nil.
 func through[F any](replace func(F) F, next F) F {
 	if replace == nil {
 		return next
@@ -93,7 +93,7 @@ func (f *fault) Runners(ctx context.Context) ([]storage.RunnerInfo, error) {
 	return through(f.runners, f.Storage.Runners)(ctx)
 }
 
-// mutant is a storage that breaks a rule, and the rules that must find it.
+// mutant is a storage that breaks the contract, with the rules that must find that out.
 type mutant struct {
 	name   string
 	rules  []string
@@ -102,11 +102,11 @@ type mutant struct {
 	opened func(testing.TB, storage.Limits, *Opened)
 }
 
-// mind is what a mutant knows of the storage that it spoils.
+// mind is what a mutant remembers of the calls to the storage that it spoils.
 type mind struct {
 	storage.Storage
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	fences map[storage.Ref]storage.Fence
 	keys   map[string]storage.Ref
 	count  int
@@ -120,7 +120,7 @@ func (m *mind) locked(f func()) {
 	f()
 }
 
-// remember notes the fences that a claim gave.
+// remember notes the fences in the answer of a claim.
 func (m *mind) remember(c storage.Claimed) {
 	m.locked(func() {
 		for _, f := range c.Fences {
@@ -129,7 +129,7 @@ func (m *mind) remember(c storage.Claimed) {
 	})
 }
 
-// fence gives the last fence of a task, or the one given where there is none.
+// fence returns the last fence that it remembers of the task of f, or f where it remembers none.
 func (m *mind) fence(f storage.Fence) storage.Fence {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -139,7 +139,7 @@ func (m *mind) fence(f storage.Fence) storage.Fence {
 	return f
 }
 
-// breaks is a mutant made of replaced methods.
+// breaks makes a mutant of replaced methods.
 func breaks(name string, f fault, rules ...string) mutant {
 	return mutant{name: name, rules: rules, wrap: func(*mind) *fault {
 		own := f
@@ -147,7 +147,7 @@ func breaks(name string, f fault, rules ...string) mutant {
 	}}
 }
 
-// knowing is a mutant whose methods know something of the storage.
+// knowing makes a mutant of replaced methods that use a mind.
 func knowing(name string, wrap func(m *mind) *fault, rules ...string) mutant {
 	return mutant{name: name, rules: rules, wrap: wrap}
 }
@@ -170,7 +170,7 @@ func (mu mutant) open(t testing.TB, limits storage.Limits) Opened {
 	return opened
 }
 
-// spoil wraps one handle.
+// spoil wraps one handle of the storage.
 func (mu mutant) spoil(s storage.Storage) *fault {
 	f := mu.wrap(&mind{
 		Storage: s, fences: map[storage.Ref]storage.Fence{}, keys: map[string]storage.Ref{},

@@ -12,8 +12,8 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// openMemory opens the reading copy of the contract, behind handles, so that the
-// rules of several handles and of damage are tested too.
+// openMemory opens the memory storage behind handles, so that the rules of several handles
+// and of damage are tested too.
 func openMemory(t testing.TB, limits storage.Limits) Opened {
 	t.Helper()
 	var ahead atomic.Int64
@@ -33,7 +33,7 @@ func openMemory(t testing.TB, limits storage.Limits) Opened {
 	}
 }
 
-// damages is a storage of which records can be damaged: they are set apart at once.
+// damages is a storage whose records can be damaged. It sets a damaged record apart at once.
 type damages struct {
 	storage.Storage
 
@@ -61,7 +61,7 @@ func (d *damages) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	return all, err
 }
 
-// handle is one of several on the same storage. Closing it leaves the others open.
+// handle is one of several handles on the same storage. Closing it leaves the others open.
 type handle struct {
 	storage.Storage
 
@@ -174,7 +174,7 @@ type split struct {
 	limits storage.Limits
 }
 
-// Spans reports whether the names are one queue's.
+// Spans reports whether all names are equal.
 func (split) Spans(queues ...string) bool {
 	for _, q := range queues {
 		if q != queues[0] {

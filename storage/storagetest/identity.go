@@ -65,7 +65,7 @@ func (r *rig) lane() storage.Lane {
 	return storage.Lane{ID: storage.NewToken(), Opened: r.now().Truncate(time.Microsecond)}
 }
 
-// called applies Txs under a call's own identity.
+// called applies Txs under the identity of a call, without the session.
 func (r *rig) called(call storage.Call, txs ...storage.Tx) []storage.Applied {
 	r.Helper()
 	applied, err := r.store.Apply(r.ctx, call, txs...)
@@ -76,7 +76,7 @@ func (r *rig) called(call storage.Call, txs ...storage.Tx) []storage.Applied {
 	return applied
 }
 
-// first is the first call of a new lane.
+// first returns the first call of a new lane.
 func (r *rig) first() storage.Call {
 	r.Helper()
 	return storage.Call{Lane: r.lane(), Seq: 1}
@@ -139,7 +139,7 @@ func identitySettle(r *rig) {
 	r.want("completed", r.stats().Totals.Completed, int64(2))
 }
 
-// claimedAs claims under a call's own identity.
+// claimedAs claims under the identity in req, without the session.
 func (r *rig) claimedAs(req storage.ClaimRequest) []held {
 	r.Helper()
 	c, err := r.store.Claim(r.ctx, req)
@@ -212,8 +212,8 @@ func identityConfigure(r *rig) {
 	r.take(ask(1), "a")
 }
 
-// verbs calls each mutating verb once, by its name. Each would change task a, which
-// is held, or add task b, or pause main.
+// verbs calls each mutating method once, and returns their errors by name. If they happened they
+// would change task a, which is claimed, claim task c, add task b, and pause main.
 func (r *rig) verbs(h held, call func() storage.Call) map[string]error {
 	r.Helper()
 	claim := ask(1)
@@ -280,7 +280,7 @@ func identityOther(r *rig) {
 	r.want("enqueued", r.stats().Totals.Enqueued, int64(3))
 }
 
-// refusesLane tests that no call happens on a lane that was opened at another time than now.
+// refusesLane tests that no call happens on a lane that was opened at this offset from now.
 func (r *rig) refusesLane(opened time.Duration) {
 	r.Helper()
 	r.add("a", "c")

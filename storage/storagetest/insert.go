@@ -70,7 +70,7 @@ func insertFields(r *rig) {
 	r.want("the rest", lean(got), want)
 }
 
-// lean makes empty what may be nil or empty.
+// lean makes the byte slices of t nil that may be nil or empty.
 func lean(t storage.Task) storage.Task {
 	for _, b := range []*[]byte{&t.Payload, &t.Result, &t.Progress, &t.Checkpoint} {
 		if len(*b) == 0 {

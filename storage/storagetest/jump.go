@@ -43,7 +43,7 @@ func jumpRules() []rule {
 // far is how far the clock is set.
 const far = 2 * time.Hour
 
-// jumps reports whether the clock can be set. In the end it is right again.
+// jumps reports whether the clock can be set. At the end of the rule it sets the clock right again.
 func (r *rig) jumps() bool {
 	r.Helper()
 	if r.Jump == nil {
@@ -59,10 +59,10 @@ func (r *rig) jumps() bool {
 	return true
 }
 
-// Each of these ends by time, in an hour or less.
+// timed lists records that time changes within an hour.
 var timed = []string{"scheduled", "retry", "done", "held", "cursor.hour"}
 
-// time prepares what ends by time: the timed tasks, a window, a runner.
+// time makes the timed records, a unique window and a runner, all of which time ends within an hour.
 func (r *rig) time() {
 	r.Helper()
 	window := delayed("scheduled", time.Hour)
@@ -119,7 +119,7 @@ func jumpDeclined(r *rig) {
 		return
 	}
 	const year, step = 365 * 24 * time.Hour, storage.JumpAfter / 2
-	other := ask(1) // names no kind of these
+	other := ask(1) // does not name the kind of the declined tasks
 	other.Kinds = []string{"other"}
 	decline := func(id string) {
 		r.add(id)
@@ -135,7 +135,7 @@ func jumpDeclined(r *rig) {
 			ended = append(ended, e.Ref.ID)
 		}
 	}
-	r.pass(time.Second) // recovery and removal may be put off for less
+	r.pass(time.Second) // maintenance may be put off for less than a second
 	claim()
 	for range 14 {
 		r.Jump(step)
@@ -183,7 +183,7 @@ func jumpPause(r *rig) {
 	r.take(ask(1), "a")
 }
 
-// skipping is an insert that is left out where the unique key k is taken.
+// skipping returns an insert that is left out where the unique key k is taken.
 func skipping(id string) storage.Insert {
 	j := life(id, "k")
 	j.OnConflict = storage.Skip
@@ -198,7 +198,7 @@ func jumpTold(r *rig) {
 		d, err := r.store.Describe(r.ctx)
 		r.must("describe", err)
 		n := 0
-		for _, w := range d.Warnings { // others depend on the clock: what is open seems old
+		for _, w := range d.Warnings { // other warnings may come and go as the clock is set
 			if strings.HasPrefix(w, "the clock ") {
 				n++
 			}

@@ -56,7 +56,7 @@ func keepAsAsked(r *rig) {
 	r.want("listed", len(r.list(storage.Completed))+len(r.list(storage.Cancelled)), 0)
 }
 
-// keptUntil is when a task expires, or a moment where it is gone.
+// keptUntil returns when a task expires, or gone where the task is gone.
 func (r *rig) keptUntil(id string, gone time.Time) time.Time {
 	r.Helper()
 	if t, ok := r.snapshot(in(id)).(storage.Task); ok {
@@ -153,7 +153,7 @@ func keepRequeued(r *rig) {
 	until := r.read("dead").Expires
 	for _, id := range []string{"completed", "dead"} {
 		if r.snapshot(in(id)) == nil {
-			return // this machine took its time
+			return // the machine was slow: the record has expired
 		}
 		r.changeNow(id, storage.Change{Requeue: true, Delay: time.Hour})
 	}

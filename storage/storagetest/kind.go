@@ -61,14 +61,14 @@ func kindRules() []rule {
 	}
 }
 
-// knows is a claim of up to n tasks by a runner of these kinds.
+// knows returns a claim of up to n tasks by a runner that knows these kinds.
 func knows(n int, kinds ...string) storage.ClaimRequest {
 	req := asking(n)
 	req.Kinds = kinds
 	return req
 }
 
-// of is a job of a kind.
+// of returns a job of a kind.
 func of(kind, id string) storage.Insert {
 	j := job(id)
 	j.Kind = kind
@@ -84,7 +84,7 @@ func (r *rig) decline(js ...storage.Insert) {
 	}
 }
 
-// declineNext claims and declines the next task, which must be this one.
+// declineNext claims the next task, which must be this one, and declines it.
 func (r *rig) declineNext(id string) {
 	r.Helper()
 	r.end(r.take(knows(1, "another"), id), storage.Decline)
@@ -297,14 +297,14 @@ func kindCounted(r *rig) {
 	r.balanced(s)
 }
 
-// another claims nothing, as a runner that knows other kinds.
+// another makes a claim of no tasks for a runner that knows only other kinds.
 func (r *rig) another() storage.Claimed {
 	r.Helper()
 	req := knows(0, "another")
 	return r.claim(req)
 }
 
-// dies lets time pass until a Claim of another runner finds a task dead.
+// dies lets time pass until a task is dead, and returns the answer of the last claim of another.
 func (r *rig) dies(id string) storage.Claimed {
 	r.Helper()
 	for from := r.now(); ; r.pass(100 * time.Millisecond) {
@@ -323,7 +323,7 @@ func kindDies(r *rig) {
 	since := r.read("a").Declined
 	r.pass(700 * time.Millisecond)
 	c := r.another()
-	if r.now().Sub(since) < 900*time.Millisecond { // else the machine slept
+	if r.now().Sub(since) < 900*time.Millisecond { // later where the machine was slow
 		r.is("a", storage.Waiting)
 	}
 	if len(c.Ended) == 0 {
@@ -397,7 +397,7 @@ func kindManyDie(r *rig) {
 	urgent.Priority = 9
 	r.decline(urgent)
 	since := r.read("urgent").Declined
-	told, before := 0, r.stats().Dead // the claims that decline may have found some, or all
+	told, before := 0, r.stats().Dead // the claims of decline may have ended some of the tasks, or all
 	for from := r.now(); r.stats().Dead < tasks; r.pass(50 * time.Millisecond) {
 		c := r.another()
 		told += len(c.Ended)

@@ -45,13 +45,13 @@ func limitRules() []rule {
 	}
 }
 
-// alter is one way to go wrong, or to stay just within.
+// alter is one change of a good value, to a value beyond a limit or just within it.
 type alter[T any] struct {
 	what  string
 	alter func(*T)
 }
 
-// badInserts are inserts just beyond a limit, those of a task's names first.
+// badInserts returns inserts just beyond a limit, beginning with those of a task's names.
 func badInserts() []alter[storage.Insert] {
 	long := strings.Repeat("a", storage.MaxName)
 	return append([]alter[storage.Insert]{
@@ -181,7 +181,7 @@ func limitChange(r *rig) {
 	r.settle(h, storage.Settle{Outcome: storage.Complete, Result: make([]byte, 1000)})
 }
 
-// badChanges are changes of b, and settles of what is held, just beyond a limit.
+// badChanges returns changes of the task b, and settles of the claimed task, just beyond a limit.
 func badChanges(h held, version int64) map[string]storage.Tx {
 	ten := 10
 	change := func(ch storage.Change) storage.Tx {
@@ -299,7 +299,7 @@ func limitExtend(r *rig) {
 	r.want("progress", len(r.read("a").Progress), 1000)
 }
 
-// manyNames are more queues than a request may name.
+// manyNames returns one queue name more than a request may have.
 func manyNames() []string {
 	names := make([]string, storage.MaxNames+1)
 	for i := range names {

@@ -62,8 +62,8 @@ func listInOrder(r *rig) {
 	r.listedAs(storage.Cursors, "cursor.b", "cursor.a", "cursor.c")
 }
 
-// listedAs fails the rule where a state of main is not listed in this order, at once and in
-// pages.
+// listedAs fails the rule unless a state of main is listed in this order, both in long pages and in
+// pages of one task.
 func (r *rig) listedAs(state storage.State, want ...string) {
 	r.Helper()
 	r.want("listed as "+string(state), ids(r.list(state)), want)
@@ -79,7 +79,7 @@ func (r *rig) listedAs(state storage.State, want ...string) {
 	r.want("listed in pages as "+string(state), got, want)
 }
 
-// pages lists a query page after page.
+// pages returns the ids of all tasks of a query, read page after page.
 func (r *rig) pages(query storage.TasksQuery) (got []string) {
 	r.Helper()
 	for {
@@ -91,7 +91,7 @@ func (r *rig) pages(query storage.TasksQuery) (got []string) {
 	}
 }
 
-// endings lead to the states that have ended.
+// endings maps each ended state to the outcome that leads to it.
 var endings = map[storage.State]storage.Outcome{
 	storage.Completed: storage.Complete, storage.Cancelled: storage.Cancel, storage.Dead: storage.Bury,
 }

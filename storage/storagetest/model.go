@@ -9,8 +9,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// model is the contract in a few lines: where each task of a queue is, in which
-// order those that wait are claimed, and what the totals must be.
+// model is a small model of the contract: the state of each task of a queue, the order in
+// which waiting tasks are claimed, and the totals.
 type model struct {
 	*rig
 	random  *rand.Rand
@@ -23,7 +23,7 @@ type model struct {
 	next    int
 }
 
-// statsModel does random steps to a storage and to the model of it.
+// statsModel applies random steps to a storage and to its model.
 func statsModel(r *rig) {
 	seed := uint64(time.Now().UnixNano())
 	if r.virtual {
@@ -47,7 +47,7 @@ func statsModel(r *rig) {
 	}
 }
 
-// pick is any task in one of these states, or "".
+// pick returns a random task in one of these states, or "" where there is none.
 func (m *model) pick(states ...storage.State) string {
 	var ids []string
 	for id, s := range m.state {
@@ -62,7 +62,7 @@ func (m *model) pick(states ...storage.State) string {
 	return ids[m.random.IntN(len(ids))]
 }
 
-// enter puts a task into a state; leave takes it out of the one in which it is.
+// enter puts a task into a state; leave takes it out of its state.
 func (m *model) enter(id string, s storage.State, head bool) {
 	m.leave(id)
 	m.state[id] = s
@@ -136,7 +136,7 @@ func (m *model) settle() {
 	m.enter(id, want, s.Outcome == storage.Release)
 }
 
-// ended counts an end.
+// ended counts the task where s is an ended state.
 func (m *model) ended(s storage.State) {
 	switch s {
 	case storage.Completed:
@@ -145,7 +145,7 @@ func (m *model) ended(s storage.State) {
 		m.totals.Dead++
 	case storage.Cancelled:
 		m.totals.Cancelled++
-	default: // goes on
+	default: // the task has not ended
 	}
 }
 
@@ -219,7 +219,7 @@ func (m *model) check() {
 	}
 	n := func(s storage.State) int64 { return int64(len(sizes[s])) }
 	s := m.stats()
-	s.Totals.Failed = m.totals.Failed // compared by rules of its own
+	s.Totals.Failed = m.totals.Failed // other rules compare it
 	m.want("stats", s, storage.Stats{
 		Queue: mainQueue, Waiting: n(storage.Waiting), Pending: n(storage.Pending),
 		Scheduled: n(storage.Scheduled), Retry: n(storage.Retry), Completed: n(storage.Completed),

@@ -9,8 +9,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// anyVersion makes an apply that takes each change and delete at the version that
-// the task has.
+// anyVersion makes an Apply that carries out each change and delete at the present version of
+// the task.
 func anyVersion(m *mind) func(applyFunc) applyFunc {
 	version := func(ref storage.Ref, given int64) int64 {
 		if t, err := m.Task(context.Background(), ref); err == nil && given != 0 {
@@ -49,7 +49,7 @@ func changeMutants() []mutant {
 			"change/move", "unique/moves along"),
 		breaks("a move is due now", fault{apply: changes(func(c *storage.Change) {
 			if c.Queue != "" {
-				c.Queue, c.Now = "", true // of the queue where it is
+				c.Queue, c.Now = "", true // due now in the queue where it is
 			}
 		})}, "change/move keeps the rest"),
 		breaks("a payload keeps its encoding", fault{apply: changes(func(c *storage.Change) {
@@ -105,7 +105,7 @@ func changeMutants() []mutant {
 	}
 }
 
-// ignoring makes an apply that calls some Txs done and does nothing.
+// ignoring makes an Apply that reports some Txs as done without carrying them out.
 func ignoring(which func(storage.Tx) bool) func(applyFunc) applyFunc {
 	return applies(func(
 		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
@@ -117,7 +117,7 @@ func ignoring(which func(storage.Tx) bool) func(applyFunc) applyFunc {
 	})
 }
 
-// lively makes an apply that refuses dependencies on tasks that have ended.
+// lively makes an Apply that refuses dependencies on tasks that have ended.
 func lively(m *mind) func(applyFunc) applyFunc {
 	return answering(func(tx storage.Tx, a *storage.Applied) {
 		for _, d := range tx.Depends {
@@ -128,7 +128,7 @@ func lively(m *mind) func(applyFunc) applyFunc {
 	})
 }
 
-// trimming deletes what was requeued when its record would have gone.
+// trimming deletes a requeued task at the moment at which its ended record would have expired.
 func trimming(m *mind) *fault {
 	return &fault{
 		apply: applies(func(
@@ -151,7 +151,7 @@ func trimming(m *mind) *fault {
 	}
 }
 
-// snatching makes an apply that ends the claim of a task which is to be changed.
+// snatching makes an Apply that first ends the claim of each task that is to be changed.
 func snatching(m *mind) func(applyFunc) applyFunc {
 	return func(next applyFunc) applyFunc {
 		next = anyVersion(m)(next)
@@ -187,7 +187,7 @@ func cancelMutants() []mutant {
 	}
 }
 
-// deaf makes an apply that does nothing with the cancel of a task in a state.
+// deaf makes an Apply that ignores the cancel of a task in a state.
 func deaf(m *mind, state storage.State) func(applyFunc) applyFunc {
 	return applies(func(
 		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
@@ -252,7 +252,7 @@ func cursorMutants() []mutant {
 	}
 }
 
-// due lists the cursors of a queue that are due.
+// due lists the due cursors of a queue.
 func (m *mind) due(queue string, now time.Time) []storage.Task {
 	var due []storage.Task
 	for t, err := range storage.Each(context.Background(), m.Storage, queue, storage.Cursors) {

@@ -54,8 +54,7 @@ func orderMutants() []mutant {
 	}
 }
 
-// tailing makes a claim that first sends to the tail what stands at the head and
-// was claimed before.
+// tailing makes a Claim that first sends to the tail the waiting tasks that were claimed before.
 func tailing(m *mind, which func(storage.Task) bool) func(claimFunc) claimFunc {
 	return func(next claimFunc) claimFunc {
 		return remembering(m)(func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
@@ -143,7 +142,7 @@ func claimMutants() []mutant {
 	}
 }
 
-// withdraw takes tasks out of what a claim gave.
+// withdraw removes tasks from the answer of a claim.
 func withdraw(c *storage.Claimed, which func(storage.Task) bool) {
 	tasks, fences := c.Tasks, c.Fences
 	c.Tasks, c.Fences = nil, nil
@@ -154,7 +153,7 @@ func withdraw(c *storage.Claimed, which func(storage.Task) bool) {
 	}
 }
 
-// twice makes one claim of two.
+// twice makes a Claim that claims twice and joins the answers.
 func twice(next claimFunc) claimFunc {
 	return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
 		c, err := next(ctx, req)
@@ -234,7 +233,7 @@ func recoverMutants() []mutant {
 	}
 }
 
-// punctual makes an apply that refuses to settle what has expired.
+// punctual makes an Apply that refuses to settle a task whose lease has expired.
 func punctual(m *mind) func(applyFunc) applyFunc {
 	return applies(func(
 		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,

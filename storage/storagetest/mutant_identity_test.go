@@ -11,7 +11,7 @@ import (
 	"github.com/midgehq/midge/storage/memory"
 )
 
-// forgetful sends an apply again with no identity where redo says so.
+// forgetful makes an Apply that carries out a call a second time, without identity, where redo says so.
 func forgetful(redo func([]storage.Applied, error) bool) func(applyFunc) applyFunc {
 	return applies(func(
 		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
@@ -24,7 +24,7 @@ func forgetful(redo func([]storage.Applied, error) bool) func(applyFunc) applyFu
 	})
 }
 
-// misnamed makes an apply that alters the identity of its calls.
+// misnamed makes an Apply that alters the identity of its calls.
 func misnamed(edit func(*storage.Call)) func(applyFunc) applyFunc {
 	return applies(func(
 		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
@@ -91,7 +91,7 @@ func identityMutants() []mutant {
 	}
 }
 
-// Mutants of what lies beneath a storage.
+// openMutants are mutants in the way the storage is opened: its handles and limits.
 func openMutants() []mutant {
 	return []mutant{
 		{

@@ -84,7 +84,7 @@ func insertMutants() []mutant {
 	}
 }
 
-// late alters all inserts of a call behind the hundredth.
+// late makes an Apply that alters all inserts of a call after the first hundred.
 func late(edit func(*storage.Insert)) func(applyFunc) applyFunc {
 	return applies(func(
 		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,

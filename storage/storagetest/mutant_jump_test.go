@@ -75,7 +75,8 @@ func jumpMutants() []mutant {
 	}
 }
 
-// believing has the clock seem to go on, and not to jump, but for the first few jumps.
+// believing makes Jump advance the clock in steps so small that the storage does not see a jump, except
+// for the first few jumps.
 func believing(t testing.TB, o *Opened, doubted int) {
 	t.Helper()
 	session, jump := storage.NewSession(o.Storage, 0), o.Jump
@@ -89,7 +90,7 @@ func believing(t testing.TB, o *Opened, doubted int) {
 	}
 }
 
-// monotone opens a storage whose clock stands still where it should go back.
+// monotone opens a storage whose clock stands still where Jump sets it back.
 func monotone(t testing.TB, limits storage.Limits, o *Opened) {
 	t.Helper()
 	var ahead time.Duration

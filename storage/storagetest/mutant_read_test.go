@@ -13,7 +13,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// never waits until the context ends.
+// never is a Wait that returns only when its context ends.
 func never(ctx context.Context, _ waitFunc, _ storage.WaitRequest) error {
 	<-ctx.Done()
 	return ctx.Err()
@@ -129,7 +129,7 @@ func readMutants() []mutant {
 	}
 }
 
-// offsets makes a listing whose cursor is a count.
+// offsets makes a Tasks whose After is a count of tasks, not a place.
 func offsets(m *mind) func(tasksFunc) tasksFunc {
 	return func(tasksFunc) tasksFunc {
 		return func(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
@@ -225,7 +225,7 @@ func statsMutants() []mutant {
 	}
 }
 
-// spoiled reports whether an earlier context had ended.
+// spoiled reports whether the context of an earlier call had ended.
 func (m *mind) spoiled(ctx context.Context) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

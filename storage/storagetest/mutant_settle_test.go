@@ -60,14 +60,14 @@ func settleMutants() []mutant {
 	}
 }
 
-// restore puts a text back as it was settled.
+// restore makes the last attempt's error the uncut text of its settle.
 func restore(t *storage.Task, texts map[storage.Ref]string) {
 	if text, ok := texts[t.Ref]; ok && len(t.Attempts) > 0 {
 		t.Attempts[len(t.Attempts)-1].Error = text
 	}
 }
 
-// cancelling makes an apply that cancels what completes after a cancel was asked.
+// cancelling makes an Apply that cancels a task whose cancel was asked, whatever the outcome of its settle.
 func cancelling(m *mind) func(applyFunc) applyFunc {
 	return settles(func(s *storage.Settle) {
 		if t, err := m.Task(context.Background(), s.Fence.Ref); err == nil && t.CancelAsked {
@@ -125,7 +125,7 @@ func fenceMutants() []mutant {
 	}
 }
 
-// spoilsport makes an extend that extends nothing where one lease is lost.
+// spoilsport makes an Extend that extends no lease where one lease is lost.
 func spoilsport(next extendFunc) extendFunc {
 	return func(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
 		plain := storage.ExtendRequest{}
@@ -139,8 +139,8 @@ func spoilsport(next extendFunc) extendFunc {
 	}
 }
 
-// lenient makes an apply that settles whatever the fence, and calls it done where
-// even that is refused.
+// lenient makes an Apply that settles with any fence, and reports success where even that is
+// refused.
 func lenient(m *mind) func(applyFunc) applyFunc {
 	return func(next applyFunc) applyFunc {
 		edited := settles(func(s *storage.Settle) { s.Fence = m.fence(s.Fence) })(next)
@@ -197,7 +197,7 @@ func applyMutants() []mutant {
 	}
 }
 
-// backwards does the Txs of a call in reverse.
+// backwards makes an Apply that carries out the Txs of a call in reverse order.
 func backwards(next applyFunc) applyFunc {
 	return func(ctx context.Context, call storage.Call, txs ...storage.Tx) ([]storage.Applied, error) {
 		n := len(txs)
@@ -217,7 +217,7 @@ func backwards(next applyFunc) applyFunc {
 	}
 }
 
-// leaking makes an apply that inserts although the settles beside were refused.
+// leaking makes an Apply that carries out the inserts of a Tx although its settles were refused.
 func leaking(m *mind) func(applyFunc) applyFunc {
 	return answering(func(tx storage.Tx, a *storage.Applied) {
 		if errors.Is(a.Err, storage.ErrLeaseLost) && len(tx.Inserts) > 0 {
@@ -226,8 +226,8 @@ func leaking(m *mind) func(applyFunc) applyFunc {
 	})
 }
 
-// piecemeal makes an apply that does each settle and insert in a step of its own
-// where the whole was refused.
+// piecemeal makes an Apply that carries out each settle and insert in a step of its own where
+// the whole Tx was refused.
 func piecemeal(m *mind) func(applyFunc) applyFunc {
 	return answering(func(tx storage.Tx, a *storage.Applied) {
 		if a.Err == nil {
@@ -242,7 +242,7 @@ func piecemeal(m *mind) func(applyFunc) applyFunc {
 	})
 }
 
-// halved makes an apply that does only the first insert of a Tx across queues.
+// halved makes an Apply that carries out only the first insert of a Tx across queues.
 func halved(m *mind) func(applyFunc) applyFunc {
 	return applies(func(
 		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,

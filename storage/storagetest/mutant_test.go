@@ -23,8 +23,8 @@ func ruleNames() map[string]rule {
 	return byName
 }
 
-// Each mutant breaks a rule of the contract over memory; the suite must fail with
-// that rule's name.
+// TestMutants: each mutant of the memory storage breaks rules of the contract, and the suite must
+// fail and print these rules.
 func TestMutants(t *testing.T) {
 	t.Parallel()
 	byName := ruleNames()
@@ -48,7 +48,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// Every rule can fail: at least one mutant breaks it.
+// TestEveryRuleHasMutant: every rule can fail, since at least one mutant breaks it.
 func TestEveryRuleHasMutant(t *testing.T) {
 	t.Parallel()
 	left := ruleNames()
@@ -63,8 +63,8 @@ func TestEveryRuleHasMutant(t *testing.T) {
 	t.Logf("%d rules, %d mutants", len(rules()), len(mutants()))
 }
 
-// A mutant that breaks nothing is found by no rule: what is found above is the
-// mutants' doing and not the wrapper's.
+// TestNoMutant: all rules hold for a mutant that breaks nothing. So the failures above come from
+// the mutants, and not from their wrapper.
 func TestNoMutant(t *testing.T) {
 	t.Parallel()
 	harmless := breaks("nothing", fault{})

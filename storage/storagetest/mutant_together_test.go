@@ -95,7 +95,7 @@ func toldMutants() []mutant {
 	}
 }
 
-// insertsFirst does the inserts of a Tx before the rest of it.
+// insertsFirst carries out the inserts of a Tx before the rest of it.
 func insertsFirst(
 	ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
 ) ([]storage.Applied, error) {

@@ -6,13 +6,13 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// apart is how far apart steps are that a rule about ages has to tell apart.
+// apart is the time between two steps that a rule about ages has to distinguish.
 const apart = 60 * time.Millisecond
 
-// span is the time in which something happened, by the storage's clock.
+// span is the time in which a step happened, by the storage's clock.
 type span struct{ from, to time.Time }
 
-// joins lets some time pass, carries a step out, and tells when it was.
+// joins lets some time pass, carries out a step, and returns when the step happened.
 func (r *rig) joins(step func()) span {
 	r.Helper()
 	r.pass(apart)
@@ -21,7 +21,7 @@ func (r *rig) joins(step func()) span {
 	return span{from, r.now()}
 }
 
-// oldest fails the rule where the oldest waiting task of main did not join its line in a span of time.
+// oldest fails the rule unless the oldest waiting task of main joined its line in a span of time.
 func (r *rig) oldest(what string, joined span) {
 	r.Helper()
 	r.pass(apart)
@@ -35,7 +35,7 @@ func (r *rig) oldest(what string, joined span) {
 	}
 }
 
-// noneOld fails the rule where a task of main counts as old.
+// noneOld fails the rule unless the age of the oldest waiting task of main is zero.
 func (r *rig) noneOld(what string) {
 	r.Helper()
 	s, err := r.store.Stats(r.ctx, mainQueue)

@@ -113,7 +113,7 @@ func orderKept(r *rig) {
 }
 
 func orderDue(r *rig) {
-	// A whole second, by which a slow machine has inserted them all.
+	// A whole second, late enough that even a slow machine has inserted all tasks by then.
 	from := r.now().Add(2 * time.Second).Truncate(time.Second)
 	at := func(id string, after time.Duration) {
 		j := job(id)

@@ -15,7 +15,7 @@ func promoteRules() []rule {
 	}
 }
 
-// dueIn is a task of a priority that is due after a delay.
+// dueIn returns an insert with a priority that is due after a delay.
 func dueIn(id string, priority int, delay time.Duration) storage.Insert {
 	j := delayed(id, delay)
 	j.Priority = priority

@@ -133,7 +133,7 @@ func removeEmpty(r *rig) {
 	p, err := r.store.Queues(r.ctx, storage.QueuesQuery{})
 	r.must("queues", err)
 	r.want("queues", len(p.Names), 0)
-	r.configure(storage.Settings{Remove: true}) // not there: nothing to do
+	r.configure(storage.Settings{Remove: true}) // the queue does not exist: nothing happens
 	r.add("b")
 	r.take(ask(1), "b")
 	r.want("enqueued", r.stats().Totals.Enqueued, int64(1))

@@ -157,7 +157,7 @@ func listLean(r *rig) {
 	r.want("listed, beside read", lean(got), want)
 }
 
-// many inserts n tasks and gives their ids.
+// many inserts n tasks and returns their ids.
 func (r *rig) many(n int, alter func(*storage.Insert)) []string {
 	r.Helper()
 	ins, names := make([]storage.Insert, n), make([]string, n)
@@ -172,7 +172,7 @@ func (r *rig) many(n int, alter func(*storage.Insert)) []string {
 	return names
 }
 
-// page lists one page of main.
+// page lists one page of the tasks of main.
 func (r *rig) page(query storage.TasksQuery) storage.TasksPage {
 	r.Helper()
 	query.Queue = mainQueue
@@ -200,7 +200,7 @@ func listPages(r *rig) {
 		}
 		slices.Sort(got)
 		r.want("listed", got, names)
-		if n > pages+1 { // an empty last page where the one before was full
+		if n > pages+1 { // the last page may be empty where the page before was full
 			r.Fatalf("pages of %d: got %d, want %d", limit, n, pages)
 		}
 	}

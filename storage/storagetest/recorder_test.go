@@ -18,14 +18,14 @@ type recorder struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	failed   bool
 	log      []string
 	cleanups []func()
 }
 
-// broken tests a rule on a storage in a synctest bubble, and tells whether it was
-// found broken and what was logged.
+// broken tests a rule on a storage in a synctest bubble, and returns whether the rule failed and
+// what it logged.
 func broken(t *testing.T, ru rule, open Opener) (failed bool, log string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func (r *recorder) recover() {
 	}
 }
 
-// clean ends the context, then cleans up as package testing does, last come first.
+// clean ends the context, then calls the cleanups as package testing does, the last one first.
 func (r *recorder) clean() {
 	r.cancel()
 	for _, f := range slices.Backward(r.cleanups) {

@@ -81,7 +81,7 @@ func recoverCharged(r *rig) {
 	r.want("crashed, pending, waiting", [3]int64{s.Totals.Crashed, s.Pending, s.Waiting}, [3]int64{1, 0, 1})
 }
 
-// ahead claims the next task without starting it.
+// ahead returns a claim of the next task that does not start it.
 func ahead() storage.ClaimRequest {
 	req := brief(1)
 	req.Start, req.Ahead = 0, req.Start
@@ -218,7 +218,7 @@ func recoverFenceEnds(r *rig) {
 	lost()
 }
 
-// settling is a Tx that completes a claim.
+// settling returns a Tx that completes a claimed task.
 func settling(h held) storage.Tx {
 	return storage.Tx{Settles: []storage.Settle{{Fence: h.Fence, Outcome: storage.Complete}}}
 }
@@ -271,7 +271,7 @@ func recoverMany(r *rig) {
 	r.Fatalf("recovered: got %d of %d", r.stats().Waiting, tasks)
 }
 
-// suspects makes suspects of these ids, in the order given.
+// suspects makes a suspect of each id, in this order.
 func (r *rig) suspects(ids ...string) {
 	r.Helper()
 	var last held
@@ -287,7 +287,7 @@ func (r *rig) suspects(ids ...string) {
 	}
 }
 
-// asking is a claim that lets a suspect in.
+// asking returns a claim that may take a suspect.
 func asking(n int) storage.ClaimRequest {
 	req := ask(n)
 	req.Suspect = true

@@ -53,7 +53,7 @@ func changeRequeueHistory(r *rig) {
 	r.extend(storage.Extension{Fence: h.Fence, Progress: []byte("half"), Checkpoint: []byte("page 7")})
 	r.settle(h, storage.Settle{Outcome: storage.Bury, Error: "boom", Stack: "stack"})
 	want := r.read("a")
-	for range storage.MaxAttempts + 1 { // the history stays as long as ever
+	for range storage.MaxAttempts + 1 { // so often that the history must drop its oldest attempts
 		from := r.now()
 		r.changeNow("a", storage.Change{Requeue: true})
 		got := r.is("a", storage.Waiting)
@@ -100,7 +100,7 @@ func changeRequeueBarred(r *rig) {
 	}
 }
 
-// barred fails the rule where a task of main, in a state, takes a change.
+// barred fails the rule unless a change of a task of main is refused because the task is in this state.
 func (r *rig) barred(id string, state storage.State, ch storage.Change) {
 	r.Helper()
 	ch.Ref = in(id)

@@ -9,9 +9,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// rig is what a rule works with: a storage of its own, a session on it, and the
-// short forms in which rules are written. Each of them fails the rule where the
-// storage answers with an error.
+// rig gives a rule its own storage, a session on it, and the short methods in which rules
+// are written. Each method fails the rule where the storage returns an error.
 type rig struct {
 	testing.TB
 	Opened
@@ -24,14 +23,14 @@ type rig struct {
 	virtual bool
 }
 
-// The queues that rules use, and the runner that claims.
+// The queues that rules use, and the runner in whose name they claim.
 const (
 	mainQueue = "main"
 	sideQueue = "side"
 	runner    = "runner-1"
 )
 
-// patience bounds, in real time, what must come without a moment of its own.
+// patience is how long a rule waits for an event that has no set moment.
 const patience = 20 * time.Second
 
 // long is a lease that does not expire while a rule is tested.
@@ -59,7 +58,7 @@ func newRig(t testing.TB, open Opener, limits storage.Limits, virtual bool) *rig
 // Context is the rule's context: it ends with the test or after two minutes.
 func (r *rig) Context() context.Context { return r.ctx }
 
-// again is another handle on the same data, or false where there can be none.
+// again opens another handle on the same data, or reports false where the storage has only one.
 func (r *rig) again() (*rig, bool) {
 	r.Helper()
 	if r.Again == nil {
@@ -73,8 +72,8 @@ func (r *rig) again() (*rig, bool) {
 	return &other, true
 }
 
-// spans says whether main and side can share a Tx. Where they cannot, it tests that
-// tx is refused with ErrSpan and changes nothing of what those refs name.
+// spans reports whether main and side can share a Tx. Where they cannot, it tests that tx
+// is refused with ErrSpan and changes none of the tasks that refs name.
 func (r *rig) spans(tx storage.Tx, refs ...storage.Ref) bool {
 	r.Helper()
 	if storage.Spans(r.store, mainQueue, sideQueue) {
@@ -92,7 +91,7 @@ func (r *rig) spans(tx storage.Tx, refs ...storage.Ref) bool {
 	return false
 }
 
-// snapshot is the task, or nil where there is none.
+// snapshot returns the task of a ref, or nil where there is none.
 func (r *rig) snapshot(ref storage.Ref) any {
 	r.Helper()
 	t, err := r.store.Task(r.ctx, ref)
@@ -103,7 +102,7 @@ func (r *rig) snapshot(ref storage.Ref) any {
 	return t
 }
 
-// now is the storage's time.
+// now returns the storage's time.
 func (r *rig) now() time.Time {
 	r.Helper()
 	d, err := r.store.Describe(r.ctx)
@@ -111,7 +110,7 @@ func (r *rig) now() time.Time {
 	return d.Now
 }
 
-// pass lets the storage's time go on by at least d.
+// pass lets at least d of the storage's time pass.
 func (r *rig) pass(d time.Duration) {
 	r.Helper()
 	if d <= 0 {
@@ -136,7 +135,7 @@ func (r *rig) pass(d time.Duration) {
 	}
 }
 
-// passTo lets the storage's time go on until it is later than a moment.
+// passTo lets the storage's time pass until it is later than a moment.
 func (r *rig) passTo(moment time.Time) {
 	r.Helper()
 	r.pass(moment.Sub(r.now()) + time.Millisecond)
@@ -158,8 +157,8 @@ func (r *rig) want(what string, got, want any) {
 	}
 }
 
-// between fails the rule where a moment is not in a span of time. The high-water
-// mark of a queue may be a little ahead of the clock.
+// between fails the rule where a moment is not in a span of time. It allows some slack, since
+// the mark of a queue may be a little ahead of the clock.
 func (r *rig) between(what string, got, from, to time.Time) {
 	r.Helper()
 	const slack = 5 * time.Millisecond

@@ -174,7 +174,7 @@ func settleSnoozeReason(r *rig) {
 		r.end(r.take(ask(1), "a"), o)
 		want := ""
 		if o == storage.Snooze || o == storage.Bury {
-			want = r.read("a").Reason // of its own
+			want = r.read("a").Reason // the reason of this outcome
 			r.want("a reason of before after "+string(o), want == why, false)
 		}
 		r.want("reason after "+string(o), r.read("a").Reason, want)

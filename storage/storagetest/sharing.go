@@ -159,8 +159,8 @@ func sharingEverything(r *rig) {
 	r.want("ended", [2]int64{s.Totals.Completed + s.Totals.Cancelled, s.Totals.Enqueued}, [2]int64{tasks, tasks})
 }
 
-// work claims and settles until all tasks have ended: every third is cancelled
-// while it runs, and ends all the same.
+// work claims and settles until all tasks have ended. It cancels every third task while
+// that task runs, which must end all the same.
 func (r *rig) work(worker int, ended *atomic.Int64, tasks int64) {
 	for ended.Load() < tasks && r.ctx.Err() == nil && !r.Failed() {
 		c, err := r.session.Claim(r.ctx, ask(5))
@@ -274,7 +274,7 @@ func sharingDamaged(r *rig) {
 	r.take(ask(1), "d")
 }
 
-// balanced fails the rule where the totals do not add up.
+// balanced fails the rule unless the totals add up.
 func (r *rig) balanced(s storage.Stats) {
 	r.Helper()
 	t := s.Totals

@@ -8,7 +8,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// applies makes an apply of a function that is given the one it replaces.
+// The functions below make replacements for the methods of a fault.
+
+// applies makes an Apply of a function that gets the Apply it replaces.
 func applies(
 	f func(ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx) ([]storage.Applied, error),
 ) func(applyFunc) applyFunc {
@@ -19,7 +21,7 @@ func applies(
 	}
 }
 
-// editing makes an apply that alters a copy of each Tx.
+// editing makes an Apply that alters a copy of each Tx.
 func editing(edit func(*storage.Tx)) func(applyFunc) applyFunc {
 	return applies(func(
 		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
@@ -35,7 +37,7 @@ func editing(edit func(*storage.Tx)) func(applyFunc) applyFunc {
 	})
 }
 
-// inserts makes an apply that alters each insert.
+// inserts makes an Apply that alters each insert.
 func inserts(edit func(*storage.Insert)) func(applyFunc) applyFunc {
 	return editing(func(tx *storage.Tx) {
 		for i := range tx.Inserts {
@@ -44,7 +46,7 @@ func inserts(edit func(*storage.Insert)) func(applyFunc) applyFunc {
 	})
 }
 
-// changes makes an apply that alters each change.
+// changes makes an Apply that alters each change.
 func changes(edit func(*storage.Change)) func(applyFunc) applyFunc {
 	return editing(func(tx *storage.Tx) {
 		for i := range tx.Changes {
@@ -53,7 +55,7 @@ func changes(edit func(*storage.Change)) func(applyFunc) applyFunc {
 	})
 }
 
-// settles makes an apply that alters each settle.
+// settles makes an Apply that alters each settle.
 func settles(edit func(*storage.Settle)) func(applyFunc) applyFunc {
 	return editing(func(tx *storage.Tx) {
 		for i := range tx.Settles {
@@ -62,7 +64,7 @@ func settles(edit func(*storage.Settle)) func(applyFunc) applyFunc {
 	})
 }
 
-// turning makes an apply that takes one outcome for another.
+// turning makes an Apply that replaces one outcome by another.
 func turning(from, to storage.Outcome) func(applyFunc) applyFunc {
 	return settles(func(s *storage.Settle) {
 		if s.Outcome == from {
@@ -71,7 +73,7 @@ func turning(from, to storage.Outcome) func(applyFunc) applyFunc {
 	})
 }
 
-// answering makes an apply that alters each answer.
+// answering makes an Apply that alters each answer.
 func answering(edit func(tx storage.Tx, a *storage.Applied)) func(applyFunc) applyFunc {
 	return applies(func(
 		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
@@ -84,7 +86,7 @@ func answering(edit func(tx storage.Tx, a *storage.Applied)) func(applyFunc) app
 	})
 }
 
-// done makes an apply that calls changes done where they were refused for a reason.
+// done makes an Apply that reports changes as done where they were refused for a certain reason.
 func done(refused func(*storage.DependencyError) bool) func(applyFunc) applyFunc {
 	return answering(func(tx storage.Tx, a *storage.Applied) {
 		var dep *storage.DependencyError
@@ -94,7 +96,7 @@ func done(refused func(*storage.DependencyError) bool) func(applyFunc) applyFunc
 	})
 }
 
-// refusing makes an apply that refuses whole calls.
+// refusing makes an Apply that refuses whole calls.
 func refusing(refused func(txs []storage.Tx) error) func(applyFunc) applyFunc {
 	return applies(func(
 		ctx context.Context, next applyFunc, call storage.Call, txs []storage.Tx,
@@ -106,7 +108,7 @@ func refusing(refused func(txs []storage.Tx) error) func(applyFunc) applyFunc {
 	})
 }
 
-// asked makes a claim that alters what is asked.
+// asked makes a Claim that alters its request.
 func asked(edit func(*storage.ClaimRequest)) func(claimFunc) claimFunc {
 	return func(next claimFunc) claimFunc {
 		return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
@@ -117,7 +119,7 @@ func asked(edit func(*storage.ClaimRequest)) func(claimFunc) claimFunc {
 	}
 }
 
-// given makes a claim that alters what it gave.
+// given makes a Claim that alters its answer.
 func given(edit func(req storage.ClaimRequest, c *storage.Claimed)) func(claimFunc) claimFunc {
 	return func(next claimFunc) claimFunc {
 		return func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
@@ -130,7 +132,7 @@ func given(edit func(req storage.ClaimRequest, c *storage.Claimed)) func(claimFu
 	}
 }
 
-// giving makes a claim that alters each task it gave.
+// giving makes a Claim that alters each task of its answer.
 func giving(edit func(*storage.Task)) func(claimFunc) claimFunc {
 	return given(func(_ storage.ClaimRequest, c *storage.Claimed) {
 		for i := range c.Tasks {
@@ -139,12 +141,12 @@ func giving(edit func(*storage.Task)) func(claimFunc) claimFunc {
 	})
 }
 
-// remembering makes a claim that notes its fences.
+// remembering makes a Claim that notes its fences in a mind.
 func remembering(m *mind) func(claimFunc) claimFunc {
 	return given(func(_ storage.ClaimRequest, c *storage.Claimed) { m.remember(*c) })
 }
 
-// heartbeats makes an extend that alters what it is asked.
+// heartbeats makes an Extend that alters its request.
 func heartbeats(edit func(*storage.ExtendRequest)) func(extendFunc) extendFunc {
 	return func(next extendFunc) extendFunc {
 		return func(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
@@ -155,7 +157,7 @@ func heartbeats(edit func(*storage.ExtendRequest)) func(extendFunc) extendFunc {
 	}
 }
 
-// extending makes an extend that alters each extension.
+// extending makes an Extend that alters each extension.
 func extending(edit func(*storage.Extension)) func(extendFunc) extendFunc {
 	return heartbeats(func(req *storage.ExtendRequest) {
 		for i := range req.Leases {
@@ -164,7 +166,7 @@ func extending(edit func(*storage.Extension)) func(extendFunc) extendFunc {
 	})
 }
 
-// extended makes an extend that alters its answer.
+// extended makes an Extend that alters its answer.
 func extended(edit func(*storage.Extended)) func(extendFunc) extendFunc {
 	return func(next extendFunc) extendFunc {
 		return func(ctx context.Context, req storage.ExtendRequest) (storage.Extended, error) {
@@ -175,7 +177,7 @@ func extended(edit func(*storage.Extended)) func(extendFunc) extendFunc {
 	}
 }
 
-// configured makes a configure that alters what it is given.
+// configured makes a Configure that alters its arguments.
 func configured(edit func(*storage.Call, *storage.Settings)) func(configureFunc) configureFunc {
 	return func(next configureFunc) configureFunc {
 		return func(ctx context.Context, call storage.Call, queue string, s storage.Settings) error {
@@ -185,7 +187,7 @@ func configured(edit func(*storage.Call, *storage.Settings)) func(configureFunc)
 	}
 }
 
-// shown makes a read of one task that alters it.
+// shown makes a Task that alters the task it returns.
 func shown(edit func(*storage.Task)) func(taskFunc) taskFunc {
 	return func(next taskFunc) taskFunc {
 		return func(ctx context.Context, ref storage.Ref) (storage.Task, error) {
@@ -198,7 +200,7 @@ func shown(edit func(*storage.Task)) func(taskFunc) taskFunc {
 	}
 }
 
-// listed makes a listing that alters what is asked and what is given.
+// listed makes a Tasks that alters its query and its page.
 func listed(ask func(*storage.TasksQuery), give func(*storage.TasksPage)) func(tasksFunc) tasksFunc {
 	return func(next tasksFunc) tasksFunc {
 		return func(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
@@ -210,7 +212,7 @@ func listed(ask func(*storage.TasksQuery), give func(*storage.TasksPage)) func(t
 	}
 }
 
-// counted makes stats that are altered.
+// counted makes a Stats that alters its answer.
 func counted(edit func(*storage.Stats)) func(statsFunc) statsFunc {
 	return func(next statsFunc) statsFunc {
 		return func(ctx context.Context, queues ...string) ([]storage.Stats, error) {
@@ -223,7 +225,7 @@ func counted(edit func(*storage.Stats)) func(statsFunc) statsFunc {
 	}
 }
 
-// named makes a listing of queues that alters what is asked and what is given.
+// named makes a Queues that alters its query and its page.
 func named(ask func(*storage.QueuesQuery), give func(*storage.QueuesPage)) func(queuesFunc) queuesFunc {
 	return func(next queuesFunc) queuesFunc {
 		return func(ctx context.Context, q storage.QueuesQuery) (storage.QueuesPage, error) {
@@ -235,7 +237,7 @@ func named(ask func(*storage.QueuesQuery), give func(*storage.QueuesPage)) func(
 	}
 }
 
-// described makes a description that is altered.
+// described makes a Describe that alters its answer.
 func described(edit func(*storage.Description)) func(describeFunc) describeFunc {
 	return func(next describeFunc) describeFunc {
 		return func(ctx context.Context) (storage.Description, error) {
@@ -246,7 +248,7 @@ func described(edit func(*storage.Description)) func(describeFunc) describeFunc 
 	}
 }
 
-// waits makes a wait of a function that is given the one it replaces.
+// waits makes a Wait of a function that gets the Wait it replaces.
 func waits(f func(ctx context.Context, next waitFunc, req storage.WaitRequest) error) func(waitFunc) waitFunc {
 	return func(next waitFunc) waitFunc {
 		return func(ctx context.Context, req storage.WaitRequest) error { return f(ctx, next, req) }

@@ -11,9 +11,9 @@
 //		})
 //	}
 //
-// Each rule of the contract is one function and one subtest, and a rule that is
-// broken prints itself. A rule has a storage to itself and rules run in parallel, so
-// an opener gives each call data of its own (a key prefix, a schema, a directory).
+// Each rule of the contract is one function and one subtest, which prints the rule where
+// it is broken. Each rule has a storage of its own and rules run in parallel, so an opener
+// must give each call its own data (a key prefix, a schema, a directory).
 //
 // Where time has to pass, a rule asks [Opened].Advance for it. A storage without one
 // is tested in real time with leases of a second: a few dozen rules wait a second or
@@ -29,27 +29,27 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// Opener opens a fresh, empty storage with these limits, for one rule. What it
-// starts beneath the storage it ends with t.Cleanup; the storage itself is closed by
-// the suite before that. It fails t where it cannot open.
+// Opener opens a fresh, empty storage with these limits, for one rule. It fails t where
+// it cannot open the storage. The suite closes the storage. Whatever else the opener
+// starts, such as a server, it ends with t.Cleanup, which runs after the storage is closed.
 type Opener func(t testing.TB, limits storage.Limits) Opened
 
-// Opened is a storage under test and what can be done to it. All but Storage is
-// optional: a rule that needs what is missing says so in the log and passes.
+// Opened is a storage under test, with optional means to manipulate it. A rule that needs
+// a missing field says so in the log and passes.
 type Opened struct {
 	Storage storage.Storage
 	// Again opens another handle on the same data, as a second process would.
 	Again func(t testing.TB) storage.Storage
-	// Durable says that the data outlive the last handle: what is closed and
-	// opened Again holds them still.
+	// Durable says that the data outlive the last handle: a storage that was closed and
+	// opened Again still has them.
 	Durable bool
 	// Advance moves the storage's clock forward. Without it time is real.
 	Advance func(d time.Duration)
 	// Jump sets the storage's clock ahead at once, or back where d is negative, as an
-	// administrator does. It goes on from there.
+	// administrator does. The clock goes on from there.
 	Jump func(d time.Duration)
-	// Damage makes the record of one task unreadable, as a broken disk or a stranger
-	// in the database would.
+	// Damage makes the record of one task unreadable, as a broken disk or another program
+	// that writes to the database would.
 	Damage func(t testing.TB, ref storage.Ref)
 }
 
@@ -64,8 +64,8 @@ func Run(t *testing.T, open Opener) {
 }
 
 // RunJumps tests the rules of a clock that is set while the storage runs, one after the
-// other, so that they can share a server whose clock Opened.Jump sets. They are among the
-// rules of [Run] too, which needs a clock for each.
+// other, so that they can share a server whose clock Opened.Jump sets. [Run] tests these
+// rules too, but in parallel, so that each then needs its own clock.
 func RunJumps(t *testing.T, open Opener) {
 	for _, ru := range jumpRules() {
 		t.Run(ru.name, func(t *testing.T) { ru.check(t, open, false) })
@@ -93,18 +93,18 @@ type rule struct {
 	limits storage.Limits
 }
 
-// state states a rule.
+// state makes a rule.
 func state(name string, test func(*rig), says string) rule {
 	return rule{name: name, test: test, says: says}
 }
 
-// under gives the limits of the storage on which the rule is tested.
+// under returns the rule, to be tested on a storage with these limits.
 func (ru rule) under(limits storage.Limits) rule {
 	ru.limits = limits
 	return ru
 }
 
-// rules lists them all, topic by topic.
+// rules lists all rules, topic by topic.
 func rules() []rule {
 	topics := [][]rule{
 		insertRules(), bulkRules(), uniqueRules(), orderRules(), promoteRules(), claimRules(), recoverRules(),

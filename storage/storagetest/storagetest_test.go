@@ -10,13 +10,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Under virtual time the whole suite takes a second.
+// TestVirtual runs the suite under virtual time, where all of it takes a second.
 func TestVirtual(t *testing.T) {
 	t.Parallel()
 	RunVirtual(t, openMemory)
 }
 
-// The same in real time, as a storage without Advance is tested.
+// TestReal runs the suite in real time, as a storage without Advance is tested.
 func TestReal(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -25,7 +25,7 @@ func TestReal(t *testing.T) {
 	Run(t, openMemory)
 }
 
-// A storage in which no two queues can share a Tx.
+// TestSplit runs the suite on a storage in which no two queues can share a Tx.
 func TestSplit(t *testing.T) {
 	t.Parallel()
 	RunVirtual(t, func(t testing.TB, limits storage.Limits) Opened {
@@ -35,7 +35,7 @@ func TestSplit(t *testing.T) {
 	})
 }
 
-// Rules have names of their own, and each says what it is.
+// TestRules: each rule has a name of its own, a test, and a sentence that says what it is.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

@@ -22,7 +22,7 @@ func textRules() []rule {
 	}
 }
 
-// odd is text that databases choke on.
+// odd is text that many databases cannot store or quote.
 const odd = "a\x00b\xff\xfe\xed\xa0\x80c\U0001F600'\"\\\n%s{}"
 
 // clean fails the rule where a text is not clean, or longer than limit.

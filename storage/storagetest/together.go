@@ -7,7 +7,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// togetherRules say how tasks stand to each other that one moment, step or call brings.
+// togetherRules say in which order tasks stand that one moment, step or call brings to a line.
 func togetherRules() []rule {
 	return []rule{
 		state("order/due together", orderDueTogether,

@@ -47,7 +47,7 @@ func uniqueRules() []rule {
 	}
 }
 
-// keyTaken tests that an insert with the key collides with this holder.
+// keyTaken tests that an insert with a unique key collides with this holder.
 func (r *rig) keyTaken(when, key, holder string) {
 	r.Helper()
 	dep := r.refuse(storage.Tx{Inserts: []storage.Insert{life("probe", key)}})
@@ -55,7 +55,7 @@ func (r *rig) keyTaken(when, key, holder string) {
 		[]storage.Collision{{Ref: in("probe"), Holder: in(holder), Unique: true}})
 }
 
-// keyFree tests that an insert with the key k succeeds, and takes it away again.
+// keyFree tests that an insert with the unique key k succeeds, and deletes the task again.
 func (r *rig) keyFree(when string) {
 	r.Helper()
 	_, err := r.session.ApplyOne(r.ctx, storage.Tx{Inserts: []storage.Insert{life("probe", "k")}})
@@ -208,7 +208,7 @@ func uniqueWindow(r *rig) {
 		if err == nil && r.now().Before(until) {
 			r.Fatalf("insert with a key %s its window: got no error, want a collision", when)
 		}
-		if err == nil { // this machine took its time
+		if err == nil { // the machine was slow: the window is over
 			r.delete("b")
 		}
 	}

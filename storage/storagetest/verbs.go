@@ -14,10 +14,10 @@ type held struct {
 	Fence storage.Fence
 }
 
-// in is a ref in the queue main.
+// in returns a ref in the queue main.
 func in(id string) storage.Ref { return storage.Ref{Queue: mainQueue, ID: id} }
 
-// job is an insert into the queue main: due now, three retries, three crashes.
+// job returns an insert into the queue main: due now, three retries, a crash limit of three.
 func job(id string) storage.Insert {
 	return storage.Insert{
 		Ref: in(id), Kind: "job", Encoding: "raw", Payload: []byte("payload of " + id),
@@ -25,21 +25,21 @@ func job(id string) storage.Insert {
 	}
 }
 
-// kept is a job whose record is kept for an hour after its end.
+// kept returns a job whose record is kept for an hour after its end.
 func kept(id string) storage.Insert {
 	j := job(id)
 	j.Keep = storage.Keep{For: time.Hour}
 	return j
 }
 
-// delayed is a job that is due after d.
+// delayed returns a job that is due after d.
 func delayed(id string, d time.Duration) storage.Insert {
 	j := job(id)
 	j.Delay = d
 	return j
 }
 
-// life is a job with a unique key held for its life.
+// life returns a job that holds a unique key for its life.
 func life(id, key string) storage.Insert {
 	j := job(id)
 	j.Unique = storage.Unique{Key: key, Mode: storage.UniqueLife}
@@ -72,7 +72,7 @@ func (r *rig) refuse(tx storage.Tx) *storage.DependencyError {
 	return dep
 }
 
-// insert inserts in one Tx, which must succeed.
+// insert applies inserts in one Tx, which must succeed.
 func (r *rig) insert(ins ...storage.Insert) []storage.Placed {
 	r.Helper()
 	return r.apply(storage.Tx{Inserts: ins}).Inserted
@@ -92,7 +92,7 @@ func (r *rig) change(ch storage.Change) storage.Placed {
 	return r.apply(storage.Tx{Changes: []storage.Change{ch}}).Changed[0]
 }
 
-// changeNow applies a change at the task's version now.
+// changeNow applies a change at the present version of the task.
 func (r *rig) changeNow(id string, ch storage.Change) storage.Placed {
 	r.Helper()
 	ch.Ref, ch.Version = in(id), r.read(id).Version
@@ -105,37 +105,37 @@ func (r *rig) cancel(id string) storage.Placed {
 	return r.change(storage.Change{Ref: in(id), Cancel: true})
 }
 
-// cancelOf is a Tx that cancels a task.
+// cancelOf returns a Tx that cancels a task.
 func cancelOf(ref storage.Ref) storage.Tx {
 	return storage.Tx{Changes: []storage.Change{{Ref: ref, Cancel: true}}}
 }
 
-// deleting is a delete of a task of main.
+// deleting returns a delete of a task of main.
 func deleting(id string, version int64) storage.Delete {
 	return storage.Delete{Ref: in(id), Version: version}
 }
 
-// delete deletes a task at its version now.
+// delete deletes a task at its present version.
 func (r *rig) delete(id string) {
 	r.Helper()
 	r.apply(storage.Tx{Deletes: []storage.Delete{deleting(id, r.read(id).Version)}})
 }
 
-// ask is a claim of up to n tasks of main, all to start, under a long lease.
+// ask returns a claim of up to n tasks of main, all to start at once, under a long lease.
 func ask(n int) storage.ClaimRequest {
 	return storage.ClaimRequest{
 		Runner: runner, Queues: []storage.ClaimQueue{{Name: mainQueue}}, Start: n, Lease: long,
 	}
 }
 
-// brief is ask with the shortest lease.
+// brief returns what ask does, with the shortest lease.
 func brief(n int) storage.ClaimRequest {
 	req := ask(n)
 	req.Lease = storage.MinLease
 	return req
 }
 
-// claim claims and gives the whole answer.
+// claim claims and returns the whole answer.
 func (r *rig) claim(req storage.ClaimRequest) storage.Claimed {
 	r.Helper()
 	c, err := r.session.Claim(r.ctx, req)
@@ -161,7 +161,7 @@ func (r *rig) hold(req storage.ClaimRequest, n int) []held {
 	return holds
 }
 
-// take claims the one task that must be next.
+// take claims one task, which must be this one.
 func (r *rig) take(req storage.ClaimRequest, id string) held {
 	r.Helper()
 	req.Start = min(req.Start, 1)
@@ -178,14 +178,14 @@ func (r *rig) holding(j storage.Insert) held {
 	return r.take(ask(1), j.Ref.ID)
 }
 
-// maintain lets a claim look after the queue main and take nothing.
+// maintain makes a claim that maintains the queue main and takes no tasks.
 func (r *rig) maintain() storage.Claimed {
 	r.Helper()
 	return r.claim(storage.ClaimRequest{Runner: runner, Queues: []storage.ClaimQueue{{Name: mainQueue}}})
 }
 
-// expire lets the lease of a held task run out, and has it recovered: within a second, as a
-// storage need not look each time.
+// expire lets the lease of a claimed task run out and makes claims until it is recovered, for up to
+// a second, since a storage may put off a recovery for that long.
 func (r *rig) expire(h held) {
 	r.Helper()
 	r.passTo(h.LeaseUntil)
@@ -194,7 +194,7 @@ func (r *rig) expire(h held) {
 	}
 }
 
-// holds reports whether a task is still under the lease.
+// holds reports whether the task is still under the lease of h.
 func (r *rig) holds(h held) bool {
 	r.Helper()
 	t, err := r.store.Task(r.ctx, h.Fence.Ref)
@@ -216,19 +216,19 @@ func (r *rig) settle(h held, s storage.Settle) storage.Placed {
 	return r.apply(storage.Tx{Settles: []storage.Settle{s}}).Settled[0]
 }
 
-// end settles one claim with nothing but an outcome.
+// end settles one claim with an outcome and no other fields.
 func (r *rig) end(h held, outcome storage.Outcome) storage.Placed {
 	r.Helper()
 	return r.settle(h, storage.Settle{Outcome: outcome})
 }
 
-// bury makes a dead task.
+// bury inserts a task, claims it and makes it dead.
 func (r *rig) bury(j storage.Insert) {
 	r.Helper()
 	r.settle(r.holding(j), storage.Settle{Outcome: storage.Bury, Reason: "refused"})
 }
 
-// extend extends one lease and gives the answer.
+// extend extends one lease and returns the answer.
 func (r *rig) extend(e storage.Extension) storage.Extended {
 	r.Helper()
 	x, err := r.session.Extend(r.ctx, storage.ExtendRequest{Leases: []storage.Extension{e}})
@@ -236,12 +236,12 @@ func (r *rig) extend(e storage.Extension) storage.Extended {
 	return x
 }
 
-// pausing pauses a queue, for a time unless that is 0.
+// pausing returns settings that pause a queue for d, or until it is resumed where d is 0.
 func pausing(d time.Duration) storage.Settings {
 	return storage.Settings{Pause: &storage.Pause{On: true, For: d}}
 }
 
-// resuming ends a pause.
+// resuming returns settings that end a pause.
 func resuming() storage.Settings { return storage.Settings{Pause: &storage.Pause{}} }
 
 // configure configures main.
@@ -250,7 +250,7 @@ func (r *rig) configure(s storage.Settings) {
 	r.must("configure", r.session.Configure(r.ctx, mainQueue, s))
 }
 
-// read reads a task of main, which must be there.
+// read reads a task of main, which must exist.
 func (r *rig) read(id string) storage.Task {
 	r.Helper()
 	t, err := r.store.Task(r.ctx, in(id))
@@ -258,7 +258,7 @@ func (r *rig) read(id string) storage.Task {
 	return t
 }
 
-// outcomes are all of them.
+// outcomes lists all outcomes of a Settle.
 func outcomes() []storage.Outcome {
 	return []storage.Outcome{
 		storage.Complete, storage.Fail, storage.Snooze, storage.Release, storage.Bury, storage.Cancel,
@@ -266,7 +266,7 @@ func outcomes() []storage.Outcome {
 	}
 }
 
-// is fails the rule where a task of main is not in this state.
+// is fails the rule unless a task of main is in this state. It returns the task.
 func (r *rig) is(id string, state storage.State) storage.Task {
 	r.Helper()
 	t := r.read(id)
@@ -274,7 +274,7 @@ func (r *rig) is(id string, state storage.State) storage.Task {
 	return t
 }
 
-// gone fails the rule where a task of main is still there.
+// gone fails the rule where one of these tasks of main still exists.
 func (r *rig) gone(ids ...string) {
 	r.Helper()
 	for _, id := range ids {
@@ -285,7 +285,7 @@ func (r *rig) gone(ids ...string) {
 	}
 }
 
-// list lists a whole state of main.
+// list lists all tasks of main in a state.
 func (r *rig) list(state storage.State) []storage.Task {
 	r.Helper()
 	var tasks []storage.Task
@@ -296,7 +296,7 @@ func (r *rig) list(state storage.State) []storage.Task {
 	return tasks
 }
 
-// stats are those of main.
+// stats returns the stats of main, without Oldest.
 func (r *rig) stats() storage.Stats {
 	r.Helper()
 	s, err := r.store.Stats(r.ctx, mainQueue)
@@ -304,17 +304,17 @@ func (r *rig) stats() storage.Stats {
 	if len(s) != 1 {
 		r.Fatalf("stats: got %d, want one per queue named", len(s))
 	}
-	s[0].Oldest = 0 // it grows by itself: see oldest
+	s[0].Oldest = 0 // it grows as time passes: see oldest
 	return s[0]
 }
 
-// drain claims all there is and gives the ids in the order of their claim.
+// drain claims all tasks that it can and returns the ids in the order of their claim.
 func (r *rig) drain() []string {
 	r.Helper()
 	return ids(r.claim(ask(storage.MaxClaim)).Tasks)
 }
 
-// unchanged fails the rule where act changes anything of these tasks of main.
+// unchanged fails the rule where act changes one of these tasks of main in any way.
 func (r *rig) unchanged(act func(), ids ...string) {
 	r.Helper()
 	before := make([]any, len(ids))
@@ -327,8 +327,8 @@ func (r *rig) unchanged(act func(), ids ...string) {
 	}
 }
 
-// wantError fails the rule where err is not want, or leaves the outcome open where want
-// does not.
+// wantError fails the rule unless err is want. It also fails it where err is an ErrUnknown and
+// want is not.
 func (r *rig) wantError(what string, err, want error) {
 	r.Helper()
 	if !errors.Is(err, want) {
@@ -339,7 +339,7 @@ func (r *rig) wantError(what string, err, want error) {
 	}
 }
 
-// wantInvalid fails the rule where err is not an InvalidError.
+// wantInvalid fails the rule unless err is an *InvalidError.
 func (r *rig) wantInvalid(what string, err error) {
 	r.Helper()
 	var invalid *storage.InvalidError
@@ -348,7 +348,7 @@ func (r *rig) wantInvalid(what string, err error) {
 	}
 }
 
-// ids are the ids of tasks, in their order.
+// ids returns the ids of tasks, in their order.
 func ids(tasks []storage.Task) []string {
 	got := make([]string, len(tasks))
 	for i, t := range tasks {

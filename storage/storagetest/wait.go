@@ -45,7 +45,7 @@ func waitRules() []rule {
 	}
 }
 
-// waiting starts a Wait on another goroutine. The channel gives its result.
+// waiting starts a Wait on another goroutine. The channel receives its result.
 func (r *rig) waiting(req storage.WaitRequest) <-chan error {
 	ctx, cancel := context.WithTimeout(r.ctx, patience)
 	done := make(chan error, 1)
@@ -67,8 +67,8 @@ func (r *rig) woken(by string, done <-chan error) {
 	}
 }
 
-// wakes tests that act wakes a Wait which follows a Claim, both when it comes after
-// the Wait has begun and when it comes before.
+// wakes tests that act wakes a Wait which follows a Claim, both when act happens after
+// the Wait has begun and when it happens before.
 func (r *rig) wakes(by string, act func(r *rig)) {
 	r.Helper()
 	since := r.maintain().Since
@@ -208,7 +208,7 @@ func waitLoad(r *rig) {
 	for i := range tasks {
 		r.add(fmt.Sprintf("t%d", i))
 		select {
-		case <-taken: // now the claimers are on their way to rest
+		case <-taken: // the claimers are now about to wait
 		case <-ctx.Done():
 		}
 		if r.Failed() {
@@ -220,8 +220,8 @@ func waitLoad(r *rig) {
 	r.want("pending", r.stats().Pending, int64(tasks))
 }
 
-// claimer claims a task at a time, and rests where there is none until there may be
-// one, until ctx ends.
+// claimer claims a task at a time until ctx ends. Where there is no task it waits until
+// there may be one.
 func (r *rig) claimer(ctx context.Context, taken chan<- struct{}) {
 	for ctx.Err() == nil {
 		c, err := r.session.Claim(ctx, ask(1))
@@ -234,7 +234,7 @@ func (r *rig) claimer(ctx context.Context, taken chan<- struct{}) {
 		}
 		if err != nil && ctx.Err() == nil {
 			r.Errorf("claim or wait: %v", err)
-			taken <- struct{}{} // the inserter looks
+			taken <- struct{}{} // so that the inserter sees that the rule has failed
 			return
 		}
 	}
@@ -249,7 +249,7 @@ func waitContext(r *rig) {
 		if errors.Is(err, context.Canceled) {
 			break
 		}
-		r.must("wait", err) // a hint that came early
+		r.must("wait", err) // nil: Wait may return early
 	}
 	ctx, cancel = context.WithTimeout(r.ctx, 30*time.Millisecond)
 	defer cancel()

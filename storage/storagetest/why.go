@@ -27,7 +27,7 @@ func whyRules() []rule {
 	}
 }
 
-// why gives the verdict on a record of main, which must be of a cause and say some words.
+// why returns the verdict on a record of main, which must have a cause and say some words.
 func (r *rig) why(id string, cause storage.Cause, words ...string) storage.Verdict {
 	r.Helper()
 	v, err := storage.Why(r.ctx, r.store, in(id))
@@ -42,8 +42,8 @@ func (r *rig) why(id string, cause storage.Cause, words ...string) storage.Verdi
 	return v
 }
 
-// serves sends the heartbeat of a runner that serves main for an hour with so many slots of which some
-// are taken.
+// serves sends the heartbeat of a runner that serves main for an hour, with a number of slots and how
+// many of them are taken.
 func (r *rig) serves(id string, slots, taken int, kinds ...string) {
 	r.Helper()
 	info := storage.RunnerInfo{
@@ -139,7 +139,7 @@ func whyUnserved(r *rig) {
 	r.want("runners, able, slots, free", [4]int{v.Runners, v.Able, v.Slots, v.Free}, [4]int{2, 1, 2, 2})
 }
 
-// described is what the storage tells of itself.
+// described returns the storage's Description.
 func (r *rig) described() storage.Description {
 	r.Helper()
 	d, err := r.store.Describe(r.ctx)
