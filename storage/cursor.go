@@ -51,7 +51,7 @@ type Declaration struct {
 	Replaced []string `json:"replaced,omitempty"`
 }
 
-// Encode writes the declaration as [Cursor.Declaration] has it.
+// Encode returns the declaration as JSON, for [Cursor.Declaration].
 func (d *Declaration) Encode() string {
 	b, _ := json.Marshal(d) //nolint:errchkjson // cannot fail: texts and a number
 	return string(b)

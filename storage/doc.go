@@ -1,6 +1,6 @@
 // Package storage is the contract between midge and the places where tasks
 // live. It depends on the standard library only. The storages (memory, sqlite, redis,
-// postgres) fulfil [Storage]; the client and the runner are written against it alone;
+// postgres) fulfil [Storage]; the client and the runner use nothing else of a storage;
 // package storagetest states each rule below as a test for authors of new storages.
 //
 // # Words
@@ -29,7 +29,7 @@
 // microsecond to the mark where the clock is not past it. Versions, places in the order
 // of waiting and fences are made from the mark. Moments (due, lease, keep, window, tick,
 // lane, pause, runner) are made from the clock as it is and compared with it, and the
-// times in answers are the clock's too: that no task is early holds by the server's clock.
+// times in answers are the clock's too: "never early" means never early by the server's clock.
 // Where a mark that all steps share would be a lock, as on PostgreSQL, the mark may follow
 // a clock that was set back by less than 20 ms: steps of other tasks may then get versions
 // and places below those that were given before. The versions of one task grow even so.
@@ -188,7 +188,7 @@
 // A declined task is dead ([ReasonKind]) once it has waited in its line for
 // Limits.DeclinedFor, and no Claim has named its kind in the queue for as long, whether the
 // Claim could take tasks or not. A storage may remember the last such Claim as up to a
-// twenty-fourth of DeclinedFor earlier than it was, so that a task may die by as much too
+// twenty-fourth of DeclinedFor earlier than it was, so that a task may die that much too
 // early. The Claim that ends the task names it in Claimed.Ended. No declined task dies in
 // a paused queue.
 //
@@ -202,7 +202,7 @@
 //     else it is in retry until Delay has passed.
 //   - Snooze puts the task in scheduled for Delay, uncharged, with Settle.Reason.
 //     Snoozes counts the snoozes in a row, and SnoozedSince is the time of the first.
-//     Any other settle clears these; a recovery clears the reason alone.
+//     Any other settle clears these; a recovery clears only the reason.
 //   - Release puts the task back at the head of waiting, uncharged.
 //   - Bury ends the task in dead with Settle.Reason.
 //   - Cancel ends the task in cancelled.

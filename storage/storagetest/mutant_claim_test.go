@@ -54,7 +54,8 @@ func orderMutants() []mutant {
 	}
 }
 
-// tailing makes a Claim that first sends to the tail the waiting tasks that were claimed before.
+// tailing makes a Claim that first sends to the tail those waiting tasks that were claimed before and that
+// which chooses.
 func tailing(m *mind, which func(storage.Task) bool) func(claimFunc) claimFunc {
 	return func(next claimFunc) claimFunc {
 		return remembering(m)(func(ctx context.Context, req storage.ClaimRequest) (storage.Claimed, error) {
