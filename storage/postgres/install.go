@@ -95,7 +95,7 @@ func (m *migration) tables(ctx context.Context, last int) error {
 	}
 	all = append(all, laterTables()...)
 	if last == 0 {
-		if err := m.run(ctx, "CREATE SCHEMA IF NOT EXISTS {schema}"); err != nil {
+		if err := m.namespace(ctx); err != nil {
 			return err
 		}
 	}
@@ -107,6 +107,19 @@ func (m *migration) tables(ctx context.Context, last int) error {
 		}
 	}
 	return nil
+}
+
+// namespace creates the schema where it does not exist. PostgreSQL refuses even CREATE SCHEMA IF NOT
+// EXISTS to a role without CREATE on the database, also where the schema exists and the role may
+// create tables in it.
+func (m *migration) namespace(ctx context.Context) error {
+	var exists bool
+	err := m.reads.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1)",
+		m.schema).Scan(&exists)
+	if err != nil || exists {
+		return err
+	}
+	return m.run(ctx, "CREATE SCHEMA IF NOT EXISTS {schema}")
 }
 
 // functions adds the functions of this version. They call each other, so that their bodies are

@@ -34,6 +34,29 @@ func TestTwentyStartersMigrateOnce(t *testing.T) {
 	}
 }
 
+// TestASchemaMadeBeforehandNeedsNoRightOnTheDatabase migrates as a role that may create tables in a schema
+// and no schema of its own.
+func TestASchemaMadeBeforehandNeedsNoRightOnTheDatabase(t *testing.T) {
+	testserver.RequirePostgres(t)
+	server := testserver.Postgres(t, testserver.PostgresOptions{Unsafe: true})
+	for _, statement := range []string{
+		"CREATE ROLE plain LOGIN", "CREATE SCHEMA jobs", "GRANT ALL ON SCHEMA jobs TO plain",
+	} {
+		if err := server.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := postgres.Config{URL: strings.Replace(server.URL(), "user=midge", "user=plain", 1), Schema: "jobs"}
+	if err := postgres.Migrate(t.Context(), cfg); err != nil {
+		t.Fatalf("in a schema made beforehand: %v", err)
+	}
+	opened(t, cfg)
+	cfg.Schema = "other"
+	if err := postgres.Migrate(t.Context(), cfg); !errors.Is(err, storage.ErrRefused) {
+		t.Errorf("in a schema that does not exist: got %v, want ErrRefused", err)
+	}
+}
+
 // dropOurs drops the functions of this version, like a version that does not serve it.
 const dropOurs = `DROP VIEW IF EXISTS %[1]s.jobs;
 	DO $$ DECLARE f regprocedure; BEGIN
