@@ -109,8 +109,8 @@ type findings struct {
 	err      error // of the last server that was refused or did not answer
 }
 
-// add adds the findings, or the error, of one more server. The durability is that of the last server
-// added that is not durableAlways, if there is one.
+// add adds the findings, or the error, of one more server. The durability is that of the least durable
+// server.
 func (f *findings) add(other *findings, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,7 +119,7 @@ func (f *findings) add(other *findings, err error) {
 		return
 	}
 	f.version = other.version
-	if f.durable == "" || other.durable != durableAlways {
+	if slices.Index(durabilities, other.durable) > slices.Index(durabilities, f.durable) {
 		f.durable = other.durable
 	}
 	for _, w := range other.warnings {
@@ -197,6 +197,9 @@ const (
 	durableNone    = "no append-only file: a stop of the server loses what came after its last snapshot"
 	durableUnknown = "unknown: the server does not tell"
 )
+
+// durabilities are ordered, the best first. A server that does not tell may keep nothing.
+var durabilities = []string{durableAlways, durableSecond, durableNoSync, durableUnknown, durableNone}
 
 func durability(ctx context.Context, node goredis.UniversalClient, info map[string]string) string {
 	switch info["aof_enabled"] {
