@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
@@ -166,7 +167,7 @@ func askQueue(v *view, a act, d *askData) error {
 		for _, l := range looks {
 			all += q.Size(l.State)
 		}
-		d.Says += " It holds " + count(all, "task") + " and " + count(q.Cursors, "schedule") + "."
+		d.Says += " It holds " + format.Count(all, "task") + " and " + format.Count(q.Cursors, "schedule") + "."
 		if all > typedAbove {
 			d.Typed = d.Queue
 		}

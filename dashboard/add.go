@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
@@ -115,7 +116,7 @@ func (d *addData) read(r *http.Request, limits storage.Limits) storage.Insert {
 	}
 	wrong("kind", storage.CheckName("kind", d.Kind))
 	wrong("id", storage.CheckName("task id", add.ID))
-	wrong("params", payload.CheckJSON(firstLine(d.Params), add.Params))
+	wrong("params", payload.CheckJSON(format.FirstLine(d.Params), add.Params))
 	if len(d.Problems) > 0 {
 		return storage.Insert{}
 	}

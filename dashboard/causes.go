@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/fingerprint"
 	"github.com/midgehq/midge/storage"
 )
@@ -194,7 +195,7 @@ func (q *queueCauses) add(t storage.Task) {
 		q.groups[cause.ID] = g
 	}
 	if !t.Ended.Before(g.Last) {
-		g.Error = cmp.Or(firstLine(t.LastError()), t.Reason, "no error")
+		g.Error = cmp.Or(format.FirstLine(t.LastError()), t.Reason, "no error")
 	}
 	g.Tasks++
 	g.kinds[t.Kind]++

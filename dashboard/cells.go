@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -25,48 +26,48 @@ var (
 
 // cell writes a cell of the whole installation.
 func (s *sample) cell(name string) string {
-	sum := func(of func(*queueNow) int64) string { return number(s.sum(of)) }
+	sum := func(of func(*queueNow) int64) string { return format.Number(s.sum(of)) }
 	if state := storage.State(name); state.Valid() {
 		return sum(func(q *queueNow) int64 { return q.Size(state) })
 	}
 	switch name {
 	case "queues":
-		return number(int64(len(s.queues)))
+		return format.Number(int64(len(s.queues)))
 	case "schedules":
-		return number(int64(len(s.schedules)))
+		return format.Number(int64(len(s.schedules)))
 	case "runners":
-		return number(int64(len(s.runners)))
+		return format.Number(int64(len(s.runners)))
 	case "live":
 		return sum(func(q *queueNow) int64 { return q.Live() })
 	case "backlog":
 		return sum(func(q *queueNow) int64 { return q.Waiting })
 	case "done":
 		done, _ := s.rates()
-		return rate(done)
+		return format.Rate(done)
 	case "failed":
 		_, failed := s.rates()
-		return rate(failed)
+		return format.Rate(failed)
 	case "share":
 		return s.failedShare()
 	case "oldest":
 		return oldest(s.oldest())
 	case "slots":
 		used, slots := s.slots()
-		return number(used) + " of " + number(slots)
+		return format.Number(used) + " of " + format.Number(slots)
 	case "counted": // of the dead
 		return s.counted()
 	case "trip":
-		return duration(max(time.Microsecond, s.trip.Round(100*time.Microsecond)))
+		return format.Duration(max(time.Microsecond, s.trip.Round(100*time.Microsecond)))
 	}
-	return dash
+	return format.Dash
 }
 
 // counted writes how many of the dead are counted by cause.
 func (s *sample) counted() string {
 	if s.dead == nil {
-		return dash
+		return format.Dash
 	}
-	return number(s.dead.Read)
+	return format.Number(s.dead.Read)
 }
 
 func (s *sample) sum(of func(*queueNow) int64) (sum int64) {
@@ -91,9 +92,9 @@ func (s *sample) rates() (done, failed float64) {
 func (s *sample) failedShare() string {
 	done, failed := s.rates()
 	if done+failed <= 0 {
-		return dash
+		return format.Dash
 	}
-	return percent(failed / (done + failed))
+	return format.Percent(failed / (done + failed))
 }
 
 func (s *sample) oldest() (oldest time.Duration) {
@@ -113,26 +114,26 @@ func (s *sample) slots() (used, slots int64) {
 
 func oldest(d time.Duration) string {
 	if d == 0 {
-		return dash
+		return format.Dash
 	}
-	return age(d)
+	return format.Age(d)
 }
 
 // Cell writes a cell of a queue.
 func (q *queueNow) Cell(name string) string {
 	switch name {
 	case "done":
-		return rate(q.done)
+		return format.Rate(q.done)
 	case "failed":
-		return rate(q.failed)
+		return format.Rate(q.failed)
 	case "oldest":
 		return oldest(q.Oldest)
 	case "runners":
-		return number(int64(q.runners))
+		return format.Number(int64(q.runners))
 	case "live":
-		return number(q.Live())
+		return format.Number(q.Live())
 	}
-	return number(q.Size(storage.State(name)))
+	return format.Number(q.Size(storage.State(name)))
 }
 
 // Key is the key of a cell of the queue.

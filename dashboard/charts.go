@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
@@ -93,7 +94,7 @@ func (c *chart) Rates() template.HTML {
 	var b strings.Builder
 	b.WriteString(`<svg class="rates" aria-hidden="true">`)
 	for i, y := range pl.lines {
-		fmt.Fprintf(&b, `<text x="100%%" y="%d">%s</text>`, y+4, rate(pl.rates[i]))
+		fmt.Fprintf(&b, `<text x="100%%" y="%d">%s</text>`, y+4, format.Rate(pl.rates[i]))
 	}
 	fmt.Fprintf(&b, `<text x="100%%" y="%d">0</text></svg>`, pl.axis+4)
 	return svg(&b)
@@ -197,7 +198,7 @@ func (c *chart) marks() (marks []mark) {
 		}
 		text := at.Format("15:04")
 		if step >= 24*time.Hour {
-			text = at.Format("Jan" + nbsp + "2")
+			text = at.Format("Jan" + format.NBSP + "2")
 		}
 		m := mark{x: strconv.FormatFloat(100*x, 'f', 2, 64) + "%", text: text}
 		if x > 0.8 {
@@ -224,7 +225,7 @@ func (c *chart) span() time.Duration { return c.Step * time.Duration(len(c.Point
 func (c *chart) end() time.Time { return c.From.Add(c.span()) }
 
 // Top is the maximum, for the corner of the chart.
-func (c *chart) Top() string { return rate(c.Max) }
+func (c *chart) Top() string { return format.Rate(c.Max) }
 
 // sums are the attempts of the whole chart.
 func (c *chart) sums() (done, failed float64) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/ledger"
 )
 
@@ -14,17 +15,17 @@ import (
 func (g *deadGroup) Of() string {
 	names := make([]string, 0, 3)
 	for _, k := range g.Kinds[:min(3, len(g.Kinds))] {
-		names = append(names, k.Kind+" ("+number(k.Tasks)+")")
+		names = append(names, k.Kind+" ("+format.Number(k.Tasks)+")")
 	}
 	text := strings.Join(names, ", ")
 	if more := len(g.Kinds) - 3; more > 0 {
-		text += " and " + count(more, "more kind")
+		text += " and " + format.Count(more, "more kind")
 	}
 	return text
 }
 
 // Died says how many tasks died, and of which kinds.
-func (g *deadGroup) Died() string { return count(g.Tasks, "task") + " died: " + g.Of() }
+func (g *deadGroup) Died() string { return format.Count(g.Tasks, "task") + " died: " + g.Of() }
 
 // deadData is what the page of the dead shows.
 type deadData struct {
@@ -86,5 +87,5 @@ func (s *server) unscathed(ctx context.Context, now time.Time) string {
 	if now.Sub(since) < step {
 		return "No task is dead."
 	}
-	return "Nothing has died for " + age(now.Sub(since)) + "."
+	return "Nothing has died for " + format.Age(now.Sub(since)) + "."
 }

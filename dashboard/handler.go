@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
@@ -220,5 +221,5 @@ func status(err error) (int, string) {
 	case errors.Is(err, context.Canceled):
 		return 499, "The request was given up."
 	}
-	return http.StatusServiceUnavailable, "The storage does not answer: " + firstLine(err.Error())
+	return http.StatusServiceUnavailable, "The storage does not answer: " + format.FirstLine(err.Error())
 }

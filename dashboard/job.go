@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/scan"
@@ -233,10 +234,11 @@ func (s *server) askTasks(r *http.Request, v *view, a act, d *askData) error {
 	d.Samples, d.Count, d.Says = look.Samples, look.Count, consequence(a.bulk, &look)
 	d.More = d.Count - int64(len(d.Samples))
 	d.Rates = rates
-	about := count(d.Count, "task")
+	about := format.Count(d.Count, "task")
 	if look.More {
 		about = "at least " + about
-		d.Says += " Searched " + exact(look.Searched) + " of " + exact(look.Total) + "; the act searches all."
+		d.Says += " Searched " + format.Exact(look.Searched) + " of " + format.Exact(look.Total) +
+			"; the act searches all."
 	}
 	for _, reason := range look.Reasons {
 		d.Kept = append(d.Kept, reason.Ref.String()+": "+reason.Text)
@@ -352,15 +354,15 @@ func (j *job) notice(done string) notice {
 	case r.Matched <= 1 && r.Done == 0 && r.Gone > 0:
 		return notice{"Nothing was " + done + ": the task is gone.", true}
 	case r.Done == r.Matched && j.err == nil:
-		return notice{Text: count(r.Done, "task") + " " + done + "."}
+		return notice{Text: format.Count(r.Done, "task") + " " + done + "."}
 	}
-	parts := []string{exact(r.Matched) + " matched", exact(r.Done) + " " + done}
+	parts := []string{format.Exact(r.Matched) + " matched", format.Exact(r.Done) + " " + done}
 	for _, part := range []struct {
 		n    int64
 		what string
 	}{{r.Changed, "changed meanwhile"}, {r.Gone, "gone"}, {r.Kept, "kept"}} {
 		if part.n > 0 {
-			parts = append(parts, exact(part.n)+" "+part.what)
+			parts = append(parts, format.Exact(part.n)+" "+part.what)
 		}
 	}
 	text := strings.Join(parts, ", ") + "."

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
@@ -29,7 +30,7 @@ func (metricsData) Word(span string) string {
 	if n != "1" {
 		unit += "s"
 	}
-	return n + nbsp + unit
+	return n + format.NBSP + unit
 }
 
 // kindTotals are those of a kind.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
@@ -84,7 +85,7 @@ func (v *view) queueNeeds(q *queueNow) (needs []need) {
 			needs[0].Small += " Paused by " + q.pausedBy + "."
 		}
 		if !q.PausedUntil.IsZero() {
-			needs[0].Small += " It goes on by itself " + away(q.PausedUntil, v.Now) + "."
+			needs[0].Small += " It goes on by itself " + format.Away(q.PausedUntil, v.Now) + "."
 		}
 		needs[0].Glyph, needs[0].Ask = "‖", true
 		if !v.May("operate") {
@@ -94,7 +95,7 @@ func (v *view) queueNeeds(q *queueNow) (needs []need) {
 		add(rankIdle, "dead", "No live runner works on "+q.Queue, sentence(waits(q.Waiting)+" in it"), oldest,
 			"Open", v.QueueURL(q.Queue))
 	case q.Oldest > v.server.cfg.TooOld:
-		add(rankOld, "retry", "The oldest task of "+q.Queue+" has waited for "+duration(q.Oldest),
+		add(rankOld, "retry", "The oldest task of "+q.Queue+" has waited for "+format.Duration(q.Oldest),
 			sentence(waits(q.Waiting)+" in it"), oldest, "Open", v.QueueURL(q.Queue))
 	}
 	if q.runners > 0 {
@@ -105,7 +106,7 @@ func (v *view) queueNeeds(q *queueNow) (needs []need) {
 		}
 	}
 	if q.Damaged > 0 {
-		add(rankDamaged, "dead", count(q.Damaged, "record")+" of "+q.Queue+" could not be read",
+		add(rankDamaged, "dead", format.Count(q.Damaged, "record")+" of "+q.Queue+" could not be read",
 			"What cannot be read is set apart.", time.Time{}, "Open", v.QueueURL(q.Queue))
 	}
 	return needs
@@ -120,9 +121,9 @@ func waits(n int64) string {
 	case 0:
 		return "nothing waits"
 	case 1:
-		return "1" + nbsp + "task waits"
+		return "1" + format.NBSP + "task waits"
 	}
-	return number(n) + nbsp + "tasks wait"
+	return format.Number(n) + format.NBSP + "tasks wait"
 }
 
 // deadNeeds finds what died, by cause.
@@ -179,12 +180,13 @@ func (v *view) calm(ctx context.Context) string {
 	case len(s.runners) == 0:
 		return "Nothing needs you. Nothing waits, and no runner is alive."
 	}
+	work := verb(format.Count(len(s.runners), "runner"), len(s.runners), "work")
 	text := "Nothing needs you. " + cmp.Or(v.server.day.tell(ctx, v.server.sampler.ledger, v.Now),
-		verb(count(len(s.runners), "runner"), len(s.runners), "work")+" on "+count(len(s.queues), "queue"))
+		work+" on "+format.Count(len(s.queues), "queue"))
 	if s.sum(func(q *queueNow) int64 { return q.Waiting }) == 0 {
 		return text + ", and nothing waits."
 	}
-	return text + ", and the oldest task has waited for " + duration(s.oldest()) + "."
+	return text + ", and the oldest task has waited for " + format.Duration(s.oldest()) + "."
 }
 
 // day keeps what the history tells of today, so that it is not read for each viewer.
@@ -219,9 +221,9 @@ func (d *day) tell(ctx context.Context, history *ledger.Ledger, now time.Time) s
 	if first > 2 {
 		since = "since " + past.All[first].At.Format("15:04")
 	}
-	d.text = count(done, "job") + " " + since
+	d.text = format.Count(done, "job") + " " + since
 	if done+failed > 0 {
-		d.text += ", " + percent(float64(done)/float64(done+failed)) + " of the attempts succeeded"
+		d.text += ", " + format.Percent(float64(done)/float64(done+failed)) + " of the attempts succeeded"
 	}
 	return d.text
 }

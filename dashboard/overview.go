@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
@@ -80,32 +81,32 @@ func (v *view) figures() []figure {
 	}
 	figures := []figure{
 		{
-			Name: "Done", Cell: "done", Note: number(int64(done)) + within,
-			Spark: hour.spark(func(p point) float64 { return p.Done / hour.Step.Seconds() }, 1, atMost(rate)),
+			Name: "Done", Cell: "done", Note: format.Number(int64(done)) + within,
+			Spark: hour.spark(func(p point) float64 { return p.Done / hour.Step.Seconds() }, 1, atMost(format.Rate)),
 		},
 		{
-			Name: "Failed", Text: percent(failed / max(1, done+failed)), Now: "share",
-			Note: "of attempts" + within, Spark: hour.spark(share, 0.01, atMost(percent)),
+			Name: "Failed", Text: format.Percent(failed / max(1, done+failed)), Now: "share",
+			Note: "of attempts" + within, Spark: hour.spark(share, 0.01, atMost(format.Percent)),
 		},
 		{Name: "Backlog", Cell: "backlog", Note: v.Sample.gone(), Spark: v.past(
 			float64(v.Sample.sum(func(q *queueNow) int64 { return q.Waiting })),
 			func(p ledger.Point) float64 { return float64(p.Waiting) },
-			atMost(func(n float64) string { return number(int64(n)) }),
+			atMost(func(n float64) string { return format.Number(int64(n)) }),
 		)},
 		{Name: "Oldest", Cell: "oldest", Note: "nothing waits", Spark: v.past(
 			v.Sample.oldest().Seconds(), func(p ledger.Point) float64 { return p.Oldest.Seconds() },
-			atMost(func(s float64) string { return age(time.Duration(s * float64(time.Second))) }),
+			atMost(func(s float64) string { return format.Age(time.Duration(s * float64(time.Second))) }),
 		)},
 	}
 	if q := v.Sample.oldestQueue(); q != "" {
-		figures[3].Note = "has waited in " + middle(q)
+		figures[3].Note = "has waited in " + format.Middle(q)
 	}
 	return figures
 }
 
 // atMost says of a text of a number that it is the maximum.
 func atMost(text func(float64) string) func(float64) string {
-	return func(n float64) string { return "max" + nbsp + text(n) }
+	return func(n float64) string { return "max" + format.NBSP + text(n) }
 }
 
 // oldestQueue is the queue whose oldest task has waited for the longest, "" where nothing waits.

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard/internal/format"
 )
 
 //go:embed pages/*.html
@@ -269,18 +270,19 @@ func themeOf(r *http.Request) string {
 
 // funcs are what templates call.
 var funcs = template.FuncMap{
-	"number":   func(n any) string { return number(integer(n)) },
-	"exact":    func(n any) string { return exact(integer(n)) },
-	"duration": duration, "age": age, "moment": moment, "whole": whole, "away": away, "rate": rate,
-	"percent": percent, "halves": halves, "firstLine": firstLine, "bytes": bytesOf,
-	"count": func(n any, one string) string { return count(integer(n), one) },
+	"number":   func(n any) string { return format.Number(integer(n)) },
+	"exact":    func(n any) string { return format.Exact(integer(n)) },
+	"duration": format.Duration, "age": format.Age, "moment": format.Moment, "whole": format.Whole,
+	"away": format.Away, "rate": format.Rate,
+	"percent": format.Percent, "halves": format.Halves, "firstLine": format.FirstLine, "bytes": format.Bytes,
+	"count": func(n any, one string) string { return format.Count(integer(n), one) },
 	"rfc":   func(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) },
-	"share": shareBar, "middle": middle, "oldest": oldest,
+	"share": shareBar, "middle": format.Middle, "oldest": oldest,
 	"states": func() []stateLook { return looks },
 	"look":   lookOf,
 	"keys":   func(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) },
 	"args":   func(args ...any) []any { return args },
-	"name":   func(text string) named { return named{text, halves(text)} },
+	"name":   func(text string) named { return named{text, format.Halves(text)} },
 }
 
 // named is a name that a narrow column cuts in its middle.

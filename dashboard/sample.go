@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
@@ -118,13 +119,13 @@ func (s *sample) gone() string {
 	}
 	switch {
 	case still != nil && still.Paused:
-		return "tasks wait; " + middle(still.Queue) + " is paused"
+		return "tasks wait; " + format.Middle(still.Queue) + " is paused"
 	case still != nil:
-		return "tasks wait; " + middle(still.Queue) + " does not shrink"
+		return "tasks wait; " + format.Middle(still.Queue) + " does not shrink"
 	case longest == 0 || !known:
 		return "tasks wait"
 	}
-	return "tasks wait, gone in " + duration(longest)
+	return "tasks wait, gone in " + format.Duration(longest)
 }
 
 // queueNow is a queue as a sample found it.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
@@ -172,7 +173,7 @@ func (s *sampler) watch(ctx context.Context) {
 			s.live.tell(s.cells(now))
 			s.countDead(ctx)
 		} else if ctx.Err() == nil {
-			s.live.tell(map[string]string{"lost": firstLine(err.Error())})
+			s.live.tell(map[string]string{"lost": format.FirstLine(err.Error())})
 		}
 		select {
 		case <-ticker.C:

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
@@ -151,7 +152,7 @@ func (v *view) hits(text string, most int) []hit {
 	if s.dead != nil {
 		each(len(s.dead.Groups), func(f *found, i int) {
 			g := s.dead.Groups[i]
-			f.add(number(g.Tasks)+" dead", g.Error, v.CauseURL(g.ID), g.Error)
+			f.add(format.Number(g.Tasks)+" dead", g.Error, v.CauseURL(g.ID), g.Error)
 		})
 	}
 	each(len(s.schedules), func(f *found, i int) {

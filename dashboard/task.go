@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/payload"
 	"github.com/midgehq/midge/storage"
 )
@@ -125,7 +126,7 @@ func (v *view) timeline(t storage.Task) []moments {
 		}
 		m := moments{At: a.At, Glyph: o[0], Look: o[1], What: o[2], Runner: a.Runner, Error: a.Error}
 		if took := a.Took(); took > 0 {
-			m.Took = duration(took)
+			m.Took = format.Duration(took)
 		}
 		if i == len(t.Attempts)-1 {
 			m.Stack = t.Stack
@@ -169,7 +170,7 @@ func (v *view) facts(t storage.Task) (facts []fact) {
 	}
 	at := func(name string, at time.Time) {
 		if !at.IsZero() {
-			add(name, away(at, v.Now), whole(at), "")
+			add(name, format.Away(at, v.Now), format.Whole(at), "")
 		}
 	}
 	add("kind", t.Kind, "", v.URL("/tasks", "queue", t.Queue, "filter", "kind:"+t.Kind))
@@ -178,16 +179,16 @@ func (v *view) facts(t storage.Task) (facts []fact) {
 	at("due", t.Due)
 	at("ended", t.Ended)
 	at("kept until", t.Expires)
-	failures := exact(int64(t.Retries)) + " of " + exact(int64(t.MaxRetries)+1)
+	failures := format.Exact(int64(t.Retries)) + " of " + format.Exact(int64(t.MaxRetries)+1)
 	add("failures", failures, "the last of them makes it dead", "")
 	if t.Crashes > 0 {
-		add("crashes", exact(int64(t.Crashes))+" of "+exact(int64(t.CrashLimit)), "", "")
+		add("crashes", format.Exact(int64(t.Crashes))+" of "+format.Exact(int64(t.CrashLimit)), "", "")
 	}
 	if t.Snoozes > 0 {
-		add("snoozes", exact(int64(t.Snoozes))+" in a row", whole(t.SnoozedSince), "")
+		add("snoozes", format.Exact(int64(t.Snoozes))+" in a row", format.Whole(t.SnoozedSince), "")
 	}
 	if t.Priority != 0 {
-		add("priority", exact(int64(t.Priority)), "", "")
+		add("priority", format.Exact(int64(t.Priority)), "", "")
 	}
 	if t.State == storage.Pending {
 		add("runner", t.Runner, "", v.URL("/runners/"+t.Runner))
@@ -196,7 +197,7 @@ func (v *view) facts(t storage.Task) (facts []fact) {
 	at("deadline", t.Deadline())
 	at("tick", t.Tick())
 	if t.Timeout > 0 {
-		add("timeout", duration(t.Timeout), t.Timeout.String(), "")
+		add("timeout", format.Duration(t.Timeout), t.Timeout.String(), "")
 	}
 	if t.Unique.Key != "" {
 		add("unique", string(t.Unique.Mode), "key "+t.Unique.Key, "")
@@ -411,7 +412,7 @@ func (s *server) verdict(r *http.Request, v *view, t storage.Task) (string, erro
 	if err != nil {
 		return "", err
 	}
-	text := why.Text(duration)
+	text := why.Text(format.Duration)
 	first, size := utf8.DecodeRuneInString(text)
 	return string(unicode.ToUpper(first)) + text[size:] + ".", nil
 }

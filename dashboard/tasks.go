@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
@@ -173,14 +174,15 @@ func (s *server) tasks(r *http.Request, v *view) error {
 // tell says how many tasks there are, or how far a search for them is.
 func (d *tasksData) tell(v *view, page *scan.Page) {
 	if d.plain() {
-		d.Of = "showing " + exact(int64(len(d.Rows))) + " of " + exact(max(d.size(v.Sample), int64(len(d.Rows))))
+		shown := int64(len(d.Rows))
+		d.Of = "showing " + format.Exact(shown) + " of " + format.Exact(max(d.size(v.Sample), shown))
 		return
 	}
 	d.Read, d.Total = page.Searched, page.Total
-	d.Scanned = "searched " + exact(page.Searched) + " of " + exact(page.Total)
-	d.Of = exact(page.Matched) + " found so far"
+	d.Scanned = "searched " + format.Exact(page.Searched) + " of " + format.Exact(page.Total)
+	d.Of = format.Exact(page.Matched) + " found so far"
 	if page.Done() {
-		d.Of = "showing " + exact(int64(len(d.Rows))) + " of " + exact(page.Matched)
+		d.Of = "showing " + format.Exact(int64(len(d.Rows))) + " of " + format.Exact(page.Matched)
 	}
 	if d.State == "" && len(d.Rows) == 0 {
 		d.Widen = v.listURL(chosen{Queue: d.Queue, Filter: "state:all " + d.Filter}, "")
@@ -238,21 +240,21 @@ func (v *view) row(t storage.Task) taskRow {
 	at := t.Created
 	switch {
 	case t.State == storage.Pending && t.Started:
-		at, row.When = t.StartedAt(), "for "+duration(v.Since(t.StartedAt()))
+		at, row.When = t.StartedAt(), "for "+format.Duration(v.Since(t.StartedAt()))
 	case t.State == storage.Pending:
 		row.When = "claimed ahead"
 	case t.State == storage.Scheduled, t.State == storage.Retry:
-		at, row.When = t.Due, away(t.Due, v.Now)
+		at, row.When = t.Due, format.Away(t.Due, v.Now)
 	case t.State.Ended():
-		at, row.When = t.Ended, away(t.Ended, v.Now)
+		at, row.When = t.Ended, format.Away(t.Ended, v.Now)
 	case t.State == storage.Cursors && t.Cursor != nil:
-		at, row.When = t.Cursor.Next, away(t.Cursor.Next, v.Now)
+		at, row.When = t.Cursor.Next, format.Away(t.Cursor.Next, v.Now)
 	default:
-		row.When = "for " + duration(v.Since(t.Created))
+		row.When = "for " + format.Duration(v.Since(t.Created))
 	}
-	row.At = whole(at)
+	row.At = format.Whole(at)
 	if v.May("read") {
-		row.Note = firstLine(t.LastError())
+		row.Note = format.FirstLine(t.LastError())
 	}
 	if row.Note == "" || t.State == storage.Scheduled {
 		row.Note = t.Reason

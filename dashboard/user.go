@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard/internal/format"
 )
 
 type userKey struct{}
@@ -82,7 +83,7 @@ func (s *server) login(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case errors.As(err, &throttled):
 		w.Header().Set("Retry-After", strconv.Itoa(int(throttled.After.Seconds())+1))
-		d.Problem = "Too many logins have failed. Try again in " + duration(throttled.After) + "."
+		d.Problem = "Too many logins have failed. Try again in " + format.Duration(throttled.After) + "."
 		s.render(w, r, http.StatusTooManyRequests, v)
 		return
 	case err != nil:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -167,16 +168,16 @@ func (v *view) Hour(queue string) hourOf {
 	done, failed := c.sums()
 	return hourOf{
 		Attempts: int64(done + failed), Failed: int64(failed),
-		Spark: c.spark(func(p point) float64 { return p.Done / c.Step.Seconds() }, 1, rate),
+		Spark: c.spark(func(p point) float64 { return p.Done / c.Step.Seconds() }, 1, format.Rate),
 	}
 }
 
 // Share is the part of the attempts that failed.
 func (h hourOf) Share() string {
 	if h.Attempts == 0 {
-		return dash
+		return format.Dash
 	}
-	return percent(float64(h.Failed) / float64(h.Attempts))
+	return format.Percent(float64(h.Failed) / float64(h.Attempts))
 }
 
 // outlookText says when the backlog of a queue is gone.
@@ -190,15 +191,16 @@ type outlookText struct {
 func (v *view) Outlook(q *queueNow) outlookText {
 	switch o := v.Sample.outlook(q); {
 	case q.Waiting == 0:
-		return outlookText{Text: dash}
+		return outlookText{Text: format.Dash}
 	case !o.Known:
 		return outlookText{Text: "…", Exact: "It is measured over the next seconds.", Gone: true}
 	case o.Backlog == 0:
-		return outlookText{Text: dash, Exact: "What waits is of kinds that no runner knows.", Gone: true}
+		return outlookText{Text: format.Dash, Exact: "What waits is of kinds that no runner knows.", Gone: true}
 	case o.Gone > 0:
-		return outlookText{Text: age(o.Gone), Exact: duration(o.Gone) + ", as fast as it shrinks now", Gone: true}
+		exact := format.Duration(o.Gone) + ", as fast as it shrinks now"
+		return outlookText{Text: format.Age(o.Gone), Exact: exact, Gone: true}
 	case o.Growth > 0:
-		return outlookText{Text: "grows", Exact: "by " + rate(o.Growth), Bad: true}
+		return outlookText{Text: "grows", Exact: "by " + format.Rate(o.Growth), Bad: true}
 	}
-	return outlookText{Text: "stands" + nbsp + "still", Exact: "It does not shrink.", Bad: true}
+	return outlookText{Text: "stands" + format.NBSP + "still", Exact: "It does not shrink.", Bad: true}
 }

@@ -131,9 +131,10 @@ var table = []rule{
 	{room: "access", rooms: []string{"storage"}}, // for its InvalidError
 	{
 		room:      "dashboard",
-		rooms:     []string{"access", "internal/bulk", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "internal/vitals", "storage"},
+		rooms:     []string{"access", "dashboard/internal/...", "internal/bulk", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/payload", "internal/scan", "internal/schedule", "internal/vitals", "storage"},
 		testRooms: []string{"access", "storage/..."},
 	},
+	{room: "dashboard/internal/format"}, // text alone
 	{room: "internal/scene", rooms: []string{"internal/ledger", "internal/vitals", "storage", "storage/memory"}}, // what tests and pictures show
 	{
 		room:    "dashboard/browser", // a module of its own, which drives a browser

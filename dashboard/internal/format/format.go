@@ -1,0 +1,242 @@
+// Package format writes numbers, durations, moments and names as the pages of the dashboard show them.
+package format
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// NBSP keeps a number and its unit on one line.
+const NBSP = "\u00a0"
+
+// Dash stands where there is no value.
+const Dash = "–"
+
+// Exact writes a number with its thousands apart.
+func Exact(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	from := 0
+	if n < 0 {
+		from = 1
+	}
+	for i := len(s) - 3; i > from; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Number writes up to five digits whole, and what is longer in three digits and a unit.
+func Number(n int64) string {
+	if n > -100_000 && n < 100_000 {
+		return Exact(n)
+	}
+	v, unit := float64(n), ""
+	for _, u := range []string{"k", "M", "G", "T", "P", "E"} {
+		if math.Abs(v) < 999.5 {
+			break
+		}
+		v, unit = v/1000, u
+	}
+	return threeDigits(v) + NBSP + unit
+}
+
+// threeDigits writes a number below 1,000 in three digits.
+func threeDigits(v float64) string {
+	switch a := math.Abs(v); {
+	case a < 9.995:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	case a < 99.95:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 0, 64)
+}
+
+// Rate writes how often something happens in a second, or in a minute where that is seldom.
+func Rate(perSecond float64) string {
+	switch {
+	case perSecond < 0:
+		return Dash
+	case perSecond == 0:
+		return "0" + NBSP + "/s"
+	case perSecond < 0.095:
+		return Number(int64(math.Ceil(perSecond*60-0.5))) + NBSP + "/min"
+	case perSecond < 9.95:
+		return strconv.FormatFloat(perSecond, 'f', 1, 64) + NBSP + "/s"
+	}
+	return Number(int64(perSecond+0.5)) + NBSP + "/s"
+}
+
+// Percent writes a share of one. What is not all never reads as all, nor what is something as nothing.
+func Percent(share float64) string {
+	p := share * 100
+	switch {
+	case p <= 0:
+		return "0" + NBSP + "%"
+	case p < 0.01:
+		return "<" + NBSP + "0.01" + NBSP + "%"
+	case p >= 100:
+		return "100" + NBSP + "%"
+	case p >= 99.99:
+		return "99.99" + NBSP + "%"
+	case p < 1 || p > 99:
+		return strconv.FormatFloat(math.Floor(p*100)/100, 'f', 2, 64) + NBSP + "%"
+	}
+	return strconv.FormatFloat(p, 'f', 1, 64) + NBSP + "%"
+}
+
+// units of durations, the longest first.
+var units = []struct {
+	of   time.Duration
+	name string
+}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}}
+
+// Duration writes a duration in its two largest units: "4 m 12 s", or in milliseconds below a second.
+func Duration(d time.Duration) string {
+	if d < 0 {
+		return "-" + Duration(-d)
+	}
+	switch {
+	case d == 0:
+		return "0" + NBSP + "s"
+	case d < time.Millisecond:
+		return "<" + NBSP + "1" + NBSP + "ms"
+	case d < time.Second:
+		return strconv.FormatInt(d.Milliseconds(), 10) + NBSP + "ms"
+	}
+	for i, u := range units {
+		if d < u.of {
+			continue
+		}
+		text := Exact(int64(d/u.of)) + NBSP + u.name
+		if i+1 < len(units) {
+			if rest := d % u.of / units[i+1].of; rest > 0 {
+				text += NBSP + strconv.FormatInt(int64(rest), 10) + NBSP + units[i+1].name
+			}
+		}
+		return text
+	}
+	return Dash
+}
+
+// Age is a duration of which one unit is enough.
+func Age(d time.Duration) string {
+	if d < time.Second {
+		return Duration(d)
+	}
+	for _, u := range units {
+		if d >= u.of {
+			return Exact(int64(d/u.of)) + NBSP + u.name
+		}
+	}
+	return Dash
+}
+
+// Moment writes a time as it is read beside others of the day or the year of now, in UTC.
+func Moment(at, now time.Time) string {
+	at, now = at.UTC(), now.UTC()
+	switch {
+	case at.IsZero():
+		return Dash
+	case at.YearDay() == now.YearDay() && at.Year() == now.Year():
+		return at.Format("15:04:05")
+	case at.Year() == now.Year():
+		return at.Format("Jan" + NBSP + "2" + NBSP + "15:04")
+	}
+	return at.Format("2006-01-02" + NBSP + "15:04")
+}
+
+// Whole writes a time exactly.
+func Whole(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format("2006-01-02 15:04:05.000 UTC")
+}
+
+// Away says how far a moment is from now, ahead or behind.
+func Away(at, now time.Time) string {
+	switch d := at.Sub(now); {
+	case at.IsZero():
+		return Dash
+	case d > -time.Second && d < time.Second:
+		return "now"
+	case d > 0:
+		return "in" + NBSP + Duration(d)
+	default:
+		return Age(-d) + NBSP + "ago"
+	}
+}
+
+// Count writes how many there are of something: "1 task", "12,345 tasks".
+func Count[N int | int64](n N, one string) string {
+	if n == 1 {
+		return "1" + NBSP + one
+	}
+	switch {
+	case strings.HasSuffix(one, "y"):
+		one = one[:len(one)-1] + "ies"
+	case strings.HasSuffix(one, "sh"):
+		one += "es"
+	default:
+		one += "s"
+	}
+	return Number(int64(n)) + NBSP + one
+}
+
+// Bytes writes a size in bytes.
+func Bytes(n int) string {
+	switch {
+	case n < 1<<10:
+		return strconv.Itoa(n) + NBSP + "bytes"
+	case n < 1<<20:
+		return threeDigits(float64(n)/(1<<10)) + NBSP + "KiB"
+	case n < 1<<30:
+		return threeDigits(float64(n)/(1<<20)) + NBSP + "MiB"
+	}
+	return threeDigits(float64(n)/(1<<30)) + NBSP + "GiB"
+}
+
+// tail is how many characters of a long name are never cut off.
+const tail = 10
+
+// Halves gives the two parts of a name between which a narrow column cuts it. A short name is one part.
+func Halves(name string) [2]string {
+	if utf8.RuneCountInString(name) <= 2*tail {
+		return [2]string{name, ""}
+	}
+	at := len(name)
+	for range tail {
+		_, size := utf8.DecodeLastRuneInString(name[:at])
+		at -= size
+	}
+	return [2]string{name[:at], name[at:]}
+}
+
+// mostInside is how many characters of a name stand in a sentence.
+const mostInside = 32
+
+// Middle cuts a long name in its middle, for a sentence.
+func Middle(name string) string {
+	if utf8.RuneCountInString(name) <= mostInside {
+		return name
+	}
+	runes := []rune(name)
+	return string(runes[:mostInside-tail-1]) + "…" + string(runes[len(runes)-tail:])
+}
+
+// FirstLine gives what a list shows of a longer text.
+func FirstLine(text string) string {
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	const most = 240
+	if len(text) <= most {
+		return text
+	}
+	cut := most
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + "…"
+}
