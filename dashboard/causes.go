@@ -272,7 +272,7 @@ func (s *sampler) readDead(ctx context.Context, before, fresh *sample) error {
 			return err
 		}
 	}
-	if len(changed) == 0 && !s.live.watched() {
+	if len(changed) == 0 && s.watchers.Load() == 0 {
 		end := s.now().Add(countWaiting)
 		for range countPages {
 			more, err := s.causes.next(ctx, s.store)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/dashboard/internal/live"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
@@ -58,6 +59,7 @@ type server struct {
 	store    storage.Storage
 	session  *storage.Session
 	sampler  *sampler
+	live     *live.Hub
 	audit    *ledger.Audit
 	said     said
 	day      day
@@ -83,7 +85,7 @@ type Dashboard struct {
 func (d *Dashboard) Run(ctx context.Context) {
 	s := d.server
 	defer s.jobs.close()
-	context.AfterFunc(ctx, s.sampler.live.close)
+	context.AfterFunc(ctx, s.live.Close)
 	if s.cfg.ReadOnly {
 		<-ctx.Done()
 		return
@@ -115,8 +117,8 @@ func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 	}
 	s := &server{
 		cfg: cfg, store: store, session: storage.NewSession(store, 0), audit: ledger.NewAudit(store),
-		sampler: newSampler(store, time.Now),
-		pages:   parsed, mux: http.NewServeMux(), now: time.Now,
+		sampler: newSampler(store, time.Now), live: live.New(),
+		pages: parsed, mux: http.NewServeMux(), now: time.Now,
 	}
 	s.routes()
 	return &Dashboard{s.guard(http.HandlerFunc(s.serve)), s}, nil

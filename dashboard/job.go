@@ -273,7 +273,7 @@ func (d *askData) Confirms() string {
 // commandFilter is the filter that chooses for the command what is chosen here.
 func commandFilter(c chosen) string {
 	if f, err := c.parse(); c.State == "" && err == nil && len(f.States()) == 0 {
-		c.State = live
+		c.State = stateLive
 	}
 	return c.Text()
 }

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
@@ -27,8 +26,9 @@ type sampler struct {
 	audit  *ledger.Audit
 	now    func() time.Time
 	skew   atomic.Int64 // how far the storage's clock is ahead of this process's
-	live   *hub
 	acts   atomic.Int64 // how often somebody acted here
+	// watchers counts the calls of watch that are under way.
+	watchers atomic.Int64
 
 	turn chan struct{} // holds the right to look
 	// What follows is guarded by the turn.
@@ -49,7 +49,7 @@ func newSampler(store storage.Storage, now func() time.Time) *sampler {
 	history := ledger.New(store)
 	return &sampler{
 		store: store, ledger: history, past: &histories{ledger: history, now: now}, audit: ledger.NewAudit(store),
-		now: now, turn: make(chan struct{}, 1), live: newHub(), rings: rings{},
+		now: now, turn: make(chan struct{}, 1), rings: rings{},
 	}
 }
 
@@ -164,16 +164,18 @@ func (s *sampler) forget() {
 	s.namesAt, s.runnersAt, s.deadAt, s.cursors = time.Time{}, time.Time{}, time.Time{}, nil
 }
 
-// watch looks once a period and tells the hub, until ctx ends.
-func (s *sampler) watch(ctx context.Context) {
+// watch looks once a period until ctx ends, and tells each sample, or why there is none.
+func (s *sampler) watch(ctx context.Context, tell func(*sample, error)) {
+	s.watchers.Add(1)
+	defer s.watchers.Add(-1)
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	for {
 		if now, err := s.since(ctx, s.now().Add(-period/2)); err == nil {
-			s.live.tell(s.cells(now))
+			tell(now, nil)
 			s.countDead(ctx)
 		} else if ctx.Err() == nil {
-			s.live.tell(map[string]string{"lost": format.FirstLine(err.Error())})
+			tell(nil, err)
 		}
 		select {
 		case <-ticker.C:

@@ -16,12 +16,12 @@ type chosen struct {
 	Queue, State, Filter string
 }
 
-// live is the state of the list that shows all tasks which have not ended.
-const live = "live"
+// stateLive is the state of the list that shows all tasks which have not ended.
+const stateLive = "live"
 
 func chosenOf(r *http.Request) chosen {
 	c := chosen{r.FormValue("queue"), r.FormValue("state"), strings.TrimSpace(r.FormValue("filter"))}
-	if c.State == live {
+	if c.State == stateLive {
 		c.State = ""
 	}
 	return c
@@ -223,7 +223,7 @@ func (d *tasksData) tabs(v *view) {
 		}
 		return "all." + name
 	}
-	add(stateLook{Word: live}, "", key("live"))
+	add(stateLook{Word: stateLive}, "", key("live"))
 	for _, l := range looks {
 		add(l, string(l.State), key(string(l.State)))
 	}

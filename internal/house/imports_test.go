@@ -135,6 +135,7 @@ var table = []rule{
 		testRooms: []string{"access", "storage/..."},
 	},
 	{room: "dashboard/internal/format"}, // text alone
+	{room: "dashboard/internal/live"},   // bytes, whatever they tell
 	{room: "internal/scene", rooms: []string{"internal/ledger", "internal/vitals", "storage", "storage/memory"}}, // what tests and pictures show
 	{
 		room:    "dashboard/browser", // a module of its own, which drives a browser

@@ -1,4 +1,6 @@
-package dashboard
+// Package live tells browsers what changes on the pages that they show, by server-sent events. It tells
+// cells: texts of pages, by keys that the pages have, too.
+package live
 
 import (
 	"bytes"
@@ -8,12 +10,12 @@ import (
 	"sync"
 )
 
-// kept is how many differences a hub keeps for streams that are behind.
+// kept is how many differences a hub keeps for streams that fall behind.
 const kept = 8
 
-// hub tells all streams of this process what has changed on the pages. What it tells is encoded once,
-// however many listen.
-type hub struct {
+// Hub tells all streams of this process what has changed on the pages. It encodes each change once, however
+// many streams there are.
+type Hub struct {
 	mu      sync.Mutex
 	streams int
 	stop    context.CancelFunc // ends the watch
@@ -28,15 +30,26 @@ type hub struct {
 	told    chan struct{} // closed with the next version
 }
 
-func newHub() *hub {
-	return &hub{told: make(chan struct{}), closed: make(chan struct{})}
+// New makes a hub without streams.
+func New() *Hub {
+	return &Hub{told: make(chan struct{}), closed: make(chan struct{})}
 }
 
-// close ends all streams.
-func (h *hub) close() { h.once.Do(func() { close(h.closed) }) }
+// Close ends all streams.
+func (h *Hub) Close() { h.once.Do(func() { close(h.closed) }) }
 
-// join counts a stream in. The first has watch begin, in a goroutine that the last one ends and waits for.
-func (h *hub) join(ctx context.Context, watch func(context.Context)) {
+// Closed reports whether the hub takes no further streams.
+func (h *Hub) Closed() bool {
+	select {
+	case <-h.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// join counts a stream in. The first starts watch in a goroutine, which the last one ends and waits for.
+func (h *Hub) join(ctx context.Context, watch func(context.Context)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.streams++; h.streams > 1 {
@@ -53,7 +66,7 @@ func (h *hub) join(ctx context.Context, watch func(context.Context)) {
 }
 
 // leave counts a stream out.
-func (h *hub) leave() {
+func (h *Hub) leave() {
 	h.mu.Lock()
 	h.streams--
 	if h.streams > 0 {
@@ -66,15 +79,8 @@ func (h *hub) leave() {
 	<-ended
 }
 
-// watched reports whether anybody listens.
-func (h *hub) watched() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.streams > 0
-}
-
-// tell makes a version of the cells that differ from the last ones.
-func (h *hub) tell(cells map[string]string) {
+// Tell makes a version of the cells that differ from the last ones.
+func (h *Hub) Tell(cells map[string]string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	diff := map[string]string{}
@@ -95,10 +101,10 @@ func (h *hub) tell(cells map[string]string) {
 	h.told = make(chan struct{})
 }
 
-// next gives what a stream that knows a version has not heard yet, and the version that it knows then. A
-// stream that knows none, or is far behind, is told everything. Where there is nothing new, wait is closed
-// when there is.
-func (h *hub) next(known int) (data []byte, version int, wait <-chan struct{}) {
+// next gives the changes since the version that a stream knows, and the version that it knows then. A stream
+// that knows no version, or one of long ago, gets all cells. Where nothing has changed, wait is closed with
+// the next change.
+func (h *Hub) next(known int) (data []byte, version int, wait <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch behind := h.version - known; {

@@ -1,7 +1,9 @@
 package dashboard
 
 import (
+	"context"
 	"hash/fnv"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -11,6 +13,26 @@ import (
 
 // A cell is a text that the live stream keeps up to date on every page that shows it. Its key is "all."
 // and a name, or "q.", a queue, ":" and a name: pages and stream write it with the same function.
+
+// events is the live stream of the cells that change.
+func (s *server) events(w http.ResponseWriter, r *http.Request) {
+	if s.live.Closed() {
+		s.fail(w, r, &statusError{http.StatusServiceUnavailable, "This dashboard is about to stop."})
+		return
+	}
+	s.live.Serve(w, r, s.watch)
+}
+
+// watch tells the streams what each look at the storage finds, until ctx ends.
+func (s *server) watch(ctx context.Context) {
+	s.sampler.watch(ctx, func(now *sample, err error) {
+		if err != nil {
+			s.live.Tell(map[string]string{"lost": format.FirstLine(err.Error())})
+			return
+		}
+		s.live.Tell(cells(now))
+	})
+}
 
 // installationCells and queueCells name the cells.
 var (
@@ -155,7 +177,7 @@ func (q *queueNow) mark() string {
 }
 
 // cells gives all cells of a sample, and the marks with which pages are read anew.
-func (s *sampler) cells(now *sample) map[string]string {
+func cells(now *sample) map[string]string {
 	cells := make(map[string]string, len(installationCells)+(len(queueCells)+1)*len(now.queues)+4)
 	for _, name := range installationCells {
 		cells["all."+name] = now.cell(name)
