@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/bulk"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
@@ -150,7 +150,7 @@ func commandOf(do string) string {
 const typedAbove = 1000
 
 func askQueue(v *view, a act, d *askData) error {
-	q := v.Sample.byName[d.Queue]
+	q := v.Sample.Queue(d.Queue)
 	if q == nil {
 		return &statusError{http.StatusNotFound, "There is no queue " + d.Queue + "."}
 	}
@@ -195,7 +195,7 @@ func (s *server) askSchedule(r *http.Request, a act, d *askData) error {
 	if t.State != storage.Cursors {
 		return storage.Invalid("ref", d.Refs[0], "the ref of a schedule")
 	}
-	c := scheduleNow{Task: t}
+	c := sampler.Schedule{Task: t}
 	d.Title = a.title + ": the schedule " + c.Name() + " of " + t.Queue + "?"
 	d.Command = commandLine("midge", "schedule", commandOf(d.Do), c.Queue+"/"+c.Name())
 	return nil
@@ -227,7 +227,7 @@ func (s *server) does(w http.ResponseWriter, r *http.Request) {
 		said, err = s.doQueue(r, d)
 		s.writtenOne(r.Context(), record, err)
 	}
-	s.sampler.changed()
+	s.sampler.Changed()
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -250,42 +250,6 @@ func (s *server) leave(d *askData) {
 	}
 }
 
-// entry is what the audit keeps of an act.
-func (s *server) entry(r *http.Request, d *askData) ledger.Entry {
-	user := userOf(r.Context())
-	e := ledger.Entry{
-		Who: user.Name, Role: string(user.Role), Via: "dashboard", Act: d.Do, Queue: d.Queue,
-		IDs: d.Refs[:min(len(d.Refs), ledger.MaxIDs)],
-	}
-	if r.FormValue("all") != "" {
-		e.Filter, e.IDs = commandFilter(chosenOf(r)), nil
-	}
-	if length := r.PostFormValue("for"); length != "" {
-		e.Note = "for " + length
-	}
-	return e
-}
-
-// written tells the audit what became of an act. Where the storage does not take that, the audit has the
-// intent.
-func (s *server) written(ctx context.Context, record *ledger.Act, count int, failed error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookFor)
-	defer cancel()
-	if err := record.End(ctx, count, failed); err != nil {
-		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the audit does not know what became of an act",
-			slog.Any("error", err))
-	}
-}
-
-// writtenOne tells the audit what became of an act on one thing.
-func (s *server) writtenOne(ctx context.Context, record *ledger.Act, failed error) {
-	count := 1
-	if failed != nil {
-		count = 0
-	}
-	s.written(ctx, record, count, failed)
-}
-
 // pauses are for how long a queue can be paused from its dialog.
 var pauses = []time.Duration{0, 15 * time.Minute, time.Hour, 4 * time.Hour, 24 * time.Hour}
 
@@ -294,7 +258,7 @@ func (s *server) askedQueue(r *http.Request, d *askData) (*askData, error) {
 	if err := storage.CheckName("queue", d.Queue); err != nil {
 		return nil, err
 	}
-	now, err := s.sampler.sample(r.Context())
+	now, err := s.sampler.Sample(r.Context())
 	if err != nil {
 		return nil, err
 	}

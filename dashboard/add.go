@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,35 +43,17 @@ func (s *server) mayAdd(r *http.Request, v *view) (*addData, error) {
 	if err := storage.CheckName("queue name", name); err != nil {
 		return nil, err
 	}
-	if v.Sample.byName[name] == nil {
+	if v.Sample.Queue(name) == nil {
 		return nil, &statusError{http.StatusNotFound, "There is no queue " + name + "."}
 	}
 	v.Page, v.Nav, v.Kind, v.Title = "add", "Queues", "Enqueue into the queue", name
+	kinds := v.Sample.KindsFor(name)
 	d := &addData{
 		Queue: name, Kind: strings.TrimSpace(r.FormValue("kind")), Params: "{}", Fresh: storage.NewID(),
-		Kinds: v.Sample.kindsFor(name), Problems: map[string]string{}, Back: v.QueueURL(name),
+		Kinds: kinds[:min(mostKinds, len(kinds))], Problems: map[string]string{}, Back: v.QueueURL(name),
 	}
 	v.Data = d
 	return d, nil
-}
-
-// kindsFor gives the kinds that are known for a queue: those of its runners, and those that wait for one.
-func (s *sample) kindsFor(queue string) []string {
-	var serving []storage.RunnerInfo
-	for i := range s.runners {
-		if slices.Contains(s.runners[i].Queues, queue) {
-			serving = append(serving, s.runners[i])
-		}
-	}
-	kinds := kindsOf(serving)
-	if q := s.byName[queue]; q != nil {
-		for _, k := range q.Declined {
-			kinds = append(kinds, k.Kind)
-		}
-	}
-	slices.Sort(kinds)
-	kinds = slices.Compact(kinds)
-	return kinds[:min(mostKinds, len(kinds))]
 }
 
 func (s *server) addForm(r *http.Request, v *view) error {
@@ -156,7 +137,7 @@ func fieldOf(err error) string {
 func (s *server) add(w http.ResponseWriter, r *http.Request) {
 	v := s.view(r)
 	var err error
-	if v.Sample, err = s.sampler.sample(r.Context()); err != nil {
+	if v.Sample, err = s.sampler.Sample(r.Context()); err != nil {
 		s.fail(w, r, err)
 		return
 	}
@@ -165,7 +146,7 @@ func (s *server) add(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	in := d.read(r, v.Sample.info.Limits)
+	in := d.read(r, v.Sample.Info.Limits)
 	if len(d.Problems) > 0 {
 		s.render(w, r, http.StatusBadRequest, v)
 		return
@@ -179,12 +160,12 @@ func (s *server) add(w http.ResponseWriter, r *http.Request) {
 		s.render(w, r, code, v)
 		return
 	}
-	s.sampler.changed()
+	s.sampler.Changed()
 	said := notice{Text: "The task is enqueued."}
 	switch {
 	case placed.Existing:
 		said = notice{"It was there already, and is " + string(placed.State) + "; nothing was enqueued.", true}
-	case !v.Sample.knows(d.Queue, d.Kind):
+	case !v.Sample.Knows(d.Queue, d.Kind):
 		said.Text += " No live runner of " + d.Queue + " knows the kind " + d.Kind +
 			", so it waits for one that does."
 	}
@@ -215,11 +196,4 @@ func (s *server) enqueue(r *http.Request, in storage.Insert) (placed storage.Pla
 	}
 	s.written(r.Context(), record, count, err)
 	return placed, err
-}
-
-// knows reports whether a live runner of a queue knows a kind.
-func (s *sample) knows(queue, kind string) bool {
-	return slices.ContainsFunc(s.runners, func(info storage.RunnerInfo) bool {
-		return slices.Contains(info.Queues, queue) && (len(info.Kinds) == 0 || slices.Contains(info.Kinds, kind))
-	})
 }

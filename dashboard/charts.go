@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/ledger"
-	"github.com/midgehq/midge/storage"
 )
 
 // The sizes of charts, in pixels: all paths run along whole ones.
@@ -122,7 +122,7 @@ func (c *chart) share(n int) string {
 // draw draws so many points at a time as one. An average over a gap is hatched in the place of a full area.
 func (c *chart) draw(b *strings.Builder, pl plane, class string, each int) {
 	var area, gaps, line, bars strings.Builder
-	was := point{}
+	was := sampler.Point{}
 	for i := 0; i < len(c.Points); i += each {
 		p, n := c.mean(i, each), min(each, len(c.Points)-i)
 		x, wide := i*chartStep, n*chartStep
@@ -154,7 +154,7 @@ func (c *chart) draw(b *strings.Builder, pl plane, class string, each int) {
 }
 
 // mean joins points into one, in rates. It is known where one of them is.
-func (c *chart) mean(from, each int) (mean point) {
+func (c *chart) mean(from, each int) (mean sampler.Point) {
 	n := 0.0
 	for i := from; i < min(from+each, len(c.Points)); i++ {
 		p := c.at(i)
@@ -285,11 +285,13 @@ func (c *chart) Blank() bool {
 
 // Averaged reports whether a part of the points are averages over a time in which nobody looked.
 func (c *chart) Averaged() bool {
-	return slices.ContainsFunc(c.Points, func(p point) bool { return p.Seen && p.Gap })
+	return slices.ContainsFunc(c.Points, func(p sampler.Point) bool { return p.Seen && p.Gap })
 }
 
 // spark draws a value of each point, with its maximum. least is the lowest ceiling.
-func (c *chart) spark(of func(point) float64, least float64, text func(float64) string) template.HTML {
+func (c *chart) spark(
+	of func(sampler.Point) float64, least float64, text func(float64) string,
+) template.HTML {
 	values := make([]float64, 0, len(c.Points))
 	for i := range c.Points {
 		switch p := c.at(i); {
@@ -346,48 +348,6 @@ func sparkline(values []float64, least float64) template.HTML {
 	fmt.Fprintf(&b, `<path class="none" d="%s"/><path class="fill" d="%s"/><path class="run" d="%s"/></svg>`,
 		gaps.String(), fill.String(), path.String())
 	return svg(&b)
-}
-
-// segment is a part of a queue's bar.
-type segment struct {
-	stateLook
-
-	Tasks    int64
-	X, Width int
-}
-
-// barWidth is that of a queue's bar, in units of its own.
-const barWidth = 120
-
-// Bar gives the parts of the queue's bar: its states that are not ended well, and what died.
-func (q *queueNow) Bar() []segment {
-	var total int64
-	var segments []segment
-	for _, l := range looks {
-		if l.State == storage.Completed || l.State == storage.Cancelled {
-			continue
-		}
-		if n := q.Size(l.State); n > 0 {
-			segments = append(segments, segment{stateLook: l, Tasks: n})
-			total += n
-		}
-	}
-	// Each segment is wide enough to be seen; the rest is shared by size.
-	const least = 5
-	free := barWidth - least*len(segments)
-	x := 0
-	for i := range segments {
-		w := least + int(float64(free)*float64(segments[i].Tasks)/float64(total))
-		if i == len(segments)-1 {
-			w = barWidth - x
-		}
-		segments[i].X, segments[i].Width = x, w
-		if i < len(segments)-1 {
-			segments[i].Width = max(1, w-1)
-		}
-		x += w
-	}
-	return segments
 }
 
 // shareWidth is that of the bar of a share, in pixels.

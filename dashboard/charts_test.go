@@ -4,15 +4,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/midgehq/midge/dashboard/internal/sampler"
 )
 
-// TestAChartNeverHidesAGap: what is not known is hatched and no zero, an average over a gap keeps its height, and
-// the minute that goes on is scaled by what of it has passed.
+// TestAChartNeverHidesAGap: what is not known is hatched and no zero, an average over a gap keeps its height,
+// and the minute that goes on is scaled by what of it has passed.
 func TestAChartNeverHidesAGap(t *testing.T) {
-	known := point{Done: 120, Seen: true}
+	known := sampler.Point{Done: 120, Seen: true}
 	c := &chart{
 		From: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC), Step: time.Minute, Part: 0.5,
-		Points: []point{known, {}, {Done: 60, Seen: true, Gap: true}, {Done: 30, Seen: true}},
+		Points: []sampler.Point{known, {}, {Done: 60, Seen: true, Gap: true}, {Done: 30, Seen: true}},
 	}
 	drawn := string(c.SVG())
 	for what, want := range map[string]string{
@@ -31,7 +33,7 @@ func TestAChartNeverHidesAGap(t *testing.T) {
 	if got := c.most(); got != 2 {
 		t.Errorf("at most %v a second, want 2", got)
 	}
-	c.Points[1], c.Points[3] = known, point{}
+	c.Points[1], c.Points[3] = known, sampler.Point{}
 	if c.Part = 0.1; c.Blank() {
 		t.Error("the minute that has just begun counts as not known")
 	}
@@ -42,7 +44,7 @@ func TestTheMarksOfATimeAxis(t *testing.T) {
 		5 * time.Minute: "12:31 12:32 12:33 12:34", time.Hour: "12:45 13:00 13:15", 6 * time.Hour: "14:00 16:00 18:00",
 		7 * 24 * time.Hour: "May\u00a05 May\u00a07 May\u00a09",
 	} {
-		c := &chart{From: time.Date(2026, 5, 4, 12, 30, 0, 0, time.UTC), Step: span / points, Points: make([]point, points)}
+		c := &chart{From: time.Date(2026, 5, 4, 12, 30, 0, 0, time.UTC), Step: span / sampler.Points, Points: make([]sampler.Point, sampler.Points)}
 		var got []string
 		for _, m := range c.marks() {
 			got = append(got, m.text)
@@ -64,31 +66,9 @@ func TestRoundRates(t *testing.T) {
 // TestAChartShowsWhereNearlyAllFails: what failed has its height, however little was done.
 func TestAChartShowsWhereNearlyAllFails(t *testing.T) {
 	for _, failed := range []float64{10, 290, 300, 5000} {
-		c := &chart{Step: time.Minute, Part: 1, Points: []point{{Seen: true}, {Failed: failed * 60, Seen: true}, {Seen: true}}}
+		c := &chart{Step: time.Minute, Part: 1, Points: []sampler.Point{{Seen: true}, {Failed: failed * 60, Seen: true}, {Seen: true}}}
 		if pl := c.plane(); failed*pl.scale < chartHeight/2 || float64(pl.axis)+failed*pl.scale > chartHeight+1 {
 			t.Errorf("%v failures a second are %.0f pixels high below an axis at %d", failed, failed*pl.scale, pl.axis)
-		}
-	}
-}
-
-// TestAChartOfSteadyWorkIsLevel: however far the storage's clock is from that of this process.
-func TestAChartOfSteadyWorkIsLevel(t *testing.T) {
-	const rate = 10
-	began := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
-	for _, skew := range []time.Duration{0, 2500 * time.Millisecond, -1700 * time.Millisecond, time.Hour + 3*time.Second} {
-		s := &sampler{rings: rings{}}
-		var before *sample
-		for i := range 40 {
-			now := &sample{at: began.Add(time.Duration(i) * time.Second), skew: skew, queues: make([]queueNow, 1)}
-			now.queues[0].Queue, now.queues[0].Totals.Completed = "q", int64(rate*i)
-			now.byName = map[string]*queueNow{"q": &now.queues[0]}
-			s.rings.add(before, now)
-			before = now
-			v := &view{server: &server{sampler: s}, Sample: now, Now: now.at.Add(skew)}
-			s.now = func() time.Time { return now.at }
-			if most := v.chartOf("q", "5m").most(); most > 1.1*rate {
-				t.Errorf("a clock %v ahead, after %d seconds: %v a second, want %d", skew, i, most, rate)
-			}
 		}
 	}
 }

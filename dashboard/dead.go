@@ -1,35 +1,25 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
+	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/storage"
 )
-
-// Of says of which kinds the tasks are.
-func (g *deadGroup) Of() string {
-	names := make([]string, 0, 3)
-	for _, k := range g.Kinds[:min(3, len(g.Kinds))] {
-		names = append(names, k.Kind+" ("+format.Number(k.Tasks)+")")
-	}
-	text := strings.Join(names, ", ")
-	if more := len(g.Kinds) - 3; more > 0 {
-		text += " and " + format.Count(more, "more kind")
-	}
-	return text
-}
-
-// Died says how many tasks died, and of which kinds.
-func (g *deadGroup) Died() string { return format.Count(g.Tasks, "task") + " died: " + g.Of() }
 
 // deadData is what the page of the dead shows.
 type deadData struct {
-	Groups []*deadGroup
+	Groups []causeView
 	Read   int64
 	All    int64
 	Whole  bool // all are counted, so that the first of each cause is known
@@ -43,13 +33,14 @@ func (s *server) dead(r *http.Request, v *view) error {
 	}
 	v.Page, v.Nav, v.Title, v.Watch = "dead", "Dead", "Dead", "all.dead all.counted"
 	v.Command = "midge task ls --by-cause"
-	d := deadData{All: v.Sample.sum(func(q *queueNow) int64 { return q.Dead })}
-	if v.Sample.dead != nil {
-		d.Groups, d.Read, d.Whole = v.Sample.dead.Groups, v.Sample.dead.Read, v.Sample.dead.Whole
-	}
-	if len(d.Groups) > pageSize {
-		d.More = len(d.Groups) - pageSize
-		d.Groups = d.Groups[:pageSize]
+	d := deadData{All: v.Sample.Sum(func(q *sampler.Queue) int64 { return q.Dead })}
+	if v.Sample.Dead != nil {
+		d.Read, d.Whole = v.Sample.Dead.Read, v.Sample.Dead.Whole
+		shown := min(pageSize, len(v.Sample.Dead.Groups))
+		for _, g := range v.Sample.Dead.Groups[:shown] {
+			d.Groups = append(d.Groups, causeView{g})
+		}
+		d.More = len(v.Sample.Dead.Groups) - shown
 	}
 	if len(d.Groups) == 0 {
 		d.Calm = "The dead tasks are being read."
@@ -67,7 +58,7 @@ func (s *server) dead(r *http.Request, v *view) error {
 func (s *server) unscathed(ctx context.Context, now time.Time) string {
 	const step = time.Hour
 	end := now.Truncate(step).Add(step)
-	past, err := s.sampler.past.read(ctx, pastSpan{end: end, length: ledger.HoursKept, step: step})
+	past, err := s.sampler.Series(ctx, sampler.Range{End: end, Length: ledger.HoursKept, Step: step})
 	if err != nil || len(past.Damaged) > 0 { // a history that cannot be read takes no page from anybody
 		return "No task is dead."
 	}
@@ -88,4 +79,138 @@ func (s *server) unscathed(ctx context.Context, now time.Time) string {
 		return "No task is dead."
 	}
 	return "Nothing has died for " + format.Age(now.Sub(since)) + "."
+}
+
+// causeView is a cause of death as pages show it.
+type causeView struct {
+	*sampler.Cause
+}
+
+// causeData is what the page of a cause shows: all that died of it.
+type causeData struct {
+	Group  *causeView // nil where nothing is dead of it
+	Known  bool       // all dead are counted, so that the first of them is known
+	Rows   []taskRow
+	Newest storage.Task
+	Whole  string // the newest error, whole
+	Stack  string
+	List   string // address of the list of all of them
+}
+
+// CauseURL is the page of a cause. The tasks that died of none have no page: it is their list.
+func (v *view) CauseURL(id string) string {
+	if id == "" {
+		return v.URL("/tasks", "state", "dead")
+	}
+	return v.URL("/dead", "cause", id)
+}
+
+// cause shows what died of a cause.
+func (s *server) cause(r *http.Request, v *view, id string) error {
+	if _, err := strconv.ParseUint(id, 36, 64); err != nil {
+		return storage.Invalid("cause", id, "the id of a cause, as the list of the dead has it")
+	}
+	c := chosen{State: string(storage.Dead), Filter: "cause:" + id}
+	f, err := filter.Parse(c.Text())
+	if err != nil {
+		return err
+	}
+	v.Page, v.Nav, v.Watch = "cause", "Dead", "all.dead"
+	v.Kind, v.Title = "Cause of death", "Nothing is dead of this cause"
+	v.Command = listCommand(c, "")
+	d := &causeData{List: v.listURL(c, "")}
+	v.Data = d
+	if v.Sample.Dead != nil {
+		at := slices.IndexFunc(v.Sample.Dead.Groups, func(g *sampler.Cause) bool { return g.ID == id })
+		if at >= 0 {
+			d.Group, d.Known = &causeView{v.Sample.Dead.Groups[at]}, v.Sample.Dead.Whole
+			v.Title = d.Group.Error
+		}
+	}
+	req := scan.Request{Filter: f, Limit: pageSize, Newest: true}
+	if d.Group != nil { // which has all that are counted so far
+		req.Queues = d.Group.Queues
+	}
+	tasks, err := d.search(r.Context(), v.sampled(), req)
+	if err != nil {
+		return err
+	}
+	if d.Group == nil && len(tasks) > 0 { // the count of the dead has not come to them yet
+		d.Group = &causeView{sampler.CauseOf(tasks)}
+		v.Title = d.Group.Error
+	}
+	for _, t := range tasks {
+		d.Rows = append(d.Rows, v.row(t))
+		if t.Ended.After(d.Newest.Ended) {
+			d.Newest = t
+		}
+	}
+	if v.May("read") && len(d.Rows) > 0 {
+		// Lists have no stacks. A task that is gone since takes no page from anybody.
+		if t, err := s.store.Task(r.Context(), d.Newest.Ref); err == nil {
+			d.Newest = t
+		}
+		d.Whole, d.Stack = cmp.Or(d.Newest.LastError(), d.Newest.Reason), d.Newest.Stack
+	}
+	return nil
+}
+
+// causeFor is for how long a page goes on to look for tasks that were counted.
+const causeFor = time.Second
+
+// search finds a page of the tasks. One step of a scan may end before the first of them, where many others
+// died later or the machine is busy; it goes on while fewer are found than were counted.
+func (d *causeData) search(ctx context.Context, store scan.Source, req scan.Request) ([]storage.Task, error) {
+	var tasks []storage.Task
+	wanted := 0
+	if d.Group != nil {
+		wanted = int(min(pageSize, d.Group.Tasks))
+	}
+	for end := time.Now().Add(causeFor); ; {
+		req.Limit = pageSize - len(tasks)
+		page, err := scan.Next(ctx, store, req)
+		if err != nil {
+			return nil, err
+		}
+		tasks = append(tasks, page.Tasks...)
+		if page.Done() || len(tasks) >= wanted || time.Now().After(end) {
+			return tasks, nil
+		}
+		req.Cursor = page.Cursor
+	}
+}
+
+// KindURL is the list of the tasks of a kind that died of a cause.
+func (v *view) KindURL(g causeView, kind string) string {
+	return v.URL("/tasks", "state", string(storage.Dead), "filter", g.Filter+" kind:"+kind)
+}
+
+// Of says of which kinds the tasks are.
+func (g causeView) Of() string {
+	names := make([]string, 0, 3)
+	for _, k := range g.Kinds[:min(3, len(g.Kinds))] {
+		names = append(names, k.Kind+" ("+format.Number(k.Tasks)+")")
+	}
+	text := strings.Join(names, ", ")
+	if more := len(g.Kinds) - 3; more > 0 {
+		text += " and " + format.Count(more, "more kind")
+	}
+	return text
+}
+
+// Died says how many tasks died, and of which kinds.
+func (g causeView) Died() string { return format.Count(g.Tasks, "task") + " died: " + g.Of() }
+
+// shownKinds is how many kinds of a cause a list names.
+const shownKinds = 3
+
+// ShownKinds are the most frequent kinds.
+func (g causeView) ShownKinds() []storage.KindSize { return g.Kinds[:min(shownKinds, len(g.Kinds))] }
+
+// MoreKinds is how many others there are.
+func (g causeView) MoreKinds() int { return len(g.Kinds) - len(g.ShownKinds()) }
+
+// QueueURL is the list of the tasks of a queue that died of the cause.
+func (d *causeData) QueueURL(v *view, queue string) string {
+	return v.URL("/tasks", "state", string(storage.Dead), "queue", queue, "filter", d.Group.Filter)
 }

@@ -1,7 +1,7 @@
 package dashboard
 
 import (
-	"fmt"
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -9,7 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/sampler"
+	"github.com/midgehq/midge/internal/fingerprint"
 	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/storage"
 )
@@ -45,47 +48,8 @@ func kill(t *testing.T, store storage.Storage, queue, errorText string, n int) {
 	}
 }
 
-// TestTheDeadAreCountedFromTheNewestOn: the newest at once, the others with the looks that follow; what dies
-// meanwhile is shown soon, and deletes begin a new count.
-func TestTheDeadAreCountedFromTheNewestOn(t *testing.T) {
-	d, store, ahead := clocked(t)
-	kill(t, store, "a.old", "disk full", 5000)
-	kill(t, store, "z.new", "timeout", 1500)
-	look := func() string {
-		t.Helper()
-		*ahead += 2 * deadFor
-		now, err := d.server.sampler.sample(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := fmt.Sprintf("%d %t:", now.dead.Read, now.dead.Whole)
-		for _, g := range now.dead.Groups {
-			text += fmt.Sprintf(" %s %d", g.Error, g.Tasks)
-		}
-		return text
-	}
-	want := func(when, want string) {
-		t.Helper()
-		if got := look(); got != want {
-			t.Errorf("%s: got %q, want %q", when, got, want)
-		}
-	}
-	want("first", "2000 false: timeout 1000 disk full 1000")
-	want("second", "3900 false: disk full 2400 timeout 1500")
-	kill(t, store, "z.new", "refused", 10)
-	want("what died meanwhile", "3910 false: disk full 2400 timeout 1500 refused 10")
-	want("going on", "5910 false: disk full 4400 timeout 1500 refused 10")
-	want("last", "6510 true: disk full 5000 timeout 1500 refused 10")
-	want("at rest", "6510 true: disk full 5000 timeout 1500 refused 10")
-	deleted, err := storage.NewSession(store, 0).DeleteAll(t.Context(), "a.old", storage.Dead, nil)
-	if err != nil || deleted != 5000 {
-		t.Fatalf("deleted %d: %v", deleted, err)
-	}
-	want("few left", "1510 true: timeout 1500 refused 10")
-}
-
-// TestNothingHasDiedForAWhile: the page says no more than the history knows. The clock is that of a bubble, which
-// begins with a whole hour.
+// TestNothingHasDiedForAWhile: the page says no more than the history knows. The clock is that of a bubble,
+// which begins with a whole hour.
 func TestNothingHasDiedForAWhile(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -114,8 +78,8 @@ func TestNothingHasDiedForAWhile(t *testing.T) {
 	}
 }
 
-// remembers makes a storage with a history of so many minutes, in one of which a task died that was deleted at
-// once; in none for 0. Behind them it writes the history once more where it was not written for a while.
+// remembers makes a storage with a history of so many minutes, in one of which a task died that was deleted
+// at once; in none for 0. Behind them it writes the history once more where it was not written for a while.
 func remembers(t *testing.T, minutes, die int, without time.Duration) storage.Storage {
 	t.Helper()
 	sc, err := scene.Open(t.Context(), "empty", 0)
@@ -181,4 +145,78 @@ func saidOfNoDeath(t *testing.T, store storage.Storage) string {
 	d.ServeHTTP(w, r)
 	_, text, _ := strings.Cut(strings.ReplaceAll(w.Body.String(), "\u00a0", " "), `<span class="text">`)
 	return text
+}
+
+// tardy is a storage that takes its time to list the dead.
+type tardy struct {
+	storage.Storage
+
+	each time.Duration
+}
+
+func (w *tardy) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+	if q.State == storage.Dead {
+		select {
+		case <-time.After(w.each):
+		case <-ctx.Done():
+			return storage.TasksPage{}, ctx.Err()
+		}
+	}
+	return w.Storage.Tasks(ctx, q)
+}
+
+// causePage gives the page of a cause.
+func causePage(t *testing.T, d *Dashboard, text string) string {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/dead?cause="+fingerprint.OfText(text).ID, nil)
+	r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
+	w := httptest.NewRecorder()
+	if d.ServeHTTP(w, r); w.Code != http.StatusOK {
+		t.Fatalf("the page of a cause: %d", w.Code)
+	}
+	return w.Body.String()
+}
+
+// buriedUnder makes a scene in which three tasks died of "no route", and a second later so many others of the
+// same queue. The time is that of a bubble.
+func buriedUnder(t *testing.T, others int) *scene.Scene {
+	t.Helper()
+	sc, err := scene.Open(t.Context(), "empty", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill(t, sc.Store, "q", "no route", 3)
+	time.Sleep(time.Second)
+	kill(t, sc.Store, "q", "disk full", others)
+	return sc
+}
+
+// TestTheTasksOfACauseAreFoundWhereOneStepIsTooShort: the tasks were counted, so they are there, however slow
+// the storage or the machine is.
+func TestTheTasksOfACauseAreFoundWhereOneStepIsTooShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sc := buriedUnder(t, storage.MaxPage+100)
+		d, err := Handler(&tardy{sc.Store, scan.DefaultTime + time.Millisecond}, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rows := strings.Count(causePage(t, d, "no route"), `<tr data-key="`); rows != 3 {
+			t.Errorf("3 tasks died of the cause, and its page has %d rows", rows)
+		}
+	})
+}
+
+// TestACauseThatIsNotCountedYetIsShown: the count of the dead begins with the newest.
+func TestACauseThatIsNotCountedYetIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sc := buriedUnder(t, sampler.MostDead+100)
+		d, err := Handler(sc.Store, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := causePage(t, d, "no route")
+		if rows := strings.Count(page, `<tr data-key="`); rows != 3 || strings.Contains(page, "Nothing is dead of this cause") {
+			t.Errorf("3 tasks died of a cause that is not counted yet, and its page has %d rows:\n%s", rows, page)
+		}
+	})
 }

@@ -76,7 +76,7 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 	fail := func(err error) {
 		status, text := status(err)
 		v.Page, v.Nav, v.Kind, v.Title, v.Data = "edit", "Tasks", "Edit the parameters of", d.ID, d
-		v.Sample = s.sampler.last()
+		v.Sample = s.sampler.Last()
 		d.Problem, d.Text = text, r.PostFormValue("params")
 		s.render(w, r, status, v)
 	}
@@ -114,7 +114,7 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 		fail(err)
 		return
 	}
-	s.sampler.changed()
+	s.sampler.Changed()
 	text := "The parameters are saved."
 	if requeue {
 		text = "The parameters are saved, and the task is requeued."

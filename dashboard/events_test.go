@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/scene"
 )
 
@@ -42,7 +43,7 @@ func TestStreamsEndWithRun(t *testing.T) {
 		cancel()
 		began := time.Now()
 		all.Wait()
-		if took := time.Since(began); took > lookFor {
+		if took := time.Since(began); took > sampler.LookTimeout {
 			t.Errorf("a stream ends %v after Run", took)
 		}
 		if code := stream(); code != http.StatusServiceUnavailable {

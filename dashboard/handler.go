@@ -12,6 +12,7 @@ import (
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/live"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
@@ -58,7 +59,8 @@ type server struct {
 	cfg      Config
 	store    storage.Storage
 	session  *storage.Session
-	sampler  *sampler
+	history  *ledger.Ledger
+	sampler  *sampler.Sampler
 	live     *live.Hub
 	audit    *ledger.Audit
 	said     said
@@ -90,7 +92,7 @@ func (d *Dashboard) Run(ctx context.Context) {
 		<-ctx.Done()
 		return
 	}
-	s.sampler.ledger.Run(ctx, func(err error) {
+	s.history.Run(ctx, func(err error) {
 		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the history of the dashboard cannot be written",
 			slog.Any("error", err))
 	})
@@ -115,9 +117,10 @@ func Handler(store storage.Storage, cfg Config) (*Dashboard, error) {
 	if err != nil {
 		return nil, err
 	}
+	history := ledger.New(store)
 	s := &server{
 		cfg: cfg, store: store, session: storage.NewSession(store, 0), audit: ledger.NewAudit(store),
-		sampler: newSampler(store, time.Now), live: live.New(),
+		history: history, sampler: sampler.New(store, history, time.Now), live: live.New(),
 		pages: parsed, mux: http.NewServeMux(), now: time.Now,
 	}
 	s.routes()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
@@ -61,7 +62,9 @@ func (s *server) metrics(r *http.Request, v *view) error {
 		return err
 	}
 	step, end := of.Step, of.End(v.Now)
-	series, err := s.sampler.past.read(r.Context(), pastSpan{end, of.Length, step, d.Queue})
+	series, err := s.sampler.Series(r.Context(), sampler.Range{
+		End: end, Length: of.Length, Step: step, Queue: d.Queue,
+	})
 	if err != nil {
 		return err
 	}
@@ -76,7 +79,9 @@ func (s *server) metrics(r *http.Request, v *view) error {
 	}
 	d.Chart.deploys = series.Deploys
 	for _, p := range series.All {
-		d.Chart.Points = append(d.Chart.Points, point{float64(p.Done), float64(p.Failed), p.Known, p.Gap})
+		d.Chart.Points = append(d.Chart.Points, sampler.Point{
+			Done: float64(p.Done), Failed: float64(p.Failed), Seen: p.Known, Gap: p.Gap,
+		})
 	}
 	d.Chart.Max = d.Chart.most()
 	d.Totals, d.Queues = ledger.TotalsOf("", series.All), series.Totals()
@@ -105,33 +110,4 @@ func kindOf(kind string, steps []ledger.KindPoint) kindTotals {
 	runs := max(1, float64(t.Runs))
 	t.P50, t.P95, t.P99 = time.Duration(p50/runs), time.Duration(p95/runs), time.Duration(p99/runs)
 	return t
-}
-
-// auditData is what the page of the audit shows.
-type auditData struct {
-	Acts        []ledger.Entry
-	First, Next string
-}
-
-func (s *server) audits(r *http.Request, v *view) error {
-	v.Page, v.Nav, v.Title = "audit", "Audit", "Audit"
-	after := r.FormValue("after")
-	words := []string{"midge", "audit"}
-	if after != "" {
-		words = append(words, "--after="+after)
-	}
-	v.Command = commandLine(words...)
-	acts, next, err := s.audit.List(r.Context(), after, pageSize)
-	if err != nil {
-		return err
-	}
-	d := auditData{Acts: acts}
-	if after != "" {
-		d.First = v.URL("/audit")
-	}
-	if next != "" {
-		d.Next = v.URL("/audit", "after", next)
-	}
-	v.Data = d
-	return nil
 }

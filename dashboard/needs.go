@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/ledger"
-	"github.com/midgehq/midge/storage"
 )
 
 // mostNeeds is how many the overview shows.
@@ -50,16 +50,16 @@ const firstCauses = 3
 func (v *view) needs() []need {
 	s := v.Sample
 	var needs []need
-	for i := range s.queues {
-		needs = append(needs, v.queueNeeds(&s.queues[i])...)
+	for i := range s.Queues {
+		needs = append(needs, v.queueNeeds(&s.Queues[i])...)
 	}
 	needs = append(needs, v.deadNeeds()...)
-	for i := range s.schedules {
-		if n, ok := v.scheduleNeed(&s.schedules[i]); ok {
+	for i := range s.Schedules {
+		if n, ok := v.scheduleNeed(&s.Schedules[i]); ok {
 			needs = append(needs, n)
 		}
 	}
-	for _, warning := range s.info.Warnings {
+	for _, warning := range s.Info.Warnings {
 		needs = append(needs, need{
 			rank: rankWarning, Glyph: "!", Look: "retry", Text: "The storage warns", Small: warning,
 			Action: "Look", URL: v.URL("/runners") + "#storage",
@@ -70,7 +70,7 @@ func (v *view) needs() []need {
 }
 
 // queueNeeds finds what is wrong with a queue.
-func (v *view) queueNeeds(q *queueNow) (needs []need) {
+func (v *view) queueNeeds(q *sampler.Queue) (needs []need) {
 	add := func(rank int, look, text, small string, since time.Time, action, url string) {
 		needs = append(needs, need{
 			rank: rank, Glyph: "!", Look: look, Text: text, Small: small, Since: since, Action: action, URL: url,
@@ -80,9 +80,9 @@ func (v *view) queueNeeds(q *queueNow) (needs []need) {
 	switch {
 	case q.Paused:
 		add(rankPaused, "retry", "The queue "+q.Queue+" is paused", sentence(waits(q.Waiting)+" in it"),
-			q.pausedSeen, "Resume", v.URL("/act", "do", "resume", "queue", q.Queue))
-		if q.pausedBy != "" {
-			needs[0].Small += " Paused by " + q.pausedBy + "."
+			q.PausedSince, "Resume", v.URL("/act", "do", "resume", "queue", q.Queue))
+		if q.PausedBy != "" {
+			needs[0].Small += " Paused by " + q.PausedBy + "."
 		}
 		if !q.PausedUntil.IsZero() {
 			needs[0].Small += " It goes on by itself " + format.Away(q.PausedUntil, v.Now) + "."
@@ -91,17 +91,17 @@ func (v *view) queueNeeds(q *queueNow) (needs []need) {
 		if !v.May("operate") {
 			needs[0].Action, needs[0].URL, needs[0].Ask = "Open", v.QueueURL(q.Queue), false
 		}
-	case q.Waiting > 0 && q.runners == 0:
+	case q.Waiting > 0 && q.Runners == 0:
 		add(rankIdle, "dead", "No live runner works on "+q.Queue, sentence(waits(q.Waiting)+" in it"), oldest,
 			"Open", v.QueueURL(q.Queue))
 	case q.Oldest > v.server.cfg.TooOld:
 		add(rankOld, "retry", "The oldest task of "+q.Queue+" has waited for "+format.Duration(q.Oldest),
 			sentence(waits(q.Waiting)+" in it"), oldest, "Open", v.QueueURL(q.Queue))
 	}
-	if q.runners > 0 {
-		for _, kind := range q.unknown {
+	if q.Runners > 0 {
+		for _, kind := range q.Unknown {
 			add(rankUnknown, "retry", "No live runner knows the kind "+kind.Kind,
-				sentence(waits(kind.Tasks)+" for one in "+q.Queue), q.unknownSince, "Show",
+				sentence(waits(kind.Tasks)+" for one in "+q.Queue), q.UnknownSince, "Show",
 				v.URL("/tasks", "queue", q.Queue, "state", "waiting", "filter", "kind:"+kind.Kind))
 		}
 	}
@@ -128,16 +128,16 @@ func waits(n int64) string {
 
 // deadNeeds finds what died, by cause.
 func (v *view) deadNeeds() (needs []need) {
-	if v.Sample.dead == nil {
+	if v.Sample.Dead == nil {
 		return nil
 	}
-	for i, g := range v.Sample.dead.Groups {
+	for i, g := range v.Sample.Dead.Groups {
 		rank := rankDead
 		if i >= firstCauses {
 			rank = rankFurther
 		}
 		needs = append(needs, need{
-			rank: rank, Glyph: "✕", Look: "dead", Text: g.Error, Small: g.Died() + ".",
+			rank: rank, Glyph: "✕", Look: "dead", Text: g.Error, Small: causeView{g}.Died() + ".",
 			Since: g.First, Last: g.Last, Action: "Review", URL: v.CauseURL(g.ID),
 		})
 	}
@@ -145,16 +145,16 @@ func (v *view) deadNeeds() (needs []need) {
 }
 
 // scheduleNeed says what is wrong with a schedule, if anything is.
-func (v *view) scheduleNeed(c *scheduleNow) (need, bool) {
+func (v *view) scheduleNeed(c *sampler.Schedule) (need, bool) {
 	n := need{
 		rank: rankOrphaned, Glyph: "◷", Look: "retry",
 		Action: "Open", URL: v.URL("/schedules") + "#" + anchor(c.Ref),
 	}
 	switch {
-	case c.damaged:
+	case c.Damaged:
 		n.Text, n.Small = "The schedule "+c.Name()+" is damaged", "It never ticks. It belongs to "+c.Queue+"."
 		return n, true
-	case c.orphaned:
+	case c.Orphaned:
 		n.Text = "The schedule " + c.Name() + " is orphaned"
 		n.Small = "No live runner declares it, so it stands still. It belongs to " + c.Queue + "."
 		if !c.Cursor.Next.IsZero() && c.Cursor.Next.Before(v.Now) {
@@ -165,28 +165,22 @@ func (v *view) scheduleNeed(c *scheduleNow) (need, bool) {
 	return n, false
 }
 
-// Name is the schedule's name, as those who declare it know it.
-func (c *scheduleNow) Name() string { return strings.TrimPrefix(c.ID, storage.CursorPrefix) }
-
-// anchor is the name of a schedule's place on its page.
-func anchor(ref storage.Ref) string { return "s." + ref.Queue + "." + ref.ID }
-
 // calm says in words that all is well, with what the history tells of today.
 func (v *view) calm(ctx context.Context) string {
 	s := v.Sample
 	switch {
-	case len(s.queues) == 0:
+	case len(s.Queues) == 0:
 		return "Nothing needs you. There is no queue yet."
-	case len(s.runners) == 0:
+	case len(s.Runners) == 0:
 		return "Nothing needs you. Nothing waits, and no runner is alive."
 	}
-	work := verb(format.Count(len(s.runners), "runner"), len(s.runners), "work")
-	text := "Nothing needs you. " + cmp.Or(v.server.day.tell(ctx, v.server.sampler.ledger, v.Now),
-		work+" on "+format.Count(len(s.queues), "queue"))
-	if s.sum(func(q *queueNow) int64 { return q.Waiting }) == 0 {
+	work := verb(format.Count(len(s.Runners), "runner"), len(s.Runners), "work")
+	text := "Nothing needs you. " + cmp.Or(v.server.day.tell(ctx, v.server.history, v.Now),
+		work+" on "+format.Count(len(s.Queues), "queue"))
+	if s.Sum(func(q *sampler.Queue) int64 { return q.Waiting }) == 0 {
 		return text + ", and nothing waits."
 	}
-	return text + ", and the oldest task has waited for " + format.Duration(s.oldest()) + "."
+	return text + ", and the oldest task has waited for " + format.Duration(s.Oldest()) + "."
 }
 
 // day keeps what the history tells of today, so that it is not read for each viewer.

@@ -1,13 +1,13 @@
 package dashboard
 
 import (
-	"cmp"
 	"html/template"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/storage"
 )
@@ -20,10 +20,10 @@ type overviewData struct {
 	Calm    string
 	Figures []figure
 	Chart   *chart
-	Queues  []*queueNow
+	Queues  []queueView
 	Others  int // queues that are not shown
 	Running []runningTask
-	Next    []scheduleNow
+	Next    []scheduleView
 	Still   int // schedules that never tick, as they are
 }
 
@@ -57,10 +57,10 @@ func (s *server) overview(r *http.Request, v *view) error {
 		d.Others = len(d.Queues) - mostQueues
 		d.Queues = d.Queues[:mostQueues]
 	}
-	d.Running = longest(v.Sample.runners, 5)
-	for _, c := range v.Sample.schedules {
+	d.Running = longest(v.Sample.Runners, 5)
+	for _, c := range scheduleViews(v.Sample) {
 		switch {
-		case c.orphaned || c.damaged:
+		case c.Orphaned || c.Damaged:
 			d.Still++
 		case len(d.Next) < 5 && !c.Cursor.Next.IsZero():
 			d.Next = append(d.Next, c)
@@ -74,7 +74,8 @@ func (s *server) overview(r *http.Request, v *view) error {
 func (v *view) figures() []figure {
 	hour := v.chartOf("", "1h")
 	done, failed := hour.sums()
-	share := func(p point) float64 { return p.Failed / max(1, p.Done+p.Failed) }
+	speed := func(p sampler.Point) float64 { return p.Done / hour.Step.Seconds() }
+	share := func(p sampler.Point) float64 { return p.Failed / max(1, p.Done+p.Failed) }
 	within := " in the last hour"
 	if hour.Blank() {
 		within = " seen in the last hour"
@@ -82,23 +83,23 @@ func (v *view) figures() []figure {
 	figures := []figure{
 		{
 			Name: "Done", Cell: "done", Note: format.Number(int64(done)) + within,
-			Spark: hour.spark(func(p point) float64 { return p.Done / hour.Step.Seconds() }, 1, atMost(format.Rate)),
+			Spark: hour.spark(speed, 1, atMost(format.Rate)),
 		},
 		{
 			Name: "Failed", Text: format.Percent(failed / max(1, done+failed)), Now: "share",
 			Note: "of attempts" + within, Spark: hour.spark(share, 0.01, atMost(format.Percent)),
 		},
-		{Name: "Backlog", Cell: "backlog", Note: v.Sample.gone(), Spark: v.past(
-			float64(v.Sample.sum(func(q *queueNow) int64 { return q.Waiting })),
+		{Name: "Backlog", Cell: "backlog", Note: backlogGone(v.Sample), Spark: v.past(
+			float64(v.Sample.Sum(func(q *sampler.Queue) int64 { return q.Waiting })),
 			func(p ledger.Point) float64 { return float64(p.Waiting) },
 			atMost(func(n float64) string { return format.Number(int64(n)) }),
 		)},
 		{Name: "Oldest", Cell: "oldest", Note: "nothing waits", Spark: v.past(
-			v.Sample.oldest().Seconds(), func(p ledger.Point) float64 { return p.Oldest.Seconds() },
+			v.Sample.Oldest().Seconds(), func(p ledger.Point) float64 { return p.Oldest.Seconds() },
 			atMost(func(s float64) string { return format.Age(time.Duration(s * float64(time.Second))) }),
 		)},
 	}
-	if q := v.Sample.oldestQueue(); q != "" {
+	if q := v.Sample.OldestQueue(); q != "" {
 		figures[3].Note = "has waited in " + format.Middle(q)
 	}
 	return figures
@@ -107,69 +108,6 @@ func (v *view) figures() []figure {
 // atMost says of a text of a number that it is the maximum.
 func atMost(text func(float64) string) func(float64) string {
 	return func(n float64) string { return "max" + format.NBSP + text(n) }
-}
-
-// oldestQueue is the queue whose oldest task has waited for the longest, "" where nothing waits.
-func (s *sample) oldestQueue() (queue string) {
-	var oldest time.Duration
-	for i := range s.queues {
-		if q := &s.queues[i]; q.Oldest > oldest {
-			queue, oldest = q.Queue, q.Oldest
-		}
-	}
-	return queue
-}
-
-// Trouble says in a word what is wrong with a queue, "" for nothing.
-func (q *queueNow) Trouble() string {
-	switch {
-	case q.Paused:
-		return "paused"
-	case q.Waiting > 0 && q.runners == 0:
-		return "no runner"
-	case len(q.unknown) > 0:
-		return "unknown kind"
-	case q.Damaged > 0:
-		return "damaged"
-	}
-	return ""
-}
-
-// byNames gives the queues in the order of their names.
-func (s *sample) byNames() []*queueNow {
-	queues := make([]*queueNow, len(s.queues))
-	for i := range s.queues {
-		queues[i] = &s.queues[i]
-	}
-	return queues
-}
-
-// PausedSince is when the queue was paused, zero where nobody knows.
-func (q *queueNow) PausedSince() time.Time { return q.pausedSeen }
-
-// troubleFirst orders queues as what needs somebody is ordered: where nobody works, what died, what is
-// paused, what else is in trouble, then what is busy.
-func troubleFirst(s *sample) []*queueNow {
-	queues := s.byNames()
-	weight := func(q *queueNow) int {
-		switch {
-		case !q.Paused && q.Waiting > 0 && q.runners == 0:
-			return 0
-		case q.Dead > 0:
-			return 1
-		case q.Paused:
-			return 2
-		case q.Trouble() != "":
-			return 3
-		case q.Live() > 0 || q.done > 0:
-			return 4
-		}
-		return 5
-	}
-	slices.SortStableFunc(queues, func(a, b *queueNow) int {
-		return cmp.Or(cmp.Compare(weight(a), weight(b)), cmp.Compare(b.Dead, a.Dead))
-	})
-	return queues
 }
 
 // runningTask is a task that a runner runs.
@@ -195,7 +133,7 @@ func longest(runners []storage.RunnerInfo, most int) []runningTask {
 
 // chart is the points of a span, ready to be drawn.
 type chart struct {
-	Points []point
+	Points []sampler.Point
 	From   time.Time // when the first point begins
 	Step   time.Duration
 	Part   float64 // how much of the last point has passed, 1 for all of it
@@ -212,17 +150,17 @@ func (v *view) chartOf(queue, which string) *chart {
 	if which == "5m" {
 		span = 0
 	}
-	step := spans[span]
+	step := sampler.Spans[span]
 	last := v.Now.Truncate(step)
 	c := &chart{
-		Points: v.server.sampler.seen(queue, span, v.Now), Which: []string{"5m", "1h"}[span],
-		From: last.Add(-(points - 1) * step), Step: step, Part: float64(v.Now.Sub(last)) / float64(step),
+		Points: v.server.sampler.Seen(queue, span, v.Now), Which: []string{"5m", "1h"}[span],
+		From: last.Add(-(sampler.Points - 1) * step), Step: step, Part: float64(v.Now.Sub(last)) / float64(step),
 	}
 	if span == 1 {
-		v.Sample.recall(queue, c)
+		v.Sample.Recall(queue, c.From, c.Points)
 	}
-	if v.Sample.hour != nil {
-		c.deploys = v.Sample.hour.Deploys
+	if v.Sample.Hour != nil {
+		c.deploys = v.Sample.Hour.Deploys
 	}
 	c.Max = c.most()
 	return c
@@ -242,13 +180,13 @@ func (c *chart) most() (most float64) {
 const least = 0.25
 
 // at gives a point as it is drawn: what of the last one is still to come is supposed to be like what was.
-func (c *chart) at(i int) point {
+func (c *chart) at(i int) sampler.Point {
 	p := c.Points[i]
 	if i != len(c.Points)-1 || c.Part <= 0 || c.Part >= 1 {
 		return p
 	}
 	if c.Part < least {
-		return point{}
+		return sampler.Point{}
 	}
 	p.Done, p.Failed = p.Done/c.Part, p.Failed/c.Part
 	return p
@@ -263,47 +201,13 @@ func (c *chart) coming(i int) bool {
 // soon is how late the history may tell of a minute.
 const soon = 90 * time.Second
 
-// known is of how many minutes the history tells.
-func (s *sample) known() (n int) {
-	if s.hour == nil {
-		return 0
-	}
-	for _, p := range s.hour.All {
-		if p.Known {
-			n++
-		}
-	}
-	return n
-}
-
-// recall puts what the history tells in the place of what this process saw.
-func (s *sample) recall(queue string, c *chart) {
-	if s.hour == nil {
-		return
-	}
-	for i, all := range s.hour.All {
-		at := int(all.At.Sub(c.From) / c.Step)
-		if !all.Known || all.At.Before(c.From) || at >= len(c.Points)-1 { // the history knows whole minutes
-			continue
-		}
-		p := all
-		if queue != "" {
-			p = ledger.Point{} // the queue was idle
-			if steps := s.hour.Queues[queue]; i < len(steps) {
-				p = steps[i]
-			}
-		}
-		c.Points[at] = point{Done: float64(p.Done), Failed: float64(p.Failed), Seen: true, Gap: all.Gap}
-	}
-}
-
 // past draws the hour of a figure until now, with its maximum.
 func (v *view) past(now float64, of func(ledger.Point) float64, text func(float64) string) template.HTML {
-	if v.Sample.known() == 0 {
+	if v.Sample.KnownMinutes() == 0 {
 		return ""
 	}
-	values := make([]float64, len(v.Sample.hour.All))
-	for i, p := range v.Sample.hour.All {
+	values := make([]float64, len(v.Sample.Hour.All))
+	for i, p := range v.Sample.Hour.All {
 		values[i] = of(p)
 		if !p.Known {
 			values[i] = -1

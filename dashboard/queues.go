@@ -5,37 +5,31 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/storage"
 )
 
 // queuesData is what the list of queues shows.
 type queuesData struct {
-	Queues []*queueNow
+	Queues []queueView
 	Filter string
 	Sort   string
 	Page   pager
 }
 
-// pager leads through a list that is longer than a page.
-type pager struct {
-	From, To, Of int
-	Prev, Next   string // addresses, "" where there is none
-}
-
-// pageSize is how many rows a list shows.
-const pageSize = 50
-
 func (s *server) queues(r *http.Request, v *view) error {
 	v.Page, v.Nav, v.Title, v.Watch = "queues", "Queues", "Queues", "all.mark"
 	query := r.URL.Query()
 	d := queuesData{Filter: strings.TrimSpace(query.Get("name")), Sort: query.Get("sort")}
-	queues := v.Sample.byNames()
+	queues := queueViews(v.Sample)
 	if d.Sort == "" {
 		queues = troubleFirst(v.Sample)
 	}
 	if d.Filter != "" {
-		queues = slices.DeleteFunc(queues, func(q *queueNow) bool {
+		queues = slices.DeleteFunc(queues, func(q queueView) bool {
 			return !strings.Contains(strings.ToLower(q.Queue), strings.ToLower(d.Filter))
 		})
 	}
@@ -58,29 +52,29 @@ func (s *server) queues(r *http.Request, v *view) error {
 }
 
 // sortBy gives the order of queues by a column. Numbers come the largest first.
-func sortBy(column string) (func(a, b *queueNow) int, error) {
+func sortBy(column string) (func(a, b queueView) int, error) {
 	switch column {
 	case "name":
-		return func(a, b *queueNow) int { return cmp.Compare(a.Queue, b.Queue) }, nil
+		return func(a, b queueView) int { return cmp.Compare(a.Queue, b.Queue) }, nil
 	case "done":
-		return func(a, b *queueNow) int { return cmp.Compare(b.done, a.done) }, nil
+		return func(a, b queueView) int { return cmp.Compare(b.Done, a.Done) }, nil
 	case "oldest":
-		return func(a, b *queueNow) int { return cmp.Compare(b.Oldest, a.Oldest) }, nil
+		return func(a, b queueView) int { return cmp.Compare(b.Oldest, a.Oldest) }, nil
 	}
 	if state := storage.State(column); state.Valid() {
-		return func(a, b *queueNow) int { return cmp.Compare(b.Size(state), a.Size(state)) }, nil
+		return func(a, b queueView) int { return cmp.Compare(b.Size(state), a.Size(state)) }, nil
 	}
 	return nil, storage.Invalid("sort", column, "name, done, oldest or a state")
 }
 
 // queueData is what the page of a queue shows.
 type queueData struct {
-	*queueNow
+	queueView
 
-	Now       *queueNow // the same, for the parts of pages that show a queue
+	Now       queueView // the same, for the parts of pages that show a queue
 	Chart     *chart
 	Runners   []storage.RunnerInfo
-	Schedules []scheduleNow
+	Schedules []scheduleView
 	Running   []runningTask
 	Exists    bool
 }
@@ -90,28 +84,189 @@ func (s *server) queue(r *http.Request, v *view) error {
 	if err := storage.CheckName("queue name", name); err != nil {
 		return err
 	}
-	q := v.Sample.byName[name]
-	if q == nil {
+	q := queueView{v.Sample.Queue(name)}
+	if q.sampledQueue == nil {
 		return &statusError{http.StatusNotFound, "There is no queue " + name + "."}
 	}
 	v.Page, v.Nav, v.Kind, v.Title, v.Watch = "queue", "Queues", "Queue", name, q.Key("mark")+" all.tick"
 	v.Command = commandLine("midge", "queue", "show", name)
-	d := queueData{queueNow: q, Now: q, Exists: true, Chart: v.chartOf(name, r.URL.Query().Get("span"))}
-	for i := range v.Sample.runners {
-		if slices.Contains(v.Sample.runners[i].Queues, name) {
-			d.Runners = append(d.Runners, v.Sample.runners[i])
+	d := queueData{queueView: q, Now: q, Exists: true, Chart: v.chartOf(name, r.URL.Query().Get("span"))}
+	for i := range v.Sample.Runners {
+		if slices.Contains(v.Sample.Runners[i].Queues, name) {
+			d.Runners = append(d.Runners, v.Sample.Runners[i])
 		}
 	}
-	for _, c := range v.Sample.schedules {
+	for _, c := range scheduleViews(v.Sample) {
 		if c.Queue == name {
 			d.Schedules = append(d.Schedules, c)
 		}
 	}
-	for _, t := range longest(v.Sample.runners, storage.MaxRunning) {
+	for _, t := range longest(v.Sample.Runners, storage.MaxRunning) {
 		if t.Ref.Queue == name && len(d.Running) < 10 {
 			d.Running = append(d.Running, t)
 		}
 	}
 	v.Data = d
 	return nil
+}
+
+// queueView is a queue as pages show it.
+type queueView struct {
+	*sampledQueue
+}
+
+// sampledQueue has a name of its own, because an embedded Queue would hide the name of the queue.
+type sampledQueue = sampler.Queue
+
+// queueViews gives the queues in the order of their names.
+func queueViews(s *sampler.Sample) []queueView {
+	queues := make([]queueView, len(s.Queues))
+	for i := range s.Queues {
+		queues[i] = queueView{&s.Queues[i]}
+	}
+	return queues
+}
+
+// Trouble says in a word what is wrong with a queue, "" for nothing.
+func (q queueView) Trouble() string {
+	switch {
+	case q.Paused:
+		return "paused"
+	case q.Waiting > 0 && q.Runners == 0:
+		return "no runner"
+	case len(q.Unknown) > 0:
+		return "unknown kind"
+	case q.Damaged > 0:
+		return "damaged"
+	}
+	return ""
+}
+
+// troubleFirst orders queues as what needs somebody is ordered: where nobody works, what died, what is
+// paused, what else is in trouble, then what is busy.
+func troubleFirst(s *sampler.Sample) []queueView {
+	queues := queueViews(s)
+	weight := func(q queueView) int {
+		switch {
+		case !q.Paused && q.Waiting > 0 && q.Runners == 0:
+			return 0
+		case q.Dead > 0:
+			return 1
+		case q.Paused:
+			return 2
+		case q.Trouble() != "":
+			return 3
+		case q.Live() > 0 || q.Done > 0:
+			return 4
+		}
+		return 5
+	}
+	slices.SortStableFunc(queues, func(a, b queueView) int {
+		return cmp.Or(cmp.Compare(weight(a), weight(b)), cmp.Compare(b.Dead, a.Dead))
+	})
+	return queues
+}
+
+// SizeOf is Size by the name of a state.
+func (q queueView) SizeOf(state string) int64 { return q.Size(storage.State(state)) }
+
+// Rate is how many tasks of the queue are done a second.
+func (q queueView) Rate() float64 { return q.Done }
+
+// segment is a part of a queue's bar.
+type segment struct {
+	stateLook
+
+	Tasks    int64
+	X, Width int
+}
+
+// barWidth is that of a queue's bar, in units of its own.
+const barWidth = 120
+
+// Bar gives the parts of the queue's bar: its states that are not ended well, and what died.
+func (q queueView) Bar() []segment {
+	var total int64
+	var segments []segment
+	for _, l := range looks {
+		if l.State == storage.Completed || l.State == storage.Cancelled {
+			continue
+		}
+		if n := q.Size(l.State); n > 0 {
+			segments = append(segments, segment{stateLook: l, Tasks: n})
+			total += n
+		}
+	}
+	// Each segment is wide enough to be seen; the rest is shared by size.
+	const least = 5
+	free := barWidth - least*len(segments)
+	x := 0
+	for i := range segments {
+		w := least + int(float64(free)*float64(segments[i].Tasks)/float64(total))
+		if i == len(segments)-1 {
+			w = barWidth - x
+		}
+		segments[i].X, segments[i].Width = x, w
+		if i < len(segments)-1 {
+			segments[i].Width = max(1, w-1)
+		}
+		x += w
+	}
+	return segments
+}
+
+// outlookText says when the backlog of a queue is gone.
+type outlookText struct {
+	Text, Exact string
+	Gone        bool // the text is in how long, and no sentence of its own
+	Bad         bool // the backlog does not shrink
+}
+
+// Outlook tells when the backlog of a queue is gone.
+func (v *view) Outlook(q queueView) outlookText {
+	switch o := v.Sample.Outlook(q.sampledQueue); {
+	case q.Waiting == 0:
+		return outlookText{Text: format.Dash}
+	case !o.Known:
+		return outlookText{Text: "…", Exact: "It is measured over the next seconds.", Gone: true}
+	case o.Backlog == 0:
+		return outlookText{Text: format.Dash, Exact: "What waits is of kinds that no runner knows.", Gone: true}
+	case o.Gone > 0:
+		exact := format.Duration(o.Gone) + ", as fast as it shrinks now"
+		return outlookText{Text: format.Age(o.Gone), Exact: exact, Gone: true}
+	case o.Growth > 0:
+		return outlookText{Text: "grows", Exact: "by " + format.Rate(o.Growth), Bad: true}
+	}
+	return outlookText{Text: "stands" + format.NBSP + "still", Exact: "It does not shrink.", Bad: true}
+}
+
+// backlogGone says when the backlog of all queues is gone.
+func backlogGone(s *sampler.Sample) string {
+	var longest time.Duration
+	var still *sampler.Queue // the largest that does not shrink
+	known := true
+	for i := range s.Queues {
+		q := &s.Queues[i]
+		o := s.Outlook(q)
+		switch {
+		case q.Waiting == 0:
+		case q.Paused || o.Known && o.Gone < 0:
+			if still == nil || q.Waiting > still.Waiting {
+				still = q
+			}
+		case !o.Known:
+			known = false
+		default:
+			longest = max(longest, o.Gone)
+		}
+	}
+	switch {
+	case still != nil && still.Paused:
+		return "tasks wait; " + format.Middle(still.Queue) + " is paused"
+	case still != nil:
+		return "tasks wait; " + format.Middle(still.Queue) + " does not shrink"
+	case longest == 0 || !known:
+		return "tasks wait"
+	}
+	return "tasks wait, gone in " + format.Duration(longest)
 }

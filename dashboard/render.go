@@ -141,15 +141,15 @@ func (s *server) showLook(w http.ResponseWriter, r *http.Request, fill filler) {
 // why, and gives nil.
 func (s *server) look(w http.ResponseWriter, r *http.Request) *view {
 	v := s.view(r)
-	if now, err := s.sampler.sample(r.Context()); err == nil {
+	if now, err := s.sampler.Sample(r.Context()); err == nil {
 		v.Sample = now
-	} else if last := s.sampler.last(); last == nil {
+	} else if last := s.sampler.Last(); last == nil {
 		s.fail(w, r, err)
 		return nil
 	} else {
 		v.Sample = last
 	}
-	v.Now, v.Notice = s.sampler.storageNow(), s.said.of(r.URL.Query().Get("said"))
+	v.Now, v.Notice = s.sampler.StorageNow(), s.said.of(r.URL.Query().Get("said"))
 	return v
 }
 
@@ -230,7 +230,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	v := s.view(r)
-	v.Page, v.Title, v.Sample = "error", http.StatusText(code), s.sampler.last()
+	v.Page, v.Title, v.Sample = "error", http.StatusText(code), s.sampler.Last()
 	if v.Title == "" {
 		v.Title = "Given up"
 	}

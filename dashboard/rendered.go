@@ -7,13 +7,14 @@ import (
 	"sync"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
 )
 
 // rendered keeps the pages that show one look at the storage and nothing else: where many browsers read such
 // a page anew because something changed, it is rendered once.
 type rendered struct {
 	mu    sync.Mutex
-	of    *sample
+	of    *sampler.Sample
 	pages map[pageKey]*renderedPage
 }
 

@@ -1,49 +1,77 @@
 package dashboard
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
+	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/storage"
 )
 
 // TestAPageOfALookIsRenderedOnce: for all viewers who may see the same, until the next look.
 func TestAPageOfALookIsRenderedOnce(t *testing.T) {
-	d, _, ahead := clocked(t)
-	s := d.server
-	now, err := s.sampler.sample(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ann, bo := access.User{Name: "ann", Role: access.Admin}, access.User{Name: "bo", Role: access.Viewer}
-	page := func(path, encoding string, v view) *renderedPage {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
-		r.Header.Set("Accept-Encoding", encoding)
-		v.Sample = now
-		return s.rendered.page(r, &v)
-	}
-	first := page("/", "gzip", view{User: ann})
-	if first == nil || page("/", "gzip", view{User: ann}) != first {
-		t.Error("a page is rendered again within a look")
-	}
-	for what, other := range map[string]*renderedPage{
-		"another user": page("/", "gzip", view{User: bo}), "a theme": page("/", "gzip", view{User: ann, Theme: "dark"}),
-		"another address": page("/?span=5m", "gzip", view{User: ann}), "no gzip": page("/", "", view{User: ann}),
-	} {
-		if other == nil || other == first {
-			t.Errorf("%s has the same page, or none", what)
+	synctest.Test(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "calm", 0)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if page("/", "gzip", view{User: ann, Notice: &notice{}}) != nil {
-		t.Error("what an act did is told to others")
-	}
+		d, err := Handler(sc.Store, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := d.server
+		now, err := s.sampler.Sample(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ann, bo := access.User{Name: "ann", Role: access.Admin}, access.User{Name: "bo", Role: access.Viewer}
+		page := func(path, encoding string, v view) *renderedPage {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+			r.Header.Set("Accept-Encoding", encoding)
+			v.Sample = now
+			return s.rendered.page(r, &v)
+		}
+		first := page("/", "gzip", view{User: ann})
+		if first == nil || page("/", "gzip", view{User: ann}) != first {
+			t.Error("a page is rendered again within a look")
+		}
+		for what, other := range map[string]*renderedPage{
+			"another user": page("/", "gzip", view{User: bo}), "a theme": page("/", "gzip", view{User: ann, Theme: "dark"}),
+			"another address": page("/?span=5m", "gzip", view{User: ann}), "no gzip": page("/", "", view{User: ann}),
+		} {
+			if other == nil || other == first {
+				t.Errorf("%s has the same page, or none", what)
+			}
+		}
+		if page("/", "gzip", view{User: ann, Notice: &notice{}}) != nil {
+			t.Error("what an act did is told to others")
+		}
+		rendersOnce(t, first)
+		time.Sleep(2 * sampler.Period) // virtual
+		if now, err = s.sampler.Sample(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if page("/", "gzip", view{User: ann}) == first {
+			t.Error("a page outlives its look")
+		}
+	})
+}
+
+// rendersOnce fails where a page is rendered for more than one of many viewers.
+func rendersOnce(t *testing.T, page *renderedPage) {
+	t.Helper()
 	renders := 0
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			body, err := first.get(func() ([]byte, error) { renders++; return []byte("page"), nil })
+			body, err := page.get(func() ([]byte, error) { renders++; return []byte("page"), nil })
 			if err != nil || string(body) != "page" {
 				t.Errorf("got %q, %v", body, err)
 			}
@@ -53,11 +81,52 @@ func TestAPageOfALookIsRenderedOnce(t *testing.T) {
 	if renders != 1 {
 		t.Errorf("rendered %d times, want once", renders)
 	}
-	*ahead += 2 * period
-	if now, err = s.sampler.sample(t.Context()); err != nil {
-		t.Fatal(err)
+}
+
+// held is a storage whose counts wait where a test wants it.
+type held struct {
+	storage.Storage
+
+	wait chan struct{} // nil for not at all
+}
+
+func (h *held) Stats(ctx context.Context, queues ...string) ([]storage.Stats, error) {
+	if h.wait != nil {
+		<-h.wait
 	}
-	if page("/", "gzip", view{User: ann}) == first {
-		t.Error("a page outlives its look")
-	}
+	return h.Storage.Stats(ctx, queues...)
+}
+
+// TestARequestThatEndsShowsTheLastSample: a request that ends while another one looks at the storage.
+func TestARequestThatEndsShowsTheLastSample(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "calm", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := &held{Storage: sc.Store}
+		d, err := Handler(store, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.server.sampler.Sample(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * sampler.Period) // virtual
+		store.wait = make(chan struct{})
+		go func() { _, _ = d.server.sampler.Sample(t.Context()) }() // another viewer's
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, path := range []string{"/", "/queues", "/tasks", "/dead", "/search?q=a"} {
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+			r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
+			w := httptest.NewRecorder()
+			d.ServeHTTP(w, r)
+			if w.Code >= 500 {
+				t.Errorf("GET %s: %d, want a page or an error of the request", path, w.Code)
+			}
+		}
+		close(store.wait)
+	})
 }

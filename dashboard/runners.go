@@ -1,13 +1,11 @@
 package dashboard
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
-	"strconv"
-	"time"
 
-	"github.com/midgehq/midge/dashboard/internal/format"
-	"github.com/midgehq/midge/internal/schedule"
+	"github.com/midgehq/midge/internal/vitals"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -20,12 +18,12 @@ type runnersData struct {
 func (s *server) runners(r *http.Request, v *view) error {
 	v.Page, v.Nav, v.Title, v.Watch = "runners", "Runners", "Runners", "all.mark all.tick"
 	v.Command = "midge runner ls"
-	page, err := pageOf(v, r.URL.Query().Get("page"), len(v.Sample.runners), "/runners")
+	page, err := pageOf(v, r.URL.Query().Get("page"), len(v.Sample.Runners), "/runners")
 	if err != nil {
 		return err
 	}
-	d := runnersData{Page: page, Info: v.Sample.info}
-	for _, info := range v.Sample.runners[max(0, page.From-1):page.To] {
+	d := runnersData{Page: page, Info: v.Sample.Info}
+	for _, info := range v.Sample.Runners[max(0, page.From-1):page.To] {
 		d.Runners = append(d.Runners, runnerOf(info))
 	}
 	v.Data = d
@@ -41,101 +39,54 @@ type runnerData struct {
 
 func (s *server) runner(r *http.Request, v *view) error {
 	id := r.PathValue("runner")
-	i := slices.IndexFunc(v.Sample.runners, func(info storage.RunnerInfo) bool { return info.ID == id })
+	i := slices.IndexFunc(v.Sample.Runners, func(info storage.RunnerInfo) bool { return info.ID == id })
 	if i < 0 {
 		return &statusError{http.StatusNotFound, "No live runner has this id. It may have stopped since."}
 	}
 	v.Page, v.Nav, v.Kind, v.Title, v.Watch = "runner", "Runners", "Runner", id, "all.tick"
 	v.Command = commandLine("midge", "runner", "show", id)
-	v.Data = runnerData{runnerOf(v.Sample.runners[i]), longest(v.Sample.runners[i:i+1], storage.MaxRunning)}
+	v.Data = runnerData{runnerOf(v.Sample.Runners[i]), longest(v.Sample.Runners[i:i+1], storage.MaxRunning)}
 	return nil
 }
 
-type schedulesData struct {
-	Schedules []scheduleNow
-	Page      pager
+// runnerNow is a runner with what it tells of itself.
+type runnerNow struct {
+	storage.RunnerInfo
+
+	Memory, Goroutines int
+	Kinds              []kindTotals // since the runner was started, those with the most runs first
+	Omitted            int          // kinds for which a heartbeat has no room
+	Runs, Failed       int64
+	Told               bool // it tells anything: the first heartbeats do not
+	Unreadable         bool // it tells what this program cannot read
 }
 
-func (s *server) schedules(r *http.Request, v *view) error {
-	v.Page, v.Nav, v.Title, v.Watch = "schedules", "Schedules", "Schedules", "all.mark all.tick"
-	v.Command = "midge schedule ls"
-	page, err := pageOf(v, r.URL.Query().Get("page"), len(v.Sample.schedules), "/schedules")
+// Share is the part of the runs that failed.
+func (r *runnerNow) Share() float64 { return float64(r.Failed) / max(1, float64(r.Runs)) }
+
+// runnerOf reads what a runner tells of itself.
+func runnerOf(info storage.RunnerInfo) runnerNow {
+	r := runnerNow{RunnerInfo: info, Told: len(info.Vitals) > 0}
+	told, err := vitals.Decode(info.Vitals)
 	if err != nil {
-		return err
+		r.Unreadable = true
+		return r
 	}
-	v.Data = schedulesData{v.Sample.schedules[max(0, page.From-1):page.To], page}
-	return nil
-}
-
-// tick is a moment at which a schedule is due.
-type tick struct {
-	At     time.Time
-	Local  string // in its zone
-	Change string // of the offset of its zone since the tick before, "" for none
-}
-
-// Ticks gives the next ten moments of the schedule.
-func (c *scheduleNow) Ticks() []tick {
-	moments, err := schedule.Parse(c.declaration.Spec, c.declaration.Zone)
-	if err != nil || c.Cursor.Next.IsZero() {
-		return nil
-	}
-	zone, err := time.LoadLocation(c.declaration.Zone)
-	if err != nil {
-		return nil
-	}
-	var ticks []tick
-	_, offset := c.Cursor.Next.In(zone).Zone()
-	for at := c.Cursor.Next; len(ticks) < 10 && !at.IsZero(); at = moments.Next(at) {
-		t := tick{At: at, Local: at.In(zone).Format("Mon 2006-01-02 15:04:05 MST")}
-		if _, now := at.In(zone).Zone(); now != offset {
-			t.Change = "the clock there changed by " + format.Duration(time.Duration(now-offset)*time.Second)
-			offset = now
+	r.Memory, r.Goroutines, r.Omitted = int(told.Memory), told.Goroutines, told.Omitted
+	for i := range told.Kinds {
+		k := &told.Kinds[i]
+		t := kindTotals{
+			Kind: k.Name, Runs: clamped(k.Runs.Count()), Failed: clamped(k.Failed),
+			P50: k.Runs.Quantile(0.5), P95: k.Runs.Quantile(0.95), P99: k.Runs.Quantile(0.99),
 		}
-		ticks = append(ticks, t)
+		r.Runs, r.Failed = r.Runs+t.Runs, r.Failed+t.Failed
+		r.Kinds = append(r.Kinds, t)
 	}
-	return ticks
+	slices.SortStableFunc(r.Kinds, func(a, b kindTotals) int {
+		return cmp.Or(cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Kind, b.Kind))
+	})
+	return r
 }
 
-// Zone is the zone in which the schedule is read.
-func (c *scheduleNow) Zone() string {
-	if c.declaration.Zone == "" {
-		return "UTC"
-	}
-	return c.declaration.Zone
-}
-
-// Spec is the schedule as text.
-func (c *scheduleNow) Spec() string { return c.declaration.Spec }
-
-// Anchor is the schedule's place on its page.
-func (c *scheduleNow) Anchor() string { return anchor(c.Ref) }
-
-// Orphaned reports whether no live runner declares the schedule.
-func (c *scheduleNow) Orphaned() bool { return c.orphaned }
-
-// Damaged reports whether the declaration cannot be read.
-func (c *scheduleNow) Damaged() bool { return c.damaged }
-
-// pageOf gives the page of a list of n rows. The pairs are what its addresses keep.
-func pageOf(v *view, number string, n int, path string, pairs ...string) (pager, error) {
-	page := 1
-	if number != "" {
-		var err error
-		if page, err = strconv.Atoi(number); err != nil || page < 1 || page > 1<<20 {
-			return pager{}, storage.Invalid("page", number, "the number of a page, from 1")
-		}
-	}
-	p := pager{From: min((page-1)*pageSize+1, n), To: min(page*pageSize, n), Of: n}
-	if (page-1)*pageSize >= n && page > 1 {
-		p.From, p.To = n+1, n
-	}
-	at := func(page int) string { return v.URL(path, append(pairs, "page", strconv.Itoa(page))...) }
-	if page > 1 {
-		p.Prev = at(page - 1)
-	}
-	if page*pageSize < n {
-		p.Next = at(page + 1)
-	}
-	return p, nil
-}
+// clamped is a count that a runner tells, which may be anything, as one that can be added up.
+func clamped(n uint64) int64 { return int64(min(n, 1<<50)) }

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
@@ -89,7 +90,7 @@ func (s *server) suggest(w http.ResponseWriter, r *http.Request) {
 	v := s.view(r)
 	text := strings.TrimSpace(r.URL.Query().Get("q"))
 	hits := []hit{}
-	if now, err := s.sampler.sample(r.Context()); err == nil && text != "" && len(text) <= mostQuery {
+	if now, err := s.sampler.Sample(r.Context()); err == nil && text != "" && len(text) <= mostQuery {
 		v.Sample = now
 		var tasks []storage.Task
 		if len(text) >= shortestID && strings.ContainsAny(text, "0123456789") { // else a word is being typed
@@ -143,24 +144,24 @@ func (v *view) hits(text string, most int) []hit {
 		sorts = append(sorts, all[:min(most, len(all))])
 	}
 	s := v.Sample
-	each(len(s.queues), func(f *found, i int) {
-		f.add("queue", s.queues[i].Queue, v.QueueURL(s.queues[i].Queue), s.queues[i].Queue)
+	each(len(s.Queues), func(f *found, i int) {
+		f.add("queue", s.Queues[i].Queue, v.QueueURL(s.Queues[i].Queue), s.Queues[i].Queue)
 	})
-	each(len(s.kinds), func(f *found, i int) {
-		f.add("kind", s.kinds[i], v.listURL(chosen{Filter: "state:all kind:" + s.kinds[i]}, ""), s.kinds[i])
+	each(len(s.Kinds), func(f *found, i int) {
+		f.add("kind", s.Kinds[i], v.listURL(chosen{Filter: "state:all kind:" + s.Kinds[i]}, ""), s.Kinds[i])
 	})
-	if s.dead != nil {
-		each(len(s.dead.Groups), func(f *found, i int) {
-			g := s.dead.Groups[i]
+	if s.Dead != nil {
+		each(len(s.Dead.Groups), func(f *found, i int) {
+			g := s.Dead.Groups[i]
 			f.add(format.Number(g.Tasks)+" dead", g.Error, v.CauseURL(g.ID), g.Error)
 		})
 	}
-	each(len(s.schedules), func(f *found, i int) {
-		c := &s.schedules[i]
-		f.add("schedule", c.Name(), v.URL("/schedules")+"#"+c.Anchor(), c.Name())
+	each(len(s.Schedules), func(f *found, i int) {
+		c := &s.Schedules[i]
+		f.add("schedule", c.Name(), v.URL("/schedules")+"#"+anchor(c.Ref), c.Name())
 	})
-	each(len(s.runners), func(f *found, i int) {
-		info, label := &s.runners[i], s.runners[i].ID
+	each(len(s.Runners), func(f *found, i int) {
+		info, label := &s.Runners[i], s.Runners[i].ID
 		if !strings.Contains(strings.ToLower(label), text) {
 			label += " on " + info.Host
 		}
@@ -189,7 +190,7 @@ func dealt(sorts [][]hit, most int) (hits []hit) {
 // named finds the tasks that a text names: by a ref in it, else by an id in it, which is looked for in all
 // queues. It asks the storage at most so often and for so long.
 func (s *server) named(
-	ctx context.Context, now *sample, text string, most int, d time.Duration,
+	ctx context.Context, now *sampler.Sample, text string, most int, d time.Duration,
 ) ([]storage.Task, error) {
 	within, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -200,9 +201,9 @@ func (s *server) named(
 	}
 	refs = refs[:0]
 	for _, id := range ids {
-		for i := range now.queues {
+		for i := range now.Queues {
 			if len(refs) < most {
-				refs = append(refs, storage.Ref{Queue: now.queues[i].Queue, ID: id})
+				refs = append(refs, storage.Ref{Queue: now.Queues[i].Queue, ID: id})
 			}
 		}
 	}
@@ -212,7 +213,7 @@ func (s *server) named(
 // existing reads the tasks of refs that are there, and are not midge's own, some of them side by side.
 func (s *server) existing(ctx context.Context, refs []storage.Ref) (tasks []storage.Task) {
 	found := make([]*storage.Task, len(refs))
-	_ = side(len(refs), func(i int) error { // those that were found before are told all the same
+	_ = sampler.Concurrently(len(refs), func(i int) error { // those that were found before are told all the same
 		if storage.Reserved(refs[i].Queue) {
 			return nil
 		}

@@ -79,7 +79,7 @@ func (s *server) task(r *http.Request, v *view) error {
 	}
 	v.Page, v.Nav, v.Kind, v.Title = "task", "Tasks", t.Kind+" in "+t.Queue, t.ID
 	v.Ref = ref.String()
-	v.Watch = (&queueNow{Stats: storage.Stats{Queue: t.Queue}}).Key("mark")
+	v.Watch = queueKey(t.Queue, "mark")
 	if t.State == storage.Pending {
 		v.Watch += " all.tick"
 	}
@@ -406,9 +406,8 @@ func quotedJSON(v any) string {
 
 // verdict says in a sentence why the task is where it is.
 func (s *server) verdict(r *http.Request, v *view, t storage.Task) (string, error) {
-	known := v.sampled()
-	known.task = &t
-	why, err := storage.Why(r.Context(), known, t.Ref, v.Sample.before(t.Queue)...)
+	known := v.sampled(t)
+	why, err := storage.Why(r.Context(), known, t.Ref, v.Sample.Before(t.Queue)...)
 	if err != nil {
 		return "", err
 	}

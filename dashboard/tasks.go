@@ -6,6 +6,7 @@ import (
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/filter"
 	"github.com/midgehq/midge/internal/scan"
 	"github.com/midgehq/midge/storage"
@@ -76,9 +77,9 @@ func (c chosen) request(f filter.Filter, after string) scan.Request {
 func (c chosen) plain() bool { return c.Filter == "" }
 
 // size is how many tasks there are of what was chosen without its filter.
-func (c chosen) size(s *sample) (n int64) {
-	for i := range s.queues {
-		q := &s.queues[i]
+func (c chosen) size(s *sampler.Sample) (n int64) {
+	for i := range s.Queues {
+		q := &s.Queues[i]
 		switch {
 		case c.Queue != "" && c.Queue != q.Queue:
 		case c.State == "":
@@ -136,7 +137,7 @@ func (s *server) tasks(r *http.Request, v *view) error {
 	v.Data = &d
 	v.Watch = "all.mark"
 	if c.Queue != "" {
-		v.Kind, v.Watch = "Queue "+c.Queue, (&queueNow{Stats: storage.Stats{Queue: c.Queue}}).Key("mark")
+		v.Kind, v.Watch = "Queue "+c.Queue, queueKey(c.Queue, "mark")
 	}
 	d.tabs(v)
 	f, err := c.parse()
@@ -219,7 +220,7 @@ func (d *tasksData) tabs(v *view) {
 	}
 	key := func(name string) string {
 		if d.Queue != "" {
-			return (&queueNow{Stats: storage.Stats{Queue: d.Queue}}).Key(name)
+			return queueKey(d.Queue, name)
 		}
 		return "all." + name
 	}

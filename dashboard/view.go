@@ -1,14 +1,18 @@
 package dashboard
 
 import (
+	"crypto/rand"
 	"html/template"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/midgehq/midge/access"
 	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/storage"
 )
 
@@ -21,7 +25,7 @@ type view struct {
 	Ref    string // of the task that the page is about, "" for none
 	Data   any
 	Now    time.Time // by the storage's clock
-	Sample *sample
+	Sample *sampler.Sample
 	User   access.User
 	Theme  string
 	// Command is the line of the command that tells the same.
@@ -42,7 +46,7 @@ type notice struct {
 
 func (s *server) view(r *http.Request) *view {
 	return &view{
-		server: s, User: userOf(r.Context()), Theme: themeOf(r), Now: s.sampler.storageNow(),
+		server: s, User: userOf(r.Context()), Theme: themeOf(r), Now: s.sampler.StorageNow(),
 	}
 }
 
@@ -121,7 +125,7 @@ func (v *view) Cell(name string) string {
 	if v.Sample == nil {
 		return ""
 	}
-	return v.Sample.cell(name)
+	return installationCell(v.Sample, name)
 }
 
 // stateLook is how a state looks: always glyph, word and colour.
@@ -168,7 +172,7 @@ func (v *view) Hour(queue string) hourOf {
 	done, failed := c.sums()
 	return hourOf{
 		Attempts: int64(done + failed), Failed: int64(failed),
-		Spark: c.spark(func(p point) float64 { return p.Done / c.Step.Seconds() }, 1, format.Rate),
+		Spark: c.spark(func(p sampler.Point) float64 { return p.Done / c.Step.Seconds() }, 1, format.Rate),
 	}
 }
 
@@ -180,27 +184,83 @@ func (h hourOf) Share() string {
 	return format.Percent(float64(h.Failed) / float64(h.Attempts))
 }
 
-// outlookText says when the backlog of a queue is gone.
-type outlookText struct {
-	Text, Exact string
-	Gone        bool // the text is in how long, and no sentence of its own
-	Bad         bool // the backlog does not shrink
+// sampled gives the storage as the page reads it: what the sample has, and tasks that the page has read, are
+// not asked for again.
+func (v *view) sampled(tasks ...storage.Task) *sampler.Cached {
+	return v.Sample.Cached(v.server.store, v.Now, tasks...)
 }
 
-// Outlook tells when the backlog of a queue is gone.
-func (v *view) Outlook(q *queueNow) outlookText {
-	switch o := v.Sample.outlook(q); {
-	case q.Waiting == 0:
-		return outlookText{Text: format.Dash}
-	case !o.Known:
-		return outlookText{Text: "…", Exact: "It is measured over the next seconds.", Gone: true}
-	case o.Backlog == 0:
-		return outlookText{Text: format.Dash, Exact: "What waits is of kinds that no runner knows.", Gone: true}
-	case o.Gone > 0:
-		exact := format.Duration(o.Gone) + ", as fast as it shrinks now"
-		return outlookText{Text: format.Age(o.Gone), Exact: exact, Gone: true}
-	case o.Growth > 0:
-		return outlookText{Text: "grows", Exact: "by " + format.Rate(o.Growth), Bad: true}
+// mostSaid is how many notices are kept.
+const mostSaid = 256
+
+// said keeps what acts have told, for the page that follows each.
+type said struct {
+	mu    sync.Mutex
+	order []string
+	texts map[string]notice
+}
+
+// with keeps a notice and gives the address that shows it.
+func (s *said) with(address string, n notice) string {
+	id := rand.Text()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.texts == nil {
+		s.texts = map[string]notice{}
 	}
-	return outlookText{Text: "stands" + format.NBSP + "still", Exact: "It does not shrink.", Bad: true}
+	s.texts[id] = n
+	if s.order = append(s.order, id); len(s.order) > mostSaid {
+		delete(s.texts, s.order[0])
+		s.order = s.order[1:]
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return address
+	}
+	q := u.Query()
+	q.Set("said", id)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// of gives a notice by its id, nil where there is none.
+func (s *said) of(id string) *notice {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n, ok := s.texts[id]; ok {
+		return &n
+	}
+	return nil
+}
+
+// pageSize is how many rows a list shows.
+const pageSize = 50
+
+// pager leads through a list that is longer than a page.
+type pager struct {
+	From, To, Of int
+	Prev, Next   string // addresses, "" where there is none
+}
+
+// pageOf gives the page of a list of n rows. The pairs are what its addresses keep.
+func pageOf(v *view, number string, n int, path string, pairs ...string) (pager, error) {
+	page := 1
+	if number != "" {
+		var err error
+		if page, err = strconv.Atoi(number); err != nil || page < 1 || page > 1<<20 {
+			return pager{}, storage.Invalid("page", number, "the number of a page, from 1")
+		}
+	}
+	p := pager{From: min((page-1)*pageSize+1, n), To: min(page*pageSize, n), Of: n}
+	if (page-1)*pageSize >= n && page > 1 {
+		p.From, p.To = n+1, n
+	}
+	at := func(page int) string { return v.URL(path, append(pairs, "page", strconv.Itoa(page))...) }
+	if page > 1 {
+		p.Prev = at(page - 1)
+	}
+	if page*pageSize < n {
+		p.Next = at(page + 1)
+	}
+	return p, nil
 }

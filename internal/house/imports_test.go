@@ -136,6 +136,10 @@ var table = []rule{
 	},
 	{room: "dashboard/internal/format"}, // text alone
 	{room: "dashboard/internal/live"},   // bytes, whatever they tell
+	{
+		room:  "dashboard/internal/sampler", // of format it has the first line of an error
+		rooms: []string{"dashboard/internal/format", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/scan", "storage"},
+	},
 	{room: "internal/scene", rooms: []string{"internal/ledger", "internal/vitals", "storage", "storage/memory"}}, // what tests and pictures show
 	{
 		room:    "dashboard/browser", // a module of its own, which drives a browser

@@ -1,4 +1,4 @@
-package dashboard
+package sampler
 
 import (
 	"cmp"
@@ -15,19 +15,19 @@ type queueCursors struct {
 	count int64
 	due   time.Time // when the first of them ticks, by the storage's clock; zero for never
 	tasks []storage.Task
-	as    map[storage.Declared]bool // how they are declared
+	as    map[storage.Declared]bool // their declarations
 }
 
 // old reports whether the schedules have to be read again: there are more or fewer of them, or one has
-// ticked. Schedules that tick late, or stand still, are read again now and then.
+// ticked. Schedules that tick late, or stand still, are read again after schedulesAgain.
 func (c *queueCursors) old(count int64, at, now time.Time) bool {
 	ticked := !c.due.IsZero() && now.After(c.due) && at.Sub(c.at) >= schedulesFor
 	return c.count != count || ticked || at.Sub(c.at) >= schedulesAgain
 }
 
-// redeclared gives the queues in which a runner declares a schedule otherwise than it was read: a deploy has
-// replaced it, or soon does.
-func (s *sampler) redeclared(runners []storage.RunnerInfo) map[string]bool {
+// redeclared gives the queues of which a runner declares a schedule otherwise than it was read: a deploy has
+// replaced the schedule, or soon does.
+func (s *Sampler) redeclared(runners []storage.RunnerInfo) map[string]bool {
 	queues := make(map[string]bool)
 	for i := range runners {
 		for _, d := range runners[i].Schedules {
@@ -40,28 +40,28 @@ func (s *sampler) redeclared(runners []storage.RunnerInfo) map[string]bool {
 }
 
 // readSchedules reads the schedules of the queues in which they may have changed.
-func (s *sampler) readSchedules(ctx context.Context, before, fresh *sample) error {
-	var old []*queueNow
-	now := s.storageNow()
+func (s *Sampler) readSchedules(ctx context.Context, before, fresh *Sample) error {
+	var old []*Queue
+	now := s.StorageNow()
 	var others map[string]bool
-	if before != nil && fresh.readRunners != before.readRunners {
-		others = s.redeclared(fresh.runners)
+	if before != nil && fresh.runnersRead != before.runnersRead {
+		others = s.redeclared(fresh.Runners)
 	}
-	for i := range fresh.queues {
-		q := &fresh.queues[i]
+	for i := range fresh.Queues {
+		q := &fresh.Queues[i]
 		was := s.cursors[q.Queue]
-		if was == nil && q.Cursors > 0 || was != nil && (others[q.Queue] || was.old(q.Cursors, fresh.at, now)) {
+		if was == nil && q.Cursors > 0 || was != nil && (others[q.Queue] || was.old(q.Cursors, fresh.At, now)) {
 			old = append(old, q)
 		}
 	}
-	same := before != nil && len(fresh.queues) == len(before.queues) && fresh.readRunners == before.readRunners
+	same := before != nil && len(fresh.Queues) == len(before.Queues) && fresh.runnersRead == before.runnersRead
 	if same && len(old) == 0 {
-		fresh.schedules = before.schedules
+		fresh.Schedules = before.Schedules
 		return nil
 	}
 	read := make([]*queueCursors, len(old))
-	err := side(len(old), func(i int) (err error) {
-		read[i], err = s.cursorsOf(ctx, old[i], fresh.at)
+	err := Concurrently(len(old), func(i int) (err error) {
+		read[i], err = s.cursorsOf(ctx, old[i], fresh.At)
 		return err
 	})
 	if err != nil {
@@ -74,17 +74,17 @@ func (s *sampler) readSchedules(ctx context.Context, before, fresh *sample) erro
 		s.cursors[q.Queue] = read[i]
 	}
 	var tasks []storage.Task
-	for i := range fresh.queues {
-		if c := s.cursors[fresh.queues[i].Queue]; c != nil && len(tasks) < maxSchedules {
+	for i := range fresh.Queues {
+		if c := s.cursors[fresh.Queues[i].Queue]; c != nil && len(tasks) < maxSchedules {
 			tasks = append(tasks, c.tasks...)
 		}
 	}
-	fresh.schedules = schedulesOf(tasks[:min(len(tasks), maxSchedules)], fresh.runners)
+	fresh.Schedules = schedulesOf(tasks[:min(len(tasks), maxSchedules)], fresh.Runners)
 	return nil
 }
 
 // cursorsOf reads the schedules of a queue.
-func (s *sampler) cursorsOf(ctx context.Context, q *queueNow, at time.Time) (*queueCursors, error) {
+func (s *Sampler) cursorsOf(ctx context.Context, q *Queue, at time.Time) (*queueCursors, error) {
 	c := &queueCursors{at: at, count: q.Cursors, as: make(map[storage.Declared]bool)}
 	if q.Cursors == 0 {
 		return c, nil
@@ -108,27 +108,28 @@ func (s *sampler) cursorsOf(ctx context.Context, q *queueNow, at time.Time) (*qu
 	return c, nil
 }
 
-// schedulesOf says of each cursor who declares it. The next that ticks is the first.
-func schedulesOf(cursors []storage.Task, runners []storage.RunnerInfo) []scheduleNow {
+// schedulesOf makes schedules of cursors, and marks those that no runner declares. The next to tick is the
+// first.
+func schedulesOf(cursors []storage.Task, runners []storage.RunnerInfo) []Schedule {
 	declared := map[storage.Declared]bool{}
 	for i := range runners {
 		for _, d := range runners[i].Schedules {
 			declared[d] = true
 		}
 	}
-	schedules := make([]scheduleNow, 0, len(cursors))
+	schedules := make([]Schedule, 0, len(cursors))
 	for _, t := range cursors {
 		if t.Cursor == nil {
 			continue
 		}
 		d, err := t.Cursor.Decode()
-		schedules = append(schedules, scheduleNow{
-			Task: t, declaration: d, damaged: err != nil,
-			orphaned: err == nil && !declared[storage.Declared{Ref: t.Ref, Hash: d.Hash}],
+		schedules = append(schedules, Schedule{
+			Task: t, Declaration: d, Damaged: err != nil,
+			Orphaned: err == nil && !declared[storage.Declared{Ref: t.Ref, Hash: d.Hash}],
 		})
 	}
-	slices.SortStableFunc(schedules, func(a, b scheduleNow) int {
-		never := func(s scheduleNow) int {
+	slices.SortStableFunc(schedules, func(a, b Schedule) int {
+		never := func(s Schedule) int {
 			if s.Cursor.Next.IsZero() {
 				return 1
 			}

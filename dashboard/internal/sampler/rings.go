@@ -1,36 +1,36 @@
-package dashboard
+package sampler
 
 import (
 	"time"
 )
 
-// points is how many points a chart has.
-const points = 60
+// Points is how many points of each span the sampler keeps.
+const Points = 60
 
-// spans are the charts that a process draws from what it has seen itself: of how long each point is.
-var spans = [2]time.Duration{5 * time.Second, time.Minute}
+// Spans are how long a point is: the newest Points of each span are kept.
+var Spans = [2]time.Duration{5 * time.Second, time.Minute}
 
-// point is what happened in one part of a chart.
-type point struct {
+// Point is what happened in one span of time.
+type Point struct {
 	Done, Failed float64 // attempts
-	// Seen says that somebody looked. Gap says that the counts are averages over a time in which nobody did.
+	// Seen says that the attempts are known. Gap says that they are averages over a time in which nobody looked.
 	Seen, Gap bool
 }
 
 // ring holds the newest points of one span.
 type ring struct {
 	slot   int64 // the number of the newest point
-	points [points]point
+	points [Points]Point
 }
 
-// rings are those of each queue, and of all queues under the empty name.
+// rings are the points of each queue by name, and of all queues together under the empty name.
 type rings map[string]*ringPair
 
 // add spreads what happened between two samples over the points between them.
-func (r rings) add(before, fresh *sample) {
+func (r rings) add(before, fresh *Sample) {
 	var done, failed int64
-	for i := range fresh.queues {
-		q := &fresh.queues[i]
+	for i := range fresh.Queues {
+		q := &fresh.Queues[i]
 		var d, f int64
 		if before != nil {
 			if was := before.byName[q.Queue]; was != nil {
@@ -51,6 +51,7 @@ func (r rings) add(before, fresh *sample) {
 	}
 }
 
+// of gives the rings of a queue, which it makes where there are none.
 func (r rings) of(queue string) *ringPair {
 	both := r[queue]
 	if both == nil {
@@ -60,14 +61,16 @@ func (r rings) of(queue string) *ringPair {
 	return both
 }
 
-type ringPair [len(spans)]ring
+// ringPair has a ring for each span.
+type ringPair [len(Spans)]ring
 
-func (p *ringPair) add(before, fresh *sample, done, failed int64) {
-	for i, span := range spans {
-		to := fresh.at.Add(fresh.skew)
+// add spreads what happened between two samples over both rings.
+func (p *ringPair) add(before, fresh *Sample, done, failed int64) {
+	for i, span := range Spans {
+		to := fresh.At.Add(fresh.skew)
 		from := to
 		if before != nil {
-			from = before.at.Add(fresh.skew)
+			from = before.At.Add(fresh.skew)
 		}
 		p[i].add(span, from, to, float64(done), float64(failed))
 	}
@@ -76,37 +79,37 @@ func (p *ringPair) add(before, fresh *sample, done, failed int64) {
 // add spreads counts evenly over the time between two moments.
 func (r *ring) add(span time.Duration, from, to time.Time, done, failed float64) {
 	first, last := from.UnixNano()/int64(span), to.UnixNano()/int64(span)
-	if last <= r.slot-points { // the clock was put back
+	if last <= r.slot-Points { // somebody set the clock back
 		*r = ring{}
 	}
 	if last > r.slot { // make room
-		for slot := max(r.slot+1, last-points+1); slot <= last; slot++ {
-			r.points[slot%points] = point{}
+		for slot := max(r.slot+1, last-Points+1); slot <= last; slot++ {
+			r.points[slot%Points] = Point{}
 		}
 		r.slot = last
 	}
 	passed := to.Sub(from)
-	gap := passed > max(span, 3*period)
-	for slot := max(first, last-points+1); slot <= last; slot++ {
+	gap := passed > max(span, 3*Period)
+	for slot := max(first, last-Points+1); slot <= last; slot++ {
 		share := 1.0
 		if passed > 0 && first != last {
 			begins, ends := slot*int64(span), (slot+1)*int64(span)
 			inside := min(ends, to.UnixNano()) - max(begins, from.UnixNano())
 			share = float64(inside) / float64(passed)
 		}
-		p := &r.points[slot%points]
+		p := &r.points[slot%Points]
 		p.Done, p.Failed = p.Done+done*share, p.Failed+failed*share
 		p.Seen, p.Gap = true, p.Gap || gap
 	}
 }
 
 // read gives the points up to a moment, the oldest first.
-func (r *ring) read(span time.Duration, now time.Time) []point {
-	read := make([]point, points)
+func (r *ring) read(span time.Duration, now time.Time) []Point {
+	read := make([]Point, Points)
 	last := now.UnixNano() / int64(span)
 	for i := range read {
-		if slot := last - points + 1 + int64(i); slot <= r.slot && slot > r.slot-points {
-			read[i] = r.points[slot%points]
+		if slot := last - Points + 1 + int64(i); slot <= r.slot && slot > r.slot-Points {
+			read[i] = r.points[slot%Points]
 		}
 	}
 	return read

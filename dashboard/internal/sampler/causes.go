@@ -1,10 +1,9 @@
-package dashboard
+package sampler
 
 import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/midgehq/midge/dashboard/internal/format"
@@ -13,63 +12,62 @@ import (
 )
 
 const (
-	// mostDead bounds the dead tasks that a look reads to group them, the newest of all queues.
-	mostDead = 2000
-	// mostCauses bounds the causes that are told apart: errors may all differ. Tasks of further causes are
-	// read and not shown.
+	// MostDead bounds the dead tasks that one look reads to group them: the newest of all queues.
+	MostDead = 2000
+	// mostCauses bounds the causes that are told apart, because errors may all differ. Tasks of further causes
+	// are read and not shown.
 	mostCauses = 2000
-	// readSide is how many pages of tasks are read side by side.
-	readSide = 8
-	// countFor is for how long the watch counts on, at most, after each look. Where nobody watches, a look
-	// counts on itself, for so many pages and so long that the page which waits for it is not late.
+	// countFor bounds the time for which Watch counts dead tasks after each look. Where nobody watches, a look
+	// counts for itself: countPages at most, and no longer than countWaiting, because a page waits for it.
 	countFor     = 200 * time.Millisecond
-	countPages   = mostDead / storage.MaxPage
+	countPages   = MostDead / storage.MaxPage
 	countWaiting = 10 * time.Millisecond
 )
 
-// deadGroup is the dead tasks of one cause.
-type deadGroup struct {
+// Cause is a cause of death, with the dead tasks that were counted of it.
+type Cause struct {
 	ID          string
-	Error       string // of the newest of them
-	Filter      string // that chooses them
+	Error       string // the first line of the newest error
+	Filter      string // chooses the tasks; "" where no filter does
 	Tasks       int64
-	Kinds       []storage.KindSize // the most frequent first
-	Queues      []string
-	First, Last time.Time // when the first and the last of them died
+	Kinds       []storage.KindSize // of the tasks, the most frequent first
+	Queues      []string           // in which they died, by name
+	First, Last time.Time          // when the first and the last of them died
 
 	kinds map[string]int64
 }
 
-// deadGroups are all dead tasks that were read, by cause. They are not changed once they are made.
-type deadGroups struct {
-	Groups []*deadGroup // the largest first
-	Read   int64
-	Whole  bool // all that were dead then were read
+// Causes are the causes of death of all queues. Nobody changes them once they are made.
+type Causes struct {
+	Groups []*Cause // the cause with the most tasks first
+	Read   int64    // dead tasks that were counted
+	Whole  bool     // all dead tasks were counted
 }
 
-// deadCount counts the dead tasks of all queues by cause, the newest first: of each queue a page at once, and
-// then on, page by page. What it counted it keeps, and reads only those that died since.
+// deadCount counts the dead tasks of all queues by cause, the newest first: a page of each queue at once, and
+// then page by page, one queue after the other. It keeps what it counted, and reads only the tasks that died
+// since.
 type deadCount struct {
 	queues map[string]*queueCauses
-	all    *deadGroups // nil where it is to be made anew
-	turn   int         // of the queues that are counted on
+	all    *Causes // nil where it has to be made anew
+	turn   int     // counts the pages, and so chooses the queue of the next one
 }
 
-// queueCauses are the causes of a queue as far as they are counted.
+// queueCauses are the causes of death in a queue as far as its dead tasks are counted.
 type queueCauses struct {
 	queue       string
-	dead, total int64 // as the storage counted them then
+	dead, total int64 // the dead tasks, and those that ever died, as the storage counted them then
 	read        int64
-	newest      storage.Ref // the first of the page that was read first
+	newest      storage.Ref // of the tasks that were counted
 	after       string      // where the next page begins
-	whole       bool        // all are read
-	groups      map[string]*deadGroup
+	whole       bool        // all dead tasks are counted
+	groups      map[string]*Cause
 }
 
-// behind gives the queues whose dead tasks are others than those that were counted.
-func (c *deadCount) behind(s *sample) (changed []*queueNow) {
-	for i := range s.queues {
-		q := &s.queues[i]
+// behind gives the queues whose dead tasks have changed since they were counted.
+func (c *deadCount) behind(s *Sample) (changed []*Queue) {
+	for i := range s.Queues {
+		q := &s.Queues[i]
 		was := c.queues[q.Queue]
 		if was == nil && q.Dead > 0 || was != nil && (was.dead != q.Dead || was.total != q.Totals.Dead) {
 			changed = append(changed, q)
@@ -84,11 +82,11 @@ func (c *deadCount) behind(s *sample) (changed []*queueNow) {
 	return changed
 }
 
-// look reads the newest dead tasks of the queues in which any died, or came back.
-func (c *deadCount) look(ctx context.Context, store storage.Storage, changed []*queueNow) error {
+// look reads the newest dead tasks of the queues that have changed.
+func (c *deadCount) look(ctx context.Context, store storage.Storage, changed []*Queue) error {
 	pages := make([]storage.TasksPage, len(changed))
-	err := side(len(changed), func(i int) (err error) {
-		pages[i], err = newestDead(ctx, store, changed[i], max(1, mostDead/len(changed)))
+	err := Concurrently(len(changed), func(i int) (err error) {
+		pages[i], err = newestDead(ctx, store, changed[i], max(1, MostDead/len(changed)))
 		return err
 	})
 	if err != nil {
@@ -101,9 +99,9 @@ func (c *deadCount) look(ctx context.Context, store storage.Storage, changed []*
 	for i, q := range changed {
 		was := c.queues[q.Queue]
 		if was == nil || !was.join(q, pages[i].Tasks) {
-			was = &queueCauses{queue: q.Queue, groups: make(map[string]*deadGroup)}
+			was = &queueCauses{queue: q.Queue, groups: make(map[string]*Cause)}
 			c.queues[q.Queue] = was
-			was.take(pages[i])
+			was.addPage(pages[i])
 			if len(pages[i].Tasks) > 0 {
 				was.newest = pages[i].Tasks[0].Ref
 			}
@@ -113,9 +111,9 @@ func (c *deadCount) look(ctx context.Context, store storage.Storage, changed []*
 	return nil
 }
 
-// newestDead reads up to so many of the dead tasks of a queue.
+// newestDead reads the newest dead tasks of a queue, as many as most.
 func newestDead(
-	ctx context.Context, store storage.Storage, q *queueNow, most int,
+	ctx context.Context, store storage.Storage, q *Queue, most int,
 ) (all storage.TasksPage, err error) {
 	for left := min(int64(most), q.Dead); left > 0; left = int64(most - len(all.Tasks)) {
 		page, err := store.Tasks(ctx, storage.TasksQuery{
@@ -131,9 +129,9 @@ func newestDead(
 	return all, nil
 }
 
-// join adds the tasks of a page that died since the queue was counted, and reports false where others than
-// those have changed.
-func (q *queueCauses) join(now *queueNow, tasks []storage.Task) bool {
+// join counts the tasks of a page that died since the queue was counted. It reports false where other dead
+// tasks have changed, too: the queue has to be counted anew.
+func (q *queueCauses) join(now *Queue, tasks []storage.Task) bool {
 	more := now.Dead - q.dead
 	known := slices.IndexFunc(tasks, func(t storage.Task) bool { return t.Ref == q.newest })
 	if known < 1 || more != now.Totals.Dead-q.total || int64(known) != more {
@@ -146,15 +144,15 @@ func (q *queueCauses) join(now *queueNow, tasks []storage.Task) bool {
 	return true
 }
 
-// take takes in a page.
-func (q *queueCauses) take(page storage.TasksPage) {
+// addPage counts the tasks of a page.
+func (q *queueCauses) addPage(page storage.TasksPage) {
 	for _, t := range page.Tasks {
 		q.add(t)
 	}
 	q.after, q.whole = page.Next, page.Next == ""
 }
 
-// next counts a page on, and reports false where all are counted.
+// next counts a further page, and reports false where all dead tasks are counted.
 func (c *deadCount) next(ctx context.Context, store storage.Storage) (bool, error) {
 	var left []*queueCauses
 	for _, q := range c.queues {
@@ -174,7 +172,7 @@ func (c *deadCount) next(ctx context.Context, store storage.Storage) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	q.take(page)
+	q.addPage(page)
 	c.all = nil
 	return true, nil
 }
@@ -188,7 +186,7 @@ func (q *queueCauses) add(t storage.Task) {
 		if len(q.groups) >= mostCauses {
 			return
 		}
-		g = &deadGroup{ID: cause.ID, First: t.Ended, Filter: "cause:" + cause.ID, kinds: map[string]int64{}}
+		g = &Cause{ID: cause.ID, First: t.Ended, Filter: "cause:" + cause.ID, kinds: map[string]int64{}}
 		if cause.ID == "" { // neither an error nor a reason: no filter names such tasks
 			g.Filter = ""
 		}
@@ -208,12 +206,12 @@ func (q *queueCauses) add(t storage.Task) {
 }
 
 // groups joins the causes of all queues.
-func (c *deadCount) groups() *deadGroups {
+func (c *deadCount) groups() *Causes {
 	if c.all != nil {
 		return c.all
 	}
-	all := &deadGroups{Whole: true}
-	byCause := map[string]*deadGroup{}
+	all := &Causes{Whole: true}
+	byCause := map[string]*Cause{}
 	for _, q := range c.queues {
 		all.Read, all.Whole = all.Read+q.read, all.Whole && q.whole
 		for id, of := range q.groups {
@@ -222,7 +220,7 @@ func (c *deadCount) groups() *deadGroups {
 				if len(byCause) >= mostCauses {
 					continue
 				}
-				g = &deadGroup{
+				g = &Cause{
 					ID: id, Error: of.Error, Filter: of.Filter, First: of.First, Last: of.Last, kinds: map[string]int64{},
 				}
 				byCause[id] = g
@@ -240,15 +238,15 @@ func (c *deadCount) groups() *deadGroups {
 		})
 		slices.Sort(g.Queues)
 	}
-	slices.SortFunc(all.Groups, func(a, b *deadGroup) int {
+	slices.SortFunc(all.Groups, func(a, b *Cause) int {
 		return cmp.Or(cmp.Compare(b.Tasks, a.Tasks), b.Last.Compare(a.Last), cmp.Compare(a.ID, b.ID))
 	})
 	c.all = all
 	return all
 }
 
-// join adds what died in a queue.
-func (g *deadGroup) join(queue string, of *deadGroup) {
+// join adds what died of the cause in a queue.
+func (g *Cause) join(queue string, of *Cause) {
 	g.Tasks += of.Tasks
 	g.Queues = append(g.Queues, queue)
 	for kind, n := range of.kinds {
@@ -262,12 +260,12 @@ func (g *deadGroup) join(queue string, of *deadGroup) {
 	}
 }
 
-// readDead groups the dead tasks by cause, where any died or came back since they were read.
-func (s *sampler) readDead(ctx context.Context, before, fresh *sample) error {
+// readDead groups the dead tasks by cause, and reads them where any died or came back since the last look.
+func (s *Sampler) readDead(ctx context.Context, before, fresh *Sample) error {
 	changed := s.causes.behind(fresh)
-	soon := before != nil && before.dead != nil && fresh.at.Sub(s.deadAt) < deadFor
+	soon := before != nil && before.Dead != nil && fresh.At.Sub(s.deadAt) < deadFor
 	if len(changed) > 0 && !soon {
-		s.deadAt = fresh.at
+		s.deadAt = fresh.At
 		if err := s.causes.look(ctx, s.store, changed); err != nil {
 			return err
 		}
@@ -284,14 +282,15 @@ func (s *sampler) readDead(ctx context.Context, before, fresh *sample) error {
 			}
 		}
 	}
-	fresh.dead = s.causes.groups()
+	fresh.Dead = s.causes.groups()
 	return nil
 }
 
-// countDead counts the dead on, for a while, and lets looks go first. The next look tells.
-func (s *sampler) countDead(ctx context.Context) {
+// countDead counts further dead tasks for a while, and lets looks go first. The next look tells what it
+// found.
+func (s *Sampler) countDead(ctx context.Context) {
 	for end := s.now().Add(countFor); s.now().Before(end); {
-		if mine, _ := s.take(ctx, false); !mine {
+		if mine, _ := s.takeTurn(ctx, false); !mine {
 			return
 		}
 		more, err := s.nextDead(ctx)
@@ -302,24 +301,23 @@ func (s *sampler) countDead(ctx context.Context) {
 	}
 }
 
-// nextDead counts a page on, for no longer than a look may take: those who want to look wait for the turn.
-func (s *sampler) nextDead(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookFor)
+// nextDead counts a further page, for no longer than a look may take, because looks wait for the turn.
+func (s *Sampler) nextDead(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, LookTimeout)
 	defer cancel()
 	return s.causes.next(ctx, s.store)
 }
 
-// side calls a function for each number below n, some of them side by side, until one fails.
-func side(n int, do func(i int) error) error {
-	errs := make([]error, min(n, readSide))
-	var all sync.WaitGroup
-	for first := range errs {
-		all.Go(func() { // ends with its share of the numbers
-			for i := first; i < n && errs[first] == nil; i += len(errs) {
-				errs[first] = do(i)
-			}
-		})
+// CauseOf gives the cause of tasks that all died of the same one. There is at least one task.
+func CauseOf(tasks []storage.Task) *Cause {
+	count := deadCount{queues: make(map[string]*queueCauses)}
+	for _, t := range tasks {
+		q := count.queues[t.Queue]
+		if q == nil {
+			q = &queueCauses{queue: t.Queue, groups: make(map[string]*Cause)}
+			count.queues[t.Queue] = q
+		}
+		q.add(t)
 	}
-	all.Wait()
-	return cmp.Or(errs...)
+	return count.groups().Groups[0]
 }

@@ -1,4 +1,4 @@
-package dashboard
+package sampler
 
 import (
 	"context"
@@ -6,8 +6,10 @@ import (
 	"maps"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/midgehq/midge/internal/ledger"
 	"github.com/midgehq/midge/internal/scene"
 	"github.com/midgehq/midge/storage"
 )
@@ -30,14 +32,14 @@ func (r *reading) Tasks(ctx context.Context, q storage.TasksQuery) (storage.Task
 }
 
 // mourning is a sampler of a scene, with a clock that the test sets.
-func mourning(t *testing.T) (*scene.Scene, *sampler, *reading, *time.Duration) {
+func mourning(t *testing.T) (*scene.Scene, *Sampler, *reading, *time.Duration) {
 	t.Helper()
 	sc, err := scene.Open(t.Context(), "empty", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	store, ahead, began := &reading{Storage: sc.Store, calls: map[string]int{}}, new(time.Duration), time.Now()
-	return sc, newSampler(store, func() time.Time { return began.Add(*ahead) }), store, ahead
+	return sc, New(store, ledger.New(store), func() time.Time { return began.Add(*ahead) }), store, ahead
 }
 
 // bury has so many tasks of a queue die of a cause.
@@ -55,15 +57,15 @@ func bury(t *testing.T, sc *scene.Scene, queue, cause string, n int) {
 }
 
 // look looks once, some time later, and wants causes with so many tasks.
-func (s *sampler) mustLook(t *testing.T, ahead *time.Duration, d time.Duration, want map[string]int64) {
+func (s *Sampler) mustLook(t *testing.T, ahead *time.Duration, d time.Duration, want map[string]int64) {
 	t.Helper()
 	*ahead += d
-	now, err := s.sample(t.Context())
+	now, err := s.Sample(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]int64{}
-	for _, g := range now.dead.Groups {
+	for _, g := range now.Dead.Groups {
 		got[g.Error] += g.Tasks
 	}
 	if !maps.Equal(got, want) {
@@ -91,7 +93,7 @@ func TestOnlyWhatDiedIsReadAgain(t *testing.T) {
 	bury(t, sc, "old", "disk full", 5)
 	all["disk full"] += 5
 	s.mustLook(t, ahead, deadFor+time.Second, all)
-	if store.calls["tasks"] > mostDead || store.calls["dead"] > countPages {
+	if store.calls["tasks"] > MostDead || store.calls["dead"] > countPages {
 		t.Errorf("five died, and %v are read", store.calls)
 	}
 	// What comes back has its queue counted anew.
@@ -100,6 +102,86 @@ func TestOnlyWhatDiedIsReadAgain(t *testing.T) {
 	}
 	delete(all, "no route")
 	s.mustLook(t, ahead, deadFor+time.Second, all)
+}
+
+// TestTheDeadAreCountedFromTheNewestOn: the newest at once, the others with the looks that follow; what dies
+// meanwhile is shown soon, and deletes begin a new count.
+func TestTheDeadAreCountedFromTheNewestOn(t *testing.T) {
+	sc, s, store, ahead := mourning(t)
+	bury(t, sc, "a.old", "disk full", 5000)
+	bury(t, sc, "z.new", "timeout", 1500)
+	look := func() string {
+		t.Helper()
+		*ahead += 2 * deadFor
+		now, err := s.Sample(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("%d %t:", now.Dead.Read, now.Dead.Whole)
+		for _, g := range now.Dead.Groups {
+			text += fmt.Sprintf(" %s %d", g.Error, g.Tasks)
+		}
+		return text
+	}
+	want := func(when, want string) {
+		t.Helper()
+		if got := look(); got != want {
+			t.Errorf("%s: got %q, want %q", when, got, want)
+		}
+	}
+	want("first", "2000 false: timeout 1000 disk full 1000")
+	want("second", "3900 false: disk full 2400 timeout 1500")
+	bury(t, sc, "z.new", "refused", 10)
+	want("what died meanwhile", "3910 false: disk full 2400 timeout 1500 refused 10")
+	want("going on", "5910 false: disk full 4400 timeout 1500 refused 10")
+	want("last", "6510 true: disk full 5000 timeout 1500 refused 10")
+	want("at rest", "6510 true: disk full 5000 timeout 1500 refused 10")
+	deleted, err := storage.NewSession(store, 0).DeleteAll(t.Context(), "a.old", storage.Dead, nil)
+	if err != nil || deleted != 5000 {
+		t.Fatalf("deleted %d: %v", deleted, err)
+	}
+	want("few left", "1510 true: timeout 1500 refused 10")
+}
+
+// tardy is a storage that takes its time to list the dead.
+type tardy struct {
+	storage.Storage
+
+	each time.Duration
+}
+
+func (w *tardy) Tasks(ctx context.Context, q storage.TasksQuery) (storage.TasksPage, error) {
+	if q.State == storage.Dead {
+		select {
+		case <-time.After(w.each):
+		case <-ctx.Done():
+			return storage.TasksPage{}, ctx.Err()
+		}
+	}
+	return w.Storage.Tasks(ctx, q)
+}
+
+// TestACountOfTheDeadTakesTheTurnFromNobody: where the storage does not answer it, all pages would wait for
+// it.
+func TestACountOfTheDeadTakesTheTurnFromNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sc, err := scene.Open(t.Context(), "empty", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bury(t, sc, "q", "disk full", MostDead+100)
+		store := &tardy{Storage: sc.Store}
+		s := New(store, ledger.New(store), time.Now)
+		if _, err := s.Sample(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		store.each = time.Hour
+		began := time.Now()
+		s.countDead(t.Context())
+		if took := time.Since(began); took > LookTimeout+time.Second {
+			t.Errorf("a count that the storage does not answer holds the turn for %v, want %v at most", took, LookTimeout)
+		}
+	})
 }
 
 func TestManyCausesAreBounded(t *testing.T) {
@@ -113,20 +195,20 @@ func TestManyCausesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now, err := s.sample(t.Context())
+	now, err := s.Sample(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(now.dead.Groups) != mostDead || now.dead.Read != mostDead {
-		t.Errorf("a look tells %d causes of %d tasks, want %d of each", len(now.dead.Groups), now.dead.Read, mostDead)
+	if len(now.Dead.Groups) != MostDead || now.Dead.Read != MostDead {
+		t.Errorf("a look tells %d causes of %d tasks, want %d of each", len(now.Dead.Groups), now.Dead.Read, MostDead)
 	}
 	s.countDead(t.Context())
 	*ahead += 2 * time.Second
-	if now, err = s.sample(t.Context()); err != nil {
+	if now, err = s.Sample(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if len(now.dead.Groups) != mostCauses || now.dead.Read != mostCauses+100 {
-		t.Errorf("%d causes of %d tasks, want %d of %d", len(now.dead.Groups), now.dead.Read, mostCauses, mostCauses+100)
+	if len(now.Dead.Groups) != mostCauses || now.Dead.Read != mostCauses+100 {
+		t.Errorf("%d causes of %d tasks, want %d of %d", len(now.Dead.Groups), now.Dead.Read, mostCauses, mostCauses+100)
 	}
 }
 
@@ -138,8 +220,8 @@ func word(n int) (text string) {
 	return "w" + text
 }
 
-// TestALookReadsSchedulesOnceTheyTick: the schedules of a queue are read again where their number changed, where
-// one has ticked, and now and then.
+// TestALookReadsSchedulesOnceTheyTick: the schedules of a queue are read again where their number changed,
+// where one has ticked, and now and then.
 func TestALookReadsSchedulesOnceTheyTick(t *testing.T) {
 	sc, s, store, ahead := mourning(t)
 	for i := range 20 {
@@ -152,12 +234,12 @@ func TestALookReadsSchedulesOnceTheyTick(t *testing.T) {
 		t.Helper()
 		*ahead += d
 		clear(store.calls)
-		now, err := s.sample(t.Context())
+		now, err := s.Sample(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := store.calls[string(storage.Cursors)]; got != want || len(now.schedules) < 20 {
-			t.Errorf("%s: %d pages of schedules are read, want %d; there are %d", what, got, want, len(now.schedules))
+		if got := store.calls[string(storage.Cursors)]; got != want || len(now.Schedules) < 20 {
+			t.Errorf("%s: %d pages of schedules are read, want %d; there are %d", what, got, want, len(now.Schedules))
 		}
 	}
 	reads("at first", 0, 20)
@@ -182,12 +264,12 @@ func TestADeploysSchedulesAreNoOrphans(t *testing.T) {
 		if err := sc.Beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		now, err := s.sample(t.Context())
+		now, err := s.Sample(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(now.schedules) != 1 || now.schedules[0].orphaned {
-			t.Errorf("%d schedules, orphaned %t: want one that is declared", len(now.schedules), now.schedules[0].orphaned)
+		if len(now.Schedules) != 1 || now.Schedules[0].Orphaned {
+			t.Errorf("%d schedules, orphaned %t: want one that is declared", len(now.Schedules), now.Schedules[0].Orphaned)
 		}
 	}
 	look()

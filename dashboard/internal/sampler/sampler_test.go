@@ -1,10 +1,8 @@
-package dashboard
+package sampler
 
 import (
 	"context"
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,48 +27,21 @@ func (f *failing) Stats(ctx context.Context, queues ...string) ([]storage.Stats,
 	return f.Storage.Stats(ctx, queues...)
 }
 
-// clocked makes the dashboard of a calm scene with a clock that a test sets.
-func clocked(t *testing.T) (*Dashboard, *failing, *time.Duration) {
+// clocked makes the sampler of a calm scene with a clock that a test sets.
+func clocked(t *testing.T) (*Sampler, *failing, *time.Duration) {
 	t.Helper()
 	sc, err := scene.Open(t.Context(), "calm", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, ahead := &failing{Storage: sc.Store}, new(time.Duration)
-	d, err := Handler(store, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	d.server.sampler.now = func() time.Time { return began.Add(*ahead) }
-	return d, store, ahead
+	store, ahead, began := &failing{Storage: sc.Store}, new(time.Duration), time.Now()
+	return New(store, ledger.New(store), func() time.Time { return began.Add(*ahead) }), store, ahead
 }
 
-// TestARequestThatEndsShowsTheLastSample: a request that ends while another one looks at the storage.
-func TestARequestThatEndsShowsTheLastSample(t *testing.T) {
-	d, _, ahead := clocked(t)
-	if _, err := d.server.sampler.sample(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	*ahead = 2 * period
-	d.server.sampler.turn <- struct{}{}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, path := range []string{"/", "/queues", "/tasks", "/dead", "/search?q=a"} {
-		r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
-		r.Host, r.RemoteAddr = "localhost", "127.0.0.1:4000"
-		w := httptest.NewRecorder()
-		d.ServeHTTP(w, r)
-		if w.Code >= 500 {
-			t.Errorf("GET %s: %d, want a page or an error of the request", path, w.Code)
-		}
-	}
-}
-
-// TestWhoPausedAQueueIsNamed: where a person did it before or after the first look, and nobody where a program
-// did, even if a person paused the same queue earlier.
+// TestWhoPausedAQueueIsNamed: where a person did it before or after the first look, and nobody where a
+// program did, even if a person paused the same queue earlier.
 func TestWhoPausedAQueueIsNamed(t *testing.T) {
-	d, store, ahead := clocked(t)
+	sampler, store, ahead := clocked(t)
 	audit, session := ledger.NewAudit(store), storage.NewSession(store, 0)
 	paused := func(queue string, pause bool) {
 		t.Helper()
@@ -96,12 +67,12 @@ func TestWhoPausedAQueueIsNamed(t *testing.T) {
 	paused("images", true)
 	names := map[string]string{"mail": "bo", "images": ""}
 	for range 2 {
-		s, err := d.server.sampler.sample(t.Context())
+		s, err := sampler.Sample(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for queue, want := range names {
-			if got := s.byName[queue].pausedBy; got != want {
+			if got := s.byName[queue].PausedBy; got != want {
 				t.Errorf("%s was paused by %q, want %q", queue, got, want)
 			}
 		}
@@ -111,47 +82,46 @@ func TestWhoPausedAQueueIsNamed(t *testing.T) {
 	}
 }
 
-// TestAFailedLookIsNotRepeatedAtOnce: those who waited for a look that failed do not look one after the other.
+// TestAFailedLookIsNotRepeatedAtOnce: those who waited for a look that failed do not look one after the
+// other.
 func TestAFailedLookIsNotRepeatedAtOnce(t *testing.T) {
-	d, store, ahead := clocked(t)
-	s := d.server.sampler
+	s, store, ahead := clocked(t)
 	look := func(after time.Duration, looks int, sampled bool) {
 		t.Helper()
 		*ahead += after
 		before := store.looks
-		got, err := s.sample(t.Context())
+		got, err := s.Sample(t.Context())
 		if store.looks-before != looks || (got != nil && err == nil) != sampled {
 			t.Errorf("%d looks, sample %t, %v; want %d, %t", store.looks-before, got != nil, err, looks, sampled)
 		}
 	}
 	store.fails = true
 	look(0, 1, false)
-	look(period/2, 0, false)
+	look(Period/2, 0, false)
 	store.fails = false
-	look(period, 1, true)
+	look(Period, 1, true)
 	store.fails = true
-	look(2*period, 1, true)
-	look(period/2, 0, true)
-	look(period, 1, true)
-	s.changed() // somebody has acted since
+	look(2*Period, 1, true)
+	look(Period/2, 0, true)
+	look(Period, 1, true)
+	s.Changed() // somebody has acted since
 	look(0, 1, true)
 	s.turn <- struct{}{} // somebody waits for the storage
-	look(2*period, 0, true)
+	look(2*Period, 0, true)
 }
 
 // TestAnActWaitsForNoLook that is under way, and what that look finds is not what the next page shows.
 func TestAnActWaitsForNoLook(t *testing.T) {
-	d, store, _ := clocked(t)
-	s := d.server.sampler
-	if _, err := s.sample(t.Context()); err != nil {
+	s, store, _ := clocked(t)
+	if _, err := s.Sample(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s.turn <- struct{}{} // somebody waits for the storage
-	s.changed()
+	s.Changed()
 	<-s.turn
 	before := store.looks
 	for range 2 {
-		if _, err := s.sample(t.Context()); err != nil {
+		if _, err := s.Sample(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -162,11 +132,11 @@ func TestAnActWaitsForNoLook(t *testing.T) {
 
 // TestTheSampleBeforeIsOfTheStoragesTime: the clock of this process may be an hour behind.
 func TestTheSampleBeforeIsOfTheStoragesTime(t *testing.T) {
-	d, store, ahead := clocked(t)
-	var last *sample
+	s, store, ahead := clocked(t)
+	var last *Sample
 	for _, *ahead = range []time.Duration{-time.Hour, -time.Hour + pastFor + time.Second} {
 		var err error
-		if last, err = d.server.sampler.sample(t.Context()); err != nil {
+		if last, err = s.Sample(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -174,7 +144,7 @@ func TestTheSampleBeforeIsOfTheStoragesTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := last.before(last.queues[0].Queue)
+	before := last.Before(last.Queues[0].Queue)
 	if len(before) != 1 || now.Now.Sub(before[0].At).Abs() > time.Minute {
 		t.Errorf("the sample before is %+v, want one of about %v", before, now.Now)
 	}
@@ -202,17 +172,17 @@ func TestAPageBehindAnActAwaitsTheLookBehindIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		store := &slowly{Storage: sc.Store}
-		s := newSampler(store, time.Now)
-		before, err := s.sample(t.Context())
+		s := New(store, ledger.New(store), time.Now)
+		before, err := s.Sample(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		store.wait = make(chan struct{})
-		s.changed()
-		go func() { _, _ = s.sample(t.Context()) }() // another viewer's
+		s.Changed()
+		go func() { _, _ = s.Sample(t.Context()) }() // another viewer's
 		synctest.Wait()
-		var got *sample
-		go func() { got, _ = s.sample(t.Context()) }()
+		var got *Sample
+		go func() { got, _ = s.Sample(t.Context()) }()
 		synctest.Wait()
 		close(store.wait)
 		synctest.Wait()
@@ -224,16 +194,16 @@ func TestAPageBehindAnActAwaitsTheLookBehindIt(t *testing.T) {
 
 // TestAForecastLooksBackFarEnough: what a queue was a second ago tells no rate.
 func TestAForecastLooksBackFarEnough(t *testing.T) {
-	d, _, ahead := clocked(t)
+	s, _, ahead := clocked(t)
 	for ; *ahead < time.Minute; *ahead += time.Second {
-		now, err := d.server.sampler.sample(t.Context())
+		now, err := s.Sample(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		if *ahead <= pastFor {
 			continue
 		}
-		if back := now.at.Sub(now.then.at); back < pastFor || back > 2*pastFor+time.Second {
+		if back := now.At.Sub(now.then.at); back < pastFor || back > 2*pastFor+time.Second {
 			t.Errorf("after %v a forecast looks %v back, want %v or somewhat more", *ahead, back, pastFor)
 		}
 	}
@@ -247,11 +217,11 @@ func TestAPauseIsNoOlderThanWhatResumedTheQueue(t *testing.T) {
 	}
 	since := func() time.Time {
 		t.Helper()
-		now, err := newSampler(sc.Store, time.Now).sample(t.Context())
+		now, err := New(sc.Store, ledger.New(sc.Store), time.Now).Sample(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return now.byName["payments"].pausedSeen
+		return now.byName["payments"].PausedSince
 	}
 	if since().IsZero() {
 		t.Error("the audit does not tell since when the queue is paused")
@@ -270,18 +240,18 @@ func TestAPauseIsNoOlderThanWhatResumedTheQueue(t *testing.T) {
 
 // TestAKindIsUnknownSinceItsOwnTime: what was so before, and is no more, tells nothing of it.
 func TestAKindIsUnknownSinceItsOwnTime(t *testing.T) {
-	d, _, _ := clocked(t)
-	s, long := d.server.sampler, time.Now().Add(-time.Hour)
-	queue := func(since time.Time, unknown ...storage.KindSize) *sample {
-		now := &sample{at: s.now(), queues: []queueNow{{Stats: storage.Stats{Queue: "q"}, unknown: unknown, unknownSince: since}}}
-		now.byName = map[string]*queueNow{"q": &now.queues[0]}
+	s, _, _ := clocked(t)
+	long := time.Now().Add(-time.Hour)
+	queue := func(since time.Time, unknown ...storage.KindSize) *Sample {
+		now := &Sample{At: s.now(), Queues: []Queue{{Stats: storage.Stats{Queue: "q"}, Unknown: unknown, UnknownSince: since}}}
+		now.byName = map[string]*Queue{"q": &now.Queues[0]}
 		return now
 	}
 	s.sinceAt = s.now()
 	for _, unknown := range [][]storage.KindSize{{{Kind: "old", Tasks: 1}}, nil} {
 		now := queue(time.Time{}, unknown...)
 		s.readSince(t.Context(), queue(long, storage.KindSize{Kind: "old", Tasks: 1}), now)
-		if got := now.queues[0].unknownSince; got.IsZero() != (unknown == nil) {
+		if got := now.Queues[0].UnknownSince; got.IsZero() != (unknown == nil) {
 			t.Errorf("with the unknown kinds %v since %v, want it kept as long as there are some", unknown, got)
 		}
 	}
@@ -308,13 +278,13 @@ func TestChartsOutliveAReadingOfTheHistoryThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	store, ahead, began := &forgetful{Storage: sc.Store}, time.Duration(0), time.Now()
-	s := newSampler(store, func() time.Time { return began.Add(ahead) })
+	s := New(store, ledger.New(store), func() time.Time { return began.Add(ahead) })
 	for _, store.fails = range []bool{false, true} {
-		now, err := s.sample(t.Context())
+		now, err := s.Sample(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if now.known() == 0 {
+		if now.KnownMinutes() == 0 {
 			t.Errorf("where the history cannot be read, %t, nothing is known of the hour", store.fails)
 		}
 		ahead += historyFor + time.Second

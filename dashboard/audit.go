@@ -1,0 +1,78 @@
+package dashboard
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/midgehq/midge/internal/ledger"
+)
+
+// auditData is what the page of the audit shows.
+type auditData struct {
+	Acts        []ledger.Entry
+	First, Next string
+}
+
+func (s *server) audits(r *http.Request, v *view) error {
+	v.Page, v.Nav, v.Title = "audit", "Audit", "Audit"
+	after := r.FormValue("after")
+	words := []string{"midge", "audit"}
+	if after != "" {
+		words = append(words, "--after="+after)
+	}
+	v.Command = commandLine(words...)
+	acts, next, err := s.audit.List(r.Context(), after, pageSize)
+	if err != nil {
+		return err
+	}
+	d := auditData{Acts: acts}
+	if after != "" {
+		d.First = v.URL("/audit")
+	}
+	if next != "" {
+		d.Next = v.URL("/audit", "after", next)
+	}
+	v.Data = d
+	return nil
+}
+
+// auditTimeout bounds what is written to the audit behind an act.
+const auditTimeout = 5 * time.Second
+
+// entry is what the audit keeps of an act.
+func (s *server) entry(r *http.Request, d *askData) ledger.Entry {
+	user := userOf(r.Context())
+	e := ledger.Entry{
+		Who: user.Name, Role: string(user.Role), Via: "dashboard", Act: d.Do, Queue: d.Queue,
+		IDs: d.Refs[:min(len(d.Refs), ledger.MaxIDs)],
+	}
+	if r.FormValue("all") != "" {
+		e.Filter, e.IDs = commandFilter(chosenOf(r)), nil
+	}
+	if length := r.PostFormValue("for"); length != "" {
+		e.Note = "for " + length
+	}
+	return e
+}
+
+// written tells the audit what became of an act. Where the storage does not take that, the audit has the
+// intent.
+func (s *server) written(ctx context.Context, record *ledger.Act, count int, failed error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
+	defer cancel()
+	if err := record.End(ctx, count, failed); err != nil {
+		s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "midge: the audit does not know what became of an act",
+			slog.Any("error", err))
+	}
+}
+
+// writtenOne tells the audit what became of an act on one thing.
+func (s *server) writtenOne(ctx context.Context, record *ledger.Act, failed error) {
+	count := 1
+	if failed != nil {
+		count = 0
+	}
+	s.written(ctx, record, count, failed)
+}

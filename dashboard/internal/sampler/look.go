@@ -1,0 +1,281 @@
+package sampler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/midgehq/midge/storage"
+)
+
+// For how long a sample repeats what the one before it has.
+const (
+	namesFor     = 2 * time.Second
+	runnersFor   = 2 * time.Second
+	infoFor      = 15 * time.Second
+	schedulesFor = 5 * time.Second
+	// schedulesAgain is after how long the schedules of a queue are read again although nothing tells of a
+	// change.
+	schedulesAgain = time.Minute
+	historyFor     = 30 * time.Second
+	deadFor        = 5 * time.Second
+	sinceFor       = 15 * time.Second
+	// smoothing is the time over which rates are averaged.
+	smoothing = 8 * time.Second
+	// maxSchedules bounds the schedules that a sample has.
+	maxSchedules = 2000
+)
+
+// look reads the storage for a new sample. before is the sample before it, nil for the first.
+func (s *Sampler) look(ctx context.Context, before *Sample) (*Sample, error) {
+	fresh := &Sample{At: s.now()}
+	before.remember(fresh)
+	var stats []storage.Stats
+	err := errors.Join(beside(
+		func() (err error) { stats, err = s.sizes(ctx, before, fresh); return err },
+		func() error { return s.rest(ctx, before, fresh) },
+	)...)
+	if err != nil {
+		return nil, err
+	}
+	fresh.skew = time.Duration(s.skew.Load())
+	fresh.Queues = make([]Queue, len(stats))
+	fresh.byName = make(map[string]*Queue, len(stats))
+	for i := range stats {
+		q := &fresh.Queues[i]
+		q.Stats = stats[i]
+		fresh.byName[q.Queue] = q
+		q.measure(before, fresh.At, fresh.skew)
+		q.served(fresh.serving[q.Queue])
+	}
+	s.readHistory(ctx, before, fresh)
+	s.readSince(ctx, before, fresh)
+	if err := s.readDead(ctx, before, fresh); err != nil {
+		return nil, err
+	}
+	return fresh, s.readSchedules(ctx, before, fresh)
+}
+
+// beside calls functions side by side, and gives their errors.
+func beside(calls ...func() error) []error {
+	errs := make([]error, len(calls))
+	var all sync.WaitGroup
+	for i, call := range calls {
+		all.Go(func() { errs[i] = call() }) // ends with the call
+	}
+	all.Wait()
+	return errs
+}
+
+// concurrency is how many calls Concurrently makes side by side.
+const concurrency = 8
+
+// Concurrently calls a function for each number below n, up to eight of them side by side. It makes no
+// further calls where one fails, and gives its error.
+func Concurrently(n int, do func(i int) error) error {
+	errs := make([]error, min(n, concurrency))
+	var all sync.WaitGroup
+	for first := range errs {
+		all.Go(func() { // ends with its share of the numbers
+			for i := first; i < n && errs[first] == nil; i += len(errs) {
+				errs[first] = do(i)
+			}
+		})
+	}
+	all.Wait()
+	return cmp.Or(errs...)
+}
+
+// sizes reads the sizes of all queues.
+func (s *Sampler) sizes(ctx context.Context, before, fresh *Sample) ([]storage.Stats, error) {
+	names, err := s.names(ctx, before, fresh.At)
+	if err != nil {
+		return nil, err
+	}
+	began := s.now()
+	stats := make([]storage.Stats, 0, len(names))
+	for chunk := range slices.Chunk(names, storage.MaxNames) {
+		some, err := s.store.Stats(ctx, chunk...)
+		if err != nil {
+			return nil, err
+		}
+		stats = append(stats, some...)
+	}
+	fresh.RoundTrip = s.now().Sub(began)
+	return stats, nil
+}
+
+// names lists the queues, or repeats the names that the sample before has.
+func (s *Sampler) names(ctx context.Context, before *Sample, now time.Time) ([]string, error) {
+	if before != nil && now.Sub(s.namesAt) < namesFor {
+		names := make([]string, len(before.Queues))
+		for i := range before.Queues {
+			names[i] = before.Queues[i].Queue
+		}
+		return names, nil
+	}
+	var names []string
+	for name, err := range storage.EachQueue(ctx, s.store, "") {
+		if err != nil {
+			return nil, err
+		}
+		if !storage.Reserved(name) {
+			names = append(names, name)
+		}
+	}
+	s.namesAt = now
+	return names, nil
+}
+
+// rest reads the runners and the description of the storage where the sample before has them from too long
+// ago.
+func (s *Sampler) rest(ctx context.Context, before, fresh *Sample) (err error) {
+	if before != nil {
+		fresh.Runners, fresh.Kinds, fresh.serving = before.Runners, before.Kinds, before.serving
+		fresh.Info, fresh.runnersRead = before.Info, before.runnersRead
+	}
+	if before == nil || fresh.At.Sub(s.runnersAt) >= runnersFor {
+		if fresh.Runners, err = s.store.Runners(ctx); err != nil {
+			return err
+		}
+		fresh.Kinds, fresh.serving = kindsOf(fresh.Runners), servingOf(fresh.Runners)
+		s.runnersAt = fresh.At
+		fresh.runnersRead++
+	}
+	if before == nil || fresh.At.Sub(s.infoAt) >= infoFor {
+		if fresh.Info, err = s.store.Describe(ctx); err != nil {
+			return err
+		}
+		s.infoAt = fresh.At
+		s.skew.Store(int64(fresh.Info.Now.Sub(s.now())))
+	}
+	return nil
+}
+
+// readHistory reads the history of the last hour. Where it cannot be read, pages show all else.
+func (s *Sampler) readHistory(ctx context.Context, before, fresh *Sample) {
+	if before != nil {
+		fresh.Hour = before.Hour
+	}
+	if before != nil && fresh.At.Sub(s.historyAt) < historyFor {
+		return
+	}
+	s.historyAt = fresh.At
+	end := s.StorageNow().Truncate(time.Minute).Add(time.Minute)
+	hour, err := s.ledger.Series(ctx, end.Add(-time.Hour), end, time.Minute)
+	if err != nil {
+		return
+	}
+	fresh.Hour = hour
+	if before != nil {
+		return
+	}
+	// A first look tells no rates: the rates of the last minute that the history knows stand in for them.
+	for i := len(hour.All) - 1; i >= max(0, len(hour.All)-4); i-- {
+		if !hour.All[i].Known {
+			continue
+		}
+		for j := range fresh.Queues {
+			q := &fresh.Queues[j]
+			q.Done, q.Failed = 0, 0
+			if steps := hour.Queues[q.Queue]; i < len(steps) {
+				q.Done, q.Failed = float64(steps[i].Done)/60, float64(steps[i].Failed)/60
+			}
+		}
+		return
+	}
+}
+
+// kindsOf gives the kinds that runners know, each once.
+func kindsOf(runners []storage.RunnerInfo) []string {
+	known := map[string]bool{}
+	for i := range runners {
+		for _, kind := range runners[i].Kinds {
+			known[kind] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(known))
+}
+
+// measure computes the rates of a queue from what the sample before it counted.
+func (q *Queue) measure(before *Sample, now time.Time, skew time.Duration) {
+	q.Done, q.Failed = -1, -1
+	if before == nil {
+		return
+	}
+	was := before.byName[q.Queue]
+	if was == nil { // a new queue: all that it counted happened since
+		was = &Queue{}
+	}
+	switch {
+	case q.Paused && was.Paused:
+		q.PausedSince, q.PausedBy = was.PausedSince, was.PausedBy
+	case q.Paused:
+		q.PausedSince = now.Add(skew)
+	}
+	passed := now.Sub(before.At).Seconds()
+	if passed <= 0 {
+		q.Done, q.Failed = was.Done, was.Failed
+		return
+	}
+	weight := 1 - math.Exp(-passed/smoothing.Seconds())
+	q.Done = smoothed(was.Done, q.Totals.Completed-was.Totals.Completed, passed, weight)
+	q.Failed = smoothed(was.Failed, q.failures()-was.failures(), passed, weight)
+}
+
+// smoothed joins the events since the sample before to the average so far.
+func smoothed(average float64, events int64, passed, weight float64) float64 {
+	now := float64(max(0, events)) / passed
+	if average < 0 {
+		return now
+	}
+	if average += (now - average) * weight; average < 0.004 {
+		return 0
+	}
+	return average
+}
+
+// serving is what the live runners of a queue can run.
+type serving struct {
+	runners int
+	all     bool // one of them runs kinds of any name
+	kinds   map[string]bool
+}
+
+// servingOf tells of each queue that a runner serves what its runners can run.
+func servingOf(runners []storage.RunnerInfo) map[string]*serving {
+	by := make(map[string]*serving)
+	for i := range runners {
+		for _, queue := range runners[i].Queues {
+			of := by[queue]
+			if of == nil {
+				of = &serving{kinds: make(map[string]bool)}
+				by[queue] = of
+			}
+			of.runners++
+			of.all = of.all || len(runners[i].Kinds) == 0
+			for _, kind := range runners[i].Kinds {
+				of.kinds[kind] = true
+			}
+		}
+	}
+	return by
+}
+
+// served notes how many live runners the queue has, and which of its kinds none of them knows.
+func (q *Queue) served(by *serving) {
+	if by == nil {
+		by = &serving{}
+	}
+	q.Runners = by.runners
+	for _, kind := range q.Declined {
+		if !by.all && !by.kinds[kind.Kind] {
+			q.Unknown = append(q.Unknown, kind)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package sampler
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/midgehq/midge/internal/filter"
+	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/internal/scan"
+	"github.com/midgehq/midge/storage"
+)
+
+// readSince finds who paused queues, and since when: the audit tells of pauses that began before this process
+// looked. It also finds since when tasks of unknown kinds wait.
+func (s *Sampler) readSince(ctx context.Context, before, fresh *Sample) {
+	var paused, unknown []*Queue
+	for i := range fresh.Queues {
+		q := &fresh.Queues[i]
+		if len(q.Unknown) > 0 && before != nil && before.byName[q.Queue] != nil {
+			q.UnknownSince = before.byName[q.Queue].UnknownSince
+		}
+		if q.pauseUnknown(fresh.At.Add(fresh.skew)) {
+			paused = append(paused, q)
+		}
+		if len(q.Unknown) > 0 && q.UnknownSince.IsZero() {
+			unknown = append(unknown, q)
+		}
+	}
+	if len(paused)+len(unknown) == 0 || before != nil && fresh.At.Sub(s.sinceAt) < sinceFor {
+		return
+	}
+	s.sinceAt = fresh.At
+	for _, q := range unknown[:min(len(unknown), 10)] {
+		q.UnknownSince = s.declinedSince(ctx, q.Queue)
+	}
+	if len(paused) > 0 {
+		s.readPauses(ctx, paused)
+	}
+}
+
+// pauseUnknown reports whether the queue is paused, and the audit may tell more of the pause than is known.
+func (q *Queue) pauseUnknown(now time.Time) bool {
+	return q.Paused && (q.PausedSince.IsZero() || q.PausedBy == "" && now.Sub(q.PausedSince) < 2*pausedWithin)
+}
+
+// readPauses finds in the audit who paused queues, and when.
+func (s *Sampler) readPauses(ctx context.Context, paused []*Queue) {
+	acts, _, err := s.audit.List(ctx, "", 200)
+	if err != nil {
+		return
+	}
+	for _, q := range paused {
+		i := slices.IndexFunc(acts, func(e ledger.Entry) bool { // the newest first
+			return (e.Act == "pause" || e.Act == "resume") && e.Queue == q.Queue && e.Outcome == ledger.Done
+		})
+		if i < 0 || acts[i].Act == "resume" { // a program paused it, of which no audit knows
+			continue
+		}
+		by := &acts[i]
+		switch {
+		case q.PausedSince.IsZero():
+			q.PausedSince, q.PausedBy = by.At, by.Who
+		case q.PausedSince.Sub(by.At).Abs() < pausedWithin:
+			q.PausedBy = by.Who
+		}
+	}
+}
+
+// pausedWithin is how far apart an act and the look that first saw its pause may be.
+const pausedWithin = 30 * time.Second
+
+// declinedSince is since when a task of a queue waits in the line of its kind; zero where no such task is
+// found soon.
+func (s *Sampler) declinedSince(ctx context.Context, queue string) time.Time {
+	f, err := filter.Parse("is:declined queue:" + queue)
+	if err != nil {
+		return time.Time{}
+	}
+	found, err := scan.Next(ctx, s.store, scan.Request{
+		Filter: f, States: []storage.State{storage.Waiting}, Limit: 1, Time: 100 * time.Millisecond,
+	})
+	if err != nil || len(found.Tasks) == 0 {
+		return time.Time{}
+	}
+	return found.Tasks[0].Declined
+}

@@ -1,0 +1,239 @@
+package sampler
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/internal/ledger"
+	"github.com/midgehq/midge/storage"
+)
+
+// Sample is what a look at the storage found. Nobody changes a sample once it is made.
+type Sample struct {
+	At        time.Time            // of the look, by this process's clock
+	RoundTrip time.Duration        // in which the storage told the sizes of the queues
+	Info      storage.Description  // of the storage
+	Queues    []Queue              // by name, without midge's own
+	Runners   []storage.RunnerInfo // that are alive
+	Kinds     []string             // that live runners know, by name
+	Schedules []Schedule           // of all queues, the next to tick first
+	Dead      *Causes
+	Hour      *ledger.Series // the history of the last hour, nil where it cannot be read
+	// Err is why the storage does not answer, nil where it does. Lost is since when it does not: all else is
+	// from the look before.
+	Err  error
+	Lost time.Time
+
+	acts    int64         // of this process, before the look
+	skew    time.Duration // how far the storage's clock was ahead of this process's
+	byName  map[string]*Queue
+	serving map[string]*serving // by queue
+	// runnersRead counts how often the runners were read.
+	runnersRead int
+	// then is what the queues were some seconds before, for forecasts. later takes its place in a sample to
+	// come. Both are nil where that is not known.
+	then, later *past
+}
+
+// Queue is a queue as a sample found it.
+type Queue struct {
+	storage.Stats
+
+	// Done and Failed are attempts a second, averaged over the last seconds; -1 where there was one look only.
+	Done, Failed float64
+	// Runners is how many live runners serve the queue.
+	Runners int
+	// Unknown are the declined kinds that no live runner of the queue can run.
+	Unknown []storage.KindSize
+	// PausedSince is when the pause began by the storage's clock, as this process saw it or the audit tells;
+	// zero where that is not known.
+	PausedSince time.Time
+	// PausedBy is who paused the queue, by the audit; "" where that is not known.
+	PausedBy string
+	// UnknownSince is since when a task of an unknown kind waits; zero where that is not known.
+	UnknownSince time.Time
+}
+
+// failures are the attempts of a queue that failed or crashed.
+func (q *Queue) failures() int64 { return q.Totals.Failed + q.Totals.Crashed }
+
+// Schedule is a schedule as a sample found it.
+type Schedule struct {
+	storage.Task
+
+	Declaration storage.Declaration
+	Damaged     bool // the declaration cannot be read
+	Orphaned    bool // no live runner declares it
+}
+
+// Name is the schedule's name, as its declaration has it.
+func (c *Schedule) Name() string { return strings.TrimPrefix(c.ID, storage.CursorPrefix) }
+
+// Queue gives a queue by its name, nil where there is none.
+func (s *Sample) Queue(name string) *Queue { return s.byName[name] }
+
+// Sum adds up a number of all queues.
+func (s *Sample) Sum(of func(*Queue) int64) (sum int64) {
+	for i := range s.Queues {
+		sum += of(&s.Queues[i])
+	}
+	return sum
+}
+
+// Rates are the rates of all queues together, -1 where they are not known yet.
+func (s *Sample) Rates() (done, failed float64) {
+	if len(s.Queues) > 0 && s.Queues[0].Done < 0 {
+		return -1, -1
+	}
+	for i := range s.Queues {
+		done, failed = done+max(0, s.Queues[i].Done), failed+max(0, s.Queues[i].Failed)
+	}
+	return done, failed
+}
+
+// Oldest is for how long the oldest task of all queues has waited, zero where nothing waits.
+func (s *Sample) Oldest() (oldest time.Duration) {
+	for i := range s.Queues {
+		oldest = max(oldest, s.Queues[i].Oldest)
+	}
+	return oldest
+}
+
+// OldestQueue is the queue whose oldest task has waited for the longest, "" where nothing waits.
+func (s *Sample) OldestQueue() (queue string) {
+	var oldest time.Duration
+	for i := range s.Queues {
+		if q := &s.Queues[i]; q.Oldest > oldest {
+			queue, oldest = q.Queue, q.Oldest
+		}
+	}
+	return queue
+}
+
+// Slots is how many slots all live runners have, and how many of these are in use.
+func (s *Sample) Slots() (used, slots int64) {
+	for i := range s.Runners {
+		used, slots = used+int64(len(s.Runners[i].Running)), slots+int64(s.Runners[i].Concurrency)
+	}
+	return used, slots
+}
+
+// KindsFor gives the kinds that are known for a queue: kinds that its runners know, and kinds of which tasks
+// wait for a runner that does.
+func (s *Sample) KindsFor(queue string) []string {
+	var serving []storage.RunnerInfo
+	for i := range s.Runners {
+		if slices.Contains(s.Runners[i].Queues, queue) {
+			serving = append(serving, s.Runners[i])
+		}
+	}
+	kinds := kindsOf(serving)
+	if q := s.byName[queue]; q != nil {
+		for _, k := range q.Declined {
+			kinds = append(kinds, k.Kind)
+		}
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
+}
+
+// Knows reports whether a live runner of a queue knows a kind.
+func (s *Sample) Knows(queue, kind string) bool {
+	return slices.ContainsFunc(s.Runners, func(info storage.RunnerInfo) bool {
+		return slices.Contains(info.Queues, queue) && (len(info.Kinds) == 0 || slices.Contains(info.Kinds, kind))
+	})
+}
+
+// Empty reports whether there is no queue at all.
+func (s *Sample) Empty() bool { return len(s.Queues) == 0 }
+
+// past is what the queues were at a moment.
+type past struct {
+	at     time.Time // by this process's clock
+	queues map[string]storage.Stats
+}
+
+// pastFor is the least time over which a forecast looks back.
+const pastFor = 10 * time.Second
+
+// remember gives the sample that follows this one what the queues were: pastFor before it, where this process
+// has looked for as long.
+func (s *Sample) remember(fresh *Sample) {
+	switch {
+	case s == nil:
+	case s.later == nil:
+		fresh.later = s.past()
+		fresh.then = fresh.later
+	case fresh.At.Sub(s.later.at) < pastFor:
+		fresh.then, fresh.later = s.then, s.later
+	default:
+		fresh.then, fresh.later = s.later, s.past()
+	}
+}
+
+// past is what the queues were in this sample.
+func (s *Sample) past() *past {
+	p := &past{at: s.At, queues: make(map[string]storage.Stats, len(s.Queues))}
+	for i := range s.Queues {
+		p.queues[s.Queues[i].Queue] = s.Queues[i].Stats
+	}
+	return p
+}
+
+// Before gives what a queue was some seconds before the sample, by the storage's clock; nothing where that is
+// not known.
+func (s *Sample) Before(queue string) []storage.Sample {
+	if s.then == nil {
+		return nil
+	}
+	stats, ok := s.then.queues[queue]
+	if !ok {
+		return nil
+	}
+	return []storage.Sample{{At: s.then.at.Add(s.skew), Stats: stats}}
+}
+
+// Outlook tells when the backlog of a queue is gone.
+func (s *Sample) Outlook(q *Queue) storage.Outlook {
+	before := s.Before(q.Queue)
+	if before == nil {
+		return storage.Outlook{Backlog: q.Waiting}
+	}
+	return storage.Forecast(before[0], storage.Sample{At: s.At.Add(s.skew), Stats: q.Stats})
+}
+
+// KnownMinutes is how many minutes of the last hour the history knows.
+func (s *Sample) KnownMinutes() (n int) {
+	if s.Hour == nil {
+		return 0
+	}
+	for _, p := range s.Hour.All {
+		if p.Known {
+			n++
+		}
+	}
+	return n
+}
+
+// Recall overwrites points of a minute each, the first of which begins at from, with the minutes of the queue
+// that the history knows.
+func (s *Sample) Recall(queue string, from time.Time, points []Point) {
+	if s.Hour == nil {
+		return
+	}
+	for i, all := range s.Hour.All {
+		at := int(all.At.Sub(from) / time.Minute)
+		if !all.Known || all.At.Before(from) || at >= len(points)-1 { // the history knows whole minutes
+			continue
+		}
+		p := all
+		if queue != "" {
+			p = ledger.Point{} // the queue was idle
+			if steps := s.Hour.Queues[queue]; i < len(steps) {
+				p = steps[i]
+			}
+		}
+		points[at] = Point{Done: float64(p.Done), Failed: float64(p.Failed), Seen: true, Gap: all.Gap}
+	}
+}

@@ -1,0 +1,68 @@
+package dashboard
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/midgehq/midge/internal/scene"
+	"github.com/midgehq/midge/storage"
+)
+
+// steady is a storage in which a queue has done so many tasks a second since a moment. Its clock is ahead of
+// that of this process.
+type steady struct {
+	storage.Storage
+
+	began time.Time
+	rate  int
+	ahead time.Duration
+}
+
+func (s *steady) Describe(ctx context.Context) (storage.Description, error) {
+	d, err := s.Storage.Describe(ctx)
+	d.Now = time.Now().Add(s.ahead)
+	return d, err
+}
+
+func (s *steady) Queues(context.Context, storage.QueuesQuery) (storage.QueuesPage, error) {
+	return storage.QueuesPage{Names: []string{"q"}}, nil
+}
+
+func (s *steady) Stats(context.Context, ...string) ([]storage.Stats, error) {
+	done := int64(s.rate) * int64(time.Since(s.began)/time.Second)
+	return []storage.Stats{{Queue: "q", Totals: storage.Totals{Completed: done}}}, nil
+}
+
+// TestAChartOfSteadyWorkIsLevel: however far the storage's clock is from that of this process.
+func TestAChartOfSteadyWorkIsLevel(t *testing.T) {
+	const rate = 10
+	for _, skew := range []time.Duration{0, 2500 * time.Millisecond, -1700 * time.Millisecond, time.Hour + 3*time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			sc, err := scene.Open(t.Context(), "empty", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := Handler(&steady{sc.Store, time.Now(), rate, skew}, Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 40 {
+				now, err := d.server.sampler.Sample(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				v := &view{server: d.server, Sample: now, Now: d.server.sampler.StorageNow()}
+				if ahead := time.Until(v.Now); ahead != skew {
+					t.Fatalf("the clock is %v ahead, want %v", ahead, skew)
+				}
+				most := v.chartOf("q", "5m").most()
+				if most > 1.1*rate || i > 10 && most < 0.9*rate {
+					t.Errorf("a clock %v ahead, after %d seconds: %v a second, want %d", skew, i, most, rate)
+				}
+				time.Sleep(time.Second) // virtual
+			}
+		})
+	}
+}

@@ -1,0 +1,88 @@
+package dashboard
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
+	"github.com/midgehq/midge/internal/schedule"
+	"github.com/midgehq/midge/storage"
+)
+
+type schedulesData struct {
+	Schedules []scheduleView
+	Page      pager
+}
+
+func (s *server) schedules(r *http.Request, v *view) error {
+	v.Page, v.Nav, v.Title, v.Watch = "schedules", "Schedules", "Schedules", "all.mark all.tick"
+	v.Command = "midge schedule ls"
+	page, err := pageOf(v, r.URL.Query().Get("page"), len(v.Sample.Schedules), "/schedules")
+	if err != nil {
+		return err
+	}
+	v.Data = schedulesData{scheduleViews(v.Sample)[max(0, page.From-1):page.To], page}
+	return nil
+}
+
+// scheduleView is a schedule as pages show it.
+type scheduleView struct {
+	*sampler.Schedule
+}
+
+// scheduleViews gives the schedules, the next first.
+func scheduleViews(s *sampler.Sample) []scheduleView {
+	schedules := make([]scheduleView, len(s.Schedules))
+	for i := range s.Schedules {
+		schedules[i] = scheduleView{&s.Schedules[i]}
+	}
+	return schedules
+}
+
+// tick is a moment at which a schedule is due.
+type tick struct {
+	At     time.Time
+	Local  string // in its zone
+	Change string // of the offset of its zone since the tick before, "" for none
+}
+
+// Ticks gives the next ten moments of the schedule.
+func (c scheduleView) Ticks() []tick {
+	moments, err := schedule.Parse(c.Declaration.Spec, c.Declaration.Zone)
+	if err != nil || c.Cursor.Next.IsZero() {
+		return nil
+	}
+	zone, err := time.LoadLocation(c.Declaration.Zone)
+	if err != nil {
+		return nil
+	}
+	var ticks []tick
+	_, offset := c.Cursor.Next.In(zone).Zone()
+	for at := c.Cursor.Next; len(ticks) < 10 && !at.IsZero(); at = moments.Next(at) {
+		t := tick{At: at, Local: at.In(zone).Format("Mon 2006-01-02 15:04:05 MST")}
+		if _, now := at.In(zone).Zone(); now != offset {
+			t.Change = "the clock there changed by " + format.Duration(time.Duration(now-offset)*time.Second)
+			offset = now
+		}
+		ticks = append(ticks, t)
+	}
+	return ticks
+}
+
+// Zone is the zone in which the schedule is read.
+func (c scheduleView) Zone() string {
+	if c.Declaration.Zone == "" {
+		return "UTC"
+	}
+	return c.Declaration.Zone
+}
+
+// Spec is the schedule as text.
+func (c scheduleView) Spec() string { return c.Declaration.Spec }
+
+// Anchor is the schedule's place on its page.
+func (c scheduleView) Anchor() string { return anchor(c.Ref) }
+
+// anchor is the name of a schedule's place on its page.
+func anchor(ref storage.Ref) string { return "s." + ref.Queue + "." + ref.ID }
