@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/chart"
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/ledger"
@@ -17,7 +18,7 @@ import (
 type metricsData struct {
 	Span, Queue string
 	Spans       []string
-	Chart       *chart
+	Chart       *chart.Chart
 	Queues      []ledger.Totals
 	Kinds       []kindTotals
 	More        int // queues that are not shown
@@ -74,16 +75,15 @@ func (s *server) metrics(r *http.Request, v *view) error {
 	}
 	v.Command = commandLine(words...)
 	d.Damaged = series.Damaged
-	d.Chart = &chart{
+	d.Chart = &chart.Chart{
 		From: series.From, Step: step, Which: d.Span, Part: 1 - float64(end.Sub(v.Now))/float64(step),
 	}
-	d.Chart.deploys = series.Deploys
+	d.Chart.Versions = series.Deploys
 	for _, p := range series.All {
 		d.Chart.Points = append(d.Chart.Points, sampler.Point{
 			Done: float64(p.Done), Failed: float64(p.Failed), Seen: p.Known, Gap: p.Gap,
 		})
 	}
-	d.Chart.Max = d.Chart.most()
 	d.Totals, d.Queues = ledger.TotalsOf("", series.All), series.Totals()
 	if len(d.Queues) > pageSize {
 		d.More = len(d.Queues) - pageSize

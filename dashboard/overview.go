@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/chart"
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/ledger"
@@ -19,7 +20,7 @@ type overviewData struct {
 	More    int // of these, how many are not shown
 	Calm    string
 	Figures []figure
-	Chart   *chart
+	Chart   *chart.Chart
 	Queues  []queueView
 	Others  int // queues that are not shown
 	Running []runningTask
@@ -73,7 +74,7 @@ func (s *server) overview(r *http.Request, v *view) error {
 // figures are the four large numbers, each with its hour.
 func (v *view) figures() []figure {
 	hour := v.chartOf("", "1h")
-	done, failed := hour.sums()
+	done, failed := hour.Sums()
 	speed := func(p sampler.Point) float64 { return p.Done / hour.Step.Seconds() }
 	share := func(p sampler.Point) float64 { return p.Failed / max(1, p.Done+p.Failed) }
 	within := " in the last hour"
@@ -83,11 +84,11 @@ func (v *view) figures() []figure {
 	figures := []figure{
 		{
 			Name: "Done", Cell: "done", Note: format.Number(int64(done)) + within,
-			Spark: hour.spark(speed, 1, atMost(format.Rate)),
+			Spark: hour.Spark(speed, 1, atMost(format.Rate)),
 		},
 		{
 			Name: "Failed", Text: format.Percent(failed / max(1, done+failed)), Now: "share",
-			Note: "of attempts" + within, Spark: hour.spark(share, 0.01, atMost(format.Percent)),
+			Note: "of attempts" + within, Spark: hour.Spark(share, 0.01, atMost(format.Percent)),
 		},
 		{Name: "Backlog", Cell: "backlog", Note: backlogGone(v.Sample), Spark: v.past(
 			float64(v.Sample.Sum(func(q *sampler.Queue) int64 { return q.Waiting })),
@@ -129,92 +130,4 @@ func longest(runners []storage.RunnerInfo, most int) []runningTask {
 	}
 	slices.SortStableFunc(all, func(a, b runningTask) int { return a.Since.Compare(b.Since) })
 	return all[:min(most, len(all))]
-}
-
-// chart is the points of a span, ready to be drawn.
-type chart struct {
-	Points []sampler.Point
-	From   time.Time // when the first point begins
-	Step   time.Duration
-	Part   float64 // how much of the last point has passed, 1 for all of it
-	Which  string  // its name in the address
-	Max    float64 // a second
-
-	deploys []ledger.Deploy
-}
-
-// chartOf gives the points of a queue, or of all, over the last hour, of which the history tells more than
-// this process saw, or where it is asked for over the last five minutes, as this process saw them.
-func (v *view) chartOf(queue, which string) *chart {
-	span := 1
-	if which == "5m" {
-		span = 0
-	}
-	step := sampler.Spans[span]
-	last := v.Now.Truncate(step)
-	c := &chart{
-		Points: v.server.sampler.Seen(queue, span, v.Now), Which: []string{"5m", "1h"}[span],
-		From: last.Add(-(sampler.Points - 1) * step), Step: step, Part: float64(v.Now.Sub(last)) / float64(step),
-	}
-	if span == 1 {
-		v.Sample.Recall(queue, c.From, c.Points)
-	}
-	if v.Sample.Hour != nil {
-		c.deploys = v.Sample.Hour.Deploys
-	}
-	c.Max = c.most()
-	return c
-}
-
-// most is the highest rate of the chart.
-func (c *chart) most() (most float64) {
-	for i := range c.Points {
-		if p := c.at(i); p.Seen {
-			most = max(most, p.Done, p.Failed)
-		}
-	}
-	return most / c.Step.Seconds()
-}
-
-// least is which part of a point has to have passed before it tells a rate.
-const least = 0.25
-
-// at gives a point as it is drawn: what of the last one is still to come is supposed to be like what was.
-func (c *chart) at(i int) sampler.Point {
-	p := c.Points[i]
-	if i != len(c.Points)-1 || c.Part <= 0 || c.Part >= 1 {
-		return p
-	}
-	if c.Part < least {
-		return sampler.Point{}
-	}
-	p.Done, p.Failed = p.Done/c.Part, p.Failed/c.Part
-	return p
-}
-
-// coming reports whether nothing is known of a point yet, because it has only just been.
-func (c *chart) coming(i int) bool {
-	missing := float64(len(c.Points)-1-i) - 1 + c.Part // in points, from its end until now
-	return !c.at(i).Seen && time.Duration(missing*float64(c.Step)) < soon
-}
-
-// soon is how late the history may tell of a minute.
-const soon = 90 * time.Second
-
-// past draws the hour of a figure until now, with its maximum.
-func (v *view) past(now float64, of func(ledger.Point) float64, text func(float64) string) template.HTML {
-	if v.Sample.KnownMinutes() == 0 {
-		return ""
-	}
-	values := make([]float64, len(v.Sample.Hour.All))
-	for i, p := range v.Sample.Hour.All {
-		values[i] = of(p)
-		if !p.Known {
-			values[i] = -1
-		}
-	}
-	for len(values) > 0 && values[len(values)-1] < 0 { // what has only just been, for which now stands
-		values = values[:len(values)-1]
-	}
-	return sparkbox(slices.Concat(values, []float64{now}), 1, text)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/midgehq/midge/dashboard/internal/chart"
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/storage"
@@ -72,7 +73,7 @@ type queueData struct {
 	queueView
 
 	Now       queueView // the same, for the parts of pages that show a queue
-	Chart     *chart
+	Chart     *chart.Chart
 	Runners   []storage.RunnerInfo
 	Schedules []scheduleView
 	Running   []runningTask

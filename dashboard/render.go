@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/midgehq/midge/access"
+	"github.com/midgehq/midge/dashboard/internal/chart"
 	"github.com/midgehq/midge/dashboard/internal/format"
 )
 
@@ -277,7 +278,7 @@ var funcs = template.FuncMap{
 	"percent": format.Percent, "halves": format.Halves, "firstLine": format.FirstLine, "bytes": format.Bytes,
 	"count": func(n any, one string) string { return format.Count(integer(n), one) },
 	"rfc":   func(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) },
-	"share": shareBar, "middle": format.Middle, "oldest": oldest,
+	"share": chart.ShareBar, "middle": format.Middle, "oldest": oldest,
 	"states": func() []stateLook { return looks },
 	"look":   lookOf,
 	"keys":   func(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) },

@@ -2,16 +2,13 @@ package dashboard
 
 import (
 	"crypto/rand"
-	"html/template"
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/midgehq/midge/access"
-	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/storage"
 )
@@ -153,35 +150,6 @@ func lookOf(state storage.State) stateLook {
 		}
 	}
 	return stateLook{State: state, Glyph: "·", Word: string(state)}
-}
-
-// svg marks what this package drew itself as markup. Nothing that came from elsewhere is in it but numbers.
-func svg(text *strings.Builder) template.HTML {
-	return template.HTML(text.String()) //nolint:gosec // numbers and names of classes alone
-}
-
-// hourOf is what a queue did in the last hour.
-type hourOf struct {
-	Attempts, Failed int64
-	Spark            template.HTML // what was done, with its maximum
-}
-
-// Hour tells of the last hour of a queue.
-func (v *view) Hour(queue string) hourOf {
-	c := v.chartOf(queue, "1h")
-	done, failed := c.sums()
-	return hourOf{
-		Attempts: int64(done + failed), Failed: int64(failed),
-		Spark: c.spark(func(p sampler.Point) float64 { return p.Done / c.Step.Seconds() }, 1, format.Rate),
-	}
-}
-
-// Share is the part of the attempts that failed.
-func (h hourOf) Share() string {
-	if h.Attempts == 0 {
-		return format.Dash
-	}
-	return format.Percent(float64(h.Failed) / float64(h.Attempts))
 }
 
 // sampled gives the storage as the page reads it: what the sample has, and tasks that the page has read, are

@@ -136,6 +136,7 @@ var table = []rule{
 	},
 	{room: "dashboard/internal/format"}, // text alone
 	{room: "dashboard/internal/live"},   // bytes, whatever they tell
+	{room: "dashboard/internal/chart", rooms: []string{"dashboard/internal/format", "dashboard/internal/sampler", "internal/ledger"}}, // draws points and deploys
 	{
 		room:  "dashboard/internal/sampler", // of format it has the first line of an error
 		rooms: []string{"dashboard/internal/format", "internal/filter", "internal/fingerprint", "internal/ledger", "internal/scan", "storage"},

@@ -1,4 +1,4 @@
-package dashboard
+package chart
 
 import (
 	"strings"
@@ -12,7 +12,7 @@ import (
 // and the minute that goes on is scaled by what of it has passed.
 func TestAChartNeverHidesAGap(t *testing.T) {
 	known := sampler.Point{Done: 120, Seen: true}
-	c := &chart{
+	c := &Chart{
 		From: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC), Step: time.Minute, Part: 0.5,
 		Points: []sampler.Point{known, {}, {Done: 60, Seen: true, Gap: true}, {Done: 30, Seen: true}},
 	}
@@ -30,7 +30,7 @@ func TestAChartNeverHidesAGap(t *testing.T) {
 	if !c.Blank() || !c.Averaged() {
 		t.Errorf("blank %t, averaged %t: want both", c.Blank(), c.Averaged())
 	}
-	if got := c.most(); got != 2 {
+	if got := c.Max(); got != 2 {
 		t.Errorf("at most %v a second, want 2", got)
 	}
 	c.Points[1], c.Points[3] = known, sampler.Point{}
@@ -44,7 +44,7 @@ func TestTheMarksOfATimeAxis(t *testing.T) {
 		5 * time.Minute: "12:31 12:32 12:33 12:34", time.Hour: "12:45 13:00 13:15", 6 * time.Hour: "14:00 16:00 18:00",
 		7 * 24 * time.Hour: "May\u00a05 May\u00a07 May\u00a09",
 	} {
-		c := &chart{From: time.Date(2026, 5, 4, 12, 30, 0, 0, time.UTC), Step: span / sampler.Points, Points: make([]sampler.Point, sampler.Points)}
+		c := &Chart{From: time.Date(2026, 5, 4, 12, 30, 0, 0, time.UTC), Step: span / sampler.Points, Points: make([]sampler.Point, sampler.Points)}
 		var got []string
 		for _, m := range c.marks() {
 			got = append(got, m.text)
@@ -66,7 +66,7 @@ func TestRoundRates(t *testing.T) {
 // TestAChartShowsWhereNearlyAllFails: what failed has its height, however little was done.
 func TestAChartShowsWhereNearlyAllFails(t *testing.T) {
 	for _, failed := range []float64{10, 290, 300, 5000} {
-		c := &chart{Step: time.Minute, Part: 1, Points: []sampler.Point{{Seen: true}, {Failed: failed * 60, Seen: true}, {Seen: true}}}
+		c := &Chart{Step: time.Minute, Part: 1, Points: []sampler.Point{{Seen: true}, {Failed: failed * 60, Seen: true}, {Seen: true}}}
 		if pl := c.plane(); failed*pl.scale < chartHeight/2 || float64(pl.axis)+failed*pl.scale > chartHeight+1 {
 			t.Errorf("%v failures a second are %.0f pixels high below an axis at %d", failed, failed*pl.scale, pl.axis)
 		}

@@ -1,0 +1,145 @@
+// Package chart draws SVG: what queues did over a time, sparklines, and bars of shares. The drawings have no
+// style of their own but classes, because the pages permit no styles within markup.
+package chart
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/midgehq/midge/dashboard/internal/format"
+	"github.com/midgehq/midge/dashboard/internal/sampler"
+	"github.com/midgehq/midge/internal/ledger"
+)
+
+// Chart is what was done and what failed over a time, point by point.
+type Chart struct {
+	Points []sampler.Point
+	From   time.Time     // when the first point begins
+	Step   time.Duration // from a point to the next
+	Part   float64       // how much of the last point has passed, 1 for all of it
+	Which  string        // the name of the time in the address of the page
+	// Versions are the versions of runners, each with the moment at which it was first seen.
+	Versions []ledger.Deploy
+}
+
+// span is the time over which the chart goes.
+func (c *Chart) span() time.Duration { return c.Step * time.Duration(len(c.Points)) }
+
+// End is the moment at which the chart ends.
+func (c *Chart) End() time.Time { return c.From.Add(c.span()) }
+
+// least is which part of a point has to have passed before the point tells a rate.
+const least = 0.25
+
+// at gives a point as it is drawn: the rest of the last point is supposed to be like the part that has
+// passed.
+func (c *Chart) at(i int) sampler.Point {
+	p := c.Points[i]
+	if i != len(c.Points)-1 || c.Part <= 0 || c.Part >= 1 {
+		return p
+	}
+	if c.Part < least {
+		return sampler.Point{}
+	}
+	p.Done, p.Failed = p.Done/c.Part, p.Failed/c.Part
+	return p
+}
+
+// soon is how long after a minute the history may tell of it.
+const soon = 90 * time.Second
+
+// coming reports whether nothing is known of a point yet because it has only just ended, or has not.
+func (c *Chart) coming(i int) bool {
+	missing := float64(len(c.Points)-1-i) - 1 + c.Part // in points, from its end until now
+	return !c.at(i).Seen && time.Duration(missing*float64(c.Step)) < soon
+}
+
+// mean joins points into one, in rates. The mean is known where one of the points is.
+func (c *Chart) mean(from, each int) (mean sampler.Point) {
+	n := 0.0
+	for i := from; i < min(from+each, len(c.Points)); i++ {
+		p := c.at(i)
+		if !p.Seen {
+			mean.Gap = mean.Gap || !c.coming(i)
+			continue
+		}
+		n++
+		mean.Done, mean.Failed = mean.Done+p.Done, mean.Failed+p.Failed
+		mean.Seen, mean.Gap = true, mean.Gap || p.Gap
+	}
+	mean.Done, mean.Failed = mean.Done/max(1, n)/c.Step.Seconds(), mean.Failed/max(1, n)/c.Step.Seconds()
+	return mean
+}
+
+// Sums are the attempts of the whole chart.
+func (c *Chart) Sums() (done, failed float64) {
+	for _, p := range c.Points {
+		done, failed = done+p.Done, failed+p.Failed
+	}
+	return done, failed
+}
+
+// Max is the highest rate of the chart, a second.
+func (c *Chart) Max() (most float64) {
+	for i := range c.Points {
+		if p := c.at(i); p.Seen {
+			most = max(most, p.Done, p.Failed)
+		}
+	}
+	return most / c.Step.Seconds()
+}
+
+// Top is Max as text.
+func (c *Chart) Top() string { return format.Rate(c.Max()) }
+
+// Blank reports whether nothing is known of a part of the time.
+func (c *Chart) Blank() bool {
+	for i := range c.Points {
+		if !c.at(i).Seen && !c.coming(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// Averaged reports whether some points are averages over a time in which nobody looked.
+func (c *Chart) Averaged() bool {
+	return slices.ContainsFunc(c.Points, func(p sampler.Point) bool { return p.Seen && p.Gap })
+}
+
+// Deploys are the versions of runners that were first seen within the chart.
+func (c *Chart) Deploys() []ledger.Deploy {
+	return slices.DeleteFunc(slices.Clone(c.Versions), func(d ledger.Deploy) bool {
+		return d.At.Before(c.From) || !d.At.Before(c.End())
+	})
+}
+
+// Row is a point of the table beside a chart.
+type Row struct {
+	At           time.Time
+	Done, Failed int64
+	Seen, Gap    bool
+	Deployed     string // the versions that were first seen then
+}
+
+// Rows gives the chart as a table, the newest first.
+func (c *Chart) Rows() []Row {
+	rows := make([]Row, 0, len(c.Points))
+	for i, p := range slices.Backward(c.Points) {
+		at := c.From.Add(time.Duration(i) * c.Step)
+		row := Row{
+			At: at, Done: int64(math.Round(p.Done)), Failed: int64(math.Round(p.Failed)), Seen: p.Seen, Gap: p.Gap,
+		}
+		var versions []string
+		for _, d := range c.Deploys() {
+			if !d.At.Before(at) && d.At.Before(at.Add(c.Step)) {
+				versions = append(versions, d.Version)
+			}
+		}
+		row.Deployed = strings.Join(versions, ", ")
+		rows = append(rows, row)
+	}
+	return rows
+}
