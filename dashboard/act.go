@@ -233,7 +233,7 @@ func (s *server) does(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if said.Text != "" {
-		d.Back = s.said.with(d.Back, said)
+		d.Back = s.notices.with(d.Back, said)
 	}
 	http.Redirect(w, r, d.Back, http.StatusSeeOther) //nolint:gosec // back lets no other site through
 }

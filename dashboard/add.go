@@ -169,7 +169,7 @@ func (s *server) add(w http.ResponseWriter, r *http.Request) {
 		said.Text += " No live runner of " + d.Queue + " knows the kind " + d.Kind +
 			", so it waits for one that does."
 	}
-	to := s.said.with(v.TaskURL(placed.Ref), said)
+	to := s.notices.with(v.TaskURL(placed.Ref), said)
 	http.Redirect(w, r, to, http.StatusSeeOther) //nolint:gosec // below Base
 }
 

@@ -38,7 +38,7 @@ func (s *server) audits(r *http.Request, v *view) error {
 	return nil
 }
 
-// auditTimeout bounds what is written to the audit behind an act.
+// auditTimeout bounds the write that tells the audit what became of an act.
 const auditTimeout = 5 * time.Second
 
 // entry is what the audit keeps of an act.
@@ -57,8 +57,8 @@ func (s *server) entry(r *http.Request, d *askData) ledger.Entry {
 	return e
 }
 
-// written tells the audit what became of an act. Where the storage does not take that, the audit has the
-// intent.
+// written tells the audit what became of an act. Where the storage does not take that, the audit keeps the
+// intent alone.
 func (s *server) written(ctx context.Context, record *ledger.Act, count int, failed error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 	defer cancel()

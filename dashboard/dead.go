@@ -17,14 +17,14 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// deadData is what the page of the dead shows.
+// deadData is what the page of the dead tasks shows.
 type deadData struct {
-	Groups []causeView
-	Read   int64
-	All    int64
-	Whole  bool // all are counted, so that the first of each cause is known
-	More   int
-	Calm   string // where nothing is dead
+	Groups []causeView // by cause, the largest first
+	Read   int64       // dead tasks that were counted
+	All    int64       // dead tasks that there are
+	Whole  bool        // all are counted, so that the first of each cause is known
+	More   int         // causes that are not shown
+	Calm   string      // what stands in the place of the causes where there are none
 }
 
 func (s *server) dead(r *http.Request, v *view) error {
@@ -59,7 +59,7 @@ func (s *server) unscathed(ctx context.Context, now time.Time) string {
 	const step = time.Hour
 	end := now.Truncate(step).Add(step)
 	past, err := s.sampler.Series(ctx, sampler.Range{End: end, Length: ledger.HoursKept, Step: step})
-	if err != nil || len(past.Damaged) > 0 { // a history that cannot be read takes no page from anybody
+	if err != nil || len(past.Damaged) > 0 { // the page does without a history that cannot be read
 		return "No task is dead."
 	}
 	since := now
@@ -86,23 +86,54 @@ type causeView struct {
 	*sampler.Cause
 }
 
-// causeData is what the page of a cause shows: all that died of it.
-type causeData struct {
-	Group  *causeView // nil where nothing is dead of it
-	Known  bool       // all dead are counted, so that the first of them is known
-	Rows   []taskRow
-	Newest storage.Task
-	Whole  string // the newest error, whole
-	Stack  string
-	List   string // address of the list of all of them
+// Of says of which kinds the tasks are.
+func (g causeView) Of() string {
+	names := make([]string, 0, 3)
+	for _, k := range g.Kinds[:min(3, len(g.Kinds))] {
+		names = append(names, k.Kind+" ("+format.Number(k.Tasks)+")")
+	}
+	text := strings.Join(names, ", ")
+	if more := len(g.Kinds) - 3; more > 0 {
+		text += " and " + format.Count(more, "more kind")
+	}
+	return text
 }
 
-// CauseURL is the page of a cause. The tasks that died of none have no page: it is their list.
+// Died says how many tasks died, and of which kinds.
+func (g causeView) Died() string { return format.Count(g.Tasks, "task") + " died: " + g.Of() }
+
+// shownKinds is how many kinds of a cause a list names.
+const shownKinds = 3
+
+// ShownKinds are the most frequent kinds of the tasks.
+func (g causeView) ShownKinds() []storage.KindSize { return g.Kinds[:min(shownKinds, len(g.Kinds))] }
+
+// MoreKinds is how many further kinds there are.
+func (g causeView) MoreKinds() int { return len(g.Kinds) - len(g.ShownKinds()) }
+
+// CauseURL is the address of the page of a cause, and that of the list of dead tasks for tasks without a
+// cause.
 func (v *view) CauseURL(id string) string {
 	if id == "" {
 		return v.URL("/tasks", "state", "dead")
 	}
 	return v.URL("/dead", "cause", id)
+}
+
+// KindURL is the address of the list of the tasks of a kind that died of a cause.
+func (v *view) KindURL(g causeView, kind string) string {
+	return v.URL("/tasks", "state", string(storage.Dead), "filter", g.Filter+" kind:"+kind)
+}
+
+// causeData is what the page of a cause shows: the tasks that died of it.
+type causeData struct {
+	Group  *causeView // nil where no task is dead of the cause
+	Known  bool       // all dead tasks are counted, so that the first of the cause is known
+	Rows   []taskRow
+	Newest storage.Task
+	Whole  string // the newest error, whole
+	Stack  string
+	List   string // the address of the list of all tasks of the cause
 }
 
 // cause shows what died of a cause.
@@ -128,14 +159,14 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 		}
 	}
 	req := scan.Request{Filter: f, Limit: pageSize, Newest: true}
-	if d.Group != nil { // which has all that are counted so far
+	if d.Group != nil { // the group has the queues of all tasks that are counted so far
 		req.Queues = d.Group.Queues
 	}
 	tasks, err := d.search(r.Context(), v.sampled(), req)
 	if err != nil {
 		return err
 	}
-	if d.Group == nil && len(tasks) > 0 { // the count of the dead has not come to them yet
+	if d.Group == nil && len(tasks) > 0 { // the count of the dead tasks has not come to these yet
 		d.Group = &causeView{sampler.CauseOf(tasks)}
 		v.Title = d.Group.Error
 	}
@@ -146,7 +177,7 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 		}
 	}
 	if v.May("read") && len(d.Rows) > 0 {
-		// Lists have no stacks. A task that is gone since takes no page from anybody.
+		// Lists have no stacks. The page does without the stack of a task that is gone since.
 		if t, err := s.store.Task(r.Context(), d.Newest.Ref); err == nil {
 			d.Newest = t
 		}
@@ -155,11 +186,12 @@ func (s *server) cause(r *http.Request, v *view, id string) error {
 	return nil
 }
 
-// causeFor is for how long a page goes on to look for tasks that were counted.
+// causeFor is for how long a page goes on to search tasks that were counted.
 const causeFor = time.Second
 
-// search finds a page of the tasks. One step of a scan may end before the first of them, where many others
-// died later or the machine is busy; it goes on while fewer are found than were counted.
+// search finds a page of the tasks. One step of a scan may end before the first of them, where many other
+// tasks died later or the machine is busy: the search goes on while it has found fewer tasks than were
+// counted.
 func (d *causeData) search(ctx context.Context, store scan.Source, req scan.Request) ([]storage.Task, error) {
 	var tasks []storage.Task
 	wanted := 0
@@ -180,37 +212,7 @@ func (d *causeData) search(ctx context.Context, store scan.Source, req scan.Requ
 	}
 }
 
-// KindURL is the list of the tasks of a kind that died of a cause.
-func (v *view) KindURL(g causeView, kind string) string {
-	return v.URL("/tasks", "state", string(storage.Dead), "filter", g.Filter+" kind:"+kind)
-}
-
-// Of says of which kinds the tasks are.
-func (g causeView) Of() string {
-	names := make([]string, 0, 3)
-	for _, k := range g.Kinds[:min(3, len(g.Kinds))] {
-		names = append(names, k.Kind+" ("+format.Number(k.Tasks)+")")
-	}
-	text := strings.Join(names, ", ")
-	if more := len(g.Kinds) - 3; more > 0 {
-		text += " and " + format.Count(more, "more kind")
-	}
-	return text
-}
-
-// Died says how many tasks died, and of which kinds.
-func (g causeView) Died() string { return format.Count(g.Tasks, "task") + " died: " + g.Of() }
-
-// shownKinds is how many kinds of a cause a list names.
-const shownKinds = 3
-
-// ShownKinds are the most frequent kinds.
-func (g causeView) ShownKinds() []storage.KindSize { return g.Kinds[:min(shownKinds, len(g.Kinds))] }
-
-// MoreKinds is how many others there are.
-func (g causeView) MoreKinds() int { return len(g.Kinds) - len(g.ShownKinds()) }
-
-// QueueURL is the list of the tasks of a queue that died of the cause.
+// QueueURL is the address of the list of the tasks of a queue that died of the cause.
 func (d *causeData) QueueURL(v *view, queue string) string {
 	return v.URL("/tasks", "state", string(storage.Dead), "queue", queue, "filter", d.Group.Filter)
 }

@@ -119,5 +119,5 @@ func (s *server) edit(w http.ResponseWriter, r *http.Request) {
 	if requeue {
 		text = "The parameters are saved, and the task is requeued."
 	}
-	http.Redirect(w, r, s.said.with(d.Back, notice{Text: text}), http.StatusSeeOther)
+	http.Redirect(w, r, s.notices.with(d.Back, notice{Text: text}), http.StatusSeeOther)
 }

@@ -63,7 +63,7 @@ type server struct {
 	sampler  *sampler.Sampler
 	live     *live.Hub
 	audit    *ledger.Audit
-	said     said
+	notices  notices
 	day      day
 	jobs     jobs
 	pages    pages

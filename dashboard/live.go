@@ -12,8 +12,8 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
-// A cell is a text that the live stream keeps up to date on every page that shows it. Its key is "all."
-// and a name, or "q.", a queue, ":" and a name: pages and stream write it with the same function.
+// A cell is a text that the live stream keeps up to date on every page that shows it. Its key is "all." and a
+// name, or "q.", a queue, ":" and a name. Pages and the stream write a cell with the same function.
 
 // events is the live stream of the cells that change.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
@@ -47,7 +47,7 @@ var (
 	}
 )
 
-// cells gives all cells of a sample, and the marks with which pages are read anew.
+// cells gives all cells of a sample, and the marks: a page is read anew when a mark that it watches changes.
 func cells(now *sampler.Sample) map[string]string {
 	cells := make(map[string]string, len(installationCells)+(len(queueCells)+1)*len(now.Queues)+4)
 	for _, name := range installationCells {
@@ -114,7 +114,7 @@ func installationCell(s *sampler.Sample, name string) string {
 	return format.Dash
 }
 
-// counted writes how many of the dead are counted by cause.
+// counted writes how many dead tasks are counted by cause.
 func counted(s *sampler.Sample) string {
 	if s.Dead == nil {
 		return format.Dash
@@ -122,7 +122,7 @@ func counted(s *sampler.Sample) string {
 	return format.Number(s.Dead.Read)
 }
 
-// failedShare is how many of the attempts that end now fail.
+// failedShare writes the share of the attempts that fail now.
 func failedShare(s *sampler.Sample) string {
 	done, failed := s.Rates()
 	if done+failed <= 0 {
@@ -131,6 +131,7 @@ func failedShare(s *sampler.Sample) string {
 	return format.Percent(failed / (done + failed))
 }
 
+// oldest writes for how long the oldest task has waited, a dash where none waits.
 func oldest(d time.Duration) string {
 	if d == 0 {
 		return format.Dash
@@ -161,7 +162,7 @@ func (q queueView) Key(name string) string { return queueKey(q.Queue, name) }
 // queueKey is the key of a cell of a queue.
 func queueKey(queue, name string) string { return "q." + queue + ":" + name }
 
-// mark changes with what pages about the queue show beside its cells.
+// mark changes with all that pages about the queue show beside its cells.
 func (q queueView) mark() string {
 	h := fnv.New64a()
 	for _, n := range []int64{

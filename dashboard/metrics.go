@@ -35,7 +35,7 @@ func (metricsData) Word(span string) string {
 	return n + format.NBSP + unit
 }
 
-// kindTotals are those of a kind.
+// kindTotals are what runs of a kind came to.
 type kindTotals struct {
 	Kind          string
 	Runs, Failed  int64

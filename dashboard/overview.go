@@ -3,14 +3,12 @@ package dashboard
 import (
 	"html/template"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/midgehq/midge/dashboard/internal/chart"
 	"github.com/midgehq/midge/dashboard/internal/format"
 	"github.com/midgehq/midge/dashboard/internal/sampler"
 	"github.com/midgehq/midge/internal/ledger"
-	"github.com/midgehq/midge/storage"
 )
 
 // overviewData is what the overview shows.
@@ -109,25 +107,4 @@ func (v *view) figures() []figure {
 // atMost says of a text of a number that it is the maximum.
 func atMost(text func(float64) string) func(float64) string {
 	return func(n float64) string { return "max" + format.NBSP + text(n) }
-}
-
-// runningTask is a task that a runner runs.
-type runningTask struct {
-	storage.Running
-
-	Runner string
-}
-
-// longest gives the tasks that run for the longest.
-func longest(runners []storage.RunnerInfo, most int) []runningTask {
-	var all []runningTask
-	for i := range runners {
-		for _, t := range runners[i].Running {
-			if !storage.Reserved(t.Ref.Queue) {
-				all = append(all, runningTask{t, runners[i].ID})
-			}
-		}
-	}
-	slices.SortStableFunc(all, func(a, b runningTask) int { return a.Since.Compare(b.Since) })
-	return all[:min(most, len(all))]
 }

@@ -52,7 +52,7 @@ func (s *server) queues(r *http.Request, v *view) error {
 	return nil
 }
 
-// sortBy gives the order of queues by a column. Numbers come the largest first.
+// sortBy gives the order of queues by a column, for numbers the largest first.
 func sortBy(column string) (func(a, b queueView) int, error) {
 	switch column {
 	case "name":
@@ -72,12 +72,11 @@ func sortBy(column string) (func(a, b queueView) int, error) {
 type queueData struct {
 	queueView
 
-	Now       queueView // the same, for the parts of pages that show a queue
+	Now       queueView // the same queue, for the parts of pages that show any queue
 	Chart     *chart.Chart
 	Runners   []storage.RunnerInfo
 	Schedules []scheduleView
 	Running   []runningTask
-	Exists    bool
 }
 
 func (s *server) queue(r *http.Request, v *view) error {
@@ -91,7 +90,7 @@ func (s *server) queue(r *http.Request, v *view) error {
 	}
 	v.Page, v.Nav, v.Kind, v.Title, v.Watch = "queue", "Queues", "Queue", name, q.Key("mark")+" all.tick"
 	v.Command = commandLine("midge", "queue", "show", name)
-	d := queueData{queueView: q, Now: q, Exists: true, Chart: v.chartOf(name, r.URL.Query().Get("span"))}
+	d := queueData{queueView: q, Now: q, Chart: v.chartOf(name, r.URL.Query().Get("span"))}
 	for i := range v.Sample.Runners {
 		if slices.Contains(v.Sample.Runners[i].Queues, name) {
 			d.Runners = append(d.Runners, v.Sample.Runners[i])
@@ -143,8 +142,8 @@ func (q queueView) Trouble() string {
 	return ""
 }
 
-// troubleFirst orders queues as what needs somebody is ordered: where nobody works, what died, what is
-// paused, what else is in trouble, then what is busy.
+// troubleFirst orders queues as the overview orders what needs somebody: queues on which nobody works, queues
+// with dead tasks, paused queues, queues in other trouble, then busy queues.
 func troubleFirst(s *sampler.Sample) []queueView {
 	queues := queueViews(s)
 	weight := func(q queueView) int {
@@ -182,10 +181,10 @@ type segment struct {
 	X, Width int
 }
 
-// barWidth is that of a queue's bar, in units of its own.
+// barWidth is the width of a queue's bar, in units of its own.
 const barWidth = 120
 
-// Bar gives the parts of the queue's bar: its states that are not ended well, and what died.
+// Bar gives the parts of the queue's bar: tasks that have not ended, and dead tasks, by state.
 func (q queueView) Bar() []segment {
 	var total int64
 	var segments []segment
@@ -219,7 +218,7 @@ func (q queueView) Bar() []segment {
 // outlookText says when the backlog of a queue is gone.
 type outlookText struct {
 	Text, Exact string
-	Gone        bool // the text is in how long, and no sentence of its own
+	Gone        bool // the text is a time, for the words "gone in", and no sentence of its own
 	Bad         bool // the backlog does not shrink
 }
 
@@ -244,7 +243,7 @@ func (v *view) Outlook(q queueView) outlookText {
 // backlogGone says when the backlog of all queues is gone.
 func backlogGone(s *sampler.Sample) string {
 	var longest time.Duration
-	var still *sampler.Queue // the largest that does not shrink
+	var still *sampler.Queue // the queue with the largest backlog that does not shrink
 	known := true
 	for i := range s.Queues {
 		q := &s.Queues[i]

@@ -150,7 +150,7 @@ func (s *server) look(w http.ResponseWriter, r *http.Request) *view {
 	} else {
 		v.Sample = last
 	}
-	v.Now, v.Notice = s.sampler.StorageNow(), s.said.of(r.URL.Query().Get("said"))
+	v.Now, v.Notice = s.sampler.StorageNow(), s.notices.of(r.URL.Query().Get("said"))
 	return v
 }
 

@@ -9,8 +9,9 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
+// runnersData is what the page of the runners shows.
 type runnersData struct {
-	Runners []runnerNow
+	Runners []runnerView
 	Page    pager
 	Info    storage.Description
 }
@@ -32,7 +33,7 @@ func (s *server) runners(r *http.Request, v *view) error {
 
 // runnerData is what the page of a runner shows.
 type runnerData struct {
-	runnerNow
+	runnerView
 
 	Longest []runningTask
 }
@@ -49,24 +50,24 @@ func (s *server) runner(r *http.Request, v *view) error {
 	return nil
 }
 
-// runnerNow is a runner with what it tells of itself.
-type runnerNow struct {
+// runnerView is a runner with what it tells of itself.
+type runnerView struct {
 	storage.RunnerInfo
 
 	Memory, Goroutines int
-	Kinds              []kindTotals // since the runner was started, those with the most runs first
+	Kinds              []kindTotals // since the runner was started, the kind with the most runs first
 	Omitted            int          // kinds for which a heartbeat has no room
 	Runs, Failed       int64
-	Told               bool // it tells anything: the first heartbeats do not
-	Unreadable         bool // it tells what this program cannot read
+	Told               bool // the runner has told of itself: its first heartbeats do not
+	Unreadable         bool // this program cannot read what the runner tells
 }
 
 // Share is the part of the runs that failed.
-func (r *runnerNow) Share() float64 { return float64(r.Failed) / max(1, float64(r.Runs)) }
+func (r *runnerView) Share() float64 { return float64(r.Failed) / max(1, float64(r.Runs)) }
 
 // runnerOf reads what a runner tells of itself.
-func runnerOf(info storage.RunnerInfo) runnerNow {
-	r := runnerNow{RunnerInfo: info, Told: len(info.Vitals) > 0}
+func runnerOf(info storage.RunnerInfo) runnerView {
+	r := runnerView{RunnerInfo: info, Told: len(info.Vitals) > 0}
 	told, err := vitals.Decode(info.Vitals)
 	if err != nil {
 		r.Unreadable = true
@@ -88,5 +89,26 @@ func runnerOf(info storage.RunnerInfo) runnerNow {
 	return r
 }
 
-// clamped is a count that a runner tells, which may be anything, as one that can be added up.
+// clamped bounds a count that a runner tells, which may be any number, so that counts can be added up.
 func clamped(n uint64) int64 { return int64(min(n, 1<<50)) }
+
+// runningTask is a task that a runner runs.
+type runningTask struct {
+	storage.Running
+
+	Runner string
+}
+
+// longest gives the tasks that have run for the longest, as many as most.
+func longest(runners []storage.RunnerInfo, most int) []runningTask {
+	var all []runningTask
+	for i := range runners {
+		for _, t := range runners[i].Running {
+			if !storage.Reserved(t.Ref.Queue) {
+				all = append(all, runningTask{t, runners[i].ID})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b runningTask) int { return a.Since.Compare(b.Since) })
+	return all[:min(most, len(all))]
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/midgehq/midge/storage"
 )
 
+// schedulesData is what the page of the schedules shows.
 type schedulesData struct {
 	Schedules []scheduleView
 	Page      pager
@@ -31,7 +32,7 @@ type scheduleView struct {
 	*sampler.Schedule
 }
 
-// scheduleViews gives the schedules, the next first.
+// scheduleViews gives the schedules, the next to tick first.
 func scheduleViews(s *sampler.Sample) []scheduleView {
 	schedules := make([]scheduleView, len(s.Schedules))
 	for i := range s.Schedules {
@@ -44,7 +45,7 @@ func scheduleViews(s *sampler.Sample) []scheduleView {
 type tick struct {
 	At     time.Time
 	Local  string // in its zone
-	Change string // of the offset of its zone since the tick before, "" for none
+	Change string // how the offset of its zone changed since the tick before, "" where it did not
 }
 
 // Ticks gives the next ten moments of the schedule.
@@ -70,7 +71,7 @@ func (c scheduleView) Ticks() []tick {
 	return ticks
 }
 
-// Zone is the zone in which the schedule is read.
+// Zone is the time zone of the schedule.
 func (c scheduleView) Zone() string {
 	if c.Declaration.Zone == "" {
 		return "UTC"

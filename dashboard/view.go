@@ -18,7 +18,7 @@ type view struct {
 	Page   string // the template
 	Nav    string // the entry of the navigation that is marked
 	Title  string
-	Kind   string // above the title: of what it is
+	Kind   string // of what the page tells, above the title
 	Ref    string // of the task that the page is about, "" for none
 	Data   any
 	Now    time.Time // by the storage's clock
@@ -27,7 +27,7 @@ type view struct {
 	Theme  string
 	// Command is the line of the command that tells the same.
 	Command string
-	// Watch are the keys of the live stream with which the page is to be read anew.
+	// Watch are keys of the live stream: the page is read anew when one of them changes.
 	Watch  string
 	Notice *notice
 	Bare   bool // without navigation
@@ -35,16 +35,16 @@ type view struct {
 	server *server
 }
 
-// notice tells what an act did.
-type notice struct {
-	Text string
-	Bad  bool
-}
-
+// view makes the view of a request, without a sample.
 func (s *server) view(r *http.Request) *view {
 	return &view{
 		server: s, User: userOf(r.Context()), Theme: themeOf(r), Now: s.sampler.StorageNow(),
 	}
+}
+
+// sampled gives the storage behind the sample, for a page that reads further tasks, and has read some.
+func (v *view) sampled(tasks ...storage.Task) *sampler.Cached {
+	return v.Sample.Cached(v.server.store, v.Now, tasks...)
 }
 
 // URL makes an address of the dashboard from a path and pairs of parameters; empty ones are left out.
@@ -132,7 +132,7 @@ type stateLook struct {
 	Word  string
 }
 
-// looks are those of all states that tasks have, in the order of a task's life.
+// looks are the looks of all states that tasks have, in the order of a task's life.
 var looks = []stateLook{
 	{storage.Waiting, "○", "waiting"},
 	{storage.Pending, "▶", "pending"},
@@ -143,6 +143,7 @@ var looks = []stateLook{
 	{storage.Dead, "✕", "dead"},
 }
 
+// lookOf gives the look of a state.
 func lookOf(state storage.State) stateLook {
 	for _, l := range looks {
 		if l.State == state {
@@ -152,24 +153,24 @@ func lookOf(state storage.State) stateLook {
 	return stateLook{State: state, Glyph: "·", Word: string(state)}
 }
 
-// sampled gives the storage as the page reads it: what the sample has, and tasks that the page has read, are
-// not asked for again.
-func (v *view) sampled(tasks ...storage.Task) *sampler.Cached {
-	return v.Sample.Cached(v.server.store, v.Now, tasks...)
+// notice tells what an act did.
+type notice struct {
+	Text string
+	Bad  bool
 }
 
-// mostSaid is how many notices are kept.
-const mostSaid = 256
+// mostNotices is how many notices are kept.
+const mostNotices = 256
 
-// said keeps what acts have told, for the page that follows each.
-type said struct {
+// notices keeps what acts have told, for the page that follows each act.
+type notices struct {
 	mu    sync.Mutex
 	order []string
 	texts map[string]notice
 }
 
 // with keeps a notice and gives the address that shows it.
-func (s *said) with(address string, n notice) string {
+func (s *notices) with(address string, n notice) string {
 	id := rand.Text()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +178,7 @@ func (s *said) with(address string, n notice) string {
 		s.texts = map[string]notice{}
 	}
 	s.texts[id] = n
-	if s.order = append(s.order, id); len(s.order) > mostSaid {
+	if s.order = append(s.order, id); len(s.order) > mostNotices {
 		delete(s.texts, s.order[0])
 		s.order = s.order[1:]
 	}
@@ -192,7 +193,7 @@ func (s *said) with(address string, n notice) string {
 }
 
 // of gives a notice by its id, nil where there is none.
-func (s *said) of(id string) *notice {
+func (s *notices) of(id string) *notice {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n, ok := s.texts[id]; ok {
@@ -210,7 +211,7 @@ type pager struct {
 	Prev, Next   string // addresses, "" where there is none
 }
 
-// pageOf gives the page of a list of n rows. The pairs are what its addresses keep.
+// pageOf gives the page of a list of n rows. Its addresses keep the pairs of parameters.
 func pageOf(v *view, number string, n int, path string, pairs ...string) (pager, error) {
 	page := 1
 	if number != "" {
